@@ -1,0 +1,12 @@
+// The integers that the rooms speak to each other in.
+#pragma once
+
+#include <cstdint>
+
+namespace minisgl {
+
+using TokenId = int32_t;  // of the model's vocabulary
+using PageId = int32_t;   // of the KV pool: [0, num_pages)
+using StepId = uint64_t;  // of a launched batch, counting from 1
+
+}  // namespace minisgl

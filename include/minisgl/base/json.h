@@ -1,0 +1,94 @@
+// JSON values and text. Parsing is bounded (depth, bytes, duplicate keys refused) and never throws;
+// writing never fails: ill-formed UTF-8 becomes U+FFFD, NaN and infinities become null.
+//
+// A Json is a plain value, copied deeply. Objects keep the order in which keys were added.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "minisgl/base/status.h"
+
+namespace minisgl {
+
+class Json {
+ public:
+  using Array = std::vector<Json>;
+  using Member = std::pair<std::string, Json>;
+  using Object = std::vector<Member>;
+
+  Json() : value_(nullptr) {}
+  Json(std::nullptr_t) : value_(nullptr) {}                     // NOLINT: literals read as JSON
+  Json(bool value) : value_(value) {}                           // NOLINT
+  Json(int value) : value_(int64_t{value}) {}                   // NOLINT
+  Json(int64_t value) : value_(value) {}                        // NOLINT
+  Json(uint64_t value);                                         // NOLINT  past INT64_MAX: a double
+  Json(double value) : value_(value) {}                         // NOLINT
+  Json(const char* value) : value_(std::string(value)) {}       // NOLINT
+  Json(std::string value) : value_(std::move(value)) {}         // NOLINT
+  Json(std::string_view value) : value_(std::string(value)) {}  // NOLINT
+  Json(Array value) : value_(std::move(value)) {}               // NOLINT
+  Json(Object value) : value_(std::move(value)) {}              // NOLINT
+
+  bool is_null() const { return std::holds_alternative<std::nullptr_t>(value_); }
+  bool is_bool() const { return std::holds_alternative<bool>(value_); }
+  bool is_int() const { return std::holds_alternative<int64_t>(value_); }
+  bool is_double() const { return std::holds_alternative<double>(value_); }
+  bool is_number() const { return is_int() || is_double(); }
+  bool is_string() const { return std::holds_alternative<std::string>(value_); }
+  bool is_array() const { return std::holds_alternative<Array>(value_); }
+  bool is_object() const { return std::holds_alternative<Object>(value_); }
+
+  // REQUIRES the matching is_*().
+  bool as_bool() const { return std::get<bool>(value_); }
+  int64_t as_int() const { return std::get<int64_t>(value_); }
+  double as_double() const {  // also of an integer
+    return is_int() ? static_cast<double>(as_int()) : std::get<double>(value_);
+  }
+  const std::string& as_string() const { return std::get<std::string>(value_); }
+  const Array& as_array() const { return std::get<Array>(value_); }
+  Array& as_array() { return std::get<Array>(value_); }
+  const Object& as_object() const { return std::get<Object>(value_); }
+  Object& as_object() { return std::get<Object>(value_); }
+
+  // The member `key` of an object; null where this is no object or has none.
+  const Json* Find(std::string_view key) const;
+  // Sets or replaces a member. REQUIRES is_object() or is_null() (which becomes an object).
+  Json& Set(std::string key, Json value);
+  // Appends to an array. REQUIRES is_array() or is_null() (which becomes an array).
+  Json& Append(Json value);
+
+  // "null", "true or false", "an integer", "a number", "a string", "an array", "an object": for
+  // messages.
+  const char* TypeName() const;
+
+  // Text on one line; `indent` > 0 spreads it over lines, so many spaces a level.
+  // REQUIRES depth <= kJsonDepthMax (parsed values are).
+  std::string Dump(int indent = 0) const;
+
+  bool operator==(const Json& other) const = default;
+
+ private:
+  std::variant<std::nullptr_t, bool, int64_t, double, std::string, Array, Object> value_;
+};
+
+inline constexpr int kJsonDepthMax = 64;
+
+struct JsonLimits {
+  int depth_max = kJsonDepthMax;
+  // Most values in the whole text (0: as many as its bytes allow).
+  uint64_t values_max = 0;
+};
+
+// One JSON value with nothing but white space around it. The error says the byte, what was found,
+// and for a duplicate key its name.
+Result<Json> ParseJson(std::string_view text, const JsonLimits& limits = {});
+
+// `text` as a JSON string literal, quotes included.
+void AppendJsonString(std::string_view text, std::string* out);
+
+}  // namespace minisgl

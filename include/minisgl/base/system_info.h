@@ -1,0 +1,16 @@
+// What this machine lets the process use: memory and cores, within cgroup limits (v1 and v2) and
+// CPU affinity.
+#pragma once
+
+#include <cstdint>
+
+namespace minisgl {
+
+// Bytes that can still be taken without swapping: MemAvailable, or less where a cgroup limit leaves
+// less.
+uint64_t AvailableMemoryBytes();
+
+// Physical cores within the affinity mask and the cgroup CPU quota (rounded up); at least 1.
+int UsableCores();
+
+}  // namespace minisgl

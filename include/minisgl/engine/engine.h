@@ -1,0 +1,44 @@
+// What runs a step: token ids in, token ids out. The scheduler plans for an Engine and knows
+// nothing else of it.
+//
+// Launch returns at once; steps run in the order launched, each seeing what the ones before it
+// wrote (KV, sampled ids in the token pool). Collect waits. All calls come from one thread (the
+// runtime's).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "minisgl/base/status.h"
+#include "minisgl/batch_plan.h"
+
+namespace minisgl {
+
+struct EngineLimits {
+  int64_t vocab_size = 0;
+  int32_t page_size = 16;  // 1, 2, 4, ..., 64
+  int32_t num_pages = 0;   // ids 0 .. num_pages - 1
+  // Table rows 0 .. max_running_requests - 1 (one more serves padding).
+  int32_t max_running_requests = 0;
+  int32_t max_seq_len = 0;      // longest prompt + answer
+  int32_t max_step_tokens = 0;  // T of any plan
+  int32_t max_in_flight = 2;    // plans launched and not collected
+};
+
+struct StepResult {
+  Status status;                // of the whole step; results are meaningless where it failed
+  std::vector<RowResult> rows;  // [R] of the plan
+};
+
+class Engine {
+ public:
+  virtual ~Engine() = default;
+  virtual const EngineLimits& limits() const = 0;
+  // REQUIRES fewer than limits().max_in_flight plans in flight.
+  virtual void Launch(std::shared_ptr<const BatchPlan> plan) = 0;
+  // The result of the oldest plan in flight; waits for it. REQUIRES one in flight.
+  virtual StepResult Collect() = 0;
+};
+
+}  // namespace minisgl

@@ -1,0 +1,57 @@
+// The engine of a real model: decoder + operations + KV storage + sampler, with launched steps run
+// by a thread of its own, so that planning overlaps computing.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "minisgl/base/status.h"
+#include "minisgl/engine/engine.h"
+#include "minisgl/ops.h"
+#include "minisgl/weights/checkpoint.h"
+#include "minisgl/weights/model_config.h"
+
+namespace minisgl {
+
+struct ModelEngineOptions {
+  int32_t max_running_requests = 256;
+  int32_t max_prefill_tokens = 512;  // of one step; decode rows come on top
+  int64_t max_seq_len = 0;           // 0: the model's, or 8,192, or what fits, whichever is least
+  int32_t page_size = 16;
+  int32_t num_pages = 0;              // 0: planned from memory
+  double memory_ratio = 0.25;         // of available memory, for KV
+  std::optional<DType> weight_dtype;  // as stored where unset
+};
+
+// Where the memory goes: shown by `minisgl info`, computed before anything is loaded.
+struct MemoryPlan {
+  DType weight_dtype = DType::kF32;
+  uint64_t available_bytes = 0;
+  uint64_t weight_bytes = 0;
+  uint64_t workspace_bytes = 0;
+  uint64_t kv_bytes_per_token = 0;
+  uint64_t kv_bytes = 0;
+  EngineLimits limits;
+  std::string max_seq_len_reason;  // "the model's", "what fits", "the CPU default", "--max-seq-len"
+};
+
+// Too little memory for one request of the wanted length: kOutOfMemory naming three settings that
+// would fit. `available_bytes` 0: as this machine says.
+Result<MemoryPlan> PlanMemory(const ModelConfig& config, const ModelEngineOptions& options,
+                              uint64_t available_bytes = 0);
+
+// `ops` moves in. Weights are read from `checkpoint`, which may close afterwards.
+Result<std::unique_ptr<Engine>> MakeModelEngine(const ModelConfig& config,
+                                                const Checkpoint& checkpoint,
+                                                const MemoryPlan& plan, std::unique_ptr<Ops> ops);
+
+// Logits of every position of `ids`, [n, V], by one uncached forward pass: for tests against
+// references.
+Result<std::vector<float>> ComputeLogits(const ModelConfig& config, const Checkpoint& checkpoint,
+                                         DType weight_dtype, Ops* ops,
+                                         const std::vector<TokenId>& ids);
+
+}  // namespace minisgl

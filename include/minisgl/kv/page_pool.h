@@ -1,0 +1,36 @@
+// The free pages of the KV pool. Ids only; one thread.
+//
+// Reuse is last in, first out: the window between a page's free and its reuse is as short as it can
+// be, so a page that is used after its free is overwritten at once, where tests see it, and not
+// when the pool has cycled.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "minisgl/base/ids.h"
+
+namespace minisgl {
+
+class PagePool {
+ public:
+  // All of [0, num_pages) are free at first.
+  explicit PagePool(int32_t num_pages);
+
+  int32_t num_pages() const { return static_cast<int32_t>(is_free_.size()); }
+  int32_t num_free() const { return static_cast<int32_t>(free_.size()); }
+  bool IsFree(PageId page) const { return is_free_[static_cast<size_t>(page)]; }
+
+  PageId Take();           // REQUIRES num_free() > 0
+  void Give(PageId page);  // REQUIRES taken: a second give is a bug and aborts
+
+  // The list and the flags agree; no page twice.
+  void CheckInvariants() const;
+
+ private:
+  std::vector<PageId> free_;  // a stack
+  std::vector<bool> is_free_;
+};
+
+}  // namespace minisgl

@@ -1,0 +1,74 @@
+// The prefix cache: which pages hold the KV of which token prefixes. Two kinds: RadixCache and
+// NaiveCache (which keeps nothing). Ids and counts only; one thread.
+//
+// A page enters the cache once it is written and whole; from then on it belongs to the cache. A
+// request holds pages of the cache by locking the node its prefix ends at: a locked node and all
+// its ancestors cannot be evicted. Nodes are keyed by whole pages of tokens, compared as tokens, so
+// no two prefixes can be confused.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "minisgl/base/ids.h"
+
+namespace minisgl {
+
+struct PrefixNode;  // of the implementation; stays valid while locked
+
+struct PrefixMatch {
+  PrefixNode* node = nullptr;  // ends exactly at the match; the root where nothing matched
+  std::vector<PageId> pages;   // of the matched prefix, from position 0 on
+};
+
+struct PrefixInsertion {
+  // Where the inserted prefix ends: lock it, then unlock the old one.
+  PrefixNode* node = nullptr;
+  // What the cache holds from `first_page` on; where it differs from what was offered, the cache
+  // had that page already and the offered one stays the caller's.
+  std::vector<PageId> pages;
+};
+
+class PrefixCache {
+ public:
+  virtual ~PrefixCache() = default;
+
+  // The longest cached prefix of `tokens` in whole pages; marks it as used now. May split a node.
+  virtual PrefixMatch Match(std::span<const TokenId> tokens) = 0;
+
+  virtual void Lock(PrefixNode* node) = 0;
+  virtual void Unlock(PrefixNode* node) = 0;
+
+  // Adds pages[first_page...] below `from`, which ends at page `first_page` and is locked by the
+  // caller. `tokens` holds exactly pages.size() whole pages. A cache that keeps nothing returns
+  // `from` and no pages.
+  virtual PrefixInsertion Insert(PrefixNode* from, int32_t first_page,
+                                 std::span<const TokenId> tokens,
+                                 std::span<const PageId> pages) = 0;
+
+  // Drops `count` pages, least recently used first, and appends them to `freed`. REQUIRES count <=
+  // num_evictable(). Costs O(pages dropped): no walk of the tree.
+  virtual void Evict(int32_t count, std::vector<PageId>* freed) = 0;
+
+  virtual int32_t num_evictable() const = 0;  // pages no lock holds
+  virtual int32_t num_locked() const = 0;     // pages some lock holds
+
+  // Whether pages enter at all (false for NaiveCache).
+  virtual bool keeps_pages() const = 0;
+
+  // Structure, locks and counters, recounted (I3, I5). `locked_nodes`: every lock held now, one
+  // entry each.
+  virtual void CheckInvariants(std::span<PrefixNode* const> locked_nodes) const = 0;
+  // The pages of the prefix that ends at `node`, from position 0 on.
+  virtual std::vector<PageId> PathPages(const PrefixNode* node) const = 0;
+  // Every page held, in no particular order.
+  virtual std::vector<PageId> AllPages() const = 0;
+};
+
+// page_size >= 1.
+std::unique_ptr<PrefixCache> MakeRadixCache(int32_t page_size);
+std::unique_ptr<PrefixCache> MakeNaiveCache();
+
+}  // namespace minisgl

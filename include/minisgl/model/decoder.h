@@ -1,0 +1,71 @@
+// The transformer, written once over Ops: embedding, layers, final norm, output head.
+//
+// Holds packed weights and workspace for at most `max_step_tokens` tokens; no KV (the caller's) and
+// no state between calls. Used by one thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "minisgl/base/status.h"
+#include "minisgl/batch_plan.h"
+#include "minisgl/ops.h"
+#include "minisgl/weights/checkpoint.h"
+#include "minisgl/weights/model_config.h"
+
+namespace minisgl {
+
+// What Forward needs beside the plan. Pointers are to device memory; on the CPU plain memory.
+struct ForwardInput {
+  const int32_t* token_ids;   // [T]
+  const BatchPlan* plan;      // positions, slots, table_row, row_begin, kv_len
+  const int32_t* page_table;  // [*, page_table_stride]
+  int64_t page_table_stride;
+  std::vector<KvLayer> kv;            // [layers]
+  std::vector<int32_t> logit_tokens;  // [N] tokens of the step whose logits are wanted
+};
+
+struct DecoderOptions {
+  DType weight_dtype = DType::kF32;
+  int64_t max_step_tokens = 0;
+  int64_t max_logit_rows = 0;
+  int64_t max_seq_len = 0;  // length of the rotary tables
+};
+
+class Decoder {
+ public:
+  // Checks that every tensor the architecture needs is there in the shape that `config` says, that
+  // none is there that it does not know, and packs them. Loading says its progress through
+  // base/log.h.
+  static Result<std::unique_ptr<Decoder>> Load(const ModelConfig& config,
+                                               const Checkpoint& checkpoint,
+                                               const DecoderOptions& options, Ops* ops);
+  virtual ~Decoder() = default;
+
+  // [N, V] logits in the decoder's workspace, valid until the next call.
+  virtual float* Forward(const ForwardInput& input) = 0;
+
+  virtual const ModelConfig& config() const = 0;
+  // Bytes of packed weights and of workspace.
+  virtual uint64_t weight_bytes() const = 0;
+  virtual uint64_t workspace_bytes() const = 0;
+};
+
+// What a decoder will take, by its configuration alone: the same numbers as weight_bytes() and
+// workspace_bytes(). Nothing where that is past 2^64. kBadInput for an architecture that is not
+// known.
+struct DecoderBytes {
+  std::optional<uint64_t> weights;
+  std::optional<uint64_t> workspace;
+};
+Result<DecoderBytes> CountDecoderBytes(const ModelConfig& config, const DecoderOptions& options);
+
+// cos and sin tables [max_seq_len, head_dim / 2] of `rope`, computed in double. (llama3: the
+// formula of Meta's Llama 3.1 release, wavelengths between low and high frequency factor blended
+// linearly.)
+void MakeRotaryTables(const RopeConfig& rope, int32_t head_dim, int64_t max_seq_len,
+                      std::vector<float>* cos, std::vector<float>* sin);
+
+}  // namespace minisgl

@@ -1,0 +1,58 @@
+// The operations a decoder is made of. The transformer is written once over this interface; the CPU
+// and CUDA each implement it, and naive_ops (double precision, plain loops) is the oracle of both.
+//
+// Called from one thread, the engine's. Operations run in the order they are called. Each names its
+// params in ops_params.h, which says what it computes. Implementations may assume what REQUIRES
+// there says; sizes and ids were checked before.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+
+#include "minisgl/base/status.h"
+#include "minisgl/ops_params.h"
+#include "minisgl/tensor/tensor_view.h"
+
+namespace minisgl {
+
+class Ops {
+ public:
+  virtual ~Ops() = default;
+
+  // For messages: "cpu (avx512, 2 threads)".
+  virtual std::string Name() const = 0;
+
+  // `num_bytes` of zeroed memory of the device, 64-byte aligned; freed with the last copy of the
+  // pointer. kOutOfMemory where there is none.
+  virtual Result<std::shared_ptr<void>> Allocate(size_t num_bytes) = 0;
+
+  // The matrices `parts` (each [out_i, in], any dtype) one below another as one [sum out_i, in] of
+  // `dtype` (converted with rounding to nearest where they differ), packed for Linear.
+  virtual Result<Matrix> PackMatrix(std::span<const TensorView> parts, DType dtype) = 0;
+  // [V, D] for Embedding. An implementation may share storage with PackMatrix of the same view
+  // (tied head).
+  virtual Result<Matrix> PackEmbedding(const TensorView& table, DType dtype) = 0;
+
+  virtual void Embedding(const EmbeddingParams& params) = 0;
+  virtual void RmsNorm(const RmsNormParams& params) = 0;
+  virtual void Linear(const LinearParams& params) = 0;
+  virtual void RopeKvWrite(const RopeKvWriteParams& params) = 0;
+  virtual void Attention(const AttentionParams& params) = 0;
+  virtual void GatedActivation(const GatedActivationParams& params) = 0;
+  virtual void GatherRows(const GatherRowsParams& params) = 0;
+  virtual void Sample(const SampleParams& params) = 0;
+};
+
+// src/cpu: SIMD kernels chosen at run time. `target`: "" (the best here) or a lower instruction set
+// by name.
+struct CpuOpsConfig {
+  int num_threads = 1;
+  std::string target;
+};
+Result<std::unique_ptr<Ops>> MakeCpuOps(const CpuOpsConfig& config);
+
+// src/cpu/naive_ops.cc: every sum in double, one thread, no SIMD.
+std::unique_ptr<Ops> MakeNaiveOps();
+
+}  // namespace minisgl

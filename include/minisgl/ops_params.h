@@ -1,0 +1,148 @@
+// One plain struct for each operation, shared by every implementation (CPU, CUDA, the naive
+// oracle).
+//
+// Letters: T tokens, R rows (requests) of the step, D hidden width, H query heads, HKV key/value
+// heads, E head_dim, I feed-forward width, V vocabulary, P page size. All arrays are dense and
+// row-major unless a stride is given; activations are f32 on the CPU. Pointers are to memory of the
+// implementation's device, owned by the caller, and must stay valid until the operation has run.
+// Outputs never overlap inputs unless said.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "minisgl/batch_plan.h"
+#include "minisgl/tensor/dtype.h"
+
+namespace minisgl {
+
+// A weight matrix [out, in] in the order an implementation's kernels read. Made by Ops::PackMatrix.
+struct Matrix {
+  int64_t num_out = 0;
+  int64_t num_in = 0;
+  DType dtype = DType::kF32;
+  std::shared_ptr<const void> storage;  // what an implementation keeps
+};
+
+// out[t, :] = table[ids[t], :] * scale
+struct EmbeddingParams {
+  const int32_t* ids;   // [T], each in [0, V)
+  const Matrix* table;  // [V, D], made by Ops::PackEmbedding
+  float scale;
+  float* out;  // [T, D]
+  int64_t num_tokens;
+};
+
+// residual += x (where residual is given; x may be null, then only normalise residual);
+// out = w * rms(residual or x), rms(v) = v / sqrt(mean(v^2) + eps).
+struct RmsNormParams {
+  const float* x;       // [T, D]
+  float* residual;      // [T, D] or null
+  const float* weight;  // [D]
+  float* out;           // [T, D]; may equal x
+  int64_t num_tokens;
+  int64_t width;  // D
+  float eps;
+};
+
+// out[t, o] = sum_i x[t, i] * w[o, i] + bias[o]; each output element is summed in one fixed order
+// whatever T is.
+struct LinearParams {
+  const float* x;        // [T, in]
+  const Matrix* weight;  // [out, in]
+  const float* bias;     // [out] or null
+  float* out;            // [T, out]
+  int64_t num_tokens;
+};
+
+// The KV storage of one layer. Element e of head h of slot s (page s / P, offset s % P):
+//   k: base + page * page_stride + offset * slot_stride + h * head_stride + e
+//   v: the same + v_offset
+// Only RopeKvWrite and Attention touch it. Where a head's keys of a page are one block (slot_stride
+// == head_dim, the fast layout of the CPU), an implementation may order the keys within the block
+// as it likes.
+struct KvLayer {
+  float* base;
+  int64_t page_stride;  // in elements, like all strides
+  int64_t slot_stride;
+  int64_t head_stride;
+  int64_t v_offset;
+  int32_t page_size;
+};
+
+// Rotates q and k by position and writes k and v to their slots. Rotary, "half" form: pair (i, i +
+// rot/2) for i < rot/2 is turned by angle position * inverse_frequency[i]; features past rot stay.
+// q and k scaled by attention_factor where rotated (longrope, yarn).
+struct RopeKvWriteParams {
+  float* qkv;  // [T, (H + 2 HKV) * E]: q, k, v of a token side by side; q rotated in place
+  const int32_t* positions;  // [T]
+  const int64_t* slots;      // [T]
+  const float* cos;          // [max_seq_len, rot/2], attention_factor multiplied in
+  const float* sin;          // [max_seq_len, rot/2]
+  KvLayer kv;
+  int64_t num_tokens;
+  int32_t num_heads, num_kv_heads, head_dim, rotary_dim;
+};
+
+// Causal attention through the page table: token t of row r at position p attends to keys 0..p of
+// that row. Keys are taken in position order in tiles of a constant size, so a result does not
+// depend on page size, chunking or batch-mates.
+struct AttentionParams {
+  const float* qkv;  // [T, (H + 2 HKV) * E]: q is read
+  float* out;        // [T, H * E]
+  KvLayer kv;
+  const int32_t* page_table;  // [rows of the table, page_table_stride]
+  int64_t page_table_stride;
+  const int32_t* table_row;  // [R]
+  const int32_t* row_begin;  // [R + 1]
+  const int32_t* kv_len;     // [R] >= extend length of the row
+  int32_t num_rows;
+  int64_t num_tokens;
+  int32_t num_heads, num_kv_heads, head_dim;
+  float scale;             // scores are q.k * scale
+  int32_t sliding_window;  // 0: none; w: keys p-w+1..p
+  float logit_softcap;     // 0: none; c: s -> c * tanh(s / c)
+  // [H] a logit that takes part in each head's softmax and carries no value; or null
+  const float* sinks;
+};
+
+enum class Activation : uint8_t { kSilu, kGeluTanh };
+
+// out[t, i] = act(gate_up[t, i]) * gate_up[t, I + i]
+struct GatedActivationParams {
+  const float* gate_up;  // [T, 2 I]
+  float* out;            // [T, I]
+  int64_t num_tokens;
+  int64_t width;  // I
+  Activation activation;
+};
+
+// out[i, :] = x[rows[i], :]
+struct GatherRowsParams {
+  const float* x;       // [*, D]
+  const int32_t* rows;  // [N]
+  float* out;           // [N, D]
+  int64_t num_rows;
+  int64_t width;
+};
+
+// Chooses the next token of each of N rows; the order of steps and of the draw is told in
+// src/cpu/sampler.h. Log-probabilities are of the raw logits. A row whose raw logits hold NaN or
+// +infinity, or whose bans leave no token, has the outcome kNonFinite. Ids in bias, bans and
+// history are in [0, V).
+struct SampleParams {
+  float* logits;       // [N, V]; overwritten
+  int64_t num_rows;    // N
+  int64_t vocab_size;  // V
+  // Host arrays over the N rows:
+  const SamplingParams* const* sampling;  // [N]
+  const int32_t* const* history;          // [N] the row's token pool (prompt, then answer so far)
+  const int32_t* prompt_len;              // [N]
+  // [N]; answer so far: history_len - prompt_len tokens, which is the index of the draw
+  const int32_t* history_len;
+  RowResult* results;  // [N]
+};
+
+}  // namespace minisgl

@@ -1,0 +1,39 @@
+// What the scheduler is asked to answer, and what it says about it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "minisgl/batch_plan.h"
+
+namespace minisgl {
+
+using RequestId = uint64_t;  // the program's own, never reused, never a user's
+
+inline constexpr int32_t kChatPriority = -1000;
+
+struct Request {
+  RequestId id = 0;
+  std::vector<TokenId> prompt;  // not empty, each id in the vocabulary
+  SamplingParams sampling;
+  int64_t max_tokens = 0;         // >= 1
+  std::vector<TokenId> stop_ids;  // end and stop tokens, sorted; empty: only length ends it
+  int32_t priority = 0;
+};
+
+enum class EndReason : uint8_t { kStopToken, kLength, kStopped, kAborted, kFailed };
+
+// What happened to a request in one Collect, Submit or Abort.
+struct SchedEvent {
+  enum class Kind : uint8_t { kToken, kEnd };
+  RequestId id = 0;
+  Kind kind = Kind::kToken;
+  RowResult token;  // kToken
+  // kEnd: always after the last kToken.
+  EndReason reason = EndReason::kStopToken;
+  std::string error_code, error_message;  // kFailed
+  int64_t cached_tokens = 0;              // what the first admission found
+};
+
+}  // namespace minisgl

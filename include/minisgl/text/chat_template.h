@@ -1,0 +1,53 @@
+// A model's chat template: a small interpreter of the Jinja that model directories contain.
+//
+// Templates are hostile: nesting is at most 128 deep in the parser and 500 nodes deep in evaluation
+// (macros included), work at most 1 M node visits and 512 MiB of values built, output and any text
+// at most 16 MiB, range at most 100,000; they reach no file and no attribute but those listed.
+// Rendering matches Jinja2 with trim_blocks, lstrip_blocks and loop controls, as the transformers
+// library sets it up. Immutable once parsed; Render may be called from any thread.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "minisgl/base/json.h"
+#include "minisgl/base/status.h"
+#include "minisgl/text/tokenizer.h"
+
+namespace minisgl {
+
+// What a template sees.
+struct ChatInput {
+  // An array of {role, content, ...}. Strings inside count as untrusted text, but for a role that
+  // is a word (letters, digits, `_`, `-`): it can name a marker like `<|user|>`, and spell none.
+  Json messages;
+  bool add_generation_prompt = true;
+  std::string bos_token, eos_token, unk_token, pad_token;
+  Json tools;      // null or an array
+  Json documents;  // null or an array
+  // Null or an object: chat_template_kwargs. Never hides the names above; untrusted but for words.
+  Json extra;
+};
+
+class ChatTemplate {
+ public:
+  // `name` (a file) stands in errors, with the template's line.
+  static Result<std::unique_ptr<ChatTemplate>> Parse(std::string_view source,
+                                                     const std::string& name);
+  // The template of a model directory: chat_template of tokenizer_config.json (a string, or a list
+  // of named ones of which "default" counts), or chat_template.jinja. A null pointer where there is
+  // none.
+  static Result<std::unique_ptr<ChatTemplate>> Load(const std::string& model_dir);
+
+  virtual ~ChatTemplate() = default;
+
+  // The rendered text; a piece is untrusted where it came out of `messages`, `tools` or
+  // `documents`, through whatever filters. kBadInput with the template's line where it refuses
+  // (raise_exception) or breaks a bound.
+  virtual Result<std::vector<TextPiece>> Render(const ChatInput& input) const = 0;
+};
+
+}  // namespace minisgl

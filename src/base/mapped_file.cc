@@ -1,0 +1,183 @@
+#include "minisgl/base/mapped_file.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "minisgl/base/utf8.h"
+
+namespace minisgl {
+namespace {
+
+// What is mapped now, for the SIGBUS handler: fixed size and lock-free, because a handler may only
+// read.
+struct Mapping {
+  std::atomic<uintptr_t> begin{0};
+  std::atomic<uintptr_t> end{0};
+  std::array<char, 512> path{};
+};
+constexpr int kMappingsMax =
+    1024;  // shards of one model; more are mapped all the same, only not named
+std::array<Mapping, kMappingsMax> g_mappings;
+
+void Register(const std::byte* data, size_t size, const std::string& path) {
+  for (Mapping& mapping : g_mappings) {
+    uintptr_t expected = 0;
+    if (mapping.begin.compare_exchange_strong(expected, reinterpret_cast<uintptr_t>(data))) {
+      const std::string shown = Visible(path, mapping.path.size() - 8);
+      std::memcpy(mapping.path.data(), shown.c_str(),
+                  std::min(shown.size() + 1, mapping.path.size()));
+      mapping.path.back() = '\0';
+      mapping.end.store(reinterpret_cast<uintptr_t>(data) + size);
+      return;
+    }
+  }
+}
+
+void Unregister(const std::byte* data) {
+  for (Mapping& mapping : g_mappings) {
+    if (mapping.begin.load() == reinterpret_cast<uintptr_t>(data)) {
+      mapping.end.store(0);
+      mapping.begin.store(0);
+      return;
+    }
+  }
+}
+
+void WriteAll(const char* text) {
+  const ssize_t ignored = write(STDERR_FILENO, text, std::strlen(text));
+  static_cast<void>(ignored);
+}
+
+void OnBusError(int, siginfo_t* info, void*) {
+  const auto address = reinterpret_cast<uintptr_t>(info->si_addr);
+  for (const Mapping& mapping : g_mappings) {
+    if (address >= mapping.begin.load() && address < mapping.end.load()) {
+      WriteAll("minisgl: ");
+      WriteAll(mapping.path.data());
+      WriteAll(
+          ": the file became shorter while it was read (or its disk failed); restore it and run "
+          "again\n");
+      _exit(74);
+    }
+  }
+  signal(SIGBUS, SIG_DFL);
+  raise(SIGBUS);
+}
+
+class FileDescriptor {
+ public:
+  explicit FileDescriptor(int fd) : fd_(fd) {}
+  ~FileDescriptor() {
+    if (fd_ >= 0) close(fd_);
+  }
+  FileDescriptor(const FileDescriptor&) = delete;
+  FileDescriptor& operator=(const FileDescriptor&) = delete;
+  int get() const { return fd_; }
+
+ private:
+  int fd_;
+};
+
+// Opens a regular file and says its size.
+Status OpenRegular(const std::string& path, const FileDescriptor& fd, uint64_t* size) {
+  if (fd.get() < 0) {
+    return MakeStatus(StatusCode::kNoInput, "{}: cannot be opened ({})", Visible(path, 400),
+                      std::strerror(errno));
+  }
+  struct stat info {};
+  if (fstat(fd.get(), &info) != 0) {
+    return MakeStatus(StatusCode::kIoError, "{}: {}", Visible(path, 400), std::strerror(errno));
+  }
+  if (!S_ISREG(info.st_mode)) {
+    return MakeStatus(StatusCode::kNoInput, "{}: is not a regular file", Visible(path, 400));
+  }
+  *size = static_cast<uint64_t>(info.st_size);
+  return Status();
+}
+
+}  // namespace
+
+Result<MappedFile> MappedFile::Open(const std::string& path) {
+  // O_NONBLOCK: opening a FIFO must not wait for a writer.
+  const FileDescriptor fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  uint64_t size = 0;
+  MINISGL_RETURN_IF_ERROR(OpenRegular(path, fd, &size));
+  MappedFile file;
+  file.path_ = path;
+  if (size == 0) return file;
+  void* data = mmap(nullptr, size, PROT_READ, MAP_PRIVATE, fd.get(), 0);
+  if (data == MAP_FAILED) {
+    return MakeStatus(StatusCode::kIoError, "{}: cannot be mapped ({})", Visible(path, 400),
+                      std::strerror(errno));
+  }
+  file.data_ = static_cast<const std::byte*>(data);
+  file.size_ = size;
+  Register(file.data_, file.size_, path);
+  return file;
+}
+
+MappedFile::MappedFile(MappedFile&& other) noexcept
+    : data_(std::exchange(other.data_, nullptr)),
+      size_(std::exchange(other.size_, 0)),
+      path_(std::move(other.path_)) {}
+
+MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
+  if (this != &other) {
+    Release();
+    data_ = std::exchange(other.data_, nullptr);
+    size_ = std::exchange(other.size_, 0);
+    path_ = std::move(other.path_);
+  }
+  return *this;
+}
+
+MappedFile::~MappedFile() { Release(); }
+
+void MappedFile::Release() {
+  if (data_ == nullptr) return;
+  Unregister(data_);
+  munmap(const_cast<std::byte*>(data_), size_);
+  data_ = nullptr;
+  size_ = 0;
+}
+
+Result<std::string> ReadFile(const std::string& path, uint64_t bytes_max) {
+  const FileDescriptor fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  uint64_t size = 0;
+  MINISGL_RETURN_IF_ERROR(OpenRegular(path, fd, &size));
+  if (size > bytes_max) {
+    return BadInput("{}: has {} bytes; at most {} are read", Visible(path, 400), size, bytes_max);
+  }
+  std::string text(size, '\0');
+  size_t done = 0;
+  while (done < text.size()) {
+    const ssize_t got = read(fd.get(), text.data() + done, text.size() - done);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) {
+      return MakeStatus(StatusCode::kIoError, "{}: cannot be read ({})", Visible(path, 400),
+                        std::strerror(errno));
+    }
+    if (got == 0) break;  // cut short since fstat: what is there is what there is
+    done += static_cast<size_t>(got);
+  }
+  text.resize(done);
+  return text;
+}
+
+void InstallBusErrorHandler() {
+  struct sigaction action {};
+  action.sa_sigaction = OnBusError;
+  action.sa_flags = SA_SIGINFO;
+  sigaction(SIGBUS, &action, nullptr);
+}
+
+}  // namespace minisgl

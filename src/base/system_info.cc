@@ -1,0 +1,166 @@
+// See system_info.h. Files of /proc and /sys that are missing or not as expected are taken as "no
+// limit": a wrong guess here costs speed or memory, not correctness.
+#include "minisgl/base/system_info.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <charconv>
+#include <fstream>
+#include <iterator>
+#include <optional>
+#include <set>
+#include <sstream>
+#include <utility>
+
+#include "base/system_info_roots.h"
+
+namespace minisgl {
+namespace {
+
+constexpr uint64_t kNoLimit = UINT64_MAX;
+
+std::optional<std::string> ReadText(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return std::nullopt;
+  return std::string(std::istreambuf_iterator<char>(file), {});
+}
+
+// The number at the start of `text` after blanks; none for "max", "-1" and anything else.
+std::optional<uint64_t> ParseNumber(const std::string& text) {
+  const size_t begin = text.find_first_not_of(" \t");
+  if (begin == std::string::npos) return std::nullopt;
+  uint64_t number = 0;
+  const auto [end, error] = std::from_chars(text.data() + begin, text.data() + text.size(), number);
+  if (error != std::errc()) return std::nullopt;
+  return number;
+}
+
+std::optional<uint64_t> ReadNumber(const std::string& path) {
+  const auto text = ReadText(path);
+  return text ? ParseNumber(*text) : std::nullopt;
+}
+
+// The number after `key` in a file of lines "key number".
+std::optional<uint64_t> ReadField(const std::string& path, const std::string& key) {
+  std::istringstream lines(ReadText(path).value_or(""));
+  for (std::string line; std::getline(lines, line);) {
+    if (line.starts_with(key)) return ParseNumber(line.substr(key.size()));
+  }
+  return std::nullopt;
+}
+
+// The directories whose limits hold for this process under the hierarchy of `controller` ("" for
+// version 2): its own group's and every one above. A path that is not mounted here (a container
+// sees its own group as the top) adds directories without files, which limit nothing.
+std::vector<std::string> GroupDirectories(const std::string& root, const std::string& controller) {
+  const std::string mount = root + "/sys/fs/cgroup" + (controller.empty() ? "" : "/" + controller);
+  std::vector<std::string> directories;
+  std::istringstream lines(ReadText(root + "/proc/self/cgroup").value_or(""));
+  for (std::string line; std::getline(lines, line);) {
+    // number:controllers:path
+    const size_t first = line.find(':');
+    const size_t second = first == std::string::npos ? first : line.find(':', first + 1);
+    if (second == std::string::npos) continue;
+    const std::string names = "," + line.substr(first + 1, second - first - 1) + ",";
+    if (names.find("," + controller + ",") == std::string::npos) continue;
+    std::string path = line.substr(second + 1);
+    while (path.size() > 1 && path[0] == '/') {
+      directories.push_back(mount + path);
+      path.resize(path.rfind('/'));
+    }
+  }
+  directories.push_back(mount);
+  return directories;
+}
+
+// What one group leaves: its limit less what it uses, pages of files that can be dropped not
+// counted as used.
+uint64_t LeftInGroup(const std::string& directory, const char* limit_file, const char* usage_file,
+                     const char* reclaimable_key) {
+  const auto limit = ReadNumber(directory + limit_file);
+  if (!limit) return kNoLimit;
+  const uint64_t usage = ReadNumber(directory + usage_file).value_or(0);
+  const uint64_t reclaimable = ReadField(directory + "/memory.stat", reclaimable_key).value_or(0);
+  const uint64_t used = usage - std::min(usage, reclaimable);
+  return *limit - std::min(*limit, used);
+}
+
+// CPUs' worth of time a quota gives, rounded up.
+uint64_t QuotaCores(uint64_t quota_us, uint64_t period_us) {
+  if (period_us == 0) return kNoLimit;
+  return std::max<uint64_t>(1, quota_us / period_us + (quota_us % period_us != 0 ? 1 : 0));
+}
+
+uint64_t CpuQuotaCores(const std::string& root) {
+  uint64_t cores = kNoLimit;
+  for (const std::string& directory : GroupDirectories(root, "")) {
+    std::istringstream line(ReadText(directory + "/cpu.max").value_or(""));
+    std::string quota, period;
+    line >> quota >> period;
+    const auto quota_us = ParseNumber(quota), period_us = ParseNumber(period);
+    if (quota_us && period_us) cores = std::min(cores, QuotaCores(*quota_us, *period_us));
+  }
+  for (const std::string& directory : GroupDirectories(root, "cpu")) {
+    const auto quota_us = ReadNumber(directory + "/cpu.cfs_quota_us");
+    const auto period_us = ReadNumber(directory + "/cpu.cfs_period_us");
+    if (quota_us && period_us) cores = std::min(cores, QuotaCores(*quota_us, *period_us));
+  }
+  return cores;
+}
+
+std::vector<int> AffinityCpus() {
+  // A machine with more CPUs than the set holds makes the call fail; then a larger set is tried.
+  for (size_t num_cpus = 1024; num_cpus <= (size_t{1} << 20); num_cpus *= 4) {
+    std::vector<cpu_set_t> sets(num_cpus / CPU_SETSIZE);
+    const size_t bytes = sets.size() * sizeof(cpu_set_t);
+    if (sched_getaffinity(0, bytes, sets.data()) != 0) continue;
+    std::vector<int> cpus;
+    for (size_t cpu = 0; cpu < num_cpus; ++cpu) {
+      if (CPU_ISSET_S(cpu, bytes, sets.data())) cpus.push_back(static_cast<int>(cpu));
+    }
+    return cpus;
+  }
+  return {};
+}
+
+}  // namespace
+
+uint64_t AvailableMemoryBytesUnder(const std::string& root) {
+  uint64_t available = kNoLimit;
+  if (const auto kib = ReadField(root + "/proc/meminfo", "MemAvailable:")) available = *kib * 1024;
+  for (const std::string& directory : GroupDirectories(root, "")) {
+    available = std::min(
+        available, LeftInGroup(directory, "/memory.max", "/memory.current", "inactive_file "));
+  }
+  for (const std::string& directory : GroupDirectories(root, "memory")) {
+    available = std::min(available, LeftInGroup(directory, "/memory.limit_in_bytes",
+                                                "/memory.usage_in_bytes", "total_inactive_file "));
+  }
+  return available;
+}
+
+int UsableCoresUnder(const std::string& root, const std::vector<int>& cpus) {
+  // Logical CPUs of one core share its arithmetic units; a CPU whose core is not told counts as one
+  // of its own.
+  std::set<std::pair<int64_t, int64_t>> cores;
+  for (int cpu : cpus) {
+    const std::string topology =
+        root + "/sys/devices/system/cpu/cpu" + std::to_string(cpu) + "/topology/";
+    const auto package = ReadNumber(topology + "physical_package_id");
+    const auto core = ReadNumber(topology + "core_id");
+    if (package && core) {
+      cores.emplace(static_cast<int64_t>(*package), static_cast<int64_t>(*core));
+    } else {
+      cores.emplace(-1, cpu);
+    }
+  }
+  const uint64_t count = std::max<uint64_t>(1, cores.size());
+  return static_cast<int>(std::min(count, CpuQuotaCores(root)));
+}
+
+uint64_t AvailableMemoryBytes() { return AvailableMemoryBytesUnder(""); }
+
+int UsableCores() { return UsableCoresUnder("", AffinityCpus()); }
+
+}  // namespace minisgl

@@ -1,0 +1,16 @@
+// What system_info.h tells, read from any directory tree that looks like a machine's: for tests.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace minisgl {
+
+// `root` stands before /proc and /sys ("" for this machine).
+uint64_t AvailableMemoryBytesUnder(const std::string& root);
+
+// `cpus`: the affinity mask, as numbers of logical CPUs.
+int UsableCoresUnder(const std::string& root, const std::vector<int>& cpus);
+
+}  // namespace minisgl

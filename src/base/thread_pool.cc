@@ -1,0 +1,171 @@
+// See thread_pool.h.
+//
+// A loop is one 64-bit word, the ticket: (number of the loop, chunks not yet claimed). A thread
+// claims a chunk by lowering the second half with compare-and-swap. The number makes a claim by a
+// thread that slept through the end of a loop fail, so the caller waits for chunks that are running
+// and never for a thread that has none.
+#include "minisgl/base/thread_pool.h"
+
+#include <fmt/format.h>
+
+#include <atomic>
+#include <chrono>
+#include <exception>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "minisgl/base/check.h"
+#include "minisgl/base/log.h"
+
+namespace minisgl {
+namespace {
+
+// Longer than the pauses between the operations of a step, far shorter than a time slice.
+constexpr std::chrono::microseconds kSpin{50};
+constexpr int64_t kChunksMax = INT32_MAX;
+
+void Pause() {
+#if defined(__x86_64__) || defined(__i386__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+// Spins until `done()` or for about kSpin; true if done.
+template <typename Done>
+bool SpinUntil(const Done& done) {
+  constexpr int kPausesPerLook = 16;
+  const auto deadline = std::chrono::steady_clock::now() + kSpin;
+  do {
+    for (int i = 0; i < kPausesPerLook; ++i) {
+      if (done()) return true;
+      Pause();
+    }
+  } while (std::chrono::steady_clock::now() < deadline);
+  return done();
+}
+
+}  // namespace
+
+struct ThreadPool::State {
+  using Body = std::function<void(int64_t, int)>;
+
+  // Written before the ticket of a loop is, read by whoever then claims from that ticket.
+  std::atomic<const Body*> body{nullptr};
+  std::atomic<uint32_t> num_chunks{0};
+
+  // Loop << 32 | chunks not yet claimed.
+  alignas(64) std::atomic<uint64_t> ticket{0};
+  // Chunks of the loop that are not done; the caller sleeps on it.
+  alignas(64) std::atomic<int32_t> running{0};
+  // Grows with each loop and at the end; the workers sleep on it.
+  alignas(64) std::atomic<uint32_t> wakeups{0};
+  std::atomic<bool> stopping{false};
+  // Whether a chunk of the loop threw; whoever sets it writes `error`, which the caller reads once
+  // nothing runs.
+  std::atomic<bool> failed{false};
+  std::exception_ptr error;
+  std::vector<std::thread> workers;
+
+  ~State() {
+    stopping.store(true, std::memory_order_release);
+    WakeWorkers();
+    for (std::thread& worker : workers) worker.join();
+  }
+
+  bool HasWork() const {
+    return static_cast<uint32_t>(ticket.load(std::memory_order_relaxed)) != 0;
+  }
+
+  // Once a chunk has thrown, those after it are passed over: the loop's result is lost anyway.
+  void RunChunk(const Body& loop_body, int64_t chunk, int thread) {
+    if (failed.load(std::memory_order_relaxed)) return;
+    try {
+      loop_body(chunk, thread);
+    } catch (...) {
+      if (!failed.exchange(true, std::memory_order_relaxed)) error = std::current_exception();
+    }
+  }
+
+  // Claims and runs chunks until the loop has none left.
+  void Work(int thread) {
+    uint64_t seen = ticket.load(std::memory_order_acquire);
+    while (static_cast<uint32_t>(seen) != 0) {
+      // A claim that succeeds proves that `seen` was current all the while, so these belong to it.
+      const Body* const loop_body = body.load(std::memory_order_relaxed);
+      const uint32_t total = num_chunks.load(std::memory_order_relaxed);
+      if (!ticket.compare_exchange_weak(seen, seen - 1, std::memory_order_acq_rel,
+                                        std::memory_order_acquire)) {
+        continue;
+      }
+      RunChunk(*loop_body, int64_t{total} - static_cast<uint32_t>(seen), thread);
+      if (running.fetch_sub(1, std::memory_order_acq_rel) == 1) running.notify_one();
+      seen = ticket.load(std::memory_order_acquire);
+    }
+  }
+
+  void RunWorker(int thread) {
+    while (true) {
+      const uint32_t before = wakeups.load(std::memory_order_acquire);
+      if (stopping.load(std::memory_order_acquire)) return;
+      Work(thread);
+      const bool woken =
+          SpinUntil([&] { return HasWork() || wakeups.load(std::memory_order_relaxed) != before; });
+      if (!woken) wakeups.wait(before, std::memory_order_acquire);
+    }
+  }
+
+  void WakeWorkers() {
+    wakeups.fetch_add(1, std::memory_order_acq_rel);
+    wakeups.notify_all();
+  }
+};
+
+ThreadPool::ThreadPool(int num_threads) : state_(std::make_unique<State>()) {
+  MINISGL_CHECK(num_threads >= 1, "a pool of {} threads", num_threads);
+  try {
+    for (int thread = 1; thread < num_threads; ++thread) {
+      state_->workers.emplace_back([state = state_.get(), thread] { state->RunWorker(thread); });
+    }
+  } catch (const std::exception&) {
+    Log(LogLevel::kWarning,
+        fmt::format("only {} of {} threads could be started (no memory, or a limit on threads); "
+                    "going on with those",
+                    this->num_threads(), num_threads));
+  }
+}
+
+ThreadPool::~ThreadPool() = default;
+
+int ThreadPool::num_threads() const { return static_cast<int>(state_->workers.size()) + 1; }
+
+void ThreadPool::ParallelFor(int64_t num_chunks,
+                             const std::function<void(int64_t chunk, int thread)>& body) {
+  MINISGL_CHECK(num_chunks >= 0 && num_chunks <= kChunksMax, "a loop of {} chunks", num_chunks);
+  State& state = *state_;
+  if (num_chunks <= 1 || state.workers.empty()) {
+    for (int64_t chunk = 0; chunk < num_chunks; ++chunk) body(chunk, 0);
+    return;
+  }
+  state.body.store(&body, std::memory_order_relaxed);
+  state.num_chunks.store(static_cast<uint32_t>(num_chunks), std::memory_order_relaxed);
+  state.running.store(static_cast<int32_t>(num_chunks), std::memory_order_relaxed);
+  const uint64_t loop = (state.ticket.load(std::memory_order_relaxed) >> 32) + 1;
+  state.ticket.store(loop << 32 | static_cast<uint64_t>(num_chunks), std::memory_order_release);
+  state.WakeWorkers();
+
+  state.Work(/*thread=*/0);
+  const auto done = [&] { return state.running.load(std::memory_order_acquire) == 0; };
+  while (!SpinUntil(done)) {
+    const int32_t left = state.running.load(std::memory_order_acquire);
+    if (left != 0) state.running.wait(left, std::memory_order_acquire);
+  }
+  if (state.failed.load(std::memory_order_relaxed)) {
+    state.failed.store(false, std::memory_order_relaxed);
+    std::rethrow_exception(std::exchange(state.error, nullptr));
+  }
+}
+
+}  // namespace minisgl

@@ -1,0 +1,68 @@
+// What becomes of answers: rows of JSON Lines, in input order or as they come, or one text streamed
+// as it is written.
+#pragma once
+
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cli/output.h"
+#include "cli/row.h"
+#include "cli/row_output.h"
+#include "cli/terminal_filter.h"
+#include "minisgl/base/status.h"
+#include "minisgl/text/tokenizer.h"
+
+namespace minisgl {
+
+class AnswerWriter {
+ public:
+  virtual ~AnswerWriter() = default;
+  // More text of an answer that is not complete.
+  virtual Status WriteText(std::string_view text) = 0;
+  virtual Status WriteAnswers(const Row& row, const std::vector<RowAnswer>& answers) = 0;
+  virtual Status WriteError(const Row& row, const RowError& error) = 0;
+  // Rows given and not yet written, because one before them is not done.
+  virtual size_t held_rows() const { return 0; }
+};
+
+class JsonAnswerWriter : public AnswerWriter {
+ public:
+  // Both outlive this. `ordered`: rows are held until all before them are written.
+  JsonAnswerWriter(Output* output, const Tokenizer* tokenizer, bool ordered)
+      : output_(*output), tokenizer_(*tokenizer), ordered_(ordered) {}
+
+  Status WriteText(std::string_view) override { return Status(); }
+  Status WriteAnswers(const Row& row, const std::vector<RowAnswer>& answers) override;
+  Status WriteError(const Row& row, const RowError& error) override;
+  size_t held_rows() const override { return held_.size(); }
+
+ private:
+  Status WriteRow(int64_t index, std::string text);
+  Status WriteNow(const std::string& text);
+
+  Output& output_;
+  const Tokenizer& tokenizer_;
+  const bool ordered_;
+  int64_t next_index_ = 0;
+  std::map<int64_t, std::string> held_;
+};
+
+// The answer of one row as it is; through a filter where the output is a terminal. A line break
+// ends it.
+class TextAnswerWriter : public AnswerWriter {
+ public:
+  explicit TextAnswerWriter(Output* output) : output_(*output) {}
+
+  Status WriteText(std::string_view text) override;
+  Status WriteAnswers(const Row& row, const std::vector<RowAnswer>& answers) override;
+  Status WriteError(const Row& row, const RowError& error) override;
+
+ private:
+  Output& output_;
+  TerminalFilter filter_;
+  bool wrote_text_ = false;
+};
+
+}  // namespace minisgl

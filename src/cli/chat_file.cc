@@ -1,0 +1,107 @@
+#include "cli/chat_file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <string_view>
+
+#include "cli/file_io.h"
+#include "minisgl/base/json.h"
+#include "minisgl/base/mapped_file.h"
+#include "minisgl/base/utf8.h"
+
+namespace minisgl {
+namespace {
+
+constexpr uint64_t kFileBytesMax = uint64_t{64} << 20;
+constexpr std::array<std::string_view, 5> kRoles = {"system", "developer", "user", "assistant",
+                                                    "tool"};
+
+Status AddMessage(const Json& json, std::vector<SessionMessage>* messages) {
+  const Json* role = json.Find("role");
+  const Json* content = json.Find("content");
+  if (role == nullptr || !role->is_string() || content == nullptr || !content->is_string()) {
+    return BadInput("not a message; write {{\"role\": \"...\", \"content\": \"...\"}}");
+  }
+  if (std::find(kRoles.begin(), kRoles.end(), role->as_string()) == kRoles.end()) {
+    return BadInput("the role {} is not known; use system, user or assistant",
+                    Visible(role->as_string()));
+  }
+  messages->push_back({role->as_string(), content->as_string(), {}});
+  return Status();
+}
+
+Status AddLine(std::string_view line, std::vector<SessionMessage>* messages) {
+  MINISGL_ASSIGN_OR_RETURN(const Json json, ParseJson(line));
+  const Json* list = json.Find("messages");
+  if (list == nullptr) return AddMessage(json, messages);
+  if (!list->is_array()) return BadInput("messages is {}; it must be an array", list->TypeName());
+  if (!messages->empty()) {
+    return BadInput("a second conversation; keep one in a file to load it");
+  }
+  for (const Json& message : list->as_array()) {
+    MINISGL_RETURN_IF_ERROR(AddMessage(message, messages));
+  }
+  return Status();
+}
+
+// To a device or a pipe, which is not replaced.
+Status WriteInPlace(const std::string& path, std::string_view text) {
+  const int fd = open(path.c_str(), O_WRONLY | O_CLOEXEC);
+  if (fd < 0) {
+    return MakeStatus(StatusCode::kCannotCreate, "{}: cannot be opened for writing ({})",
+                      Visible(path, 400), std::strerror(errno));
+  }
+  const bool written = WriteAll(fd, text);
+  const int write_errno = errno;
+  if (close(fd) == 0 && written) return Status();
+  return MakeStatus(StatusCode::kIoError, "{}: cannot be written ({})", Visible(path, 400),
+                    std::strerror(written ? errno : write_errno));
+}
+
+}  // namespace
+
+Result<std::vector<SessionMessage>> LoadConversation(const std::string& path) {
+  MINISGL_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kFileBytesMax));
+  std::vector<SessionMessage> messages;
+  std::string_view rest = text;
+  if (rest.starts_with("\xEF\xBB\xBF")) rest.remove_prefix(3);
+  for (int64_t number = 1; !rest.empty(); ++number) {
+    const size_t end = rest.find('\n');
+    const std::string_view line = rest.substr(0, end);
+    rest.remove_prefix(end == std::string_view::npos ? rest.size() : end + 1);
+    if (line.find_first_not_of(" \t\r") == std::string_view::npos) continue;
+    const Status status = AddLine(line, &messages);
+    if (!status.ok()) return status.WithPrefix(fmt::format("{}:{}", Visible(path, 400), number));
+  }
+  if (messages.empty()) {
+    return BadInput("{}: holds no messages; it needs a line for each", Visible(path, 400));
+  }
+  return messages;
+}
+
+Status SaveConversation(const std::string& path, const std::vector<SessionMessage>& messages,
+                        bool overwrite) {
+  std::string text;
+  for (const SessionMessage& message : messages) {
+    Json line;
+    line.Set("role", message.role).Set("content", message.content);
+    text += line.Dump() + '\n';
+  }
+  struct stat info {};
+  const bool exists = stat(path.c_str(), &info) == 0;
+  if (exists && !S_ISREG(info.st_mode)) return WriteInPlace(path, text);
+  if (exists && info.st_size > 0 && !overwrite) {
+    return MakeStatus(StatusCode::kCannotCreate,
+                      "{}: exists and is not empty; choose another name, or /save -f FILE",
+                      Visible(path, 400));
+  }
+  return ReplaceFile(path, text, 0666);
+}
+
+}  // namespace minisgl

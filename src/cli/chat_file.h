@@ -1,0 +1,22 @@
+// Conversations in files: JSON Lines, one {"role", "content"} a message.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "minisgl/base/status.h"
+#include "minisgl/runtime/session.h"
+
+namespace minisgl {
+
+// Reads `path`: a message a line, or one line {"messages": [...]} (whose other fields do not
+// matter). kBadInput with the line of what is wrong.
+Result<std::vector<SessionMessage>> LoadConversation(const std::string& path);
+
+// Writes `messages` to `path`: into a new file that takes the place of the old one when it is whole
+// and on its disk. A file that holds something is replaced only where `overwrite` is set;
+// kCannotCreate otherwise.
+Status SaveConversation(const std::string& path, const std::vector<SessionMessage>& messages,
+                        bool overwrite);
+
+}  // namespace minisgl

@@ -1,0 +1,25 @@
+// What a person says at the chat prompt: a message, or a command.
+//
+//   /name arguments    a command                      //text    a message that begins with "/"
+//   """ ... """        a message of several lines     text\     goes on with the next line
+// A pasted block that holds line breaks is a message as it stands. The same rules hold for a pipe.
+#pragma once
+
+#include <string>
+
+#include "cli/line_editor.h"
+
+namespace minisgl {
+
+struct ChatInputLine {
+  enum class Kind { kMessage, kCommand, kInterrupted, kEnd, kTerminated };
+  Kind kind = Kind::kEnd;
+  std::string text;       // kCommand: without its "/"
+  bool was_empty = true;  // kInterrupted: nothing had been typed
+};
+
+// Reads one message or command; blank lines are passed over. What stands unfinished at the end of
+// input is a message.
+ChatInputLine ReadChatInput(PromptReader* reader);
+
+}  // namespace minisgl

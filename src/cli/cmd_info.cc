@@ -1,0 +1,174 @@
+// minisgl info: what a model directory holds, where it would run, and where the memory would go.
+// Reads headers only.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <memory>
+#include <set>
+#include <string>
+#include <system_error>
+#include <vector>
+
+#include "cli/commands.h"
+#include "cli/messages.h"
+#include "cli/model_loader.h"
+#include "cli/output.h"
+#include "cli/row_prompt.h"
+#include "minisgl/base/checked_math.h"
+#include "minisgl/base/system_info.h"
+#include "minisgl/base/utf8.h"
+#include "minisgl/weights/checkpoint.h"
+
+namespace minisgl {
+namespace {
+
+struct InfoOptions {
+  ModelOptions model;
+  EngineOptions engine;
+};
+
+std::string Bytes(uint64_t bytes) {
+  constexpr double kStep = 1024;
+  double value = static_cast<double>(bytes);
+  if (value < kStep) return fmt::format("{} B", bytes);
+  const char* unit = "KiB";
+  value /= kStep;
+  for (const char* next : {"MiB", "GiB", "TiB"}) {
+    if (value < kStep) break;
+    value /= kStep;
+    unit = next;
+  }
+  return fmt::format("{:.1f} {}", value, unit);
+}
+
+void Line(const char* name, const std::string& value, std::string* out) {
+  *out += fmt::format("{:<14}{}\n", name, value);
+}
+
+int64_t CountParameters(const Checkpoint& checkpoint) {
+  int64_t count = 0;
+  for (const std::string& name : checkpoint.Names()) {
+    const auto tensor = checkpoint.Get(name);
+    if (tensor.ok()) count += tensor.value().num_elements();
+  }
+  return count;
+}
+
+void DescribeModel(const TextModel& text, const ModelFacts& facts, std::string* out) {
+  const ModelConfig& config = facts.config;
+  Line("model", Visible(text.dir, 400), out);
+  Line("architecture", config.architecture, out);
+  Line("layers",
+       fmt::format("{} of width {}, feed-forward {}, {} query and {} KV heads of {}",
+                   config.num_layers, config.hidden_size, config.intermediate_size,
+                   config.num_heads, config.num_kv_heads, config.head_dim),
+       out);
+  Line("vocabulary",
+       fmt::format("{}, {} output head", config.vocab_size,
+                   config.tie_word_embeddings ? "tied" : "separate"),
+       out);
+  Line("context", fmt::format("{} tokens", config.max_seq_len), out);
+}
+
+Status DescribeFiles(const TextModel& text, const ModelFacts& facts, std::string* out) {
+  MINISGL_ASSIGN_OR_RETURN(const std::unique_ptr<Checkpoint> checkpoint,
+                           Checkpoint::Open(text.dir));
+  Line("weights",
+       fmt::format("{} parameters in {} tensors, {} ({})", CountParameters(*checkpoint),
+                   checkpoint->Names().size(), Bytes(checkpoint->total_bytes()),
+                   DTypeName(facts.config.dtype)),
+       out);
+  std::set<std::string> files;
+  for (const std::string& name : checkpoint->Names()) files.insert(checkpoint->FileOf(name));
+  for (const std::string& file : files) {
+    const std::filesystem::path given(file);
+    const auto path = given.is_absolute() || std::filesystem::exists(given)
+                          ? given
+                          : std::filesystem::path(text.dir) / given;
+    std::error_code error;
+    const auto size = std::filesystem::file_size(path, error);
+    Line("",
+         fmt::format("{}{}", Visible(path.filename().string(), 200),
+                     error ? "" : ", " + Bytes(size)),
+         out);
+  }
+  return Status();
+}
+
+void DescribeText(const TextModel& text, const ModelFacts& facts, std::string* out) {
+  const Tokenizer& tokenizer = *text.tokenizer;
+  Line("tokenizer",
+       fmt::format("{} tokens, begins with {}, ends with {}", tokenizer.vocab_size(),
+                   tokenizer.bos_token().empty() ? "nothing" : Visible(tokenizer.bos_token()),
+                   tokenizer.eos_token().empty() ? "nothing" : Visible(tokenizer.eos_token())),
+       out);
+  Line("template", text.chat_template != nullptr ? "yes" : "none; give one with --chat-template",
+       out);
+  std::set<TokenId> eos(facts.config.eos_token_ids.begin(), facts.config.eos_token_ids.end());
+  eos.insert(facts.generation.eos_token_ids.begin(), facts.generation.eos_token_ids.end());
+  if (tokenizer.eos_id()) eos.insert(*tokenizer.eos_id());
+  std::string ids;
+  for (const TokenId id : eos) {
+    ids += fmt::format("{}{}", ids.empty() ? "" : ", ", id);
+    if (id < tokenizer.vocab_size()) ids += fmt::format(" ({})", Visible(tokenizer.PieceText(id)));
+  }
+  Line("end tokens", ids.empty() ? "none" : ids, out);
+}
+
+void DescribePlan(const ModelFacts& facts, const EngineOptions& options, std::string* out) {
+  const MemoryPlan& plan = facts.plan;
+  const EngineLimits& limits = plan.limits;
+  const int threads = options.threads > 0 ? options.threads : UsableCores();
+  Line("device", fmt::format("cpu, {} thread{}", threads, threads == 1 ? "" : "s"), out);
+  Line("memory", Bytes(plan.available_bytes) + " available", out);
+  Line("  weights", fmt::format("{} as {}", Bytes(plan.weight_bytes), DTypeName(plan.weight_dtype)),
+       out);
+  Line("  workspace", Bytes(plan.workspace_bytes), out);
+  Line("  KV cache",
+       fmt::format("{}: {} pages of {} tokens, {} a token", Bytes(plan.kv_bytes), limits.num_pages,
+                   limits.page_size, Bytes(plan.kv_bytes_per_token)),
+       out);
+  const int64_t capacity = ContextCapacity(limits);
+  const int64_t pages = std::max<int64_t>(CeilDiv<int64_t>(capacity - 1, limits.page_size), 1);
+  Line("longest",
+       fmt::format("{} tokens, prompt and answer ({})", capacity, plan.max_seq_len_reason), out);
+  Line("requests",
+       fmt::format("{} at once, {} of the longest", limits.max_running_requests,
+                   std::min<int64_t>(limits.max_running_requests, limits.num_pages / pages)),
+       out);
+}
+
+Result<std::string> Describe(const InfoOptions& options) {
+  MINISGL_RETURN_IF_ERROR(CheckDeviceUsable(options.engine.device));
+  MINISGL_ASSIGN_OR_RETURN(const TextModel text, LoadTextModel(options.model));
+  MINISGL_ASSIGN_OR_RETURN(const ModelFacts facts, LoadModelFacts(text.dir, options.engine));
+  std::string out;
+  DescribeModel(text, facts, &out);
+  MINISGL_RETURN_IF_ERROR(DescribeFiles(text, facts, &out));
+  DescribeText(text, facts, &out);
+  DescribePlan(facts, options.engine, &out);
+  return out;
+}
+
+}  // namespace
+
+CommandBody AddInfoCommand(CLI::App* app) {
+  const auto options = std::make_shared<InfoOptions>();
+  AddModelOptions(app, &options->model);
+  AddEngineOptions(app, &options->engine);
+  return [options] {
+    InstallNotes({options->model.quiet, options->model.verbose});
+    const Result<std::string> text = Describe(*options);
+    if (!text.ok()) return Fail(text.status());
+    auto output = Output::Open("", false, -1);
+    if (!output.ok()) return Fail(output.status());
+    const Status status = (*output)->Write(text.value());
+    return status.ok() ? 0 : Fail(status);
+  };
+}
+
+}  // namespace minisgl

@@ -1,0 +1,223 @@
+// minisgl tokenize: what the model is given for rows or lines of text, and what ids spell.
+//
+// Reads the tokenizer and the chat template of a model directory, no weights and no config.json.
+// Rows are checked as `run` checks them; a bad one is an error row and the others go on.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cli/commands.h"
+#include "cli/messages.h"
+#include "cli/model_loader.h"
+#include "cli/output.h"
+#include "cli/row.h"
+#include "cli/row_output.h"
+#include "cli/row_source.h"
+#include "cli/run_input.h"
+#include "minisgl/base/utf8.h"
+
+namespace minisgl {
+namespace {
+
+constexpr int kExitSomeFailed = 1;
+constexpr int kExitPipeClosed = 141;
+constexpr int kWait_ms = 1000;
+
+struct TokenizeOptions {
+  ModelOptions model;
+  std::optional<std::string> file;
+  std::string output;
+  bool decode = false;
+  bool raw = false;
+  bool force = false;
+  bool lenient = false;
+};
+
+// Each line of a text is what a user says; under --raw, or where the model has no template, a
+// prompt.
+class TextLineSource : public RowSource {
+ public:
+  TextLineSource(LineReader* reader, bool templated) : reader_(*reader), templated_(templated) {}
+
+  Outcome Next(int timeout_ms, ParsedRow* parsed) override {
+    const LineReader::Outcome outcome = reader_.Next(timeout_ms, &line_);
+    if (outcome == LineReader::Outcome::kNotYet) return Outcome::kNotYet;
+    if (outcome == LineReader::Outcome::kEnd) return Outcome::kEnd;
+    if (outcome == LineReader::Outcome::kFailed) return Outcome::kFailed;
+    *parsed = ParsedRow();
+    Row& row = parsed->row;
+    row.index = next_index_++;
+    row.line = reader_.line_number();
+    if (outcome == LineReader::Outcome::kTooLong) {
+      parsed->error = RowError{
+          "invalid_row",
+          fmt::format("the line has more than {} bytes; give shorter ones", kRowBytesMax), ""};
+      return Outcome::kRow;
+    }
+    const std::string text = ReplaceInvalidUtf8(line_);
+    if (!templated_) {
+      row.kind = PromptKind::kText;
+      row.prompt = text;
+      return Outcome::kRow;
+    }
+    Json message;
+    message.Set("role", "user").Set("content", text);
+    row.kind = PromptKind::kMessages;
+    row.messages.Append(std::move(message));
+    return Outcome::kRow;
+  }
+  size_t row_bytes() const override { return line_.size(); }
+  Status status() const override { return reader_.status(); }
+
+ private:
+  LineReader& reader_;
+  const bool templated_;
+  std::string line_;
+  int64_t next_index_ = 0;
+};
+
+struct Tokenized {
+  std::string prompt;
+  std::vector<TokenId> ids;
+};
+
+std::optional<RowError> CheckIds(const Row& row, const Tokenizer& tokenizer) {
+  for (const TokenId id : row.prompt_token_ids) {
+    if (id < tokenizer.vocab_size()) continue;
+    return RowError{"invalid_row",
+                    fmt::format("prompt_token_ids holds an id past the vocabulary (found {}; the "
+                                "tokenizer has {})",
+                                id, tokenizer.vocab_size()),
+                    "prompt_token_ids"};
+  }
+  return std::nullopt;
+}
+
+std::optional<RowError> TokenizeText(const Row& row, const TextModel& text, Tokenized* out) {
+  std::vector<TextPiece> pieces = {{row.prompt, true}};
+  if (row.kind == PromptKind::kMessages) {
+    auto rendered = RenderChat(text, row.messages, row.template_kwargs, row.tools, row.documents);
+    if (!rendered.ok()) return RowError{"template_error", rendered.status().message(), "messages"};
+    pieces = std::move(rendered).value();
+  }
+  for (const TextPiece& piece : pieces) out->prompt += piece.text;
+  auto encoded = EncodeRendered(text, std::move(pieces));
+  if (!encoded.ok()) return RowError{"invalid_row", encoded.status().message(), ""};
+  out->ids = std::move(encoded).value();
+  if (row.kind == PromptKind::kText && row.add_special_tokens) {
+    const std::vector<TokenId> prefix = text.tokenizer->Prefix(), suffix = text.tokenizer->Suffix();
+    out->ids.insert(out->ids.begin(), prefix.begin(), prefix.end());
+    out->ids.insert(out->ids.end(), suffix.begin(), suffix.end());
+  }
+  return std::nullopt;
+}
+
+// The line of one row, or why there is none.
+std::optional<RowError> FormatRow(const Row& row, const TextModel& text, bool decode,
+                                  std::string* line) {
+  Json out;
+  out.Set("id", row.id).Set("index", row.index);
+  if (row.kind == PromptKind::kTokenIds) {
+    if (auto error = CheckIds(row, *text.tokenizer)) return error;
+  } else if (decode) {
+    return RowError{"invalid_row", "--decode needs prompt_token_ids; give an array of ids",
+                    "prompt_token_ids"};
+  }
+  if (decode) {
+    out.Set("text", text.tokenizer->Decode(row.prompt_token_ids, /*keep_special=*/true));
+  } else {
+    Tokenized tokenized;
+    if (row.kind == PromptKind::kTokenIds) {
+      tokenized.ids = row.prompt_token_ids;
+      tokenized.prompt = text.tokenizer->Decode(tokenized.ids, /*keep_special=*/true);
+    } else if (auto error = TokenizeText(row, text, &tokenized)) {
+      return error;
+    }
+    Json::Array ids;
+    for (const TokenId id : tokenized.ids) ids.emplace_back(int64_t{id});
+    out.Set("prompt", std::move(tokenized.prompt)).Set("prompt_token_ids", Json(std::move(ids)));
+  }
+  *line = out.Dump() + '\n';
+  return std::nullopt;
+}
+
+// All rows of `source` to `output`; gives the exit status.
+int TokenizeAll(RowSource* source, const TextModel& text, bool decode, Output* output) {
+  bool some_failed = false;
+  Status read, written;
+  while (written.ok()) {
+    ParsedRow parsed;
+    const RowSource::Outcome outcome = source->Next(kWait_ms, &parsed);
+    if (outcome == RowSource::Outcome::kNotYet) continue;
+    if (outcome == RowSource::Outcome::kFailed) read = source->status();
+    if (outcome != RowSource::Outcome::kRow) break;
+    std::string line;
+    if (!parsed.error) parsed.error = FormatRow(parsed.row, text, decode, &line);
+    if (parsed.error) {
+      some_failed = true;
+      line = FormatErrorRow(parsed.row, *parsed.error);
+    }
+    written = output->Write(line);
+  }
+  if (output->pipe_closed()) return kExitPipeClosed;
+  // Also after a failure: rows that were written are kept.
+  const Status finished = output->Finish();
+  if (!read.ok()) return Fail(read);
+  if (!written.ok() || !finished.ok()) return Fail(written.ok() ? finished : written);
+  return some_failed ? kExitSomeFailed : 0;
+}
+
+int Tokenize(const TokenizeOptions& options) {
+  if (!options.file && isatty(STDIN_FILENO) != 0) {
+    return Fail(UsageError("no input; give --file F, or lines of text on standard input"));
+  }
+  auto text = LoadTextModel(options.model);
+  if (!text.ok()) return Fail(text.status());
+  auto reader = LineReader::Open(options.file.value_or("-"));
+  if (!reader.ok()) return Fail(reader.status());
+  auto output = Output::Open(options.output, options.force, reader->fd());
+  if (!output.ok()) return Fail(output.status());
+  Output* out = (*output).get();
+  if (const Status status = out->Begin(); !status.ok()) return Fail(status);
+  std::unique_ptr<RowSource> source;
+  if (options.file || options.decode) {
+    source = std::make_unique<FileRowSource>(&*reader, options.lenient, /*check_ids=*/true);
+  } else {
+    const bool templated = !options.raw && text->chat_template != nullptr;
+    source = std::make_unique<TextLineSource>(&*reader, templated);
+  }
+  return TokenizeAll(source.get(), *text, options.decode, out);
+}
+
+}  // namespace
+
+CommandBody AddTokenizeCommand(CLI::App* app) {
+  const auto options = std::make_shared<TokenizeOptions>();
+  const std::string group = "Input and output";
+  app->add_option("-f,--file", options->file,
+                  "Read rows of JSON Lines from FILE; - is standard input (default: its lines)")
+      ->type_name("FILE")
+      ->group(group);
+  app->add_flag("--decode", options->decode, "Rows hold prompt_token_ids; give their text")
+      ->group(group);
+  app->add_flag("--raw", options->raw, "Take lines as they are, without the chat template")
+      ->group(group);
+  app->add_flag("--lenient", options->lenient, "Pass over unknown fields of a row")->group(group);
+  app->add_option("-o,--output", options->output, "Write to FILE (default standard output)")
+      ->type_name("FILE")
+      ->group(group);
+  app->add_flag("--force", options->force, "Replace an output file that is not empty")
+      ->group(group);
+  AddModelOptions(app, &options->model);
+  return [options] {
+    InstallNotes({options->model.quiet, options->model.verbose});
+    return Tokenize(*options);
+  };
+}
+
+}  // namespace minisgl

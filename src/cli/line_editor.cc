@@ -1,0 +1,402 @@
+// Two readers: lines as they come (LinesReader), and libedit (EditingReader).
+//
+// libedit asks for characters through a function of ours, which waits for input and signals
+// together and knows a bracketed paste. A paste that does not fit on a line stands there as a label
+// and is put in its place at the end.
+#include "cli/line_editor.h"
+
+#include <fcntl.h>
+#include <histedit.h>
+#include <langinfo.h>
+#include <poll.h>
+#include <signal.h>
+#include <termios.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <clocale>
+#include <cstdio>
+#include <cstdlib>
+#include <deque>
+#include <map>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "cli/chat_history.h"
+#include "minisgl/base/utf8.h"
+
+namespace minisgl {
+namespace {
+
+constexpr std::string_view kBold = "\x1b[1m", kPlain = "\x1b[0m";
+constexpr std::string_view kPasteOn = "\x1b[?2004h", kPasteOff = "\x1b[?2004l";
+constexpr std::string_view kPasteBegin = "\x1b[200~", kPasteEnd = "\x1b[201~";
+constexpr int kEscapeWait_ms = 50;  // the bytes of a key come together; a person's ESC stands alone
+constexpr size_t kPasteInLineMax = 1024;  // bytes of a paste that are edited as if typed
+
+enum class ByteOutcome { kByte, kInterrupted, kTerminated, kEnd, kTimeout };
+
+// What the terminal's interrupt key sends; '\0' where it has none.
+char InterruptByte() {
+  termios settings{};
+  if (tcgetattr(STDIN_FILENO, &settings) != 0 || (settings.c_lflag & ISIG) == 0) return '\0';
+  const cc_t byte = settings.c_cc[VINTR];
+  return byte == _POSIX_VDISABLE ? '\0' : static_cast<char>(byte);
+}
+
+// Standard input, waited for together with signals. An `interrupt` that is not '\0' is a byte that
+// counts as SIGINT.
+class ByteSource {
+ public:
+  explicit ByteSource(SignalWatch* signals, char interrupt = '\0')
+      : signals_(signals), interrupt_(interrupt) {}
+
+  ByteOutcome Next(char* byte, int timeout_ms = -1) {
+    if (held_ != ByteOutcome::kByte) return std::exchange(held_, ByteOutcome::kByte);
+    while (at_ == buffer_.size()) {
+      const ByteOutcome outcome = Fill(timeout_ms);
+      if (outcome != ByteOutcome::kByte) return outcome;
+    }
+    *byte = buffer_[at_++];
+    const bool interrupts = interrupt_ != '\0' && *byte == interrupt_;
+    return interrupts ? ByteOutcome::kInterrupted : ByteOutcome::kByte;
+  }
+  // The next call gives `outcome` again: for one that came in the middle of a character or a key.
+  void Hold(ByteOutcome outcome) {
+    if (outcome != ByteOutcome::kTimeout) held_ = outcome;
+  }
+  void PutBack(std::string_view bytes) {
+    buffer_.erase(0, at_);
+    buffer_.insert(0, bytes);
+    at_ = 0;
+  }
+  // The interrupt key, pressed ahead of its time: drops what was typed before it, as a terminal
+  // does.
+  bool TakeInterruptAhead() {
+    const size_t at = interrupt_ == '\0' ? std::string::npos : buffer_.find(interrupt_, at_);
+    if (at != std::string::npos) at_ = at + 1;
+    return at != std::string::npos;
+  }
+
+ private:
+  ByteOutcome Fill(int timeout_ms) {
+    while (true) {
+      pollfd waits[2] = {{STDIN_FILENO, POLLIN, 0}, {signals_->fd(), POLLIN, 0}};
+      const int ready = poll(waits, 2, timeout_ms);
+      signals_->Drain();
+      if (signals_->Terminated() != 0) return ByteOutcome::kTerminated;
+      if (signals_->TakeInterrupt()) return ByteOutcome::kInterrupted;
+      if (ready == 0) return ByteOutcome::kTimeout;
+      if (ready < 0 || waits[0].revents == 0) continue;
+      buffer_.resize(size_t{1} << 16);
+      const ssize_t got = read(STDIN_FILENO, buffer_.data(), buffer_.size());
+      const bool again = got < 0 && (errno == EINTR || errno == EAGAIN);
+      buffer_.resize(got > 0 ? static_cast<size_t>(got) : 0);
+      at_ = 0;
+      if (!again) return got > 0 ? ByteOutcome::kByte : ByteOutcome::kEnd;
+    }
+  }
+
+  SignalWatch* signals_;
+  const char interrupt_;
+  std::string buffer_;
+  size_t at_ = 0;
+  ByteOutcome held_ = ByteOutcome::kByte;
+};
+
+// A pipe, a file, or a terminal that cannot move its cursor.
+class LinesReader : public PromptReader {
+ public:
+  explicit LinesReader(SignalWatch* signals) : source_(signals) {}
+
+  ReadLineResult ReadLine(const std::string& prompt) override {
+    if (IsTerminal(STDIN_FILENO)) {
+      FILE* out = IsTerminal(STDOUT_FILENO) ? stdout : stderr;
+      std::fputs(prompt.c_str(), out);
+      std::fflush(out);
+    }
+    std::string line;
+    while (true) {
+      char byte = 0;
+      switch (source_.Next(&byte)) {
+        case ByteOutcome::kInterrupted:
+          return {LineOutcome::kInterrupted, "", line.empty()};
+        case ByteOutcome::kTerminated:
+          return {LineOutcome::kTerminated};
+        case ByteOutcome::kTimeout:
+          continue;
+        case ByteOutcome::kEnd:
+          if (line.empty()) return {LineOutcome::kEnd};
+          return Line(line);
+        case ByteOutcome::kByte:
+          break;
+      }
+      if (byte != '\n') {
+        line += byte;
+        continue;
+      }
+      if (line.ends_with('\r')) line.pop_back();
+      return Line(line);
+    }
+  }
+
+ private:
+  ReadLineResult Line(const std::string& line) {
+    if (!IsValidUtf8(line)) replaced_bytes_ = true;
+    return {LineOutcome::kLine, ReplaceInvalidUtf8(line)};
+  }
+
+  ByteSource source_;
+};
+
+class EditingReader : public PromptReader {
+ public:
+  EditingReader(SignalWatch* signals, const std::string& history_path)
+      : source_(signals, InterruptByte()), history_file_(history_path) {
+    // libedit turns its wide characters to bytes by the locale; the program's text is UTF-8 in
+    // every locale.
+    std::setlocale(LC_CTYPE, "");
+    if (std::string_view(nl_langinfo(CODESET)) != "UTF-8") std::setlocale(LC_CTYPE, "C.UTF-8");
+    out_ = IsTerminal(STDOUT_FILENO) ? stdout : stderr;
+    bold_prompt_ = AllowsColour(fileno(out_));
+    history_ = history_init();
+    HistEvent event;
+    history(history_, &event, H_SETSIZE, static_cast<int>(HistoryFile::kLinesMax));
+    history(history_, &event, H_SETUNIQUE, 1);
+    for (const std::string& line : history_file_.Load()) {
+      history(history_, &event, H_ENTER, line.c_str());
+    }
+    edit_ = el_init("minisgl", stdin, out_, stderr);
+    el_set(edit_, EL_CLIENTDATA, this);
+    el_set(edit_, EL_EDITOR, "emacs");
+    el_set(edit_, EL_PROMPT_ESC, &EditingReader::Prompt, '\1');
+    el_set(edit_, EL_HIST, history, history_);
+    el_set(edit_, EL_GETCFN, &EditingReader::GetCharacter);
+    el_set(edit_, EL_BIND, "^R", "em-inc-search-prev", nullptr);
+  }
+  ~EditingReader() override {
+    el_end(edit_);
+    history_end(history_);
+  }
+
+  ReadLineResult ReadLine(const std::string& prompt) override {
+    prompt_ = bold_prompt_ ? BoldPrompt(prompt) : prompt;
+    pastes_.clear();
+    characters_.clear();
+    outcome_ = ByteOutcome::kByte;
+    el_resize(edit_);
+    el_set(edit_, EL_PREP_TERM,
+           1);  // before the prompt shows, so that no key meets a cooked terminal
+    // The interrupt key's byte and not its signal: with a signal the terminal throws away what was
+    // typed and not read yet, and a line that the key clears would be taken for an empty one.
+    el_set(edit_, EL_SETTY, "-d", "intr=", nullptr);
+    Write(kPasteOn);
+    int length = 0;
+    const char* line = el_gets(edit_, &length);
+    if (bold_prompt_) Write(kPlain);
+    Write(kPasteOff);
+    if (outcome_ == ByteOutcome::kInterrupted || outcome_ == ByteOutcome::kTerminated) {
+      Write("^C\r\n");
+      return {outcome_ == ByteOutcome::kTerminated ? LineOutcome::kTerminated
+                                                   : LineOutcome::kInterrupted,
+              "", was_empty_};
+    }
+    if (line == nullptr || length <= 0) {
+      Write("\r\n");
+      return {LineOutcome::kEnd};
+    }
+    std::string text(line, static_cast<size_t>(length));
+    while (text.ends_with('\n') || text.ends_with('\r')) text.pop_back();
+    Remember(text);
+    if (source_.TakeInterruptAhead()) raise(SIGINT);  // meant for what this line begins
+    return {LineOutcome::kLine, ReplaceInvalidUtf8(ExpandPastes(text))};
+  }
+
+ private:
+  // libedit sends an invisible sequence with the character after it, and not at all where there is
+  // none: the last character, a space, carries what ends the bold ones.
+  static std::string BoldPrompt(const std::string& prompt) {
+    const size_t last = prompt.size() - 1;
+    return fmt::format("\1{}\1{}\1{}\1{}", kBold, prompt.substr(0, last), kPlain,
+                       prompt.substr(last));
+  }
+  static char* Prompt(EditLine* edit) { return Self(edit)->prompt_.data(); }
+  static int GetCharacter(EditLine* edit, wchar_t* character) {
+    return Self(edit)->NextCharacter(character);
+  }
+  static EditingReader* Self(EditLine* edit) {
+    void* self = nullptr;
+    el_get(edit, EL_CLIENTDATA, &self);
+    return static_cast<EditingReader*>(self);
+  }
+
+  void Write(std::string_view text) {
+    std::fwrite(text.data(), 1, text.size(), out_);
+    std::fflush(out_);
+  }
+
+  // 1 and a character, 0 at the end, -1 where a signal ends the line.
+  int NextCharacter(wchar_t* character) {
+    while (characters_.empty()) {
+      char byte = 0;
+      const ByteOutcome outcome = source_.Next(&byte);
+      if (outcome == ByteOutcome::kTimeout) continue;
+      if (outcome != ByteOutcome::kByte) {
+        outcome_ = outcome;
+        const LineInfo* info = el_line(edit_);
+        was_empty_ = info->lastchar == info->buffer;
+        return outcome == ByteOutcome::kEnd ? 0 : -1;
+      }
+      // A Ctrl-D typed while an answer was shown: the terminal's line discipline kept it as NUL.
+      if (byte == '\0') byte = '\x04';
+      if (byte == kPasteBegin[0]) {
+        Escape();
+      } else {
+        Character(byte);
+      }
+    }
+    *character = characters_.front();
+    characters_.pop_front();
+    return 1;
+  }
+
+  // A byte that belongs to the one before it, and so comes at once.
+  bool NextSoon(char* byte) {
+    const ByteOutcome outcome = source_.Next(byte, kEscapeWait_ms);
+    if (outcome != ByteOutcome::kByte) source_.Hold(outcome);
+    return outcome == ByteOutcome::kByte;
+  }
+
+  // One character, whose first byte was read; bytes that are none are U+FFFD.
+  void Character(char first) {
+    std::string bytes(1, first);
+    while (IsIncompleteUtf8(bytes)) {
+      char byte = 0;
+      if (!NextSoon(&byte)) break;
+      bytes += byte;
+    }
+    if (Utf8CharLength(bytes) != bytes.size() && bytes.size() > 1) {
+      source_.PutBack(std::string_view(bytes).substr(bytes.size() - 1));
+    }
+    const bool whole = Utf8CharLength(bytes) == bytes.size();
+    if (!whole) replaced_bytes_ = true;
+    Type(whole ? std::string_view(bytes) : "\uFFFD");
+  }
+
+  // A key's sequence, which libedit knows, or the beginning of a paste.
+  void Escape() {
+    std::string bytes(1, kPasteBegin[0]);
+    while (bytes.size() < kPasteBegin.size()) {
+      char byte = 0;
+      if (!NextSoon(&byte)) break;
+      if (static_cast<unsigned char>(byte) >= 0x80) {
+        source_.PutBack(std::string_view(&byte, 1));
+        break;
+      }
+      bytes += byte;
+      if (!kPasteBegin.starts_with(bytes)) break;
+    }
+    if (bytes == kPasteBegin) {
+      Paste();
+    } else {
+      Type(bytes);
+    }
+  }
+
+  void Paste() {
+    std::string text;
+    while (!text.ends_with(kPasteEnd)) {
+      char byte = 0;
+      const ByteOutcome outcome = source_.Next(&byte);
+      if (outcome == ByteOutcome::kTimeout) continue;
+      if (outcome != ByteOutcome::kByte) {
+        source_.Hold(outcome);
+        return;
+      }
+      // A terminal sends its Enter key's byte for a line break.
+      if (byte == '\n' && text.ends_with('\r')) continue;
+      text += byte;
+    }
+    text.resize(text.size() - kPasteEnd.size());
+    if (!IsValidUtf8(text)) replaced_bytes_ = true;
+    size_t num_lines = 1;
+    bool plain = text.size() <= kPasteInLineMax;
+    for (char& byte : text) {
+      if (byte == '\r') byte = '\n';
+      if (byte == '\n') ++num_lines;
+      if (static_cast<unsigned char>(byte) < 0x20 || byte == 0x7F) plain = false;
+    }
+    if (plain) {
+      Type(ReplaceInvalidUtf8(text));
+      return;
+    }
+    std::string label = fmt::format("[pasted text {}: {} line{}, {} bytes]", pastes_.size() + 1,
+                                    num_lines, num_lines == 1 ? "" : "s", text.size());
+    Type(label);
+    pastes_.emplace_back(std::move(label), std::move(text));
+  }
+
+  // REQUIRES well-formed UTF-8.
+  void Type(std::string_view text) {
+    while (!text.empty()) {
+      const size_t length = std::max<size_t>(Utf8CharLength(text), 1);
+      const auto byte = static_cast<unsigned char>(text[0]);
+      wchar_t code = byte;
+      if (length > 1) code = byte & (0x7F >> length);
+      for (size_t i = 1; i < length; ++i) code = code << 6 | (text[i] & 0x3F);
+      characters_.push_back(code);
+      text.remove_prefix(length);
+    }
+  }
+
+  // Labels are those of the line as it was edited: what a paste says is never taken for one.
+  std::string ExpandPastes(const std::string& line) const {
+    std::map<size_t, size_t> places;  // of a label in the line: which paste it stands for
+    for (size_t i = 0; i < pastes_.size(); ++i) {
+      const size_t at = line.find(pastes_[i].first);
+      if (at != std::string::npos) places.emplace(at, i);
+    }
+    std::string text;
+    size_t copied = 0;
+    for (const auto& [at, i] : places) {
+      text += line.substr(copied, at - copied) + pastes_[i].second;
+      copied = at + pastes_[i].first.size();
+    }
+    return text + line.substr(copied);
+  }
+
+  // A line that stood for pasted text is not worth recalling: the text is gone.
+  void Remember(const std::string& line) {
+    if (line.find_first_not_of(" \t") == std::string::npos || !pastes_.empty()) return;
+    HistEvent event;
+    history(history_, &event, H_ENTER, line.c_str());
+    history_file_.Append(line);
+  }
+
+  ByteSource source_;
+  HistoryFile history_file_;
+  FILE* out_ = nullptr;
+  bool bold_prompt_ = false;
+  History* history_ = nullptr;
+  EditLine* edit_ = nullptr;
+  std::string prompt_;
+  std::deque<wchar_t> characters_;                           // read and not yet given to libedit
+  std::vector<std::pair<std::string, std::string>> pastes_;  // label, text
+  ByteOutcome outcome_ = ByteOutcome::kByte;
+  bool was_empty_ = true;
+};
+
+}  // namespace
+
+std::unique_ptr<PromptReader> MakePromptReader(SignalWatch* signals,
+                                               const std::string& history_path) {
+  const bool edits =
+      IsCapableTerminal(STDIN_FILENO) && (IsTerminal(STDOUT_FILENO) || IsTerminal(STDERR_FILENO));
+  if (edits) return std::make_unique<EditingReader>(signals, history_path);
+  return std::make_unique<LinesReader>(signals);
+}
+
+}  // namespace minisgl

@@ -1,0 +1,339 @@
+#include "cli/model_loader.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+#include "cli/messages.h"
+#include "minisgl/base/log.h"
+#include "minisgl/base/mapped_file.h"
+#include "minisgl/base/system_info.h"
+#include "minisgl/base/utf8.h"
+#include "minisgl/ops.h"
+#include "minisgl/weights/checkpoint.h"
+
+namespace minisgl {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr uint64_t kTemplateBytesMax = uint64_t{4} << 20;
+constexpr uint64_t kSmallFileBytesMax = uint64_t{64} << 20;
+
+std::string Environment(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+bool IsDirectory(const fs::path& path) {
+  std::error_code error;
+  return fs::is_directory(path, error);
+}
+
+bool EndsWithGguf(const fs::path& path) {
+  std::string extension = path.extension().string();
+  std::transform(extension.begin(), extension.end(), extension.begin(),
+                 [](unsigned char c) { return c < 0x80 ? std::tolower(c) : c; });
+  return extension == ".gguf";
+}
+
+Status GgufRefused(const std::string& path) {
+  return BadInput(
+      "{}: GGUF files are not read; give the directory with config.json and *.safetensors that the "
+      "file was made from",
+      Visible(path, 400));
+}
+
+// The GGUF file that a directory without config.json holds, if any.
+std::optional<std::string> GgufInside(const fs::path& dir) {
+  std::error_code error;
+  if (fs::exists(dir / "config.json", error)) return std::nullopt;
+  for (fs::directory_iterator entry(dir, error), end; !error && entry != end;
+       entry.increment(error)) {
+    if (EndsWithGguf(entry->path())) return entry->path().string();
+  }
+  return std::nullopt;
+}
+
+// Letters, digits, '-', '_' and '.', and not a name that walks the tree.
+bool IsHubName(std::string_view name) {
+  if (name.empty() || name == "." || name == "..") return false;
+  return std::all_of(name.begin(), name.end(), [](unsigned char c) {
+    return c < 0x80 && (std::isalnum(c) != 0 || c == '-' || c == '_' || c == '.');
+  });
+}
+
+fs::path HubCacheDir() {
+  if (const std::string cache = Environment("HF_HUB_CACHE"); !cache.empty()) return cache;
+  if (const std::string home = Environment("HF_HOME"); !home.empty()) return fs::path(home) / "hub";
+  std::string base = Environment("XDG_CACHE_HOME");
+  if (base.empty()) base = Environment("HOME") + "/.cache";
+  return fs::path(base) / "huggingface" / "hub";
+}
+
+// The directory of `owner/name` in the hub cache: the snapshot that refs/main names, or the only
+// one there is.
+Result<std::string> FindInHubCache(const std::string& owner, const std::string& name) {
+  const fs::path repo = HubCacheDir() / ("models--" + owner + "--" + name);
+  const fs::path snapshots = repo / "snapshots";
+  if (const Result<std::string> ref = ReadFile((repo / "refs" / "main").string(), 4096); ref.ok()) {
+    std::string commit = *ref;
+    while (!commit.empty() && std::isspace(static_cast<unsigned char>(commit.back())) != 0) {
+      commit.pop_back();
+    }
+    if (IsHubName(commit) && IsDirectory(snapshots / commit)) return (snapshots / commit).string();
+  }
+  std::vector<std::string> found;
+  std::error_code error;
+  for (fs::directory_iterator entry(snapshots, error), end; !error && entry != end;
+       entry.increment(error)) {
+    if (IsDirectory(entry->path())) found.push_back(entry->path().string());
+  }
+  if (found.size() == 1) return found.front();
+  if (found.empty()) {
+    return MakeStatus(StatusCode::kNoInput,
+                      "{}/{}: no such directory, and not in the hub cache ({}); download the model "
+                      "or give its directory",
+                      owner, name, Visible(HubCacheDir().string(), 400));
+  }
+  return BadInput(
+      "{}/{}: the hub cache holds {} snapshots and refs/main names none; give the "
+      "directory of one ({})",
+      owner, name, found.size(), Visible(snapshots.string(), 400));
+}
+
+Result<Json> ParseTemplateArgs(const std::vector<std::string>& args) {
+  if (args.empty()) return Json();
+  Json object = Json(Json::Object());
+  for (const std::string& arg : args) {
+    const size_t equals = arg.find('=');
+    const std::string key = arg.substr(0, equals), text = arg.substr(equals + 1);
+    Result<Json> value = ParseJson(text);
+    object.Set(key, value.ok() ? std::move(value).value() : Json(text));
+  }
+  return object;
+}
+
+// A named template of the model: `chat_template` of tokenizer_config.json may be a list of {name,
+// template}.
+Result<std::unique_ptr<ChatTemplate>> LoadNamedTemplate(const std::string& dir,
+                                                        const std::string& name) {
+  const std::string file = dir + "/tokenizer_config.json";
+  if (const Result<std::string> text = ReadFile(file, kSmallFileBytesMax); text.ok()) {
+    MINISGL_ASSIGN_OR_RETURN(const Json config, ParseJson(*text));
+    const Json* templates = config.Find("chat_template");
+    if (templates != nullptr && templates->is_array()) {
+      for (const Json& entry : templates->as_array()) {
+        const Json* entry_name = entry.Find("name");
+        const Json* source = entry.Find("template");
+        if (entry_name == nullptr || source == nullptr || !source->is_string()) continue;
+        if (*entry_name == Json(name)) return ChatTemplate::Parse(source->as_string(), file);
+      }
+    }
+  }
+  return MakeStatus(
+      StatusCode::kNoInput,
+      "--chat-template: no file and no template of the model has this name ({}); give "
+      "a file that holds a Jinja template",
+      Visible(name));
+}
+
+Result<std::unique_ptr<ChatTemplate>> LoadChatTemplate(const std::string& dir,
+                                                       const std::string& chosen) {
+  if (chosen.empty()) return ChatTemplate::Load(dir);
+  std::error_code error;
+  if (!fs::exists(chosen, error)) return LoadNamedTemplate(dir, chosen);
+  MINISGL_ASSIGN_OR_RETURN(const std::string source, ReadFile(chosen, kTemplateBytesMax));
+  return ChatTemplate::Parse(source, chosen);
+}
+
+std::optional<DType> ParseDType(const std::string& name) {
+  for (DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
+    if (name == DTypeName(dtype)) return dtype;
+  }
+  return std::nullopt;
+}
+
+ModelEngineOptions ToModelEngineOptions(const EngineOptions& options) {
+  ModelEngineOptions engine;
+  engine.max_running_requests = options.max_running_requests;
+  engine.max_prefill_tokens = options.max_prefill_length;
+  engine.max_seq_len = options.max_seq_len;
+  engine.page_size = options.page_size;
+  engine.num_pages = options.num_pages;
+  engine.memory_ratio = options.memory_ratio;
+  engine.weight_dtype = ParseDType(options.dtype);
+  return engine;
+}
+
+// "naive" is the double-precision oracle of the tests, reachable to tell a kernel's fault from a
+// model's.
+Result<std::unique_ptr<Ops>> MakeOps(const EngineOptions& options) {
+  if (options.cpu_target == "naive") return MakeNaiveOps();
+  CpuOpsConfig config;
+  config.num_threads = options.threads > 0 ? options.threads : UsableCores();
+  config.target = options.cpu_target;
+  return MakeCpuOps(config);
+}
+
+std::vector<TokenId> EndTokens(const ModelFacts& facts, const Tokenizer& tokenizer) {
+  std::vector<TokenId> ids = facts.config.eos_token_ids;
+  ids.insert(ids.end(), facts.generation.eos_token_ids.begin(),
+             facts.generation.eos_token_ids.end());
+  if (tokenizer.eos_id()) ids.push_back(*tokenizer.eos_id());
+  std::sort(ids.begin(), ids.end());
+  ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
+  return ids;
+}
+
+void SayWhereItRuns(const EngineOptions& options, const std::string& device) {
+  const bool fallback = options.device == "auto";
+  Log(StderrIsTerminal() && fallback ? LogLevel::kInfo : LogLevel::kVerbose,
+      fmt::format("running on {}{}", device, fallback ? " (this build has no CUDA engine)" : ""));
+}
+
+void SayMemoryPlan(const MemoryPlan& plan) {
+  constexpr double kMiB = 1 << 20;
+  Log(LogLevel::kVerbose,
+      fmt::format(
+          "memory: weights {:.1f} MiB ({}), workspace {:.1f} MiB, KV {:.1f} MiB ({} pages of "
+          "{} tokens); up to {} tokens a request ({})",
+          static_cast<double>(plan.weight_bytes) / kMiB, DTypeName(plan.weight_dtype),
+          static_cast<double>(plan.workspace_bytes) / kMiB,
+          static_cast<double>(plan.kv_bytes) / kMiB, plan.limits.num_pages, plan.limits.page_size,
+          plan.limits.max_seq_len, plan.max_seq_len_reason));
+}
+
+}  // namespace
+
+Result<std::string> ResolveModelDir(const std::string& model) {
+  if (model.empty()) {
+    return UsageError("no model given; use --model DIR or set MINISGL_MODEL");
+  }
+  std::error_code error;
+  if (IsDirectory(model)) {
+    if (const std::optional<std::string> gguf = GgufInside(model)) return GgufRefused(*gguf);
+    return model;
+  }
+  if (EndsWithGguf(model)) return GgufRefused(model);
+  if (fs::exists(model, error)) {
+    return BadInput("{}: is not a directory; give the directory that holds config.json",
+                    Visible(model, 400));
+  }
+  const size_t slash = model.find('/');
+  if (slash != std::string::npos) {
+    const std::string owner = model.substr(0, slash), name = model.substr(slash + 1);
+    if (IsHubName(owner) && IsHubName(name)) return FindInHubCache(owner, name);
+  }
+  return MakeStatus(StatusCode::kNoInput, "{}: no such model directory", Visible(model, 400));
+}
+
+Result<TextModel> LoadTextModel(const ModelOptions& options) {
+  TextModel text;
+  MINISGL_ASSIGN_OR_RETURN(text.dir, ResolveModelDir(options.model));
+  MINISGL_ASSIGN_OR_RETURN(text.tokenizer, Tokenizer::Load(text.dir));
+  MINISGL_ASSIGN_OR_RETURN(text.chat_template, LoadChatTemplate(text.dir, options.chat_template));
+  MINISGL_ASSIGN_OR_RETURN(text.template_args, ParseTemplateArgs(options.template_args));
+  text.parse_special = options.parse_special;
+  return text;
+}
+
+Result<ModelFacts> LoadModelFacts(const std::string& model_dir, const EngineOptions& options) {
+  ModelFacts facts;
+  MINISGL_ASSIGN_OR_RETURN(facts.config, LoadModelConfig(model_dir));
+  MINISGL_ASSIGN_OR_RETURN(facts.generation,
+                           LoadGenerationConfig(model_dir, facts.config.vocab_size));
+  MINISGL_ASSIGN_OR_RETURN(facts.plan, PlanMemory(facts.config, ToModelEngineOptions(options)));
+  return facts;
+}
+
+Status CheckDeviceUsable(const std::string& device) {
+  if (device == "auto" || device == "cpu") return Status();
+  return MakeStatus(StatusCode::kUnavailable,
+                    "--device {}: this build has no CUDA engine; use --device cpu",
+                    Visible(device));
+}
+
+Status CheckHasTemplate(const TextModel& text) {
+  if (text.chat_template != nullptr) return Status();
+  return BadInput("{}: the model has no chat template; give one with --chat-template FILE",
+                  Visible(text.dir, 400));
+}
+
+Result<LoadedModel> LoadModel(TextModel text, const EngineOptions& engine_options) {
+  MINISGL_RETURN_IF_ERROR(CheckDeviceUsable(engine_options.device));
+  LoadedModel model;
+  model.text = std::move(text);
+  MINISGL_ASSIGN_OR_RETURN(model.facts, LoadModelFacts(model.text.dir, engine_options));
+  const MemoryPlan& plan = model.facts.plan;
+  if (model.text.tokenizer->vocab_size() > model.facts.config.vocab_size) {
+    return BadInput(
+        "{}: the tokenizer has {} tokens and config.json's vocab_size is {}; the files "
+        "are not of one model",
+        Visible(model.text.dir, 400), model.text.tokenizer->vocab_size(),
+        model.facts.config.vocab_size);
+  }
+  MINISGL_ASSIGN_OR_RETURN(const std::unique_ptr<Checkpoint> checkpoint,
+                           Checkpoint::Open(model.text.dir));
+  MINISGL_ASSIGN_OR_RETURN(std::unique_ptr<Ops> ops, MakeOps(engine_options));
+  model.device = ops->Name();
+  SayWhereItRuns(engine_options, model.device);
+  SayMemoryPlan(plan);
+  MINISGL_ASSIGN_OR_RETURN(std::unique_ptr<Engine> engine,
+                           MakeModelEngine(model.facts.config, *checkpoint, plan, std::move(ops)));
+  model.eos_ids = EndTokens(model.facts, *model.text.tokenizer);
+  RuntimeOptions options;
+  options.scheduler.max_prefill_tokens = engine_options.max_prefill_length;
+  options.scheduler.long_prefill_threshold = engine_options.long_prefill_threshold;
+  options.scheduler.cache = engine_options.cache == "naive" ? CacheKind::kNaive : CacheKind::kRadix;
+  options.scheduler.step =
+      engine_options.schedule == "mixed" ? StepPolicy::kMixed : StepPolicy::kPrefillFirst;
+  options.scheduler.admission = engine_options.admission == "optimistic"
+                                    ? AdmissionPolicy::kOptimistic
+                                    : AdmissionPolicy::kReserve;
+  options.scheduler.queue =
+      engine_options.policy == "priority" ? QueuePolicy::kPriority : QueuePolicy::kFcfs;
+  options.overlap = !engine_options.disable_overlap;
+  MINISGL_ASSIGN_OR_RETURN(model.runtime,
+                           Runtime::Create(std::move(engine), model.text.tokenizer.get(), options));
+  return model;
+}
+
+void SetEndTokens(const std::vector<TokenId>& eos_ids, Prompt* prompt) {
+  std::vector<TokenId>& ids = prompt->stop_token_ids;
+  if (!prompt->ignore_eos) ids.insert(ids.end(), eos_ids.begin(), eos_ids.end());
+  std::sort(ids.begin(), ids.end());
+  ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
+}
+
+Result<std::vector<TextPiece>> RenderChat(const TextModel& text, const Json& messages,
+                                          const Json& kwargs, const Json& tools,
+                                          const Json& documents) {
+  MINISGL_RETURN_IF_ERROR(CheckHasTemplate(text));
+  ChatInput input;
+  input.messages = messages;
+  input.tools = tools;
+  input.documents = documents;
+  input.bos_token = text.tokenizer->bos_token();
+  input.eos_token = text.tokenizer->eos_token();
+  input.unk_token = text.tokenizer->unk_token();
+  input.pad_token = text.tokenizer->pad_token();
+  input.extra = text.template_args;
+  if (kwargs.is_object()) {
+    for (const auto& [key, value] : kwargs.as_object()) input.extra.Set(key, value);
+  }
+  return text.chat_template->Render(input);
+}
+
+Result<std::vector<TokenId>> EncodeRendered(const TextModel& text, std::vector<TextPiece> pieces) {
+  if (text.parse_special) {
+    for (TextPiece& piece : pieces) piece.trusted = true;
+  }
+  return text.tokenizer->Encode(pieces);
+}
+
+}  // namespace minisgl

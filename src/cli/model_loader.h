@@ -1,0 +1,74 @@
+// Loads what a command needs, in one place and one order: the text side alone, or the model with
+// its runtime.
+//
+// What is found is said as notes through base/log.h; failures are Status values with exit codes of
+// cli.md.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cli/options.h"
+#include "minisgl/base/json.h"
+#include "minisgl/base/status.h"
+#include "minisgl/engine/model_engine.h"
+#include "minisgl/runtime/runtime.h"
+#include "minisgl/text/chat_template.h"
+#include "minisgl/text/tokenizer.h"
+#include "minisgl/weights/model_config.h"
+
+namespace minisgl {
+
+// The directory that `model` names: a directory, or owner/name in the hub cache. GGUF files are
+// refused by name.
+Result<std::string> ResolveModelDir(const std::string& model);
+
+// What turns messages into tokens and back: reads no weights and no config.json.
+struct TextModel {
+  std::string dir;
+  std::unique_ptr<Tokenizer> tokenizer;
+  std::unique_ptr<ChatTemplate> chat_template;  // null where the model has none
+  Json template_args;                           // an object, or null for none
+  bool parse_special = false;
+};
+Result<TextModel> LoadTextModel(const ModelOptions& options);
+
+// What the files say about the model, and where its memory would go; loads nothing.
+struct ModelFacts {
+  ModelConfig config;
+  GenerationConfig generation;
+  MemoryPlan plan;
+};
+Result<ModelFacts> LoadModelFacts(const std::string& model_dir, const EngineOptions& options);
+
+// kUnavailable, with the reason, for a device that this program cannot use. `auto` always passes.
+Status CheckDeviceUsable(const std::string& device);
+
+struct LoadedModel {
+  TextModel text;
+  ModelFacts facts;
+  std::vector<TokenId>
+      eos_ids;         // union of config.json, generation_config.json and the tokenizer; sorted
+  std::string device;  // "cpu (avx512, 2 threads)"
+  std::unique_ptr<Runtime> runtime;  // declared last: stops before what it uses goes
+};
+Result<LoadedModel> LoadModel(TextModel text, const EngineOptions& engine_options);
+
+// kBadInput naming --chat-template for a model without a template.
+Status CheckHasTemplate(const TextModel& text);
+
+// Adds the end tokens to prompt->stop_token_ids, unless prompt->ignore_eos.
+void SetEndTokens(const std::vector<TokenId>& eos_ids, Prompt* prompt);
+
+// What the template of `text` makes of `messages`, for generation. `kwargs` (null or an object)
+// come on top of
+// --template-arg. A model without a template: kBadInput naming --chat-template.
+Result<std::vector<TextPiece>> RenderChat(const TextModel& text, const Json& messages,
+                                          const Json& kwargs = Json(), const Json& tools = Json(),
+                                          const Json& documents = Json());
+// The token ids of rendered text; control tokens in content count only under --parse-special.
+Result<std::vector<TokenId>> EncodeRendered(const TextModel& text, std::vector<TextPiece> pieces);
+
+}  // namespace minisgl

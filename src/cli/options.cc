@@ -1,0 +1,210 @@
+#include "cli/options.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <charconv>
+#include <cmath>
+#include <limits>
+#include <utility>
+
+#include "minisgl/base/utf8.h"
+
+namespace minisgl {
+namespace {
+
+constexpr int64_t kInt32Max = std::numeric_limits<int32_t>::max();
+constexpr int64_t kInt64Max = std::numeric_limits<int64_t>::max();
+
+std::optional<int64_t> ToInteger(std::string_view text) {
+  int64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
+std::optional<double> ToNumber(std::string_view text) {
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
+std::string CheckDevice(const std::string& text) {
+  const std::string_view device = text;
+  if (device == "auto" || device == "cpu" || device == "cuda") return "";
+  if (device.starts_with("cuda:") && ToInteger(device.substr(5)).value_or(-1) >= 0) return "";
+  return fmt::format("must be auto, cpu, cuda or cuda:N (found {})", Visible(text));
+}
+
+std::string CheckPageSize(const std::string& text) {
+  const int64_t value = ToInteger(text).value_or(0);
+  if (value >= 1 && value <= 64 && (value & (value - 1)) == 0) return "";
+  return fmt::format("must be a power of two from 1 to 64 (found {})", Visible(text));
+}
+
+std::string CheckTemplateArg(const std::string& text) {
+  const size_t equals = text.find('=');
+  if (equals != std::string::npos && equals > 0) return "";
+  return fmt::format("must be NAME=VALUE (found {})", Visible(text));
+}
+
+std::string CheckNotEmpty(const std::string& text) {
+  return text.empty() ? "must not be empty" : "";
+}
+
+// An option given several times, one value each.
+CLI::Option* AddRepeatable(CLI::App* app, const std::string& names,
+                           std::vector<std::string>* values, const std::string& help) {
+  return app->add_option(names, *values, help)->allow_extra_args(false);
+}
+
+}  // namespace
+
+OptionCheck IntegerIn(int64_t low, int64_t high) {
+  return [low, high](const std::string& text) -> std::string {
+    const std::optional<int64_t> value = ToInteger(text);
+    if (value && *value >= low && *value <= high) return "";
+    if (high == kInt64Max) {
+      return fmt::format("must be an integer of at least {} (found {})", low, Visible(text));
+    }
+    return fmt::format("must be an integer from {} to {} (found {})", low, high, Visible(text));
+  };
+}
+
+OptionCheck NumberIn(double low, double high, bool open) {
+  return [low, high, open](const std::string& text) -> std::string {
+    const std::optional<double> value = ToNumber(text);
+    if (value && std::isfinite(*value) && (open ? *value > low : *value >= low) && *value <= high) {
+      return "";
+    }
+    return fmt::format("must be a number {} {} {} {} (found {})", open ? "above" : "from", low,
+                       open ? "and at most" : "to", high, Visible(text));
+  };
+}
+
+OptionCheck OneOf(std::vector<std::string> names) {
+  return [names = std::move(names)](const std::string& text) -> std::string {
+    for (const std::string& name : names) {
+      if (text == name) return "";
+    }
+    return fmt::format("must be one of {} (found {})", fmt::join(names, ", "), Visible(text));
+  };
+}
+
+void AddModelOptions(CLI::App* app, ModelOptions* options) {
+  const std::string group = "Model";
+  app->add_option("-m,--model", options->model,
+                  "Model directory, or OWNER/NAME of one in the hub cache")
+      ->envname("MINISGL_MODEL")
+      ->type_name("DIR")
+      ->group(group);
+  app->add_option("--chat-template", options->chat_template,
+                  "Chat template: a file, or the name of one of the model's (default: the model's)")
+      ->check(CheckNotEmpty)
+      ->type_name("NAME|FILE")
+      ->group(group);
+  AddRepeatable(app, "--template-arg", &options->template_args,
+                "Variable for the chat template; a JSON value, else a string (repeatable)")
+      ->check(CheckTemplateArg)
+      ->type_name("K=V")
+      ->group(group);
+  app->add_flag("--parse-special", options->parse_special,
+                "Let the content of messages hold control tokens")
+      ->group(group);
+  app->add_flag("-q,--quiet", options->quiet, "Say errors and warnings only");
+  app->add_flag("-v,--verbose", options->verbose, "Say more about what is done");
+}
+
+void AddEngineOptions(CLI::App* app, EngineOptions* options) {
+  const std::string group = "Engine";
+  const auto add = [app, &group](const char* names, auto* value, const char* type, const char* help,
+                                 OptionCheck check) {
+    app->add_option(names, *value, help)->check(std::move(check))->type_name(type)->group(group);
+  };
+  add("--device", &options->device, "NAME", "Where it runs: auto, cpu or cuda[:N] (default auto)",
+      CheckDevice);
+  add("--dtype", &options->dtype, "TYPE",
+      "Type of the weights: auto, bf16, f16 or f32 (default auto: as stored)",
+      OneOf({"auto", "bf16", "f16", "f32"}));
+  add("--max-running-requests", &options->max_running_requests, "N",
+      "Most requests in one step (default 256)", IntegerIn(1, 4096));
+  add("--max-prefill-length", &options->max_prefill_length, "N",
+      "Most prompt tokens in one step (default 512)", IntegerIn(1, 1 << 20));
+  add("--long-prefill-threshold", &options->long_prefill_threshold, "N",
+      "Most tokens of one prompt in one step while others wait (default half of the step's)",
+      IntegerIn(1, 1 << 20));
+  app->add_option_function<std::string>(
+         "--max-seq-len",
+         [options](const std::string& text) {
+           options->max_seq_len = text == "auto" ? 0 : ToInteger(text).value_or(0);
+         },
+         "Longest prompt and answer together, or auto (default auto)")
+      ->check([](const std::string& text) {
+        return text == "auto" ? std::string() : IntegerIn(2, 1 << 30)(text);
+      })
+      ->type_name("N|auto")
+      ->group(group);
+  add("--memory-ratio", &options->memory_ratio, "R",
+      "Share of the available memory for keys and values (default 0.25)", NumberIn(0, 1, true));
+  add("--num-pages", &options->num_pages, "N", "Pages of the KV pool (default: planned)",
+      IntegerIn(1, kInt32Max));
+  add("--page-size", &options->page_size, "N", "Tokens in a page: 1, 2, 4, ... 64 (default 16)",
+      CheckPageSize);
+  add("--cache", &options->cache, "KIND", "Prefix cache: radix or naive (default radix)",
+      OneOf({"radix", "naive"}));
+  add("--schedule", &options->schedule, "KIND",
+      "What shares a step: mixed (default) or prefill-first", OneOf({"mixed", "prefill-first"}));
+  add("--admission", &options->admission, "KIND",
+      "When a request may start: optimistic (default) or reserve",
+      OneOf({"optimistic", "reserve"}));
+  add("--policy", &options->policy, "KIND", "Who is next: priority (default) or fcfs",
+      OneOf({"priority", "fcfs"}));
+  app->add_flag("--disable-overlap", options->disable_overlap,
+                "Finish each step before the next is planned")
+      ->group(group);
+  add("--threads", &options->threads, "N", "Threads that compute (default: the usable cores)",
+      IntegerIn(1, 1024));
+  add("--cpu-target", &options->cpu_target, "NAME",
+      "A lower instruction set than this machine's best, for tests", CheckNotEmpty);
+  app->add_flag("--stats", options->stats, "Print the scheduler's figures at the end")
+      ->group(group);
+}
+
+void AddSamplingOptions(CLI::App* app, SamplingOptions* options) {
+  const std::string group = "Sampling (default: as the model says, then greedy)";
+  const auto add = [app, &group](const char* names, auto* value, const char* type, const char* help,
+                                 OptionCheck check) {
+    app->add_option(names, *value, help)->check(std::move(check))->type_name(type)->group(group);
+  };
+  add("-t,--temperature", &options->temperature, "T", "Temperature; 0 is greedy", NumberIn(0, 100));
+  add("--top-k", &options->top_k, "N", "Draw from the N likeliest tokens; 0 is all",
+      IntegerIn(0, kInt32Max));
+  add("--top-p", &options->top_p, "P", "Draw from the likeliest tokens that make up P",
+      NumberIn(0, 1, true));
+  add("--min-p", &options->min_p, "P", "Leave out tokens below P times the likeliest",
+      NumberIn(0, 1));
+  add("--repetition-penalty", &options->repetition_penalty, "R",
+      "Make tokens of prompt and answer less likely; 1 is off", NumberIn(0, 100, true));
+  add("--presence-penalty", &options->presence_penalty, "R",
+      "Subtract R from tokens that the answer holds", NumberIn(-2, 2));
+  add("--frequency-penalty", &options->frequency_penalty, "R",
+      "Subtract R for each time that the answer holds a token", NumberIn(-2, 2));
+  add("--seed", &options->seed, "N", "Seed of random numbers", IntegerIn(0, kInt64Max));
+  add("-n,--max-tokens", &options->max_tokens, "N", "Most tokens of an answer",
+      IntegerIn(1, kInt32Max));
+  add("--min-tokens", &options->min_tokens, "N", "No end of the answer before N tokens",
+      IntegerIn(0, kInt32Max));
+  AddRepeatable(app, "--stop", &options->stop, "End the answer before TEXT (repeatable)")
+      ->check(CheckNotEmpty)
+      ->type_name("TEXT")
+      ->group(group);
+  app->add_flag("--ignore-eos", options->ignore_eos, "Do not stop at end tokens")->group(group);
+  add("--logprobs", &options->logprobs, "N",
+      "Give log-probabilities of each token and of the N likeliest", IntegerIn(0, 20));
+  add("--sampling-defaults", &options->sampling_defaults, "KIND",
+      "model: take generation_config.json; neutral: leave it out (default model)",
+      OneOf({"model", "neutral"}));
+}
+
+}  // namespace minisgl

@@ -1,0 +1,75 @@
+// The options that run, chat, info and tokenize share, and how they are registered.
+//
+// Values are checked as they are parsed, so a struct that a command body sees holds only values in
+// range; what more than one option must agree on is checked where it is used. Registration is the
+// one list of names, help lines and ranges.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace minisgl {
+
+// Which model, and how its text is made.
+struct ModelOptions {
+  std::string model;
+  std::string chat_template;               // "": the model's
+  std::vector<std::string> template_args;  // K=V
+  bool parse_special = false;
+  bool quiet = false;
+  bool verbose = false;
+};
+
+// Where and how it runs.
+struct EngineOptions {
+  std::string device = "auto";
+  std::string dtype = "auto";
+  int32_t max_running_requests = 256;
+  int32_t max_prefill_length = 512;
+  int32_t long_prefill_threshold = 0;  // 0: half of max_prefill_length while others wait
+  int64_t max_seq_len = 0;             // 0: auto
+  double memory_ratio = 0.25;
+  int32_t num_pages = 0;  // 0: planned
+  int32_t page_size = 16;
+  std::string cache = "radix";
+  std::string schedule = "mixed";
+  std::string admission = "optimistic";
+  std::string policy = "priority";
+  bool disable_overlap = false;
+  int32_t threads = 0;  // 0: the usable cores
+  std::string cpu_target;
+  bool stats = false;
+};
+
+// Defaults for what a row or a turn leaves open; unset means the model's.
+struct SamplingOptions {
+  std::optional<double> temperature, top_p, min_p;
+  std::optional<int32_t> top_k;
+  std::optional<double> repetition_penalty, presence_penalty, frequency_penalty;
+  std::optional<uint64_t> seed;
+  std::optional<int64_t> max_tokens;
+  std::optional<int32_t> min_tokens;
+  std::vector<std::string> stop;
+  bool ignore_eos = false;
+  std::optional<int32_t> logprobs;
+  std::string sampling_defaults = "model";  // or "neutral"
+};
+
+void AddModelOptions(CLI::App* app, ModelOptions* options);
+void AddEngineOptions(CLI::App* app, EngineOptions* options);
+void AddSamplingOptions(CLI::App* app, SamplingOptions* options);
+
+// What CLI11's Option::check takes: "" where the text is right, else what is wrong with it.
+using OptionCheck = std::function<std::string(const std::string&)>;
+
+// Checks: an integer or a number in [low, high] (or above `low`, where `open`), one of `names`.
+OptionCheck IntegerIn(int64_t low, int64_t high);
+OptionCheck NumberIn(double low, double high, bool open = false);
+OptionCheck OneOf(std::vector<std::string> names);
+
+}  // namespace minisgl

@@ -1,0 +1,186 @@
+#include "cli/row.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "cli/row_fields.h"
+#include "minisgl/base/utf8.h"
+
+namespace minisgl {
+namespace {
+
+RowError Invalid(std::string message, std::string field = "") {
+  return {"invalid_row", std::move(message), std::move(field)};
+}
+
+class RowParser {
+ public:
+  RowParser(RowDraft* draft, bool lenient) : draft_(*draft), lenient_(lenient) {}
+
+  std::optional<RowError> Parse(const Json& json) {
+    if (json.is_string()) {
+      draft_.row.kind = PromptKind::kText;
+      draft_.row.prompt = json.as_string();
+      return std::nullopt;
+    }
+    if (!json.is_object()) {
+      return Invalid(
+          fmt::format("a row must be an object or a string (found {})", json.TypeName()));
+    }
+    TakeIdFirst(json);
+    if (json.Find("body") != nullptr) {
+      if (auto error = TakeMember("body", *json.Find("body"), false)) return error;
+    }
+    for (const auto& [key, value] : json.as_object()) {
+      if (auto error = TakeMember(key, value, false)) return error;
+    }
+    return CheckWhole();
+  }
+
+ private:
+  // Errors of other fields carry the id, wherever it stands.
+  void TakeIdFirst(const Json& json) {
+    for (const char* name : {"id", "custom_id"}) {
+      const Json* id = json.Find(name);
+      if (id != nullptr && FindRowField(name, false)->take(*id, &draft_)) return;
+    }
+  }
+
+  std::optional<RowError> TakeMember(const std::string& key, const Json& value, bool in_sampling) {
+    if (!in_sampling && key == "sampling_params") return TakeSamplingParams(value);
+    const std::string shown = (in_sampling ? "sampling_params." : "") + Visible(key);
+    const RowField* field = FindRowField(key, in_sampling);
+    if (field == nullptr) return Unsupported(shown, fmt::format("{} is not a known field", shown));
+    if (value.is_null() && field->name != std::string_view("metadata")) {
+      return std::nullopt;  // not given, as clients that fill in every field write it
+    }
+    if (key == "body" && Seen("body")) return std::nullopt;
+    if (auto error = NoteSeen(*field, shown)) return error;
+    draft_.detail.clear();
+    draft_.detail_field = shown;
+    if (InRange(*field, value) && field->take(value, &draft_)) return std::nullopt;
+    std::string message = draft_.detail;
+    if (message.empty()) {
+      message =
+          fmt::format("{} must be {} (found {})", shown, field->expects, Visible(value.Dump(), 60));
+    }
+    if ((field->flags & kUnsupported) != 0) return Unsupported(draft_.detail_field, message);
+    return Invalid(std::move(message), draft_.detail_field);
+  }
+
+  std::optional<RowError> TakeSamplingParams(const Json& value) {
+    if (value.is_null()) return std::nullopt;
+    if (!value.is_object()) {
+      return Invalid(fmt::format("sampling_params must be an object (found {})", value.TypeName()),
+                     "sampling_params");
+    }
+    for (const auto& [key, member] : value.as_object()) {
+      if (auto error = TakeMember(key, member, true)) return error;
+    }
+    return std::nullopt;
+  }
+
+  bool Seen(std::string_view name) const {
+    return std::find(seen_.begin(), seen_.end(), name) != seen_.end();
+  }
+
+  // A value given under two spellings is refused: one of them would be ignored.
+  std::optional<RowError> NoteSeen(const RowField& field, const std::string& shown) {
+    const std::string_view name = field.canonical_name();
+    if (Seen(name)) {
+      return Invalid(fmt::format("{} is given twice, under two spellings", name), shown);
+    }
+    seen_.push_back(name);
+    return std::nullopt;
+  }
+
+  std::optional<RowError> Unsupported(const std::string& field, const std::string& message) {
+    if (!lenient_) return RowError{"unsupported_field", message, field};
+    draft_.row.warnings.push_back(message + "; it was ignored");
+    return std::nullopt;
+  }
+
+  std::optional<RowError> CheckWhole() {
+    Row& row = draft_.row;
+    const int prompts = Seen("prompt") + Seen("messages") + Seen("prompt_token_ids");
+    if (prompts != 1) {
+      return Invalid(fmt::format(
+          "a row needs exactly one of prompt, messages and prompt_token_ids (found {})", prompts));
+    }
+    if (row.kind != PromptKind::kMessages) {
+      for (const char* name : {"tools", "documents", "chat_template_kwargs"}) {
+        if (Seen(name)) {
+          return Invalid(fmt::format("{} is for the chat template; the row has no messages", name),
+                         name);
+        }
+      }
+    }
+    if (draft_.add_special_tokens) {
+      if (*draft_.add_special_tokens && row.kind != PromptKind::kText) {
+        return Invalid("add_special_tokens is for prompt; nothing is added to messages and ids",
+                       "add_special_tokens");
+      }
+      row.add_special_tokens = *draft_.add_special_tokens;
+    }
+    if (row.min_tokens && row.max_tokens && *row.min_tokens > *row.max_tokens) {
+      return Invalid(fmt::format("min_tokens is more than max_tokens (found {} and {})",
+                                 *row.min_tokens, *row.max_tokens),
+                     "min_tokens");
+    }
+    return ResolveLogprobs();
+  }
+
+  std::optional<RowError> ResolveLogprobs() {
+    const auto& [logprobs, top] = std::pair(draft_.logprobs, draft_.top_logprobs);
+    if (logprobs && logprobs->is_int()) {
+      if (top && *top != logprobs->as_int()) {
+        return Invalid(fmt::format("logprobs and top_logprobs disagree (found {} and {})",
+                                   logprobs->as_int(), *top),
+                       "top_logprobs");
+      }
+      draft_.row.num_logprobs = static_cast<int32_t>(logprobs->as_int());
+      return std::nullopt;
+    }
+    const bool wanted = logprobs && logprobs->as_bool();
+    if (top && !wanted && *top > 0) {
+      return Invalid("top_logprobs needs logprobs: true", "top_logprobs");
+    }
+    if (wanted) {
+      draft_.row.num_logprobs = top.value_or(0);
+    } else if (logprobs) {
+      draft_.row.num_logprobs = -1;
+    }
+    return std::nullopt;
+  }
+
+  RowDraft& draft_;
+  const bool lenient_;
+  std::vector<std::string_view> seen_;
+};
+
+}  // namespace
+
+ParsedRow ParseRow(std::string_view text, int64_t index, int64_t line, bool lenient) {
+  RowDraft draft;
+  draft.row.index = index;
+  draft.row.line = line;
+  ParsedRow parsed;
+  JsonLimits limits;
+  limits.values_max = kRowValuesMax;
+  if (const Result<Json> json = ParseJson(text, limits); !json.ok()) {
+    parsed.error = Invalid(json.status().message());
+  } else {
+    parsed.error = RowParser(&draft, lenient).Parse(*json);
+  }
+  if (parsed.error) {
+    parsed.row.index = index;
+    parsed.row.line = line;
+    parsed.row.id = std::move(draft.row.id);
+  } else {
+    parsed.row = std::move(draft.row);
+  }
+  return parsed;
+}
+
+}  // namespace minisgl

@@ -1,0 +1,77 @@
+// A row of a prompt file: one JSON value, checked field by field before anything is asked of the
+// model.
+//
+// Every field stands in one table (row_fields.cc) with its type, its range and the words of its
+// error; what is not in the table is an error of the row that names it. Rows are hostile: parsing
+// never crashes and never affects another row. Thread-safe (no state).
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "minisgl/base/json.h"
+#include "minisgl/batch_plan.h"
+
+namespace minisgl {
+
+inline constexpr size_t kRowBytesMax = size_t{64} << 20;
+// JSON values of a row: as many as the ids of any prompt, and a bound on what parsing may take, as
+// a value of two bytes becomes one of forty.
+inline constexpr uint64_t kRowValuesMax = uint64_t{4} << 20;
+inline constexpr int32_t kAnswersMax = 128;  // of `n`
+inline constexpr int32_t kTopLogprobsMax = 20;
+
+enum class PromptKind : uint8_t { kNone, kText, kMessages, kTokenIds };
+
+// Why a row has no answer. `code` is one of cli.md's; `field` is "" where no single field is at
+// fault.
+struct RowError {
+  std::string code;
+  std::string message;
+  std::string field;
+};
+
+struct Row {
+  int64_t index = 0;  // place in the input, from 0
+  int64_t line = 0;   // of the file, from 1
+  Json id;            // a string, a number, or null for none
+
+  PromptKind kind = PromptKind::kNone;
+  std::string prompt;                     // kText
+  Json messages;                          // kMessages: contents are strings or null
+  std::vector<TokenId> prompt_token_ids;  // kTokenIds: not negative
+
+  std::optional<double> temperature, top_p, min_p;
+  std::optional<int32_t> top_k;
+  std::optional<double> repetition_penalty, presence_penalty, frequency_penalty;
+  std::vector<std::pair<TokenId, float>> logit_bias;
+  std::optional<uint64_t> seed;
+  std::optional<int64_t> max_tokens;
+  std::optional<int32_t> min_tokens;
+  std::optional<std::vector<std::string>> stop;
+  std::vector<TokenId> stop_token_ids;
+  std::optional<bool> ignore_eos;
+  std::optional<int32_t> num_logprobs;  // as SamplingParams::num_logprobs
+  int32_t n = 1;
+  int32_t priority = 0;
+  std::optional<double> timeout_s;
+  bool add_special_tokens = true;
+  bool return_token_ids = false;
+  Json tools, documents, template_kwargs;  // null where not given
+  std::optional<Json> metadata;
+  std::vector<std::string> warnings;
+};
+
+struct ParsedRow {
+  Row row;  // where there is an error: index, line, and the id if that was readable
+  std::optional<RowError> error;
+};
+
+// `lenient`: what is unknown or unsupported becomes a warning of the row.
+ParsedRow ParseRow(std::string_view text, int64_t index, int64_t line, bool lenient = false);
+
+}  // namespace minisgl

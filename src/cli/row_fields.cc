@@ -1,0 +1,395 @@
+#include "cli/row_fields.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cmath>
+
+#include "minisgl/base/utf8.h"
+
+namespace minisgl {
+namespace {
+
+constexpr double kInt32Max = std::numeric_limits<int32_t>::max();
+constexpr double kExactIntegers = 9007199254740992;  // 2^53: doubles from here on skip some
+constexpr size_t kIdBytesMax = 4096;
+// Variables of a template that chat_template_kwargs may not name.
+constexpr std::array<std::string_view, 13> kTemplateNames = {
+    "messages",  "tools",     "documents",   "add_generation_prompt", "bos_token",
+    "eos_token", "unk_token", "pad_token",   "raise_exception",       "range",
+    "namespace", "dict",      "strftime_now"};
+constexpr size_t kStopStringsMax = 64;
+constexpr size_t kStopBytesMax = 4096;
+constexpr size_t kStopIdsMax = 4096;
+constexpr size_t kBiasesMax = 4096;
+
+template <auto kMember>
+bool TakeNumber(const Json& value, RowDraft* draft) {
+  draft->row.*kMember = value.as_double();
+  return true;
+}
+
+template <auto kMember>
+bool TakeInt32(const Json& value, RowDraft* draft) {
+  draft->row.*kMember = static_cast<int32_t>(value.as_int());
+  return true;
+}
+
+template <auto kMember>
+bool TakeBool(const Json& value, RowDraft* draft) {
+  draft->row.*kMember = value.as_bool();
+  return true;
+}
+
+template <auto kMember>
+bool TakeJson(const Json& value, RowDraft* draft) {
+  draft->row.*kMember = value;
+  return true;
+}
+
+bool Accept(const Json&, RowDraft*) { return true; }
+bool Refuse(const Json&, RowDraft*) { return false; }
+bool AcceptFalse(const Json& value, RowDraft*) { return !value.as_bool(); }
+bool AcceptTrue(const Json& value, RowDraft*) { return value.as_bool(); }
+
+bool TakeId(const Json& value, RowDraft* draft) {
+  const bool is_name =
+      value.is_string() && !value.as_string().empty() && value.as_string().size() <= kIdBytesMax;
+  // A whole number of more than 64 bits has lost its last digits: two such ids may look the same.
+  const bool is_exact =
+      value.is_int() || (value.is_double() && std::fabs(value.as_double()) < kExactIntegers);
+  if (!is_name && !is_exact) return false;
+  draft->row.id = value;
+  return true;
+}
+
+// Where a row already has a prompt of another kind, ParseRow says so; here the last one counts.
+bool TakeText(const Json& value, RowDraft* draft) {
+  draft->row.kind = PromptKind::kText;
+  draft->row.prompt = value.as_string();
+  return true;
+}
+
+bool TakeIds(const Json& value, std::vector<TokenId>* ids) {
+  ids->clear();
+  ids->reserve(value.as_array().size());
+  for (const Json& id : value.as_array()) {
+    if (!id.is_int() || id.as_int() < 0 || id.as_int() > std::numeric_limits<TokenId>::max()) {
+      return false;
+    }
+    ids->push_back(static_cast<TokenId>(id.as_int()));
+  }
+  return true;
+}
+
+bool TakePromptIds(const Json& value, RowDraft* draft) {
+  draft->row.kind = PromptKind::kTokenIds;
+  return TakeIds(value, &draft->row.prompt_token_ids) && !draft->row.prompt_token_ids.empty();
+}
+
+// OpenAI's `prompt` is a string or an array of token ids.
+bool TakePrompt(const Json& value, RowDraft* draft) {
+  if (value.is_string()) return TakeText(value, draft);
+  return value.is_array() && TakePromptIds(value, draft);
+}
+
+bool FailMessage(RowDraft* draft, size_t index, std::string_view key, const std::string& what) {
+  draft->detail_field =
+      fmt::format("messages[{}]{}{}", index, key.empty() ? "" : ".", Visible(key));
+  draft->detail = fmt::format("{} {}", draft->detail_field, what);
+  return false;
+}
+
+// A content as one string: text parts follow each other as they are.
+bool TakeContent(const Json& content, size_t index, RowDraft* draft, Json* text) {
+  if (content.is_string() || content.is_null()) {
+    *text = content;
+    return true;
+  }
+  if (!content.is_array()) {
+    return FailMessage(
+        draft, index, "content",
+        fmt::format("must be a string or an array of text parts (found {})", content.TypeName()));
+  }
+  std::string joined;
+  for (const Json& part : content.as_array()) {
+    const Json* type = part.Find("type");
+    const Json* part_text = part.Find("text");
+    if (type == nullptr || *type != Json("text") || part_text == nullptr ||
+        !part_text->is_string()) {
+      return FailMessage(
+          draft, index, "content",
+          fmt::format("may hold only parts of type text (found {})", Visible(part.Dump(), 60)));
+    }
+    joined += part_text->as_string();
+  }
+  *text = Json(std::move(joined));
+  return true;
+}
+
+bool TakeMessage(const Json& message, size_t index, RowDraft* draft, Json* out) {
+  if (!message.is_object()) {
+    return FailMessage(draft, index, "",
+                       fmt::format("must be an object (found {})", message.TypeName()));
+  }
+  *out = Json(Json::Object());
+  for (const auto& [key, value] : message.as_object()) {
+    if (key == "role") {
+      if (!value.is_string() || value.as_string().empty()) {
+        return FailMessage(draft, index, key,
+                           fmt::format("must be a string (found {})", Visible(value.Dump(), 60)));
+      }
+      out->Set(key, value);
+    } else if (key == "content") {
+      Json text;
+      if (!TakeContent(value, index, draft, &text)) return false;
+      out->Set(key, std::move(text));
+    } else if (key == "name" || key == "tool_calls" || key == "tool_call_id" ||
+               key == "reasoning_content") {
+      out->Set(key, value);  // for templates that know them
+    } else {
+      return FailMessage(draft, index, key, "is not a known field of a message");
+    }
+  }
+  if (out->Find("role") == nullptr) return FailMessage(draft, index, "role", "is missing");
+  if (out->Find("content") == nullptr && out->Find("tool_calls") == nullptr) {
+    return FailMessage(draft, index, "content", "is missing");
+  }
+  return true;
+}
+
+bool TakeMessages(const Json& value, RowDraft* draft) {
+  if (value.as_array().empty()) return false;
+  Json messages = Json(Json::Array());
+  for (const Json& message : value.as_array()) {
+    Json checked;
+    if (!TakeMessage(message, messages.as_array().size(), draft, &checked)) return false;
+    messages.Append(std::move(checked));
+  }
+  draft->row.kind = PromptKind::kMessages;
+  draft->row.messages = std::move(messages);
+  return true;
+}
+
+// -1 is all, as elsewhere in the field.
+bool TakeTopK(const Json& value, RowDraft* draft) {
+  draft->row.top_k = static_cast<int32_t>(std::max<int64_t>(value.as_int(), 0));
+  return true;
+}
+
+bool TakeSeed(const Json& value, RowDraft* draft) {
+  draft->row.seed = static_cast<uint64_t>(value.as_int());
+  return true;
+}
+
+bool TakeMaxTokens(const Json& value, RowDraft* draft) {
+  draft->row.max_tokens = value.as_int();
+  return true;
+}
+
+bool TakeLogitBias(const Json& value, RowDraft* draft) {
+  if (value.as_object().size() > kBiasesMax) return false;
+  for (const auto& [key, bias] : value.as_object()) {
+    TokenId id = 0;
+    const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), id);
+    if (key.empty() || error != std::errc() || end != key.data() + key.size() || id < 0)
+      return false;
+    if (!bias.is_number() || !(std::fabs(bias.as_double()) <= 100)) return false;
+    draft->row.logit_bias.emplace_back(id, static_cast<float>(bias.as_double()));
+  }
+  return true;
+}
+
+bool TakeStop(const Json& value, RowDraft* draft) {
+  std::vector<std::string> stops;
+  const auto take_one = [&stops](const Json& stop) {
+    if (!stop.is_string() || stop.as_string().empty() || stop.as_string().size() > kStopBytesMax) {
+      return false;
+    }
+    stops.push_back(stop.as_string());
+    return true;
+  };
+  if (value.is_array()) {
+    if (value.as_array().size() > kStopStringsMax) return false;
+    for (const Json& stop : value.as_array()) {
+      if (!take_one(stop)) return false;
+    }
+  } else if (!take_one(value)) {
+    return false;
+  }
+  draft->row.stop = std::move(stops);
+  return true;
+}
+
+bool TakeStopIds(const Json& value, RowDraft* draft) {
+  return value.as_array().size() <= kStopIdsMax && TakeIds(value, &draft->row.stop_token_ids);
+}
+
+bool TakeLogprobs(const Json& value, RowDraft* draft) {
+  const bool is_count = value.is_int() && value.as_int() >= 0 && value.as_int() <= kTopLogprobsMax;
+  if (!value.is_bool() && !is_count) return false;
+  draft->logprobs = value;
+  return true;
+}
+
+bool TakeTopLogprobs(const Json& value, RowDraft* draft) {
+  draft->top_logprobs = static_cast<int32_t>(value.as_int());
+  return true;
+}
+
+// What a template is given in any case cannot be given to it.
+bool TakeTemplateKwargs(const Json& value, RowDraft* draft) {
+  for (const auto& [key, argument] : value.as_object()) {
+    if (std::find(kTemplateNames.begin(), kTemplateNames.end(), key) == kTemplateNames.end()) {
+      continue;
+    }
+    draft->detail_field = "chat_template_kwargs." + key;
+    draft->detail = draft->detail_field + " is set by the program; leave it out";
+    return false;
+  }
+  draft->row.template_kwargs = value;
+  return true;
+}
+
+bool TakeAddSpecial(const Json& value, RowDraft* draft) {
+  draft->add_special_tokens = value.as_bool();
+  return true;
+}
+
+bool AcceptTextFormat(const Json& value, RowDraft*) {
+  const Json* type = value.Find("type");
+  return type != nullptr && *type == Json("text") && value.as_object().size() == 1;
+}
+
+bool AcceptToolChoice(const Json& value, RowDraft*) {
+  return value == Json("auto") || value == Json("none");
+}
+
+using enum FieldType;
+
+constexpr const char* kExpectsIds = "an array of token ids";
+constexpr const char* kExpectsId =
+    "a string of 1 to 4096 bytes, or a number of at most 64 bits (write a longer one as a string)";
+constexpr const char* kExpectsBool = "true or false";
+constexpr const char* kExpectsCount = "an integer from 0 to 2147483647";
+constexpr const char* kExpectsPositive = "an integer from 1 to 2147483647";
+
+constexpr uint8_t kBoth = kAtTop | kInSamplingParams;
+constexpr uint8_t kLimited = kAtTop | kUnsupported;
+constexpr FieldRange kNoRange;
+constexpr FieldRange kCount{0, kInt32Max};
+constexpr FieldRange kPositive{1, kInt32Max};
+
+// clang-format off
+constexpr RowField kFields[] = {
+    {"id", kAny, kExpectsId, TakeId},
+    {"custom_id", kAny, kExpectsId, TakeId, kNoRange, kAtTop, "id"},
+
+    {"prompt", kAny, "a string, or an array of token ids", TakePrompt},
+    {"text", kString, "a string", TakeText, kNoRange, kAtTop, "prompt"},
+    {"messages", kArray, "an array of one message or more", TakeMessages},
+    {"prompt_token_ids", kArray, kExpectsIds, TakePromptIds},
+    {"input_ids", kArray, kExpectsIds, TakePromptIds, kNoRange, kAtTop, "prompt_token_ids"},
+
+    {"temperature", kNumber, "a number from 0 to 100", TakeNumber<&Row::temperature>, {0, 100},
+     kBoth},
+    {"top_k", kInteger, "an integer from -1 to 2147483647", TakeTopK, {-1, kInt32Max}, kBoth},
+    {"top_p", kNumber, "a number above 0 and at most 1", TakeNumber<&Row::top_p>, {0, 1, true},
+     kBoth},
+    {"min_p", kNumber, "a number from 0 to 1", TakeNumber<&Row::min_p>, {0, 1}, kBoth},
+    {"repetition_penalty", kNumber, "a number above 0 and at most 100",
+     TakeNumber<&Row::repetition_penalty>, {0, 100, true}, kBoth},
+    {"presence_penalty", kNumber, "a number from -2 to 2", TakeNumber<&Row::presence_penalty>,
+     {-2, 2}, kBoth},
+    {"frequency_penalty", kNumber, "a number from -2 to 2", TakeNumber<&Row::frequency_penalty>,
+     {-2, 2}, kBoth},
+    {"logit_bias", kObject, "an object of token ids, each with a number from -100 to 100",
+     TakeLogitBias, kNoRange, kBoth},
+    {"seed", kInteger, "an integer of 64 bits", TakeSeed, kNoRange, kBoth},
+    {"sampling_seed", kInteger, "an integer of 64 bits", TakeSeed, kNoRange, kInSamplingParams,
+     "seed"},
+    {"max_tokens", kInteger, kExpectsPositive, TakeMaxTokens, kPositive, kBoth},
+    {"max_completion_tokens", kInteger, kExpectsPositive, TakeMaxTokens, kPositive, kAtTop,
+     "max_tokens"},
+    {"max_new_tokens", kInteger, kExpectsPositive, TakeMaxTokens, kPositive, kBoth, "max_tokens"},
+    {"min_tokens", kInteger, kExpectsCount, TakeInt32<&Row::min_tokens>, kCount, kBoth},
+    {"min_new_tokens", kInteger, kExpectsCount, TakeInt32<&Row::min_tokens>, kCount,
+     kInSamplingParams, "min_tokens"},
+    {"stop", kAny, "a string, or an array of at most 64 strings, none empty", TakeStop, kNoRange,
+     kBoth},
+    {"stop_token_ids", kArray, kExpectsIds, TakeStopIds, kNoRange, kBoth},
+    {"ignore_eos", kBool, kExpectsBool, TakeBool<&Row::ignore_eos>, kNoRange, kBoth},
+    {"n", kInteger, "an integer from 1 to 128", TakeInt32<&Row::n>, {1, kAnswersMax}, kBoth},
+    {"logprobs", kAny, "true, false, or an integer from 0 to 20", TakeLogprobs, kNoRange, kBoth},
+    {"top_logprobs", kInteger, "an integer from 0 to 20", TakeTopLogprobs, {0, kTopLogprobsMax}},
+
+    {"priority", kInteger, "an integer from -1000000 to 1000000", TakeInt32<&Row::priority>,
+     {-1e6, 1e6}},
+    {"timeout_s", kNumber, "a number of seconds above 0 and at most 1e9",
+     TakeNumber<&Row::timeout_s>, {0, 1e9, true}},
+    {"tools", kArray, "an array", TakeJson<&Row::tools>},
+    {"documents", kArray, "an array", TakeJson<&Row::documents>},
+    {"chat_template_kwargs", kObject, "an object", TakeTemplateKwargs},
+    {"add_special_tokens", kBool, kExpectsBool, TakeAddSpecial},
+    {"return_token_ids", kBool, kExpectsBool, TakeBool<&Row::return_token_ids>},
+    {"metadata", kAny, "any JSON", TakeJson<&Row::metadata>},
+
+    // Fields of other programs' requests: accepted where they ask for what happens anyway.
+    {"model", kString, "a string", Accept},
+    {"user", kString, "a string", Accept},
+    {"store", kBool, kExpectsBool, Accept},
+    {"service_tier", kString, "a string", Accept},
+    {"safety_identifier", kString, "a string", Accept},
+    {"prompt_cache_key", kString, "a string", Accept},
+    {"parallel_tool_calls", kBool, kExpectsBool, Accept},
+    {"stream", kBool, "false (a row is answered whole)", AcceptFalse, kNoRange, kLimited},
+    {"echo", kBool, "false", AcceptFalse, kNoRange, kLimited},
+    {"best_of", kInteger, "1", Accept, {1, 1}, kLimited},
+    {"response_format", kObject, "{\"type\": \"text\"}", AcceptTextFormat, kNoRange, kLimited},
+    {"tool_choice", kString, "auto or none", AcceptToolChoice, kNoRange, kLimited},
+    {"skip_special_tokens", kBool, "true", AcceptTrue, kNoRange, kBoth | kUnsupported},
+    {"spaces_between_special_tokens", kBool, kExpectsBool, Accept, kNoRange, kBoth},
+    {"body", kAny,
+     "left out (OpenAI Batch rows are not answered; put its fields in the row itself)",
+     Refuse, kNoRange, kLimited},
+};
+// clang-format on
+
+}  // namespace
+
+std::span<const RowField> RowFields() { return kFields; }
+
+const RowField* FindRowField(std::string_view name, bool in_sampling_params) {
+  const uint8_t place = in_sampling_params ? kInSamplingParams : kAtTop;
+  for (const RowField& field : kFields) {
+    if (name == field.name && (field.flags & place) != 0) return &field;
+  }
+  return nullptr;
+}
+
+bool InRange(const RowField& field, const Json& value) {
+  const auto within = [&range = field.range](double number) {
+    return (range.low_open ? number > range.low : number >= range.low) && number <= range.high;
+  };
+  switch (field.type) {
+    case kBool:
+      return value.is_bool();
+    case kInteger:
+      return value.is_int() && within(value.as_double());
+    case kNumber:
+      return value.is_number() && within(value.as_double());
+    case kString:
+      return value.is_string();
+    case kArray:
+      return value.is_array();
+    case kObject:
+      return value.is_object();
+    case kAny:
+      return true;
+  }
+  return false;
+}
+
+}  // namespace minisgl

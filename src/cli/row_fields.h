@@ -1,0 +1,66 @@
+// The table of every field that a row may hold: type, range, the words of its error, and where its
+// value goes.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "cli/row.h"
+#include "minisgl/base/json.h"
+
+namespace minisgl {
+
+enum class FieldType : uint8_t { kBool, kInteger, kNumber, kString, kArray, kObject, kAny };
+
+// A row while its fields are read.
+struct RowDraft {
+  Row row;
+  std::optional<Json> logprobs;  // a bool or an integer
+  std::optional<int32_t> top_logprobs;
+  std::optional<bool> add_special_tokens;
+  // Set by a field's `take` that can say more than its `expects`.
+  std::string detail;
+  std::string detail_field;
+};
+
+// Of the numbers that a field takes; without bounds for the rest.
+struct FieldRange {
+  double low = -std::numeric_limits<double>::infinity();
+  double high = std::numeric_limits<double>::infinity();
+  bool low_open = false;  // `low` itself is out of range
+};
+
+// Where a field may stand, and what another value of it is called.
+enum FieldFlags : uint8_t {
+  kAtTop = 1,             // in the row itself
+  kInSamplingParams = 2,  // in its `sampling_params`
+  kUnsupported = 4,       // other values are code unsupported_field, not invalid_row
+};
+
+struct RowField {
+  const char* name;
+  FieldType type;
+  const char* expects;  // "a number from 0 to 100"
+  // Stores a value that has the type and is in range; false where it is not what is expected after
+  // all.
+  bool (*take)(const Json& value, RowDraft* draft);
+  FieldRange range = {};
+  uint8_t flags = kAtTop;
+  const char* alias_of = nullptr;  // the name that it is another spelling of
+
+  std::string_view canonical_name() const { return alias_of == nullptr ? name : alias_of; }
+};
+
+std::span<const RowField> RowFields();
+// The field that `name` spells at the top of a row, or inside its `sampling_params`; null where
+// there is none.
+const RowField* FindRowField(std::string_view name, bool in_sampling_params);
+
+// Whether `value` has the field's type and is in its range.
+bool InRange(const RowField& field, const Json& value);
+
+}  // namespace minisgl

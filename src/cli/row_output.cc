@@ -1,0 +1,127 @@
+#include "cli/row_output.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <utility>
+
+namespace minisgl {
+namespace {
+
+// The shortest digits that give this float again, not those of the double it widens to.
+Json FloatJson(float value) {
+  char digits[32];
+  const auto [end, error] = std::to_chars(digits, digits + sizeof digits, value);
+  double parsed = 0;
+  const auto result = std::from_chars(digits, end, parsed);
+  return error == std::errc() && result.ec == std::errc() ? Json(parsed)
+                                                          : Json(static_cast<double>(value));
+}
+
+Json TokenJson(TokenId id, float logprob, const Tokenizer& tokenizer) {
+  const bool known = id >= 0 && id < tokenizer.vocab_size();
+  const std::string bytes = known ? tokenizer.PieceBytes(id) : "";
+  const bool special = known && bytes.empty();
+  Json token = Json(Json::Object());
+  token.Set("token", special ? tokenizer.PieceText(id) : bytes);
+  token.Set("id", int64_t{id});
+  token.Set("logprob", FloatJson(logprob));
+  Json byte_values = Json(Json::Array());
+  for (const char byte : bytes) byte_values.Append(int64_t{static_cast<uint8_t>(byte)});
+  token.Set("bytes", std::move(byte_values));
+  return token;
+}
+
+Json LogprobsJson(const RowAnswer& answer, const Tokenizer& tokenizer) {
+  Json content = Json(Json::Array());
+  for (const TokenLogprobs& chosen : answer.logprobs) {
+    Json token = TokenJson(chosen.id, chosen.logprob, tokenizer);
+    Json top = Json(Json::Array());
+    for (const TokenLogprob& other : chosen.top) {
+      top.Append(TokenJson(other.id, other.logprob, tokenizer));
+    }
+    token.Set("top_logprobs", std::move(top));
+    content.Append(std::move(token));
+  }
+  Json logprobs = Json(Json::Object());
+  logprobs.Set("content", std::move(content));
+  return logprobs;
+}
+
+Json TokenIdsJson(const RowAnswer& answer) {
+  Json ids = Json(Json::Array());
+  for (TokenId id : answer.token_ids) ids.Append(int64_t{id});
+  return ids;
+}
+
+// The prompt counts once, whatever the number of answers; what the cache gave is said of the first.
+Json UsageJson(const std::vector<RowAnswer>& answers) {
+  int64_t completion_tokens = 0;
+  for (const RowAnswer& answer : answers) completion_tokens += answer.usage.completion_tokens;
+  Json usage = Json(Json::Object());
+  usage.Set("prompt_tokens", answers.front().usage.prompt_tokens);
+  usage.Set("cached_tokens", answers.front().usage.cached_tokens);
+  usage.Set("completion_tokens", completion_tokens);
+  return usage;
+}
+
+bool HasLogprobs(const RowAnswer& answer) { return !answer.logprobs.empty(); }
+
+Json ChoicesJson(const Row& row, const std::vector<RowAnswer>& answers,
+                 const Tokenizer& tokenizer) {
+  Json choices = Json(Json::Array());
+  for (const RowAnswer& answer : answers) {
+    Json choice = Json(Json::Object());
+    choice.Set("index", static_cast<int64_t>(choices.as_array().size()));
+    choice.Set("text", answer.text);
+    choice.Set("finish_reason", answer.finish_reason);
+    if (row.return_token_ids) choice.Set("token_ids", TokenIdsJson(answer));
+    if (HasLogprobs(answer)) choice.Set("logprobs", LogprobsJson(answer, tokenizer));
+    choices.Append(std::move(choice));
+  }
+  return choices;
+}
+
+Json BeginRow(const Row& row) {
+  Json out = Json(Json::Object());
+  out.Set("id", row.id);
+  out.Set("index", row.index);
+  return out;
+}
+
+}  // namespace
+
+std::string FormatAnswerRow(const Row& row, const std::vector<RowAnswer>& answers,
+                            const Tokenizer& tokenizer) {
+  const RowAnswer& first = answers.front();
+  const bool several = row.n > 1;
+  Json out = BeginRow(row);
+  if (!several) {
+    out.Set("text", first.text);
+    out.Set("finish_reason", first.finish_reason);
+  }
+  out.Set("usage", UsageJson(answers));
+  if (!several && row.return_token_ids) out.Set("token_ids", TokenIdsJson(first));
+  if (!row.warnings.empty()) {
+    Json warnings = Json(Json::Array());
+    for (const std::string& warning : row.warnings) warnings.Append(warning);
+    out.Set("warnings", std::move(warnings));
+  }
+  if (row.metadata) out.Set("metadata", *row.metadata);
+  if (!several && HasLogprobs(first)) out.Set("logprobs", LogprobsJson(first, tokenizer));
+  if (several) out.Set("choices", ChoicesJson(row, answers, tokenizer));
+  return out.Dump() + "\n";
+}
+
+std::string FormatErrorRow(const Row& row, const RowError& error) {
+  Json fields = Json(Json::Object());
+  fields.Set("code", error.code);
+  fields.Set("message", error.message);
+  fields.Set("line", row.line);
+  if (!error.field.empty()) fields.Set("field", error.field);
+  Json out = BeginRow(row);
+  out.Set("error", std::move(fields));
+  return out.Dump() + "\n";
+}
+
+}  // namespace minisgl

@@ -1,0 +1,143 @@
+#include "cli/row_prompt.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "minisgl/base/random.h"
+
+namespace minisgl {
+namespace {
+
+RowError Invalid(std::string message, std::string field) {
+  return {"invalid_row", std::move(message), std::move(field)};
+}
+
+}  // namespace
+
+int64_t ContextCapacity(const EngineLimits& limits) {
+  // The last token of an answer is never computed on, and so needs no place in the pool.
+  return std::min<int64_t>(limits.max_seq_len, int64_t{limits.num_pages} * limits.page_size + 1);
+}
+
+PromptBuilder::PromptBuilder(const TextModel* text, const EngineLimits& limits,
+                             PromptBuilderOptions options)
+    : text_(text),
+      vocab_size_(limits.vocab_size),
+      capacity_(ContextCapacity(limits)),
+      options_(std::move(options)) {}
+
+std::optional<RowError> PromptBuilder::Build(Row* row, std::vector<Prompt>* prompts) const {
+  prompts->clear();
+  if (auto error = CheckIds(*row)) return error;
+  Prompt prompt;
+  if (auto error = PromptIds(*row, &prompt.ids)) return error;
+  if (prompt.ids.empty()) return Invalid("the prompt is empty: it has no tokens", "prompt");
+  prompt.max_tokens = row->max_tokens.value_or(options_.defaults.max_tokens.value_or(-1));
+  if (options_.truncate_left) Truncate(row, prompt.max_tokens, &prompt.ids);
+  // Before there are n of it.
+  if (auto error = CheckLength(prompt.ids)) return error;
+  prompt.sampling = Sampling(*row);
+  prompt.stop = row->stop.value_or(options_.defaults.stop);
+  prompt.stop_token_ids = row->stop_token_ids;
+  prompt.ignore_eos = row->ignore_eos.value_or(options_.defaults.ignore_eos);
+  prompt.priority = row->priority;
+  SetEndTokens(options_.eos_ids, &prompt);
+  for (int32_t answer = 1; answer < row->n; ++answer) {
+    prompts->push_back(prompt);
+    ++prompt.sampling.seed;
+  }
+  prompts->push_back(std::move(prompt));
+  return std::nullopt;
+}
+
+std::optional<RowError> PromptBuilder::CheckIds(const Row& row) const {
+  const auto check = [this](const std::vector<TokenId>& ids,
+                            const char* field) -> std::optional<RowError> {
+    for (TokenId id : ids) {
+      if (id < vocab_size_) continue;
+      return Invalid(fmt::format("{} holds an id past the vocabulary (found {}; the model has {})",
+                                 field, id, vocab_size_),
+                     field);
+    }
+    return std::nullopt;
+  };
+  if (auto error = check(row.prompt_token_ids, "prompt_token_ids")) return error;
+  if (auto error = check(row.stop_token_ids, "stop_token_ids")) return error;
+  std::vector<TokenId> biased;
+  for (const auto& [id, bias] : row.logit_bias) biased.push_back(id);
+  return check(biased, "logit_bias");
+}
+
+std::optional<RowError> PromptBuilder::CheckLength(const std::vector<TokenId>& ids) const {
+  const auto length = static_cast<int64_t>(ids.size());
+  if (length < capacity_) return std::nullopt;
+  return RowError{"length_exceeded",
+                  fmt::format("the prompt has {} tokens; at most {} leave room for an answer",
+                              length, capacity_ - 1),
+                  ""};
+}
+
+std::optional<RowError> PromptBuilder::PromptIds(const Row& row, std::vector<TokenId>* ids) const {
+  if (row.kind == PromptKind::kTokenIds) {
+    *ids = row.prompt_token_ids;
+    return std::nullopt;
+  }
+  std::vector<TextPiece> pieces;
+  if (row.kind == PromptKind::kMessages) {
+    Result<std::vector<TextPiece>> rendered =
+        RenderChat(*text_, row.messages, row.template_kwargs, row.tools, row.documents);
+    if (!rendered.ok()) return RowError{"template_error", rendered.status().message(), "messages"};
+    pieces = std::move(rendered).value();
+  } else {
+    pieces.push_back({row.prompt, true});
+  }
+  Result<std::vector<TokenId>> encoded = EncodeRendered(*text_, std::move(pieces));
+  if (!encoded.ok()) {
+    return Invalid(encoded.status().message(),
+                   row.kind == PromptKind::kMessages ? "messages" : "prompt");
+  }
+  *ids = std::move(encoded).value();
+  if (row.kind == PromptKind::kText && row.add_special_tokens) {
+    const std::vector<TokenId> prefix = text_->tokenizer->Prefix();
+    const std::vector<TokenId> suffix = text_->tokenizer->Suffix();
+    ids->insert(ids->begin(), prefix.begin(), prefix.end());
+    ids->insert(ids->end(), suffix.begin(), suffix.end());
+  }
+  return std::nullopt;
+}
+
+// Keeps the end of the prompt, and the token that begins texts if it had one. Room is left for the
+// answer, though at most a quarter of the context, so that a generous max_tokens does not eat the
+// prompt.
+void PromptBuilder::Truncate(Row* row, int64_t max_tokens, std::vector<TokenId>* ids) const {
+  const auto length = static_cast<int64_t>(ids->size());
+  if (length < capacity_) return;
+  const int64_t quarter = std::max<int64_t>(capacity_ / 4, 1);
+  const int64_t room = max_tokens < 0 ? quarter : std::min(max_tokens, quarter);
+  const int64_t keep = std::max<int64_t>(capacity_ - room, 1);
+  const TokenId first = ids->front();
+  ids->erase(ids->begin(), ids->begin() + (length - keep));
+  if (keep > 1 && text_->tokenizer->bos_id() == first) ids->front() = first;
+  row->warnings.push_back(
+      fmt::format("the prompt was cut from {} tokens to its last {}", length, keep));
+}
+
+SamplingParams PromptBuilder::Sampling(const Row& row) const {
+  SamplingParams params = options_.defaults.params;
+  params.temperature = row.temperature.value_or(params.temperature);
+  params.top_k = row.top_k.value_or(params.top_k);
+  params.top_p = row.top_p.value_or(params.top_p);
+  params.min_p = row.min_p.value_or(params.min_p);
+  params.repetition_penalty = row.repetition_penalty.value_or(params.repetition_penalty);
+  params.presence_penalty = row.presence_penalty.value_or(params.presence_penalty);
+  params.frequency_penalty = row.frequency_penalty.value_or(params.frequency_penalty);
+  params.min_tokens = row.min_tokens.value_or(params.min_tokens);
+  params.num_logprobs = row.num_logprobs.value_or(params.num_logprobs);
+  params.logit_bias = row.logit_bias;
+  params.seed = row.seed.value_or(DeriveSeed(options_.seed, static_cast<uint64_t>(row.index)));
+  return params;
+}
+
+}  // namespace minisgl

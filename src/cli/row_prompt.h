@@ -1,0 +1,53 @@
+// From a checked row to what the runtime is given: token ids, sampling parameters, and the ends of
+// the answer.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "cli/model_loader.h"
+#include "cli/row.h"
+#include "cli/sampling.h"
+#include "minisgl/engine/engine.h"
+#include "minisgl/runtime/runtime.h"
+
+namespace minisgl {
+
+// The longest prompt and answer that `limits` allow together; a prompt is to be shorter.
+int64_t ContextCapacity(const EngineLimits& limits);
+
+struct PromptBuilderOptions {
+  SamplingDefaults defaults;
+  std::vector<TokenId> eos_ids;
+  uint64_t seed = 0;           // a row without its own gets a function of this and its index
+  bool truncate_left = false;  // cut a prompt that does not fit, instead of refusing it
+};
+
+// Thread-safe.
+class PromptBuilder {
+ public:
+  // `text` outlives this.
+  PromptBuilder(const TextModel* text, const EngineLimits& limits, PromptBuilderOptions options);
+
+  // One prompt for each of row->n answers, or why there is none. What was changed on the way is a
+  // warning of the row. A prompt that leaves no room for an answer is length_exceeded, or is cut
+  // where truncate_left.
+  std::optional<RowError> Build(Row* row, std::vector<Prompt>* prompts) const;
+
+  int64_t capacity() const { return capacity_; }
+
+ private:
+  std::optional<RowError> PromptIds(const Row& row, std::vector<TokenId>* ids) const;
+  std::optional<RowError> CheckIds(const Row& row) const;
+  std::optional<RowError> CheckLength(const std::vector<TokenId>& ids) const;
+  void Truncate(Row* row, int64_t max_tokens, std::vector<TokenId>* ids) const;
+  SamplingParams Sampling(const Row& row) const;
+
+  const TextModel* text_;
+  const int64_t vocab_size_;
+  const int64_t capacity_;
+  const PromptBuilderOptions options_;
+};
+
+}  // namespace minisgl

@@ -1,0 +1,76 @@
+// Where the rows of a run come from: the lines of a prompt file, or the one prompt of the command
+// line.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <utility>
+
+#include "cli/row.h"
+#include "cli/run_input.h"
+
+namespace minisgl {
+
+class RowSource {
+ public:
+  enum class Outcome { kRow, kNotYet, kEnd, kFailed };
+  virtual ~RowSource() = default;
+
+  // The next row, checked, or its error. Waits at most `timeout_ms`.
+  virtual Outcome Next(int timeout_ms, ParsedRow* row) = 0;
+  // Bytes of the row that Next gave last.
+  virtual size_t row_bytes() const = 0;
+  // Why Next gave kFailed.
+  virtual Status status() const { return Status(); }
+  // Whether what is left can be read without waiting for anybody.
+  virtual bool never_waits() const { return true; }
+};
+
+// One row a line. Ids are compared where `check_ids`: a pipe's duplicates are error rows.
+class FileRowSource : public RowSource {
+ public:
+  FileRowSource(LineReader* reader, bool lenient, bool check_ids)
+      : reader_(*reader), lenient_(lenient), check_ids_(check_ids) {}
+
+  Outcome Next(int timeout_ms, ParsedRow* row) override;
+  size_t row_bytes() const override { return line_.size(); }
+  Status status() const override { return reader_.status(); }
+  bool never_waits() const override { return reader_.regular(); }
+
+ private:
+  LineReader& reader_;
+  const bool lenient_;
+  const bool check_ids_;
+  IdTable ids_;
+  std::string line_;
+  int64_t next_index_ = 0;
+};
+
+class SingleRowSource : public RowSource {
+ public:
+  explicit SingleRowSource(Row row) : row_(std::move(row)) {}
+
+  Outcome Next(int, ParsedRow* row) override {
+    if (!row_) return Outcome::kEnd;
+    *row = ParsedRow{std::move(*row_), std::nullopt};
+    row_.reset();
+    return Outcome::kRow;
+  }
+  size_t row_bytes() const override { return 0; }
+
+ private:
+  std::optional<Row> row_;
+};
+
+// What one reading of a whole file found, before anything runs.
+struct FileCheck {
+  int64_t rows = 0;
+  int64_t bad_rows = 0;
+  std::string first_bad;  // "FILE:LINE: what is wrong"
+};
+
+// Reads all rows of a regular file and goes back to its beginning. kBadInput for a duplicate id,
+// naming both lines.
+Result<FileCheck> CheckRows(LineReader* reader, bool lenient);
+
+}  // namespace minisgl

@@ -1,0 +1,266 @@
+// minisgl run: answers the rows of a prompt file, or one prompt in plain text.
+//
+// Order of work: what the command line alone shows, then input, output and the model's files, then
+// the weights; so that a mistake is found before minutes are spent. Only then is an old output file
+// emptied.
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <memory>
+#include <utility>
+
+#include "cli/answer_writer.h"
+#include "cli/commands.h"
+#include "cli/messages.h"
+#include "cli/model_loader.h"
+#include "cli/output.h"
+#include "cli/progress.h"
+#include "cli/row_prompt.h"
+#include "cli/row_source.h"
+#include "cli/run_input.h"
+#include "cli/run_loop.h"
+#include "cli/run_options.h"
+#include "cli/sampling.h"
+#include "cli/signals.h"
+#include "cli/summary.h"
+#include "minisgl/base/log.h"
+#include "minisgl/base/mapped_file.h"
+#include "minisgl/base/utf8.h"
+
+namespace minisgl {
+namespace {
+
+constexpr int kExitSomeFailed = 1;
+constexpr int kExitPipeClosed = 141;
+constexpr int kExitSignalBase = 128;
+
+// Rows kept in the runtime: enough that a step never lacks any, few enough that memory is flat.
+constexpr int64_t kAheadPerRunningRequest = 4;
+
+// What one run works on.
+struct Job {
+  std::unique_ptr<LineReader> reader;  // of a file
+  std::unique_ptr<RowSource> source;
+  std::unique_ptr<Output> output;
+  std::unique_ptr<Output> summary;  // null where none is asked for
+  std::optional<int64_t> rows_total;
+  bool one_prompt = false;
+};
+
+Result<std::string> SystemText(const std::string& option) {
+  if (!option.starts_with('@')) return option;
+  return ReadFile(option.substr(1), kRowBytesMax);
+}
+
+Json Message(const char* role, std::string content) {
+  Json message = Json(Json::Object());
+  message.Set("role", role);
+  message.Set("content", std::move(content));
+  return message;
+}
+
+// -p and standard input as one text: the document first, the question last.
+Result<std::string> PromptText(const RunOptions& options) {
+  const bool reads_stdin = !options.no_stdin && isatty(STDIN_FILENO) == 0;
+  if (!reads_stdin) {
+    if (!options.prompt) {
+      return UsageError("no prompt; give -p TEXT, --file F, or text on standard input");
+    }
+    return *options.prompt;
+  }
+  MINISGL_ASSIGN_OR_RETURN(std::string text, ReadStandardInput());
+  if (!options.prompt) {
+    if (!options.raw && text.ends_with('\n')) text.pop_back();
+    return text;
+  }
+  if (!text.empty() && !text.ends_with('\n')) text += '\n';
+  return text + *options.prompt;
+}
+
+Result<Row> OnePromptRow(const RunOptions& options) {
+  MINISGL_ASSIGN_OR_RETURN(std::string text, PromptText(options));
+  Row row;
+  row.line = 1;
+  if (options.raw) {
+    row.kind = PromptKind::kText;
+    row.prompt = std::move(text);
+    return row;
+  }
+  row.kind = PromptKind::kMessages;
+  if (options.system) {
+    MINISGL_ASSIGN_OR_RETURN(std::string system, SystemText(*options.system));
+    row.messages.Append(Message("system", std::move(system)));
+  }
+  row.messages.Append(Message("user", std::move(text)));
+  return row;
+}
+
+Status OpenInput(const RunOptions& options, Job* job) {
+  if (!options.file) {
+    MINISGL_ASSIGN_OR_RETURN(Row row, OnePromptRow(options));
+    job->one_prompt = true;
+    job->rows_total = 1;
+    job->source = std::make_unique<SingleRowSource>(std::move(row));
+    return Status();
+  }
+  MINISGL_ASSIGN_OR_RETURN(LineReader reader, LineReader::Open(*options.file));
+  job->reader = std::make_unique<LineReader>(std::move(reader));
+  const bool regular = job->reader->regular();
+  if (options.strict && !regular) {
+    return UsageError("--strict needs a regular file, which can be read twice (found {})",
+                      job->reader->name());
+  }
+  job->source = std::make_unique<FileRowSource>(job->reader.get(), options.lenient, !regular);
+  return Status();
+}
+
+Status OpenOutputs(const RunOptions& options, Job* job) {
+  const int input_fd = job->reader ? job->reader->fd() : -1;
+  MINISGL_ASSIGN_OR_RETURN(job->output, Output::Open(options.output, options.force, input_fd));
+  if (options.summary.empty()) return Status();
+  MINISGL_ASSIGN_OR_RETURN(job->summary, Output::Open(options.summary, options.force, input_fd));
+  if (!job->summary->IsSameFileAs(*job->output)) return Status();
+  return MakeStatus(StatusCode::kCannotCreate,
+                    "--summary {}: is the file that answers are written to; choose another",
+                    Visible(options.summary, 400));
+}
+
+// Reads a regular file once before anything runs.
+Status CheckFile(const RunOptions& options, Job* job) {
+  if (job->reader == nullptr || !job->reader->regular()) return Status();
+  MINISGL_ASSIGN_OR_RETURN(const FileCheck check, CheckRows(job->reader.get(), options.lenient));
+  job->rows_total = check.rows;
+  if (options.strict && check.bad_rows > 0) return Status(StatusCode::kBadInput, check.first_bad);
+  return Status();
+}
+
+PromptBuilder MakePromptBuilder(const RunOptions& options, const TextModel& text,
+                                const ModelFacts& facts, std::vector<TokenId> eos_ids) {
+  PromptBuilderOptions builder;
+  builder.defaults = ResolveSamplingDefaults(options.sampling, facts.generation);
+  builder.eos_ids = std::move(eos_ids);
+  builder.seed = options.sampling.seed.value_or(0);
+  builder.truncate_left = options.on_overflow == "truncate-left";
+  if (!builder.defaults.note.empty()) Log(LogLevel::kInfo, builder.defaults.note);
+  return PromptBuilder(&text, facts.plan.limits, std::move(builder));
+}
+
+// --check: everything that can be said of the rows without weights.
+Result<int> CheckOnly(const RunOptions& options, Job* job) {
+  MINISGL_ASSIGN_OR_RETURN(const TextModel text, LoadTextModel(options.model));
+  MINISGL_ASSIGN_OR_RETURN(const ModelFacts facts, LoadModelFacts(text.dir, options.engine));
+  const PromptBuilder builder = MakePromptBuilder(options, text, facts, {});
+  int64_t rows = 0, bad_rows = 0, tokens = 0;
+  const std::string name = job->reader ? job->reader->name() : "the prompt";
+  ParsedRow parsed;
+  RowSource::Outcome outcome = RowSource::Outcome::kEnd;
+  while ((outcome = job->source->Next(1000, &parsed)) != RowSource::Outcome::kEnd) {
+    if (outcome == RowSource::Outcome::kFailed) return job->source->status();
+    if (outcome == RowSource::Outcome::kNotYet) continue;
+    ++rows;
+    std::vector<Prompt> prompts;
+    if (!parsed.error) parsed.error = builder.Build(&parsed.row, &prompts);
+    if (!parsed.error) {
+      tokens += static_cast<int64_t>(prompts.front().ids.size());
+      continue;
+    }
+    ++bad_rows;
+    PrintStderr(fmt::format("minisgl: {}:{}: {}: {}", name, parsed.row.line, parsed.error->code,
+                            Visible(parsed.error->message, 4000)));
+  }
+  Log(LogLevel::kInfo,
+      fmt::format("{}: {} rows, {} bad, {} prompt tokens", name, rows, bad_rows, tokens));
+  return bad_rows == 0 ? 0 : ExitCode(StatusCode::kBadInput);
+}
+
+void SaySummary(const RunOptions& options, const RunSummary& summary, bool one_prompt) {
+  // One prompt's answer is its own summary; the figures are there for who asks.
+  if (!options.model.quiet && (!one_prompt || options.model.verbose)) {
+    PrintStderr(FormatSummary(summary));
+  }
+  if (options.engine.stats) PrintStderr(FormatSchedulerStats(summary.stats.scheduler));
+}
+
+int ExitStatus(const RunLoop& loop, bool one_prompt) {
+  if (loop.stop_signal() != 0) return kExitSignalBase + loop.stop_signal();
+  // For one prompt of the command line a template that refuses is a bad model file, not a bad row.
+  if (one_prompt && loop.last_error_code() == "template_error") {
+    return ExitCode(StatusCode::kBadInput);
+  }
+  return loop.rows_failed() > 0 ? kExitSomeFailed : 0;
+}
+
+Result<int> RunRows(const RunOptions& options, Job* job) {
+  const bool as_text = job->one_prompt && !options.json;
+  MINISGL_ASSIGN_OR_RETURN(TextModel text, LoadTextModel(options.model));
+  if (as_text && !options.raw) MINISGL_RETURN_IF_ERROR(CheckHasTemplate(text));
+  MINISGL_ASSIGN_OR_RETURN(const LoadedModel model, LoadModel(std::move(text), options.engine));
+  const PromptBuilder builder = MakePromptBuilder(options, model.text, model.facts, model.eos_ids);
+  const Tokenizer& tokenizer = *model.text.tokenizer;
+  Output& output = *job->output;
+  std::unique_ptr<AnswerWriter> writer;
+  if (as_text) {
+    writer = std::make_unique<TextAnswerWriter>(&output);
+  } else {
+    writer = std::make_unique<JsonAnswerWriter>(&output, &tokenizer,
+                                                options.ordered || output.is_stdout());
+  }
+  InstallStopSignals();
+  MINISGL_RETURN_IF_ERROR(output.Begin());
+  RunLoopOptions loop_options;
+  loop_options.answers_ahead_max = kAheadPerRunningRequest * options.engine.max_running_requests;
+  loop_options.rows_total = job->rows_total;
+  // A streamed answer stops at the first signal: what was said is on the screen.
+  if (as_text) loop_options.grace = std::chrono::milliseconds(0);
+  Progress progress(
+      !options.model.quiet && !as_text && !(StderrIsTerminal() && output.is_terminal()),
+      StderrIsTerminal());
+  const auto begin = std::chrono::steady_clock::now();
+  RunLoop loop(model.runtime.get(), &builder, job->source.get(), writer.get(), &progress,
+               loop_options);
+  Status status = loop.Run();
+  progress.Finish();
+  if (output.pipe_closed()) return kExitPipeClosed;
+  // Also after a failure: rows that were written are kept.
+  const Status finished = output.Finish();
+  if (status.ok()) status = finished;
+  RunSummary summary;
+  summary.rows_done = loop.rows_done();
+  summary.rows_failed = loop.rows_failed();
+  summary.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  summary.stats = model.runtime->Stats();
+  SaySummary(options, summary, job->one_prompt);
+  MINISGL_RETURN_IF_ERROR(status);
+  if (job->summary != nullptr) {
+    MINISGL_RETURN_IF_ERROR(WriteSummaryFile(summary, job->summary.get()));
+  }
+  return ExitStatus(loop, job->one_prompt);
+}
+
+Result<int> RunCommand(const RunOptions& options) {
+  MINISGL_RETURN_IF_ERROR(CheckRunOptions(options));
+  // Before standard input is waited for: a model that is not there needs no prompt.
+  MINISGL_RETURN_IF_ERROR(ResolveModelDir(options.model.model).status());
+  Job job;
+  MINISGL_RETURN_IF_ERROR(OpenInput(options, &job));
+  // Before files are made: a run that is refused leaves none.
+  MINISGL_RETURN_IF_ERROR(CheckFile(options, &job));
+  if (!options.check) MINISGL_RETURN_IF_ERROR(OpenOutputs(options, &job));
+  return options.check ? CheckOnly(options, &job) : RunRows(options, &job);
+}
+
+}  // namespace
+
+CommandBody AddRunCommand(CLI::App* app) {
+  const auto options = std::make_shared<RunOptions>();
+  AddRunOptions(app, options.get());
+  return [options] {
+    InstallNotes({options->model.quiet, options->model.verbose});
+    const Result<int> result = RunCommand(*options);
+    return result.ok() ? *result : Fail(result.status());
+  };
+}
+
+}  // namespace minisgl

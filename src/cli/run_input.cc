@@ -1,0 +1,182 @@
+#include "cli/run_input.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "cli/row.h"
+#include "minisgl/base/log.h"
+#include "minisgl/base/utf8.h"
+
+namespace minisgl {
+namespace {
+
+constexpr size_t kReadBytes = size_t{1} << 16;
+constexpr int kSilentWaitMs = 3000;
+constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
+
+bool IsBlank(std::string_view line) { return line.find_first_not_of(" \t\r") == std::string::npos; }
+
+}  // namespace
+
+Result<LineReader> LineReader::Open(const std::string& path) {
+  LineReader reader;
+  reader.name_ = path == "-" ? "standard input" : Visible(path, 400);
+  reader.owned_ = path != "-";
+  reader.fd_ = path == "-" ? STDIN_FILENO : open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  struct stat info {};
+  if (reader.fd_ < 0 || fstat(reader.fd_, &info) != 0) {
+    return MakeStatus(StatusCode::kNoInput, "{}: cannot be opened ({})", reader.name_,
+                      std::strerror(errno));
+  }
+  if (S_ISDIR(info.st_mode)) {
+    return MakeStatus(StatusCode::kNoInput, "{}: is a directory; give a file of JSON Lines",
+                      reader.name_);
+  }
+  if (S_ISREG(info.st_mode)) {
+    const off_t offset = lseek(reader.fd_, 0, SEEK_CUR);
+    reader.regular_ = offset >= 0;
+    reader.start_offset_ = offset;
+  }
+  return reader;
+}
+
+LineReader::LineReader(LineReader&& other) noexcept
+    : fd_(std::exchange(other.fd_, -1)),
+      owned_(other.owned_),
+      regular_(other.regular_),
+      start_offset_(other.start_offset_),
+      name_(std::move(other.name_)),
+      buffer_(std::move(other.buffer_)),
+      buffer_begin_(other.buffer_begin_),
+      scanned_(other.scanned_),
+      skipping_(other.skipping_),
+      at_end_(other.at_end_),
+      line_number_(other.line_number_),
+      status_(std::move(other.status_)) {}
+
+LineReader::~LineReader() {
+  if (owned_ && fd_ >= 0) close(fd_);
+}
+
+Status LineReader::Rewind() {
+  MINISGL_CHECK(regular_, "only a regular file is read twice");
+  if (lseek(fd_, start_offset_, SEEK_SET) < 0) {
+    return MakeStatus(StatusCode::kIoError, "{}: cannot be read again ({})", name_,
+                      std::strerror(errno));
+  }
+  buffer_.clear();
+  buffer_begin_ = scanned_ = 0;
+  skipping_ = at_end_ = false;
+  line_number_ = 0;
+  return Status();
+}
+
+LineReader::Outcome LineReader::Next(int timeout_ms, std::string* line) {
+  while (true) {
+    Outcome outcome = Outcome::kLine;
+    if (TakeLine(line, &outcome)) {
+      if (outcome == Outcome::kLine && IsBlank(*line)) continue;
+      return outcome;
+    }
+    if (at_end_) return Outcome::kEnd;
+    outcome = Fill(timeout_ms);
+    if (outcome != Outcome::kLine) return outcome;
+  }
+}
+
+// Reads once. kLine: there may be a line now.
+LineReader::Outcome LineReader::Fill(int timeout_ms) {
+  if (!regular_) {
+    pollfd waiting{fd_, POLLIN, 0};
+    const int ready = poll(&waiting, 1, timeout_ms);
+    if (ready == 0 || (ready < 0 && errno == EINTR)) return Outcome::kNotYet;
+  }
+  if (buffer_begin_ > 0) {
+    buffer_.erase(0, buffer_begin_);
+    scanned_ -= buffer_begin_;
+    buffer_begin_ = 0;
+  }
+  const size_t size = buffer_.size();
+  buffer_.resize(size + kReadBytes);
+  const ssize_t got = read(fd_, buffer_.data() + size, kReadBytes);
+  const int error = errno;
+  buffer_.resize(size + static_cast<size_t>(std::max<ssize_t>(got, 0)));
+  if (got < 0) {
+    if (error == EINTR || error == EAGAIN) return Outcome::kNotYet;
+    status_ =
+        MakeStatus(StatusCode::kIoError, "{}: cannot be read ({})", name_, std::strerror(error));
+    return Outcome::kFailed;
+  }
+  at_end_ = got == 0;
+  return Outcome::kLine;
+}
+
+// Moves one line out of the buffer; false where the buffer holds no whole line.
+bool LineReader::TakeLine(std::string* line, Outcome* outcome) {
+  const size_t line_break = buffer_.find('\n', scanned_);
+  const bool found = line_break != std::string::npos;
+  const size_t end = found ? line_break : buffer_.size();
+  scanned_ = end;
+  if (!skipping_ && end - buffer_begin_ > kRowBytesMax) skipping_ = true;
+  if (!found && (!at_end_ || (end == buffer_begin_ && !skipping_))) {
+    if (skipping_) {  // what is passed over need not be kept
+      buffer_.clear();
+      buffer_begin_ = scanned_ = 0;
+    }
+    return false;
+  }
+  ++line_number_;
+  *outcome = std::exchange(skipping_, false) ? Outcome::kTooLong : Outcome::kLine;
+  if (*outcome == Outcome::kLine) {
+    std::string_view text(buffer_.data() + buffer_begin_, end - buffer_begin_);
+    if (line_number_ == 1 && text.starts_with(kByteOrderMark)) text.remove_prefix(3);
+    if (text.ends_with('\r')) text.remove_suffix(1);
+    line->assign(text);
+  }
+  buffer_begin_ = scanned_ = found ? end + 1 : end;
+  return true;
+}
+
+int64_t IdTable::Note(const Json& id, int64_t line) {
+  if (id.is_null()) return 0;
+  const auto [entry, is_new] = first_line_.emplace(id.Dump(), line);
+  return is_new ? 0 : entry->second;
+}
+
+Result<std::string> ReadStandardInput() {
+  std::string text;
+  // A program that leaves its pipe open looks like a hang; say what is waited for.
+  pollfd waiting{STDIN_FILENO, POLLIN, 0};
+  if (poll(&waiting, 1, kSilentWaitMs) == 0) {
+    Log(LogLevel::kInfo, "waiting for standard input to end; --no-stdin leaves it out");
+  }
+  while (true) {
+    const size_t size = text.size();
+    text.resize(size + kReadBytes);
+    const ssize_t got = read(STDIN_FILENO, text.data() + size, kReadBytes);
+    text.resize(size + static_cast<size_t>(std::max<ssize_t>(got, 0)));
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0 && errno == EBADF) return text;  // closed: the same as empty
+    if (got < 0) {
+      return MakeStatus(StatusCode::kNoInput, "standard input: cannot be read ({})",
+                        std::strerror(errno));
+    }
+    if (got == 0) break;
+    if (text.size() > kRowBytesMax) {
+      return BadInput("standard input: has more than {} bytes; give less", kRowBytesMax);
+    }
+  }
+  if (!IsValidUtf8(text)) {
+    Log(LogLevel::kWarning, "standard input: is not all UTF-8; U+FFFD stands for what is not");
+    text = ReplaceInvalidUtf8(text);
+  }
+  return text;
+}
+
+}  // namespace minisgl

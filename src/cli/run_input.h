@@ -1,0 +1,79 @@
+// The lines of a prompt file, of standard input, or of a pipe, one at a time and without waiting
+// longer than asked.
+//
+// Memory is bounded: one line of at most kRowBytesMax and one read buffer. A byte order mark before
+// the first line, a carriage return at a line's end, and lines of white space alone are passed
+// over. Used by one thread.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <unordered_map>
+
+#include "minisgl/base/json.h"
+#include "minisgl/base/status.h"
+
+namespace minisgl {
+
+class LineReader {
+ public:
+  enum class Outcome { kLine, kTooLong, kNotYet, kEnd, kFailed };
+
+  // `path` "-" is standard input. kNoInput where it cannot be opened.
+  static Result<LineReader> Open(const std::string& path);
+  LineReader(LineReader&& other) noexcept;
+  LineReader(const LineReader&) = delete;
+  LineReader& operator=(const LineReader&) = delete;
+  ~LineReader();
+
+  // The next line into *line. kTooLong: a line of more than kRowBytesMax was passed over. kNotYet:
+  // none came within `timeout_ms` (a regular file never waits), or a signal did. kFailed: see
+  // status().
+  Outcome Next(int timeout_ms, std::string* line);
+
+  // Of the line that Next gave last, from 1.
+  int64_t line_number() const { return line_number_; }
+  const Status& status() const { return status_; }
+  // As messages name it.
+  const std::string& name() const { return name_; }
+  int fd() const { return fd_; }
+
+  // A regular file can be read twice.
+  bool regular() const { return regular_; }
+  // Back to where reading began. REQUIRES regular().
+  Status Rewind();
+
+ private:
+  LineReader() = default;
+  Outcome Fill(int timeout_ms);
+  bool TakeLine(std::string* line, Outcome* outcome);
+
+  int fd_ = -1;
+  bool owned_ = false;
+  bool regular_ = false;
+  int64_t start_offset_ = 0;
+  std::string name_;
+  std::string buffer_;  // read and not yet given out, from buffer_begin_ on
+  size_t buffer_begin_ = 0;
+  size_t scanned_ = 0;     // no line break before this
+  bool skipping_ = false;  // inside a line that is too long
+  bool at_end_ = false;
+  int64_t line_number_ = 0;
+  Status status_;
+};
+
+// Which line first had an id. Ids of different types never match: 1 is not "1".
+class IdTable {
+ public:
+  // The line that had `id` before, or 0 (then `line` is noted). Null is no id.
+  int64_t Note(const Json& id, int64_t line);
+
+ private:
+  std::unordered_map<std::string, int64_t> first_line_;
+};
+
+// All of standard input, at most kRowBytesMax bytes; ill-formed UTF-8 is replaced and said as a
+// warning.
+Result<std::string> ReadStandardInput();
+
+}  // namespace minisgl

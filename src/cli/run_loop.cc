@@ -1,0 +1,266 @@
+#include "cli/run_loop.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "cli/signals.h"
+#include "minisgl/base/log.h"
+
+namespace minisgl {
+namespace {
+
+using std::chrono::milliseconds;
+
+// Waits end at least this often, so that signals, timeouts and the progress line are looked after.
+constexpr milliseconds kTick(50);
+// A pipe is looked at again this soon while answers are under way.
+constexpr milliseconds kPipeTick(10);
+// Rows taken in before events are looked at, so that answers are not kept waiting by a long input.
+constexpr int kRowsPerTurn = 64;
+
+// A request's tag in the runtime: which row, which of its answers.
+constexpr uint64_t kAnswersPerRow = 256;
+static_assert(kAnswersMax < kAnswersPerRow);
+uint64_t MakeTag(int64_t index, size_t answer) {
+  return static_cast<uint64_t>(index) * kAnswersPerRow + answer;
+}
+
+// What only the prompt needed is let go as soon as there is one.
+void DropPrompt(Row* row) {
+  row->prompt = std::string();
+  row->messages = row->tools = row->documents = row->template_kwargs = Json();
+  row->prompt_token_ids = std::vector<TokenId>();
+  row->logit_bias = {};
+}
+
+}  // namespace
+
+RunLoop::RunLoop(Runtime* runtime, const PromptBuilder* prompts, RowSource* source,
+                 AnswerWriter* writer, Progress* progress, const RunLoopOptions& options)
+    : runtime_(*runtime),
+      prompts_(*prompts),
+      source_(*source),
+      writer_(*writer),
+      progress_(*progress),
+      options_(options) {}
+
+// The queue must outlive its requests: after a failed write some are still under way.
+RunLoop::~RunLoop() {
+  for (const auto& [index, pending] : pending_) AbortRow(pending);
+  while (open_answers_ > 0) {
+    const std::optional<Event> event = queue_.Pop(kTick);
+    if (event && event->kind == Event::Kind::kDone) --open_answers_;
+  }
+}
+
+Status RunLoop::Run() {
+  while (true) {
+    CheckSignals();
+    const bool admits = !source_ended_ && stop_signal_ == 0 && !fault_;
+    if (admits) MINISGL_RETURN_IF_ERROR(Admit());
+    if (pending_.empty() && (source_ended_ || stop_signal_ != 0 || fault_)) break;
+    MINISGL_RETURN_IF_ERROR(TakeEvents());
+    CheckTimeouts();
+    ShowProgress();
+  }
+  if (fault_) return *fault_;
+  return stop_signal_ != 0 ? CancelUnread() : Status();
+}
+
+bool RunLoop::HasRoom() const {
+  if (pending_.empty()) return true;
+  const int64_t ahead = open_answers_ + static_cast<int64_t>(writer_.held_rows());
+  return ahead < options_.answers_ahead_max && open_bytes_ < options_.bytes_ahead_max;
+}
+
+Status RunLoop::Admit() {
+  for (int rows = 0; rows < kRowsPerTurn && HasRoom() && StopSignal() == 0; ++rows) {
+    ParsedRow parsed;
+    const int wait_ms = pending_.empty() ? static_cast<int>(kTick.count()) : 0;
+    switch (source_.Next(wait_ms, &parsed)) {
+      case RowSource::Outcome::kNotYet:
+        source_dry_ = true;
+        return Status();
+      case RowSource::Outcome::kEnd:
+        source_ended_ = true;
+        return Status();
+      case RowSource::Outcome::kFailed:
+        return source_.status();
+      case RowSource::Outcome::kRow:
+        source_dry_ = false;
+        break;
+    }
+    MINISGL_RETURN_IF_ERROR(StartRow(std::move(parsed), source_.row_bytes()));
+  }
+  return Status();
+}
+
+Status RunLoop::StartRow(ParsedRow parsed, size_t bytes) {
+  if (parsed.error) return WriteFailure(parsed.row, *parsed.error);
+  Pending pending;
+  pending.row = std::move(parsed.row);
+  std::vector<Prompt> prompts;
+  if (const auto error = prompts_.Build(&pending.row, &prompts)) {
+    return WriteFailure(pending.row, *error);
+  }
+  DropPrompt(&pending.row);
+  const int64_t index = pending.row.index;
+  pending.answers.resize(prompts.size());
+  pending.open_answers = static_cast<int32_t>(prompts.size());
+  pending.bytes = bytes;
+  if (pending.row.timeout_s) {
+    pending.deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(
+                                          std::chrono::duration<double>(*pending.row.timeout_s));
+    ++rows_with_deadline_;
+  }
+  open_bytes_ += bytes;
+  std::vector<uint64_t> tags;
+  for (size_t answer = 0; answer < prompts.size(); ++answer) tags.push_back(MakeTag(index, answer));
+  Pending& entry = pending_.emplace(index, std::move(pending)).first->second;
+  entry.requests = runtime_.SubmitAll(std::move(prompts), &queue_, tags);
+  // Now that there are requests to wait for: where memory ran out above, there are none.
+  open_answers_ += entry.open_answers;
+  return Status();
+}
+
+Status RunLoop::TakeEvents() {
+  if (pending_.empty()) return Status();
+  const bool admits = !source_ended_ && stop_signal_ == 0 && !fault_ && HasRoom();
+  milliseconds wait = kTick;
+  if (admits) wait = source_dry_ ? kPipeTick : milliseconds(0);
+  for (std::optional<Event> event = queue_.Pop(wait); event; event = queue_.Pop(milliseconds(0))) {
+    MINISGL_RETURN_IF_ERROR(TakeEvent(std::move(*event)));
+  }
+  return Status();
+}
+
+Status RunLoop::TakeEvent(Event event) {
+  const auto index = static_cast<int64_t>(event.tag / kAnswersPerRow);
+  const auto answer_index = static_cast<int32_t>(event.tag % kAnswersPerRow);
+  const auto entry = pending_.find(index);
+  MINISGL_CHECK(entry != pending_.end(), "an event of row {}, which is done", index);
+  Pending& pending = entry->second;
+  RowAnswer& answer = pending.answers[static_cast<size_t>(answer_index)];
+  answer.text += event.text;
+  answer.token_ids.insert(answer.token_ids.end(), event.token_ids.begin(), event.token_ids.end());
+  answer.logprobs.insert(answer.logprobs.end(), std::make_move_iterator(event.logprobs.begin()),
+                         std::make_move_iterator(event.logprobs.end()));
+  tokens_ += static_cast<int64_t>(event.token_ids.size());
+  const bool is_done = event.kind == Event::Kind::kDone;
+  if (is_done) --open_answers_;
+  if (!event.text.empty()) MINISGL_RETURN_IF_ERROR(writer_.WriteText(event.text));
+  if (!is_done) return Status();
+  FinishAnswer(event, answer_index, &pending);
+  return --pending.open_answers == 0 ? FinishRow(index) : Status();
+}
+
+void RunLoop::FinishAnswer(const Event& event, int32_t answer_index, Pending* pending) {
+  RowAnswer& answer = pending->answers[static_cast<size_t>(answer_index)];
+  answer.usage = event.usage;
+  answer.finish_reason = FinishReasonName(event.finish_reason);
+  if (event.max_tokens_lowered && !std::exchange(pending->lowered, true)) {
+    pending->row.warnings.push_back(fmt::format(
+        "max_tokens was lowered to {}: the context holds {} tokens and the prompt has {}",
+        prompts_.capacity() - event.usage.prompt_tokens, prompts_.capacity(),
+        event.usage.prompt_tokens));
+  }
+  if (event.finish_reason == FinishReason::kError) {
+    if (!pending->error) pending->error = RowError{event.error_code, event.error_message, ""};
+    if (!fault_ && (event.error_code == "device_fault" || event.error_code == "internal")) {
+      fault_ = Status(StatusCode::kInternal, event.error_message);
+    }
+  } else if (event.finish_reason == FinishReason::kAborted) {
+    if (!pending->timed_out) {
+      pending->error =
+          RowError{"cancelled", "the run was stopped before this row was answered", ""};
+    } else if (answer.token_ids.empty()) {
+      pending->error =
+          RowError{"timeout", fmt::format("no answer began within {} s", *pending->row.timeout_s),
+                   "timeout_s"};
+    } else {
+      answer.finish_reason = "timeout";
+    }
+  }
+}
+
+Status RunLoop::FinishRow(int64_t index) {
+  auto node = pending_.extract(index);
+  const Pending& pending = node.mapped();
+  open_bytes_ -= pending.bytes;
+  if (pending.deadline) --rows_with_deadline_;
+  if (pending.error) return WriteFailure(pending.row, *pending.error);
+  MINISGL_RETURN_IF_ERROR(writer_.WriteAnswers(pending.row, pending.answers));
+  ++rows_done_;
+  return Status();
+}
+
+Status RunLoop::WriteFailure(const Row& row, const RowError& error) {
+  MINISGL_RETURN_IF_ERROR(writer_.WriteError(row, error));
+  ++rows_failed_;
+  last_error_code_ = error.code;
+  return Status();
+}
+
+void RunLoop::AbortRow(const Pending& pending) {
+  for (const RequestId request : pending.requests) runtime_.Abort(request);
+}
+
+void RunLoop::CheckTimeouts() {
+  if (rows_with_deadline_ == 0) return;
+  const Clock::time_point now = Clock::now();
+  for (auto& [index, pending] : pending_) {
+    if (!pending.deadline || pending.timed_out || now < *pending.deadline) continue;
+    pending.timed_out = true;
+    AbortRow(pending);
+  }
+}
+
+// The first signal stops admission; what was submitted has until the end of the grace.
+void RunLoop::CheckSignals() {
+  if (stop_signal_ == 0) {
+    stop_signal_ = StopSignal();
+    if (stop_signal_ == 0) return;
+    stop_at_ = Clock::now() + options_.grace;
+    if (options_.grace.count() > 0 && !pending_.empty()) {
+      Log(LogLevel::kInfo,
+          fmt::format("stopping: what was asked has {} s to finish; the signal again stops at once",
+                      std::chrono::duration_cast<std::chrono::seconds>(options_.grace).count()));
+    }
+  }
+  if (aborted_all_ || Clock::now() < stop_at_) return;
+  aborted_all_ = true;
+  for (const auto& [index, pending] : pending_) AbortRow(pending);
+}
+
+// Rows of a file that were never asked are in the output too; what a pipe would still bring is not
+// waited for.
+Status RunLoop::CancelUnread() {
+  const RowError cancelled{"cancelled", "the run was stopped before this row was asked", ""};
+  while (!source_ended_ && source_.never_waits()) {
+    ParsedRow parsed;
+    switch (source_.Next(0, &parsed)) {
+      case RowSource::Outcome::kRow:
+        MINISGL_RETURN_IF_ERROR(WriteFailure(parsed.row, parsed.error ? *parsed.error : cancelled));
+        break;
+      case RowSource::Outcome::kFailed:
+        return source_.status();
+      case RowSource::Outcome::kNotYet:
+      case RowSource::Outcome::kEnd:
+        source_ended_ = true;
+        break;
+    }
+  }
+  return Status();
+}
+
+void RunLoop::ShowProgress() {
+  Progress::Numbers numbers;
+  numbers.done = rows_done_;
+  numbers.failed = rows_failed_;
+  numbers.total = options_.rows_total;
+  numbers.tokens = tokens_;
+  progress_.Update(numbers);
+}
+
+}  // namespace minisgl

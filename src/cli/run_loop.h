@@ -1,0 +1,104 @@
+// The heart of `minisgl run`: keeps a bounded number of rows in the runtime, puts their events
+// together, and hands each row to the writer exactly once: its answers, or the error that it ended
+// with.
+//
+// One thread. Memory depends on the bounds below, not on the length of the input.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "cli/answer_writer.h"
+#include "cli/progress.h"
+#include "cli/row.h"
+#include "cli/row_prompt.h"
+#include "cli/row_source.h"
+#include "minisgl/base/status.h"
+#include "minisgl/runtime/runtime.h"
+
+namespace minisgl {
+
+struct RunLoopOptions {
+  int64_t answers_ahead_max = 1024;           // submitted, or held for those before them
+  size_t bytes_ahead_max = size_t{64} << 20;  // of their rows as read; one row always may
+  std::chrono::milliseconds grace{5000};      // to finish what runs after a signal
+  std::optional<int64_t> rows_total;          // for the progress line
+};
+
+class RunLoop {
+ public:
+  // All outlive the loop.
+  RunLoop(Runtime* runtime, const PromptBuilder* prompts, RowSource* source, AnswerWriter* writer,
+          Progress* progress, const RunLoopOptions& options);
+  ~RunLoop();
+
+  // Until every row is written, or a signal came. kIoError: input or output failed. kInternal: the
+  // device or the program did; the rows that were asked say so.
+  Status Run();
+
+  int64_t rows_done() const { return rows_done_; }
+  int64_t rows_failed() const { return rows_failed_; }
+  // Of the last row that failed; "" where none did.
+  const std::string& last_error_code() const { return last_error_code_; }
+  // Of the signal that ended the run; 0 where none did.
+  int stop_signal() const { return stop_signal_; }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  // A row that was submitted, without what only the prompt needed.
+  struct Pending {
+    Row row;
+    std::vector<RowAnswer> answers;
+    std::vector<RequestId> requests;
+    size_t bytes = 0;
+    int32_t open_answers = 0;
+    std::optional<Clock::time_point> deadline;
+    bool timed_out = false;
+    bool lowered = false;  // a warning says so already
+    std::optional<RowError> error;
+  };
+
+  bool HasRoom() const;
+  Status Admit();
+  Status StartRow(ParsedRow parsed, size_t bytes);
+  Status TakeEvents();
+  Status TakeEvent(Event event);
+  void FinishAnswer(const Event& event, int32_t answer_index, Pending* pending);
+  Status FinishRow(int64_t index);
+  Status WriteFailure(const Row& row, const RowError& error);
+  void AbortRow(const Pending& pending);
+  void CheckTimeouts();
+  void CheckSignals();
+  Status CancelUnread();
+  void ShowProgress();
+
+  Runtime& runtime_;
+  const PromptBuilder& prompts_;
+  RowSource& source_;
+  AnswerWriter& writer_;
+  Progress& progress_;
+  const RunLoopOptions options_;
+
+  EventQueue queue_;
+  std::unordered_map<int64_t, Pending> pending_;  // by row index
+  int64_t open_answers_ = 0;
+  size_t open_bytes_ = 0;
+  int64_t rows_with_deadline_ = 0;
+  int64_t tokens_ = 0;
+  int64_t rows_done_ = 0;
+  int64_t rows_failed_ = 0;
+  std::string last_error_code_;
+  bool source_ended_ = false;
+  bool source_dry_ = false;  // a pipe had nothing yet
+  bool aborted_all_ = false;
+  int stop_signal_ = 0;
+  Clock::time_point stop_at_;
+  std::optional<Status> fault_;
+};
+
+}  // namespace minisgl

@@ -1,0 +1,83 @@
+#include "cli/run_options.h"
+
+#include "cli/model_loader.h"
+
+namespace minisgl {
+
+void AddRunOptions(CLI::App* app, RunOptions* options) {
+  const std::string input = "Input", output = "Output";
+  app->add_option("-f,--file", options->file,
+                  "Read rows of JSON Lines from FILE; - is standard input")
+      ->type_name("FILE")
+      ->group(input);
+  app->add_option("-p,--prompt", options->prompt,
+                  "Answer TEXT; standard input that is no terminal stands before it")
+      ->type_name("TEXT")
+      ->group(input);
+  app->add_option("--system", options->system, "System message for the one prompt")
+      ->type_name("TEXT|@FILE")
+      ->group(input);
+  app->add_flag("--raw", options->raw, "Send the prompt as it is, without the chat template")
+      ->group(input);
+  app->add_flag("--no-stdin", options->no_stdin, "Do not read standard input beside -p")
+      ->group(input);
+  app->add_flag("--check", options->check, "Check the input and run nothing")->group(input);
+  app->add_flag("--strict", options->strict, "End with 65 before anything runs where a row is bad")
+      ->group(input);
+  app->add_flag("--lenient", options->lenient, "Warn of unknown fields of a row and go on")
+      ->group(input);
+  app->add_option("--on-overflow", options->on_overflow,
+                  "A prompt that is too long: error or truncate-left (default error)")
+      ->check(OneOf({"error", "truncate-left"}))
+      ->type_name("WHAT")
+      ->group(input);
+  app->add_option("-o,--output", options->output, "Write answers to FILE (default standard output)")
+      ->check([](const std::string& text) { return text.empty() ? "must not be empty" : ""; })
+      ->type_name("FILE")
+      ->group(output);
+  app->add_flag("--force", options->force, "Replace an output file that is not empty")
+      ->group(output);
+  app->add_flag("--json", options->json, "Print the one prompt's answer as a row")->group(output);
+  app->add_flag("--ordered", options->ordered,
+                "Keep the order of the input (always so on standard output)")
+      ->group(output);
+  app->add_option("--summary", options->summary, "Write the figures of the run to FILE as JSON")
+      ->type_name("FILE")
+      ->group(output);
+  AddSamplingOptions(app, &options->sampling);
+  AddModelOptions(app, &options->model);
+  AddEngineOptions(app, &options->engine);
+}
+
+Status CheckRunOptions(const RunOptions& options) {
+  if (options.file) {
+    const struct {
+      bool given;
+      const char* name;
+    } for_one_prompt[] = {{options.prompt.has_value(), "--prompt"},
+                          {options.system.has_value(), "--system"},
+                          {options.raw, "--raw"}};
+    for (const auto& option : for_one_prompt) {
+      if (!option.given) continue;
+      return UsageError("--file and {} exclude each other; rows say what they ask", option.name);
+    }
+  } else {
+    const struct {
+      bool given;
+      const char* name;
+    } for_rows[] = {{options.strict, "--strict"}, {options.lenient, "--lenient"}};
+    for (const auto& option : for_rows) {
+      if (option.given) return UsageError("{} is for rows; give them with --file", option.name);
+    }
+    if (options.no_stdin && !options.prompt) {
+      return UsageError(
+          "no prompt: --no-stdin leaves out standard input; give -p TEXT or --file F");
+    }
+  }
+  if (options.raw && options.system) {
+    return UsageError("--raw and --system exclude each other; a raw prompt has no messages");
+  }
+  return CheckDeviceUsable(options.engine.device);
+}
+
+}  // namespace minisgl

@@ -1,0 +1,40 @@
+// The command line of `minisgl run`.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "cli/options.h"
+#include "minisgl/base/status.h"
+
+namespace minisgl {
+
+struct RunOptions {
+  ModelOptions model;
+  EngineOptions engine;
+  SamplingOptions sampling;
+
+  std::optional<std::string> file;  // "-": standard input
+  std::optional<std::string> prompt;
+  std::optional<std::string> system;  // text, or @FILE
+  bool raw = false;
+  bool json = false;
+  bool no_stdin = false;
+
+  std::string output;  // "": standard output
+  bool force = false;
+  bool ordered = false;
+  std::string summary;  // "": no file
+
+  bool check = false;
+  bool strict = false;
+  bool lenient = false;
+  std::string on_overflow = "error";  // or "truncate-left"
+};
+
+void AddRunOptions(CLI::App* app, RunOptions* options);
+
+// What options must agree on: kUsage where they do not, kUnavailable for the device.
+Status CheckRunOptions(const RunOptions& options);
+
+}  // namespace minisgl

@@ -1,0 +1,32 @@
+// What the terminal is and allows, and signals as flags that a loop can look at.
+//
+// SignalWatch: while one lives, SIGINT, SIGTERM and SIGHUP only set flags and make fd() readable;
+// what they mean is decided where the program waits. One at a time; all calls but the signals
+// themselves come from one thread.
+#pragma once
+
+namespace minisgl {
+
+bool IsTerminal(int fd);
+// A terminal that can move its cursor: not TERM=dumb, not without TERM.
+bool IsCapableTerminal(int fd);
+// Colours may be shown on `fd`: a capable terminal, and NO_COLOR not set.
+bool AllowsColour(int fd);
+
+class SignalWatch {
+ public:
+  SignalWatch();
+  ~SignalWatch();
+  SignalWatch(const SignalWatch&) = delete;
+  SignalWatch& operator=(const SignalWatch&) = delete;
+
+  // Readable once a signal came; Drain() makes it quiet again.
+  int fd() const;
+  void Drain();
+  // Whether SIGINT came since the last call.
+  bool TakeInterrupt();
+  // SIGTERM or SIGHUP where one came, else 0.
+  int Terminated() const;
+};
+
+}  // namespace minisgl

@@ -1,0 +1,232 @@
+// Ops on the CPU: divides each operation into chunks for the thread pool and calls the kernels of
+// the chosen instruction set (kernels.h). How work is divided never changes a result.
+#include <algorithm>
+#include <new>
+#include <vector>
+
+#include "cpu/attention_plan.h"
+#include "cpu/kernels.h"
+#include "cpu/memory.h"
+#include "cpu/packed_matrix.h"
+#include "cpu/sampler.h"
+#include "minisgl/base/checked_math.h"
+#include "minisgl/base/thread_pool.h"
+#include "minisgl/ops.h"
+
+namespace minisgl {
+namespace {
+
+// Elements of a chunk of an operation that is linear in its elements: some microseconds, so that
+// handing a chunk to another thread (about one) pays.
+constexpr int64_t kChunkElements = 8192;
+// Rows of x in a chunk of a matrix product: what fits half a small second-level cache (512 KiB),
+// but enough to make widening a block of weights cheap.
+constexpr int64_t kLinearChunkFloats = 64 * 1024;
+constexpr int64_t kLinearRowsMin = 8 * kRowsMax;
+constexpr int64_t kLinearRowsMax = 21 * kRowsMax;
+
+struct PerThread {
+  FloatBuffer attention;
+  FloatBuffer linear;
+  Sampler sampler;
+};
+
+class CpuOps : public Ops {
+ public:
+  CpuOps(CpuTarget target, int num_threads)
+      : target_(target),
+        linear_(LinearKernels()[static_cast<size_t>(target)]),
+        elementwise_(ElementwiseKernelGetters()[static_cast<size_t>(target)]()),
+        attention_(AttentionKernelGetters()[static_cast<size_t>(target)]()),
+        pool_(num_threads),
+        threads_(static_cast<size_t>(pool_.num_threads())) {}
+
+  std::string Name() const override {
+    const int count = pool_.num_threads();
+    return fmt::format("cpu ({}, {} thread{})", CpuTargetName(target_), count,
+                       count == 1 ? "" : "s");
+  }
+
+  Result<std::shared_ptr<void>> Allocate(size_t num_bytes) override {
+    return AllocateZeroed(num_bytes);
+  }
+
+  Result<Matrix> PackMatrix(std::span<const TensorView> parts, DType dtype) override;
+  Result<Matrix> PackEmbedding(const TensorView& table, DType dtype) override {
+    return PackMatrix({&table, 1}, dtype);
+  }
+
+  void Embedding(const EmbeddingParams& params) override;
+  void Linear(const LinearParams& params) override;
+  void Attention(const AttentionParams& params) override;
+  void GatherRows(const GatherRowsParams& params) override;
+  void Sample(const SampleParams& params) override;
+
+  void RmsNorm(const RmsNormParams& params) override {
+    ForTokens(params.num_tokens, params.width,
+              [&](int64_t begin, int64_t end) { elementwise_.rms_norm(params, begin, end); });
+  }
+  void GatedActivation(const GatedActivationParams& params) override {
+    ForTokens(params.num_tokens, 4 * params.width, [&](int64_t begin, int64_t end) {
+      elementwise_.gated_activation(params, begin, end);
+    });
+  }
+  void RopeKvWrite(const RopeKvWriteParams& params) override {
+    const int64_t width = (params.num_heads + 2 * params.num_kv_heads) * params.head_dim;
+    ForTokens(params.num_tokens, 2 * width,
+              [&](int64_t begin, int64_t end) { elementwise_.rope_kv_write(params, begin, end); });
+  }
+
+ private:
+  // body(begin, end) over ranges of tokens that cost about kChunkElements each.
+  template <typename Body>
+  void ForTokens(int64_t num_tokens, int64_t cost, const Body& body) {
+    const int64_t per_chunk = std::max<int64_t>(1, kChunkElements / std::max<int64_t>(1, cost));
+    pool_.ParallelFor(CeilDiv(num_tokens, per_chunk), [&](int64_t chunk, int) {
+      body(chunk * per_chunk, std::min(num_tokens, (chunk + 1) * per_chunk));
+    });
+  }
+
+  void AttendWhole(const AttentionParams& params, const std::vector<AttentionItem>& items);
+  void AttendSplits(const AttentionParams& params, std::vector<AttentionItem>* batch);
+  float* AttentionScratch(const AttentionParams& params, int thread);
+
+  const CpuTarget target_;
+  const LinearKernel linear_;
+  const ElementwiseKernels elementwise_;
+  const AttentionKernels attention_;
+  ThreadPool pool_;
+  std::vector<PerThread> threads_;
+  FloatBuffer split_states_;
+  // Matrices packed from one part that may still be in use: a tied output head shares the
+  // embedding's.
+  std::vector<std::weak_ptr<const PackedMatrix>> shareable_;
+};
+
+const PackedMatrix& Packed(const Matrix& matrix) {
+  return *static_cast<const PackedMatrix*>(matrix.storage.get());
+}
+
+Result<Matrix> CpuOps::PackMatrix(std::span<const TensorView> parts, DType dtype) {
+  std::shared_ptr<const PackedMatrix> packed;
+  if (parts.size() == 1) {
+    std::erase_if(shareable_, [](const auto& matrix) { return matrix.expired(); });
+    for (const auto& matrix : shareable_) {
+      const auto held = matrix.lock();
+      if (HoldsSame(*held, parts[0], dtype)) packed = held;
+    }
+  }
+  if (packed == nullptr) {
+    MINISGL_ASSIGN_OR_RETURN(PackedMatrix matrix, PackParts(parts, dtype, &pool_));
+    packed = std::make_shared<const PackedMatrix>(std::move(matrix));
+    if (parts.size() == 1) shareable_.push_back(packed);
+  }
+  return Matrix{packed->num_out, packed->num_in, packed->dtype, packed};
+}
+
+void CpuOps::Embedding(const EmbeddingParams& p) {
+  const PackedMatrix& table = Packed(*p.table);
+  const int64_t width = table.num_in;
+  ForTokens(p.num_tokens, 4 * width, [&](int64_t begin, int64_t end) {
+    for (int64_t t = begin; t < end; ++t) {
+      float* out = p.out + t * width;
+      table.ReadRow(p.ids[t], out);
+      if (p.scale == 1.0f) continue;
+      for (int64_t i = 0; i < width; ++i) out[i] *= p.scale;
+    }
+  });
+}
+
+void CpuOps::GatherRows(const GatherRowsParams& p) {
+  ForTokens(p.num_rows, p.width, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      std::copy_n(p.x + p.rows[i] * p.width, p.width, p.out + i * p.width);
+    }
+  });
+}
+
+void CpuOps::Linear(const LinearParams& p) {
+  const PackedMatrix& weight = Packed(*p.weight);
+  const int64_t num_groups = CeilDiv(weight.num_out, kGroupWidth);
+  // Even chunks of whole register blocks. All groups pass over a chunk before the next begins, so
+  // that its rows of x stay in the second-level cache and only weights, which lie in order, come
+  // from further away.
+  const int64_t rows_max = std::clamp(kLinearChunkFloats / std::max<int64_t>(1, weight.num_in),
+                                      kLinearRowsMin, kLinearRowsMax);
+  const int64_t num_chunks = CeilDiv(p.num_tokens, rows_max);
+  const int64_t rows =
+      CeilDiv(CeilDiv(p.num_tokens, std::max<int64_t>(1, num_chunks)), kRowsMax) * kRowsMax;
+  pool_.ParallelFor(num_groups * num_chunks, [&](int64_t chunk, int thread) {
+    const int64_t begin = std::min(p.num_tokens, chunk / num_groups * rows);
+    linear_({.x = p.x + begin * weight.num_in,
+             .weight = &weight,
+             .bias = p.bias,
+             .out = p.out + begin * weight.num_out,
+             .num_rows = std::min(rows, p.num_tokens - begin),
+             .group = chunk % num_groups,
+             .scratch = threads_[thread].linear.Reserve(kLinearScratchFloats)});
+  });
+}
+
+float* CpuOps::AttentionScratch(const AttentionParams& p, int thread) {
+  const int64_t group_size = p.num_heads / p.num_kv_heads;
+  const int64_t rows = std::max(kQueryRowsMax, group_size);
+  return threads_[thread].attention.Reserve(
+      static_cast<size_t>(AttentionScratchFloats(rows, p.head_dim)));
+}
+
+void CpuOps::Attention(const AttentionParams& p) {
+  const std::vector<AttentionItem> items = PlanAttention(p);
+  const int num_threads = pool_.num_threads();
+  // Enough items keep every thread busy; with fewer, long ones are shared out split by split.
+  if (num_threads == 1 || items.size() >= 2 * static_cast<size_t>(num_threads)) {
+    AttendWhole(p, items);
+    return;
+  }
+  SplitPlan plan = PlanSplits(p, items, kSplitStateFloatsMax);
+  AttendWhole(p, plan.whole);
+  for (auto& batch : plan.batches) AttendSplits(p, &batch);
+}
+
+void CpuOps::AttendWhole(const AttentionParams& p, const std::vector<AttentionItem>& items) {
+  pool_.ParallelFor(static_cast<int64_t>(items.size()), [&](int64_t i, int thread) {
+    attention_.attend(p, items[i], AttentionScratch(p, thread));
+  });
+}
+
+void CpuOps::AttendSplits(const AttentionParams& p, std::vector<AttentionItem>* batch) {
+  int64_t num_floats = 0;
+  for (const AttentionItem& item : *batch) num_floats += SplitStateFloats(p, item);
+  float* const states = split_states_.Reserve(static_cast<size_t>(num_floats));
+  AttendWhole(p, ShareOut(p, states, batch));
+  for (const AttentionItem& item : *batch) attention_.merge(p, item, AttentionScratch(p, 0));
+}
+
+void CpuOps::Sample(const SampleParams& p) {
+  pool_.ParallelFor(p.num_rows, [&](int64_t i, int thread) {
+    threads_[thread].sampler.SampleRow({.logits = p.logits + i * p.vocab_size,
+                                        .vocab_size = p.vocab_size,
+                                        .sampling = p.sampling[i],
+                                        .history = p.history[i],
+                                        .prompt_len = p.prompt_len[i],
+                                        .history_len = p.history_len[i]},
+                                       &p.results[i]);
+  });
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Ops>> MakeCpuOps(const CpuOpsConfig& config) {
+  if (config.num_threads < 1) {
+    return UsageError("{} CPU threads were asked for; give 1 or more", config.num_threads);
+  }
+  MINISGL_ASSIGN_OR_RETURN(const CpuTarget target, FindCpuTarget(config.target));
+  try {
+    return std::unique_ptr<Ops>(std::make_unique<CpuOps>(target, config.num_threads));
+  } catch (const std::bad_alloc&) {
+    return MakeStatus(StatusCode::kOutOfMemory, "no memory for {} CPU threads; use fewer",
+                      config.num_threads);
+  }
+}
+
+}  // namespace minisgl

@@ -1,0 +1,248 @@
+// out = x w^T + bias: matrix products with packed weights (packed_matrix.h).
+//
+// Order of summation of every output, whatever the number of rows: inputs in blocks of
+// kBlockInputs, in a block one multiply-add after another, blocks added in order, then the bias.
+// Vectors run over outputs, so a row is never split.
+//
+// Few rows: weights are widened in registers as they stream by (bytes moved: the matrix once). Many
+// rows: a block of weights is widened once into scratch that stays in the cache, then read for
+// every six rows.
+#include "cpu/targets.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "cpu/linear.cc"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include "cpu/kernels.h"
+#include "cpu/simd-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace minisgl {
+namespace HWY_NAMESPACE {
+
+// Above this many rows widening once is cheaper than widening for each six.
+constexpr int64_t kRowsWidenedInRegisters = 2 * kRowsMax;
+
+// bf16 in pairs of inputs: 16 words of (even input, odd input).
+template <int kVectors>
+struct Bf16Operand {
+  const uint32_t* start[kVectors];
+  template <int kHalf>
+  HWY_INLINE Floats Load(size_t k, int v) const {
+    const F32 d;
+    const hn::RebindToUnsigned<F32> du;
+    const auto pair = hn::LoadU(du, start[v] + k / 2 * kPanelWidth);
+    if constexpr (kHalf == 0) return hn::BitCast(d, hn::ShiftLeft<16>(pair));
+    return hn::BitCast(d, hn::And(pair, hn::Set(du, 0xFFFF0000u)));
+  }
+};
+
+template <int kVectors>
+struct F16Operand {
+  const hwy::float16_t* start[kVectors];
+  template <int kHalf>
+  HWY_INLINE Floats Load(size_t k, int v) const {
+    const hn::Rebind<hwy::float16_t, F32> d16;
+    return hn::PromoteTo(F32(), hn::LoadU(d16, start[v] + (k + kHalf) * kPanelWidth));
+  }
+};
+
+// Four panels from `base` on, `stride` elements apart; weights before the current block of inputs
+// left out. The last group of a matrix has fewer: then the last one stands for those missing, and
+// their outputs are not stored.
+struct Group {
+  const std::byte* base;
+  int64_t stride;
+  int64_t num_panels;
+  template <typename T>
+  HWY_INLINE const T* Panel(int64_t index) const {
+    return reinterpret_cast<const T*>(base) + MinOf(index, num_panels - 1) * stride;
+  }
+};
+
+// The operand of kVectors vectors from `column` of the group on. Words: what a weight (of bf16:
+// two) is kept in.
+template <class Operand, int kVectors, typename Word>
+HWY_INLINE Operand MakeOperand(const Group& group, int64_t column) {
+  Operand operand;
+  MINISGL_UNROLL for (int v = 0; v < kVectors; ++v) {
+    const int64_t first = column + v * kLanes;
+    operand.start[v] = group.Panel<Word>(first / kPanelWidth) + first % kPanelWidth;
+  }
+  return operand;
+}
+
+struct F32Weights {
+  template <int kVectors>
+  static HWY_INLINE StridedOperand<kVectors> At(const Group& group, int64_t column) {
+    auto operand = MakeOperand<StridedOperand<kVectors>, kVectors, float>(group, column);
+    operand.stride = kPanelWidth;
+    return operand;
+  }
+};
+struct Bf16Weights {
+  template <int kVectors>
+  static HWY_INLINE Bf16Operand<kVectors> At(const Group& group, int64_t column) {
+    return MakeOperand<Bf16Operand<kVectors>, kVectors, uint32_t>(group, column);
+  }
+};
+struct F16Weights {
+  template <int kVectors>
+  static HWY_INLINE F16Operand<kVectors> At(const Group& group, int64_t column) {
+    return MakeOperand<F16Operand<kVectors>, kVectors, hwy::float16_t>(group, column);
+  }
+};
+
+// One block of inputs for some rows and the group's outputs.
+struct RowBlock {
+  const float* x;
+  int64_t x_stride;
+  size_t num_inputs;
+  float* out;
+  int64_t out_stride;
+  int64_t num_columns;  // outputs of the group, at most 64
+  bool adds;            // not the first block of inputs: add to what is there
+  const float* bias;    // of the group; only with the last block of inputs
+};
+
+HWY_INLINE void StoreSums(const RowBlock& b, Floats sum, float* out, int64_t column) {
+  const F32 d;
+  if (HWY_LIKELY(column + kLanes <= b.num_columns)) {
+    if (b.adds) sum = hn::Add(hn::LoadU(d, out + column), sum);
+    if (b.bias != nullptr) sum = hn::Add(sum, hn::LoadU(d, b.bias + column));
+    hn::StoreU(sum, d, out + column);
+    return;
+  }
+  HWY_ALIGN float lanes[kLanes];
+  hn::Store(sum, d, lanes);
+  for (int64_t i = 0; column + i < b.num_columns; ++i) {
+    float value = lanes[i];
+    if (b.adds) value = out[column + i] + value;
+    if (b.bias != nullptr) value += b.bias[column + i];
+    out[column + i] = value;
+  }
+}
+
+template <int kRows, class Weights>
+HWY_INLINE void MultiplyRows(const RowBlock& b, const Group& group) {
+  constexpr int kVectors = VectorsPerRow<kRows>();
+  for (int64_t column = 0; column < b.num_columns; column += kVectors * kLanes) {
+    Floats sum[kRows][kVectors];
+    SetZero(sum);
+    const auto operand = Weights::template At<kVectors>(group, column);
+    MultiplyAccumulate(b.x, static_cast<size_t>(b.x_stride), operand, b.num_inputs, sum);
+    MINISGL_UNROLL for (int r = 0; r < kRows; ++r) {
+      MINISGL_UNROLL for (int v = 0; v < kVectors; ++v) {
+        StoreSums(b, sum[r][v], b.out + r * b.out_stride, column + v * kLanes);
+      }
+    }
+  }
+}
+
+template <class Weights>
+HWY_NOINLINE void MultiplyBlock(RowBlock b, const Group& group, int64_t num_rows) {
+  for (int64_t row = 0; row < num_rows; row += kRowsMax) {
+    switch (MinOf(kRowsMax, num_rows - row)) {
+      case 1:
+        MultiplyRows<1, Weights>(b, group);
+        break;
+      case 2:
+        MultiplyRows<2, Weights>(b, group);
+        break;
+      case 3:
+        MultiplyRows<3, Weights>(b, group);
+        break;
+      case 4:
+        MultiplyRows<4, Weights>(b, group);
+        break;
+      case 5:
+        MultiplyRows<5, Weights>(b, group);
+        break;
+      default:
+        MultiplyRows<6, Weights>(b, group);
+        break;
+    }
+    b.x += kRowsMax * b.x_stride;
+    b.out += kRowsMax * b.out_stride;
+  }
+}
+
+// The group's weights of one block of inputs as f32 panels in `scratch`.
+template <class Weights>
+HWY_NOINLINE Group WidenBlock(const Group& group, int64_t num_inputs, float* scratch) {
+  const F32 d;
+  constexpr int kVectors = static_cast<int>(kPanelWidth) / kLanes;
+  for (int64_t panel = 0; panel < group.num_panels; ++panel) {
+    const auto operand = Weights::template At<kVectors>(group, panel * kPanelWidth);
+    float* to = scratch + panel * kBlockInputs * kPanelWidth;
+    for (int64_t k = 0; k < num_inputs; k += 2) {
+      MINISGL_UNROLL for (int v = 0; v < kVectors; ++v) {
+        hn::Store(operand.template Load<0>(k, v), d, to + k * kPanelWidth + v * kLanes);
+        // Past an odd number of inputs there is a zero in the matrix and room in the scratch.
+        hn::Store(operand.template Load<1>(k, v), d, to + (k + 1) * kPanelWidth + v * kLanes);
+      }
+    }
+  }
+  return {reinterpret_cast<const std::byte*>(scratch), kBlockInputs * kPanelWidth,
+          group.num_panels};
+}
+
+template <class Weights>
+HWY_INLINE void MultiplyGroup(const LinearBlock& linear, int64_t words_per_input_pair,
+                              int64_t word_bytes) {
+  const PackedMatrix& w = *linear.weight;
+  const int64_t first = linear.group * kGroupWidth;
+  const int64_t num_columns = MinOf(kGroupWidth, w.num_out - first);
+  const bool widens = w.dtype != DType::kF32 && linear.num_rows > kRowsWidenedInRegisters;
+  for (int64_t input = 0; input < w.num_in; input += kBlockInputs) {
+    const int64_t num_inputs = MinOf(kBlockInputs, w.num_in - input);
+    const Group group = {
+        w.panel(first / kPanelWidth) + input / 2 * words_per_input_pair * word_bytes,
+        w.panel_stride() / 2 / kPanelWidth * words_per_input_pair,
+        (num_columns + kPanelWidth - 1) / kPanelWidth};
+    const bool is_last = input + num_inputs == w.num_in;
+    const RowBlock block = {
+        .x = linear.x + input,
+        .x_stride = w.num_in,
+        .num_inputs = static_cast<size_t>(num_inputs),
+        .out = linear.out + first,
+        .out_stride = w.num_out,
+        .num_columns = num_columns,
+        .adds = input > 0,
+        .bias = is_last && linear.bias != nullptr ? linear.bias + first : nullptr,
+    };
+    if (widens) {
+      MultiplyBlock<F32Weights>(block, WidenBlock<Weights>(group, num_inputs, linear.scratch),
+                                linear.num_rows);
+    } else {
+      MultiplyBlock<Weights>(block, group, linear.num_rows);
+    }
+  }
+}
+
+void RunLinear(const LinearBlock& linear) {
+  switch (linear.weight->dtype) {
+    case DType::kF32:
+      return MultiplyGroup<F32Weights>(linear, 2 * kPanelWidth, 4);
+    case DType::kBF16:
+      return MultiplyGroup<Bf16Weights>(linear, kPanelWidth, 4);
+    case DType::kF16:
+      return MultiplyGroup<F16Weights>(linear, 2 * kPanelWidth, 2);
+  }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace minisgl
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace minisgl {
+
+const PerTarget<LinearKernel>& LinearKernels() {
+  static constexpr PerTarget<LinearKernel> kTable = MINISGL_PER_TARGET(RunLinear);
+  return kTable;
+}
+
+}  // namespace minisgl
+#endif

@@ -1,0 +1,182 @@
+// See sampler.h.
+#include "cpu/sampler.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <limits>
+#include <numeric>
+
+#include "minisgl/base/random.h"
+
+namespace minisgl {
+namespace {
+
+constexpr float kBanned = -std::numeric_limits<float>::infinity();
+
+// The largest logit; NaN where one is NaN or +infinity.
+float LargestOrNan(const float* logits, int64_t count) {
+  float largest = kBanned;
+  bool bad = false;
+  for (int64_t i = 0; i < count; ++i) {
+    bad |= !(logits[i] <= std::numeric_limits<float>::max());
+    largest = logits[i] > largest ? logits[i] : largest;
+  }
+  return bad ? std::numeric_limits<float>::quiet_NaN() : largest;
+}
+
+// Adding a bias or a penalty to a large logit may overflow: it stays the largest float there is. A
+// banned token stays banned.
+float ClampToFinite(double logit) {
+  constexpr double kMax = std::numeric_limits<float>::max();
+  return std::isinf(logit) && logit < 0 ? kBanned
+                                        : static_cast<float>(std::clamp(logit, -kMax, kMax));
+}
+
+void ApplyBias(const SampleRowParams& row) {
+  for (const auto& [id, bias] : row.sampling->logit_bias) {
+    row.logits[id] = ClampToFinite(static_cast<double>(row.logits[id]) + bias);
+  }
+}
+
+void ApplyMinTokens(const SampleRowParams& row) {
+  if (row.history_len - row.prompt_len >= row.sampling->min_tokens) return;
+  for (TokenId id : row.sampling->banned_until_min) row.logits[id] = kBanned;
+}
+
+}  // namespace
+
+// Log-softmax of the raw logits, before anything is applied to them.
+void Sampler::AddLogprobs(const SampleRowParams& row, RowResult* result) {
+  const float largest = *std::max_element(raw_logits_.begin(), raw_logits_.end());
+  double sum = 0;
+  for (float logit : raw_logits_) sum += std::exp(static_cast<double>(logit) - largest);
+  const double log_sum = largest + std::log(sum);
+  const auto logprob = [&](TokenId id) { return static_cast<float>(raw_logits_[id] - log_sum); };
+  result->logprob = logprob(result->token);
+
+  const auto count = std::min<int64_t>(row.sampling->num_logprobs, row.vocab_size);
+  if (count <= 0) return;
+  ids_.resize(row.vocab_size);
+  std::iota(ids_.begin(), ids_.end(), 0);
+  std::partial_sort(ids_.begin(), ids_.begin() + count, ids_.end(), [&](TokenId a, TokenId b) {
+    return raw_logits_[a] != raw_logits_[b] ? raw_logits_[a] > raw_logits_[b] : a < b;
+  });
+  for (int64_t i = 0; i < count; ++i) result->top_logprobs.push_back({ids_[i], logprob(ids_[i])});
+}
+
+// Repetition over prompt and answer, then presence and frequency over the answer; each distinct
+// token once.
+void Sampler::ApplyPenalties(const SampleRowParams& row) {
+  const SamplingParams& sampling = *row.sampling;
+  counts_.resize(row.vocab_size, 0);
+  const auto for_each_distinct = [&](int32_t begin, auto&& apply) {
+    for (int32_t i = begin; i < row.history_len; ++i) ++counts_[row.history[i]];
+    for (int32_t i = begin; i < row.history_len; ++i) {
+      const TokenId id = row.history[i];
+      if (counts_[id] == 0) continue;
+      row.logits[id] = ClampToFinite(apply(static_cast<double>(row.logits[id]), counts_[id]));
+      counts_[id] = 0;
+    }
+  };
+  if (sampling.repetition_penalty != 1.0) {
+    for_each_distinct(0, [&](double logit, int32_t) {
+      return logit > 0 ? logit / sampling.repetition_penalty : logit * sampling.repetition_penalty;
+    });
+  }
+  if (sampling.presence_penalty != 0.0 || sampling.frequency_penalty != 0.0) {
+    for_each_distinct(row.prompt_len, [&](double logit, int32_t count) {
+      return logit - sampling.presence_penalty - sampling.frequency_penalty * count;
+    });
+  }
+}
+
+// Drops the candidates that rank after `last`. Those left stay in the order of their ids.
+void Sampler::KeepUpTo(const Candidate& last) {
+  std::erase_if(candidates_, [last](const Candidate& c) { return RanksBefore(last, c); });
+}
+
+void Sampler::KeepTopK(int32_t top_k) {
+  if (top_k <= 0 || static_cast<size_t>(top_k) >= candidates_.size()) return;
+  ranked_ = candidates_;
+  std::nth_element(ranked_.begin(), ranked_.begin() + (top_k - 1), ranked_.end(), RanksBefore);
+  KeepUpTo(ranked_[top_k - 1]);
+}
+
+// The fewest of the most likely candidates whose weights sum to at least top_p of the whole; at
+// least one.
+void Sampler::KeepTopP(double top_p) {
+  if (top_p >= 1.0) return;
+  double total = 0;
+  for (const Candidate& candidate : candidates_) total += candidate.weight;
+
+  // Sorts ever larger pieces from the top; most nuclei end within the first.
+  ranked_ = candidates_;
+  double sum = 0;
+  size_t kept = 0;
+  for (size_t piece = 64; kept < ranked_.size() && sum < top_p * total; piece *= 4) {
+    const size_t end = std::min(ranked_.size(), kept + piece);
+    const auto first = ranked_.begin() + static_cast<std::ptrdiff_t>(kept);
+    const auto last = ranked_.begin() + static_cast<std::ptrdiff_t>(end);
+    if (end < ranked_.size()) std::nth_element(first, last, ranked_.end(), RanksBefore);
+    std::sort(first, last, RanksBefore);
+    do {
+      sum += ranked_[kept++].weight;
+    } while (kept < end && sum < top_p * total);
+  }
+  KeepUpTo(ranked_[std::max<size_t>(kept, 1) - 1]);
+}
+
+TokenId Sampler::Draw(const SampleRowParams& row, double largest) {
+  const SamplingParams& sampling = *row.sampling;
+  candidates_.clear();
+  for (int64_t id = 0; id < row.vocab_size; ++id) {
+    // Subtracted before dividing: at most 0, so the smallest temperature cannot overflow.
+    const double weight = std::exp((row.logits[id] - largest) / sampling.temperature);
+    if (weight > 0) {
+      candidates_.push_back({weight, row.logits[id], static_cast<TokenId>(id)});
+    }
+  }
+  KeepTopK(sampling.top_k);
+  KeepTopP(sampling.top_p);
+  if (sampling.min_p > 0) {
+    // The largest weight is exactly 1, whatever top-k and top-p removed.
+    std::erase_if(candidates_, [&](const Candidate& c) { return c.weight < sampling.min_p; });
+  }
+
+  double total = 0;
+  for (const Candidate& candidate : candidates_) total += candidate.weight;
+  const auto index = static_cast<uint64_t>(row.history_len - row.prompt_len);
+  const double target = UniformDouble(sampling.seed, index) * total;
+  double sum = 0;
+  for (const Candidate& candidate : candidates_) {
+    sum += candidate.weight;
+    if (sum > target) return candidate.id;
+  }
+  return candidates_.back().id;  // the product above was rounded up to the total
+}
+
+void Sampler::SampleRow(const SampleRowParams& row, RowResult* result) {
+  const SamplingParams& sampling = *row.sampling;
+  *result = RowResult();
+  result->outcome = RowResult::Outcome::kNonFinite;
+  if (!std::isfinite(LargestOrNan(row.logits, row.vocab_size))) return;
+  if (sampling.num_logprobs >= 0) raw_logits_.assign(row.logits, row.logits + row.vocab_size);
+
+  ApplyBias(row);
+  if (sampling.UsesPenalties()) ApplyPenalties(row);
+  ApplyMinTokens(row);
+  const float largest = LargestOrNan(row.logits, row.vocab_size);
+  if (!std::isfinite(largest)) return;
+
+  result->outcome = RowResult::Outcome::kToken;
+  if (sampling.temperature > 0) {
+    result->token = Draw(row, largest);
+  } else {
+    result->token = static_cast<TokenId>(
+        std::find(row.logits, row.logits + row.vocab_size, largest) - row.logits);
+  }
+  if (sampling.num_logprobs >= 0) AddLogprobs(row, result);
+}
+
+}  // namespace minisgl

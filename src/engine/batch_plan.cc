@@ -1,0 +1,78 @@
+// A plan as JSON: for reports of faults, and for tests that compare traces.
+#include "minisgl/batch_plan.h"
+
+#include <span>
+
+#include "minisgl/base/json.h"
+
+namespace minisgl {
+namespace {
+
+template <typename Int>
+Json ToArray(const std::vector<Int>& values) {
+  Json::Array array;
+  array.reserve(values.size());
+  for (const Int value : values) array.emplace_back(static_cast<int64_t>(value));
+  return array;
+}
+
+Json SamplingToJson(const SamplingParams& sampling) {
+  Json json;
+  json.Set("temperature", sampling.temperature);
+  json.Set("top_k", sampling.top_k);
+  json.Set("top_p", sampling.top_p);
+  json.Set("min_p", sampling.min_p);
+  json.Set("repetition_penalty", sampling.repetition_penalty);
+  json.Set("presence_penalty", sampling.presence_penalty);
+  json.Set("frequency_penalty", sampling.frequency_penalty);
+  json.Set("seed", sampling.seed);
+  Json::Array bias;
+  for (const auto& [id, value] : sampling.logit_bias) {
+    bias.emplace_back(Json::Array{id, static_cast<double>(value)});
+  }
+  json.Set("logit_bias", std::move(bias));
+  json.Set("num_logprobs", sampling.num_logprobs);
+  json.Set("min_tokens", sampling.min_tokens);
+  json.Set("banned_until_min", ToArray(sampling.banned_until_min));
+  return json;
+}
+
+}  // namespace
+
+std::string BatchPlan::ToJson() const {
+  Json json;
+  json.Set("step", step);
+  Json::Array table_writes;
+  for (const PageTableWrite& write : page_table_writes) {
+    Json entry;
+    entry.Set("table_row", write.table_row).Set("first", write.first);
+    entry.Set("count", write.count).Set("offset", write.offset);
+    table_writes.push_back(std::move(entry));
+  }
+  json.Set("page_table_writes", std::move(table_writes));
+  json.Set("pages", ToArray(pages));
+  Json::Array pool_writes;
+  for (const TokenPoolWrite& write : token_pool_writes) {
+    Json entry;
+    entry.Set("table_row", write.table_row);
+    entry.Set("count", write.count).Set("offset", write.offset);
+    pool_writes.push_back(std::move(entry));
+  }
+  json.Set("token_pool_writes", std::move(pool_writes));
+  json.Set("tokens", ToArray(tokens));
+  json.Set("positions", ToArray(positions));
+  json.Set("slots", ToArray(slots));
+  json.Set("table_row", ToArray(table_row));
+  json.Set("row_begin", ToArray(row_begin));
+  json.Set("kv_len", ToArray(kv_len));
+  json.Set("wants_token", ToArray(wants_token));
+  json.Set("prompt_len", ToArray(prompt_len));
+  Json::Array rows;
+  for (const SamplingParams* params : sampling) {
+    rows.push_back(params == nullptr ? Json() : SamplingToJson(*params));
+  }
+  json.Set("sampling", std::move(rows));
+  return json.Dump();
+}
+
+}  // namespace minisgl

@@ -1,0 +1,66 @@
+// One forward pass over a whole text, for tests against references: no engine, no thread, no cache
+// that lasts.
+#include <algorithm>
+#include <limits>
+#include <numeric>
+
+#include "engine/kv_storage.h"
+#include "minisgl/base/checked_math.h"
+#include "minisgl/engine/model_engine.h"
+#include "minisgl/model/decoder.h"
+
+namespace minisgl {
+namespace {
+
+constexpr int32_t kPageSize = 16;
+
+// One row whose pages are 0, 1, 2, ... so that slots equal positions.
+BatchPlan WholePrompt(int32_t num_tokens) {
+  BatchPlan plan;
+  plan.positions.resize(static_cast<size_t>(num_tokens));
+  std::iota(plan.positions.begin(), plan.positions.end(), 0);
+  plan.slots.assign(plan.positions.begin(), plan.positions.end());
+  plan.table_row = {0};
+  plan.row_begin = {0, num_tokens};
+  plan.kv_len = {num_tokens};
+  plan.wants_token = {0};
+  plan.prompt_len = {num_tokens};
+  plan.sampling = {nullptr};
+  return plan;
+}
+
+}  // namespace
+
+Result<std::vector<float>> ComputeLogits(const ModelConfig& config, const Checkpoint& checkpoint,
+                                         DType weight_dtype, Ops* ops,
+                                         const std::vector<TokenId>& ids) {
+  if (ids.empty() || ids.size() > size_t{std::numeric_limits<int32_t>::max()}) {
+    return BadInput("no token ids, or too many ({})", ids.size());
+  }
+  for (const TokenId id : ids) {
+    if (id < 0 || id >= config.vocab_size) {
+      return BadInput("token id {} is not in the vocabulary of {}", id, config.vocab_size);
+    }
+  }
+  const auto num_tokens = static_cast<int32_t>(ids.size());
+  const DecoderOptions options{.weight_dtype = weight_dtype,
+                               .max_step_tokens = num_tokens,
+                               .max_logit_rows = num_tokens,
+                               .max_seq_len = num_tokens};
+  MINISGL_ASSIGN_OR_RETURN(auto decoder, Decoder::Load(config, checkpoint, options, ops));
+  const int32_t num_pages = CeilDiv(num_tokens, kPageSize);
+  MINISGL_ASSIGN_OR_RETURN(const KvStorage kv, KvStorage::Make(config, num_pages, kPageSize, ops));
+
+  const BatchPlan plan = WholePrompt(num_tokens);
+  std::vector<int32_t> page_table(static_cast<size_t>(num_pages));
+  std::iota(page_table.begin(), page_table.end(), 0);
+  const float* logits = decoder->Forward({.token_ids = ids.data(),
+                                          .plan = &plan,
+                                          .page_table = page_table.data(),
+                                          .page_table_stride = num_pages,
+                                          .kv = kv.layers(),
+                                          .logit_tokens = plan.positions});
+  return std::vector<float>(logits, logits + ids.size() * static_cast<size_t>(config.vocab_size));
+}
+
+}  // namespace minisgl

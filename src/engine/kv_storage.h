@@ -1,0 +1,34 @@
+// The keys and values of every layer: num_pages pages and one more, the dummy, that padding may
+// write to.
+//
+// Layout of a layer, heads first, so that one head's keys of a page are one run of memory:
+//   [num_pages + 1][K, V][num_kv_heads][page_size][head_dim] f32
+// One allocation a layer, zeroed on first touch: pages that are never used cost address space only.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "minisgl/base/status.h"
+#include "minisgl/ops.h"
+#include "minisgl/weights/model_config.h"
+#include "model/device_array.h"
+
+namespace minisgl {
+
+class KvStorage {
+ public:
+  static Result<KvStorage> Make(const ModelConfig& config, int32_t num_pages, int32_t page_size,
+                                Ops* ops);
+
+  const std::vector<KvLayer>& layers() const { return layers_; }
+
+ private:
+  std::vector<DeviceArray<float>> memory_;
+  std::vector<KvLayer> layers_;
+};
+
+// Bytes of one token in all layers. Nothing where that is past 2^64.
+std::optional<uint64_t> KvBytesPerToken(const ModelConfig& config);
+
+}  // namespace minisgl

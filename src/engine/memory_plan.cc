@@ -1,0 +1,345 @@
+// Where the memory goes, decided before anything is loaded.
+//
+// Rules (CPU): weights and workspace come first; keys and values get what the running requests can
+// need at their longest, at most `memory_ratio` of what is available and at most what is left. A
+// given --num-pages is taken as it is while it fits what is left. Every size is checked arithmetic:
+// a configuration may claim anything.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <iterator>
+#include <limits>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/kv_storage.h"
+#include "minisgl/base/checked_math.h"
+#include "minisgl/base/system_info.h"
+#include "minisgl/engine/model_engine.h"
+#include "minisgl/model/decoder.h"
+
+namespace minisgl {
+namespace {
+
+constexpr int64_t kCpuSeqLenDefault = 8192;
+constexpr int64_t kSeqLenMin = 2;  // one token of prompt, one of answer
+// What attention may keep of long rows that it shares out among threads, whatever the model.
+constexpr uint64_t kAttentionBytes = uint64_t{32} << 20;
+constexpr int64_t kIntMax = std::numeric_limits<int32_t>::max();
+
+// What is taken whatever the number of pages, and what each page takes.
+struct Needs {
+  uint64_t weight_bytes = 0;
+  uint64_t workspace_bytes = 0;
+  uint64_t page_bytes = 0;
+};
+
+DType WeightDType(const ModelConfig& config, const ModelEngineOptions& options) {
+  return options.weight_dtype.value_or(config.dtype);
+}
+
+// Page table, token pool and the ids of a step.
+std::optional<uint64_t> TableBytes(const ModelEngineOptions& options, int64_t max_seq_len) {
+  const auto rows = static_cast<uint64_t>(options.max_running_requests) + 1;
+  const auto length = static_cast<uint64_t>(max_seq_len);
+  const uint64_t entries = length + CeilDiv(length, static_cast<uint64_t>(options.page_size));
+  const auto tables = CheckedMul(rows, entries);  // entries: two 31-bit numbers
+  const uint64_t step_ids = rows + static_cast<uint64_t>(options.max_prefill_tokens);
+  const auto sum = tables ? CheckedAdd(*tables, step_ids) : std::nullopt;
+  return sum ? CheckedMul(*sum, sizeof(int32_t)) : std::nullopt;
+}
+
+// Nothing where a size is past 2^64.
+std::optional<Needs> CountNeeds(const ModelConfig& config, const ModelEngineOptions& options,
+                                int64_t max_seq_len) {
+  const auto counted = CountDecoderBytes(
+      config,
+      {.weight_dtype = WeightDType(config, options),
+       .max_step_tokens = int64_t{options.max_prefill_tokens} + options.max_running_requests,
+       .max_logit_rows = options.max_running_requests,
+       .max_seq_len = max_seq_len});
+  const auto tables = TableBytes(options, max_seq_len);
+  const auto token_bytes = KvBytesPerToken(config);
+  if (!counted.ok() || !counted->weights || !counted->workspace || !tables || !token_bytes) {
+    return std::nullopt;
+  }
+  const auto own = CheckedAdd(*tables, kAttentionBytes);
+  const auto workspace = own ? CheckedAdd(*counted->workspace, *own) : std::nullopt;
+  const auto page_bytes = CheckedMul(*token_bytes, static_cast<uint64_t>(options.page_size));
+  if (!workspace || !page_bytes || *page_bytes == 0) return std::nullopt;
+  return Needs{*counted->weights, *workspace, *page_bytes};
+}
+
+// Bytes that keys and values may take; 0 where weights and workspace leave nothing.
+uint64_t KvBytesAllowed(const Needs& needs, const ModelEngineOptions& options, uint64_t available) {
+  const auto taken = CheckedAdd(needs.weight_bytes, needs.workspace_bytes);
+  if (!taken || *taken >= available) return 0;
+  const uint64_t left = available - *taken;
+  if (options.num_pages > 0 || options.memory_ratio >= 1) return left;
+  return std::min(left,
+                  static_cast<uint64_t>(options.memory_ratio * static_cast<double>(available)));
+}
+
+// How many pages requests of up to `max_seq_len` tokens can share, the dummy page apart; 0 where
+// not one.
+int64_t PagesThatFit(const ModelConfig& config, const ModelEngineOptions& options,
+                     uint64_t available, int64_t max_seq_len) {
+  const auto needs = CountNeeds(config, options, max_seq_len);
+  if (!needs) return 0;
+  const uint64_t with_dummy = KvBytesAllowed(*needs, options, available) / needs->page_bytes;
+  if (with_dummy < 2) return 0;
+  const auto pages =
+      static_cast<int64_t>(std::min(with_dummy - 1, static_cast<uint64_t>(kIntMax - 1)));
+  if (options.num_pages == 0) return pages;
+  return pages >= options.num_pages ? options.num_pages : 0;
+}
+
+bool OneRequestFits(const ModelConfig& config, const ModelEngineOptions& options,
+                    uint64_t available, int64_t max_seq_len) {
+  return PagesThatFit(config, options, available, max_seq_len) >=
+         CeilDiv<int64_t>(max_seq_len, options.page_size);
+}
+
+// The longest request up to `wanted` that fits; 0 where none does. What fits only shrinks as the
+// length grows, for the tables and the pages of one request both grow with it.
+int64_t LongestThatFits(const ModelConfig& config, const ModelEngineOptions& options,
+                        uint64_t available, int64_t wanted) {
+  if (OneRequestFits(config, options, available, wanted)) return wanted;
+  int64_t fits = 0, fails = wanted;
+  while (fails - fits > 1) {
+    const int64_t middle = fits + (fails - fits) / 2;
+    (OneRequestFits(config, options, available, middle) ? fits : fails) = middle;
+  }
+  return fits >= kSeqLenMin ? fits : 0;
+}
+
+int64_t WantedSeqLen(const ModelConfig& config, const ModelEngineOptions& options) {
+  if (options.max_seq_len > 0) return options.max_seq_len;
+  return std::min(config.max_seq_len, kCpuSeqLenDefault);
+}
+
+std::string SeqLenReason(const ModelConfig& config, const ModelEngineOptions& options,
+                         int64_t max_seq_len) {
+  if (options.max_seq_len > 0) return "--max-seq-len";
+  if (max_seq_len == config.max_seq_len) return "the model's";
+  return max_seq_len == kCpuSeqLenDefault ? "the CPU default" : "what fits";
+}
+
+// The plan for `options`, or nothing where one request of the wanted length does not fit.
+std::optional<MemoryPlan> TryPlan(const ModelConfig& config, const ModelEngineOptions& options,
+                                  uint64_t available) {
+  const int64_t wanted = WantedSeqLen(config, options);
+  const int64_t max_seq_len = LongestThatFits(config, options, available, wanted);
+  if (max_seq_len == 0 || (options.max_seq_len > 0 && max_seq_len < wanted)) return std::nullopt;
+  const Needs needs = *CountNeeds(config, options, max_seq_len);
+  // Pages that all running requests need at their longest: below 2^62.
+  const int64_t useful =
+      options.max_running_requests * CeilDiv<int64_t>(max_seq_len, options.page_size);
+  const int64_t fit = PagesThatFit(config, options, available, max_seq_len);
+  const int64_t num_pages = options.num_pages > 0 ? fit : std::min(fit, useful);
+
+  MemoryPlan plan;
+  plan.weight_dtype = WeightDType(config, options);
+  plan.available_bytes = available;
+  plan.weight_bytes = needs.weight_bytes;
+  plan.workspace_bytes = needs.workspace_bytes;
+  plan.kv_bytes_per_token = needs.page_bytes / static_cast<uint64_t>(options.page_size);
+  plan.kv_bytes = (static_cast<uint64_t>(num_pages) + 1) * needs.page_bytes;  // <= available
+  plan.limits.vocab_size = config.vocab_size;
+  plan.limits.page_size = options.page_size;
+  plan.limits.num_pages = static_cast<int32_t>(num_pages);
+  plan.limits.max_running_requests = options.max_running_requests;
+  plan.limits.max_seq_len = static_cast<int32_t>(max_seq_len);
+  plan.limits.max_step_tokens = options.max_prefill_tokens + options.max_running_requests;
+  plan.max_seq_len_reason = SeqLenReason(config, options, max_seq_len);
+  return plan;
+}
+
+std::string FormatBytes(uint64_t bytes) {
+  const char* const kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+  double value = static_cast<double>(bytes);
+  size_t unit = 0;
+  for (; value >= 1024 && unit + 1 < std::size(kUnits); ++unit) value /= 1024;
+  return fmt::format("{:.{}f} {}", value, unit == 0 || value >= 100 ? 0 : 1, kUnits[unit]);
+}
+
+// The settings that make room: each can be moved a notch at a time, towards less.
+enum class Lever : uint8_t { kSeqLen, kMemoryRatio, kNumPages, kDType, kPrefill, kRunning };
+constexpr int kNumLevers = 6;
+
+// Moves `lever` a notch; false where it is at its end, or is not in use.
+bool Relax(const ModelConfig& config, Lever lever, uint64_t available,
+           ModelEngineOptions* options) {
+  const int64_t least_pages =
+      CeilDiv<int64_t>(std::max(options->max_seq_len, kSeqLenMin), options->page_size);
+  const int64_t wanted_pages = CeilDiv<int64_t>(WantedSeqLen(config, *options), options->page_size);
+  const ModelEngineOptions before = *options;
+  switch (lever) {
+    case Lever::kSeqLen: {
+      const int64_t fits = LongestThatFits(config, *options, available, options->max_seq_len);
+      if (options->max_seq_len > 0 && fits > 0) options->max_seq_len = fits;
+      return options->max_seq_len != before.max_seq_len;
+    }
+    case Lever::kMemoryRatio:
+      if (options->num_pages > 0 || options->memory_ratio >= 0.95) return false;
+      // On a grid of twentieths, so that the figure reads well.
+      options->memory_ratio =
+          std::min(0.95, (std::floor(options->memory_ratio * 20 + 1e-6) + 1) / 20);
+      return true;
+    case Lever::kNumPages: {
+      int64_t pages = options->num_pages == 0 ? wanted_pages : options->num_pages / 2;
+      pages = std::min(std::max(pages, least_pages), kIntMax - 1);
+      options->num_pages = static_cast<int32_t>(pages);
+      return options->num_pages != before.num_pages;
+    }
+    case Lever::kDType:
+      if (DTypeBytes(WeightDType(config, *options)) == DTypeBytes(DType::kBF16)) return false;
+      options->weight_dtype = DType::kBF16;
+      return true;
+    case Lever::kPrefill:
+      if (options->max_prefill_tokens <= 32) return false;
+      options->max_prefill_tokens = std::max(32, options->max_prefill_tokens / 2);
+      return true;
+    case Lever::kRunning:
+      if (options->max_running_requests == 1) return false;
+      options->max_running_requests /= 2;
+      return true;
+  }
+  return false;
+}
+
+// Moves the levers of the set `levers` (a bit each) until a plan fits. Length goes last: it is what
+// the person asked for.
+bool RelaxUntilItFits(const ModelConfig& config, unsigned levers, uint64_t available,
+                      ModelEngineOptions* options) {
+  while (!TryPlan(config, *options, available)) {
+    bool moved = false;
+    for (int lever = 1; lever < kNumLevers; ++lever) {
+      if (!(levers >> lever & 1u)) continue;
+      moved = Relax(config, static_cast<Lever>(lever), available, options) || moved;
+    }
+    if (moved) continue;
+    const bool may_shorten = (levers >> static_cast<int>(Lever::kSeqLen) & 1u) != 0;
+    if (!may_shorten || !Relax(config, Lever::kSeqLen, available, options)) return false;
+  }
+  return true;
+}
+
+// What of `changed` differs from `options`, as a person would type it.
+std::string Describe(const ModelEngineOptions& options, const ModelEngineOptions& changed) {
+  std::vector<std::string> parts;
+  const auto add = [&](const char* name, const auto& was, const auto& is) {
+    if (is != was) parts.push_back(fmt::format("{} {}", name, is));
+  };
+  add("--max-seq-len", options.max_seq_len, changed.max_seq_len);
+  add("--memory-ratio", options.memory_ratio, changed.memory_ratio);
+  add("--num-pages", options.num_pages, changed.num_pages);
+  if (changed.weight_dtype != options.weight_dtype) parts.push_back("--dtype bf16");
+  add("--max-prefill-length", options.max_prefill_tokens, changed.max_prefill_tokens);
+  add("--max-running-requests", options.max_running_requests, changed.max_running_requests);
+  return fmt::format("{}", fmt::join(parts, " "));
+}
+
+// Up to three settings that fit, those that move the fewest levers first.
+std::vector<std::string> SettingsThatFit(const ModelConfig& config,
+                                         const ModelEngineOptions& options, uint64_t available) {
+  std::vector<std::string> settings;
+  for (int size = 1; size <= kNumLevers; ++size) {
+    for (unsigned levers = 1; levers < 1u << kNumLevers; ++levers) {
+      if (std::popcount(levers) != size) continue;
+      ModelEngineOptions changed = options;
+      if (!RelaxUntilItFits(config, levers, available, &changed)) continue;
+      const std::string text = Describe(options, changed);
+      if (std::find(settings.begin(), settings.end(), text) != settings.end()) continue;
+      settings.push_back(text);
+      if (settings.size() == 3) return settings;
+    }
+  }
+  return settings;
+}
+
+// What does not fit, and what it is held against.
+std::string Shortage(const ModelConfig& config, const ModelEngineOptions& options,
+                     uint64_t available) {
+  const int64_t wanted = options.max_seq_len > 0 ? options.max_seq_len : kSeqLenMin;
+  const auto needs = CountNeeds(config, options, wanted);
+  if (!needs) return "the model's sizes are past what any memory can hold";
+  const uint64_t allowed = KvBytesAllowed(*needs, options, available);
+  if (allowed == 0) {
+    return fmt::format("the model takes {} of weights and {} of workspace ({} are available)",
+                       FormatBytes(needs->weight_bytes), FormatBytes(needs->workspace_bytes),
+                       FormatBytes(available));
+  }
+  const int64_t pages = CeilDiv<int64_t>(wanted, options.page_size);
+  if (options.num_pages > 0 && options.num_pages < pages) {
+    return fmt::format("a request of {} tokens takes {} pages (--num-pages {})", wanted, pages,
+                       options.num_pages);
+  }
+  const int64_t wanted_pages = std::max<int64_t>(pages, options.num_pages) + 1;
+  const auto bytes = CheckedMul(static_cast<uint64_t>(wanted_pages), needs->page_bytes);
+  return fmt::format("{} take {} of keys and values ({} are left for them)",
+                     options.num_pages > 0 ? fmt::format("{} pages", options.num_pages)
+                                           : fmt::format("{} tokens", wanted),
+                     bytes ? FormatBytes(*bytes) : "more than 2^64 bytes", FormatBytes(allowed));
+}
+
+Status DoesNotFit(const ModelConfig& config, const ModelEngineOptions& options,
+                  uint64_t available) {
+  const std::string what = Shortage(config, options, available);
+  const std::vector<std::string> settings = SettingsThatFit(config, options, available);
+  if (settings.empty()) {
+    return MakeStatus(StatusCode::kOutOfMemory, "{}; no setting makes room, use a smaller model",
+                      what);
+  }
+  return MakeStatus(StatusCode::kOutOfMemory, "{}; these fit: {}", what,
+                    fmt::join(settings, ", or "));
+}
+
+Status CheckOptions(const ModelConfig& config, const ModelEngineOptions& options) {
+  if (options.page_size < 1 || options.page_size > 64 ||
+      (options.page_size & (options.page_size - 1)) != 0) {
+    return UsageError("--page-size must be a power of two up to 64 ({})", options.page_size);
+  }
+  if (options.max_running_requests < 1) {
+    return UsageError("--max-running-requests must be at least 1 ({})",
+                      options.max_running_requests);
+  }
+  if (options.max_prefill_tokens < 1) {
+    return UsageError("--max-prefill-length must be at least 1 ({})", options.max_prefill_tokens);
+  }
+  if (int64_t{options.max_prefill_tokens} + options.max_running_requests > kIntMax) {
+    return UsageError("--max-prefill-length and --max-running-requests are too large ({} and {})",
+                      options.max_prefill_tokens, options.max_running_requests);
+  }
+  if (options.num_pages < 0 || options.num_pages == kIntMax) {
+    return UsageError("--num-pages is out of range ({})", options.num_pages);
+  }
+  if (!(options.memory_ratio > 0 && options.memory_ratio <= 1)) {
+    return UsageError("--memory-ratio must be above 0 and at most 1 ({})", options.memory_ratio);
+  }
+  if (options.max_seq_len == 0) return Status();
+  const int64_t longest = std::min(config.max_seq_len, kIntMax);
+  if (options.max_seq_len < kSeqLenMin || options.max_seq_len > longest) {
+    return UsageError("--max-seq-len must be from {} to the model's {} ({})", kSeqLenMin, longest,
+                      options.max_seq_len);
+  }
+  return Status();
+}
+
+}  // namespace
+
+Result<MemoryPlan> PlanMemory(const ModelConfig& config, const ModelEngineOptions& options,
+                              uint64_t available_bytes) {
+  MINISGL_RETURN_IF_ERROR(CheckOptions(config, options));
+  const uint64_t available = available_bytes > 0 ? available_bytes : AvailableMemoryBytes();
+  // An unknown architecture is its own error, not a lack of memory.
+  MINISGL_RETURN_IF_ERROR(CountDecoderBytes(config, {}).status());
+  auto plan = TryPlan(config, options, available);
+  if (!plan) return DoesNotFit(config, options, available);
+  return *std::move(plan);
+}
+
+}  // namespace minisgl

@@ -1,0 +1,136 @@
+// The pipeline around StepRunner: plans wait in one queue for the engine's thread, and stay in it
+// with their results until they are collected. The thread sleeps while there is no plan, and takes
+// no memory of its own, so that nothing but a step can fail.
+#include "minisgl/engine/model_engine.h"
+
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <iterator>
+#include <mutex>
+#include <new>
+#include <thread>
+#include <utility>
+
+#include "engine/step_runner.h"
+#include "minisgl/base/check.h"
+#include "minisgl/base/utf8.h"
+
+namespace minisgl {
+namespace {
+
+// A plan on its way. What it takes to report a failure is made at launch, by the caller: where
+// memory has run out, the engine's thread could not.
+struct Step {
+  explicit Step(std::shared_ptr<const BatchPlan> launched) : plan(std::move(launched)) {
+    result.status = MakeStatus(StatusCode::kOutOfMemory,
+                               "step {} ran out of memory; run fewer requests at once", plan->step);
+    result.rows.resize(plan->table_row.size());
+  }
+  std::shared_ptr<const BatchPlan> plan;
+  StepResult result;
+  bool done = false;
+};
+
+void SetFault(const char* what, Step* step) noexcept {
+  try {
+    step->result.status =
+        MakeStatus(StatusCode::kInternal, "step {} failed ({})", step->plan->step, Visible(what));
+  } catch (...) {
+    // No memory to say more: the result as it was made stands.
+  }
+}
+
+// A fault inside a step is that step's result: the engine goes on.
+void RunGuarded(StepRunner* runner, Step* step) noexcept {
+  try {
+    step->result = runner->Run(*step->plan);
+  } catch (const std::bad_alloc&) {
+    // The result says so.
+  } catch (const std::exception& error) {
+    SetFault(error.what(), step);
+  } catch (...) {
+    SetFault("of an unknown kind", step);
+  }
+}
+
+class ModelEngine final : public Engine {
+ public:
+  explicit ModelEngine(std::unique_ptr<StepRunner> runner)
+      : runner_(std::move(runner)), thread_([this] { Work(); }) {}
+
+  // Plans that have not begun are dropped; nobody is left to collect them.
+  ~ModelEngine() override {
+    {
+      const std::lock_guard lock(mutex_);
+      stopping_ = true;
+    }
+    changed_.notify_all();
+    thread_.join();
+  }
+
+  const EngineLimits& limits() const override { return runner_->limits(); }
+
+  void Launch(std::shared_ptr<const BatchPlan> plan) override {
+    {
+      const std::lock_guard lock(mutex_);
+      MINISGL_CHECK(std::ssize(steps_) < limits().max_in_flight, "{} plans are in flight",
+                    steps_.size());
+      steps_.emplace_back(std::move(plan));
+    }
+    changed_.notify_all();
+  }
+
+  StepResult Collect() override {
+    std::unique_lock lock(mutex_);
+    MINISGL_CHECK(!steps_.empty(), "nothing is in flight");
+    changed_.wait(lock, [this] { return steps_.front().done; });
+    StepResult result = std::move(steps_.front().result);
+    steps_.pop_front();
+    --num_begun_;
+    return result;
+  }
+
+ private:
+  void Work() {
+    std::unique_lock lock(mutex_);
+    while (true) {
+      changed_.wait(lock, [this] { return stopping_ || num_begun_ < steps_.size(); });
+      if (stopping_) return;
+      Step& step = steps_[num_begun_++];  // stays where it is until it is collected
+      lock.unlock();
+      RunGuarded(runner_.get(), &step);
+      lock.lock();
+      step.done = true;
+      changed_.notify_all();
+    }
+  }
+
+  const std::unique_ptr<StepRunner> runner_;  // the thread's, once it runs
+  std::mutex mutex_;                          // guards all below but thread_
+  std::condition_variable changed_;
+  std::deque<Step> steps_;  // in flight, the oldest first
+  size_t num_begun_ = 0;    // of those, by the thread
+  bool stopping_ = false;
+  std::thread thread_;  // last: it uses what stands above
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Engine>> MakeModelEngine(const ModelConfig& config,
+                                                const Checkpoint& checkpoint,
+                                                const MemoryPlan& plan, std::unique_ptr<Ops> ops) {
+  try {
+    MINISGL_ASSIGN_OR_RETURN(auto runner, StepRunner::Make(config, checkpoint, plan.weight_dtype,
+                                                           plan.limits, std::move(ops)));
+    return std::unique_ptr<Engine>(new ModelEngine(std::move(runner)));
+  } catch (const std::bad_alloc&) {
+    return Status(StatusCode::kOutOfMemory,
+                  "out of memory while loading the model; try --dtype bf16 or a smaller "
+                  "--max-prefill-length");
+  } catch (const std::exception& error) {
+    return MakeStatus(StatusCode::kInternal, "the engine cannot start ({})", Visible(error.what()));
+  }
+}
+
+}  // namespace minisgl

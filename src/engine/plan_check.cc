@@ -1,0 +1,131 @@
+// See plan_check.h.
+#include "engine/plan_check.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "minisgl/base/checked_math.h"
+
+namespace minisgl {
+namespace {
+
+bool InRange(int64_t value, int64_t end) { return value >= 0 && value < end; }
+
+// Whether [first, first + count) lies in [0, end), for counts of at least 1.
+bool SpanInRange(int64_t first, int64_t count, int64_t end) {
+  return first >= 0 && count >= 1 && count <= end && first <= end - count;
+}
+
+std::string FindWriteFault(const BatchPlan& plan, const EngineLimits& limits) {
+  const int64_t table_rows = int64_t{limits.max_running_requests} + 1;
+  const int64_t pages_per_row = CeilDiv<int64_t>(limits.max_seq_len, limits.page_size);
+  for (const PageTableWrite& write : plan.page_table_writes) {
+    if (!InRange(write.table_row, table_rows) ||
+        !SpanInRange(write.first, write.count, pages_per_row) ||
+        !SpanInRange(write.offset, write.count, std::ssize(plan.pages))) {
+      return fmt::format("page-table write of row {}, [{}, +{}) from {} is out of range",
+                         write.table_row, write.first, write.count, write.offset);
+    }
+  }
+  for (const PageId page : plan.pages) {
+    // The dummy page, num_pages, may stand in the table.
+    if (!InRange(page, int64_t{limits.num_pages} + 1)) {
+      return fmt::format("page {} of {} pages", page, limits.num_pages);
+    }
+  }
+  for (const TokenPoolWrite& write : plan.token_pool_writes) {
+    if (!InRange(write.table_row, table_rows) || !SpanInRange(0, write.count, limits.max_seq_len) ||
+        !SpanInRange(write.offset, write.count, std::ssize(plan.tokens))) {
+      return fmt::format("token-pool write of row {}, {} tokens from {} is out of range",
+                         write.table_row, write.count, write.offset);
+    }
+  }
+  return "";
+}
+
+std::string FindRowFault(const BatchPlan& plan, const EngineLimits& limits, int row) {
+  const int32_t table_row = plan.table_row[row];
+  if (!InRange(table_row, int64_t{limits.max_running_requests} + 1)) {
+    return fmt::format("row {}: table row {} of {}", row, table_row, limits.max_running_requests);
+  }
+  if (plan.extend_len(row) < 1) return fmt::format("row {} has no token", row);
+  if (plan.kv_len[row] < plan.extend_len(row) || plan.kv_len[row] > limits.max_seq_len) {
+    return fmt::format("row {}: kv_len {} with {} new tokens and at most {}", row, plan.kv_len[row],
+                       plan.extend_len(row), limits.max_seq_len);
+  }
+  if (!plan.wants_token[row]) return "";
+  if (plan.sampling[row] == nullptr) return fmt::format("row {} has no sampling parameters", row);
+  if (plan.prompt_len[row] < 1 || plan.prompt_len[row] > plan.kv_len[row]) {
+    return fmt::format("row {}: prompt_len {} of kv_len {}", row, plan.prompt_len[row],
+                       plan.kv_len[row]);
+  }
+  return "";
+}
+
+template <typename Value>
+bool HasDuplicate(std::vector<Value> values) {
+  std::sort(values.begin(), values.end());
+  return std::adjacent_find(values.begin(), values.end()) != values.end();
+}
+
+}  // namespace
+
+std::string FindPlanShapeFault(const BatchPlan& plan, const EngineLimits& limits) {
+  const size_t num_rows = plan.table_row.size();
+  const size_t num_tokens = plan.positions.size();
+  if (num_rows == 0 || plan.row_begin.size() != num_rows + 1 || plan.kv_len.size() != num_rows ||
+      plan.wants_token.size() != num_rows || plan.prompt_len.size() != num_rows ||
+      plan.sampling.size() != num_rows || plan.slots.size() != num_tokens) {
+    return fmt::format("arrays of different lengths for {} rows and {} tokens", num_rows,
+                       num_tokens);
+  }
+  if (num_tokens > static_cast<size_t>(limits.max_step_tokens)) {
+    return fmt::format("{} tokens, at most {}", num_tokens, limits.max_step_tokens);
+  }
+  if (plan.row_begin[0] != 0 || plan.row_begin[num_rows] != plan.num_tokens()) {
+    return fmt::format("rows cover tokens [{}, {}) of {}", plan.row_begin[0],
+                       plan.row_begin[num_rows], num_tokens);
+  }
+  for (int row = 0; row < plan.num_rows(); ++row) {
+    std::string fault = FindRowFault(plan, limits, row);
+    if (!fault.empty()) return fault;
+  }
+  if (HasDuplicate(plan.table_row)) return "a table row stands twice";
+  return FindWriteFault(plan, limits);
+}
+
+std::string FindPlanStateFault(const BatchPlan& plan, const EngineLimits& limits,
+                               const EngineState& state) {
+  std::vector<int64_t> written;
+  for (int row = 0; row < plan.num_rows(); ++row) {
+    const int32_t table_row = plan.table_row[row];
+    const bool padding = table_row == limits.max_running_requests;
+    const int32_t* pages = state.page_table + table_row * state.page_table_stride;
+    const TokenId* tokens = state.token_pool + int64_t{table_row} * limits.max_seq_len;
+    const int32_t first_position = plan.kv_len[row] - plan.extend_len(row);
+    for (int t = plan.row_begin[row]; t < plan.row_begin[row + 1]; ++t) {
+      const int32_t position = first_position + (t - plan.row_begin[row]);
+      if (plan.positions[t] != position) {
+        return fmt::format("row {}: position {} where {} is next", row, plan.positions[t],
+                           position);
+      }
+      const int64_t slot = int64_t{pages[position / limits.page_size]} * limits.page_size +
+                           position % limits.page_size;
+      if (plan.slots[t] != slot) {
+        return fmt::format("row {}, position {}: slot {}, but {} by the page table", row, position,
+                           plan.slots[t], slot);
+      }
+      if (!InRange(tokens[position], limits.vocab_size)) {
+        return fmt::format("row {}, position {}: token {} of a vocabulary of {}", row, position,
+                           tokens[position], limits.vocab_size);
+      }
+      if (!padding) written.push_back(slot);
+    }
+  }
+  if (HasDuplicate(std::move(written))) return "a slot is written twice";
+  return "";
+}
+
+}  // namespace minisgl

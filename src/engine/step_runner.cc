@@ -1,0 +1,138 @@
+// One step. See step_runner.h.
+#include "engine/step_runner.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "engine/plan_check.h"
+#include "minisgl/base/checked_math.h"
+
+namespace minisgl {
+
+Result<std::unique_ptr<StepRunner>> StepRunner::Make(const ModelConfig& config,
+                                                     const Checkpoint& checkpoint,
+                                                     DType weight_dtype, const EngineLimits& limits,
+                                                     std::unique_ptr<Ops> ops) {
+  std::unique_ptr<StepRunner> runner(new StepRunner);
+  runner->limits_ = limits;
+  runner->pages_per_row_ = CeilDiv<int64_t>(limits.max_seq_len, limits.page_size);
+  runner->ops_ = std::move(ops);
+  const DecoderOptions options{.weight_dtype = weight_dtype,
+                               .max_step_tokens = limits.max_step_tokens,
+                               .max_logit_rows = limits.max_running_requests,
+                               .max_seq_len = limits.max_seq_len};
+  Ops* const device = runner->ops_.get();
+  MINISGL_ASSIGN_OR_RETURN(runner->decoder_, Decoder::Load(config, checkpoint, options, device));
+  MINISGL_ASSIGN_OR_RETURN(runner->kv_,
+                           KvStorage::Make(config, limits.num_pages, limits.page_size, device));
+  const auto table_rows = static_cast<uint64_t>(limits.max_running_requests) + 1;
+  MINISGL_ASSIGN_OR_RETURN(
+      runner->page_table_,
+      DeviceArray<int32_t>::Make(device,
+                                 {table_rows, static_cast<uint64_t>(runner->pages_per_row_)}));
+  MINISGL_ASSIGN_OR_RETURN(
+      runner->token_pool_,
+      DeviceArray<TokenId>::Make(device, {table_rows, static_cast<uint64_t>(limits.max_seq_len)}));
+  MINISGL_ASSIGN_OR_RETURN(
+      runner->token_ids_,
+      DeviceArray<TokenId>::Make(device, {static_cast<uint64_t>(limits.max_step_tokens)}));
+  // The padding row reads and writes the dummy page alone.
+  std::fill_n(runner->PageTableRow(limits.max_running_requests), runner->pages_per_row_,
+              limits.num_pages);
+  return runner;
+}
+
+int32_t* StepRunner::PageTableRow(int32_t table_row) {
+  return page_table_.data() + table_row * pages_per_row_;
+}
+
+TokenId* StepRunner::TokenPoolRow(int32_t table_row) {
+  return token_pool_.data() + int64_t{table_row} * limits_.max_seq_len;
+}
+
+void StepRunner::ApplyWrites(const BatchPlan& plan) {
+  for (const PageTableWrite& write : plan.page_table_writes) {
+    std::copy_n(plan.pages.data() + write.offset, write.count,
+                PageTableRow(write.table_row) + write.first);
+  }
+  for (const TokenPoolWrite& write : plan.token_pool_writes) {
+    std::copy_n(plan.tokens.data() + write.offset, write.count, TokenPoolRow(write.table_row));
+  }
+}
+
+void StepRunner::GatherTokenIds(const BatchPlan& plan) {
+  TokenId* ids = token_ids_.data();
+  for (int row = 0; row < plan.num_rows(); ++row) {
+    const TokenId* tokens = TokenPoolRow(plan.table_row[row]);
+    for (int t = plan.row_begin[row]; t < plan.row_begin[row + 1]; ++t) {
+      ids[t] = tokens[plan.positions[t]];
+    }
+  }
+}
+
+StepResult StepRunner::Run(const BatchPlan& plan) {
+  if constexpr (kDebugBuild) {
+    const std::string fault = FindPlanShapeFault(plan, limits_);
+    MINISGL_CHECK(fault.empty(), "step {}: {}", plan.step, fault);
+  }
+  ApplyWrites(plan);
+  if constexpr (kDebugBuild) {
+    const EngineState state{page_table_.data(), pages_per_row_, token_pool_.data()};
+    const std::string fault = FindPlanStateFault(plan, limits_, state);
+    MINISGL_CHECK(fault.empty(), "step {}: {}", plan.step, fault);
+  }
+  GatherTokenIds(plan);
+
+  std::vector<int32_t> sampling_rows;
+  ForwardInput input{.token_ids = token_ids_.data(),
+                     .plan = &plan,
+                     .page_table = page_table_.data(),
+                     .page_table_stride = pages_per_row_,
+                     .kv = kv_.layers(),
+                     .logit_tokens = {}};
+  for (int row = 0; row < plan.num_rows(); ++row) {
+    if (!plan.wants_token[row]) continue;
+    sampling_rows.push_back(row);
+    input.logit_tokens.push_back(plan.row_begin[row + 1] - 1);
+  }
+  float* const logits = decoder_->Forward(input);
+
+  StepResult result;
+  result.rows.resize(plan.table_row.size());
+  if (!sampling_rows.empty()) SampleRows(plan, sampling_rows, logits, &result);
+  return result;
+}
+
+void StepRunner::SampleRows(const BatchPlan& plan, const std::vector<int32_t>& rows, float* logits,
+                            StepResult* result) {
+  std::vector<const SamplingParams*> sampling;
+  std::vector<const int32_t*> history;
+  std::vector<int32_t> prompt_len, history_len;
+  for (const int32_t row : rows) {
+    sampling.push_back(plan.sampling[row]);
+    history.push_back(TokenPoolRow(plan.table_row[row]));
+    prompt_len.push_back(plan.prompt_len[row]);
+    history_len.push_back(plan.kv_len[row]);
+  }
+  std::vector<RowResult> sampled(rows.size());
+  ops_->Sample({.logits = logits,
+                .num_rows = std::ssize(rows),
+                .vocab_size = limits_.vocab_size,
+                .sampling = sampling.data(),
+                .history = history.data(),
+                .prompt_len = prompt_len.data(),
+                .history_len = history_len.data(),
+                .results = sampled.data()});
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const int32_t row = rows[i];
+    // A row without a token leaves the pool as it is: what a step in flight may read there is some
+    // valid id, and its result is dropped.
+    if (sampled[i].outcome == RowResult::Outcome::kToken &&
+        plan.kv_len[row] < limits_.max_seq_len) {
+      TokenPoolRow(plan.table_row[row])[plan.kv_len[row]] = sampled[i].token;
+    }
+    result->rows[static_cast<size_t>(row)] = std::move(sampled[i]);
+  }
+}
+
+}  // namespace minisgl

@@ -1,0 +1,348 @@
+// The prefix cache as a radix tree over whole pages of tokens.
+//
+// Invariants (I3, I5):
+//  - A node's key is a whole number of pages; children of one node differ in their first page of
+//  tokens.
+//  - refs(node) = locks on the node and below it, so refs(parent) >= refs(child).
+//  - A node is in the LRU list if and only if its refs are 0 and it is not the root.
+//  - In the list every parent is fresher than its children, so the oldest entry is always a leaf
+//  and eviction pops the
+//    list's end: no search. It holds because a path is always touched, and unlocked, deepest node
+//    first.
+#include <algorithm>
+#include <map>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "minisgl/base/check.h"
+#include "minisgl/kv/prefix_cache.h"
+
+namespace minisgl {
+
+namespace {
+
+struct PageKeyLess {
+  using is_transparent = void;
+  bool operator()(std::span<const TokenId> a, std::span<const TokenId> b) const {
+    return std::lexicographical_compare(a.begin(), a.end(), b.begin(), b.end());
+  }
+};
+
+}  // namespace
+
+struct PrefixNode {
+  PrefixNode* parent = nullptr;
+  std::vector<TokenId> tokens;  // the tree's own copy: pages.size() * page_size
+  std::vector<PageId> pages;
+  std::map<std::vector<TokenId>, PrefixNode*, PageKeyLess> children;  // by first page of tokens
+  int64_t refs = 0;
+  // LRU list links; null where not listed.
+  PrefixNode* fresher = nullptr;
+  PrefixNode* older = nullptr;
+};
+
+namespace {
+
+// A list from freshest to oldest, linked through the nodes.
+class LruList {
+ public:
+  LruList() {
+    ends_.fresher = &ends_;
+    ends_.older = &ends_;
+  }
+  bool Contains(const PrefixNode* node) const { return node->older != nullptr; }
+  void PushFreshest(PrefixNode* node) { InsertFresherThan(ends_.older, node); }
+  void InsertFresherThan(PrefixNode* place, PrefixNode* node) {
+    node->older = place;
+    node->fresher = place->fresher;
+    place->fresher->older = node;
+    place->fresher = node;
+  }
+  void Remove(PrefixNode* node) {
+    node->fresher->older = node->older;
+    node->older->fresher = node->fresher;
+    node->fresher = node->older = nullptr;
+  }
+  PrefixNode* oldest() const { return ends_.fresher; }
+  const PrefixNode* end() const { return &ends_; }
+
+ private:
+  PrefixNode ends_;  // ends_.older is the freshest, ends_.fresher the oldest: a ring
+};
+
+class RadixCache : public PrefixCache {
+ public:
+  explicit RadixCache(int32_t page_size) : page_size_(static_cast<size_t>(page_size)) {
+    MINISGL_CHECK(page_size >= 1, "page size {}", page_size);
+    root_ = NewNode(nullptr);
+  }
+  ~RadixCache() override {
+    for (const auto& [node, owned] : nodes_) {
+      MINISGL_CHECK(node->refs == 0, "a prefix is still locked when its cache goes");
+    }
+  }
+
+  PrefixMatch Match(std::span<const TokenId> tokens) override;
+  void Lock(PrefixNode* node) override;
+  void Unlock(PrefixNode* node) override;
+  PrefixInsertion Insert(PrefixNode* from, int32_t first_page, std::span<const TokenId> tokens,
+                         std::span<const PageId> pages) override;
+  void Evict(int32_t count, std::vector<PageId>* freed) override;
+  int32_t num_evictable() const override { return num_evictable_; }
+  int32_t num_locked() const override { return num_locked_; }
+  bool keeps_pages() const override { return true; }
+  void CheckInvariants(std::span<PrefixNode* const> locked_nodes) const override;
+  std::vector<PageId> PathPages(const PrefixNode* node) const override;
+  std::vector<PageId> AllPages() const override;
+
+ private:
+  std::span<const TokenId> FirstPage(std::span<const TokenId> tokens) const {
+    return tokens.first(page_size_);
+  }
+  PrefixNode* NewNode(PrefixNode* parent);
+  void DeleteLeaf(PrefixNode* leaf);
+  PrefixNode* FindChild(const PrefixNode* node, std::span<const TokenId> tokens) const;
+  size_t CommonPages(const PrefixNode* node, std::span<const TokenId> tokens) const;
+  PrefixNode* Split(PrefixNode* lower, size_t num_pages);
+  void Append(PrefixNode* node, std::span<const TokenId> tokens, std::span<const PageId> pages);
+  void Touch(PrefixNode* node);
+  void CheckNode(const PrefixNode* node) const;
+
+  size_t page_size_;
+  PrefixNode* root_;
+  std::unordered_map<const PrefixNode*, std::unique_ptr<PrefixNode>>
+      nodes_;  // owns; never iterated for decisions
+  LruList lru_;
+  int32_t num_evictable_ = 0;
+  int32_t num_locked_ = 0;
+};
+
+PrefixNode* RadixCache::NewNode(PrefixNode* parent) {
+  auto owned = std::make_unique<PrefixNode>();
+  PrefixNode* node = owned.get();
+  node->parent = parent;
+  nodes_.emplace(node, std::move(owned));
+  return node;
+}
+
+void RadixCache::DeleteLeaf(PrefixNode* leaf) {
+  MINISGL_CHECK(leaf != root_ && leaf->children.empty(), "only a leaf can go");
+  const auto place = leaf->parent->children.find(FirstPage(leaf->tokens));
+  leaf->parent->children.erase(place);
+  nodes_.erase(leaf);
+}
+
+PrefixNode* RadixCache::FindChild(const PrefixNode* node, std::span<const TokenId> tokens) const {
+  if (tokens.size() < page_size_) return nullptr;
+  const auto found = node->children.find(FirstPage(tokens));
+  return found == node->children.end() ? nullptr : found->second;
+}
+
+size_t RadixCache::CommonPages(const PrefixNode* node, std::span<const TokenId> tokens) const {
+  const size_t length = std::min(node->tokens.size(), tokens.size());
+  const auto [a, b] =
+      std::mismatch(node->tokens.begin(),
+                    node->tokens.begin() + static_cast<std::ptrdiff_t>(length), tokens.begin());
+  return static_cast<size_t>(a - node->tokens.begin()) / page_size_;
+}
+
+// A new node takes the first `num_pages` of `lower` and its place; `lower` keeps its identity, so
+// locks on it stay locks on the same prefix.
+PrefixNode* RadixCache::Split(PrefixNode* lower, size_t num_pages) {
+  const auto cut_tokens = static_cast<std::ptrdiff_t>(num_pages * page_size_);
+  const auto cut_pages = static_cast<std::ptrdiff_t>(num_pages);
+  PrefixNode* upper = NewNode(lower->parent);
+  upper->tokens.assign(lower->tokens.begin(), lower->tokens.begin() + cut_tokens);
+  upper->pages.assign(lower->pages.begin(), lower->pages.begin() + cut_pages);
+  upper->refs = lower->refs;
+  upper->parent->children.find(FirstPage(upper->tokens))->second = upper;
+  lower->tokens.erase(lower->tokens.begin(), lower->tokens.begin() + cut_tokens);
+  lower->pages.erase(lower->pages.begin(), lower->pages.begin() + cut_pages);
+  lower->parent = upper;
+  const auto key = FirstPage(lower->tokens);
+  upper->children.emplace(std::vector<TokenId>(key.begin(), key.end()), lower);
+  if (lower->refs == 0) lru_.InsertFresherThan(lower, upper);
+  return upper;
+}
+
+// Marks the path to `node` as used now, deepest first, so that parents stay fresher than children.
+void RadixCache::Touch(PrefixNode* node) {
+  for (; node != root_; node = node->parent) {
+    if (node->refs > 0) continue;
+    if (lru_.Contains(node)) lru_.Remove(node);
+    lru_.PushFreshest(node);
+  }
+}
+
+PrefixMatch RadixCache::Match(std::span<const TokenId> tokens) {
+  PrefixMatch match;
+  match.node = root_;
+  while (PrefixNode* child = FindChild(match.node, tokens)) {
+    const size_t common = CommonPages(child, tokens);
+    if (common < child->pages.size()) child = Split(child, common);
+    match.pages.insert(match.pages.end(), child->pages.begin(), child->pages.end());
+    tokens = tokens.subspan(child->tokens.size());
+    match.node = child;
+  }
+  Touch(match.node);
+  return match;
+}
+
+void RadixCache::Lock(PrefixNode* node) {
+  for (; node != nullptr; node = node->parent) {
+    if (node->refs++ == 0 && node != root_) {
+      lru_.Remove(node);
+      num_evictable_ -= static_cast<int32_t>(node->pages.size());
+      num_locked_ += static_cast<int32_t>(node->pages.size());
+    }
+  }
+}
+
+void RadixCache::Unlock(PrefixNode* node) {
+  for (; node != nullptr; node = node->parent) {
+    MINISGL_CHECK(node->refs > 0, "unlock without a lock");
+    if (--node->refs == 0 && node != root_) {
+      lru_.PushFreshest(node);
+      num_evictable_ += static_cast<int32_t>(node->pages.size());
+      num_locked_ -= static_cast<int32_t>(node->pages.size());
+    }
+  }
+}
+
+void RadixCache::Append(PrefixNode* node, std::span<const TokenId> tokens,
+                        std::span<const PageId> pages) {
+  node->tokens.insert(node->tokens.end(), tokens.begin(), tokens.end());
+  node->pages.insert(node->pages.end(), pages.begin(), pages.end());
+  (node->refs > 0 ? num_locked_ : num_evictable_) += static_cast<int32_t>(pages.size());
+}
+
+PrefixInsertion RadixCache::Insert(PrefixNode* from, int32_t first_page,
+                                   std::span<const TokenId> tokens, std::span<const PageId> pages) {
+  MINISGL_CHECK(tokens.size() == pages.size() * page_size_, "{} tokens for {} pages", tokens.size(),
+                pages.size());
+  MINISGL_DCHECK(from->refs > 0, "insertion below a prefix that is not locked");
+  PrefixInsertion result;
+  PrefixNode* node = from;
+  auto index = static_cast<size_t>(first_page);
+  while (index < pages.size()) {
+    const auto rest = tokens.subspan(index * page_size_);
+    if (PrefixNode* child = FindChild(node, rest)) {
+      const size_t common = CommonPages(child, rest);
+      if (common < child->pages.size()) child = Split(child, common);
+      result.pages.insert(result.pages.end(), child->pages.begin(), child->pages.end());
+      index += child->pages.size();
+      node = child;
+      continue;
+    }
+    // A leaf that only the caller locks grows in place: an answer's pages do not become a chain of
+    // tiny nodes. A lock of anybody else would come to hold pages it never asked for.
+    const bool grows =
+        node != root_ && node->children.empty() && node->refs <= (node == from ? 1 : 0);
+    if (!grows) {
+      PrefixNode* leaf = NewNode(node);
+      const auto key = FirstPage(rest);
+      node->children.emplace(std::vector<TokenId>(key.begin(), key.end()), leaf);
+      node = leaf;
+    }
+    Append(node, rest, pages.subspan(index));
+    result.pages.insert(result.pages.end(), pages.begin() + static_cast<std::ptrdiff_t>(index),
+                        pages.end());
+    index = pages.size();
+  }
+  result.node = node;
+  Touch(node);
+  return result;
+}
+
+void RadixCache::Evict(int32_t count, std::vector<PageId>* freed) {
+  MINISGL_CHECK(count <= num_evictable_, "{} pages to evict, {} evictable", count, num_evictable_);
+  while (count > 0) {
+    PrefixNode* leaf = lru_.oldest();
+    MINISGL_DCHECK(leaf->children.empty(), "the oldest prefix has children");
+    const auto taken = std::min(static_cast<size_t>(count), leaf->pages.size());
+    const size_t kept = leaf->pages.size() - taken;
+    freed->insert(freed->end(), leaf->pages.begin() + static_cast<std::ptrdiff_t>(kept),
+                  leaf->pages.end());
+    count -= static_cast<int32_t>(taken);
+    num_evictable_ -= static_cast<int32_t>(taken);
+    if (kept == 0) {
+      lru_.Remove(leaf);
+      DeleteLeaf(leaf);
+    } else {
+      leaf->pages.resize(kept);
+      leaf->tokens.resize(kept * page_size_);
+    }
+  }
+}
+
+void RadixCache::CheckNode(const PrefixNode* node) const {
+  MINISGL_CHECK(node->tokens.size() == node->pages.size() * page_size_,
+                "I3: a key of {} tokens with {} pages", node->tokens.size(), node->pages.size());
+  MINISGL_CHECK((node == root_) == node->pages.empty(), "I3: an empty node, or a root with pages");
+  MINISGL_CHECK(lru_.Contains(node) == (node != root_ && node->refs == 0),
+                "I5: a node of {} locks is {}listed as evictable", node->refs,
+                lru_.Contains(node) ? "" : "not ");
+  int64_t child_refs = 0;
+  for (const auto& [key, child] : node->children) {
+    MINISGL_CHECK(child->parent == node, "I3: a parent link is wrong");
+    MINISGL_CHECK(
+        std::equal(key.begin(), key.end(), child->tokens.begin()) && key.size() == page_size_,
+        "I3: a child stands under another first page than its own");
+    child_refs += child->refs;
+  }
+  MINISGL_CHECK(node->refs >= child_refs, "I5: {} locks on a node, {} below it", node->refs,
+                child_refs);
+}
+
+void RadixCache::CheckInvariants(std::span<PrefixNode* const> locked_nodes) const {
+  std::unordered_map<const PrefixNode*, int64_t> refs;
+  for (const PrefixNode* locked : locked_nodes) {
+    for (const PrefixNode* node = locked; node != nullptr; node = node->parent) ++refs[node];
+  }
+  int32_t evictable = 0, locked = 0;
+  size_t num_listed = 0;
+  for (const auto& [node, owned] : nodes_) {
+    CheckNode(node);
+    const auto found = refs.find(node);
+    MINISGL_CHECK(node->refs == (found == refs.end() ? 0 : found->second),
+                  "I5: {} locks counted, {} held", node->refs,
+                  found == refs.end() ? 0 : found->second);
+    (node->refs > 0 ? locked : evictable) += static_cast<int32_t>(node->pages.size());
+    num_listed += lru_.Contains(node) ? 1 : 0;
+  }
+  MINISGL_CHECK(evictable == num_evictable_ && locked == num_locked_,
+                "I5: {} evictable and {} locked pages, counters say {} and {}", evictable, locked,
+                num_evictable_, num_locked_);
+  // Oldest first: no parent may come before its child.
+  std::unordered_set<const PrefixNode*> seen;
+  for (const PrefixNode* node = lru_.oldest(); node != lru_.end(); node = node->fresher) {
+    MINISGL_CHECK(!seen.contains(node->parent), "I5: a parent is older than its child");
+    seen.insert(node);
+  }
+  MINISGL_CHECK(seen.size() == num_listed, "I5: the eviction list lost a node");
+}
+
+std::vector<PageId> RadixCache::PathPages(const PrefixNode* node) const {
+  std::vector<PageId> pages;
+  for (; node != nullptr; node = node->parent) {
+    pages.insert(pages.end(), node->pages.rbegin(), node->pages.rend());
+  }
+  std::reverse(pages.begin(), pages.end());
+  return pages;
+}
+
+std::vector<PageId> RadixCache::AllPages() const {
+  std::vector<PageId> pages;
+  for (const auto& [node, owned] : nodes_) {
+    pages.insert(pages.end(), node->pages.begin(), node->pages.end());
+  }
+  return pages;
+}
+
+}  // namespace
+
+std::unique_ptr<PrefixCache> MakeRadixCache(int32_t page_size) {
+  return std::make_unique<RadixCache>(page_size);
+}
+
+}  // namespace minisgl

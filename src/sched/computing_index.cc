@@ -1,0 +1,29 @@
+#include "sched/computing_index.h"
+
+#include "minisgl/base/check.h"
+
+namespace minisgl {
+
+std::vector<uint64_t> ChainHashes(std::span<const TokenId> tokens, int32_t page_size) {
+  const auto page_tokens = static_cast<size_t>(page_size);
+  std::vector<uint64_t> hashes;
+  hashes.reserve(tokens.size() / page_tokens);
+  uint64_t hash = 0x9E3779B97F4A7C15ull;
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    // The finaliser of splitmix64 over (hash, token).
+    hash += static_cast<uint32_t>(tokens[i]) + 0x9E3779B97F4A7C15ull;
+    hash = (hash ^ hash >> 30) * 0xBF58476D1CE4E5B9ull;
+    hash = (hash ^ hash >> 27) * 0x94D049BB133111EBull;
+    hash ^= hash >> 31;
+    if ((i + 1) % page_tokens == 0) hashes.push_back(hash);
+  }
+  return hashes;
+}
+
+void ComputingIndex::Remove(uint64_t hash) {
+  const auto found = counts_.find(hash);
+  MINISGL_CHECK(found != counts_.end(), "a page that nobody computes");
+  if (--found->second == 0) counts_.erase(found);
+}
+
+}  // namespace minisgl

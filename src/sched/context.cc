@@ -1,0 +1,126 @@
+// Pages and table rows of requests: taken, promised, given back.
+#include <algorithm>
+
+#include "minisgl/base/check.h"
+#include "sched/scheduler_impl.h"
+
+namespace minisgl {
+namespace {
+
+std::unique_ptr<PrefixCache> MakeCache(const EngineLimits& limits,
+                                       const SchedulerOptions& options) {
+  return options.cache == CacheKind::kRadix ? MakeRadixCache(limits.page_size) : MakeNaiveCache();
+}
+
+}  // namespace
+
+void StepDraft::Withdraw(const RequestState* state) {
+  const auto is_its = [state](const Row& row) { return row.state == state; };
+  std::erase_if(decode, is_its);
+  for (const Row& row : prefill) {
+    if (is_its(row)) budget += row.count;
+  }
+  std::erase_if(prefill, is_its);
+}
+
+SchedulerContext::SchedulerContext(const EngineLimits& engine_limits,
+                                   const SchedulerOptions& scheduler_options)
+    : limits(engine_limits),
+      options(scheduler_options),
+      cache(engine_limits.num_pages, MakeCache(engine_limits, scheduler_options)),
+      table(engine_limits.max_running_requests),
+      waiting(scheduler_options.queue) {
+  MINISGL_CHECK(options.max_prefill_tokens >= 1 && limits.max_running_requests >= 1 &&
+                    limits.num_pages >= 1 && limits.max_seq_len >= 2,
+                "limits that nothing can run within");
+}
+
+int64_t SchedulerContext::PromisedPages(const RequestState& state) const {
+  const int32_t longest = state.max_pages(limits.page_size);
+  if (state.is_guaranteed) return longest;
+  return std::min(longest, state.prefill_pages(limits.page_size) + 1);
+}
+
+int64_t SchedulerContext::OwedPages() const {
+  int64_t owed = 0;
+  for (const RequestState* state : running) {
+    const auto held = static_cast<int64_t>(state->pages.size());
+    const int64_t grows =
+        state->is_guaranteed || held == state->max_pages(limits.page_size) ? 0 : 1;
+    owed += std::max(PromisedPages(*state) - held, grows);
+  }
+  return owed;
+}
+
+bool SchedulerContext::TakePagesFor(RequestState* state, int64_t count) {
+  const int64_t needed = CeilDiv<int64_t>(state->launched_len + count, limits.page_size);
+  const auto missing = static_cast<int32_t>(needed - static_cast<int64_t>(state->pages.size()));
+  if (missing <= 0) return true;
+  // Pages behind a fence count as coming: else every retry would preempt one more.
+  while (missing > cache.num_available() + cache.num_deferred()) {
+    RequestState* victim = PickVictim();
+    MINISGL_CHECK(victim != nullptr, "I8: request {} was promised pages that are not there",
+                  state->request.id);
+    Preempt(victim);
+    if (victim == state) return false;
+  }
+  if (missing > cache.num_available()) return false;
+  cache.Take(missing, &state->pages);
+  const int64_t used = cache.pool().num_pages() - cache.num_available();
+  stats.pages_peak = std::max(stats.pages_peak, used);
+  return true;
+}
+
+RequestState* SchedulerContext::PickVictim() const {
+  RequestState* victim = nullptr;
+  for (RequestState* state : running) {  // in order of admission: the last of the lowest class wins
+    if (state->is_guaranteed) continue;
+    if (victim == nullptr || state->queue_class >= victim->queue_class) victim = state;
+  }
+  return victim;
+}
+
+void SchedulerContext::Preempt(RequestState* state) {
+  MINISGL_CHECK(!state->is_guaranteed && state->preemptions < kPreemptionsMax,
+                "request {} may not be preempted", state->request.id);
+  draft.Withdraw(state);
+  draft.preempted = true;
+  Release(state);
+  ++state->preemptions;
+  ++stats.preemptions;
+  state->phase = Phase::kWaiting;
+  state->in_token_pool = false;
+  state->clean_pages = 0;
+  waiting.Add(state);
+}
+
+void SchedulerContext::Unregister(RequestState* state, int32_t up_to_page) {
+  const int32_t end = std::min(up_to_page, state->registered_pages);
+  for (int32_t page = state->tree_pages; page < end; ++page) {
+    computing.Remove(state->page_hashes[static_cast<size_t>(page)]);
+  }
+}
+
+// The request's own pages and its table row wait until the last step launched is collected where
+// one in flight names them. Pages of the cache are only unlocked: steps run in the order they were
+// launched, so whoever takes such a page writes it after the steps in flight have read it.
+void SchedulerContext::Release(RequestState* state) {
+  Unregister(state, state->registered_pages);
+  cache.cache().Unlock(state->node);
+  state->holds_lock = false;
+  const auto own =
+      std::span<const PageId>(state->pages).subspan(static_cast<size_t>(state->tree_pages));
+  if (state->in_flight > 0) {
+    cache.GiveAfter(last_launched, own);
+    table.GiveAfter(last_launched, state->table_row);
+  } else {
+    cache.Give(own);
+    table.Give(state->table_row);
+  }
+  state->pages.clear();
+  state->tree_pages = state->registered_pages = 0;
+  state->table_row = -1;
+  std::erase(running, state);
+}
+
+}  // namespace minisgl

@@ -1,0 +1,150 @@
+// The invariants of the scheduler, recounted from scratch. Run after every call in debug builds and
+// in tests; a failure is a bug and aborts with what was found.
+//
+//   I1  every page is in exactly one place: free, cached, owned by one request, deferred
+//   I2  the free lists have no duplicates; table rows likewise
+//   I3  the tree's structure; I5 its locks and counters (checked by the cache)
+//   I4  every page a request maps below computed_len is its own, or cached under the node it locks
+//   I6  no page of a launched, uncollected step is free
+//   I7  cached <= computed <= launched <= device <= max lengths; pages == ceil(launched /
+//   page_size) I8  pages promised to admitted requests <= free + evictable + deferred I9  phases
+//   agree with queues and resources I10 submitted == waiting + running + ended I13 rows and tokens
+//   of every plan within limits, no row empty or twice, write slots distinct I14 idle: nothing
+//   locked, deferred or taken
+#include <algorithm>
+#include <unordered_set>
+
+#include "minisgl/base/check.h"
+#include "sched/scheduler_impl.h"
+
+namespace minisgl {
+namespace {
+
+void CheckPlan(const BatchPlan& plan, const EngineLimits& limits, const SchedulerOptions& options) {
+  MINISGL_CHECK(plan.num_rows() >= 1 && plan.num_rows() <= limits.max_running_requests,
+                "I13: a plan of {} rows", plan.num_rows());
+  int64_t prefill_tokens = 0;
+  std::unordered_set<int32_t> rows;
+  for (int row = 0; row < plan.num_rows(); ++row) {
+    const auto at = static_cast<size_t>(row);
+    MINISGL_CHECK(plan.extend_len(row) >= 1, "I13: a row of no tokens");
+    MINISGL_CHECK(rows.insert(plan.table_row[at]).second, "I13: table row {} twice in a plan",
+                  plan.table_row[at]);
+    // A chunk of one token after a preemption counts as a decode row: it costs what one does.
+    const bool is_decode = plan.extend_len(row) == 1 && plan.kv_len[at] > plan.prompt_len[at];
+    if (!is_decode) prefill_tokens += plan.extend_len(row);
+    MINISGL_CHECK(
+        plan.positions[static_cast<size_t>(plan.row_begin[at + 1] - 1)] + 1 == plan.kv_len[at],
+        "I13: the last token of a row is not at its length");
+  }
+  MINISGL_CHECK(prefill_tokens <= options.max_prefill_tokens,
+                "I13: {} prefill tokens in a step of {}", prefill_tokens,
+                options.max_prefill_tokens);
+  MINISGL_CHECK(plan.num_tokens() <= limits.max_step_tokens, "I13: {} tokens in a step of {}",
+                plan.num_tokens(), limits.max_step_tokens);
+  const std::unordered_set<int64_t> slots(plan.slots.begin(), plan.slots.end());
+  MINISGL_CHECK(slots.size() == plan.slots.size(), "I13: a slot is written twice in one step");
+}
+
+}  // namespace
+
+void Scheduler::Impl::CheckRequest(const RequestState& state) const {
+  const int32_t page_size = context.limits.page_size;
+  const RequestId id = state.request.id;
+  const bool is_running =
+      std::find(context.running.begin(), context.running.end(), &state) != context.running.end();
+  const bool is_waiting = context.waiting.Contains(const_cast<RequestState*>(&state));
+  MINISGL_CHECK(is_waiting == (state.phase == Phase::kWaiting),
+                "I9: request {} in phase {} {}waits", id, static_cast<int>(state.phase),
+                is_waiting ? "" : "does not ");
+  const bool should_run = state.phase == Phase::kPrefill || state.phase == Phase::kDecode;
+  MINISGL_CHECK(is_running == should_run && is_running == state.holds_lock &&
+                    is_running == (state.table_row >= 0),
+                "I9: request {} in phase {} has another phase's resources", id,
+                static_cast<int>(state.phase));
+  if (state.phase == Phase::kEnded) {
+    MINISGL_CHECK(state.in_flight > 0, "I9: request {} ended and is still here", id);
+  }
+  if (!is_running) {
+    MINISGL_CHECK(state.pages.empty(), "I9: request {} holds pages and does not run", id);
+    return;
+  }
+  MINISGL_CHECK(
+      state.cached_len <= state.computed_len && state.computed_len <= state.launched_len &&
+          state.launched_len <= state.device_len && state.prefill_len <= state.device_len &&
+          state.device_len <= state.max_device_len(),
+      "I7: request {}: lengths {} {} {} {} {}", id, state.cached_len, state.computed_len,
+      state.launched_len, state.device_len, state.max_device_len());
+  MINISGL_CHECK(state.cached_len % page_size == 0 && state.cached_len < state.prefill_len,
+                "I7: request {}: {} cached of {}", id, state.cached_len, state.prompt_len());
+  MINISGL_CHECK(
+      static_cast<int64_t>(state.pages.size()) == CeilDiv<int64_t>(state.launched_len, page_size),
+      "I7: request {}: {} pages for {} tokens", id, state.pages.size(), state.launched_len);
+  const std::vector<PageId> cached = context.cache.cache().PathPages(state.node);
+  MINISGL_CHECK(static_cast<int32_t>(cached.size()) == state.tree_pages &&
+                    std::equal(cached.begin(), cached.end(), state.pages.begin()),
+                "I4: request {} maps pages that are not under the node it locks", id);
+}
+
+// Whoever was promised his whole length can have it, if all others are preempted.
+void Scheduler::Impl::CheckPromises() const {
+  std::unordered_set<PageId> held;
+  int64_t owed = 0;
+  for (const RequestState* state : context.running) {
+    if (!state->is_guaranteed) continue;
+    held.insert(state->pages.begin(), state->pages.end());
+    owed += state->max_pages(context.limits.page_size) - static_cast<int64_t>(state->pages.size());
+  }
+  const auto room = context.cache.pool().num_pages() - static_cast<int64_t>(held.size());
+  MINISGL_CHECK(owed <= room, "I8: {} pages promised, {} to be had", owed, room);
+  for (const auto& [id, state] : requests) {
+    MINISGL_CHECK(state->preemptions <= kPreemptionsMax, "I12: request {} preempted {} times", id,
+                  state->preemptions);
+  }
+}
+
+void Scheduler::Impl::CheckInvariants() const {
+  std::vector<PageId> taken;
+  std::vector<int32_t> rows;
+  std::vector<PrefixNode*> locked;
+  int64_t live = 0;
+  for (const auto& [id, state] : requests) {
+    CheckRequest(*state);
+    live += state->phase == Phase::kEnded ? 0 : 1;
+    if (state->table_row < 0) continue;
+    taken.insert(taken.end(), state->pages.begin() + state->tree_pages, state->pages.end());
+    rows.push_back(state->table_row);
+    locked.push_back(state->node);
+  }
+  context.cache.CheckInvariants(taken);
+  context.cache.cache().CheckInvariants(locked);
+  context.table.CheckInvariants(rows);
+  for (const InFlight& step : in_flight) {
+    for (PageId page : step.pages_in_use) {
+      MINISGL_CHECK(!context.cache.pool().IsFree(page), "I6: page {} of step {} is free", page,
+                    step.plan->step);
+    }
+  }
+  if (!in_flight.empty()) CheckPlan(*in_flight.back().plan, context.limits, context.options);
+  CheckPromises();
+  const SchedulerStats& stats = context.stats;
+  MINISGL_CHECK(stats.submitted == live + stats.finished + stats.failed + stats.aborted,
+                "I10: {} submitted, {} live, {} + {} + {} ended", stats.submitted, live,
+                stats.finished, stats.failed, stats.aborted);
+  if (requests.empty() && in_flight.empty()) {
+    MINISGL_CHECK(context.cache.num_deferred() == 0 && context.table.num_deferred() == 0 &&
+                      context.cache.cache().num_locked() == 0 && context.computing.size() == 0 &&
+                      context.cache.num_available() == context.cache.pool().num_pages(),
+                  "I14: idle, and something is still held");
+  }
+}
+
+std::string Scheduler::DebugString() const {
+  const SchedulerStats stats = Stats();
+  return fmt::format(
+      "{} waiting, {} running, {} in flight; pages: {} free, {} cached ({} locked), {} deferred",
+      stats.waiting, stats.running, impl_->in_flight.size(), stats.pages_free, stats.pages_cached,
+      stats.pages_locked, impl_->context.cache.num_deferred());
+}
+
+}  // namespace minisgl

@@ -1,0 +1,51 @@
+#include "sched/plan_builder.h"
+
+#include "minisgl/base/check.h"
+
+namespace minisgl {
+
+PlanBuilder::PlanBuilder(StepId step, int32_t page_size)
+    : page_size_(page_size), plan_(std::make_shared<BatchPlan>()) {
+  plan_->step = step;
+  plan_->row_begin.push_back(0);
+}
+
+void PlanBuilder::AddRow(RequestState* state, int64_t count, bool wants_token) {
+  MINISGL_CHECK(count >= 1, "a row of no tokens");
+  BatchPlan& plan = *plan_;
+  const int32_t row = state->table_row;
+  const auto num_pages = static_cast<int32_t>(state->pages.size());
+  MINISGL_CHECK(state->launched_len + count <= int64_t{num_pages} * page_size_,
+                "a row of {} tokens past its {} pages", state->launched_len + count, num_pages);
+  if (!state->in_token_pool) {
+    plan.token_pool_writes.push_back({row, static_cast<int32_t>(state->tokens.size()),
+                                      static_cast<int32_t>(plan.tokens.size())});
+    plan.tokens.insert(plan.tokens.end(), state->tokens.begin(), state->tokens.end());
+    state->in_token_pool = true;
+  }
+  if (state->clean_pages < num_pages) {
+    plan.page_table_writes.push_back({row, state->clean_pages, num_pages - state->clean_pages,
+                                      static_cast<int32_t>(plan.pages.size())});
+    plan.pages.insert(plan.pages.end(), state->pages.begin() + state->clean_pages,
+                      state->pages.end());
+    state->clean_pages = num_pages;
+  }
+  for (int64_t position = state->launched_len; position < state->launched_len + count; ++position) {
+    const PageId page = state->pages[static_cast<size_t>(position / page_size_)];
+    plan.positions.push_back(static_cast<int32_t>(position));
+    plan.slots.push_back(int64_t{page} * page_size_ + position % page_size_);
+  }
+  state->launched_len += count;
+  if (wants_token) state->device_len = state->launched_len + 1;
+  ++state->in_flight;
+  rows_.push_back(state);
+
+  plan.table_row.push_back(row);
+  plan.row_begin.push_back(static_cast<int32_t>(plan.positions.size()));
+  plan.kv_len.push_back(static_cast<int32_t>(state->launched_len));
+  plan.wants_token.push_back(wants_token ? 1 : 0);
+  plan.prompt_len.push_back(static_cast<int32_t>(state->prompt_len()));
+  plan.sampling.push_back(&state->request.sampling);
+}
+
+}  // namespace minisgl

@@ -1,0 +1,33 @@
+// Builds a BatchPlan row by row from request states.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "minisgl/batch_plan.h"
+#include "sched/request_state.h"
+
+namespace minisgl {
+
+class PlanBuilder {
+ public:
+  PlanBuilder(StepId step, int32_t page_size);
+
+  // Adds a row for the next `count` tokens of `state` (whose pages cover them), samples after the
+  // last if `wants_token`, and moves the state's launched_len, device_len and device-side marks on.
+  void AddRow(RequestState* state, int64_t count, bool wants_token);
+
+  int num_rows() const { return plan_->num_rows(); }
+  // Whose rows they are, in order.
+  std::vector<RequestState*> TakeRows() { return std::move(rows_); }
+  std::shared_ptr<const BatchPlan> Finish() { return std::move(plan_); }
+
+ private:
+  int32_t page_size_;
+  std::shared_ptr<BatchPlan> plan_;
+  std::vector<RequestState*> rows_;
+};
+
+}  // namespace minisgl

@@ -1,0 +1,78 @@
+// One request as the scheduler sees it, from Submit until nothing in flight mentions it.
+//
+// Its lengths, in tokens, and what each says (I7):
+//   cached_len    found in the cache at the last admission, whole pages
+//   computed_len  KV written by steps that were collected
+//   launched_len  KV written, or being written, by steps that were launched
+//   device_len    ids in the token pool, or on their way there: the prompt, then one for each
+//   sampling step launched max_device_len  prompt + max_tokens cached_len <= computed_len <=
+//   launched_len <= device_len <= max_device_len
+//
+// Its pages, as half-open intervals of page indices:
+//   [0, tree_pages)             in the prefix cache, under `node`, which it locks
+//   [tree_pages, pages.size())  its own
+//   pages.size() == ceil(launched_len / page_size) once it runs
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "minisgl/base/checked_math.h"
+#include "minisgl/kv/prefix_cache.h"
+#include "minisgl/sched/request.h"
+
+namespace minisgl {
+
+enum class Phase : uint8_t { kWaiting, kPrefill, kDecode, kEnded };
+
+struct RequestState {
+  Request request;
+  Phase phase = Phase::kWaiting;
+  std::vector<TokenId> tokens;  // the prompt, then the answer as far as collected
+
+  uint64_t arrival = 0;               // counts submissions
+  int32_t queue_class = 0;            // smaller goes first
+  int64_t admissions_at_arrival = 0;  // how many others had been admitted when it began to wait
+  int32_t preemptions = 0;
+  int32_t bypassed = 0;        // requests admitted past it while it did not fit
+  bool is_guaranteed = false;  // its whole length is promised: it is never preempted
+
+  int64_t first_cached_len = -1;  // of its first admission: what usage reports; -1: never admitted
+  int64_t cached_len = 0;
+  int64_t prefill_len = 0;
+  int64_t computed_len = 0;
+  int64_t launched_len = 0;
+  int64_t device_len = 0;
+
+  int32_t table_row = -1;      // from admission to release
+  PrefixNode* node = nullptr;  // locked from admission to end
+  bool holds_lock = false;
+  int32_t tree_pages = 0;
+  std::vector<PageId> pages;
+  int32_t clean_pages = 0;     // the device's page table agrees on [0, clean_pages)
+  bool in_token_pool = false;  // the device has the prompt
+
+  std::vector<uint64_t> page_hashes;  // chain hash of each whole page of the prompt
+  int32_t registered_pages =
+      0;  // hashes [tree_pages, registered_pages) are in the index of pages being computed
+  int64_t share_waits = 0;  // times it was passed over because another computes its prefix
+
+  int64_t in_flight = 0;  // launched steps with a row of it
+
+  int64_t prompt_len() const { return static_cast<int64_t>(request.prompt.size()); }
+  int64_t answer_len() const { return static_cast<int64_t>(tokens.size()) - prompt_len(); }
+  int64_t max_device_len() const { return prompt_len() + request.max_tokens; }
+  // KV is never needed of the last token: nothing follows it.
+  int64_t max_kv_len() const { return max_device_len() - 1; }
+  int32_t max_pages(int32_t page_size) const {
+    return static_cast<int32_t>(CeilDiv<int64_t>(max_kv_len(), page_size));
+  }
+  int32_t prefill_pages(int32_t page_size) const {
+    return static_cast<int32_t>(CeilDiv<int64_t>(prefill_len, page_size));
+  }
+  // Another step may be launched: a known or promised token has no KV yet, and its successor is
+  // wanted.
+  bool CanLaunchDecode() const { return phase == Phase::kDecode && device_len < max_device_len(); }
+};
+
+}  // namespace minisgl

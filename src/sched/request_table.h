@@ -1,0 +1,39 @@
+// Rows of the page table and the token pool: which are free. One release path; a row that a step in
+// flight names waits behind its fence. One thread.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <vector>
+
+#include "minisgl/batch_plan.h"
+
+namespace minisgl {
+
+class RequestTable {
+ public:
+  explicit RequestTable(int32_t num_rows);
+
+  int32_t num_rows() const { return static_cast<int32_t>(is_free_.size()); }
+  int32_t num_free() const { return static_cast<int32_t>(free_.size()); }
+  int32_t num_deferred() const { return static_cast<int32_t>(deferred_.size()); }
+
+  int32_t Take();  // REQUIRES num_free() > 0
+  void Give(int32_t row);
+  void GiveAfter(StepId fence, int32_t row);
+  void Collected(StepId step);
+
+  // I2 for rows: each is free, deferred, or in `taken`, once.
+  void CheckInvariants(const std::vector<int32_t>& taken) const;
+
+ private:
+  struct Deferred {
+    StepId fence;
+    int32_t row;
+  };
+  std::vector<int32_t> free_;
+  std::vector<bool> is_free_;
+  std::deque<Deferred> deferred_;
+};
+
+}  // namespace minisgl

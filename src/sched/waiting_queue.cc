@@ -1,0 +1,38 @@
+#include "sched/waiting_queue.h"
+
+#include "minisgl/base/check.h"
+
+namespace minisgl {
+
+bool WaitingQueue::ByClass::operator()(const RequestState* a, const RequestState* b) const {
+  if (a->queue_class != b->queue_class) return a->queue_class < b->queue_class;
+  const bool a_again = a->preemptions > 0, b_again = b->preemptions > 0;
+  if (a_again != b_again) return a_again;
+  return a->arrival < b->arrival;
+}
+
+void WaitingQueue::Add(RequestState* state) {
+  state->queue_class = policy_ == QueuePolicy::kPriority ? state->request.priority : 0;
+  state->admissions_at_arrival = num_admissions_;
+  const bool added = by_class_.insert(state).second && by_arrival_.insert(state).second;
+  MINISGL_CHECK(added, "request {} waits twice", state->request.id);
+}
+
+void WaitingQueue::Remove(RequestState* state) {
+  const bool removed = by_class_.erase(state) == 1 && by_arrival_.erase(state) == 1;
+  MINISGL_CHECK(removed, "request {} does not wait", state->request.id);
+}
+
+std::vector<RequestState*> WaitingQueue::Front(size_t count) const {
+  std::vector<RequestState*> front;
+  if (by_arrival_.empty()) return front;
+  RequestState* oldest = *by_arrival_.begin();
+  if (num_admissions_ - oldest->admissions_at_arrival >= kAgeingAdmissions) front.push_back(oldest);
+  for (RequestState* state : by_class_) {
+    if (front.size() >= count) break;
+    if (front.empty() || state != front.front()) front.push_back(state);
+  }
+  return front;
+}
+
+}  // namespace minisgl

@@ -1,0 +1,50 @@
+// The requests that wait for admission, in the order in which they may be tried.
+//
+// By class (smaller first; one class under fcfs), preempted requests before the others of their
+// class, then by arrival. The one that arrived first goes before all once kAgeingAdmissions
+// requests were admitted since it came, so the wait of any request is bounded by what was ahead of
+// it when it came and that many admissions each. Every operation costs O(log n), whatever the
+// length of the queue.
+#pragma once
+
+#include <cstdint>
+#include <set>
+#include <vector>
+
+#include "minisgl/sched/scheduler.h"
+#include "sched/request_state.h"
+
+namespace minisgl {
+
+class WaitingQueue {
+ public:
+  explicit WaitingQueue(QueuePolicy policy) : policy_(policy) {}
+
+  void Add(RequestState* state);
+  void Remove(RequestState* state);  // REQUIRES that it waits
+  bool Contains(RequestState* state) const { return by_arrival_.contains(state); }
+  size_t size() const { return by_arrival_.size(); }
+  bool empty() const { return by_arrival_.empty(); }
+
+  // One of the queue was admitted: the others are that much older.
+  void CountAdmission() { ++num_admissions_; }
+
+  // The first `count` in the order of trying (fewer where fewer wait).
+  std::vector<RequestState*> Front(size_t count) const;
+
+ private:
+  struct ByClass {
+    bool operator()(const RequestState* a, const RequestState* b) const;
+  };
+  struct ByArrival {
+    bool operator()(const RequestState* a, const RequestState* b) const {
+      return a->arrival < b->arrival;
+    }
+  };
+  QueuePolicy policy_;
+  std::set<RequestState*, ByClass> by_class_;
+  std::set<RequestState*, ByArrival> by_arrival_;
+  int64_t num_admissions_ = 0;
+};
+
+}  // namespace minisgl

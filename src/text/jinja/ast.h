@@ -1,0 +1,107 @@
+// A parsed template. Nodes are plain data that the parser builds and the interpreter reads; chains
+// of one operator are flat, and every other nesting is counted, so no walk over a tree is deeper
+// than kTreeDepthMax.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "text/jinja/value.h"
+
+namespace minisgl::jinja {
+
+inline constexpr int kTreeDepthMax = 128;
+
+struct Expr;
+using ExprPtr = std::unique_ptr<Expr>;
+
+struct Arguments {
+  std::vector<ExprPtr> positional;
+  std::vector<std::pair<std::string, ExprPtr>> named;
+};
+
+struct Expr {
+  enum class Kind {
+    kConstant,   // value
+    kName,       // name
+    kList,       // children
+    kTuple,      // children
+    kDict,       // children: key, value, key, value...
+    kAttribute,  // children[0] . name
+    kItem,       // children[0] [ children[1] ]
+    kSlice,   // children[0] [ children[1] : children[2] : children[3] ], each of the three may be
+              // null
+    kCall,    // children[0] ( arguments )
+    kFilter,  // children[0] | name ( arguments ); children[0] is null in a filter block
+    kTest,    // children[0] is name ( arguments )
+    kNot,
+    kNegative,
+    kPositive,
+    kAnd,
+    kOr,           // children
+    kConcat,       // children
+    kArithmetic,   // children[0] ops[0] children[1] ops[1] ..., from the left
+    kCompare,      // children[0] ops[0] children[1] and children[1] ops[1] ...
+    kConditional,  // children[0] if children[1] else children[2] (may be null)
+  };
+  Kind kind = Kind::kConstant;
+  int line = 0;
+  int depth = 1;
+  Value value;
+  std::string name;
+  std::vector<ExprPtr> children;
+  std::vector<std::string> ops;
+  Arguments arguments;
+};
+
+// What is assigned to: a name, an attribute of a namespace, or a tuple of targets.
+struct Target {
+  std::string name;
+  std::string attribute;      // of the namespace `name`, where not empty
+  std::vector<Target> tuple;  // where not empty
+};
+
+struct Statement;
+using Block = std::vector<std::unique_ptr<Statement>>;
+
+struct Parameter {
+  std::string name;
+  ExprPtr fallback;  // null: undefined where no argument is given
+};
+
+struct Macro {
+  std::string name;
+  std::vector<Parameter> parameters;
+  Block body;
+};
+
+struct Statement {
+  enum class Kind {
+    kData,      // text
+    kOutput,    // expr
+    kIf,        // branches; the last may have no condition
+    kFor,       // target in expr [if condition]: body, else: other
+    kSet,       // target = expr
+    kSetBlock,  // target = body | expr (a chain of filters, or null)
+    kMacro,     // macro
+    kCall,      // macro is the caller, expr the call
+    kFilter,    // body | expr
+    kWith,      // targets = values: body
+    kScope,     // body, as it stands (generation)
+    kBreak,
+    kContinue,
+  };
+  Kind kind = Kind::kData;
+  int line = 0;
+  Text text;
+  ExprPtr expr, condition;
+  Target target;
+  std::vector<std::pair<ExprPtr, Block>> branches;
+  std::vector<std::pair<Target, ExprPtr>> bindings;
+  Block body, other;
+  std::unique_ptr<Macro> macro;
+};
+
+}  // namespace minisgl::jinja

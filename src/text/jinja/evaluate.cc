@@ -1,0 +1,452 @@
+// Expressions.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "minisgl/base/utf8.h"
+#include "text/jinja/error.h"
+#include "text/jinja/interpreter.h"
+
+namespace minisgl::jinja {
+namespace {
+
+[[noreturn]] void FailUndefined(const Value& value) {
+  Fail("'{}' is undefined", Visible(value.undefined_name()));
+}
+
+// Where Python's slice of a sequence of `size` begins or ends.
+int64_t ClampIndex(const Value& index, int64_t size, int64_t fallback, int64_t low, int64_t high) {
+  if (index.is_none() || index.is_undefined()) return fallback;
+  const int64_t at = NeedInt(index, "a slice's index");
+  return std::clamp(at < 0 ? std::max(at, -size - 1) + size : at, low, high);
+}
+
+// The places that a slice takes, in order.
+std::vector<size_t> SlicePlaces(size_t count, const Value& begin, const Value& end,
+                                const Value& step) {
+  const auto size = static_cast<int64_t>(count);
+  const int64_t stride =
+      step.is_none() || step.is_undefined() ? 1 : NeedInt(step, "a slice's step");
+  if (stride == 0) Fail("a slice's step is 0");
+  std::vector<size_t> places;
+  if (stride > 0) {
+    const int64_t first = ClampIndex(begin, size, 0, 0, size),
+                  last = ClampIndex(end, size, size, 0, size);
+    for (int64_t i = first; i < last; i += std::min(stride, size + 1))
+      places.push_back(static_cast<size_t>(i));
+  } else {
+    const int64_t first = ClampIndex(begin, size, size - 1, -1, size - 1);
+    const int64_t last = ClampIndex(end, size, -1, -1, size - 1);
+    for (int64_t i = first; i > last; i += std::max(stride, -size - 1))
+      places.push_back(static_cast<size_t>(i));
+  }
+  return places;
+}
+
+int64_t FloorDivide(int64_t a, int64_t b) {
+  const int64_t quotient = a / b;
+  return a % b != 0 && (a < 0) != (b < 0) ? quotient - 1 : quotient;
+}
+
+Value IntArithmetic(std::string_view op, int64_t a, int64_t b) {
+  int64_t out = 0;
+  bool overflows = false;
+  if (op == "/" || op == "//" || op == "%") {
+    if (b == 0) Fail("division by zero");
+    if (op == "/") return Value(static_cast<double>(a) / static_cast<double>(b));
+    if (b == -1) {
+      overflows = __builtin_sub_overflow(int64_t{0}, a, &out);
+      if (op == "%") return Value(int64_t{0});
+    } else {
+      out = op == "//" ? FloorDivide(a, b) : a - FloorDivide(a, b) * b;
+    }
+  } else if (op == "+") {
+    overflows = __builtin_add_overflow(a, b, &out);
+  } else if (op == "-") {
+    overflows = __builtin_sub_overflow(a, b, &out);
+  } else if (op == "*") {
+    overflows = __builtin_mul_overflow(a, b, &out);
+  } else {
+    if (b < 0) {
+      if (a == 0) Fail("division by zero");
+      return Value(std::pow(static_cast<double>(a), static_cast<double>(b)));
+    }
+    out = 1;
+    for (int64_t i = 0; i < b && !overflows && out != 0 && !(a == 1); ++i) {
+      if (a == -1) {
+        out = b % 2 == 0 ? 1 : -1;
+        break;
+      }
+      overflows = __builtin_mul_overflow(out, a, &out);
+    }
+  }
+  if (overflows) Fail("a whole number is too large ({} {} {})", a, op, b);
+  return Value(out);
+}
+
+Value DoubleArithmetic(std::string_view op, double a, double b) {
+  if ((op == "/" || op == "//" || op == "%") && b == 0) Fail("division by zero");
+  if (op == "+") return Value(a + b);
+  if (op == "-") return Value(a - b);
+  if (op == "*") return Value(a * b);
+  if (op == "/") return Value(a / b);
+  if (op == "//") return Value(std::floor(a / b));
+  if (op == "**") return Value(std::pow(a, b));
+  const double remainder = std::fmod(a, b);
+  return Value(remainder != 0 && (remainder < 0) != (b < 0) ? remainder + b : remainder);
+}
+
+}  // namespace
+
+const Text& NeedText(const Value& value, std::string_view what) {
+  if (value.is_undefined()) FailUndefined(value);
+  if (!value.is_text()) Fail("{} must be a string (found {})", what, value.TypeName());
+  return value.text();
+}
+
+int64_t NeedInt(const Value& value, std::string_view what) {
+  if (value.is_undefined()) FailUndefined(value);
+  if (!value.is_integral()) Fail("{} must be a whole number (found {})", what, value.TypeName());
+  return value.as_int();
+}
+
+Value Interpreter::Eval(const Expr& expr) {
+  ChargeVisits(1);
+  if (depth_ >= kCallDepthMax) Fail("it nests more than {} deep while it runs", kCallDepthMax);
+  ++depth_;
+  try {
+    Value value = EvalNode(expr);
+    --depth_;
+    return value;
+  } catch (Error& error) {
+    error.SetLine(expr.line);
+    throw;
+  }
+}
+
+Value Interpreter::EvalNode(const Expr& expr) {
+  const auto child = [&](size_t i) -> Value {
+    return expr.children[i] != nullptr ? Eval(*expr.children[i]) : Value(None{});
+  };
+  switch (expr.kind) {
+    case Expr::Kind::kConstant:
+      return expr.value;
+    case Expr::Kind::kName:
+      return EvalName(expr);
+    case Expr::Kind::kList:
+    case Expr::Kind::kTuple:
+      return MakeList(EvalAll(expr.children), expr.kind == Expr::Kind::kTuple);
+    case Expr::Kind::kDict:
+      return EvalDict(expr);
+    case Expr::Kind::kAttribute:
+      return Attribute(child(0), expr.name, /*item_first=*/false);
+    case Expr::Kind::kItem: {
+      const Value base = child(0);
+      return Item(base, child(1));
+    }
+    case Expr::Kind::kSlice:
+      return EvalSlice(expr);
+    case Expr::Kind::kCall:
+      return EvalCall(expr, nullptr);
+    case Expr::Kind::kFilter:
+      return EvalFilter(expr, nullptr);
+    case Expr::Kind::kTest: {
+      const Value input = child(0);
+      return Value(Test(expr.name, input, EvalArguments(expr.arguments)));
+    }
+    case Expr::Kind::kNot:
+      return Value(!Truthy(child(0)));
+    case Expr::Kind::kNegative:
+    case Expr::Kind::kPositive: {
+      const Value value = child(0);
+      if (!value.is_number()) Fail("a sign before {}", value.TypeName());
+      return Arithmetic(expr.kind == Expr::Kind::kNegative ? "-" : "+", Value(int64_t{0}), value);
+    }
+    case Expr::Kind::kAnd:
+    case Expr::Kind::kOr: {
+      Value value;
+      for (const ExprPtr& operand : expr.children) {
+        value = Eval(*operand);
+        if (Truthy(value) == (expr.kind == Expr::Kind::kOr)) break;
+      }
+      return value;
+    }
+    case Expr::Kind::kConcat:
+      return EvalConcat(expr);
+    case Expr::Kind::kArithmetic: {
+      Value value = child(0);
+      for (size_t i = 0; i < expr.ops.size(); ++i)
+        value = Arithmetic(expr.ops[i], value, child(i + 1));
+      return value;
+    }
+    case Expr::Kind::kCompare:
+      return EvalCompare(expr);
+    case Expr::Kind::kConditional:
+      if (Truthy(child(1))) return child(0);
+      return expr.children[2] != nullptr ? child(2) : Value(Undefined{"the else of an if"});
+  }
+  return Value();
+}
+
+Value Interpreter::EvalName(const Expr& expr) {
+  if (const Value* value = FindVariable(expr.name)) return *value;
+  static constexpr std::string_view kFunctions[] = {"raise_exception", "range", "namespace", "dict",
+                                                    "strftime_now"};
+  if (std::find(std::begin(kFunctions), std::end(kFunctions), expr.name) != std::end(kFunctions)) {
+    return Value(std::make_shared<const Callable>(Callable{expr.name, false, {}, nullptr}));
+  }
+  return Value(Undefined{expr.name});
+}
+
+std::vector<Value> Interpreter::EvalAll(const std::vector<ExprPtr>& exprs) {
+  std::vector<Value> values;
+  values.reserve(exprs.size());
+  for (const ExprPtr& expr : exprs) values.push_back(Eval(*expr));
+  return values;
+}
+
+CallArguments Interpreter::EvalArguments(const Arguments& arguments) {
+  CallArguments out;
+  out.positional = EvalAll(arguments.positional);
+  for (const auto& [name, expr] : arguments.named) out.named.emplace_back(name, Eval(*expr));
+  return out;
+}
+
+Value Interpreter::EvalDict(const Expr& expr) {
+  std::vector<std::pair<Text, Value>> members;
+  for (size_t i = 0; i + 1 < expr.children.size(); i += 2) {
+    Text key = StrOf(Eval(*expr.children[i]));
+    Value value = Eval(*expr.children[i + 1]);
+    ChargeSearch(members.size(), key.bytes());
+    const auto same = std::find_if(members.begin(), members.end(), [&](const auto& member) {
+      return member.first.bytes() == key.bytes();
+    });
+    if (same != members.end()) {
+      same->second = std::move(value);
+    } else {
+      members.emplace_back(std::move(key), std::move(value));
+    }
+  }
+  ChargeItems(members.size());
+  return Value::FromDict(std::move(members));
+}
+
+Value Interpreter::EvalConcat(const Expr& expr) {
+  Text text;
+  for (const ExprPtr& operand : expr.children) {
+    text.Append(StrOf(Eval(*operand)));
+    if (text.size() > kTextBytesMax) break;
+  }
+  return MakeText(std::move(text));
+}
+
+Value Interpreter::EvalCompare(const Expr& expr) {
+  Value left = Eval(*expr.children[0]);
+  for (size_t i = 0; i < expr.ops.size(); ++i) {
+    Value right = Eval(*expr.children[i + 1]);
+    if (!Compare(expr.ops[i], left, right)) return Value(false);
+    left = std::move(right);
+  }
+  return Value(true);
+}
+
+bool Interpreter::Compare(std::string_view op, const Value& a, const Value& b) {
+  if (op == "in") return Contains(b, a);
+  if (op == "not in") return !Contains(b, a);
+  ChargeComparison(a, b);
+  if (op == "==") return Equal(a, b);
+  if (op == "!=") return !Equal(a, b);
+  if (a.is_undefined()) FailUndefined(a);
+  if (b.is_undefined()) FailUndefined(b);
+  if (op == "<") return Less(a, b);
+  if (op == ">") return Less(b, a);
+  return op == "<=" ? Less(a, b) || Equal(a, b) : Less(b, a) || Equal(a, b);
+}
+
+bool Interpreter::Contains(const Value& container, const Value& item) {
+  if (container.is_text()) {
+    ChargeWork(container.text().size());
+    const Text& wanted = NeedText(item, "what is looked for in a string");
+    return Find(container.text().bytes(), wanted.bytes()) != std::string::npos;
+  }
+  if (container.is_dict()) {
+    if (!item.is_text()) return false;
+    ChargeSearch(container.dict().members.size(), item.text().bytes());
+    return container.dict().Find(item.text().bytes()) != nullptr;
+  }
+  if (container.is_list()) {
+    const auto& items = container.list().items;
+    return std::any_of(items.begin(), items.end(), [&](const Value& other) {
+      ChargeComparison(other, item);
+      return Equal(other, item);
+    });
+  }
+  if (container.is_undefined()) return false;
+  Fail("'in' needs a string, a list or a dict (found {})", container.TypeName());
+}
+
+Value Interpreter::EvalSlice(const Expr& expr) {
+  const Value base = Eval(*expr.children[0]);
+  Value parts[3];
+  for (size_t i = 0; i < 3; ++i) {
+    parts[i] = expr.children[i + 1] != nullptr ? Eval(*expr.children[i + 1]) : Value(None{});
+  }
+  if (base.is_list()) {
+    const auto& items = base.list().items;
+    ChargeItems(items.size());
+    std::vector<Value> taken;
+    for (size_t place : SlicePlaces(items.size(), parts[0], parts[1], parts[2]))
+      taken.push_back(items[place]);
+    return MakeList(std::move(taken), base.list().is_tuple);
+  }
+  if (base.is_undefined()) FailUndefined(base);
+  if (!base.is_text()) Fail("a slice needs a string or a list (found {})", base.TypeName());
+  ChargeWork(uint64_t{16} * base.text().size());
+  const std::vector<size_t> offsets = CharacterOffsets(base.text().bytes());
+  Text taken;
+  for (size_t place : SlicePlaces(offsets.size() - 1, parts[0], parts[1], parts[2])) {
+    taken.AppendRange(base.text(), offsets[place], offsets[place + 1]);
+  }
+  return MakeText(std::move(taken));
+}
+
+Value Interpreter::EvalFilter(const Expr& expr, const Value* block_text) {
+  Value input;
+  if (expr.children[0] != nullptr) {
+    // In a block's chain of filters the innermost has no operand: the block's text is it.
+    const Expr& operand = *expr.children[0];
+    input = block_text != nullptr && operand.kind == Expr::Kind::kFilter
+                ? EvalFilter(operand, block_text)
+                : Eval(operand);
+  } else if (block_text != nullptr) {
+    input = *block_text;
+  }
+  return Filter(expr.name, input, EvalArguments(expr.arguments));
+}
+
+Value Interpreter::EvalCall(const Expr& expr, const Value* caller) {
+  const Value callee = Eval(*expr.children[0]);
+  if (callee.is_undefined()) FailUndefined(callee);
+  if (!callee.is_callable()) Fail("{} cannot be called", callee.TypeName());
+  const CallArguments arguments = EvalArguments(expr.arguments);
+  const Callable& function = *callee.callable();
+  if (function.macro != nullptr && function.name == "caller")
+    return CallCaller(*function.macro, arguments);
+  if (function.macro != nullptr) return CallMacro(*function.macro, &root_, arguments, caller);
+  if (function.is_method) return CallMethod(function.self, function.name, arguments);
+  return CallFunction(function.name, arguments);
+}
+
+Value Interpreter::Attribute(const Value& value, std::string_view name, bool item_first) {
+  if (value.is_undefined()) FailUndefined(value);
+  const auto method = [&]() -> Value {
+    return Value(
+        std::make_shared<const Callable>(Callable{std::string(name), true, value, nullptr}));
+  };
+  const bool has_method = HasMethod(value, name);
+  if (has_method && !item_first) return method();
+  if (value.is_dict()) {
+    ChargeSearch(value.dict().members.size(), name);
+    if (const Value* member = value.dict().Find(name)) return *member;
+  } else if (value.is_namespace()) {
+    ChargeSearch(value.name_space()->members.size(), name);
+    if (const Value* member = value.name_space()->Find(name)) return *member;
+  } else if (value.is_loop()) {
+    return LoopAttribute(value, name);
+  }
+  if (has_method) return method();
+  return Value(Undefined{name});
+}
+
+Value Interpreter::Item(const Value& value, const Value& index) {
+  if (value.is_undefined()) FailUndefined(value);
+  if (index.is_text()) return Attribute(value, index.text().bytes(), /*item_first=*/true);
+  if (value.is_dict()) {
+    const std::string key = StrOf(index).bytes();
+    ChargeSearch(value.dict().members.size(), key);
+    const Value* member = value.dict().Find(key);
+    return member != nullptr ? *member : Value(Undefined{key});
+  }
+  if (!index.is_integral() || !(value.is_list() || value.is_text()))
+    return Value(Undefined{StrOf(index).bytes()});
+  std::vector<size_t> offsets;
+  if (value.is_text()) {
+    ChargeWork(uint64_t{16} * value.text().size());
+    offsets = CharacterOffsets(value.text().bytes());
+  }
+  const auto size =
+      static_cast<int64_t>(value.is_list() ? value.list().items.size() : offsets.size() - 1);
+  int64_t at = index.as_int();
+  if (at < 0) at = at < -size ? size : at + size;
+  if (at >= size) return Value(Undefined{fmt::format("element {}", index.as_int())});
+  if (value.is_list()) return value.list().items[static_cast<size_t>(at)];
+  return MakeText(value.text().Substr(offsets[at], offsets[at + 1]));
+}
+
+std::vector<Value> Interpreter::Elements(const Value& value) {
+  std::vector<Value> elements;
+  if (value.is_list()) {
+    ChargeItems(value.list().items.size());
+    elements = value.list().items;
+  } else if (value.is_dict()) {
+    ChargeItems(value.dict().members.size());
+    for (const auto& member : value.dict().members) elements.push_back(MakeText(member.first));
+  } else if (value.is_text()) {
+    ChargeItems(4 * value.text().size());
+    const std::vector<size_t> offsets = CharacterOffsets(value.text().bytes());
+    for (size_t i = 0; i + 1 < offsets.size(); ++i) {
+      elements.push_back(Value(value.text().Substr(offsets[i], offsets[i + 1])));
+    }
+  } else if (!value.is_undefined()) {
+    Fail("{} cannot be looped over", value.TypeName());
+  }
+  return elements;
+}
+
+Value Interpreter::Arithmetic(std::string_view op, const Value& a, const Value& b) {
+  if (a.is_undefined()) FailUndefined(a);
+  if (b.is_undefined()) FailUndefined(b);
+  if (a.is_number() && b.is_number()) {
+    if (a.is_integral() && b.is_integral()) return IntArithmetic(op, a.as_int(), b.as_int());
+    return DoubleArithmetic(op, a.as_double(), b.as_double());
+  }
+  if (op == "+" && a.is_text() && b.is_text()) {
+    ChargeText(a.text().size() + b.text().size());
+    Text text = a.text();
+    text.Append(b.text());
+    return MakeText(std::move(text));
+  }
+  if (op == "+" && a.is_list() && b.is_list() && a.list().is_tuple == b.list().is_tuple) {
+    ChargeItems(a.list().items.size());
+    std::vector<Value> items = a.list().items;
+    items.insert(items.end(), b.list().items.begin(), b.list().items.end());
+    return MakeList(std::move(items), a.list().is_tuple);
+  }
+  if (op == "*" && (a.is_integral() || b.is_integral())) {
+    const Value& repeated = a.is_integral() ? b : a;
+    const auto count =
+        static_cast<uint64_t>(std::max<int64_t>(0, (a.is_integral() ? a : b).as_int()));
+    const uint64_t weight = std::max<uint64_t>(1, repeated.Weight());
+    if (count > 0 && weight > std::numeric_limits<uint64_t>::max() / 64 / count)
+      Fail("a repetition is too large");
+    if (repeated.is_text()) {
+      ChargeText(count * repeated.text().size());
+      ChargeWork(count * (repeated.text().footprint() - repeated.text().size()));
+      ChargeVisits(static_cast<int64_t>(count / 64));
+      Text text;
+      for (uint64_t i = 0; i < count && !repeated.text().empty(); ++i) text.Append(repeated.text());
+      return Value(std::move(text));
+    }
+    if (repeated.is_list()) {
+      ChargeItems(count * repeated.list().items.size());
+      std::vector<Value> items;
+      for (uint64_t i = 0; i < count && !repeated.list().items.empty(); ++i) {
+        items.insert(items.end(), repeated.list().items.begin(), repeated.list().items.end());
+      }
+      return Value::FromList(std::move(items), repeated.list().is_tuple);
+    }
+  }
+  Fail("{} {} {} is not possible", a.TypeName(), op, b.TypeName());
+}
+
+}  // namespace minisgl::jinja

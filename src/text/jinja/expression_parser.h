@@ -1,0 +1,83 @@
+// The expressions of a template, by recursive descent; each level of the grammar is one function.
+#pragma once
+
+#include <algorithm>
+#include <initializer_list>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "text/jinja/ast.h"
+#include "text/jinja/lexer.h"
+
+namespace minisgl::jinja {
+
+class ExpressionParser {
+ public:
+  // The last token is kEnd.
+  explicit ExpressionParser(std::vector<Token> tokens) : tokens_(std::move(tokens)) {}
+
+  const Token& Current() const { return tokens_[at_]; }
+  const Token& Look(size_t ahead = 1) const {
+    return tokens_[std::min(at_ + ahead, tokens_.size() - 1)];
+  }
+  Token Next();
+  bool SkipOperator(std::string_view op);
+  bool SkipName(std::string_view name);
+  void ExpectOperator(std::string_view op);
+  std::string ExpectName();
+  [[noreturn]] void FailUnexpected(std::string_view wanted) const;
+
+  ExprPtr ParseExpression();
+  // An expression, or several with commas between them as a tuple. `with_conditional` false leaves
+  // `if` standing.
+  ExprPtr ParseTuple(bool with_conditional = true);
+  // `| name (...)` as often as it stands there, applied to `base` (null: to a block's text).
+  ExprPtr ParseFilters(ExprPtr base);
+  Arguments ParseArguments();
+
+  // Counts a nesting level for as long as it lives.
+  class Level {
+   public:
+    explicit Level(ExpressionParser* parser);
+    ~Level() { --parser_->level_; }
+    Level(const Level&) = delete;
+    Level& operator=(const Level&) = delete;
+
+   private:
+    ExpressionParser* parser_;
+  };
+
+ private:
+  ExprPtr ParseOr();
+  ExprPtr ParseAnd();
+  ExprPtr ParseNot();
+  ExprPtr ParseCompare();
+  ExprPtr ParseSum();
+  ExprPtr ParseConcat();
+  ExprPtr ParseProduct();
+  ExprPtr ParsePower();
+  ExprPtr ParseUnary(bool with_filters);
+  ExprPtr ParsePrimary();
+  ExprPtr ParseName();
+  ExprPtr ParseParenthesis();
+  ExprPtr ParseListOrDict(bool is_list);
+  ExprPtr ParsePostfix(ExprPtr base);
+  ExprPtr ParseSubscript(ExprPtr base);
+  ExprPtr ParseTest(ExprPtr base);
+  template <typename Operand>
+  ExprPtr ParseChain(Expr::Kind kind, std::initializer_list<std::string_view> operators,
+                     Operand operand);
+
+  ExprPtr Make(Expr::Kind kind, int line) const;
+  // Adds `child` (may be null) and counts the depth.
+  void AddChild(Expr* parent, ExprPtr child) const;
+  void SetArguments(Expr* parent, Arguments arguments) const;
+  static void CountDepth(Expr* parent, const ExprPtr& child);
+
+  std::vector<Token> tokens_;
+  size_t at_ = 0;
+  int level_ = 0;
+};
+
+}  // namespace minisgl::jinja

@@ -1,0 +1,14 @@
+// Tokens to a tree, by Jinja's grammar.
+#pragma once
+
+#include <vector>
+
+#include "text/jinja/ast.h"
+#include "text/jinja/lexer.h"
+
+namespace minisgl::jinja {
+
+// Throws Error with its line.
+Block Parse(std::vector<Token> tokens);
+
+}  // namespace minisgl::jinja

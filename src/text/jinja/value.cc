@@ -1,0 +1,203 @@
+// Building, testing and comparing values.
+#include "text/jinja/value.h"
+
+#include <algorithm>
+#include <compare>
+
+#include "minisgl/base/utf8.h"
+#include "text/jinja/error.h"
+
+namespace minisgl::jinja {
+
+Value::Value(Text value) : v_(std::make_shared<const Text>(std::move(value))) {}
+
+int Value::Depth() const {
+  if (is_list()) return list().depth;
+  if (is_dict()) return dict().depth;
+  if (is_callable()) return callable()->self.Depth();
+  return is_loop() ? loop().depth : 0;
+}
+
+uint64_t Value::Weight() const {
+  if (is_text()) return text().footprint() + 1;
+  if (is_list()) return list().weight;
+  return is_dict() ? dict().weight : 1;
+}
+
+namespace {
+
+// Throws where a container of `children` would break a bound.
+struct Measure {
+  int depth = 1;
+  uint64_t weight = 1;
+
+  void Add(const Value& child) {
+    depth = std::max(depth, child.Depth() + 1);
+    weight += child.Weight();
+    if (depth > kValueDepthMax) Fail("values nest more than {} deep", kValueDepthMax);
+    if (weight > kValueWeightMax) Fail("a value holds more than {} MiB", kValueWeightMax >> 20);
+  }
+};
+
+}  // namespace
+
+Value Value::FromList(std::vector<Value> items, bool is_tuple) {
+  Measure measure;
+  for (const Value& item : items) measure.Add(item);
+  Value value;
+  value.v_ =
+      std::make_shared<const List>(List{std::move(items), is_tuple, measure.depth, measure.weight});
+  return value;
+}
+
+Value Value::FromDict(std::vector<std::pair<Text, Value>> members) {
+  Measure measure;
+  for (const auto& [key, item] : members) {
+    measure.weight += key.footprint();
+    measure.Add(item);
+  }
+  Value value;
+  value.v_ = std::make_shared<const Dict>(Dict{std::move(members), measure.depth, measure.weight});
+  return value;
+}
+
+const char* Value::TypeName() const {
+  if (is_undefined()) return "undefined";
+  if (is_none()) return "None";
+  if (is_bool()) return "bool";
+  if (is_int()) return "int";
+  if (is_double()) return "float";
+  if (is_text()) return "str";
+  if (is_list()) return list().is_tuple ? "tuple" : "list";
+  if (is_dict()) return "dict";
+  if (is_namespace()) return "namespace";
+  return is_loop() ? "loop" : "function";
+}
+
+const Value* Dict::Find(std::string_view key) const {
+  for (const auto& [name, value] : members) {
+    if (name.bytes() == key) return &value;
+  }
+  return nullptr;
+}
+
+const Value* Namespace::Find(std::string_view name) const {
+  for (const auto& [member, value] : members) {
+    if (member == name) return &value;
+  }
+  return nullptr;
+}
+
+void Namespace::Set(std::string_view name, Value value) {
+  for (auto& [member, old] : members) {
+    if (member == name) {
+      old = std::move(value);
+      return;
+    }
+  }
+  members.emplace_back(name, std::move(value));
+}
+
+bool Truthy(const Value& value) {
+  if (value.is_undefined() || value.is_none()) return false;
+  if (value.is_integral()) return value.as_int() != 0;
+  if (value.is_double()) return value.as_double() != 0;
+  if (value.is_text()) return !value.text().empty();
+  if (value.is_list()) return !value.list().items.empty();
+  if (value.is_dict()) return !value.dict().members.empty();
+  return true;
+}
+
+namespace {
+
+bool EqualDicts(const Dict& a, const Dict& b) {
+  if (a.members.size() != b.members.size()) return false;
+  // By rising key: a search for each key would make large dicts quadratic.
+  const auto in_order = [](const Dict& dict) {
+    std::vector<const std::pair<Text, Value>*> members;
+    members.reserve(dict.members.size());
+    for (const auto& member : dict.members) members.push_back(&member);
+    std::sort(members.begin(), members.end(),
+              [](const auto* x, const auto* y) { return x->first.bytes() < y->first.bytes(); });
+    return members;
+  };
+  const auto x = in_order(a), y = in_order(b);
+  return std::equal(x.begin(), x.end(), y.begin(), [](const auto* one, const auto* other) {
+    return one->first.bytes() == other->first.bytes() && Equal(one->second, other->second);
+  });
+}
+
+[[noreturn]] void FailUnordered(const Value& a, const Value& b) {
+  Fail("{} and {} have no order", a.TypeName(), b.TypeName());
+}
+
+// The order of two values within lists, where equal ones need none. One walk finds the first
+// difference and its order, however deep it lies.
+std::partial_ordering Order(const Value& a, const Value& b) {
+  if (a.is_number() && b.is_number()) {
+    if (a.is_integral() && b.is_integral()) return a.as_int() <=> b.as_int();
+    return a.as_double() <=> b.as_double();
+  }
+  // Bytes of UTF-8 are in the order of their code points, which is Python's.
+  if (a.is_text() && b.is_text()) return a.text().bytes() <=> b.text().bytes();
+  if (a.is_list() && b.is_list() && a.list().is_tuple == b.list().is_tuple) {
+    const auto &x = a.list().items, &y = b.list().items;
+    for (size_t i = 0; i < std::min(x.size(), y.size()); ++i) {
+      const std::partial_ordering order = Order(x[i], y[i]);
+      if (order != 0) return order;
+    }
+    return x.size() <=> y.size();
+  }
+  if (!Equal(a, b)) FailUnordered(a, b);
+  return std::partial_ordering::equivalent;
+}
+
+}  // namespace
+
+bool Equal(const Value& a, const Value& b) {
+  if (a.is_number() && b.is_number()) {
+    return a.is_integral() && b.is_integral() ? a.as_int() == b.as_int()
+                                              : a.as_double() == b.as_double();
+  }
+  if (a.is_text() && b.is_text()) return a.text().bytes() == b.text().bytes();
+  if (a.is_none() || a.is_undefined()) return a.is_none() ? b.is_none() : b.is_undefined();
+  if (a.is_list() && b.is_list()) {
+    const auto &x = a.list().items, &y = b.list().items;
+    return a.list().is_tuple == b.list().is_tuple &&
+           std::equal(x.begin(), x.end(), y.begin(), y.end(), Equal);
+  }
+  if (a.is_dict() && b.is_dict()) return EqualDicts(a.dict(), b.dict());
+  if (a.is_namespace() && b.is_namespace()) return a.name_space() == b.name_space();
+  return false;
+}
+
+bool Less(const Value& a, const Value& b) {
+  const bool have_order = (a.is_number() && b.is_number()) || (a.is_text() && b.is_text()) ||
+                          (a.is_list() && b.is_list());
+  if (!have_order) FailUnordered(a, b);
+  return Order(a, b) < 0;
+}
+
+Value FromJson(const Json& json, bool trusted) {
+  if (json.is_bool()) return Value(json.as_bool());
+  if (json.is_int()) return Value(json.as_int());
+  if (json.is_double()) return Value(json.as_double());
+  if (json.is_string()) return Value(Text(json.as_string(), trusted));
+  if (json.is_array()) {
+    std::vector<Value> items;
+    items.reserve(json.as_array().size());
+    for (const Json& item : json.as_array()) items.push_back(FromJson(item, trusted));
+    return Value::FromList(std::move(items));
+  }
+  if (json.is_object()) {
+    std::vector<std::pair<Text, Value>> members;
+    members.reserve(json.as_object().size());
+    for (const auto& [key, value] : json.as_object()) {
+      members.emplace_back(Text(key, trusted), FromJson(value, trusted));
+    }
+    return Value::FromDict(std::move(members));
+  }
+  return Value(None{});
+}
+
+}  // namespace minisgl::jinja

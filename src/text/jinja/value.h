@@ -1,0 +1,170 @@
+// What a template computes with: Python's values as far as templates see them.
+//
+// Lists, dicts and texts are immutable and shared (the reference runs templates in a sandbox that
+// forbids changing them), so no value can hold itself; namespaces, which do change, are owned by
+// the interpreter and pointed to. A list or dict nests at most kValueDepthMax deep and weighs at
+// most kValueWeightMax, shared parts counted each time they are met; that bounds every walk and its
+// destruction.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "minisgl/base/json.h"
+#include "text/jinja/text.h"
+
+namespace minisgl::jinja {
+
+inline constexpr int kValueDepthMax = 128;
+inline constexpr uint64_t kValueWeightMax = uint64_t{64} << 20;  // values and bytes of text
+
+class Value;
+struct List;
+struct Dict;
+struct Namespace;
+struct Callable;
+struct LoopState;
+
+// What was looked up in vain. Lists hold many of them: copies share the name, of which the message
+// needs only the beginning.
+struct Undefined {
+  Undefined() = default;
+  explicit Undefined(std::string_view whole_name)
+      : name(std::make_shared<const std::string>(whole_name.substr(0, 80))) {}
+  std::shared_ptr<const std::string> name;  // null for none
+};
+struct None {};
+
+class Value {
+ public:
+  using Variant = std::variant<Undefined, None, bool, int64_t, double, std::shared_ptr<const Text>,
+                               std::shared_ptr<const List>, std::shared_ptr<const Dict>, Namespace*,
+                               std::shared_ptr<const Callable>, std::shared_ptr<const LoopState>>;
+
+  Value() = default;
+  Value(Undefined value) : v_(std::move(value)) {}  // NOLINT: literals read as values
+  Value(None value) : v_(value) {}                  // NOLINT
+  Value(bool value) : v_(value) {}                  // NOLINT
+  Value(int64_t value) : v_(value) {}               // NOLINT
+  Value(double value) : v_(value) {}                // NOLINT
+  Value(Text value);                                // NOLINT
+  Value(Namespace* value) : v_(value) {}            // NOLINT
+  Value(std::shared_ptr<const Callable> value) : v_(std::move(value)) {}   // NOLINT
+  Value(std::shared_ptr<const LoopState> value) : v_(std::move(value)) {}  // NOLINT
+
+  bool is_undefined() const { return Is<Undefined>(); }
+  bool is_none() const { return Is<None>(); }
+  bool is_bool() const { return Is<bool>(); }
+  bool is_int() const { return Is<int64_t>(); }
+  bool is_double() const { return Is<double>(); }
+  bool is_number() const { return is_bool() || is_int() || is_double(); }
+  bool is_integral() const { return is_bool() || is_int(); }
+  bool is_text() const { return Is<std::shared_ptr<const Text>>(); }
+  bool is_list() const { return Is<std::shared_ptr<const List>>(); }
+  bool is_dict() const { return Is<std::shared_ptr<const Dict>>(); }
+  bool is_namespace() const { return Is<Namespace*>(); }
+  bool is_callable() const { return Is<std::shared_ptr<const Callable>>(); }
+  bool is_loop() const { return Is<std::shared_ptr<const LoopState>>(); }
+
+  // REQUIRE the matching is_*().
+  const Text& text() const { return *std::get<std::shared_ptr<const Text>>(v_); }
+  const List& list() const { return *std::get<std::shared_ptr<const List>>(v_); }
+  const Dict& dict() const { return *std::get<std::shared_ptr<const Dict>>(v_); }
+  Namespace* name_space() const { return std::get<Namespace*>(v_); }
+  const std::shared_ptr<const Callable>& callable() const {
+    return std::get<std::shared_ptr<const Callable>>(v_);
+  }
+  const LoopState& loop() const { return *std::get<std::shared_ptr<const LoopState>>(v_); }
+  std::string_view undefined_name() const {
+    const auto& name = std::get<Undefined>(v_).name;
+    return name != nullptr ? std::string_view(*name) : std::string_view();
+  }
+  int64_t as_int() const { return is_bool() ? int64_t{std::get<bool>(v_)} : std::get<int64_t>(v_); }
+  double as_double() const {
+    return is_double() ? std::get<double>(v_) : static_cast<double>(as_int());
+  }
+
+  static Value FromList(std::vector<Value> items, bool is_tuple = false);
+  static Value FromDict(std::vector<std::pair<Text, Value>> members);
+
+  // Values and bytes of text in it, and how deep it nests.
+  uint64_t Weight() const;
+  int Depth() const;
+
+  // "str", "int", ... as Python names them, for messages.
+  const char* TypeName() const;
+
+ private:
+  template <typename T>
+  bool Is() const {
+    return std::holds_alternative<T>(v_);
+  }
+  Variant v_;
+};
+
+struct List {
+  std::vector<Value> items;
+  bool is_tuple = false;
+  int depth = 1;
+  uint64_t weight = 1;
+};
+
+// Keys are texts (a number as a key becomes its text); small, so searched in order.
+struct Dict {
+  std::vector<std::pair<Text, Value>> members;
+  int depth = 1;
+  uint64_t weight = 1;
+  const Value* Find(std::string_view key) const;
+};
+
+struct Namespace {
+  std::vector<std::pair<std::string, Value>> members;
+  const Value* Find(std::string_view name) const;
+  void Set(std::string_view name, Value value);
+};
+
+struct Macro;  // ast.h
+
+// Something that is called: a function by name, a method with the value it belongs to, or a macro.
+struct Callable {
+  std::string name;
+  bool is_method = false;
+  Value self;
+  const Macro* macro = nullptr;
+};
+
+struct LoopState {
+  std::vector<Value> items;
+  size_t index = 0;
+  int nesting = 1;  // of loops
+  int depth = 1;    // of values
+};
+
+bool Truthy(const Value& value);
+// Python's ==. Values of kinds that cannot be compared are unequal.
+bool Equal(const Value& a, const Value& b);
+// Python's <; Fails on kinds that have no order.
+bool Less(const Value& a, const Value& b);
+// Appends str(value) and repr(value).
+void AppendStr(const Value& value, Text* out);
+void AppendRepr(const Value& value, Text* out);
+// json.dumps(value, ensure_ascii=False, indent=indent); indent < 0: one line. Fails on what JSON
+// has not.
+struct JsonStyle {
+  int indent = -1;
+  bool sort_keys = false;
+  bool ascii = false;
+  std::string item_separator = ", ", key_separator = ": ";
+};
+void AppendJson(const Value& value, const JsonStyle& style, Text* out);
+std::string DoubleText(double value);
+
+// `json` as a value; its texts are untrusted unless `trusted`.
+Value FromJson(const Json& json, bool trusted);
+
+}  // namespace minisgl::jinja

@@ -1,0 +1,250 @@
+// Values as text: Python's str, repr and json.dumps.
+#include <algorithm>
+#include <cmath>
+#include <optional>
+
+#include "text/jinja/error.h"
+#include "text/jinja/value.h"
+
+namespace minisgl::jinja {
+namespace {
+
+constexpr size_t kTextBytesMax = size_t{16} << 20;
+
+void CheckSize(const Text& out) {
+  if (out.size() > kTextBytesMax) Fail("a text is longer than {} MiB", kTextBytesMax >> 20);
+}
+
+bool IsPrintable(char32_t c) {
+  return !(c < 0x20 || (c >= 0x7F && c <= 0xA0) || c == 0xAD || (c >= 0x2000 && c <= 0x200F) ||
+           (c >= 0x2028 && c <= 0x202F) || (c >= 0xD800 && c <= 0xF8FF) || c == 0xFEFF);
+}
+
+void AppendReprText(const Text& text, Text* out) {
+  const std::string_view bytes = text.bytes();
+  const bool has_single = bytes.find('\'') != std::string_view::npos;
+  const char quote = has_single && bytes.find('"') == std::string_view::npos ? '"' : '\'';
+  out->Append(std::string_view(&quote, 1));
+  size_t begin = 0;
+  for (const Text::Run& run : text.runs()) {
+    while (begin < run.end) {
+      size_t length = 0;
+      const char32_t c = FirstCodePoint(bytes.substr(begin, run.end - begin), &length);
+      const std::string_view same = bytes.substr(begin, length);
+      begin += length;
+      if (c == '\n') {
+        out->Append("\\n", run.trusted);
+      } else if (c == '\r') {
+        out->Append("\\r", run.trusted);
+      } else if (c == '\t') {
+        out->Append("\\t", run.trusted);
+      } else if (c == '\\' || c == static_cast<char32_t>(quote)) {
+        out->Append("\\", run.trusted);
+        out->Append(same, run.trusted);
+      } else if (IsPrintable(c)) {
+        out->Append(same, run.trusted);
+      } else if (c < 0x100) {
+        out->Append(fmt::format("\\x{:02x}", static_cast<uint32_t>(c)), run.trusted);
+      } else {
+        out->Append(fmt::format("\\u{:04x}", static_cast<uint32_t>(c)), run.trusted);
+      }
+    }
+  }
+  out->Append(std::string_view(&quote, 1));
+}
+
+void Repr(const Value& value, Text* out);
+
+void ReprMembers(const std::vector<Value>& items, Text* out) {
+  for (size_t i = 0; i < items.size(); ++i) {
+    if (i > 0) out->Append(", ");
+    Repr(items[i], out);
+  }
+}
+
+void Repr(const Value& value, Text* out) {
+  CheckSize(*out);
+  if (value.is_text()) {
+    AppendReprText(value.text(), out);
+  } else if (value.is_list()) {
+    const bool is_tuple = value.list().is_tuple;
+    out->Append(is_tuple ? "(" : "[");
+    ReprMembers(value.list().items, out);
+    if (is_tuple && value.list().items.size() == 1) out->Append(",");
+    out->Append(is_tuple ? ")" : "]");
+  } else if (value.is_dict()) {
+    out->Append("{");
+    bool first = true;
+    for (const auto& [key, member] : value.dict().members) {
+      if (!first) out->Append(", ");
+      first = false;
+      AppendReprText(key, out);
+      out->Append(": ");
+      Repr(member, out);
+    }
+    out->Append("}");
+  } else if (value.is_undefined()) {
+    out->Append("Undefined");
+  } else if (value.is_namespace()) {
+    out->Append("<Namespace>");
+  } else if (value.is_loop()) {
+    out->Append("<LoopContext>");
+  } else if (value.is_callable()) {
+    out->Append(fmt::format("<function {}>", value.callable()->name));
+  } else {
+    AppendStr(value, out);
+  }
+}
+
+std::optional<std::string> JsonEscape(char32_t c, bool ascii) {
+  switch (c) {
+    case '"':
+      return "\\\"";
+    case '\\':
+      return "\\\\";
+    case '\n':
+      return "\\n";
+    case '\r':
+      return "\\r";
+    case '\t':
+      return "\\t";
+    case '\b':
+      return "\\b";
+    case '\f':
+      return "\\f";
+    default:
+      break;
+  }
+  const auto unit = static_cast<uint32_t>(c);
+  if (unit < 0x20 || (ascii && unit > 0x7E && unit < 0x10000))
+    return fmt::format("\\u{:04x}", unit);
+  if (ascii && unit >= 0x10000) {
+    return fmt::format("\\u{:04x}\\u{:04x}", 0xD800 + ((unit - 0x10000) >> 10),
+                       0xDC00 + (unit & 0x3FF));
+  }
+  return std::nullopt;
+}
+
+void JsonText(const Text& text, bool ascii, Text* out) {
+  out->Append("\"");
+  const std::string_view bytes = text.bytes();
+  size_t begin = 0;
+  for (const Text::Run& run : text.runs()) {
+    while (begin < run.end) {
+      size_t length = 0;
+      const char32_t c = FirstCodePoint(bytes.substr(begin, run.end - begin), &length);
+      if (const auto escape = JsonEscape(c, ascii)) {
+        out->Append(*escape, run.trusted);
+      } else {
+        out->Append(bytes.substr(begin, length), run.trusted);
+      }
+      begin += length;
+    }
+  }
+  out->Append("\"");
+}
+
+class JsonWriter {
+ public:
+  JsonWriter(const JsonStyle& style, Text* out) : style_(style), out_(out) {}
+
+  void Write(const Value& value, int depth) {
+    CheckSize(*out_);
+    if (value.is_text()) {
+      JsonText(value.text(), style_.ascii, out_);
+    } else if (value.is_none()) {
+      out_->Append("null");
+    } else if (value.is_bool()) {
+      out_->Append(value.as_int() != 0 ? "true" : "false");
+    } else if (value.is_double() && !std::isfinite(value.as_double())) {
+      const double number = value.as_double();
+      out_->Append(std::isnan(number) ? "NaN" : number > 0 ? "Infinity" : "-Infinity");
+    } else if (value.is_number()) {
+      AppendStr(value, out_);
+    } else if (value.is_list()) {
+      WriteList(value.list(), depth);
+    } else if (value.is_dict()) {
+      WriteDict(value.dict(), depth);
+    } else {
+      Fail("{} cannot be written as JSON", value.TypeName());
+    }
+  }
+
+ private:
+  void WriteList(const List& list, int depth) {
+    out_->Append("[");
+    for (size_t i = 0; i < list.items.size(); ++i) {
+      Separate(i == 0, depth + 1);
+      Write(list.items[i], depth + 1);
+    }
+    if (!list.items.empty()) NewLine(depth);
+    out_->Append("]");
+  }
+
+  void WriteDict(const Dict& dict, int depth) {
+    std::vector<const std::pair<Text, Value>*> members;
+    for (const auto& member : dict.members) members.push_back(&member);
+    if (style_.sort_keys) {
+      std::stable_sort(members.begin(), members.end(), [](const auto* a, const auto* b) {
+        return a->first.bytes() < b->first.bytes();
+      });
+    }
+    out_->Append("{");
+    for (size_t i = 0; i < members.size(); ++i) {
+      Separate(i == 0, depth + 1);
+      JsonText(members[i]->first, style_.ascii, out_);
+      out_->Append(style_.key_separator);
+      Write(members[i]->second, depth + 1);
+    }
+    if (!members.empty()) NewLine(depth);
+    out_->Append("}");
+  }
+
+  void Separate(bool is_first, int depth) {
+    if (!is_first) out_->Append(style_.item_separator);
+    NewLine(depth);
+  }
+
+  void NewLine(int depth) {
+    if (style_.indent < 0) return;
+    out_->Append("\n");
+    out_->Append(std::string(static_cast<size_t>(style_.indent) * static_cast<size_t>(depth), ' '));
+  }
+
+  JsonStyle style_;
+  Text* out_;
+};
+
+}  // namespace
+
+std::string DoubleText(double value) {
+  if (std::isnan(value)) return "nan";
+  if (std::isinf(value)) return value > 0 ? "inf" : "-inf";
+  std::string text = fmt::format("{}", value);
+  if (text.find_first_of(".e") == std::string::npos) text += ".0";
+  return text;
+}
+
+void AppendStr(const Value& value, Text* out) {
+  if (value.is_text()) {
+    out->Append(value.text());
+  } else if (value.is_none()) {
+    out->Append("None");
+  } else if (value.is_bool()) {
+    out->Append(value.as_int() != 0 ? "True" : "False");
+  } else if (value.is_int()) {
+    out->Append(fmt::format("{}", value.as_int()));
+  } else if (value.is_double()) {
+    out->Append(DoubleText(value.as_double()));
+  } else if (!value.is_undefined()) {
+    Repr(value, out);
+  }
+}
+
+void AppendRepr(const Value& value, Text* out) { Repr(value, out); }
+
+void AppendJson(const Value& value, const JsonStyle& style, Text* out) {
+  JsonWriter(style, out).Write(value, 0);
+}
+
+}  // namespace minisgl::jinja

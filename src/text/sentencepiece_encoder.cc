@@ -1,0 +1,54 @@
+// Calls of the sentencepiece library, its errors and exceptions turned into Status.
+#include "text/sentencepiece_encoder.h"
+
+#include <sentencepiece_processor.h>
+
+#include <exception>
+#include <utility>
+
+#include "minisgl/base/utf8.h"
+
+namespace minisgl {
+
+struct SentencePieceEncoder::Library {
+  sentencepiece::SentencePieceProcessor processor;
+};
+
+SentencePieceEncoder::SentencePieceEncoder(std::unique_ptr<Library> library)
+    : library_(std::move(library)) {}
+SentencePieceEncoder::~SentencePieceEncoder() = default;
+
+Result<std::shared_ptr<const SentencePieceEncoder>> SentencePieceEncoder::Create(
+    const SentencePieceModel& model) {
+  auto library = std::make_unique<Library>();
+  try {
+    const auto status = library->processor.LoadFromSerializedProto(model.Write());
+    if (!status.ok())
+      return BadInput("the sentencepiece library refuses it: {}", Visible(status.message(), 200));
+  } catch (const std::exception& error) {
+    return BadInput("the sentencepiece library refuses it: {}", Visible(error.what(), 200));
+  }
+  return std::shared_ptr<const SentencePieceEncoder>(new SentencePieceEncoder(std::move(library)));
+}
+
+Status SentencePieceEncoder::Encode(std::string_view text, std::vector<TokenId>* ids) const {
+  if (text.empty()) return {};
+  try {
+    std::vector<int> encoded;
+    const auto status = library_->processor.Encode(text, &encoded);
+    if (!status.ok()) {
+      return MakeStatus(StatusCode::kInternal, "sentencepiece cannot encode a text of {} bytes: {}",
+                        text.size(), Visible(status.message(), 200));
+    }
+    ids->insert(ids->end(), encoded.begin(), encoded.end());
+  } catch (const std::bad_alloc&) {
+    return MakeStatus(StatusCode::kOutOfMemory, "no memory to encode a text of {} bytes",
+                      text.size());
+  } catch (const std::exception& error) {
+    return MakeStatus(StatusCode::kInternal, "sentencepiece cannot encode a text of {} bytes: {}",
+                      text.size(), Visible(error.what(), 200));
+  }
+  return {};
+}
+
+}  // namespace minisgl

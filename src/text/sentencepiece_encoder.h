@@ -1,0 +1,30 @@
+// The one door to the sentencepiece library: plain text to ids with a model that was checked.
+#pragma once
+
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "minisgl/base/ids.h"
+#include "minisgl/base/status.h"
+#include "text/sentencepiece_model.h"
+
+namespace minisgl {
+
+// Immutable; usable from any thread.
+class SentencePieceEncoder {
+ public:
+  static Result<std::shared_ptr<const SentencePieceEncoder>> Create(
+      const SentencePieceModel& model);
+  ~SentencePieceEncoder();
+
+  // Appends the ids of `text`.
+  Status Encode(std::string_view text, std::vector<TokenId>* ids) const;
+
+ private:
+  struct Library;
+  explicit SentencePieceEncoder(std::unique_ptr<Library> library);
+  std::unique_ptr<Library> library_;
+};
+
+}  // namespace minisgl

@@ -1,0 +1,340 @@
+// What each id is, which spellings are matched in trusted text, and the encoding of pieces run by
+// run.
+#include "text/sentencepiece_tokenizer.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <utility>
+
+#include "minisgl/base/mapped_file.h"
+#include "minisgl/base/utf8.h"
+#include "minisgl/text/stream_decoder.h"
+#include "text/sentencepiece_encoder.h"
+
+namespace minisgl {
+namespace {
+
+constexpr uint64_t kModelBytesMax = uint64_t{256} << 20;
+constexpr TokenId kAddedIdsMax = 65536;  // ids past the model's own
+
+bool IsAsciiSpace(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
+
+// A user-defined symbol that is white space, or one character, is how a model spells ordinary text.
+bool IsOrdinarySymbol(std::string_view text) {
+  if (Utf8CharLength(text) == text.size()) return true;
+  while (!text.empty()) {
+    if (text.starts_with(kSpaceSymbol)) {
+      text.remove_prefix(kSpaceSymbol.size());
+    } else if (IsAsciiSpace(text[0])) {
+      text.remove_prefix(1);
+    } else {
+      return false;
+    }
+  }
+  return true;
+}
+
+std::string WithSpaces(std::string_view piece) {
+  std::string out;
+  while (!piece.empty()) {
+    if (piece.starts_with(kSpaceSymbol)) {
+      out += ' ';
+      piece.remove_prefix(kSpaceSymbol.size());
+    } else {
+      out += piece[0];
+      piece.remove_prefix(1);
+    }
+  }
+  return out;
+}
+
+// Where text may spell special tokens: the trusted pieces, neighbours joined.
+struct Span {
+  size_t begin = 0, end = 0;
+};
+
+struct Joined {
+  std::string text;
+  std::vector<Span> trusted;
+};
+
+Result<Joined> Join(std::span<const TextPiece> pieces) {
+  Joined joined;
+  size_t total = 0;
+  for (const TextPiece& piece : pieces) {
+    if (piece.text.size() > kTextBytesMax - total) {
+      return BadInput("the text is too long (more than {} MiB); shorten it", kTextBytesMax >> 20);
+    }
+    total += piece.text.size();
+  }
+  joined.text.reserve(total);
+  for (const TextPiece& piece : pieces) {
+    const size_t begin = joined.text.size();
+    joined.text += piece.text;
+    if (!piece.trusted || piece.text.empty()) continue;
+    if (!joined.trusted.empty() && joined.trusted.back().end == begin) {
+      joined.trusted.back().end = joined.text.size();
+    } else {
+      joined.trusted.push_back({begin, joined.text.size()});
+    }
+  }
+  return joined;
+}
+
+}  // namespace
+
+struct SentencePieceTokenizer::Run {
+  std::string_view text;
+  bool with_prefix = false;  // the model's dummy prefix goes before it
+};
+
+SentencePieceTokenizer::~SentencePieceTokenizer() = default;
+
+Result<std::unique_ptr<Tokenizer>> SentencePieceTokenizer::Create(SentencePieceModel model,
+                                                                  TokenizerConfig config) {
+  std::unique_ptr<SentencePieceTokenizer> tokenizer(new SentencePieceTokenizer);
+  tokenizer->legacy_ = config.legacy;
+  tokenizer->add_dummy_prefix_ = model.add_dummy_prefix;
+  tokenizer->prefix_in_prompts_ = model.add_dummy_prefix && config.add_prefix_space;
+  tokenizer->drops_every_leading_space_ = model.remove_extra_whitespaces;
+  tokenizer->unk_surface_ = model.unk_surface;
+  tokenizer->DefineTokens(model, config);
+  tokenizer->IndexSpellings();
+  tokenizer->DefineRoles(model, config);
+  tokenizer->IndexSymbols();
+  MINISGL_RETURN_IF_ERROR(tokenizer->MakeEncoders(std::move(model)));
+  return std::unique_ptr<Tokenizer>(std::move(tokenizer));
+}
+
+void SentencePieceTokenizer::DefineTokens(const SentencePieceModel& model,
+                                          const TokenizerConfig& config) {
+  tokens_.resize(model.pieces.size());
+  for (size_t id = 0; id < model.pieces.size(); ++id) {
+    const SentencePiece& piece = model.pieces[id];
+    Kind kind = Kind::kPlain;
+    if (piece.type == PieceType::kControl) kind = Kind::kSpecial;
+    if (piece.type == PieceType::kUnknown) kind = Kind::kUnknown;
+    if (piece.type == PieceType::kByte) kind = Kind::kByte;
+    if (piece.type == PieceType::kUserDefined && !IsOrdinarySymbol(piece.text))
+      kind = Kind::kMarker;
+    tokens_[id] = {piece.text, kind};
+  }
+  if (!config.added.empty()) {
+    tokens_.resize(std::max(tokens_.size(), static_cast<size_t>(config.added.rbegin()->first) + 1));
+  }
+  for (const auto& [id, added] : config.added) {
+    Token& token = tokens_[id];
+    const bool same_text = token.text == added.text || WithSpaces(token.text) == added.text;
+    // The files list ordinary pieces too ("\n", "▁▁"); only another text or a special one makes
+    // them more.
+    if (!added.special && same_text) {
+      token.strips_left = added.strips_left;
+      token.strips_right = added.strips_right;
+      continue;
+    }
+    if (token.kind == Kind::kByte || token.kind == Kind::kUnknown) continue;
+    token = {added.text, added.special ? Kind::kSpecial : Kind::kAdded, added.strips_left,
+             added.strips_right};
+  }
+}
+
+SentencePieceTokenizer::Role SentencePieceTokenizer::FindRole(const RoleToken& named,
+                                                              int32_t trained_id) const {
+  if (named.is_named) return {named.text, IdOf(named.text)};
+  if (trained_id >= 0 && trained_id < vocab_size() && IsSpecial(trained_id)) {
+    return {tokens_[trained_id].text, trained_id};
+  }
+  return {};
+}
+
+void SentencePieceTokenizer::MakeSpecial(TokenId id) {
+  Kind& kind = tokens_[id].kind;
+  if (kind != Kind::kByte && kind != Kind::kUnknown) kind = Kind::kSpecial;
+}
+
+void SentencePieceTokenizer::DefineRoles(const SentencePieceModel& model,
+                                         const TokenizerConfig& config) {
+  bos_ = FindRole(config.bos, model.bos_id);
+  eos_ = FindRole(config.eos, model.eos_id);
+  pad_ = FindRole(config.pad, model.pad_id);
+  unk_ = FindRole(config.unk, -1);
+  if (!config.unk.is_named) {
+    for (size_t id = 0; id < tokens_.size(); ++id) {
+      if (tokens_[id].kind == Kind::kUnknown) unk_ = {tokens_[id].text, static_cast<TokenId>(id)};
+    }
+  }
+  for (const Role* role : {&bos_, &eos_}) {
+    if (role->id) MakeSpecial(*role->id);
+  }
+  for (const std::string& text : config.more_special) {
+    const Role role = FindRole({true, text}, -1);
+    if (role.id) MakeSpecial(*role.id);
+  }
+  add_bos_ = config.add_bos;
+  add_eos_ = config.add_eos;
+}
+
+// As in the library, a reserved piece hides a plain one of the same spelling.
+void SentencePieceTokenizer::IndexSpellings() {
+  for (size_t id = 0; id < tokens_.size(); ++id) {
+    const Token& token = tokens_[id];
+    if (token.text.empty()) continue;
+    if (token.kind == Kind::kPlain) {
+      ids_.try_emplace(token.text, static_cast<TokenId>(id));
+    } else {
+      ids_[token.text] = static_cast<TokenId>(id);
+    }
+  }
+}
+
+void SentencePieceTokenizer::IndexSymbols() {
+  for (size_t i = 0; i < tokens_.size(); ++i) {
+    const Token& token = tokens_[i];
+    const auto id = static_cast<TokenId>(i);
+    // Unknown is spelled in prompts only where the configuration names it, as in the reference.
+    const bool is_symbol = token.kind == Kind::kSpecial || token.kind == Kind::kMarker ||
+                           token.kind == Kind::kAdded ||
+                           (token.kind == Kind::kUnknown && unk_.text == token.text);
+    if (!is_symbol || token.text.empty() || token.text.size() > kSymbolBytesMax) continue;
+    symbols_.Add(token.text, id);
+    if (token.kind == Kind::kMarker) symbols_.Add(WithSpaces(token.text), id);
+  }
+}
+
+Status SentencePieceTokenizer::MakeEncoders(SentencePieceModel model) {
+  for (size_t id = 0; id < model.pieces.size(); ++id) {
+    SentencePiece& piece = model.pieces[id];
+    const Kind kind = tokens_[id].kind;
+    if (kind == Kind::kPlain || kind == Kind::kByte || kind == Kind::kUnused) continue;
+    // Text reaches the library's matching as well-formed UTF-8, so it never holds the byte FF.
+    piece.text = fmt::format("\xFF{}", id);
+    if (kind != Kind::kUnknown) piece.type = PieceType::kControl;
+  }
+  MINISGL_ASSIGN_OR_RETURN(at_start_, SentencePieceEncoder::Create(model));
+  inside_ = at_start_;
+  if (model.add_dummy_prefix) {
+    model.add_dummy_prefix = false;
+    MINISGL_ASSIGN_OR_RETURN(inside_, SentencePieceEncoder::Create(model));
+  }
+  return {};
+}
+
+const SentencePieceTokenizer::Token& SentencePieceTokenizer::Get(TokenId id) const {
+  static const Token kPadding;
+  return id >= 0 && id < vocab_size() ? tokens_[id] : kPadding;
+}
+
+Result<std::vector<TokenId>> SentencePieceTokenizer::EncodeText(std::string_view text) const {
+  if (text.size() > kTextBytesMax) {
+    return BadInput("the text is too long (more than {} MiB); shorten it", kTextBytesMax >> 20);
+  }
+  std::vector<TokenId> ids;
+  MINISGL_RETURN_IF_ERROR(at_start_->Encode(text, &ids));
+  return ids;
+}
+
+Status SentencePieceTokenizer::EncodeRun(const Run& run, std::vector<TokenId>* ids) const {
+  return (run.with_prefix ? at_start_ : inside_)->Encode(run.text, ids);
+}
+
+Result<std::vector<TokenId>> SentencePieceTokenizer::Encode(
+    std::span<const TextPiece> pieces) const {
+  MINISGL_ASSIGN_OR_RETURN(const Joined joined, Join(pieces));
+  const std::string_view text = joined.text;
+  std::vector<TokenId> ids;
+  size_t run_begin = 0;
+  bool with_prefix = prefix_in_prompts_;
+  for (const Span& span : joined.trusted) {
+    for (size_t at = std::max(span.begin, run_begin); at < span.end;) {
+      const auto match = symbols_.LongestPrefix(text.substr(at, span.end - at));
+      if (!match) {
+        ++at;
+        continue;
+      }
+      const Token& token = tokens_[match->id];
+      size_t run_end = at;
+      if (token.strips_left) {
+        while (run_end > run_begin && IsAsciiSpace(text[run_end - 1])) --run_end;
+      }
+      std::string_view run = text.substr(run_begin, run_end - run_begin);
+      // Before a marker at the start the library gives the prefix alone, which is a space
+      // elsewhere.
+      const bool lone_prefix = run.empty() && with_prefix && token.kind == Kind::kMarker;
+      if (lone_prefix) run = " ";
+      MINISGL_RETURN_IF_ERROR(EncodeRun({run, with_prefix && !lone_prefix}, &ids));
+      ids.push_back(match->id);
+      at += match->length;
+      if (token.strips_right) {
+        while (at < text.size() && IsAsciiSpace(text[at])) ++at;
+      }
+      run_begin = at;
+      with_prefix = prefix_in_prompts_ && legacy_ && token.kind != Kind::kMarker;
+    }
+  }
+  MINISGL_RETURN_IF_ERROR(EncodeRun({text.substr(run_begin), with_prefix}, &ids));
+  return ids;
+}
+
+std::vector<TokenId> SentencePieceTokenizer::Prefix() const {
+  return add_bos_ && bos_.id ? std::vector<TokenId>{*bos_.id} : std::vector<TokenId>{};
+}
+
+std::vector<TokenId> SentencePieceTokenizer::Suffix() const {
+  return add_eos_ && eos_.id ? std::vector<TokenId>{*eos_.id} : std::vector<TokenId>{};
+}
+
+std::string SentencePieceTokenizer::Decode(std::span<const TokenId> ids, bool keep_special) const {
+  StreamDecoder decoder(this, /*at_start=*/true, keep_special);
+  std::string text;
+  for (TokenId id : ids) text += decoder.Push(id);
+  return text + decoder.Finish();
+}
+
+std::string SentencePieceTokenizer::PieceBytes(TokenId id) const {
+  const Token& token = Get(id);
+  switch (token.kind) {
+    case Kind::kPlain:
+    case Kind::kMarker:
+      return WithSpaces(token.text);
+    case Kind::kByte:
+      return std::string(1, static_cast<char>(BytePieceValue(token.text)));
+    case Kind::kUnknown:
+      return unk_surface_;
+    case Kind::kAdded:
+      return token.text;
+    case Kind::kSpecial:
+    case Kind::kUnused:
+      break;
+  }
+  return "";
+}
+
+std::optional<TokenId> SentencePieceTokenizer::IdOf(std::string_view spelling) const {
+  const auto it = ids_.find(std::string(spelling));
+  if (it == ids_.end()) return std::nullopt;
+  return it->second;
+}
+
+Result<std::unique_ptr<Tokenizer>> Tokenizer::Load(const std::string& model_dir) {
+  const std::filesystem::path dir(model_dir);
+  const std::filesystem::path path = dir / "tokenizer.model";
+  std::error_code error;
+  if (!std::filesystem::exists(path, error)) {
+    const bool has_json = std::filesystem::exists(dir / "tokenizer.json", error);
+    return MakeStatus(StatusCode::kNoInput,
+                      "{}: no tokenizer.model (found {}); sentencepiece models are supported",
+                      Visible(dir.string(), 400),
+                      has_json ? "tokenizer.json alone" : "no other tokenizer");
+  }
+  MINISGL_ASSIGN_OR_RETURN(const std::string bytes, ReadFile(path.string(), kModelBytesMax));
+  Result<SentencePieceModel> model = SentencePieceModel::Read(bytes);
+  if (!model.ok()) return model.status().WithPrefix(Visible(path.string(), 400));
+  const auto ids_max = static_cast<TokenId>(model->pieces.size()) + kAddedIdsMax;
+  MINISGL_ASSIGN_OR_RETURN(TokenizerConfig config, TokenizerConfig::Load(model_dir, ids_max));
+  Result<std::unique_ptr<Tokenizer>> tokenizer =
+      SentencePieceTokenizer::Create(std::move(*model), std::move(config));
+  if (!tokenizer.ok()) return tokenizer.status().WithPrefix(Visible(path.string(), 400));
+  return tokenizer;
+}
+
+}  // namespace minisgl

@@ -1,0 +1,57 @@
+// Sentencepiece's decoding rules, one token at a time. Tokenizer::Decode runs on this too, so the
+// joined pieces equal the whole by construction; the tests hold it against the library.
+#include "minisgl/text/stream_decoder.h"
+
+#include "minisgl/base/utf8.h"
+#include "text/sentencepiece_model.h"
+
+namespace minisgl {
+
+StreamDecoder::StreamDecoder(const Tokenizer* tokenizer, bool at_start, bool keep_special)
+    : tokenizer_(tokenizer), at_start_(at_start), keep_special_(keep_special) {}
+
+std::string StreamDecoder::Push(TokenId id) {
+  if (tokenizer_->IsSpecial(id)) {
+    // It ends a run of byte tokens like any other token that is not a byte.
+    std::string text = Drain(/*is_last=*/true);
+    if (!keep_special_) return text;
+    at_start_ = false;
+    return text + tokenizer_->PieceText(id);
+  }
+  std::string bytes = tokenizer_->PieceBytes(id);
+  if (at_start_ && !bytes.empty()) {
+    // A dummy prefix is taken off once; where extra spaces were removed, every one before the first
+    // other text.
+    const bool begins_with_space =
+        tokenizer_->DropsLeadingSpace() && tokenizer_->PieceText(id).starts_with(kSpaceSymbol);
+    if (begins_with_space) bytes.erase(0, 1);
+    at_start_ = begins_with_space && bytes.empty() && tokenizer_->DropsEveryLeadingSpace();
+  }
+  pending_ += bytes;
+  return Drain(/*is_last=*/false);
+}
+
+std::string StreamDecoder::Finish() { return Drain(/*is_last=*/true); }
+
+// Takes whole characters off `pending_`; a byte that can begin none is one U+FFFD, as the library
+// has it.
+std::string StreamDecoder::Drain(bool is_last) {
+  std::string text;
+  size_t at = 0;
+  while (at < pending_.size()) {
+    const std::string_view rest = std::string_view(pending_).substr(at);
+    const size_t length = Utf8CharLength(rest);
+    if (length == 0 && !is_last && IsIncompleteUtf8(rest)) break;
+    if (length == 0) {
+      text += "\xEF\xBF\xBD";
+      ++at;
+    } else {
+      text.append(rest.substr(0, length));
+      at += length;
+    }
+  }
+  pending_.erase(0, at);
+  return text;
+}
+
+}  // namespace minisgl

@@ -1,0 +1,167 @@
+// Every header is parsed and checked against the index before the first tensor can be asked for, so
+// that a bad model fails at load and never in the middle of a run. Shards are opened in the order
+// of their names.
+#include "minisgl/weights/checkpoint.h"
+
+#include <optional>
+
+#include "minisgl/base/checked_math.h"
+#include "minisgl/base/utf8.h"
+#include "weights/model_dir.h"
+#include "weights/shard_index.h"
+
+namespace minisgl {
+namespace {
+
+constexpr uint64_t kIndexBytesMax = 256 << 20;
+constexpr const char* kSingleFileName = "model.safetensors";
+
+std::optional<DType> DTypeOf(std::string_view name) {
+  if (name == "BF16") return DType::kBF16;
+  if (name == "F16") return DType::kF16;
+  if (name == "F32") return DType::kF32;
+  return std::nullopt;
+}
+
+std::string Shown(const std::string& path) { return Visible(path, 400); }
+
+// The one safetensors file of a directory without an index.
+Result<std::string> SingleFile(const std::string& model_dir) {
+  if (IsListed(model_dir, kSingleFileName)) return std::string(kSingleFileName);
+  const std::vector<std::string> names = FilesEndingWith(model_dir, ".safetensors");
+  if (names.size() == 1) return names[0];
+  if (names.empty()) return MissingFile(model_dir, kSingleFileName);
+  return BadInput("{}: has {} safetensors files but no {} (found {}, {}{}); download it again",
+                  Shown(model_dir), names.size(), kShardIndexName, Visible(names[0]),
+                  Visible(names[1]), names.size() > 2 ? ", ..." : "");
+}
+
+}  // namespace
+
+struct Checkpoint::Impl {
+  struct Tensor {
+    const MappedFile* file = nullptr;
+    std::string dtype_name;
+    std::vector<int64_t> shape;
+    const std::byte* data = nullptr;
+  };
+  std::vector<std::unique_ptr<MappedFile>> files;
+  std::map<std::string, Tensor, std::less<>> tensors;
+  uint64_t total_bytes = 0;
+  std::string looked_in;  // the file, or the index, for messages
+
+  Status AddFile(const std::string& path);
+  Status OpenSharded(const std::string& model_dir);
+  Status CheckAgainst(const ShardIndex& index, const std::string& model_dir) const;
+};
+
+// Maps one file and takes in its tensors.
+Status Checkpoint::Impl::AddFile(const std::string& path) {
+  MINISGL_ASSIGN_OR_RETURN(MappedFile mapped, MappedFile::Open(path));
+  files.push_back(std::make_unique<MappedFile>(std::move(mapped)));
+  const MappedFile& file = *files.back();
+  uint64_t data_begin = 0;
+  MINISGL_ASSIGN_OR_RETURN(auto entries,
+                           SafetensorsFile::ParseHeader(file.bytes(), path, &data_begin));
+  for (auto& [name, entry] : entries) {
+    const auto [place, is_new] = tensors.try_emplace(name);
+    if (!is_new) {
+      return BadInput("tensor \"{}\" is in two files (found {} and {}); remove one", Visible(name),
+                      Shown(place->second.file->path()), Shown(path));
+    }
+    place->second = {&file, std::move(entry.dtype_name), std::move(entry.shape),
+                     file.bytes().data() + data_begin + entry.begin};
+    const std::optional<uint64_t> sum = CheckedAdd(total_bytes, entry.end - entry.begin);
+    if (!sum) return BadInput("{}: has more bytes than can be counted", Shown(path));
+    total_bytes = *sum;
+  }
+  return Status();
+}
+
+Status Checkpoint::Impl::OpenSharded(const std::string& model_dir) {
+  const std::string path = JoinPath(model_dir, kShardIndexName);
+  looked_in = path;
+  MINISGL_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kIndexBytesMax));
+  MINISGL_ASSIGN_OR_RETURN(const ShardIndex index, ParseShardIndex(text, path));
+  for (const std::string& shard : index.shards) {
+    const Status added = AddFile(JoinPath(model_dir, shard));
+    // The model directory is what the user gave; a file it lacks is a fault of that input.
+    if (added.code() == StatusCode::kNoInput) {
+      return BadInput("{}, but {} names it; download it again", added.message(), kShardIndexName);
+    }
+    MINISGL_RETURN_IF_ERROR(added);
+  }
+  return CheckAgainst(index, model_dir);
+}
+
+// The index and the shards hold the same tensors at the same places.
+Status Checkpoint::Impl::CheckAgainst(const ShardIndex& index, const std::string& model_dir) const {
+  for (const auto& [name, shard] : index.shard_of) {
+    const auto found = tensors.find(name);
+    if (found == tensors.end()) {
+      return BadInput("{}: tensor \"{}\" is in no file ({} is to hold it); download that again",
+                      Shown(looked_in), Visible(name), Visible(shard));
+    }
+    if (found->second.file->path() != JoinPath(model_dir, shard)) {
+      return BadInput("{}: tensor \"{}\" is in another file (found in {}, not {})",
+                      Shown(looked_in), Visible(name), Shown(found->second.file->path()),
+                      Visible(shard));
+    }
+  }
+  for (const auto& [name, tensor] : tensors) {
+    if (!index.shard_of.contains(name)) {
+      return BadInput("{}: tensor \"{}\" is not in the index (found in {})", Shown(looked_in),
+                      Visible(name), Shown(tensor.file->path()));
+    }
+  }
+  return Status();
+}
+
+Checkpoint::Checkpoint() : impl_(std::make_unique<Impl>()) {}
+Checkpoint::~Checkpoint() = default;
+
+Result<std::unique_ptr<Checkpoint>> Checkpoint::Open(const std::string& model_dir) {
+  MINISGL_RETURN_IF_ERROR(CheckModelDir(model_dir));
+  std::unique_ptr<Checkpoint> checkpoint(new Checkpoint());
+  if (!IsListed(model_dir, kSingleFileName) && IsListed(model_dir, kShardIndexName)) {
+    MINISGL_RETURN_IF_ERROR(checkpoint->impl_->OpenSharded(model_dir));
+  } else {
+    MINISGL_ASSIGN_OR_RETURN(const std::string name, SingleFile(model_dir));
+    checkpoint->impl_->looked_in = JoinPath(model_dir, name);
+    MINISGL_RETURN_IF_ERROR(checkpoint->impl_->AddFile(checkpoint->impl_->looked_in));
+  }
+  return checkpoint;
+}
+
+Result<TensorView> Checkpoint::Get(std::string_view name) const {
+  const auto found = impl_->tensors.find(name);
+  if (found == impl_->tensors.end()) {
+    return BadInput("{}: has no tensor \"{}\"; the model needs it", Shown(impl_->looked_in),
+                    Visible(name, 200));
+  }
+  const Impl::Tensor& tensor = found->second;
+  const std::optional<DType> dtype = DTypeOf(tensor.dtype_name);
+  if (!dtype) {
+    return BadInput("{}: tensor \"{}\" has dtype {}; BF16, F16 and F32 are supported",
+                    Shown(tensor.file->path()), Visible(name, 200), tensor.dtype_name);
+  }
+  return TensorView{tensor.data, *dtype, tensor.shape};
+}
+
+bool Checkpoint::Has(std::string_view name) const { return impl_->tensors.contains(name); }
+
+std::vector<std::string> Checkpoint::Names() const {
+  std::vector<std::string> names;
+  names.reserve(impl_->tensors.size());
+  for (const auto& [name, tensor] : impl_->tensors) names.push_back(name);
+  return names;
+}
+
+uint64_t Checkpoint::total_bytes() const { return impl_->total_bytes; }
+
+std::string Checkpoint::FileOf(std::string_view name) const {
+  const auto found = impl_->tensors.find(name);
+  return found == impl_->tensors.end() ? "" : found->second.file->path();
+}
+
+}  // namespace minisgl

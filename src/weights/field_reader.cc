@@ -1,0 +1,144 @@
+// The wording of every configuration error stands here once: what a value is shown as, and what a
+// range reads like. No value is converted before it is known to be of its type and in its range.
+#include "weights/field_reader.h"
+
+#include "minisgl/base/utf8.h"
+
+namespace minisgl {
+namespace {
+
+constexpr size_t kFoundBytesMax = 60;  // of a value that a message quotes
+constexpr size_t kFileBytesMax = 400;
+
+std::string Found(const Json* value) {
+  return value == nullptr ? "nothing" : Visible(value->Dump(), kFoundBytesMax);
+}
+
+std::string ToString(IntRange range) {
+  return fmt::format("an integer from {} to {}", range.min, range.max);
+}
+
+std::string ToString(NumberRange range) {
+  return range.above_min ? fmt::format("a number above {} and at most {}", range.min, range.max)
+                         : fmt::format("a number from {} to {}", range.min, range.max);
+}
+
+bool Holds(IntRange range, const Json& value) {
+  return value.is_int() && value.as_int() >= range.min && value.as_int() <= range.max;
+}
+
+// Written so that NaN is in no range.
+bool Holds(NumberRange range, const Json& value) {
+  if (!value.is_number()) return false;
+  const double number = value.as_double();
+  return (range.above_min ? number > range.min : number >= range.min) && number <= range.max;
+}
+
+}  // namespace
+
+const Json* FieldReader::Find(std::string_view key) const {
+  const Json* value = object_.Find(key);
+  return value == nullptr || value->is_null() ? nullptr : value;
+}
+
+std::optional<int64_t> FieldReader::OptionalInt(std::string_view key, IntRange range) {
+  const Json* value = Find(key);
+  if (value == nullptr) return std::nullopt;
+  if (Holds(range, *value)) return value->as_int();
+  Fail(key, ToString(range) + " is supported");
+  return std::nullopt;
+}
+
+int64_t FieldReader::Int(std::string_view key, IntRange range, std::optional<int64_t> fallback) {
+  const std::optional<int64_t> value = OptionalInt(key, range);
+  if (!value && !fallback) Fail(key, ToString(range) + " is needed");
+  return value.value_or(fallback.value_or(range.min));
+}
+
+std::optional<double> FieldReader::OptionalNumber(std::string_view key, NumberRange range) {
+  const Json* value = Find(key);
+  if (value == nullptr) return std::nullopt;
+  if (Holds(range, *value)) return value->as_double();
+  Fail(key, ToString(range) + " is supported");
+  return std::nullopt;
+}
+
+double FieldReader::Number(std::string_view key, NumberRange range,
+                           std::optional<double> fallback) {
+  const std::optional<double> value = OptionalNumber(key, range);
+  if (!value && !fallback) Fail(key, ToString(range) + " is needed");
+  return value.value_or(fallback.value_or(range.min));
+}
+
+std::optional<bool> FieldReader::OptionalBool(std::string_view key) {
+  const Json* value = Find(key);
+  if (value == nullptr) return std::nullopt;
+  if (value->is_bool()) return value->as_bool();
+  Fail(key, "true or false is supported");
+  return std::nullopt;
+}
+
+bool FieldReader::Bool(std::string_view key, bool fallback) {
+  return OptionalBool(key).value_or(fallback);
+}
+
+std::optional<std::string> FieldReader::OptionalString(std::string_view key,
+                                                       std::string_view supported) {
+  const Json* value = Find(key);
+  if (value == nullptr) return std::nullopt;
+  if (value->is_string()) return value->as_string();
+  Fail(key, supported);
+  return std::nullopt;
+}
+
+std::vector<TokenId> FieldReader::TokenIds(std::string_view key, int64_t vocab_size) {
+  const Json* value = Find(key);
+  if (value == nullptr) return {};
+  const IntRange range = {0, vocab_size - 1};
+  std::vector<TokenId> ids;
+  const Json::Array list = value->is_array() ? value->as_array() : Json::Array{*value};
+  for (const Json& id : list) {
+    if (!Holds(range, id)) {
+      FailWith(key, Found(&id),
+               fmt::format("token ids below the vocabulary size ({}) are supported", vocab_size));
+      return {};
+    }
+    ids.push_back(static_cast<TokenId>(id.as_int()));
+  }
+  return ids;
+}
+
+std::optional<FieldReader> FieldReader::Object(std::string_view key) {
+  const Json* value = Find(key);
+  if (value == nullptr) return std::nullopt;
+  if (value->is_object()) return FieldReader(*value, file_, fmt::format("{}{}.", path_, key));
+  Fail(key, "an object or null is supported");
+  return std::nullopt;
+}
+
+void FieldReader::Fail(std::string_view key, std::string_view supported) {
+  FailWith(key, Found(Find(key)), supported);
+}
+
+void FieldReader::FailWith(std::string_view key, std::string_view found,
+                           std::string_view supported) {
+  if (!status_.ok()) return;
+  status_ = BadInput("{}: key \"{}{}\": found {}; {}", Visible(file_, kFileBytesMax), path_,
+                     Visible(key), found, supported);
+}
+
+void FieldReader::Absorb(const FieldReader& inner) {
+  if (status_.ok()) status_ = inner.status_;
+}
+
+Result<Json> ParseJsonObject(std::string_view text, const std::string& file, int depth_max) {
+  Result<Json> json = ParseJson(text, {.depth_max = depth_max});
+  if (!json.ok()) return json.status().WithPrefix(Visible(file, kFileBytesMax));
+  if (!json->is_object()) {
+    return BadInput("{}: is not a JSON object (found {})", Visible(file, kFileBytesMax),
+                    json->TypeName());
+  }
+  return json;
+}
+
+}  // namespace minisgl

@@ -1,0 +1,78 @@
+// Reads the members of a JSON object by key, each with its type and its range, and words what is
+// wrong with one:
+//   FILE: key "KEY": found WHAT; WHAT IS SUPPORTED
+//
+// The first error is kept and later reads give their fallback, so a caller reads every field and
+// asks status() once. A member that is null counts as absent, as it does in the configurations of
+// the hub.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "minisgl/base/ids.h"
+#include "minisgl/base/json.h"
+#include "minisgl/base/status.h"
+
+namespace minisgl {
+
+struct IntRange {
+  int64_t min = 0;
+  int64_t max = 0;
+};
+
+struct NumberRange {
+  double min = 0;
+  double max = 0;
+  bool above_min = false;  // `min` itself is out
+};
+
+class FieldReader {
+ public:
+  // REQUIRES object.is_object(); it must outlive this. `path` stands before each key in errors
+  // ("rope_scaling.").
+  FieldReader(const Json& object, std::string file, std::string path = "")
+      : object_(object), file_(std::move(file)), path_(std::move(path)) {}
+
+  // The member, or null where there is none or it is null.
+  const Json* Find(std::string_view key) const;
+
+  // Without `fallback` the key is required.
+  int64_t Int(std::string_view key, IntRange range, std::optional<int64_t> fallback = {});
+  double Number(std::string_view key, NumberRange range, std::optional<double> fallback = {});
+  bool Bool(std::string_view key, bool fallback);
+
+  std::optional<int64_t> OptionalInt(std::string_view key, IntRange range);
+  std::optional<double> OptionalNumber(std::string_view key, NumberRange range);
+  std::optional<bool> OptionalBool(std::string_view key);
+  std::optional<std::string> OptionalString(std::string_view key, std::string_view supported);
+
+  // A token id, or a list of them; none where the key is absent.
+  std::vector<TokenId> TokenIds(std::string_view key, int64_t vocab_size);
+
+  // A member that is an object, read under its own path; none where the key is absent.
+  std::optional<FieldReader> Object(std::string_view key);
+
+  // Notes that `key` holds (or lacks) what is not supported. The first note stays.
+  void Fail(std::string_view key, std::string_view supported);
+  void FailWith(std::string_view key, std::string_view found, std::string_view supported);
+  // Takes over the error of a reader made by Object().
+  void Absorb(const FieldReader& inner);
+
+  bool ok() const { return status_.ok(); }
+  const Status& status() const { return status_; }
+
+ private:
+  const Json& object_;
+  std::string file_;
+  std::string path_;
+  Status status_;
+};
+
+// The JSON object that `text` is; the error names `file`.
+Result<Json> ParseJsonObject(std::string_view text, const std::string& file, int depth_max);
+
+}  // namespace minisgl

@@ -1,0 +1,74 @@
+// Looks at names only and opens nothing. File system errors count as "not there": the open that
+// follows says more.
+#include "weights/model_dir.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <system_error>
+
+#include "minisgl/base/utf8.h"
+
+namespace minisgl {
+namespace {
+
+namespace fs = std::filesystem;
+constexpr size_t kPathBytesMax = 400;
+
+// Weights that people have beside, or in place of, safetensors.
+constexpr const char* kForeignSuffixes[] = {".gguf", ".bin", ".pt",      ".pth",
+                                            ".ckpt", ".h5",  ".msgpack", ".onnx"};
+
+}  // namespace
+
+Status CheckModelDir(const std::string& path) {
+  std::error_code error;
+  const fs::file_status status = fs::status(path, error);
+  if (!fs::exists(status)) {
+    return MakeStatus(StatusCode::kNoInput, "{}: cannot be opened ({}); give a model directory",
+                      Visible(path, kPathBytesMax), error ? error.message() : "no such directory");
+  }
+  if (fs::is_directory(status)) return Status();
+  if (path.ends_with(".gguf")) {
+    return BadInput("{}: GGUF files are not read; give a model directory with safetensors files",
+                    Visible(path, kPathBytesMax));
+  }
+  return BadInput("{}: is not a directory; give the directory that holds config.json",
+                  Visible(path, kPathBytesMax));
+}
+
+std::vector<std::string> FilesEndingWith(const std::string& model_dir, const std::string& suffix) {
+  std::vector<std::string> names;
+  std::error_code error;
+  fs::directory_iterator entry(model_dir, error);
+  while (!error && entry != fs::directory_iterator()) {
+    std::string name = entry->path().filename().string();
+    if (name.ends_with(suffix)) names.push_back(std::move(name));
+    entry.increment(error);
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+Status MissingFile(const std::string& model_dir, const std::string& missing) {
+  for (const char* suffix : kForeignSuffixes) {
+    const std::vector<std::string> names = FilesEndingWith(model_dir, suffix);
+    if (!names.empty()) {
+      return BadInput("{}: has no {} (found {}); weights as safetensors are needed",
+                      Visible(model_dir, kPathBytesMax), missing, Visible(names[0]));
+    }
+  }
+  return MakeStatus(StatusCode::kNoInput,
+                    "{}: has no {}; give a model directory with config.json and safetensors files",
+                    Visible(model_dir, kPathBytesMax), missing);
+}
+
+bool IsListed(const std::string& model_dir, const std::string& name) {
+  std::error_code error;
+  return fs::exists(fs::symlink_status(JoinPath(model_dir, name), error));
+}
+
+std::string JoinPath(const std::string& model_dir, const std::string& name) {
+  return model_dir.ends_with('/') ? model_dir + name : model_dir + "/" + name;
+}
+
+}  // namespace minisgl

@@ -1,0 +1,23 @@
+// model.safetensors.index.json: which tensor stands in which file of a sharded model.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <set>
+#include <string>
+
+#include "minisgl/base/status.h"
+
+namespace minisgl {
+
+inline constexpr const char* kShardIndexName = "model.safetensors.index.json";
+
+struct ShardIndex {
+  std::map<std::string, std::string, std::less<>> shard_of;  // tensor name -> file name
+  std::set<std::string> shards;                              // bare file names, none empty
+};
+
+// `file` is named in errors. Shard names that lead out of the directory are errors.
+Result<ShardIndex> ParseShardIndex(const std::string& text, const std::string& file);
+
+}  // namespace minisgl

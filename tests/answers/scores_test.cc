@@ -1,0 +1,60 @@
+// The demo model's own skills, through the whole program: greedy answers score what the model
+// scores in a reference implementation (the figures are those of its training's README: 59, 188 and
+// 40 in any precision).
+#include <gtest/gtest.h>
+
+#include "answers/run_program.h"
+
+namespace minisgl::answers {
+namespace {
+
+ProgramRun RunFile(const std::string& name) {
+  ProgramRun run = RunProgram({"run", "-m", DemoModel(), "--file", PromptFile(name), "--quiet"});
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  return run;
+}
+
+TEST(ScoresTest, NotesAreAnsweredFromTheSharedPrompt) {
+  const auto rows = RunFile("notes.jsonl").Rows();
+  ASSERT_EQ(rows.size(), 60u);
+  EXPECT_GE(CountRight(rows), 59);
+}
+
+TEST(ScoresTest, SingleQuestionsOfEverySkill) {
+  const auto rows = RunFile("mixed.jsonl").Rows();
+  ASSERT_EQ(rows.size(), 200u);
+  EXPECT_GE(CountRight(rows), 188);
+}
+
+TEST(ScoresTest, ConversationsRememberTheirFirstTurn) {
+  const auto rows = RunFile("conversations.jsonl").Rows();
+  ASSERT_EQ(rows.size(), 40u);
+  EXPECT_GE(CountRight(rows), 40);
+}
+
+TEST(ScoresTest, StoriesRunToTheirEndOrTheirLength) {
+  const auto rows = RunFile("stories.jsonl").Rows();
+  ASSERT_EQ(rows.size(), 24u);
+  for (const Json& row : rows) {
+    ASSERT_NE(row.Find("finish_reason"), nullptr) << row.Dump();
+    const std::string& reason = row.Find("finish_reason")->as_string();
+    EXPECT_TRUE(reason == "stop" || reason == "length") << row.Dump();
+    EXPECT_FALSE(row.Find("text")->as_string().empty());
+  }
+}
+
+// Sixty prompts with one stem compute it once: fewer than 15 % of the tokens submitted.
+TEST(ScoresTest, TheSharedNotesAreComputedOnce) {
+  const auto rows = RunFile("notes.jsonl").Rows();
+  int64_t prompt = 0, cached = 0;
+  for (const Json& row : rows) {
+    const Json* usage = row.Find("usage");
+    ASSERT_NE(usage, nullptr) << row.Dump();
+    prompt += usage->Find("prompt_tokens")->as_int();
+    cached += usage->Find("cached_tokens")->as_int();
+  }
+  EXPECT_LT(prompt - cached, prompt * 15 / 100) << prompt << " submitted, " << cached << " cached";
+}
+
+}  // namespace
+}  // namespace minisgl::answers

@@ -1,0 +1,188 @@
+// ThreadPool: every chunk once, results visible to the caller, and no waiting for threads that have
+// nothing to do; exceptions, and machines that have fewer threads to give.
+#include "minisgl/base/thread_pool.h"
+
+#include <gtest/gtest.h>
+
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdlib>
+#include <fstream>
+#include <new>
+#include <numeric>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "minisgl/base/log.h"
+
+namespace minisgl {
+namespace {
+
+TEST(ThreadPoolTest, RunsEveryChunkOnceAndPublishesPlainWrites) {
+  for (int num_threads : {1, 2, 3, 8}) {
+    ThreadPool pool(num_threads);
+    EXPECT_EQ(pool.num_threads(), num_threads);
+    for (int64_t num_chunks : {0, 1, 2, 7, 100, 1000}) {
+      std::vector<int> runs(num_chunks, 0);
+      pool.ParallelFor(num_chunks, [&](int64_t chunk, int thread) {
+        EXPECT_GE(thread, 0);
+        EXPECT_LT(thread, num_threads);
+        ++runs[chunk];
+      });
+      EXPECT_EQ(runs, std::vector<int>(num_chunks, 1));
+    }
+  }
+}
+
+TEST(ThreadPoolTest, AThreadNumberIsHeldByOneThreadAtATime) {
+  ThreadPool pool(4);
+  std::vector<std::vector<int64_t>> chunks(4);  // plain: the number protects it
+  pool.ParallelFor(5000, [&](int64_t chunk, int thread) { chunks[thread].push_back(chunk); });
+  size_t total = 0;
+  for (const auto& list : chunks) total += list.size();
+  EXPECT_EQ(total, 5000u);
+}
+
+// Thousands of short loops back to back: late threads of one loop meet the next.
+TEST(ThreadPoolTest, ShortLoopsInSuccession) {
+  ThreadPool pool(4);
+  std::vector<int64_t> sums(16);
+  for (int64_t loop = 0; loop < 5000; ++loop) {
+    const int64_t num_chunks = 2 + loop % 15;
+    pool.ParallelFor(num_chunks, [&sums, loop](int64_t chunk, int) { sums[chunk] = loop + chunk; });
+    for (int64_t chunk = 0; chunk < num_chunks; ++chunk) ASSERT_EQ(sums[chunk], loop + chunk);
+  }
+}
+
+TEST(ThreadPoolTest, WakesAfterSleeping) {
+  ThreadPool pool(3);
+  for (int loop = 0; loop < 5; ++loop) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(3));
+    std::atomic<int> count = 0;
+    pool.ParallelFor(50, [&](int64_t, int) { ++count; });
+    EXPECT_EQ(count, 50);
+  }
+}
+
+TEST(ThreadPoolTest, ManyMoreThreadsThanCores) {
+  ThreadPool pool(40);
+  std::atomic<int64_t> sum = 0;
+  for (int loop = 0; loop < 20; ++loop) {
+    pool.ParallelFor(200, [&](int64_t chunk, int) { sum += chunk; });
+  }
+  EXPECT_EQ(sum, 20 * 199 * 100);
+}
+
+// A thread that lost its core delays the chunk it holds; the others take the rest meanwhile.
+TEST(ThreadPoolTest, SlowChunkDoesNotHoldBackTheOthers) {
+  ThreadPool pool(2);
+  std::atomic<int> done = 0;
+  std::atomic<int> done_before_slow_end = 0;
+  pool.ParallelFor(100, [&](int64_t chunk, int) {
+    if (chunk == 0) {
+      const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+      while (done < 99 && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
+      done_before_slow_end = done.load();
+    }
+    ++done;
+  });
+  EXPECT_EQ(done_before_slow_end, 99);
+}
+
+// Each thread in turn throws the first chunk that it gets, while the others hold theirs: nobody may
+// be left in the body once the exception is out.
+TEST(ThreadPoolTest, AnExceptionOnAnyThreadReachesTheCallerOnceNothingRuns) {
+  for (const int num_threads : {1, 2, 4}) {
+    ThreadPool pool(num_threads);
+    for (int thrower = 0; thrower < num_threads; ++thrower) {
+      std::atomic<int> arrived = 0, inside = 0;
+      std::string message;
+      try {
+        pool.ParallelFor(num_threads, [&](int64_t, int thread) {
+          ++inside;
+          ++arrived;
+          while (arrived < num_threads) std::this_thread::yield();  // each thread has one chunk
+          if (thread == thrower) {
+            --inside;
+            throw std::runtime_error("thread " + std::to_string(thread));
+          }
+          std::this_thread::sleep_for(std::chrono::milliseconds(2));
+          --inside;
+        });
+      } catch (const std::runtime_error& error) {
+        message = error.what();
+      }
+      EXPECT_EQ(inside, 0);
+      EXPECT_EQ(message, "thread " + std::to_string(thrower));
+      std::atomic<int> count = 0;
+      pool.ParallelFor(100, [&](int64_t, int) { ++count; });
+      EXPECT_EQ(count, 100);
+    }
+  }
+}
+
+TEST(ThreadPoolTest, OfManyExceptionsOneIsThrown) {
+  ThreadPool pool(3);
+  for (int loop = 0; loop < 200; ++loop) {
+    EXPECT_THROW(pool.ParallelFor(20, [](int64_t, int) { throw std::bad_alloc(); }),
+                 std::bad_alloc);
+  }
+  EXPECT_THROW(pool.ParallelFor(20, [](int64_t chunk, int) { throw chunk; }), int64_t);
+  std::atomic<int> count = 0;
+  pool.ParallelFor(50, [&](int64_t, int) { ++count; });
+  EXPECT_EQ(count, 50);
+}
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+// Room for the stacks of a few threads only.
+[[noreturn]] void RunWhereThreadsDoNotFit() {
+  std::ifstream statm("/proc/self/statm");
+  rlim_t pages = 0;
+  statm >> pages;
+  const rlim_t bytes = pages * static_cast<rlim_t>(sysconf(_SC_PAGESIZE)) + (rlim_t{200} << 20);
+  const rlimit limit = {bytes, bytes};
+  setrlimit(RLIMIT_AS, &limit);
+  std::string warning;
+  SetLogSink([&](LogLevel level, const std::string& line) {
+    if (level == LogLevel::kWarning) warning = line;
+  });
+  ThreadPool pool(1024);
+  std::atomic<int> count = 0;
+  pool.ParallelFor(5000,
+                   [&](int64_t, int thread) { count += thread < pool.num_threads() ? 1 : 0; });
+  const std::string told = "only " + std::to_string(pool.num_threads()) + " of 1024 threads";
+  SetLogSink(nullptr);
+  const bool good = pool.num_threads() >= 1 && pool.num_threads() < 1024 && count == 5000 &&
+                    warning.find(told) != std::string::npos;
+  std::_Exit(good ? 0 : 1);
+}
+
+TEST(ThreadPoolDeathTest, GoesOnWithTheThreadsThereAre) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(RunWhereThreadsDoNotFit(), testing::ExitedWithCode(0), "");
+}
+#endif
+
+double CpuSeconds() {
+  rusage usage = {};
+  getrusage(RUSAGE_SELF, &usage);
+  return static_cast<double>(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
+         1e-6 * static_cast<double>(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec);
+}
+
+TEST(ThreadPoolTest, IdleThreadsUseNoCpu) {
+  ThreadPool pool(4);
+  pool.ParallelFor(8, [](int64_t, int) {});
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  const double before = CpuSeconds();
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  EXPECT_LT(CpuSeconds() - before, 0.05);
+}
+
+}  // namespace
+}  // namespace minisgl

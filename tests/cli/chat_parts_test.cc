@@ -1,0 +1,254 @@
+// The parts of a chat that need no model and no terminal: what a typed line means, parameters,
+// conversation files.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <deque>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "cli/chat_file.h"
+#include "cli/chat_history.h"
+#include "cli/chat_input.h"
+#include "cli/chat_settings.h"
+
+namespace minisgl {
+namespace {
+
+using Kind = ChatInputLine::Kind;
+
+// Gives lines from a list, then the end of input; "^C" stands for an interrupt.
+class ListReader : public PromptReader {
+ public:
+  explicit ListReader(std::deque<std::string> lines) : lines_(std::move(lines)) {}
+  ReadLineResult ReadLine(const std::string&) override {
+    if (lines_.empty()) return {LineOutcome::kEnd, "", true};
+    std::string line = lines_.front();
+    lines_.pop_front();
+    if (line == "^C") return {LineOutcome::kInterrupted, "", true};
+    return {LineOutcome::kLine, line, true};
+  }
+
+ private:
+  std::deque<std::string> lines_;
+};
+
+class TempDir {
+ public:
+  TempDir() {
+    std::string name = (std::filesystem::temp_directory_path() / "chat_XXXXXX").string();
+    EXPECT_NE(mkdtemp(name.data()), nullptr);
+    path_ = name;
+  }
+  ~TempDir() { std::filesystem::remove_all(path_); }
+  std::string File(const std::string& name) const { return path_ + "/" + name; }
+  std::string Write(const std::string& name, const std::string& text) const {
+    std::ofstream(File(name), std::ios::binary) << text;
+    return File(name);
+  }
+
+ private:
+  std::string path_;
+};
+
+std::string ReadAll(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+TEST(ChatInputTest, LinesAreMessagesAndCommands) {
+  const struct {
+    std::deque<std::string> lines;
+    Kind kind;
+    std::string text;
+  } cases[] = {
+      {{"Hello"}, Kind::kMessage, "Hello"},
+      {{"", "  ", "Hello"}, Kind::kMessage, "Hello"},
+      {{"/help"}, Kind::kCommand, "help"},
+      {{"/set top_k 3  "}, Kind::kCommand, "set top_k 3"},
+      {{"//etc/passwd is a file"}, Kind::kMessage, "/etc/passwd is a file"},
+      {{" /indented is text"}, Kind::kMessage, " /indented is text"},
+      {{"one\\", "two"}, Kind::kMessage, "one\ntwo"},
+      {{"one\\", "two\\", "/three"}, Kind::kMessage, "one\ntwo\n/three"},
+      {{"one\\"}, Kind::kMessage, "one"},
+      {{"\"\"\"one line\"\"\""}, Kind::kMessage, "one line"},
+      {{"\"\"\"", "one", "", "two", "\"\"\""}, Kind::kMessage, "one\n\ntwo"},
+      {{"\"\"\"one", "two\"\"\""}, Kind::kMessage, "one\ntwo"},
+      {{"\"\"\"never", "ends"}, Kind::kMessage, "never\nends"},
+      {{"\"\"\"\"\"\"", "next"}, Kind::kMessage, "next"},
+      {{"pasted\n/block"}, Kind::kMessage, "pasted\n/block"},
+      {{"/pasted\nblock"}, Kind::kMessage, "/pasted\nblock"},
+      {{}, Kind::kEnd, ""},
+      {{"^C"}, Kind::kInterrupted, ""},
+      {{"\"\"\"", "one", "^C"}, Kind::kInterrupted, ""},
+      {{"one\\", "^C"}, Kind::kInterrupted, ""},
+  };
+  for (const auto& test : cases) {
+    ListReader reader(test.lines);
+    const ChatInputLine line = ReadChatInput(&reader);
+    const std::string shown = test.lines.empty() ? "(end)" : test.lines.front();
+    EXPECT_EQ(line.kind, test.kind) << shown;
+    EXPECT_EQ(line.text, test.text) << shown;
+  }
+}
+
+TEST(ChatInputTest, AnInterruptedBlockWasNotEmpty) {
+  ListReader reader({"one\\", "^C"});
+  EXPECT_FALSE(ReadChatInput(&reader).was_empty);
+}
+
+TEST(ChatSettingsTest, SetsWhatIsInRange) {
+  const struct {
+    const char* name;
+    const char* value;
+    const char* shown;
+  } cases[] = {
+      {"temperature", "0.75", "0.75"}, {"top_k", "40", "40"},      {"top-p", "0.5", "0.5"},
+      {"min_p", "0.1", "0.1"},         {"seed", "7", "7"},         {"max-tokens", "12", "12"},
+      {"max_tokens", "auto", "auto"},  {"stop", "END", "\"END\""}, {"stop", "none", "none"},
+      {"ignore_eos", "on", "on"},      {"min_tokens", "2", "2"},   {"presence_penalty", "-1", "-1"},
+  };
+  for (const auto& test : cases) {
+    ChatSettings settings;
+    const Status status = SetParameter(test.name, test.value, &settings);
+    EXPECT_TRUE(status.ok()) << test.name << ": " << status.message();
+    EXPECT_NE(ListParameters(settings).find(std::string(" ") + test.shown), std::string::npos)
+        << test.name;
+  }
+}
+
+TEST(ChatSettingsTest, RefusesWhatIsNotAndChangesNothing) {
+  const struct {
+    const char* name;
+    const char* value;
+  } cases[] = {
+      {"temperature", "-1"},
+      {"temperature", "nan"},
+      {"temperature", "warm"},
+      {"temperature", ""},
+      {"temperature", "1x"},
+      {"top_k", "-1"},
+      {"top_k", "1.5"},
+      {"top_p", "0"},
+      {"top_p", "1.1"},
+      {"min_p", "2"},
+      {"seed", "-1"},
+      {"max_tokens", "0"},
+      {"max_tokens", ""},
+      {"ignore_eos", "ja"},
+      {"repetition_penalty", "0"},
+      {"colour", "red"},
+      {"", "1"},
+      {"stop", ""},
+  };
+  for (const auto& test : cases) {
+    ChatSettings settings;
+    const std::string before = ListParameters(settings);
+    const Status status = SetParameter(test.name, test.value, &settings);
+    EXPECT_EQ(status.code(), StatusCode::kUsage) << test.name << " " << test.value;
+    EXPECT_EQ(ListParameters(settings), before) << test.name << " " << test.value;
+  }
+}
+
+TEST(ChatFileTest, WhatIsSavedIsLoaded) {
+  const TempDir dir;
+  const std::vector<SessionMessage> messages = {
+      {"system", "Be \"brief\".", {}}, {"user", "two\nlines\t\u00e9", {}}, {"assistant", "", {}}};
+  ASSERT_TRUE(SaveConversation(dir.File("c.jsonl"), messages, false).ok());
+  const auto loaded = LoadConversation(dir.File("c.jsonl"));
+  ASSERT_TRUE(loaded.ok()) << loaded.status().message();
+  ASSERT_EQ(loaded.value().size(), messages.size());
+  for (size_t i = 0; i < messages.size(); ++i) {
+    EXPECT_EQ(loaded.value()[i].role, messages[i].role);
+    EXPECT_EQ(loaded.value()[i].content, messages[i].content);
+  }
+}
+
+TEST(ChatFileTest, AnotherFileIsNotOverwritten) {
+  const TempDir dir;
+  const std::string path = dir.Write("notes", "mine");
+  const std::vector<SessionMessage> messages = {{"user", "Hi", {}}};
+  EXPECT_EQ(SaveConversation(path, messages, false).code(), StatusCode::kCannotCreate);
+  EXPECT_EQ(ReadAll(path), "mine");
+  EXPECT_TRUE(SaveConversation(path, messages, true).ok());
+  EXPECT_EQ(ReadAll(path), "{\"role\": \"user\", \"content\": \"Hi\"}\n");
+  EXPECT_EQ(SaveConversation(dir.File("no/such/dir"), messages, false).code(),
+            StatusCode::kCannotCreate);
+}
+
+TEST(ChatFileTest, ALineOfMessagesIsAConversation) {
+  const TempDir dir;
+  const std::string path = dir.Write(
+      "row", "{\"id\": 3, \"messages\": [{\"role\": \"user\", \"content\": \"Hi\"}]}\n\n");
+  const auto loaded = LoadConversation(path);
+  ASSERT_TRUE(loaded.ok()) << loaded.status().message();
+  ASSERT_EQ(loaded.value().size(), 1u);
+  EXPECT_EQ(loaded.value()[0].content, "Hi");
+}
+
+TEST(ChatFileTest, BadFilesAreErrorsThatNameTheLine) {
+  const struct {
+    const char* text;
+    const char* place;
+  } cases[] = {
+      {"", ""},
+      {"\n\n", ""},
+      {"not json\n", ":1: "},
+      {"{\"role\": \"user\", \"content\": \"Hi\"}\n{\"role\": \"user\"}\n", ":2: "},
+      {"{\"role\": \"king\", \"content\": \"Hi\"}\n", ":1: "},
+      {"{\"role\": \"user\", \"content\": 3}\n", ":1: "},
+      {"{\"messages\": 3}\n", ":1: "},
+      {"[1]\n", ":1: "},
+      {"{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}]}\n{\"messages\": []}\n", ":2: "},
+  };
+  const TempDir dir;
+  for (const auto& test : cases) {
+    const auto loaded = LoadConversation(dir.Write("bad", test.text));
+    ASSERT_FALSE(loaded.ok()) << test.text;
+    EXPECT_EQ(loaded.status().code(), StatusCode::kBadInput) << test.text;
+    EXPECT_NE(loaded.status().message().find(test.place), std::string::npos)
+        << loaded.status().message();
+  }
+  EXPECT_EQ(LoadConversation(dir.File("none")).status().code(), StatusCode::kNoInput);
+}
+
+TEST(HistoryFileTest, KeepsTheLastLinesInOrder) {
+  const TempDir dir;
+  const std::string path = dir.File("deep/state/history");
+  HistoryFile first(path);
+  EXPECT_TRUE(first.Load().empty());
+  first.Append("one");
+  first.Append("two");
+  EXPECT_EQ(HistoryFile(path).Load(), (std::vector<std::string>{"one", "two"}));
+  const auto mode = std::filesystem::status(path).permissions();
+  EXPECT_EQ(mode & std::filesystem::perms::others_all, std::filesystem::perms::none);
+}
+
+TEST(HistoryFileTest, ALongFileIsCut) {
+  const TempDir dir;
+  std::string text;
+  constexpr size_t kLines = 2 * HistoryFile::kLinesMax + 1;
+  for (size_t i = 0; i < kLines; ++i) text += std::to_string(i) + '\n';
+  const std::string path = dir.Write("history", text);
+  const std::vector<std::string> lines = HistoryFile(path).Load();
+  ASSERT_EQ(lines.size(), HistoryFile::kLinesMax);
+  EXPECT_EQ(lines.back(), std::to_string(kLines - 1));
+  EXPECT_EQ(HistoryFile(path).Load(), lines);
+  EXPECT_LT(ReadAll(path).size(), text.size());
+}
+
+TEST(HistoryFileTest, WhereNothingCanBeKeptNothingHappens) {
+  HistoryFile none("");
+  none.Append("one");
+  EXPECT_TRUE(none.Load().empty());
+  HistoryFile unwritable("/proc/no/such/history");
+  unwritable.Append("one");
+  EXPECT_TRUE(unwritable.Load().empty());
+}
+
+}  // namespace
+}  // namespace minisgl

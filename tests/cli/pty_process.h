@@ -1,0 +1,58 @@
+// The program in a pseudo-terminal, or between pipes, driven as a person would: send, wait for what
+// must appear.
+#pragma once
+
+#include <sys/types.h>
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace minisgl {
+
+// The program that stands beside the tests in the build folder, or $MINISGL_BINARY; "" where there
+// is none.
+std::string ProgramPath();
+
+class PtyProcess {
+ public:
+  // Starts the program with `args`; `environment` is set on top of this process's own.
+  PtyProcess(const std::vector<std::string>& args,
+             const std::map<std::string, std::string>& environment);
+  // Kills what has not ended.
+  ~PtyProcess();
+  PtyProcess(const PtyProcess&) = delete;
+  PtyProcess& operator=(const PtyProcess&) = delete;
+
+  void Send(const std::string& bytes);
+  void Signal(int signal_number) const;
+  // Whether `text` appears after what the last successful wait found.
+  bool WaitFor(const std::string& text, double seconds = 30);
+  // The exit status, or 128 + the signal; -1 where it does not end in time. Reads the rest of the
+  // output.
+  int WaitForExit(double seconds = 30);
+  // All that was shown so far, and what was shown after the last successful wait.
+  const std::string& output() const { return output_; }
+  std::string Unseen() const { return output_.substr(seen_); }
+
+ private:
+  // Reads what is there, waiting up to `timeout_ms` for it; false at the end.
+  bool Read(int timeout_ms);
+
+  pid_t pid_ = -1;
+  int fd_ = -1;
+  std::string output_;
+  size_t seen_ = 0;
+};
+
+struct PipedResult {
+  int status = -1;
+  std::string out, err;
+};
+
+// Runs the program to its end with `input` as its standard input, which is closed where there is
+// none. A program that does not end is killed after a minute.
+PipedResult RunPiped(const std::vector<std::string>& args, const std::optional<std::string>& input);
+
+}  // namespace minisgl

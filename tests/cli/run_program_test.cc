@@ -1,0 +1,463 @@
+// `minisgl run` as a user runs it, on the demo model: exit statuses, text and rows, pipes, signals.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cmath>
+#include <filesystem>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "fakes.h"
+#include "minisgl/base/json.h"
+#include "program.h"
+
+namespace minisgl {
+namespace {
+
+using Arguments = std::vector<std::string>;
+
+class RunProgramTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (ProgramBinary().empty()) GTEST_SKIP() << "MINISGL_BINARY names no program";
+  }
+
+  // minisgl run on the demo model, with little memory.
+  static Arguments Run(const Arguments& more) {
+    Arguments arguments = {"run", "-m", DemoModel(), "--num-pages", "512", "--threads", "1"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return arguments;
+  }
+  static ProgramResult RunModel(const Arguments& more, const std::string& input = "") {
+    return RunProgram(Run(more), {input, "", {}});
+  }
+  static std::vector<Json> Rows(const std::string& text) {
+    std::vector<Json> rows;
+    for (const std::string& line : Lines(text)) {
+      Result<Json> row = ParseJson(line);
+      EXPECT_TRUE(row.ok()) << line;
+      if (row.ok()) rows.push_back(std::move(row).value());
+    }
+    return rows;
+  }
+  static std::string Code(const Json& row) {
+    const Json* error = row.Find("error");
+    return error == nullptr ? "" : error->Find("code")->as_string();
+  }
+  static std::string Text(const Json& row) {
+    const Json* text = row.Find("text");
+    return text == nullptr ? "none: " + row.Dump() : text->as_string();
+  }
+  // The error is one line for a person, and the last thing said.
+  static void ExpectFails(const ProgramResult& result, int exit_code, const std::string& said) {
+    EXPECT_EQ(result.exit_code, exit_code) << result.err;
+    EXPECT_EQ(result.out, "");
+    const std::vector<std::string> lines = Lines(result.err);
+    ASSERT_FALSE(lines.empty());
+    EXPECT_TRUE(lines.back().starts_with("minisgl: ")) << lines.back();
+    EXPECT_NE(lines.back().find(said), std::string::npos) << lines.back();
+  }
+
+  TemporaryFolder folder_;
+};
+
+constexpr const char* kPeru = "What is the capital of Peru?";
+constexpr const char* kLima = "The capital of Peru is Lima.";
+const std::string kPeruRow =
+    R"({"messages": [{"role": "user", "content": "What is the capital of Peru?"}]})";
+
+TEST_F(RunProgramTest, WrongUsageIs64) {
+  ExpectFails(RunProgram({}), 64, "no command");
+  ExpectFails(RunProgram({"fly"}), 64, "fly");
+  ExpectFails(RunModel({"--colour"}), 64, "--colour");
+  ExpectFails(RunModel({"--page-size", "3", "-p", "x"}), 64, "--page-size");
+  ExpectFails(RunModel({"--schedule", "lifo", "-p", "x"}), 64, "lifo");
+  ExpectFails(RunModel({"--file", "x", "-p", "x"}), 64, "--prompt");
+  ExpectFails(RunProgram({"run", "-p", "x"}, {"", "", {"MINISGL_MODEL="}}), 64, "--model");
+}
+
+TEST_F(RunProgramTest, HelpAndVersionAreAnswers) {
+  for (const Arguments& arguments :
+       {Arguments{"--help"}, Arguments{"run", "--help"}, Arguments{"--version"}}) {
+    const ProgramResult result = RunProgram(arguments);
+    EXPECT_EQ(result.exit_code, 0);
+    EXPECT_NE(result.out, "");
+    EXPECT_EQ(result.err, "");
+  }
+}
+
+TEST_F(RunProgramTest, AModelThatCannotBeReadIs66Or65) {
+  ExpectFails(RunProgram({"run", "-m", folder_.Path("none"), "-p", "x"}), 66, "none");
+  ExpectFails(RunProgram({"run", "-m", "nobody/nothing", "-p", "x"},
+                         {"", "", {"HF_HUB_CACHE=" + folder_.Path("hub")}}),
+              66, "nobody/nothing");
+  ExpectFails(RunProgram({"run", "-m", folder_.Write("model.gguf", "GGUF"), "-p", "x"}), 65,
+              "GGUF");
+  ExpectFails(RunProgram({"run", "-m", folder_.Write("file", "x"), "-p", "x"}), 65, "directory");
+  const std::string copy = folder_.Path("model");
+  std::filesystem::copy(DemoModel(), copy);
+  folder_.Write("model/config.json", "{");
+  ExpectFails(RunProgram({"run", "-m", copy, "-p", "x"}), 65, "config.json");
+}
+
+TEST_F(RunProgramTest, AModelInTheHubCacheIsFoundByName) {
+  const std::string repo = folder_.Path("hub/models--small--wren");
+  std::filesystem::create_directories(repo + "/refs");
+  std::filesystem::create_directories(repo + "/snapshots");
+  std::filesystem::create_directory_symlink(DemoModel(), repo + "/snapshots/0a1b");
+  folder_.Write("hub/models--small--wren/refs/main", "0a1b\n");
+  const ProgramResult result =
+      RunProgram({"run", "-m", "small/wren", "-p", kPeru, "--num-pages", "64"},
+                 {"", "", {"HF_HUB_CACHE=" + folder_.Path("hub")}});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(result.out, std::string(kLima) + "\n");
+}
+
+TEST_F(RunProgramTest, ADeviceThatIsNotThereIs69) {
+  ExpectFails(RunModel({"--device", "cuda", "-p", "x"}), 69, "CUDA");
+}
+
+TEST_F(RunProgramTest, InputThatCannotBeOpenedIs66) {
+  ExpectFails(RunModel({"--file", folder_.Path("none.jsonl")}), 66, "none.jsonl");
+  ExpectFails(RunModel({"--file", folder_.Path("")}), 66, "directory");
+  ExpectFails(RunModel({"-p", "x", "--system", "@" + folder_.Path("none")}), 66, "none");
+}
+
+TEST_F(RunProgramTest, OutputThatWouldBeLostIs73) {
+  const std::string rows = folder_.Write("in.jsonl", kPeruRow + "\n");
+  const std::string old = folder_.Write("out.jsonl", "old\n");
+  ExpectFails(RunModel({"--file", rows, "-o", old}), 73, "--force");
+  ExpectFails(RunModel({"--file", rows, "-o", rows, "--force"}), 73, "in.jsonl");
+  ExpectFails(RunModel({"--file", rows, "-o", folder_.Path("none/out")}), 73, "none");
+  EXPECT_EQ(folder_.Read("in.jsonl"), kPeruRow + "\n");
+  EXPECT_EQ(folder_.Read("out.jsonl"), "old\n");
+  EXPECT_EQ(RunModel({"--file", rows, "-o", old, "--force"}).exit_code, 0);
+  EXPECT_EQ(Text(Rows(folder_.Read("out.jsonl")).at(0)), kLima);
+}
+
+TEST_F(RunProgramTest, AFullDiskIs74) {
+  const std::string rows = folder_.Write("in.jsonl", kPeruRow + "\n");
+  const ProgramResult to_file = RunModel({"--file", rows, "-o", "/dev/full"});
+  ExpectFails(to_file, 74, "/dev/full");
+  EXPECT_EQ(to_file.err.find("1 done"), std::string::npos) << to_file.err;
+  EXPECT_EQ(RunProgram(Run({"--file", rows}), {"", "/dev/full", {}}).exit_code, 74);
+  EXPECT_EQ(RunProgram(Run({"-p", kPeru}), {"", "/dev/full", {}}).exit_code, 74);
+}
+
+TEST_F(RunProgramTest, AReaderThatLeavesIs141WithoutAWord) {
+  std::string input;
+  for (int i = 0; i < 40; ++i) input += kPeruRow + "\n";
+  const std::string rows = folder_.Write("in.jsonl", input);
+  const std::string pipe = folder_.Path("pipe");
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  const int reading_end = open(pipe.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+  // A pipe that holds less than the answers: the writer cannot be done before the reader leaves.
+  ASSERT_EQ(fcntl(reading_end, F_SETPIPE_SZ, 4096), 4096);
+  Program program(Run({"--quiet", "--file", rows, "-o", pipe}), {});
+  // Open at the writer's end too once a byte has come.
+  char byte = 0;
+  for (int tries = 0; read(reading_end, &byte, 1) != 1 && tries < 3000; ++tries) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  close(reading_end);
+  const ProgramResult result = program.Wait();
+  EXPECT_EQ(result.exit_code, 141);
+  EXPECT_EQ(result.err, "");
+}
+
+TEST_F(RunProgramTest, ATemplateThatFailsOnTheOnePromptIs65) {
+  const std::string file =
+      folder_.Write("endless.jinja", "{% for i in range(100000000) %}x{% endfor %}");
+  const ProgramResult result = RunModel({"-p", "hi", "--chat-template", file});
+  EXPECT_EQ(result.exit_code, 65) << result.err;
+  EXPECT_NE(result.err.find("range"), std::string::npos) << result.err;
+}
+
+TEST_F(RunProgramTest, ASignalStopsAStreamedAnswerAtOnce) {
+  Program program(Run({"-p", kPeru, "--ignore-eos", "-n", "2000", "--cpu-target", "naive"}), {});
+  std::this_thread::sleep_for(std::chrono::milliseconds(400));
+  const auto begin = std::chrono::steady_clock::now();
+  program.Signal(SIGINT);
+  EXPECT_EQ(program.Wait().exit_code, 130);
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(4));
+}
+
+TEST_F(RunProgramTest, OnePromptAnswersInPlainText) {
+  const ProgramResult result = RunModel({"-p", kPeru, "--quiet"});
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_EQ(result.out, std::string(kLima) + "\n");
+  EXPECT_EQ(result.err, "");
+}
+
+TEST_F(RunProgramTest, StandardInputAloneIsThePromptAndWithPStandsBeforeIt) {
+  EXPECT_EQ(RunModel({}, std::string(kPeru) + "\n").out, std::string(kLima) + "\n");
+  EXPECT_EQ(RunModel({"-p", "capital of Peru?"}, "What is the\n").out,
+            RunModel({"--no-stdin", "-p", "What is the\ncapital of Peru?"}, "ignored").out);
+  ExpectFails(RunModel({"--no-stdin"}), 64, "no prompt");
+}
+
+TEST_F(RunProgramTest, OnePromptAsARowAndRaw) {
+  const std::vector<Json> rows = Rows(RunModel({"--json", "-p", kPeru}).out);
+  ASSERT_EQ(rows.size(), 1u);
+  EXPECT_EQ(Text(rows[0]), kLima);
+  const std::vector<Json> raw = Rows(RunModel({"--json", "--raw", "-p", kPeru}).out);
+  ASSERT_EQ(raw.size(), 1u);
+  EXPECT_LT(raw[0].Find("usage")->Find("prompt_tokens")->as_int(),
+            rows[0].Find("usage")->Find("prompt_tokens")->as_int());
+}
+
+TEST_F(RunProgramTest, ASystemMessageStandsFirst) {
+  const std::string notes = "Answer questions about these notes. Notes:\n- Zora lives in Oslo.\n";
+  folder_.Write("system", notes);
+  const ProgramResult inline_text =
+      RunModel({"--json", "--system", notes, "-p", "Where does Zora live?"});
+  const ProgramResult file =
+      RunModel({"--json", "--system", "@" + folder_.Path("system"), "-p", "Where does Zora live?"});
+  EXPECT_EQ(inline_text.exit_code, 0);
+  EXPECT_EQ(inline_text.out, file.out);
+  EXPECT_NE(inline_text.out, RunModel({"--json", "-p", "Where does Zora live?"}).out);
+}
+
+TEST_F(RunProgramTest, AModelWithoutATemplateIs65ForMessagesAndRunsRaw) {
+  const std::string copy = folder_.Path("model");
+  std::filesystem::copy(DemoModel(), copy);
+  folder_.Write("model/tokenizer_config.json", R"({"bos_token": "<s>", "eos_token": "</s>"})");
+  ExpectFails(RunProgram({"run", "-m", copy, "-p", "x", "--num-pages", "64"}), 65,
+              "--chat-template");
+  EXPECT_EQ(
+      RunProgram({"run", "-m", copy, "--raw", "-p", "x", "-n", "2", "--num-pages", "64"}).exit_code,
+      0);
+}
+
+TEST_F(RunProgramTest, BadRowsAreErrorRowsAmongGoodOnes) {
+  const std::string rows = folder_.Write(
+      "in.jsonl", kPeruRow + "\n{broken\n{\"id\": \"b\", \"prompt\": \"a\", \"top_p\": 2}\n" +
+                      "{\"prompt\": \"a\", \"colour\": 1}\n" + kPeruRow + "\n");
+  const ProgramResult result = RunModel({"--file", rows});
+  EXPECT_EQ(result.exit_code, 1);
+  const std::vector<Json> out = Rows(result.out);
+  ASSERT_EQ(out.size(), 5u);
+  const char* codes[] = {"", "invalid_row", "invalid_row", "unsupported_field", ""};
+  for (size_t i = 0; i < out.size(); ++i) {
+    EXPECT_EQ(Code(out[i]), codes[i]);
+    EXPECT_EQ(*out[i].Find("index"), Json(static_cast<int64_t>(i)));
+  }
+  EXPECT_EQ(Text(out[4]), kLima);
+  EXPECT_NE(result.err.find("2 done, 3 failed"), std::string::npos) << result.err;
+  EXPECT_EQ(RunModel({"--file", rows, "--strict"}).exit_code, 65);
+  EXPECT_EQ(Code(Rows(RunModel({"--file", rows, "--lenient"}).out).at(3)), "");
+}
+
+TEST_F(RunProgramTest, DuplicateIdsAre65BeforeAnythingRunsAndErrorRowsFromAPipe) {
+  const std::string two = "{\"id\": \"a\", \"prompt\": \"x\", \"max_tokens\": 1}\n";
+  const std::string rows = folder_.Write("in.jsonl", two + two);
+  ExpectFails(RunModel({"--file", rows, "-o", folder_.Path("out")}), 65,
+              "in.jsonl:2: duplicate id");
+  EXPECT_FALSE(std::filesystem::exists(folder_.Path("out")));
+  ExpectFails(RunModel({"--file", "-"}, two + two), 65, "standard input:2: duplicate id");
+  const std::string pipe = folder_.Path("pipe");
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  Program program(Run({"--file", pipe}), {});
+  const int writing_end = open(pipe.c_str(), O_WRONLY | O_CLOEXEC);
+  ASSERT_EQ(write(writing_end, (two + two).data(), 2 * two.size()),
+            static_cast<ssize_t>(2 * two.size()));
+  close(writing_end);
+  const ProgramResult result = program.Wait();
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_EQ(Code(Rows(result.out).at(1)), "duplicate_id");
+}
+
+TEST_F(RunProgramTest, CheckSaysWhatIsWrongAndRunsNothing) {
+  const std::string good = folder_.Write("good.jsonl", kPeruRow + "\n");
+  const ProgramResult fine = RunModel({"--check", "--file", good});
+  EXPECT_EQ(fine.exit_code, 0) << fine.err;
+  EXPECT_EQ(fine.out, "");
+  EXPECT_NE(fine.err.find("1 rows, 0 bad"), std::string::npos) << fine.err;
+  const std::string bad = folder_.Write(
+      "bad.jsonl", "{\n\"" + std::string(20000, 'x') + "\"\n{\"prompt_token_ids\": [2048]}\n");
+  const ProgramResult result = RunModel({"--check", "--file", bad});
+  EXPECT_EQ(result.exit_code, 65);
+  for (const char* said :
+       {"bad.jsonl:1: invalid_row", "bad.jsonl:2: length_exceeded", "bad.jsonl:3: "}) {
+    EXPECT_NE(result.err.find(said), std::string::npos) << result.err;
+  }
+}
+
+TEST_F(RunProgramTest, CheckShowsNoControlSequenceOfARow) {
+  const std::string chat_template =
+      folder_.Write("template", "{{ raise_exception(messages[0]['content']) }}");
+  const std::string rows =
+      folder_.Write("in.jsonl", R"({"messages": [{"role": "user", "content": "a\u001b[2Jb"}]})");
+  const ProgramResult result =
+      RunModel({"--check", "--file", rows, "--chat-template", chat_template});
+  EXPECT_EQ(result.exit_code, 65);
+  EXPECT_NE(result.err.find("template_error"), std::string::npos) << result.err;
+  EXPECT_NE(result.err.find("\\x1b[2J"), std::string::npos) << result.err;
+  EXPECT_EQ(result.err.find('\x1b'), std::string::npos) << result.err;
+}
+
+TEST_F(RunProgramTest, PromptsThatAreTooLongAreAnsweredAtOnce) {
+  const std::string row = "\"" + std::string(20000, 'x') + " the end\"\n";
+  const std::string rows = folder_.Write("in.jsonl", row);
+  EXPECT_EQ(Code(Rows(RunModel({"--file", rows}).out).at(0)), "length_exceeded");
+  const std::vector<Json> cut =
+      Rows(RunModel({"--file", rows, "--on-overflow", "truncate-left", "-n", "3"}).out);
+  ASSERT_EQ(cut.size(), 1u);
+  EXPECT_EQ(Code(cut[0]), "");
+  ASSERT_NE(cut[0].Find("warnings"), nullptr);
+  const std::vector<Json> lowered =
+      Rows(RunModel({"--file", "-", "--max-seq-len", "32"},
+                    "{\"prompt\": \"a\", \"max_tokens\": 99, \"ignore_eos\": true}")
+               .out);
+  ASSERT_EQ(lowered.size(), 1u);
+  ASSERT_NE(lowered[0].Find("warnings"), nullptr) << lowered[0].Dump();
+  EXPECT_EQ(*lowered[0].Find("finish_reason"), Json("length"));
+}
+
+TEST_F(RunProgramTest, OrderIsTheInputsOrAsCompleted) {
+  std::string input;
+  for (const int tokens : {60, 1, 30, 2}) {
+    input += "{\"prompt\": \"a\", \"ignore_eos\": true, \"max_tokens\": " + std::to_string(tokens) +
+             "}\n";
+  }
+  const std::string rows = folder_.Write("in.jsonl", input);
+  const auto order = [](const std::vector<Json>& out) {
+    std::string indexes;
+    for (const Json& row : out) indexes += row.Find("index")->Dump();
+    return indexes;
+  };
+  EXPECT_EQ(order(Rows(RunModel({"--file", rows}).out)), "0123");
+  EXPECT_EQ(RunModel({"--file", rows, "-o", folder_.Path("as-completed")}).exit_code, 0);
+  EXPECT_EQ(order(Rows(folder_.Read("as-completed"))), "1320");
+  EXPECT_EQ(RunModel({"--file", rows, "--ordered", "-o", folder_.Path("ordered")}).exit_code, 0);
+  EXPECT_EQ(order(Rows(folder_.Read("ordered"))), "0123");
+}
+
+TEST_F(RunProgramTest, SeveralAnswersDifferAndSeedsRepeatThem) {
+  const std::string rows = folder_.Write(
+      "in.jsonl",
+      "{\"prompt\": \"Once\", \"n\": 3, \"temperature\": 1.5, \"max_tokens\": 12, "
+      "\"return_token_ids\": true}\n"
+      "{\"prompt\": \"Once\", \"temperature\": 1.5, \"max_tokens\": 12}\n"
+      "{\"prompt\": \"Once\", \"temperature\": 1.5, \"max_tokens\": 12, \"seed\": 7}\n"
+      "{\"prompt\": \"Once\", \"temperature\": 1.5, \"max_tokens\": 12, \"seed\": 7}\n");
+  const ProgramResult result = RunModel({"--file", rows});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const std::vector<Json> out = Rows(result.out);
+  ASSERT_EQ(out.size(), 4u);
+  const Json::Array& choices = out[0].Find("choices")->as_array();
+  ASSERT_EQ(choices.size(), 3u);
+  std::set<std::string> texts;
+  for (const Json& choice : choices) {
+    texts.insert(Text(choice));
+    EXPECT_NE(choice.Find("token_ids"), nullptr);
+  }
+  texts.insert(Text(out[1]));
+  EXPECT_EQ(texts.size(), 4u);
+  EXPECT_EQ(Text(out[2]), Text(out[3]));
+  EXPECT_EQ(RunModel({"--file", rows}).out, result.out);
+  EXPECT_NE(RunModel({"--file", rows, "--seed", "1"}).out, result.out);
+}
+
+TEST_F(RunProgramTest, StopStringsEndTheTextBeforeThem) {
+  const std::string row =
+      R"({"messages": [{"role": "user", "content": "What is the capital of Peru?"}], )"
+      R"("return_token_ids": true, "stop": ["Lim"]})";
+  const std::vector<Json> out = Rows(RunModel({"--file", "-"}, row).out);
+  ASSERT_EQ(out.size(), 1u);
+  EXPECT_EQ(Text(out[0]), "The capital of Peru is ");
+  EXPECT_EQ(*out[0].Find("finish_reason"), Json("stop"));
+  EXPECT_EQ(static_cast<int64_t>(out[0].Find("token_ids")->as_array().size()),
+            out[0].Find("usage")->Find("completion_tokens")->as_int());
+  EXPECT_EQ(RunModel({"-p", kPeru, "--stop", "capital"}).out, "The \n");
+}
+
+TEST_F(RunProgramTest, LogprobsOfEachTokenSumToNoMoreThanOne) {
+  const std::vector<Json> out = Rows(
+      RunModel(
+          {"--file", "-", "-n", "4"},
+          R"({"prompt": "Once", "logprobs": true, "top_logprobs": 3, "return_token_ids": true})")
+          .out);
+  ASSERT_EQ(out.size(), 1u);
+  ASSERT_NE(out[0].Find("logprobs"), nullptr) << out[0].Dump();
+  const Json::Array& content = out[0].Find("logprobs")->Find("content")->as_array();
+  ASSERT_EQ(content.size(), out[0].Find("token_ids")->as_array().size());
+  for (size_t i = 0; i < content.size(); ++i) {
+    EXPECT_EQ(*content[i].Find("id"), out[0].Find("token_ids")->as_array()[i]);
+    const Json::Array& top = content[i].Find("top_logprobs")->as_array();
+    ASSERT_EQ(top.size(), 3u);
+    EXPECT_EQ(*top[0].Find("logprob"), *content[i].Find("logprob"));  // greedy: the likeliest
+    double sum = 0;
+    for (const Json& token : top) sum += std::exp(token.Find("logprob")->as_double());
+    EXPECT_LE(sum, 1.0001);
+  }
+}
+
+TEST_F(RunProgramTest, TheSummaryFileHoldsTheFigures) {
+  const std::string path = folder_.Path("summary.json");
+  const std::string rows = folder_.Write("in.jsonl", kPeruRow + "\n" + kPeruRow + "\n");
+  EXPECT_EQ(RunModel({"--file", rows, "--summary", path, "--quiet"}).exit_code, 0);
+  const Result<Json> summary = ParseJson(folder_.Read("summary.json"));
+  ASSERT_TRUE(summary.ok());
+  EXPECT_EQ(*summary.value().Find("rows_done"), Json(2));
+  EXPECT_GT(summary.value().Find("completion_tokens")->as_int(), 2);
+}
+
+TEST_F(RunProgramTest, ASummaryNeverTakesThePlaceOfAnotherFile) {
+  const std::string rows = folder_.Write("in.jsonl", kPeruRow + "\n");
+  const std::string notes = folder_.Write("notes", "mine");
+  std::filesystem::create_symlink("out.jsonl", folder_.Path("link"));
+  const std::string out = folder_.Path("out.jsonl");
+  ExpectFails(RunModel({"--file", rows, "--summary", notes}), 73, "--force");
+  ExpectFails(RunModel({"--file", rows, "--summary", rows, "--force"}), 73, "in.jsonl");
+  ExpectFails(RunModel({"--file", rows, "-o", out, "--summary", folder_.Path("link")}), 73, "link");
+  ExpectFails(RunModel({"--file", rows, "--summary", folder_.Path("none/s")}), 73, "none");
+  EXPECT_EQ(folder_.Read("in.jsonl"), kPeruRow + "\n");
+  EXPECT_EQ(folder_.Read("notes"), "mine");
+}
+
+// A signal after the first of many rows: what was asked is finished, the rest are cancelled rows,
+// and each row is there once.
+TEST_F(RunProgramTest, ASignalEndsTheRunInOrderWithTheRestCancelled) {
+  std::string input = "{\"prompt\": \"a\", \"ignore_eos\": true, \"max_tokens\": 1}\n";
+  for (int i = 0; i < 300; ++i) {
+    input += "{\"prompt\": \"a\", \"ignore_eos\": true, \"temperature\": 1, \"max_tokens\": 200}\n";
+  }
+  Program program(
+      Run({"--file", folder_.Write("in.jsonl", input), "--max-running-requests", "1", "--quiet"}),
+      {});
+  program.WaitForOutput();
+  program.Signal(SIGTERM);
+  const ProgramResult result = program.Wait();
+  EXPECT_EQ(result.exit_code, 128 + SIGTERM);
+  const std::vector<Json> out = Rows(result.out);
+  ASSERT_EQ(out.size(), 301u);
+  EXPECT_EQ(Code(out.front()), "");
+  EXPECT_EQ(Code(out.back()), "cancelled");
+  std::set<int64_t> indexes;
+  for (const Json& row : out) indexes.insert(row.Find("index")->as_int());
+  EXPECT_EQ(indexes.size(), 301u);
+}
+
+TEST_F(RunProgramTest, ASecondSignalEndsTheRunAtOnce) {
+  const std::string row = "{\"prompt\": \"a\", \"ignore_eos\": true, \"max_tokens\": 1900}\n";
+  const std::string rows = folder_.Write(
+      "in.jsonl", "{\"prompt\": \"a\", \"max_tokens\": 1}\n" + row + row + row + row + row + row);
+  Program program(Run({"--file", rows, "--max-running-requests", "1", "--quiet"}), {});
+  program.WaitForOutput();
+  program.Signal(SIGINT);
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  const auto begin = std::chrono::steady_clock::now();
+  program.Signal(SIGINT);
+  EXPECT_EQ(program.Wait().exit_code, 128 + SIGINT);
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(3));
+}
+
+}  // namespace
+}  // namespace minisgl

@@ -1,0 +1,214 @@
+// See engine_driver.h.
+#include "engine/engine_driver.h"
+
+#include <algorithm>
+#include <bit>
+#include <utility>
+
+#include "minisgl/base/checked_math.h"
+#include "minisgl/base/random.h"
+
+namespace minisgl {
+namespace {
+
+std::unique_ptr<Ops> CpuOps(int32_t num_threads) {
+  auto ops = MakeCpuOps({.num_threads = num_threads, .target = ""});
+  MINISGL_CHECK(ops.ok(), "{}", ops.status().message());
+  return std::move(ops).value();
+}
+
+}  // namespace
+
+std::unique_ptr<TestModel> MakeTinyModel() {
+  auto model = std::make_unique<TestModel>();
+  model->config = TinyConfig();
+  model->checkpoint = WriteCheckpoint(model->dir, TinyTensors(model->config));
+  return model;
+}
+
+EngineDriver::EngineDriver(const TestModel& model, const DriverOptions& options)
+    : EngineDriver(model.config, *model.checkpoint, options) {}
+
+EngineDriver::EngineDriver(const ModelConfig& config, const Checkpoint& checkpoint,
+                           const DriverOptions& options, std::unique_ptr<Ops> ops)
+    : plan_(std::make_shared<BatchPlan>()) {
+  ModelEngineOptions engine_options;
+  engine_options.max_running_requests = options.max_running_requests;
+  engine_options.max_prefill_tokens = options.max_prefill_tokens;
+  engine_options.max_seq_len = options.max_seq_len;
+  engine_options.page_size = options.page_size;
+  engine_options.num_pages = options.num_pages;
+  const auto memory = PlanMemory(config, engine_options, uint64_t{1} << 32);
+  MINISGL_CHECK(memory.ok(), "{}", memory.status().message());
+  if (!ops) ops = CpuOps(options.num_threads);
+  auto engine = MakeModelEngine(config, checkpoint, *memory, std::move(ops));
+  MINISGL_CHECK(engine.ok(), "{}", engine.status().message());
+  engine_ = std::move(engine).value();
+  const EngineLimits& limits = engine_->limits();
+  for (int32_t row = 0; row < limits.max_running_requests; ++row) free_table_rows_.push_back(row);
+  // Handed out from the back, neither ascending nor contiguous: 0, 2, 4, ..., then the odd ones.
+  for (int32_t page = 1; page < limits.num_pages; page += 2) free_pages_.push_back(page);
+  for (int32_t page = 0; page < limits.num_pages; page += 2) free_pages_.push_back(page);
+}
+
+TestRow* EngineDriver::AddRow(std::vector<TokenId> prompt) {
+  MINISGL_CHECK(!free_table_rows_.empty(), "no table row is free");
+  auto row = std::make_unique<TestRow>();
+  row->known_len = static_cast<int32_t>(prompt.size());
+  row->prompt = std::move(prompt);
+  row->sampling.num_logprobs = 20;
+  row->table_row = free_table_rows_.back();
+  free_table_rows_.pop_back();
+  rows_.push_back(std::move(row));
+  return rows_.back().get();
+}
+
+TestRow* EngineDriver::AddRowSharing(const TestRow& other, int32_t num_pages,
+                                     std::vector<TokenId> prompt) {
+  TestRow* row = AddRow(std::move(prompt));
+  row->pages.assign(other.pages.begin(), other.pages.begin() + num_pages);
+  row->computed_len = num_pages * engine_->limits().page_size;
+  const auto first = static_cast<int32_t>(plan_->pages.size());
+  plan_->pages.insert(plan_->pages.end(), row->pages.begin(), row->pages.end());
+  plan_->page_table_writes.push_back({row->table_row, 0, num_pages, first});
+  return row;
+}
+
+void EngineDriver::FreeRow(TestRow* row) {
+  free_table_rows_.push_back(row->table_row);
+  free_pages_.insert(free_pages_.end(), row->pages.begin(), row->pages.end());
+  row->pages.clear();
+}
+
+void EngineDriver::EnsurePages(TestRow* row, int32_t length) {
+  const int32_t have = static_cast<int32_t>(row->pages.size());
+  const int32_t count = CeilDiv(length, engine_->limits().page_size) - have;
+  if (count <= 0) return;
+  plan_->page_table_writes.push_back(
+      {row->table_row, have, count, static_cast<int32_t>(plan_->pages.size())});
+  for (int32_t i = 0; i < count; ++i) {
+    MINISGL_CHECK(!free_pages_.empty(), "no page is free");
+    row->pages.push_back(free_pages_.back());
+    plan_->pages.push_back(free_pages_.back());
+    free_pages_.pop_back();
+  }
+}
+
+void EngineDriver::Extend(TestRow* row, int32_t num_tokens) {
+  BatchPlan& plan = *plan_;
+  if (!row->in_pool) {
+    row->in_pool = true;
+    plan.token_pool_writes.push_back({row->table_row, static_cast<int32_t>(row->prompt.size()),
+                                      static_cast<int32_t>(plan.tokens.size())});
+    plan.tokens.insert(plan.tokens.end(), row->prompt.begin(), row->prompt.end());
+  }
+  const int32_t page_size = engine_->limits().page_size;
+  const int32_t end = row->computed_len + num_tokens;
+  EnsurePages(row, end);
+  if (plan.row_begin.empty()) plan.row_begin.push_back(0);
+  for (int32_t position = row->computed_len; position < end; ++position) {
+    const PageId page = row->pages[static_cast<size_t>(position / page_size)];
+    plan.positions.push_back(position);
+    plan.slots.push_back(int64_t{page} * page_size + position % page_size);
+  }
+  const bool wants_token = end == row->known_len;
+  plan.table_row.push_back(row->table_row);
+  plan.row_begin.push_back(plan.num_tokens());
+  plan.kv_len.push_back(end);
+  plan.wants_token.push_back(wants_token);
+  plan.prompt_len.push_back(static_cast<int32_t>(row->prompt.size()));
+  plan.sampling.push_back(&row->sampling);
+  plan_rows_.push_back(row);
+  row->computed_len = end;
+  if (wants_token) ++row->known_len;
+}
+
+void EngineDriver::Pad() {
+  const EngineLimits& limits = engine_->limits();
+  BatchPlan& plan = *plan_;
+  if (plan.row_begin.empty()) plan.row_begin.push_back(0);
+  plan.positions.push_back(0);
+  plan.slots.push_back(int64_t{limits.num_pages} * limits.page_size);
+  plan.table_row.push_back(limits.max_running_requests);
+  plan.row_begin.push_back(plan.num_tokens());
+  plan.kv_len.push_back(1);
+  plan.wants_token.push_back(0);
+  plan.prompt_len.push_back(1);
+  plan.sampling.push_back(&padding_sampling_);
+  plan_rows_.push_back(nullptr);
+}
+
+std::shared_ptr<const BatchPlan> EngineDriver::TakePlan() {
+  plan_->step = next_step_++;
+  return std::exchange(plan_, std::make_shared<BatchPlan>());
+}
+
+void EngineDriver::Launch() {
+  in_flight_.push_back(std::exchange(plan_rows_, {}));
+  engine_->Launch(TakePlan());
+}
+
+Status EngineDriver::Collect() {
+  StepResult result = engine_->Collect();
+  const std::vector<TestRow*> rows = std::move(in_flight_.front());
+  in_flight_.erase(in_flight_.begin());
+  MINISGL_CHECK(result.rows.size() == rows.size(), "{} results for {} rows", result.rows.size(),
+                rows.size());
+  for (size_t i = 0; i < rows.size(); ++i) {
+    if (rows[i] == nullptr || result.rows[i].outcome == RowResult::Outcome::kNone) continue;
+    rows[i]->results.push_back(std::move(result.rows[i]));
+  }
+  return result.status;
+}
+
+Status EngineDriver::Step() {
+  Launch();
+  return Collect();
+}
+
+std::vector<RowResult> EngineDriver::Generate(TestRow* row, int32_t chunk, int32_t num_tokens) {
+  while (static_cast<int32_t>(row->results.size()) < num_tokens) {
+    Extend(row, std::min(chunk, row->known_len - row->computed_len));
+    const Status status = Step();
+    MINISGL_CHECK(status.ok(), "{}", status.message());
+  }
+  return row->results;
+}
+
+std::vector<TokenId> RandomPrompt(int32_t length, uint64_t seed, int32_t vocab_size) {
+  std::vector<TokenId> ids;
+  for (int32_t i = 0; i < length; ++i) {
+    ids.push_back(static_cast<TokenId>(UniformDouble(seed, static_cast<uint64_t>(i)) * vocab_size));
+  }
+  return ids;
+}
+
+testing::AssertionResult SameResults(const std::vector<RowResult>& a,
+                                     const std::vector<RowResult>& b) {
+  const auto same_bits = [](float x, float y) {
+    return std::bit_cast<uint32_t>(x) == std::bit_cast<uint32_t>(y);
+  };
+  if (a.size() != b.size()) {
+    return testing::AssertionFailure() << a.size() << " results and " << b.size();
+  }
+  for (size_t i = 0; i < a.size(); ++i) {
+    if (a[i].outcome != b[i].outcome || a[i].token != b[i].token ||
+        !same_bits(a[i].logprob, b[i].logprob) ||
+        a[i].top_logprobs.size() != b[i].top_logprobs.size()) {
+      return testing::AssertionFailure()
+             << "token " << i << ": " << a[i].token << " (" << a[i].logprob << ") and "
+             << b[i].token << " (" << b[i].logprob << ")";
+    }
+    for (size_t k = 0; k < a[i].top_logprobs.size(); ++k) {
+      const TokenLogprob x = a[i].top_logprobs[k], y = b[i].top_logprobs[k];
+      if (x.id != y.id || !same_bits(x.logprob, y.logprob)) {
+        return testing::AssertionFailure()
+               << "token " << i << ", choice " << k << ": " << x.id << " (" << x.logprob << ") and "
+               << y.id << " (" << y.logprob << ")";
+      }
+    }
+  }
+  return testing::AssertionSuccess();
+}
+
+}  // namespace minisgl

@@ -1,0 +1,99 @@
+// Plans built by hand: rows that are prefilled in chunks and decoded, with pages handed out in an
+// order of the test's choice, and no scheduler.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "minisgl/engine/engine.h"
+#include "minisgl/engine/model_engine.h"
+#include "model/tiny_model.h"
+
+namespace minisgl {
+
+// A model on disk, opened.
+struct TestModel {
+  TempDir dir;
+  ModelConfig config;
+  std::unique_ptr<Checkpoint> checkpoint;
+};
+// TinyConfig() with TinyTensors().
+std::unique_ptr<TestModel> MakeTinyModel();
+
+struct DriverOptions {
+  int32_t page_size = 16;
+  int32_t num_threads = 1;
+  int32_t num_pages = 0;  // 0: enough
+  int32_t max_running_requests = 8;
+  int32_t max_prefill_tokens = 256;
+  int32_t max_seq_len = 0;  // 0: the model's
+};
+
+// One request as the test sees it.
+struct TestRow {
+  std::vector<TokenId> prompt;
+  SamplingParams sampling;
+  int32_t table_row = 0;
+  int32_t computed_len = 0;        // tokens whose keys are written or will be by the plans so far
+  int32_t known_len = 0;           // tokens that are in the token pool, or will be
+  bool in_pool = false;            // the prompt has been put into the token pool
+  std::vector<PageId> pages;       // in position order
+  std::vector<RowResult> results;  // of steps collected
+};
+
+class EngineDriver {
+ public:
+  EngineDriver(const TestModel& model, const DriverOptions& options);
+  EngineDriver(const ModelConfig& config, const Checkpoint& checkpoint,
+               const DriverOptions& options, std::unique_ptr<Ops> ops = nullptr);
+
+  // A new row; `sampling` defaults to greedy with the 20 most likely tokens' log-probabilities,
+  // which show nearly as much as logits do.
+  TestRow* AddRow(std::vector<TokenId> prompt);
+  // A new row that begins with the first `num_pages` pages of `other`, computed by it. REQUIRES
+  // equal prompts there.
+  TestRow* AddRowSharing(const TestRow& other, int32_t num_pages, std::vector<TokenId> prompt);
+  void FreeRow(TestRow* row);
+
+  // The next step under construction: `num_tokens` more of `row`; a token is wanted where that
+  // reaches all it knows.
+  void Extend(TestRow* row, int32_t num_tokens);
+  void ExtendAll(TestRow* row) { Extend(row, row->known_len - row->computed_len); }
+  // A row of padding, as a graph of fixed size would carry it.
+  void Pad();
+  std::shared_ptr<const BatchPlan> TakePlan();
+
+  void Launch();     // what was built so far
+  Status Collect();  // the oldest step; results go to its rows
+  Status Step();     // both
+  Engine* engine() { return engine_.get(); }
+
+  // Prefill in chunks of `chunk` tokens, then `num_tokens - 1` decode steps, alone.
+  std::vector<RowResult> Generate(TestRow* row, int32_t chunk, int32_t num_tokens);
+
+ private:
+  void EnsurePages(TestRow* row, int32_t length);
+
+  std::vector<std::unique_ptr<TestRow>> rows_;
+  std::vector<int32_t> free_table_rows_;
+  std::vector<PageId> free_pages_;
+  std::shared_ptr<BatchPlan> plan_;
+  std::vector<TestRow*> plan_rows_;
+  std::vector<std::vector<TestRow*>> in_flight_;
+  SamplingParams padding_sampling_;
+  StepId next_step_ = 1;
+  // Last, so that it goes first: plans in flight read the rows' sampling parameters.
+  std::unique_ptr<Engine> engine_;
+};
+
+// A prompt of `length` ids, a function of (seed, position), each in [0, vocab_size).
+std::vector<TokenId> RandomPrompt(int32_t length, uint64_t seed, int32_t vocab_size = 97);
+
+// Every field equal, floats bit for bit.
+testing::AssertionResult SameResults(const std::vector<RowResult>& a,
+                                     const std::vector<RowResult>& b);
+
+}  // namespace minisgl

@@ -1,0 +1,253 @@
+// The memory plan: what is chosen where there is room, and the way out that is named where there is
+// none.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <limits>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "minisgl/engine/model_engine.h"
+
+namespace minisgl {
+namespace {
+
+constexpr uint64_t kMiB = uint64_t{1} << 20;
+constexpr uint64_t kGiB = uint64_t{1} << 30;
+
+// About a billion parameters in bf16: 128 KiB of keys and values a token in f32.
+ModelConfig BillionConfig() {
+  ModelConfig config;
+  config.architecture = "LlamaForCausalLM";
+  config.dtype = DType::kBF16;
+  config.vocab_size = 32000;
+  config.hidden_size = 2048;
+  config.intermediate_size = 5632;
+  config.num_layers = 32;
+  config.num_heads = 32;
+  config.num_kv_heads = 8;
+  config.head_dim = 64;
+  config.max_seq_len = 131072;
+  return config;
+}
+
+MemoryPlan MustPlan(const ModelConfig& config, const ModelEngineOptions& options,
+                    uint64_t available) {
+  const auto plan = PlanMemory(config, options, available);
+  EXPECT_TRUE(plan.ok()) << plan.status().message();
+  return plan.ok() ? *plan : MemoryPlan();
+}
+
+TEST(MemoryPlanTest, RoomyMachineGetsTheCpuDefaultLength) {
+  const MemoryPlan plan = MustPlan(BillionConfig(), {}, 4096 * kGiB);
+  EXPECT_EQ(plan.limits.max_seq_len, 8192);
+  EXPECT_EQ(plan.max_seq_len_reason, "the CPU default");
+  EXPECT_EQ(plan.limits.num_pages, 256 * 512);  // what all running requests can need
+  EXPECT_EQ(plan.limits.max_step_tokens, 512 + 256);
+  EXPECT_EQ(plan.limits.vocab_size, 32000);
+  EXPECT_EQ(plan.kv_bytes_per_token, 128u * 1024);
+  EXPECT_EQ(plan.kv_bytes, (uint64_t{256} * 512 + 1) * 16 * 128 * 1024);
+  EXPECT_EQ(plan.weight_dtype, DType::kBF16);
+}
+
+TEST(MemoryPlanTest, ModelShorterThanTheDefaultIsTakenWhole) {
+  ModelConfig config = BillionConfig();
+  config.max_seq_len = 2048;
+  const MemoryPlan plan = MustPlan(config, {}, 4096 * kGiB);
+  EXPECT_EQ(plan.limits.max_seq_len, 2048);
+  EXPECT_EQ(plan.max_seq_len_reason, "the model's");
+}
+
+TEST(MemoryPlanTest, PoolStaysWithinTheRatio) {
+  for (const double ratio : {0.1, 0.25, 0.5}) {
+    ModelEngineOptions options;
+    options.memory_ratio = ratio;
+    const MemoryPlan plan = MustPlan(BillionConfig(), options, 16 * kGiB);
+    EXPECT_LE(static_cast<double>(plan.kv_bytes), ratio * 16 * kGiB);
+    EXPECT_GT(static_cast<double>(plan.kv_bytes), (ratio - 0.01) * 16 * kGiB);
+  }
+}
+
+TEST(MemoryPlanTest, WeightsAndWorkspaceComeBeforeTheRatio) {
+  ModelEngineOptions options;
+  options.memory_ratio = 1;
+  const MemoryPlan plan = MustPlan(BillionConfig(), options, 5 * kGiB);
+  EXPECT_LE(plan.weight_bytes + plan.workspace_bytes + plan.kv_bytes, 5 * kGiB);
+  EXPECT_EQ(plan.available_bytes, 5 * kGiB);
+}
+
+TEST(MemoryPlanTest, AutoLengthShrinksToWhatFits) {
+  const MemoryPlan plan = MustPlan(BillionConfig(), {}, 3500 * kMiB);
+  EXPECT_EQ(plan.max_seq_len_reason, "what fits");
+  EXPECT_LT(plan.limits.max_seq_len, 8192);
+  EXPECT_GE(plan.limits.max_seq_len, 2);
+  EXPECT_GE(int64_t{plan.limits.num_pages} * 16, plan.limits.max_seq_len);
+}
+
+TEST(MemoryPlanTest, GivenPagesWin) {
+  ModelEngineOptions options;
+  options.num_pages = 10;
+  options.page_size = 4;
+  const MemoryPlan plan = MustPlan(BillionConfig(), options, 64 * kGiB);
+  EXPECT_EQ(plan.limits.num_pages, 10);
+  EXPECT_EQ(plan.limits.max_seq_len, 40);
+  EXPECT_EQ(plan.max_seq_len_reason, "what fits");
+}
+
+TEST(MemoryPlanTest, LengthAskedForIsKept) {
+  ModelEngineOptions options;
+  options.max_seq_len = 100;
+  options.max_running_requests = 3;
+  const MemoryPlan plan = MustPlan(BillionConfig(), options, 64 * kGiB);
+  EXPECT_EQ(plan.limits.max_seq_len, 100);
+  EXPECT_EQ(plan.max_seq_len_reason, "--max-seq-len");
+  EXPECT_EQ(plan.limits.num_pages, 3 * 7);
+}
+
+// The settings that a message names, each as a change of `options`.
+std::vector<ModelEngineOptions> SettingsNamed(const std::string& message,
+                                              const ModelEngineOptions& options) {
+  std::vector<ModelEngineOptions> settings;
+  const size_t start = message.find("these fit: ");
+  if (start == std::string::npos) return settings;
+  std::string rest = message.substr(start + 11);
+  while (!rest.empty()) {
+    const size_t end = std::min(rest.find(", or "), rest.size());
+    std::istringstream words(rest.substr(0, end));
+    ModelEngineOptions changed = options;
+    for (std::string name, value; words >> name >> value;) {
+      if (name == "--max-seq-len") changed.max_seq_len = std::stoll(value);
+      if (name == "--memory-ratio") changed.memory_ratio = std::stod(value);
+      if (name == "--num-pages") changed.num_pages = std::stoi(value);
+      if (name == "--dtype") changed.weight_dtype = DType::kBF16;
+      if (name == "--max-prefill-length") changed.max_prefill_tokens = std::stoi(value);
+      if (name == "--max-running-requests") changed.max_running_requests = std::stoi(value);
+    }
+    settings.push_back(changed);
+    rest = end + 5 <= rest.size() ? rest.substr(end + 5) : "";
+  }
+  return settings;
+}
+
+TEST(MemoryPlanTest, TooLittleNamesThreeSettingsThatFit) {
+  struct Case {
+    const char* what;
+    ModelEngineOptions options;
+    uint64_t available;
+  };
+  ModelEngineOptions long_request, few_pages, many_pages, wide, f32;
+  long_request.max_seq_len = 32768;
+  few_pages.max_seq_len = 4096;
+  few_pages.num_pages = 4;
+  many_pages.num_pages = 1 << 20;
+  wide.max_running_requests = 8192;
+  wide.max_prefill_tokens = 16384;
+  wide.max_seq_len = 4096;
+  f32.weight_dtype = DType::kF32;
+  f32.max_seq_len = 1024;
+  for (const Case& test :
+       {Case{"long request", long_request, 8 * kGiB}, Case{"few pages", few_pages, 16 * kGiB},
+        Case{"many pages", many_pages, 16 * kGiB}, Case{"wide steps", wide, 5 * kGiB},
+        Case{"f32", f32, 5 * kGiB}}) {
+    const auto plan = PlanMemory(BillionConfig(), test.options, test.available);
+    ASSERT_FALSE(plan.ok()) << test.what;
+    EXPECT_EQ(plan.status().code(), StatusCode::kOutOfMemory) << test.what;
+    const auto settings = SettingsNamed(plan.status().message(), test.options);
+    EXPECT_EQ(settings.size(), 3u) << test.what << ": " << plan.status().message();
+    for (const ModelEngineOptions& setting : settings) {
+      const auto again = PlanMemory(BillionConfig(), setting, test.available);
+      EXPECT_TRUE(again.ok()) << test.what << ": " << plan.status().message() << "; and then "
+                              << again.status().message();
+    }
+  }
+}
+
+TEST(MemoryPlanTest, HopelesslySmallMachineSaysSo) {
+  const auto plan = PlanMemory(BillionConfig(), {}, 64 * kMiB);
+  EXPECT_EQ(plan.status().code(), StatusCode::kOutOfMemory);
+  EXPECT_NE(plan.status().message().find("use a smaller model"), std::string::npos)
+      << plan.status().message();
+}
+
+TEST(MemoryPlanTest, AbsurdConfigurationsNeverOverflow) {
+  const int64_t huge = std::numeric_limits<int64_t>::max();
+  const int32_t huge32 = std::numeric_limits<int32_t>::max();
+  const std::vector<void (*)(ModelConfig*)> mutations = {
+      [](ModelConfig* c) { c->vocab_size = std::numeric_limits<int64_t>::max(); },
+      [](ModelConfig* c) { c->hidden_size = std::numeric_limits<int64_t>::max(); },
+      [](ModelConfig* c) { c->intermediate_size = std::numeric_limits<int64_t>::max(); },
+      [](ModelConfig* c) { c->num_layers = std::numeric_limits<int32_t>::max(); },
+      [](ModelConfig* c) { c->num_heads = std::numeric_limits<int32_t>::max(); },
+      [](ModelConfig* c) { c->num_kv_heads = std::numeric_limits<int32_t>::max(); },
+      [](ModelConfig* c) { c->head_dim = std::numeric_limits<int32_t>::max(); },
+  };
+  ModelConfig all = BillionConfig();
+  for (const auto& mutate : mutations) {
+    ModelConfig one = BillionConfig();
+    mutate(&one);
+    mutate(&all);
+    for (const ModelConfig& config : {one, all}) {
+      const auto plan = PlanMemory(config, {}, 16 * kGiB);
+      EXPECT_EQ(plan.status().code(), StatusCode::kOutOfMemory);
+    }
+  }
+  ModelConfig endless = BillionConfig();
+  endless.max_seq_len = huge;
+  EXPECT_EQ(MustPlan(endless, {}, 64 * kGiB).limits.max_seq_len, 8192);
+  ModelEngineOptions options;
+  options.max_seq_len = huge32;
+  options.max_running_requests = 1;
+  EXPECT_EQ(PlanMemory(endless, options, 64 * kGiB).status().code(), StatusCode::kOutOfMemory);
+  EXPECT_TRUE(PlanMemory(endless, {}, std::numeric_limits<uint64_t>::max()).ok());
+}
+
+TEST(MemoryPlanTest, WrongOptionsAreUsageErrorsThatNameThem) {
+  const struct {
+    const char* option;
+    void (*change)(ModelEngineOptions*);
+  } kCases[] = {
+      {"--page-size", [](auto* o) { o->page_size = 3; }},
+      {"--page-size", [](auto* o) { o->page_size = 0; }},
+      {"--page-size", [](auto* o) { o->page_size = 128; }},
+      {"--max-running-requests", [](auto* o) { o->max_running_requests = 0; }},
+      {"--max-prefill-length", [](auto* o) { o->max_prefill_tokens = 0; }},
+      {"--max-prefill-length",
+       [](auto* o) { o->max_prefill_tokens = std::numeric_limits<int32_t>::max(); }},
+      {"--num-pages", [](auto* o) { o->num_pages = -1; }},
+      {"--memory-ratio", [](auto* o) { o->memory_ratio = 0; }},
+      {"--memory-ratio", [](auto* o) { o->memory_ratio = 1.5; }},
+      {"--memory-ratio",
+       [](auto* o) { o->memory_ratio = std::numeric_limits<double>::quiet_NaN(); }},
+      {"--max-seq-len", [](auto* o) { o->max_seq_len = -1; }},
+      {"--max-seq-len", [](auto* o) { o->max_seq_len = 1; }},
+      {"--max-seq-len", [](auto* o) { o->max_seq_len = 131073; }},
+      {"--max-seq-len", [](auto* o) { o->max_seq_len = int64_t{1} << 40; }},
+  };
+  for (const auto& test : kCases) {
+    ModelEngineOptions options;
+    test.change(&options);
+    const auto plan = PlanMemory(BillionConfig(), options, 64 * kGiB);
+    EXPECT_EQ(plan.status().code(), StatusCode::kUsage) << test.option;
+    EXPECT_NE(plan.status().message().find(test.option), std::string::npos)
+        << plan.status().message();
+  }
+}
+
+TEST(MemoryPlanTest, UnknownArchitectureIsBadInput) {
+  ModelConfig config = BillionConfig();
+  config.architecture = "Mystery";
+  EXPECT_EQ(PlanMemory(config, {}, 64 * kGiB).status().code(), StatusCode::kBadInput);
+}
+
+TEST(MemoryPlanTest, ThisMachineIsAskedWhereNothingIsGiven) {
+  ModelConfig config = BillionConfig();
+  config.num_layers = 1;
+  config.vocab_size = 100;
+  config.hidden_size = config.intermediate_size = 64;
+  const MemoryPlan plan = MustPlan(config, {}, 0);
+  EXPECT_GT(plan.available_bytes, 0u);
+}
+
+}  // namespace
+}  // namespace minisgl

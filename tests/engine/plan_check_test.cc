@@ -1,0 +1,132 @@
+// Each way in which a plan could reach memory that is not its own is found before the step runs.
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include "engine/plan_check.h"
+#include "minisgl/base/json.h"
+
+namespace minisgl {
+namespace {
+
+EngineLimits Limits() {
+  EngineLimits limits;
+  limits.vocab_size = 100;
+  limits.page_size = 4;
+  limits.num_pages = 8;
+  limits.max_running_requests = 3;
+  limits.max_seq_len = 10;
+  limits.max_step_tokens = 8;
+  return limits;
+}
+
+// A decode row at position 5 of table row 2, and a prompt of three tokens in table row 0.
+class PlanCheckTest : public testing::Test {
+ protected:
+  PlanCheckTest() {
+    plan_.page_table_writes = {{0, 0, 1, 0}};
+    plan_.pages = {7};
+    plan_.token_pool_writes = {{0, 3, 0}};
+    plan_.tokens = {11, 12, 13};
+    plan_.positions = {5, 0, 1, 2};
+    plan_.slots = {13, 28, 29, 30};
+    plan_.table_row = {2, 0};
+    plan_.row_begin = {0, 1, 4};
+    plan_.kv_len = {6, 3};
+    plan_.wants_token = {1, 1};
+    plan_.prompt_len = {4, 3};
+    plan_.sampling = {&sampling_, &sampling_};
+    page_table_ = {7, 0, 0, 0, 0, 0, 5, 3, 0, 8, 8, 8};  // 4 rows of 3 pages
+    token_pool_.assign(40, 50);
+  }
+
+  std::string Fault() const {
+    const std::string fault = FindPlanShapeFault(plan_, Limits());
+    if (!fault.empty()) return "shape: " + fault;
+    return FindPlanStateFault(plan_, Limits(), {page_table_.data(), 3, token_pool_.data()});
+  }
+
+  SamplingParams sampling_;
+  BatchPlan plan_;
+  std::vector<int32_t> page_table_;
+  std::vector<TokenId> token_pool_;
+};
+
+TEST_F(PlanCheckTest, SoundPlanPasses) { EXPECT_EQ(Fault(), ""); }
+
+TEST_F(PlanCheckTest, EachFaultIsFound) {
+  const std::vector<std::function<void(BatchPlan*)>> mutations = {
+      [](BatchPlan* plan) { *plan = BatchPlan(); },
+      [](BatchPlan* plan) { plan->slots.pop_back(); },
+      [](BatchPlan* plan) { plan->kv_len.pop_back(); },
+      [](BatchPlan* plan) { plan->sampling.pop_back(); },
+      [](BatchPlan* plan) { plan->sampling[1] = nullptr; },
+      [](BatchPlan* plan) { plan->row_begin.back() = 3; },
+      [](BatchPlan* plan) { plan->row_begin[0] = 1; },
+      [](BatchPlan* plan) { plan->row_begin[1] = 0; },
+      [](BatchPlan* plan) { plan->row_begin[1] = 5; },
+      [](BatchPlan* plan) { plan->table_row[0] = 0; },
+      [](BatchPlan* plan) { plan->table_row[0] = 4; },
+      [](BatchPlan* plan) { plan->table_row[0] = -1; },
+      [](BatchPlan* plan) { plan->kv_len[1] = 2; },
+      [](BatchPlan* plan) { plan->kv_len[1] = 11; },
+      [](BatchPlan* plan) { plan->kv_len[0] = 7; },
+      [](BatchPlan* plan) { plan->prompt_len[0] = 0; },
+      [](BatchPlan* plan) { plan->prompt_len[0] = 7; },
+      [](BatchPlan* plan) { plan->positions[2] = 2; },
+      [](BatchPlan* plan) { plan->slots[0] = 12; },
+      [](BatchPlan* plan) { plan->slots[3] = 28; },
+      [](BatchPlan* plan) { plan->pages[0] = 9; },
+      [](BatchPlan* plan) { plan->pages[0] = -1; },
+      [](BatchPlan* plan) { plan->page_table_writes[0].table_row = 4; },
+      [](BatchPlan* plan) { plan->page_table_writes[0].first = 3; },
+      [](BatchPlan* plan) { plan->page_table_writes[0].count = 2; },
+      [](BatchPlan* plan) { plan->page_table_writes[0].offset = 1; },
+      [](BatchPlan* plan) { plan->page_table_writes[0].offset = -1; },
+      [](BatchPlan* plan) { plan->token_pool_writes[0].count = 4; },
+      [](BatchPlan* plan) { plan->token_pool_writes[0].table_row = -1; },
+  };
+  const BatchPlan sound = plan_;
+  for (size_t i = 0; i < mutations.size(); ++i) {
+    plan_ = sound;
+    mutations[i](&plan_);
+    EXPECT_NE(Fault(), "") << "mutation " << i;
+  }
+}
+
+TEST_F(PlanCheckTest, TooManyTokensAreFound) {
+  plan_.positions.resize(9);
+  plan_.slots.resize(9);
+  plan_.row_begin.back() = 9;
+  EXPECT_NE(Fault().find("9 tokens, at most 8"), std::string::npos) << Fault();
+}
+
+TEST_F(PlanCheckTest, TokenOutsideTheVocabularyIsFound) {
+  for (const TokenId id : {-1, 100}) {
+    token_pool_[25] = id;  // table row 2, position 5
+    EXPECT_NE(Fault().find("vocabulary"), std::string::npos) << Fault();
+  }
+}
+
+TEST_F(PlanCheckTest, OnePageUnderTwoRowsIsFoundWhereBothWrite) {
+  page_table_[7] = 7;
+  plan_.slots[0] = 29;
+  EXPECT_EQ(Fault(), "a slot is written twice");
+}
+
+TEST_F(PlanCheckTest, PlanIsJsonWithEveryArray) {
+  sampling_.logit_bias = {{3, 0.5f}};
+  const auto json = ParseJson(plan_.ToJson());
+  ASSERT_TRUE(json.ok()) << json.status().message();
+  EXPECT_EQ(json->Find("positions")->as_array().size(), 4u);
+  EXPECT_EQ(json->Find("slots")->as_array()[3].as_int(), 30);
+  EXPECT_EQ(json->Find("page_table_writes")->as_array()[0].Find("count")->as_int(), 1);
+  EXPECT_EQ(json->Find("sampling")->as_array()[0].Find("logit_bias")->as_array().size(), 1u);
+  for (const char* key : {"step", "pages", "token_pool_writes", "tokens", "table_row", "row_begin",
+                          "kv_len", "wants_token", "prompt_len"}) {
+    EXPECT_NE(json->Find(key), nullptr) << key;
+  }
+}
+
+}  // namespace
+}  // namespace minisgl

@@ -1,0 +1,99 @@
+// Promise 1 on the demo model: its answers, log-probabilities included, bit for bit, over page
+// sizes, chunks, threads and batch-mates. Wren's matrices are wide enough for every blocked path of
+// the kernels.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "engine/engine_driver.h"
+
+namespace minisgl {
+namespace {
+
+constexpr int32_t kNumTokens = 6;
+
+struct Setting {
+  int32_t page_size;
+  int32_t chunk;
+  int32_t num_threads;
+  size_t rows_at_once;
+};
+
+class WrenInvarianceTest : public testing::TestWithParam<Setting> {
+ protected:
+  void SetUp() override {
+    const std::string dir = std::string(MINISGL_SOURCE_DIR) + "/tests/models/wren";
+    auto config = LoadModelConfig(dir);
+    auto checkpoint = Checkpoint::Open(dir);
+    ASSERT_TRUE(config.ok() && checkpoint.ok());
+    config_ = *config;
+    checkpoint_ = std::move(checkpoint).value();
+    for (const int32_t length : {1, 7, 16, 50, 129, 200}) {
+      prompts_.push_back(RandomPrompt(length, static_cast<uint64_t>(length), 2048));
+    }
+  }
+
+  // The answers to all prompts, `rows_at_once` of them side by side.
+  std::vector<std::vector<RowResult>> Answers(const Setting& setting) {
+    EngineDriver driver(config_, *checkpoint_,
+                        {.page_size = setting.page_size, .num_threads = setting.num_threads});
+    std::vector<std::vector<RowResult>> answers;
+    for (size_t begin = 0; begin < prompts_.size(); begin += setting.rows_at_once) {
+      const size_t end = std::min(begin + setting.rows_at_once, prompts_.size());
+      std::vector<TestRow*> rows;
+      for (size_t i = begin; i < end; ++i) rows.push_back(driver.AddRow(prompts_[i]));
+      Finish(&driver, rows, setting.chunk);
+      for (TestRow* row : rows) {
+        answers.push_back(row->results);
+        driver.FreeRow(row);
+      }
+    }
+    return answers;
+  }
+
+  ModelConfig config_;
+  std::unique_ptr<Checkpoint> checkpoint_;
+  std::vector<std::vector<TokenId>> prompts_;
+
+ private:
+  static void Finish(EngineDriver* driver, const std::vector<TestRow*>& rows, int32_t chunk) {
+    while (true) {
+      // A step's budget of prefill tokens, as a scheduler would keep it.
+      int32_t budget = 256;
+      bool any = false;
+      for (TestRow* row : rows) {
+        if (row->results.size() == size_t{kNumTokens} || budget == 0) continue;
+        const int32_t count = std::min({chunk, row->known_len - row->computed_len, budget});
+        driver->Extend(row, count);
+        budget -= count;
+        any = true;
+      }
+      if (!any) return;
+      ASSERT_TRUE(driver->Step().ok());
+    }
+  }
+};
+
+TEST_P(WrenInvarianceTest, AnswersAreTheSameBitForBit) {
+  const auto wanted = Answers({16, 256, 1, 1});
+  const auto found = Answers(GetParam());
+  ASSERT_EQ(found.size(), wanted.size());
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    ASSERT_EQ(wanted[i].size(), size_t{kNumTokens});
+    EXPECT_TRUE(SameResults(found[i], wanted[i])) << "prompt " << i;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, WrenInvarianceTest,
+                         testing::Values(Setting{1, 256, 1, 6}, Setting{4, 7, 1, 3},
+                                         Setting{16, 32, 2, 6}, Setting{16, 1, 1, 2},
+                                         Setting{64, 33, 2, 4}, Setting{2, 100, 3, 5}),
+                         [](const auto& test) {
+                           const Setting& setting = test.param;
+                           return fmt::format("page{}_chunk{}_threads{}_rows{}", setting.page_size,
+                                              setting.chunk, setting.num_threads,
+                                              setting.rows_at_once);
+                         });
+
+}  // namespace
+}  // namespace minisgl

@@ -1,0 +1,187 @@
+// What a model directory may not get wrong: each tensor of a tiny model, damaged in each way, is
+// refused with a message that names it, what was found and what is wanted.
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include "minisgl/model/decoder.h"
+#include "minisgl/ops.h"
+#include "model/architectures.h"
+#include "model/model_weights.h"
+#include "model/tiny_model.h"
+
+namespace minisgl {
+namespace {
+
+Status CheckTiny(const ModelConfig& config, const std::vector<FileTensor>& tensors) {
+  const TempDir dir;
+  const auto checkpoint = WriteCheckpoint(dir, tensors);
+  const auto architecture = FindArchitecture(config.architecture);
+  return architecture.ok() ? CheckTensors(config, **architecture, *checkpoint)
+                           : architecture.status();
+}
+
+void ExpectRefused(const Status& status, const std::vector<std::string>& mentions) {
+  ASSERT_EQ(status.code(), StatusCode::kBadInput) << status.message();
+  EXPECT_EQ(ExitCode(status.code()), 65);
+  for (const std::string& mention : mentions) {
+    EXPECT_NE(status.message().find(mention), std::string::npos)
+        << "\"" << status.message() << "\" does not mention " << mention;
+  }
+}
+
+// Fills the bytes for whatever shape and dtype a mutation left.
+void Resize(FileTensor* tensor) {
+  size_t count = 1;
+  for (const int64_t size : tensor->shape) count *= static_cast<size_t>(size);
+  tensor->bytes.assign(count * (tensor->dtype == "F64" ? 8 : 4), '\0');
+}
+
+TEST(TensorCheckTest, WholeModelIsAccepted) {
+  const ModelConfig config = TinyConfig();
+  const Status status = CheckTiny(config, TinyTensors(config));
+  EXPECT_TRUE(status.ok()) << status.message();
+}
+
+TEST(TensorCheckTest, EveryMissingTensorIsNamed) {
+  const ModelConfig config = TinyConfig();
+  const auto tensors = TinyTensors(config);
+  ASSERT_EQ(tensors.size(), 21u);
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    auto damaged = tensors;
+    damaged.erase(damaged.begin() + static_cast<ptrdiff_t>(i));
+    ExpectRefused(CheckTiny(config, damaged), {tensors[i].name});
+  }
+}
+
+TEST(TensorCheckTest, EveryWrongShapeIsNamedWithFoundAndWanted) {
+  const std::vector<std::function<void(std::vector<int64_t>*)>> mutations = {
+      [](auto* shape) { shape->push_back(1); },
+      [](auto* shape) { shape->insert(shape->begin(), 1); },
+      [](auto* shape) { shape->front() += 1; },
+      [](auto* shape) { shape->back() -= 1; },
+      [](auto* shape) { shape->front() = 0; },
+      [](auto* shape) { shape->clear(); },
+  };
+  const ModelConfig config = TinyConfig();
+  const auto tensors = TinyTensors(config);
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    for (const auto& mutate : mutations) {
+      auto damaged = tensors;
+      mutate(&damaged[i].shape);
+      Resize(&damaged[i]);
+      ExpectRefused(CheckTiny(config, damaged),
+                    {tensors[i].name, ShapeToString(damaged[i].shape), "wanted ["});
+    }
+  }
+}
+
+TEST(TensorCheckTest, EveryWrongDTypeIsNamed) {
+  const ModelConfig config = TinyConfig();
+  const auto tensors = TinyTensors(config);
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    for (const char* dtype : {"I32", "F64"}) {
+      auto damaged = tensors;
+      damaged[i].dtype = dtype;
+      Resize(&damaged[i]);
+      ExpectRefused(CheckTiny(config, damaged), {tensors[i].name, dtype});
+    }
+  }
+}
+
+TEST(TensorCheckTest, TensorsOfDifferentWidthsAreAccepted) {
+  const ModelConfig config = TinyConfig();
+  auto tensors = TinyTensors(config);
+  for (FileTensor& tensor : tensors) {
+    if (!tensor.name.ends_with("proj.weight")) continue;
+    tensor.dtype = "BF16";
+    tensor.bytes.resize(tensor.bytes.size() / 2);
+  }
+  const Status status = CheckTiny(config, tensors);
+  EXPECT_TRUE(status.ok()) << status.message();
+}
+
+TEST(TensorCheckTest, UnknownTensorIsNamed) {
+  const ModelConfig config = TinyConfig();
+  for (const char* name :
+       {"model.layers.0.self_attn.q_proj.bias", "model.layers.2.mlp.up_proj.weight",
+        "model.layers.00.mlp.up_proj.weight", "model.layers.{}.mlp.up_proj.weight", "lm_head.bias",
+        "x"}) {
+    auto tensors = TinyTensors(config);
+    tensors.push_back(FileTensor::F32(name, {2}, {1, 2}));
+    ExpectRefused(CheckTiny(config, tensors), {name, "LlamaForCausalLM", "2 layers"});
+  }
+}
+
+TEST(TensorCheckTest, FewerLayersThanTheFileHoldsIsRefused) {
+  ModelConfig config = TinyConfig();
+  const auto tensors = TinyTensors(config);
+  config.num_layers = 1;
+  ExpectRefused(CheckTiny(config, tensors), {"model.layers.1."});
+}
+
+TEST(TensorCheckTest, MoreLayersThanTheFileHoldsEndAtTheFirstMissing) {
+  ModelConfig config = TinyConfig();
+  const auto tensors = TinyTensors(config);
+  config.num_layers = std::numeric_limits<int32_t>::max();
+  ExpectRefused(CheckTiny(config, tensors), {"model.layers.2.input_layernorm.weight"});
+}
+
+TEST(TensorCheckTest, StoredRotaryFrequenciesArePassedOver) {
+  const ModelConfig config = TinyConfig();
+  auto tensors = TinyTensors(config);
+  tensors.push_back(
+      FileTensor::F32("model.layers.0.self_attn.rotary_emb.inv_freq", {4}, {1, 1, 1, 1}));
+  const Status status = CheckTiny(config, tensors);
+  EXPECT_TRUE(status.ok()) << status.message();
+}
+
+TEST(TensorCheckTest, HeadOfATiedModelMayBeStored) {
+  ModelConfig config = TinyConfig();
+  const auto with_head = TinyTensors(config);
+  config.tie_word_embeddings = true;
+  EXPECT_TRUE(CheckTiny(config, TinyTensors(config)).ok());
+  EXPECT_TRUE(CheckTiny(config, with_head).ok());
+  auto damaged = with_head;
+  FileTensor& head = TensorNamed(&damaged, "lm_head.weight");
+  head.shape[0] -= 1;
+  Resize(&head);
+  ExpectRefused(CheckTiny(config, damaged), {"lm_head.weight", "[96, 32]"});
+}
+
+TEST(TensorCheckTest, UnknownArchitectureIsNamedBesideTheSupportedOnes) {
+  ModelConfig config = TinyConfig();
+  config.architecture = "Mystery\nForCausalLM";
+  ExpectRefused(CheckTiny(config, {}), {"Mystery\\nForCausalLM", "LlamaForCausalLM"});
+}
+
+TEST(TensorCheckTest, AbsurdSizesAreRefusedWithoutOverflow) {
+  ModelConfig config = TinyConfig();
+  const auto tensors = TinyTensors(config);
+  config.num_heads = config.head_dim = std::numeric_limits<int32_t>::max();
+  config.hidden_size = config.vocab_size = std::numeric_limits<int64_t>::max();
+  EXPECT_EQ(CheckTiny(config, tensors).code(), StatusCode::kBadInput);
+  const auto bytes = CountDecoderBytes(config, {.weight_dtype = DType::kF32,
+                                                .max_step_tokens = 1 << 20,
+                                                .max_logit_rows = 1 << 20,
+                                                .max_seq_len = int64_t{1} << 31});
+  ASSERT_TRUE(bytes.ok());
+  EXPECT_FALSE(bytes->weights.has_value());
+  EXPECT_FALSE(bytes->workspace.has_value());
+}
+
+TEST(TensorCheckTest, WeightBytesCountWhatTheFileHolds) {
+  const ModelConfig config = TinyConfig();
+  const TempDir dir;
+  const auto checkpoint = WriteCheckpoint(dir, TinyTensors(config));
+  const auto ops = MakeNaiveOps();
+  const DecoderOptions options{
+      .weight_dtype = DType::kF32, .max_step_tokens = 4, .max_logit_rows = 2, .max_seq_len = 8};
+  const auto decoder = Decoder::Load(config, *checkpoint, options, ops.get());
+  ASSERT_TRUE(decoder.ok()) << decoder.status().message();
+  EXPECT_EQ((*decoder)->weight_bytes(), checkpoint->total_bytes());
+  EXPECT_GT((*decoder)->workspace_bytes(), 0u);
+}
+
+}  // namespace
+}  // namespace minisgl

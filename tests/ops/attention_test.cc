@@ -1,0 +1,309 @@
+// Attention through the page table: against the oracle over shapes and options, and bit for bit
+// over page sizes, page orders, chunks, batch-mates and threads.
+#include <algorithm>
+#include <numeric>
+
+#include "op_check.h"
+
+namespace minisgl {
+namespace {
+
+struct AttentionCase {
+  int32_t num_heads = 2, num_kv_heads = 1, head_dim = 64;
+  int32_t page_size = 16;
+  int32_t sliding_window = 0;
+  float logit_softcap = 0;
+  bool has_sinks = false;
+  bool token_first = false;  // [page][slot][head][e] instead of [page][head][slot][e]
+  double deviation = 1.0;    // of queries, keys and values
+
+  int64_t token_width() const { return int64_t{num_heads + 2 * num_kv_heads} * head_dim; }
+  std::string Name() const {
+    return fmt::format("H {} HKV {} E {} page {} window {} cap {} sinks {} token_first {}",
+                       num_heads, num_kv_heads, head_dim, page_size, sliding_window, logit_softcap,
+                       has_sinks, token_first);
+  }
+};
+
+// How many tokens each request extends by in each step.
+using Schedule = std::vector<std::vector<int32_t>>;
+
+// Requests with paged storage of their own, run step by step.
+class AttentionRun {
+ public:
+  AttentionRun(Ops& ops, const AttentionCase& c, const std::vector<int32_t>& lengths,
+               uint64_t page_seed)
+      : ops_(ops), case_(c), lengths_(lengths) {
+    const int32_t longest = *std::max_element(lengths.begin(), lengths.end());
+    pages_per_row_ = (longest + c.page_size - 1) / c.page_size;
+    const int64_t num_pages = pages_per_row_ * static_cast<int64_t>(lengths.size()) + 3;
+    std::vector<int32_t> pages(num_pages);
+    std::iota(pages.begin(), pages.end(), 0);
+    std::shuffle(pages.begin(), pages.end(), std::mt19937_64(page_seed));
+    // Entries past a request's pages must not be followed.
+    page_table_.assign(lengths.size() * pages_per_row_, -1000000);
+    for (size_t row = 0; row < lengths.size(); ++row) {
+      for (int32_t page = 0; page * c.page_size < lengths[row]; ++page) {
+        page_table_[row * pages_per_row_ + page] = pages.back();
+        pages.pop_back();
+      }
+    }
+    const int64_t page_floats = 2 * int64_t{c.page_size} * c.num_kv_heads * c.head_dim;
+    // What nobody wrote must not matter.
+    storage_.assign(num_pages * page_floats, std::numeric_limits<float>::quiet_NaN());
+    kv_ = {.base = storage_.data(),
+           .page_stride = page_floats,
+           .slot_stride = c.token_first ? int64_t{c.num_kv_heads} * c.head_dim : c.head_dim,
+           .head_stride = c.token_first ? c.head_dim : int64_t{c.page_size} * c.head_dim,
+           .v_offset = page_floats / 2,
+           .page_size = c.page_size};
+    for (size_t row = 0; row < lengths.size(); ++row) {
+      inputs_.push_back(RandomFloats(lengths[row] * c.token_width(), 100 + row, c.deviation));
+      outputs_.emplace_back();
+    }
+    done_.assign(lengths.size(), 0);
+    sinks_ = RandomFloats(c.num_heads, 99);
+  }
+
+  // Runs until every request has all its tokens: steps of the schedule, the last one repeated.
+  std::vector<std::vector<float>> Run(const Schedule& schedule) {
+    for (size_t step = 0; done_ != lengths_; ++step) {
+      RunStep(schedule[std::min(step, schedule.size() - 1)]);
+    }
+    return outputs_;
+  }
+
+ private:
+  void RunStep(const std::vector<int32_t>& extend) {
+    std::vector<int32_t> table_row, row_begin = {0}, kv_len, positions;
+    std::vector<int64_t> slots;
+    std::vector<float> qkv;
+    for (size_t row = 0; row < lengths_.size(); ++row) {
+      const int32_t count = std::min(extend[row % extend.size()], lengths_[row] - done_[row]);
+      if (count == 0) continue;
+      const float* from = inputs_[row].data() + done_[row] * case_.token_width();
+      qkv.insert(qkv.end(), from, from + count * case_.token_width());
+      for (int32_t i = 0; i < count; ++i) {
+        const int32_t position = done_[row]++;
+        const int32_t page = page_table_[row * pages_per_row_ + position / case_.page_size];
+        positions.push_back(position);
+        slots.push_back(int64_t{page} * case_.page_size + position % case_.page_size);
+      }
+      table_row.push_back(static_cast<int32_t>(row));
+      row_begin.push_back(row_begin.back() + count);
+      kv_len.push_back(done_[row]);
+    }
+    const int64_t num_tokens = row_begin.back();
+    ops_.RopeKvWrite({qkv.data(), positions.data(), slots.data(), nullptr, nullptr, kv_, num_tokens,
+                      case_.num_heads, case_.num_kv_heads, case_.head_dim, /*rotary_dim=*/0});
+    const int64_t out_width = int64_t{case_.num_heads} * case_.head_dim;
+    Output out(num_tokens * out_width);
+    AttentionParams params = {};
+    params.qkv = qkv.data();
+    params.out = out.data();
+    params.kv = kv_;
+    params.page_table = page_table_.data();
+    params.page_table_stride = pages_per_row_;
+    params.table_row = table_row.data();
+    params.row_begin = row_begin.data();
+    params.kv_len = kv_len.data();
+    params.num_rows = static_cast<int32_t>(table_row.size());
+    params.num_tokens = num_tokens;
+    params.num_heads = case_.num_heads;
+    params.num_kv_heads = case_.num_kv_heads;
+    params.head_dim = case_.head_dim;
+    params.scale = static_cast<float>(1 / std::sqrt(static_cast<double>(case_.head_dim)));
+    params.sliding_window = case_.sliding_window;
+    params.logit_softcap = case_.logit_softcap;
+    params.sinks = case_.has_sinks ? sinks_.data() : nullptr;
+    ops_.Attention(params);
+    EXPECT_TRUE(out.GuardsIntact()) << case_.Name();
+    for (size_t i = 0; i < table_row.size(); ++i) {
+      auto& to = outputs_[table_row[i]];
+      to.insert(to.end(), out.data() + row_begin[i] * out_width,
+                out.data() + row_begin[i + 1] * out_width);
+    }
+  }
+
+  Ops& ops_;
+  const AttentionCase case_;
+  const std::vector<int32_t> lengths_;
+  int64_t pages_per_row_ = 0;
+  std::vector<int32_t> page_table_, done_;
+  std::vector<float> storage_, sinks_;
+  KvLayer kv_ = {};
+  std::vector<std::vector<float>> inputs_, outputs_;
+};
+
+const Schedule kAtOnce = {{1 << 20}};
+
+// Rounding of a score: of its sum and of the scale, tanh and exponential that follow (their
+// arguments grow with the score); a weight is off by twice that, and a result by at most the
+// weights' error times the largest value.
+double Bound(const AttentionCase& c) {
+  const double largest_score = 5 * c.deviation * c.deviation * std::sqrt(c.head_dim) * 0.6;
+  const double score_error = (c.head_dim + 8) * kEpsilon * largest_score;
+  const double cap_error = c.logit_softcap * 8 * kEpsilon;
+  return (2 * (score_error + cap_error) + 140 * kEpsilon) * 5 * c.deviation;
+}
+
+void ExpectAllAgreeWithOracle(const AttentionCase& c, const std::vector<int32_t>& lengths,
+                              const Schedule& schedule) {
+  const auto oracle = MakeNaiveOps();
+  const auto expected = AttentionRun(*oracle, c, lengths, 1).Run(kAtOnce);
+  for (const auto& ops : AllCpuOps()) {
+    const auto actual = AttentionRun(*ops, c, lengths, 2).Run(schedule);
+    for (size_t row = 0; row < lengths.size(); ++row) {
+      ExpectClose(
+          actual[row], expected[row], [&](size_t) { return Bound(c); },
+          fmt::format("{} {} row {}", ops->Name(), c.Name(), row));
+    }
+  }
+}
+
+TEST(AttentionTest, AgreesWithOracleOverShapes) {
+  const std::vector<AttentionCase> cases = {
+      {.num_heads = 2, .num_kv_heads = 2, .head_dim = 64},
+      {.num_heads = 4, .num_kv_heads = 2, .head_dim = 80, .page_size = 4},
+      {.num_heads = 6, .num_kv_heads = 2, .head_dim = 96, .page_size = 1},
+      {.num_heads = 4, .num_kv_heads = 1, .head_dim = 128, .page_size = 64},
+      {.num_heads = 8, .num_kv_heads = 1, .head_dim = 8, .page_size = 16},
+      {.num_heads = 7, .num_kv_heads = 1, .head_dim = 20, .page_size = 32},
+      {.num_heads = 3, .num_kv_heads = 1, .head_dim = 16, .page_size = 48},
+      {.num_heads = 2, .num_kv_heads = 2, .head_dim = 7, .page_size = 3},
+      {.num_heads = 4, .num_kv_heads = 2, .head_dim = 32, .page_size = 16, .token_first = true},
+  };
+  for (const AttentionCase& c : cases) {
+    ExpectAllAgreeWithOracle(c, {1, 2, 17, 64, 65, 131}, {{1, 40, 7, 64}});
+  }
+}
+
+TEST(AttentionTest, AgreesWithOracleOverOptions) {
+  for (int32_t window : {0, 1, 5, 64, 100}) {
+    for (float cap : {0.0f, 2.0f}) {
+      for (bool sinks : {false, true}) {
+        AttentionCase c = {.num_heads = 4,
+                           .num_kv_heads = 2,
+                           .head_dim = 16,
+                           .sliding_window = window,
+                           .logit_softcap = cap,
+                           .has_sinks = sinks};
+        ExpectAllAgreeWithOracle(c, {150, 33}, {{90, 20}});
+        c.head_dim = 24;
+        c.page_size = 4;
+        ExpectAllAgreeWithOracle(c, {150, 33}, {{90, 20}});
+      }
+    }
+  }
+}
+
+// Two splits of 512 keys and a part.
+TEST(AttentionTest, AgreesWithOracleOverLongContexts) {
+  for (int32_t window : {0, 600}) {
+    const AttentionCase c = {.num_heads = 2,
+                             .num_kv_heads = 1,
+                             .head_dim = 8,
+                             .sliding_window = window,
+                             .has_sinks = window > 0};
+    ExpectAllAgreeWithOracle(c, {1060}, {{560}, {1}, {499}});
+  }
+}
+
+// Scores far apart: the running maximum moves, and early keys underflow to a weight of nothing.
+TEST(AttentionTest, LargeScoresDoNotOverflow) {
+  const AttentionCase c = {.num_heads = 2, .num_kv_heads = 1, .head_dim = 16, .deviation = 8.0};
+  ExpectAllAgreeWithOracle(c, {200}, {{200}});
+}
+
+// Promise 1, over everything that may differ between two runs of the same request.
+TEST(AttentionTest, BitsDependOnNothingButTheRequest) {
+  for (CpuTarget target : AvailableCpuTargets()) {
+    for (AttentionCase c : {AttentionCase{.num_heads = 4, .num_kv_heads = 2, .head_dim = 32},
+                            {.num_heads = 4,
+                            .num_kv_heads = 1,
+                            .head_dim = 20,
+                            .sliding_window = 70,
+                            .logit_softcap = 5,
+                            .has_sinks = true}}) {
+      const auto one = MakeOps(CpuTargetName(target), 1);
+      const auto two = MakeOps(CpuTargetName(target), 2);
+      const auto expected = AttentionRun(*one, c, {170}, 1).Run(kAtOnce)[0];
+      for (int32_t page_size : {1, 4, 16, 64}) {
+        c.page_size = page_size;
+        for (const Schedule& schedule : {kAtOnce, Schedule{{1}}, Schedule{{7}}, Schedule{{32}}}) {
+          Ops& ops = schedule[0][0] == 7 ? *one : *two;
+          ExpectSameBits(AttentionRun(ops, c, {170}, 2).Run(schedule)[0], expected, c.Name());
+        }
+        ExpectSameBits(AttentionRun(*two, c, {170, 90, 200, 3, 64}, 3).Run({{1, 20, 33}})[0],
+                       expected, "with batch-mates");
+        c.token_first = true;
+        ExpectSameBits(AttentionRun(*two, c, {170}, 4).Run(kAtOnce)[0], expected, "token first");
+        c.token_first = false;
+      }
+    }
+  }
+}
+
+// One long row: with two threads its splits are computed apart and merged; the bits must be those
+// of one thread.
+TEST(AttentionTest, SharedOutSplitsMergeToTheSameBits) {
+  for (CpuTarget target : AvailableCpuTargets()) {
+    const AttentionCase c = {.num_heads = 2, .num_kv_heads = 1, .head_dim = 16, .has_sinks = true};
+    const Schedule schedule = {{1200}, {1}};
+    const auto one = MakeOps(CpuTargetName(target), 1);
+    const auto four = MakeOps(CpuTargetName(target), 4);
+    ExpectSameBits(AttentionRun(*four, c, {1210}, 1).Run(schedule)[0],
+                   AttentionRun(*one, c, {1210}, 2).Run({{300}})[0], one->Name());
+  }
+}
+
+// One query token for each of `kv_len`, with very many heads of one element. All pages are the same
+// one, so that long contexts cost no memory.
+std::vector<float> ManyHeads(Ops& ops, std::vector<int32_t> kv_len) {
+  constexpr int32_t kHeads = 4096, kPageSize = 64;
+  const auto num_rows = static_cast<int32_t>(kv_len.size());
+  const std::vector<int32_t> page_table(
+      *std::max_element(kv_len.begin(), kv_len.end()) / kPageSize + 1, 0);
+  const std::vector<int32_t> table_row(kv_len.size(), 0);
+  std::vector<int32_t> row_begin(kv_len.size() + 1);
+  std::iota(row_begin.begin(), row_begin.end(), 0);
+  const auto qkv = RandomFloats(int64_t{num_rows} * (kHeads + 2), 1);
+  auto storage = RandomFloats(2 * kPageSize, 2);
+  Output out(int64_t{num_rows} * kHeads);
+  AttentionParams params = {};
+  params.qkv = qkv.data();
+  params.out = out.data();
+  params.kv = {.base = storage.data(),
+               .page_stride = 2 * kPageSize,
+               .slot_stride = 1,
+               .head_stride = kPageSize,
+               .v_offset = kPageSize,
+               .page_size = kPageSize};
+  params.page_table = page_table.data();
+  params.table_row = table_row.data();
+  params.row_begin = row_begin.data();
+  params.kv_len = kv_len.data();
+  params.num_rows = num_rows;
+  params.num_tokens = num_rows;
+  params.num_heads = kHeads;
+  params.num_kv_heads = 1;
+  params.head_dim = 1;
+  params.scale = 1;
+  ops.Attention(params);
+  EXPECT_TRUE(out.GuardsIntact());
+  return out.values();
+}
+
+// 295 KB of states a split: more than may be kept at a time, of many rows together and of one row
+// alone.
+TEST(AttentionTest, MoreSplitsThanMayBeKeptGiveTheSameBits) {
+  const auto one = MakeOps("", 1), many = MakeOps("", 48);
+  std::vector<int32_t> kv_len(90, 1);
+  for (size_t i = 0; i < kv_len.size(); i += 3) kv_len[i] = 513;
+  ExpectSameBits(ManyHeads(*many, kv_len), ManyHeads(*one, kv_len), "many rows");
+  kv_len = {3, 60000, 1100};
+  ExpectSameBits(ManyHeads(*many, kv_len), ManyHeads(*one, kv_len), "one long row");
+}
+
+}  // namespace
+}  // namespace minisgl

@@ -1,0 +1,95 @@
+// Making CPU operations: the choice of an instruction set, names, memory.
+#include <new>
+
+#include "cpu/memory.h"
+#include "op_check.h"
+
+namespace minisgl {
+namespace {
+
+TEST(MakeCpuOpsTest, EveryAvailableTargetCanBeForced) {
+  const auto targets = AvailableCpuTargets();
+  ASSERT_FALSE(targets.empty());
+  for (CpuTarget target : targets) {
+    const auto ops = MakeCpuOps({.num_threads = 2, .target = CpuTargetName(target)});
+    ASSERT_TRUE(ops.ok());
+    EXPECT_EQ((*ops)->Name(), fmt::format("cpu ({}, 2 threads)", CpuTargetName(target)));
+  }
+  EXPECT_EQ(MakeOps("", 1)->Name(), fmt::format("cpu ({}, 1 thread)", CpuTargetName(targets[0])));
+}
+
+TEST(MakeCpuOpsTest, UnknownTargetNamesThoseHere) {
+  for (const char* name : {"avx1024", "AVX2", "neo\nn", "scalar "}) {
+    const auto ops = MakeCpuOps({.num_threads = 1, .target = name});
+    ASSERT_FALSE(ops.ok()) << name;
+    EXPECT_EQ(ops.status().code(), StatusCode::kUsage);
+    EXPECT_EQ(ops.status().message().find('\n'), std::string::npos);
+    for (CpuTarget target : AvailableCpuTargets()) {
+      EXPECT_NE(ops.status().message().find(CpuTargetName(target)), std::string::npos);
+    }
+  }
+}
+
+TEST(MakeCpuOpsTest, NeedsAThread) {
+  for (int num_threads : {0, -3}) {
+    const auto ops = MakeCpuOps({.num_threads = num_threads, .target = ""});
+    ASSERT_FALSE(ops.ok());
+    EXPECT_EQ(ops.status().code(), StatusCode::kUsage);
+  }
+}
+
+TEST(AllocateTest, MemoryIsZeroedAndAligned) {
+  const auto cpu = MakeOps("", 1);
+  const auto naive = MakeNaiveOps();
+  for (Ops* ops : {cpu.get(), naive.get()}) {
+    for (size_t num_bytes : {size_t{0}, size_t{1}, size_t{4097}, size_t{5} << 20}) {
+      auto memory = ops->Allocate(num_bytes);
+      ASSERT_TRUE(memory.ok());
+      const auto* bytes = static_cast<const unsigned char*>(memory->get());
+      EXPECT_EQ(reinterpret_cast<uintptr_t>(bytes) % 64, 0u);
+      for (size_t i = 0; i < num_bytes; ++i) ASSERT_EQ(bytes[i], 0) << i << " of " << num_bytes;
+    }
+  }
+}
+
+TEST(AllocateTest, TooMuchIsAnErrorNotACrash) {
+  const auto ops = MakeOps("", 1);
+  for (size_t num_bytes : {SIZE_MAX, SIZE_MAX / 2, size_t{1} << 60}) {
+    const auto memory = ops->Allocate(num_bytes);
+    ASSERT_FALSE(memory.ok());
+    EXPECT_EQ(memory.status().code(), StatusCode::kOutOfMemory);
+  }
+}
+
+TEST(FloatBufferTest, WithoutMemoryItThrowsAndCanBeUsedAgain) {
+  FloatBuffer buffer;
+  buffer.Reserve(100)[99] = 1;
+  for (const size_t count : {SIZE_MAX, SIZE_MAX / 4, size_t{1} << 58}) {
+    EXPECT_THROW(buffer.Reserve(count), std::bad_alloc);
+  }
+  float* const floats = buffer.Reserve(100);  // what it held before is gone, not forgotten
+  ASSERT_NE(floats, nullptr);
+  floats[99] = 1;
+}
+
+// Operations over nothing do nothing: a step may have no row of a kind.
+TEST(CpuOpsTest, NoTokensAreNoWork) {
+  const std::vector<float> w(20, 1.0f);
+  const TensorView view = View(w, 4, 5);
+  for (const auto& ops : AllCpuOps()) {
+    const auto weight = ops->PackMatrix({&view, 1}, DType::kF32);
+    ASSERT_TRUE(weight.ok());
+    Output out(4);
+    ops->Linear({w.data(), &*weight, nullptr, out.data(), 0});
+    ops->RmsNorm({w.data(), nullptr, w.data(), out.data(), 0, 5, 1e-5f});
+    ops->GatherRows({w.data(), nullptr, out.data(), 0, 5});
+    AttentionParams attention = {};
+    attention.num_heads = attention.num_kv_heads = 1;
+    attention.head_dim = 4;
+    ops->Attention(attention);
+    for (float value : out.values()) EXPECT_TRUE(std::isnan(value));
+  }
+}
+
+}  // namespace
+}  // namespace minisgl

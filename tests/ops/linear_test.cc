@@ -1,0 +1,152 @@
+// Linear: against the oracle over ragged shapes, dtypes and instruction sets, and bit for bit over
+// batch sizes.
+#include "op_check.h"
+
+namespace minisgl {
+namespace {
+
+struct Shape {
+  int64_t num_out, num_in;
+};
+// One short and one ragged panel, whole groups, several blocks of inputs, odd numbers of inputs.
+constexpr Shape kShapes[] = {{1, 1},   {7, 3},     {16, 16},  {17, 129}, {64, 128},
+                             {80, 96}, {100, 257}, {192, 64}, {70, 390}};
+
+std::vector<float> RunLinear(Ops& ops, const Matrix& weight, const std::vector<float>& x,
+                             const float* bias) {
+  const int64_t num_tokens = static_cast<int64_t>(x.size()) / weight.num_in;
+  Output out(num_tokens * weight.num_out);
+  ops.Linear({x.data(), &weight, bias, out.data(), num_tokens});
+  EXPECT_TRUE(out.GuardsIntact());
+  return out.values();
+}
+
+Matrix Pack(Ops& ops, const std::vector<float>& weight, Shape shape, DType dtype) {
+  const TensorView view = View(weight, shape.num_out, shape.num_in);
+  auto packed = ops.PackMatrix({&view, 1}, dtype);
+  MINISGL_CHECK(packed.ok(), "{}", packed.status().message());
+  return std::move(packed).value();
+}
+
+std::vector<float> Absolute(std::vector<float> values) {
+  for (float& value : values) value = std::abs(value);
+  return values;
+}
+
+TEST(LinearTest, AgreesWithOracle) {
+  const auto oracle = MakeNaiveOps();
+  for (const auto& ops : AllCpuOps()) {
+    for (const Shape& shape : kShapes) {
+      const auto w = RandomFloats(shape.num_out * shape.num_in, 1);
+      const auto bias = RandomFloats(shape.num_out, 2);
+      for (DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
+        const Matrix packed = Pack(*ops, w, shape, dtype);
+        const Matrix exact = Pack(*oracle, w, shape, dtype);
+        const Matrix magnitude = Pack(*oracle, Absolute(w), shape, dtype);
+        for (int64_t num_tokens : kTokenCounts) {
+          const auto x = RandomFloats(num_tokens * shape.num_in, 3);
+          const float* b = num_tokens % 2 == 0 ? bias.data() : nullptr;
+          const auto sizes =
+              RunLinear(*oracle, magnitude, Absolute(x), b == nullptr ? b : Absolute(bias).data());
+          // Standard bound of a sum: roundings on the way of one product times the sum of
+          // magnitudes.
+          const double roundings = std::min<double>(shape.num_in, 128) + shape.num_in / 128 + 3;
+          ExpectClose(
+              RunLinear(*ops, packed, x, b), RunLinear(*oracle, exact, x, b),
+              [&](size_t i) { return roundings * kEpsilon * sizes[i]; },
+              fmt::format("{} {} [{}, {}] tokens {}", ops->Name(), DTypeName(dtype), shape.num_out,
+                          shape.num_in, num_tokens));
+        }
+      }
+    }
+  }
+}
+
+// Promise 1: a token's result does not depend on its batch or on the number of threads.
+TEST(LinearTest, RowAloneHasTheBitsItHasInABatch) {
+  const Shape shape = {150, 300};
+  const auto w = RandomFloats(shape.num_out * shape.num_in, 4);
+  const auto x = RandomFloats(300 * shape.num_in, 5);
+  for (CpuTarget target : AvailableCpuTargets()) {
+    const auto one = MakeOps(CpuTargetName(target), 1);
+    const auto two = MakeOps(CpuTargetName(target), 2);
+    for (DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
+      const Matrix weight = Pack(*one, w, shape, dtype);
+      const auto all = RunLinear(*one, weight, x, nullptr);
+      ExpectSameBits(RunLinear(*two, weight, x, nullptr), all, "two threads");
+      for (int64_t count : {1, 2, 3, 4, 5, 6, 7, 13, 64}) {
+        const std::vector<float> part(x.begin() + 9 * shape.num_in,
+                                      x.begin() + (9 + count) * shape.num_in);
+        const std::vector<float> expected(all.begin() + 9 * shape.num_out,
+                                          all.begin() + (9 + count) * shape.num_out);
+        ExpectSameBits(RunLinear(*one, weight, part, nullptr), expected,
+                       fmt::format("{} {} rows {}", one->Name(), DTypeName(dtype), count));
+      }
+    }
+  }
+}
+
+TEST(LinearTest, PartsAreStackedInOrder) {
+  const auto oracle = MakeNaiveOps();
+  const auto a = RandomFloats(5 * 10, 6), b = RandomFloats(20 * 10, 7), x = RandomFloats(10, 8);
+  const TensorView parts[] = {View(a, 5, 10), View(b, 20, 10)};
+  for (const auto& ops : AllCpuOps()) {
+    const auto both = ops->PackMatrix(parts, DType::kF32);
+    ASSERT_TRUE(both.ok());
+    const auto out = RunLinear(*ops, *both, x, nullptr);
+    auto expected = RunLinear(*oracle, Pack(*oracle, a, {5, 10}, DType::kF32), x, nullptr);
+    const auto second = RunLinear(*oracle, Pack(*oracle, b, {20, 10}, DType::kF32), x, nullptr);
+    expected.insert(expected.end(), second.begin(), second.end());
+    ExpectClose(
+        out, expected, [](size_t) { return 1e-5; }, ops->Name());
+  }
+}
+
+// bf16 and f16 sources are kept bit for bit; the view may lie at an odd address.
+TEST(LinearTest, NarrowSourcesAreNotRoundedAgain) {
+  const int64_t num_in = 20;
+  for (DType dtype : {DType::kBF16, DType::kF16}) {
+    std::vector<std::byte> file(1 + num_in * 2);
+    for (int64_t i = 0; i < num_in; ++i) {
+      const float value = 1.0f + static_cast<float>(i) / 128;  // exact in both
+      const uint16_t bits = dtype == DType::kBF16 ? FloatToBf16(value) : FloatToF16(value);
+      std::memcpy(file.data() + 1 + 2 * i, &bits, 2);
+    }
+    const TensorView view = {file.data() + 1, dtype, {1, num_in}};
+    for (const auto& ops : AllCpuOps()) {
+      const auto packed = ops->PackMatrix({&view, 1}, dtype);
+      ASSERT_TRUE(packed.ok());
+      for (int64_t i = 0; i < num_in; ++i) {
+        std::vector<float> x(num_in, 0.0f);
+        x[i] = 1.0f;
+        EXPECT_EQ(RunLinear(*ops, *packed, x, nullptr)[0], 1.0f + static_cast<float>(i) / 128);
+      }
+    }
+  }
+}
+
+// Subnormal and the largest f16 widen exactly on every instruction set, with and without F16C.
+TEST(LinearTest, F16RangeIsWidenedExactly) {
+  const std::vector<float> w = {0x1.0p-24f, 0x1.ff8p-15f, 65504.0f, -0x1.0p-14f, 1.0f, -0.0f};
+  for (const auto& ops : AllCpuOps()) {
+    const Matrix packed = Pack(*ops, w, {6, 1}, DType::kF16);
+    ExpectSameBits(RunLinear(*ops, packed, {1.0f}, nullptr),
+                   {0x1.0p-24f, 0x1.ff8p-15f, 65504.0f, -0x1.0p-14f, 1.0f, 0.0f}, ops->Name());
+  }
+}
+
+TEST(LinearTest, NanReachesOnlyItsOwnRow) {
+  const Shape shape = {20, 130};
+  const auto w = RandomFloats(shape.num_out * shape.num_in, 9);
+  auto x = RandomFloats(3 * shape.num_in, 10);
+  x[shape.num_in + 4] = std::numeric_limits<float>::quiet_NaN();
+  for (const auto& ops : AllCpuOps()) {
+    const auto out = RunLinear(*ops, Pack(*ops, w, shape, DType::kBF16), x, nullptr);
+    for (int64_t i = 0; i < 3 * shape.num_out; ++i) {
+      EXPECT_EQ(std::isnan(out[i]), i / shape.num_out == 1) << ops->Name() << " " << i;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace minisgl

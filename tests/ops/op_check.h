@@ -1,0 +1,99 @@
+// What every test of an operation shares: seeded random inputs, fenced outputs, comparison with a
+// bound for each element, and the list of CPU implementations this machine can run.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "cpu/targets.h"
+#include "minisgl/ops.h"
+
+namespace minisgl {
+
+inline constexpr double kEpsilon = 0x1.0p-24;  // unit roundoff of f32
+
+// n floats that an operation writes, between guards. Holds NaN until written, so what was left out
+// shows.
+class Output {
+ public:
+  explicit Output(int64_t count) : count_(count), storage_(count + 2 * kGuard, kGuardValue) {
+    std::fill_n(data(), count, std::numeric_limits<float>::quiet_NaN());
+  }
+  float* data() { return storage_.data() + kGuard; }
+  const float* data() const { return storage_.data() + kGuard; }
+  int64_t size() const { return count_; }
+  std::vector<float> values() const { return {data(), data() + count_}; }
+  bool GuardsIntact() const {
+    for (int64_t i = 0; i < kGuard; ++i) {
+      if (storage_[i] != kGuardValue || storage_[kGuard + count_ + i] != kGuardValue) return false;
+    }
+    return true;
+  }
+
+ private:
+  static constexpr int64_t kGuard = 64;
+  static constexpr float kGuardValue = -1234.5f;
+  int64_t count_;
+  std::vector<float> storage_;
+};
+
+inline std::vector<float> RandomFloats(int64_t count, uint64_t seed, double deviation = 1.0) {
+  std::mt19937_64 random(seed);
+  std::normal_distribution<double> normal(0, deviation);
+  std::vector<float> values(count);
+  for (float& value : values) value = static_cast<float>(normal(random));
+  return values;
+}
+
+inline TensorView View(const std::vector<float>& values, int64_t rows, int64_t columns) {
+  return {reinterpret_cast<const std::byte*>(values.data()), DType::kF32, {rows, columns}};
+}
+
+// NaN first, then |actual - expected| <= bound (of this element).
+template <typename Bound>
+void ExpectClose(const std::vector<float>& actual, const std::vector<float>& expected,
+                 const Bound& bound, const std::string& what) {
+  ASSERT_EQ(actual.size(), expected.size()) << what;
+  for (size_t i = 0; i < actual.size(); ++i) {
+    ASSERT_EQ(std::isnan(actual[i]), std::isnan(expected[i])) << what << " element " << i;
+    if (std::isnan(expected[i])) continue;
+    ASSERT_LE(std::abs(static_cast<double>(actual[i]) - expected[i]), bound(i))
+        << what << " element " << i << ": " << actual[i] << " instead of " << expected[i];
+  }
+}
+
+inline void ExpectSameBits(const std::vector<float>& a, const std::vector<float>& b,
+                           const std::string& what) {
+  ASSERT_EQ(a.size(), b.size()) << what;
+  for (size_t i = 0; i < a.size(); ++i) {
+    ASSERT_EQ(std::memcmp(&a[i], &b[i], sizeof(float)), 0)
+        << what << " element " << i << ": " << a[i] << " and " << b[i];
+  }
+}
+
+inline std::unique_ptr<Ops> MakeOps(const std::string& target, int num_threads) {
+  auto ops = MakeCpuOps({.num_threads = num_threads, .target = target});
+  MINISGL_CHECK(ops.ok(), "{}", ops.status().message());
+  return std::move(ops).value();
+}
+
+// Every instruction set of this machine with one thread and with two.
+inline std::vector<std::unique_ptr<Ops>> AllCpuOps() {
+  std::vector<std::unique_ptr<Ops>> all;
+  for (CpuTarget target : AvailableCpuTargets()) {
+    for (int num_threads : {1, 2}) all.push_back(MakeOps(CpuTargetName(target), num_threads));
+  }
+  return all;
+}
+
+inline const int64_t kTokenCounts[] = {1, 2, 3, 5, 8, 17, 33, 64};
+
+}  // namespace minisgl

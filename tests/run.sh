@@ -1,0 +1,62 @@
+#!/bin/sh
+# Runs every test on this machine, installing and building what that takes. The last line counts test cases:
+#   N passed, M failed, K skipped
+#   sh tests/run.sh          release build; all suites under the address and undefined-behaviour sanitizers; the suites
+#                            with threads under the thread sanitizer
+#   sh tests/run.sh --long   the same with the long forms: more seeds, more mutations
+set -u
+cd "$(dirname "$0")/.." || exit 1
+. tests/packages.sh
+
+if [ "${1:-}" = "--long" ]; then
+    export MINISGL_SEEDS=20000 MINISGL_FUZZ_RUNS=200000
+elif [ $# -gt 0 ]; then
+    echo "usage: sh tests/run.sh [--long]" >&2
+    exit 64
+fi
+# shellcheck disable=SC2086
+install_packages $BUILD_PACKAGES $TEST_PACKAGES || exit 1
+
+results=$(mktemp -d)
+trap 'rm -rf "$results"' EXIT
+build_failures=0
+
+# build_and_test FOLDER "MESON OPTIONS" "SUITE OPTIONS OF MESON TEST" [TARGET...]: no target builds them all.
+build_and_test() {
+    folder=$1 options=$2 suites=$3
+    shift 3
+    echo "== $folder"
+    # shellcheck disable=SC2086
+    if [ -f "$folder/build.ninja" ]; then
+        meson configure "$folder" $options -Dtests=enabled >/dev/null
+    else
+        meson setup "$folder" $options -Dtests=enabled >"$results/setup.log" 2>&1
+    fi || { cat "$results/setup.log"; build_failures=$((build_failures + 1)); return; }
+    if ! ninja -C "$folder" "$@" >"$results/ninja.log" 2>&1; then
+        grep -E "error|FAILED" "$results/ninja.log" | head -n 40
+        echo "== $folder did not build"
+        build_failures=$((build_failures + 1))
+        return
+    fi
+    # What an earlier run left must not be counted for a test that crashes in this one.
+    rm -f "$folder"/*.xml "$folder"/meson-logs/run_sh*
+    # One test at a time: some start threads of their own and share two cores.
+    # shellcheck disable=SC2086
+    meson test -C "$folder" --no-rebuild --num-processes 1 --print-errorlogs \
+        --logbase "run_sh" $suites
+    echo $? >"$results/$folder.status"
+    cp "$folder/meson-logs/run_sh.junit.xml" "$results/$folder.xml" ||
+        build_failures=$((build_failures + 1))
+}
+
+export ASAN_OPTIONS="detect_leaks=1:strict_string_checks=1:detect_stack_use_after_return=1"
+export UBSAN_OPTIONS="print_stacktrace=1:halt_on_error=1"
+export TSAN_OPTIONS="halt_on_error=1"
+build_and_test build "--buildtype=release" ""
+[ "${1:-}" = "--long" ] || export MINISGL_SIM_SEEDS=1500  # the release build ran all
+build_and_test build-asan "--buildtype=debug --optimization=1 -Db_sanitize=address,undefined -Db_lundef=false" \
+    "--no-suite mutants --no-suite tidy"
+build_and_test build-tsan "--buildtype=debug --optimization=1 -Db_sanitize=thread -Db_lundef=false" \
+    "--suite base --suite engine --suite runtime" tests/test_base tests/test_engine tests/test_runtime
+
+exec python3 tests/count_results.py "$build_failures" "$results"/*.xml

@@ -1,0 +1,216 @@
+// Schedules, admissions and policies: what runs beside what, who goes when pages run out, who is
+// next.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "sim/sim_driver.h"
+
+namespace minisgl {
+namespace {
+
+using sim::RightAnswer;
+using sim::SimDriver;
+
+constexpr int64_t kVocab = 80;
+constexpr int64_t kEndRate = 0;  // answers run to their length
+
+EngineLimits Limits(int32_t page_size, int32_t num_pages, int32_t max_running = 8) {
+  EngineLimits limits;
+  limits.vocab_size = kVocab;
+  limits.page_size = page_size;
+  limits.num_pages = num_pages;
+  limits.max_running_requests = max_running;
+  limits.max_seq_len = 200;
+  limits.max_step_tokens = 32 + max_running;
+  return limits;
+}
+
+SchedulerOptions Options(StepPolicy step, AdmissionPolicy admission, QueuePolicy queue) {
+  SchedulerOptions options;
+  options.max_prefill_tokens = 32;
+  options.step = step;
+  options.admission = admission;
+  options.queue = queue;
+  return options;
+}
+
+Request MakeRequest(RequestId id, int64_t length, int64_t max_tokens, int32_t priority = 0) {
+  Request request;
+  request.id = id;
+  for (int64_t i = 0; i < length; ++i) {
+    request.prompt.push_back(static_cast<TokenId>(1 + (static_cast<int64_t>(id) * 7 + i) % 70));
+  }
+  request.max_tokens = max_tokens;
+  request.priority = priority;
+  return request;
+}
+
+void ExpectRight(SimDriver& driver, const Request& request) {
+  EXPECT_EQ(driver.engine().violation(), "");
+  EXPECT_EQ(driver.answers()[request.id].num_ends, 1);
+  EXPECT_EQ(driver.answers()[request.id].tokens,
+            RightAnswer(request.prompt, request.max_tokens, false, kVocab, kEndRate));
+}
+
+// The tokens of `id` that come while a prompt of 160 tokens, submitted after its first, is computed
+// in chunks of 32.
+size_t TokensBesideALongPrompt(StepPolicy step) {
+  SimDriver driver(Limits(4, 200), Options(step, AdmissionPolicy::kReserve, QueuePolicy::kFcfs), 0,
+                   kEndRate);
+  driver.Submit(MakeRequest(1, 8, 30));
+  driver.Step();
+  driver.Submit(MakeRequest(2, 160, 2));
+  while (driver.answers()[2].tokens.empty()) driver.Step();
+  return driver.answers()[1].tokens.size();
+}
+
+TEST(StepPolicyTest, MixedStepsLetAnswersGoOnBesideALongPrompt) {
+  EXPECT_EQ(TokensBesideALongPrompt(StepPolicy::kPrefillFirst), 1u);
+  EXPECT_GE(TokensBesideALongPrompt(StepPolicy::kMixed), 6u);
+}
+
+TEST(AdmissionTest, OptimisticRunsMoreAtOnceAndPreemptsWithTheSameAnswers) {
+  for (int depth : {0, 1}) {
+    std::vector<Request> requests;
+    for (RequestId id = 1; id <= 6; ++id) requests.push_back(MakeRequest(id, 8, 60));
+    int64_t steps[2] = {0, 0};
+    for (AdmissionPolicy admission : {AdmissionPolicy::kReserve, AdmissionPolicy::kOptimistic}) {
+      SimDriver driver(Limits(4, 40), Options(StepPolicy::kMixed, admission, QueuePolicy::kFcfs),
+                       depth, kEndRate);
+      for (const Request& request : requests) driver.Submit(request);
+      ASSERT_TRUE(driver.RunToEnd());
+      for (const Request& request : requests) ExpectRight(driver, request);
+      const SchedulerStats stats = driver.scheduler().Stats();
+      const bool is_optimistic = admission == AdmissionPolicy::kOptimistic;
+      EXPECT_EQ(stats.preemptions > 0, is_optimistic);
+      EXPECT_EQ(stats.prompt_tokens, 6 * 8) << "a prompt counts once, however often it comes back";
+      steps[is_optimistic ? 1 : 0] = stats.steps;
+    }
+    EXPECT_LT(steps[1], steps[0]);
+  }
+}
+
+TEST(AdmissionTest, NobodyIsPreemptedForEver) {
+  // A pool of little more than one request, and many of them: all finish, each preempted within the
+  // bound (checked by the scheduler's invariants after every call).
+  SimDriver driver(Limits(1, 70),
+                   Options(StepPolicy::kMixed, AdmissionPolicy::kOptimistic, QueuePolicy::kFcfs), 1,
+                   kEndRate);
+  std::vector<Request> requests;
+  for (RequestId id = 1; id <= 30; ++id) requests.push_back(MakeRequest(id, 4, 60));
+  for (const Request& request : requests) driver.Submit(request);
+  ASSERT_TRUE(driver.RunToEnd());
+  for (const Request& request : requests) ExpectRight(driver, request);
+  EXPECT_GT(driver.scheduler().Stats().preemptions, 10);
+}
+
+TEST(AdmissionTest, CachedTokensAreThoseOfTheFirstAdmission) {
+  SimDriver driver(Limits(4, 24),
+                   Options(StepPolicy::kMixed, AdmissionPolicy::kOptimistic, QueuePolicy::kFcfs), 1,
+                   kEndRate);
+  for (RequestId id = 1; id <= 4; ++id) driver.Submit(MakeRequest(id, 8, 40));
+  ASSERT_TRUE(driver.RunToEnd());
+  EXPECT_GT(driver.scheduler().Stats().preemptions, 0);
+  for (RequestId id = 1; id <= 4; ++id) EXPECT_EQ(driver.answers()[id].cached_tokens, 0);
+}
+
+TEST(AdmissionTest, AnAbortOfAPreemptedRequestAnswersIt) {
+  for (int64_t stage = 1; stage < 60; ++stage) {
+    SimDriver driver(Limits(4, 24),
+                     Options(StepPolicy::kMixed, AdmissionPolicy::kOptimistic, QueuePolicy::kFcfs),
+                     1, kEndRate);
+    const Request first = MakeRequest(1, 8, 40);
+    driver.Submit(first);
+    for (RequestId id = 2; id <= 4; ++id) driver.Submit(MakeRequest(id, 8, 40));
+    for (int64_t step = 0; step < stage; ++step) driver.Step();
+    driver.scheduler().Abort(4);
+    ASSERT_TRUE(driver.RunToEnd());
+    ExpectRight(driver, first);
+    EXPECT_EQ(driver.answers()[4].num_ends, 1);
+    EXPECT_EQ(driver.scheduler().ResetPrefixCache(), 0);
+    EXPECT_EQ(driver.scheduler().Stats().pages_free, 24);
+  }
+}
+
+// In which order requests of one token each end, one running at a time.
+std::vector<RequestId> OrderOfEnds(QueuePolicy queue, const std::vector<Request>& requests) {
+  SimDriver driver(Limits(4, 60, 1), Options(StepPolicy::kMixed, AdmissionPolicy::kReserve, queue),
+                   0, kEndRate);
+  for (const Request& request : requests) driver.Submit(request);
+  std::vector<RequestId> order;
+  while (!driver.scheduler().Idle()) {
+    driver.Step();
+    for (const auto& [id, answer] : driver.answers()) {
+      if (answer.ended && std::find(order.begin(), order.end(), id) == order.end())
+        order.push_back(id);
+    }
+  }
+  return order;
+}
+
+TEST(QueuePolicyTest, PriorityTakesTheSmallestFirstAndFcfsWhoCameFirst) {
+  const std::vector<Request> requests{MakeRequest(1, 8, 1, 5), MakeRequest(2, 8, 1, -2),
+                                      MakeRequest(3, 8, 1, 5), MakeRequest(4, 8, 1, kChatPriority)};
+  EXPECT_EQ(OrderOfEnds(QueuePolicy::kPriority, requests), (std::vector<RequestId>{4, 2, 1, 3}));
+  EXPECT_EQ(OrderOfEnds(QueuePolicy::kFcfs, requests), (std::vector<RequestId>{1, 2, 3, 4}));
+}
+
+TEST(QueuePolicyTest, AgeingBoundsTheWaitOfTheLowestClass) {
+  std::vector<Request> requests{MakeRequest(1, 8, 1, 100)};
+  for (RequestId id = 2; id <= 600; ++id) requests.push_back(MakeRequest(id, 8, 1, 0));
+  const std::vector<RequestId> order = OrderOfEnds(QueuePolicy::kPriority, requests);
+  const auto place = std::find(order.begin(), order.end(), RequestId{1}) - order.begin();
+  EXPECT_EQ(place, kAgeingAdmissions);
+}
+
+TEST(QueuePolicyTest, OneThatDoesNotFitIsBypassedButNotForEver) {
+  SimDriver driver(Limits(4, 30, 8),
+                   Options(StepPolicy::kMixed, AdmissionPolicy::kReserve, QueuePolicy::kFcfs), 0,
+                   kEndRate);
+  driver.Submit(MakeRequest(1, 8, 40));          // 12 pages
+  const Request large = MakeRequest(2, 80, 30);  // 28 pages: not beside the first
+  driver.Submit(large);
+  for (RequestId id = 3; id <= 90; ++id) driver.Submit(MakeRequest(id, 4, 1));
+  int64_t small_before_large = 0;
+  while (!driver.answers()[2].ended) {
+    ASSERT_TRUE(driver.Step());
+    if (driver.answers()[2].tokens.empty()) {
+      small_before_large = 0;
+      for (RequestId id = 3; id <= 90; ++id)
+        small_before_large += driver.answers()[id].ended ? 1 : 0;
+    }
+  }
+  ExpectRight(driver, large);
+  EXPECT_GE(small_before_large, 5);
+  // Sixteen past it, and a few beside its chunks once it runs; without the bound all 88.
+  EXPECT_LE(small_before_large, 40);
+  ASSERT_TRUE(driver.RunToEnd());
+}
+
+TEST(ChatTest, ATurnTakesThePlaceOfABatchRow) {
+  SimDriver driver(
+      Limits(4, 60, 2),
+      Options(StepPolicy::kMixed, AdmissionPolicy::kOptimistic, QueuePolicy::kPriority), 1,
+      kEndRate);
+  std::vector<Request> rows;
+  for (RequestId id = 1; id <= 3; ++id) {
+    rows.push_back(MakeRequest(id, 8, 60));
+    driver.Submit(rows.back());
+  }
+  for (int step = 0; step < 10; ++step) driver.Step();
+  const Request turn = MakeRequest(9, 12, 4, kChatPriority);
+  driver.Submit(turn);
+  int64_t steps = 0;
+  while (driver.answers()[9].tokens.empty()) {
+    ASSERT_TRUE(driver.Step());
+    ASSERT_LE(++steps, 5) << "the turn waits for batch rows";
+  }
+  ASSERT_TRUE(driver.RunToEnd());
+  ExpectRight(driver, turn);
+  for (const Request& row : rows) ExpectRight(driver, row);
+  EXPECT_GE(driver.scheduler().Stats().preemptions, 1);
+}
+
+}  // namespace
+}  // namespace minisgl

@@ -1,0 +1,122 @@
+// The simulation's long run.
+//
+//   sim --seeds N [--first S]   runs seeds S .. S + N - 1; the last line is `N seeds, V violations,
+//   X steps/s` sim --trace SEED            prints every plan and event of one seed
+//
+// A failing seed is shrunk and described. Exits 1 where any failed, 64 for a wrong command line.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <charconv>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <optional>
+#include <string_view>
+
+#include "sim/workload.h"
+
+namespace minisgl::sim {
+namespace {
+
+std::optional<uint64_t> ParseNumber(std::string_view text) {
+  uint64_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return number;
+}
+
+void Report(const Workload& workload, const Outcome& outcome) {
+  std::fputs(fmt::format("{}\n  violated: {}\n", workload.Describe(), outcome.violation).c_str(),
+             stdout);
+  const Workload small = Shrink(workload);
+  std::fputs(
+      fmt::format("shrunk to {}\n  violated: {}\n", small.Describe(), Simulate(small).violation)
+          .c_str(),
+      stdout);
+}
+
+int RunSeeds(uint64_t first, uint64_t count) {
+  const auto begin = std::chrono::steady_clock::now();
+  int64_t steps = 0, preemptions = 0, remapped = 0, evicted = 0, aborted = 0, failed = 0;
+  uint64_t violations = 0;
+  for (uint64_t seed = first; seed < first + count; ++seed) {
+    const Workload workload = DrawWorkload(seed);
+    const Outcome outcome = Simulate(workload);
+    steps += outcome.steps;
+    preemptions += outcome.stats.preemptions;
+    remapped += outcome.stats.remapped_pages;
+    evicted += outcome.stats.evicted_pages;
+    aborted += outcome.stats.aborted;
+    failed += outcome.stats.failed;
+    if (!outcome.violation.empty() && ++violations <= 5) Report(workload, outcome);
+  }
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
+  std::fputs(fmt::format("{} preemptions, {} pages remapped, {} evicted, {} aborts, {} failures\n",
+                         preemptions, remapped, evicted, aborted, failed)
+                 .c_str(),
+             stdout);
+  std::fputs(fmt::format("{} seeds, {} violations, {:.0f} steps/s\n", count, violations,
+                         static_cast<double>(steps) / seconds.count())
+                 .c_str(),
+             stdout);
+  return violations == 0 ? 0 : 1;
+}
+
+volatile std::sig_atomic_t g_seed = 0;
+
+// A mutant may crash instead of failing a check: that is found too.
+void OnCrash(int) {
+  char text[] = "crash at seed 000000\n";
+  int seed = g_seed;
+  for (size_t at = sizeof(text) - 3; text[at] == '0'; --at, seed /= 10) {
+    text[at] = static_cast<char>('0' + seed % 10);
+  }
+  const ssize_t ignored = write(STDOUT_FILENO, text, sizeof(text) - 1);
+  static_cast<void>(ignored);
+  _exit(1);
+}
+
+int Hunt(uint64_t count) {
+  for (const int signal_number : {SIGSEGV, SIGABRT, SIGFPE, SIGBUS}) signal(signal_number, OnCrash);
+  for (uint64_t seed = 1; seed <= count; ++seed) {
+    g_seed = static_cast<std::sig_atomic_t>(seed);
+    const Outcome outcome = Simulate(DrawWorkload(seed));
+    if (outcome.violation.empty()) continue;
+    std::fputs(fmt::format("found at seed {}: {}\n", seed, outcome.violation).c_str(), stdout);
+    return 1;
+  }
+  std::fputs(fmt::format("nothing found in {} seeds\n", count).c_str(), stdout);
+  return 0;
+}
+
+int Main(int argc, char** argv) {
+  uint64_t first = 1, count = 0;
+  std::optional<uint64_t> traced;
+  for (int i = 1; i + 1 < argc; i += 2) {
+    const std::string_view option = argv[i];
+    const auto value = ParseNumber(argv[i + 1]);
+    if (!value) break;
+    if (option == "--seeds") count = *value;
+    if (option == "--first") first = *value;
+    if (option == "--trace") traced = *value;
+    if (option == "--hunt") return Hunt(*value);
+  }
+  if (traced) {
+    std::string text;
+    const Outcome outcome = Simulate(DrawWorkload(*traced), &text);
+    std::fputs(text.c_str(), stdout);
+    std::fputs(fmt::format("trace {:016x} {}\n", outcome.trace, outcome.violation).c_str(), stdout);
+    return outcome.violation.empty() ? 0 : 1;
+  }
+  if (count == 0) {
+    std::fputs("usage: sim --seeds N [--first S] | sim --hunt N | sim --trace SEED\n", stderr);
+    return 64;
+  }
+  return RunSeeds(first, count);
+}
+
+}  // namespace
+}  // namespace minisgl::sim
+
+int main(int argc, char** argv) { return minisgl::sim::Main(argc, argv); }

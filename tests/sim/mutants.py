@@ -1,0 +1,182 @@
+"""The measure of the simulation itself: known bugs are put back into a copy of the scheduler and the cache, one at a time,
+and the simulation must find each within 1,000 seeds.
+
+    python3 tests/sim/mutants.py SOURCE_ROOT SCRATCH_FOLDER [NAME ...]
+
+Each bug is a change of text in one file, named after where it was met (reliability notes of the field: A-E are the five
+faults of the reference scheduler; `project#n` are threads of others). A change whose text is no longer there fails, so the
+list cannot rot. Production code carries no switches for it. Prints TAP; the last line counts.
+"""
+import concurrent.futures
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+SEEDS = 1000
+
+# name, file, text, what it becomes
+MUTANTS = [
+    ("A: a remapped page is freed and still mapped (mini-sglang#142)", "sched/scheduler.cc", "    mine = held;\n", ""),
+    ("A: the device is not told of a remap", "sched/scheduler.cc",
+     "state->clean_pages = std::min(state->clean_pages, page);", ""),
+    ("B: an abort frees what a step in flight uses", "sched/context.cc", "if (state->in_flight > 0) {", "if (false) {"),
+    ("B: a result for an aborted request is processed (vllm#33377)", "sched/scheduler.cc",
+     "if (state->phase == Phase::kEnded) {  // computed ahead: the token is dropped", "if (false) {"),
+    ("C: reservation rounds pages down", "sched/request_state.h", "CeilDiv<int64_t>(max_kv_len(), page_size)",
+     "max_kv_len() / page_size"),
+    ("D: a prompt too long is dropped without an answer", "sched/scheduler.cc",
+     "if (length > context.limits.max_seq_len || pages > context.limits.num_pages) {",
+     "if (length > context.limits.max_seq_len || pages > context.limits.num_pages) {\n    ++context.stats.failed; requests.erase(id); return;"),
+    ("E: the end is announced one token early", "sched/scheduler.cc", "state->answer_len() == state->request.max_tokens",
+     "state->answer_len() + 1 >= state->request.max_tokens"),
+    ("the whole prompt cached leaves nothing to run (nano-vllm#144)", "sched/prefill_manager.cc",
+     "known.first(known.size() - 1)", "known"),
+    ("admission does not lock what it matched (mini-sglang#52)", "sched/prefill_manager.cc",
+     "  cache.cache().Lock(match.node);\n", ""),
+    ("evicted tokens counted as pages (mini-sglang#80)", "kv/radix_cache.cc", "num_evictable_ -= static_cast<int32_t>(taken);",
+     "num_evictable_ -= static_cast<int32_t>(taken * page_size_);"),
+    ("a chunk that is not the last samples (mini-sglang ef4367f)", "sched/scheduler.cc",
+     "builder.AddRow(row.state, row.count, is_last);", "builder.AddRow(row.state, row.count, true);"),
+    ("the budget is never charged (mini-sglang#47)", "sched/prefill_manager.cc", "context_->draft.budget -= count;", ""),
+    ("lengths of before the preemption (nano-vllm#211)", "sched/prefill_manager.cc",
+     "  state->computed_len = state->launched_len = state->cached_len;",
+     "  if (state->preemptions == 0) state->computed_len = state->launched_len = state->cached_len;"),
+    ("attention reads past what is written (nano-vllm#212)", "sched/plan_builder.cc",
+     "plan.kv_len.push_back(static_cast<int32_t>(state->launched_len));",
+     "plan.kv_len.push_back(static_cast<int32_t>(state->launched_len) + (wants_token ? 0 : 1));"),
+    ("pages enter the tree before they are written (nano-vllm#208)", "sched/scheduler.cc",
+     "std::max<int64_t>(state->computed_len, kv_len)", "std::max<int64_t>(state->computed_len, state->launched_len)"),
+    ("a token is lost after preemption (nano-vllm#217)", "sched/prefill_manager.cc",
+     "state->prefill_len = static_cast<int64_t>(known.size());",
+     "state->prefill_len = static_cast<int64_t>(known.size()) - (state->preemptions > 0 && known.size() > 1 ? 1 : 0);"),
+    ("a request larger than the pool is accepted (vllm#39734)", "sched/scheduler.cc",
+     " || pages > context.limits.num_pages) {", ") {"),
+    ("pages owed to the half-admitted are not counted (vllm#45388)", "sched/prefill_manager.cc",
+     " + context_->OwedPages();", ";"),
+    ("the match counts as evictable room (sglang#35270)", "sched/prefill_manager.cc",
+     "  if (wanted > room()) {  // the match itself was counted as evictable", "  if (false) {"),
+    ("deferred pages do not count as coming (vllm-ascend#16315)", "sched/context.cc",
+     "missing > cache.num_available() + cache.num_deferred()", "missing > cache.num_available()"),
+    ("preemption without bound (inference-sim#963)", "sched/prefill_manager.cc", "state->preemptions >= kPreemptionsMax",
+     "false"),
+    ("a victim stays in the step that preempted it", "sched/context.cc", "  draft.Withdraw(state);\n", ""),
+    ("a page has two ways out (sglang-jax#982)", "sched/context.cc", "  state->pages.clear();\n", ""),
+    ("overlap counts one token too many as computed (sglang#24590)", "sched/scheduler.cc",
+     "std::max<int64_t>(state->computed_len, kv_len)", "std::max<int64_t>(state->computed_len, kv_len + 1)"),
+    ("evictable pages counted twice (sglang#6888)", "kv/radix_cache.cc",
+     "      num_evictable_ += static_cast<int32_t>(node->pages.size());",
+     "      num_evictable_ += 2 * static_cast<int32_t>(node->pages.size());"),
+    ("pages come back one step early (sglang#18803)", "kv/cache_manager.cc", "deferred_.front().fence <= step",
+     "deferred_.front().fence <= step + 1"),
+    ("abort twice (vllm#25067)", "sched/scheduler.cc",
+     "if (found == requests.end() || found->second->phase == Phase::kEnded) return;",
+     "if (found == requests.end()) return;"),
+    ("a preempted request comes back before its token landed (sglang#14972)", "sched/prefill_manager.cc",
+     "    if (state->in_flight > 0) continue;\n", ""),
+    ("who waits for a prefix waits for one that went (sglang#38355)", "sched/context.cc",
+     "  Unregister(state, state->registered_pages);\n  cache", "  cache"),
+    ("a split loses its locks (mini-sglang#46)", "kv/radix_cache.cc", "  upper->refs = lower->refs;\n", ""),
+    ("only the used node is touched, not its path", "kv/radix_cache.cc",
+     "    if (lru_.Contains(node)) lru_.Remove(node);\n    lru_.PushFreshest(node);",
+     "    if (lru_.Contains(node)) lru_.Remove(node);\n    lru_.PushFreshest(node);\n    break;"),
+    ("eviction drops the head of a prefix and keeps its tail", "kv/radix_cache.cc",
+     "leaf->pages.begin() + static_cast<std::ptrdiff_t>(kept),\n                  leaf->pages.end());",
+     "leaf->pages.begin(), leaf->pages.begin() + static_cast<std::ptrdiff_t>(taken));"),
+    ("the cache says it took pages it had already (vllm GHSA-rm76)", "kv/radix_cache.cc",
+     "result.pages.insert(result.pages.end(), child->pages.begin(), child->pages.end());",
+     "result.pages.insert(result.pages.end(), pages.begin() + static_cast<std::ptrdiff_t>(index), pages.begin() + static_cast<std::ptrdiff_t>(index + child->pages.size()));"),
+    ("a leaf that others lock grows under them", "kv/radix_cache.cc", "node->refs <= (node == from ? 1 : 0)", "true"),
+    ("prefixes are compared by one block, not the chain (nano-vllm)", "kv/radix_cache.cc",
+     "return static_cast<size_t>(a - node->tokens.begin()) / page_size_;", "return node->pages.size() <= tokens.size() / page_size_ ? node->pages.size() : static_cast<size_t>(a - node->tokens.begin()) / page_size_;"),
+    ("a stop token at the length limit is told as length", "sched/scheduler.cc",
+     "if (std::binary_search(stops.begin(), stops.end(), row.token)) {",
+     "if (state->answer_len() < state->request.max_tokens && std::binary_search(stops.begin(), stops.end(), row.token)) {"),
+]
+
+
+def compile_one(command, source, target):
+    done = subprocess.run([*command, "-c", str(source), "-o", str(target)], capture_output=True, text=True)
+    return "" if done.returncode == 0 else done.stderr[:2000]
+
+
+class Builder:
+    def __init__(self, root, scratch):
+        self.root, self.scratch = root, scratch
+        self.flags = ["c++", "-std=c++20", "-O1", "-w", f"-I{root}/include", f"-I{root}/tests"]
+        libs = subprocess.run(["pkg-config", "--cflags", "--libs", "fmt"], capture_output=True, text=True, check=True)
+        self.libs = shlex.split(libs.stdout)
+        self.rooms = {p.relative_to(root / "src").as_posix(): p for room in ("kv", "sched")
+                      for p in sorted((root / "src" / room).glob("*.cc"))}
+        others = [root / "src/base/check.cc", root / "src/base/status.cc",
+                  *(root / "tests/sim" / name for name in ("main.cc", "run.cc", "sim_engine.cc", "workload.cc"))]
+        scratch.mkdir(parents=True, exist_ok=True)
+        self.objects = {}
+        jobs = [(name, path) for name, path in self.rooms.items()] + [(path.name, path) for path in others]
+        with concurrent.futures.ThreadPoolExecutor(2) as pool:
+            for name, error in zip((name for name, _ in jobs), pool.map(lambda job: compile_one(
+                    [*self.flags, f"-I{root}/src"], job[1], self.object_of(job[0])), jobs)):
+                if error:
+                    raise SystemExit(f"{name} does not compile: {error}")
+                self.objects[name] = self.object_of(name)
+
+    def object_of(self, name):
+        return self.scratch / (name.replace("/", "_") + ".o")
+
+    def build(self, number, file, old, new):
+        """The simulation with one change, or why there is none."""
+        text = (self.root / "src" / file).read_text()
+        if text.count(old) == 0:
+            return None, f"{file} has no such text any more"
+        folder = self.scratch / f"mutant{number}"
+        changed = folder / file
+        changed.parent.mkdir(parents=True, exist_ok=True)
+        changed.write_text(text.replace(old, new, 1))
+        objects = dict(self.objects)
+        # A header is seen by all of its room; the copy stands before the original in the search path.
+        affected = [file] if file.endswith(".cc") else [name for name in self.rooms if name.startswith("sched/")]
+        for name in affected:
+            source = changed if name == file else self.rooms[name]
+            target = folder / (name.replace("/", "_") + ".o")
+            error = compile_one([*self.flags, f"-I{folder}", f"-I{self.root}/src"], source, target)
+            if error:
+                return None, f"does not compile: {error}"
+            objects[name] = target
+        binary = folder / "sim"
+        done = subprocess.run(["c++", "-o", str(binary), *map(str, objects.values()), *self.libs, "-lpthread"],
+                              capture_output=True, text=True)
+        return (binary, "") if done.returncode == 0 else (None, done.stderr[:2000])
+
+
+def hunt(binary):
+    try:
+        done = subprocess.run([str(binary), "--hunt", str(SEEDS)], capture_output=True, text=True, timeout=300,
+                              errors="replace")
+    except subprocess.TimeoutExpired:
+        return "found: it never ends"
+    lines = [line for line in done.stdout.splitlines() if re.match(r"found|crash", line)]
+    return lines[0] if lines else ""
+
+
+def main():
+    root, scratch, wanted = Path(sys.argv[1]).resolve(), Path(sys.argv[2]).resolve(), sys.argv[3:]
+    mutants = [m for m in MUTANTS if not wanted or any(word in m[0] for word in wanted)]
+    builder = Builder(root, scratch)
+    print(f"1..{len(mutants)}", flush=True)
+
+    def examine(item):
+        number, (_, file, old, new) = item
+        binary, why = builder.build(number, file, old, new)
+        return hunt(binary) if binary else "", why
+
+    found = 0
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        for number, (mutant, (outcome, why)) in enumerate(zip(mutants, pool.map(examine, enumerate(mutants, 1))), 1):
+            found += bool(outcome)
+            print(f"# {outcome or why or f'not found in {SEEDS} seeds'}"[:200])
+            print(f"{'ok' if outcome else 'not ok'} {number} - {mutant[0].replace('#', '-')}", flush=True)
+    print(f"# {found} of {len(mutants)} mutants found within {SEEDS} seeds", flush=True)
+
+
+main()

@@ -1,0 +1,90 @@
+// Drives the production scheduler over a SimEngine, with a pipeline of any depth, and remembers
+// every answer.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "minisgl/sched/scheduler.h"
+#include "sim/sim_engine.h"
+
+namespace minisgl::sim {
+
+struct Answer {
+  std::vector<TokenId> tokens;
+  bool ended = false;
+  EndReason reason = EndReason::kStopToken;
+  std::string error_code;
+  int64_t cached_tokens = 0;
+  int num_ends = 0;
+  bool token_after_end = false;
+};
+
+class SimDriver {
+ public:
+  SimDriver(const EngineLimits& limits, SchedulerOptions options, int depth, int64_t end_rate = 20)
+      : depth_(depth), engine_(limits, end_rate) {
+    options.check_invariants = true;
+    scheduler_ = std::make_unique<Scheduler>(limits, options);
+  }
+
+  Scheduler& scheduler() { return *scheduler_; }
+  SimEngine& engine() { return engine_; }
+  std::map<RequestId, Answer>& answers() { return answers_; }
+
+  void Submit(Request request) {
+    answers_[request.id];
+    scheduler_->Submit(std::move(request));
+    TakeEvents();
+  }
+
+  // Launches what can be launched; then collects so that at most `depth` steps stay in flight.
+  // False when nothing could be launched or collected.
+  bool Step() {
+    const auto plan = scheduler_->Next();
+    if (plan != nullptr) engine_.Launch(plan);
+    if (plan != nullptr && engine_.in_flight() <= depth_) return true;
+    if (engine_.in_flight() == 0) return false;
+    CollectOne();
+    return true;
+  }
+  void CollectOne() {
+    scheduler_->Collect(engine_.Collect());
+    TakeEvents();
+  }
+  // Runs until nothing is left; false where it does not end within `steps_max`.
+  bool RunToEnd(int64_t steps_max = 100000) {
+    for (int64_t step = 0; step < steps_max; ++step) {
+      if (scheduler_->Idle()) return true;
+      if (!Step()) return false;
+    }
+    return false;
+  }
+
+ private:
+  void TakeEvents() {
+    for (const SchedEvent& event : scheduler_->TakeEvents()) {
+      Answer& answer = answers_[event.id];
+      if (event.kind == SchedEvent::Kind::kToken) {
+        answer.token_after_end |= answer.ended;
+        answer.tokens.push_back(event.token.token);
+      } else {
+        answer.ended = true;
+        ++answer.num_ends;
+        answer.reason = event.reason;
+        answer.error_code = event.error_code;
+        answer.cached_tokens = event.cached_tokens;
+      }
+    }
+  }
+
+  int depth_;
+  SimEngine engine_;
+  std::unique_ptr<Scheduler> scheduler_;
+  std::map<RequestId, Answer> answers_;
+};
+
+}  // namespace minisgl::sim

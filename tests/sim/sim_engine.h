@@ -1,0 +1,78 @@
+// An engine without a model. Each slot of its KV remembers the whole prefix (as a hash) that wrote
+// it; a step that reads a slot which does not hold the expected prefix fails the test. The next
+// token is a hash of the prefix, so the right answer of every request is known under every
+// schedule.
+//
+// Steps take effect at Launch, in order, as on a stream; results wait for Collect, so a scheduler
+// that frees too early is caught by what a later step overwrites.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "minisgl/engine/engine.h"
+
+namespace minisgl::sim {
+
+// The hash of a prefix with one more token.
+inline uint64_t Extend(uint64_t prefix, TokenId token) {
+  uint64_t hash = prefix + 0x9E3779B97F4A7C15ull + static_cast<uint32_t>(token);
+  hash = (hash ^ hash >> 30) * 0xBF58476D1CE4E5B9ull;
+  hash = (hash ^ hash >> 27) * 0x94D049BB133111EBull;
+  return hash ^ hash >> 31;
+}
+
+// The token that follows a prefix: 0 (the end token) about once in `end_rate`, else one of [1,
+// vocab).
+inline TokenId NextToken(uint64_t prefix, int64_t vocab, int64_t end_rate) {
+  const uint64_t draw = Extend(prefix, -7);
+  if (end_rate > 0 && draw % static_cast<uint64_t>(end_rate) == 0) return 0;
+  return static_cast<TokenId>(1 + (draw >> 20) % static_cast<uint64_t>(vocab - 1));
+}
+
+// The whole right answer: ends with token 0 where that is a stop token, or at max_tokens.
+std::vector<TokenId> RightAnswer(std::span<const TokenId> prompt, int64_t max_tokens, bool stops,
+                                 int64_t vocab, int64_t end_rate);
+
+class SimEngine : public Engine {
+ public:
+  explicit SimEngine(const EngineLimits& limits, int64_t end_rate = 20);
+
+  const EngineLimits& limits() const override { return limits_; }
+  void Launch(std::shared_ptr<const BatchPlan> plan) override;
+  StepResult Collect() override;
+
+  // The first wrong read or plan, "" while all is well.
+  const std::string& violation() const { return violation_; }
+  int64_t num_tokens() const { return num_tokens_; }
+  int in_flight() const { return static_cast<int>(results_.size()); }
+
+  // Faults of the coming step.
+  void FailNextStep(std::string message) { fail_next_ = std::move(message); }
+  void NonFiniteInNextStep(int row) { non_finite_row_ = row; }
+  void ForeignTokenInNextStep(int row) { foreign_row_ = row; }  // a token outside the vocabulary
+
+ private:
+  void Apply(const BatchPlan& plan);
+  RowResult RunRow(const BatchPlan& plan, int row);
+  void Violate(const std::string& what);
+  int64_t SlotOf(int32_t table_row, int64_t position) const;
+
+  EngineLimits limits_;
+  int64_t end_rate_;
+  std::vector<uint64_t> shadow_;  // [slots] the prefix each was written for; 0: never
+  std::vector<std::vector<PageId>> page_table_;   // [rows][pages]
+  std::vector<std::vector<TokenId>> token_pool_;  // [rows][positions]
+  std::deque<StepResult> results_;
+  std::string violation_;
+  std::string fail_next_;
+  int non_finite_row_ = -1;
+  int foreign_row_ = -1;
+  int64_t num_tokens_ = 0;
+};
+
+}  // namespace minisgl::sim

@@ -1,0 +1,195 @@
+#include "sim/workload.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <random>
+#include <utility>
+
+#include "minisgl/base/checked_math.h"
+
+namespace minisgl::sim {
+namespace {
+
+class Dice {
+ public:
+  explicit Dice(uint64_t seed) : random_(seed) {}
+  int64_t Below(int64_t limit) {
+    return static_cast<int64_t>(random_() % static_cast<uint64_t>(limit));
+  }
+  bool OneIn(int64_t n) { return Below(n) == 0; }
+  template <typename... Values>
+  int64_t Pick(Values... values) {
+    const int64_t list[] = {static_cast<int64_t>(values)...};
+    return list[Below(static_cast<int64_t>(sizeof...(values)))];
+  }
+
+ private:
+  std::mt19937_64 random_;
+};
+
+std::vector<TokenId> DrawTokens(Dice* dice, int64_t count, int64_t vocab) {
+  std::vector<TokenId> tokens;
+  for (int64_t i = 0; i < count; ++i) {
+    tokens.push_back(static_cast<TokenId>(1 + dice->Below(vocab - 1)));
+  }
+  return tokens;
+}
+
+void DrawSystem(Dice* dice, Workload* workload) {
+  EngineLimits& limits = workload->limits;
+  limits.vocab_size = dice->Pick(4, 60, 1000);
+  limits.page_size = static_cast<int32_t>(dice->Pick(1, 2, 4, 8, 16, 64));
+  limits.max_seq_len = static_cast<int32_t>(dice->Pick(20, 70, 130));
+  limits.max_running_requests = static_cast<int32_t>(dice->Pick(1, 2, 3, 8, 50));
+  // From one request of the longest kind to fifty.
+  const int64_t longest = CeilDiv<int64_t>(limits.max_seq_len, limits.page_size);
+  limits.num_pages = static_cast<int32_t>(longest * dice->Pick(1, 1, 2, 3, 10, 50));
+  if (dice->OneIn(3)) limits.num_pages += static_cast<int32_t>(dice->Below(longest + 1));
+  if (dice->OneIn(10)) limits.num_pages = static_cast<int32_t>(1 + dice->Below(longest));
+  workload->depth = static_cast<int>(dice->Pick(0, 1, 1, 2));
+  limits.max_in_flight = workload->depth + 1;
+  workload->end_rate = dice->Pick(0, 3, 20, 100);
+  SchedulerOptions& options = workload->options;
+  options.max_prefill_tokens = static_cast<int32_t>(dice->Pick(1, 3, 16, 64, 200));
+  options.long_prefill_threshold = static_cast<int32_t>(dice->Pick(0, 0, 1, 10));
+  options.cache = dice->OneIn(5) ? CacheKind::kNaive : CacheKind::kRadix;
+  options.step = dice->OneIn(2) ? StepPolicy::kMixed : StepPolicy::kPrefillFirst;
+  options.admission = dice->OneIn(3) ? AdmissionPolicy::kReserve : AdmissionPolicy::kOptimistic;
+  options.queue = dice->OneIn(2) ? QueuePolicy::kPriority : QueuePolicy::kFcfs;
+  options.check_invariants = true;
+  limits.max_step_tokens = options.max_prefill_tokens + limits.max_running_requests;
+}
+
+// A length at a page boundary or one beside it, or any.
+int64_t DrawLength(Dice* dice, const EngineLimits& limits) {
+  const int64_t pages = dice->Below(1 + limits.max_seq_len / limits.page_size);
+  const int64_t near = pages * limits.page_size + dice->Pick(-1, 0, 1);
+  return std::max<int64_t>(dice->OneIn(3) ? 1 + dice->Below(limits.max_seq_len) : near, 0);
+}
+
+Request DrawRequest(Dice* dice, const Workload& workload,
+                    const std::vector<std::vector<TokenId>>& stems) {
+  const EngineLimits& limits = workload.limits;
+  Request request;
+  if (!dice->OneIn(5)) {
+    const auto& stem = stems[static_cast<size_t>(dice->Below(static_cast<int64_t>(stems.size())))];
+    const auto kept =
+        std::min<int64_t>(static_cast<int64_t>(stem.size()), DrawLength(dice, limits));
+    request.prompt.assign(stem.begin(), stem.begin() + kept);
+  }
+  const auto tail =
+      DrawTokens(dice, dice->Pick(0, 1, 1, 2, limits.page_size, 20), limits.vocab_size);
+  request.prompt.insert(request.prompt.end(), tail.begin(), tail.end());
+  if (request.prompt.empty()) request.prompt = DrawTokens(dice, 1, limits.vocab_size);
+  const auto room = limits.max_seq_len - static_cast<int64_t>(request.prompt.size());
+  request.max_tokens = dice->Pick(1, 2, 3, limits.page_size, 30);
+  // Mostly what fits; now and then what cannot.
+  if (room >= 1 && !dice->OneIn(15)) request.max_tokens = std::min(request.max_tokens, room);
+  if (!dice->OneIn(4)) request.stop_ids = {0};
+  request.priority = static_cast<int32_t>(dice->Pick(0, 0, 0, 1, -1, kChatPriority));
+  return request;
+}
+
+}  // namespace
+
+Workload DrawWorkload(uint64_t seed) {
+  Dice dice(seed);
+  Workload workload;
+  workload.seed = seed;
+  DrawSystem(&dice, &workload);
+  std::vector<std::vector<TokenId>> stems;
+  for (int64_t i = dice.Pick(1, 2, 4); i > 0; --i) {
+    stems.push_back(DrawTokens(&dice, workload.limits.max_seq_len, workload.limits.vocab_size));
+  }
+  const int64_t num_requests = dice.Pick(1, 5, 20, 40);
+  const int64_t pace = dice.Pick(0, 0, 1, 3, 30);  // bursts, a stream, idle gaps
+  const int64_t abort_rate = dice.Pick(0, 3, 10);
+  int64_t step = 0;
+  for (int64_t i = 0; i < num_requests; ++i) {
+    Arrival arrival;
+    arrival.step = step;
+    arrival.request = DrawRequest(&dice, workload, stems);
+    arrival.request.id = static_cast<RequestId>(i + 1);
+    if (abort_rate > 0 && dice.OneIn(abort_rate)) {
+      for (int64_t n = dice.Pick(1, 1, 2); n > 0; --n) arrival.aborts.push_back(dice.Below(25));
+      std::sort(arrival.aborts.begin(), arrival.aborts.end());
+    }
+    workload.arrivals.push_back(std::move(arrival));
+    if (pace > 0 && !dice.OneIn(3)) step += dice.Below(2 * pace);
+  }
+  const int64_t num_faults = dice.OneIn(3) ? dice.Pick(1, 2, 5) : 0;
+  for (int64_t i = 0; i < num_faults; ++i) {
+    Fault fault;
+    fault.kind = static_cast<Fault::Kind>(dice.Below(3));
+    fault.step = dice.Below(step + 30);
+    fault.row = static_cast<int>(dice.Below(8));
+    workload.faults.push_back(fault);
+  }
+  std::sort(workload.faults.begin(), workload.faults.end(),
+            [](const Fault& a, const Fault& b) { return a.step < b.step; });
+  return workload;
+}
+
+std::string Workload::Describe() const {
+  std::string text = fmt::format(
+      "seed {}: page size {}, {} pages, {} running, {} long, budget {}, threshold {}, {} cache, "
+      "{}, {}, {}, depth {}, end rate {}; "
+      "{} requests, {} faults",
+      seed, limits.page_size, limits.num_pages, limits.max_running_requests, limits.max_seq_len,
+      options.max_prefill_tokens, options.long_prefill_threshold,
+      options.cache == CacheKind::kRadix ? "radix" : "naive",
+      options.step == StepPolicy::kMixed ? "mixed" : "prefill-first",
+      options.admission == AdmissionPolicy::kReserve ? "reserve" : "optimistic",
+      options.queue == QueuePolicy::kPriority ? "priority" : "fcfs", depth, end_rate,
+      arrivals.size(), faults.size());
+  if (arrivals.size() > 12) return text;
+  for (const Arrival& arrival : arrivals) {
+    text +=
+        fmt::format("\n  step {}: request {}, prompt [{}], {} tokens{}", arrival.step,
+                    arrival.request.id, fmt::join(arrival.request.prompt, " "),
+                    arrival.request.max_tokens, arrival.request.stop_ids.empty() ? "" : ", stops");
+    if (!arrival.aborts.empty())
+      text += fmt::format(", aborted after {}", fmt::join(arrival.aborts, ", "));
+  }
+  for (const Fault& fault : faults) {
+    text += fmt::format("\n  step {}: fault {} of row {}", fault.step, static_cast<int>(fault.kind),
+                        fault.row);
+  }
+  return text;
+}
+
+namespace {
+
+// Leaves out parts of `list` as long as the workload still fails.
+template <typename T>
+void ShrinkList(Workload* workload, std::vector<T> Workload::*list) {
+  for (size_t part = ((*workload).*list).size() / 2; part >= 1; part /= 2) {
+    for (size_t begin = 0; begin + part <= ((*workload).*list).size();) {
+      Workload smaller = *workload;
+      auto& items = smaller.*list;
+      items.erase(items.begin() + static_cast<std::ptrdiff_t>(begin),
+                  items.begin() + static_cast<std::ptrdiff_t>(begin + part));
+      if (Simulate(smaller).violation.empty()) {
+        begin += part;
+      } else {
+        *workload = std::move(smaller);
+      }
+    }
+  }
+}
+
+}  // namespace
+
+Workload Shrink(const Workload& failing) {
+  Workload workload = failing;
+  ShrinkList(&workload, &Workload::faults);
+  ShrinkList(&workload, &Workload::arrivals);
+  for (Arrival& arrival : workload.arrivals) {
+    const auto aborts = std::exchange(arrival.aborts, {});
+    if (!aborts.empty() && Simulate(workload).violation.empty()) arrival.aborts = aborts;
+  }
+  return workload;
+}
+
+}  // namespace minisgl::sim

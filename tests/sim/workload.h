@@ -1,0 +1,61 @@
+// What one simulated run is made of, drawn from a seed: the shape of the system, the requests and
+// when they come, aborts, and faults. Plain data, so that a failing run can be shrunk by leaving
+// parts out.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "minisgl/engine/engine.h"
+#include "minisgl/sched/request.h"
+#include "minisgl/sched/scheduler.h"
+
+namespace minisgl::sim {
+
+struct Arrival {
+  int64_t step = 0;  // of the driver's loop
+  Request request;
+  std::vector<int64_t>
+      aborts;  // steps, counted from the arrival; may repeat, may come after its end
+};
+
+struct Fault {
+  enum class Kind : uint8_t { kStepFails, kNonFinite, kForeignToken };
+  Kind kind = Kind::kStepFails;
+  int64_t step = 0;  // the first plan launched at or after this step
+  int row = 0;       // of the plan, modulo its rows
+};
+
+struct Workload {
+  uint64_t seed = 0;
+  EngineLimits limits;
+  SchedulerOptions options;
+  int depth = 1;  // steps that stay in flight while the next is planned
+  int64_t end_rate = 20;
+  std::vector<Arrival> arrivals;  // by step
+  std::vector<Fault> faults;      // by step
+
+  std::string Describe() const;
+};
+
+Workload DrawWorkload(uint64_t seed);
+
+struct Outcome {
+  std::string violation;  // "" while all is well
+  int64_t steps = 0;      // of the driver's loop
+  int64_t plans = 0;
+  SchedulerStats stats;  // the scheduler's own, at the end
+  uint64_t trace = 0;    // a hash over every plan and event, in order
+};
+
+// Runs it to its end with every invariant checked after every step, every read of KV checked by the
+// engine, and every answer compared with the right one. With `trace_text`, appends a line for each
+// plan and event.
+Outcome Simulate(const Workload& workload, std::string* trace_text = nullptr);
+
+// The smallest workload found that still fails: halves of the requests and the faults are left out,
+// then single ones.
+Workload Shrink(const Workload& failing);
+
+}  // namespace minisgl::sim

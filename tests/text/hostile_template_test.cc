@@ -1,0 +1,262 @@
+// Templates that would never end, overflow the stack or fill the memory: each is an error that
+// names its line, soon.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+
+#include <chrono>
+
+#include "minisgl/base/utf8.h"
+#include "minisgl/text/chat_template.h"
+#include "text_test_util.h"
+
+namespace minisgl {
+namespace {
+
+std::string Repeated(const std::string& text, int count) {
+  std::string out;
+  for (int i = 0; i < count; ++i) out += text;
+  return out;
+}
+
+// "a0=1,a1=1,...", and the same the other way round.
+std::string ManyArguments(int count, bool backwards = false) {
+  std::string out;
+  for (int i = 0; i < count; ++i) {
+    out += fmt::format("{}a{}=1", i > 0 ? "," : "", backwards ? count - 1 - i : i);
+  }
+  return out;
+}
+
+struct Hostile {
+  const char* what;
+  std::string source;
+};
+
+std::vector<Hostile> HostileTemplates() {
+  const std::string big = "{% set a = 'aaaaaaaaaaaaaaaa' * 1000000 %}";
+  return {
+      {"parentheses", "{{ " + Repeated("(", 20000) + "1" + Repeated(")", 20000) + " }}"},
+      {"brackets", "{{ " + Repeated("[", 20000) + Repeated("]", 20000) + " }}"},
+      {"braces", "{{ " + Repeated("{1:", 20000) + "1" + Repeated("}", 20000) + " }}"},
+      {"not", "{{ " + Repeated("not ", 20000) + "x }}"},
+      {"signs", "{{ " + Repeated("-", 20000) + "1 }}"},
+      {"attributes", "{{ x" + Repeated(".a", 20000) + " }}"},
+      {"subscripts", "{{ x" + Repeated("[0]", 20000) + " }}"},
+      {"calls", "{{ x" + Repeated("()", 20000) + " }}"},
+      {"filters", "{{ x" + Repeated("|trim", 20000) + " }}"},
+      {"tests", "{{ x" + Repeated(" is defined", 20000) + " }}"},
+      {"conditionals", "{{ 1" + Repeated(" if 1 else 2", 20000) + " }}"},
+      {"blocks", Repeated("{% if true %}", 20000) + Repeated("{% endif %}", 20000)},
+      {"loops in loops", Repeated("{% for x in [1] %}", 20000)},
+      {"macro that calls itself", "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}"},
+      {"two macros",
+       "{% macro a() %}{{ b() }}{% endmacro %}{% macro b() %}{{ a() }}{% endmacro %}{{ a() }}"},
+      {"caller of itself",
+       "{% macro m() %}{{ caller() }}{% call m() %}{{ caller() }}{% endcall %}{% endmacro %}"
+       "{% call m() %}x{% endcall %}"},
+      {"range", "{{ range(1000000000) | list }}"},
+      {"range down", "{{ range(0, -9223372036854775807, -1) | list }}"},
+      {"loop of loops",
+       "{% for i in range(100000) %}{% for j in range(100000) %}{% endfor %}{% endfor %}"},
+      {"loop of text",
+       "{% for i in range(100000) %}{{ 'xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx' * 10 }}{% "
+       "endfor %}"},
+      {"repetition", "{{ 'a' * 1000000000 }}"},
+      {"repetition of much", "{{ 'aaaaaaaa' * 9223372036854775807 }}"},
+      {"list repetition", "{{ [1] * 1000000000 }}"},
+      {"doubling text",
+       "{% set ns = namespace(s='a') %}{% for i in range(100) %}{% set ns.s = ns.s + ns.s %}{% "
+       "endfor %}"},
+      {"doubling list",
+       "{% set ns = namespace(s=[1]) %}{% for i in range(100) %}{% set ns.s = ns.s + ns.s %}{% "
+       "endfor %}"},
+      {"shared lists",
+       "{% set ns = namespace(s=[1]) %}{% for i in range(100) %}{% set ns.s = [ns.s, ns.s] %}{% "
+       "endfor %}{{ ns.s }}"},
+      {"deep list",
+       "{% set ns = namespace(s=[1]) %}{% for i in range(50000) %}{% set ns.s = [ns.s] %}{% endfor "
+       "%}"},
+      {"replace", big + "{{ a | replace('a', 'aaaaaaaaaaaaaaaa') }}"},
+      {"copies", big + "{% for i in range(10000) %}{% set b = a + 'x' %}{% endfor %}"},
+      {"comparisons",
+       big + "{% set b = a ~ '' %}{% for i in range(100000) %}{{ a == b }}{% endfor %}"},
+      {"searches", big + "{% for i in range(100000) %}{% if 'b' in a %}{% endif %}{% endfor %}"},
+      {"counts", big + "{% for i in range(100000) %}{% if a | length %}{% endif %}{% endfor %}"},
+      {"sorts", "{% for i in range(1000) %}{% if range(100000) | sort %}{% endif %}{% endfor %}"},
+      {"unique", "{{ range(100000) | unique | list }}"},
+      {"characters", big + "{% for c in a %}{% endfor %}"},
+      {"indentation", "{{ ('a\n' * 100000) | indent(1000) }}"},
+      {"wide JSON", "{{ ([1] * 100000) | tojson(indent=1000000000) }}"},
+      {"powers", "{{ 9 ** 9 ** 9 }}"},
+      {"division", "{{ 1 / 0 }}"},
+      {"remainder", "{{ 1 % 0 }}"},
+      {"least number by -1", "{{ (-9223372036854775807 - 1) // -1 }}"},
+      {"unknown tag", "{% explode %}"},
+      {"zero fill", "{{ 'a'.zfill(1000000000000) }}"},
+      {"slice of step 0", "{{ 'abc'[::0] }}"},
+      {"maps of maps", "{{ 'a' | map(" + Repeated("'map',", 20000) + "'upper') | list }}"},
+      {"maps that nest", "{{ 'a' | map(" + Repeated("'map',", 600) + "'upper') | list }}"},
+      {"arguments handed on", "{% for i in range(100000) %}{% set b = 'a' | map(" +
+                                  Repeated("'map',", 100) + "'upper') | list %}{% endfor %}"},
+      {"long names", "{{ " + std::string(100'000, 'n') + " }}"},
+      {"long names of arguments", "{{ dict(" + std::string(100'000, 'n') + "=1) }}"},
+      {"namespaces of long names",
+       big + "{% for i in range(100000) %}{% set b = namespace({a: i}) %}{% endfor %}"},
+      {"look-ups by long keys",
+       big + "{% set d = {a ~ 'x': 1, a ~ 'y': 1, a ~ 'z': 1} %}{% set k = a ~ '!' %}"
+             "{% for i in range(100000) %}{% if d[k] %}{% endif %}{% endfor %}"},
+      {"equal dicts", "{% set d = dict(" + ManyArguments(4000) + ") %}{% set e = dict(" +
+                          ManyArguments(4000, /*backwards=*/true) +
+                          ") %}{% for i in range(100000) %}{{ d == e }}{% endfor %}"},
+      {"keys", big + "{% set d = {a: 1} %}{% for i in range(100000) %}"
+                     "{% if d.keys() %}{% endif %}{% endfor %}"},
+      {"items", big + "{% set d = {a: 1} %}{% for i in range(100000) %}"
+                      "{% if d.items() %}{% endif %}{% endfor %}"},
+      {"dicts", big + "{% set d = {a: 1} %}{% for i in range(100000) %}"
+                      "{% set e = dict(d) %}{% endfor %}"},
+      {"named into dicts",
+       "{% for i in range(100000) %}{% set d = dict(" + ManyArguments(2000) + ") %}{% endfor %}"},
+      {"parts", big + "{% for i in range(100000) %}{{ a.split('a') | length }}{% endfor %}"},
+      {"runs of origin",
+       "{% set a = messages[0].content ~ '-' %}{% set b = a * 1000000 %}"
+       "{% for i in range(100000) %}{% set c = b ~ '' %}{% endfor %}"},
+  };
+}
+
+struct Slow {
+  const char* what;
+  std::string source;
+};
+
+// Work that must grow with its input's size, not with the square of it.
+std::vector<Slow> SlowTemplates() {
+  const std::string texts =
+      "{% set a = 'aaaaaaaaaaaaaaaa' * 100000 %}{% set h = 'aaaaaaaaaaaaaaaa' * 50000 %}"
+      "{% set n = h ~ 'b' ~ h %}{% set e = 'b' ~ h %}{% set s = h ~ 'b' %}";
+  return {
+      {"in", texts + "{{ n in a }}"},
+      {"find", texts + "{{ a.find(s) }}"},
+      {"find the middle", texts + "{{ a.find(n) }}"},
+      {"rfind", texts + "{{ a.rfind(e) }}"},
+      {"rfind the middle", texts + "{{ a.rfind(n) }}"},
+      {"count", texts + "{{ a.count(s) }}"},
+      {"replace", texts + "{{ a | replace(s, '') | length }}"},
+      {"split", texts + "{{ a.split(s) | length }}"},
+      {"rsplit", texts + "{{ a.rsplit(e) | length }}"},
+      {"partition", texts + "{{ a.partition(s) | length }}"},
+      {"strip", texts + "{{ ('\u00e9' * 100000).strip(a ~ '\u00e9') | length }}"},
+      {"sorted lists that nest",
+       "{% set ns = namespace(a=[1], b=[2]) %}{% for i in range(120) %}{% set ns.a = [ns.a] %}"
+       "{% set ns.b = [ns.b] %}{% endfor %}{{ ([ns.b, ns.a] * 20000) | sort | length }}"},
+  };
+}
+
+TEST(HostileTemplateTest, EachIsRefusedWithinASecond) {
+  constexpr double kSecondsMax = 8.0;  // for a sanitizer's build; a release takes less than one
+  ChatInput input;
+  input.messages = *ParseJson(R"([{"role": "user", "content": "x"}])");
+  for (const Hostile& hostile : HostileTemplates()) {
+    const auto begin = std::chrono::steady_clock::now();
+    auto chat = ChatTemplate::Parse(hostile.source, "hostile.jinja");
+    Status status = chat.status();
+    if (chat.ok()) status = (*chat)->Render(input).status();
+    EXPECT_EQ(status.code(), StatusCode::kBadInput) << hostile.what;
+    EXPECT_TRUE(status.message().starts_with("hostile.jinja:")) << status.message();
+    EXPECT_LT(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count(),
+              kSecondsMax)
+        << hostile.what << ": " << status.message();
+  }
+}
+
+TEST(HostileTemplateTest, SearchesTakeTimeInStepWithTheText) {
+  constexpr double kSecondsMax = 8.0;  // a release takes a few hundredths; a square, minutes
+  ChatInput input;
+  input.messages = Json(Json::Array{});
+  for (const Slow& slow : SlowTemplates()) {
+    auto chat = ChatTemplate::Parse(slow.source, "slow.jinja");
+    ASSERT_TRUE(chat.ok()) << slow.what << ": " << chat.status().message();
+    const auto begin = std::chrono::steady_clock::now();
+    EXPECT_TRUE((*chat)->Render(input).ok()) << slow.what;
+    EXPECT_LT(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count(),
+              kSecondsMax)
+        << slow.what;
+  }
+}
+
+TEST(HostileTemplateTest, SearchesFindATextAtEveryPlace) {
+  auto chat = ChatTemplate::Parse(
+      "{% for i in range(1500) %}{% set a = 'ne' * (i // 2) ~ 'n' * (i % 2) %}"
+      "{% if (a ~ 'needle').find('needle') != i or ('needle' ~ a).rfind('needle') != 0"
+      " or (a ~ 'needle' ~ a).split('needle') != [a, a] or (a ~ 'needle').count('needle') != 1"
+      " or (a ~ 'needle' ~ a).rsplit('needle') != [a, a] or 'needle' in a ~ 'needl' %}"
+      "{{ i }} {% endif %}{% endfor %}",
+      "t");
+  ASSERT_TRUE(chat.ok()) << chat.status().message();
+  const auto pieces = (*chat)->Render(ChatInput());
+  ASSERT_TRUE(pieces.ok()) << pieces.status().message();
+  EXPECT_TRUE(pieces->empty()) << (*pieces)[0].text;
+}
+
+// What was looked up in vain is remembered for messages; a list of such values must not copy it.
+TEST(HostileTemplateTest, UndefinedValuesOfLongKeysAreSmall) {
+  auto chat = ChatTemplate::Parse(
+      "{% set k = 'k' * 1000000 %}{% set u = {}[k] %}{{ ([u] * 20000) | length }}", "t");
+  ASSERT_TRUE(chat.ok()) << chat.status().message();
+  rusage before{}, after{};
+  getrusage(RUSAGE_SELF, &before);
+  ChatInput input;
+  EXPECT_TRUE((*chat)->Render(input).ok());
+  getrusage(RUSAGE_SELF, &after);
+  EXPECT_LT(after.ru_maxrss - before.ru_maxrss, 512 * 1024) << "KiB";  // 20 GB where copied
+}
+
+TEST(HostileTemplateTest, NamesInMessagesAreMadeVisible) {
+  const std::string name = "n\x9B\xFF";
+  for (const std::string& source :
+       {"{% set " + name + ".a = 1 %}",
+        "{% macro " + name + "() %}{% endmacro %}{{ " + name + "(1) }}",
+        "{% macro m() %}{% endmacro %}{{ m(" + name + "=1) }}", "{{ " + name + ".x }}",
+        "{{ 1 | " + name + " }}", "{{ 1 is " + name + " }}", "{% " + name + " %}",
+        "{% set x " + name + " %}"}) {
+    auto chat = ChatTemplate::Parse(source, "t");
+    ChatInput input;
+    const Status status = chat.ok() ? (*chat)->Render(input).status() : chat.status();
+    ASSERT_FALSE(status.ok()) << source;
+    EXPECT_EQ(Visible(status.message(), 1000), status.message());
+  }
+}
+
+TEST(HostileTemplateTest, NamespacesThatHoldThemselvesAreHarmless) {
+  auto chat = ChatTemplate::Parse(
+      "{% set a = namespace() %}{% set b = namespace(a=a) %}{% set a.b = b %}{% set a.l = [a, b] %}"
+      "{{ a }}{{ a.l }}{{ a == b }}{% for x in [1] %}{% set a.loop = loop %}{% endfor %}{{ "
+      "a.loop.index }}",
+      "t");
+  ASSERT_TRUE(chat.ok()) << chat.status().message();
+  ChatInput input;
+  EXPECT_TRUE((*chat)->Render(input).ok());
+}
+
+TEST(HostileTemplateTest, NestingWithinTheLimitWorks) {
+  auto chat =
+      ChatTemplate::Parse("{{ " + Repeated("(", 100) + "1" + Repeated(")", 100) + " }}" +
+                              Repeated("{% if true %}", 100) + "x" + Repeated("{% endif %}", 100),
+                          "t");
+  ASSERT_TRUE(chat.ok()) << chat.status().message();
+  ChatInput input;
+  auto pieces = (*chat)->Render(input);
+  ASSERT_TRUE(pieces.ok()) << pieces.status().message();
+  EXPECT_EQ((*pieces)[0].text, "1x");
+}
+
+TEST(HostileTemplateTest, LongChainsOfOneOperatorAreNoNesting) {
+  auto chat = ChatTemplate::Parse(
+      "{{ 'a'" + Repeated(" + 'a'", 5000) + " }}{{ 1" + Repeated(" and 1", 5000) + " }}", "t");
+  ASSERT_TRUE(chat.ok()) << chat.status().message();
+  ChatInput input;
+  EXPECT_TRUE((*chat)->Render(input).ok());
+}
+
+}  // namespace
+}  // namespace minisgl
