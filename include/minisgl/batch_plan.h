@@ -44,10 +44,11 @@ struct PageTableWrite {
   int32_t offset;
 };
 
-// Known tokens (a prompt; after a preemption the answer so far too) put into the token pool for a
-// new row: positions [0, count) of `table_row` become tokens[offset...].
+// Known tokens (a prompt; after a preemption the answer so far too) or drafted ones put into the
+// token pool: positions [first, first + count) of `table_row` become tokens[offset...].
 struct TokenPoolWrite {
   int32_t table_row;
+  int32_t first;
   int32_t count;
   int32_t offset;
 };
@@ -61,9 +62,9 @@ struct BatchPlan {
   std::vector<TokenPoolWrite> token_pool_writes;
   std::vector<TokenId> tokens;  // what token_pool_writes refer to
 
-  // Over the T tokens. A token's id is token_pool[table_row of its row][position]: prompt ids were
-  // put there by a TokenPoolWrite, an answer's by the step that sampled them, so no plan carries a
-  // sampled value.
+  // Over the T tokens. A token's id is token_pool[table_row of its row][position]: prompt ids and
+  // drafts were put there by a TokenPoolWrite, an answer's by the step that sampled them, so no
+  // plan carries a sampled value.
   std::vector<int32_t> positions;  // [T]
   std::vector<int64_t> slots;      // [T] where K and V are written: page * page_size + offset
 
@@ -71,8 +72,15 @@ struct BatchPlan {
   std::vector<int32_t> table_row;  // [R] row of the page table and the token pool; never twice
   std::vector<int32_t> row_begin;  // [R + 1] first token of each row; row_begin[R] == T
   std::vector<int32_t> kv_len;     // [R] keys that the row's last token attends to, itself included
-  // [R] 1: sample after the row's last token, and put the id at kv_len.
+  // [R] 1: sample after the row's last token, and put the id at kv_len. With drafts: see below.
   std::vector<uint8_t> wants_token;
+  // [R] d: the row's last d tokens are guesses that this step verifies (0 where it wants no token;
+  // extend_len >= 1 + d; the sum over rows is at most max_step_drafts). Tokens s[0..d] are sampled,
+  // s[i] after the token at position kv_len - 1 - d + i and with the history that ends there; the
+  // draft at position kv_len - d + i is accepted where it equals s[i] and all before it were. With
+  // a drafts accepted, s[0..a] are the row's result and stand at positions kv_len - d ... of the
+  // token pool; what is in the pool and in KV past them is not read before it is written again.
+  std::vector<int32_t> num_drafts;
   // [R] where the answer begins: for penalties, and the index of a token's random number.
   std::vector<int32_t> prompt_len;
   // [R] owned by the request, alive until the step is collected.
@@ -91,6 +99,9 @@ struct TokenLogprob {
 };
 
 // What one row of a step gave. Rows that wanted no token have token == -1.
+//
+// A row with drafts gives 1 + accepted results: the first here, the others in `more` (whose own
+// `more` are empty). Where one has the outcome kNonFinite it is the last.
 struct RowResult {
   enum class Outcome : uint8_t { kNone, kToken, kNonFinite };
   Outcome outcome = Outcome::kNone;
@@ -98,6 +109,7 @@ struct RowResult {
   float logprob = 0;  // of `token` in the raw distribution, where asked for
   // Most likely first (ties: the lower id), where asked for.
   std::vector<TokenLogprob> top_logprobs;
+  std::vector<RowResult> more;
 };
 
 }  // namespace minisgl

@@ -29,17 +29,19 @@ constexpr uint64_t kSystemBytesMax = uint64_t{16} << 20;
 constexpr int64_t kAnswerRoom = 256;
 
 Result<std::string> ReadSystem(const std::string& text) {
-  if (!text.starts_with('@')) return text;
+  if (!text.starts_with('@')) return Utf8OrWarn(text, "--system");
   MINISGL_ASSIGN_OR_RETURN(std::string content, ReadFile(text.substr(1), kSystemBytesMax));
   while (content.ends_with('\n') || content.ends_with('\r')) content.pop_back();
-  return ReplaceInvalidUtf8(content);
+  return Utf8OrWarn(std::move(content), text.substr(1));
 }
 
-// The text side is quick, and what it lacks is said before weights are read.
-Result<LoadedModel> LoadChatModel(const ChatOptions& options) {
+// The text side is quick, and what it lacks is said before files are made and weights are read.
+Result<LoadedModel> LoadChatModel(const ChatOptions& options, ReportFiles* reports) {
   MINISGL_ASSIGN_OR_RETURN(TextModel text, LoadTextModel(options.model));
   MINISGL_RETURN_IF_ERROR(CheckHasTemplate(text));
-  return LoadModel(std::move(text), options.engine);
+  MINISGL_ASSIGN_OR_RETURN(const std::unique_ptr<Output> answers, Output::Open("", false, -1));
+  MINISGL_RETURN_IF_ERROR(reports->Open(options.reports, options.force, STDIN_FILENO, *answers));
+  return LoadModel(std::move(text), options.engine, reports->TraceSink());
 }
 
 uint64_t DrawSeed() {
@@ -49,14 +51,18 @@ uint64_t DrawSeed() {
 
 }  // namespace
 
-Chat::Chat(const LoadedModel* model, const ChatOptions& options)
+Chat::Chat(const LoadedModel* model, const ChatOptions& options, ReportFiles* reports)
     : model_(*model),
       options_(options),
+      reports_(*reports),
+      runtime_session_(model->runtime->OpenSession()),
       session_(model->text.tokenizer.get(), model->text.chat_template.get()),
       settings_(MakeChatSettings(options.sampling, model->facts.generation, DrawSeed())),
       interactive_(IsTerminal(STDIN_FILENO)) {
   session_.set_parse_special(model->text.parse_special);
 }
+
+Chat::~Chat() { model_.runtime->CloseSession(runtime_session_); }
 
 void Chat::Say(const std::string& text) const {
   PrintStderr(IsTerminal(STDERR_FILENO) ? FilterForTerminal(text) : text);
@@ -88,7 +94,15 @@ void Chat::Greet() const {
 int Chat::Run() {
   if (const Status status = Prepare(); !status.ok()) return Fail(status);
   Greet();
-  Next next = options_.prompt.empty() ? Next::kGoOn : Message(options_.prompt);
+  Converse();
+  const int report_exit = WriteReports();
+  const int exit_status = ExitStatus();
+  return exit_status <= 1 && report_exit != 0 ? report_exit : exit_status;
+}
+
+void Chat::Converse() {
+  Next next =
+      options_.prompt.empty() ? Next::kGoOn : Message(Utf8OrWarn(options_.prompt, "--prompt"));
   const std::unique_ptr<PromptReader> reader = MakePromptReader(&signals_, HistoryPath());
   while (next == Next::kGoOn && printer_.status().ok() && signals_.Terminated() == 0) {
     ChatInputLine line = ReadChatInput(reader.get());
@@ -110,8 +124,21 @@ int Chat::Run() {
         break;
     }
   }
-  if (options_.engine.stats) Stats("");
-  return ExitStatus();
+}
+
+// Gives the exit status that this alone comes to.
+int Chat::WriteReports() {
+  RunSummary summary;
+  summary.rows_done = num_answers_ - num_failures_;
+  summary.rows_failed = num_failures_;
+  summary.seconds = total_s_;
+  summary.stats = model_.runtime->Stats();
+  if (options_.reports.stats) {
+    Stats("");
+    PrintStderr(FormatStats(summary.stats));
+  }
+  const Status status = reports_.WriteSummary(summary);
+  return status.ok() ? 0 : Fail(status);
 }
 
 int Chat::ExitStatus() const {
@@ -214,6 +241,7 @@ Result<Prompt> Chat::MakePrompt(uint64_t variant) {
   prompt.stop = settings_.stop;
   prompt.ignore_eos = settings_.ignore_eos;
   prompt.priority = kChatPriority;
+  prompt.session = runtime_session_;
   SetEndTokens(model_.eos_ids, &prompt);
   return prompt;
 }
@@ -236,6 +264,7 @@ bool Chat::Reply(uint64_t variant) {
       answer.finish_reason != FinishReason::kError && (!answer.interrupted || !answer.text.empty());
   if (kept) session_.messages().push_back({"assistant", answer.text, answer.token_ids});
   ++num_answers_;
+  num_failures_ += kept ? 0 : 1;
   total_usage_.prompt_tokens += answer.usage.prompt_tokens;
   total_usage_.cached_tokens += answer.usage.cached_tokens;
   total_usage_.completion_tokens += answer.usage.completion_tokens;
@@ -258,6 +287,15 @@ void Chat::Report(const ChatAnswer& answer) const {
   }
 }
 
+namespace {
+
+int RunChat(const ChatOptions& options, ReportFiles* reports) {
+  const Result<LoadedModel> model = LoadChatModel(options, reports);
+  return model.ok() ? Chat(&model.value(), options, reports).Run() : Fail(model.status());
+}
+
+}  // namespace
+
 CommandBody AddChatCommand(CLI::App* app) {
   const auto options = std::make_shared<ChatOptions>();
   const std::string group = "Conversation";
@@ -275,6 +313,9 @@ CommandBody AddChatCommand(CLI::App* app) {
       ->check(OneOf({"drop-turns", "error"}))
       ->type_name("WHAT")
       ->group(group);
+  AddReportOptions(app, &options->reports);
+  app->add_flag("--force", options->force, "Replace a report file that is not empty")
+      ->group("Reports");
   AddSamplingOptions(app, &options->sampling);
   AddModelOptions(app, &options->model);
   AddEngineOptions(app, &options->engine);
@@ -283,9 +324,8 @@ CommandBody AddChatCommand(CLI::App* app) {
     if (options->sampling.logprobs) {
       return Fail(UsageError("--logprobs has no place in a chat; use minisgl run --json"));
     }
-    const Result<LoadedModel> model = LoadChatModel(*options);
-    if (!model.ok()) return Fail(model.status());
-    return Chat(&model.value(), *options).Run();
+    ReportFiles reports;
+    return reports.End(RunChat(*options, &reports));
   };
 }
 

@@ -16,6 +16,7 @@
 #include "cli/line_editor.h"
 #include "cli/model_loader.h"
 #include "cli/options.h"
+#include "cli/reports.h"
 #include "minisgl/runtime/session.h"
 
 namespace minisgl {
@@ -24,6 +25,8 @@ struct ChatOptions {
   ModelOptions model;
   EngineOptions engine;
   SamplingOptions sampling;
+  ReportOptions reports;
+  bool force = false;  // report files that are not empty are replaced
   std::string prompt;  // the first turn
   std::string system;  // the text, or @FILE
   std::string load;
@@ -32,10 +35,13 @@ struct ChatOptions {
 
 class Chat {
  public:
-  // `model` outlives the chat and has a template.
-  Chat(const LoadedModel* model, const ChatOptions& options);
+  // All outlive the chat. `model` has a template.
+  Chat(const LoadedModel* model, const ChatOptions& options, ReportFiles* reports);
+  ~Chat();
+  Chat(const Chat&) = delete;
+  Chat& operator=(const Chat&) = delete;
 
-  // The whole conversation; gives the exit status.
+  // The whole conversation and its reports; gives the exit status.
   int Run();
 
  private:
@@ -45,6 +51,8 @@ class Chat {
 
   // chat.cc
   Status Prepare();
+  void Converse();
+  int WriteReports();
   void Greet() const;
   Next Message(std::string text);
   Next HandleInterrupt(bool was_empty);
@@ -93,6 +101,8 @@ class Chat {
 
   const LoadedModel& model_;
   const ChatOptions& options_;
+  ReportFiles& reports_;
+  const SessionId runtime_session_;  // keeps the prefix of the turns cached between them
   SignalWatch signals_;
   Session session_;
   ChatSettings settings_;
@@ -108,6 +118,7 @@ class Chat {
 
   std::optional<ChatAnswer> last_answer_;
   int64_t num_answers_ = 0;
+  int64_t num_failures_ = 0;  // of those, without an answer
   Usage total_usage_;
   double total_s_ = 0;
 };

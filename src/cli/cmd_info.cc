@@ -140,6 +140,11 @@ void DescribePlan(const ModelFacts& facts, const EngineOptions& options, std::st
        fmt::format("{} at once, {} of the longest", limits.max_running_requests,
                    std::min<int64_t>(limits.max_running_requests, limits.num_pages / pages)),
        out);
+  if (limits.max_step_drafts == 0) return;
+  Line("drafts",
+       fmt::format("{} tokens of a request in a step, {} of all", options.max_drafts,
+                   limits.max_step_drafts),
+       out);
 }
 
 Result<std::string> Describe(const InfoOptions& options) {

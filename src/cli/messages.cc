@@ -39,6 +39,12 @@ void InstallNotes(Verbosity verbosity) {
   });
 }
 
+std::string Utf8OrWarn(std::string text, const std::string& source) {
+  if (IsValidUtf8(text)) return text;
+  Log(LogLevel::kWarning, source + ": is not all UTF-8; U+FFFD stands for what is not");
+  return ReplaceInvalidUtf8(text);
+}
+
 int Fail(const Status& status) {
   // Messages quote with Visible() where they are made; this only catches what a library put into
   // one.

@@ -26,6 +26,9 @@ void InstallNotes(Verbosity verbosity);
 // Prints `line` (a line break is added) as it is.
 void PrintStderr(std::string_view line);
 
+// Gives `text` with U+FFFD for what is not UTF-8. Where something is not, a warning names `source`.
+std::string Utf8OrWarn(std::string text, const std::string& source);
+
 // Prints "minisgl: <message>" and gives the exit status that `status` means.
 int Fail(const Status& status);
 

@@ -23,6 +23,9 @@ namespace fs = std::filesystem;
 
 constexpr uint64_t kTemplateBytesMax = uint64_t{4} << 20;
 constexpr uint64_t kSmallFileBytesMax = uint64_t{64} << 20;
+// Rows of a step that may all have as many drafts as --speculate allows. With more rows a step is
+// busy without drafts.
+constexpr int32_t kDraftingRows = 64;
 
 std::string Environment(const char* name) {
   const char* value = std::getenv(name);
@@ -167,7 +170,24 @@ ModelEngineOptions ToModelEngineOptions(const EngineOptions& options) {
   engine.num_pages = options.num_pages;
   engine.memory_ratio = options.memory_ratio;
   engine.weight_dtype = ParseDType(options.dtype);
+  engine.max_step_drafts = options.max_drafts * kDraftingRows;
   return engine;
+}
+
+RuntimeOptions ToRuntimeOptions(const EngineOptions& options) {
+  RuntimeOptions runtime;
+  SchedulerOptions& scheduler = runtime.scheduler;
+  scheduler.max_prefill_tokens = options.max_prefill_length;
+  scheduler.long_prefill_threshold = options.long_prefill_threshold;
+  scheduler.cache = options.cache == "naive" ? CacheKind::kNaive : CacheKind::kRadix;
+  scheduler.step = options.schedule == "mixed" ? StepPolicy::kMixed : StepPolicy::kPrefillFirst;
+  scheduler.admission =
+      options.admission == "optimistic" ? AdmissionPolicy::kOptimistic : AdmissionPolicy::kReserve;
+  scheduler.queue = options.policy == "priority" ? QueuePolicy::kPriority : QueuePolicy::kFcfs;
+  scheduler.max_drafts = options.max_drafts;
+  if (options.max_drafts > 0) scheduler.drafter = MakeNgramDrafter();
+  runtime.overlap = !options.disable_overlap;
+  return runtime;
 }
 
 // "naive" is the double-precision oracle of the tests, reachable to tell a kernel's fault from a
@@ -264,7 +284,8 @@ Status CheckHasTemplate(const TextModel& text) {
                   Visible(text.dir, 400));
 }
 
-Result<LoadedModel> LoadModel(TextModel text, const EngineOptions& engine_options) {
+Result<LoadedModel> LoadModel(TextModel text, const EngineOptions& engine_options,
+                              std::function<void(std::string_view)> trace_sink) {
   MINISGL_RETURN_IF_ERROR(CheckDeviceUsable(engine_options.device));
   LoadedModel model;
   model.text = std::move(text);
@@ -286,18 +307,8 @@ Result<LoadedModel> LoadModel(TextModel text, const EngineOptions& engine_option
   MINISGL_ASSIGN_OR_RETURN(std::unique_ptr<Engine> engine,
                            MakeModelEngine(model.facts.config, *checkpoint, plan, std::move(ops)));
   model.eos_ids = EndTokens(model.facts, *model.text.tokenizer);
-  RuntimeOptions options;
-  options.scheduler.max_prefill_tokens = engine_options.max_prefill_length;
-  options.scheduler.long_prefill_threshold = engine_options.long_prefill_threshold;
-  options.scheduler.cache = engine_options.cache == "naive" ? CacheKind::kNaive : CacheKind::kRadix;
-  options.scheduler.step =
-      engine_options.schedule == "mixed" ? StepPolicy::kMixed : StepPolicy::kPrefillFirst;
-  options.scheduler.admission = engine_options.admission == "optimistic"
-                                    ? AdmissionPolicy::kOptimistic
-                                    : AdmissionPolicy::kReserve;
-  options.scheduler.queue =
-      engine_options.policy == "priority" ? QueuePolicy::kPriority : QueuePolicy::kFcfs;
-  options.overlap = !engine_options.disable_overlap;
+  RuntimeOptions options = ToRuntimeOptions(engine_options);
+  options.trace_sink = std::move(trace_sink);
   MINISGL_ASSIGN_OR_RETURN(model.runtime,
                            Runtime::Create(std::move(engine), model.text.tokenizer.get(), options));
   return model;

@@ -5,9 +5,11 @@
 // cli.md.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "cli/options.h"
@@ -54,7 +56,9 @@ struct LoadedModel {
   std::string device;  // "cpu (avx512, 2 threads)"
   std::unique_ptr<Runtime> runtime;  // declared last: stops before what it uses goes
 };
-Result<LoadedModel> LoadModel(TextModel text, const EngineOptions& engine_options);
+// `trace_sink` as RuntimeOptions has it.
+Result<LoadedModel> LoadModel(TextModel text, const EngineOptions& engine_options,
+                              std::function<void(std::string_view)> trace_sink = {});
 
 // kBadInput naming --chat-template for a model without a template.
 Status CheckHasTemplate(const TextModel& text);

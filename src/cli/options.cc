@@ -43,6 +43,23 @@ std::string CheckPageSize(const std::string& text) {
   return fmt::format("must be a power of two from 1 to 64 (found {})", Visible(text));
 }
 
+constexpr int64_t kDraftsMax = 16;
+constexpr std::string_view kNgram = "ngram:";
+
+// The drafts that --speculate asks for: 0 for none; -1 where it spells neither.
+int64_t ParseSpeculate(std::string_view text) {
+  if (text == "none") return 0;
+  if (!text.starts_with(kNgram)) return -1;
+  const int64_t drafts = ToInteger(text.substr(kNgram.size())).value_or(-1);
+  return drafts >= 1 && drafts <= kDraftsMax ? drafts : -1;
+}
+
+std::string CheckSpeculate(const std::string& text) {
+  if (ParseSpeculate(text) >= 0) return "";
+  return fmt::format("must be none or ngram:K with K from 1 to {} (found {})", kDraftsMax,
+                     Visible(text));
+}
+
 std::string CheckTemplateArg(const std::string& text) {
   const size_t equals = text.find('=');
   if (equals != std::string::npos && equals > 0) return "";
@@ -167,7 +184,29 @@ void AddEngineOptions(CLI::App* app, EngineOptions* options) {
       IntegerIn(1, 1024));
   add("--cpu-target", &options->cpu_target, "NAME",
       "A lower instruction set than this machine's best, for tests", CheckNotEmpty);
-  app->add_flag("--stats", options->stats, "Print the scheduler's figures at the end")
+  app->add_option_function<std::string>(
+         "--speculate",
+         [options](const std::string& text) {
+           options->max_drafts = static_cast<int32_t>(ParseSpeculate(text));
+         },
+         "Guess up to K tokens a step from what the text repeats: ngram:K, or none (default none)")
+      ->check(CheckSpeculate)
+      ->type_name("KIND")
+      ->group(group);
+}
+
+void AddReportOptions(CLI::App* app, ReportOptions* options) {
+  const std::string group = "Reports";
+  app->add_flag("--stats", options->stats, "Print figures of scheduler and runtime at the end")
+      ->group(group);
+  app->add_option("--summary", options->summary, "Write the figures to FILE as JSON")
+      ->check(CheckNotEmpty)
+      ->type_name("FILE")
+      ->group(group);
+  app->add_option("--trace", options->trace,
+                  "Write what happened when to FILE, for ui.perfetto.dev or chrome://tracing")
+      ->check(CheckNotEmpty)
+      ->type_name("FILE")
       ->group(group);
 }
 

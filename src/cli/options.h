@@ -43,7 +43,14 @@ struct EngineOptions {
   bool disable_overlap = false;
   int32_t threads = 0;  // 0: the usable cores
   std::string cpu_target;
+  int32_t max_drafts = 0;  // of one request in one step, from the text before; 0: no drafting
+};
+
+// What run and chat leave beside their answers.
+struct ReportOptions {
   bool stats = false;
+  std::string summary;  // "": no file
+  std::string trace;    // "": no file
 };
 
 // Defaults for what a row or a turn leaves open; unset means the model's.
@@ -63,6 +70,7 @@ struct SamplingOptions {
 void AddModelOptions(CLI::App* app, ModelOptions* options);
 void AddEngineOptions(CLI::App* app, EngineOptions* options);
 void AddSamplingOptions(CLI::App* app, SamplingOptions* options);
+void AddReportOptions(CLI::App* app, ReportOptions* options);
 
 // What CLI11's Option::check takes: "" where the text is right, else what is wrong with it.
 using OptionCheck = std::function<std::string(const std::string&)>;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include "minisgl/base/random.h"
@@ -43,6 +44,7 @@ std::optional<RowError> PromptBuilder::Build(Row* row, std::vector<Prompt>* prom
   prompt.stop_token_ids = row->stop_token_ids;
   prompt.ignore_eos = row->ignore_eos.value_or(options_.defaults.ignore_eos);
   prompt.priority = row->priority;
+  if (row->timeout_s) prompt.timeout = std::chrono::duration<double>(*row->timeout_s);
   SetEndTokens(options_.eos_ids, &prompt);
   for (int32_t answer = 1; answer < row->n; ++answer) {
     prompts->push_back(prompt);

@@ -17,6 +17,7 @@
 #include "cli/model_loader.h"
 #include "cli/output.h"
 #include "cli/progress.h"
+#include "cli/reports.h"
 #include "cli/row_prompt.h"
 #include "cli/row_source.h"
 #include "cli/run_input.h"
@@ -44,14 +45,14 @@ struct Job {
   std::unique_ptr<LineReader> reader;  // of a file
   std::unique_ptr<RowSource> source;
   std::unique_ptr<Output> output;
-  std::unique_ptr<Output> summary;  // null where none is asked for
   std::optional<int64_t> rows_total;
   bool one_prompt = false;
 };
 
 Result<std::string> SystemText(const std::string& option) {
-  if (!option.starts_with('@')) return option;
-  return ReadFile(option.substr(1), kRowBytesMax);
+  if (!option.starts_with('@')) return Utf8OrWarn(option, "--system");
+  MINISGL_ASSIGN_OR_RETURN(std::string text, ReadFile(option.substr(1), kRowBytesMax));
+  return Utf8OrWarn(std::move(text), option.substr(1));
 }
 
 Json Message(const char* role, std::string content) {
@@ -64,11 +65,12 @@ Json Message(const char* role, std::string content) {
 // -p and standard input as one text: the document first, the question last.
 Result<std::string> PromptText(const RunOptions& options) {
   const bool reads_stdin = !options.no_stdin && isatty(STDIN_FILENO) == 0;
+  const std::string prompt = Utf8OrWarn(options.prompt.value_or(""), "--prompt");
   if (!reads_stdin) {
     if (!options.prompt) {
       return UsageError("no prompt; give -p TEXT, --file F, or text on standard input");
     }
-    return *options.prompt;
+    return prompt;
   }
   MINISGL_ASSIGN_OR_RETURN(std::string text, ReadStandardInput());
   if (!options.prompt) {
@@ -76,7 +78,7 @@ Result<std::string> PromptText(const RunOptions& options) {
     return text;
   }
   if (!text.empty() && !text.ends_with('\n')) text += '\n';
-  return text + *options.prompt;
+  return text + prompt;
 }
 
 Result<Row> OnePromptRow(const RunOptions& options) {
@@ -116,15 +118,10 @@ Status OpenInput(const RunOptions& options, Job* job) {
   return Status();
 }
 
-Status OpenOutputs(const RunOptions& options, Job* job) {
+Status OpenOutputs(const RunOptions& options, Job* job, ReportFiles* reports) {
   const int input_fd = job->reader ? job->reader->fd() : -1;
   MINISGL_ASSIGN_OR_RETURN(job->output, Output::Open(options.output, options.force, input_fd));
-  if (options.summary.empty()) return Status();
-  MINISGL_ASSIGN_OR_RETURN(job->summary, Output::Open(options.summary, options.force, input_fd));
-  if (!job->summary->IsSameFileAs(*job->output)) return Status();
-  return MakeStatus(StatusCode::kCannotCreate,
-                    "--summary {}: is the file that answers are written to; choose another",
-                    Visible(options.summary, 400));
+  return reports->Open(options.reports, options.force, input_fd, *job->output);
 }
 
 // Reads a regular file once before anything runs.
@@ -180,7 +177,7 @@ void SaySummary(const RunOptions& options, const RunSummary& summary, bool one_p
   if (!options.model.quiet && (!one_prompt || options.model.verbose)) {
     PrintStderr(FormatSummary(summary));
   }
-  if (options.engine.stats) PrintStderr(FormatSchedulerStats(summary.stats.scheduler));
+  if (options.reports.stats) PrintStderr(FormatStats(summary.stats));
 }
 
 int ExitStatus(const RunLoop& loop, bool one_prompt) {
@@ -192,11 +189,12 @@ int ExitStatus(const RunLoop& loop, bool one_prompt) {
   return loop.rows_failed() > 0 ? kExitSomeFailed : 0;
 }
 
-Result<int> RunRows(const RunOptions& options, Job* job) {
+Result<int> RunRows(const RunOptions& options, Job* job, ReportFiles* reports) {
   const bool as_text = job->one_prompt && !options.json;
   MINISGL_ASSIGN_OR_RETURN(TextModel text, LoadTextModel(options.model));
   if (as_text && !options.raw) MINISGL_RETURN_IF_ERROR(CheckHasTemplate(text));
-  MINISGL_ASSIGN_OR_RETURN(const LoadedModel model, LoadModel(std::move(text), options.engine));
+  MINISGL_ASSIGN_OR_RETURN(const LoadedModel model,
+                           LoadModel(std::move(text), options.engine, reports->TraceSink()));
   const PromptBuilder builder = MakePromptBuilder(options, model.text, model.facts, model.eos_ids);
   const Tokenizer& tokenizer = *model.text.tokenizer;
   Output& output = *job->output;
@@ -233,13 +231,11 @@ Result<int> RunRows(const RunOptions& options, Job* job) {
   summary.stats = model.runtime->Stats();
   SaySummary(options, summary, job->one_prompt);
   MINISGL_RETURN_IF_ERROR(status);
-  if (job->summary != nullptr) {
-    MINISGL_RETURN_IF_ERROR(WriteSummaryFile(summary, job->summary.get()));
-  }
+  MINISGL_RETURN_IF_ERROR(reports->WriteSummary(summary));
   return ExitStatus(loop, job->one_prompt);
 }
 
-Result<int> RunCommand(const RunOptions& options) {
+Result<int> RunCommand(const RunOptions& options, ReportFiles* reports) {
   MINISGL_RETURN_IF_ERROR(CheckRunOptions(options));
   // Before standard input is waited for: a model that is not there needs no prompt.
   MINISGL_RETURN_IF_ERROR(ResolveModelDir(options.model.model).status());
@@ -247,8 +243,9 @@ Result<int> RunCommand(const RunOptions& options) {
   MINISGL_RETURN_IF_ERROR(OpenInput(options, &job));
   // Before files are made: a run that is refused leaves none.
   MINISGL_RETURN_IF_ERROR(CheckFile(options, &job));
-  if (!options.check) MINISGL_RETURN_IF_ERROR(OpenOutputs(options, &job));
-  return options.check ? CheckOnly(options, &job) : RunRows(options, &job);
+  if (options.check) return CheckOnly(options, &job);
+  MINISGL_RETURN_IF_ERROR(OpenOutputs(options, &job, reports));
+  return RunRows(options, &job, reports);
 }
 
 }  // namespace
@@ -258,8 +255,9 @@ CommandBody AddRunCommand(CLI::App* app) {
   AddRunOptions(app, options.get());
   return [options] {
     InstallNotes({options->model.quiet, options->model.verbose});
-    const Result<int> result = RunCommand(*options);
-    return result.ok() ? *result : Fail(result.status());
+    ReportFiles reports;
+    const Result<int> result = RunCommand(*options, &reports);
+    return reports.End(result.ok() ? *result : Fail(result.status()));
   };
 }
 

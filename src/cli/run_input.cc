@@ -9,6 +9,7 @@
 #include <cstring>
 #include <utility>
 
+#include "cli/messages.h"
 #include "cli/row.h"
 #include "minisgl/base/log.h"
 #include "minisgl/base/utf8.h"
@@ -172,11 +173,7 @@ Result<std::string> ReadStandardInput() {
       return BadInput("standard input: has more than {} bytes; give less", kRowBytesMax);
     }
   }
-  if (!IsValidUtf8(text)) {
-    Log(LogLevel::kWarning, "standard input: is not all UTF-8; U+FFFD stands for what is not");
-    text = ReplaceInvalidUtf8(text);
-  }
-  return text;
+  return Utf8OrWarn(std::move(text), "standard input");
 }
 
 }  // namespace minisgl

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "cli/signals.h"
@@ -12,7 +13,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// Waits end at least this often, so that signals, timeouts and the progress line are looked after.
+// Waits end at least this often, so that signals and the progress line are looked after.
 constexpr milliseconds kTick(50);
 // A pipe is looked at again this soon while answers are under way.
 constexpr milliseconds kPipeTick(10);
@@ -24,6 +25,10 @@ constexpr uint64_t kAnswersPerRow = 256;
 static_assert(kAnswersMax < kAnswersPerRow);
 uint64_t MakeTag(int64_t index, size_t answer) {
   return static_cast<uint64_t>(index) * kAnswersPerRow + answer;
+}
+
+RowError Cancelled() {
+  return {"cancelled", "the run was stopped before this row was answered", ""};
 }
 
 // What only the prompt needed is let go as soon as there is one.
@@ -57,11 +62,11 @@ RunLoop::~RunLoop() {
 Status RunLoop::Run() {
   while (true) {
     CheckSignals();
+    if (StopsAtOnce()) return LeaveAtOnce();
     const bool admits = !source_ended_ && stop_signal_ == 0 && !fault_;
     if (admits) MINISGL_RETURN_IF_ERROR(Admit());
     if (pending_.empty() && (source_ended_ || stop_signal_ != 0 || fault_)) break;
     MINISGL_RETURN_IF_ERROR(TakeEvents());
-    CheckTimeouts();
     ShowProgress();
   }
   if (fault_) return *fault_;
@@ -109,11 +114,6 @@ Status RunLoop::StartRow(ParsedRow parsed, size_t bytes) {
   pending.answers.resize(prompts.size());
   pending.open_answers = static_cast<int32_t>(prompts.size());
   pending.bytes = bytes;
-  if (pending.row.timeout_s) {
-    pending.deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(
-                                          std::chrono::duration<double>(*pending.row.timeout_s));
-    ++rows_with_deadline_;
-  }
   open_bytes_ += bytes;
   std::vector<uint64_t> tags;
   for (size_t answer = 0; answer < prompts.size(); ++answer) tags.push_back(MakeTag(index, answer));
@@ -171,24 +171,23 @@ void RunLoop::FinishAnswer(const Event& event, int32_t answer_index, Pending* pe
       fault_ = Status(StatusCode::kInternal, event.error_message);
     }
   } else if (event.finish_reason == FinishReason::kAborted) {
-    if (!pending->timed_out) {
-      pending->error =
-          RowError{"cancelled", "the run was stopped before this row was answered", ""};
-    } else if (answer.token_ids.empty()) {
-      pending->error =
-          RowError{"timeout", fmt::format("no answer began within {} s", *pending->row.timeout_s),
-                   "timeout_s"};
-    } else {
-      answer.finish_reason = "timeout";
-    }
+    if (!pending->error) pending->error = Cancelled();
+  } else if (event.finish_reason == FinishReason::kTimeout) {
+    pending->timed_out = true;
   }
 }
 
 Status RunLoop::FinishRow(int64_t index) {
   auto node = pending_.extract(index);
-  const Pending& pending = node.mapped();
+  Pending& pending = node.mapped();
   open_bytes_ -= pending.bytes;
-  if (pending.deadline) --rows_with_deadline_;
+  // Of several answers one that began is kept, and the others are empty beside it.
+  const bool began = std::any_of(pending.answers.begin(), pending.answers.end(),
+                                 [](const RowAnswer& a) { return !a.token_ids.empty(); });
+  if (pending.timed_out && !began && !pending.error) {
+    pending.error = RowError{
+        "timeout", fmt::format("no answer began within {} s", *pending.row.timeout_s), "timeout_s"};
+  }
   if (pending.error) return WriteFailure(pending.row, *pending.error);
   MINISGL_RETURN_IF_ERROR(writer_.WriteAnswers(pending.row, pending.answers));
   ++rows_done_;
@@ -206,16 +205,6 @@ void RunLoop::AbortRow(const Pending& pending) {
   for (const RequestId request : pending.requests) runtime_.Abort(request);
 }
 
-void RunLoop::CheckTimeouts() {
-  if (rows_with_deadline_ == 0) return;
-  const Clock::time_point now = Clock::now();
-  for (auto& [index, pending] : pending_) {
-    if (!pending.deadline || pending.timed_out || now < *pending.deadline) continue;
-    pending.timed_out = true;
-    AbortRow(pending);
-  }
-}
-
 // The first signal stops admission; what was submitted has until the end of the grace.
 void RunLoop::CheckSignals() {
   if (stop_signal_ == 0) {
@@ -224,13 +213,27 @@ void RunLoop::CheckSignals() {
     stop_at_ = Clock::now() + options_.grace;
     if (options_.grace.count() > 0 && !pending_.empty()) {
       Log(LogLevel::kInfo,
-          fmt::format("stopping: what was asked has {} s to finish; the signal again stops at once",
+          fmt::format("stopping: what was asked has {} s to finish; the signal again cancels it",
                       std::chrono::duration_cast<std::chrono::seconds>(options_.grace).count()));
     }
   }
   if (aborted_all_ || Clock::now() < stop_at_) return;
   aborted_all_ = true;
   for (const auto& [index, pending] : pending_) AbortRow(pending);
+}
+
+// Rows that wait for one before them are written with it: what is not finished is cancelled, and
+// its last event is not waited for here.
+Status RunLoop::LeaveAtOnce() {
+  while (std::optional<Event> event = queue_.Pop(milliseconds(0))) {
+    MINISGL_RETURN_IF_ERROR(TakeEvent(std::move(*event)));
+  }
+  for (const auto& [index, pending] : pending_) AbortRow(pending);
+  for (const auto& [index, pending] : pending_) {
+    MINISGL_RETURN_IF_ERROR(
+        WriteFailure(pending.row, pending.error ? *pending.error : Cancelled()));
+  }
+  return fault_ ? *fault_ : CancelUnread();
 }
 
 // Rows of a file that were never asked are in the output too; what a pipe would still bring is not

@@ -36,8 +36,9 @@ class RunLoop {
           Progress* progress, const RunLoopOptions& options);
   ~RunLoop();
 
-  // Until every row is written, or a signal came. kIoError: input or output failed. kInternal: the
-  // device or the program did; the rows that were asked say so.
+  // Until every row is written, or a signal came (after the second: without waiting). kIoError:
+  // input or output failed. kInternal: the device or the program did; the rows that were asked say
+  // so.
   Status Run();
 
   int64_t rows_done() const { return rows_done_; }
@@ -57,7 +58,6 @@ class RunLoop {
     std::vector<RequestId> requests;
     size_t bytes = 0;
     int32_t open_answers = 0;
-    std::optional<Clock::time_point> deadline;
     bool timed_out = false;
     bool lowered = false;  // a warning says so already
     std::optional<RowError> error;
@@ -72,8 +72,8 @@ class RunLoop {
   Status FinishRow(int64_t index);
   Status WriteFailure(const Row& row, const RowError& error);
   void AbortRow(const Pending& pending);
-  void CheckTimeouts();
   void CheckSignals();
+  Status LeaveAtOnce();
   Status CancelUnread();
   void ShowProgress();
 
@@ -88,7 +88,6 @@ class RunLoop {
   std::unordered_map<int64_t, Pending> pending_;  // by row index
   int64_t open_answers_ = 0;
   size_t open_bytes_ = 0;
-  int64_t rows_with_deadline_ = 0;
   int64_t tokens_ = 0;
   int64_t rows_done_ = 0;
   int64_t rows_failed_ = 0;

@@ -35,15 +35,13 @@ void AddRunOptions(CLI::App* app, RunOptions* options) {
       ->check([](const std::string& text) { return text.empty() ? "must not be empty" : ""; })
       ->type_name("FILE")
       ->group(output);
-  app->add_flag("--force", options->force, "Replace an output file that is not empty")
+  app->add_flag("--force", options->force, "Replace an output or report file that is not empty")
       ->group(output);
   app->add_flag("--json", options->json, "Print the one prompt's answer as a row")->group(output);
   app->add_flag("--ordered", options->ordered,
                 "Keep the order of the input (always so on standard output)")
       ->group(output);
-  app->add_option("--summary", options->summary, "Write the figures of the run to FILE as JSON")
-      ->type_name("FILE")
-      ->group(output);
+  AddReportOptions(app, &options->reports);
   AddSamplingOptions(app, &options->sampling);
   AddModelOptions(app, &options->model);
   AddEngineOptions(app, &options->engine);

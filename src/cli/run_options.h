@@ -13,6 +13,7 @@ struct RunOptions {
   ModelOptions model;
   EngineOptions engine;
   SamplingOptions sampling;
+  ReportOptions reports;
 
   std::optional<std::string> file;  // "-": standard input
   std::optional<std::string> prompt;
@@ -24,7 +25,6 @@ struct RunOptions {
   std::string output;  // "": standard output
   bool force = false;
   bool ordered = false;
-  std::string summary;  // "": no file
 
   bool check = false;
   bool strict = false;

@@ -9,16 +9,29 @@ namespace minisgl {
 namespace {
 
 std::atomic<int> g_stop_signal{0};
+std::atomic<int> g_num_signals{0};
 static_assert(std::atomic<int>::is_always_lock_free, "a handler may use nothing that locks");
 
+constexpr int kExitSignalBase = 128;
+// For what is left to write after the second signal, where a disk or a reader is slow.
+constexpr unsigned kLeaving_s = 2;
+
 void OnSignal(int signal_number) {
-  int expected = 0;
-  if (!g_stop_signal.compare_exchange_strong(expected, signal_number)) _exit(128 + signal_number);
+  int none = 0;
+  g_stop_signal.compare_exchange_strong(none, signal_number);
+  const int count = ++g_num_signals;
+  if (count == 2) alarm(kLeaving_s);
+  if (count > 2) _exit(kExitSignalBase + signal_number);
 }
+
+void OnAlarm(int) { _exit(kExitSignalBase + g_stop_signal.load()); }
 
 }  // namespace
 
 void InstallStopSignals() {
+  struct sigaction alarm_action {};
+  alarm_action.sa_handler = OnAlarm;
+  sigaction(SIGALRM, &alarm_action, nullptr);
   struct sigaction action {};
   action.sa_handler = OnSignal;  // without SA_RESTART: a wait for input ends
   for (int signal_number : {SIGINT, SIGTERM, SIGHUP}) {
@@ -30,5 +43,7 @@ void InstallStopSignals() {
 }
 
 int StopSignal() { return g_stop_signal.load(); }
+
+bool StopsAtOnce() { return g_num_signals.load() > 1; }
 
 }  // namespace minisgl

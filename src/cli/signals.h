@@ -1,5 +1,5 @@
-// SIGINT, SIGTERM and SIGHUP as a request to stop in order: the first is noted, a second ends the
-// program at once.
+// SIGINT, SIGTERM and SIGHUP as a request to stop in order: the first is noted, the second leaves
+// two seconds to write what is finished, the third ends the program where it is.
 #pragma once
 
 namespace minisgl {
@@ -9,5 +9,8 @@ void InstallStopSignals();
 
 // The first signal that came, 0 while none has.
 int StopSignal();
+
+// Whether a second came: nothing more is to be waited for.
+bool StopsAtOnce();
 
 }  // namespace minisgl

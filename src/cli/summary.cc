@@ -2,9 +2,9 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <cmath>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 namespace minisgl {
 namespace {
@@ -36,30 +36,52 @@ std::vector<std::pair<const char*, int64_t>> SchedulerFigures(const SchedulerSta
           {"pages_locked", stats.pages_locked},
           {"pages_peak", stats.pages_peak},
           {"remapped_pages", stats.remapped_pages},
-          {"evicted_pages", stats.evicted_pages}};
+          {"evicted_pages", stats.evicted_pages},
+          {"recomputed_tokens", stats.recomputed_tokens},
+          {"drafted_tokens", stats.drafted_tokens},
+          {"accepted_drafts", stats.accepted_drafts},
+          {"loaded_tokens", stats.loaded_tokens},
+          {"failed_loads", stats.failed_loads},
+          {"sessions", stats.sessions},
+          {"session_pages", stats.session_pages}};
 }
 
-Json PercentilesJson(const std::vector<double>& values) {
+double HitPercent(const SchedulerStats& stats) {
+  return PercentOf(stats.cached_tokens, stats.prompt_tokens);
+}
+
+double AcceptancePercent(const SchedulerStats& stats) {
+  return PercentOf(stats.accepted_drafts, stats.drafted_tokens);
+}
+
+struct Spread {
+  const char* name;  // in the summary file
+  const char* said;  // by --stats
+  const Histogram& seconds;
+};
+
+// How times are spread, by their names: likewise the one list.
+std::vector<Spread> Spreads(const RuntimeStats& stats) {
+  return {{"waiting_s", "waiting", stats.waiting_s},
+          {"first_token_s", "first_token", stats.first_token_s},
+          {"between_tokens_s", "between_tokens", stats.between_tokens_s},
+          {"host_step_s", "host_step", stats.host_step_s}};
+}
+
+Json PercentilesJson(const Histogram& values) {
   Json json = Json(Json::Object());
-  json.Set("p50", Percentile(values, 50));
-  json.Set("p99", Percentile(values, 99));
+  json.Set("p50", values.Percentile(50));
+  json.Set("p99", values.Percentile(99));
+  json.Set("max", values.max());
   return json;
 }
 
 }  // namespace
 
-double Percentile(std::vector<double> values, double percent) {
-  if (values.empty()) return 0;
-  const double rank = std::ceil(percent / 100 * static_cast<double>(values.size()));
-  const auto index = static_cast<size_t>(std::max(rank, 1.0)) - 1;
-  std::nth_element(values.begin(), values.begin() + static_cast<ptrdiff_t>(index), values.end());
-  return values[index];
-}
-
 std::string FormatSummary(const RunSummary& summary) {
   const SchedulerStats& stats = summary.stats.scheduler;
-  const std::vector<double>& first = summary.stats.first_token_s;
-  const std::vector<double>& between = summary.stats.between_tokens_s;
+  const Histogram& first = summary.stats.first_token_s;
+  const Histogram& between = summary.stats.between_tokens_s;
   return fmt::format(
       "rows            {} done, {} failed, {:.2f} s\n"
       "prompt tokens   {} ({} from the prefix cache, {:.1f} %; {} computed)\n"
@@ -69,11 +91,10 @@ std::string FormatSummary(const RunSummary& summary) {
       "between tokens  p50 {:.1f} ms, p99 {:.1f} ms\n"
       "preemptions     {}",
       summary.rows_done, summary.rows_failed, summary.seconds, stats.prompt_tokens,
-      stats.cached_tokens, PercentOf(stats.cached_tokens, stats.prompt_tokens),
-      stats.computed_tokens, stats.generated_tokens,
+      stats.cached_tokens, HitPercent(stats), stats.computed_tokens, stats.generated_tokens,
       PerSecond(stats.prompt_tokens, summary.seconds),
-      PerSecond(stats.generated_tokens, summary.seconds), Percentile(first, 50),
-      Percentile(first, 99), 1000 * Percentile(between, 50), 1000 * Percentile(between, 99),
+      PerSecond(stats.generated_tokens, summary.seconds), first.Percentile(50),
+      first.Percentile(99), 1000 * between.Percentile(50), 1000 * between.Percentile(99),
       stats.preemptions);
 }
 
@@ -85,23 +106,40 @@ Json SummaryJson(const RunSummary& summary) {
   json.Set("seconds", summary.seconds);
   json.Set("prompt_tokens", stats.prompt_tokens);
   json.Set("cached_tokens", stats.cached_tokens);
+  json.Set("cache_hit_percent", HitPercent(stats));
   json.Set("computed_tokens", stats.computed_tokens);
   json.Set("completion_tokens", stats.generated_tokens);
   json.Set("prompt_tokens_per_s", PerSecond(stats.prompt_tokens, summary.seconds));
   json.Set("completion_tokens_per_s", PerSecond(stats.generated_tokens, summary.seconds));
-  json.Set("first_token_s", PercentilesJson(summary.stats.first_token_s));
-  json.Set("between_tokens_s", PercentilesJson(summary.stats.between_tokens_s));
+  for (const Spread& spread : Spreads(summary.stats)) {
+    json.Set(spread.name, PercentilesJson(spread.seconds));
+  }
   json.Set("preemptions", stats.preemptions);
+  json.Set("recomputed_tokens", stats.recomputed_tokens);
+  if (stats.drafted_tokens > 0) json.Set("draft_acceptance_percent", AcceptancePercent(stats));
   Json scheduler = Json(Json::Object());
   for (const auto& [name, value] : SchedulerFigures(stats)) scheduler.Set(name, value);
   json.Set("scheduler", std::move(scheduler));
   return json;
 }
 
-std::string FormatSchedulerStats(const SchedulerStats& stats) {
+std::string FormatStats(const RuntimeStats& stats) {
   std::string text;
-  for (const auto& [name, value] : SchedulerFigures(stats)) {
-    text += fmt::format("{}{:<17}{}", text.empty() ? "" : "\n", name, value);
+  const auto line = [&text](std::string_view name, const std::string& value) {
+    text += fmt::format("{}{:<18}{}", text.empty() ? "" : "\n", name, value);
+  };
+  for (const auto& [name, value] : SchedulerFigures(stats.scheduler)) {
+    line(name, fmt::format("{}", value));
+  }
+  line("hit_rate", fmt::format("{:.1f} %", HitPercent(stats.scheduler)));
+  if (stats.scheduler.drafted_tokens > 0) {
+    line("draft_acceptance", fmt::format("{:.1f} %", AcceptancePercent(stats.scheduler)));
+  }
+  for (const Spread& spread : Spreads(stats)) {
+    line(spread.said,
+         fmt::format("p50 {:.3f} ms, p99 {:.3f} ms, max {:.3f} ms",
+                     1000 * spread.seconds.Percentile(50), 1000 * spread.seconds.Percentile(99),
+                     1000 * spread.seconds.max()));
   }
   return text;
 }

@@ -54,7 +54,7 @@ std::string BatchPlan::ToJson() const {
   Json::Array pool_writes;
   for (const TokenPoolWrite& write : token_pool_writes) {
     Json entry;
-    entry.Set("table_row", write.table_row);
+    entry.Set("table_row", write.table_row).Set("first", write.first);
     entry.Set("count", write.count).Set("offset", write.offset);
     pool_writes.push_back(std::move(entry));
   }
@@ -66,6 +66,7 @@ std::string BatchPlan::ToJson() const {
   json.Set("row_begin", ToArray(row_begin));
   json.Set("kv_len", ToArray(kv_len));
   json.Set("wants_token", ToArray(wants_token));
+  json.Set("num_drafts", ToArray(num_drafts));
   json.Set("prompt_len", ToArray(prompt_len));
   Json::Array rows;
   for (const SamplingParams* params : sampling) {

@@ -24,6 +24,7 @@ BatchPlan WholePrompt(int32_t num_tokens) {
   plan.row_begin = {0, num_tokens};
   plan.kv_len = {num_tokens};
   plan.wants_token = {0};
+  plan.num_drafts = {0};
   plan.prompt_len = {num_tokens};
   plan.sampling = {nullptr};
   return plan;

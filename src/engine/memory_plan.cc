@@ -41,6 +41,10 @@ DType WeightDType(const ModelConfig& config, const ModelEngineOptions& options) 
   return options.weight_dtype.value_or(config.dtype);
 }
 
+int32_t StepDrafts(const ModelEngineOptions& options) {
+  return std::min(options.max_step_drafts, options.max_prefill_tokens);
+}
+
 // Page table, token pool and the ids of a step.
 std::optional<uint64_t> TableBytes(const ModelEngineOptions& options, int64_t max_seq_len) {
   const auto rows = static_cast<uint64_t>(options.max_running_requests) + 1;
@@ -59,7 +63,7 @@ std::optional<Needs> CountNeeds(const ModelConfig& config, const ModelEngineOpti
       config,
       {.weight_dtype = WeightDType(config, options),
        .max_step_tokens = int64_t{options.max_prefill_tokens} + options.max_running_requests,
-       .max_logit_rows = options.max_running_requests,
+       .max_logit_rows = int64_t{options.max_running_requests} + StepDrafts(options),
        .max_seq_len = max_seq_len});
   const auto tables = TableBytes(options, max_seq_len);
   const auto token_bytes = KvBytesPerToken(config);
@@ -154,6 +158,7 @@ std::optional<MemoryPlan> TryPlan(const ModelConfig& config, const ModelEngineOp
   plan.limits.max_running_requests = options.max_running_requests;
   plan.limits.max_seq_len = static_cast<int32_t>(max_seq_len);
   plan.limits.max_step_tokens = options.max_prefill_tokens + options.max_running_requests;
+  plan.limits.max_step_drafts = StepDrafts(options);
   plan.max_seq_len_reason = SeqLenReason(config, options, max_seq_len);
   return plan;
 }
@@ -313,6 +318,10 @@ Status CheckOptions(const ModelConfig& config, const ModelEngineOptions& options
   if (int64_t{options.max_prefill_tokens} + options.max_running_requests > kIntMax) {
     return UsageError("--max-prefill-length and --max-running-requests are too large ({} and {})",
                       options.max_prefill_tokens, options.max_running_requests);
+  }
+  if (options.max_step_drafts < 0) {
+    return UsageError("--speculate must not ask for less than no drafts ({})",
+                      options.max_step_drafts);
   }
   if (options.num_pages < 0 || options.num_pages == kIntMax) {
     return UsageError("--num-pages is out of range ({})", options.num_pages);

@@ -36,10 +36,11 @@ std::string FindWriteFault(const BatchPlan& plan, const EngineLimits& limits) {
     }
   }
   for (const TokenPoolWrite& write : plan.token_pool_writes) {
-    if (!InRange(write.table_row, table_rows) || !SpanInRange(0, write.count, limits.max_seq_len) ||
+    if (!InRange(write.table_row, table_rows) ||
+        !SpanInRange(write.first, write.count, limits.max_seq_len) ||
         !SpanInRange(write.offset, write.count, std::ssize(plan.tokens))) {
-      return fmt::format("token-pool write of row {}, {} tokens from {} is out of range",
-                         write.table_row, write.count, write.offset);
+      return fmt::format("token-pool write of row {}, [{}, +{}) from {} is out of range",
+                         write.table_row, write.first, write.count, write.offset);
     }
   }
   return "";
@@ -55,11 +56,22 @@ std::string FindRowFault(const BatchPlan& plan, const EngineLimits& limits, int 
     return fmt::format("row {}: kv_len {} with {} new tokens and at most {}", row, plan.kv_len[row],
                        plan.extend_len(row), limits.max_seq_len);
   }
-  if (!plan.wants_token[row]) return "";
+  const int32_t num_drafts = plan.num_drafts[row];
+  // After the first of its tokens, for the one before the drafts is sampled after too.
+  if (!InRange(num_drafts, plan.extend_len(row))) {
+    return fmt::format("row {}: {} drafts in {} tokens", row, num_drafts, plan.extend_len(row));
+  }
+  if (!plan.wants_token[row]) {
+    if (num_drafts > 0) return fmt::format("row {}: {} drafts and no token", row, num_drafts);
+    return "";
+  }
+  if (num_drafts > 0 && table_row == limits.max_running_requests) {
+    return fmt::format("row {}: {} drafts of the padding row", row, num_drafts);
+  }
   if (plan.sampling[row] == nullptr) return fmt::format("row {} has no sampling parameters", row);
-  if (plan.prompt_len[row] < 1 || plan.prompt_len[row] > plan.kv_len[row]) {
-    return fmt::format("row {}: prompt_len {} of kv_len {}", row, plan.prompt_len[row],
-                       plan.kv_len[row]);
+  if (plan.prompt_len[row] < 1 || plan.prompt_len[row] > plan.kv_len[row] - num_drafts) {
+    return fmt::format("row {}: prompt_len {} of kv_len {} with {} drafts", row,
+                       plan.prompt_len[row], plan.kv_len[row], num_drafts);
   }
   return "";
 }
@@ -76,8 +88,9 @@ std::string FindPlanShapeFault(const BatchPlan& plan, const EngineLimits& limits
   const size_t num_rows = plan.table_row.size();
   const size_t num_tokens = plan.positions.size();
   if (num_rows == 0 || plan.row_begin.size() != num_rows + 1 || plan.kv_len.size() != num_rows ||
-      plan.wants_token.size() != num_rows || plan.prompt_len.size() != num_rows ||
-      plan.sampling.size() != num_rows || plan.slots.size() != num_tokens) {
+      plan.wants_token.size() != num_rows || plan.num_drafts.size() != num_rows ||
+      plan.prompt_len.size() != num_rows || plan.sampling.size() != num_rows ||
+      plan.slots.size() != num_tokens) {
     return fmt::format("arrays of different lengths for {} rows and {} tokens", num_rows,
                        num_tokens);
   }
@@ -88,9 +101,14 @@ std::string FindPlanShapeFault(const BatchPlan& plan, const EngineLimits& limits
     return fmt::format("rows cover tokens [{}, {}) of {}", plan.row_begin[0],
                        plan.row_begin[num_rows], num_tokens);
   }
+  int64_t num_drafts = 0;
   for (int row = 0; row < plan.num_rows(); ++row) {
     std::string fault = FindRowFault(plan, limits, row);
     if (!fault.empty()) return fault;
+    num_drafts += plan.num_drafts[row];
+  }
+  if (num_drafts > limits.max_step_drafts) {
+    return fmt::format("{} drafts, at most {}", num_drafts, limits.max_step_drafts);
   }
   if (HasDuplicate(plan.table_row)) return "a table row stands twice";
   return FindWriteFault(plan, limits);

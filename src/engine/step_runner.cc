@@ -2,6 +2,7 @@
 #include "engine/step_runner.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "engine/plan_check.h"
@@ -17,10 +18,11 @@ Result<std::unique_ptr<StepRunner>> StepRunner::Make(const ModelConfig& config,
   runner->limits_ = limits;
   runner->pages_per_row_ = CeilDiv<int64_t>(limits.max_seq_len, limits.page_size);
   runner->ops_ = std::move(ops);
-  const DecoderOptions options{.weight_dtype = weight_dtype,
-                               .max_step_tokens = limits.max_step_tokens,
-                               .max_logit_rows = limits.max_running_requests,
-                               .max_seq_len = limits.max_seq_len};
+  const DecoderOptions options{
+      .weight_dtype = weight_dtype,
+      .max_step_tokens = limits.max_step_tokens,
+      .max_logit_rows = int64_t{limits.max_running_requests} + limits.max_step_drafts,
+      .max_seq_len = limits.max_seq_len};
   Ops* const device = runner->ops_.get();
   MINISGL_ASSIGN_OR_RETURN(runner->decoder_, Decoder::Load(config, checkpoint, options, device));
   MINISGL_ASSIGN_OR_RETURN(runner->kv_,
@@ -56,7 +58,8 @@ void StepRunner::ApplyWrites(const BatchPlan& plan) {
                 PageTableRow(write.table_row) + write.first);
   }
   for (const TokenPoolWrite& write : plan.token_pool_writes) {
-    std::copy_n(plan.tokens.data() + write.offset, write.count, TokenPoolRow(write.table_row));
+    std::copy_n(plan.tokens.data() + write.offset, write.count,
+                TokenPoolRow(write.table_row) + write.first);
   }
 }
 
@@ -83,7 +86,7 @@ StepResult StepRunner::Run(const BatchPlan& plan) {
   }
   GatherTokenIds(plan);
 
-  std::vector<int32_t> sampling_rows;
+  places_.Clear();
   ForwardInput input{.token_ids = token_ids_.data(),
                      .plan = &plan,
                      .page_table = page_table_.data(),
@@ -91,48 +94,66 @@ StepResult StepRunner::Run(const BatchPlan& plan) {
                      .kv = kv_.layers(),
                      .logit_tokens = {}};
   for (int row = 0; row < plan.num_rows(); ++row) {
-    if (!plan.wants_token[row]) continue;
-    sampling_rows.push_back(row);
-    input.logit_tokens.push_back(plan.row_begin[row + 1] - 1);
+    if (plan.wants_token[row]) AddPlaces(plan, row, &input.logit_tokens);
   }
   float* const logits = decoder_->Forward(input);
 
   StepResult result;
   result.rows.resize(plan.table_row.size());
-  if (!sampling_rows.empty()) SampleRows(plan, sampling_rows, logits, &result);
+  if (!input.logit_tokens.empty()) SamplePlaces(plan, logits, &result);
   return result;
 }
 
-void StepRunner::SampleRows(const BatchPlan& plan, const std::vector<int32_t>& rows, float* logits,
-                            StepResult* result) {
-  std::vector<const SamplingParams*> sampling;
-  std::vector<const int32_t*> history;
-  std::vector<int32_t> prompt_len, history_len;
-  for (const int32_t row : rows) {
-    sampling.push_back(plan.sampling[row]);
-    history.push_back(TokenPoolRow(plan.table_row[row]));
-    prompt_len.push_back(plan.prompt_len[row]);
-    history_len.push_back(plan.kv_len[row]);
+void StepRunner::AddPlaces(const BatchPlan& plan, int row, std::vector<int32_t>* logit_tokens) {
+  for (int32_t from_end = plan.num_drafts[row]; from_end >= 0; --from_end) {
+    logit_tokens->push_back(plan.row_begin[row + 1] - 1 - from_end);
+    places_.sampling.push_back(plan.sampling[row]);
+    places_.history.push_back(TokenPoolRow(plan.table_row[row]));
+    places_.prompt_len.push_back(plan.prompt_len[row]);
+    places_.history_len.push_back(plan.kv_len[row] - from_end);
   }
-  std::vector<RowResult> sampled(rows.size());
+}
+
+void StepRunner::SamplePlaces(const BatchPlan& plan, float* logits, StepResult* result) {
+  places_.results.resize(places_.history.size());
+  // All before any is accepted: a place's history holds the drafts before it.
   ops_->Sample({.logits = logits,
-                .num_rows = std::ssize(rows),
+                .num_rows = std::ssize(places_.results),
                 .vocab_size = limits_.vocab_size,
-                .sampling = sampling.data(),
-                .history = history.data(),
-                .prompt_len = prompt_len.data(),
-                .history_len = history_len.data(),
-                .results = sampled.data()});
-  for (size_t i = 0; i < rows.size(); ++i) {
-    const int32_t row = rows[i];
-    // A row without a token leaves the pool as it is: what a step in flight may read there is some
-    // valid id, and its result is dropped.
-    if (sampled[i].outcome == RowResult::Outcome::kToken &&
-        plan.kv_len[row] < limits_.max_seq_len) {
-      TokenPoolRow(plan.table_row[row])[plan.kv_len[row]] = sampled[i].token;
-    }
-    result->rows[static_cast<size_t>(row)] = std::move(sampled[i]);
+                .sampling = places_.sampling.data(),
+                .history = places_.history.data(),
+                .prompt_len = places_.prompt_len.data(),
+                .history_len = places_.history_len.data(),
+                .results = places_.results.data()});
+  RowResult* sampled = places_.results.data();
+  for (int row = 0; row < plan.num_rows(); ++row) {
+    if (!plan.wants_token[row]) continue;
+    AcceptDrafts(plan, row, sampled, &result->rows[static_cast<size_t>(row)]);
+    sampled += 1 + plan.num_drafts[row];
   }
+}
+
+void StepRunner::AcceptDrafts(const BatchPlan& plan, int row, RowResult* sampled,
+                              RowResult* result) {
+  const int32_t num_drafts = plan.num_drafts[row];
+  const int32_t first = plan.kv_len[row] - num_drafts;  // the position of sampled[0]
+  TokenId* const tokens = TokenPoolRow(plan.table_row[row]);
+  const auto is_token = [&](int32_t place) {
+    return sampled[place].outcome == RowResult::Outcome::kToken;
+  };
+  int32_t accepted = 0;
+  while (accepted < num_drafts && is_token(accepted) &&
+         sampled[accepted].token == tokens[first + accepted]) {
+    ++accepted;
+  }
+  // Accepted drafts stand in the pool as they are. A place without a token leaves the pool as it
+  // is: what a step in flight may read there is some valid id, and its result is dropped.
+  if (is_token(accepted) && first + accepted < limits_.max_seq_len) {
+    tokens[first + accepted] = sampled[accepted].token;
+  }
+  *result = std::move(sampled[0]);
+  result->more.assign(std::make_move_iterator(sampled + 1),
+                      std::make_move_iterator(sampled + 1 + accepted));
 }
 
 }  // namespace minisgl

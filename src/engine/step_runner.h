@@ -1,5 +1,5 @@
-// Runs one plan from start to end: table writes, forward pass, sampling, the sampled ids into the
-// token pool.
+// Runs one plan from start to end: table writes, forward pass, sampling, drafts held against
+// what was sampled, the sampled ids into the token pool.
 //
 // Holds everything that lasts between steps: weights, KV storage, page table and token pool. Used
 // by one thread.
@@ -31,11 +31,29 @@ class StepRunner {
   StepResult Run(const BatchPlan& plan);
 
  private:
+  // Where a step samples: after the last token of each row that wants one, and before each of its
+  // drafts; the places of a row side by side, in position order.
+  struct Places {
+    std::vector<const SamplingParams*> sampling;
+    std::vector<const TokenId*> history;
+    std::vector<int32_t> prompt_len, history_len;
+    std::vector<RowResult> results;
+    void Clear() {
+      sampling.clear();
+      history.clear();
+      prompt_len.clear();
+      history_len.clear();
+      results.clear();
+    }
+  };
+
   StepRunner() = default;
   void ApplyWrites(const BatchPlan& plan);
   void GatherTokenIds(const BatchPlan& plan);
-  void SampleRows(const BatchPlan& plan, const std::vector<int32_t>& rows, float* logits,
-                  StepResult* result);
+  void AddPlaces(const BatchPlan& plan, int row, std::vector<int32_t>* logit_tokens);
+  void SamplePlaces(const BatchPlan& plan, float* logits, StepResult* result);
+  // `sampled`: a result for each place of the row.
+  void AcceptDrafts(const BatchPlan& plan, int row, RowResult* sampled, RowResult* result);
   int32_t* PageTableRow(int32_t table_row);
   TokenId* TokenPoolRow(int32_t table_row);
 
@@ -48,6 +66,7 @@ class StepRunner {
   DeviceArray<int32_t> page_table_;  // [max_running_requests + 1, pages_per_row_]
   DeviceArray<TokenId> token_pool_;  // [max_running_requests + 1, max_seq_len]
   DeviceArray<TokenId> token_ids_;   // [max_step_tokens]
+  Places places_;                    // of the step that runs; kept for its memory
 };
 
 }  // namespace minisgl

@@ -7,10 +7,6 @@
 namespace minisgl {
 namespace {
 
-double Seconds(Answer::Clock::duration duration) {
-  return std::chrono::duration<double>(duration).count();
-}
-
 FinishReason ReasonOf(EndReason reason) {
   switch (reason) {
     case EndReason::kStopToken:
@@ -20,6 +16,8 @@ FinishReason ReasonOf(EndReason reason) {
       return FinishReason::kLength;
     case EndReason::kAborted:
       return FinishReason::kAborted;
+    case EndReason::kTimedOut:
+      return FinishReason::kTimeout;
     case EndReason::kFailed:
       return FinishReason::kError;
   }
@@ -36,6 +34,8 @@ const char* FinishReasonName(FinishReason reason) {
       return "length";
     case FinishReason::kAborted:
       return "aborted";
+    case FinishReason::kTimeout:
+      return "timeout";
     case FinishReason::kError:
       return "error";
   }
@@ -43,7 +43,7 @@ const char* FinishReasonName(FinishReason reason) {
 }
 
 Answer::Answer(RequestId id, uint64_t tag, const Prompt& prompt, const Tokenizer* tokenizer,
-               EventQueue* queue, Clock::time_point submitted)
+               EventQueue* queue)
     : id_(id),
       tag_(tag),
       queue_(queue),
@@ -51,8 +51,7 @@ Answer::Answer(RequestId id, uint64_t tag, const Prompt& prompt, const Tokenizer
       min_tokens_(prompt.sampling.min_tokens),
       stop_ids_(prompt.stop_token_ids),
       stop_filter_(prompt.stop),
-      tokenizer_(tokenizer),
-      submitted_(submitted) {
+      tokenizer_(tokenizer) {
   if (tokenizer != nullptr) decoder_.emplace(tokenizer, /*at_start=*/false);
   usage_.prompt_tokens = static_cast<int64_t>(prompt.ids.size());
 }
@@ -67,8 +66,7 @@ Event Answer::MakeEvent(Event::Kind kind) const {
 
 bool Answer::AcceptToken(const RowResult& row) {
   if (stop_found_) return false;
-  last_token_ = Clock::now();
-  if (usage_.completion_tokens++ == 0) first_token_ = last_token_;
+  const int64_t num_tokens = usage_.completion_tokens + 1;
   Event event = MakeEvent(Event::Kind::kTokens);
   event.token_ids.push_back(row.token);
   if (wants_logprobs_) event.logprobs.push_back({row.token, row.logprob, row.top_logprobs});
@@ -76,7 +74,7 @@ bool Answer::AcceptToken(const RowResult& row) {
   const bool is_stop = std::find(stop_ids_.begin(), stop_ids_.end(), row.token) != stop_ids_.end();
   if (decoder_ && !is_stop) {
     std::string text = decoder_->Push(row.token);
-    StopFilter::Output output = stop_filter_.Push(text, usage_.completion_tokens >= min_tokens_);
+    StopFilter::Output output = stop_filter_.Push(text, num_tokens >= min_tokens_);
     text = std::move(output.text);
     stop_found_ = output.stopped;
     if constexpr (kDebugBuild) {
@@ -86,14 +84,20 @@ bool Answer::AcceptToken(const RowResult& row) {
     event.text = std::move(text);
   }
   queue_->Push(std::move(event));
+  usage_.completion_tokens = num_tokens;  // what was told, also where memory ran out before
   return stop_found_;
 }
 
-void Answer::End(const SchedEvent& end) {
+FinishReason Answer::End(const SchedEvent& end) {
   Event done = MakeEvent(Event::Kind::kDone);
-  done.finish_reason = ReasonOf(end.reason);
-  done.error_code = end.error_code;
-  done.error_message = end.error_message;
+  // A stop string ends the answer whatever the rest of its step gave, as it would have where each
+  // step gives one token.
+  const FinishReason reason = stop_found_ ? FinishReason::kStop : ReasonOf(end.reason);
+  done.finish_reason = reason;
+  if (reason == FinishReason::kError) {
+    done.error_code = end.error_code;
+    done.error_message = end.error_message;
+  }
   usage_.cached_tokens = end.cached_tokens;
   if (decoder_ && !stop_found_) {
     StopFilter::Output output = stop_filter_.Push(decoder_->Finish());
@@ -103,6 +107,7 @@ void Answer::End(const SchedEvent& end) {
   }
   if constexpr (kDebugBuild) CheckText();
   PushDone(std::move(done));
+  return reason;
 }
 
 void Answer::CheckText() const {
@@ -127,16 +132,6 @@ void Answer::PushDone(Event done) {
   done.usage = usage_;
   done.max_tokens_lowered = max_tokens_lowered_;
   queue_->Push(std::move(done));
-}
-
-std::optional<double> Answer::first_token_s() const {
-  if (usage_.completion_tokens == 0) return std::nullopt;
-  return Seconds(first_token_ - submitted_);
-}
-
-std::optional<double> Answer::between_tokens_s() const {
-  if (usage_.completion_tokens < 2) return std::nullopt;
-  return Seconds(last_token_ - first_token_) / static_cast<double>(usage_.completion_tokens - 1);
 }
 
 }  // namespace minisgl

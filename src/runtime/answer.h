@@ -2,7 +2,6 @@
 // are pushed. Used by the runtime's thread alone.
 #pragma once
 
-#include <chrono>
 #include <memory>
 #include <optional>
 #include <string>
@@ -16,23 +15,21 @@ namespace minisgl {
 
 class Answer {
  public:
-  using Clock = std::chrono::steady_clock;
-
   // `tokenizer` may be null: then events carry no text.
   Answer(RequestId id, uint64_t tag, const Prompt& prompt, const Tokenizer* tokenizer,
-         EventQueue* queue, Clock::time_point submitted);
+         EventQueue* queue);
 
-  // Takes a sampled token; true where it completed a stop string: the request is to be stopped.
+  // Takes a sampled token; true where it completed a stop string: the request is to be stopped, and
+  // tokens that come after it are dropped.
   bool AcceptToken(const RowResult& row);
-  // The end, as the scheduler says it.
-  void End(const SchedEvent& end);
+  // The end, as the scheduler says it; what its kDone says.
+  FinishReason End(const SchedEvent& end);
   // The end of a request that the scheduler never saw.
   void Fail(std::string code, std::string message);
   void set_max_tokens_lowered() { max_tokens_lowered_ = true; }
 
-  std::optional<double> first_token_s() const;
-  // Mean over this answer; nothing for fewer than two tokens.
-  std::optional<double> between_tokens_s() const;
+  bool stop_found() const { return stop_found_; }
+  int64_t num_tokens() const { return usage_.completion_tokens; }
 
  private:
   // I11: the text delivered is the text of the tokens, whole (up to a stop string).
@@ -55,7 +52,6 @@ class Answer {
   // Kept in debug builds only, for CheckText.
   std::vector<TokenId> spoken_ids_;
   std::string delivered_;
-  Clock::time_point submitted_, first_token_, last_token_;
 };
 
 }  // namespace minisgl

@@ -20,10 +20,28 @@ std::vector<uint64_t> ChainHashes(std::span<const TokenId> tokens, int32_t page_
   return hashes;
 }
 
-void ComputingIndex::Remove(uint64_t hash) {
+void ComputingIndex::Remove(uint64_t hash, std::vector<RequestState*>* freed) {
   const auto found = counts_.find(hash);
   MINISGL_CHECK(found != counts_.end(), "a page that nobody computes");
   if (--found->second == 0) counts_.erase(found);
+  const auto waiters = waiters_.find(hash);
+  if (waiters == waiters_.end()) return;
+  freed->insert(freed->end(), waiters->second.begin(), waiters->second.end());
+  num_waiters_ -= waiters->second.size();
+  waiters_.erase(waiters);
+}
+
+void ComputingIndex::AddWaiter(uint64_t hash, RequestState* state) {
+  waiters_[hash].push_back(state);
+  ++num_waiters_;
+}
+
+void ComputingIndex::RemoveWaiter(uint64_t hash, RequestState* state) {
+  const auto waiters = waiters_.find(hash);
+  MINISGL_CHECK(waiters != waiters_.end() && std::erase(waiters->second, state) == 1,
+                "somebody waits for a page without being listed");
+  --num_waiters_;
+  if (waiters->second.empty()) waiters_.erase(waiters);
 }
 
 }  // namespace minisgl

@@ -12,14 +12,19 @@ std::unique_ptr<PrefixCache> MakeCache(const EngineLimits& limits,
   return options.cache == CacheKind::kRadix ? MakeRadixCache(limits.page_size) : MakeNaiveCache();
 }
 
+// What is kept free for the coming turn of a session: a question and the beginning of an answer.
+constexpr int64_t kTurnTokens = 512;
+
 }  // namespace
 
 void StepDraft::Withdraw(const RequestState* state) {
   const auto is_its = [state](const Row& row) { return row.state == state; };
-  std::erase_if(decode, is_its);
   for (const Row& row : prefill) {
-    if (is_its(row)) budget += row.count;
+    if (!is_its(row)) continue;
+    budget += row.count;
+    if (!row.state->is_chat()) batch_budget += row.count;
   }
+  std::erase_if(decode, is_its);
   std::erase_if(prefill, is_its);
 }
 
@@ -29,10 +34,30 @@ SchedulerContext::SchedulerContext(const EngineLimits& engine_limits,
       options(scheduler_options),
       cache(engine_limits.num_pages, MakeCache(engine_limits, scheduler_options)),
       table(engine_limits.max_running_requests),
-      waiting(scheduler_options.queue) {
+      waiting(scheduler_options.queue),
+      sessions(&cache.cache()),
+      loader(scheduler_options.kv_source, &cache, engine_limits.page_size) {
   MINISGL_CHECK(options.max_prefill_tokens >= 1 && limits.max_running_requests >= 1 &&
                     limits.num_pages >= 1 && limits.max_seq_len >= 2,
                 "limits that nothing can run within");
+  MINISGL_CHECK(options.max_drafts == 0 || options.drafter != nullptr, "drafts of nobody");
+}
+
+int32_t SchedulerContext::RowsKeptForSessions() const {
+  if (sessions.size() == 0) return 0;
+  return std::min(sessions.num_without_place(), table.num_rows() - 1);
+}
+
+int64_t SchedulerContext::PagesKeptForSessions() const {
+  if (sessions.size() == 0) return 0;
+  const int64_t of_a_turn = CeilDiv<int64_t>(kTurnTokens, limits.page_size);
+  return std::min<int64_t>(sessions.num_without_place() * of_a_turn, limits.num_pages / 4);
+}
+
+bool SchedulerContext::ChatDecodes() const {
+  return std::any_of(running.begin(), running.end(), [](const RequestState* state) {
+    return state->phase == Phase::kDecode && state->is_chat();
+  });
 }
 
 int64_t SchedulerContext::PromisedPages(const RequestState& state) const {
@@ -57,7 +82,8 @@ bool SchedulerContext::TakePagesFor(RequestState* state, int64_t count) {
   const auto missing = static_cast<int32_t>(needed - static_cast<int64_t>(state->pages.size()));
   if (missing <= 0) return true;
   // Pages behind a fence count as coming: else every retry would preempt one more.
-  while (missing > cache.num_available() + cache.num_deferred()) {
+  while (missing > cache.num_available() + num_coming()) {
+    if (sessions.LetOldestGo()) continue;
     RequestState* victim = PickVictim();
     MINISGL_CHECK(victim != nullptr, "I8: request {} was promised pages that are not there",
                   state->request.id);
@@ -75,6 +101,10 @@ RequestState* SchedulerContext::PickVictim() const {
   RequestState* victim = nullptr;
   for (RequestState* state : running) {  // in order of admission: the last of the lowest class wins
     if (state->is_guaranteed) continue;
+    if (victim != nullptr && state->is_loading != victim->is_loading) {
+      if (victim->is_loading) victim = state;
+      continue;
+    }
     if (victim == nullptr || state->queue_class >= victim->queue_class) victim = state;
   }
   return victim;
@@ -92,13 +122,16 @@ void SchedulerContext::Preempt(RequestState* state) {
   state->in_token_pool = false;
   state->clean_pages = 0;
   waiting.Add(state);
+  Note(SchedNote::Kind::kPreempted, state->request.id, state->preemptions);
 }
 
 void SchedulerContext::Unregister(RequestState* state, int32_t up_to_page) {
   const int32_t end = std::min(up_to_page, state->registered_pages);
+  std::vector<RequestState*> freed;
   for (int32_t page = state->tree_pages; page < end; ++page) {
-    computing.Remove(state->page_hashes[static_cast<size_t>(page)]);
+    computing.Remove(state->page_hashes[static_cast<size_t>(page)], &freed);
   }
+  for (RequestState* waiter : freed) waiting.Free(waiter, kHeldByPrefix);
 }
 
 // The request's own pages and its table row wait until the last step launched is collected where
@@ -110,7 +143,11 @@ void SchedulerContext::Release(RequestState* state) {
   state->holds_lock = false;
   const auto own =
       std::span<const PageId>(state->pages).subspan(static_cast<size_t>(state->tree_pages));
-  if (state->in_flight > 0) {
+  if (state->is_loading) {  // no step has named it
+    loader.Abandon(state, state->tree_pages);
+    table.Give(state->table_row);
+  } else if (state->in_flight > 0) {
+    released_in = last_launched;
     cache.GiveAfter(last_launched, own);
     table.GiveAfter(last_launched, state->table_row);
   } else {
@@ -118,6 +155,7 @@ void SchedulerContext::Release(RequestState* state) {
     table.Give(state->table_row);
   }
   state->pages.clear();
+  state->load_len = 0;
   state->tree_pages = state->registered_pages = 0;
   state->table_row = -1;
   std::erase(running, state);

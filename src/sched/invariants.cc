@@ -23,7 +23,7 @@ namespace {
 void CheckPlan(const BatchPlan& plan, const EngineLimits& limits, const SchedulerOptions& options) {
   MINISGL_CHECK(plan.num_rows() >= 1 && plan.num_rows() <= limits.max_running_requests,
                 "I13: a plan of {} rows", plan.num_rows());
-  int64_t prefill_tokens = 0;
+  int64_t prefill_tokens = 0, drafts = 0;
   std::unordered_set<int32_t> rows;
   for (int row = 0; row < plan.num_rows(); ++row) {
     const auto at = static_cast<size_t>(row);
@@ -31,8 +31,11 @@ void CheckPlan(const BatchPlan& plan, const EngineLimits& limits, const Schedule
     MINISGL_CHECK(rows.insert(plan.table_row[at]).second, "I13: table row {} twice in a plan",
                   plan.table_row[at]);
     // A chunk of one token after a preemption counts as a decode row: it costs what one does.
-    const bool is_decode = plan.extend_len(row) == 1 && plan.kv_len[at] > plan.prompt_len[at];
-    if (!is_decode) prefill_tokens += plan.extend_len(row);
+    const int32_t num_drafts = plan.num_drafts[at];
+    const bool is_decode = plan.extend_len(row) == 1 + num_drafts &&
+                           plan.kv_len[at] - num_drafts > plan.prompt_len[at];
+    drafts += num_drafts;
+    prefill_tokens += is_decode ? num_drafts : plan.extend_len(row);
     MINISGL_CHECK(
         plan.positions[static_cast<size_t>(plan.row_begin[at + 1] - 1)] + 1 == plan.kv_len[at],
         "I13: the last token of a row is not at its length");
@@ -40,6 +43,8 @@ void CheckPlan(const BatchPlan& plan, const EngineLimits& limits, const Schedule
   MINISGL_CHECK(prefill_tokens <= options.max_prefill_tokens,
                 "I13: {} prefill tokens in a step of {}", prefill_tokens,
                 options.max_prefill_tokens);
+  MINISGL_CHECK(drafts <= limits.max_step_drafts, "I13: {} drafts in a step of {}", drafts,
+                limits.max_step_drafts);
   MINISGL_CHECK(plan.num_tokens() <= limits.max_step_tokens, "I13: {} tokens in a step of {}",
                 plan.num_tokens(), limits.max_step_tokens);
   const std::unordered_set<int64_t> slots(plan.slots.begin(), plan.slots.end());
@@ -57,14 +62,21 @@ void Scheduler::Impl::CheckRequest(const RequestState& state) const {
   MINISGL_CHECK(is_waiting == (state.phase == Phase::kWaiting),
                 "I9: request {} in phase {} {}waits", id, static_cast<int>(state.phase),
                 is_waiting ? "" : "does not ");
-  const bool should_run = state.phase == Phase::kPrefill || state.phase == Phase::kDecode;
+  const bool should_run = state.phase == Phase::kLoading || state.phase == Phase::kPrefill ||
+                          state.phase == Phase::kDecode;
   MINISGL_CHECK(is_running == should_run && is_running == state.holds_lock &&
                     is_running == (state.table_row >= 0),
                 "I9: request {} in phase {} has another phase's resources", id,
                 static_cast<int>(state.phase));
   if (state.phase == Phase::kEnded) {
-    MINISGL_CHECK(state.in_flight > 0, "I9: request {} ended and is still here", id);
+    MINISGL_CHECK(state.in_flight > 0 || state.is_loading, "I9: request {} ended and is still here",
+                  id);
   }
+  MINISGL_CHECK((state.phase != Phase::kLoading || state.is_loading) &&
+                    (state.load_len > 0) == (state.phase == Phase::kLoading) &&
+                    (state.holds == 0 || is_waiting),
+                "I9: request {} in phase {} has a load or a hold of another phase", id,
+                static_cast<int>(state.phase));
   if (!is_running) {
     MINISGL_CHECK(state.pages.empty(), "I9: request {} holds pages and does not run", id);
     return;
@@ -77,9 +89,10 @@ void Scheduler::Impl::CheckRequest(const RequestState& state) const {
       state.launched_len, state.device_len, state.max_device_len());
   MINISGL_CHECK(state.cached_len % page_size == 0 && state.cached_len < state.prefill_len,
                 "I7: request {}: {} cached of {}", id, state.cached_len, state.prompt_len());
-  MINISGL_CHECK(
-      static_cast<int64_t>(state.pages.size()) == CeilDiv<int64_t>(state.launched_len, page_size),
-      "I7: request {}: {} pages for {} tokens", id, state.pages.size(), state.launched_len);
+  MINISGL_CHECK(static_cast<int64_t>(state.pages.size()) ==
+                    CeilDiv<int64_t>(state.launched_len + state.load_len, page_size),
+                "I7: request {}: {} pages for {} + {} tokens", id, state.pages.size(),
+                state.launched_len, state.load_len);
   const std::vector<PageId> cached = context.cache.cache().PathPages(state.node);
   MINISGL_CHECK(static_cast<int32_t>(cached.size()) == state.tree_pages &&
                     std::equal(cached.begin(), cached.end(), state.pages.begin()),
@@ -108,17 +121,24 @@ void Scheduler::Impl::CheckInvariants() const {
   std::vector<int32_t> rows;
   std::vector<PrefixNode*> locked;
   int64_t live = 0;
+  size_t held_by_prefix = 0;
   for (const auto& [id, state] : requests) {
     CheckRequest(*state);
     live += state->phase == Phase::kEnded ? 0 : 1;
+    held_by_prefix += (state->holds & kHeldByPrefix) != 0 ? 1 : 0;
+    taken.insert(taken.end(), state->load_pages.begin(), state->load_pages.end());
     if (state->table_row < 0) continue;
     taken.insert(taken.end(), state->pages.begin() + state->tree_pages, state->pages.end());
     rows.push_back(state->table_row);
     locked.push_back(state->node);
   }
+  for (PrefixNode* node : context.sessions.Locks()) locked.push_back(node);
   context.cache.CheckInvariants(taken);
   context.cache.cache().CheckInvariants(locked);
   context.table.CheckInvariants(rows);
+  MINISGL_CHECK(context.computing.num_waiters() == held_by_prefix,
+                "I9: {} are listed as waiting for a prefix, {} do", context.computing.num_waiters(),
+                held_by_prefix);
   for (const InFlight& step : in_flight) {
     for (PageId page : step.pages_in_use) {
       MINISGL_CHECK(!context.cache.pool().IsFree(page), "I6: page {} of step {} is free", page,
@@ -133,8 +153,10 @@ void Scheduler::Impl::CheckInvariants() const {
                 stats.finished, stats.failed, stats.aborted);
   if (requests.empty() && in_flight.empty()) {
     MINISGL_CHECK(context.cache.num_deferred() == 0 && context.table.num_deferred() == 0 &&
-                      context.cache.cache().num_locked() == 0 && context.computing.size() == 0 &&
-                      context.cache.num_available() == context.cache.pool().num_pages(),
+                      context.cache.cache().num_locked() <= context.sessions.num_pages() &&
+                      context.computing.size() == 0 &&
+                      context.cache.num_available() + context.cache.cache().num_locked() ==
+                          context.cache.pool().num_pages(),
                   "I14: idle, and something is still held");
   }
 }

@@ -10,18 +10,26 @@ PlanBuilder::PlanBuilder(StepId step, int32_t page_size)
   plan_->row_begin.push_back(0);
 }
 
-void PlanBuilder::AddRow(RequestState* state, int64_t count, bool wants_token) {
-  MINISGL_CHECK(count >= 1, "a row of no tokens");
+void PlanBuilder::AddRow(RequestState* state, int64_t count, bool wants_token,
+                         std::span<const TokenId> drafts) {
+  const auto num_drafts = static_cast<int64_t>(drafts.size());
+  MINISGL_CHECK(count >= 1 + num_drafts, "a row of no tokens but drafts");
   BatchPlan& plan = *plan_;
   const int32_t row = state->table_row;
   const auto num_pages = static_cast<int32_t>(state->pages.size());
   MINISGL_CHECK(state->launched_len + count <= int64_t{num_pages} * page_size_,
                 "a row of {} tokens past its {} pages", state->launched_len + count, num_pages);
   if (!state->in_token_pool) {
-    plan.token_pool_writes.push_back({row, static_cast<int32_t>(state->tokens.size()),
+    plan.token_pool_writes.push_back({row, 0, static_cast<int32_t>(state->tokens.size()),
                                       static_cast<int32_t>(plan.tokens.size())});
     plan.tokens.insert(plan.tokens.end(), state->tokens.begin(), state->tokens.end());
     state->in_token_pool = true;
+  }
+  if (num_drafts > 0) {
+    plan.token_pool_writes.push_back(
+        {row, static_cast<int32_t>(state->launched_len + count - num_drafts),
+         static_cast<int32_t>(num_drafts), static_cast<int32_t>(plan.tokens.size())});
+    plan.tokens.insert(plan.tokens.end(), drafts.begin(), drafts.end());
   }
   if (state->clean_pages < num_pages) {
     plan.page_table_writes.push_back({row, state->clean_pages, num_pages - state->clean_pages,
@@ -44,6 +52,7 @@ void PlanBuilder::AddRow(RequestState* state, int64_t count, bool wants_token) {
   plan.row_begin.push_back(static_cast<int32_t>(plan.positions.size()));
   plan.kv_len.push_back(static_cast<int32_t>(state->launched_len));
   plan.wants_token.push_back(wants_token ? 1 : 0);
+  plan.num_drafts.push_back(static_cast<int32_t>(num_drafts));
   plan.prompt_len.push_back(static_cast<int32_t>(state->prompt_len()));
   plan.sampling.push_back(&state->request.sampling);
 }

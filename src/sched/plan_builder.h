@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -15,9 +16,11 @@ class PlanBuilder {
  public:
   PlanBuilder(StepId step, int32_t page_size);
 
-  // Adds a row for the next `count` tokens of `state` (whose pages cover them), samples after the
-  // last if `wants_token`, and moves the state's launched_len, device_len and device-side marks on.
-  void AddRow(RequestState* state, int64_t count, bool wants_token);
+  // Adds a row for the next `count` tokens of `state` (whose pages cover them), the last of them
+  // `drafts`, samples if `wants_token`, and moves the state's launched_len, device_len and
+  // device-side marks on.
+  void AddRow(RequestState* state, int64_t count, bool wants_token,
+              std::span<const TokenId> drafts = {});
 
   int num_rows() const { return plan_->num_rows(); }
   // Whose rows they are, in order.

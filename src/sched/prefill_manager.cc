@@ -7,11 +7,6 @@
 namespace minisgl {
 namespace {
 
-// How often a request may be passed over because an admitted one computes its prefix. That one's
-// chunks go first in every prefill step, so the wait ends by itself after its prompt's steps; the
-// bound is for what nobody thought of.
-constexpr int64_t kShareWaitsMax = 4096;
-
 // How many requests may be admitted past one that does not fit, before all wait for it.
 constexpr int32_t kBypassMax = 16;
 
@@ -26,17 +21,35 @@ void PrefillManager::Schedule() {
       context_->running;  // preemption takes out of the real one
   for (RequestState* state : running) {
     if (context_->draft.budget == 0) return;
-    if (state->phase == Phase::kPrefill) AddChunk(state);
+    if (state->phase == Phase::kPrefill && BudgetFor(*state) > 0) AddChunk(state);
   }
   if (!context_->draft.preempted) AdmitNew();
 }
 
-// Those that wait for a prefix, or for their last token to land, are passed over and keep their
-// order. One that does not fit may be passed too, but not for ever.
+void PrefillManager::AskSource() {
+  if (!context_->loader.has_source()) return;
+  for (RequestState* state : context_->waiting.Held(kHeldBySource, kLookMax, asked_last_)) {
+    asked_last_ = state->arrival;
+    // What the cache has may have changed since; the answer for nothing cached says that it knows.
+    if (context_->loader.Lookup(*state, 0)) context_->waiting.Free(state, kHeldBySource);
+  }
+}
+
 void PrefillManager::AdmitNew() {
+  size_t num_ready = 0;
+  do {  // where all that were looked at are held for something, others may go
+    num_ready = context_->waiting.num_ready();
+    AdmitFront();
+  } while (context_->running.empty() && context_->waiting.num_ready() < num_ready);
+}
+
+// Those that wait for their last token to land are passed over and keep their order. One that does
+// not fit may be passed too, but not for ever.
+void PrefillManager::AdmitFront() {
   WaitingQueue& waiting = context_->waiting;
-  if (waiting.empty()) return;
+  if (waiting.num_ready() == 0) return;
   RequestState* blocked = nullptr;
+  const int32_t kept_rows = context_->RowsKeptForSessions();
   for (RequestState* state :
        waiting.Front(kLookMax + static_cast<size_t>(context_->table.num_free()))) {
     if (context_->draft.budget == 0) return;
@@ -44,7 +57,9 @@ void PrefillManager::AdmitNew() {
       PreemptFor(*state);
       return;
     }
-    if (state->in_flight > 0) continue;
+    if (state->in_flight > 0 || state->is_loading) continue;
+    if (state->request.session == 0 && context_->table.num_free() <= kept_rows) continue;
+    if (BudgetFor(*state) == 0) continue;
     switch (TryAdmit(state)) {
       case Admission::kWaits:
         break;
@@ -56,7 +71,7 @@ void PrefillManager::AdmitNew() {
         break;
       case Admission::kAdmitted:
         if (blocked != nullptr) ++blocked->bypassed;
-        AddChunk(state);
+        if (state->phase == Phase::kPrefill) AddChunk(state);
         if (context_->draft.preempted || (blocked != nullptr && blocked->bypassed >= kBypassMax))
           return;
     }
@@ -64,8 +79,7 @@ void PrefillManager::AdmitNew() {
 }
 
 bool PrefillManager::PreemptFor(const RequestState& state) {
-  if (state.queue_class > kChatPriority || context_->table.num_deferred() > 0 ||
-      context_->cache.num_deferred() > 0) {
+  if (!state.is_chat() || context_->table.num_deferred() > 0 || context_->num_coming() > 0) {
     return false;
   }
   RequestState* victim = context_->PickVictim();
@@ -74,12 +88,21 @@ bool PrefillManager::PreemptFor(const RequestState& state) {
   return true;
 }
 
-bool PrefillManager::WaitsForPrefix(const RequestState& state, int32_t matched_pages) const {
+bool PrefillManager::HoldForPrefix(RequestState* state, int32_t matched_pages) {
   // The last token is always computed, for its logits: only pages before it can be shared.
   const auto shareable =
-      (static_cast<int64_t>(state.tokens.size()) - 1) / context_->limits.page_size;
-  return matched_pages < shareable && state.share_waits < kShareWaitsMax &&
-         context_->computing.Contains(state.page_hashes[static_cast<size_t>(matched_pages)]);
+      (static_cast<int64_t>(state->tokens.size()) - 1) / context_->limits.page_size;
+  int64_t end = matched_pages;
+  while (end < shareable &&
+         context_->computing.Contains(state->page_hashes[static_cast<size_t>(end)])) {
+    ++end;
+  }
+  if (end == matched_pages) return false;
+  // For all that they have in common: one wait, whatever the number of chunks.
+  state->awaited_hash = state->page_hashes[static_cast<size_t>(end - 1)];
+  context_->computing.AddWaiter(state->awaited_hash, state);
+  context_->waiting.Hold(state, kHeldByPrefix);
+  return true;
 }
 
 // All or nothing: a request that is not admitted holds no lock, no row and no page.
@@ -93,26 +116,47 @@ PrefillManager::Admission PrefillManager::TryAdmit(RequestState* state) {
   }
   PrefixMatch match = cache.cache().Match(known.first(known.size() - 1));
   const auto matched = static_cast<int32_t>(match.pages.size());
-  if (WaitsForPrefix(*state, matched)) {
-    ++state->share_waits;
+  if (HoldForPrefix(state, matched)) return Admission::kWaits;
+  const int64_t cached_len = int64_t{matched} * page_size;
+  const std::optional<int64_t> load_len = context_->loader.Lookup(*state, cached_len);
+  if (!load_len) {
+    context_->waiting.Hold(state, kHeldBySource);
     return Admission::kWaits;
   }
   state->prefill_len = static_cast<int64_t>(known.size());
   state->is_guaranteed = context_->options.admission == AdmissionPolicy::kReserve ||
                          state->preemptions >= kPreemptionsMax;
-  const int64_t wanted = context_->PromisedPages(*state) - matched + context_->OwedPages();
-  const auto room = [&] { return int64_t{cache.num_available()} + cache.num_deferred(); };
-  if (wanted > room()) return Admission::kNoRoom;
-  cache.cache().Lock(match.node);
-  if (wanted > room()) {  // the match itself was counted as evictable
-    cache.cache().Unlock(match.node);
-    return Admission::kNoRoom;
+  while (!LockWhereItFits(*state, match)) {
+    // Sessions keep their prefixes as long as others run; a turn takes those of others.
+    const bool takes_prefixes = context_->running.empty() || state->request.session != 0;
+    if (!takes_prefixes || !context_->sessions.LetOldestGo()) return Admission::kNoRoom;
   }
-  Admit(state, std::move(match));
+  const bool load_may_begin = *load_len / page_size <= cache.num_available() &&
+                              context_->released_in <= context_->last_collected;
+  if (*load_len > 0 && !load_may_begin) {
+    cache.cache().Unlock(match.node);
+    return Admission::kWaits;
+  }
+  Admit(state, std::move(match), *load_len);
   return Admission::kAdmitted;
 }
 
-void PrefillManager::Admit(RequestState* state, PrefixMatch match) {
+bool PrefillManager::LockWhereItFits(const RequestState& state, const PrefixMatch& match) {
+  CacheManager& cache = context_->cache;
+  int64_t wanted = context_->PromisedPages(state) - static_cast<int64_t>(match.pages.size()) +
+                   context_->OwedPages();
+  if (state.request.session == 0 && !context_->running.empty()) {
+    wanted += context_->PagesKeptForSessions();
+  }
+  const auto room = [&] { return int64_t{cache.num_available()} + context_->num_coming(); };
+  if (wanted > room()) return false;
+  cache.cache().Lock(match.node);
+  if (wanted <= room()) return true;
+  cache.cache().Unlock(match.node);  // the match itself was counted as evictable
+  return false;
+}
+
+void PrefillManager::Admit(RequestState* state, PrefixMatch match, int64_t load_len) {
   const auto matched = static_cast<int32_t>(match.pages.size());
   context_->waiting.Remove(state);
   context_->waiting.CountAdmission();
@@ -133,6 +177,15 @@ void PrefillManager::Admit(RequestState* state, PrefixMatch match) {
     }
   }
   context_->running.push_back(state);
+  if (state->request.session != 0) context_->sessions.LetGo(state->request.session);
+  if (load_len > 0) {
+    const bool taken = context_->TakePagesFor(state, load_len);
+    MINISGL_CHECK(taken, "no pages for the load of request {}", state->request.id);
+    state->phase = Phase::kLoading;
+    state->load_len = load_len;
+    context_->loader.Begin(state);
+  }
+  context_->Note(SchedNote::Kind::kAdmitted, state->request.id, state->cached_len);
   if (state->first_cached_len >= 0) return;
   state->first_cached_len = state->cached_len;
   context_->stats.prompt_tokens += state->prompt_len();
@@ -141,17 +194,22 @@ void PrefillManager::Admit(RequestState* state, PrefixMatch match) {
 
 int64_t PrefillManager::ChunkLimit() const {
   const int64_t budget = context_->draft.budget;
-  if (context_->waiting.empty()) return budget;
+  if (context_->waiting.num_ready() == 0) return budget;
   const int64_t threshold = context_->options.long_prefill_threshold > 0
                                 ? context_->options.long_prefill_threshold
                                 : std::max(context_->options.max_prefill_tokens / 2, 1);
   return std::min(budget, threshold);
 }
 
+int64_t PrefillManager::BudgetFor(const RequestState& state) const {
+  const StepDraft& draft = context_->draft;
+  return state.is_chat() ? draft.budget : std::min(draft.budget, draft.batch_budget);
+}
+
 void PrefillManager::AddChunk(RequestState* state) {
   const int64_t remaining = state->prefill_len - state->launched_len;
   MINISGL_CHECK(remaining > 0, "request {} has no prompt left to compute", state->request.id);
-  int64_t count = std::min(remaining, ChunkLimit());
+  int64_t count = std::min({remaining, ChunkLimit(), BudgetFor(*state)});
   // A shorter chunk runs where there are no pages for the whole; nobody is preempted but for the
   // first token.
   if (!context_->TakePagesFor(state, 1)) return;
@@ -160,8 +218,9 @@ void PrefillManager::AddChunk(RequestState* state) {
       context_->limits.page_size;
   count = std::min(count, reachable - state->launched_len);
   if (!context_->TakePagesFor(state, count)) return;
-  context_->draft.prefill.push_back({state, count});
+  context_->draft.prefill.push_back({state, count, {}});
   context_->draft.budget -= count;
+  if (!state->is_chat()) context_->draft.batch_budget -= count;
 }
 
 }  // namespace minisgl

@@ -1,17 +1,21 @@
 // One request as the scheduler sees it, from Submit until nothing in flight mentions it.
 //
 // Its lengths, in tokens, and what each says (I7):
-//   cached_len    found in the cache at the last admission, whole pages
-//   computed_len  KV written by steps that were collected
-//   launched_len  KV written, or being written, by steps that were launched
-//   device_len    ids in the token pool, or on their way there: the prompt, then one for each
-//   sampling step launched max_device_len  prompt + max_tokens cached_len <= computed_len <=
-//   launched_len <= device_len <= max_device_len
+//   cached_len      found in the cache at the last admission, whole pages
+//   computed_len    KV written by steps that were collected, or by a load that ended
+//   launched_len    KV written, or being written, by steps that were launched
+//   device_len      ids in the token pool, or on their way there: the prompt, then one for each
+//                   token that a launched step may give
+//   max_device_len  prompt + max_tokens
+// cached_len <= computed_len <= launched_len <= device_len <= max_device_len
+//
+// A step with drafts counts them in launched_len and device_len; when it is collected both go back
+// to what was accepted.
 //
 // Its pages, as half-open intervals of page indices:
 //   [0, tree_pages)             in the prefix cache, under `node`, which it locks
 //   [tree_pages, pages.size())  its own
-//   pages.size() == ceil(launched_len / page_size) once it runs
+//   pages.size() == ceil((launched_len + load_len) / page_size) once it runs
 #pragma once
 
 #include <cstdint>
@@ -20,10 +24,20 @@
 #include "minisgl/base/checked_math.h"
 #include "minisgl/kv/prefix_cache.h"
 #include "minisgl/sched/request.h"
+#include "sched/draft_pacer.h"
 
 namespace minisgl {
 
-enum class Phase : uint8_t { kWaiting, kPrefill, kDecode, kEnded };
+// kLoading: admitted, and a KvSource writes its pages.
+enum class Phase : uint8_t { kWaiting, kLoading, kPrefill, kDecode, kEnded };
+
+// Why a waiting request may not be tried, as bits.
+enum HoldReason : uint8_t {
+  kHeldByGate = 1,
+  kHeldByTurn = 2,
+  kHeldBySource = 4,
+  kHeldByPrefix = 8
+};
 
 struct RequestState {
   Request request;
@@ -33,6 +47,7 @@ struct RequestState {
   uint64_t arrival = 0;               // counts submissions
   int32_t queue_class = 0;            // smaller goes first
   int64_t admissions_at_arrival = 0;  // how many others had been admitted when it began to wait
+  uint8_t holds = 0;                  // of HoldReason; 0: it may be tried
   int32_t preemptions = 0;
   int32_t bypassed = 0;        // requests admitted past it while it did not fit
   bool is_guaranteed = false;  // its whole length is promised: it is never preempted
@@ -55,10 +70,17 @@ struct RequestState {
   std::vector<uint64_t> page_hashes;  // chain hash of each whole page of the prompt
   int32_t registered_pages =
       0;  // hashes [tree_pages, registered_pages) are in the index of pages being computed
-  int64_t share_waits = 0;  // times it was passed over because another computes its prefix
+  uint64_t awaited_hash = 0;  // what it waits for, while held by kHeldByPrefix
 
   int64_t in_flight = 0;  // launched steps with a row of it
 
+  DraftPacer pacer;
+
+  bool is_loading = false;         // the source has not named it yet
+  int64_t load_len = 0;            // tokens that the load writes, from launched_len on
+  std::vector<PageId> load_pages;  // of a load that goes on though the request let go of it
+
+  bool is_chat() const { return queue_class <= kChatPriority; }
   int64_t prompt_len() const { return static_cast<int64_t>(request.prompt.size()); }
   int64_t answer_len() const { return static_cast<int64_t>(tokens.size()) - prompt_len(); }
   int64_t max_device_len() const { return prompt_len() + request.max_tokens; }

@@ -7,6 +7,13 @@
 
 namespace minisgl {
 
+namespace {
+
+// While a chat's answer is decoded, other prompts take this part of a mixed step's budget.
+constexpr int64_t kChatShare = 4;
+
+}  // namespace
+
 Scheduler::Impl::Impl(const EngineLimits& limits, const SchedulerOptions& options)
     : context(limits, options), prefill(&context), decode(&context) {}
 
@@ -31,7 +38,30 @@ void Scheduler::Impl::Submit(Request request) {
                     std::min<int64_t>(context.limits.max_seq_len, capacity)));
     return;
   }
+  context.Note(SchedNote::Kind::kQueued, id, state->prompt_len());
+  if (state->request.is_gated) state->holds |= kHeldByGate;
+  if (state->request.session != 0) {
+    if (!context.sessions.IsOpen(state->request.session)) {
+      End(state, EndReason::kAborted);
+      return;
+    }
+    if (!context.sessions.AddTurn(state)) state->holds |= kHeldByTurn;
+  }
   context.waiting.Add(state);
+}
+
+void Scheduler::Impl::OpenGate(RequestId id) {
+  const auto found = requests.find(id);
+  if (found == requests.end() || found->second->phase != Phase::kWaiting) return;
+  context.waiting.Free(found->second.get(), kHeldByGate);
+}
+
+void Scheduler::Impl::CloseSession(SessionId id) {
+  if (!context.sessions.IsOpen(id)) return;
+  // The last turn first, so that none of them is let go on by the end of the one before it.
+  const std::vector<RequestState*> turns = context.sessions.Turns(id);
+  for (auto turn = turns.rbegin(); turn != turns.rend(); ++turn) End(*turn, EndReason::kAborted);
+  context.sessions.Close(id);
 }
 
 void Scheduler::Impl::EndById(RequestId id, EndReason reason) {
@@ -41,36 +71,57 @@ void Scheduler::Impl::EndById(RequestId id, EndReason reason) {
 }
 
 std::shared_ptr<const BatchPlan> Scheduler::Impl::Next() {
+  CollectLoads();
   if (static_cast<int32_t>(in_flight.size()) >= context.limits.max_in_flight) return nullptr;
+  // What a step with drafts leaves behind is known when it is collected.
+  if (!in_flight.empty() && (in_flight.back().has_drafts || decode.AnyoneDrafts())) return nullptr;
+  const int64_t evicted_before = context.cache.num_evicted();
+  prefill.AskSource();
+  // A step that preempts admits nothing. Where that leaves it empty, the next attempt does.
+  do {
+    DraftStep();
+  } while (context.draft.empty() && context.draft.preempted);
+  const int64_t evicted = context.cache.num_evicted() - evicted_before;
+  if (evicted > 0) context.Note(SchedNote::Kind::kPagesEvicted, 0, evicted);
+  if (context.draft.empty()) return nullptr;
+  in_flight.push_back(BuildStep());
+  return in_flight.back().plan;
+}
+
+void Scheduler::Impl::DraftStep() {
   StepDraft& draft = context.draft;
   draft = StepDraft();
-  draft.budget = context.options.max_prefill_tokens;
+  draft.budget = draft.batch_budget = context.options.max_prefill_tokens;
   if (context.options.step == StepPolicy::kMixed) {
+    // Who reads an answer as it comes waits for the whole step between two tokens.
+    if (context.ChatDecodes()) draft.batch_budget = std::max<int64_t>(draft.budget / kChatShare, 1);
     decode.Schedule();
     prefill.Schedule();
   } else {
     prefill.Schedule();
     if (draft.prefill.empty()) decode.Schedule();
   }
-  if (draft.decode.empty() && draft.prefill.empty()) return nullptr;
-  in_flight.push_back(BuildStep());
-  return in_flight.back().plan;
+  decode.AddDrafts();
 }
 
 // Turns the draft into a plan: from here on its rows are launched.
 Scheduler::Impl::InFlight Scheduler::Impl::BuildStep() {
   PlanBuilder builder(next_step, context.limits.page_size);
-  for (const StepDraft::Row& row : context.draft.decode) builder.AddRow(row.state, row.count, true);
+  InFlight step;
+  for (const StepDraft::Row& row : context.draft.decode) {
+    builder.AddRow(row.state, row.count, true, row.drafts);
+    step.has_drafts |= !row.drafts.empty();
+  }
   for (const StepDraft::Row& row : context.draft.prefill) {
     const bool is_last = row.state->launched_len + row.count == row.state->prefill_len;
     builder.AddRow(row.state, row.count, is_last);
     if (is_last) row.state->phase = Phase::kDecode;
     context.stats.computed_tokens += row.count;
+    if (row.state->preemptions > 0) context.stats.recomputed_tokens += row.count;
   }
   context.last_launched = next_step++;
   ++context.stats.steps;
   context.stats.prefill_steps += context.draft.prefill.empty() ? 0 : 1;
-  InFlight step;
   step.rows = builder.TakeRows();
   step.plan = builder.Finish();
   if (context.options.check_invariants) {
@@ -99,33 +150,102 @@ void Scheduler::Impl::Collect(const StepResult& result) {
       End(state, EndReason::kFailed, "device_fault", result.status.message());
       continue;
     }
-    CollectRow(state, step.plan->kv_len[row], result.rows[row]);
+    CollectRow(state, step.plan->kv_len[row], step.plan->num_drafts[row], result.rows[row]);
   }
+  context.last_collected = step.plan->step;
   context.cache.Collected(step.plan->step);
   context.table.Collected(step.plan->step);
 }
 
-void Scheduler::Impl::CollectRow(RequestState* state, int32_t kv_len, const RowResult& row) {
+void Scheduler::Impl::CollectRow(RequestState* state, int32_t kv_len, int32_t num_drafts,
+                                 const RowResult& row) {
+  const int64_t known_len = kv_len - num_drafts;
+  if (num_drafts > 0) {
+    const auto accepted = static_cast<int32_t>(row.more.size());
+    MINISGL_CHECK(accepted <= num_drafts, "{} of {} drafts accepted", accepted, num_drafts);
+    context.stats.drafted_tokens += num_drafts;
+    context.stats.accepted_drafts += accepted;
+    state->pacer.CountVerified(num_drafts, accepted, state->answer_len());
+    if (state->phase != Phase::kWaiting) RollBack(state, known_len + accepted);
+  }
+  // What was accepted past an end is dropped; `state` may be gone with it.
+  bool goes_on = CollectToken(state, known_len, row);
+  for (size_t i = 0; i < row.more.size() && goes_on; ++i) {
+    goes_on = CollectToken(state, known_len + 1 + static_cast<int64_t>(i), row.more[i]);
+  }
+}
+
+void Scheduler::Impl::RollBack(RequestState* state, int64_t launched_len) {
+  MINISGL_CHECK(state->in_flight == 0, "request {} is rolled back with a step in flight",
+                state->request.id);
+  SetLaunched(state, launched_len);
+  state->device_len = launched_len + 1;
+}
+
+void Scheduler::Impl::SetLaunched(RequestState* state, int64_t launched_len) {
+  state->launched_len = launched_len;
+  const auto kept = static_cast<size_t>(CeilDiv<int64_t>(launched_len, context.limits.page_size));
+  context.cache.Give(std::span<const PageId>(state->pages).subspan(kept));
+  state->pages.resize(kept);
+  state->clean_pages = std::min(state->clean_pages, static_cast<int32_t>(kept));
+}
+
+bool Scheduler::Impl::CollectToken(RequestState* state, int64_t computed_len,
+                                   const RowResult& row) {
   // Non-finite logits may come from non-finite keys: such pages must not be shared.
   if (row.outcome == RowResult::Outcome::kNonFinite) {
     End(state, EndReason::kFailed, "nan_logits",
-        fmt::format("the model gave logits that are not finite after {} tokens", kv_len));
-    return;
+        fmt::format("the model gave logits that are not finite after {} tokens", computed_len));
+    return false;
   }
   // Preempted since: its pages are gone, the token stays.
   if (state->phase != Phase::kWaiting) {
-    state->computed_len = std::max<int64_t>(state->computed_len, kv_len);
+    state->computed_len = std::max(state->computed_len, computed_len);
     InsertComputedPages(state);
   }
-  if (row.outcome == RowResult::Outcome::kToken) AcceptToken(state, row);
+  return row.outcome != RowResult::Outcome::kToken || AcceptToken(state, row);
 }
 
-void Scheduler::Impl::AcceptToken(RequestState* state, const RowResult& row) {
+void Scheduler::Impl::CollectLoads() {
+  for (const KvLoadResult& result : context.loader.TakeFinished()) {
+    const auto found = requests.find(result.id);
+    MINISGL_CHECK(found != requests.end(), "a load of request {}, which nobody began", result.id);
+    RequestState* state = found->second.get();
+    context.loader.Finish(state);
+    if (state->phase == Phase::kLoading) {
+      CollectLoad(state, result);
+    } else {
+      ForgetIfDone(state);
+    }
+  }
+}
+
+void Scheduler::Impl::CollectLoad(RequestState* state, const KvLoadResult& result) {
+  const int64_t page_size = context.limits.page_size;
+  const int64_t loaded =
+      std::clamp<int64_t>(result.num_tokens, 0, state->load_len) / page_size * page_size;
+  context.stats.loaded_tokens += loaded;
+  state->load_len = 0;
+  state->phase = Phase::kPrefill;
+  SetLaunched(state, state->launched_len + loaded);
+  if (result.failed) {
+    ++context.stats.failed_loads;
+    if (context.options.kv_failure == KvFailurePolicy::kFail) {
+      End(state, EndReason::kFailed, "kv_load_failed",
+          fmt::format("{} tokens of the prompt's keys could not be loaded", result.num_tokens));
+      return;
+    }
+  }
+  state->computed_len = state->launched_len;
+  InsertComputedPages(state);
+}
+
+bool Scheduler::Impl::AcceptToken(RequestState* state, const RowResult& row) {
   if (row.token < 0 || row.token >= context.limits.vocab_size) {
     End(state, EndReason::kFailed, "internal",
         fmt::format("the engine sampled token {}, outside the vocabulary of {}", row.token,
                     context.limits.vocab_size));
-    return;
+    return false;
   }
   state->tokens.push_back(row.token);
   ++context.stats.generated_tokens;
@@ -137,9 +257,13 @@ void Scheduler::Impl::AcceptToken(RequestState* state, const RowResult& row) {
   const auto& stops = state->request.stop_ids;
   if (std::binary_search(stops.begin(), stops.end(), row.token)) {
     End(state, EndReason::kStopToken);
-  } else if (state->answer_len() == state->request.max_tokens) {
-    End(state, EndReason::kLength);
+    return false;
   }
+  if (state->answer_len() == state->request.max_tokens) {
+    End(state, EndReason::kLength);
+    return false;
+  }
+  return true;
 }
 
 // Who owns what, in page indices, before and after:
@@ -170,8 +294,13 @@ void Scheduler::Impl::InsertComputedPages(RequestState* state) {
   cache.Unlock(state->node);
   state->node = insertion.node;
   context.Unregister(state, whole);
+  const int64_t stored = whole - state->tree_pages;
   state->tree_pages = whole;
-  context.stats.remapped_pages += static_cast<int64_t>(duplicates.size());
+  const auto remapped = static_cast<int64_t>(duplicates.size());
+  context.stats.remapped_pages += remapped;
+  if (stored > remapped) {
+    context.Note(SchedNote::Kind::kPagesStored, state->request.id, stored - remapped);
+  }
   if (in_flight.empty()) {
     context.cache.Give(duplicates);
   } else {
@@ -182,9 +311,15 @@ void Scheduler::Impl::InsertComputedPages(RequestState* state) {
 void Scheduler::Impl::End(RequestState* state, EndReason reason, std::string error_code,
                           std::string error_message) {
   MINISGL_CHECK(state->phase != Phase::kEnded, "request {} ends twice", state->request.id);
+  if ((state->holds & kHeldByPrefix) != 0) {
+    context.computing.RemoveWaiter(state->awaited_hash, state);
+  }
   if (context.waiting.Contains(state)) context.waiting.Remove(state);
   state->phase = Phase::kEnded;
+  EndTurn(state, reason);
   if (state->table_row >= 0) context.Release(state);
+  if (context.options.drafter != nullptr) context.options.drafter->Forget(state->request.id);
+  context.Note(SchedNote::Kind::kEnded, state->request.id, state->answer_len());
   SchedEvent event;
   event.id = state->request.id;
   event.kind = SchedEvent::Kind::kEnd;
@@ -198,6 +333,7 @@ void Scheduler::Impl::End(RequestState* state, EndReason reason, std::string err
       ++context.stats.failed;
       break;
     case EndReason::kAborted:
+    case EndReason::kTimedOut:
       ++context.stats.aborted;
       break;
     default:
@@ -206,8 +342,29 @@ void Scheduler::Impl::End(RequestState* state, EndReason reason, std::string err
   ForgetIfDone(state);
 }
 
+// The session keeps what the turn held of the cache, and its next turn may go.
+void Scheduler::Impl::EndTurn(RequestState* state, EndReason reason) {
+  const SessionId id = state->request.session;
+  if (id == 0 || !context.sessions.IsOpen(id)) return;
+  if (state->holds_lock && reason != EndReason::kFailed && context.cache.cache().keeps_pages()) {
+    context.sessions.Keep(id, state->node, state->tree_pages);
+  }
+  RequestState* next = context.sessions.EndTurn(state);
+  if (next != nullptr) context.waiting.Free(next, kHeldByTurn);
+}
+
 void Scheduler::Impl::ForgetIfDone(RequestState* state) {
-  if (state->phase == Phase::kEnded && state->in_flight == 0) requests.erase(state->request.id);
+  if (state->phase == Phase::kEnded && state->in_flight == 0 && !state->is_loading) {
+    requests.erase(state->request.id);
+  }
+}
+
+bool Scheduler::Impl::WaitsOutside() const {
+  if (!in_flight.empty() || requests.empty()) return false;
+  if (context.loader.num_abandoned_pages() > 0) return true;  // somebody may run once they are free
+  const auto runs = [](const RequestState* state) { return state->phase != Phase::kLoading; };
+  if (std::any_of(context.running.begin(), context.running.end(), runs)) return false;
+  return context.loader.num_loading() > 0 || context.waiting.num_ready() == 0;
 }
 
 Scheduler::Scheduler(const EngineLimits& limits, const SchedulerOptions& options)
@@ -215,9 +372,11 @@ Scheduler::Scheduler(const EngineLimits& limits, const SchedulerOptions& options
 
 Scheduler::~Scheduler() {
   // Locks are the cache's business until the last: whoever still runs lets go.
+  PrefixCache& cache = impl_->context.cache.cache();
   for (RequestState* state : impl_->context.running) {
-    if (state->holds_lock) impl_->context.cache.cache().Unlock(state->node);
+    if (state->holds_lock) cache.Unlock(state->node);
   }
+  for (PrefixNode* node : impl_->context.sessions.Locks()) cache.Unlock(node);
 }
 
 void Scheduler::Submit(Request request) {
@@ -235,6 +394,26 @@ void Scheduler::Stop(RequestId id) {
   if (impl_->context.options.check_invariants) CheckInvariants();
 }
 
+void Scheduler::TimeOut(RequestId id) {
+  impl_->EndById(id, EndReason::kTimedOut);
+  if (impl_->context.options.check_invariants) CheckInvariants();
+}
+
+void Scheduler::OpenGate(RequestId id) {
+  impl_->OpenGate(id);
+  if (impl_->context.options.check_invariants) CheckInvariants();
+}
+
+void Scheduler::OpenSession(SessionId id) {
+  impl_->context.sessions.Open(id);
+  if (impl_->context.options.check_invariants) CheckInvariants();
+}
+
+void Scheduler::CloseSession(SessionId id) {
+  impl_->CloseSession(id);
+  if (impl_->context.options.check_invariants) CheckInvariants();
+}
+
 std::shared_ptr<const BatchPlan> Scheduler::Next() {
   auto plan = impl_->Next();
   if (impl_->context.options.check_invariants) CheckInvariants();
@@ -248,9 +427,13 @@ void Scheduler::Collect(const StepResult& result) {
 
 std::vector<SchedEvent> Scheduler::TakeEvents() { return std::exchange(impl_->events, {}); }
 
+std::vector<SchedNote> Scheduler::TakeNotes() { return std::exchange(impl_->context.notes, {}); }
+
 bool Scheduler::HasInFlight() const { return !impl_->in_flight.empty(); }
 
 bool Scheduler::Idle() const { return impl_->requests.empty() && impl_->in_flight.empty(); }
+
+bool Scheduler::WaitsOutside() const { return impl_->WaitsOutside(); }
 
 SchedulerStats Scheduler::Stats() const {
   SchedulerStats stats = impl_->context.stats;
@@ -262,10 +445,16 @@ SchedulerStats Scheduler::Stats() const {
   stats.pages_cached = cache.cache().num_evictable() + cache.cache().num_locked();
   stats.pages_locked = cache.cache().num_locked();
   stats.evicted_pages = cache.num_evicted();
+  stats.sessions = impl_->context.sessions.size();
+  stats.session_pages = impl_->context.sessions.num_pages();
   return stats;
 }
 
-int64_t Scheduler::ResetPrefixCache() { return impl_->context.cache.Reset(); }
+int64_t Scheduler::ResetPrefixCache() {
+  const int64_t kept = impl_->context.cache.Reset();
+  impl_->context.Note(SchedNote::Kind::kCacheReset, 0, kept);
+  return kept;
+}
 
 void Scheduler::CheckInvariants() const { impl_->CheckInvariants(); }
 

@@ -1,7 +1,7 @@
 // The scheduler's state and the steps of its work, shared by scheduler.cc, prefill_manager.cc,
 // decode_manager.cc and invariants.cc. Who may change what:
-//   PrefillManager  admits from the waiting queue; chunks prompts
-//   DecodeManager   nothing of its own: picks the rows of a decode step
+//   PrefillManager  admits from the waiting queue; chunks prompts; begins loads
+//   DecodeManager   nothing of its own: picks the rows of a decode step, and what they guess
 //   Context         pages and rows: takes, preempts, releases
 //   Impl            phases, ends, events
 #pragma once
@@ -14,9 +14,11 @@
 #include "minisgl/kv/cache_manager.h"
 #include "minisgl/sched/scheduler.h"
 #include "sched/computing_index.h"
+#include "sched/kv_loader.h"
 #include "sched/plan_builder.h"
 #include "sched/request_state.h"
 #include "sched/request_table.h"
+#include "sched/session_table.h"
 #include "sched/waiting_queue.h"
 
 namespace minisgl {
@@ -27,11 +29,15 @@ struct StepDraft {
   struct Row {
     RequestState* state;
     int64_t count;
+    std::vector<TokenId> drafts;  // the last of the count
   };
   std::vector<Row> decode, prefill;
-  int64_t budget = 0;      // prefill tokens left
+  int64_t budget = 0;  // prefill and drafted tokens left
+  // Of those, what prompts below the chat's class may take.
+  int64_t batch_budget = 0;
   bool preempted = false;  // a step that preempts admits nothing
 
+  bool empty() const { return decode.empty() && prefill.empty(); }
   void Withdraw(const RequestState* state);
 };
 
@@ -43,23 +49,41 @@ struct SchedulerContext {
   RequestTable table;
   ComputingIndex computing;
   WaitingQueue waiting;
+  SessionTable sessions;
+  KvLoader loader;
   std::vector<RequestState*> running;  // admitted and not ended, in order of admission
   StepDraft draft;
   SchedulerStats stats;
-  StepId last_launched = 0;
+  StepId last_launched = 0, last_collected = 0;
+  // The last step in flight when a request with a row in one let go of its pages. What such a row
+  // reads of the cache may be evicted: steps write it later, because they run in order, but a load
+  // would not wait.
+  StepId released_in = 0;
+  std::vector<SchedNote> notes;
 
   SchedulerContext(const EngineLimits& engine_limits, const SchedulerOptions& scheduler_options);
+
+  void Note(SchedNote::Kind kind, RequestId id, int64_t value) {
+    if (options.record_notes) notes.push_back({kind, id, value});
+  }
+  // Pages that will be free without anybody being preempted, and are not yet.
+  int32_t num_coming() const { return cache.num_deferred() + loader.num_abandoned_pages(); }
+  // Table rows and pages that nobody else is admitted into, because a session's turn may come.
+  int32_t RowsKeptForSessions() const;
+  int64_t PagesKeptForSessions() const;
+  // Whether a chat's answer is being decoded.
+  bool ChatDecodes() const;
 
   // Pages that admitted requests are to have (I8): to their longest end where that was promised,
   // else to the end of what is known, and one for each that may grow.
   int64_t OwedPages() const;
   int64_t PromisedPages(const RequestState& state) const;
-  // Takes the pages that `count` more tokens of `state` need, preempting others where there are
-  // none. False where they are not to be had before steps in flight are collected, or where `state`
-  // itself had to go.
+  // Takes the pages that `count` more tokens of `state` need. Where there are none, sessions let
+  // their prefixes go, then others are preempted. False where they are not to be had before steps
+  // in flight are collected, or where `state` itself had to go.
   bool TakePagesFor(RequestState* state, int64_t count);
   // Who goes first when pages run out: the lowest class, youngest first; nobody whose length is
-  // promised. Null: nobody.
+  // promised, and one whose pages a load writes only where there is no other. Null: nobody.
   RequestState* PickVictim() const;
   // Back to the head of its class. What the cache holds of it stays there until it is needed.
   void Preempt(RequestState* state);
@@ -77,28 +101,47 @@ class PrefillManager {
   // Drafts the prefill rows of a step within the token budget: continuing chunks first, then new
   // requests in the order of the waiting queue.
   void Schedule();
+  // Asks the source again for those that wait for its word.
+  void AskSource();
 
  private:
   enum class Admission { kAdmitted, kWaits, kNoRoom };
   void AdmitNew();
+  void AdmitFront();
   Admission TryAdmit(RequestState* state);
-  void Admit(RequestState* state, PrefixMatch match);
-  bool WaitsForPrefix(const RequestState& state, int32_t matched_pages) const;
+  // Locks `match` where the promises leave room for `state` with it.
+  bool LockWhereItFits(const RequestState& state, const PrefixMatch& match);
+  void Admit(RequestState* state, PrefixMatch match, int64_t load_len);
+  // Holds `state` where an admitted request computes what it shares beyond its match.
+  bool HoldForPrefix(RequestState* state, int32_t matched_pages);
   // A chat turn may take the place of batch rows: preempts one of a lower class.
   bool PreemptFor(const RequestState& state);
   // Drafts the next chunk of an admitted prompt.
   void AddChunk(RequestState* state);
   int64_t ChunkLimit() const;
+  // Prefill tokens that the step has left for `state`.
+  int64_t BudgetFor(const RequestState& state) const;
 
   SchedulerContext* context_;
+  uint64_t asked_last_ = 0;  // arrival of whom AskSource asked last
 };
 
 class DecodeManager {
  public:
   explicit DecodeManager(SchedulerContext* context) : context_(context) {}
   void Schedule();
+  // Guesses for the rows drafted, within what budget and pages are left: REQUIRES that all else of
+  // the step is decided.
+  void AddDrafts();
+  // Whether some row would be given a guess if its tokens were all known: then no step may be
+  // planned beside one in flight.
+  bool AnyoneDrafts() const;
 
  private:
+  bool WantsDrafts(const RequestState& state) const;
+  bool TooManyToDraft() const;
+  void AddDraftsTo(StepDraft::Row* row, int64_t most);
+
   SchedulerContext* context_;
 };
 
@@ -108,26 +151,43 @@ struct Scheduler::Impl {
   struct InFlight {
     std::shared_ptr<const BatchPlan> plan;
     std::vector<RequestState*> rows;
+    bool has_drafts = false;
     std::vector<PageId>
         pages_in_use;  // what it may read or write; kept only where invariants are checked
   };
 
   void Submit(Request request);
   void EndById(RequestId id, EndReason reason);
+  void OpenGate(RequestId id);
+  void CloseSession(SessionId id);
+  bool WaitsOutside() const;
   std::shared_ptr<const BatchPlan> Next();
+  void DraftStep();
   InFlight BuildStep();
   void Collect(const StepResult& result);
 
-  // What a collected step says about one row.
-  void CollectRow(RequestState* state, int32_t kv_len, const RowResult& row);
-  void AcceptToken(RequestState* state, const RowResult& row);
+  // What loads that ended say.
+  void CollectLoads();
+  void CollectLoad(RequestState* state, const KvLoadResult& result);
+  // What a collected step says about one row: `kv_len` tokens, the last `num_drafts` of them
+  // guesses.
+  void CollectRow(RequestState* state, int32_t kv_len, int32_t num_drafts, const RowResult& row);
+  // Lengths and pages of `state` go back to what was accepted; nothing in flight names them.
+  void RollBack(RequestState* state, int64_t launched_len);
+  // Sets launched_len and gives back the pages past it.
+  void SetLaunched(RequestState* state, int64_t launched_len);
+  // KV below `computed_len` is written, and `row` is what was sampled after it. False where the
+  // request ended by it.
+  bool CollectToken(RequestState* state, int64_t computed_len, const RowResult& row);
+  bool AcceptToken(RequestState* state, const RowResult& row);  // false where it was the last
   // Moves whole computed pages into the prefix cache; a page the cache had already is remapped and
   // given back.
   void InsertComputedPages(RequestState* state);
   // The one way out: event, cache insertion, lock, pages, table row.
   void End(RequestState* state, EndReason reason, std::string error_code = "",
            std::string error_message = "");
-  // Forgets an ended request once nothing in flight mentions it.
+  void EndTurn(RequestState* state, EndReason reason);
+  // Forgets an ended request once nothing in flight, and no load, mentions it.
   void ForgetIfDone(RequestState* state);
   void CheckInvariants() const;
   void CheckRequest(const RequestState& state) const;
@@ -137,7 +197,7 @@ struct Scheduler::Impl {
   PrefillManager prefill;
   DecodeManager decode;
   std::map<RequestId, std::unique_ptr<RequestState>>
-      requests;  // waiting, running, or ended and still in flight
+      requests;  // waiting, running, or ended and still in flight or loading
   std::deque<InFlight> in_flight;
   std::vector<SchedEvent> events;
   StepId next_step = 1;

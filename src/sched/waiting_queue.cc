@@ -14,11 +14,51 @@ bool WaitingQueue::ByClass::operator()(const RequestState* a, const RequestState
 void WaitingQueue::Add(RequestState* state) {
   state->queue_class = policy_ == QueuePolicy::kPriority ? state->request.priority : 0;
   state->admissions_at_arrival = num_admissions_;
-  const bool added = by_class_.insert(state).second && by_arrival_.insert(state).second;
+  const bool added = state->holds != 0
+                         ? held_.insert(state).second
+                         : by_class_.insert(state).second && by_arrival_.insert(state).second;
   MINISGL_CHECK(added, "request {} waits twice", state->request.id);
 }
 
+void WaitingQueue::Hold(RequestState* state, HoldReason reason) {
+  if (state->holds == 0) {
+    by_class_.erase(state);
+    by_arrival_.erase(state);
+    held_.insert(state);
+  }
+  state->holds |= reason;
+}
+
+void WaitingQueue::Free(RequestState* state, HoldReason reason) {
+  if ((state->holds & reason) == 0) return;
+  state->holds &= static_cast<uint8_t>(~reason);
+  if (state->holds != 0) return;
+  held_.erase(state);
+  by_class_.insert(state);
+  by_arrival_.insert(state);
+}
+
+std::vector<RequestState*> WaitingQueue::Held(HoldReason reason, size_t count,
+                                              uint64_t after) const {
+  RequestState mark;
+  mark.arrival = after;
+  std::vector<RequestState*> found;
+  const auto begin = held_.upper_bound(&mark);
+  const auto look = [&](auto from, auto to) {
+    for (; from != to && found.size() < count; ++from) {
+      if (((*from)->holds & reason) != 0) found.push_back(*from);
+    }
+  };
+  look(begin, held_.end());
+  look(held_.begin(), begin);
+  return found;
+}
+
 void WaitingQueue::Remove(RequestState* state) {
+  if (held_.erase(state) == 1) {
+    state->holds = 0;
+    return;
+  }
   const bool removed = by_class_.erase(state) == 1 && by_arrival_.erase(state) == 1;
   MINISGL_CHECK(removed, "request {} does not wait", state->request.id);
 }

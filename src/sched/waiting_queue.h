@@ -3,8 +3,8 @@
 // By class (smaller first; one class under fcfs), preempted requests before the others of their
 // class, then by arrival. The one that arrived first goes before all once kAgeingAdmissions
 // requests were admitted since it came, so the wait of any request is bounded by what was ahead of
-// it when it came and that many admissions each. Every operation costs O(log n), whatever the
-// length of the queue.
+// it when it came and that many admissions each. One that is held (state->holds) is passed over at
+// no cost and keeps its place. Every operation costs O(log n), whatever the length of the queue.
 #pragma once
 
 #include <cstdint>
@@ -22,9 +22,17 @@ class WaitingQueue {
 
   void Add(RequestState* state);
   void Remove(RequestState* state);  // REQUIRES that it waits
-  bool Contains(RequestState* state) const { return by_arrival_.contains(state); }
-  size_t size() const { return by_arrival_.size(); }
-  bool empty() const { return by_arrival_.empty(); }
+  bool Contains(RequestState* state) const {
+    return by_arrival_.contains(state) || held_.contains(state);
+  }
+  size_t size() const { return by_arrival_.size() + held_.size(); }
+  size_t num_ready() const { return by_arrival_.size(); }
+
+  // Sets or clears a reason why it may not be tried. REQUIRES that it waits.
+  void Hold(RequestState* state, HoldReason reason);
+  void Free(RequestState* state, HoldReason reason);
+  // Those held by `reason`, at most `count`, beginning after the arrival `after` and going round.
+  std::vector<RequestState*> Held(HoldReason reason, size_t count, uint64_t after) const;
 
   // One of the queue was admitted: the others are that much older.
   void CountAdmission() { ++num_admissions_; }
@@ -44,6 +52,7 @@ class WaitingQueue {
   QueuePolicy policy_;
   std::set<RequestState*, ByClass> by_class_;
   std::set<RequestState*, ByArrival> by_arrival_;
+  std::set<RequestState*, ByArrival> held_;
   int64_t num_admissions_ = 0;
 };
 

@@ -19,14 +19,10 @@ struct Setting {
   const char* cache;
   bool overlap;
   const char *schedule, *admission, *policy;
-  int num_pages;  // 0: as planned
+  int num_pages;   // 0: as planned
+  int max_drafts;  // 0: none
 
-  std::string Name() const {
-    return fmt::format(
-        "--page-size {} --max-prefill-length {} --max-running-requests {} --threads {} --cache "
-        "{}{}",
-        page_size, max_prefill, max_running, threads, cache, overlap ? "" : " --disable-overlap");
-  }
+  std::string Name() const { return fmt::format("{}", fmt::join(Args(), " ")); }
   std::vector<std::string> Args() const {
     std::vector<std::string> args{"--page-size",
                                   std::to_string(page_size),
@@ -45,6 +41,8 @@ struct Setting {
       args.insert(args.end(), {name, value});
     }
     if (num_pages > 0) args.insert(args.end(), {"--num-pages", std::to_string(num_pages)});
+    if (max_drafts > 0)
+      args.insert(args.end(), {"--speculate", fmt::format("ngram:{}", max_drafts)});
     return args;
   }
 };
@@ -56,16 +54,16 @@ int SmallestPool(int page_size) { return 640 / page_size; }
 
 std::vector<Setting> Settings() {
   if (!IsLong()) {
-    return {{1, 32, 64, 2, "radix", true, "mixed", "optimistic", "priority", 0},
-            {4, 8192, 1, 1, "radix", false, "prefill-first", "reserve", "fcfs", 0},
-            {16, 32, 7, 1, "naive", true, "mixed", "reserve", "priority", 0},
-            {1, 8192, 64, 2, "naive", false, "prefill-first", "optimistic", "fcfs", 1000},
-            {4, 32, 64, 1, "naive", true, "mixed", "optimistic", "fcfs", SmallestPool(4)},
-            {16, 8192, 64, 2, "radix", true, "prefill-first", "reserve", "priority", 0},
-            {1, 32, 7, 1, "radix", false, "mixed", "reserve", "fcfs", SmallestPool(1)},
-            {64, 8192, 3, 2, "radix", true, "mixed", "optimistic", "priority", SmallestPool(64)},
+    return {{1, 32, 64, 2, "radix", true, "mixed", "optimistic", "priority", 0, 0},
+            {4, 8192, 1, 1, "radix", false, "prefill-first", "reserve", "fcfs", 0, 8},
+            {16, 32, 7, 1, "naive", true, "mixed", "reserve", "priority", 0, 0},
+            {1, 8192, 64, 2, "naive", false, "prefill-first", "optimistic", "fcfs", 1000, 3},
+            {4, 32, 64, 1, "naive", true, "mixed", "optimistic", "fcfs", SmallestPool(4), 0},
+            {16, 8192, 64, 2, "radix", true, "prefill-first", "reserve", "priority", 0, 16},
+            {1, 32, 7, 1, "radix", false, "mixed", "reserve", "fcfs", SmallestPool(1), 5},
+            {64, 8192, 3, 2, "radix", true, "mixed", "optimistic", "priority", SmallestPool(64), 1},
             {16, 512, 64, 2, "radix", true, "prefill-first", "optimistic", "priority",
-             SmallestPool(16)}};
+             SmallestPool(16), 4}};
   }
   std::vector<Setting> settings;
   for (int page_size : {1, 4, 16}) {
@@ -80,7 +78,8 @@ std::vector<Setting> Settings() {
                                   turn % 2 == 0 ? "mixed" : "prefill-first",
                                   turn / 2 % 3 != 0 ? "optimistic" : "reserve",
                                   turn / 6 % 2 == 0 ? "priority" : "fcfs",
-                                  turn % 5 == 0 ? SmallestPool(page_size) : 0});
+                                  turn % 5 == 0 ? SmallestPool(page_size) : 0,
+                                  turn % 7 < 3 ? 0 : static_cast<int>(turn % 7) - 2});
             }
           }
         }
@@ -122,6 +121,29 @@ TEST(IdenticalRowsTest, Notes) { ExpectIdenticalRows(Sample("notes.jsonl", IsLon
 TEST(IdenticalRowsTest, Mixed) { ExpectIdenticalRows(Sample("mixed.jsonl", IsLong() ? 1 : 8, "")); }
 TEST(IdenticalRowsTest, Conversations) {
   ExpectIdenticalRows(Sample("conversations.jsonl", IsLong() ? 1 : 4, ""));
+}
+
+// Drafts are right often enough to save steps where an answer repeats its prompt, greedy and
+// sampled: else identical rows would show nothing about them.
+TEST(IdenticalRowsTest, DraftsAreAcceptedAndSaveSteps) {
+  const std::string file = Sample("notes.jsonl", 10, "");
+  const std::string summary_file = ::testing::TempDir() + "minisgl_drafts.json";
+  std::vector<int64_t> steps;
+  for (const std::string speculate : {"none", "ngram:6"}) {
+    const ProgramRun run =
+        RunProgram({"run", "-m", DemoModel(), "--file", file, "--quiet", "--speculate", speculate,
+                    "--max-running-requests", "1", "-n", "120", "--ignore-eos", "--summary",
+                    summary_file, "--force"});
+    ASSERT_EQ(run.exit_code, 0) << run.err;
+    std::ifstream in(summary_file);
+    const std::string text{std::istreambuf_iterator<char>(in), {}};
+    const Json summary = ParseJson(text).value();
+    const Json& scheduler = *summary.Find("scheduler");
+    steps.push_back(scheduler.Find("steps")->as_int());
+    const int64_t accepted = scheduler.Find("accepted_drafts")->as_int();
+    EXPECT_EQ(accepted > 0, speculate != "none");
+  }
+  EXPECT_LT(steps[1], steps[0]);
 }
 
 // Sampled answers too, with everything that sampling can do, and the log-probabilities of the raw

@@ -66,6 +66,8 @@ class FakeRuntime : public Runtime {
   std::vector<RequestId> SubmitAll(std::vector<Prompt> prompts, EventQueue* queue,
                                    const std::vector<uint64_t>& tags) override;
   void Abort(RequestId request) override;
+  SessionId OpenSession() override { return 1; }
+  void CloseSession(SessionId) override {}
   RuntimeStats Stats() const override { return {}; }
   const EngineLimits& limits() const override { return limits_; }
 

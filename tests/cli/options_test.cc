@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cli/run_options.h"
@@ -62,6 +63,15 @@ TEST_F(OptionsTest, BadValuesAreRefusedNamingTheOption) {
       {"--device", "cuda:-1"},
       {"--dtype", "int8"},
       {"--cpu-target", ""},
+      {"--speculate", "ngram"},
+      {"--speculate", "ngram:"},
+      {"--speculate", "ngram:0"},
+      {"--speculate", "ngram:17"},
+      {"--speculate", "ngram:4x"},
+      {"--speculate", "4"},
+      {"--speculate", ""},
+      {"--trace", ""},
+      {"--summary", ""},
       {"--template-arg", "x"},
       {"--template-arg", "=x"},
       {"--chat-template", ""},
@@ -95,8 +105,7 @@ TEST_F(OptionsTest, BadValuesAreRefusedNamingTheOption) {
 }
 
 TEST_F(OptionsTest, UnknownOptionsAndArgumentsAreRefused) {
-  for (const char* name :
-       {"--quantize", "--trace", "--resume", "--cuda-graph-max-bs", "file.jsonl"}) {
+  for (const char* name : {"--quantize", "--resume", "--cuda-graph-max-bs", "file.jsonl"}) {
     EXPECT_NE(Parse({name, "1"}), "") << name;
   }
 }
@@ -121,6 +130,19 @@ TEST_F(OptionsTest, ValuesReachTheirFields) {
   EXPECT_EQ(options_.engine.page_size, 64);
   EXPECT_EQ(options_.engine.cache, "naive");
   EXPECT_EQ(options_.engine.device, "cuda:1");
+}
+
+TEST_F(OptionsTest, SpeculateSaysWhatIsAllowedAndTakesItAll) {
+  EXPECT_NE(Parse({"--speculate", "eagle:3"}).find("none or ngram:K with K from 1 to 16"),
+            std::string::npos);
+  ASSERT_EQ(Parse({}), "");
+  EXPECT_EQ(options_.engine.max_drafts, 0);
+  ASSERT_EQ(Parse({"--speculate", "none"}), "");
+  EXPECT_EQ(options_.engine.max_drafts, 0);
+  for (const int drafts : {1, 16}) {
+    ASSERT_EQ(Parse({"--speculate", "ngram:" + std::to_string(drafts)}), "");
+    EXPECT_EQ(options_.engine.max_drafts, drafts);
+  }
 }
 
 TEST_F(OptionsTest, OptionsThatContradictEachOtherAreWrongUsage) {
@@ -197,35 +219,73 @@ TEST(SamplingDefaultsTest, GreedyUnlessTheModelSamples) {
   EXPECT_EQ(ResolveSamplingDefaults({}, generation).params.temperature, 1);
 }
 
-TEST(SummaryTest, PercentilesAreNearestRanks) {
-  EXPECT_EQ(Percentile({}, 50), 0);
-  EXPECT_EQ(Percentile({3}, 99), 3);
-  EXPECT_EQ(Percentile({4, 1, 3, 2}, 50), 2);
-  EXPECT_EQ(Percentile({4, 1, 3, 2}, 99), 4);
-}
-
-TEST(SummaryTest, FiguresAreInTextAndJson) {
+RunSummary SomeSummary() {
   RunSummary summary;
   summary.rows_done = 9;
   summary.rows_failed = 1;
   summary.seconds = 2;
-  summary.stats.scheduler.prompt_tokens = 1000;
-  summary.stats.scheduler.cached_tokens = 900;
-  summary.stats.scheduler.computed_tokens = 100;
-  summary.stats.scheduler.generated_tokens = 50;
-  summary.stats.first_token_s = {0.5};
-  summary.stats.between_tokens_s = {0.01};
-  const std::string text = FormatSummary(summary);
-  for (const char* said :
-       {"9 done, 1 failed, 2.00 s", "1000 (900 from the prefix cache, 90.0 %; 100 computed)",
-        "500.0 in, 25.0 out", "p50 0.500 s", "p99 10.0 ms"}) {
-    EXPECT_NE(text.find(said), std::string::npos) << text;
-  }
+  SchedulerStats& scheduler = summary.stats.scheduler;
+  scheduler.prompt_tokens = 1000;
+  scheduler.cached_tokens = 900;
+  scheduler.computed_tokens = 100;
+  scheduler.generated_tokens = 50;
+  scheduler.preemptions = 3;
+  scheduler.recomputed_tokens = 77;
+  summary.stats.waiting_s.Add(0.25);
+  summary.stats.first_token_s.Add(0.5);
+  summary.stats.between_tokens_s.Add(0.01);
+  summary.stats.host_step_s.Add(0.0001);
+  return summary;
+}
+
+void ExpectSaid(const std::string& text, const std::vector<const char*>& all) {
+  for (const char* said : all)
+    EXPECT_NE(text.find(said), std::string::npos) << said << "\n" << text;
+}
+
+// A histogram's percentile is at most the largest value: of one value, that value.
+TEST(SummaryTest, FiguresAreInTextAndJson) {
+  const RunSummary summary = SomeSummary();
+  ExpectSaid(FormatSummary(summary),
+             {"9 done, 1 failed, 2.00 s", "1000 (900 from the prefix cache, 90.0 %; 100 computed)",
+              "500.0 in, 25.0 out", "p50 0.500 s", "p99 10.0 ms", "preemptions     3"});
   const Json json = SummaryJson(summary);
   EXPECT_EQ(*json.Find("rows_failed"), Json(1));
   EXPECT_EQ(*json.Find("cached_tokens"), Json(900));
-  EXPECT_EQ(*json.Find("first_token_s")->Find("p99"), Json(0.5));
+  EXPECT_EQ(*json.Find("cache_hit_percent"), Json(90.0));
+  EXPECT_EQ(*json.Find("preemptions"), Json(3));
+  EXPECT_EQ(*json.Find("recomputed_tokens"), Json(77));
   EXPECT_EQ(*json.Find("scheduler")->Find("computed_tokens"), Json(100));
+  EXPECT_EQ(*json.Find("scheduler")->Find("recomputed_tokens"), Json(77));
+  const std::pair<const char*, double> spreads[] = {{"waiting_s", 0.25},
+                                                    {"first_token_s", 0.5},
+                                                    {"between_tokens_s", 0.01},
+                                                    {"host_step_s", 0.0001}};
+  for (const auto& [name, value] : spreads) {
+    ASSERT_NE(json.Find(name), nullptr) << name;
+    for (const char* figure : {"p50", "p99", "max"}) {
+      EXPECT_NEAR(json.Find(name)->Find(figure)->as_double() / value, 1, 0.012) << name << figure;
+    }
+  }
+}
+
+TEST(SummaryTest, StatsHoldTheSchedulersFiguresAndTheRuntimesTimes) {
+  ExpectSaid(
+      FormatStats(SomeSummary().stats),
+      {"recomputed_tokens 77\n", "preemptions       3\n", "hit_rate          90.0 %\n",
+       "waiting           p50 2", "max 250.000 ms\n", "first_token       p50 ", "max 500.000 ms\n",
+       "between_tokens    p50 ", "max 10.000 ms\n", "host_step         p50 0.", "max 0.100 ms"});
+}
+
+TEST(SummaryTest, AcceptanceIsSaidWhereThereWereDrafts) {
+  RunSummary summary = SomeSummary();
+  EXPECT_EQ(FormatStats(summary.stats).find("draft_acceptance"), std::string::npos);
+  EXPECT_EQ(SummaryJson(summary).Find("draft_acceptance_percent"), nullptr);
+  summary.stats.scheduler.drafted_tokens = 40;
+  summary.stats.scheduler.accepted_drafts = 30;
+  ExpectSaid(FormatStats(summary.stats), {"draft_acceptance  75.0 %\n"});
+  ASSERT_NE(SummaryJson(summary).Find("draft_acceptance_percent"), nullptr);
+  EXPECT_EQ(*SummaryJson(summary).Find("draft_acceptance_percent"), Json(75.0));
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -221,20 +222,44 @@ TEST_F(RunLoopTest, EndTokensStopAnAnswerUnlessIgnored) {
 
 TEST_F(RunLoopTest, ARowThatTakesTooLongEndsAsTimeout) {
   runtime_.on_submit = [this](const FakeRuntime::Asked& asked) {
-    if (asked.prompt.ids.back() != 'b') return;
-    Event begun;
-    begun.request = asked.id;
-    begun.tag = asked.tag;
-    begun.text = "half";
-    begun.token_ids = {1};
-    asked.queue->Push(std::move(begun));
+    ASSERT_TRUE(asked.prompt.timeout.has_value());
+    EXPECT_EQ(asked.prompt.timeout->count(), 0.25);
+    runtime_.Answer(asked, asked.prompt.ids.back() == 'b' ? "half" : "", FinishReason::kTimeout);
   };
   const std::vector<Json> rows = RunFile(
-      "{\"prompt\": \"a\", \"timeout_s\": 0.01}\n{\"prompt\": \"b\", \"timeout_s\": 0.01}\n");
+      "{\"prompt\": \"a\", \"timeout_s\": 0.25}\n{\"prompt\": \"b\", \"timeout_s\": 0.25}\n");
   ASSERT_EQ(rows.size(), 2u);
-  EXPECT_EQ(ErrorCode(rows[0]), "timeout");
+  EXPECT_EQ(rows[0].Dump(),
+            R"({"id": null, "index": 0, "error": {"code": "timeout", )"
+            R"("message": "no answer began within 0.25 s", "line": 1, "field": "timeout_s"}})");
   EXPECT_EQ(*rows[1].Find("finish_reason"), Json("timeout"));
   EXPECT_EQ(*rows[1].Find("text"), Json("half"));
+  EXPECT_EQ(rows_done_, 1);
+  EXPECT_EQ(rows_failed_, 1);
+}
+
+TEST_F(RunLoopTest, ARowWithoutATimeoutHasNone) {
+  AnswerAtOnce();
+  RunFile("\"a\"\n");
+  EXPECT_FALSE(runtime_.asked.at(0).prompt.timeout.has_value());
+}
+
+// Of several answers those that began are given; only where none did the row has failed.
+TEST_F(RunLoopTest, TimeoutsOfSeveralAnswersKeepWhatBegan) {
+  runtime_.on_submit = [this](const FakeRuntime::Asked& asked) {
+    EXPECT_TRUE(asked.prompt.timeout.has_value());
+    const bool begins = asked.id == 2 || asked.id == 3;
+    runtime_.Answer(asked, begins ? "x" : "",
+                    asked.id == 2 ? FinishReason::kStop : FinishReason::kTimeout);
+  };
+  const std::string row = "{\"prompt\": \"a\", \"n\": 3, \"timeout_s\": 1}\n";
+  const std::vector<Json> rows = RunFile(row + row);
+  ASSERT_EQ(rows.size(), 2u);
+  EXPECT_EQ(rows[0].Find("choices")->Dump(),
+            R"([{"index": 0, "text": "", "finish_reason": "timeout"}, )"
+            R"({"index": 1, "text": "x", "finish_reason": "stop"}, )"
+            R"({"index": 2, "text": "x", "finish_reason": "timeout"}])");
+  EXPECT_EQ(ErrorCode(rows[1]), "timeout");
 }
 
 TEST_F(RunLoopTest, AFailedRequestIsAnErrorRow) {
@@ -360,6 +385,55 @@ TEST_F(RunLoopTest, ASignalCancelsWhatIsNotDoneWithinTheGrace) {
     std::exit(static_cast<int>(10 * rows_done_ + rows_failed_));
   };
   EXPECT_EXIT(run_and_report(), ::testing::ExitedWithCode(12), "<><cancelled><cancelled>");
+}
+
+// Rows that were held for a slow one are written before the program leaves, in order.
+TEST_F(RunLoopTest, ASecondSignalWritesWhatIsFinishedAndCancelsTheRest) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  loop_options_.grace = std::chrono::hours(1);
+  loop_options_.answers_ahead_max = 3;
+  runtime_.on_submit = [this](const FakeRuntime::Asked& asked) {
+    if (asked.id == 2 || asked.id == 3) runtime_.Answer(asked, "x");
+    if (asked.id != 3) return;
+    raise(SIGINT);
+    raise(SIGTERM);
+  };
+  const auto run_and_report = [this] {
+    InstallStopSignals();
+    for (const Json& row : RunFile("\"a\"\n\"b\"\n\"c\"\n\"d\"\n")) {
+      std::fprintf(stderr, "<%s %s>", row.Find("index")->Dump().c_str(), ErrorCode(row).c_str());
+    }
+    std::exit(static_cast<int>(100 * runtime_.open.size()) + 10 * static_cast<int>(rows_done_) +
+              static_cast<int>(rows_failed_));
+  };
+  EXPECT_EXIT(run_and_report(), ::testing::ExitedWithCode(22),
+              "<0 cancelled><1 ><2 ><3 cancelled>");
+}
+
+TEST(StopSignalsTest, AThirdEndsTheProgramWhereItIs) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto take_three = [] {
+    InstallStopSignals();
+    EXPECT_FALSE(StopsAtOnce());
+    raise(SIGTERM);
+    if (StopSignal() != SIGTERM || StopsAtOnce()) std::exit(1);
+    raise(SIGINT);
+    if (StopSignal() != SIGTERM || !StopsAtOnce()) std::exit(2);
+    raise(SIGINT);
+    std::exit(3);
+  };
+  EXPECT_EXIT(take_three(), ::testing::ExitedWithCode(128 + SIGINT), "");
+}
+
+TEST(StopSignalsTest, AfterTheSecondThereAreTwoSeconds) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto hang = [] {
+    InstallStopSignals();
+    raise(SIGTERM);
+    raise(SIGTERM);
+    while (true) pause();
+  };
+  EXPECT_EXIT(hang(), ::testing::ExitedWithCode(128 + SIGTERM), "");
 }
 
 TEST_F(RunLoopTest, AFullDiskEndsTheRunAndLeavesNothingUnderWay) {

@@ -445,7 +445,7 @@ TEST_F(RunProgramTest, ASignalEndsTheRunInOrderWithTheRestCancelled) {
   EXPECT_EQ(indexes.size(), 301u);
 }
 
-TEST_F(RunProgramTest, ASecondSignalEndsTheRunAtOnce) {
+TEST_F(RunProgramTest, ASecondSignalEndsTheRunAtOnceWithEveryRowInItsPlace) {
   const std::string row = "{\"prompt\": \"a\", \"ignore_eos\": true, \"max_tokens\": 1900}\n";
   const std::string rows = folder_.Write(
       "in.jsonl", "{\"prompt\": \"a\", \"max_tokens\": 1}\n" + row + row + row + row + row + row);
@@ -455,8 +455,75 @@ TEST_F(RunProgramTest, ASecondSignalEndsTheRunAtOnce) {
   std::this_thread::sleep_for(std::chrono::milliseconds(100));
   const auto begin = std::chrono::steady_clock::now();
   program.Signal(SIGINT);
-  EXPECT_EQ(program.Wait().exit_code, 128 + SIGINT);
+  const ProgramResult result = program.Wait();
+  EXPECT_EQ(result.exit_code, 128 + SIGINT);
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(3));
+  const std::vector<Json> out = Rows(result.out);
+  ASSERT_EQ(out.size(), 7u);
+  for (size_t i = 0; i < out.size(); ++i) {
+    EXPECT_EQ(*out[i].Find("index"), Json(static_cast<int64_t>(i)));
+  }
+  EXPECT_EQ(Code(out.back()), "cancelled");
+}
+
+TEST_F(RunProgramTest, ARowWithTooLittleTimeEndsAsTimeout) {
+  const ProgramResult result =
+      RunModel({"--file", "-", "--cpu-target", "naive"},
+               R"({"prompt": "a", "ignore_eos": true, "max_tokens": 1900, "timeout_s": 0.3})"
+               "\n"
+               R"({"prompt": "a", "ignore_eos": true, "max_tokens": 1900, "timeout_s": 0.000001})"
+               "\n"
+               R"({"prompt": "a", "max_tokens": 1, "timeout_s": 1000})"
+               "\n");
+  EXPECT_EQ(result.exit_code, 1) << result.err;
+  const std::vector<Json> out = Rows(result.out);
+  ASSERT_EQ(out.size(), 3u);
+  // Where the machine is slow not even the first token came.
+  if (Code(out[0]).empty()) {
+    EXPECT_EQ(*out[0].Find("finish_reason"), Json("timeout"));
+    EXPECT_LT(out[0].Find("usage")->Find("completion_tokens")->as_int(), 1900);
+  } else {
+    EXPECT_EQ(Code(out[0]), "timeout");
+  }
+  EXPECT_EQ(Code(out[1]), "timeout");
+  EXPECT_EQ(Code(out[2]), "");
+}
+
+TEST_F(RunProgramTest, BlankLinesAreNoRowsForRunAndTokenize) {
+  const std::string rows = "\n\"a\"\n  \n\"b\"\n\nbroken\n";
+  const ProgramResult run = RunModel({"--file", "-", "-n", "1"}, rows);
+  const ProgramResult tokenize =
+      RunProgram({"tokenize", "-m", DemoModel(), "--file", "-"}, {rows, "", {}});
+  const ProgramResult lines = RunProgram({"tokenize", "-m", DemoModel()}, {rows, "", {}});
+  for (const ProgramResult* result : {&run, &tokenize, &lines}) {
+    const std::vector<Json> out = Rows(result->out);
+    ASSERT_EQ(out.size(), 3u) << result->out << result->err;
+    for (size_t i = 0; i < out.size(); ++i) {
+      EXPECT_EQ(*out[i].Find("index"), Json(static_cast<int64_t>(i)));
+    }
+  }
+  EXPECT_EQ(*Rows(run.out).at(2).Find("error")->Find("line"), Json(6));
+  EXPECT_EQ(*Rows(tokenize.out).at(2).Find("error")->Find("line"), Json(6));
+}
+
+TEST_F(RunProgramTest, BytesOfTheCommandLineThatAreNoUtf8AreSaid) {
+  const std::string warning = "is not all UTF-8; U+FFFD stands for what is not\n";
+  const ProgramResult bad = RunModel({"--quiet", "-n", "1", "-p", "caf\xe9"});
+  EXPECT_EQ(bad.exit_code, 0);
+  EXPECT_EQ(bad.err, "minisgl: --prompt: " + warning);
+  const ProgramResult good = RunModel({"--quiet", "-n", "1", "-p", "caf\uFFFD"});
+  EXPECT_EQ(good.err, "");
+  EXPECT_EQ(good.out, bad.out);
+  EXPECT_EQ(RunModel({"--quiet", "-n", "1", "--system", "\xff", "-p", "a"}).err,
+            "minisgl: --system: " + warning);
+  const std::string file = folder_.Write("system", "\xff");
+  EXPECT_EQ(RunModel({"--quiet", "-n", "1", "--system", "@" + file, "-p", "a"}).err,
+            "minisgl: " + file + ": " + warning);
+  const ProgramResult chat =
+      RunProgram({"chat", "-m", DemoModel(), "--num-pages", "64", "--threads", "1", "--quiet", "-n",
+                  "1", "-p", "caf\xe9", "--system", "\xff"});
+  EXPECT_EQ(chat.exit_code, 0);
+  EXPECT_EQ(chat.err, "minisgl: --system: " + warning + "minisgl: --prompt: " + warning);
 }
 
 }  // namespace

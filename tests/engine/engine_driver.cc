@@ -17,6 +17,21 @@ std::unique_ptr<Ops> CpuOps(int32_t num_threads) {
   return std::move(ops).value();
 }
 
+// Accepted drafts are known and computed.
+void AddResults(RowResult result, TestRow* row) {
+  std::vector<RowResult> more = std::exchange(result.more, {});
+  const auto accepted = static_cast<int32_t>(more.size());
+  MINISGL_CHECK(accepted <= row->num_drafts, "{} of {} drafts accepted", accepted, row->num_drafts);
+  row->computed_len += accepted;
+  row->known_len += accepted;
+  row->num_drafts = 0;
+  row->results.push_back(std::move(result));
+  for (RowResult& next : more) {
+    MINISGL_CHECK(next.more.empty(), "results of a result");
+    row->results.push_back(std::move(next));
+  }
+}
+
 }  // namespace
 
 std::unique_ptr<TestModel> MakeTinyModel() {
@@ -38,6 +53,8 @@ EngineDriver::EngineDriver(const ModelConfig& config, const Checkpoint& checkpoi
   engine_options.max_seq_len = options.max_seq_len;
   engine_options.page_size = options.page_size;
   engine_options.num_pages = options.num_pages;
+  engine_options.max_step_drafts = options.max_step_drafts;
+  engine_options.weight_dtype = options.weight_dtype;
   const auto memory = PlanMemory(config, engine_options, uint64_t{1} << 32);
   MINISGL_CHECK(memory.ok(), "{}", memory.status().message());
   if (!ops) ops = CpuOps(options.num_threads);
@@ -94,16 +111,37 @@ void EngineDriver::EnsurePages(TestRow* row, int32_t length) {
   }
 }
 
+void EngineDriver::WritePool(const TestRow& row, int32_t first, std::span<const TokenId> tokens) {
+  plan_->token_pool_writes.push_back({row.table_row, first, static_cast<int32_t>(tokens.size()),
+                                      static_cast<int32_t>(plan_->tokens.size())});
+  plan_->tokens.insert(plan_->tokens.end(), tokens.begin(), tokens.end());
+}
+
 void EngineDriver::Extend(TestRow* row, int32_t num_tokens) {
-  BatchPlan& plan = *plan_;
-  if (!row->in_pool) {
-    row->in_pool = true;
-    plan.token_pool_writes.push_back({row->table_row, static_cast<int32_t>(row->prompt.size()),
-                                      static_cast<int32_t>(plan.tokens.size())});
-    plan.tokens.insert(plan.tokens.end(), row->prompt.begin(), row->prompt.end());
-  }
-  const int32_t page_size = engine_->limits().page_size;
+  MINISGL_CHECK(row->num_drafts == 0, "what the row knows depends on drafts");
   const int32_t end = row->computed_len + num_tokens;
+  AddPlanRow(row, end, {});
+  row->computed_len = end;
+  if (end == row->known_len) ++row->known_len;
+}
+
+void EngineDriver::ExtendWithDrafts(TestRow* row, std::span<const TokenId> drafts) {
+  if (drafts.empty()) return ExtendAll(row);
+  MINISGL_CHECK(row->num_drafts == 0, "what the row knows depends on drafts");
+  AddPlanRow(row, row->known_len, drafts);
+  row->computed_len = row->known_len++;
+  row->num_drafts = static_cast<int32_t>(drafts.size());
+}
+
+// The row's tokens up to position `end`, and `drafts` from there on.
+void EngineDriver::AddPlanRow(TestRow* row, int32_t end, std::span<const TokenId> drafts) {
+  BatchPlan& plan = *plan_;
+  if (!row->in_pool) WritePool(*row, 0, row->prompt);
+  row->in_pool = true;
+  const bool wants_token = end == row->known_len;
+  if (!drafts.empty()) WritePool(*row, end, drafts);
+  end += static_cast<int32_t>(drafts.size());
+  const int32_t page_size = engine_->limits().page_size;
   EnsurePages(row, end);
   if (plan.row_begin.empty()) plan.row_begin.push_back(0);
   for (int32_t position = row->computed_len; position < end; ++position) {
@@ -111,16 +149,14 @@ void EngineDriver::Extend(TestRow* row, int32_t num_tokens) {
     plan.positions.push_back(position);
     plan.slots.push_back(int64_t{page} * page_size + position % page_size);
   }
-  const bool wants_token = end == row->known_len;
   plan.table_row.push_back(row->table_row);
   plan.row_begin.push_back(plan.num_tokens());
   plan.kv_len.push_back(end);
   plan.wants_token.push_back(wants_token);
+  plan.num_drafts.push_back(static_cast<int32_t>(drafts.size()));
   plan.prompt_len.push_back(static_cast<int32_t>(row->prompt.size()));
   plan.sampling.push_back(&row->sampling);
   plan_rows_.push_back(row);
-  row->computed_len = end;
-  if (wants_token) ++row->known_len;
 }
 
 void EngineDriver::Pad() {
@@ -133,6 +169,7 @@ void EngineDriver::Pad() {
   plan.row_begin.push_back(plan.num_tokens());
   plan.kv_len.push_back(1);
   plan.wants_token.push_back(0);
+  plan.num_drafts.push_back(0);
   plan.prompt_len.push_back(1);
   plan.sampling.push_back(&padding_sampling_);
   plan_rows_.push_back(nullptr);
@@ -156,7 +193,7 @@ Status EngineDriver::Collect() {
                 rows.size());
   for (size_t i = 0; i < rows.size(); ++i) {
     if (rows[i] == nullptr || result.rows[i].outcome == RowResult::Outcome::kNone) continue;
-    rows[i]->results.push_back(std::move(result.rows[i]));
+    AddResults(std::move(result.rows[i]), rows[i]);
   }
   return result.status;
 }

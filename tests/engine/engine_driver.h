@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -30,6 +32,8 @@ struct DriverOptions {
   int32_t max_running_requests = 8;
   int32_t max_prefill_tokens = 256;
   int32_t max_seq_len = 0;  // 0: the model's
+  int32_t max_step_drafts = 64;
+  std::optional<DType> weight_dtype;  // as stored where unset
 };
 
 // One request as the test sees it.
@@ -39,9 +43,10 @@ struct TestRow {
   int32_t table_row = 0;
   int32_t computed_len = 0;        // tokens whose keys are written or will be by the plans so far
   int32_t known_len = 0;           // tokens that are in the token pool, or will be
+  int32_t num_drafts = 0;          // not collected: both lengths above count none of them
   bool in_pool = false;            // the prompt has been put into the token pool
   std::vector<PageId> pages;       // in position order
-  std::vector<RowResult> results;  // of steps collected
+  std::vector<RowResult> results;  // of steps collected, those of drafts in a line with the others
 };
 
 class EngineDriver {
@@ -62,6 +67,9 @@ class EngineDriver {
   // reaches all it knows.
   void Extend(TestRow* row, int32_t num_tokens);
   void ExtendAll(TestRow* row) { Extend(row, row->known_len - row->computed_len); }
+  // All that `row` knows, and `drafts` as guesses of what follows. REQUIRES no step of the row that
+  // samples in flight, and none launched before this one is collected.
+  void ExtendWithDrafts(TestRow* row, std::span<const TokenId> drafts);
   // A row of padding, as a graph of fixed size would carry it.
   void Pad();
   std::shared_ptr<const BatchPlan> TakePlan();
@@ -76,6 +84,8 @@ class EngineDriver {
 
  private:
   void EnsurePages(TestRow* row, int32_t length);
+  void WritePool(const TestRow& row, int32_t first, std::span<const TokenId> tokens);
+  void AddPlanRow(TestRow* row, int32_t end, std::span<const TokenId> drafts);
 
   std::vector<std::unique_ptr<TestRow>> rows_;
   std::vector<int32_t> free_table_rows_;

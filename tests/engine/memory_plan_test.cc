@@ -105,6 +105,20 @@ TEST(MemoryPlanTest, LengthAskedForIsKept) {
   EXPECT_EQ(plan.limits.num_pages, 3 * 7);
 }
 
+TEST(MemoryPlanTest, DraftsCostARowOfLogitsEachAndNoMoreThanAStepTakesAreUsed) {
+  ModelEngineOptions options;
+  const MemoryPlan none = MustPlan(BillionConfig(), options, 64 * kGiB);
+  EXPECT_EQ(none.limits.max_step_drafts, 0);
+  options.max_step_drafts = 100;
+  const MemoryPlan some = MustPlan(BillionConfig(), options, 64 * kGiB);
+  EXPECT_EQ(some.limits.max_step_drafts, 100);
+  EXPECT_EQ(some.limits.max_step_tokens, none.limits.max_step_tokens);
+  // Logits, and what goes into the head: two activations.
+  EXPECT_EQ(some.workspace_bytes - none.workspace_bytes, 100 * (32000 + 2 * 2048) * sizeof(float));
+  options.max_step_drafts = std::numeric_limits<int32_t>::max();
+  EXPECT_EQ(MustPlan(BillionConfig(), options, 64 * kGiB).limits.max_step_drafts, 512);
+}
+
 // The settings that a message names, each as a change of `options`.
 std::vector<ModelEngineOptions> SettingsNamed(const std::string& message,
                                               const ModelEngineOptions& options) {
@@ -136,7 +150,7 @@ TEST(MemoryPlanTest, TooLittleNamesThreeSettingsThatFit) {
     ModelEngineOptions options;
     uint64_t available;
   };
-  ModelEngineOptions long_request, few_pages, many_pages, wide, f32;
+  ModelEngineOptions long_request, few_pages, many_pages, wide, drafting, f32;
   long_request.max_seq_len = 32768;
   few_pages.max_seq_len = 4096;
   few_pages.num_pages = 4;
@@ -144,12 +158,13 @@ TEST(MemoryPlanTest, TooLittleNamesThreeSettingsThatFit) {
   wide.max_running_requests = 8192;
   wide.max_prefill_tokens = 16384;
   wide.max_seq_len = 4096;
+  drafting.max_prefill_tokens = drafting.max_step_drafts = 16384;
   f32.weight_dtype = DType::kF32;
   f32.max_seq_len = 1024;
   for (const Case& test :
        {Case{"long request", long_request, 8 * kGiB}, Case{"few pages", few_pages, 16 * kGiB},
         Case{"many pages", many_pages, 16 * kGiB}, Case{"wide steps", wide, 5 * kGiB},
-        Case{"f32", f32, 5 * kGiB}}) {
+        Case{"drafts", drafting, 5 * kGiB}, Case{"f32", f32, 5 * kGiB}}) {
     const auto plan = PlanMemory(BillionConfig(), test.options, test.available);
     ASSERT_FALSE(plan.ok()) << test.what;
     EXPECT_EQ(plan.status().code(), StatusCode::kOutOfMemory) << test.what;
@@ -214,6 +229,7 @@ TEST(MemoryPlanTest, WrongOptionsAreUsageErrorsThatNameThem) {
       {"--max-prefill-length", [](auto* o) { o->max_prefill_tokens = 0; }},
       {"--max-prefill-length",
        [](auto* o) { o->max_prefill_tokens = std::numeric_limits<int32_t>::max(); }},
+      {"--speculate", [](auto* o) { o->max_step_drafts = -1; }},
       {"--num-pages", [](auto* o) { o->num_pages = -1; }},
       {"--memory-ratio", [](auto* o) { o->memory_ratio = 0; }},
       {"--memory-ratio", [](auto* o) { o->memory_ratio = 1.5; }},

@@ -17,16 +17,18 @@ EngineLimits Limits() {
   limits.max_running_requests = 3;
   limits.max_seq_len = 10;
   limits.max_step_tokens = 8;
+  limits.max_step_drafts = 2;
   return limits;
 }
 
-// A decode row at position 5 of table row 2, and a prompt of three tokens in table row 0.
+// A decode row at position 5 of table row 2, and in table row 0 a prompt of two tokens with a draft
+// behind it.
 class PlanCheckTest : public testing::Test {
  protected:
   PlanCheckTest() {
     plan_.page_table_writes = {{0, 0, 1, 0}};
     plan_.pages = {7};
-    plan_.token_pool_writes = {{0, 3, 0}};
+    plan_.token_pool_writes = {{0, 0, 2, 0}, {0, 2, 1, 2}};
     plan_.tokens = {11, 12, 13};
     plan_.positions = {5, 0, 1, 2};
     plan_.slots = {13, 28, 29, 30};
@@ -34,7 +36,8 @@ class PlanCheckTest : public testing::Test {
     plan_.row_begin = {0, 1, 4};
     plan_.kv_len = {6, 3};
     plan_.wants_token = {1, 1};
-    plan_.prompt_len = {4, 3};
+    plan_.num_drafts = {0, 1};
+    plan_.prompt_len = {4, 2};
     plan_.sampling = {&sampling_, &sampling_};
     page_table_ = {7, 0, 0, 0, 0, 0, 5, 3, 0, 8, 8, 8};  // 4 rows of 3 pages
     token_pool_.assign(40, 50);
@@ -60,6 +63,12 @@ TEST_F(PlanCheckTest, EachFaultIsFound) {
       [](BatchPlan* plan) { plan->slots.pop_back(); },
       [](BatchPlan* plan) { plan->kv_len.pop_back(); },
       [](BatchPlan* plan) { plan->sampling.pop_back(); },
+      [](BatchPlan* plan) { plan->num_drafts.pop_back(); },
+      [](BatchPlan* plan) { plan->num_drafts[0] = -1; },
+      [](BatchPlan* plan) { plan->num_drafts[0] = 1; },
+      [](BatchPlan* plan) { plan->num_drafts[1] = 2; },
+      [](BatchPlan* plan) { plan->prompt_len[1] = 3; },
+      [](BatchPlan* plan) { plan->wants_token[1] = 0; },
       [](BatchPlan* plan) { plan->sampling[1] = nullptr; },
       [](BatchPlan* plan) { plan->row_begin.back() = 3; },
       [](BatchPlan* plan) { plan->row_begin[0] = 1; },
@@ -85,6 +94,9 @@ TEST_F(PlanCheckTest, EachFaultIsFound) {
       [](BatchPlan* plan) { plan->page_table_writes[0].offset = -1; },
       [](BatchPlan* plan) { plan->token_pool_writes[0].count = 4; },
       [](BatchPlan* plan) { plan->token_pool_writes[0].table_row = -1; },
+      [](BatchPlan* plan) { plan->token_pool_writes[1].first = -1; },
+      [](BatchPlan* plan) { plan->token_pool_writes[1].first = 10; },
+      [](BatchPlan* plan) { plan->token_pool_writes[1].offset = 3; },
   };
   const BatchPlan sound = plan_;
   for (size_t i = 0; i < mutations.size(); ++i) {
@@ -99,6 +111,32 @@ TEST_F(PlanCheckTest, TooManyTokensAreFound) {
   plan_.slots.resize(9);
   plan_.row_begin.back() = 9;
   EXPECT_NE(Fault().find("9 tokens, at most 8"), std::string::npos) << Fault();
+}
+
+TEST_F(PlanCheckTest, TooManyDraftsAreFound) {
+  plan_.positions = {3, 4, 5, 0, 1, 2};  // two drafts in the first row
+  plan_.slots = {23, 12, 13, 28, 29, 30};
+  plan_.row_begin = {0, 3, 6};
+  plan_.prompt_len[0] = 3;
+  EXPECT_EQ(Fault(), "");
+  plan_.num_drafts[0] = 1;
+  EXPECT_EQ(Fault(), "");
+  plan_.num_drafts[0] = 2;
+  EXPECT_NE(Fault().find("3 drafts, at most 2"), std::string::npos) << Fault();
+}
+
+TEST_F(PlanCheckTest, DraftsOfThePaddingRowAreFound) {
+  plan_.table_row[1] = 3;
+  plan_.slots = {13, 32, 33, 34};
+  plan_.num_drafts[1] = 0;
+  EXPECT_EQ(Fault(), "");
+  plan_.num_drafts[1] = 1;
+  EXPECT_NE(Fault().find("padding"), std::string::npos) << Fault();
+}
+
+TEST_F(PlanCheckTest, DraftOutsideTheVocabularyIsFound) {
+  token_pool_[2] = 100;  // table row 0, position 2
+  EXPECT_NE(Fault().find("vocabulary"), std::string::npos) << Fault();
 }
 
 TEST_F(PlanCheckTest, TokenOutsideTheVocabularyIsFound) {
@@ -121,9 +159,14 @@ TEST_F(PlanCheckTest, PlanIsJsonWithEveryArray) {
   EXPECT_EQ(json->Find("positions")->as_array().size(), 4u);
   EXPECT_EQ(json->Find("slots")->as_array()[3].as_int(), 30);
   EXPECT_EQ(json->Find("page_table_writes")->as_array()[0].Find("count")->as_int(), 1);
+  const Json::Array& pool_writes = json->Find("token_pool_writes")->as_array();
+  ASSERT_EQ(pool_writes.size(), 2u);
+  EXPECT_EQ(pool_writes[1].Find("first")->as_int(), 2);
+  ASSERT_EQ(json->Find("num_drafts")->as_array().size(), 2u);
+  EXPECT_EQ(json->Find("num_drafts")->as_array()[1].as_int(), 1);
   EXPECT_EQ(json->Find("sampling")->as_array()[0].Find("logit_bias")->as_array().size(), 1u);
-  for (const char* key : {"step", "pages", "token_pool_writes", "tokens", "table_row", "row_begin",
-                          "kv_len", "wants_token", "prompt_len"}) {
+  for (const char* key : {"step", "pages", "tokens", "table_row", "row_begin", "kv_len",
+                          "wants_token", "prompt_len"}) {
     EXPECT_NE(json->Find(key), nullptr) << key;
   }
 }

@@ -1,6 +1,6 @@
 // Promise 1 on the demo model: its answers, log-probabilities included, bit for bit, over page
-// sizes, chunks, threads and batch-mates. Wren's matrices are wide enough for every blocked path of
-// the kernels.
+// sizes, chunks, threads, batch-mates and drafts. Wren's matrices are wide enough for every blocked
+// path of the kernels.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -10,13 +10,15 @@
 namespace minisgl {
 namespace {
 
-constexpr int32_t kNumTokens = 6;
+constexpr int32_t kNumTokens = 12;
 
 struct Setting {
   int32_t page_size;
   int32_t chunk;
   int32_t num_threads;
   size_t rows_at_once;
+  size_t num_drafts = 0;
+  DType dtype = DType::kBF16;
 };
 
 class WrenInvarianceTest : public testing::TestWithParam<Setting> {
@@ -28,21 +30,27 @@ class WrenInvarianceTest : public testing::TestWithParam<Setting> {
     ASSERT_TRUE(config.ok() && checkpoint.ok());
     config_ = *config;
     checkpoint_ = std::move(checkpoint).value();
-    for (const int32_t length : {1, 7, 16, 50, 129, 200}) {
+    // The last one's answer begins in one split of attention and ends in the next.
+    for (const int32_t length : {1, 7, 16, 50, 129, 506}) {
       prompts_.push_back(RandomPrompt(length, static_cast<uint64_t>(length), 2048));
     }
   }
 
-  // The answers to all prompts, `rows_at_once` of them side by side.
-  std::vector<std::vector<RowResult>> Answers(const Setting& setting) {
+  using Answer = std::vector<RowResult>;
+
+  // The answers to all prompts, `rows_at_once` of them side by side. Drafts are those of `known`
+  // with every fifth of an answer wrong.
+  std::vector<Answer> Answers(const Setting& setting, const std::vector<Answer>& known = {}) {
     EngineDriver driver(config_, *checkpoint_,
-                        {.page_size = setting.page_size, .num_threads = setting.num_threads});
-    std::vector<std::vector<RowResult>> answers;
+                        {.page_size = setting.page_size,
+                         .num_threads = setting.num_threads,
+                         .weight_dtype = setting.dtype});
+    std::vector<Answer> answers;
     for (size_t begin = 0; begin < prompts_.size(); begin += setting.rows_at_once) {
       const size_t end = std::min(begin + setting.rows_at_once, prompts_.size());
       std::vector<TestRow*> rows;
       for (size_t i = begin; i < end; ++i) rows.push_back(driver.AddRow(prompts_[i]));
-      Finish(&driver, rows, setting.chunk);
+      Finish(&driver, rows, setting, known, begin);
       for (TestRow* row : rows) {
         answers.push_back(row->results);
         driver.FreeRow(row);
@@ -56,16 +64,35 @@ class WrenInvarianceTest : public testing::TestWithParam<Setting> {
   std::vector<std::vector<TokenId>> prompts_;
 
  private:
-  static void Finish(EngineDriver* driver, const std::vector<TestRow*>& rows, int32_t chunk) {
+  static std::vector<TokenId> Drafts(const Answer& known, size_t at, size_t count) {
+    std::vector<TokenId> drafts;
+    for (size_t i = at; i < at + count && i + 1 < known.size(); ++i) {
+      drafts.push_back(i % 5 == 4 ? known[i].token ^ 1 : known[i].token);
+    }
+    return drafts;
+  }
+
+  // `rows` are those of the prompts from `begin` on.
+  static void Finish(EngineDriver* driver, const std::vector<TestRow*>& rows,
+                     const Setting& setting, const std::vector<Answer>& known, size_t begin) {
     while (true) {
       // A step's budget of prefill tokens, as a scheduler would keep it.
       int32_t budget = 256;
       bool any = false;
-      for (TestRow* row : rows) {
+      for (size_t i = 0; i < rows.size(); ++i) {
+        TestRow* row = rows[i];
         if (row->results.size() == size_t{kNumTokens} || budget == 0) continue;
-        const int32_t count = std::min({chunk, row->known_len - row->computed_len, budget});
-        driver->Extend(row, count);
-        budget -= count;
+        const int32_t left = row->known_len - row->computed_len;
+        if (setting.num_drafts > 0 && left == 1) {
+          const size_t most = std::min(setting.num_drafts, static_cast<size_t>(budget));
+          const auto drafts = Drafts(known[begin + i], row->results.size(), most);
+          driver->ExtendWithDrafts(row, drafts);
+          budget -= static_cast<int32_t>(drafts.size());
+        } else {
+          const int32_t count = std::min({setting.chunk, left, budget});
+          driver->Extend(row, count);
+          budget -= count;
+        }
         any = true;
       }
       if (!any) return;
@@ -75,8 +102,8 @@ class WrenInvarianceTest : public testing::TestWithParam<Setting> {
 };
 
 TEST_P(WrenInvarianceTest, AnswersAreTheSameBitForBit) {
-  const auto wanted = Answers({16, 256, 1, 1});
-  const auto found = Answers(GetParam());
+  const auto wanted = Answers({16, 256, 1, 1, 0, GetParam().dtype});
+  const auto found = Answers(GetParam(), wanted);
   ASSERT_EQ(found.size(), wanted.size());
   for (size_t i = 0; i < wanted.size(); ++i) {
     ASSERT_EQ(wanted[i].size(), size_t{kNumTokens});
@@ -84,16 +111,19 @@ TEST_P(WrenInvarianceTest, AnswersAreTheSameBitForBit) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, WrenInvarianceTest,
-                         testing::Values(Setting{1, 256, 1, 6}, Setting{4, 7, 1, 3},
-                                         Setting{16, 32, 2, 6}, Setting{16, 1, 1, 2},
-                                         Setting{64, 33, 2, 4}, Setting{2, 100, 3, 5}),
-                         [](const auto& test) {
-                           const Setting& setting = test.param;
-                           return fmt::format("page{}_chunk{}_threads{}_rows{}", setting.page_size,
-                                              setting.chunk, setting.num_threads,
-                                              setting.rows_at_once);
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    All, WrenInvarianceTest,
+    testing::Values(Setting{1, 256, 1, 6}, Setting{4, 7, 1, 3}, Setting{16, 32, 2, 6},
+                    Setting{16, 1, 1, 2}, Setting{64, 33, 2, 4}, Setting{2, 100, 3, 5},
+                    Setting{16, 256, 1, 1, 11}, Setting{1, 64, 2, 6, 4}, Setting{4, 256, 1, 3, 1},
+                    Setting{16, 64, 2, 4, 8}, Setting{16, 256, 2, 6, 6, DType::kF32},
+                    Setting{16, 256, 1, 1, 3, DType::kF16}),
+    [](const auto& test) {
+      const Setting& setting = test.param;
+      return fmt::format("page{}_chunk{}_threads{}_rows{}_drafts{}_{}", setting.page_size,
+                         setting.chunk, setting.num_threads, setting.rows_at_once,
+                         setting.num_drafts, DTypeName(setting.dtype));
+    });
 
 }  // namespace
 }  // namespace minisgl

@@ -3,10 +3,13 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <map>
 #include <new>
 #include <thread>
 
+#include "minisgl/base/json.h"
+#include "runtime/runtime_fixture.h"
 #include "sim/sim_engine.h"
 
 namespace minisgl {
@@ -15,40 +18,15 @@ namespace {
 constexpr auto kPatience = std::chrono::milliseconds(20000);
 constexpr int64_t kEndRate = 15;
 
-EngineLimits Limits() {
-  EngineLimits limits;
-  limits.vocab_size = 50;
-  limits.page_size = 4;
-  limits.num_pages = 200;
-  limits.max_running_requests = 8;
-  limits.max_seq_len = 200;
-  limits.max_step_tokens = 40;
-  return limits;
-}
-
 std::unique_ptr<Runtime> MakeRuntime(bool overlap) {
   RuntimeOptions options;
   options.scheduler.max_prefill_tokens = 32;
   options.scheduler.check_invariants = true;
   options.overlap = overlap;
-  return Runtime::Create(std::make_unique<sim::SimEngine>(Limits(), kEndRate), nullptr, options)
+  return Runtime::Create(std::make_unique<sim::SimEngine>(SmallLimits(), kEndRate), nullptr,
+                         options)
       .value();
 }
-
-Prompt MakePrompt(TokenId first, int64_t length, int64_t max_tokens) {
-  Prompt prompt;
-  for (int64_t i = 0; i < length; ++i)
-    prompt.ids.push_back(static_cast<TokenId>(1 + (first + i) % 40));
-  prompt.max_tokens = max_tokens;
-  prompt.stop_token_ids = {0};
-  return prompt;
-}
-
-struct Collected {
-  std::vector<TokenId> ids;
-  int num_done = 0;
-  Event done;
-};
 
 std::map<uint64_t, Collected> CollectAll(EventQueue& queue, size_t count) {
   std::map<uint64_t, Collected> collected;
@@ -59,14 +37,8 @@ std::map<uint64_t, Collected> CollectAll(EventQueue& queue, size_t count) {
       ADD_FAILURE() << "no event in time";
       break;
     }
-    Collected& entry = collected[event->tag];
-    EXPECT_EQ(entry.num_done, 0) << "an event after the end";
-    entry.ids.insert(entry.ids.end(), event->token_ids.begin(), event->token_ids.end());
-    if (event->kind == Event::Kind::kDone) {
-      ++done;
-      ++entry.num_done;
-      entry.done = *event;
-    }
+    collected[event->tag].Take(*event);
+    done += event->kind == Event::Kind::kDone ? 1 : 0;
   }
   return collected;
 }
@@ -81,8 +53,10 @@ TEST(RuntimeTest, EveryPromptGetsItsRightAnswerAndOneEnd) {
       runtime->Submit(prompts.back(), &queue, static_cast<uint64_t>(i));
     }
     auto collected = CollectAll(queue, 40);
+    int64_t num_tokens = 0;
     for (size_t i = 0; i < 40; ++i) {
       const auto expected = sim::RightAnswer(prompts[i].ids, 20, true, 50, kEndRate);
+      num_tokens += static_cast<int64_t>(expected.size());
       EXPECT_EQ(collected[i].ids, expected);
       EXPECT_EQ(collected[i].done.usage.completion_tokens, static_cast<int64_t>(expected.size()));
       EXPECT_EQ(collected[i].done.finish_reason,
@@ -90,7 +64,9 @@ TEST(RuntimeTest, EveryPromptGetsItsRightAnswerAndOneEnd) {
     }
     const RuntimeStats stats = runtime->Stats();
     EXPECT_EQ(stats.scheduler.finished, 40);
-    EXPECT_EQ(stats.first_token_s.size(), 40u);
+    EXPECT_EQ(stats.waiting_s.count(), 40);
+    EXPECT_EQ(stats.first_token_s.count(), 40);
+    EXPECT_EQ(stats.between_tokens_s.count(), num_tokens - 40);
   }
 }
 
@@ -98,7 +74,7 @@ TEST(RuntimeTest, EveryPromptGetsItsRightAnswerAndOneEnd) {
 // nothing is in flight then, and yet something waits.
 TEST(RuntimeTest, OneRunningRequestAtATimeServesAQueue) {
   for (bool overlap : {false, true}) {
-    EngineLimits limits = Limits();
+    EngineLimits limits = SmallLimits();
     limits.max_running_requests = 1;
     RuntimeOptions options;
     options.scheduler.max_prefill_tokens = 32;
@@ -131,6 +107,40 @@ TEST(RuntimeTest, ManyThreadsMaySubmitAndAbort) {
   for (std::thread& thread : threads) thread.join();
   const RuntimeStats stats = runtime->Stats();
   EXPECT_EQ(stats.scheduler.finished + stats.scheduler.aborted, 120);
+}
+
+TEST(RuntimeTest, ManyThreadsMayHoldSessionsAndSetDeadlines) {
+  RuntimeOptions options;
+  options.scheduler.max_prefill_tokens = 32;
+  options.scheduler.check_invariants = true;
+  size_t trace_bytes = 0;
+  options.trace_sink = [&trace_bytes](std::string_view piece) { trace_bytes += piece.size(); };
+  auto runtime =
+      Runtime::Create(std::make_unique<sim::SimEngine>(SmallLimits(), kEndRate), nullptr, options)
+          .value();
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&runtime, t] {
+      EventQueue queue;
+      for (int i = 0; i < 6; ++i) {
+        const SessionId session = runtime->OpenSession();
+        for (uint64_t turn = 0; turn < 4; ++turn) {
+          Prompt prompt = MakePrompt(t, 10 + 10 * static_cast<int64_t>(turn), 10);
+          prompt.session = session;
+          if (turn == 2) prompt.timeout = std::chrono::microseconds(300);
+          runtime->Submit(std::move(prompt), &queue, turn);
+        }
+        if (i % 2 == 0) runtime->CloseSession(session);
+        EXPECT_EQ(CollectAll(queue, 4).size(), 4u);
+        runtime->Stats();
+        runtime->CloseSession(session);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(runtime->Stats().scheduler.submitted, 4 * 6 * 4);
+  runtime.reset();
+  EXPECT_GT(trace_bytes, 0u);
 }
 
 TEST(RuntimeTest, DestructionAnswersWhatIsLeft) {
@@ -167,7 +177,7 @@ TEST(RuntimeTest, BadPromptsFailAloneAndAtOnce) {
 // An engine that breaks where nothing can be made good: memory runs out in the middle of a launch.
 class BreakingEngine : public sim::SimEngine {
  public:
-  BreakingEngine() : SimEngine(Limits(), kEndRate) {}
+  BreakingEngine() : SimEngine(SmallLimits(), kEndRate) {}
   void Launch(std::shared_ptr<const BatchPlan> plan) override {
     if (++launches_ == 5) throw std::bad_alloc();
     SimEngine::Launch(std::move(plan));
@@ -195,11 +205,152 @@ TEST(RuntimeTest, WhenTheLoopBreaksEverybodyIsToldAndSoAreThoseWhoComeLater) {
   EXPECT_EQ(CollectAll(queue, 1)[99].done.error_code, "internal");
 }
 
+// Steps still in flight when the engine goes read what their requests own.
+class LingeringEngine : public BreakingEngine {
+ public:
+  explicit LingeringEngine(std::vector<uint64_t>* seeds_read) : seeds_read_(seeds_read) {}
+  ~LingeringEngine() override {
+    for (const SamplingParams* sampling : last_->sampling) seeds_read_->push_back(sampling->seed);
+  }
+  void Launch(std::shared_ptr<const BatchPlan> plan) override {
+    last_ = plan;
+    BreakingEngine::Launch(std::move(plan));
+  }
+
+ private:
+  std::shared_ptr<const BatchPlan> last_;
+  std::vector<uint64_t>* seeds_read_;
+};
+
+TEST(RuntimeTest, TheEngineGoesBeforeTheRequestsThatItsStepsRead) {
+  std::vector<uint64_t> seeds_read;
+  EventQueue queue;
+  RuntimeOptions options;
+  options.scheduler.max_prefill_tokens = 32;
+  auto runtime =
+      Runtime::Create(std::make_unique<LingeringEngine>(&seeds_read), nullptr, options).value();
+  Prompt prompt = MakePrompt(1, 20, 100);
+  prompt.stop_token_ids.clear();
+  prompt.sampling.seed = 77;
+  runtime->Submit(std::move(prompt), &queue);
+  EXPECT_EQ(CollectAll(queue, 1)[0].done.error_code, "internal");
+  runtime.reset();
+  EXPECT_EQ(seeds_read, std::vector<uint64_t>{77});
+}
+
 TEST(RuntimeTest, StepsThatTheEngineCannotTakeAreRefusedAtStart) {
   RuntimeOptions options;
   options.scheduler.max_prefill_tokens = 33;  // 8 rows more than the 40 tokens of a step
   EXPECT_FALSE(
-      Runtime::Create(std::make_unique<sim::SimEngine>(Limits(), kEndRate), nullptr, options).ok());
+      Runtime::Create(std::make_unique<sim::SimEngine>(SmallLimits(), kEndRate), nullptr, options)
+          .ok());
+}
+
+TEST(RuntimeTest, DraftsNeedADrafterAndAnEngineThatVerifiesThem) {
+  for (const bool has_drafter : {false, true}) {
+    for (const int32_t step_drafts : {0, 4}) {
+      EngineLimits limits = SmallLimits();
+      limits.max_step_drafts = step_drafts;
+      RuntimeOptions options;
+      options.scheduler.max_prefill_tokens = 32;
+      options.scheduler.max_drafts = 2;
+      if (has_drafter) options.scheduler.drafter = MakeNgramDrafter();
+      const auto runtime =
+          Runtime::Create(std::make_unique<sim::SimEngine>(limits, kEndRate), nullptr, options);
+      EXPECT_EQ(runtime.ok(), has_drafter && step_drafts > 0);
+      EXPECT_EQ(runtime.status().code(), runtime.ok() ? StatusCode::kOk : StatusCode::kInternal);
+    }
+  }
+}
+
+TEST(RuntimeTest, WhatIsSubmittedTooLateTimesOut) {
+  const auto runtime = MakeRuntime(true);
+  EventQueue queue;
+  std::vector<Prompt> prompts(30, MakePrompt(1, 20, 150));
+  for (Prompt& prompt : prompts) prompt.timeout = std::chrono::nanoseconds(1);
+  runtime->SubmitAll(prompts, &queue, std::vector<uint64_t>(30, 0));
+  for (int i = 0; i < 30; ++i) {
+    const auto event = queue.Pop(kPatience);
+    ASSERT_TRUE(event.has_value());
+    EXPECT_EQ(event->finish_reason, FinishReason::kTimeout);
+  }
+}
+
+TEST(RuntimeTest, AsksASourceAgainUntilItKnows) {
+  SlowSource source(20);
+  RuntimeOptions options;
+  options.scheduler.max_prefill_tokens = 32;
+  options.scheduler.kv_source = &source;
+  const auto runtime =
+      Runtime::Create(std::make_unique<sim::SimEngine>(SmallLimits(), kEndRate), nullptr, options)
+          .value();
+  EventQueue queue;
+  const Prompt prompt = MakePrompt(1, 20, 10);
+  runtime->Submit(prompt, &queue, 0);
+  EXPECT_EQ(CollectAll(queue, 1)[0].ids, sim::RightAnswer(prompt.ids, 10, true, 50, kEndRate));
+}
+
+TEST(RuntimeTest, ADeadlineWakesARuntimeThatWaitsForItsSource) {
+  SlowSource source(std::numeric_limits<int64_t>::max());
+  RuntimeOptions options;
+  options.scheduler.max_prefill_tokens = 32;
+  options.scheduler.kv_source = &source;
+  const auto runtime =
+      Runtime::Create(std::make_unique<sim::SimEngine>(SmallLimits(), kEndRate), nullptr, options)
+          .value();
+  EventQueue queue;
+  Prompt prompt = MakePrompt(1, 20, 10);
+  prompt.timeout = std::chrono::milliseconds(20);
+  runtime->Submit(prompt, &queue, 0);
+  prompt.timeout.reset();
+  const RequestId other = runtime->Submit(prompt, &queue, 1);
+  EXPECT_EQ(CollectAll(queue, 1)[0].done.finish_reason, FinishReason::kTimeout);
+  runtime->Abort(other);
+  EXPECT_EQ(CollectAll(queue, 1)[1].done.finish_reason, FinishReason::kAborted);
+}
+
+TEST(RuntimeTest, TurnsOfASessionComeOneAfterAnother) {
+  const auto runtime = MakeRuntime(true);
+  EventQueue queue;
+  const SessionId session = runtime->OpenSession();
+  EXPECT_NE(session, 0u);
+  EXPECT_NE(runtime->OpenSession(), session);
+  Prompt turn = MakePrompt(1, 20, 30);
+  turn.session = session;
+  for (uint64_t i = 0; i < 3; ++i) runtime->Submit(turn, &queue, i);
+  uint64_t next = 0;
+  while (next < 3) {
+    const auto event = queue.Pop(kPatience);
+    ASSERT_TRUE(event.has_value());
+    EXPECT_EQ(event->tag, next) << "a turn did not wait for the turn before";
+    next += event->kind == Event::Kind::kDone ? 1 : 0;
+  }
+  EXPECT_EQ(runtime->Stats().scheduler.sessions, 2);
+  runtime->CloseSession(session);
+  runtime->Submit(turn, &queue, 9);
+  EXPECT_EQ(CollectAll(queue, 1)[9].done.error_code, "invalid_row");
+}
+
+TEST(RuntimeTest, TheTraceIsWholeWhenTheRuntimeIsGone) {
+  std::string text;
+  EventQueue queue;
+  {
+    RuntimeOptions options;
+    options.scheduler.max_prefill_tokens = 32;
+    options.trace_sink = [&text](std::string_view piece) { text += piece; };
+    const auto runtime =
+        Runtime::Create(std::make_unique<sim::SimEngine>(SmallLimits(), kEndRate), nullptr, options)
+            .value();
+    for (uint64_t i = 0; i < 20; ++i) runtime->Submit(MakePrompt(3, 20, 30), &queue, i);
+    CollectAll(queue, 10);
+  }
+  const auto json = ParseJson(text);
+  ASSERT_TRUE(json.ok()) << json.status().message();
+  int num_ended = 0;
+  for (const Json& event : json->Find("traceEvents")->as_array()) {
+    num_ended += event.Find("name")->as_string() == "ended" ? 1 : 0;
+  }
+  EXPECT_EQ(num_ended, 20);
 }
 
 TEST(EventQueueTest, InterruptWakesAWaitingPopOnce) {

@@ -70,6 +70,28 @@ TEST(StepPolicyTest, MixedStepsLetAnswersGoOnBesideALongPrompt) {
   EXPECT_GE(TokensBesideALongPrompt(StepPolicy::kMixed), 6u);
 }
 
+// Beside a chat's answer a long prompt takes a quarter of each step, beside another row's all of
+// it; and the chat's own prompt takes all.
+TEST(StepPolicyTest, AChatsAnswerWaitsForShortStepsOnly) {
+  for (const bool is_chat : {true, false}) {
+    SimDriver driver(
+        Limits(4, 200),
+        Options(StepPolicy::kMixed, AdmissionPolicy::kOptimistic, QueuePolicy::kPriority), 0,
+        kEndRate);
+    const int32_t priority = is_chat ? kChatPriority : 0;
+    driver.Submit(MakeRequest(1, 32, 60, priority));
+    driver.Step();
+    EXPECT_EQ(driver.last_plan().num_tokens(), 32);
+    driver.Submit(MakeRequest(2, 160, 2));
+    driver.Step();
+    EXPECT_EQ(driver.last_plan().num_tokens(), 1 + (is_chat ? 8 : 32));
+    driver.Submit(MakeRequest(3, 20, 2, priority));
+    driver.Step();
+    EXPECT_EQ(driver.last_plan().num_tokens(), 1 + (is_chat ? 8 + 20 : 32));
+    ASSERT_TRUE(driver.RunToEnd());
+  }
+}
+
 TEST(AdmissionTest, OptimisticRunsMoreAtOnceAndPreemptsWithTheSameAnswers) {
   for (int depth : {0, 1}) {
     std::vector<Request> requests;

@@ -47,24 +47,24 @@ MUTANTS = [
      "plan.kv_len.push_back(static_cast<int32_t>(state->launched_len));",
      "plan.kv_len.push_back(static_cast<int32_t>(state->launched_len) + (wants_token ? 0 : 1));"),
     ("pages enter the tree before they are written (nano-vllm#208)", "sched/scheduler.cc",
-     "std::max<int64_t>(state->computed_len, kv_len)", "std::max<int64_t>(state->computed_len, state->launched_len)"),
+     "std::max(state->computed_len, computed_len)", "std::max(state->computed_len, state->launched_len)"),
     ("a token is lost after preemption (nano-vllm#217)", "sched/prefill_manager.cc",
      "state->prefill_len = static_cast<int64_t>(known.size());",
      "state->prefill_len = static_cast<int64_t>(known.size()) - (state->preemptions > 0 && known.size() > 1 ? 1 : 0);"),
     ("a request larger than the pool is accepted (vllm#39734)", "sched/scheduler.cc",
      " || pages > context.limits.num_pages) {", ") {"),
     ("pages owed to the half-admitted are not counted (vllm#45388)", "sched/prefill_manager.cc",
-     " + context_->OwedPages();", ";"),
+     " +\n                   context_->OwedPages();", ";"),
     ("the match counts as evictable room (sglang#35270)", "sched/prefill_manager.cc",
-     "  if (wanted > room()) {  // the match itself was counted as evictable", "  if (false) {"),
+     "if (wanted <= room()) return true;", "return true;"),
     ("deferred pages do not count as coming (vllm-ascend#16315)", "sched/context.cc",
-     "missing > cache.num_available() + cache.num_deferred()", "missing > cache.num_available()"),
+     "missing > cache.num_available() + num_coming()", "missing > cache.num_available()"),
     ("preemption without bound (inference-sim#963)", "sched/prefill_manager.cc", "state->preemptions >= kPreemptionsMax",
      "false"),
     ("a victim stays in the step that preempted it", "sched/context.cc", "  draft.Withdraw(state);\n", ""),
     ("a page has two ways out (sglang-jax#982)", "sched/context.cc", "  state->pages.clear();\n", ""),
     ("overlap counts one token too many as computed (sglang#24590)", "sched/scheduler.cc",
-     "std::max<int64_t>(state->computed_len, kv_len)", "std::max<int64_t>(state->computed_len, kv_len + 1)"),
+     "std::max(state->computed_len, computed_len)", "std::max(state->computed_len, computed_len + 1)"),
     ("evictable pages counted twice (sglang#6888)", "kv/radix_cache.cc",
      "      num_evictable_ += static_cast<int32_t>(node->pages.size());",
      "      num_evictable_ += 2 * static_cast<int32_t>(node->pages.size());"),
@@ -74,7 +74,7 @@ MUTANTS = [
      "if (found == requests.end() || found->second->phase == Phase::kEnded) return;",
      "if (found == requests.end()) return;"),
     ("a preempted request comes back before its token landed (sglang#14972)", "sched/prefill_manager.cc",
-     "    if (state->in_flight > 0) continue;\n", ""),
+     "if (state->in_flight > 0 || state->is_loading) continue;", "if (state->is_loading) continue;"),
     ("who waits for a prefix waits for one that went (sglang#38355)", "sched/context.cc",
      "  Unregister(state, state->registered_pages);\n  cache", "  cache"),
     ("a split loses its locks (mini-sglang#46)", "kv/radix_cache.cc", "  upper->refs = lower->refs;\n", ""),
@@ -93,6 +93,51 @@ MUTANTS = [
     ("a stop token at the length limit is told as length", "sched/scheduler.cc",
      "if (std::binary_search(stops.begin(), stops.end(), row.token)) {",
      "if (state->answer_len() < state->request.max_tokens && std::binary_search(stops.begin(), stops.end(), row.token)) {"),
+    ("rejected drafts stay counted (vllm#21345)", "sched/scheduler.cc", "RollBack(state, known_len + accepted)",
+     "RollBack(state, known_len + num_drafts)"),
+    ("keys of rejected drafts count as computed", "sched/scheduler.cc", "CollectToken(state, known_len, row);",
+     "CollectToken(state, kv_len, row);"),
+    ("pages of rejected drafts are lost (sglang#24590)", "sched/scheduler.cc",
+     "  context.cache.Give(std::span<const PageId>(state->pages).subspan(kept));\n", ""),
+    ("the device keeps the pages of rejected drafts", "sched/scheduler.cc",
+     "  state->clean_pages = std::min(state->clean_pages, static_cast<int32_t>(kept));\n", ""),
+    ("drafts past the last token (vllm#16258)", "sched/decode_manager.cc", "state->max_device_len() - state->device_len - 1,",
+     "state->max_device_len() - state->device_len + 1,"),
+    ("drafts beyond the budget of the step", "sched/decode_manager.cc",
+     "std::min<int64_t>(draft.budget, context_->limits.max_step_drafts)", "context_->limits.max_step_drafts"),
+    ("a step is planned beside drafts in flight", "sched/scheduler.cc",
+     "if (!in_flight.empty() && (in_flight.back().has_drafts || decode.AnyoneDrafts())) return nullptr;", ""),
+    ("tokens past the end inside a guess are told", "sched/scheduler.cc",
+     "i < row.more.size() && goes_on; ++i", "i < row.more.size(); ++i"),
+    ("drafts are written one place late", "sched/plan_builder.cc", "state->launched_len + count - num_drafts)",
+     "state->launched_len + count - num_drafts + 1)"),
+    ("a turn does not wait for the one before it", "sched/scheduler.cc",
+     "if (!context.sessions.AddTurn(state)) state->holds |= kHeldByTurn;", "context.sessions.AddTurn(state);"),
+    ("a closed session keeps its lock", "sched/session_table.cc", "  Unlock(&found->second);\n  sessions_.erase", "  sessions_.erase"),
+    ("every row is kept for sessions", "sched/context.cc", "table.num_rows() - 1);", "table.num_rows());"),
+    ("the end of a turn does not let the next go", "sched/scheduler.cc",
+     "if (next != nullptr) context.waiting.Free(next, kHeldByTurn);", ""),
+    ("an open gate stays shut", "sched/scheduler.cc", "context.waiting.Free(found->second.get(), kHeldByGate);", ""),
+    ("a gated request is admitted", "sched/scheduler.cc", "if (state->request.is_gated) state->holds |= kHeldByGate;", ""),
+    ("pages are freed while a load writes them (vllm#45388)", "sched/context.cc", "if (state->is_loading) {  // no step", "if (false) {  //"),
+    ("a failed load counts as whole", "sched/scheduler.cc", "std::clamp<int64_t>(result.num_tokens, 0, state->load_len)",
+     "state->load_len"),
+    ("a load leaves nothing to compute", "sched/kv_loader.cc", "state.tokens.size()) - 1 - cached_len", "state.tokens.size()) - cached_len"),
+    ("a request loads again before its old load ended", "sched/prefill_manager.cc",
+     "if (state->in_flight > 0 || state->is_loading) continue;", "if (state->in_flight > 0) continue;"),
+    ("a failure of all leaves one without an answer", "runtime/serve_loop.cc",
+     "  while (!live_.empty()) {\n    live_.begin()->second.answer.Fail(", "  while (live_.size() > 1) {\n    live_.begin()->second.answer.Fail("),
+    ("a deadline outlives its request (and is told twice)", "runtime/serve_loop.cc",
+     "    const RequestId id = deadlines_.begin()->second;\n    deadlines_.erase(deadlines_.begin());\n",
+     "    const RequestId id = deadlines_.begin()->second;\n"),
+    ("what is in flight is not collected while nothing can be planned", "runtime/serve_loop.cc",
+     "in_flight_.size() > depth_ || (plan == nullptr && !in_flight_.empty())", "in_flight_.size() > depth_"),
+    ("who waits for a prefix is never told", "sched/context.cc",
+     "  for (RequestState* waiter : freed) waiting.Free(waiter, kHeldByPrefix);\n", ""),
+    ("who waited for a prefix stays listed after an abort", "sched/scheduler.cc",
+     "if ((state->holds & kHeldByPrefix) != 0) {", "if (false) {"),
+    ("a step that preempts and stays empty is the last (chat at one row)", "sched/scheduler.cc",
+     "while (context.draft.empty() && context.draft.preempted);", "while (false);"),
 ]
 
 
@@ -109,8 +154,12 @@ class Builder:
         self.libs = shlex.split(libs.stdout)
         self.rooms = {p.relative_to(root / "src").as_posix(): p for room in ("kv", "sched")
                       for p in sorted((root / "src" / room).glob("*.cc"))}
-        others = [root / "src/base/check.cc", root / "src/base/status.cc",
-                  *(root / "tests/sim" / name for name in ("main.cc", "run.cc", "sim_engine.cc", "workload.cc"))]
+        # The runtime's loop without its thread, and what that needs.
+        for name in ("answer", "event_queue", "serve_loop", "stop_filter", "trace_writer"):
+            self.rooms[f"runtime/{name}.cc"] = root / f"src/runtime/{name}.cc"
+        others = [*(root / f"src/base/{name}.cc" for name in ("check", "histogram", "json", "status", "utf8")),
+                  root / "src/text/stream_decoder.cc",
+                  *(path for path in sorted((root / "tests/sim").glob("*.cc")) if path.name != "sim_test.cc")]
         scratch.mkdir(parents=True, exist_ok=True)
         self.objects = {}
         jobs = [(name, path) for name, path in self.rooms.items()] + [(path.name, path) for path in others]
@@ -135,7 +184,7 @@ class Builder:
         changed.write_text(text.replace(old, new, 1))
         objects = dict(self.objects)
         # A header is seen by all of its room; the copy stands before the original in the search path.
-        affected = [file] if file.endswith(".cc") else [name for name in self.rooms if name.startswith("sched/")]
+        affected = [file] if file.endswith(".cc") else [name for name in self.rooms if not name.startswith("kv/")]
         for name in affected:
             source = changed if name == file else self.rooms[name]
             target = folder / (name.replace("/", "_") + ".o")

@@ -1,39 +1,17 @@
 // One simulated run: the production scheduler over a SimEngine, everything checked.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
-#include <stdexcept>
 #include <utility>
 #include <vector>
 
-#include "minisgl/base/check.h"
-#include "minisgl/base/checked_math.h"
+#include "sim/oracle.h"
 #include "sim/sim_engine.h"
 #include "sim/workload.h"
 
 namespace minisgl::sim {
 namespace {
-
-struct Violation : std::runtime_error {
-  using std::runtime_error::runtime_error;
-};
-
-void ThrowViolation(const std::string& message) { throw Violation(message); }
-
-// A failed check throws while this lives.
-class ChecksThrow {
- public:
-  ChecksThrow() { SetCheckHandler(&ThrowViolation); }
-  ~ChecksThrow() { SetCheckHandler(nullptr); }
-};
-
-struct Told {
-  std::vector<TokenId> tokens;
-  bool ended = false;
-  bool was_aborted = false;  // an abort was sent while it had not ended
-  EndReason reason = EndReason::kStopToken;
-  std::string error_code;
-};
 
 // A scheduler whose books are broken: taking it apart would only fail again. It stays reachable, so
 // it is no leak.
@@ -47,8 +25,17 @@ class Runner {
   Runner(const Workload& workload, std::string* trace_text)
       : workload_(workload),
         engine_(workload.limits, workload.end_rate),
-        scheduler_(std::make_unique<Scheduler>(workload.limits, workload.options)),
-        trace_text_(trace_text) {}
+        source_(workload.source, workload.seed, &engine_),
+        trace_text_(trace_text) {
+    SchedulerOptions options = workload.options;
+    options.record_notes = true;
+    if (workload.source.exists) options.kv_source = &source_;
+    if (options.max_drafts > 0) {
+      options.drafter = std::make_shared<SimDrafter>(workload.drafter, workload.limits.vocab_size,
+                                                     workload.end_rate);
+    }
+    scheduler_ = std::make_unique<Scheduler>(workload.limits, options);
+  }
 
   Outcome Go() {
     try {
@@ -63,9 +50,6 @@ class Runner {
   }
 
  private:
-  void Require(bool condition, const std::string& what) {
-    if (!condition) throw Violation(what);
-  }
   void Trace(const std::string& line) {
     for (char letter : line)
       outcome_.trace = (outcome_.trace ^ static_cast<uint8_t>(letter)) * 0x100000001B3ull;
@@ -73,40 +57,122 @@ class Runner {
   }
 
   void Loop();
+  void OpenSessions();
   void Arrive();
+  void Submit(const Arrival& arrival);
+  // One thing that happens to a request at a given step.
+  struct Happening {
+    enum class Kind : uint8_t { kAbort, kTimeOut, kOpenGate, kCloseSession };
+    Kind kind;
+    uint64_t id;
+  };
+  void Happen(const Happening& happening);
+  void Heal();
   void Launch(std::shared_ptr<const BatchPlan> plan);
   void Collect();
   void TakeEvents();
+  void CheckToken(const SchedEvent& event);
   void CheckAnswers();
-  void CheckAnswer(const Request& request, const Told& told);
 
   const Workload& workload_;
   SimEngine engine_;
+  SimSource source_;
   std::unique_ptr<Scheduler> scheduler_;
   std::string* trace_text_;
   Outcome outcome_;
   std::map<RequestId, Told> told_;
+  std::map<SessionId, std::vector<RequestId>> turns_;  // in order; of open sessions
   size_t next_arrival_ = 0, next_fault_ = 0;
-  std::multimap<int64_t, RequestId> aborts_;
+  std::multimap<int64_t, Happening> happenings_;
+  int64_t healed_at_ = -1;
+  int64_t steps_left_ = 0;  // once healed
 };
+
+void Runner::OpenSessions() {
+  for (const SessionPlan& session : workload_.sessions) {
+    scheduler_->OpenSession(session.id);
+    turns_[session.id];
+    if (session.closes >= 0) {
+      happenings_.emplace(session.closes, Happening{Happening::Kind::kCloseSession, session.id});
+    }
+  }
+}
+
+void Runner::Submit(const Arrival& arrival) {
+  using Kind = Happening::Kind;
+  const int64_t now = outcome_.steps;
+  const Request& request = arrival.request;
+  Told& told = told_[request.id];
+  for (int64_t after : arrival.aborts) {
+    happenings_.emplace(now + after, Happening{Kind::kAbort, request.id});
+  }
+  if (arrival.times_out >= 0) {
+    happenings_.emplace(now + arrival.times_out, Happening{Kind::kTimeOut, request.id});
+  }
+  if (request.is_gated) {
+    told.gate_is_open = false;
+    happenings_.emplace(now + arrival.gate_opens, Happening{Kind::kOpenGate, request.id});
+  }
+  if (request.session != 0) {
+    const auto open = turns_.find(request.session);
+    if (open != turns_.end()) {
+      open->second.push_back(request.id);
+      ++outcome_.turns;
+    } else {
+      told.was_aborted = true;  // its session is closed
+    }
+  }
+  scheduler_->Submit(request);
+}
+
+void Runner::Happen(const Happening& happening) {
+  TakeEvents();
+  switch (happening.kind) {
+    case Happening::Kind::kAbort:
+      told_[happening.id].was_aborted |= !told_[happening.id].ended;
+      scheduler_->Abort(happening.id);
+      break;
+    case Happening::Kind::kTimeOut:
+      told_[happening.id].was_timed_out |= !told_[happening.id].ended;
+      scheduler_->TimeOut(happening.id);
+      break;
+    case Happening::Kind::kOpenGate:
+      told_[happening.id].gate_is_open = true;
+      scheduler_->OpenGate(happening.id);
+      break;
+    case Happening::Kind::kCloseSession:
+      for (RequestId id : turns_[happening.id]) told_[id].was_aborted |= !told_[id].ended;
+      turns_.erase(happening.id);
+      scheduler_->CloseSession(happening.id);
+      break;
+  }
+}
 
 void Runner::Arrive() {
   const int64_t now = outcome_.steps;
   for (; next_arrival_ < workload_.arrivals.size() && workload_.arrivals[next_arrival_].step <= now;
        ++next_arrival_) {
-    const Arrival& arrival = workload_.arrivals[next_arrival_];
-    told_[arrival.request.id];
-    for (int64_t after : arrival.aborts) aborts_.emplace(now + after, arrival.request.id);
-    scheduler_->Submit(arrival.request);
+    Submit(workload_.arrivals[next_arrival_]);
   }
-  while (!aborts_.empty() && aborts_.begin()->first <= now) {
-    const RequestId id = aborts_.begin()->second;
-    aborts_.erase(aborts_.begin());
-    TakeEvents();
-    told_[id].was_aborted |= !told_[id].ended;
-    scheduler_->Abort(id);
+  while (!happenings_.empty() && happenings_.begin()->first <= now) {
+    const Happening happening = happenings_.begin()->second;
+    happenings_.erase(happenings_.begin());
+    Happen(happening);
   }
   TakeEvents();
+}
+
+// Liveness: nothing fails or comes any more, and all doors are open; from here on the scheduler has
+// so many steps to become idle.
+void Runner::Heal() {
+  healed_at_ = outcome_.steps;
+  next_fault_ = workload_.faults.size();
+  source_.Heal();
+  for (const auto& [step, happening] : std::exchange(happenings_, {})) {
+    if (happening.kind == Happening::Kind::kOpenGate) Happen(happening);
+  }
+  TakeEvents();
+  steps_left_ = StepsToIdle(workload_, told_);
 }
 
 void Runner::Launch(std::shared_ptr<const BatchPlan> plan) {
@@ -122,7 +188,6 @@ void Runner::Launch(std::shared_ptr<const BatchPlan> plan) {
     if (fault.kind == Fault::Kind::kForeignToken) engine_.ForeignTokenInNextStep(row);
   }
   engine_.Launch(std::move(plan));
-  Require(engine_.violation().empty(), engine_.violation());
 }
 
 void Runner::Collect() {
@@ -134,30 +199,54 @@ void Runner::Loop() {
   int64_t last_progress = 0;
   // Nothing may stand still for longer than the queue of the pipeline is long (I12).
   const int64_t patience = 8;
+  OpenSessions();
   while (true) {
+    source_.Tick();
     Arrive();
-    const bool all_came = next_arrival_ == workload_.arrivals.size() && aborts_.empty();
-    if (all_came && scheduler_->Idle()) return;
+    const bool all_came = next_arrival_ == workload_.arrivals.size();
+    if (all_came && healed_at_ < 0 && (happenings_.empty() || outcome_.steps % 64 == 63)) Heal();
+    if (all_came && happenings_.empty() && scheduler_->Idle()) return;
     const auto plan = scheduler_->Next();
     if (plan != nullptr) {
       Launch(plan);
       last_progress = outcome_.steps;
     }
-    if (engine_.in_flight() > workload_.depth || (plan == nullptr && engine_.in_flight() > 0)) {
-      Collect();
-    }
-    if (scheduler_->Idle()) last_progress = outcome_.steps;
+    const bool collects =
+        engine_.in_flight() > workload_.depth || (plan == nullptr && engine_.in_flight() > 0);
+    if (collects) Collect();
+    Require(engine_.violation().empty(), engine_.violation());
+    Require(source_.violation().empty(), source_.violation());
+    // What the runtime's loop relies on: with nothing in flight there is a step, or none is wanted.
+    Require(plan != nullptr || collects || scheduler_->Idle() || scheduler_->WaitsOutside(),
+            "I12: nothing runs and something waits: " + scheduler_->DebugString());
+    if (scheduler_->Idle() || scheduler_->WaitsOutside()) last_progress = outcome_.steps;
     Require(outcome_.steps - last_progress <= patience,
             "I12: nothing was launched for too long: " + scheduler_->DebugString());
-    Require(++outcome_.steps < 1000000, "I12: the run does not end");
+    Require(healed_at_ < 0 || --steps_left_ > 0, "I12: the run does not end once it is healed");
+    ++outcome_.steps;
+  }
+}
+
+void Runner::CheckToken(const SchedEvent& event) {
+  Require(told_[event.id].gate_is_open,
+          fmt::format("request {} is answered before its gate opens", event.id));
+  for (const auto& [session, turns] : turns_) {
+    const auto place = std::find(turns.begin(), turns.end(), event.id);
+    if (place == turns.end()) continue;
+    for (auto before = turns.begin(); before != place; ++before) {
+      Require(told_[*before].ended,
+              fmt::format("turn {} is answered before the end of turn {}", event.id, *before));
+    }
   }
 }
 
 void Runner::TakeEvents() {
+  scheduler_->TakeNotes();
   for (const SchedEvent& event : scheduler_->TakeEvents()) {
     Told& told = told_[event.id];
     Require(!told.ended, fmt::format("I11: request {} is told something after its end", event.id));
     if (event.kind == SchedEvent::Kind::kToken) {
+      CheckToken(event);
       told.tokens.push_back(event.token.token);
       Trace(fmt::format("request {} token {}", event.id, event.token.token));
       continue;
@@ -170,37 +259,11 @@ void Runner::TakeEvents() {
   }
 }
 
-void Runner::CheckAnswer(const Request& request, const Told& told) {
-  Require(told.ended, fmt::format("I10: request {} was never answered", request.id));
-  const auto right = RightAnswer(request.prompt, request.max_tokens, !request.stop_ids.empty(),
-                                 workload_.limits.vocab_size, workload_.end_rate);
-  Require(told.tokens.size() <= right.size() &&
-              std::equal(told.tokens.begin(), told.tokens.end(), right.begin()),
-          fmt::format("I11: request {} was told wrong tokens", request.id));
-  const bool is_whole = told.tokens.size() == right.size();
-  if (told.reason == EndReason::kAborted) {
-    Require(told.was_aborted, fmt::format("request {} was aborted by nobody", request.id));
-  } else if (told.reason == EndReason::kFailed) {
-    const bool too_long = told.error_code == "length_exceeded";
-    const auto length = static_cast<int64_t>(request.prompt.size()) + request.max_tokens;
-    const bool fits =
-        length <= workload_.limits.max_seq_len &&
-        CeilDiv<int64_t>(length - 1, workload_.limits.page_size) <= workload_.limits.num_pages;
-    Require(too_long != fits, fmt::format("request {} failed as {}", request.id, told.error_code));
-    Require(too_long || !workload_.faults.empty(),
-            fmt::format("request {} failed without a fault: {}", request.id, told.error_code));
-  } else {
-    const bool by_length = static_cast<int64_t>(right.size()) == request.max_tokens &&
-                           (request.stop_ids.empty() || right.back() != 0);
-    Require(is_whole && (told.reason == EndReason::kLength) == by_length,
-            fmt::format("I11: request {} ended with {} of {} tokens", request.id,
-                        told.tokens.size(), right.size()));
-  }
-}
-
 void Runner::CheckAnswers() {
   for (const Arrival& arrival : workload_.arrivals)
-    CheckAnswer(arrival.request, told_[arrival.request.id]);
+    CheckAnswer(workload_, arrival.request, told_[arrival.request.id]);
+  for (const SessionPlan& session : workload_.sessions) scheduler_->CloseSession(session.id);
+  Require(source_.num_loading() == 0, "I14: a load goes on when all is idle");
   Require(scheduler_->ResetPrefixCache() == 0, "I14: a page stays cached when all are dropped");
   Require(scheduler_->Stats().pages_free == workload_.limits.num_pages, "I14: a page is lost");
 }
@@ -208,6 +271,7 @@ void Runner::CheckAnswers() {
 }  // namespace
 
 Outcome Simulate(const Workload& workload, std::string* trace_text) {
+  if (workload.through_runtime) return SimulateServeLoop(workload, trace_text);
   const ChecksThrow checks_throw;
   return Runner(workload, trace_text).Go();
 }

@@ -45,12 +45,18 @@ class SimDriver {
   // False when nothing could be launched or collected.
   bool Step() {
     const auto plan = scheduler_->Next();
-    if (plan != nullptr) engine_.Launch(plan);
+    TakeEvents();
+    if (plan != nullptr) {
+      engine_.Launch(plan);
+      last_plan_ = plan;
+    }
     if (plan != nullptr && engine_.in_flight() <= depth_) return true;
     if (engine_.in_flight() == 0) return false;
     CollectOne();
     return true;
   }
+  // The last one launched.
+  const BatchPlan& last_plan() const { return *last_plan_; }
   void CollectOne() {
     scheduler_->Collect(engine_.Collect());
     TakeEvents();
@@ -58,8 +64,9 @@ class SimDriver {
   // Runs until nothing is left; false where it does not end within `steps_max`.
   bool RunToEnd(int64_t steps_max = 100000) {
     for (int64_t step = 0; step < steps_max; ++step) {
+      TakeEvents();
       if (scheduler_->Idle()) return true;
-      if (!Step()) return false;
+      if (!Step()) return scheduler_->Idle();
     }
     return false;
   }
@@ -85,6 +92,7 @@ class SimDriver {
   SimEngine engine_;
   std::unique_ptr<Scheduler> scheduler_;
   std::map<RequestId, Answer> answers_;
+  std::shared_ptr<const BatchPlan> last_plan_;
 };
 
 }  // namespace minisgl::sim

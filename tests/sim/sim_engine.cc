@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "minisgl/base/check.h"
 
 namespace minisgl::sim {
@@ -23,6 +25,7 @@ SimEngine::SimEngine(const EngineLimits& limits, int64_t end_rate)
     : limits_(limits),
       end_rate_(end_rate),
       shadow_(static_cast<size_t>(limits.num_pages) * static_cast<size_t>(limits.page_size), 0),
+      is_loading_(static_cast<size_t>(limits.num_pages), false),
       page_table_(static_cast<size_t>(limits.max_running_requests)),
       token_pool_(static_cast<size_t>(limits.max_running_requests)) {
   for (auto& row : page_table_) {
@@ -50,58 +53,91 @@ void SimEngine::Apply(const BatchPlan& plan) {
   }
   for (const TokenPoolWrite& write : plan.token_pool_writes) {
     for (int32_t i = 0; i < write.count; ++i) {
-      token_pool_[static_cast<size_t>(write.table_row)][static_cast<size_t>(i)] =
+      token_pool_[static_cast<size_t>(write.table_row)][static_cast<size_t>(write.first + i)] =
           plan.tokens[static_cast<size_t>(write.offset + i)];
     }
   }
 }
 
+void SimEngine::VisitToken(const BatchPlan& plan, int row, int64_t position, uint64_t prefix) {
+  const auto at = static_cast<size_t>(row);
+  const int64_t begin = plan.kv_len[at] - plan.extend_len(row);
+  const int64_t slot = SlotOf(plan.table_row[at], position);
+  if (slot < 0) {
+    Violate(fmt::format("step {}: row {} maps no page at {}", plan.step, row, position));
+    return;
+  }
+  if (is_loading_[static_cast<size_t>(slot / limits_.page_size)]) {
+    Violate(fmt::format("step {}: row {} uses page {}, which a load writes", plan.step, row,
+                        slot / limits_.page_size));
+  }
+  uint64_t& held = shadow_[static_cast<size_t>(slot)];
+  if (position < begin) {
+    if (held == prefix) return;
+    Violate(fmt::format("step {}: row {} reads another prefix's KV at {} (page {})", plan.step, row,
+                        position, slot / limits_.page_size));
+    return;
+  }
+  const auto token_index = static_cast<size_t>(plan.row_begin[at] + (position - begin));
+  if (plan.positions[token_index] != position || plan.slots[token_index] != slot) {
+    Violate(fmt::format("step {}: row {} writes {} where its table says {}", plan.step, row,
+                        plan.slots[token_index], slot));
+  }
+  held = prefix;
+  ++num_tokens_;
+}
+
 RowResult SimEngine::RunRow(const BatchPlan& plan, int row) {
   const auto at = static_cast<size_t>(row);
-  const int32_t table_row = plan.table_row[at];
+  auto& tokens = token_pool_[static_cast<size_t>(plan.table_row[at])];
   const int64_t end = plan.kv_len[at];
-  const int64_t begin = end - plan.extend_len(row);
+  const int64_t first_sampled = end - 1 - plan.num_drafts[at];
+  std::vector<TokenId> sampled;
   uint64_t prefix = 1;
   for (int64_t position = 0; position < end; ++position) {
-    const TokenId token =
-        token_pool_[static_cast<size_t>(table_row)][static_cast<size_t>(position)];
-    if (token < 0)
+    const TokenId token = tokens[static_cast<size_t>(position)];
+    if (token < 0) {
       Violate(fmt::format("step {}: row {} has no token at {}", plan.step, row, position));
+    }
     prefix = Extend(prefix, token);
-    const int64_t slot = SlotOf(table_row, position);
-    if (slot < 0) {
-      Violate(fmt::format("step {}: row {} maps no page at {}", plan.step, row, position));
-      return {};
-    }
-    uint64_t& held = shadow_[static_cast<size_t>(slot)];
-    if (position >= begin) {
-      const auto token_index = static_cast<size_t>(plan.row_begin[at] + (position - begin));
-      if (plan.positions[token_index] != position || plan.slots[token_index] != slot) {
-        Violate(fmt::format("step {}: row {} writes {} where its table says {}", plan.step, row,
-                            plan.slots[token_index], slot));
-      }
-      held = prefix;
-      ++num_tokens_;
-    } else if (held != prefix) {
-      Violate(fmt::format("step {}: row {} reads another prefix's KV at {} (page {})", plan.step,
-                          row, position, slot / limits_.page_size));
+    VisitToken(plan, row, position, prefix);
+    if (plan.wants_token[at] != 0 && position >= first_sampled) {
+      sampled.push_back(NextToken(prefix, limits_.vocab_size, end_rate_));
     }
   }
-  RowResult result;
-  if (plan.wants_token[at] != 0) {
-    result.outcome = RowResult::Outcome::kToken;
-    result.token = NextToken(prefix, limits_.vocab_size, end_rate_);
-    token_pool_[static_cast<size_t>(table_row)][static_cast<size_t>(end)] = result.token;
+  if (sampled.empty()) return {};
+  std::vector<RowResult> results;
+  for (size_t i = 0; i < sampled.size(); ++i) {
+    TokenId& place = tokens[static_cast<size_t>(first_sampled + 1) + i];
+    const bool accepts_next = i + 1 < sampled.size() && place == sampled[i];
+    place = sampled[i];
+    results.emplace_back();
+    results.back().outcome = RowResult::Outcome::kToken;
+    results.back().token = sampled[i];
+    if (!accepts_next) break;
   }
+  RowResult result = results.front();
+  result.more.assign(results.begin() + 1, results.end());
   return result;
+}
+
+std::vector<PageId> SimEngine::PagesRead(const BatchPlan& plan, int row) const {
+  const auto at = static_cast<size_t>(row);
+  std::vector<PageId> pages;
+  for (int64_t position = 0; position < plan.kv_len[at]; position += limits_.page_size) {
+    pages.push_back(static_cast<PageId>(SlotOf(plan.table_row[at], position) / limits_.page_size));
+  }
+  return pages;
 }
 
 void SimEngine::Launch(std::shared_ptr<const BatchPlan> plan) {
   MINISGL_CHECK(in_flight() < limits_.max_in_flight, "too many steps in flight");
   Apply(*plan);
-  StepResult result;
+  InFlight step;
+  StepResult& result = step.result;
   for (int row = 0; row < plan->num_rows(); ++row) {
     result.rows.push_back(RunRow(*plan, row));
+    step.pages_read.push_back(PagesRead(*plan, row));
     if (row == non_finite_row_) {
       result.rows.back() = {};
       result.rows.back().outcome = RowResult::Outcome::kNonFinite;
@@ -116,14 +152,42 @@ void SimEngine::Launch(std::shared_ptr<const BatchPlan> plan) {
     result.rows.clear();
     fail_next_.clear();
   }
-  results_.push_back(std::move(result));
+  in_flight_.push_back(std::move(step));
 }
 
 StepResult SimEngine::Collect() {
-  MINISGL_CHECK(!results_.empty(), "nothing in flight");
-  StepResult result = std::move(results_.front());
-  results_.pop_front();
+  MINISGL_CHECK(!in_flight_.empty(), "nothing in flight");
+  StepResult result = std::move(in_flight_.front().result);
+  in_flight_.pop_front();
   return result;
+}
+
+void SimEngine::BeginLoad(std::span<const PageId> pages) {
+  for (PageId page : pages) is_loading_[static_cast<size_t>(page)] = true;
+  for (InFlight& step : in_flight_) {
+    for (size_t row = 0; row < step.result.rows.size(); ++row) {
+      const auto& read = step.pages_read[row];
+      const bool is_hit =
+          std::find_first_of(read.begin(), read.end(), pages.begin(), pages.end()) != read.end();
+      TokenId& token = step.result.rows[row].token;
+      if (is_hit && token >= 0) token = (token + 1) % static_cast<TokenId>(limits_.vocab_size);
+    }
+  }
+}
+
+void SimEngine::EndLoad(std::span<const PageId> pages, std::span<const TokenId> tokens,
+                        int64_t begin, int64_t count) {
+  uint64_t prefix = 1;
+  for (int64_t i = 0; i < begin; ++i) prefix = Extend(prefix, tokens[static_cast<size_t>(i)]);
+  for (size_t at = 0; at < pages.size(); ++at) {
+    is_loading_[static_cast<size_t>(pages[at])] = false;
+    for (int64_t offset = 0; offset < limits_.page_size; ++offset) {
+      const int64_t index = static_cast<int64_t>(at) * limits_.page_size + offset;
+      if (index < count) prefix = Extend(prefix, tokens[static_cast<size_t>(begin + index)]);
+      shadow_[static_cast<size_t>(int64_t{pages[at]} * limits_.page_size + offset)] =
+          index < count ? prefix : 0xDEADull;
+    }
+  }
 }
 
 }  // namespace minisgl::sim

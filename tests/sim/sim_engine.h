@@ -49,7 +49,14 @@ class SimEngine : public Engine {
   // The first wrong read or plan, "" while all is well.
   const std::string& violation() const { return violation_; }
   int64_t num_tokens() const { return num_tokens_; }
-  int in_flight() const { return static_cast<int>(results_.size()); }
+  int in_flight() const { return static_cast<int>(in_flight_.size()); }
+
+  // A load from outside begins to write `pages`, beside whatever is in flight: rows that read them
+  // give wrong tokens. Until it ends no step may touch them.
+  void BeginLoad(std::span<const PageId> pages);
+  // It wrote positions [begin, begin + count) of the prefix `tokens`, and nonsense past that.
+  void EndLoad(std::span<const PageId> pages, std::span<const TokenId> tokens, int64_t begin,
+               int64_t count);
 
   // Faults of the coming step.
   void FailNextStep(std::string message) { fail_next_ = std::move(message); }
@@ -59,15 +66,23 @@ class SimEngine : public Engine {
  private:
   void Apply(const BatchPlan& plan);
   RowResult RunRow(const BatchPlan& plan, int row);
+  // Writes or reads the slot of one token of a row, whose prefix up to it is `prefix`.
+  void VisitToken(const BatchPlan& plan, int row, int64_t position, uint64_t prefix);
+  std::vector<PageId> PagesRead(const BatchPlan& plan, int row) const;
   void Violate(const std::string& what);
   int64_t SlotOf(int32_t table_row, int64_t position) const;
 
   EngineLimits limits_;
   int64_t end_rate_;
   std::vector<uint64_t> shadow_;  // [slots] the prefix each was written for; 0: never
+  std::vector<bool> is_loading_;  // [pages] a load writes it
   std::vector<std::vector<PageId>> page_table_;   // [rows][pages]
   std::vector<std::vector<TokenId>> token_pool_;  // [rows][positions]
-  std::deque<StepResult> results_;
+  struct InFlight {
+    StepResult result;
+    std::vector<std::vector<PageId>> pages_read;  // of each row
+  };
+  std::deque<InFlight> in_flight_;
   std::string violation_;
   std::string fail_next_;
   int non_finite_row_ = -1;

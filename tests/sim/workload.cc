@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <random>
 #include <utility>
 
@@ -59,6 +60,17 @@ void DrawSystem(Dice* dice, Workload* workload) {
   options.queue = dice->OneIn(2) ? QueuePolicy::kPriority : QueuePolicy::kFcfs;
   options.check_invariants = true;
   limits.max_step_tokens = options.max_prefill_tokens + limits.max_running_requests;
+  if (dice->OneIn(3)) {
+    options.max_drafts = static_cast<int32_t>(dice->Pick(1, 3, 8));
+    limits.max_step_drafts =
+        std::min(static_cast<int32_t>(dice->Pick(1, 5, 100)), options.max_prefill_tokens);
+    workload->drafter = {dice->Pick(0, 50, 90, 100), dice->Pick(0, 20, 80)};
+  }
+  if (dice->OneIn(3)) {
+    workload->source = {true, dice->Pick(20, 70, 100), dice->Pick(0, 30, 80),
+                        dice->Pick(0, 3, 20, 60), dice->Pick(0, 20, 100)};
+    options.kv_failure = dice->OneIn(3) ? KvFailurePolicy::kFail : KvFailurePolicy::kRecompute;
+  }
 }
 
 // A length at a page boundary or one beside it, or any.
@@ -91,12 +103,58 @@ Request DrawRequest(Dice* dice, const Workload& workload,
   return request;
 }
 
+// The turns of sessions: a turn mostly goes on from the right answer of the turn before it.
+void DrawTurns(Dice* dice, Workload* workload) {
+  for (int64_t i = dice->OneIn(3) ? dice->Pick(1, 1, 3) : 0; i > 0; --i) {
+    workload->sessions.push_back(
+        {static_cast<SessionId>(i), dice->OneIn(4) ? dice->Below(60) : -1});
+  }
+  if (workload->sessions.empty()) return;
+  const EngineLimits& limits = workload->limits;
+  std::map<SessionId, const Request*> last;
+  for (Arrival& arrival : workload->arrivals) {
+    if (dice->OneIn(2)) continue;
+    Request& turn = arrival.request;
+    turn.session = workload
+                       ->sessions[static_cast<size_t>(
+                           dice->Below(static_cast<int64_t>(workload->sessions.size())))]
+                       .id;
+    turn.priority = kChatPriority;
+    const Request* before = last[turn.session];
+    if (before != nullptr && !dice->OneIn(5)) {
+      auto prompt = before->prompt;
+      const auto answer = RightAnswer(before->prompt, before->max_tokens, !before->stop_ids.empty(),
+                                      limits.vocab_size, workload->end_rate);
+      prompt.insert(prompt.end(), answer.begin(), answer.end());
+      prompt.push_back(turn.prompt.front());
+      if (static_cast<int64_t>(prompt.size()) + turn.max_tokens <= limits.max_seq_len) {
+        turn.prompt = std::move(prompt);
+      }
+    }
+    last[turn.session] = &turn;
+  }
+}
+
+void DrawFaults(Dice* dice, int64_t last_step, Workload* workload) {
+  const int64_t num_faults = dice->OneIn(3) ? dice->Pick(1, 2, 5) : 0;
+  for (int64_t i = 0; i < num_faults; ++i) {
+    Fault fault;
+    fault.kind = static_cast<Fault::Kind>(dice->Below(workload->through_runtime ? 4 : 3));
+    fault.step = dice->Below(last_step + 30);
+    fault.row = static_cast<int>(dice->Below(fault.kind == Fault::Kind::kNoMemory ? 80 : 8));
+    workload->faults.push_back(fault);
+  }
+  std::sort(workload->faults.begin(), workload->faults.end(),
+            [](const Fault& a, const Fault& b) { return a.step < b.step; });
+}
+
 }  // namespace
 
 Workload DrawWorkload(uint64_t seed) {
   Dice dice(seed);
   Workload workload;
   workload.seed = seed;
+  workload.through_runtime = dice.OneIn(4);
   DrawSystem(&dice, &workload);
   std::vector<std::vector<TokenId>> stems;
   for (int64_t i = dice.Pick(1, 2, 4); i > 0; --i) {
@@ -105,6 +163,8 @@ Workload DrawWorkload(uint64_t seed) {
   const int64_t num_requests = dice.Pick(1, 5, 20, 40);
   const int64_t pace = dice.Pick(0, 0, 1, 3, 30);  // bursts, a stream, idle gaps
   const int64_t abort_rate = dice.Pick(0, 3, 10);
+  const int64_t timeout_rate = dice.Pick(0, 0, 5);
+  const int64_t gate_rate = workload.through_runtime ? 0 : dice.Pick(0, 0, 2, 6);
   int64_t step = 0;
   for (int64_t i = 0; i < num_requests; ++i) {
     Arrival arrival;
@@ -115,42 +175,53 @@ Workload DrawWorkload(uint64_t seed) {
       for (int64_t n = dice.Pick(1, 1, 2); n > 0; --n) arrival.aborts.push_back(dice.Below(25));
       std::sort(arrival.aborts.begin(), arrival.aborts.end());
     }
+    if (timeout_rate > 0 && dice.OneIn(timeout_rate)) arrival.times_out = dice.Below(40);
+    if (gate_rate > 0 && dice.OneIn(gate_rate)) {
+      arrival.request.is_gated = true;
+      arrival.gate_opens = dice.Below(40);
+    }
     workload.arrivals.push_back(std::move(arrival));
     if (pace > 0 && !dice.OneIn(3)) step += dice.Below(2 * pace);
   }
-  const int64_t num_faults = dice.OneIn(3) ? dice.Pick(1, 2, 5) : 0;
-  for (int64_t i = 0; i < num_faults; ++i) {
-    Fault fault;
-    fault.kind = static_cast<Fault::Kind>(dice.Below(3));
-    fault.step = dice.Below(step + 30);
-    fault.row = static_cast<int>(dice.Below(8));
-    workload.faults.push_back(fault);
-  }
-  std::sort(workload.faults.begin(), workload.faults.end(),
-            [](const Fault& a, const Fault& b) { return a.step < b.step; });
+  DrawFaults(&dice, step, &workload);
+  DrawTurns(&dice, &workload);
   return workload;
 }
 
 std::string Workload::Describe() const {
   std::string text = fmt::format(
       "seed {}: page size {}, {} pages, {} running, {} long, budget {}, threshold {}, {} cache, "
-      "{}, {}, {}, depth {}, end rate {}; "
-      "{} requests, {} faults",
+      "{}, {}, {}, depth {}, end rate {}; {} requests, {} faults, {} sessions",
       seed, limits.page_size, limits.num_pages, limits.max_running_requests, limits.max_seq_len,
       options.max_prefill_tokens, options.long_prefill_threshold,
       options.cache == CacheKind::kRadix ? "radix" : "naive",
       options.step == StepPolicy::kMixed ? "mixed" : "prefill-first",
       options.admission == AdmissionPolicy::kReserve ? "reserve" : "optimistic",
       options.queue == QueuePolicy::kPriority ? "priority" : "fcfs", depth, end_rate,
-      arrivals.size(), faults.size());
+      arrivals.size(), faults.size(), sessions.size());
+  if (through_runtime) text += "; through the runtime";
+  if (options.max_drafts > 0) {
+    text += fmt::format("; {} drafts a row, {} a step, right {} %, none {} %", options.max_drafts,
+                        limits.max_step_drafts, drafter.right_percent, drafter.none_percent);
+  }
+  if (source.exists) {
+    text += fmt::format("; a source: has {} %, unknown {} %, delay {}, fails {} %, then {}",
+                        source.has_percent, source.unknown_percent, source.delay_max,
+                        source.fail_percent,
+                        options.kv_failure == KvFailurePolicy::kFail ? "failed" : "recomputed");
+  }
   if (arrivals.size() > 12) return text;
   for (const Arrival& arrival : arrivals) {
     text +=
         fmt::format("\n  step {}: request {}, prompt [{}], {} tokens{}", arrival.step,
                     arrival.request.id, fmt::join(arrival.request.prompt, " "),
                     arrival.request.max_tokens, arrival.request.stop_ids.empty() ? "" : ", stops");
-    if (!arrival.aborts.empty())
+    if (!arrival.aborts.empty()) {
       text += fmt::format(", aborted after {}", fmt::join(arrival.aborts, ", "));
+    }
+    if (arrival.times_out >= 0) text += fmt::format(", times out after {}", arrival.times_out);
+    if (arrival.request.is_gated) text += fmt::format(", gated for {}", arrival.gate_opens);
+    if (arrival.request.session != 0) text += fmt::format(", session {}", arrival.request.session);
   }
   for (const Fault& fault : faults) {
     text += fmt::format("\n  step {}: fault {} of row {}", fault.step, static_cast<int>(fault.kind),
@@ -185,6 +256,7 @@ Workload Shrink(const Workload& failing) {
   Workload workload = failing;
   ShrinkList(&workload, &Workload::faults);
   ShrinkList(&workload, &Workload::arrivals);
+  ShrinkList(&workload, &Workload::sessions);
   for (Arrival& arrival : workload.arrivals) {
     const auto aborts = std::exchange(arrival.aborts, {});
     if (!aborts.empty() && Simulate(workload).violation.empty()) arrival.aborts = aborts;

@@ -10,6 +10,8 @@
 #include "minisgl/engine/engine.h"
 #include "minisgl/sched/request.h"
 #include "minisgl/sched/scheduler.h"
+#include "sim/sim_drafter.h"
+#include "sim/sim_source.h"
 
 namespace minisgl::sim {
 
@@ -17,11 +19,19 @@ struct Arrival {
   int64_t step = 0;  // of the driver's loop
   Request request;
   std::vector<int64_t>
-      aborts;  // steps, counted from the arrival; may repeat, may come after its end
+      aborts;              // steps, counted from the arrival; may repeat, may come after its end
+  int64_t times_out = -1;  // steps after the arrival; -1: never
+  int64_t gate_opens = 0;  // steps after the arrival, for a gated request
+};
+
+struct SessionPlan {
+  SessionId id = 0;
+  int64_t closes = -1;  // at this step; -1: when all else is done
 };
 
 struct Fault {
-  enum class Kind : uint8_t { kStepFails, kNonFinite, kForeignToken };
+  // kNoMemory: the allocation number `row` + 1 of a turn fails; through the runtime only.
+  enum class Kind : uint8_t { kStepFails, kNonFinite, kForeignToken, kNoMemory };
   Kind kind = Kind::kStepFails;
   int64_t step = 0;  // the first plan launched at or after this step
   int row = 0;       // of the plan, modulo its rows
@@ -31,10 +41,14 @@ struct Workload {
   uint64_t seed = 0;
   EngineLimits limits;
   SchedulerOptions options;
-  int depth = 1;  // steps that stay in flight while the next is planned
+  bool through_runtime = false;  // the serving loop stands between; nothing is gated then
+  int depth = 1;                 // steps that stay in flight while the next is planned
   int64_t end_rate = 20;
-  std::vector<Arrival> arrivals;  // by step
-  std::vector<Fault> faults;      // by step
+  DrafterPlan drafter;  // where options.max_drafts > 0
+  SourcePlan source;
+  std::vector<SessionPlan> sessions;  // open from the start
+  std::vector<Arrival> arrivals;      // by step
+  std::vector<Fault> faults;          // by step
 
   std::string Describe() const;
 };
@@ -45,6 +59,7 @@ struct Outcome {
   std::string violation;  // "" while all is well
   int64_t steps = 0;      // of the driver's loop
   int64_t plans = 0;
+  int64_t turns = 0;     // submitted to open sessions
   SchedulerStats stats;  // the scheduler's own, at the end
   uint64_t trace = 0;    // a hash over every plan and event, in order
 };

@@ -23,6 +23,7 @@ struct EngineLimits {
   int32_t max_running_requests = 0;
   int32_t max_seq_len = 0;      // longest prompt + answer
   int32_t max_step_tokens = 0;  // T of any plan
+  int32_t max_step_drafts = 0;  // drafted tokens of any plan, part of T
   int32_t max_in_flight = 2;    // plans launched and not collected
 };
 

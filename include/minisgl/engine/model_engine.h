@@ -19,6 +19,9 @@ namespace minisgl {
 struct ModelEngineOptions {
   int32_t max_running_requests = 256;
   int32_t max_prefill_tokens = 512;  // of one step; decode rows come on top
+  // Drafted tokens of one step: part of max_prefill_tokens, and each costs a row of logits. At most
+  // max_prefill_tokens are used.
+  int32_t max_step_drafts = 0;
   int64_t max_seq_len = 0;           // 0: the model's, or 8,192, or what fits, whichever is least
   int32_t page_size = 16;
   int32_t num_pages = 0;              // 0: planned from memory

@@ -11,8 +11,10 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "minisgl/base/histogram.h"
 #include "minisgl/base/status.h"
 #include "minisgl/engine/engine.h"
 #include "minisgl/sched/scheduler.h"
@@ -32,6 +34,11 @@ struct Prompt {
   // For whoever fills stop_token_ids: the runtime itself reads those alone.
   bool ignore_eos = false;
   int32_t priority = 0;  // smaller first; chat turns use kChatPriority
+  // From Submit on: an answer not whole by then ends with kTimeout.
+  std::optional<std::chrono::duration<double>> timeout;
+  // The conversation it is a turn of, as OpenSession gave it (kError, "invalid_row" where that is
+  // closed); 0: none.
+  SessionId session = 0;
 };
 
 struct Usage {
@@ -40,8 +47,9 @@ struct Usage {
   int64_t completion_tokens = 0;
 };
 
-enum class FinishReason { kStop, kLength, kAborted, kError };
-const char* FinishReasonName(FinishReason reason);  // "stop", "length", "aborted", "error"
+enum class FinishReason { kStop, kLength, kAborted, kTimeout, kError };
+// "stop", "length", "aborted", "timeout", "error"
+const char* FinishReasonName(FinishReason reason);
 
 struct TokenLogprobs {
   TokenId id = 0;
@@ -62,7 +70,8 @@ struct Event {
   // kDone:
   FinishReason finish_reason = FinishReason::kStop;
   Usage usage;
-  // kError: "invalid_row", "length_exceeded", "nan_logits", "device_fault", "internal".
+  // kError: "invalid_row", "length_exceeded", "nan_logits", "kv_load_failed", "device_fault",
+  // "internal".
   std::string error_code;
   std::string error_message;
   bool max_tokens_lowered = false;  // max_tokens was more than the room left
@@ -87,14 +96,21 @@ class EventQueue {
 struct RuntimeStats {
   SchedulerStats scheduler;
   double uptime_s = 0;
-  // From Submit to the first token, a value per request that had one.
-  std::vector<double> first_token_s;
-  std::vector<double> between_tokens_s;  // mean over each finished request with two tokens or more
+  Histogram waiting_s;         // from Submit to the first admission
+  Histogram first_token_s;     // from Submit to the first token
+  Histogram between_tokens_s;  // every gap between two tokens of one answer
+  // Of each step: the time the runtime's thread spent planning it and handing out its tokens, apart
+  // from waiting for the engine.
+  Histogram host_step_s;
 };
 
 struct RuntimeOptions {
   SchedulerOptions scheduler;
   bool overlap = true;  // plan the next step while one computes
+  // Takes a trace in the Chrome trace event format (what Perfetto opens), piece by piece, from the
+  // runtime's thread; the last piece comes before the runtime's destructor returns. It must not
+  // throw. Empty: none.
+  std::function<void(std::string_view)> trace_sink;
 };
 
 class Runtime {
@@ -114,6 +130,12 @@ class Runtime {
                                            const std::vector<uint64_t>& tags) = 0;
   // Its kDone says kAborted, unless it ended before. Unknown ids are ignored.
   virtual void Abort(RequestId request) = 0;
+
+  // A conversation (see Scheduler::OpenSession): between its turns its prefix stays cached and its
+  // place is kept free. A turn submitted during another waits for that one's end.
+  virtual SessionId OpenSession() = 0;
+  // Aborts its turns. Unknown ids are ignored.
+  virtual void CloseSession(SessionId session) = 0;
 
   virtual RuntimeStats Stats() const = 0;
   virtual const EngineLimits& limits() const = 0;

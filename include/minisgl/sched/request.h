@@ -11,6 +11,8 @@ namespace minisgl {
 
 using RequestId = uint64_t;  // the program's own, never reused, never a user's
 
+using SessionId = uint64_t;  // 0: none
+
 inline constexpr int32_t kChatPriority = -1000;
 
 struct Request {
@@ -20,9 +22,13 @@ struct Request {
   int64_t max_tokens = 0;         // >= 1
   std::vector<TokenId> stop_ids;  // end and stop tokens, sorted; empty: only length ends it
   int32_t priority = 0;
+  // The conversation it is a turn of, open at Submit. A turn waits until the turn before it ended.
+  SessionId session = 0;
+  // Waits for Scheduler::OpenGate (a grammar, an image), keeping its place and blocking nobody.
+  bool is_gated = false;
 };
 
-enum class EndReason : uint8_t { kStopToken, kLength, kStopped, kAborted, kFailed };
+enum class EndReason : uint8_t { kStopToken, kLength, kStopped, kAborted, kTimedOut, kFailed };
 
 // What happened to a request in one Collect, Submit or Abort.
 struct SchedEvent {
@@ -34,6 +40,22 @@ struct SchedEvent {
   EndReason reason = EndReason::kStopToken;
   std::string error_code, error_message;  // kFailed
   int64_t cached_tokens = 0;              // what the first admission found
+};
+
+// Something worth a mark in a trace. Recorded only with SchedulerOptions::record_notes.
+struct SchedNote {
+  enum class Kind : uint8_t {
+    kQueued,        // value: tokens of the prompt
+    kAdmitted,      // value: tokens found in the cache
+    kPreempted,     // value: how often by now
+    kEnded,         // value: tokens of the answer
+    kPagesStored,   // value: pages that entered the prefix cache
+    kPagesEvicted,  // value: pages that left it
+    kCacheReset,    // value: pages still cached
+  };
+  Kind kind = Kind::kQueued;
+  RequestId id = 0;  // 0 where it concerns no one request
+  int64_t value = 0;
 };
 
 }  // namespace minisgl

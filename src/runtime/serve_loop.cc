@@ -1,0 +1,294 @@
+#include "runtime/serve_loop.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "minisgl/base/check.h"
+
+namespace minisgl {
+namespace {
+
+// How old histograms may get while no request ends.
+constexpr auto kHistogramsAge = std::chrono::milliseconds(100);
+// Longer timeouts are none: 30 years, far within what a time point holds.
+constexpr double kTimeoutMax = 1e9;
+
+double Seconds(ServeLoop::Time::duration duration) {
+  return std::chrono::duration<double>(duration).count();
+}
+
+SchedulerOptions WithNotes(SchedulerOptions options) {
+  options.record_notes = true;  // waiting times come from them
+  return options;
+}
+
+}  // namespace
+
+ServeLoop::ServeLoop(Engine* engine, const Tokenizer* tokenizer, const RuntimeOptions& options,
+                     std::function<Time()> now, StatsSink stats_sink)
+    : engine_(engine),
+      limits_(engine->limits()),
+      tokenizer_(tokenizer),
+      now_(std::move(now)),
+      stats_sink_(std::move(stats_sink)),
+      depth_(options.overlap ? 1 : 0),
+      scheduler_(limits_, WithNotes(options.scheduler)) {
+  histograms_published_ = last_collected_ = now_();
+  if (options.trace_sink) trace_.emplace(options.trace_sink, last_collected_);
+}
+
+void ServeLoop::Submit(Submission&& submission) {
+  const auto place =
+      live_
+          .try_emplace(submission.id, Live{Answer(submission.id, submission.tag, submission.prompt,
+                                                  tokenizer_, submission.queue),
+                                           submission.time, submission.time})
+          .first;
+  submission.queue = nullptr;
+  if (failure_) {
+    place->second.answer.Fail("internal", *failure_);
+    Forget(place);
+    return;
+  }
+  Start(place, std::move(submission));
+}
+
+Status ServeLoop::CheckPrompt(const Prompt& prompt) const {
+  if (prompt.ids.empty()) return BadInput("the prompt is empty");
+  for (TokenId id : prompt.ids) {
+    if (id < 0 || id >= limits_.vocab_size) {
+      return BadInput("token id {} is outside the model's vocabulary of {}", id,
+                      limits_.vocab_size);
+    }
+  }
+  if (prompt.max_tokens == 0) return BadInput("max_tokens is 0");
+  if (prompt.session != 0 && !sessions_.contains(prompt.session)) {
+    return BadInput("session {} is not open", prompt.session);
+  }
+  return Status();
+}
+
+void ServeLoop::Start(LiveMap::iterator place, Submission submission) {
+  Prompt& prompt = submission.prompt;
+  std::sort(prompt.stop_token_ids.begin(), prompt.stop_token_ids.end());
+  if (prompt.sampling.min_tokens > 0) prompt.sampling.banned_until_min = prompt.stop_token_ids;
+  Answer& answer = place->second.answer;
+  if (const Status status = CheckPrompt(prompt); !status.ok()) {
+    answer.Fail("invalid_row", status.message());
+    Forget(place);
+    return;
+  }
+  const int64_t pool_tokens = int64_t{limits_.num_pages} * limits_.page_size + 1;
+  const int64_t capacity = std::min<int64_t>(limits_.max_seq_len, pool_tokens);
+  const auto prompt_len = static_cast<int64_t>(prompt.ids.size());
+  if (prompt_len >= capacity) {
+    answer.Fail("length_exceeded",
+                fmt::format("the prompt has {} tokens; at most {} leave room for an answer",
+                            prompt_len, capacity - 1));
+    Forget(place);
+    return;
+  }
+  SetDeadline(place, submission);
+  Request request;
+  request.id = submission.id;
+  request.max_tokens = capacity - prompt_len;
+  if (prompt.max_tokens > request.max_tokens) answer.set_max_tokens_lowered();
+  if (prompt.max_tokens > 0) request.max_tokens = std::min(request.max_tokens, prompt.max_tokens);
+  request.prompt = std::move(prompt.ids);
+  request.sampling = std::move(prompt.sampling);
+  request.stop_ids = std::move(prompt.stop_token_ids);
+  request.priority = prompt.priority;
+  request.session = prompt.session;
+  scheduler_.Submit(std::move(request));
+}
+
+void ServeLoop::SetDeadline(LiveMap::iterator place, const Submission& submission) {
+  if (!submission.prompt.timeout || !(submission.prompt.timeout->count() < kTimeoutMax)) return;
+  const double timeout_s = std::max(submission.prompt.timeout->count(), 0.0);
+  const Time deadline = submission.time + std::chrono::duration_cast<Time::duration>(
+                                              std::chrono::duration<double>(timeout_s));
+  place->second.deadline = deadline;
+  deadlines_.emplace(deadline, place->first);
+}
+
+void ServeLoop::Abort(RequestId id) {
+  if (!failure_) scheduler_.Abort(id);
+}
+
+void ServeLoop::OpenSession(SessionId id) {
+  if (failure_) return;
+  scheduler_.OpenSession(id);
+  sessions_.insert(id);
+}
+
+void ServeLoop::CloseSession(SessionId id) {
+  if (!failure_ && sessions_.erase(id) > 0) scheduler_.CloseSession(id);
+}
+
+void ServeLoop::AbortAll() {
+  if (failure_) return;
+  for (const auto& [id, live] : live_) scheduler_.Abort(id);
+  while (!sessions_.empty()) CloseSession(*sessions_.begin());
+}
+
+bool ServeLoop::Turn() {
+  if (failure_) return false;
+  const Time begin = now_();
+  ExpireDeadlines(begin);
+  HandleEvents(begin);
+  const auto plan = scheduler_.Next();
+  const Time planned = now_();
+  // A request that cannot be loaded fails while a step is planned.
+  bool found_something = HandleEvents(planned);
+  if (plan != nullptr) {
+    LaunchStep(plan, begin, planned);
+    found_something = true;
+  }
+  if (in_flight_.size() > depth_ || (plan == nullptr && !in_flight_.empty())) {
+    CollectStep();
+    found_something = true;  // it may have made room for what waits
+  }
+  MINISGL_CHECK(found_something || scheduler_.Idle() || scheduler_.WaitsOutside(),
+                "nothing runs and something waits: {}", scheduler_.DebugString());
+  if (!found_something && scheduler_.Idle()) CheckIdle();
+  PublishStats(/*with_histograms=*/!found_something, planned);
+  return found_something;
+}
+
+void ServeLoop::ExpireDeadlines(Time now) {
+  while (!deadlines_.empty() && deadlines_.begin()->first <= now) {
+    const RequestId id = deadlines_.begin()->second;
+    deadlines_.erase(deadlines_.begin());
+    scheduler_.TimeOut(id);
+  }
+}
+
+void ServeLoop::LaunchStep(std::shared_ptr<const BatchPlan> plan, Time begin, Time planned) {
+  if (trace_) trace_->Host("plan", begin, planned);
+  in_flight_.push_back({plan, planned, Seconds(planned - begin)});
+  engine_->Launch(std::move(plan));
+}
+
+void ServeLoop::CollectStep() {
+  const Time asked = now_();
+  const StepResult result = engine_->Collect();
+  const Time collected = now_();
+  const InFlight step = std::move(in_flight_.front());
+  in_flight_.pop_front();
+  scheduler_.Collect(result);
+  HandleEvents(collected);
+  stats_.host_step_s.Add(step.plan_s + Seconds(now_() - collected));
+  if (trace_) TraceStep(step, asked, collected);
+  last_collected_ = collected;
+}
+
+void ServeLoop::TraceStep(const InFlight& step, Time asked, Time collected) {
+  const Time now = now_();
+  trace_->Host("wait", asked, collected);
+  trace_->Host("collect", collected, now);
+  trace_->Step(*step.plan, std::max(step.launched, last_collected_), collected);
+  trace_->Counters(scheduler_.Stats(), now);
+}
+
+bool ServeLoop::HandleEvents(Time now) {
+  bool any = false;
+  while (true) {
+    const std::vector<SchedEvent> events = scheduler_.TakeEvents();
+    HandleNotes(now);
+    if (events.empty()) return any;
+    any = true;
+    // Tokens first: who sees the end of a request sees it counted.
+    bool any_end = false;
+    for (const SchedEvent& event : events) {
+      if (event.kind == SchedEvent::Kind::kToken) HandleToken(event, now);
+      any_end |= event.kind == SchedEvent::Kind::kEnd;
+    }
+    if (any_end) PublishStats(/*with_histograms=*/true, now);
+    for (const SchedEvent& event : events) {
+      if (event.kind == SchedEvent::Kind::kEnd) HandleEnd(event, now);
+    }
+  }
+}
+
+void ServeLoop::HandleToken(const SchedEvent& event, Time now) {
+  const auto found = live_.find(event.id);
+  if (found == live_.end()) return;
+  Live& live = found->second;
+  if (live.answer.stop_found()) return;
+  const bool is_first = live.answer.num_tokens() == 0;
+  if (live.answer.AcceptToken(event.token)) scheduler_.Stop(event.id);
+  Histogram& histogram = is_first ? stats_.first_token_s : stats_.between_tokens_s;
+  histogram.Add(Seconds(now - (is_first ? live.submitted : live.last_token)));
+  live.last_token = now;
+}
+
+void ServeLoop::HandleEnd(const SchedEvent& event, Time now) {
+  const auto found = live_.find(event.id);
+  MINISGL_CHECK(found != live_.end(), "request {} ended twice", event.id);
+  const FinishReason reason = found->second.answer.End(event);
+  const int64_t num_tokens = found->second.answer.num_tokens();
+  Forget(found);
+  if (trace_) trace_->Ended(event.id, reason, num_tokens, now);
+}
+
+void ServeLoop::HandleNotes(Time now) {
+  for (const SchedNote& note : scheduler_.TakeNotes()) {
+    if (trace_) trace_->Note(note, now);
+    if (note.kind != SchedNote::Kind::kAdmitted) continue;
+    const auto found = live_.find(note.id);
+    if (found == live_.end() || std::exchange(found->second.was_admitted, true)) continue;
+    stats_.waiting_s.Add(Seconds(now - found->second.submitted));
+  }
+}
+
+void ServeLoop::Forget(LiveMap::iterator place) {
+  if (place->second.deadline) deadlines_.erase({*place->second.deadline, place->first});
+  live_.erase(place);
+}
+
+void ServeLoop::FailAll(const std::string& what) {
+  failure_ = what;
+  deadlines_.clear();
+  while (!live_.empty()) {
+    live_.begin()->second.answer.Fail("internal", what);
+    live_.erase(live_.begin());
+  }
+}
+
+std::optional<ServeLoop::Time> ServeLoop::NextDeadline() const {
+  if (deadlines_.empty()) return std::nullopt;
+  return deadlines_.begin()->first;
+}
+
+RuntimeStats ServeLoop::Stats() const {
+  RuntimeStats stats = stats_;
+  stats.scheduler = scheduler_.Stats();
+  return stats;
+}
+
+void ServeLoop::FinishTrace() {
+  if (trace_) trace_->Finish();
+}
+
+void ServeLoop::PublishStats(bool with_histograms, Time now) {
+  if (!stats_sink_) return;
+  RuntimeStats news;
+  if (with_histograms || now - histograms_published_ >= kHistogramsAge) {
+    news = std::exchange(stats_, RuntimeStats());
+    histograms_published_ = now;
+  }
+  news.scheduler = scheduler_.Stats();
+  stats_sink_(news);
+}
+
+void ServeLoop::CheckIdle() const {
+  // A page that two sessions share counts for each.
+  const SchedulerStats stats = scheduler_.Stats();
+  MINISGL_CHECK(stats.pages_free + stats.pages_cached == stats.pages_total &&
+                    stats.pages_locked <= stats.session_pages,
+                "idle, with pages lost or held: {}", scheduler_.DebugString());
+}
+
+}  // namespace minisgl

@@ -1,0 +1,61 @@
+// A trace of the serving loop in the Chrome trace event format, which Perfetto opens: what the
+// engine computed when, what the runtime's thread did meanwhile, and what became of requests.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <initializer_list>
+#include <string>
+#include <string_view>
+#include <variant>
+
+#include "minisgl/batch_plan.h"
+#include "minisgl/runtime/runtime.h"
+
+namespace minisgl {
+
+class TraceWriter {
+ public:
+  using Time = std::chrono::steady_clock::time_point;
+  using Sink = std::function<void(std::string_view)>;
+
+  // Times count from `start`.
+  TraceWriter(Sink sink, Time start);
+
+  // A step of the engine.
+  void Step(const BatchPlan& plan, Time begin, Time end);
+  // What the runtime's thread did: "plan", "wait", "collect".
+  void Host(std::string_view what, Time begin, Time end);
+  // Not of kEnded: Ended says more.
+  void Note(const SchedNote& note, Time time);
+  void Ended(RequestId id, FinishReason reason, int64_t num_tokens, Time time);
+  // The figures after a step.
+  void Counters(const SchedulerStats& stats, Time time);
+  // Completes the JSON text. Nothing may follow.
+  void Finish();
+
+ private:
+  struct Arg {
+    std::string_view name;
+    std::variant<int64_t, std::string_view> value;
+  };
+  using Args = std::initializer_list<Arg>;
+  enum class Track { kEngine = 1, kHost = 2 };
+
+  // Begins an event: its phase, name and track. EndEvent completes it.
+  void BeginEvent(char phase, std::string_view name, Track track);
+  void EndEvent(Args args);
+  void Span(std::string_view name, Track track, Time begin, Time end, Args args);
+  void Instant(std::string_view name, Time time, Args args);
+  void Counter(std::string_view name, Time time, Args args);
+  void AppendMicroseconds(std::string_view key, Time::duration duration);
+  void Flush();
+
+  Sink sink_;
+  Time start_;
+  std::string buffer_;
+  bool is_first_ = true;
+};
+
+}  // namespace minisgl

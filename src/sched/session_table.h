@@ -1,0 +1,58 @@
+// Conversations that are open: the turns of each that have not ended, in order, and the cached
+// prefix that each keeps locked between turns. One thread.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <vector>
+
+#include "minisgl/kv/prefix_cache.h"
+#include "sched/request_state.h"
+
+namespace minisgl {
+
+class SessionTable {
+ public:
+  explicit SessionTable(PrefixCache* cache) : cache_(cache) {}
+
+  void Open(SessionId id);  // REQUIRES a new one
+  bool IsOpen(SessionId id) const { return sessions_.contains(id); }
+  // Lets its prefix go and forgets it. REQUIRES no turn of it left.
+  void Close(SessionId id);
+
+  // True where no turn stands before it. REQUIRES that the session is open.
+  bool AddTurn(RequestState* turn);
+  // The turn that has become the first by this, or null. Nothing happens for one never added.
+  RequestState* EndTurn(RequestState* turn);
+  std::vector<RequestState*> Turns(SessionId id) const;
+
+  // Locks `node`, the end of a prefix of `num_pages`, in place of what the session kept.
+  void Keep(SessionId id, PrefixNode* node, int32_t num_pages);
+  void LetGo(SessionId id);
+  // The prefix kept longest goes; false where no session keeps any.
+  bool LetOldestGo();
+
+  int64_t size() const { return static_cast<int64_t>(sessions_.size()); }
+  int64_t num_pages() const { return num_pages_; }
+  // Sessions without a turn that has been admitted: those a place is kept for.
+  int32_t num_without_place() const;
+  // Every lock held, one entry each.
+  std::vector<PrefixNode*> Locks() const;
+
+ private:
+  struct Session {
+    std::deque<RequestState*> turns;
+    PrefixNode* node = nullptr;
+    int32_t num_pages = 0;
+    uint64_t kept_at = 0;
+  };
+  void Unlock(Session* session);
+
+  PrefixCache* cache_;
+  std::map<SessionId, Session> sessions_;
+  uint64_t num_kept_ = 0;  // counts calls of Keep
+  int64_t num_pages_ = 0;  // under all locks; shared ones count for each
+};
+
+}  // namespace minisgl

@@ -1,0 +1,216 @@
+// What a person at a chat waits while the program does other work, on a real model.
+//
+//   bench_serving_latency MODEL_DIR [ROUNDS]
+//
+// Two questions, each as a ratio of runs that take turns on one machine:
+//   1. Time to the first token of a chat turn beside 64 batch rows that run, against a turn with
+//      the machine to itself, and against a turn that comes as one more batch row (fcfs, no
+//      session).
+//   2. The longest time between two tokens of a chat answer while a prompt of 1,500 tokens is
+//      prefilled, mixed against prefill-first steps.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "minisgl/engine/model_engine.h"
+#include "minisgl/runtime/runtime.h"
+#include "minisgl/text/tokenizer.h"
+#include "minisgl/weights/checkpoint.h"
+#include "minisgl/weights/model_config.h"
+
+namespace minisgl {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr int kBatchRows = 64;
+constexpr int32_t kBudget = 512;
+
+double Milliseconds(Clock::duration duration) {
+  return std::chrono::duration<double, std::milli>(duration).count();
+}
+
+double Median(std::vector<double> values) {
+  std::nth_element(values.begin(), values.begin() + static_cast<ptrdiff_t>(values.size() / 2),
+                   values.end());
+  return values[values.size() / 2];
+}
+
+template <typename T>
+T OrDie(Result<T> result) {
+  if (result.ok()) return std::move(result).value();
+  std::fputs((result.status().message() + "\n").c_str(), stderr);
+  std::exit(ExitCode(result.status().code()));
+}
+
+struct Settings {
+  StepPolicy step = StepPolicy::kMixed;
+  QueuePolicy queue = QueuePolicy::kPriority;
+};
+
+std::unique_ptr<Runtime> Start(const std::string& dir, const Settings& settings) {
+  const ModelConfig config = OrDie(LoadModelConfig(dir));
+  ModelEngineOptions options;
+  options.max_running_requests = 256;
+  options.max_prefill_tokens = kBudget;
+  const MemoryPlan plan = OrDie(PlanMemory(config, options));
+  auto checkpoint = OrDie(Checkpoint::Open(dir));
+  auto engine = OrDie(MakeModelEngine(config, *checkpoint, plan, OrDie(MakeCpuOps({2, ""}))));
+  RuntimeOptions runtime_options;
+  runtime_options.scheduler.max_prefill_tokens = kBudget;
+  runtime_options.scheduler.step = settings.step;
+  runtime_options.scheduler.admission = AdmissionPolicy::kOptimistic;
+  runtime_options.scheduler.queue = settings.queue;
+  return OrDie(Runtime::Create(std::move(engine), nullptr, runtime_options));
+}
+
+Prompt MakePrompt(uint64_t number, int64_t length, int64_t max_tokens) {
+  Prompt prompt;
+  for (int64_t i = 0; i < length; ++i) {
+    prompt.ids.push_back(static_cast<TokenId>(300 + (number * 977 + i * 31) % 1000));
+  }
+  prompt.max_tokens = max_tokens;  // nothing ends it earlier
+  return prompt;
+}
+
+void DrainUntilDone(EventQueue* queue, int count) {
+  while (count > 0) {
+    const auto event = queue->Pop(std::chrono::milliseconds(1000));
+    if (event && event->kind == Event::Kind::kDone) --count;
+  }
+}
+
+// Milliseconds from Submit to the first token.
+double FirstToken(Runtime* runtime, Prompt prompt) {
+  EventQueue queue;
+  const auto begin = Clock::now();
+  runtime->Submit(std::move(prompt), &queue);
+  while (true) {
+    const auto event = queue.Pop(std::chrono::milliseconds(1000));
+    if (!event) continue;
+    const double elapsed = Milliseconds(Clock::now() - begin);
+    if (event->kind == Event::Kind::kTokens) {
+      DrainUntilDone(&queue, 1);
+      return elapsed;
+    }
+  }
+}
+
+struct TurnKind {
+  bool beside_batch;
+  bool is_chat;  // else it comes as one more batch row
+};
+
+std::vector<double> FirstTokens(const std::string& dir, const TurnKind& kind) {
+  Settings settings;
+  if (!kind.is_chat) settings.queue = QueuePolicy::kFcfs;
+  const auto runtime = Start(dir, settings);
+  const SessionId session = kind.is_chat ? runtime->OpenSession() : 0;
+  EventQueue batch;
+  std::vector<RequestId> rows;
+  if (kind.beside_batch) {
+    // Twice as many as run beside the turn come while it is asked for: there is always a queue.
+    for (int i = 0; i < kBatchRows; ++i) {
+      rows.push_back(runtime->Submit(MakePrompt(static_cast<uint64_t>(i), 100, 1200), &batch));
+    }
+    while (runtime->Stats().scheduler.generated_tokens < 10 * kBatchRows) {
+      batch.Pop(std::chrono::milliseconds(1));
+    }
+  }
+  std::vector<double> times;
+  for (uint64_t turn = 0; turn < 10; ++turn) {
+    Prompt prompt = MakePrompt(1000 + turn, 60, 4);
+    prompt.session = session;
+    if (kind.is_chat) prompt.priority = kChatPriority;
+    times.push_back(FirstToken(runtime.get(), std::move(prompt)));
+  }
+  for (RequestId id : rows) runtime->Abort(id);
+  if (kind.beside_batch) DrainUntilDone(&batch, kBatchRows);
+  return times;
+}
+
+void BesideBatch(const std::string& dir, int rounds) {
+  std::vector<double> alone, chat, row;
+  for (int round = 0; round < rounds; ++round) {
+    for (double time : FirstTokens(dir, {false, true})) alone.push_back(time);
+    for (double time : FirstTokens(dir, {true, true})) chat.push_back(time);
+    for (double time : FirstTokens(dir, {true, false})) row.push_back(time);
+  }
+  fmt::print(
+      "first token of a turn of 60 tokens: alone {:.1f} ms; beside {} running rows {:.1f} ms "
+      "({:.1f} times); as one more row {:.1f} ms\n",
+      Median(alone), kBatchRows, Median(chat), Median(chat) / Median(alone), Median(row));
+}
+
+// The longest and the median gap between tokens of a chat answer beside a long prompt.
+struct Gaps {
+  double longest, median, long_prompt_first_token;
+};
+Gaps GapsBesideLongPrompt(const std::string& dir, StepPolicy step) {
+  const auto runtime = Start(dir, {step, QueuePolicy::kPriority});
+  EventQueue chat, batch;
+  Prompt talk = MakePrompt(1, 60, 400);
+  talk.priority = kChatPriority;
+  talk.session = runtime->OpenSession();
+  runtime->Submit(std::move(talk), &chat);
+  std::vector<double> gaps;
+  Clock::time_point last{}, asked{};
+  double first_token = 0;
+  for (bool done = false; !done;) {
+    while (const auto event = batch.Pop(std::chrono::milliseconds(0))) {
+      if (first_token == 0) first_token = Milliseconds(Clock::now() - asked);
+    }
+    const auto event = chat.Pop(std::chrono::milliseconds(5));
+    if (!event) continue;
+    done = event->kind == Event::Kind::kDone;
+    const auto now = Clock::now();
+    if (gaps.size() == 50) {
+      asked = now;
+      runtime->Submit(MakePrompt(2, 1500, 2), &batch);
+    }
+    if (last != Clock::time_point{} && !done) gaps.push_back(Milliseconds(now - last));
+    last = now;
+  }
+  return {*std::max_element(gaps.begin() + 50, gaps.end()), Median(gaps), first_token};
+}
+
+void BesideLongPrompt(const std::string& dir, int rounds) {
+  std::vector<double> longest[2], median[2], first_token[2];
+  for (int round = 0; round < rounds; ++round) {
+    for (int policy = 0; policy < 2; ++policy) {
+      const Gaps gaps =
+          GapsBesideLongPrompt(dir, policy == 0 ? StepPolicy::kMixed : StepPolicy::kPrefillFirst);
+      longest[policy].push_back(gaps.longest);
+      median[policy].push_back(gaps.median);
+      first_token[policy].push_back(gaps.long_prompt_first_token);
+    }
+  }
+  for (int policy = 0; policy < 2; ++policy) {
+    fmt::print(
+        "{}: between tokens of the chat {:.1f} ms, at worst beside a prompt of 1,500 tokens "
+        "{:.1f} ms; that prompt's first token after {:.0f} ms\n",
+        policy == 0 ? "mixed        " : "prefill-first", Median(median[policy]),
+        Median(longest[policy]), Median(first_token[policy]));
+  }
+  fmt::print("worst gap, prefill-first against mixed: {:.1f} times\n",
+             Median(longest[1]) / Median(longest[0]));
+}
+
+}  // namespace
+}  // namespace minisgl
+
+int main(int argc, char** argv) {
+  if (argc < 2) {
+    std::fputs("usage: bench_serving_latency MODEL_DIR [ROUNDS]\n", stderr);
+    return 64;
+  }
+  const int rounds = argc > 2 ? std::max(std::atoi(argv[2]), 1) : 5;
+  minisgl::BesideBatch(argv[1], rounds);
+  minisgl::BesideLongPrompt(argv[1], rounds);
+  return 0;
+}

@@ -1,0 +1,77 @@
+// The end of an answer where a step gave several tokens.
+#include "runtime/answer.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+namespace minisgl {
+namespace {
+
+class AnswerTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    auto tokenizer = Tokenizer::Load(MINISGL_SOURCE_DIR "/tests/models/wren");
+    ASSERT_TRUE(tokenizer.ok()) << tokenizer.status().message();
+    tokenizer_ = std::move(tokenizer).value();
+  }
+
+  // An answer of the letters of `spelled`, one a token, which ends as `end` says.
+  Event Tell(const std::string& spelled, SchedEvent end) {
+    Prompt prompt;
+    prompt.ids = {1};
+    prompt.stop = {"cd"};
+    Answer answer(7, 0, prompt, tokenizer_.get(), &queue_);
+    for (const char letter : spelled) {
+      RowResult token;
+      token.outcome = RowResult::Outcome::kToken;
+      token.token = tokenizer_->IdOf(std::string(1, letter)).value();
+      answer.AcceptToken(token);
+    }
+    end.kind = SchedEvent::Kind::kEnd;
+    const FinishReason reason = answer.End(end);
+    Event done;
+    text_.clear();
+    while (const auto event = queue_.Pop(std::chrono::milliseconds(0))) {
+      text_ += event->text;
+      done = *event;
+    }
+    EXPECT_EQ(done.kind, Event::Kind::kDone);
+    EXPECT_EQ(done.finish_reason, reason);
+    return done;
+  }
+
+  static SchedEvent Ends(EndReason reason) {
+    SchedEvent end;
+    end.reason = reason;
+    if (reason == EndReason::kFailed) end.error_code = "nan_logits";
+    return end;
+  }
+
+  std::unique_ptr<Tokenizer> tokenizer_;
+  EventQueue queue_;
+  std::string text_;
+};
+
+// The tokens after the stop string came with the same step, and so did the end: with one token a
+// step neither would have been.
+TEST_F(AnswerTest, AStopStringEndsItWhateverTheStepGaveBeyond) {
+  for (const EndReason reason : {EndReason::kLength, EndReason::kStopToken, EndReason::kFailed}) {
+    const Event done = Tell("abcdef", Ends(reason));
+    EXPECT_EQ(text_, "ab");
+    EXPECT_EQ(done.finish_reason, FinishReason::kStop);
+    EXPECT_EQ(done.error_code, "");
+    EXPECT_EQ(done.usage.completion_tokens, 4);
+  }
+}
+
+TEST_F(AnswerTest, WithoutAStopStringTheEndIsTheSchedulers) {
+  EXPECT_EQ(Tell("abc", Ends(EndReason::kLength)).finish_reason, FinishReason::kLength);
+  EXPECT_EQ(text_, "abc");
+  EXPECT_EQ(Tell("abc", Ends(EndReason::kTimedOut)).finish_reason, FinishReason::kTimeout);
+  EXPECT_EQ(text_, "abc") << "the text so far is kept";
+  EXPECT_EQ(Tell("abc", Ends(EndReason::kFailed)).error_code, "nan_logits");
+}
+
+}  // namespace
+}  // namespace minisgl

@@ -1,0 +1,194 @@
+// Conversations: turns in order, the prefix kept between them, the place kept free for them.
+#include <gtest/gtest.h>
+
+#include "sim/sim_driver.h"
+
+namespace minisgl {
+namespace {
+
+using sim::RightAnswer;
+using sim::SimDriver;
+
+constexpr int64_t kVocab = 80;
+constexpr int64_t kEndRate = 0;
+constexpr SessionId kSession = 7;
+
+EngineLimits Limits(int32_t num_pages, int32_t max_running = 4) {
+  EngineLimits limits;
+  limits.vocab_size = kVocab;
+  limits.page_size = 4;
+  limits.num_pages = num_pages;
+  limits.max_running_requests = max_running;
+  limits.max_seq_len = 200;
+  limits.max_step_tokens = 32 + max_running;
+  return limits;
+}
+
+SchedulerOptions Options(AdmissionPolicy admission = AdmissionPolicy::kOptimistic) {
+  SchedulerOptions options;
+  options.max_prefill_tokens = 32;
+  options.step = StepPolicy::kMixed;
+  options.admission = admission;
+  options.queue = QueuePolicy::kPriority;
+  return options;
+}
+
+Request MakeRequest(RequestId id, int64_t length, int64_t max_tokens) {
+  Request request;
+  request.id = id;
+  for (int64_t i = 0; i < length; ++i) {
+    request.prompt.push_back(static_cast<TokenId>(1 + (static_cast<int64_t>(id) * 7 + i) % 70));
+  }
+  request.max_tokens = max_tokens;
+  return request;
+}
+
+Request MakeTurn(RequestId id, std::vector<TokenId> prompt, int64_t max_tokens) {
+  Request request;
+  request.id = id;
+  request.prompt = std::move(prompt);
+  request.max_tokens = max_tokens;
+  request.session = kSession;
+  request.priority = kChatPriority;
+  return request;
+}
+
+// The prompt, its right answer, and a question more.
+std::vector<TokenId> Continue(const Request& turn) {
+  std::vector<TokenId> prompt = turn.prompt;
+  const auto answer = RightAnswer(turn.prompt, turn.max_tokens, false, kVocab, kEndRate);
+  prompt.insert(prompt.end(), answer.begin(), answer.end());
+  for (TokenId token = 1; token <= 5; ++token) prompt.push_back(token);
+  return prompt;
+}
+
+TEST(SessionsTest, ATurnWaitsForTheEndOfTheTurnBeforeIt) {
+  SimDriver driver(Limits(100), Options(), 1, kEndRate);
+  driver.scheduler().OpenSession(kSession);
+  const Request first = MakeTurn(1, MakeRequest(1, 9, 1).prompt, 10);
+  const Request second = MakeTurn(2, Continue(first), 10);
+  driver.Submit(first);
+  driver.Submit(second);
+  while (!driver.answers()[1].ended) {
+    EXPECT_TRUE(driver.answers()[2].tokens.empty());
+    ASSERT_TRUE(driver.Step());
+  }
+  ASSERT_TRUE(driver.RunToEnd());
+  EXPECT_EQ(driver.answers()[2].tokens, RightAnswer(second.prompt, 10, false, kVocab, kEndRate));
+  // All whole pages of the first turn: 9 + 10 tokens, of which the last has no keys.
+  EXPECT_EQ(driver.answers()[2].cached_tokens, (9 + 10 - 1) / 4 * 4);
+  driver.scheduler().CloseSession(kSession);
+}
+
+TEST(SessionsTest, ThePrefixSurvivesABatchThatFillsThePool) {
+  for (const bool in_session : {false, true}) {
+    SimDriver driver(Limits(60), Options(AdmissionPolicy::kReserve), 1, kEndRate);
+    driver.scheduler().OpenSession(kSession);
+    Request first = MakeTurn(1, MakeRequest(1, 41, 1).prompt, 8);
+    Request second = MakeTurn(2, Continue(first), 8);
+    if (!in_session) first.session = second.session = 0;
+    driver.Submit(first);
+    ASSERT_TRUE(driver.RunToEnd());
+    for (RequestId id = 10; id < 30; ++id) driver.Submit(MakeRequest(id, 40, 20));
+    ASSERT_TRUE(driver.RunToEnd());
+    driver.Submit(second);
+    ASSERT_TRUE(driver.RunToEnd());
+    EXPECT_EQ(driver.answers()[2].cached_tokens, in_session ? 48 : 0);
+    EXPECT_EQ(driver.scheduler().Stats().session_pages > 0, in_session);
+    driver.scheduler().CloseSession(kSession);
+    EXPECT_EQ(driver.scheduler().Stats().pages_locked, 0);
+    EXPECT_EQ(driver.scheduler().Stats().session_pages, 0);
+  }
+}
+
+// A request that needs the whole pool gets it: what a session keeps is lent, not owned.
+TEST(SessionsTest, ThePrefixGoesWhereMemoryIsShort) {
+  SimDriver driver(Limits(20), Options(), 1, kEndRate);
+  driver.scheduler().OpenSession(kSession);
+  driver.Submit(MakeTurn(1, MakeRequest(1, 40, 1).prompt, 4));
+  ASSERT_TRUE(driver.RunToEnd());
+  EXPECT_GT(driver.scheduler().Stats().session_pages, 0);
+  const Request large = MakeRequest(2, 50, 30);
+  driver.Submit(large);
+  ASSERT_TRUE(driver.RunToEnd());
+  EXPECT_EQ(driver.answers()[2].tokens, RightAnswer(large.prompt, 30, false, kVocab, kEndRate));
+  EXPECT_EQ(driver.scheduler().Stats().session_pages, 0);
+  EXPECT_EQ(driver.scheduler().Stats().preemptions, 0);
+}
+
+TEST(SessionsTest, ARowIsKeptFreeWhileTheSessionIsOpen) {
+  for (const bool is_open : {false, true}) {
+    SimDriver driver(Limits(400), Options(), 0, kEndRate);
+    if (is_open) driver.scheduler().OpenSession(kSession);
+    for (RequestId id = 10; id < 16; ++id) driver.Submit(MakeRequest(id, 4, 40));
+    for (int i = 0; i < 3; ++i) driver.Step();
+    EXPECT_EQ(driver.scheduler().Stats().running, is_open ? 3 : 4);
+    if (!is_open) continue;
+    driver.Submit(MakeTurn(1, {1, 2, 3, 4, 5}, 10));
+    driver.Step();
+    EXPECT_EQ(driver.scheduler().Stats().running, 4);
+    EXPECT_FALSE(driver.answers()[1].tokens.empty());
+    EXPECT_EQ(driver.scheduler().Stats().preemptions, 0);
+  }
+}
+
+// One row in all: batch rows still run while a session is open, and its turn preempts them.
+TEST(SessionsTest, TheOnlyRowServesBoth) {
+  SimDriver driver(Limits(100, /*max_running=*/1), Options(), 0, kEndRate);
+  driver.scheduler().OpenSession(kSession);
+  const Request row = MakeRequest(10, 4, 40);
+  driver.Submit(row);
+  for (int i = 0; i < 5; ++i) driver.Step();
+  EXPECT_GT(driver.answers()[10].tokens.size(), 2u);
+  driver.Submit(MakeTurn(1, {1, 2, 3, 4, 5}, 4));
+  ASSERT_TRUE(driver.RunToEnd());
+  EXPECT_EQ(driver.scheduler().Stats().preemptions, 1);
+  EXPECT_EQ(driver.answers()[10].tokens, RightAnswer(row.prompt, 40, false, kVocab, kEndRate));
+}
+
+TEST(SessionsTest, ClosingEndsWhatRunsAndWhatWaits) {
+  SimDriver driver(Limits(100), Options(), 1, kEndRate);
+  driver.scheduler().OpenSession(kSession);
+  driver.Submit(MakeTurn(1, {1, 2, 3, 4, 5}, 100));
+  driver.Submit(MakeTurn(2, {1, 2, 3, 4, 6}, 100));
+  driver.Submit(MakeTurn(3, {1, 2, 3, 4, 7}, 100));
+  for (int i = 0; i < 5; ++i) driver.Step();
+  driver.scheduler().CloseSession(kSession);
+  ASSERT_TRUE(driver.RunToEnd());
+  driver.Submit(MakeTurn(4, {1, 2, 3, 4, 8}, 100));
+  for (RequestId id = 1; id <= 4; ++id) {
+    EXPECT_EQ(driver.answers()[id].num_ends, 1) << id;
+    EXPECT_EQ(driver.answers()[id].reason, EndReason::kAborted) << id;
+  }
+  EXPECT_TRUE(driver.answers()[2].tokens.empty());
+  driver.scheduler().CloseSession(kSession);  // twice: nothing happens
+  EXPECT_EQ(driver.scheduler().Stats().pages_locked, 0);
+}
+
+TEST(SessionsTest, AbortingAWaitingTurnLetsTheOneAfterItGo) {
+  SimDriver driver(Limits(100), Options(), 1, kEndRate);
+  driver.scheduler().OpenSession(kSession);
+  driver.Submit(MakeTurn(1, {1, 2, 3, 4, 5}, 20));
+  driver.Submit(MakeTurn(2, {1, 2, 3, 4, 6}, 20));
+  driver.Submit(MakeTurn(3, {1, 2, 3, 4, 7}, 20));
+  driver.Step();
+  driver.scheduler().Abort(2);
+  ASSERT_TRUE(driver.RunToEnd());
+  EXPECT_EQ(driver.answers()[1].tokens.size(), 20u);
+  EXPECT_EQ(driver.answers()[2].reason, EndReason::kAborted);
+  EXPECT_EQ(driver.answers()[3].tokens.size(), 20u);
+}
+
+// A turn that can never fit does not block the session.
+TEST(SessionsTest, ATurnThatFailsIsNoTurn) {
+  SimDriver driver(Limits(100), Options(), 1, kEndRate);
+  driver.scheduler().OpenSession(kSession);
+  driver.Submit(MakeTurn(1, {1, 2, 3, 4, 5}, 1000));
+  EXPECT_EQ(driver.answers()[1].error_code, "length_exceeded");
+  driver.Submit(MakeTurn(2, {1, 2, 3, 4, 6}, 20));
+  ASSERT_TRUE(driver.RunToEnd());
+  EXPECT_EQ(driver.answers()[2].tokens.size(), 20u);
+}
+
+}  // namespace
+}  // namespace minisgl

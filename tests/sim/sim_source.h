@@ -1,0 +1,60 @@
+// A KvSource whose lookups may not be known yet, whose loads take their time, and fail. What it
+// does depends on its seed and on what it was asked, never on time: the same run asks the same.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include "minisgl/sched/kv_source.h"
+#include "sim/sim_engine.h"
+
+namespace minisgl::sim {
+
+struct SourcePlan {
+  bool exists = false;
+  int64_t has_percent = 50;      // of the tokens asked about, about
+  int64_t unknown_percent = 30;  // of lookups
+  int64_t delay_max = 10;        // steps
+  int64_t fail_percent = 20;     // of loads
+};
+
+class SimSource : public KvSource {
+ public:
+  SimSource(const SourcePlan& plan, uint64_t seed, SimEngine* engine)
+      : plan_(plan), seed_(seed), engine_(engine) {}
+
+  std::optional<int64_t> Lookup(RequestId id, std::span<const TokenId> tokens,
+                                int64_t cached_len) override;
+  void Load(RequestId id, std::span<const TokenId> tokens, int64_t begin, int64_t count,
+            std::span<const PageId> pages) override;
+  void Cancel(RequestId id) override;
+  std::vector<KvLoadResult> TakeFinished() override;
+
+  void Tick() { ++now_; }
+  // From here on everything is known, quick and right.
+  void Heal() { is_healed_ = true; }
+  size_t num_loading() const { return loads_.size(); }
+  // A call that breaks the contract, "" while all is well.
+  const std::string& violation() const { return violation_; }
+
+ private:
+  struct LoadJob {
+    std::vector<TokenId> tokens;
+    int64_t begin = 0, count = 0, good = 0;
+    std::vector<PageId> pages;
+    int64_t due = 0;
+  };
+  int64_t Draw(int64_t below);
+
+  SourcePlan plan_;
+  uint64_t seed_;
+  SimEngine* engine_;
+  int64_t now_ = 0;
+  uint64_t draws_ = 0;
+  bool is_healed_ = false;
+  std::map<RequestId, LoadJob> loads_;
+  std::string violation_;
+};
+
+}  // namespace minisgl::sim
