@@ -23,9 +23,6 @@ namespace fs = std::filesystem;
 
 constexpr uint64_t kTemplateBytesMax = uint64_t{4} << 20;
 constexpr uint64_t kSmallFileBytesMax = uint64_t{64} << 20;
-// Rows of a step that may all have as many drafts as --speculate allows. With more rows a step is
-// busy without drafts.
-constexpr int32_t kDraftingRows = 64;
 
 std::string Environment(const char* name) {
   const char* value = std::getenv(name);
@@ -170,7 +167,7 @@ ModelEngineOptions ToModelEngineOptions(const EngineOptions& options) {
   engine.num_pages = options.num_pages;
   engine.memory_ratio = options.memory_ratio;
   engine.weight_dtype = ParseDType(options.dtype);
-  engine.max_step_drafts = options.max_drafts * kDraftingRows;
+  engine.max_step_drafts = options.max_drafts * kDraftRowsMax;
   return engine;
 }
 

@@ -166,9 +166,12 @@ void RunLoop::FinishAnswer(const Event& event, int32_t answer_index, Pending* pe
         event.usage.prompt_tokens));
   }
   if (event.finish_reason == FinishReason::kError) {
-    if (!pending->error) pending->error = RowError{event.error_code, event.error_message, ""};
-    if (!fault_ && (event.error_code == "device_fault" || event.error_code == "internal")) {
-      fault_ = Status(StatusCode::kInternal, event.error_message);
+    const bool no_memory = event.error_code == "out_of_memory";
+    const std::string code = no_memory ? "internal" : event.error_code;
+    if (!pending->error) pending->error = RowError{code, event.error_message, ""};
+    if (!fault_ && (code == "device_fault" || code == "internal")) {
+      fault_ =
+          Status(no_memory ? StatusCode::kOutOfMemory : StatusCode::kInternal, event.error_message);
     }
   } else if (event.finish_reason == FinishReason::kAborted) {
     if (!pending->error) pending->error = Cancelled();
@@ -225,6 +228,7 @@ void RunLoop::CheckSignals() {
 // Rows that wait for one before them are written with it: what is not finished is cancelled, and
 // its last event is not waited for here.
 Status RunLoop::LeaveAtOnce() {
+  stop_signal_ = StopSignal();  // both may have come since it was looked at
   while (std::optional<Event> event = queue_.Pop(milliseconds(0))) {
     MINISGL_RETURN_IF_ERROR(TakeEvent(std::move(*event)));
   }

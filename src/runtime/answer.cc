@@ -90,6 +90,14 @@ bool Answer::AcceptToken(const RowResult& row) {
 
 FinishReason Answer::End(const SchedEvent& end) {
   Event done = MakeEvent(Event::Kind::kDone);
+  usage_.cached_tokens = end.cached_tokens;
+  if (decoder_ && !stop_found_) {
+    StopFilter::Output output =
+        stop_filter_.Push(decoder_->Finish(), usage_.completion_tokens >= min_tokens_);
+    stop_found_ = output.stopped;
+    done.text = output.text + (output.stopped ? "" : stop_filter_.Finish());
+    if constexpr (kDebugBuild) delivered_ += done.text;
+  }
   // A stop string ends the answer whatever the rest of its step gave, as it would have where each
   // step gives one token.
   const FinishReason reason = stop_found_ ? FinishReason::kStop : ReasonOf(end.reason);
@@ -97,13 +105,6 @@ FinishReason Answer::End(const SchedEvent& end) {
   if (reason == FinishReason::kError) {
     done.error_code = end.error_code;
     done.error_message = end.error_message;
-  }
-  usage_.cached_tokens = end.cached_tokens;
-  if (decoder_ && !stop_found_) {
-    StopFilter::Output output = stop_filter_.Push(decoder_->Finish());
-    stop_found_ = output.stopped;
-    done.text = output.text + (output.stopped ? "" : stop_filter_.Finish());
-    if constexpr (kDebugBuild) delivered_ += done.text;
   }
   if constexpr (kDebugBuild) CheckText();
   PushDone(std::move(done));

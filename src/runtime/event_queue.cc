@@ -27,8 +27,11 @@ void EventQueue::Push(Event event) {
 
 std::optional<Event> EventQueue::Pop(std::chrono::milliseconds timeout) {
   std::unique_lock lock(state_->mutex);
-  state_->wake.wait_for(lock, timeout,
-                        [this] { return !state_->events.empty() || state_->interrupted; });
+  // A wait of no time would still cost a sleep of the timer's slack.
+  if (timeout > timeout.zero()) {
+    state_->wake.wait_for(lock, timeout,
+                          [this] { return !state_->events.empty() || state_->interrupted; });
+  }
   state_->interrupted = false;
   if (state_->events.empty()) return std::nullopt;
   Event event = std::move(state_->events.front());

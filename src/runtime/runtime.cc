@@ -118,6 +118,7 @@ class SchedulerRuntime : public Runtime {
   void TakeInbox(bool sleeps);
   std::optional<Clock::time_point> WakeTime() const;
   void Obey(Command* command);
+  void FailAll(const char* code, const char* message) noexcept;
   void TakeStats(const RuntimeStats& news);
 
   std::unique_ptr<Engine> engine_;
@@ -147,13 +148,33 @@ void SchedulerRuntime::Run() {
       for (; !taken_.empty(); taken_.pop_front()) Obey(&taken_.front());
       if (is_ending_) loop_.AbortAll();
       sleeps = !loop_.Turn();
-    } catch (const std::exception& error) {
-      loop_.FailAll(error.what());
+    } catch (const std::bad_alloc&) {
+      FailAll("out_of_memory",
+              "memory ran out; run fewer requests at once (--max-running-requests), or leave the "
+              "KV pool less (--num-pages)");
       sleeps = false;  // what was taken from the inbox is to be told too
+    } catch (const std::exception& error) {
+      FailAll("internal", error.what());
+      sleeps = false;
     }
     if (is_ending_ && sleeps && loop_.Idle()) break;
   }
-  loop_.FinishTrace();
+  try {
+    loop_.FinishTrace();
+  } catch (const std::bad_alloc&) {
+    // The trace stays without its end; its readers take that.
+  }
+}
+
+// Telling everybody takes memory too: what could not be told is told when there is some again.
+void SchedulerRuntime::FailAll(const char* code, const char* message) noexcept {
+  while (true) {
+    try {
+      return loop_.FailAll(code, message);
+    } catch (...) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+  }
 }
 
 void SchedulerRuntime::TakeInbox(bool sleeps) {

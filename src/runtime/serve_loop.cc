@@ -48,7 +48,7 @@ void ServeLoop::Submit(Submission&& submission) {
           .first;
   submission.queue = nullptr;
   if (failure_) {
-    place->second.answer.Fail("internal", *failure_);
+    place->second.answer.Fail(failure_->code, failure_->message);
     Forget(place);
     return;
   }
@@ -248,11 +248,11 @@ void ServeLoop::Forget(LiveMap::iterator place) {
   live_.erase(place);
 }
 
-void ServeLoop::FailAll(const std::string& what) {
-  failure_ = what;
+void ServeLoop::FailAll(const std::string& code, const std::string& message) {
+  failure_ = Failure{code, message};
   deadlines_.clear();
   while (!live_.empty()) {
-    live_.begin()->second.answer.Fail("internal", what);
+    live_.begin()->second.answer.Fail(code, message);
     live_.erase(live_.begin());
   }
 }

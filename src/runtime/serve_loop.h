@@ -57,8 +57,9 @@ class ServeLoop {
   bool Turn();
 
   // After an exception, memory that ran out most likely, in a place that cannot be made good:
-  // nothing can run any more. Fails all that is there, and all that is submitted later at once.
-  void FailAll(const std::string& what);
+  // nothing can run any more. Fails all that is there, and all that is submitted later at once. May
+  // throw where memory is short still: called again, it goes on where it was.
+  void FailAll(const std::string& code, const std::string& message);
 
   // Nothing waits, runs or is in flight.
   bool Idle() const { return failure_ || scheduler_.Idle(); }
@@ -88,6 +89,9 @@ class ServeLoop {
     std::shared_ptr<const BatchPlan> plan;
     Time launched;
     double plan_s = 0;  // what planning it took
+  };
+  struct Failure {
+    std::string code, message;
   };
   using LiveMap = std::map<RequestId, Live>;
 
@@ -122,7 +126,7 @@ class ServeLoop {
   std::deque<InFlight> in_flight_;
   RuntimeStats stats_;  // its histograms
   Time histograms_published_, last_collected_;
-  std::optional<std::string> failure_;
+  std::optional<Failure> failure_;
 };
 
 }  // namespace minisgl

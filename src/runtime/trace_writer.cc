@@ -64,8 +64,6 @@ void TraceWriter::Note(const SchedNote& note, Time time) {
       return Instant("scheduled", time, {{"request", id}, {"cached_tokens", note.value}});
     case SchedNote::Kind::kPreempted:
       return Instant("preempted", time, {{"request", id}, {"times", note.value}});
-    case SchedNote::Kind::kEnded:
-      return;
     case SchedNote::Kind::kPagesStored:
       return Instant("pages stored", time, {{"request", id}, {"pages", note.value}});
     case SchedNote::Kind::kPagesEvicted:

@@ -27,7 +27,6 @@ class TraceWriter {
   void Step(const BatchPlan& plan, Time begin, Time end);
   // What the runtime's thread did: "plan", "wait", "collect".
   void Host(std::string_view what, Time begin, Time end);
-  // Not of kEnded: Ended says more.
   void Note(const SchedNote& note, Time time);
   void Ended(RequestId id, FinishReason reason, int64_t num_tokens, Time time);
   // The figures after a step.

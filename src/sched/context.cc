@@ -45,7 +45,10 @@ SchedulerContext::SchedulerContext(const EngineLimits& engine_limits,
 
 int32_t SchedulerContext::RowsKeptForSessions() const {
   if (sessions.size() == 0) return 0;
-  return std::min(sessions.num_without_place(), table.num_rows() - 1);
+  // One where rows are few, and never so many that the turns of some sessions and the rows kept for
+  // others are all.
+  const int32_t most = std::min(std::max((table.num_rows() - 1) / 2, 1), table.num_rows() - 1);
+  return std::min(sessions.num_without_place(), most);
 }
 
 int64_t SchedulerContext::PagesKeptForSessions() const {
@@ -54,9 +57,9 @@ int64_t SchedulerContext::PagesKeptForSessions() const {
   return std::min<int64_t>(sessions.num_without_place() * of_a_turn, limits.num_pages / 4);
 }
 
-bool SchedulerContext::ChatDecodes() const {
-  return std::any_of(running.begin(), running.end(), [](const RequestState* state) {
-    return state->phase == Phase::kDecode && state->is_chat();
+bool SchedulerContext::IsChatIn(Phase phase) const {
+  return std::any_of(running.begin(), running.end(), [phase](const RequestState* state) {
+    return state->phase == phase && state->is_chat();
   });
 }
 

@@ -10,13 +10,6 @@
 #include "sched/scheduler_impl.h"
 
 namespace minisgl {
-namespace {
-
-// With more rows than this a step computes enough to hide no guesses.
-constexpr int64_t kDraftRowsMax = 32;
-
-}  // namespace
-
 bool DecodeManager::WantsDrafts(const RequestState& state) const {
   return context_->options.max_drafts > 0 && state.CanLaunchDecode() &&
          state.device_len + 1 < state.max_device_len() && state.pacer.Wants(state.answer_len());
@@ -29,6 +22,8 @@ bool DecodeManager::TooManyToDraft() const {
 
 bool DecodeManager::AnyoneDrafts() const {
   if (context_->options.max_drafts == 0 || TooManyToDraft()) return false;
+  // Where prompts took all of the last step, there is nothing left for guesses in the next either.
+  if (context_->draft.budget == 0) return false;
   return std::any_of(context_->running.begin(), context_->running.end(),
                      [this](const RequestState* state) { return WantsDrafts(*state); });
 }

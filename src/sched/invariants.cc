@@ -6,11 +6,13 @@
 //   I3  the tree's structure; I5 its locks and counters (checked by the cache)
 //   I4  every page a request maps below computed_len is its own, or cached under the node it locks
 //   I6  no page of a launched, uncollected step is free
-//   I7  cached <= computed <= launched <= device <= max lengths; pages == ceil(launched /
-//   page_size) I8  pages promised to admitted requests <= free + evictable + deferred I9  phases
-//   agree with queues and resources I10 submitted == waiting + running + ended I13 rows and tokens
-//   of every plan within limits, no row empty or twice, write slots distinct I14 idle: nothing
-//   locked, deferred or taken
+//   I7  cached <= computed <= launched <= device <= max lengths; pages == ceil((launched + load) /
+//       page_size)
+//   I8  pages promised to admitted requests <= free + evictable + deferred
+//   I9  phases agree with queues and resources
+//   I10 submitted == waiting + running + ended
+//   I13 rows and tokens of every plan within limits, no row empty or twice, write slots distinct
+//   I14 idle: nothing locked but by sessions, nothing deferred or taken
 #include <algorithm>
 #include <unordered_set>
 
@@ -88,7 +90,7 @@ void Scheduler::Impl::CheckRequest(const RequestState& state) const {
       "I7: request {}: lengths {} {} {} {} {}", id, state.cached_len, state.computed_len,
       state.launched_len, state.device_len, state.max_device_len());
   MINISGL_CHECK(state.cached_len % page_size == 0 && state.cached_len < state.prefill_len,
-                "I7: request {}: {} cached of {}", id, state.cached_len, state.prompt_len());
+                "I7: request {}: {} cached of {}", id, state.cached_len, state.prefill_len);
   MINISGL_CHECK(static_cast<int64_t>(state.pages.size()) ==
                     CeilDiv<int64_t>(state.launched_len + state.load_len, page_size),
                 "I7: request {}: {} pages for {} + {} tokens", id, state.pages.size(),

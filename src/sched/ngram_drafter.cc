@@ -1,5 +1,7 @@
 // Prompt lookup. For each request an index of every run of 2, 3 and 4 tokens gives the place after
-// its last occurrence; it grows with the answer, so a guess costs the same however long the text.
+// its last occurrence; it grows with the answer, a bounded part at a time, so a guess costs the
+// same however long the text.
+#include <algorithm>
 #include <array>
 #include <unordered_map>
 
@@ -9,6 +11,9 @@ namespace minisgl {
 namespace {
 
 constexpr std::array<size_t, 3> kRunLengths = {4, 3, 2};  // tried in this order
+
+// Places of a long prompt that one call puts into its index: nobody waits for all of them.
+constexpr size_t kIndexedMax = 2048;
 
 uint64_t HashRun(std::span<const TokenId> run) {
   uint64_t hash = 0x9E3779B97F4A7C15ull * run.size();
@@ -29,7 +34,8 @@ class NgramDrafter final : public Drafter {
     Index& index = indexes_[id];
     const size_t size = tokens.size();
     // A run that ends at the last token has nothing after it yet.
-    for (; index.num_ends < size - 1; ++index.num_ends) {
+    const size_t indexed = std::min(size - 1, index.num_ends + kIndexedMax);
+    for (; index.num_ends < indexed; ++index.num_ends) {
       const size_t end = index.num_ends + 1;
       for (const size_t length : kRunLengths) {
         if (end >= length) index.after[HashRun(tokens.subspan(end - length, length))] = end;
@@ -59,7 +65,7 @@ class NgramDrafter final : public Drafter {
       if (tokens.size() <= length) continue;
       const auto run = tokens.last(length);
       const auto found = index.after.find(HashRun(run));
-      if (found == index.after.end()) continue;
+      if (found == index.after.end() || found->second < length) continue;
       const auto before = tokens.subspan(found->second - length, length);
       if (std::equal(run.begin(), run.end(), before.begin())) return found->second;
     }

@@ -19,9 +19,12 @@ constexpr size_t kLookMax = 64;
 void PrefillManager::Schedule() {
   const std::vector<RequestState*> running =
       context_->running;  // preemption takes out of the real one
-  for (RequestState* state : running) {
-    if (context_->draft.budget == 0) return;
-    if (state->phase == Phase::kPrefill && BudgetFor(*state) > 0) AddChunk(state);
+  for (const bool is_chat : {true, false}) {
+    for (RequestState* state : running) {
+      if (context_->draft.budget == 0) return;
+      if (state->phase != Phase::kPrefill || state->is_chat() != is_chat) continue;
+      if (BudgetFor(*state) > 0) AddChunk(state);
+    }
   }
   if (!context_->draft.preempted) AdmitNew();
 }
@@ -58,14 +61,15 @@ void PrefillManager::AdmitFront() {
       return;
     }
     if (state->in_flight > 0 || state->is_loading) continue;
-    if (state->request.session == 0 && context_->table.num_free() <= kept_rows) continue;
+    const bool may_take_kept_row = state->request.session != 0 || waiting.IsAged(*state);
+    if (!may_take_kept_row && context_->table.num_free() <= kept_rows) continue;
     if (BudgetFor(*state) == 0) continue;
     switch (TryAdmit(state)) {
       case Admission::kWaits:
         break;
       case Admission::kNoRoom:
         if (blocked == nullptr) {
-          if (PreemptFor(*state) || state->bypassed >= kBypassMax) return;
+          if (PreemptFor(*state) || state->is_chat() || state->bypassed >= kBypassMax) return;
           blocked = state;
         }
         break;
@@ -127,27 +131,42 @@ PrefillManager::Admission PrefillManager::TryAdmit(RequestState* state) {
   state->is_guaranteed = context_->options.admission == AdmissionPolicy::kReserve ||
                          state->preemptions >= kPreemptionsMax;
   while (!LockWhereItFits(*state, match)) {
-    // Sessions keep their prefixes as long as others run; a turn takes those of others.
-    const bool takes_prefixes = context_->running.empty() || state->request.session != 0;
-    if (!takes_prefixes || !context_->sessions.LetOldestGo()) return Admission::kNoRoom;
+    if (!TakePrefixFromSession(*state, match)) return Admission::kNoRoom;
   }
   const bool load_may_begin = *load_len / page_size <= cache.num_available() &&
                               context_->released_in <= context_->last_collected;
   if (*load_len > 0 && !load_may_begin) {
     cache.cache().Unlock(match.node);
-    return Admission::kWaits;
+    return Admission::kNoRoom;  // not kWaits: those admitted past it are counted
   }
   Admit(state, std::move(match), *load_len);
   return Admission::kAdmitted;
 }
 
-bool PrefillManager::LockWhereItFits(const RequestState& state, const PrefixMatch& match) {
-  CacheManager& cache = context_->cache;
+// Sessions keep their prefixes as long as others run, but a turn takes those of other sessions
+// where that makes room; where nothing runs, everybody takes all.
+bool PrefillManager::TakePrefixFromSession(const RequestState& state, const PrefixMatch& match) {
+  SessionTable& sessions = context_->sessions;
+  if (context_->running.empty()) return sessions.LetOldestGo();
+  const SessionId own = state.request.session;
+  if (own == 0) return false;
+  const int64_t room = int64_t{context_->cache.num_available()} + context_->num_coming();
+  if (WantedPages(state, match) > room + sessions.PagesBeside(own)) return false;
+  return sessions.LetOldestGo(own);
+}
+
+int64_t PrefillManager::WantedPages(const RequestState& state, const PrefixMatch& match) const {
   int64_t wanted = context_->PromisedPages(state) - static_cast<int64_t>(match.pages.size()) +
                    context_->OwedPages();
   if (state.request.session == 0 && !context_->running.empty()) {
     wanted += context_->PagesKeptForSessions();
   }
+  return wanted;
+}
+
+bool PrefillManager::LockWhereItFits(const RequestState& state, const PrefixMatch& match) {
+  CacheManager& cache = context_->cache;
+  const int64_t wanted = WantedPages(state, match);
   const auto room = [&] { return int64_t{cache.num_available()} + context_->num_coming(); };
   if (wanted > room()) return false;
   cache.cache().Lock(match.node);
@@ -192,9 +211,10 @@ void PrefillManager::Admit(RequestState* state, PrefixMatch match, int64_t load_
   context_->stats.cached_tokens += state->cached_len;
 }
 
-int64_t PrefillManager::ChunkLimit() const {
+int64_t PrefillManager::ChunkLimit(const RequestState& state) const {
   const int64_t budget = context_->draft.budget;
-  if (context_->waiting.num_ready() == 0) return budget;
+  const WaitingQueue& waiting = context_->waiting;
+  if (waiting.num_ready() == 0 || (state.is_chat() && !waiting.HasChat())) return budget;
   const int64_t threshold = context_->options.long_prefill_threshold > 0
                                 ? context_->options.long_prefill_threshold
                                 : std::max(context_->options.max_prefill_tokens / 2, 1);
@@ -209,7 +229,7 @@ int64_t PrefillManager::BudgetFor(const RequestState& state) const {
 void PrefillManager::AddChunk(RequestState* state) {
   const int64_t remaining = state->prefill_len - state->launched_len;
   MINISGL_CHECK(remaining > 0, "request {} has no prompt left to compute", state->request.id);
-  int64_t count = std::min({remaining, ChunkLimit(), BudgetFor(*state)});
+  int64_t count = std::min({remaining, ChunkLimit(*state), BudgetFor(*state)});
   // A shorter chunk runs where there are no pages for the whole; nobody is preempted but for the
   // first token.
   if (!context_->TakePagesFor(state, 1)) return;

@@ -9,7 +9,7 @@ namespace minisgl {
 
 namespace {
 
-// While a chat's answer is decoded, other prompts take this part of a mixed step's budget.
+// While a chat's turn waits or runs, other prompts take this part of a step's budget.
 constexpr int64_t kChatShare = 4;
 
 }  // namespace
@@ -39,14 +39,13 @@ void Scheduler::Impl::Submit(Request request) {
     return;
   }
   context.Note(SchedNote::Kind::kQueued, id, state->prompt_len());
-  if (state->request.is_gated) state->holds |= kHeldByGate;
-  if (state->request.session != 0) {
-    if (!context.sessions.IsOpen(state->request.session)) {
-      End(state, EndReason::kAborted);
-      return;
-    }
-    if (!context.sessions.AddTurn(state)) state->holds |= kHeldByTurn;
+  const SessionId session = state->request.session;
+  if (session != 0 && !context.sessions.IsOpen(session)) {
+    End(state, EndReason::kAborted);
+    return;
   }
+  if (state->request.is_gated) state->holds |= kHeldByGate;
+  if (session != 0 && !context.sessions.AddTurn(state)) state->holds |= kHeldByTurn;
   context.waiting.Add(state);
 }
 
@@ -92,9 +91,14 @@ void Scheduler::Impl::DraftStep() {
   StepDraft& draft = context.draft;
   draft = StepDraft();
   draft.budget = draft.batch_budget = context.options.max_prefill_tokens;
-  if (context.options.step == StepPolicy::kMixed) {
-    // Who reads an answer as it comes waits for the whole step between two tokens.
-    if (context.ChatDecodes()) draft.batch_budget = std::max<int64_t>(draft.budget / kChatShare, 1);
+  const bool is_mixed = context.options.step == StepPolicy::kMixed;
+  // Who reads an answer as it comes waits for the whole step between two tokens, and a turn that
+  // has come is not to wait for the prompts of others.
+  if (context.waiting.HasChat() || context.IsChatIn(Phase::kPrefill) ||
+      (is_mixed && context.IsChatIn(Phase::kDecode))) {
+    draft.batch_budget = std::max<int64_t>(draft.budget / kChatShare, 1);
+  }
+  if (is_mixed) {
     decode.Schedule();
     prefill.Schedule();
   } else {
@@ -252,7 +256,10 @@ bool Scheduler::Impl::AcceptToken(RequestState* state, const RowResult& row) {
   SchedEvent event;
   event.id = state->request.id;
   event.kind = SchedEvent::Kind::kToken;
-  event.token = row;
+  event.token.outcome = row.outcome;
+  event.token.token = row.token;
+  event.token.logprob = row.logprob;
+  event.token.top_logprobs = row.top_logprobs;
   events.push_back(std::move(event));
   const auto& stops = state->request.stop_ids;
   if (std::binary_search(stops.begin(), stops.end(), row.token)) {
@@ -319,7 +326,6 @@ void Scheduler::Impl::End(RequestState* state, EndReason reason, std::string err
   EndTurn(state, reason);
   if (state->table_row >= 0) context.Release(state);
   if (context.options.drafter != nullptr) context.options.drafter->Forget(state->request.id);
-  context.Note(SchedNote::Kind::kEnded, state->request.id, state->answer_len());
   SchedEvent event;
   event.id = state->request.id;
   event.kind = SchedEvent::Kind::kEnd;

@@ -71,8 +71,8 @@ struct SchedulerContext {
   // Table rows and pages that nobody else is admitted into, because a session's turn may come.
   int32_t RowsKeptForSessions() const;
   int64_t PagesKeptForSessions() const;
-  // Whether a chat's answer is being decoded.
-  bool ChatDecodes() const;
+  // Whether a chat's turn runs and is in this phase.
+  bool IsChatIn(Phase phase) const;
 
   // Pages that admitted requests are to have (I8): to their longest end where that was promised,
   // else to the end of what is known, and one for each that may grow.
@@ -109,6 +109,10 @@ class PrefillManager {
   void AdmitNew();
   void AdmitFront();
   Admission TryAdmit(RequestState* state);
+  // Pages that there must be room for if `state` is to be admitted with `match`.
+  int64_t WantedPages(const RequestState& state, const PrefixMatch& match) const;
+  // Makes some session let go of its prefix for `state`; false where that is not to be.
+  bool TakePrefixFromSession(const RequestState& state, const PrefixMatch& match);
   // Locks `match` where the promises leave room for `state` with it.
   bool LockWhereItFits(const RequestState& state, const PrefixMatch& match);
   void Admit(RequestState* state, PrefixMatch match, int64_t load_len);
@@ -118,7 +122,8 @@ class PrefillManager {
   bool PreemptFor(const RequestState& state);
   // Drafts the next chunk of an admitted prompt.
   void AddChunk(RequestState* state);
-  int64_t ChunkLimit() const;
+  // Most tokens of one chunk: a part of the budget while others wait, whom a chat's turn outranks.
+  int64_t ChunkLimit(const RequestState& state) const;
   // Prefill tokens that the step has left for `state`.
   int64_t BudgetFor(const RequestState& state) const;
 

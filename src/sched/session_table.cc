@@ -54,10 +54,15 @@ void SessionTable::LetGo(SessionId id) {
   if (found != sessions_.end()) Unlock(&found->second);
 }
 
-bool SessionTable::LetOldestGo() {
+int64_t SessionTable::PagesBeside(SessionId id) const {
+  const auto found = sessions_.find(id);
+  return num_pages_ - (found == sessions_.end() ? 0 : found->second.num_pages);
+}
+
+bool SessionTable::LetOldestGo(SessionId spared) {
   Session* oldest = nullptr;
   for (auto& [id, session] : sessions_) {
-    if (session.node == nullptr) continue;
+    if (session.node == nullptr || id == spared) continue;
     if (oldest == nullptr || session.kept_at < oldest->kept_at) oldest = &session;
   }
   if (oldest == nullptr) return false;

@@ -30,8 +30,10 @@ class SessionTable {
   // Locks `node`, the end of a prefix of `num_pages`, in place of what the session kept.
   void Keep(SessionId id, PrefixNode* node, int32_t num_pages);
   void LetGo(SessionId id);
-  // The prefix kept longest goes; false where no session keeps any.
-  bool LetOldestGo();
+  // The prefix kept longest goes, that of `spared` never; false where there is none.
+  bool LetOldestGo(SessionId spared = 0);
+  // Pages that sessions other than `id` keep; shared ones count for each.
+  int64_t PagesBeside(SessionId id) const;
 
   int64_t size() const { return static_cast<int64_t>(sessions_.size()); }
   int64_t num_pages() const { return num_pages_; }

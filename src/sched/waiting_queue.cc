@@ -67,7 +67,7 @@ std::vector<RequestState*> WaitingQueue::Front(size_t count) const {
   std::vector<RequestState*> front;
   if (by_arrival_.empty()) return front;
   RequestState* oldest = *by_arrival_.begin();
-  if (num_admissions_ - oldest->admissions_at_arrival >= kAgeingAdmissions) front.push_back(oldest);
+  if (IsAged(*oldest)) front.push_back(oldest);
   for (RequestState* state : by_class_) {
     if (front.size() >= count) break;
     if (front.empty() || state != front.front()) front.push_back(state);

@@ -37,6 +37,13 @@ class WaitingQueue {
   // One of the queue was admitted: the others are that much older.
   void CountAdmission() { ++num_admissions_; }
 
+  // Whether so many were admitted since it came that it goes before all classes.
+  bool IsAged(const RequestState& state) const {
+    return num_admissions_ - state.admissions_at_arrival >= kAgeingAdmissions;
+  }
+  // Whether a chat's turn may be tried.
+  bool HasChat() const { return !by_class_.empty() && (*by_class_.begin())->is_chat(); }
+
   // The first `count` in the order of trying (fewer where fewer wait).
   std::vector<RequestState*> Front(size_t count) const;
 

@@ -1,10 +1,12 @@
 // Promise 1 through the whole program: whatever the schedule, the rows are the same, byte for byte.
 //
-// The short form covers every value of every option, and each pair of neighbours, over a part of
-// the prompts; with MINISGL_SEEDS set (the long form) it is the full cross over all prompt files.
+// Each prompt file under settings that cover every value of every option; and a sample of all files
+// under the full cross of schedule, admission, policy, page size, cache, overlap, pool and drafts.
+// The short form takes a part of each; with MINISGL_SEEDS set (the long form) both are whole.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cstdlib>
 #include <fstream>
 #include <utility>
@@ -53,38 +55,30 @@ bool IsLong() { return std::getenv("MINISGL_SEEDS") != nullptr; }
 int SmallestPool(int page_size) { return 640 / page_size; }
 
 std::vector<Setting> Settings() {
-  if (!IsLong()) {
-    return {{1, 32, 64, 2, "radix", true, "mixed", "optimistic", "priority", 0, 0},
-            {4, 8192, 1, 1, "radix", false, "prefill-first", "reserve", "fcfs", 0, 8},
-            {16, 32, 7, 1, "naive", true, "mixed", "reserve", "priority", 0, 0},
-            {1, 8192, 64, 2, "naive", false, "prefill-first", "optimistic", "fcfs", 1000, 3},
-            {4, 32, 64, 1, "naive", true, "mixed", "optimistic", "fcfs", SmallestPool(4), 0},
-            {16, 8192, 64, 2, "radix", true, "prefill-first", "reserve", "priority", 0, 16},
-            {1, 32, 7, 1, "radix", false, "mixed", "reserve", "fcfs", SmallestPool(1), 5},
-            {64, 8192, 3, 2, "radix", true, "mixed", "optimistic", "priority", SmallestPool(64), 1},
-            {16, 512, 64, 2, "radix", true, "prefill-first", "optimistic", "priority",
-             SmallestPool(16), 4}};
-  }
+  return {{1, 32, 64, 2, "radix", true, "mixed", "optimistic", "priority", 0, 0},
+          {4, 8192, 1, 1, "radix", false, "prefill-first", "reserve", "fcfs", 0, 8},
+          {16, 32, 7, 1, "naive", true, "mixed", "reserve", "priority", 0, 0},
+          {1, 8192, 64, 2, "naive", false, "prefill-first", "optimistic", "fcfs", 1000, 3},
+          {4, 32, 64, 1, "naive", true, "mixed", "optimistic", "fcfs", SmallestPool(4), 0},
+          {16, 8192, 64, 2, "radix", true, "prefill-first", "reserve", "priority", 0, 16},
+          {1, 32, 7, 1, "radix", false, "mixed", "reserve", "fcfs", SmallestPool(1), 5},
+          {64, 8192, 3, 2, "radix", true, "mixed", "optimistic", "priority", SmallestPool(64), 1},
+          {16, 512, 64, 2, "radix", true, "prefill-first", "optimistic", "priority",
+           SmallestPool(16), 4}};
+}
+
+// All 512 of them; what is not crossed varies along.
+std::vector<Setting> Cross() {
+  constexpr int kPrefills[] = {32, 512, 8192}, kRunning[] = {1, 3, 7, 64};
   std::vector<Setting> settings;
-  for (int page_size : {1, 4, 16}) {
-    for (int max_prefill : {32, 8192}) {
-      for (int max_running : {1, 7, 64}) {
-        for (int threads : {1, 2}) {
-          for (const char* cache : {"radix", "naive"}) {
-            for (bool overlap : {true, false}) {
-              // Policies and pools vary along, so that each meets each of the others.
-              const size_t turn = settings.size();
-              settings.push_back({page_size, max_prefill, max_running, threads, cache, overlap,
-                                  turn % 2 == 0 ? "mixed" : "prefill-first",
-                                  turn / 2 % 3 != 0 ? "optimistic" : "reserve",
-                                  turn / 6 % 2 == 0 ? "priority" : "fcfs",
-                                  turn % 5 == 0 ? SmallestPool(page_size) : 0,
-                                  turn % 7 < 3 ? 0 : static_cast<int>(turn % 7) - 2});
-            }
-          }
-        }
-      }
-    }
+  for (int bits = 0; bits < 512; ++bits) {
+    const int page_size = std::array{1, 4, 16, 64}[static_cast<size_t>(bits >> 7)];
+    settings.push_back({page_size, kPrefills[bits % 3], kRunning[bits / 3 % 4], 1 + bits / 5 % 2,
+                        (bits & 1) != 0 ? "radix" : "naive", (bits & 2) != 0,
+                        (bits & 4) != 0 ? "mixed" : "prefill-first",
+                        (bits & 8) != 0 ? "optimistic" : "reserve",
+                        (bits & 16) != 0 ? "priority" : "fcfs",
+                        (bits & 32) != 0 ? SmallestPool(page_size) : 0, (bits & 64) != 0 ? 4 : 0});
   }
   return settings;
 }
@@ -101,9 +95,10 @@ std::string Sample(const std::string& name, int stride, const std::string& extra
   return path;
 }
 
-void ExpectIdenticalRows(const std::string& file) {
+void ExpectIdenticalRows(const std::string& file,
+                         const std::vector<Setting>& settings = Settings()) {
   std::vector<std::string> expected;
-  for (const Setting& setting : Settings()) {
+  for (const Setting& setting : settings) {
     SCOPED_TRACE(file + " " + setting.Name());
     std::vector<std::string> args{"run", "-m", DemoModel(), "--file", file, "--quiet"};
     const auto more = setting.Args();
@@ -146,23 +141,44 @@ TEST(IdenticalRowsTest, DraftsAreAcceptedAndSaveSteps) {
   EXPECT_LT(steps[1], steps[0]);
 }
 
-// Sampled answers too, with everything that sampling can do, and the log-probabilities of the raw
-// logits to the last bit.
-TEST(IdenticalRowsTest, SampledStoriesWithLogprobs) {
+// Rows of stories.jsonl that are sampled, with everything that sampling can do.
+std::vector<std::string> SampledStories(int count) {
   std::ifstream in(PromptFile("stories.jsonl"));
-  const std::string path = ::testing::TempDir() + "minisgl_sampled.jsonl";
-  std::ofstream out(path);
+  std::vector<std::string> rows;
   std::string line;
-  for (int number = 0; std::getline(in, line) && number < (IsLong() ? 24 : 6); ++number) {
+  for (int number = 0; std::getline(in, line) && number < count; ++number) {
     auto row = ParseJson(line).value();
     row.Set("max_tokens", 40).Set("temperature", 0.9).Set("n", 1 + number % 3).Set("top_p", 0.95);
     row.Set("logprobs", true).Set("top_logprobs", 3).Set("return_token_ids", true);
     if (number % 2 == 0) row.Set("repetition_penalty", 1.1).Set("frequency_penalty", 0.2);
     if (number % 3 == 0) row.Set("top_k", 20).Set("min_p", 0.02).Set("min_tokens", 12);
-    out << row.Dump() << "\n";
+    rows.push_back(row.Dump());
   }
+  return rows;
+}
+
+// Sampled answers too, and the log-probabilities of the raw logits to the last bit.
+TEST(IdenticalRowsTest, SampledStoriesWithLogprobs) {
+  const std::string path = ::testing::TempDir() + "minisgl_sampled.jsonl";
+  std::ofstream out(path);
+  for (const std::string& row : SampledStories(IsLong() ? 24 : 6)) out << row << "\n";
   out.close();
   ExpectIdenticalRows(path);
+}
+
+TEST(IdenticalRowsTest, ASampleOfAllFilesUnderTheCrossOfAllSchedules) {
+  const std::string path = ::testing::TempDir() + "minisgl_all.jsonl";
+  std::ofstream out(path);
+  for (const auto& [name, stride] : {std::pair("notes.jsonl", 15), std::pair("mixed.jsonl", 25),
+                                     std::pair("conversations.jsonl", 8)}) {
+    out << std::ifstream(Sample(name, stride, "")).rdbuf();
+  }
+  for (const std::string& row : SampledStories(3)) out << row << "\n";
+  out.close();
+  const std::vector<Setting> all = Cross();
+  std::vector<Setting> settings;
+  for (size_t i = 0; i < all.size(); i += IsLong() ? 1 : 37) settings.push_back(all[i]);
+  ExpectIdenticalRows(path, settings);
 }
 
 }  // namespace

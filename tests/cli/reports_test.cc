@@ -245,7 +245,7 @@ TEST_F(ReportsProgramTest, InfoShowsWhatDraftsTake) {
     return result.out;
   };
   EXPECT_EQ(info({}).find("drafts "), std::string::npos);
-  EXPECT_NE(info({"--speculate", "ngram:2"}).find("2 tokens of a request in a step, 128 of all"),
+  EXPECT_NE(info({"--speculate", "ngram:2"}).find("2 tokens of a request in a step, 64 of all"),
             std::string::npos);
   // No more than a step may take.
   EXPECT_NE(info({"--speculate", "ngram:16"}).find("16 tokens of a request in a step, 512 of all"),

@@ -339,7 +339,9 @@ TEST_F(PoisonTest, NonFinitePlaceIsTheLastResult) {
 }
 
 TEST_F(PoisonTest, StepInFlightBehindANonFiniteOneReadsAnIdOfTheVocabulary) {
-  EngineDriver driver(damaged_, {});
+  std::vector<Sampled> sampled;  // WatchingOps holds each id against the vocabulary
+  EngineDriver driver(damaged_.config, *damaged_.checkpoint, {},
+                      std::make_unique<WatchingOps>(&sampled));
   TestRow* row = driver.AddRow({1, kPoison, 3});
   for (int step = 0; step < 2; ++step) {
     driver.ExtendAll(row);

@@ -1,5 +1,5 @@
-// Operations that note what the sampler is given, and hold each write of keys and values against
-// the end of its layer.
+// Operations that note what the sampler is given, and hold each token id against the vocabulary and
+// each write of keys and values against the end of its layer.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -26,6 +26,14 @@ class WatchingOps final : public ForwardingOps {
     auto memory = ForwardingOps::Allocate(num_bytes);
     if (memory.ok()) floats_[static_cast<float*>(memory->get())] = num_bytes / sizeof(float);
     return memory;
+  }
+
+  void Embedding(const EmbeddingParams& params) override {
+    for (int64_t t = 0; t < params.num_tokens; ++t) {
+      ASSERT_GE(params.ids[t], 0) << "token " << t;
+      ASSERT_LT(params.ids[t], params.table->num_out) << "token " << t;
+    }
+    ForwardingOps::Embedding(params);
   }
 
   void RopeKvWrite(const RopeKvWriteParams& params) override {

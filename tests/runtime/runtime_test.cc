@@ -199,10 +199,10 @@ TEST(RuntimeTest, WhenTheLoopBreaksEverybodyIsToldAndSoAreThoseWhoComeLater) {
     runtime->Submit(std::move(prompt), &queue, i);
   }
   for (const auto& [tag, collected] : CollectAll(queue, 20)) {
-    EXPECT_EQ(collected.done.error_code, "internal");
+    EXPECT_EQ(collected.done.error_code, "out_of_memory");
   }
   runtime->Submit(MakePrompt(1, 20, 100), &queue, 99);
-  EXPECT_EQ(CollectAll(queue, 1)[99].done.error_code, "internal");
+  EXPECT_EQ(CollectAll(queue, 1)[99].done.error_code, "out_of_memory");
 }
 
 // Steps still in flight when the engine goes read what their requests own.
@@ -233,7 +233,7 @@ TEST(RuntimeTest, TheEngineGoesBeforeTheRequestsThatItsStepsRead) {
   prompt.stop_token_ids.clear();
   prompt.sampling.seed = 77;
   runtime->Submit(std::move(prompt), &queue);
-  EXPECT_EQ(CollectAll(queue, 1)[0].done.error_code, "internal");
+  EXPECT_EQ(CollectAll(queue, 1)[0].done.error_code, "out_of_memory");
   runtime.reset();
   EXPECT_EQ(seeds_read, std::vector<uint64_t>{77});
 }

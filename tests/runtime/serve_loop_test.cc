@@ -332,7 +332,7 @@ TEST(ServeLoopTest, AfterABreakdownEverybodyIsToldOnce) {
     driver.RunToRest();
     FAIL() << "nothing was thrown";
   } catch (const std::bad_alloc&) {
-    driver.loop.FailAll("out of memory");
+    driver.loop.FailAll("internal", "out of memory");
   }
   EXPECT_EQ(driver.Told().size(), 12u);
   for (const auto& [id, told] : driver.Told()) {
@@ -363,7 +363,7 @@ TEST(ServeLoopTest, ARequestThatBreaksTheLoopIsToldOnce) {
   EXPECT_THROW(driver.loop.Submit(std::move(submission)), std::runtime_error);
   SetCheckHandler(nullptr);
   EXPECT_EQ(submission.queue, nullptr) << "whoever holds it would tell it again";
-  driver.loop.FailAll("broken");
+  driver.loop.FailAll("internal", "broken");
   EXPECT_EQ(driver.Told()[1].num_done, 1);
   EXPECT_EQ(driver.Told()[1].done.error_message, "broken");
 }

@@ -238,6 +238,17 @@ TEST(NgramDrafterTest, ARepetitionGoesOnPastTheEndOfTheText) {
   EXPECT_EQ(Guess(MakeNgramDrafter().get(), {7, 7, 7}, 4), (std::vector<TokenId>{7, 7, 7, 7}));
 }
 
+// A long prompt enters the index in parts; in the end all of it is there.
+TEST(NgramDrafterTest, ALongPromptIsIndexedOverSeveralCalls) {
+  std::vector<TokenId> tokens;
+  for (TokenId i = 0; i < 9000; ++i) tokens.push_back(i);
+  tokens.insert(tokens.end(), {8000, 8001, 8002});
+  const auto drafter = MakeNgramDrafter();
+  EXPECT_TRUE(Guess(drafter.get(), tokens, 2).empty());
+  for (int i = 0; i < 3; ++i) Guess(drafter.get(), tokens, 2);
+  EXPECT_EQ(Guess(drafter.get(), tokens, 2), (std::vector<TokenId>{8003, 8004}));
+}
+
 // Asked once a token or once at the end: the same guess, for texts of few words.
 TEST(NgramDrafterTest, TheIndexGrowsToTheSameGuesses) {
   const auto growing = MakeNgramDrafter();

@@ -92,6 +92,22 @@ TEST(StepPolicyTest, AChatsAnswerWaitsForShortStepsOnly) {
   }
 }
 
+// Long prompts of the batch that are half computed do not hold up a turn that comes.
+TEST(StepPolicyTest, ATurnIsComputedBesideLongPromptsAtOnce) {
+  for (const StepPolicy step : {StepPolicy::kMixed, StepPolicy::kPrefillFirst}) {
+    SimDriver driver(Limits(4, 400),
+                     Options(step, AdmissionPolicy::kOptimistic, QueuePolicy::kPriority), 0,
+                     kEndRate);
+    for (RequestId id = 1; id <= 4; ++id) driver.Submit(MakeRequest(id, 190, 2));
+    driver.Step();
+    driver.Step();
+    driver.Submit(MakeRequest(9, 20, 4, kChatPriority));
+    driver.Step();
+    EXPECT_EQ(driver.answers()[9].tokens.size(), 1u);
+    ASSERT_TRUE(driver.RunToEnd());
+  }
+}
+
 TEST(AdmissionTest, OptimisticRunsMoreAtOnceAndPreemptsWithTheSameAnswers) {
   for (int depth : {0, 1}) {
     std::vector<Request> requests;

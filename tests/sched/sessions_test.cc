@@ -132,6 +132,61 @@ TEST(SessionsTest, ARowIsKeptFreeWhileTheSessionIsOpen) {
   }
 }
 
+// As many sessions as rows, and people who talk without a pause: a batch row is answered all the
+// same.
+TEST(SessionsTest, ManySessionsDoNotStarveABatchRow) {
+  for (const QueuePolicy queue : {QueuePolicy::kPriority, QueuePolicy::kFcfs}) {
+    SchedulerOptions options = Options();
+    options.queue = queue;
+    SimDriver driver(Limits(400), options, 1, kEndRate);
+    for (SessionId session = 1; session <= 4; ++session) driver.scheduler().OpenSession(session);
+    RequestId next = 100;
+    std::vector<RequestId> talking;
+    const auto talk = [&](SessionId session) {
+      Request turn = MakeTurn(next++, {1, 2, 3, static_cast<TokenId>(next % 70)}, 6);
+      turn.session = session;
+      driver.Submit(turn);
+      return turn.id;
+    };
+    for (SessionId session = 1; session <= 3; ++session) talking.push_back(talk(session));
+    driver.Submit(MakeRequest(1, 4, 5));
+    for (int step = 0; step < 6000 && !driver.answers()[1].ended; ++step) {
+      for (size_t i = 0; i < talking.size(); ++i) {
+        if (driver.answers()[talking[i]].ended) talking[i] = talk(i + 1);
+      }
+      driver.Step();
+    }
+    EXPECT_TRUE(driver.answers()[1].ended);
+  }
+}
+
+// A turn that waits for room leaves its own prefix alone, and nobody of the batch overtakes it.
+TEST(SessionsTest, ATurnThatWaitsForRoomKeepsItsPrefixAndItsPlace) {
+  SimDriver driver(Limits(100, /*max_running=*/20), Options(AdmissionPolicy::kReserve), 1,
+                   kEndRate);
+  driver.scheduler().OpenSession(kSession);
+  const Request first = MakeTurn(1, MakeRequest(1, 60, 1).prompt, 9);
+  const Request second = MakeTurn(2, Continue(first), 100);
+  driver.Submit(first);
+  ASSERT_TRUE(driver.RunToEnd());
+  const int64_t kept = driver.scheduler().Stats().session_pages;
+  for (RequestId id = 10; id < 40; ++id) driver.Submit(MakeRequest(id, 8, 12));
+  for (int i = 0; i < 4; ++i) driver.Step();
+  driver.Submit(second);
+  size_t running = 100;
+  while (driver.answers()[2].tokens.empty()) {
+    ASSERT_TRUE(driver.Step());
+    const SchedulerStats stats = driver.scheduler().Stats();
+    if (driver.answers()[2].tokens.empty() && stats.session_pages == kept) {
+      EXPECT_LE(static_cast<size_t>(stats.running), running);
+      running = static_cast<size_t>(stats.running);
+    }
+  }
+  ASSERT_TRUE(driver.RunToEnd());
+  EXPECT_EQ(driver.answers()[2].cached_tokens, (60 + 9 - 1) / 4 * 4);
+  EXPECT_EQ(driver.answers()[2].tokens, RightAnswer(second.prompt, 100, false, kVocab, kEndRate));
+}
+
 // One row in all: batch rows still run while a session is open, and its turn preempts them.
 TEST(SessionsTest, TheOnlyRowServesBoth) {
   SimDriver driver(Limits(100, /*max_running=*/1), Options(), 0, kEndRate);

@@ -27,7 +27,9 @@ std::optional<uint64_t> ParseNumber(std::string_view text) {
 }
 
 void Report(const Workload& workload, const Outcome& outcome) {
-  std::fputs(fmt::format("{}\n  violated: {}\n", workload.Describe(), outcome.violation).c_str(),
+  std::fputs(fmt::format("{}\n  violated at step {}: {}\n", workload.Describe(), outcome.steps,
+                         outcome.violation)
+                 .c_str(),
              stdout);
   const Workload small = Shrink(workload);
   std::fputs(

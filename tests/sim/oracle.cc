@@ -14,7 +14,7 @@ namespace {
 void ThrowViolation(const std::string& message) { throw Violation(message); }
 
 void CheckFailure(const Workload& workload, const Request& request, const Told& told) {
-  if (told.all_failed && told.error_code == "internal") return;
+  if (told.all_failed && told.error_code == "out_of_memory") return;
   const bool too_long = told.error_code == "length_exceeded";
   const auto length = static_cast<int64_t>(request.prompt.size()) + request.max_tokens;
   const bool fits =

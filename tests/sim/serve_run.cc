@@ -105,7 +105,14 @@ void ServeRunner::Guarded(int64_t allocations, Work work) {
   }
   if (!failed) return;
   all_failed_ = true;
-  loop_->FailAll("out of memory");
+  for (int64_t again = allocations % 5;; again = 0) {  // it may fail while it is told, too
+    try {
+      const FailingNew failing(again);
+      loop_->FailAll("out_of_memory", "memory ran out");
+      break;
+    } catch (const std::bad_alloc&) {
+    }
+  }
   Trace("all fails");
 }
 

@@ -22,7 +22,7 @@ struct ModelEngineOptions {
   // Drafted tokens of one step: part of max_prefill_tokens, and each costs a row of logits. At most
   // max_prefill_tokens are used.
   int32_t max_step_drafts = 0;
-  int64_t max_seq_len = 0;           // 0: the model's, or 8,192, or what fits, whichever is least
+  int64_t max_seq_len = 0;  // 0: the model's, or 8,192, or what fits, whichever is least
   int32_t page_size = 16;
   int32_t num_pages = 0;              // 0: planned from memory
   double memory_ratio = 0.25;         // of available memory, for KV

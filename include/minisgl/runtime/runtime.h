@@ -71,7 +71,7 @@ struct Event {
   FinishReason finish_reason = FinishReason::kStop;
   Usage usage;
   // kError: "invalid_row", "length_exceeded", "nan_logits", "kv_load_failed", "device_fault",
-  // "internal".
+  // "out_of_memory" (of everything), "internal".
   std::string error_code;
   std::string error_message;
   bool max_tokens_lowered = false;  // max_tokens was more than the room left

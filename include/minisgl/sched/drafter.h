@@ -15,8 +15,9 @@ namespace minisgl {
 class Drafter {
  public:
   virtual ~Drafter() = default;
-  // Up to `count` tokens that may follow `tokens` (prompt and answer so far), appended to `drafts`;
-  // none where there is no good guess. `tokens` only grows from call to call of one request.
+  // Up to `count` tokens of the vocabulary that may follow `tokens` (prompt and answer so far),
+  // appended to `drafts`; none where there is no good guess. `tokens` only grows from call to call
+  // of one request.
   virtual void Draft(RequestId id, std::span<const TokenId> tokens, int32_t count,
                      std::vector<TokenId>* drafts) = 0;
   // The request ended.

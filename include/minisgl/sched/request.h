@@ -48,7 +48,6 @@ struct SchedNote {
     kQueued,        // value: tokens of the prompt
     kAdmitted,      // value: tokens found in the cache
     kPreempted,     // value: how often by now
-    kEnded,         // value: tokens of the answer
     kPagesStored,   // value: pages that entered the prefix cache
     kPagesEvicted,  // value: pages that left it
     kCacheReset,    // value: pages still cached

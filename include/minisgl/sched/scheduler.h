@@ -29,8 +29,8 @@ namespace minisgl {
 enum class CacheKind : uint8_t { kRadix, kNaive };
 
 // What shares a step: prefill chunks and decode rows together, or a prefill step whenever there is
-// one to run. In mixed steps, prompts of lower classes take a quarter of the budget while a chat's
-// answer is decoded, because whoever reads it waits for the whole step.
+// one to run. Beside a chat's turn, prompts of lower classes take a quarter of the budget: so that
+// it is not held up, and in mixed steps because whoever reads its answer waits for the whole step.
 enum class StepPolicy : uint8_t { kPrefillFirst, kMixed };
 
 // When a request may start: with room for its longest answer promised to it, so that nothing is
@@ -46,6 +46,9 @@ inline constexpr int64_t kAgeingAdmissions = 256;
 // A preempted request starts again from what the prefix cache kept of it. After the last of these
 // it is admitted with its whole length promised and is never preempted again.
 inline constexpr int32_t kPreemptionsMax = 8;
+
+// With more rows than this decoding, a step computes enough to hide no guesses: nobody drafts.
+inline constexpr int32_t kDraftRowsMax = 32;
 
 // What becomes of a request whose prefix a KvSource promised and could not load: it is computed
 // instead, or the request fails with kv_load_failed.
