@@ -3,9 +3,8 @@
 //   bench_serving_latency MODEL_DIR [ROUNDS]
 //
 // Two questions, each as a ratio of runs that take turns on one machine:
-//   1. Time to the first token of a chat turn beside 64 batch rows that run, against a turn with
-//      the machine to itself, and against a turn that comes as one more batch row (fcfs, no
-//      session).
+//   1. Time to the first token of a chat turn beside 64 batch rows that run and 64 that wait,
+//      against a turn with the machine to itself.
 //   2. The longest time between two tokens of a chat answer while a prompt of 1,500 tokens is
 //      prefilled, mixed against prefill-first steps.
 #include <fmt/format.h>
@@ -48,24 +47,19 @@ T OrDie(Result<T> result) {
   std::exit(ExitCode(result.status().code()));
 }
 
-struct Settings {
-  StepPolicy step = StepPolicy::kMixed;
-  QueuePolicy queue = QueuePolicy::kPriority;
-};
-
-std::unique_ptr<Runtime> Start(const std::string& dir, const Settings& settings) {
+std::unique_ptr<Runtime> Start(const std::string& dir, StepPolicy step) {
   const ModelConfig config = OrDie(LoadModelConfig(dir));
   ModelEngineOptions options;
-  options.max_running_requests = 256;
+  options.max_running_requests = kBatchRows + 1;  // one is kept for the chat
   options.max_prefill_tokens = kBudget;
   const MemoryPlan plan = OrDie(PlanMemory(config, options));
   auto checkpoint = OrDie(Checkpoint::Open(dir));
   auto engine = OrDie(MakeModelEngine(config, *checkpoint, plan, OrDie(MakeCpuOps({2, ""}))));
   RuntimeOptions runtime_options;
   runtime_options.scheduler.max_prefill_tokens = kBudget;
-  runtime_options.scheduler.step = settings.step;
+  runtime_options.scheduler.step = step;
   runtime_options.scheduler.admission = AdmissionPolicy::kOptimistic;
-  runtime_options.scheduler.queue = settings.queue;
+  runtime_options.scheduler.queue = QueuePolicy::kPriority;
   return OrDie(Runtime::Create(std::move(engine), nullptr, runtime_options));
 }
 
@@ -101,21 +95,13 @@ double FirstToken(Runtime* runtime, Prompt prompt) {
   }
 }
 
-struct TurnKind {
-  bool beside_batch;
-  bool is_chat;  // else it comes as one more batch row
-};
-
-std::vector<double> FirstTokens(const std::string& dir, const TurnKind& kind) {
-  Settings settings;
-  if (!kind.is_chat) settings.queue = QueuePolicy::kFcfs;
-  const auto runtime = Start(dir, settings);
-  const SessionId session = kind.is_chat ? runtime->OpenSession() : 0;
+std::vector<double> FirstTokens(const std::string& dir, bool beside_batch) {
+  const auto runtime = Start(dir, StepPolicy::kMixed);
+  const SessionId session = runtime->OpenSession();
   EventQueue batch;
   std::vector<RequestId> rows;
-  if (kind.beside_batch) {
-    // Twice as many as run beside the turn come while it is asked for: there is always a queue.
-    for (int i = 0; i < kBatchRows; ++i) {
+  if (beside_batch) {
+    for (int i = 0; i < 2 * kBatchRows; ++i) {
       rows.push_back(runtime->Submit(MakePrompt(static_cast<uint64_t>(i), 100, 1200), &batch));
     }
     while (runtime->Stats().scheduler.generated_tokens < 10 * kBatchRows) {
@@ -126,25 +112,24 @@ std::vector<double> FirstTokens(const std::string& dir, const TurnKind& kind) {
   for (uint64_t turn = 0; turn < 10; ++turn) {
     Prompt prompt = MakePrompt(1000 + turn, 60, 4);
     prompt.session = session;
-    if (kind.is_chat) prompt.priority = kChatPriority;
+    prompt.priority = kChatPriority;
     times.push_back(FirstToken(runtime.get(), std::move(prompt)));
   }
   for (RequestId id : rows) runtime->Abort(id);
-  if (kind.beside_batch) DrainUntilDone(&batch, kBatchRows);
+  DrainUntilDone(&batch, static_cast<int>(rows.size()));
   return times;
 }
 
 void BesideBatch(const std::string& dir, int rounds) {
-  std::vector<double> alone, chat, row;
+  std::vector<double> alone, beside;
   for (int round = 0; round < rounds; ++round) {
-    for (double time : FirstTokens(dir, {false, true})) alone.push_back(time);
-    for (double time : FirstTokens(dir, {true, true})) chat.push_back(time);
-    for (double time : FirstTokens(dir, {true, false})) row.push_back(time);
+    for (double time : FirstTokens(dir, false)) alone.push_back(time);
+    for (double time : FirstTokens(dir, true)) beside.push_back(time);
   }
   fmt::print(
-      "first token of a turn of 60 tokens: alone {:.1f} ms; beside {} running rows {:.1f} ms "
-      "({:.1f} times); as one more row {:.1f} ms\n",
-      Median(alone), kBatchRows, Median(chat), Median(chat) / Median(alone), Median(row));
+      "first token of a turn of 60 tokens: alone {:.1f} ms; beside {} rows that run and as many "
+      "that wait {:.1f} ms ({:.1f} times)\n",
+      Median(alone), kBatchRows, Median(beside), Median(beside) / Median(alone));
 }
 
 // The longest and the median gap between tokens of a chat answer beside a long prompt.
@@ -152,7 +137,7 @@ struct Gaps {
   double longest, median, long_prompt_first_token;
 };
 Gaps GapsBesideLongPrompt(const std::string& dir, StepPolicy step) {
-  const auto runtime = Start(dir, {step, QueuePolicy::kPriority});
+  const auto runtime = Start(dir, step);
   EventQueue chat, batch;
   Prompt talk = MakePrompt(1, 60, 400);
   talk.priority = kChatPriority;

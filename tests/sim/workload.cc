@@ -135,6 +135,23 @@ void DrawTurns(Dice* dice, Workload* workload) {
   }
 }
 
+// Many long answers in a pool that holds about one of them: whoever runs is preempted again and
+// again.
+void MakeThrash(Workload* workload) {
+  EngineLimits& limits = workload->limits;
+  workload->options.admission = AdmissionPolicy::kOptimistic;
+  workload->end_rate = 0;
+  limits.max_running_requests = std::max(limits.max_running_requests, 8);
+  limits.max_step_tokens = workload->options.max_prefill_tokens + limits.max_running_requests;
+  const auto longest = CeilDiv<int32_t>(limits.max_seq_len, limits.page_size);
+  limits.num_pages = std::min(limits.num_pages, longest + 1 + longest / 4);
+  for (Arrival& arrival : workload->arrivals) {
+    const auto room = limits.max_seq_len - static_cast<int64_t>(arrival.request.prompt.size());
+    if (room > arrival.request.max_tokens) arrival.request.max_tokens = room;
+    arrival.step /= 4;
+  }
+}
+
 void DrawFaults(Dice* dice, int64_t last_step, Workload* workload) {
   const int64_t num_faults = dice->OneIn(3) ? dice->Pick(1, 2, 5) : 0;
   for (int64_t i = 0; i < num_faults; ++i) {
@@ -185,6 +202,7 @@ Workload DrawWorkload(uint64_t seed) {
   }
   DrawFaults(&dice, step, &workload);
   DrawTurns(&dice, &workload);
+  if (seed % 8 == 5) MakeThrash(&workload);
   return workload;
 }
 
