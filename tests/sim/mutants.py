@@ -201,7 +201,7 @@ class Builder:
 
 def hunt(binary):
     try:
-        done = subprocess.run([str(binary), "--hunt", str(SEEDS)], capture_output=True, text=True, timeout=300,
+        done = subprocess.run([str(binary), "--hunt", str(SEEDS)], capture_output=True, text=True, timeout=60,
                               errors="replace")
     except subprocess.TimeoutExpired:
         return "found: it never ends"
