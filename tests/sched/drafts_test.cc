@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "sched/draft_pacer.h"
+#include "sched/sched_fixture.h"
 #include "sim/sim_drafter.h"
 #include "sim/sim_driver.h"
 
@@ -14,9 +15,6 @@ namespace {
 using sim::RightAnswer;
 using sim::SimDrafter;
 using sim::SimDriver;
-
-constexpr int64_t kVocab = 80;
-constexpr int64_t kEndRate = 0;  // answers run to their length
 
 EngineLimits Limits(int32_t max_step_drafts = 32, int32_t num_pages = 100) {
   EngineLimits limits;
@@ -38,23 +36,6 @@ SchedulerOptions Options(int32_t max_drafts, int64_t right_percent) {
   options.drafter =
       std::make_shared<SimDrafter>(sim::DrafterPlan{right_percent, 0}, kVocab, kEndRate);
   return options;
-}
-
-Request MakeRequest(RequestId id, int64_t length, int64_t max_tokens) {
-  Request request;
-  request.id = id;
-  for (int64_t i = 0; i < length; ++i) {
-    request.prompt.push_back(static_cast<TokenId>(1 + (static_cast<int64_t>(id) * 7 + i) % 70));
-  }
-  request.max_tokens = max_tokens;
-  return request;
-}
-
-void ExpectRight(SimDriver& driver, const Request& request) {
-  EXPECT_EQ(driver.engine().violation(), "");
-  EXPECT_EQ(driver.answers()[request.id].num_ends, 1);
-  EXPECT_EQ(driver.answers()[request.id].tokens,
-            RightAnswer(request.prompt, request.max_tokens, false, kVocab, kEndRate));
 }
 
 TEST(DraftsTest, RightGuessesTakeFewerStepsAndWrongOnesGiveTheSameAnswer) {

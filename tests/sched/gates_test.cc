@@ -1,17 +1,14 @@
 // Requests that wait for something outside: a gate, a source of KV, a deadline.
 #include <gtest/gtest.h>
 
+#include "sched/sched_fixture.h"
 #include "sim/sim_driver.h"
 #include "sim/sim_source.h"
 
 namespace minisgl {
 namespace {
 
-using sim::RightAnswer;
 using sim::SimDriver;
-
-constexpr int64_t kVocab = 80;
-constexpr int64_t kEndRate = 0;
 
 EngineLimits Limits(int32_t num_pages = 100, int32_t max_running = 4) {
   EngineLimits limits;
@@ -31,28 +28,16 @@ SchedulerOptions Options() {
   return options;
 }
 
-Request MakeRequest(RequestId id, int64_t length, int64_t max_tokens, bool is_gated = false) {
-  Request request;
-  request.id = id;
-  for (int64_t i = 0; i < length; ++i) {
-    request.prompt.push_back(static_cast<TokenId>(1 + (static_cast<int64_t>(id) * 7 + i) % 70));
-  }
-  request.max_tokens = max_tokens;
-  request.is_gated = is_gated;
+Request MakeGated(RequestId id, int64_t length, int64_t max_tokens) {
+  Request request = MakeRequest(id, length, max_tokens);
+  request.is_gated = true;
   return request;
-}
-
-void ExpectRight(SimDriver& driver, const Request& request) {
-  EXPECT_EQ(driver.engine().violation(), "");
-  EXPECT_EQ(driver.answers()[request.id].num_ends, 1);
-  EXPECT_EQ(driver.answers()[request.id].tokens,
-            RightAnswer(request.prompt, request.max_tokens, false, kVocab, kEndRate));
 }
 
 // More gated ones than a step looks at in the queue.
 TEST(GatesTest, AThousandGatedRequestsBlockNobody) {
   SimDriver driver(Limits(), Options(), 1, kEndRate);
-  for (RequestId id = 1; id <= 1000; ++id) driver.Submit(MakeRequest(id, 4, 2, /*gated=*/true));
+  for (RequestId id = 1; id <= 1000; ++id) driver.Submit(MakeGated(id, 4, 2));
   const Request free = MakeRequest(2000, 8, 10);
   driver.Submit(free);
   while (driver.Step()) {
@@ -70,7 +55,7 @@ TEST(GatesTest, AGatedRequestKeepsItsPlace) {
   SimDriver driver(Limits(100, /*max_running=*/1), Options(), 0, kEndRate);
   driver.Submit(MakeRequest(1, 4, 20));
   driver.Step();
-  driver.Submit(MakeRequest(2, 4, 3, /*gated=*/true));
+  driver.Submit(MakeGated(2, 4, 3));
   driver.Submit(MakeRequest(3, 4, 3));
   driver.scheduler().OpenGate(2);
   while (driver.answers()[2].tokens.empty()) {
@@ -82,8 +67,8 @@ TEST(GatesTest, AGatedRequestKeepsItsPlace) {
 
 TEST(GatesTest, OpeningTwiceOrForNobodyIsNothingAndAnAbortEndsTheWait) {
   SimDriver driver(Limits(), Options(), 0, kEndRate);
-  driver.Submit(MakeRequest(1, 4, 3, /*gated=*/true));
-  driver.Submit(MakeRequest(2, 4, 3, /*gated=*/true));
+  driver.Submit(MakeGated(1, 4, 3));
+  driver.Submit(MakeGated(2, 4, 3));
   driver.scheduler().OpenGate(99);
   driver.scheduler().OpenGate(2);
   driver.scheduler().OpenGate(2);
@@ -98,7 +83,7 @@ TEST(GatesTest, ADeadlineEndsARequestAtEveryStage) {
   for (const bool gated : {true, false}) {
     for (int steps = 0; steps < 6; ++steps) {
       SimDriver driver(Limits(), Options(), 1, kEndRate);
-      driver.Submit(MakeRequest(1, 60, 20, gated));
+      driver.Submit(gated ? MakeGated(1, 60, 20) : MakeRequest(1, 60, 20));
       for (int i = 0; i < steps; ++i) driver.Step();
       driver.scheduler().TimeOut(1);
       driver.scheduler().TimeOut(1);

@@ -4,16 +4,13 @@
 
 #include <algorithm>
 
+#include "sched/sched_fixture.h"
 #include "sim/sim_driver.h"
 
 namespace minisgl {
 namespace {
 
-using sim::RightAnswer;
 using sim::SimDriver;
-
-constexpr int64_t kVocab = 80;
-constexpr int64_t kEndRate = 0;  // answers run to their length
 
 EngineLimits Limits(int32_t page_size, int32_t num_pages, int32_t max_running = 8) {
   EngineLimits limits;
@@ -33,24 +30,6 @@ SchedulerOptions Options(StepPolicy step, AdmissionPolicy admission, QueuePolicy
   options.admission = admission;
   options.queue = queue;
   return options;
-}
-
-Request MakeRequest(RequestId id, int64_t length, int64_t max_tokens, int32_t priority = 0) {
-  Request request;
-  request.id = id;
-  for (int64_t i = 0; i < length; ++i) {
-    request.prompt.push_back(static_cast<TokenId>(1 + (static_cast<int64_t>(id) * 7 + i) % 70));
-  }
-  request.max_tokens = max_tokens;
-  request.priority = priority;
-  return request;
-}
-
-void ExpectRight(SimDriver& driver, const Request& request) {
-  EXPECT_EQ(driver.engine().violation(), "");
-  EXPECT_EQ(driver.answers()[request.id].num_ends, 1);
-  EXPECT_EQ(driver.answers()[request.id].tokens,
-            RightAnswer(request.prompt, request.max_tokens, false, kVocab, kEndRate));
 }
 
 // The tokens of `id` that come while a prompt of 160 tokens, submitted after its first, is computed

@@ -1,6 +1,7 @@
 // Conversations: turns in order, the prefix kept between them, the place kept free for them.
 #include <gtest/gtest.h>
 
+#include "sched/sched_fixture.h"
 #include "sim/sim_driver.h"
 
 namespace minisgl {
@@ -9,8 +10,6 @@ namespace {
 using sim::RightAnswer;
 using sim::SimDriver;
 
-constexpr int64_t kVocab = 80;
-constexpr int64_t kEndRate = 0;
 constexpr SessionId kSession = 7;
 
 EngineLimits Limits(int32_t num_pages, int32_t max_running = 4) {
@@ -31,16 +30,6 @@ SchedulerOptions Options(AdmissionPolicy admission = AdmissionPolicy::kOptimisti
   options.admission = admission;
   options.queue = QueuePolicy::kPriority;
   return options;
-}
-
-Request MakeRequest(RequestId id, int64_t length, int64_t max_tokens) {
-  Request request;
-  request.id = id;
-  for (int64_t i = 0; i < length; ++i) {
-    request.prompt.push_back(static_cast<TokenId>(1 + (static_cast<int64_t>(id) * 7 + i) % 70));
-  }
-  request.max_tokens = max_tokens;
-  return request;
 }
 
 Request MakeTurn(RequestId id, std::vector<TokenId> prompt, int64_t max_tokens) {
