@@ -3,16 +3,18 @@
     python3 tests/count_results.py BUILD_FAILURES FILE.xml ...
 
 Beside FILE.xml stands FILE.status, what `meson test` ended with: not 0 without a failed case (a crash, say) is a failure
-too. So is each build that did not come to its tests. Exits 1 where anything failed, or nothing passed.
+too. So is each build that did not come to its tests, and leaves no file. Exits 1 where anything failed, or nothing
+passed. A skipped case is told by its name and the last line of its reason.
 """
 import collections
+import os
 import sys
 import xml.etree.ElementTree as ElementTree
 
 failed = int(sys.argv[1])
 passed = 0
 skipped = collections.Counter()
-for path in sys.argv[2:]:
+for path in filter(os.path.exists, sys.argv[2:]):
     failed_before = failed
     for case in ElementTree.parse(path).getroot().iter("testcase"):
         name = f"{case.get('classname') or ''}.{case.get('name')}".strip(".")
@@ -21,7 +23,8 @@ for path in sys.argv[2:]:
             failed += 1
             print(f"failed: {name} ({path.rsplit('/', 1)[-1]})")
         elif skip is not None or case.get("result") == "skipped":
-            skipped[f"{name}: {(skip.get('message') or skip.text or '').strip().splitlines()[-1:]}"] += 1
+            reason = "" if skip is None else skip.get("message") or skip.text or ""
+            skipped[": ".join([name, *reason.strip().splitlines()[-1:]])] += 1
         else:
             passed += 1
     if failed == failed_before and open(path[:-4] + ".status", encoding="utf-8").read().strip() != "0":

@@ -4,16 +4,21 @@
 #   sh tests/run.sh          release build; all suites under the address and undefined-behaviour sanitizers; the suites
 #                            with threads under the thread sanitizer
 #   sh tests/run.sh --long   the same with the long forms: more seeds, more mutations
+#   sh tests/run.sh --gpu    the suite gpu alone, which needs nvcc: on the emulator, and on this machine's GPU; where
+#                            there is none its tests are skipped, each by name
 set -u
 cd "$(dirname "$0")/.." || exit 1
 . tests/packages.sh
 
-if [ "${1:-}" = "--long" ]; then
-    export MINISGL_SEEDS=20000 MINISGL_FUZZ_RUNS=200000
-elif [ $# -gt 0 ]; then
-    echo "usage: sh tests/run.sh [--long]" >&2
+case $#:${1:-} in
+0:) ;;
+1:--long) export MINISGL_SEEDS=20000 MINISGL_FUZZ_RUNS=200000 ;;
+1:--gpu) ;;
+*)
+    echo "usage: sh tests/run.sh [--long | --gpu]" >&2
     exit 64
-fi
+    ;;
+esac
 # shellcheck disable=SC2086
 install_packages $BUILD_PACKAGES $TEST_PACKAGES || exit 1
 
@@ -52,11 +57,17 @@ build_and_test() {
 export ASAN_OPTIONS="detect_leaks=1:strict_string_checks=1:detect_stack_use_after_return=1"
 export UBSAN_OPTIONS="print_stacktrace=1:halt_on_error=1"
 export TSAN_OPTIONS="halt_on_error=1"
+if [ "${1:-}" = "--gpu" ]; then
+    build_and_test build-gpu "--buildtype=release -Dcuda=enabled" "--suite gpu" \
+        tests/gpu/test_gpu tests/gpu/test_gpu_emulated
+    exec python3 tests/count_results.py "$build_failures" "$results"/*.xml
+fi
 build_and_test build "--buildtype=release" ""
 [ "${1:-}" = "--long" ] || export MINISGL_SIM_SEEDS=1500  # the release build ran all
-build_and_test build-asan "--buildtype=debug --optimization=1 -Db_sanitize=address,undefined -Db_lundef=false" \
+# The sanitizers see the kernels on the emulator; what nvcc makes is in the release build alone.
+build_and_test build-asan "--buildtype=debug --optimization=1 -Db_sanitize=address,undefined -Db_lundef=false -Dcuda=disabled" \
     "--no-suite mutants --no-suite tidy"
-build_and_test build-tsan "--buildtype=debug --optimization=1 -Db_sanitize=thread -Db_lundef=false" \
+build_and_test build-tsan "--buildtype=debug --optimization=1 -Db_sanitize=thread -Db_lundef=false -Dcuda=disabled" \
     "--suite base --suite engine --suite runtime" tests/test_base tests/test_engine tests/test_runtime
 
 exec python3 tests/count_results.py "$build_failures" "$results"/*.xml

@@ -6,6 +6,7 @@
 // there says; sizes and ids were checked before.
 #pragma once
 
+#include <cstring>
 #include <memory>
 #include <span>
 #include <string>
@@ -23,9 +24,17 @@ class Ops {
   // For messages: "cpu (avx512, 2 threads)".
   virtual std::string Name() const = 0;
 
+  // Of all activations but the residual stream and the logits, and of keys and values.
+  virtual DType activation_dtype() const { return DType::kF32; }
+
   // `num_bytes` of zeroed memory of the device, 64-byte aligned; freed with the last copy of the
   // pointer. kOutOfMemory where there is none.
   virtual Result<std::shared_ptr<void>> Allocate(size_t num_bytes) = 0;
+  // Copies host memory to the device and returns once `src` may change.
+  virtual Status Upload(void* dst, const void* src, size_t num_bytes) {
+    if (num_bytes > 0) std::memcpy(dst, src, num_bytes);
+    return Status();
+  }
 
   // The matrices `parts` (each [out_i, in], any dtype) one below another as one [sum out_i, in] of
   // `dtype` (converted with rounding to nearest where they differ), packed for Linear.
@@ -52,7 +61,8 @@ struct CpuOpsConfig {
 };
 Result<std::unique_ptr<Ops>> MakeCpuOps(const CpuOpsConfig& config);
 
-// src/cpu/naive_ops.cc: every sum in double, one thread, no SIMD.
-std::unique_ptr<Ops> MakeNaiveOps();
+// src/cpu/naive_ops.cc: every sum in double, one thread, no SIMD. `activation_dtype`: what a
+// device's activations, keys and values are rounded to, so that it can be compared with this.
+std::unique_ptr<Ops> MakeNaiveOps(DType activation_dtype = DType::kF32);
 
 }  // namespace minisgl

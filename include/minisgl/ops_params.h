@@ -3,9 +3,12 @@
 //
 // Letters: T tokens, R rows (requests) of the step, D hidden width, H query heads, HKV key/value
 // heads, E head_dim, I feed-forward width, V vocabulary, P page size. All arrays are dense and
-// row-major unless a stride is given; activations are f32 on the CPU. Pointers are to memory of the
-// implementation's device, owned by the caller, and must stay valid until the operation has run.
-// Outputs never overlap inputs unless said.
+// row-major unless a stride is given. Pointers are to memory of the implementation's device (or of
+// the host, where that is said), owned by the caller, and must stay valid until the operation has
+// run. Outputs never overlap inputs unless said.
+//
+// Activations are f32 on the CPU; on CUDA they are bf16 or f16, one of the two in the whole model,
+// but for the residual stream and the logits, which are f32. Sums are f32 or better everywhere.
 #pragma once
 
 #include <cstddef>
@@ -13,10 +16,45 @@
 #include <memory>
 #include <vector>
 
+#include "minisgl/base/host_device.h"
 #include "minisgl/batch_plan.h"
 #include "minisgl/tensor/dtype.h"
 
 namespace minisgl {
+
+// Activations of an element type known at run time.
+struct ActivationPtr {
+  void* data = nullptr;
+  DType dtype = DType::kF32;
+
+  ActivationPtr() = default;
+  ActivationPtr(std::nullptr_t) {}                // NOLINT: reads as a pointer
+  ActivationPtr(float* floats) : data(floats) {}  // NOLINT
+  ActivationPtr(void* p, DType type) : data(p), dtype(type) {}
+  MINISGL_HOST_DEVICE bool operator==(std::nullptr_t) const { return data == nullptr; }
+  template <typename T>
+  MINISGL_HOST_DEVICE T* as() const {
+    return static_cast<T*>(data);
+  }
+  float* f32() const { return as<float>(); }  // REQUIRES dtype kF32
+};
+
+struct ConstActivationPtr {
+  const void* data = nullptr;
+  DType dtype = DType::kF32;
+
+  ConstActivationPtr() = default;
+  ConstActivationPtr(std::nullptr_t) {}                      // NOLINT
+  ConstActivationPtr(const float* floats) : data(floats) {}  // NOLINT
+  ConstActivationPtr(const void* p, DType type) : data(p), dtype(type) {}
+  ConstActivationPtr(ActivationPtr other) : data(other.data), dtype(other.dtype) {}  // NOLINT
+  MINISGL_HOST_DEVICE bool operator==(std::nullptr_t) const { return data == nullptr; }
+  template <typename T>
+  MINISGL_HOST_DEVICE const T* as() const {
+    return static_cast<const T*>(data);
+  }
+  const float* f32() const { return as<float>(); }  // REQUIRES dtype kF32
+};
 
 // A weight matrix [out, in] in the order an implementation's kernels read. Made by Ops::PackMatrix.
 struct Matrix {
@@ -31,17 +69,17 @@ struct EmbeddingParams {
   const int32_t* ids;   // [T], each in [0, V)
   const Matrix* table;  // [V, D], made by Ops::PackEmbedding
   float scale;
-  float* out;  // [T, D]
+  float* out;  // [T, D] the residual stream
   int64_t num_tokens;
 };
 
 // residual += x (where residual is given; x may be null, then only normalise residual);
 // out = w * rms(residual or x), rms(v) = v / sqrt(mean(v^2) + eps).
 struct RmsNormParams {
-  const float* x;       // [T, D]
-  float* residual;      // [T, D] or null
-  const float* weight;  // [D]
-  float* out;           // [T, D]; may equal x
+  ConstActivationPtr x;  // [T, D]
+  float* residual;       // [T, D] or null
+  const float* weight;   // [D]
+  ActivationPtr out;     // [T, D]; may equal x
   int64_t num_tokens;
   int64_t width;  // D
   float eps;
@@ -50,10 +88,10 @@ struct RmsNormParams {
 // out[t, o] = sum_i x[t, i] * w[o, i] + bias[o]; each output element is summed in one fixed order
 // whatever T is.
 struct LinearParams {
-  const float* x;        // [T, in]
+  ConstActivationPtr x;  // [T, in]
   const Matrix* weight;  // [out, in]
   const float* bias;     // [out] or null
-  float* out;            // [T, out]
+  ActivationPtr out;     // [T, out]; f32 for logits
   int64_t num_tokens;
 };
 
@@ -64,7 +102,7 @@ struct LinearParams {
 // == head_dim, the fast layout of the CPU), an implementation may order the keys within the block
 // as it likes.
 struct KvLayer {
-  float* base;
+  ActivationPtr base;
   int64_t page_stride;  // in elements, like all strides
   int64_t slot_stride;
   int64_t head_stride;
@@ -76,7 +114,9 @@ struct KvLayer {
 // rot/2) for i < rot/2 is turned by angle position * inverse_frequency[i]; features past rot stay.
 // q and k scaled by attention_factor where rotated (longrope, yarn).
 struct RopeKvWriteParams {
-  float* qkv;  // [T, (H + 2 HKV) * E]: q, k, v of a token side by side; q rotated in place
+  // [T, (H + 2 HKV) * E]: q, k, v of a token side by side; q rotated in place, k and v undefined
+  // afterwards
+  ActivationPtr qkv;
   const int32_t* positions;  // [T]
   const int64_t* slots;      // [T]
   const float* cos;          // [max_seq_len, rot/2], attention_factor multiplied in
@@ -84,14 +124,18 @@ struct RopeKvWriteParams {
   KvLayer kv;
   int64_t num_tokens;
   int32_t num_heads, num_kv_heads, head_dim, rotary_dim;
+  // [E] each, or null: q and k are first RMS-normalised head by head with these weights (QK-norm).
+  const float* q_norm = nullptr;
+  const float* k_norm = nullptr;
+  float norm_eps = 0;
 };
 
 // Causal attention through the page table: token t of row r at position p attends to keys 0..p of
 // that row. Keys are taken in position order in tiles of a constant size, so a result does not
 // depend on page size, chunking or batch-mates.
 struct AttentionParams {
-  const float* qkv;  // [T, (H + 2 HKV) * E]: q is read
-  float* out;        // [T, H * E]
+  ConstActivationPtr qkv;  // [T, (H + 2 HKV) * E]: q is read
+  ActivationPtr out;       // [T, H * E]
   KvLayer kv;
   const int32_t* page_table;  // [rows of the table, page_table_stride]
   int64_t page_table_stride;
@@ -99,6 +143,8 @@ struct AttentionParams {
   const int32_t* row_begin;  // [R + 1]
   const int32_t* kv_len;     // [R] >= extend length of the row
   int32_t num_rows;
+  // Rows 0 .. num_decode_rows - 1 have one token each: a hint for how to divide the work.
+  int32_t num_decode_rows = 0;
   int64_t num_tokens;
   int32_t num_heads, num_kv_heads, head_dim;
   float scale;             // scores are q.k * scale
@@ -112,8 +158,8 @@ enum class Activation : uint8_t { kSilu, kGeluTanh };
 
 // out[t, i] = act(gate_up[t, i]) * gate_up[t, I + i]
 struct GatedActivationParams {
-  const float* gate_up;  // [T, 2 I]
-  float* out;            // [T, I]
+  ConstActivationPtr gate_up;  // [T, 2 I]
+  ActivationPtr out;           // [T, I]
   int64_t num_tokens;
   int64_t width;  // I
   Activation activation;
@@ -121,9 +167,9 @@ struct GatedActivationParams {
 
 // out[i, :] = x[rows[i], :]
 struct GatherRowsParams {
-  const float* x;       // [*, D]
-  const int32_t* rows;  // [N]
-  float* out;           // [N, D]
+  ConstActivationPtr x;  // [*, D]
+  const int32_t* rows;   // [N]
+  ActivationPtr out;     // [N, D], of the dtype of x
   int64_t num_rows;
   int64_t width;
 };

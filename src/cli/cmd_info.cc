@@ -123,7 +123,13 @@ void DescribePlan(const ModelFacts& facts, const EngineOptions& options, std::st
   const MemoryPlan& plan = facts.plan;
   const EngineLimits& limits = plan.limits;
   const int threads = options.threads > 0 ? options.threads : UsableCores();
-  Line("device", fmt::format("cpu, {} thread{}", threads, threads == 1 ? "" : "s"), out);
+  std::string device = facts.device.cuda != nullptr
+                           ? facts.device.cuda->Name()
+                           : fmt::format("cpu, {} thread{}", threads, threads == 1 ? "" : "s");
+  if (!facts.device.fallback.empty()) {
+    device += fmt::format(" (not on CUDA: {})", facts.device.fallback);
+  }
+  Line("device", device, out);
   Line("memory", Bytes(plan.available_bytes) + " available", out);
   Line("  weights", fmt::format("{} as {}", Bytes(plan.weight_bytes), DTypeName(plan.weight_dtype)),
        out);

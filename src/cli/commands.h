@@ -16,6 +16,7 @@ using CommandBody = std::function<int()>;
 
 CommandBody AddRunCommand(CLI::App* app);
 CommandBody AddChatCommand(CLI::App* app);
+CommandBody AddBenchCommand(CLI::App* app);
 CommandBody AddInfoCommand(CLI::App* app);
 CommandBody AddTokenizeCommand(CLI::App* app);
 

@@ -29,6 +29,7 @@ struct Subcommand {
 constexpr Subcommand kSubcommands[] = {
     {"run", "Answer prompts from a file, an option or standard input", AddRunCommand},
     {"chat", "Talk to the model", AddChatCommand},
+    {"bench", "Measure the program on this machine", AddBenchCommand},
     {"info", "Show a model, the device and the memory plan; load nothing", AddInfoCommand},
     {"tokenize", "Show what the model is given: text after the template, and token ids",
      AddTokenizeCommand},
@@ -48,13 +49,17 @@ void KeepStandardFilesApart() {
 // One line for what CLI11 found wrong.
 int FailUsage(const CLI::App& app, const CLI::ParseError& error, int argc, char** argv) {
   std::string command = "minisgl";
-  for (const CLI::App* used : app.get_subcommands()) command += " " + used->get_name();
+  for (const CLI::App* used = &app; !used->get_subcommands().empty();) {
+    used = used->get_subcommands().front();
+    command += " " + used->get_name();
+  }
   std::string message = error.what();
   const std::vector<std::string> extras = app.remaining(true);
   if (app.get_subcommands().empty()) {
     message = argc > 1 ? fmt::format("unknown command or option ({})", Visible(argv[1]))
                        : std::string("no command given");
-  } else if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr && !extras.empty()) {
+  } else if (!extras.empty() && (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr ||
+                                 dynamic_cast<const CLI::RequiredError*>(&error) != nullptr)) {
     message = fmt::format("unknown option or argument ({})", Visible(extras.front()));
   }
   return Fail(UsageError("{}; see {} --help", Visible(message, 400), command));

@@ -13,6 +13,7 @@
 #include "minisgl/base/mapped_file.h"
 #include "minisgl/base/system_info.h"
 #include "minisgl/base/utf8.h"
+#include "minisgl/engine/device_engine.h"
 #include "minisgl/ops.h"
 #include "minisgl/weights/checkpoint.h"
 
@@ -166,6 +167,7 @@ ModelEngineOptions ToModelEngineOptions(const EngineOptions& options) {
   engine.page_size = options.page_size;
   engine.num_pages = options.num_pages;
   engine.memory_ratio = options.memory_ratio;
+  engine.graph_max_rows = options.cuda_graph_max_rows;
   engine.weight_dtype = ParseDType(options.dtype);
   engine.max_step_drafts = options.max_drafts * kDraftRowsMax;
   return engine;
@@ -187,16 +189,6 @@ RuntimeOptions ToRuntimeOptions(const EngineOptions& options) {
   return runtime;
 }
 
-// "naive" is the double-precision oracle of the tests, reachable to tell a kernel's fault from a
-// model's.
-Result<std::unique_ptr<Ops>> MakeOps(const EngineOptions& options) {
-  if (options.cpu_target == "naive") return MakeNaiveOps();
-  CpuOpsConfig config;
-  config.num_threads = options.threads > 0 ? options.threads : UsableCores();
-  config.target = options.cpu_target;
-  return MakeCpuOps(config);
-}
-
 std::vector<TokenId> EndTokens(const ModelFacts& facts, const Tokenizer& tokenizer) {
   std::vector<TokenId> ids = facts.config.eos_token_ids;
   ids.insert(ids.end(), facts.generation.eos_token_ids.begin(),
@@ -207,10 +199,12 @@ std::vector<TokenId> EndTokens(const ModelFacts& facts, const Tokenizer& tokeniz
   return ids;
 }
 
-void SayWhereItRuns(const EngineOptions& options, const std::string& device) {
-  const bool fallback = options.device == "auto";
-  Log(StderrIsTerminal() && fallback ? LogLevel::kInfo : LogLevel::kVerbose,
-      fmt::format("running on {}{}", device, fallback ? " (this build has no CUDA engine)" : ""));
+void SayWhereItRuns(const Device& device, const std::string& name) {
+  const bool fallback = !device.fallback.empty();
+  const bool say = device.fallback_is_news || (StderrIsTerminal() && fallback);
+  Log(say ? LogLevel::kInfo : LogLevel::kVerbose,
+      fmt::format("running on {}{}", name,
+                  fallback ? fmt::format(" (not on CUDA: {})", device.fallback) : ""));
 }
 
 void SayMemoryPlan(const MemoryPlan& plan) {
@@ -223,6 +217,36 @@ void SayMemoryPlan(const MemoryPlan& plan) {
           static_cast<double>(plan.workspace_bytes) / kMiB,
           static_cast<double>(plan.kv_bytes) / kMiB, plan.limits.num_pages, plan.limits.page_size,
           plan.limits.max_seq_len, plan.max_seq_len_reason));
+}
+
+Result<std::unique_ptr<Engine>> StartEngine(const ModelConfig& config, const Checkpoint& checkpoint,
+                                            const MemoryPlan& plan,
+                                            const EngineOptions& engine_options, Device device,
+                                            std::string* name) {
+  if (device.cuda != nullptr) {
+    *name = device.cuda->Name();
+    SayWhereItRuns(device, *name);
+    SayMemoryPlan(plan);
+    return MakeDeviceEngine(config, checkpoint, plan, std::move(device.cuda),
+                            {.graph_max_rows = engine_options.cuda_graph_max_rows});
+  }
+  MINISGL_ASSIGN_OR_RETURN(std::unique_ptr<Ops> ops, MakeOps(engine_options));
+  *name = ops->Name();
+  SayWhereItRuns(device, *name);
+  SayMemoryPlan(plan);
+  return MakeModelEngine(config, checkpoint, plan, std::move(ops));
+}
+
+// Loads the weights and starts the engine; `name` becomes what it runs on.
+Result<std::unique_ptr<Runtime>> StartRuntime(const ModelConfig& config,
+                                              const Checkpoint& checkpoint, const MemoryPlan& plan,
+                                              const EngineOptions& engine_options, Device device,
+                                              const Tokenizer* tokenizer,
+                                              const RuntimeOptions& options, std::string* name) {
+  MINISGL_ASSIGN_OR_RETURN(
+      std::unique_ptr<Engine> engine,
+      StartEngine(config, checkpoint, plan, engine_options, std::move(device), name));
+  return Runtime::Create(std::move(engine), tokenizer, options);
 }
 
 }  // namespace
@@ -264,15 +288,21 @@ Result<ModelFacts> LoadModelFacts(const std::string& model_dir, const EngineOpti
   MINISGL_ASSIGN_OR_RETURN(facts.config, LoadModelConfig(model_dir));
   MINISGL_ASSIGN_OR_RETURN(facts.generation,
                            LoadGenerationConfig(model_dir, facts.config.vocab_size));
-  MINISGL_ASSIGN_OR_RETURN(facts.plan, PlanMemory(facts.config, ToModelEngineOptions(options)));
+  MINISGL_ASSIGN_OR_RETURN(facts.device, ChooseDevice(options, facts.config));
+  const EngineOptions resolved = WithDeviceDefaults(options, facts.device);
+  MINISGL_ASSIGN_OR_RETURN(facts.plan, PlanMemory(facts.config, ToModelEngineOptions(resolved), 0,
+                                                  facts.device.cuda.get()));
   return facts;
 }
 
-Status CheckDeviceUsable(const std::string& device) {
-  if (device == "auto" || device == "cpu") return Status();
-  return MakeStatus(StatusCode::kUnavailable,
-                    "--device {}: this build has no CUDA engine; use --device cpu",
-                    Visible(device));
+// "naive" is the double-precision oracle of the tests, reachable to tell a kernel's fault from a
+// model's.
+Result<std::unique_ptr<Ops>> MakeOps(const EngineOptions& options) {
+  if (options.cpu_target == "naive") return MakeNaiveOps();
+  CpuOpsConfig config;
+  config.num_threads = options.threads > 0 ? options.threads : UsableCores();
+  config.target = options.cpu_target;
+  return MakeCpuOps(config);
 }
 
 Status CheckHasTemplate(const TextModel& text) {
@@ -283,11 +313,9 @@ Status CheckHasTemplate(const TextModel& text) {
 
 Result<LoadedModel> LoadModel(TextModel text, const EngineOptions& engine_options,
                               std::function<void(std::string_view)> trace_sink) {
-  MINISGL_RETURN_IF_ERROR(CheckDeviceUsable(engine_options.device));
   LoadedModel model;
   model.text = std::move(text);
   MINISGL_ASSIGN_OR_RETURN(model.facts, LoadModelFacts(model.text.dir, engine_options));
-  const MemoryPlan& plan = model.facts.plan;
   if (model.text.tokenizer->vocab_size() > model.facts.config.vocab_size) {
     return BadInput(
         "{}: the tokenizer has {} tokens and config.json's vocab_size is {}; the files "
@@ -297,17 +325,27 @@ Result<LoadedModel> LoadModel(TextModel text, const EngineOptions& engine_option
   }
   MINISGL_ASSIGN_OR_RETURN(const std::unique_ptr<Checkpoint> checkpoint,
                            Checkpoint::Open(model.text.dir));
-  MINISGL_ASSIGN_OR_RETURN(std::unique_ptr<Ops> ops, MakeOps(engine_options));
-  model.device = ops->Name();
-  SayWhereItRuns(engine_options, model.device);
-  SayMemoryPlan(plan);
-  MINISGL_ASSIGN_OR_RETURN(std::unique_ptr<Engine> engine,
-                           MakeModelEngine(model.facts.config, *checkpoint, plan, std::move(ops)));
   model.eos_ids = EndTokens(model.facts, *model.text.tokenizer);
-  RuntimeOptions options = ToRuntimeOptions(engine_options);
+  const EngineOptions resolved = WithDeviceDefaults(engine_options, model.facts.device);
+  RuntimeOptions options = ToRuntimeOptions(resolved);
   options.trace_sink = std::move(trace_sink);
   MINISGL_ASSIGN_OR_RETURN(model.runtime,
-                           Runtime::Create(std::move(engine), model.text.tokenizer.get(), options));
+                           StartRuntime(model.facts.config, *checkpoint, model.facts.plan, resolved,
+                                        std::move(model.facts.device), model.text.tokenizer.get(),
+                                        options, &model.device));
+  return model;
+}
+
+Result<BareModel> LoadBareModel(const ModelConfig& config, const Checkpoint& checkpoint,
+                                const EngineOptions& engine_options) {
+  BareModel model;
+  MINISGL_ASSIGN_OR_RETURN(Device device, ChooseDevice(engine_options, config));
+  const EngineOptions resolved = WithDeviceDefaults(engine_options, device);
+  MINISGL_ASSIGN_OR_RETURN(
+      model.plan, PlanMemory(config, ToModelEngineOptions(resolved), 0, device.cuda.get()));
+  MINISGL_ASSIGN_OR_RETURN(model.runtime,
+                           StartRuntime(config, checkpoint, model.plan, resolved, std::move(device),
+                                        nullptr, ToRuntimeOptions(resolved), &model.device));
   return model;
 }
 

@@ -12,13 +12,16 @@
 #include <string_view>
 #include <vector>
 
+#include "cli/device_choice.h"
 #include "cli/options.h"
 #include "minisgl/base/json.h"
 #include "minisgl/base/status.h"
 #include "minisgl/engine/model_engine.h"
+#include "minisgl/ops.h"
 #include "minisgl/runtime/runtime.h"
 #include "minisgl/text/chat_template.h"
 #include "minisgl/text/tokenizer.h"
+#include "minisgl/weights/checkpoint.h"
 #include "minisgl/weights/model_config.h"
 
 namespace minisgl {
@@ -42,11 +45,9 @@ struct ModelFacts {
   ModelConfig config;
   GenerationConfig generation;
   MemoryPlan plan;
+  Device device;  // gone once a model is loaded
 };
 Result<ModelFacts> LoadModelFacts(const std::string& model_dir, const EngineOptions& options);
-
-// kUnavailable, with the reason, for a device that this program cannot use. `auto` always passes.
-Status CheckDeviceUsable(const std::string& device);
 
 struct LoadedModel {
   TextModel text;
@@ -59,6 +60,18 @@ struct LoadedModel {
 // `trace_sink` as RuntimeOptions has it.
 Result<LoadedModel> LoadModel(TextModel text, const EngineOptions& engine_options,
                               std::function<void(std::string_view)> trace_sink = {});
+
+// A model without text: token ids in, token ids out.
+struct BareModel {
+  MemoryPlan plan;
+  std::string device;
+  std::unique_ptr<Runtime> runtime;
+};
+Result<BareModel> LoadBareModel(const ModelConfig& config, const Checkpoint& checkpoint,
+                                const EngineOptions& engine_options);
+
+// The operations of the device that `options` name, with nothing loaded.
+Result<std::unique_ptr<Ops>> MakeOps(const EngineOptions& options);
 
 // kBadInput naming --chat-template for a model without a template.
 Status CheckHasTemplate(const TextModel& text);

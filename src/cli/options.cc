@@ -147,7 +147,7 @@ void AddEngineOptions(CLI::App* app, EngineOptions* options) {
   add("--max-running-requests", &options->max_running_requests, "N",
       "Most requests in one step (default 256)", IntegerIn(1, 4096));
   add("--max-prefill-length", &options->max_prefill_length, "N",
-      "Most prompt tokens in one step (default 512)", IntegerIn(1, 1 << 20));
+      "Most prompt tokens in one step (default 512, on CUDA 8192)", IntegerIn(1, 1 << 20));
   add("--long-prefill-threshold", &options->long_prefill_threshold, "N",
       "Most tokens of one prompt in one step while others wait (default half of the step's)",
       IntegerIn(1, 1 << 20));
@@ -163,7 +163,10 @@ void AddEngineOptions(CLI::App* app, EngineOptions* options) {
       ->type_name("N|auto")
       ->group(group);
   add("--memory-ratio", &options->memory_ratio, "R",
-      "Share of the available memory for keys and values (default 0.25)", NumberIn(0, 1, true));
+      "Share of the available memory: for keys and values on the CPU (default 0.25), for "
+      "everything "
+      "on CUDA (default 0.9)",
+      NumberIn(0, 1, true));
   add("--num-pages", &options->num_pages, "N", "Pages of the KV pool (default: planned)",
       IntegerIn(1, kInt32Max));
   add("--page-size", &options->page_size, "N", "Tokens in a page: 1, 2, 4, ... 64 (default 16)",
@@ -179,6 +182,11 @@ void AddEngineOptions(CLI::App* app, EngineOptions* options) {
       OneOf({"priority", "fcfs"}));
   app->add_flag("--disable-overlap", options->disable_overlap,
                 "Finish each step before the next is planned")
+      ->group(group);
+  add("--cuda-graph-max-bs", &options->cuda_graph_max_rows, "N",
+      "Largest decode batch that runs as a CUDA graph; 0: none (default 256)", IntegerIn(0, 4096));
+  app->add_flag("--deterministic", options->deterministic,
+                "On CUDA, kernels whose results do not depend on the batch")
       ->group(group);
   add("--threads", &options->threads, "N", "Threads that compute (default: the usable cores)",
       IntegerIn(1, 1024));

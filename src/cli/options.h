@@ -30,17 +30,19 @@ struct EngineOptions {
   std::string device = "auto";
   std::string dtype = "auto";
   int32_t max_running_requests = 256;
-  int32_t max_prefill_length = 512;
+  int32_t max_prefill_length = 0;      // 0: the device's default
   int32_t long_prefill_threshold = 0;  // 0: half of max_prefill_length while others wait
   int64_t max_seq_len = 0;             // 0: auto
-  double memory_ratio = 0.25;
-  int32_t num_pages = 0;  // 0: planned
+  double memory_ratio = 0;             // 0: the device's default
+  int32_t num_pages = 0;               // 0: planned
   int32_t page_size = 16;
   std::string cache = "radix";
   std::string schedule = "mixed";
   std::string admission = "optimistic";
   std::string policy = "priority";
   bool disable_overlap = false;
+  int32_t cuda_graph_max_rows = 256;  // 0: no graphs
+  bool deterministic = false;
   int32_t threads = 0;  // 0: the usable cores
   std::string cpu_target;
   int32_t max_drafts = 0;  // of one request in one step, from the text before; 0: no drafting

@@ -217,7 +217,7 @@ HWY_INLINE void WriteOutput(const QueryBlock& block, const RowState* states, con
           state.weight_sum * scale + hn::GetLane(Exp(hn::Set(d, p.sinks[head] - maximum)));
     }
     const float* from = values + row * block.value_width;
-    float* out = p.out + (token * p.num_heads + head) * block.head_dim;
+    float* out = p.out.f32() + (token * p.num_heads + head) * block.head_dim;
     for (int64_t e = 0; e < block.head_dim; ++e) out[e] = from[e] * scale / state.weight_sum;
   }
 }

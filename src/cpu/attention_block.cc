@@ -69,7 +69,7 @@ void CopyQueries(const QueryBlock& block) {
   const int64_t floats = block.group_size * block.head_dim;
   for (int64_t t = 0; t < block.num_tokens; ++t) {
     const float* from =
-        p.qkv + (block.token_begin + t) * token_width + block.first_head * block.head_dim;
+        p.qkv.f32() + (block.token_begin + t) * token_width + block.first_head * block.head_dim;
     std::memcpy(block.q + t * floats, from, static_cast<size_t>(floats) * sizeof(float));
   }
 }
@@ -96,7 +96,8 @@ void LoadTile(const QueryBlock& block, int64_t first, float* scratch, Tile* tile
   int64_t page = (first + tile->key_begin) / kv.page_size;
   int64_t offset = (first + tile->key_begin) % kv.page_size;
   for (int64_t key = tile->key_begin; key < tile->key_end; ++key) {
-    const float* at = kv.base + block.pages[page] * kv.page_stride + block.kv_head * kv.head_stride;
+    const float* at =
+        kv.base.f32() + block.pages[page] * kv.page_stride + block.kv_head * kv.head_stride;
     keys[key] = at + offset * layout.slot_stride;
     tile->values[key] = at + offset * kv.slot_stride + kv.v_offset;
     if (++offset == kv.page_size) {

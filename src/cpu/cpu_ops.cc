@@ -140,7 +140,7 @@ void CpuOps::Embedding(const EmbeddingParams& p) {
 void CpuOps::GatherRows(const GatherRowsParams& p) {
   ForTokens(p.num_rows, p.width, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
-      std::copy_n(p.x + p.rows[i] * p.width, p.width, p.out + i * p.width);
+      std::copy_n(p.x.f32() + p.rows[i] * p.width, p.width, p.out.f32() + i * p.width);
     }
   });
 }
@@ -158,10 +158,10 @@ void CpuOps::Linear(const LinearParams& p) {
       CeilDiv(CeilDiv(p.num_tokens, std::max<int64_t>(1, num_chunks)), kRowsMax) * kRowsMax;
   pool_.ParallelFor(num_groups * num_chunks, [&](int64_t chunk, int thread) {
     const int64_t begin = std::min(p.num_tokens, chunk / num_groups * rows);
-    linear_({.x = p.x + begin * weight.num_in,
+    linear_({.x = p.x.f32() + begin * weight.num_in,
              .weight = &weight,
              .bias = p.bias,
-             .out = p.out + begin * weight.num_out,
+             .out = p.out.f32() + begin * weight.num_out,
              .num_rows = std::min(rows, p.num_tokens - begin),
              .group = chunk % num_groups,
              .scratch = threads_[thread].linear.Reserve(kLinearScratchFloats)});

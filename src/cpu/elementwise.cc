@@ -46,24 +46,29 @@ HWY_INLINE void AddTo(const float* x, float* residual, int64_t width) {
   for (; i < width; ++i) residual[i] += x[i];
 }
 
-void RmsNormTokens(const RmsNormParams& p, int64_t begin, int64_t end) {
+// out = weight * v / rms(v); out may be v.
+HWY_INLINE void Normalize(const float* v, const float* weight, int64_t width, float eps,
+                          float* out) {
   const F32 d;
+  const double mean = SumOfSquares(v, width) / static_cast<double>(width);
+  const float scale = static_cast<float>(1 / std::sqrt(mean + eps));
+  int64_t i = 0;
+  for (; i + kLanes <= width; i += kLanes) {
+    const Floats scaled = hn::Mul(hn::LoadU(d, v + i), hn::Set(d, scale));
+    hn::StoreU(hn::Mul(scaled, hn::LoadU(d, weight + i)), d, out + i);
+  }
+  for (; i < width; ++i) out[i] = v[i] * scale * weight[i];
+}
+
+void RmsNormTokens(const RmsNormParams& p, int64_t begin, int64_t end) {
   for (int64_t t = begin; t < end; ++t) {
-    const float* v = p.x == nullptr ? nullptr : p.x + t * p.width;
+    const float* v = p.x == nullptr ? nullptr : p.x.f32() + t * p.width;
     if (p.residual != nullptr) {
       float* residual = p.residual + t * p.width;
       if (v != nullptr) AddTo(v, residual, p.width);
       v = residual;
     }
-    const double mean = SumOfSquares(v, p.width) / static_cast<double>(p.width);
-    const float scale = static_cast<float>(1 / std::sqrt(mean + p.eps));
-    float* out = p.out + t * p.width;
-    int64_t i = 0;
-    for (; i + kLanes <= p.width; i += kLanes) {
-      const Floats scaled = hn::Mul(hn::LoadU(d, v + i), hn::Set(d, scale));
-      hn::StoreU(hn::Mul(scaled, hn::LoadU(d, p.weight + i)), d, out + i);
-    }
-    for (; i < p.width; ++i) out[i] = v[i] * scale * p.weight[i];
+    Normalize(v, p.weight, p.width, p.eps, p.out.f32() + t * p.width);
   }
 }
 
@@ -78,9 +83,9 @@ HWY_INLINE Floats Gate(Activation activation, Floats x) {
 void GatedActivationTokens(const GatedActivationParams& p, int64_t begin, int64_t end) {
   const F32 d;
   for (int64_t t = begin; t < end; ++t) {
-    const float* gate = p.gate_up + t * 2 * p.width;
+    const float* gate = p.gate_up.f32() + t * 2 * p.width;
     const float* up = gate + p.width;
-    float* out = p.out + t * p.width;
+    float* out = p.out.f32() + t * p.width;
     int64_t i = 0;
     for (; i + kLanes <= p.width; i += kLanes) {
       const Floats gated = Gate(p.activation, hn::LoadU(d, gate + i));
@@ -113,13 +118,16 @@ void RopeKvWriteTokens(const RopeKvWriteParams& p, int64_t begin, int64_t end) {
   const int64_t half = p.rotary_dim / 2;
   const KeyLayout keys(p.kv, p.head_dim);
   for (int64_t t = begin; t < end; ++t) {
-    float* token = p.qkv + t * token_width;
+    float* token = p.qkv.f32() + t * token_width;
     const float* cos = p.cos + p.positions[t] * half;
     const float* sin = p.sin + p.positions[t] * half;
     for (int64_t h = 0; h < p.num_heads + p.num_kv_heads; ++h) {
-      Rotate(token + h * p.head_dim, cos, sin, half);
+      float* head = token + h * p.head_dim;
+      const float* norm = h < p.num_heads ? p.q_norm : p.k_norm;
+      if (norm != nullptr) Normalize(head, norm, p.head_dim, p.norm_eps, head);
+      Rotate(head, cos, sin, half);
     }
-    float* page = p.kv.base + p.slots[t] / p.kv.page_size * p.kv.page_stride;
+    float* page = p.kv.base.f32() + p.slots[t] / p.kv.page_size * p.kv.page_stride;
     const int64_t offset = p.slots[t] % p.kv.page_size;
     for (int64_t h = 0; h < p.num_kv_heads; ++h) {
       const float* k = token + (p.num_heads + h) * p.head_dim;

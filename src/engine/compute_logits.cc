@@ -45,6 +45,7 @@ Result<std::vector<float>> ComputeLogits(const ModelConfig& config, const Checkp
   }
   const auto num_tokens = static_cast<int32_t>(ids.size());
   const DecoderOptions options{.weight_dtype = weight_dtype,
+                               .activation_dtype = ops->activation_dtype(),
                                .max_step_tokens = num_tokens,
                                .max_logit_rows = num_tokens,
                                .max_seq_len = num_tokens};
@@ -55,12 +56,19 @@ Result<std::vector<float>> ComputeLogits(const ModelConfig& config, const Checkp
   const BatchPlan plan = WholePrompt(num_tokens);
   std::vector<int32_t> page_table(static_cast<size_t>(num_pages));
   std::iota(page_table.begin(), page_table.end(), 0);
-  const float* logits = decoder->Forward({.token_ids = ids.data(),
-                                          .plan = &plan,
+  const float* logits = decoder->Forward({.num_tokens = num_tokens,
+                                          .num_rows = 1,
+                                          .token_ids = ids.data(),
+                                          .positions = plan.positions.data(),
+                                          .slots = plan.slots.data(),
+                                          .table_row = plan.table_row.data(),
+                                          .row_begin = plan.row_begin.data(),
+                                          .kv_len = plan.kv_len.data(),
                                           .page_table = page_table.data(),
                                           .page_table_stride = num_pages,
                                           .kv = kv.layers(),
-                                          .logit_tokens = plan.positions});
+                                          .logit_tokens = plan.positions.data(),
+                                          .num_logit_tokens = num_tokens});
   return std::vector<float>(logits, logits + ids.size() * static_cast<size_t>(config.vocab_size));
 }
 

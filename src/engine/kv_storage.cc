@@ -7,10 +7,10 @@
 
 namespace minisgl {
 
-std::optional<uint64_t> KvBytesPerToken(const ModelConfig& config) {
+std::optional<uint64_t> KvBytesPerToken(const ModelConfig& config, DType dtype) {
   const uint64_t factors[] = {static_cast<uint64_t>(config.num_layers), 2,
                               static_cast<uint64_t>(config.num_kv_heads),
-                              static_cast<uint64_t>(config.head_dim), sizeof(float)};
+                              static_cast<uint64_t>(config.head_dim), DTypeBytes(dtype)};
   return CheckedProduct(factors);
 }
 
@@ -22,9 +22,10 @@ Result<KvStorage> KvStorage::Make(const ModelConfig& config, int32_t num_pages, 
   const int64_t page_stride = 2 * v_offset;
   for (int32_t i = 0; i < config.num_layers; ++i) {
     MINISGL_ASSIGN_OR_RETURN(auto memory,
-                             DeviceArray<float>::Make(ops, {static_cast<uint64_t>(num_pages) + 1,
-                                                            static_cast<uint64_t>(page_stride)}));
-    storage.layers_.push_back({.base = memory.data(),
+                             ActivationArray::Make(ops, ops->activation_dtype(),
+                                                   {static_cast<uint64_t>(num_pages) + 1,
+                                                    static_cast<uint64_t>(page_stride)}));
+    storage.layers_.push_back({.base = memory.ptr(),
                                .page_stride = page_stride,
                                .slot_stride = config.head_dim,
                                .head_stride = head_stride,

@@ -2,7 +2,8 @@
 // write to.
 //
 // Layout of a layer, heads first, so that one head's keys of a page are one run of memory:
-//   [num_pages + 1][K, V][num_kv_heads][page_size][head_dim] f32
+//   [num_pages + 1][K, V][num_kv_heads][page_size][head_dim]
+// of the dtype that the device computes with.
 // One allocation a layer, zeroed on first touch: pages that are never used cost address space only.
 #pragma once
 
@@ -24,11 +25,11 @@ class KvStorage {
   const std::vector<KvLayer>& layers() const { return layers_; }
 
  private:
-  std::vector<DeviceArray<float>> memory_;
+  std::vector<ActivationArray> memory_;
   std::vector<KvLayer> layers_;
 };
 
 // Bytes of one token in all layers. Nothing where that is past 2^64.
-std::optional<uint64_t> KvBytesPerToken(const ModelConfig& config);
+std::optional<uint64_t> KvBytesPerToken(const ModelConfig& config, DType dtype);
 
 }  // namespace minisgl

@@ -2,8 +2,9 @@
 //
 // Rules (CPU): weights and workspace come first; keys and values get what the running requests can
 // need at their longest, at most `memory_ratio` of what is available and at most what is left. A
-// given --num-pages is taken as it is while it fits what is left. Every size is checked arithmetic:
-// a configuration may claim anything.
+// given --num-pages is taken as it is while it fits what is left. On a device everything together
+// gets `memory_ratio` of what is free there, and keys and values all that is left of it. Every size
+// is checked arithmetic: a configuration may claim anything.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -15,6 +16,8 @@
 #include <string>
 #include <vector>
 
+#include "engine/decode_graphs.h"
+#include "engine/device_step.h"
 #include "engine/kv_storage.h"
 #include "minisgl/base/checked_math.h"
 #include "minisgl/base/system_info.h"
@@ -30,23 +33,38 @@ constexpr int64_t kSeqLenMin = 2;  // one token of prompt, one of answer
 constexpr uint64_t kAttentionBytes = uint64_t{32} << 20;
 constexpr int64_t kIntMax = std::numeric_limits<int32_t>::max();
 
+// A first guess at what a captured graph takes, before one is: some hundred operations of a few
+// hundred bytes each, and the driver's own.
+constexpr uint64_t kGraphBytes = uint64_t{2} << 20;
+
+// What the plan is made for: the memory of this machine, or of `device`.
+struct PlanOptions : ModelEngineOptions {
+  DeviceOps* device = nullptr;
+
+  DType activation_dtype() const {
+    return device == nullptr ? DType::kF32 : device->activation_dtype();
+  }
+};
+
 // What is taken whatever the number of pages, and what each page takes.
 struct Needs {
   uint64_t weight_bytes = 0;
-  uint64_t workspace_bytes = 0;
+  uint64_t workspace_bytes = 0;  // graphs too
+  uint64_t graph_bytes = 0;
   uint64_t page_bytes = 0;
 };
 
-DType WeightDType(const ModelConfig& config, const ModelEngineOptions& options) {
+DType WeightDType(const ModelConfig& config, const PlanOptions& options) {
+  if (options.device != nullptr) return options.device->activation_dtype();
   return options.weight_dtype.value_or(config.dtype);
 }
 
-int32_t StepDrafts(const ModelEngineOptions& options) {
+int32_t StepDrafts(const PlanOptions& options) {
   return std::min(options.max_step_drafts, options.max_prefill_tokens);
 }
 
 // Page table, token pool and the ids of a step.
-std::optional<uint64_t> TableBytes(const ModelEngineOptions& options, int64_t max_seq_len) {
+std::optional<uint64_t> TableBytes(const PlanOptions& options, int64_t max_seq_len) {
   const auto rows = static_cast<uint64_t>(options.max_running_requests) + 1;
   const auto length = static_cast<uint64_t>(max_seq_len);
   const uint64_t entries = length + CeilDiv(length, static_cast<uint64_t>(options.page_size));
@@ -56,31 +74,70 @@ std::optional<uint64_t> TableBytes(const ModelEngineOptions& options, int64_t ma
   return sum ? CheckedMul(*sum, sizeof(int32_t)) : std::nullopt;
 }
 
+EngineLimits LimitsOf(const ModelConfig& config, const PlanOptions& options, int64_t max_seq_len) {
+  EngineLimits limits;
+  limits.vocab_size = config.vocab_size;
+  limits.page_size = options.page_size;
+  limits.max_running_requests = options.max_running_requests;
+  limits.max_seq_len = static_cast<int32_t>(max_seq_len);
+  limits.max_step_tokens = options.max_prefill_tokens + options.max_running_requests;
+  limits.max_step_drafts = StepDrafts(options);
+  return limits;
+}
+
+// What the engine takes beside the decoder and the tables.
+std::optional<uint64_t> EngineBytes(const ModelConfig& config, const PlanOptions& options,
+                                    int64_t max_seq_len) {
+  if (options.device == nullptr) return kAttentionBytes;
+  const EngineLimits limits = LimitsOf(config, options, max_seq_len);
+  const auto step = DeviceStepBytes(limits);
+  if (!step) return std::nullopt;
+  return CheckedAdd(*step, options.device->ReservedBytes({.max_rows = limits.max_running_requests,
+                                                          .max_tokens = limits.max_step_tokens,
+                                                          .max_seq_len = limits.max_seq_len,
+                                                          .num_heads = config.num_heads,
+                                                          .num_kv_heads = config.num_kv_heads,
+                                                          .head_dim = config.head_dim}));
+}
+
 // Nothing where a size is past 2^64.
-std::optional<Needs> CountNeeds(const ModelConfig& config, const ModelEngineOptions& options,
+std::optional<Needs> CountNeeds(const ModelConfig& config, const PlanOptions& options,
                                 int64_t max_seq_len) {
   const auto counted = CountDecoderBytes(
       config,
       {.weight_dtype = WeightDType(config, options),
+       .activation_dtype = options.activation_dtype(),
        .max_step_tokens = int64_t{options.max_prefill_tokens} + options.max_running_requests,
        .max_logit_rows = int64_t{options.max_running_requests} + StepDrafts(options),
        .max_seq_len = max_seq_len});
   const auto tables = TableBytes(options, max_seq_len);
-  const auto token_bytes = KvBytesPerToken(config);
+  const auto token_bytes = KvBytesPerToken(config, options.activation_dtype());
   if (!counted.ok() || !counted->weights || !counted->workspace || !tables || !token_bytes) {
     return std::nullopt;
   }
-  const auto own = CheckedAdd(*tables, kAttentionBytes);
+  const auto engine = EngineBytes(config, options, max_seq_len);
+  const uint64_t graph_bytes =
+      GraphBatchSizes(std::min(options.graph_max_rows, options.max_running_requests)).size() *
+      kGraphBytes;
+  const auto extra = engine ? CheckedAdd(*engine, graph_bytes) : std::nullopt;
+  const auto own = extra ? CheckedAdd(*tables, *extra) : std::nullopt;
   const auto workspace = own ? CheckedAdd(*counted->workspace, *own) : std::nullopt;
   const auto page_bytes = CheckedMul(*token_bytes, static_cast<uint64_t>(options.page_size));
   if (!workspace || !page_bytes || *page_bytes == 0) return std::nullopt;
-  return Needs{*counted->weights, *workspace, *page_bytes};
+  return Needs{*counted->weights, *workspace, graph_bytes, *page_bytes};
 }
 
 // Bytes that keys and values may take; 0 where weights and workspace leave nothing.
-uint64_t KvBytesAllowed(const Needs& needs, const ModelEngineOptions& options, uint64_t available) {
+uint64_t KvBytesAllowed(const Needs& needs, const PlanOptions& options, uint64_t available) {
   const auto taken = CheckedAdd(needs.weight_bytes, needs.workspace_bytes);
   if (!taken || *taken >= available) return 0;
+  if (options.device != nullptr) {
+    const auto share =
+        options.memory_ratio >= 1
+            ? available
+            : static_cast<uint64_t>(options.memory_ratio * static_cast<double>(available));
+    return share > *taken ? share - *taken : 0;
+  }
   const uint64_t left = available - *taken;
   if (options.num_pages > 0 || options.memory_ratio >= 1) return left;
   return std::min(left,
@@ -89,8 +146,8 @@ uint64_t KvBytesAllowed(const Needs& needs, const ModelEngineOptions& options, u
 
 // How many pages requests of up to `max_seq_len` tokens can share, the dummy page apart; 0 where
 // not one.
-int64_t PagesThatFit(const ModelConfig& config, const ModelEngineOptions& options,
-                     uint64_t available, int64_t max_seq_len) {
+int64_t PagesThatFit(const ModelConfig& config, const PlanOptions& options, uint64_t available,
+                     int64_t max_seq_len) {
   const auto needs = CountNeeds(config, options, max_seq_len);
   if (!needs) return 0;
   const uint64_t with_dummy = KvBytesAllowed(*needs, options, available) / needs->page_bytes;
@@ -101,16 +158,16 @@ int64_t PagesThatFit(const ModelConfig& config, const ModelEngineOptions& option
   return pages >= options.num_pages ? options.num_pages : 0;
 }
 
-bool OneRequestFits(const ModelConfig& config, const ModelEngineOptions& options,
-                    uint64_t available, int64_t max_seq_len) {
+bool OneRequestFits(const ModelConfig& config, const PlanOptions& options, uint64_t available,
+                    int64_t max_seq_len) {
   return PagesThatFit(config, options, available, max_seq_len) >=
          CeilDiv<int64_t>(max_seq_len, options.page_size);
 }
 
 // The longest request up to `wanted` that fits; 0 where none does. What fits only shrinks as the
 // length grows, for the tables and the pages of one request both grow with it.
-int64_t LongestThatFits(const ModelConfig& config, const ModelEngineOptions& options,
-                        uint64_t available, int64_t wanted) {
+int64_t LongestThatFits(const ModelConfig& config, const PlanOptions& options, uint64_t available,
+                        int64_t wanted) {
   if (OneRequestFits(config, options, available, wanted)) return wanted;
   int64_t fits = 0, fails = wanted;
   while (fails - fits > 1) {
@@ -120,20 +177,22 @@ int64_t LongestThatFits(const ModelConfig& config, const ModelEngineOptions& opt
   return fits >= kSeqLenMin ? fits : 0;
 }
 
-int64_t WantedSeqLen(const ModelConfig& config, const ModelEngineOptions& options) {
+int64_t WantedSeqLen(const ModelConfig& config, const PlanOptions& options) {
   if (options.max_seq_len > 0) return options.max_seq_len;
+  if (options.device != nullptr) return std::min(config.max_seq_len, kIntMax);
   return std::min(config.max_seq_len, kCpuSeqLenDefault);
 }
 
-std::string SeqLenReason(const ModelConfig& config, const ModelEngineOptions& options,
+std::string SeqLenReason(const ModelConfig& config, const PlanOptions& options,
                          int64_t max_seq_len) {
   if (options.max_seq_len > 0) return "--max-seq-len";
   if (max_seq_len == config.max_seq_len) return "the model's";
-  return max_seq_len == kCpuSeqLenDefault ? "the CPU default" : "what fits";
+  const bool by_default = options.device == nullptr && max_seq_len == kCpuSeqLenDefault;
+  return by_default ? "the CPU default" : "what fits";
 }
 
 // The plan for `options`, or nothing where one request of the wanted length does not fit.
-std::optional<MemoryPlan> TryPlan(const ModelConfig& config, const ModelEngineOptions& options,
+std::optional<MemoryPlan> TryPlan(const ModelConfig& config, const PlanOptions& options,
                                   uint64_t available) {
   const int64_t wanted = WantedSeqLen(config, options);
   const int64_t max_seq_len = LongestThatFits(config, options, available, wanted);
@@ -143,7 +202,9 @@ std::optional<MemoryPlan> TryPlan(const ModelConfig& config, const ModelEngineOp
   const int64_t useful =
       options.max_running_requests * CeilDiv<int64_t>(max_seq_len, options.page_size);
   const int64_t fit = PagesThatFit(config, options, available, max_seq_len);
-  const int64_t num_pages = options.num_pages > 0 ? fit : std::min(fit, useful);
+  // A device's memory is for nobody else: what running requests cannot need keeps prefixes.
+  const bool all = options.num_pages > 0 || options.device != nullptr;
+  const int64_t num_pages = all ? fit : std::min(fit, useful);
 
   MemoryPlan plan;
   plan.weight_dtype = WeightDType(config, options);
@@ -152,13 +213,9 @@ std::optional<MemoryPlan> TryPlan(const ModelConfig& config, const ModelEngineOp
   plan.workspace_bytes = needs.workspace_bytes;
   plan.kv_bytes_per_token = needs.page_bytes / static_cast<uint64_t>(options.page_size);
   plan.kv_bytes = (static_cast<uint64_t>(num_pages) + 1) * needs.page_bytes;  // <= available
-  plan.limits.vocab_size = config.vocab_size;
-  plan.limits.page_size = options.page_size;
+  plan.graph_bytes = needs.graph_bytes;
+  plan.limits = LimitsOf(config, options, max_seq_len);
   plan.limits.num_pages = static_cast<int32_t>(num_pages);
-  plan.limits.max_running_requests = options.max_running_requests;
-  plan.limits.max_seq_len = static_cast<int32_t>(max_seq_len);
-  plan.limits.max_step_tokens = options.max_prefill_tokens + options.max_running_requests;
-  plan.limits.max_step_drafts = StepDrafts(options);
   plan.max_seq_len_reason = SeqLenReason(config, options, max_seq_len);
   return plan;
 }
@@ -176,12 +233,11 @@ enum class Lever : uint8_t { kSeqLen, kMemoryRatio, kNumPages, kDType, kPrefill,
 constexpr int kNumLevers = 6;
 
 // Moves `lever` a notch; false where it is at its end, or is not in use.
-bool Relax(const ModelConfig& config, Lever lever, uint64_t available,
-           ModelEngineOptions* options) {
+bool Relax(const ModelConfig& config, Lever lever, uint64_t available, PlanOptions* options) {
   const int64_t least_pages =
       CeilDiv<int64_t>(std::max(options->max_seq_len, kSeqLenMin), options->page_size);
   const int64_t wanted_pages = CeilDiv<int64_t>(WantedSeqLen(config, *options), options->page_size);
-  const ModelEngineOptions before = *options;
+  const PlanOptions before = *options;
   switch (lever) {
     case Lever::kSeqLen: {
       const int64_t fits = LongestThatFits(config, *options, available, options->max_seq_len);
@@ -201,6 +257,7 @@ bool Relax(const ModelConfig& config, Lever lever, uint64_t available,
       return options->num_pages != before.num_pages;
     }
     case Lever::kDType:
+      if (options->device != nullptr) return false;
       if (DTypeBytes(WeightDType(config, *options)) == DTypeBytes(DType::kBF16)) return false;
       options->weight_dtype = DType::kBF16;
       return true;
@@ -219,7 +276,7 @@ bool Relax(const ModelConfig& config, Lever lever, uint64_t available,
 // Moves the levers of the set `levers` (a bit each) until a plan fits. Length goes last: it is what
 // the person asked for.
 bool RelaxUntilItFits(const ModelConfig& config, unsigned levers, uint64_t available,
-                      ModelEngineOptions* options) {
+                      PlanOptions* options) {
   while (!TryPlan(config, *options, available)) {
     bool moved = false;
     for (int lever = 1; lever < kNumLevers; ++lever) {
@@ -234,7 +291,7 @@ bool RelaxUntilItFits(const ModelConfig& config, unsigned levers, uint64_t avail
 }
 
 // What of `changed` differs from `options`, as a person would type it.
-std::string Describe(const ModelEngineOptions& options, const ModelEngineOptions& changed) {
+std::string Describe(const PlanOptions& options, const PlanOptions& changed) {
   std::vector<std::string> parts;
   const auto add = [&](const char* name, const auto& was, const auto& is) {
     if (is != was) parts.push_back(fmt::format("{} {}", name, is));
@@ -249,13 +306,13 @@ std::string Describe(const ModelEngineOptions& options, const ModelEngineOptions
 }
 
 // Up to three settings that fit, those that move the fewest levers first.
-std::vector<std::string> SettingsThatFit(const ModelConfig& config,
-                                         const ModelEngineOptions& options, uint64_t available) {
+std::vector<std::string> SettingsThatFit(const ModelConfig& config, const PlanOptions& options,
+                                         uint64_t available) {
   std::vector<std::string> settings;
   for (int size = 1; size <= kNumLevers; ++size) {
     for (unsigned levers = 1; levers < 1u << kNumLevers; ++levers) {
       if (std::popcount(levers) != size) continue;
-      ModelEngineOptions changed = options;
+      PlanOptions changed = options;
       if (!RelaxUntilItFits(config, levers, available, &changed)) continue;
       const std::string text = Describe(options, changed);
       if (std::find(settings.begin(), settings.end(), text) != settings.end()) continue;
@@ -267,8 +324,7 @@ std::vector<std::string> SettingsThatFit(const ModelConfig& config,
 }
 
 // What does not fit, and what it is held against.
-std::string Shortage(const ModelConfig& config, const ModelEngineOptions& options,
-                     uint64_t available) {
+std::string Shortage(const ModelConfig& config, const PlanOptions& options, uint64_t available) {
   const int64_t wanted = options.max_seq_len > 0 ? options.max_seq_len : kSeqLenMin;
   const auto needs = CountNeeds(config, options, wanted);
   if (!needs) return "the model's sizes are past what any memory can hold";
@@ -291,8 +347,7 @@ std::string Shortage(const ModelConfig& config, const ModelEngineOptions& option
                      bytes ? FormatBytes(*bytes) : "more than 2^64 bytes", FormatBytes(allowed));
 }
 
-Status DoesNotFit(const ModelConfig& config, const ModelEngineOptions& options,
-                  uint64_t available) {
+Status DoesNotFit(const ModelConfig& config, const PlanOptions& options, uint64_t available) {
   const std::string what = Shortage(config, options, available);
   const std::vector<std::string> settings = SettingsThatFit(config, options, available);
   if (settings.empty()) {
@@ -303,7 +358,7 @@ Status DoesNotFit(const ModelConfig& config, const ModelEngineOptions& options,
                     fmt::join(settings, ", or "));
 }
 
-Status CheckOptions(const ModelConfig& config, const ModelEngineOptions& options) {
+Status CheckOptions(const ModelConfig& config, const PlanOptions& options) {
   if (options.page_size < 1 || options.page_size > 64 ||
       (options.page_size & (options.page_size - 1)) != 0) {
     return UsageError("--page-size must be a power of two up to 64 ({})", options.page_size);
@@ -341,13 +396,17 @@ Status CheckOptions(const ModelConfig& config, const ModelEngineOptions& options
 }  // namespace
 
 Result<MemoryPlan> PlanMemory(const ModelConfig& config, const ModelEngineOptions& options,
-                              uint64_t available_bytes) {
-  MINISGL_RETURN_IF_ERROR(CheckOptions(config, options));
-  const uint64_t available = available_bytes > 0 ? available_bytes : AvailableMemoryBytes();
+                              uint64_t available_bytes, DeviceOps* device) {
+  const PlanOptions wanted{options, device};
+  MINISGL_RETURN_IF_ERROR(CheckOptions(config, wanted));
+  uint64_t available = available_bytes;
+  if (available == 0) {
+    available = device == nullptr ? AvailableMemoryBytes() : device->MemoryInfo().free_bytes;
+  }
   // An unknown architecture is its own error, not a lack of memory.
   MINISGL_RETURN_IF_ERROR(CountDecoderBytes(config, {}).status());
-  auto plan = TryPlan(config, options, available);
-  if (!plan) return DoesNotFit(config, options, available);
+  auto plan = TryPlan(config, wanted, available);
+  if (!plan) return DoesNotFit(config, wanted, available);
   return *std::move(plan);
 }
 

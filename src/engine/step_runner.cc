@@ -20,6 +20,7 @@ Result<std::unique_ptr<StepRunner>> StepRunner::Make(const ModelConfig& config,
   runner->ops_ = std::move(ops);
   const DecoderOptions options{
       .weight_dtype = weight_dtype,
+      .activation_dtype = runner->ops_->activation_dtype(),
       .max_step_tokens = limits.max_step_tokens,
       .max_logit_rows = int64_t{limits.max_running_requests} + limits.max_step_drafts,
       .max_seq_len = limits.max_seq_len};
@@ -87,26 +88,33 @@ StepResult StepRunner::Run(const BatchPlan& plan) {
   GatherTokenIds(plan);
 
   places_.Clear();
-  ForwardInput input{.token_ids = token_ids_.data(),
-                     .plan = &plan,
-                     .page_table = page_table_.data(),
-                     .page_table_stride = pages_per_row_,
-                     .kv = kv_.layers(),
-                     .logit_tokens = {}};
   for (int row = 0; row < plan.num_rows(); ++row) {
-    if (plan.wants_token[row]) AddPlaces(plan, row, &input.logit_tokens);
+    if (plan.wants_token[row]) AddPlaces(plan, row);
   }
-  float* const logits = decoder_->Forward(input);
+  float* const logits =
+      decoder_->Forward({.num_tokens = plan.num_tokens(),
+                         .num_rows = plan.num_rows(),
+                         .token_ids = token_ids_.data(),
+                         .positions = plan.positions.data(),
+                         .slots = plan.slots.data(),
+                         .table_row = plan.table_row.data(),
+                         .row_begin = plan.row_begin.data(),
+                         .kv_len = plan.kv_len.data(),
+                         .page_table = page_table_.data(),
+                         .page_table_stride = pages_per_row_,
+                         .kv = kv_.layers(),
+                         .logit_tokens = places_.token.data(),
+                         .num_logit_tokens = static_cast<int32_t>(places_.token.size())});
 
   StepResult result;
   result.rows.resize(plan.table_row.size());
-  if (!input.logit_tokens.empty()) SamplePlaces(plan, logits, &result);
+  if (!places_.token.empty()) SamplePlaces(plan, logits, &result);
   return result;
 }
 
-void StepRunner::AddPlaces(const BatchPlan& plan, int row, std::vector<int32_t>* logit_tokens) {
+void StepRunner::AddPlaces(const BatchPlan& plan, int row) {
   for (int32_t from_end = plan.num_drafts[row]; from_end >= 0; --from_end) {
-    logit_tokens->push_back(plan.row_begin[row + 1] - 1 - from_end);
+    places_.token.push_back(plan.row_begin[row + 1] - 1 - from_end);
     places_.sampling.push_back(plan.sampling[row]);
     places_.history.push_back(TokenPoolRow(plan.table_row[row]));
     places_.prompt_len.push_back(plan.prompt_len[row]);

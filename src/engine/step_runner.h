@@ -34,11 +34,13 @@ class StepRunner {
   // Where a step samples: after the last token of each row that wants one, and before each of its
   // drafts; the places of a row side by side, in position order.
   struct Places {
+    std::vector<int32_t> token;  // of the step
     std::vector<const SamplingParams*> sampling;
     std::vector<const TokenId*> history;
     std::vector<int32_t> prompt_len, history_len;
     std::vector<RowResult> results;
     void Clear() {
+      token.clear();
       sampling.clear();
       history.clear();
       prompt_len.clear();
@@ -50,7 +52,7 @@ class StepRunner {
   StepRunner() = default;
   void ApplyWrites(const BatchPlan& plan);
   void GatherTokenIds(const BatchPlan& plan);
-  void AddPlaces(const BatchPlan& plan, int row, std::vector<int32_t>* logit_tokens);
+  void AddPlaces(const BatchPlan& plan, int row);
   void SamplePlaces(const BatchPlan& plan, float* logits, StepResult* result);
   // `sampled`: a result for each place of the row.
   void AcceptDrafts(const BatchPlan& plan, int row, RowResult* sampled, RowResult* result);

@@ -3,8 +3,8 @@
 //
 // A decoder is built from roles, never from names, so an architecture of the same build with other
 // names is one more entry of the list in architectures.cc. Shapes are written in symbols:
-//   V vocabulary, D hidden width, I feed-forward width, H*E all query heads, HKV*E all key (or
-//   value) heads.
+//   V vocabulary, D hidden width, I feed-forward width, E one head, H*E all query heads, HKV*E all
+//   key (or value) heads.
 #pragma once
 
 #include <cstdint>
@@ -12,6 +12,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "minisgl/ops_params.h"
 #include "minisgl/tensor/tensor_view.h"
@@ -32,8 +33,13 @@ enum class TensorRole : uint8_t {
   kGate,
   kUp,
   kDown,
+  kQueryBias,  // where an architecture has them
+  kKeyBias,
+  kValueBias,
+  kQueryNorm,  // of each head
+  kKeyNorm,
 };
-inline constexpr int kNumTensorRoles = static_cast<int>(TensorRole::kDown) + 1;
+inline constexpr int kNumTensorRoles = static_cast<int>(TensorRole::kKeyNorm) + 1;
 
 struct TensorSpec {
   TensorRole role;
@@ -42,6 +48,7 @@ struct TensorSpec {
   const char* columns;    // symbol; null for a vector
 
   bool is_vector() const { return columns == nullptr; }
+  bool is_norm() const;
 };
 
 struct Architecture {
@@ -65,5 +72,14 @@ std::optional<int64_t> SymbolSize(const ModelConfig& config, std::string_view sy
 
 // Whether a file must hold `spec`.
 bool IsRequired(const ModelConfig& config, const TensorSpec& spec);
+
+// Every tensor that the files of a model of `config` must hold. kBadInput for an architecture that
+// is not known, and for sizes past 2^63.
+struct RequiredTensor {
+  std::string name;
+  std::vector<int64_t> shape;
+  bool is_norm = false;
+};
+Result<std::vector<RequiredTensor>> RequiredTensors(const ModelConfig& config);
 
 }  // namespace minisgl

@@ -46,29 +46,31 @@ std::optional<uint64_t> WorkspaceBytes(const ModelConfig& config, const DecoderO
   const auto tokens = static_cast<uint64_t>(options.max_step_tokens);
   const auto rows = static_cast<uint64_t>(options.max_logit_rows);
   const auto positions = static_cast<uint64_t>(options.max_seq_len);
-  const std::pair<uint64_t, uint64_t> arrays[] = {
-      {tokens, w.hidden},  {tokens, w.hidden},    {tokens, w.qkv},      {tokens, w.attention},
-      {tokens, w.gate_up}, {tokens, w.gated},     {rows, w.hidden},     {rows, w.hidden},
-      {rows, w.vocab},     {positions, w.rotary}, {positions, w.rotary}};
+  const uint64_t bytes = DTypeBytes(options.activation_dtype);
+  const uint64_t arrays[][3] = {
+      {tokens, w.hidden, 4},        {tokens, w.hidden, bytes},  {tokens, w.qkv, bytes},
+      {tokens, w.attention, bytes}, {tokens, w.gate_up, bytes}, {tokens, w.gated, bytes},
+      {rows, w.hidden, 4},          {rows, w.hidden, bytes},    {rows, w.vocab, 4},
+      {positions, w.rotary, 4},     {positions, w.rotary, 4}};
   std::optional<uint64_t> sum = 0;
-  for (const auto& [count, width] : arrays) {
-    const uint64_t factors[] = {count, width, sizeof(float)};
-    const auto bytes = CheckedProduct(factors);
-    sum = bytes ? CheckedAdd(*sum, *bytes) : std::nullopt;
+  for (const auto& factors : arrays) {
+    const auto product = CheckedProduct(factors);
+    sum = product ? CheckedAdd(*sum, *product) : std::nullopt;
     if (!sum) return std::nullopt;
   }
   return sum;
 }
 
+// The residual stream and the logits are f32, whatever the device computes with.
 struct Workspace {
   DeviceArray<float> residual;         // [T, D] the stream
-  DeviceArray<float> hidden;           // [T, D] into and out of each sublayer
-  DeviceArray<float> qkv;              // [T, (H + 2 HKV) * E]
-  DeviceArray<float> attention;        // [T, H * E]
-  DeviceArray<float> gate_up;          // [T, 2 I]
-  DeviceArray<float> gated;            // [T, I]
+  ActivationArray hidden;              // [T, D] into and out of each sublayer
+  ActivationArray qkv;                 // [T, (H + 2 HKV) * E]
+  ActivationArray attention;           // [T, H * E]
+  ActivationArray gate_up;             // [T, 2 I]
+  ActivationArray gated;               // [T, I]
   DeviceArray<float> wanted_residual;  // [N, D]
-  DeviceArray<float> wanted_hidden;    // [N, D]
+  ActivationArray wanted_hidden;       // [N, D]
   DeviceArray<float> logits;           // [N, V]
   DeviceArray<float> cos, sin;         // [max_seq_len, E / 2]
 };
@@ -79,23 +81,25 @@ Result<Workspace> MakeWorkspace(const ModelConfig& config, const DecoderOptions&
   const auto tokens = static_cast<uint64_t>(options.max_step_tokens);
   const auto rows = static_cast<uint64_t>(options.max_logit_rows);
   Workspace space;
-  const std::tuple<DeviceArray<float>*, uint64_t, uint64_t> arrays[] = {
+  const std::tuple<DeviceArray<float>*, uint64_t, uint64_t> floats[] = {
       {&space.residual, tokens, w.hidden},
-      {&space.hidden, tokens, w.hidden},
-      {&space.qkv, tokens, w.qkv},
-      {&space.attention, tokens, w.attention},
-      {&space.gate_up, tokens, w.gate_up},
-      {&space.gated, tokens, w.gated},
       {&space.wanted_residual, rows, w.hidden},
-      {&space.wanted_hidden, rows, w.hidden},
       {&space.logits, rows, w.vocab}};
-  for (const auto& [array, count, width] : arrays) {
+  for (const auto& [array, count, width] : floats) {
     MINISGL_ASSIGN_OR_RETURN(*array, DeviceArray<float>::Make(ops, {count, width}));
+  }
+  const std::tuple<ActivationArray*, uint64_t, uint64_t> activations[] = {
+      {&space.hidden, tokens, w.hidden},       {&space.qkv, tokens, w.qkv},
+      {&space.attention, tokens, w.attention}, {&space.gate_up, tokens, w.gate_up},
+      {&space.gated, tokens, w.gated},         {&space.wanted_hidden, rows, w.hidden}};
+  for (const auto& [array, count, width] : activations) {
+    MINISGL_ASSIGN_OR_RETURN(*array,
+                             ActivationArray::Make(ops, ops->activation_dtype(), {count, width}));
   }
   std::vector<float> cos, sin;
   MakeRotaryTables(config.rope, config.head_dim, options.max_seq_len, &cos, &sin);
-  MINISGL_ASSIGN_OR_RETURN(space.cos, UploadFloats(ops, cos));
-  MINISGL_ASSIGN_OR_RETURN(space.sin, UploadFloats(ops, sin));
+  MINISGL_ASSIGN_OR_RETURN(space.cos, Upload<float>(ops, cos));
+  MINISGL_ASSIGN_OR_RETURN(space.sin, Upload<float>(ops, sin));
   return space;
 }
 
@@ -112,11 +116,11 @@ class OpsDecoder final : public Decoder {
         ops_(ops) {}
 
   float* Forward(const ForwardInput& input) override {
-    const int64_t num_tokens = input.plan->num_tokens();
+    const int64_t num_tokens = input.num_tokens;
     MINISGL_CHECK(num_tokens <= options_.max_step_tokens, "a step of {} tokens, room for {}",
                   num_tokens, options_.max_step_tokens);
-    MINISGL_CHECK(static_cast<int64_t>(input.logit_tokens.size()) <= options_.max_logit_rows,
-                  "{} rows of logits, room for {}", input.logit_tokens.size(),
+    MINISGL_CHECK(input.num_logit_tokens <= options_.max_logit_rows,
+                  "{} rows of logits, room for {}", input.num_logit_tokens,
                   options_.max_logit_rows);
     ops_->Embedding({.ids = input.token_ids,
                      .table = &weights_.embedding,
@@ -127,7 +131,7 @@ class OpsDecoder final : public Decoder {
       AttentionBlock(input, weights_.layers[i], input.kv[i], /*first=*/i == 0);
       FeedForwardBlock(weights_.layers[i], num_tokens);
     }
-    return Logits(input.logit_tokens);
+    return Logits(input);
   }
 
   const ModelConfig& config() const override { return config_; }
@@ -136,8 +140,8 @@ class OpsDecoder final : public Decoder {
 
  private:
   // Adds `x` to `residual` (a null x adds nothing) and writes its norm to `out`.
-  void Norm(const float* x, float* residual, const DeviceArray<float>& weight, float* out,
-            int64_t num_tokens) {
+  void Norm(ConstActivationPtr x, float* residual, const DeviceArray<float>& weight,
+            ActivationPtr out, int64_t num_tokens) {
     ops_->RmsNorm({.x = x,
                    .residual = residual,
                    .weight = weight.data(),
@@ -147,22 +151,21 @@ class OpsDecoder final : public Decoder {
                    .eps = static_cast<float>(config_.rms_norm_eps)});
   }
 
-  void Linear(const float* x, const Matrix& weight, float* out, int64_t num_tokens) {
-    ops_->Linear(
-        {.x = x, .weight = &weight, .bias = nullptr, .out = out, .num_tokens = num_tokens});
+  void Linear(ConstActivationPtr x, const Matrix& weight, ActivationPtr out, int64_t num_tokens,
+              const float* bias = nullptr) {
+    ops_->Linear({.x = x, .weight = &weight, .bias = bias, .out = out, .num_tokens = num_tokens});
   }
 
   void AttentionBlock(const ForwardInput& input, const LayerWeights& layer, const KvLayer& kv,
                       bool first) {
-    const BatchPlan& plan = *input.plan;
-    const int64_t num_tokens = plan.num_tokens();
-    float* hidden = space_.hidden.data();
-    Norm(first ? nullptr : hidden, space_.residual.data(), layer.attention_norm, hidden,
-         num_tokens);
-    Linear(hidden, layer.qkv, space_.qkv.data(), num_tokens);
-    ops_->RopeKvWrite({.qkv = space_.qkv.data(),
-                       .positions = plan.positions.data(),
-                       .slots = plan.slots.data(),
+    const int64_t num_tokens = input.num_tokens;
+    const ActivationPtr hidden = space_.hidden.ptr();
+    Norm(first ? ConstActivationPtr() : hidden, space_.residual.data(), layer.attention_norm,
+         hidden, num_tokens);
+    Linear(hidden, layer.qkv, space_.qkv.ptr(), num_tokens, layer.qkv_bias.data());
+    ops_->RopeKvWrite({.qkv = space_.qkv.ptr(),
+                       .positions = input.positions,
+                       .slots = input.slots,
                        .cos = space_.cos.data(),
                        .sin = space_.sin.data(),
                        .kv = kv,
@@ -170,16 +173,20 @@ class OpsDecoder final : public Decoder {
                        .num_heads = config_.num_heads,
                        .num_kv_heads = config_.num_kv_heads,
                        .head_dim = config_.head_dim,
-                       .rotary_dim = config_.head_dim});
-    ops_->Attention({.qkv = space_.qkv.data(),
-                     .out = space_.attention.data(),
+                       .rotary_dim = config_.head_dim,
+                       .q_norm = layer.query_norm.data(),
+                       .k_norm = layer.key_norm.data(),
+                       .norm_eps = static_cast<float>(config_.rms_norm_eps)});
+    ops_->Attention({.qkv = space_.qkv.ptr(),
+                     .out = space_.attention.ptr(),
                      .kv = kv,
                      .page_table = input.page_table,
                      .page_table_stride = input.page_table_stride,
-                     .table_row = plan.table_row.data(),
-                     .row_begin = plan.row_begin.data(),
-                     .kv_len = plan.kv_len.data(),
-                     .num_rows = plan.num_rows(),
+                     .table_row = input.table_row,
+                     .row_begin = input.row_begin,
+                     .kv_len = input.kv_len,
+                     .num_rows = input.num_rows,
+                     .num_decode_rows = input.num_decode_rows,
                      .num_tokens = num_tokens,
                      .num_heads = config_.num_heads,
                      .num_kv_heads = config_.num_kv_heads,
@@ -188,33 +195,33 @@ class OpsDecoder final : public Decoder {
                      .sliding_window = 0,
                      .logit_softcap = 0,
                      .sinks = nullptr});
-    Linear(space_.attention.data(), layer.attention_output, hidden, num_tokens);
+    Linear(space_.attention.ptr(), layer.attention_output, hidden, num_tokens);
   }
 
   void FeedForwardBlock(const LayerWeights& layer, int64_t num_tokens) {
-    float* hidden = space_.hidden.data();
+    const ActivationPtr hidden = space_.hidden.ptr();
     Norm(hidden, space_.residual.data(), layer.feed_forward_norm, hidden, num_tokens);
-    Linear(hidden, layer.gate_up, space_.gate_up.data(), num_tokens);
-    ops_->GatedActivation({.gate_up = space_.gate_up.data(),
-                           .out = space_.gated.data(),
+    Linear(hidden, layer.gate_up, space_.gate_up.ptr(), num_tokens);
+    ops_->GatedActivation({.gate_up = space_.gate_up.ptr(),
+                           .out = space_.gated.ptr(),
                            .num_tokens = num_tokens,
                            .width = config_.intermediate_size,
                            .activation = activation_});
-    Linear(space_.gated.data(), layer.down, hidden, num_tokens);
+    Linear(space_.gated.ptr(), layer.down, hidden, num_tokens);
   }
 
   // Final norm and head of the wanted tokens alone: the head is the largest matrix of a small
   // model.
-  float* Logits(const std::vector<int32_t>& tokens) {
-    const auto num_rows = static_cast<int64_t>(tokens.size());
+  float* Logits(const ForwardInput& input) {
+    const int64_t num_rows = input.num_logit_tokens;
     if (num_rows == 0) return space_.logits.data();
-    float* hidden = space_.wanted_hidden.data();
+    const ActivationPtr hidden = space_.wanted_hidden.ptr();
     float* residual = space_.wanted_residual.data();
-    const std::pair<const float*, float*> gathers[] = {{space_.hidden.data(), hidden},
-                                                       {space_.residual.data(), residual}};
+    const std::pair<ActivationPtr, ActivationPtr> gathers[] = {{space_.hidden.ptr(), hidden},
+                                                               {space_.residual.data(), residual}};
     for (const auto& [from, to] : gathers) {
       ops_->GatherRows({.x = from,
-                        .rows = tokens.data(),
+                        .rows = input.logit_tokens,
                         .out = to,
                         .num_rows = num_rows,
                         .width = config_.hidden_size});

@@ -1,12 +1,11 @@
 // Typed arrays in the memory of an Ops' device, with every size checked.
 //
 // A DeviceArray owns its memory and is moved, not copied. What fills one from host values goes
-// through UploadFloats, the one place that assumes the device's memory is the host's (as it is on
-// the CPU).
+// through Upload.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <initializer_list>
 #include <memory>
 #include <span>
@@ -41,10 +40,34 @@ class DeviceArray {
   std::shared_ptr<void> memory_;
 };
 
-inline Result<DeviceArray<float>> UploadFloats(Ops* ops, std::span<const float> values) {
-  MINISGL_ASSIGN_OR_RETURN(auto array, DeviceArray<float>::Make(ops, {values.size()}));
-  if (!values.empty()) std::memcpy(array.data(), values.data(), values.size_bytes());
+template <typename T>
+Result<DeviceArray<T>> Upload(Ops* ops, std::span<const T> values) {
+  MINISGL_ASSIGN_OR_RETURN(auto array, DeviceArray<T>::Make(ops, {values.size()}));
+  MINISGL_RETURN_IF_ERROR(ops->Upload(array.data(), values.data(), values.size_bytes()));
   return array;
 }
+
+// Activations, or keys and values, of the dtype that the device computes with.
+class ActivationArray {
+ public:
+  ActivationArray() = default;
+
+  static Result<ActivationArray> Make(Ops* ops, DType dtype,
+                                      std::initializer_list<uint64_t> extents) {
+    const auto count = CheckedProduct({extents.begin(), extents.size()});
+    if (!count) return Status(StatusCode::kOutOfMemory, "an array past the largest size");
+    ActivationArray array;
+    MINISGL_ASSIGN_OR_RETURN(array.bytes_,
+                             DeviceArray<std::byte>::Make(ops, {*count, DTypeBytes(dtype)}));
+    array.dtype_ = dtype;
+    return array;
+  }
+
+  ActivationPtr ptr() const { return {bytes_.data(), dtype_}; }
+
+ private:
+  DeviceArray<std::byte> bytes_;
+  DType dtype_ = DType::kF32;
+};
 
 }  // namespace minisgl

@@ -87,11 +87,16 @@ class Packer {
     return ops_->PackEmbedding(view, dtype_);
   }
 
-  Result<DeviceArray<float>> PackVector(TensorRole role) const {
-    MINISGL_ASSIGN_OR_RETURN(const TensorView view, View(role));
-    std::vector<float> values(static_cast<size_t>(view.num_elements()));
-    for (size_t i = 0; i < values.size(); ++i) values[i] = view.At(static_cast<int64_t>(i));
-    return UploadFloats(ops_, values);
+  // The vectors of `roles`, one behind another, as f32. Nothing is made of roles that the
+  // architecture does not have.
+  Result<DeviceArray<float>> PackVectors(std::initializer_list<TensorRole> roles) const {
+    if (names_[static_cast<size_t>(*roles.begin())].empty()) return DeviceArray<float>();
+    std::vector<float> values;
+    for (TensorRole role : roles) {
+      MINISGL_ASSIGN_OR_RETURN(const TensorView view, View(role));
+      for (int64_t i = 0; i < view.num_elements(); ++i) values.push_back(view.At(i));
+    }
+    return Upload<float>(ops_, values);
   }
 
  private:
@@ -108,10 +113,14 @@ class Packer {
 Result<LayerWeights> LoadLayer(const Packer& packer) {
   using Role = TensorRole;
   LayerWeights layer;
-  MINISGL_ASSIGN_OR_RETURN(layer.attention_norm, packer.PackVector(Role::kAttentionNorm));
+  MINISGL_ASSIGN_OR_RETURN(layer.attention_norm, packer.PackVectors({Role::kAttentionNorm}));
   MINISGL_ASSIGN_OR_RETURN(layer.qkv, packer.Pack({Role::kQuery, Role::kKey, Role::kValue}));
+  MINISGL_ASSIGN_OR_RETURN(
+      layer.qkv_bias, packer.PackVectors({Role::kQueryBias, Role::kKeyBias, Role::kValueBias}));
+  MINISGL_ASSIGN_OR_RETURN(layer.query_norm, packer.PackVectors({Role::kQueryNorm}));
+  MINISGL_ASSIGN_OR_RETURN(layer.key_norm, packer.PackVectors({Role::kKeyNorm}));
   MINISGL_ASSIGN_OR_RETURN(layer.attention_output, packer.Pack({Role::kAttentionOutput}));
-  MINISGL_ASSIGN_OR_RETURN(layer.feed_forward_norm, packer.PackVector(Role::kFeedForwardNorm));
+  MINISGL_ASSIGN_OR_RETURN(layer.feed_forward_norm, packer.PackVectors({Role::kFeedForwardNorm}));
   MINISGL_ASSIGN_OR_RETURN(layer.gate_up, packer.Pack({Role::kGate, Role::kUp}));
   MINISGL_ASSIGN_OR_RETURN(layer.down, packer.Pack({Role::kDown}));
   return layer;
@@ -170,7 +179,7 @@ Result<ModelWeights> LoadModelWeights(const ModelConfig& config, const Architect
   const Role head = config.tie_word_embeddings ? Role::kEmbedding : Role::kHead;
   MINISGL_ASSIGN_OR_RETURN(weights.head, packer.Pack({head}));
   MINISGL_ASSIGN_OR_RETURN(weights.embedding, packer.PackTable(Role::kEmbedding));
-  MINISGL_ASSIGN_OR_RETURN(weights.final_norm, packer.PackVector(Role::kFinalNorm));
+  MINISGL_ASSIGN_OR_RETURN(weights.final_norm, packer.PackVectors({Role::kFinalNorm}));
   for (int32_t i = 0; i < config.num_layers; ++i) {
     const Packer layer_packer(checkpoint, architecture.layer_tensors, i, dtype, ops);
     MINISGL_ASSIGN_OR_RETURN(LayerWeights layer, LoadLayer(layer_packer));

@@ -17,6 +17,9 @@ namespace minisgl {
 struct LayerWeights {
   DeviceArray<float> attention_norm;     // [D]
   Matrix qkv;                            // [(H + 2 HKV) * E, D]
+  DeviceArray<float> qkv_bias;           // [(H + 2 HKV) * E]; null where there is none
+  DeviceArray<float> query_norm;         // [E]; null where there is none
+  DeviceArray<float> key_norm;           // likewise
   Matrix attention_output;               // [D, H * E]
   DeviceArray<float> feed_forward_norm;  // [D]
   Matrix gate_up;                        // [2 I, D]

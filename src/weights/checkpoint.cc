@@ -23,6 +23,11 @@ std::optional<DType> DTypeOf(std::string_view name) {
   return std::nullopt;
 }
 
+const char* NameOf(DType dtype) {
+  if (dtype == DType::kBF16) return "BF16";
+  return dtype == DType::kF16 ? "F16" : "F32";
+}
+
 std::string Shown(const std::string& path) { return Visible(path, 400); }
 
 // The one safetensors file of a directory without an index.
@@ -40,12 +45,13 @@ Result<std::string> SingleFile(const std::string& model_dir) {
 
 struct Checkpoint::Impl {
   struct Tensor {
-    const MappedFile* file = nullptr;
+    const MappedFile* file = nullptr;  // null for memory
     std::string dtype_name;
     std::vector<int64_t> shape;
     const std::byte* data = nullptr;
   };
   std::vector<std::unique_ptr<MappedFile>> files;
+  std::shared_ptr<const void> memory;
   std::map<std::string, Tensor, std::less<>> tensors;
   uint64_t total_bytes = 0;
   std::string looked_in;  // the file, or the index, for messages
@@ -133,6 +139,20 @@ Result<std::unique_ptr<Checkpoint>> Checkpoint::Open(const std::string& model_di
   return checkpoint;
 }
 
+std::unique_ptr<Checkpoint> Checkpoint::FromViews(std::map<std::string, TensorView> tensors,
+                                                  std::shared_ptr<const void> memory,
+                                                  std::string source) {
+  std::unique_ptr<Checkpoint> checkpoint(new Checkpoint());
+  Impl& impl = *checkpoint->impl_;
+  impl.memory = std::move(memory);
+  impl.looked_in = std::move(source);
+  for (auto& [name, view] : tensors) {
+    impl.total_bytes += view.num_bytes();
+    impl.tensors[name] = {nullptr, NameOf(view.dtype), std::move(view.shape), view.data};
+  }
+  return checkpoint;
+}
+
 Result<TensorView> Checkpoint::Get(std::string_view name) const {
   const auto found = impl_->tensors.find(name);
   if (found == impl_->tensors.end()) {
@@ -161,7 +181,8 @@ uint64_t Checkpoint::total_bytes() const { return impl_->total_bytes; }
 
 std::string Checkpoint::FileOf(std::string_view name) const {
   const auto found = impl_->tensors.find(name);
-  return found == impl_->tensors.end() ? "" : found->second.file->path();
+  if (found == impl_->tensors.end()) return "";
+  return found->second.file == nullptr ? impl_->looked_in : found->second.file->path();
 }
 
 }  // namespace minisgl

@@ -7,6 +7,7 @@
 #include <span>
 
 #include "minisgl/base/mapped_file.h"
+#include "minisgl/base/utf8.h"
 #include "weights/field_reader.h"
 #include "weights/model_dir.h"
 
@@ -28,16 +29,33 @@ constexpr NumberRange kThetaRange = {1, 1e15};
 constexpr NumberRange kFactorRange = {1, 1e6};
 constexpr NumberRange kFrequencyFactorRange = {0, 1e6, true};
 
-// What transformers' LlamaConfig has where the file is silent.
-constexpr int64_t kDefaultSeqLen = 2048;
+// What transformers' configurations have where the file is silent.
 constexpr double kDefaultEps = 1e-6;
 constexpr double kDefaultTheta = 10000.0;
+
+// How attention over a window of keys, which is not supported, is turned on.
+enum class Windows : uint8_t {
+  kNone,      // not at all
+  kByWidth,   // by sliding_window, which is not null where the file is silent
+  kBySwitch,  // by use_sliding_window; sliding_window alone means nothing
+};
 
 struct Architecture {
   const char* name;
   const char* model_type;
+  bool qkv_bias;  // always there
+  Windows windows;
+  // Where the file is silent:
+  int64_t max_seq_len;
+  int64_t num_kv_heads;  // 0: the number of query heads
+  int64_t head_dim;      // 0: hidden_size / num_attention_heads
 };
-constexpr Architecture kArchitectures[] = {{"LlamaForCausalLM", "llama"}};
+constexpr Architecture kArchitectures[] = {
+    {"LlamaForCausalLM", "llama", false, Windows::kNone, 2048, 0, 0},
+    {"MistralForCausalLM", "mistral", false, Windows::kByWidth, 131072, 8, 0},
+    {"Qwen2ForCausalLM", "qwen2", true, Windows::kBySwitch, 32768, 32, 0},
+    {"Qwen3ForCausalLM", "qwen3", false, Windows::kBySwitch, 32768, 32, 128},
+};
 
 std::string SupportedArchitectures() {
   std::string names;
@@ -70,9 +88,7 @@ void CheckTopLevelNeutral(FieldReader* reader) {
   const std::array keys = {
       NeutralKey{"hidden_act", Json("silu"), "\"silu\" is supported"},
       NeutralKey{"hidden_activation", Json("silu"), "\"silu\" is supported"},
-      NeutralKey{"attention_bias", Json(false), "only false is supported"},
       NeutralKey{"mlp_bias", Json(false), "only false is supported"},
-      NeutralKey{"sliding_window", std::nullopt, "only full attention (null) is supported"},
       NeutralKey{"quantization_config", std::nullopt,
                  "only weights that are not quantized (null) are supported"},
       NeutralKey{"partial_rotary_factor", Json(1), "only 1 is supported"},
@@ -80,15 +96,48 @@ void CheckTopLevelNeutral(FieldReader* reader) {
   CheckNeutral(keys, reader);
 }
 
+// What attention is computed over, and whether its projections have biases.
+void CheckAttention(const Json& json, const Architecture& architecture, FieldReader* reader) {
+  const std::array bias = {
+      architecture.qkv_bias
+          ? NeutralKey{"attention_bias", Json(true), "only true is supported for this model_type"}
+          : NeutralKey{"attention_bias", Json(false), "only false is supported"}};
+  CheckNeutral(bias, reader);
+  const std::array window = {
+      architecture.windows == Windows::kBySwitch
+          ? NeutralKey{"use_sliding_window", Json(false),
+                       "only full attention (false) is supported"}
+          : NeutralKey{"sliding_window", std::nullopt, "only full attention (null) is supported"}};
+  CheckNeutral(window, reader);
+  if (architecture.windows == Windows::kByWidth && json.Find("sliding_window") == nullptr) {
+    reader->FailWith("sliding_window", "nothing, which means 4096",
+                     "only full attention (null) is supported");
+  }
+  const Json* types = reader->Find("layer_types");
+  if (types == nullptr) return;
+  constexpr const char* kSupported = "\"full_attention\" for every layer is supported";
+  if (!types->is_array()) return reader->Fail("layer_types", kSupported);
+  for (const Json& type : types->as_array()) {
+    if (type != Json("full_attention")) {
+      return reader->FailWith("layer_types", Visible(type.Dump()), kSupported);
+    }
+  }
+}
+
 // `architectures` decides; `model_type` must not contradict it, and stands in where there is none.
-void ReadArchitecture(FieldReader* reader, ModelConfig* config) {
+// Null where the reader has failed.
+const Architecture* ReadArchitecture(FieldReader* reader, ModelConfig* config) {
   const std::string supported = SupportedArchitectures();
   const std::optional<std::string> model_type = reader->OptionalString("model_type", supported);
   const Json* names = reader->Find("architectures");
-  if (names == nullptr && !model_type) return reader->Fail("architectures", supported);
+  if (names == nullptr && !model_type) {
+    reader->Fail("architectures", supported);
+    return nullptr;
+  }
   if (names != nullptr &&
       (!names->is_array() || names->as_array().size() != 1 || !names->as_array()[0].is_string())) {
-    return reader->Fail("architectures", "one name in an array is needed; " + supported);
+    reader->Fail("architectures", "one name in an array is needed; " + supported);
+    return nullptr;
   }
   const Architecture* found = nullptr;
   for (const Architecture& candidate : kArchitectures) {
@@ -97,11 +146,14 @@ void ReadArchitecture(FieldReader* reader, ModelConfig* config) {
     if (matches) found = &candidate;
   }
   if (found == nullptr) {
-    return reader->Fail(names != nullptr ? "architectures" : "model_type", supported);
+    reader->Fail(names != nullptr ? "architectures" : "model_type", supported);
+  } else if (model_type && *model_type != found->model_type) {
+    reader->Fail("model_type", supported);
+  } else {
+    config->architecture = found->name;
+    config->model_type = found->model_type;
   }
-  if (model_type && *model_type != found->model_type) return reader->Fail("model_type", supported);
-  config->architecture = found->name;
-  config->model_type = found->model_type;
+  return reader->ok() ? found : nullptr;
 }
 
 void ReadDType(FieldReader* reader, ModelConfig* config) {
@@ -167,15 +219,17 @@ void ReadRope(FieldReader* reader, ModelConfig* config) {
   }
 }
 
-void ReadSizes(FieldReader* reader, ModelConfig* config) {
+void ReadSizes(const Architecture& architecture, FieldReader* reader, ModelConfig* config) {
   config->vocab_size = reader->Int("vocab_size", kVocabRange);
   config->hidden_size = reader->Int("hidden_size", kWidthRange);
   config->intermediate_size = reader->Int("intermediate_size", kWidthRange);
   config->num_layers = static_cast<int32_t>(reader->Int("num_hidden_layers", kLayersRange));
   config->num_heads = static_cast<int32_t>(reader->Int("num_attention_heads", kHeadsRange));
-  config->num_kv_heads =
-      static_cast<int32_t>(reader->Int("num_key_value_heads", kHeadsRange, config->num_heads));
-  config->max_seq_len = reader->Int("max_position_embeddings", kSeqLenRange, kDefaultSeqLen);
+  config->num_kv_heads = static_cast<int32_t>(
+      reader->Int("num_key_value_heads", kHeadsRange,
+                  architecture.num_kv_heads > 0 ? architecture.num_kv_heads : config->num_heads));
+  config->max_seq_len =
+      reader->Int("max_position_embeddings", kSeqLenRange, architecture.max_seq_len);
   config->rms_norm_eps = reader->Number("rms_norm_eps", kEpsRange, kDefaultEps);
   if (!reader->ok()) return;
 
@@ -184,7 +238,8 @@ void ReadSizes(FieldReader* reader, ModelConfig* config) {
         "num_key_value_heads",
         fmt::format("a divisor of num_attention_heads ({}) is needed", config->num_heads));
   }
-  const std::optional<int64_t> head_dim = reader->OptionalInt("head_dim", kHeadDimRange);
+  std::optional<int64_t> head_dim = reader->OptionalInt("head_dim", kHeadDimRange);
+  if (!head_dim && architecture.head_dim > 0) head_dim = architecture.head_dim;
   if (!head_dim && config->hidden_size % config->num_heads != 0) {
     return reader->Fail("num_attention_heads",
                         fmt::format("without head_dim a divisor of hidden_size ({}) is needed",
@@ -205,10 +260,12 @@ Result<ModelConfig> ParseModelConfig(const std::string& text, const std::string&
   FieldReader reader(json, file);
   ModelConfig config;
   // The first error is the one told: what the model is comes before its details.
-  ReadArchitecture(&reader, &config);
+  const Architecture* architecture = ReadArchitecture(&reader, &config);
+  if (architecture == nullptr) return reader.status();
   CheckTopLevelNeutral(&reader);
+  CheckAttention(json, *architecture, &reader);
   ReadDType(&reader, &config);
-  ReadSizes(&reader, &config);
+  ReadSizes(*architecture, &reader, &config);
   ReadRope(&reader, &config);
   config.tie_word_embeddings = reader.Bool("tie_word_embeddings", false);
   if (reader.ok()) {

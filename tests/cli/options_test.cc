@@ -7,9 +7,11 @@
 #include <utility>
 #include <vector>
 
+#include "cli/device_choice.h"
 #include "cli/run_options.h"
 #include "cli/sampling.h"
 #include "cli/summary.h"
+#include "engine/host_device_ops.h"
 
 namespace minisgl {
 namespace {
@@ -105,7 +107,7 @@ TEST_F(OptionsTest, BadValuesAreRefusedNamingTheOption) {
 }
 
 TEST_F(OptionsTest, UnknownOptionsAndArgumentsAreRefused) {
-  for (const char* name : {"--quantize", "--resume", "--cuda-graph-max-bs", "file.jsonl"}) {
+  for (const char* name : {"--quantize", "--resume", "--tensor-parallel", "file.jsonl"}) {
     EXPECT_NE(Parse({name, "1"}), "") << name;
   }
 }
@@ -160,10 +162,26 @@ TEST_F(OptionsTest, OptionsThatContradictEachOtherAreWrongUsage) {
 }
 
 TEST_F(OptionsTest, ADeviceThatThisProgramCannotUseIsUnavailable) {
-  ASSERT_EQ(Parse({"--device", "cuda", "-p", "x"}), "");
+  ASSERT_EQ(Parse({"--device", "cuda:1000", "-p", "x"}), "");
   const Status status = CheckRunOptions(options_);
   EXPECT_EQ(status.code(), StatusCode::kUnavailable);
-  EXPECT_NE(status.message().find("no CUDA engine"), std::string::npos);
+  EXPECT_TRUE(status.message().starts_with("--device cuda:1000: ")) << status.message();
+  EXPECT_NE(status.message().find("use --device cpu"), std::string::npos) << status.message();
+}
+
+TEST_F(OptionsTest, WhatDependsOnTheDeviceIsLeftOpenUntilItIsKnown) {
+  ASSERT_EQ(Parse({"-p", "x"}), "");
+  const EngineOptions on_cpu = WithDeviceDefaults(options_.engine, Device());
+  EXPECT_EQ(on_cpu.max_prefill_length, 512);
+  EXPECT_EQ(on_cpu.memory_ratio, 0.25);
+  Device cuda;
+  cuda.cuda = MakeHostDeviceOps();
+  const EngineOptions on_cuda = WithDeviceDefaults(options_.engine, cuda);
+  EXPECT_EQ(on_cuda.max_prefill_length, 8192);
+  EXPECT_EQ(on_cuda.memory_ratio, 0.9);
+  ASSERT_EQ(Parse({"-p", "x", "--max-prefill-length", "77", "--memory-ratio", "0.5"}), "");
+  EXPECT_EQ(WithDeviceDefaults(options_.engine, cuda).max_prefill_length, 77);
+  EXPECT_EQ(WithDeviceDefaults(options_.engine, cuda).memory_ratio, 0.5);
 }
 
 GenerationConfig SamplingModel() {

@@ -120,7 +120,7 @@ TEST_F(RunProgramTest, AModelInTheHubCacheIsFoundByName) {
 }
 
 TEST_F(RunProgramTest, ADeviceThatIsNotThereIs69) {
-  ExpectFails(RunModel({"--device", "cuda", "-p", "x"}), 69, "CUDA");
+  ExpectFails(RunModel({"--device", "cuda:1000", "-p", "x"}), 69, "cuda:1000");
 }
 
 TEST_F(RunProgramTest, InputThatCannotBeOpenedIs66) {

@@ -7,6 +7,7 @@
 
 #include "minisgl/base/checked_math.h"
 #include "minisgl/base/random.h"
+#include "minisgl/engine/device_engine.h"
 
 namespace minisgl {
 namespace {
@@ -15,6 +16,18 @@ std::unique_ptr<Ops> CpuOps(int32_t num_threads) {
   auto ops = MakeCpuOps({.num_threads = num_threads, .target = ""});
   MINISGL_CHECK(ops.ok(), "{}", ops.status().message());
   return std::move(ops).value();
+}
+
+ModelEngineOptions EngineOptionsOf(const DriverOptions& options) {
+  ModelEngineOptions engine_options;
+  engine_options.max_running_requests = options.max_running_requests;
+  engine_options.max_prefill_tokens = options.max_prefill_tokens;
+  engine_options.max_seq_len = options.max_seq_len;
+  engine_options.page_size = options.page_size;
+  engine_options.num_pages = options.num_pages;
+  engine_options.max_step_drafts = options.max_step_drafts;
+  engine_options.weight_dtype = options.weight_dtype;
+  return engine_options;
 }
 
 // Accepted drafts are known and computed.
@@ -47,18 +60,30 @@ EngineDriver::EngineDriver(const TestModel& model, const DriverOptions& options)
 EngineDriver::EngineDriver(const ModelConfig& config, const Checkpoint& checkpoint,
                            const DriverOptions& options, std::unique_ptr<Ops> ops)
     : plan_(std::make_shared<BatchPlan>()) {
-  ModelEngineOptions engine_options;
-  engine_options.max_running_requests = options.max_running_requests;
-  engine_options.max_prefill_tokens = options.max_prefill_tokens;
-  engine_options.max_seq_len = options.max_seq_len;
-  engine_options.page_size = options.page_size;
-  engine_options.num_pages = options.num_pages;
-  engine_options.max_step_drafts = options.max_step_drafts;
-  engine_options.weight_dtype = options.weight_dtype;
-  const auto memory = PlanMemory(config, engine_options, uint64_t{1} << 32);
+  const auto memory = PlanMemory(config, EngineOptionsOf(options), uint64_t{1} << 32);
   MINISGL_CHECK(memory.ok(), "{}", memory.status().message());
   if (!ops) ops = CpuOps(options.num_threads);
-  auto engine = MakeModelEngine(config, checkpoint, *memory, std::move(ops));
+  TakeEngine(MakeModelEngine(config, checkpoint, *memory, std::move(ops)));
+}
+
+EngineDriver::EngineDriver(const TestModel& model, const DriverOptions& options,
+                           std::unique_ptr<DeviceOps> device)
+    : plan_(std::make_shared<BatchPlan>()) {
+  ModelEngineOptions engine_options = EngineOptionsOf(options);
+  engine_options.memory_ratio = 0.9;
+  engine_options.graph_max_rows = options.graph_max_rows;
+  if (engine_options.num_pages == 0) {
+    const int64_t length = options.max_seq_len > 0 ? options.max_seq_len : model.config.max_seq_len;
+    engine_options.num_pages = static_cast<int32_t>(CeilDiv<int64_t>(length, options.page_size) *
+                                                    options.max_running_requests);
+  }
+  const auto memory = PlanMemory(model.config, engine_options, 0, device.get());
+  MINISGL_CHECK(memory.ok(), "{}", memory.status().message());
+  TakeEngine(MakeDeviceEngine(model.config, *model.checkpoint, *memory, std::move(device),
+                              {.graph_max_rows = options.graph_max_rows}));
+}
+
+void EngineDriver::TakeEngine(Result<std::unique_ptr<Engine>> engine) {
   MINISGL_CHECK(engine.ok(), "{}", engine.status().message());
   engine_ = std::move(engine).value();
   const EngineLimits& limits = engine_->limits();

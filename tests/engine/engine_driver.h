@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "minisgl/device_ops.h"
 #include "minisgl/engine/engine.h"
 #include "minisgl/engine/model_engine.h"
 #include "model/tiny_model.h"
@@ -34,6 +35,7 @@ struct DriverOptions {
   int32_t max_seq_len = 0;  // 0: the model's
   int32_t max_step_drafts = 64;
   std::optional<DType> weight_dtype;  // as stored where unset
+  int32_t graph_max_rows = 0;         // of a device
 };
 
 // One request as the test sees it.
@@ -54,6 +56,9 @@ class EngineDriver {
   EngineDriver(const TestModel& model, const DriverOptions& options);
   EngineDriver(const ModelConfig& config, const Checkpoint& checkpoint,
                const DriverOptions& options, std::unique_ptr<Ops> ops = nullptr);
+  // Over the engine of a device.
+  EngineDriver(const TestModel& model, const DriverOptions& options,
+               std::unique_ptr<DeviceOps> device);
 
   // A new row; `sampling` defaults to greedy with the 20 most likely tokens' log-probabilities,
   // which show nearly as much as logits do.
@@ -83,6 +88,7 @@ class EngineDriver {
   std::vector<RowResult> Generate(TestRow* row, int32_t chunk, int32_t num_tokens);
 
  private:
+  void TakeEngine(Result<std::unique_ptr<Engine>> engine);
   void EnsurePages(TestRow* row, int32_t length);
   void WritePool(const TestRow& row, int32_t first, std::span<const TokenId> tokens);
   void AddPlanRow(TestRow* row, int32_t end, std::span<const TokenId> drafts);

@@ -1,5 +1,5 @@
-// The demo model's greedy answers against an independent implementation's (tests/golden/README.md),
-// all prompts in one batch that starts chunked and ends ragged.
+// Greedy answers against an independent implementation's (tests/golden/README.md), all prompts of a
+// model in one batch that starts chunked and ends ragged.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -17,13 +17,16 @@ std::vector<TokenId> ToIds(const Json& array) {
   return ids;
 }
 
-TEST(GoldenGreedyTest, WrenAnswersAsTheReferenceDoes) {
+class GoldenGreedyTest : public testing::TestWithParam<const char*> {};
+
+TEST_P(GoldenGreedyTest, AnswersAsTheReferenceDoes) {
   const std::string root = MINISGL_SOURCE_DIR;
-  const auto text = ReadFile(root + "/tests/golden/wren_greedy.json", uint64_t{64} << 20);
+  const auto text =
+      ReadFile(root + "/tests/golden/" + GetParam() + "_greedy.json", uint64_t{64} << 20);
   ASSERT_TRUE(text.ok()) << text.status().message();
   const auto golden = ParseJson(*text);
   ASSERT_TRUE(golden.ok()) << golden.status().message();
-  const std::string dir = root + "/tests/models/wren";
+  const std::string dir = root + "/" + golden->Find("model")->as_string();
   const auto config = LoadModelConfig(dir);
   const auto checkpoint = Checkpoint::Open(dir);
   ASSERT_TRUE(config.ok() && checkpoint.ok());
@@ -54,6 +57,9 @@ TEST(GoldenGreedyTest, WrenAnswersAsTheReferenceDoes) {
     EXPECT_EQ(said, answers[i]) << "case " << i;
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(All, GoldenGreedyTest, testing::Values("wren", "qwen2", "qwen3"),
+                         [](const auto& test) { return std::string(test.param); });
 
 }  // namespace
 }  // namespace minisgl

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/host_device_ops.h"
 #include "minisgl/engine/model_engine.h"
 
 namespace minisgl {
@@ -263,6 +264,48 @@ TEST(MemoryPlanTest, ThisMachineIsAskedWhereNothingIsGiven) {
   config.hidden_size = config.intermediate_size = 64;
   const MemoryPlan plan = MustPlan(config, {}, 0);
   EXPECT_GT(plan.available_bytes, 0u);
+}
+
+TEST(MemoryPlanTest, OnADeviceEverythingTogetherGetsTheRatioAndPagesTakeWhatIsLeft) {
+  for (const double ratio : {0.5, 0.9}) {
+    const auto device = MakeHostDeviceOps(80 * kGiB, {}, nullptr, DType::kBF16);
+    ModelEngineOptions options;
+    options.memory_ratio = ratio;
+    options.max_prefill_tokens = 8192;
+    options.graph_max_rows = 256;
+    const auto plan = PlanMemory(BillionConfig(), options, 0, device.get());
+    ASSERT_TRUE(plan.ok()) << plan.status().message();
+    const double total =
+        static_cast<double>(plan->weight_bytes + plan->workspace_bytes + plan->kv_bytes);
+    EXPECT_LE(total, ratio * 80 * kGiB);
+    EXPECT_GT(total, ratio * 80 * kGiB - 64.0 * kMiB) << "less than a page and a bit is left over";
+    EXPECT_EQ(plan->limits.max_seq_len, 131072);
+    EXPECT_EQ(plan->max_seq_len_reason, "the model's");
+    EXPECT_EQ(plan->kv_bytes_per_token, 64u * 1024) << "two bytes an element";
+    EXPECT_GT(plan->graph_bytes, 0u);
+  }
+}
+
+TEST(MemoryPlanTest, ADeviceComputesInItsOwnTypeWhateverTheFileHolds) {
+  const auto device = MakeHostDeviceOps(80 * kGiB, {}, nullptr, DType::kF16);
+  ModelConfig config = BillionConfig();
+  config.dtype = DType::kF32;
+  const auto plan = PlanMemory(config, {.memory_ratio = 0.9}, 0, device.get());
+  ASSERT_TRUE(plan.ok());
+  EXPECT_EQ(plan->weight_dtype, DType::kF16);
+}
+
+TEST(MemoryPlanTest, ADeviceThatIsTooSmallNamesSettingsThatFit) {
+  const auto device = MakeHostDeviceOps(6 * kGiB, {}, nullptr, DType::kBF16);
+  ModelEngineOptions options;
+  options.memory_ratio = 0.9;
+  options.max_seq_len = 131072;
+  options.max_prefill_tokens = 8192;
+  const auto plan = PlanMemory(BillionConfig(), options, 0, device.get());
+  ASSERT_EQ(plan.status().code(), StatusCode::kOutOfMemory);
+  const std::string& message = plan.status().message();
+  EXPECT_NE(message.find("these fit: "), std::string::npos) << message;
+  EXPECT_EQ(message.find("--dtype"), std::string::npos) << "a device has one type: " << message;
 }
 
 }  // namespace

@@ -43,7 +43,7 @@ class WatchingOps final : public ForwardingOps {
       const int64_t last = page * kv.page_stride + offset * kv.slot_stride +
                            (params.num_kv_heads - 1) * kv.head_stride + kv.v_offset +
                            params.head_dim - 1;
-      EXPECT_LT(static_cast<size_t>(last), floats_.at(kv.base)) << "slot " << params.slots[t];
+      EXPECT_LT(static_cast<size_t>(last), floats_.at(kv.base.f32())) << "slot " << params.slots[t];
     }
     ForwardingOps::RopeKvWrite(params);
   }

@@ -5,7 +5,7 @@
 Needs torch, transformers, safetensors, sentencepiece and numpy. PROMPTS_DIR holds conversations.jsonl and mixed.jsonl;
 without it wren_greedy.json is left as it is. Running it twice gives the same files.
 
-The logits are those of transformers' LlamaForCausalLM on the stored weights in float64. Two places where transformers
+The logits are those of transformers' models on the stored weights in float64. Two places where transformers
 computes in float32 whatever the model's type (RMSNorm, rotary angles) are widened too, so the values are good to far
 more than the tolerance; the difference to plain float32 transformers is printed.
 """
@@ -13,6 +13,7 @@ import json
 import math
 import shutil
 import sys
+import types
 from pathlib import Path
 
 import numpy as np
@@ -20,8 +21,7 @@ import sentencepiece
 import torch
 import transformers
 from safetensors.torch import save_file
-from transformers import LlamaConfig, LlamaForCausalLM
-from transformers.models.llama import modeling_llama
+from transformers import AutoModelForCausalLM
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
@@ -49,9 +49,21 @@ MODELS = {
         "rope_parameters": LLAMA3 | {"rope_theta": 10000.0, "rope_type": "llama3"}, "tie_word_embeddings": False,
         "eos_token_id": 2, "dtype": "float16"},
 }
+QWEN = {"vocab_size": 170, "hidden_size": 48, "intermediate_size": 80, "num_hidden_layers": 2, "hidden_act": "silu",
+        "max_position_embeddings": 512, "rms_norm_eps": 1e-6, "rope_theta": 1000000.0, "use_sliding_window": False,
+        "sliding_window": 64, "max_window_layers": 1, "bos_token_id": 1, "eos_token_id": 2, "torch_dtype": "bfloat16"}
+MODELS |= {
+    "qwen2": QWEN | {"architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2", "num_attention_heads": 6,
+                     "num_key_value_heads": 2, "tie_word_embeddings": True},
+    "qwen3": QWEN | {"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "num_attention_heads": 4,
+                     "num_key_value_heads": 2, "head_dim": 20, "attention_bias": False, "tie_word_embeddings": False},
+}
 SHARDS = {"f16_sharded": 3}
 PROMPT_LENGTHS = {"separate_head": [1, 7, 65], "odd_heads": [3, 33, 100],
-                  "f16_sharded": [2, 17, 130]}
+                  "f16_sharded": [2, 17, 130], "qwen2": [2, 19, 90], "qwen3": [2, 19, 90]}
+GREEDY = ["qwen2", "qwen3"]  # of the made-up models
+# Above what float32 moves a logit, as a share of the largest: two answers that close are no test.
+GREEDY_MARGIN_MIN = 1e-4
 # A trained model is asked what it knows: at random ids it is chaotic, and float32 rounding alone reaches the tolerance.
 TOWNS = ["Olga lives in Manila.", "Otto lives in Hanoi.", "Petra lives in Tehran.", "Nora lives in Bogota.",
          "Clara lives in Baghdad.", "Ezra lives in Nairobi.", "Walter lives in London.", "Dora lives in Ankara.",
@@ -73,7 +85,7 @@ def make_weights(config, generator):
     head_dim = config.get("head_dim", hidden // heads)
     normal = lambda *shape: torch.randn(*shape, generator=generator, dtype=torch.float64)
     linear = lambda rows, columns: normal(rows, columns) * 1.2 / math.sqrt(columns)
-    norm = lambda: 1 + 0.2 * normal(hidden)
+    norm = lambda width=hidden: 1 + 0.2 * normal(width)
     weights = {"model.embed_tokens.weight": normal(config["vocab_size"], hidden), "model.norm.weight": norm()}
     for i in range(config["num_hidden_layers"]):
         layer = f"model.layers.{i}."
@@ -88,6 +100,11 @@ def make_weights(config, generator):
             layer + "mlp.up_proj.weight": linear(inner, hidden),
             layer + "mlp.down_proj.weight": linear(hidden, inner),
         }
+        if config["model_type"] == "qwen2":
+            weights |= {layer + f"self_attn.{name}_proj.bias": 0.5 * normal(count * head_dim)
+                        for name, count in (("q", heads), ("k", kv_heads), ("v", kv_heads))}
+        if config["model_type"] == "qwen3":
+            weights |= {layer + f"self_attn.{name}_norm.weight": norm(head_dim) for name in "qk"}
     if not config["tie_word_embeddings"]:
         weights["lm_head.weight"] = linear(config["vocab_size"], hidden)
     dtype = getattr(torch, config.get("torch_dtype") or config.get("dtype"))
@@ -126,7 +143,7 @@ def norm_in_own_type(self, x):
 def rotary_frequencies(config):
     """Inverse frequencies in float64, from the published formulas."""
     rope = config.rope_parameters
-    head_dim = config.head_dim
+    head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     frequencies = rope["rope_theta"] ** (-torch.arange(0, head_dim, 2, dtype=torch.float64) / head_dim)
     if rope["rope_type"] == "linear":
         return frequencies / rope["factor"]
@@ -153,9 +170,12 @@ def widen_rotary(model):
 
 
 def load(folder, dtype):
-    model = LlamaForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").to(dtype).eval()
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").to(dtype).eval()
     if dtype == torch.float64:
         widen_rotary(model)
+        for module in model.modules():
+            if type(module).__name__.endswith("RMSNorm"):
+                module.forward = types.MethodType(norm_in_own_type, module)
     return model
 
 
@@ -166,7 +186,6 @@ def logits_of(model, ids):
 
 def write_logits(name, folder):
     narrow_model = load(folder, torch.float32)
-    narrow_norm = modeling_llama.LlamaRMSNorm.forward
     rng = np.random.default_rng(sum(name.encode()))
     vocab = narrow_model.config.vocab_size
     if name == "wren":
@@ -175,7 +194,6 @@ def write_logits(name, folder):
     else:
         prompts = [[1] + rng.integers(3, vocab, size=n - 1).tolist() for n in PROMPT_LENGTHS[name]]
     narrow = [logits_of(narrow_model, ids).double() for ids in prompts]
-    modeling_llama.LlamaRMSNorm.forward = norm_in_own_type
     model = load(folder, torch.float64)
     cases, worst = [], 0.0
     for ids, narrow_logits in zip(prompts, narrow):
@@ -190,7 +208,6 @@ def write_logits(name, folder):
             positions.append({"position": p, "max_abs": short(scale[p].item()), "token_ids": list(chosen),
                               "logits": [short(wide[p, t].item()) for t in chosen]})
         cases.append({"ids": ids, "positions": positions})
-    modeling_llama.LlamaRMSNorm.forward = narrow_norm
     write_json(HERE / f"{name}.json", {"model": str(folder.relative_to(ROOT)), "cases": cases})
     print(f"{name}: {[len(ids) for ids in prompts]} tokens; float32 transformers differs by at most {worst:.2e} of the largest logit")
 
@@ -233,12 +250,33 @@ def write_greedy(prompts_dir):
     write_json(HERE / "wren_greedy.json", {"model": str(WREN.relative_to(ROOT)), "cases": cases})
 
 
+@torch.no_grad()
+def write_made_up_greedy(name):
+    """What float64 greedy decoding answers to random prompts; end tokens count as any other."""
+    folder = HERE / "models" / name
+    model = load(folder, torch.float64)
+    rng = np.random.default_rng(sum(name.encode()) + 1)
+    cases = []
+    for length in (1, 5, 40):
+        ids = rng.integers(3, model.config.vocab_size, size=length).tolist()
+        answer = []
+        while len(answer) < GREEDY_TOKENS_MAX:
+            logits = logits_of(model, ids + answer)[-1]
+            best = logits.topk(2).values
+            assert best[0] - best[1] > GREEDY_MARGIN_MIN * logits.abs().max(), "two answers are too close"
+            answer.append(int(logits.argmax()))
+        cases.append({"id": f"{name}_{length}", "prompt_token_ids": ids, "token_ids": answer})
+    write_json(HERE / f"{name}_greedy.json", {"model": str(folder.relative_to(ROOT)), "cases": cases})
+
+
 def main():
     torch.set_num_threads(1)
     print("torch", torch.__version__, "transformers", transformers.__version__)
     for name in MODELS:
         make_model(name)
         write_logits(name, HERE / "models" / name)
+    for name in GREEDY:
+        write_made_up_greedy(name)
     write_logits("wren", WREN)
     if len(sys.argv) > 1:
         write_greedy(Path(sys.argv[1]))

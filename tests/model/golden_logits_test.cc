@@ -78,7 +78,8 @@ TEST_P(GoldenLogitsTest, AgreeWithTheReference) {
 std::vector<Golden> AllGoldens() {
   std::vector<Golden> goldens;
   for (const char* ops : {"naive", "1", "2"}) {
-    for (const char* name : {"wren", "separate_head", "odd_heads", "f16_sharded"}) {
+    for (const char* name :
+         {"wren", "separate_head", "odd_heads", "f16_sharded", "qwen2", "qwen3"}) {
       goldens.push_back({name, ops});
     }
   }

@@ -170,6 +170,33 @@ TEST(TensorCheckTest, AbsurdSizesAreRefusedWithoutOverflow) {
   EXPECT_FALSE(bytes->workspace.has_value());
 }
 
+// Of the architectures that have more than Llama: what the list says a file must hold is what the
+// files of the reference do hold, and all of it is counted.
+TEST(TensorCheckTest, RequiredTensorsAreThoseOfTheReference) {
+  for (const char* name : {"separate_head", "qwen2", "qwen3"}) {
+    SCOPED_TRACE(name);
+    const std::string dir = std::string(MINISGL_SOURCE_DIR "/tests/golden/models/") + name;
+    const auto config = LoadModelConfig(dir);
+    const auto checkpoint = Checkpoint::Open(dir);
+    ASSERT_TRUE(config.ok() && checkpoint.ok());
+    const auto required = RequiredTensors(*config);
+    ASSERT_TRUE(required.ok()) << required.status().message();
+    EXPECT_EQ(required->size(), (*checkpoint)->Names().size());
+    uint64_t bytes = 0;
+    for (const RequiredTensor& tensor : *required) {
+      const auto view = (*checkpoint)->Get(tensor.name);
+      ASSERT_TRUE(view.ok()) << view.status().message();
+      EXPECT_EQ(view->shape, tensor.shape) << tensor.name;
+      EXPECT_EQ(tensor.is_norm, tensor.name.ends_with("norm.weight")) << tensor.name;
+      const size_t width = tensor.shape.size() == 1 ? sizeof(float) : DTypeBytes(config->dtype);
+      bytes += static_cast<uint64_t>(view->num_elements()) * width;
+    }
+    const auto counted = CountDecoderBytes(*config, {.weight_dtype = config->dtype});
+    ASSERT_TRUE(counted.ok());
+    EXPECT_EQ(counted->weights, bytes);
+  }
+}
+
 TEST(TensorCheckTest, WeightBytesCountWhatTheFileHolds) {
   const ModelConfig config = TinyConfig();
   const TempDir dir;

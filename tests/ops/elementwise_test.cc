@@ -184,16 +184,27 @@ TEST(RopeKvWriteTest, AgreesWithOracleInBothLayouts) {
                          page / 2,
                          4};
         };
+        const auto q_norm = RandomFloats(s.head_dim, 14), k_norm = RandomFloats(s.head_dim, 15);
+        const bool norms = num_tokens == 5;
         const auto run = [&](Ops& on, float* data, float* storage) {
           on.RopeKvWrite({data, positions.data(), slots.data(), cos.data(), sin.data(),
                           layer(storage), num_tokens, s.num_heads, s.num_kv_heads, s.head_dim,
-                          s.rotary_dim});
+                          s.rotary_dim, norms ? q_norm.data() : nullptr,
+                          norms ? k_norm.data() : nullptr, 1e-5f});
         };
         run(*ops, qkv.data(), kv.data());
         run(*oracle, expected.data(), expected_kv.data());
         const auto name = fmt::format("{} head_dim {}", ops->Name(), s.head_dim);
-        const auto bound = [](size_t) { return 4 * kEpsilon * 16; };
-        ExpectClose(qkv, expected, bound, name);
+        // Weights and normalised values of a few units each.
+        const auto bound = [&](size_t) { return (norms ? 32 : 4) * kEpsilon * 16; };
+        // Keys and values may stand in qkv as they like afterwards.
+        for (int64_t t = 0; t < num_tokens; ++t) {
+          const auto queries = [&](const std::vector<float>& of) {
+            return std::vector<float>(of.begin() + t * width,
+                                      of.begin() + t * width + s.num_heads * s.head_dim);
+          };
+          ExpectClose(queries(qkv), queries(expected), bound, name);
+        }
         if (s.num_kv_heads > 1) ExpectClose(kv, expected_kv, bound, name);
       }
     }

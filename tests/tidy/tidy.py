@@ -21,6 +21,7 @@ MAY_INCLUDE = {
     "weights": ["tensor", "base"],
     "text": ["base"],
     "cpu": ["ops", "plan", "tensor", "base"],
+    "cuda": ["ops", "plan", "tensor", "base"],
     "kv": ["base"],
     "model": ["weights", "ops", "plan", "tensor", "base"],
     "engine": ["model", "weights", "ops", "plan", "tensor", "base"],
@@ -29,7 +30,7 @@ MAY_INCLUDE = {
     "cli": ["runtime", "sched", "engine", "model", "weights", "text", "kv", "cpu", "ops", "plan", "tensor", "base"],
 }
 # Headers of include/minisgl that stand in no folder.
-LOOSE = {"ops.h": "ops", "ops_params.h": "ops", "batch_plan.h": "plan"}
+LOOSE = {"ops.h": "ops", "ops_params.h": "ops", "device_ops.h": "ops", "batch_plan.h": "plan"}
 # A library's headers, and the only places that may know it.
 LIBRARIES = {
     r"nlohmann/": ["src/base/"],
@@ -38,7 +39,7 @@ LIBRARIES = {
     r"hwy/": ["src/cpu/"],
     r"histedit|editline": ["src/cli/"],
     r"utf8proc": ["src/text/", "src/cli/"],
-    r"cuda|cublas": ["cuda/"],
+    r"^(cuda|cuda_runtime(_api)?|cuda_bf16|cuda_fp16|cublas\w*)\.h$": ["cuda/", "tests/cuda/"],
 }
 BANNED = {
     r"\bstd::regex\b": "a linear scanner (it overflows the stack on long input)",
@@ -49,6 +50,8 @@ BANNED = {
 }
 PRINTS = r"\bstd::(cout|cerr)\b|\bfmt::print\b|\bstd::printf\b|\bstd::puts\b"
 MAY_PRINT = ["src/cli/", "src/base/check.cc", "tests/"]
+
+BENCHMARKS = ("nano", "uniform", "bs1", "attn-decode", "attn-prefill", "cascade", "prefix", "spec")
 
 COLUMNS_MAX = 100
 FILE_LINES_MAX = 600
@@ -70,7 +73,7 @@ def room_of(path):
     parts = path.relative_to(ROOT).parts
     if parts[:2] == ("include", "minisgl"):
         return LOOSE.get(parts[2], parts[2])
-    return parts[1] if parts[0] == "src" else None
+    return "cuda" if parts[0] == "cuda" else parts[1] if parts[0] == "src" else None
 
 
 def included_room(include):
@@ -81,7 +84,7 @@ def included_room(include):
 
 
 def check_rooms():
-    for path in sources("src", "include"):
+    for path in sources("src", "include", "cuda"):
         room = room_of(path)
         if room not in MAY_INCLUDE:
             yield f"{name_of(path)}: no room of that name"
@@ -91,13 +94,15 @@ def check_rooms():
             if not match:
                 continue
             other = included_room(match[1])
+            if room != "cuda" and (ROOT / "cuda" / match[1]).exists():
+                other = "cuda"
             header = match[1].removeprefix("minisgl/")
             if other and other != room and other not in MAY_INCLUDE[room] and header not in MAY_INCLUDE[room]:
                 yield f"{name_of(path)}:{number}: {room} may not include {match[1]}"
 
 
 def check_libraries():
-    for path in sources("src", "include", "tests"):
+    for path in sources("src", "include", "tests", "cuda"):
         name = name_of(path)
         for number, line in enumerate(path.read_text().splitlines(), 1):
             match = re.match(r'\s*#include [<"]([^>"]+)[>"]', line)
@@ -132,7 +137,7 @@ def check_sizes():
 
 def check_functions():
     """A function begins at a line in column 0 (or one level in) that opens a brace and ends at its closing one."""
-    for path in sources("src", "include"):
+    for path in sources("src", "include", "cuda"):
         lines = path.read_text().splitlines()
         for indent in ("", "  "):
             begin = None
@@ -207,9 +212,11 @@ def manual(name):
 
 def check_manual():
     shared = manual("minisgl-options.7")
-    for command in ("run", "chat", "info", "tokenize"):
+    for command in ("run", "chat", "bench", "info", "tokenize"):
         page = manual(f"minisgl-{command}.1")
         options = options_of([command])
+        for benchmark in BENCHMARKS if command == "bench" else ():
+            options |= options_of([command, benchmark])
         for option in sorted(options):
             if not re.search(re.escape(option) + r"(?![\w-])", page + shared):
                 yield f"minisgl {command} {option}: in --help, not in its man page"

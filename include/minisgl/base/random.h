@@ -8,11 +8,7 @@
 
 #include <cstdint>
 
-#ifdef __CUDACC__
-#define MINISGL_HOST_DEVICE __host__ __device__
-#else
-#define MINISGL_HOST_DEVICE
-#endif
+#include "minisgl/base/host_device.h"
 
 namespace minisgl {
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "minisgl/base/status.h"
+#include "minisgl/device_ops.h"
 #include "minisgl/engine/engine.h"
 #include "minisgl/ops.h"
 #include "minisgl/weights/checkpoint.h"
@@ -24,8 +25,10 @@ struct ModelEngineOptions {
   int32_t max_step_drafts = 0;
   int64_t max_seq_len = 0;  // 0: the model's, or 8,192, or what fits, whichever is least
   int32_t page_size = 16;
-  int32_t num_pages = 0;              // 0: planned from memory
-  double memory_ratio = 0.25;         // of available memory, for KV
+  int32_t num_pages = 0;  // 0: planned from memory
+  // Of available memory: on the CPU for KV, on a device for everything.
+  double memory_ratio = 0.25;
+  int32_t graph_max_rows = 0;         // decode graphs that a device is to keep memory for
   std::optional<DType> weight_dtype;  // as stored where unset
 };
 
@@ -37,14 +40,17 @@ struct MemoryPlan {
   uint64_t workspace_bytes = 0;
   uint64_t kv_bytes_per_token = 0;
   uint64_t kv_bytes = 0;
+  uint64_t graph_bytes = 0;  // kept for captured graphs, on a device
   EngineLimits limits;
   std::string max_seq_len_reason;  // "the model's", "what fits", "the CPU default", "--max-seq-len"
 };
 
 // Too little memory for one request of the wanted length: kOutOfMemory naming three settings that
-// would fit. `available_bytes` 0: as this machine says.
+// would fit. `available_bytes` 0: as this machine says, or the device where one is given.
+// `device`: the plan is of its memory, weights have its dtype, and memory_ratio is the share of
+// what is free that everything together may take; all of it is taken.
 Result<MemoryPlan> PlanMemory(const ModelConfig& config, const ModelEngineOptions& options,
-                              uint64_t available_bytes = 0);
+                              uint64_t available_bytes = 0, DeviceOps* device = nullptr);
 
 // `ops` moves in. Weights are read from `checkpoint`, which may close afterwards.
 Result<std::unique_ptr<Engine>> MakeModelEngine(const ModelConfig& config,

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "minisgl/base/status.h"
@@ -17,18 +18,28 @@
 
 namespace minisgl {
 
-// What Forward needs beside the plan. Pointers are to device memory; on the CPU plain memory.
+// What one forward pass works on. Arrays are in device memory (on the CPU plain memory), laid out
+// as BatchPlan says.
 struct ForwardInput {
-  const int32_t* token_ids;   // [T]
-  const BatchPlan* plan;      // positions, slots, table_row, row_begin, kv_len
-  const int32_t* page_table;  // [*, page_table_stride]
-  int64_t page_table_stride;
-  std::vector<KvLayer> kv;            // [layers]
-  std::vector<int32_t> logit_tokens;  // [N] tokens of the step whose logits are wanted
+  int32_t num_tokens = 0;               // T
+  int32_t num_rows = 0;                 // R
+  int32_t num_decode_rows = 0;          // the first rows that have one token each: a hint
+  const int32_t* token_ids = nullptr;   // [T]
+  const int32_t* positions = nullptr;   // [T]
+  const int64_t* slots = nullptr;       // [T]
+  const int32_t* table_row = nullptr;   // [R]
+  const int32_t* row_begin = nullptr;   // [R + 1]
+  const int32_t* kv_len = nullptr;      // [R]
+  const int32_t* page_table = nullptr;  // [*, page_table_stride]
+  int64_t page_table_stride = 0;
+  std::span<const KvLayer> kv;            // [layers], on the host
+  const int32_t* logit_tokens = nullptr;  // [N] tokens of the step whose logits are wanted
+  int32_t num_logit_tokens = 0;           // N
 };
 
 struct DecoderOptions {
   DType weight_dtype = DType::kF32;
+  DType activation_dtype = DType::kF32;  // of the Ops
   int64_t max_step_tokens = 0;
   int64_t max_logit_rows = 0;
   int64_t max_seq_len = 0;  // length of the rotary tables

@@ -37,6 +37,11 @@ class SafetensorsFile {
 class Checkpoint {
  public:
   static Result<std::unique_ptr<Checkpoint>> Open(const std::string& model_dir);
+  // Tensors that lie in memory, which `memory` keeps alive. `source` stands for the file in errors.
+  // REQUIRES no name twice, and fewer than 2^64 bytes in all.
+  static std::unique_ptr<Checkpoint> FromViews(std::map<std::string, TensorView> tensors,
+                                               std::shared_ptr<const void> memory,
+                                               std::string source);
   ~Checkpoint();
 
   // The tensor `name`; kBadInput naming it (and the files looked in) where there is none, or where

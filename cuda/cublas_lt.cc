@@ -1,0 +1,313 @@
+// See cublas_lt.h. The toolkit's header declares the types; nothing of the library is linked.
+//
+// cuBLASLt is column-major. Row-major out[T, N] = x[T, K] * weight[N, K]^T is column-major
+// out'[N, T] = weight'^T * x' of weight'[K, N] and x'[K, T], the same memory read the other way.
+#include "cublas_lt.h"
+
+#include <cublasLt.h>
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <bit>
+#include <map>
+#include <string>
+#include <tuple>
+#include <unordered_set>
+#include <utility>
+
+namespace minisgl {
+namespace {
+
+// One interface serves both: what is used here is the same in them.
+constexpr const char* kLibraryNames[] = {"libcublasLt.so.13", "libcublasLt.so.12"};
+
+// In deterministic use, the number of tokens that the one way of a matrix is chosen for: large
+// enough for the tensor cores to be busy, small enough that a decode batch does not wait.
+constexpr int64_t kDeterministicTokens = 128;
+// How many ways it may choose from until one serves the asked number of tokens.
+constexpr int kCandidates = 8;
+// Past this, numbers of tokens are rounded up to multiples of it, not to powers of two: another
+// quarter of a thousand rows hardly changes which way is best.
+constexpr int64_t kBucketStep = 256;
+
+struct Functions {
+  decltype(&cublasLtCreate) create;
+  decltype(&cublasLtDestroy) destroy;
+  decltype(&cublasLtGetStatusString) status_string;
+  decltype(&cublasLtMatmul) matmul;
+  decltype(&cublasLtMatmulAlgoCheck) algo_check;
+  decltype(&cublasLtMatmulAlgoGetHeuristic) get_heuristic;
+  decltype(&cublasLtMatmulDescCreate) desc_create;
+  decltype(&cublasLtMatmulDescDestroy) desc_destroy;
+  decltype(&cublasLtMatmulDescSetAttribute) desc_set;
+  decltype(&cublasLtMatrixLayoutCreate) layout_create;
+  decltype(&cublasLtMatrixLayoutDestroy) layout_destroy;
+  decltype(&cublasLtMatrixLayoutSetAttribute) layout_set;
+  decltype(&cublasLtMatmulPreferenceCreate) preference_create;
+  decltype(&cublasLtMatmulPreferenceDestroy) preference_destroy;
+  decltype(&cublasLtMatmulPreferenceSetAttribute) preference_set;
+};
+
+template <typename Function>
+bool Find(void* library, const char* name, Function* function) {
+  *function = reinterpret_cast<Function>(dlsym(library, name));
+  return *function != nullptr;
+}
+
+bool FindAll(void* library, Functions* f) {
+  return Find(library, "cublasLtCreate", &f->create) &&
+         Find(library, "cublasLtDestroy", &f->destroy) &&
+         Find(library, "cublasLtGetStatusString", &f->status_string) &&
+         Find(library, "cublasLtMatmul", &f->matmul) &&
+         Find(library, "cublasLtMatmulAlgoCheck", &f->algo_check) &&
+         Find(library, "cublasLtMatmulAlgoGetHeuristic", &f->get_heuristic) &&
+         Find(library, "cublasLtMatmulDescCreate", &f->desc_create) &&
+         Find(library, "cublasLtMatmulDescDestroy", &f->desc_destroy) &&
+         Find(library, "cublasLtMatmulDescSetAttribute", &f->desc_set) &&
+         Find(library, "cublasLtMatrixLayoutCreate", &f->layout_create) &&
+         Find(library, "cublasLtMatrixLayoutDestroy", &f->layout_destroy) &&
+         Find(library, "cublasLtMatrixLayoutSetAttribute", &f->layout_set) &&
+         Find(library, "cublasLtMatmulPreferenceCreate", &f->preference_create) &&
+         Find(library, "cublasLtMatmulPreferenceDestroy", &f->preference_destroy) &&
+         Find(library, "cublasLtMatmulPreferenceSetAttribute", &f->preference_set);
+}
+
+// The functions of the first of `names` that loads. A loaded library stays: its threads and its
+// kernels' code outlive what uses them.
+Result<Functions> LoadFunctions(std::span<const char* const> names) {
+  std::string reasons;
+  for (const char* name : names) {
+    void* const library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+    Functions functions;
+    if (library != nullptr && FindAll(library, &functions)) return functions;
+    const char* const reason = dlerror();
+    reasons += fmt::format("{}{}", reasons.empty() ? "" : "; ", reason ? reason : name);
+  }
+  return MakeStatus(StatusCode::kUnavailable,
+                    "cuBLAS cannot be loaded: {}; install the CUDA toolkit's cuBLAS, or put the "
+                    "folder that has it into LD_LIBRARY_PATH",
+                    reasons);
+}
+
+cudaDataType DataType(DType dtype) {
+  if (dtype == DType::kF32) return CUDA_R_32F;
+  return dtype == DType::kBF16 ? CUDA_R_16BF : CUDA_R_16F;
+}
+
+int64_t Bucket(int64_t num_tokens) {
+  if (num_tokens > kBucketStep) return (num_tokens + kBucketStep - 1) / kBucketStep * kBucketStep;
+  return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(num_tokens)));
+}
+
+std::string ShapeText(const MatmulShape& shape) {
+  return fmt::format("[{}, {}] x [{}, {}]^T, {} to {}", shape.num_tokens, shape.num_in,
+                     shape.num_out, shape.num_in, DTypeName(shape.dtype),
+                     DTypeName(shape.out_dtype));
+}
+
+using PlanKey = std::tuple<int64_t, int64_t, int64_t, DType, DType>;
+
+// How products of a bucket are done.
+struct Plan {
+  cublasLtMatrixLayout_t weight = nullptr, x = nullptr, out = nullptr;
+  cublasLtMatmulAlgo_t algorithm = {};
+  std::unordered_set<int64_t> checked;  // deterministic: numbers of tokens it was found to serve
+};
+
+class CublasLt : public MatmulLibrary {
+ public:
+  CublasLt(const Functions& functions, void* workspace, size_t workspace_bytes, bool deterministic)
+      : lt_(functions),
+        workspace_(workspace),
+        workspace_bytes_(workspace_bytes),
+        deterministic_(deterministic) {}
+  ~CublasLt() override;
+
+  // Once, before anything else.
+  Status Open();
+
+  Status Prepare(const MatmulShape& shape) override { return FindPlan(shape).status(); }
+  Status Matmul(const MatmulShape& shape, const void* x, const void* weight, void* out,
+                CudaStream stream) override;
+
+ private:
+  Result<Plan*> FindPlan(const MatmulShape& shape);
+  Status MakeLayouts(const MatmulShape& shape, Plan* plan);
+  Status SetNumTokens(int64_t num_tokens, Plan* plan);
+  Status ChooseAlgorithm(const MatmulShape& shape, Plan* plan);
+  Status CheckServes(const MatmulShape& shape, Plan* plan);
+  Status SetPreferences(cublasLtMatmulPreference_t preference);
+  void DestroyLayouts(const Plan& plan);
+  Status Error(cublasStatus_t error, std::string_view what) const;
+
+  const Functions lt_;
+  void* const workspace_;
+  const size_t workspace_bytes_;
+  const bool deterministic_;
+  cublasLtHandle_t handle_ = nullptr;
+  cublasLtMatmulDesc_t description_ = nullptr;
+  std::map<PlanKey, Plan> plans_;
+};
+
+CublasLt::~CublasLt() {
+  for (const auto& [key, plan] : plans_) DestroyLayouts(plan);
+  if (description_ != nullptr) lt_.desc_destroy(description_);
+  if (handle_ != nullptr) lt_.destroy(handle_);
+}
+
+Status CublasLt::Error(cublasStatus_t error, std::string_view what) const {
+  if (error == CUBLAS_STATUS_SUCCESS) return Status();
+  StatusCode code = StatusCode::kInternal;
+  if (error == CUBLAS_STATUS_ALLOC_FAILED) code = StatusCode::kOutOfMemory;
+  if (error == CUBLAS_STATUS_NOT_INITIALIZED || error == CUBLAS_STATUS_ARCH_MISMATCH) {
+    code = StatusCode::kUnavailable;
+  }
+  return MakeStatus(code, "cuBLAS, {}: {}", what, lt_.status_string(error));
+}
+
+Status CublasLt::Open() {
+  MINISGL_RETURN_IF_ERROR(Error(lt_.create(&handle_), "cublasLtCreate"));
+  MINISGL_RETURN_IF_ERROR(
+      Error(lt_.desc_create(&description_, CUBLAS_COMPUTE_32F, CUDA_R_32F), "a product"));
+  const cublasOperation_t transposed = CUBLAS_OP_T;
+  return Error(
+      lt_.desc_set(description_, CUBLASLT_MATMUL_DESC_TRANSA, &transposed, sizeof(transposed)),
+      "a transposed product");
+}
+
+void CublasLt::DestroyLayouts(const Plan& plan) {
+  for (const cublasLtMatrixLayout_t layout : {plan.weight, plan.x, plan.out}) {
+    if (layout != nullptr) lt_.layout_destroy(layout);
+  }
+}
+
+Status CublasLt::MakeLayouts(const MatmulShape& shape, Plan* plan) {
+  const auto n = static_cast<uint64_t>(shape.num_out), k = static_cast<uint64_t>(shape.num_in);
+  const auto t = static_cast<uint64_t>(shape.num_tokens);
+  const cudaDataType in_type = DataType(shape.dtype), out_type = DataType(shape.out_dtype);
+  MINISGL_RETURN_IF_ERROR(
+      Error(lt_.layout_create(&plan->weight, in_type, k, n, shape.num_in), "a layout"));
+  MINISGL_RETURN_IF_ERROR(
+      Error(lt_.layout_create(&plan->x, in_type, k, t, shape.num_in), "a layout"));
+  return Error(lt_.layout_create(&plan->out, out_type, n, t, shape.num_out), "a layout");
+}
+
+Status CublasLt::SetNumTokens(int64_t num_tokens, Plan* plan) {
+  const auto columns = static_cast<uint64_t>(num_tokens);
+  for (const cublasLtMatrixLayout_t layout : {plan->x, plan->out}) {
+    MINISGL_RETURN_IF_ERROR(
+        Error(lt_.layout_set(layout, CUBLASLT_MATRIX_LAYOUT_COLS, &columns, sizeof(columns)),
+              "a number of columns"));
+  }
+  return Status();
+}
+
+// Sums split over blocks are added in f32, or, in deterministic use, not split at all: then an
+// element is one loop over K whatever the number of tokens.
+Status CublasLt::SetPreferences(cublasLtMatmulPreference_t preference) {
+  const auto set = [&](cublasLtMatmulPreferenceAttributes_t attribute, auto value) {
+    return Error(lt_.preference_set(preference, attribute, &value, sizeof(value)), "a preference");
+  };
+  const uint64_t workspace_bytes = deterministic_ ? 0 : workspace_bytes_;
+  MINISGL_RETURN_IF_ERROR(set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, workspace_bytes));
+  const uint32_t reductions =
+      deterministic_ ? CUBLASLT_REDUCTION_SCHEME_NONE : CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+  MINISGL_RETURN_IF_ERROR(set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, reductions));
+  // Activations are pieces of one buffer; 16 bytes are what the widest load wants.
+  constexpr uint32_t kAlignment = 16;
+  MINISGL_RETURN_IF_ERROR(set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, kAlignment));
+  MINISGL_RETURN_IF_ERROR(set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, kAlignment));
+  MINISGL_RETURN_IF_ERROR(set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, kAlignment));
+  return set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, kAlignment);
+}
+
+Status CublasLt::ChooseAlgorithm(const MatmulShape& shape, Plan* plan) {
+  cublasLtMatmulPreference_t preference = nullptr;
+  MINISGL_RETURN_IF_ERROR(Error(lt_.preference_create(&preference), "a preference"));
+  cublasLtMatmulHeuristicResult_t found[kCandidates] = {};
+  int num_found = 0;
+  Status status = SetPreferences(preference);
+  if (status.ok()) {
+    status =
+        Error(lt_.get_heuristic(handle_, description_, plan->weight, plan->x, plan->out, plan->out,
+                                preference, deterministic_ ? kCandidates : 1, found, &num_found),
+              ShapeText(shape));
+  }
+  lt_.preference_destroy(preference);
+  MINISGL_RETURN_IF_ERROR(status);
+  for (const auto& candidate : std::span(found, static_cast<size_t>(num_found))) {
+    if (candidate.state != CUBLAS_STATUS_SUCCESS) continue;
+    plan->algorithm = candidate.algo;
+    return Status();
+  }
+  return MakeStatus(StatusCode::kInternal, "cuBLAS has no way to compute {}{}", ShapeText(shape),
+                    deterministic_ ? " that is deterministic; leave out --deterministic" : "");
+}
+
+Result<Plan*> CublasLt::FindPlan(const MatmulShape& shape) {
+  MatmulShape bucket = shape;
+  bucket.num_tokens = deterministic_ ? kDeterministicTokens : Bucket(shape.num_tokens);
+  const PlanKey key(bucket.num_tokens, shape.num_out, shape.num_in, shape.dtype, shape.out_dtype);
+  auto it = plans_.find(key);
+  if (it == plans_.end()) {
+    Plan plan;
+    Status status = MakeLayouts(bucket, &plan);
+    if (status.ok()) status = ChooseAlgorithm(bucket, &plan);
+    if (!status.ok()) {
+      DestroyLayouts(plan);
+      return status;
+    }
+    it = plans_.emplace(key, std::move(plan)).first;
+  }
+  Plan* const plan = &it->second;
+  MINISGL_RETURN_IF_ERROR(SetNumTokens(shape.num_tokens, plan));
+  if (deterministic_) MINISGL_RETURN_IF_ERROR(CheckServes(shape, plan));
+  return plan;
+}
+
+Status CublasLt::CheckServes(const MatmulShape& shape, Plan* plan) {
+  if (plan->checked.contains(shape.num_tokens)) return Status();
+  cublasLtMatmulHeuristicResult_t needs = {};
+  const cublasStatus_t error = lt_.algo_check(handle_, description_, plan->weight, plan->x,
+                                              plan->out, plan->out, &plan->algorithm, &needs);
+  if (error != CUBLAS_STATUS_SUCCESS || needs.workspaceSize > workspace_bytes_) {
+    return MakeStatus(StatusCode::kInternal,
+                      "cuBLAS cannot compute {} in the way it computes {} tokens ({}); leave out "
+                      "--deterministic",
+                      ShapeText(shape), kDeterministicTokens, lt_.status_string(error));
+  }
+  plan->checked.insert(shape.num_tokens);
+  return Status();
+}
+
+Status CublasLt::Matmul(const MatmulShape& shape, const void* x, const void* weight, void* out,
+                        CudaStream stream) {
+  MINISGL_ASSIGN_OR_RETURN(Plan* const plan, FindPlan(shape));
+  const float one = 1, zero = 0;
+  const cublasStatus_t error =
+      lt_.matmul(handle_, description_, &one, weight, plan->weight, x, plan->x, &zero, out,
+                 plan->out, out, plan->out, &plan->algorithm, workspace_, workspace_bytes_,
+                 reinterpret_cast<cudaStream_t>(stream));
+  if (error == CUBLAS_STATUS_SUCCESS) return Status();
+  return Error(error, ShapeText(shape));
+}
+
+}  // namespace
+
+Status FindCublasLt() { return LoadFunctions(kLibraryNames).status(); }
+
+Result<std::unique_ptr<MatmulLibrary>> LoadCublasLtOf(std::span<const char* const> names,
+                                                      void* workspace, size_t workspace_bytes,
+                                                      bool deterministic) {
+  MINISGL_ASSIGN_OR_RETURN(const Functions functions, LoadFunctions(names));
+  auto library = std::make_unique<CublasLt>(functions, workspace, workspace_bytes, deterministic);
+  MINISGL_RETURN_IF_ERROR(library->Open());
+  return std::unique_ptr<MatmulLibrary>(std::move(library));
+}
+
+Result<std::unique_ptr<MatmulLibrary>> LoadCublasLt(CudaApi*, void* workspace,
+                                                    size_t workspace_bytes, bool deterministic) {
+  return LoadCublasLtOf(kLibraryNames, workspace, workspace_bytes, deterministic);
+}
+
+}  // namespace minisgl

@@ -1,0 +1,170 @@
+// Every call that this program makes of CUDA and of cuBLASLt, as tables that a test can replace: a
+// failure of any call can be had without a device.
+//
+// No header of CUDA is needed to include this. Handles are opaque; CudaError holds CUDA's own
+// numbers, 0 for success. Threads: as the calls behind them; this program uses one.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+// fmt 9 takes nvcc for a compiler without constexpr, and then its own functions that are constexpr
+// call others that are not.
+#if defined(__NVCC__) && !defined(FMT_USE_CONSTEXPR)
+#define FMT_USE_CONSTEXPR 1
+#endif
+
+#include "minisgl/base/status.h"
+#include "minisgl/tensor/dtype.h"
+
+namespace minisgl {
+
+using CudaError = int;
+inline constexpr CudaError kCudaSuccess = 0;
+
+// Named as CUDA names them (cudaError...), with CUDA's numbers.
+enum CudaErrorCode : CudaError {
+  kCudaInvalidValue = 1,
+  kCudaMemoryAllocation = 2,
+  kCudaInitializationError = 3,
+  kCudaStubLibrary = 34,
+  kCudaInsufficientDriver = 35,
+  kCudaCallRequiresNewerDriver = 36,
+  kCudaDevicesUnavailable = 46,
+  kCudaInvalidDeviceFunction = 98,
+  kCudaNoDevice = 100,
+  kCudaInvalidDevice = 101,
+  kCudaNoKernelImageForDevice = 209,
+  kCudaEccUncorrectable = 214,
+  kCudaNvlinkUncorrectable = 220,
+  kCudaJitCompilerNotFound = 221,
+  kCudaUnsupportedPtxVersion = 222,
+  kCudaJitCompilationDisabled = 223,
+  kCudaContained = 226,
+  kCudaInvalidResourceHandle = 400,
+  kCudaIllegalAddress = 700,
+  kCudaLaunchOutOfResources = 701,
+  kCudaLaunchTimeout = 702,
+  kCudaContextIsDestroyed = 709,
+  kCudaAssert = 710,
+  kCudaHardwareStackError = 714,
+  kCudaIllegalInstruction = 715,
+  kCudaMisalignedAddress = 716,
+  kCudaInvalidAddressSpace = 717,
+  kCudaInvalidPc = 718,
+  kCudaLaunchFailure = 719,
+  kCudaTensorMemoryLeak = 721,
+  kCudaNotSupported = 801,
+  kCudaSystemNotReady = 802,
+  kCudaSystemDriverMismatch = 803,
+  kCudaCompatNotSupportedOnDevice = 804,
+  kCudaMpsConnectionFailed = 805,
+  kCudaMpsClientTerminated = 810,
+  kCudaStreamCaptureUnsupported = 900,
+  kCudaStreamCaptureInvalidated = 901,
+  kCudaExternalDevice = 911,
+  kCudaUnknown = 999,
+};
+
+using CudaStream = struct CudaStreamTag*;
+using CudaEvent = struct CudaEventTag*;
+using CudaGraph = struct CudaGraphTag*;
+using CudaGraphExec = struct CudaGraphExecTag*;
+
+struct CudaDim3 {
+  unsigned x = 1, y = 1, z = 1;
+};
+
+struct CudaLaunch {
+  CudaDim3 grid, block;
+  size_t shared_bytes = 0;
+  CudaStream stream = nullptr;
+  bool programmatic = false;  // may begin before the kernel in front of it has ended (GridWait)
+};
+
+struct CudaDeviceProperties {
+  std::string name;
+  int compute_major = 0, compute_minor = 0;
+  int num_multiprocessors = 0;
+  size_t shared_bytes_per_block_max = 0;  // with the dynamic limit raised
+  size_t l2_bytes = 0;
+};
+
+class CudaApi {
+ public:
+  virtual ~CudaApi() = default;
+  virtual const char* ErrorName(CudaError error) = 0;
+  virtual const char* ErrorText(CudaError error) = 0;
+  virtual CudaError DriverVersion(int* version) = 0;  // 0 where there is no driver
+  virtual CudaError RuntimeVersion(int* version) = 0;
+  virtual CudaError DeviceCount(int* count) = 0;
+  virtual CudaError SetDevice(int device) = 0;
+  virtual CudaError DeviceProperties(int device, CudaDeviceProperties* properties) = 0;
+  virtual CudaError MemoryInfo(size_t* free_bytes, size_t* total_bytes) = 0;
+
+  virtual CudaError Malloc(void** pointer, size_t num_bytes) = 0;
+  virtual CudaError Free(void* pointer) = 0;
+  virtual CudaError MallocHost(void** pointer, size_t num_bytes) = 0;
+  virtual CudaError FreeHost(void* pointer) = 0;
+  virtual CudaError MemsetAsync(void* pointer, int value, size_t num_bytes, CudaStream stream) = 0;
+  // Either direction, by what the pointers are.
+  virtual CudaError CopyAsync(void* dst, const void* src, size_t num_bytes, CudaStream stream) = 0;
+
+  virtual CudaError StreamCreate(CudaStream* stream) = 0;  // not synchronised with the default one
+  virtual CudaError StreamDestroy(CudaStream stream) = 0;
+  virtual CudaError StreamSynchronize(CudaStream stream) = 0;
+  virtual CudaError StreamWaitEvent(CudaStream stream, CudaEvent event) = 0;
+  virtual CudaError EventCreate(CudaEvent* event, bool timing) = 0;
+  virtual CudaError EventDestroy(CudaEvent event) = 0;
+  virtual CudaError EventRecord(CudaEvent event, CudaStream stream) = 0;
+  virtual CudaError EventSynchronize(CudaEvent event) = 0;
+  virtual CudaError EventElapsedMs(float* ms, CudaEvent begin, CudaEvent end) = 0;
+
+  virtual CudaError BeginCapture(CudaStream stream) = 0;  // thread-local mode
+  virtual CudaError EndCapture(CudaStream stream, CudaGraph* graph) = 0;
+  virtual CudaError GraphInstantiate(CudaGraphExec* exec, CudaGraph graph) = 0;
+  virtual CudaError GraphLaunch(CudaGraphExec exec, CudaStream stream) = 0;
+  virtual CudaError GraphDestroy(CudaGraph graph) = 0;
+  virtual CudaError GraphExecDestroy(CudaGraphExec exec) = 0;
+
+  // `kernel`: the address of a kernel; `arguments`: the address of each of its arguments.
+  virtual CudaError LaunchKernel(const void* kernel, const CudaLaunch& launch,
+                                 void** arguments) = 0;
+  // Lets a block of `kernel` have that much dynamic shared memory.
+  virtual CudaError SetSharedBytesMax(const void* kernel, size_t num_bytes) = 0;
+  // How many blocks of `kernel` run on a multiprocessor at once.
+  virtual CudaError BlocksPerMultiprocessor(int* count, const void* kernel, int threads,
+                                            size_t shared_bytes) = 0;
+  // The error of the last launch; cleared by asking, unless it is one that stays.
+  virtual CudaError LastError() = 0;
+};
+
+// out[T, N] = x[T, K] * weight[N, K]^T, all row-major; sums in f32.
+struct MatmulShape {
+  int64_t num_tokens = 0;          // T
+  int64_t num_out = 0;             // N
+  int64_t num_in = 0;              // K
+  DType dtype = DType::kBF16;      // of x and weight
+  DType out_dtype = DType::kBF16;  // or kF32
+};
+
+// cuBLASLt, reached at run time.
+class MatmulLibrary {
+ public:
+  virtual ~MatmulLibrary() = default;
+  // Chooses how products of `shape` are done and keeps it; num_tokens stands for its bucket. In
+  // deterministic use one way serves every num_tokens of a (N, K).
+  virtual Status Prepare(const MatmulShape& shape) = 0;
+  // Queues one product. Prepares first where that was not done.
+  virtual Status Matmul(const MatmulShape& shape, const void* x, const void* weight, void* out,
+                        CudaStream stream) = 0;
+};
+
+// The real tables. kUnavailable with the reason where the library cannot be loaded.
+std::unique_ptr<CudaApi> MakeCudaRuntimeApi();
+Result<std::unique_ptr<MatmulLibrary>> LoadCublasLt(CudaApi* api, void* workspace,
+                                                    size_t workspace_bytes, bool deterministic);
+
+}  // namespace minisgl

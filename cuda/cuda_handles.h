@@ -1,0 +1,42 @@
+// Owners of CUDA's handles: each is given back once, and keeps the table of calls alive for that.
+#pragma once
+
+#include <memory>
+#include <utility>
+
+#include "cuda_api.h"
+
+namespace minisgl {
+
+template <typename Handle, CudaError (CudaApi::*kDestroy)(Handle)>
+class CudaHandle {
+ public:
+  CudaHandle() = default;
+  CudaHandle(std::shared_ptr<CudaApi> api, Handle handle) : api_(std::move(api)), handle_(handle) {}
+  CudaHandle(CudaHandle&& other) noexcept
+      : api_(std::move(other.api_)), handle_(std::exchange(other.handle_, nullptr)) {}
+  CudaHandle& operator=(CudaHandle&& other) noexcept {
+    std::swap(api_, other.api_);
+    std::swap(handle_, other.handle_);
+    return *this;
+  }
+  // An error here has nobody to tell: it was told by an earlier call, or the process ends.
+  ~CudaHandle() {
+    if (handle_ != nullptr) static_cast<void>((api_.get()->*kDestroy)(handle_));
+  }
+
+  Handle get() const { return handle_; }
+
+ private:
+  std::shared_ptr<CudaApi> api_;
+  Handle handle_ = nullptr;
+};
+
+using OwnedStream = CudaHandle<CudaStream, &CudaApi::StreamDestroy>;
+using OwnedEvent = CudaHandle<CudaEvent, &CudaApi::EventDestroy>;
+using OwnedGraph = CudaHandle<CudaGraph, &CudaApi::GraphDestroy>;
+using OwnedGraphExec = CudaHandle<CudaGraphExec, &CudaApi::GraphExecDestroy>;
+using OwnedDeviceMemory = CudaHandle<void*, &CudaApi::Free>;
+using OwnedHostMemory = CudaHandle<void*, &CudaApi::FreeHost>;
+
+}  // namespace minisgl

@@ -1,0 +1,541 @@
+// See cuda_ops.h. Each operation is one call of a kernel's host door; what is here is memory,
+// streams, events, graphs, and what becomes of errors.
+//
+// An error is told to the caller where the call has a Status, and kept where it has none, or where
+// nothing works after it. Weights have the type of the activations, row-major.
+#include "cuda_ops.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cstring>
+#include <iterator>
+#include <utility>
+#include <vector>
+
+#include "cuda_error.h"
+#include "cuda_handles.h"
+#include "kernels/kernels.h"
+#include "stacked_matrix.h"
+#include "staging.h"
+
+namespace minisgl {
+namespace {
+
+struct CudaDeviceEvent : DeviceEvent {
+  explicit CudaDeviceEvent(OwnedEvent made) : event(std::move(made)) {}
+  OwnedEvent event;
+  bool recorded = false;
+};
+
+struct CudaDeviceGraph : DeviceGraph {
+  explicit CudaDeviceGraph(OwnedGraphExec made) : exec(std::move(made)) {}
+  OwnedGraphExec exec;
+};
+
+// A matrix packed from one view that may still be in use: a tied output head shares the
+// embedding's.
+struct PackedView {
+  const std::byte* data;
+  DType dtype;
+  std::vector<int64_t> shape;
+  std::weak_ptr<const void> storage;
+};
+
+class CudaOps : public DeviceOps {
+ public:
+  CudaOps(std::shared_ptr<CudaApi> api, MatmulLibraryFactory make_matmul,
+          const CudaOpsConfig& config)
+      : api_(std::move(api)), make_matmul_(std::move(make_matmul)), config_(config) {}
+  ~CudaOps() override;
+
+  // Once, before anything else.
+  Status Open();
+
+  std::string Name() const override { return name_; }
+  DType activation_dtype() const override { return config_.activation_dtype; }
+  Status status() const override { return status_; }
+  DeviceMemoryInfo MemoryInfo() override;
+
+  // A thread that never chose a device has device 0.
+  void BindThread() override {
+    const CudaError error = api_->SetDevice(config_.index);
+    if (error != kCudaSuccess) Keep(error, "cudaSetDevice");
+  }
+  Status CheckSupported(const ModelShape& shape) const override;
+  Status Reserve(const DeviceLimits& limits) override;
+  uint64_t ReservedBytes(const DeviceLimits& limits) const override {
+    return AttentionWorkspaceBytes(limits) + kMatmulWorkspaceBytes;
+  }
+
+  Result<std::shared_ptr<void>> Allocate(size_t num_bytes) override;
+  Result<std::shared_ptr<void>> AllocateHost(size_t num_bytes) override;
+  Status Upload(void* dst, const void* src, size_t num_bytes) override;
+  void CopyToDevice(void* device, const void* host, size_t num_bytes) override {
+    CopyOnCompute(device, host, num_bytes, "cudaMemcpyAsync to the device");
+  }
+  void CopyToHost(void* host, const void* device, size_t num_bytes) override;
+  void CopyOnDevice(void* dst, const void* src, size_t num_bytes) override {
+    CopyOnCompute(dst, src, num_bytes, "cudaMemcpyAsync on the device");
+  }
+  Result<Matrix> PackMatrix(std::span<const TensorView> parts, DType dtype) override;
+  Result<Matrix> PackEmbedding(const TensorView& table, DType dtype) override {
+    return PackMatrix({&table, 1}, dtype);
+  }
+
+  Result<std::unique_ptr<DeviceEvent>> MakeEvent() override;
+  void Record(DeviceEvent* event) override;
+  Status Wait(DeviceEvent* event) override;
+  Result<double> ElapsedMs(DeviceEvent* begin, DeviceEvent* end) override;
+  Status Synchronize() override;
+
+  Status BeginCapture() override;
+  Result<std::unique_ptr<DeviceGraph>> EndCapture() override;
+  void Replay(DeviceGraph* graph) override;
+
+  void Linear(const LinearParams& params) override;
+  void Embedding(const EmbeddingParams& p) override {
+    const Matrix& table = *p.table;
+    Queue("Embedding",
+          [&] { return LaunchEmbedding(context_, p, table.storage.get(), table.dtype); });
+  }
+  void RmsNorm(const RmsNormParams& p) override {
+    Queue("RmsNorm", [&] { return LaunchRmsNorm(context_, p); });
+  }
+  void RopeKvWrite(const RopeKvWriteParams& p) override {
+    Queue("RopeKvWrite", [&] { return LaunchRopeKvWrite(context_, p); });
+  }
+  void GatedActivation(const GatedActivationParams& p) override {
+    Queue("GatedActivation", [&] { return LaunchGatedActivation(context_, p); });
+  }
+  void GatherRows(const GatherRowsParams& p) override {
+    Queue("GatherRows", [&] { return LaunchGatherRows(context_, p); });
+  }
+  void Attention(const AttentionParams& p) override {
+    CheckReserved();
+    Queue("Attention", [&] {
+      return LaunchAttention(context_, p, attention_workspace_, config_.deterministic);
+    });
+  }
+  void PlanAttention(const AttentionPlanParams& p) override {
+    CheckReserved();
+    Queue("PlanAttention", [&] { return LaunchPlanAttention(context_, p, attention_workspace_); });
+  }
+  void ApplyPlanWrites(const PlanWritesParams& p) override {
+    Queue("ApplyPlanWrites", [&] { return LaunchApplyPlanWrites(context_, p); });
+  }
+  void PrepareTokens(const PrepareTokensParams& p) override {
+    Queue("PrepareTokens", [&] { return LaunchPrepareTokens(context_, p); });
+  }
+  void SamplePlaces(const DeviceSampleParams& p) override {
+    Queue("SamplePlaces", [&] { return LaunchSample(context_, p); });
+  }
+  void AcceptTokens(const AcceptTokensParams& p) override {
+    Queue("AcceptTokens", [&] { return LaunchAcceptTokens(context_, p); });
+  }
+  void Sample(const SampleParams&) override {
+    MINISGL_CHECK(false, "sampling from arrays of the host is not for a device: SamplePlaces is");
+  }
+
+ private:
+  // Queues one kernel; its error is kept.
+  template <typename Door>
+  void Queue(const char* operation, const Door& door) {
+    if (!Usable()) return;
+    copies_wait_ = true;
+    if (const CudaError error = door(); error != kCudaSuccess) {
+      Keep(error, fmt::format("the kernel of {}", operation));
+    }
+  }
+
+  // False after an error: then calls do nothing.
+  bool Usable() const { return status_.ok() && (!capturing_ || capture_status_.ok()); }
+  // For calls that cannot tell: kept by the capture, if there is one, else by status().
+  void Keep(CudaError error, std::string_view call);
+  // For calls that tell their caller: kept only where nothing works after it.
+  Status Tell(CudaError error, std::string_view call);
+  Status Tell(const CudaFailure& failure) {
+    return failure.ok() ? Status() : Tell(failure.error, failure.call);
+  }
+
+  void CheckReserved() const {
+    MINISGL_CHECK(!Usable() || attention_workspace_.memory != nullptr,
+                  "an operation before Reserve");
+  }
+  void CheckNotCapturing() const {
+    MINISGL_CHECK(!capturing_, "a call that cannot be captured, between the two of a capture");
+  }
+  void CopyOnCompute(void* dst, const void* src, size_t num_bytes, const char* call);
+  // Lets the copy stream wait for what the compute stream was given so far.
+  bool LetCopiesWait();
+  Result<std::shared_ptr<const void>> FindPacked(const TensorView& view);
+
+  const std::shared_ptr<CudaApi> api_;
+  const MatmulLibraryFactory make_matmul_;
+  const CudaOpsConfig config_;
+  std::string name_;
+
+  OwnedStream compute_;
+  OwnedStream copy_;
+  OwnedEvent computed_;
+  bool copies_wait_ = false;  // the compute stream was given work that the copy stream ignores
+  LaunchContext context_;
+  std::unique_ptr<Staging> staging_;
+
+  Status status_;
+  bool capturing_ = false;
+  Status capture_status_;
+
+  OwnedDeviceMemory attention_memory_;
+  AttentionWorkspace attention_workspace_;
+  OwnedDeviceMemory matmul_memory_;
+  std::unique_ptr<MatmulLibrary> matmul_;
+  std::vector<PackedView> shareable_;
+};
+
+CudaOps::~CudaOps() {
+  if (capturing_) static_cast<void>(CudaOps::EndCapture());
+  // Nothing may run on what is given back below.
+  if (compute_.get() != nullptr) static_cast<void>(api_->StreamSynchronize(compute_.get()));
+  if (copy_.get() != nullptr) static_cast<void>(api_->StreamSynchronize(copy_.get()));
+}
+
+Status CudaOps::Open() {
+  name_ = fmt::format("cuda:{}", config_.index);
+  if (config_.activation_dtype == DType::kF32) {
+    return UsageError("{} computes in bf16 or f16, not in f32; choose one of them", name_);
+  }
+  CudaError error = api_->SetDevice(config_.index);
+  if (error != kCudaSuccess) return Tell(error, "cudaSetDevice");
+  CudaDeviceProperties properties;
+  error = api_->DeviceProperties(config_.index, &properties);
+  if (error != kCudaSuccess) return Tell(error, "cudaGetDeviceProperties");
+  name_ = fmt::format("cuda:{} ({}, sm_{}{})", config_.index, properties.name,
+                      properties.compute_major, properties.compute_minor);
+
+  CudaStream stream = nullptr;
+  error = api_->StreamCreate(&stream);
+  if (error != kCudaSuccess) return Tell(error, "cudaStreamCreate");
+  compute_ = OwnedStream(api_, stream);
+  error = api_->StreamCreate(&stream);
+  if (error != kCudaSuccess) return Tell(error, "cudaStreamCreate");
+  copy_ = OwnedStream(api_, stream);
+  CudaEvent event = nullptr;
+  error = api_->EventCreate(&event, /*timing=*/false);
+  if (error != kCudaSuccess) return Tell(error, "cudaEventCreate");
+  computed_ = OwnedEvent(api_, event);
+
+  context_ = {.api = api_.get(),
+              .stream = compute_.get(),
+              .num_multiprocessors = properties.num_multiprocessors,
+              .shared_bytes_max = properties.shared_bytes_per_block_max,
+              .programmatic = properties.compute_major >= 9};
+  staging_ = std::make_unique<Staging>(api_, compute_.get());
+  return Status();
+}
+
+void CudaOps::Keep(CudaError error, std::string_view call) {
+  const Status status = CudaStatus(api_.get(), error, call, name_);
+  if (capturing_) {
+    if (capture_status_.ok()) capture_status_ = status;
+    if (ClassifyCudaError(error).fault != CudaFault::kSticky) return;
+  }
+  if (status_.ok()) status_ = status;
+}
+
+Status CudaOps::Tell(CudaError error, std::string_view call) {
+  const Status status = CudaStatus(api_.get(), error, call, name_);
+  if (ClassifyCudaError(error).fault == CudaFault::kSticky && status_.ok()) status_ = status;
+  return status;
+}
+
+DeviceMemoryInfo CudaOps::MemoryInfo() {
+  size_t free_bytes = 0, total_bytes = 0;
+  if (!status_.ok()) return {};
+  const CudaError error = api_->MemoryInfo(&free_bytes, &total_bytes);
+  if (error != kCudaSuccess) {
+    Keep(error, "cudaMemGetInfo");
+    return {};
+  }
+  return {.free_bytes = free_bytes, .total_bytes = total_bytes};
+}
+
+Status CudaOps::CheckSupported(const ModelShape& shape) const {
+  constexpr int32_t kHeadDims[] = {64, 80, 96, 128, 256};
+  if (std::find(std::begin(kHeadDims), std::end(kHeadDims), shape.head_dim) ==
+      std::end(kHeadDims)) {
+    return MakeStatus(StatusCode::kUnavailable,
+                      "no CUDA attention for a head_dim of {} (there is for {})", shape.head_dim,
+                      fmt::join(kHeadDims, ", "));
+  }
+  if (shape.hidden_size > kNormWidthMax) {
+    return MakeStatus(StatusCode::kUnavailable, "no CUDA norm for a hidden_size of {} (at most {})",
+                      shape.hidden_size, kNormWidthMax);
+  }
+  if (shape.vocab_size > kSampleVocabMax) {
+    return MakeStatus(StatusCode::kUnavailable,
+                      "no CUDA sampling for a vocabulary of {} (at most {})", shape.vocab_size,
+                      kSampleVocabMax);
+  }
+  return Status();
+}
+
+Status CudaOps::Reserve(const DeviceLimits& limits) {
+  MINISGL_RETURN_IF_ERROR(status_);
+  MINISGL_CHECK(attention_workspace_.memory == nullptr, "Reserve is called once");
+  void* memory = nullptr;
+  CudaError error = api_->Malloc(&memory, kMatmulWorkspaceBytes);
+  if (error != kCudaSuccess) return Tell(error, "cudaMalloc of the workspace of products");
+  OwnedDeviceMemory matmul_memory(api_, memory);
+  MINISGL_ASSIGN_OR_RETURN(
+      std::unique_ptr<MatmulLibrary> matmul,
+      make_matmul_(api_.get(), memory, kMatmulWorkspaceBytes, config_.deterministic));
+
+  const size_t num_bytes = AttentionWorkspaceBytes(limits);
+  error = api_->Malloc(&memory, num_bytes);
+  if (error != kCudaSuccess) {
+    return Tell(error, fmt::format("cudaMalloc of {} bytes for attention", num_bytes));
+  }
+  OwnedDeviceMemory attention_memory(api_, memory);
+  error = api_->MemsetAsync(memory, 0, num_bytes, compute_.get());
+  if (error != kCudaSuccess) return Tell(error, "cudaMemsetAsync");
+  matmul_memory_ = std::move(matmul_memory);
+  matmul_ = std::move(matmul);
+  attention_memory_ = std::move(attention_memory);
+  attention_workspace_ = {.memory = memory, .limits = limits};
+  return Status();
+}
+
+Result<std::shared_ptr<void>> CudaOps::Allocate(size_t num_bytes) {
+  MINISGL_RETURN_IF_ERROR(status_);
+  CheckNotCapturing();
+  void* memory = nullptr;
+  CudaError error = api_->Malloc(&memory, std::max<size_t>(num_bytes, 1));
+  if (error != kCudaSuccess) return Tell(error, fmt::format("cudaMalloc of {} bytes", num_bytes));
+  std::shared_ptr<void> owner(memory, [api = api_](void* p) { static_cast<void>(api->Free(p)); });
+  copies_wait_ = true;
+  error = api_->MemsetAsync(memory, 0, num_bytes, compute_.get());
+  if (error != kCudaSuccess) return Tell(error, "cudaMemsetAsync");
+  return owner;
+}
+
+Result<std::shared_ptr<void>> CudaOps::AllocateHost(size_t num_bytes) {
+  MINISGL_RETURN_IF_ERROR(status_);
+  CheckNotCapturing();
+  void* memory = nullptr;
+  const CudaError error = api_->MallocHost(&memory, std::max<size_t>(num_bytes, 1));
+  if (error != kCudaSuccess) {
+    return Tell(error, fmt::format("cudaMallocHost of {} bytes", num_bytes));
+  }
+  std::memset(memory, 0, num_bytes);
+  return std::shared_ptr<void>(memory,
+                               [api = api_](void* p) { static_cast<void>(api->FreeHost(p)); });
+}
+
+Status CudaOps::Upload(void* dst, const void* src, size_t num_bytes) {
+  MINISGL_RETURN_IF_ERROR(status_);
+  CheckNotCapturing();
+  copies_wait_ = true;
+  const auto* const source = static_cast<const std::byte*>(src);
+  return Tell(staging_->Write(dst, num_bytes, [&](std::byte* chunk, size_t offset, size_t part) {
+    std::memcpy(chunk, source + offset, part);
+  }));
+}
+
+void CudaOps::CopyOnCompute(void* dst, const void* src, size_t num_bytes, const char* call) {
+  if (!Usable() || num_bytes == 0) return;
+  copies_wait_ = true;
+  const CudaError error = api_->CopyAsync(dst, src, num_bytes, compute_.get());
+  if (error != kCudaSuccess) Keep(error, call);
+}
+
+bool CudaOps::LetCopiesWait() {
+  if (!copies_wait_) return true;
+  CudaError error = api_->EventRecord(computed_.get(), compute_.get());
+  if (error != kCudaSuccess) {
+    Keep(error, "cudaEventRecord");
+    return false;
+  }
+  error = api_->StreamWaitEvent(copy_.get(), computed_.get());
+  if (error != kCudaSuccess) {
+    Keep(error, "cudaStreamWaitEvent");
+    return false;
+  }
+  copies_wait_ = false;
+  return true;
+}
+
+void CudaOps::CopyToHost(void* host, const void* device, size_t num_bytes) {
+  CheckNotCapturing();
+  if (!Usable() || num_bytes == 0 || !LetCopiesWait()) return;
+  const CudaError error = api_->CopyAsync(host, device, num_bytes, copy_.get());
+  if (error != kCudaSuccess) Keep(error, "cudaMemcpyAsync to the host");
+}
+
+// What was packed from `view`, if it still lies on the device, else null. The address alone does
+// not prove it: a file may have been unmapped and another mapped there. Comparing costs time only
+// where there is something to share.
+Result<std::shared_ptr<const void>> CudaOps::FindPacked(const TensorView& view) {
+  std::erase_if(shareable_, [](const PackedView& packed) { return packed.storage.expired(); });
+  const StackedMatrix matrix({&view, 1}, config_.activation_dtype);
+  std::vector<std::byte> wanted;
+  for (const PackedView& packed : shareable_) {
+    if (packed.data != view.data || packed.dtype != view.dtype || packed.shape != view.shape) {
+      continue;
+    }
+    const std::shared_ptr<const void> storage = packed.storage.lock();
+    bool same = true;
+    MINISGL_RETURN_IF_ERROR(Tell(staging_->Read(
+        storage.get(), matrix.num_bytes(), [&](const std::byte* chunk, size_t offset, size_t part) {
+          wanted.resize(part);
+          matrix.Read(wanted.data(), offset, part);
+          same = std::memcmp(chunk, wanted.data(), part) == 0;
+          return same;
+        })));
+    if (same) return storage;
+  }
+  return std::shared_ptr<const void>();
+}
+
+Result<Matrix> CudaOps::PackMatrix(std::span<const TensorView> parts, DType) {
+  MINISGL_RETURN_IF_ERROR(status_);
+  CheckNotCapturing();
+  const StackedMatrix matrix(parts, config_.activation_dtype);
+  Matrix packed{.num_out = matrix.num_out(), .num_in = matrix.num_in(), .dtype = matrix.dtype()};
+  if (parts.size() == 1) {
+    MINISGL_ASSIGN_OR_RETURN(packed.storage, FindPacked(parts[0]));
+    if (packed.storage != nullptr) return packed;
+  }
+  MINISGL_ASSIGN_OR_RETURN(const std::shared_ptr<void> storage, Allocate(matrix.num_bytes()));
+  MINISGL_RETURN_IF_ERROR(Tell(staging_->Write(
+      storage.get(), matrix.num_bytes(),
+      [&](std::byte* chunk, size_t offset, size_t part) { matrix.Read(chunk, offset, part); })));
+  packed.storage = storage;
+  if (parts.size() == 1) {
+    shareable_.push_back({parts[0].data, parts[0].dtype, parts[0].shape, packed.storage});
+  }
+  return packed;
+}
+
+Result<std::unique_ptr<DeviceEvent>> CudaOps::MakeEvent() {
+  MINISGL_RETURN_IF_ERROR(status_);
+  CudaEvent event = nullptr;
+  const CudaError error = api_->EventCreate(&event, /*timing=*/true);
+  if (error != kCudaSuccess) return Tell(error, "cudaEventCreate");
+  return std::unique_ptr<DeviceEvent>(std::make_unique<CudaDeviceEvent>(OwnedEvent(api_, event)));
+}
+
+// The copy stream is behind the compute stream, so an event of it covers both.
+void CudaOps::Record(DeviceEvent* event) {
+  CheckNotCapturing();
+  if (!Usable() || !LetCopiesWait()) return;
+  auto* const recorded = static_cast<CudaDeviceEvent*>(event);
+  const CudaError error = api_->EventRecord(recorded->event.get(), copy_.get());
+  if (error != kCudaSuccess) return Keep(error, "cudaEventRecord");
+  recorded->recorded = true;
+}
+
+Status CudaOps::Wait(DeviceEvent* event) {
+  CheckNotCapturing();
+  MINISGL_RETURN_IF_ERROR(status_);
+  const auto* const waited = static_cast<CudaDeviceEvent*>(event);
+  if (!waited->recorded) return Status();
+  const CudaError error = api_->EventSynchronize(waited->event.get());
+  if (error != kCudaSuccess) Keep(error, "cudaEventSynchronize");
+  return status_;
+}
+
+Result<double> CudaOps::ElapsedMs(DeviceEvent* begin, DeviceEvent* end) {
+  MINISGL_RETURN_IF_ERROR(status_);
+  const auto* const first = static_cast<CudaDeviceEvent*>(begin);
+  const auto* const last = static_cast<CudaDeviceEvent*>(end);
+  MINISGL_CHECK(first->recorded && last->recorded, "the time between events never recorded");
+  float ms = 0;
+  const CudaError error = api_->EventElapsedMs(&ms, first->event.get(), last->event.get());
+  if (error != kCudaSuccess) return Tell(error, "cudaEventElapsedTime");
+  return static_cast<double>(ms);
+}
+
+Status CudaOps::Synchronize() {
+  CheckNotCapturing();
+  for (const CudaStream stream : {compute_.get(), copy_.get()}) {
+    MINISGL_RETURN_IF_ERROR(status_);
+    const CudaError error = api_->StreamSynchronize(stream);
+    if (error != kCudaSuccess) Keep(error, "cudaStreamSynchronize");
+  }
+  return status_;
+}
+
+Status CudaOps::BeginCapture() {
+  MINISGL_RETURN_IF_ERROR(status_);
+  CheckNotCapturing();
+  const CudaError error = api_->BeginCapture(compute_.get());
+  if (error != kCudaSuccess) return Tell(error, "cudaStreamBeginCapture");
+  capturing_ = true;
+  capture_status_ = Status();
+  return Status();
+}
+
+Result<std::unique_ptr<DeviceGraph>> CudaOps::EndCapture() {
+  MINISGL_CHECK(capturing_, "EndCapture without BeginCapture");
+  capturing_ = false;
+  // Ended even where the capture failed: else the stream could not be used again.
+  CudaGraph captured = nullptr;
+  CudaError error = api_->EndCapture(compute_.get(), &captured);
+  const OwnedGraph graph(api_, captured);
+  MINISGL_RETURN_IF_ERROR(status_);
+  MINISGL_RETURN_IF_ERROR(capture_status_);
+  if (error != kCudaSuccess) return Tell(error, "cudaStreamEndCapture");
+  CudaGraphExec made = nullptr;
+  error = api_->GraphInstantiate(&made, graph.get());
+  if (error != kCudaSuccess) return Tell(error, "cudaGraphInstantiate");
+  return std::unique_ptr<DeviceGraph>(
+      std::make_unique<CudaDeviceGraph>(OwnedGraphExec(api_, made)));
+}
+
+void CudaOps::Replay(DeviceGraph* graph) {
+  CheckNotCapturing();
+  if (!Usable()) return;
+  copies_wait_ = true;
+  const CudaGraphExec exec = static_cast<CudaDeviceGraph*>(graph)->exec.get();
+  const CudaError error = api_->GraphLaunch(exec, compute_.get());
+  if (error != kCudaSuccess) Keep(error, "cudaGraphLaunch");
+}
+
+void CudaOps::Linear(const LinearParams& p) {
+  if (p.num_tokens == 0 || !Usable()) return;
+  const Matrix& weight = *p.weight;
+  MINISGL_CHECK(p.x.dtype == weight.dtype, "a product of {} and {}", DTypeName(p.x.dtype),
+                DTypeName(weight.dtype));
+  if (p.num_tokens <= kGemvTokensMax && !config_.deterministic) {
+    Queue("Linear", [&] { return LaunchGemv(context_, p, weight.storage.get()); });
+    return;
+  }
+  CheckReserved();
+  copies_wait_ = true;
+  const Status status = matmul_->Matmul({.num_tokens = p.num_tokens,
+                                         .num_out = weight.num_out,
+                                         .num_in = weight.num_in,
+                                         .dtype = weight.dtype,
+                                         .out_dtype = p.out.dtype},
+                                        p.x.data, weight.storage.get(), p.out.data, compute_.get());
+  if (!status.ok()) {
+    (capturing_ ? capture_status_ : status_) = status.WithPrefix(name_);
+    return;
+  }
+  if (p.bias == nullptr) return;
+  Queue("Linear's bias",
+        [&] { return LaunchAddBias(context_, p.out, p.bias, p.num_tokens, weight.num_out); });
+}
+
+}  // namespace
+
+Result<std::unique_ptr<DeviceOps>> MakeCudaOpsOver(std::shared_ptr<CudaApi> api,
+                                                   MatmulLibraryFactory make_matmul,
+                                                   const CudaOpsConfig& config) {
+  auto ops = std::make_unique<CudaOps>(std::move(api), std::move(make_matmul), config);
+  MINISGL_RETURN_IF_ERROR(ops->Open());
+  return std::unique_ptr<DeviceOps>(std::move(ops));
+}
+
+}  // namespace minisgl

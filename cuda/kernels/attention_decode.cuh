@@ -1,0 +1,538 @@
+// Decode attention: rows of one token against their keys, bound by the reading of KV.
+//
+// Work: the plan's items (a split of a row, or of a group of rows that share its keys: cascade
+// attention, in the same kernel and with the same bits) times KV heads times M tiles of at most 16
+// query heads. A group's keys are read once for SharedRowsMax rows: of B rows with P shared keys
+// and S own ones (B P / rows + B S) 2 E bytes of each head instead of B (P + S) 2 E, and no launch
+// more. Grid: 2 blocks for each multiprocessor, 3 where E <= 80 (fewer where there is less work),
+// block b takes works b, b + grid, ...; so it is the same for every step of a graph. KV heads are
+// neighbours in that order: blocks that run together read the heads of the same pages.
+// Block: 4 warps (2 where E is 256). Of every tile of 64 (32) keys warp w takes 16, which it copies
+// through a ring of stages of its own; only the end of an item has barriers. The ring runs ahead
+// of the products across the ends of items, and page numbers are fetched a tile before their use.
+// Shared: stages * warps * 2 * 16 rows of E + 8, and a tile of f32 for merging: 111 KB for E = 128
+// and 3 stages, so that two blocks fit into 227 KB. With 2 blocks * 4 warps * 2 stages * 8 KB 128
+// KB of loads are under way: 4.3 TB/s * 0.8 us / 132 = 26 KB are needed. Moves 2 * E * sizeof(T)
+// bytes for each key of each KV head, once, and of a row with several splits 2 * (E + 2) * 4 bytes
+// a split and query head: 1.6 % at 256 keys, E = 128, G = 2. Operations: 4 * E a key and query
+// head, of 16 rows of the tensor cores' whatever G is: at most 15 % of their time at 4.3 TB/s (16 *
+// 4 * E per 4 * E bytes = 16 a byte = 69 T/s of about 500).
+//
+// A row's states meet in an order fixed by kv_len: keys of a warp in order, the block's warps, the
+// row's splits. The block that writes a row's last split merges them.
+#pragma once
+
+#include <algorithm>
+
+#include "device/device.h"
+#include "kernels/attention_arguments.h"
+#include "kernels/attention_state.h"
+#include "kernels/attention_tile.cuh"
+#include "kernels/launch.h"
+
+namespace minisgl {
+
+template <int D>
+struct DecodeShape {
+  static constexpr int kWarps = D > 128 ? 2 : 4;
+  static constexpr int kThreads = kWarps * 32;
+  // Of a multiprocessor: as many as registers and 227 KB of shared memory hold.
+  static constexpr int kBlocks = D <= 80 ? 3 : 2;
+  static constexpr int kTileKeys = kWarps * 16;
+  static constexpr int kPart = 16 * kPaddedRow<D>;  // elements of K, or V, of a warp's stage
+  static constexpr int kSumRow = D + 8;             // floats; rows 8 banks apart
+  // At E = 256 the output takes 128 of a thread's 255 registers and the query would take 64.
+  static constexpr bool kQueryInShared = D > 128;
+  static_assert(kSplitKeysMin % kTileKeys == 0);
+
+  static size_t SharedBytes(int stages) {
+    return (static_cast<size_t>(stages) * kWarps * 2 + (kQueryInShared ? 1 : 0)) * kPart * 2 +
+           (kTileRows * kSumRow + kWarps * kTileRows * 2 + kTileRows) * sizeof(float);
+  }
+};
+
+// A place in the works of a block: a tile of keys of one of them.
+struct DecodeWalk {
+  int32_t work;  // item, KV head, M tile
+  DecodeItem item;
+  int32_t kv_head, m_tile;
+  int32_t low, high;  // keys of the split that the row sees
+  int32_t tile;       // first key of the tile
+};
+
+template <typename T, int D>
+class DecodeBlock {
+ public:
+  using Shape = DecodeShape<D>;
+
+  MINISGL_DEVICE DecodeBlock(const AttentionArguments<T>& args, int stages)
+      : args_(args),
+        stages_(stages),
+        lane_(static_cast<int>(threadIdx.x) % 32),
+        warp_(static_cast<int>(threadIdx.x) / 32),
+        m_tiles_(DivideUp(args.group, kTileRows)),
+        num_works_(args.plan.counts[0] * args.num_kv_heads * m_tiles_) {
+    device::SharedArena arena;
+    ring_ = arena.Take<T>(stages * Shape::kWarps * 2 * Shape::kPart) +
+            warp_ * stages * 2 * Shape::kPart;
+    sums_ = arena.Take<float>(kTileRows * Shape::kSumRow);
+    states_ = arena.Take<float>(Shape::kWarps * kTileRows * 2);
+    if constexpr (Shape::kQueryInShared) query_ = arena.Take<T>(Shape::kPart);
+    last_ = arena.Take<uint32_t>(kTileRows);
+  }
+
+  MINISGL_DEVICE void Run() {
+    ahead_.work = static_cast<int32_t>(blockIdx.x);
+    FindWork(&ahead_);
+    EnterAhead();
+    for (int stage = 0; stage < stages_; ++stage) CopyAhead(stage);
+    int stage = 0;
+    DecodeWalk walk;
+    walk.work = static_cast<int32_t>(blockIdx.x);
+    for (FindWork(&walk); walk.work < num_works_; walk.work += NumBlocks(), FindWork(&walk)) {
+      Query query;
+      LoadQuery(walk, &query);
+      RowStates<D> rows[1];
+      rows[0].Clear();
+      for (; walk.tile < walk.high; walk.tile += Shape::kTileKeys) {
+        if (stages_ == 3) {
+          device::CopyAsyncWait<2>();
+        } else {
+          device::CopyAsyncWait<1>();
+        }
+        __syncwarp();  // every lane's copies are there
+        if (HasKeys(walk)) Attend(walk, stage, query, rows);
+        __syncwarp();  // no lane reads the stage any more
+        // Filled at once, so that all stages are under way while an item ends and the next begins.
+        CopyAhead(stage);
+        stage = stage + 1 == stages_ ? 0 : stage + 1;
+      }
+      EndWork(walk, &rows[0]);
+    }
+    device::CopyAsyncWait<0>();
+  }
+
+ private:
+  static MINISGL_DEVICE int32_t NumBlocks() { return static_cast<int32_t>(gridDim.x); }
+
+  // Goes on to the first work, from walk->work on, that has keys to see. (A split wholly before
+  // the window has none.)
+  MINISGL_DEVICE void FindWork(DecodeWalk* walk) {
+    for (; walk->work < num_works_; walk->work += NumBlocks()) {
+      const int32_t head = walk->work / m_tiles_;
+      walk->m_tile = walk->work % m_tiles_;
+      walk->kv_head = head % args_.num_kv_heads;
+      const int32_t item_index = head / args_.num_kv_heads;
+      const int32_t* const item = args_.plan.items + int64_t{item_index} * kItemWords;
+      const auto what = device::LoadVec<4>(item), whose = device::LoadVec<4>(item + 4);
+      walk->item = {what[0], what[1], what[2], what[3], whose[0], whose[1]};
+      const int32_t begin = walk->item.split * walk->item.split_keys;
+      const int32_t seen = walk->item.kv_len - args_.window;
+      walk->low = seen > begin ? seen : begin;
+      const int32_t rest = walk->item.kv_len - begin;
+      walk->high = begin + (rest < walk->item.split_keys ? rest : walk->item.split_keys);
+      walk->tile = walk->low / Shape::kTileKeys * Shape::kTileKeys;
+      if (walk->low < walk->high) return;
+    }
+  }
+
+  // The same for all lanes of this warp.
+  MINISGL_DEVICE bool HasKeys(const DecodeWalk& walk) const {
+    const int32_t first = walk.tile + warp_ * 16;
+    return first < walk.high && first + 16 > walk.low;
+  }
+
+  // What is copied next is the first tile of a work.
+  MINISGL_DEVICE void EnterAhead() {
+    if (ahead_.work >= num_works_) return;
+    table_row_ = args_.table_row[ahead_.item.row];
+    PrepareAhead();
+  }
+
+  // Fetches the page of this lane's key of the tile that is copied next.
+  MINISGL_DEVICE void PrepareAhead() {
+    const int32_t key = ahead_.tile + warp_ * 16 + lane_ % 16;
+    const int32_t* const pages = args_.page_table + table_row_ * args_.page_table_stride;
+    place_ = FindKey(args_, pages, key, key >= ahead_.low && key < ahead_.high);
+  }
+
+  // Copies the warp's keys of the tile ahead, and moves on. Closes a group in any case, so that
+  // waiting can count groups.
+  MINISGL_DEVICE void CopyAhead(int stage) {
+    if (ahead_.work < num_works_) {
+      if (HasKeys(ahead_)) {
+        const device::Shared<T> keys = ring_ + stage * 2 * Shape::kPart;
+        CopyRows<T, D, 16, true, 4>(keys, keys + Shape::kPart, args_.keys, args_.v_offset,
+                                    KeyOffset(args_, place_, ahead_.kv_head), lane_);
+      }
+      ahead_.tile += Shape::kTileKeys;
+      if (ahead_.tile >= ahead_.high) {
+        ahead_.work += NumBlocks();
+        FindWork(&ahead_);
+        EnterAhead();
+      } else {
+        PrepareAhead();
+      }
+    }
+    device::CopyAsyncCommit();
+  }
+
+  // Of one row.
+  MINISGL_DEVICE int32_t NumHeads(const DecodeWalk& walk) const {
+    const int32_t rest = args_.group - walk.m_tile * kTileRows;
+    return rest < kTileRows ? rest : kTileRows;
+  }
+
+  // Of all rows: rows share an item only where one tile holds a row's heads.
+  MINISGL_DEVICE int32_t NumQueries(const DecodeWalk& walk) const {
+    return NumHeads(walk) * walk.item.num_queries;
+  }
+
+  MINISGL_DEVICE int32_t FirstHead(const DecodeWalk& walk) const {
+    return walk.kv_head * args_.group + walk.m_tile * kTileRows;
+  }
+
+  // The q-th row of the item.
+  MINISGL_DEVICE int32_t RowOf(const DecodeWalk& walk, int32_t q) const {
+    return walk.item.num_queries == 1 ? walk.item.row
+                                      : args_.plan.queries[walk.item.first_query + q];
+  }
+
+  // Row and head of an M row.
+  struct QueryHead {
+    int32_t row, head;
+  };
+  MINISGL_DEVICE QueryHead HeadOf(const DecodeWalk& walk, int32_t m) const {
+    if (walk.item.num_queries == 1) return {walk.item.row, FirstHead(walk) + m};
+    return {RowOf(walk, m / args_.group), FirstHead(walk) + m % args_.group};
+  }
+
+  // A fragments in registers; nothing where the query is in shared memory.
+  struct Query {
+    uint32_t a[Shape::kQueryInShared ? 1 : D / 16][4];
+  };
+
+  MINISGL_DEVICE const T* QueryAt(const DecodeWalk& walk, int32_t m) const {
+    const int64_t width = int64_t{args_.num_heads + 2 * args_.num_kv_heads} * D;
+    const QueryHead query = HeadOf(walk, m);
+    return args_.qkv + query.row * width + query.head * D;
+  }
+
+  // The work's query heads, zeros below them.
+  MINISGL_DEVICE void LoadQuery(const DecodeWalk& walk, Query* query) const {
+    const int32_t num_queries = NumQueries(walk);
+    if constexpr (Shape::kQueryInShared) {
+      // No warp reads the last work's query any more: it has passed a barrier of its end.
+      for (int i = static_cast<int>(threadIdx.x); i < kTileRows * (D / 8); i += Shape::kThreads) {
+        const int m = i / (D / 8), column = i % (D / 8) * 8;
+        // Not by an asynchronous copy: waiting for one is waiting for the keys ahead too.
+        device::Vec<T, 8> part;
+        for (int e = 0; e < 8; ++e) part[e] = device::FromFloat<T>(0.0f);
+        if (m < num_queries) part = device::LoadVec<8>(QueryAt(walk, m) + column);
+        device::StoreShared(query_ + (m * kPaddedRow<D> + column), part);
+      }
+      __syncthreads();  // the whole query is there
+    } else {
+      const int low = lane_ / 4, high = low + 8;
+      const T* const rows[2] = {low < num_queries ? QueryAt(walk, low) + lane_ % 4 * 2 : nullptr,
+                                high < num_queries ? QueryAt(walk, high) + lane_ % 4 * 2 : nullptr};
+#pragma unroll
+      for (int k = 0; k < D / 16; ++k) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          query->a[k][i] = 0;
+          if (rows[i % 2] != nullptr) {
+            query->a[k][i] = device::LoadVec<1>(
+                reinterpret_cast<const uint32_t*>(rows[i % 2] + k * 16 + i / 2 * 8))[0];
+          }
+        }
+      }
+    }
+  }
+
+  MINISGL_DEVICE void QueryFragment(const Query& query, int k, uint32_t (&a)[4]) const {
+    if constexpr (Shape::kQueryInShared) {
+      device::LoadMatrix4<T>(a, query_ + (lane_ % 16 * kPaddedRow<D> + lane_ / 16 * 8 + k * 16));
+    } else {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) a[i] = query.a[k][i];
+    }
+  }
+
+  MINISGL_DEVICE void Attend(const DecodeWalk& walk, int stage, const Query& query,
+                             RowStates<D> (&rows)[1]) const {
+    const device::Shared<T> keys = ring_ + stage * 2 * Shape::kPart;
+    float scores[1][2][4];
+    MultiplyKeys<T, D, 16, 1>(scores, keys, lane_,
+                              [&](int k, int, uint32_t(&a)[4]) { QueryFragment(query, k, a); });
+    CapScores(scores[0], args_.score);
+    const int32_t first = walk.tile + warp_ * 16;
+    if (first < walk.low || first + 16 > walk.high) {
+      const int32_t low[2] = {walk.low, walk.low}, high[2] = {walk.high, walk.high};
+      MaskScores(scores[0], first, low, high, lane_);
+    }
+    uint32_t weights[1][1][4];
+    UpdateStates<T, D, 2>(scores[0], args_.score.weight, weights[0], &rows[0]);
+    MultiplyValues<T, D, 16, 1>(weights, keys + Shape::kPart, lane_, rows);
+  }
+
+  MINISGL_DEVICE SoftmaxState LoadState(int warp, int row) const {
+    SoftmaxState state;
+    state.largest = states_[(warp * kTileRows + row) * 2];
+    state.sum = states_[(warp * kTileRows + row) * 2 + 1];
+    return state;
+  }
+
+  // Merges the warps' states in order of warps; the last warp is left with the sums, and gets each
+  // of its rows' state.
+  MINISGL_DEVICE void MergeWarps(RowStates<D>* rows, SoftmaxState (&merged)[2]) const {
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const SoftmaxState own = rows->StateOfRow(h);
+      if (lane_ % 4 == 0) {
+        const int place = (warp_ * kTileRows + lane_ / 4 + h * 8) * 2;
+        states_[place] = own.largest;
+        states_[place + 1] = own.sum;
+      }
+    }
+    __syncthreads();  // every warp's states are there
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      merged[h] = LoadState(0, lane_ / 4 + h * 8);
+      for (int w = 1; w < Shape::kWarps; ++w) {
+        merged[h] = Merge(merged[h], LoadState(w, lane_ / 4 + h * 8));
+      }
+      const float factor = Rescale(rows->largest[h], merged[h].largest);
+#pragma unroll
+      for (int n = 0; n < D / 8; ++n) {
+        rows->out[n][2 * h] *= factor;
+        rows->out[n][2 * h + 1] *= factor;
+      }
+    }
+    for (int w = 0; w < Shape::kWarps; ++w) {
+      if (w == warp_) AddSums(w, rows);
+      if (w + 1 < Shape::kWarps) __syncthreads();  // warp w's sums are there for the next
+    }
+  }
+
+  // Adds what the warps before have left to this warp's sums, and leaves that to the next.
+  MINISGL_DEVICE void AddSums(int warp, RowStates<D>* rows) const {
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const device::Shared<float> row =
+          sums_ + ((lane_ / 4 + h * 8) * Shape::kSumRow + lane_ % 4 * 2);
+#pragma unroll
+      for (int n = 0; n < D / 8; ++n) {
+        device::Vec<float, 2> pair;
+        if (warp > 0) {
+          pair = device::LoadShared<2>(row + n * 8);
+          rows->out[n][2 * h] += pair[0];
+          rows->out[n][2 * h + 1] += pair[1];
+        }
+        pair[0] = rows->out[n][2 * h];
+        pair[1] = rows->out[n][2 * h + 1];
+        if (warp + 1 < Shape::kWarps) device::StoreShared(row + n * 8, pair);
+      }
+    }
+  }
+
+  // Splits of `row` that the kernel reads, and the first of them.
+  struct Splits {
+    int32_t first, count;
+  };
+  MINISGL_DEVICE Splits SplitsOf(const DecodeWalk& walk, int32_t row) const {
+    const int32_t kv_len = walk.item.num_queries == 1 ? walk.item.kv_len : args_.kv_len[row];
+    const int32_t seen = kv_len - args_.window;
+    const int32_t first = seen > 0 ? seen / walk.item.split_keys : 0;
+    return {first, DivideUp(kv_len, walk.item.split_keys) - first};
+  }
+
+  // The barriers of MergeWarps also keep works apart: what one leaves in shared memory is read
+  // before any warp passes the first barrier of the next.
+  MINISGL_DEVICE void EndWork(const DecodeWalk& walk, RowStates<D>* rows) const {
+    SoftmaxState merged[2];
+    MergeWarps(rows, merged);
+    // Rows of a group have splits of their own, so more than one.
+    const bool whole = SplitsOf(walk, walk.item.row).count == 1;
+    if (warp_ == Shape::kWarps - 1) {
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        const int32_t m = lane_ / 4 + h * 8;
+        if (m >= NumQueries(walk)) continue;
+        if (whole) {
+          StoreRow(walk, *rows, h, merged[h]);
+        } else {
+          StorePart(walk, *rows, h, merged[h]);
+        }
+      }
+    }
+    if (whole) return;
+    CountParts(walk);
+    for (int32_t q = 0; q < walk.item.num_queries; ++q) {
+      const uint32_t is_last = last_[q];
+      if (is_last == 0) continue;
+      const int32_t row = RowOf(walk, q);
+      MergeSplits(walk, row, SplitsOf(walk, row));
+      __syncthreads();  // the factors may be written again
+    }
+  }
+
+  // Counts this item's part of each of its rows; last_ tells of which rows it was the last one.
+  MINISGL_DEVICE void CountParts(const DecodeWalk& walk) const {
+    if (warp_ == Shape::kWarps - 1) {
+      device::ThreadFence();  // the parts are seen by whoever sees the count
+      __syncwarp();
+      if (lane_ < walk.item.num_queries) {
+        const int32_t row = RowOf(walk, lane_);
+        const int64_t counter =
+            (int64_t{row} * args_.num_kv_heads + walk.kv_head) * m_tiles_ + walk.m_tile;
+        const uint32_t before = device::AtomicAddGlobal(args_.plan.arrived + counter, 1u);
+        const bool is_last = before + 1 == static_cast<uint32_t>(SplitsOf(walk, row).count);
+        if (is_last) args_.plan.arrived[counter] = 0;
+        last_[lane_] = is_last ? 1u : 0u;
+      }
+    }
+    __syncthreads();        // last_ is there
+    device::ThreadFence();  // the other blocks' parts are seen by every thread here
+  }
+
+  MINISGL_DEVICE T* OutputRow(int32_t row, int32_t head) const {
+    return args_.out + (int64_t{row} * args_.num_heads + head) * D;
+  }
+
+  MINISGL_DEVICE SoftmaxState AddSink(SoftmaxState state, int32_t head) const {
+    return args_.sinks == nullptr ? state : Merge(state, SinkState(args_.sinks[head]));
+  }
+
+  MINISGL_DEVICE void StoreRow(const DecodeWalk& walk, const RowStates<D>& rows, int h,
+                               SoftmaxState state) const {
+    const QueryHead query = HeadOf(walk, lane_ / 4 + h * 8);
+    const SoftmaxState all = AddSink(state, query.head);
+    const float factor = Rescale(state.largest, all.largest) * Normaliser(all);
+    T* const out = OutputRow(query.row, query.head) + lane_ % 4 * 2;
+#pragma unroll
+    for (int n = 0; n < D / 8; ++n) {
+      StorePair(out + n * 8, rows.out[n][2 * h] * factor, rows.out[n][2 * h + 1] * factor);
+    }
+  }
+
+  MINISGL_DEVICE int64_t Part(int32_t row, int32_t split, int32_t head) const {
+    return int64_t{args_.plan.part_begin[row] + split} * args_.num_heads + head;
+  }
+
+  MINISGL_DEVICE void StorePart(const DecodeWalk& walk, const RowStates<D>& rows, int h,
+                                SoftmaxState state) const {
+    const QueryHead query = HeadOf(walk, lane_ / 4 + h * 8);
+    const int64_t part = Part(query.row, walk.item.split, query.head);
+    device::Vec<float, 2> pair;
+    if (lane_ % 4 == 0) {
+      pair[0] = state.largest;
+      pair[1] = state.sum;
+      device::StoreVec(args_.plan.states + part * 2, pair);
+    }
+#pragma unroll
+    for (int n = 0; n < D / 8; ++n) {
+      pair[0] = rows.out[n][2 * h];
+      pair[1] = rows.out[n][2 * h + 1];
+      device::StoreVec(args_.plan.sums + part * D + n * 8 + lane_ % 4 * 2, pair);
+    }
+  }
+
+  // Lane s of a warp has split s of a head, and finds what its sums are multiplied by.
+  MINISGL_DEVICE void MergeSplits(const DecodeWalk& walk, int32_t row, Splits splits) const {
+    static_assert(kSplitsMax == 32 && Shape::kSumRow >= kSplitsMax);
+    const int32_t num_heads = NumHeads(walk);
+    for (int32_t head = warp_; head < num_heads; head += Shape::kWarps) {
+      SoftmaxState own;
+      if (lane_ < splits.count) {
+        const auto pair =
+            device::LoadVec<2>(static_cast<const float*>(args_.plan.states) +
+                               Part(row, splits.first + lane_, FirstHead(walk) + head) * 2);
+        own = {pair[0], pair[1]};
+      }
+      SoftmaxState all;
+      all.largest = device::WarpMax(own.largest);
+      all.sum = device::WarpSum(own.sum * Rescale(own.largest, all.largest));
+      all = AddSink(all, FirstHead(walk) + head);
+      sums_[head * Shape::kSumRow + lane_] = Rescale(own.largest, all.largest) * Normaliser(all);
+    }
+    __syncthreads();  // every head's factors are there
+    for (int i = static_cast<int>(threadIdx.x); i < num_heads * (D / 4); i += Shape::kThreads) {
+      AddSplits(walk, row, splits, i / (D / 4), i % (D / 4) * 4);
+    }
+  }
+
+  // Four neighbours of an output row from the row's splits, in order of splits.
+  MINISGL_DEVICE void AddSplits(const DecodeWalk& walk, int32_t row, Splits splits, int32_t head,
+                                int32_t column) const {
+    constexpr int kAtOnce = D > 128 ? 2 : 8;  // loads under way, from the second-level cache
+    const float* const part =
+        args_.plan.sums + Part(row, splits.first, FirstHead(walk) + head) * D + column;
+    const int64_t stride = int64_t{args_.num_heads} * D;
+    float sum[4] = {0, 0, 0, 0};
+    for (int32_t begin = 0; begin < splits.count; begin += kAtOnce) {
+      device::Vec<float, 4> parts[kAtOnce];
+#pragma unroll
+      for (int s = 0; s < kAtOnce; ++s) {
+        if (begin + s < splits.count) parts[s] = device::LoadVec<4>(part + (begin + s) * stride);
+      }
+#pragma unroll
+      for (int s = 0; s < kAtOnce; ++s) {
+        if (begin + s >= splits.count) break;
+        const float factor = sums_[head * Shape::kSumRow + begin + s];
+#pragma unroll
+        for (int i = 0; i < 4; ++i) sum[i] = fmaf(parts[s][i], factor, sum[i]);
+      }
+    }
+    T* const out = OutputRow(row, FirstHead(walk) + head) + column;
+    StorePair(out, sum[0], sum[1]);
+    StorePair(out + 2, sum[2], sum[3]);
+  }
+
+  const AttentionArguments<T>& args_;
+  const int stages_, lane_, warp_, m_tiles_, num_works_;
+  device::Shared<T> ring_;         // [stages][K, V][16][D + 8] of this warp
+  device::Shared<T> query_;        // [16][D + 8]
+  device::Shared<float> sums_;     // [16][D + 8] sums of the warps; factors of splits
+  device::Shared<float> states_;   // [warps][16][2]
+  device::Shared<uint32_t> last_;  // [16] this block merges the splits of the item's q-th row
+  DecodeWalk ahead_;               // what is copied next
+  int32_t table_row_;              // of it
+  KeyPlace place_;                 // this lane's key of it
+};
+
+template <typename T, int D>
+MINISGL_KERNEL void MINISGL_LAUNCH_BOUNDS(DecodeShape<D>::kThreads, DecodeShape<D>::kBlocks)
+    DecodeKernel(AttentionArguments<T> args, int stages) {
+  device::GridRelease();
+  device::GridWait();
+  DecodeBlock<T, D> block(args, stages);
+  block.Run();
+}
+
+// Three stages where all blocks of them fit into a multiprocessor (which has 1 KB more than a block
+// may take, and keeps 1 KB of each block's for itself), else two.
+template <int D>
+int DecodeStages(size_t shared_bytes_max) {
+  const size_t needed = DecodeShape<D>::kBlocks * (DecodeShape<D>::SharedBytes(3) + 1024);
+  return needed <= shared_bytes_max + 1024 ? 3 : 2;
+}
+
+template <typename T>
+CudaError LaunchDecode(const LaunchContext& context, const AttentionArguments<T>& arguments,
+                       int32_t head_dim, int32_t num_decode_rows, int32_t max_splits) {
+  return DispatchHeadDim(head_dim, [&]<int D>() {
+    const int64_t works_max = int64_t{num_decode_rows} * max_splits * arguments.num_kv_heads *
+                              DivideUp(arguments.group, kTileRows);
+    const int64_t blocks = int64_t{context.num_multiprocessors} * DecodeShape<D>::kBlocks;
+    const int stages = DecodeStages<D>(context.shared_bytes_max);
+    return Launch(context,
+                  {.grid = {static_cast<unsigned>(std::min(works_max, blocks))},
+                   .block = {DecodeShape<D>::kThreads},
+                   .shared_bytes = DecodeShape<D>::SharedBytes(stages),
+                   .programmatic = true},
+                  DecodeKernel<T, D>, arguments, stages);
+  });
+}
+
+}  // namespace minisgl

@@ -1,0 +1,283 @@
+// Attention of rows that extend: chunks of prompts over a cached prefix, drafts to be verified; and
+// of rows of one token where results must not depend on how many tokens a row has. Bound by the
+// tensor cores for long chunks.
+//
+// Work: M rows of a row and KV head (M row m: query head m % G of token m / G) in tiles of 128, or
+// of 16 where rows have few. Grid: tiles * HKV blocks, KV heads of a tile being neighbours; for the
+// plan's list as many tiles as there can be, and blocks beyond the list leave. In the list a row's
+// later tiles, which see more keys, come first.
+// Block: 4 warps of 32 M rows, each fragment of K and V serving two products. (With 16 M rows of
+// E = 128 four warps would read 4 * 32 KB of fragments a tile, 1,024 cycles at 128 bytes, beside
+// products of 4 * 128 mma at about 7 cycles on 4 tensor cores, 896.) Where E is 256, 8 warps of 16
+// rows, as 32 would need 256 registers for the output alone. The kernel of 16 M rows has one warp.
+// Shared: Q, and a ring of 2 stages (1 where they do not fit) of 64 keys and values of E + 8:
+// 102 KB for E = 128, 2 blocks on a multiprocessor with 227 KB.
+// Moves, a tile, 4 * E * 2 bytes of Q and out and K and V of the keys that its last token sees,
+// mostly from the second-level cache. Operations: 4 * E a query head and key, those of masked keys
+// in the last tile included.
+//
+// A token's result depends on its position and keys alone: tiles of 64 keys from position 0 in
+// order, and in a tile that a row does not see it stays what it was. (A value that is not finite
+// does reach earlier tokens of the same row and M tile whose key tile it shares: 0 * NaN.)
+#pragma once
+
+#include "device/device.h"
+#include "kernels/attention_arguments.h"
+#include "kernels/attention_state.h"
+#include "kernels/attention_tile.cuh"
+#include "kernels/launch.h"
+
+namespace minisgl {
+
+inline constexpr int kExtendKeys = 64;  // of a tile
+
+template <int D, bool LARGE>
+struct ExtendShape {
+  static constexpr int kWarps = !LARGE ? 1 : D > 128 ? 8 : 4;
+  static constexpr int kFragments = LARGE && D <= 128 ? 2 : 1;  // of 16 M rows, a warp
+  static constexpr int kWarpRows = 16 * kFragments;
+  static constexpr int kRows = kWarps * kWarpRows;
+  static constexpr int kThreads = kWarps * 32;
+  // Registers for two blocks of 128 threads, or one of 256; the kernel of one warp is held back by
+  // shared memory alone.
+  static constexpr int kBlocks = !LARGE ? 3 : D > 128 ? 1 : 2;
+  static constexpr int kCopiesAtOnce = LARGE && D <= 128 ? 1 : 4;  // more would cost spills
+  static constexpr int kPart = kExtendKeys * kPaddedRow<D>;  // elements of K, or V, of a stage
+  static_assert(kRows == (LARGE ? kLargeTileRows : kTileRows));
+
+  static constexpr size_t SharedBytes(int stages) {
+    return (static_cast<size_t>(kRows) * kPaddedRow<D> + static_cast<size_t>(stages) * 2 * kPart) *
+           2;
+  }
+};
+
+template <typename T, int D, bool LARGE>
+class ExtendBlock {
+ public:
+  using Shape = ExtendShape<D, LARGE>;
+  static constexpr int kFragments = Shape::kFragments;
+
+  MINISGL_DEVICE ExtendBlock(const AttentionArguments<T>& args, int stages)
+      : args_(args),
+        stages_(stages),
+        lane_(static_cast<int>(threadIdx.x) % 32),
+        warp_(static_cast<int>(threadIdx.x) / 32) {
+    device::SharedArena arena;
+    query_ = arena.Take<T>(Shape::kRows * kPaddedRow<D>) + warp_ * Shape::kWarpRows * kPaddedRow<D>;
+    ring_ = arena.Take<T>(stages * 2 * Shape::kPart);
+  }
+
+  // Finds the block's tile: of the plan's list, or of decode rows. False: there is none.
+  MINISGL_DEVICE bool FindTile(bool decode_rows) {
+    const int32_t block = static_cast<int32_t>(blockIdx.x);
+    const int32_t index = block / args_.num_kv_heads;
+    kv_head_ = block % args_.num_kv_heads;
+    int32_t row = 0, num_tokens = 1;
+    if (decode_rows) {
+      const int32_t m_tiles = DivideUp(args_.group, Shape::kRows);
+      row = index / m_tiles;
+      first_row_ = index % m_tiles * Shape::kRows;
+      first_token_ = row;
+    } else {
+      if (index >= args_.plan.counts[1]) return false;
+      const auto tile =
+          device::LoadVec<2>(static_cast<const int32_t*>(args_.plan.tiles) + int64_t{index} * 2);
+      row = tile[0];
+      first_row_ = tile[1];
+      first_token_ = args_.row_begin[row];
+      num_tokens = args_.row_begin[row + 1] - first_token_;
+    }
+    pages_ = args_.page_table + args_.table_row[row] * args_.page_table_stride;
+    first_position_ = args_.kv_len[row] - num_tokens;
+    const int32_t rest = num_tokens * args_.group - first_row_;
+    num_rows_ = rest < Shape::kRows ? rest : Shape::kRows;
+    low_ = Low(Position(0) + 1);
+    high_ = Position(num_rows_ - 1) + 1;
+    // M rows past the tile's last are taken for its last: their scores are not masked for nothing.
+    const int32_t first = warp_ * Shape::kWarpRows, last = first + Shape::kWarpRows - 1;
+    own_first_high_ = Position(first < num_rows_ ? first : num_rows_ - 1) + 1;
+    own_last_high_ = Position(last < num_rows_ ? last : num_rows_ - 1) + 1;
+    return true;
+  }
+
+  MINISGL_DEVICE void Run() {
+    CopyQuery();
+    RowStates<D> rows[kFragments];
+#pragma unroll
+    for (int m = 0; m < kFragments; ++m) rows[m].Clear();
+    const int32_t first_tile = low_ / kExtendKeys * kExtendKeys;
+    FindKeys(first_tile);
+    if (stages_ == 2) CopyTile(first_tile, 0);
+    int stage = 0;
+    for (int32_t tile = first_tile; tile < high_; tile += kExtendKeys) {
+      if (stages_ == 1) {
+        __syncthreads();  // nobody reads the last tile any more
+        CopyTile(tile, 0);
+      }
+      device::CopyAsyncWait<0>();
+      __syncthreads();  // all copies of the tile are there; the other stage is not read any more
+      if (stages_ == 2) {
+        if (tile + kExtendKeys < high_) CopyTile(tile + kExtendKeys, stage ^ 1);
+      }
+      Attend(tile, stage, rows);
+      if (stages_ == 2) stage ^= 1;
+    }
+#pragma unroll
+    for (int m = 0; m < kFragments; ++m) {
+#pragma unroll
+      for (int h = 0; h < 2; ++h) StoreRow(rows[m], m, h);
+    }
+  }
+
+ private:
+  static constexpr int kWarpKeys = kExtendKeys / Shape::kWarps;      // that a warp copies
+  static constexpr int kCopyKeys = kWarpKeys < 32 ? kWarpKeys : 32;  // at a time
+  static constexpr int kCopies = kWarpKeys / kCopyKeys;
+
+  MINISGL_DEVICE int32_t Position(int32_t tile_row) const {
+    return first_position_ + (first_row_ + tile_row) / args_.group;
+  }
+
+  // First key that a token sees which sees those before `high`.
+  MINISGL_DEVICE int32_t Low(int32_t high) const {
+    return high > args_.window ? high - args_.window : 0;
+  }
+
+  MINISGL_DEVICE int32_t HeadOf(int32_t tile_row) const {
+    return kv_head_ * args_.group + (first_row_ + tile_row) % args_.group;
+  }
+
+  MINISGL_DEVICE int64_t TokenOf(int32_t tile_row) const {
+    return first_token_ + (first_row_ + tile_row) / args_.group;
+  }
+
+  // Each warp copies the M rows that it alone reads; zeros below the tile's last.
+  MINISGL_DEVICE void CopyQuery() const {
+    const int32_t tile_row = warp_ * Shape::kWarpRows + lane_ % Shape::kWarpRows;
+    const int64_t width = args_.num_heads + 2 * args_.num_kv_heads;
+    int64_t offset = -1;
+    if (tile_row < num_rows_) offset = (TokenOf(tile_row) * width + HeadOf(tile_row)) * D;
+    CopyRows<T, D, Shape::kWarpRows, false, Shape::kCopiesAtOnce>(query_, query_, args_.qkv, 0,
+                                                                  offset, lane_);
+    device::CopyAsyncCommit();
+  }
+
+  MINISGL_DEVICE void FindKeys(int32_t tile) {
+#pragma unroll
+    for (int c = 0; c < kCopies; ++c) {
+      const int32_t key = tile + warp_ * kWarpKeys + c * kCopyKeys + lane_ % kCopyKeys;
+      places_[c] = FindKey(args_, pages_, key, key >= low_ && key < high_);
+    }
+  }
+
+  // Copies this warp's keys of `tile`, whose pages FindKeys has fetched, then fetches those of the
+  // next tile.
+  MINISGL_DEVICE void CopyTile(int32_t tile, int stage) {
+    const device::Shared<T> part = ring_ + stage * 2 * Shape::kPart;
+#pragma unroll
+    for (int c = 0; c < kCopies; ++c) {
+      const device::Shared<T> keys = part + (warp_ * kWarpKeys + c * kCopyKeys) * kPaddedRow<D>;
+      CopyRows<T, D, kCopyKeys, true, Shape::kCopiesAtOnce>(
+          keys, keys + Shape::kPart, args_.keys, args_.v_offset,
+          KeyOffset(args_, places_[c], kv_head_), lane_);
+    }
+    device::CopyAsyncCommit();
+    FindKeys(tile + kExtendKeys);
+  }
+
+  MINISGL_DEVICE void Attend(int32_t tile, int stage, RowStates<D> (&rows)[kFragments]) const {
+    const device::Shared<T> keys = ring_ + stage * 2 * Shape::kPart;
+    float scores[kFragments][kExtendKeys / 8][4];
+    const device::Shared<T> corner = query_ + (lane_ % 16 * kPaddedRow<D> + lane_ / 16 * 8);
+    MultiplyKeys<T, D, kExtendKeys, kFragments>(
+        scores, keys, lane_, [&](int k, int m, uint32_t(&a)[4]) {
+          device::LoadMatrix4<T>(a, corner + (m * 16 * kPaddedRow<D> + k * 16));
+        });
+    uint32_t weights[kFragments][kExtendKeys / 16][4];
+    // Does every M row of the warp see the whole tile?
+    const bool whole = tile >= Low(own_last_high_) && tile + kExtendKeys <= own_first_high_;
+#pragma unroll
+    for (int m = 0; m < kFragments; ++m) {
+      CapScores(scores[m], args_.score);
+      if (!whole) MaskTile(tile, m, scores[m]);
+      UpdateStates<T, D, kExtendKeys / 8>(scores[m], args_.score.weight, weights[m], &rows[m]);
+    }
+    MultiplyValues<T, D, kExtendKeys, kFragments>(weights, keys + Shape::kPart, lane_, rows);
+  }
+
+  // M rows past the tile's last are masked as their place says; they are not stored.
+  MINISGL_DEVICE void MaskTile(int32_t tile, int m, float (&scores)[kExtendKeys / 8][4]) const {
+    int32_t low[2], high[2];
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const int32_t position = Position(TileRow(m, h));
+      high[h] = position + 1;
+      low[h] = Low(high[h]);
+    }
+    MaskScores(scores, tile, low, high, lane_);
+  }
+
+  MINISGL_DEVICE int32_t TileRow(int m, int h) const {
+    return warp_ * Shape::kWarpRows + m * 16 + h * 8 + lane_ / 4;
+  }
+
+  MINISGL_DEVICE void StoreRow(const RowStates<D>& rows, int m, int h) const {
+    const SoftmaxState state = rows.StateOfRow(h);
+    const int32_t tile_row = TileRow(m, h);
+    if (tile_row >= num_rows_) return;
+    const int32_t head = HeadOf(tile_row);
+    SoftmaxState all = state;
+    if (args_.sinks != nullptr) all = Merge(state, SinkState(args_.sinks[head]));
+    const float factor = Rescale(state.largest, all.largest) * Normaliser(all);
+    T* const out = args_.out + (TokenOf(tile_row) * args_.num_heads + head) * D + lane_ % 4 * 2;
+#pragma unroll
+    for (int n = 0; n < D / 8; ++n) {
+      StorePair(out + n * 8, rows.out[n][2 * h] * factor, rows.out[n][2 * h + 1] * factor);
+    }
+  }
+
+  const AttentionArguments<T>& args_;
+  const int stages_, lane_, warp_;
+  device::Shared<T> query_;  // [32 or 16][D + 8] of this warp
+  device::Shared<T> ring_;   // [stages][K, V][64][D + 8]
+  const int32_t* pages_ = nullptr;
+  int32_t kv_head_ = 0;
+  int32_t first_row_ = 0;       // of the row's M rows
+  int32_t num_rows_ = 0;        // M rows of the tile
+  int32_t first_token_ = 0;     // of the row
+  int32_t first_position_ = 0;  // of the row's first token
+  int32_t low_ = 0, high_ = 0;  // keys that any token of the tile sees
+  // Ends of what the first and the last token of the warp's M rows see.
+  int32_t own_first_high_ = 0, own_last_high_ = 0;
+  KeyPlace places_[kCopies];  // this lane's keys of the tile that is copied next
+};
+
+template <typename T, int D, bool LARGE>
+MINISGL_KERNEL void MINISGL_LAUNCH_BOUNDS((ExtendShape<D, LARGE>::kThreads),
+                                          (ExtendShape<D, LARGE>::kBlocks))
+    ExtendKernel(AttentionArguments<T> args, int stages, bool decode_rows) {
+  device::GridRelease();
+  device::GridWait();
+  ExtendBlock<T, D, LARGE> block(args, stages);
+  if (block.FindTile(decode_rows)) block.Run();
+}
+
+template <typename T>
+CudaError LaunchExtend(const LaunchContext& context, const AttentionArguments<T>& arguments,
+                       int32_t head_dim, ExtendChoice choice, int64_t max_tiles, bool decode_rows) {
+  const auto launch = [&]<int D, bool LARGE>() {
+    using Shape = ExtendShape<D, LARGE>;
+    return Launch(context,
+                  {.grid = {static_cast<unsigned>(max_tiles * arguments.num_kv_heads)},
+                   .block = {Shape::kThreads},
+                   .shared_bytes = Shape::SharedBytes(choice.stages),
+                   .programmatic = true},
+                  ExtendKernel<T, D, LARGE>, arguments, choice.stages, decode_rows);
+  };
+  return DispatchHeadDim(head_dim, [&]<int D>() {
+    return choice.large ? launch.template operator()<D, true>()
+                        : launch.template operator()<D, false>();
+  });
+}
+
+}  // namespace minisgl

@@ -1,0 +1,296 @@
+// The plan of a step's attention, and the host doors of attention.
+//
+// PlanKernel: one block of 256 threads, once a step. Rows are taken 256 at a time: a prefix sum of
+// how many pieces each has, then a thread for each piece, which finds its row by bisection. Shared:
+// 290 words. Moves 32 bytes an item, 8 a tile, 16 a row: some 200 KB at most.
+#include <algorithm>
+#include <bit>
+#include <cstdint>
+
+#include "kernels/attention_arguments.h"
+#include "kernels/attention_state.h"
+#include "kernels/dispatch.h"
+#include "minisgl/base/checked_math.h"
+
+namespace minisgl {
+namespace {
+
+using device::Shared;
+using device::Vec;
+
+constexpr int kPlanThreads = 256;
+
+struct PlanArguments {
+  AttentionPlan plan;
+  const int32_t* row_begin;
+  const int32_t* kv_len;
+  int32_t num_rows;
+  int32_t num_decode_rows;
+  int32_t group;
+  int32_t tile_rows;  // of an extend tile
+  SharedPrefixes shared;
+};
+
+// scan[i] = pieces of this round's rows before its row i, for i in [0, 256]: an inclusive sum in
+// each warp, then of the warps' totals.
+MINISGL_DEVICE void ScanPieces(int32_t pieces, Shared<int32_t> scan, Shared<int32_t> totals) {
+  const int thread = static_cast<int>(threadIdx.x), lane = thread % 32, warp = thread / 32;
+  int32_t sum = pieces;
+#pragma unroll
+  for (int offset = 1; offset < 32; offset *= 2) {
+    const int32_t below = __shfl_up_sync(0xffffffffu, sum, offset);
+    if (lane >= offset) sum += below;
+  }
+  if (lane == 31) totals[warp] = sum;
+  __syncthreads();  // the warps' totals are there; nobody reads the last round's scan any more
+  for (int w = 0; w < warp; ++w) {
+    const int32_t total = totals[w];
+    sum += total;
+  }
+  scan[thread + 1] = sum;
+  if (thread == 0) scan[0] = 0;
+  __syncthreads();  // the scan is there; totals may be written again
+}
+
+// Cuts rows [begin, end) into pieces: count(row) of them, store(i, row, piece) for piece i of all.
+// Gives how many there are.
+template <typename Count, typename Store>
+MINISGL_DEVICE int32_t CutRows(int32_t begin, int32_t end, Shared<int32_t> scan,
+                               Shared<int32_t> totals, const Count& count, const Store& store) {
+  const int thread = static_cast<int>(threadIdx.x);
+  int32_t done = 0;
+  for (int32_t first = begin; first < end; first += kPlanThreads) {
+    const int32_t row = first + thread;
+    ScanPieces(row < end ? count(row) : 0, scan, totals);
+    const int32_t num_pieces = scan[kPlanThreads];
+    for (int32_t piece = thread; piece < num_pieces; piece += kPlanThreads) {
+      int32_t low = 0, high = kPlanThreads;  // scan[low] <= piece < scan[high]
+      while (high - low > 1) {
+        const int32_t middle = (low + high) / 2;
+        const int32_t before = scan[middle];
+        (before <= piece ? low : high) = middle;
+      }
+      const int32_t before = scan[low];
+      store(done + piece, first + low, piece - before);
+    }
+    done += num_pieces;
+  }
+  return done;
+}
+
+MINISGL_DEVICE int32_t NumSplits(const PlanArguments& p, int32_t row) {
+  return DivideUp(p.kv_len[row], AttentionSplitKeys(p.kv_len[row]));
+}
+
+MINISGL_DEVICE int32_t SharedSplits(const PlanArguments& p, int32_t row) {
+  return p.shared.num_groups == nullptr ? 0 : p.shared.shared_splits[row];
+}
+
+MINISGL_DEVICE void StoreItem(const PlanArguments& p, int32_t i, int32_t row, int32_t split,
+                              int32_t first_query, int32_t num_queries) {
+  const int32_t kv_len = p.kv_len[row];
+  const Vec<int32_t, 4> what = {row, split, kv_len, AttentionSplitKeys(kv_len)};
+  const Vec<int32_t, 4> whose = {first_query, num_queries, 0, 0};
+  int32_t* const item = p.plan.items + int64_t{i} * kItemWords;
+  device::StoreVec(item, what);
+  device::StoreVec(item + 4, whose);
+}
+
+// The items of groups first: they end with the most work. Gives how many there are of all.
+MINISGL_DEVICE int32_t PlanItems(const PlanArguments& p, Shared<int32_t> scan,
+                                 Shared<int32_t> totals) {
+  const int thread = static_cast<int>(threadIdx.x);
+  int32_t num_parts = 0;
+  for (int32_t first = 0; first < p.num_decode_rows; first += kPlanThreads) {
+    const int32_t row = first + thread;
+    const bool there = row < p.num_decode_rows;
+    ScanPieces(there ? NumSplits(p, row) : 0, scan, totals);
+    const int32_t before = scan[thread];
+    if (there) p.plan.part_begin[row] = num_parts + before;
+    const int32_t round = scan[kPlanThreads];
+    num_parts += round;
+  }
+  int32_t num_shared = 0;
+  if (p.shared.num_groups != nullptr) {
+    const int32_t num_groups = p.shared.num_groups[0];
+    const int32_t* const begin = p.shared.group_begin;
+    for (int32_t i = thread; i < begin[num_groups]; i += kPlanThreads) {
+      p.plan.queries[i] = p.shared.rows[i];
+    }
+    num_shared = CutRows(
+        0, num_groups, scan, totals,
+        [&](int32_t group) { return p.shared.shared_splits[p.shared.rows[begin[group]]]; },
+        [&](int32_t i, int32_t group, int32_t split) {
+          StoreItem(p, i, p.shared.rows[begin[group]], split, begin[group],
+                    begin[group + 1] - begin[group]);
+        });
+  }
+  return num_shared + CutRows(
+                          0, p.num_decode_rows, scan, totals,
+                          [&](int32_t row) { return NumSplits(p, row) - SharedSplits(p, row); },
+                          [&](int32_t i, int32_t row, int32_t piece) {
+                            StoreItem(p, num_shared + i, row, SharedSplits(p, row) + piece, 0, 1);
+                          });
+}
+
+MINISGL_KERNEL void MINISGL_LAUNCH_BOUNDS(kPlanThreads, 1) PlanKernel(PlanArguments p) {
+  device::GridRelease();
+  device::GridWait();
+  device::SharedArena arena;
+  const Shared<int32_t> scan = arena.Take<int32_t>(kPlanThreads + 1);
+  const Shared<int32_t> totals = arena.Take<int32_t>(kPlanThreads / 32);
+  const int32_t num_items = PlanItems(p, scan, totals);
+  const auto num_tiles = [&](int32_t row) {
+    return DivideUp((p.row_begin[row + 1] - p.row_begin[row]) * p.group, p.tile_rows);
+  };
+  // A row's last tile sees the most keys and goes first.
+  const int32_t all_tiles =
+      CutRows(p.num_decode_rows, p.num_rows, scan, totals, num_tiles,
+              [&](int32_t i, int32_t row, int32_t place) {
+                const Vec<int32_t, 2> tile = {row, (num_tiles(row) - 1 - place) * p.tile_rows};
+                device::StoreVec(p.plan.tiles + int64_t{i} * 2, tile);
+              });
+  if (threadIdx.x == 0) {
+    p.plan.counts[0] = num_items;
+    p.plan.counts[1] = all_tiles;
+  }
+}
+
+int64_t MaxSplits(const DeviceLimits& limits) {
+  return std::min<int64_t>(kSplitsMax, CeilDiv<int64_t>(limits.max_seq_len, kSplitKeysMin));
+}
+
+// Tiles of `rows` rows with `tokens` tokens together: each row's last may be short.
+int64_t MaxTiles(int64_t tokens, int64_t rows, int32_t group, int32_t tile_rows) {
+  return tokens * group / tile_rows + rows;
+}
+
+// Hands out pieces of the workspace, 256-byte aligned, or only measures where there is no memory.
+class Divider {
+ public:
+  explicit Divider(void* memory) : memory_(static_cast<unsigned char*>(memory)) {}
+  template <typename T>
+  void Take(T** piece, int64_t count) {
+    if (memory_ != nullptr) *piece = reinterpret_cast<T*>(memory_ + num_bytes_);
+    num_bytes_ += (static_cast<size_t>(count) * sizeof(T) + 255) / 256 * 256;
+  }
+  size_t num_bytes() const { return num_bytes_; }
+
+ private:
+  unsigned char* memory_;
+  size_t num_bytes_ = 0;
+};
+
+AttentionPlan Divide(const DeviceLimits& limits, Divider* divider) {
+  const int32_t group = limits.num_heads / limits.num_kv_heads;
+  const int64_t items = limits.max_rows * MaxSplits(limits);
+  AttentionPlan plan;
+  divider->Take(&plan.counts, 2);
+  divider->Take(&plan.items, items * kItemWords);
+  divider->Take(&plan.queries, limits.max_rows);
+  divider->Take(&plan.part_begin, limits.max_rows);
+  divider->Take(&plan.tiles, MaxTiles(limits.max_tokens, limits.max_rows, group, kTileRows) * 2);
+  divider->Take(&plan.arrived,
+                int64_t{limits.max_rows} * limits.num_kv_heads * DivideUp(group, kTileRows));
+  divider->Take(&plan.states, items * limits.num_heads * 2);
+  divider->Take(&plan.sums, items * limits.num_heads * limits.head_dim);
+  return plan;
+}
+
+template <typename T>
+AttentionArguments<T> MakeArguments(const AttentionParams& params,
+                                    const AttentionWorkspace& workspace) {
+  AttentionArguments<T> arguments;
+  arguments.qkv = params.qkv.as<T>();
+  arguments.out = params.out.as<T>();
+  arguments.keys = params.kv.base.as<T>();
+  arguments.page_stride = params.kv.page_stride;
+  arguments.slot_stride = params.kv.slot_stride;
+  arguments.head_stride = params.kv.head_stride;
+  arguments.v_offset = params.kv.v_offset;
+  arguments.page_table = params.page_table;
+  arguments.page_table_stride = params.page_table_stride;
+  arguments.table_row = params.table_row;
+  arguments.row_begin = params.row_begin;
+  arguments.kv_len = params.kv_len;
+  arguments.sinks = params.sinks;
+  arguments.plan = DivideWorkspace(workspace);
+  arguments.page_shift = std::bit_width(static_cast<unsigned>(params.kv.page_size)) - 1;
+  arguments.num_heads = params.num_heads;
+  arguments.num_kv_heads = params.num_kv_heads;
+  arguments.group = params.num_heads / params.num_kv_heads;
+  arguments.window = params.sliding_window > 0 ? params.sliding_window : INT32_MAX;
+  const bool capped = params.logit_softcap > 0;
+  arguments.score.weight = (capped ? params.logit_softcap : params.scale) * kLog2OfE;
+  arguments.score.inner = capped ? params.scale / params.logit_softcap : 0;
+  return arguments;
+}
+
+// Rows of one token, then the rows that extend.
+template <typename T>
+CudaError LaunchRows(const LaunchContext& context, const AttentionParams& params,
+                     const AttentionWorkspace& workspace, bool deterministic) {
+  const AttentionArguments<T> arguments = MakeArguments<T>(params, workspace);
+  const int32_t head_dim = params.head_dim, group = arguments.group;
+  const int32_t num_decode_rows = params.num_decode_rows;
+  if (num_decode_rows > 0) {
+    const CudaError error =
+        deterministic ? LaunchExtend(context, arguments, head_dim,
+                                     SmallExtend(head_dim, context.shared_bytes_max),
+                                     int64_t{num_decode_rows} * DivideUp(group, kTileRows), true)
+                      : LaunchDecode(context, arguments, head_dim, num_decode_rows,
+                                     static_cast<int32_t>(MaxSplits(workspace.limits)));
+    if (error != kCudaSuccess) return error;
+  }
+  const int64_t num_rows = params.num_rows - num_decode_rows;
+  if (num_rows == 0) return kCudaSuccess;
+  const int64_t num_tokens = params.num_tokens - num_decode_rows;
+  const ExtendChoice choice =
+      ChooseExtend(head_dim, group, num_tokens, num_rows, context.shared_bytes_max);
+  const int32_t tile_rows = choice.large ? kLargeTileRows : kTileRows;
+  return LaunchExtend(context, arguments, head_dim, choice,
+                      MaxTiles(num_tokens, num_rows, group, tile_rows), false);
+}
+
+}  // namespace
+
+AttentionPlan DivideWorkspace(const AttentionWorkspace& workspace) {
+  Divider divider(workspace.memory);
+  return Divide(workspace.limits, &divider);
+}
+
+size_t AttentionWorkspaceBytes(const DeviceLimits& limits) {
+  Divider divider(nullptr);
+  Divide(limits, &divider);
+  return divider.num_bytes();
+}
+
+CudaError LaunchPlanAttention(const LaunchContext& context, const AttentionPlanParams& params,
+                              const AttentionWorkspace& workspace) {
+  const int32_t group = params.num_heads / params.num_kv_heads;
+  const ExtendChoice choice =
+      ChooseExtend(params.head_dim, group, params.num_tokens - params.num_decode_rows,
+                   params.num_rows - params.num_decode_rows, context.shared_bytes_max);
+  const PlanArguments arguments = {.plan = DivideWorkspace(workspace),
+                                   .row_begin = params.row_begin,
+                                   .kv_len = params.kv_len,
+                                   .num_rows = params.num_rows,
+                                   .num_decode_rows = params.num_decode_rows,
+                                   .group = group,
+                                   .tile_rows = choice.large ? kLargeTileRows : kTileRows,
+                                   .shared = params.shared};
+  constexpr size_t kSharedBytes = ((kPlanThreads + 1) * 4 + 15) / 16 * 16 + kPlanThreads / 32 * 4;
+  return Launch(
+      context,
+      {.grid = {1}, .block = {kPlanThreads}, .shared_bytes = kSharedBytes, .programmatic = true},
+      PlanKernel, arguments);
+}
+
+CudaError LaunchAttention(const LaunchContext& context, const AttentionParams& params,
+                          const AttentionWorkspace& workspace, bool deterministic) {
+  return DispatchHalf(params.qkv.dtype, [&]<typename T>() {
+    return LaunchRows<T>(context, params, workspace, deterministic);
+  });
+}
+
+}  // namespace minisgl

@@ -1,0 +1,235 @@
+// What one warp does with a tile of keys: 16 (or 2 x 16) query rows on the tensor cores against
+// KEYS keys in shared memory. Both kernels of attention are made of these pieces, and every query
+// row goes through the same operations in the same order in both instances of the extend kernel:
+// what other rows a warp holds changes nothing.
+//
+// Rows of shared memory hold D elements and 8 of padding: D / 2 + 4 words are 4 times an odd number
+// for every D here, so the 8 rows of 16 bytes that ldmatrix reads at once lie in different banks.
+// Fragments (PTX manual, mma.m16n8k16): lane l holds rows l / 4 and l / 4 + 8, columns
+// 2 * (l % 4) and the next one of each 8.
+#pragma once
+
+#include "device/device.h"
+#include "kernels/attention_arguments.h"
+#include "kernels/attention_state.h"
+
+namespace minisgl {
+
+inline constexpr unsigned kAllLanes = 0xffffffffu;
+
+template <int D>
+inline constexpr int kPaddedRow = D + 8;
+
+// Copies ROWS rows of D elements to `dst`, and where V the rows v_offset further to `dst_v`. Lane i
+// knows where row i begins, relative to base; negative: zeros. AT_ONCE: how many of its chunks a
+// lane has under way between two looks at the registers that are left.
+template <typename T, int D, int ROWS, bool V, int AT_ONCE>
+MINISGL_DEVICE void CopyRows(device::Shared<T> dst, device::Shared<T> dst_v, const T* base,
+                             int64_t v_offset, int64_t offset, int lane) {
+  constexpr int kChunks = D / 8;  // of 16 bytes
+  static_assert(ROWS <= 32 && ROWS * kChunks % 32 == 0);
+#pragma unroll(AT_ONCE)
+  for (int i = 0; i < ROWS * kChunks / 32; ++i) {
+    const int chunk = i * 32 + lane, row = chunk / kChunks, column = chunk % kChunks * 8;
+    const int64_t begin = __shfl_sync(kAllLanes, offset, row);
+    const bool valid = begin >= 0;
+    const T* const src = base + (valid ? begin + column : 0);
+    device::CopyAsync16(dst + (row * kPaddedRow<D> + column), src, valid);
+    if constexpr (V) {
+      device::CopyAsync16(dst_v + (row * kPaddedRow<D> + column), src + (valid ? v_offset : 0),
+                          valid);
+    }
+  }
+}
+
+// Where the key of `lane` lies, fetched in two steps so that the page's number can be under way
+// while other work is done.
+struct KeyPlace {
+  int32_t key = 0;
+  int32_t page = -1;  // none
+};
+
+template <typename T>
+MINISGL_DEVICE KeyPlace FindKey(const AttentionArguments<T>& args, const int32_t* pages,
+                                int32_t key, bool valid) {
+  KeyPlace place;
+  place.key = key;
+  if (valid) place.page = pages[key >> args.page_shift];
+  return place;
+}
+
+template <typename T>
+MINISGL_DEVICE int64_t KeyOffset(const AttentionArguments<T>& args, KeyPlace place,
+                                 int32_t kv_head) {
+  if (place.page < 0) return -1;
+  const int32_t slot = place.key & ((1 << args.page_shift) - 1);
+  return place.page * args.page_stride + slot * args.slot_stride + kv_head * args.head_stride;
+}
+
+// scores[m] = query rows m * KEYS^T. query(k, m, a) gives the fragment of columns [16k, 16k + 16).
+template <typename T, int D, int KEYS, int M, typename Query>
+MINISGL_DEVICE void MultiplyKeys(float (&scores)[M][KEYS / 8][4], device::Shared<T> keys, int lane,
+                                 const Query& query) {
+#pragma unroll
+  for (int m = 0; m < M; ++m) {
+#pragma unroll
+    for (int n = 0; n < KEYS / 8; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) scores[m][n][i] = 0;
+    }
+  }
+  // Lane l points at row l % 8 of matrix l / 8: keys 0-7 twice, columns 0-7 and 8-15; keys 8-15.
+  const device::Shared<T> corner =
+      keys + ((lane % 8 + lane / 16 * 8) * kPaddedRow<D> + lane / 8 % 2 * 8);
+#pragma unroll(D > 128 ? 4 : D / 16)  // where registers are short, fewer fragments are under way
+  for (int k = 0; k < D / 16; ++k) {
+    uint32_t a[M][4];
+#pragma unroll
+    for (int m = 0; m < M; ++m) query(k, m, a[m]);
+#pragma unroll
+    for (int pair = 0; pair < KEYS / 16; ++pair) {
+      uint32_t regs[4];
+      device::LoadMatrix4<T>(regs, corner + (pair * 16 * kPaddedRow<D> + k * 16));
+      const uint32_t low[2] = {regs[0], regs[1]}, high[2] = {regs[2], regs[3]};
+#pragma unroll
+      for (int m = 0; m < M; ++m) {
+        device::Mma16816<T>(scores[m][2 * pair], a[m], low);
+        device::Mma16816<T>(scores[m][2 * pair + 1], a[m], high);
+      }
+    }
+  }
+}
+
+// Products to what ScoreScale::weight multiplies.
+template <int N>
+MINISGL_DEVICE void CapScores(float (&scores)[N][4], const ScoreScale& scale) {
+  if (scale.inner == 0) return;
+#pragma unroll
+  for (int n = 0; n < N; ++n) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) scores[n][i] = device::Tanh(scores[n][i] * scale.inner);
+  }
+}
+
+// Row half h of the lane sees keys [low[h], high[h]). The tile begins with key `first`.
+template <int N>
+MINISGL_DEVICE void MaskScores(float (&scores)[N][4], int32_t first, const int32_t (&low)[2],
+                               const int32_t (&high)[2], int lane) {
+#pragma unroll
+  for (int n = 0; n < N; ++n) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int32_t key = first + n * 8 + lane % 4 * 2 + i % 2;
+      if (key < low[i / 2] || key >= high[i / 2]) scores[n][i] = kMinusInfinity;
+    }
+  }
+}
+
+// What 16 query rows have come to. Each lane sums the weights of its own columns; SumOfRow adds
+// the four lanes of a row.
+template <int D>
+struct RowStates {
+  float out[D / 8][4];
+  float largest[2];
+  float sum[2];
+
+  MINISGL_DEVICE void Clear() {
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      largest[h] = kMinusInfinity;
+      sum[h] = 0;
+    }
+#pragma unroll
+    for (int n = 0; n < D / 8; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) out[n][i] = 0;
+    }
+  }
+
+  MINISGL_DEVICE SoftmaxState StateOfRow(int h) const {
+    float total = sum[h];
+    total += __shfl_xor_sync(kAllLanes, total, 1);
+    total += __shfl_xor_sync(kAllLanes, total, 2);
+    return {largest[h], total};
+  }
+};
+
+// Takes the scores of row half h into its state: P as half of the A fragments of the product with
+// V, and what the row's output is to be multiplied by. A row that sees no key of the tile stays bit
+// for bit what it was. Multiply-adds are written as fmaf, lest the compiler fuse them in one
+// instance and not in another.
+template <typename T, int D, int N>
+MINISGL_DEVICE float UpdateHalf(const float (&scores)[N][4], float weight, int h,
+                                uint32_t (&weights)[N / 2][4], RowStates<D>* states) {
+  float largest = kMinusInfinity;
+#pragma unroll
+  for (int n = 0; n < N; ++n) {
+    largest = fmaxf(largest, fmaxf(scores[n][2 * h], scores[n][2 * h + 1]));
+  }
+  largest = fmaxf(largest, __shfl_xor_sync(kAllLanes, largest, 1));
+  largest = fmaxf(largest, __shfl_xor_sync(kAllLanes, largest, 2));
+  largest = fmaxf(states->largest[h], largest * weight);
+  const float reference = Reference(largest);
+  const float shrink = device::Exp2(states->largest[h] - reference);
+  states->largest[h] = largest;
+  float sum = 0;
+#pragma unroll
+  for (int n = 0; n < N; ++n) {
+    const float low = device::Exp2(fmaf(scores[n][2 * h], weight, -reference));
+    const float high = device::Exp2(fmaf(scores[n][2 * h + 1], weight, -reference));
+    weights[n / 2][n % 2 * 2 + h] = device::Pack2<T>(low, high);
+    sum += low + high;
+  }
+  states->sum[h] = fmaf(states->sum[h], shrink, sum);
+  return shrink;
+}
+
+// The same for both halves. The output is left alone where no row of the warp has a larger score
+// than before: most tiles of a long row, and multiplying by 1 would change nothing.
+template <typename T, int D, int N>
+MINISGL_DEVICE void UpdateStates(const float (&scores)[N][4], float weight,
+                                 uint32_t (&weights)[N / 2][4], RowStates<D>* states) {
+  float shrink[2];
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    shrink[h] = UpdateHalf<T, D, N>(scores, weight, h, weights, states);
+  }
+  if (!__any_sync(kAllLanes, shrink[0] != 1.0f || shrink[1] != 1.0f)) return;
+#pragma unroll
+  for (int n = 0; n < D / 8; ++n) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) states->out[n][i] *= shrink[i / 2];
+  }
+}
+
+// out += P * V, sixteen keys at a time in order.
+template <typename T, int D, int KEYS, int M>
+MINISGL_DEVICE void MultiplyValues(const uint32_t (&weights)[M][KEYS / 16][4],
+                                   device::Shared<T> values, int lane, RowStates<D> (&states)[M]) {
+  // Lane l points at row l % 8 of matrix l / 8: columns 0-7 of keys 0-7 and 8-15; columns 8-15.
+  const device::Shared<T> corner = values + (lane % 16 * kPaddedRow<D> + lane / 16 * 8);
+#pragma unroll
+  for (int k = 0; k < KEYS / 16; ++k) {
+#pragma unroll
+    for (int pair = 0; pair < D / 16; ++pair) {
+      uint32_t regs[4];
+      device::LoadMatrix4Trans<T>(regs, corner + (k * 16 * kPaddedRow<D> + pair * 16));
+      const uint32_t low[2] = {regs[0], regs[1]}, high[2] = {regs[2], regs[3]};
+#pragma unroll
+      for (int m = 0; m < M; ++m) {
+        device::Mma16816<T>(states[m].out[2 * pair], weights[m][k], low);
+        device::Mma16816<T>(states[m].out[2 * pair + 1], weights[m][k], high);
+      }
+    }
+  }
+}
+
+// Two neighbours of an output row.
+template <typename T>
+MINISGL_DEVICE void StorePair(T* p, float low, float high) {
+  device::Vec<uint32_t, 1> word;
+  word[0] = device::Pack2<T>(low, high);
+  device::StoreVec(reinterpret_cast<uint32_t*>(p), word);
+}
+
+}  // namespace minisgl

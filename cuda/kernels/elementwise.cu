@@ -1,0 +1,285 @@
+// Kernels that take a row or an element at a time: embedding, RMS norm, the gated activation, the
+// gathering of rows, bias.
+//
+// All but the norm map alike: grid (rows, chunks of a row / 128), block 128, a thread for each
+// chunk of 8 elements (chunk.h), no shared memory. They are bound by memory; at 2,048 threads of a
+// multiprocessor with 16 bytes or more each, 32 KB are under way there, above the 26 KB that
+// 4.3 TB/s * 0.8 us / 132 asks for. Tokens lie along grid.x, whose limit is 2^31.
+#include <algorithm>
+
+#include "kernels/chunk.h"
+#include "kernels/dispatch.h"
+#include "kernels/kernels.h"
+#include "minisgl/base/checked_math.h"
+
+namespace minisgl {
+namespace {
+
+using device::GridRelease;
+using device::GridWait;
+using device::kWarpSize;
+using device::Shared;
+using device::SharedArena;
+
+constexpr int kRowThreads = 128;
+
+LaunchShape RowShape(int64_t num_rows, int64_t num_pieces) {
+  return {.grid = {static_cast<unsigned>(num_rows),
+                   static_cast<unsigned>(CeilDiv<int64_t>(num_pieces, kRowThreads))},
+          .block = {kRowThreads},
+          .programmatic = true};
+}
+
+// This thread's first element of the row, in kernels of RowShape.
+MINISGL_DEVICE int64_t FirstOfChunk() {
+  return (int64_t{blockIdx.y} * kRowThreads + threadIdx.x) * kChunk;
+}
+
+struct EmbeddingKernelParams {
+  const int32_t* ids;
+  const void* table;
+  float scale;
+  float* out;
+  int64_t width;
+  bool aligned;
+};
+
+// Moves T * D * (sizeof(TABLE) + 4) bytes; one multiplication for each element.
+template <typename TABLE>
+MINISGL_KERNEL void MINISGL_LAUNCH_BOUNDS(kRowThreads, 1) EmbeddingKernel(EmbeddingKernelParams p) {
+  GridRelease();
+  GridWait();
+  const int64_t first = FirstOfChunk();
+  if (first >= p.width) return;
+  const int64_t id = p.ids[blockIdx.x];
+  float v[kChunk];
+  LoadChunk(static_cast<const TABLE*>(p.table) + id * p.width + first, p.width - first, p.aligned,
+            v);
+#pragma unroll
+  for (int i = 0; i < kChunk; ++i) v[i] *= p.scale;
+  StoreChunk(p.out + blockIdx.x * p.width + first, p.width - first, p.aligned, v);
+}
+
+// A row stays in registers between the sum and the scaling: 2 chunks of each of at most 1,024
+// threads. More chunks would leave fewer than 64 registers to such a block's threads.
+constexpr int kNormChunksMax = 2;
+constexpr int kNormThreadsMax = 1024;
+static_assert(kNormWidthMax == int64_t{kNormChunksMax} * kNormThreadsMax * kChunk);
+
+// The block's sum, in an order fixed by the number of warps. One barrier: the scratch (a float for
+// each warp) is used once, and every warp adds the warps' sums itself.
+MINISGL_DEVICE float BlockSumOnce(float x, Shared<float> scratch) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
+  const int num_warps = static_cast<int>(blockDim.x) / kWarpSize;
+  x = device::WarpSum(x);
+  if (lane == 0) scratch[static_cast<int>(threadIdx.x) / kWarpSize] = x;
+  __syncthreads();
+  float partial = 0;
+  if (lane < num_warps) partial = scratch[lane];
+  return device::WarpSum(partial);
+}
+
+// Chunk `c` of this thread begins here.
+MINISGL_DEVICE int64_t NormChunk(int c) { return (int64_t{c} * blockDim.x + threadIdx.x) * kChunk; }
+
+// v = what is to be normalised, the residual brought up to date. Gives the thread's sum of squares.
+template <typename T>
+MINISGL_DEVICE float LoadNormRow(const RmsNormParams& p, bool aligned,
+                                 float (&v)[kNormChunksMax][kChunk]) {
+  const int64_t row = blockIdx.x * p.width;
+  float sum = 0;
+#pragma unroll
+  for (int c = 0; c < kNormChunksMax; ++c) {
+    const int64_t first = NormChunk(c), count = p.width - first;
+    if (count <= 0) continue;
+    float x[kChunk] = {};
+    if (p.x.data != nullptr) LoadChunk(p.x.as<T>() + row + first, count, aligned, x);
+    if (p.residual == nullptr) {
+#pragma unroll
+      for (int i = 0; i < kChunk; ++i) v[c][i] = x[i];
+    } else {
+      LoadChunk(p.residual + row + first, count, aligned, v[c]);
+      if (p.x.data != nullptr) {
+#pragma unroll
+        for (int i = 0; i < kChunk; ++i) v[c][i] += x[i];
+        StoreChunk(p.residual + row + first, count, aligned, v[c]);
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < kChunk; ++i) sum += v[c][i] * v[c][i];
+  }
+  return sum;
+}
+
+// Grid (tokens), block: a thread for each chunk, or for two where a row has over 1,024. Shared: a
+// float for each warp. Moves T * D * (8 residual + 2 * sizeof(T)) + 4 * D bytes; about 5 operations
+// for each element. The sum's order is fixed by D. Weights are read before the wait.
+template <typename T>
+MINISGL_KERNEL void MINISGL_LAUNCH_BOUNDS(kNormThreadsMax, 1)
+    RmsNormKernel(RmsNormParams p, bool aligned) {
+  SharedArena arena;
+  const Shared<float> scratch = arena.Take<float>(kWarpSize);
+  GridRelease();
+  float weight[kNormChunksMax][kChunk];
+#pragma unroll
+  for (int c = 0; c < kNormChunksMax; ++c) {
+    const int64_t first = NormChunk(c);
+    if (first < p.width) LoadChunk(p.weight + first, p.width - first, aligned, weight[c]);
+  }
+  GridWait();
+  float v[kNormChunksMax][kChunk];
+  const float sum = BlockSumOnce(LoadNormRow<T>(p, aligned, v), scratch);
+  const float scale = device::Rsqrt(sum / static_cast<float>(p.width) + p.eps);
+#pragma unroll
+  for (int c = 0; c < kNormChunksMax; ++c) {
+    const int64_t first = NormChunk(c);
+    if (first >= p.width) continue;
+#pragma unroll
+    for (int i = 0; i < kChunk; ++i) v[c][i] *= scale * weight[c][i];
+    StoreChunk(p.out.as<T>() + blockIdx.x * p.width + first, p.width - first, aligned, v[c]);
+  }
+}
+
+// x * sigmoid(x); and GELU in its tanh form, which is x * sigmoid(2u): no cancellation.
+MINISGL_DEVICE float Activate(Activation activation, float x) {
+  float u = x;
+  if (activation == Activation::kGeluTanh) {
+    constexpr float kTwoSqrt2OverPi = 1.5957691216057308f;
+    u = kTwoSqrt2OverPi * (x + 0.044715f * x * x * x);
+  }
+  return x / (1.0f + device::Exp(-u));
+}
+
+// Moves 3 * T * I * sizeof(T) bytes; about 25 operations for each element (an exponential and a
+// division are most of them).
+template <typename T>
+MINISGL_KERNEL void MINISGL_LAUNCH_BOUNDS(kRowThreads, 1)
+    GatedActivationKernel(GatedActivationParams p, bool aligned) {
+  GridRelease();
+  GridWait();
+  const int64_t first = FirstOfChunk(), count = p.width - first;
+  if (count <= 0) return;
+  const T* const gate_row = p.gate_up.as<T>() + blockIdx.x * 2 * p.width;
+  float gate[kChunk], up[kChunk];
+  LoadChunk(gate_row + first, count, aligned, gate);
+  LoadChunk(gate_row + p.width + first, count, aligned, up);
+#pragma unroll
+  for (int i = 0; i < kChunk; ++i) up[i] *= Activate(p.activation, gate[i]);
+  StoreChunk(p.out.as<T>() + blockIdx.x * p.width + first, count, aligned, up);
+}
+
+// Rows as words of WORD, `words` of them in a row: 16 bytes at once, or an element. Moves
+// 2 * N * D * sizeof(T) bytes.
+struct GatherKernelParams {
+  const void* x;
+  const int32_t* rows;
+  void* out;
+  int64_t words;
+};
+
+template <typename WORD>
+MINISGL_KERNEL void MINISGL_LAUNCH_BOUNDS(kRowThreads, 1) GatherRowsKernel(GatherKernelParams p) {
+  GridRelease();
+  GridWait();
+  constexpr int kVec = sizeof(WORD) == 4 ? 4 : 1;
+  const int64_t word = (int64_t{blockIdx.y} * kRowThreads + threadIdx.x) * kVec;
+  if (word >= p.words) return;
+  const int64_t row = p.rows[blockIdx.x];
+  device::StoreVec(static_cast<WORD*>(p.out) + blockIdx.x * p.words + word,
+                   device::LoadVec<kVec>(static_cast<const WORD*>(p.x) + row * p.words + word));
+}
+
+struct AddBiasKernelParams {
+  ActivationPtr out;
+  const float* bias;
+  int64_t width;
+  bool aligned;
+};
+
+// Moves T * N * 2 * sizeof(T) + 4 * N bytes; one addition for each element.
+template <typename T>
+MINISGL_KERNEL void MINISGL_LAUNCH_BOUNDS(kRowThreads, 1) AddBiasKernel(AddBiasKernelParams p) {
+  GridRelease();
+  const int64_t first = FirstOfChunk(), count = p.width - first;
+  float v[kChunk], bias[kChunk];
+  if (count > 0) LoadChunk(p.bias + first, count, p.aligned, bias);
+  GridWait();
+  if (count <= 0) return;
+  T* const out = p.out.as<T>() + blockIdx.x * p.width + first;
+  LoadChunk(out, count, p.aligned, v);
+#pragma unroll
+  for (int i = 0; i < kChunk; ++i) v[i] += bias[i];
+  StoreChunk(out, count, p.aligned, v);
+}
+
+}  // namespace
+
+CudaError LaunchEmbedding(const LaunchContext& context, const EmbeddingParams& params,
+                          const void* table, DType table_dtype) {
+  const int64_t width = params.table->num_in;
+  const EmbeddingKernelParams p = {
+      .ids = params.ids,
+      .table = table,
+      .scale = params.scale,
+      .out = params.out,
+      .width = width,
+      .aligned = width % kChunk == 0 && IsAligned16(table) && IsAligned16(params.out)};
+  const LaunchShape shape = RowShape(params.num_tokens, CeilDiv<int64_t>(width, kChunk));
+  return DispatchDType(table_dtype, [&]<typename TABLE>() {
+    return Launch(context, shape, EmbeddingKernel<TABLE>, p);
+  });
+}
+
+CudaError LaunchRmsNorm(const LaunchContext& context, const RmsNormParams& params) {
+  const int64_t width = params.width;
+  MINISGL_CHECK(width <= kNormWidthMax, "RMS norm over {} elements; {} at most", width,
+                kNormWidthMax);
+  const bool aligned = width % kChunk == 0 && IsAligned16(params.x.data) &&
+                       IsAligned16(params.residual) && IsAligned16(params.weight) &&
+                       IsAligned16(params.out.data);
+  const int64_t warps = CeilDiv<int64_t>(CeilDiv<int64_t>(width, kChunk), kWarpSize);
+  const LaunchShape shape = {
+      .grid = {static_cast<unsigned>(params.num_tokens)},
+      .block = {static_cast<unsigned>(std::min<int64_t>(warps * kWarpSize, kNormThreadsMax))},
+      .shared_bytes = kWarpSize * sizeof(float),
+      .programmatic = true};
+  return DispatchDType(params.out.dtype, [&]<typename T>() {
+    return Launch(context, shape, RmsNormKernel<T>, params, aligned);
+  });
+}
+
+CudaError LaunchGatedActivation(const LaunchContext& context, const GatedActivationParams& params) {
+  const bool aligned = params.width % kChunk == 0 && IsAligned16(params.gate_up.data) &&
+                       IsAligned16(params.out.data);
+  const LaunchShape shape = RowShape(params.num_tokens, CeilDiv<int64_t>(params.width, kChunk));
+  return DispatchHalf(params.out.dtype, [&]<typename T>() {
+    return Launch(context, shape, GatedActivationKernel<T>, params, aligned);
+  });
+}
+
+CudaError LaunchGatherRows(const LaunchContext& context, const GatherRowsParams& params) {
+  const int64_t row_bytes = params.width * static_cast<int64_t>(DTypeBytes(params.x.dtype));
+  GatherKernelParams p = {
+      .x = params.x.data, .rows = params.rows, .out = params.out.data, .words = 0};
+  if (row_bytes % 16 == 0 && IsAligned16(p.x) && IsAligned16(p.out)) {
+    p.words = row_bytes / 4;
+    return Launch(context, RowShape(params.num_rows, row_bytes / 16), GatherRowsKernel<uint32_t>,
+                  p);
+  }
+  p.words = row_bytes / 2;
+  return Launch(context, RowShape(params.num_rows, p.words), GatherRowsKernel<uint16_t>, p);
+}
+
+CudaError LaunchAddBias(const LaunchContext& context, ActivationPtr out, const float* bias,
+                        int64_t num_tokens, int64_t width) {
+  const AddBiasKernelParams p = {
+      .out = out,
+      .bias = bias,
+      .width = width,
+      .aligned = width % kChunk == 0 && IsAligned16(out.data) && IsAligned16(bias)};
+  const LaunchShape shape = RowShape(num_tokens, CeilDiv<int64_t>(width, kChunk));
+  return DispatchDType(out.dtype,
+                       [&]<typename T>() { return Launch(context, shape, AddBiasKernel<T>, p); });
+}
+
+}  // namespace minisgl

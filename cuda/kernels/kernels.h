@@ -1,0 +1,63 @@
+// The host doors of the kernels: one for each operation, named Launch<Operation>. Each takes the
+// operation's params (ops_params.h, device_ops.h: pointers to device memory), checks nothing that
+// its caller has checked, queues the kernel and returns its error. What a kernel moves, its grid
+// and its needs stand at the head of its .cu file.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/launch.h"
+#include "minisgl/device_ops.h"
+
+namespace minisgl {
+
+// elementwise.cu
+// `table`: [V, D] of table_dtype.
+CudaError LaunchEmbedding(const LaunchContext& context, const EmbeddingParams& params,
+                          const void* table, DType table_dtype);
+// width at most kNormWidthMax
+inline constexpr int64_t kNormWidthMax = 16384;
+CudaError LaunchRmsNorm(const LaunchContext& context, const RmsNormParams& params);
+CudaError LaunchGatedActivation(const LaunchContext& context, const GatedActivationParams& params);
+CudaError LaunchGatherRows(const LaunchContext& context, const GatherRowsParams& params);
+// out[t, o] += bias[o]
+CudaError LaunchAddBias(const LaunchContext& context, ActivationPtr out, const float* bias,
+                        int64_t num_tokens, int64_t width);
+// rope_kv_write.cu
+CudaError LaunchRopeKvWrite(const LaunchContext& context, const RopeKvWriteParams& params);
+
+// step.cu
+CudaError LaunchApplyPlanWrites(const LaunchContext& context, const PlanWritesParams& params);
+CudaError LaunchPrepareTokens(const LaunchContext& context, const PrepareTokensParams& params);
+CudaError LaunchAcceptTokens(const LaunchContext& context, const AcceptTokensParams& params);
+// Writes num_words times `value`: what the probe runs to see a kernel work.
+CudaError LaunchFill(const LaunchContext& context, uint32_t* words, uint32_t value,
+                     int64_t num_words);
+
+// gemv.cu: out = x * weight^T for few rows; weight [out, in] of x's dtype. Each output element is
+// summed in one order whatever the number of rows.
+inline constexpr int64_t kGemvTokensMax = 8;
+CudaError LaunchGemv(const LaunchContext& context, const LinearParams& params, const void* weight);
+
+// sample.cu
+// vocab_size at most kSampleVocabMax
+inline constexpr int64_t kSampleVocabMax = 524288;
+CudaError LaunchSample(const LaunchContext& context, const DeviceSampleParams& params);
+
+// attention_plan.cu, attention_decode*.cu, attention_extend*.cu. The workspace is what the plan
+// writes and the kernels of every layer read; it stays where it is between steps, and its counters
+// are zero before the first.
+struct AttentionWorkspace {
+  void* memory = nullptr;  // AttentionWorkspaceBytes(limits), zeroed once
+  DeviceLimits limits;
+};
+size_t AttentionWorkspaceBytes(const DeviceLimits& limits);
+CudaError LaunchPlanAttention(const LaunchContext& context, const AttentionPlanParams& params,
+                              const AttentionWorkspace& workspace);
+// Rows of one token take the decode kernel, the others the extend kernel. `deterministic`: all take
+// kernels in which a token's result does not depend on the number of tokens of its row.
+CudaError LaunchAttention(const LaunchContext& context, const AttentionParams& params,
+                          const AttentionWorkspace& workspace, bool deterministic);
+
+}  // namespace minisgl

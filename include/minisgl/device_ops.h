@@ -1,0 +1,257 @@
+// Ops of a device with memory of its own, where operations are queued and run later: what the
+// engine needs beside the transformer's operations to keep such a device busy.
+//
+// One compute stream: operations, uploads and graph replays run in the order of the calls. One copy
+// stream: downloads run beside later operations. No call waits for the device but those that say
+// so. Errors do not stop the caller: the first is kept and told by status(); after it, calls do
+// nothing. Called from one thread at a time; one that did not make these operations calls
+// BindThread first.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "minisgl/base/status.h"
+#include "minisgl/ops.h"
+
+namespace minisgl {
+
+// A point in the compute or the copy stream that can be waited for.
+class DeviceEvent {
+ public:
+  virtual ~DeviceEvent() = default;
+};
+
+// Operations recorded once, to be queued again and again with the same arguments.
+class DeviceGraph {
+ public:
+  virtual ~DeviceGraph() = default;
+};
+
+struct DeviceMemoryInfo {
+  uint64_t free_bytes = 0;
+  uint64_t total_bytes = 0;
+};
+
+// Table writes of a plan (batch_plan.h), applied in order of the arrays. All pointers are to device
+// memory.
+struct PlanWritesParams {
+  const PageTableWrite* page_table_writes;  // [num_page_table_writes]
+  const int32_t* pages;
+  const TokenPoolWrite* token_pool_writes;  // [num_token_pool_writes]
+  const int32_t* tokens;
+  int32_t num_page_table_writes;
+  int32_t num_token_pool_writes;
+  int32_t* page_table;
+  int64_t page_table_stride;
+  int32_t* token_pool;
+  int64_t token_pool_stride;
+};
+
+// Of every token of a step, by its row r (row_begin) and place i in it: position = kv_len[r] -
+// extend_len[r] + i; id = token_pool[table_row[r]][position]; slot = page * P + position % P with
+// page = page_table[table_row[r]][position / P].
+struct PrepareTokensParams {
+  const int32_t* table_row;  // [R]
+  const int32_t* row_begin;  // [R + 1]
+  const int32_t* kv_len;     // [R]
+  int32_t num_rows;
+  int32_t num_tokens;
+  const int32_t* page_table;
+  int64_t page_table_stride;
+  int32_t page_size;
+  const int32_t* token_pool;
+  int64_t token_pool_stride;
+  int32_t* token_ids;  // [T]
+  int32_t* positions;  // [T]
+  int64_t* slots;      // [T]
+};
+
+// How one place (a token whose logits are wanted) is sampled: SamplingParams as plain data. Bias
+// and bans are ranges of the step's arrays.
+struct DeviceSampling {
+  uint64_t seed;
+  float temperature;
+  float top_p;
+  float min_p;
+  float repetition_penalty;
+  float presence_penalty;
+  float frequency_penalty;
+  int32_t top_k;
+  int32_t table_row;    // of the token pool: the history
+  int32_t prompt_len;   // the answer begins here
+  int32_t history_len;  // index of the draw: history_len - prompt_len
+  int32_t bias_begin, bias_end;
+  int32_t banned_begin, banned_end;
+  int32_t num_logprobs;  // -1: none
+};
+
+struct DeviceToken {
+  int32_t token;      // -1 where the outcome is kNonFinite
+  int32_t outcome;    // RowResult::Outcome
+  float logprob;      // where num_logprobs >= 0
+  int32_t num_ranks;  // how many of top_logprobs are set
+};
+
+// The same choice as SampleParams (see ops_params.h), of places whose parameters lie in device
+// memory. Sums over the vocabulary are of weights rounded to multiples of 2^-40 of the largest, so
+// they are exact and the order of adding does not matter.
+struct DeviceSampleParams {
+  float* logits;  // [N, V]; overwritten
+  int32_t num_places;
+  int64_t vocab_size;
+  const DeviceSampling* places;  // [N]
+  const int32_t* token_pool;
+  int64_t token_pool_stride;
+  const int32_t* bias_ids;
+  const float* bias_values;
+  const int32_t* banned_ids;
+  uint32_t* counts;            // [N, V] zero before and after
+  float* raw_logits;           // [N, V] workspace, for places that want log-probabilities
+  int32_t max_logprobs;        // K >= num_logprobs of every place
+  DeviceToken* sampled;        // [N]
+  TokenLogprob* top_logprobs;  // [N, K]
+};
+
+// Holds drafts against what was sampled, and puts the new token into the token pool (the rule of
+// BatchPlan::num_drafts). Row r's places are [place_begin[r], place_begin[r + 1]); none: it wanted
+// no token.
+struct AcceptTokensParams {
+  const int32_t* table_row;    // [R]
+  const int32_t* kv_len;       // [R]
+  const int32_t* place_begin;  // [R + 1]
+  int32_t num_rows;
+  const DeviceToken* sampled;  // [N]
+  int32_t* token_pool;
+  int64_t token_pool_stride;  // max_seq_len: no token is put past it
+  int32_t* num_accepted;      // [R]
+};
+
+// The unit by which a decode row's keys are split: at multiples of it from position 0. A function
+// of the row alone, so that a result does not depend on batch-mates or on the grid. 256 keys of 128
+// elements are 128 KB, 4 us of a multiprocessor's share of 4.3 TB/s: much more than what ending a
+// split costs (about 0.5 us beside the loads that go on), little enough to even out the last round
+// of splits. 32 splits keep merging below the time of reading 1/32 of a row: one KV head of 32k
+// keys is then 32 splits, and 8 heads nearly fill 2 * 132 blocks.
+inline constexpr int32_t kSplitKeysMin = 256;
+inline constexpr int32_t kSplitsMax = 32;
+
+MINISGL_HOST_DEVICE inline int32_t AttentionSplitKeys(int64_t kv_len) {
+  int64_t keys = kSplitKeysMin;
+  while (keys * kSplitsMax < kv_len) keys *= 2;
+  return static_cast<int32_t>(keys);
+}
+
+// How many rows a group of SharedPrefixes may have: what a tile of the tensor cores holds.
+inline int32_t SharedRowsMax(int32_t num_heads, int32_t num_kv_heads) {
+  return 16 / (num_heads / num_kv_heads);
+}
+
+// Decode rows that share their first keys (the same pages in the page table), for attention that
+// reads these once for all of a group. Results are bit for bit those without. A group has at least
+// two rows, at most SharedRowsMax, of one AttentionSplitKeys(kv_len); shared_splits is the same for
+// all of them, at least one, and fewer than the row has. Not for models with a sliding window.
+struct SharedPrefixes {
+  const int32_t* num_groups = nullptr;     // [1]; null: no groups, nor the arrays below
+  const int32_t* group_begin = nullptr;    // [groups + 1]
+  const int32_t* rows = nullptr;           // of decode rows, each in one group at most
+  const int32_t* shared_splits = nullptr;  // [num_decode_rows] of the row's group; 0: in none
+};
+
+// What attention of a step has to do, planned once and used by every layer: rows 0 ..
+// num_decode_rows - 1 have one token each. The arrays are the ones that every AttentionParams of
+// the step names.
+struct AttentionPlanParams {
+  const int32_t* row_begin;  // [R + 1]
+  const int32_t* kv_len;     // [R]
+  int32_t num_rows;
+  int32_t num_decode_rows;
+  int32_t num_tokens;
+  int32_t num_heads, num_kv_heads, head_dim;
+  SharedPrefixes shared = {};
+};
+
+// What kernels have to be made for.
+struct ModelShape {
+  int64_t hidden_size = 0, vocab_size = 0;
+  int32_t head_dim = 0;
+};
+
+// The largest step, for what must stay where it is because graphs hold its address.
+struct DeviceLimits {
+  int32_t max_rows = 0;
+  int32_t max_tokens = 0;
+  int64_t max_seq_len = 0;
+  int32_t num_heads = 0, num_kv_heads = 0, head_dim = 0;
+};
+
+class DeviceOps : public Ops {
+ public:
+  // The first error since the start, or OK. kOutOfMemory, kUnavailable, kInternal as the fault is.
+  virtual Status status() const = 0;
+  virtual DeviceMemoryInfo MemoryInfo() = 0;
+
+  // Makes the device the calling thread's.
+  virtual void BindThread() {}
+  // kUnavailable, with the reason, for a model that the device's kernels cannot run.
+  virtual Status CheckSupported(const ModelShape&) const { return Status(); }
+  // Takes the workspace of attention and of matrix products. Before the first operation.
+  virtual Status Reserve(const DeviceLimits& limits) = 0;
+  // What Reserve will take.
+  virtual uint64_t ReservedBytes(const DeviceLimits& limits) const = 0;
+
+  // Memory of the host that copies can use in the background; zeroed.
+  virtual Result<std::shared_ptr<void>> AllocateHost(size_t num_bytes) = 0;
+  // `host` must be of AllocateHost and stay as it is until an event recorded afterwards is done.
+  virtual void CopyToDevice(void* device, const void* host, size_t num_bytes) = 0;
+  // On the copy stream, after all that the compute stream was given so far.
+  virtual void CopyToHost(void* host, const void* device, size_t num_bytes) = 0;
+
+  // On the compute stream, within device memory.
+  virtual void CopyOnDevice(void* dst, const void* src, size_t num_bytes) = 0;
+
+  virtual Result<std::unique_ptr<DeviceEvent>> MakeEvent() = 0;
+  // Records `event` behind everything given to both streams so far.
+  virtual void Record(DeviceEvent* event) = 0;
+  // Waits for the last Record of `event`, then tells status().
+  virtual Status Wait(DeviceEvent* event) = 0;
+  // Between the last Records of two events, both waited for.
+  virtual Result<double> ElapsedMs(DeviceEvent* begin, DeviceEvent* end) = 0;
+  // Waits for everything.
+  virtual Status Synchronize() = 0;
+
+  // Between the two, operations are recorded and do not run. A capture that fails leaves the device
+  // usable: EndCapture says why, and status() stays as it was, unless the fault is one that nothing
+  // survives.
+  virtual Status BeginCapture() = 0;
+  virtual Result<std::unique_ptr<DeviceGraph>> EndCapture() = 0;
+  virtual void Replay(DeviceGraph* graph) = 0;
+
+  virtual void ApplyPlanWrites(const PlanWritesParams& params) = 0;
+  virtual void PrepareTokens(const PrepareTokensParams& params) = 0;
+  virtual void PlanAttention(const AttentionPlanParams& params) = 0;
+  virtual void SamplePlaces(const DeviceSampleParams& params) = 0;
+  virtual void AcceptTokens(const AcceptTokensParams& params) = 0;
+};
+
+// cuda/: what `--device cuda[:N]` would run on, found before anything is loaded: driver, number of
+// devices, compute capability against what this program was built for, and one kernel that runs.
+struct CudaDevice {
+  int index = 0;
+  std::string name;  // "NVIDIA H200"
+  int compute_major = 0, compute_minor = 0;
+  int driver_version = 0, runtime_version = 0;  // 13000 for 13.0
+  int num_multiprocessors = 0;
+  DeviceMemoryInfo memory;
+};
+// kUnavailable with the reason, the driver's own words in it.
+Result<CudaDevice> ProbeCuda(int index);
+
+struct CudaOpsConfig {
+  int index = 0;
+  DType activation_dtype = DType::kBF16;
+  bool deterministic = false;
+};
+Result<std::unique_ptr<DeviceOps>> MakeCudaOps(const CudaOpsConfig& config);
+
+}  // namespace minisgl

@@ -1,0 +1,90 @@
+#include "cli/bench_limits.h"
+
+#include <algorithm>
+#include <vector>
+
+namespace minisgl {
+namespace {
+
+// A row of the simulated batch.
+struct Running {
+  int64_t kv_len;
+  int64_t steps_left;
+};
+
+double WeightsTime(int64_t rows, const ModelCost& cost, const Ceilings& ceilings) {
+  const double flops = 2 * static_cast<double>(rows) * (cost.layer_weights + cost.head_weights);
+  return std::max(cost.step_bytes / ceilings.bytes_per_s, flops / ceilings.flops_per_s);
+}
+
+double KvTime(int64_t positions, const ModelCost& cost, const Ceilings& ceilings) {
+  const auto count = static_cast<double>(positions);
+  return std::max(count * cost.kv_bytes_per_token / ceilings.bytes_per_s,
+                  count * cost.pair_flops / ceilings.flops_per_s);
+}
+
+}  // namespace
+
+ModelCost CostOf(const ModelConfig& config, DType weight_dtype, double kv_bytes_per_token) {
+  const auto d = static_cast<double>(config.hidden_size);
+  const auto i = static_cast<double>(config.intermediate_size);
+  const auto layers = static_cast<double>(config.num_layers);
+  const double q = static_cast<double>(config.num_heads) * config.head_dim;
+  const double kv = static_cast<double>(config.num_kv_heads) * config.head_dim;
+  ModelCost cost;
+  cost.layer_weights = layers * (2 * d * q + 2 * d * kv + 3 * d * i);
+  cost.head_weights = d * static_cast<double>(config.vocab_size);
+  cost.step_bytes =
+      (cost.layer_weights + cost.head_weights) * static_cast<double>(DTypeBytes(weight_dtype));
+  cost.kv_bytes_per_token = kv_bytes_per_token;
+  cost.pair_flops = 4 * layers * q;
+  return cost;
+}
+
+int64_t CausalPairs(int64_t cached, int64_t tokens) {
+  return tokens * cached + tokens * (tokens + 1) / 2;
+}
+
+double StepLimit(int64_t rows, int64_t kv_positions, const ModelCost& cost,
+                 const Ceilings& ceilings) {
+  return WeightsTime(rows, cost, ceilings) + KvTime(kv_positions, cost, ceilings);
+}
+
+double PrefillLimit(int64_t cached, int64_t tokens, const ModelCost& cost,
+                    const Ceilings& ceilings) {
+  const double flops = 2 * static_cast<double>(tokens) * cost.layer_weights +
+                       static_cast<double>(CausalPairs(cached, tokens)) * cost.pair_flops;
+  return flops / ceilings.flops_per_s;
+}
+
+WorkloadLimit LimitOf(std::span<const Lengths> rows, int64_t max_running, const ModelCost& cost,
+                      const Ceilings& ceilings) {
+  WorkloadLimit limit;
+  for (const Lengths& row : rows) {
+    limit.prompt_tokens += row.prompt;
+    limit.output_tokens += row.output;
+    limit.prompt_pairs += CausalPairs(0, row.prompt);
+    limit.prefill_s += PrefillLimit(0, row.prompt, cost, ceilings);
+  }
+  std::vector<Running> running;
+  size_t next = 0;
+  while (true) {
+    std::erase_if(running, [](const Running& row) { return row.steps_left == 0; });
+    for (; next < rows.size() && static_cast<int64_t>(running.size()) < max_running; ++next) {
+      if (rows[next].output > 1) running.push_back({rows[next].prompt, rows[next].output - 1});
+    }
+    if (running.empty()) break;
+    for (Running& row : running) {
+      limit.kv_positions += ++row.kv_len;
+      --row.steps_left;
+    }
+    const auto count = static_cast<int64_t>(running.size());
+    ++limit.decode_steps;
+    limit.decode_rows += count;
+    limit.weights_s += WeightsTime(count, cost, ceilings);
+  }
+  limit.kv_s = KvTime(limit.kv_positions, cost, ceilings);
+  return limit;
+}
+
+}  // namespace minisgl

@@ -1,0 +1,177 @@
+// The pipeline over DeviceStep: a ring of steps on their way, and at the start the order in which
+// memory is taken. A captured graph holds the addresses of keys and values, so what graphs cost is
+// learnt first, from the largest one over a pool of no pages; it is dropped, keys and values are
+// taken, and then all are captured.
+#include "minisgl/engine/device_engine.h"
+
+#include <algorithm>
+#include <deque>
+#include <exception>
+#include <new>
+#include <thread>
+#include <utility>
+
+#include "engine/decode_graphs.h"
+#include "engine/device_step.h"
+#include "engine/plan_check.h"
+#include "minisgl/base/check.h"
+#include "minisgl/base/log.h"
+#include "minisgl/base/utf8.h"
+
+namespace minisgl {
+namespace {
+
+class DeviceEngine final : public Engine {
+ public:
+  DeviceEngine(std::unique_ptr<DeviceOps> ops, std::unique_ptr<DeviceStep> step)
+      : ops_(std::move(ops)), step_(std::move(step)), graphs_(step_.get(), ops_.get()) {}
+
+  // The device may still be at work on memory that goes.
+  ~DeviceEngine() override {
+    BindThread();
+    (void)ops_->Synchronize();
+  }
+
+  Status Start(const MemoryPlan& plan, const DeviceEngineOptions& options);
+
+  const EngineLimits& limits() const override { return step_->limits(); }
+
+  void Launch(std::shared_ptr<const BatchPlan> plan) override {
+    BindThread();
+    MINISGL_CHECK(!free_.empty(), "{} plans are in flight", in_flight_.size());
+    if constexpr (kDebugBuild) {
+      const std::string fault = FindPlanShapeFault(*plan, limits());
+      MINISGL_CHECK(fault.empty(), "step {}: {}", plan->step, fault);
+    }
+    in_flight_.push_back(std::move(free_.back()));
+    free_.pop_back();
+    HostStep& step = in_flight_.back();
+    step.plan = std::move(plan);
+    if (fault_.ok()) fault_ = Queue(&step);
+  }
+
+  StepResult Collect() override {
+    MINISGL_CHECK(!in_flight_.empty(), "nothing is in flight");
+    BindThread();
+    HostStep step = std::move(in_flight_.front());
+    in_flight_.pop_front();
+    StepResult result;
+    if (fault_.ok()) fault_ = ops_->Wait(step.done.get());
+    if (fault_.ok()) {
+      result.rows = step_->Results(step);
+    } else {
+      result.status = fault_.WithPrefix(fmt::format("step {}", step.plan->step));
+      result.rows.resize(step.plan->table_row.size());
+    }
+    step.plan.reset();
+    free_.push_back(std::move(step));
+    return result;
+  }
+
+ private:
+  void BindThread() {
+    const std::thread::id caller = std::this_thread::get_id();
+    if (caller != thread_) ops_->BindThread();
+    thread_ = caller;
+  }
+  Status Queue(HostStep* step);
+  Status LearnGraphBytes(const std::vector<int32_t>& sizes, uint64_t* num_bytes);
+  void CaptureAll(const std::vector<int32_t>& sizes);
+
+  const std::unique_ptr<DeviceOps> ops_;  // outlives what it made, below
+  const std::unique_ptr<DeviceStep> step_;
+  DecodeGraphs graphs_;
+  std::deque<HostStep> in_flight_;  // the oldest first
+  std::vector<HostStep> free_;
+  // The first fault. Later steps would read what the failed one did not write.
+  Status fault_;
+  std::thread::id thread_ = std::this_thread::get_id();  // that the device was last bound to
+};
+
+Status DeviceEngine::Queue(HostStep* step) {
+  const BatchPlan& plan = *step->plan;
+  const int32_t padded_rows = step_->IsPlainDecode(plan) ? graphs_.PaddedRows(plan.num_rows()) : 0;
+  MINISGL_RETURN_IF_ERROR(step_->Upload(step, padded_rows));
+  if (padded_rows > 0) {
+    graphs_.Replay(padded_rows);
+  } else if (plan.num_rows() > 0) {
+    step_->Run(*step);
+  }
+  step_->Download(step);
+  return ops_->status();
+}
+
+// Bytes that all graphs will take, by the largest: smaller ones hold as many operations.
+Status DeviceEngine::LearnGraphBytes(const std::vector<int32_t>& sizes, uint64_t* num_bytes) {
+  *num_bytes = 0;
+  if (sizes.empty()) return Status();
+  const uint64_t before = ops_->MemoryInfo().free_bytes;
+  const Status captured = graphs_.Capture(sizes.back());
+  if (!captured.ok()) return ops_->status();  // graphs will be left out; a sticky fault is one
+  const uint64_t after = ops_->MemoryInfo().free_bytes;
+  graphs_.Clear();
+  *num_bytes = (before > after ? before - after : 0) * sizes.size();
+  return Status();
+}
+
+void DeviceEngine::CaptureAll(const std::vector<int32_t>& sizes) {
+  for (const int32_t num_rows : sizes) {
+    const Status captured = graphs_.Capture(num_rows);
+    if (captured.ok()) continue;
+    Log(LogLevel::kWarning,
+        fmt::format("decode graphs stop at {} rows, larger batches run without: {}",
+                    graphs_.max_rows(), captured.message()));
+    return;
+  }
+}
+
+Status DeviceEngine::Start(const MemoryPlan& plan, const DeviceEngineOptions& options) {
+  const std::vector<int32_t> sizes =
+      GraphBatchSizes(std::min(options.graph_max_rows, plan.limits.max_running_requests));
+  for (int32_t i = 0; i < plan.limits.max_in_flight; ++i) {
+    MINISGL_ASSIGN_OR_RETURN(HostStep step, step_->MakeHostStep());
+    free_.push_back(std::move(step));
+  }
+  MINISGL_RETURN_IF_ERROR(step_->TakePages(0));
+  uint64_t graph_bytes = 0;
+  MINISGL_RETURN_IF_ERROR(LearnGraphBytes(sizes, &graph_bytes));
+
+  // What was kept for graphs is in the plan; where they take more, pages make room, down to those
+  // of one request.
+  int64_t num_pages = plan.limits.num_pages;
+  const uint64_t page_bytes =
+      plan.kv_bytes_per_token * static_cast<uint64_t>(plan.limits.page_size);
+  if (graph_bytes > plan.graph_bytes && page_bytes > 0) {
+    const uint64_t short_pages = (graph_bytes - plan.graph_bytes) / page_bytes + 1;
+    const int64_t least =
+        (int64_t{plan.limits.max_seq_len} + plan.limits.page_size - 1) / plan.limits.page_size;
+    num_pages =
+        std::max<int64_t>(least, num_pages - static_cast<int64_t>(std::min<uint64_t>(
+                                                 short_pages, static_cast<uint64_t>(num_pages))));
+  }
+  MINISGL_RETURN_IF_ERROR(step_->TakePages(static_cast<int32_t>(num_pages)));
+  CaptureAll(sizes);
+  return ops_->status();
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Engine>> MakeDeviceEngine(const ModelConfig& config,
+                                                 const Checkpoint& checkpoint,
+                                                 const MemoryPlan& plan,
+                                                 std::unique_ptr<DeviceOps> ops,
+                                                 const DeviceEngineOptions& options) {
+  try {
+    MINISGL_ASSIGN_OR_RETURN(
+        auto step, DeviceStep::Make(config, checkpoint, plan.weight_dtype, plan.limits, ops.get()));
+    auto engine = std::make_unique<DeviceEngine>(std::move(ops), std::move(step));
+    MINISGL_RETURN_IF_ERROR(engine->Start(plan, options));
+    return std::unique_ptr<Engine>(std::move(engine));
+  } catch (const std::bad_alloc&) {
+    return Status(StatusCode::kOutOfMemory, "the host ran out of memory while loading the model");
+  } catch (const std::exception& error) {
+    return MakeStatus(StatusCode::kInternal, "the engine cannot start ({})", Visible(error.what()));
+  }
+}
+
+}  // namespace minisgl

@@ -1,0 +1,70 @@
+// See step_layout.h.
+#include "engine/step_layout.h"
+
+#include <utility>
+
+namespace minisgl {
+namespace {
+
+// Hands out places one after another.
+class Places {
+ public:
+  explicit Places(size_t begin) : next_(begin) {}
+  template <typename T>
+  size_t Take(size_t count) {
+    const size_t at = next_;
+    next_ += (count * sizeof(T) + 15) / 16 * 16;
+    return at;
+  }
+  size_t next() const { return next_; }
+
+ private:
+  size_t next_;
+};
+
+}  // namespace
+
+StepLayout::StepLayout(const EngineLimits& limits)
+    : max_rows(limits.max_running_requests),
+      max_places(limits.max_running_requests + limits.max_step_drafts) {
+  const auto rows = static_cast<size_t>(max_rows), count = static_cast<size_t>(max_places);
+  Places next(0);
+  table_row = next.Take<int32_t>(rows);
+  row_begin = next.Take<int32_t>(rows + 1);
+  kv_len = next.Take<int32_t>(rows);
+  place_begin = next.Take<int32_t>(rows + 1);
+  num_groups = next.Take<int32_t>(1);
+  group_begin = next.Take<int32_t>(rows + 1);
+  group_rows = next.Take<int32_t>(rows);
+  shared_splits = next.Take<int32_t>(rows);
+  logit_tokens = next.Take<int32_t>(count);
+  places = next.Take<DeviceSampling>(count);
+  bias_ids = next.Take<int32_t>(kBiasMax);
+  bias_values = next.Take<float>(kBiasMax);
+  banned_ids = next.Take<int32_t>(kBiasMax);
+  front_bytes = next.next();
+}
+
+StepTail::StepTail(const BatchPlan& plan, size_t begin, int64_t num_biased, int64_t num_banned) {
+  Places next(begin);
+  page_table_writes = next.Take<PageTableWrite>(plan.page_table_writes.size());
+  pages = next.Take<int32_t>(plan.pages.size());
+  token_pool_writes = next.Take<TokenPoolWrite>(plan.token_pool_writes.size());
+  tokens = next.Take<int32_t>(plan.tokens.size());
+  bias_ids = next.Take<int32_t>(static_cast<size_t>(num_biased));
+  bias_values = next.Take<float>(static_cast<size_t>(num_biased));
+  banned_ids = next.Take<int32_t>(static_cast<size_t>(num_banned));
+  end = next.next();
+}
+
+ResultLayout::ResultLayout(const StepLayout& step) {
+  Places next(0);
+  sampled = next.Take<DeviceToken>(static_cast<size_t>(step.max_places));
+  num_accepted = next.Take<int32_t>(static_cast<size_t>(step.max_rows));
+  front_bytes = next.next();
+  top_logprobs = next.Take<TokenLogprob>(static_cast<size_t>(step.max_places) *
+                                         static_cast<size_t>(kTopLogprobsMax));
+  bytes = next.next();
+}
+
+}  // namespace minisgl

@@ -1,0 +1,189 @@
+// What is asked of cuBLASLt, on a library with its functions that computes on the host.
+#include "cublas_lt.h"
+
+#include <dlfcn.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "fake_cublas_lt.h"
+
+namespace minisgl {
+namespace {
+
+constexpr const char* kFakeNames[] = {"libno-such-library.so.1", MINISGL_FAKE_CUBLAS_LT};
+constexpr size_t kWorkspaceBytes = 1 << 20;
+
+class CublasLtTest : public ::testing::Test {
+ protected:
+  void Open(bool deterministic = false) {
+    auto made = LoadCublasLtOf(kFakeNames, workspace_, kWorkspaceBytes, deterministic);
+    ASSERT_TRUE(made.ok()) << made.status().message();
+    library_ = std::move(made).value();
+    void* const fake = dlopen(MINISGL_FAKE_CUBLAS_LT, RTLD_NOW | RTLD_LOCAL);
+    ASSERT_NE(fake, nullptr);
+    const auto seen = reinterpret_cast<decltype(&FakeCublasLt)>(dlsym(fake, "FakeCublasLt"));
+    dlclose(fake);  // the library keeps it loaded
+    ASSERT_NE(seen, nullptr);
+    seen_ = seen();
+    num_choices_before_ = seen_->num_choices;
+  }
+  void TearDown() override {
+    library_ = nullptr;
+    if (seen_ == nullptr) return;
+    EXPECT_EQ(seen_->objects, 0);
+  }
+
+  int num_choices() const { return seen_->num_choices - num_choices_before_; }
+  Status Multiply(const MatmulShape& shape) {
+    std::vector<uint16_t> x(static_cast<size_t>(shape.num_tokens * shape.num_in));
+    std::vector<uint16_t> weight(static_cast<size_t>(shape.num_out * shape.num_in));
+    std::vector<float> out(static_cast<size_t>(shape.num_tokens * shape.num_out));
+    return library_->Matmul(shape, x.data(), weight.data(), out.data(), nullptr);
+  }
+
+  char workspace_[16] = {};
+  std::unique_ptr<MatmulLibrary> library_;
+  const FakeCublasLtSeen* seen_ = nullptr;
+  int num_choices_before_ = 0;
+};
+
+float Widen(DType dtype, uint16_t bits) {
+  return dtype == DType::kBF16 ? Bf16ToFloat(bits) : F16ToFloat(bits);
+}
+
+TEST_F(CublasLtTest, ComputesRowMajorTimesTransposed) {
+  ASSERT_NO_FATAL_FAILURE(Open());
+  std::mt19937_64 random(1);
+  std::uniform_int_distribution<int> small(-4, 4);  // sums of products are exact in every type
+  for (const DType dtype : {DType::kBF16, DType::kF16}) {
+    for (const DType out_dtype : {dtype, DType::kF32}) {
+      const MatmulShape shape = {
+          .num_tokens = 5, .num_out = 7, .num_in = 6, .dtype = dtype, .out_dtype = out_dtype};
+      const auto fill = [&](std::vector<uint16_t>* values) {
+        for (uint16_t& value : *values) {
+          const auto number = static_cast<float>(small(random));
+          value = dtype == DType::kBF16 ? FloatToBf16(number) : FloatToF16(number);
+        }
+      };
+      std::vector<uint16_t> x(30), weight(42);
+      fill(&x);
+      fill(&weight);
+      std::vector<float> out(35, NAN);
+      ASSERT_TRUE(library_->Matmul(shape, x.data(), weight.data(), out.data(), nullptr).ok());
+      for (int t = 0; t < 5; ++t) {
+        for (int o = 0; o < 7; ++o) {
+          float sum = 0;
+          for (int i = 0; i < 6; ++i) {
+            sum += Widen(dtype, x[t * 6 + i]) * Widen(dtype, weight[o * 6 + i]);
+          }
+          const int at = t * 7 + o;
+          const float found = out_dtype == DType::kF32
+                                  ? out[at]
+                                  : Widen(dtype, reinterpret_cast<const uint16_t*>(out.data())[at]);
+          ASSERT_EQ(found, sum) << DTypeName(dtype) << " " << t << " " << o;
+        }
+      }
+    }
+  }
+}
+
+TEST_F(CublasLtTest, ChoosesOnceForEachBucketOfTokens) {
+  ASSERT_NO_FATAL_FAILURE(Open());
+  const auto chosen_for = [&](int64_t num_tokens) {
+    EXPECT_TRUE(Multiply({.num_tokens = num_tokens, .num_out = 3, .num_in = 2}).ok());
+    return seen_->algorithm;
+  };
+  EXPECT_EQ(chosen_for(9), 16u);
+  EXPECT_EQ(chosen_for(16), 16u);
+  EXPECT_EQ(chosen_for(10), 16u);
+  EXPECT_EQ(num_choices(), 1);
+  EXPECT_EQ(chosen_for(17), 32u);
+  EXPECT_EQ(chosen_for(256), 256u);
+  EXPECT_EQ(chosen_for(257), 512u);
+  EXPECT_EQ(chosen_for(600), 768u);
+  EXPECT_EQ(num_choices(), 5);
+  EXPECT_EQ(seen_->workspace_bytes, kWorkspaceBytes);
+  EXPECT_EQ(seen_->reductions, 2u);  // partial sums in f32
+}
+
+TEST_F(CublasLtTest, PrepareChoosesBeforeTheFirstProduct) {
+  ASSERT_NO_FATAL_FAILURE(Open());
+  const MatmulShape shape = {.num_tokens = 20, .num_out = 3, .num_in = 2};
+  EXPECT_TRUE(library_->Prepare(shape).ok());
+  EXPECT_EQ(num_choices(), 1);
+  EXPECT_TRUE(Multiply(shape).ok());
+  EXPECT_EQ(num_choices(), 1);
+}
+
+TEST_F(CublasLtTest, ChoosesForEachShapeAndType) {
+  ASSERT_NO_FATAL_FAILURE(Open());
+  const MatmulShape shape = {.num_tokens = 20, .num_out = 3, .num_in = 2};
+  MatmulShape other_out = shape, other_in = shape, other_type = shape;
+  other_out.num_out = 4;
+  other_in.num_in = 5;
+  other_type.out_dtype = DType::kF32;
+  for (const MatmulShape& each : {shape, other_out, other_in, other_type, shape}) {
+    EXPECT_TRUE(Multiply(each).ok());
+  }
+  EXPECT_EQ(num_choices(), 4);
+}
+
+TEST_F(CublasLtTest, DeterministicUseHasOneWayForAllTokens) {
+  ASSERT_NO_FATAL_FAILURE(Open(/*deterministic=*/true));
+  for (const int64_t num_tokens : {1, 9, 128, 1000, 9}) {
+    EXPECT_TRUE(Multiply({.num_tokens = num_tokens, .num_out = 3, .num_in = 2}).ok());
+    EXPECT_EQ(seen_->algorithm, 128u);
+  }
+  EXPECT_EQ(num_choices(), 1);
+  EXPECT_EQ(seen_->workspace_bytes, 0u);
+  EXPECT_EQ(seen_->reductions, 0u);  // none
+}
+
+TEST_F(CublasLtTest, DeterministicUseChecksEachNumberOfTokensOnce) {
+  ASSERT_NO_FATAL_FAILURE(Open(/*deterministic=*/true));
+  const int before = seen_->num_checks;
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_TRUE(Multiply({.num_tokens = 9, .num_out = 3, .num_in = 2}).ok());
+  }
+  EXPECT_EQ(seen_->num_checks, before + 1);
+  const Status status = Multiply({.num_tokens = 77, .num_out = 3, .num_in = 2});
+  EXPECT_EQ(status.code(), StatusCode::kInternal);
+  EXPECT_NE(status.message().find("--deterministic"), std::string::npos) << status.message();
+}
+
+TEST_F(CublasLtTest, AShapeWithoutAWayIsAnError) {
+  ASSERT_NO_FATAL_FAILURE(Open());
+  const MatmulShape shape = {.num_tokens = 20, .num_out = 13, .num_in = 2};
+  for (int i = 0; i < 2; ++i) {
+    const Status status = Multiply(shape);
+    EXPECT_EQ(status.code(), StatusCode::kInternal);
+    // Named by its bucket, which is what was asked for.
+    EXPECT_NE(status.message().find("[32, 2] x [13, 2]"), std::string::npos) << status.message();
+  }
+}
+
+TEST(FindCublasLtTest, ALibraryThatIsNotThereIsUnavailableWithTheLoadersWords) {
+  const char* const names[] = {"libno-such-library.so.1", "libno-such-library.so.2"};
+  const auto made = LoadCublasLtOf(names, nullptr, 0, false);
+  ASSERT_FALSE(made.ok());
+  EXPECT_EQ(made.status().code(), StatusCode::kUnavailable);
+  for (const std::string name : names) {
+    EXPECT_NE(made.status().message().find(name + ": cannot open"), std::string::npos)
+        << made.status().message();
+  }
+}
+
+TEST(FindCublasLtTest, ALibraryOfOtherFunctionsIsUnavailable) {
+  const char* const names[] = {"libm.so.6"};
+  const auto made = LoadCublasLtOf(names, nullptr, 0, false);
+  ASSERT_FALSE(made.ok());
+  EXPECT_NE(made.status().message().find("cublasLtCreate"), std::string::npos)
+      << made.status().message();
+}
+
+}  // namespace
+}  // namespace minisgl

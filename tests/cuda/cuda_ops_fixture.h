@@ -1,0 +1,93 @@
+// The host side of the CUDA engine on the emulated device: operations whose every call of CUDA can
+// be made to fail, and small verbs around them.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cuda_ops.h"
+#include "emulator/emulated_cuda_api.h"
+#include "emulator/emulated_matmul.h"
+
+namespace minisgl {
+
+using emulator::EmulatedCudaApi;
+using emulator::EmulatedCudaConfig;
+using emulator::EmulatedMatmul;
+
+inline std::shared_ptr<EmulatedCudaApi> MakeEmulatedApi(EmulatedCudaConfig config = {}) {
+  return std::make_shared<EmulatedCudaApi>(std::move(config));
+}
+
+inline DeviceLimits SmallLimits() {
+  return {.max_rows = 4,
+          .max_tokens = 64,
+          .max_seq_len = 128,
+          .num_heads = 2,
+          .num_kv_heads = 1,
+          .head_dim = 64};
+}
+
+class CudaOpsFixture : public ::testing::Test {
+ protected:
+  // Emulated operations; the last library of products made is matmul_.
+  Result<std::unique_ptr<DeviceOps>> Make(const CudaOpsConfig& config = {}) {
+    return MakeCudaOpsOver(
+        api_,
+        [this](CudaApi*, void* workspace, size_t num_bytes,
+               bool deterministic) -> Result<std::unique_ptr<MatmulLibrary>> {
+          EXPECT_NE(workspace, nullptr);
+          EXPECT_EQ(num_bytes, kMatmulWorkspaceBytes);
+          deterministic_ = deterministic;
+          if (!matmul_error_.ok()) return matmul_error_;
+          auto made = std::make_unique<EmulatedMatmul>(api_.get());
+          matmul_ = made.get();
+          return std::unique_ptr<MatmulLibrary>(std::move(made));
+        },
+        config);
+  }
+
+  std::unique_ptr<DeviceOps> MakeUnreserved(const CudaOpsConfig& config = {}) {
+    auto ops = Make(config);
+    EXPECT_TRUE(ops.ok()) << ops.status().message();
+    return std::move(ops).value();
+  }
+
+  // The same, reserved for small steps.
+  std::unique_ptr<DeviceOps> MakeReserved(const CudaOpsConfig& config = {}) {
+    auto ops = MakeUnreserved(config);
+    EXPECT_TRUE(ops->Reserve(SmallLimits()).ok());
+    return ops;
+  }
+
+  template <typename T>
+  static std::shared_ptr<void> Put(DeviceOps* ops, const std::vector<T>& values) {
+    auto memory = ops->Allocate(values.size() * sizeof(T));
+    EXPECT_TRUE(memory.ok());
+    EXPECT_TRUE(ops->Upload(memory->get(), values.data(), values.size() * sizeof(T)).ok());
+    return *memory;
+  }
+
+  // Waits for everything and reads `count` elements of device memory.
+  template <typename T>
+  std::vector<T> Get(DeviceOps* ops, const void* device, size_t count) {
+    const auto host = ops->AllocateHost(count * sizeof(T));
+    EXPECT_TRUE(host.ok()) << host.status().message();
+    ops->CopyToHost(host->get(), device, count * sizeof(T));
+    EXPECT_TRUE(ops->Synchronize().ok()) << ops->status().message();
+    const T* const values = static_cast<const T*>(host->get());
+    return std::vector<T>(values, values + count);
+  }
+
+  std::shared_ptr<EmulatedCudaApi> api_ = MakeEmulatedApi();
+  EmulatedMatmul* matmul_ = nullptr;
+  Status matmul_error_;
+  bool deterministic_ = false;
+};
+
+}  // namespace minisgl

@@ -1,0 +1,192 @@
+// A library with the functions of cuBLASLt that the program calls, which computes on the host: so
+// that what it is asked to compute can be checked without a GPU.
+//
+// Ways to compute are numbered by the number of tokens they were chosen for. It knows none for 13
+// outputs, and checks none for 77 tokens; the workspace and reduction asked for are kept to be
+// looked at.
+#include "fake_cublas_lt.h"
+
+#include <cublasLt.h>
+
+#include <cstring>
+
+#include "minisgl/tensor/dtype.h"
+
+namespace {
+
+struct Layout {
+  cudaDataType type;
+  uint64_t rows, cols;
+  int64_t ld;
+};
+struct Preference {
+  uint64_t workspace_bytes;
+  uint32_t reductions;
+};
+
+FakeCublasLtSeen g_seen;
+
+Layout* AsLayout(cublasLtMatrixLayout_t layout) { return reinterpret_cast<Layout*>(layout); }
+
+float Load(const void* matrix, const Layout& layout, uint64_t row, uint64_t col) {
+  const size_t index = col * static_cast<size_t>(layout.ld) + row;
+  if (layout.type == CUDA_R_32F) return static_cast<const float*>(matrix)[index];
+  const uint16_t bits = static_cast<const uint16_t*>(matrix)[index];
+  return layout.type == CUDA_R_16BF ? minisgl::Bf16ToFloat(bits) : minisgl::F16ToFloat(bits);
+}
+
+void Store(void* matrix, const Layout& layout, uint64_t row, uint64_t col, float value) {
+  const size_t index = col * static_cast<size_t>(layout.ld) + row;
+  if (layout.type == CUDA_R_32F) {
+    static_cast<float*>(matrix)[index] = value;
+  } else {
+    static_cast<uint16_t*>(matrix)[index] =
+        layout.type == CUDA_R_16BF ? minisgl::FloatToBf16(value) : minisgl::FloatToF16(value);
+  }
+}
+
+}  // namespace
+
+const FakeCublasLtSeen* FakeCublasLt() { return &g_seen; }
+
+cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle) {
+  ++g_seen.objects;
+  *handle = reinterpret_cast<cublasLtHandle_t>(&g_seen);
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtDestroy(cublasLtHandle_t) {
+  --g_seen.objects;
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+const char* cublasLtGetStatusString(cublasStatus_t status) {
+  return status == CUBLAS_STATUS_SUCCESS ? "success" : "some error of cuBLAS";
+}
+
+cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t* desc, cublasComputeType_t compute,
+                                        cudaDataType_t scale) {
+  if (compute != CUBLAS_COMPUTE_32F || scale != CUDA_R_32F) return CUBLAS_STATUS_NOT_SUPPORTED;
+  ++g_seen.objects;
+  *desc = reinterpret_cast<cublasLtMatmulDesc_t>(new cublasOperation_t(CUBLAS_OP_N));
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t desc) {
+  --g_seen.objects;
+  delete reinterpret_cast<cublasOperation_t*>(desc);
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t desc,
+                                              cublasLtMatmulDescAttributes_t attribute,
+                                              const void* value, size_t num_bytes) {
+  if (attribute != CUBLASLT_MATMUL_DESC_TRANSA || num_bytes != sizeof(cublasOperation_t)) {
+    return CUBLAS_STATUS_INVALID_VALUE;
+  }
+  std::memcpy(reinterpret_cast<void*>(desc), value, num_bytes);
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* layout, cudaDataType type,
+                                          uint64_t rows, uint64_t cols, int64_t ld) {
+  if (ld < static_cast<int64_t>(rows)) return CUBLAS_STATUS_INVALID_VALUE;
+  ++g_seen.objects;
+  *layout = reinterpret_cast<cublasLtMatrixLayout_t>(new Layout{type, rows, cols, ld});
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t layout) {
+  --g_seen.objects;
+  delete AsLayout(layout);
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t layout,
+                                                cublasLtMatrixLayoutAttribute_t attribute,
+                                                const void* value, size_t num_bytes) {
+  if (attribute != CUBLASLT_MATRIX_LAYOUT_COLS || num_bytes != sizeof(uint64_t)) {
+    return CUBLAS_STATUS_INVALID_VALUE;
+  }
+  std::memcpy(&AsLayout(layout)->cols, value, num_bytes);
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t* preference) {
+  ++g_seen.objects;
+  *preference = reinterpret_cast<cublasLtMatmulPreference_t>(new Preference{});
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t preference) {
+  --g_seen.objects;
+  delete reinterpret_cast<Preference*>(preference);
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t preference,
+                                                    cublasLtMatmulPreferenceAttributes_t attribute,
+                                                    const void* value, size_t num_bytes) {
+  auto* const found = reinterpret_cast<Preference*>(preference);
+  if (attribute == CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES) {
+    if (num_bytes != 8) return CUBLAS_STATUS_INVALID_VALUE;
+    std::memcpy(&found->workspace_bytes, value, 8);
+    return CUBLAS_STATUS_SUCCESS;
+  }
+  if (num_bytes != 4) return CUBLAS_STATUS_INVALID_VALUE;
+  if (attribute == CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK) {
+    std::memcpy(&found->reductions, value, 4);
+  }
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t,
+                                              cublasLtMatrixLayout_t, cublasLtMatrixLayout_t b,
+                                              cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t,
+                                              cublasLtMatmulPreference_t preference, int,
+                                              cublasLtMatmulHeuristicResult_t found[], int* count) {
+  ++g_seen.num_choices;
+  const auto* const asked = reinterpret_cast<const Preference*>(preference);
+  g_seen.workspace_bytes = asked->workspace_bytes;
+  g_seen.reductions = asked->reductions;
+  *count = 0;
+  if (AsLayout(c)->rows == 13) return CUBLAS_STATUS_SUCCESS;
+  found[0].algo.data[0] = AsLayout(b)->cols;
+  found[0].state = CUBLAS_STATUS_SUCCESS;
+  *count = 1;
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t, cublasLtMatmulDesc_t,
+                                       cublasLtMatrixLayout_t, cublasLtMatrixLayout_t b,
+                                       cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
+                                       const cublasLtMatmulAlgo_t*,
+                                       cublasLtMatmulHeuristicResult_t*) {
+  ++g_seen.num_checks;
+  return AsLayout(b)->cols == 77 ? CUBLAS_STATUS_NOT_SUPPORTED : CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const void* alpha,
+                              const void* a, cublasLtMatrixLayout_t a_layout, const void* b,
+                              cublasLtMatrixLayout_t b_layout, const void* beta, const void* c,
+                              cublasLtMatrixLayout_t, void* d, cublasLtMatrixLayout_t d_layout,
+                              const cublasLtMatmulAlgo_t* algorithm, void*, size_t, cudaStream_t) {
+  const Layout &la = *AsLayout(a_layout), &lb = *AsLayout(b_layout), &ld = *AsLayout(d_layout);
+  const bool transposed = *reinterpret_cast<cublasOperation_t*>(desc) == CUBLAS_OP_T;
+  const uint64_t inner = transposed ? la.rows : la.cols, rows = transposed ? la.cols : la.rows;
+  if (inner != lb.rows || rows != ld.rows || lb.cols != ld.cols || c != d ||
+      *static_cast<const float*>(alpha) != 1 || *static_cast<const float*>(beta) != 0) {
+    return CUBLAS_STATUS_INVALID_VALUE;
+  }
+  g_seen.algorithm = algorithm->data[0];
+  for (uint64_t row = 0; row < ld.rows; ++row) {
+    for (uint64_t col = 0; col < ld.cols; ++col) {
+      float sum = 0;
+      for (uint64_t k = 0; k < inner; ++k) {
+        sum += (transposed ? Load(a, la, k, row) : Load(a, la, row, k)) * Load(b, lb, k, col);
+      }
+      Store(d, ld, row, col, sum);
+    }
+  }
+  return CUBLAS_STATUS_SUCCESS;
+}

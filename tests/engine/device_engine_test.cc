@@ -1,0 +1,342 @@
+// The engine of a device, over one whose operations are the oracle's: bit for bit what the CPU's
+// engine gives over the same operations, however steps were cut, padded, captured or queued ahead;
+// and what it does where the device fails.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <numeric>
+#include <thread>
+#include <utility>
+
+#include "engine/decode_graphs.h"
+#include "engine/engine_driver.h"
+#include "engine/host_device_ops.h"
+#include "minisgl/engine/device_engine.h"
+
+namespace minisgl {
+namespace {
+
+constexpr int32_t kAll = 1 << 20;  // no chunk is that long
+
+class DeviceEngineTest : public testing::Test {
+ protected:
+  std::unique_ptr<EngineDriver> OnDevice(const DriverOptions& options,
+                                         HostDeviceFaults faults = {}) {
+    return std::make_unique<EngineDriver>(*model_, options,
+                                          MakeHostDeviceOps(uint64_t{1} << 30, faults, counters_));
+  }
+  std::unique_ptr<EngineDriver> OnCpu(const DriverOptions& options) {
+    return std::make_unique<EngineDriver>(model_->config, *model_->checkpoint, options,
+                                          MakeNaiveOps());
+  }
+  std::vector<RowResult> Alone(const std::vector<TokenId>& prompt, int32_t num_tokens,
+                               const DriverOptions& options = {},
+                               const SamplingParams& sampling = Greedy()) {
+    const auto driver = OnCpu(options);
+    TestRow* row = driver->AddRow(prompt);
+    row->sampling = sampling;
+    return driver->Generate(row, kAll, num_tokens);
+  }
+  static SamplingParams Greedy() {
+    SamplingParams sampling;
+    sampling.num_logprobs = 20;
+    return sampling;
+  }
+  // Numbers that a float holds exactly, so that both engines have the same.
+  static SamplingParams Warm(uint64_t seed) {
+    SamplingParams sampling;
+    sampling.temperature = 0.75;
+    sampling.top_p = 0.875;
+    sampling.top_k = 20;
+    sampling.repetition_penalty = 1.25;
+    sampling.frequency_penalty = 0.5;
+    sampling.seed = seed;
+    sampling.num_logprobs = 3;
+    sampling.min_tokens = 4;
+    sampling.banned_until_min = {1, 2, 3};
+    sampling.logit_bias = {{7, 1.5f}, {9, -2.0f}};
+    return sampling;
+  }
+
+  const std::unique_ptr<TestModel> model_ = MakeTinyModel();
+  const std::shared_ptr<HostDeviceCounters> counters_ = std::make_shared<HostDeviceCounters>();
+};
+
+TEST_F(DeviceEngineTest, ChunksPagesAndGraphsChangeNothing) {
+  const auto prompt = RandomPrompt(45, 1);
+  const auto wanted = Alone(prompt, 8);
+  for (const int32_t graph_rows : {0, 1, 8}) {
+    for (const int32_t page_size : {1, 16}) {
+      for (const int32_t chunk : {1, 7, 44, kAll}) {
+        const auto driver = OnDevice({.page_size = page_size, .graph_max_rows = graph_rows});
+        EXPECT_TRUE(SameResults(driver->Generate(driver->AddRow(prompt), chunk, 8), wanted))
+            << "graphs " << graph_rows << " page " << page_size << " chunk " << chunk;
+      }
+    }
+  }
+}
+
+TEST_F(DeviceEngineTest, BatchesPaddedToAGraphEqualRowsAlone) {
+  const auto driver = OnDevice({.graph_max_rows = 8});
+  std::vector<TestRow*> rows;
+  for (int i = 0; i < 5; ++i) {
+    rows.push_back(driver->AddRow(RandomPrompt(9 + 7 * i, 40 + i)));
+    rows.back()->sampling = i % 2 == 0 ? Greedy() : Warm(i);
+    driver->ExtendAll(rows.back());
+    ASSERT_TRUE(driver->Step().ok());
+  }
+  const int runs = counters_->runs;
+  for (int step = 0; step < 6; ++step) {
+    for (TestRow* row : rows) driver->ExtendAll(row);
+    ASSERT_TRUE(driver->Step().ok());
+  }
+  EXPECT_EQ(counters_->runs, runs);
+  EXPECT_EQ(counters_->replays, 6);
+  for (int i = 0; i < 5; ++i) {
+    EXPECT_TRUE(SameResults(rows[i]->results, Alone(rows[i]->prompt, 7, {}, rows[i]->sampling)))
+        << "row " << i;
+  }
+}
+
+TEST_F(DeviceEngineTest, ABatchLargerThanTheLargestGraphRunsWithout) {
+  const auto driver = OnDevice({.graph_max_rows = 2});
+  std::vector<TestRow*> rows;
+  for (int i = 0; i < 3; ++i) {
+    rows.push_back(driver->AddRow(RandomPrompt(8, 50 + i)));
+    driver->ExtendAll(rows.back());
+  }
+  ASSERT_TRUE(driver->Step().ok());
+  for (TestRow* row : rows) driver->ExtendAll(row);
+  ASSERT_TRUE(driver->Step().ok());
+  EXPECT_EQ(counters_->replays, 0);
+  for (TestRow* row : rows) EXPECT_TRUE(SameResults(row->results, Alone(row->prompt, 2)));
+}
+
+TEST_F(DeviceEngineTest, AStepQueuedBehindAnotherReadsWhatThatOneSampled) {
+  for (const int32_t graph_rows : {0, 4}) {
+    const auto driver = OnDevice({.graph_max_rows = graph_rows});
+    TestRow* a = driver->AddRow(RandomPrompt(20, 3));
+    TestRow* b = driver->AddRow(RandomPrompt(11, 4));
+    a->sampling.num_logprobs = -1;
+    driver->ExtendAll(a);
+    driver->ExtendAll(b);
+    driver->Launch();
+    for (int step = 0; step < 6; ++step) {
+      driver->ExtendAll(a);
+      if (step % 2 == 0) driver->ExtendAll(b);
+      driver->Launch();
+      ASSERT_TRUE(driver->Collect().ok());
+    }
+    ASSERT_TRUE(driver->Collect().ok());
+    SamplingParams quiet;
+    EXPECT_TRUE(SameResults(a->results, Alone(a->prompt, 7, {}, quiet)));
+    EXPECT_TRUE(SameResults(b->results, Alone(b->prompt, 4)));
+  }
+}
+
+TEST_F(DeviceEngineTest, DraftsAreAcceptedAndRolledBackAsOnTheCpu) {
+  const auto prompt = RandomPrompt(23, 5);
+  for (const SamplingParams& sampling : {Greedy(), Warm(11)}) {
+    const auto answer = Alone(prompt, 20, {}, sampling);
+    const auto driver = OnDevice({.graph_max_rows = 4});
+    TestRow* row = driver->AddRow(prompt);
+    TestRow* other = driver->AddRow(RandomPrompt(6, 6));
+    row->sampling = sampling;
+    driver->ExtendAll(row);
+    driver->ExtendAll(other);
+    ASSERT_TRUE(driver->Step().ok());
+    for (int step = 0; row->results.size() + 5 < answer.size(); ++step) {
+      std::vector<TokenId> drafts;
+      const size_t at = row->results.size();
+      for (size_t i = 0; i < 4; ++i) drafts.push_back(answer[at + i].token);
+      if (step % 3 == 1) drafts[2] = (drafts[2] + 1) % 97;
+      if (step % 3 == 2) drafts.clear();
+      driver->ExtendWithDrafts(row, drafts);
+      driver->ExtendAll(other);
+      ASSERT_TRUE(driver->Step().ok());
+    }
+    const std::vector<RowResult> begin(answer.begin(), answer.begin() + std::ssize(row->results));
+    EXPECT_TRUE(SameResults(row->results, begin));
+    EXPECT_TRUE(SameResults(other->results,
+                            Alone(other->prompt, static_cast<int32_t>(other->results.size()))));
+  }
+}
+
+TEST_F(DeviceEngineTest, RowsOfOneStemAreToldToAttention) {
+  model_->config.max_seq_len = 512;
+  const auto driver = OnDevice({.max_running_requests = 8, .graph_max_rows = 4});
+  const auto stem = RandomPrompt(kSplitKeysMin, 8);
+  std::vector<TestRow*> rows;
+  for (int i = 0; i < 3; ++i) {
+    auto prompt = stem;
+    for (const TokenId id : RandomPrompt(5, 90 + i)) prompt.push_back(id);
+    rows.push_back(i == 0 ? driver->AddRow(prompt)
+                          : driver->AddRowSharing(*rows[0], kSplitKeysMin / 16, prompt));
+    if (i == 0) {
+      driver->Extend(rows[0], 200);
+      ASSERT_TRUE(driver->Step().ok());
+    }
+    driver->ExtendAll(rows.back());
+    ASSERT_TRUE(driver->Step().ok());
+  }
+  EXPECT_EQ(counters_->groups, 0) << "rows that extend are in none";
+  for (TestRow* row : rows) driver->ExtendAll(row);
+  ASSERT_TRUE(driver->Step().ok());
+  EXPECT_EQ(counters_->groups, 1);
+  EXPECT_EQ(counters_->replays, 1) << "graphs read groups from memory";
+  driver->ExtendAll(rows[1]);
+  ASSERT_TRUE(driver->Step().ok());
+  EXPECT_EQ(counters_->groups, 0) << "one row has nobody to share with";
+}
+
+TEST_F(DeviceEngineTest, MoreBiasThanTheGraphsHoldIsAppliedAllTheSame) {
+  SamplingParams sampling;
+  for (int i = 0; i < 1500; ++i) sampling.logit_bias.emplace_back(i % 97, 0.0f);
+  sampling.logit_bias.emplace_back(5, 100.0f);
+  const auto prompt = RandomPrompt(12, 7);
+  const auto driver = OnDevice({.graph_max_rows = 4});
+  TestRow* row = driver->AddRow(prompt);
+  row->sampling = sampling;
+  const auto results = driver->Generate(row, kAll, 3);
+  ASSERT_EQ(results.size(), 3u);
+  for (const RowResult& result : results) EXPECT_EQ(result.token, 5);
+  EXPECT_EQ(counters_->replays, 0);
+}
+
+TEST_F(DeviceEngineTest, AStepWhoseWritesAreManyIsUploadedWhole) {
+  // Eight prompts of 500 tokens admitted at once, with pages of one token: 8,000 words of writes
+  // behind the front, and again, so that what grew is used a second time.
+  ModelConfig config = model_->config;
+  const auto driver = OnDevice({.page_size = 1, .max_prefill_tokens = 4096, .graph_max_rows = 8});
+  const int32_t length = std::min<int32_t>(static_cast<int32_t>(config.max_seq_len) - 4, 500);
+  std::vector<TestRow*> rows;
+  for (int i = 0; i < 8; ++i) {
+    rows.push_back(driver->AddRow(RandomPrompt(length, 60 + i)));
+    driver->ExtendAll(rows.back());
+  }
+  ASSERT_TRUE(driver->Step().ok());
+  for (TestRow* row : rows) driver->ExtendAll(row);
+  ASSERT_TRUE(driver->Step().ok());
+  EXPECT_TRUE(SameResults(rows[7]->results, Alone(rows[7]->prompt, 2, {.page_size = 1})));
+}
+
+// A device is the thread's that chose it: the runtime makes its engine on one and runs it on
+// another.
+TEST_F(DeviceEngineTest, AThreadThatDidNotMakeTheEngineIsBoundToTheDeviceOnce) {
+  const auto driver = OnDevice({});
+  TestRow* row = driver->AddRow(RandomPrompt(10, 9));
+  driver->ExtendAll(row);
+  ASSERT_TRUE(driver->Step().ok());
+  EXPECT_EQ(counters_->binds, 0);
+  std::thread([&] {
+    for (int step = 0; step < 3; ++step) {
+      driver->ExtendAll(row);
+      EXPECT_TRUE(driver->Step().ok());
+    }
+  }).join();
+  EXPECT_EQ(counters_->binds, 1);
+}
+
+TEST_F(DeviceEngineTest, AFaultEndsItsStepAndEveryLaterOne) {
+  HostDeviceFaults faults;
+  faults.fail_wait = 2;
+  const auto driver = OnDevice({.graph_max_rows = 4}, faults);
+  TestRow* row = driver->AddRow(RandomPrompt(10, 8));
+  driver->ExtendAll(row);
+  ASSERT_TRUE(driver->Step().ok());
+  const int replays = counters_->replays;
+  for (int step = 0; step < 3; ++step) {
+    driver->ExtendAll(row);
+    const Status status = driver->Step();
+    EXPECT_EQ(status.code(), StatusCode::kInternal);
+    EXPECT_NE(status.message().find("the host device broke"), std::string::npos);
+  }
+  EXPECT_LE(counters_->replays, replays + 1) << "nothing runs after a fault";
+}
+
+TEST_F(DeviceEngineTest, ACaptureThatFailsLeavesTheSmallerGraphs) {
+  HostDeviceFaults faults;
+  faults.fail_capture = 4;  // the first learns what graphs cost; then 1, 2, 4 rows
+  const auto driver = OnDevice({.graph_max_rows = 8}, faults);
+  std::vector<TestRow*> rows;
+  for (int i = 0; i < 3; ++i) {
+    rows.push_back(driver->AddRow(RandomPrompt(8, 70 + i)));
+    driver->ExtendAll(rows.back());
+  }
+  ASSERT_TRUE(driver->Step().ok());
+  driver->ExtendAll(rows[0]);
+  driver->ExtendAll(rows[1]);
+  ASSERT_TRUE(driver->Step().ok());
+  EXPECT_EQ(counters_->replays, 1);
+  for (TestRow* row : rows) driver->ExtendAll(row);
+  ASSERT_TRUE(driver->Step().ok());
+  EXPECT_EQ(counters_->replays, 1) << "three rows have no graph";
+  EXPECT_TRUE(SameResults(rows[0]->results, Alone(rows[0]->prompt, 3)));
+  EXPECT_TRUE(SameResults(rows[2]->results, Alone(rows[2]->prompt, 2)));
+}
+
+TEST_F(DeviceEngineTest, GraphsThatTakeMoreThanWasKeptForThemTakeItFromThePages) {
+  ModelEngineOptions options;
+  options.max_running_requests = 8;
+  options.max_prefill_tokens = 64;
+  options.memory_ratio = 0.5;
+  options.graph_max_rows = 8;
+  const auto pages_with = [&](uint64_t graph_bytes) {
+    HostDeviceFaults faults;
+    faults.graph_bytes = graph_bytes;
+    auto device = MakeHostDeviceOps(uint64_t{256} << 20, faults, nullptr);
+    const auto plan = PlanMemory(model_->config, options, 0, device.get());
+    MINISGL_CHECK(plan.ok(), "{}", plan.status().message());
+    const int32_t planned = plan->limits.num_pages;
+    auto engine = MakeDeviceEngine(model_->config, *model_->checkpoint, *plan, std::move(device),
+                                   {.graph_max_rows = 8});
+    MINISGL_CHECK(engine.ok(), "{}", engine.status().message());
+    return std::pair(planned, engine.value()->limits().num_pages);
+  };
+  const auto [planned, taken] = pages_with(uint64_t{1} << 20);
+  EXPECT_EQ(planned, taken);
+  const auto [planned_same, taken_less] = pages_with(uint64_t{8} << 20);
+  EXPECT_EQ(planned_same, planned);
+  EXPECT_LT(taken_less, planned);
+}
+
+TEST_F(DeviceEngineTest, MemoryThatRunsOutAtAnyAllocationIsAnErrorAndLeaksNothing) {
+  ModelEngineOptions options;
+  options.max_running_requests = 4;
+  options.max_prefill_tokens = 64;
+  options.memory_ratio = 0.9;
+  options.num_pages = 64;
+  int failed = 0;
+  for (int n = 1;; ++n) {
+    HostDeviceFaults faults;
+    faults.fail_allocate = n;
+    auto counters = std::make_shared<HostDeviceCounters>();
+    auto device = MakeHostDeviceOps(uint64_t{1} << 30, faults, counters);
+    const auto plan = PlanMemory(model_->config, options, 0, device.get());
+    ASSERT_TRUE(plan.ok());
+    auto engine = MakeDeviceEngine(model_->config, *model_->checkpoint, *plan, std::move(device),
+                                   {.graph_max_rows = 4});
+    if (counters->allocations < n) {
+      EXPECT_TRUE(engine.ok());
+      break;
+    }
+    // A capture that finds no memory leaves graphs out; everything else is needed.
+    if (!engine.ok()) {
+      EXPECT_EQ(engine.status().code(), StatusCode::kOutOfMemory) << n;
+      EXPECT_EQ(counters->live_bytes, 0) << n;
+      ++failed;
+    }
+  }
+  EXPECT_GT(failed, 10);
+}
+
+TEST(GraphBatchSizesTest, OneTwoFourThenMultiplesOfEight) {
+  EXPECT_EQ(GraphBatchSizes(0), std::vector<int32_t>());
+  EXPECT_EQ(GraphBatchSizes(1), (std::vector<int32_t>{1}));
+  EXPECT_EQ(GraphBatchSizes(3), (std::vector<int32_t>{1, 2, 3}));
+  EXPECT_EQ(GraphBatchSizes(32), (std::vector<int32_t>{1, 2, 4, 8, 16, 24, 32}));
+  EXPECT_EQ(GraphBatchSizes(256).size(), 3u + 32u);
+}
+
+}  // namespace
+}  // namespace minisgl

@@ -1,0 +1,37 @@
+#!/bin/sh
+# Gathers the suite `gpu` of a build, with the program, its benchmarks, the libraries they need and a model, into one
+# folder that runs on a machine that has a GPU and none of this:
+#   sh tests/gpu/carry.sh BUILD FOLDER [SHAPE.json...]       then, there:  sh FOLDER/run_gpu.sh [PART...]
+# SHAPE.json: the config.json of a model whose speed is to be measured, with made-up weights.
+# That machine brings its driver, cuBLAS (libcublasLt.so.13 or .12), a C library no older than this one's and, for the
+# sanitizers' part, compute-sanitizer.
+set -eu
+if [ $# -lt 2 ]; then
+    echo "usage: sh tests/gpu/carry.sh BUILD FOLDER [SHAPE.json...]" >&2
+    exit 64
+fi
+here=$(cd "$(dirname "$0")" && pwd)
+build=$1 folder=$2
+shift 2
+if [ ! -x "$build/tests/gpu/test_gpu" ]; then
+    echo "$build has no tests/gpu/test_gpu: configure it with -Dcuda=enabled and build that" >&2
+    exit 66
+fi
+mkdir -p "$folder/bin" "$folder/lib" "$folder/models" "$folder/shapes"
+for program in tests/gpu/test_gpu src/cli/minisgl tests/bench_scheduler_cost tests/bench_serving_latency; do
+    if [ -x "$build/$program" ]; then
+        cp -f "$build/$program" "$folder/bin/"
+    else
+        echo "not built, left out: $program" >&2
+    fi
+done
+# All that the loader finds but the C library, which belongs to its loader.
+for program in "$folder"/bin/*; do
+    ldd "$program"
+done | awk '$2 == "=>" && $3 ~ /^\// { print $3 }' | sort -u |
+    grep -Ev '/(ld-linux[^/]*|lib(c|m|dl|rt|pthread|resolv|util))\.so[^/]*$' |
+    while read -r library; do cp -fL "$library" "$folder/lib/"; done
+cp -R "$here/../models/wren" "$folder/models/"
+for shape in "$@"; do cp -f "$shape" "$folder/shapes/"; done
+cp -f "$here/run_gpu.sh" "$folder/"
+du -sh "$folder" | awk '{ print $1 " in " $2 }'

@@ -1,0 +1,309 @@
+// Embedding, norms, rotation and KV writing, activation and gathering on the device against the
+// oracle.
+#include <fmt/format.h>
+
+#include <numeric>
+
+#include "gpu/gpu_fixture.h"
+
+namespace minisgl {
+namespace {
+
+using GpuElementwiseTest = GpuTest;
+
+// Rows of whole and of broken vectors, and those of models.
+std::vector<int64_t> Widths() {
+  if (IsSlow()) return {7, 256, 1001};
+  return {1, 7, 8, 250, 896, 1000, 1001, 1024, 3072, 4096, 5120, 8192, 16384};
+}
+
+std::vector<int64_t> TokenCounts() {
+  if (IsSlow()) return {1, 5};
+  return {1, 5, 300};
+}
+
+std::string Name(DType dtype, int64_t rows, int64_t width) {
+  return fmt::format("{} {}x{}", DTypeName(dtype), rows, width);
+}
+
+std::vector<int32_t> Ids(int64_t count, int32_t limit) {
+  std::vector<int32_t> ids;
+  for (int64_t i = 0; i < count; ++i) ids.push_back(static_cast<int32_t>((i * 7 + 3) % limit));
+  return ids;
+}
+
+TEST_F(GpuElementwiseTest, EmbeddingIsTheTablesRow) {
+  constexpr int32_t kRows = 11;
+  for (const DType dtype : kHalfTypes) {
+    const auto ops = Make({.activation_dtype = dtype});
+    for (const int64_t width : Widths()) {
+      const std::vector<float> table = RandomFloats(kRows * width, 1);
+      const std::vector<float> rounded = Rounded(dtype, table);
+      const auto packed = ops->PackEmbedding(View(table, kRows, width), dtype);
+      ASSERT_TRUE(packed.ok()) << packed.status().message();
+      for (const int64_t num_tokens : TokenCounts()) {
+        const std::string name = Name(dtype, num_tokens, width);
+        const std::vector<int32_t> ids = Ids(num_tokens, kRows);
+        const GpuArray device_ids(ops.get(), ids);
+        GpuArray out(ops.get(), static_cast<size_t>(num_tokens * width) * sizeof(float));
+        const auto bytes = RunTwice(&out, name, [&] {
+          ops->Embedding({.ids = device_ids.i32(),
+                          .table = &*packed,
+                          .scale = 1.7f,
+                          .out = out.f32(),
+                          .num_tokens = num_tokens});
+        });
+        const std::vector<float> actual = FloatsOf(DType::kF32, bytes);
+        for (int64_t i = 0; i < num_tokens * width; ++i) {
+          ASSERT_EQ(actual[i], rounded[ids[i / width] * width + i % width] * 1.7f) << name;
+        }
+      }
+    }
+  }
+}
+
+// With a residual; as the engine has it, `x` in place.
+TEST_F(GpuElementwiseTest, NormMatchesTheOracle) {
+  const auto oracle = MakeNaiveOps();
+  for (const DType dtype : kHalfTypes) {
+    const auto ops = Make({.activation_dtype = dtype});
+    for (const int64_t width : Widths()) {
+      for (const int64_t num_tokens : TokenCounts()) {
+        const std::string name = Name(dtype, num_tokens, width);
+        const std::vector<float> x = Rounded(dtype, RandomFloats(num_tokens * width, 2));
+        const std::vector<float> residual = RandomFloats(num_tokens * width, 3);
+        const std::vector<float> weight = RandomFloats(width, 4);
+        std::vector<float> expected(x.size()), sums = residual;
+        RmsNormParams params = {.x = x.data(),
+                                .residual = sums.data(),
+                                .weight = weight.data(),
+                                .out = expected.data(),
+                                .num_tokens = num_tokens,
+                                .width = width,
+                                .eps = 1e-5f};
+        oracle->RmsNorm(params);
+        const GpuArray device_weight(ops.get(), weight);
+        GpuArray out(ops.get(), x.size() * DTypeBytes(dtype));
+        GpuArray device_residual(ops.get(), residual);
+        params.x = out.ptr(dtype);
+        params.residual = device_residual.f32();
+        params.weight = device_weight.f32();
+        params.out = out.ptr(dtype);
+        const auto bytes = RunTwice(&out, name, [&] {
+          out.Set(dtype, x);
+          device_residual.Set(residual);
+          ops->RmsNorm(params);
+        });
+        // The f32 part: a sum of squares, a root, a product of three.
+        ExpectWithin(
+            FloatsOf(dtype, bytes), expected,
+            [&](size_t i) {
+              const double value = std::abs(expected[i]);
+              return value * 32 * 0x1.0p-24 + RoundingError(dtype, value * 1.001);
+            },
+            name);
+        EXPECT_EQ(device_residual.Read<float>(), sums) << name;
+      }
+    }
+  }
+}
+
+struct RopeCase {
+  DType dtype = DType::kBF16;
+  int64_t num_tokens = 5;
+  int32_t num_heads = 4, num_kv_heads = 2;
+  int32_t head_dim = 128, rotary_dim = 128;
+  int32_t page_size = 16;
+  bool has_norms = false;
+};
+
+// A step's inputs on the host, and where they go.
+struct RopeInput {
+  static constexpr int64_t kMaxPosition = 5000;
+
+  explicit RopeInput(const RopeCase& c)
+      : q_width(int64_t{c.num_heads} * c.head_dim),
+        width(q_width + int64_t{2 * c.num_kv_heads} * c.head_dim),
+        block(int64_t{c.page_size} * c.head_dim),
+        num_pages(c.num_tokens / c.page_size + 3),
+        positions(Ids(c.num_tokens, static_cast<int32_t>(kMaxPosition))),
+        slots(static_cast<size_t>(num_pages * c.page_size)),
+        qkv(Rounded(c.dtype, RandomFloats(c.num_tokens * width, 1))),
+        q_norm(RandomFloats(c.head_dim, 3)),
+        k_norm(RandomFloats(c.head_dim, 4)) {
+    std::iota(slots.begin(), slots.end(), 0);
+    std::mt19937_64 random(2);
+    std::shuffle(slots.begin(), slots.end(), random);
+    slots.resize(static_cast<size_t>(c.num_tokens));
+    const int64_t half = c.rotary_dim / 2;
+    for (int64_t position = 0; position < kMaxPosition; ++position) {
+      for (int64_t i = 0; i < half; ++i) {
+        const double angle =
+            static_cast<double>(position) * std::pow(10000.0, -static_cast<double>(i) / half);
+        cos.push_back(static_cast<float>(std::cos(angle)));
+        sin.push_back(static_cast<float>(std::sin(angle)));
+      }
+    }
+  }
+  size_t kv_elements(const RopeCase& c) const {
+    return static_cast<size_t>(num_pages * 2 * c.num_kv_heads * block);
+  }
+  // With the arrays of the host, but qkv and kv.
+  RopeKvWriteParams Params(const RopeCase& c) const {
+    return {.qkv = nullptr,
+            .positions = positions.data(),
+            .slots = slots.data(),
+            .cos = cos.data(),
+            .sin = sin.data(),
+            .kv = {.base = nullptr,
+                   .page_stride = 2 * c.num_kv_heads * block,
+                   .slot_stride = c.head_dim,
+                   .head_stride = block,
+                   .v_offset = c.num_kv_heads * block,
+                   .page_size = c.page_size},
+            .num_tokens = c.num_tokens,
+            .num_heads = c.num_heads,
+            .num_kv_heads = c.num_kv_heads,
+            .head_dim = c.head_dim,
+            .rotary_dim = c.rotary_dim,
+            .q_norm = c.has_norms ? q_norm.data() : nullptr,
+            .k_norm = c.has_norms ? k_norm.data() : nullptr,
+            .norm_eps = 1e-6f};
+  }
+
+  int64_t q_width, width, block, num_pages;
+  std::vector<int32_t> positions;
+  std::vector<int64_t> slots;
+  std::vector<float> qkv, q_norm, k_norm, cos, sin;
+};
+
+class GpuRopeTest : public GpuTest {
+ protected:
+  static void Check(const RopeCase& c) {
+    const std::string name = fmt::format(
+        "{} T{} H{}/{} E{} rot {} P{} norms {}", DTypeName(c.dtype), c.num_tokens, c.num_heads,
+        c.num_kv_heads, c.head_dim, c.rotary_dim, c.page_size, c.has_norms);
+    const RopeInput input(c);
+    std::vector<float> expected = input.qkv;
+    std::vector<float> expected_kv(input.kv_elements(c), std::numeric_limits<float>::quiet_NaN());
+    RopeKvWriteParams params = input.Params(c);
+    params.qkv = expected.data();
+    params.kv.base = expected_kv.data();
+    MakeNaiveOps()->RopeKvWrite(params);
+
+    const auto ops = Make({.activation_dtype = c.dtype});
+    GpuArray qkv(ops.get(), c.dtype, input.qkv);
+    GpuArray kv(ops.get(), expected_kv.size() * DTypeBytes(c.dtype));
+    const GpuArray positions(ops.get(), input.positions), slots(ops.get(), input.slots);
+    const GpuArray cos(ops.get(), input.cos), sin(ops.get(), input.sin);
+    const GpuArray q_norm(ops.get(), input.q_norm), k_norm(ops.get(), input.k_norm);
+    params.qkv = qkv.ptr(c.dtype);
+    params.kv.base = kv.ptr(c.dtype);
+    params.positions = positions.i32();
+    params.slots = slots.as<int64_t>();
+    params.cos = cos.f32();
+    params.sin = sin.f32();
+    if (c.has_norms) params.q_norm = q_norm.f32();
+    if (c.has_norms) params.k_norm = k_norm.f32();
+    const auto kv_bytes = RunTwice(&kv, name, [&] {
+      qkv.Set(c.dtype, input.qkv);
+      ops->RopeKvWrite(params);
+    });
+    // Elements are a few units large at most, so the f32 part of the error is a few of its
+    // roundings of numbers up to 16.
+    const auto bound_of = [&](const std::vector<float>& values) {
+      return [&](size_t i) {
+        const double f32_error = 16 * 8 * 0x1.0p-24;
+        return f32_error + RoundingError(c.dtype, std::abs(values[i]) + f32_error);
+      };
+    };
+    ExpectWithin(FloatsOf(c.dtype, kv_bytes), expected_kv, bound_of(expected_kv), name + " kv");
+    // k and v of qkv are whatever they are afterwards.
+    const std::vector<float> actual = FloatsOf(c.dtype, qkv.Bytes());
+    for (int64_t t = 0; t < c.num_tokens; ++t) {
+      std::copy_n(actual.begin() + t * input.width + input.q_width, input.width - input.q_width,
+                  expected.begin() + t * input.width + input.q_width);
+    }
+    ExpectWithin(actual, expected, bound_of(expected), name + " q");
+  }
+};
+
+TEST_F(GpuRopeTest, MatchesTheOracle) {
+  for (const DType dtype : kHalfTypes) {
+    for (const int32_t head_dim : {64, 80, 96, 128, 256}) {
+      for (const bool has_norms : {false, true}) {
+        Check({.dtype = dtype,
+               .head_dim = head_dim,
+               .rotary_dim = head_dim == 80 ? 32 : head_dim,
+               .has_norms = has_norms});
+      }
+    }
+  }
+}
+
+TEST_F(GpuRopeTest, EveryPageSizeAndManyTokensMatchTheOracle) {
+  for (const int32_t page_size : {1, 4, 64}) Check({.page_size = page_size, .has_norms = true});
+  if (IsSlow()) return;
+  Check({.num_tokens = 700, .num_heads = 16, .num_kv_heads = 8, .has_norms = true});
+  Check({.num_tokens = 300, .num_heads = 32, .num_kv_heads = 8});
+}
+
+TEST_F(GpuElementwiseTest, GatedActivationMatchesTheOracle) {
+  const auto oracle = MakeNaiveOps();
+  for (const DType dtype : kHalfTypes) {
+    const auto ops = Make({.activation_dtype = dtype});
+    for (const Activation activation : {Activation::kSilu, Activation::kGeluTanh}) {
+      for (const int64_t width : Widths()) {
+        for (const int64_t num_tokens : TokenCounts()) {
+          const std::string name = Name(dtype, num_tokens, width);
+          const auto gate_up = Rounded(dtype, RandomFloats(num_tokens * 2 * width, 5, 3.0));
+          std::vector<float> expected(static_cast<size_t>(num_tokens * width));
+          oracle->GatedActivation({gate_up.data(), expected.data(), num_tokens, width, activation});
+          const GpuArray in(ops.get(), dtype, gate_up);
+          GpuArray out(ops.get(), expected.size() * DTypeBytes(dtype));
+          const auto bytes = RunTwice(&out, name, [&] {
+            ops->GatedActivation({in.ptr(dtype), out.ptr(dtype), num_tokens, width, activation});
+          });
+          // The error of the exponential's argument, at most about 17 where the result is not
+          // tiny, is that of the exponential.
+          ExpectWithin(
+              FloatsOf(dtype, bytes), expected,
+              [&](size_t i) {
+                const double value = std::abs(expected[i]);
+                return 17 * 8 * 0x1.0p-24 * value + 1e-7 + RoundingError(dtype, value * 1.001);
+              },
+              name);
+        }
+      }
+    }
+  }
+}
+
+TEST_F(GpuElementwiseTest, GatherRowsCopiesEveryBit) {
+  constexpr int32_t kRows = 9;
+  for (const DType dtype : kHalfTypes) {
+    const auto ops = Make({.activation_dtype = dtype});
+    for (const int64_t width : Widths()) {
+      for (const int64_t num_rows : TokenCounts()) {
+        const std::vector<int32_t> rows = Ids(num_rows, kRows);
+        const GpuArray x(ops.get(), dtype, RandomFloats(kRows * width, 6));
+        const GpuArray device_rows(ops.get(), rows);
+        const auto row_bytes = static_cast<int64_t>(width * DTypeBytes(dtype));
+        GpuArray out(ops.get(), static_cast<size_t>(num_rows * row_bytes));
+        const auto bytes = RunTwice(&out, Name(dtype, num_rows, width), [&] {
+          ops->GatherRows({x.ptr(dtype), device_rows.i32(), out.ptr(dtype), num_rows, width});
+        });
+        const auto source = x.Bytes();
+        for (int64_t i = 0; i < num_rows; ++i) {
+          ASSERT_EQ(0, std::memcmp(bytes.data() + i * row_bytes,
+                                   source.data() + rows[static_cast<size_t>(i)] * row_bytes,
+                                   static_cast<size_t>(row_bytes)))
+              << Name(dtype, num_rows, width) << " row " << i;
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace minisgl

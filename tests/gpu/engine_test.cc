@@ -1,0 +1,270 @@
+// The CUDA engine from end to end: against the CPU's, against itself with and without graphs and
+// with two steps in flight, and --deterministic, bit for bit however work is cut.
+//
+// Against the CPU, sums are taken in other orders and rounded to 16 bits: log-probabilities agree
+// within a tolerance, and tokens unless the two likeliest are nearer to each other than twice that.
+// The tolerances are two to three times what the oracle with 16-bit activations differs from f32 by
+// on the same prompts.
+#include <cstdio>
+
+#include "gpu/gpu_fixture.h"
+#include "gpu/gpu_models.h"
+
+namespace minisgl {
+namespace {
+
+constexpr int32_t kAll = 1 << 20;     // no chunk is that long
+constexpr int32_t kStepTokens = 256;  // the most of a step that DriverOptions allows by itself
+
+class GpuEngineTest : public GpuTest {
+ protected:
+  using Answer = std::vector<RowResult>;
+
+  static std::unique_ptr<EngineDriver> OnGpu(const TestModel& model, const DriverOptions& options,
+                                             const CudaOpsConfig& config = {}) {
+    return std::make_unique<EngineDriver>(model, options, Make(config));
+  }
+  // Answers of `num_tokens` to all prompts, each alone.
+  static std::vector<Answer> Answers(EngineDriver* driver,
+                                     const std::vector<std::vector<TokenId>>& prompts,
+                                     int32_t chunk, int32_t num_tokens) {
+    std::vector<Answer> answers;
+    for (const auto& prompt : prompts) {
+      TestRow* const row = driver->AddRow(prompt);
+      answers.push_back(driver->Generate(row, chunk, num_tokens));
+      driver->FreeRow(row);
+    }
+    return answers;
+  }
+  static std::vector<std::vector<TokenId>> Prompts(const std::vector<int32_t>& lengths,
+                                                   int32_t vocab_size) {
+    std::vector<std::vector<TokenId>> prompts;
+    for (const int32_t length : lengths) {
+      prompts.push_back(RandomPrompt(length, static_cast<uint64_t>(length), vocab_size));
+    }
+    return prompts;
+  }
+};
+
+// How far an answer of the device agrees with the CPU's, token by token. Where the two choose
+// between near equals, the device goes on from the CPU's choice, so that every token is compared.
+struct Agreement {
+  double tolerance;  // of the likeliest token's log-probability; of less likely ones three times it
+  int num_tokens = 0, num_same = 0;
+  double worst = 0;
+
+  void Compare(EngineDriver* driver, const std::vector<TokenId>& prompt,
+               const std::vector<RowResult>& wanted, int32_t chunk, const std::string& what);
+  void Report(const std::string& what) const {
+    std::printf("%s: %d of %d tokens the same, log-probabilities at most %.4f apart\n",
+                what.c_str(), num_same, num_tokens, worst);
+    EXPECT_GE(num_same, num_tokens * 9 / 10) << what;
+  }
+};
+
+void Agreement::Compare(EngineDriver* driver, const std::vector<TokenId>& prompt,
+                        const std::vector<RowResult>& wanted, int32_t chunk,
+                        const std::string& what) {
+  std::vector<TokenId> said = prompt;
+  size_t at = 0;
+  while (at < wanted.size()) {
+    TestRow* const row = driver->AddRow(said);
+    const auto actual = driver->Generate(row, chunk, static_cast<int32_t>(wanted.size() - at));
+    driver->FreeRow(row);
+    for (const RowResult& result : actual) {
+      const RowResult& right = wanted[at];
+      ASSERT_EQ(result.outcome, right.outcome) << what << " token " << at;
+      ASSERT_EQ(result.top_logprobs.size(), right.top_logprobs.size()) << what;
+      for (size_t rank = 0; rank < right.top_logprobs.size(); ++rank) {
+        const double apart = std::abs(static_cast<double>(result.top_logprobs[rank].logprob) -
+                                      right.top_logprobs[rank].logprob);
+        worst = std::max(worst, apart);
+        ASSERT_LE(apart, rank == 0 ? tolerance : 3 * tolerance)
+            << what << " token " << at << " rank " << rank;
+      }
+      ++num_tokens;
+      ++at;
+      said.push_back(right.token);
+      if (result.token == right.token) {
+        ++num_same;
+        continue;
+      }
+      ASSERT_LT(right.top_logprobs[0].logprob - right.top_logprobs[1].logprob, 2 * tolerance)
+          << what << " token " << at - 1;
+      break;
+    }
+  }
+}
+
+// In chunks and whole, in graphs and without.
+TEST_F(GpuEngineTest, TheTinyModelAgreesWithTheCpu) {
+  const auto model = MakeGpuTinyModel();
+  const auto prompts = Prompts(
+      IsSlow() ? std::vector<int32_t>{21} : std::vector<int32_t>{1, 2, 15, 16, 17, 64, 65, 130},
+      97);
+  const int32_t num_tokens = IsSlow() ? 4 : 40;
+  for (const DType dtype : kHalfTypes) {
+    EngineDriver cpu(model->config, *model->checkpoint, {.weight_dtype = dtype},
+                     MakeNaiveOps(dtype));
+    const auto wanted = Answers(&cpu, prompts, kAll, num_tokens);
+    Agreement agreement{.tolerance = dtype == DType::kBF16 ? 0.06 : 0.01};
+    for (const int32_t graph_max_rows : {0, 2}) {
+      const auto gpu = OnGpu(*model,
+                             {.page_size = graph_max_rows == 0 ? 16 : 4,
+                              .max_running_requests = 4,
+                              .graph_max_rows = graph_max_rows},
+                             {.activation_dtype = dtype});
+      for (size_t i = 0; i < prompts.size(); ++i) {
+        for (const int32_t chunk : {7, kAll}) {
+          if (IsSlow() && (chunk == 7) != (graph_max_rows == 0)) continue;
+          agreement.Compare(gpu.get(), prompts[i], wanted[i], chunk,
+                            std::string(DTypeName(dtype)) + " prompt " + std::to_string(i));
+        }
+      }
+    }
+    agreement.Report(std::string("tiny model, ") + DTypeName(dtype));
+  }
+}
+
+// The CPU's operations keep activations in f32, so this is the whole error of 16 bits.
+TEST_F(GpuEngineTest, WrenAgreesWithTheCpu) {
+  const auto model = OpenWren();
+  const auto prompts = Prompts(
+      IsSlow() ? std::vector<int32_t>{5} : std::vector<int32_t>{1, 7, 16, 50, 129, 506, 1500},
+      2048);
+  const int32_t num_tokens = IsSlow() ? 2 : 60;
+  EngineDriver cpu(model->config, *model->checkpoint, {.weight_dtype = DType::kBF16});
+  const auto wanted = Answers(&cpu, prompts, kStepTokens, num_tokens);
+  for (const DType dtype : kHalfTypes) {
+    if (IsSlow() && dtype == DType::kF16) continue;
+    Agreement agreement{.tolerance = dtype == DType::kBF16 ? 0.25 : 0.04};
+    const auto gpu = OnGpu(*model, {.max_running_requests = 2, .graph_max_rows = IsSlow() ? 0 : 2},
+                           {.activation_dtype = dtype});
+    for (size_t i = 0; i < prompts.size(); ++i) {
+      for (const int32_t chunk : {64, kStepTokens}) {
+        if (IsSlow() && chunk == 64) continue;
+        agreement.Compare(gpu.get(), prompts[i], wanted[i], chunk,
+                          std::string(DTypeName(dtype)) + " prompt " + std::to_string(i));
+      }
+    }
+    agreement.Report(std::string("wren, ") + DTypeName(dtype));
+  }
+}
+
+// Rows of 3 tokens, prefilled.
+std::vector<TestRow*> ShortRows(EngineDriver* driver, int32_t count) {
+  std::vector<TestRow*> rows;
+  for (int32_t i = 0; i < count; ++i) {
+    rows.push_back(driver->AddRow(RandomPrompt(3, static_cast<uint64_t>(i))));
+    driver->ExtendAll(rows.back());
+    if (i % 64 == 63 || i + 1 == count) {
+      const Status status = driver->Step();
+      MINISGL_CHECK(status.ok(), "{}", status.message());
+    }
+  }
+  return rows;
+}
+
+// Every size that is captured, full: replayed it does what the operations do one by one.
+TEST_F(GpuEngineTest, EveryGraphIsTheOperationsBitForBit) {
+  const auto model = MakeGpuTinyModel(IsSlow() ? 32 : 64);
+  const int32_t max_rows = IsSlow() ? 4 : 256;
+  const DriverOptions options{.max_running_requests = max_rows};
+  DriverOptions with_graphs = options;
+  with_graphs.graph_max_rows = max_rows;
+  const auto eager = OnGpu(*model, options), graphs = OnGpu(*model, with_graphs);
+  const auto eager_rows = ShortRows(eager.get(), max_rows);
+  const auto graph_rows = ShortRows(graphs.get(), max_rows);
+  for (const int32_t size : CapturedSizes(max_rows)) {
+    for (int32_t i = 0; i < size; ++i) {
+      eager->ExtendAll(eager_rows[static_cast<size_t>(i)]);
+      graphs->ExtendAll(graph_rows[static_cast<size_t>(i)]);
+    }
+    ASSERT_TRUE(eager->Step().ok()) << size << " rows";
+    ASSERT_TRUE(graphs->Step().ok()) << size << " rows";
+    for (int32_t i = 0; i < size; ++i) {
+      ASSERT_TRUE(SameResults(graph_rows[static_cast<size_t>(i)]->results,
+                              eager_rows[static_cast<size_t>(i)]->results))
+          << "row " << i << " of " << size;
+    }
+  }
+}
+
+// The second step is launched before the first is collected: its token comes from the device.
+TEST_F(GpuEngineTest, TwoStepsInFlightGiveTheSame) {
+  const auto model = MakeGpuTinyModel();
+  const int num_steps = IsSlow() ? 4 : 100;
+  for (const int32_t graph_max_rows : {0, 4}) {
+    if (IsSlow() && graph_max_rows == 0) continue;
+    const DriverOptions options{.max_running_requests = 4, .graph_max_rows = graph_max_rows};
+    const auto one = OnGpu(*model, options), two = OnGpu(*model, options);
+    const auto one_rows = ShortRows(one.get(), 3), two_rows = ShortRows(two.get(), 3);
+    for (int step = 0; step < num_steps; ++step) {
+      for (int i = 0; i < 3; ++i) {
+        one->ExtendAll(one_rows[static_cast<size_t>(i)]);
+        two->ExtendAll(two_rows[static_cast<size_t>(i)]);
+      }
+      ASSERT_TRUE(one->Step().ok());
+      two->Launch();
+      if (step > 0) {
+        ASSERT_TRUE(two->Collect().ok());
+      }
+    }
+    ASSERT_TRUE(two->Collect().ok());
+    for (size_t i = 0; i < 3; ++i) {
+      EXPECT_TRUE(SameResults(two_rows[i]->results, one_rows[i]->results))
+          << "row " << i << ", graphs of up to " << graph_max_rows;
+    }
+  }
+}
+
+struct Cutting {
+  int32_t page_size, chunk, graph_max_rows;
+};
+
+// Over pages, chunks, graphs, batch-mates, and whether a token was said by the model or to it.
+TEST_F(GpuEngineTest, DeterministicIsBitForBitWhateverTheCutting) {
+  const CudaOpsConfig deterministic{.deterministic = true};
+  const auto model = IsSlow() ? MakeGpuTinyModel() : OpenWren();
+  const auto vocab_size = static_cast<int32_t>(model->config.vocab_size);
+  const auto prompt = RandomPrompt(IsSlow() ? 19 : 203, 3, vocab_size);
+  const int32_t num_tokens = IsSlow() ? 3 : 40, num_mates = IsSlow() ? 1 : 20;
+  const auto whole = OnGpu(*model, {.max_running_requests = 32}, deterministic);
+  const auto wanted = whole->Generate(whole->AddRow(prompt), kAll, num_tokens);
+  const std::vector<Cutting> cuttings =
+      IsSlow()
+          ? std::vector<Cutting>{{1, 8, 0}, {64, kAll, 2}}
+          : std::vector<Cutting>{{1, 1, 0}, {4, 7, 2}, {16, 64, 8}, {64, 100, 0}, {64, kAll, 8}};
+  for (const Cutting& cutting : cuttings) {
+    const auto gpu = OnGpu(*model,
+                           {.page_size = cutting.page_size,
+                            .max_running_requests = 32,
+                            .graph_max_rows = cutting.graph_max_rows},
+                           deterministic);
+    EXPECT_TRUE(SameResults(gpu->Generate(gpu->AddRow(prompt), cutting.chunk, num_tokens), wanted))
+        << "pages of " << cutting.page_size << ", chunks of " << cutting.chunk;
+  }
+  // Beside other rows, of which more come in as it goes on.
+  const auto beside =
+      OnGpu(*model, {.max_running_requests = 32, .max_prefill_tokens = 512}, deterministic);
+  std::vector<TestRow*> rows = {beside->AddRow(prompt)};
+  while (std::ssize(rows[0]->results) < num_tokens) {
+    if (std::ssize(rows) <= num_mates) {
+      const auto seed = static_cast<uint64_t>(rows.size());
+      rows.push_back(
+          beside->AddRow(RandomPrompt(5 + 9 * static_cast<int32_t>(seed), seed + 9, vocab_size)));
+    }
+    for (TestRow* row : rows) beside->ExtendAll(row);
+    ASSERT_TRUE(beside->Step().ok());
+  }
+  EXPECT_TRUE(SameResults(rows[0]->results, wanted)) << "beside others";
+  // What was decoded, as a prompt.
+  auto said = prompt;
+  for (int32_t i = 0; i + 1 < num_tokens; ++i) said.push_back(wanted[static_cast<size_t>(i)].token);
+  const auto again = OnGpu(*model, {.max_running_requests = 32}, deterministic);
+  EXPECT_TRUE(SameResults(again->Generate(again->AddRow(said), kAll, 1), {wanted.back()}))
+      << "said as a prompt";
+}
+
+}  // namespace
+}  // namespace minisgl

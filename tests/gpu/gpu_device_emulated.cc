@@ -1,0 +1,26 @@
+// See gpu_device.h: the thread-block emulator, and products in plain loops.
+#include "cuda_ops.h"
+#include "emulator/emulated_cuda_api.h"
+#include "emulator/emulated_matmul.h"
+#include "gpu/gpu_device.h"
+
+namespace minisgl {
+
+bool IsSlow() { return true; }
+
+const Status& GpuStatus() {
+  static const Status status;
+  return status;
+}
+
+Result<std::unique_ptr<DeviceOps>> MakeGpu(const CudaOpsConfig& config) {
+  const auto api = std::make_shared<emulator::EmulatedCudaApi>();
+  return MakeCudaOpsOver(
+      api,
+      [api](CudaApi*, void*, size_t, bool) -> Result<std::unique_ptr<MatmulLibrary>> {
+        return std::unique_ptr<MatmulLibrary>(new emulator::EmulatedMatmul(api.get()));
+      },
+      config);
+}
+
+}  // namespace minisgl

@@ -1,0 +1,23 @@
+// Models of the suite `gpu`.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "engine/engine_driver.h"
+
+namespace minisgl {
+
+// Made up, of a head size that the kernels have: 3 query heads on each of 2 KV heads of 64, two
+// layers, a vocabulary of 97.
+std::unique_ptr<TestModel> MakeGpuTinyModel(int32_t max_seq_len = 256);
+
+// tests/models/wren of the sources, or of $MINISGL_MODELS where a test program was carried to
+// another machine: a vocabulary of 2,048.
+std::unique_ptr<TestModel> OpenWren();
+
+// The batch sizes that graphs are captured for.
+std::vector<int32_t> CapturedSizes(int32_t max_rows);
+
+}  // namespace minisgl

@@ -1,0 +1,93 @@
+// Decode attention of rows that share their first keys: read once for a group, and bit for bit what
+// each row gives by itself.
+#include "attention_check.h"
+#include "kernels/attention_arguments.h"
+
+namespace minisgl {
+namespace {
+
+AttentionCase SharingCase(const std::vector<int32_t>& kv_lens, int32_t group) {
+  AttentionCase c;
+  for (const int32_t kv_len : kv_lens) c.rows.push_back({1, kv_len});
+  c.num_decode_rows = static_cast<int32_t>(kv_lens.size());
+  c.num_heads = group;
+  c.num_kv_heads = 1;
+  c.page_size = 64;
+  return c;
+}
+
+// Groups must change no byte, and the oracle agrees.
+void ExpectSame(AttentionScene scene, const std::vector<AttentionScene::Group>& groups,
+                const std::string& what) {
+  for (const auto& group : groups) scene.Share(group.rows, group.splits * kSplitKeysMin);
+  const auto alone = scene.Run();
+  scene.Check(alone, what);
+  scene.SetGroups(groups);
+  EXPECT_EQ(scene.Run(), alone) << what;
+}
+
+TEST(AttentionCascadeTest, GroupsOfEverySizeChangeNoByte) {
+  for (const int32_t group : {1, 2, 3, 5, 8}) {
+    std::vector<int32_t> rows, kv_lens;
+    for (int32_t row = 0; row < 16 / group; ++row) {
+      rows.push_back(row);
+      kv_lens.push_back(257 + 60 * row);
+    }
+    ExpectSame(AttentionScene(SharingCase(kv_lens, group)), {{rows, 1}},
+               "G " + std::to_string(group));
+  }
+}
+
+TEST(AttentionCascadeTest, HeadDimsTypesHeadsAndSinks) {
+  for (const int32_t head_dim : {64, 80, 128, 256}) {
+    AttentionCase c = SharingCase({300, 520, 270}, 4);
+    c.dtype = head_dim == 80 ? DType::kF16 : DType::kBF16;
+    c.head_dim = head_dim;
+    c.num_kv_heads = 2;
+    c.num_heads = 8;
+    c.sinks = true;
+    c.softcap = head_dim == 64 ? 4.0f : 0.0f;
+    ExpectSame(AttentionScene(c), {{{2, 0, 1}, 1}}, "E " + std::to_string(head_dim));
+  }
+}
+
+TEST(AttentionCascadeTest, SeveralGroupsBesideRowsOfNone) {
+  AttentionCase c = SharingCase({700, 5, 520, 600, 300, 770, 515, 290}, 2);
+  ExpectSame(AttentionScene(c), {{{0, 2}, 2}, {{3, 5, 6}, 2}, {{7, 4}, 1}}, "three groups");
+}
+
+TEST(AttentionCascadeTest, EveryOrderOfThreadsAndBlocks) {
+  AttentionCase c = SharingCase({300, 400, 330, 280}, 4);
+  AttentionScene scene(c);
+  scene.Share({0, 1, 2, 3}, kSplitKeysMin);
+  const auto alone = scene.Run();
+  scene.SetGroups({{{0, 1, 2, 3}, 1}});
+  emulator::ForEachOrder(emulator::kNumOrders,
+                         [&](int order) { EXPECT_EQ(scene.Run(), alone) << order; });
+}
+
+// A plan is used by every layer: counters are back at zero after each.
+TEST(AttentionCascadeTest, AgainWithTheSamePlan) {
+  AttentionScene scene(SharingCase({300, 400}, 2));
+  scene.Share({0, 1}, kSplitKeysMin);
+  const auto alone = scene.Run();
+  scene.SetGroups({{{0, 1}, 1}});
+  EXPECT_EQ(scene.Run(false, nullptr, nullptr, 3), alone);
+}
+
+// Fewer items: what a group shares is there once.
+TEST(AttentionCascadeTest, ItemsOfAGroupAreThereOnce) {
+  AttentionScene scene(SharingCase({700, 800, 600}, 2));
+  const auto count = [&](const AttentionScene& of) {
+    const auto workspace = of.MakeWorkspace();
+    of.Run(false, nullptr, workspace.get());
+    return DivideWorkspace({workspace->data(), of.Limits()}).counts[0];
+  };
+  scene.Share({0, 1, 2}, 2 * kSplitKeysMin);
+  EXPECT_EQ(count(scene), 3 + 4 + 3);
+  scene.SetGroups({{{0, 1, 2}, 2}});
+  EXPECT_EQ(count(scene), 2 + 1 + 2 + 1);
+}
+
+}  // namespace
+}  // namespace minisgl

@@ -1,0 +1,341 @@
+// What the tests of attention share: a step of rows over a paged cache, run through the kernels and
+// through the oracle.
+//
+// Pages are taken in random order, table rows too. Slots that no token may see hold NaN, as do the
+// parts of qkv that attention does not read, so that a stray read shows in the result.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <numeric>
+
+#include "kernel_check.h"
+
+namespace minisgl {
+
+struct AttentionRow {
+  int32_t num_tokens;
+  int32_t kv_len;
+};
+
+struct AttentionCase {
+  DType dtype = DType::kBF16;
+  int32_t head_dim = 64;
+  int32_t num_heads = 4, num_kv_heads = 2;
+  int32_t page_size = 16;
+  std::vector<AttentionRow> rows;
+  int32_t num_decode_rows = 0;
+  int32_t window = 0;
+  float softcap = 0;
+  bool sinks = false;
+  bool same_pages = false;  // all pages hold the same
+  uint64_t seed = 1;
+
+  std::string Name() const {
+    std::string name =
+        fmt::format("{} E {} H {}/{} P {} window {} cap {} sinks {} rows", DTypeName(dtype),
+                    head_dim, num_heads, num_kv_heads, page_size, window, softcap, sinks);
+    for (const AttentionRow& row : rows) {
+      name += fmt::format(" {}/{}", row.num_tokens, row.kv_len);
+    }
+    return name;
+  }
+};
+
+class AttentionScene {
+ public:
+  explicit AttentionScene(const AttentionCase& c) : case_(c), random_(c.seed) {
+    row_begin_.push_back(0);
+    int32_t longest = 0;
+    for (const AttentionRow& row : c.rows) {
+      row_begin_.push_back(row_begin_.back() + row.num_tokens);
+      kv_len_.push_back(row.kv_len);
+      longest = std::max(longest, row.kv_len);
+      num_pages_ += (row.kv_len + c.page_size - 1) / c.page_size;
+    }
+    table_stride_ = (longest + c.page_size - 1) / c.page_size + 3;
+    FillPageTable();
+    FillKeys();
+    FillQueries();
+    if (c.sinks) {
+      sinks_ = RandomFloats(c.num_heads, c.seed + 7, 2.0);
+    }
+  }
+
+  int32_t num_tokens() const { return row_begin_.back(); }
+  int64_t out_width() const { return int64_t{case_.num_heads} * case_.head_dim; }
+  const std::vector<int32_t>& row_begin() const { return row_begin_; }
+  DeviceLimits Limits() const {
+    return {.max_rows = static_cast<int32_t>(kv_len_.size()) + 2,
+            .max_tokens = num_tokens() + 5,
+            .max_seq_len = table_stride_ * case_.page_size,
+            .num_heads = case_.num_heads,
+            .num_kv_heads = case_.num_kv_heads,
+            .head_dim = case_.head_dim};
+  }
+
+  // Everything but arrays.
+  AttentionParams Params() const {
+    const int64_t block = int64_t{case_.page_size} * case_.head_dim;
+    AttentionParams params = {};
+    params.kv.page_stride = 2 * case_.num_kv_heads * block;
+    params.kv.slot_stride = case_.head_dim;
+    params.kv.head_stride = block;
+    params.kv.v_offset = case_.num_kv_heads * block;
+    params.kv.page_size = case_.page_size;
+    params.page_table_stride = table_stride_;
+    params.num_rows = static_cast<int32_t>(kv_len_.size());
+    params.num_decode_rows = case_.num_decode_rows;
+    params.num_tokens = num_tokens();
+    params.num_heads = case_.num_heads;
+    params.num_kv_heads = case_.num_kv_heads;
+    params.head_dim = case_.head_dim;
+    params.scale = 2.0f / std::sqrt(static_cast<float>(case_.head_dim));
+    params.sliding_window = case_.window;
+    params.logit_softcap = case_.softcap;
+    return params;
+  }
+
+  // The kernels' output as stored, [T, H * E] of the case's type. With a workspace given, it is
+  // left as the kernels leave it.
+  std::vector<unsigned char> Run(bool deterministic = false, KernelDevice* device = nullptr,
+                                 DeviceArray<unsigned char>* workspace = nullptr,
+                                 int repeats = 1) const {
+    KernelDevice own_device;
+    if (device == nullptr) device = &own_device;
+    std::unique_ptr<DeviceArray<unsigned char>> own_workspace;
+    if (workspace == nullptr) {
+      own_workspace = MakeWorkspace();
+      workspace = own_workspace.get();
+    }
+    const DeviceInput qkv(case_.dtype, qkv_), keys(case_.dtype, keys_);
+    const DeviceArray<int32_t> page_table(page_table_), table_row(table_row_),
+        row_begin(row_begin_), kv_len(kv_len_);
+    const DeviceArray<float> sinks(sinks_);
+    DeviceOutput out(case_.dtype, num_tokens() * out_width());
+    AttentionParams params = Params();
+    params.qkv = qkv.ptr();
+    params.out = out.ptr();
+    params.kv.base = ActivationPtr(const_cast<void*>(keys.data()), case_.dtype);
+    params.page_table = page_table.data();
+    params.table_row = table_row.data();
+    params.row_begin = row_begin.data();
+    params.kv_len = kv_len.data();
+    params.sinks = case_.sinks ? sinks.data() : nullptr;
+    const DeviceArray<int32_t> num_groups(num_groups_), group_begin(group_begin_),
+        group_rows(group_rows_), shared_splits(shared_splits_);
+    AttentionPlanParams plan = {.row_begin = row_begin.data(),
+                                .kv_len = kv_len.data(),
+                                .num_rows = params.num_rows,
+                                .num_decode_rows = params.num_decode_rows,
+                                .num_tokens = num_tokens(),
+                                .num_heads = params.num_heads,
+                                .num_kv_heads = params.num_kv_heads,
+                                .head_dim = params.head_dim};
+    if (!num_groups_.empty()) {
+      plan.shared = {num_groups.data(), group_begin.data(), group_rows.data(),
+                     shared_splits.data()};
+    }
+    const AttentionWorkspace space = {.memory = workspace->data(), .limits = Limits()};
+    EXPECT_EQ(LaunchPlanAttention(device->context, plan, space), kCudaSuccess);
+    for (int i = 0; i < repeats; ++i) {
+      out.Set(std::vector<float>(static_cast<size_t>(out.size()),
+                                 std::numeric_limits<float>::quiet_NaN()));
+      EXPECT_EQ(LaunchAttention(device->context, params, space, deterministic), kCudaSuccess);
+    }
+    EXPECT_TRUE(out.GuardsIntact()) << case_.Name();
+    const auto* const bytes = static_cast<const unsigned char*>(out.data());
+    return std::vector<unsigned char>(bytes, bytes + out.num_bytes());
+  }
+
+  std::unique_ptr<DeviceArray<unsigned char>> MakeWorkspace() const {
+    return std::make_unique<DeviceArray<unsigned char>>(
+        std::vector<unsigned char>(AttentionWorkspaceBytes(Limits()), 0));
+  }
+
+  // The oracle's. An element is off by its own rounding and by that of the weights: with w_i off
+  // by u * w_i, sum w_i v_i / sum w_i is off by no more than u * (sum w_i |v_i| / sum w_i + |out|),
+  // plus the f32 sums of a score (E terms), its exponential, and the sums over keys.
+  void Check(const std::vector<unsigned char>& bytes, const std::string& what) const {
+    if (expected_.empty()) {
+      expected_ = Expected(false);
+      magnitude_ = Expected(true);
+    }
+    std::vector<float> actual(expected_.size());
+    for (size_t i = 0; i < actual.size(); ++i) {
+      actual[i] = LoadElement(bytes.data(), case_.dtype, static_cast<int64_t>(i));
+    }
+    const double u = UnitRoundoff(case_.dtype);
+    const double sums = 0x1.0p-24 * (16.0 * case_.head_dim +
+                                     2.0 * *std::max_element(kv_len_.begin(), kv_len_.end()));
+    ExpectWithin(
+        actual, expected_,
+        [&](size_t i) {
+          return RoundingError(case_.dtype, expected_[i]) +
+                 (u + sums) * (std::abs(expected_[i]) + magnitude_[i]) + 1e-6;
+        },
+        what + " " + case_.Name());
+  }
+
+  // Lets `rows` begin with the pages of the first of them, for `keys` keys (whole pages).
+  void Share(const std::vector<int32_t>& rows, int32_t keys) {
+    const auto pages_of = [&](int32_t row) {
+      return page_table_.begin() + table_row_[static_cast<size_t>(row)] * table_stride_;
+    };
+    for (const int32_t row : rows) {
+      std::copy_n(pages_of(rows[0]), keys / case_.page_size, pages_of(row));
+    }
+    expected_.clear();
+  }
+
+  // The groups that the plan is told of, each with the splits that its rows share.
+  struct Group {
+    std::vector<int32_t> rows;
+    int32_t splits;
+  };
+  void SetGroups(const std::vector<Group>& groups) {
+    num_groups_ = {static_cast<int32_t>(groups.size())};
+    group_begin_ = {0};
+    group_rows_.clear();
+    shared_splits_.assign(static_cast<size_t>(case_.num_decode_rows), 0);
+    for (const Group& group : groups) {
+      for (const int32_t row : group.rows) {
+        group_rows_.push_back(row);
+        shared_splits_[static_cast<size_t>(row)] = group.splits;
+      }
+      group_begin_.push_back(static_cast<int32_t>(group_rows_.size()));
+    }
+  }
+
+  // Makes the value of a key of a row NaN, in every head.
+  void SpoilValue(int32_t row, int32_t key) {
+    const AttentionParams p = Params();
+    const int64_t page = page_table_[static_cast<size_t>(
+        table_row_[static_cast<size_t>(row)] * table_stride_ + key / case_.page_size)];
+    for (int32_t head = 0; head < case_.num_kv_heads; ++head) {
+      const int64_t value = page * p.kv.page_stride + key % case_.page_size * p.kv.slot_stride +
+                            head * p.kv.head_stride + p.kv.v_offset;
+      std::fill_n(keys_.begin() + value, case_.head_dim, std::numeric_limits<float>::quiet_NaN());
+    }
+  }
+
+  // Output rows of tokens [begin, end), of what Run gave.
+  std::vector<unsigned char> Tokens(const std::vector<unsigned char>& bytes, int32_t begin,
+                                    int32_t end) const {
+    const int64_t width = out_width() * 2;
+    return std::vector<unsigned char>(bytes.begin() + begin * width, bytes.begin() + end * width);
+  }
+
+  // The same cache and queries with only these rows, or with a row cut to its last tokens.
+  AttentionScene Pick(const std::vector<int32_t>& rows, int32_t num_decode_rows,
+                      int32_t last_tokens = INT32_MAX) const {
+    AttentionScene scene = *this;
+    scene.case_.num_decode_rows = num_decode_rows;
+    scene.case_.rows.clear();
+    scene.row_begin_ = {0};
+    scene.kv_len_.clear();
+    scene.table_row_.clear();
+    scene.qkv_.clear();
+    scene.expected_.clear();
+    const int64_t width = qkv_width();
+    for (const int32_t row : rows) {
+      const int32_t end = row_begin_[row + 1];
+      const int32_t begin = std::max(row_begin_[row], end - std::min(end, last_tokens));
+      scene.qkv_.insert(scene.qkv_.end(), qkv_.begin() + begin * width, qkv_.begin() + end * width);
+      scene.row_begin_.push_back(scene.row_begin_.back() + end - begin);
+      scene.kv_len_.push_back(kv_len_[row]);
+      scene.table_row_.push_back(table_row_[row]);
+      scene.case_.rows.push_back({end - begin, kv_len_[row]});
+    }
+    return scene;
+  }
+
+ private:
+  int64_t qkv_width() const {
+    return int64_t{case_.num_heads + 2 * case_.num_kv_heads} * case_.head_dim;
+  }
+
+  void FillPageTable() {
+    const size_t num_rows = kv_len_.size();
+    table_row_.resize(num_rows);
+    std::iota(table_row_.begin(), table_row_.end(), 0);
+    std::shuffle(table_row_.begin(), table_row_.end(), random_);
+    std::vector<int32_t> pages(static_cast<size_t>(num_pages_));
+    std::iota(pages.begin(), pages.end(), 0);
+    std::shuffle(pages.begin(), pages.end(), random_);
+    // Entries that no key needs would take a reader far out of the cache.
+    page_table_.assign(num_rows * static_cast<size_t>(table_stride_), 1 << 28);
+    for (size_t r = 0; r < num_rows; ++r) {
+      for (int32_t i = 0; i * case_.page_size < kv_len_[r]; ++i) {
+        page_table_[static_cast<size_t>(table_row_[r] * table_stride_ + i)] = pages.back();
+        pages.pop_back();
+      }
+    }
+  }
+
+  void FillKeys() {
+    const int64_t block = int64_t{case_.page_size} * case_.head_dim;
+    const int64_t page = 2 * case_.num_kv_heads * block;
+    keys_.assign(static_cast<size_t>(num_pages_ * page), std::numeric_limits<float>::quiet_NaN());
+    std::normal_distribution<float> normal;
+    const std::vector<float> one = RandomFloats(page, case_.seed + 3);
+    for (size_t r = 0; r < kv_len_.size(); ++r) {
+      for (int32_t key = 0; key < kv_len_[r]; ++key) {
+        const int64_t place =
+            page_table_[static_cast<size_t>(table_row_[r] * table_stride_ + key / case_.page_size)];
+        for (int32_t part = 0; part < 2 * case_.num_kv_heads; ++part) {
+          const int64_t begin = part * block + key % case_.page_size * int64_t{case_.head_dim};
+          for (int64_t e = begin; e < begin + case_.head_dim; ++e) {
+            keys_[static_cast<size_t>(place * page + e)] =
+                case_.same_pages ? one[static_cast<size_t>(e)] : normal(random_);
+          }
+        }
+      }
+    }
+  }
+
+  void FillQueries() {
+    qkv_ = RandomFloats(num_tokens() * qkv_width(), case_.seed + 5);
+    for (int64_t t = 0; t < num_tokens(); ++t) {
+      for (int64_t i = out_width(); i < qkv_width(); ++i) {
+        qkv_[static_cast<size_t>(t * qkv_width() + i)] = std::numeric_limits<float>::quiet_NaN();
+      }
+    }
+  }
+
+  // `magnitude`: of the values' magnitudes.
+  std::vector<float> Expected(bool magnitude) const {
+    const DeviceInput qkv(case_.dtype, qkv_), keys(case_.dtype, keys_);
+    std::vector<float> values = keys.values();
+    if (magnitude) {
+      const AttentionParams p = Params();
+      for (size_t i = 0; i < values.size(); ++i) {
+        if (static_cast<int64_t>(i) % p.kv.page_stride >= p.kv.v_offset) {
+          values[i] = std::abs(values[i]);
+        }
+      }
+    }
+    std::vector<float> out(static_cast<size_t>(num_tokens() * out_width()));
+    AttentionParams params = Params();
+    params.qkv = ConstActivationPtr(qkv.values().data());
+    params.out = ActivationPtr(out.data());
+    params.kv.base = ActivationPtr(values.data());
+    params.page_table = page_table_.data();
+    params.table_row = table_row_.data();
+    params.row_begin = row_begin_.data();
+    params.kv_len = kv_len_.data();
+    params.sinks = case_.sinks ? sinks_.data() : nullptr;
+    MakeNaiveOps()->Attention(params);
+    return out;
+  }
+
+  AttentionCase case_;
+  std::mt19937_64 random_;
+  int64_t num_pages_ = 0, table_stride_ = 0;
+  std::vector<int32_t> row_begin_, kv_len_, table_row_, page_table_;
+  std::vector<int32_t> num_groups_, group_begin_, group_rows_, shared_splits_;
+  std::vector<float> keys_, qkv_, sinks_;
+  mutable std::vector<float> expected_, magnitude_;
+};
+
+}  // namespace minisgl

@@ -1,0 +1,193 @@
+// Decode attention on the emulator: against the oracle, and against itself under other grids,
+// batches and thread orders.
+#include "attention_check.h"
+#include "kernels/attention_arguments.h"
+
+namespace minisgl {
+namespace {
+
+AttentionCase DecodeCase(const std::vector<int32_t>& kv_lens) {
+  AttentionCase c;
+  for (const int32_t kv_len : kv_lens) c.rows.push_back({1, kv_len});
+  c.num_decode_rows = static_cast<int32_t>(kv_lens.size());
+  return c;
+}
+
+void ExpectOracle(const AttentionCase& c) {
+  const AttentionScene scene(c);
+  scene.Check(scene.Run(), "decode");
+}
+
+TEST(AttentionDecodeTest, LengthsAroundTilesAndSplits) {
+  for (const DType dtype : kHalfTypes) {
+    AttentionCase c = DecodeCase({1, 15, 16, 17, 63, 64, 65, 255, 256, 257, 600});
+    c.dtype = dtype;
+    c.num_heads = 2;
+    c.num_kv_heads = 1;
+    ExpectOracle(c);
+  }
+}
+
+TEST(AttentionDecodeTest, HeadDims) {
+  for (const DType dtype : kHalfTypes) {
+    for (const int32_t head_dim : {64, 80, 96, 128, 256}) {
+      AttentionCase c = DecodeCase({33, 300});
+      c.dtype = dtype;
+      c.head_dim = head_dim;
+      ExpectOracle(c);
+    }
+  }
+}
+
+TEST(AttentionDecodeTest, QueryHeadsOfAKvHead) {
+  for (const int32_t group : {1, 2, 3, 4, 5, 7, 8, 17, 40}) {
+    AttentionCase c = DecodeCase({20, 290});
+    c.dtype = DType::kF16;
+    c.num_heads = 2 * group;
+    c.sinks = true;
+    ExpectOracle(c);
+  }
+}
+
+TEST(AttentionDecodeTest, PageSizes) {
+  for (const int32_t page_size : {1, 2, 4, 16, 64}) {
+    AttentionCase c = DecodeCase({5, 64, 270});
+    c.dtype = DType::kF16;
+    c.page_size = page_size;
+    ExpectOracle(c);
+  }
+}
+
+// Windows within a tile, across splits, and longer than a row; splits wholly before one.
+TEST(AttentionDecodeTest, WindowsCapsAndSinks) {
+  for (const int32_t window : {0, 1, 40, 257, 300, 5000}) {
+    for (const float softcap : {0.0f, 3.0f}) {
+      for (const bool sinks : {false, true}) {
+        AttentionCase c = DecodeCase({1, 41, 256, 800});
+        c.dtype = DType::kF16;
+        c.num_heads = 2;
+        c.num_kv_heads = 2;
+        c.window = window;
+        c.softcap = softcap;
+        c.sinks = sinks;
+        ExpectOracle(c);
+      }
+    }
+  }
+}
+
+TEST(AttentionDecodeTest, EqualPages) {
+  AttentionCase c = DecodeCase({256, 300});
+  c.same_pages = true;
+  ExpectOracle(c);
+}
+
+// Over 32 * 256 keys splits are longer.
+TEST(AttentionDecodeTest, LongRow) {
+  AttentionCase c = DecodeCase({8300});
+  c.dtype = DType::kF16;
+  c.num_heads = 3;
+  c.num_kv_heads = 1;
+  c.page_size = 64;
+  ExpectOracle(c);
+}
+
+TEST(AttentionDecodeTest, SameUnderEveryThreadOrder) {
+  for (const int32_t head_dim : {64, 256}) {
+    AttentionCase c = DecodeCase({1, 70, 600});
+    c.head_dim = head_dim;
+    c.num_heads = 3;
+    c.num_kv_heads = 1;
+    c.sinks = true;
+    const AttentionScene scene(c);
+    const std::vector<unsigned char> expected = scene.Run();
+    scene.Check(expected, "decode");
+    emulator::ForEachOrder(emulator::kNumOrders, [&](int order) {
+      EXPECT_EQ(scene.Run(), expected) << "order " << order;
+    });
+  }
+}
+
+// Rings of two and three stages, one block that does everything, a block for each item.
+TEST(AttentionDecodeTest, SameOnEveryDevice) {
+  AttentionCase c = DecodeCase({300, 1, 513, 90});
+  c.head_dim = 128;
+  const AttentionScene scene(c);
+  const std::vector<unsigned char> expected = scene.Run();
+  scene.Check(expected, "decode");
+  for (const int num_multiprocessors : {1, 3, 500}) {
+    for (const size_t shared_bytes_max : {99 * 1024, 163 * 1024, 227 * 1024}) {
+      KernelDevice device;
+      device.context.num_multiprocessors = num_multiprocessors;
+      device.context.shared_bytes_max = shared_bytes_max;
+      EXPECT_EQ(scene.Run(false, &device), expected)
+          << num_multiprocessors << " multiprocessors, " << shared_bytes_max << " bytes";
+    }
+  }
+}
+
+TEST(AttentionDecodeTest, RowAloneIsTheSame) {
+  for (const int32_t window : {0, 200}) {
+    AttentionCase c = DecodeCase({300, 1, 700, 64});
+    c.window = window;
+    c.num_heads = 10;
+    const AttentionScene scene(c);
+    const std::vector<unsigned char> all = scene.Run();
+    for (int32_t row = 0; row < 4; ++row) {
+      EXPECT_EQ(scene.Pick({row}, 1).Run(), scene.Tokens(all, row, row + 1)) << "row " << row;
+    }
+    const AttentionScene reversed = scene.Pick({3, 2, 1, 0}, 4);
+    EXPECT_EQ(reversed.Tokens(reversed.Run(), 1, 2), scene.Tokens(all, 2, 3));
+  }
+}
+
+// A second layer of the same step finds the workspace as the first did.
+TEST(AttentionDecodeTest, CountersReturnToZero) {
+  AttentionCase c = DecodeCase({300, 257, 20, 1000});
+  c.num_heads = 34;
+  const AttentionScene scene(c);
+  const auto workspace = scene.MakeWorkspace();
+  const std::vector<unsigned char> once = scene.Run(false, nullptr, workspace.get(), 1);
+  const DeviceLimits limits = scene.Limits();
+  const AttentionPlan plan = DivideWorkspace({workspace->data(), limits});
+  const auto expect_zeros = [&] {
+    for (int32_t i = 0; i < limits.max_rows * 2 * 2; ++i) EXPECT_EQ(plan.arrived[i], 0u) << i;
+  };
+  expect_zeros();
+  EXPECT_EQ(scene.Run(false, nullptr, workspace.get(), 3), once);
+  expect_zeros();
+  scene.Check(once, "decode");
+}
+
+// A row of an overflowing model: its results say so, the others' are as they were.
+TEST(AttentionDecodeTest, NanStaysInItsRow) {
+  for (const bool deterministic : {false, true}) {
+    AttentionScene scene(DecodeCase({300, 520, 40}));
+    const std::vector<unsigned char> before = scene.Run(deterministic);
+    scene.SpoilValue(1, 270);
+    const std::vector<unsigned char> after = scene.Run(deterministic);
+    EXPECT_EQ(scene.Tokens(after, 0, 1), scene.Tokens(before, 0, 1));
+    EXPECT_EQ(scene.Tokens(after, 2, 3), scene.Tokens(before, 2, 3));
+    const std::vector<unsigned char> row = scene.Tokens(after, 1, 2);
+    for (int64_t i = 0; i < scene.out_width(); ++i) {
+      EXPECT_TRUE(std::isnan(LoadElement(row.data(), DType::kBF16, i))) << i;
+    }
+  }
+}
+
+TEST(AttentionDecodeTest, UnknownHeadDimsAreRefused) {
+  AttentionCase c = DecodeCase({3});
+  const AttentionScene scene(c);
+  const auto workspace = scene.MakeWorkspace();
+  KernelDevice device;
+  AttentionParams params = scene.Params();
+  params.qkv.dtype = DType::kBF16;
+  params.head_dim = 72;
+  EXPECT_EQ(LaunchAttention(device.context, params, {workspace->data(), scene.Limits()}, false),
+            kCudaInvalidValue);
+  EXPECT_EQ(LaunchAttention(device.context, params, {workspace->data(), scene.Limits()}, true),
+            kCudaInvalidValue);
+}
+
+}  // namespace
+}  // namespace minisgl

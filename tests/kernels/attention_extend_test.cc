@@ -1,0 +1,192 @@
+// Attention of rows that extend, and of decode rows in deterministic use, on the emulator: against
+// the oracle, and token by token against itself under other chunks, tiles and thread orders.
+#include "attention_check.h"
+#include "kernels/attention_arguments.h"
+
+namespace minisgl {
+namespace {
+
+AttentionCase ExtendCase(const std::vector<AttentionRow>& rows) {
+  AttentionCase c;
+  c.dtype = DType::kF16;
+  c.num_heads = 2;
+  c.num_kv_heads = 1;
+  c.rows = rows;
+  return c;
+}
+
+void ExpectOracle(const AttentionCase& c) {
+  const AttentionScene scene(c);
+  scene.Check(scene.Run(), "extend");
+}
+
+TEST(AttentionExtendTest, ChunksOverCachedPrefixes) {
+  for (const DType dtype : kHalfTypes) {
+    AttentionCase c = ExtendCase({{1, 1}, {64, 64}, {65, 65}, {70, 130}, {2, 257}, {130, 200}});
+    c.dtype = dtype;
+    ExpectOracle(c);
+  }
+}
+
+// Few tokens each: the kernel of small tiles.
+TEST(AttentionExtendTest, Drafts) {
+  for (const DType dtype : kHalfTypes) {
+    AttentionCase c = ExtendCase({{5, 5}, {3, 64}, {8, 65}, {1, 17}, {6, 300}, {2, 63}});
+    c.dtype = dtype;
+    ExpectOracle(c);
+  }
+}
+
+TEST(AttentionExtendTest, HeadDims) {
+  for (const DType dtype : kHalfTypes) {
+    for (const int32_t head_dim : {64, 80, 96, 128, 256}) {
+      for (const int32_t num_tokens : {4, 40}) {
+        AttentionCase c = ExtendCase({{num_tokens, 100}});
+        c.dtype = dtype;
+        c.head_dim = head_dim;
+        ExpectOracle(c);
+      }
+    }
+  }
+}
+
+TEST(AttentionExtendTest, QueryHeadsOfAKvHead) {
+  for (const int32_t group : {1, 2, 3, 4, 5, 7, 8, 17, 40}) {
+    AttentionCase c = ExtendCase({{1, 3}, {33, 66}, {7, 70}});
+    c.num_heads = 2 * group;
+    c.num_kv_heads = 2;
+    c.sinks = true;
+    ExpectOracle(c);
+  }
+}
+
+TEST(AttentionExtendTest, PageSizes) {
+  for (const int32_t page_size : {1, 2, 4, 16, 64}) {
+    for (const int32_t num_tokens : {3, 50}) {
+      AttentionCase c = ExtendCase({{num_tokens, 150}});
+      c.page_size = page_size;
+      ExpectOracle(c);
+    }
+  }
+}
+
+TEST(AttentionExtendTest, WindowsCapsAndSinks) {
+  for (const int32_t window : {0, 1, 30, 100, 5000}) {
+    for (const float softcap : {0.0f, 3.0f}) {
+      for (const bool sinks : {false, true}) {
+        AttentionCase c = ExtendCase({{70, 190}, {4, 200}});
+        c.window = window;
+        c.softcap = softcap;
+        c.sinks = sinks;
+        ExpectOracle(c);
+      }
+    }
+  }
+}
+
+TEST(AttentionExtendTest, EqualPages) {
+  AttentionCase c = ExtendCase({{40, 100}});
+  c.same_pages = true;
+  ExpectOracle(c);
+}
+
+// Decode rows, a padding row (one token, one key), a chunk, drafts.
+TEST(AttentionExtendTest, MixedBatch) {
+  AttentionCase c = ExtendCase({{1, 40}, {1, 300}, {1, 1}, {50, 90}, {3, 33}});
+  c.num_decode_rows = 3;
+  c.num_heads = 6;
+  c.num_kv_heads = 2;
+  const AttentionScene scene(c);
+  scene.Check(scene.Run(), "mixed");
+  scene.Check(scene.Run(true), "deterministic");
+}
+
+TEST(AttentionExtendTest, SameUnderEveryThreadOrder) {
+  for (const int32_t head_dim : {64, 256}) {
+    AttentionCase c = ExtendCase({{1, 20}, {67, 150}});
+    c.head_dim = head_dim;
+    c.num_heads = 1;
+    c.num_decode_rows = 1;
+    const AttentionScene scene(c);
+    const std::vector<unsigned char> expected = scene.Run(true);
+    scene.Check(expected, "extend");
+    emulator::ForEachOrder(emulator::kNumOrders, [&](int order) {
+      EXPECT_EQ(scene.Run(true), expected) << "order " << order;
+    });
+  }
+}
+
+// What deterministic use rests on: the result of a token is the same bit for bit whether its row
+// brings it alone as a decode row, as one of few (small tiles), or as one of many (large tiles,
+// and masks of other tokens beside its own).
+TEST(AttentionExtendTest, TokenAloneIsTheSame) {
+  for (const int32_t head_dim : {64, 80, 96, 128, 256}) {
+    AttentionCase c = ExtendCase({{70, 200}});
+    c.dtype = head_dim == 80 ? DType::kF16 : DType::kBF16;
+    c.head_dim = head_dim;
+    c.num_heads = 3;
+    c.window = head_dim == 96 ? 90 : 0;
+    c.softcap = head_dim == 96 ? 5.0f : 0;
+    c.sinks = head_dim == 128;
+    const AttentionScene scene(c);
+    const std::vector<unsigned char> all = scene.Run(true);
+    scene.Check(all, "whole");
+    const AttentionScene few = scene.Pick({0}, 0, 4), one = scene.Pick({0}, 1, 1);
+    ASSERT_EQ(few.num_tokens(), 4);
+    EXPECT_EQ(few.Run(true), scene.Tokens(all, 66, 70)) << c.Name();
+    EXPECT_EQ(one.Run(true), scene.Tokens(all, 69, 70)) << c.Name();
+  }
+}
+
+// A chunk of prompt cut in two: each token's result is as in one piece.
+TEST(AttentionExtendTest, ChunkingIsTheSame) {
+  AttentionCase c = ExtendCase({{150, 170}});
+  const AttentionScene scene(c);
+  const std::vector<unsigned char> all = scene.Run(true);
+  for (const int32_t last : {1, 3, 17, 64, 100}) {
+    EXPECT_EQ(scene.Pick({0}, 0, last).Run(true), scene.Tokens(all, 150 - last, 150)) << last;
+  }
+}
+
+TEST(AttentionExtendTest, RowAloneIsTheSame) {
+  AttentionCase c = ExtendCase({{1, 70}, {3, 64}, {40, 90}, {1, 33}});
+  c.num_decode_rows = 1;
+  const AttentionScene scene(c);
+  const std::vector<unsigned char> all = scene.Run();
+  for (int32_t row = 0; row < 4; ++row) {
+    const AttentionScene alone = scene.Pick({row}, row == 0 ? 1 : 0);
+    EXPECT_EQ(alone.Run(), scene.Tokens(all, scene.row_begin()[row], scene.row_begin()[row + 1]))
+        << "row " << row;
+  }
+}
+
+// One stage, small tiles for want of room, other numbers of multiprocessors.
+TEST(AttentionExtendTest, SameOnEveryDevice) {
+  for (const int32_t head_dim : {128, 256}) {
+    AttentionCase c = ExtendCase({{1, 100}, {50, 130}});
+    c.num_decode_rows = 1;
+    c.head_dim = head_dim;
+    const AttentionScene scene(c);
+    const std::vector<unsigned char> expected = scene.Run(true);
+    scene.Check(expected, "extend");
+    for (const size_t shared_bytes_max : {99 * 1024, 163 * 1024}) {
+      KernelDevice device;
+      device.context.shared_bytes_max = shared_bytes_max;
+      EXPECT_EQ(scene.Run(true, &device), expected) << shared_bytes_max << " bytes";
+    }
+  }
+}
+
+TEST(AttentionExtendTest, ChoiceFitsTheDevice) {
+  EXPECT_TRUE(ChooseExtend(128, 4, 512, 2, 227 * 1024).large);
+  EXPECT_EQ(ChooseExtend(128, 4, 512, 2, 227 * 1024).stages, 2);
+  EXPECT_EQ(ChooseExtend(128, 4, 512, 2, 99 * 1024).stages, 1);
+  EXPECT_TRUE(ChooseExtend(128, 4, 512, 2, 99 * 1024).large);
+  EXPECT_FALSE(ChooseExtend(256, 4, 512, 2, 99 * 1024).large);
+  EXPECT_FALSE(ChooseExtend(128, 2, 16 * 5, 16, 227 * 1024).large);
+  EXPECT_EQ(SmallExtend(256, 99 * 1024).stages, 1);
+  EXPECT_EQ(SmallExtend(256, 227 * 1024).stages, 2);
+}
+
+}  // namespace
+}  // namespace minisgl

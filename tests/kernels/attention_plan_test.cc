@@ -1,0 +1,178 @@
+// The plan of attention, the division of its workspace, the rule of splits and the states.
+#include <set>
+
+#include "attention_check.h"
+#include "kernels/attention_arguments.h"
+#include "kernels/attention_state.h"
+
+namespace minisgl {
+namespace {
+
+TEST(AttentionPlanTest, SplitsOfARow) {
+  for (const int64_t kv_len : {1, 255, 256, 257, 8191, 8192, 8193, 16384, 16385, 131072, 1 << 30}) {
+    const int64_t keys = AttentionSplitKeys(kv_len);
+    EXPECT_GE(keys, kSplitKeysMin);
+    EXPECT_EQ(keys & (keys - 1), 0);
+    EXPECT_LE((kv_len + keys - 1) / keys, kSplitsMax);
+    if (keys > kSplitKeysMin) {
+      EXPECT_GT(kv_len, keys / 2 * kSplitsMax);
+    }
+  }
+}
+
+// A plan's lists, read back.
+struct Lists {
+  std::vector<DecodeItem> items;
+  std::vector<ExtendTile> tiles;
+};
+
+// Rows of the given lengths, decode rows first.
+Lists MakePlan(const std::vector<AttentionRow>& rows, int32_t num_decode_rows, int32_t num_heads,
+               int32_t num_kv_heads) {
+  std::vector<int32_t> row_begin = {0}, kv_len;
+  int32_t longest = 0;
+  for (const AttentionRow& row : rows) {
+    row_begin.push_back(row_begin.back() + row.num_tokens);
+    kv_len.push_back(row.kv_len);
+    longest = std::max(longest, row.kv_len);
+  }
+  const DeviceArray<int32_t> device_begin(row_begin), device_len(kv_len);
+  const DeviceLimits limits = {.max_rows = static_cast<int32_t>(rows.size()),
+                               .max_tokens = row_begin.back(),
+                               .max_seq_len = longest,
+                               .num_heads = num_heads,
+                               .num_kv_heads = num_kv_heads,
+                               .head_dim = 64};
+  DeviceArray<unsigned char> workspace(
+      std::vector<unsigned char>(AttentionWorkspaceBytes(limits), 0));
+  KernelDevice device;
+  EXPECT_EQ(LaunchPlanAttention(device.context,
+                                {.row_begin = device_begin.data(),
+                                 .kv_len = device_len.data(),
+                                 .num_rows = limits.max_rows,
+                                 .num_decode_rows = num_decode_rows,
+                                 .num_tokens = row_begin.back(),
+                                 .num_heads = num_heads,
+                                 .num_kv_heads = num_kv_heads,
+                                 .head_dim = 64},
+                                {workspace.data(), limits}),
+            kCudaSuccess);
+  const AttentionPlan plan = DivideWorkspace({workspace.data(), limits});
+  Lists lists;
+  for (int32_t i = 0; i < plan.counts[0]; ++i) {
+    const int32_t* const item = plan.items + kItemWords * i;
+    lists.items.push_back({item[0], item[1], item[2], item[3], item[4], item[5]});
+    EXPECT_EQ(lists.items.back().num_queries, 1);
+  }
+  for (int32_t i = 0; i < plan.counts[1]; ++i) {
+    lists.tiles.push_back({plan.tiles[2 * i], plan.tiles[2 * i + 1]});
+  }
+  return lists;
+}
+
+TEST(AttentionPlanTest, ItemsAreTheSplitsInOrder) {
+  emulator::ForEachOrder(emulator::kNumOrders, [](int order) {
+    const std::vector<int32_t> kv_lens = {1, 256, 257, 9000, 1, 700};
+    std::vector<AttentionRow> rows;
+    for (const int32_t kv_len : kv_lens) rows.push_back({1, kv_len});
+    const Lists lists = MakePlan(rows, 6, 4, 2);
+    EXPECT_TRUE(lists.tiles.empty());
+    size_t i = 0;
+    for (int32_t row = 0; row < 6; ++row) {
+      const int32_t kv_len = kv_lens[static_cast<size_t>(row)];
+      const int32_t split_keys = AttentionSplitKeys(kv_len);
+      for (int32_t split = 0; split * split_keys < kv_len; ++split, ++i) {
+        ASSERT_LT(i, lists.items.size());
+        EXPECT_EQ(lists.items[i].row, row);
+        EXPECT_EQ(lists.items[i].split, split);
+        EXPECT_EQ(lists.items[i].kv_len, kv_len);
+        EXPECT_EQ(lists.items[i].split_keys, split_keys);
+      }
+    }
+    EXPECT_EQ(i, lists.items.size()) << "order " << order;
+  });
+}
+
+// More rows than the block has threads, with tiles of 128 and of 16.
+TEST(AttentionPlanTest, TilesCoverEveryRowOnce) {
+  for (const int32_t tokens_max : {300, 5}) {
+    std::mt19937 random(3);
+    std::vector<AttentionRow> rows;
+    int64_t num_tokens = 0;
+    for (int32_t r = 0; r < 700; ++r) {
+      const int32_t tokens =
+          r < 300 ? 1 : std::uniform_int_distribution<int32_t>(1, tokens_max)(random);
+      rows.push_back({tokens, tokens + 600});
+      if (r >= 300) num_tokens += tokens;
+    }
+    const int32_t group = 3;
+    const Lists lists = MakePlan(rows, 300, 2 * group, 2);
+    EXPECT_EQ(lists.items.size(), 300u * 3);
+    const bool large = ChooseExtend(64, group, num_tokens, 400, 227 * 1024).large;
+    EXPECT_EQ(large, tokens_max == 300);
+    const int32_t tile_rows = large ? kLargeTileRows : kTileRows;
+    std::set<std::pair<int32_t, int32_t>> expected;
+    for (int32_t r = 300; r < 700; ++r) {
+      for (int32_t m = 0; m < rows[static_cast<size_t>(r)].num_tokens * group; m += tile_rows) {
+        expected.insert({r, m});
+      }
+    }
+    std::set<std::pair<int32_t, int32_t>> actual;
+    for (size_t i = 0; i < lists.tiles.size(); ++i) {
+      actual.insert({lists.tiles[i].row, lists.tiles[i].first});
+      if (i > 0 && lists.tiles[i - 1].row == lists.tiles[i].row) {
+        EXPECT_LT(lists.tiles[i].first, lists.tiles[i - 1].first);  // heavier ones first
+      }
+    }
+    EXPECT_EQ(actual, expected);
+    EXPECT_EQ(lists.tiles.size(), expected.size());
+  }
+}
+
+TEST(AttentionPlanTest, WorkspacePiecesLieApart) {
+  const DeviceLimits limits = {.max_rows = 7,
+                               .max_tokens = 100,
+                               .max_seq_len = 600,
+                               .num_heads = 34,
+                               .num_kv_heads = 2,
+                               .head_dim = 80};
+  std::vector<unsigned char> memory(AttentionWorkspaceBytes(limits));
+  const AttentionPlan plan = DivideWorkspace({memory.data(), limits});
+  const auto at = [&](const void* p) {
+    return static_cast<const unsigned char*>(p) - memory.data();
+  };
+  EXPECT_GE(at(plan.items) - at(plan.counts), 8);
+  EXPECT_GE(at(plan.tiles) - at(plan.items), 7 * 3 * 16);
+  EXPECT_GE(at(plan.arrived) - at(plan.tiles), (100 * 17 / 16 + 7) * 8);
+  EXPECT_GE(at(plan.states) - at(plan.arrived), 7 * 2 * 2 * 4);
+  EXPECT_GE(at(plan.sums) - at(plan.states), 7 * 3 * 34 * 8);
+  EXPECT_GE(static_cast<int64_t>(memory.size()) - at(plan.sums), 7 * 3 * 34 * 80 * 4);
+  EXPECT_EQ(at(plan.sums) % 256, 0);
+}
+
+TEST(AttentionStateTest, MergeHasAnIdentity) {
+  const SoftmaxState none, state = {3.5f, 2.25f};
+  for (const SoftmaxState& merged : {Merge(none, state), Merge(state, none)}) {
+    EXPECT_EQ(merged.largest, state.largest);
+    EXPECT_EQ(merged.sum, state.sum);
+  }
+  const SoftmaxState empty = Merge(none, none);
+  EXPECT_EQ(empty.largest, kMinusInfinity);
+  EXPECT_EQ(empty.sum, 0);
+  EXPECT_EQ(Normaliser(empty), 0);
+  EXPECT_EQ(Rescale(none.largest, state.largest), 0);
+  EXPECT_EQ(Rescale(none.largest, none.largest), 0);
+}
+
+TEST(AttentionStateTest, MergeAddsWeights) {
+  const SoftmaxState merged = Merge({1.0f, 3.0f}, {3.0f, 5.0f});
+  EXPECT_EQ(merged.largest, 3.0f);
+  EXPECT_EQ(merged.sum, 3.0f / 4 + 5.0f);
+  const SoftmaxState sink = SinkState(2.0f);
+  EXPECT_FLOAT_EQ(sink.largest, 2.0f * 1.442695041f);
+  EXPECT_EQ(sink.sum, 1.0f);
+  EXPECT_TRUE(std::isnan(Normaliser({0.0f, std::numeric_limits<float>::quiet_NaN()})));
+}
+
+}  // namespace
+}  // namespace minisgl

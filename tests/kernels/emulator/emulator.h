@@ -1,0 +1,82 @@
+// The thread-block emulator: runs kernels written in the vocabulary of cuda/device/device.h on the
+// host, one fiber for each thread of a block, and checks every shared access, barrier, warp
+// operation and copy (what is checked: machine.h, shared_memory.h).
+//
+// Blocks run one after another, threads of a block one at a time; a thread runs until it meets
+// others (barrier, warp operation). Which runs next, and the order of the blocks, is the options'
+// `order`; a right kernel gives the same results in all. State is of the OS thread that launches;
+// the register of global memory belongs to the process and is used by one thread at a time.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "cuda_api.h"
+
+namespace minisgl::emulator {
+
+// What a kernel did wrong, thrown out of its launch (or out of the replay of its graph). The
+// message says which kernel, block and thread, what, and where the thread last met others.
+class Fault : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+struct Options {
+  // 0: the first thread of the block that can run; 1: the last; 2: lanes 0 of all warps, lanes 1,
+  // ...; from 3 on: seeded by the number, threads drawn at random, which also give way at random
+  // where they meet others.
+  int order = 0;
+};
+const Options& GetOptions();
+void SetOptions(const Options& options);
+
+// Calls fn(order) under each of `count` orders; then the options are as before.
+inline constexpr int kNumOrders = 8;
+void ForEachOrder(int count, const std::function<void(int)>& fn);
+
+// Runs `body` once for each thread of the grid. `kernel` names it in faults. Throws Fault.
+void RunGrid(const CudaLaunch& launch, const std::string& kernel,
+             const std::function<void()>& body);
+
+// Global memory: what vector accesses, asynchronous copies and atomics may touch. Plain
+// dereferences are left to the address sanitizer.
+void RegisterGlobal(const void* pointer, size_t num_bytes);
+void UnregisterGlobal(const void* pointer);
+// Whether one registered piece holds all of [pointer, pointer + num_bytes).
+bool InGlobal(const void* pointer, size_t num_bytes);
+
+// An array in registered global memory, for tests of kernels. Elements not given are 0xCD bytes.
+template <typename T>
+class DeviceArray {
+ public:
+  explicit DeviceArray(size_t count) : bytes_(new unsigned char[Bytes(count)]), count_(count) {
+    std::fill_n(bytes_.get(), Bytes(count), static_cast<unsigned char>(0xCD));
+    RegisterGlobal(bytes_.get(), Bytes(count));
+  }
+  explicit DeviceArray(const std::vector<T>& values) : DeviceArray(values.size()) {
+    std::copy(values.begin(), values.end(), data());
+  }
+  ~DeviceArray() { UnregisterGlobal(bytes_.get()); }
+  DeviceArray(const DeviceArray&) = delete;
+  DeviceArray& operator=(const DeviceArray&) = delete;
+
+  T* data() { return reinterpret_cast<T*>(bytes_.get()); }
+  const T* data() const { return reinterpret_cast<const T*>(bytes_.get()); }
+  size_t size() const { return count_; }
+  T& operator[](size_t i) { return data()[i]; }
+  std::vector<T> values() const { return std::vector<T>(data(), data() + count_); }
+
+ private:
+  static size_t Bytes(size_t count) { return count * sizeof(T); }
+  std::unique_ptr<unsigned char[]> bytes_;
+  size_t count_;
+};
+
+}  // namespace minisgl::emulator

@@ -1,0 +1,36 @@
+// How a host door launches its kernel on the emulator. The table of calls decides: it is asked as
+// for a real launch, and the kernel runs where the table takes it (EmulatedCudaApi: at once, or
+// recorded while a capture is on). Included by kernels/launch.h.
+#pragma once
+
+#include "cuda_api.h"
+#include "emulator/launch_support.h"
+
+namespace minisgl {
+
+template <typename... Params>
+CudaError Launch(const LaunchContext& context, const LaunchShape& shape, void (*kernel)(Params...),
+                 Params... arguments) {
+  if (shape.grid.x == 0 || shape.grid.y == 0 || shape.grid.z == 0) return kCudaSuccess;
+  const void* const function = reinterpret_cast<const void*>(kernel);
+  if (shape.shared_bytes > 48 * 1024) {
+    const CudaError error = context.api->SetSharedBytesMax(function, shape.shared_bytes);
+    if (error != kCudaSuccess) return error;
+  }
+  emulator::PendingKernel pending{emulator::KernelName(__PRETTY_FUNCTION__),
+                                  [=] { kernel(arguments...); }};
+  void* pointers[] = {&arguments..., nullptr};
+  emulator::CurrentPendingKernel() = &pending;
+  const CudaError error =
+      context.api->LaunchKernel(function,
+                                {.grid = shape.grid,
+                                 .block = shape.block,
+                                 .shared_bytes = shape.shared_bytes,
+                                 .stream = context.stream,
+                                 .programmatic = shape.programmatic && context.programmatic},
+                                pointers);
+  emulator::CurrentPendingKernel() = nullptr;
+  return error;
+}
+
+}  // namespace minisgl

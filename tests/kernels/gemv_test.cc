@@ -1,0 +1,200 @@
+// Matrix times few vectors against the oracle: matrices of whole and broken tiles, batches and
+// vectors, each way of dividing them, and the promise that a token's result is the same whatever
+// stands beside it.
+#include "kernel_check.h"
+
+namespace minisgl {
+namespace {
+
+struct GemvCase {
+  DType dtype = DType::kBF16;
+  DType out_dtype = DType::kBF16;
+  int64_t num_tokens = 1;
+  int64_t num_out = 8;
+  int64_t num_in = 32;
+  bool has_bias = false;
+};
+
+std::string Name(const GemvCase& c) {
+  return std::string(DTypeName(c.dtype)) + " -> " + DTypeName(c.out_dtype) + " T" +
+         std::to_string(c.num_tokens) + " " + std::to_string(c.num_out) + "x" +
+         std::to_string(c.num_in) + (c.has_bias ? " bias" : "");
+}
+
+class GemvTest : public ::testing::Test {
+ protected:
+  // The rows of x are those from first_token on of one long input.
+  DeviceInput X(const GemvCase& c, int64_t first_token) const {
+    const std::vector<float> all = RandomFloats((first_token + c.num_tokens) * c.num_in, 1);
+    return {c.dtype, {all.begin() + first_token * c.num_in, all.end()}};
+  }
+  DeviceInput Weight(const GemvCase& c) const {
+    return {c.dtype, RandomFloats(c.num_out * c.num_in, 2)};
+  }
+  DeviceInput Bias(const GemvCase& c) const {
+    return {DType::kF32, RandomFloats(c.num_out, 3, 10.0)};
+  }
+
+  std::vector<float> Run(const GemvCase& c, int64_t first_token = 0) {
+    const DeviceInput x = X(c, first_token), weight = Weight(c), bias = Bias(c);
+    DeviceOutput out(c.out_dtype, c.num_tokens * c.num_out);
+    const Matrix matrix = {
+        .num_out = c.num_out, .num_in = c.num_in, .dtype = c.dtype, .storage = nullptr};
+    EXPECT_EQ(LaunchGemv(device_.context,
+                         {.x = x.ptr(),
+                          .weight = &matrix,
+                          .bias = c.has_bias ? bias.f32() : nullptr,
+                          .out = out.ptr(),
+                          .num_tokens = c.num_tokens},
+                         weight.data()),
+              kCudaSuccess);
+    EXPECT_TRUE(out.GuardsIntact()) << Name(c);
+    return out.values();
+  }
+
+  void Check(const GemvCase& c) {
+    const DeviceInput x = X(c, 0), weight = Weight(c), bias = Bias(c);
+    std::vector<float> expected, bounds;
+    for (int64_t t = 0; t < c.num_tokens; ++t) {
+      for (int64_t o = 0; o < c.num_out; ++o) {
+        double sum = c.has_bias ? bias.values()[o] : 0, magnitude = std::abs(sum);
+        for (int64_t i = 0; i < c.num_in; ++i) {
+          const double product =
+              static_cast<double>(x.values()[t * c.num_in + i]) * weight.values()[o * c.num_in + i];
+          sum += product;
+          magnitude += std::abs(product);
+        }
+        expected.push_back(static_cast<float>(sum));
+        // A sum of n terms in any order is off by at most n roundings of the terms' magnitudes;
+        // random ones cancel, so the root of that serves.
+        const double f32_error = 8 * std::sqrt(c.num_in + 1.0) * 0x1.0p-24 * magnitude;
+        bounds.push_back(static_cast<float>(f32_error + RoundingError(c.out_dtype, sum) * 1.01));
+      }
+    }
+    ExpectWithin(
+        Run(c), expected, [&](size_t i) { return bounds[i]; }, Name(c));
+  }
+
+  KernelDevice device_;
+};
+
+TEST_F(GemvTest, MatchesTheSum) {
+  for (DType dtype : kHalfTypes) {
+    for (const auto& [num_out, num_in] :
+         {std::pair{1, 8}, {8, 32}, {17, 96}, {100, 1000}, {24, 520}, {5, 4104}}) {
+      for (int64_t num_tokens : {1, 3, 8}) {
+        Check({.dtype = dtype,
+               .out_dtype = dtype,
+               .num_tokens = num_tokens,
+               .num_out = num_out,
+               .num_in = num_in});
+      }
+      Check({.dtype = dtype,
+             .out_dtype = DType::kF32,
+             .num_tokens = 2,
+             .num_out = num_out,
+             .num_in = num_in,
+             .has_bias = true});
+    }
+  }
+}
+
+TEST_F(GemvTest, MatchesTheSumWhereRowsAreNotAligned) {
+  for (DType dtype : kHalfTypes) {
+    for (const auto& [num_out, num_in] :
+         {std::pair{1, 1}, {9, 33}, {17, 100}, {3, 1023}, {8, 4099}, {4100, 7}}) {
+      Check({.dtype = dtype,
+             .out_dtype = dtype,
+             .num_tokens = num_out == 4100 ? 1 : 5,
+             .num_out = num_out,
+             .num_in = num_in,
+             .has_bias = true});
+    }
+  }
+}
+
+// Other tile sizes and numbers of warps, several tiles for each block, and a last tile cut short.
+TEST_F(GemvTest, MatchesTheSumWithManyRows) {
+  Check({.num_tokens = 3, .num_out = 2051, .num_in = 72});
+  Check({.num_tokens = 3, .num_out = 4103, .num_in = 40});
+  Check({.out_dtype = DType::kF32, .num_tokens = 8, .num_out = 4112, .num_in = 8});
+}
+
+// Each way of dividing the work; long enough that warps have several batches and add them up.
+const GemvCase kDivisions[] = {
+    {.num_out = 24, .num_in = 4200},
+    {.num_out = 2056, .num_in = 96},
+    {.num_out = 4112, .num_in = 136},
+    {.num_out = 16, .num_in = 2051},
+};
+
+TEST_F(GemvTest, TokenDoesNotDependOnItsBatchMates) {
+  for (GemvCase c : kDivisions) {
+    c.out_dtype = DType::kF32;
+    c.num_tokens = 8;
+    const std::vector<float> all = Run(c);
+    // Large matrices are slow here; the kernel is one for all numbers of tokens.
+    const bool is_large = c.num_out > 1000;
+    for (int64_t num_tokens = 1; num_tokens < 8; num_tokens += is_large ? 4 : 1) {
+      c.num_tokens = num_tokens;
+      const std::vector<float> first = Run(c);
+      ExpectSameBytes(first.data(), all.data(), first.size() * sizeof(float), Name(c));
+    }
+    c.num_tokens = 1;
+    const std::vector<float> alone = Run(c, 7);
+    ExpectSameBytes(alone.data(), all.data() + 7 * c.num_out, alone.size() * sizeof(float),
+                    Name(c) + " token 7");
+  }
+}
+
+// How tiles fall to blocks depends on the device; no sum does.
+TEST_F(GemvTest, ResultDoesNotDependOnTheNumberOfMultiprocessors) {
+  for (GemvCase c : {kDivisions[0], kDivisions[2]}) {
+    c.num_tokens = 2;
+    const std::vector<float> four = Run(c);
+    device_.context.num_multiprocessors = 132;
+    const std::vector<float> many = Run(c);
+    device_.context.num_multiprocessors = 4;
+    ExpectSameBytes(many.data(), four.data(), four.size() * sizeof(float), Name(c));
+  }
+}
+
+TEST_F(GemvTest, EveryThreadOrderGivesTheSame) {
+  const GemvCase cases[] = {{.num_tokens = 5, .num_out = 80, .num_in = 1000},
+                            {.num_tokens = 2, .num_out = 40, .num_in = 1003}};
+  for (const GemvCase& c : cases) {
+    const std::vector<float> first = Run(c);
+    emulator::ForEachOrder(emulator::kNumOrders, [&](int order) {
+      const std::vector<float> result = Run(c);
+      ExpectSameBytes(result.data(), first.data(), first.size() * sizeof(float),
+                      Name(c) + " order " + std::to_string(order));
+    });
+  }
+}
+
+// Infinity times the zeros that stand for absent tokens is NaN; it must not reach present ones.
+TEST_F(GemvTest, NonFiniteWeightsReachOnlyTheirOwnOutputs) {
+  const GemvCase c = {.out_dtype = DType::kF32, .num_tokens = 2, .num_out = 20, .num_in = 40};
+  const DeviceInput x(c.dtype, std::vector<float>(c.num_tokens * c.num_in, 1.0f));
+  std::vector<float> values(c.num_out * c.num_in, 0.5f);
+  values[3 * c.num_in + 39] = std::numeric_limits<float>::infinity();
+  const DeviceInput weight(c.dtype, values);
+  DeviceOutput out(c.out_dtype, c.num_tokens * c.num_out);
+  const Matrix matrix = {
+      .num_out = c.num_out, .num_in = c.num_in, .dtype = c.dtype, .storage = nullptr};
+  ASSERT_EQ(LaunchGemv(device_.context,
+                       {.x = x.ptr(),
+                        .weight = &matrix,
+                        .bias = nullptr,
+                        .out = out.ptr(),
+                        .num_tokens = c.num_tokens},
+                       weight.data()),
+            kCudaSuccess);
+  for (int64_t i = 0; i < out.size(); ++i) {
+    const float expected = i % c.num_out == 3 ? std::numeric_limits<float>::infinity() : 20.0f;
+    EXPECT_EQ(out.values()[i], expected) << i;
+  }
+}
+
+}  // namespace
+}  // namespace minisgl
