@@ -11,6 +11,11 @@ LogSink& Sink() {
   return sink;
 }
 
+ProgressSink& Progress() {
+  static ProgressSink sink;
+  return sink;
+}
+
 }  // namespace
 
 void SetLogSink(LogSink sink) {
@@ -21,6 +26,16 @@ void SetLogSink(LogSink sink) {
 void Log(LogLevel level, const std::string& line) {
   std::lock_guard lock(g_mutex);
   if (Sink()) Sink()(level, line);
+}
+
+void SetProgressSink(ProgressSink sink) {
+  std::lock_guard lock(g_mutex);
+  Progress() = std::move(sink);
+}
+
+void SayProgress(std::string_view what, int64_t done, int64_t total) {
+  std::lock_guard lock(g_mutex);
+  if (Progress()) Progress()(what, done, total);
 }
 
 }  // namespace minisgl

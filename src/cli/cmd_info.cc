@@ -127,7 +127,7 @@ void DescribePlan(const ModelFacts& facts, const EngineOptions& options, std::st
                            ? facts.device.cuda->Name()
                            : fmt::format("cpu, {} thread{}", threads, threads == 1 ? "" : "s");
   if (!facts.device.fallback.empty()) {
-    device += fmt::format(" (not on CUDA: {})", facts.device.fallback);
+    device += fmt::format("; not on CUDA: {}", facts.device.fallback);
   }
   Line("device", device, out);
   Line("memory", Bytes(plan.available_bytes) + " available", out);

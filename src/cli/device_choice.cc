@@ -84,8 +84,10 @@ Result<Device> ChooseDevice(const EngineOptions& options, const ModelConfig& con
   if (cuda.ok()) {
     device.cuda = std::move(cuda).value();
   } else if (automatic) {
-    device.fallback = cuda.status().message();
     device.fallback_is_news = access("/dev/nvidiactl", F_OK) == 0;
+    const std::string& reason = cuda.status().message();
+    // What to do about it is for those who have a GPU.
+    device.fallback = device.fallback_is_news ? reason : reason.substr(0, reason.find(';'));
   } else {
     return NotUsable(options.device, cuda.status());
   }

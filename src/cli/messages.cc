@@ -6,6 +6,7 @@
 #include <mutex>
 
 #include "cli/file_io.h"
+#include "cli/progress.h"
 #include "minisgl/base/utf8.h"
 
 namespace minisgl {
@@ -37,6 +38,7 @@ void InstallNotes(Verbosity verbosity) {
     if (level == LogLevel::kInfo && verbosity.quiet) return;
     PrintStderr("minisgl: " + Visible(line, 1000));
   });
+  if (!verbosity.quiet && StderrIsTerminal()) InstallProgressBar();
 }
 
 std::string Utf8OrWarn(std::string text, const std::string& source) {

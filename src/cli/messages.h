@@ -20,7 +20,8 @@ struct Verbosity {
   bool verbose = false;
 };
 
-// Makes base/log.h's Log() end here. Call once options are known.
+// Makes base/log.h's Log() end here, and SayProgress() in a bar on a terminal. Call once options
+// are known.
 void InstallNotes(Verbosity verbosity);
 
 // Prints `line` (a line break is added) as it is.

@@ -204,7 +204,7 @@ void SayWhereItRuns(const Device& device, const std::string& name) {
   const bool say = device.fallback_is_news || (StderrIsTerminal() && fallback);
   Log(say ? LogLevel::kInfo : LogLevel::kVerbose,
       fmt::format("running on {}{}", name,
-                  fallback ? fmt::format(" (not on CUDA: {})", device.fallback) : ""));
+                  fallback ? fmt::format("; not on CUDA: {}", device.fallback) : ""));
 }
 
 void SayMemoryPlan(const MemoryPlan& plan) {
@@ -226,6 +226,11 @@ Result<std::unique_ptr<Engine>> StartEngine(const ModelConfig& config, const Che
   if (device.cuda != nullptr) {
     *name = device.cuda->Name();
     SayWhereItRuns(device, *name);
+    if (config.dtype == DType::kF32) {
+      Log(LogLevel::kInfo, fmt::format("the weights are f32 and CUDA computes in {}; --device cpu "
+                                       "computes in f32",
+                                       DTypeName(plan.weight_dtype)));
+    }
     SayMemoryPlan(plan);
     return MakeDeviceEngine(config, checkpoint, plan, std::move(device.cuda),
                             {.graph_max_rows = engine_options.cuda_graph_max_rows});

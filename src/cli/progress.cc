@@ -21,7 +21,33 @@ std::string FormatNumbers(const Progress::Numbers& numbers, double seconds) {
   return line;
 }
 
+// What is over sooner needs no bar.
+constexpr std::chrono::milliseconds kBarDelay(300);
+constexpr int kBarColumns = 32;
+
 }  // namespace
+
+std::string ProgressBar(std::string_view what, int64_t done, int64_t total, int columns) {
+  const auto filled =
+      total > 0 ? static_cast<int>(static_cast<double>(done) / static_cast<double>(total) * columns)
+                : columns;
+  return fmt::format("{} [{:<{}}] {}/{}", what, std::string(static_cast<size_t>(filled), '='),
+                     columns, done, total);
+}
+
+void InstallProgressBar() {
+  SetProgressSink([begin = std::optional<Progress::Clock::time_point>()](
+                      std::string_view what, int64_t done, int64_t total) mutable {
+    if (done >= total) {
+      begin.reset();
+      ShowProgressLine("");
+      return;
+    }
+    const Progress::Clock::time_point now = Progress::Clock::now();
+    if (!begin) begin = now;
+    if (now - *begin >= kBarDelay) ShowProgressLine(ProgressBar(what, done, total, kBarColumns));
+  });
+}
 
 Progress::Progress(bool enabled, bool terminal)
     : enabled_(enabled),

@@ -5,6 +5,8 @@
 #include <chrono>
 #include <cstdint>
 #include <optional>
+#include <string>
+#include <string_view>
 
 namespace minisgl {
 
@@ -36,5 +38,12 @@ class Progress {
   const Clock::time_point begin_;
   Clock::time_point next_;
 };
+
+// "loading weights [=====     ] 14/28", the bar `columns` wide. REQUIRES 0 <= done <= total.
+std::string ProgressBar(std::string_view what, int64_t done, int64_t total, int columns);
+
+// Shows what base/log.h's SayProgress says as a bar on the terminal, once it has gone on for a
+// moment.
+void InstallProgressBar();
 
 }  // namespace minisgl

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <numeric>
-#include <utility>
+#include <tuple>
 
 #include "minisgl/base/check.h"
 
@@ -69,10 +69,9 @@ void PrefixGrouper::Regroup(const BatchPlan& plan, int32_t num_decode_rows, int3
     const int32_t split_keys = AttentionSplitKeys(plan.kv_len[row]);
     // The last page of the first split tells prefixes apart that share their first page.
     const auto last = static_cast<size_t>(split_keys / page_size_ - 1);
-    return std::pair(split_keys, last < pages.size() ? pages[last] : -1);
+    return std::tuple(split_keys, last < pages.size() ? pages[last] : -1, row);
   };
-  std::stable_sort(order.begin(), order.end(),
-                   [&](int32_t a, int32_t b) { return key(a) < key(b); });
+  std::sort(order.begin(), order.end(), [&](int32_t a, int32_t b) { return key(a) < key(b); });
 
   size_t next = 0;
   while (next < order.size()) {

@@ -170,20 +170,48 @@ Status CheckTensors(const ModelConfig& config, const Architecture& architecture,
   return CheckNoOthers(config, architecture, checkpoint, known);
 }
 
+namespace {
+
+// Says how far loading is, in layers and what stands outside them; over when it goes, in whatever
+// way loading ended.
+class LoadingProgress {
+ public:
+  explicit LoadingProgress(int32_t num_layers) : total_(int64_t{num_layers} + 1) {
+    SayProgress(kWhat, 0, total_);
+  }
+  ~LoadingProgress() { SayProgress(kWhat, total_, total_); }
+  LoadingProgress(const LoadingProgress&) = delete;
+  LoadingProgress& operator=(const LoadingProgress&) = delete;
+
+  void Advance() {
+    if (++done_ < total_) SayProgress(kWhat, done_, total_);
+  }
+
+ private:
+  static constexpr std::string_view kWhat = "loading weights";
+  const int64_t total_;
+  int64_t done_ = 0;
+};
+
+}  // namespace
+
 Result<ModelWeights> LoadModelWeights(const ModelConfig& config, const Architecture& architecture,
                                       const Checkpoint& checkpoint, DType dtype, Ops* ops) {
   MINISGL_RETURN_IF_ERROR(CheckTensors(config, architecture, checkpoint));
   using Role = TensorRole;
   ModelWeights weights;
+  LoadingProgress progress(config.num_layers);
   const Packer packer(checkpoint, architecture.model_tensors, 0, dtype, ops);
   const Role head = config.tie_word_embeddings ? Role::kEmbedding : Role::kHead;
   MINISGL_ASSIGN_OR_RETURN(weights.head, packer.Pack({head}));
   MINISGL_ASSIGN_OR_RETURN(weights.embedding, packer.PackTable(Role::kEmbedding));
   MINISGL_ASSIGN_OR_RETURN(weights.final_norm, packer.PackVectors({Role::kFinalNorm}));
+  progress.Advance();
   for (int32_t i = 0; i < config.num_layers; ++i) {
     const Packer layer_packer(checkpoint, architecture.layer_tensors, i, dtype, ops);
     MINISGL_ASSIGN_OR_RETURN(LayerWeights layer, LoadLayer(layer_packer));
     weights.layers.push_back(std::move(layer));
+    progress.Advance();
     Log(LogLevel::kVerbose, fmt::format("loaded layer {} of {}", i + 1, config.num_layers));
   }
   return weights;
