@@ -1,8 +1,8 @@
 #!/bin/sh
 # Runs every test on this machine, installing and building what that takes. The last line counts test cases:
 #   N passed, M failed, K skipped
-#   sh tests/run.sh          release build; all suites under the address and undefined-behaviour sanitizers; the suites
-#                            with threads under the thread sanitizer
+#   sh tests/run.sh          release build; all suites but the whole program's answers under the address and
+#                            undefined-behaviour sanitizers; the suites with threads under the thread sanitizer
 #   sh tests/run.sh --long   the same with the long forms: more seeds, more mutations
 #   sh tests/run.sh --gpu    the suite gpu alone, which needs nvcc: on the emulator, and on this machine's GPU; where
 #                            there is none its tests are skipped, each by name
@@ -67,10 +67,13 @@ build_and_test build "--buildtype=release" ""
 # The sanitizers see the kernels on the emulator; what nvcc makes is in the release build alone. Line numbers are all the
 # debug information that reports need, and checks that the address sanitizer makes as well (null pointers, say) are left to
 # it: compiling takes about half as long.
+# The whole program's answers are a release matter (minutes here); its parts and its command line are under the sanitizer.
+whole_program="--no-suite answers"
+[ "${1:-}" = "--long" ] && whole_program=""
 debug="--buildtype=debug --optimization=1 -Db_lundef=false -Dcuda=disabled"
 checked_twice="-fno-sanitize=null,vptr,object-size,nonnull-attribute,returns-nonnull-attribute"
 build_and_test build-asan "$debug -Db_sanitize=address,undefined -Dcpp_args=['-g1','$checked_twice']" \
-    "--no-suite mutants --no-suite tidy"
+    "--no-suite mutants --no-suite tidy $whole_program"
 build_and_test build-tsan "$debug -Db_sanitize=thread -Dcpp_args=-g1" \
     "--suite base --suite engine --suite runtime" tests/test_base tests/test_engine tests/test_runtime
 
