@@ -45,9 +45,9 @@ build_and_test() {
     fi
     # What an earlier run left must not be counted for a test that crashes in this one.
     rm -f "$folder"/*.xml "$folder"/meson-logs/run_sh*
-    # One test at a time: some start threads of their own and share two cores.
+    # Two at a time; those that tests/meson.build says run alone do.
     # shellcheck disable=SC2086
-    meson test -C "$folder" --no-rebuild --num-processes 1 --print-errorlogs \
+    meson test -C "$folder" --no-rebuild --num-processes 2 --print-errorlogs \
         --logbase "run_sh" $suites
     echo $? >"$results/$folder.status"
     cp "$folder/meson-logs/run_sh.junit.xml" "$results/$folder.xml" ||
