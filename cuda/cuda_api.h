@@ -2,7 +2,8 @@
 // failure of any call can be had without a device.
 //
 // No header of CUDA is needed to include this. Handles are opaque; CudaError holds CUDA's own
-// numbers, 0 for success. Threads: as the calls behind them; this program uses one.
+// numbers, 0 for success. One thread at a time calls, not always the same: the device that
+// SetDevice chose is the caller's, whichever it is.
 #pragma once
 
 #include <cstddef>

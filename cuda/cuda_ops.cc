@@ -57,11 +57,6 @@ class CudaOps : public DeviceOps {
   Status status() const override { return status_; }
   DeviceMemoryInfo MemoryInfo() override;
 
-  // A thread that never chose a device has device 0.
-  void BindThread() override {
-    const CudaError error = api_->SetDevice(config_.index);
-    if (error != kCudaSuccess) Keep(error, "cudaSetDevice");
-  }
   Status CheckSupported(const ModelShape& shape) const override;
   Status Reserve(const DeviceLimits& limits) override;
   uint64_t ReservedBytes(const DeviceLimits& limits) const override {

@@ -4,8 +4,7 @@
 // One compute stream: operations, uploads and graph replays run in the order of the calls. One copy
 // stream: downloads run beside later operations. No call waits for the device but those that say
 // so. Errors do not stop the caller: the first is kept and told by status(); after it, calls do
-// nothing. Called from one thread at a time; one that did not make these operations calls
-// BindThread first.
+// nothing. Called from one thread at a time, which need not be the one that made the operations.
 #pragma once
 
 #include <cstdint>
@@ -191,8 +190,6 @@ class DeviceOps : public Ops {
   virtual Status status() const = 0;
   virtual DeviceMemoryInfo MemoryInfo() = 0;
 
-  // Makes the device the calling thread's.
-  virtual void BindThread() {}
   // kUnavailable, with the reason, for a model that the device's kernels cannot run.
   virtual Status CheckSupported(const ModelShape&) const { return Status(); }
   // Takes the workspace of attention and of matrix products. Before the first operation.

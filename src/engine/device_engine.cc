@@ -8,7 +8,6 @@
 #include <deque>
 #include <exception>
 #include <new>
-#include <thread>
 #include <utility>
 
 #include "engine/decode_graphs.h"
@@ -27,17 +26,13 @@ class DeviceEngine final : public Engine {
       : ops_(std::move(ops)), step_(std::move(step)), graphs_(step_.get(), ops_.get()) {}
 
   // The device may still be at work on memory that goes.
-  ~DeviceEngine() override {
-    BindThread();
-    (void)ops_->Synchronize();
-  }
+  ~DeviceEngine() override { (void)ops_->Synchronize(); }
 
   Status Start(const MemoryPlan& plan, const DeviceEngineOptions& options);
 
   const EngineLimits& limits() const override { return step_->limits(); }
 
   void Launch(std::shared_ptr<const BatchPlan> plan) override {
-    BindThread();
     MINISGL_CHECK(!free_.empty(), "{} plans are in flight", in_flight_.size());
     if constexpr (kDebugBuild) {
       const std::string fault = FindPlanShapeFault(*plan, limits());
@@ -48,19 +43,20 @@ class DeviceEngine final : public Engine {
     HostStep& step = in_flight_.back();
     step.plan = std::move(plan);
     if (fault_.ok()) fault_ = Queue(&step);
+    step.fault = fault_;
   }
 
   StepResult Collect() override {
     MINISGL_CHECK(!in_flight_.empty(), "nothing is in flight");
-    BindThread();
     HostStep step = std::move(in_flight_.front());
     in_flight_.pop_front();
     StepResult result;
-    if (fault_.ok()) fault_ = ops_->Wait(step.done.get());
-    if (fault_.ok()) {
+    if (step.fault.ok()) step.fault = ops_->Wait(step.done.get());
+    if (step.fault.ok()) {
       result.rows = step_->Results(step);
     } else {
-      result.status = fault_.WithPrefix(fmt::format("step {}", step.plan->step));
+      if (fault_.ok()) fault_ = step.fault;
+      result.status = step.fault.WithPrefix(fmt::format("step {}", step.plan->step));
       result.rows.resize(step.plan->table_row.size());
     }
     step.plan.reset();
@@ -69,11 +65,6 @@ class DeviceEngine final : public Engine {
   }
 
  private:
-  void BindThread() {
-    const std::thread::id caller = std::this_thread::get_id();
-    if (caller != thread_) ops_->BindThread();
-    thread_ = caller;
-  }
   Status Queue(HostStep* step);
   Status LearnGraphBytes(const std::vector<int32_t>& sizes, uint64_t* num_bytes);
   void CaptureAll(const std::vector<int32_t>& sizes);
@@ -83,9 +74,8 @@ class DeviceEngine final : public Engine {
   DecodeGraphs graphs_;
   std::deque<HostStep> in_flight_;  // the oldest first
   std::vector<HostStep> free_;
-  // The first fault. Later steps would read what the failed one did not write.
+  // The first fault: nothing is queued after it, for it would read what was not written.
   Status fault_;
-  std::thread::id thread_ = std::this_thread::get_id();  // that the device was last bound to
 };
 
 Status DeviceEngine::Queue(HostStep* step) {
@@ -154,6 +144,19 @@ Status DeviceEngine::Start(const MemoryPlan& plan, const DeviceEngineOptions& op
   return ops_->status();
 }
 
+// The plan fitted what was free, and now it does not: somebody else took memory meanwhile. Halves
+// of what takes the most are ways out.
+Status WithWayOut(const Status& status, const MemoryPlan& plan) {
+  if (status.code() != StatusCode::kOutOfMemory) return status;
+  const EngineLimits& limits = plan.limits;
+  return MakeStatus(StatusCode::kOutOfMemory,
+                    "{}; less memory is free than was planned with. Try again, or give --num-pages "
+                    "{}, --max-running-requests {} or --max-seq-len {}",
+                    status.message(), std::max(limits.num_pages / 2, 1),
+                    std::max(limits.max_running_requests / 2, 1),
+                    std::max(limits.max_seq_len / 2, 2));
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Engine>> MakeDeviceEngine(const ModelConfig& config,
@@ -162,10 +165,11 @@ Result<std::unique_ptr<Engine>> MakeDeviceEngine(const ModelConfig& config,
                                                  std::unique_ptr<DeviceOps> ops,
                                                  const DeviceEngineOptions& options) {
   try {
-    MINISGL_ASSIGN_OR_RETURN(
-        auto step, DeviceStep::Make(config, checkpoint, plan.weight_dtype, plan.limits, ops.get()));
+    auto made = DeviceStep::Make(config, checkpoint, plan.weight_dtype, plan.limits, ops.get());
+    MINISGL_RETURN_IF_ERROR(WithWayOut(made.status(), plan));
+    std::unique_ptr<DeviceStep> step = std::move(made).value();
     auto engine = std::make_unique<DeviceEngine>(std::move(ops), std::move(step));
-    MINISGL_RETURN_IF_ERROR(engine->Start(plan, options));
+    MINISGL_RETURN_IF_ERROR(WithWayOut(engine->Start(plan, options), plan));
     return std::unique_ptr<Engine>(std::move(engine));
   } catch (const std::bad_alloc&) {
     return Status(StatusCode::kOutOfMemory, "the host ran out of memory while loading the model");

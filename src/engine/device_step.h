@@ -34,6 +34,7 @@ struct StepShape {
 struct HostStep {
   std::shared_ptr<const BatchPlan> plan;
   StepShape shape;
+  Status fault;  // why it was not queued
   bool wants_top_logprobs = false;
   bool needs_no_tail = true;      // all that Run reads stands in the fixed front
   std::shared_ptr<void> meta;     // pinned

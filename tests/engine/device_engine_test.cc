@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <numeric>
-#include <thread>
 #include <utility>
 
 #include "engine/decode_graphs.h"
@@ -203,38 +202,67 @@ TEST_F(DeviceEngineTest, MoreBiasThanTheGraphsHoldIsAppliedAllTheSame) {
   EXPECT_EQ(counters_->replays, 0);
 }
 
-TEST_F(DeviceEngineTest, AStepWhoseWritesAreManyIsUploadedWhole) {
-  // Eight prompts of 500 tokens admitted at once, with pages of one token: 8,000 words of writes
-  // behind the front, and again, so that what grew is used a second time.
-  ModelConfig config = model_->config;
-  const auto driver = OnDevice({.page_size = 1, .max_prefill_tokens = 4096, .graph_max_rows = 8});
-  const int32_t length = std::min<int32_t>(static_cast<int32_t>(config.max_seq_len) - 4, 500);
-  std::vector<TestRow*> rows;
-  for (int i = 0; i < 8; ++i) {
-    rows.push_back(driver->AddRow(RandomPrompt(length, 60 + i)));
-    driver->ExtendAll(rows.back());
+// Prompts of 9,000 tokens whose pages, of one token each, are all in the cache: 18,000 words of
+// writes a row and one token to compute. (Nothing was ever written to those pages: their keys are
+// zeros for both engines.)
+class ManyWritesTest : public DeviceEngineTest {
+ protected:
+  static constexpr int32_t kLength = 9000;
+  ManyWritesTest() { model_->config.max_seq_len = kLength + 8; }
+
+  static DriverOptions Options() {
+    return {.page_size = 1,
+            .num_pages = 30000,
+            .max_running_requests = 8,
+            .max_seq_len = kLength + 8,
+            .graph_max_rows = 8};
   }
-  ASSERT_TRUE(driver->Step().ok());
-  for (TestRow* row : rows) driver->ExtendAll(row);
-  ASSERT_TRUE(driver->Step().ok());
-  EXPECT_TRUE(SameResults(rows[7]->results, Alone(rows[7]->prompt, 2, {.page_size = 1})));
+  static TestRow* AddCachedRow(EngineDriver* driver, uint64_t seed) {
+    TestRow cached;
+    for (int32_t i = 0; i < kLength - 1; ++i) cached.pages.push_back(20000 + i);
+    TestRow* row = driver->AddRowSharing(cached, kLength - 1, RandomPrompt(kLength, seed));
+    driver->ExtendAll(row);
+    return row;
+  }
+  // `count` such rows in one step, then as many more as there is room for in another.
+  static std::vector<RowResult> Run(EngineDriver* driver, int count) {
+    std::vector<TestRow*> rows;
+    for (int i = 0; i < 8; ++i) {
+      rows.push_back(AddCachedRow(driver, 60 + static_cast<uint64_t>(i)));
+      if (i == count - 1 || i == 7) MINISGL_CHECK(driver->Step().ok(), "a step failed");
+    }
+    std::vector<RowResult> all;
+    for (TestRow* row : rows) all.insert(all.end(), row->results.begin(), row->results.end());
+    return all;
+  }
+};
+
+TEST_F(ManyWritesTest, AStepThatIsLargerThanTheRoomForWritesIsUploadedWhole) {
+  // 3 rows fit behind the front (256 KiB), 4 do not; 5 after 3 and 4 after 4 grow or reuse the
+  // rest.
+  for (const int count : {3, 4, 7}) {
+    const auto cpu = OnCpu(Options());
+    const auto device = OnDevice(Options());
+    EXPECT_TRUE(SameResults(Run(device.get(), count), Run(cpu.get(), count))) << count;
+  }
 }
 
-// A device is the thread's that chose it: the runtime makes its engine on one and runs it on
-// another.
-TEST_F(DeviceEngineTest, AThreadThatDidNotMakeTheEngineIsBoundToTheDeviceOnce) {
-  const auto driver = OnDevice({});
-  TestRow* row = driver->AddRow(RandomPrompt(10, 9));
-  driver->ExtendAll(row);
-  ASSERT_TRUE(driver->Step().ok());
-  EXPECT_EQ(counters_->binds, 0);
-  std::thread([&] {
-    for (int step = 0; step < 3; ++step) {
-      driver->ExtendAll(row);
-      EXPECT_TRUE(driver->Step().ok());
-    }
-  }).join();
-  EXPECT_EQ(counters_->binds, 1);
+TEST_F(ManyWritesTest, AStepThatFindsNoMemoryTakesNoResultFromTheOneBefore) {
+  OnDevice(Options());
+  HostDeviceFaults faults;
+  faults.fail_allocate = counters_->allocations + 1;  // the first after the start
+  counters_->allocations = 0;
+  const auto driver = OnDevice(Options(), faults);
+  TestRow* before = driver->AddRow(RandomPrompt(9, 3));
+  driver->ExtendAll(before);
+  driver->Launch();
+  for (uint64_t i = 0; i < 5; ++i) AddCachedRow(driver.get(), 70 + i);
+  driver->Launch();
+  EXPECT_TRUE(driver->Collect().ok());
+  EXPECT_TRUE(SameResults(before->results, Alone(before->prompt, 1, Options())));
+  EXPECT_EQ(driver->Collect().code(), StatusCode::kOutOfMemory);
+  driver->ExtendAll(before);
+  EXPECT_EQ(driver->Step().code(), StatusCode::kOutOfMemory) << "what follows has nothing to read";
 }
 
 TEST_F(DeviceEngineTest, AFaultEndsItsStepAndEveryLaterOne) {
@@ -323,6 +351,8 @@ TEST_F(DeviceEngineTest, MemoryThatRunsOutAtAnyAllocationIsAnErrorAndLeaksNothin
     // A capture that finds no memory leaves graphs out; everything else is needed.
     if (!engine.ok()) {
       EXPECT_EQ(engine.status().code(), StatusCode::kOutOfMemory) << n;
+      EXPECT_NE(engine.status().message().find("--max-running-requests 2"), std::string::npos)
+          << engine.status().message();
       EXPECT_EQ(counters->live_bytes, 0) << n;
       ++failed;
     }

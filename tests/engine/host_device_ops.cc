@@ -75,7 +75,6 @@ class HostDeviceOps final : public DeviceOps {
   }
   void Sample(const SampleParams&) override { MINISGL_CHECK(false, "a device samples places"); }
 
-  void BindThread() override { ++counters_->binds; }
   Status status() const override { return status_; }
   DeviceMemoryInfo MemoryInfo() override {
     return {total_bytes_ - static_cast<uint64_t>(counters_->live_bytes), total_bytes_};

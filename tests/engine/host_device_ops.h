@@ -29,7 +29,7 @@ struct HostDeviceFaults {
 struct HostDeviceCounters {
   int replays = 0, captures = 0, runs = 0;  // runs: of PrepareTokens outside graphs
   int64_t live_bytes = 0;
-  int allocations = 0, waits = 0, binds = 0;
+  int allocations = 0, waits = 0;
   int groups = 0;  // of rows with a shared prefix, in the step that ran last
 };
 

@@ -3,8 +3,8 @@
 //
 // Launch and Collect are called from one thread, which need not be the one that made the engine; no
 // thread is started. Launch never waits for
-// the device. The first fault of the device is the result of the step that met it and of every
-// later one: nothing is run after it.
+// the device. The first fault is the result of the step that met it and of every later one: nothing
+// is launched after it. A step that was queued before keeps its own result.
 #pragma once
 
 #include <cstdint>
