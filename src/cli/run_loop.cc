@@ -39,6 +39,21 @@ void DropPrompt(Row* row) {
   row->logit_bias = {};
 }
 
+// The error that ends a run for an answer that failed by no fault of its row; OK for any other.
+Status FaultOf(const Event& event) {
+  const std::string& code = event.error_code;
+  if (code == "out_of_memory") return Status(StatusCode::kOutOfMemory, event.error_message);
+  if (code == "device_unavailable") return Status(StatusCode::kUnavailable, event.error_message);
+  if (code != "device_fault" && code != "internal") return Status();
+  return Status(StatusCode::kInternal, event.error_message);
+}
+
+// The codes that rows have for them.
+std::string RowErrorCode(const std::string& code) {
+  if (code == "out_of_memory") return "internal";
+  return code == "device_unavailable" ? "device_fault" : code;
+}
+
 }  // namespace
 
 RunLoop::RunLoop(Runtime* runtime, const PromptBuilder* prompts, RowSource* source,
@@ -166,13 +181,11 @@ void RunLoop::FinishAnswer(const Event& event, int32_t answer_index, Pending* pe
         event.usage.prompt_tokens));
   }
   if (event.finish_reason == FinishReason::kError) {
-    const bool no_memory = event.error_code == "out_of_memory";
-    const std::string code = no_memory ? "internal" : event.error_code;
-    if (!pending->error) pending->error = RowError{code, event.error_message, ""};
-    if (!fault_ && (code == "device_fault" || code == "internal")) {
-      fault_ =
-          Status(no_memory ? StatusCode::kOutOfMemory : StatusCode::kInternal, event.error_message);
+    if (!pending->error) {
+      pending->error = RowError{RowErrorCode(event.error_code), event.error_message, ""};
     }
+    const Status fault = FaultOf(event);
+    if (!fault_ && !fault.ok()) fault_ = fault;
   } else if (event.finish_reason == FinishReason::kAborted) {
     if (!pending->error) pending->error = Cancelled();
   } else if (event.finish_reason == FinishReason::kTimeout) {

@@ -12,6 +12,18 @@ namespace {
 // While a chat's turn waits or runs, other prompts take this part of a step's budget.
 constexpr int64_t kChatShare = 4;
 
+// What the answers of a failed step are told.
+const char* FaultCode(StatusCode code) {
+  switch (code) {
+    case StatusCode::kOutOfMemory:
+      return "out_of_memory";
+    case StatusCode::kUnavailable:
+      return "device_unavailable";
+    default:
+      return "device_fault";
+  }
+}
+
 }  // namespace
 
 Scheduler::Impl::Impl(const EngineLimits& limits, const SchedulerOptions& options)
@@ -151,7 +163,7 @@ void Scheduler::Impl::Collect(const StepResult& result) {
       continue;
     }
     if (!result.status.ok()) {
-      End(state, EndReason::kFailed, "device_fault", result.status.message());
+      End(state, EndReason::kFailed, FaultCode(result.status.code()), result.status.message());
       continue;
     }
     CollectRow(state, step.plan->kv_len[row], step.plan->num_drafts[row], result.rows[row]);

@@ -276,17 +276,28 @@ TEST_F(RunLoopTest, AFailedRequestIsAnErrorRow) {
             R"("error": {"code": "nan_logits", "message": "not a number", "line": 1}})");
 }
 
-TEST_F(RunLoopTest, ADeviceFaultEndsTheRunAfterWhatWasAsked) {
-  runtime_.on_submit = [this](const FakeRuntime::Asked& asked) {
-    Event done;
-    done.finish_reason = FinishReason::kError;
-    done.error_code = "device_fault";
-    done.error_message = "the device fell off";
-    runtime_.End(asked, std::move(done));
+TEST_F(RunLoopTest, AFaultThatIsNoRowsOwnEndsTheRunWithItsOwnStatus) {
+  struct Case {
+    const char *event_code, *row_code;
+    StatusCode status;
   };
-  const Status status = RunTo(kThreeRows, folder_.Path("out.jsonl"), true);
-  EXPECT_EQ(status.code(), StatusCode::kInternal);
-  EXPECT_NE(folder_.Read("out.jsonl").find("device_fault"), std::string::npos);
+  for (const Case& c : {Case{"device_fault", "device_fault", StatusCode::kInternal},
+                        Case{"device_unavailable", "device_fault", StatusCode::kUnavailable},
+                        Case{"out_of_memory", "internal", StatusCode::kOutOfMemory},
+                        Case{"internal", "internal", StatusCode::kInternal}}) {
+    runtime_.on_submit = [&](const FakeRuntime::Asked& asked) {
+      Event done;
+      done.finish_reason = FinishReason::kError;
+      done.error_code = c.event_code;
+      done.error_message = "the device fell off";
+      runtime_.End(asked, std::move(done));
+    };
+    const std::string out = std::string(c.event_code) + ".jsonl";
+    EXPECT_EQ(RunTo(kThreeRows, folder_.Path(out), true).code(), c.status) << c.event_code;
+    EXPECT_NE(folder_.Read(out).find(fmt::format("\"code\": \"{}\"", c.row_code)),
+              std::string::npos)
+        << folder_.Read(out);
+  }
 }
 
 TEST_F(RunLoopTest, LoweredMaxTokensAreSaidInTheRow) {

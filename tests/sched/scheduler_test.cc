@@ -186,14 +186,20 @@ TEST(SchedulerTest, ANonFiniteRowFailsAloneAndItsPagesAreNotShared) {
 }
 
 TEST(SchedulerTest, AFailedStepFailsItsRowsAndTheRestGoesOn) {
-  SimDriver driver(Limits(4, 64, 1), Options(), 1, kEndRate);
-  driver.Submit(MakeRequest(1, Tokens(12, 9), 6));
-  const Request later = MakeRequest(2, Tokens(12, 11), 6);
-  driver.Submit(later);
-  driver.engine().FailNextStep("the device went away");
-  ASSERT_TRUE(driver.RunToEnd());
-  EXPECT_EQ(driver.answers()[1].error_code, "device_fault");
-  ExpectRight(driver, later);
+  const std::pair<StatusCode, const char*> faults[] = {
+      {StatusCode::kInternal, "device_fault"},
+      {StatusCode::kUnavailable, "device_unavailable"},
+      {StatusCode::kOutOfMemory, "out_of_memory"}};
+  for (const auto& [status, error_code] : faults) {
+    SimDriver driver(Limits(4, 64, 1), Options(), 1, kEndRate);
+    driver.Submit(MakeRequest(1, Tokens(12, 9), 6));
+    const Request later = MakeRequest(2, Tokens(12, 11), 6);
+    driver.Submit(later);
+    driver.engine().FailNextStep("the device went away", status);
+    ASSERT_TRUE(driver.RunToEnd());
+    EXPECT_EQ(driver.answers()[1].error_code, error_code);
+    ExpectRight(driver, later);
+  }
 }
 
 // Many requests of few stems, small pools, every page size, aborts: each answer right, each step's

@@ -147,10 +147,10 @@ void SimEngine::Launch(std::shared_ptr<const BatchPlan> plan) {
     }
   }
   non_finite_row_ = foreign_row_ = -1;
-  if (!fail_next_.empty()) {
-    result.status = Status(StatusCode::kInternal, fail_next_);
+  if (!fail_next_.ok()) {
+    result.status = fail_next_;
     result.rows.clear();
-    fail_next_.clear();
+    fail_next_ = Status();
   }
   in_flight_.push_back(std::move(step));
 }

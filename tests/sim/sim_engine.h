@@ -59,7 +59,9 @@ class SimEngine : public Engine {
                int64_t count);
 
   // Faults of the coming step.
-  void FailNextStep(std::string message) { fail_next_ = std::move(message); }
+  void FailNextStep(std::string message, StatusCode code = StatusCode::kInternal) {
+    fail_next_ = Status(code, std::move(message));
+  }
   void NonFiniteInNextStep(int row) { non_finite_row_ = row; }
   void ForeignTokenInNextStep(int row) { foreign_row_ = row; }  // a token outside the vocabulary
 
@@ -84,7 +86,7 @@ class SimEngine : public Engine {
   };
   std::deque<InFlight> in_flight_;
   std::string violation_;
-  std::string fail_next_;
+  Status fail_next_;
   int non_finite_row_ = -1;
   int foreign_row_ = -1;
   int64_t num_tokens_ = 0;

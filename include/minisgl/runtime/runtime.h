@@ -70,8 +70,9 @@ struct Event {
   // kDone:
   FinishReason finish_reason = FinishReason::kStop;
   Usage usage;
-  // kError: "invalid_row", "length_exceeded", "nan_logits", "kv_load_failed", "device_fault",
-  // "out_of_memory" (of everything), "internal".
+  // kError: "invalid_row", "length_exceeded", "nan_logits", "kv_load_failed", "internal"; of a step
+  // that failed, and so of all that ran: "device_fault", "device_unavailable" (it will not come
+  // back), "out_of_memory".
   std::string error_code;
   std::string error_message;
   bool max_tokens_lowered = false;  // max_tokens was more than the room left
