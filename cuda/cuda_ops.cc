@@ -16,6 +16,7 @@
 #include "cuda_error.h"
 #include "cuda_handles.h"
 #include "kernels/kernels.h"
+#include "minisgl/base/checked_math.h"
 #include "stacked_matrix.h"
 #include "staging.h"
 
@@ -60,7 +61,7 @@ class CudaOps : public DeviceOps {
   Status CheckSupported(const ModelShape& shape) const override;
   Status Reserve(const DeviceLimits& limits) override;
   uint64_t ReservedBytes(const DeviceLimits& limits) const override {
-    return AttentionWorkspaceBytes(limits) + kMatmulWorkspaceBytes;
+    return AttentionWorkspaceBytes(limits) + ExpertWorkspaceBytes(limits) + kMatmulWorkspaceBytes;
   }
 
   Result<std::shared_ptr<void>> Allocate(size_t num_bytes) override;
@@ -77,6 +78,8 @@ class CudaOps : public DeviceOps {
   Result<Matrix> PackEmbedding(const TensorView& table, DType dtype) override {
     return PackMatrix({&table, 1}, dtype);
   }
+  Result<ExpertMatrices> PackExperts(std::span<const std::vector<TensorView>> experts,
+                                     DType dtype) override;
 
   Result<std::unique_ptr<DeviceEvent>> MakeEvent() override;
   void Record(DeviceEvent* event) override;
@@ -94,17 +97,32 @@ class CudaOps : public DeviceOps {
     Queue("Embedding",
           [&] { return LaunchEmbedding(context_, p, table.storage.get(), table.dtype); });
   }
-  void RmsNorm(const RmsNormParams& p) override {
-    Queue("RmsNorm", [&] { return LaunchRmsNorm(context_, p); });
+  void Norm(const NormParams& p) override {
+    Queue("Norm", [&] { return LaunchNorm(context_, p); });
   }
   void RopeKvWrite(const RopeKvWriteParams& p) override {
     Queue("RopeKvWrite", [&] { return LaunchRopeKvWrite(context_, p); });
   }
-  void GatedActivation(const GatedActivationParams& p) override {
-    Queue("GatedActivation", [&] { return LaunchGatedActivation(context_, p); });
+  void Activate(const ActivateParams& p) override {
+    Queue("Activate", [&] { return LaunchActivate(context_, p); });
   }
   void GatherRows(const GatherRowsParams& p) override {
     Queue("GatherRows", [&] { return LaunchGatherRows(context_, p); });
+  }
+  void Softcap(const SoftcapParams& p) override {
+    Queue("Softcap", [&] { return LaunchSoftcap(context_, p); });
+  }
+  void Route(const RouteParams& p) override {
+    Queue("Route", [&] { return LaunchRoute(context_, p); });
+  }
+  void ExpertLinear(const ExpertLinearParams& p) override {
+    CheckReserved();
+    Queue("ExpertLinear", [&] {
+      return LaunchExpertLinear(context_, p, p.weights->storage.get(), expert_workspace_);
+    });
+  }
+  void CombineExperts(const CombineExpertsParams& p) override {
+    Queue("CombineExperts", [&] { return LaunchCombineExperts(context_, p); });
   }
   void Attention(const AttentionParams& p) override {
     CheckReserved();
@@ -163,7 +181,9 @@ class CudaOps : public DeviceOps {
   void CopyOnCompute(void* dst, const void* src, size_t num_bytes, const char* call);
   // Lets the copy stream wait for what the compute stream was given so far.
   bool LetCopiesWait();
+  Result<OwnedDeviceMemory> TakeWorkspace(size_t num_bytes, const char* what);
   Result<std::shared_ptr<const void>> FindPacked(const TensorView& view);
+  Status Write(const StackedMatrix& matrix, void* device);
 
   const std::shared_ptr<CudaApi> api_;
   const MatmulLibraryFactory make_matmul_;
@@ -183,6 +203,8 @@ class CudaOps : public DeviceOps {
 
   OwnedDeviceMemory attention_memory_;
   AttentionWorkspace attention_workspace_;
+  OwnedDeviceMemory expert_memory_;
+  ExpertWorkspace expert_workspace_;
   OwnedDeviceMemory matmul_memory_;
   std::unique_ptr<MatmulLibrary> matmul_;
   std::vector<PackedView> shareable_;
@@ -257,47 +279,57 @@ DeviceMemoryInfo CudaOps::MemoryInfo() {
 
 Status CudaOps::CheckSupported(const ModelShape& shape) const {
   constexpr int32_t kHeadDims[] = {64, 80, 96, 128, 256};
+  const auto refuse = [](std::string_view what, int64_t size, auto supported) {
+    return MakeStatus(StatusCode::kUnavailable, "no CUDA {} {} ({})", what, size, supported);
+  };
   if (std::find(std::begin(kHeadDims), std::end(kHeadDims), shape.head_dim) ==
       std::end(kHeadDims)) {
-    return MakeStatus(StatusCode::kUnavailable,
-                      "no CUDA attention for a head_dim of {} (there is for {})", shape.head_dim,
-                      fmt::join(kHeadDims, ", "));
+    return refuse("attention for a head_dim of", shape.head_dim,
+                  fmt::format("there is for {}", fmt::join(kHeadDims, ", ")));
   }
-  if (shape.hidden_size > kNormWidthMax) {
-    return MakeStatus(StatusCode::kUnavailable, "no CUDA norm for a hidden_size of {} (at most {})",
-                      shape.hidden_size, kNormWidthMax);
+  const auto at_most = [&](int64_t size, int64_t limit, std::string_view what) {
+    return size <= limit ? Status() : refuse(what, size, fmt::format("at most {}", limit));
+  };
+  MINISGL_RETURN_IF_ERROR(at_most(shape.hidden_size, kNormWidthMax, "norm for a hidden_size of"));
+  MINISGL_RETURN_IF_ERROR(
+      at_most(shape.qk_norm_width, kNormWidthMax, "norm of all queries as one for a width of"));
+  MINISGL_RETURN_IF_ERROR(
+      at_most(shape.vocab_size, kSampleVocabMax, "sampling for a vocabulary of"));
+  return at_most(shape.num_experts, kExpertsMax, "routing to a number of experts of");
+}
+
+Result<OwnedDeviceMemory> CudaOps::TakeWorkspace(size_t num_bytes, const char* what) {
+  void* memory = nullptr;
+  const CudaError error = api_->Malloc(&memory, num_bytes);
+  if (error != kCudaSuccess) {
+    return Tell(error, fmt::format("cudaMalloc of {} bytes for {}", num_bytes, what));
   }
-  if (shape.vocab_size > kSampleVocabMax) {
-    return MakeStatus(StatusCode::kUnavailable,
-                      "no CUDA sampling for a vocabulary of {} (at most {})", shape.vocab_size,
-                      kSampleVocabMax);
-  }
-  return Status();
+  return OwnedDeviceMemory(api_, memory);
 }
 
 Status CudaOps::Reserve(const DeviceLimits& limits) {
   MINISGL_RETURN_IF_ERROR(status_);
   MINISGL_CHECK(attention_workspace_.memory == nullptr, "Reserve is called once");
-  void* memory = nullptr;
-  CudaError error = api_->Malloc(&memory, kMatmulWorkspaceBytes);
-  if (error != kCudaSuccess) return Tell(error, "cudaMalloc of the workspace of products");
-  OwnedDeviceMemory matmul_memory(api_, memory);
+  MINISGL_ASSIGN_OR_RETURN(OwnedDeviceMemory matmul_memory,
+                           TakeWorkspace(kMatmulWorkspaceBytes, "products"));
   MINISGL_ASSIGN_OR_RETURN(
       std::unique_ptr<MatmulLibrary> matmul,
-      make_matmul_(api_.get(), memory, kMatmulWorkspaceBytes, config_.deterministic));
-
-  const size_t num_bytes = AttentionWorkspaceBytes(limits);
-  error = api_->Malloc(&memory, num_bytes);
-  if (error != kCudaSuccess) {
-    return Tell(error, fmt::format("cudaMalloc of {} bytes for attention", num_bytes));
+      make_matmul_(api_.get(), matmul_memory.get(), kMatmulWorkspaceBytes, config_.deterministic));
+  OwnedDeviceMemory expert_memory;
+  if (const size_t num_bytes = ExpertWorkspaceBytes(limits); num_bytes > 0) {
+    MINISGL_ASSIGN_OR_RETURN(expert_memory, TakeWorkspace(num_bytes, "experts"));
   }
-  OwnedDeviceMemory attention_memory(api_, memory);
-  error = api_->MemsetAsync(memory, 0, num_bytes, compute_.get());
+  const size_t num_bytes = AttentionWorkspaceBytes(limits);
+  MINISGL_ASSIGN_OR_RETURN(OwnedDeviceMemory attention_memory,
+                           TakeWorkspace(num_bytes, "attention"));
+  const CudaError error = api_->MemsetAsync(attention_memory.get(), 0, num_bytes, compute_.get());
   if (error != kCudaSuccess) return Tell(error, "cudaMemsetAsync");
   matmul_memory_ = std::move(matmul_memory);
   matmul_ = std::move(matmul);
+  expert_memory_ = std::move(expert_memory);
+  expert_workspace_ = {.memory = expert_memory_.get(), .limits = limits};
   attention_memory_ = std::move(attention_memory);
-  attention_workspace_ = {.memory = memory, .limits = limits};
+  attention_workspace_ = {.memory = attention_memory_.get(), .limits = limits};
   return Status();
 }
 
@@ -392,6 +424,12 @@ Result<std::shared_ptr<const void>> CudaOps::FindPacked(const TensorView& view) 
   return std::shared_ptr<const void>();
 }
 
+Status CudaOps::Write(const StackedMatrix& matrix, void* device) {
+  return Tell(staging_->Write(
+      device, matrix.num_bytes(),
+      [&](std::byte* chunk, size_t offset, size_t part) { matrix.Read(chunk, offset, part); }));
+}
+
 Result<Matrix> CudaOps::PackMatrix(std::span<const TensorView> parts, DType) {
   MINISGL_RETURN_IF_ERROR(status_);
   CheckNotCapturing();
@@ -402,14 +440,36 @@ Result<Matrix> CudaOps::PackMatrix(std::span<const TensorView> parts, DType) {
     if (packed.storage != nullptr) return packed;
   }
   MINISGL_ASSIGN_OR_RETURN(const std::shared_ptr<void> storage, Allocate(matrix.num_bytes()));
-  MINISGL_RETURN_IF_ERROR(Tell(staging_->Write(
-      storage.get(), matrix.num_bytes(),
-      [&](std::byte* chunk, size_t offset, size_t part) { matrix.Read(chunk, offset, part); })));
+  MINISGL_RETURN_IF_ERROR(Write(matrix, storage.get()));
   packed.storage = storage;
   if (parts.size() == 1) {
     shareable_.push_back({parts[0].data, parts[0].dtype, parts[0].shape, packed.storage});
   }
   return packed;
+}
+
+Result<ExpertMatrices> CudaOps::PackExperts(std::span<const std::vector<TensorView>> experts,
+                                            DType) {
+  MINISGL_RETURN_IF_ERROR(status_);
+  CheckNotCapturing();
+  MINISGL_CHECK(!experts.empty(), "matrices of no experts");
+  const StackedMatrix first(experts[0], config_.activation_dtype);
+  const auto num_bytes = CheckedMul(experts.size(), first.num_bytes());
+  if (!num_bytes) return BadInput("{} experts of {} bytes", experts.size(), first.num_bytes());
+  MINISGL_ASSIGN_OR_RETURN(const std::shared_ptr<void> storage, Allocate(*num_bytes));
+  auto* next = static_cast<std::byte*>(storage.get());
+  for (const std::vector<TensorView>& parts : experts) {
+    const StackedMatrix matrix(parts, config_.activation_dtype);
+    MINISGL_CHECK(matrix.num_out() == first.num_out() && matrix.num_in() == first.num_in(),
+                  "experts of several shapes");
+    MINISGL_RETURN_IF_ERROR(Write(matrix, next));
+    next += matrix.num_bytes();
+  }
+  return ExpertMatrices{.num_experts = static_cast<int64_t>(experts.size()),
+                        .num_out = first.num_out(),
+                        .num_in = first.num_in(),
+                        .dtype = first.dtype(),
+                        .storage = storage};
 }
 
 Result<std::unique_ptr<DeviceEvent>> CudaOps::MakeEvent() {

@@ -27,7 +27,7 @@
 //                            mma.sync.m16n8k16; fragments as the PTX manual lays them out
 //   GridWait(), GridRelease()   programmatic dependent launch: waits for the kernels before this
 //                            one; lets the next begin. Nothing where there is no such thing.
-//   Exp2(x), Exp(x), Log(x), Tanh(x), Rsqrt(x), Sqrt(x)   of floats
+//   Exp2(x), Exp(x), Log(x), Tanh(x), Erfc(x), Rsqrt(x), Sqrt(x)   of floats
 //   AtomicAddShared(s, v), AtomicMaxShared(s, v), AtomicAddGlobal(p, v), ThreadFence()
 //   kWarpSize, WarpSum(x), WarpMax(x)   over the warp, every lane given the result; sums in the
 //                            order of a butterfly, so they do not depend on anything else

@@ -218,6 +218,7 @@ MINISGL_DEVICE float Exp2(float x) {
 MINISGL_DEVICE float Exp(float x) { return expf(x); }
 MINISGL_DEVICE float Log(float x) { return logf(x); }
 MINISGL_DEVICE float Tanh(float x) { return tanhf(x); }
+MINISGL_DEVICE float Erfc(float x) { return erfcf(x); }
 MINISGL_DEVICE float Sqrt(float x) { return sqrtf(x); }
 MINISGL_DEVICE float Rsqrt(float x) { return rsqrtf(x); }
 

@@ -1,4 +1,4 @@
-// Kernels that take a row or an element at a time: embedding, RMS norm, the gated activation, the
+// Kernels that take a row or an element at a time: embedding, norms, activation, soft-capping, the
 // gathering of rows, bias.
 //
 // All but the norm map alike: grid (rows, chunks of a row / 128), block 128, a thread for each
@@ -82,90 +82,196 @@ MINISGL_DEVICE float BlockSumOnce(float x, Shared<float> scratch) {
 // Chunk `c` of this thread begins here.
 MINISGL_DEVICE int64_t NormChunk(int c) { return (int64_t{c} * blockDim.x + threadIdx.x) * kChunk; }
 
-// v = what is to be normalised, the residual brought up to date. Gives the thread's sum of squares.
+// What a norm of one block is: group_width features of one token.
+struct NormKernelParams {
+  NormParams norm;  // group_width and stride are set
+  bool aligned;
+};
+
+// v = what is to be normalised, the residual brought up to date. `row`: of the residual, `x_row`:
+// of x, where the block's features begin.
 template <typename T>
-MINISGL_DEVICE float LoadNormRow(const RmsNormParams& p, bool aligned,
-                                 float (&v)[kNormChunksMax][kChunk]) {
-  const int64_t row = blockIdx.x * p.width;
-  float sum = 0;
+MINISGL_DEVICE void LoadNormRow(const NormKernelParams& params, int64_t row, int64_t x_row,
+                                float (&v)[kNormChunksMax][kChunk]) {
+  const NormParams& p = params.norm;
 #pragma unroll
   for (int c = 0; c < kNormChunksMax; ++c) {
-    const int64_t first = NormChunk(c), count = p.width - first;
+#pragma unroll
+    for (int i = 0; i < kChunk; ++i) v[c][i] = 0;
+    const int64_t first = NormChunk(c), count = p.group_width - first;
     if (count <= 0) continue;
     float x[kChunk] = {};
-    if (p.x.data != nullptr) LoadChunk(p.x.as<T>() + row + first, count, aligned, x);
+    if (p.x.data != nullptr) LoadChunk(p.x.as<T>() + x_row + first, count, params.aligned, x);
     if (p.residual == nullptr) {
 #pragma unroll
       for (int i = 0; i < kChunk; ++i) v[c][i] = x[i];
     } else {
-      LoadChunk(p.residual + row + first, count, aligned, v[c]);
+      LoadChunk(p.residual + row + first, count, params.aligned, v[c]);
       if (p.x.data != nullptr) {
 #pragma unroll
-        for (int i = 0; i < kChunk; ++i) v[c][i] += x[i];
-        StoreChunk(p.residual + row + first, count, aligned, v[c]);
+        for (int i = 0; i < kChunk; ++i) v[c][i] = fmaf(p.x_scale, x[i], v[c][i]);
+        StoreChunk(p.residual + row + first, count, params.aligned, v[c]);
       }
     }
-#pragma unroll
-    for (int i = 0; i < kChunk; ++i) sum += v[c][i] * v[c][i];
   }
-  return sum;
 }
 
-// Grid (tokens), block: a thread for each chunk, or for two where a row has over 1,024. Shared: a
-// float for each warp. Moves T * D * (8 residual + 2 * sizeof(T)) + 4 * D bytes; about 5 operations
-// for each element. The sum's order is fixed by D. Weights are read before the wait.
+// v less its mean over the block.
+MINISGL_DEVICE void CenterNormRow(int64_t width, Shared<float> scratch,
+                                  float (&v)[kNormChunksMax][kChunk]) {
+  float sum = 0;
+#pragma unroll
+  for (int c = 0; c < kNormChunksMax; ++c) {
+#pragma unroll
+    for (int i = 0; i < kChunk; ++i) sum += v[c][i];
+  }
+  const float mean = BlockSumOnce(sum, scratch) / static_cast<float>(width);
+#pragma unroll
+  for (int c = 0; c < kNormChunksMax; ++c) {
+#pragma unroll
+    for (int i = 0; i < kChunk; ++i) {
+      // Elements past the row's end stay zero: they must not count.
+      if (NormChunk(c) + i < width) v[c][i] -= mean;
+    }
+  }
+}
+
+// Grid (tokens, groups), block: a thread for each chunk of a group, or for two where it has over
+// 1,024. Shared: two floats for each warp. Moves T * D * (8 residual + 2 * sizeof(T)) + 4 * D
+// bytes; about 5 operations for each element. The sum's order is fixed by the group's width.
+// Weights are read before the wait.
 template <typename T>
-MINISGL_KERNEL void MINISGL_LAUNCH_BOUNDS(kNormThreadsMax, 1)
-    RmsNormKernel(RmsNormParams p, bool aligned) {
+MINISGL_KERNEL void MINISGL_LAUNCH_BOUNDS(kNormThreadsMax, 1) NormKernel(NormKernelParams params) {
+  const NormParams& p = params.norm;
   SharedArena arena;
   const Shared<float> scratch = arena.Take<float>(kWarpSize);
+  const Shared<float> center_scratch = arena.Take<float>(kWarpSize);
   GridRelease();
+  const int64_t group = blockIdx.y * p.group_width;  // its first feature
   float weight[kNormChunksMax][kChunk];
 #pragma unroll
   for (int c = 0; c < kNormChunksMax; ++c) {
-    const int64_t first = NormChunk(c);
-    if (first < p.width) LoadChunk(p.weight + first, p.width - first, aligned, weight[c]);
+    const int64_t first = NormChunk(c), count = p.group_width - first;
+    if (count > 0 && p.weight != nullptr) {
+      LoadChunk(p.weight + group + first, count, params.aligned, weight[c]);
+    }
   }
   GridWait();
+  const int64_t x_row = blockIdx.x * p.stride + group;
   float v[kNormChunksMax][kChunk];
-  const float sum = BlockSumOnce(LoadNormRow<T>(p, aligned, v), scratch);
-  const float scale = device::Rsqrt(sum / static_cast<float>(p.width) + p.eps);
+  LoadNormRow<T>(params, blockIdx.x * p.width + group, x_row, v);
+  if (p.out.data == nullptr) return;
+  float scale = 1;
+  if (p.weight != nullptr) {
+    if (p.kind == NormKind::kLayer) CenterNormRow(p.group_width, center_scratch, v);
+    float sum = 0;
+#pragma unroll
+    for (int c = 0; c < kNormChunksMax; ++c) {
+#pragma unroll
+      for (int i = 0; i < kChunk; ++i) sum += v[c][i] * v[c][i];
+    }
+    scale = device::Rsqrt(BlockSumOnce(sum, scratch) / static_cast<float>(p.group_width) + p.eps);
+  }
 #pragma unroll
   for (int c = 0; c < kNormChunksMax; ++c) {
-    const int64_t first = NormChunk(c);
-    if (first >= p.width) continue;
+    const int64_t first = NormChunk(c), count = p.group_width - first;
+    if (count <= 0) continue;
+    if (p.weight != nullptr) {
 #pragma unroll
-    for (int i = 0; i < kChunk; ++i) v[c][i] *= scale * weight[c][i];
-    StoreChunk(p.out.as<T>() + blockIdx.x * p.width + first, p.width - first, aligned, v[c]);
+      for (int i = 0; i < kChunk; ++i) v[c][i] *= scale * weight[c][i];
+      if (p.bias != nullptr) {
+        float bias[kChunk];
+        LoadChunk(p.bias + group + first, count, params.aligned, bias);
+#pragma unroll
+        for (int i = 0; i < kChunk; ++i) v[c][i] += bias[i];
+      }
+    }
+    StoreChunk(p.out.as<T>() + x_row + first, count, params.aligned, v[c]);
   }
 }
 
-// x * sigmoid(x); and GELU in its tanh form, which is x * sigmoid(2u): no cancellation.
-MINISGL_DEVICE float Activate(Activation activation, float x) {
-  float u = x;
+// x * sigmoid(u): u is x for SiLU, 1.702 x for the gate of GPT-OSS, and twice what GELU's tanh form
+// takes the tanh of. No form cancels, and NaN stays NaN. Loops are apart so that the elements of
+// one go through its chain of operations side by side.
+MINISGL_DEVICE void ActivateChunk(Activation activation, float (&x)[kChunk]) {
+  if (activation == Activation::kRelu2) {
+#pragma unroll
+    for (int i = 0; i < kChunk; ++i) x[i] = x[i] < 0 ? 0 : x[i] * x[i];
+    return;
+  }
+  float u[kChunk];
   if (activation == Activation::kGeluTanh) {
     constexpr float kTwoSqrt2OverPi = 1.5957691216057308f;
-    u = kTwoSqrt2OverPi * (x + 0.044715f * x * x * x);
+#pragma unroll
+    for (int i = 0; i < kChunk; ++i) {
+      u[i] = kTwoSqrt2OverPi * (x[i] + 0.044715f * x[i] * x[i] * x[i]);
+    }
+  } else {
+    const float factor = activation == Activation::kClampedSwiglu ? 1.702f : 1.0f;
+#pragma unroll
+    for (int i = 0; i < kChunk; ++i) u[i] = factor * x[i];
   }
-  return x / (1.0f + device::Exp(-u));
+#pragma unroll
+  for (int i = 0; i < kChunk; ++i) x[i] = x[i] / (1.0f + device::Exp(-u[i]));
 }
 
-// Moves 3 * T * I * sizeof(T) bytes; about 25 operations for each element (an exponential and a
-// division are most of them).
-template <typename T>
+// GELU by the error function.
+MINISGL_DEVICE void ActivateExactGelu(float (&x)[kChunk]) {
+  constexpr float kSqrtHalf = 0.70710678118654752f;
+#pragma unroll
+  for (int i = 0; i < kChunk; ++i) x[i] = 0.5f * x[i] * device::Erfc(-kSqrtHalf * x[i]);
+}
+
+// Moves 3 * T * I * sizeof(T) bytes, or 2 where not gated; about 25 operations for each element (an
+// exponential and a division are most of them). EXACT_GELU is its own instance: the error function
+// takes more registers than all others.
+template <typename T, bool EXACT_GELU>
 MINISGL_KERNEL void MINISGL_LAUNCH_BOUNDS(kRowThreads, 1)
-    GatedActivationKernel(GatedActivationParams p, bool aligned) {
+    ActivateKernel(ActivateParams p, bool aligned) {
   GridRelease();
   GridWait();
   const int64_t first = FirstOfChunk(), count = p.width - first;
   if (count <= 0) return;
-  const T* const gate_row = p.gate_up.as<T>() + blockIdx.x * 2 * p.width;
+  const T* const gate_row = p.gate_up.as<T>() + blockIdx.x * (p.gated ? 2 : 1) * p.width;
   float gate[kChunk], up[kChunk];
   LoadChunk(gate_row + first, count, aligned, gate);
-  LoadChunk(gate_row + p.width + first, count, aligned, up);
+  if (p.gated) {
+    LoadChunk(gate_row + p.width + first, count, aligned, up);
+  } else {
 #pragma unroll
-  for (int i = 0; i < kChunk; ++i) up[i] *= Activate(p.activation, gate[i]);
+    for (int i = 0; i < kChunk; ++i) up[i] = 1;
+  }
+  if (p.activation == Activation::kClampedSwiglu) {
+#pragma unroll
+    for (int i = 0; i < kChunk; ++i) {
+      gate[i] = gate[i] > p.limit ? p.limit : gate[i];
+      if (p.gated) up[i] = (up[i] > p.limit ? p.limit : up[i] < -p.limit ? -p.limit : up[i]) + 1;
+    }
+  }
+  if constexpr (EXACT_GELU) {
+    ActivateExactGelu(gate);
+  } else {
+    ActivateChunk(p.activation, gate);
+  }
+#pragma unroll
+  for (int i = 0; i < kChunk; ++i) up[i] *= gate[i];
   StoreChunk(p.out.as<T>() + blockIdx.x * p.width + first, count, aligned, up);
+}
+
+// Grid (count / 1,024), block 128. Moves 8 bytes for each value.
+MINISGL_KERNEL void MINISGL_LAUNCH_BOUNDS(kRowThreads, 1)
+    SoftcapKernel(SoftcapParams p, bool aligned) {
+  GridRelease();
+  GridWait();
+  const int64_t first = (int64_t{blockIdx.x} * kRowThreads + threadIdx.x) * kChunk;
+  const int64_t count = p.count - first;
+  if (count <= 0) return;
+  const bool whole = aligned && count >= kChunk;
+  float v[kChunk];
+  LoadChunk(p.values + first, count, whole, v);
+#pragma unroll
+  for (int i = 0; i < kChunk; ++i) v[i] = p.cap * device::Tanh(v[i] / p.cap);
+  StoreChunk(p.values + first, count, whole, v);
 }
 
 // Rows as words of WORD, `words` of them in a row: 16 bytes at once, or an element. Moves
@@ -230,31 +336,46 @@ CudaError LaunchEmbedding(const LaunchContext& context, const EmbeddingParams& p
   });
 }
 
-CudaError LaunchRmsNorm(const LaunchContext& context, const RmsNormParams& params) {
-  const int64_t width = params.width;
-  MINISGL_CHECK(width <= kNormWidthMax, "RMS norm over {} elements; {} at most", width,
+CudaError LaunchNorm(const LaunchContext& context, const NormParams& params) {
+  NormKernelParams p = {.norm = params, .aligned = false};
+  if (p.norm.group_width == 0) p.norm.group_width = params.width;
+  if (p.norm.stride == 0) p.norm.stride = params.width;
+  const int64_t width = p.norm.group_width;
+  MINISGL_CHECK(width <= kNormWidthMax, "a norm over {} elements; {} at most", width,
                 kNormWidthMax);
-  const bool aligned = width % kChunk == 0 && IsAligned16(params.x.data) &&
-                       IsAligned16(params.residual) && IsAligned16(params.weight) &&
-                       IsAligned16(params.out.data);
+  MINISGL_CHECK(params.width % width == 0, "groups of {} in {} elements", width, params.width);
+  p.aligned = (width | p.norm.stride) % kChunk == 0 && IsAligned16(params.x.data) &&
+              IsAligned16(params.residual) && IsAligned16(params.weight) &&
+              IsAligned16(params.bias) && IsAligned16(params.out.data);
   const int64_t warps = CeilDiv<int64_t>(CeilDiv<int64_t>(width, kChunk), kWarpSize);
   const LaunchShape shape = {
-      .grid = {static_cast<unsigned>(params.num_tokens)},
+      .grid = {static_cast<unsigned>(params.num_tokens),
+               static_cast<unsigned>(params.width / width)},
       .block = {static_cast<unsigned>(std::min<int64_t>(warps * kWarpSize, kNormThreadsMax))},
-      .shared_bytes = kWarpSize * sizeof(float),
+      .shared_bytes = 2 * kWarpSize * sizeof(float),
       .programmatic = true};
-  return DispatchDType(params.out.dtype, [&]<typename T>() {
-    return Launch(context, shape, RmsNormKernel<T>, params, aligned);
-  });
+  const DType dtype = params.x.data != nullptr ? params.x.dtype : params.out.dtype;
+  return DispatchDType(dtype,
+                       [&]<typename T>() { return Launch(context, shape, NormKernel<T>, p); });
 }
 
-CudaError LaunchGatedActivation(const LaunchContext& context, const GatedActivationParams& params) {
+CudaError LaunchActivate(const LaunchContext& context, const ActivateParams& params) {
   const bool aligned = params.width % kChunk == 0 && IsAligned16(params.gate_up.data) &&
                        IsAligned16(params.out.data);
   const LaunchShape shape = RowShape(params.num_tokens, CeilDiv<int64_t>(params.width, kChunk));
   return DispatchHalf(params.out.dtype, [&]<typename T>() {
-    return Launch(context, shape, GatedActivationKernel<T>, params, aligned);
+    return params.activation == Activation::kGelu
+               ? Launch(context, shape, ActivateKernel<T, true>, params, aligned)
+               : Launch(context, shape, ActivateKernel<T, false>, params, aligned);
   });
+}
+
+CudaError LaunchSoftcap(const LaunchContext& context, const SoftcapParams& params) {
+  const LaunchShape shape = {
+      .grid = {static_cast<unsigned>(CeilDiv<int64_t>(params.count, kRowThreads * kChunk))},
+      .block = {kRowThreads},
+      .programmatic = true};
+  return Launch(context, shape, SoftcapKernel, params, IsAligned16(params.values));
 }
 
 CudaError LaunchGatherRows(const LaunchContext& context, const GatherRowsParams& params) {

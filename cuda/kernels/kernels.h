@@ -18,8 +18,9 @@ CudaError LaunchEmbedding(const LaunchContext& context, const EmbeddingParams& p
                           const void* table, DType table_dtype);
 // width at most kNormWidthMax
 inline constexpr int64_t kNormWidthMax = 16384;
-CudaError LaunchRmsNorm(const LaunchContext& context, const RmsNormParams& params);
-CudaError LaunchGatedActivation(const LaunchContext& context, const GatedActivationParams& params);
+CudaError LaunchNorm(const LaunchContext& context, const NormParams& params);
+CudaError LaunchActivate(const LaunchContext& context, const ActivateParams& params);
+CudaError LaunchSoftcap(const LaunchContext& context, const SoftcapParams& params);
 CudaError LaunchGatherRows(const LaunchContext& context, const GatherRowsParams& params);
 // out[t, o] += bias[o]
 CudaError LaunchAddBias(const LaunchContext& context, ActivationPtr out, const float* bias,
@@ -39,6 +40,23 @@ CudaError LaunchFill(const LaunchContext& context, uint32_t* words, uint32_t val
 // summed in one order whatever the number of rows.
 inline constexpr int64_t kGemvTokensMax = 8;
 CudaError LaunchGemv(const LaunchContext& context, const LinearParams& params, const void* weight);
+
+// experts.cu
+// num_experts at most kExpertsMax
+inline constexpr int32_t kExpertsMax = 512;
+CudaError LaunchRoute(const LaunchContext& context, const RouteParams& params);
+CudaError LaunchCombineExperts(const LaunchContext& context, const CombineExpertsParams& params);
+
+// expert_linear.cu. The workspace holds the lists of one product at a time.
+struct ExpertWorkspace {
+  void* memory = nullptr;  // ExpertWorkspaceBytes(limits)
+  DeviceLimits limits;
+};
+size_t ExpertWorkspaceBytes(const DeviceLimits& limits);  // 0 where there are no experts
+// `weights`: [X, out, in] of x's dtype. Each output element is summed in one order whatever the
+// tokens are.
+CudaError LaunchExpertLinear(const LaunchContext& context, const ExpertLinearParams& params,
+                             const void* weights, const ExpertWorkspace& workspace);
 
 // sample.cu
 // vocab_size at most kSampleVocabMax

@@ -1,8 +1,8 @@
-// Rotary position embedding of q and k, with the QK-norm before it where the model has one, and the
-// writing of k and v to their KV slots: one kernel, so that k and v are read once.
+// Rotary position embedding of q and k, with the QK-norm before or behind it where the model has
+// one, and the writing of k and v to their KV slots: one kernel, so that k and v are read once.
 //
 // q is rotated in place. In qkv, k and v stay as they were: what attention reads of them is in the
-// KV slots. Between the norm and the rotation values stay f32.
+// KV slots. Between the norm, the rotation and the scaling of q values stay f32.
 #include "kernels/chunk.h"
 #include "kernels/dispatch.h"
 #include "kernels/kernels.h"
@@ -121,6 +121,18 @@ MINISGL_DEVICE void RotateHead(const RopeKernelParams& p, int lane, int position
   }
 }
 
+template <int W>
+MINISGL_DEVICE void ScaleHead(float scale, LaneValues<W>& v) {
+#pragma unroll
+  for (int u = 0; u < LaneValues<W>::kUnits; ++u) {
+#pragma unroll
+    for (int i = 0; i < W; ++i) {
+      v.first[u][i] *= scale;
+      v.second[u][i] *= scale;
+    }
+  }
+}
+
 template <int W, typename T>
 MINISGL_DEVICE void StoreHead(const RopeKernelParams& p, int lane, const LaneValues<W>& v,
                               T* head) {
@@ -170,11 +182,14 @@ MINISGL_KERNEL void MINISGL_LAUNCH_BOUNDS(kRopeThreads, 1) RopeKvWriteKernel(Rop
   T* const source = rope.qkv.as<T>() + (token * num_heads + head) * rope.head_dim;
   LaneValues<W> v;
   LoadHead(p, lane, source, v);
-  if (rope.q_norm != nullptr || rope.k_norm != nullptr) {
-    NormHead(p, lane, is_v ? nullptr : is_q ? rope.q_norm : rope.k_norm, v);
-  }
+  const bool has_norm = rope.q_norm != nullptr || rope.k_norm != nullptr;
+  const float* const norm = is_v ? nullptr : is_q ? rope.q_norm : rope.k_norm;
+  if (has_norm && !rope.norm_last) NormHead(p, lane, norm, v);
+  const int position = rope.positions[token];
+  if (!is_v) RotateHead(p, lane, position, v);
+  if (has_norm && rope.norm_last) NormHead(p, lane, norm, v);
   if (!valid) return;
-  if (!is_v) RotateHead(p, lane, rope.positions[token], v);
+  if (is_q && rope.query_scale != nullptr) ScaleHead(rope.query_scale[position], v);
   T* target = source;
   if (!is_q) {
     target = KeyAt<T>(rope.kv, rope.slots[token], kv_head) + (is_v ? rope.kv.v_offset : 0);

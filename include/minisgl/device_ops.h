@@ -93,8 +93,9 @@ struct DeviceToken {
 };
 
 // The same choice as SampleParams (see ops_params.h), of places whose parameters lie in device
-// memory. Sums over the vocabulary are of weights rounded to multiples of 2^-40 of the largest, so
-// they are exact and the order of adding does not matter.
+// memory. Sums over the vocabulary are in fixed point: of weights rounded to multiples of 2^-40 of
+// the largest of their tile, and of tiles' sums rounded likewise against the largest of the row.
+// Adding is exact, so nothing depends on its order.
 struct DeviceSampleParams {
   float* logits;  // [N, V]; overwritten
   int32_t num_places;
@@ -173,7 +174,9 @@ struct AttentionPlanParams {
 // What kernels have to be made for.
 struct ModelShape {
   int64_t hidden_size = 0, vocab_size = 0;
+  int64_t qk_norm_width = 0;  // of queries that are normalised as one vector; 0: are not
   int32_t head_dim = 0;
+  int32_t num_experts = 0;
 };
 
 // The largest step, for what must stay where it is because graphs hold its address.
@@ -182,6 +185,7 @@ struct DeviceLimits {
   int32_t max_tokens = 0;
   int64_t max_seq_len = 0;
   int32_t num_heads = 0, num_kv_heads = 0, head_dim = 0;
+  int32_t num_experts = 0, num_chosen = 0;  // experts of the model, and of a token
 };
 
 class DeviceOps : public Ops {
@@ -192,7 +196,8 @@ class DeviceOps : public Ops {
 
   // kUnavailable, with the reason, for a model that the device's kernels cannot run.
   virtual Status CheckSupported(const ModelShape&) const { return Status(); }
-  // Takes the workspace of attention and of matrix products. Before the first operation.
+  // Takes the workspace of attention, of matrix products and of experts. Before the first
+  // operation.
   virtual Status Reserve(const DeviceLimits& limits) = 0;
   // What Reserve will take.
   virtual uint64_t ReservedBytes(const DeviceLimits& limits) const = 0;

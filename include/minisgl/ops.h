@@ -10,6 +10,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "minisgl/base/status.h"
 #include "minisgl/ops_params.h"
@@ -43,13 +44,21 @@ class Ops {
   // (tied head).
   virtual Result<Matrix> PackEmbedding(const TensorView& table, DType dtype) = 0;
 
+  // For each expert its `parts`, as PackMatrix would join them. REQUIRES experts of one shape.
+  virtual Result<ExpertMatrices> PackExperts(std::span<const std::vector<TensorView>> experts,
+                                             DType dtype) = 0;
+
   virtual void Embedding(const EmbeddingParams& params) = 0;
-  virtual void RmsNorm(const RmsNormParams& params) = 0;
+  virtual void Norm(const NormParams& params) = 0;
   virtual void Linear(const LinearParams& params) = 0;
   virtual void RopeKvWrite(const RopeKvWriteParams& params) = 0;
   virtual void Attention(const AttentionParams& params) = 0;
-  virtual void GatedActivation(const GatedActivationParams& params) = 0;
+  virtual void Activate(const ActivateParams& params) = 0;
   virtual void GatherRows(const GatherRowsParams& params) = 0;
+  virtual void Softcap(const SoftcapParams& params) = 0;
+  virtual void Route(const RouteParams& params) = 0;
+  virtual void ExpertLinear(const ExpertLinearParams& params) = 0;
+  virtual void CombineExperts(const CombineExpertsParams& params) = 0;
   virtual void Sample(const SampleParams& params) = 0;
 };
 

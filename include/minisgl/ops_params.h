@@ -37,6 +37,10 @@ struct ActivationPtr {
     return static_cast<T*>(data);
   }
   float* f32() const { return as<float>(); }  // REQUIRES dtype kF32
+  // `count` elements further on.
+  ActivationPtr At(int64_t count) const {
+    return {static_cast<char*>(data) + count * static_cast<int64_t>(DTypeBytes(dtype)), dtype};
+  }
 };
 
 struct ConstActivationPtr {
@@ -73,16 +77,25 @@ struct EmbeddingParams {
   int64_t num_tokens;
 };
 
-// residual += x (where residual is given; x may be null, then only normalise residual);
-// out = w * rms(residual or x), rms(v) = v / sqrt(mean(v^2) + eps).
-struct RmsNormParams {
-  ConstActivationPtr x;  // [T, D]
+enum class NormKind : uint8_t { kRms, kLayer };
+
+// v = residual += x_scale * x (where residual is given; x may be null, then nothing is added), else
+// v = x. Each run of group_width features of v is normalised on its own:
+//   kRms:   out = weight * v / sqrt(mean(v^2) + eps) + bias
+//   kLayer: the same of v - mean(v)
+struct NormParams {
+  ConstActivationPtr x;  // [T, D], a token every `stride` elements
   float* residual;       // [T, D] or null
-  const float* weight;   // [D]
-  ActivationPtr out;     // [T, D]; may equal x
+  const float* weight;   // [D]; null: out = v
+  ActivationPtr out;     // like x; may equal x; null: only the residual is written
   int64_t num_tokens;
   int64_t width;  // D
   float eps;
+  NormKind kind = NormKind::kRms;
+  const float* bias = nullptr;  // [D] or null
+  float x_scale = 1;
+  int64_t group_width = 0;  // a divisor of D; 0: D
+  int64_t stride = 0;       // 0: D. REQUIRES residual null where it is another
 };
 
 // out[t, o] = sum_i x[t, i] * w[o, i] + bias[o]; each output element is summed in one fixed order
@@ -112,14 +125,15 @@ struct KvLayer {
 
 // Rotates q and k by position and writes k and v to their slots. Rotary, "half" form: pair (i, i +
 // rot/2) for i < rot/2 is turned by angle position * inverse_frequency[i]; features past rot stay.
-// q and k scaled by attention_factor where rotated (longrope, yarn).
+// q and k scaled by attention_factor where rotated (longrope, yarn). Order: norm, rotation,
+// query_scale; norm_last puts the norm behind the rotation.
 struct RopeKvWriteParams {
   // [T, (H + 2 HKV) * E]: q, k, v of a token side by side; q rotated in place, k and v undefined
   // afterwards
   ActivationPtr qkv;
   const int32_t* positions;  // [T]
   const int64_t* slots;      // [T]
-  const float* cos;          // [max_seq_len, rot/2], attention_factor multiplied in
+  const float* cos;          // [max_seq_len, rot/2], attention_factor multiplied in; null: rot is 0
   const float* sin;          // [max_seq_len, rot/2]
   KvLayer kv;
   int64_t num_tokens;
@@ -128,6 +142,9 @@ struct RopeKvWriteParams {
   const float* q_norm = nullptr;
   const float* k_norm = nullptr;
   float norm_eps = 0;
+  bool norm_last = false;
+  const float* query_scale =
+      nullptr;  // [max_seq_len] what q at a position is multiplied by, or null
 };
 
 // Causal attention through the page table: token t of row r at position p attends to keys 0..p of
@@ -154,15 +171,76 @@ struct AttentionParams {
   const float* sinks;
 };
 
-enum class Activation : uint8_t { kSilu, kGeluTanh };
+// kGelu: the exact form, by the error function. kRelu2: max(x, 0)^2. kClampedSwiglu, of GPT-OSS:
+// with g = min(gate, limit) and u = clamp(up, -limit, limit): g sigmoid(1.702 g) (u + 1).
+enum class Activation : uint8_t { kSilu, kGelu, kGeluTanh, kRelu2, kClampedSwiglu };
 
-// out[t, i] = act(gate_up[t, i]) * gate_up[t, I + i]
-struct GatedActivationParams {
-  ConstActivationPtr gate_up;  // [T, 2 I]
+// out[t, i] = act(gate_up[t, i]) * gate_up[t, I + i]; not gated: out[t, i] = act(gate_up[t, i]).
+struct ActivateParams {
+  ConstActivationPtr gate_up;  // [T, 2 I]; [T, I] where not gated
   ActivationPtr out;           // [T, I]
   int64_t num_tokens;
   int64_t width;  // I
   Activation activation;
+  bool gated = true;
+  float limit = 0;  // kClampedSwiglu
+};
+
+// values[i] = cap * tanh(values[i] / cap)
+struct SoftcapParams {
+  float* values;
+  int64_t count;
+  float cap;
+};
+
+// --- mixture of experts: X experts, K of them for each token -------------------------------------
+
+// Matrices [out, in] of one shape, one for each expert, made by Ops::PackExperts.
+struct ExpertMatrices {
+  int64_t num_experts = 0;
+  int64_t num_out = 0;
+  int64_t num_in = 0;
+  DType dtype = DType::kF32;
+  std::shared_ptr<const void> storage;
+};
+
+// The K experts with the largest logits of each token, largest first (of equals the lower number),
+// and their shares: softmax over the chosen (`over_chosen`), or over all experts.
+struct RouteParams {
+  const float* logits;  // [T, X]
+  int32_t* experts;     // [T, K]
+  float* shares;        // [T, K]
+  int64_t num_tokens;
+  int32_t num_experts;
+  int32_t num_chosen;  // K <= X
+  bool over_chosen;
+};
+
+// out[t K + k, o] = sum_i x[t, i] * w_e[o, i] + bias[e, o] with e = experts[t, k]; x[t K + k, i]
+// where `x_per_choice`. Each output element is summed in one fixed order whatever T is, and whoever
+// else chose e.
+struct ExpertLinearParams {
+  ConstActivationPtr x;  // [T, in], or [T * K, in]
+  const ExpertMatrices* weights;
+  const float* bias;       // [X, out] or null
+  const int32_t* experts;  // [T, K], each in [0, X)
+  ActivationPtr out;       // [T * K, out]
+  int64_t num_tokens;
+  int32_t num_chosen;  // K
+  bool x_per_choice;
+};
+
+// out[t, :] = sum_k shares[t, k] * x[t K + k, :], in order of k, and after them shared[t, :] *
+// sigmoid(shared_gate[t]) where shared is given (without a gate, * 1).
+struct CombineExpertsParams {
+  ConstActivationPtr x;       // [T * K, D]
+  const float* shares;        // [T, K]
+  ConstActivationPtr shared;  // [T, D] or null
+  const float* shared_gate;   // [T] or null
+  ActivationPtr out;          // [T, D]; may equal shared
+  int64_t num_tokens;
+  int64_t width;  // D
+  int32_t num_chosen;
 };
 
 // out[i, :] = x[rows[i], :]

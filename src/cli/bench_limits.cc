@@ -23,16 +23,29 @@ double KvTime(int64_t positions, const ModelCost& cost, const Ceilings& ceilings
                   count * cost.pair_flops / ceilings.flops_per_s);
 }
 
+// Weights that one token passes in a layer's feed-forward part: of experts, those it chooses.
+double FeedForwardWeights(const ModelConfig& config, const LayerConfig& layer) {
+  const auto d = static_cast<double>(config.hidden_size);
+  const double matrices = config.gated ? 3 : 2;
+  if (!layer.has_experts) return matrices * d * static_cast<double>(config.intermediate_size);
+  const ExpertsConfig& experts = config.experts;
+  const double width = experts.num_chosen * static_cast<double>(experts.intermediate_size) +
+                       static_cast<double>(experts.shared_intermediate_size);
+  return matrices * d * width + d * experts.num_experts;
+}
+
 }  // namespace
 
 ModelCost CostOf(const ModelConfig& config, DType weight_dtype, double kv_bytes_per_token) {
   const auto d = static_cast<double>(config.hidden_size);
-  const auto i = static_cast<double>(config.intermediate_size);
   const auto layers = static_cast<double>(config.num_layers);
   const double q = static_cast<double>(config.num_heads) * config.head_dim;
   const double kv = static_cast<double>(config.num_kv_heads) * config.head_dim;
   ModelCost cost;
-  cost.layer_weights = layers * (2 * d * q + 2 * d * kv + 3 * d * i);
+  cost.layer_weights = layers * (2 * d * q + 2 * d * kv);
+  for (const LayerConfig& layer : config.layers) {
+    cost.layer_weights += FeedForwardWeights(config, layer);
+  }
   cost.head_weights = d * static_cast<double>(config.vocab_size);
   cost.step_bytes =
       (cost.layer_weights + cost.head_weights) * static_cast<double>(DTypeBytes(weight_dtype));

@@ -9,7 +9,7 @@
 #include "minisgl/base/mapped_file.h"
 #include "minisgl/base/random.h"
 #include "minisgl/base/utf8.h"
-#include "model/architectures.h"
+#include "weights/architectures.h"
 #include "weights/random_checkpoint.h"
 
 namespace minisgl {

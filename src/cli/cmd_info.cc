@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <set>
 #include <string>
@@ -19,15 +20,20 @@
 #include "cli/output.h"
 #include "cli/row_prompt.h"
 #include "minisgl/base/checked_math.h"
+#include "minisgl/base/mapped_file.h"
 #include "minisgl/base/system_info.h"
 #include "minisgl/base/utf8.h"
 #include "minisgl/weights/checkpoint.h"
+#include "weights/architectures.h"
 
 namespace minisgl {
 namespace {
 
+constexpr uint64_t kConfigBytesMax = 16 << 20;
+
 struct InfoOptions {
   ModelOptions model;
+  std::string shape;  // a config.json; "": none
   EngineOptions engine;
 };
 
@@ -58,15 +64,39 @@ int64_t CountParameters(const Checkpoint& checkpoint) {
   return count;
 }
 
-void DescribeModel(const TextModel& text, const ModelFacts& facts, std::string* out) {
-  const ModelConfig& config = facts.config;
-  Line("model", Visible(text.dir, 400), out);
+// Which layers see how many of the keys before them.
+void DescribeWindows(const ModelConfig& config, std::string* out) {
+  std::map<int32_t, int> counts;
+  for (const LayerConfig& layer : config.layers) ++counts[layer.sliding_window];
+  if (counts.size() == 1 && counts.begin()->first == 0) return;
+  std::string text;
+  for (const auto& [window, count] : counts) {
+    if (!text.empty()) text += ", ";
+    text += window == 0 ? fmt::format("{} layers over all tokens", count)
+                        : fmt::format("{} layers over the last {} tokens", count, window);
+  }
+  Line("attention", text, out);
+}
+
+void DescribeModel(const std::string& source, const ModelConfig& config, std::string* out) {
+  Line("model", Visible(source, 400), out);
   Line("architecture", config.architecture, out);
   Line("layers",
        fmt::format("{} of width {}, feed-forward {}, {} query and {} KV heads of {}",
                    config.num_layers, config.hidden_size, config.intermediate_size,
                    config.num_heads, config.num_kv_heads, config.head_dim),
        out);
+  DescribeWindows(config, out);
+  if (config.experts.num_experts > 0) {
+    const ExpertsConfig& experts = config.experts;
+    Line("experts",
+         fmt::format("{} of {} for each token, feed-forward {}{}", experts.num_chosen,
+                     experts.num_experts, experts.intermediate_size,
+                     experts.shared_intermediate_size > 0
+                         ? fmt::format(", and {} shared", experts.shared_intermediate_size)
+                         : ""),
+         out);
+  }
   Line("vocabulary",
        fmt::format("{}, {} output head", config.vocab_size,
                    config.tie_word_embeddings ? "tied" : "separate"),
@@ -153,16 +183,38 @@ void DescribePlan(const ModelFacts& facts, const EngineOptions& options, std::st
        out);
 }
 
-Result<std::string> Describe(const InfoOptions& options) {
+// A configuration alone: what the weights would be, and where the memory would go.
+Status DescribeShape(const InfoOptions& options, std::string* out) {
+  MINISGL_ASSIGN_OR_RETURN(const std::string text, ReadFile(options.shape, kConfigBytesMax));
+  MINISGL_ASSIGN_OR_RETURN(ModelConfig config, ParseModelConfig(text, options.shape));
+  MINISGL_ASSIGN_OR_RETURN(const auto required, RequiredTensors(config));
+  double parameters = 0;
+  for (const RequiredTensor& tensor : required) {
+    double count = 1;
+    for (const int64_t size : tensor.shape) count *= static_cast<double>(size);
+    parameters += count;
+  }
+  DescribeModel(options.shape, config, out);
+  Line("weights",
+       fmt::format("{:.0f} parameters in {} tensors, {}; no file was looked for", parameters,
+                   required.size(), DTypeName(config.dtype)),
+       out);
+  MINISGL_ASSIGN_OR_RETURN(const ModelFacts facts, PlanModel(std::move(config), options.engine));
+  DescribePlan(facts, options.engine, out);
+  return Status();
+}
+
+// What is known before an error stands in `out`.
+Status Describe(const InfoOptions& options, std::string* out) {
   MINISGL_RETURN_IF_ERROR(CheckDeviceUsable(options.engine.device));
+  if (!options.shape.empty()) return DescribeShape(options, out);
   MINISGL_ASSIGN_OR_RETURN(const TextModel text, LoadTextModel(options.model));
   MINISGL_ASSIGN_OR_RETURN(const ModelFacts facts, LoadModelFacts(text.dir, options.engine));
-  std::string out;
-  DescribeModel(text, facts, &out);
-  MINISGL_RETURN_IF_ERROR(DescribeFiles(text, facts, &out));
-  DescribeText(text, facts, &out);
-  DescribePlan(facts, options.engine, &out);
-  return out;
+  DescribeModel(text.dir, facts.config, out);
+  MINISGL_RETURN_IF_ERROR(DescribeFiles(text, facts, out));
+  DescribeText(text, facts, out);
+  DescribePlan(facts, options.engine, out);
+  return Status();
 }
 
 }  // namespace
@@ -170,15 +222,18 @@ Result<std::string> Describe(const InfoOptions& options) {
 CommandBody AddInfoCommand(CLI::App* app) {
   const auto options = std::make_shared<InfoOptions>();
   AddModelOptions(app, &options->model);
+  app->add_option("--shape", options->shape, "A config.json alone, in place of a model directory")
+      ->type_name("FILE");
   AddEngineOptions(app, &options->engine);
   return [options] {
     InstallNotes({options->model.quiet, options->model.verbose});
-    const Result<std::string> text = Describe(*options);
-    if (!text.ok()) return Fail(text.status());
+    std::string text;
+    const Status described = Describe(*options, &text);
     auto output = Output::Open("", false, -1);
     if (!output.ok()) return Fail(output.status());
-    const Status status = (*output)->Write(text.value());
-    return status.ok() ? 0 : Fail(status);
+    const Status written = (*output)->Write(text);
+    if (!written.ok()) return Fail(written);
+    return described.ok() ? 0 : Fail(described);
   };
 }
 

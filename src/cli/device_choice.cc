@@ -51,9 +51,13 @@ Result<std::unique_ptr<DeviceOps>> OpenCuda(const EngineOptions& options,
                            MakeCudaOps({.index = index,
                                         .activation_dtype = CudaDType(options, config.dtype),
                                         .deterministic = options.deterministic}));
-  MINISGL_RETURN_IF_ERROR(cuda->CheckSupported({.hidden_size = config.hidden_size,
-                                                .vocab_size = config.vocab_size,
-                                                .head_dim = config.head_dim}));
+  const int64_t query_width = int64_t{config.num_heads} * config.head_dim;
+  MINISGL_RETURN_IF_ERROR(
+      cuda->CheckSupported({.hidden_size = config.hidden_size,
+                            .vocab_size = config.vocab_size,
+                            .qk_norm_width = config.qk_norm == QkNorm::kWhole ? query_width : 0,
+                            .head_dim = config.head_dim,
+                            .num_experts = config.experts.num_experts}));
   return cuda;
 }
 

@@ -1,6 +1,7 @@
 #include "cli/model_loader.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -119,37 +120,38 @@ Result<Json> ParseTemplateArgs(const std::vector<std::string>& args) {
   return object;
 }
 
-// A named template of the model: `chat_template` of tokenizer_config.json may be a list of {name,
-// template}.
-Result<std::unique_ptr<ChatTemplate>> LoadNamedTemplate(const std::string& dir,
-                                                        const std::string& name) {
-  const std::string file = dir + "/tokenizer_config.json";
-  if (const Result<std::string> text = ReadFile(file, kSmallFileBytesMax); text.ok()) {
-    MINISGL_ASSIGN_OR_RETURN(const Json config, ParseJson(*text));
-    const Json* templates = config.Find("chat_template");
-    if (templates != nullptr && templates->is_array()) {
-      for (const Json& entry : templates->as_array()) {
-        const Json* entry_name = entry.Find("name");
-        const Json* source = entry.Find("template");
-        if (entry_name == nullptr || source == nullptr || !source->is_string()) continue;
-        if (*entry_name == Json(name)) return ChatTemplate::Parse(source->as_string(), file);
-      }
-    }
-  }
-  return MakeStatus(
-      StatusCode::kNoInput,
-      "--chat-template: no file and no template of the model has this name ({}); give "
-      "a file that holds a Jinja template",
-      Visible(name));
-}
-
 Result<std::unique_ptr<ChatTemplate>> LoadChatTemplate(const std::string& dir,
                                                        const std::string& chosen) {
   if (chosen.empty()) return ChatTemplate::Load(dir);
   std::error_code error;
-  if (!fs::exists(chosen, error)) return LoadNamedTemplate(dir, chosen);
-  MINISGL_ASSIGN_OR_RETURN(const std::string source, ReadFile(chosen, kTemplateBytesMax));
-  return ChatTemplate::Parse(source, chosen);
+  if (fs::exists(chosen, error) && !fs::is_directory(chosen, error)) {
+    MINISGL_ASSIGN_OR_RETURN(const std::string source, ReadFile(chosen, kTemplateBytesMax));
+    return ChatTemplate::Parse(source, chosen);
+  }
+  Result<std::unique_ptr<ChatTemplate>> named = ChatTemplate::LoadNamed(dir, chosen);
+  if (!named.ok() && named.status().code() == StatusCode::kNoInput) {
+    return MakeStatus(StatusCode::kNoInput, "--chat-template: no file has this name, and {}",
+                      named.status().message());
+  }
+  return named;
+}
+
+// What --think sets, by the names that templates give their switch.
+constexpr const char* kThinkingSwitches[] = {"enable_thinking", "thinking", "reasoning"};
+
+// Adds the template's switch to `args`, under what the user says of it with --template-arg.
+Status AddThinking(const ChatTemplate* chat, const std::string& think, Json* args) {
+  if (think == "auto") return {};
+  bool is_known = false;
+  for (const char* name : kThinkingSwitches) {
+    if (chat == nullptr || !chat->Reads(name)) continue;
+    is_known = true;
+    if (args->is_null()) *args = Json(Json::Object());
+    if (args->Find(name) == nullptr) args->Set(name, think == "on");
+  }
+  if (is_known) return {};
+  return UsageError("--think: the chat template has no switch for it (it reads none of {})",
+                    fmt::join(kThinkingSwitches, ", "));
 }
 
 std::optional<DType> ParseDType(const std::string& name) {
@@ -284,15 +286,24 @@ Result<TextModel> LoadTextModel(const ModelOptions& options) {
   MINISGL_ASSIGN_OR_RETURN(text.tokenizer, Tokenizer::Load(text.dir));
   MINISGL_ASSIGN_OR_RETURN(text.chat_template, LoadChatTemplate(text.dir, options.chat_template));
   MINISGL_ASSIGN_OR_RETURN(text.template_args, ParseTemplateArgs(options.template_args));
+  MINISGL_RETURN_IF_ERROR(
+      AddThinking(text.chat_template.get(), options.think, &text.template_args));
   text.parse_special = options.parse_special;
   return text;
 }
 
 Result<ModelFacts> LoadModelFacts(const std::string& model_dir, const EngineOptions& options) {
+  MINISGL_ASSIGN_OR_RETURN(ModelConfig config, LoadModelConfig(model_dir));
+  MINISGL_ASSIGN_OR_RETURN(GenerationConfig generation,
+                           LoadGenerationConfig(model_dir, config.vocab_size));
+  MINISGL_ASSIGN_OR_RETURN(ModelFacts facts, PlanModel(std::move(config), options));
+  facts.generation = std::move(generation);
+  return facts;
+}
+
+Result<ModelFacts> PlanModel(ModelConfig config, const EngineOptions& options) {
   ModelFacts facts;
-  MINISGL_ASSIGN_OR_RETURN(facts.config, LoadModelConfig(model_dir));
-  MINISGL_ASSIGN_OR_RETURN(facts.generation,
-                           LoadGenerationConfig(model_dir, facts.config.vocab_size));
+  facts.config = std::move(config);
   MINISGL_ASSIGN_OR_RETURN(facts.device, ChooseDevice(options, facts.config));
   const EngineOptions resolved = WithDeviceDefaults(options, facts.device);
   MINISGL_ASSIGN_OR_RETURN(facts.plan, PlanMemory(facts.config, ToModelEngineOptions(resolved), 0,

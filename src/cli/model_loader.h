@@ -48,6 +48,8 @@ struct ModelFacts {
   Device device;  // gone once a model is loaded
 };
 Result<ModelFacts> LoadModelFacts(const std::string& model_dir, const EngineOptions& options);
+// The same of a configuration alone.
+Result<ModelFacts> PlanModel(ModelConfig config, const EngineOptions& options);
 
 struct LoadedModel {
   TextModel text;

@@ -126,6 +126,11 @@ void AddModelOptions(CLI::App* app, ModelOptions* options) {
       ->check(CheckTemplateArg)
       ->type_name("K=V")
       ->group(group);
+  app->add_option("--think", options->think,
+                  "Whether the model reasons before it answers: on, off or auto (the template's)")
+      ->check(OneOf({"on", "off", "auto"}))
+      ->type_name("WHEN")
+      ->group(group);
   app->add_flag("--parse-special", options->parse_special,
                 "Let the content of messages hold control tokens")
       ->group(group);

@@ -20,6 +20,7 @@ struct ModelOptions {
   std::string model;
   std::string chat_template;               // "": the model's
   std::vector<std::string> template_args;  // K=V
+  std::string think = "auto";              // the template's switch: on, off, or as it stands
   bool parse_special = false;
   bool quiet = false;
   bool verbose = false;

@@ -2,9 +2,12 @@
 // the chosen instruction set (kernels.h). How work is divided never changes a result.
 #include <algorithm>
 #include <new>
+#include <span>
+#include <utility>
 #include <vector>
 
 #include "cpu/attention_plan.h"
+#include "cpu/experts.h"
 #include "cpu/kernels.h"
 #include "cpu/memory.h"
 #include "cpu/packed_matrix.h"
@@ -24,6 +27,12 @@ constexpr int64_t kChunkElements = 8192;
 constexpr int64_t kLinearChunkFloats = 64 * 1024;
 constexpr int64_t kLinearRowsMin = 8 * kRowsMax;
 constexpr int64_t kLinearRowsMax = 21 * kRowsMax;
+
+// A gathering of rows costs about an eighth of one group's product (a copy of 8 bytes against 64
+// multiply-adds an element), so eight groups make it small.
+constexpr int64_t kExpertGroupsMax = 8;
+// Items of work for each thread, so that one that lost its core holds up an eighth of a share.
+constexpr int64_t kItemsPerThread = 8;
 
 struct PerThread {
   FloatBuffer attention;
@@ -55,26 +64,41 @@ class CpuOps : public Ops {
   Result<Matrix> PackEmbedding(const TensorView& table, DType dtype) override {
     return PackMatrix({&table, 1}, dtype);
   }
+  Result<ExpertMatrices> PackExperts(std::span<const std::vector<TensorView>> experts,
+                                     DType dtype) override;
 
   void Embedding(const EmbeddingParams& params) override;
   void Linear(const LinearParams& params) override;
   void Attention(const AttentionParams& params) override;
   void GatherRows(const GatherRowsParams& params) override;
+  void ExpertLinear(const ExpertLinearParams& params) override;
   void Sample(const SampleParams& params) override;
 
-  void RmsNorm(const RmsNormParams& params) override {
+  void Norm(const NormParams& params) override {
     ForTokens(params.num_tokens, params.width,
-              [&](int64_t begin, int64_t end) { elementwise_.rms_norm(params, begin, end); });
+              [&](int64_t begin, int64_t end) { elementwise_.norm(params, begin, end); });
   }
-  void GatedActivation(const GatedActivationParams& params) override {
-    ForTokens(params.num_tokens, 4 * params.width, [&](int64_t begin, int64_t end) {
-      elementwise_.gated_activation(params, begin, end);
-    });
+  void Activate(const ActivateParams& params) override {
+    ForTokens(params.num_tokens, 4 * params.width,
+              [&](int64_t begin, int64_t end) { elementwise_.activate(params, begin, end); });
   }
   void RopeKvWrite(const RopeKvWriteParams& params) override {
     const int64_t width = (params.num_heads + 2 * params.num_kv_heads) * params.head_dim;
     ForTokens(params.num_tokens, 2 * width,
               [&](int64_t begin, int64_t end) { elementwise_.rope_kv_write(params, begin, end); });
+  }
+  void Softcap(const SoftcapParams& params) override {
+    ForTokens(params.count, 4,
+              [&](int64_t begin, int64_t end) { elementwise_.softcap(params, begin, end); });
+  }
+  void Route(const RouteParams& params) override {
+    ForTokens(params.num_tokens, 8 * params.num_experts,
+              [&](int64_t begin, int64_t end) { RouteTokens(params, begin, end); });
+  }
+  void CombineExperts(const CombineExpertsParams& params) override {
+    ForTokens(
+        params.num_tokens, (params.num_chosen + 1) * params.width,
+        [&](int64_t begin, int64_t end) { elementwise_.combine_experts(params, begin, end); });
   }
 
  private:
@@ -98,6 +122,7 @@ class CpuOps : public Ops {
   ThreadPool pool_;
   std::vector<PerThread> threads_;
   FloatBuffer split_states_;
+  ExpertPlan expert_plan_;
   // Matrices packed from one part that may still be in use: a tied output head shares the
   // embedding's.
   std::vector<std::weak_ptr<const PackedMatrix>> shareable_;
@@ -124,6 +149,16 @@ Result<Matrix> CpuOps::PackMatrix(std::span<const TensorView> parts, DType dtype
   return Matrix{packed->num_out, packed->num_in, packed->dtype, packed};
 }
 
+Result<ExpertMatrices> CpuOps::PackExperts(std::span<const std::vector<TensorView>> experts,
+                                           DType dtype) {
+  MINISGL_ASSIGN_OR_RETURN(PackedExperts packed, PackAllExperts(experts, dtype, &pool_));
+  const PackedMatrix& first = packed.experts[0];
+  ExpertMatrices matrices = {std::ssize(packed.experts), first.num_out, first.num_in, dtype,
+                             nullptr};
+  matrices.storage = std::make_shared<const PackedExperts>(std::move(packed));
+  return matrices;
+}
+
 void CpuOps::Embedding(const EmbeddingParams& p) {
   const PackedMatrix& table = Packed(*p.table);
   const int64_t width = table.num_in;
@@ -145,14 +180,20 @@ void CpuOps::GatherRows(const GatherRowsParams& p) {
   });
 }
 
+// Most rows of x in a chunk: whole register blocks.
+int64_t LinearRowsMax(int64_t num_in) {
+  return std::clamp(kLinearChunkFloats / std::max<int64_t>(1, num_in), kLinearRowsMin,
+                    kLinearRowsMax) /
+         kRowsMax * kRowsMax;
+}
+
 void CpuOps::Linear(const LinearParams& p) {
   const PackedMatrix& weight = Packed(*p.weight);
   const int64_t num_groups = CeilDiv(weight.num_out, kGroupWidth);
   // Even chunks of whole register blocks. All groups pass over a chunk before the next begins, so
   // that its rows of x stay in the second-level cache and only weights, which lie in order, come
   // from further away.
-  const int64_t rows_max = std::clamp(kLinearChunkFloats / std::max<int64_t>(1, weight.num_in),
-                                      kLinearRowsMin, kLinearRowsMax);
+  const int64_t rows_max = LinearRowsMax(weight.num_in);
   const int64_t num_chunks = CeilDiv(p.num_tokens, rows_max);
   const int64_t rows =
       CeilDiv(CeilDiv(p.num_tokens, std::max<int64_t>(1, num_chunks)), kRowsMax) * kRowsMax;
@@ -161,10 +202,32 @@ void CpuOps::Linear(const LinearParams& p) {
     linear_({.x = p.x.f32() + begin * weight.num_in,
              .weight = &weight,
              .bias = p.bias,
-             .out = p.out.f32() + begin * weight.num_out,
+             .out = p.out.f32() + begin * weight.num_out + chunk % num_groups * kGroupWidth,
+             .out_stride = weight.num_out,
              .num_rows = std::min(rows, p.num_tokens - begin),
              .group = chunk % num_groups,
              .scratch = threads_[thread].linear.Reserve(kLinearScratchFloats)});
+  });
+}
+
+void CpuOps::ExpertLinear(const ExpertLinearParams& p) {
+  const int64_t rows_max = LinearRowsMax(p.weights->num_in);
+  PlanExperts(p, rows_max, &expert_plan_);
+  const auto num_chunks = static_cast<int64_t>(expert_plan_.chunks.size());
+  const int64_t num_groups = CeilDiv(p.weights->num_out, kGroupWidth);
+  // Neighbouring groups share one gathering of their rows, as long as every thread has several
+  // items.
+  const int64_t groups = std::clamp<int64_t>(
+      num_chunks * num_groups / (kItemsPerThread * pool_.num_threads()), 1, kExpertGroupsMax);
+  const int64_t num_blocks = CeilDiv(num_groups, groups);
+  pool_.ParallelFor(num_chunks * num_blocks, [&](int64_t i, int thread) {
+    const int64_t first = i % num_blocks * groups;
+    const ExpertItem item = {&expert_plan_.chunks[i / num_blocks], first,
+                             std::min(num_groups, first + groups)};
+    const int64_t scratch_floats =
+        ExpertScratchFloats(static_cast<int64_t>(item.chunk->pairs.size()), p.weights->num_in);
+    RunExpertItem(p, item, linear_,
+                  threads_[thread].linear.Reserve(static_cast<size_t>(scratch_floats)));
   });
 }
 

@@ -1,5 +1,5 @@
-// RMSNorm, gated activation, rotary embedding with the write to the KV storage: operations of
-// O(width) a token.
+// Norms, activations, rotary embedding with the write to the KV storage, soft cap, weighted sum of
+// experts: operations of O(width) a token.
 #include "cpu/targets.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -37,18 +37,74 @@ HWY_INLINE double SumOfSquares(const float* v, int64_t width) {
   return total;
 }
 
-HWY_INLINE void AddTo(const float* x, float* residual, int64_t width) {
+// The mean of v as two numbers, `rough` near it and `rest`, and 1 / sqrt(variance + eps).
+struct Centre {
+  float rough = 0;
+  float rest = 0;
+  float scale = 1;
+};
+
+HWY_INLINE double Sum(const float* v, int64_t width) {
+  const F32 d;
+  double total = 0;
+  for (int64_t begin = 0; begin < width; begin += kNormBlock) {
+    const int64_t end = MinOf(begin + kNormBlock, width);
+    Floats sum = hn::Zero(d);
+    int64_t i = begin;
+    for (; i + kLanes <= end; i += kLanes) sum = hn::Add(sum, hn::LoadU(d, v + i));
+    double block = hn::GetLane(hn::SumOfLanes(d, sum));
+    for (; i < end; ++i) block += v[i];
+    total += block;
+  }
+  return total;
+}
+
+// Two passes: the second sums distances from the rough mean of the first, and their squares, and so
+// corrects the first's rounding. Nothing cancels where the mean is far larger than the deviation.
+HWY_INLINE Centre FindCentre(const float* v, int64_t width, float eps) {
+  const F32 d;
+  const auto count = static_cast<double>(width);
+  const auto rough = static_cast<float>(Sum(v, width) / count);
+  double distances = 0, squares = 0;
+  for (int64_t begin = 0; begin < width; begin += kNormBlock) {
+    const int64_t end = MinOf(begin + kNormBlock, width);
+    Floats sum = hn::Zero(d), sum_of_squares = hn::Zero(d);
+    int64_t i = begin;
+    for (; i + kLanes <= end; i += kLanes) {
+      const Floats x = hn::Sub(hn::LoadU(d, v + i), hn::Set(d, rough));
+      sum = hn::Add(sum, x);
+      sum_of_squares = hn::MulAdd(x, x, sum_of_squares);
+    }
+    double block = hn::GetLane(hn::SumOfLanes(d, sum));
+    double block_squares = hn::GetLane(hn::SumOfLanes(d, sum_of_squares));
+    for (; i < end; ++i) {
+      const double x = v[i] - rough;
+      block += x;
+      block_squares += x * x;
+    }
+    distances += block;
+    squares += block_squares;
+  }
+  const double rest = distances / count;
+  const double variance = MaxOf(0.0, squares / count - rest * rest);
+  return {rough, static_cast<float>(rest), static_cast<float>(1 / std::sqrt(variance + eps))};
+}
+
+// residual += scale * x
+HWY_INLINE void AddTo(const float* x, float scale, float* residual, int64_t width) {
   const F32 d;
   int64_t i = 0;
   for (; i + kLanes <= width; i += kLanes) {
-    hn::StoreU(hn::Add(hn::LoadU(d, residual + i), hn::LoadU(d, x + i)), d, residual + i);
+    const Floats sum =
+        hn::MulAdd(hn::LoadU(d, x + i), hn::Set(d, scale), hn::LoadU(d, residual + i));
+    hn::StoreU(sum, d, residual + i);
   }
-  for (; i < width; ++i) residual[i] += x[i];
+  for (; i < width; ++i) residual[i] += scale * x[i];
 }
 
 // out = weight * v / rms(v); out may be v.
-HWY_INLINE void Normalize(const float* v, const float* weight, int64_t width, float eps,
-                          float* out) {
+HWY_INLINE void NormalizeRms(const float* v, const float* weight, int64_t width, float eps,
+                             float* out) {
   const F32 d;
   const double mean = SumOfSquares(v, width) / static_cast<double>(width);
   const float scale = static_cast<float>(1 / std::sqrt(mean + eps));
@@ -60,39 +116,179 @@ HWY_INLINE void Normalize(const float* v, const float* weight, int64_t width, fl
   for (; i < width; ++i) out[i] = v[i] * scale * weight[i];
 }
 
-void RmsNormTokens(const RmsNormParams& p, int64_t begin, int64_t end) {
-  for (int64_t t = begin; t < end; ++t) {
-    const float* v = p.x == nullptr ? nullptr : p.x.f32() + t * p.width;
-    if (p.residual != nullptr) {
-      float* residual = p.residual + t * p.width;
-      if (v != nullptr) AddTo(v, residual, p.width);
-      v = residual;
-    }
-    Normalize(v, p.weight, p.width, p.eps, p.out.f32() + t * p.width);
+// out = weight * (v - mean(v)) / deviation(v); out may be v.
+HWY_INLINE void NormalizeLayer(const float* v, const float* weight, int64_t width, float eps,
+                               float* out) {
+  const F32 d;
+  const Centre centre = FindCentre(v, width, eps);
+  int64_t i = 0;
+  for (; i + kLanes <= width; i += kLanes) {
+    const Floats distance =
+        hn::Sub(hn::Sub(hn::LoadU(d, v + i), hn::Set(d, centre.rough)), hn::Set(d, centre.rest));
+    const Floats scaled = hn::Mul(distance, hn::Set(d, centre.scale));
+    hn::StoreU(hn::Mul(scaled, hn::LoadU(d, weight + i)), d, out + i);
+  }
+  for (; i < width; ++i) {
+    out[i] = (v[i] - centre.rough - centre.rest) * centre.scale * weight[i];
   }
 }
 
-// GELU in its tanh form is x * sigmoid(2u), u = sqrt(2 / pi) (x + 0.044715 x^3): no cancellation.
-HWY_INLINE Floats Gate(Activation activation, Floats x) {
-  const F32 d;
-  if (activation == Activation::kSilu) return hn::Mul(x, Sigmoid(x));
-  const Floats cubic = hn::MulAdd(hn::Mul(hn::Set(d, 0.044715f), hn::Mul(x, x)), x, x);
-  return hn::Mul(x, Sigmoid(hn::Mul(hn::Set(d, 1.59576912f), cubic)));
+HWY_INLINE void NormalizeToken(const NormParams& p, const float* v, float* out) {
+  const int64_t width = p.group_width == 0 ? p.width : p.group_width;
+  for (int64_t begin = 0; begin < p.width; begin += width) {
+    if (p.kind == NormKind::kRms) {
+      NormalizeRms(v + begin, p.weight + begin, width, p.eps, out + begin);
+    } else {
+      NormalizeLayer(v + begin, p.weight + begin, width, p.eps, out + begin);
+    }
+  }
+  if (p.bias != nullptr) AddTo(p.bias, 1, out, p.width);
 }
 
-void GatedActivationTokens(const GatedActivationParams& p, int64_t begin, int64_t end) {
+void NormTokens(const NormParams& p, int64_t begin, int64_t end) {
+  const int64_t stride = p.stride == 0 ? p.width : p.stride;
+  for (int64_t t = begin; t < end; ++t) {
+    const float* v = p.x == nullptr ? nullptr : p.x.f32() + t * stride;
+    if (p.residual != nullptr) {
+      float* residual = p.residual + t * p.width;
+      if (v != nullptr) AddTo(v, p.x_scale, residual, p.width);
+      v = residual;
+    }
+    if (p.out == nullptr) continue;
+    float* out = p.out.f32() + t * stride;
+    if (p.weight != nullptr) {
+      NormalizeToken(p, v, out);
+    } else if (out != v) {
+      for (int64_t i = 0; i < p.width; ++i) out[i] = v[i];
+    }
+  }
+}
+
+// A NaN passes through every one of these: a comparison with it is false, and min and max, which on
+// some machines drop it, are not used.
+template <Activation kActivation>
+HWY_INLINE Floats Act(Floats x, Floats limit) {
+  const F32 d;
+  if constexpr (kActivation == Activation::kSilu) return hn::Mul(x, Sigmoid(x));
+  if constexpr (kActivation == Activation::kGelu) {
+    // x Phi(x): the tail's relative error is the result's.
+    const Floats tail = NormalTail(hn::Abs(x));
+    const Floats below =
+        hn::IfThenElse(hn::Lt(x, hn::Zero(d)), tail, hn::Sub(hn::Set(d, 1.0f), tail));
+    return hn::Mul(x, below);
+  }
+  if constexpr (kActivation == Activation::kGeluTanh) {
+    // GELU in its tanh form is x * sigmoid(2u), u = sqrt(2 / pi) (x + 0.044715 x^3): no
+    // cancellation.
+    const Floats cubic = hn::MulAdd(hn::Mul(hn::Set(d, 0.044715f), hn::Mul(x, x)), x, x);
+    return hn::Mul(x, Sigmoid(hn::Mul(hn::Set(d, 1.59576912f), cubic)));
+  }
+  if constexpr (kActivation == Activation::kRelu2) {
+    const Floats positive = hn::IfThenElse(hn::Lt(x, hn::Zero(d)), hn::Zero(d), x);
+    return hn::Mul(positive, positive);
+  }
+  if constexpr (kActivation == Activation::kClampedSwiglu) {
+    const Floats gate = hn::IfThenElse(hn::Gt(x, limit), limit, x);
+    return hn::Mul(gate, Sigmoid(hn::Mul(hn::Set(d, 1.702f), gate)));
+  }
+}
+
+// What the activation of the gate is multiplied by.
+template <Activation kActivation>
+HWY_INLINE Floats Up(Floats x, Floats limit) {
+  if constexpr (kActivation == Activation::kClampedSwiglu) {
+    const F32 d;
+    x = hn::IfThenElse(hn::Gt(x, limit), limit, x);
+    x = hn::IfThenElse(hn::Lt(x, hn::Neg(limit)), hn::Neg(limit), x);
+    return hn::Add(x, hn::Set(d, 1.0f));
+  }
+  return x;
+}
+
+template <Activation kActivation>
+HWY_INLINE void ActivateRow(const float* gate, const float* up, float limit, int64_t width,
+                            float* out) {
+  const F32 d;
+  const Floats limits = hn::Set(d, limit);
+  int64_t i = 0;
+  for (; i + kLanes <= width; i += kLanes) {
+    Floats value = Act<kActivation>(hn::LoadU(d, gate + i), limits);
+    if (up != nullptr) value = hn::Mul(value, Up<kActivation>(hn::LoadU(d, up + i), limits));
+    hn::StoreU(value, d, out + i);
+  }
+  for (; i < width; ++i) {
+    Floats value = Act<kActivation>(hn::Set(d, gate[i]), limits);
+    if (up != nullptr) value = hn::Mul(value, Up<kActivation>(hn::Set(d, up[i]), limits));
+    out[i] = hn::GetLane(value);
+  }
+}
+
+template <Activation kActivation>
+HWY_NOINLINE void ActivateRows(const ActivateParams& p, int64_t begin, int64_t end) {
+  const int64_t stride = p.gated ? 2 * p.width : p.width;
+  for (int64_t t = begin; t < end; ++t) {
+    const float* gate = p.gate_up.f32() + t * stride;
+    ActivateRow<kActivation>(gate, p.gated ? gate + p.width : nullptr, p.limit, p.width,
+                             p.out.f32() + t * p.width);
+  }
+}
+
+void ActivateTokens(const ActivateParams& p, int64_t begin, int64_t end) {
+  switch (p.activation) {
+    case Activation::kSilu:
+      return ActivateRows<Activation::kSilu>(p, begin, end);
+    case Activation::kGelu:
+      return ActivateRows<Activation::kGelu>(p, begin, end);
+    case Activation::kGeluTanh:
+      return ActivateRows<Activation::kGeluTanh>(p, begin, end);
+    case Activation::kRelu2:
+      return ActivateRows<Activation::kRelu2>(p, begin, end);
+    case Activation::kClampedSwiglu:
+      return ActivateRows<Activation::kClampedSwiglu>(p, begin, end);
+  }
+}
+
+HWY_INLINE Floats Softcap(Floats x, Floats cap) { return hn::Mul(cap, Tanh(hn::Div(x, cap))); }
+
+// Ranges may begin anywhere, so the last values go through the same functions as whole vectors: a
+// result does not depend on where a value stands.
+void SoftcapValues(const SoftcapParams& p, int64_t begin, int64_t end) {
+  const F32 d;
+  const Floats cap = hn::Set(d, p.cap);
+  int64_t i = begin;
+  for (; i + kLanes <= end; i += kLanes) {
+    hn::StoreU(Softcap(hn::LoadU(d, p.values + i), cap), d, p.values + i);
+  }
+  for (; i < end; ++i) {
+    p.values[i] = hn::GetLane(Softcap(hn::Set(d, p.values[i]), cap));
+  }
+}
+
+void CombineTokens(const CombineExpertsParams& p, int64_t begin, int64_t end) {
   const F32 d;
   for (int64_t t = begin; t < end; ++t) {
-    const float* gate = p.gate_up.f32() + t * 2 * p.width;
-    const float* up = gate + p.width;
+    const float* x = p.x.f32() + t * p.num_chosen * p.width;
+    const float* shares = p.shares + t * p.num_chosen;
+    const float* shared = p.shared == nullptr ? nullptr : p.shared.f32() + t * p.width;
+    float gate = 1;
+    if (p.shared_gate != nullptr) {
+      gate = hn::GetLane(Sigmoid(hn::Set(d, p.shared_gate[t])));
+    }
     float* out = p.out.f32() + t * p.width;
     int64_t i = 0;
     for (; i + kLanes <= p.width; i += kLanes) {
-      const Floats gated = Gate(p.activation, hn::LoadU(d, gate + i));
-      hn::StoreU(hn::Mul(gated, hn::LoadU(d, up + i)), d, out + i);
+      Floats sum = hn::Zero(d);
+      for (int32_t k = 0; k < p.num_chosen; ++k) {
+        sum = hn::MulAdd(hn::Set(d, shares[k]), hn::LoadU(d, x + k * p.width + i), sum);
+      }
+      if (shared != nullptr) sum = hn::MulAdd(hn::Set(d, gate), hn::LoadU(d, shared + i), sum);
+      hn::StoreU(sum, d, out + i);
     }
     for (; i < p.width; ++i) {
-      out[i] = hn::GetLane(Gate(p.activation, hn::Set(d, gate[i]))) * up[i];
+      float sum = 0;
+      for (int32_t k = 0; k < p.num_chosen; ++k) sum += shares[k] * x[k * p.width + i];
+      if (shared != nullptr) sum += gate * shared[i];
+      out[i] = sum;
     }
   }
 }
@@ -113,19 +309,35 @@ HWY_INLINE void Rotate(float* x, const float* cos, const float* sin, int64_t hal
   }
 }
 
+HWY_INLINE void Scale(float* x, float scale, int64_t width) {
+  const F32 d;
+  int64_t i = 0;
+  for (; i + kLanes <= width; i += kLanes) {
+    hn::StoreU(hn::Mul(hn::LoadU(d, x + i), hn::Set(d, scale)), d, x + i);
+  }
+  for (; i < width; ++i) x[i] *= scale;
+}
+
+// A query or key head: norm and rotation in the order asked for.
+HWY_INLINE void TurnHead(const RopeKvWriteParams& p, int64_t position, const float* norm,
+                         float* head) {
+  const int64_t half = p.cos == nullptr ? 0 : p.rotary_dim / 2;
+  if (norm != nullptr && !p.norm_last) NormalizeRms(head, norm, p.head_dim, p.norm_eps, head);
+  if (half > 0) Rotate(head, p.cos + position * half, p.sin + position * half, half);
+  if (norm != nullptr && p.norm_last) NormalizeRms(head, norm, p.head_dim, p.norm_eps, head);
+}
+
 void RopeKvWriteTokens(const RopeKvWriteParams& p, int64_t begin, int64_t end) {
   const int64_t token_width = (int64_t{p.num_heads} + 2 * int64_t{p.num_kv_heads}) * p.head_dim;
-  const int64_t half = p.rotary_dim / 2;
   const KeyLayout keys(p.kv, p.head_dim);
   for (int64_t t = begin; t < end; ++t) {
     float* token = p.qkv.f32() + t * token_width;
-    const float* cos = p.cos + p.positions[t] * half;
-    const float* sin = p.sin + p.positions[t] * half;
+    const int64_t position = p.positions[t];
     for (int64_t h = 0; h < p.num_heads + p.num_kv_heads; ++h) {
-      float* head = token + h * p.head_dim;
-      const float* norm = h < p.num_heads ? p.q_norm : p.k_norm;
-      if (norm != nullptr) Normalize(head, norm, p.head_dim, p.norm_eps, head);
-      Rotate(head, cos, sin, half);
+      TurnHead(p, position, h < p.num_heads ? p.q_norm : p.k_norm, token + h * p.head_dim);
+    }
+    if (p.query_scale != nullptr) {
+      Scale(token, p.query_scale[position], int64_t{p.num_heads} * p.head_dim);
     }
     float* page = p.kv.base.f32() + p.slots[t] / p.kv.page_size * p.kv.page_stride;
     const int64_t offset = p.slots[t] % p.kv.page_size;
@@ -141,7 +353,7 @@ void RopeKvWriteTokens(const RopeKvWriteParams& p, int64_t begin, int64_t end) {
 }
 
 ElementwiseKernels GetElementwise() {
-  return {RmsNormTokens, GatedActivationTokens, RopeKvWriteTokens};
+  return {NormTokens, ActivateTokens, RopeKvWriteTokens, SoftcapValues, CombineTokens};
 }
 
 }  // namespace HWY_NAMESPACE

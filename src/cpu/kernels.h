@@ -30,7 +30,9 @@ struct LinearBlock {
   const float* x;  // [num_rows, in]
   const PackedMatrix* weight;
   const float* bias;  // [out] or null
-  float* out;         // [num_rows, out]; outputs [64 group, 64 group + 64) are written
+  // [num_rows, 64] the group's outputs, a row every `out_stride`; past num_out none is written
+  float* out;
+  int64_t out_stride;
   int64_t num_rows;
   int64_t group;
   float* scratch;  // kLinearScratchFloats
@@ -42,9 +44,11 @@ const PerTarget<LinearKernel>& LinearKernels();
 
 struct ElementwiseKernels {
   // Each over tokens [begin, end).
-  void (*rms_norm)(const RmsNormParams&, int64_t begin, int64_t end);
-  void (*gated_activation)(const GatedActivationParams&, int64_t begin, int64_t end);
+  void (*norm)(const NormParams&, int64_t begin, int64_t end);
+  void (*activate)(const ActivateParams&, int64_t begin, int64_t end);
   void (*rope_kv_write)(const RopeKvWriteParams&, int64_t begin, int64_t end);
+  void (*softcap)(const SoftcapParams&, int64_t begin, int64_t end);  // over values
+  void (*combine_experts)(const CombineExpertsParams&, int64_t begin, int64_t end);
 };
 using GetElementwiseKernels = ElementwiseKernels (*)();
 const PerTarget<GetElementwiseKernels>& ElementwiseKernelGetters();

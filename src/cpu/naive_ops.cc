@@ -4,8 +4,12 @@
 //
 // Weights are kept as the floats that the asked-for dtype rounds them to: an implementation that
 // stores bf16 is compared with exactly the numbers it has.
+#include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
+#include <span>
+#include <utility>
 #include <vector>
 
 #include "cpu/memory.h"
@@ -54,17 +58,47 @@ void Put(ActivationPtr x, int64_t index, double value) {
   }
 }
 
-const float* Elements(const Matrix& matrix) {
-  return static_cast<const std::vector<float>*>(matrix.storage.get())->data();
+// Of a Matrix, or of ExpertMatrices: one expert after another.
+template <typename Matrices>
+const float* Elements(const Matrices& matrices) {
+  return static_cast<const std::vector<float>*>(matrices.storage.get())->data();
 }
+
+void Append(std::span<const TensorView> parts, DType dtype, std::vector<float>* elements) {
+  for (const TensorView& part : parts) {
+    for (int64_t i = 0; i < part.num_elements(); ++i) {
+      elements->push_back(RoundTo(dtype, part.At(i)));
+    }
+  }
+}
+
+constexpr double kSqrtHalf = 0.70710678118654752440;
+constexpr double kSqrt2OverPi = 0.79788456080286535588;
 
 double Sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
 
-// GELU in its tanh form, 0.5 x (1 + tanh(u)), is x * sigmoid(2u): the same without cancellation.
-double Activate(Activation activation, double x) {
-  if (activation == Activation::kSilu) return x * Sigmoid(x);
-  constexpr double kSqrt2OverPi = 0.79788456080286535588;
-  return x * Sigmoid(2 * kSqrt2OverPi * (x + 0.044715 * x * x * x));
+double Act(const ActivateParams& p, double x) {
+  switch (p.activation) {
+    case Activation::kSilu:
+      return x * Sigmoid(x);
+    case Activation::kGelu:  // 0.5 x (1 + erf(x / sqrt(2))) without cancellation
+      return 0.5 * x * std::erfc(-x * kSqrtHalf);
+    case Activation::kGeluTanh:  // 0.5 x (1 + tanh(u)) is x * sigmoid(2u): no cancellation
+      return x * Sigmoid(2 * kSqrt2OverPi * (x + 0.044715 * x * x * x));
+    case Activation::kRelu2:
+      return x < 0 ? 0 : x * x;
+    case Activation::kClampedSwiglu: {
+      const double gate = x > p.limit ? p.limit : x;
+      return gate * Sigmoid(1.702 * gate);
+    }
+  }
+  return x;
+}
+
+// What the activation of the gate is multiplied by.
+double Up(const ActivateParams& p, double x) {
+  if (p.activation != Activation::kClampedSwiglu) return x;
+  return (x > p.limit ? p.limit : x < -p.limit ? -p.limit : x) + 1;
 }
 
 // The element where slot `slot` keeps head `head`'s key; its value lies v_offset further.
@@ -86,15 +120,22 @@ class NaiveOps : public Ops {
 
   Result<Matrix> PackMatrix(std::span<const TensorView> parts, DType dtype) override {
     Matrix matrix{.num_in = parts[0].shape[1], .dtype = dtype};
+    for (const TensorView& part : parts) matrix.num_out += part.shape[0];
     auto elements = std::make_shared<std::vector<float>>();
-    for (const TensorView& part : parts) {
-      matrix.num_out += part.shape[0];
-      for (int64_t i = 0; i < part.num_elements(); ++i) {
-        elements->push_back(RoundTo(dtype, part.At(i)));
-      }
-    }
+    Append(parts, dtype, elements.get());
     matrix.storage = std::move(elements);
     return matrix;
+  }
+
+  Result<ExpertMatrices> PackExperts(std::span<const std::vector<TensorView>> experts,
+                                     DType dtype) override {
+    ExpertMatrices matrices{
+        .num_experts = std::ssize(experts), .num_in = experts[0][0].shape[1], .dtype = dtype};
+    for (const TensorView& part : experts[0]) matrices.num_out += part.shape[0];
+    auto elements = std::make_shared<std::vector<float>>();
+    for (const auto& parts : experts) Append(parts, dtype, elements.get());
+    matrices.storage = std::move(elements);
+    return matrices;
   }
 
   Result<Matrix> PackEmbedding(const TensorView& table, DType dtype) override {
@@ -109,18 +150,20 @@ class NaiveOps : public Ops {
     }
   }
 
-  void RmsNorm(const RmsNormParams& p) override {
+  void Norm(const NormParams& p) override {
+    const int64_t stride = p.stride == 0 ? p.width : p.stride;
     std::vector<double> v(static_cast<size_t>(p.width));
     for (int64_t t = 0; t < p.num_tokens; ++t) {
       for (int64_t i = 0; i < p.width; ++i) {
-        const int64_t at = t * p.width + i;
-        v[i] = p.x == nullptr ? 0 : Get(p.x, at);
+        v[i] = p.x == nullptr ? 0 : Get(p.x, t * stride + i);
         if (p.residual == nullptr) continue;
-        p.residual[at] = static_cast<float>(p.residual[at] + v[i]);
-        v[i] = p.residual[at];
+        float& residual = p.residual[t * p.width + i];
+        residual = static_cast<float>(residual + static_cast<double>(p.x_scale) * v[i]);
+        v[i] = residual;
       }
-      Normalize(p.weight, p.eps, &v);
-      for (int64_t i = 0; i < p.width; ++i) Put(p.out, t * p.width + i, v[i]);
+      if (p.out == nullptr) continue;
+      if (p.weight != nullptr) NormalizeGroups(p, &v);
+      for (int64_t i = 0; i < p.width; ++i) Put(p.out, t * stride + i, v[i]);
     }
   }
 
@@ -143,14 +186,15 @@ class NaiveOps : public Ops {
     const int64_t value_offset = key_offset + int64_t{p.num_kv_heads} * p.head_dim;
     for (int64_t t = 0; t < p.num_tokens; ++t) {
       const int64_t token = t * token_width;
+      const double query_scale = p.query_scale == nullptr ? 1 : p.query_scale[p.positions[t]];
       for (int32_t h = 0; h < p.num_heads; ++h) {
         const int64_t head = token + h * p.head_dim;
-        Rotate(p, t, head, p.q_norm, p.qkv, head);
+        Rotate(p, t, head, p.q_norm, query_scale, p.qkv, head);
       }
       for (int32_t h = 0; h < p.num_kv_heads; ++h) {
         const int64_t key = token + key_offset + h * p.head_dim;
         const int64_t slot = KeyAt(p.kv, p.slots[t], h);
-        Rotate(p, t, key, p.k_norm, p.kv.base, slot);
+        Rotate(p, t, key, p.k_norm, 1, p.kv.base, slot);
         for (int32_t e = 0; e < p.head_dim; ++e) {
           Put(p.kv.base, slot + p.kv.v_offset + e,
               Get(p.qkv, token + value_offset + h * p.head_dim + e));
@@ -171,12 +215,72 @@ class NaiveOps : public Ops {
     }
   }
 
-  void GatedActivation(const GatedActivationParams& p) override {
+  void Activate(const ActivateParams& p) override {
+    const int64_t in_width = p.gated ? 2 * p.width : p.width;
     for (int64_t t = 0; t < p.num_tokens; ++t) {
-      const int64_t gate = t * 2 * p.width;
       for (int64_t i = 0; i < p.width; ++i) {
-        Put(p.out, t * p.width + i,
-            Activate(p.activation, Get(p.gate_up, gate + i)) * Get(p.gate_up, gate + p.width + i));
+        const int64_t gate = t * in_width + i;
+        double value = Act(p, Get(p.gate_up, gate));
+        if (p.gated) value *= Up(p, Get(p.gate_up, gate + p.width));
+        Put(p.out, t * p.width + i, value);
+      }
+    }
+  }
+
+  void Softcap(const SoftcapParams& p) override {
+    for (int64_t i = 0; i < p.count; ++i) {
+      p.values[i] = static_cast<float>(p.cap * std::tanh(double{p.values[i]} / p.cap));
+    }
+  }
+
+  void Route(const RouteParams& p) override {
+    std::vector<int32_t> order(static_cast<size_t>(p.num_experts));
+    for (int64_t t = 0; t < p.num_tokens; ++t) {
+      const float* logits = p.logits + t * p.num_experts;
+      std::iota(order.begin(), order.end(), 0);
+      std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) {
+        // NaN before all numbers: the token's shares are NaN, and so is what comes of it.
+        if (std::isnan(logits[a]) || std::isnan(logits[b])) return !std::isnan(logits[b]);
+        return logits[a] > logits[b];
+      });
+      const double largest = logits[order[0]];
+      double sum = 0;
+      for (int32_t i = 0; i < (p.over_chosen ? p.num_chosen : p.num_experts); ++i) {
+        sum += std::exp(logits[order[i]] - largest);
+      }
+      for (int32_t k = 0; k < p.num_chosen; ++k) {
+        const int64_t at = t * p.num_chosen + k;
+        p.experts[at] = order[k];
+        p.shares[at] = static_cast<float>(std::exp(logits[order[k]] - largest) / sum);
+      }
+    }
+  }
+
+  void ExpertLinear(const ExpertLinearParams& p) override {
+    const int64_t num_in = p.weights->num_in, num_out = p.weights->num_out;
+    for (int64_t pair = 0; pair < p.num_tokens * p.num_chosen; ++pair) {
+      const int64_t row = p.x_per_choice ? pair : pair / p.num_chosen;
+      const int64_t expert = p.experts[pair];
+      for (int64_t o = 0; o < num_out; ++o) {
+        const float* w = Elements(*p.weights) + (expert * num_out + o) * num_in;
+        double sum = 0;
+        for (int64_t i = 0; i < num_in; ++i) sum += Get(p.x, row * num_in + i) * w[i];
+        if (p.bias != nullptr) sum += p.bias[expert * num_out + o];
+        Put(p.out, pair * num_out + o, sum);
+      }
+    }
+  }
+
+  void CombineExperts(const CombineExpertsParams& p) override {
+    for (int64_t t = 0; t < p.num_tokens; ++t) {
+      const double gate = p.shared_gate == nullptr ? 1 : Sigmoid(p.shared_gate[t]);
+      for (int64_t i = 0; i < p.width; ++i) {
+        double sum = 0;
+        for (int64_t pair = t * p.num_chosen; pair < (t + 1) * p.num_chosen; ++pair) {
+          sum += p.shares[pair] * Get(p.x, pair * p.width + i);
+        }
+        if (p.shared != nullptr) sum += gate * Get(p.shared, t * p.width + i);
+        Put(p.out, t * p.width + i, sum);
       }
     }
   }
@@ -202,6 +306,7 @@ class NaiveOps : public Ops {
   }
 
  private:
+  // RMS norm of the whole of `v`.
   static void Normalize(const float* weight, double eps, std::vector<double>* v) {
     double sum_of_squares = 0;
     for (const double x : *v) sum_of_squares += x * x;
@@ -209,21 +314,42 @@ class NaiveOps : public Ops {
     for (size_t i = 0; i < v->size(); ++i) (*v)[i] *= scale * weight[i];
   }
 
-  // The head at element `from` of qkv, normalised where `norm` is given, then rotated, to element
-  // `to` of `out`.
+  // One token's features, group by group.
+  static void NormalizeGroups(const NormParams& p, std::vector<double>* v) {
+    const int64_t width = p.group_width == 0 ? p.width : p.group_width;
+    for (int64_t begin = 0; begin < p.width; begin += width) {
+      const std::span<double> group(v->data() + begin, static_cast<size_t>(width));
+      if (p.kind == NormKind::kLayer) {
+        double sum = 0;
+        for (const double x : group) sum += x;
+        for (double& x : group) x -= sum / static_cast<double>(width);
+      }
+      double sum_of_squares = 0;
+      for (const double x : group) sum_of_squares += x * x;
+      const double scale = 1 / std::sqrt(sum_of_squares / static_cast<double>(width) + p.eps);
+      for (int64_t i = 0; i < width; ++i) {
+        group[i] *= scale * p.weight[begin + i];
+        if (p.bias != nullptr) group[i] += p.bias[begin + i];
+      }
+    }
+  }
+
+  // The head at element `from` of qkv, rotated and where `norm` is given normalised, multiplied by
+  // `scale`, to element `to` of `out`.
   static void Rotate(const RopeKvWriteParams& p, int64_t token, int64_t from, const float* norm,
-                     ActivationPtr out, int64_t to) {
+                     double scale, ActivationPtr out, int64_t to) {
     std::vector<double> x(static_cast<size_t>(p.head_dim));
     for (int32_t e = 0; e < p.head_dim; ++e) x[e] = Get(p.qkv, from + e);
-    if (norm != nullptr) Normalize(norm, p.norm_eps, &x);
-    const int32_t half = p.rotary_dim / 2;
+    if (norm != nullptr && !p.norm_last) Normalize(norm, p.norm_eps, &x);
+    const int32_t half = p.cos == nullptr ? 0 : p.rotary_dim / 2;
     const int64_t row = int64_t{p.positions[token]} * half;
     for (int32_t i = 0; i < half; ++i) {
       const double a = x[i], b = x[i + half], cos = p.cos[row + i], sin = p.sin[row + i];
       x[i] = a * cos - b * sin;
       x[i + half] = b * cos + a * sin;
     }
-    for (int32_t e = 0; e < p.head_dim; ++e) Put(out, to + e, x[e]);
+    if (norm != nullptr && p.norm_last) Normalize(norm, p.norm_eps, &x);
+    for (int32_t e = 0; e < p.head_dim; ++e) Put(out, to + e, x[e] * scale);
   }
 
   // Softmax over the keys that the token may see, in the two passes of the definition.

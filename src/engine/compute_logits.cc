@@ -48,7 +48,7 @@ Result<std::vector<float>> ComputeLogits(const ModelConfig& config, const Checkp
                                .activation_dtype = ops->activation_dtype(),
                                .max_step_tokens = num_tokens,
                                .max_logit_rows = num_tokens,
-                               .max_seq_len = num_tokens};
+                               .max_seq_len = std::max<int64_t>(num_tokens, config.max_seq_len)};
   MINISGL_ASSIGN_OR_RETURN(auto decoder, Decoder::Load(config, checkpoint, options, ops));
   const int32_t num_pages = CeilDiv(num_tokens, kPageSize);
   MINISGL_ASSIGN_OR_RETURN(const KvStorage kv, KvStorage::Make(config, num_pages, kPageSize, ops));

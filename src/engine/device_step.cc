@@ -64,7 +64,9 @@ Result<std::unique_ptr<DeviceStep>> DeviceStep::Make(const ModelConfig& config,
                                         .max_seq_len = limits.max_seq_len,
                                         .num_heads = config.num_heads,
                                         .num_kv_heads = config.num_kv_heads,
-                                        .head_dim = config.head_dim}));
+                                        .head_dim = config.head_dim,
+                                        .num_experts = config.experts.num_experts,
+                                        .num_chosen = config.experts.num_chosen}));
   const DecoderOptions options{.weight_dtype = weight_dtype,
                                .activation_dtype = ops->activation_dtype(),
                                .max_step_tokens = limits.max_step_tokens,
@@ -230,11 +232,13 @@ void DeviceStep::FillRows(const BatchPlan& plan, HostStep* step, int32_t padded_
   place_begin[step->shape.num_rows] = num_places;
 }
 
-// Rows of padding are in no group.
+// Rows of padding are in no group, nor is any row of a model with a sliding window.
 void DeviceStep::FillGroups(const BatchPlan& plan, const StepShape& shape, std::byte* meta) {
   const int32_t decode_rows = std::min(shape.num_decode_rows, plan.num_rows());
-  const PrefixGroups& groups =
-      grouper_->Group(plan, decode_rows, SharedRowsMax(config_.num_heads, config_.num_kv_heads));
+  const bool windows = std::any_of(config_.layers.begin(), config_.layers.end(),
+                                   [](const LayerConfig& l) { return l.sliding_window > 0; });
+  const int32_t rows_max = windows ? 1 : SharedRowsMax(config_.num_heads, config_.num_kv_heads);
+  const PrefixGroups& groups = grouper_->Group(plan, decode_rows, rows_max);
   *At<int32_t>(meta, layout_.num_groups) = groups.num_groups();
   CopyTo(meta + layout_.group_begin, groups.group_begin);
   CopyTo(meta + layout_.group_rows, groups.rows);

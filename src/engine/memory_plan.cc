@@ -92,12 +92,15 @@ std::optional<uint64_t> EngineBytes(const ModelConfig& config, const PlanOptions
   const EngineLimits limits = LimitsOf(config, options, max_seq_len);
   const auto step = DeviceStepBytes(limits);
   if (!step) return std::nullopt;
-  return CheckedAdd(*step, options.device->ReservedBytes({.max_rows = limits.max_running_requests,
-                                                          .max_tokens = limits.max_step_tokens,
-                                                          .max_seq_len = limits.max_seq_len,
-                                                          .num_heads = config.num_heads,
-                                                          .num_kv_heads = config.num_kv_heads,
-                                                          .head_dim = config.head_dim}));
+  return CheckedAdd(*step,
+                    options.device->ReservedBytes({.max_rows = limits.max_running_requests,
+                                                   .max_tokens = limits.max_step_tokens,
+                                                   .max_seq_len = limits.max_seq_len,
+                                                   .num_heads = config.num_heads,
+                                                   .num_kv_heads = config.num_kv_heads,
+                                                   .head_dim = config.head_dim,
+                                                   .num_experts = config.experts.num_experts,
+                                                   .num_chosen = config.experts.num_chosen}));
 }
 
 // Nothing where a size is past 2^64.
@@ -112,7 +115,7 @@ std::optional<Needs> CountNeeds(const ModelConfig& config, const PlanOptions& op
        .max_seq_len = max_seq_len});
   const auto tables = TableBytes(options, max_seq_len);
   const auto token_bytes = KvBytesPerToken(config, options.activation_dtype());
-  if (!counted.ok() || !counted->weights || !counted->workspace || !tables || !token_bytes) {
+  if (!counted.weights || !counted.workspace || !tables || !token_bytes) {
     return std::nullopt;
   }
   const auto engine = EngineBytes(config, options, max_seq_len);
@@ -121,10 +124,10 @@ std::optional<Needs> CountNeeds(const ModelConfig& config, const PlanOptions& op
       kGraphBytes;
   const auto extra = engine ? CheckedAdd(*engine, graph_bytes) : std::nullopt;
   const auto own = extra ? CheckedAdd(*tables, *extra) : std::nullopt;
-  const auto workspace = own ? CheckedAdd(*counted->workspace, *own) : std::nullopt;
+  const auto workspace = own ? CheckedAdd(*counted.workspace, *own) : std::nullopt;
   const auto page_bytes = CheckedMul(*token_bytes, static_cast<uint64_t>(options.page_size));
   if (!workspace || !page_bytes || *page_bytes == 0) return std::nullopt;
-  return Needs{*counted->weights, *workspace, graph_bytes, *page_bytes};
+  return Needs{*counted.weights, *workspace, graph_bytes, *page_bytes};
 }
 
 // Bytes that keys and values may take; 0 where weights and workspace leave nothing.
@@ -404,7 +407,6 @@ Result<MemoryPlan> PlanMemory(const ModelConfig& config, const ModelEngineOption
     available = device == nullptr ? AvailableMemoryBytes() : device->MemoryInfo().free_bytes;
   }
   // An unknown architecture is its own error, not a lack of memory.
-  MINISGL_RETURN_IF_ERROR(CountDecoderBytes(config, {}).status());
   auto plan = TryPlan(config, wanted, available);
   if (!plan) return DoesNotFit(config, wanted, available);
   return *std::move(plan);

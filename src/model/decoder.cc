@@ -1,115 +1,24 @@
-// The transformer over Ops. One residual stream; every sublayer reads it through a norm and adds to
-// it at the next norm, so that adding and normalising are one pass over memory.
+// The transformer over Ops, for every architecture: a block is attention and a feed-forward part,
+// with norms where ModelConfig places them. One residual stream; what a part computes lies in
+// `hidden` and is added to the stream at the next norm, so that adding and normalising are one pass
+// over memory.
 #include "minisgl/model/decoder.h"
 
 #include <cmath>
-#include <tuple>
 #include <utility>
 
-#include "minisgl/base/checked_math.h"
-#include "minisgl/base/log.h"
-#include "model/architectures.h"
-#include "model/device_array.h"
 #include "model/model_weights.h"
+#include "model/workspace.h"
 
 namespace minisgl {
 namespace {
 
-// Elements of each activation a token (or a row of logits) needs. T is at most max_step_tokens, N
-// max_logit_rows.
-struct Widths {
-  uint64_t hidden;     // D
-  uint64_t qkv;        // (H + 2 HKV) * E
-  uint64_t attention;  // H * E
-  uint64_t gate_up;    // 2 I
-  uint64_t gated;      // I
-  uint64_t vocab;      // V
-  uint64_t rotary;     // E / 2
-};
-
-Widths WidthsOf(const ModelConfig& config) {
-  const auto heads = static_cast<uint64_t>(config.num_heads);
-  const auto kv_heads = static_cast<uint64_t>(config.num_kv_heads);
-  const auto head_dim = static_cast<uint64_t>(config.head_dim);
-  const auto gated = static_cast<uint64_t>(config.intermediate_size);
-  return {static_cast<uint64_t>(config.hidden_size),
-          (heads + 2 * kv_heads) * head_dim,  // three 31-bit numbers: below 2^64
-          heads * head_dim,
-          2 * gated,
-          gated,
-          static_cast<uint64_t>(config.vocab_size),
-          head_dim / 2};
-}
-
-std::optional<uint64_t> WorkspaceBytes(const ModelConfig& config, const DecoderOptions& options) {
-  const Widths w = WidthsOf(config);
-  const auto tokens = static_cast<uint64_t>(options.max_step_tokens);
-  const auto rows = static_cast<uint64_t>(options.max_logit_rows);
-  const auto positions = static_cast<uint64_t>(options.max_seq_len);
-  const uint64_t bytes = DTypeBytes(options.activation_dtype);
-  const uint64_t arrays[][3] = {
-      {tokens, w.hidden, 4},        {tokens, w.hidden, bytes},  {tokens, w.qkv, bytes},
-      {tokens, w.attention, bytes}, {tokens, w.gate_up, bytes}, {tokens, w.gated, bytes},
-      {rows, w.hidden, 4},          {rows, w.hidden, bytes},    {rows, w.vocab, 4},
-      {positions, w.rotary, 4},     {positions, w.rotary, 4}};
-  std::optional<uint64_t> sum = 0;
-  for (const auto& factors : arrays) {
-    const auto product = CheckedProduct(factors);
-    sum = product ? CheckedAdd(*sum, *product) : std::nullopt;
-    if (!sum) return std::nullopt;
-  }
-  return sum;
-}
-
-// The residual stream and the logits are f32, whatever the device computes with.
-struct Workspace {
-  DeviceArray<float> residual;         // [T, D] the stream
-  ActivationArray hidden;              // [T, D] into and out of each sublayer
-  ActivationArray qkv;                 // [T, (H + 2 HKV) * E]
-  ActivationArray attention;           // [T, H * E]
-  ActivationArray gate_up;             // [T, 2 I]
-  ActivationArray gated;               // [T, I]
-  DeviceArray<float> wanted_residual;  // [N, D]
-  ActivationArray wanted_hidden;       // [N, D]
-  DeviceArray<float> logits;           // [N, V]
-  DeviceArray<float> cos, sin;         // [max_seq_len, E / 2]
-};
-
-Result<Workspace> MakeWorkspace(const ModelConfig& config, const DecoderOptions& options,
-                                Ops* ops) {
-  const Widths w = WidthsOf(config);
-  const auto tokens = static_cast<uint64_t>(options.max_step_tokens);
-  const auto rows = static_cast<uint64_t>(options.max_logit_rows);
-  Workspace space;
-  const std::tuple<DeviceArray<float>*, uint64_t, uint64_t> floats[] = {
-      {&space.residual, tokens, w.hidden},
-      {&space.wanted_residual, rows, w.hidden},
-      {&space.logits, rows, w.vocab}};
-  for (const auto& [array, count, width] : floats) {
-    MINISGL_ASSIGN_OR_RETURN(*array, DeviceArray<float>::Make(ops, {count, width}));
-  }
-  const std::tuple<ActivationArray*, uint64_t, uint64_t> activations[] = {
-      {&space.hidden, tokens, w.hidden},       {&space.qkv, tokens, w.qkv},
-      {&space.attention, tokens, w.attention}, {&space.gate_up, tokens, w.gate_up},
-      {&space.gated, tokens, w.gated},         {&space.wanted_hidden, rows, w.hidden}};
-  for (const auto& [array, count, width] : activations) {
-    MINISGL_ASSIGN_OR_RETURN(*array,
-                             ActivationArray::Make(ops, ops->activation_dtype(), {count, width}));
-  }
-  std::vector<float> cos, sin;
-  MakeRotaryTables(config.rope, config.head_dim, options.max_seq_len, &cos, &sin);
-  MINISGL_ASSIGN_OR_RETURN(space.cos, Upload<float>(ops, cos));
-  MINISGL_ASSIGN_OR_RETURN(space.sin, Upload<float>(ops, sin));
-  return space;
-}
-
 class OpsDecoder final : public Decoder {
  public:
-  OpsDecoder(const ModelConfig& config, const DecoderOptions& options, Activation activation,
-             DecoderBytes bytes, ModelWeights weights, Workspace workspace, Ops* ops)
+  OpsDecoder(const ModelConfig& config, const DecoderOptions& options, DecoderBytes bytes,
+             ModelWeights weights, Workspace workspace, Ops* ops)
       : config_(config),
         options_(options),
-        activation_(activation),
         bytes_(bytes),
         weights_(std::move(weights)),
         space_(std::move(workspace)),
@@ -124,12 +33,26 @@ class OpsDecoder final : public Decoder {
                   options_.max_logit_rows);
     ops_->Embedding({.ids = input.token_ids,
                      .table = &weights_.embedding,
-                     .scale = 1.0f,
+                     .scale = static_cast<float>(config_.embedding_scale),
                      .out = space_.residual.data(),
                      .num_tokens = num_tokens});
+    const ActivationPtr hidden = space_.hidden.ptr();
+    ConstActivationPtr pending = nullptr;  // what the last part computed
     for (size_t i = 0; i < weights_.layers.size(); ++i) {
-      AttentionBlock(input, weights_.layers[i], input.kv[i], /*first=*/i == 0);
-      FeedForwardBlock(weights_.layers[i], num_tokens);
+      const LayerWeights& layer = weights_.layers[i];
+      Add(pending, layer.attention_norm, num_tokens);
+      if (config_.norm_placement == NormPlacement::kParallel) {
+        Attention(input, i, space_.branch.ptr());
+        FeedForward(i, num_tokens);
+        AddOnly(space_.branch.ptr(), num_tokens);
+      } else {
+        Attention(input, i, hidden);
+        NormOutput(layer.attention_post_norm, num_tokens);
+        Add(hidden, layer.feed_forward_norm, num_tokens);
+        FeedForward(i, num_tokens);
+        NormOutput(layer.feed_forward_post_norm, num_tokens);
+      }
+      pending = hidden;
     }
     return Logits(input);
   }
@@ -139,16 +62,44 @@ class OpsDecoder final : public Decoder {
   uint64_t workspace_bytes() const override { return *bytes_.workspace; }
 
  private:
-  // Adds `x` to `residual` (a null x adds nothing) and writes its norm to `out`.
-  void Norm(ConstActivationPtr x, float* residual, const DeviceArray<float>& weight,
-            ActivationPtr out, int64_t num_tokens) {
-    ops_->RmsNorm({.x = x,
-                   .residual = residual,
-                   .weight = weight.data(),
-                   .out = out,
-                   .num_tokens = num_tokens,
-                   .width = config_.hidden_size,
-                   .eps = static_cast<float>(config_.rms_norm_eps)});
+  // The common parts of a norm over rows of the hidden width.
+  NormParams MakeNorm(const NormWeights& weights, int64_t num_tokens) const {
+    return {.x = nullptr,
+            .residual = nullptr,
+            .weight = weights.weight.data(),
+            .out = nullptr,
+            .num_tokens = num_tokens,
+            .width = config_.hidden_size,
+            .eps = static_cast<float>(config_.norm_eps),
+            .kind = config_.norm_kind,
+            .bias = weights.bias.data(),
+            .x_scale = static_cast<float>(config_.residual_scale)};
+  }
+
+  // Adds `x` (null: nothing) to the stream and puts its norm into `hidden`; where the architecture
+  // has no norm here, the stream itself.
+  void Add(ConstActivationPtr x, const NormWeights& norm, int64_t num_tokens) {
+    NormParams params = MakeNorm(norm, num_tokens);
+    params.x = x;
+    params.residual = space_.residual.data();
+    params.out = space_.hidden.ptr();
+    ops_->Norm(params);
+  }
+
+  void AddOnly(ConstActivationPtr x, int64_t num_tokens) {
+    NormParams params = MakeNorm(NormWeights(), num_tokens);
+    params.x = x;
+    params.residual = space_.residual.data();
+    ops_->Norm(params);
+  }
+
+  // The norm behind a part, where there is one.
+  void NormOutput(const NormWeights& norm, int64_t num_tokens) {
+    if (norm.weight.data() == nullptr) return;
+    NormParams params = MakeNorm(norm, num_tokens);
+    params.x = space_.hidden.ptr();
+    params.out = space_.hidden.ptr();
+    ops_->Norm(params);
   }
 
   void Linear(ConstActivationPtr x, const Matrix& weight, ActivationPtr out, int64_t num_tokens,
@@ -156,30 +107,76 @@ class OpsDecoder final : public Decoder {
     ops_->Linear({.x = x, .weight = &weight, .bias = bias, .out = out, .num_tokens = num_tokens});
   }
 
-  void AttentionBlock(const ForwardInput& input, const LayerWeights& layer, const KvLayer& kv,
-                      bool first) {
-    const int64_t num_tokens = input.num_tokens;
-    const ActivationPtr hidden = space_.hidden.ptr();
-    Norm(first ? ConstActivationPtr() : hidden, space_.residual.data(), layer.attention_norm,
-         hidden, num_tokens);
-    Linear(hidden, layer.qkv, space_.qkv.ptr(), num_tokens, layer.qkv_bias.data());
-    ops_->RopeKvWrite({.qkv = space_.qkv.ptr(),
-                       .positions = input.positions,
-                       .slots = input.slots,
-                       .cos = space_.cos.data(),
-                       .sin = space_.sin.data(),
-                       .kv = kv,
-                       .num_tokens = num_tokens,
-                       .num_heads = config_.num_heads,
-                       .num_kv_heads = config_.num_kv_heads,
-                       .head_dim = config_.head_dim,
-                       .rotary_dim = config_.head_dim,
-                       .q_norm = layer.query_norm.data(),
-                       .k_norm = layer.key_norm.data(),
-                       .norm_eps = static_cast<float>(config_.rms_norm_eps)});
+  // `hidden` through attention into `out`.
+  void Attention(const ForwardInput& input, size_t index, ActivationPtr out) {
+    const LayerWeights& layer = weights_.layers[index];
+    Linear(space_.hidden.ptr(), layer.qkv, space_.qkv.ptr(), input.num_tokens,
+           layer.qkv_bias.data());
+    if (config_.qk_norm == QkNorm::kWhole || config_.qk_norm == QkNorm::kHeadOwn) {
+      const int32_t heads = config_.num_heads;
+      NormHeads(layer.query_norm, 0, heads, input.num_tokens);
+      NormHeads(layer.key_norm, heads, config_.num_kv_heads, input.num_tokens);
+    }
+    Rotate(input, index);
+    Attend(input, index);
+    Linear(space_.attention.ptr(), layer.attention_output, out, input.num_tokens,
+           layer.attention_output_bias.data());
+  }
+
+  // Normalises `count` heads from `first` on within qkv, all together or each on its own.
+  void NormHeads(const DeviceArray<float>& weight, int64_t first, int64_t count,
+                 int64_t num_tokens) {
+    const int64_t head_dim = config_.head_dim;
+    const ActivationPtr heads = space_.qkv.ptr().At(first * head_dim);
+    ops_->Norm({.x = heads,
+                .residual = nullptr,
+                .weight = weight.data(),
+                .out = heads,
+                .num_tokens = num_tokens,
+                .width = count * head_dim,
+                .eps = static_cast<float>(config_.norm_eps),
+                .kind = config_.norm_kind,
+                .group_width = config_.qk_norm == QkNorm::kHeadOwn ? head_dim : count * head_dim,
+                .stride = (config_.num_heads + int64_t{2} * config_.num_kv_heads) * head_dim});
+  }
+
+  void Rotate(const ForwardInput& input, size_t index) {
+    const LayerWeights& layer = weights_.layers[index];
+    const int32_t rope = config_.layers[index].rope;
+    const bool in_place =
+        config_.qk_norm == QkNorm::kHead || config_.qk_norm == QkNorm::kHeadAfterRotary;
+    RopeKvWriteParams params = {.qkv = space_.qkv.ptr(),
+                                .positions = input.positions,
+                                .slots = input.slots,
+                                .cos = nullptr,
+                                .sin = nullptr,
+                                .kv = input.kv[index],
+                                .num_tokens = input.num_tokens,
+                                .num_heads = config_.num_heads,
+                                .num_kv_heads = config_.num_kv_heads,
+                                .head_dim = config_.head_dim,
+                                .rotary_dim = 0,
+                                .q_norm = in_place ? layer.query_norm.data() : nullptr,
+                                .k_norm = in_place ? layer.key_norm.data() : nullptr,
+                                .norm_eps = static_cast<float>(config_.norm_eps),
+                                .norm_last = config_.qk_norm == QkNorm::kHeadAfterRotary,
+                                .query_scale = space_.query_scales.data()};
+    if (rope >= 0) {
+      const RotaryTable& table = space_.rotary[static_cast<size_t>(rope)];
+      params.cos = table.cos.data();
+      params.sin = table.sin.data();
+      params.rotary_dim = config_.ropes[static_cast<size_t>(rope)].dim;
+    }
+    ops_->RopeKvWrite(params);
+  }
+
+  void Attend(const ForwardInput& input, size_t index) {
+    const double scale = config_.attention_scale > 0
+                             ? config_.attention_scale
+                             : 1.0 / std::sqrt(static_cast<double>(config_.head_dim));
     ops_->Attention({.qkv = space_.qkv.ptr(),
                      .out = space_.attention.ptr(),
-                     .kv = kv,
+                     .kv = input.kv[index],
                      .page_table = input.page_table,
                      .page_table_stride = input.page_table_stride,
                      .table_row = input.table_row,
@@ -187,27 +184,88 @@ class OpsDecoder final : public Decoder {
                      .kv_len = input.kv_len,
                      .num_rows = input.num_rows,
                      .num_decode_rows = input.num_decode_rows,
-                     .num_tokens = num_tokens,
+                     .num_tokens = input.num_tokens,
                      .num_heads = config_.num_heads,
                      .num_kv_heads = config_.num_kv_heads,
                      .head_dim = config_.head_dim,
-                     .scale = static_cast<float>(1.0 / std::sqrt(double{1} * config_.head_dim)),
-                     .sliding_window = 0,
-                     .logit_softcap = 0,
-                     .sinks = nullptr});
-    Linear(space_.attention.ptr(), layer.attention_output, hidden, num_tokens);
+                     .scale = static_cast<float>(scale),
+                     .sliding_window = config_.layers[index].sliding_window,
+                     .logit_softcap = static_cast<float>(config_.attention_softcap),
+                     .sinks = weights_.layers[index].sinks.data()});
   }
 
-  void FeedForwardBlock(const LayerWeights& layer, int64_t num_tokens) {
-    const ActivationPtr hidden = space_.hidden.ptr();
-    Norm(hidden, space_.residual.data(), layer.feed_forward_norm, hidden, num_tokens);
-    Linear(hidden, layer.gate_up, space_.gate_up.ptr(), num_tokens);
-    ops_->GatedActivation({.gate_up = space_.gate_up.ptr(),
-                           .out = space_.gated.ptr(),
-                           .num_tokens = num_tokens,
-                           .width = config_.intermediate_size,
-                           .activation = activation_});
-    Linear(space_.gated.ptr(), layer.down, hidden, num_tokens);
+  // `hidden` through the feed-forward part, in place.
+  void FeedForward(size_t index, int64_t num_tokens) {
+    const LayerWeights& layer = weights_.layers[index];
+    if (!config_.layers[index].has_experts) {
+      Dense(layer.feed_forward, config_.intermediate_size, num_tokens);
+      return;
+    }
+    const ExpertsConfig& experts = config_.experts;
+    RunExperts(layer.experts, num_tokens);
+    const bool shared = experts.shared_intermediate_size > 0;
+    if (experts.shared_gate) {
+      Linear(space_.hidden.ptr(), layer.experts.shared_share, space_.shared_share.data(),
+             num_tokens);
+    }
+    if (shared) Dense(layer.feed_forward, experts.shared_intermediate_size, num_tokens);
+    ops_->CombineExperts({.x = space_.expert_out.ptr(),
+                          .shares = space_.shares.data(),
+                          .shared = shared ? ConstActivationPtr(space_.hidden.ptr()) : nullptr,
+                          .shared_gate = experts.shared_gate ? space_.shared_share.data() : nullptr,
+                          .out = space_.hidden.ptr(),
+                          .num_tokens = num_tokens,
+                          .width = config_.hidden_size,
+                          .num_chosen = experts.num_chosen});
+  }
+
+  void Dense(const FeedForwardWeights& weights, int64_t width, int64_t num_tokens) {
+    Linear(space_.hidden.ptr(), weights.gate_up, space_.gate_up.ptr(), num_tokens,
+           weights.gate_up_bias.data());
+    Activate(space_.gate_up.ptr(), space_.gated.ptr(), width, num_tokens);
+    Linear(space_.gated.ptr(), weights.down, space_.hidden.ptr(), num_tokens,
+           weights.down_bias.data());
+  }
+
+  void Activate(ConstActivationPtr gate_up, ActivationPtr out, int64_t width, int64_t num_rows) {
+    ops_->Activate({.gate_up = gate_up,
+                    .out = out,
+                    .num_tokens = num_rows,
+                    .width = width,
+                    .activation = config_.activation,
+                    .gated = config_.gated,
+                    .limit = static_cast<float>(config_.activation_limit)});
+  }
+
+  // What the chosen experts of each token make of `hidden`, into expert_out, and their shares.
+  void RunExperts(const ExpertWeights& weights, int64_t num_tokens) {
+    const ExpertsConfig& experts = config_.experts;
+    Linear(space_.hidden.ptr(), weights.router, space_.router_logits.data(), num_tokens,
+           weights.router_bias.data());
+    ops_->Route({.logits = space_.router_logits.data(),
+                 .experts = space_.experts.data(),
+                 .shares = space_.shares.data(),
+                 .num_tokens = num_tokens,
+                 .num_experts = experts.num_experts,
+                 .num_chosen = experts.num_chosen,
+                 .over_chosen = experts.share_over_chosen});
+    ExpertLinearParams params = {.x = space_.hidden.ptr(),
+                                 .weights = &weights.gate_up,
+                                 .bias = weights.gate_up_bias.data(),
+                                 .experts = space_.experts.data(),
+                                 .out = space_.expert_gate_up.ptr(),
+                                 .num_tokens = num_tokens,
+                                 .num_chosen = experts.num_chosen,
+                                 .x_per_choice = false};
+    ops_->ExpertLinear(params);
+    Activate(space_.expert_gate_up.ptr(), space_.expert_gated.ptr(), experts.intermediate_size,
+             num_tokens * experts.num_chosen);
+    params.x = space_.expert_gated.ptr();
+    params.weights = &weights.down;
+    params.bias = weights.down_bias.data();
+    params.out = space_.expert_out.ptr();
+    params.x_per_choice = true;
+    ops_->ExpertLinear(params);
   }
 
   // Final norm and head of the wanted tokens alone: the head is the largest matrix of a small
@@ -226,14 +284,22 @@ class OpsDecoder final : public Decoder {
                         .num_rows = num_rows,
                         .width = config_.hidden_size});
     }
-    Norm(hidden, residual, weights_.final_norm, hidden, num_rows);
+    NormParams norm = MakeNorm(weights_.final_norm, num_rows);
+    norm.x = hidden;
+    norm.residual = residual;
+    norm.out = hidden;
+    ops_->Norm(norm);
     Linear(hidden, weights_.head, space_.logits.data(), num_rows);
+    if (config_.logit_softcap > 0) {
+      ops_->Softcap({.values = space_.logits.data(),
+                     .count = num_rows * config_.vocab_size,
+                     .cap = static_cast<float>(config_.logit_softcap)});
+    }
     return space_.logits.data();
   }
 
   const ModelConfig config_;
   const DecoderOptions options_;
-  const Activation activation_;
   const DecoderBytes bytes_;
   const ModelWeights weights_;
   const Workspace space_;
@@ -242,25 +308,23 @@ class OpsDecoder final : public Decoder {
 
 }  // namespace
 
-Result<DecoderBytes> CountDecoderBytes(const ModelConfig& config, const DecoderOptions& options) {
-  MINISGL_ASSIGN_OR_RETURN(const Architecture* architecture, FindArchitecture(config.architecture));
-  return DecoderBytes{.weights = ModelWeightBytes(config, *architecture, options.weight_dtype),
-                      .workspace = WorkspaceBytes(config, options)};
+DecoderBytes CountDecoderBytes(const ModelConfig& config, const DecoderOptions& options) {
+  return {.weights = ModelWeightBytes(config, options.weight_dtype),
+          .workspace = WorkspaceBytes(config, options)};
 }
 
 Result<std::unique_ptr<Decoder>> Decoder::Load(const ModelConfig& config,
                                                const Checkpoint& checkpoint,
                                                const DecoderOptions& options, Ops* ops) {
-  MINISGL_ASSIGN_OR_RETURN(const Architecture* architecture, FindArchitecture(config.architecture));
-  MINISGL_ASSIGN_OR_RETURN(ModelWeights weights, LoadModelWeights(config, *architecture, checkpoint,
-                                                                  options.weight_dtype, ops));
-  MINISGL_ASSIGN_OR_RETURN(const DecoderBytes bytes, CountDecoderBytes(config, options));
+  MINISGL_ASSIGN_OR_RETURN(ModelWeights weights,
+                           LoadModelWeights(config, checkpoint, options.weight_dtype, ops));
+  const DecoderBytes bytes = CountDecoderBytes(config, options);
   if (!bytes.weights || !bytes.workspace) {
     return Status(StatusCode::kOutOfMemory, "the model's sizes are past what memory can hold");
   }
   MINISGL_ASSIGN_OR_RETURN(Workspace workspace, MakeWorkspace(config, options, ops));
-  return std::unique_ptr<Decoder>(new OpsDecoder(config, options, architecture->activation, bytes,
-                                                 std::move(weights), std::move(workspace), ops));
+  return std::unique_ptr<Decoder>(
+      new OpsDecoder(config, options, bytes, std::move(weights), std::move(workspace), ops));
 }
 
 }  // namespace minisgl

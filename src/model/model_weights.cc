@@ -1,176 +1,213 @@
-// Checking and packing of a model's tensors; the order is: all checks, then all packing, so that a
-// damaged model is refused before any time is spent on it.
+// Packing of a model's tensors: finds each by its role, brings it into the decoder's order, and
+// hands it to the operations. All checks come before (tensor_check.cc).
 #include "model/model_weights.h"
 
-#include <algorithm>
-#include <array>
-#include <set>
+#include <map>
 #include <string>
 #include <utility>
 
-#include "minisgl/base/checked_math.h"
 #include "minisgl/base/log.h"
-#include "minisgl/base/utf8.h"
-#include "minisgl/tensor/tensor_view.h"
+#include "model/tensor_arrangement.h"
+#include "weights/architectures.h"
 
 namespace minisgl {
 namespace {
 
-// "model.safetensors: " of the file that holds `name`, or nothing where none does.
-Status InFile(const Checkpoint& checkpoint, const std::string& name, const Status& status) {
-  const std::string file = checkpoint.FileOf(name);
-  return file.empty() ? status : status.WithPrefix(file);
-}
-
-Status CheckTensor(const Checkpoint& checkpoint, const TensorSpec& spec, const std::string& name,
-                   ShapeChecker* shapes) {
-  MINISGL_ASSIGN_OR_RETURN(const TensorView view, checkpoint.Get(name));
-  const Status status = spec.is_vector()
-                            ? shapes->Check(name, view.shape, {spec.rows})
-                            : shapes->Check(name, view.shape, {spec.rows, spec.columns});
-  return InFile(checkpoint, name, status);
-}
-
-Result<ShapeChecker> BindSymbols(const ModelConfig& config, const Architecture& architecture) {
-  ShapeChecker shapes;
-  for (const auto& specs : {architecture.model_tensors, architecture.layer_tensors}) {
-    for (const TensorSpec& spec : specs) {
-      for (const char* symbol : {spec.rows, spec.columns}) {
-        if (symbol == nullptr) continue;
-        const auto size = SymbolSize(config, symbol);
-        if (!size) return BadInput("the configuration's sizes are too large ({})", symbol);
-        shapes.Bind(symbol, *size);
-      }
-    }
-  }
-  return shapes;
-}
-
-Status CheckNoOthers(const ModelConfig& config, const Architecture& architecture,
-                     const Checkpoint& checkpoint, const std::set<std::string>& known) {
-  for (const std::string& name : checkpoint.Names()) {
-    if (known.contains(name)) continue;
-    const bool ignored =
-        std::any_of(architecture.ignored_suffixes.begin(), architecture.ignored_suffixes.end(),
-                    [&](std::string_view suffix) { return name.ends_with(suffix); });
-    if (ignored) continue;
-    return InFile(checkpoint, name,
-                  BadInput("unknown tensor \"{}\"; want only those of {} with {} layers",
-                           Visible(name), architecture.name, config.num_layers));
-  }
-  return Status();
-}
+using Role = TensorRole;
 
 // Packs the tensors of one layer, or of the model outside its layers.
 class Packer {
  public:
-  Packer(const Checkpoint& checkpoint, std::span<const TensorSpec> specs, int32_t layer,
-         DType dtype, Ops* ops)
-      : checkpoint_(checkpoint), dtype_(dtype), ops_(ops) {
-    for (const TensorSpec& spec : specs) {
-      names_[static_cast<size_t>(spec.role)] = TensorName(spec, layer);
+  // `rotary_dim`: of the layer.
+  Packer(const ModelConfig& config, const Checkpoint& checkpoint, std::vector<TensorSpec> specs,
+         int32_t rotary_dim, DType dtype, Ops* ops)
+      : config_(config),
+        checkpoint_(checkpoint),
+        rotary_dim_(rotary_dim),
+        dtype_(dtype),
+        ops_(ops) {
+    for (TensorSpec& spec : specs) {
+      const auto key = std::pair(spec.role, spec.index);
+      specs_[key] = std::move(spec);
     }
   }
 
-  // The matrices of `roles`, one below another.
-  Result<Matrix> Pack(std::initializer_list<TensorRole> roles) const {
-    std::vector<TensorView> parts;
-    for (TensorRole role : roles) {
-      MINISGL_ASSIGN_OR_RETURN(TensorView view, View(role));
-      parts.push_back(std::move(view));
-    }
-    return ops_->PackMatrix(parts, dtype_);
+  bool Has(Role role) const { return specs_.contains({role, 0}); }
+
+  // The matrices of `roles`, one below another; those that the architecture lacks are left out.
+  Result<Matrix> Pack(std::initializer_list<Role> roles) const {
+    MINISGL_ASSIGN_OR_RETURN(const auto parts, Parts(roles, 0));
+    return ops_->PackMatrix(Views(parts), dtype_);
   }
 
-  Result<Matrix> PackTable(TensorRole role) const {
-    MINISGL_ASSIGN_OR_RETURN(const TensorView view, View(role));
-    return ops_->PackEmbedding(view, dtype_);
+  Result<Matrix> PackTable(Role role) const {
+    MINISGL_ASSIGN_OR_RETURN(const ArrangedTensor tensor, Get(role, 0));
+    return ops_->PackEmbedding(tensor.view, dtype_);
   }
 
-  // The vectors of `roles`, one behind another, as f32. Nothing is made of roles that the
-  // architecture does not have.
-  Result<DeviceArray<float>> PackVectors(std::initializer_list<TensorRole> roles) const {
-    if (names_[static_cast<size_t>(*roles.begin())].empty()) return DeviceArray<float>();
+  // The vectors of `roles`, one behind another, as f32: (value + plus) * times. Null where the
+  // architecture has none of them.
+  Result<DeviceArray<float>> PackVectors(std::initializer_list<Role> roles, float plus = 0,
+                                         float times = 1) const {
     std::vector<float> values;
-    for (TensorRole role : roles) {
-      MINISGL_ASSIGN_OR_RETURN(const TensorView view, View(role));
-      for (int64_t i = 0; i < view.num_elements(); ++i) values.push_back(view.At(i));
+    for (const Role role : roles) {
+      for (int32_t index = 0; specs_.contains({role, index}); ++index) {
+        MINISGL_ASSIGN_OR_RETURN(const ArrangedTensor tensor, Get(role, index));
+        const int64_t count = tensor.view.num_elements();
+        for (int64_t i = 0; i < count; ++i) values.push_back((tensor.view.At(i) + plus) * times);
+      }
     }
+    if (values.empty()) return DeviceArray<float>();
     return Upload<float>(ops_, values);
   }
 
- private:
-  Result<TensorView> View(TensorRole role) const {
-    return checkpoint_.Get(names_[static_cast<size_t>(role)]);
+  Result<NormWeights> PackNorm(Role weight, Role bias, float times = 1) const {
+    NormWeights norm;
+    MINISGL_ASSIGN_OR_RETURN(norm.weight,
+                             PackVectors({weight}, config_.norm_plus_one ? 1.0f : 0.0f, times));
+    MINISGL_ASSIGN_OR_RETURN(norm.bias, PackVectors({bias}, 0, times));
+    return norm;
   }
 
+  // Of each expert the matrices of `roles`, one below another: stored apart, or all in one tensor.
+  Result<ExpertMatrices> PackExperts(std::initializer_list<Role> roles) const {
+    const auto count = config_.experts.num_experts;
+    std::vector<std::vector<ArrangedTensor>> kept;  // while their views are in use
+    std::vector<std::vector<TensorView>> experts;
+    for (int32_t expert = 0; expert < count; ++expert) {
+      MINISGL_ASSIGN_OR_RETURN(auto parts, Parts(roles, expert));
+      experts.push_back(Views(parts));
+      kept.push_back(std::move(parts));
+    }
+    return ops_->PackExperts(experts, dtype_);
+  }
+
+ private:
+  static std::vector<TensorView> Views(const std::vector<ArrangedTensor>& tensors) {
+    std::vector<TensorView> views;
+    for (const ArrangedTensor& tensor : tensors) views.push_back(tensor.view);
+    return views;
+  }
+
+  Result<std::vector<ArrangedTensor>> Parts(std::initializer_list<Role> roles,
+                                            int32_t index) const {
+    std::vector<ArrangedTensor> parts;
+    for (const Role role : roles) {
+      if (!Has(role)) continue;
+      MINISGL_ASSIGN_OR_RETURN(ArrangedTensor part, Get(role, index));
+      parts.push_back(std::move(part));
+    }
+    return parts;
+  }
+
+  // Tensor `index` of `role`, or entry `index` of the one that holds all.
+  Result<ArrangedTensor> Get(Role role, int32_t index) const {
+    const auto own = specs_.find({role, index});
+    const TensorSpec& spec = own != specs_.end() ? own->second : specs_.at({role, 0});
+    MINISGL_ASSIGN_OR_RETURN(TensorView view, checkpoint_.Get(spec.name));
+    const bool of_experts = role == Role::kExpertGateUp || role == Role::kExpertGate ||
+                            role == Role::kExpertUp || role == Role::kExpertDown;
+    if (of_experts && view.shape.size() == 3) view = Slice(view, index);
+    return Arrange(spec, std::move(view));
+  }
+
+  Result<ArrangedTensor> Arrange(const TensorSpec& spec, TensorView view) const {
+    if (config_.rotary_interleaved && rotary_dim_ > 0) {
+      if (spec.role == Role::kQuery || spec.role == Role::kQueryBias) {
+        return TakeRows(view, HalvesOfPairs(config_.num_heads, config_.head_dim, rotary_dim_));
+      }
+      if (spec.role == Role::kKey || spec.role == Role::kKeyBias) {
+        return TakeRows(view, HalvesOfPairs(config_.num_kv_heads, config_.head_dim, rotary_dim_));
+      }
+    }
+    switch (spec.order) {
+      case TensorOrder::kPlain:
+        break;
+      case TensorOrder::kInputsFirst:
+        return Transposed(view);
+      case TensorOrder::kInputsFirstInterleaved: {
+        MINISGL_ASSIGN_OR_RETURN(const ArrangedTensor turned, Transposed(view));
+        return TakeRows(turned.view, EvensThenOdds(turned.view.shape[0]));
+      }
+      case TensorOrder::kInterleaved:
+        return TakeInterleaved(view);
+    }
+    return ArrangedTensor{std::move(view), nullptr};
+  }
+
+  // Vectors gate 0, up 0, ... of all experts, [X, 2 J].
+  static Result<ArrangedTensor> TakeInterleaved(const TensorView& view) {
+    const int64_t width = view.shape.back();
+    std::vector<int64_t> order;
+    for (int64_t first = 0; first < view.num_elements(); first += width) {
+      for (const int64_t i : EvensThenOdds(width)) order.push_back(first + i);
+    }
+    return TakeRows({view.data, view.dtype, {view.num_elements()}}, order);
+  }
+
+  const ModelConfig& config_;
   const Checkpoint& checkpoint_;
-  DType dtype_;
-  Ops* ops_;
-  std::array<std::string, kNumTensorRoles> names_;
+  const int32_t rotary_dim_;
+  const DType dtype_;
+  Ops* const ops_;
+  std::map<std::pair<Role, int32_t>, TensorSpec> specs_;
 };
 
-Result<LayerWeights> LoadLayer(const Packer& packer) {
-  using Role = TensorRole;
-  LayerWeights layer;
-  MINISGL_ASSIGN_OR_RETURN(layer.attention_norm, packer.PackVectors({Role::kAttentionNorm}));
-  MINISGL_ASSIGN_OR_RETURN(layer.qkv, packer.Pack({Role::kQuery, Role::kKey, Role::kValue}));
+Status LoadAttention(const ModelConfig& config, const Packer& packer, LayerWeights* layer) {
+  MINISGL_ASSIGN_OR_RETURN(layer->attention_norm,
+                           packer.PackNorm(Role::kAttentionNorm, Role::kAttentionNormBias));
+  MINISGL_ASSIGN_OR_RETURN(layer->attention_post_norm.weight,
+                           packer.PackVectors({Role::kAttentionPostNorm}, config.norm_plus_one));
+  MINISGL_ASSIGN_OR_RETURN(layer->qkv,
+                           packer.Pack({Role::kQkv, Role::kQuery, Role::kKey, Role::kValue}));
   MINISGL_ASSIGN_OR_RETURN(
-      layer.qkv_bias, packer.PackVectors({Role::kQueryBias, Role::kKeyBias, Role::kValueBias}));
-  MINISGL_ASSIGN_OR_RETURN(layer.query_norm, packer.PackVectors({Role::kQueryNorm}));
-  MINISGL_ASSIGN_OR_RETURN(layer.key_norm, packer.PackVectors({Role::kKeyNorm}));
-  MINISGL_ASSIGN_OR_RETURN(layer.attention_output, packer.Pack({Role::kAttentionOutput}));
-  MINISGL_ASSIGN_OR_RETURN(layer.feed_forward_norm, packer.PackVectors({Role::kFeedForwardNorm}));
-  MINISGL_ASSIGN_OR_RETURN(layer.gate_up, packer.Pack({Role::kGate, Role::kUp}));
-  MINISGL_ASSIGN_OR_RETURN(layer.down, packer.Pack({Role::kDown}));
-  return layer;
+      layer->qkv_bias, packer.PackVectors({Role::kQueryBias, Role::kKeyBias, Role::kValueBias}));
+  MINISGL_ASSIGN_OR_RETURN(layer->query_norm,
+                           packer.PackVectors({Role::kQueryNorm}, config.norm_plus_one));
+  MINISGL_ASSIGN_OR_RETURN(layer->key_norm,
+                           packer.PackVectors({Role::kKeyNorm}, config.norm_plus_one));
+  MINISGL_ASSIGN_OR_RETURN(layer->sinks, packer.PackVectors({Role::kSinks}));
+  MINISGL_ASSIGN_OR_RETURN(layer->attention_output, packer.Pack({Role::kAttentionOutput}));
+  MINISGL_ASSIGN_OR_RETURN(layer->attention_output_bias,
+                           packer.PackVectors({Role::kAttentionOutputBias}));
+  return Status();
 }
 
-std::optional<uint64_t> SpecBytes(const ModelConfig& config, const TensorSpec& spec, DType dtype) {
-  const auto rows = SymbolSize(config, spec.rows);
-  const auto columns = spec.is_vector() ? int64_t{1} : SymbolSize(config, spec.columns);
-  if (!rows || !columns) return std::nullopt;
-  const uint64_t factors[] = {static_cast<uint64_t>(*rows), static_cast<uint64_t>(*columns),
-                              spec.is_vector() ? sizeof(float) : DTypeBytes(dtype)};
-  return CheckedProduct(factors);
-}
-
-std::optional<uint64_t> SumBytes(const ModelConfig& config, std::span<const TensorSpec> specs,
-                                 DType dtype) {
-  std::optional<uint64_t> sum = 0;
-  for (const TensorSpec& spec : specs) {
-    if (!IsRequired(config, spec)) continue;
-    const auto bytes = SpecBytes(config, spec, dtype);
-    if (bytes && sum) sum = CheckedAdd(*sum, *bytes);
-    if (!bytes || !sum) return std::nullopt;
+Status LoadExperts(const Packer& packer, ExpertWeights* experts) {
+  MINISGL_ASSIGN_OR_RETURN(experts->router, packer.Pack({Role::kRouter}));
+  MINISGL_ASSIGN_OR_RETURN(experts->router_bias, packer.PackVectors({Role::kRouterBias}));
+  MINISGL_ASSIGN_OR_RETURN(
+      experts->gate_up,
+      packer.PackExperts({Role::kExpertGateUp, Role::kExpertGate, Role::kExpertUp}));
+  MINISGL_ASSIGN_OR_RETURN(experts->gate_up_bias, packer.PackVectors({Role::kExpertGateUpBias}));
+  MINISGL_ASSIGN_OR_RETURN(experts->down, packer.PackExperts({Role::kExpertDown}));
+  MINISGL_ASSIGN_OR_RETURN(experts->down_bias, packer.PackVectors({Role::kExpertDownBias}));
+  if (packer.Has(Role::kSharedShare)) {
+    MINISGL_ASSIGN_OR_RETURN(experts->shared_share, packer.Pack({Role::kSharedShare}));
   }
-  return sum;
+  return Status();
 }
 
-}  // namespace
-
-Status CheckTensors(const ModelConfig& config, const Architecture& architecture,
-                    const Checkpoint& checkpoint) {
-  MINISGL_ASSIGN_OR_RETURN(ShapeChecker shapes, BindSymbols(config, architecture));
-  std::set<std::string> known;
-  for (const TensorSpec& spec : architecture.model_tensors) {
-    const std::string name = TensorName(spec, 0);
-    known.insert(name);
-    if (!IsRequired(config, spec) && !checkpoint.Has(name)) continue;
-    MINISGL_RETURN_IF_ERROR(CheckTensor(checkpoint, spec, name, &shapes));
+Status LoadFeedForward(const ModelConfig& config, const Packer& packer, LayerWeights* layer) {
+  MINISGL_ASSIGN_OR_RETURN(layer->feed_forward_norm,
+                           packer.PackNorm(Role::kFeedForwardNorm, Role::kFeedForwardNormBias));
+  MINISGL_ASSIGN_OR_RETURN(layer->feed_forward_post_norm.weight,
+                           packer.PackVectors({Role::kFeedForwardPostNorm}, config.norm_plus_one));
+  FeedForwardWeights& dense = layer->feed_forward;
+  if (packer.Has(Role::kRouter)) {
+    MINISGL_RETURN_IF_ERROR(LoadExperts(packer, &layer->experts));
+    if (!packer.Has(Role::kSharedDown)) return Status();
+    MINISGL_ASSIGN_OR_RETURN(dense.gate_up, packer.Pack({Role::kSharedGate, Role::kSharedUp}));
+    MINISGL_ASSIGN_OR_RETURN(dense.down, packer.Pack({Role::kSharedDown}));
+    return Status();
   }
-  // A configuration may claim any number of layers; the first that the files lack ends this.
-  for (int32_t layer = 0; layer < config.num_layers; ++layer) {
-    for (const TensorSpec& spec : architecture.layer_tensors) {
-      const std::string name = TensorName(spec, layer);
-      MINISGL_RETURN_IF_ERROR(CheckTensor(checkpoint, spec, name, &shapes));
-      known.insert(name);
-    }
-  }
-  return CheckNoOthers(config, architecture, checkpoint, known);
+  MINISGL_ASSIGN_OR_RETURN(dense.gate_up, packer.Pack({Role::kGateUp, Role::kGate, Role::kUp}));
+  MINISGL_ASSIGN_OR_RETURN(dense.gate_up_bias,
+                           packer.PackVectors({Role::kGateBias, Role::kUpBias}));
+  MINISGL_ASSIGN_OR_RETURN(dense.down, packer.Pack({Role::kDown}));
+  MINISGL_ASSIGN_OR_RETURN(dense.down_bias, packer.PackVectors({Role::kDownBias}));
+  return Status();
 }
-
-namespace {
 
 // Says how far loading is, in layers and what stands outside them; over when it goes, in whatever
 // way loading ended.
@@ -193,37 +230,37 @@ class LoadingProgress {
   int64_t done_ = 0;
 };
 
+int32_t RotaryDim(const ModelConfig& config, const LayerConfig& layer) {
+  return layer.rope < 0 ? 0 : config.ropes[static_cast<size_t>(layer.rope)].dim;
+}
+
 }  // namespace
 
-Result<ModelWeights> LoadModelWeights(const ModelConfig& config, const Architecture& architecture,
-                                      const Checkpoint& checkpoint, DType dtype, Ops* ops) {
-  MINISGL_RETURN_IF_ERROR(CheckTensors(config, architecture, checkpoint));
-  using Role = TensorRole;
+Result<ModelWeights> LoadModelWeights(const ModelConfig& config, const Checkpoint& checkpoint,
+                                      DType dtype, Ops* ops) {
+  MINISGL_RETURN_IF_ERROR(CheckTensors(config, checkpoint));
   ModelWeights weights;
   LoadingProgress progress(config.num_layers);
-  const Packer packer(checkpoint, architecture.model_tensors, 0, dtype, ops);
+  const Packer packer(config, checkpoint, ModelTensors(config), 0, dtype, ops);
   const Role head = config.tie_word_embeddings ? Role::kEmbedding : Role::kHead;
   MINISGL_ASSIGN_OR_RETURN(weights.head, packer.Pack({head}));
   MINISGL_ASSIGN_OR_RETURN(weights.embedding, packer.PackTable(Role::kEmbedding));
-  MINISGL_ASSIGN_OR_RETURN(weights.final_norm, packer.PackVectors({Role::kFinalNorm}));
+  // The head is linear: its input may be scaled instead of the logits.
+  MINISGL_ASSIGN_OR_RETURN(weights.final_norm,
+                           packer.PackNorm(Role::kFinalNorm, Role::kFinalNormBias,
+                                           static_cast<float>(config.logit_scale)));
   progress.Advance();
   for (int32_t i = 0; i < config.num_layers; ++i) {
-    const Packer layer_packer(checkpoint, architecture.layer_tensors, i, dtype, ops);
-    MINISGL_ASSIGN_OR_RETURN(LayerWeights layer, LoadLayer(layer_packer));
+    const int32_t rotary_dim = RotaryDim(config, config.layers[static_cast<size_t>(i)]);
+    const Packer layer_packer(config, checkpoint, LayerTensors(config, i), rotary_dim, dtype, ops);
+    LayerWeights layer;
+    MINISGL_RETURN_IF_ERROR(LoadAttention(config, layer_packer, &layer));
+    MINISGL_RETURN_IF_ERROR(LoadFeedForward(config, layer_packer, &layer));
     weights.layers.push_back(std::move(layer));
     progress.Advance();
     Log(LogLevel::kVerbose, fmt::format("loaded layer {} of {}", i + 1, config.num_layers));
   }
   return weights;
-}
-
-std::optional<uint64_t> ModelWeightBytes(const ModelConfig& config,
-                                         const Architecture& architecture, DType dtype) {
-  const auto model = SumBytes(config, architecture.model_tensors, dtype);
-  const auto layer = SumBytes(config, architecture.layer_tensors, dtype);
-  if (!model || !layer || config.num_layers < 0) return std::nullopt;
-  const auto layers = CheckedMul(*layer, static_cast<uint64_t>(config.num_layers));
-  return layers ? CheckedAdd(*model, *layers) : std::nullopt;
 }
 
 }  // namespace minisgl

@@ -48,7 +48,7 @@ std::string ShapeToString(const std::vector<int64_t>& shape) {
 }
 
 Status ShapeChecker::Check(std::string_view tensor, const std::vector<int64_t>& shape,
-                           std::initializer_list<Dim> dims) {
+                           const std::vector<Dim>& dims) {
   // A tensor that fails binds nothing, so its wrong sizes are not held against the next one.
   std::map<std::string, int64_t> bound = bound_;
   bool matches = shape.size() == dims.size();

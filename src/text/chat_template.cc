@@ -1,19 +1,18 @@
-// From a conversation to the text that a model is given: finding the template, its variables, and
-// the boundary at which the interpreter's errors become a Status.
+// From a conversation to the text that a model is given: the template's variables, and the boundary
+// at which the interpreter's errors become a Status.
 #include "minisgl/text/chat_template.h"
 
 #include <algorithm>
 #include <exception>
-#include <filesystem>
+#include <functional>
 #include <new>
+#include <set>
 
-#include "minisgl/base/mapped_file.h"
 #include "minisgl/base/utf8.h"
 #include "text/jinja/error.h"
 #include "text/jinja/interpreter.h"
 #include "text/jinja/lexer.h"
 #include "text/jinja/parser.h"
-#include "text/tokenizer_config.h"
 
 namespace minisgl {
 namespace {
@@ -33,6 +32,37 @@ bool IsWord(std::string_view text) {
   return !text.empty() && text.size() <= 64 && std::all_of(text.begin(), text.end(), is_part);
 }
 
+// Which name of a message's reasoning counts: the first of these that it has. Null for none.
+const Json* Reasoning(const Json& message) {
+  for (const char* name : {"reasoning_content", "thinking", "reasoning"}) {
+    const Json* value = message.Find(name);
+    if (value != nullptr && !value->is_null()) return value;
+  }
+  return nullptr;
+}
+
+// One message, without what is null. Its reasoning stands under both names that templates read.
+Value MessageValue(const Json& message) {
+  const Json* const reasoning = Reasoning(message);
+  const Json* const thinking = message.Find("thinking");
+  std::vector<std::pair<Value, Value>> members;
+  if (reasoning != nullptr) {
+    const bool has_own = thinking != nullptr && !thinking->is_null();
+    members.emplace_back(Value(Text("thinking")),
+                         jinja::FromJson(has_own ? *thinking : *reasoning, /*trusted=*/false));
+    members.emplace_back(Value(Text("reasoning_content")),
+                         jinja::FromJson(*reasoning, /*trusted=*/false));
+  }
+  for (const auto& [key, value] : message.as_object()) {
+    if (value.is_null() ||
+        (reasoning != nullptr && (key == "thinking" || key == "reasoning_content")))
+      continue;
+    const bool is_role = key == "role" && value.is_string() && IsWord(value.as_string());
+    members.emplace_back(Value(Text(key, false)), jinja::FromJson(value, is_role));
+  }
+  return Value::FromDict(std::move(members));
+}
+
 // The messages, their texts untrusted; only a role that is a word is trusted.
 Value MessagesValue(const Json& messages) {
   if (!messages.is_array()) return jinja::FromJson(messages, /*trusted=*/false);
@@ -42,12 +72,7 @@ Value MessagesValue(const Json& messages) {
       items.push_back(jinja::FromJson(message, /*trusted=*/false));
       continue;
     }
-    std::vector<std::pair<Text, Value>> members;
-    for (const auto& [key, value] : message.as_object()) {
-      const bool is_role = key == "role" && value.is_string() && IsWord(value.as_string());
-      members.emplace_back(Text(key, false), jinja::FromJson(value, is_role));
-    }
-    items.push_back(Value::FromDict(std::move(members)));
+    items.push_back(MessageValue(message));
   }
   return Value::FromList(std::move(items));
 }
@@ -65,10 +90,12 @@ std::vector<std::pair<std::string, Value>> Variables(const ChatInput& input) {
   variables.emplace_back("tools", jinja::FromJson(input.tools, /*trusted=*/false));
   variables.emplace_back("documents", jinja::FromJson(input.documents, /*trusted=*/false));
   variables.emplace_back("add_generation_prompt", Value(input.add_generation_prompt));
-  variables.emplace_back("bos_token", Value(Text(input.bos_token)));
-  variables.emplace_back("eos_token", Value(Text(input.eos_token)));
-  variables.emplace_back("unk_token", Value(Text(input.unk_token)));
-  variables.emplace_back("pad_token", Value(Text(input.pad_token)));
+  for (const auto& [name, token] :
+       {std::pair("bos_token", &input.bos_token), std::pair("eos_token", &input.eos_token),
+        std::pair("unk_token", &input.unk_token), std::pair("pad_token", &input.pad_token)}) {
+    variables.emplace_back(name,
+                           token->empty() ? Value(jinja::Undefined{name}) : Value(Text(*token)));
+  }
   for (const char* function : {"raise_exception", "range", "namespace", "dict", "strftime_now"}) {
     std::erase_if(variables, [&](const auto& variable) { return variable.first == function; });
   }
@@ -103,44 +130,34 @@ Status Guard(const std::string& name, Body body) {
 
 class JinjaTemplate : public ChatTemplate {
  public:
-  JinjaTemplate(std::string name, jinja::Block block)
-      : name_(std::move(name)), block_(std::move(block)) {}
+  JinjaTemplate(std::string name, jinja::Block block, std::set<std::string, std::less<>> names)
+      : name_(std::move(name)), block_(std::move(block)), names_(std::move(names)) {}
 
   Result<std::vector<TextPiece>> Render(const ChatInput& input) const override {
     std::vector<TextPiece> pieces;
     MINISGL_RETURN_IF_ERROR(Guard(name_, [&] {
-      jinja::Interpreter interpreter(Variables(input));
+      jinja::Interpreter interpreter(Variables(input), input.now);
       pieces = Pieces(interpreter.Run(block_));
     }));
     return pieces;
   }
 
+  bool Reads(std::string_view variable) const override { return names_.contains(variable); }
+
  private:
   std::string name_;
   jinja::Block block_;
+  std::set<std::string, std::less<>> names_;
 };
 
-// chat_template of tokenizer_config.json: a string, or [{"name": ..., "template": ...}, ...]. Null
-// where none.
-Result<const Json*> ConfiguredTemplate(const Json& config, const std::string& path) {
-  const Json* found = config.Find("chat_template");
-  if (found == nullptr || found->is_null() || found->is_string()) {
-    return found == nullptr || found->is_null() ? nullptr : found;
+// The names that stand in tags, but for attributes.
+std::set<std::string, std::less<>> NamesRead(const std::vector<jinja::Token>& tokens) {
+  std::set<std::string, std::less<>> names;
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    const bool is_attribute = i > 0 && tokens[i - 1].IsOperator(".");
+    if (tokens[i].kind == jinja::Token::Kind::kName && !is_attribute) names.insert(tokens[i].text);
   }
-  if (!found->is_array()) {
-    return BadInput("{}: \"chat_template\" is {}; it must be a string or an array of named ones",
-                    path, found->TypeName());
-  }
-  for (const Json& entry : found->as_array()) {
-    const Json *name = entry.Find("name"), *text = entry.Find("template");
-    if (name == nullptr || !name->is_string() || text == nullptr || !text->is_string()) {
-      return BadInput("{}: an entry of \"chat_template\" has no name or no template", path);
-    }
-    if (name->as_string() == "default") return text;
-  }
-  return BadInput(
-      "{}: \"chat_template\" has no entry named \"default\"; choose one with --chat-template",
-      path);
+  return names;
 }
 
 }  // namespace
@@ -153,23 +170,14 @@ Result<std::unique_ptr<ChatTemplate>> ChatTemplate::Parse(std::string_view sourc
                     source.size(), kTemplateBytesMax);
   }
   jinja::Block block;
-  MINISGL_RETURN_IF_ERROR(Guard(visible_name, [&] { block = jinja::Parse(jinja::Lex(source)); }));
+  std::set<std::string, std::less<>> names;
+  MINISGL_RETURN_IF_ERROR(Guard(visible_name, [&] {
+    std::vector<jinja::Token> tokens = jinja::Lex(source);
+    names = NamesRead(tokens);
+    block = jinja::Parse(std::move(tokens));
+  }));
   return std::unique_ptr<ChatTemplate>(
-      std::make_unique<JinjaTemplate>(visible_name, std::move(block)));
-}
-
-Result<std::unique_ptr<ChatTemplate>> ChatTemplate::Load(const std::string& model_dir) {
-  const std::filesystem::path dir(model_dir);
-  const std::string config_path = (dir / "tokenizer_config.json").string();
-  MINISGL_ASSIGN_OR_RETURN(const Json config, LoadJsonObject(model_dir, "tokenizer_config.json"));
-  MINISGL_ASSIGN_OR_RETURN(const Json* source,
-                           ConfiguredTemplate(config, Visible(config_path, 400)));
-  if (source != nullptr) return Parse(source->as_string(), config_path + " (chat_template)");
-  const std::string file_path = (dir / "chat_template.jinja").string();
-  std::error_code error;
-  if (!std::filesystem::exists(file_path, error)) return std::unique_ptr<ChatTemplate>();
-  MINISGL_ASSIGN_OR_RETURN(const std::string text, ReadFile(file_path, kTemplateBytesMax));
-  return Parse(text, file_path);
+      std::make_unique<JinjaTemplate>(visible_name, std::move(block), std::move(names)));
 }
 
 }  // namespace minisgl

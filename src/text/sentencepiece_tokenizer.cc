@@ -3,19 +3,14 @@
 #include "text/sentencepiece_tokenizer.h"
 
 #include <algorithm>
-#include <filesystem>
 #include <utility>
 
-#include "minisgl/base/mapped_file.h"
 #include "minisgl/base/utf8.h"
 #include "minisgl/text/stream_decoder.h"
 #include "text/sentencepiece_encoder.h"
 
 namespace minisgl {
 namespace {
-
-constexpr uint64_t kModelBytesMax = uint64_t{256} << 20;
-constexpr TokenId kAddedIdsMax = 65536;  // ids past the model's own
 
 bool IsAsciiSpace(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
 
@@ -313,28 +308,6 @@ std::optional<TokenId> SentencePieceTokenizer::IdOf(std::string_view spelling) c
   const auto it = ids_.find(std::string(spelling));
   if (it == ids_.end()) return std::nullopt;
   return it->second;
-}
-
-Result<std::unique_ptr<Tokenizer>> Tokenizer::Load(const std::string& model_dir) {
-  const std::filesystem::path dir(model_dir);
-  const std::filesystem::path path = dir / "tokenizer.model";
-  std::error_code error;
-  if (!std::filesystem::exists(path, error)) {
-    const bool has_json = std::filesystem::exists(dir / "tokenizer.json", error);
-    return MakeStatus(StatusCode::kNoInput,
-                      "{}: no tokenizer.model (found {}); sentencepiece models are supported",
-                      Visible(dir.string(), 400),
-                      has_json ? "tokenizer.json alone" : "no other tokenizer");
-  }
-  MINISGL_ASSIGN_OR_RETURN(const std::string bytes, ReadFile(path.string(), kModelBytesMax));
-  Result<SentencePieceModel> model = SentencePieceModel::Read(bytes);
-  if (!model.ok()) return model.status().WithPrefix(Visible(path.string(), 400));
-  const auto ids_max = static_cast<TokenId>(model->pieces.size()) + kAddedIdsMax;
-  MINISGL_ASSIGN_OR_RETURN(TokenizerConfig config, TokenizerConfig::Load(model_dir, ids_max));
-  Result<std::unique_ptr<Tokenizer>> tokenizer =
-      SentencePieceTokenizer::Create(std::move(*model), std::move(config));
-  if (!tokenizer.ok()) return tokenizer.status().WithPrefix(Visible(path.string(), 400));
-  return tokenizer;
 }
 
 }  // namespace minisgl

@@ -1,5 +1,6 @@
-// Sentencepiece's decoding rules, one token at a time. Tokenizer::Decode runs on this too, so the
-// joined pieces equal the whole by construction; the tests hold it against the library.
+// Sentencepiece's decoding rules, one token at a time, unless the tokenizer has rules of its own.
+// Tokenizer::Decode runs on the same code, so the joined pieces equal the whole by construction;
+// the tests hold it against the libraries.
 #include "minisgl/text/stream_decoder.h"
 
 #include "minisgl/base/utf8.h"
@@ -8,9 +9,13 @@
 namespace minisgl {
 
 StreamDecoder::StreamDecoder(const Tokenizer* tokenizer, bool at_start, bool keep_special)
-    : tokenizer_(tokenizer), at_start_(at_start), keep_special_(keep_special) {}
+    : tokenizer_(tokenizer),
+      own_(tokenizer->NewDecoder(at_start, keep_special)),
+      at_start_(at_start),
+      keep_special_(keep_special) {}
 
 std::string StreamDecoder::Push(TokenId id) {
+  if (own_ != nullptr) return own_->Push(id);
   if (tokenizer_->IsSpecial(id)) {
     // It ends a run of byte tokens like any other token that is not a byte.
     std::string text = Drain(/*is_last=*/true);
@@ -31,7 +36,9 @@ std::string StreamDecoder::Push(TokenId id) {
   return Drain(/*is_last=*/false);
 }
 
-std::string StreamDecoder::Finish() { return Drain(/*is_last=*/true); }
+std::string StreamDecoder::Finish() {
+  return own_ != nullptr ? own_->Finish() : Drain(/*is_last=*/true);
+}
 
 // Takes whole characters off `pending_`; a byte that can begin none is one U+FFFD, as the library
 // has it.

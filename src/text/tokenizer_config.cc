@@ -1,4 +1,4 @@
-// Reads the JSON files beside tokenizer.model. Types are checked for the keys that are used; others
+// Reads the JSON files beside a tokenizer. Types are checked for the keys that are used; others
 // are passed over, for these files carry the settings of a whole Python library.
 #include "text/tokenizer_config.h"
 
@@ -33,11 +33,12 @@ Result<std::string> TokenText(const std::string& key, const Json& value) {
   return text->as_string();
 }
 
-Status ReadBool(const Json& file, const std::string& key, bool* out) {
+Status ReadBool(const Json& file, const std::string& key, bool* out, bool* is_named = nullptr) {
   const Json* value = file.Find(key);
   if (value == nullptr || value->is_null()) return {};
   if (!value->is_bool()) return Unexpected(key, *value, "true or false");
   *out = value->as_bool();
+  if (is_named != nullptr) *is_named = true;
   return {};
 }
 
@@ -51,19 +52,39 @@ Status ReadRole(const Json& file, const std::string& key, RoleToken* role) {
   return {};
 }
 
+// The newer spelling of additional_special_tokens: an array, or an object of named ones.
+Status ReadExtraSpecialTokens(const Json& file, TokenizerConfig* config) {
+  const Json* extra = file.Find("extra_special_tokens");
+  if (extra == nullptr || extra->is_null()) return {};
+  std::vector<const Json*> tokens;
+  if (extra->is_array()) {
+    for (const Json& token : extra->as_array()) tokens.push_back(&token);
+  } else if (extra->is_object()) {
+    for (const auto& [name, token] : extra->as_object()) tokens.push_back(&token);
+  } else {
+    return Unexpected("extra_special_tokens", *extra, "an array or an object");
+  }
+  for (const Json* token : tokens) {
+    MINISGL_ASSIGN_OR_RETURN(std::string text, TokenText("extra_special_tokens", *token));
+    config->more_special.push_back(std::move(text));
+  }
+  return {};
+}
+
 Status ReadRoles(const Json& file, TokenizerConfig* config) {
   MINISGL_RETURN_IF_ERROR(ReadRole(file, "bos_token", &config->bos));
   MINISGL_RETURN_IF_ERROR(ReadRole(file, "eos_token", &config->eos));
   MINISGL_RETURN_IF_ERROR(ReadRole(file, "unk_token", &config->unk));
   MINISGL_RETURN_IF_ERROR(ReadRole(file, "pad_token", &config->pad));
   const Json* more = file.Find("additional_special_tokens");
-  if (more == nullptr || more->is_null()) return {};
-  if (!more->is_array()) return Unexpected("additional_special_tokens", *more, "an array");
-  for (const Json& token : more->as_array()) {
-    MINISGL_ASSIGN_OR_RETURN(std::string text, TokenText("additional_special_tokens", token));
-    config->more_special.push_back(std::move(text));
+  if (more != nullptr && !more->is_null()) {
+    if (!more->is_array()) return Unexpected("additional_special_tokens", *more, "an array");
+    for (const Json& token : more->as_array()) {
+      MINISGL_ASSIGN_OR_RETURN(std::string text, TokenText("additional_special_tokens", token));
+      config->more_special.push_back(std::move(text));
+    }
   }
-  return {};
+  return ReadExtraSpecialTokens(file, config);
 }
 
 Status AddToken(AddedToken token, int64_t id, TokenId ids_max, TokenizerConfig* config) {
@@ -104,6 +125,11 @@ Status ReadAddedTokensDecoder(const Json& file, TokenId ids_max, TokenizerConfig
     MINISGL_RETURN_IF_ERROR(ReadBool(value, "special", &token.special));
     MINISGL_RETURN_IF_ERROR(ReadBool(value, "lstrip", &token.strips_left));
     MINISGL_RETURN_IF_ERROR(ReadBool(value, "rstrip", &token.strips_right));
+    MINISGL_RETURN_IF_ERROR(ReadBool(value, "single_word", &token.single_word));
+    bool normalized = !token.special;
+    MINISGL_RETURN_IF_ERROR(ReadBool(value, "normalized", &normalized));
+    token.normalized = normalized;
+    token.has_flags = true;
     MINISGL_RETURN_IF_ERROR(AddToken(std::move(token), id, ids_max, config));
   }
   return {};
@@ -152,7 +178,10 @@ Result<TokenizerConfig> TokenizerConfig::Load(const std::string& model_dir, Toke
     MINISGL_RETURN_IF_ERROR(ReadRoles(main, &config));
     MINISGL_RETURN_IF_ERROR(ReadBool(main, "add_bos_token", &config.add_bos));
     MINISGL_RETURN_IF_ERROR(ReadBool(main, "add_eos_token", &config.add_eos));
-    MINISGL_RETURN_IF_ERROR(ReadBool(main, "legacy", &config.legacy));
+    MINISGL_RETURN_IF_ERROR(ReadBool(main, "legacy", &config.legacy, &config.legacy_is_named));
+    if (const Json* name = main.Find("tokenizer_class"); name != nullptr && name->is_string()) {
+      config.tokenizer_class = name->as_string();
+    }
     MINISGL_RETURN_IF_ERROR(ReadBool(main, "add_prefix_space", &config.add_prefix_space));
     return ReadAddedTokensDecoder(main, ids_max, &config);
   };

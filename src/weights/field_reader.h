@@ -40,6 +40,9 @@ class FieldReader {
   // The member, or null where there is none or it is null.
   const Json* Find(std::string_view key) const;
 
+  // Whether there is such a member, null or not: for keys whose null means other than silence.
+  bool Has(std::string_view key) const { return object_.Find(key) != nullptr; }
+
   // Without `fallback` the key is required.
   int64_t Int(std::string_view key, IntRange range, std::optional<int64_t> fallback = {});
   double Number(std::string_view key, NumberRange range, std::optional<double> fallback = {});

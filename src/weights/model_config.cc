@@ -1,15 +1,19 @@
 // config.json: every key that the decoder depends on is read with its type and range, and every key
 // that would change the computation in a way the decoder does not know is refused unless it holds
-// its neutral value.
+// its neutral value. What differs between architectures stands in their table.
 #include "minisgl/weights/model_config.h"
 
-#include <array>
-#include <span>
+#include <algorithm>
+#include <optional>
+#include <string>
 
 #include "minisgl/base/mapped_file.h"
 #include "minisgl/base/utf8.h"
-#include "weights/field_reader.h"
+#include "weights/architecture_table.h"
+#include "weights/config_keys.h"
+#include "weights/layer_pattern.h"
 #include "weights/model_dir.h"
+#include "weights/rope_config.h"
 
 namespace minisgl {
 namespace {
@@ -17,117 +21,50 @@ namespace {
 constexpr uint64_t kConfigBytesMax = 16 << 20;
 constexpr int kConfigDepthMax = 32;
 
-// Far above any model, and small enough that a product of two fits int64_t.
-constexpr IntRange kVocabRange = {1, 1 << 24};
-constexpr IntRange kWidthRange = {1, 1 << 24};
-constexpr IntRange kLayersRange = {1, 10000};
-constexpr IntRange kHeadsRange = {1, 1 << 16};
-constexpr IntRange kHeadDimRange = {2, 1 << 12};
-constexpr IntRange kSeqLenRange = {2, 1 << 30};  // a prompt of one token, and one of answer
-constexpr NumberRange kEpsRange = {0, 1, true};
-constexpr NumberRange kThetaRange = {1, 1e15};
-constexpr NumberRange kFactorRange = {1, 1e6};
-constexpr NumberRange kFrequencyFactorRange = {0, 1e6, true};
-
-// What transformers' configurations have where the file is silent.
-constexpr double kDefaultEps = 1e-6;
-constexpr double kDefaultTheta = 10000.0;
-
-// How attention over a window of keys, which is not supported, is turned on.
-enum class Windows : uint8_t {
-  kNone,      // not at all
-  kByWidth,   // by sliding_window, which is not null where the file is silent
-  kBySwitch,  // by use_sliding_window; sliding_window alone means nothing
-};
-
-struct Architecture {
-  const char* name;
-  const char* model_type;
-  bool qkv_bias;  // always there
-  Windows windows;
-  // Where the file is silent:
-  int64_t max_seq_len;
-  int64_t num_kv_heads;  // 0: the number of query heads
-  int64_t head_dim;      // 0: hidden_size / num_attention_heads
-};
-constexpr Architecture kArchitectures[] = {
-    {"LlamaForCausalLM", "llama", false, Windows::kNone, 2048, 0, 0},
-    {"MistralForCausalLM", "mistral", false, Windows::kByWidth, 131072, 8, 0},
-    {"Qwen2ForCausalLM", "qwen2", true, Windows::kBySwitch, 32768, 32, 0},
-    {"Qwen3ForCausalLM", "qwen3", false, Windows::kBySwitch, 32768, 32, 128},
-};
-
-std::string SupportedArchitectures() {
-  std::string names;
-  for (const Architecture& architecture : kArchitectures) {
-    names += fmt::format("{}{}", names.empty() ? "" : ", ", architecture.name);
-  }
-  return fmt::format("supported: {}", names);
-}
-
-// Keys that may only hold one value; without one, only null.
-struct NeutralKey {
-  const char* key;
-  std::optional<Json> neutral;
-  const char* supported;
-};
-
-void CheckNeutral(std::span<const NeutralKey> keys, FieldReader* reader) {
-  for (const NeutralKey& entry : keys) {
-    const Json* value = reader->Find(entry.key);
-    if (value == nullptr) continue;
-    const bool neutral =
-        entry.neutral && (*value == *entry.neutral ||
-                          (value->is_number() && entry.neutral->is_number() &&
-                           value->as_double() == entry.neutral->as_double()));  // 1 is 1.0
-    if (!neutral) reader->Fail(entry.key, entry.supported);
-  }
-}
-
+// Options of some architectures that none of the table has.
 void CheckTopLevelNeutral(FieldReader* reader) {
-  const std::array keys = {
-      NeutralKey{"hidden_act", Json("silu"), "\"silu\" is supported"},
-      NeutralKey{"hidden_activation", Json("silu"), "\"silu\" is supported"},
-      NeutralKey{"mlp_bias", Json(false), "only false is supported"},
-      NeutralKey{"quantization_config", std::nullopt,
-                 "only weights that are not quantized (null) are supported"},
-      NeutralKey{"partial_rotary_factor", Json(1), "only 1 is supported"},
-  };
-  CheckNeutral(keys, reader);
+  CheckNeutral(reader, "quantization_config", std::nullopt,
+               "only weights that are not quantized (null) are supported");
+  CheckNeutral(reader, "clip_qkv", std::nullopt, "only null is supported");
+  CheckNeutral(reader, "alibi", Json(false), "only rotary positions (false) are supported");
+  CheckNeutral(reader, "use_mup", Json(false), "only false is supported");
+  CheckNeutral(reader, "scale_attn_by_inverse_layer_idx", Json(false), "only false is supported");
 }
 
-// What attention is computed over, and whether its projections have biases.
-void CheckAttention(const Json& json, const Architecture& architecture, FieldReader* reader) {
-  const std::array bias = {
-      architecture.qkv_bias
-          ? NeutralKey{"attention_bias", Json(true), "only true is supported for this model_type"}
-          : NeutralKey{"attention_bias", Json(false), "only false is supported"}};
-  CheckNeutral(bias, reader);
-  const std::array window = {
-      architecture.windows == Windows::kBySwitch
-          ? NeutralKey{"use_sliding_window", Json(false),
-                       "only full attention (false) is supported"}
-          : NeutralKey{"sliding_window", std::nullopt, "only full attention (null) is supported"}};
-  CheckNeutral(window, reader);
-  if (architecture.windows == Windows::kByWidth && json.Find("sliding_window") == nullptr) {
-    reader->FailWith("sliding_window", "nothing, which means 4096",
-                     "only full attention (null) is supported");
-  }
-  const Json* types = reader->Find("layer_types");
-  if (types == nullptr) return;
-  constexpr const char* kSupported = "\"full_attention\" for every layer is supported";
-  if (!types->is_array()) return reader->Fail("layer_types", kSupported);
-  for (const Json& type : types->as_array()) {
-    if (type != Json("full_attention")) {
-      return reader->FailWith("layer_types", Visible(type.Dump()), kSupported);
+// Options that some architectures read, where this one does not.
+void CheckUnread(const Architecture& entry, FieldReader* reader) {
+  if (!entry.softcaps) {
+    for (const char* key : {"attn_logit_softcapping", "final_logit_softcapping"}) {
+      CheckNeutral(reader, key, std::nullopt, "only null is supported for this model_type");
     }
   }
+  const BiasSwitch switches[] = {entry.qkv_bias, entry.output_bias, entry.feed_forward_bias};
+  for (const std::string key : {"attention_bias", "qkv_bias", "use_qkv_bias", "attention_out_bias",
+                                "mlp_bias", "use_bias"}) {
+    const bool is_read = std::any_of(std::begin(switches), std::end(switches),
+                                     [&](BiasSwitch bias) { return bias.key == key; });
+    if (is_read) continue;
+    const bool has_qkv = entry.qkv_bias.key.empty() && entry.qkv_bias.fallback &&
+                         key != "mlp_bias" && key != "attention_out_bias";
+    CheckNeutral(reader, key, Json(has_qkv),
+                 has_qkv ? "only true is supported for this model_type"
+                         : "only false is supported for this model_type");
+  }
+}
+
+// The architecture and prefix of a wrapper, for its error: the text model of one that also sees.
+bool IsWrapper(const FieldReader& reader) {
+  const Json* text = reader.Find("text_config");
+  return text != nullptr && text->is_object();
 }
 
 // `architectures` decides; `model_type` must not contradict it, and stands in where there is none.
 // Null where the reader has failed.
 const Architecture* ReadArchitecture(FieldReader* reader, ModelConfig* config) {
-  const std::string supported = SupportedArchitectures();
+  std::string supported = "supported: " + SupportedArchitectures();
+  if (IsWrapper(*reader)) {
+    supported = "a model of text alone is needed, not one with a text_config; " + supported;
+  }
   const std::optional<std::string> model_type = reader->OptionalString("model_type", supported);
   const Json* names = reader->Find("architectures");
   if (names == nullptr && !model_type) {
@@ -140,15 +77,18 @@ const Architecture* ReadArchitecture(FieldReader* reader, ModelConfig* config) {
     return nullptr;
   }
   const Architecture* found = nullptr;
-  for (const Architecture& candidate : kArchitectures) {
-    const bool matches = names != nullptr ? names->as_array()[0].as_string() == candidate.name
-                                          : *model_type == candidate.model_type;
-    if (matches) found = &candidate;
+  if (names != nullptr) {
+    found = FindArchitecture(names->as_array()[0].as_string());
+  } else {
+    for (const Architecture& candidate : Architectures()) {
+      if (*model_type == candidate.model_type) found = &candidate;
+    }
   }
   if (found == nullptr) {
     reader->Fail(names != nullptr ? "architectures" : "model_type", supported);
   } else if (model_type && *model_type != found->model_type) {
-    reader->Fail("model_type", supported);
+    reader->Fail("model_type",
+                 fmt::format("\"{}\" is needed for {}", found->model_type, found->name));
   } else {
     config->architecture = found->name;
     config->model_type = found->model_type;
@@ -170,110 +110,125 @@ void ReadDType(FieldReader* reader, ModelConfig* config) {
   }
 }
 
-// One object of rotary settings, under either of its names. `theta` is the top level's.
-RopeConfig ReadRopeObject(FieldReader* reader, double theta) {
-  RopeConfig rope;
-  rope.theta = reader->Number("rope_theta", kThetaRange, theta);
-  const NeutralKey whole_head = {"partial_rotary_factor", Json(1), "only 1 is supported"};
-  CheckNeutral({&whole_head, 1}, reader);
-
-  constexpr const char* kSupported = "\"default\", \"linear\" and \"llama3\" are supported";
-  const char* key = reader->Find("rope_type") == nullptr && reader->Find("type") != nullptr
-                        ? "type"
-                        : "rope_type";
-  const std::string type = reader->OptionalString(key, kSupported).value_or("default");
-  if (type == "default" || type == "none") return rope;
-  if (type == "linear") {
-    rope.scaling = RopeScaling::kLinear;
-    rope.factor = reader->Number("factor", kFactorRange);
-  } else if (type == "llama3") {
-    rope.scaling = RopeScaling::kLlama3;
-    rope.factor = reader->Number("factor", kFactorRange);
-    rope.low_freq_factor = reader->Number("low_freq_factor", kFrequencyFactorRange);
-    rope.high_freq_factor = reader->Number("high_freq_factor", kFrequencyFactorRange);
-    rope.original_max_seq_len = reader->Int("original_max_position_embeddings", kSeqLenRange);
-    // The blend between the two divides by their difference.
-    if (rope.high_freq_factor <= rope.low_freq_factor) {
-      reader->Fail("high_freq_factor", "a number above low_freq_factor is supported");
-    }
-  } else {
-    reader->Fail(key, kSupported);
-  }
-  return rope;
+std::optional<Activation> ActivationNamed(std::string_view name, bool gelu_is_tanh) {
+  if (name == "silu" || name == "swish") return Activation::kSilu;
+  if (name == "gelu") return gelu_is_tanh ? Activation::kGeluTanh : Activation::kGelu;
+  if (name == "gelu_pytorch_tanh" || name == "gelu_new") return Activation::kGeluTanh;
+  if (name == "relu2") return Activation::kRelu2;
+  return std::nullopt;
 }
 
-void ReadRope(FieldReader* reader, ModelConfig* config) {
-  const double theta = reader->Number("rope_theta", kThetaRange, kDefaultTheta);
-  config->rope.theta = theta;
-  bool stated = false;
-  for (const char* key : {"rope_parameters", "rope_scaling"}) {
-    std::optional<FieldReader> object = reader->Object(key);
-    if (!object) continue;
-    const RopeConfig rope = ReadRopeObject(&*object, theta);
-    reader->Absorb(*object);
-    if (stated && !(rope == config->rope)) {
-      reader->Fail(key, "the same settings as in rope_parameters are needed, or neither");
-    }
-    config->rope = rope;
-    stated = true;
+// One key decides; the other, which older files have beside it, must not contradict it.
+void ReadActivation(const Architecture& entry, FieldReader* reader, ModelConfig* config) {
+  constexpr const char* kSupported =
+      "\"silu\", \"gelu\", \"gelu_pytorch_tanh\", \"gelu_new\" and \"relu2\" are supported";
+  const std::string key = entry.activation_key;
+  const std::string name = reader->OptionalString(key, kSupported).value_or(entry.activation);
+  const auto activation = ActivationNamed(name, entry.gelu_is_tanh);
+  if (!activation) return reader->Fail(key, kSupported);
+  config->activation = *activation;
+  const std::string other = key == "hidden_act" ? "hidden_activation" : "hidden_act";
+  const auto beside = reader->OptionalString(other, kSupported);
+  if (beside && ActivationNamed(*beside, entry.gelu_is_tanh) != activation) {
+    reader->Fail(other,
+                 fmt::format("the same as {} (\"{}\") is needed, or null", key, Visible(name)));
   }
 }
 
-void ReadSizes(const Architecture& architecture, FieldReader* reader, ModelConfig* config) {
-  config->vocab_size = reader->Int("vocab_size", kVocabRange);
-  config->hidden_size = reader->Int("hidden_size", kWidthRange);
-  config->intermediate_size = reader->Int("intermediate_size", kWidthRange);
-  config->num_layers = static_cast<int32_t>(reader->Int("num_hidden_layers", kLayersRange));
+void ReadNorms(const Architecture& entry, FieldReader* reader, ModelConfig* config) {
+  config->norm_kind = entry.norm_kind;
+  config->norm_placement = entry.norm_placement;
+  config->norm_bias = entry.norm_bias;
+  config->norm_plus_one = entry.norm_plus_one;
+  config->norm_eps = reader->Number(entry.eps_key, kEpsRange, entry.eps);
+  config->qk_norm = entry.qk_norm;
+}
+
+void ReadBiases(const Architecture& entry, FieldReader* reader, ModelConfig* config) {
+  const auto read = [&](BiasSwitch bias) {
+    return bias.key.empty() ? bias.fallback : reader->Bool(bias.key, bias.fallback);
+  };
+  config->qkv_bias = read(entry.qkv_bias);
+  config->attention_output_bias = read(entry.output_bias);
+  config->feed_forward_bias = read(entry.feed_forward_bias);
+}
+
+void ReadHeads(const Architecture& entry, FieldReader* reader, ModelConfig* config) {
   config->num_heads = static_cast<int32_t>(reader->Int("num_attention_heads", kHeadsRange));
-  config->num_kv_heads = static_cast<int32_t>(
-      reader->Int("num_key_value_heads", kHeadsRange,
-                  architecture.num_kv_heads > 0 ? architecture.num_kv_heads : config->num_heads));
-  config->max_seq_len =
-      reader->Int("max_position_embeddings", kSeqLenRange, architecture.max_seq_len);
-  config->rms_norm_eps = reader->Number("rms_norm_eps", kEpsRange, kDefaultEps);
+  const bool kv_said = reader->Has("num_key_value_heads") || entry.num_kv_heads == 0;
+  config->num_kv_heads = static_cast<int32_t>(reader->Int(
+      "num_key_value_heads", kHeadsRange, kv_said ? config->num_heads : entry.num_kv_heads));
   if (!reader->ok()) return;
-
   if (config->num_heads % config->num_kv_heads != 0) {
-    return reader->Fail(
-        "num_key_value_heads",
+    return reader->FailWith(
+        "num_key_value_heads", fmt::format("{}", config->num_kv_heads),
         fmt::format("a divisor of num_attention_heads ({}) is needed", config->num_heads));
   }
   std::optional<int64_t> head_dim = reader->OptionalInt("head_dim", kHeadDimRange);
-  if (!head_dim && architecture.head_dim > 0) head_dim = architecture.head_dim;
+  if (!head_dim && entry.head_dim > 0 && !reader->Has("head_dim")) head_dim = entry.head_dim;
   if (!head_dim && config->hidden_size % config->num_heads != 0) {
     return reader->Fail("num_attention_heads",
                         fmt::format("without head_dim a divisor of hidden_size ({}) is needed",
                                     config->hidden_size));
   }
-  config->head_dim =
-      static_cast<int32_t>(head_dim.value_or(config->hidden_size / config->num_heads));
-  if (config->head_dim % 2 != 0 || config->head_dim > kHeadDimRange.max) {
-    reader->FailWith("head_dim", fmt::format("{}", config->head_dim),
-                     fmt::format("an even number up to {} is supported", kHeadDimRange.max));
+  const int64_t width = head_dim.value_or(config->hidden_size / config->num_heads);
+  if (width % 2 != 0 || width > kHeadDimRange.max) {
+    return reader->FailWith("head_dim", fmt::format("{}", width),
+                            fmt::format("an even number up to {} is supported", kHeadDimRange.max));
   }
+  config->head_dim = static_cast<int32_t>(width);
+}
+
+void ReadSizes(const Architecture& entry, FieldReader* reader, ModelConfig* config) {
+  config->vocab_size = reader->Int("vocab_size", kVocabRange);
+  config->hidden_size = reader->Int("hidden_size", kWidthRange);
+  config->intermediate_size = reader->Int("intermediate_size", kWidthRange);
+  config->num_layers = static_cast<int32_t>(reader->Int("num_hidden_layers", kLayersRange));
+  config->max_seq_len = reader->Int("max_position_embeddings", kSeqLenRange, entry.max_seq_len);
+  ReadHeads(entry, reader, config);
+  config->gated = entry.gated;
+  config->rotary_interleaved = entry.rotary_interleaved;
+  config->tie_word_embeddings = reader->Bool("tie_word_embeddings", entry.tied);
+}
+
+void ReadTokens(FieldReader* reader, ModelConfig* config) {
+  if (const auto bos = reader->OptionalInt("bos_token_id", {0, config->vocab_size - 1})) {
+    config->bos_token_id = static_cast<TokenId>(*bos);
+  }
+  config->eos_token_ids = reader->TokenIds("eos_token_id", config->vocab_size);
 }
 
 }  // namespace
+
+void CheckNeutral(FieldReader* reader, std::string_view key, const std::optional<Json>& neutral,
+                  std::string_view supported) {
+  const Json* value = reader->Find(key);
+  if (value == nullptr) return;
+  const bool holds =
+      neutral && (*value == *neutral || (value->is_number() && neutral->is_number() &&
+                                         value->as_double() == neutral->as_double()));  // 1 is 1.0
+  if (!holds) reader->Fail(key, supported);
+}
 
 Result<ModelConfig> ParseModelConfig(const std::string& text, const std::string& file) {
   MINISGL_ASSIGN_OR_RETURN(const Json json, ParseJsonObject(text, file, kConfigDepthMax));
   FieldReader reader(json, file);
   ModelConfig config;
   // The first error is the one told: what the model is comes before its details.
-  const Architecture* architecture = ReadArchitecture(&reader, &config);
-  if (architecture == nullptr) return reader.status();
+  const Architecture* entry = ReadArchitecture(&reader, &config);
+  if (entry == nullptr) return reader.status();
   CheckTopLevelNeutral(&reader);
-  CheckAttention(json, *architecture, &reader);
+  CheckUnread(*entry, &reader);
+  ReadActivation(*entry, &reader, &config);
+  ReadNorms(*entry, &reader, &config);
+  ReadBiases(*entry, &reader, &config);
   ReadDType(&reader, &config);
-  ReadSizes(*architecture, &reader, &config);
-  ReadRope(&reader, &config);
-  config.tie_word_embeddings = reader.Bool("tie_word_embeddings", false);
-  if (reader.ok()) {
-    if (const auto bos = reader.OptionalInt("bos_token_id", {0, config.vocab_size - 1})) {
-      config.bos_token_id = static_cast<TokenId>(*bos);
-    }
-    config.eos_token_ids = reader.TokenIds("eos_token_id", config.vocab_size);
-  }
+  ReadSizes(*entry, &reader, &config);
+  // What follows computes with sizes.
+  if (reader.ok()) ReadRopes(*entry, &reader, &config);
+  if (reader.ok()) ReadLayers(*entry, &reader, &config);
+  if (reader.ok() && entry->read != nullptr) entry->read(&reader, &config);
+  if (reader.ok()) ReadTokens(&reader, &config);
   if (!reader.ok()) return reader.status();
   return config;
 }

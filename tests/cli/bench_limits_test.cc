@@ -25,6 +25,7 @@ ModelConfig Shape(int32_t layers, int64_t width, int32_t heads, int32_t kv_heads
   config.head_dim = head_dim;
   config.intermediate_size = feed_forward;
   config.vocab_size = vocabulary;
+  config.layers.resize(static_cast<size_t>(layers));
   return config;
 }
 

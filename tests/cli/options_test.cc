@@ -77,6 +77,7 @@ TEST_F(OptionsTest, BadValuesAreRefusedNamingTheOption) {
       {"--template-arg", "x"},
       {"--template-arg", "=x"},
       {"--chat-template", ""},
+      {"--think", "maybe"},
       {"--temperature", "-0.1"},
       {"--temperature", "101"},
       {"--temperature", "inf"},

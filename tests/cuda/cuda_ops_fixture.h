@@ -30,7 +30,9 @@ inline DeviceLimits SmallLimits() {
           .max_seq_len = 128,
           .num_heads = 2,
           .num_kv_heads = 1,
-          .head_dim = 64};
+          .head_dim = 64,
+          .num_experts = 4,
+          .num_chosen = 2};
 }
 
 class CudaOpsFixture : public ::testing::Test {

@@ -74,6 +74,9 @@ Status UseEverything(const std::function<Result<std::unique_ptr<DeviceOps>>()>& 
   const auto matrix = ops->PackMatrix({&view, 1}, DType::kBF16);
   see(matrix.status());
   if (matrix.ok()) see(ops->PackEmbedding(view, DType::kBF16).status());
+  const std::vector<std::vector<TensorView>> two(2, {view});
+  const auto experts = ops->PackExperts(two, DType::kBF16);
+  see(experts.status());
   if (memory.ok() && host.ok() && matrix.ok()) {
     std::byte* const device = static_cast<std::byte*>(memory->get());
     see(ops->Upload(device, bytes.data(), bytes.size()));
@@ -89,7 +92,17 @@ Status UseEverything(const std::function<Result<std::unique_ptr<DeviceOps>>()>& 
                                      .out = {device + 2048, DType::kBF16},
                                      .num_rows = 2,
                                      .width = 40};
+    const ExpertLinearParams expert_linear = {
+        .x = {device, DType::kBF16},
+        .weights = experts.ok() ? &*experts : nullptr,
+        .bias = nullptr,
+        .experts = reinterpret_cast<const int32_t*>(device + 1024),  // zeros
+        .out = {device + 2048, DType::kBF16},
+        .num_tokens = 2,
+        .num_chosen = 1,
+        .x_per_choice = false};
     if (reserved.ok()) ops->Linear(linear);
+    if (reserved.ok() && experts.ok()) ops->ExpertLinear(expert_linear);
     ops->GatherRows(gather);
     const Status begun = ops->BeginCapture();
     see(begun);
@@ -154,7 +167,7 @@ TEST_F(CudaFaultsTest, EveryCallMayFailInEveryWay) {
 }
 
 TEST_F(CudaFaultsTest, WhatDoesNotFitIsToldAndNothingIsLost) {
-  for (int n = 1; n <= 4; ++n) {
+  for (int n = 1; n <= 6; ++n) {
     SCOPED_TRACE(n);
     api_ = MakeEmulatedApi();
     auto ops = MakeUnreserved();
@@ -166,6 +179,10 @@ TEST_F(CudaFaultsTest, WhatDoesNotFitIsToldAndNothingIsLost) {
         [&] { return ops->Reserve(SmallLimits()); }, [&] { return ops->Allocate(100).status(); },
         [&] {
           return ops->PackMatrix({&view, 1}, DType::kBF16).status();
+        },
+        [&] {
+          const std::vector<std::vector<TensorView>> experts(3, {view});
+          return ops->PackExperts(experts, DType::kBF16).status();
         }};
     for (const auto& use : uses) {
       const Status status = use();
@@ -190,9 +207,11 @@ TEST_F(CudaFaultsTest, AReserveThatFailsTakesNothing) {
   EXPECT_EQ(ops->Reserve(SmallLimits()).code(), StatusCode::kUnavailable);
   EXPECT_EQ(api_->live(), before);
   matmul_error_ = Status();
-  api_->FailAt("Malloc", 2, kCudaMemoryAllocation);
-  EXPECT_EQ(ops->Reserve(SmallLimits()).code(), StatusCode::kOutOfMemory);
-  EXPECT_EQ(api_->live(), before);
+  for (int n = 2; n <= 3; ++n) {
+    api_->FailAt("Malloc", n, kCudaMemoryAllocation);
+    EXPECT_EQ(ops->Reserve(SmallLimits()).code(), StatusCode::kOutOfMemory);
+    EXPECT_EQ(api_->live(), before);
+  }
   const size_t bytes_before = api_->device_bytes();
   EXPECT_TRUE(ops->Reserve(SmallLimits()).ok());
   EXPECT_EQ(api_->device_bytes() - bytes_before, ops->ReservedBytes(SmallLimits()));
@@ -212,7 +231,9 @@ TEST_F(CudaFaultsTest, ReserveZeroesTheWorkspaceOfAttention) {
   api_ = api;
   auto ops = MakeReserved();
   ASSERT_TRUE(ops->Synchronize().ok());
-  EXPECT_EQ(api->last.size(), ops->ReservedBytes(SmallLimits()) - kMatmulWorkspaceBytes);
+  DeviceLimits without_experts = SmallLimits();
+  without_experts.num_experts = 0;
+  EXPECT_EQ(api->last.size(), ops->ReservedBytes(without_experts) - kMatmulWorkspaceBytes);
   EXPECT_TRUE(std::all_of(api->last.begin(), api->last.end(),
                           [](std::byte byte) { return byte == std::byte{0}; }));
 }

@@ -5,6 +5,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "minisgl/ops.h"
 
@@ -22,15 +23,21 @@ class ForwardingOps : public Ops {
   Result<Matrix> PackEmbedding(const TensorView& table, DType dtype) override {
     return ops_->PackEmbedding(table, dtype);
   }
+  Result<ExpertMatrices> PackExperts(std::span<const std::vector<TensorView>> experts,
+                                     DType dtype) override {
+    return ops_->PackExperts(experts, dtype);
+  }
   void Embedding(const EmbeddingParams& params) override { ops_->Embedding(params); }
-  void RmsNorm(const RmsNormParams& params) override { ops_->RmsNorm(params); }
+  void Norm(const NormParams& params) override { ops_->Norm(params); }
   void Linear(const LinearParams& params) override { ops_->Linear(params); }
   void RopeKvWrite(const RopeKvWriteParams& params) override { ops_->RopeKvWrite(params); }
   void Attention(const AttentionParams& params) override { ops_->Attention(params); }
-  void GatedActivation(const GatedActivationParams& params) override {
-    ops_->GatedActivation(params);
-  }
+  void Activate(const ActivateParams& params) override { ops_->Activate(params); }
   void GatherRows(const GatherRowsParams& params) override { ops_->GatherRows(params); }
+  void Softcap(const SoftcapParams& params) override { ops_->Softcap(params); }
+  void Route(const RouteParams& params) override { ops_->Route(params); }
+  void ExpertLinear(const ExpertLinearParams& params) override { ops_->ExpertLinear(params); }
+  void CombineExperts(const CombineExpertsParams& params) override { ops_->CombineExperts(params); }
   void Sample(const SampleParams& params) override { ops_->Sample(params); }
 
  private:

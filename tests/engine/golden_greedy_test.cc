@@ -1,65 +1,111 @@
-// Greedy answers against an independent implementation's (tests/golden/README.md), all prompts of a
-// model in one batch that starts chunked and ends ragged.
+// Greedy answers against an independent implementation's (tests/golden/README.md): all prompts of a
+// model in one batch that starts chunked and ends ragged, and each prompt again on a prefix that
+// another row computed.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
 #include "engine/engine_driver.h"
-#include "minisgl/base/json.h"
-#include "minisgl/base/mapped_file.h"
+#include "golden_models.h"
 
 namespace minisgl {
 namespace {
 
-std::vector<TokenId> ToIds(const Json& array) {
-  std::vector<TokenId> ids;
-  for (const Json& id : array.as_array()) ids.push_back(static_cast<TokenId>(id.as_int()));
-  return ids;
+// Odd, so that chunks end within pages and within sliding windows.
+constexpr int32_t kChunk = 19;
+
+struct Greedy {
+  std::string model;
+  int32_t page_size;
+};
+
+std::vector<TokenId> Tokens(const TestRow& row) {
+  std::vector<TokenId> tokens;
+  for (const RowResult& result : row.results) tokens.push_back(result.token);
+  return tokens;
 }
 
-class GoldenGreedyTest : public testing::TestWithParam<const char*> {};
+class GoldenGreedyTest : public testing::TestWithParam<Greedy> {
+ protected:
+  void SetUp() override {
+    const Json golden = ReadGolden(GetParam().model + "_greedy");
+    ASSERT_TRUE(golden.is_object());
+    const std::string dir = GoldenModelDir(golden);
+    auto config = LoadModelConfig(dir);
+    ASSERT_TRUE(config.ok()) << config.status().message();
+    auto checkpoint = Checkpoint::Open(dir);
+    ASSERT_TRUE(checkpoint.ok()) << checkpoint.status().message();
+    config_ = std::move(config).value();
+    checkpoint_ = std::move(checkpoint).value();
+    for (const Json& test_case : golden.Find("cases")->as_array()) {
+      prompts_.push_back(ToIds(*test_case.Find("prompt_token_ids")));
+      answers_.push_back(ToIds(*test_case.Find("token_ids")));
+    }
+    ASSERT_GT(prompts_.size(), 0u);
+  }
+
+  DriverOptions Options() const {
+    return {.page_size = GetParam().page_size, .num_threads = 2, .max_running_requests = 32};
+  }
+
+  // Until each of `rows` has said as many tokens as its reference, in common steps.
+  void Answer(EngineDriver* driver, const std::vector<TestRow*>& rows) {
+    for (bool any = true; any;) {
+      any = false;
+      for (size_t i = 0; i < rows.size(); ++i) {
+        if (rows[i]->results.size() >= answers_[i].size()) continue;
+        driver->Extend(rows[i], std::min(kChunk, rows[i]->known_len - rows[i]->computed_len));
+        any = true;
+      }
+      if (any) {
+        ASSERT_TRUE(driver->Step().ok());
+      }
+    }
+    for (size_t i = 0; i < rows.size(); ++i) EXPECT_EQ(Tokens(*rows[i]), answers_[i]) << i;
+  }
+
+  ModelConfig config_;
+  std::unique_ptr<Checkpoint> checkpoint_;
+  std::vector<std::vector<TokenId>> prompts_, answers_;
+};
 
 TEST_P(GoldenGreedyTest, AnswersAsTheReferenceDoes) {
-  const std::string root = MINISGL_SOURCE_DIR;
-  const auto text =
-      ReadFile(root + "/tests/golden/" + GetParam() + "_greedy.json", uint64_t{64} << 20);
-  ASSERT_TRUE(text.ok()) << text.status().message();
-  const auto golden = ParseJson(*text);
-  ASSERT_TRUE(golden.ok()) << golden.status().message();
-  const std::string dir = root + "/" + golden->Find("model")->as_string();
-  const auto config = LoadModelConfig(dir);
-  const auto checkpoint = Checkpoint::Open(dir);
-  ASSERT_TRUE(config.ok() && checkpoint.ok());
-
-  EngineDriver driver(*config, **checkpoint, {.num_threads = 2, .max_running_requests = 32});
+  EngineDriver driver(config_, *checkpoint_, Options());
   std::vector<TestRow*> rows;
-  std::vector<std::vector<TokenId>> answers;
-  for (const Json& test_case : golden->Find("cases")->as_array()) {
-    rows.push_back(driver.AddRow(ToIds(*test_case.Find("prompt_token_ids"))));
-    answers.push_back(ToIds(*test_case.Find("token_ids")));
-  }
-  ASSERT_GT(rows.size(), 0u);
-  const auto unfinished = [&](size_t i) { return rows[i]->results.size() < answers[i].size(); };
-  for (bool any = true; any;) {
-    any = false;
-    for (size_t i = 0; i < rows.size(); ++i) {
-      if (!unfinished(i)) continue;
-      driver.Extend(rows[i], std::min(19, rows[i]->known_len - rows[i]->computed_len));
-      any = true;
-    }
-    if (any) {
-      ASSERT_TRUE(driver.Step().ok());
-    }
-  }
-  for (size_t i = 0; i < rows.size(); ++i) {
-    std::vector<TokenId> said;
-    for (const RowResult& result : rows[i]->results) said.push_back(result.token);
-    EXPECT_EQ(said, answers[i]) << "case " << i;
-  }
+  for (const auto& prompt : prompts_) rows.push_back(driver.AddRow(prompt));
+  Answer(&driver, rows);
 }
 
-INSTANTIATE_TEST_SUITE_P(All, GoldenGreedyTest, testing::Values("wren", "qwen2", "qwen3"),
-                         [](const auto& test) { return std::string(test.param); });
+TEST_P(GoldenGreedyTest, AnswersSoAfterACachedPrefix) {
+  EngineDriver driver(config_, *checkpoint_, Options());
+  std::vector<TestRow*> first, second;
+  for (const auto& prompt : prompts_) first.push_back(driver.AddRow(prompt));
+  Answer(&driver, first);
+  int32_t num_shared = 0;
+  for (size_t i = 0; i < prompts_.size(); ++i) {
+    // All but the last token at the most: that one gives the first logits.
+    const auto pages = static_cast<int32_t>(prompts_[i].size() - 1) / GetParam().page_size;
+    second.push_back(driver.AddRowSharing(*first[i], pages, prompts_[i]));
+    num_shared += pages;
+  }
+  ASSERT_GT(num_shared, 0);
+  Answer(&driver, second);
+}
+
+std::vector<Greedy> AllGreedy() {
+  std::vector<Greedy> all;
+  for (const GoldenModel& model : AllGoldenModels()) {
+    if (!model.has_greedy) continue;
+    for (const int32_t page_size : {4, 16}) all.push_back({model.name, page_size});
+  }
+  return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(All, GoldenGreedyTest, testing::ValuesIn(AllGreedy()),
+                         [](const auto& test) {
+                           return test.param.model + "_pages_of_" +
+                                  std::to_string(test.param.page_size);
+                         });
 
 }  // namespace
 }  // namespace minisgl

@@ -52,11 +52,15 @@ class HostDeviceOps final : public DeviceOps {
   Result<Matrix> PackEmbedding(const TensorView& table, DType dtype) override {
     return ops_->PackEmbedding(table, dtype);
   }
+  Result<ExpertMatrices> PackExperts(std::span<const std::vector<TensorView>> experts,
+                                     DType dtype) override {
+    return ops_->PackExperts(experts, dtype);
+  }
   void Embedding(const EmbeddingParams& p) override {
     Queue([this, p] { ops_->Embedding(p); });
   }
-  void RmsNorm(const RmsNormParams& p) override {
-    Queue([this, p] { ops_->RmsNorm(p); });
+  void Norm(const NormParams& p) override {
+    Queue([this, p] { ops_->Norm(p); });
   }
   void Linear(const LinearParams& p) override {
     Queue([this, p] { ops_->Linear(p); });
@@ -67,11 +71,23 @@ class HostDeviceOps final : public DeviceOps {
   void Attention(const AttentionParams& p) override {
     Queue([this, p] { ops_->Attention(p); });
   }
-  void GatedActivation(const GatedActivationParams& p) override {
-    Queue([this, p] { ops_->GatedActivation(p); });
+  void Activate(const ActivateParams& p) override {
+    Queue([this, p] { ops_->Activate(p); });
   }
   void GatherRows(const GatherRowsParams& p) override {
     Queue([this, p] { ops_->GatherRows(p); });
+  }
+  void Softcap(const SoftcapParams& p) override {
+    Queue([this, p] { ops_->Softcap(p); });
+  }
+  void Route(const RouteParams& p) override {
+    Queue([this, p] { ops_->Route(p); });
+  }
+  void ExpertLinear(const ExpertLinearParams& p) override {
+    Queue([this, p] { ops_->ExpertLinear(p); });
+  }
+  void CombineExperts(const CombineExpertsParams& p) override {
+    Queue([this, p] { ops_->CombineExperts(p); });
   }
   void Sample(const SampleParams&) override { MINISGL_CHECK(false, "a device samples places"); }
 

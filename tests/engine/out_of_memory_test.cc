@@ -35,8 +35,8 @@ namespace {
 class StarvedOps final : public ForwardingOps {
  public:
   explicit StarvedOps(void (*fault)()) : fault_(fault) {}
-  void GatedActivation(const GatedActivationParams& params) override {
-    if (fault_ == nullptr) return ForwardingOps::GatedActivation(params);
+  void Activate(const ActivateParams& params) override {
+    if (fault_ == nullptr) return ForwardingOps::Activate(params);
     void (*const fault)() = fault_;
     fault_ = nullptr;
     t_may_refuse = g_refuse = true;

@@ -5,6 +5,7 @@
 
 #include "minisgl/base/utf8.h"
 #include "minisgl/weights/model_config.h"
+#include "weights/architectures.h"
 #include "weights/shard_index.h"
 
 namespace {
@@ -21,6 +22,28 @@ void CheckIds(const std::vector<TokenId>& ids, int64_t vocab_size) {
   for (TokenId id : ids) MINISGL_CHECK(id >= 0 && id < vocab_size, "id {}", id);
 }
 
+void CheckRope(const RopeConfig& rope, int32_t head_dim) {
+  MINISGL_CHECK(rope.dim >= 2 && rope.dim % 2 == 0 && rope.dim <= head_dim, "dim {}", rope.dim);
+  MINISGL_CHECK(rope.theta >= 1 && rope.factor > 0 && rope.attention_factor > 0,
+                "a number of the rotary is out of its range");
+  MINISGL_CHECK(rope.high_freq_factor > rope.low_freq_factor, "no blend");
+  MINISGL_CHECK(rope.beta_fast > 0 && rope.beta_slow > 0, "betas");
+  const bool has_length =
+      rope.scaling != RopeScaling::kNone && rope.scaling != RopeScaling::kLinear;
+  MINISGL_CHECK(!has_length || rope.original_max_seq_len > 1, "no length to scale from");
+  const bool is_long = rope.scaling == RopeScaling::kLongRope;
+  const size_t pairs = is_long ? static_cast<size_t>(rope.dim / 2) : 0;
+  MINISGL_CHECK(rope.short_factors.size() == pairs && rope.long_factors.size() == pairs, "factors");
+  for (const double factor : rope.long_factors) MINISGL_CHECK(factor > 0, "factor {}", factor);
+}
+
+void CheckExperts(const ExpertsConfig& experts) {
+  if (experts.num_experts == 0) return;
+  MINISGL_CHECK(experts.num_chosen > 0 && experts.num_chosen <= experts.num_experts &&
+                    experts.intermediate_size > 0 && experts.shared_intermediate_size >= 0,
+                "experts are out of range");
+}
+
 void CheckConfig(const ModelConfig& config) {
   MINISGL_CHECK(config.vocab_size > 0 && config.hidden_size > 0 && config.intermediate_size > 0 &&
                     config.num_layers > 0 && config.max_seq_len > 0,
@@ -29,9 +52,26 @@ void CheckConfig(const ModelConfig& config) {
                     config.num_heads % config.num_kv_heads == 0,
                 "heads do not divide");
   MINISGL_CHECK(config.head_dim > 0 && config.head_dim % 2 == 0, "head_dim {}", config.head_dim);
-  MINISGL_CHECK(config.rms_norm_eps > 0 && config.rope.theta >= 1 && config.rope.factor >= 1,
+  MINISGL_CHECK(config.norm_eps > 0 && config.embedding_scale > 0 && config.residual_scale > 0 &&
+                    config.logit_scale > 0 && config.attention_scale >= 0,
                 "a number is out of its range");
-  MINISGL_CHECK(config.rope.high_freq_factor > config.rope.low_freq_factor, "no blend");
+  MINISGL_CHECK(config.query_scale_beta == 0 || config.query_scale_length > 0, "divides by zero");
+  for (const RopeConfig& rope : config.ropes) CheckRope(rope, config.head_dim);
+  MINISGL_CHECK(config.layers.size() == static_cast<size_t>(config.num_layers), "layers are amiss");
+  for (const LayerConfig& layer : config.layers) {
+    MINISGL_CHECK(layer.sliding_window >= 0 && layer.rope >= -1 &&
+                      layer.rope < static_cast<int32_t>(config.ropes.size()),
+                  "a layer is out of range");
+    MINISGL_CHECK(!layer.has_experts || config.experts.num_experts > 0, "experts are amiss");
+  }
+  CheckExperts(config.experts);
+  for (const auto& tensors : {ModelTensors(config), LayerTensors(config, 0)}) {
+    for (const TensorSpec& spec : tensors) {
+      for (const std::string& symbol : spec.dims) {
+        MINISGL_CHECK(SymbolSize(config, symbol).value_or(0) > 0, "{} of {}", symbol, spec.name);
+      }
+    }
+  }
   CheckIds(config.eos_token_ids, config.vocab_size);
 }
 

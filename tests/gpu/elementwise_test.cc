@@ -1,5 +1,5 @@
-// Embedding, norms, rotation and KV writing, activation and gathering on the device against the
-// oracle.
+// Embedding, norms, rotation and KV writing, activation, soft-capping and gathering on the device
+// against the oracle.
 #include <fmt/format.h>
 
 #include <numeric>
@@ -74,14 +74,14 @@ TEST_F(GpuElementwiseTest, NormMatchesTheOracle) {
         const std::vector<float> residual = RandomFloats(num_tokens * width, 3);
         const std::vector<float> weight = RandomFloats(width, 4);
         std::vector<float> expected(x.size()), sums = residual;
-        RmsNormParams params = {.x = x.data(),
-                                .residual = sums.data(),
-                                .weight = weight.data(),
-                                .out = expected.data(),
-                                .num_tokens = num_tokens,
-                                .width = width,
-                                .eps = 1e-5f};
-        oracle->RmsNorm(params);
+        NormParams params = {.x = x.data(),
+                             .residual = sums.data(),
+                             .weight = weight.data(),
+                             .out = expected.data(),
+                             .num_tokens = num_tokens,
+                             .width = width,
+                             .eps = 1e-5f};
+        oracle->Norm(params);
         const GpuArray device_weight(ops.get(), weight);
         GpuArray out(ops.get(), x.size() * DTypeBytes(dtype));
         GpuArray device_residual(ops.get(), residual);
@@ -92,7 +92,7 @@ TEST_F(GpuElementwiseTest, NormMatchesTheOracle) {
         const auto bytes = RunTwice(&out, name, [&] {
           out.Set(dtype, x);
           device_residual.Set(residual);
-          ops->RmsNorm(params);
+          ops->Norm(params);
         });
         // The f32 part: a sum of squares, a root, a product of three.
         ExpectWithin(
@@ -108,6 +108,93 @@ TEST_F(GpuElementwiseTest, NormMatchesTheOracle) {
   }
 }
 
+struct NormOptions {
+  NormKind kind = NormKind::kRms;
+  int64_t group_width = 256, groups = 1;
+  int64_t gap = 0;  // elements between the rows of x
+  bool has_residual = true, has_weight = true, has_bias = false, has_out = true;
+  float x_scale = 1;
+};
+
+class GpuNormTest : public GpuTest {
+ protected:
+  static void Check(DType dtype, const NormOptions& c) {
+    constexpr int64_t kTokens = 5;
+    const int64_t width = c.group_width * c.groups, stride = width + c.gap;
+    const std::string name =
+        fmt::format("{} {} groups of {} gap {}{}{}{}{}{} scale {}", DTypeName(dtype), c.groups,
+                    c.group_width, c.gap, c.kind == NormKind::kLayer ? " layer" : "",
+                    c.has_residual ? " residual" : "", c.has_weight ? " weight" : "",
+                    c.has_bias ? " bias" : "", c.has_out ? " out" : "", c.x_scale);
+    const std::vector<float> x = Rounded(dtype, RandomFloats(kTokens * stride, 2));
+    const std::vector<float> residual = RandomFloats(kTokens * width, 3);
+    const std::vector<float> weight = RandomFloats(width, 4), bias = RandomFloats(width, 5);
+    // In place: what lies between rows stays.
+    std::vector<float> expected = x, sums = residual;
+    NormParams params = {.x = expected.data(),
+                         .residual = c.has_residual ? sums.data() : nullptr,
+                         .weight = c.has_weight ? weight.data() : nullptr,
+                         .out = nullptr,
+                         .num_tokens = kTokens,
+                         .width = width,
+                         .eps = 1e-5f,
+                         .kind = c.kind,
+                         .bias = c.has_bias ? bias.data() : nullptr,
+                         .x_scale = c.x_scale,
+                         .group_width = c.group_width,
+                         .stride = stride};
+    if (c.has_out) params.out = expected.data();
+    MakeNaiveOps()->Norm(params);
+
+    const auto ops = Make({.activation_dtype = dtype});
+    const GpuArray device_weight(ops.get(), weight), device_bias(ops.get(), bias);
+    GpuArray out(ops.get(), x.size() * DTypeBytes(dtype));
+    GpuArray device_residual(ops.get(), residual);
+    params.x = out.ptr(dtype);
+    if (c.has_residual) params.residual = device_residual.f32();
+    if (c.has_weight) params.weight = device_weight.f32();
+    if (c.has_bias) params.bias = device_bias.f32();
+    if (c.has_out) params.out = out.ptr(dtype);
+    const auto bytes = RunTwice(&out, name, [&] {
+      out.Set(dtype, x);
+      device_residual.Set(residual);
+      ops->Norm(params);
+    });
+    // A bias may cancel what it is added to; a mean is rounded, and the difference from it.
+    ExpectWithin(
+        FloatsOf(dtype, bytes), expected,
+        [&](size_t i) {
+          const double value = std::abs(expected[i]);
+          const double f32_error = (value + 4) * 64 * 0x1.0p-24;
+          return f32_error + RoundingError(dtype, value + f32_error);
+        },
+        name);
+    EXPECT_EQ(device_residual.Read<float>(), sums) << name;
+  }
+};
+
+TEST_F(GpuNormTest, EveryOptionMatchesTheOracle) {
+  for (const DType dtype : kHalfTypes) {
+    for (const NormKind kind : {NormKind::kRms, NormKind::kLayer}) {
+      for (const int64_t width : {64, 1001, 4096}) {
+        Check(dtype, {.kind = kind, .group_width = width, .has_bias = true, .x_scale = 0.22f});
+      }
+      for (const int64_t group : {12, 80, 128}) {
+        Check(dtype, {.kind = kind,
+                      .group_width = group,
+                      .groups = 5,
+                      .gap = 2 * group,
+                      .has_residual = false});
+      }
+      Check(dtype, {.kind = kind, .group_width = 2048, .gap = 1024, .has_residual = false});
+    }
+    for (const int64_t width : {7, 896}) {
+      Check(dtype, {.group_width = width, .has_weight = false, .x_scale = 12});
+      Check(dtype, {.group_width = width, .has_out = false});
+    }
+  }
+}
+
 struct RopeCase {
   DType dtype = DType::kBF16;
   int64_t num_tokens = 5;
@@ -115,6 +202,7 @@ struct RopeCase {
   int32_t head_dim = 128, rotary_dim = 128;
   int32_t page_size = 16;
   bool has_norms = false;
+  bool norm_last = false, query_scale = false;
 };
 
 // A step's inputs on the host, and where they go.
@@ -143,6 +231,7 @@ struct RopeInput {
         cos.push_back(static_cast<float>(std::cos(angle)));
         sin.push_back(static_cast<float>(std::sin(angle)));
       }
+      query_scale.push_back(1 + static_cast<float>(position % 7) / 4);
     }
   }
   size_t kv_elements(const RopeCase& c) const {
@@ -153,8 +242,8 @@ struct RopeInput {
     return {.qkv = nullptr,
             .positions = positions.data(),
             .slots = slots.data(),
-            .cos = cos.data(),
-            .sin = sin.data(),
+            .cos = cos.empty() ? nullptr : cos.data(),
+            .sin = sin.empty() ? nullptr : sin.data(),
             .kv = {.base = nullptr,
                    .page_stride = 2 * c.num_kv_heads * block,
                    .slot_stride = c.head_dim,
@@ -168,21 +257,24 @@ struct RopeInput {
             .rotary_dim = c.rotary_dim,
             .q_norm = c.has_norms ? q_norm.data() : nullptr,
             .k_norm = c.has_norms ? k_norm.data() : nullptr,
-            .norm_eps = 1e-6f};
+            .norm_eps = 1e-6f,
+            .norm_last = c.norm_last,
+            .query_scale = c.query_scale ? query_scale.data() : nullptr};
   }
 
   int64_t q_width, width, block, num_pages;
   std::vector<int32_t> positions;
   std::vector<int64_t> slots;
-  std::vector<float> qkv, q_norm, k_norm, cos, sin;
+  std::vector<float> qkv, q_norm, k_norm, cos, sin, query_scale;
 };
 
 class GpuRopeTest : public GpuTest {
  protected:
   static void Check(const RopeCase& c) {
-    const std::string name = fmt::format(
-        "{} T{} H{}/{} E{} rot {} P{} norms {}", DTypeName(c.dtype), c.num_tokens, c.num_heads,
-        c.num_kv_heads, c.head_dim, c.rotary_dim, c.page_size, c.has_norms);
+    const std::string name =
+        fmt::format("{} T{} H{}/{} E{} rot {} P{} norms {}{}{}", DTypeName(c.dtype), c.num_tokens,
+                    c.num_heads, c.num_kv_heads, c.head_dim, c.rotary_dim, c.page_size, c.has_norms,
+                    c.norm_last ? " last" : "", c.query_scale ? " query scale" : "");
     const RopeInput input(c);
     std::vector<float> expected = input.qkv;
     std::vector<float> expected_kv(input.kv_elements(c), std::numeric_limits<float>::quiet_NaN());
@@ -201,19 +293,21 @@ class GpuRopeTest : public GpuTest {
     params.kv.base = kv.ptr(c.dtype);
     params.positions = positions.i32();
     params.slots = slots.as<int64_t>();
-    params.cos = cos.f32();
-    params.sin = sin.f32();
+    if (params.cos != nullptr) params.cos = cos.f32();
+    if (params.sin != nullptr) params.sin = sin.f32();
+    const GpuArray query_scale(ops.get(), input.query_scale);
+    if (c.query_scale) params.query_scale = query_scale.f32();
     if (c.has_norms) params.q_norm = q_norm.f32();
     if (c.has_norms) params.k_norm = k_norm.f32();
     const auto kv_bytes = RunTwice(&kv, name, [&] {
       qkv.Set(c.dtype, input.qkv);
       ops->RopeKvWrite(params);
     });
-    // Elements are a few units large at most, so the f32 part of the error is a few of its
-    // roundings of numbers up to 16.
+    // Elements are a few units large at most (queries are scaled by less than 4), so the f32 part
+    // of the error is a few of its roundings of numbers up to 64.
     const auto bound_of = [&](const std::vector<float>& values) {
       return [&](size_t i) {
-        const double f32_error = 16 * 8 * 0x1.0p-24;
+        const double f32_error = 64 * 8 * 0x1.0p-24;
         return f32_error + RoundingError(c.dtype, std::abs(values[i]) + f32_error);
       };
     };
@@ -241,6 +335,21 @@ TEST_F(GpuRopeTest, MatchesTheOracle) {
   }
 }
 
+TEST_F(GpuRopeTest, EveryOptionMatchesTheOracle) {
+  for (const DType dtype : kHalfTypes) {
+    for (const auto& [head_dim, rotary_dim] : {std::pair{128, 0}, {128, 96}, {64, 16}, {96, 72}}) {
+      for (const bool has_norms : {false, true}) {
+        Check({.dtype = dtype,
+               .head_dim = head_dim,
+               .rotary_dim = rotary_dim,
+               .has_norms = has_norms,
+               .norm_last = has_norms,
+               .query_scale = head_dim == 128});
+      }
+    }
+  }
+}
+
 TEST_F(GpuRopeTest, EveryPageSizeAndManyTokensMatchTheOracle) {
   for (const int32_t page_size : {1, 4, 64}) Check({.page_size = page_size, .has_norms = true});
   if (IsSlow()) return;
@@ -248,24 +357,36 @@ TEST_F(GpuRopeTest, EveryPageSizeAndManyTokensMatchTheOracle) {
   Check({.num_tokens = 300, .num_heads = 32, .num_kv_heads = 8});
 }
 
-TEST_F(GpuElementwiseTest, GatedActivationMatchesTheOracle) {
+TEST_F(GpuElementwiseTest, ActivationMatchesTheOracle) {
   const auto oracle = MakeNaiveOps();
   for (const DType dtype : kHalfTypes) {
     const auto ops = Make({.activation_dtype = dtype});
-    for (const Activation activation : {Activation::kSilu, Activation::kGeluTanh}) {
+    for (const Activation activation : {Activation::kSilu, Activation::kGelu, Activation::kGeluTanh,
+                                        Activation::kRelu2, Activation::kClampedSwiglu}) {
       for (const int64_t width : Widths()) {
-        for (const int64_t num_tokens : TokenCounts()) {
-          const std::string name = Name(dtype, num_tokens, width);
-          const auto gate_up = Rounded(dtype, RandomFloats(num_tokens * 2 * width, 5, 3.0));
+        for (const bool gated : {false, true}) {
+          const int64_t num_tokens = TokenCounts().back();
+          const std::string name =
+              fmt::format("{} activation {} gated {}", Name(dtype, num_tokens, width),
+                          static_cast<int>(activation), gated);
+          const int64_t in_width = gated ? 2 * width : width;
+          const auto gate_up = Rounded(dtype, RandomFloats(num_tokens * in_width, 5, 3.0));
           std::vector<float> expected(static_cast<size_t>(num_tokens * width));
-          oracle->GatedActivation({gate_up.data(), expected.data(), num_tokens, width, activation});
+          ActivateParams params = {.gate_up = gate_up.data(),
+                                   .out = expected.data(),
+                                   .num_tokens = num_tokens,
+                                   .width = width,
+                                   .activation = activation,
+                                   .gated = gated,
+                                   .limit = 2.5f};
+          oracle->Activate(params);
           const GpuArray in(ops.get(), dtype, gate_up);
           GpuArray out(ops.get(), expected.size() * DTypeBytes(dtype));
-          const auto bytes = RunTwice(&out, name, [&] {
-            ops->GatedActivation({in.ptr(dtype), out.ptr(dtype), num_tokens, width, activation});
-          });
+          params.gate_up = in.ptr(dtype);
+          params.out = out.ptr(dtype);
+          const auto bytes = RunTwice(&out, name, [&] { ops->Activate(params); });
           // The error of the exponential's argument, at most about 17 where the result is not
-          // tiny, is that of the exponential.
+          // tiny, is that of the exponential; and so for the error function.
           ExpectWithin(
               FloatsOf(dtype, bytes), expected,
               [&](size_t i) {
@@ -276,6 +397,23 @@ TEST_F(GpuElementwiseTest, GatedActivationMatchesTheOracle) {
         }
       }
     }
+  }
+}
+
+TEST_F(GpuElementwiseTest, SoftcapMatchesTheOracle) {
+  const auto ops = Make();
+  for (const int64_t count : {1, 1001, 32000}) {
+    const std::vector<float> values = RandomFloats(count, 6, 40.0);
+    std::vector<float> expected = values;
+    MakeNaiveOps()->Softcap({expected.data(), count, 30.0f});
+    GpuArray out(ops.get(), values);
+    const auto bytes = RunTwice(&out, fmt::format("{}", count), [&] {
+      out.Set(values);
+      ops->Softcap({out.f32(), count, 30.0f});
+    });
+    ExpectWithin(
+        FloatsOf(DType::kF32, bytes), expected,
+        [&](size_t i) { return 8 * 0x1.0p-24 * std::abs(expected[i]); }, fmt::format("{}", count));
   }
 }
 

@@ -1,14 +1,37 @@
 // See gpu_models.h.
 #include "gpu/gpu_models.h"
 
+#include <cmath>
 #include <cstdlib>
-#include <string>
+#include <filesystem>
 #include <utility>
 
 #include "engine/decode_graphs.h"
 #include "minisgl/base/check.h"
+#include "minisgl/base/random.h"
+#include "weights/architectures.h"
 
 namespace minisgl {
+namespace {
+
+constexpr int32_t kHeadDim = 64;  // one that the kernels of attention have
+
+// Norms near 1, matrices so that products keep the size of their inputs, biases of a fifth.
+FileTensor RandomTensor(const RequiredTensor& tensor, bool norm_plus_one, uint64_t number) {
+  int64_t count = 1;
+  for (const int64_t size : tensor.shape) count *= size;
+  const bool is_matrix = tensor.shape.size() > 1;
+  const double center = tensor.is_norm && !norm_plus_one ? 1 : 0;
+  const double spread = is_matrix ? 2 / std::sqrt(static_cast<double>(tensor.shape.back())) : 0.2;
+  std::vector<float> values;
+  for (int64_t i = 0; i < count; ++i) {
+    const double u = UniformDouble(1, static_cast<uint64_t>(i), number);
+    values.push_back(static_cast<float>(center + spread * (2 * u - 1)));
+  }
+  return FileTensor::F32(tensor.name, tensor.shape, values);
+}
+
+}  // namespace
 
 std::unique_ptr<TestModel> MakeGpuTinyModel(int32_t max_seq_len) {
   auto model = std::make_unique<TestModel>();
@@ -16,7 +39,8 @@ std::unique_ptr<TestModel> MakeGpuTinyModel(int32_t max_seq_len) {
   model->config.hidden_size = 64;
   model->config.num_heads = 6;
   model->config.num_kv_heads = 2;
-  model->config.head_dim = 64;
+  model->config.head_dim = kHeadDim;
+  model->config.ropes[0].dim = kHeadDim;
   model->config.max_seq_len = max_seq_len;
   model->checkpoint = WriteCheckpoint(model->dir, TinyTensors(model->config));
   return model;
@@ -33,6 +57,27 @@ std::unique_ptr<TestModel> OpenWren() {
   auto model = std::make_unique<TestModel>();
   model->config = std::move(config).value();
   model->checkpoint = std::move(checkpoint).value();
+  return model;
+}
+
+std::unique_ptr<TestModel> MakeGpuArchitecture(const std::string& name) {
+  const std::string dir = std::string(MINISGL_SOURCE_DIR) + "/tests/golden/models/" + name;
+  if (!std::filesystem::exists(dir)) return nullptr;
+  auto config = LoadModelConfig(dir);
+  MINISGL_CHECK(config.ok(), "{}", config.status().message());
+  auto model = std::make_unique<TestModel>();
+  model->config = std::move(config).value();
+  for (RopeConfig& rope : model->config.ropes) {
+    rope.dim = rope.dim == model->config.head_dim ? kHeadDim : kHeadDim / 4;
+  }
+  model->config.head_dim = kHeadDim;
+  const auto required = RequiredTensors(model->config);
+  MINISGL_CHECK(required.ok(), "{}", required.status().message());
+  std::vector<FileTensor> tensors;
+  for (const RequiredTensor& tensor : *required) {
+    tensors.push_back(RandomTensor(tensor, model->config.norm_plus_one, tensors.size()));
+  }
+  model->checkpoint = WriteCheckpoint(model->dir, tensors);
   return model;
 }
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "engine/engine_driver.h"
@@ -16,6 +17,10 @@ std::unique_ptr<TestModel> MakeGpuTinyModel(int32_t max_seq_len = 256);
 // tests/models/wren of the sources, or of $MINISGL_MODELS where a test program was carried to
 // another machine: a vocabulary of 2,048.
 std::unique_ptr<TestModel> OpenWren();
+
+// An architecture of tests/golden/models with heads of 64, random weights, and else as its
+// configuration there has it, odd widths too. Null where the sources are not at hand.
+std::unique_ptr<TestModel> MakeGpuArchitecture(const std::string& name);
 
 // The batch sizes that graphs are captured for.
 std::vector<int32_t> CapturedSizes(int32_t max_rows);

@@ -1,9 +1,11 @@
-// Embedding, RMS norm, the gated activation, gathering and bias against the oracle, over ragged
-// widths (rows of whole and of broken vectors), element types and thread orders.
+// Embedding, norms, activations, soft-capping, gathering and bias against the oracle, over ragged
+// widths (rows of whole and of broken vectors), element types, options and thread orders.
 #include "kernel_check.h"
 
 namespace minisgl {
 namespace {
+
+constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 
 // Around the edges of a vector (8), a warp (256), a block (1,024), and a thread's chunks of a norm
 // (8,192 and 16,384).
@@ -55,6 +57,12 @@ struct NormCase {
   bool has_x = true;
   bool has_residual = true;
   bool in_place = false;  // out == x
+  bool has_weight = true, has_bias = false, has_out = true;
+  NormKind kind = NormKind::kRms;
+  float x_scale = 1;
+  int64_t group_width = 0;
+  int64_t gap = 0;  // elements between the rows of x
+  float mean = 0;   // of x and of the residual
 };
 
 struct NormResult {
@@ -63,62 +71,93 @@ struct NormResult {
 
 std::string Name(const NormCase& c) {
   return Name(c.dtype, c.num_tokens, c.width) + (c.has_x ? " x" : "") +
-         (c.has_residual ? " residual" : "") + (c.in_place ? " in place" : "");
+         (c.has_residual ? " residual" : "") + (c.in_place ? " in place" : "") +
+         (c.has_weight ? " weight" : "") + (c.has_bias ? " bias" : "") +
+         (c.kind == NormKind::kLayer ? " layer" : "") + " scale " + std::to_string(c.x_scale) +
+         " groups of " + std::to_string(c.group_width) + " gap " + std::to_string(c.gap);
 }
 
-// Rows of a case are those of `first_token` on of one long input.
+// Rows of a case are those of `first_token` on of one long input. What lies between rows is NaN and
+// stays as it is.
 class NormTest : public ::testing::Test {
  protected:
   static constexpr float kEps = 1e-5f;
 
   std::vector<float> Rows(const NormCase& c, int64_t first_token, uint64_t seed) const {
-    const std::vector<float> all = RandomFloats((first_token + c.num_tokens) * c.width, seed);
+    std::vector<float> all = RandomFloats((first_token + c.num_tokens) * c.width, seed);
+    for (float& value : all) value += c.mean;
     return {all.begin() + first_token * c.width, all.end()};
+  }
+  std::vector<float> Spread(const NormCase& c, const std::vector<float>& rows) const {
+    const int64_t stride = c.width + c.gap;
+    std::vector<float> spread((c.num_tokens - 1) * stride + c.width, kNaN);
+    for (int64_t t = 0; t < c.num_tokens; ++t) {
+      std::copy_n(rows.begin() + t * c.width, c.width, spread.begin() + t * stride);
+    }
+    return spread;
+  }
+
+  NormParams Params(const NormCase& c) const {
+    return {.x = nullptr,
+            .residual = nullptr,
+            .weight = nullptr,
+            .out = nullptr,
+            .num_tokens = c.num_tokens,
+            .width = c.width,
+            .eps = kEps,
+            .kind = c.kind,
+            .x_scale = c.x_scale,
+            .group_width = c.group_width,
+            .stride = c.gap == 0 ? 0 : c.width + c.gap};
   }
 
   NormResult Run(const NormCase& c, int64_t first_token = 0) {
     const DeviceInput weight(DType::kF32, RandomFloats(c.width, 2));
-    const DeviceInput x(c.dtype, Rows(c, first_token, 3));
+    const DeviceInput bias(DType::kF32, RandomFloats(c.width, 5));
+    const DeviceInput x(c.dtype, Spread(c, Rows(c, first_token, 3)));
     DeviceOutput out(c.dtype, x.values().size());
     if (c.in_place) out.Set(x.values());
     DeviceOutput residual(DType::kF32, Rows(c, first_token, 4));
-    ConstActivationPtr x_ptr;
-    if (c.has_x) x_ptr = c.in_place ? ConstActivationPtr(out.ptr()) : x.ptr();
-    EXPECT_EQ(LaunchRmsNorm(device_.context, {.x = x_ptr,
-                                              .residual = c.has_residual ? residual.f32() : nullptr,
-                                              .weight = weight.f32(),
-                                              .out = out.ptr(),
-                                              .num_tokens = c.num_tokens,
-                                              .width = c.width,
-                                              .eps = kEps}),
-              kCudaSuccess);
+    NormParams params = Params(c);
+    if (c.has_x) params.x = c.in_place ? ConstActivationPtr(out.ptr()) : x.ptr();
+    if (c.has_residual) params.residual = residual.f32();
+    if (c.has_weight) params.weight = weight.f32();
+    if (c.has_bias) params.bias = bias.f32();
+    if (c.has_out) params.out = out.ptr();
+    EXPECT_EQ(LaunchNorm(device_.context, params), kCudaSuccess);
     EXPECT_TRUE(out.GuardsIntact()) << Name(c);
     EXPECT_TRUE(residual.GuardsIntact()) << Name(c);
     return {out.values(), residual.values()};
   }
 
   NormResult Expected(const NormCase& c) {
-    const DeviceInput x(c.dtype, Rows(c, 0, 3));
-    const std::vector<float> weight = RandomFloats(c.width, 2);
-    NormResult result = {std::vector<float>(x.values().size()), Rows(c, 0, 4)};
-    oracle_->RmsNorm({.x = c.has_x ? x.values().data() : nullptr,
-                      .residual = c.has_residual ? result.residual.data() : nullptr,
-                      .weight = weight.data(),
-                      .out = result.out.data(),
-                      .num_tokens = c.num_tokens,
-                      .width = c.width,
-                      .eps = kEps});
+    const DeviceInput x(c.dtype, Spread(c, Rows(c, 0, 3)));
+    const std::vector<float> weight = RandomFloats(c.width, 2), bias = RandomFloats(c.width, 5);
+    NormResult result = {std::vector<float>(x.values().size(), kNaN), Rows(c, 0, 4)};
+    NormParams params = Params(c);
+    if (c.has_x) params.x = x.values().data();
+    if (c.has_residual) params.residual = result.residual.data();
+    if (c.has_weight) params.weight = weight.data();
+    if (c.has_bias) params.bias = bias.data();
+    if (c.has_out) params.out = result.out.data();
+    oracle_->Norm(params);
     return result;
   }
 
   void Check(const NormCase& c) {
     const NormResult result = Run(c), expected = Expected(c);
-    // The f32 part: a sum of squares, a root, a product of three.
+    const std::vector<float> bias = RandomFloats(c.width, 5);
+    // The f32 part: a sum of squares, a root, a product of three; before a bias that may cancel it,
+    // and behind the rounding of a mean and of the difference from it.
     const auto bound = [&](size_t i) {
       const double value = std::abs(expected.out[i]);
-      return value * 32 * 0x1.0p-24 + RoundingError(c.dtype, value * 1.001);
+      const double size = value + (c.has_bias ? std::abs(bias[i % (c.width + c.gap)]) : 0);
+      const double center = c.kind == NormKind::kLayer ? 4 * (1 + std::abs(c.mean)) : 0;
+      const double f32_error = (size * 32 + center * 8) * 0x1.0p-24;
+      return f32_error + RoundingError(c.dtype, value * 1.001 + f32_error);
     };
     ExpectWithin(result.out, expected.out, bound, Name(c));
+    // A product and a sum rounded once.
     ExpectWithin(
         result.residual, expected.residual, [](size_t) { return 0.0; }, Name(c));
   }
@@ -143,6 +182,76 @@ TEST_F(NormTest, MatchesOracleOverWideRows) {
   for (int64_t width : {8192, 8200, 16383, 16384}) Check({.width = width});
 }
 
+TEST_F(NormTest, BiasAndScaleMatchOracle) {
+  for (DType dtype : kAllTypes) {
+    for (int64_t width : {7, 256, 1001}) {
+      Check({.dtype = dtype, .num_tokens = 2, .width = width, .has_bias = true, .x_scale = 0.22f});
+      Check({.dtype = dtype, .width = width, .has_residual = false, .has_bias = true});
+      // Only a sum with a residual is scaled.
+      Check({.dtype = dtype, .width = width, .has_residual = false, .x_scale = 0.22f});
+    }
+  }
+}
+
+TEST_F(NormTest, LayerNormMatchesOracle) {
+  for (DType dtype : kAllTypes) {
+    for (int64_t width : kWidths) {
+      Check({.dtype = dtype, .num_tokens = 2, .width = width, .kind = NormKind::kLayer});
+      // A mean that is large beside what differs from it.
+      Check({.dtype = dtype,
+             .width = width,
+             .has_residual = false,
+             .has_bias = true,
+             .kind = NormKind::kLayer,
+             .mean = 30});
+    }
+  }
+  Check({.width = 16383, .has_bias = true, .kind = NormKind::kLayer, .mean = 5});
+}
+
+TEST_F(NormTest, GroupsAndStridesMatchOracle) {
+  for (DType dtype : kHalfTypes) {
+    for (const auto& [group, groups, gap] :
+         {std::tuple{64, 4, 128}, {80, 3, 0}, {12, 5, 0}, {96, 2, 5}, {1000, 1, 24}, {1, 7, 3}}) {
+      for (const NormKind kind : {NormKind::kRms, NormKind::kLayer}) {
+        Check({.dtype = dtype,
+               .num_tokens = 3,
+               .width = int64_t{group} * groups,
+               .has_residual = false,
+               .in_place = true,
+               .kind = kind,
+               .group_width = group,
+               .gap = gap});
+      }
+      Check({.dtype = dtype,
+             .num_tokens = 2,
+             .width = int64_t{group} * groups,
+             .has_bias = true,
+             .group_width = group});
+    }
+  }
+}
+
+TEST_F(NormTest, WithoutWeightsValuesAreConverted) {
+  for (DType dtype : kAllTypes) {
+    for (int64_t width : {7, 256, 1001}) {
+      Check({.dtype = dtype, .num_tokens = 2, .width = width, .has_weight = false});
+      Check({.dtype = dtype, .width = width, .has_x = false, .has_weight = false});
+      Check({.dtype = dtype, .width = width, .has_weight = false, .x_scale = -3});
+    }
+  }
+}
+
+TEST_F(NormTest, WithoutOutputOnlyTheResidualIsWritten) {
+  for (DType dtype : kAllTypes) {
+    for (int64_t width : {7, 256, 1001}) {
+      const NormCase c = {.dtype = dtype, .num_tokens = 2, .width = width, .has_out = false};
+      Check(c);
+      EXPECT_NE(Run(c).residual, Rows(c, 0, 4));
+    }
+  }
+}
+
 TEST_F(NormTest, RowDoesNotDependOnItsBatchMates) {
   for (int64_t width : {96, 1000, 1001}) {
     const NormResult all = Run({.num_tokens = 5, .width = width});
@@ -155,40 +264,46 @@ TEST_F(NormTest, RowDoesNotDependOnItsBatchMates) {
 }
 
 TEST_F(NormTest, EveryThreadOrderGivesTheSame) {
-  const NormCase c = {.num_tokens = 3, .width = 1000};
-  const NormResult first = Run(c);
-  emulator::ForEachOrder(emulator::kNumOrders, [&](int order) {
-    const NormResult result = Run(c);
-    const std::string name = "order " + std::to_string(order);
-    ExpectSameBytes(result.out.data(), first.out.data(), first.out.size() * sizeof(float), name);
-    ExpectSameBytes(result.residual.data(), first.residual.data(),
-                    first.residual.size() * sizeof(float), name);
-  });
+  for (const NormKind kind : {NormKind::kRms, NormKind::kLayer}) {
+    const NormCase c = {.num_tokens = 3, .width = 1000, .kind = kind};
+    const NormResult first = Run(c);
+    emulator::ForEachOrder(emulator::kNumOrders, [&](int order) {
+      const NormResult result = Run(c);
+      const std::string name = "order " + std::to_string(order);
+      ExpectSameBytes(result.out.data(), first.out.data(), first.out.size() * sizeof(float), name);
+      ExpectSameBytes(result.residual.data(), first.residual.data(),
+                      first.residual.size() * sizeof(float), name);
+    });
+  }
 }
 
-class GatedActivationTest : public ::testing::Test {
+constexpr Activation kActivations[] = {Activation::kSilu, Activation::kGelu, Activation::kGeluTanh,
+                                       Activation::kRelu2, Activation::kClampedSwiglu};
+
+class ActivateTest : public ::testing::Test {
  protected:
-  void Check(DType dtype, Activation activation, int64_t num_tokens, int64_t width) {
-    const std::string name = Name(dtype, num_tokens, width);
-    std::vector<float> values = RandomFloats(num_tokens * 2 * width, 5, 3.0);
+  void Check(DType dtype, Activation activation, bool gated, int64_t num_tokens, int64_t width) {
+    const std::string name = Name(dtype, num_tokens, width) + " activation " +
+                             std::to_string(static_cast<int>(activation)) + (gated ? " gated" : "");
+    std::vector<float> values = RandomFloats(num_tokens * (gated ? 2 : 1) * width, 5, 3.0);
     values[0] = -100;  // an exponential that overflows
     if (width > 1) values[1] = 100;
     const DeviceInput gate_up(dtype, values);
     DeviceOutput out(dtype, num_tokens * width);
-    ASSERT_EQ(LaunchGatedActivation(device_.context, {.gate_up = gate_up.ptr(),
-                                                      .out = out.ptr(),
-                                                      .num_tokens = num_tokens,
-                                                      .width = width,
-                                                      .activation = activation}),
-              kCudaSuccess);
+    ActivateParams params = {.gate_up = gate_up.ptr(),
+                             .out = out.ptr(),
+                             .num_tokens = num_tokens,
+                             .width = width,
+                             .activation = activation,
+                             .gated = gated,
+                             .limit = 2.5f};
+    ASSERT_EQ(LaunchActivate(device_.context, params), kCudaSuccess);
     std::vector<float> expected(num_tokens * width);
-    oracle_->GatedActivation({.gate_up = gate_up.values().data(),
-                              .out = expected.data(),
-                              .num_tokens = num_tokens,
-                              .width = width,
-                              .activation = activation});
+    params.gate_up = gate_up.values().data();
+    params.out = expected.data();
+    oracle_->Activate(params);
     // The error of the exponential's argument, at most about 17 where the result is not tiny, is
-    // that of the exponential.
+    // that of the exponential; the error function's, at most about 5, is multiplied by twice that.
     const auto bound = [&](size_t i) {
       const double value = std::abs(expected[i]);
       return 17 * 8 * 0x1.0p-24 * value + 1e-7 + RoundingError(dtype, value * 1.001);
@@ -201,19 +316,51 @@ class GatedActivationTest : public ::testing::Test {
   std::unique_ptr<Ops> oracle_ = MakeNaiveOps();
 };
 
-TEST_F(GatedActivationTest, MatchesOracle) {
+TEST_F(ActivateTest, MatchesOracle) {
   for (DType dtype : kHalfTypes) {
-    for (Activation activation : {Activation::kSilu, Activation::kGeluTanh}) {
+    for (Activation activation : kActivations) {
       for (int64_t width : kWidths) {
-        for (int64_t num_tokens : {1, 3}) Check(dtype, activation, num_tokens, width);
+        for (bool gated : {false, true}) Check(dtype, activation, gated, 3, width);
       }
     }
   }
 }
 
-TEST_F(GatedActivationTest, EveryThreadOrderMatches) {
+TEST_F(ActivateTest, NaNStaysNaN) {
+  const DeviceInput gate_up(DType::kBF16, {kNaN, 1, 1, kNaN});
+  for (Activation activation : kActivations) {
+    DeviceOutput out(DType::kBF16, std::vector<float>{1, 1});
+    ASSERT_EQ(LaunchActivate(device_.context, {.gate_up = gate_up.ptr(),
+                                               .out = out.ptr(),
+                                               .num_tokens = 1,
+                                               .width = 2,
+                                               .activation = activation,
+                                               .limit = 7}),
+              kCudaSuccess);
+    for (const float value : out.values()) EXPECT_TRUE(std::isnan(value));
+  }
+}
+
+TEST_F(ActivateTest, EveryThreadOrderMatches) {
   emulator::ForEachOrder(emulator::kNumOrders,
-                         [&](int) { Check(DType::kBF16, Activation::kSilu, 2, 1032); });
+                         [&](int) { Check(DType::kBF16, Activation::kSilu, true, 2, 1032); });
+}
+
+TEST(SoftcapKernelTest, MatchesOracle) {
+  KernelDevice device;
+  for (const int64_t count : {1, 7, 8, 1000, 1024, 1029}) {
+    emulator::ForEachOrder(count == 1029 ? emulator::kNumOrders : 1, [&](int) {
+      std::vector<float> expected = RandomFloats(count, 9, 40.0);
+      expected[0] = 1e30f;
+      DeviceOutput values(DType::kF32, expected);
+      ASSERT_EQ(LaunchSoftcap(device.context, {values.f32(), count, 30.0f}), kCudaSuccess);
+      MakeNaiveOps()->Softcap({expected.data(), count, 30.0f});
+      ExpectWithin(
+          values.values(), expected,
+          [&](size_t i) { return 8 * 0x1.0p-24 * std::abs(expected[i]); }, std::to_string(count));
+      EXPECT_TRUE(values.GuardsIntact()) << count;
+    });
+  }
 }
 
 TEST(GatherRowsKernelTest, CopiesEveryBit) {
@@ -267,13 +414,13 @@ TEST(AddBiasKernelTest, AddsToEveryRow) {
 
 TEST(ElementwiseKernelTest, NothingToDoIsNothingDone) {
   KernelDevice device;
-  EXPECT_EQ(LaunchRmsNorm(device.context, {.x = nullptr,
-                                           .residual = nullptr,
-                                           .weight = nullptr,
-                                           .out = ActivationPtr(nullptr, DType::kBF16),
-                                           .num_tokens = 0,
-                                           .width = 64,
-                                           .eps = 0}),
+  EXPECT_EQ(LaunchNorm(device.context, {.x = nullptr,
+                                        .residual = nullptr,
+                                        .weight = nullptr,
+                                        .out = ActivationPtr(nullptr, DType::kBF16),
+                                        .num_tokens = 0,
+                                        .width = 64,
+                                        .eps = 0}),
             kCudaSuccess);
   EXPECT_EQ(device.api.num_calls("LaunchKernel"), 0);
 }

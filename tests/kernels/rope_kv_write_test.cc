@@ -13,6 +13,8 @@ struct RopeCase {
   int32_t num_heads = 4, num_kv_heads = 2;
   int32_t head_dim = 128, rotary_dim = 128;
   bool q_norm = false, k_norm = false;
+  bool norm_last = false;
+  bool query_scale = false;
   bool heads_outermost = false;  // within a page: [head][slot][E] instead of [slot][head][E]
   int32_t page_size = 4;
 };
@@ -22,6 +24,7 @@ std::string Name(const RopeCase& c) {
          std::to_string(c.num_heads) + "/" + std::to_string(c.num_kv_heads) + " E" +
          std::to_string(c.head_dim) + " rot " + std::to_string(c.rotary_dim) +
          (c.q_norm ? " q_norm" : "") + (c.k_norm ? " k_norm" : "") +
+         (c.norm_last ? " norm last" : "") + (c.query_scale ? " query scale" : "") +
          (c.heads_outermost ? " heads outermost" : "");
 }
 
@@ -49,6 +52,7 @@ struct RopeInput {
         cos.push_back(static_cast<float>(std::cos(angle)));
         sin.push_back(static_cast<float>(std::sin(angle)));
       }
+      query_scale.push_back(1 + 0.1f * static_cast<float>(position));
     }
     kv_elements = kNumPages * c.page_size * c.num_kv_heads * c.head_dim * 2;
   }
@@ -59,8 +63,8 @@ struct RopeInput {
     return {.qkv = nullptr,
             .positions = positions.data(),
             .slots = slots.data(),
-            .cos = cos.data(),
-            .sin = sin.data(),
+            .cos = half == 0 ? nullptr : cos.data(),
+            .sin = half == 0 ? nullptr : sin.data(),
             .kv = {.base = nullptr,
                    .page_stride = 2 * page,
                    .slot_stride = c.heads_outermost ? head_dim : num_kv_heads * head_dim,
@@ -74,14 +78,16 @@ struct RopeInput {
             .rotary_dim = c.rotary_dim,
             .q_norm = nullptr,
             .k_norm = nullptr,
-            .norm_eps = 1e-6f};
+            .norm_eps = 1e-6f,
+            .norm_last = c.norm_last,
+            .query_scale = c.query_scale ? query_scale.data() : nullptr};
   }
 
   int64_t half;
   std::vector<float> qkv;
   std::vector<int32_t> positions;
   std::vector<int64_t> slots;
-  std::vector<float> cos, sin;
+  std::vector<float> cos, sin, query_scale;
   int64_t kv_elements;
 };
 
@@ -98,6 +104,7 @@ class RopeKvWriteTest : public ::testing::Test {
     const DeviceArray<int32_t> positions(input.positions);
     const DeviceArray<int64_t> slots(input.slots);
     const DeviceInput cos(DType::kF32, input.cos), sin(DType::kF32, input.sin);
+    const DeviceInput query_scale(DType::kF32, input.query_scale);
     const DeviceInput q_norm(DType::kF32, RandomFloats(c.head_dim, 3));
     const DeviceInput k_norm(DType::kF32, RandomFloats(c.head_dim, 4));
     RopeKvWriteParams params = input.Params(c);
@@ -105,8 +112,9 @@ class RopeKvWriteTest : public ::testing::Test {
     params.kv.base = kv.ptr();
     params.positions = positions.data();
     params.slots = slots.data();
-    params.cos = cos.f32();
-    params.sin = sin.f32();
+    if (params.cos != nullptr) params.cos = cos.f32();
+    if (params.sin != nullptr) params.sin = sin.f32();
+    if (c.query_scale) params.query_scale = query_scale.f32();
     if (c.q_norm) params.q_norm = q_norm.f32();
     if (c.k_norm) params.k_norm = k_norm.f32();
     EXPECT_EQ(LaunchRopeKvWrite(device_.context, params), kCudaSuccess);
@@ -141,11 +149,12 @@ class RopeKvWriteTest : public ::testing::Test {
 
   void Check(const RopeCase& c) {
     const RopeResult result = Run(c), expected = Expected(c);
-    // Elements are a few units large at most, so the f32 part of the error is a few of its
-    // roundings of numbers up to 16.
+    // Elements are a few units large at most (the scale of queries is at most 6), so the f32 part
+    // of the error is a few of its roundings of numbers up to 16.
+    const double largest = c.query_scale ? 6 * 16 : 16;
     const auto bound_of = [&](const std::vector<float>& values) {
-      return [&](size_t i) {
-        const double f32_error = 16 * 8 * 0x1.0p-24;
+      return [&, largest](size_t i) {
+        const double f32_error = largest * 8 * 0x1.0p-24;
         return f32_error + RoundingError(c.dtype, std::abs(values[i]) + f32_error);
       };
     };
@@ -180,6 +189,27 @@ TEST_F(RopeKvWriteTest, PartialRotationMatchesOracle) {
     Check(c);
     c.q_norm = c.k_norm = true;
     Check(c);
+  }
+}
+
+// No rotation, with tables that are not there; the norm behind the rotation; queries scaled by
+// position.
+TEST_F(RopeKvWriteTest, EveryOptionMatchesOracle) {
+  for (const auto& [head_dim, rotary_dim] :
+       {std::pair{128, 128}, {128, 96}, {64, 16}, {64, 0}, {96, 72}, {7, 4}, {7, 0}}) {
+    for (const DType dtype : kHalfTypes) {
+      for (const bool has_norm : {false, true}) {
+        for (const bool query_scale : {false, true}) {
+          Check({.dtype = dtype,
+                 .head_dim = head_dim,
+                 .rotary_dim = rotary_dim,
+                 .q_norm = has_norm,
+                 .k_norm = has_norm,
+                 .norm_last = has_norm,
+                 .query_scale = query_scale});
+        }
+      }
+    }
   }
 }
 
@@ -229,7 +259,12 @@ TEST_F(RopeKvWriteTest, TokenDoesNotDependOnItsBatchMates) {
 
 TEST_F(RopeKvWriteTest, EveryThreadOrderGivesTheSame) {
   for (int32_t rotary_dim : {96, 72}) {
-    const RopeCase c = {.head_dim = 96, .rotary_dim = rotary_dim, .q_norm = true, .k_norm = true};
+    const RopeCase c = {.head_dim = 96,
+                        .rotary_dim = rotary_dim,
+                        .q_norm = true,
+                        .k_norm = true,
+                        .norm_last = rotary_dim == 72,
+                        .query_scale = true};
     const RopeResult first = Run(c);
     emulator::ForEachOrder(emulator::kNumOrders, [&](int order) {
       const RopeResult result = Run(c);

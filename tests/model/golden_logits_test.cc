@@ -2,22 +2,21 @@
 // and the CPU's.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <memory>
+#include <set>
 
-#include "minisgl/base/json.h"
-#include "minisgl/base/mapped_file.h"
+#include "golden_models.h"
 #include "minisgl/engine/model_engine.h"
 #include "minisgl/ops.h"
 
 namespace minisgl {
 namespace {
 
-// Relative to the largest logit of the position.
-constexpr double kTolerance = 1e-5;
-
 struct Golden {
-  const char* name;
+  GoldenModel model;
   const char* ops;  // "naive", or the number of CPU threads
 };
 
@@ -28,8 +27,8 @@ std::unique_ptr<Ops> MakeOps(const std::string& kind) {
   return ops.ok() ? std::move(ops).value() : nullptr;
 }
 
-void ComparePosition(const Json& wanted, const float* logits) {
-  const double bound = kTolerance * wanted.Find("max_abs")->as_double();
+void ComparePosition(const Json& wanted, const float* logits, double tolerance) {
+  const double bound = tolerance * wanted.Find("max_abs")->as_double();
   const auto& ids = wanted.Find("token_ids")->as_array();
   const auto& values = wanted.Find("logits")->as_array();
   ASSERT_EQ(ids.size(), values.size());
@@ -42,46 +41,38 @@ void ComparePosition(const Json& wanted, const float* logits) {
   EXPECT_LE(worst, bound) << "position " << wanted.Find("position")->as_int();
 }
 
+void CompareLogits(const Json& golden, const ModelConfig& config, Ops* ops, double tolerance) {
+  const auto checkpoint = Checkpoint::Open(GoldenModelDir(golden));
+  ASSERT_TRUE(checkpoint.ok()) << checkpoint.status().message();
+  for (const Json& test_case : golden.Find("cases")->as_array()) {
+    const std::vector<TokenId> ids = ToIds(*test_case.Find("ids"));
+    const auto logits = ComputeLogits(config, **checkpoint, config.dtype, ops, ids);
+    ASSERT_TRUE(logits.ok()) << logits.status().message();
+    ASSERT_EQ(logits->size(), ids.size() * static_cast<size_t>(config.vocab_size));
+    for (const Json& position : test_case.Find("positions")->as_array()) {
+      ComparePosition(position,
+                      logits->data() + position.Find("position")->as_int() * config.vocab_size,
+                      tolerance);
+    }
+  }
+}
+
 class GoldenLogitsTest : public testing::TestWithParam<Golden> {};
 
 TEST_P(GoldenLogitsTest, AgreeWithTheReference) {
-  const std::string root = MINISGL_SOURCE_DIR;
-  const auto text =
-      ReadFile(root + "/tests/golden/" + GetParam().name + ".json", uint64_t{64} << 20);
-  ASSERT_TRUE(text.ok()) << text.status().message();
-  const auto golden = ParseJson(*text);
-  ASSERT_TRUE(golden.ok()) << golden.status().message();
-  const std::string& model = golden->Find("model")->as_string();
-  const std::string dir = root + (model.starts_with("tests/") ? "/" : "/tests/golden/") + model;
-  const auto config = LoadModelConfig(dir);
+  const Json golden = ReadGolden(GetParam().model.name);
+  ASSERT_TRUE(golden.is_object());
+  const auto config = LoadModelConfig(GoldenModelDir(golden));
   ASSERT_TRUE(config.ok()) << config.status().message();
-  const auto checkpoint = Checkpoint::Open(dir);
-  ASSERT_TRUE(checkpoint.ok()) << checkpoint.status().message();
   const auto ops = MakeOps(GetParam().ops);
   ASSERT_NE(ops, nullptr);
-
-  for (const Json& test_case : golden->Find("cases")->as_array()) {
-    std::vector<TokenId> ids;
-    for (const Json& id : test_case.Find("ids")->as_array()) {
-      ids.push_back(static_cast<TokenId>(id.as_int()));
-    }
-    const auto logits = ComputeLogits(*config, **checkpoint, config->dtype, ops.get(), ids);
-    ASSERT_TRUE(logits.ok()) << logits.status().message();
-    ASSERT_EQ(logits->size(), ids.size() * static_cast<size_t>(config->vocab_size));
-    for (const Json& position : test_case.Find("positions")->as_array()) {
-      ComparePosition(position,
-                      logits->data() + position.Find("position")->as_int() * config->vocab_size);
-    }
-  }
+  CompareLogits(golden, *config, ops.get(), GetParam().model.tolerance);
 }
 
 std::vector<Golden> AllGoldens() {
   std::vector<Golden> goldens;
   for (const char* ops : {"naive", "1", "2"}) {
-    for (const char* name :
-         {"wren", "separate_head", "odd_heads", "f16_sharded", "qwen2", "qwen3"}) {
-      goldens.push_back({name, ops});
-    }
+    for (const GoldenModel& model : AllGoldenModels()) goldens.push_back({model, ops});
   }
   return goldens;
 }
@@ -89,9 +80,42 @@ std::vector<Golden> AllGoldens() {
 INSTANTIATE_TEST_SUITE_P(All, GoldenLogitsTest, testing::ValuesIn(AllGoldens()),
                          [](const auto& test) {
                            const std::string ops = test.param.ops;
-                           return std::string(test.param.name) + "_" +
+                           return std::string(test.param.model.name) + "_" +
                                   (ops == "naive" ? ops : "cpu" + ops);
                          });
+
+// Hub files from before transformers 5 and since spell the same model in two ways.
+class GoldenSpellingTest : public testing::TestWithParam<const char*> {};
+
+TEST_P(GoldenSpellingTest, BothAgreeWithTheReference) {
+  const Json golden = ReadGolden(GetParam());
+  ASSERT_TRUE(golden.is_object());
+  const std::string file = GoldenModelDir(golden) + "/other_spelling.json";
+  const auto text = ReadFile(file, uint64_t{1} << 20);
+  ASSERT_TRUE(text.ok()) << text.status().message();
+  const auto config = ParseModelConfig(*text, file);
+  ASSERT_TRUE(config.ok()) << config.status().message();
+  const auto ops = MakeOps("1");
+  ASSERT_NE(ops, nullptr);
+  CompareLogits(golden, *config, ops.get(), kArchitectureTolerance);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, GoldenSpellingTest, testing::ValuesIn(kGoldenArchitectures),
+                         [](const auto& test) { return std::string(test.param); });
+
+// A model that is made but compared by no test would look covered.
+TEST(GoldenModels, EveryFileIsOfTheList) {
+  std::set<std::string> listed, found;
+  for (const GoldenModel& model : AllGoldenModels()) {
+    listed.insert(std::string(model.name) + ".json");
+    if (model.has_greedy) listed.insert(std::string(model.name) + "_greedy.json");
+  }
+  const std::string folder = std::string(MINISGL_SOURCE_DIR) + "/tests/golden";
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    if (entry.path().extension() == ".json") found.insert(entry.path().filename().string());
+  }
+  EXPECT_EQ(listed, found);
+}
 
 }  // namespace
 }  // namespace minisgl

@@ -1,6 +1,7 @@
 // Rotary tables against the formulas, evaluated here once more in long double.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <numbers>
 
@@ -10,8 +11,9 @@ namespace minisgl {
 namespace {
 
 struct Tables {
-  Tables(const RopeConfig& rope, int32_t head_dim, int64_t max_seq_len) {
-    MakeRotaryTables(rope, head_dim, max_seq_len, &cos, &sin);
+  Tables(RopeConfig rope, int32_t dim, int64_t max_seq_len) {
+    rope.dim = dim;
+    MakeRotaryTables(rope, max_seq_len, &cos, &sin);
   }
   std::vector<float> cos, sin;
 };
@@ -98,6 +100,75 @@ TEST(RotaryTest, Llama3WithoutABandBetweenIsFinite) {
   rope.original_max_seq_len = 64;
   const Tables tables(rope, 16, 64);
   for (const float value : tables.cos) EXPECT_TRUE(std::isfinite(value));
+}
+
+TEST(RotaryTest, YarnKeepsWhatTurnsOftenSlowsWhatTurnsSeldomAndScalesBoth) {
+  RopeConfig rope;
+  rope.theta = 10000;
+  rope.scaling = RopeScaling::kYarn;
+  rope.factor = 16;
+  rope.original_max_seq_len = 4096;
+  rope.attention_factor = 1.25;
+  for (const bool truncate : {true, false}) {
+    rope.truncate = truncate;
+    const Tables tables(rope, 64, 2);
+    // The pair that turns n times over the original length: original * theta^(-2 i / dim) = 2 pi n.
+    const auto pair_of = [](long double turns) {
+      return 64 * std::log(4096 / (2 * std::numbers::pi_v<long double> * turns)) /
+             (2 * std::log(10000.0L));
+    };
+    long double first = pair_of(32), last = pair_of(1);
+    if (truncate) first = std::floor(first), last = std::ceil(last);
+    int blended = 0;
+    for (int pair = 0; pair < 32; ++pair) {
+      const long double plain = PlainFrequency(rope.theta, 64, pair);
+      const long double share = std::clamp((pair - first) / (last - first), 0.0L, 1.0L);
+      blended += share > 0 && share < 1 ? 1 : 0;
+      const long double wanted = plain * (1 - share) + plain / 16 * share;
+      EXPECT_NEAR(tables.sin[32 + pair], 1.25L * std::sin(wanted), 2e-7) << pair;
+      EXPECT_NEAR(tables.cos[32 + pair], 1.25L * std::cos(wanted), 2e-7) << pair;
+    }
+    EXPECT_GT(blended, 5);
+  }
+}
+
+TEST(RotaryTest, LongRopeChoosesItsDivisorsByTheLongestSequence) {
+  RopeConfig rope;
+  rope.scaling = RopeScaling::kLongRope;
+  rope.original_max_seq_len = 16;
+  rope.short_factors = {1.0, 1.5, 2.0, 2.5};
+  rope.long_factors = {3.0, 5.0, 7.0, 9.0};
+  rope.attention_factor = 1.5;
+  for (const int64_t length : {16, 17}) {
+    const Tables tables(rope, 8, length);
+    const auto& divisors = length == 16 ? rope.short_factors : rope.long_factors;
+    for (int pair = 0; pair < 4; ++pair) {
+      const long double angle = 15 * PlainFrequency(rope.theta, 8, pair) / divisors[pair];
+      EXPECT_NEAR(tables.sin[15 * 4 + pair], 1.5L * std::sin(angle), 2e-7) << length << " " << pair;
+    }
+  }
+}
+
+TEST(RotaryTest, DynamicScalingChangesNothingUpToTheOriginalLength) {
+  RopeConfig rope;
+  rope.scaling = RopeScaling::kDynamic;
+  rope.factor = 4;
+  rope.original_max_seq_len = 32;
+  const Tables plain(RopeConfig{}, 8, 32), same(rope, 8, 32), longer(rope, 8, 64);
+  EXPECT_EQ(plain.sin, same.sin);
+  // Twice the length: the slowest pair is slowed by 4 * 2 - 3 = 5, the fastest not at all.
+  EXPECT_NEAR(longer.sin[31 * 4], plain.sin[31 * 4], 1e-6);
+  const long double slowest = PlainFrequency(rope.theta, 8, 3) / 5;
+  EXPECT_NEAR(longer.sin[31 * 4 + 3], std::sin(31 * slowest), 1e-7);
+}
+
+TEST(RotaryTest, QueryScalesStepUpAtMultiplesOfTheLength) {
+  const std::vector<float> scales = MakeQueryScales(0.1, 4, 13);
+  ASSERT_EQ(scales.size(), 13u);
+  for (int p = 0; p < 13; ++p) {
+    const double steps = p / 4;
+    EXPECT_FLOAT_EQ(scales[p], static_cast<float>(1 + 0.1 * std::log(1 + steps))) << p;
+  }
 }
 
 }  // namespace

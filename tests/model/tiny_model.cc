@@ -43,6 +43,8 @@ ModelConfig TinyConfig() {
   config.num_kv_heads = 2;
   config.head_dim = 8;
   config.max_seq_len = 256;
+  config.ropes = {{.dim = config.head_dim}};
+  config.layers.resize(static_cast<size_t>(config.num_layers));
   return config;
 }
 

@@ -65,6 +65,12 @@ class AttentionRun {
     sinks_ = RandomFloats(c.num_heads, 99);
   }
 
+  // Puts NaN into the first key of a position.
+  void PoisonKey(size_t row, int32_t position) {
+    inputs_[row][position * case_.token_width() + int64_t{case_.num_heads} * case_.head_dim] =
+        std::numeric_limits<float>::quiet_NaN();
+  }
+
   // Runs until every request has all its tokens: steps of the schedule, the last one repeated.
   std::vector<std::vector<float>> Run(const Schedule& schedule) {
     for (size_t step = 0; done_ != lengths_; ++step) {
@@ -216,6 +222,26 @@ TEST(AttentionTest, LargeScoresDoNotOverflow) {
 }
 
 // Promise 1, over everything that may differ between two runs of the same request.
+// One key that is no number makes every output that sees it none, wherever it stands in its tile,
+// and no other.
+TEST(AttentionTest, ANanScoreIsNotHidden) {
+  for (const auto& ops : AllCpuOps()) {
+    for (const float cap : {0.0f, 2.0f}) {
+      for (const int32_t poisoned : {0, 5, 63, 64, 69}) {
+        const AttentionCase c = {.num_heads = 2, .head_dim = 16, .logit_softcap = cap};
+        AttentionRun run(*ops, c, {72}, 1);
+        run.PoisonKey(0, poisoned);
+        const std::vector<float> out = run.Run(kAtOnce)[0];
+        const size_t width = 2 * 16;
+        for (size_t i = 0; i < out.size(); ++i) {
+          ASSERT_EQ(std::isnan(out[i]), static_cast<int32_t>(i / width) >= poisoned)
+              << ops->Name() << " cap " << cap << " key " << poisoned << " token " << i / width;
+        }
+      }
+    }
+  }
+}
+
 TEST(AttentionTest, BitsDependOnNothingButTheRequest) {
   for (CpuTarget target : AvailableCpuTargets()) {
     for (AttentionCase c : {AttentionCase{.num_heads = 4, .num_kv_heads = 2, .head_dim = 32},

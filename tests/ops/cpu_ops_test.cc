@@ -81,7 +81,7 @@ TEST(CpuOpsTest, NoTokensAreNoWork) {
     ASSERT_TRUE(weight.ok());
     Output out(4);
     ops->Linear({w.data(), &*weight, nullptr, out.data(), 0});
-    ops->RmsNorm({w.data(), nullptr, w.data(), out.data(), 0, 5, 1e-5f});
+    ops->Norm({w.data(), nullptr, w.data(), out.data(), 0, 5, 1e-5f});
     ops->GatherRows({w.data(), nullptr, out.data(), 0, 5});
     AttentionParams attention = {};
     attention.num_heads = attention.num_kv_heads = 1;

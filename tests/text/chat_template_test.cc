@@ -3,7 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+#include <fstream>
 #include <map>
+#include <set>
 
 #include "text_test_util.h"
 
@@ -18,7 +21,7 @@ std::string Joined(const std::vector<TextPiece>& pieces) {
 
 ChatInput InputOf(const Json& row) {
   ChatInput input;
-  input.messages = *row.Find("messages");
+  if (const Json* messages = row.Find("messages")) input.messages = *messages;
   const auto token = [&](const char* name) {
     const Json* value = row.Find(name);
     return value != nullptr && value->is_string() ? value->as_string() : "";
@@ -29,6 +32,9 @@ ChatInput InputOf(const Json& row) {
   input.eos_token = token("eos_token");
   input.unk_token = token("unk_token");
   input.pad_token = token("pad_token");
+  if (const Json* tools = row.Find("tools")) input.tools = *tools;
+  if (const Json* documents = row.Find("documents")) input.documents = *documents;
+  if (const Json* now = row.Find("now")) input.now = now->as_int();
   return input;
 }
 
@@ -86,18 +92,73 @@ TEST(ChatTemplateTest, TemplatesOfKnownModelsRenderExactly) {
   }
 }
 
+// A row of make_template_cases.py: what it does not know is a variable.
+ChatInput FolderInputOf(const Json& row) {
+  static const std::set<std::string> kKnown = {
+      "case",      "messages",  "now",       "tools",     "documents", "add_generation_prompt",
+      "bos_token", "eos_token", "unk_token", "pad_token", "input",     "template"};
+  ChatInput input = InputOf(row);
+  for (const auto& [name, value] : row.as_object()) {
+    if (!kKnown.contains(name)) input.extra.Set(name, value);
+  }
+  return input;
+}
+
+TEST(ChatTemplateTest, TemplatesOfAFolderRenderExactly) {
+  const char* const folder = std::getenv("MINISGL_TEMPLATES");
+  if (folder == nullptr) GTEST_SKIP() << "no $MINISGL_TEMPLATES (make_template_cases.py)";
+  setenv("TZ", "UTC", 1);
+  const std::string dir = folder;
+  const std::vector<Json> inputs = ReadRows(dir + "/inputs.jsonl");
+  std::ifstream file(dir + "/cases.jsonl");
+  ASSERT_TRUE(file.good()) << dir;
+  std::map<std::string, std::unique_ptr<ChatTemplate>> templates;
+  size_t count = 0;
+  for (std::string line; std::getline(file, line); ++count) {
+    const Json row = *ParseJson(line);
+    const std::string name = row.Find("template")->as_string();
+    const Json& given = inputs.at(static_cast<size_t>(row.Find("input")->as_int()));
+    SCOPED_TRACE(name + ": " + given.Find("case")->as_string() + ", input " +
+                 std::to_string(row.Find("input")->as_int()));
+    if (!templates.contains(name)) {
+      auto parsed = ChatTemplate::Parse(ReadBytes(dir + "/" + name + ".jinja"), name + ".jinja");
+      EXPECT_TRUE(parsed.ok() || row.Find("error") != nullptr) << parsed.status().message();
+      templates[name] = parsed.ok() ? std::move(*parsed) : nullptr;
+    }
+    if (templates[name] == nullptr) continue;
+    const auto pieces = templates[name]->Render(FolderInputOf(given));
+    const Json* const expected = row.Find("expected");
+    if (expected == nullptr) {
+      EXPECT_FALSE(pieces.ok()) << row.Find("error")->as_string();
+    } else if (!pieces.ok()) {
+      ADD_FAILURE() << pieces.status().message();
+    } else {
+      EXPECT_EQ(Joined(*pieces), expected->as_string());
+    }
+  }
+  EXPECT_GT(count, 0u);
+}
+
 // The file holds what Jinja2 gave; make_jinja_cases.py beside it says how it was made.
 TEST(ChatTemplateTest, TheLanguageAgreesWithJinja2) {
   const auto rows = ReadRows(MINISGL_SOURCE_DIR "/tests/text/jinja_cases.jsonl");
-  ASSERT_GE(rows.size(), 60u);
+  ASSERT_GE(rows.size(), 190u);
+  const Json messages = *ParseJson(
+      R"([{"role": "system", "content": "Be brief."},
+      {"role": "user", "content": "Hi <b>\n\"x\"  "},
+      {"role": "assistant", "content": "Yo é中", "n": 3, "f": 1.5,
+       "t": [1, 2, {"k": null, "b": true}]}])");
+  setenv("TZ", "UTC", 1);
   for (const Json& row : rows) {
     const std::string source = row.Find("source")->as_string();
-    ChatInput input = InputOf(row);
+    ChatInput input;
+    input.messages = row.Find("messages") != nullptr ? *row.Find("messages") : messages;
     input.bos_token = "<s>";
+    input.now = 1753000000;
     auto pieces = Rendered(source, input);
     if (const Json* expected = row.Find("expected")) {
-      ASSERT_TRUE(pieces.ok()) << source << "\n" << pieces.status().message();
-      EXPECT_EQ(Joined(*pieces), expected->as_string()) << source;
+      EXPECT_TRUE(pieces.ok()) << source << "\n" << pieces.status().message();
+      EXPECT_EQ(pieces.ok() ? Joined(*pieces) : "", expected->as_string()) << source;
     } else {
       EXPECT_FALSE(pieces.ok()) << source;
     }
@@ -185,29 +246,135 @@ TEST(ChatTemplateTest, ErrorsNameTheTemplatesLine) {
   }
 }
 
-TEST(ChatTemplateLoadTest, ComesFromTheConfigurationOrAFile) {
-  const ModelDir dir;
-  auto none = ChatTemplate::Load(dir.path());
-  ASSERT_TRUE(none.ok());
-  EXPECT_EQ(*none, nullptr);
-  const auto text = [&]() -> std::string {
-    auto chat = ChatTemplate::Load(dir.path());
+TEST(ChatTemplateTest, MessagesAreGivenAsTheReferenceGivesThem) {
+  ChatInput input;
+  input.messages = *ParseJson(
+      R"([{"role": "user", "content": "a", "tool_calls": null},
+          {"role": "assistant", "content": null, "reasoning": "r"},
+          {"role": "assistant", "content": "b", "thinking": "t", "reasoning_content": "c"}])");
+  auto pieces = Rendered(
+      "{{ 'tool_calls' in messages[0] }} {{ messages[1].content is defined }} "
+      "{{ messages[1].thinking }}{{ messages[1].reasoning_content }}{{ messages[1].reasoning }} "
+      "{{ messages[2].thinking }}{{ messages[2].reasoning_content }} "
+      "{{ 'thinking' in messages[0] }} {{ bos_token is defined }}",
+      input);
+  ASSERT_TRUE(pieces.ok()) << pieces.status().message();
+  EXPECT_EQ(Joined(*pieces), "False False rrr tc False False");
+}
+
+TEST(ChatTemplateTest, NewTextKeepsItsOrigins) {
+  EXPECT_EQ(Origins("{{ 'a%sb%5s|' % (messages[0].content, messages[1].content) }}"),
+            "T:a;U:Hi;T:b   ;U:Yo;T:|;");
+  EXPECT_EQ(Origins("{{ 'a{}b{x:>3}'.format(messages[0].content, x=messages[1].content) }}"),
+            "T:a;U:Hi;T:b ;U:Yo;");
+  EXPECT_EQ(Origins("{{ (messages[0].content ~ '%s') % 'x' }}{{ messages[0].content.format() }}"),
+            "U:Hi;T:x;U:Hi;");
+  EXPECT_EQ(Origins("{{ '%(c)s' | format(c=messages[0].content) }}"), "U:Hi;");
+  EXPECT_EQ(Origins("{{ '<' | safe + messages[0].content }}{{ ('[' ~ messages[0].content) | e }}"),
+            "T:<;U:Hi;T:[;U:Hi;");
+  EXPECT_EQ(Origins("{{ messages[0].content | center(6) }}{{ messages[0].content.rjust(3, '-') }}"),
+            "T:  ;U:Hi;T:  -;U:Hi;");
+  EXPECT_EQ(Origins("{{ messages[0].content | truncate(1, true, '', 0) }}"), "U:H;");
+  EXPECT_EQ(Origins("{{ messages[0].content | urlencode }}{{ messages[0].content.swapcase() }}"),
+            "U:HihI;");
+  EXPECT_EQ(Origins("{{ (messages[0].content ~ '\n' ~ 'x').splitlines() | join }}"), "U:Hi;T:x;");
+  EXPECT_EQ(Origins("{{ messages | map(attribute='content') | batch(1) | map('first') | join }}"),
+            "U:HiYo;");
+  EXPECT_EQ(Origins("{{ messages | groupby('content') | map('first') | join }}"), "U:HiYo;");
+  EXPECT_EQ(Origins("{{ {messages[0].content: 1}.keys() | join }}"), "U:Hi;");
+  EXPECT_EQ(Origins("{% macro m() %}{{ varargs[0] }}{{ kwargs.k }}{% endmacro %}"
+                    "{{ m(messages[0].content, k=messages[1].content) }}"),
+            "U:HiYo;");
+  EXPECT_EQ(Origins("{{ strftime_now(messages[0].content) }}{{ strftime_now('x') }}"), "U:Hi;T:x;");
+  EXPECT_EQ(Origins("{{ 'a b'.rsplit(none, 1) | join(messages[0].content) }}"), "T:a;U:Hi;T:b;");
+}
+
+TEST(ChatTemplateTest, ATemplateSaysWhichVariablesItReads) {
+  auto chat = ChatTemplate::Parse(
+      "thinking {% if enable_thinking is defined and x.reasoning %}{{ 'thinking' }}{% endif %}",
+      "t");
+  ASSERT_TRUE(chat.ok());
+  EXPECT_TRUE((*chat)->Reads("enable_thinking"));
+  EXPECT_FALSE((*chat)->Reads("thinking"));
+  EXPECT_FALSE((*chat)->Reads("reasoning"));
+}
+
+class ChatTemplateLoadTest : public ::testing::Test {
+ protected:
+  static std::string Text(const Result<std::unique_ptr<ChatTemplate>>& chat,
+                          const ChatInput& input = SmallInput()) {
     if (!chat.ok()) return chat.status().message();
-    auto pieces = (*chat)->Render(SmallInput());
+    if (*chat == nullptr) return "(none)";
+    auto pieces = (*chat)->Render(input);
     return pieces.ok() ? Joined(*pieces) : pieces.status().message();
-  };
-  dir.Write("chat_template.jinja", "file");
-  EXPECT_EQ(text(), "file");
-  dir.Write("tokenizer_config.json", R"({"chat_template": "config"})");
-  EXPECT_EQ(text(), "config");
-  dir.Write("tokenizer_config.json",
-            R"({"chat_template": [{"name": "rag", "template": "r"},
-                                  {"name": "default", "template": "d"}]})");
-  EXPECT_EQ(text(), "d");
-  dir.Write("tokenizer_config.json", R"({"chat_template": [{"name": "rag", "template": "r"}]})");
-  EXPECT_NE(text().find("default"), std::string::npos);
-  dir.Write("tokenizer_config.json", R"({"chat_template": 5})");
-  EXPECT_NE(text().find("an integer"), std::string::npos);
+  }
+  std::string Loaded() const { return Text(ChatTemplate::Load(dir_.path())); }
+  std::string Named(const std::string& name) const {
+    return Text(ChatTemplate::LoadNamed(dir_.path(), name));
+  }
+
+  const ModelDir dir_;
+};
+
+TEST_F(ChatTemplateLoadTest, FilesWinOverTheConfiguration) {
+  EXPECT_EQ(Loaded(), "(none)");
+  dir_.Write("chat_template.json", R"({"chat_template": "processor"})");
+  EXPECT_EQ(Loaded(), "processor");
+  dir_.Write("tokenizer_config.json", R"({"chat_template": null})");
+  EXPECT_EQ(Loaded(), "processor");
+  dir_.Write("tokenizer_config.json", R"({"chat_template": "config"})");
+  EXPECT_EQ(Loaded(), "config");
+  dir_.Write("chat_template.jinja", "file");
+  EXPECT_EQ(Loaded(), "file");
+  EXPECT_EQ(Named("default"), "file");
+}
+
+TEST_F(ChatTemplateLoadTest, OfNamedOnesDefaultCountsAndToolUseWhereThereAreTools) {
+  dir_.Write("tokenizer_config.json",
+             R"({"chat_template": [{"name": "rag", "template": "r{{ thinking }}"},
+                                   {"name": "tool_use", "template": "t{{ enable_thinking }}"},
+                                   {"name": "default", "template": "d"}]})");
+  EXPECT_EQ(Loaded(), "d");
+  const auto chat = ChatTemplate::Load(dir_.path());
+  ChatInput with_tools = SmallInput();
+  with_tools.tools = Json(Json::Array{});
+  EXPECT_EQ(Text(chat, with_tools), "t");
+  EXPECT_TRUE((*chat)->Reads("enable_thinking"));
+  EXPECT_FALSE((*chat)->Reads("thinking"));
+  EXPECT_EQ(Named("rag"), "r");
+  EXPECT_EQ(Named("default"), "d");
+  const auto missing = ChatTemplate::LoadNamed(dir_.path(), "ra");
+  EXPECT_EQ(missing.status().code(), StatusCode::kNoInput);
+  EXPECT_NE(missing.status().message().find("default, rag, tool_use"), std::string::npos)
+      << missing.status().message();
+}
+
+TEST_F(ChatTemplateLoadTest, AdditionalFilesAreNamedAfterThemselves) {
+  dir_.Write("tokenizer_config.json", R"({"chat_template": "config"})");
+  std::filesystem::create_directory(dir_.path() + "/additional_chat_templates");
+  dir_.Write("additional_chat_templates/rag.jinja", "r");
+  dir_.Write("additional_chat_templates/notes.txt", "n");
+  EXPECT_NE(Loaded().find("(rag) is named \"default\""), std::string::npos) << Loaded();
+  EXPECT_EQ(Named("rag"), "r");
+  dir_.Write("chat_template.jinja", "file");
+  EXPECT_EQ(Loaded(), "file");
+  EXPECT_NE(Named("notes").find("default, rag"), std::string::npos) << Named("notes");
+}
+
+TEST_F(ChatTemplateLoadTest, WhatIsNoTemplateIsRefused) {
+  dir_.Write("tokenizer_config.json", R"({"chat_template": [{"name": "rag", "template": "r"}]})");
+  EXPECT_NE(Loaded().find("default"), std::string::npos);
+  dir_.Write("tokenizer_config.json", R"({"chat_template": [{"name": "rag"}]})");
+  EXPECT_NE(Loaded().find("no name or no template"), std::string::npos);
+  dir_.Write("tokenizer_config.json", R"({"chat_template": 5})");
+  EXPECT_NE(Loaded().find("an integer"), std::string::npos);
+  std::string many = R"({"chat_template": [{"name": "default", "template": ""})";
+  for (int i = 0; i < 64; ++i)
+    many += ",{\"name\": \"" + std::to_string(i) + R"(", "template": ""})";
+  dir_.Write("tokenizer_config.json", many + "]}");
+  EXPECT_NE(Loaded().find("more than 64"), std::string::npos) << Loaded();
+  dir_.Write("chat_template.jinja", std::string((1 << 20) + 1, 'x'));
+  EXPECT_NE(Loaded().find("chat_template.jinja"), std::string::npos) << Loaded();
 }
 
 }  // namespace

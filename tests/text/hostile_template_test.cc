@@ -118,6 +118,61 @@ std::vector<Hostile> HostileTemplates() {
       {"named into dicts",
        "{% for i in range(100000) %}{% set d = dict(" + ManyArguments(2000) + ") %}{% endfor %}"},
       {"parts", big + "{% for i in range(100000) %}{{ a.split('a') | length }}{% endfor %}"},
+      {"recursive loop of itself",
+       "{% set ns = namespace(t=[1]) %}{% for x in ns.t recursive %}{{ loop(ns.t) }}{% endfor %}"},
+      {"loop called after its end",
+       "{% set ns = namespace() %}{% for x in [1] recursive %}{% set ns.l = loop %}{% endfor %}"
+       "{{ ns.l([1]) }}"},
+      {"look ahead of a loop that has ended",
+       "{% set ns = namespace() %}{% for x in [1, 2] if x %}{% set ns.l = loop %}{% break %}"
+       "{% endfor %}{{ ns.l.last }}"},
+      {"changed after the end",
+       "{% set ns = namespace() %}{% for x in [1] %}{% set ns.l = loop %}{% endfor %}"
+       "{{ ns.l.changed(ns.l) }}"},
+      {"macro after its scope",
+       "{% set ns = namespace() %}{% for x in [1] %}{% macro m() %}{{ x }}{% endmacro %}"
+       "{% set ns.m = m %}{% endfor %}{{ ns.m() }}"},
+      {"condition that looks ahead of its own loop",
+       "{% set ns = namespace(l=none) %}{% for x in range(100000) if ns.l is none or ns.l.last %}"
+       "{% set ns.l = loop %}{{ loop.last }}{% endfor %}"},
+      {"wide formats", "{{ '%1000000000d' % 1 }}"},
+      {"wide fields", "{{ '{:1000000000}'.format(1) }}"},
+      {"formats of precision", "{{ '%.1000000000f' % 1 }}"},
+      {"formats in formats", "{{ '{:{:{}}}'.format(1, 2, 3) }}"},
+      {"fields of fields", "{{ '{0" + Repeated("[0]", 2000000 / 3) + "}'.format([1]) }}"},
+      {"many conversions", "{{ ('%(a)4096s' * 100000) % {'a': 1} }}"},
+      {"many fields", "{{ ('{0:4096}' * 100000).format(1) }}"},
+      {"wide padding", "{{ 'a'.center(1000000000000) }}"},
+      {"wide center", "{{ 'a' | center(1000000000) }}"},
+      {"wide tabs", "{{ ('\t' * 1000000).expandtabs(1024) }}"},
+      {"many columns", "{{ [1] | slice(1000000000) | list }}"},
+      {"wide rows", "{{ [1] | batch(1000000000, 0) | list }}"},
+      {"columns in loops",
+       "{% for i in range(100000) %}{% set b = [1] | slice(100000) %}{% endfor %}"},
+      {"many sort keys", "{{ [{}] * 1000 | sort(attribute='a" + Repeated(",a", 10000) + "') }}"},
+      {"groups",
+       "{% for i in range(1000) %}{% if range(100000) | groupby('x', 1) %}{% endif %}"
+       "{% endfor %}"},
+      {"spread lists",
+       "{% macro m() %}{{ varargs | length }}{% endmacro %}"
+       "{% set l = range(100000) | list %}"
+       "{% for i in range(100000) %}{% set b = m(*l) %}{% endfor %}"},
+      {"spread dicts", "{% macro m() %}{{ kwargs | length }}{% endmacro %}{% set d = dict(" +
+                           ManyArguments(4000) +
+                           ") %}{% for i in range(100000) %}{% set b = m(**d) %}{% endfor %}"},
+      {"names that are texts", big + "{{ dict(**{a: 1}) }}"},
+      {"escapes", big + "{% set b = '<' * 10000000 %}{% for i in range(1000) %}"
+                        "{% set c = b | e %}{% endfor %}"},
+      {"sums of escapes", "{% set b = '<' * 10000000 %}{% set c = ('' | safe) + b %}"},
+      {"numbers as keys",
+       "{% for i in range(100000) %}{% for j in range(100000) %}"
+       "{% if {1: i, 2.5: i} == {1: j, 2.5: i} %}{% endif %}{% endfor %}{% endfor %}"},
+      {"numbers as names", "{{ dict(**{1: 2}) }}"},
+      {"final letters",
+       "{% set a = ('\u03a3' ~ '.' * 1000000) %}{% for i in range(10000) %}"
+       "{% set b = a | lower %}{% endfor %}"},
+      {"query", big + "{% for i in range(1000) %}{% set b = a | urlencode %}{% endfor %}"},
+      {"words", big + "{% for i in range(1000) %}{% set b = a | wordcount %}{% endfor %}"},
       {"runs of origin",
        "{% set a = messages[0].content ~ '-' %}{% set b = a * 1000000 %}"
        "{% for i in range(100000) %}{% set c = b ~ '' %}{% endfor %}"},

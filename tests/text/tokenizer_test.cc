@@ -269,12 +269,18 @@ TEST_F(TokenizerFilesTest, DamagedFilesAreRefusedByName) {
 
 TEST(TokenizerLoadTest, ADirectoryWithoutASupportedTokenizerSaysWhatIsSupported) {
   const ModelDir dir;
-  EXPECT_EQ(Tokenizer::Load(dir.path()).status().code(), StatusCode::kNoInput);
-  dir.Write("tokenizer.json", "{}");
-  const auto tokenizer = Tokenizer::Load(dir.path());
-  EXPECT_EQ(tokenizer.status().code(), StatusCode::kNoInput);
-  EXPECT_NE(tokenizer.status().message().find("tokenizer.json"), std::string::npos);
-  EXPECT_NE(tokenizer.status().message().find("sentencepiece"), std::string::npos);
+  const auto none = Tokenizer::Load(dir.path());
+  EXPECT_EQ(none.status().code(), StatusCode::kNoInput);
+  for (const char* name : {"tokenizer.json", "tokenizer.model", "tekken.json"}) {
+    EXPECT_NE(none.status().message().find(name), std::string::npos) << none.status().message();
+  }
+  dir.Write("tokenizer.json", R"({"model": {"type": "Unigram"}})");
+  const auto unigram = Tokenizer::Load(dir.path());
+  EXPECT_EQ(unigram.status().code(), StatusCode::kBadInput);
+  EXPECT_NE(unigram.status().message().find(
+                "tokenizer.json: model.type is \"Unigram\"; supported is BPE"),
+            std::string::npos)
+      << unigram.status().message();
 }
 
 }  // namespace

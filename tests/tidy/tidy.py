@@ -18,7 +18,7 @@ MAY_INCLUDE = {
     "tensor": ["base"],
     "plan": ["base"],
     "ops": ["plan", "tensor", "base"],
-    "weights": ["tensor", "base"],
+    "weights": ["ops", "tensor", "base"],
     "text": ["base"],
     "cpu": ["ops", "plan", "tensor", "base"],
     "cuda": ["ops", "plan", "tensor", "base"],
@@ -35,6 +35,7 @@ LOOSE = {"ops.h": "ops", "ops_params.h": "ops", "device_ops.h": "ops", "batch_pl
 LIBRARIES = {
     r"nlohmann/": ["src/base/"],
     r"sentencepiece": ["src/text/"],
+    r"pcre2": ["src/text/"],
     r"CLI/|CLI11": ["src/cli/"],
     r"hwy/": ["src/cpu/"],
     r"histedit|editline": ["src/cli/"],

@@ -49,6 +49,9 @@ void ExpectRefused(const char* key, const std::string& value_text, const std::st
               fmt::format("dir/config.json: key \"{}\": found ", named.empty() ? key : named));
 }
 
+// What GoodConfig rotates by.
+const RopeConfig kPlain = {.theta = 5000.0, .dim = 16};
+
 void ExpectTaken(const char* key, const std::string& value_text) {
   const Result<ModelConfig> config = Parse(WithKey(key, value_text));
   EXPECT_TRUE(config.ok()) << config.status().message();
@@ -68,8 +71,10 @@ TEST(ModelConfigTest, ReadsTheOlderSpelling) {
   EXPECT_EQ(config->num_kv_heads, 2);
   EXPECT_EQ(config->head_dim, 16);
   EXPECT_EQ(config->max_seq_len, 512);
-  EXPECT_EQ(config->rms_norm_eps, 1e-5);
-  EXPECT_EQ(config->rope, (RopeConfig{.theta = 5000.0}));
+  EXPECT_EQ(config->norm_eps, 1e-5);
+  EXPECT_EQ(config->ropes, std::vector{kPlain});
+  EXPECT_EQ(config->layers, std::vector<LayerConfig>(2));
+  EXPECT_EQ(config->activation, Activation::kSilu);
   EXPECT_TRUE(config->tie_word_embeddings);
   EXPECT_EQ(config->bos_token_id, 1);
   EXPECT_EQ(config->eos_token_ids, std::vector<TokenId>{2});
@@ -86,8 +91,8 @@ TEST(ModelConfigTest, FillsInWhatTransformersWould) {
   EXPECT_EQ(config->num_kv_heads, 4);
   EXPECT_EQ(config->head_dim, 16);
   EXPECT_EQ(config->max_seq_len, 2048);
-  EXPECT_EQ(config->rms_norm_eps, 1e-6);
-  EXPECT_EQ(config->rope, RopeConfig());
+  EXPECT_EQ(config->norm_eps, 1e-6);
+  EXPECT_EQ(config->ropes, (std::vector{RopeConfig{.dim = 16}}));
   EXPECT_FALSE(config->tie_word_embeddings);
   EXPECT_FALSE(config->bos_token_id.has_value());
   EXPECT_TRUE(config->eos_token_ids.empty());
@@ -140,8 +145,10 @@ TEST(ModelConfigTest, LinearScalingInEverySpelling) {
     SCOPED_TRACE(spelling.value);
     const Result<ModelConfig> config = Parse(WithKey(spelling.key, spelling.value));
     ASSERT_TRUE(config.ok()) << config.status().message();
-    EXPECT_EQ(config->rope,
-              (RopeConfig{.theta = 5000.0, .scaling = RopeScaling::kLinear, .factor = 2.0}));
+    RopeConfig wanted = kPlain;
+    wanted.scaling = RopeScaling::kLinear;
+    wanted.factor = 2.0;
+    EXPECT_EQ(config->ropes, std::vector{wanted});
   }
 }
 
@@ -150,18 +157,24 @@ constexpr const char* kLlama3 =
         "high_freq_factor": 4.0, "original_max_position_embeddings": 8192})";
 
 TEST(ModelConfigTest, ReadsLlama3Scaling) {
-  const RopeConfig wanted = {500000.0, RopeScaling::kLlama3, 8.0, 1.0, 4.0, 8192};
-  EXPECT_EQ(Parse(WithKey("rope_parameters", kLlama3))->rope, wanted);
+  const RopeConfig wanted = {.theta = 500000.0,
+                             .dim = 16,
+                             .scaling = RopeScaling::kLlama3,
+                             .factor = 8.0,
+                             .low_freq_factor = 1.0,
+                             .high_freq_factor = 4.0,
+                             .original_max_seq_len = 8192};
+  EXPECT_EQ(Parse(WithKey("rope_parameters", kLlama3))->ropes, std::vector{wanted});
   Json older = WithKey("rope_scaling", kLlama3);
   older.Set("rope_theta", 500000.0);
-  EXPECT_EQ(Parse(older)->rope, wanted);
+  EXPECT_EQ(Parse(older)->ropes, std::vector{wanted});
 }
 
 TEST(ModelConfigTest, DefaultRotaryUnderItsNames) {
   for (const char* value : {R"({"rope_type": "default"})", R"({"type": "none"})", "{}",
                             R"({"rope_type": "default", "rope_theta": 5000})"}) {
     SCOPED_TRACE(value);
-    EXPECT_EQ(Parse(WithKey("rope_parameters", value))->rope, (RopeConfig{.theta = 5000.0}));
+    EXPECT_EQ(Parse(WithKey("rope_parameters", value))->ropes, std::vector{kPlain});
   }
 }
 
@@ -176,11 +189,11 @@ TEST(ModelConfigTest, TwoSpellingsAtOnceMustAgree) {
 TEST(ModelConfigTest, RefusesRotarySettingsThatAreNotSupported) {
   for (const char* key : {"rope_scaling", "rope_parameters"}) {
     const std::string inner = std::string(key) + ".";
-    for (const char* type : {"yarn", "dynamic", "longrope", "su", "mrope", "LINEAR", ""}) {
+    for (const char* type : {"su", "mrope", "proportional", "LINEAR", ""}) {
       ExpectRefused(key, fmt::format(R"({{"rope_type": "{}", "factor": 2.0}})", type),
                     inner + "rope_type");
     }
-    ExpectRefused(key, R"({"type": "dynamic", "factor": 2.0})", inner + "type");
+    ExpectRefused(key, R"({"type": "mrope", "factor": 2.0})", inner + "type");
     ExpectRefused(key, R"({"rope_type": 3})", inner + "rope_type");
     ExpectRefused(key, R"({"rope_type": "linear"})", inner + "factor");
     for (const char* factor : {"0", "0.5", "-1", "\"2\"", "1e9", "[2]"}) {
@@ -189,6 +202,8 @@ TEST(ModelConfigTest, RefusesRotarySettingsThatAreNotSupported) {
     }
     ExpectRefused(key, R"({"rope_type": "default", "partial_rotary_factor": 0.5})",
                   inner + "partial_rotary_factor");
+    ExpectRefused(key, R"({"full_attention": {"rope_type": "default"}})", inner + "full_attention");
+    ExpectRefused(key, R"({"llama_4_scaling_beta": 0.1})", inner + "llama_4_scaling_beta");
     for (const char* bad : {"3", "\"linear\"", "[]", "true"}) ExpectRefused(key, bad);
   }
 }
@@ -197,6 +212,8 @@ TEST(ModelConfigTest, Llama3ScalingNeedsEachOfItsNumbers) {
   for (const char* key :
        {"factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"}) {
     for (const char* bad : {"null", "0", "-1", "\"8\"", "1e300", "[]"}) {
+      // Scalings that do not say it start from the whole length.
+      if (std::string(key) == "original_max_position_embeddings" && bad[0] == 'n') continue;
       Json rope = *ParseJson(kLlama3);
       rope.Set(key, *ParseJson(bad));
       ExpectRefused("rope_parameters", rope.Dump(), std::string("rope_parameters.") + key);
@@ -253,13 +270,16 @@ TEST(ModelConfigTest, HeadsMustDivide) {
 }
 
 TEST(ModelConfigTest, RefusesOptionsThatChangeTheComputation) {
-  ExpectRefused("attention_bias", "true");
-  ExpectRefused("mlp_bias", "true");
   ExpectRefused("attention_bias", "0");
+  ExpectRefused("mlp_bias", "\"no\"");
+  ExpectRefused("use_bias", "true");
+  ExpectRefused("use_qkv_bias", "true");
+  ExpectRefused("clip_qkv", "8.0");
+  ExpectRefused("final_logit_softcapping", "30.0");
   ExpectRefused("sliding_window", "4096");
   ExpectRefused("quantization_config", R"({"quant_method": "gptq", "bits": 4})");
   ExpectRefused("quantization_config", "{}");
-  ExpectRefused("hidden_act", "\"gelu\"");
+  ExpectRefused("hidden_act", "\"tanh\"");
   ExpectRefused("hidden_act", "\"SiLU\"");
   ExpectRefused("hidden_act", "1");
   ExpectRefused("hidden_activation", "\"gelu_pytorch_tanh\"");
@@ -270,7 +290,7 @@ TEST(ModelConfigTest, RefusesOptionsThatChangeTheComputation) {
 }
 
 TEST(ModelConfigTest, RefusesOtherArchitecturesByName) {
-  for (const char* bad : {"[\"MixtralForCausalLM\"]", "[\"LlamaForSequenceClassification\"]",
+  for (const char* bad : {"[\"GPTNeoXForCausalLM\"]", "[\"LlamaForSequenceClassification\"]",
                           "[\"llama\"]", "[\"\"]", "[]", "[1]", "\"LlamaForCausalLM\"", "{}", "7",
                           "[\"LlamaForCausalLM\", \"MistralForCausalLM\"]"}) {
     ExpectRefused("architectures", bad);
@@ -331,15 +351,17 @@ TEST(ModelConfigTest, RefusesWhatTheOtherArchitecturesMayNotHave) {
     ExpectError(Parse(json).status(), StatusCode::kBadInput,
                 fmt::format("dir/config.json: key \"{}\": found ", key));
   };
-  expect(Other("MistralForCausalLM", "mistral"), "sliding_window");
-  expect(Other("MistralForCausalLM", "mistral", R"({"sliding_window": 4096})"), "sliding_window");
-  expect(Other("Qwen2ForCausalLM", "qwen2", R"({"use_sliding_window": true})"),
-         "use_sliding_window");
+  for (const char* bad : {"0", "-1", "\"4096\"", "1.5", "true", "[]"}) {
+    expect(Other("MistralForCausalLM", "mistral",
+                 fmt::format(R"({{"sliding_window": {}}})", bad).c_str()),
+           "sliding_window");
+  }
+  expect(Other("MistralForCausalLM", "mistral", R"({"attention_bias": true})"), "attention_bias");
   expect(Other("Qwen2ForCausalLM", "qwen2", R"({"attention_bias": false})"), "attention_bias");
-  expect(Other("Qwen3ForCausalLM", "qwen3", R"({"attention_bias": true})"), "attention_bias");
   expect(Other("Qwen3ForCausalLM", "llama"), "model_type");
   for (const char* bad : {R"({"layer_types": ["full_attention", "sliding_attention"]})",
-                          R"({"layer_types": "full_attention"})", R"({"layer_types": [1]})"}) {
+                          R"({"layer_types": "full_attention"})", R"({"layer_types": [1, 1]})",
+                          R"({"layer_types": ["full_attention"]})"}) {
     expect(Other("Qwen3ForCausalLM", "qwen3", bad), "layer_types");
     expect(Other("LlamaForCausalLM", "llama", bad), "layer_types");
   }

@@ -57,8 +57,8 @@ Result<std::unique_ptr<Engine>> MakeModelEngine(const ModelConfig& config,
                                                 const Checkpoint& checkpoint,
                                                 const MemoryPlan& plan, std::unique_ptr<Ops> ops);
 
-// Logits of every position of `ids`, [n, V], by one uncached forward pass: for tests against
-// references.
+// Logits of every position of `ids`, [n, V], by one uncached forward pass in a context of the
+// model's length: for tests against references.
 Result<std::vector<float>> ComputeLogits(const ModelConfig& config, const Checkpoint& checkpoint,
                                          DType weight_dtype, Ops* ops,
                                          const std::vector<TokenId>& ids);

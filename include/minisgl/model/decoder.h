@@ -65,18 +65,20 @@ class Decoder {
 };
 
 // What a decoder will take, by its configuration alone: the same numbers as weight_bytes() and
-// workspace_bytes(). Nothing where that is past 2^64. kBadInput for an architecture that is not
-// known.
+// workspace_bytes(). Nothing where that is past 2^64.
 struct DecoderBytes {
   std::optional<uint64_t> weights;
   std::optional<uint64_t> workspace;
 };
-Result<DecoderBytes> CountDecoderBytes(const ModelConfig& config, const DecoderOptions& options);
+DecoderBytes CountDecoderBytes(const ModelConfig& config, const DecoderOptions& options);
 
-// cos and sin tables [max_seq_len, head_dim / 2] of `rope`, computed in double. (llama3: the
-// formula of Meta's Llama 3.1 release, wavelengths between low and high frequency factor blended
-// linearly.)
-void MakeRotaryTables(const RopeConfig& rope, int32_t head_dim, int64_t max_seq_len,
-                      std::vector<float>* cos, std::vector<float>* sin);
+// cos and sin tables [max_seq_len, rope.dim / 2] of `rope`, computed in double and multiplied by
+// its attention_factor. Where the rule depends on the length of a sequence, `max_seq_len` is taken
+// for it.
+void MakeRotaryTables(const RopeConfig& rope, int64_t max_seq_len, std::vector<float>* cos,
+                      std::vector<float>* sin);
+
+// [max_seq_len] what queries are multiplied by at each position (ModelConfig::query_scale_beta).
+std::vector<float> MakeQueryScales(double beta, int64_t length, int64_t max_seq_len);
 
 }  // namespace minisgl

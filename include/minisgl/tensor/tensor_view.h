@@ -3,7 +3,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <initializer_list>
 #include <map>
 #include <string>
 #include <string_view>
@@ -46,7 +45,7 @@ class ShapeChecker {
   void Bind(const std::string& symbol, int64_t size) { bound_[symbol] = size; }
   // kBadInput naming the tensor, the shape found and the shape wanted.
   Status Check(std::string_view tensor, const std::vector<int64_t>& shape,
-               std::initializer_list<Dim> dims);
+               const std::vector<Dim>& dims);
 
  private:
   std::map<std::string, int64_t> bound_;

@@ -7,7 +7,9 @@
 // library sets it up. Immutable once parsed; Render may be called from any thread.
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -23,13 +25,17 @@ namespace minisgl {
 struct ChatInput {
   // An array of {role, content, ...}. Strings inside count as untrusted text, but for a role that
   // is a word (letters, digits, `_`, `-`): it can name a marker like `<|user|>`, and spell none.
+  // As in the transformers library, a member that is null is left out, and what stands under
+  // reasoning_content, thinking or reasoning stands under the first two.
   Json messages;
   bool add_generation_prompt = true;
-  std::string bos_token, eos_token, unk_token, pad_token;
-  Json tools;      // null or an array
-  Json documents;  // null or an array
+  std::string bos_token, eos_token, unk_token, pad_token;  // "": the template sees none defined
+  Json tools;                                              // null or an array
+  Json documents;                                          // null or an array
   // Null or an object: chat_template_kwargs. Never hides the names above; untrusted but for words.
   Json extra;
+  // What strftime_now reads, in seconds since 1970; unset: the clock.
+  std::optional<int64_t> now;
 };
 
 class ChatTemplate {
@@ -37,10 +43,15 @@ class ChatTemplate {
   // `name` (a file) stands in errors, with the template's line.
   static Result<std::unique_ptr<ChatTemplate>> Parse(std::string_view source,
                                                      const std::string& name);
-  // The template of a model directory: chat_template of tokenizer_config.json (a string, or a list
-  // of named ones of which "default" counts), or chat_template.jinja. A null pointer where there is
-  // none.
+  // The template of a model directory: chat_template.jinja and
+  // additional_chat_templates/NAME.jinja, else chat_template of tokenizer_config.json (a string, or
+  // a list of named ones), else chat_template.json. Of several, "default" counts, and "tool_use"
+  // where tools are given. A null pointer where there is none.
   static Result<std::unique_ptr<ChatTemplate>> Load(const std::string& model_dir);
+  // The one of them that is called `name` (the only one is called "default"); kNoInput where none
+  // is.
+  static Result<std::unique_ptr<ChatTemplate>> LoadNamed(const std::string& model_dir,
+                                                         const std::string& name);
 
   virtual ~ChatTemplate() = default;
 
@@ -48,6 +59,12 @@ class ChatTemplate {
   // `documents`, through whatever filters. kBadInput with the template's line where it refuses
   // (raise_exception) or breaks a bound.
   virtual Result<std::vector<TextPiece>> Render(const ChatInput& input) const = 0;
+
+  // Whether the template speaks of `variable`, and so can be told something by it.
+  virtual bool Reads(std::string_view variable) const {
+    (void)variable;
+    return false;
+  }
 };
 
 }  // namespace minisgl

@@ -2,8 +2,8 @@
 // joined equal Tokenizer::Decode of all the ids. Used by one thread.
 #pragma once
 
+#include <memory>
 #include <string>
-#include <vector>
 
 #include "minisgl/text/tokenizer.h"
 
@@ -20,7 +20,7 @@ class StreamDecoder {
   // The text that is certain once `id` is known; often one piece, "" while a character is
   // incomplete.
   std::string Push(TokenId id);
-  // What is left: each byte of a character that never came is U+FFFD, as Decode gives them. Nothing
+  // What is left: bytes of a character that never came are U+FFFD, as Decode gives them. Nothing
   // may follow.
   std::string Finish();
 
@@ -28,7 +28,8 @@ class StreamDecoder {
   std::string Drain(bool is_last);
 
   const Tokenizer* tokenizer_;
-  bool at_start_;  // a leading space would still be dropped
+  std::unique_ptr<TokenDecoder> own_;  // the tokenizer's own rules; the rest is unused then
+  bool at_start_;                      // a leading space would still be dropped
   bool keep_special_;
   std::string pending_;  // bytes of an incomplete character
 };

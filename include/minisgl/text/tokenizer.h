@@ -1,5 +1,5 @@
-// Text to token ids and back, by the tokenizer of a model directory (sentencepiece's
-// tokenizer.model).
+// Text to token ids and back, by the tokenizer of a model directory: tokenizer.json (byte-pair
+// encoding), sentencepiece's tokenizer.model or tekken.json.
 //
 // Immutable once loaded; usable from any thread. Hostile files and texts give errors, never
 // crashes: every id in tokenizer files is below vocab_size(), a piece is at most 4 KiB, a text at
@@ -36,13 +36,24 @@ struct TextPiece {
   bool trusted = true;
 };
 
+// Token ids to text as they come, by rules of a tokenizer's own. Used by one thread.
+class TokenDecoder {
+ public:
+  virtual ~TokenDecoder() = default;
+  // As StreamDecoder's.
+  virtual std::string Push(TokenId id) = 0;
+  virtual std::string Finish() = 0;
+};
+
 class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
 
-  // Reads tokenizer.model, tokenizer_config.json (optional) and special_tokens_map.json,
-  // added_tokens.json where they are. kNoInput where the directory has no tokenizer that is
-  // supported, kBadInput for a damaged one.
+  // Reads the first of these that is there: tokenizer.json if its model is of type BPE,
+  // tokenizer.model, tekken.json; and tokenizer_config.json, special_tokens_map.json and
+  // added_tokens.json beside the first two. kNoInput where the directory has no tokenizer,
+  // kBadInput for a damaged one or a kind that is not supported; no other file is tried instead of
+  // a damaged one.
   static Result<std::unique_ptr<Tokenizer>> Load(const std::string& model_dir);
 
   // Ids of plain text: nothing in it is a special token, nothing is added.
@@ -58,6 +69,11 @@ class Tokenizer {
   // is no text, and not special: a model's vocabulary may be padded beyond its tokenizer's, and
   // such an id can be sampled.
   virtual std::string Decode(std::span<const TokenId> ids, bool keep_special = false) const = 0;
+  // Decode for StreamDecoder, which says what the arguments mean; this outlives it. Null where
+  // StreamDecoder's own rules hold, which are sentencepiece's, on PieceBytes().
+  virtual std::unique_ptr<TokenDecoder> NewDecoder(bool /*at_start*/, bool /*keep_special*/) const {
+    return nullptr;
+  }
 
   virtual TokenId vocab_size() const = 0;
   virtual bool IsSpecial(TokenId id) const = 0;  // control tokens: never part of an answer's text

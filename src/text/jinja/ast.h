@@ -20,6 +20,7 @@ using ExprPtr = std::unique_ptr<Expr>;
 struct Arguments {
   std::vector<ExprPtr> positional;
   std::vector<std::pair<std::string, ExprPtr>> named;
+  ExprPtr more_positional, more_named;  // *list and **dict; may be null
 };
 
 struct Expr {
@@ -74,6 +75,7 @@ struct Parameter {
 struct Macro {
   std::string name;
   std::vector<Parameter> parameters;
+  bool takes_varargs = false, takes_kwargs = false, takes_caller = false;  // the body reads them
   Block body;
 };
 
@@ -89,7 +91,7 @@ struct Statement {
     kCall,      // macro is the caller, expr the call
     kFilter,    // body | expr
     kWith,      // targets = values: body
-    kScope,     // body, as it stands (generation)
+    kScope,     // body, as it stands, in a scope of its own (generation)
     kBreak,
     kContinue,
   };
@@ -101,6 +103,7 @@ struct Statement {
   std::vector<std::pair<ExprPtr, Block>> branches;
   std::vector<std::pair<Target, ExprPtr>> bindings;
   Block body, other;
+  bool is_recursive = false;  // a loop that may be called
   std::unique_ptr<Macro> macro;
 };
 

@@ -135,7 +135,8 @@ Value Interpreter::EvalNode(const Expr& expr) {
       return EvalName(expr);
     case Expr::Kind::kList:
     case Expr::Kind::kTuple:
-      return MakeList(EvalAll(expr.children), expr.kind == Expr::Kind::kTuple);
+      return MakeList(EvalAll(expr.children),
+                      expr.kind == Expr::Kind::kTuple ? ListKind::kTuple : ListKind::kList);
     case Expr::Kind::kDict:
       return EvalDict(expr);
     case Expr::Kind::kAttribute:
@@ -159,7 +160,10 @@ Value Interpreter::EvalNode(const Expr& expr) {
     case Expr::Kind::kNegative:
     case Expr::Kind::kPositive: {
       const Value value = child(0);
+      if (value.is_undefined()) FailUndefined(value);
       if (!value.is_number()) Fail("a sign before {}", value.TypeName());
+      if (value.is_double())
+        return Value(expr.kind == Expr::Kind::kNegative ? -value.as_double() : value.as_double());
       return Arithmetic(expr.kind == Expr::Kind::kNegative ? "-" : "+", Value(int64_t{0}), value);
     }
     case Expr::Kind::kAnd:
@@ -193,7 +197,7 @@ Value Interpreter::EvalName(const Expr& expr) {
   static constexpr std::string_view kFunctions[] = {"raise_exception", "range", "namespace", "dict",
                                                     "strftime_now"};
   if (std::find(std::begin(kFunctions), std::end(kFunctions), expr.name) != std::end(kFunctions)) {
-    return Value(std::make_shared<const Callable>(Callable{expr.name, false, {}, nullptr}));
+    return Value(std::make_shared<const Callable>(Callable{expr.name, false, {}, nullptr, {}}));
   }
   return Value(Undefined{expr.name});
 }
@@ -209,26 +213,33 @@ CallArguments Interpreter::EvalArguments(const Arguments& arguments) {
   CallArguments out;
   out.positional = EvalAll(arguments.positional);
   for (const auto& [name, expr] : arguments.named) out.named.emplace_back(name, Eval(*expr));
+  if (arguments.more_positional != nullptr) {
+    for (Value& value : Elements(Eval(*arguments.more_positional)))
+      out.positional.push_back(std::move(value));
+  }
+  if (arguments.more_named != nullptr) {
+    const Value more = Eval(*arguments.more_named);
+    if (!more.is_dict()) Fail("** needs a dict (found {})", more.TypeName());
+    ChargeKeys(more.dict());
+    for (const auto& [key, value] : more.dict().members) {
+      const std::string& name = NeedText(key, "an argument's name").bytes();
+      if (name.size() > kNameBytesMax) Fail("an argument's name has {} bytes", name.size());
+      ChargeSearch(out.named.size(), name);
+      if (out.Find(out.positional.size(), name) != nullptr)
+        Fail("the argument \"{}\" is given twice", Visible(name));
+      out.named.emplace_back(name, value);
+    }
+  }
   return out;
 }
 
 Value Interpreter::EvalDict(const Expr& expr) {
-  std::vector<std::pair<Text, Value>> members;
+  DictBuilder builder(this);
   for (size_t i = 0; i + 1 < expr.children.size(); i += 2) {
-    Text key = StrOf(Eval(*expr.children[i]));
-    Value value = Eval(*expr.children[i + 1]);
-    ChargeSearch(members.size(), key.bytes());
-    const auto same = std::find_if(members.begin(), members.end(), [&](const auto& member) {
-      return member.first.bytes() == key.bytes();
-    });
-    if (same != members.end()) {
-      same->second = std::move(value);
-    } else {
-      members.emplace_back(std::move(key), std::move(value));
-    }
+    Value key = Eval(*expr.children[i]);
+    builder.Add(std::move(key), Eval(*expr.children[i + 1]));
   }
-  ChargeItems(members.size());
-  return Value::FromDict(std::move(members));
+  return builder.Build();
 }
 
 Value Interpreter::EvalConcat(const Expr& expr) {
@@ -270,12 +281,13 @@ bool Interpreter::Contains(const Value& container, const Value& item) {
     return Find(container.text().bytes(), wanted.bytes()) != std::string::npos;
   }
   if (container.is_dict()) {
-    if (!item.is_text()) return false;
-    ChargeSearch(container.dict().members.size(), item.text().bytes());
-    return container.dict().Find(item.text().bytes()) != nullptr;
+    if (item.is_dict() || (item.is_list() && !item.is_tuple()))
+      Fail("{} cannot be a dict's key", item.TypeName());
+    ChargeKeySearch(container.dict(), item);
+    return container.dict().Find(item) != nullptr;
   }
   if (container.is_list()) {
-    const auto& items = container.list().items;
+    const std::vector<Value> items = Elements(container);
     return std::any_of(items.begin(), items.end(), [&](const Value& other) {
       ChargeComparison(other, item);
       return Equal(other, item);
@@ -291,13 +303,13 @@ Value Interpreter::EvalSlice(const Expr& expr) {
   for (size_t i = 0; i < 3; ++i) {
     parts[i] = expr.children[i + 1] != nullptr ? Eval(*expr.children[i + 1]) : Value(None{});
   }
-  if (base.is_list()) {
+  if (base.is_sequence()) {
     const auto& items = base.list().items;
     ChargeItems(items.size());
     std::vector<Value> taken;
     for (size_t place : SlicePlaces(items.size(), parts[0], parts[1], parts[2]))
       taken.push_back(items[place]);
-    return MakeList(std::move(taken), base.list().is_tuple);
+    return MakeList(std::move(taken), base.list().kind);
   }
   if (base.is_undefined()) FailUndefined(base);
   if (!base.is_text()) Fail("a slice needs a string or a list (found {})", base.TypeName());
@@ -307,6 +319,7 @@ Value Interpreter::EvalSlice(const Expr& expr) {
   for (size_t place : SlicePlaces(offsets.size() - 1, parts[0], parts[1], parts[2])) {
     taken.AppendRange(base.text(), offsets[place], offsets[place + 1]);
   }
+  taken.SetMarkup(base.text().is_markup());
   return MakeText(std::move(taken));
 }
 
@@ -327,12 +340,17 @@ Value Interpreter::EvalFilter(const Expr& expr, const Value* block_text) {
 Value Interpreter::EvalCall(const Expr& expr, const Value* caller) {
   const Value callee = Eval(*expr.children[0]);
   if (callee.is_undefined()) FailUndefined(callee);
+  if (callee.is_loop()) return CallLoop(&callee.loop(), EvalArguments(expr.arguments));
   if (!callee.is_callable()) Fail("{} cannot be called", callee.TypeName());
   const CallArguments arguments = EvalArguments(expr.arguments);
   const Callable& function = *callee.callable();
   if (function.macro != nullptr && function.name == "caller")
     return CallCaller(*function.macro, arguments);
-  if (function.macro != nullptr) return CallMacro(*function.macro, &root_, arguments, caller);
+  if (function.macro != nullptr) {
+    if (*function.home == nullptr)
+      Fail("macro {} is called after the block that made it", Visible(function.name));
+    return CallMacro(*function.macro, *function.home, arguments, caller);
+  }
   if (function.is_method) return CallMethod(function.self, function.name, arguments);
   return CallFunction(function.name, arguments);
 }
@@ -341,7 +359,7 @@ Value Interpreter::Attribute(const Value& value, std::string_view name, bool ite
   if (value.is_undefined()) FailUndefined(value);
   const auto method = [&]() -> Value {
     return Value(
-        std::make_shared<const Callable>(Callable{std::string(name), true, value, nullptr}));
+        std::make_shared<const Callable>(Callable{std::string(name), true, value, nullptr, {}}));
   };
   const bool has_method = HasMethod(value, name);
   if (has_method && !item_first) return method();
@@ -362,12 +380,11 @@ Value Interpreter::Item(const Value& value, const Value& index) {
   if (value.is_undefined()) FailUndefined(value);
   if (index.is_text()) return Attribute(value, index.text().bytes(), /*item_first=*/true);
   if (value.is_dict()) {
-    const std::string key = StrOf(index).bytes();
-    ChargeSearch(value.dict().members.size(), key);
-    const Value* member = value.dict().Find(key);
-    return member != nullptr ? *member : Value(Undefined{key});
+    ChargeKeySearch(value.dict(), index);
+    const Value* member = value.dict().Find(index);
+    return member != nullptr ? *member : Value(Undefined{StrOf(index).bytes()});
   }
-  if (!index.is_integral() || !(value.is_list() || value.is_text()))
+  if (!index.is_integral() || !(value.is_sequence() || value.is_text()))
     return Value(Undefined{StrOf(index).bytes()});
   std::vector<size_t> offsets;
   if (value.is_text()) {
@@ -380,17 +397,24 @@ Value Interpreter::Item(const Value& value, const Value& index) {
   if (at < 0) at = at < -size ? size : at + size;
   if (at >= size) return Value(Undefined{fmt::format("element {}", index.as_int())});
   if (value.is_list()) return value.list().items[static_cast<size_t>(at)];
-  return MakeText(value.text().Substr(offsets[at], offsets[at + 1]));
+  Text character = value.text().Substr(offsets[at], offsets[at + 1]);
+  character.SetMarkup(value.text().is_markup());
+  return MakeText(std::move(character));
 }
 
 std::vector<Value> Interpreter::Elements(const Value& value) {
   std::vector<Value> elements;
   if (value.is_list()) {
+    if (value.list().is_spent) return elements;
+    value.list().is_spent = value.is_generator();
     ChargeItems(value.list().items.size());
     elements = value.list().items;
   } else if (value.is_dict()) {
     ChargeItems(value.dict().members.size());
-    for (const auto& member : value.dict().members) elements.push_back(MakeText(member.first));
+    for (const auto& member : value.dict().members) {
+      ChargeWork(member.first.Weight());
+      elements.push_back(member.first);
+    }
   } else if (value.is_text()) {
     ChargeItems(4 * value.text().size());
     const std::vector<size_t> offsets = CharacterOffsets(value.text().bytes());
@@ -403,6 +427,15 @@ std::vector<Value> Interpreter::Elements(const Value& value) {
   return elements;
 }
 
+Value Interpreter::AddTexts(const Text& a, const Text& b) {
+  ChargeText(a.size() + b.size());
+  const bool is_markup = a.is_markup() || b.is_markup();
+  Text text = is_markup && !a.is_markup() ? EscapeHtml(a) : a;
+  text.Append(is_markup && !b.is_markup() ? EscapeHtml(b) : b);
+  text.SetMarkup(is_markup);
+  return MakeText(std::move(text));
+}
+
 Value Interpreter::Arithmetic(std::string_view op, const Value& a, const Value& b) {
   if (a.is_undefined()) FailUndefined(a);
   if (b.is_undefined()) FailUndefined(b);
@@ -410,17 +443,13 @@ Value Interpreter::Arithmetic(std::string_view op, const Value& a, const Value& 
     if (a.is_integral() && b.is_integral()) return IntArithmetic(op, a.as_int(), b.as_int());
     return DoubleArithmetic(op, a.as_double(), b.as_double());
   }
-  if (op == "+" && a.is_text() && b.is_text()) {
-    ChargeText(a.text().size() + b.text().size());
-    Text text = a.text();
-    text.Append(b.text());
-    return MakeText(std::move(text));
-  }
-  if (op == "+" && a.is_list() && b.is_list() && a.list().is_tuple == b.list().is_tuple) {
+  if (op == "%" && a.is_text()) return FormatPercent(this, a.text(), b);
+  if (op == "+" && a.is_text() && b.is_text()) return AddTexts(a.text(), b.text());
+  if (op == "+" && a.is_sequence() && b.is_sequence() && a.list().kind == b.list().kind) {
     ChargeItems(a.list().items.size());
     std::vector<Value> items = a.list().items;
     items.insert(items.end(), b.list().items.begin(), b.list().items.end());
-    return MakeList(std::move(items), a.list().is_tuple);
+    return MakeList(std::move(items), a.list().kind);
   }
   if (op == "*" && (a.is_integral() || b.is_integral())) {
     const Value& repeated = a.is_integral() ? b : a;
@@ -435,15 +464,16 @@ Value Interpreter::Arithmetic(std::string_view op, const Value& a, const Value& 
       ChargeVisits(static_cast<int64_t>(count / 64));
       Text text;
       for (uint64_t i = 0; i < count && !repeated.text().empty(); ++i) text.Append(repeated.text());
+      text.SetMarkup(repeated.text().is_markup());
       return Value(std::move(text));
     }
-    if (repeated.is_list()) {
+    if (repeated.is_sequence()) {
       ChargeItems(count * repeated.list().items.size());
       std::vector<Value> items;
       for (uint64_t i = 0; i < count && !repeated.list().items.empty(); ++i) {
         items.insert(items.end(), repeated.list().items.begin(), repeated.list().items.end());
       }
-      return Value::FromList(std::move(items), repeated.list().is_tuple);
+      return Value::FromList(std::move(items), repeated.list().kind);
     }
   }
   Fail("{} {} {} is not possible", a.TypeName(), op, b.TypeName());

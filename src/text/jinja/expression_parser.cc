@@ -25,6 +25,14 @@ Token ExpressionParser::Next() {
   return token;
 }
 
+bool ExpressionParser::ReadsName(std::string_view name, size_t begin) const {
+  for (size_t i = begin; i < at_; ++i) {
+    const bool is_attribute = i > 0 && tokens_[i - 1].IsOperator(".");
+    if (tokens_[i].IsName(name) && !is_attribute) return true;
+  }
+  return false;
+}
+
 bool ExpressionParser::SkipOperator(std::string_view op) {
   if (!Current().IsOperator(op)) return false;
   Next();
@@ -89,6 +97,8 @@ void ExpressionParser::AddChild(Expr* parent, ExprPtr child) const {
 void ExpressionParser::SetArguments(Expr* parent, Arguments arguments) const {
   for (const ExprPtr& argument : arguments.positional) CountDepth(parent, argument);
   for (const auto& [name, argument] : arguments.named) CountDepth(parent, argument);
+  CountDepth(parent, arguments.more_positional);
+  CountDepth(parent, arguments.more_named);
   parent->arguments = std::move(arguments);
 }
 
@@ -357,12 +367,23 @@ Arguments ExpressionParser::ParseArguments() {
       if (Current().IsOperator(")")) break;
     }
     is_first = false;
-    if (Current().kind == Token::Kind::kName && Look().IsOperator("=")) {
+    if (SkipOperator("**")) {
+      if (arguments.more_named != nullptr) FailUnexpected("one **");
+      arguments.more_named = ParseExpression();
+    } else if (SkipOperator("*")) {
+      if (arguments.more_positional != nullptr || arguments.more_named != nullptr)
+        FailUnexpected("one * before any **");
+      arguments.more_positional = ParseExpression();
+    } else if (arguments.more_named == nullptr && Current().kind == Token::Kind::kName &&
+               Look().IsOperator("=")) {
       std::string name = Next().text;
       Next();
       arguments.named.emplace_back(std::move(name), ParseExpression());
     } else {
-      if (!arguments.named.empty()) FailUnexpected("a named argument");
+      if (!arguments.named.empty() || arguments.more_positional != nullptr ||
+          arguments.more_named != nullptr) {
+        FailUnexpected("a named argument");
+      }
       arguments.positional.push_back(ParseExpression());
     }
   }
@@ -388,10 +409,11 @@ ExprPtr ExpressionParser::ParseTest(ExprPtr base) {
   test->name = ExpectName();
   AddChild(test.get(), std::move(base));
   const Token& token = Current();
+  if (token.IsName("is")) throw Error("tests with 'is' cannot be chained", token.line);
+  // Any other name is the argument, as in the reference: `if` too, which it then refuses.
   const bool has_argument =
       (token.kind == Token::Kind::kName && token.text != "else" && token.text != "or" &&
-       token.text != "and" && token.text != "if" && token.text != "is" && token.text != "in" &&
-       token.text != "not") ||
+       token.text != "and") ||
       token.kind == Token::Kind::kString || token.kind == Token::Kind::kInteger ||
       token.kind == Token::Kind::kFloat || token.IsOperator("[") || token.IsOperator("{");
   if (token.IsOperator("(")) {

@@ -14,6 +14,10 @@ namespace minisgl::jinja {
 
 class ExpressionParser {
  public:
+  // Whether the name is read between the tokens `begin` and the current one.
+  bool ReadsName(std::string_view name, size_t begin) const;
+  size_t place() const { return at_; }
+
   // The last token is kEnd.
   explicit ExpressionParser(std::vector<Token> tokens) : tokens_(std::move(tokens)) {}
 

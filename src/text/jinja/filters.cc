@@ -1,8 +1,11 @@
-// `value | filter`.
+// `value | filter`: the table, and the filters of texts and numbers (those of lists and dicts are
+// in filters_sequence.cc).
 #include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <cmath>
 #include <map>
+#include <optional>
 
 #include "minisgl/base/utf8.h"
 #include "text/jinja/error.h"
@@ -11,32 +14,51 @@
 namespace minisgl::jinja {
 namespace {
 
-using Handler = Value (*)(Interpreter*, const Value&, const CallArguments&);
+// The text that a filter of texts begins with: str(value), which stays escaped HTML where it is.
+Text SoftText(Interpreter* run, const Value& input) {
+  Text text = run->StrOf(input);
+  text.SetMarkup(input.is_text() && input.text().is_markup());
+  return text;
+}
+
+// `text` made out of `input`, which may be escaped HTML.
+Value AsMarkupLike(Interpreter* run, const Value& input, Text text) {
+  text.SetMarkup(input.is_text() && input.text().is_markup());
+  return run->MakeText(std::move(text));
+}
 
 // Filters of texts take any value and begin with str(value).
 template <LetterCase letter_case>
 Value CaseFilter(Interpreter* run, const Value& input, const CallArguments&) {
-  return run->MakeText(ChangeCase(run->StrOf(input), letter_case));
+  Text text = ChangeCase(run, run->StrOf(input), letter_case);
+  if (letter_case == LetterCase::kTitleWords) return run->MakeText(std::move(text));
+  return AsMarkupLike(run, input, std::move(text));
 }
 
 Value TrimFilter(Interpreter* run, const Value& input, const CallArguments& arguments) {
   const Value chars = arguments.Get(0, "chars", Value(None{}));
   const std::string set = chars.is_none() ? "" : NeedText(chars, "trim's characters").bytes();
   run->ChargeWork(uint64_t{16} * set.size());
-  return run->MakeText(Strip(run->StrOf(input), set, true, true));
+  const Text text = run->StrOf(input);
+  const bool strips_nothing = !chars.is_none() && set.empty();
+  return AsMarkupLike(run, input, strips_nothing ? text : Strip(text, set, true, true));
 }
 
 Value StringFilter(Interpreter* run, const Value& input, const CallArguments&) {
   return input.is_text() ? input : run->MakeText(run->StrOf(input));
 }
 
-Value SameFilter(Interpreter*, const Value& input, const CallArguments&) { return input; }
-
-Value EscapeFilter(Interpreter* run, const Value& input, const CallArguments&) {
+Value SafeFilter(Interpreter* run, const Value& input, const CallArguments&) {
   Text text = run->StrOf(input);
-  static constexpr std::pair<std::string_view, std::string_view> kEscapes[] = {
-      {"&", "&amp;"}, {"<", "&lt;"}, {">", "&gt;"}, {"'", "&#39;"}, {"\"", "&#34;"}};
-  for (const auto& [from, to] : kEscapes) text = Replace(run, text, Text(from), Text(to), -1);
+  text.SetMarkup(true);
+  return run->MakeText(std::move(text));
+}
+
+template <bool always>
+Value EscapeFilter(Interpreter* run, const Value& input, const CallArguments&) {
+  if (!always && input.is_text() && input.text().is_markup()) return input;
+  Text text = EscapeHtml(run->StrOf(input));
+  text.SetMarkup(true);
   return run->MakeText(std::move(text));
 }
 
@@ -60,33 +82,36 @@ Value IndentFilter(Interpreter* run, const Value& input, const CallArguments& ar
     if (count > 1024) Fail("indent's width is {}; at most 1024 are supported", count);
     margin.Append(std::string(static_cast<size_t>(std::max<int64_t>(0, count)), ' '));
   }
-  const Text text = run->StrOf(input);
-  const std::string_view bytes = text.bytes();
+  Text text = NeedText(input, "what is indented");
+  text.Append("\n");
+  const std::vector<Value> lines = SplitLines(run, text, /*keeps_ends=*/false);
   Text out;
-  for (size_t begin = 0; begin <= bytes.size();) {
-    const size_t end = std::min(bytes.find('\n', begin), bytes.size());
-    const bool is_first = begin == 0;
-    if (!is_first) out.Append("\n");
-    if (is_first ? first : (blank || end > begin)) out.Append(margin);
-    out.AppendRange(text, begin, end);
+  for (size_t i = 0; i < lines.size(); ++i) {
+    if (i > 0) out.Append("\n");
+    if (i == 0 ? first : (blank || !lines[i].text().empty())) out.Append(margin);
+    out.Append(lines[i].text());
     if (out.size() > kTextBytesMax) break;
-    begin = end + 1;
   }
-  return run->MakeText(std::move(out));
+  return AsMarkupLike(run, input, std::move(out));
 }
 
 Value ToJsonFilter(Interpreter* run, const Value& input, const CallArguments& arguments) {
   JsonStyle style;
   style.ascii = Truthy(arguments.Get(0, "ensure_ascii", Value(false)));
   const Value indent = arguments.Get(1, "indent", Value(None{}));
-  if (!indent.is_none()) {
+  if (indent.is_text()) {
+    if (indent.text().size() > 32) Fail("tojson's indent is longer than 32 bytes");
+    style.margin = indent.text().bytes();
+    style.indent = 1;
+    style.item_separator = ',';
+  } else if (!indent.is_none()) {
     const int64_t width = NeedInt(indent, "tojson's indent");
     if (width > 32) Fail("tojson's indent is {}; at most 32 are supported", width);
     style.indent = static_cast<int>(std::max<int64_t>(0, width));
     style.item_separator = ',';
   }
   const Value separators = arguments.Get(2, "separators", Value(None{}));
-  if (separators.is_list() && separators.list().items.size() == 2) {
+  if (separators.is_sequence() && separators.list().items.size() == 2) {
     style.item_separator = NeedText(separators.list().items[0], "a separator").bytes();
     style.key_separator = NeedText(separators.list().items[1], "a separator").bytes();
   }
@@ -102,7 +127,8 @@ Value LengthFilter(Interpreter* run, const Value& input, const CallArguments&) {
     run->ChargeWork(uint64_t{8} * input.text().size());
     return Value(static_cast<int64_t>(CountCharacters(input.text().bytes())));
   }
-  if (input.is_list()) return Value(static_cast<int64_t>(input.list().items.size()));
+  if (input.is_list() && !input.is_generator())
+    return Value(static_cast<int64_t>(input.list().items.size()));
   if (input.is_dict()) return Value(static_cast<int64_t>(input.dict().members.size()));
   if (input.is_undefined()) return Value(int64_t{0});
   Fail("{} has no length", input.TypeName());
@@ -114,214 +140,32 @@ Value DefaultFilter(Interpreter*, const Value& input, const CallArguments& argum
   return is_missing ? arguments.Get(0, "default_value", Value(Text())) : input;
 }
 
-Value FirstFilter(Interpreter* run, const Value& input, const CallArguments&) {
-  if (input.is_list() && !input.list().items.empty()) return input.list().items.front();
-  std::vector<Value> items = run->Elements(input);
-  return items.empty() ? Value(Undefined{"the first of nothing"}) : items.front();
-}
-
-Value LastFilter(Interpreter* run, const Value& input, const CallArguments&) {
-  if (input.is_list() && !input.list().items.empty()) return input.list().items.back();
-  std::vector<Value> items = run->Elements(input);
-  return items.empty() ? Value(Undefined{"the last of nothing"}) : items.back();
-}
-
-Value ListFilter(Interpreter* run, const Value& input, const CallArguments&) {
-  return run->MakeList(run->Elements(input));
-}
-
-Value ItemsFilter(Interpreter* run, const Value& input, const CallArguments&) {
-  if (input.is_undefined()) return run->MakeList({});
-  if (!input.is_dict()) Fail("items needs a dict (found {})", input.TypeName());
-  return run->MakeList(DictItems(run, input.dict()));
-}
-
-Value ReverseFilter(Interpreter* run, const Value& input, const CallArguments&) {
-  std::vector<Value> items = run->Elements(input);
-  std::reverse(items.begin(), items.end());
-  return input.is_text() ? run->MakeText(Join(run, items, Text()))
-                         : run->MakeList(std::move(items));
-}
-
-// "a.b.0" of `value`, as attribute= of filters takes it.
-Value AttributePath(Interpreter* run, Value value, const Value& path) {
-  if (!path.is_text()) return run->Item(value, path);
-  std::string_view rest = path.text().bytes();
-  while (true) {
-    const std::string_view part = rest.substr(0, rest.find('.'));
-    int64_t index = 0;
-    const auto [end, error] = std::from_chars(part.data(), part.data() + part.size(), index);
-    const bool is_index = !part.empty() && error == std::errc() && end == part.data() + part.size();
-    value = is_index ? run->Item(value, Value(index))
-                     : run->Attribute(value, part, /*item_first=*/true);
-    if (part.size() == rest.size()) return value;
-    rest.remove_prefix(part.size() + 1);
+// The digits that Python's int() and float() read: without white space at the ends, a plus, and
+// underscores between digits. Empty where it reads none.
+std::string Digits(Interpreter* run, const Text& text) {
+  run->ChargeWork(text.size());
+  const std::string stripped = Strip(text, "", true, true).bytes();
+  std::string digits;
+  for (size_t i = 0; i < stripped.size(); ++i) {
+    const auto is_part = [&](size_t at) {
+      return at < stripped.size() && std::isalnum(static_cast<unsigned char>(stripped[at])) != 0;
+    };
+    if (i == 0 && stripped[i] == '+') {
+      if (!is_part(1) && !stripped.substr(1).starts_with(".")) return "";
+    } else if (stripped[i] == '_') {
+      if (i == 0 || !is_part(i - 1) || !is_part(i + 1)) return "";
+    } else {
+      digits += stripped[i];
+    }
   }
+  return digits;
 }
 
-// What sort, unique, min and max compare: the attribute, in lower case unless told otherwise.
-Value SortKey(Interpreter* run, const Value& item, const Value& attribute, bool case_sensitive) {
-  Value key = attribute.is_none() ? item : AttributePath(run, item, attribute);
-  if (key.is_text() && !case_sensitive)
-    key = run->MakeText(ChangeCase(key.text(), LetterCase::kLower));
-  return key;
-}
-
-std::vector<std::pair<Value, Value>> Keyed(Interpreter* run, const std::vector<Value>& items,
-                                           const Value& attribute, bool case_sensitive) {
-  std::vector<std::pair<Value, Value>> keyed;
-  for (const Value& item : items) {
-    run->ChargeVisits(1);
-    keyed.emplace_back(SortKey(run, item, attribute, case_sensitive), item);
-  }
-  return keyed;
-}
-
-// Charges each comparison; keys without an order end the rendering wherever two of them meet.
-void SortKeyed(Interpreter* run, std::vector<std::pair<Value, Value>>* keyed, bool reverse) {
-  const auto before = [run, reverse](const auto& a, const auto& b) {
-    run->ChargeWork(16);
-    run->ChargeComparison(a.first, b.first);
-    return reverse ? Less(b.first, a.first) : Less(a.first, b.first);
-  };
-  std::stable_sort(keyed->begin(), keyed->end(), before);
-}
-
-Value SortFilter(Interpreter* run, const Value& input, const CallArguments& arguments) {
-  const bool reverse = Truthy(arguments.Get(0, "reverse", Value(false)));
-  const bool case_sensitive = Truthy(arguments.Get(1, "case_sensitive", Value(false)));
-  auto keyed = Keyed(run, run->Elements(input), arguments.Get(2, "attribute", Value(None{})),
-                     case_sensitive);
-  SortKeyed(run, &keyed, reverse);
-  std::vector<Value> items;
-  for (auto& [key, item] : keyed) items.push_back(std::move(item));
-  return run->MakeList(std::move(items));
-}
-
-Value DictSortFilter(Interpreter* run, const Value& input, const CallArguments& arguments) {
-  if (!input.is_dict()) Fail("dictsort needs a dict (found {})", input.TypeName());
-  const bool case_sensitive = Truthy(arguments.Get(0, "case_sensitive", Value(false)));
-  const std::string by =
-      NeedText(arguments.Get(1, "by", Value(Text("key"))), "dictsort's by").bytes();
-  const bool reverse = Truthy(arguments.Get(2, "reverse", Value(false)));
-  auto keyed = Keyed(run, DictItems(run, input.dict()), Value(int64_t{by == "value" ? 1 : 0}),
-                     case_sensitive);
-  SortKeyed(run, &keyed, reverse);
-  std::vector<Value> items;
-  for (auto& [key, item] : keyed) items.push_back(std::move(item));
-  return run->MakeList(std::move(items));
-}
-
-Value UniqueFilter(Interpreter* run, const Value& input, const CallArguments& arguments) {
-  const bool case_sensitive = Truthy(arguments.Get(0, "case_sensitive", Value(false)));
-  const auto keyed = Keyed(run, run->Elements(input), arguments.Get(1, "attribute", Value(None{})),
-                           case_sensitive);
-  std::vector<Value> kept, keys;
-  for (const auto& [key, item] : keyed) {
-    run->ChargeVisits(static_cast<int64_t>(keys.size() / 16));
-    const bool is_known = std::any_of(keys.begin(), keys.end(), [&, k = &key](const Value& other) {
-      run->ChargeComparison(*k, other);
-      return Equal(*k, other);
-    });
-    if (is_known) continue;
-    keys.push_back(key);
-    kept.push_back(item);
-  }
-  return run->MakeList(std::move(kept));
-}
-
-template <bool is_min>
-Value ExtremeFilter(Interpreter* run, const Value& input, const CallArguments& arguments) {
-  const bool case_sensitive = Truthy(arguments.Get(0, "case_sensitive", Value(false)));
-  auto keyed = Keyed(run, run->Elements(input), arguments.Get(1, "attribute", Value(None{})),
-                     case_sensitive);
-  if (keyed.empty()) return Value(Undefined{"the extreme of nothing"});
-  size_t best = 0;
-  for (size_t i = 1; i < keyed.size(); ++i) {
-    run->ChargeComparison(keyed[i].first, keyed[best].first);
-    const bool is_better =
-        is_min ? Less(keyed[i].first, keyed[best].first) : Less(keyed[best].first, keyed[i].first);
-    if (is_better) best = i;
-  }
-  return keyed[best].second;
-}
-
-Value SumFilter(Interpreter* run, const Value& input, const CallArguments& arguments) {
-  const Value attribute = arguments.Get(0, "attribute", Value(None{}));
-  Value sum = arguments.Get(1, "start", Value(int64_t{0}));
-  for (const Value& item : run->Elements(input)) {
-    run->ChargeVisits(1);
-    sum =
-        run->Arithmetic("+", sum, attribute.is_none() ? item : AttributePath(run, item, attribute));
-  }
-  return sum;
-}
-
-Value JoinFilter(Interpreter* run, const Value& input, const CallArguments& arguments) {
-  const Text separator = run->StrOf(arguments.Get(0, "d", Value(Text())));
-  const Value attribute = arguments.Get(1, "attribute", Value(None{}));
-  std::vector<Value> items = run->Elements(input);
-  for (Value& item : items) {
-    run->ChargeVisits(1);
-    if (!attribute.is_none()) item = AttributePath(run, item, attribute);
-  }
-  return run->MakeText(Join(run, items, separator));
-}
-
-Value AttrFilter(Interpreter* run, const Value& input, const CallArguments& arguments) {
-  const std::string name = NeedText(arguments.Get(0, "name", Value()), "attr's name").bytes();
-  // Unlike a dot, this never looks a member up.
-  if (input.is_dict() && !HasMethod(input, name)) return Value(Undefined{name});
-  return run->Attribute(input, name, /*item_first=*/false);
-}
-
-// `arguments` but the first `count`.
-CallArguments Without(Interpreter* run, const CallArguments& arguments, size_t count) {
-  run->ChargeItems(arguments.positional.size() + 4 * arguments.named.size());
-  CallArguments rest;
-  rest.positional.assign(
-      arguments.positional.begin() + std::min(count, arguments.positional.size()),
-      arguments.positional.end());
-  rest.named = arguments.named;
-  return rest;
-}
-
-// map(attribute="x", default=y) and map("filter", ...).
-Value MapFilter(Interpreter* run, const Value& input, const CallArguments& arguments) {
-  std::vector<Value> items = run->Elements(input);
-  const bool by_filter = !arguments.positional.empty();
-  const Value attribute = arguments.Get(1, "attribute", Value(None{}));
-  const Value fallback = arguments.Get(size_t(-1), "default", Value(Undefined{"an attribute"}));
-  if (!by_filter && attribute.is_none()) Fail("map needs a filter or attribute=");
-  const std::string name =
-      by_filter ? NeedText(arguments.positional[0], "map's filter").bytes() : "";
-  const CallArguments rest = Without(run, arguments, 1);
-  for (Value& item : items) {
-    run->ChargeVisits(1);
-    item = by_filter ? run->Filter(name, item, rest) : AttributePath(run, item, attribute);
-    if (!by_filter && item.is_undefined()) item = fallback;
-  }
-  return run->MakeList(std::move(items));
-}
-
-// select, reject (of the value) and selectattr, rejectattr (of its attribute), by a test or by
-// truth.
-template <bool keeps, bool by_attribute>
-Value SelectFilter(Interpreter* run, const Value& input, const CallArguments& arguments) {
-  constexpr size_t kFirst = by_attribute ? 1 : 0;
-  if (by_attribute && arguments.positional.empty())
-    Fail("selectattr and rejectattr need an attribute");
-  const bool has_test = arguments.positional.size() > kFirst;
-  const std::string test =
-      has_test ? NeedText(arguments.positional[kFirst], "the test").bytes() : "";
-  const CallArguments rest = Without(run, arguments, kFirst + 1);
-  std::vector<Value> kept;
-  for (const Value& item : run->Elements(input)) {
-    run->ChargeVisits(1);
-    const Value tested = by_attribute ? AttributePath(run, item, arguments.positional[0]) : item;
-    if ((has_test ? run->Test(test, tested, rest) : Truthy(tested)) == keeps) kept.push_back(item);
-  }
-  return run->MakeList(std::move(kept));
+std::optional<double> ReadDouble(const std::string& digits) {
+  double number = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
+  if (error != std::errc() || end != digits.data() + digits.size()) return std::nullopt;
+  return number;
 }
 
 Value IntFilter(Interpreter* run, const Value& input, const CallArguments& arguments) {
@@ -329,32 +173,32 @@ Value IntFilter(Interpreter* run, const Value& input, const CallArguments& argum
   const auto from_double = [&](double number) {
     return std::abs(number) < 9e18 ? Value(static_cast<int64_t>(number)) : fallback;
   };
+  if (input.is_undefined()) return Value(NeedInt(input, "int's value"));
   if (input.is_integral()) return Value(input.as_int());
   if (input.is_double()) return from_double(input.as_double());
   if (!input.is_text()) return fallback;
   const int64_t base = NeedInt(arguments.Get(1, "base", Value(int64_t{10})), "int's base");
   if (base < 2 || base > 36) Fail("int's base is {}; it must be 2 to 36", base);
-  run->ChargeWork(input.text().size());
-  const std::string text = Strip(input.text(), "", true, true).bytes();
-  const char *begin = text.data() + (text.starts_with("+") ? 1 : 0),
-             *end = text.data() + text.size();
+  std::string digits = Digits(run, input.text());
+  const std::string_view prefix = base == 16 ? "0x" : base == 8 ? "0o" : base == 2 ? "0b" : "";
+  const size_t sign = digits.starts_with("-") ? 1 : 0;
+  if (!prefix.empty() && std::string_view(digits).substr(sign).starts_with(prefix))
+    digits.erase(sign, 2);
   int64_t whole = 0;
-  const auto as_int = std::from_chars(begin, end, whole, static_cast<int>(base));
+  const char* const end = digits.data() + digits.size();
+  const auto as_int = std::from_chars(digits.data(), end, whole, static_cast<int>(base));
   if (as_int.ec == std::errc() && as_int.ptr == end) return Value(whole);
-  double number = 0;
-  const auto as_double = std::from_chars(begin, end, number);
-  return as_double.ec == std::errc() && as_double.ptr == end ? from_double(number) : fallback;
+  const std::optional<double> number = ReadDouble(digits);
+  return number.has_value() ? from_double(*number) : fallback;
 }
 
 Value FloatFilter(Interpreter* run, const Value& input, const CallArguments& arguments) {
   const Value fallback = arguments.Get(0, "default", Value(0.0));
+  if (input.is_undefined()) return Value(NeedInt(input, "float's value"));
   if (input.is_number()) return Value(input.as_double());
   if (!input.is_text()) return fallback;
-  run->ChargeWork(input.text().size());
-  const std::string text = Strip(input.text(), "", true, true).bytes();
-  double number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  return error == std::errc() && end == text.data() + text.size() ? Value(number) : fallback;
+  const std::optional<double> number = ReadDouble(Digits(run, input.text()));
+  return number.has_value() ? Value(*number) : fallback;
 }
 
 Value AbsFilter(Interpreter* run, const Value& input, const CallArguments&) {
@@ -369,25 +213,132 @@ Value RoundFilter(Interpreter*, const Value& input, const CallArguments& argumen
       NeedInt(arguments.Get(0, "precision", Value(int64_t{0})), "round's precision");
   const std::string method =
       NeedText(arguments.Get(1, "method", Value(Text("common"))), "round's method").bytes();
+  if (method != "common" && method != "ceil" && method != "floor")
+    Fail("round's method must be common, ceil or floor");
   const double scale =
       std::pow(10.0, static_cast<double>(std::clamp<int64_t>(precision, -300, 300)));
-  const double scaled = input.as_double() * scale;
-  if (method == "ceil") return Value(std::ceil(scaled) / scale);
-  if (method == "floor") return Value(std::floor(scaled) / scale);
-  return Value(std::nearbyint(scaled) / scale);  // halves to even, as Python rounds
+  if (method == "ceil") return Value(std::ceil(input.as_double() * scale) / scale);
+  if (method == "floor") return Value(std::floor(input.as_double() * scale) / scale);
+  if (input.is_integral() && precision >= 0) return Value(input.as_int());
+  if (!std::isfinite(input.as_double())) return input;
+  if (precision < 0) {  // halves to even
+    const double rounded = std::nearbyint(input.as_double() * scale) / scale;
+    return input.is_integral() ? Value(static_cast<int64_t>(rounded)) : Value(rounded);
+  }
+  if (precision > 300) return input;
+  // Through the digits, which are those of the exact value: 2.675 is a little less than it reads.
+  return Value(*ReadDouble(fmt::format("{:.{}f}", input.as_double(), precision)));
 }
 
-const std::map<std::string_view, Handler>& Handlers() {
-  static const auto* const kHandlers = new std::map<std::string_view, Handler>{
+Value FormatFilter(Interpreter* run, const Value& input, const CallArguments& arguments) {
+  if (!arguments.named.empty() && !arguments.positional.empty())
+    Fail("format takes values or names with values, not both");
+  if (!arguments.named.empty()) {
+    DictBuilder names(run);
+    for (const auto& [name, value] : arguments.named) names.Add(Value(Text(name)), value);
+    return FormatPercent(run, SoftText(run, input), names.Build());
+  }
+  return FormatPercent(run, SoftText(run, input),
+                       run->MakeList(arguments.positional, ListKind::kTuple));
+}
+
+Value CenterFilter(Interpreter* run, const Value& input, const CallArguments& arguments) {
+  const Value width = arguments.Get(0, "width", Value(int64_t{80}));
+  CallArguments padding;
+  padding.positional.push_back(width);
+  return CallTextMethod(run, SoftText(run, input), "center", padding);
+}
+
+Value WordCountFilter(Interpreter* run, const Value& input, const CallArguments&) {
+  const Text text = run->StrOf(input);
+  run->ChargeWork(uint64_t{16} * text.size());
+  int64_t count = 0;
+  bool in_word = false;
+  for (size_t at = 0, length = 0; at < text.size(); at += length) {
+    const char32_t c = FirstCodePoint(std::string_view(text.bytes()).substr(at), &length);
+    const bool is_part = c == '_' || IsLetter(c) || IsNumeral(c);
+    if (is_part && !in_word) ++count;
+    in_word = is_part;
+  }
+  return Value(count);
+}
+
+// Cut to `length` characters, at a word's end unless told otherwise.
+Value TruncateFilter(Interpreter* run, const Value& input, const CallArguments& arguments) {
+  const int64_t length =
+      NeedInt(arguments.Get(0, "length", Value(int64_t{255})), "truncate's length");
+  const bool kills_words = Truthy(arguments.Get(1, "killwords", Value(false)));
+  const Text end = run->StrOf(arguments.Get(2, "end", Value(Text("..."))));
+  const Value given = arguments.Get(3, "leeway", Value(None{}));
+  const int64_t leeway = given.is_none() ? 5 : NeedInt(given, "truncate's leeway");
+  const auto end_length = static_cast<int64_t>(CountCharacters(end.bytes()));
+  if (length < end_length || leeway < 0 || leeway > kRangeMax)
+    Fail("truncate's length must hold its end, and its leeway be 0 to {}", kRangeMax);
+  if (input.is_undefined()) return input;
+  if (input.is_sequence() &&
+      static_cast<int64_t>(input.list().items.size()) <= std::min(length, kRangeMax) + leeway)
+    return input;
+  const Text text = NeedText(input, "what is truncated");
+  run->ChargeWork(uint64_t{16} * text.size());
+  const std::vector<size_t> offsets = CharacterOffsets(text.bytes());
+  const auto characters = static_cast<int64_t>(offsets.size()) - 1;
+  if (length >= characters || characters <= length + leeway) return AsMarkupLike(run, input, text);
+  size_t cut = offsets[static_cast<size_t>(length - end_length)];
+  if (!kills_words) cut = std::min(cut, text.bytes().substr(0, cut).rfind(' '));
+  Text out = text.Substr(0, cut);
+  out.Append(end);
+  return AsMarkupLike(run, input, std::move(out));
+}
+
+// Percent-encoded, as in a URL; a dict or a list of pairs becomes a query.
+Value UrlEncodeFilter(Interpreter* run, const Value& input, const CallArguments&) {
+  const auto encoded = [run](const Value& value, bool keeps_slash) {
+    const Text text = run->StrOf(value);
+    run->ChargeWork(uint64_t{16} * text.size());
+    Text out;
+    for (size_t i = 0; i < text.size(); ++i) {
+      const char c = text.bytes()[i];
+      const bool stays = std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '.' ||
+                         c == '-' || c == '~' || (keeps_slash && c == '/');
+      out.Append(stays                      ? std::string(1, c)
+                 : c == ' ' && !keeps_slash ? "+"
+                                            : fmt::format("%{:02X}", static_cast<uint8_t>(c)),
+                 text.TrustedAt(i));
+    }
+    run->ChargeWork(out.footprint());
+    return out;
+  };
+  if (!input.is_dict() && !input.is_list()) return run->MakeText(encoded(input, true));
+  Text out;
+  for (const Value& pair : input.is_dict() ? DictItems(run, input.dict()) : run->Elements(input)) {
+    const std::vector<Value> parts = run->Elements(pair);
+    if (parts.size() != 2) Fail("urlencode takes pairs (found {} values)", parts.size());
+    if (!out.empty()) out.Append("&");
+    out.Append(encoded(parts[0], false));
+    out.Append("=");
+    out.Append(encoded(parts[1], false));
+    if (out.size() > kTextBytesMax) break;
+  }
+  return run->MakeText(std::move(out));
+}
+
+const std::map<std::string_view, FilterHandler>& Handlers() {
+  static const auto* const kHandlers = new std::map<std::string_view, FilterHandler>{
       {"upper", CaseFilter<LetterCase::kUpper>},
       {"lower", CaseFilter<LetterCase::kLower>},
       {"title", CaseFilter<LetterCase::kTitleWords>},
       {"capitalize", CaseFilter<LetterCase::kCapitalize>},
       {"trim", TrimFilter},
       {"string", StringFilter},
-      {"safe", SameFilter},
-      {"escape", EscapeFilter},
-      {"e", EscapeFilter},
+      {"safe", SafeFilter},
+      {"escape", EscapeFilter<false>},
+      {"e", EscapeFilter<false>},
+      {"forceescape", EscapeFilter<true>},
+      {"format", FormatFilter},
+      {"center", CenterFilter},
+      {"wordcount", WordCountFilter},
+      {"truncate", TruncateFilter},
+      {"urlencode", UrlEncodeFilter},
       {"replace", ReplaceFilter},
       {"indent", IndentFilter},
       {"tojson", ToJsonFilter},
@@ -395,24 +346,6 @@ const std::map<std::string_view, Handler>& Handlers() {
       {"count", LengthFilter},
       {"default", DefaultFilter},
       {"d", DefaultFilter},
-      {"first", FirstFilter},
-      {"last", LastFilter},
-      {"list", ListFilter},
-      {"items", ItemsFilter},
-      {"reverse", ReverseFilter},
-      {"sort", SortFilter},
-      {"dictsort", DictSortFilter},
-      {"unique", UniqueFilter},
-      {"min", ExtremeFilter<true>},
-      {"max", ExtremeFilter<false>},
-      {"sum", SumFilter},
-      {"join", JoinFilter},
-      {"attr", AttrFilter},
-      {"map", MapFilter},
-      {"select", SelectFilter<true, false>},
-      {"reject", SelectFilter<false, false>},
-      {"selectattr", SelectFilter<true, true>},
-      {"rejectattr", SelectFilter<false, true>},
       {"int", IntFilter},
       {"float", FloatFilter},
       {"abs", AbsFilter},
@@ -423,8 +356,13 @@ const std::map<std::string_view, Handler>& Handlers() {
 
 }  // namespace
 
+bool HasFilter(std::string_view name) {
+  return SequenceFilter(name) != nullptr || Handlers().contains(name);
+}
+
 Value ApplyFilter(Interpreter* run, std::string_view name, const Value& input,
                   const CallArguments& arguments) {
+  if (const FilterHandler handler = SequenceFilter(name)) return handler(run, input, arguments);
   const auto handler = Handlers().find(name);
   if (handler == Handlers().end()) Fail("the filter \"{}\" is not supported", Visible(name));
   return handler->second(run, input, arguments);

@@ -35,53 +35,53 @@ Value MakeNamespace(Interpreter* run, const CallArguments& arguments) {
     if (!value.is_dict()) Fail("namespace takes names with values, or a dict");
     run->ChargeItems(value.dict().members.size());
     run->ChargeKeys(value.dict());
-    for (const auto& [name, member] : value.dict().members) {
-      run->ChargeSearch(space->members.size(), name.bytes());
-      space->Set(name.bytes(), member);
+    for (const auto& [key, member] : value.dict().members) {
+      const std::string& name = NeedText(key, "a namespace's name").bytes();
+      SetMember(run, space, name, member);
     }
   }
   for (const auto& [name, value] : arguments.named) {
     run->ChargeItems(2);
-    run->ChargeSearch(space->members.size(), name);
-    space->Set(name, value);
+    SetMember(run, space, name, value);
   }
   return Value(space);
 }
 
 Value MakeDict(Interpreter* run, const CallArguments& arguments) {
-  std::vector<std::pair<Text, Value>> members;
-  for (const Value& value : arguments.positional) {
-    if (!value.is_dict()) Fail("dict takes names with values, or a dict");
-    run->ChargeItems(value.dict().members.size());
-    run->ChargeKeys(value.dict());
-    members = value.dict().members;
-  }
-  for (const auto& [name, value] : arguments.named) {
-    bool is_known = false;
-    run->ChargeSearch(members.size(), name);
-    for (auto& [key, member] : members) {
-      if (key.bytes() == name) {
-        member = value;
-        is_known = true;
-      }
+  DictBuilder builder(run);
+  if (arguments.positional.size() > 1) Fail("dict takes one dict or list of pairs");
+  for (const Value& value : arguments.positional) builder.AddAll(value);
+  for (const auto& [name, value] : arguments.named) builder.Add(Value(Text(name)), value);
+  return builder.Build();
+}
+
+// The format for strftime: what Python's datetime answers itself, for a time without a zone and
+// read in whole seconds, is filled in.
+std::string StrftimeFormat(const std::string& format) {
+  std::string out;
+  for (size_t i = 0; i < format.size(); ++i) {
+    const char next = i + 1 < format.size() ? format[i + 1] : '\0';
+    if (format[i] != '%' || (next != 'f' && next != 'z' && next != 'Z' && next != '%')) {
+      out += format[i];
+      continue;
     }
-    if (is_known) continue;
-    run->ChargeItems(2);
-    members.emplace_back(Text(name), value);
+    if (next == '%') out += "%%";
+    if (next == 'f') out += "000000";
+    ++i;
   }
-  return Value::FromDict(std::move(members));
+  return out;
 }
 
 Value StrftimeNow(Interpreter* run, const CallArguments& arguments) {
-  const std::string format =
-      NeedText(arguments.Get(0, "format", Value()), "strftime_now's format").bytes();
-  if (format.empty() || format.size() > 256) Fail("strftime_now's format must have 1 to 256 bytes");
-  const std::time_t now = std::time(nullptr);
+  const Text format = NeedText(arguments.Get(0, "format", Value()), "strftime_now's format");
+  if (format.size() > 256) Fail("strftime_now's format must have at most 256 bytes");
+  const std::time_t now = run->Now();
   std::tm local{};
   localtime_r(&now, &local);
   char buffer[4096];
-  const size_t length = std::strftime(buffer, sizeof buffer, format.c_str(), &local);
-  return run->MakeText(Text(std::string_view(buffer, length)));
+  const size_t length =
+      std::strftime(buffer, sizeof buffer, StrftimeFormat(format.bytes()).c_str(), &local);
+  return run->MakeText(Text(std::string_view(buffer, length), format.AllTrusted()));
 }
 
 }  // namespace
@@ -101,31 +101,50 @@ Value Interpreter::CallMethod(const Value& self, std::string_view name,
                               const CallArguments& arguments) {
   if (self.is_text()) return CallTextMethod(this, self.text(), name, arguments);
   if (self.is_dict()) return CallDictMethod(this, self, name, arguments);
-  if (self.is_loop()) {  // loop.cycle(...)
-    if (arguments.positional.empty()) Fail("loop.cycle needs values");
-    return arguments.positional[self.loop().index % arguments.positional.size()];
-  }
+  if (self.is_loop()) return CallLoopMethod(&self.loop(), name, arguments);
   return CallListMethod(this, self.list(), name, arguments);
 }
 
+// loop.cycle(...) and loop.changed(...).
+Value Interpreter::CallLoopMethod(LoopState* loop, std::string_view name,
+                                  const CallArguments& arguments) {
+  if (name == "cycle") {
+    if (arguments.positional.empty()) Fail("loop.cycle needs values");
+    return arguments.positional[loop->index % arguments.positional.size()];
+  }
+  if (loop->has_ended) Fail("loop.changed is called after the loop has ended");
+  const std::vector<Value>& values = arguments.positional;
+  ChargeItems(values.size());
+  bool is_same = loop->has_changed && values.size() == loop->last_changed.size();
+  for (size_t i = 0; is_same && i < values.size(); ++i) {
+    ChargeComparison(values[i], loop->last_changed[i]);
+    is_same = Equal(values[i], loop->last_changed[i]);
+  }
+  loop->has_changed = true;
+  loop->last_changed = values;
+  return Value(!is_same);
+}
+
 Value Interpreter::LoopAttribute(const Value& value, std::string_view name) {
-  const LoopState& loop = value.loop();
-  const auto index = static_cast<int64_t>(loop.index),
-             length = static_cast<int64_t>(loop.items.size());
+  LoopState& loop = value.loop();
+  const auto index = static_cast<int64_t>(loop.index);
   if (name == "index") return Value(index + 1);
   if (name == "index0") return Value(index);
-  if (name == "revindex") return Value(length - index);
-  if (name == "revindex0") return Value(length - index - 1);
   if (name == "first") return Value(index == 0);
-  if (name == "last") return Value(index + 1 == length);
-  if (name == "length") return Value(length);
-  if (name == "depth") return Value(int64_t{loop.nesting});
-  if (name == "depth0") return Value(int64_t{loop.nesting - 1});
-  if (name == "previtem")
-    return index > 0 ? loop.items[index - 1] : Value(Undefined{"loop.previtem"});
+  if (name == "depth") return Value(int64_t{loop.level});
+  if (name == "depth0") return Value(int64_t{loop.level - 1});
+  if (name == "previtem") return index > 0 ? loop.previous : Value(Undefined{"loop.previtem"});
+  // Everything else looks ahead, which a loop that has ended cannot: its scope is gone.
+  if (loop.has_ended && loop.statement->condition != nullptr && loop.next < loop.items.size())
+    Fail("loop.{} is read after the loop has ended", Visible(name));
+  if (name == "last") return Value(!LookAhead(&loop));
   if (name == "nextitem")
-    return index + 1 < length ? loop.items[index + 1] : Value(Undefined{"loop.nextitem"});
-  return Value(Undefined{fmt::format("loop.{}", name)});
+    return LookAhead(&loop) ? loop.ahead.front() : Value(Undefined{"loop.nextitem"});
+  if (name != "revindex" && name != "revindex0" && name != "length")
+    return Value(Undefined{fmt::format("loop.{}", name)});
+  const auto to_come = static_cast<int64_t>(CountAhead(&loop));
+  if (name == "length") return Value(index + 1 + to_come);
+  return Value(name == "revindex" ? to_come + 1 : to_come);
 }
 
 }  // namespace minisgl::jinja

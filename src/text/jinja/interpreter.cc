@@ -2,6 +2,7 @@
 #include "text/jinja/interpreter.h"
 
 #include <algorithm>
+#include <ctime>
 
 #include "minisgl/base/utf8.h"
 #include "text/jinja/error.h"
@@ -38,7 +39,9 @@ Value CallArguments::Get(size_t index, std::string_view name, Value fallback) co
   return value != nullptr ? *value : std::move(fallback);
 }
 
-Interpreter::Interpreter(std::vector<std::pair<std::string, Value>> variables) {
+Interpreter::Interpreter(std::vector<std::pair<std::string, Value>> variables,
+                         std::optional<int64_t> now)
+    : now_(now) {
   for (auto& [name, value] : variables)
     root_.variables.insert_or_assign(std::move(name), std::move(value));
 }
@@ -49,6 +52,8 @@ Text Interpreter::Run(const Block& block) {
   RunBlock(block);
   return std::move(output_);
 }
+
+int64_t Interpreter::Now() const { return now_.value_or(std::time(nullptr)); }
 
 void Interpreter::ChargeVisits(int64_t count) {
   visits_ += count;
@@ -67,13 +72,17 @@ void Interpreter::ChargeText(uint64_t bytes) {
 
 void Interpreter::ChargeKeys(const Dict& dict) {
   uint64_t bytes = 0;
-  for (const auto& member : dict.members) bytes += member.first.footprint();
+  for (const auto& member : dict.members) bytes += member.first.Weight();
   ChargeWork(bytes);
 }
 
 void Interpreter::ChargeSearch(size_t count, std::string_view key) {
   // Only keys of one length are compared, 16 bytes in about a step.
   ChargeWork(uint64_t{count} * (1 + key.size() / 16));
+}
+
+void Interpreter::ChargeKeySearch(const Dict& dict, const Value& key) {
+  ChargeSearch(dict.members.size(), key.is_text() ? key.text().bytes() : std::string_view());
 }
 
 void Interpreter::ChargeComparison(const Value& a, const Value& b) {
@@ -88,9 +97,9 @@ Value Interpreter::MakeText(Text text) {
   return Value(std::move(text));
 }
 
-Value Interpreter::MakeList(std::vector<Value> items, bool is_tuple) {
+Value Interpreter::MakeList(std::vector<Value> items, ListKind kind) {
   ChargeItems(items.size());
-  return Value::FromList(std::move(items), is_tuple);
+  return Value::FromList(std::move(items), kind);
 }
 
 Namespace* Interpreter::NewNamespace() {
@@ -136,9 +145,7 @@ Interpreter::Flow Interpreter::RunStatement(const Statement& statement) try {
       RunSetBlock(statement);
       break;
     case Statement::Kind::kMacro:
-      SetVariable(statement.macro->name,
-                  Value(std::make_shared<const Callable>(
-                      Callable{statement.macro->name, false, {}, statement.macro.get()})));
+      DefineMacro(*statement.macro);
       break;
     case Statement::Kind::kCall:
       RunCall(statement);
@@ -146,7 +153,8 @@ Interpreter::Flow Interpreter::RunStatement(const Statement& statement) try {
     case Statement::Kind::kWith:
       return RunWith(statement);
     case Statement::Kind::kScope:
-      return RunBlock(statement.body);
+      out_->Append(CaptureInScope(statement.body));
+      break;
     case Statement::Kind::kBreak:
       return Flow::kBreak;
     case Statement::Kind::kContinue:
@@ -166,46 +174,100 @@ Interpreter::Flow Interpreter::RunIf(const Statement& statement) {
 }
 
 Interpreter::Flow Interpreter::RunFor(const Statement& statement) {
+  return RunLoop(statement, Elements(Eval(*statement.expr)), 1);
+}
+
+Interpreter::Flow Interpreter::RunLoop(const Statement& statement, std::vector<Value> items,
+                                       int level) {
   const auto loop = std::make_shared<LoopState>();
-  loop->items = Elements(Eval(*statement.expr));
-  if (statement.condition != nullptr) {
-    Scope scope{scope_, {}};
-    scope_ = &scope;
-    std::vector<Value> kept;
-    for (Value& item : loop->items) {
-      ChargeVisits(1);
-      Assign(statement.target, item);
-      if (Truthy(Eval(*statement.condition))) kept.push_back(std::move(item));
-    }
-    loop->items = std::move(kept);
-    scope_ = scope.parent;
-  }
+  loop->items = std::move(items);
+  loop->statement = &statement;
+  loop->outer = scope_;
+  loop->level = level;
   for (const Value& item : loop->items) loop->depth = std::max(loop->depth, item.Depth() + 1);
-  if (loop->items.empty()) return RunBlock(statement.other);
-  loop->nesting = ++loop_nesting_;
-  const Flow flow = RunIterations(statement, loop);
-  --loop_nesting_;
+  // Whatever ends the loop: what stays of it reaches no scope, and holds no values that hold it.
+  struct End {
+    LoopState* loop;
+    ~End() {
+      loop->has_ended = true;
+      loop->last_changed.clear();
+    }
+  } const end{loop.get()};
+  bool had_whole_one = false;
+  RunIterations(statement, loop, &had_whole_one);
+  if (had_whole_one || statement.other.empty()) return Flow::kNext;
+  Scope scope{scope_, {}, {}};
+  scope_ = &scope;
+  const Flow flow = RunBlock(statement.other);
+  scope_ = scope.parent;
   return flow;
 }
 
+bool Interpreter::LookAhead(LoopState* loop) {
+  if (!loop->ahead.empty()) return true;
+  const ExprPtr& condition = loop->statement->condition;
+  Scope* const scope_before = scope_;
+  bool found = false;
+  while (!found && loop->next < loop->items.size()) {
+    Value item = loop->items[loop->next++];
+    if (condition != nullptr) {
+      ChargeVisits(1);
+      Scope scope{loop->outer, {}, {}};
+      scope_ = &scope;
+      Assign(loop->statement->target, item);
+      found = Truthy(Eval(*condition));
+      scope_ = scope_before;
+      if (!found) continue;
+    }
+    found = true;
+    loop->ahead.push_back(std::move(item));
+  }
+  return found;
+}
+
+size_t Interpreter::CountAhead(LoopState* loop) {
+  if (loop->statement->condition == nullptr)
+    return loop->ahead.size() + loop->items.size() - loop->next;
+  std::deque<Value> ahead;
+  while (LookAhead(loop)) {
+    ahead.push_back(std::move(loop->ahead.front()));
+    loop->ahead.pop_front();
+  }
+  loop->ahead = std::move(ahead);
+  return loop->ahead.size();
+}
+
+// `had_whole_one`: an iteration came to its end. One that a break or continue cut short does not
+// count when the reference decides on the else.
 Interpreter::Flow Interpreter::RunIterations(const Statement& statement,
-                                             const std::shared_ptr<LoopState>& loop) {
-  for (size_t i = 0; i < loop->items.size(); ++i) {
+                                             const std::shared_ptr<LoopState>& loop,
+                                             bool* had_whole_one) {
+  for (size_t i = 0; LookAhead(loop.get()); ++i) {
     ChargeVisits(1);
     loop->index = i;
-    Scope scope{scope_, {}};
+    if (i > 0) loop->previous = std::move(loop->current);
+    loop->current = std::move(loop->ahead.front());
+    loop->ahead.pop_front();
+    Scope scope{scope_, {}, {}};
     scope_ = &scope;
-    SetVariable("loop", Value(std::shared_ptr<const LoopState>(loop)));
-    Assign(statement.target, loop->items[i]);
+    SetVariable("loop", Value(loop));
+    Assign(statement.target, loop->current);
     const Flow flow = RunBlock(statement.body);
     scope_ = scope.parent;
     if (flow == Flow::kBreak) break;
+    if (flow == Flow::kNext) *had_whole_one = true;
   }
   return Flow::kNext;
 }
 
+void Interpreter::DefineMacro(const Macro& macro) {
+  if (scope_->handle == nullptr) scope_->handle = std::make_shared<Scope*>(scope_);
+  SetVariable(macro.name, Value(std::make_shared<const Callable>(
+                              Callable{macro.name, false, {}, &macro, scope_->handle})));
+}
+
 void Interpreter::RunSetBlock(const Statement& statement) {
-  Value value = MakeText(Capture(statement.body));
+  Value value = MakeText(CaptureInScope(statement.body));
   if (statement.expr != nullptr) value = EvalFilter(*statement.expr, &value);
   if (statement.kind == Statement::Kind::kFilter) {
     Output(value);
@@ -217,13 +279,13 @@ void Interpreter::RunSetBlock(const Statement& statement) {
 void Interpreter::RunCall(const Statement& statement) {
   callers_.push_back({statement.macro.get(), scope_});
   const Value caller(
-      std::make_shared<const Callable>(Callable{"caller", false, {}, statement.macro.get()}));
+      std::make_shared<const Callable>(Callable{"caller", false, {}, statement.macro.get(), {}}));
   Output(EvalCall(*statement.expr, &caller));
   callers_.pop_back();
 }
 
 Interpreter::Flow Interpreter::RunWith(const Statement& statement) {
-  Scope scope{scope_, {}};
+  Scope scope{scope_, {}, {}};
   std::vector<Value> values;
   for (const auto& binding : statement.bindings) values.push_back(Eval(*binding.second));
   scope_ = &scope;
@@ -239,6 +301,14 @@ Text Interpreter::Capture(const Block& block) {
   out_ = &text;
   RunBlock(block);
   out_ = outer;
+  return text;
+}
+
+Text Interpreter::CaptureInScope(const Block& block) {
+  Scope scope{scope_, {}, {}};
+  scope_ = &scope;
+  Text text = Capture(block);
+  scope_ = scope.parent;
   return text;
 }
 
@@ -266,8 +336,7 @@ void Interpreter::Assign(const Target& target, const Value& value) {
     if (space == nullptr || !space->is_namespace()) {
       Fail("only attributes of a namespace can be set, and \"{}\" is none", Visible(target.name));
     }
-    ChargeSearch(space->name_space()->members.size(), target.attribute);
-    space->name_space()->Set(target.attribute, value);
+    SetMember(this, space->name_space(), target.attribute, value);
   }
 }
 
@@ -295,25 +364,40 @@ Value Interpreter::Filter(std::string_view name, const Value& input,
   return ApplyFilter(this, name, input, arguments);
 }
 
-Value Interpreter::CallMacro(const Macro& macro, Scope* outer, const CallArguments& arguments,
-                             const Value* caller) {
-  const Nest nest(this);
-  Scope scope{outer, {}};
-  if (arguments.positional.size() > macro.parameters.size()) {
-    Fail("macro {} takes {} arguments (found {})", Visible(macro.name), macro.parameters.size(),
-         arguments.positional.size());
+// The macro's names in the current scope; what it does not name goes into varargs and kwargs where
+// it reads them.
+void Interpreter::BindParameters(const Macro& macro, const CallArguments& arguments) {
+  const size_t count = macro.parameters.size();
+  std::vector<Value> more_positional;
+  if (arguments.positional.size() > count) {
+    if (!macro.takes_varargs) {
+      Fail("macro {} takes {} arguments (found {})", Visible(macro.name), count,
+           arguments.positional.size());
+    }
+    more_positional.assign(arguments.positional.begin() + static_cast<std::ptrdiff_t>(count),
+                           arguments.positional.end());
   }
+  std::vector<std::pair<Value, Value>> more_named;
   for (const auto& [name, value] : arguments.named) {
-    const bool is_known = std::any_of(
-        macro.parameters.begin(), macro.parameters.end(),
-        [&, key = std::string_view(name)](const Parameter& p) { return p.name == key; });
-    if (!is_known && name != "caller")
+    const auto known =
+        std::find_if(macro.parameters.begin(), macro.parameters.end(),
+                     [key = std::string_view(name)](const Parameter& p) { return p.name == key; });
+    if (known != macro.parameters.end()) {
+      const auto place = static_cast<size_t>(known - macro.parameters.begin());
+      if (place < arguments.positional.size())
+        Fail("macro {} is given \"{}\" twice", Visible(macro.name), Visible(name));
+    } else if (name == "caller" && macro.takes_caller) {
+      SetVariable("caller", value);
+    } else if (macro.takes_kwargs) {
+      more_named.emplace_back(Value(Text(name)), value);
+    } else {
       Fail("macro {} has no argument \"{}\"", Visible(macro.name), Visible(name));
+    }
   }
-  Scope* const calling = scope_;
-  scope_ = &scope;
-  if (caller != nullptr) SetVariable("caller", *caller);
-  for (size_t i = 0; i < macro.parameters.size(); ++i) {
+  if (macro.takes_varargs)
+    SetVariable("varargs", MakeList(std::move(more_positional), ListKind::kTuple));
+  if (macro.takes_kwargs) SetVariable("kwargs", Value::FromDict(std::move(more_named)));
+  for (size_t i = 0; i < count; ++i) {
     const Parameter& parameter = macro.parameters[i];
     if (const Value* given = arguments.Find(i, parameter.name)) {
       SetVariable(parameter.name, *given);
@@ -323,11 +407,80 @@ Value Interpreter::CallMacro(const Macro& macro, Scope* outer, const CallArgumen
       SetVariable(parameter.name, Value(Undefined{parameter.name}));
     }
   }
-  const int loop_nesting = std::exchange(loop_nesting_, 0);
+}
+
+Value Interpreter::CallMacro(const Macro& macro, Scope* outer, const CallArguments& arguments,
+                             const Value* caller) {
+  const Nest nest(this);
+  Scope scope{outer, {}, {}};
+  Scope* const calling = scope_;
+  scope_ = &scope;
+  if (caller != nullptr) {
+    if (!macro.takes_caller) Fail("macro {} does not use its caller", Visible(macro.name));
+    SetVariable("caller", *caller);
+  }
+  BindParameters(macro, arguments);
   Text text = Capture(macro.body);
-  loop_nesting_ = loop_nesting;
   scope_ = calling;
   return MakeText(std::move(text));
+}
+
+// loop(items) within a recursive loop: its body again, over `items`.
+Value Interpreter::CallLoop(LoopState* loop, const CallArguments& arguments) {
+  const Nest nest(this);
+  if (!loop->statement->is_recursive || loop->has_ended)
+    Fail("only a recursive loop that runs can be called");
+  if (arguments.positional.size() != 1) Fail("loop takes what to loop over");
+  std::vector<Value> items = Elements(arguments.positional[0]);
+  Text text;
+  Text* const out = std::exchange(out_, &text);
+  Scope* const calling = std::exchange(scope_, loop->outer);
+  RunLoop(*loop->statement, std::move(items), loop->level + 1);
+  scope_ = calling;
+  out_ = out;
+  return MakeText(std::move(text));
+}
+
+void SetMember(Interpreter* run, Namespace* space, std::string_view name, const Value& value) {
+  if (name.starts_with("_"))
+    Fail("a namespace cannot hold \"{}\": it begins with an underscore", Visible(name));
+  run->ChargeSearch(space->members.size(), name);
+  space->Set(name, value);
+}
+
+void DictBuilder::Add(Value key, Value value) {
+  if (!key.is_text() && !key.is_number() && !key.is_none())
+    Fail("{} cannot be a dict's key", key.TypeName());
+  run_->ChargeSearch(members_.size(), key.is_text() ? key.text().bytes() : std::string_view());
+  const auto same = std::find_if(members_.begin(), members_.end(), [&](const auto& member) {
+    return key.is_text()
+               ? member.first.is_text() && member.first.text().bytes() == key.text().bytes()
+               : Equal(member.first, key);
+  });
+  if (same != members_.end()) {
+    same->second = std::move(value);
+    return;
+  }
+  run_->ChargeItems(2);
+  members_.emplace_back(std::move(key), std::move(value));
+}
+
+void DictBuilder::AddAll(const Value& dict_or_pairs) {
+  if (dict_or_pairs.is_dict()) {
+    run_->ChargeItems(dict_or_pairs.dict().members.size());
+    run_->ChargeKeys(dict_or_pairs.dict());
+    if (members_.empty()) {
+      members_ = dict_or_pairs.dict().members;
+      return;
+    }
+    for (const auto& [key, value] : dict_or_pairs.dict().members) Add(key, value);
+    return;
+  }
+  for (const Value& pair : run_->Elements(dict_or_pairs)) {
+    const std::vector<Value> parts = run_->Elements(pair);
+    if (parts.size() != 2) Fail("dict takes pairs (found {} values)", parts.size());
+    Add(parts[0], parts[1]);
+  }
 }
 
 Value Interpreter::CallCaller(const Macro& macro, const CallArguments& arguments) {

@@ -9,6 +9,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -20,6 +21,8 @@
 
 namespace minisgl::jinja {
 
+// Names are copied and hashed at each visit of a node, which counts as one step.
+inline constexpr size_t kNameBytesMax = 256;
 inline constexpr int64_t kVisitsMax = 1'000'000;
 inline constexpr uint64_t kTextBytesMax = uint64_t{16} << 20;  // the output, or any text on the way
 inline constexpr uint64_t kWorkBytesMax = uint64_t{512} << 20;  // all texts and lists together
@@ -37,10 +40,28 @@ struct CallArguments {
   Value Get(size_t index, std::string_view name, Value fallback) const;
 };
 
+struct NameHash {
+  using is_transparent = void;
+  size_t operator()(std::string_view name) const { return std::hash<std::string_view>()(name); }
+};
+
+// A nesting of names: a template's, an iteration's or a macro's. Names are found outwards.
+struct Scope {
+  Scope* parent = nullptr;
+  std::unordered_map<std::string, Value, NameHash, std::equal_to<>> variables;
+  std::shared_ptr<Scope*> handle;  // for macros made here; made with the first
+
+  ~Scope() {
+    if (handle != nullptr) *handle = nullptr;
+  }
+};
+
 class Interpreter {
  public:
-  // `variables` are what the template may read besides the functions.
-  explicit Interpreter(std::vector<std::pair<std::string, Value>> variables);
+  // `variables` are what the template may read besides the functions; `now` is what strftime_now
+  // reads in place of the clock.
+  explicit Interpreter(std::vector<std::pair<std::string, Value>> variables,
+                       std::optional<int64_t> now = std::nullopt);
   ~Interpreter();
   Interpreter(const Interpreter&) = delete;
   Interpreter& operator=(const Interpreter&) = delete;
@@ -55,9 +76,14 @@ class Interpreter {
   void ChargeWork(uint64_t bytes);
   void ChargeKeys(const Dict& dict);                      // a copy of its keys
   void ChargeSearch(size_t count, std::string_view key);  // for `key` among `count` others
+  void ChargeKeySearch(const Dict& dict, const Value& key);
   void ChargeComparison(const Value& a, const Value& b);
   Value MakeText(Text text);
-  Value MakeList(std::vector<Value> items, bool is_tuple = false);
+  Value MakeList(std::vector<Value> items, ListKind kind = ListKind::kList);
+  // What a filter gives that Jinja2 makes lazily.
+  Value MakeGenerator(std::vector<Value> items) {
+    return MakeList(std::move(items), ListKind::kGenerator);
+  }
   Namespace* NewNamespace();
   // value.name or value[name], as a template reads it; Undefined where there is none.
   Value Attribute(const Value& value, std::string_view name, bool item_first);
@@ -67,19 +93,12 @@ class Interpreter {
   Value Filter(std::string_view name, const Value& input, const CallArguments& arguments);
   bool Test(std::string_view name, const Value& input, const CallArguments& arguments);
   Value Arithmetic(std::string_view op, const Value& a, const Value& b);
+  Value AddTexts(const Text& a, const Text& b);
   Text StrOf(const Value& value);
+  int64_t Now() const;  // seconds since 1970
 
  private:
   enum class Flow { kNext, kBreak, kContinue };
-  struct NameHash {
-    using is_transparent = void;
-    size_t operator()(std::string_view name) const { return std::hash<std::string_view>()(name); }
-  };
-  // A nesting of names: a template's, an iteration's or a macro's. Names are found outwards.
-  struct Scope {
-    Scope* parent = nullptr;
-    std::unordered_map<std::string, Value, NameHash, std::equal_to<>> variables;
-  };
   // The body of a {% call %} that runs now, and the scope that it sees.
   struct Caller {
     const Macro* macro = nullptr;
@@ -91,11 +110,18 @@ class Interpreter {
   Flow RunStatement(const Statement& statement);
   Flow RunIf(const Statement& statement);
   Flow RunFor(const Statement& statement);
-  Flow RunIterations(const Statement& statement, const std::shared_ptr<LoopState>& loop);
+  Flow RunLoop(const Statement& statement, std::vector<Value> items, int level);
+  Flow RunIterations(const Statement& statement, const std::shared_ptr<LoopState>& loop,
+                     bool* had_whole_one);
+  // The next item that passes the loop's condition, looked ahead to where `ahead` is empty.
+  bool LookAhead(LoopState* loop);
+  size_t CountAhead(LoopState* loop);  // the items to come
+  void DefineMacro(const Macro& macro);
   void RunSetBlock(const Statement& statement);
   void RunCall(const Statement& statement);
   Flow RunWith(const Statement& statement);
   Text Capture(const Block& block);
+  Text CaptureInScope(const Block& block);
   void Output(const Value& value);
   void Assign(const Target& target, const Value& value);
   const Value* FindVariable(std::string_view name) const;
@@ -114,13 +140,17 @@ class Interpreter {
   std::vector<Value> EvalAll(const std::vector<ExprPtr>& exprs);
   bool Compare(std::string_view op, const Value& a, const Value& b);
   bool Contains(const Value& container, const Value& item);
+  void BindParameters(const Macro& macro, const CallArguments& arguments);
   Value CallMacro(const Macro& macro, Scope* outer, const CallArguments& arguments,
                   const Value* caller);
+  Value CallLoop(LoopState* loop, const CallArguments& arguments);
   Value CallCaller(const Macro& macro, const CallArguments& arguments);
   Value CallFunction(const std::string& name, const CallArguments& arguments);
   Value CallMethod(const Value& self, std::string_view name, const CallArguments& arguments);
+  Value CallLoopMethod(LoopState* loop, std::string_view name, const CallArguments& arguments);
   Value LoopAttribute(const Value& loop, std::string_view name);
 
+  const std::optional<int64_t> now_;
   std::deque<Namespace> namespaces_;
   Scope root_;
   Scope* scope_ = &root_;
@@ -129,9 +159,14 @@ class Interpreter {
   int64_t visits_ = 0;
   uint64_t bytes_ = 0;
   int depth_ = 0;
-  int loop_nesting_ = 0;
   std::vector<Caller> callers_;
 };
+
+using FilterHandler = Value (*)(Interpreter*, const Value& input, const CallArguments&);
+// The filter of lists and dicts that is called so, null for none (filters_sequence.cc).
+FilterHandler SequenceFilter(std::string_view name);
+
+bool HasFilter(std::string_view name);
 
 // The filter itself (filters.cc); everyone else calls Interpreter::Filter, which counts its
 // nesting.
@@ -147,6 +182,10 @@ Value CallDictMethod(Interpreter* run, const Value& self, std::string_view name,
 Value CallListMethod(Interpreter* run, const List& self, std::string_view name,
                      const CallArguments& arguments);
 
+// `format % values` and format.format(...), as Python has them (format.cc).
+Value FormatPercent(Interpreter* run, const Text& format, const Value& values);
+Value FormatBraces(Interpreter* run, const Text& format, const CallArguments& arguments);
+
 // Shared by filters and methods.
 Text Replace(Interpreter* run, const Text& text, const Text& from, const Text& to,
              int64_t count_max);
@@ -154,12 +193,36 @@ enum class LetterCase {
   kUpper,
   kLower,
   kCapitalize,
-  kTitle,       // str.title(): after whatever is no letter
+  kTitle,  // str.title(): after whatever is no letter
+  kSwap,
   kTitleWords,  // the filter: after white space, '-' and opening brackets
 };
-Text ChangeCase(const Text& text, LetterCase letter_case);
+Text ChangeCase(Interpreter* run, const Text& text, LetterCase letter_case);  // letter_case.cc
+bool IsLetter(char32_t c);
+bool IsNumeral(char32_t c);
+// isupper and islower: a cased letter, and none of the other case.
+bool IsAllUpper(std::string_view text);
+bool IsAllLower(std::string_view text);
+std::vector<Value> SplitLines(Interpreter* run, const Text& text, bool keeps_ends);
 Text Join(Interpreter* run, const std::vector<Value>& items, const Text& separator);
 std::vector<Value> DictItems(Interpreter* run, const Dict& dict);
+
+// Fails on names that the reference refuses.
+void SetMember(Interpreter* run, Namespace* space, std::string_view name, const Value& value);
+
+// Gathers the members of a dict; a key that is there already keeps its place.
+class DictBuilder {
+ public:
+  explicit DictBuilder(Interpreter* run) : run_(run) {}
+  // Fails where `key` cannot be one: lists and dicts.
+  void Add(Value key, Value value);
+  void AddAll(const Value& dict_or_pairs);
+  Value Build() { return Value::FromDict(std::move(members_)); }
+
+ private:
+  Interpreter* run_;
+  std::vector<std::pair<Value, Value>> members_;
+};
 
 // The text that `value` must be; Fails naming `what` otherwise.
 const Text& NeedText(const Value& value, std::string_view what);

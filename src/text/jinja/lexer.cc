@@ -7,6 +7,7 @@
 
 #include "minisgl/base/utf8.h"
 #include "text/jinja/error.h"
+#include "text/jinja/interpreter.h"
 #include "text/jinja/text.h"
 
 namespace minisgl::jinja {
@@ -14,8 +15,6 @@ namespace {
 
 bool IsBlank(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
 bool IsDigit(char c) { return c >= '0' && c <= '9'; }
-// Names are copied and hashed at each visit of a node, which counts as one step.
-constexpr size_t kNameBytesMax = 256;
 
 bool IsNameStart(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' ||

@@ -1,8 +1,7 @@
 // Methods of strings, dicts and lists that change nothing; those that would are not there, as in
 // the reference's sandbox.
-#include <utf8proc.h>
-
 #include <algorithm>
+#include <optional>
 
 #include "minisgl/base/utf8.h"
 #include "text/jinja/error.h"
@@ -12,29 +11,19 @@ namespace minisgl::jinja {
 namespace {
 
 constexpr std::string_view kTextMethods[] = {
-    "strip",    "lstrip",  "rstrip",  "split",        "rsplit",       "splitlines", "startswith",
-    "endswith", "upper",   "lower",   "title",        "capitalize",   "replace",    "join",
-    "find",     "rfind",   "index",   "count",        "isdigit",      "isalpha",    "isalnum",
-    "isspace",  "isupper", "islower", "removeprefix", "removesuffix", "zfill",      "partition"};
-constexpr std::string_view kDictMethods[] = {"items", "keys", "values", "get"};
-constexpr std::string_view kListMethods[] = {"index", "count"};
+    "strip",        "lstrip",       "rstrip",  "split",     "rsplit",     "splitlines",
+    "startswith",   "endswith",     "upper",   "lower",     "title",      "capitalize",
+    "replace",      "join",         "find",    "rfind",     "index",      "count",
+    "isdigit",      "isalpha",      "isalnum", "isspace",   "isupper",    "islower",
+    "removeprefix", "removesuffix", "zfill",   "partition", "rpartition", "rindex",
+    "isdecimal",    "isnumeric",    "isascii", "swapcase",  "casefold",   "center",
+    "ljust",        "rjust",        "format",  "expandtabs"};
+constexpr std::string_view kDictMethods[] = {"items", "keys", "values", "get", "copy"};
+constexpr std::string_view kListMethods[] = {"index", "count", "copy"};
 
 template <size_t N>
 bool IsOneOf(const std::string_view (&names)[N], std::string_view name) {
   return std::find(std::begin(names), std::end(names), name) != std::end(names);
-}
-
-bool IsLetter(char32_t c) {
-  const utf8proc_category_t category = utf8proc_category(static_cast<utf8proc_int32_t>(c));
-  return category >= UTF8PROC_CATEGORY_LU && category <= UTF8PROC_CATEGORY_LO;
-}
-
-bool IsNumeral(char32_t c) {
-  return utf8proc_category(static_cast<utf8proc_int32_t>(c)) == UTF8PROC_CATEGORY_ND;
-}
-
-bool IsCased(char32_t c, utf8proc_category_t wanted) {
-  return utf8proc_category(static_cast<utf8proc_int32_t>(c)) == wanted;
 }
 
 // Whether `text` has a character and each passes.
@@ -44,16 +33,6 @@ bool EachCharacter(std::string_view text, Predicate predicate) {
     if (!predicate(FirstCodePoint(text.substr(at), &length))) return false;
   }
   return !text.empty();
-}
-
-// isupper and islower: a cased letter, and none of the other case.
-bool IsAllCase(std::string_view text, utf8proc_category_t wanted, utf8proc_category_t other) {
-  bool found = false;
-  const bool has_no_other = EachCharacter(text, [&](char32_t c) {
-    found = found || IsCased(c, wanted);
-    return !IsCased(c, other);
-  });
-  return found && has_no_other;
 }
 
 // What one more part of a split costs while the parts are gathered.
@@ -77,6 +56,38 @@ std::vector<Value> SplitOnSpace(Interpreter* run, const Text& text, int64_t coun
     skip(false);
     parts.push_back(Value(text.Substr(begin, at)));
   }
+  return parts;
+}
+
+// The last `count_max` words, and before them what is left.
+std::vector<Value> SplitOnSpaceFromRight(Interpreter* run, const Text& text, int64_t count_max) {
+  std::vector<Value> parts;
+  const std::string_view bytes = text.bytes();
+  const auto character_before = [&](size_t end) {
+    size_t begin = end - 1;
+    while (begin > 0 && end - begin < 4 && (static_cast<uint8_t>(bytes[begin]) & 0xC0) == 0x80)
+      --begin;
+    return begin;
+  };
+  size_t at = bytes.size(), length = 0;
+  const auto skip = [&](bool spaces) {
+    while (at > 0) {
+      const size_t begin = character_before(at);
+      if (IsSpace(FirstCodePoint(bytes.substr(begin), &length)) != spaces) break;
+      at = begin;
+    }
+  };
+  for (skip(true); at > 0; skip(true)) {
+    run->ChargeItems(kItemsOfAPart);
+    const size_t end = at;
+    if (static_cast<int64_t>(parts.size()) == count_max) {
+      parts.push_back(Value(Strip(text.Substr(0, end), "", true, false)));
+      break;
+    }
+    skip(false);
+    parts.push_back(Value(text.Substr(at, end)));
+  }
+  std::reverse(parts.begin(), parts.end());
   return parts;
 }
 
@@ -108,21 +119,12 @@ Value Split(Interpreter* run, const Text& self, const CallArguments& arguments, 
   run->ChargeWork(self.footprint());
   const Value separator = arguments.Get(0, "sep", Value(None{}));
   const int64_t count_max = NeedInt(arguments.Get(1, "maxsplit", Value(int64_t{-1})), "maxsplit");
-  if (separator.is_none()) return run->MakeList(SplitOnSpace(run, self, count_max));
+  if (separator.is_none()) {
+    return run->MakeList(from_right && count_max >= 0 ? SplitOnSpaceFromRight(run, self, count_max)
+                                                      : SplitOnSpace(run, self, count_max));
+  }
   const std::string& wanted = NeedText(separator, "split's separator").bytes();
   return run->MakeList(SplitOnText(run, self, wanted, count_max, from_right));
-}
-
-std::vector<Value> SplitLines(Interpreter* run, const Text& text) {
-  std::vector<Value> lines;
-  const std::string_view bytes = text.bytes();
-  for (size_t begin = 0; begin < bytes.size();) {
-    run->ChargeItems(kItemsOfAPart);
-    const size_t end = std::min(bytes.find_first_of("\r\n", begin), bytes.size());
-    lines.push_back(Value(text.Substr(begin, end)));
-    begin = end + (bytes.substr(end).starts_with("\r\n") ? 2 : 1);
-  }
-  return lines;
 }
 
 // REQUIRES that the affix's weight is charged.
@@ -155,14 +157,24 @@ int64_t CountText(std::string_view text, std::string_view needle) {
   return count;
 }
 
-Value Partition(Interpreter* run, const Text& self, const Text& separator) {
+// The text before, the separator, and the text after; all of it on one side where none is found.
+Value Partition(Interpreter* run, const Text& self, const Text& separator, bool from_right) {
   if (separator.empty()) Fail("partition needs a separator that is not empty");
-  const size_t at = Find(self.bytes(), separator.bytes());
-  if (at == std::string::npos)
-    return run->MakeList({Value(self), Value(Text()), Value(Text())}, true);
-  return run->MakeList({Value(self.Substr(0, at)), Value(separator),
-                        Value(self.Substr(at + separator.size(), self.size()))},
-                       true);
+  size_t at = 0;
+  if (from_right) {
+    at = Find(Reversed(self.bytes()), Reversed(separator.bytes()));
+    if (at != std::string::npos) at = self.size() - at - separator.size();
+  } else {
+    at = Find(self.bytes(), separator.bytes());
+  }
+  std::vector<Value> parts(3, Value(Text()));
+  if (at == std::string::npos) {
+    parts[from_right ? 2 : 0] = Value(self);
+  } else {
+    parts = {Value(self.Substr(0, at)), Value(separator),
+             Value(self.Substr(at + separator.size(), self.size()))};
+  }
+  return run->MakeList(std::move(parts), ListKind::kTuple);
 }
 
 Value StripMethod(Interpreter* run, const Text& self, std::string_view name,
@@ -192,53 +204,135 @@ std::optional<bool> AskText(std::string_view text, std::string_view name) {
   if (name == "isalnum")
     return EachCharacter(text, [](char32_t c) { return IsLetter(c) || IsNumeral(c); });
   if (name == "isspace") return EachCharacter(text, IsSpace);
-  if (name == "isupper") return IsAllCase(text, UTF8PROC_CATEGORY_LU, UTF8PROC_CATEGORY_LL);
-  if (name == "islower") return IsAllCase(text, UTF8PROC_CATEGORY_LL, UTF8PROC_CATEGORY_LU);
+  if (name == "isdecimal" || name == "isnumeric") return EachCharacter(text, IsNumeral);
+  if (name == "isascii")
+    return std::all_of(text.begin(), text.end(),
+                       [](char c) { return static_cast<uint8_t>(c) < 128; });
+  if (name == "isupper") return IsAllUpper(text);
+  if (name == "islower") return IsAllLower(text);
   return std::nullopt;
 }
 
-}  // namespace
-
-bool HasMethod(const Value& self, std::string_view name) {
-  if (self.is_text()) return IsOneOf(kTextMethods, name);
-  if (self.is_dict()) return IsOneOf(kDictMethods, name);
-  if (self.is_list()) return IsOneOf(kListMethods, name);
-  return self.is_loop() && name == "cycle";
+// The part [start, end) of `self` that find, count, startswith and the like look at, as Python
+// takes the two; nullopt where it begins after the end.
+std::optional<Text> Range(Interpreter* run, const Text& self, const CallArguments& arguments,
+                          size_t* start) {
+  const Value from = arguments.Get(1, "start", Value(None{}));
+  const Value to = arguments.Get(2, "end", Value(None{}));
+  *start = 0;
+  if (from.is_none() && to.is_none()) return self;
+  run->ChargeWork(uint64_t{16} * self.size());
+  const std::vector<size_t> offsets = CharacterOffsets(self.bytes());
+  const auto size = static_cast<int64_t>(offsets.size()) - 1;
+  const auto place = [&](const Value& value, int64_t fallback) {
+    const int64_t at = value.is_none() ? fallback : NeedInt(value, "an index");
+    return at < 0 ? std::max(at, -size) + size : at;
+  };
+  const int64_t first = place(from, 0), last = std::min(place(to, size), size);
+  if (first > size || last < first) return std::nullopt;
+  *start = static_cast<size_t>(first);
+  return self.Substr(offsets[*start], offsets[static_cast<size_t>(last)]);
 }
 
-Value CallTextMethod(Interpreter* run, const Text& self, std::string_view name,
-                     const CallArguments& arguments) {
-  run->ChargeWork(self.size());
-  const auto text_at = [&](size_t index, std::string_view key) -> const Text& {
+Value Search(Interpreter* run, const Text& self, std::string_view name, const Value& wanted,
+             const CallArguments& arguments) {
+  size_t start = 0;
+  const std::optional<Text> part = Range(run, self, arguments, &start);
+  if (name == "startswith" || name == "endswith") {
+    run->ChargeWork(wanted.Weight());
+    return Value(part.has_value() && AffixMatches(*part, wanted, name == "startswith"));
+  }
+  const std::string& needle = NeedText(wanted, "what is looked for").bytes();
+  if (name == "count") return Value(part.has_value() ? CountText(part->bytes(), needle) : 0);
+  const int64_t found =
+      part.has_value() ? FindText(*part, needle, name == "rfind" || name == "rindex") : -1;
+  if (found < 0 && (name == "index" || name == "rindex")) Fail("the substring is not found");
+  return Value(found < 0 ? found : found + static_cast<int64_t>(start));
+}
+
+// center, ljust and rjust.
+Value Pad(Interpreter* run, const Text& self, std::string_view name,
+          const CallArguments& arguments) {
+  const int64_t width = NeedInt(arguments.Get(0, "width", Value()), "width");
+  const Text fill = NeedText(arguments.Get(1, "fillchar", Value(Text(" "))), "the padding");
+  if (CountCharacters(fill.bytes()) != 1) Fail("the padding must be one character");
+  const auto have = static_cast<int64_t>(CountCharacters(self.bytes()));
+  if (width <= have) return Value(self);
+  if (static_cast<uint64_t>(width) > kTextBytesMax) run->ChargeText(static_cast<uint64_t>(width));
+  const int64_t missing = width - have;
+  // As Python: of an odd number the smaller half stands first, but where the width is odd too.
+  const int64_t left = name == "ljust"   ? 0
+                       : name == "rjust" ? missing
+                                         : missing / 2 + (missing & width & 1);
+  run->ChargeText(static_cast<uint64_t>(missing) * fill.size() + self.size());
+  Text out;
+  for (int64_t i = 0; i < left; ++i) out.Append(fill);
+  out.Append(self);
+  for (int64_t i = left; i < missing; ++i) out.Append(fill);
+  return run->MakeText(std::move(out));
+}
+
+// Tabs as spaces up to the next multiple of `size` characters of the line.
+Value ExpandTabs(Interpreter* run, const Text& self, int64_t size) {
+  if (size > 1024) Fail("expandtabs' size is {}; at most 1024 are supported", size);
+  run->ChargeWork(uint64_t{16} * self.size());
+  Text out;
+  int64_t column = 0;
+  for (size_t at = 0, length = 0; at < self.size() && out.size() <= kTextBytesMax; at += length) {
+    const char32_t c = FirstCodePoint(std::string_view(self.bytes()).substr(at), &length);
+    if (c == '\t') {
+      const int64_t count = size > 0 ? size - column % size : 0;
+      out.Append(std::string(static_cast<size_t>(count), ' '), self.TrustedAt(at));
+      column += count;
+    } else {
+      out.AppendRange(self, at, at + length);
+      column = c == '\n' || c == '\r' ? 0 : column + 1;
+    }
+  }
+  return run->MakeText(std::move(out));
+}
+
+std::optional<LetterCase> LetterCaseOf(std::string_view name) {
+  if (name == "upper") return LetterCase::kUpper;
+  if (name == "lower" || name == "casefold") return LetterCase::kLower;
+  if (name == "title") return LetterCase::kTitle;
+  if (name == "capitalize") return LetterCase::kCapitalize;
+  if (name == "swapcase") return LetterCase::kSwap;
+  return std::nullopt;
+}
+
+// Methods of plain text.
+Value CallPlainMethod(Interpreter* run, const Text& self, std::string_view name,
+                      const CallArguments& arguments) {
+  const auto value_at = [&](size_t index, std::string_view key) -> const Value& {
     const Value* value = arguments.Find(index, key);
     if (value == nullptr) Fail("{} needs more arguments", name);
-    return NeedText(*value, key);
+    return *value;
   };
+  const auto text_at = [&](size_t index, std::string_view key) -> const Text& {
+    return NeedText(value_at(index, key), key);
+  };
+  if (const auto letter_case = LetterCaseOf(name))
+    return run->MakeText(ChangeCase(run, self, *letter_case));
   if (name == "strip" || name == "lstrip" || name == "rstrip")
     return StripMethod(run, self, name, arguments);
   if (name == "split" || name == "rsplit") return Split(run, self, arguments, name == "rsplit");
-  if (name == "splitlines") return run->MakeList(SplitLines(run, self));
-  if (name == "startswith" || name == "endswith") {
-    const Value affix = arguments.Get(0, "prefix", Value());
-    run->ChargeWork(affix.Weight());
-    return Value(AffixMatches(self, affix, name == "startswith"));
-  }
-  if (name == "upper") return run->MakeText(ChangeCase(self, LetterCase::kUpper));
-  if (name == "lower") return run->MakeText(ChangeCase(self, LetterCase::kLower));
-  if (name == "title") return run->MakeText(ChangeCase(self, LetterCase::kTitle));
-  if (name == "capitalize") return run->MakeText(ChangeCase(self, LetterCase::kCapitalize));
+  if (name == "splitlines")
+    return run->MakeList(SplitLines(run, self, Truthy(arguments.Get(0, "keepends", Value(false)))));
+  static constexpr std::string_view kSearches[] = {"startswith", "endswith", "find", "rfind",
+                                                   "index",      "rindex",   "count"};
+  if (IsOneOf(kSearches, name)) return Search(run, self, name, value_at(0, "sub"), arguments);
+  if (name == "center" || name == "ljust" || name == "rjust")
+    return Pad(run, self, name, arguments);
   if (name == "replace") {
     const int64_t count = NeedInt(arguments.Get(2, "count", Value(int64_t{-1})), "replace's count");
     return run->MakeText(Replace(run, self, text_at(0, "old"), text_at(1, "new"), count));
   }
-  if (name == "join")
-    return run->MakeText(Join(run, run->Elements(arguments.Get(0, "iterable", Value())), self));
-  if (name == "find" || name == "rfind" || name == "index") {
-    const int64_t found = FindText(self, text_at(0, "sub").bytes(), name == "rfind");
-    if (found < 0 && name == "index") Fail("the substring is not found");
-    return Value(found);
+  if (name == "join") {
+    const std::vector<Value> items = run->Elements(value_at(0, "iterable"));
+    for (const Value& item : items) NeedText(item, "what is joined");
+    return run->MakeText(Join(run, items, self));
   }
-  if (name == "count") return Value(CountText(self.bytes(), text_at(0, "sub").bytes()));
   if (name == "removeprefix") {
     const bool matches = self.bytes().starts_with(text_at(0, "prefix").bytes());
     return run->MakeText(self.Substr(matches ? text_at(0, "prefix").size() : 0, self.size()));
@@ -247,10 +341,81 @@ Value CallTextMethod(Interpreter* run, const Text& self, std::string_view name,
     const bool matches = self.bytes().ends_with(text_at(0, "suffix").bytes());
     return run->MakeText(self.Substr(0, self.size() - (matches ? text_at(0, "suffix").size() : 0)));
   }
-  if (name == "partition") return Partition(run, self, text_at(0, "sep"));
-  if (name == "zfill")
-    return ZeroFill(run, self, NeedInt(arguments.Get(0, "width", Value()), "width"));
+  if (name == "partition" || name == "rpartition")
+    return Partition(run, self, text_at(0, "sep"), name == "rpartition");
+  if (name == "zfill") return ZeroFill(run, self, NeedInt(value_at(0, "width"), "width"));
+  if (name == "expandtabs")
+    return ExpandTabs(run, self,
+                      NeedInt(arguments.Get(0, "tabsize", Value(int64_t{8})), "tabsize"));
+  if (name == "format") return FormatBraces(run, self, arguments);
+  run->ChargeWork(uint64_t{16} * self.size());
   return Value(AskText(self.bytes(), name).value_or(false));
+}
+
+Value AsMarkup(Interpreter* run, const Value& value) {
+  if (value.is_text()) {
+    Text text = value.text();
+    text.SetMarkup(true);
+    return run->MakeText(std::move(text));
+  }
+  if (!value.is_list()) return value;
+  std::vector<Value> items;
+  for (const Value& item : value.list().items) items.push_back(AsMarkup(run, item));
+  return run->MakeList(std::move(items), value.list().kind);
+}
+
+}  // namespace
+
+std::vector<Value> SplitLines(Interpreter* run, const Text& text, bool keeps_ends) {
+  std::vector<Value> lines;
+  const std::string_view bytes = text.bytes();
+  size_t begin = 0;
+  for (size_t at = 0, length = 0; at < bytes.size(); at += length) {
+    const char32_t c = FirstCodePoint(bytes.substr(at), &length);
+    const bool is_break = (c >= '\n' && c <= '\r') || (c >= 0x1C && c <= 0x1E) || c == 0x85 ||
+                          c == 0x2028 || c == 0x2029;
+    if (!is_break) continue;
+    if (bytes.substr(at).starts_with("\r\n")) length = 2;
+    run->ChargeItems(kItemsOfAPart);
+    lines.push_back(Value(text.Substr(begin, keeps_ends ? at + length : at)));
+    begin = at + length;
+  }
+  if (begin < bytes.size()) lines.push_back(Value(text.Substr(begin, bytes.size())));
+  return lines;
+}
+
+bool HasMethod(const Value& self, std::string_view name) {
+  if (self.is_text()) return IsOneOf(kTextMethods, name);
+  if (self.is_dict()) return IsOneOf(kDictMethods, name);
+  if (self.is_sequence())
+    return IsOneOf(kListMethods, name) && (name != "copy" || !self.is_tuple());
+  return self.is_loop() && (name == "cycle" || name == "changed");
+}
+
+Value CallTextMethod(Interpreter* run, const Text& self, std::string_view name,
+                     const CallArguments& arguments) {
+  run->ChargeWork(self.size());
+  if (!self.is_markup()) return CallPlainMethod(run, self, name, arguments);
+  // Of escaped HTML: what is put in is escaped, and the result is of its kind.
+  static constexpr std::string_view kTakeText[] = {"join", "replace", "format"};
+  if (!IsOneOf(kTakeText, name)) return AsMarkup(run, CallPlainMethod(run, self, name, arguments));
+  CallArguments escaped;
+  const auto escape = [run](const Value& value) {
+    const bool is_plain = value.is_text() && !value.text().is_markup();
+    return is_plain ? run->MakeText(EscapeHtml(value.text())) : value;
+  };
+  for (size_t i = 0; i < arguments.positional.size(); ++i) {
+    const Value& value = arguments.positional[i];
+    if (name == "join") {
+      std::vector<Value> items = run->Elements(value);
+      for (Value& item : items) item = escape(item);
+      escaped.positional.push_back(run->MakeList(std::move(items)));
+    } else {
+      escaped.positional.push_back(name == "replace" && i == 0 ? value : escape(value));
+    }
+  }
+  for (const auto& [key, value] : arguments.named) escaped.named.emplace_back(key, escape(value));
+  return AsMarkup(run, CallPlainMethod(run, self, name, escaped));
 }
 
 std::vector<Value> DictItems(Interpreter* run, const Dict& dict) {
@@ -258,31 +423,32 @@ std::vector<Value> DictItems(Interpreter* run, const Dict& dict) {
   run->ChargeKeys(dict);
   std::vector<Value> items;
   for (const auto& [key, value] : dict.members)
-    items.push_back(Value::FromList({Value(key), value}, true));
+    items.push_back(Value::FromList({key, value}, ListKind::kTuple));
   return items;
 }
 
 Value CallDictMethod(Interpreter* run, const Value& self, std::string_view name,
                      const CallArguments& arguments) {
   const Dict& dict = self.dict();
-  if (name == "items") return run->MakeList(DictItems(run, dict));
+  if (name == "items") return run->MakeList(DictItems(run, dict), ListKind::kItems);
+  if (name == "copy") return self;
   if (name == "get") {
     const Value* key = arguments.Find(0, "key");
     if (key == nullptr) Fail("get needs a key");
-    if (key->is_text()) run->ChargeSearch(dict.members.size(), key->text().bytes());
-    const Value* value = key->is_text() ? dict.Find(key->text().bytes()) : nullptr;
+    run->ChargeKeySearch(dict, *key);
+    const Value* value = dict.Find(*key);
     return value != nullptr ? *value : arguments.Get(1, "default", Value(None{}));
   }
   run->ChargeItems(dict.members.size());
   if (name == "keys") run->ChargeKeys(dict);
   std::vector<Value> items;
-  for (const auto& [key, value] : dict.members)
-    items.push_back(name == "keys" ? Value(key) : value);
-  return run->MakeList(std::move(items));
+  for (const auto& [key, value] : dict.members) items.push_back(name == "keys" ? key : value);
+  return run->MakeList(std::move(items), name == "keys" ? ListKind::kKeys : ListKind::kValues);
 }
 
 Value CallListMethod(Interpreter* run, const List& self, std::string_view name,
                      const CallArguments& arguments) {
+  if (name == "copy") return run->MakeList(self.items);
   const Value wanted = arguments.Get(0, "value", Value());
   int64_t count = 0;
   for (size_t i = 0; i < self.items.size(); ++i) {
@@ -317,38 +483,6 @@ Text Replace(Interpreter* run, const Text& text, const Text& from, const Text& t
     }
   }
   out.AppendRange(text, at, bytes.size());
-  return out;
-}
-
-Text ChangeCase(const Text& text, LetterCase letter_case) {
-  Text out;
-  const std::string_view bytes = text.bytes();
-  size_t at = 0;
-  bool begins_word = true;
-  for (const Text::Run& run : text.runs()) {
-    std::string changed;
-    while (at < run.end) {
-      size_t length = 0;
-      const char32_t c = FirstCodePoint(bytes.substr(at, run.end - at), &length);
-      const bool is_whole = Utf8CharLength(bytes.substr(at, length)) == length;
-      const auto code = static_cast<utf8proc_int32_t>(c);
-      const bool upper =
-          letter_case == LetterCase::kUpper || (letter_case != LetterCase::kLower && begins_word);
-      if (is_whole && upper && c == 0xDF) {
-        changed += letter_case == LetterCase::kUpper ? "SS" : "Ss";
-      } else if (is_whole) {
-        AppendUtf8(static_cast<char32_t>(upper ? utf8proc_toupper(code) : utf8proc_tolower(code)),
-                   &changed);
-      } else {
-        changed += bytes.substr(at, length);
-      }
-      at += length;
-      begins_word = (letter_case == LetterCase::kTitle && !IsLetter(c)) ||
-                    (letter_case == LetterCase::kTitleWords &&
-                     (IsSpace(c) || c == '-' || c == '(' || c == '{' || c == '[' || c == '<'));
-    }
-    out.Append(changed, run.trusted);
-  }
   return out;
 }
 

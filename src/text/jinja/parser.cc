@@ -98,7 +98,7 @@ class StatementParser {
     if (name == "generation") {
       StatementPtr statement = Make(Kind::kScope, line);
       EndBlock();
-      statement->body = ParseBody("endgeneration");
+      statement->body = ParseMacroBody("endgeneration");
       return statement;
     }
     if (name == "break" || name == "continue") {
@@ -132,9 +132,7 @@ class StatementParser {
     if (!expressions_.SkipName("in")) expressions_.FailUnexpected("'in'");
     statement->expr = expressions_.ParseTuple(/*with_conditional=*/false);
     if (expressions_.SkipName("if")) statement->condition = expressions_.ParseExpression();
-    if (expressions_.Current().IsName("recursive")) {
-      throw Error("recursive loops are not supported", line);
-    }
+    statement->is_recursive = expressions_.SkipName("recursive");
     EndBlock();
     ++loop_depth_;
     statement->body = ParseBlock({"else", "endfor"});
@@ -221,7 +219,11 @@ class StatementParser {
     statement->macro->name = expressions_.ExpectName();
     ParseParameters(statement->macro.get());
     EndBlock();
+    const size_t begin = expressions_.place();
     statement->macro->body = ParseMacroBody("endmacro");
+    statement->macro->takes_varargs = expressions_.ReadsName("varargs", begin);
+    statement->macro->takes_caller = expressions_.ReadsName("caller", begin);
+    statement->macro->takes_kwargs = expressions_.ReadsName("kwargs", begin);
     return statement;
   }
 

@@ -1,4 +1,6 @@
 // `value is test`.
+#include <algorithm>
+#include <cmath>
 #include <string>
 
 #include "minisgl/base/utf8.h"
@@ -16,22 +18,22 @@ std::optional<bool> TestKind(std::string_view name, const Value& input) {
   if (name == "string") return input.is_text();
   if (name == "mapping") return input.is_dict();
   if (name == "iterable")
-    return input.is_text() || input.is_list() || input.is_dict() || input.is_undefined();
+    return input.is_text() || input.is_list() || input.is_dict() || input.is_undefined() ||
+           input.is_loop();
   if (name == "sequence")
-    return input.is_text() || input.is_list() || input.is_dict() || input.is_undefined();
+    return input.is_text() || input.is_sequence() || input.is_dict() || input.is_undefined();
   if (name == "number") return input.is_number();
   if (name == "integer") return input.is_int();
   if (name == "float") return input.is_double();
   if (name == "boolean") return input.is_bool();
   if (name == "true") return input.is_bool() && input.as_int() == 1;
   if (name == "false") return input.is_bool() && input.as_int() == 0;
-  if (name == "callable") return input.is_callable();
-  if (name == "upper")
-    return input.is_text() && !input.text().empty() &&
-           ChangeCase(input.text(), LetterCase::kUpper).bytes() == input.text().bytes();
-  if (name == "lower")
-    return input.is_text() && !input.text().empty() &&
-           ChangeCase(input.text(), LetterCase::kLower).bytes() == input.text().bytes();
+  if (name == "callable") return input.is_callable() || input.is_undefined() || input.is_loop();
+  if (name == "escaped") return input.is_text() && input.text().is_markup();
+  if (name == "upper") return IsAllUpper(input.is_text() ? input.text().bytes() : "");
+  if (name == "lower") return IsAllLower(input.is_text() ? input.text().bytes() : "");
+  if ((name == "odd" || name == "even") && input.is_double())
+    return std::fmod(std::abs(input.as_double()), 2) == (name == "odd" ? 1 : 0);
   if (name == "odd" || name == "even")
     return (NeedInt(input, "the tested value") % 2 != 0) == (name == "odd");
   return std::nullopt;
@@ -45,15 +47,29 @@ std::string_view ComparisonOf(std::string_view name) {
   if (name == "le") return "<=";
   if (name == "gt" || name == "greaterthan") return ">";
   if (name == "ge") return ">=";
-  return name == "in" ? "in" : "";
+  static constexpr std::string_view kSigns[] = {"==", "!=", "<", "<=", ">", ">=", "in"};
+  const auto sign = std::find(std::begin(kSigns), std::end(kSigns), name);
+  return sign != std::end(kSigns) ? *sign : "";
+}
+
+bool HasTest(std::string_view name) {
+  static constexpr std::string_view kOthers[] = {"divisibleby", "sameas", "filter",
+                                                 "test",        "odd",    "even"};
+  return std::find(std::begin(kOthers), std::end(kOthers), name) != std::end(kOthers) ||
+         !ComparisonOf(name).empty() || TestKind(name, Value()).has_value();
 }
 
 }  // namespace
 
 bool Interpreter::Test(std::string_view name, const Value& input, const CallArguments& arguments) {
-  ChargeWork(input.is_text() ? input.text().size() : 1);
+  const bool reads_letters = input.is_text() && (name == "upper" || name == "lower");
+  ChargeWork(reads_letters ? uint64_t{16} * input.text().size() : 1);
   if (const std::optional<bool> answer = TestKind(name, input)) return *answer;
   const std::string_view comparison = ComparisonOf(name);
+  if (name == "filter" || name == "test") {
+    const std::string& wanted = NeedText(input, "the tested name").bytes();
+    return name == "filter" ? HasFilter(wanted) : HasTest(wanted);
+  }
   if (comparison.empty() && name != "divisibleby" && name != "sameas") {
     Fail("the test \"{}\" is not supported", Visible(name));
   }

@@ -60,6 +60,39 @@ size_t Find(std::string_view text, std::string_view wanted, size_t from) {
 
 std::string Reversed(std::string_view text) { return std::string(text.rbegin(), text.rend()); }
 
+Text EscapeHtml(const Text& text) {
+  Text out;
+  size_t at = 0;
+  for (const Text::Run& run : text.runs()) {
+    std::string escaped;
+    for (; at < run.end; ++at) {
+      const char c = text.bytes()[at];
+      switch (c) {
+        case '&':
+          escaped += "&amp;";
+          break;
+        case '<':
+          escaped += "&lt;";
+          break;
+        case '>':
+          escaped += "&gt;";
+          break;
+        case '\'':
+          escaped += "&#39;";
+          break;
+        case '"':
+          escaped += "&#34;";
+          break;
+        default:
+          escaped += c;
+      }
+    }
+    out.Append(escaped, run.trusted);
+  }
+  out.SetMarkup(true);
+  return out;
+}
+
 size_t CountCharacters(std::string_view text) {
   size_t count = 0;
   for (size_t at = 0; at < text.size(); ++count) {

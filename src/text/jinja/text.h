@@ -27,6 +27,11 @@ class Text {
   size_t footprint() const { return bytes_.size() + runs_.size() * sizeof(Run); }
   const std::vector<Run>& runs() const { return runs_; }
 
+  // Whether it is escaped HTML, as the filters safe and escape make it: what is added to such a
+  // text is escaped. Kept by copies alone.
+  bool is_markup() const { return is_markup_; }
+  void SetMarkup(bool is_markup) { is_markup_ = is_markup; }
+
   void Append(std::string_view bytes, bool trusted = true);
   void Append(const Text& other);
   // Appends bytes [begin, end) of `other`.
@@ -39,12 +44,16 @@ class Text {
  private:
   std::string bytes_;
   std::vector<Run> runs_;  // by rising end; neighbours differ; the last ends at size()
+  bool is_markup_ = false;
 };
 
 // As std::string_view::find, in time that grows with the sum of the sizes, not their product.
 size_t Find(std::string_view text, std::string_view wanted, size_t from = 0);
 // `text` from its last byte to its first: Find in it searches from the right.
 std::string Reversed(std::string_view text);
+
+// `text` with the characters that HTML gives a meaning replaced.
+Text EscapeHtml(const Text& text);
 
 // Code points, as Python counts a string. An ill-formed byte counts as one.
 size_t CountCharacters(std::string_view text);

@@ -2,6 +2,7 @@
 #include "text/jinja/value.h"
 
 #include <algorithm>
+#include <cmath>
 #include <compare>
 
 #include "minisgl/base/utf8.h"
@@ -41,19 +42,19 @@ struct Measure {
 
 }  // namespace
 
-Value Value::FromList(std::vector<Value> items, bool is_tuple) {
+Value Value::FromList(std::vector<Value> items, ListKind kind) {
   Measure measure;
   for (const Value& item : items) measure.Add(item);
   Value value;
   value.v_ =
-      std::make_shared<const List>(List{std::move(items), is_tuple, measure.depth, measure.weight});
+      std::make_shared<const List>(List{std::move(items), kind, measure.depth, measure.weight});
   return value;
 }
 
-Value Value::FromDict(std::vector<std::pair<Text, Value>> members) {
+Value Value::FromDict(std::vector<std::pair<Value, Value>> members) {
   Measure measure;
   for (const auto& [key, item] : members) {
-    measure.weight += key.footprint();
+    measure.weight += key.Weight();
     measure.Add(item);
   }
   Value value;
@@ -68,15 +69,35 @@ const char* Value::TypeName() const {
   if (is_int()) return "int";
   if (is_double()) return "float";
   if (is_text()) return "str";
-  if (is_list()) return list().is_tuple ? "tuple" : "list";
+  if (is_list()) {
+    static constexpr const char* kNames[] = {"list",      "tuple",       "generator",
+                                             "dict_keys", "dict_values", "dict_items"};
+    return kNames[static_cast<size_t>(list().kind)];
+  }
   if (is_dict()) return "dict";
   if (is_namespace()) return "namespace";
   return is_loop() ? "loop" : "function";
 }
 
+bool Value::is_sequence() const {
+  return is_list() && (list().kind == ListKind::kList || list().kind == ListKind::kTuple);
+}
+
+bool Value::is_tuple() const { return is_list() && list().kind == ListKind::kTuple; }
+
+bool Value::is_generator() const { return is_list() && list().kind == ListKind::kGenerator; }
+
 const Value* Dict::Find(std::string_view key) const {
   for (const auto& [name, value] : members) {
-    if (name.bytes() == key) return &value;
+    if (name.is_text() && name.text().bytes() == key) return &value;
+  }
+  return nullptr;
+}
+
+const Value* Dict::Find(const Value& key) const {
+  if (key.is_text()) return Find(key.text().bytes());
+  for (const auto& [name, value] : members) {
+    if (!name.is_text() && Equal(name, key)) return &value;
   }
   return nullptr;
 }
@@ -103,27 +124,40 @@ bool Truthy(const Value& value) {
   if (value.is_integral()) return value.as_int() != 0;
   if (value.is_double()) return value.as_double() != 0;
   if (value.is_text()) return !value.text().empty();
-  if (value.is_list()) return !value.list().items.empty();
+  if (value.is_list()) return value.is_generator() || !value.list().items.empty();
   if (value.is_dict()) return !value.dict().members.empty();
   return true;
 }
 
 namespace {
 
+// An order of keys, in which equal ones are neighbours: texts, then numbers, then None.
+bool KeyBefore(const Value& a, const Value& b) {
+  if (a.is_text() && b.is_text()) return a.text().bytes() < b.text().bytes();
+  if (a.is_text() || b.is_text()) return a.is_text();
+  if (!a.is_number() || !b.is_number()) return a.is_number() && b.is_none();
+  // Holds every int64_t and every double. A NaN stands after all.
+  const auto number = [](const Value& value) {
+    return value.is_integral() ? static_cast<long double>(value.as_int()) : value.as_double();
+  };
+  const long double x = number(a), y = number(b);
+  return std::isnan(y) ? !std::isnan(x) : x < y;
+}
+
 bool EqualDicts(const Dict& a, const Dict& b) {
   if (a.members.size() != b.members.size()) return false;
   // By rising key: a search for each key would make large dicts quadratic.
   const auto in_order = [](const Dict& dict) {
-    std::vector<const std::pair<Text, Value>*> members;
+    std::vector<const std::pair<Value, Value>*> members;
     members.reserve(dict.members.size());
     for (const auto& member : dict.members) members.push_back(&member);
     std::sort(members.begin(), members.end(),
-              [](const auto* x, const auto* y) { return x->first.bytes() < y->first.bytes(); });
+              [](const auto* x, const auto* y) { return KeyBefore(x->first, y->first); });
     return members;
   };
   const auto x = in_order(a), y = in_order(b);
   return std::equal(x.begin(), x.end(), y.begin(), [](const auto* one, const auto* other) {
-    return one->first.bytes() == other->first.bytes() && Equal(one->second, other->second);
+    return Equal(one->first, other->first) && Equal(one->second, other->second);
   });
 }
 
@@ -140,7 +174,7 @@ std::partial_ordering Order(const Value& a, const Value& b) {
   }
   // Bytes of UTF-8 are in the order of their code points, which is Python's.
   if (a.is_text() && b.is_text()) return a.text().bytes() <=> b.text().bytes();
-  if (a.is_list() && b.is_list() && a.list().is_tuple == b.list().is_tuple) {
+  if (a.is_sequence() && b.is_sequence() && a.list().kind == b.list().kind) {
     const auto &x = a.list().items, &y = b.list().items;
     for (size_t i = 0; i < std::min(x.size(), y.size()); ++i) {
       const std::partial_ordering order = Order(x[i], y[i]);
@@ -163,7 +197,8 @@ bool Equal(const Value& a, const Value& b) {
   if (a.is_none() || a.is_undefined()) return a.is_none() ? b.is_none() : b.is_undefined();
   if (a.is_list() && b.is_list()) {
     const auto &x = a.list().items, &y = b.list().items;
-    return a.list().is_tuple == b.list().is_tuple &&
+    if (!a.is_sequence()) return &a.list() == &b.list();
+    return a.list().kind == b.list().kind &&
            std::equal(x.begin(), x.end(), y.begin(), y.end(), Equal);
   }
   if (a.is_dict() && b.is_dict()) return EqualDicts(a.dict(), b.dict());
@@ -173,7 +208,7 @@ bool Equal(const Value& a, const Value& b) {
 
 bool Less(const Value& a, const Value& b) {
   const bool have_order = (a.is_number() && b.is_number()) || (a.is_text() && b.is_text()) ||
-                          (a.is_list() && b.is_list());
+                          (a.is_sequence() && b.is_sequence());
   if (!have_order) FailUnordered(a, b);
   return Order(a, b) < 0;
 }
@@ -190,10 +225,10 @@ Value FromJson(const Json& json, bool trusted) {
     return Value::FromList(std::move(items));
   }
   if (json.is_object()) {
-    std::vector<std::pair<Text, Value>> members;
+    std::vector<std::pair<Value, Value>> members;
     members.reserve(json.as_object().size());
     for (const auto& [key, value] : json.as_object()) {
-      members.emplace_back(Text(key, trusted), FromJson(value, trusted));
+      members.emplace_back(Value(Text(key, trusted)), FromJson(value, trusted));
     }
     return Value::FromDict(std::move(members));
   }

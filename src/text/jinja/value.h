@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -24,6 +25,14 @@ inline constexpr int kValueDepthMax = 128;
 inline constexpr uint64_t kValueWeightMax = uint64_t{64} << 20;  // values and bytes of text
 
 class Value;
+enum class ListKind {
+  kList,
+  kTuple,
+  kGenerator,  // what map, select and the like give: true, without length, gone once looped over
+  kKeys,       // what the methods of a dict give, which no index reads
+  kValues,
+  kItems,
+};
 struct List;
 struct Dict;
 struct Namespace;
@@ -44,7 +53,7 @@ class Value {
  public:
   using Variant = std::variant<Undefined, None, bool, int64_t, double, std::shared_ptr<const Text>,
                                std::shared_ptr<const List>, std::shared_ptr<const Dict>, Namespace*,
-                               std::shared_ptr<const Callable>, std::shared_ptr<const LoopState>>;
+                               std::shared_ptr<const Callable>, std::shared_ptr<LoopState>>;
 
   Value() = default;
   Value(Undefined value) : v_(std::move(value)) {}  // NOLINT: literals read as values
@@ -54,8 +63,8 @@ class Value {
   Value(double value) : v_(value) {}                // NOLINT
   Value(Text value);                                // NOLINT
   Value(Namespace* value) : v_(value) {}            // NOLINT
-  Value(std::shared_ptr<const Callable> value) : v_(std::move(value)) {}   // NOLINT
-  Value(std::shared_ptr<const LoopState> value) : v_(std::move(value)) {}  // NOLINT
+  Value(std::shared_ptr<const Callable> value) : v_(std::move(value)) {}  // NOLINT
+  Value(std::shared_ptr<LoopState> value) : v_(std::move(value)) {}       // NOLINT
 
   bool is_undefined() const { return Is<Undefined>(); }
   bool is_none() const { return Is<None>(); }
@@ -69,7 +78,10 @@ class Value {
   bool is_dict() const { return Is<std::shared_ptr<const Dict>>(); }
   bool is_namespace() const { return Is<Namespace*>(); }
   bool is_callable() const { return Is<std::shared_ptr<const Callable>>(); }
-  bool is_loop() const { return Is<std::shared_ptr<const LoopState>>(); }
+  bool is_loop() const { return Is<std::shared_ptr<LoopState>>(); }
+  bool is_sequence() const;  // a list or a tuple
+  bool is_tuple() const;
+  bool is_generator() const;
 
   // REQUIRE the matching is_*().
   const Text& text() const { return *std::get<std::shared_ptr<const Text>>(v_); }
@@ -79,7 +91,7 @@ class Value {
   const std::shared_ptr<const Callable>& callable() const {
     return std::get<std::shared_ptr<const Callable>>(v_);
   }
-  const LoopState& loop() const { return *std::get<std::shared_ptr<const LoopState>>(v_); }
+  LoopState& loop() const { return *std::get<std::shared_ptr<LoopState>>(v_); }
   std::string_view undefined_name() const {
     const auto& name = std::get<Undefined>(v_).name;
     return name != nullptr ? std::string_view(*name) : std::string_view();
@@ -89,8 +101,9 @@ class Value {
     return is_double() ? std::get<double>(v_) : static_cast<double>(as_int());
   }
 
-  static Value FromList(std::vector<Value> items, bool is_tuple = false);
-  static Value FromDict(std::vector<std::pair<Text, Value>> members);
+  static Value FromList(std::vector<Value> items, ListKind kind = ListKind::kList);
+  // Keys are texts, numbers or None, each once.
+  static Value FromDict(std::vector<std::pair<Value, Value>> members);
 
   // Values and bytes of text in it, and how deep it nests.
   uint64_t Weight() const;
@@ -109,17 +122,19 @@ class Value {
 
 struct List {
   std::vector<Value> items;
-  bool is_tuple = false;
+  ListKind kind = ListKind::kList;
   int depth = 1;
   uint64_t weight = 1;
+  mutable bool is_spent = false;  // a generator that was looped over
 };
 
-// Keys are texts (a number as a key becomes its text); small, so searched in order.
+// Small, so searched in order.
 struct Dict {
-  std::vector<std::pair<Text, Value>> members;
+  std::vector<std::pair<Value, Value>> members;
   int depth = 1;
   uint64_t weight = 1;
   const Value* Find(std::string_view key) const;
+  const Value* Find(const Value& key) const;
 };
 
 struct Namespace {
@@ -128,21 +143,35 @@ struct Namespace {
   void Set(std::string_view name, Value value);
 };
 
-struct Macro;  // ast.h
+struct Macro;      // ast.h
+struct Statement;  // ast.h
+struct Scope;      // interpreter.h
 
-// Something that is called: a function by name, a method with the value it belongs to, or a macro.
+// Something that is called: a function by name, a method with the value it belongs to, or a macro
+// with the scope that it was made in (null once that has ended).
 struct Callable {
   std::string name;
   bool is_method = false;
   Value self;
   const Macro* macro = nullptr;
+  std::shared_ptr<Scope*> home;
 };
 
+// `loop` of a loop that runs, or has run. Items are tested against the loop's condition when they
+// are met, or looked ahead to.
 struct LoopState {
-  std::vector<Value> items;
+  std::vector<Value> items;  // before the condition
+  size_t next = 0;           // of items, the first that was not looked at
+  std::deque<Value> ahead;   // passed the condition and not met yet
+  Value current, previous;
   size_t index = 0;
-  int nesting = 1;  // of loops
-  int depth = 1;    // of values
+  const Statement* statement = nullptr;
+  Scope* outer = nullptr;
+  int level = 1;  // of recursion
+  int depth = 1;  // of values
+  bool has_ended = false;
+  bool has_changed = false;
+  std::vector<Value> last_changed;  // what loop.changed was given
 };
 
 bool Truthy(const Value& value);
@@ -156,7 +185,8 @@ void AppendRepr(const Value& value, Text* out);
 // json.dumps(value, ensure_ascii=False, indent=indent); indent < 0: one line. Fails on what JSON
 // has not.
 struct JsonStyle {
-  int indent = -1;
+  int indent = -1;  // how often `margin` stands before a level
+  std::string margin = " ";
   bool sort_keys = false;
   bool ascii = false;
   std::string item_separator = ", ", key_separator = ": ";

@@ -1,4 +1,6 @@
 // Values as text: Python's str, repr and json.dumps.
+#include <utf8proc.h>
+
 #include <algorithm>
 #include <cmath>
 #include <optional>
@@ -15,9 +17,22 @@ void CheckSize(const Text& out) {
   if (out.size() > kTextBytesMax) Fail("a text is longer than {} MiB", kTextBytesMax >> 20);
 }
 
+// Python's str.isprintable of one character.
 bool IsPrintable(char32_t c) {
-  return !(c < 0x20 || (c >= 0x7F && c <= 0xA0) || c == 0xAD || (c >= 0x2000 && c <= 0x200F) ||
-           (c >= 0x2028 && c <= 0x202F) || (c >= 0xD800 && c <= 0xF8FF) || c == 0xFEFF);
+  switch (utf8proc_category(static_cast<utf8proc_int32_t>(c))) {
+    case UTF8PROC_CATEGORY_CN:
+    case UTF8PROC_CATEGORY_CC:
+    case UTF8PROC_CATEGORY_CF:
+    case UTF8PROC_CATEGORY_CS:
+    case UTF8PROC_CATEGORY_CO:
+    case UTF8PROC_CATEGORY_ZL:
+    case UTF8PROC_CATEGORY_ZP:
+      return false;
+    case UTF8PROC_CATEGORY_ZS:
+      return c == ' ';
+    default:
+      return true;
+  }
 }
 
 void AppendReprText(const Text& text, Text* out) {
@@ -46,7 +61,10 @@ void AppendReprText(const Text& text, Text* out) {
       } else if (c < 0x100) {
         out->Append(fmt::format("\\x{:02x}", static_cast<uint32_t>(c)), run.trusted);
       } else {
-        out->Append(fmt::format("\\u{:04x}", static_cast<uint32_t>(c)), run.trusted);
+        const auto code = static_cast<uint32_t>(c);
+        out->Append(
+            code < 0x10000 ? fmt::format("\\u{:04x}", code) : fmt::format("\\U{:08x}", code),
+            run.trusted);
       }
     }
   }
@@ -62,23 +80,37 @@ void ReprMembers(const std::vector<Value>& items, Text* out) {
   }
 }
 
+void ReprList(const Value& value, Text* out) {
+  const List& list = value.list();
+  if (list.kind == ListKind::kGenerator) {
+    out->Append("<generator object>");
+  } else if (list.kind == ListKind::kTuple) {
+    out->Append("(");
+    ReprMembers(list.items, out);
+    out->Append(list.items.size() == 1 ? ",)" : ")");
+  } else {
+    if (list.kind != ListKind::kList) out->Append(std::string(value.TypeName()) + "(");
+    out->Append("[");
+    ReprMembers(list.items, out);
+    out->Append(list.kind != ListKind::kList ? "])" : "]");
+  }
+}
+
 void Repr(const Value& value, Text* out) {
   CheckSize(*out);
   if (value.is_text()) {
+    if (value.text().is_markup()) out->Append("Markup(");
     AppendReprText(value.text(), out);
+    if (value.text().is_markup()) out->Append(")");
   } else if (value.is_list()) {
-    const bool is_tuple = value.list().is_tuple;
-    out->Append(is_tuple ? "(" : "[");
-    ReprMembers(value.list().items, out);
-    if (is_tuple && value.list().items.size() == 1) out->Append(",");
-    out->Append(is_tuple ? ")" : "]");
+    ReprList(value, out);
   } else if (value.is_dict()) {
     out->Append("{");
     bool first = true;
     for (const auto& [key, member] : value.dict().members) {
       if (!first) out->Append(", ");
       first = false;
-      AppendReprText(key, out);
+      Repr(key, out);
       out->Append(": ");
       Repr(member, out);
     }
@@ -161,7 +193,7 @@ class JsonWriter {
       out_->Append(std::isnan(number) ? "NaN" : number > 0 ? "Infinity" : "-Infinity");
     } else if (value.is_number()) {
       AppendStr(value, out_);
-    } else if (value.is_list()) {
+    } else if (value.is_sequence()) {
       WriteList(value.list(), depth);
     } else if (value.is_dict()) {
       WriteDict(value.dict(), depth);
@@ -182,22 +214,32 @@ class JsonWriter {
   }
 
   void WriteDict(const Dict& dict, int depth) {
-    std::vector<const std::pair<Text, Value>*> members;
+    std::vector<const std::pair<Value, Value>*> members;
     for (const auto& member : dict.members) members.push_back(&member);
     if (style_.sort_keys) {
-      std::stable_sort(members.begin(), members.end(), [](const auto* a, const auto* b) {
-        return a->first.bytes() < b->first.bytes();
-      });
+      std::stable_sort(members.begin(), members.end(),
+                       [](const auto* a, const auto* b) { return Less(a->first, b->first); });
     }
     out_->Append("{");
     for (size_t i = 0; i < members.size(); ++i) {
       Separate(i == 0, depth + 1);
-      JsonText(members[i]->first, style_.ascii, out_);
+      WriteKey(members[i]->first, depth + 1);
       out_->Append(style_.key_separator);
       Write(members[i]->second, depth + 1);
     }
     if (!members.empty()) NewLine(depth);
     out_->Append("}");
+  }
+
+  // A key that is no text is written as one.
+  void WriteKey(const Value& key, int depth) {
+    if (key.is_text()) {
+      JsonText(key.text(), style_.ascii, out_);
+    } else {
+      out_->Append("\"");
+      Write(key, depth);
+      out_->Append("\"");
+    }
   }
 
   void Separate(bool is_first, int depth) {
@@ -208,7 +250,7 @@ class JsonWriter {
   void NewLine(int depth) {
     if (style_.indent < 0) return;
     out_->Append("\n");
-    out_->Append(std::string(static_cast<size_t>(style_.indent) * static_cast<size_t>(depth), ' '));
+    for (int i = 0; i < style_.indent * depth; ++i) out_->Append(style_.margin);
   }
 
   JsonStyle style_;

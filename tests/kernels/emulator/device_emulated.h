@@ -256,6 +256,7 @@ inline float Exp2(float x) { return exp2f(x); }
 inline float Exp(float x) { return expf(x); }
 inline float Log(float x) { return logf(x); }
 inline float Tanh(float x) { return tanhf(x); }
+inline float Erfc(float x) { return erfcf(x); }
 inline float Sqrt(float x) { return sqrtf(x); }
 inline float Rsqrt(float x) { return 1.0f / sqrtf(x); }
 

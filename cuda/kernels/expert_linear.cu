@@ -1,0 +1,469 @@
+// The matrix products of experts: out[t K + k] = x[t] * weights[experts[t, k]]^T + bias, each
+// expert's weights read about once a step, whoever chose it. Nothing of it is known to the host, so
+// a graph can hold it.
+//
+// Two kernels. The first, one block, sorts the T * K pairs (token, choice) by expert and cuts each
+// expert's pairs into tiles of 16 or 64: the work list. The second has a block for each tile of the
+// list that there can be and each 64 outputs; those past the list's end leave at once. Where there
+// are few pairs, mostly of different experts, the second does without the first: block x looks
+// through all pairs, and leaves unless pair x is the first of a tile.
+//
+// A block copies 64 elements of K of its rows of x and of the weights at a time into shared memory,
+// several steps ahead, and multiplies them on the tensor cores (mma m16n8k16, x as the first
+// operand): each of 4 warps has 16 of the outputs for all rows. An element is summed in one chain
+// in the order of K, in tiles of 16 as in tiles of 64, and the rows of a product do not meet: a
+// result depends on nothing but its own row, expert and K.
+//
+// Moves the weights of the experts in use (2 * N * K bytes each; again for each further tile,
+// mostly from the second-level cache), 2 * K bytes of x for each pair and 64 outputs, and 2 * N
+// bytes for each pair; 2 * N * K operations for each row of a tile. Little's law (26 KB under way
+// on each multiprocessor, see gemv.cu): with tiles of 16 rows, three blocks of 5 steps of 10 KB are
+// 150 KB.
+#include <algorithm>
+
+#include "kernels/chunk.h"
+#include "kernels/dispatch.h"
+#include "kernels/kernels.h"
+#include "minisgl/base/checked_math.h"
+
+namespace minisgl {
+namespace {
+
+using device::GridRelease;
+using device::GridWait;
+using device::kWarpSize;
+using device::Shared;
+using device::SharedArena;
+
+constexpr unsigned kAllLanes = 0xffffffffu;
+
+// --- the work list ---
+
+constexpr int kGroupThreads = kExpertsMax;  // a thread for each expert
+constexpr int kRowsMin = 16;                // of a tile
+
+// Pairs [first, first + count) of ExpertLists::pairs, which all chose `expert`.
+struct ExpertTile {
+  int32_t expert, first, count;
+};
+
+struct ExpertLists {
+  int32_t* num_tiles;
+  ExpertTile* tiles;
+  int32_t* pairs;  // t K + k, those of an expert together
+};
+
+// Every expert may have one tile that is not full; none has more tiles than pairs.
+int64_t TilesMax(int64_t num_pairs, int64_t num_experts, int64_t rows) {
+  return std::min(num_pairs, num_pairs / rows + num_experts);
+}
+
+struct GroupKernelParams {
+  const int32_t* experts;
+  int num_pairs;
+  int num_experts;
+  int tile_rows;
+  ExpertLists lists;
+};
+
+// The sum of x over the block's threads before this one. `scratch`: an int for each warp, used
+// once.
+MINISGL_DEVICE int SumBefore(int x, Shared<int> scratch) {
+  const int thread = static_cast<int>(threadIdx.x);
+  const int lane = thread % kWarpSize, warp = thread / kWarpSize;
+  int sum = x;
+#pragma unroll
+  for (int distance = 1; distance < kWarpSize; distance *= 2) {
+    const int other = __shfl_up_sync(kAllLanes, sum, static_cast<unsigned>(distance));
+    if (lane >= distance) sum += other;
+  }
+  if (lane == kWarpSize - 1) scratch[warp] = sum;
+  __syncthreads();  // all warps' sums are there
+  sum -= x;
+  for (int w = 0; w < warp; ++w) sum += scratch[w];
+  return sum;
+}
+
+// f(pair, expert) for this thread's pairs. Several loads are under way at once: a block alone has
+// nothing else to do in the meantime.
+template <typename F>
+MINISGL_DEVICE void ForEachPair(const GroupKernelParams& p, const F& f) {
+  constexpr int kAtOnce = 8;
+  for (int base = static_cast<int>(threadIdx.x); base < p.num_pairs;
+       base += kAtOnce * kGroupThreads) {
+    int expert[kAtOnce];
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      const int pair = base + i * kGroupThreads;
+      expert[i] = pair < p.num_pairs ? p.experts[pair] : -1;
+    }
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      if (expert[i] >= 0) f(base + i * kGroupThreads, expert[i]);
+    }
+  }
+}
+
+// Grid (1), block 512. Shared: 4.2 KB. Moves 12 bytes for each pair. The order of an expert's pairs
+// is whatever the atomics make it; no result depends on it.
+MINISGL_KERNEL void MINISGL_LAUNCH_BOUNDS(kGroupThreads, 1) GroupPairsKernel(GroupKernelParams p) {
+  SharedArena arena;
+  const Shared<int> counts = arena.Take<int>(kExpertsMax);
+  const Shared<int> next = arena.Take<int>(kExpertsMax);
+  const Shared<int> pair_scratch = arena.Take<int>(kWarpSize);
+  const Shared<int> tile_scratch = arena.Take<int>(kWarpSize);
+  GridRelease();
+  const int thread = static_cast<int>(threadIdx.x);
+  counts[thread] = 0;
+  GridWait();
+  __syncthreads();  // zero before they count
+  ForEachPair(p, [&](int, int expert) { device::AtomicAddShared(counts + expert, 1); });
+  __syncthreads();  // counted
+  const int count = counts[thread];
+  const int num_tiles = (count + p.tile_rows - 1) / p.tile_rows;
+  const int first = SumBefore(count, pair_scratch);
+  const int first_tile = SumBefore(num_tiles, tile_scratch);
+  next[thread] = first;
+  for (int i = 0; i < num_tiles; ++i) {
+    const int done = i * p.tile_rows;
+    p.lists.tiles[first_tile + i] = {thread, first + done, min(count - done, p.tile_rows)};
+  }
+  if (thread == kGroupThreads - 1) *p.lists.num_tiles = first_tile + num_tiles;
+  __syncthreads();  // every expert knows where its pairs begin
+  ForEachPair(p, [&](int pair, int expert) {
+    p.lists.pairs[device::AtomicAddShared(next + expert, 1)] = pair;
+  });
+}
+
+// --- the products ---
+
+constexpr int kTileThreads = 128;
+constexpr int kOutsOfWarp = 16;
+constexpr int kTileOuts = kTileThreads / kWarpSize * kOutsOfWarp;
+constexpr int kStep = 64;                            // elements of K at once: rows of 128 bytes
+constexpr int kChunks = kStep / kChunk;              // of 16 bytes, in a row of a step
+constexpr int kRowsAtOnce = kTileThreads / kChunks;  // that the block copies with one copy each
+constexpr int kLeadersMax = kTileThreads;            // a thread looks at one pair
+static_assert(kRowsAtOnce == kRowsMin && kTileOuts % kRowsAtOnce == 0);
+
+struct ExpertLinearKernelParams {
+  // Of at most kLeadersMax pairs, which the kernel groups itself; null: by the list.
+  const int32_t* experts;
+  int num_pairs;
+  const void* x;
+  const void* weights;
+  const float* bias;  // [X, out] or null
+  void* out;
+  ExpertLists lists;
+  int num_in;
+  int num_out;
+  int pairs_per_row;  // of x: K, or 1 where each pair has its own row
+  bool aligned;       // rows of x and of the weights are whole chunks of 16 bytes
+};
+
+// The 8 rows of 16 bytes that a matrix load reads at once lie in different banks: chunk c of row r
+// lies in the place of chunk c ^ (r % 8).
+MINISGL_DEVICE int TileOffset(int row, int chunk) {
+  return row * kStep + (chunk ^ row % 8) * kChunk;
+}
+
+// ROWS16 * 16 rows of x. STEPS of K lie in shared memory at a time.
+template <int ROWS16>
+struct TileShape {
+  static constexpr int kRows = 16 * ROWS16;
+  static constexpr int kSteps = ROWS16 == 1 ? 6 : 4;  // 60 KB and 64 KB: three blocks at once
+  static constexpr size_t kBytes = size_t{2} * kSteps * (kRows + kTileOuts) * kStep +
+                                   (kRows + kTileThreads / kWarpSize) * sizeof(int);
+};
+
+// The tile of block x by the work list: its expert, its pairs in `pairs` (-1 behind the last). -1:
+// the block has none. Every thread of the block comes here; so below.
+template <int ROWS>
+MINISGL_DEVICE int TileOfList(const ExpertLinearKernelParams& p, Shared<int> pairs) {
+  const int thread = static_cast<int>(threadIdx.x);
+  if (static_cast<int>(blockIdx.x) >= *p.lists.num_tiles) return -1;
+  const ExpertTile tile = p.lists.tiles[blockIdx.x];
+  if (thread < ROWS) {
+    pairs[thread] = thread < tile.count ? p.lists.pairs[tile.first + thread] : -1;
+  }
+  __syncthreads();  // all pairs are there
+  return tile.expert;
+}
+
+// The same by the pairs themselves: the tile of pair x and of the ROWS - 1 behind it that chose the
+// same expert, where as many tiles as are full come before it. `same`: an int for each warp.
+template <int ROWS>
+MINISGL_DEVICE int TileOfLeader(const ExpertLinearKernelParams& p, Shared<int> pairs,
+                                Shared<unsigned> same) {
+  const int thread = static_cast<int>(threadIdx.x);
+  const int lane = thread % kWarpSize, warp = thread / kWarpSize;
+  const int leader = static_cast<int>(blockIdx.x), expert = p.experts[leader];
+  const bool is_same = thread < p.num_pairs && p.experts[thread] == expert;
+  const unsigned same_lanes = __ballot_sync(kAllLanes, is_same);
+  if (lane == 0) same[warp] = same_lanes;
+  if (thread < ROWS) pairs[thread] = -1;
+  __syncthreads();  // who is the same is there, and pairs are none
+  int rank = __popc(same_lanes & ((1u << lane) - 1)), leader_rank = 0;
+#pragma unroll
+  for (int w = 0; w < kTileThreads / kWarpSize; ++w) {
+    const unsigned mask = same[w];
+    const int before = leader - w * kWarpSize;  // so many of these lanes come before the leader
+    const unsigned earlier = before >= kWarpSize ? ~0u : before <= 0 ? 0u : (1u << before) - 1;
+    leader_rank += __popc(mask & earlier);
+    if (w < warp) rank += __popc(mask);
+  }
+  if (leader_rank % ROWS != 0) return -1;
+  const int place = rank - leader_rank;
+  if (is_same && place >= 0 && place < ROWS) pairs[place] = thread;
+  __syncthreads();  // all pairs are there
+  return expert;
+}
+
+// One thread's chunk of every kRowsAtOnce-th row of a tile, step after step.
+template <typename T, int COUNT>
+struct RowCopies {
+  const T* source[COUNT];  // null: zeros
+  Shared<T> target;        // of step 0
+  int chunk;
+
+  MINISGL_DEVICE void Copy(const ExpertLinearKernelParams& p, int step, int place) const {
+    const int k = step * kStep + chunk * kChunk;
+#pragma unroll
+    for (int i = 0; i < COUNT; ++i) {
+      const bool valid = source[i] != nullptr && k < p.num_in;
+      const T* const from = valid ? source[i] + k : static_cast<const T*>(p.weights);
+      const Shared<T> to = target + ((place * COUNT + i) * kRowsAtOnce * kStep);
+      if (p.aligned) {
+        device::CopyAsync16(to, from, valid);
+        continue;
+      }
+      device::Vec<T, kChunk> elements;
+#pragma unroll
+      for (int e = 0; e < kChunk; ++e) {
+        elements[e] = valid && k + e < p.num_in ? from[e] : device::FromFloat<T>(0);
+      }
+      device::StoreShared(to, elements);
+    }
+  }
+};
+
+// sums += the warp's products of one step.
+template <typename T, int ROWS16>
+MINISGL_DEVICE void MultiplyStep(Shared<T> x, Shared<T> weights, int lane,
+                                 float (&sums)[ROWS16][2][4]) {
+#pragma unroll
+  for (int k = 0; k < kStep / 16; ++k) {
+    // Lane l points at row l % 8 of matrix l / 8: outputs 0-7 twice, chunks 2 k and 2 k + 1;
+    // outputs 8-15.
+    uint32_t w[4];
+    device::LoadMatrix4<T>(w, weights + TileOffset(lane % 8 + lane / 16 * 8, 2 * k + lane / 8 % 2));
+    const uint32_t low[2] = {w[0], w[1]}, high[2] = {w[2], w[3]};
+#pragma unroll
+    for (int m = 0; m < ROWS16; ++m) {
+      // Rows 0-7 and 8-15 of chunk 2 k, then of chunk 2 k + 1.
+      uint32_t a[4];
+      device::LoadMatrix4<T>(
+          a, x + TileOffset(m * 16 + lane % 8 + lane / 8 % 2 * 8, 2 * k + lane / 16));
+      device::Mma16816<T>(sums[m][0], a, low);
+      device::Mma16816<T>(sums[m][1], a, high);
+    }
+  }
+}
+
+// `first_out`: of the warp.
+template <typename T, int ROWS16>
+MINISGL_DEVICE void StoreTile(const ExpertLinearKernelParams& p, int expert, int first_out,
+                              int lane, Shared<int> pairs, const float (&sums)[ROWS16][2][4]) {
+#pragma unroll
+  for (int n = 0; n < 2; ++n) {
+    const int out = first_out + n * 8 + lane % 4 * 2;
+    if (out >= p.num_out) continue;
+    const bool both = out + 1 < p.num_out;
+    float bias[2] = {};
+    if (p.bias != nullptr) {
+      const float* const source = p.bias + int64_t{expert} * p.num_out + out;
+      bias[0] = source[0];
+      if (both) bias[1] = source[1];
+    }
+#pragma unroll
+    for (int i = 0; i < 2 * ROWS16; ++i) {
+      const int pair = pairs[i * 8 + lane / 4];
+      if (pair < 0) continue;
+      const float* const sum = &sums[i / 2][n][i % 2 * 2];
+      T* const target = static_cast<T*>(p.out) + int64_t{pair} * p.num_out + out;
+      if (p.num_out % 2 == 0) {
+        device::Vec<T, 2> two;
+        two[0] = device::FromFloat<T>(sum[0] + bias[0]);
+        two[1] = device::FromFloat<T>(sum[1] + bias[1]);
+        device::StoreVec(target, two);
+        continue;
+      }
+      target[0] = device::FromFloat<T>(sum[0] + bias[0]);
+      if (both) target[1] = device::FromFloat<T>(sum[1] + bias[1]);
+    }
+  }
+}
+
+// Grid (tiles of the list at most, N / 64), block 128. Shared: TileShape::kBytes. What it moves
+// stands at the head of this file.
+template <typename T, int ROWS16>
+MINISGL_KERNEL void MINISGL_LAUNCH_BOUNDS(kTileThreads, 3)
+    ExpertLinearKernel(ExpertLinearKernelParams p) {
+  using Tile = TileShape<ROWS16>;
+  constexpr int kWeightCopies = kTileOuts / kRowsAtOnce;
+  SharedArena arena;
+  const Shared<int> pairs = arena.Take<int>(Tile::kRows);
+  const Shared<T> x_tiles = arena.Take<T>(Tile::kSteps * Tile::kRows * kStep);
+  const Shared<T> weight_tiles = arena.Take<T>(Tile::kSteps * kTileOuts * kStep);
+  const Shared<unsigned> same = arena.Take<unsigned>(kTileThreads / kWarpSize);
+  GridRelease();
+  GridWait();
+  const int expert = p.experts != nullptr ? TileOfLeader<Tile::kRows>(p, pairs, same)
+                                          : TileOfList<Tile::kRows>(p, pairs);
+  if (expert < 0) return;
+  const int thread = static_cast<int>(threadIdx.x), lane = thread % kWarpSize;
+  const int warp_out = thread / kWarpSize * kOutsOfWarp;
+  const int first_out = static_cast<int>(blockIdx.y) * kTileOuts;
+  const int row = thread / kChunks, chunk = thread % kChunks;
+
+  RowCopies<T, kWeightCopies> weights = {
+      .source = {}, .target = weight_tiles + TileOffset(row, chunk), .chunk = chunk};
+#pragma unroll
+  for (int i = 0; i < kWeightCopies; ++i) {
+    const int out = first_out + i * kRowsAtOnce + row;
+    weights.source[i] = nullptr;
+    if (out >= p.num_out) continue;
+    weights.source[i] =
+        static_cast<const T*>(p.weights) + (int64_t{expert} * p.num_out + out) * p.num_in;
+  }
+  RowCopies<T, ROWS16> x = {
+      .source = {}, .target = x_tiles + TileOffset(row, chunk), .chunk = chunk};
+#pragma unroll
+  for (int i = 0; i < ROWS16; ++i) {
+    const int pair = pairs[i * kRowsAtOnce + row];
+    x.source[i] = nullptr;
+    if (pair < 0) continue;
+    x.source[i] = static_cast<const T*>(p.x) + int64_t{pair / p.pairs_per_row} * p.num_in;
+  }
+
+  const int num_steps = (p.num_in + kStep - 1) / kStep;
+  for (int step = 0; step < Tile::kSteps - 1; ++step) {
+    if (step < num_steps) {
+      weights.Copy(p, step, step);
+      x.Copy(p, step, step);
+    }
+    device::CopyAsyncCommit();
+  }
+  float sums[ROWS16][2][4] = {};
+  for (int step = 0; step < num_steps; ++step) {
+    device::CopyAsyncWait<Tile::kSteps - 2>();
+    __syncthreads();  // all see the step's rows, and are done with those of the step before
+    const int ahead = step + Tile::kSteps - 1;
+    if (ahead < num_steps) {
+      weights.Copy(p, ahead, ahead % Tile::kSteps);
+      x.Copy(p, ahead, ahead % Tile::kSteps);
+    }
+    device::CopyAsyncCommit();
+    const int place = step % Tile::kSteps;
+    MultiplyStep<T, ROWS16>(x_tiles + place * Tile::kRows * kStep,
+                            weight_tiles + (place * kTileOuts + warp_out) * kStep, lane, sums);
+  }
+  StoreTile<T, ROWS16>(p, expert, first_out + warp_out, lane, pairs, sums);
+}
+
+// Where the parts of the workspace begin, in bytes.
+struct ListLayout {
+  int64_t tiles, pairs, end;
+};
+
+ListLayout LayOut(int64_t num_pairs, int64_t num_experts) {
+  constexpr int64_t kAlignment = 256;
+  ListLayout layout = {.tiles = kAlignment};  // the number of tiles before them
+  const int64_t tile_bytes =
+      TilesMax(num_pairs, num_experts, kRowsMin) * static_cast<int64_t>(sizeof(ExpertTile));
+  layout.pairs = layout.tiles + CeilDiv(tile_bytes, kAlignment) * kAlignment;
+  layout.end = layout.pairs + num_pairs * static_cast<int64_t>(sizeof(int32_t));
+  return layout;
+}
+
+ExpertLists ListsIn(const ExpertWorkspace& workspace) {
+  const DeviceLimits& limits = workspace.limits;
+  const ListLayout layout =
+      LayOut(int64_t{limits.max_tokens} * limits.num_chosen, limits.num_experts);
+  auto* const bytes = static_cast<unsigned char*>(workspace.memory);
+  return {.num_tiles = reinterpret_cast<int32_t*>(bytes),
+          .tiles = reinterpret_cast<ExpertTile*>(bytes + layout.tiles),
+          .pairs = reinterpret_cast<int32_t*>(bytes + layout.pairs)};
+}
+
+CudaError LaunchGroupPairs(const LaunchContext& context, const GroupKernelParams& params) {
+  const LaunchShape shape = {.grid = {1},
+                             .block = {kGroupThreads},
+                             .shared_bytes = (2 * kExpertsMax + 2 * kWarpSize) * sizeof(int),
+                             .programmatic = true};
+  return Launch(context, shape, GroupPairsKernel, params);
+}
+
+}  // namespace
+
+size_t ExpertWorkspaceBytes(const DeviceLimits& limits) {
+  if (limits.num_experts == 0) return 0;
+  const int64_t num_pairs = int64_t{limits.max_tokens} * limits.num_chosen;
+  return static_cast<size_t>(LayOut(num_pairs, limits.num_experts).end);
+}
+
+CudaError LaunchExpertLinear(const LaunchContext& context, const ExpertLinearParams& params,
+                             const void* weights, const ExpertWorkspace& workspace) {
+  const int64_t num_pairs = params.num_tokens * params.num_chosen;
+  if (num_pairs == 0) return kCudaSuccess;
+  const DeviceLimits& limits = workspace.limits;
+  const int64_t num_experts = params.weights->num_experts;
+  MINISGL_CHECK(params.num_tokens <= limits.max_tokens && params.num_chosen <= limits.num_chosen &&
+                    num_experts <= limits.num_experts && num_experts <= kExpertsMax,
+                "a product of {} tokens with {} of {} experts in a workspace for {} with {} of {}",
+                params.num_tokens, params.num_chosen, num_experts, limits.max_tokens,
+                limits.num_chosen, limits.num_experts);
+  MINISGL_CHECK(params.x.dtype == params.out.dtype && params.x.dtype == params.weights->dtype,
+                "a product of {} and {} as {}", DTypeName(params.x.dtype),
+                DTypeName(params.weights->dtype), DTypeName(params.out.dtype));
+  // Tiles of 64 where experts have more than 16 pairs on average: below, they would mostly multiply
+  // zeros. With at most one pair for each expert on average, most pairs lead a tile.
+  const bool large = num_pairs > kRowsMin * num_experts;
+  const bool leads = num_pairs <= std::min<int64_t>(kLeadersMax, num_experts);
+  const int rows = large ? TileShape<4>::kRows : TileShape<1>::kRows;
+  const ExpertLists lists = ListsIn(workspace);
+  if (!leads) {
+    const CudaError error = LaunchGroupPairs(context, {.experts = params.experts,
+                                                       .num_pairs = static_cast<int>(num_pairs),
+                                                       .num_experts = static_cast<int>(num_experts),
+                                                       .tile_rows = rows,
+                                                       .lists = lists});
+    if (error != kCudaSuccess) return error;
+  }
+
+  const int64_t num_in = params.weights->num_in, num_out = params.weights->num_out;
+  const int64_t num_tiles = leads ? num_pairs : TilesMax(num_pairs, num_experts, rows);
+  const ExpertLinearKernelParams p = {
+      .experts = leads ? params.experts : nullptr,
+      .num_pairs = static_cast<int>(num_pairs),
+      .x = params.x.data,
+      .weights = weights,
+      .bias = params.bias,
+      .out = params.out.data,
+      .lists = lists,
+      .num_in = static_cast<int>(num_in),
+      .num_out = static_cast<int>(num_out),
+      .pairs_per_row = params.x_per_choice ? 1 : params.num_chosen,
+      .aligned = num_in % kChunk == 0 && IsAligned16(params.x.data) && IsAligned16(weights)};
+  const LaunchShape shape = {.grid = {static_cast<unsigned>(num_tiles),
+                                      static_cast<unsigned>(CeilDiv<int64_t>(num_out, kTileOuts))},
+                             .block = {kTileThreads},
+                             .shared_bytes = large ? TileShape<4>::kBytes : TileShape<1>::kBytes,
+                             .programmatic = true};
+  return DispatchHalf(params.out.dtype, [&]<typename T>() {
+    return large ? Launch(context, shape, ExpertLinearKernel<T, 4>, p)
+                 : Launch(context, shape, ExpertLinearKernel<T, 1>, p);
+  });
+}
+
+}  // namespace minisgl

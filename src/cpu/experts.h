@@ -1,0 +1,54 @@
+// Mixture of experts on the CPU: routing, packed weights, and how the rows that chose an expert are
+// gathered into matrix products. Plain bookkeeping: no result depends on how work is divided.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "cpu/kernels.h"
+#include "cpu/packed_matrix.h"
+#include "minisgl/ops_params.h"
+
+namespace minisgl {
+
+// What ExpertMatrices::storage holds.
+struct PackedExperts {
+  std::vector<PackedMatrix> experts;  // of one shape
+};
+
+Result<PackedExperts> PackAllExperts(std::span<const std::vector<TensorView>> experts, DType dtype,
+                                     ThreadPool* pool);
+
+// Route for tokens [begin, end). A NaN counts as the largest logit: it is chosen, and the token's
+// shares are NaN, so that the step does not hide it.
+void RouteTokens(const RouteParams& params, int64_t begin, int64_t end);
+
+// Some of the pairs (t, k), numbered t K + k, that chose one expert.
+struct ExpertChunk {
+  int64_t expert;
+  std::span<const int32_t> pairs;  // of ExpertPlan::pairs
+};
+
+struct ExpertPlan {
+  std::vector<int32_t> pairs;  // all of them, by expert
+  std::vector<ExpertChunk> chunks;
+};
+
+// Cuts the pairs of every expert into even chunks of at most `rows_max`, whole multiples of
+// kRowsMax but for the last.
+void PlanExperts(const ExpertLinearParams& params, int64_t rows_max, ExpertPlan* plan);
+
+// Outputs [64 group_begin, 64 group_end) of a chunk.
+struct ExpertItem {
+  const ExpertChunk* chunk;
+  int64_t group_begin, group_end;
+};
+
+// Floats of scratch for items of up to `rows_max` rows.
+int64_t ExpertScratchFloats(int64_t rows_max, int64_t num_in);
+
+void RunExpertItem(const ExpertLinearParams& params, const ExpertItem& item, LinearKernel linear,
+                   float* scratch);
+
+}  // namespace minisgl

@@ -1,0 +1,131 @@
+// Holds the tensors of a checkpoint against what its architecture needs, and counts what they will
+// take. Reads headers only, so that a damaged model is refused before any time is spent on it.
+#include <set>
+#include <string>
+#include <utility>
+
+#include "minisgl/base/checked_math.h"
+#include "minisgl/base/utf8.h"
+#include "minisgl/tensor/tensor_view.h"
+#include "model/model_weights.h"
+#include "weights/architectures.h"
+
+namespace minisgl {
+namespace {
+
+// "model.safetensors: " of the file that holds `name`, or nothing where none does.
+Status InFile(const Checkpoint& checkpoint, const std::string& name, const Status& status) {
+  const std::string file = checkpoint.FileOf(name);
+  return file.empty() ? status : status.WithPrefix(file);
+}
+
+Status CheckTensor(const ModelConfig& config, const Checkpoint& checkpoint,
+                   const TensorSpec& spec) {
+  MINISGL_ASSIGN_OR_RETURN(const TensorView view, checkpoint.Get(spec.name));
+  ShapeChecker shapes;
+  std::vector<Dim> dims;
+  for (const std::string& symbol : spec.dims) {
+    const auto size = SymbolSize(config, symbol);
+    if (!size) return BadInput("the configuration's sizes are too large ({})", symbol);
+    shapes.Bind(symbol, *size);
+    dims.emplace_back(symbol.c_str());
+  }
+  return InFile(checkpoint, spec.name, shapes.Check(spec.name, view.shape, dims));
+}
+
+Status CheckNoOthers(const ModelConfig& config, const Checkpoint& checkpoint,
+                     const std::set<std::string>& known) {
+  for (const std::string& name : checkpoint.Names()) {
+    if (known.contains(name) || IsIgnorable(config, name)) continue;
+    return InFile(checkpoint, name,
+                  BadInput("unknown tensor \"{}\"; want only those of {} with {} layers",
+                           Visible(name), config.architecture, config.num_layers));
+  }
+  return Status();
+}
+
+bool IsMatrix(TensorRole role) {
+  using Role = TensorRole;
+  switch (role) {
+    case Role::kEmbedding:
+    case Role::kHead:
+    case Role::kQkv:
+    case Role::kQuery:
+    case Role::kKey:
+    case Role::kValue:
+    case Role::kAttentionOutput:
+    case Role::kGateUp:
+    case Role::kGate:
+    case Role::kUp:
+    case Role::kDown:
+    case Role::kRouter:
+    case Role::kExpertGateUp:
+    case Role::kExpertGate:
+    case Role::kExpertUp:
+    case Role::kExpertDown:
+    case Role::kSharedGate:
+    case Role::kSharedUp:
+    case Role::kSharedDown:
+    case Role::kSharedShare:
+      return true;
+    default:
+      return false;
+  }
+}
+
+std::optional<uint64_t> SumBytes(const ModelConfig& config, const std::vector<TensorSpec>& specs,
+                                 DType dtype) {
+  std::optional<uint64_t> sum = 0;
+  for (const TensorSpec& spec : specs) {
+    std::vector<uint64_t> factors = {IsMatrix(spec.role) ? DTypeBytes(dtype) : sizeof(float)};
+    for (const std::string& symbol : spec.dims) {
+      const auto size = SymbolSize(config, symbol);
+      if (!size) return std::nullopt;
+      factors.push_back(static_cast<uint64_t>(*size));
+    }
+    const auto bytes = CheckedProduct(factors);
+    sum = bytes ? CheckedAdd(*sum, *bytes) : std::nullopt;
+    if (!sum) return std::nullopt;
+  }
+  return sum;
+}
+
+}  // namespace
+
+Status CheckTensors(const ModelConfig& config, const Checkpoint& checkpoint) {
+  std::set<std::string> known;
+  const auto check = [&](const std::vector<TensorSpec>& specs) -> Status {
+    for (const TensorSpec& spec : specs) {
+      MINISGL_RETURN_IF_ERROR(CheckTensor(config, checkpoint, spec));
+      known.insert(spec.name);
+    }
+    return Status();
+  };
+  MINISGL_RETURN_IF_ERROR(check(ModelTensors(config)));
+  // A configuration may claim any number of layers; the first that the files lack ends this.
+  for (int32_t layer = 0; layer < config.num_layers; ++layer) {
+    MINISGL_RETURN_IF_ERROR(check(LayerTensors(config, layer)));
+  }
+  return CheckNoOthers(config, checkpoint, known);
+}
+
+std::optional<uint64_t> ModelWeightBytes(const ModelConfig& config, DType dtype) {
+  std::optional<uint64_t> sum = SumBytes(config, ModelTensors(config), dtype);
+  // Layers with experts are alike, and so are those without.
+  for (const bool has_experts : {false, true}) {
+    uint64_t count = 0;
+    int32_t example = 0;
+    for (size_t layer = 0; layer < config.layers.size(); ++layer) {
+      if (config.layers[layer].has_experts != has_experts) continue;
+      ++count;
+      example = static_cast<int32_t>(layer);
+    }
+    if (count == 0) continue;
+    const auto layer = SumBytes(config, LayerTensors(config, example), dtype);
+    const auto layers = layer ? CheckedMul(*layer, count) : std::nullopt;
+    sum = sum && layers ? CheckedAdd(*sum, *layers) : std::nullopt;
+  }
+  return sum;
+}
+
+}  // namespace minisgl

@@ -1,0 +1,141 @@
+// One list of the arrays serves both making and counting them.
+#include "model/workspace.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "minisgl/base/checked_math.h"
+
+namespace minisgl {
+namespace {
+
+// One array of the list: where it goes and its extents.
+struct Floats {
+  DeviceArray<float> Workspace::*array;
+  uint64_t count, width;
+};
+struct Activations {
+  ActivationArray Workspace::*array;
+  uint64_t count, width;
+};
+struct Arrays {
+  std::vector<Floats> floats;
+  std::vector<Activations> activations;
+  uint64_t choices = 0;  // T * K
+};
+
+bool HasDenseLayers(const ModelConfig& config) {
+  return std::any_of(config.layers.begin(), config.layers.end(),
+                     [](const LayerConfig& layer) { return !layer.has_experts; });
+}
+
+// Saturating: what is past 2^64 is found when bytes are counted.
+uint64_t Times(uint64_t a, uint64_t b) { return CheckedMul(a, b).value_or(UINT64_MAX); }
+
+void ListExperts(const ModelConfig& config, uint64_t tokens, Arrays* arrays) {
+  const ExpertsConfig& experts = config.experts;
+  if (experts.num_experts == 0) return;
+  const auto chosen = static_cast<uint64_t>(experts.num_chosen);
+  const auto width = static_cast<uint64_t>(experts.intermediate_size);
+  arrays->choices = Times(tokens, chosen);
+  arrays->floats.push_back(
+      {&Workspace::router_logits, tokens, static_cast<uint64_t>(experts.num_experts)});
+  arrays->floats.push_back({&Workspace::shares, tokens, chosen});
+  if (experts.shared_gate) arrays->floats.push_back({&Workspace::shared_share, tokens, 1});
+  arrays->activations.push_back(
+      {&Workspace::expert_gate_up, arrays->choices, Times(config.gated ? 2 : 1, width)});
+  arrays->activations.push_back({&Workspace::expert_gated, arrays->choices, width});
+  arrays->activations.push_back(
+      {&Workspace::expert_out, arrays->choices, static_cast<uint64_t>(config.hidden_size)});
+}
+
+Arrays ListArrays(const ModelConfig& config, const DecoderOptions& options) {
+  const auto tokens = static_cast<uint64_t>(options.max_step_tokens);
+  const auto rows = static_cast<uint64_t>(options.max_logit_rows);
+  const auto hidden = static_cast<uint64_t>(config.hidden_size);
+  const auto heads = static_cast<uint64_t>(config.num_heads);
+  const auto kv_heads = static_cast<uint64_t>(config.num_kv_heads);
+  const auto head_dim = static_cast<uint64_t>(config.head_dim);
+  const auto gated = static_cast<uint64_t>(GatedWidth(config));
+  Arrays arrays;
+  arrays.floats = {{&Workspace::residual, tokens, hidden},
+                   {&Workspace::wanted_residual, rows, hidden},
+                   {&Workspace::logits, rows, static_cast<uint64_t>(config.vocab_size)}};
+  arrays.activations = {{&Workspace::hidden, tokens, hidden},
+                        // three 31-bit numbers: below 2^64
+                        {&Workspace::qkv, tokens, (heads + 2 * kv_heads) * head_dim},
+                        {&Workspace::attention, tokens, heads * head_dim},
+                        {&Workspace::wanted_hidden, rows, hidden}};
+  if (gated > 0) {
+    arrays.activations.push_back({&Workspace::gate_up, tokens, Times(config.gated ? 2 : 1, gated)});
+    arrays.activations.push_back({&Workspace::gated, tokens, gated});
+  }
+  if (config.norm_placement == NormPlacement::kParallel) {
+    arrays.activations.push_back({&Workspace::branch, tokens, hidden});
+  }
+  ListExperts(config, tokens, &arrays);
+  return arrays;
+}
+
+}  // namespace
+
+int64_t GatedWidth(const ModelConfig& config) {
+  return std::max(HasDenseLayers(config) ? config.intermediate_size : 0,
+                  config.experts.shared_intermediate_size);
+}
+
+Result<Workspace> MakeWorkspace(const ModelConfig& config, const DecoderOptions& options,
+                                Ops* ops) {
+  const Arrays arrays = ListArrays(config, options);
+  Workspace space;
+  for (const auto& [array, count, width] : arrays.floats) {
+    MINISGL_ASSIGN_OR_RETURN(space.*array, DeviceArray<float>::Make(ops, {count, width}));
+  }
+  for (const auto& [array, count, width] : arrays.activations) {
+    MINISGL_ASSIGN_OR_RETURN(space.*array,
+                             ActivationArray::Make(ops, ops->activation_dtype(), {count, width}));
+  }
+  if (arrays.choices > 0) {
+    MINISGL_ASSIGN_OR_RETURN(space.experts, DeviceArray<int32_t>::Make(ops, {arrays.choices}));
+  }
+  for (const RopeConfig& rope : config.ropes) {
+    std::vector<float> cos, sin;
+    MakeRotaryTables(rope, options.max_seq_len, &cos, &sin);
+    RotaryTable table;
+    MINISGL_ASSIGN_OR_RETURN(table.cos, Upload<float>(ops, cos));
+    MINISGL_ASSIGN_OR_RETURN(table.sin, Upload<float>(ops, sin));
+    space.rotary.push_back(std::move(table));
+  }
+  if (config.query_scale_beta != 0) {
+    MINISGL_ASSIGN_OR_RETURN(
+        space.query_scales,
+        Upload<float>(ops, MakeQueryScales(config.query_scale_beta, config.query_scale_length,
+                                           options.max_seq_len)));
+  }
+  return space;
+}
+
+std::optional<uint64_t> WorkspaceBytes(const ModelConfig& config, const DecoderOptions& options) {
+  const Arrays arrays = ListArrays(config, options);
+  const auto positions = static_cast<uint64_t>(options.max_seq_len);
+  std::vector<std::vector<uint64_t>> products = {{arrays.choices, sizeof(int32_t)}};
+  for (const auto& [array, count, width] : arrays.floats) {
+    products.push_back({count, width, sizeof(float)});
+  }
+  for (const auto& [array, count, width] : arrays.activations) {
+    products.push_back({count, width, DTypeBytes(options.activation_dtype)});
+  }
+  for (const RopeConfig& rope : config.ropes) {
+    products.push_back({positions, static_cast<uint64_t>(rope.dim), sizeof(float)});  // cos, sin
+  }
+  if (config.query_scale_beta != 0) products.push_back({positions, sizeof(float)});
+  std::optional<uint64_t> sum = 0;
+  for (const auto& factors : products) {
+    const auto product = CheckedProduct(factors);
+    sum = product ? CheckedAdd(*sum, *product) : std::nullopt;
+    if (!sum) return std::nullopt;
+  }
+  return sum;
+}
+
+}  // namespace minisgl

@@ -1,0 +1,152 @@
+// Where a model directory keeps its chat templates, and which of them counts: chat_template.jinja
+// and additional_chat_templates/NAME.jinja before chat_template of tokenizer_config.json, as the
+// transformers library has it, and that before chat_template.json, which older processors wrote.
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <optional>
+
+#include "minisgl/base/mapped_file.h"
+#include "minisgl/base/utf8.h"
+#include "minisgl/text/chat_template.h"
+#include "text/tokenizer_config.h"
+
+namespace minisgl {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr uint64_t kTemplateBytesMax = uint64_t{1} << 20;  // as Parse has it
+constexpr size_t kTemplatesMax = 64;  // of one model; real ones have at most four
+constexpr const char* kDefault = "default";
+constexpr const char* kForTools = "tool_use";
+
+// Where a template stands: `source` where it is part of a configuration, else the file `origin`.
+struct Place {
+  std::string origin;
+  std::optional<std::string> source;
+};
+using Places = std::map<std::string, Place>;
+
+Status AddPlace(const std::string& name, Place place, const std::string& file, Places* places) {
+  places->insert_or_assign(name, std::move(place));
+  if (places->size() > kTemplatesMax) {
+    return BadInput("{}: there are more than {} chat templates", Visible(file, 400), kTemplatesMax);
+  }
+  return {};
+}
+
+Result<Places> JinjaFiles(const fs::path& dir) {
+  Places places;
+  std::error_code error;
+  const fs::path single = dir / "chat_template.jinja";
+  if (fs::exists(single, error)) places[kDefault] = {single.string(), std::nullopt};
+  const fs::path folder = dir / "additional_chat_templates";
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end;
+       entry.increment(error)) {
+    if (entry->path().extension() != ".jinja") continue;
+    MINISGL_RETURN_IF_ERROR(AddPlace(entry->path().stem().string(),
+                                     {entry->path().string(), std::nullopt}, folder.string(),
+                                     &places));
+  }
+  return places;
+}
+
+// chat_template of a configuration: a string, or [{"name": ..., "template": ...}, ...].
+Result<Places> Configured(const std::string& dir, const char* file) {
+  Places places;
+  const std::string path = (fs::path(dir) / file).string();
+  MINISGL_ASSIGN_OR_RETURN(const Json config, LoadJsonObject(dir, file));
+  const Json* found = config.Find("chat_template");
+  if (found == nullptr || found->is_null()) return places;
+  const std::string origin = path + " (chat_template)";
+  if (found->is_string()) {
+    places[kDefault] = {origin, found->as_string()};
+    return places;
+  }
+  if (!found->is_array()) {
+    return BadInput("{}: \"chat_template\" is {}; it must be a string or an array of named ones",
+                    Visible(path, 400), found->TypeName());
+  }
+  for (const Json& entry : found->as_array()) {
+    const Json *name = entry.Find("name"), *text = entry.Find("template");
+    if (name == nullptr || !name->is_string() || text == nullptr || !text->is_string()) {
+      return BadInput("{}: an entry of \"chat_template\" has no name or no template",
+                      Visible(path, 400));
+    }
+    MINISGL_RETURN_IF_ERROR(
+        AddPlace(name->as_string(), {origin, text->as_string()}, path, &places));
+  }
+  return places;
+}
+
+Result<Places> FindTemplates(const std::string& dir) {
+  MINISGL_ASSIGN_OR_RETURN(Places places, JinjaFiles(dir));
+  if (!places.empty()) return places;
+  for (const char* file : {"tokenizer_config.json", "chat_template.json"}) {
+    MINISGL_ASSIGN_OR_RETURN(places, Configured(dir, file));
+    if (!places.empty()) return places;
+  }
+  return places;
+}
+
+Result<std::unique_ptr<ChatTemplate>> ParsePlace(const Place& place) {
+  if (place.source.has_value()) return ChatTemplate::Parse(*place.source, place.origin);
+  MINISGL_ASSIGN_OR_RETURN(const std::string text, ReadFile(place.origin, kTemplateBytesMax));
+  return ChatTemplate::Parse(text, place.origin);
+}
+
+std::string Names(const Places& places) {
+  std::vector<std::string> names;
+  for (const auto& [name, place] : places) names.push_back(Visible(name));
+  return fmt::format("{}", fmt::join(names, ", "));
+}
+
+// One template for conversations, and another where there are tools.
+class WithTools : public ChatTemplate {
+ public:
+  WithTools(std::unique_ptr<ChatTemplate> plain, std::unique_ptr<ChatTemplate> tools)
+      : plain_(std::move(plain)), tools_(std::move(tools)) {}
+
+  Result<std::vector<TextPiece>> Render(const ChatInput& input) const override {
+    return (input.tools.is_null() ? plain_ : tools_)->Render(input);
+  }
+  bool Reads(std::string_view variable) const override {
+    return plain_->Reads(variable) || tools_->Reads(variable);
+  }
+
+ private:
+  std::unique_ptr<ChatTemplate> plain_, tools_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<ChatTemplate>> ChatTemplate::Load(const std::string& model_dir) {
+  MINISGL_ASSIGN_OR_RETURN(const Places places, FindTemplates(model_dir));
+  if (places.empty()) return std::unique_ptr<ChatTemplate>();
+  const auto plain = places.find(kDefault), tools = places.find(kForTools);
+  if (plain == places.end()) {
+    return BadInput(
+        "{}: none of its chat templates ({}) is named \"default\"; choose one with --chat-template",
+        Visible(model_dir, 400), Names(places));
+  }
+  MINISGL_ASSIGN_OR_RETURN(std::unique_ptr<ChatTemplate> chat, ParsePlace(plain->second));
+  if (tools == places.end()) return chat;
+  MINISGL_ASSIGN_OR_RETURN(std::unique_ptr<ChatTemplate> with_tools, ParsePlace(tools->second));
+  return std::unique_ptr<ChatTemplate>(
+      std::make_unique<WithTools>(std::move(chat), std::move(with_tools)));
+}
+
+Result<std::unique_ptr<ChatTemplate>> ChatTemplate::LoadNamed(const std::string& model_dir,
+                                                              const std::string& name) {
+  MINISGL_ASSIGN_OR_RETURN(const Places places, FindTemplates(model_dir));
+  const auto found = places.find(name);
+  if (found != places.end()) return ParsePlace(found->second);
+  return MakeStatus(StatusCode::kNoInput, "{}: no chat template is named \"{}\" (there is {})",
+                    Visible(model_dir, 400), Visible(name),
+                    places.empty() ? "none" : Names(places));
+}
+
+}  // namespace minisgl

@@ -1,0 +1,65 @@
+// Which file of a model directory its tokenizer is read from.
+#include <filesystem>
+#include <optional>
+#include <utility>
+
+#include "minisgl/base/mapped_file.h"
+#include "minisgl/base/utf8.h"
+#include "minisgl/text/tokenizer.h"
+#include "text/rank_file.h"
+#include "text/sentencepiece_model.h"
+#include "text/sentencepiece_tokenizer.h"
+#include "text/tekken.h"
+#include "text/tokenizer_config.h"
+#include "text/tokenizer_json/loader.h"
+
+namespace minisgl {
+namespace {
+
+constexpr uint64_t kModelBytesMax = uint64_t{256} << 20;
+constexpr TokenId kAddedIdsMax = 65536;  // ids past the model's own
+
+Result<std::unique_ptr<Tokenizer>> LoadSentencePiece(const std::string& model_dir,
+                                                     const std::string& path) {
+  MINISGL_ASSIGN_OR_RETURN(const std::string bytes, ReadFile(path, kModelBytesMax));
+  if (IsRankFile(bytes)) {
+    return BadInput(
+        "{}: it is a list of ranks (tiktoken's), which does not say how text is cut "
+        "into words; put the model's tokenizer.json beside it",
+        Visible(path, 400));
+  }
+  Result<SentencePieceModel> model = SentencePieceModel::Read(bytes);
+  if (!model.ok()) return model.status().WithPrefix(Visible(path, 400));
+  const auto ids_max = static_cast<TokenId>(model->pieces.size()) + kAddedIdsMax;
+  MINISGL_ASSIGN_OR_RETURN(TokenizerConfig config, TokenizerConfig::Load(model_dir, ids_max));
+  Result<std::unique_ptr<Tokenizer>> tokenizer =
+      SentencePieceTokenizer::Create(std::move(*model), std::move(config));
+  if (!tokenizer.ok()) return tokenizer.status().WithPrefix(Visible(path, 400));
+  return tokenizer;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Tokenizer>> Tokenizer::Load(const std::string& model_dir) {
+  const std::filesystem::path dir(model_dir);
+  const auto has = [&](const char* name) {
+    std::error_code error;
+    return std::filesystem::exists(dir / name, error);
+  };
+  const bool has_model = has("tokenizer.model"), has_tekken = has(kTekkenFile);
+  if (has("tokenizer.json")) {
+    MINISGL_ASSIGN_OR_RETURN(const Json file, ReadTokenizerJson((dir / "tokenizer.json").string()));
+    // Another file is read where this one has a kind of model that is not supported (Unigram).
+    if (ModelType(file) == "BPE" || !(has_model || has_tekken)) {
+      return LoadTokenizerJson(model_dir, file);
+    }
+  }
+  if (has_model) return LoadSentencePiece(model_dir, (dir / "tokenizer.model").string());
+  if (has_tekken) return LoadTekken(model_dir);
+  return MakeStatus(StatusCode::kNoInput,
+                    "{}: no tokenizer (tokenizer.json, a sentencepiece tokenizer.model, or "
+                    "tekken.json)",
+                    Visible(dir.string(), 400));
+}
+
+}  // namespace minisgl

@@ -1,0 +1,69 @@
+// Paths and types of JSON values, for messages.
+#include "text/tokenizer_json/json_place.h"
+
+#include "minisgl/base/utf8.h"
+
+namespace minisgl {
+namespace {
+
+const Json kNull;
+
+constexpr size_t kShownPathBytes = 200;
+
+}  // namespace
+
+std::string JsonPlace::shown_path() const {
+  return path_.empty() ? "it" : Visible(path_, kShownPathBytes);
+}
+
+JsonPlace JsonPlace::operator[](std::string_view key) const {
+  const Json* member = value_->Find(key);
+  std::string path = path_.empty() ? std::string(key) : fmt::format("{}.{}", path_, key);
+  return JsonPlace(member == nullptr ? &kNull : member, std::move(path));
+}
+
+Result<std::vector<JsonPlace>> JsonPlace::Elements() const {
+  if (!value_->is_array()) return MustBe("an array");
+  std::vector<JsonPlace> elements;
+  const Json::Array& array = value_->as_array();
+  for (size_t i = 0; i < array.size(); ++i) {
+    elements.emplace_back(&array[i], fmt::format("{}[{}]", path_, i));
+  }
+  return elements;
+}
+
+Status JsonPlace::MustBe(const char* wanted) const {
+  if (value_->is_null()) return Error("is missing or null; it must be {}", wanted);
+  return Error("is {}; it must be {}", value_->TypeName(), wanted);
+}
+
+Result<std::string> JsonPlace::String() const {
+  if (!value_->is_string()) return MustBe("a string");
+  return value_->as_string();
+}
+
+Result<std::string> JsonPlace::String(std::string_view otherwise) const {
+  if (is_null()) return std::string(otherwise);
+  return String();
+}
+
+Result<bool> JsonPlace::Bool(bool otherwise) const {
+  if (is_null()) return otherwise;
+  if (!value_->is_bool()) return MustBe("true or false");
+  return value_->as_bool();
+}
+
+Result<int64_t> JsonPlace::Int(int64_t least, int64_t most) const {
+  if (!value_->is_int()) return MustBe("an integer");
+  if (value_->as_int() < least || value_->as_int() > most) {
+    return Error("is {}; it must be {} to {}", value_->as_int(), least, most);
+  }
+  return value_->as_int();
+}
+
+Result<int64_t> JsonPlace::Int(int64_t least, int64_t most, int64_t otherwise) const {
+  if (is_null()) return otherwise;
+  return Int(least, most);
+}
+
+}  // namespace minisgl

@@ -1,0 +1,358 @@
+// The order of reading: vocabulary, added tokens, merges (which leave out what added tokens hide),
+// then the steps around the model.
+#include "text/tokenizer_json/loader.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <unordered_map>
+#include <utility>
+
+#include "minisgl/base/mapped_file.h"
+#include "minisgl/base/utf8.h"
+#include "text/sentencepiece_model.h"
+#include "text/tokenizer_json/json_place.h"
+#include "text/tokenizer_json/post_processor.h"
+
+namespace minisgl {
+namespace {
+
+constexpr uint64_t kFileBytesMax = uint64_t{64} << 20;  // Gemma 3's has 33 MB
+// Gemma 3's has 1.8 million, of which most are its 514,906 merges as arrays of two.
+constexpr uint64_t kValuesMax = 6'000'000;
+constexpr size_t kAddedMax = 65536;
+
+class Reader {
+ public:
+  Reader(const Json& file, const TokenizerConfig& config) : root_(&file), config_(config) {}
+
+  Result<TokenizerParts> Run() {
+    const JsonPlace model = root_["model"];
+    if (!model.json().is_object()) return model.MustBe("an object");
+    const std::string type = ModelType(root_.json());
+    if (type != "BPE") {
+      return model["type"].Error("is \"{}\"; supported is BPE", Visible(type));
+    }
+    MINISGL_RETURN_IF_ERROR(ReadVocabulary(model["vocab"]));
+    MINISGL_RETURN_IF_ERROR(ReadAddedTokens(root_["added_tokens"]));
+    MINISGL_RETURN_IF_ERROR(AddConfiguredTokens());
+    AddRoles();
+    MINISGL_RETURN_IF_ERROR(ReadBpe(model));
+    MINISGL_RETURN_IF_ERROR(ReadSteps());
+    MINISGL_RETURN_IF_ERROR(ReadSurroundings());
+    for (auto& [text, rule] : added_) parts_.added.push_back(std::move(rule));
+    return std::move(parts_);
+  }
+
+ private:
+  Status ReadVocabulary(const JsonPlace& place) {
+    if (!place.json().is_object()) return place.MustBe("an object");
+    vocabulary_ = std::make_shared<Vocabulary>();
+    for (const auto& [text, id] : place.json().as_object()) {
+      if (!id.is_int()) {
+        return place.Error("has {} for \"{}\"; it must be an id", id.TypeName(), Visible(text));
+      }
+      const Status status = vocabulary_->Add(text, id.as_int());
+      if (!status.ok()) return status.WithPrefix(place.path());
+    }
+    if (vocabulary_->num_tokens() == 0) return place.Error("is empty");
+    return {};
+  }
+
+  std::optional<TokenId> FindToken(const std::string& text) const {
+    const auto added = added_.find(text);
+    return added == added_.end() ? vocabulary_->Find(text) : added->second.id;
+  }
+
+  // Where the vocabulary has the text, its id counts, as in the reference.
+  Status AddToken(const JsonPlace& place, AddedTokenRule rule) {
+    if (const auto known = FindToken(rule.text)) {
+      rule.id = *known;
+    } else if (vocabulary_->Has(rule.id)) {
+      return place.Error("gives \"{}\" the id {}, which is \"{}\" in model.vocab",
+                         Visible(rule.text), rule.id, Visible(vocabulary_->Spelling(rule.id)));
+    }
+    const auto [same, is_new] = added_texts_.try_emplace(rule.id, rule.text);
+    if (!is_new && same->second != rule.text) {
+      return place.Error("gives \"{}\" the id {}, which is \"{}\" already", Visible(rule.text),
+                         rule.id, Visible(same->second));
+    }
+    if (added_.size() >= kAddedMax) {
+      return place.Error("is one too many; at most {} are supported", kAddedMax);
+    }
+    added_.insert_or_assign(rule.text, rule);
+    return {};
+  }
+
+  Status ReadAddedTokens(const JsonPlace& place) {
+    if (place.is_null()) return {};
+    if (!place.json().is_array()) return place.MustBe("an array");
+    if (place.json().as_array().size() > kAddedMax) {
+      return place.Error("has {} tokens; at most {} are supported", place.json().as_array().size(),
+                         kAddedMax);
+    }
+    MINISGL_ASSIGN_OR_RETURN(const std::vector<JsonPlace> tokens, place.Elements());
+    for (const JsonPlace& token : tokens) {
+      if (!token.json().is_object()) return token.MustBe("an object");
+      AddedTokenRule rule;
+      MINISGL_ASSIGN_OR_RETURN(rule.text, token["content"].String());
+      if (rule.text.empty()) continue;  // the reference passes over them
+      if (rule.text.size() > kPieceBytesMax) {
+        return token["content"].Error("has {} bytes; at most {} are supported", rule.text.size(),
+                                      kPieceBytesMax);
+      }
+      MINISGL_ASSIGN_OR_RETURN(const int64_t id, token["id"].Int(0, kVocabularyIdsMax - 1));
+      rule.id = static_cast<TokenId>(id);
+      MINISGL_ASSIGN_OR_RETURN(rule.special, token["special"].Bool(false));
+      MINISGL_ASSIGN_OR_RETURN(rule.normalized, token["normalized"].Bool(!rule.special));
+      MINISGL_ASSIGN_OR_RETURN(rule.single_word, token["single_word"].Bool(false));
+      MINISGL_ASSIGN_OR_RETURN(rule.strips_left, token["lstrip"].Bool(false));
+      MINISGL_ASSIGN_OR_RETURN(rule.strips_right, token["rstrip"].Bool(false));
+      MINISGL_RETURN_IF_ERROR(AddToken(token, std::move(rule)));
+    }
+    return {};
+  }
+
+  // What tokenizer_config.json says of a token counts; added_tokens.json has no flags and only
+  // adds.
+  Status AddConfiguredTokens() {
+    for (const auto& [id, token] : config_.added) {
+      const auto known = added_.find(token.text);
+      if (known != added_.end() && !token.has_flags) continue;
+      AddedTokenRule rule;
+      rule.id = token.id;
+      rule.text = token.text;
+      rule.special = token.special || (known != added_.end() && known->second.special);
+      rule.normalized = token.normalized.value_or(!token.special);
+      rule.single_word = token.single_word;
+      rule.strips_left = token.strips_left;
+      rule.strips_right = token.strips_right;
+      MINISGL_RETURN_IF_ERROR(
+          AddToken(JsonPlace(&root_.json(), "the configuration beside it"), std::move(rule)));
+    }
+    return {};
+  }
+
+  TokenizerParts::Role FindRole(const RoleToken& named, bool is_special) {
+    TokenizerParts::Role role{named.text, std::nullopt};
+    if (named.text.empty()) return role;
+    role.id = FindToken(named.text);
+    if (!role.id || !is_special) return role;
+    const auto added = added_.find(named.text);
+    if (added != added_.end()) {
+      added->second.special = true;
+    } else {
+      AddedTokenRule rule;
+      rule.id = *role.id;
+      rule.text = named.text;
+      rule.special = true;
+      added_texts_.try_emplace(rule.id, rule.text);
+      added_.emplace(named.text, rule);
+    }
+    return role;
+  }
+
+  void AddRoles() {
+    parts_.bos = FindRole(config_.bos, true);
+    parts_.eos = FindRole(config_.eos, true);
+    parts_.unk = FindRole(config_.unk, false);
+    parts_.pad = FindRole(config_.pad, false);
+    for (const std::string& text : config_.more_special) FindRole({true, text}, true);
+  }
+
+  Status ReadBpe(const JsonPlace& model) {
+    BpeOptions options;
+    const JsonPlace dropout = model["dropout"];
+    if (!dropout.is_null() && !(dropout.json().is_number() && dropout.json().as_double() == 0)) {
+      return dropout.Error("is set; it must be null or 0");
+    }
+    MINISGL_ASSIGN_OR_RETURN(options.ignore_merges, model["ignore_merges"].Bool(false));
+    MINISGL_ASSIGN_OR_RETURN(options.byte_fallback, model["byte_fallback"].Bool(false));
+    MINISGL_ASSIGN_OR_RETURN(options.fuse_unk, model["fuse_unk"].Bool(false));
+    MINISGL_ASSIGN_OR_RETURN(options.continuing_subword_prefix,
+                             Affix(model, "continuing_subword_prefix"));
+    MINISGL_ASSIGN_OR_RETURN(options.end_of_word_suffix, Affix(model, "end_of_word_suffix"));
+    MINISGL_ASSIGN_OR_RETURN(const std::string unk, model["unk_token"].String(""));
+    if (!unk.empty()) {
+      options.unk_id = vocabulary_->Find(unk);
+      if (!options.unk_id) {
+        return model["unk_token"].Error("is \"{}\", which model.vocab does not have", Visible(unk));
+      }
+    }
+    for (const auto& [text, rule] : added_) {
+      if (!IsOrdinaryAddedToken(rule)) options.never.push_back(rule.id);
+    }
+    std::vector<BpeMerge> merges;
+    MINISGL_RETURN_IF_ERROR(
+        ReadMerges(model["merges"], options.continuing_subword_prefix.size(), &merges));
+    MINISGL_ASSIGN_OR_RETURN(parts_.bpe, Bpe::Create(vocabulary_, merges, std::move(options)));
+    return {};
+  }
+
+  static Result<std::string> Affix(const JsonPlace& model, std::string_view key) {
+    MINISGL_ASSIGN_OR_RETURN(std::string affix, model[key].String(""));
+    if (affix.size() > kPieceBytesMax) {
+      return model[key].Error("has {} bytes; at most {} are supported", affix.size(),
+                              kPieceBytesMax);
+    }
+    return affix;
+  }
+
+  // "a b", or ["a", "b"] where tokens may have spaces.
+  static bool MergeTexts(const Json& merge, std::string_view* left, std::string_view* right) {
+    if (merge.is_string()) {
+      const std::string_view text = merge.as_string();
+      const size_t space = text.find(' ');
+      if (space == std::string_view::npos || text.find(' ', space + 1) != std::string_view::npos) {
+        return false;
+      }
+      *left = text.substr(0, space);
+      *right = text.substr(space + 1);
+      return true;
+    }
+    if (!merge.is_array() || merge.as_array().size() != 2) return false;
+    const Json& first = merge.as_array()[0];
+    const Json& second = merge.as_array()[1];
+    if (!first.is_string() || !second.is_string()) return false;
+    *left = first.as_string();
+    *right = second.as_string();
+    return true;
+  }
+
+  Status ReadMerges(const JsonPlace& place, size_t prefix_bytes, std::vector<BpeMerge>* merges) {
+    if (!place.json().is_array()) return place.MustBe("an array");
+    const Json::Array& array = place.json().as_array();
+    merges->reserve(array.size());
+    std::string joined;
+    for (size_t i = 0; i < array.size(); ++i) {
+      const auto at = [&] { return JsonPlace(&array[i], fmt::format("{}[{}]", place.path(), i)); };
+      // The head line of a merges file, which converters leave in.
+      if (array[i].is_string() && array[i].as_string().starts_with("#version")) continue;
+      std::string_view left, right;
+      if (!MergeTexts(array[i], &left, &right)) {
+        return at().Error("is no pair; it must be two tokens");
+      }
+      const auto left_id = vocabulary_->Find(left), right_id = vocabulary_->Find(right);
+      if (!left_id || !right_id) {
+        return at().Error("has \"{}\", which model.vocab does not have",
+                          Visible(left_id ? right : left));
+      }
+      if (right.size() < prefix_bytes) {
+        return at().Error("has \"{}\", which is shorter than continuing_subword_prefix",
+                          Visible(right));
+      }
+      joined.assign(left);
+      joined += right.substr(prefix_bytes);
+      const auto result = vocabulary_->Find(joined);
+      if (!result) {
+        return at().Error("makes \"{}\", which model.vocab does not have", Visible(joined));
+      }
+      merges->push_back({*left_id, *right_id, *result});
+    }
+    return {};
+  }
+
+  Status ReadSteps() {
+    const std::optional<Json> llama = LlamaSteps();
+    const JsonPlace steps = llama ? JsonPlace(&*llama) : root_;
+    MINISGL_ASSIGN_OR_RETURN(parts_.normalizer, Normalizer::Read(steps["normalizer"]));
+    MINISGL_ASSIGN_OR_RETURN(parts_.pre_tokenizer, PreTokenizer::Read(steps["pre_tokenizer"]));
+    MINISGL_ASSIGN_OR_RETURN(parts_.decoder, Decoder::Read(steps["decoder"]));
+    return {};
+  }
+
+  // The reference builds its Llama class from the vocabulary alone: spaces become "▁" and one is
+  // put before the text (before every run between added tokens where "legacy"), whichever way the
+  // file spells that.
+  std::optional<Json> LlamaSteps() const {
+    if (config_.tokenizer_class != "LlamaTokenizer" &&
+        config_.tokenizer_class != "LlamaTokenizerFast") {
+      return std::nullopt;
+    }
+    static const Json kPrependAndReplace = *ParseJson(
+        R"([{"type": "Prepend", "prepend": "▁"},
+            {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}])");
+    const Json* spaces = root_["normalizer"].json().Find("normalizers");
+    if (spaces == nullptr || *spaces != kPrependAndReplace || !root_["pre_tokenizer"].is_null()) {
+      return std::nullopt;
+    }
+    const bool legacy = config_.legacy_is_named && config_.legacy;
+    Json steps = *ParseJson(R"({
+        "pre_tokenizer": {"type": "Metaspace", "replacement": "▁", "split": false},
+        "decoder": {"type": "Sequence", "decoders": [
+            {"type": "Replace", "pattern": {"String": "▁"}, "content": " "},
+            {"type": "ByteFallback"}, {"type": "Fuse"}]}})");
+    const char* scheme = legacy ? "always" : "first";
+    if (!config_.add_prefix_space) scheme = "never";
+    steps.as_object()[0].second.Set("prepend_scheme", scheme);
+    if (config_.add_prefix_space) {
+      steps.as_object()[1].second.as_object()[1].second.Append(
+          *ParseJson(R"({"type": "Strip", "content": " ", "start": 1, "stop": 0})"));
+    }
+    return steps;
+  }
+
+  // The configuration's add_bos_token and add_eos_token mean nothing beside a tokenizer.json, as in
+  // the reference.
+  Status ReadSurroundings() {
+    const auto has_id = [this](int64_t id) {
+      return id < kVocabularyIdsMax && (vocabulary_->Has(static_cast<TokenId>(id)) ||
+                                        added_texts_.contains(static_cast<TokenId>(id)));
+    };
+    MINISGL_ASSIGN_OR_RETURN(Surroundings around,
+                             ReadPostProcessor(root_["post_processor"], has_id));
+    parts_.prefix = std::move(around.prefix);
+    parts_.suffix = std::move(around.suffix);
+    return {};
+  }
+
+  JsonPlace root_;
+  const TokenizerConfig& config_;
+  TokenizerParts parts_;
+  std::shared_ptr<Vocabulary> vocabulary_;
+  std::unordered_map<std::string, AddedTokenRule> added_;  // by text
+  std::unordered_map<TokenId, std::string> added_texts_;
+};
+
+}  // namespace
+
+std::string ModelType(const Json& file) {
+  const Json* model = file.Find("model");
+  if (model == nullptr) return "";
+  const Json* type = model->Find("type");
+  if (type != nullptr && type->is_string()) return type->as_string();
+  // Files from before the key was written.
+  return type == nullptr && model->Find("merges") != nullptr ? "BPE" : "";
+}
+
+Result<Json> ReadTokenizerJson(const std::string& path) {
+  MINISGL_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kFileBytesMax));
+  JsonLimits limits;
+  limits.values_max = kValuesMax;
+  Result<Json> json = ParseJson(text, limits);
+  if (!json.ok()) return json.status().WithPrefix(Visible(path, 400));
+  if (!json->is_object()) {
+    return BadInput("{}: it holds {}; it must hold an object", Visible(path, 400),
+                    json->TypeName());
+  }
+  return json;
+}
+
+Result<TokenizerParts> ReadTokenizerParts(const Json& file, const TokenizerConfig& config) {
+  return Reader(file, config).Run();
+}
+
+Result<std::unique_ptr<Tokenizer>> LoadTokenizerJson(const std::string& model_dir,
+                                                     const Json& file) {
+  const std::string path = (std::filesystem::path(model_dir) / "tokenizer.json").string();
+  MINISGL_ASSIGN_OR_RETURN(const TokenizerConfig config,
+                           TokenizerConfig::Load(model_dir, kVocabularyIdsMax));
+  const auto make = [&]() -> Result<std::unique_ptr<Tokenizer>> {
+    MINISGL_ASSIGN_OR_RETURN(TokenizerParts parts, ReadTokenizerParts(file, config));
+    return MakePipelineTokenizer(std::move(parts));
+  };
+  Result<std::unique_ptr<Tokenizer>> tokenizer = make();
+  if (!tokenizer.ok()) return tokenizer.status().WithPrefix(Visible(path, 400));
+  return tokenizer;
+}
+
+}  // namespace minisgl

@@ -1,0 +1,327 @@
+// The kinds of normalizer, and their keys in tokenizer.json.
+#include "text/tokenizer_json/normalizer.h"
+
+#include <utf8proc.h>
+
+#include <algorithm>
+#include <array>
+#include <utility>
+#include <vector>
+
+#include "minisgl/base/utf8.h"
+#include "minisgl/text/tokenizer.h"
+#include "text/tokenizer_json/byte_level.h"
+#include "text/tokenizer_json/pattern.h"
+#include "text/tokenizer_json/unicode.h"
+
+namespace minisgl {
+namespace {
+
+constexpr int kDepthMax = 8;          // of sequences in sequences
+constexpr size_t kElementsMax = 256;  // of a sequence
+
+using Pointer = std::unique_ptr<const Normalizer>;
+
+Status CheckLength(const std::string& text) {
+  if (text.size() <= kTextBytesMax) return {};
+  return BadInput("the text is too long once it is normalised (more than {} MiB); shorten it",
+                  kTextBytesMax >> 20);
+}
+
+bool IsAscii(std::string_view text) {
+  return std::none_of(text.begin(), text.end(), [](char c) { return (c & 0x80) != 0; });
+}
+
+// NFC, NFD, NFKC, NFKD.
+class UnicodeForm : public Normalizer {
+ public:
+  UnicodeForm(bool composes, bool compatible) : composes_(composes), compatible_(compatible) {}
+
+  Status Run(std::string* text) const override {
+    if (IsAscii(*text)) return {};
+    std::string out;
+    out.reserve(text->size());
+    std::vector<utf8proc_int32_t> characters;
+    characters.reserve(text->size());
+    size_t run_begin = 0;  // of the combining characters at the end of `characters`
+    const auto finish = [&] {
+      SortMarks(run_begin, &characters);
+      Compose(&characters);
+      for (utf8proc_int32_t c : characters) AppendUtf8(static_cast<char32_t>(c), &out);
+      characters.clear();
+      run_begin = 0;
+    };
+    for (std::string_view rest = *text; !rest.empty();) {
+      size_t length = 0;
+      const char32_t c = FirstCharacter(rest, &length);
+      rest.remove_prefix(length);
+      if (IsNewInNormalization(c)) {  // as an unassigned character: nothing reaches across it
+        finish();
+        AppendUtf8(c, &out);
+      } else {
+        Decompose(c, &characters, &run_begin);
+      }
+    }
+    finish();
+    *text = std::move(out);
+    return CheckLength(*text);
+  }
+
+ private:
+  // A run of marks is sorted here, in n log n steps; the library exchanges neighbours, which takes
+  // n * n for a text of nothing else.
+  static void SortMarks(size_t run_begin, std::vector<utf8proc_int32_t>* characters) {
+    std::stable_sort(characters->begin() + static_cast<std::ptrdiff_t>(run_begin),
+                     characters->end(), [](utf8proc_int32_t a, utf8proc_int32_t b) {
+                       return utf8proc_get_property(a)->combining_class <
+                              utf8proc_get_property(b)->combining_class;
+                     });
+  }
+
+  void Compose(std::vector<utf8proc_int32_t>* characters) const {
+    if (!composes_) return;
+    const auto count = utf8proc_normalize_utf32(
+        characters->data(), static_cast<utf8proc_ssize_t>(characters->size()),
+        static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_COMPOSE));
+    MINISGL_CHECK(count >= 0, "composing {} characters failed", characters->size());
+    characters->resize(static_cast<size_t>(count));
+  }
+
+  void Decompose(char32_t c, std::vector<utf8proc_int32_t>* characters, size_t* run_begin) const {
+    // Unicode's longest decomposition has 18 characters.
+    std::array<utf8proc_int32_t, 32> parts;
+    int boundary = 0;
+    const auto options = static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_DECOMPOSE |
+                                                        (compatible_ ? UTF8PROC_COMPAT : 0));
+    const auto count =
+        utf8proc_decompose_char(static_cast<utf8proc_int32_t>(c), parts.data(),
+                                static_cast<utf8proc_ssize_t>(parts.size()), options, &boundary);
+    MINISGL_CHECK(count > 0 && count <= static_cast<int>(parts.size()), "U+{:X} has {} parts",
+                  static_cast<uint32_t>(c), count);
+    for (int i = 0; i < count; ++i) {
+      if (utf8proc_get_property(parts[i])->combining_class == 0) {
+        SortMarks(*run_begin, characters);
+        characters->push_back(parts[i]);
+        *run_begin = characters->size();
+      } else {
+        characters->push_back(parts[i]);
+      }
+    }
+  }
+
+  bool composes_, compatible_;
+};
+
+class Lowercase : public Normalizer {
+ public:
+  Status Run(std::string* text) const override {
+    constexpr char32_t kCapitalIWithDot = 0x130;  // the one letter that becomes two
+    std::string out;
+    out.reserve(text->size());
+    for (std::string_view rest = *text; !rest.empty();) {
+      size_t length = 0;
+      const char32_t c = FirstCharacter(rest, &length);
+      rest.remove_prefix(length);
+      if (c == kCapitalIWithDot) {
+        out += "i\xCC\x87";
+      } else {
+        AppendUtf8(static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(c))), &out);
+      }
+    }
+    *text = std::move(out);
+    return CheckLength(*text);
+  }
+};
+
+class StripAccents : public Normalizer {
+ public:
+  Status Run(std::string* text) const override {
+    if (IsAscii(*text)) return {};
+    std::string out;
+    out.reserve(text->size());
+    for (std::string_view rest = *text; !rest.empty();) {
+      size_t length = 0;
+      if (!IsMark(FirstCharacter(rest, &length))) out += rest.substr(0, length);
+      rest.remove_prefix(length);
+    }
+    *text = std::move(out);
+    return {};
+  }
+};
+
+class Strip : public Normalizer {
+ public:
+  Strip(bool left, bool right) : left_(left), right_(right) {}
+  Status Run(std::string* text) const override {
+    size_t begin = 0, end = 0;  // of what is kept: to behind the last character that is no space
+    bool seen = false;
+    for (size_t at = 0; at < text->size();) {
+      size_t length = 0;
+      const bool is_space =
+          IsWhiteSpace(FirstCharacter(std::string_view(*text).substr(at), &length));
+      if (!is_space && !seen) begin = at;
+      at += length;
+      if (is_space) continue;
+      seen = true;
+      end = at;
+    }
+    if (!seen) {
+      if (left_ || right_) text->clear();
+      return {};
+    }
+    if (right_) text->resize(end);
+    if (left_) text->erase(0, begin);
+    return {};
+  }
+
+ private:
+  bool left_, right_;
+};
+
+class Prepend : public Normalizer {
+ public:
+  explicit Prepend(std::string prefix) : prefix_(std::move(prefix)) {}
+  Status Run(std::string* text) const override {
+    if (!text->empty()) text->insert(0, prefix_);
+    return CheckLength(*text);
+  }
+
+ private:
+  std::string prefix_;
+};
+
+class Replace : public Normalizer {
+ public:
+  Replace(Pattern pattern, std::string content)
+      : pattern_(std::move(pattern)), content_(std::move(content)) {}
+  Status Run(std::string* text) const override { return pattern_.ReplaceAll(content_, text); }
+
+ private:
+  Pattern pattern_;
+  std::string content_;
+};
+
+class ByteLevel : public Normalizer {
+ public:
+  Status Run(std::string* text) const override {
+    std::string out;
+    AppendByteSpelling(*text, &out);
+    *text = std::move(out);
+    return CheckLength(*text);
+  }
+};
+
+// What a corpus of translations needed: control characters go, kinds of space become a space.
+class Nmt : public Normalizer {
+ public:
+  Status Run(std::string* text) const override {
+    std::string out;
+    out.reserve(text->size());
+    for (std::string_view rest = *text; !rest.empty();) {
+      size_t length = 0;
+      const char32_t c = FirstCharacter(rest, &length);
+      if (IsSpaceHere(c)) {
+        out += ' ';
+      } else if (!IsDropped(c)) {
+        out += rest.substr(0, length);
+      }
+      rest.remove_prefix(length);
+    }
+    *text = std::move(out);
+    return {};
+  }
+
+ private:
+  static bool IsDropped(char32_t c) {
+    return (c >= 0x01 && c <= 0x08) || c == 0x0B || (c >= 0x0E && c <= 0x1F) || c == 0x7F ||
+           c == 0x8F || c == 0x9F;
+  }
+  static bool IsSpaceHere(char32_t c) {
+    return c == 0x09 || c == 0x0A || c == 0x0C || c == 0x0D || c == 0x1680 ||
+           (c >= 0x200B && c <= 0x200F) || c == 0x2028 || c == 0x2029 || c == 0x2581 ||
+           c == 0xFEFF || c == 0xFFFD;
+  }
+};
+
+class Sequence : public Normalizer {
+ public:
+  explicit Sequence(std::vector<Pointer> steps) : steps_(std::move(steps)) {}
+  Status Run(std::string* text) const override {
+    for (const Pointer& step : steps_) MINISGL_RETURN_IF_ERROR(step->Run(text));
+    return {};
+  }
+
+ private:
+  std::vector<Pointer> steps_;
+};
+
+Result<Pointer> ReadReplace(const JsonPlace& place) {
+  MINISGL_ASSIGN_OR_RETURN(Pattern pattern, Pattern::Read(place["pattern"]));
+  MINISGL_ASSIGN_OR_RETURN(std::string content, place["content"].String());
+  if (content.size() > kPieceBytesMax) {
+    return place["content"].Error("has {} bytes; at most {} are supported", content.size(),
+                                  kPieceBytesMax);
+  }
+  return Pointer(new Replace(std::move(pattern), std::move(content)));
+}
+
+Result<Pointer> ReadStrip(const JsonPlace& place) {
+  MINISGL_ASSIGN_OR_RETURN(const bool left, place["strip_left"].Bool(true));
+  MINISGL_ASSIGN_OR_RETURN(const bool right, place["strip_right"].Bool(true));
+  return Pointer(new Strip(left, right));
+}
+
+Result<Pointer> ReadPrepend(const JsonPlace& place) {
+  MINISGL_ASSIGN_OR_RETURN(std::string prefix, place["prepend"].String());
+  if (prefix.size() > kPieceBytesMax) {
+    return place["prepend"].Error("has {} bytes; at most {} are supported", prefix.size(),
+                                  kPieceBytesMax);
+  }
+  return Pointer(new Prepend(std::move(prefix)));
+}
+
+Result<Pointer> ReadKind(const JsonPlace& place, int depth);
+
+Result<Pointer> ReadSequence(const JsonPlace& place, int depth) {
+  if (depth >= kDepthMax) return place.Error("is nested more than {} deep", kDepthMax);
+  MINISGL_ASSIGN_OR_RETURN(const std::vector<JsonPlace> elements, place["normalizers"].Elements());
+  if (elements.size() > kElementsMax) {
+    return place.Error("has {} steps; at most {} are supported", elements.size(), kElementsMax);
+  }
+  std::vector<Pointer> steps;
+  for (const JsonPlace& element : elements) {
+    MINISGL_ASSIGN_OR_RETURN(Pointer step, ReadKind(element, depth + 1));
+    steps.push_back(std::move(step));
+  }
+  return Pointer(new Sequence(std::move(steps)));
+}
+
+Result<Pointer> ReadKind(const JsonPlace& place, int depth) {
+  if (!place.json().is_object()) return place.MustBe("an object");
+  MINISGL_ASSIGN_OR_RETURN(const std::string type, place["type"].String());
+  if (type == "Sequence") return ReadSequence(place, depth);
+  if (type == "NFC") return Pointer(new UnicodeForm(/*composes=*/true, /*compatible=*/false));
+  if (type == "NFD") return Pointer(new UnicodeForm(/*composes=*/false, /*compatible=*/false));
+  if (type == "NFKC") return Pointer(new UnicodeForm(/*composes=*/true, /*compatible=*/true));
+  if (type == "NFKD") return Pointer(new UnicodeForm(/*composes=*/false, /*compatible=*/true));
+  if (type == "Lowercase") return Pointer(new Lowercase());
+  if (type == "StripAccents") return Pointer(new StripAccents());
+  if (type == "Strip") return ReadStrip(place);
+  if (type == "Prepend") return ReadPrepend(place);
+  if (type == "Replace") return ReadReplace(place);
+  if (type == "ByteLevel") return Pointer(new ByteLevel());
+  if (type == "Nmt") return Pointer(new Nmt());
+  return place["type"].Error(
+      "is \"{}\"; supported are NFC, NFD, NFKC, NFKD, Lowercase, StripAccents, Strip, Prepend, "
+      "Replace, ByteLevel, Nmt and Sequence",
+      Visible(type));
+}
+
+}  // namespace
+
+Result<std::unique_ptr<const Normalizer>> Normalizer::Read(const JsonPlace& place) {
+  if (place.is_null()) return Pointer();
+  return ReadKind(place, 0);
+}
+
+}  // namespace minisgl

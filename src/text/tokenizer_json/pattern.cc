@@ -1,0 +1,67 @@
+// Literals are searched for from left to right, without overlap.
+#include "text/tokenizer_json/pattern.h"
+
+#include "minisgl/base/utf8.h"
+#include "minisgl/text/tokenizer.h"
+
+namespace minisgl {
+
+Result<Pattern> Pattern::Read(const JsonPlace& place) {
+  if (!place.json().is_object()) return place.MustBe("an object with \"String\" or \"Regex\"");
+  const JsonPlace literal = place["String"], regex = place["Regex"];
+  if (!literal.is_null()) {
+    MINISGL_ASSIGN_OR_RETURN(std::string text, literal.String());
+    if (text.empty()) return literal.Error("is empty");
+    if (text.size() > kPieceBytesMax) return literal.Error("has {} bytes", text.size());
+    return Literal(std::move(text));
+  }
+  MINISGL_ASSIGN_OR_RETURN(const std::string text, regex.String());
+  Result<Regex> compiled = Regex::Compile(text);
+  if (!compiled.ok()) return compiled.status().WithPrefix(regex.path());
+  return Pattern(std::move(*compiled));
+}
+
+Status Pattern::FindAllIn(std::string_view text, const std::vector<TextRange>& words,
+                          std::vector<TextRange>* matches) const {
+  if (regex_) return regex_->FindAllIn(text, words, matches);
+  for (const TextRange& word : words) {
+    const std::string_view whole = text.substr(0, word.end);
+    for (size_t at = whole.find(literal_, word.begin); at != std::string_view::npos;) {
+      matches->push_back({at, at + literal_.size()});
+      at = whole.find(literal_, at + literal_.size());
+    }
+  }
+  return {};
+}
+
+Status Pattern::ReplaceAll(std::string_view by, std::string* text) const {
+  std::vector<TextRange> matches;
+  MINISGL_RETURN_IF_ERROR(FindAllIn(*text, {{0, text->size()}}, &matches));
+  if (matches.empty()) return {};
+  std::string replaced;
+  size_t at = 0;
+  for (const TextRange& match : matches) {
+    replaced.append(*text, at, match.begin - at);
+    replaced += by;
+    at = match.end;
+    if (replaced.size() > kTextBytesMax) break;
+  }
+  replaced.append(*text, at, std::string::npos);
+  if (replaced.size() > kTextBytesMax) {
+    return BadInput("the text is too long once it is normalised (more than {} MiB); shorten it",
+                    kTextBytesMax >> 20);
+  }
+  *text = std::move(replaced);
+  return {};
+}
+
+Result<std::string> ReadOneCharacter(const JsonPlace& place, std::string_view otherwise) {
+  if (place.is_null() && !otherwise.empty()) return std::string(otherwise);
+  MINISGL_ASSIGN_OR_RETURN(std::string text, place.String());
+  if (text.empty() || Utf8CharLength(text) != text.size()) {
+    return place.Error("is \"{}\"; it must be one character", Visible(text));
+  }
+  return text;
+}
+
+}  // namespace minisgl

@@ -1,0 +1,40 @@
+// What text is searched for: a literal or a regular expression, {"String": ...} or {"Regex": ...}.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "minisgl/base/status.h"
+#include "text/sentencepiece_model.h"
+#include "text/tokenizer_json/json_place.h"
+#include "text/tokenizer_json/regex.h"
+
+namespace minisgl {
+
+class Pattern {
+ public:
+  explicit Pattern(Regex regex) : regex_(std::move(regex)) {}
+  static Pattern Literal(std::string text) { return Pattern(std::move(text)); }  // not empty
+  static Result<Pattern> Read(const JsonPlace& place);
+
+  // As Regex::FindAllIn.
+  Status FindAllIn(std::string_view text, const std::vector<TextRange>& words,
+                   std::vector<TextRange>* matches) const;
+  // `text` with each match replaced. kBadInput where it grows past kTextBytesMax.
+  Status ReplaceAll(std::string_view by, std::string* text) const;
+
+  // Null for a regular expression.
+  const std::string* literal() const { return regex_ ? nullptr : &literal_; }
+
+ private:
+  explicit Pattern(std::string literal) : literal_(std::move(literal)) {}
+  std::optional<Regex> regex_;
+  std::string literal_;
+};
+
+// A string of exactly one character; `otherwise` where it is null, unless that is "".
+Result<std::string> ReadOneCharacter(const JsonPlace& place, std::string_view otherwise);
+
+}  // namespace minisgl

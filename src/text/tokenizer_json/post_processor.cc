@@ -1,0 +1,119 @@
+// The kinds of post-processor, and their keys in tokenizer.json.
+#include "text/tokenizer_json/post_processor.h"
+
+#include <utility>
+
+#include "minisgl/base/utf8.h"
+#include "text/tokenizer_json/vocabulary.h"
+
+namespace minisgl {
+namespace {
+
+constexpr int kDepthMax = 8;          // of sequences in sequences
+constexpr size_t kElementsMax = 256;  // of a sequence, a template, a token's ids
+
+class Reader {
+ public:
+  explicit Reader(const std::function<bool(int64_t)>& has_id) : has_id_(has_id) {}
+
+  Status Read(const JsonPlace& place, int depth, Surroundings* around) const {
+    if (!place.json().is_object()) return place.MustBe("an object");
+    MINISGL_ASSIGN_OR_RETURN(const std::string type, place["type"].String());
+    if (type == "ByteLevel") return {};  // it only moves the places of words
+    if (type == "TemplateProcessing") return ReadTemplate(place, around);
+    if (type == "BertProcessing" || type == "RobertaProcessing") {
+      Surroundings added;
+      MINISGL_RETURN_IF_ERROR(ReadPair(place["cls"], &added.prefix));
+      MINISGL_RETURN_IF_ERROR(ReadPair(place["sep"], &added.suffix));
+      Add(added, around);
+      return {};
+    }
+    if (type != "Sequence") {
+      return place["type"].Error(
+          "is \"{}\"; supported are TemplateProcessing, ByteLevel, BertProcessing, "
+          "RobertaProcessing and Sequence",
+          Visible(type));
+    }
+    if (depth >= kDepthMax) return place.Error("is nested more than {} deep", kDepthMax);
+    MINISGL_ASSIGN_OR_RETURN(const auto elements, Few(place["processors"]));
+    for (const JsonPlace& element : elements) {
+      MINISGL_RETURN_IF_ERROR(Read(element, depth + 1, around));
+    }
+    if (around->prefix.size() > kElementsMax || around->suffix.size() > kElementsMax) {
+      return place.Error("puts more than {} tokens around a text", kElementsMax);
+    }
+    return {};
+  }
+
+ private:
+  static Result<std::vector<JsonPlace>> Few(const JsonPlace& place) {
+    MINISGL_ASSIGN_OR_RETURN(std::vector<JsonPlace> elements, place.Elements());
+    if (elements.size() > kElementsMax) {
+      return place.Error("has {} elements; at most {} are supported", elements.size(),
+                         kElementsMax);
+    }
+    return elements;
+  }
+
+  // A later step stands outside the earlier ones.
+  static void Add(const Surroundings& outer, Surroundings* around) {
+    around->prefix.insert(around->prefix.begin(), outer.prefix.begin(), outer.prefix.end());
+    around->suffix.insert(around->suffix.end(), outer.suffix.begin(), outer.suffix.end());
+  }
+
+  Status ReadId(const JsonPlace& place, std::vector<TokenId>* ids) const {
+    MINISGL_ASSIGN_OR_RETURN(const int64_t id, place.Int(0, kVocabularyIdsMax - 1));
+    if (!has_id_(id)) return place.Error("is {}; the vocabulary has no such id", id);
+    ids->push_back(static_cast<TokenId>(id));
+    return {};
+  }
+
+  // ["</s>", 2]
+  Status ReadPair(const JsonPlace& place, std::vector<TokenId>* ids) const {
+    MINISGL_ASSIGN_OR_RETURN(const std::vector<JsonPlace> pair, place.Elements());
+    if (pair.size() != 2) return place.Error("has {} elements; it must have 2", pair.size());
+    return ReadId(pair[1], ids);
+  }
+
+  Status ReadTemplate(const JsonPlace& place, Surroundings* around) const {
+    MINISGL_ASSIGN_OR_RETURN(const auto pieces, Few(place["single"]));
+    Surroundings added;
+    bool past_text = false;
+    for (const JsonPlace& piece : pieces) {
+      const JsonPlace token = piece["SpecialToken"], sequence = piece["Sequence"];
+      if (!sequence.is_null()) {
+        MINISGL_ASSIGN_OR_RETURN(const std::string id, sequence["id"].String());
+        if (id != "A" || past_text) return sequence.Error("is not the one text \"A\"");
+        past_text = true;
+        continue;
+      }
+      MINISGL_ASSIGN_OR_RETURN(const std::string name, token["id"].String());
+      const JsonPlace special = place["special_tokens"][name];
+      if (special.is_null()) {
+        return token.Error("is \"{}\", which {}.special_tokens does not have", Visible(name),
+                           place.path());
+      }
+      MINISGL_ASSIGN_OR_RETURN(const auto ids, Few(special["ids"]));
+      for (const JsonPlace& id : ids) {
+        MINISGL_RETURN_IF_ERROR(ReadId(id, past_text ? &added.suffix : &added.prefix));
+      }
+    }
+    if (!past_text) return place["single"].Error("has no place for the text");
+    Add(added, around);
+    return {};
+  }
+
+  const std::function<bool(int64_t)>& has_id_;
+};
+
+}  // namespace
+
+Result<Surroundings> ReadPostProcessor(const JsonPlace& place,
+                                       const std::function<bool(int64_t)>& has_id) {
+  Surroundings around;
+  if (place.is_null()) return around;
+  MINISGL_RETURN_IF_ERROR(Reader(has_id).Read(place, 0, &around));
+  return around;
+}
+
+}  // namespace minisgl

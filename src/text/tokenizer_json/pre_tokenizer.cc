@@ -1,0 +1,402 @@
+// The kinds of pre-tokenizer, and their keys in tokenizer.json.
+#include "text/tokenizer_json/pre_tokenizer.h"
+
+#include <algorithm>
+#include <functional>
+#include <utility>
+
+#include "minisgl/base/utf8.h"
+#include "minisgl/text/tokenizer.h"
+#include "text/tokenizer_json/byte_level.h"
+#include "text/tokenizer_json/pattern.h"
+#include "text/tokenizer_json/unicode.h"
+
+namespace minisgl {
+namespace {
+
+constexpr int kDepthMax = 8;          // of sequences in sequences
+constexpr size_t kElementsMax = 256;  // of a sequence
+
+// GPT-2's words, which byte-level models without a pattern of their own have.
+constexpr std::string_view kGpt2Pattern =
+    R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
+
+using Pointer = std::unique_ptr<const PreTokenizer>;
+
+struct Part {
+  TextRange range;
+  bool is_match = false;
+};
+
+// The parts of one word as they are after `behavior`, whole words of the result.
+void Regroup(const std::vector<Part>& parts, SplitBehavior behavior,
+             std::vector<TextRange>* words) {
+  const size_t first = words->size();
+  const auto extends = [&](const Part& part, bool previous_match) {
+    if (words->size() == first) return false;
+    if (behavior == SplitBehavior::kContiguous) return part.is_match == previous_match;
+    return behavior == SplitBehavior::kMergedWithPrevious && part.is_match && !previous_match;
+  };
+  bool previous_match = false;
+  if (behavior == SplitBehavior::kMergedWithNext) {
+    std::vector<TextRange> backwards;
+    for (size_t i = parts.size(); i-- > 0;) {
+      if (parts[i].is_match && !previous_match && !backwards.empty()) {
+        backwards.back().begin = parts[i].range.begin;
+      } else {
+        backwards.push_back(parts[i].range);
+      }
+      previous_match = parts[i].is_match;
+    }
+    words->insert(words->end(), backwards.rbegin(), backwards.rend());
+    return;
+  }
+  for (const Part& part : parts) {
+    if (extends(part, previous_match)) {
+      words->back().end = part.range.end;
+    } else if (behavior != SplitBehavior::kRemoved || !part.is_match) {
+      words->push_back(part.range);
+    }
+    previous_match = part.is_match;
+  }
+}
+
+// Splits at the characters that satisfy a condition.
+class SplitAtCharacters : public PreTokenizer {
+ public:
+  SplitAtCharacters(bool (*condition)(char32_t), SplitBehavior behavior)
+      : condition_(condition), behavior_(behavior) {}
+  Status Run(WordList* list) const override {
+    std::vector<TextRange> matches;
+    const std::string_view text = list->text;
+    for (const TextRange& word : list->words) {
+      for (size_t at = word.begin; at < word.end;) {
+        size_t length = 0;
+        if (condition_(FirstCharacter(text.substr(at), &length))) {
+          matches.push_back({at, at + length});
+        }
+        at += length;
+      }
+    }
+    SplitWords(matches, behavior_, /*invert=*/false, list);
+    return {};
+  }
+
+ private:
+  bool (*condition_)(char32_t);
+  SplitBehavior behavior_;
+};
+
+class SplitAtPattern : public PreTokenizer {
+ public:
+  SplitAtPattern(Pattern pattern, SplitBehavior behavior, bool invert)
+      : pattern_(std::move(pattern)), behavior_(behavior), invert_(invert) {}
+  Status Run(WordList* list) const override {
+    std::vector<TextRange> matches;
+    MINISGL_RETURN_IF_ERROR(pattern_.FindAllIn(list->text, list->words, &matches));
+    SplitWords(matches, behavior_, invert_, list);
+    return {};
+  }
+
+ private:
+  Pattern pattern_;
+  SplitBehavior behavior_;
+  bool invert_;
+};
+
+// Writes every word anew; `write` appends it to the text.
+Status Rewrite(WordList* list,
+               const std::function<void(std::string_view, bool, std::string*)>& write) {
+  WordList written;
+  written.at_start = list->at_start;
+  written.text.reserve(list->text.size() + list->text.size() / 4);
+  bool at_start = list->at_start;
+  for (const TextRange& word : list->words) {
+    const size_t begin = written.text.size();
+    write(std::string_view(list->text).substr(word.begin, word.end - word.begin), at_start,
+          &written.text);
+    written.words.push_back({begin, written.text.size()});
+    at_start = false;
+    // Spelling bytes doubles a text at most, and a prefix is a few bytes a word.
+    if (written.text.size() > 8 * kTextBytesMax) return BadInput("the text grows too long");
+  }
+  *list = std::move(written);
+  return {};
+}
+
+class ByteLevel : public PreTokenizer {
+ public:
+  ByteLevel(bool add_prefix_space, std::optional<Regex> regex)
+      : add_prefix_space_(add_prefix_space), regex_(std::move(regex)) {}
+  Status Run(WordList* list) const override {
+    if (add_prefix_space_) {
+      MINISGL_RETURN_IF_ERROR(Rewrite(list, [](std::string_view word, bool, std::string* out) {
+        if (!word.starts_with(' ')) *out += ' ';
+        *out += word;
+      }));
+    }
+    if (regex_) {
+      std::vector<TextRange> matches;
+      MINISGL_RETURN_IF_ERROR(regex_->FindAllIn(list->text, list->words, &matches));
+      SplitWords(matches, SplitBehavior::kIsolated, /*invert=*/false, list);
+    }
+    return Rewrite(
+        list, [](std::string_view word, bool, std::string* out) { AppendByteSpelling(word, out); });
+  }
+
+ private:
+  bool add_prefix_space_;
+  std::optional<Regex> regex_;
+};
+
+enum class PrependScheme { kFirst, kAlways, kNever };
+
+class Metaspace : public PreTokenizer {
+ public:
+  Metaspace(std::string replacement, PrependScheme scheme, bool split)
+      : replacement_(std::move(replacement)), scheme_(scheme), split_(split) {}
+  Status Run(WordList* list) const override {
+    MINISGL_RETURN_IF_ERROR(
+        Rewrite(list, [this](std::string_view word, bool at_start, std::string* out) {
+          const bool prepends =
+              scheme_ == PrependScheme::kAlways || (scheme_ == PrependScheme::kFirst && at_start);
+          if (prepends && !word.starts_with(replacement_) && !word.starts_with(' ')) {
+            *out += replacement_;
+          }
+          for (char c : word) {
+            if (c == ' ') {
+              *out += replacement_;
+            } else {
+              *out += c;
+            }
+          }
+        }));
+    if (!split_) return {};
+    std::vector<TextRange> matches;
+    MINISGL_RETURN_IF_ERROR(
+        Pattern::Literal(replacement_).FindAllIn(list->text, list->words, &matches));
+    SplitWords(matches, SplitBehavior::kMergedWithNext, /*invert=*/false, list);
+    return {};
+  }
+
+ private:
+  std::string replacement_;
+  PrependScheme scheme_;
+  bool split_;
+};
+
+// Words of so many characters, the last of what is left.
+class FixedLength : public PreTokenizer {
+ public:
+  explicit FixedLength(int64_t length) : length_(length) {}
+  Status Run(WordList* list) const override {
+    std::vector<TextRange> words;
+    const std::string_view text = list->text;
+    for (const TextRange& word : list->words) {
+      for (size_t at = word.begin; at < word.end;) {
+        const size_t begin = at;
+        for (int64_t count = 0; count < length_ && at < word.end; ++count) {
+          at += std::max<size_t>(Utf8CharLength(text.substr(at)), 1);
+        }
+        words.push_back({begin, at});
+      }
+    }
+    list->words = std::move(words);
+    return {};
+  }
+
+ private:
+  int64_t length_;
+};
+
+class Sequence : public PreTokenizer {
+ public:
+  explicit Sequence(std::vector<Pointer> steps) : steps_(std::move(steps)) {}
+  Status Run(WordList* list) const override {
+    for (const Pointer& step : steps_) MINISGL_RETURN_IF_ERROR(step->Run(list));
+    return {};
+  }
+
+ private:
+  std::vector<Pointer> steps_;
+};
+
+Result<SplitBehavior> ReadBehavior(const JsonPlace& place) {
+  constexpr std::pair<std::string_view, SplitBehavior> kNames[] = {
+      {"Removed", SplitBehavior::kRemoved},
+      {"Isolated", SplitBehavior::kIsolated},
+      {"MergedWithPrevious", SplitBehavior::kMergedWithPrevious},
+      {"MergedWithNext", SplitBehavior::kMergedWithNext},
+      {"Contiguous", SplitBehavior::kContiguous}};
+  MINISGL_ASSIGN_OR_RETURN(const std::string name, place.String());
+  for (const auto& [spelled, behavior] : kNames) {
+    if (name == spelled) return behavior;
+  }
+  return place.Error(
+      "is \"{}\"; it must be Removed, Isolated, MergedWithPrevious, MergedWithNext "
+      "or Contiguous",
+      Visible(name));
+}
+
+Result<Pointer> ReadSplit(const JsonPlace& place) {
+  MINISGL_ASSIGN_OR_RETURN(Pattern pattern, Pattern::Read(place["pattern"]));
+  MINISGL_ASSIGN_OR_RETURN(const SplitBehavior behavior, ReadBehavior(place["behavior"]));
+  MINISGL_ASSIGN_OR_RETURN(const bool invert, place["invert"].Bool(false));
+  return Pointer(new SplitAtPattern(std::move(pattern), behavior, invert));
+}
+
+Result<Pointer> ReadByteLevel(const JsonPlace& place) {
+  MINISGL_ASSIGN_OR_RETURN(const bool add_prefix_space, place["add_prefix_space"].Bool(true));
+  MINISGL_ASSIGN_OR_RETURN(const bool use_regex, place["use_regex"].Bool(true));
+  std::optional<Regex> regex;
+  if (use_regex) {
+    MINISGL_ASSIGN_OR_RETURN(regex, Regex::Compile(kGpt2Pattern));
+  }
+  return Pointer(new ByteLevel(add_prefix_space, std::move(regex)));
+}
+
+Result<Pointer> ReadMetaspace(const JsonPlace& place) {
+  MINISGL_ASSIGN_OR_RETURN(const std::string replacement,
+                           ReadOneCharacter(place["replacement"], kSpaceSymbol));
+  MINISGL_ASSIGN_OR_RETURN(const std::string name, place["prepend_scheme"].String("always"));
+  // An older spelling; it says more where it is false.
+  MINISGL_ASSIGN_OR_RETURN(const bool adds, place["add_prefix_space"].Bool(true));
+  MINISGL_ASSIGN_OR_RETURN(const bool split, place["split"].Bool(true));
+  PrependScheme scheme = PrependScheme::kAlways;
+  if (name == "first") {
+    scheme = PrependScheme::kFirst;
+  } else if (name == "never") {
+    scheme = PrependScheme::kNever;
+  } else if (name != "always") {
+    return place["prepend_scheme"].Error("is \"{}\"; it must be first, always or never",
+                                         Visible(name));
+  }
+  if (!adds) scheme = PrependScheme::kNever;
+  return Pointer(new Metaspace(replacement, scheme, split));
+}
+
+Pointer AtCharacters(bool (*condition)(char32_t), SplitBehavior behavior) {
+  return Pointer(new SplitAtCharacters(condition, behavior));
+}
+
+Pointer InSequence(Pointer first, Pointer second) {
+  std::vector<Pointer> steps;
+  steps.push_back(std::move(first));
+  steps.push_back(std::move(second));
+  return Pointer(new Sequence(std::move(steps)));
+}
+
+Result<Pointer> ReadDigits(const JsonPlace& place) {
+  MINISGL_ASSIGN_OR_RETURN(const bool individual, place["individual_digits"].Bool(false));
+  return AtCharacters(&IsNumeric,
+                      individual ? SplitBehavior::kIsolated : SplitBehavior::kContiguous);
+}
+
+Result<Pointer> ReadPunctuation(const JsonPlace& place) {
+  SplitBehavior behavior = SplitBehavior::kIsolated;
+  if (!place["behavior"].is_null()) {
+    MINISGL_ASSIGN_OR_RETURN(behavior, ReadBehavior(place["behavior"]));
+  }
+  return AtCharacters(&IsPunctuation, behavior);
+}
+
+// Runs of word characters, and of other characters that are no white space.
+Result<Pointer> ReadWhitespace(const JsonPlace&) {
+  MINISGL_ASSIGN_OR_RETURN(
+      Regex regex, Regex::Compile(R"([\w\x{200c}\x{200d}]+|(?:(?![\w\x{200c}\x{200d}])\S)+)"));
+  return Pointer(new SplitAtPattern(Pattern(std::move(regex)), SplitBehavior::kRemoved,
+                                    /*invert=*/true));
+}
+
+Result<Pointer> ReadCharDelimiterSplit(const JsonPlace& place) {
+  MINISGL_ASSIGN_OR_RETURN(std::string delimiter, ReadOneCharacter(place["delimiter"], ""));
+  return Pointer(new SplitAtPattern(Pattern::Literal(std::move(delimiter)), SplitBehavior::kRemoved,
+                                    /*invert=*/false));
+}
+
+Result<Pointer> ReadFixedLength(const JsonPlace& place) {
+  MINISGL_ASSIGN_OR_RETURN(const int64_t length, place["length"].Int(1, int64_t{kTextBytesMax}, 5));
+  return Pointer(new FixedLength(length));
+}
+
+Result<Pointer> ReadKind(const JsonPlace& place, int depth);
+
+Result<Pointer> ReadSequence(const JsonPlace& place, int depth) {
+  if (depth >= kDepthMax) return place.Error("is nested more than {} deep", kDepthMax);
+  MINISGL_ASSIGN_OR_RETURN(const std::vector<JsonPlace> elements,
+                           place["pretokenizers"].Elements());
+  if (elements.size() > kElementsMax) {
+    return place.Error("has {} steps; at most {} are supported", elements.size(), kElementsMax);
+  }
+  std::vector<Pointer> steps;
+  for (const JsonPlace& element : elements) {
+    MINISGL_ASSIGN_OR_RETURN(Pointer step, ReadKind(element, depth + 1));
+    steps.push_back(std::move(step));
+  }
+  return Pointer(new Sequence(std::move(steps)));
+}
+
+Result<Pointer> ReadKind(const JsonPlace& place, int depth) {
+  if (!place.json().is_object()) return place.MustBe("an object");
+  MINISGL_ASSIGN_OR_RETURN(const std::string type, place["type"].String());
+  if (type == "Sequence") return ReadSequence(place, depth);
+  if (type == "ByteLevel") return ReadByteLevel(place);
+  if (type == "Split") return ReadSplit(place);
+  if (type == "Metaspace") return ReadMetaspace(place);
+  if (type == "Digits") return ReadDigits(place);
+  if (type == "Punctuation") return ReadPunctuation(place);
+  if (type == "Whitespace") return ReadWhitespace(place);
+  if (type == "WhitespaceSplit") return AtCharacters(&IsWhiteSpace, SplitBehavior::kRemoved);
+  if (type == "CharDelimiterSplit") return ReadCharDelimiterSplit(place);
+  if (type == "FixedLength") return ReadFixedLength(place);
+  if (type == "BertPreTokenizer") {
+    return InSequence(AtCharacters(&IsWhiteSpace, SplitBehavior::kRemoved),
+                      AtCharacters(&IsPunctuation, SplitBehavior::kIsolated));
+  }
+  return place["type"].Error(
+      "is \"{}\"; supported are ByteLevel, Split, Metaspace, Digits, Punctuation, Whitespace, "
+      "WhitespaceSplit, CharDelimiterSplit, FixedLength, BertPreTokenizer and Sequence",
+      Visible(type));
+}
+
+}  // namespace
+
+void SplitWords(const std::vector<TextRange>& matches, SplitBehavior behavior, bool invert,
+                WordList* list) {
+  if (list->words.empty()) return;
+  const size_t text_begin = list->words.front().begin;
+  std::vector<TextRange> words, one;
+  std::vector<Part> parts;
+  size_t next = 0;
+  for (const TextRange& word : list->words) {
+    parts.clear();
+    size_t at = word.begin;
+    for (; next < matches.size() && matches[next].end <= word.end; ++next) {
+      // An empty match where two words meet is the first one's.
+      const TextRange& match = matches[next];
+      if (match.begin < at) break;
+      if (at < match.begin) parts.push_back({{at, match.begin}, invert});
+      parts.push_back({match, !invert});
+      at = match.end;
+    }
+    if (at < word.end) parts.push_back({{at, word.end}, invert});
+    one.clear();
+    Regroup(parts, behavior, &one);
+    for (const TextRange& range : one) {
+      if (range.begin < range.end) words.push_back(range);
+    }
+  }
+  list->at_start = list->at_start && !words.empty() && words.front().begin == text_begin;
+  list->words = std::move(words);
+}
+
+Result<std::unique_ptr<const PreTokenizer>> PreTokenizer::Read(const JsonPlace& place) {
+  if (place.is_null()) return Pointer(new Sequence({}));
+  return ReadKind(place, 0);
+}
+
+std::unique_ptr<const PreTokenizer> PreTokenizer::IsolateMatches(Regex pattern) {
+  return Pointer(new SplitAtPattern(Pattern(std::move(pattern)), SplitBehavior::kIsolated, false));
+}
+
+}  // namespace minisgl

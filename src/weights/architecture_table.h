@@ -1,0 +1,104 @@
+// The table of differences: one entry for each architecture, read against the build of llama, whose
+// values are the defaults below. An entry holds what config.json may leave unsaid, what stands in
+// no configuration (kinds and places of norms, which biases there are), under which names tensors
+// are stored where not under llama's, and a function for the keys that only its family has.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "minisgl/weights/model_config.h"
+#include "weights/architectures.h"
+#include "weights/field_reader.h"
+
+namespace minisgl {
+
+// Whether a bias is there: what the file's `key` says, `fallback` where it is silent. Without a
+// key, always `fallback`.
+struct BiasSwitch {
+  std::string_view key = "";
+  bool fallback = false;
+};
+
+// Which layers attend over a window of keys (ModelConfig reads sliding_window for its width).
+// layer_types, where a file has it, decides instead of the patterns.
+enum class Windows : uint8_t {
+  kNone,
+  kEvery,           // all, where the width is not null
+  kSwitched,        // all, where use_sliding_window
+  kFromLayer,       // from max_window_layers on, where use_sliding_window
+  kOddUpToLayer,    // the 1st, 3rd, ... below max_window_layers, where use_sliding_window
+  kUnrotated,       // those without rotary, where use_sliding_window
+  kAllButEach,      // all but the last of each `window_period`
+  kAllButEachKey,   // likewise, but the file's sliding_window_pattern is the period
+  kAllButEachNull,  // likewise; a width of null turns windows off
+};
+
+// Which layers rotate queries and keys.
+enum class Rotated : uint8_t {
+  kAll,
+  kWindows,       // those with a window
+  kWindowsIfAny,  // likewise, but all of a model without any
+  kListed,  // those that no_rope_layers gives a 1; else all but each no_rope_layer_interval-th
+};
+
+struct NamedRole {
+  TensorRole role;
+  const char* name;  // within "model.layers.N." or whole; "{}" stands for the expert or head
+};
+
+struct Architecture {
+  const char* name;           // of config.json's `architectures`
+  const char* model_type;     // and of its `model_type`
+  const char* old_name = "";  // that some files have for `name`
+
+  // Where config.json is silent; a number of heads or a head_dim that is null is derived.
+  int64_t max_seq_len = 2048;
+  int64_t num_kv_heads = 0;  // 0: the number of query heads
+  int64_t head_dim = 0;      // 0: hidden_size / num_attention_heads
+  bool tied = false;
+
+  NormKind norm_kind = NormKind::kRms;
+  NormPlacement norm_placement = NormPlacement::kBefore;
+  bool norm_bias = false, norm_plus_one = false;
+  const char* eps_key = "rms_norm_eps";
+  double eps = 1e-6;
+  QkNorm qk_norm = QkNorm::kNone;
+  BiasSwitch qkv_bias, output_bias, feed_forward_bias;
+
+  const char* activation_key = "hidden_act";
+  const char* activation = "silu";
+  bool gelu_is_tanh = false;  // "gelu" was written for the tanh form
+  bool gated = true;
+
+  Rotated rotated = Rotated::kAll;
+  bool rotary_interleaved = false;
+  bool rotary_partial = false;  // partial_rotary_factor is read; else it must be 1
+  double rotary_share = 1;
+  double theta = 10000;
+  // Layers with windows have a rotary of their own: its theta (0: they have none).
+  double window_theta = 0;
+  const char* window_theta_key = nullptr;
+  int64_t original_max_seq_len = 0;    // of scalings, where not in the file; 0: max_seq_len
+  bool yarn_is_longrope = false;       // and "su" too: names that longrope had
+  bool rope_alpha = false;             // "dynamic" with "alpha" is a theta fixed once for all
+  bool query_scale = false;            // "llama_4_scaling_beta" is read; else it must be null
+  const char* rope_default = nullptr;  // JSON for rope_parameters
+
+  Windows windows = Windows::kNone;
+  int64_t window = 0;  // sliding_window where the file is silent; 0: null
+  int64_t window_period = 0;
+
+  std::vector<NamedRole> names;       // tensors are fused where a fused role is named here
+  bool experts_inputs_first = false;  // matrices of experts are [in, out], gate and up alternating
+  bool softcaps = false;              // `read` knows keys of soft-capping; else they must be null
+  // Reads keys that only this family has, once all others are read.
+  void (*read)(FieldReader* reader, ModelConfig* config) = nullptr;
+};
+
+const std::vector<Architecture>& Architectures();
+// By `architectures` of config.json, old names too; null where there is none.
+const Architecture* FindArchitecture(std::string_view name);
+
+}  // namespace minisgl

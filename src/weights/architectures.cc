@@ -1,0 +1,317 @@
+// Which tensors a model has follows from its configuration; under which names, from the names of
+// llama below and what an entry of the table says of others.
+#include "weights/architectures.h"
+
+#include <limits>
+#include <utility>
+
+#include "minisgl/base/checked_math.h"
+#include "minisgl/base/utf8.h"
+#include "weights/architecture_table.h"
+
+namespace minisgl {
+namespace {
+
+using Role = TensorRole;
+
+// Where an entry does not name a role. Names without "model." or "lm_head" stand within a layer.
+constexpr NamedRole kLlamaNames[] = {
+    {Role::kEmbedding, "model.embed_tokens.weight"},
+    {Role::kFinalNorm, "model.norm.weight"},
+    {Role::kFinalNormBias, "model.norm.bias"},
+    {Role::kHead, "lm_head.weight"},
+    {Role::kAttentionNorm, "input_layernorm.weight"},
+    {Role::kAttentionNormBias, "input_layernorm.bias"},
+    {Role::kFeedForwardNorm, "post_attention_layernorm.weight"},
+    {Role::kFeedForwardNormBias, "post_attention_layernorm.bias"},
+    {Role::kQuery, "self_attn.q_proj.weight"},
+    {Role::kKey, "self_attn.k_proj.weight"},
+    {Role::kValue, "self_attn.v_proj.weight"},
+    {Role::kQueryBias, "self_attn.q_proj.bias"},
+    {Role::kKeyBias, "self_attn.k_proj.bias"},
+    {Role::kValueBias, "self_attn.v_proj.bias"},
+    {Role::kQueryNorm, "self_attn.q_norm.weight"},
+    {Role::kKeyNorm, "self_attn.k_norm.weight"},
+    {Role::kSinks, "self_attn.sinks"},
+    {Role::kAttentionOutput, "self_attn.o_proj.weight"},
+    {Role::kAttentionOutputBias, "self_attn.o_proj.bias"},
+    {Role::kGate, "mlp.gate_proj.weight"},
+    {Role::kUp, "mlp.up_proj.weight"},
+    {Role::kDown, "mlp.down_proj.weight"},
+    {Role::kGateBias, "mlp.gate_proj.bias"},
+    {Role::kUpBias, "mlp.up_proj.bias"},
+    {Role::kDownBias, "mlp.down_proj.bias"},
+    {Role::kRouter, "mlp.gate.weight"},
+    {Role::kExpertGate, "mlp.experts.{}.gate_proj.weight"},
+    {Role::kExpertUp, "mlp.experts.{}.up_proj.weight"},
+    {Role::kExpertDown, "mlp.experts.{}.down_proj.weight"},
+    {Role::kSharedGate, "mlp.shared_expert.gate_proj.weight"},
+    {Role::kSharedUp, "mlp.shared_expert.up_proj.weight"},
+    {Role::kSharedDown, "mlp.shared_expert.down_proj.weight"},
+    {Role::kSharedShare, "mlp.shared_expert_gate.weight"},
+};
+
+// The name of `role`; null where neither the entry nor llama has one.
+const char* NameOf(const Architecture& architecture, Role role) {
+  for (const NamedRole& named : architecture.names) {
+    if (named.role == role) return named.name;
+  }
+  for (const NamedRole& named : kLlamaNames) {
+    if (named.role == role) return named.name;
+  }
+  return nullptr;
+}
+
+const Architecture& EntryOf(const ModelConfig& config) {
+  const Architecture* architecture = FindArchitecture(config.architecture);
+  MINISGL_CHECK(architecture != nullptr, "no entry for architecture {}",
+                Visible(config.architecture));
+  return *architecture;
+}
+
+// Collects the tensors of one layer, or of the model outside its layers.
+class SpecList {
+ public:
+  SpecList(const ModelConfig& config, std::string prefix)
+      : entry_(EntryOf(config)), prefix_(std::move(prefix)) {}
+
+  void Add(Role role, std::vector<std::string> dims, TensorOrder order = TensorOrder::kPlain) {
+    AddNumbered(role, 0, std::move(dims), order);
+  }
+
+  // The tensor of `role` for each of `count` experts or heads.
+  void AddEach(Role role, int32_t count, const std::vector<std::string>& dims) {
+    for (int32_t i = 0; i < count; ++i) AddNumbered(role, i, dims, TensorOrder::kPlain);
+  }
+
+  bool Names(Role role) const { return NameOf(entry_, role) != nullptr; }
+  const Architecture& entry() const { return entry_; }
+  std::vector<TensorSpec> Take() { return std::move(specs_); }
+
+ private:
+  void AddNumbered(Role role, int32_t index, std::vector<std::string> dims, TensorOrder order) {
+    const char* pattern = NameOf(entry_, role);
+    MINISGL_CHECK(pattern != nullptr, "{} has no name for role {}", entry_.name,
+                  static_cast<int>(role));
+    std::string name = prefix_ + pattern;
+    if (const size_t hole = name.find("{}"); hole != std::string::npos) {
+      name.replace(hole, 2, fmt::format("{}", index));
+    }
+    specs_.push_back({role, index, std::move(name), std::move(dims), order});
+  }
+
+  const Architecture& entry_;
+  std::string prefix_;
+  std::vector<TensorSpec> specs_;
+};
+
+void AddNorms(const ModelConfig& config, SpecList* list) {
+  const NormPlacement placement = config.norm_placement;
+  const auto add = [&](Role norm, Role bias) {
+    list->Add(norm, {"D"});
+    if (config.norm_bias) list->Add(bias, {"D"});
+  };
+  if (placement != NormPlacement::kAfter) add(Role::kAttentionNorm, Role::kAttentionNormBias);
+  if (placement == NormPlacement::kBefore || placement == NormPlacement::kAround) {
+    add(Role::kFeedForwardNorm, Role::kFeedForwardNormBias);
+  }
+  if (placement == NormPlacement::kAfter || placement == NormPlacement::kAround) {
+    list->Add(Role::kAttentionPostNorm, {"D"});
+    list->Add(Role::kFeedForwardPostNorm, {"D"});
+  }
+}
+
+void AddQkNorms(const ModelConfig& config, SpecList* list) {
+  switch (config.qk_norm) {
+    case QkNorm::kNone:
+      break;
+    case QkNorm::kHead:
+    case QkNorm::kHeadAfterRotary:
+      list->Add(Role::kQueryNorm, {"E"});
+      list->Add(Role::kKeyNorm, {"E"});
+      break;
+    case QkNorm::kHeadOwn:
+      list->AddEach(Role::kQueryNorm, config.num_heads, {"E"});
+      list->AddEach(Role::kKeyNorm, config.num_kv_heads, {"E"});
+      break;
+    case QkNorm::kWhole:
+      list->Add(Role::kQueryNorm, {"H*E"});
+      list->Add(Role::kKeyNorm, {"HKV*E"});
+      break;
+  }
+}
+
+void AddAttention(const ModelConfig& config, SpecList* list) {
+  if (list->Names(Role::kQkv)) {
+    MINISGL_CHECK(!config.qkv_bias, "{} fuses q, k, v without biases", config.architecture);
+    list->Add(Role::kQkv, {"(H+2HKV)*E", "D"});
+  } else {
+    list->Add(Role::kQuery, {"H*E", "D"});
+    list->Add(Role::kKey, {"HKV*E", "D"});
+    list->Add(Role::kValue, {"HKV*E", "D"});
+  }
+  if (config.qkv_bias) {
+    list->Add(Role::kQueryBias, {"H*E"});
+    list->Add(Role::kKeyBias, {"HKV*E"});
+    list->Add(Role::kValueBias, {"HKV*E"});
+  }
+  AddQkNorms(config, list);
+  if (config.attention_sinks) list->Add(Role::kSinks, {"H"});
+  list->Add(Role::kAttentionOutput, {"D", "H*E"});
+  if (config.attention_output_bias) list->Add(Role::kAttentionOutputBias, {"D"});
+}
+
+void AddFeedForward(const ModelConfig& config, SpecList* list) {
+  const bool fused = config.gated && list->Names(Role::kGateUp);
+  MINISGL_CHECK(!fused || !config.feed_forward_bias, "{} fuses gate and up without biases",
+                config.architecture);
+  if (fused) {
+    list->Add(Role::kGateUp, {"2I", "D"});
+  } else {
+    if (config.gated) list->Add(Role::kGate, {"I", "D"});
+    list->Add(Role::kUp, {"I", "D"});
+  }
+  list->Add(Role::kDown, {"D", "I"});
+  if (!config.feed_forward_bias) return;
+  if (config.gated) list->Add(Role::kGateBias, {"I"});
+  list->Add(Role::kUpBias, {"I"});
+  list->Add(Role::kDownBias, {"D"});
+}
+
+void AddExperts(const ModelConfig& config, SpecList* list) {
+  const ExpertsConfig& experts = config.experts;
+  list->Add(Role::kRouter, {"X", "D"});
+  if (config.feed_forward_bias) list->Add(Role::kRouterBias, {"X"});
+  if (list->entry().experts_inputs_first) {
+    list->Add(Role::kExpertGateUp, {"X", "D", "2J"}, TensorOrder::kInputsFirstInterleaved);
+    list->Add(Role::kExpertDown, {"X", "J", "D"}, TensorOrder::kInputsFirst);
+  } else if (list->Names(Role::kExpertGateUp)) {
+    list->Add(Role::kExpertGateUp, {"X", "2J", "D"});
+    list->Add(Role::kExpertDown, {"X", "D", "J"});
+  } else {
+    list->AddEach(Role::kExpertGate, experts.num_experts, {"J", "D"});
+    list->AddEach(Role::kExpertUp, experts.num_experts, {"J", "D"});
+    list->AddEach(Role::kExpertDown, experts.num_experts, {"D", "J"});
+  }
+  if (config.feed_forward_bias) {
+    list->Add(Role::kExpertGateUpBias, {"X", "2J"}, TensorOrder::kInterleaved);
+    list->Add(Role::kExpertDownBias, {"X", "D"});
+  }
+  if (experts.shared_intermediate_size == 0) return;
+  list->Add(Role::kSharedGate, {"S", "D"});
+  list->Add(Role::kSharedUp, {"S", "D"});
+  list->Add(Role::kSharedDown, {"D", "S"});
+  if (experts.shared_gate) list->Add(Role::kSharedShare, {"1", "D"});
+}
+
+std::optional<int64_t> Product(int64_t a, int64_t b) {
+  if (a < 0 || b < 0) return std::nullopt;
+  const auto product = CheckedMul(static_cast<uint64_t>(a), static_cast<uint64_t>(b));
+  if (!product || *product > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) {
+    return std::nullopt;
+  }
+  return static_cast<int64_t>(*product);
+}
+
+Status AddRequired(const ModelConfig& config, const std::vector<TensorSpec>& specs,
+                   std::vector<RequiredTensor>* tensors) {
+  for (const TensorSpec& spec : specs) {
+    RequiredTensor tensor = {spec.name, {}, spec.is_norm()};
+    for (const std::string& symbol : spec.dims) {
+      const auto size = SymbolSize(config, symbol);
+      if (!size) return BadInput("the configuration's sizes are too large ({})", symbol);
+      tensor.shape.push_back(*size);
+    }
+    tensors->push_back(std::move(tensor));
+  }
+  return Status();
+}
+
+}  // namespace
+
+bool TensorSpec::is_norm() const {
+  switch (role) {
+    case Role::kFinalNorm:
+    case Role::kAttentionNorm:
+    case Role::kAttentionPostNorm:
+    case Role::kFeedForwardNorm:
+    case Role::kFeedForwardPostNorm:
+    case Role::kQueryNorm:
+    case Role::kKeyNorm:
+      return true;
+    default:
+      return false;
+  }
+}
+
+std::vector<TensorSpec> ModelTensors(const ModelConfig& config) {
+  SpecList list(config, "");
+  list.Add(Role::kEmbedding, {"V", "D"});
+  list.Add(Role::kFinalNorm, {"D"});
+  if (config.norm_bias) list.Add(Role::kFinalNormBias, {"D"});
+  if (!config.tie_word_embeddings) list.Add(Role::kHead, {"V", "D"});
+  return list.Take();
+}
+
+std::vector<TensorSpec> LayerTensors(const ModelConfig& config, int32_t layer) {
+  SpecList list(config, fmt::format("model.layers.{}.", layer));
+  AddNorms(config, &list);
+  AddAttention(config, &list);
+  const auto at = static_cast<size_t>(layer);
+  if (at < config.layers.size() && config.layers[at].has_experts) {
+    AddExperts(config, &list);
+  } else {
+    AddFeedForward(config, &list);
+  }
+  return list.Take();
+}
+
+bool IsIgnorable(const ModelConfig& config, std::string_view name) {
+  // Old conversions stored the rotary frequencies.
+  return name.ends_with(".rotary_emb.inv_freq") ||
+         (config.tie_word_embeddings && name == "lm_head.weight");
+}
+
+std::optional<int64_t> SymbolSize(const ModelConfig& config, std::string_view symbol) {
+  if (symbol == "V") return config.vocab_size;
+  if (symbol == "D") return config.hidden_size;
+  if (symbol == "I") return config.intermediate_size;
+  if (symbol == "2I") return Product(2, config.intermediate_size);
+  if (symbol == "E") return config.head_dim;
+  if (symbol == "H") return config.num_heads;
+  if (symbol == "HKV") return config.num_kv_heads;
+  if (symbol == "H*E") return Product(config.num_heads, config.head_dim);
+  if (symbol == "HKV*E") return Product(config.num_kv_heads, config.head_dim);
+  if (symbol == "(H+2HKV)*E") {
+    return Product(int64_t{config.num_heads} + 2 * int64_t{config.num_kv_heads}, config.head_dim);
+  }
+  if (symbol == "X") return config.experts.num_experts;
+  if (symbol == "J") return config.experts.intermediate_size;
+  if (symbol == "2J") return Product(2, config.experts.intermediate_size);
+  if (symbol == "S") return config.experts.shared_intermediate_size;
+  MINISGL_CHECK(symbol == "1", "a tensor of an unknown size {}", symbol);
+  return 1;
+}
+
+Result<std::vector<RequiredTensor>> RequiredTensors(const ModelConfig& config) {
+  if (FindArchitecture(config.architecture) == nullptr) {
+    return BadInput("architecture \"{}\" is not supported; supported: {}",
+                    Visible(config.architecture), SupportedArchitectures());
+  }
+  std::vector<RequiredTensor> tensors;
+  MINISGL_RETURN_IF_ERROR(AddRequired(config, ModelTensors(config), &tensors));
+  for (int32_t layer = 0; layer < config.num_layers; ++layer) {
+    MINISGL_RETURN_IF_ERROR(AddRequired(config, LayerTensors(config, layer), &tensors));
+  }
+  return tensors;
+}
+
+std::string SupportedArchitectures() {
+  std::string names;
+  for (const Architecture& architecture : Architectures()) {
+    names += fmt::format("{}{}", names.empty() ? "" : ", ", architecture.name);
+  }
+  return names;
+}
+
+}  // namespace minisgl

@@ -1,0 +1,35 @@
+// What the readers of config.json share: the ranges of its numbers, and keys that may only hold one
+// value.
+#pragma once
+
+#include <optional>
+#include <string_view>
+
+#include "weights/field_reader.h"
+
+namespace minisgl {
+
+// Far above any model, and small enough that a product of two fits int64_t.
+inline constexpr IntRange kVocabRange = {1, 1 << 24};
+inline constexpr IntRange kWidthRange = {1, 1 << 24};
+inline constexpr IntRange kLayersRange = {1, 10000};
+inline constexpr IntRange kHeadsRange = {1, 1 << 16};
+inline constexpr IntRange kHeadDimRange = {2, 1 << 12};
+inline constexpr IntRange kSeqLenRange = {2, 1 << 30};  // a prompt of one token, and one of answer
+inline constexpr IntRange kWindowRange = {1, 1 << 30};
+inline constexpr IntRange kExpertsRange = {1, 1 << 12};
+inline constexpr NumberRange kEpsRange = {0, 1, true};
+inline constexpr NumberRange kThetaRange = {1, 1e15};
+inline constexpr NumberRange kFactorRange = {1, 1e6};
+inline constexpr NumberRange kPositiveRange = {1e-6, 1e6};  // dividing by one is harmless
+
+// Most tensors that a configuration may ask for where each layer has one for each expert or head:
+// ten times the largest models there are.
+inline constexpr int64_t kPartsMax = 1 << 18;
+
+// `key` must be absent, null or `neutral`; without `neutral`, absent or null. `supported` ends the
+// error.
+void CheckNeutral(FieldReader* reader, std::string_view key, const std::optional<Json>& neutral,
+                  std::string_view supported);
+
+}  // namespace minisgl

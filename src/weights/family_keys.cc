@@ -1,0 +1,185 @@
+// Grouped as the table is. What an entry of the table can say is not read here.
+#include "weights/family_keys.h"
+
+#include <cmath>
+#include <optional>
+
+#include "minisgl/base/utf8.h"
+#include "weights/config_keys.h"
+
+namespace minisgl {
+namespace {
+
+constexpr IntRange kLayerRange = {0, 1 << 30};
+constexpr IntRange kStepRange = {1, 1 << 20};
+
+float RoundTo(DType dtype, float value) {
+  if (dtype == DType::kBF16) return Bf16ToFloat(FloatToBf16(value));
+  return dtype == DType::kF16 ? F16ToFloat(FloatToF16(value)) : value;
+}
+
+// The reference multiplies embeddings by a number of their own type.
+void SetGemmaEmbeddingScale(ModelConfig* config) {
+  const auto width = static_cast<double>(config->hidden_size);
+  config->embedding_scale = RoundTo(config->dtype, static_cast<float>(std::sqrt(width)));
+}
+
+void ReadQueryScalar(FieldReader* reader, ModelConfig* config) {
+  const double scalar = reader->Number("query_pre_attn_scalar", kPositiveRange, 256);
+  config->attention_scale = 1 / std::sqrt(scalar);
+}
+
+// A key whose null turns it off, and whose silence means `fallback`.
+double ReadSoftcap(FieldReader* reader, const char* key, double fallback) {
+  return reader->Number(key, kPositiveRange, reader->Has(key) ? 0 : fallback);
+}
+
+void CheckDerivedHeadDim(FieldReader* reader, const ModelConfig& config) {
+  const int64_t derived = config.hidden_size / config.num_heads;
+  if (config.head_dim == derived) return;
+  reader->Fail("head_dim", fmt::format("hidden_size / num_attention_heads ({}) is supported for "
+                                       "this model_type",
+                                       derived));
+}
+
+// How many experts there are and how many a token has, in all layers.
+void ReadExperts(FieldReader* reader, int64_t num_experts, int64_t num_chosen,
+                 ModelConfig* config) {
+  ExpertsConfig& experts = config->experts;
+  const auto local = reader->OptionalInt("num_local_experts", kExpertsRange);
+  const auto plain = reader->OptionalInt("num_experts", kExpertsRange);
+  if (local && plain && *local != *plain) {
+    reader->Fail("num_experts", "the same number as num_local_experts is needed, or neither");
+  }
+  const char* key = plain ? "num_experts" : "num_local_experts";
+  num_experts = plain ? *plain : local.value_or(num_experts);
+  if (num_experts > kPartsMax / config->num_layers) {
+    reader->FailWith(
+        key, fmt::format("{}", num_experts),
+        fmt::format("up to {} experts in all layers together are supported", kPartsMax));
+  }
+  experts.num_experts = static_cast<int32_t>(num_experts);
+  experts.num_chosen =
+      static_cast<int32_t>(reader->Int("num_experts_per_tok", {1, kExpertsRange.max}, num_chosen));
+  if (experts.num_chosen > experts.num_experts) {
+    reader->FailWith(
+        "num_experts_per_tok", fmt::format("{}", experts.num_chosen),
+        fmt::format("up to the number of experts ({}) is supported", experts.num_experts));
+  }
+  experts.intermediate_size = config->intermediate_size;
+  for (LayerConfig& layer : config->layers) layer.has_experts = true;
+}
+
+// Layers that keep a feed-forward part of intermediate_size.
+void ReadDenseLayers(FieldReader* reader, ModelConfig* config) {
+  const int64_t step = reader->Int("decoder_sparse_step", kStepRange, 1);
+  for (size_t i = 0; i < config->layers.size(); ++i) {
+    config->layers[i].has_experts = (static_cast<int64_t>(i) + 1) % step == 0;
+  }
+  const Json* dense = reader->Find("mlp_only_layers");
+  if (dense == nullptr) return;
+  constexpr const char* kSupported = "an array of layer numbers is supported";
+  if (!dense->is_array()) return reader->Fail("mlp_only_layers", kSupported);
+  for (const Json& layer : dense->as_array()) {
+    if (!layer.is_int() || layer.as_int() < kLayerRange.min || layer.as_int() > kLayerRange.max) {
+      return reader->FailWith("mlp_only_layers", Visible(layer.Dump(), 60), kSupported);
+    }
+    const auto at = static_cast<size_t>(layer.as_int());
+    if (at < config->layers.size()) config->layers[at].has_experts = false;
+  }
+}
+
+}  // namespace
+
+void ReadGemma(FieldReader* reader, ModelConfig* config) {
+  SetGemmaEmbeddingScale(config);
+  CheckNeutral(reader, "use_bidirectional_attention", Json(false), "only false is supported");
+}
+
+void ReadGemma2(FieldReader* reader, ModelConfig* config) {
+  ReadGemma(reader, config);
+  ReadQueryScalar(reader, config);
+  config->attention_softcap = ReadSoftcap(reader, "attn_logit_softcapping", 50);
+  config->logit_softcap = ReadSoftcap(reader, "final_logit_softcapping", 30);
+}
+
+void ReadGemma3(FieldReader* reader, ModelConfig* config) {
+  ReadGemma(reader, config);
+  ReadQueryScalar(reader, config);
+  CheckNeutral(reader, "attn_logit_softcapping", std::nullopt, "only null is supported");
+  config->logit_softcap = ReadSoftcap(reader, "final_logit_softcapping", 0);
+}
+
+void ReadGranite(FieldReader* reader, ModelConfig* config) {
+  config->embedding_scale = reader->Number("embedding_multiplier", kPositiveRange, 1);
+  config->attention_scale = reader->Number("attention_multiplier", kPositiveRange, 1);
+  config->residual_scale = reader->Number("residual_multiplier", kPositiveRange, 1);
+  config->logit_scale = 1 / reader->Number("logits_scaling", kPositiveRange, 1);
+}
+
+void ReadCohere2(FieldReader* reader, ModelConfig* config) {
+  CheckDerivedHeadDim(reader, *config);
+  config->logit_scale = reader->Number("logit_scale", kPositiveRange, 0.0625);
+  CheckNeutral(reader, "use_qk_norm", Json(false), "only false is supported");
+  CheckNeutral(reader, "use_gated_activation", Json(true), "only true is supported");
+  CheckNeutral(reader, "use_parallel_block", Json(true), "only true is supported");
+}
+
+void ReadStableLm(FieldReader* reader, ModelConfig* config) {
+  CheckDerivedHeadDim(reader, *config);
+  if (reader->Bool("use_parallel_residual", false)) {
+    config->norm_placement = NormPlacement::kParallel;
+  }
+  if (!reader->Bool("qk_layernorm", false)) return;
+  config->qk_norm = QkNorm::kHeadOwn;
+  if (config->num_heads > kPartsMax / config->num_layers) {
+    reader->Fail("qk_layernorm",
+                 fmt::format("up to {} heads in all layers together are supported", kPartsMax));
+  }
+}
+
+void ReadMixtral(FieldReader* reader, ModelConfig* config) {
+  ReadExperts(reader, 8, 2, config);
+  config->experts.share_over_chosen = true;
+}
+
+void ReadQwen2Moe(FieldReader* reader, ModelConfig* config) {
+  ReadExperts(reader, 60, 4, config);
+  ReadDenseLayers(reader, config);
+  ExpertsConfig& experts = config->experts;
+  experts.intermediate_size = reader->Int("moe_intermediate_size", kWidthRange, 1408);
+  experts.shared_intermediate_size =
+      reader->Int("shared_expert_intermediate_size", kWidthRange, 5632);
+  experts.shared_gate = true;
+  experts.share_over_chosen = reader->Bool("norm_topk_prob", false);
+}
+
+void ReadQwen3Moe(FieldReader* reader, ModelConfig* config) {
+  ReadExperts(reader, 128, 8, config);
+  ReadDenseLayers(reader, config);
+  config->experts.intermediate_size = reader->Int("moe_intermediate_size", kWidthRange, 768);
+  config->experts.share_over_chosen = reader->Bool("norm_topk_prob", false);
+}
+
+void ReadOlmoe(FieldReader* reader, ModelConfig* config) {
+  ReadExperts(reader, 64, 8, config);
+  config->experts.share_over_chosen = reader->Bool("norm_topk_prob", false);
+}
+
+void ReadGraniteMoe(FieldReader* reader, ModelConfig* config) {
+  ReadGranite(reader, config);
+  ReadExperts(reader, 8, 2, config);
+  config->experts.share_over_chosen = true;
+}
+
+void ReadGptOss(FieldReader* reader, ModelConfig* config) {
+  ReadExperts(reader, 128, 4, config);
+  config->experts.share_over_chosen = true;
+  config->attention_sinks = true;
+  CheckNeutral(reader, "hidden_act", Json("silu"), "\"silu\" is supported for this model_type");
+  CheckNeutral(reader, "swiglu_alpha", Json(1.702), "only 1.702 is supported");
+  config->activation = Activation::kClampedSwiglu;
+  config->activation_limit = reader->Number("swiglu_limit", kPositiveRange, 7);
+}
+
+}  // namespace minisgl

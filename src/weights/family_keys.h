@@ -1,0 +1,23 @@
+// Readers of the keys that only one family of architectures has; the table of architectures points
+// at them. Each is called last, with everything else of the configuration read and in its range.
+#pragma once
+
+#include "minisgl/weights/model_config.h"
+#include "weights/field_reader.h"
+
+namespace minisgl {
+
+void ReadGemma(FieldReader* reader, ModelConfig* config);
+void ReadGemma2(FieldReader* reader, ModelConfig* config);
+void ReadGemma3(FieldReader* reader, ModelConfig* config);
+void ReadGranite(FieldReader* reader, ModelConfig* config);
+void ReadCohere2(FieldReader* reader, ModelConfig* config);
+void ReadStableLm(FieldReader* reader, ModelConfig* config);
+void ReadMixtral(FieldReader* reader, ModelConfig* config);
+void ReadQwen2Moe(FieldReader* reader, ModelConfig* config);
+void ReadQwen3Moe(FieldReader* reader, ModelConfig* config);
+void ReadOlmoe(FieldReader* reader, ModelConfig* config);
+void ReadGraniteMoe(FieldReader* reader, ModelConfig* config);
+void ReadGptOss(FieldReader* reader, ModelConfig* config);
+
+}  // namespace minisgl

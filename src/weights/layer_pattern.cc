@@ -1,0 +1,177 @@
+// Windows are decided first, layer by layer, then which layers are rotated and how.
+#include "weights/layer_pattern.h"
+
+#include <optional>
+
+#include "minisgl/base/utf8.h"
+#include "weights/config_keys.h"
+
+namespace minisgl {
+namespace {
+
+constexpr size_t kFoundBytesMax = 60;  // of a value that a message quotes
+constexpr IntRange kLayerRange = {0, 1 << 30};
+constexpr IntRange kPeriodRange = {1, 1 << 20};
+
+bool IsSwitched(Windows windows) {
+  return windows == Windows::kSwitched || windows == Windows::kFromLayer ||
+         windows == Windows::kOddUpToLayer || windows == Windows::kUnrotated;
+}
+
+// The width of windows; 0: there are none.
+int32_t ReadWidth(const Architecture& entry, FieldReader* reader) {
+  if (entry.windows == Windows::kNone) {
+    CheckNeutral(reader, "sliding_window", std::nullopt,
+                 "only full attention (null) is supported for this model_type");
+    return 0;
+  }
+  if (IsSwitched(entry.windows) && !reader->Bool("use_sliding_window", false)) return 0;
+  const int64_t fallback = reader->Has("sliding_window") ? 0 : entry.window;
+  return static_cast<int32_t>(
+      reader->OptionalInt("sliding_window", kWindowRange).value_or(fallback));
+}
+
+// Of each layer whether layer_types gives it a window; nothing where the file has no such key.
+std::optional<std::vector<bool>> ReadTypes(FieldReader* reader, int32_t num_layers) {
+  constexpr const char* kKey = "layer_types";
+  const Json* types = reader->Find(kKey);
+  if (types == nullptr) return std::nullopt;
+  if (!types->is_array() || types->as_array().size() != static_cast<size_t>(num_layers)) {
+    reader->FailWith(
+        kKey,
+        types->is_array() ? fmt::format("{} values", types->as_array().size())
+                          : Visible(types->Dump(), kFoundBytesMax),
+        fmt::format("an array of {} strings (num_hidden_layers) is needed", num_layers));
+    return std::nullopt;
+  }
+  std::vector<bool> windows;
+  for (const Json& type : types->as_array()) {
+    windows.push_back(type == Json("sliding_attention"));
+    if (!windows.back() && type != Json("full_attention")) {
+      reader->FailWith(kKey, Visible(type.Dump(), kFoundBytesMax),
+                       "\"full_attention\" and \"sliding_attention\" are supported");
+      return std::nullopt;
+    }
+  }
+  return windows;
+}
+
+// Of each layer whether it is rotated, by the keys of models that list it.
+std::vector<bool> ReadRotated(FieldReader* reader, int32_t num_layers) {
+  const int64_t interval = reader->Int("no_rope_layer_interval", kPeriodRange, 4);
+  std::vector<bool> rotated;
+  const Json* list = reader->Find("no_rope_layers");
+  if (list == nullptr) {
+    for (int32_t i = 0; i < num_layers; ++i) rotated.push_back((i + 1) % interval != 0);
+    return rotated;
+  }
+  const std::string needed =
+      fmt::format("an array of {} values 0 or 1 (num_hidden_layers) is needed", num_layers);
+  if (!list->is_array() || list->as_array().size() != static_cast<size_t>(num_layers)) {
+    reader->Fail("no_rope_layers", needed);
+    return std::vector<bool>(static_cast<size_t>(num_layers));
+  }
+  for (const Json& value : list->as_array()) {
+    if (value != Json(0) && value != Json(1)) {
+      reader->FailWith("no_rope_layers", Visible(value.Dump(), kFoundBytesMax), needed);
+    }
+    rotated.push_back(value == Json(1));
+  }
+  return rotated;
+}
+
+// Which layers have windows where layer_types does not say it.
+class Pattern {
+ public:
+  Pattern(const Architecture& entry, bool types_given, FieldReader* reader)
+      : windows_(entry.windows), period_(entry.window_period) {
+    if (types_given) return;  // then the keys below mean nothing
+    if (windows_ == Windows::kFromLayer || windows_ == Windows::kOddUpToLayer) {
+      bound_ = reader->Int("max_window_layers", kLayerRange, 28);
+    } else if (windows_ == Windows::kAllButEachKey || windows_ == Windows::kAllButEachNull) {
+      period_ = reader->Int("sliding_window_pattern", kPeriodRange, period_);
+    }
+  }
+
+  bool Holds(int64_t layer, bool rotated) const {
+    switch (windows_) {
+      case Windows::kNone:
+        return false;
+      case Windows::kEvery:
+      case Windows::kSwitched:
+        return true;
+      case Windows::kFromLayer:
+        return layer >= bound_;
+      case Windows::kOddUpToLayer:
+        return layer % 2 == 0 && layer < bound_;
+      case Windows::kUnrotated:
+        return !rotated;
+      case Windows::kAllButEach:
+      case Windows::kAllButEachKey:
+      case Windows::kAllButEachNull:
+        return (layer + 1) % period_ != 0;
+    }
+    return false;
+  }
+
+  // Models without such windows are not of this pattern.
+  bool needs_width() const {
+    return windows_ == Windows::kAllButEach || windows_ == Windows::kAllButEachKey;
+  }
+  // The pattern is all there is: the reference does not look at layer_types.
+  bool is_all() const { return windows_ == Windows::kEvery || windows_ == Windows::kSwitched; }
+
+ private:
+  Windows windows_;
+  int64_t period_;
+  int64_t bound_ = 0;
+};
+
+bool IsRotated(Rotated rotated, bool listed, bool has_window, bool any_window) {
+  switch (rotated) {
+    case Rotated::kAll:
+      return true;
+    case Rotated::kWindows:
+      return has_window;
+    case Rotated::kWindowsIfAny:
+      return has_window || !any_window;
+    case Rotated::kListed:
+      return listed;
+  }
+  return true;
+}
+
+}  // namespace
+
+void ReadLayers(const Architecture& architecture, FieldReader* reader, ModelConfig* config) {
+  const int32_t width = ReadWidth(architecture, reader);
+  const auto types = ReadTypes(reader, config->num_layers);
+  const Pattern pattern(architecture, types.has_value(), reader);
+  std::vector<bool> listed(static_cast<size_t>(config->num_layers));
+  if (architecture.rotated == Rotated::kListed) listed = ReadRotated(reader, config->num_layers);
+  if (!reader->ok()) return;
+
+  config->layers.assign(static_cast<size_t>(config->num_layers), LayerConfig());
+  for (size_t i = 0; i < config->layers.size(); ++i) {
+    const bool by_pattern = pattern.Holds(static_cast<int64_t>(i), listed[i]);
+    const bool has_window =
+        types ? (*types)[i] : by_pattern && (width > 0 || pattern.needs_width());
+    if (has_window && width == 0) {
+      const char* key = types ? "layer_types" : "sliding_window";
+      return reader->FailWith(key, types ? "\"sliding_attention\"" : "null",
+                              types ? "\"full_attention\" for every layer is supported where "
+                                      "sliding_window is null or off"
+                                    : "an integer is needed for the layers with windows");
+    }
+    if (!has_window && width > 0 && pattern.is_all()) {
+      return reader->FailWith("layer_types", "\"full_attention\"",
+                              "windows in every layer are supported for this model_type");
+    }
+    LayerConfig& layer = config->layers[i];
+    layer.sliding_window = has_window ? width : 0;
+    const bool rotated = IsRotated(architecture.rotated, listed[i], has_window, width > 0);
+    layer.rope = !rotated ? -1 : has_window && config->ropes.size() > 1 ? 1 : 0;
+  }
+}
+
+}  // namespace minisgl

@@ -1,0 +1,11 @@
+// What each layer of a configuration does differently from others.
+#pragma once
+
+#include "weights/architecture_table.h"
+
+namespace minisgl {
+
+// Fills config->layers, one for each layer: windows and rotary. REQUIRES sizes and ropes read.
+void ReadLayers(const Architecture& architecture, FieldReader* reader, ModelConfig* config);
+
+}  // namespace minisgl

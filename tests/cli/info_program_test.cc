@@ -1,0 +1,89 @@
+// minisgl info: a configuration alone is described, and its plan too where the machine is large
+// enough for it.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "fakes.h"
+#include "program.h"
+
+namespace minisgl {
+namespace {
+
+class InfoProgramTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (ProgramBinary().empty()) GTEST_SKIP() << "MINISGL_BINARY names no program";
+  }
+
+  static ProgramResult Info(const std::string& shape, std::vector<std::string> more = {}) {
+    std::vector<std::string> arguments = {"info", "--device", "cpu", "--shape", shape};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return RunProgram(arguments);
+  }
+  std::string Write(const std::string& text) {
+    std::ofstream(folder_.Path("config.json")) << text;
+    return folder_.Path("config.json");
+  }
+
+  TemporaryFolder folder_;
+};
+
+constexpr const char* kMixed = R"({"architectures": ["Gemma2ForCausalLM"], "model_type": "gemma2",
+    "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 4, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "head_dim": 16, "vocab_size": 500, "max_position_embeddings": 512,
+    "sliding_window": 128, "torch_dtype": "bfloat16"})";
+
+TEST_F(InfoProgramTest, AConfigurationAloneIsDescribedAndPlanned) {
+  const ProgramResult result = Info(Write(kMixed));
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  for (const char* line :
+       {"Gemma2ForCausalLM", "2 layers over all tokens, 2 layers over the last 128 tokens",
+        "no file was looked for", "KV cache", "512 tokens, prompt and answer"}) {
+    EXPECT_NE(result.out.find(line), std::string::npos) << line << "\n" << result.out;
+  }
+}
+
+// The KV cache alone would be larger than any machine.
+TEST_F(InfoProgramTest, WhatDoesNotFitIsDescribedBeforeItIsSaid) {
+  const ProgramResult result = Info(Write(kMixed), {"--num-pages", "2000000000"});
+  EXPECT_EQ(result.exit_code, 75);
+  EXPECT_NE(result.out.find("Gemma2ForCausalLM"), std::string::npos) << result.out;
+  EXPECT_NE(result.err.find("--num-pages"), std::string::npos) << result.err;
+}
+
+TEST_F(InfoProgramTest, ABadConfigurationIsNamed) {
+  const ProgramResult result = Info(Write(R"({"model_type": "mystery"})"));
+  EXPECT_EQ(result.exit_code, 65);
+  EXPECT_NE(result.err.find("mystery"), std::string::npos) << result.err;
+  EXPECT_EQ(Info(folder_.Path("none.json")).exit_code, 66);
+}
+
+// Sizes of models people run, where they are at hand.
+TEST_F(InfoProgramTest, ShapesOfRealModelsAreDescribed) {
+  const char* shared = std::getenv("MINISGL_SHARED");
+  const std::filesystem::path shapes =
+      std::filesystem::path(shared != nullptr ? shared : MINISGL_SOURCE_DIR "/../shared") /
+      "shapes";
+  if (!std::filesystem::is_directory(shapes)) GTEST_SKIP() << shapes << " is not there";
+  const std::pair<const char*, const char*> wanted[] = {
+      {"llama-3.1-8b.json", "8030261248 parameters in 291 tensors"},
+      {"mistral-7b-v0.3.json", "7248023552 parameters in 291 tensors"},
+      {"qwen2.5-0.5b.json", "494032768 parameters in 290 tensors"},
+      {"qwen3-0.6b.json", "596049920 parameters in 310 tensors"},
+      {"tinyllama-1.1b.json", "1100048384 parameters in 201 tensors"}};
+  for (const auto& [name, weights] : wanted) {
+    const ProgramResult result = Info((shapes / name).string());
+    // 75 on a machine too small for it.
+    EXPECT_TRUE(result.exit_code == 0 || result.exit_code == 75) << name << ": " << result.err;
+    EXPECT_NE(result.out.find(weights), std::string::npos) << result.out;
+    EXPECT_EQ(result.out.find("KV cache") != std::string::npos, result.exit_code == 0) << name;
+  }
+}
+
+}  // namespace
+}  // namespace minisgl

@@ -1,0 +1,143 @@
+// Matrices of experts on the device, products with them (recorded too, with other choices at each
+// replay), and which models the device's kernels refuse.
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "cuda_ops_fixture.h"
+#include "kernels/kernels.h"
+
+namespace minisgl {
+namespace {
+
+// [rows, columns] of small whole numbers, so that every product and sum is exact.
+struct SmallTensor {
+  SmallTensor(int64_t rows, int64_t columns, uint64_t seed)
+      : shape{rows, columns}, values(static_cast<size_t>(rows * columns)) {
+    std::mt19937_64 random(seed);
+    for (float& value : values) value = static_cast<float>(static_cast<int>(random() % 7) - 3);
+  }
+  TensorView view() const {
+    return {reinterpret_cast<const std::byte*>(values.data()), DType::kF32, shape};
+  }
+  std::vector<int64_t> shape;
+  std::vector<float> values;
+};
+
+constexpr int64_t kIn = 24;
+constexpr int32_t kChosen = 2;
+
+class CudaExpertsTest : public CudaOpsFixture {
+ protected:
+  // Four experts of [3 + 5, kIn], in two parts each.
+  ExpertMatrices Pack(DeviceOps* ops) {
+    std::vector<std::vector<TensorView>> views;
+    for (uint64_t expert = 0; expert < 4; ++expert) {
+      parts_.emplace_back(3, kIn, 2 * expert);
+      parts_.emplace_back(5, kIn, 2 * expert + 1);
+    }
+    for (size_t i = 0; i < parts_.size(); i += 2) {
+      views.push_back({parts_[i].view(), parts_[i + 1].view()});
+      for (size_t part : {i, i + 1}) {
+        weights_.insert(weights_.end(), parts_[part].values.begin(), parts_[part].values.end());
+      }
+    }
+    const auto packed = ops->PackExperts(views, DType::kF32);
+    EXPECT_TRUE(packed.ok()) << packed.status().message();
+    return *packed;
+  }
+
+  std::vector<uint16_t> Expected(const std::vector<float>& x,
+                                 const std::vector<int32_t>& choices) const {
+    std::vector<uint16_t> expected;
+    for (size_t pair = 0; pair < choices.size(); ++pair) {
+      for (int64_t o = 0; o < 8; ++o) {
+        float sum = 0;
+        for (int64_t i = 0; i < kIn; ++i) {
+          sum += x[pair / kChosen * kIn + i] * weights_[(choices[pair] * 8 + o) * kIn + i];
+        }
+        expected.push_back(FloatToBf16(sum));
+      }
+    }
+    return expected;
+  }
+
+  std::vector<SmallTensor> parts_;
+  std::vector<float> weights_;
+};
+
+TEST_F(CudaExpertsTest, ExpertsLieOneBehindTheOther) {
+  auto ops = MakeReserved();
+  const ExpertMatrices packed = Pack(ops.get());
+  EXPECT_EQ(packed.num_experts, 4);
+  EXPECT_EQ(packed.num_out, 8);
+  EXPECT_EQ(packed.num_in, kIn);
+  EXPECT_EQ(packed.dtype, DType::kBF16);
+  std::vector<uint16_t> expected;
+  for (const float value : weights_) expected.push_back(FloatToBf16(value));
+  EXPECT_EQ(Get<uint16_t>(ops.get(), packed.storage.get(), expected.size()), expected);
+}
+
+// What is recorded holds no choice: the same graph serves whatever the router chose.
+TEST_F(CudaExpertsTest, AGraphTakesTheChoicesOfItsReplay) {
+  auto ops = MakeReserved();
+  const ExpertMatrices packed = Pack(ops.get());
+  const SmallTensor x(3, kIn, 9);
+  std::vector<uint16_t> bits;
+  for (const float value : x.values) bits.push_back(FloatToBf16(value));
+  const auto device_x = Put(ops.get(), bits);
+  const auto experts = Put(ops.get(), std::vector<int32_t>(6));
+  const auto out = ops->Allocate(6 * 8 * sizeof(uint16_t));
+  ASSERT_TRUE(out.ok());
+  ASSERT_TRUE(ops->BeginCapture().ok());
+  ops->ExpertLinear({.x = {device_x.get(), DType::kBF16},
+                     .weights = &packed,
+                     .bias = nullptr,
+                     .experts = static_cast<const int32_t*>(experts.get()),
+                     .out = {out->get(), DType::kBF16},
+                     .num_tokens = 3,
+                     .num_chosen = kChosen,
+                     .x_per_choice = false});
+  const auto graph = ops->EndCapture();
+  ASSERT_TRUE(graph.ok()) << graph.status().message();
+  for (const std::vector<int32_t>& choices :
+       {std::vector<int32_t>{0, 1, 0, 1, 0, 1}, {3, 2, 1, 0, 3, 1}, {2, 0, 2, 3, 1, 2}}) {
+    ASSERT_TRUE(ops->Upload(experts.get(), choices.data(), choices.size() * sizeof(int32_t)).ok());
+    ops->Replay(graph->get());
+    EXPECT_EQ(Get<uint16_t>(ops.get(), out->get(), 48), Expected(x.values, choices));
+  }
+}
+
+TEST_F(CudaExpertsTest, ModelsThatTheKernelsCannotRunAreRefused) {
+  auto ops = MakeUnreserved();
+  const ModelShape fits = {.hidden_size = kNormWidthMax,
+                           .vocab_size = kSampleVocabMax,
+                           .qk_norm_width = kNormWidthMax,
+                           .head_dim = 128,
+                           .num_experts = kExpertsMax};
+  EXPECT_TRUE(ops->CheckSupported(fits).ok()) << ops->CheckSupported(fits).message();
+  const auto expect_refused = [&](const ModelShape& shape, const std::string& message) {
+    const Status status = ops->CheckSupported(shape);
+    EXPECT_EQ(status.code(), StatusCode::kUnavailable);
+    EXPECT_EQ(status.message(), message);
+  };
+  ModelShape shape = fits;
+  shape.head_dim = 72;
+  expect_refused(shape,
+                 "no CUDA attention for a head_dim of 72 (there is for 64, 80, 96, 128, 256)");
+  shape = fits;
+  ++shape.hidden_size;
+  expect_refused(shape, "no CUDA norm for a hidden_size of 16385 (at most 16384)");
+  shape = fits;
+  ++shape.qk_norm_width;
+  expect_refused(shape, "no CUDA norm of all queries as one for a width of 16385 (at most 16384)");
+  shape = fits;
+  ++shape.vocab_size;
+  expect_refused(shape, "no CUDA sampling for a vocabulary of 524289 (at most 524288)");
+  shape = fits;
+  ++shape.num_experts;
+  expect_refused(shape, "no CUDA routing to a number of experts of 513 (at most 512)");
+}
+
+}  // namespace
+}  // namespace minisgl

@@ -1,0 +1,62 @@
+// Any bytes as a tokenizer.json: refused with a reason that is one readable line, or a tokenizer
+// whose ids exist, whose stream is its whole text, and that makes no special token of untrusted
+// text.
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "minisgl/base/utf8.h"
+#include "minisgl/text/stream_decoder.h"
+#include "text/tokenizer_json/loader.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace minisgl;
+  const auto file = ParseJson({reinterpret_cast<const char*>(data), size});
+  if (!file.ok()) return 0;
+  auto parts = ReadTokenizerParts(*file, TokenizerConfig());
+  if (!parts.ok()) {
+    const std::string& message = parts.status().message();
+    MINISGL_CHECK(Visible(message, message.size()) == message, "not one readable line");
+    return 0;
+  }
+  // A character that the model cannot spell is its unknown token, which may be special.
+  const Json* unknown = file->Find("model")->Find("unk_token");
+  auto tokenizer = MakePipelineTokenizer(std::move(*parts));
+  if (!tokenizer.ok()) return 0;
+  const auto unknown_id = unknown != nullptr && unknown->is_string()
+                              ? (*tokenizer)->IdOf(unknown->as_string())
+                              : std::nullopt;
+
+  // Texts that the model itself is about, beside fixed ones.
+  std::vector<std::string> texts = {"Hello </s> <s>\n\n 123", "\xEF\xAC\x81 \xC3\xA9\xFF  x",
+                                    std::string("\0a\xE2\x82", 4)};
+  std::string spelled;
+  for (TokenId id = 0; id < (*tokenizer)->vocab_size() && spelled.size() < 2048; ++id) {
+    spelled += (*tokenizer)->PieceText(id);
+  }
+  texts.push_back(std::move(spelled));
+  for (const std::string& text : texts) {
+    const auto untrusted = (*tokenizer)->Encode(std::vector<TextPiece>{{text, false}});
+    if (untrusted.ok()) {
+      for (TokenId id : *untrusted) {
+        MINISGL_CHECK(!(*tokenizer)->IsSpecial(id) || id == unknown_id,
+                      "text became special token {}", id);
+      }
+    }
+    const auto ids =
+        (*tokenizer)->Encode(std::vector<TextPiece>{{text, true}, {text, false}, {text, true}});
+    if (!ids.ok()) continue;
+    StreamDecoder decoder(tokenizer->get());
+    std::string streamed;
+    for (TokenId id : *ids) {
+      MINISGL_CHECK(id >= 0 && id < (*tokenizer)->vocab_size(), "id {}", id);
+      streamed += decoder.Push(id);
+    }
+    MINISGL_CHECK(streamed + decoder.Finish() == (*tokenizer)->Decode(*ids),
+                  "the stream is not the whole");
+    MINISGL_CHECK(IsValidUtf8((*tokenizer)->Decode(*ids, true)), "ill-formed text");
+  }
+  return 0;
+}

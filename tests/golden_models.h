@@ -1,0 +1,108 @@
+// The models that transformers computed the logits and greedy answers of: tests/golden/NAME.json
+// and NAME_greedy.json, described in tests/golden/README.md. One list, so that the tests of the
+// model and those of the engine run over the same.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "minisgl/base/ids.h"
+#include "minisgl/base/json.h"
+#include "minisgl/base/mapped_file.h"
+
+namespace minisgl {
+
+struct GoldenModel {
+  const char* name;
+  bool has_greedy;
+  // Of logits, relative to the largest of the position.
+  double tolerance;
+};
+
+inline constexpr GoldenModel kGoldenModels[] = {
+    {"wren", true, 1e-5},         {"separate_head", false, 1e-5}, {"odd_heads", false, 1e-5},
+    {"f16_sharded", false, 1e-5}, {"qwen2", true, 1e-5},          {"qwen3", true, 1e-5},
+};
+
+// Of make_architectures.py. The CPU stays within 5e-6; what is left out of a model moves it by
+// 1e-2.
+inline constexpr double kArchitectureTolerance = 1e-4;
+inline constexpr const char* kGoldenArchitectures[] = {
+    "llama_biases",
+    "llama_yarn",
+    "llama_dynamic",
+    "mistral",
+    "ministral3",
+    "qwen2_window",
+    "qwen3_window",
+    "gemma",
+    "gemma2",
+    "gemma3_text",
+    "gemma3_text_nested",
+    "phi3",
+    "phi3_short",
+    "phi3_long",
+    "olmo2",
+    "olmo3",
+    "olmo3_old",
+    "smollm3",
+    "granite",
+    "cohere2",
+    "glm4",
+    "exaone4",
+    "exaone4_full",
+    "starcoder2",
+    "stablelm",
+    "stablelm_parallel",
+    "seed_oss",
+    "seed_oss_hub",
+    "ernie4_5",
+    "hunyuan",
+    "hunyuan_alpha",
+    "nemotron",
+    "mixtral",
+    "qwen2_moe",
+    "qwen2_moe_norm",
+    "qwen3_moe",
+    "qwen3_moe_plain",
+    "olmoe",
+    "granitemoe",
+    "gpt_oss",
+};
+
+inline std::vector<GoldenModel> AllGoldenModels() {
+  std::vector<GoldenModel> models(std::begin(kGoldenModels), std::end(kGoldenModels));
+  for (const char* name : kGoldenArchitectures) {
+    models.push_back({name, true, kArchitectureTolerance});
+  }
+  return models;
+}
+
+// The golden file of `stem`, an empty object with a failure where it cannot be read.
+inline Json ReadGolden(const std::string& stem) {
+  const std::string path = std::string(MINISGL_SOURCE_DIR) + "/tests/golden/" + stem + ".json";
+  const auto text = ReadFile(path, uint64_t{64} << 20);
+  EXPECT_TRUE(text.ok()) << text.status().message();
+  if (!text.ok()) return Json();
+  auto golden = ParseJson(*text);
+  EXPECT_TRUE(golden.ok()) << golden.status().message();
+  return golden.ok() ? std::move(golden).value() : Json();
+}
+
+// The folder of the model that a golden file is of; some name it from the project, some from
+// tests/golden.
+inline std::string GoldenModelDir(const Json& golden) {
+  const std::string& model = golden.Find("model")->as_string();
+  return std::string(MINISGL_SOURCE_DIR) + (model.starts_with("tests/") ? "/" : "/tests/golden/") +
+         model;
+}
+
+inline std::vector<TokenId> ToIds(const Json& array) {
+  std::vector<TokenId> ids;
+  for (const Json& id : array.as_array()) ids.push_back(static_cast<TokenId>(id.as_int()));
+  return ids;
+}
+
+}  // namespace minisgl

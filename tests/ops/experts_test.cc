@@ -1,0 +1,371 @@
+// Route, PackExperts, ExpertLinear, CombineExperts: against the oracle, against values worked out
+// by hand, and bit for bit over batches and threads.
+#include <algorithm>
+
+#include "op_check.h"
+
+namespace minisgl {
+namespace {
+
+std::vector<std::unique_ptr<Ops>> OracleAndAllCpuOps() {
+  auto all = AllCpuOps();
+  all.push_back(MakeNaiveOps());
+  return all;
+}
+
+struct Routed {
+  std::vector<int32_t> experts;
+  std::vector<float> shares;
+};
+
+Routed RunRoute(Ops& ops, const std::vector<float>& logits, int32_t num_experts, int32_t num_chosen,
+                bool over_chosen) {
+  const int64_t num_tokens = std::ssize(logits) / num_experts;
+  Output shares(num_tokens * num_chosen);
+  std::vector<int32_t> experts(num_tokens * num_chosen, -1);
+  ops.Route({logits.data(), experts.data(), shares.data(), num_tokens, num_experts, num_chosen,
+             over_chosen});
+  EXPECT_TRUE(shares.GuardsIntact());
+  return {experts, shares.values()};
+}
+
+TEST(RouteTest, ByHand) {
+  // exp of these: 1, 2, 4, 1
+  const float ln2 = 0.693147181f;
+  const std::vector<float> logits = {0, ln2, 2 * ln2, 0};
+  for (const auto& ops : OracleAndAllCpuOps()) {
+    const auto chosen = RunRoute(*ops, logits, 4, 3, /*over_chosen=*/true);
+    EXPECT_EQ(chosen.experts, std::vector<int32_t>({2, 1, 0})) << ops->Name();
+    const auto all = RunRoute(*ops, logits, 4, 3, /*over_chosen=*/false);
+    EXPECT_EQ(all.experts, chosen.experts) << ops->Name();
+    for (int k = 0; k < 3; ++k) {
+      EXPECT_FLOAT_EQ(chosen.shares[k], std::vector<float>({4, 2, 1})[k] / 7) << ops->Name();
+      EXPECT_FLOAT_EQ(all.shares[k], std::vector<float>({4, 2, 1})[k] / 8) << ops->Name();
+    }
+  }
+}
+
+TEST(RouteTest, OfEqualsTheLowerNumberComesFirst) {
+  for (const auto& ops : OracleAndAllCpuOps()) {
+    EXPECT_EQ(RunRoute(*ops, {1, 3, 2, 3, 3, 2}, 6, 5, true).experts,
+              std::vector<int32_t>({1, 3, 4, 2, 5}));
+    EXPECT_EQ(RunRoute(*ops, {0.0f, -0.0f, 0.0f}, 3, 3, true).experts,
+              std::vector<int32_t>({0, 1, 2}));
+    const float inf = std::numeric_limits<float>::infinity();
+    EXPECT_EQ(RunRoute(*ops, {-inf, -inf, -1e30f}, 3, 2, true).experts,
+              std::vector<int32_t>({2, 0}));
+  }
+}
+
+TEST(RouteTest, AgreesWithOracle) {
+  const auto oracle = MakeNaiveOps();
+  for (const auto& ops : AllCpuOps()) {
+    for (const int32_t num_experts : {1, 2, 20, 128, 513}) {
+      for (const int32_t num_chosen : {1, 2, 8, 20}) {
+        if (num_chosen > num_experts) continue;
+        for (const int64_t num_tokens : {1, 5, 40}) {
+          auto logits = RandomFloats(num_tokens * num_experts, 70, 3);
+          // Half of them from a few values, so that many are equal.
+          for (size_t i = 0; i < logits.size() / 2; ++i) logits[i] = std::round(logits[i]);
+          for (const bool over_chosen : {false, true}) {
+            const auto actual = RunRoute(*ops, logits, num_experts, num_chosen, over_chosen);
+            const auto expected = RunRoute(*oracle, logits, num_experts, num_chosen, over_chosen);
+            const auto name = fmt::format("{} {} of {}", ops->Name(), num_chosen, num_experts);
+            ASSERT_EQ(actual.experts, expected.experts) << name;
+            ExpectClose(
+                actual.shares, expected.shares,
+                [&](size_t i) { return 4 * kEpsilon * expected.shares[i]; }, name);
+          }
+        }
+      }
+    }
+  }
+}
+
+// What is not a number is not hidden, and ids stay in range and differ.
+TEST(RouteTest, NanMakesTheTokensSharesNan) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  for (const auto& ops : OracleAndAllCpuOps()) {
+    for (const float value : {nan, -nan}) {
+      for (const bool over_chosen : {false, true}) {
+        const auto out = RunRoute(*ops, {5, value, 7, value, value, 1, 2, 3}, 4, 2, over_chosen);
+        EXPECT_EQ(out.experts, std::vector<int32_t>({1, 3, 0, 3})) << ops->Name();
+        EXPECT_TRUE(std::isnan(out.shares[0]) && std::isnan(out.shares[1])) << ops->Name();
+      }
+    }
+  }
+}
+
+// --- matrices ------------------------------------------------------------------------------------
+
+struct Shape {
+  int64_t num_experts, num_out, num_in;
+};
+constexpr Shape kShapes[] = {{1, 1, 1}, {20, 5, 17}, {20, 40, 5}, {7, 130, 40}, {20, 100, 257}};
+
+std::vector<TensorView> Views(const std::vector<float>& weights, const Shape& s) {
+  std::vector<TensorView> views;
+  for (int64_t e = 0; e < s.num_experts; ++e) {
+    views.push_back({reinterpret_cast<const std::byte*>(weights.data() + e * s.num_out * s.num_in),
+                     DType::kF32,
+                     {s.num_out, s.num_in}});
+  }
+  return views;
+}
+
+ExpertMatrices Pack(Ops& ops, const std::vector<float>& weights, const Shape& s, DType dtype) {
+  std::vector<std::vector<TensorView>> experts;
+  for (const TensorView& view : Views(weights, s)) experts.push_back({view});
+  auto packed = ops.PackExperts(experts, dtype);
+  MINISGL_CHECK(packed.ok(), "{}", packed.status().message());
+  EXPECT_EQ(packed->num_experts, s.num_experts);
+  EXPECT_EQ(packed->num_out, s.num_out);
+  EXPECT_EQ(packed->num_in, s.num_in);
+  EXPECT_EQ(packed->dtype, dtype);
+  return std::move(packed).value();
+}
+
+// Tokens and what they chose; x for each token, or for each choice.
+struct Batch {
+  std::vector<float> x;
+  std::vector<int32_t> experts;
+  int32_t num_chosen;
+  bool x_per_choice;
+
+  int64_t num_tokens() const { return std::ssize(experts) / num_chosen; }
+  // Tokens [begin, begin + count) alone.
+  Batch Part(int64_t begin, int64_t count) const {
+    const int64_t row = std::ssize(x) / num_tokens();
+    return {{x.begin() + begin * row, x.begin() + (begin + count) * row},
+            {experts.begin() + begin * num_chosen, experts.begin() + (begin + count) * num_chosen},
+            num_chosen,
+            x_per_choice};
+  }
+};
+
+// Each token's experts differ. `favourite`: one that every token chooses.
+Batch MakeBatch(const Shape& s, int64_t num_tokens, int32_t num_chosen, bool x_per_choice,
+                bool has_favourite) {
+  Batch batch = {RandomFloats(num_tokens * (x_per_choice ? num_chosen : 1) * s.num_in, 71),
+                 {},
+                 num_chosen,
+                 x_per_choice};
+  std::mt19937_64 random(72);
+  for (int64_t t = 0; t < num_tokens; ++t) {
+    std::vector<int32_t> order;
+    for (int32_t e = 0; e < s.num_experts; ++e) order.push_back(e);
+    std::shuffle(order.begin(), order.end(), random);
+    if (has_favourite) std::swap(order[0], *std::find(order.begin(), order.end(), 0));
+    batch.experts.insert(batch.experts.end(), order.begin(), order.begin() + num_chosen);
+  }
+  return batch;
+}
+
+std::vector<float> RunExpertLinear(Ops& ops, const ExpertMatrices& weights, const Batch& batch,
+                                   const float* bias) {
+  Output out(std::ssize(batch.experts) * weights.num_out);
+  ops.ExpertLinear({batch.x.data(), &weights, bias, batch.experts.data(), out.data(),
+                    batch.num_tokens(), batch.num_chosen, batch.x_per_choice});
+  EXPECT_TRUE(out.GuardsIntact());
+  return out.values();
+}
+
+TEST(ExpertLinearTest, ByHand) {
+  const Shape s = {3, 2, 2};
+  const std::vector<float> w = {1, 2, 3, 4, 10, 20, 30, 40, 100, 200, 300, 400};
+  const std::vector<float> bias = {0.5f, 1.5f, 2.5f, 3.5f, 4.5f, 5.5f};
+  for (const auto& ops : OracleAndAllCpuOps()) {
+    const ExpertMatrices weights = Pack(*ops, w, s, DType::kF32);
+    // Two tokens of two choices: experts 2 and 0, then 0 and 1.
+    const Batch shared_x = {{1, 1, 2, -1}, {2, 0, 0, 1}, 2, false};
+    EXPECT_EQ(RunExpertLinear(*ops, weights, shared_x, nullptr),
+              std::vector<float>({300, 700, 3, 7, 0, 2, 0, 20}))
+        << ops->Name();
+    EXPECT_EQ(RunExpertLinear(*ops, weights, shared_x, bias.data()),
+              std::vector<float>({304.5f, 705.5f, 3.5f, 8.5f, 0.5f, 3.5f, 2.5f, 23.5f}))
+        << ops->Name();
+    const Batch own_x = {{1, 0, 0, 1, 1, 1, 1, 2}, {2, 0, 0, 1}, 2, true};
+    EXPECT_EQ(RunExpertLinear(*ops, weights, own_x, nullptr),
+              std::vector<float>({100, 300, 2, 4, 3, 7, 50, 110}))
+        << ops->Name();
+  }
+}
+
+std::vector<float> Absolute(std::vector<float> values) {
+  for (float& value : values) value = std::abs(value);
+  return values;
+}
+
+TEST(ExpertLinearTest, AgreesWithOracle) {
+  const auto oracle = MakeNaiveOps();
+  for (const Shape& s : kShapes) {
+    const auto w = RandomFloats(s.num_experts * s.num_out * s.num_in, 73);
+    const auto bias = RandomFloats(s.num_experts * s.num_out, 74);
+    for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
+      const ExpertMatrices exact = Pack(*oracle, w, s, dtype);
+      const ExpertMatrices magnitude = Pack(*oracle, Absolute(w), s, dtype);
+      for (const int64_t num_tokens : {1, 3, 40}) {
+        const bool per_choice = num_tokens == 3;
+        const auto num_chosen = static_cast<int32_t>(std::min<int64_t>(6, s.num_experts));
+        const Batch batch = MakeBatch(s, num_tokens, num_chosen, per_choice, num_tokens == 40);
+        const float* b = num_tokens == 1 ? nullptr : bias.data();
+        const auto expected = RunExpertLinear(*oracle, exact, batch, b);
+        Batch sizes = batch;
+        sizes.x = Absolute(batch.x);
+        const auto bounds = RunExpertLinear(*oracle, magnitude, sizes,
+                                            b == nullptr ? nullptr : Absolute(bias).data());
+        const double roundings = std::min<double>(s.num_in, 128) + s.num_in / 128 + 3;
+        for (const auto& ops : AllCpuOps()) {
+          ExpectClose(
+              RunExpertLinear(*ops, Pack(*ops, w, s, dtype), batch, b), expected,
+              [&](size_t i) { return roundings * kEpsilon * bounds[i]; },
+              fmt::format("{} {} [{}, {}, {}] tokens {}", ops->Name(), DTypeName(dtype),
+                          s.num_experts, s.num_out, s.num_in, num_tokens));
+        }
+      }
+    }
+  }
+}
+
+// Promise 1: a pair's result is that of Linear over its expert's matrix alone, whoever else chose
+// the expert, and however many threads there are.
+TEST(ExpertLinearTest, APairHasTheBitsOfLinearAlone) {
+  const Shape s = {5, 150, 300};
+  const auto w = RandomFloats(s.num_experts * s.num_out * s.num_in, 75);
+  const auto bias = RandomFloats(s.num_experts * s.num_out, 76);
+  // All 400 tokens choose the favourite: several chunks of rows.
+  const Batch batch = MakeBatch(s, 400, 3, false, true);
+  for (CpuTarget target : AvailableCpuTargets()) {
+    const auto one = MakeOps(CpuTargetName(target), 1), two = MakeOps(CpuTargetName(target), 2);
+    for (const DType dtype : {DType::kF32, DType::kBF16}) {
+      const ExpertMatrices weights = Pack(*one, w, s, dtype);
+      const auto all = RunExpertLinear(*one, weights, batch, bias.data());
+      ExpectSameBits(RunExpertLinear(*two, weights, batch, bias.data()), all, "two threads");
+      for (const int64_t count : {1, 2, 7, 64}) {
+        ExpectSameBits(RunExpertLinear(*two, weights, batch.Part(9, count), bias.data()),
+                       {all.begin() + 9 * 3 * s.num_out, all.begin() + (9 + count) * 3 * s.num_out},
+                       fmt::format("{} {}", one->Name(), count));
+      }
+      const auto views = Views(w, s);
+      for (const int64_t pair : {0, 1, 500, 1199}) {
+        const int64_t expert = batch.experts[pair];
+        const auto matrix = one->PackMatrix({&views[expert], 1}, dtype);
+        ASSERT_TRUE(matrix.ok());
+        Output out(s.num_out);
+        one->Linear({batch.x.data() + pair / 3 * s.num_in, &*matrix,
+                     bias.data() + expert * s.num_out, out.data(), 1});
+        ExpectSameBits(out.values(),
+                       {all.begin() + pair * s.num_out, all.begin() + (pair + 1) * s.num_out},
+                       one->Name());
+      }
+    }
+  }
+}
+
+TEST(ExpertLinearTest, PartsOfAnExpertAreStackedInOrder) {
+  const auto a = RandomFloats(5 * 10, 77), b = RandomFloats(20 * 10, 78);
+  const std::vector<std::vector<TensorView>> experts = {{View(a, 5, 10), View(b, 20, 10)},
+                                                        {View(b, 20, 10), View(a, 5, 10)}};
+  const Batch batch = {RandomFloats(10, 79), {0, 1}, 2, false};
+  for (const auto& ops : OracleAndAllCpuOps()) {
+    const auto packed = ops->PackExperts(experts, DType::kBF16);
+    ASSERT_TRUE(packed.ok());
+    EXPECT_EQ(packed->num_out, 25);
+    const auto out = RunExpertLinear(*ops, *packed, batch, nullptr);
+    ExpectSameBits({out.begin(), out.begin() + 5}, {out.begin() + 45, out.end()}, ops->Name());
+    ExpectSameBits({out.begin() + 5, out.begin() + 25}, {out.begin() + 25, out.begin() + 45},
+                   ops->Name());
+  }
+}
+
+TEST(ExpertLinearTest, NoTokensAreNoWork) {
+  const Shape s = {20, 5, 17};
+  const auto w = RandomFloats(20 * 5 * 17, 80);
+  for (const auto& ops : OracleAndAllCpuOps()) {
+    const ExpertMatrices weights = Pack(*ops, w, s, DType::kF32);
+    ops->ExpertLinear({nullptr, &weights, nullptr, nullptr, nullptr, 0, 4, false});
+    ops->CombineExperts({nullptr, nullptr, nullptr, nullptr, nullptr, 0, 5, 4});
+    ops->Route({nullptr, nullptr, nullptr, 0, 20, 4, true});
+  }
+}
+
+// --- the sum -------------------------------------------------------------------------------------
+
+struct Combined {
+  std::vector<float> x, shares, shared, gate;
+  int32_t num_chosen;
+};
+
+std::vector<float> RunCombine(Ops& ops, const Combined& c, bool in_place = false) {
+  const int64_t num_tokens = std::ssize(c.shares) / c.num_chosen;
+  const int64_t width = std::ssize(c.x) / std::ssize(c.shares);
+  std::vector<float> out = in_place ? c.shared : std::vector<float>(num_tokens * width, -77.0f);
+  const float* shared = c.shared.empty() ? nullptr : in_place ? out.data() : c.shared.data();
+  ops.CombineExperts({c.x.data(), c.shares.data(), shared, c.gate.empty() ? nullptr : c.gate.data(),
+                      out.data(), num_tokens, width, c.num_chosen});
+  return out;
+}
+
+TEST(CombineExpertsTest, ByHand) {
+  for (const auto& ops : OracleAndAllCpuOps()) {
+    // Two tokens of two choices and three features.
+    Combined c = {{1, 2, 3, 10, 20, 30, 4, 5, 6, 40, 50, 60}, {0.5f, 0.25f, 2, -1}, {}, {}, 2};
+    EXPECT_EQ(RunCombine(*ops, c), std::vector<float>({3, 6, 9, -32, -40, -48})) << ops->Name();
+    c.shared = {1, 1, 1, 2, 2, 4};
+    EXPECT_EQ(RunCombine(*ops, c), std::vector<float>({4, 7, 10, -30, -38, -44})) << ops->Name();
+    // sigmoid(0) = 1 / 2, sigmoid(200) = 1
+    c.gate = {0, 200};
+    for (const bool in_place : {false, true}) {
+      EXPECT_EQ(RunCombine(*ops, c, in_place),
+                std::vector<float>({3.5f, 6.5f, 9.5f, -30, -38, -44}))
+          << ops->Name();
+    }
+    c.gate = {0, std::numeric_limits<float>::quiet_NaN()};
+    const auto out = RunCombine(*ops, c);
+    EXPECT_EQ(out[2], 9.5f) << ops->Name();
+    for (int i = 3; i < 6; ++i) EXPECT_TRUE(std::isnan(out[i])) << ops->Name();
+  }
+}
+
+TEST(CombineExpertsTest, AgreesWithOracleAndAlone) {
+  const auto oracle = MakeNaiveOps();
+  for (const auto& ops : AllCpuOps()) {
+    for (const int64_t width : {1, 5, 17, 40, 1000}) {
+      for (const int32_t num_chosen : {1, 4, 8}) {
+        for (const int variant : {0, 1, 2}) {
+          const int64_t num_tokens = 19;
+          Combined c = {RandomFloats(num_tokens * num_chosen * width, 81),
+                        RandomFloats(num_tokens * num_chosen, 82),
+                        {},
+                        {},
+                        num_chosen};
+          if (variant > 0) c.shared = RandomFloats(num_tokens * width, 83);
+          if (variant > 1) c.gate = RandomFloats(num_tokens, 84, 2);
+          const auto out = RunCombine(*ops, c);
+          const auto name = fmt::format("{} {} {} {}", ops->Name(), width, num_chosen, variant);
+          // Terms of a few units each.
+          ExpectClose(
+              out, RunCombine(*oracle, c),
+              [&](size_t) { return (num_chosen + 4) * kEpsilon * 16 * (num_chosen + 1); }, name);
+          if (variant > 0) ExpectSameBits(RunCombine(*ops, c, /*in_place=*/true), out, name);
+          const int64_t t = 11, row = num_chosen * width;
+          Combined alone = {
+              {c.x.begin() + t * row, c.x.begin() + (t + 1) * row},
+              {c.shares.begin() + t * num_chosen, c.shares.begin() + (t + 1) * num_chosen},
+              {},
+              {},
+              num_chosen};
+          if (variant > 0) {
+            alone.shared.assign(c.shared.begin() + t * width, c.shared.begin() + (t + 1) * width);
+          }
+          if (variant > 1) alone.gate = {c.gate[t]};
+          ExpectSameBits(RunCombine(*ops, alone),
+                         {out.begin() + t * width, out.begin() + (t + 1) * width}, name);
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace minisgl

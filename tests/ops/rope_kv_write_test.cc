@@ -1,0 +1,198 @@
+// RopeKvWrite: every option against the oracle, and both against values worked out by hand.
+#include "op_check.h"
+
+namespace minisgl {
+namespace {
+
+struct RopeShape {
+  int32_t num_heads, num_kv_heads, head_dim, rotary_dim;
+};
+
+TEST(RopeKvWriteTest, AgreesWithOracleInBothLayouts) {
+  const auto oracle = MakeNaiveOps();
+  for (const auto& ops : AllCpuOps()) {
+    for (const RopeShape& s :
+         {RopeShape{4, 2, 64, 64}, {3, 3, 80, 32}, {6, 2, 96, 96}, {2, 1, 6, 6}, {1, 1, 8, 4}}) {
+      for (int64_t num_tokens : {1, 5, 40}) {
+        const int64_t width = (s.num_heads + 2 * s.num_kv_heads) * s.head_dim;
+        const auto before = RandomFloats(num_tokens * width, 11);
+        const auto cos = RandomFloats(100 * s.rotary_dim / 2, 12, 0.7);
+        const auto sin = RandomFloats(100 * s.rotary_dim / 2, 13, 0.7);
+        std::vector<int32_t> positions;
+        std::vector<int64_t> slots;
+        for (int64_t t = 0; t < num_tokens; ++t) {
+          positions.push_back(static_cast<int32_t>(99 - t));
+          slots.push_back((t * 7 + 3) % 48);
+        }
+        const int64_t page = 2 * 4 * s.num_kv_heads * s.head_dim;
+        auto qkv = before, expected = before;
+        std::vector<float> kv(12 * page, 0.0f), expected_kv(12 * page, 0.0f);
+        // Token first, so that the CPU keeps keys as the strides say and storages can be compared.
+        const auto layer = [&](float* base) {
+          return KvLayer{base,
+                         page,
+                         int64_t{s.num_kv_heads} * s.head_dim,
+                         s.num_kv_heads == 1 ? page : s.head_dim,
+                         page / 2,
+                         4};
+        };
+        const auto q_norm = RandomFloats(s.head_dim, 14), k_norm = RandomFloats(s.head_dim, 15);
+        const bool norms = num_tokens == 5;
+        const auto run = [&](Ops& on, float* data, float* storage) {
+          on.RopeKvWrite({data, positions.data(), slots.data(), cos.data(), sin.data(),
+                          layer(storage), num_tokens, s.num_heads, s.num_kv_heads, s.head_dim,
+                          s.rotary_dim, norms ? q_norm.data() : nullptr,
+                          norms ? k_norm.data() : nullptr, 1e-5f});
+        };
+        run(*ops, qkv.data(), kv.data());
+        run(*oracle, expected.data(), expected_kv.data());
+        const auto name = fmt::format("{} head_dim {}", ops->Name(), s.head_dim);
+        // Weights and normalised values of a few units each.
+        const auto bound = [&](size_t) { return (norms ? 32 : 4) * kEpsilon * 16; };
+        // Keys and values may stand in qkv as they like afterwards.
+        for (int64_t t = 0; t < num_tokens; ++t) {
+          const auto queries = [&](const std::vector<float>& of) {
+            return std::vector<float>(of.begin() + t * width,
+                                      of.begin() + t * width + s.num_heads * s.head_dim);
+          };
+          ExpectClose(queries(qkv), queries(expected), bound, name);
+        }
+        if (s.num_kv_heads > 1) ExpectClose(kv, expected_kv, bound, name);
+      }
+    }
+  }
+}
+
+// One token at position 1 of a model with one head of each kind, rotated by 90 degrees there, with
+// norms that tell the order: q and k after it.
+struct Heads {
+  std::vector<float> q, k;
+};
+Heads TurnOne(Ops& ops, RopeKvWriteParams p, int32_t head_dim, std::vector<float> qkv) {
+  const int32_t position = 1;
+  const int64_t slot = 0;
+  const std::vector<float> v(qkv.begin() + 2 * head_dim, qkv.end());
+  std::vector<float> storage(2 * head_dim);
+  p.qkv = qkv.data();
+  p.positions = &position;
+  p.slots = &slot;
+  p.kv = {storage.data(), 2 * head_dim, head_dim, 2 * head_dim, head_dim, 1};
+  p.num_tokens = p.num_heads = p.num_kv_heads = 1;
+  p.head_dim = head_dim;
+  ops.RopeKvWrite(p);
+  EXPECT_EQ(std::vector<float>(storage.begin() + head_dim, storage.end()), v);
+  return {{qkv.begin(), qkv.begin() + head_dim}, {storage.begin(), storage.begin() + head_dim}};
+}
+
+TEST(RopeKvWriteTest, OrderOfNormRotationAndScaleByHand) {
+  const float cos[] = {1, 0}, sin[] = {0, 1}, query_scale[] = {1, 10};
+  // The root mean square of (1, 7) and of (5, 5) is 5.
+  const std::vector<float> q_norm = {1, 2}, k_norm = {3, 1}, qkv = {1, 7, 5, -5, 8, 9};
+  auto all = AllCpuOps();
+  all.push_back(MakeNaiveOps());
+  for (const auto& ops : all) {
+    const auto expect = [&](const RopeKvWriteParams& p, std::vector<float> q, std::vector<float> k,
+                            const char* what) {
+      const Heads heads = TurnOne(*ops, p, 2, qkv);
+      const auto bound = [](size_t) { return 4e-6; };
+      ExpectClose(heads.q, q, bound, ops->Name() + " q " + what);
+      ExpectClose(heads.k, k, bound, ops->Name() + " k " + what);
+    };
+    RopeKvWriteParams p = {};
+    expect(p, {1, 7}, {5, -5}, "neither rotated nor scaled");
+    p.query_scale = query_scale;
+    expect(p, {10, 70}, {5, -5}, "scaled");
+    p.query_scale = nullptr;
+    p.cos = cos;
+    p.sin = sin;
+    p.rotary_dim = 2;
+    expect(p, {-7, 1}, {5, 5}, "rotated");
+    p.q_norm = q_norm.data();
+    p.k_norm = k_norm.data();
+    expect(p, {-2.8f, 0.2f}, {1, 3}, "norm first");
+    p.norm_last = true;
+    expect(p, {-1.4f, 0.4f}, {3, 1}, "norm last");
+    p.query_scale = query_scale;
+    expect(p, {-14, 4}, {3, 1}, "norm last, scaled");
+    p.cos = p.sin = nullptr;
+    p.rotary_dim = 0;
+    expect(p, {2, 28}, {3, -1}, "norm without rotation");
+  }
+}
+
+// Features past rotary_dim stay; pairs are (i, i + rotary_dim / 2).
+TEST(RopeKvWriteTest, PartOfAHeadByHand) {
+  const float cos[] = {1, 1, 0, 0}, sin[] = {0, 0, 1, -1};
+  auto all = AllCpuOps();
+  all.push_back(MakeNaiveOps());
+  for (const auto& ops : all) {
+    RopeKvWriteParams p = {};
+    p.cos = cos;
+    p.sin = sin;
+    p.rotary_dim = 4;
+    const Heads heads =
+        TurnOne(*ops, p, 6, {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 1, 2, 3, 4, 5, 6});
+    EXPECT_EQ(heads.q, std::vector<float>({-3, 4, 1, -2, 5, 6})) << ops->Name();
+    EXPECT_EQ(heads.k, std::vector<float>({-9, 10, 7, -8, 11, 12})) << ops->Name();
+  }
+}
+
+// A token's queries and its key and value do not depend on which tokens it is computed with.
+TEST(RopeKvWriteTest, EveryOptionAloneAndAgainstTheOracle) {
+  const auto oracle = MakeNaiveOps();
+  constexpr int32_t kHeadDim = 40, kNumTokens = 33, kWidth = 4 * kHeadDim;
+  const auto qkv = RandomFloats(kNumTokens * kWidth, 60);
+  const auto tables = RandomFloats(2 * kNumTokens * kHeadDim, 61);
+  const auto norm = RandomFloats(kHeadDim, 62), scale = RandomFloats(kNumTokens, 63);
+  std::vector<int32_t> positions;
+  std::vector<int64_t> slots;
+  for (int32_t t = 0; t < kNumTokens; ++t) {
+    positions.push_back(kNumTokens - 1 - t);
+    slots.push_back(t);
+  }
+  const auto run = [&](Ops& on, int64_t token, int64_t num_tokens, int options) {
+    std::vector<float> data(qkv.begin() + token * kWidth,
+                            qkv.begin() + (token + num_tokens) * kWidth);
+    std::vector<float> storage(kNumTokens * 2 * kHeadDim);
+    RopeKvWriteParams p = {};
+    p.qkv = data.data();
+    p.positions = positions.data() + token;
+    p.slots = slots.data() + token;
+    p.rotary_dim = options % 3 == 0 ? 0 : options % 3 == 1 ? 12 : kHeadDim;
+    if (p.rotary_dim > 0) p.cos = tables.data();
+    if (p.rotary_dim > 0) p.sin = tables.data() + kNumTokens * kHeadDim;
+    p.kv = {storage.data(), 2 * kHeadDim, 2 * kHeadDim, kHeadDim, kHeadDim, 1};
+    p.num_tokens = num_tokens;
+    p.num_heads = 2;
+    p.num_kv_heads = 1;
+    p.head_dim = kHeadDim;
+    if (options / 3 % 3 > 0) p.q_norm = p.k_norm = norm.data();
+    p.norm_eps = 1e-5f;
+    p.norm_last = options / 3 % 3 == 2;
+    p.query_scale = options / 9 == 1 ? scale.data() : nullptr;
+    on.RopeKvWrite(p);
+    std::vector<float> all;  // for each token q, k, v
+    for (int64_t t = 0; t < num_tokens; ++t) {
+      all.insert(all.end(), data.begin() + t * kWidth, data.begin() + t * kWidth + 2 * kHeadDim);
+      const auto kv = storage.begin() + slots[token + t] * 2 * kHeadDim;
+      all.insert(all.end(), kv, kv + 2 * kHeadDim);
+    }
+    return all;
+  };
+  for (const auto& ops : AllCpuOps()) {
+    for (int options = 0; options < 18; ++options) {
+      const auto name = fmt::format("{} options {}", ops->Name(), options);
+      const auto all = run(*ops, 0, kNumTokens, options);
+      // Up to four factors of a few units.
+      ExpectClose(
+          all, run(*oracle, 0, kNumTokens, options), [](size_t) { return 64 * kEpsilon * 32; },
+          name);
+      const int64_t row = 4 * kHeadDim;
+      ExpectSameBits(run(*ops, 20, 1, options), {all.begin() + 20 * row, all.begin() + 21 * row},
+                     name);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace minisgl

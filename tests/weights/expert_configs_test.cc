@@ -1,0 +1,191 @@
+// The configurations of published models with experts, as their config.json states them, and what
+// is refused of experts.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "config_check.h"
+
+namespace minisgl {
+namespace {
+
+constexpr const char* kMixtral = R"({"architectures": ["MixtralForCausalLM"],
+    "model_type": "mixtral", "hidden_act": "silu", "hidden_size": 4096, "intermediate_size": 14336,
+    "max_position_embeddings": 32768, "num_attention_heads": 32, "num_experts_per_tok": 2,
+    "num_hidden_layers": 32, "num_key_value_heads": 8, "num_local_experts": 8,
+    "output_router_logits": false, "rms_norm_eps": 1e-05, "rope_theta": 1000000.0,
+    "router_aux_loss_coef": 0.02, "sliding_window": null, "tie_word_embeddings": false,
+    "torch_dtype": "bfloat16", "vocab_size": 32000})";
+
+constexpr const char* kQwen3Moe = R"({"architectures": ["Qwen3MoeForCausalLM"],
+    "model_type": "qwen3_moe", "attention_bias": false, "decoder_sparse_step": 1, "head_dim": 128,
+    "hidden_act": "silu", "hidden_size": 2048, "intermediate_size": 6144,
+    "max_position_embeddings": 40960, "max_window_layers": 48, "mlp_only_layers": [],
+    "moe_intermediate_size": 768, "norm_topk_prob": true, "num_attention_heads": 32,
+    "num_experts": 128, "num_experts_per_tok": 8, "num_hidden_layers": 48,
+    "num_key_value_heads": 4, "rms_norm_eps": 1e-06, "rope_scaling": null,
+    "rope_theta": 1000000.0, "sliding_window": null, "tie_word_embeddings": false,
+    "torch_dtype": "bfloat16", "use_sliding_window": false, "vocab_size": 151936})";
+
+int64_t CountExpertLayers(const ModelConfig& config) {
+  int64_t count = 0;
+  for (const LayerConfig& layer : config.layers) count += layer.has_experts ? 1 : 0;
+  return count;
+}
+
+TEST(ExpertConfigsTest, Mixtral) {
+  const ModelConfig config = Config(kMixtral);
+  EXPECT_EQ(config.experts.num_experts, 8);
+  EXPECT_EQ(config.experts.num_chosen, 2);
+  EXPECT_EQ(config.experts.intermediate_size, 14336);
+  EXPECT_EQ(config.experts.shared_intermediate_size, 0);
+  EXPECT_TRUE(config.experts.share_over_chosen);
+  EXPECT_EQ(CountExpertLayers(config), 32);
+  EXPECT_EQ(CountParameters(config), 46'702'792'704);
+}
+
+TEST(ExpertConfigsTest, Qwen2MoeSharesAnExpert) {
+  constexpr const char* kText = R"({"architectures": ["Qwen2MoeForCausalLM"],
+      "model_type": "qwen2_moe", "decoder_sparse_step": 1, "hidden_act": "silu",
+      "hidden_size": 2048, "intermediate_size": 5632, "max_position_embeddings": 8192,
+      "max_window_layers": 21, "moe_intermediate_size": 1408, "norm_topk_prob": false,
+      "num_attention_heads": 16, "num_experts": 60, "num_experts_per_tok": 4,
+      "num_hidden_layers": 24, "num_key_value_heads": 16, "rms_norm_eps": 1e-06,
+      "rope_theta": 1000000.0, "shared_expert_intermediate_size": 5632, "sliding_window": 32768,
+      "tie_word_embeddings": false, "torch_dtype": "bfloat16", "use_sliding_window": false,
+      "vocab_size": 151936})";
+  const ModelConfig config = Config(kText);
+  EXPECT_EQ(config.experts.num_experts, 60);
+  EXPECT_EQ(config.experts.intermediate_size, 1408);
+  EXPECT_EQ(config.experts.shared_intermediate_size, 5632);
+  EXPECT_TRUE(config.experts.shared_gate && config.qkv_bias);
+  EXPECT_FALSE(config.experts.share_over_chosen);
+  EXPECT_EQ(CountParameters(config), 14'315'784'192);
+  const ModelConfig slides = Config(kText, R"({"use_sliding_window": true, "qkv_bias": false})");
+  EXPECT_EQ(slides.layers[0].sliding_window, 32768);
+  EXPECT_EQ(slides.layers[1].sliding_window, 0);
+  EXPECT_EQ(slides.layers[20].sliding_window, 32768);
+  EXPECT_EQ(slides.layers[22].sliding_window, 0);
+  EXPECT_FALSE(slides.qkv_bias);
+}
+
+TEST(ExpertConfigsTest, Qwen3Moe) {
+  const ModelConfig config = Config(kQwen3Moe);
+  EXPECT_EQ(config.experts.num_experts, 128);
+  EXPECT_EQ(config.experts.num_chosen, 8);
+  EXPECT_TRUE(config.experts.share_over_chosen);
+  EXPECT_EQ(config.qk_norm, QkNorm::kHead);
+  EXPECT_EQ(CountParameters(config), 30'532'122'624);
+  // As transformers 5 writes the same.
+  const ModelConfig newer = Config(kQwen3Moe, R"({"num_experts": null, "num_local_experts": 128})");
+  EXPECT_EQ(newer.experts.num_experts, 128);
+  EXPECT_EQ(Config(kQwen3Moe, R"({"use_sliding_window": true, "sliding_window": 64})")
+                .layers[1]
+                .sliding_window,
+            64);
+}
+
+TEST(ExpertConfigsTest, SomeLayersMayBeDense) {
+  const ModelConfig config =
+      Config(kQwen3Moe,
+             R"({"num_hidden_layers": 6, "decoder_sparse_step": 2, "mlp_only_layers": [3, 77]})");
+  const std::vector<bool> wanted = {false, true, false, false, false, true};
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    EXPECT_EQ(config.layers[i].has_experts, wanted[i]) << i;
+  }
+}
+
+TEST(ExpertConfigsTest, Olmoe) {
+  constexpr const char* kText = R"({"architectures": ["OlmoeForCausalLM"], "model_type": "olmoe",
+      "attention_bias": false, "clip_qkv": null, "hidden_act": "silu", "hidden_size": 2048,
+      "intermediate_size": 1024, "max_position_embeddings": 4096, "norm_topk_prob": false,
+      "num_attention_heads": 16, "num_experts": 64, "num_experts_per_tok": 8,
+      "num_hidden_layers": 16, "num_key_value_heads": 16, "rms_norm_eps": 1e-05,
+      "rope_scaling": null, "rope_theta": 10000.0, "tie_word_embeddings": false,
+      "torch_dtype": "bfloat16", "vocab_size": 50304})";
+  const ModelConfig config = Config(kText);
+  EXPECT_EQ(config.experts.intermediate_size, 1024);
+  EXPECT_EQ(config.qk_norm, QkNorm::kWhole);
+  EXPECT_FALSE(config.experts.share_over_chosen);
+  EXPECT_EQ(CountParameters(config), 6'919'161'856);
+  EXPECT_EQ(RefusedKey(kText, R"({"clip_qkv": 8.0})"), "clip_qkv");
+}
+
+TEST(ExpertConfigsTest, GraniteMoeMultipliesToo) {
+  const ModelConfig config = Config(R"({"architectures": ["GraniteMoeForCausalLM"],
+      "model_type": "granitemoe", "attention_bias": false, "attention_multiplier": 0.015625,
+      "embedding_multiplier": 12.0, "hidden_act": "silu", "hidden_size": 1024,
+      "intermediate_size": 512, "logits_scaling": 6.0, "max_position_embeddings": 131072,
+      "num_attention_heads": 16, "num_experts_per_tok": 8, "num_hidden_layers": 24,
+      "num_key_value_heads": 8, "num_local_experts": 32, "residual_multiplier": 0.22,
+      "rms_norm_eps": 1e-06, "rope_scaling": null, "rope_theta": 1500000.0,
+      "tie_word_embeddings": true, "torch_dtype": "bfloat16", "vocab_size": 49155})");
+  EXPECT_EQ(config.experts.num_experts, 32);
+  EXPECT_TRUE(config.experts.share_over_chosen);
+  EXPECT_EQ(config.attention_scale, 0.015625);
+  EXPECT_EQ(config.logit_scale, 1 / 6.0);
+  EXPECT_EQ(CountParameters(config), 1'334'628'352);
+}
+
+constexpr const char* kGptOss = R"({"architectures": ["GptOssForCausalLM"],
+    "model_type": "gpt_oss", "attention_bias": true, "experts_per_token": 4, "head_dim": 64,
+    "hidden_act": "silu", "hidden_size": 2880, "initial_context_length": 4096,
+    "intermediate_size": 2880, "max_position_embeddings": 131072, "num_attention_heads": 64,
+    "num_experts_per_tok": 4, "num_hidden_layers": 24, "num_key_value_heads": 8,
+    "num_local_experts": 32, "rms_norm_eps": 1e-05, "rope_scaling": {"beta_fast": 32.0,
+      "beta_slow": 1.0, "factor": 32.0, "original_max_position_embeddings": 4096,
+      "rope_type": "yarn", "truncate": false}, "rope_theta": 150000, "sliding_window": 128,
+    "swiglu_limit": 7.0, "tie_word_embeddings": false, "vocab_size": 201088})";
+
+TEST(ExpertConfigsTest, GptOss) {
+  const ModelConfig config = Config(kGptOss);
+  EXPECT_TRUE(config.attention_sinks && config.qkv_bias && config.attention_output_bias);
+  EXPECT_TRUE(config.feed_forward_bias && config.experts.share_over_chosen);
+  EXPECT_EQ(config.activation, Activation::kClampedSwiglu);
+  EXPECT_EQ(config.activation_limit, 7);
+  EXPECT_EQ(config.layers[0].sliding_window, 128);
+  EXPECT_EQ(config.layers[1].sliding_window, 0);
+  EXPECT_FALSE(config.ropes[0].truncate);
+  EXPECT_EQ(config.ropes[0].theta, 150000);
+  EXPECT_DOUBLE_EQ(config.ropes[0].attention_factor, 0.1 * std::log(32.0) + 1);
+  EXPECT_EQ(CountParameters(config), 20'914'757'184);
+  // Without settings the file means these.
+  EXPECT_EQ(Config(kGptOss, R"({"rope_scaling": null, "rope_theta": null})").ropes, config.ropes);
+}
+
+TEST(ExpertConfigsTest, GptOssRefusesWhatItsActivationCannotBe) {
+  EXPECT_EQ(RefusedKey(kGptOss, R"({"hidden_act": "gelu"})"), "hidden_act");
+  EXPECT_EQ(RefusedKey(kGptOss, R"({"swiglu_alpha": 2.0})"), "swiglu_alpha");
+  EXPECT_EQ(RefusedKey(kGptOss, R"({"swiglu_limit": 0})"), "swiglu_limit");
+  const auto packed = ParseModelConfig(
+      Joined(kGptOss, R"({"quantization_config": {"quant_method": "mxfp4"}})"), "config.json");
+  ExpectError(packed.status(), StatusCode::kBadInput,
+              "only weights that are not quantized (null) are supported");
+}
+
+TEST(ExpertConfigsTest, RefusesNumbersOfExpertsThatCannotBe) {
+  for (const char* bad : {"0", "-1", "4097", "1.5", "\"8\"", "[8]"}) {
+    EXPECT_EQ(RefusedKey(kMixtral, fmt::format(R"({{"num_local_experts": {}}})", bad)),
+              "num_local_experts");
+    EXPECT_EQ(RefusedKey(kQwen3Moe, fmt::format(R"({{"num_experts": {}}})", bad)), "num_experts");
+    EXPECT_EQ(RefusedKey(kQwen3Moe, fmt::format(R"({{"num_experts_per_tok": {}}})", bad)),
+              "num_experts_per_tok");
+  }
+  EXPECT_EQ(RefusedKey(kMixtral, R"({"num_experts_per_tok": 9})"), "num_experts_per_tok");
+  EXPECT_EQ(RefusedKey(kMixtral, R"({"num_experts": 9})"), "num_experts");
+  EXPECT_EQ(RefusedKey(kMixtral, R"({"num_local_experts": 4096, "num_hidden_layers": 10000})"),
+            "num_local_experts");
+  for (const char* bad : {"0", "-1", "true", "[1]"}) {
+    EXPECT_EQ(RefusedKey(kQwen3Moe, fmt::format(R"({{"decoder_sparse_step": {}}})", bad)),
+              "decoder_sparse_step");
+  }
+  for (const char* bad : {"1", "[-1]", "[\"1\"]", "{}", "[1.5]"}) {
+    EXPECT_EQ(RefusedKey(kQwen3Moe, fmt::format(R"({{"mlp_only_layers": {}}})", bad)),
+              "mlp_only_layers");
+  }
+  EXPECT_EQ(RefusedKey(kQwen3Moe, R"({"moe_intermediate_size": 0})"), "moe_intermediate_size");
+  EXPECT_EQ(RefusedKey(kQwen3Moe, R"({"norm_topk_prob": 1})"), "norm_topk_prob");
+}
+
+}  // namespace
+}  // namespace minisgl
