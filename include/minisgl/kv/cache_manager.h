@@ -3,6 +3,10 @@
 //
 // Every page is in exactly one place: free, in the cache, taken by a caller, or deferred. One
 // thread.
+//
+// Where there are window pages, a page has one from the moment it is taken, loses it where somebody
+// reclaims it, and gives it back with itself. A deferred page keeps it by a claim: the step in
+// flight may still write it.
 #pragma once
 
 #include <cstdint>
@@ -14,24 +18,32 @@
 #include "minisgl/base/ids.h"
 #include "minisgl/kv/page_pool.h"
 #include "minisgl/kv/prefix_cache.h"
+#include "minisgl/kv/window_pool.h"
 
 namespace minisgl {
 
 class CacheManager {
  public:
-  CacheManager(int32_t num_pages, std::unique_ptr<PrefixCache> cache);
+  // num_window_pages 0: none, and no page has one.
+  CacheManager(int32_t num_pages, std::unique_ptr<PrefixCache> cache, int32_t num_window_pages = 0);
 
   PrefixCache& cache() { return *cache_; }
   const PrefixCache& cache() const { return *cache_; }
   const PagePool& pool() const { return pool_; }
+  // Null where there are no window pages.
+  WindowPool* windows() { return windows_.get(); }
+  const WindowPool* windows() const { return windows_.get(); }
 
   // Pages that Take can give now.
   int32_t num_available() const { return pool_.num_free() + cache_->num_evictable(); }
   // Pages that will be free once the steps in flight are collected.
   int32_t num_deferred() const { return num_deferred_; }
+  // Of those, pages with a window page.
+  int32_t num_deferred_windows() const { return num_deferred_windows_; }
 
-  // Appends `count` pages to `pages`, evicting where the pool is short. REQUIRES count <=
-  // num_available().
+  // Appends `count` pages to `pages`, evicting where the pool is short, each with a window
+  // page that nobody claims yet. REQUIRES count <= num_available(), and <= what windows() has
+  // available.
   void Take(int32_t count, std::vector<PageId>* pages);
   // Frees pages now.
   void Give(std::span<const PageId> pages);
@@ -47,18 +59,25 @@ class CacheManager {
   int64_t num_evicted() const { return num_evicted_; }
 
   // I1, I2: each page in exactly one place. `taken`: every page that callers hold (not through the
-  // cache).
-  void CheckInvariants(std::span<const PageId> taken) const;
+  // cache); `window_claims`: every claim of theirs on a window page.
+  void CheckInvariants(std::span<const PageId> taken,
+                       std::span<const PageId> window_claims = {}) const;
 
  private:
   struct Deferred {
     StepId fence;
     std::vector<PageId> pages;
   };
+  // Whether a page that waits has a window page, by a claim: a hole stays one until it is free.
+  bool HasWindow(PageId page) const { return windows_ != nullptr && windows_->Has(page); }
+
+  void CheckWindows(std::span<const PageId> claims) const;
+
   PagePool pool_;
   std::unique_ptr<PrefixCache> cache_;
+  std::unique_ptr<WindowPool> windows_;
   std::deque<Deferred> deferred_;  // fences never decrease
-  int32_t num_deferred_ = 0;
+  int32_t num_deferred_ = 0, num_deferred_windows_ = 0;
   int64_t num_evicted_ = 0;
 };
 
