@@ -59,14 +59,19 @@ struct BatchPlan {
   // Applied first, in order, before anything of the step runs.
   std::vector<PageTableWrite> page_table_writes;
   std::vector<PageId> pages;  // what page_table_writes refer to
+  // Beside `pages`, where there are window pages: the window page of each, num_window_pages (a
+  // dummy) for a hole. What stands in the table for a page that a row's window has moved past is
+  // not kept up: attention with a window reads no table entry before the page of its first key.
+  std::vector<WindowPageId> window_pages;
   std::vector<TokenPoolWrite> token_pool_writes;
   std::vector<TokenId> tokens;  // what token_pool_writes refer to
 
   // Over the T tokens. A token's id is token_pool[table_row of its row][position]: prompt ids and
   // drafts were put there by a TokenPoolWrite, an answer's by the step that sampled them, so no
   // plan carries a sampled value.
-  std::vector<int32_t> positions;  // [T]
-  std::vector<int64_t> slots;      // [T] where K and V are written: page * page_size + offset
+  std::vector<int32_t> positions;     // [T]
+  std::vector<int64_t> slots;         // [T] where K and V are written: page * page_size + offset
+  std::vector<int64_t> window_slots;  // [T] the same by window page, where there are any
 
   // Over the R rows.
   std::vector<int32_t> table_row;  // [R] row of the page table and the token pool; never twice

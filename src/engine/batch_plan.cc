@@ -51,6 +51,7 @@ std::string BatchPlan::ToJson() const {
   }
   json.Set("page_table_writes", std::move(table_writes));
   json.Set("pages", ToArray(pages));
+  if (!window_pages.empty()) json.Set("window_pages", ToArray(window_pages));
   Json::Array pool_writes;
   for (const TokenPoolWrite& write : token_pool_writes) {
     Json entry;
@@ -62,6 +63,7 @@ std::string BatchPlan::ToJson() const {
   json.Set("tokens", ToArray(tokens));
   json.Set("positions", ToArray(positions));
   json.Set("slots", ToArray(slots));
+  if (!window_slots.empty()) json.Set("window_slots", ToArray(window_slots));
   json.Set("table_row", ToArray(table_row));
   json.Set("row_begin", ToArray(row_begin));
   json.Set("kv_len", ToArray(kv_len));

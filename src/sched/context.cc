@@ -32,14 +32,27 @@ SchedulerContext::SchedulerContext(const EngineLimits& engine_limits,
                                    const SchedulerOptions& scheduler_options)
     : limits(engine_limits),
       options(scheduler_options),
-      cache(engine_limits.num_pages, MakeCache(engine_limits, scheduler_options)),
+      window{engine_limits.page_size, std::max(engine_limits.sliding_window, 1)},
+      cache(engine_limits.num_pages, MakeCache(engine_limits, scheduler_options),
+            engine_limits.num_window_pages),
       table(engine_limits.max_running_requests),
       waiting(scheduler_options.queue),
       sessions(&cache.cache()),
-      loader(scheduler_options.kv_source, &cache, engine_limits.page_size) {
+      // A source writes whole pages and knows of no window pages: it is not asked where there are.
+      loader(engine_limits.num_window_pages > 0 ? nullptr : scheduler_options.kv_source, &cache,
+             engine_limits.page_size) {
   MINISGL_CHECK(options.max_prefill_tokens >= 1 && limits.max_running_requests >= 1 &&
                     limits.num_pages >= 1 && limits.max_seq_len >= 2,
                 "limits that nothing can run within");
+  if (limits.num_window_pages > 0) {
+    // Else a request that runs alone could not go on.
+    const int64_t longest = CeilDiv<int64_t>(limits.max_seq_len - 1, limits.page_size);
+    const int64_t most = std::min<int64_t>(longest, limits.num_pages);
+    MINISGL_CHECK(
+        limits.sliding_window >= 1 &&
+            limits.num_window_pages >= std::min(most, window.PagesOf(limits.max_in_flight)),
+        "{} window pages for a window of {} keys", limits.num_window_pages, limits.sliding_window);
+  }
   MINISGL_CHECK(options.max_drafts == 0 || options.drafter != nullptr, "drafts of nobody");
 }
 
@@ -84,17 +97,20 @@ bool SchedulerContext::TakePagesFor(RequestState* state, int64_t count) {
   const int64_t needed = CeilDiv<int64_t>(state->launched_len + count, limits.page_size);
   const auto missing = static_cast<int32_t>(needed - static_cast<int64_t>(state->pages.size()));
   if (missing <= 0) return true;
+  if (cache.windows() != nullptr && !MayTakeWindows(*state, missing)) return false;
   // Pages behind a fence count as coming: else every retry would preempt one more.
-  while (missing > cache.num_available() + num_coming()) {
-    if (sessions.LetOldestGo()) continue;
+  while (missing > cache.num_available() + num_coming() || WindowsAreShort(missing, true)) {
+    // Sessions claim no window pages.
+    if (!WindowsAreShort(missing, true) && sessions.LetOldestGo()) continue;
     RequestState* victim = PickVictim();
     MINISGL_CHECK(victim != nullptr, "I8: request {} was promised pages that are not there",
                   state->request.id);
     Preempt(victim);
     if (victim == state) return false;
   }
-  if (missing > cache.num_available()) return false;
+  if (missing > cache.num_available() || WindowsAreShort(missing, false)) return false;
   cache.Take(missing, &state->pages);
+  ClaimWindows(state, state->pages.size() - static_cast<size_t>(missing));
   const int64_t used = cache.pool().num_pages() - cache.num_available();
   stats.pages_peak = std::max(stats.pages_peak, used);
   return true;
@@ -142,6 +158,7 @@ void SchedulerContext::Unregister(RequestState* state, int32_t up_to_page) {
 // launched, so whoever takes such a page writes it after the steps in flight have read it.
 void SchedulerContext::Release(RequestState* state) {
   Unregister(state, state->registered_pages);
+  UnclaimWindows(state, static_cast<size_t>(state->window_begin), state->pages.size());
   cache.cache().Unlock(state->node);
   state->holds_lock = false;
   const auto own =
@@ -159,7 +176,7 @@ void SchedulerContext::Release(RequestState* state) {
   }
   state->pages.clear();
   state->load_len = 0;
-  state->tree_pages = state->registered_pages = 0;
+  state->tree_pages = state->registered_pages = state->window_begin = 0;
   state->table_row = -1;
   std::erase(running, state);
 }

@@ -56,10 +56,7 @@ void DecodeManager::AddDrafts() {
 // Nobody is preempted for a guess, and no session loses its prefix: it takes pages nobody holds.
 void DecodeManager::AddDraftsTo(StepDraft::Row* row, int64_t most) {
   RequestState* state = row->state;
-  const int64_t room =
-      (static_cast<int64_t>(state->pages.size()) + context_->cache.num_available()) *
-          context_->limits.page_size -
-      state->launched_len - 1;
+  const int64_t room = context_->TokensWithinReach(*state) - 1;
   const int64_t count = std::min({most, room, state->max_device_len() - state->device_len - 1,
                                   int64_t{state->pacer.length(context_->options.max_drafts)}});
   if (count <= 0) return;

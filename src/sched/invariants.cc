@@ -13,6 +13,11 @@
 //   I10 submitted == waiting + running + ended
 //   I13 rows and tokens of every plan within limits, no row empty or twice, write slots distinct
 //   I14 idle: nothing locked but by sessions, nothing deferred or taken
+//
+// Of window pages, where there are any: I1, I2 each is free or of one page; I4 each page that a
+// running request's window reaches has one; I5 claims are those of running requests, from the
+// first page that the window after computed_len reaches, and of deferred pages; I8 whoever was
+// promised his whole length can have what that takes; I14 idle: nothing claimed.
 #include <algorithm>
 #include <unordered_set>
 
@@ -49,6 +54,15 @@ void CheckPlan(const BatchPlan& plan, const EngineLimits& limits, const Schedule
                 limits.max_step_drafts);
   MINISGL_CHECK(plan.num_tokens() <= limits.max_step_tokens, "I13: {} tokens in a step of {}",
                 plan.num_tokens(), limits.max_step_tokens);
+  MINISGL_CHECK(
+      plan.window_slots.size() == (limits.num_window_pages > 0 ? plan.slots.size() : 0) &&
+          plan.window_pages.size() == (limits.num_window_pages > 0 ? plan.pages.size() : 0),
+      "I13: {} window slots for {} slots, {} window pages for {} pages", plan.window_slots.size(),
+      plan.slots.size(), plan.window_pages.size(), plan.pages.size());
+  const std::unordered_set<int64_t> window_slots(plan.window_slots.begin(),
+                                                 plan.window_slots.end());
+  MINISGL_CHECK(window_slots.size() == plan.window_slots.size(),
+                "I13: a window slot is written twice in one step");
   const std::unordered_set<int64_t> slots(plan.slots.begin(), plan.slots.end());
   MINISGL_CHECK(slots.size() == plan.slots.size(), "I13: a slot is written twice in one step");
 }
@@ -112,14 +126,35 @@ void Scheduler::Impl::CheckPromises() const {
   }
   const auto room = context.cache.pool().num_pages() - static_cast<int64_t>(held.size());
   MINISGL_CHECK(owed <= room, "I8: {} pages promised, {} to be had", owed, room);
+  if (context.cache.windows() != nullptr) CheckWindows();
   for (const auto& [id, state] : requests) {
     MINISGL_CHECK(state->preemptions <= kPreemptionsMax, "I12: request {} preempted {} times", id,
                   state->preemptions);
   }
 }
 
+void Scheduler::Impl::CheckWindows() const {
+  int64_t pledged = 0;
+  for (const RequestState* state : context.running) {
+    MINISGL_CHECK(state->window_begin == context.window.FirstPage(state->computed_len),
+                  "I5: request {} claims from page {} with {} computed", state->request.id,
+                  state->window_begin, state->computed_len);
+    MINISGL_CHECK(state->claimed_windows() >= 0, "I7: request {} claims {} pages",
+                  state->request.id, state->claimed_windows());
+    if (!state->is_guaranteed) continue;
+    pledged += std::max(context.EntitledWindows(*state), state->claimed_windows());
+  }
+  MINISGL_CHECK(pledged <= context.limits.num_window_pages,
+                "I8: {} window pages promised, there are {}", pledged,
+                context.limits.num_window_pages);
+  if (!requests.empty() || !in_flight.empty()) return;
+  MINISGL_CHECK(context.cache.windows()->num_available() == context.limits.num_window_pages,
+                "I14: idle, and {} of {} window pages are to be had",
+                context.cache.windows()->num_available(), context.limits.num_window_pages);
+}
+
 void Scheduler::Impl::CheckInvariants() const {
-  std::vector<PageId> taken;
+  std::vector<PageId> taken, window_claims;
   std::vector<int32_t> rows;
   std::vector<PrefixNode*> locked;
   int64_t live = 0;
@@ -131,11 +166,15 @@ void Scheduler::Impl::CheckInvariants() const {
     taken.insert(taken.end(), state->load_pages.begin(), state->load_pages.end());
     if (state->table_row < 0) continue;
     taken.insert(taken.end(), state->pages.begin() + state->tree_pages, state->pages.end());
+    if (context.cache.windows() != nullptr) {
+      window_claims.insert(window_claims.end(), state->pages.begin() + state->window_begin,
+                           state->pages.end());
+    }
     rows.push_back(state->table_row);
     locked.push_back(state->node);
   }
   for (PrefixNode* node : context.sessions.Locks()) locked.push_back(node);
-  context.cache.CheckInvariants(taken);
+  context.cache.CheckInvariants(taken, window_claims);
   context.cache.cache().CheckInvariants(locked);
   context.table.CheckInvariants(rows);
   MINISGL_CHECK(context.computing.num_waiters() == held_by_prefix,

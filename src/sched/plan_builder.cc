@@ -4,10 +4,36 @@
 
 namespace minisgl {
 
-PlanBuilder::PlanBuilder(StepId step, int32_t page_size)
-    : page_size_(page_size), plan_(std::make_shared<BatchPlan>()) {
+PlanBuilder::PlanBuilder(StepId step, int32_t page_size, const WindowPool* windows)
+    : page_size_(page_size), windows_(windows), plan_(std::make_shared<BatchPlan>()) {
   plan_->step = step;
   plan_->row_begin.push_back(0);
+}
+
+// The device's page tables agree from here on with all pages of `state`; with the window pages, for
+// those that it claims.
+void PlanBuilder::WritePageTable(RequestState* state) {
+  const auto num_pages = static_cast<int32_t>(state->pages.size());
+  if (state->clean_pages >= num_pages) return;
+  BatchPlan& plan = *plan_;
+  plan.page_table_writes.push_back({state->table_row, state->clean_pages,
+                                    num_pages - state->clean_pages,
+                                    static_cast<int32_t>(plan.pages.size())});
+  plan.pages.insert(plan.pages.end(), state->pages.begin() + state->clean_pages,
+                    state->pages.end());
+  if (windows_ != nullptr) {
+    for (int32_t index = state->clean_pages; index < num_pages; ++index) {
+      const WindowPageId held = windows_->WindowOf(state->pages[static_cast<size_t>(index)]);
+      plan.window_pages.push_back(held < 0 ? windows_->num_window_pages() : held);
+    }
+  }
+  state->clean_pages = num_pages;
+}
+
+int64_t PlanBuilder::WindowSlot(PageId page, int64_t position) const {
+  const WindowPageId held = windows_->WindowOf(page);
+  MINISGL_CHECK(held >= 0, "I4: position {} is written to page {}, a hole", position, page);
+  return int64_t{held} * page_size_ + position % page_size_;
 }
 
 void PlanBuilder::AddRow(RequestState* state, int64_t count, bool wants_token,
@@ -31,17 +57,12 @@ void PlanBuilder::AddRow(RequestState* state, int64_t count, bool wants_token,
          static_cast<int32_t>(num_drafts), static_cast<int32_t>(plan.tokens.size())});
     plan.tokens.insert(plan.tokens.end(), drafts.begin(), drafts.end());
   }
-  if (state->clean_pages < num_pages) {
-    plan.page_table_writes.push_back({row, state->clean_pages, num_pages - state->clean_pages,
-                                      static_cast<int32_t>(plan.pages.size())});
-    plan.pages.insert(plan.pages.end(), state->pages.begin() + state->clean_pages,
-                      state->pages.end());
-    state->clean_pages = num_pages;
-  }
+  WritePageTable(state);
   for (int64_t position = state->launched_len; position < state->launched_len + count; ++position) {
     const PageId page = state->pages[static_cast<size_t>(position / page_size_)];
     plan.positions.push_back(static_cast<int32_t>(position));
     plan.slots.push_back(int64_t{page} * page_size_ + position % page_size_);
+    if (windows_ != nullptr) plan.window_slots.push_back(WindowSlot(page, position));
   }
   state->launched_len += count;
   if (wants_token) state->device_len = state->launched_len + 1;

@@ -8,13 +8,15 @@
 #include <vector>
 
 #include "minisgl/batch_plan.h"
+#include "minisgl/kv/window_pool.h"
 #include "sched/request_state.h"
 
 namespace minisgl {
 
 class PlanBuilder {
  public:
-  PlanBuilder(StepId step, int32_t page_size);
+  // `windows`: null where there are no window pages.
+  PlanBuilder(StepId step, int32_t page_size, const WindowPool* windows = nullptr);
 
   // Adds a row for the next `count` tokens of `state` (whose pages cover them), the last of them
   // `drafts`, samples if `wants_token`, and moves the state's launched_len, device_len and
@@ -28,7 +30,11 @@ class PlanBuilder {
   std::shared_ptr<const BatchPlan> Finish() { return std::move(plan_); }
 
  private:
+  void WritePageTable(RequestState* state);
+  int64_t WindowSlot(PageId page, int64_t position) const;
+
   int32_t page_size_;
+  const WindowPool* windows_;
   std::shared_ptr<BatchPlan> plan_;
   std::vector<RequestState*> rows_;
 };

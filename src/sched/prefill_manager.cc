@@ -118,7 +118,7 @@ PrefillManager::Admission PrefillManager::TryAdmit(RequestState* state) {
     state->page_hashes =
         ChainHashes(known, page_size);  // of a new request, or one that came back with an answer
   }
-  PrefixMatch match = cache.cache().Match(known.first(known.size() - 1));
+  PrefixMatch match = context_->MatchPrefix(known.first(known.size() - 1));
   const auto matched = static_cast<int32_t>(match.pages.size());
   if (HoldForPrefix(state, matched)) return Admission::kWaits;
   const int64_t cached_len = int64_t{matched} * page_size;
@@ -130,6 +130,7 @@ PrefillManager::Admission PrefillManager::TryAdmit(RequestState* state) {
   state->prefill_len = static_cast<int64_t>(known.size());
   state->is_guaranteed = context_->options.admission == AdmissionPolicy::kReserve ||
                          state->preemptions >= kPreemptionsMax;
+  if (!context_->WindowsFit(*state)) return Admission::kNoRoom;
   while (!LockWhereItFits(*state, match)) {
     if (!TakePrefixFromSession(*state, match)) return Admission::kNoRoom;
   }
@@ -185,6 +186,8 @@ void PrefillManager::Admit(RequestState* state, PrefixMatch match, int64_t load_
   state->tree_pages = matched;
   state->cached_len = int64_t{matched} * context_->limits.page_size;
   state->computed_len = state->launched_len = state->cached_len;
+  state->window_begin = context_->window.FirstPage(state->computed_len);
+  context_->ClaimWindows(state, static_cast<size_t>(state->window_begin));
   state->device_len = state->prefill_len;
   state->table_row = context_->table.Take();
   state->phase = Phase::kPrefill;
@@ -233,10 +236,7 @@ void PrefillManager::AddChunk(RequestState* state) {
   // A shorter chunk runs where there are no pages for the whole; nobody is preempted but for the
   // first token.
   if (!context_->TakePagesFor(state, 1)) return;
-  const int64_t reachable =
-      (static_cast<int64_t>(state->pages.size()) + context_->cache.num_available()) *
-      context_->limits.page_size;
-  count = std::min(count, reachable - state->launched_len);
+  count = std::min(count, context_->TokensWithinReach(*state));
   if (!context_->TakePagesFor(state, count)) return;
   context_->draft.prefill.push_back({state, count, {}});
   context_->draft.budget -= count;

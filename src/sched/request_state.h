@@ -16,6 +16,7 @@
 //   [0, tree_pages)             in the prefix cache, under `node`, which it locks
 //   [tree_pages, pages.size())  its own
 //   pages.size() == ceil((launched_len + load_len) / page_size) once it runs
+//   [window_begin, pages.size())  whose window pages it claims, where there are any
 #pragma once
 
 #include <cstdint>
@@ -64,6 +65,7 @@ struct RequestState {
   bool holds_lock = false;
   int32_t tree_pages = 0;
   std::vector<PageId> pages;
+  int32_t window_begin = 0;
   int32_t clean_pages = 0;     // the device's page table agrees on [0, clean_pages)
   bool in_token_pool = false;  // the device has the prompt
 
@@ -80,6 +82,7 @@ struct RequestState {
   int64_t load_len = 0;            // tokens that the load writes, from launched_len on
   std::vector<PageId> load_pages;  // of a load that goes on though the request let go of it
 
+  int64_t claimed_windows() const { return static_cast<int64_t>(pages.size()) - window_begin; }
   bool is_chat() const { return queue_class <= kChatPriority; }
   int64_t prompt_len() const { return static_cast<int64_t>(request.prompt.size()); }
   int64_t answer_len() const { return static_cast<int64_t>(tokens.size()) - prompt_len(); }

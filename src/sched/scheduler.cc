@@ -122,7 +122,7 @@ void Scheduler::Impl::DraftStep() {
 
 // Turns the draft into a plan: from here on its rows are launched.
 Scheduler::Impl::InFlight Scheduler::Impl::BuildStep() {
-  PlanBuilder builder(next_step, context.limits.page_size);
+  PlanBuilder builder(next_step, context.limits.page_size, context.cache.windows());
   InFlight step;
   for (const StepDraft::Row& row : context.draft.decode) {
     builder.AddRow(row.state, row.count, true, row.drafts);
@@ -201,6 +201,7 @@ void Scheduler::Impl::RollBack(RequestState* state, int64_t launched_len) {
 void Scheduler::Impl::SetLaunched(RequestState* state, int64_t launched_len) {
   state->launched_len = launched_len;
   const auto kept = static_cast<size_t>(CeilDiv<int64_t>(launched_len, context.limits.page_size));
+  context.UnclaimWindows(state, kept, state->pages.size());
   context.cache.Give(std::span<const PageId>(state->pages).subspan(kept));
   state->pages.resize(kept);
   state->clean_pages = std::min(state->clean_pages, static_cast<int32_t>(kept));
@@ -218,6 +219,7 @@ bool Scheduler::Impl::CollectToken(RequestState* state, int64_t computed_len,
   if (state->phase != Phase::kWaiting) {
     state->computed_len = std::max(state->computed_len, computed_len);
     InsertComputedPages(state);
+    context.AdvanceWindow(state);
   }
   return row.outcome != RowResult::Outcome::kToken || AcceptToken(state, row);
 }
@@ -305,6 +307,7 @@ void Scheduler::Impl::InsertComputedPages(RequestState* state) {
     const PageId held = insertion.pages[static_cast<size_t>(page - state->tree_pages)];
     PageId& mine = state->pages[static_cast<size_t>(page)];
     if (mine == held) continue;
+    context.MoveWindow(*state, page, mine, held);
     duplicates.push_back(mine);
     mine = held;
     state->clean_pages = std::min(state->clean_pages, page);
@@ -463,6 +466,11 @@ SchedulerStats Scheduler::Stats() const {
   stats.pages_cached = cache.cache().num_evictable() + cache.cache().num_locked();
   stats.pages_locked = cache.cache().num_locked();
   stats.evicted_pages = cache.num_evicted();
+  if (cache.windows() != nullptr) {
+    stats.window_pages_total = cache.windows()->num_window_pages();
+    stats.window_pages_free = cache.windows()->num_free();
+    stats.reclaimed_window_pages = cache.windows()->num_reclaimed();
+  }
   stats.sessions = impl_->context.sessions.size();
   stats.session_pages = impl_->context.sessions.num_pages();
   return stats;

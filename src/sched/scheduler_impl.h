@@ -11,6 +11,7 @@
 #include <memory>
 #include <vector>
 
+#include "minisgl/base/window_math.h"
 #include "minisgl/kv/cache_manager.h"
 #include "minisgl/sched/scheduler.h"
 #include "sched/computing_index.h"
@@ -45,6 +46,7 @@ struct StepDraft {
 struct SchedulerContext {
   EngineLimits limits;
   SchedulerOptions options;
+  WindowMath window;  // where there are window pages
   CacheManager cache;
   RequestTable table;
   ComputingIndex computing;
@@ -78,6 +80,32 @@ struct SchedulerContext {
   // else to the end of what is known, and one for each that may grow.
   int64_t OwedPages() const;
   int64_t PromisedPages(const RequestState& state) const;
+  // Window pages (window_claims.cc). The longest cached prefix of `tokens` with no hole within
+  // reach of what is computed after it.
+  PrefixMatch MatchPrefix(std::span<const TokenId> tokens);
+  // How many `state` may claim at once whatever others do; of those, how many it is promised now;
+  // how many all that run hold or are promised.
+  int64_t EntitledWindows(const RequestState& state) const;
+  int64_t PromisedWindows(const RequestState& state) const;
+  int64_t PledgedWindows() const;
+  // Whether the promises leave room for `state` to be admitted.
+  bool WindowsFit(const RequestState& state) const;
+  // Whether `count` more are its own, or nobody's. Where not, it has steps in flight, whose end
+  // will give some back.
+  bool MayTakeWindows(const RequestState& state, int64_t count) const;
+  int64_t WindowsWithinReach(const RequestState& state) const;
+  // Tokens that `state` can take pages for without anybody being preempted.
+  int64_t TokensWithinReach(const RequestState& state) const;
+  // Whether fewer than `count` can be had now, or with those that wait behind a fence.
+  bool WindowsAreShort(int32_t count, bool with_coming) const;
+  // Claims of `state` on pages from index `first` on; given up for [first, end).
+  void ClaimWindows(RequestState* state, size_t first);
+  void UnclaimWindows(RequestState* state, size_t first, size_t end);
+  // computed_len moved on: what its window moved past is let go.
+  void AdvanceWindow(RequestState* state);
+  // Page `index` of `state` is to be `to`, which the cache has, instead of its own `from`.
+  void MoveWindow(const RequestState& state, int32_t index, PageId from, PageId to);
+
   // Takes the pages that `count` more tokens of `state` need. Where there are none, sessions let
   // their prefixes go, then others are preempted. False where they are not to be had before steps
   // in flight are collected, or where `state` itself had to go.
@@ -197,6 +225,7 @@ struct Scheduler::Impl {
   void CheckInvariants() const;
   void CheckRequest(const RequestState& state) const;
   void CheckPromises() const;
+  void CheckWindows() const;
 
   SchedulerContext context;
   PrefillManager prefill;

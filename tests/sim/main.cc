@@ -40,7 +40,8 @@ void Report(const Workload& workload, const Outcome& outcome) {
 
 int RunSeeds(uint64_t first, uint64_t count) {
   const auto begin = std::chrono::steady_clock::now();
-  int64_t steps = 0, preemptions = 0, remapped = 0, evicted = 0, aborted = 0, failed = 0;
+  int64_t steps = 0, preemptions = 0, remapped = 0, evicted = 0, reclaimed = 0, aborted = 0,
+          failed = 0;
   int64_t drafted = 0, accepted = 0, loaded = 0, failed_loads = 0, turns = 0;
   uint64_t violations = 0;
   for (uint64_t seed = first; seed < first + count; ++seed) {
@@ -50,6 +51,7 @@ int RunSeeds(uint64_t first, uint64_t count) {
     preemptions += outcome.stats.preemptions;
     remapped += outcome.stats.remapped_pages;
     evicted += outcome.stats.evicted_pages;
+    reclaimed += outcome.stats.reclaimed_window_pages;
     aborted += outcome.stats.aborted;
     failed += outcome.stats.failed;
     drafted += outcome.stats.drafted_tokens;
@@ -60,12 +62,15 @@ int RunSeeds(uint64_t first, uint64_t count) {
     if (!outcome.violation.empty() && ++violations <= 5) Report(workload, outcome);
   }
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
-  std::fputs(fmt::format("{} preemptions, {} pages remapped, {} evicted, {} aborts, {} failures\n"
-                         "{} drafts, {} accepted, {} tokens loaded, {} loads failed, {} turns\n",
-                         preemptions, remapped, evicted, aborted, failed, drafted, accepted, loaded,
-                         failed_loads, turns)
-                 .c_str(),
-             stdout);
+  std::fputs(
+      fmt::format(
+          "{} preemptions, {} pages remapped, {} evicted, {} window pages reclaimed, {} aborts, {} "
+          "failures\n"
+          "{} drafts, {} accepted, {} tokens loaded, {} loads failed, {} turns\n",
+          preemptions, remapped, evicted, reclaimed, aborted, failed, drafted, accepted, loaded,
+          failed_loads, turns)
+          .c_str(),
+      stdout);
   std::fputs(fmt::format("{} seeds, {} violations, {:.0f} steps/s\n", count, violations,
                          static_cast<double>(steps) / seconds.count())
                  .c_str(),

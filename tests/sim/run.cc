@@ -179,6 +179,9 @@ void Runner::Launch(std::shared_ptr<const BatchPlan> plan) {
   ++outcome_.plans;
   Trace(fmt::format("step {} rows {} kv {} slots {}", plan->step, fmt::join(plan->table_row, ","),
                     fmt::join(plan->kv_len, ","), fmt::join(plan->slots, ",")));
+  if (!plan->window_slots.empty()) {
+    Trace(fmt::format("window slots {}", fmt::join(plan->window_slots, ",")));
+  }
   if (next_fault_ < workload_.faults.size() &&
       workload_.faults[next_fault_].step <= outcome_.steps) {
     const Fault& fault = workload_.faults[next_fault_++];
@@ -266,6 +269,8 @@ void Runner::CheckAnswers() {
   Require(source_.num_loading() == 0, "I14: a load goes on when all is idle");
   Require(scheduler_->ResetPrefixCache() == 0, "I14: a page stays cached when all are dropped");
   Require(scheduler_->Stats().pages_free == workload_.limits.num_pages, "I14: a page is lost");
+  Require(scheduler_->Stats().window_pages_free == workload_.limits.num_window_pages,
+          "I14: a window page is lost");
 }
 
 }  // namespace

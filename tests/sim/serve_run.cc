@@ -283,6 +283,8 @@ void ServeRunner::CheckEnd() {
   Scheduler& scheduler = loop_->scheduler();
   Require(scheduler.ResetPrefixCache() == 0, "I14: a page stays cached when all are dropped");
   Require(scheduler.Stats().pages_free == workload_.limits.num_pages, "I14: a page is lost");
+  Require(scheduler.Stats().window_pages_free == workload_.limits.num_window_pages,
+          "I14: a window page is lost");
 }
 
 }  // namespace

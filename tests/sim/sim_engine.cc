@@ -26,11 +26,15 @@ SimEngine::SimEngine(const EngineLimits& limits, int64_t end_rate)
       end_rate_(end_rate),
       shadow_(static_cast<size_t>(limits.num_pages) * static_cast<size_t>(limits.page_size), 0),
       is_loading_(static_cast<size_t>(limits.num_pages), false),
+      window_shadow_((static_cast<size_t>(limits.num_window_pages) + 1) *
+                         static_cast<size_t>(limits.page_size),
+                     0),
       page_table_(static_cast<size_t>(limits.max_running_requests)),
       token_pool_(static_cast<size_t>(limits.max_running_requests)) {
   for (auto& row : page_table_) {
     row.assign(static_cast<size_t>(limits.max_seq_len / limits.page_size + 1), -1);
   }
+  window_table_ = page_table_;
   for (auto& row : token_pool_) row.assign(static_cast<size_t>(limits.max_seq_len) + 1, -1);
 }
 
@@ -38,9 +42,9 @@ void SimEngine::Violate(const std::string& what) {
   if (violation_.empty()) violation_ = what;
 }
 
-int64_t SimEngine::SlotOf(int32_t table_row, int64_t position) const {
-  const PageId page = page_table_[static_cast<size_t>(table_row)]
-                                 [static_cast<size_t>(position / limits_.page_size)];
+int64_t SimEngine::SlotOf(const Table& table, int32_t table_row, int64_t position) const {
+  const int32_t page =
+      table[static_cast<size_t>(table_row)][static_cast<size_t>(position / limits_.page_size)];
   return page < 0 ? -1 : int64_t{page} * limits_.page_size + position % limits_.page_size;
 }
 
@@ -49,6 +53,9 @@ void SimEngine::Apply(const BatchPlan& plan) {
     for (int32_t i = 0; i < write.count; ++i) {
       page_table_[static_cast<size_t>(write.table_row)][static_cast<size_t>(write.first + i)] =
           plan.pages[static_cast<size_t>(write.offset + i)];
+      if (limits_.num_window_pages == 0) continue;
+      window_table_[static_cast<size_t>(write.table_row)][static_cast<size_t>(write.first + i)] =
+          plan.window_pages[static_cast<size_t>(write.offset + i)];
     }
   }
   for (const TokenPoolWrite& write : plan.token_pool_writes) {
@@ -62,7 +69,7 @@ void SimEngine::Apply(const BatchPlan& plan) {
 void SimEngine::VisitToken(const BatchPlan& plan, int row, int64_t position, uint64_t prefix) {
   const auto at = static_cast<size_t>(row);
   const int64_t begin = plan.kv_len[at] - plan.extend_len(row);
-  const int64_t slot = SlotOf(plan.table_row[at], position);
+  const int64_t slot = SlotOf(page_table_, plan.table_row[at], position);
   if (slot < 0) {
     Violate(fmt::format("step {}: row {} maps no page at {}", plan.step, row, position));
     return;
@@ -87,6 +94,32 @@ void SimEngine::VisitToken(const BatchPlan& plan, int row, int64_t position, uin
   ++num_tokens_;
 }
 
+void SimEngine::VisitWindowToken(const BatchPlan& plan, int row, int64_t position,
+                                 uint64_t prefix) {
+  const auto at = static_cast<size_t>(row);
+  const int64_t begin = plan.kv_len[at] - plan.extend_len(row);
+  if (position < begin - limits_.sliding_window + 1) return;  // no token of the row sees it
+  const int64_t slot = SlotOf(window_table_, plan.table_row[at], position);
+  const int64_t dummy = int64_t{limits_.num_window_pages} * limits_.page_size;
+  if (slot < 0 || slot >= dummy) {
+    Violate(fmt::format("step {}: row {} maps no window page at {}", plan.step, row, position));
+    return;
+  }
+  uint64_t& held = window_shadow_[static_cast<size_t>(slot)];
+  if (position < begin) {
+    if (held == prefix) return;
+    Violate(fmt::format("step {}: row {} reads another prefix's KV at {} (window page {})",
+                        plan.step, row, position, slot / limits_.page_size));
+    return;
+  }
+  const auto token_index = static_cast<size_t>(plan.row_begin[at] + (position - begin));
+  if (plan.window_slots[token_index] != slot) {
+    Violate(fmt::format("step {}: row {} writes window slot {} where its table says {}", plan.step,
+                        row, plan.window_slots[token_index], slot));
+  }
+  held = prefix;
+}
+
 RowResult SimEngine::RunRow(const BatchPlan& plan, int row) {
   const auto at = static_cast<size_t>(row);
   auto& tokens = token_pool_[static_cast<size_t>(plan.table_row[at])];
@@ -101,6 +134,7 @@ RowResult SimEngine::RunRow(const BatchPlan& plan, int row) {
     }
     prefix = Extend(prefix, token);
     VisitToken(plan, row, position, prefix);
+    if (limits_.num_window_pages > 0) VisitWindowToken(plan, row, position, prefix);
     if (plan.wants_token[at] != 0 && position >= first_sampled) {
       sampled.push_back(NextToken(prefix, limits_.vocab_size, end_rate_));
     }
@@ -125,7 +159,8 @@ std::vector<PageId> SimEngine::PagesRead(const BatchPlan& plan, int row) const {
   const auto at = static_cast<size_t>(row);
   std::vector<PageId> pages;
   for (int64_t position = 0; position < plan.kv_len[at]; position += limits_.page_size) {
-    pages.push_back(static_cast<PageId>(SlotOf(plan.table_row[at], position) / limits_.page_size));
+    pages.push_back(
+        static_cast<PageId>(SlotOf(page_table_, plan.table_row[at], position) / limits_.page_size));
   }
   return pages;
 }

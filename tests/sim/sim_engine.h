@@ -5,6 +5,9 @@
 //
 // Steps take effect at Launch, in order, as on a stream; results wait for Collect, so a scheduler
 // that frees too early is caught by what a later step overwrites.
+//
+// Where there are window pages it has layers of both kinds: a row writes both, reads all that
+// stands before it in its pages, and in its window pages what the windows of its tokens reach.
 #pragma once
 
 #include <cstdint>
@@ -70,15 +73,19 @@ class SimEngine : public Engine {
   RowResult RunRow(const BatchPlan& plan, int row);
   // Writes or reads the slot of one token of a row, whose prefix up to it is `prefix`.
   void VisitToken(const BatchPlan& plan, int row, int64_t position, uint64_t prefix);
+  // The same in the window pages.
+  void VisitWindowToken(const BatchPlan& plan, int row, int64_t position, uint64_t prefix);
   std::vector<PageId> PagesRead(const BatchPlan& plan, int row) const;
   void Violate(const std::string& what);
-  int64_t SlotOf(int32_t table_row, int64_t position) const;
+  using Table = std::vector<std::vector<int32_t>>;  // [rows][pages]
+  int64_t SlotOf(const Table& table, int32_t table_row, int64_t position) const;
 
   EngineLimits limits_;
   int64_t end_rate_;
-  std::vector<uint64_t> shadow_;  // [slots] the prefix each was written for; 0: never
-  std::vector<bool> is_loading_;  // [pages] a load writes it
-  std::vector<std::vector<PageId>> page_table_;   // [rows][pages]
+  std::vector<uint64_t> shadow_;         // [slots] the prefix each was written for; 0: never
+  std::vector<bool> is_loading_;         // [pages] a load writes it
+  std::vector<uint64_t> window_shadow_;  // [window slots, and those of the dummy]
+  Table page_table_, window_table_;
   std::vector<std::vector<TokenId>> token_pool_;  // [rows][positions]
   struct InFlight {
     StepResult result;

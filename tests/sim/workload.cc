@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "minisgl/base/checked_math.h"
+#include "minisgl/base/window_math.h"
 
 namespace minisgl::sim {
 namespace {
@@ -152,6 +153,26 @@ void MakeThrash(Workload* workload) {
   }
 }
 
+// A window of one key to all of them, and window pages from what one request needs to one for each
+// page. Drawn last, and by dice of their own: what a seed is without them does not depend on them.
+void DrawWindows(Workload* workload) {
+  Dice dice(workload->seed ^ 0x3C6EF372FE94F82Bull);
+  if (workload->source.exists || dice.OneIn(2)) return;  // a source is not asked beside windows
+  EngineLimits& limits = workload->limits;
+  const int32_t page_size = limits.page_size;
+  const auto window =
+      dice.Pick(1, 2, page_size - 1, page_size, page_size + 1, 2 * page_size + 1, 3 * page_size,
+                limits.max_seq_len / 2, limits.max_seq_len, 1 + dice.Below(limits.max_seq_len));
+  limits.sliding_window = static_cast<int32_t>(std::max<int64_t>(window, 1));
+  const int64_t longest = CeilDiv<int64_t>(limits.max_seq_len - 1, page_size);
+  const int64_t least =
+      std::min<int64_t>({WindowMath{page_size, limits.sliding_window}.PagesOf(limits.max_in_flight),
+                         longest, limits.num_pages});
+  const int64_t wanted = dice.Pick(least, least, least + 1, 2 * least, 4 * least,
+                                   least + dice.Below(limits.num_pages), limits.num_pages);
+  limits.num_window_pages = static_cast<int32_t>(std::min<int64_t>(wanted, limits.num_pages));
+}
+
 void DrawFaults(Dice* dice, int64_t last_step, Workload* workload) {
   const int64_t num_faults = dice->OneIn(3) ? dice->Pick(1, 2, 5) : 0;
   for (int64_t i = 0; i < num_faults; ++i) {
@@ -203,6 +224,7 @@ Workload DrawWorkload(uint64_t seed) {
   DrawFaults(&dice, step, &workload);
   DrawTurns(&dice, &workload);
   if (seed % 8 == 5) MakeThrash(&workload);
+  DrawWindows(&workload);
   return workload;
 }
 
@@ -217,6 +239,10 @@ std::string Workload::Describe() const {
       options.admission == AdmissionPolicy::kReserve ? "reserve" : "optimistic",
       options.queue == QueuePolicy::kPriority ? "priority" : "fcfs", depth, end_rate,
       arrivals.size(), faults.size(), sessions.size());
+  if (limits.num_window_pages > 0) {
+    text += fmt::format("; a window of {} keys, {} window pages", limits.sliding_window,
+                        limits.num_window_pages);
+  }
   if (through_runtime) text += "; through the runtime";
   if (options.max_drafts > 0) {
     text += fmt::format("; {} drafts a row, {} a step, right {} %, none {} %", options.max_drafts,

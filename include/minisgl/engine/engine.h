@@ -19,6 +19,11 @@ struct EngineLimits {
   int64_t vocab_size = 0;
   int32_t page_size = 16;  // 1, 2, 4, ..., 64
   int32_t num_pages = 0;   // ids 0 .. num_pages - 1
+  // Layers with a sliding window may keep keys and values apart, in window pages 0 ..
+  // num_window_pages - 1, for as long as a window reaches them. 0: every page holds all layers.
+  // Else at least what one request can need at once (SchedulerContext checks it).
+  int32_t num_window_pages = 0;
+  int32_t sliding_window = 0;  // the longest of any layer, in keys; where there are window pages
   // Table rows 0 .. max_running_requests - 1 (one more serves padding).
   int32_t max_running_requests = 0;
   int32_t max_seq_len = 0;      // longest prompt + answer

@@ -2,6 +2,9 @@
 // scheduler asks at admission, keeps the pages while a load writes them, and goes on when it is
 // told.
 //
+// It is not asked where layers with a sliding window keep window pages of their own: what it writes
+// is whole pages of all layers.
+//
 // Used by the scheduler's thread alone; loads run wherever the source likes.
 #pragma once
 

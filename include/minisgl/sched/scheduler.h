@@ -83,6 +83,8 @@ struct SchedulerStats {
   int64_t generated_tokens = 0;
   int64_t preemptions = 0;
   int64_t pages_total = 0, pages_free = 0, pages_cached = 0, pages_locked = 0, pages_peak = 0;
+  // Window pages: reclaimed ones were taken from pages that stayed in the cache.
+  int64_t window_pages_total = 0, window_pages_free = 0, reclaimed_window_pages = 0;
   int64_t remapped_pages = 0;  // computed twice, given back
   int64_t evicted_pages = 0;
   int64_t recomputed_tokens = 0;  // computed before, and again after a preemption
