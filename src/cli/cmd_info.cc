@@ -168,6 +168,13 @@ void DescribePlan(const ModelFacts& facts, const EngineOptions& options, std::st
        fmt::format("{}: {} pages of {} tokens, {} a token", Bytes(plan.kv_bytes), limits.num_pages,
                    limits.page_size, Bytes(plan.kv_bytes_per_token)),
        out);
+  if (limits.num_window_pages > 0) {
+    Line("    windows",
+         fmt::format("{} window pages, {} a token, for layers that see the last {} tokens or fewer",
+                     limits.num_window_pages, Bytes(plan.window_bytes_per_token),
+                     limits.sliding_window),
+         out);
+  }
   const int64_t capacity = ContextCapacity(limits);
   const int64_t pages = std::max<int64_t>(CeilDiv<int64_t>(capacity - 1, limits.page_size), 1);
   Line("longest",

@@ -1,5 +1,6 @@
 // The keys and values of every layer: num_pages pages and one more, the dummy, that padding may
-// write to.
+// write to. Where there are window pages, layers with a sliding window have num_window_pages and a
+// dummy instead.
 //
 // Layout of a layer, heads first, so that one head's keys of a page are one run of memory:
 //   [num_pages + 1][K, V][num_kv_heads][page_size][head_dim]
@@ -20,7 +21,7 @@ namespace minisgl {
 class KvStorage {
  public:
   static Result<KvStorage> Make(const ModelConfig& config, int32_t num_pages, int32_t page_size,
-                                Ops* ops);
+                                Ops* ops, int32_t num_window_pages = 0);
 
   const std::vector<KvLayer>& layers() const { return layers_; }
 
@@ -31,5 +32,7 @@ class KvStorage {
 
 // Bytes of one token in all layers. Nothing where that is past 2^64.
 std::optional<uint64_t> KvBytesPerToken(const ModelConfig& config, DType dtype);
+// The same in the layers with a sliding window alone.
+std::optional<uint64_t> WindowBytesPerToken(const ModelConfig& config, DType dtype);
 
 }  // namespace minisgl

@@ -14,11 +14,12 @@
 #include <limits>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/decode_graphs.h"
 #include "engine/device_step.h"
-#include "engine/kv_storage.h"
+#include "engine/kv_split.h"
 #include "minisgl/base/checked_math.h"
 #include "minisgl/base/system_info.h"
 #include "minisgl/engine/model_engine.h"
@@ -51,7 +52,7 @@ struct Needs {
   uint64_t weight_bytes = 0;
   uint64_t workspace_bytes = 0;  // graphs too
   uint64_t graph_bytes = 0;
-  uint64_t page_bytes = 0;
+  KvSplit kv;
 };
 
 DType WeightDType(const ModelConfig& config, const PlanOptions& options) {
@@ -63,11 +64,14 @@ int32_t StepDrafts(const PlanOptions& options) {
   return std::min(options.max_step_drafts, options.max_prefill_tokens);
 }
 
-// Page table, token pool and the ids of a step.
-std::optional<uint64_t> TableBytes(const PlanOptions& options, int64_t max_seq_len) {
+// Page tables, token pool and the ids of a step.
+std::optional<uint64_t> TableBytes(const PlanOptions& options, int64_t max_seq_len,
+                                   bool has_windows) {
   const auto rows = static_cast<uint64_t>(options.max_running_requests) + 1;
   const auto length = static_cast<uint64_t>(max_seq_len);
-  const uint64_t entries = length + CeilDiv(length, static_cast<uint64_t>(options.page_size));
+  const uint64_t page_tables = has_windows ? 2 : 1;
+  const uint64_t entries =
+      length + page_tables * CeilDiv(length, static_cast<uint64_t>(options.page_size));
   const auto tables = CheckedMul(rows, entries);  // entries: two 31-bit numbers
   const uint64_t step_ids = rows + static_cast<uint64_t>(options.max_prefill_tokens);
   const auto sum = tables ? CheckedAdd(*tables, step_ids) : std::nullopt;
@@ -113,11 +117,13 @@ std::optional<Needs> CountNeeds(const ModelConfig& config, const PlanOptions& op
        .max_step_tokens = int64_t{options.max_prefill_tokens} + options.max_running_requests,
        .max_logit_rows = int64_t{options.max_running_requests} + StepDrafts(options),
        .max_seq_len = max_seq_len});
-  const auto tables = TableBytes(options, max_seq_len);
-  const auto token_bytes = KvBytesPerToken(config, options.activation_dtype());
-  if (!counted.weights || !counted.workspace || !tables || !token_bytes) {
-    return std::nullopt;
-  }
+  // A device keeps all layers of a page together: there windows save no memory.
+  const auto kv =
+      KvSplit::Make(config, LimitsOf(config, options, max_seq_len), options.max_prefill_tokens,
+                    options.activation_dtype(), options.device == nullptr);
+  if (!kv) return std::nullopt;
+  const auto tables = TableBytes(options, max_seq_len, kv->window() > 0);
+  if (!counted.weights || !counted.workspace || !tables) return std::nullopt;
   const auto engine = EngineBytes(config, options, max_seq_len);
   const uint64_t graph_bytes =
       GraphBatchSizes(std::min(options.graph_max_rows, options.max_running_requests)).size() *
@@ -125,9 +131,8 @@ std::optional<Needs> CountNeeds(const ModelConfig& config, const PlanOptions& op
   const auto extra = engine ? CheckedAdd(*engine, graph_bytes) : std::nullopt;
   const auto own = extra ? CheckedAdd(*tables, *extra) : std::nullopt;
   const auto workspace = own ? CheckedAdd(*counted.workspace, *own) : std::nullopt;
-  const auto page_bytes = CheckedMul(*token_bytes, static_cast<uint64_t>(options.page_size));
-  if (!workspace || !page_bytes || *page_bytes == 0) return std::nullopt;
-  return Needs{*counted.weights, *workspace, graph_bytes, *page_bytes};
+  if (!workspace) return std::nullopt;
+  return Needs{*counted.weights, *workspace, graph_bytes, *kv};
 }
 
 // Bytes that keys and values may take; 0 where weights and workspace leave nothing.
@@ -153,10 +158,7 @@ int64_t PagesThatFit(const ModelConfig& config, const PlanOptions& options, uint
                      int64_t max_seq_len) {
   const auto needs = CountNeeds(config, options, max_seq_len);
   if (!needs) return 0;
-  const uint64_t with_dummy = KvBytesAllowed(*needs, options, available) / needs->page_bytes;
-  if (with_dummy < 2) return 0;
-  const auto pages =
-      static_cast<int64_t>(std::min(with_dummy - 1, static_cast<uint64_t>(kIntMax - 1)));
+  const int64_t pages = needs->kv.PagesWithin(KvBytesAllowed(*needs, options, available));
   if (options.num_pages == 0) return pages;
   return pages >= options.num_pages ? options.num_pages : 0;
 }
@@ -214,11 +216,21 @@ std::optional<MemoryPlan> TryPlan(const ModelConfig& config, const PlanOptions& 
   plan.available_bytes = available;
   plan.weight_bytes = needs.weight_bytes;
   plan.workspace_bytes = needs.workspace_bytes;
-  plan.kv_bytes_per_token = needs.page_bytes / static_cast<uint64_t>(options.page_size);
-  plan.kv_bytes = (static_cast<uint64_t>(num_pages) + 1) * needs.page_bytes;  // <= available
+  const auto page_size = static_cast<uint64_t>(options.page_size);
+  plan.kv_bytes_per_token = needs.kv.page_bytes() / page_size;
+  plan.window_bytes_per_token = needs.kv.window_page_bytes() / page_size;
+  plan.kv_bytes = *needs.kv.Bytes(num_pages);  // <= available
+  // A pool so small that each page has a window page needs none: all layers lie together.
+  if (needs.kv.WindowPages(num_pages) == num_pages) {
+    plan.kv_bytes_per_token += std::exchange(plan.window_bytes_per_token, 0);
+  }
   plan.graph_bytes = needs.graph_bytes;
   plan.limits = LimitsOf(config, options, max_seq_len);
   plan.limits.num_pages = static_cast<int32_t>(num_pages);
+  if (plan.window_bytes_per_token > 0) {
+    plan.limits.num_window_pages = static_cast<int32_t>(needs.kv.WindowPages(num_pages));
+    plan.limits.sliding_window = needs.kv.window();
+  }
   plan.max_seq_len_reason = SeqLenReason(config, options, max_seq_len);
   return plan;
 }
@@ -342,8 +354,8 @@ std::string Shortage(const ModelConfig& config, const PlanOptions& options, uint
     return fmt::format("a request of {} tokens takes {} pages (--num-pages {})", wanted, pages,
                        options.num_pages);
   }
-  const int64_t wanted_pages = std::max<int64_t>(pages, options.num_pages) + 1;
-  const auto bytes = CheckedMul(static_cast<uint64_t>(wanted_pages), needs->page_bytes);
+  const int64_t wanted_pages = std::max<int64_t>(pages, options.num_pages);
+  const auto bytes = needs->kv.Bytes(wanted_pages);
   return fmt::format("{} take {} of keys and values ({} are left for them)",
                      options.num_pages > 0 ? fmt::format("{} pages", options.num_pages)
                                            : fmt::format("{} tokens", wanted),

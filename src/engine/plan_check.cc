@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "minisgl/base/checked_math.h"
+#include "minisgl/base/window_math.h"
 
 namespace minisgl {
 namespace {
@@ -33,6 +34,11 @@ std::string FindWriteFault(const BatchPlan& plan, const EngineLimits& limits) {
     // The dummy page, num_pages, may stand in the table.
     if (!InRange(page, int64_t{limits.num_pages} + 1)) {
       return fmt::format("page {} of {} pages", page, limits.num_pages);
+    }
+  }
+  for (const WindowPageId page : plan.window_pages) {
+    if (!InRange(page, int64_t{limits.num_window_pages} + 1)) {
+      return fmt::format("window page {} of {}", page, limits.num_window_pages);
     }
   }
   for (const TokenPoolWrite& write : plan.token_pool_writes) {
@@ -82,6 +88,33 @@ bool HasDuplicate(std::vector<Value> values) {
   return std::adjacent_find(values.begin(), values.end()) != values.end();
 }
 
+// What a row reads and writes in the window pages, against the table; its slots into `written`.
+std::string FindWindowFault(const BatchPlan& plan, const EngineLimits& limits,
+                            const EngineState& state, int row, std::vector<int64_t>* written) {
+  const int32_t table_row = plan.table_row[row];
+  if (table_row == limits.max_running_requests) return "";  // padding: the dummy alone
+  const int32_t* pages = state.window_table + table_row * state.page_table_stride;
+  const int32_t first = plan.kv_len[row] - plan.extend_len(row);
+  const WindowMath math{limits.page_size, limits.sliding_window};
+  for (int32_t page = math.FirstPage(first); page <= (plan.kv_len[row] - 1) / limits.page_size;
+       ++page) {
+    if (InRange(pages[page], limits.num_window_pages)) continue;
+    return fmt::format("row {}: window page {} of {} where its window reaches", row, pages[page],
+                       limits.num_window_pages);
+  }
+  for (int t = plan.row_begin[row]; t < plan.row_begin[row + 1]; ++t) {
+    const int32_t position = plan.positions[t];
+    const int64_t slot = int64_t{pages[position / limits.page_size]} * limits.page_size +
+                         position % limits.page_size;
+    if (plan.window_slots[t] != slot) {
+      return fmt::format("row {}, position {}: window slot {}, but {} by the table", row, position,
+                         plan.window_slots[t], slot);
+    }
+    written->push_back(slot);
+  }
+  return "";
+}
+
 }  // namespace
 
 std::string FindPlanShapeFault(const BatchPlan& plan, const EngineLimits& limits) {
@@ -93,6 +126,13 @@ std::string FindPlanShapeFault(const BatchPlan& plan, const EngineLimits& limits
       plan.slots.size() != num_tokens) {
     return fmt::format("arrays of different lengths for {} rows and {} tokens", num_rows,
                        num_tokens);
+  }
+  const bool has_windows = limits.num_window_pages > 0;
+  if (plan.window_slots.size() != (has_windows ? num_tokens : 0) ||
+      plan.window_pages.size() != (has_windows ? plan.pages.size() : 0)) {
+    return fmt::format("{} window slots for {} tokens, {} window pages for {} pages",
+                       plan.window_slots.size(), num_tokens, plan.window_pages.size(),
+                       plan.pages.size());
   }
   if (num_tokens > static_cast<size_t>(limits.max_step_tokens)) {
     return fmt::format("{} tokens, at most {}", num_tokens, limits.max_step_tokens);
@@ -116,7 +156,7 @@ std::string FindPlanShapeFault(const BatchPlan& plan, const EngineLimits& limits
 
 std::string FindPlanStateFault(const BatchPlan& plan, const EngineLimits& limits,
                                const EngineState& state) {
-  std::vector<int64_t> written;
+  std::vector<int64_t> written, window_written;
   for (int row = 0; row < plan.num_rows(); ++row) {
     const int32_t table_row = plan.table_row[row];
     const bool padding = table_row == limits.max_running_requests;
@@ -141,8 +181,12 @@ std::string FindPlanStateFault(const BatchPlan& plan, const EngineLimits& limits
       }
       if (!padding) written.push_back(slot);
     }
+    if (limits.num_window_pages == 0) continue;
+    std::string fault = FindWindowFault(plan, limits, state, row, &window_written);
+    if (!fault.empty()) return fault;
   }
   if (HasDuplicate(std::move(written))) return "a slot is written twice";
+  if (HasDuplicate(std::move(window_written))) return "a window slot is written twice";
   return "";
 }
 

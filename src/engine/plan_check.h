@@ -23,6 +23,8 @@ struct EngineState {
   const int32_t* page_table;  // [max_running_requests + 1, page_table_stride]
   int64_t page_table_stride;
   const TokenId* token_pool;  // [max_running_requests + 1, max_seq_len]
+  // Like page_table, where there are window pages: those that a row's window reaches are no dummy.
+  const int32_t* window_table = nullptr;
 };
 std::string FindPlanStateFault(const BatchPlan& plan, const EngineLimits& limits,
                                const EngineState& state);

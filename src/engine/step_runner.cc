@@ -26,8 +26,8 @@ Result<std::unique_ptr<StepRunner>> StepRunner::Make(const ModelConfig& config,
       .max_seq_len = limits.max_seq_len};
   Ops* const device = runner->ops_.get();
   MINISGL_ASSIGN_OR_RETURN(runner->decoder_, Decoder::Load(config, checkpoint, options, device));
-  MINISGL_ASSIGN_OR_RETURN(runner->kv_,
-                           KvStorage::Make(config, limits.num_pages, limits.page_size, device));
+  MINISGL_ASSIGN_OR_RETURN(runner->kv_, KvStorage::Make(config, limits.num_pages, limits.page_size,
+                                                        device, limits.num_window_pages));
   const auto table_rows = static_cast<uint64_t>(limits.max_running_requests) + 1;
   MINISGL_ASSIGN_OR_RETURN(
       runner->page_table_,
@@ -42,6 +42,14 @@ Result<std::unique_ptr<StepRunner>> StepRunner::Make(const ModelConfig& config,
   // The padding row reads and writes the dummy page alone.
   std::fill_n(runner->PageTableRow(limits.max_running_requests), runner->pages_per_row_,
               limits.num_pages);
+  if (limits.num_window_pages > 0) {
+    MINISGL_ASSIGN_OR_RETURN(
+        runner->window_table_,
+        DeviceArray<int32_t>::Make(device,
+                                   {table_rows, static_cast<uint64_t>(runner->pages_per_row_)}));
+    std::fill_n(runner->window_table_.data() + limits.max_running_requests * runner->pages_per_row_,
+                runner->pages_per_row_, limits.num_window_pages);
+  }
   return runner;
 }
 
@@ -57,6 +65,9 @@ void StepRunner::ApplyWrites(const BatchPlan& plan) {
   for (const PageTableWrite& write : plan.page_table_writes) {
     std::copy_n(plan.pages.data() + write.offset, write.count,
                 PageTableRow(write.table_row) + write.first);
+    if (limits_.num_window_pages == 0) continue;
+    std::copy_n(plan.window_pages.data() + write.offset, write.count,
+                window_table_.data() + write.table_row * pages_per_row_ + write.first);
   }
   for (const TokenPoolWrite& write : plan.token_pool_writes) {
     std::copy_n(plan.tokens.data() + write.offset, write.count,
@@ -81,7 +92,8 @@ StepResult StepRunner::Run(const BatchPlan& plan) {
   }
   ApplyWrites(plan);
   if constexpr (kDebugBuild) {
-    const EngineState state{page_table_.data(), pages_per_row_, token_pool_.data()};
+    const EngineState state{page_table_.data(), pages_per_row_, token_pool_.data(),
+                            window_table_.data()};
     const std::string fault = FindPlanStateFault(plan, limits_, state);
     MINISGL_CHECK(fault.empty(), "step {}: {}", plan.step, fault);
   }
@@ -102,6 +114,8 @@ StepResult StepRunner::Run(const BatchPlan& plan) {
                          .kv_len = plan.kv_len.data(),
                          .page_table = page_table_.data(),
                          .page_table_stride = pages_per_row_,
+                         .window_page_table = window_table_.data(),
+                         .window_slots = plan.window_slots.data(),
                          .kv = kv_.layers(),
                          .logit_tokens = places_.token.data(),
                          .num_logit_tokens = static_cast<int32_t>(places_.token.size())});

@@ -65,10 +65,11 @@ class StepRunner {
   std::unique_ptr<Decoder> decoder_;
   KvStorage kv_;
   // Zero until written, and so untouched: rows nobody uses cost no memory.
-  DeviceArray<int32_t> page_table_;  // [max_running_requests + 1, pages_per_row_]
-  DeviceArray<TokenId> token_pool_;  // [max_running_requests + 1, max_seq_len]
-  DeviceArray<TokenId> token_ids_;   // [max_step_tokens]
-  Places places_;                    // of the step that runs; kept for its memory
+  DeviceArray<int32_t> page_table_;    // [max_running_requests + 1, pages_per_row_]
+  DeviceArray<int32_t> window_table_;  // the same by window page, where there are any
+  DeviceArray<TokenId> token_pool_;    // [max_running_requests + 1, max_seq_len]
+  DeviceArray<TokenId> token_ids_;     // [max_step_tokens]
+  Places places_;                      // of the step that runs; kept for its memory
 };
 
 }  // namespace minisgl

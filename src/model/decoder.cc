@@ -140,6 +140,11 @@ class OpsDecoder final : public Decoder {
                 .stride = (config_.num_heads + int64_t{2} * config_.num_kv_heads) * head_dim});
   }
 
+  // Whether the layer's keys and values are found by the window pages.
+  bool LiesApart(const ForwardInput& input, size_t index) const {
+    return input.window_page_table != nullptr && config_.layers[index].sliding_window > 0;
+  }
+
   void Rotate(const ForwardInput& input, size_t index) {
     const LayerWeights& layer = weights_.layers[index];
     const int32_t rope = config_.layers[index].rope;
@@ -147,7 +152,7 @@ class OpsDecoder final : public Decoder {
         config_.qk_norm == QkNorm::kHead || config_.qk_norm == QkNorm::kHeadAfterRotary;
     RopeKvWriteParams params = {.qkv = space_.qkv.ptr(),
                                 .positions = input.positions,
-                                .slots = input.slots,
+                                .slots = LiesApart(input, index) ? input.window_slots : input.slots,
                                 .cos = nullptr,
                                 .sin = nullptr,
                                 .kv = input.kv[index],
@@ -174,24 +179,25 @@ class OpsDecoder final : public Decoder {
     const double scale = config_.attention_scale > 0
                              ? config_.attention_scale
                              : 1.0 / std::sqrt(static_cast<double>(config_.head_dim));
-    ops_->Attention({.qkv = space_.qkv.ptr(),
-                     .out = space_.attention.ptr(),
-                     .kv = input.kv[index],
-                     .page_table = input.page_table,
-                     .page_table_stride = input.page_table_stride,
-                     .table_row = input.table_row,
-                     .row_begin = input.row_begin,
-                     .kv_len = input.kv_len,
-                     .num_rows = input.num_rows,
-                     .num_decode_rows = input.num_decode_rows,
-                     .num_tokens = input.num_tokens,
-                     .num_heads = config_.num_heads,
-                     .num_kv_heads = config_.num_kv_heads,
-                     .head_dim = config_.head_dim,
-                     .scale = static_cast<float>(scale),
-                     .sliding_window = config_.layers[index].sliding_window,
-                     .logit_softcap = static_cast<float>(config_.attention_softcap),
-                     .sinks = weights_.layers[index].sinks.data()});
+    ops_->Attention(
+        {.qkv = space_.qkv.ptr(),
+         .out = space_.attention.ptr(),
+         .kv = input.kv[index],
+         .page_table = LiesApart(input, index) ? input.window_page_table : input.page_table,
+         .page_table_stride = input.page_table_stride,
+         .table_row = input.table_row,
+         .row_begin = input.row_begin,
+         .kv_len = input.kv_len,
+         .num_rows = input.num_rows,
+         .num_decode_rows = input.num_decode_rows,
+         .num_tokens = input.num_tokens,
+         .num_heads = config_.num_heads,
+         .num_kv_heads = config_.num_kv_heads,
+         .head_dim = config_.head_dim,
+         .scale = static_cast<float>(scale),
+         .sliding_window = config_.layers[index].sliding_window,
+         .logit_softcap = static_cast<float>(config_.attention_softcap),
+         .sinks = weights_.layers[index].sinks.data()});
   }
 
   // `hidden` through the feed-forward part, in place.

@@ -60,8 +60,9 @@ EngineDriver::EngineDriver(const TestModel& model, const DriverOptions& options)
 EngineDriver::EngineDriver(const ModelConfig& config, const Checkpoint& checkpoint,
                            const DriverOptions& options, std::unique_ptr<Ops> ops)
     : plan_(std::make_shared<BatchPlan>()) {
-  const auto memory = PlanMemory(config, EngineOptionsOf(options), uint64_t{1} << 32);
+  auto memory = PlanMemory(config, EngineOptionsOf(options), uint64_t{1} << 32);
   MINISGL_CHECK(memory.ok(), "{}", memory.status().message());
+  memory->limits.num_window_pages = memory->limits.sliding_window = 0;  // plans here name none
   if (!ops) ops = CpuOps(options.num_threads);
   TakeEngine(MakeModelEngine(config, checkpoint, *memory, std::move(ops)));
 }

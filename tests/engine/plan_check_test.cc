@@ -106,6 +106,47 @@ TEST_F(PlanCheckTest, EachFaultIsFound) {
   }
 }
 
+// The same rows with window pages: a window of three keys and four window pages of four slots.
+TEST_F(PlanCheckTest, EachWindowFaultIsFound) {
+  EngineLimits limits = Limits();
+  limits.num_window_pages = 4;
+  limits.sliding_window = 3;
+  std::vector<int32_t> table = {2, 0, 0, 0, 0, 0, 1, 3, 0, 4, 4, 4};
+  const auto fault = [&] {
+    const std::string shape = FindPlanShapeFault(plan_, limits);
+    if (!shape.empty()) return shape;
+    return FindPlanStateFault(plan_, limits,
+                              {page_table_.data(), 3, token_pool_.data(), table.data()});
+  };
+  plan_.window_pages = {2};
+  plan_.window_slots = {13, 8, 9, 10};
+  EXPECT_EQ(fault(), "");
+  const BatchPlan sound = plan_;
+  const std::vector<int32_t> sound_table = table;
+  const std::vector<std::function<void()>> mutations = {
+      [&] { plan_.window_slots.clear(); },
+      [&] { plan_.window_pages.clear(); },
+      [&] { plan_.window_pages[0] = 5; },
+      [&] { plan_.window_pages[0] = -1; },
+      [&] { plan_.window_slots[2] = 8; },
+      [&] { plan_.window_slots[0] = 12; },
+      [&] { table[6] = 4; },  // position 3, which the token at position 5 sees
+      [&] {
+        table[0] = 3;
+        plan_.window_slots = {13, 12, 13, 14};
+      },
+  };
+  for (size_t i = 0; i < mutations.size(); ++i) {
+    mutations[i]();
+    EXPECT_NE(fault(), "") << "mutation " << i;
+    plan_ = sound;
+    table = sound_table;
+  }
+  limits.sliding_window = 2;  // position 3 is out of sight
+  table[6] = 4;
+  EXPECT_EQ(fault(), "");
+}
+
 TEST_F(PlanCheckTest, TooManyTokensAreFound) {
   plan_.positions.resize(9);
   plan_.slots.resize(9);

@@ -32,9 +32,13 @@ struct ForwardInput {
   const int32_t* kv_len = nullptr;      // [R]
   const int32_t* page_table = nullptr;  // [*, page_table_stride]
   int64_t page_table_stride = 0;
-  std::span<const KvLayer> kv;            // [layers], on the host
-  const int32_t* logit_tokens = nullptr;  // [N] tokens of the step whose logits are wanted
-  int32_t num_logit_tokens = 0;           // N
+  // Of layers with a sliding window, where their keys and values lie apart (EngineLimits); null:
+  // they lie where all others do.
+  const int32_t* window_page_table = nullptr;  // like page_table
+  const int64_t* window_slots = nullptr;       // [T]
+  std::span<const KvLayer> kv;                 // [layers], on the host
+  const int32_t* logit_tokens = nullptr;       // [N] tokens of the step whose logits are wanted
+  int32_t num_logit_tokens = 0;                // N
 };
 
 struct DecoderOptions {

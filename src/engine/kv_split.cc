@@ -1,0 +1,76 @@
+// See kv_split.h.
+#include "engine/kv_split.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "engine/kv_storage.h"
+#include "minisgl/base/checked_math.h"
+
+namespace minisgl {
+namespace {
+
+// Requests of so many windows use pages and window pages up alike. An answer of a chat is shorter
+// and a long document longer; at four, three quarters of what windowed layers would hold are saved.
+constexpr int64_t kWindowsOfRequest = 4;
+
+constexpr int64_t kPagesMax = std::numeric_limits<int32_t>::max() - 1;
+
+}  // namespace
+
+std::optional<KvSplit> KvSplit::Make(const ModelConfig& config, const EngineLimits& limits,
+                                     int32_t max_prefill_tokens, DType dtype, bool may_split) {
+  const auto token = KvBytesPerToken(config, dtype);
+  const auto page_size = static_cast<uint64_t>(limits.page_size);
+  const auto all = token ? CheckedMul(*token, page_size) : std::nullopt;
+  if (!all || *all == 0) return std::nullopt;
+  KvSplit split;
+  split.page_bytes_ = *all;
+  int32_t window = 0;
+  for (const LayerConfig& layer : config.layers) window = std::max(window, layer.sliding_window);
+  if (!may_split || window == 0) return split;
+  const WindowMath math{limits.page_size, window};
+  const int64_t longest = CeilDiv<int64_t>(limits.max_seq_len, limits.page_size);
+  const int64_t entitled = math.PagesOf(limits.max_in_flight);
+  if (entitled >= longest) return split;
+  split.window_ = window;
+  split.window_page_bytes_ = *WindowBytesPerToken(config, dtype) * page_size;  // <= *all
+  split.page_bytes_ -= split.window_page_bytes_;
+  split.windows_of_request_ = entitled;
+  split.pages_of_request_ =
+      std::min(longest, CeilDiv<int64_t>(kWindowsOfRequest * window, limits.page_size));
+  // Never fewer than the entitlement: a window of a page and less has more than four of its pages.
+  split.pages_of_request_ = std::max(split.pages_of_request_, entitled);
+  split.windows_of_chunks_ = math.PagesOf(int64_t{limits.max_in_flight} * max_prefill_tokens + 1);
+  return split;
+}
+
+int64_t KvSplit::WindowPages(int64_t num_pages) const {
+  if (window_ == 0) return 0;
+  const int64_t share = CeilDiv(num_pages * windows_of_request_, pages_of_request_);  // 2 ^ 62
+  return std::min(num_pages, std::max(share, windows_of_chunks_));
+}
+
+std::optional<uint64_t> KvSplit::Bytes(int64_t num_pages) const {
+  const auto pages = CheckedMul(static_cast<uint64_t>(num_pages) + 1, page_bytes_);
+  if (window_ == 0 || !pages) return pages;
+  const auto windows =
+      CheckedMul(static_cast<uint64_t>(WindowPages(num_pages)) + 1, window_page_bytes_);
+  return windows ? CheckedAdd(*pages, *windows) : std::nullopt;
+}
+
+int64_t KvSplit::PagesWithin(uint64_t bytes) const {
+  const auto fits = [&](int64_t num_pages) {
+    const auto taken = Bytes(num_pages);
+    return taken && *taken <= bytes;
+  };
+  if (fits(kPagesMax)) return kPagesMax;
+  int64_t within = 0, beyond = kPagesMax;
+  while (beyond - within > 1) {
+    const int64_t middle = within + (beyond - within) / 2;
+    (fits(middle) ? within : beyond) = middle;
+  }
+  return within;
+}
+
+}  // namespace minisgl

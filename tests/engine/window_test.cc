@@ -1,0 +1,172 @@
+// Layers with a sliding window on the CPU, their keys and values in window pages that are given
+// away behind the window: every answer is what it is with all layers together and room for all, bit
+// for bit.
+#include <gtest/gtest.h>
+
+#include <map>
+#include <utility>
+
+#include "engine/engine_driver.h"
+#include "minisgl/base/window_math.h"
+#include "minisgl/sched/scheduler.h"
+
+namespace minisgl {
+namespace {
+
+constexpr int32_t kPageSize = 4;
+
+struct Settings {
+  std::vector<int32_t> windows;  // of each layer
+  int32_t num_window_pages = 0;  // 0: all layers together
+  int32_t num_pages = 400;
+  int32_t max_prefill_tokens = 64;
+  int depth = 1;
+  bool is_optimistic = false;
+};
+
+using Answers = std::map<RequestId, std::vector<RowResult>>;
+
+struct Outcome {
+  Answers answers;
+  SchedulerStats stats;
+};
+
+class WindowEngineTest : public testing::Test {
+ protected:
+  WindowEngineTest() : checkpoint_(WriteCheckpoint(dir_, TinyTensors(TinyConfig()))) {}
+
+  Outcome Run(const Settings& settings, const std::vector<Request>& requests) {
+    ModelConfig config = TinyConfig();
+    int32_t longest = 0;
+    for (size_t i = 0; i < settings.windows.size(); ++i) {
+      config.layers[i].sliding_window = settings.windows[i];
+      longest = std::max(longest, settings.windows[i]);
+    }
+    MemoryPlan plan = *PlanMemory(config,
+                                  {.max_running_requests = 4,
+                                   .max_prefill_tokens = settings.max_prefill_tokens,
+                                   .page_size = kPageSize,
+                                   .num_pages = settings.num_pages},
+                                  uint64_t{1} << 32);
+    plan.limits.num_window_pages = settings.num_window_pages;
+    plan.limits.sliding_window = settings.num_window_pages > 0 ? longest : 0;
+    auto engine = MakeModelEngine(config, *checkpoint_, plan, MakeCpuOps({1, ""}).value());
+    EXPECT_TRUE(engine.ok());
+    SchedulerOptions options;
+    options.max_prefill_tokens = settings.max_prefill_tokens;
+    options.check_invariants = true;
+    if (settings.is_optimistic) options.admission = AdmissionPolicy::kOptimistic;
+    Scheduler scheduler((*engine)->limits(), options);
+    for (const Request& request : requests) scheduler.Submit(request);
+    Outcome outcome;
+    int in_flight = 0;
+    while (!scheduler.Idle()) {
+      const auto step = scheduler.Next();
+      if (step != nullptr) (*engine)->Launch(step);
+      in_flight += step != nullptr ? 1 : 0;
+      if (step != nullptr && in_flight <= settings.depth) continue;
+      scheduler.Collect((*engine)->Collect());
+      --in_flight;
+      for (SchedEvent& event : scheduler.TakeEvents()) {
+        EXPECT_NE(event.reason, EndReason::kFailed) << event.error_message;
+        if (event.kind != SchedEvent::Kind::kToken) continue;
+        outcome.answers[event.id].push_back(std::move(event.token));
+      }
+    }
+    outcome.stats = scheduler.Stats();
+    return outcome;
+  }
+
+  static void ExpectSame(const Answers& a, const Answers& b) {
+    ASSERT_EQ(a.size(), b.size());
+    for (const auto& [id, results] : a) {
+      EXPECT_TRUE(SameResults(results, b.at(id))) << "request " << id;
+    }
+  }
+
+ private:
+  TempDir dir_;
+  std::unique_ptr<Checkpoint> checkpoint_;
+};
+
+Request MakeRequest(RequestId id, std::vector<TokenId> prompt, int64_t max_tokens) {
+  Request request;
+  request.id = id;
+  request.prompt = std::move(prompt);
+  request.max_tokens = max_tokens;
+  request.sampling.num_logprobs = 20;
+  return request;
+}
+
+int32_t Entitled(int32_t window) { return WindowMath{kPageSize, window}.PagesOf(2); }
+
+TEST_F(WindowEngineTest, ALongAnswerFromAFewWindowPagesIsTheSame) {
+  const std::vector<Request> requests = {MakeRequest(1, RandomPrompt(70, 1), 150)};
+  for (const int32_t window : {1, 4, 5, 13, 40}) {
+    const Outcome whole = Run({.windows = {window, 0}}, requests);
+    ASSERT_EQ(whole.answers.at(1).size(), 150u);
+    for (const int depth : {0, 1}) {
+      const Outcome few = Run(
+          {.windows = {window, 0}, .num_window_pages = Entitled(window), .depth = depth}, requests);
+      ExpectSame(whole.answers, few.answers);
+      EXPECT_GT(few.stats.reclaimed_window_pages, 20);
+    }
+  }
+}
+
+// The window matters: else the tests above would compare nothing.
+TEST_F(WindowEngineTest, AnotherWindowIsAnotherAnswer) {
+  const std::vector<Request> requests = {MakeRequest(1, RandomPrompt(70, 1), 20)};
+  const Outcome narrow = Run({.windows = {5, 0}}, requests);
+  const Outcome wide = Run({.windows = {13, 0}}, requests);
+  EXPECT_FALSE(SameResults(narrow.answers.at(1), wide.answers.at(1)));
+}
+
+TEST_F(WindowEngineTest, LayersOfDifferentWindowsAndOfNoneShareAPlan) {
+  const std::vector<Request> requests = {MakeRequest(1, RandomPrompt(50, 3), 60)};
+  for (const auto& windows : {std::vector<int32_t>{0, 9}, {6, 11}, {11, 6}}) {
+    const Outcome whole = Run({.windows = windows}, requests);
+    const int32_t pages = Entitled(std::max(windows[0], windows[1]));
+    const Outcome few = Run({.windows = windows, .num_window_pages = pages}, requests);
+    ExpectSame(whole.answers, few.answers);
+  }
+}
+
+// Shared prefixes, a small pool, chunks and preemption.
+TEST_F(WindowEngineTest, RequestsThatShareAndAreTornApartAnswerTheSame) {
+  std::vector<Request> requests;
+  const std::vector<TokenId> stem = RandomPrompt(60, 9);
+  for (RequestId id = 1; id <= 8; ++id) {
+    std::vector<TokenId> prompt(stem.begin(), stem.begin() + 20 + static_cast<int64_t>(id) * 5);
+    prompt.push_back(static_cast<TokenId>(id));
+    requests.push_back(MakeRequest(id, prompt, 20 + static_cast<int64_t>(id) * 3));
+  }
+  const Outcome whole = Run({.windows = {9, 0}}, requests);
+  for (const bool is_optimistic : {false, true}) {
+    for (const int32_t chunk : {3, 16}) {
+      const Outcome few = Run({.windows = {9, 0},
+                               .num_window_pages = Entitled(9) + 2,
+                               .num_pages = 70,
+                               .max_prefill_tokens = chunk,
+                               .is_optimistic = is_optimistic},
+                              requests);
+      ExpectSame(whole.answers, few.answers);
+    }
+  }
+}
+
+// The same prompts again find what is left in the cache.
+TEST_F(WindowEngineTest, WhatIsFoundInTheCacheChangesNothing) {
+  std::vector<Request> requests;
+  for (RequestId id = 1; id <= 9; ++id) {
+    requests.push_back(MakeRequest(id, RandomPrompt(45, id % 3), 12));
+  }
+  const Outcome whole = Run({.windows = {7, 0}}, requests);
+  for (const int32_t pages : {Entitled(7), 2 * Entitled(7), 100}) {
+    const Outcome few = Run({.windows = {7, 0}, .num_window_pages = pages}, requests);
+    ExpectSame(whole.answers, few.answers);
+  }
+}
+
+}  // namespace
+}  // namespace minisgl
