@@ -12,8 +12,10 @@
 
 #include "engine/decode_graphs.h"
 #include "engine/device_step.h"
+#include "engine/kv_split.h"
 #include "engine/plan_check.h"
 #include "minisgl/base/check.h"
+#include "minisgl/base/checked_math.h"
 #include "minisgl/base/log.h"
 #include "minisgl/base/utf8.h"
 
@@ -28,7 +30,8 @@ class DeviceEngine final : public Engine {
   // The device may still be at work on memory that goes.
   ~DeviceEngine() override { (void)ops_->Synchronize(); }
 
-  Status Start(const MemoryPlan& plan, const DeviceEngineOptions& options);
+  Status Start(const ModelConfig& config, const MemoryPlan& plan,
+               const DeviceEngineOptions& options);
 
   const EngineLimits& limits() const override { return step_->limits(); }
 
@@ -115,31 +118,51 @@ void DeviceEngine::CaptureAll(const std::vector<int32_t>& sizes) {
   }
 }
 
-Status DeviceEngine::Start(const MemoryPlan& plan, const DeviceEngineOptions& options) {
+struct PageCounts {
+  int64_t pages, window_pages;
+};
+
+// What was kept for graphs is in the plan; where they take `short_bytes` more, pages make room,
+// down to those of one request.
+PageCounts PagesBeside(const ModelConfig& config, const MemoryPlan& plan, uint64_t short_bytes,
+                       DType dtype) {
+  const EngineLimits& limits = plan.limits;
+  PageCounts counts = {limits.num_pages, limits.num_window_pages};
+  if (short_bytes == 0) return counts;
+  const int64_t least = CeilDiv<int64_t>(limits.max_seq_len, limits.page_size);
+  if (limits.num_window_pages > 0) {
+    const auto split =
+        KvSplit::Make(config, limits, limits.max_step_tokens - limits.max_running_requests, dtype);
+    MINISGL_CHECK(split, "a plan of keys and values past 2^64 bytes");
+    const uint64_t left = plan.kv_bytes - std::min(short_bytes, plan.kv_bytes);
+    counts.pages = std::max(least, std::min(counts.pages, split->PagesWithin(left)));
+    counts.window_pages = split->WindowPages(counts.pages);
+    return counts;
+  }
+  const uint64_t page_bytes = plan.kv_bytes_per_token * static_cast<uint64_t>(limits.page_size);
+  if (page_bytes == 0) return counts;
+  const uint64_t short_pages =
+      std::min(short_bytes / page_bytes + 1, static_cast<uint64_t>(counts.pages));
+  counts.pages = std::max(least, counts.pages - static_cast<int64_t>(short_pages));
+  return counts;
+}
+
+Status DeviceEngine::Start(const ModelConfig& config, const MemoryPlan& plan,
+                           const DeviceEngineOptions& options) {
   const std::vector<int32_t> sizes =
       GraphBatchSizes(std::min(options.graph_max_rows, plan.limits.max_running_requests));
   for (int32_t i = 0; i < plan.limits.max_in_flight; ++i) {
     MINISGL_ASSIGN_OR_RETURN(HostStep step, step_->MakeHostStep());
     free_.push_back(std::move(step));
   }
-  MINISGL_RETURN_IF_ERROR(step_->TakePages(0));
+  MINISGL_RETURN_IF_ERROR(step_->TakePages(0, 0));
   uint64_t graph_bytes = 0;
   MINISGL_RETURN_IF_ERROR(LearnGraphBytes(sizes, &graph_bytes));
 
-  // What was kept for graphs is in the plan; where they take more, pages make room, down to those
-  // of one request.
-  int64_t num_pages = plan.limits.num_pages;
-  const uint64_t page_bytes =
-      plan.kv_bytes_per_token * static_cast<uint64_t>(plan.limits.page_size);
-  if (graph_bytes > plan.graph_bytes && page_bytes > 0) {
-    const uint64_t short_pages = (graph_bytes - plan.graph_bytes) / page_bytes + 1;
-    const int64_t least =
-        (int64_t{plan.limits.max_seq_len} + plan.limits.page_size - 1) / plan.limits.page_size;
-    num_pages =
-        std::max<int64_t>(least, num_pages - static_cast<int64_t>(std::min<uint64_t>(
-                                                 short_pages, static_cast<uint64_t>(num_pages))));
-  }
-  MINISGL_RETURN_IF_ERROR(step_->TakePages(static_cast<int32_t>(num_pages)));
+  const uint64_t short_bytes = graph_bytes - std::min(graph_bytes, plan.graph_bytes);
+  const PageCounts pages = PagesBeside(config, plan, short_bytes, ops_->activation_dtype());
+  MINISGL_RETURN_IF_ERROR(step_->TakePages(static_cast<int32_t>(pages.pages),
+                                           static_cast<int32_t>(pages.window_pages)));
   CaptureAll(sizes);
   return ops_->status();
 }
@@ -169,7 +192,7 @@ Result<std::unique_ptr<Engine>> MakeDeviceEngine(const ModelConfig& config,
     MINISGL_RETURN_IF_ERROR(WithWayOut(made.status(), plan));
     std::unique_ptr<DeviceStep> step = std::move(made).value();
     auto engine = std::make_unique<DeviceEngine>(std::move(ops), std::move(step));
-    MINISGL_RETURN_IF_ERROR(WithWayOut(engine->Start(plan, options), plan));
+    MINISGL_RETURN_IF_ERROR(WithWayOut(engine->Start(config, plan, options), plan));
     return std::unique_ptr<Engine>(std::move(engine));
   } catch (const std::bad_alloc&) {
     return Status(StatusCode::kOutOfMemory, "the host ran out of memory while loading the model");

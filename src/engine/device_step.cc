@@ -82,6 +82,11 @@ Status DeviceStep::TakeTables() {
   const auto rows = static_cast<uint64_t>(limits_.max_running_requests) + 1;
   MINISGL_ASSIGN_OR_RETURN(
       page_table_, DeviceArray<int32_t>::Make(ops_, {rows, static_cast<uint64_t>(pages_per_row_)}));
+  if (has_windows_) {
+    MINISGL_ASSIGN_OR_RETURN(
+        window_table_,
+        DeviceArray<int32_t>::Make(ops_, {rows, static_cast<uint64_t>(pages_per_row_)}));
+  }
   MINISGL_ASSIGN_OR_RETURN(
       token_pool_,
       DeviceArray<int32_t>::Make(ops_, {rows, static_cast<uint64_t>(limits_.max_seq_len)}));
@@ -98,12 +103,15 @@ Status DeviceStep::TakeArrays() {
   MINISGL_ASSIGN_OR_RETURN(token_ids_, DeviceArray<int32_t>::Make(ops_, {tokens}));
   MINISGL_ASSIGN_OR_RETURN(positions_, DeviceArray<int32_t>::Make(ops_, {tokens}));
   MINISGL_ASSIGN_OR_RETURN(slots_, DeviceArray<int64_t>::Make(ops_, {tokens}));
+  if (has_windows_) {
+    MINISGL_ASSIGN_OR_RETURN(window_slots_, DeviceArray<int64_t>::Make(ops_, {tokens}));
+  }
   MINISGL_ASSIGN_OR_RETURN(counts_, DeviceArray<uint32_t>::Make(ops_, {places, vocab}));
   MINISGL_ASSIGN_OR_RETURN(raw_logits_, DeviceArray<float>::Make(ops_, {places, vocab}));
   return Status();
 }
 
-std::optional<uint64_t> DeviceStepBytes(const EngineLimits& limits) {
+std::optional<uint64_t> DeviceStepBytes(const EngineLimits& limits, bool has_windows) {
   const StepLayout layout(limits);
   const ResultLayout results(layout);
   const auto tokens = static_cast<uint64_t>(limits.max_step_tokens);
@@ -112,22 +120,25 @@ std::optional<uint64_t> DeviceStepBytes(const EngineLimits& limits) {
   const auto vocab = CheckedProduct(vocab_factors);
   if (!vocab) return std::nullopt;
   const auto in_flight = static_cast<uint64_t>(limits.max_in_flight);
-  return CheckedAdd(
-      *vocab, tokens * 16 + layout.front_bytes + kTailBytes + results.bytes * (1 + in_flight));
+  return CheckedAdd(*vocab, tokens * (has_windows ? 24 : 16) + layout.front_bytes + kTailBytes +
+                                results.bytes * (1 + in_flight));
 }
 
 // The padding row reads and writes the dummy page alone.
-Status DeviceStep::FillDummyRow(int32_t dummy_page) {
+Status DeviceStep::FillDummyRow(const DeviceArray<int32_t>& table, int32_t dummy_page) {
   const std::vector<int32_t> row(static_cast<size_t>(pages_per_row_), dummy_page);
-  return ops_->Upload(page_table_.data() + limits_.max_running_requests * pages_per_row_,
-                      row.data(), row.size() * sizeof(int32_t));
+  return ops_->Upload(table.data() + limits_.max_running_requests * pages_per_row_, row.data(),
+                      row.size() * sizeof(int32_t));
 }
 
-Status DeviceStep::TakePages(int32_t num_pages) {
+Status DeviceStep::TakePages(int32_t num_pages, int32_t num_window_pages) {
   kv_ = KvStorage();
-  MINISGL_ASSIGN_OR_RETURN(kv_, KvStorage::Make(config_, num_pages, limits_.page_size, ops_));
+  MINISGL_ASSIGN_OR_RETURN(
+      kv_, KvStorage::Make(config_, num_pages, limits_.page_size, ops_, num_window_pages));
   limits_.num_pages = num_pages;
-  return FillDummyRow(num_pages);
+  limits_.num_window_pages = num_window_pages;
+  if (has_windows_) MINISGL_RETURN_IF_ERROR(FillDummyRow(window_table_, num_window_pages));
+  return FillDummyRow(page_table_, num_pages);
 }
 
 Result<HostStep> DeviceStep::MakeHostStep() {
@@ -283,6 +294,7 @@ void DeviceStep::FillPlace(const BatchPlan& plan, int32_t row, int32_t from_end,
 void DeviceStep::FillWrites(const BatchPlan& plan, std::byte* meta) {
   CopyTo(meta + tail_.page_table_writes, plan.page_table_writes);
   CopyTo(meta + tail_.pages, plan.pages);
+  CopyTo(meta + tail_.window_pages, plan.window_pages);
   CopyTo(meta + tail_.token_pool_writes, plan.token_pool_writes);
   CopyTo(meta + tail_.tokens, plan.tokens);
 }
@@ -307,6 +319,36 @@ void DeviceStep::ApplyWrites(const BatchPlan& plan) {
        .page_table_stride = pages_per_row_,
        .token_pool = token_pool_.data(),
        .token_pool_stride = limits_.max_seq_len});
+  if (!has_windows_ || plan.page_table_writes.empty()) return;
+  ops_->ApplyPlanWrites(
+      {.page_table_writes = Meta<PageTableWrite>(tail_.page_table_writes),
+       .pages = Meta<int32_t>(tail_.window_pages),
+       .token_pool_writes = nullptr,
+       .tokens = nullptr,
+       .num_page_table_writes = static_cast<int32_t>(plan.page_table_writes.size()),
+       .num_token_pool_writes = 0,
+       .page_table = window_table_.data(),
+       .page_table_stride = pages_per_row_,
+       .token_pool = token_pool_.data(),
+       .token_pool_stride = limits_.max_seq_len});
+}
+
+// Ids and positions of the step's tokens, and their slots by `table`.
+void DeviceStep::PrepareTokens(const HostStep& step, const DeviceArray<int32_t>& table,
+                               int64_t* slots) {
+  ops_->PrepareTokens({.table_row = Meta<int32_t>(layout_.table_row),
+                       .row_begin = Meta<int32_t>(layout_.row_begin),
+                       .kv_len = Meta<int32_t>(layout_.kv_len),
+                       .num_rows = step.shape.num_rows,
+                       .num_tokens = step.shape.num_tokens,
+                       .page_table = table.data(),
+                       .page_table_stride = pages_per_row_,
+                       .page_size = limits_.page_size,
+                       .token_pool = token_pool_.data(),
+                       .token_pool_stride = limits_.max_seq_len,
+                       .token_ids = token_ids_.data(),
+                       .positions = positions_.data(),
+                       .slots = slots});
 }
 
 void DeviceStep::Run(const HostStep& step) {
@@ -314,19 +356,8 @@ void DeviceStep::Run(const HostStep& step) {
   const auto* const table_row = Meta<int32_t>(layout_.table_row);
   const auto* const row_begin = Meta<int32_t>(layout_.row_begin);
   const auto* const kv_len = Meta<int32_t>(layout_.kv_len);
-  ops_->PrepareTokens({.table_row = table_row,
-                       .row_begin = row_begin,
-                       .kv_len = kv_len,
-                       .num_rows = shape.num_rows,
-                       .num_tokens = shape.num_tokens,
-                       .page_table = page_table_.data(),
-                       .page_table_stride = pages_per_row_,
-                       .page_size = limits_.page_size,
-                       .token_pool = token_pool_.data(),
-                       .token_pool_stride = limits_.max_seq_len,
-                       .token_ids = token_ids_.data(),
-                       .positions = positions_.data(),
-                       .slots = slots_.data()});
+  PrepareTokens(step, page_table_, slots_.data());
+  if (has_windows_) PrepareTokens(step, window_table_, window_slots_.data());
   ops_->PlanAttention({.row_begin = row_begin,
                        .kv_len = kv_len,
                        .num_rows = shape.num_rows,
@@ -350,6 +381,8 @@ void DeviceStep::Run(const HostStep& step) {
                                            .kv_len = kv_len,
                                            .page_table = page_table_.data(),
                                            .page_table_stride = pages_per_row_,
+                                           .window_page_table = window_table_.data(),
+                                           .window_slots = window_slots_.data(),
                                            .kv = kv_.layers(),
                                            .logit_tokens = Meta<int32_t>(layout_.logit_tokens),
                                            .num_logit_tokens = shape.num_places});

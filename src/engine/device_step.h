@@ -50,8 +50,9 @@ class DeviceStep {
   static Result<std::unique_ptr<DeviceStep>> Make(const ModelConfig& config,
                                                   const Checkpoint& checkpoint, DType weight_dtype,
                                                   const EngineLimits& limits, DeviceOps* ops);
-  // Takes keys and values for `num_pages` pages and the dummy; again: the old ones go first.
-  Status TakePages(int32_t num_pages);
+  // Takes keys and values for so many pages and window pages (0 where layers lie together) and the
+  // dummies; again: the old ones go first.
+  Status TakePages(int32_t num_pages, int32_t num_window_pages);
 
   const EngineLimits& limits() const { return limits_; }
   Result<HostStep> MakeHostStep();
@@ -84,10 +85,13 @@ class DeviceStep {
   };
 
   explicit DeviceStep(const EngineLimits& limits)
-      : limits_(limits), layout_(limits), result_layout_(layout_) {}
+      : limits_(limits),
+        has_windows_(limits.num_window_pages > 0),
+        layout_(limits),
+        result_layout_(layout_) {}
   Status TakeTables();
   Status TakeArrays();
-  Status FillDummyRow(int32_t dummy_page);
+  Status FillDummyRow(const DeviceArray<int32_t>& table, int32_t dummy_page);
   Status GrowHost(size_t num_bytes, HostStep* step);
   void FillRows(const BatchPlan& plan, HostStep* step, int32_t padded_rows);
   void FillGroups(const BatchPlan& plan, const StepShape& shape, std::byte* meta);
@@ -96,6 +100,7 @@ class DeviceStep {
   void FillWrites(const BatchPlan& plan, std::byte* meta);
   void FillAdjustments(std::byte* meta);
   void ApplyWrites(const BatchPlan& plan);
+  void PrepareTokens(const HostStep& step, const DeviceArray<int32_t>& table, int64_t* slots);
   // Where byte `offset` of the step stands on the device.
   std::byte* OnDevice(size_t offset) const {
     return offset < layout_.front_bytes || !tail_apart_
@@ -112,6 +117,7 @@ class DeviceStep {
   }
 
   EngineLimits limits_;
+  const bool has_windows_;  // before TakePages too, when limits_ has none of either
   const StepLayout layout_;
   const ResultLayout result_layout_;
   int64_t pages_per_row_ = 0;
@@ -119,17 +125,19 @@ class DeviceStep {
   DeviceOps* ops_ = nullptr;
   std::unique_ptr<Decoder> decoder_;
   KvStorage kv_;
-  DeviceArray<int32_t> page_table_;  // [max_running_requests + 1, pages_per_row_]
-  DeviceArray<int32_t> token_pool_;  // [max_running_requests + 1, max_seq_len]
-  DeviceArray<std::byte> meta_;      // StepLayout, then most steps' tail
-  DeviceArray<std::byte> overflow_;  // a tail that is longer
+  DeviceArray<int32_t> page_table_;    // [max_running_requests + 1, pages_per_row_]
+  DeviceArray<int32_t> window_table_;  // the same by window page, where there are any
+  DeviceArray<int32_t> token_pool_;    // [max_running_requests + 1, max_seq_len]
+  DeviceArray<std::byte> meta_;        // StepLayout, then most steps' tail
+  DeviceArray<std::byte> overflow_;    // a tail that is longer
   size_t overflow_bytes_ = 0;
-  DeviceArray<std::byte> results_;  // ResultLayout
-  DeviceArray<int32_t> token_ids_;  // [max_step_tokens]
-  DeviceArray<int32_t> positions_;  // [max_step_tokens]
-  DeviceArray<int64_t> slots_;      // [max_step_tokens]
-  DeviceArray<uint32_t> counts_;    // [max_places, V]
-  DeviceArray<float> raw_logits_;   // [max_places, V]
+  DeviceArray<std::byte> results_;     // ResultLayout
+  DeviceArray<int32_t> token_ids_;     // [max_step_tokens]
+  DeviceArray<int32_t> positions_;     // [max_step_tokens]
+  DeviceArray<int64_t> slots_;         // [max_step_tokens]
+  DeviceArray<int64_t> window_slots_;  // [max_step_tokens], where there are window pages
+  DeviceArray<uint32_t> counts_;       // [max_places, V]
+  DeviceArray<float> raw_logits_;      // [max_places, V]
   std::unique_ptr<PrefixGrouper> grouper_;
   // Of the step that was uploaded last.
   Adjustments adjustments_;
@@ -139,6 +147,6 @@ class DeviceStep {
 
 // Bytes of what DeviceStep takes beside the decoder, the tables and the keys and values; nothing
 // where that is past 2^64.
-std::optional<uint64_t> DeviceStepBytes(const EngineLimits& limits);
+std::optional<uint64_t> DeviceStepBytes(const EngineLimits& limits, bool has_windows);
 
 }  // namespace minisgl

@@ -19,7 +19,7 @@ constexpr int64_t kPagesMax = std::numeric_limits<int32_t>::max() - 1;
 }  // namespace
 
 std::optional<KvSplit> KvSplit::Make(const ModelConfig& config, const EngineLimits& limits,
-                                     int32_t max_prefill_tokens, DType dtype, bool may_split) {
+                                     int32_t max_prefill_tokens, DType dtype) {
   const auto token = KvBytesPerToken(config, dtype);
   const auto page_size = static_cast<uint64_t>(limits.page_size);
   const auto all = token ? CheckedMul(*token, page_size) : std::nullopt;
@@ -28,7 +28,7 @@ std::optional<KvSplit> KvSplit::Make(const ModelConfig& config, const EngineLimi
   split.page_bytes_ = *all;
   int32_t window = 0;
   for (const LayerConfig& layer : config.layers) window = std::max(window, layer.sliding_window);
-  if (!may_split || window == 0) return split;
+  if (window == 0) return split;
   const WindowMath math{limits.page_size, window};
   const int64_t longest = CeilDiv<int64_t>(limits.max_seq_len, limits.page_size);
   const int64_t entitled = math.PagesOf(limits.max_in_flight);

@@ -19,10 +19,10 @@ namespace minisgl {
 class KvSplit {
  public:
   // For requests of up to limits.max_seq_len tokens, and steps of up to `max_prefill_tokens` of a
-  // prompt. No window pages where `may_split` is not set, where no layer has a window, or where the
-  // longest request has no page that leaves it. Nothing where a size is past 2^64.
+  // prompt. No window pages where no layer has a window, or where the longest request has no page
+  // that leaves it. Nothing where a size is past 2^64.
   static std::optional<KvSplit> Make(const ModelConfig& config, const EngineLimits& limits,
-                                     int32_t max_prefill_tokens, DType dtype, bool may_split);
+                                     int32_t max_prefill_tokens, DType dtype);
 
   // The longest window of any layer, in keys; 0: there are no window pages.
   int32_t window() const { return window_; }

@@ -91,10 +91,10 @@ EngineLimits LimitsOf(const ModelConfig& config, const PlanOptions& options, int
 
 // What the engine takes beside the decoder and the tables.
 std::optional<uint64_t> EngineBytes(const ModelConfig& config, const PlanOptions& options,
-                                    int64_t max_seq_len) {
+                                    int64_t max_seq_len, bool has_windows) {
   if (options.device == nullptr) return kAttentionBytes;
   const EngineLimits limits = LimitsOf(config, options, max_seq_len);
-  const auto step = DeviceStepBytes(limits);
+  const auto step = DeviceStepBytes(limits, has_windows);
   if (!step) return std::nullopt;
   return CheckedAdd(*step,
                     options.device->ReservedBytes({.max_rows = limits.max_running_requests,
@@ -117,14 +117,12 @@ std::optional<Needs> CountNeeds(const ModelConfig& config, const PlanOptions& op
        .max_step_tokens = int64_t{options.max_prefill_tokens} + options.max_running_requests,
        .max_logit_rows = int64_t{options.max_running_requests} + StepDrafts(options),
        .max_seq_len = max_seq_len});
-  // A device keeps all layers of a page together: there windows save no memory.
-  const auto kv =
-      KvSplit::Make(config, LimitsOf(config, options, max_seq_len), options.max_prefill_tokens,
-                    options.activation_dtype(), options.device == nullptr);
+  const auto kv = KvSplit::Make(config, LimitsOf(config, options, max_seq_len),
+                                options.max_prefill_tokens, options.activation_dtype());
   if (!kv) return std::nullopt;
   const auto tables = TableBytes(options, max_seq_len, kv->window() > 0);
   if (!counted.weights || !counted.workspace || !tables) return std::nullopt;
-  const auto engine = EngineBytes(config, options, max_seq_len);
+  const auto engine = EngineBytes(config, options, max_seq_len, kv->window() > 0);
   const uint64_t graph_bytes =
       GraphBatchSizes(std::min(options.graph_max_rows, options.max_running_requests)).size() *
       kGraphBytes;

@@ -49,6 +49,7 @@ StepTail::StepTail(const BatchPlan& plan, size_t begin, int64_t num_biased, int6
   Places next(begin);
   page_table_writes = next.Take<PageTableWrite>(plan.page_table_writes.size());
   pages = next.Take<int32_t>(plan.pages.size());
+  window_pages = next.Take<int32_t>(plan.window_pages.size());
   token_pool_writes = next.Take<TokenPoolWrite>(plan.token_pool_writes.size());
   tokens = next.Take<int32_t>(plan.tokens.size());
   bias_ids = next.Take<int32_t>(static_cast<size_t>(num_biased));

@@ -48,6 +48,7 @@ struct StepTail {
 
   size_t page_table_writes = 0;
   size_t pages = 0;
+  size_t window_pages = 0;
   size_t token_pool_writes = 0;
   size_t tokens = 0;
   size_t bias_ids = 0;

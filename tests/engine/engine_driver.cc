@@ -78,8 +78,9 @@ EngineDriver::EngineDriver(const TestModel& model, const DriverOptions& options,
     engine_options.num_pages = static_cast<int32_t>(CeilDiv<int64_t>(length, options.page_size) *
                                                     options.max_running_requests);
   }
-  const auto memory = PlanMemory(model.config, engine_options, 0, device.get());
+  auto memory = PlanMemory(model.config, engine_options, 0, device.get());
   MINISGL_CHECK(memory.ok(), "{}", memory.status().message());
+  memory->limits.num_window_pages = memory->limits.sliding_window = 0;
   TakeEngine(MakeDeviceEngine(model.config, *model.checkpoint, *memory, std::move(device),
                               {.graph_max_rows = options.graph_max_rows}));
 }

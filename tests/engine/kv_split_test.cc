@@ -34,8 +34,8 @@ EngineLimits LimitsFor(int32_t max_seq_len) {
   return limits;
 }
 
-KvSplit MustSplit(const ModelConfig& config, int32_t max_seq_len, bool may_split = true) {
-  const auto split = KvSplit::Make(config, LimitsFor(max_seq_len), 512, DType::kF32, may_split);
+KvSplit MustSplit(const ModelConfig& config, int32_t max_seq_len) {
+  const auto split = KvSplit::Make(config, LimitsFor(max_seq_len), 512, DType::kF32);
   EXPECT_TRUE(split.has_value());
   return *split;
 }
@@ -43,8 +43,7 @@ KvSplit MustSplit(const ModelConfig& config, int32_t max_seq_len, bool may_split
 TEST(KvSplitTest, WithoutWindowsAPageHoldsAllLayers) {
   constexpr uint64_t kPage = uint64_t{6} * 8192 * 16;
   for (const KvSplit& split :
-       {MustSplit(HybridConfig(0), 8192), MustSplit(HybridConfig(), 8192, false),
-        MustSplit(HybridConfig(8192), 8192)}) {
+       {MustSplit(HybridConfig(0), 8192), MustSplit(HybridConfig(8192), 8192)}) {
     EXPECT_EQ(split.window(), 0);
     EXPECT_EQ(split.page_bytes(), kPage);
     EXPECT_EQ(split.WindowPages(1000), 0);

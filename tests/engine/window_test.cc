@@ -1,4 +1,4 @@
-// Layers with a sliding window on the CPU, their keys and values in window pages that are given
+// Layers with a sliding window, their keys and values in window pages that are given
 // away behind the window: every answer is what it is with all layers together and room for all, bit
 // for bit.
 #include <gtest/gtest.h>
@@ -7,7 +7,9 @@
 #include <utility>
 
 #include "engine/engine_driver.h"
+#include "engine/host_device_ops.h"
 #include "minisgl/base/window_math.h"
+#include "minisgl/engine/device_engine.h"
 #include "minisgl/sched/scheduler.h"
 
 namespace minisgl {
@@ -22,6 +24,8 @@ struct Settings {
   int32_t max_prefill_tokens = 64;
   int depth = 1;
   bool is_optimistic = false;
+  bool on_device = false;  // memory and operations of the host, the engine of a device
+  int32_t graph_max_rows = 0;
 };
 
 using Answers = std::map<RequestId, std::vector<RowResult>>;
@@ -42,15 +46,7 @@ class WindowEngineTest : public testing::Test {
       config.layers[i].sliding_window = settings.windows[i];
       longest = std::max(longest, settings.windows[i]);
     }
-    MemoryPlan plan = *PlanMemory(config,
-                                  {.max_running_requests = 4,
-                                   .max_prefill_tokens = settings.max_prefill_tokens,
-                                   .page_size = kPageSize,
-                                   .num_pages = settings.num_pages},
-                                  uint64_t{1} << 32);
-    plan.limits.num_window_pages = settings.num_window_pages;
-    plan.limits.sliding_window = settings.num_window_pages > 0 ? longest : 0;
-    auto engine = MakeModelEngine(config, *checkpoint_, plan, MakeCpuOps({1, ""}).value());
+    auto engine = MakeEngine(config, longest, settings);
     EXPECT_TRUE(engine.ok());
     SchedulerOptions options;
     options.max_prefill_tokens = settings.max_prefill_tokens;
@@ -77,6 +73,26 @@ class WindowEngineTest : public testing::Test {
     return outcome;
   }
 
+  Result<std::unique_ptr<Engine>> MakeEngine(const ModelConfig& config, int32_t window,
+                                             const Settings& settings) {
+    auto device = settings.on_device ? MakeHostDeviceOps() : nullptr;
+    const ModelEngineOptions options = {.max_running_requests = 4,
+                                        .max_prefill_tokens = settings.max_prefill_tokens,
+                                        .page_size = kPageSize,
+                                        .num_pages = settings.num_pages,
+                                        .memory_ratio = 0.5,
+                                        .graph_max_rows = settings.graph_max_rows};
+    MINISGL_ASSIGN_OR_RETURN(MemoryPlan plan,
+                             PlanMemory(config, options, uint64_t{1} << 30, device.get()));
+    plan.limits.num_window_pages = settings.num_window_pages;
+    plan.limits.sliding_window = settings.num_window_pages > 0 ? window : 0;
+    if (!settings.on_device) {
+      return MakeModelEngine(config, *checkpoint_, plan, MakeCpuOps({1, ""}).value());
+    }
+    return MakeDeviceEngine(config, *checkpoint_, plan, std::move(device),
+                            {.graph_max_rows = settings.graph_max_rows});
+  }
+
   static void ExpectSame(const Answers& a, const Answers& b) {
     ASSERT_EQ(a.size(), b.size());
     for (const auto& [id, results] : a) {
@@ -86,7 +102,9 @@ class WindowEngineTest : public testing::Test {
 
  private:
   TempDir dir_;
-  std::unique_ptr<Checkpoint> checkpoint_;
+
+ protected:
+  const std::unique_ptr<Checkpoint> checkpoint_;
 };
 
 Request MakeRequest(RequestId id, std::vector<TokenId> prompt, int64_t max_tokens) {
@@ -166,6 +184,62 @@ TEST_F(WindowEngineTest, WhatIsFoundInTheCacheChangesNothing) {
     const Outcome few = Run({.windows = {7, 0}, .num_window_pages = pages}, requests);
     ExpectSame(whole.answers, few.answers);
   }
+}
+
+// On a device, with graphs and without, chunks and drafts of the pipeline in flight.
+TEST_F(WindowEngineTest, ADeviceAnswersTheSame) {
+  std::vector<Request> requests;
+  const std::vector<TokenId> stem = RandomPrompt(60, 9);
+  for (RequestId id = 1; id <= 6; ++id) {
+    std::vector<TokenId> prompt(stem.begin(), stem.begin() + 20 + static_cast<int64_t>(id) * 5);
+    prompt.push_back(static_cast<TokenId>(id));
+    requests.push_back(MakeRequest(id, prompt, 15 + static_cast<int64_t>(id) * 3));
+  }
+  const Outcome whole = Run({.windows = {9, 0}, .on_device = true}, requests);
+  for (const int32_t graph_max_rows : {0, 4}) {
+    for (const bool is_optimistic : {false, true}) {
+      const Outcome few = Run({.windows = {9, 0},
+                               .num_window_pages = Entitled(9) + 2,
+                               .num_pages = 70,
+                               .max_prefill_tokens = 16,
+                               .is_optimistic = is_optimistic,
+                               .on_device = true,
+                               .graph_max_rows = graph_max_rows},
+                              requests);
+      ExpectSame(whole.answers, few.answers);
+      EXPECT_GT(few.stats.reclaimed_window_pages, 10);
+    }
+  }
+}
+
+// Both kinds of pages make room, and one request fits still.
+TEST_F(WindowEngineTest, GraphsThatTakeMoreThanWasKeptForThemTakeItFromBothKindsOfPages) {
+  ModelConfig config = TinyConfig();
+  config.layers[0].sliding_window = 9;
+  const auto limits_with = [&](uint64_t graph_bytes) {
+    auto device = MakeHostDeviceOps(uint64_t{256} << 20, {.graph_bytes = graph_bytes});
+    const auto plan = PlanMemory(config,
+                                 {.max_running_requests = 8,
+                                  .max_prefill_tokens = 64,
+                                  .memory_ratio = 0.5,
+                                  .graph_max_rows = 8},
+                                 0, device.get());
+    MINISGL_CHECK(plan.ok(), "{}", plan.status().message());
+    auto engine =
+        MakeDeviceEngine(config, *checkpoint_, *plan, std::move(device), {.graph_max_rows = 8});
+    MINISGL_CHECK(engine.ok(), "{}", engine.status().message());
+    return std::pair(plan->limits, engine.value()->limits());
+  };
+  const auto [planned, taken] = limits_with(uint64_t{1} << 20);
+  EXPECT_GT(planned.num_window_pages, 0);
+  EXPECT_LT(planned.num_window_pages, planned.num_pages);
+  EXPECT_EQ(planned.num_pages, taken.num_pages);
+  EXPECT_EQ(planned.num_window_pages, taken.num_window_pages);
+  const auto [planned_same, fewer] = limits_with(uint64_t{8} << 20);
+  EXPECT_LT(fewer.num_pages, planned.num_pages);
+  EXPECT_LT(fewer.num_window_pages, planned.num_window_pages);
+  EXPECT_GT(fewer.num_window_pages, Entitled(9));
+  EXPECT_EQ(fewer.sliding_window, 9);
 }
 
 }  // namespace
