@@ -3,8 +3,9 @@
 // Rules (CPU): weights and workspace come first; keys and values get what the running requests can
 // need at their longest, at most `memory_ratio` of what is available and at most what is left. A
 // given --num-pages is taken as it is while it fits what is left. On a device everything together
-// gets `memory_ratio` of what is free there, and keys and values all that is left of it. Every size
-// is checked arithmetic: a configuration may claim anything.
+// gets `memory_ratio` of what is free there, and keys and values all that is left of it. Between
+// layers with a sliding window and without KvSplit shares them out. Every size is checked
+// arithmetic: a configuration may claim anything.
 #include <fmt/format.h>
 
 #include <algorithm>

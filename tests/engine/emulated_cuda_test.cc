@@ -12,6 +12,9 @@
 #include "emulator/emulated_cuda_api.h"
 #include "emulator/emulated_matmul.h"
 #include "engine/engine_driver.h"
+#include "engine/scheduled_run.h"
+#include "minisgl/base/window_math.h"
+#include "minisgl/engine/device_engine.h"
 
 namespace minisgl {
 namespace {
@@ -198,6 +201,44 @@ TEST_F(EmulatedCudaTest, NothingOfTheDeviceIsLeftBehind) {
     cuda.Generate(cuda.AddRow(RandomPrompt(5, 6)), kAll, 2);
   }
   EXPECT_TRUE(api->live() == emulator::EmulatedCudaApi::Live());
+}
+
+// Layers with a sliding window keep their keys and values in a few window pages, given away behind
+// the window; with graphs and without. Deterministic, so that all is the same bit for bit.
+TEST_F(EmulatedCudaTest, AFewWindowPagesChangeNothing) {
+  ModelConfig config = model_->config;
+  config.layers[0].sliding_window = 21;
+  const auto run = [&](int32_t num_window_pages, int32_t graph_max_rows) {
+    auto device = EmulatedCuda({.deterministic = true});
+    const ModelEngineOptions options = {.max_running_requests = 3,
+                                        .max_prefill_tokens = 32,
+                                        .page_size = 4,
+                                        .num_pages = 100,
+                                        .memory_ratio = 0.9,
+                                        .graph_max_rows = graph_max_rows};
+    auto plan = PlanMemory(config, options, 0, device.get());
+    MINISGL_CHECK(plan.ok(), "{}", plan.status().message());
+    plan->limits.num_window_pages = num_window_pages;
+    plan->limits.sliding_window = num_window_pages > 0 ? 21 : 0;
+    auto engine = MakeDeviceEngine(config, *model_->checkpoint, *plan, std::move(device),
+                                   {.graph_max_rows = graph_max_rows});
+    MINISGL_CHECK(engine.ok(), "{}", engine.status().message());
+    std::vector<Request> requests;
+    for (RequestId id = 1; id <= 4; ++id) {
+      requests.emplace_back();
+      requests.back().id = id;
+      requests.back().prompt = RandomPrompt(40 + static_cast<int32_t>(id) * 11, id % 2);
+      requests.back().max_tokens = 12;
+      requests.back().sampling.num_logprobs = 20;
+    }
+    return RunScheduled(engine->get(), {.max_prefill_tokens = 32}, requests, 1);
+  };
+  const ScheduledRun whole = run(0, 0);
+  for (const int32_t graph_max_rows : {0, 4}) {
+    const ScheduledRun few = run(WindowMath{4, 21}.PagesOf(2) + 2, graph_max_rows);
+    ExpectSame(whole, few);
+    EXPECT_GT(few.stats.reclaimed_window_pages, 10);
+  }
 }
 
 }  // namespace

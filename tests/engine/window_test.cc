@@ -3,14 +3,14 @@
 // for bit.
 #include <gtest/gtest.h>
 
-#include <map>
+#include <algorithm>
 #include <utility>
 
 #include "engine/engine_driver.h"
 #include "engine/host_device_ops.h"
+#include "engine/scheduled_run.h"
 #include "minisgl/base/window_math.h"
 #include "minisgl/engine/device_engine.h"
-#include "minisgl/sched/scheduler.h"
 
 namespace minisgl {
 namespace {
@@ -28,18 +28,11 @@ struct Settings {
   int32_t graph_max_rows = 0;
 };
 
-using Answers = std::map<RequestId, std::vector<RowResult>>;
-
-struct Outcome {
-  Answers answers;
-  SchedulerStats stats;
-};
-
 class WindowEngineTest : public testing::Test {
  protected:
   WindowEngineTest() : checkpoint_(WriteCheckpoint(dir_, TinyTensors(TinyConfig()))) {}
 
-  Outcome Run(const Settings& settings, const std::vector<Request>& requests) {
+  ScheduledRun Run(const Settings& settings, const std::vector<Request>& requests) {
     ModelConfig config = TinyConfig();
     int32_t longest = 0;
     for (size_t i = 0; i < settings.windows.size(); ++i) {
@@ -50,27 +43,8 @@ class WindowEngineTest : public testing::Test {
     EXPECT_TRUE(engine.ok());
     SchedulerOptions options;
     options.max_prefill_tokens = settings.max_prefill_tokens;
-    options.check_invariants = true;
     if (settings.is_optimistic) options.admission = AdmissionPolicy::kOptimistic;
-    Scheduler scheduler((*engine)->limits(), options);
-    for (const Request& request : requests) scheduler.Submit(request);
-    Outcome outcome;
-    int in_flight = 0;
-    while (!scheduler.Idle()) {
-      const auto step = scheduler.Next();
-      if (step != nullptr) (*engine)->Launch(step);
-      in_flight += step != nullptr ? 1 : 0;
-      if (step != nullptr && in_flight <= settings.depth) continue;
-      scheduler.Collect((*engine)->Collect());
-      --in_flight;
-      for (SchedEvent& event : scheduler.TakeEvents()) {
-        EXPECT_NE(event.reason, EndReason::kFailed) << event.error_message;
-        if (event.kind != SchedEvent::Kind::kToken) continue;
-        outcome.answers[event.id].push_back(std::move(event.token));
-      }
-    }
-    outcome.stats = scheduler.Stats();
-    return outcome;
+    return RunScheduled(engine->get(), options, requests, settings.depth);
   }
 
   Result<std::unique_ptr<Engine>> MakeEngine(const ModelConfig& config, int32_t window,
@@ -91,13 +65,6 @@ class WindowEngineTest : public testing::Test {
     }
     return MakeDeviceEngine(config, *checkpoint_, plan, std::move(device),
                             {.graph_max_rows = settings.graph_max_rows});
-  }
-
-  static void ExpectSame(const Answers& a, const Answers& b) {
-    ASSERT_EQ(a.size(), b.size());
-    for (const auto& [id, results] : a) {
-      EXPECT_TRUE(SameResults(results, b.at(id))) << "request " << id;
-    }
   }
 
  private:
@@ -121,12 +88,12 @@ int32_t Entitled(int32_t window) { return WindowMath{kPageSize, window}.PagesOf(
 TEST_F(WindowEngineTest, ALongAnswerFromAFewWindowPagesIsTheSame) {
   const std::vector<Request> requests = {MakeRequest(1, RandomPrompt(70, 1), 150)};
   for (const int32_t window : {1, 4, 5, 13, 40}) {
-    const Outcome whole = Run({.windows = {window, 0}}, requests);
+    const ScheduledRun whole = Run({.windows = {window, 0}}, requests);
     ASSERT_EQ(whole.answers.at(1).size(), 150u);
     for (const int depth : {0, 1}) {
-      const Outcome few = Run(
+      const ScheduledRun few = Run(
           {.windows = {window, 0}, .num_window_pages = Entitled(window), .depth = depth}, requests);
-      ExpectSame(whole.answers, few.answers);
+      ExpectSame(whole, few);
       EXPECT_GT(few.stats.reclaimed_window_pages, 20);
     }
   }
@@ -135,18 +102,18 @@ TEST_F(WindowEngineTest, ALongAnswerFromAFewWindowPagesIsTheSame) {
 // The window matters: else the tests above would compare nothing.
 TEST_F(WindowEngineTest, AnotherWindowIsAnotherAnswer) {
   const std::vector<Request> requests = {MakeRequest(1, RandomPrompt(70, 1), 20)};
-  const Outcome narrow = Run({.windows = {5, 0}}, requests);
-  const Outcome wide = Run({.windows = {13, 0}}, requests);
+  const ScheduledRun narrow = Run({.windows = {5, 0}}, requests);
+  const ScheduledRun wide = Run({.windows = {13, 0}}, requests);
   EXPECT_FALSE(SameResults(narrow.answers.at(1), wide.answers.at(1)));
 }
 
 TEST_F(WindowEngineTest, LayersOfDifferentWindowsAndOfNoneShareAPlan) {
   const std::vector<Request> requests = {MakeRequest(1, RandomPrompt(50, 3), 60)};
   for (const auto& windows : {std::vector<int32_t>{0, 9}, {6, 11}, {11, 6}}) {
-    const Outcome whole = Run({.windows = windows}, requests);
+    const ScheduledRun whole = Run({.windows = windows}, requests);
     const int32_t pages = Entitled(std::max(windows[0], windows[1]));
-    const Outcome few = Run({.windows = windows, .num_window_pages = pages}, requests);
-    ExpectSame(whole.answers, few.answers);
+    const ScheduledRun few = Run({.windows = windows, .num_window_pages = pages}, requests);
+    ExpectSame(whole, few);
   }
 }
 
@@ -159,16 +126,16 @@ TEST_F(WindowEngineTest, RequestsThatShareAndAreTornApartAnswerTheSame) {
     prompt.push_back(static_cast<TokenId>(id));
     requests.push_back(MakeRequest(id, prompt, 20 + static_cast<int64_t>(id) * 3));
   }
-  const Outcome whole = Run({.windows = {9, 0}}, requests);
+  const ScheduledRun whole = Run({.windows = {9, 0}}, requests);
   for (const bool is_optimistic : {false, true}) {
     for (const int32_t chunk : {3, 16}) {
-      const Outcome few = Run({.windows = {9, 0},
-                               .num_window_pages = Entitled(9) + 2,
-                               .num_pages = 70,
-                               .max_prefill_tokens = chunk,
-                               .is_optimistic = is_optimistic},
-                              requests);
-      ExpectSame(whole.answers, few.answers);
+      const ScheduledRun few = Run({.windows = {9, 0},
+                                    .num_window_pages = Entitled(9) + 2,
+                                    .num_pages = 70,
+                                    .max_prefill_tokens = chunk,
+                                    .is_optimistic = is_optimistic},
+                                   requests);
+      ExpectSame(whole, few);
     }
   }
 }
@@ -179,10 +146,10 @@ TEST_F(WindowEngineTest, WhatIsFoundInTheCacheChangesNothing) {
   for (RequestId id = 1; id <= 9; ++id) {
     requests.push_back(MakeRequest(id, RandomPrompt(45, id % 3), 12));
   }
-  const Outcome whole = Run({.windows = {7, 0}}, requests);
+  const ScheduledRun whole = Run({.windows = {7, 0}}, requests);
   for (const int32_t pages : {Entitled(7), 2 * Entitled(7), 100}) {
-    const Outcome few = Run({.windows = {7, 0}, .num_window_pages = pages}, requests);
-    ExpectSame(whole.answers, few.answers);
+    const ScheduledRun few = Run({.windows = {7, 0}, .num_window_pages = pages}, requests);
+    ExpectSame(whole, few);
   }
 }
 
@@ -195,18 +162,18 @@ TEST_F(WindowEngineTest, ADeviceAnswersTheSame) {
     prompt.push_back(static_cast<TokenId>(id));
     requests.push_back(MakeRequest(id, prompt, 15 + static_cast<int64_t>(id) * 3));
   }
-  const Outcome whole = Run({.windows = {9, 0}, .on_device = true}, requests);
+  const ScheduledRun whole = Run({.windows = {9, 0}, .on_device = true}, requests);
   for (const int32_t graph_max_rows : {0, 4}) {
     for (const bool is_optimistic : {false, true}) {
-      const Outcome few = Run({.windows = {9, 0},
-                               .num_window_pages = Entitled(9) + 2,
-                               .num_pages = 70,
-                               .max_prefill_tokens = 16,
-                               .is_optimistic = is_optimistic,
-                               .on_device = true,
-                               .graph_max_rows = graph_max_rows},
-                              requests);
-      ExpectSame(whole.answers, few.answers);
+      const ScheduledRun few = Run({.windows = {9, 0},
+                                    .num_window_pages = Entitled(9) + 2,
+                                    .num_pages = 70,
+                                    .max_prefill_tokens = 16,
+                                    .is_optimistic = is_optimistic,
+                                    .on_device = true,
+                                    .graph_max_rows = graph_max_rows},
+                                   requests);
+      ExpectSame(whole, few);
       EXPECT_GT(few.stats.reclaimed_window_pages, 10);
     }
   }

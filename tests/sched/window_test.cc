@@ -220,6 +220,29 @@ TEST(WindowTest, AbortsGiveEverythingBack) {
   }
 }
 
+class UnwantedSource final : public KvSource {
+ public:
+  std::optional<int64_t> Lookup(RequestId, std::span<const TokenId>, int64_t) override {
+    ADD_FAILURE() << "what it writes has no place for window pages";
+    return 0;
+  }
+  void Load(RequestId, std::span<const TokenId>, int64_t, int64_t,
+            std::span<const PageId>) override {}
+  void Cancel(RequestId) override {}
+  std::vector<KvLoadResult> TakeFinished() override { return {}; }
+};
+
+TEST(WindowTest, ASourceOfKeysIsNotAsked) {
+  UnwantedSource source;
+  SchedulerOptions options = Options();
+  options.kv_source = &source;
+  SimDriver driver(WindowLimits(100, 2 * kEntitled), options, 1, kEndRate);
+  const Request request = MakeRequest(1, 40, 3);
+  driver.Submit(request);
+  ASSERT_TRUE(driver.RunToEnd());
+  ExpectRight(driver, request);
+}
+
 TEST(WindowDeathTest, TooFewWindowPagesForOneRequestIsABug) {
   EXPECT_DEATH(Scheduler(WindowLimits(100, kEntitled - 1), Options()), "3 window pages");
 }

@@ -1,0 +1,55 @@
+// Requests through a scheduler and an engine to their ends: for what only a scheduler plans, as
+// pages that are given away and taken again.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "engine/engine_driver.h"
+#include "minisgl/engine/engine.h"
+#include "minisgl/sched/scheduler.h"
+
+namespace minisgl {
+
+struct ScheduledRun {
+  std::map<RequestId, std::vector<RowResult>> answers;
+  SchedulerStats stats;
+};
+
+// Submits all at once; `depth` steps stay in flight while the next is planned.
+inline ScheduledRun RunScheduled(Engine* engine, SchedulerOptions options,
+                                 const std::vector<Request>& requests, int depth) {
+  options.check_invariants = true;
+  Scheduler scheduler(engine->limits(), options);
+  for (const Request& request : requests) scheduler.Submit(request);
+  ScheduledRun run;
+  int in_flight = 0;
+  while (!scheduler.Idle()) {
+    const auto step = scheduler.Next();
+    if (step != nullptr) engine->Launch(step);
+    in_flight += step != nullptr ? 1 : 0;
+    if (step != nullptr && in_flight <= depth) continue;
+    scheduler.Collect(engine->Collect());
+    --in_flight;
+    for (SchedEvent& event : scheduler.TakeEvents()) {
+      EXPECT_NE(event.reason, EndReason::kFailed) << event.error_message;
+      if (event.kind != SchedEvent::Kind::kToken) continue;
+      run.answers[event.id].push_back(std::move(event.token));
+    }
+  }
+  run.stats = scheduler.Stats();
+  return run;
+}
+
+// Bit for bit.
+inline void ExpectSame(const ScheduledRun& a, const ScheduledRun& b) {
+  ASSERT_EQ(a.answers.size(), b.answers.size());
+  for (const auto& [id, results] : a.answers) {
+    EXPECT_TRUE(SameResults(results, b.answers.at(id))) << "request " << id;
+  }
+}
+
+}  // namespace minisgl
