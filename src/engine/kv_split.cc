@@ -41,14 +41,15 @@ std::optional<KvSplit> KvSplit::Make(const ModelConfig& config, const EngineLimi
       std::min(longest, CeilDiv<int64_t>(kWindowsOfRequest * window, limits.page_size));
   // Never fewer than the entitlement: a window of a page and less has more than four of its pages.
   split.pages_of_request_ = std::max(split.pages_of_request_, entitled);
-  split.windows_of_chunks_ = math.PagesOf(int64_t{limits.max_in_flight} * max_prefill_tokens + 1);
+  split.windows_of_chunks_ =
+      CeilDiv<int64_t>(int64_t{limits.max_in_flight} * max_prefill_tokens, limits.page_size);
   return split;
 }
 
 int64_t KvSplit::WindowPages(int64_t num_pages) const {
   if (window_ == 0) return 0;
   const int64_t share = CeilDiv(num_pages * windows_of_request_, pages_of_request_);  // 2 ^ 62
-  return std::min(num_pages, std::max(share, windows_of_chunks_));
+  return std::min(num_pages, share + windows_of_chunks_);
 }
 
 std::optional<uint64_t> KvSplit::Bytes(int64_t num_pages) const {

@@ -3,7 +3,7 @@
 // Layers with a sliding window need a request's last pages alone, layers without need all of them.
 // The two are given so much that a request of four windows (or of the longest length, where that is
 // less) takes the same part of either; shorter ones run out of window pages first, longer ones of
-// pages.
+// pages. What the prompts of the steps in flight take at once comes on top.
 #pragma once
 
 #include <cstdint>
@@ -42,7 +42,7 @@ class KvSplit {
   uint64_t page_bytes_ = 0, window_page_bytes_ = 0;
   int64_t windows_of_request_ = 0;  // of one of `pages_of_request_` pages
   int64_t pages_of_request_ = 0;
-  int64_t windows_of_chunks_ = 0;  // of one request whose steps are as long as they may be
+  int64_t windows_of_chunks_ = 0;  // of the prompts of all steps in flight
 };
 
 }  // namespace minisgl

@@ -52,6 +52,11 @@ SchedulerContext::SchedulerContext(const EngineLimits& engine_limits,
         limits.sliding_window >= 1 &&
             limits.num_window_pages >= std::min(most, window.PagesOf(limits.max_in_flight)),
         "{} window pages for a window of {} keys", limits.num_window_pages, limits.sliding_window);
+    const int64_t chunks = CeilDiv<int64_t>(
+        int64_t{limits.max_in_flight} * options.max_prefill_tokens, limits.page_size);
+    // A quarter where there are few: slower prompts rather than fewer requests.
+    windows_of_chunks =
+        static_cast<int32_t>(std::min<int64_t>(chunks, limits.num_window_pages / 4));
   }
   MINISGL_CHECK(options.max_drafts == 0 || options.drafter != nullptr, "drafts of nobody");
 }

@@ -47,6 +47,8 @@ struct SchedulerContext {
   EngineLimits limits;
   SchedulerOptions options;
   WindowMath window;  // where there are window pages
+  // Window pages that admission leaves for the chunks of prompts to borrow.
+  int32_t windows_of_chunks = 0;
   CacheManager cache;
   RequestTable table;
   ComputingIndex computing;

@@ -28,7 +28,7 @@
 // sum to at most the number of window pages (I8), and each can have its own by preempting the rest.
 // What a longer chunk takes beyond that is borrowed from what nobody is promised, and comes back
 // when the chunk is collected; until then its next step may have to wait, and nobody is preempted
-// for it.
+// for it. Admission leaves some for that (windows_of_chunks).
 #include <algorithm>
 
 #include "minisgl/base/check.h"
@@ -71,8 +71,11 @@ int64_t SchedulerContext::PledgedWindows() const {
 
 bool SchedulerContext::WindowsFit(const RequestState& state) const {
   if (cache.windows() == nullptr) return true;
-  int64_t wanted = PromisedWindows(state) + PledgedWindows();
-  if (state.request.session == 0 && !running.empty()) {
+  if (running.empty()) return true;  // its entitlement is there
+  // Where all were promised to somebody, a prompt longer than the window would go on by the few
+  // tokens that its own entitlement has room for.
+  int64_t wanted = PromisedWindows(state) + PledgedWindows() + windows_of_chunks;
+  if (state.request.session == 0) {
     wanted += std::min<int64_t>(PagesKeptForSessions(), limits.num_window_pages / 4);
   }
   return wanted <= limits.num_window_pages;

@@ -59,10 +59,10 @@ TEST(KvSplitTest, LayersWithAWindowGetTheirShare) {
   EXPECT_EQ(split.page_bytes(), uint64_t{8192} * 16);
   EXPECT_EQ(split.window_page_bytes(), uint64_t{5} * 8192 * 16);
   // A request is entitled to 65 window pages, and has 256 pages at four windows.
-  EXPECT_EQ(split.WindowPages(10000), (10000 * 65 + 255) / 256);
-  // Never less than what one request takes at full speed: a window and two chunks of 512.
-  EXPECT_EQ(split.WindowPages(300), 129);
-  EXPECT_EQ(split.WindowPages(100), 100);
+  // Two steps in flight compute 1024 tokens of prompts.
+  EXPECT_EQ(split.WindowPages(10000), (10000 * 65 + 255) / 256 + 64);
+  EXPECT_EQ(split.WindowPages(256), 65 + 64);
+  EXPECT_EQ(split.WindowPages(70), 70) << "never more than pages";
 }
 
 TEST(KvSplitTest, PagesWithinIsTheMostThatFits) {

@@ -76,8 +76,23 @@ TEST(WindowTest, AChunkIsAsLongAsThereAreWindowPagesFor) {
   ExpectRight(driver, request);
 }
 
+// Admission leaves window pages for chunks: beside many that decode a long prompt does not crawl.
+TEST(WindowTest, APromptGoesOnAtFullSpeedBesideManyThatRun) {
+  SimDriver driver(WindowLimits(400, 10 * kEntitled, 20), Options(32), 0, kEndRate);
+  for (RequestId id = 1; id <= 9; ++id) driver.Submit(MakeRequest(id, 3, 100));
+  const Request prompt = MakeRequest(10, 250, 3);
+  driver.Submit(prompt);
+  int chunks = 0;
+  while (!driver.scheduler().Idle()) {
+    ASSERT_TRUE(driver.Step());
+    chunks += TokensOf(driver.last_plan(), prompt) > 1 ? 1 : 0;
+  }
+  ExpectRight(driver, prompt);
+  EXPECT_LE(chunks, 250 / 32 + 2);
+}
+
 TEST(WindowTest, WhoIsPromisedHisLengthWaitsForWindowPages) {
-  SimDriver driver(WindowLimits(200, 2 * kEntitled + 1), Options(), 1, kEndRate);
+  SimDriver driver(WindowLimits(200, 2 * kEntitled + 3), Options(), 1, kEndRate);
   const Request requests[] = {MakeRequest(1, 40, 30), MakeRequest(2, 41, 30),
                               MakeRequest(3, 42, 30)};
   for (const Request& request : requests) driver.Submit(request);
@@ -93,7 +108,7 @@ TEST(WindowTest, WhoIsPromisedHisLengthWaitsForWindowPages) {
 
 // A short request is promised what its length takes, not a whole window.
 TEST(WindowTest, ShortRequestsArePromisedTheirLength) {
-  SimDriver driver(WindowLimits(200, kEntitled + 2), Options(), 1, kEndRate);
+  SimDriver driver(WindowLimits(200, kEntitled + 3), Options(), 1, kEndRate);
   for (RequestId id = 1; id <= 3; ++id) driver.Submit(MakeRequest(id, 6, 3));  // 2 pages each
   ASSERT_NE(Launch(driver), nullptr);
   EXPECT_EQ(driver.scheduler().Stats().running, 3);
