@@ -166,7 +166,7 @@ void DescribePlan(const ModelFacts& facts, const EngineOptions& options, std::st
   Line("  workspace", Bytes(plan.workspace_bytes), out);
   Line("  KV cache",
        fmt::format("{}: {} pages of {} tokens, {} a token", Bytes(plan.kv_bytes), limits.num_pages,
-                   limits.page_size, Bytes(plan.kv_bytes_per_token)),
+                   limits.page_size, Bytes(plan.kv_bytes_per_token - plan.window_bytes_per_token)),
        out);
   if (limits.num_window_pages > 0) {
     Line("    windows",

@@ -15,7 +15,6 @@
 #include <limits>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "engine/decode_graphs.h"
@@ -216,18 +215,16 @@ std::optional<MemoryPlan> TryPlan(const ModelConfig& config, const PlanOptions& 
   plan.weight_bytes = needs.weight_bytes;
   plan.workspace_bytes = needs.workspace_bytes;
   const auto page_size = static_cast<uint64_t>(options.page_size);
-  plan.kv_bytes_per_token = needs.kv.page_bytes() / page_size;
-  plan.window_bytes_per_token = needs.kv.window_page_bytes() / page_size;
+  plan.kv_bytes_per_token = (needs.kv.page_bytes() + needs.kv.window_page_bytes()) / page_size;
   plan.kv_bytes = *needs.kv.Bytes(num_pages);  // <= available
-  // A pool so small that each page has a window page needs none: all layers lie together.
-  if (needs.kv.WindowPages(num_pages) == num_pages) {
-    plan.kv_bytes_per_token += std::exchange(plan.window_bytes_per_token, 0);
-  }
   plan.graph_bytes = needs.graph_bytes;
   plan.limits = LimitsOf(config, options, max_seq_len);
   plan.limits.num_pages = static_cast<int32_t>(num_pages);
-  if (plan.window_bytes_per_token > 0) {
-    plan.limits.num_window_pages = static_cast<int32_t>(needs.kv.WindowPages(num_pages));
+  // A pool so small that each page has a window page needs none: all layers lie together.
+  const int64_t num_window_pages = needs.kv.WindowPages(num_pages);
+  if (num_window_pages < num_pages) {
+    plan.window_bytes_per_token = needs.kv.window_page_bytes() / page_size;
+    plan.limits.num_window_pages = static_cast<int32_t>(num_window_pages);
     plan.limits.sliding_window = needs.kv.window();
   }
   plan.max_seq_len_reason = SeqLenReason(config, options, max_seq_len);

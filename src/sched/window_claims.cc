@@ -20,15 +20,15 @@
 // A page that nobody claims may lose its window page and stays in the cache as a hole; a match is
 // shortened to where no hole is within reach (MatchPrefix).
 //
-// The promise. One token a step takes at most PagesOf(max_in_flight) window pages of
-// a request at once: from the first that its window reaches to the last that a step in flight, or
-// the one being planned, writes. A request is entitled to as many of them as its longest length has
-// pages. Pages in the cache are shared but the entitlement is not: a shared page that one request
-// moves past stays with the other. So the entitlements of all who were promised their whole length
-// sum to at most the number of window pages (I8), and each can have its own by preempting the rest.
-// What a longer chunk takes beyond that is borrowed from what nobody is promised, and comes back
-// when the chunk is collected; until then its next step may have to wait, and nobody is preempted
-// for it. Admission leaves some for that (windows_of_chunks).
+// The promise. One token a step takes at most PagesOf(max_in_flight) window pages of a request at
+// once: from the first that its window reaches to the last that a step in flight, or the one being
+// planned, writes. A request is entitled to as many of them as its longest length has pages. Pages
+// in the cache are shared but the entitlement is not: a shared page that one request moves past
+// stays with the other. So the entitlements of all who were promised their whole length sum to at
+// most the number of window pages (I8), and each can have its own by preempting the rest. What a
+// longer chunk takes beyond that is borrowed from what nobody is promised, and comes back when the
+// chunk is collected; until then its next step may have to wait, and nobody is preempted for it.
+// Admission leaves some for that (windows_of_chunks).
 #include <algorithm>
 
 #include "minisgl/base/check.h"

@@ -101,7 +101,7 @@ TEST(KvSplitTest, ThePlanSaysBoth) {
   const auto plan = PlanMemory(HybridConfig(), {}, uint64_t{16} << 30);
   ASSERT_TRUE(plan.ok()) << plan.status().message();
   EXPECT_EQ(plan->limits.sliding_window, 1024);
-  EXPECT_EQ(plan->kv_bytes_per_token, 8192u);
+  EXPECT_EQ(plan->kv_bytes_per_token, 6u * 8192);
   EXPECT_EQ(plan->window_bytes_per_token, 5u * 8192);
   EXPECT_GT(plan->limits.num_window_pages, 65);
   EXPECT_LT(plan->limits.num_window_pages, plan->limits.num_pages / 3);

@@ -38,8 +38,8 @@ struct MemoryPlan {
   uint64_t available_bytes = 0;
   uint64_t weight_bytes = 0;
   uint64_t workspace_bytes = 0;
-  uint64_t kv_bytes_per_token = 0;      // in the pages
-  uint64_t window_bytes_per_token = 0;  // in the window pages; 0 where there are none
+  uint64_t kv_bytes_per_token = 0;      // of all layers
+  uint64_t window_bytes_per_token = 0;  // of those in window pages; 0 where there are none
   uint64_t kv_bytes = 0;
   uint64_t graph_bytes = 0;  // kept for captured graphs, on a device
   EngineLimits limits;
