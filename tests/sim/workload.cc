@@ -157,7 +157,7 @@ void MakeThrash(Workload* workload) {
 // page. Drawn last, and by dice of their own: what a seed is without them does not depend on them.
 void DrawWindows(Workload* workload) {
   Dice dice(workload->seed ^ 0x3C6EF372FE94F82Bull);
-  if (workload->source.exists || dice.OneIn(2)) return;  // a source is not asked beside windows
+  if (workload->source.exists || !dice.OneIn(3)) return;  // a source is not asked beside windows
   EngineLimits& limits = workload->limits;
   const int32_t page_size = limits.page_size;
   const auto window =
