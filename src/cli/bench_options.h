@@ -4,8 +4,6 @@
 // together end within minutes), so they are optional here and filled in where the device is known.
 #pragma once
 
-#include <CLI/CLI.hpp>
-
 #include <cstdint>
 #include <optional>
 #include <string>

@@ -5,6 +5,8 @@
 // before Ctrl-C stays.
 #include "cli/chat.h"
 
+#include <CLI/CLI.hpp>
+
 #include <signal.h>
 #include <unistd.h>
 

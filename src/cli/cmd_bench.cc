@@ -1,4 +1,5 @@
 // minisgl bench: measures the program on this machine, each figure beside what the machine allows.
+#include <CLI/CLI.hpp>
 #include <iterator>
 #include <memory>
 #include <string>

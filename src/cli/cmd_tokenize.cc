@@ -4,6 +4,7 @@
 // Rows are checked as `run` checks them; a bad one is an error row and the others go on.
 #include <fmt/format.h>
 #include <unistd.h>
+#include <CLI/CLI.hpp>
 
 #include <memory>
 #include <optional>

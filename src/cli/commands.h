@@ -6,9 +6,11 @@
 // options is kept alive by the body.
 #pragma once
 
-#include <CLI/CLI.hpp>
-
 #include <functional>
+
+namespace CLI {
+class App;
+}
 
 namespace minisgl {
 

@@ -1,5 +1,7 @@
 #include "cli/run_options.h"
 
+#include <CLI/CLI.hpp>
+
 #include "cli/model_loader.h"
 
 namespace minisgl {

@@ -52,7 +52,7 @@ void CheckUnread(const Architecture& entry, FieldReader* reader) {
   }
 }
 
-// The architecture and prefix of a wrapper, for its error: the text model of one that also sees.
+// Whether this is the configuration of a model that also sees or hears, with a text model inside.
 bool IsWrapper(const FieldReader& reader) {
   const Json* text = reader.Find("text_config");
   return text != nullptr && text->is_object();

@@ -1,6 +1,8 @@
 // Options shared by the commands, and the sampling defaults that they leave to the model.
 #include "cli/options.h"
 
+#include <CLI/CLI.hpp>
+
 #include <gtest/gtest.h>
 
 #include <string>
