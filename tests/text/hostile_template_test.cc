@@ -208,7 +208,8 @@ std::vector<Slow> SlowTemplates() {
 }
 
 TEST(HostileTemplateTest, EachIsRefusedWithinASecond) {
-  constexpr double kSecondsMax = 8.0;  // for a sanitizer's build; a release takes less than one
+  // For a sanitizer's build on a busy machine; a release takes less than one.
+  constexpr double kSecondsMax = 20.0;
   ChatInput input;
   input.messages = *ParseJson(R"([{"role": "user", "content": "x"}])");
   for (const Hostile& hostile : HostileTemplates()) {
