@@ -114,7 +114,7 @@ TestRow* EngineDriver::AddRowSharing(const TestRow& other, int32_t num_pages,
   row->computed_len = num_pages * engine_->limits().page_size;
   const auto first = static_cast<int32_t>(plan_->pages.size());
   plan_->pages.insert(plan_->pages.end(), row->pages.begin(), row->pages.end());
-  plan_->page_table_writes.push_back({row->table_row, 0, num_pages, first});
+  if (num_pages > 0) plan_->page_table_writes.push_back({row->table_row, 0, num_pages, first});
   return row;
 }
 
