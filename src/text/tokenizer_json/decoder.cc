@@ -12,8 +12,6 @@
 namespace minisgl {
 namespace {
 
-constexpr int kDepthMax = 8;          // of sequences in sequences
-constexpr size_t kElementsMax = 256;  // of a sequence
 constexpr std::string_view kReplacementCharacter = "\xEF\xBF\xBD";
 
 using StagePointer = std::unique_ptr<DecoderStage>;
@@ -452,12 +450,9 @@ Status ReadKinds(const JsonPlace& place, int depth, std::vector<KindPointer>* ki
   if (!place.json().is_object()) return place.MustBe("an object");
   MINISGL_ASSIGN_OR_RETURN(const std::string type, place["type"].String());
   if (type == "Sequence") {
-    if (depth >= kDepthMax) return place.Error("is nested more than {} deep", kDepthMax);
-    MINISGL_ASSIGN_OR_RETURN(const std::vector<JsonPlace> elements, place["decoders"].Elements());
+    MINISGL_ASSIGN_OR_RETURN(const auto elements, place.Steps("decoders", depth));
     for (const JsonPlace& element : elements) {
-      if (kinds->size() >= kElementsMax) {
-        return place.Error("has more than {} steps", kElementsMax);
-      }
+      if (kinds->size() >= kStepsMax) return place.Error("has more than {} steps", kStepsMax);
       MINISGL_RETURN_IF_ERROR(ReadKinds(element, depth + 1, kinds));
     }
     return {};

@@ -32,6 +32,13 @@ Result<std::vector<JsonPlace>> JsonPlace::Elements() const {
   return elements;
 }
 
+Result<std::vector<JsonPlace>> JsonPlace::Steps(std::string_view key, int depth) const {
+  if (depth >= kSequenceDepthMax) return Error("is nested more than {} deep", kSequenceDepthMax);
+  MINISGL_ASSIGN_OR_RETURN(std::vector<JsonPlace> steps, (*this)[key].Elements());
+  if (steps.size() <= kStepsMax) return steps;
+  return Error("has {} steps; at most {} are supported", steps.size(), kStepsMax);
+}
+
 Status JsonPlace::MustBe(const char* wanted) const {
   if (value_->is_null()) return Error("is missing or null; it must be {}", wanted);
   return Error("is {}; it must be {}", value_->TypeName(), wanted);

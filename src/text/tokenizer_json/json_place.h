@@ -13,6 +13,10 @@
 
 namespace minisgl {
 
+// Far above any real file, and small enough that recursion and a chain of steps stay harmless.
+inline constexpr int kSequenceDepthMax = 8;
+inline constexpr size_t kStepsMax = 256;
+
 class JsonPlace {
  public:
   // `value` outlives this.
@@ -27,6 +31,9 @@ class JsonPlace {
   JsonPlace operator[](std::string_view key) const;
   // The elements of an array; an error where this is none.
   Result<std::vector<JsonPlace>> Elements() const;
+  // The steps of a Sequence, its member `key`, which stands within `depth` others; an error past
+  // kStepsMax of them, or kSequenceDepthMax Sequences.
+  Result<std::vector<JsonPlace>> Steps(std::string_view key, int depth) const;
 
   // The value, or an error where it has another type. With a default: that where it is null.
   Result<std::string> String() const;

@@ -17,9 +17,6 @@
 namespace minisgl {
 namespace {
 
-constexpr int kDepthMax = 8;          // of sequences in sequences
-constexpr size_t kElementsMax = 256;  // of a sequence
-
 using Pointer = std::unique_ptr<const Normalizer>;
 
 Status CheckLength(const std::string& text) {
@@ -283,11 +280,7 @@ Result<Pointer> ReadPrepend(const JsonPlace& place) {
 Result<Pointer> ReadKind(const JsonPlace& place, int depth);
 
 Result<Pointer> ReadSequence(const JsonPlace& place, int depth) {
-  if (depth >= kDepthMax) return place.Error("is nested more than {} deep", kDepthMax);
-  MINISGL_ASSIGN_OR_RETURN(const std::vector<JsonPlace> elements, place["normalizers"].Elements());
-  if (elements.size() > kElementsMax) {
-    return place.Error("has {} steps; at most {} are supported", elements.size(), kElementsMax);
-  }
+  MINISGL_ASSIGN_OR_RETURN(const auto elements, place.Steps("normalizers", depth));
   std::vector<Pointer> steps;
   for (const JsonPlace& element : elements) {
     MINISGL_ASSIGN_OR_RETURN(Pointer step, ReadKind(element, depth + 1));

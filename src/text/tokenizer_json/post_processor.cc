@@ -9,8 +9,7 @@
 namespace minisgl {
 namespace {
 
-constexpr int kDepthMax = 8;          // of sequences in sequences
-constexpr size_t kElementsMax = 256;  // of a sequence, a template, a token's ids
+constexpr size_t kElementsMax = 256;  // of a template, a token's ids
 
 class Reader {
  public:
@@ -34,8 +33,7 @@ class Reader {
           "RobertaProcessing and Sequence",
           Visible(type));
     }
-    if (depth >= kDepthMax) return place.Error("is nested more than {} deep", kDepthMax);
-    MINISGL_ASSIGN_OR_RETURN(const auto elements, Few(place["processors"]));
+    MINISGL_ASSIGN_OR_RETURN(const auto elements, place.Steps("processors", depth));
     for (const JsonPlace& element : elements) {
       MINISGL_RETURN_IF_ERROR(Read(element, depth + 1, around));
     }

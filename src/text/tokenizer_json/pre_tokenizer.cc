@@ -14,9 +14,6 @@
 namespace minisgl {
 namespace {
 
-constexpr int kDepthMax = 8;          // of sequences in sequences
-constexpr size_t kElementsMax = 256;  // of a sequence
-
 // GPT-2's words, which byte-level models without a pattern of their own have.
 constexpr std::string_view kGpt2Pattern =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
@@ -322,12 +319,7 @@ Result<Pointer> ReadFixedLength(const JsonPlace& place) {
 Result<Pointer> ReadKind(const JsonPlace& place, int depth);
 
 Result<Pointer> ReadSequence(const JsonPlace& place, int depth) {
-  if (depth >= kDepthMax) return place.Error("is nested more than {} deep", kDepthMax);
-  MINISGL_ASSIGN_OR_RETURN(const std::vector<JsonPlace> elements,
-                           place["pretokenizers"].Elements());
-  if (elements.size() > kElementsMax) {
-    return place.Error("has {} steps; at most {} are supported", elements.size(), kElementsMax);
-  }
+  MINISGL_ASSIGN_OR_RETURN(const auto elements, place.Steps("pretokenizers", depth));
   std::vector<Pointer> steps;
   for (const JsonPlace& element : elements) {
     MINISGL_ASSIGN_OR_RETURN(Pointer step, ReadKind(element, depth + 1));
