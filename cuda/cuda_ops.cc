@@ -74,12 +74,12 @@ class CudaOps : public DeviceOps {
   void CopyOnDevice(void* dst, const void* src, size_t num_bytes) override {
     CopyOnCompute(dst, src, num_bytes, "cudaMemcpyAsync on the device");
   }
-  Result<Matrix> PackMatrix(std::span<const TensorView> parts, DType dtype) override;
-  Result<Matrix> PackEmbedding(const TensorView& table, DType dtype) override {
-    return PackMatrix({&table, 1}, dtype);
+  Result<Matrix> PackMatrix(std::span<const TensorView> parts, const WeightFormat& format) override;
+  Result<Matrix> PackEmbedding(const TensorView& table, const WeightFormat& format) override {
+    return PackMatrix({&table, 1}, format);
   }
   Result<ExpertMatrices> PackExperts(std::span<const std::vector<TensorView>> experts,
-                                     DType dtype) override;
+                                     const WeightFormat& format) override;
 
   Result<std::unique_ptr<DeviceEvent>> MakeEvent() override;
   void Record(DeviceEvent* event) override;
@@ -430,7 +430,7 @@ Status CudaOps::Write(const StackedMatrix& matrix, void* device) {
       [&](std::byte* chunk, size_t offset, size_t part) { matrix.Read(chunk, offset, part); }));
 }
 
-Result<Matrix> CudaOps::PackMatrix(std::span<const TensorView> parts, DType) {
+Result<Matrix> CudaOps::PackMatrix(std::span<const TensorView> parts, const WeightFormat&) {
   MINISGL_RETURN_IF_ERROR(status_);
   CheckNotCapturing();
   const StackedMatrix matrix(parts, config_.activation_dtype);
@@ -449,7 +449,7 @@ Result<Matrix> CudaOps::PackMatrix(std::span<const TensorView> parts, DType) {
 }
 
 Result<ExpertMatrices> CudaOps::PackExperts(std::span<const std::vector<TensorView>> experts,
-                                            DType) {
+                                            const WeightFormat&) {
   MINISGL_RETURN_IF_ERROR(status_);
   CheckNotCapturing();
   MINISGL_CHECK(!experts.empty(), "matrices of no experts");

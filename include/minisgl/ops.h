@@ -15,6 +15,7 @@
 #include "minisgl/base/status.h"
 #include "minisgl/ops_params.h"
 #include "minisgl/tensor/tensor_view.h"
+#include "minisgl/tensor/weight_format.h"
 
 namespace minisgl {
 
@@ -38,15 +39,17 @@ class Ops {
   }
 
   // The matrices `parts` (each [out_i, in], any dtype) one below another as one [sum out_i, in] of
-  // `dtype` (converted with rounding to nearest where they differ), packed for Linear.
-  virtual Result<Matrix> PackMatrix(std::span<const TensorView> parts, DType dtype) = 0;
+  // `format` (converted with rounding to nearest where they differ), packed for Linear. A device
+  // keeps everything in its activation dtype.
+  virtual Result<Matrix> PackMatrix(std::span<const TensorView> parts,
+                                    const WeightFormat& format) = 0;
   // [V, D] for Embedding. An implementation may share storage with PackMatrix of the same view
   // (tied head).
-  virtual Result<Matrix> PackEmbedding(const TensorView& table, DType dtype) = 0;
+  virtual Result<Matrix> PackEmbedding(const TensorView& table, const WeightFormat& format) = 0;
 
   // For each expert its `parts`, as PackMatrix would join them. REQUIRES experts of one shape.
   virtual Result<ExpertMatrices> PackExperts(std::span<const std::vector<TensorView>> experts,
-                                             DType dtype) = 0;
+                                             const WeightFormat& format) = 0;
 
   virtual void Embedding(const EmbeddingParams& params) = 0;
   virtual void Norm(const NormParams& params) = 0;

@@ -19,6 +19,7 @@
 #include "minisgl/base/host_device.h"
 #include "minisgl/batch_plan.h"
 #include "minisgl/tensor/dtype.h"
+#include "minisgl/tensor/weight_format.h"
 
 namespace minisgl {
 
@@ -66,6 +67,7 @@ struct Matrix {
   int64_t num_in = 0;
   DType dtype = DType::kF32;
   std::shared_ptr<const void> storage;  // what an implementation keeps
+  Quantization quantization = Quantization::kNone;
 };
 
 // out[t, :] = table[ids[t], :] * scale
@@ -99,7 +101,7 @@ struct NormParams {
 };
 
 // out[t, o] = sum_i x[t, i] * w[o, i] + bias[o]; each output element is summed in one fixed order
-// whatever T is.
+// whatever T is. Where the weights are quantized x is quantized too (weight_format.h).
 struct LinearParams {
   ConstActivationPtr x;  // [T, in]
   const Matrix* weight;  // [out, in]
@@ -202,6 +204,7 @@ struct ExpertMatrices {
   int64_t num_in = 0;
   DType dtype = DType::kF32;
   std::shared_ptr<const void> storage;
+  Quantization quantization = Quantization::kNone;
 };
 
 // The K experts with the largest logits of each token, largest first (of equals the lower number),

@@ -60,12 +60,12 @@ class CpuOps : public Ops {
     return AllocateZeroed(num_bytes);
   }
 
-  Result<Matrix> PackMatrix(std::span<const TensorView> parts, DType dtype) override;
-  Result<Matrix> PackEmbedding(const TensorView& table, DType dtype) override {
-    return PackMatrix({&table, 1}, dtype);
+  Result<Matrix> PackMatrix(std::span<const TensorView> parts, const WeightFormat& format) override;
+  Result<Matrix> PackEmbedding(const TensorView& table, const WeightFormat& format) override {
+    return PackMatrix({&table, 1}, format);
   }
   Result<ExpertMatrices> PackExperts(std::span<const std::vector<TensorView>> experts,
-                                     DType dtype) override;
+                                     const WeightFormat& format) override;
 
   void Embedding(const EmbeddingParams& params) override;
   void Linear(const LinearParams& params) override;
@@ -132,17 +132,17 @@ const PackedMatrix& Packed(const Matrix& matrix) {
   return *static_cast<const PackedMatrix*>(matrix.storage.get());
 }
 
-Result<Matrix> CpuOps::PackMatrix(std::span<const TensorView> parts, DType dtype) {
+Result<Matrix> CpuOps::PackMatrix(std::span<const TensorView> parts, const WeightFormat& format) {
   std::shared_ptr<const PackedMatrix> packed;
   if (parts.size() == 1) {
     std::erase_if(shareable_, [](const auto& matrix) { return matrix.expired(); });
     for (const auto& matrix : shareable_) {
       const auto held = matrix.lock();
-      if (HoldsSame(*held, parts[0], dtype)) packed = held;
+      if (HoldsSame(*held, parts[0], format.dtype)) packed = held;
     }
   }
   if (packed == nullptr) {
-    MINISGL_ASSIGN_OR_RETURN(PackedMatrix matrix, PackParts(parts, dtype, &pool_));
+    MINISGL_ASSIGN_OR_RETURN(PackedMatrix matrix, PackParts(parts, format.dtype, &pool_));
     packed = std::make_shared<const PackedMatrix>(std::move(matrix));
     if (parts.size() == 1) shareable_.push_back(packed);
   }
@@ -150,10 +150,10 @@ Result<Matrix> CpuOps::PackMatrix(std::span<const TensorView> parts, DType dtype
 }
 
 Result<ExpertMatrices> CpuOps::PackExperts(std::span<const std::vector<TensorView>> experts,
-                                           DType dtype) {
-  MINISGL_ASSIGN_OR_RETURN(PackedExperts packed, PackAllExperts(experts, dtype, &pool_));
+                                           const WeightFormat& format) {
+  MINISGL_ASSIGN_OR_RETURN(PackedExperts packed, PackAllExperts(experts, format.dtype, &pool_));
   const PackedMatrix& first = packed.experts[0];
-  ExpertMatrices matrices = {std::ssize(packed.experts), first.num_out, first.num_in, dtype,
+  ExpertMatrices matrices = {std::ssize(packed.experts), first.num_out, first.num_in, format.dtype,
                              nullptr};
   matrices.storage = std::make_shared<const PackedExperts>(std::move(packed));
   return matrices;

@@ -2,7 +2,7 @@
 // in double, one thread. Slow on purpose; nothing here is clever, so that reading it is enough to
 // trust it.
 //
-// Weights are kept as the floats that the asked-for dtype rounds them to: an implementation that
+// Weights are kept as the floats that the asked-for format rounds them to: an implementation that
 // stores bf16 is compared with exactly the numbers it has.
 #include <algorithm>
 #include <cmath>
@@ -15,6 +15,7 @@
 #include "cpu/memory.h"
 #include "cpu/sampler.h"
 #include "minisgl/ops.h"
+#include "tensor/quantize.h"
 
 namespace minisgl {
 namespace {
@@ -64,12 +65,45 @@ const float* Elements(const Matrices& matrices) {
   return static_cast<const std::vector<float>*>(matrices.storage.get())->data();
 }
 
-void Append(std::span<const TensorView> parts, DType dtype, std::vector<float>* elements) {
+// `values` of one row as what they are after quantizing, block by block.
+template <typename Quantize>
+void RoundBlocks(float* values, int64_t count, const Quantize& quantize) {
+  for (int64_t first = 0; first < count; first += kQuantBlock) {
+    int8_t q[kQuantBlock];
+    const int64_t length = std::min(kQuantBlock, count - first);
+    const float scale = quantize(values + first, length, q);
+    for (int64_t i = 0; i < length; ++i) values[first + i] = scale * static_cast<float>(q[i]);
+  }
+}
+
+void Append(std::span<const TensorView> parts, const WeightFormat& format,
+            std::vector<float>* elements) {
+  const bool quantized = format.quantization == Quantization::kInt8;
   for (const TensorView& part : parts) {
+    const auto begin = static_cast<int64_t>(elements->size());
     for (int64_t i = 0; i < part.num_elements(); ++i) {
-      elements->push_back(RoundTo(dtype, part.At(i)));
+      elements->push_back(quantized ? part.At(i) : RoundTo(format.dtype, part.At(i)));
+    }
+    const int64_t width = part.shape[1];
+    for (int64_t row = 0; quantized && row < part.shape[0]; ++row) {
+      RoundBlocks(elements->data() + begin + row * width, width,
+                  [](const float* block, int64_t count, int8_t* q) {
+                    return Bf16ToFloat(QuantizeWeights(block, count, q));
+                  });
     }
   }
+}
+
+// `count` values of x from `first` on, as a product with `weights` sees them.
+template <typename Matrices>
+std::vector<double> InputOf(const Matrices& weights, ConstActivationPtr x, int64_t first,
+                            int64_t count) {
+  std::vector<float> values(static_cast<size_t>(count));
+  for (int64_t i = 0; i < count; ++i) values[i] = static_cast<float>(Get(x, first + i));
+  if (weights.quantization == Quantization::kInt8) {
+    RoundBlocks(values.data(), count, QuantizeActivations);
+  }
+  return {values.begin(), values.end()};
 }
 
 constexpr double kSqrtHalf = 0.70710678118654752440;
@@ -118,28 +152,32 @@ class NaiveOps : public Ops {
     return AllocateZeroed(num_bytes);
   }
 
-  Result<Matrix> PackMatrix(std::span<const TensorView> parts, DType dtype) override {
-    Matrix matrix{.num_in = parts[0].shape[1], .dtype = dtype};
+  Result<Matrix> PackMatrix(std::span<const TensorView> parts,
+                            const WeightFormat& format) override {
+    Matrix matrix{
+        .num_in = parts[0].shape[1], .dtype = format.dtype, .quantization = format.quantization};
     for (const TensorView& part : parts) matrix.num_out += part.shape[0];
     auto elements = std::make_shared<std::vector<float>>();
-    Append(parts, dtype, elements.get());
+    Append(parts, format, elements.get());
     matrix.storage = std::move(elements);
     return matrix;
   }
 
   Result<ExpertMatrices> PackExperts(std::span<const std::vector<TensorView>> experts,
-                                     DType dtype) override {
-    ExpertMatrices matrices{
-        .num_experts = std::ssize(experts), .num_in = experts[0][0].shape[1], .dtype = dtype};
+                                     const WeightFormat& format) override {
+    ExpertMatrices matrices{.num_experts = std::ssize(experts),
+                            .num_in = experts[0][0].shape[1],
+                            .dtype = format.dtype,
+                            .quantization = format.quantization};
     for (const TensorView& part : experts[0]) matrices.num_out += part.shape[0];
     auto elements = std::make_shared<std::vector<float>>();
-    for (const auto& parts : experts) Append(parts, dtype, elements.get());
+    for (const auto& parts : experts) Append(parts, format, elements.get());
     matrices.storage = std::move(elements);
     return matrices;
   }
 
-  Result<Matrix> PackEmbedding(const TensorView& table, DType dtype) override {
-    return PackMatrix({&table, 1}, dtype);
+  Result<Matrix> PackEmbedding(const TensorView& table, const WeightFormat& format) override {
+    return PackMatrix({&table, 1}, format);
   }
 
   void Embedding(const EmbeddingParams& p) override {
@@ -170,10 +208,11 @@ class NaiveOps : public Ops {
   void Linear(const LinearParams& p) override {
     const int64_t num_in = p.weight->num_in, num_out = p.weight->num_out;
     for (int64_t t = 0; t < p.num_tokens; ++t) {
+      const std::vector<double> x = InputOf(*p.weight, p.x, t * num_in, num_in);
       for (int64_t o = 0; o < num_out; ++o) {
         const float* w = Elements(*p.weight) + o * num_in;
         double sum = 0;
-        for (int64_t i = 0; i < num_in; ++i) sum += Get(p.x, t * num_in + i) * w[i];
+        for (int64_t i = 0; i < num_in; ++i) sum += x[i] * w[i];
         if (p.bias != nullptr) sum += p.bias[o];
         Put(p.out, t * num_out + o, sum);
       }
@@ -260,11 +299,12 @@ class NaiveOps : public Ops {
     const int64_t num_in = p.weights->num_in, num_out = p.weights->num_out;
     for (int64_t pair = 0; pair < p.num_tokens * p.num_chosen; ++pair) {
       const int64_t row = p.x_per_choice ? pair : pair / p.num_chosen;
+      const std::vector<double> x = InputOf(*p.weights, p.x, row * num_in, num_in);
       const int64_t expert = p.experts[pair];
       for (int64_t o = 0; o < num_out; ++o) {
         const float* w = Elements(*p.weights) + (expert * num_out + o) * num_in;
         double sum = 0;
-        for (int64_t i = 0; i < num_in; ++i) sum += Get(p.x, row * num_in + i) * w[i];
+        for (int64_t i = 0; i < num_in; ++i) sum += x[i] * w[i];
         if (p.bias != nullptr) sum += p.bias[expert * num_out + o];
         Put(p.out, pair * num_out + o, sum);
       }

@@ -17,15 +17,16 @@ class ForwardingOps : public Ops {
   Result<std::shared_ptr<void>> Allocate(size_t num_bytes) override {
     return ops_->Allocate(num_bytes);
   }
-  Result<Matrix> PackMatrix(std::span<const TensorView> parts, DType dtype) override {
-    return ops_->PackMatrix(parts, dtype);
+  Result<Matrix> PackMatrix(std::span<const TensorView> parts,
+                            const WeightFormat& format) override {
+    return ops_->PackMatrix(parts, format);
   }
-  Result<Matrix> PackEmbedding(const TensorView& table, DType dtype) override {
-    return ops_->PackEmbedding(table, dtype);
+  Result<Matrix> PackEmbedding(const TensorView& table, const WeightFormat& format) override {
+    return ops_->PackEmbedding(table, format);
   }
   Result<ExpertMatrices> PackExperts(std::span<const std::vector<TensorView>> experts,
-                                     DType dtype) override {
-    return ops_->PackExperts(experts, dtype);
+                                     const WeightFormat& format) override {
+    return ops_->PackExperts(experts, format);
   }
   void Embedding(const EmbeddingParams& params) override { ops_->Embedding(params); }
   void Norm(const NormParams& params) override { ops_->Norm(params); }

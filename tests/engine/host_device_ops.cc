@@ -46,15 +46,16 @@ class HostDeviceOps final : public DeviceOps {
       counters->live_bytes -= bytes;
     });
   }
-  Result<Matrix> PackMatrix(std::span<const TensorView> parts, DType dtype) override {
-    return ops_->PackMatrix(parts, dtype);
+  Result<Matrix> PackMatrix(std::span<const TensorView> parts,
+                            const WeightFormat& format) override {
+    return ops_->PackMatrix(parts, format);
   }
-  Result<Matrix> PackEmbedding(const TensorView& table, DType dtype) override {
-    return ops_->PackEmbedding(table, dtype);
+  Result<Matrix> PackEmbedding(const TensorView& table, const WeightFormat& format) override {
+    return ops_->PackEmbedding(table, format);
   }
   Result<ExpertMatrices> PackExperts(std::span<const std::vector<TensorView>> experts,
-                                     DType dtype) override {
-    return ops_->PackExperts(experts, dtype);
+                                     const WeightFormat& format) override {
+    return ops_->PackExperts(experts, format);
   }
   void Embedding(const EmbeddingParams& p) override {
     Queue([this, p] { ops_->Embedding(p); });
