@@ -22,6 +22,7 @@ namespace {
 // Elements of a chunk of an operation that is linear in its elements: some microseconds, so that
 // handing a chunk to another thread (about one) pays.
 constexpr int64_t kChunkElements = 8192;
+constexpr int64_t kCacheLine = 64;
 // Rows of x in a chunk of a matrix product: what fits half a small second-level cache (512 KiB),
 // but enough to make widening a block of weights cheap.
 constexpr int64_t kLinearChunkFloats = 64 * 1024;
@@ -44,7 +45,6 @@ class CpuOps : public Ops {
  public:
   CpuOps(CpuTarget target, int num_threads)
       : target_(target),
-        linear_(LinearKernels()[static_cast<size_t>(target)]),
         elementwise_(ElementwiseKernelGetters()[static_cast<size_t>(target)]()),
         attention_(AttentionKernelGetters()[static_cast<size_t>(target)]()),
         pool_(num_threads),
@@ -111,21 +111,28 @@ class CpuOps : public Ops {
     });
   }
 
+  LinearInput Prepare(const LinearKernel& kernel, const float* x, int64_t num_rows, int64_t num_in);
   void AttendWhole(const AttentionParams& params, const std::vector<AttentionItem>& items);
   void AttendSplits(const AttentionParams& params, std::vector<AttentionItem>* batch);
   float* AttentionScratch(const AttentionParams& params, int thread);
 
   const CpuTarget target_;
-  const LinearKernel linear_;
   const ElementwiseKernels elementwise_;
   const AttentionKernels attention_;
   ThreadPool pool_;
   std::vector<PerThread> threads_;
   FloatBuffer split_states_;
   ExpertPlan expert_plan_;
+  FloatBuffer prepared_;
   // Matrices packed from one part that may still be in use: a tied output head shares the
   // embedding's.
-  std::vector<std::weak_ptr<const PackedMatrix>> shareable_;
+  struct Shareable {
+    const std::byte* data;
+    DType dtype;
+    std::vector<int64_t> shape;
+    std::weak_ptr<const PackedMatrix> matrix;
+  };
+  std::vector<Shareable> shareable_;
 };
 
 const PackedMatrix& Packed(const Matrix& matrix) {
@@ -135,26 +142,33 @@ const PackedMatrix& Packed(const Matrix& matrix) {
 Result<Matrix> CpuOps::PackMatrix(std::span<const TensorView> parts, const WeightFormat& format) {
   std::shared_ptr<const PackedMatrix> packed;
   if (parts.size() == 1) {
-    std::erase_if(shareable_, [](const auto& matrix) { return matrix.expired(); });
-    for (const auto& matrix : shareable_) {
-      const auto held = matrix.lock();
-      if (HoldsSame(*held, parts[0], format.dtype)) packed = held;
+    const TensorView& part = parts[0];
+    std::erase_if(shareable_, [](const Shareable& kept) { return kept.matrix.expired(); });
+    for (const Shareable& kept : shareable_) {
+      const auto held = kept.matrix.lock();
+      if (kept.data == part.data && kept.dtype == part.dtype && kept.shape == part.shape &&
+          held->format == format) {
+        packed = held;
+      }
     }
   }
   if (packed == nullptr) {
-    MINISGL_ASSIGN_OR_RETURN(PackedMatrix matrix, PackParts(parts, format.dtype, &pool_));
+    MINISGL_ASSIGN_OR_RETURN(PackedMatrix matrix, PackParts(parts, format, &pool_));
     packed = std::make_shared<const PackedMatrix>(std::move(matrix));
-    if (parts.size() == 1) shareable_.push_back(packed);
+    if (parts.size() == 1) {
+      shareable_.push_back({parts[0].data, parts[0].dtype, parts[0].shape, packed});
+    }
   }
-  return Matrix{packed->num_out, packed->num_in, packed->dtype, packed};
+  return Matrix{packed->num_out, packed->num_in, format.dtype, packed, format.quantization};
 }
 
 Result<ExpertMatrices> CpuOps::PackExperts(std::span<const std::vector<TensorView>> experts,
                                            const WeightFormat& format) {
-  MINISGL_ASSIGN_OR_RETURN(PackedExperts packed, PackAllExperts(experts, format.dtype, &pool_));
+  MINISGL_ASSIGN_OR_RETURN(PackedExperts packed, PackAllExperts(experts, format, &pool_));
   const PackedMatrix& first = packed.experts[0];
-  ExpertMatrices matrices = {std::ssize(packed.experts), first.num_out, first.num_in, format.dtype,
-                             nullptr};
+  ExpertMatrices matrices = {
+      std::ssize(packed.experts), first.num_out, first.num_in, format.dtype, nullptr,
+      format.quantization};
   matrices.storage = std::make_shared<const PackedExperts>(std::move(packed));
   return matrices;
 }
@@ -187,8 +201,25 @@ int64_t LinearRowsMax(int64_t num_in) {
          kRowsMax * kRowsMax;
 }
 
+// x is brought once, for all outputs, into the form that the kernel reads.
+LinearInput CpuOps::Prepare(const LinearKernel& kernel, const float* x, int64_t num_rows,
+                            int64_t num_in) {
+  if (kernel.prepare == nullptr) {
+    return {reinterpret_cast<const std::byte*>(x), num_in * static_cast<int64_t>(sizeof(float))};
+  }
+  const int64_t stride = CeilDiv(kernel.row_bytes(num_in), kCacheLine) * kCacheLine;
+  auto* const rows = reinterpret_cast<std::byte*>(
+      prepared_.Reserve(static_cast<size_t>(num_rows * stride) / sizeof(float)));
+  ForTokens(num_rows, num_in, [&](int64_t begin, int64_t end) {
+    for (int64_t t = begin; t < end; ++t) kernel.prepare(x + t * num_in, num_in, rows + t * stride);
+  });
+  return {rows, stride};
+}
+
 void CpuOps::Linear(const LinearParams& p) {
   const PackedMatrix& weight = Packed(*p.weight);
+  const LinearKernel kernel = FindLinearKernel(target_, weight.format);
+  const LinearInput x = Prepare(kernel, p.x.f32(), p.num_tokens, weight.num_in);
   const int64_t num_groups = CeilDiv(weight.num_out, kGroupWidth);
   // Even chunks of whole register blocks. All groups pass over a chunk before the next begins, so
   // that its rows of x stay in the second-level cache and only weights, which lie in order, come
@@ -199,19 +230,25 @@ void CpuOps::Linear(const LinearParams& p) {
       CeilDiv(CeilDiv(p.num_tokens, std::max<int64_t>(1, num_chunks)), kRowsMax) * kRowsMax;
   pool_.ParallelFor(num_groups * num_chunks, [&](int64_t chunk, int thread) {
     const int64_t begin = std::min(p.num_tokens, chunk / num_groups * rows);
-    linear_({.x = p.x.f32() + begin * weight.num_in,
-             .weight = &weight,
-             .bias = p.bias,
-             .out = p.out.f32() + begin * weight.num_out + chunk % num_groups * kGroupWidth,
-             .out_stride = weight.num_out,
-             .num_rows = std::min(rows, p.num_tokens - begin),
-             .group = chunk % num_groups,
-             .scratch = threads_[thread].linear.Reserve(kLinearScratchFloats)});
+    kernel.multiply({.x = x.rows + begin * x.stride,
+                     .x_stride = x.stride,
+                     .weight = &weight,
+                     .bias = p.bias,
+                     .out = p.out.f32() + begin * weight.num_out + chunk % num_groups * kGroupWidth,
+                     .out_stride = weight.num_out,
+                     .num_rows = std::min(rows, p.num_tokens - begin),
+                     .group = chunk % num_groups,
+                     .scratch = threads_[thread].linear.Reserve(kLinearScratchFloats)});
   });
 }
 
 void CpuOps::ExpertLinear(const ExpertLinearParams& p) {
-  const int64_t rows_max = LinearRowsMax(p.weights->num_in);
+  const int64_t num_in = p.weights->num_in;
+  const LinearKernel kernel =
+      FindLinearKernel(target_, {p.weights->dtype, p.weights->quantization});
+  const int64_t num_inputs = p.x_per_choice ? p.num_tokens * p.num_chosen : p.num_tokens;
+  const LinearInput x = Prepare(kernel, p.x.f32(), num_inputs, num_in);
+  const int64_t rows_max = LinearRowsMax(num_in);
   PlanExperts(p, rows_max, &expert_plan_);
   const auto num_chunks = static_cast<int64_t>(expert_plan_.chunks.size());
   const int64_t num_groups = CeilDiv(p.weights->num_out, kGroupWidth);
@@ -225,8 +262,8 @@ void CpuOps::ExpertLinear(const ExpertLinearParams& p) {
     const ExpertItem item = {&expert_plan_.chunks[i / num_blocks], first,
                              std::min(num_groups, first + groups)};
     const int64_t scratch_floats =
-        ExpertScratchFloats(static_cast<int64_t>(item.chunk->pairs.size()), p.weights->num_in);
-    RunExpertItem(p, item, linear_,
+        ExpertScratchFloats(static_cast<int64_t>(item.chunk->pairs.size()), x.stride);
+    RunExpertItem(p, item, kernel, x,
                   threads_[thread].linear.Reserve(static_cast<size_t>(scratch_floats)));
   });
 }

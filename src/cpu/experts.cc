@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <utility>
 
 #include "minisgl/base/check.h"
@@ -10,6 +11,8 @@
 
 namespace minisgl {
 namespace {
+
+constexpr int64_t kFloatBytes = sizeof(float);
 
 // Whether a logit comes before another; equal ones keep the order of their experts.
 bool IsBefore(float a, float b) {
@@ -32,13 +35,13 @@ void ChooseExperts(const float* logits, int32_t num_experts, int32_t num_chosen,
 
 }  // namespace
 
-Result<PackedExperts> PackAllExperts(std::span<const std::vector<TensorView>> experts, DType dtype,
-                                     ThreadPool* pool) {
+Result<PackedExperts> PackAllExperts(std::span<const std::vector<TensorView>> experts,
+                                     const WeightFormat& format, ThreadPool* pool) {
   MINISGL_CHECK(!experts.empty(), "no experts");
   PackedExperts packed;
   packed.experts.reserve(experts.size());
   for (const auto& parts : experts) {
-    MINISGL_ASSIGN_OR_RETURN(PackedMatrix matrix, PackParts(parts, dtype, pool));
+    MINISGL_ASSIGN_OR_RETURN(PackedMatrix matrix, PackParts(parts, format, pool));
     MINISGL_CHECK(packed.experts.empty() || (matrix.num_out == packed.experts[0].num_out &&
                                              matrix.num_in == packed.experts[0].num_in),
                   "experts of different shapes");
@@ -95,20 +98,21 @@ void PlanExperts(const ExpertLinearParams& p, int64_t rows_max, ExpertPlan* plan
   }
 }
 
-int64_t ExpertScratchFloats(int64_t rows_max, int64_t num_in) {
-  return kLinearScratchFloats + rows_max * (num_in + kGroupWidth);
+int64_t ExpertScratchFloats(int64_t rows_max, int64_t row_bytes) {
+  return kLinearScratchFloats + rows_max * (row_bytes / kFloatBytes + kGroupWidth);
 }
 
-void RunExpertItem(const ExpertLinearParams& p, const ExpertItem& item, LinearKernel linear,
-                   float* scratch) {
+void RunExpertItem(const ExpertLinearParams& p, const ExpertItem& item, const LinearKernel& linear,
+                   const LinearInput& x, float* scratch) {
   const auto& storage = *static_cast<const PackedExperts*>(p.weights->storage.get());
   const auto& [expert, pairs] = *item.chunk;
   const PackedMatrix& weight = storage.experts[expert];
   const auto num_rows = static_cast<int64_t>(pairs.size());
   const auto row_of = [&](int32_t pair) {
-    return p.x.f32() + (p.x_per_choice ? pair : pair / p.num_chosen) * weight.num_in;
+    return x.rows + (p.x_per_choice ? pair : pair / p.num_chosen) * x.stride;
   };
   LinearBlock block = {.x = row_of(pairs[0]),
+                       .x_stride = x.stride,
                        .weight = &weight,
                        .bias = p.bias == nullptr ? nullptr : p.bias + expert * weight.num_out,
                        .out = p.out.f32() + pairs[0] * weight.num_out,
@@ -119,19 +123,20 @@ void RunExpertItem(const ExpertLinearParams& p, const ExpertItem& item, LinearKe
   // One row is read and written where it is; more are made contiguous, and their outputs handed
   // out.
   float* const gathered = scratch + kLinearScratchFloats;
+  const int64_t row_floats = x.stride / kFloatBytes;
   if (num_rows > 1) {
     for (int64_t r = 0; r < num_rows; ++r) {
-      std::copy_n(row_of(pairs[r]), weight.num_in, gathered + r * weight.num_in);
+      std::memcpy(gathered + r * row_floats, row_of(pairs[r]), static_cast<size_t>(x.stride));
     }
-    block.x = gathered;
-    block.out = gathered + num_rows * weight.num_in;
+    block.x = reinterpret_cast<const std::byte*>(gathered);
+    block.out = gathered + num_rows * row_floats;
     block.out_stride = kGroupWidth;
   }
   float* const results = block.out;
   for (block.group = item.group_begin; block.group < item.group_end; ++block.group) {
     const int64_t first = block.group * kGroupWidth;
     if (num_rows == 1) block.out = results + first;
-    linear(block);
+    linear.multiply(block);
     if (num_rows == 1) continue;
     const int64_t width = std::min(kGroupWidth, weight.num_out - first);
     for (int64_t r = 0; r < num_rows; ++r) {

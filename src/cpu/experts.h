@@ -17,8 +17,8 @@ struct PackedExperts {
   std::vector<PackedMatrix> experts;  // of one shape
 };
 
-Result<PackedExperts> PackAllExperts(std::span<const std::vector<TensorView>> experts, DType dtype,
-                                     ThreadPool* pool);
+Result<PackedExperts> PackAllExperts(std::span<const std::vector<TensorView>> experts,
+                                     const WeightFormat& format, ThreadPool* pool);
 
 // Route for tokens [begin, end). A NaN counts as the largest logit: it is chosen, and the token's
 // shares are NaN, so that the step does not hide it.
@@ -45,10 +45,11 @@ struct ExpertItem {
   int64_t group_begin, group_end;
 };
 
-// Floats of scratch for items of up to `rows_max` rows.
-int64_t ExpertScratchFloats(int64_t rows_max, int64_t num_in);
+// Floats of scratch for items of up to `rows_max` rows of `row_bytes` each.
+int64_t ExpertScratchFloats(int64_t rows_max, int64_t row_bytes);
 
-void RunExpertItem(const ExpertLinearParams& params, const ExpertItem& item, LinearKernel linear,
-                   float* scratch);
+// `x`: the tokens' rows, or the pairs' where x_per_choice.
+void RunExpertItem(const ExpertLinearParams& params, const ExpertItem& item,
+                   const LinearKernel& linear, const LinearInput& x, float* scratch);
 
 }  // namespace minisgl

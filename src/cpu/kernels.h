@@ -25,9 +25,13 @@ inline constexpr int64_t kBlockInputs = 128;
 inline constexpr int64_t kLinearScratchFloats = kGroupWidth * kBlockInputs;
 // Rows that share one read of the weights in registers.
 inline constexpr int64_t kRowsMax = 6;
+// Above this many rows it pays to bring a block of weights into the first-level cache (and to widen
+// it) before they pass.
+inline constexpr int64_t kRowsStreamedMax = 2 * kRowsMax;
 
 struct LinearBlock {
-  const float* x;  // [num_rows, in]
+  const std::byte* x;  // [num_rows] rows as LinearKernel says
+  int64_t x_stride;    // bytes
   const PackedMatrix* weight;
   const float* bias;  // [out] or null
   // [num_rows, 64] the group's outputs, a row every `out_stride`; past num_out none is written
@@ -37,8 +41,31 @@ struct LinearBlock {
   int64_t group;
   float* scratch;  // kLinearScratchFloats
 };
-using LinearKernel = void (*)(const LinearBlock&);
-const PerTarget<LinearKernel>& LinearKernels();
+struct LinearKernel {
+  void (*multiply)(const LinearBlock&) = nullptr;
+  // What `multiply` wants a row of x as, and the bytes of that; null where it is the f32 row
+  // itself. Made once for all outputs of a product.
+  void (*prepare)(const float* x, int64_t num_in, std::byte* row) = nullptr;
+  int64_t (*row_bytes)(int64_t num_in) = nullptr;
+};
+// Rows of x as a kernel wants them.
+struct LinearInput {
+  const std::byte* rows;
+  int64_t stride;  // bytes
+};
+
+// The kernel for weights of `format`.
+LinearKernel FindLinearKernel(CpuTarget target, const WeightFormat& format);
+
+// Each file's part of it:
+using GetLinearKernel = LinearKernel (*)();
+// linear.cc: weights of any dtype, widened; x is f32.
+const PerTarget<GetLinearKernel>& WidenedLinearKernels();
+// linear_int8.cc
+const PerTarget<GetLinearKernel>& Int8LinearKernels();
+// linear_bf16.cc: bf16 weights with the dot-product instruction, x rounded to bf16. Runs on
+// CpuTarget::kAvx512Bf16 only.
+LinearKernel Bf16DotLinearKernel();
 
 // --- elementwise.cc ------------------------------------------------------------------------------
 

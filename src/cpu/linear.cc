@@ -21,9 +21,6 @@ HWY_BEFORE_NAMESPACE();
 namespace minisgl {
 namespace HWY_NAMESPACE {
 
-// Above this many rows widening once is cheaper than widening for each six.
-constexpr int64_t kRowsWidenedInRegisters = 2 * kRowsMax;
-
 // bf16 in pairs of inputs: 16 words of (even input, odd input).
 template <int kVectors>
 struct Bf16Operand {
@@ -194,7 +191,7 @@ HWY_INLINE void MultiplyGroup(const LinearBlock& linear, int64_t words_per_input
   const PackedMatrix& w = *linear.weight;
   const int64_t first = linear.group * kGroupWidth;
   const int64_t num_columns = MinOf(kGroupWidth, w.num_out - first);
-  const bool widens = w.dtype != DType::kF32 && linear.num_rows > kRowsWidenedInRegisters;
+  const bool widens = w.format.dtype != DType::kF32 && linear.num_rows > kRowsStreamedMax;
   for (int64_t input = 0; input < w.num_in; input += kBlockInputs) {
     const int64_t num_inputs = MinOf(kBlockInputs, w.num_in - input);
     const Group group = {
@@ -203,8 +200,8 @@ HWY_INLINE void MultiplyGroup(const LinearBlock& linear, int64_t words_per_input
         (num_columns + kPanelWidth - 1) / kPanelWidth};
     const bool is_last = input + num_inputs == w.num_in;
     const RowBlock block = {
-        .x = linear.x + input,
-        .x_stride = w.num_in,
+        .x = reinterpret_cast<const float*>(linear.x) + input,
+        .x_stride = linear.x_stride / static_cast<int64_t>(sizeof(float)),
         .num_inputs = static_cast<size_t>(num_inputs),
         .out = linear.out,
         .out_stride = linear.out_stride,
@@ -222,7 +219,7 @@ HWY_INLINE void MultiplyGroup(const LinearBlock& linear, int64_t words_per_input
 }
 
 void RunLinear(const LinearBlock& linear) {
-  switch (linear.weight->dtype) {
+  switch (linear.weight->format.dtype) {
     case DType::kF32:
       return MultiplyGroup<F32Weights>(linear, 2 * kPanelWidth, 4);
     case DType::kBF16:
@@ -232,6 +229,8 @@ void RunLinear(const LinearBlock& linear) {
   }
 }
 
+LinearKernel GetLinear() { return {.multiply = RunLinear}; }
+
 }  // namespace HWY_NAMESPACE
 }  // namespace minisgl
 HWY_AFTER_NAMESPACE();
@@ -239,8 +238,8 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace minisgl {
 
-const PerTarget<LinearKernel>& LinearKernels() {
-  static constexpr PerTarget<LinearKernel> kTable = MINISGL_PER_TARGET(RunLinear);
+const PerTarget<GetLinearKernel>& WidenedLinearKernels() {
+  static constexpr PerTarget<GetLinearKernel> kTable = MINISGL_PER_TARGET(GetLinear);
   return kTable;
 }
 

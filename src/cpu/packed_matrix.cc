@@ -6,102 +6,185 @@
 #include <vector>
 
 #include "cpu/memory.h"
+#include "minisgl/base/check.h"
 #include "minisgl/base/checked_math.h"
+#include "tensor/quantize.h"
 
 namespace minisgl {
 namespace {
 
-// Element `index` of a row that begins at `row`, widened. Files do not align their tensors.
+constexpr uint8_t kInt8Offset = 128;  // of a kept byte
+
+// A row of a part: what becomes an output. Files do not align their tensors.
+struct SourceRow {
+  const std::byte* data;
+  DType dtype;
+};
+
+uint16_t Load16(const std::byte* from) {
+  uint16_t bits;
+  std::memcpy(&bits, from, sizeof(bits));
+  return bits;
+}
+
 float Widen(const std::byte* row, DType dtype, int64_t index) {
   if (dtype == DType::kF32) {
     float value;
     std::memcpy(&value, row + index * 4, sizeof(value));
     return value;
   }
-  uint16_t bits;
-  std::memcpy(&bits, row + index * 2, sizeof(bits));
+  const uint16_t bits = Load16(row + index * 2);
   return dtype == DType::kBF16 ? Bf16ToFloat(bits) : F16ToFloat(bits);
 }
 
-// Row `index` of `part`, rounded to `dtype` and widened again.
-void ReadSourceRow(const TensorView& part, int64_t index, DType dtype, float* row) {
-  const int64_t width = part.shape[1];
-  const std::byte* source = part.data + static_cast<size_t>(index * width) * DTypeBytes(part.dtype);
-  for (int64_t i = 0; i < width; ++i) row[i] = Widen(source, part.dtype, i);
-  if (part.dtype == dtype || dtype == DType::kF32) return;
-  for (int64_t i = 0; i < width; ++i) {
-    row[i] =
-        dtype == DType::kBF16 ? Bf16ToFloat(FloatToBf16(row[i])) : F16ToFloat(FloatToF16(row[i]));
+void WidenRow(const SourceRow& source, int64_t count, float* row) {
+  if (source.dtype == DType::kF32) {
+    std::memcpy(row, source.data, static_cast<size_t>(count) * sizeof(float));
+  } else if (source.dtype == DType::kBF16) {
+    for (int64_t i = 0; i < count; ++i) row[i] = Bf16ToFloat(Load16(source.data + i * 2));
+  } else {
+    for (int64_t i = 0; i < count; ++i) row[i] = F16ToFloat(Load16(source.data + i * 2));
   }
 }
 
-// Where the weight of (input, lane) lies in a panel, in elements.
+// Where the weight of (input, lane) lies in a panel that is not quantized, in elements.
 int64_t IndexInPanel(DType dtype, int64_t input, int64_t lane) {
   if (dtype == DType::kBF16) return (input / 2 * kPanelWidth + lane) * 2 + input % 2;
   return input * kPanelWidth + lane;
 }
 
+// Rows of words, one for each lane, as the words of all lanes, one after another: a sixteenth at a
+// time, so that every line of memory is read and written once.
+template <typename Word>
+void Interleave(std::span<const SourceRow> rows, int64_t num_words, std::byte* panel) {
+  constexpr int64_t kTile = 16;
+  Word tile[kTile][kPanelWidth] = {};
+  for (int64_t first = 0; first < num_words; first += kTile) {
+    const int64_t count = std::min(kTile, num_words - first);
+    for (size_t lane = 0; lane < rows.size(); ++lane) {
+      Word words[kTile];
+      std::memcpy(words, rows[lane].data + static_cast<size_t>(first) * sizeof(Word),
+                  static_cast<size_t>(count) * sizeof(Word));
+      for (int64_t i = 0; i < count; ++i) tile[i][lane] = words[i];
+    }
+    std::memcpy(panel + static_cast<size_t>(first * kPanelWidth) * sizeof(Word), tile,
+                static_cast<size_t>(count * kPanelWidth) * sizeof(Word));
+  }
+}
+
 void WriteRow(const float* row, int64_t lane, const PackedMatrix& matrix, std::byte* panel) {
+  const DType dtype = matrix.format.dtype;
   for (int64_t i = 0; i < matrix.num_in; ++i) {
-    const int64_t index = IndexInPanel(matrix.dtype, i, lane);
-    if (matrix.dtype == DType::kF32) {
+    const int64_t index = IndexInPanel(dtype, i, lane);
+    if (dtype == DType::kF32) {
       std::memcpy(panel + index * 4, &row[i], 4);
     } else {
-      const uint16_t bits = matrix.dtype == DType::kBF16 ? FloatToBf16(row[i]) : FloatToF16(row[i]);
+      const uint16_t bits = dtype == DType::kBF16 ? FloatToBf16(row[i]) : FloatToF16(row[i]);
       std::memcpy(panel + index * 2, &bits, 2);
+    }
+  }
+}
+
+// Outputs `rows` of panel `index`. Where the dtype stays, words are moved as they are: bf16 by
+// pairs of inputs, a last odd one by itself.
+void PackPanel(std::span<const SourceRow> rows, int64_t index, PackedMatrix* matrix) {
+  const DType dtype = matrix->format.dtype;
+  std::byte* const panel = matrix->panel(index);
+  const bool same = std::all_of(rows.begin(), rows.end(),
+                                [&](const SourceRow& row) { return row.dtype == dtype; });
+  if (same && dtype == DType::kF32) return Interleave<uint32_t>(rows, matrix->num_in, panel);
+  if (same && dtype == DType::kF16) return Interleave<uint16_t>(rows, matrix->num_in, panel);
+  if (same) {
+    Interleave<uint32_t>(rows, matrix->num_in / 2, panel);
+    const int64_t last = matrix->num_in - 1;
+    for (size_t lane = 0; lane < rows.size() && last % 2 == 0; ++lane) {
+      std::memcpy(panel + IndexInPanel(dtype, last, static_cast<int64_t>(lane)) * 2,
+                  rows[lane].data + last * 2, 2);
+    }
+    return;
+  }
+  std::vector<float> row(matrix->num_in);
+  for (size_t lane = 0; lane < rows.size(); ++lane) {
+    WidenRow(rows[lane], matrix->num_in, row.data());
+    WriteRow(row.data(), static_cast<int64_t>(lane), *matrix, panel);
+  }
+}
+
+void QuantizePanel(std::span<const SourceRow> rows, int64_t index, PackedMatrix* matrix) {
+  const int64_t num_blocks = matrix->num_blocks();
+  uint8_t* const panel = matrix->int8_panel(index);
+  uint16_t* const scales = matrix->int8_scales(index);
+  std::vector<float> row(static_cast<size_t>(num_blocks * kQuantBlock), 0.0f);
+  for (size_t lane = 0; lane < rows.size(); ++lane) {
+    WidenRow(rows[lane], matrix->num_in, row.data());
+    for (int64_t block = 0; block < num_blocks; ++block) {
+      int8_t q[kQuantBlock];
+      scales[block * kPanelWidth + static_cast<int64_t>(lane)] =
+          QuantizeWeights(row.data() + block * kQuantBlock, kQuantBlock, q);
+      for (int64_t i = 0; i < kQuantBlock; i += 4) {
+        uint8_t* to = panel + (block * kQuantBlock + i) * kPanelWidth + lane * 4;
+        for (int64_t j = 0; j < 4; ++j) to[j] = static_cast<uint8_t>(q[i + j] + kInt8Offset);
+      }
     }
   }
 }
 
 }  // namespace
 
+size_t PackedMatrix::num_bytes() const {
+  if (format.quantization == Quantization::kNone) {
+    return static_cast<size_t>(num_panels() * panel_stride()) * DTypeBytes(format.dtype);
+  }
+  return static_cast<size_t>(num_panels() * num_blocks() * kPanelWidth) *
+         (kQuantBlock + sizeof(uint16_t));
+}
+
 void PackedMatrix::ReadRow(int64_t out, float* row) const {
-  const std::byte* source = panel(out / kPanelWidth);
+  const int64_t index = out / kPanelWidth, lane = out % kPanelWidth;
+  if (format.quantization == Quantization::kNone) {
+    const std::byte* source = panel(index);
+    for (int64_t i = 0; i < num_in; ++i) {
+      row[i] = Widen(source, format.dtype, IndexInPanel(format.dtype, i, lane));
+    }
+    return;
+  }
+  const uint8_t* q = int8_panel(index);
+  const uint16_t* scales = int8_scales(index);
   for (int64_t i = 0; i < num_in; ++i) {
-    row[i] = Widen(source, dtype, IndexInPanel(dtype, i, out % kPanelWidth));
+    const int kept = q[(i / 4 * kPanelWidth + lane) * 4 + i % 4];
+    row[i] = Bf16ToFloat(scales[i / kQuantBlock * kPanelWidth + lane]) *
+             static_cast<float>(kept - kInt8Offset);
   }
 }
 
-Result<PackedMatrix> PackParts(std::span<const TensorView> parts, DType dtype, ThreadPool* pool) {
+Result<PackedMatrix> PackParts(std::span<const TensorView> parts, const WeightFormat& format,
+                               ThreadPool* pool) {
   PackedMatrix matrix;
-  matrix.dtype = dtype;
+  matrix.format = format;
   matrix.num_in = parts[0].shape[1];
-  std::vector<std::pair<const TensorView*, int64_t>> sources;  // of each output: part and row
+  std::vector<SourceRow> rows;  // of each output
   for (const TensorView& part : parts) {
     MINISGL_CHECK(part.shape.size() == 2 && part.shape[1] == matrix.num_in,
                   "a part of shape {} in a matrix of {} inputs", ShapeToString(part.shape),
                   matrix.num_in);
     matrix.num_out += part.shape[0];
-    for (int64_t row = 0; row < part.shape[0]; ++row) sources.emplace_back(&part, row);
+    const size_t row_bytes = static_cast<size_t>(matrix.num_in) * DTypeBytes(part.dtype);
+    for (int64_t row = 0; row < part.shape[0]; ++row) {
+      rows.push_back({part.data + static_cast<size_t>(row) * row_bytes, part.dtype});
+    }
   }
-  const int64_t num_panels = CeilDiv(matrix.num_out, kPanelWidth);
-  const size_t num_bytes =
-      static_cast<size_t>(num_panels * matrix.panel_stride()) * DTypeBytes(dtype);
-  MINISGL_ASSIGN_OR_RETURN(matrix.data, AllocateZeroed(num_bytes));
-  pool->ParallelFor(num_panels, [&](int64_t panel, int) {
-    std::vector<float> row(matrix.num_in);
+  MINISGL_ASSIGN_OR_RETURN(matrix.data, AllocateZeroed(matrix.num_bytes()));
+  pool->ParallelFor(matrix.num_panels(), [&](int64_t panel, int) {
     const int64_t first = panel * kPanelWidth;
-    const int64_t lanes = std::min(kPanelWidth, matrix.num_out - first);
-    for (int64_t lane = 0; lane < lanes; ++lane) {
-      const auto& [part, index] = sources[first + lane];
-      ReadSourceRow(*part, index, dtype, row.data());
-      WriteRow(row.data(), lane, matrix, matrix.panel(panel));
+    const auto lanes = static_cast<size_t>(std::min(kPanelWidth, matrix.num_out - first));
+    const auto of_panel = std::span(rows).subspan(static_cast<size_t>(first), lanes);
+    if (format.quantization == Quantization::kInt8) {
+      QuantizePanel(of_panel, panel, &matrix);
+    } else {
+      PackPanel(of_panel, panel, &matrix);
     }
   });
   return matrix;
-}
-
-bool HoldsSame(const PackedMatrix& matrix, const TensorView& part, DType dtype) {
-  if (matrix.dtype != dtype || part.shape != std::vector{matrix.num_out, matrix.num_in}) {
-    return false;
-  }
-  std::vector<float> held(matrix.num_in), wanted(matrix.num_in);
-  for (int64_t out = 0; out < matrix.num_out; ++out) {
-    matrix.ReadRow(out, held.data());
-    ReadSourceRow(part, out, dtype, wanted.data());
-    if (std::memcmp(held.data(), wanted.data(), held.size() * sizeof(float)) != 0) return false;
-  }
-  return true;
 }
 
 }  // namespace minisgl

@@ -1,9 +1,15 @@
-// A weight matrix [out, in] in the order that the kernels of linear.cc read.
+// A weight matrix [out, in] in the order that the kernels of linear*.cc read.
 //
-// Panels of 16 outputs, one after another, the last filled up with zeros; in a panel the inputs in
-// order, and for each input its 16 weights in the dtype of the matrix. bf16 is kept in pairs of
-// inputs: 16 words of 32 bits, the even input's weight in the low half, so that one shift or one
-// mask widens a vector of them. An odd number of inputs is filled up with one zero.
+// Panels of 16 outputs, one after another, the last filled up with zeros.
+//
+// Not quantized: in a panel the inputs in order, and for each input its 16 weights in the dtype of
+// the matrix. bf16 is kept in pairs of inputs: 16 words of 32 bits, the even input's weight in the
+// low half, so that one shift or one mask widens a vector of them, and a word is an operand of the
+// dot-product instruction. An odd number of inputs is filled up with one zero.
+//
+// int8 (weight_format.h): in a panel the blocks of 32 inputs in order, the last filled up with
+// zeros; in a block 8 quads of inputs, of each 16 words of four bytes q + 128. Behind the last
+// panel the scales, [panels][blocks][16] bf16.
 #pragma once
 
 #include <cstddef>
@@ -15,6 +21,7 @@
 #include "minisgl/base/status.h"
 #include "minisgl/base/thread_pool.h"
 #include "minisgl/tensor/tensor_view.h"
+#include "minisgl/tensor/weight_format.h"
 
 namespace minisgl {
 
@@ -23,28 +30,46 @@ inline constexpr int64_t kPanelWidth = 16;
 struct PackedMatrix {
   int64_t num_out = 0;
   int64_t num_in = 0;
-  DType dtype = DType::kF32;
+  WeightFormat format;
   std::shared_ptr<void> data;
 
+  int64_t num_panels() const { return (num_out + kPanelWidth - 1) / kPanelWidth; }
+  size_t num_bytes() const;
+
+  // --- not quantized ---
   // From a panel to the next, in elements.
   int64_t panel_stride() const { return (num_in + num_in % 2) * kPanelWidth; }
   const std::byte* panel(int64_t index) const {
     return static_cast<const std::byte*>(data.get()) +
-           static_cast<size_t>(index * panel_stride()) * DTypeBytes(dtype);
+           static_cast<size_t>(index * panel_stride()) * DTypeBytes(format.dtype);
   }
   std::byte* panel(int64_t index) {
     return const_cast<std::byte*>(std::as_const(*this).panel(index));
+  }
+
+  // --- int8 ---
+  int64_t num_blocks() const { return (num_in + kQuantBlock - 1) / kQuantBlock; }
+  const uint8_t* int8_panel(int64_t index) const {
+    return static_cast<const uint8_t*>(data.get()) +
+           index * num_blocks() * kQuantBlock * kPanelWidth;
+  }
+  uint8_t* int8_panel(int64_t index) {
+    return const_cast<uint8_t*>(std::as_const(*this).int8_panel(index));
+  }
+  const uint16_t* int8_scales(int64_t index) const {
+    return reinterpret_cast<const uint16_t*>(int8_panel(num_panels())) +
+           index * num_blocks() * kPanelWidth;
+  }
+  uint16_t* int8_scales(int64_t index) {
+    return const_cast<uint16_t*>(std::as_const(*this).int8_scales(index));
   }
 
   // The weights of output `out`, widened: row[num_in].
   void ReadRow(int64_t out, float* row) const;
 };
 
-// The matrices `parts` (each [out_i, in]) one below another, converted to `dtype` with rounding to
-// nearest.
-Result<PackedMatrix> PackParts(std::span<const TensorView> parts, DType dtype, ThreadPool* pool);
-
-// True where `matrix` holds exactly what packing `part` in `dtype` would give.
-bool HoldsSame(const PackedMatrix& matrix, const TensorView& part, DType dtype);
+// The matrices `parts` (each [out_i, in]) one below another, in `format`, rounded to nearest.
+Result<PackedMatrix> PackParts(std::span<const TensorView> parts, const WeightFormat& format,
+                               ThreadPool* pool);
 
 }  // namespace minisgl

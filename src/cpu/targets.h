@@ -1,12 +1,18 @@
 // The instruction sets the CPU kernels are compiled for. Included by every kernel file before
 // Highway, which compiles the file once for each.
 //
-// Left out: SSSE3 (no machine of the last 15 years stops there), AVX3_DL (adds nothing to float
-// arithmetic), SVE.
+// Left out: SSSE3 (no machine of the last 15 years stops there), SVE; and AVX3_DL, which adds
+// nothing to float arithmetic, but where a file defines MINISGL_NEEDS_VNNI.
 #pragma once
 
-#define HWY_DISABLED_TARGETS \
-  (HWY_SSSE3 | HWY_AVX3_DL | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV)
+#define MINISGL_UNUSED_TARGETS \
+  (HWY_SSSE3 | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV)
+#ifdef MINISGL_NEEDS_VNNI
+#define HWY_WANT_AVX3_DL 1
+#define HWY_DISABLED_TARGETS MINISGL_UNUSED_TARGETS
+#else
+#define HWY_DISABLED_TARGETS (MINISGL_UNUSED_TARGETS | HWY_AVX3_DL)
+#endif
 
 #include <array>
 #include <string>
@@ -17,8 +23,10 @@
 
 namespace minisgl {
 
-enum class CpuTarget { kAvx512, kAvx2, kSse4, kNeon, kScalar };
-inline constexpr int kNumCpuTargets = 5;
+// kAvx512Vnni: AVX-512 with what Ice Lake has, the int8 dot product among it. kAvx512Bf16: besides
+// that the bf16 dot product.
+enum class CpuTarget { kAvx512Bf16, kAvx512Vnni, kAvx512, kAvx2, kSse4, kNeon, kScalar };
+inline constexpr int kNumCpuTargets = 7;
 
 const char* CpuTargetName(CpuTarget target);
 
@@ -35,8 +43,14 @@ using PerTarget = std::array<Function, kNumCpuTargets>;
 }  // namespace minisgl
 
 // After HWY_ONCE, the PerTarget table of FUNC, a function in HWY_NAMESPACE within minisgl.
-#define MINISGL_PER_TARGET(FUNC)                                                                \
-  {                                                                                             \
-    HWY_CHOOSE_AVX3(FUNC), HWY_CHOOSE_AVX2(FUNC), HWY_CHOOSE_SSE4(FUNC), HWY_CHOOSE_NEON(FUNC), \
-        HWY_CHOOSE_FALLBACK(FUNC)                                                               \
+#ifdef MINISGL_NEEDS_VNNI
+#define MINISGL_CHOOSE_VNNI HWY_CHOOSE_AVX3_DL
+#else
+#define MINISGL_CHOOSE_VNNI HWY_CHOOSE_AVX3
+#endif
+#define MINISGL_PER_TARGET(FUNC)                                                 \
+  {                                                                              \
+    MINISGL_CHOOSE_VNNI(FUNC), MINISGL_CHOOSE_VNNI(FUNC), HWY_CHOOSE_AVX3(FUNC), \
+        HWY_CHOOSE_AVX2(FUNC), HWY_CHOOSE_SSE4(FUNC), HWY_CHOOSE_NEON(FUNC),     \
+        HWY_CHOOSE_FALLBACK(FUNC)                                                \
   }

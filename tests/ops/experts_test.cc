@@ -113,15 +113,16 @@ std::vector<TensorView> Views(const std::vector<float>& weights, const Shape& s)
   return views;
 }
 
-ExpertMatrices Pack(Ops& ops, const std::vector<float>& weights, const Shape& s, DType dtype) {
+ExpertMatrices Pack(Ops& ops, const std::vector<float>& weights, const Shape& s,
+                    const WeightFormat& format) {
   std::vector<std::vector<TensorView>> experts;
   for (const TensorView& view : Views(weights, s)) experts.push_back({view});
-  auto packed = ops.PackExperts(experts, dtype);
+  auto packed = ops.PackExperts(experts, format);
   MINISGL_CHECK(packed.ok(), "{}", packed.status().message());
   EXPECT_EQ(packed->num_experts, s.num_experts);
   EXPECT_EQ(packed->num_out, s.num_out);
   EXPECT_EQ(packed->num_in, s.num_in);
-  EXPECT_EQ(packed->dtype, dtype);
+  EXPECT_EQ(WeightFormat(packed->dtype, packed->quantization), format);
   return std::move(packed).value();
 }
 
@@ -201,26 +202,27 @@ TEST(ExpertLinearTest, AgreesWithOracle) {
   for (const Shape& s : kShapes) {
     const auto w = RandomFloats(s.num_experts * s.num_out * s.num_in, 73);
     const auto bias = RandomFloats(s.num_experts * s.num_out, 74);
-    for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
-      const ExpertMatrices exact = Pack(*oracle, w, s, dtype);
-      const ExpertMatrices magnitude = Pack(*oracle, Absolute(w), s, dtype);
+    for (const WeightFormat& format : kWeightFormats) {
+      const ExpertMatrices exact = Pack(*oracle, w, s, format);
+      const ExpertMatrices magnitude = Pack(*oracle, Absolute(w), s, format);
       for (const int64_t num_tokens : {1, 3, 40}) {
         const bool per_choice = num_tokens == 3;
         const auto num_chosen = static_cast<int32_t>(std::min<int64_t>(6, s.num_experts));
-        const Batch batch = MakeBatch(s, num_tokens, num_chosen, per_choice, num_tokens == 40);
+        Batch batch = MakeBatch(s, num_tokens, num_chosen, per_choice, num_tokens == 40);
         const float* b = num_tokens == 1 ? nullptr : bias.data();
-        const auto expected = RunExpertLinear(*oracle, exact, batch, b);
         Batch sizes = batch;
         sizes.x = Absolute(batch.x);
         const auto bounds = RunExpertLinear(*oracle, magnitude, sizes,
                                             b == nullptr ? nullptr : Absolute(bias).data());
-        const double roundings = std::min<double>(s.num_in, 128) + s.num_in / 128 + 3;
+        const double roundings = RoundingsOf(format, s.num_in);
         for (const auto& ops : AllCpuOps()) {
+          batch.x = AsRead(*ops, format, batch.x);
+          const auto expected = RunExpertLinear(*oracle, exact, batch, b);
           ExpectClose(
-              RunExpertLinear(*ops, Pack(*ops, w, s, dtype), batch, b), expected,
+              RunExpertLinear(*ops, Pack(*ops, w, s, format), batch, b), expected,
               [&](size_t i) { return roundings * kEpsilon * bounds[i]; },
-              fmt::format("{} {} [{}, {}, {}] tokens {}", ops->Name(), DTypeName(dtype),
-                          s.num_experts, s.num_out, s.num_in, num_tokens));
+              fmt::format("{} {} [{}, {}, {}] tokens {}", ops->Name(), format.Name(), s.num_experts,
+                          s.num_out, s.num_in, num_tokens));
         }
       }
     }
@@ -237,8 +239,8 @@ TEST(ExpertLinearTest, APairHasTheBitsOfLinearAlone) {
   const Batch batch = MakeBatch(s, 400, 3, false, true);
   for (CpuTarget target : AvailableCpuTargets()) {
     const auto one = MakeOps(CpuTargetName(target), 1), two = MakeOps(CpuTargetName(target), 2);
-    for (const DType dtype : {DType::kF32, DType::kBF16}) {
-      const ExpertMatrices weights = Pack(*one, w, s, dtype);
+    for (const WeightFormat& format : kWeightFormats) {
+      const ExpertMatrices weights = Pack(*one, w, s, format);
       const auto all = RunExpertLinear(*one, weights, batch, bias.data());
       ExpectSameBits(RunExpertLinear(*two, weights, batch, bias.data()), all, "two threads");
       for (const int64_t count : {1, 2, 7, 64}) {
@@ -249,7 +251,7 @@ TEST(ExpertLinearTest, APairHasTheBitsOfLinearAlone) {
       const auto views = Views(w, s);
       for (const int64_t pair : {0, 1, 500, 1199}) {
         const int64_t expert = batch.experts[pair];
-        const auto matrix = one->PackMatrix({&views[expert], 1}, dtype);
+        const auto matrix = one->PackMatrix({&views[expert], 1}, format);
         ASSERT_TRUE(matrix.ok());
         Output out(s.num_out);
         one->Linear({batch.x.data() + pair / 3 * s.num_in, &*matrix,

@@ -21,9 +21,9 @@ std::vector<float> RunLinear(Ops& ops, const Matrix& weight, const std::vector<f
   return out.values();
 }
 
-Matrix Pack(Ops& ops, const std::vector<float>& weight, Shape shape, DType dtype) {
+Matrix Pack(Ops& ops, const std::vector<float>& weight, Shape shape, const WeightFormat& format) {
   const TensorView view = View(weight, shape.num_out, shape.num_in);
-  auto packed = ops.PackMatrix({&view, 1}, dtype);
+  auto packed = ops.PackMatrix({&view, 1}, format);
   MINISGL_CHECK(packed.ok(), "{}", packed.status().message());
   return std::move(packed).value();
 }
@@ -39,22 +39,22 @@ TEST(LinearTest, AgreesWithOracle) {
     for (const Shape& shape : kShapes) {
       const auto w = RandomFloats(shape.num_out * shape.num_in, 1);
       const auto bias = RandomFloats(shape.num_out, 2);
-      for (DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
-        const Matrix packed = Pack(*ops, w, shape, dtype);
-        const Matrix exact = Pack(*oracle, w, shape, dtype);
-        const Matrix magnitude = Pack(*oracle, Absolute(w), shape, dtype);
+      for (const WeightFormat& format : kWeightFormats) {
+        const Matrix packed = Pack(*ops, w, shape, format);
+        const Matrix exact = Pack(*oracle, w, shape, format);
+        const Matrix magnitude = Pack(*oracle, Absolute(w), shape, format);
         for (int64_t num_tokens : kTokenCounts) {
-          const auto x = RandomFloats(num_tokens * shape.num_in, 3);
+          const auto x = AsRead(*ops, format, RandomFloats(num_tokens * shape.num_in, 3));
           const float* b = num_tokens % 2 == 0 ? bias.data() : nullptr;
           const auto sizes =
               RunLinear(*oracle, magnitude, Absolute(x), b == nullptr ? b : Absolute(bias).data());
           // Standard bound of a sum: roundings on the way of one product times the sum of
           // magnitudes.
-          const double roundings = std::min<double>(shape.num_in, 128) + shape.num_in / 128 + 3;
+          const double roundings = RoundingsOf(format, shape.num_in);
           ExpectClose(
               RunLinear(*ops, packed, x, b), RunLinear(*oracle, exact, x, b),
               [&](size_t i) { return roundings * kEpsilon * sizes[i]; },
-              fmt::format("{} {} [{}, {}] tokens {}", ops->Name(), DTypeName(dtype), shape.num_out,
+              fmt::format("{} {} [{}, {}] tokens {}", ops->Name(), format.Name(), shape.num_out,
                           shape.num_in, num_tokens));
         }
       }
@@ -70,8 +70,8 @@ TEST(LinearTest, RowAloneHasTheBitsItHasInABatch) {
   for (CpuTarget target : AvailableCpuTargets()) {
     const auto one = MakeOps(CpuTargetName(target), 1);
     const auto two = MakeOps(CpuTargetName(target), 2);
-    for (DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
-      const Matrix weight = Pack(*one, w, shape, dtype);
+    for (const WeightFormat& format : kWeightFormats) {
+      const Matrix weight = Pack(*one, w, shape, format);
       const auto all = RunLinear(*one, weight, x, nullptr);
       ExpectSameBits(RunLinear(*two, weight, x, nullptr), all, "two threads");
       for (int64_t count : {1, 2, 3, 4, 5, 6, 7, 13, 64}) {
@@ -80,7 +80,7 @@ TEST(LinearTest, RowAloneHasTheBitsItHasInABatch) {
         const std::vector<float> expected(all.begin() + 9 * shape.num_out,
                                           all.begin() + (9 + count) * shape.num_out);
         ExpectSameBits(RunLinear(*one, weight, part, nullptr), expected,
-                       fmt::format("{} {} rows {}", one->Name(), DTypeName(dtype), count));
+                       fmt::format("{} {} rows {}", one->Name(), format.Name(), count));
       }
     }
   }
@@ -135,15 +135,83 @@ TEST(LinearTest, F16RangeIsWidenedExactly) {
   }
 }
 
+// The largest whole numbers on both sides do not overflow on the way, whatever instruction adds
+// them.
+TEST(LinearTest, Int8SumsDoNotSaturate) {
+  const WeightFormat format = {DType::kF32, Quantization::kInt8};
+  const Shape shape = {70, 256};
+  for (const float w_sign : {1.0f, -1.0f}) {
+    for (const float x_sign : {1.0f, -1.0f}) {
+      const std::vector<float> w(shape.num_out * shape.num_in, w_sign * 127);
+      const std::vector<float> x(shape.num_in, x_sign * 127);
+      for (const auto& ops : AllCpuOps()) {
+        const auto out = RunLinear(*ops, Pack(*ops, w, shape, format), x, nullptr);
+        for (const float value : out) {
+          EXPECT_EQ(value, w_sign * x_sign * 127 * 127 * 256) << ops->Name();
+        }
+      }
+    }
+  }
+}
+
+// Blocks of zeros, of numbers too small to have a scale, and of very different sizes side by side:
+// each block has its own scale, so that the small are not lost beside the large.
+TEST(LinearTest, Int8BlocksKeepTheirOwnScale) {
+  const WeightFormat format = {DType::kF32, Quantization::kInt8};
+  const Shape shape = {17, 160};
+  constexpr float kSizes[] = {0.0f, 1e-35f, 1e-10f, 1.0f, 1e10f};
+  std::vector<float> w(shape.num_out * shape.num_in), x(shape.num_in, 0.0f);
+  for (int64_t o = 0; o < shape.num_out; ++o) {
+    for (int64_t i = 0; i < shape.num_in; ++i) {
+      w[o * shape.num_in + i] = kSizes[i / 32] * static_cast<float>((o + i) % 5 - 2);
+    }
+  }
+  for (const int64_t block : {0, 1, 2, 3, 4}) {
+    std::fill(x.begin(), x.end(), 0.0f);
+    x[block * 32 + 3] = 1.0f;
+    for (const auto& ops : AllCpuOps()) {
+      const auto out = RunLinear(*ops, Pack(*ops, w, shape, format), x, nullptr);
+      for (int64_t o = 0; o < shape.num_out; ++o) {
+        const double exact = block <= 1 ? 0 : w[o * shape.num_in + block * 32 + 3];
+        // Half a step: the largest of a block is twice its size, its scale rounded up by at most
+        // 2^-7.
+        const double half_step = kSizes[block] * 2 / 127 / 2 * (1 + 0x1p-7);
+        EXPECT_NEAR(out[o], exact, 1.001 * half_step) << ops->Name() << " block " << block;
+      }
+    }
+  }
+}
+
+// A weight that is not finite is not hidden, nor spread to other outputs.
+TEST(LinearTest, Int8WeightThatIsNotFiniteShows) {
+  const WeightFormat format = {DType::kF32, Quantization::kInt8};
+  const Shape shape = {20, 70};
+  for (const float bad :
+       {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
+    auto w = RandomFloats(shape.num_out * shape.num_in, 11);
+    w[3 * shape.num_in + 40] = bad;
+    const auto x = RandomFloats(2 * shape.num_in, 12);
+    for (const auto& ops : AllCpuOps()) {
+      const auto out = RunLinear(*ops, Pack(*ops, w, shape, format), x, nullptr);
+      for (int64_t i = 0; i < 2 * shape.num_out; ++i) {
+        EXPECT_EQ(std::isfinite(out[i]), i % shape.num_out != 3) << ops->Name() << " " << i;
+      }
+    }
+  }
+}
+
 TEST(LinearTest, NanReachesOnlyItsOwnRow) {
   const Shape shape = {20, 130};
   const auto w = RandomFloats(shape.num_out * shape.num_in, 9);
   auto x = RandomFloats(3 * shape.num_in, 10);
   x[shape.num_in + 4] = std::numeric_limits<float>::quiet_NaN();
   for (const auto& ops : AllCpuOps()) {
-    const auto out = RunLinear(*ops, Pack(*ops, w, shape, DType::kBF16), x, nullptr);
-    for (int64_t i = 0; i < 3 * shape.num_out; ++i) {
-      EXPECT_EQ(std::isnan(out[i]), i / shape.num_out == 1) << ops->Name() << " " << i;
+    for (const WeightFormat& format : kWeightFormats) {
+      const auto out = RunLinear(*ops, Pack(*ops, w, shape, format), x, nullptr);
+      for (int64_t i = 0; i < 3 * shape.num_out; ++i) {
+        EXPECT_EQ(std::isnan(out[i]), i / shape.num_out == 1)
+            << ops->Name() << " " << format.Name() << " " << i;
+      }
     }
   }
 }

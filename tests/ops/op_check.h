@@ -53,6 +53,24 @@ inline std::vector<float> RandomFloats(int64_t count, uint64_t seed, double devi
   return values;
 }
 
+// Every way to keep a matrix on the CPU.
+inline const WeightFormat kWeightFormats[] = {
+    DType::kF32, DType::kBF16, DType::kF16, {DType::kF32, Quantization::kInt8}};
+
+// x as a product with weights of `format` reads it: the bf16 dot product takes bf16.
+inline std::vector<float> AsRead(const Ops& ops, const WeightFormat& format, std::vector<float> x) {
+  if (ops.Name().find("avx512_bf16") == std::string::npos || format != DType::kBF16) return x;
+  for (float& value : x) value = Bf16ToFloat(FloatToBf16(value));
+  return x;
+}
+
+// Roundings on the way of one product into an output: in a block of inputs one after another, then
+// one for each block. What a quantized weight and x are is rounded too.
+inline double RoundingsOf(const WeightFormat& format, int64_t num_in) {
+  if (format.quantization == Quantization::kInt8) return num_in / kQuantBlock + 8;
+  return std::min<double>(num_in, 128) + num_in / 128 + 3;
+}
+
 inline TensorView View(const std::vector<float>& values, int64_t rows, int64_t columns) {
   return {reinterpret_cast<const std::byte*>(values.data()), DType::kF32, {rows, columns}};
 }

@@ -1,0 +1,171 @@
+// out = x w^T + bias of bf16 weights with the dot-product instruction of AVX512-BF16, for which the
+// SIMD library has no name: a file of one instruction set, run on CpuTarget::kAvx512Bf16 only.
+//
+// x is rounded to bf16 once for all outputs. Order of summation of every output, whatever the
+// number of rows: inputs in blocks of kBlockInputs, in a block pair after pair (the instruction
+// adds the two products of a pair, subnormal numbers taken as 0), blocks added in order, then the
+// bias. Weights are read as they are packed: 16 outputs' pairs of inputs are one vector.
+#include "cpu/kernels.h"
+
+#if defined(__x86_64__)
+
+// Before the target below, or the compiler takes the header's functions for that target's.
+#include <immintrin.h>
+
+#include <cstring>
+
+#pragma GCC push_options
+#pragma GCC target("avx512f,avx512bw,avx512vl,avx512dq,avx512bf16")
+
+#define MINISGL_UNROLL _Pragma("GCC unroll 16")
+
+namespace minisgl {
+namespace {
+
+constexpr int kLanes = 16;
+constexpr int kPanels = static_cast<int>(kGroupWidth / kPanelWidth);
+
+int64_t RowBytes(int64_t num_in) { return (num_in + num_in % 2) * 2; }
+
+// A row of x as bf16, with a zero past an odd number.
+void RoundRow(const float* x, int64_t num_in, std::byte* row) {
+  for (int64_t i = 0; i < num_in; i += kLanes) {
+    const int64_t left = num_in - i;
+    const __mmask16 mask =
+        static_cast<__mmask16>(left >= kLanes ? 0xFFFF : (uint32_t{1} << left) - 1);
+    // The pair of a last odd input is written too.
+    const __mmask16 stored = static_cast<__mmask16>(left % 2 == 0 ? mask : mask | (mask << 1));
+    const __m256bh rounded = _mm512_cvtneps_pbh(_mm512_maskz_loadu_ps(mask, x + i));
+    _mm256_mask_storeu_epi16(row + i * 2, stored, (__m256i)rounded);
+  }
+}
+
+// One block of inputs for some rows and the group's outputs.
+struct RowBlock {
+  const std::byte* x;
+  int64_t x_stride;
+  const std::byte* panel[kPanels];  // the block's weights
+  int64_t num_pairs;
+  float* out;
+  int64_t out_stride;
+  int64_t num_columns;
+  bool adds;          // not the first block of inputs
+  const float* bias;  // of the group; only with the last block
+};
+
+inline void StoreSums(const RowBlock& b, __m512 sum, float* out, int64_t column) {
+  const int64_t left = b.num_columns - column;
+  if (left <= 0) return;
+  const __mmask16 mask =
+      static_cast<__mmask16>(left >= kLanes ? 0xFFFF : (uint32_t{1} << left) - 1);
+  if (b.adds) sum = _mm512_add_ps(_mm512_maskz_loadu_ps(mask, out + column), sum);
+  if (b.bias != nullptr) sum = _mm512_add_ps(sum, _mm512_maskz_loadu_ps(mask, b.bias + column));
+  _mm512_mask_storeu_ps(out + column, mask, sum);
+}
+
+template <int kRows>
+inline void MultiplyRows(const RowBlock& b) {
+  __m512 sum[kRows][kPanels];
+  MINISGL_UNROLL for (int r = 0; r < kRows; ++r) {
+    MINISGL_UNROLL for (int v = 0; v < kPanels; ++v) sum[r][v] = _mm512_setzero_ps();
+  }
+  for (int64_t pair = 0; pair < b.num_pairs; ++pair) {
+    __m512bh w[kPanels];
+    MINISGL_UNROLL for (int v = 0; v < kPanels; ++v) {
+      w[v] = (__m512bh)_mm512_loadu_si512(b.panel[v] + pair * kPanelWidth * 4);
+    }
+    MINISGL_UNROLL for (int r = 0; r < kRows; ++r) {
+      int32_t both;
+      std::memcpy(&both, b.x + r * b.x_stride + pair * 4, sizeof(both));
+      const auto x = (__m512bh)_mm512_set1_epi32(both);
+      MINISGL_UNROLL for (int v = 0; v < kPanels; ++v) {
+        sum[r][v] = _mm512_dpbf16_ps(sum[r][v], x, w[v]);
+      }
+    }
+  }
+  MINISGL_UNROLL for (int r = 0; r < kRows; ++r) {
+    MINISGL_UNROLL for (int v = 0; v < kPanels; ++v) {
+      StoreSums(b, sum[r][v], b.out + r * b.out_stride, int64_t{v} * kLanes);
+    }
+  }
+}
+
+void MultiplyBlock(RowBlock b, int64_t num_rows) {
+  for (int64_t row = 0; row < num_rows; row += kRowsMax) {
+    switch (num_rows - row) {
+      case 1:
+        MultiplyRows<1>(b);
+        break;
+      case 2:
+        MultiplyRows<2>(b);
+        break;
+      case 3:
+        MultiplyRows<3>(b);
+        break;
+      case 4:
+        MultiplyRows<4>(b);
+        break;
+      case 5:
+        MultiplyRows<5>(b);
+        break;
+      default:
+        MultiplyRows<6>(b);
+        break;
+    }
+    b.x += kRowsMax * b.x_stride;
+    b.out += kRowsMax * b.out_stride;
+  }
+}
+
+void Multiply(const LinearBlock& linear) {
+  const PackedMatrix& w = *linear.weight;
+  const int64_t first = linear.group * kGroupWidth;
+  RowBlock block = {
+      .x = linear.x,
+      .x_stride = linear.x_stride,
+      .panel = {},
+      .num_pairs = 0,
+      .out = linear.out,
+      .out_stride = linear.out_stride,
+      .num_columns = w.num_out - first < kGroupWidth ? w.num_out - first : kGroupWidth,
+      .adds = false,
+      .bias = nullptr};
+  // The last group may have fewer panels: then its last stands for those missing, whose outputs are
+  // not stored.
+  const int64_t last_panel = (w.num_out - 1) / kPanelWidth;
+  for (int64_t input = 0; input < w.num_in; input += kBlockInputs) {
+    const int64_t left = w.num_in - input;
+    for (int64_t v = 0; v < kPanels; ++v) {
+      const int64_t panel = first / kPanelWidth + v;
+      block.panel[v] = w.panel(panel < last_panel ? panel : last_panel) + input * kPanelWidth * 2;
+    }
+    block.num_pairs = ((left < kBlockInputs ? left : kBlockInputs) + 1) / 2;
+    block.adds = input > 0;
+    if (left <= kBlockInputs && linear.bias != nullptr) block.bias = linear.bias + first;
+    MultiplyBlock(block, linear.num_rows);
+    block.x += kBlockInputs * 2;
+  }
+}
+
+}  // namespace
+}  // namespace minisgl
+
+#pragma GCC pop_options
+
+namespace minisgl {
+
+LinearKernel Bf16DotLinearKernel() {
+  return {.multiply = Multiply, .prepare = RoundRow, .row_bytes = RowBytes};
+}
+
+}  // namespace minisgl
+
+#else
+
+namespace minisgl {
+
+LinearKernel Bf16DotLinearKernel() { return {}; }
+
+}  // namespace minisgl
+
+#endif

@@ -1,0 +1,357 @@
+// out = x w^T + bias of int8 weights in blocks (weight_format.h), packed as packed_matrix.h says.
+//
+// x is quantized once for all outputs. Weights are kept as q + 128, so that the instructions that
+// multiply unsigned by signed bytes apply; what that adds, 128 times the sum of a block's x, is
+// taken off by beginning each block's sum with -128 sum(x).
+//
+// Order of summation of every output, whatever the number of rows: a block's products as whole
+// numbers, exact; times the product of the two scales; blocks added in order, one multiply-add
+// after another; then the bias. Every target computes the same whole numbers.
+//
+// Four inputs ("a quad") of an output are the four bytes of a 32-bit lane. With VNNI one
+// instruction adds their products to the lane. Without, weights are widened in registers to two
+// vectors of 16-bit numbers, inputs 0 and 2 of a quad and inputs 1 and 3, and x is kept as such
+// pairs.
+#define MINISGL_NEEDS_VNNI
+#include "cpu/targets.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "cpu/linear_int8.cc"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include "cpu/kernels.h"
+#include "cpu/simd-inl.h"
+#include "tensor/quantize.h"
+
+HWY_BEFORE_NAMESPACE();
+#if HWY_TARGET == HWY_AVX3_DL
+// Ended, like the target itself, by HWY_AFTER_NAMESPACE. The library names the target for other
+// instructions; every processor that has it has this one too.
+#pragma GCC target("avx512vnni")
+#endif
+namespace minisgl {
+namespace HWY_NAMESPACE {
+namespace {  // linear.cc has its own of some names
+
+using Ints = hn::Vec<hn::RebindToSigned<F32>>;
+
+inline constexpr int64_t kQuads = kQuantBlock / 4;  // of a block
+inline constexpr int64_t kQuadBytes = kPanelWidth * 4;
+inline constexpr int64_t kOffset = 128;  // of the weights
+// Where many rows pass, a block of weights that stays in the first-level cache: 256 inputs x 64
+// outputs are 16 KiB.
+inline constexpr int64_t kCachedBlocks = 8;
+
+#if HWY_TARGET == HWY_AVX3_DL
+inline constexpr int64_t kInputBytes = 1;
+inline constexpr int kRegisterRows = 6;
+// Columns of vectors that share a read of x: with 32 registers all four panels of a group.
+inline constexpr int kVectors = 4;
+#elif HWY_TARGET == HWY_AVX3
+inline constexpr int64_t kInputBytes = 2;
+inline constexpr int kRegisterRows = 4;
+inline constexpr int kVectors = 4;
+#else
+inline constexpr int64_t kInputBytes = 2;
+inline constexpr int kRegisterRows = 4;
+inline constexpr int kVectors = 2;
+#endif
+
+// A row of x: [blocks] f32 scales, [blocks] int32 -128 sum(q), then the q's, quads one after
+// another; where kInputBytes is 2 in the order 0, 2, 1, 3 of each quad.
+struct RowLayout {
+  explicit RowLayout(int64_t num_in)
+      : num_blocks((num_in + kQuantBlock - 1) / kQuantBlock), q_offset(8 * num_blocks) {}
+  int64_t bytes() const { return q_offset + num_blocks * kQuantBlock * kInputBytes; }
+  int64_t num_blocks;
+  int64_t q_offset;
+};
+
+int64_t RowBytes(int64_t num_in) { return RowLayout(num_in).bytes(); }
+
+// The q's of one block of 32 values, its scale, and the sum of the q's (the rules: quantize.h).
+HWY_INLINE float QuantizeBlock(const float* x, int32_t* HWY_RESTRICT q, int32_t* sum) {
+  const F32 d;
+  const hn::RebindToSigned<F32> di;
+  // Magnitudes as whole numbers, so that a NaN counts as the largest.
+  Ints largest = hn::Zero(di);
+  for (int64_t i = 0; i < kQuantBlock; i += kLanes) {
+    const auto bits = hn::BitCast(di, hn::LoadU(d, x + i));
+    largest = hn::Max(largest, hn::And(bits, hn::Set(di, 0x7FFFFFFF)));
+  }
+  HWY_ALIGN int32_t lanes[kLanes];
+  hn::Store(largest, di, lanes);
+  int32_t largest_bits = 0;
+  for (int i = 0; i < kLanes; ++i) largest_bits = MaxOf(largest_bits, lanes[i]);
+  const float magnitude = hn::GetLane(hn::BitCast(d, hn::Set(di, largest_bits)));
+  const bool finite = largest_bits < 0x7F800000;
+  *sum = 0;
+  if (!finite || magnitude < kQuantSmallest) {
+    for (int64_t i = 0; i < kQuantBlock; ++i) q[i] = 0;
+    return finite ? 0.0f : hn::GetLane(hn::BitCast(d, hn::Set(di, 0x7FC00000)));
+  }
+  const Floats inverse = hn::Set(d, 127.0f / magnitude);
+  Ints total = hn::Zero(di);
+  for (int64_t i = 0; i < kQuantBlock; i += kLanes) {
+    const Ints rounded = hn::NearestInt(hn::Mul(hn::LoadU(d, x + i), inverse));
+    hn::Store(rounded, di, q + i);
+    total = hn::Add(total, rounded);
+  }
+  hn::Store(total, di, lanes);
+  for (int i = 0; i < kLanes; ++i) *sum += lanes[i];
+  return magnitude / 127.0f;
+}
+
+void QuantizeRow(const float* x, int64_t num_in, std::byte* row) {
+  const RowLayout layout(num_in);
+  auto* const scales = reinterpret_cast<float*>(row);
+  auto* const corrections = reinterpret_cast<int32_t*>(row) + layout.num_blocks;
+  std::byte* to = row + layout.q_offset;
+  for (int64_t block = 0; block < layout.num_blocks; ++block) {
+    const int64_t first = block * kQuantBlock;
+    HWY_ALIGN float last[kQuantBlock];
+    const float* from = x + first;
+    if (first + kQuantBlock > num_in) {
+      for (int64_t i = 0; i < kQuantBlock; ++i) last[i] = first + i < num_in ? x[first + i] : 0.0f;
+      from = last;
+    }
+    HWY_ALIGN int32_t q[kQuantBlock];
+    int32_t sum = 0;
+    scales[block] = QuantizeBlock(from, q, &sum);
+    corrections[block] = static_cast<int32_t>(-kOffset) * sum;
+    if constexpr (kInputBytes == 1) {
+      auto* const bytes = reinterpret_cast<int8_t*>(to);
+      for (int64_t i = 0; i < kQuantBlock; ++i) bytes[i] = static_cast<int8_t>(q[i]);
+    } else {
+      auto* const words = reinterpret_cast<int16_t*>(to);
+      for (int64_t i = 0; i < kQuantBlock; i += 4) {
+        words[i] = static_cast<int16_t>(q[i]);
+        words[i + 1] = static_cast<int16_t>(q[i + 2]);
+        words[i + 2] = static_cast<int16_t>(q[i + 1]);
+        words[i + 3] = static_cast<int16_t>(q[i + 3]);
+      }
+    }
+    to += kQuantBlock * kInputBytes;
+  }
+}
+
+// One quad of weights of a vector of outputs, as the multiplication wants it.
+struct QuadWeights {
+#if HWY_TARGET == HWY_AVX3_DL
+  HWY_INLINE void Load(const uint8_t* from) {
+    all = hn::BitCast(hn::RebindToSigned<F32>(), hn::LoadU(hn::Repartition<uint8_t, F32>(), from));
+  }
+  // sum += the products with the quad of a row of x.
+  HWY_INLINE void MultiplyAdd(const std::byte* x, Ints* sum) const {
+    const hn::RebindToSigned<F32> di;
+    const auto quad = hn::Set(di, *reinterpret_cast<const int32_t*>(x));
+    sum->raw = _mm512_dpbusd_epi32(sum->raw, all.raw, quad.raw);
+  }
+  Ints all;
+#elif HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_SSE4
+  using Words = hn::Repartition<int16_t, F32>;
+  HWY_INLINE void Load(const uint8_t* from) {
+    const hn::Repartition<uint16_t, F32> du;
+    const auto both = hn::BitCast(du, hn::LoadU(hn::Repartition<uint8_t, F32>(), from));
+    even = hn::BitCast(Words(), hn::And(both, hn::Set(du, 0x00FF)));
+    odd = hn::BitCast(Words(), hn::ShiftRight<8>(both));
+  }
+  HWY_INLINE void MultiplyAdd(const std::byte* x, Ints* sum) const {
+    const hn::RebindToSigned<F32> di;
+    const auto* const pairs = reinterpret_cast<const int32_t*>(x);
+    // (The second sum stays 0 on x86, where a lane gets its own two products.)
+    Ints unused = hn::Zero(di);
+    const auto x_even = hn::BitCast(Words(), hn::Set(di, pairs[0]));
+    const auto x_odd = hn::BitCast(Words(), hn::Set(di, pairs[1]));
+    *sum = hn::ReorderWidenMulAccumulate(di, even, x_even, *sum, unused);
+    *sum = hn::ReorderWidenMulAccumulate(di, odd, x_odd, *sum, unused);
+  }
+  hn::Vec<Words> even, odd;
+#else
+  HWY_INLINE void Load(const uint8_t* from) {
+    const hn::RebindToSigned<F32> di;
+    const auto all = hn::LoadU(di, reinterpret_cast<const int32_t*>(from));
+    const auto byte = hn::Set(di, 0xFF);
+    w[0] = hn::And(all, byte);
+    w[2] = hn::And(hn::ShiftRight<8>(all), byte);
+    w[1] = hn::And(hn::ShiftRight<16>(all), byte);
+    w[3] = hn::And(hn::ShiftRight<24>(all), byte);
+  }
+  HWY_INLINE void MultiplyAdd(const std::byte* x, Ints* sum) const {
+    const hn::RebindToSigned<F32> di;
+    const auto* const words = reinterpret_cast<const int16_t*>(x);
+    MINISGL_UNROLL for (int i = 0; i < 4; ++i) {
+      *sum = hn::Add(*sum, hn::Mul(w[i], hn::Set(di, words[i])));
+    }
+  }
+  Ints w[4];  // in the order of x
+#endif
+};
+
+// Blocks [block_begin, block_end) for some rows and the group's outputs.
+struct RowBlocks {
+  const std::byte* x;
+  int64_t x_stride;
+  const PackedMatrix* weight;
+  int64_t first_panel;
+  int64_t block_begin, block_end;
+  float* out;
+  int64_t out_stride;
+  int64_t num_columns;
+  const float* bias;  // of the group; only with the last blocks
+};
+
+// The vectors of kVectors from `column` of the group on. The last group may have fewer panels: then
+// its last stands for those missing, whose outputs are not stored.
+struct Columns {
+  HWY_INLINE Columns(const RowBlocks& b, int64_t column) {
+    const int64_t last = (b.weight->num_out - 1) / kPanelWidth;
+    MINISGL_UNROLL for (int v = 0; v < kVectors; ++v) {
+      const int64_t at = column + v * kLanes;
+      const int64_t panel = MinOf(b.first_panel + at / kPanelWidth, last);
+      q[v] = b.weight->int8_panel(panel) + at % kPanelWidth * 4;
+      scales[v] = b.weight->int8_scales(panel) + at % kPanelWidth;
+    }
+  }
+  const uint8_t* q[kVectors];
+  const uint16_t* scales[kVectors];
+};
+
+// out (+ bias) of kRows rows and one Columns. Sums lie in `sums` between blocks, so that registers
+// are left for the whole numbers.
+template <int kRows>
+HWY_INLINE void MultiplyColumns(const RowBlocks& b, const Columns& columns,
+                                float (&sums)[kRows][kVectors * kLanes]) {
+  const F32 d;
+  const hn::RebindToSigned<F32> di;
+  const hn::RebindToUnsigned<F32> du;
+  const hn::Rebind<uint16_t, F32> du16;
+  const RowLayout layout(b.weight->num_in);
+  for (int64_t block = b.block_begin; block < b.block_end; ++block) {
+    Ints dot[kRows][kVectors];
+    MINISGL_UNROLL for (int r = 0; r < kRows; ++r) {
+      const auto* const corrections =
+          reinterpret_cast<const int32_t*>(b.x + r * b.x_stride) + layout.num_blocks;
+      MINISGL_UNROLL for (int v = 0; v < kVectors; ++v) dot[r][v] = hn::Set(di, corrections[block]);
+    }
+    const std::byte* const x = b.x + layout.q_offset + block * kQuantBlock * kInputBytes;
+    for (int64_t quad = 0; quad < kQuads; ++quad) {
+      QuadWeights w[kVectors];
+      MINISGL_UNROLL for (int v = 0; v < kVectors; ++v) {
+        w[v].Load(columns.q[v] + (block * kQuads + quad) * kQuadBytes);
+      }
+      MINISGL_UNROLL for (int r = 0; r < kRows; ++r) {
+        MINISGL_UNROLL for (int v = 0; v < kVectors; ++v) {
+          w[v].MultiplyAdd(x + r * b.x_stride + quad * 4 * kInputBytes, &dot[r][v]);
+        }
+      }
+    }
+    MINISGL_UNROLL for (int v = 0; v < kVectors; ++v) {
+      const auto bits = hn::LoadU(du16, columns.scales[v] + block * kPanelWidth);
+      const Floats w_scale = hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(du, bits)));
+      MINISGL_UNROLL for (int r = 0; r < kRows; ++r) {
+        const float x_scale = reinterpret_cast<const float*>(b.x + r * b.x_stride)[block];
+        float* const sum = &sums[r][v * kLanes];
+        const Floats scale = hn::Mul(w_scale, hn::Set(d, x_scale));
+        hn::Store(hn::MulAdd(hn::ConvertTo(d, dot[r][v]), scale, hn::Load(d, sum)), d, sum);
+      }
+    }
+  }
+}
+
+template <int kRows>
+HWY_NOINLINE void MultiplyRows(const RowBlocks& b) {
+  for (int64_t column = 0; column < b.num_columns; column += kVectors * kLanes) {
+    const int64_t width = MinOf<int64_t>(kVectors * kLanes, b.num_columns - column);
+    HWY_ALIGN float sums[kRows][kVectors * kLanes];
+    for (int r = 0; r < kRows; ++r) {
+      const float* from = b.out + r * b.out_stride + column;
+      for (int64_t i = 0; i < kVectors * kLanes; ++i) {
+        sums[r][i] = b.block_begin > 0 && i < width ? from[i] : 0.0f;
+      }
+    }
+    MultiplyColumns<kRows>(b, Columns(b, column), sums);
+    for (int r = 0; r < kRows; ++r) {
+      float* to = b.out + r * b.out_stride + column;
+      if (b.bias == nullptr) {
+        for (int64_t i = 0; i < width; ++i) to[i] = sums[r][i];
+      } else {
+        for (int64_t i = 0; i < width; ++i) to[i] = sums[r][i] + b.bias[column + i];
+      }
+    }
+  }
+}
+
+HWY_INLINE void MultiplyAllRows(RowBlocks b, int64_t num_rows) {
+  for (int64_t row = 0; row < num_rows; row += kRegisterRows) {
+    switch (MinOf<int64_t>(kRegisterRows, num_rows - row)) {
+      case 1:
+        MultiplyRows<1>(b);
+        break;
+      case 2:
+        MultiplyRows<2>(b);
+        break;
+      case 3:
+        MultiplyRows<3>(b);
+        break;
+      case 4:
+        MultiplyRows<4>(b);
+        break;
+#if HWY_TARGET == HWY_AVX3_DL
+      case 5:
+        MultiplyRows<5>(b);
+        break;
+      default:
+        MultiplyRows<6>(b);
+        break;
+#endif
+    }
+    b.x += kRegisterRows * b.x_stride;
+    b.out += kRegisterRows * b.out_stride;
+  }
+}
+
+void RunInt8(const LinearBlock& linear) {
+  const PackedMatrix& w = *linear.weight;
+  const int64_t first = linear.group * kGroupWidth;
+  const int64_t num_blocks = RowLayout(w.num_in).num_blocks;
+  // Few rows read the weights once, as they lie; many pass over a part that stays in the cache.
+  const int64_t step = linear.num_rows > kRowsStreamedMax ? kCachedBlocks : num_blocks;
+  for (int64_t block = 0; block < num_blocks; block += step) {
+    const int64_t end = MinOf(num_blocks, block + step);
+    MultiplyAllRows(
+        {.x = linear.x,
+         .x_stride = linear.x_stride,
+         .weight = &w,
+         .first_panel = first / kPanelWidth,
+         .block_begin = block,
+         .block_end = end,
+         .out = linear.out,
+         .out_stride = linear.out_stride,
+         .num_columns = MinOf(kGroupWidth, w.num_out - first),
+         .bias = end == num_blocks && linear.bias != nullptr ? linear.bias + first : nullptr},
+        linear.num_rows);
+  }
+}
+
+}  // namespace
+
+LinearKernel GetInt8() {
+  return {.multiply = RunInt8, .prepare = QuantizeRow, .row_bytes = RowBytes};
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace minisgl
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace minisgl {
+
+const PerTarget<GetLinearKernel>& Int8LinearKernels() {
+  static constexpr PerTarget<GetLinearKernel> kTable = MINISGL_PER_TARGET(GetInt8);
+  return kTable;
+}
+
+}  // namespace minisgl
+#endif

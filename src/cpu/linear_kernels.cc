@@ -1,0 +1,15 @@
+// Which file multiplies weights of a format on a target.
+#include "cpu/kernels.h"
+
+namespace minisgl {
+
+LinearKernel FindLinearKernel(CpuTarget target, const WeightFormat& format) {
+  const auto index = static_cast<size_t>(target);
+  if (format.quantization == Quantization::kInt8) return Int8LinearKernels()[index]();
+  if (format.dtype == DType::kBF16 && target == CpuTarget::kAvx512Bf16) {
+    return Bf16DotLinearKernel();
+  }
+  return WidenedLinearKernels()[index]();
+}
+
+}  // namespace minisgl
