@@ -21,27 +21,45 @@ HWY_BEFORE_NAMESPACE();
 namespace minisgl {
 namespace HWY_NAMESPACE {
 
-// bf16 in pairs of inputs: 16 words of (even input, odd input).
-template <int kVectors>
+constexpr int64_t kGroupPanels = kGroupWidth / kPanelWidth;
+constexpr size_t kCacheLine = 64;
+
+// bf16 in pairs of inputs: 16 words of (even input, odd input), a line of the cache.
+template <int kVectors, bool kAhead>
 struct Bf16Operand {
   const uint32_t* start[kVectors];
   template <int kHalf>
   HWY_INLINE Floats Load(size_t k, int v) const {
     const F32 d;
     const hn::RebindToUnsigned<F32> du;
-    const auto pair = hn::LoadU(du, start[v] + k / 2 * kPanelWidth);
+    const uint32_t* const from = start[v] + k / 2 * kPanelWidth;
+    if (kAhead && kHalf == 0 && v * kLanes % kPanelWidth == 0) PrefetchStream(from);
+    const auto pair = hn::LoadU(du, from);
     if constexpr (kHalf == 0) return hn::BitCast(d, hn::ShiftLeft<16>(pair));
     return hn::BitCast(d, hn::And(pair, hn::Set(du, 0xFFFF0000u)));
   }
 };
 
-template <int kVectors>
+template <int kVectors, bool kAhead>
+struct F32Operand {
+  const float* start[kVectors];
+  const std::byte* next = nullptr;  // a line of it is fetched for each pair of inputs
+  template <int kHalf>
+  HWY_INLINE Floats Load(size_t k, int v) const {
+    if (kHalf == 0 && v == 0) __builtin_prefetch(next + k / 2 * kCacheLine);
+    return hn::LoadU(F32(), start[v] + (k + kHalf) * kPanelWidth);
+  }
+};
+
+template <int kVectors, bool kAhead>
 struct F16Operand {
   const hwy::float16_t* start[kVectors];
   template <int kHalf>
   HWY_INLINE Floats Load(size_t k, int v) const {
     const hn::Rebind<hwy::float16_t, F32> d16;
-    return hn::PromoteTo(F32(), hn::LoadU(d16, start[v] + (k + kHalf) * kPanelWidth));
+    const hwy::float16_t* const from = start[v] + (k + kHalf) * kPanelWidth;
+    if (kAhead && kHalf == 0 && v * kLanes % kPanelWidth == 0) PrefetchStream(from);
+    return hn::PromoteTo(F32(), hn::LoadU(d16, from));
   }
 };
 
@@ -52,6 +70,10 @@ struct Group {
   const std::byte* base;
   int64_t stride;
   int64_t num_panels;
+  // The next block of inputs, packed, of panel `i` at next + i * next_stride: fetched while rows
+  // pass over this one.
+  const std::byte* next = nullptr;
+  int64_t next_stride = 0;
   template <typename T>
   HWY_INLINE const T* Panel(int64_t index) const {
     return reinterpret_cast<const T*>(base) + MinOf(index, num_panels - 1) * stride;
@@ -71,23 +93,26 @@ HWY_INLINE Operand MakeOperand(const Group& group, int64_t column) {
 }
 
 struct F32Weights {
-  template <int kVectors>
-  static HWY_INLINE StridedOperand<kVectors> At(const Group& group, int64_t column) {
-    auto operand = MakeOperand<StridedOperand<kVectors>, kVectors, float>(group, column);
-    operand.stride = kPanelWidth;
+  static constexpr bool kStreamed = false;  // where many rows pass, from the scratch
+  template <int kVectors, bool kAhead = false>
+  static HWY_INLINE F32Operand<kVectors, kAhead> At(const Group& group, int64_t column) {
+    auto operand = MakeOperand<F32Operand<kVectors, kAhead>, kVectors, float>(group, column);
+    operand.next = group.next;
     return operand;
   }
 };
 struct Bf16Weights {
-  template <int kVectors>
-  static HWY_INLINE Bf16Operand<kVectors> At(const Group& group, int64_t column) {
-    return MakeOperand<Bf16Operand<kVectors>, kVectors, uint32_t>(group, column);
+  static constexpr bool kStreamed = true;
+  template <int kVectors, bool kAhead = false>
+  static HWY_INLINE Bf16Operand<kVectors, kAhead> At(const Group& group, int64_t column) {
+    return MakeOperand<Bf16Operand<kVectors, kAhead>, kVectors, uint32_t>(group, column);
   }
 };
 struct F16Weights {
-  template <int kVectors>
-  static HWY_INLINE F16Operand<kVectors> At(const Group& group, int64_t column) {
-    return MakeOperand<F16Operand<kVectors>, kVectors, hwy::float16_t>(group, column);
+  static constexpr bool kStreamed = true;
+  template <int kVectors, bool kAhead = false>
+  static HWY_INLINE F16Operand<kVectors, kAhead> At(const Group& group, int64_t column) {
+    return MakeOperand<F16Operand<kVectors, kAhead>, kVectors, hwy::float16_t>(group, column);
   }
 };
 
@@ -103,44 +128,63 @@ struct RowBlock {
   const float* bias;    // of the group; only with the last block of inputs
 };
 
-HWY_INLINE void StoreSums(const RowBlock& b, Floats sum, float* out, int64_t column) {
-  const F32 d;
-  if (HWY_LIKELY(column + kLanes <= b.num_columns)) {
-    if (b.adds) sum = hn::Add(hn::LoadU(d, out + column), sum);
-    if (b.bias != nullptr) sum = hn::Add(sum, hn::LoadU(d, b.bias + column));
-    hn::StoreU(sum, d, out + column);
-    return;
-  }
-  HWY_ALIGN float lanes[kLanes];
-  hn::Store(sum, d, lanes);
+// Outputs of one row from `column` on, fewer than a vector: out = (out) + sums (+ bias).
+HWY_NOINLINE void StoreSome(const RowBlock& b, const float* sums, float* out, int64_t column) {
   for (int64_t i = 0; column + i < b.num_columns; ++i) {
-    float value = lanes[i];
+    float value = sums[i];
     if (b.adds) value = out[column + i] + value;
     if (b.bias != nullptr) value += b.bias[column + i];
     out[column + i] = value;
   }
 }
 
-template <int kRows, class Weights>
-HWY_INLINE void MultiplyRows(const RowBlock& b, const Group& group) {
-  constexpr int kVectors = VectorsPerRow<kRows>();
-  for (int64_t column = 0; column < b.num_columns; column += kVectors * kLanes) {
-    Floats sum[kRows][kVectors];
-    SetZero(sum);
-    const auto operand = Weights::template At<kVectors>(group, column);
-    MultiplyAccumulate(b.x, static_cast<size_t>(b.x_stride), operand, b.num_inputs, sum);
+template <int kRows, int kVectors>
+HWY_INLINE void StoreSums(const RowBlock& b, const Floats (&sum)[kRows][kVectors], int64_t column) {
+  const F32 d;
+  MINISGL_UNROLL for (int v = 0; v < kVectors; ++v) {
+    const int64_t at = column + v * kLanes;
+    if (HWY_UNLIKELY(at + kLanes > b.num_columns)) {
+      HWY_ALIGN float lanes[kRows][kLanes];
+      MINISGL_UNROLL for (int r = 0; r < kRows; ++r) hn::Store(sum[r][v], d, lanes[r]);
+      for (int r = 0; r < kRows; ++r) StoreSome(b, lanes[r], b.out + r * b.out_stride, at);
+      continue;
+    }
+    const Floats bias = b.bias == nullptr ? hn::Zero(d) : hn::LoadU(d, b.bias + at);
     MINISGL_UNROLL for (int r = 0; r < kRows; ++r) {
-      MINISGL_UNROLL for (int v = 0; v < kVectors; ++v) {
-        StoreSums(b, sum[r][v], b.out + r * b.out_stride, column + v * kLanes);
-      }
+      float* const to = b.out + r * b.out_stride + at;
+      const Floats before = b.adds ? hn::LoadU(d, to) : hn::Zero(d);
+      hn::StoreU(hn::Add(hn::Add(before, sum[r][v]), bias), d, to);
     }
   }
 }
 
+template <int kRows, class Weights>
+HWY_NOINLINE void MultiplyRows(const RowBlock& b, const Group& group) {
+  constexpr int kVectors = VectorsPerRow<kRows>();
+  for (int64_t column = 0; column < b.num_columns; column += kVectors * kLanes) {
+    Floats sum[kRows][kVectors];
+    SetZero(sum);
+    const auto operand = Weights::template At<kVectors, Weights::kStreamed>(group, column);
+    MultiplyAccumulate(b.x, static_cast<size_t>(b.x_stride), operand, b.num_inputs, sum);
+    StoreSums(b, sum, column);
+  }
+}
+
+// Rows in even parts of at most kRowsMax: eight as four and four, not six and two.
 template <class Weights>
-HWY_NOINLINE void MultiplyBlock(RowBlock b, const Group& group, int64_t num_rows) {
-  for (int64_t row = 0; row < num_rows; row += kRowsMax) {
-    switch (MinOf(kRowsMax, num_rows - row)) {
+HWY_NOINLINE void MultiplyBlock(RowBlock b, Group group, int64_t num_rows) {
+  const std::byte* const next = group.next;
+  int64_t part = 0;
+#if HWY_TARGET == HWY_AVX3
+  // With 32 registers weights need not be widened again for a seventh and eighth row.
+  if (Weights::kStreamed && num_rows == 7) return MultiplyRows<7, Weights>(b, group);
+  if (Weights::kStreamed && num_rows == 8) return MultiplyRows<8, Weights>(b, group);
+#endif
+  for (int64_t parts = (num_rows + kRowsMax - 1) / kRowsMax; parts > 0; --parts) {
+    const int64_t rows = (num_rows + parts - 1) / parts;
+    // Each part of the rows fetches one of the next block's panels.
+    group.next = next + part++ % group.num_panels * group.next_stride;
+    switch (rows) {
       case 1:
         MultiplyRows<1, Weights>(b, group);
         break;
@@ -160,8 +204,9 @@ HWY_NOINLINE void MultiplyBlock(RowBlock b, const Group& group, int64_t num_rows
         MultiplyRows<6, Weights>(b, group);
         break;
     }
-    b.x += kRowsMax * b.x_stride;
-    b.out += kRowsMax * b.out_stride;
+    b.x += rows * b.x_stride;
+    b.out += rows * b.out_stride;
+    num_rows -= rows;
   }
 }
 
@@ -171,7 +216,7 @@ HWY_NOINLINE Group WidenBlock(const Group& group, int64_t num_inputs, float* scr
   const F32 d;
   constexpr int kVectors = static_cast<int>(kPanelWidth) / kLanes;
   for (int64_t panel = 0; panel < group.num_panels; ++panel) {
-    const auto operand = Weights::template At<kVectors>(group, panel * kPanelWidth);
+    const auto operand = Weights::template At<kVectors, true>(group, panel * kPanelWidth);
     float* to = scratch + panel * kBlockInputs * kPanelWidth;
     for (int64_t k = 0; k < num_inputs; k += 2) {
       MINISGL_UNROLL for (int v = 0; v < kVectors; ++v) {
@@ -181,8 +226,8 @@ HWY_NOINLINE Group WidenBlock(const Group& group, int64_t num_inputs, float* scr
       }
     }
   }
-  return {reinterpret_cast<const std::byte*>(scratch), kBlockInputs * kPanelWidth,
-          group.num_panels};
+  return {reinterpret_cast<const std::byte*>(scratch), kBlockInputs * kPanelWidth, group.num_panels,
+          group.next, group.next_stride};
 }
 
 template <class Weights>
@@ -194,11 +239,14 @@ HWY_INLINE void MultiplyGroup(const LinearBlock& linear, int64_t words_per_input
   const bool widens = w.format.dtype != DType::kF32 && linear.num_rows > kRowsStreamedMax;
   for (int64_t input = 0; input < w.num_in; input += kBlockInputs) {
     const int64_t num_inputs = MinOf(kBlockInputs, w.num_in - input);
-    const Group group = {
-        w.panel(first / kPanelWidth) + input / 2 * words_per_input_pair * word_bytes,
-        w.panel_stride() / 2 / kPanelWidth * words_per_input_pair,
-        (num_columns + kPanelWidth - 1) / kPanelWidth};
     const bool is_last = input + num_inputs == w.num_in;
+    Group group = {w.panel(first / kPanelWidth) + input / 2 * words_per_input_pair * word_bytes,
+                   w.panel_stride() / 2 / kPanelWidth * words_per_input_pair,
+                   (num_columns + kPanelWidth - 1) / kPanelWidth};
+    group.next_stride = group.stride * word_bytes;
+    // (Behind the last group there is nothing: it fetches in vain.)
+    group.next = is_last ? w.panel(first / kPanelWidth) + kGroupPanels * group.next_stride
+                         : group.base + kBlockInputs / 2 * words_per_input_pair * word_bytes;
     const RowBlock block = {
         .x = reinterpret_cast<const float*>(linear.x) + input,
         .x_stride = linear.x_stride / static_cast<int64_t>(sizeof(float)),

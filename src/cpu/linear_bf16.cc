@@ -23,6 +23,8 @@ namespace minisgl {
 namespace {
 
 constexpr int kLanes = 16;
+// Weights are asked for ahead: simd-inl.h.
+constexpr int kBytesAhead = 2048;
 constexpr int kPanels = static_cast<int>(kGroupWidth / kPanelWidth);
 
 int64_t RowBytes(int64_t num_in) { return (num_in + num_in % 2) * 2; }
@@ -72,6 +74,7 @@ inline void MultiplyRows(const RowBlock& b) {
   for (int64_t pair = 0; pair < b.num_pairs; ++pair) {
     __m512bh w[kPanels];
     MINISGL_UNROLL for (int v = 0; v < kPanels; ++v) {
+      __builtin_prefetch(b.panel[v] + pair * kPanelWidth * 4 + kBytesAhead);
       w[v] = (__m512bh)_mm512_loadu_si512(b.panel[v] + pair * kPanelWidth * 4);
     }
     MINISGL_UNROLL for (int r = 0; r < kRows; ++r) {
@@ -90,9 +93,11 @@ inline void MultiplyRows(const RowBlock& b) {
   }
 }
 
+// Rows in even parts of at most kRowsMax.
 void MultiplyBlock(RowBlock b, int64_t num_rows) {
-  for (int64_t row = 0; row < num_rows; row += kRowsMax) {
-    switch (num_rows - row) {
+  for (int64_t parts = (num_rows + kRowsMax - 1) / kRowsMax; parts > 0; --parts) {
+    const int64_t rows = (num_rows + parts - 1) / parts;
+    switch (rows) {
       case 1:
         MultiplyRows<1>(b);
         break;
@@ -112,8 +117,9 @@ void MultiplyBlock(RowBlock b, int64_t num_rows) {
         MultiplyRows<6>(b);
         break;
     }
-    b.x += kRowsMax * b.x_stride;
-    b.out += kRowsMax * b.out_stride;
+    b.x += rows * b.x_stride;
+    b.out += rows * b.out_stride;
+    num_rows -= rows;
   }
 }
 

@@ -46,17 +46,22 @@ inline constexpr int64_t kCachedBlocks = 8;
 #if HWY_TARGET == HWY_AVX3_DL
 inline constexpr int64_t kInputBytes = 1;
 inline constexpr int kRegisterRows = 6;
-// Columns of vectors that share a read of x: with 32 registers all four panels of a group.
-inline constexpr int kVectors = 4;
-#elif HWY_TARGET == HWY_AVX3
-inline constexpr int64_t kInputBytes = 2;
-inline constexpr int kRegisterRows = 4;
-inline constexpr int kVectors = 4;
 #else
 inline constexpr int64_t kInputBytes = 2;
 inline constexpr int kRegisterRows = 4;
-inline constexpr int kVectors = 2;
 #endif
+
+// Vectors of outputs that share a read of x. With 32 registers those of all four panels of a group;
+// with 16 as many as hold their sums, but one row reads four panels at once where it can: the
+// processor fetches several streams ahead at a time.
+template <int kRows>
+constexpr int ColumnVectors() {
+#if HWY_TARGET == HWY_AVX3_DL || HWY_TARGET == HWY_AVX3
+  return 4;
+#else
+  return kRows == 1 ? 8 : kRows == 2 ? 4 : 2;
+#endif
+}
 
 // A row of x: [blocks] f32 scales, [blocks] int32 -128 sum(q), then the q's, quads one after
 // another; where kInputBytes is 2 in the order 0, 2, 1, 3 of each quad.
@@ -166,6 +171,9 @@ struct QuadWeights {
     const auto x_odd = hn::BitCast(Words(), hn::Set(di, pairs[1]));
     *sum = hn::ReorderWidenMulAccumulate(di, even, x_even, *sum, unused);
     *sum = hn::ReorderWidenMulAccumulate(di, odd, x_odd, *sum, unused);
+    // Keeps the compiler from adding the products of several quads in another order, for which the
+    // registers do not suffice.
+    asm("" : "+v"(sum->raw));
   }
   hn::Vec<Words> even, odd;
 #else
@@ -204,6 +212,7 @@ struct RowBlocks {
 
 // The vectors of kVectors from `column` of the group on. The last group may have fewer panels: then
 // its last stands for those missing, whose outputs are not stored.
+template <int kVectors>
 struct Columns {
   HWY_INLINE Columns(const RowBlocks& b, int64_t column) {
     const int64_t last = (b.weight->num_out - 1) / kPanelWidth;
@@ -220,8 +229,8 @@ struct Columns {
 
 // out (+ bias) of kRows rows and one Columns. Sums lie in `sums` between blocks, so that registers
 // are left for the whole numbers.
-template <int kRows>
-HWY_INLINE void MultiplyColumns(const RowBlocks& b, const Columns& columns,
+template <int kRows, int kVectors>
+HWY_INLINE void MultiplyColumns(const RowBlocks& b, const Columns<kVectors>& columns,
                                 float (&sums)[kRows][kVectors * kLanes]) {
   const F32 d;
   const hn::RebindToSigned<F32> di;
@@ -236,10 +245,13 @@ HWY_INLINE void MultiplyColumns(const RowBlocks& b, const Columns& columns,
       MINISGL_UNROLL for (int v = 0; v < kVectors; ++v) dot[r][v] = hn::Set(di, corrections[block]);
     }
     const std::byte* const x = b.x + layout.q_offset + block * kQuantBlock * kInputBytes;
+#pragma GCC unroll 2
     for (int64_t quad = 0; quad < kQuads; ++quad) {
       QuadWeights w[kVectors];
       MINISGL_UNROLL for (int v = 0; v < kVectors; ++v) {
-        w[v].Load(columns.q[v] + (block * kQuads + quad) * kQuadBytes);
+        const uint8_t* const from = columns.q[v] + (block * kQuads + quad) * kQuadBytes;
+        if (v * kLanes % kPanelWidth == 0) PrefetchStream(from);
+        w[v].Load(from);
       }
       MINISGL_UNROLL for (int r = 0; r < kRows; ++r) {
         MINISGL_UNROLL for (int v = 0; v < kVectors; ++v) {
@@ -262,6 +274,7 @@ HWY_INLINE void MultiplyColumns(const RowBlocks& b, const Columns& columns,
 
 template <int kRows>
 HWY_NOINLINE void MultiplyRows(const RowBlocks& b) {
+  constexpr int kVectors = ColumnVectors<kRows>();
   for (int64_t column = 0; column < b.num_columns; column += kVectors * kLanes) {
     const int64_t width = MinOf<int64_t>(kVectors * kLanes, b.num_columns - column);
     HWY_ALIGN float sums[kRows][kVectors * kLanes];
@@ -271,7 +284,7 @@ HWY_NOINLINE void MultiplyRows(const RowBlocks& b) {
         sums[r][i] = b.block_begin > 0 && i < width ? from[i] : 0.0f;
       }
     }
-    MultiplyColumns<kRows>(b, Columns(b, column), sums);
+    MultiplyColumns(b, Columns<kVectors>(b, column), sums);
     for (int r = 0; r < kRows; ++r) {
       float* to = b.out + r * b.out_stride + column;
       if (b.bias == nullptr) {
@@ -283,9 +296,11 @@ HWY_NOINLINE void MultiplyRows(const RowBlocks& b) {
   }
 }
 
+// Rows in even parts of at most kRegisterRows.
 HWY_INLINE void MultiplyAllRows(RowBlocks b, int64_t num_rows) {
-  for (int64_t row = 0; row < num_rows; row += kRegisterRows) {
-    switch (MinOf<int64_t>(kRegisterRows, num_rows - row)) {
+  for (int64_t parts = (num_rows + kRegisterRows - 1) / kRegisterRows; parts > 0; --parts) {
+    const int64_t rows = (num_rows + parts - 1) / parts;
+    switch (rows) {
       case 1:
         MultiplyRows<1>(b);
         break;
@@ -307,8 +322,9 @@ HWY_INLINE void MultiplyAllRows(RowBlocks b, int64_t num_rows) {
         break;
 #endif
     }
-    b.x += kRegisterRows * b.x_stride;
-    b.out += kRegisterRows * b.out_stride;
+    b.x += rows * b.x_stride;
+    b.out += rows * b.out_stride;
+    num_rows -= rows;
   }
 }
 
