@@ -171,6 +171,7 @@ ModelEngineOptions ToModelEngineOptions(const EngineOptions& options) {
   engine.memory_ratio = options.memory_ratio;
   engine.graph_max_rows = options.cuda_graph_max_rows;
   engine.weight_dtype = ParseDType(options.dtype);
+  engine.quantization = WantedFormat(options, DType::kF32).quantization;
   engine.max_step_drafts = options.max_drafts * kDraftRowsMax;
   return engine;
 }
@@ -215,7 +216,7 @@ void SayMemoryPlan(const MemoryPlan& plan) {
       fmt::format(
           "memory: weights {:.1f} MiB ({}), workspace {:.1f} MiB, KV {:.1f} MiB ({} pages of "
           "{} tokens); up to {} tokens a request ({})",
-          static_cast<double>(plan.weight_bytes) / kMiB, DTypeName(plan.weight_dtype),
+          static_cast<double>(plan.weight_bytes) / kMiB, plan.weight_format.Name(),
           static_cast<double>(plan.workspace_bytes) / kMiB,
           static_cast<double>(plan.kv_bytes) / kMiB, plan.limits.num_pages, plan.limits.page_size,
           plan.limits.max_seq_len, plan.max_seq_len_reason));
@@ -231,7 +232,7 @@ Result<std::unique_ptr<Engine>> StartEngine(const ModelConfig& config, const Che
     if (config.dtype == DType::kF32) {
       Log(LogLevel::kInfo, fmt::format("the weights are f32 and CUDA computes in {}; --device cpu "
                                        "computes in f32",
-                                       DTypeName(plan.weight_dtype)));
+                                       plan.weight_format.Name()));
     }
     SayMemoryPlan(plan);
     return MakeDeviceEngine(config, checkpoint, plan, std::move(device.cuda),
@@ -309,6 +310,11 @@ Result<ModelFacts> PlanModel(ModelConfig config, const EngineOptions& options) {
   MINISGL_ASSIGN_OR_RETURN(facts.plan, PlanMemory(facts.config, ToModelEngineOptions(resolved), 0,
                                                   facts.device.cuda.get()));
   return facts;
+}
+
+WeightFormat WantedFormat(const EngineOptions& options, DType stored) {
+  return {ParseDType(options.dtype).value_or(stored),
+          options.quantize == "int8" ? Quantization::kInt8 : Quantization::kNone};
 }
 
 // "naive" is the double-precision oracle of the tests, reachable to tell a kernel's fault from a

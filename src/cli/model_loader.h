@@ -72,6 +72,9 @@ struct BareModel {
 Result<BareModel> LoadBareModel(const ModelConfig& config, const Checkpoint& checkpoint,
                                 const EngineOptions& engine_options);
 
+// How --dtype and --quantize have the weights of a model that stores `stored`.
+WeightFormat WantedFormat(const EngineOptions& options, DType stored);
+
 // The operations of the device that `options` name, with nothing loaded.
 Result<std::unique_ptr<Ops>> MakeOps(const EngineOptions& options);
 

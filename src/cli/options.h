@@ -32,6 +32,7 @@ struct ModelOptions {
 struct EngineOptions {
   std::string device = "auto";
   std::string dtype = "auto";
+  std::string quantize = "none";  // or "int8"
   int32_t max_running_requests = 256;
   int32_t max_prefill_length = 0;      // 0: the device's default
   int32_t long_prefill_threshold = 0;  // 0: half of max_prefill_length while others wait
