@@ -222,6 +222,21 @@ void SayMemoryPlan(const MemoryPlan& plan) {
           plan.limits.max_seq_len, plan.max_seq_len_reason));
 }
 
+// Stands for what weights are packed from: the files, and what of the configuration decides in
+// which order and format. "" for made-up weights, which are not worth keeping.
+std::string PackSource(const ModelConfig& config, const Checkpoint& checkpoint,
+                       const MemoryPlan& plan) {
+  const std::string files = checkpoint.Identity();
+  if (files.empty()) return "";
+  std::string ropes;
+  for (const LayerConfig& layer : config.layers) {
+    ropes += fmt::format(" {}", layer.rope < 0 ? 0 : config.ropes[layer.rope].dim);
+  }
+  return fmt::format("{} {} {} {} {} {} {}{}\n{}", config.architecture, plan.weight_format.Name(),
+                     DTypeName(plan.weight_format.dtype), config.num_heads, config.num_kv_heads,
+                     config.head_dim, config.rotary_interleaved, ropes, files);
+}
+
 Result<std::unique_ptr<Engine>> StartEngine(const ModelConfig& config, const Checkpoint& checkpoint,
                                             const MemoryPlan& plan,
                                             const EngineOptions& engine_options, Device device,
@@ -235,10 +250,14 @@ Result<std::unique_ptr<Engine>> StartEngine(const ModelConfig& config, const Che
                                        plan.weight_format.Name()));
     }
     SayMemoryPlan(plan);
+    if (!engine_options.pack_cache.empty()) {
+      Log(LogLevel::kInfo, "--pack-cache: on CUDA weights are not packed; nothing is kept");
+    }
     return MakeDeviceEngine(config, checkpoint, plan, std::move(device.cuda),
                             {.graph_max_rows = engine_options.cuda_graph_max_rows});
   }
-  MINISGL_ASSIGN_OR_RETURN(std::unique_ptr<Ops> ops, MakeOps(engine_options));
+  MINISGL_ASSIGN_OR_RETURN(std::unique_ptr<Ops> ops,
+                           MakeOps(engine_options, PackSource(config, checkpoint, plan)));
   *name = ops->Name();
   SayWhereItRuns(device, *name);
   SayMemoryPlan(plan);
@@ -319,11 +338,14 @@ WeightFormat WantedFormat(const EngineOptions& options, DType stored) {
 
 // "naive" is the double-precision oracle of the tests, reachable to tell a kernel's fault from a
 // model's.
-Result<std::unique_ptr<Ops>> MakeOps(const EngineOptions& options) {
+Result<std::unique_ptr<Ops>> MakeOps(const EngineOptions& options, const std::string& pack_source) {
   if (options.cpu_target == "naive") return MakeNaiveOps();
   CpuOpsConfig config;
   config.num_threads = options.threads > 0 ? options.threads : UsableCores();
   config.target = options.cpu_target;
+  config.pin_threads = options.pin_threads;
+  config.pack_source = pack_source;
+  if (!pack_source.empty()) config.pack_cache = options.pack_cache;
   return MakeCpuOps(config);
 }
 

@@ -85,8 +85,16 @@ void AddCpuOptions(CLI::App* app, const std::string& group, EngineOptions* optio
       ->group(group);
   app->add_option("--cpu-target", options->cpu_target,
                   "A lower instruction set than this machine's best, for tests")
+      ->envname("MINISGL_CPU_TARGET")
       ->check(CheckNotEmpty)
       ->type_name("NAME")
+      ->group(group);
+  app->add_flag("--pin-threads", options->pin_threads, "Keep each thread on a core of its own")
+      ->group(group);
+  app->add_option("--pack-cache", options->pack_cache,
+                  "Keep packed weights in DIR, so that the next start maps them (CPU only)")
+      ->check(CheckNotEmpty)
+      ->type_name("DIR")
       ->group(group);
 }
 

@@ -49,6 +49,8 @@ struct EngineOptions {
   bool deterministic = false;
   int32_t threads = 0;  // 0: the usable cores
   std::string cpu_target;
+  bool pin_threads = false;
+  std::string pack_cache;  // "": packed weights are not kept
   int32_t max_drafts = 0;  // of one request in one step, from the text before; 0: no drafting
 };
 

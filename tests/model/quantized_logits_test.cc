@@ -105,8 +105,9 @@ TEST_F(WrenQuantizedTest, TheCpuStaysCloseToF32) { ExpectClose(Cpu().get(), text
 class QuantizedLogitsTest : public testing::TestWithParam<GoldenModel> {};
 
 // Tiny random models have flat logits and few blocks a row, and a router may choose other experts:
-// int8 moves them by 1 to 9 %.
-TEST_P(QuantizedLogitsTest, CpuAndOracleAreBothNearTheModel) {
+// int8 moves them by 1 to 9 %. The CPU and the oracle round alike, but for a value that lies
+// between two (found: 1e-4 on wren, 2e-7 elsewhere).
+TEST_P(QuantizedLogitsTest, CpuAgreesWithTheOracleAndBothAreNearTheModel) {
   const Json golden = ReadGolden(GetParam().name);
   ASSERT_TRUE(golden.is_object());
   const Model model(GoldenModelDir(golden));
@@ -115,9 +116,9 @@ TEST_P(QuantizedLogitsTest, CpuAndOracleAreBothNearTheModel) {
   const std::vector<TokenId> ids = ToIds(*golden.Find("cases")->as_array()[0].Find("ids"));
   const WeightFormat format = {model.config.dtype, Quantization::kInt8};
   const auto wanted = model.Logits(model.config.dtype, naive.get(), ids);
-  for (Ops* ops : {cpu.get(), naive.get()}) {
-    EXPECT_LT(RelativeError(model.Logits(format, ops, ids), wanted), 0.12) << ops->Name();
-  }
+  const auto oracle = model.Logits(format, naive.get(), ids);
+  EXPECT_LT(RelativeError(oracle, wanted), 0.12);
+  EXPECT_LT(RelativeError(model.Logits(format, cpu.get(), ids), oracle), 1e-3);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, QuantizedLogitsTest, testing::ValuesIn(AllGoldenModels()),
