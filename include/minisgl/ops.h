@@ -66,10 +66,14 @@ class Ops {
 };
 
 // src/cpu: SIMD kernels chosen at run time. `target`: "" (the best here) or a lower instruction set
-// by name.
+// by name. `pack_cache`: a directory that keeps packed weights for the next start ("": none);
+// `pack_source` stands for what they are made from, and must change with it.
 struct CpuOpsConfig {
   int num_threads = 1;
   std::string target;
+  bool pin_threads = false;  // each thread but the caller's to a core of its own
+  std::string pack_cache;
+  std::string pack_source;
 };
 Result<std::unique_ptr<Ops>> MakeCpuOps(const CpuOpsConfig& config);
 

@@ -140,26 +140,34 @@ uint64_t AvailableMemoryBytesUnder(const std::string& root) {
   return available;
 }
 
-int UsableCoresUnder(const std::string& root, const std::vector<int>& cpus) {
+// Those of `cpus` that are the first of their core.
+std::vector<int> FirstOfEachCore(const std::string& root, const std::vector<int>& cpus) {
   // Logical CPUs of one core share its arithmetic units; a CPU whose core is not told counts as one
   // of its own.
   std::set<std::pair<int64_t, int64_t>> cores;
+  std::vector<int> firsts;
   for (int cpu : cpus) {
     const std::string topology =
         root + "/sys/devices/system/cpu/cpu" + std::to_string(cpu) + "/topology/";
     const auto package = ReadNumber(topology + "physical_package_id");
     const auto core = ReadNumber(topology + "core_id");
-    if (package && core) {
-      cores.emplace(static_cast<int64_t>(*package), static_cast<int64_t>(*core));
-    } else {
-      cores.emplace(-1, cpu);
-    }
+    const bool is_told = package && core;
+    const auto place = is_told
+                           ? std::pair(static_cast<int64_t>(*package), static_cast<int64_t>(*core))
+                           : std::pair(int64_t{-1}, int64_t{cpu});
+    if (cores.insert(place).second) firsts.push_back(cpu);
   }
-  const uint64_t count = std::max<uint64_t>(1, cores.size());
+  return firsts;
+}
+
+int UsableCoresUnder(const std::string& root, const std::vector<int>& cpus) {
+  const uint64_t count = std::max<uint64_t>(1, FirstOfEachCore(root, cpus).size());
   return static_cast<int>(std::min(count, CpuQuotaCores(root)));
 }
 
 uint64_t AvailableMemoryBytes() { return AvailableMemoryBytesUnder(""); }
+
+std::vector<int> UsableCpus() { return FirstOfEachCore("", AffinityCpus()); }
 
 int UsableCores() { return UsableCoresUnder("", AffinityCpus()); }
 

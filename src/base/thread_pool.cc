@@ -7,6 +7,8 @@
 #include "minisgl/base/thread_pool.h"
 
 #include <fmt/format.h>
+#include <pthread.h>
+#include <sched.h>
 
 #include <atomic>
 #include <chrono>
@@ -17,6 +19,7 @@
 
 #include "minisgl/base/check.h"
 #include "minisgl/base/log.h"
+#include "minisgl/base/system_info.h"
 
 namespace minisgl {
 namespace {
@@ -75,6 +78,23 @@ struct ThreadPool::State {
     for (std::thread& worker : workers) worker.join();
   }
 
+  // The first core is left for the caller. More threads than cores share them in turn.
+  void Pin() {
+    const std::vector<int> cpus = UsableCpus();
+    size_t num_pinned = 0;
+    for (size_t i = 0; i < workers.size() && !cpus.empty(); ++i) {
+      const auto cpu = static_cast<size_t>(cpus[(i + 1) % cpus.size()]);
+      std::vector<cpu_set_t> set(cpu / CPU_SETSIZE + 1);
+      const size_t bytes = set.size() * sizeof(cpu_set_t);
+      CPU_SET_S(cpu, bytes, set.data());
+      num_pinned += pthread_setaffinity_np(workers[i].native_handle(), bytes, set.data()) == 0;
+    }
+    if (num_pinned == workers.size()) return;
+    Log(LogLevel::kWarning, fmt::format("--pin-threads: {} of {} threads could not be pinned to a "
+                                        "core; they run where the system puts them",
+                                        workers.size() - num_pinned, workers.size()));
+  }
+
   bool HasWork() const {
     return static_cast<uint32_t>(ticket.load(std::memory_order_relaxed)) != 0;
   }
@@ -123,7 +143,7 @@ struct ThreadPool::State {
   }
 };
 
-ThreadPool::ThreadPool(int num_threads) : state_(std::make_unique<State>()) {
+ThreadPool::ThreadPool(int num_threads, bool pin) : state_(std::make_unique<State>()) {
   MINISGL_CHECK(num_threads >= 1, "a pool of {} threads", num_threads);
   try {
     for (int thread = 1; thread < num_threads; ++thread) {
@@ -135,6 +155,7 @@ ThreadPool::ThreadPool(int num_threads) : state_(std::make_unique<State>()) {
                     "going on with those",
                     this->num_threads(), num_threads));
   }
+  if (pin) state_->Pin();
 }
 
 ThreadPool::~ThreadPool() = default;

@@ -76,15 +76,15 @@ double TimeRead(uint64_t num_bytes, int num_threads) {
 }
 
 // Seconds of one product [n, n] x [n, n] by Linear.
-Result<double> TimeMatrix(int64_t n, DType weight_dtype, BenchDevice* device) {
+Result<double> TimeMatrix(int64_t n, const WeightFormat& format, BenchDevice* device) {
   Ops* ops = device->ops();
   const DType dtype = ops->activation_dtype();
   const auto size = static_cast<uint64_t>(n);
   MINISGL_ASSIGN_OR_RETURN(
       const auto weights,
-      MakeRandomMemory(size * size * DTypeBytes(weight_dtype), weight_dtype, 0, 1, kSeed));
-  const TensorView view = {weights.get(), weight_dtype, {n, n}};
-  MINISGL_ASSIGN_OR_RETURN(const Matrix matrix, ops->PackMatrix({&view, 1}, weight_dtype));
+      MakeRandomMemory(size * size * DTypeBytes(format.dtype), format.dtype, 0, 1, kSeed));
+  const TensorView view = {weights.get(), format.dtype, {n, n}};
+  MINISGL_ASSIGN_OR_RETURN(const Matrix matrix, ops->PackMatrix({&view, 1}, format));
   MINISGL_ASSIGN_OR_RETURN(const ActivationArray x,
                            ActivationArray::Make(ops, dtype, {size, size}));
   MINISGL_ASSIGN_OR_RETURN(const ActivationArray y,
@@ -197,13 +197,13 @@ Result<std::vector<float>> BenchDevice::Download(ConstActivationPtr from, size_t
   return values;
 }
 
-Result<MeasuredCeilings> MeasureCeilings(const CeilingSizes& sizes, DType weight_dtype,
+Result<MeasuredCeilings> MeasureCeilings(const CeilingSizes& sizes, const WeightFormat& format,
                                          BenchDevice* device) {
   MeasuredCeilings measured;
   const bool gpu = device->on_gpu();
   measured.sizes.copy_mib = sizes.copy_mib > 0 ? sizes.copy_mib : gpu ? 1024 : 128;
   measured.sizes.matrix_size = sizes.matrix_size > 0 ? sizes.matrix_size : gpu ? 8192 : 1024;
-  measured.matrix_dtype = gpu ? device->ops()->activation_dtype() : weight_dtype;
+  measured.matrix_format = gpu ? WeightFormat(device->ops()->activation_dtype()) : format;
   const uint64_t bytes = static_cast<uint64_t>(measured.sizes.copy_mib) * kMiB;
   MINISGL_ASSIGN_OR_RETURN(const double copy_s, TimeCopy(bytes, device));
   measured.rates.bytes_per_s = 2 * static_cast<double>(bytes) / copy_s;
@@ -213,7 +213,7 @@ Result<MeasuredCeilings> MeasureCeilings(const CeilingSizes& sizes, DType weight
         std::max(measured.rates.bytes_per_s, static_cast<double>(bytes) / read_s);
   }
   MINISGL_ASSIGN_OR_RETURN(const double matrix_s,
-                           TimeMatrix(measured.sizes.matrix_size, measured.matrix_dtype, device));
+                           TimeMatrix(measured.sizes.matrix_size, measured.matrix_format, device));
   const auto n = static_cast<double>(measured.sizes.matrix_size);
   measured.rates.flops_per_s = 2 * n * n * n / matrix_s;
   return measured;
@@ -228,13 +228,13 @@ void ReportCeilings(const BenchDevice& device, const MeasuredCeilings& measured,
   json.Set("flops_per_s", measured.rates.flops_per_s);
   json.Set("copy_mib", measured.sizes.copy_mib);
   json.Set("matrix_size", n);
-  json.Set("matrix_dtype", DTypeName(measured.matrix_dtype));
+  json.Set("matrix_dtype", measured.matrix_format.Name());
   report->json().Set("device", name);
   report->json().Set("ceilings", std::move(json));
   report->Line("device", name);
   report->Line("ceilings", fmt::format("memory {} ({} MiB), {} matrix product {} ({}^3)",
                                        FormatBytesPerSecond(measured.rates.bytes_per_s),
-                                       measured.sizes.copy_mib, DTypeName(measured.matrix_dtype),
+                                       measured.sizes.copy_mib, measured.matrix_format.Name(),
                                        FormatFlopsPerSecond(measured.rates.flops_per_s), n));
 }
 

@@ -63,11 +63,11 @@ struct CeilingSizes {
 struct MeasuredCeilings {
   Ceilings rates;
   CeilingSizes sizes;  // those used
-  DType matrix_dtype = DType::kF32;
+  WeightFormat matrix_format;
 };
 // Copying counts bytes read and bytes written. On a CPU, where a copy also reads what it writes
 // over, reading alone is measured too, and the better of the two rates is taken.
-Result<MeasuredCeilings> MeasureCeilings(const CeilingSizes& sizes, DType weight_dtype,
+Result<MeasuredCeilings> MeasureCeilings(const CeilingSizes& sizes, const WeightFormat& format,
                                          BenchDevice* device);
 
 // Tells where it runs and what that allows.

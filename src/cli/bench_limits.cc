@@ -34,9 +34,14 @@ double FeedForwardWeights(const ModelConfig& config, const LayerConfig& layer) {
   return matrices * d * width + d * experts.num_experts;
 }
 
+// In a matrix of whole blocks. Routers, which are never quantized, are too small to tell apart.
+double BytesPerWeight(const WeightFormat& format) {
+  return static_cast<double>(*WeightBytes(format, 1, kQuantBlock)) / kQuantBlock;
+}
+
 }  // namespace
 
-ModelCost CostOf(const ModelConfig& config, DType weight_dtype, double kv_bytes_per_token) {
+ModelCost CostOf(const ModelConfig& config, const WeightFormat& format, double kv_bytes_per_token) {
   const auto d = static_cast<double>(config.hidden_size);
   const auto layers = static_cast<double>(config.num_layers);
   const double q = static_cast<double>(config.num_heads) * config.head_dim;
@@ -47,8 +52,7 @@ ModelCost CostOf(const ModelConfig& config, DType weight_dtype, double kv_bytes_
     cost.layer_weights += FeedForwardWeights(config, layer);
   }
   cost.head_weights = d * static_cast<double>(config.vocab_size);
-  cost.step_bytes =
-      (cost.layer_weights + cost.head_weights) * static_cast<double>(DTypeBytes(weight_dtype));
+  cost.step_bytes = (cost.layer_weights + cost.head_weights) * BytesPerWeight(format);
   cost.kv_bytes_per_token = kv_bytes_per_token;
   cost.pair_flops = 4 * layers * q;
   return cost;

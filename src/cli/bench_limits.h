@@ -11,7 +11,7 @@
 #include <cstdint>
 #include <span>
 
-#include "minisgl/tensor/dtype.h"
+#include "minisgl/tensor/weight_format.h"
 #include "minisgl/weights/model_config.h"
 
 namespace minisgl {
@@ -28,7 +28,7 @@ struct ModelCost {
   double kv_bytes_per_token = 0;
   double pair_flops = 0;  // one token against one key, in all layers
 };
-ModelCost CostOf(const ModelConfig& config, DType weight_dtype, double kv_bytes_per_token);
+ModelCost CostOf(const ModelConfig& config, const WeightFormat& format, double kv_bytes_per_token);
 
 struct Lengths {
   int32_t prompt = 0;

@@ -107,8 +107,9 @@ Result<BenchModel> OpenBenchModel(const BenchOptions& options, BenchReport* repo
     MINISGL_ASSIGN_OR_RETURN(BenchDevice device, BenchDevice::Open(options.engine, model.config));
     MINISGL_RETURN_IF_ERROR(device.Reserve(kCeilingLimits));
     model.on_gpu = device.on_gpu();
-    MINISGL_ASSIGN_OR_RETURN(model.ceilings,
-                             MeasureCeilings(options.ceilings, model.config.dtype, &device));
+    MINISGL_ASSIGN_OR_RETURN(
+        model.ceilings, MeasureCeilings(options.ceilings,
+                                        WantedFormat(options.engine, model.config.dtype), &device));
     ReportCeilings(device, model.ceilings, report);
   }
   if (options.dummy_weights) {
@@ -126,9 +127,9 @@ Result<RunningModel> StartBenchModel(const BenchModel& model, const EngineOption
   MINISGL_ASSIGN_OR_RETURN(running.bare, LoadBareModel(model.config, *model.checkpoint, engine));
   const MemoryPlan& plan = running.bare.plan;
   running.cost =
-      CostOf(model.config, plan.weight_dtype, static_cast<double>(plan.kv_bytes_per_token));
+      CostOf(model.config, plan.weight_format, static_cast<double>(plan.kv_bytes_per_token));
   Json json;
-  json.Set("weight_dtype", DTypeName(plan.weight_dtype));
+  json.Set("weight_dtype", plan.weight_format.Name());
   json.Set("weight_bytes", plan.weight_bytes);
   json.Set("step_bytes", running.cost.step_bytes);
   json.Set("kv_bytes_per_token", plan.kv_bytes_per_token);

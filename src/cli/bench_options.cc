@@ -102,8 +102,8 @@ void AddBenchOptions(CLI::App* app, BenchOptions* options) {
 }
 
 void RemoveSchedulingOptions(CLI::App* app) {
-  constexpr std::array<std::string_view, 4> kKept = {"--device", "--threads", "--cpu-target",
-                                                     "--deterministic"};
+  constexpr std::array<std::string_view, 5> kKept = {"--device", "--threads", "--cpu-target",
+                                                     "--pin-threads", "--deterministic"};
   for (CLI::Option* option : app->get_options()) {
     const bool kept = std::find(kKept.begin(), kKept.end(), option->get_name()) != kKept.end();
     if (option->get_group() == "Engine" && !kept) app->remove_option(option);

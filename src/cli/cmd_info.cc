@@ -162,7 +162,7 @@ void DescribePlan(const ModelFacts& facts, const EngineOptions& options, std::st
   }
   Line("device", device, out);
   Line("memory", Bytes(plan.available_bytes) + " available", out);
-  Line("  weights", fmt::format("{} as {}", Bytes(plan.weight_bytes), DTypeName(plan.weight_dtype)),
+  Line("  weights", fmt::format("{} as {}", Bytes(plan.weight_bytes), plan.weight_format.Name()),
        out);
   Line("  workspace", Bytes(plan.workspace_bytes), out);
   Line("  KV cache",

@@ -80,6 +80,14 @@ Result<Device> ChooseDevice(const EngineOptions& options, const ModelConfig& con
     device.fallback = "--dtype f32";
     return device;
   }
+  if (options.quantize != "none") {
+    if (!automatic) {
+      return UsageError("--quantize {}: CUDA computes in bf16 or f16; use --device cpu",
+                        options.quantize);
+    }
+    device.fallback = "--quantize " + options.quantize;
+    return device;
+  }
   if (automatic && !options.cpu_target.empty()) {
     device.fallback = "--cpu-target";
     return device;

@@ -171,6 +171,7 @@ ModelEngineOptions ToModelEngineOptions(const EngineOptions& options) {
   engine.memory_ratio = options.memory_ratio;
   engine.graph_max_rows = options.cuda_graph_max_rows;
   engine.weight_dtype = ParseDType(options.dtype);
+  engine.quantization = WantedFormat(options, DType::kF32).quantization;
   engine.max_step_drafts = options.max_drafts * kDraftRowsMax;
   return engine;
 }
@@ -215,10 +216,25 @@ void SayMemoryPlan(const MemoryPlan& plan) {
       fmt::format(
           "memory: weights {:.1f} MiB ({}), workspace {:.1f} MiB, KV {:.1f} MiB ({} pages of "
           "{} tokens); up to {} tokens a request ({})",
-          static_cast<double>(plan.weight_bytes) / kMiB, DTypeName(plan.weight_dtype),
+          static_cast<double>(plan.weight_bytes) / kMiB, plan.weight_format.Name(),
           static_cast<double>(plan.workspace_bytes) / kMiB,
           static_cast<double>(plan.kv_bytes) / kMiB, plan.limits.num_pages, plan.limits.page_size,
           plan.limits.max_seq_len, plan.max_seq_len_reason));
+}
+
+// Stands for what weights are packed from: the files, and what of the configuration decides in
+// which order and format. "" for made-up weights, which are not worth keeping.
+std::string PackSource(const ModelConfig& config, const Checkpoint& checkpoint,
+                       const MemoryPlan& plan) {
+  const std::string files = checkpoint.Identity();
+  if (files.empty()) return "";
+  std::string ropes;
+  for (const LayerConfig& layer : config.layers) {
+    ropes += fmt::format(" {}", layer.rope < 0 ? 0 : config.ropes[layer.rope].dim);
+  }
+  return fmt::format("{} {} {} {} {} {} {}{}\n{}", config.architecture, plan.weight_format.Name(),
+                     DTypeName(plan.weight_format.dtype), config.num_heads, config.num_kv_heads,
+                     config.head_dim, config.rotary_interleaved, ropes, files);
 }
 
 Result<std::unique_ptr<Engine>> StartEngine(const ModelConfig& config, const Checkpoint& checkpoint,
@@ -231,13 +247,17 @@ Result<std::unique_ptr<Engine>> StartEngine(const ModelConfig& config, const Che
     if (config.dtype == DType::kF32) {
       Log(LogLevel::kInfo, fmt::format("the weights are f32 and CUDA computes in {}; --device cpu "
                                        "computes in f32",
-                                       DTypeName(plan.weight_dtype)));
+                                       plan.weight_format.Name()));
     }
     SayMemoryPlan(plan);
+    if (!engine_options.pack_cache.empty()) {
+      Log(LogLevel::kInfo, "--pack-cache: on CUDA weights are not packed; nothing is kept");
+    }
     return MakeDeviceEngine(config, checkpoint, plan, std::move(device.cuda),
                             {.graph_max_rows = engine_options.cuda_graph_max_rows});
   }
-  MINISGL_ASSIGN_OR_RETURN(std::unique_ptr<Ops> ops, MakeOps(engine_options));
+  MINISGL_ASSIGN_OR_RETURN(std::unique_ptr<Ops> ops,
+                           MakeOps(engine_options, PackSource(config, checkpoint, plan)));
   *name = ops->Name();
   SayWhereItRuns(device, *name);
   SayMemoryPlan(plan);
@@ -311,13 +331,21 @@ Result<ModelFacts> PlanModel(ModelConfig config, const EngineOptions& options) {
   return facts;
 }
 
+WeightFormat WantedFormat(const EngineOptions& options, DType stored) {
+  return {ParseDType(options.dtype).value_or(stored),
+          options.quantize == "int8" ? Quantization::kInt8 : Quantization::kNone};
+}
+
 // "naive" is the double-precision oracle of the tests, reachable to tell a kernel's fault from a
 // model's.
-Result<std::unique_ptr<Ops>> MakeOps(const EngineOptions& options) {
+Result<std::unique_ptr<Ops>> MakeOps(const EngineOptions& options, const std::string& pack_source) {
   if (options.cpu_target == "naive") return MakeNaiveOps();
   CpuOpsConfig config;
   config.num_threads = options.threads > 0 ? options.threads : UsableCores();
   config.target = options.cpu_target;
+  config.pin_threads = options.pin_threads;
+  config.pack_source = pack_source;
+  if (!pack_source.empty()) config.pack_cache = options.pack_cache;
   return MakeCpuOps(config);
 }
 

@@ -72,8 +72,13 @@ struct BareModel {
 Result<BareModel> LoadBareModel(const ModelConfig& config, const Checkpoint& checkpoint,
                                 const EngineOptions& engine_options);
 
-// The operations of the device that `options` name, with nothing loaded.
-Result<std::unique_ptr<Ops>> MakeOps(const EngineOptions& options);
+// How --dtype and --quantize have the weights of a model that stores `stored`.
+WeightFormat WantedFormat(const EngineOptions& options, DType stored);
+
+// The operations of the CPU as `options` say, with nothing loaded. `pack_source` as CpuOpsConfig
+// has it; "": nothing is kept.
+Result<std::unique_ptr<Ops>> MakeOps(const EngineOptions& options,
+                                     const std::string& pack_source = "");
 
 // kBadInput naming --chat-template for a model without a template.
 Status CheckHasTemplate(const TextModel& text);

@@ -78,6 +78,26 @@ CLI::Option* AddRepeatable(CLI::App* app, const std::string& names,
   return app->add_option(names, *values, help)->allow_extra_args(false);
 }
 
+void AddCpuOptions(CLI::App* app, const std::string& group, EngineOptions* options) {
+  app->add_option("--threads", options->threads, "Threads that compute (default: the usable cores)")
+      ->check(IntegerIn(1, 1024))
+      ->type_name("N")
+      ->group(group);
+  app->add_option("--cpu-target", options->cpu_target,
+                  "A lower instruction set than this machine's best, for tests")
+      ->envname("MINISGL_CPU_TARGET")
+      ->check(CheckNotEmpty)
+      ->type_name("NAME")
+      ->group(group);
+  app->add_flag("--pin-threads", options->pin_threads, "Keep each thread on a core of its own")
+      ->group(group);
+  app->add_option("--pack-cache", options->pack_cache,
+                  "Keep packed weights in DIR, so that the next start maps them (CPU only)")
+      ->check(CheckNotEmpty)
+      ->type_name("DIR")
+      ->group(group);
+}
+
 }  // namespace
 
 OptionCheck IntegerIn(int64_t low, int64_t high) {
@@ -151,6 +171,9 @@ void AddEngineOptions(CLI::App* app, EngineOptions* options) {
   add("--dtype", &options->dtype, "TYPE",
       "Type of the weights: auto, bf16, f16 or f32 (default auto: as stored)",
       OneOf({"auto", "bf16", "f16", "f32"}));
+  add("--quantize", &options->quantize, "KIND",
+      "Quantize the weights as they are loaded: none or int8 (CPU only; default none)",
+      OneOf({"none", "int8"}));
   add("--max-running-requests", &options->max_running_requests, "N",
       "Most requests in one step (default 256)", IntegerIn(1, 4096));
   add("--max-prefill-length", &options->max_prefill_length, "N",
@@ -195,10 +218,7 @@ void AddEngineOptions(CLI::App* app, EngineOptions* options) {
   app->add_flag("--deterministic", options->deterministic,
                 "On CUDA, kernels whose results do not depend on the batch")
       ->group(group);
-  add("--threads", &options->threads, "N", "Threads that compute (default: the usable cores)",
-      IntegerIn(1, 1024));
-  add("--cpu-target", &options->cpu_target, "NAME",
-      "A lower instruction set than this machine's best, for tests", CheckNotEmpty);
+  AddCpuOptions(app, group, options);
   app->add_option_function<std::string>(
          "--speculate",
          [options](const std::string& text) {

@@ -32,6 +32,7 @@ struct ModelOptions {
 struct EngineOptions {
   std::string device = "auto";
   std::string dtype = "auto";
+  std::string quantize = "none";  // or "int8"
   int32_t max_running_requests = 256;
   int32_t max_prefill_length = 0;      // 0: the device's default
   int32_t long_prefill_threshold = 0;  // 0: half of max_prefill_length while others wait
@@ -48,6 +49,8 @@ struct EngineOptions {
   bool deterministic = false;
   int32_t threads = 0;  // 0: the usable cores
   std::string cpu_target;
+  bool pin_threads = false;
+  std::string pack_cache;  // "": packed weights are not kept
   int32_t max_drafts = 0;  // of one request in one step, from the text before; 0: no drafting
 };
 

@@ -10,6 +10,7 @@
 #include "cpu/experts.h"
 #include "cpu/kernels.h"
 #include "cpu/memory.h"
+#include "cpu/pack_store.h"
 #include "cpu/packed_matrix.h"
 #include "cpu/sampler.h"
 #include "minisgl/base/checked_math.h"
@@ -43,12 +44,15 @@ struct PerThread {
 
 class CpuOps : public Ops {
  public:
-  CpuOps(CpuTarget target, int num_threads)
+  CpuOps(CpuTarget target, const CpuOpsConfig& config)
       : target_(target),
         elementwise_(ElementwiseKernelGetters()[static_cast<size_t>(target)]()),
         attention_(AttentionKernelGetters()[static_cast<size_t>(target)]()),
-        pool_(num_threads),
-        threads_(static_cast<size_t>(pool_.num_threads())) {}
+        pool_(config.num_threads, config.pin_threads),
+        threads_(static_cast<size_t>(pool_.num_threads())) {
+    if (config.pack_cache.empty()) return;
+    store_ = std::make_unique<PackStore>(config.pack_cache, config.pack_source);
+  }
 
   std::string Name() const override {
     const int count = pool_.num_threads();
@@ -61,9 +65,7 @@ class CpuOps : public Ops {
   }
 
   Result<Matrix> PackMatrix(std::span<const TensorView> parts, const WeightFormat& format) override;
-  Result<Matrix> PackEmbedding(const TensorView& table, const WeightFormat& format) override {
-    return PackMatrix({&table, 1}, format);
-  }
+  Result<Matrix> PackEmbedding(const TensorView& table, const WeightFormat& format) override;
   Result<ExpertMatrices> PackExperts(std::span<const std::vector<TensorView>> experts,
                                      const WeightFormat& format) override;
 
@@ -124,47 +126,48 @@ class CpuOps : public Ops {
   FloatBuffer split_states_;
   ExpertPlan expert_plan_;
   FloatBuffer prepared_;
-  // Matrices packed from one part that may still be in use: a tied output head shares the
-  // embedding's.
+  std::unique_ptr<PackStore> store_;  // null where packed weights are not kept
+  // The last matrix packed from one part, for as long as it is in use: a tied output head is packed
+  // right before the embedding. Only that pair shares, and only where the view is the same: other
+  // matrices of made-up weights lie at one address too, but each is to be read for itself.
   struct Shareable {
-    const std::byte* data;
-    DType dtype;
-    std::vector<int64_t> shape;
+    TensorView view;
     std::weak_ptr<const PackedMatrix> matrix;
   };
-  std::vector<Shareable> shareable_;
+  Shareable last_single_;
 };
 
 const PackedMatrix& Packed(const Matrix& matrix) {
   return *static_cast<const PackedMatrix*>(matrix.storage.get());
 }
 
+Matrix ToMatrix(std::shared_ptr<const PackedMatrix> packed) {
+  const PackedMatrix& matrix = *packed;
+  return {matrix.num_out, matrix.num_in, matrix.format.dtype, std::move(packed),
+          matrix.format.quantization};
+}
+
 Result<Matrix> CpuOps::PackMatrix(std::span<const TensorView> parts, const WeightFormat& format) {
-  std::shared_ptr<const PackedMatrix> packed;
-  if (parts.size() == 1) {
-    const TensorView& part = parts[0];
-    std::erase_if(shareable_, [](const Shareable& kept) { return kept.matrix.expired(); });
-    for (const Shareable& kept : shareable_) {
-      const auto held = kept.matrix.lock();
-      if (kept.data == part.data && kept.dtype == part.dtype && kept.shape == part.shape &&
-          held->format == format) {
-        packed = held;
-      }
-    }
+  MINISGL_ASSIGN_OR_RETURN(PackedMatrix matrix, FindOrPack(parts, format, store_.get(), &pool_));
+  const auto packed = std::make_shared<const PackedMatrix>(std::move(matrix));
+  if (parts.size() == 1) last_single_ = {parts[0], packed};
+  return ToMatrix(packed);
+}
+
+Result<Matrix> CpuOps::PackEmbedding(const TensorView& table, const WeightFormat& format) {
+  const auto [view, matrix] = last_single_;
+  const auto head = matrix.lock();
+  if (head != nullptr && view.data == table.data && view.dtype == table.dtype &&
+      view.shape == table.shape && head->format == format) {
+    return ToMatrix(head);
   }
-  if (packed == nullptr) {
-    MINISGL_ASSIGN_OR_RETURN(PackedMatrix matrix, PackParts(parts, format, &pool_));
-    packed = std::make_shared<const PackedMatrix>(std::move(matrix));
-    if (parts.size() == 1) {
-      shareable_.push_back({parts[0].data, parts[0].dtype, parts[0].shape, packed});
-    }
-  }
-  return Matrix{packed->num_out, packed->num_in, format.dtype, packed, format.quantization};
+  return PackMatrix({&table, 1}, format);
 }
 
 Result<ExpertMatrices> CpuOps::PackExperts(std::span<const std::vector<TensorView>> experts,
                                            const WeightFormat& format) {
-  MINISGL_ASSIGN_OR_RETURN(PackedExperts packed, PackAllExperts(experts, format, &pool_));
+  MINISGL_ASSIGN_OR_RETURN(PackedExperts packed,
+                           PackAllExperts(experts, format, store_.get(), &pool_));
   const PackedMatrix& first = packed.experts[0];
   ExpertMatrices matrices = {
       std::ssize(packed.experts), first.num_out, first.num_in, format.dtype, nullptr,
@@ -174,6 +177,7 @@ Result<ExpertMatrices> CpuOps::PackExperts(std::span<const std::vector<TensorVie
 }
 
 void CpuOps::Embedding(const EmbeddingParams& p) {
+  if (store_ != nullptr) store_->Finish();  // a forward pass begins: the weights are all there
   const PackedMatrix& table = Packed(*p.table);
   const int64_t width = table.num_in;
   ForTokens(p.num_tokens, 4 * width, [&](int64_t begin, int64_t end) {
@@ -322,7 +326,7 @@ Result<std::unique_ptr<Ops>> MakeCpuOps(const CpuOpsConfig& config) {
   }
   MINISGL_ASSIGN_OR_RETURN(const CpuTarget target, FindCpuTarget(config.target));
   try {
-    return std::unique_ptr<Ops>(std::make_unique<CpuOps>(target, config.num_threads));
+    return std::unique_ptr<Ops>(std::make_unique<CpuOps>(target, config));
   } catch (const std::bad_alloc&) {
     return MakeStatus(StatusCode::kOutOfMemory, "no memory for {} CPU threads; use fewer",
                       config.num_threads);

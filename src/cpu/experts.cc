@@ -36,12 +36,13 @@ void ChooseExperts(const float* logits, int32_t num_experts, int32_t num_chosen,
 }  // namespace
 
 Result<PackedExperts> PackAllExperts(std::span<const std::vector<TensorView>> experts,
-                                     const WeightFormat& format, ThreadPool* pool) {
+                                     const WeightFormat& format, PackStore* store,
+                                     ThreadPool* pool) {
   MINISGL_CHECK(!experts.empty(), "no experts");
   PackedExperts packed;
   packed.experts.reserve(experts.size());
   for (const auto& parts : experts) {
-    MINISGL_ASSIGN_OR_RETURN(PackedMatrix matrix, PackParts(parts, format, pool));
+    MINISGL_ASSIGN_OR_RETURN(PackedMatrix matrix, FindOrPack(parts, format, store, pool));
     MINISGL_CHECK(packed.experts.empty() || (matrix.num_out == packed.experts[0].num_out &&
                                              matrix.num_in == packed.experts[0].num_in),
                   "experts of different shapes");

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "cpu/kernels.h"
+#include "cpu/pack_store.h"
 #include "cpu/packed_matrix.h"
 #include "minisgl/ops_params.h"
 
@@ -18,7 +19,8 @@ struct PackedExperts {
 };
 
 Result<PackedExperts> PackAllExperts(std::span<const std::vector<TensorView>> experts,
-                                     const WeightFormat& format, ThreadPool* pool);
+                                     const WeightFormat& format, PackStore* store,
+                                     ThreadPool* pool);
 
 // Route for tokens [begin, end). A NaN counts as the largest logit: it is chosen, and the token's
 // shares are NaN, so that the step does not hide it.

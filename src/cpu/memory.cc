@@ -2,7 +2,11 @@
 #include "cpu/memory.h"
 
 #include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
 
+#include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -16,6 +20,53 @@ constexpr size_t kAlignment = 64;
 // From here on a block is mapped: below, the rounding to pages and the system calls would cost more
 // than clearing.
 constexpr size_t kMappedBytesMin = size_t{1} << 20;
+// x86-64's large page. Weights are read from end to end for each token: 2 threads that stream 1 GiB
+// from large pages are 15 to 25 % faster than from small ones (Xeon, AVX-512), and touching it
+// first takes a third of the time.
+constexpr size_t kHugeBytes = size_t{2} << 20;
+// But a virtual machine may have given free memory back to its host, large blocks before small
+// ones: then a large page takes 2.5 to 5 ms, eight times as long as small pages that are at hand,
+// where it should take 0.3. The first page of each block tells; after a slow one no more are asked
+// for.
+constexpr int64_t kHugeSlowNs = 1'500'000;
+
+int64_t ThreadCpuNs() {
+  timespec now{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
+}
+
+// Asks for large pages for `size` bytes at `begin`, as long as those are quick to come by.
+void AskForLargePages(std::byte* begin, size_t size) {
+  static std::atomic<bool> is_slow{false};
+  if (is_slow.load(std::memory_order_relaxed)) return;
+  if (madvise(begin, size, MADV_HUGEPAGE) != 0) return;
+  const int64_t start = ThreadCpuNs();
+  *reinterpret_cast<volatile std::byte*>(begin) = std::byte{0};
+  if (ThreadCpuNs() - start < kHugeSlowNs) return;
+  is_slow.store(true, std::memory_order_relaxed);
+  madvise(begin, size, MADV_NOHUGEPAGE);
+}
+
+// `num_bytes` mapped; null where there is no memory. Blocks of a large page or more begin at a
+// multiple of one.
+std::shared_ptr<void> Map(size_t num_bytes) {
+  const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  const size_t size = (num_bytes + page - 1) / page * page;
+  const size_t slack = size >= kHugeBytes ? kHugeBytes - page : 0;
+  void* const mapped =
+      mmap(nullptr, size + slack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (mapped == MAP_FAILED) return nullptr;
+  auto* begin = static_cast<std::byte*>(mapped);
+  if (slack > 0) {
+    const size_t before = -reinterpret_cast<uintptr_t>(mapped) % kHugeBytes;
+    if (before > 0) munmap(begin, before);
+    begin += before;
+    if (slack > before) munmap(begin + size, slack - before);
+    AskForLargePages(begin, size);
+  }
+  return std::shared_ptr<void>(begin, [size](void* block) { munmap(block, size); });
+}
 
 }  // namespace
 
@@ -28,10 +79,8 @@ Result<std::shared_ptr<void>> AllocateZeroed(size_t num_bytes) {
   };
   if (num_bytes > PTRDIFF_MAX - kAlignment) return no_memory();
   if (num_bytes >= kMappedBytesMin) {
-    void* data =
-        mmap(nullptr, num_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (data == MAP_FAILED) return no_memory();
-    return std::shared_ptr<void>(data, [num_bytes](void* block) { munmap(block, num_bytes); });
+    std::shared_ptr<void> block = Map(num_bytes);
+    return block != nullptr ? Result<std::shared_ptr<void>>(std::move(block)) : no_memory();
   }
   const size_t rounded = (num_bytes / kAlignment + 1) * kAlignment;
   void* data = std::aligned_alloc(kAlignment, rounded);

@@ -10,7 +10,8 @@
 namespace minisgl {
 
 // Zeroed memory, freed with the last copy of the pointer. Large blocks come straight from the
-// system, so their pages cost nothing until they are touched. kOutOfMemory where there is none.
+// system, in large pages where it has them, and cost nothing until they are touched. kOutOfMemory
+// where there is none.
 Result<std::shared_ptr<void>> AllocateZeroed(size_t num_bytes);
 
 // Floats that grow on demand and never shrink: the workspace of one thread. Contents do not survive

@@ -33,7 +33,7 @@ BatchPlan WholePrompt(int32_t num_tokens) {
 }  // namespace
 
 Result<std::vector<float>> ComputeLogits(const ModelConfig& config, const Checkpoint& checkpoint,
-                                         DType weight_dtype, Ops* ops,
+                                         const WeightFormat& weight_format, Ops* ops,
                                          const std::vector<TokenId>& ids) {
   if (ids.empty() || ids.size() > size_t{std::numeric_limits<int32_t>::max()}) {
     return BadInput("no token ids, or too many ({})", ids.size());
@@ -44,7 +44,7 @@ Result<std::vector<float>> ComputeLogits(const ModelConfig& config, const Checkp
     }
   }
   const auto num_tokens = static_cast<int32_t>(ids.size());
-  const DecoderOptions options{.weight_dtype = weight_dtype,
+  const DecoderOptions options{.weight_format = weight_format,
                                .activation_dtype = ops->activation_dtype(),
                                .max_step_tokens = num_tokens,
                                .max_logit_rows = num_tokens,

@@ -188,7 +188,7 @@ Result<std::unique_ptr<Engine>> MakeDeviceEngine(const ModelConfig& config,
                                                  std::unique_ptr<DeviceOps> ops,
                                                  const DeviceEngineOptions& options) {
   try {
-    auto made = DeviceStep::Make(config, checkpoint, plan.weight_dtype, plan.limits, ops.get());
+    auto made = DeviceStep::Make(config, checkpoint, plan.weight_format, plan.limits, ops.get());
     MINISGL_RETURN_IF_ERROR(WithWayOut(made.status(), plan));
     std::unique_ptr<DeviceStep> step = std::move(made).value();
     auto engine = std::make_unique<DeviceEngine>(std::move(ops), std::move(step));

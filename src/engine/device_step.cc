@@ -51,8 +51,8 @@ DeviceSampling Neutral(int32_t table_row) {
 
 Result<std::unique_ptr<DeviceStep>> DeviceStep::Make(const ModelConfig& config,
                                                      const Checkpoint& checkpoint,
-                                                     DType weight_dtype, const EngineLimits& limits,
-                                                     DeviceOps* ops) {
+                                                     const WeightFormat& weight_format,
+                                                     const EngineLimits& limits, DeviceOps* ops) {
   std::unique_ptr<DeviceStep> step(new DeviceStep(limits));
   step->config_ = config;
   step->ops_ = ops;
@@ -67,7 +67,7 @@ Result<std::unique_ptr<DeviceStep>> DeviceStep::Make(const ModelConfig& config,
                                         .head_dim = config.head_dim,
                                         .num_experts = config.experts.num_experts,
                                         .num_chosen = config.experts.num_chosen}));
-  const DecoderOptions options{.weight_dtype = weight_dtype,
+  const DecoderOptions options{.weight_format = weight_format,
                                .activation_dtype = ops->activation_dtype(),
                                .max_step_tokens = limits.max_step_tokens,
                                .max_logit_rows = step->layout_.max_places,

@@ -48,7 +48,8 @@ class DeviceStep {
  public:
   // Loads the model and takes all memory but that of keys and values.
   static Result<std::unique_ptr<DeviceStep>> Make(const ModelConfig& config,
-                                                  const Checkpoint& checkpoint, DType weight_dtype,
+                                                  const Checkpoint& checkpoint,
+                                                  const WeightFormat& weight_format,
                                                   const EngineLimits& limits, DeviceOps* ops);
   // Takes keys and values for so many pages and window pages (0 where layers lie together) and the
   // dummies; again: the old ones go first.

@@ -55,9 +55,9 @@ struct Needs {
   KvSplit kv;
 };
 
-DType WeightDType(const ModelConfig& config, const PlanOptions& options) {
+WeightFormat FormatOf(const ModelConfig& config, const PlanOptions& options) {
   if (options.device != nullptr) return options.device->activation_dtype();
-  return options.weight_dtype.value_or(config.dtype);
+  return {options.weight_dtype.value_or(config.dtype), options.quantization};
 }
 
 int32_t StepDrafts(const PlanOptions& options) {
@@ -112,7 +112,7 @@ std::optional<Needs> CountNeeds(const ModelConfig& config, const PlanOptions& op
                                 int64_t max_seq_len) {
   const auto counted = CountDecoderBytes(
       config,
-      {.weight_dtype = WeightDType(config, options),
+      {.weight_format = FormatOf(config, options),
        .activation_dtype = options.activation_dtype(),
        .max_step_tokens = int64_t{options.max_prefill_tokens} + options.max_running_requests,
        .max_logit_rows = int64_t{options.max_running_requests} + StepDrafts(options),
@@ -210,7 +210,7 @@ std::optional<MemoryPlan> TryPlan(const ModelConfig& config, const PlanOptions& 
   const int64_t num_pages = all ? fit : std::min(fit, useful);
 
   MemoryPlan plan;
-  plan.weight_dtype = WeightDType(config, options);
+  plan.weight_format = FormatOf(config, options);
   plan.available_bytes = available;
   plan.weight_bytes = needs.weight_bytes;
   plan.workspace_bytes = needs.workspace_bytes;
@@ -240,8 +240,16 @@ std::string FormatBytes(uint64_t bytes) {
 }
 
 // The settings that make room: each can be moved a notch at a time, towards less.
-enum class Lever : uint8_t { kSeqLen, kMemoryRatio, kNumPages, kDType, kPrefill, kRunning };
-constexpr int kNumLevers = 6;
+enum class Lever : uint8_t {
+  kSeqLen,
+  kMemoryRatio,
+  kNumPages,
+  kDType,
+  kQuantize,
+  kPrefill,
+  kRunning
+};
+constexpr int kNumLevers = 7;
 
 // Moves `lever` a notch; false where it is at its end, or is not in use.
 bool Relax(const ModelConfig& config, Lever lever, uint64_t available, PlanOptions* options) {
@@ -269,9 +277,13 @@ bool Relax(const ModelConfig& config, Lever lever, uint64_t available, PlanOptio
     }
     case Lever::kDType:
       if (options->device != nullptr) return false;
-      if (DTypeBytes(WeightDType(config, *options)) == DTypeBytes(DType::kBF16)) return false;
+      if (DTypeBytes(FormatOf(config, *options).dtype) == DTypeBytes(DType::kBF16)) return false;
       options->weight_dtype = DType::kBF16;
       return true;
+    case Lever::kQuantize:
+      if (options->device != nullptr) return false;
+      options->quantization = Quantization::kInt8;
+      return before.quantization != Quantization::kInt8;
     case Lever::kPrefill:
       if (options->max_prefill_tokens <= 32) return false;
       options->max_prefill_tokens = std::max(32, options->max_prefill_tokens / 2);
@@ -311,6 +323,7 @@ std::string Describe(const PlanOptions& options, const PlanOptions& changed) {
   add("--memory-ratio", options.memory_ratio, changed.memory_ratio);
   add("--num-pages", options.num_pages, changed.num_pages);
   if (changed.weight_dtype != options.weight_dtype) parts.push_back("--dtype bf16");
+  if (changed.quantization != options.quantization) parts.push_back("--quantize int8");
   add("--max-prefill-length", options.max_prefill_tokens, changed.max_prefill_tokens);
   add("--max-running-requests", options.max_running_requests, changed.max_running_requests);
   return fmt::format("{}", fmt::join(parts, " "));
@@ -394,6 +407,9 @@ Status CheckOptions(const ModelConfig& config, const PlanOptions& options) {
   }
   if (!(options.memory_ratio > 0 && options.memory_ratio <= 1)) {
     return UsageError("--memory-ratio must be above 0 and at most 1 ({})", options.memory_ratio);
+  }
+  if (options.device != nullptr && options.quantization != Quantization::kNone) {
+    return UsageError("--quantize int8: CUDA computes in bf16 or f16; use --device cpu");
   }
   if (options.max_seq_len == 0) return Status();
   const int64_t longest = std::min(config.max_seq_len, kIntMax);

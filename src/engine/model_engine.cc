@@ -121,7 +121,7 @@ Result<std::unique_ptr<Engine>> MakeModelEngine(const ModelConfig& config,
                                                 const Checkpoint& checkpoint,
                                                 const MemoryPlan& plan, std::unique_ptr<Ops> ops) {
   try {
-    MINISGL_ASSIGN_OR_RETURN(auto runner, StepRunner::Make(config, checkpoint, plan.weight_dtype,
+    MINISGL_ASSIGN_OR_RETURN(auto runner, StepRunner::Make(config, checkpoint, plan.weight_format,
                                                            plan.limits, std::move(ops)));
     return std::unique_ptr<Engine>(new ModelEngine(std::move(runner)));
   } catch (const std::bad_alloc&) {

@@ -12,14 +12,15 @@ namespace minisgl {
 
 Result<std::unique_ptr<StepRunner>> StepRunner::Make(const ModelConfig& config,
                                                      const Checkpoint& checkpoint,
-                                                     DType weight_dtype, const EngineLimits& limits,
+                                                     const WeightFormat& weight_format,
+                                                     const EngineLimits& limits,
                                                      std::unique_ptr<Ops> ops) {
   std::unique_ptr<StepRunner> runner(new StepRunner);
   runner->limits_ = limits;
   runner->pages_per_row_ = CeilDiv<int64_t>(limits.max_seq_len, limits.page_size);
   runner->ops_ = std::move(ops);
   const DecoderOptions options{
-      .weight_dtype = weight_dtype,
+      .weight_format = weight_format,
       .activation_dtype = runner->ops_->activation_dtype(),
       .max_step_tokens = limits.max_step_tokens,
       .max_logit_rows = int64_t{limits.max_running_requests} + limits.max_step_drafts,

@@ -21,7 +21,8 @@ class StepRunner {
  public:
   // Loads the model for `limits`. `ops` moves in.
   static Result<std::unique_ptr<StepRunner>> Make(const ModelConfig& config,
-                                                  const Checkpoint& checkpoint, DType weight_dtype,
+                                                  const Checkpoint& checkpoint,
+                                                  const WeightFormat& weight_format,
                                                   const EngineLimits& limits,
                                                   std::unique_ptr<Ops> ops);
 

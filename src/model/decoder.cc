@@ -315,7 +315,7 @@ class OpsDecoder final : public Decoder {
 }  // namespace
 
 DecoderBytes CountDecoderBytes(const ModelConfig& config, const DecoderOptions& options) {
-  return {.weights = ModelWeightBytes(config, options.weight_dtype),
+  return {.weights = ModelWeightBytes(config, options.weight_format),
           .workspace = WorkspaceBytes(config, options)};
 }
 
@@ -323,7 +323,7 @@ Result<std::unique_ptr<Decoder>> Decoder::Load(const ModelConfig& config,
                                                const Checkpoint& checkpoint,
                                                const DecoderOptions& options, Ops* ops) {
   MINISGL_ASSIGN_OR_RETURN(ModelWeights weights,
-                           LoadModelWeights(config, checkpoint, options.weight_dtype, ops));
+                           LoadModelWeights(config, checkpoint, options.weight_format, ops));
   const DecoderBytes bytes = CountDecoderBytes(config, options);
   if (!bytes.weights || !bytes.workspace) {
     return Status(StatusCode::kOutOfMemory, "the model's sizes are past what memory can hold");

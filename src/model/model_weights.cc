@@ -20,11 +20,11 @@ class Packer {
  public:
   // `rotary_dim`: of the layer.
   Packer(const ModelConfig& config, const Checkpoint& checkpoint, std::vector<TensorSpec> specs,
-         int32_t rotary_dim, DType dtype, Ops* ops)
+         int32_t rotary_dim, const WeightFormat& format, Ops* ops)
       : config_(config),
         checkpoint_(checkpoint),
         rotary_dim_(rotary_dim),
-        dtype_(dtype),
+        format_(format),
         ops_(ops) {
     for (TensorSpec& spec : specs) {
       const auto key = std::pair(spec.role, spec.index);
@@ -37,12 +37,18 @@ class Packer {
   // The matrices of `roles`, one below another; those that the architecture lacks are left out.
   Result<Matrix> Pack(std::initializer_list<Role> roles) const {
     MINISGL_ASSIGN_OR_RETURN(const auto parts, Parts(roles, 0));
-    return ops_->PackMatrix(Views(parts), dtype_);
+    return ops_->PackMatrix(Views(parts), format_);
+  }
+
+  // One that stays in its element type however the others are quantized.
+  Result<Matrix> PackUnquantized(Role role) const {
+    MINISGL_ASSIGN_OR_RETURN(const ArrangedTensor tensor, Get(role, 0));
+    return ops_->PackMatrix({&tensor.view, 1}, format_.dtype);
   }
 
   Result<Matrix> PackTable(Role role) const {
     MINISGL_ASSIGN_OR_RETURN(const ArrangedTensor tensor, Get(role, 0));
-    return ops_->PackEmbedding(tensor.view, dtype_);
+    return ops_->PackEmbedding(tensor.view, format_);
   }
 
   // The vectors of `roles`, one behind another, as f32: (value + plus) * times. Null where the
@@ -79,7 +85,7 @@ class Packer {
       experts.push_back(Views(parts));
       kept.push_back(std::move(parts));
     }
-    return ops_->PackExperts(experts, dtype_);
+    return ops_->PackExperts(experts, format_);
   }
 
  private:
@@ -148,7 +154,7 @@ class Packer {
   const ModelConfig& config_;
   const Checkpoint& checkpoint_;
   const int32_t rotary_dim_;
-  const DType dtype_;
+  const WeightFormat format_;
   Ops* const ops_;
   std::map<std::pair<Role, int32_t>, TensorSpec> specs_;
 };
@@ -174,7 +180,7 @@ Status LoadAttention(const ModelConfig& config, const Packer& packer, LayerWeigh
 }
 
 Status LoadExperts(const Packer& packer, ExpertWeights* experts) {
-  MINISGL_ASSIGN_OR_RETURN(experts->router, packer.Pack({Role::kRouter}));
+  MINISGL_ASSIGN_OR_RETURN(experts->router, packer.PackUnquantized(Role::kRouter));
   MINISGL_ASSIGN_OR_RETURN(experts->router_bias, packer.PackVectors({Role::kRouterBias}));
   MINISGL_ASSIGN_OR_RETURN(
       experts->gate_up,
@@ -183,7 +189,7 @@ Status LoadExperts(const Packer& packer, ExpertWeights* experts) {
   MINISGL_ASSIGN_OR_RETURN(experts->down, packer.PackExperts({Role::kExpertDown}));
   MINISGL_ASSIGN_OR_RETURN(experts->down_bias, packer.PackVectors({Role::kExpertDownBias}));
   if (packer.Has(Role::kSharedShare)) {
-    MINISGL_ASSIGN_OR_RETURN(experts->shared_share, packer.Pack({Role::kSharedShare}));
+    MINISGL_ASSIGN_OR_RETURN(experts->shared_share, packer.PackUnquantized(Role::kSharedShare));
   }
   return Status();
 }
@@ -237,11 +243,11 @@ int32_t RotaryDim(const ModelConfig& config, const LayerConfig& layer) {
 }  // namespace
 
 Result<ModelWeights> LoadModelWeights(const ModelConfig& config, const Checkpoint& checkpoint,
-                                      DType dtype, Ops* ops) {
+                                      const WeightFormat& format, Ops* ops) {
   MINISGL_RETURN_IF_ERROR(CheckTensors(config, checkpoint));
   ModelWeights weights;
   LoadingProgress progress(config.num_layers);
-  const Packer packer(config, checkpoint, ModelTensors(config), 0, dtype, ops);
+  const Packer packer(config, checkpoint, ModelTensors(config), 0, format, ops);
   const Role head = config.tie_word_embeddings ? Role::kEmbedding : Role::kHead;
   MINISGL_ASSIGN_OR_RETURN(weights.head, packer.Pack({head}));
   MINISGL_ASSIGN_OR_RETURN(weights.embedding, packer.PackTable(Role::kEmbedding));
@@ -252,7 +258,7 @@ Result<ModelWeights> LoadModelWeights(const ModelConfig& config, const Checkpoin
   progress.Advance();
   for (int32_t i = 0; i < config.num_layers; ++i) {
     const int32_t rotary_dim = RotaryDim(config, config.layers[static_cast<size_t>(i)]);
-    const Packer layer_packer(config, checkpoint, LayerTensors(config, i), rotary_dim, dtype, ops);
+    const Packer layer_packer(config, checkpoint, LayerTensors(config, i), rotary_dim, format, ops);
     LayerWeights layer;
     MINISGL_RETURN_IF_ERROR(LoadAttention(config, layer_packer, &layer));
     MINISGL_RETURN_IF_ERROR(LoadFeedForward(config, layer_packer, &layer));

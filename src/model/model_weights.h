@@ -64,11 +64,14 @@ struct ModelWeights {
 // wanted. Reads headers only.
 Status CheckTensors(const ModelConfig& config, const Checkpoint& checkpoint);
 
-// CheckTensors, then packs. Matrices are converted to `dtype`, vectors to f32.
+// CheckTensors, then packs. Matrices are converted to `format` (the routers' and the weight of the
+// shared part to its dtype, unquantized: they are small, and experts are chosen by them), vectors
+// to f32.
 Result<ModelWeights> LoadModelWeights(const ModelConfig& config, const Checkpoint& checkpoint,
-                                      DType dtype, Ops* ops);
+                                      const WeightFormat& format, Ops* ops);
 
-// What LoadModelWeights will hold, by `config` alone. Nothing where that is past 2^64.
-std::optional<uint64_t> ModelWeightBytes(const ModelConfig& config, DType dtype);
+// What LoadModelWeights will hold, by `config` alone. Nothing where that is past 2^64. What
+// fills up the last rows of a packed matrix is not counted.
+std::optional<uint64_t> ModelWeightBytes(const ModelConfig& config, const WeightFormat& format);
 
 }  // namespace minisgl

@@ -73,17 +73,36 @@ bool IsMatrix(TensorRole role) {
   }
 }
 
+// How the tensors of `role` are kept where matrices are kept in `format`.
+WeightFormat FormatOf(TensorRole role, const WeightFormat& format) {
+  if (!IsMatrix(role)) return DType::kF32;
+  const bool whole = role == TensorRole::kRouter || role == TensorRole::kSharedShare;
+  return whole ? WeightFormat(format.dtype) : format;
+}
+
+std::optional<uint64_t> TensorBytes(const ModelConfig& config, const TensorSpec& spec,
+                                    const WeightFormat& format) {
+  std::vector<uint64_t> sizes;
+  for (const std::string& symbol : spec.dims) {
+    const auto size = SymbolSize(config, symbol);
+    if (!size) return std::nullopt;
+    sizes.push_back(static_cast<uint64_t>(*size));
+  }
+  if (spec.order == TensorOrder::kInputsFirst ||
+      spec.order == TensorOrder::kInputsFirstInterleaved) {
+    std::swap(sizes[sizes.size() - 2], sizes[sizes.size() - 1]);
+  }
+  const uint64_t num_in = sizes.back();
+  sizes.pop_back();
+  const auto num_out = CheckedProduct(sizes);
+  return num_out ? WeightBytes(FormatOf(spec.role, format), *num_out, num_in) : std::nullopt;
+}
+
 std::optional<uint64_t> SumBytes(const ModelConfig& config, const std::vector<TensorSpec>& specs,
-                                 DType dtype) {
+                                 const WeightFormat& format) {
   std::optional<uint64_t> sum = 0;
   for (const TensorSpec& spec : specs) {
-    std::vector<uint64_t> factors = {IsMatrix(spec.role) ? DTypeBytes(dtype) : sizeof(float)};
-    for (const std::string& symbol : spec.dims) {
-      const auto size = SymbolSize(config, symbol);
-      if (!size) return std::nullopt;
-      factors.push_back(static_cast<uint64_t>(*size));
-    }
-    const auto bytes = CheckedProduct(factors);
+    const auto bytes = TensorBytes(config, spec, format);
     sum = bytes ? CheckedAdd(*sum, *bytes) : std::nullopt;
     if (!sum) return std::nullopt;
   }
@@ -109,8 +128,8 @@ Status CheckTensors(const ModelConfig& config, const Checkpoint& checkpoint) {
   return CheckNoOthers(config, checkpoint, known);
 }
 
-std::optional<uint64_t> ModelWeightBytes(const ModelConfig& config, DType dtype) {
-  std::optional<uint64_t> sum = SumBytes(config, ModelTensors(config), dtype);
+std::optional<uint64_t> ModelWeightBytes(const ModelConfig& config, const WeightFormat& format) {
+  std::optional<uint64_t> sum = SumBytes(config, ModelTensors(config), format);
   // Layers with experts are alike, and so are those without.
   for (const bool has_experts : {false, true}) {
     uint64_t count = 0;
@@ -121,7 +140,7 @@ std::optional<uint64_t> ModelWeightBytes(const ModelConfig& config, DType dtype)
       example = static_cast<int32_t>(layer);
     }
     if (count == 0) continue;
-    const auto layer = SumBytes(config, LayerTensors(config, example), dtype);
+    const auto layer = SumBytes(config, LayerTensors(config, example), format);
     const auto layers = layer ? CheckedMul(*layer, count) : std::nullopt;
     sum = sum && layers ? CheckedAdd(*sum, *layers) : std::nullopt;
   }

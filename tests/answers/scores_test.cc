@@ -8,8 +8,10 @@
 namespace minisgl::answers {
 namespace {
 
-ProgramRun RunFile(const std::string& name) {
-  ProgramRun run = RunProgram({"run", "-m", DemoModel(), "--file", PromptFile(name), "--quiet"});
+ProgramRun RunFile(const std::string& name, const std::string& quantize = "none") {
+  ProgramRun run =
+      RunProgram({"run", "-m", DemoModel(), "--file", PromptFile(name), "--quiet", "--device",
+                  quantize == "none" ? "auto" : "cpu", "--quantize", quantize});
   EXPECT_EQ(run.exit_code, 0) << run.err;
   return run;
 }
@@ -54,6 +56,21 @@ TEST(ScoresTest, TheSharedNotesAreComputedOnce) {
     cached += usage->Find("cached_tokens")->as_int();
   }
   EXPECT_LT(prompt - cached, prompt * 15 / 100) << prompt << " submitted, " << cached << " cached";
+}
+
+// Quantized weights move logits by 1 %: the model keeps its skills, and nearly every answer.
+TEST(ScoresTest, QuantizedWeightsAnswerAlike) {
+  const auto notes = RunFile("notes.jsonl", "int8").Rows();
+  ASSERT_EQ(notes.size(), 60u);
+  EXPECT_GE(CountRight(notes), 58);
+  const auto rows = RunFile("mixed.jsonl", "int8").Rows();
+  const auto whole = RunFile("mixed.jsonl").Rows();
+  ASSERT_EQ(rows.size(), 200u);
+  EXPECT_GE(CountRight(rows), 184);
+  const std::vector<std::string> texts = Comparable(rows), whole_texts = Comparable(whole);
+  int same = 0;
+  for (size_t i = 0; i < rows.size(); ++i) same += texts[i] == whole_texts[i];
+  EXPECT_GE(same, 190);
 }
 
 }  // namespace

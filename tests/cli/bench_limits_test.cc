@@ -52,6 +52,9 @@ TEST(BenchLimitsTest, CountsBytesOfAStep) {
   ExpectNear(Bf16Cost(kQwen14).step_bytes, 27.98e9);
   ExpectNear(Bf16Cost(kLlama1).step_bytes, 2.471e9);
   EXPECT_EQ(CostOf(kQwen06, DType::kF32, 0).step_bytes, 2 * cost.step_bytes);
+  // A byte a weight, and two of scale for 32 of them.
+  EXPECT_EQ(CostOf(kQwen06, {DType::kBF16, Quantization::kInt8}, 0).step_bytes,
+            cost.step_bytes * 34 / 64);
 }
 
 TEST(BenchLimitsTest, TheNanoWorkloadIsTheOneOthersRun) {

@@ -48,6 +48,16 @@ TEST_F(InfoProgramTest, AConfigurationAloneIsDescribedAndPlanned) {
   }
 }
 
+TEST_F(InfoProgramTest, QuantizedWeightsAreSaidAndSmaller) {
+  const std::string config = Write(kMixed);
+  const auto weights_line = [](const ProgramResult& result) {
+    const size_t begin = result.out.find("\n  weights") + 1;
+    return result.out.substr(begin, result.out.find('\n', begin) - begin);
+  };
+  EXPECT_EQ(weights_line(Info(config)), "  weights     306.8 KiB as bf16");
+  EXPECT_EQ(weights_line(Info(config, {"--quantize", "int8"})), "  weights     165.0 KiB as int8");
+}
+
 // The KV cache alone would be larger than any machine.
 TEST_F(InfoProgramTest, WhatDoesNotFitIsDescribedBeforeItIsSaid) {
   const ProgramResult result = Info(Write(kMixed), {"--num-pages", "2000000000"});

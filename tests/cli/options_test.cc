@@ -66,6 +66,8 @@ TEST_F(OptionsTest, BadValuesAreRefusedNamingTheOption) {
       {"--device", "cuda:"},
       {"--device", "cuda:-1"},
       {"--dtype", "int8"},
+      {"--quantize", "int4"},
+      {"--quantize", ""},
       {"--cpu-target", ""},
       {"--speculate", "ngram"},
       {"--speculate", "ngram:"},
@@ -122,8 +124,10 @@ TEST_F(OptionsTest, RepeatedOptionsTakeOneValueEachAsItStands) {
 }
 
 TEST_F(OptionsTest, ValuesReachTheirFields) {
-  ASSERT_EQ(Parse({"-m", "dir", "-t", "0.5", "-n", "7", "--seed", "9", "--max-seq-len", "100",
-                   "--page-size", "64", "--cache", "naive", "--device", "cuda:1", "--top-k", "0"}),
+  ASSERT_EQ(Parse({"-m",          "dir",     "-t",      "0.5",           "-n",
+                   "7",           "--seed",  "9",       "--max-seq-len", "100",
+                   "--page-size", "64",      "--cache", "naive",         "--device",
+                   "cuda:1",      "--top-k", "0",       "--quantize",    "int8"}),
             "");
   EXPECT_EQ(options_.model.model, "dir");
   EXPECT_EQ(options_.sampling.temperature, 0.5);
@@ -135,6 +139,7 @@ TEST_F(OptionsTest, ValuesReachTheirFields) {
   EXPECT_EQ(options_.engine.page_size, 64);
   EXPECT_EQ(options_.engine.cache, "naive");
   EXPECT_EQ(options_.engine.device, "cuda:1");
+  EXPECT_EQ(options_.engine.quantize, "int8");
 }
 
 TEST_F(OptionsTest, SpeculateSaysWhatIsAllowedAndTakesItAll) {
@@ -170,6 +175,18 @@ TEST_F(OptionsTest, ADeviceThatThisProgramCannotUseIsUnavailable) {
   EXPECT_EQ(status.code(), StatusCode::kUnavailable);
   EXPECT_TRUE(status.message().starts_with("--device cuda:1000: ")) << status.message();
   EXPECT_NE(status.message().find("use --device cpu"), std::string::npos) << status.message();
+}
+
+TEST_F(OptionsTest, QuantizedWeightsRunOnTheCpu) {
+  ASSERT_EQ(Parse({"-p", "x", "--quantize", "int8"}), "");
+  const auto device = ChooseDevice(options_.engine, ModelConfig());
+  ASSERT_TRUE(device.ok()) << device.status().message();
+  EXPECT_EQ(device->cuda, nullptr);
+  EXPECT_EQ(device->fallback, "--quantize int8");
+  ASSERT_EQ(Parse({"-p", "x", "--quantize", "int8", "--device", "cuda"}), "");
+  const Status refused = ChooseDevice(options_.engine, ModelConfig()).status();
+  EXPECT_EQ(refused.code(), StatusCode::kUsage);
+  EXPECT_NE(refused.message().find("--quantize int8"), std::string::npos) << refused.message();
 }
 
 TEST_F(OptionsTest, WhatDependsOnTheDeviceIsLeftOpenUntilItIsKnown) {

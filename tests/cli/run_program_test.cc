@@ -195,6 +195,20 @@ TEST_F(RunProgramTest, OnePromptAnswersInPlainText) {
   EXPECT_EQ(result.err, "");
 }
 
+// The second start packs nothing, and says the same.
+TEST_F(RunProgramTest, PackedWeightsAreKeptForTheNextStart) {
+  const ProgramResult plain = RunModel({"-p", kPeru});
+  for (const char* quantize : {"none", "int8"}) {
+    for (const char* wanted : {" 0 matrices mapped, ", ", 0 packed"}) {
+      const ProgramResult kept = RunModel({"-p", kPeru, "--device", "cpu", "--quantize", quantize,
+                                           "--pack-cache", folder_.Path("packed"), "-v"});
+      EXPECT_EQ(kept.exit_code, 0) << kept.err;
+      EXPECT_EQ(kept.out, plain.out);
+      EXPECT_NE(kept.err.find(wanted), std::string::npos) << kept.err;
+    }
+  }
+}
+
 TEST_F(RunProgramTest, StandardInputAloneIsThePromptAndWithPStandsBeforeIt) {
   EXPECT_EQ(RunModel({}, std::string(kPeru) + "\n").out, std::string(kLima) + "\n");
   EXPECT_EQ(RunModel({"-p", "capital of Peru?"}, "What is the\n").out,

@@ -27,6 +27,7 @@ ModelEngineOptions EngineOptionsOf(const DriverOptions& options) {
   engine_options.num_pages = options.num_pages;
   engine_options.max_step_drafts = options.max_step_drafts;
   engine_options.weight_dtype = options.weight_dtype;
+  engine_options.quantization = options.quantization;
   return engine_options;
 }
 

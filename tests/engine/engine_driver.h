@@ -35,7 +35,8 @@ struct DriverOptions {
   int32_t max_seq_len = 0;  // 0: the model's
   int32_t max_step_drafts = 64;
   std::optional<DType> weight_dtype;  // as stored where unset
-  int32_t graph_max_rows = 0;         // of a device
+  Quantization quantization = Quantization::kNone;
+  int32_t graph_max_rows = 0;  // of a device
 };
 
 // One request as the test sees it.

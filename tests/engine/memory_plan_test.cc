@@ -51,7 +51,7 @@ TEST(MemoryPlanTest, RoomyMachineGetsTheCpuDefaultLength) {
   EXPECT_EQ(plan.limits.vocab_size, 32000);
   EXPECT_EQ(plan.kv_bytes_per_token, 128u * 1024);
   EXPECT_EQ(plan.kv_bytes, (uint64_t{256} * 512 + 1) * 16 * 128 * 1024);
-  EXPECT_EQ(plan.weight_dtype, DType::kBF16);
+  EXPECT_EQ(plan.weight_format, DType::kBF16);
 }
 
 TEST(MemoryPlanTest, ModelShorterThanTheDefaultIsTakenWhole) {
@@ -138,6 +138,7 @@ std::vector<ModelEngineOptions> SettingsNamed(const std::string& message,
       if (name == "--memory-ratio") changed.memory_ratio = std::stod(value);
       if (name == "--num-pages") changed.num_pages = std::stoi(value);
       if (name == "--dtype") changed.weight_dtype = DType::kBF16;
+      if (name == "--quantize") changed.quantization = Quantization::kInt8;
       if (name == "--max-prefill-length") changed.max_prefill_tokens = std::stoi(value);
       if (name == "--max-running-requests") changed.max_running_requests = std::stoi(value);
     }
@@ -179,6 +180,31 @@ TEST(MemoryPlanTest, TooLittleNamesThreeSettingsThatFit) {
                               << again.status().message();
     }
   }
+}
+
+// Every matrix of a block of 32 inputs a row holds 34 bytes for it; norms stay f32.
+TEST(MemoryPlanTest, QuantizedWeightsTakeAByteEachAndAScaleABlock) {
+  ModelEngineOptions options;
+  options.quantization = Quantization::kInt8;
+  const MemoryPlan whole = MustPlan(BillionConfig(), {}, 64 * kGiB);
+  const MemoryPlan plan = MustPlan(BillionConfig(), options, 64 * kGiB);
+  EXPECT_EQ(plan.weight_format, WeightFormat(DType::kBF16, Quantization::kInt8));
+  const uint64_t norm_bytes = uint64_t{2 * 32 + 1} * 2048 * sizeof(float);
+  EXPECT_EQ(plan.weight_bytes - norm_bytes, (whole.weight_bytes - norm_bytes) / 64 * 34);
+}
+
+TEST(MemoryPlanTest, WhereOnlyInt8FitsItIsNamed) {
+  // 2 GiB of weights in bf16, and a request of 256 tokens.
+  ModelEngineOptions options;
+  options.max_seq_len = 256;
+  options.max_running_requests = 1;
+  options.max_prefill_tokens = 32;
+  const auto plan = PlanMemory(BillionConfig(), options, 1800 * kMiB);
+  ASSERT_EQ(plan.status().code(), StatusCode::kOutOfMemory);
+  const std::string& message = plan.status().message();
+  EXPECT_NE(message.find("these fit: --quantize int8"), std::string::npos) << message;
+  options.quantization = Quantization::kInt8;
+  EXPECT_TRUE(PlanMemory(BillionConfig(), options, 1800 * kMiB).ok());
 }
 
 TEST(MemoryPlanTest, HopelesslySmallMachineSaysSo) {
@@ -291,7 +317,15 @@ TEST(MemoryPlanTest, ADeviceComputesInItsOwnTypeWhateverTheFileHolds) {
   config.dtype = DType::kF32;
   const auto plan = PlanMemory(config, {.memory_ratio = 0.9}, 0, device.get());
   ASSERT_TRUE(plan.ok());
-  EXPECT_EQ(plan->weight_dtype, DType::kF16);
+  EXPECT_EQ(plan->weight_format, DType::kF16);
+}
+
+TEST(MemoryPlanTest, ADeviceHasNoQuantizedWeights) {
+  const auto device = MakeHostDeviceOps(80 * kGiB, {}, nullptr, DType::kBF16);
+  const auto plan = PlanMemory(
+      BillionConfig(), {.memory_ratio = 0.9, .quantization = Quantization::kInt8}, 0, device.get());
+  EXPECT_EQ(plan.status().code(), StatusCode::kUsage);
+  EXPECT_NE(plan.status().message().find("--quantize int8"), std::string::npos);
 }
 
 TEST(MemoryPlanTest, ADeviceThatIsTooSmallNamesSettingsThatFit) {
@@ -305,6 +339,7 @@ TEST(MemoryPlanTest, ADeviceThatIsTooSmallNamesSettingsThatFit) {
   const std::string& message = plan.status().message();
   EXPECT_NE(message.find("these fit: "), std::string::npos) << message;
   EXPECT_EQ(message.find("--dtype"), std::string::npos) << "a device has one type: " << message;
+  EXPECT_EQ(message.find("--quantize"), std::string::npos) << message;
 }
 
 }  // namespace

@@ -12,6 +12,7 @@ namespace minisgl {
 namespace {
 
 constexpr int32_t kNumTokens = 12;
+const WeightFormat kInt8 = {DType::kBF16, Quantization::kInt8};
 
 struct Setting {
   int32_t page_size;
@@ -19,7 +20,7 @@ struct Setting {
   int32_t num_threads;
   size_t rows_at_once;
   size_t num_drafts = 0;
-  DType dtype = DType::kBF16;
+  WeightFormat format = DType::kBF16;
 };
 
 class WrenInvarianceTest : public testing::TestWithParam<Setting> {
@@ -45,7 +46,8 @@ class WrenInvarianceTest : public testing::TestWithParam<Setting> {
     EngineDriver driver(config_, *checkpoint_,
                         {.page_size = setting.page_size,
                          .num_threads = setting.num_threads,
-                         .weight_dtype = setting.dtype});
+                         .weight_dtype = setting.format.dtype,
+                         .quantization = setting.format.quantization});
     std::vector<Answer> answers;
     for (size_t begin = 0; begin < prompts_.size(); begin += setting.rows_at_once) {
       const size_t end = std::min(begin + setting.rows_at_once, prompts_.size());
@@ -103,10 +105,10 @@ class WrenInvarianceTest : public testing::TestWithParam<Setting> {
 };
 
 TEST_P(WrenInvarianceTest, AnswersAreTheSameBitForBit) {
-  // One at a time and in one piece: the same for all settings of one type.
-  static std::map<DType, std::vector<Answer>> wanted_of;
-  auto& wanted = wanted_of[GetParam().dtype];
-  if (wanted.empty()) wanted = Answers({16, 256, 1, 1, 0, GetParam().dtype});
+  // One at a time and in one piece: the same for all settings of one format.
+  static std::map<std::string, std::vector<Answer>> wanted_of;
+  auto& wanted = wanted_of[GetParam().format.Name()];
+  if (wanted.empty()) wanted = Answers({16, 256, 1, 1, 0, GetParam().format});
   const auto found = Answers(GetParam(), wanted);
   ASSERT_EQ(found.size(), wanted.size());
   for (size_t i = 0; i < wanted.size(); ++i) {
@@ -121,12 +123,13 @@ INSTANTIATE_TEST_SUITE_P(
                     Setting{16, 1, 1, 2}, Setting{64, 33, 2, 4}, Setting{2, 100, 3, 5},
                     Setting{16, 256, 1, 1, 11}, Setting{1, 64, 2, 6, 4}, Setting{4, 256, 1, 3, 1},
                     Setting{16, 64, 2, 4, 8}, Setting{16, 256, 2, 6, 6, DType::kF32},
-                    Setting{16, 256, 1, 1, 3, DType::kF16}),
+                    Setting{16, 256, 1, 1, 3, DType::kF16}, Setting{4, 33, 2, 6, 0, kInt8},
+                    Setting{16, 64, 2, 3, 5, kInt8}, Setting{1, 1, 1, 6, 0, kInt8}),
     [](const auto& test) {
       const Setting& setting = test.param;
       return fmt::format("page{}_chunk{}_threads{}_rows{}_drafts{}_{}", setting.page_size,
                          setting.chunk, setting.num_threads, setting.rows_at_once,
-                         setting.num_drafts, DTypeName(setting.dtype));
+                         setting.num_drafts, setting.format.Name());
     });
 
 }  // namespace

@@ -4,6 +4,7 @@
 
 #include <functional>
 
+#include "minisgl/base/checked_math.h"
 #include "minisgl/model/decoder.h"
 #include "minisgl/ops.h"
 #include "model/model_weights.h"
@@ -150,7 +151,7 @@ TEST(TensorCheckTest, AbsurdSizesAreRefusedWithoutOverflow) {
   config.num_heads = config.head_dim = std::numeric_limits<int32_t>::max();
   config.hidden_size = config.vocab_size = std::numeric_limits<int64_t>::max();
   EXPECT_EQ(CheckTiny(config, tensors).code(), StatusCode::kBadInput);
-  const auto bytes = CountDecoderBytes(config, {.weight_dtype = DType::kF32,
+  const auto bytes = CountDecoderBytes(config, {.weight_format = DType::kF32,
                                                 .max_step_tokens = 1 << 20,
                                                 .max_logit_rows = 1 << 20,
                                                 .max_seq_len = int64_t{1} << 31});
@@ -179,7 +180,41 @@ TEST(TensorCheckTest, RequiredTensorsAreThoseOfTheReference) {
       const size_t width = tensor.shape.size() == 1 ? sizeof(float) : DTypeBytes(config->dtype);
       bytes += static_cast<uint64_t>(view->num_elements()) * width;
     }
-    const auto counted = CountDecoderBytes(*config, {.weight_dtype = config->dtype});
+    const auto counted = CountDecoderBytes(*config, {.weight_format = config->dtype});
+    EXPECT_EQ(counted.weights, bytes);
+  }
+}
+
+// Int8 counts whole blocks of inputs, whichever way round a file has its matrices, and leaves
+// routers and the weight of a shared part as they are.
+TEST(TensorCheckTest, QuantizedBytesAreThoseOfWholeBlocks) {
+  for (const char* name : {"separate_head", "odd_heads", "mixtral", "qwen2_moe", "gpt_oss"}) {
+    SCOPED_TRACE(name);
+    const std::string dir = std::string(MINISGL_SOURCE_DIR "/tests/golden/models/") + name;
+    const auto config = LoadModelConfig(dir);
+    const auto checkpoint = Checkpoint::Open(dir);
+    ASSERT_TRUE(config.ok() && checkpoint.ok());
+    uint64_t bytes = 0;
+    for (const std::string& tensor : (*checkpoint)->Names()) {
+      const std::vector<int64_t> shape = (*checkpoint)->Get(tensor)->shape;
+      const auto count = static_cast<uint64_t>((*checkpoint)->Get(tensor)->num_elements());
+      const bool is_vector = shape.size() == 1 || tensor.ends_with("bias");
+      const bool is_router = tensor.ends_with(".gate.weight") ||
+                             tensor.ends_with("router.weight") ||
+                             tensor.ends_with("shared_expert_gate.weight");
+      // gpt_oss stores its experts [X, in, out].
+      const bool is_turned = std::string(name) == "gpt_oss" && shape.size() == 3;
+      const auto num_in = static_cast<uint64_t>(is_turned ? shape[1] : shape.back());
+      if (is_vector) {
+        bytes += count * sizeof(float);
+      } else if (is_router) {
+        bytes += count * DTypeBytes(config->dtype);
+      } else {
+        bytes += count / num_in * CeilDiv<uint64_t>(num_in, 32) * 34;
+      }
+    }
+    const auto counted =
+        CountDecoderBytes(*config, {.weight_format = {config->dtype, Quantization::kInt8}});
     EXPECT_EQ(counted.weights, bytes);
   }
 }
@@ -190,7 +225,7 @@ TEST(TensorCheckTest, WeightBytesCountWhatTheFileHolds) {
   const auto checkpoint = WriteCheckpoint(dir, TinyTensors(config));
   const auto ops = MakeNaiveOps();
   const DecoderOptions options{
-      .weight_dtype = DType::kF32, .max_step_tokens = 4, .max_logit_rows = 2, .max_seq_len = 8};
+      .weight_format = DType::kF32, .max_step_tokens = 4, .max_logit_rows = 2, .max_seq_len = 8};
   const auto decoder = Decoder::Load(config, *checkpoint, options, ops.get());
   ASSERT_TRUE(decoder.ok()) << decoder.status().message();
   EXPECT_EQ((*decoder)->weight_bytes(), checkpoint->total_bytes());

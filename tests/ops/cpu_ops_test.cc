@@ -61,6 +61,21 @@ TEST(AllocateTest, TooMuchIsAnErrorNotACrash) {
   }
 }
 
+// From small to a few large pages, on both sides of where one way of taking memory ends.
+TEST(AllocateTest, MemoryIsZeroedAlignedAndWritableToItsEnd) {
+  constexpr size_t kMiB = size_t{1} << 20;
+  for (const size_t num_bytes :
+       {size_t{1}, kMiB - 1, kMiB, 2 * kMiB - 1, 2 * kMiB, 2 * kMiB + 1, 7 * kMiB + 4097}) {
+    const auto memory = AllocateZeroed(num_bytes);
+    ASSERT_TRUE(memory.ok());
+    auto* const bytes = static_cast<unsigned char*>(memory->get());
+    const size_t alignment = num_bytes >= 2 * kMiB ? 2 * kMiB : 64;
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(bytes) % alignment, 0u) << num_bytes;
+    EXPECT_TRUE(std::all_of(bytes, bytes + num_bytes, [](unsigned char b) { return b == 0; }));
+    std::fill_n(bytes, num_bytes, 0xFF);
+  }
+}
+
 TEST(FloatBufferTest, WithoutMemoryItThrowsAndCanBeUsedAgain) {
   FloatBuffer buffer;
   buffer.Reserve(100)[99] = 1;

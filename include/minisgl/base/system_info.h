@@ -3,12 +3,16 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 namespace minisgl {
 
 // Bytes that can still be taken without swapping: MemAvailable, or less where a cgroup limit leaves
 // less.
 uint64_t AvailableMemoryBytes();
+
+// One logical CPU of each physical core within the affinity mask.
+std::vector<int> UsableCpus();
 
 // Physical cores within the affinity mask and the cgroup CPU quota (rounded up); at least 1.
 int UsableCores();

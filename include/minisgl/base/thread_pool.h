@@ -15,8 +15,10 @@ namespace minisgl {
 class ThreadPool {
  public:
   // `num_threads` >= 1 counts the caller: 1 makes no thread. Where the system gives fewer the pool
-  // goes on with those, and logs a warning: num_threads() says how many there are.
-  explicit ThreadPool(int num_threads);
+  // goes on with those, and logs a warning: num_threads() says how many there are. `pin` keeps each
+  // but the caller on a core of its own, which leaves one for the caller; where that fails a
+  // warning says so.
+  explicit ThreadPool(int num_threads, bool pin = false);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;

@@ -12,6 +12,7 @@
 #include "minisgl/device_ops.h"
 #include "minisgl/engine/engine.h"
 #include "minisgl/ops.h"
+#include "minisgl/tensor/weight_format.h"
 #include "minisgl/weights/checkpoint.h"
 #include "minisgl/weights/model_config.h"
 
@@ -30,11 +31,12 @@ struct ModelEngineOptions {
   double memory_ratio = 0.25;
   int32_t graph_max_rows = 0;         // decode graphs that a device is to keep memory for
   std::optional<DType> weight_dtype;  // as stored where unset
+  Quantization quantization = Quantization::kNone;  // on a device none is possible
 };
 
 // Where the memory goes: shown by `minisgl info`, computed before anything is loaded.
 struct MemoryPlan {
-  DType weight_dtype = DType::kF32;
+  WeightFormat weight_format;
   uint64_t available_bytes = 0;
   uint64_t weight_bytes = 0;
   uint64_t workspace_bytes = 0;
@@ -61,7 +63,7 @@ Result<std::unique_ptr<Engine>> MakeModelEngine(const ModelConfig& config,
 // Logits of every position of `ids`, [n, V], by one uncached forward pass in a context of the
 // model's length: for tests against references.
 Result<std::vector<float>> ComputeLogits(const ModelConfig& config, const Checkpoint& checkpoint,
-                                         DType weight_dtype, Ops* ops,
+                                         const WeightFormat& weight_format, Ops* ops,
                                          const std::vector<TokenId>& ids);
 
 }  // namespace minisgl

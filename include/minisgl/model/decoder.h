@@ -42,7 +42,7 @@ struct ForwardInput {
 };
 
 struct DecoderOptions {
-  DType weight_dtype = DType::kF32;
+  WeightFormat weight_format;
   DType activation_dtype = DType::kF32;  // of the Ops
   int64_t max_step_tokens = 0;
   int64_t max_logit_rows = 0;
@@ -63,7 +63,8 @@ class Decoder {
   virtual float* Forward(const ForwardInput& input) = 0;
 
   virtual const ModelConfig& config() const = 0;
-  // Bytes of packed weights and of workspace.
+  // Bytes of packed weights (but for what fills up the last rows of a packed matrix) and of
+  // workspace.
   virtual uint64_t weight_bytes() const = 0;
   virtual uint64_t workspace_bytes() const = 0;
 };

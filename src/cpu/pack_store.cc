@@ -1,0 +1,351 @@
+// See pack_store.h. The file: a header, the matrices at multiples of 4 KiB, the table of entries.
+// Numbers are as the machine has them; another byte order reads as another magic number.
+#include "cpu/pack_store.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+#include "minisgl/base/checked_math.h"
+#include "minisgl/base/log.h"
+#include "minisgl/base/utf8.h"
+
+namespace minisgl {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr uint64_t kMagic = 0x314B434150474C53;  // "SLGPACK1"
+constexpr uint64_t kAlignment = 4096;            // a page, so that mapped matrices begin at one
+constexpr uint64_t kEntriesMax = 1'000'000;      // as many as a checkpoint may have tensors
+constexpr size_t kSampleBytes = 64;
+constexpr size_t kSampleStride = size_t{64} << 10;
+constexpr size_t kWriteBytes = size_t{1} << 20;
+// A file in the making that nobody holds for this long was left by a process that died.
+constexpr std::chrono::minutes kAbandonedAfter{1};
+
+// Tells contents apart; no defence against someone who makes them collide.
+class Hasher {
+ public:
+  explicit Hasher(uint64_t seed = 0) : hash_(seed) {}
+  void Add(uint64_t word) {
+    hash_ = (hash_ ^ word) * 0x9E3779B97F4A7C15u;
+    hash_ ^= hash_ >> 32;
+  }
+  void Add(const void* data, size_t num_bytes) {
+    const auto* bytes = static_cast<const char*>(data);
+    for (size_t at = 0; at < num_bytes; at += sizeof(uint64_t)) {
+      uint64_t word = 0;
+      std::memcpy(&word, bytes + at, std::min(sizeof(word), num_bytes - at));
+      Add(word);
+    }
+    Add(num_bytes);
+  }
+  uint64_t value() const { return hash_; }
+
+ private:
+  uint64_t hash_;
+};
+
+struct Header {
+  uint64_t magic, key[2], num_entries, table_offset, table_hash, file_bytes;
+  uint64_t header_hash;  // of all before it
+};
+
+uint64_t HashOf(const Header& header) {
+  Hasher hasher;
+  hasher.Add(&header, offsetof(Header, header_hash));
+  return hasher.value();
+}
+
+uint64_t HashOf(const void* data, size_t num_bytes) {
+  Hasher hasher;
+  hasher.Add(data, num_bytes);
+  return hasher.value();
+}
+
+uint64_t SampleHash(const void* data, size_t num_bytes) {
+  const auto* bytes = static_cast<const char*>(data);
+  Hasher hasher(num_bytes);
+  for (size_t at = 0; at < num_bytes; at += kSampleStride) {
+    hasher.Add(bytes + at, std::min(kSampleBytes, num_bytes - at));
+  }
+  if (num_bytes > kSampleBytes) hasher.Add(bytes + num_bytes - kSampleBytes, kSampleBytes);
+  return hasher.value();
+}
+
+// Of what a matrix is packed from: its shape and type, and some lines of each part.
+uint64_t IdentityOf(std::span<const TensorView> parts, const WeightFormat& format) {
+  constexpr size_t kLines = 4;
+  Hasher hasher;
+  hasher.Add(static_cast<uint64_t>(format.dtype) << 8 | static_cast<uint64_t>(format.quantization));
+  for (const TensorView& part : parts) {
+    hasher.Add(static_cast<uint64_t>(part.dtype));
+    for (const int64_t size : part.shape) hasher.Add(static_cast<uint64_t>(size));
+    const size_t num_bytes = part.num_bytes(), length = std::min(kSampleBytes, num_bytes);
+    for (size_t line = 0; line < kLines; ++line) {
+      hasher.Add(part.data + (num_bytes - length) / (kLines - 1) * line, length);
+    }
+  }
+  return hasher.value();
+}
+
+// Changes with whatever a program of this build makes of a matrix: two panels, several blocks and
+// an odd end.
+uint64_t LayoutHash() {
+  constexpr int64_t kNumOut = 19, kNumIn = 71;
+  std::vector<float> values(kNumOut * kNumIn);
+  for (size_t i = 0; i < values.size(); ++i) {
+    values[i] = static_cast<float>(i * 7919 % 1009) / 512.0f - 1.0f;
+  }
+  const TensorView view = {
+      reinterpret_cast<const std::byte*>(values.data()), DType::kF32, {kNumOut, kNumIn}};
+  ThreadPool pool(1);
+  Hasher hasher;
+  for (const WeightFormat& format :
+       {WeightFormat(DType::kF32), WeightFormat(DType::kBF16), WeightFormat(DType::kF16),
+        WeightFormat(DType::kBF16, Quantization::kInt8)}) {
+    const auto matrix = PackParts({&view, 1}, format, &pool);
+    if (matrix.ok()) hasher.Add(matrix->data.get(), matrix->num_bytes());
+  }
+  return hasher.value();
+}
+
+Status SystemError(const char* what) {
+  return MakeStatus(StatusCode::kIoError, "{}: {}", what, std::strerror(errno));
+}
+
+Status WriteAll(int fd, const void* data, size_t num_bytes, uint64_t offset) {
+  const auto* bytes = static_cast<const char*>(data);
+  for (size_t done = 0; done < num_bytes;) {
+    const size_t part = std::min(kWriteBytes, num_bytes - done);
+    const ssize_t written = pwrite(fd, bytes + done, part, static_cast<off_t>(offset + done));
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) return SystemError("write");
+    done += static_cast<size_t>(written);
+  }
+  return Status();
+}
+
+struct FileDescriptor {
+  int fd = -1;
+  ~FileDescriptor() {
+    if (fd >= 0) close(fd);
+  }
+};
+
+void Warn(const std::string& path, const std::string& what) {
+  Log(LogLevel::kWarning,
+      fmt::format("--pack-cache: {}: {}; going on without it", Visible(path, 400), what));
+}
+
+}  // namespace
+
+PackStore::PackStore(std::string dir, std::string_view source) : dir_(std::move(dir)) {
+  const uint64_t layout = LayoutHash();
+  for (uint64_t half : {0, 1}) {
+    Hasher hasher(half);
+    hasher.Add(layout);
+    hasher.Add(source.data(), source.size());
+    key_[half] = hasher.value();
+  }
+  name_ = fmt::format("minisgl-{:016x}.pack", key_[0]);
+  path_ = dir_ + "/" + name_;
+  Read();
+}
+
+PackStore::~PackStore() {
+  if (writer_.joinable()) writer_.join();
+}
+
+void PackStore::Read() {
+  auto file = MappedFile::Open(path_);
+  if (!file.ok()) {
+    if (file.status().code() != StatusCode::kNoInput || access(path_.c_str(), F_OK) == 0) {
+      Warn(path_, file.status().message());
+    }
+    return;
+  }
+  auto entries = ReadEntries(file->bytes(), key_);
+  if (!entries.ok()) {
+    Log(LogLevel::kInfo, fmt::format("--pack-cache: {}: {}; writing it anew", Visible(path_, 400),
+                                     entries.status().message()));
+    return;
+  }
+  file_ = std::make_shared<MappedFile>(std::move(file).value());
+  entries_ = std::move(entries).value();
+}
+
+// Every offset is checked here; what ReadEntries gives lies within `bytes`.
+Result<std::vector<PackStore::Entry>> PackStore::ReadEntries(std::span<const std::byte> bytes,
+                                                             const uint64_t (&key)[2]) {
+  Header header;
+  if (bytes.size() < kAlignment) return BadInput("is cut short (found {} bytes)", bytes.size());
+  std::memcpy(&header, bytes.data(), sizeof(header));
+  if (header.magic != kMagic) return BadInput("is no file of packed weights");
+  if (header.header_hash != HashOf(header)) return BadInput("its header is damaged");
+  if (header.key[0] != key[0] || header.key[1] != key[1]) return BadInput("is of another model");
+  if (header.file_bytes != bytes.size()) {
+    return BadInput("has {} bytes (wanted {})", bytes.size(), header.file_bytes);
+  }
+  const uint64_t table_offset = header.table_offset;
+  if (header.num_entries > kEntriesMax || table_offset < kAlignment ||
+      table_offset > bytes.size() ||
+      bytes.size() - table_offset != header.num_entries * sizeof(Entry)) {
+    return BadInput("its table of {} matrices is damaged", header.num_entries);
+  }
+  std::vector<Entry> entries(header.num_entries);
+  const size_t table_bytes = entries.size() * sizeof(Entry);
+  std::memcpy(entries.data(), bytes.data() + table_offset, table_bytes);
+  if (HashOf(entries.data(), table_bytes) != header.table_hash) {
+    return BadInput("its table of matrices is damaged");
+  }
+  for (const Entry& entry : entries) {
+    const auto end = CheckedAdd(entry.offset, entry.num_bytes);
+    if (entry.offset < kAlignment || entry.offset % kAlignment != 0 || !end ||
+        *end > table_offset) {
+      return BadInput("a matrix lies outside of it (found {} bytes at {})", entry.num_bytes,
+                      entry.offset);
+    }
+  }
+  return entries;
+}
+
+std::shared_ptr<void> PackStore::Find(uint64_t identity, size_t num_bytes) {
+  if (file_ == nullptr || matrices_.size() >= entries_.size()) return nullptr;
+  const Entry& entry = entries_[matrices_.size()];
+  // Only packing writes to a matrix, and these are packed.
+  auto* const data = const_cast<std::byte*>(file_->bytes().data() + entry.offset);
+  if (entry.identity != identity || entry.num_bytes != num_bytes ||
+      entry.sample_hash != SampleHash(data, num_bytes)) {
+    Log(LogLevel::kInfo, fmt::format("--pack-cache: {}: matrix {} is not the model's; writing the "
+                                     "file anew",
+                                     Visible(path_, 400), matrices_.size()));
+    file_.reset();  // what was found before holds on to it
+    return nullptr;
+  }
+  std::shared_ptr<void> found(file_, data);
+  matrices_.push_back({identity, found, num_bytes});
+  ++num_found_;
+  return found;
+}
+
+void PackStore::Add(uint64_t identity, std::shared_ptr<void> data, size_t num_bytes) {
+  matrices_.push_back({identity, std::move(data), num_bytes});
+  ++num_packed_;
+}
+
+void PackStore::Finish() {
+  if (std::exchange(finished_, true)) return;
+  const bool is_right = num_packed() == 0 && entries_.size() == matrices_.size();
+  Log(LogLevel::kVerbose,
+      fmt::format("--pack-cache: {}: {} matrices mapped, {} packed{}", Visible(path_, 400),
+                  num_found_, num_packed(), is_right ? "" : "; writing it"));
+  if (is_right) {
+    matrices_.clear();
+    return;
+  }
+  try {
+    writer_ = std::thread([this] {
+      // Answers come first.
+      setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), 19);
+      const Status written = Write();
+      if (!written.ok()) Warn(path_, written.message());
+      matrices_.clear();
+    });
+  } catch (const std::system_error& error) {
+    Warn(path_, fmt::format("no thread to write it ({})", Visible(error.what())));
+  }
+}
+
+// Under a name of its own in the same directory, then renamed: the file is there whole or not at
+// all, also beside another process that writes it.
+Status PackStore::Write() const {
+  std::error_code error;
+  fs::create_directories(dir_, error);
+  if (error) return MakeStatus(StatusCode::kIoError, "no such directory ({})", error.message());
+  RemoveAbandoned();
+  const std::string temporary =
+      fmt::format("{}/.{}.{}.{:x}.tmp", dir_, name_, getpid(), reinterpret_cast<uintptr_t>(this));
+  const FileDescriptor file{open(temporary.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666)};
+  if (file.fd < 0) return SystemError("cannot be written");
+  flock(file.fd, LOCK_EX | LOCK_NB);  // for RemoveAbandoned of others
+  Status written = WriteTo(file.fd);
+  if (written.ok() && rename(temporary.c_str(), path_.c_str()) != 0) {
+    written = SystemError("cannot be renamed");
+  }
+  if (!written.ok()) unlink(temporary.c_str());
+  return written;
+}
+
+Status PackStore::WriteTo(int fd) const {
+  std::vector<Entry> entries;
+  uint64_t offset = kAlignment;
+  for (const Kept& matrix : matrices_) {
+    entries.push_back({matrix.identity, offset, matrix.num_bytes,
+                       SampleHash(matrix.data.get(), matrix.num_bytes)});
+    MINISGL_RETURN_IF_ERROR(WriteAll(fd, matrix.data.get(), matrix.num_bytes, offset));
+    offset = CeilDiv(offset + matrix.num_bytes, kAlignment) * kAlignment;
+  }
+  const size_t table_bytes = entries.size() * sizeof(Entry);
+  Header header = {.magic = kMagic,
+                   .key = {key_[0], key_[1]},
+                   .num_entries = entries.size(),
+                   .table_offset = offset,
+                   .table_hash = HashOf(entries.data(), table_bytes),
+                   .file_bytes = offset + table_bytes,
+                   .header_hash = 0};
+  header.header_hash = HashOf(header);
+  std::array<char, kAlignment> first_page = {};
+  std::memcpy(first_page.data(), &header, sizeof(header));
+  MINISGL_RETURN_IF_ERROR(WriteAll(fd, entries.data(), table_bytes, offset));
+  if (table_bytes == 0 && ftruncate(fd, static_cast<off_t>(offset)) != 0) {
+    return SystemError("write");
+  }
+  MINISGL_RETURN_IF_ERROR(WriteAll(fd, first_page.data(), first_page.size(), 0));
+  return fsync(fd) == 0 ? Status() : SystemError("write");
+}
+
+// Files of this model in the making whose process died.
+void PackStore::RemoveAbandoned() const {
+  const std::string prefix = "." + name_ + ".";
+  std::error_code error;
+  for (fs::directory_iterator entry(dir_, error), end; !error && entry != end;
+       entry.increment(error)) {
+    const std::string found = entry->path().filename().string();
+    if (!found.starts_with(prefix) || !found.ends_with(".tmp")) continue;
+    std::error_code no_time;
+    const auto age = fs::file_time_type::clock::now() - entry->last_write_time(no_time);
+    if (no_time || age < kAbandonedAfter) continue;
+    const FileDescriptor file{open(entry->path().c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW)};
+    if (file.fd >= 0 && flock(file.fd, LOCK_EX | LOCK_NB) == 0) unlink(entry->path().c_str());
+  }
+}
+
+Result<PackedMatrix> FindOrPack(std::span<const TensorView> parts, const WeightFormat& format,
+                                PackStore* store, ThreadPool* pool) {
+  if (store == nullptr) return PackParts(parts, format, pool);
+  PackedMatrix matrix;
+  matrix.format = format;
+  matrix.num_in = parts[0].shape[1];
+  for (const TensorView& part : parts) matrix.num_out += part.shape[0];
+  const uint64_t identity = IdentityOf(parts, format);
+  matrix.data = store->Find(identity, matrix.num_bytes());
+  if (matrix.data != nullptr) return matrix;
+  MINISGL_ASSIGN_OR_RETURN(matrix, PackParts(parts, format, pool));
+  store->Add(identity, matrix.data, matrix.num_bytes());
+  return matrix;
+}
+
+}  // namespace minisgl

@@ -1,0 +1,85 @@
+// Packed matrices kept in a file from one start to the next, which maps them instead of packing.
+//
+// A file holds the matrices of one model in one format, in the order they are asked for. Its name
+// and header carry a key: a hash of what the caller says of the source, and of how this program
+// packs a small matrix, so that a changed source or layout is another file. Each matrix carries an
+// identity (format, shape, samples of the source) and a hash of one line in each 64 KiB of its
+// bytes, enough to tell a torn file, and no dearer than mapping those bytes. A file that is not
+// exactly right is written anew; DIR is trusted as the model's own files are. Nothing here fails a
+// run: what cannot be read or written is packed, and said in a warning.
+//
+// Find, Add and Finish are called from one thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "cpu/packed_matrix.h"
+#include "minisgl/base/mapped_file.h"
+#include "minisgl/base/status.h"
+#include "minisgl/base/thread_pool.h"
+#include "minisgl/tensor/tensor_view.h"
+
+namespace minisgl {
+
+class PackStore {
+ public:
+  // For the model that `source` stands for, in `dir`, which is made where it is missing.
+  PackStore(std::string dir, std::string_view source);
+  // Waits until a file that is being written is there.
+  ~PackStore();
+  PackStore(const PackStore&) = delete;
+  PackStore& operator=(const PackStore&) = delete;
+
+  // The next matrix, if the file has it, else null: then it is packed, and handed to Add.
+  std::shared_ptr<void> Find(uint64_t identity, size_t num_bytes);
+  // `data` must not change any more.
+  void Add(uint64_t identity, std::shared_ptr<void> data, size_t num_bytes);
+  // All matrices were asked for. Where one was not found, a thread begins to write the file. Later
+  // calls do nothing.
+  void Finish();
+
+  int64_t num_found() const { return num_found_; }
+  int64_t num_packed() const { return num_packed_; }
+  const std::string& path() const { return path_; }
+
+ private:
+  struct Entry {  // as the file has it
+    uint64_t identity, offset, num_bytes, sample_hash;
+  };
+  struct Kept {
+    uint64_t identity;
+    std::shared_ptr<void> data;
+    size_t num_bytes;
+  };
+
+  static Result<std::vector<Entry>> ReadEntries(std::span<const std::byte> bytes,
+                                                const uint64_t (&key)[2]);
+  void Read();
+  Status Write() const;
+  Status WriteTo(int fd) const;
+  void RemoveAbandoned() const;
+
+  const std::string dir_;
+  uint64_t key_[2] = {};
+  std::string name_;  // within dir_
+  std::string path_;
+  std::shared_ptr<MappedFile> file_;  // null where none is to be read
+  std::vector<Entry> entries_;        // of file_
+  std::vector<Kept> matrices_;        // asked for so far
+  int64_t num_found_ = 0, num_packed_ = 0;
+  bool finished_ = false;
+  std::thread writer_;
+};
+
+// PackParts, or what `store` (may be null) has of it.
+Result<PackedMatrix> FindOrPack(std::span<const TensorView> parts, const WeightFormat& format,
+                                PackStore* store, ThreadPool* pool);
+
+}  // namespace minisgl

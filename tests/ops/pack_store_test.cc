@@ -1,0 +1,299 @@
+// Packed matrices in a file: the second start maps what the first one packed; whatever is not right
+// about a file is found before its bytes are used, and the file is written anew.
+#include "cpu/pack_store.h"
+
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+
+#include "minisgl/base/log.h"
+#include "op_check.h"
+
+namespace minisgl {
+namespace {
+
+namespace fs = std::filesystem;
+
+class PackStoreTest : public testing::Test {
+ protected:
+  PackStoreTest() {
+    std::string name = (fs::temp_directory_path() / "minisgl-pack-XXXXXX").string();
+    dir_ = mkdtemp(name.data());
+    for (size_t i = 0; i < values_.size(); ++i) values_[i] = std::sin(static_cast<float>(i));
+    SetLogSink([this](LogLevel level, const std::string& line) {
+      if (level == LogLevel::kWarning) warnings_.push_back(line);
+    });
+  }
+  ~PackStoreTest() override {
+    SetLogSink(nullptr);
+    fs::remove_all(dir_);
+  }
+
+  TensorView Matrix(size_t first, int64_t num_out, int64_t num_in) const {
+    return {
+        reinterpret_cast<const std::byte*>(values_.data() + first), DType::kF32, {num_out, num_in}};
+  }
+
+  struct Start {
+    int64_t num_found, num_packed;
+  };
+  // What one process does: matrices of three shapes and two formats, then the end of loading.
+  // Whatever was found or packed, they are right.
+  Start Run(const std::string& source = "model", size_t shift = 0) {
+    PackStore store((dir_ / "cache").string(), source);
+    ThreadPool pool(2);
+    const WeightFormat int8 = {DType::kBF16, Quantization::kInt8};
+    const std::pair<TensorView, WeightFormat> wanted[] = {
+        {Matrix(shift, 40, 70), DType::kBF16},
+        {Matrix(5000, 300, 300), DType::kF32},
+        {Matrix(100, 17, 64), int8},
+    };
+    std::vector<PackedMatrix> found;
+    for (const auto& [view, format] : wanted) {
+      auto matrix = FindOrPack({&view, 1}, format, &store, &pool);
+      EXPECT_TRUE(matrix.ok());
+      found.push_back(std::move(matrix).value());
+    }
+    store.Finish();
+    path_ = store.path();
+    for (size_t i = 0; i < found.size(); ++i) {
+      const auto& [view, format] = wanted[i];
+      const auto packed = PackParts({&view, 1}, format, &pool);
+      EXPECT_EQ(std::memcmp(packed->data.get(), found[i].data.get(), packed->num_bytes()), 0) << i;
+    }
+    return {store.num_found(), store.num_packed()};
+  }
+  void ExpectAllFound(const std::string& source = "model") {
+    const Start start = Run(source);
+    EXPECT_EQ(start.num_found, 3);
+    EXPECT_EQ(start.num_packed, 0);
+  }
+
+  std::string ReadAll() const {
+    std::ifstream file(path_, std::ios::binary);
+    return {std::istreambuf_iterator<char>(file), {}};
+  }
+  void WriteAll(const std::string& bytes) const {
+    std::ofstream(path_, std::ios::binary | std::ios::trunc) << bytes;
+  }
+
+  fs::path dir_;
+  std::string path_;
+  std::vector<float> values_ = std::vector<float>(100'000);
+  std::vector<std::string> warnings_;
+};
+
+TEST_F(PackStoreTest, TheSecondStartPacksNothing) {
+  const Start first = Run();
+  EXPECT_EQ(first.num_found, 0);
+  EXPECT_EQ(first.num_packed, 3);
+  ExpectAllFound();
+  const auto written = fs::last_write_time(path_);
+  ExpectAllFound();
+  EXPECT_EQ(fs::last_write_time(path_), written) << "a file that is right is left alone";
+  EXPECT_TRUE(warnings_.empty());
+  EXPECT_EQ(std::distance(fs::directory_iterator(dir_ / "cache"), {}), 1) << "nothing else is left";
+}
+
+TEST_F(PackStoreTest, AnotherModelHasAFileOfItsOwn) {
+  Run("a");
+  const std::string a = path_;
+  EXPECT_EQ(Run("b").num_packed, 3);
+  EXPECT_NE(path_, a);
+  ExpectAllFound("a");
+  ExpectAllFound("b");
+}
+
+// The source says it is the same and is not: found by its samples, and written anew.
+TEST_F(PackStoreTest, OtherWeightsAreNotTakenForTheModels) {
+  Run();
+  const Start other = Run("model", 9000);
+  EXPECT_EQ(other.num_found, 0);
+  EXPECT_EQ(other.num_packed, 3);
+  const Start again = Run("model", 9000);
+  EXPECT_EQ(again.num_found, 3);
+}
+
+TEST_F(PackStoreTest, WhatWasFoundBeforeADamagedMatrixIsKept) {
+  Run();
+  std::string bytes = ReadAll();
+  // The second matrix: 300 x 300 floats from its page on.
+  const size_t second = 4096 + (48 * 70 * 2 + 4095) / 4096 * 4096;
+  bytes[second + 3] ^= 1;
+  WriteAll(bytes);
+  const Start start = Run();
+  EXPECT_EQ(start.num_found, 1);
+  EXPECT_EQ(start.num_packed, 2);
+  ExpectAllFound();
+}
+
+// Each byte of the header and of the table, and the ends of each matrix: what is damaged is packed.
+TEST_F(PackStoreTest, DamageOfAnyImportantByteIsFound) {
+  Run();
+  const std::string right = ReadAll();
+  std::vector<size_t> places;
+  for (size_t i = 0; i < 64; ++i) places.push_back(i);
+  for (size_t i = right.size() - 3 * 32; i < right.size(); ++i) places.push_back(i);
+  for (const size_t place : places) {
+    std::string bytes = right;
+    bytes[place] ^= 0x10;
+    WriteAll(bytes);
+    const Start start = Run();
+    EXPECT_GT(start.num_packed, 0) << "byte " << place;
+    EXPECT_TRUE(ReadAll() == right) << "byte " << place << " is not mended";
+  }
+}
+
+TEST_F(PackStoreTest, AFileCutShortAnywhereOrTooLongIsWrittenAnew) {
+  Run();
+  const std::string right = ReadAll();
+  for (const size_t length :
+       {size_t{0}, size_t{1}, size_t{63}, size_t{64}, size_t{4095}, size_t{4096}, right.size() / 2,
+        right.size() - 33, right.size() - 32, right.size() - 1}) {
+    WriteAll(right.substr(0, length));
+    EXPECT_EQ(Run().num_packed, 3) << length;
+    EXPECT_TRUE(ReadAll() == right) << length;
+  }
+  WriteAll(right + "x");
+  EXPECT_EQ(Run().num_packed, 3);
+  WriteAll(std::string(right.size(), '\0'));
+  EXPECT_EQ(Run().num_packed, 3);
+  ExpectAllFound();
+}
+
+// A header that hashes right and lies: numbers at and past every limit. The hash is the file's own
+// rule, so the test follows it.
+uint64_t Hash(const std::string& bytes) {
+  uint64_t hash = 0;
+  const auto add = [&hash](uint64_t word) {
+    hash = (hash ^ word) * 0x9E3779B97F4A7C15u;
+    hash ^= hash >> 32;
+  };
+  for (size_t at = 0; at < bytes.size(); at += 8) {
+    uint64_t word = 0;
+    std::memcpy(&word, bytes.data() + at, std::min<size_t>(8, bytes.size() - at));
+    add(word);
+  }
+  add(bytes.size());
+  return hash;
+}
+
+TEST_F(PackStoreTest, HostileNumbersAreRefusedWithoutACrash) {
+  Run();
+  const std::string right = ReadAll();
+  const size_t table = right.size() - 3 * 32;
+  const uint64_t kHostile[] = {0,
+                               1,
+                               4095,
+                               4097,
+                               1 << 20,
+                               right.size(),
+                               right.size() + 4096,
+                               UINT64_MAX,
+                               UINT64_MAX - 4095,
+                               uint64_t{1} << 63};
+  const auto put = [](std::string* bytes, size_t at, uint64_t value) {
+    std::memcpy(bytes->data() + at, &value, sizeof(value));
+  };
+  // Fields of the header, and of each entry the offset and the size.
+  std::vector<size_t> places = {24, 32, 48};
+  for (size_t entry = 0; entry < 3; ++entry) {
+    places.push_back(table + entry * 32 + 8);
+    places.push_back(table + entry * 32 + 16);
+  }
+  for (const size_t place : places) {
+    for (const uint64_t value : kHostile) {
+      std::string bytes = right;
+      put(&bytes, place, value);
+      if (bytes == right) continue;
+      put(&bytes, 40, Hash(bytes.substr(table)));
+      put(&bytes, 56, Hash(bytes.substr(0, 56)));
+      WriteAll(bytes);
+      EXPECT_GT(Run().num_packed, 0) << value << " at " << place;
+    }
+  }
+  // The rule above is the file's: rewritten hashes of an unchanged file are taken.
+  std::string same = right;
+  put(&same, 40, Hash(same.substr(table)));
+  put(&same, 56, Hash(same.substr(0, 56)));
+  WriteAll(same);
+  ExpectAllFound();
+}
+
+TEST_F(PackStoreTest, ADirectoryThatCannotBeWrittenIsAWarning) {
+  std::ofstream(dir_ / "cache") << "a file, not a directory";
+  EXPECT_EQ(Run().num_packed, 3);
+  ASSERT_EQ(warnings_.size(), 1u);
+  EXPECT_NE(warnings_[0].find("--pack-cache"), std::string::npos) << warnings_[0];
+}
+
+// A limit on file sizes stands for a full disk.
+TEST_F(PackStoreTest, AFullDiskIsAWarningAndLeavesNothing) {
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    signal(SIGXFSZ, SIG_IGN);
+    const rlimit limit = {200'000, 200'000};
+    setrlimit(RLIMIT_FSIZE, &limit);
+    const Start start = Run();
+    const bool is_empty = fs::is_empty(dir_ / "cache");
+    _exit(start.num_packed == 3 && warnings_.size() == 1 && is_empty ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+}
+
+// Killed at some moment of writing: the next start packs or finds, and is right; what was left
+// lying is cleared away once it is old.
+TEST_F(PackStoreTest, AProcessKilledWhileItWritesLeavesNothingThatMisleads) {
+  fs::create_directory(dir_ / "cache");
+  for (int delay_us = 0; delay_us < 3000; delay_us += 300) {
+    const pid_t child = fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+      Run();
+      _exit(0);
+    }
+    usleep(static_cast<useconds_t>(delay_us));
+    kill(child, SIGKILL);
+    int status = 0;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    Run();
+    fs::remove(path_);
+  }
+  const fs::path left = dir_ / "cache" / ("." + fs::path(path_).filename().string() + ".1.2.tmp");
+  std::ofstream(left) << "half";
+  Run();
+  EXPECT_TRUE(fs::exists(left)) << "it may be in the making";
+  fs::last_write_time(left, fs::file_time_type::clock::now() - std::chrono::hours(1));
+  fs::remove(path_);
+  Run();
+  EXPECT_FALSE(fs::exists(left));
+}
+
+TEST_F(PackStoreTest, TwoProcessesAtOnceAreBothRight) {
+  for (int round = 0; round < 5; ++round) {
+    const pid_t child = fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+      Run();
+      _exit(HasFailure() ? 1 : 0);
+    }
+    Run();
+    int status = 0;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0);
+    ExpectAllFound();
+    fs::remove(path_);
+  }
+}
+
+}  // namespace
+}  // namespace minisgl
