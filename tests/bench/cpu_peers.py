@@ -3,8 +3,8 @@
     python3 tests/bench/cpu_peers.py [--minisgl FILE] [--work DIR] [--rounds 5] [--shapes NAME,...] [--shapes-dir DIR]
         [--formats bf16,int8] [--workloads NAME,...] [--threads 2] [--isa native|avx2] [--llama-bin DIR] [--json FILE]
 
-Installs the peer by itself: the source package of llama-cpp-python (below) carries llama.cpp; it is downloaded with pip,
-its checksum compared, and llama-bench and llama-batched-bench are built natively into --work (default: minisgl-bench in
+Installs the peer by itself: the source package of llama-cpp-python (below) carries llama.cpp; it is downloaded with
+pip, its checksum compared, and llama-bench and llama-batched-bench are built natively into --work (default: minisgl-bench in
 the user's cache), with GGUF files of the same shapes beside them. --llama-bin takes another build. --isa avx2 builds
 the peer for AVX2, FMA and F16C alone and gives this program --cpu-target avx2. Needs cmake, ninja, pip; Python's
 standard library alone. The shapes are NAME.json in --shapes-dir (default: ../shared/shapes beside the project).
@@ -13,7 +13,8 @@ Weights are made up on both sides: bf16 against BF16, --quantize int8 against Q8
 side's loading counts, except for notes and start. llama.cpp keeps keys and values in f16 (its default), this program
 as it does without options. This program samples greedily; the peer's tools do not sample. Where prompts are shared the
 peer is measured with one KV buffer for all rows and with one for each, and the faster counts. Every figure is the
-median over rounds; a ratio is of two medians, and behind it the least and the largest of single rounds.
+median over rounds (three of rows, scaling and spinner); a ratio is of two medians, and behind it the least and the
+largest of single rounds. All of it takes about an hour and a half on two cores; --workloads and --shapes choose.
 
 workload   rows of the table                                                                        goal
 prefill    pp512: tokens/s of a prompt of 512 tokens                                                C4
@@ -57,7 +58,9 @@ PEER_ISA = {"native": ["-DGGML_NATIVE=ON"],
 WORKLOADS = ("prefill", "decode", "rows", "shared", "scaling", "spinner", "notes", "start")
 FORMATS = {"bf16": "bf16", "int8": "q8_0"}  # ours: the peer's file
 SHARED_ROWS, SHARED_PREFIX, SHARED_OUT = 32, 512, 16
-TIMEOUT_S = 900  # of one run; beside a spinner the peer may take minutes
+# Rounds of what is no comparison of one figure, or takes long; the others take all.
+ROUNDS_MAX = {"rows": 3, "scaling": 3, "spinner": 3}
+TIMEOUT_S = 300  # of one run: beside a spinner the peer may take minutes, and a rate that takes longer is as good as none
 LOST_OUTPUT_MAX = 8  # llama-batched-bench may end before its last line is written
 
 
@@ -118,9 +121,13 @@ class Peer:
         self.folder = folder
 
     def bench(self, model, threads, prompt=0, output=0):
-        """Tokens/s by llama-bench, of one prompt or one answer."""
-        rows = json.loads(run_text([self.folder / "llama-bench", "-m", model, "-p", prompt, "-n", output, "-t", threads,
-                                    "-r", 1, "-o", "json"]))
+        """Tokens/s by llama-bench, of one prompt or one answer; at most that where it does not end in time."""
+        try:
+            rows = json.loads(run_text([self.folder / "llama-bench", "-m", model, "-p", prompt, "-n", output, "-t", threads,
+                                        "-r", 1, "-o", "json"]))
+        except subprocess.TimeoutExpired:
+            say(f"llama-bench took more than {TIMEOUT_S} s")
+            return (prompt + output) / TIMEOUT_S
         return rows[0]["avg_ts"]
 
     def batched(self, model, threads, prompt, output, rows, shared=False, unified=True):
@@ -319,15 +326,21 @@ class DemoCase:
 
 def measure_all(args, cases, samples):
     for turn in range(args.rounds):
-        begin = time.perf_counter()
         for (name, form), case in cases.items():
             for workload in args.workloads:
-                if (workload in ("notes", "start")) != (name == "demo"):
+                if (workload in ("notes", "start")) != (name == "demo") or turn >= ROUNDS_MAX.get(workload, args.rounds):
                     continue
-                for side in ("ours", "theirs") if turn % 2 == 0 else ("theirs", "ours"):
-                    for figure, value in case.measure(workload, side).items():
+                begin = time.perf_counter()
+                try:
+                    sides = {side: case.measure(workload, side)
+                             for side in (("ours", "theirs") if turn % 2 == 0 else ("theirs", "ours"))}
+                except subprocess.TimeoutExpired as error:
+                    say(f"{name} {form} {workload}, left out of round {turn + 1}: {error}")
+                    continue
+                for side, figures in sides.items():
+                    for figure, value in figures.items():
                         samples.add((name, form, workload, figure), side, value)
-        say(f"round {turn + 1} of {args.rounds}: {time.perf_counter() - begin:.0f} s")
+                say(f"round {turn + 1} of {args.rounds}: {name} {form} {workload}, {time.perf_counter() - begin:.0f} s")
 
 
 # --- the table --------------------------------------------------------------------------------------------------------
@@ -479,13 +492,15 @@ def main():
     if set(args.workloads) & {"notes", "start"}:
         cases["demo", "bf16"] = DemoCase(args, program, peer)
     samples = Samples()
-    measure_all(args, cases, samples)
-    make_table(samples, cases).print()
-    print(f"load after: {os.getloadavg()[0]:.2f}")
-    if args.json:
-        figures = [{"shape": key[0], "format": key[1], "workload": key[2], "figure": key[3], **sides}
-                   for key, sides in samples.figures.items()]
-        args.json.write_text(json.dumps({"about": lines, "figures": figures}, indent=1) + "\n")
+    try:
+        measure_all(args, cases, samples)
+    finally:  # what was measured until somebody lost patience is shown too
+        make_table(samples, cases).print()
+        print(f"load after: {os.getloadavg()[0]:.2f}")
+        if args.json:
+            figures = [{"shape": key[0], "format": key[1], "workload": key[2], "figure": key[3], **sides}
+                       for key, sides in samples.figures.items()]
+            args.json.write_text(json.dumps({"about": lines, "figures": figures}, indent=1) + "\n")
 
 
 main()
