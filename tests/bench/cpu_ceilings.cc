@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstring>
 #include <limits>
+#include <string_view>
 #include <thread>
 
 #include "minisgl/base/system_info.h"
@@ -337,8 +338,9 @@ void MeasureInstructions(CpuCeilings* ceilings) {
     const double best = BestTogether(ceilings->num_threads, [&](int) { instruction.run(steps); });
     const double operations = static_cast<double>(steps) * instruction.chains *
                               instruction.operations * ceilings->num_threads;
-    ceilings->rates.push_back(
-        {instruction.kind, instruction.name, instruction.vector_bits, operations / best});
+    ceilings->rates.push_back({instruction.kind, instruction.name, instruction.vector_bits,
+                               std::string_view(instruction.name).starts_with("vpdp"),
+                               operations / best});
   }
 }
 
@@ -350,10 +352,11 @@ void MeasureInstructions(CpuCeilings*) {}
 
 }  // namespace
 
-const InstructionRate* CpuCeilings::Best(OperandKind kind, int bits_max) const {
+const InstructionRate* CpuCeilings::Best(OperandKind kind, int bits_max, bool with_dot) const {
   const InstructionRate* best = nullptr;
   for (const InstructionRate& rate : rates) {
     if (rate.kind != kind || rate.vector_bits > bits_max) continue;
+    if (rate.is_dot && !with_dot) continue;
     if (best == nullptr || rate.per_s > best->per_s) best = &rate;
   }
   return best;

@@ -17,6 +17,7 @@ struct InstructionRate {
   OperandKind kind;
   std::string name;  // "vpdpbusd zmm"
   int vector_bits;
+  bool is_dot;   // an instruction of its own for products of this kind: VNNI, AVX512_BF16
   double per_s;  // operations of all threads; a multiplication and an addition are two
 };
 
@@ -26,8 +27,9 @@ struct CpuCeilings {
   double read_bytes_per_s = 0;
   std::vector<InstructionRate> rates;
 
-  // The fastest of `kind` with vectors of at most `bits_max` bits; null where there is none.
-  const InstructionRate* Best(OperandKind kind, int bits_max) const;
+  // The fastest of `kind` with vectors of at most `bits_max` bits, of those without a dot product
+  // of their own where `with_dot` is false; null where there is none.
+  const InstructionRate* Best(OperandKind kind, int bits_max, bool with_dot) const;
 };
 
 // The better of reading with and without prefetching, the best of several runs each.

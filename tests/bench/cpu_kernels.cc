@@ -10,7 +10,7 @@
 // with distinct copies of the matrix in turn, so that they come from memory; with more rows against
 // its operations and the fastest instruction for its operands (bf16: dot product or f32
 // multiply-add, whichever is faster here; f16, f32: multiply-add; int8: integer dot product). With
-// --target, instructions with wider vectors than that target's do not count. Norms, rotations and
+// --target, instructions that this target does not have do not count. Norms, rotations and
 // activations work on what a step has just written, so they may exceed the bandwidth of memory.
 #include <fmt/format.h>
 
@@ -121,10 +121,15 @@ bool Chosen(const std::vector<std::string>& names, std::string_view name) {
   return names.empty() || std::find(names.begin(), names.end(), name) != names.end();
 }
 
-// The widest vectors of an instruction set of the engine; "" is the best.
+// The widest vectors of an instruction set of the engine, and whether it has the dot product of a
+// kind; "" is the best.
 int VectorBits(std::string_view target) {
   if (target.empty() || target.starts_with("avx512")) return 512;
   return target.starts_with("avx") ? 256 : 128;
+}
+bool HasDot(std::string_view target, OperandKind kind) {
+  if (target.empty() || target.ends_with("bf16")) return true;
+  return target.ends_with("vnni") && kind == OperandKind::kInt8;
 }
 
 struct Times {
@@ -274,7 +279,8 @@ void KernelBench::Report(const Shape& shape, const std::string& kernel, const ch
 Work KernelBench::Operations(double amount, std::initializer_list<OperandKind> kinds) const {
   const InstructionRate* best = nullptr;
   for (const OperandKind kind : kinds) {
-    const InstructionRate* rate = ceilings_.Best(kind, VectorBits(options_.target));
+    const InstructionRate* rate =
+        ceilings_.Best(kind, VectorBits(options_.target), HasDot(options_.target, kind));
     if (rate != nullptr && (best == nullptr || rate->per_s > best->per_s)) best = rate;
   }
   const bool integer = *kinds.begin() == OperandKind::kInt8;
