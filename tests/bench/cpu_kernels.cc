@@ -10,8 +10,9 @@
 // with distinct copies of the matrix in turn, so that they come from memory; with more rows against
 // its operations and the fastest instruction for its operands (bf16: dot product or f32
 // multiply-add, whichever is faster here; f16, f32: multiply-add; int8: integer dot product). With
-// --target, instructions that this target does not have do not count. Norms, rotations and
-// activations work on what a step has just written, so they may exceed the bandwidth of memory.
+// --target, instructions that this target does not have do not count. "step" is all matrices of the
+// model together (the head for up to 64 rows). Norms, rotations and activations work on what a step
+// has just written, so they may exceed the bandwidth of memory.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -44,10 +45,10 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Sizes of a layer, as config.json of the model says.
+// Sizes, as config.json of the model says.
 struct Shape {
   const char* name;
-  int64_t hidden, num_heads, num_kv_heads, head_dim, intermediate, vocab;
+  int64_t layers, hidden, num_heads, num_kv_heads, head_dim, intermediate, vocab;
   bool qk_norm;
 
   int64_t qkv_width() const { return (num_heads + 2 * num_kv_heads) * head_dim; }
@@ -58,22 +59,23 @@ struct Shape {
 };
 
 constexpr Shape kShapes[] = {
-    {"qwen3-0.6b", 1024, 16, 8, 128, 3072, 151936, true},
-    {"llama-3.2-1b", 2048, 32, 8, 64, 8192, 128256, false},
-    {"tinyllama-1.1b", 2048, 32, 4, 64, 5632, 32000, false},
+    {"qwen3-0.6b", 28, 1024, 16, 8, 128, 3072, 151936, true},
+    {"llama-3.2-1b", 16, 2048, 32, 8, 64, 8192, 128256, false},
+    {"tinyllama-1.1b", 22, 2048, 32, 4, 64, 5632, 32000, false},
 };
 
 struct NamedMatrix {
   const char* name;
   int64_t num_out, num_in;
+  int64_t count;  // in the model
 };
 
 std::vector<NamedMatrix> MatricesOf(const Shape& shape) {
-  return {{"qkv", shape.qkv_width(), shape.hidden},
-          {"o", shape.hidden, shape.num_heads * shape.head_dim},
-          {"gate_up", 2 * shape.intermediate, shape.hidden},
-          {"down", shape.hidden, shape.intermediate},
-          {"head", shape.vocab, shape.hidden}};
+  return {{"qkv", shape.qkv_width(), shape.hidden, shape.layers},
+          {"o", shape.hidden, shape.num_heads * shape.head_dim, shape.layers},
+          {"gate_up", 2 * shape.intermediate, shape.hidden, shape.layers},
+          {"down", shape.hidden, shape.intermediate, shape.layers},
+          {"head", shape.vocab, shape.hidden, 1}};
 }
 
 struct NamedFormat {
@@ -90,6 +92,7 @@ constexpr uint64_t kMiB = uint64_t{1} << 20;
 constexpr uint64_t kSeed = 1;
 constexpr float kUnitSpread = 1.732f;  // of even numbers around 0 with standard deviation 1
 constexpr int64_t kFewRowsMax = 8;     // up to here a product is bound by reading its weights
+constexpr int64_t kHeadRowsMax = 64;   // rows of a prompt but its last do not pass the head
 constexpr int64_t kDecodeKeys = 4096, kPrefillTokens = 512;
 constexpr int32_t kPageSize = 16;
 // A run is at least this long, so that the clock's resolution does not show; all runs of a kernel
@@ -158,10 +161,26 @@ Times Measure(int launches, int repeats, const std::function<void(int)>& launch)
 
 // What a launch needs at least, and what that is held against.
 struct Work {
-  double amount;     // bytes, or operations
-  const char* unit;  // "GB/s", "GFLOP/s", "GOP/s"
+  double amount = 0;      // bytes, or operations
+  const char* unit = "";  // "GB/s", "GFLOP/s", "GOP/s"
   std::string ceiling_name;
-  double ceiling;  // a second; 0: not measured
+  double ceiling = 0;  // a second; 0: not measured
+};
+
+// All matrices of a step with some number of rows.
+struct StepSum {
+  int64_t rows = 0;
+  Times times = {0, 0};
+  Work work;
+
+  void Add(int64_t count, const Times& one, const Work& of_one) {
+    const auto times_over = static_cast<double>(count);
+    const double before = work.amount;
+    work = of_one;
+    work.amount = before + times_over * of_one.amount;
+    times.best_s += times_over * one.best_s;
+    times.median_s += times_over * one.median_s;
+  }
 };
 
 class KernelBench {
@@ -227,7 +246,9 @@ class KernelBench {
   Work Operations(double amount, std::initializer_list<OperandKind> kinds) const;
 
   void Linears(const Shape& shape);
-  void Linear(const Shape& shape, const NamedMatrix& matrix, const NamedFormat& format);
+  // Adds to `steps`, one for each number of rows.
+  void Linear(const Shape& shape, const NamedMatrix& matrix, const NamedFormat& format,
+              std::vector<StepSum>* steps);
   std::vector<Matrix> PackCopies(const NamedMatrix& matrix, const WeightFormat& format);
   void Norm(const Shape& shape, int64_t rows);
   void RopeKvWrite(const Shape& shape, int64_t rows);
@@ -293,7 +314,13 @@ Work KernelBench::Operations(double amount, std::initializer_list<OperandKind> k
 void KernelBench::Linears(const Shape& shape) {
   for (const NamedFormat& format : kFormats) {
     if (!Chosen(options_.formats, format.name)) continue;
-    for (const NamedMatrix& matrix : MatricesOf(shape)) Linear(shape, matrix, format);
+    std::vector<StepSum> steps;
+    for (const int64_t rows : options_.rows) steps.push_back({.rows = rows});
+    for (const NamedMatrix& matrix : MatricesOf(shape)) Linear(shape, matrix, format, &steps);
+    for (const StepSum& step : steps) {
+      if (step.work.amount == 0) continue;
+      Report(shape, "step", format.name, step.rows, step.times, step.work);
+    }
   }
 }
 
@@ -317,7 +344,8 @@ std::vector<Matrix> KernelBench::PackCopies(const NamedMatrix& matrix, const Wei
   return packed;
 }
 
-void KernelBench::Linear(const Shape& shape, const NamedMatrix& matrix, const NamedFormat& format) {
+void KernelBench::Linear(const Shape& shape, const NamedMatrix& matrix, const NamedFormat& format,
+                         std::vector<StepSum>* steps) {
   const std::vector<Matrix> copies = PackCopies(matrix, format.format);
   if (copies[0].quantization != format.format.quantization) {
     fmt::print("{:15}{:9}{:7} not quantized by this engine; passed over\n", shape.name, matrix.name,
@@ -327,7 +355,8 @@ void KernelBench::Linear(const Shape& shape, const NamedMatrix& matrix, const Na
   const auto weights = static_cast<double>(matrix.num_out) * static_cast<double>(matrix.num_in);
   const auto bytes = static_cast<double>(*WeightBytes(
       format.format, static_cast<uint64_t>(matrix.num_out), static_cast<uint64_t>(matrix.num_in)));
-  for (const int64_t rows : options_.rows) {
+  for (StepSum& step : *steps) {
+    const int64_t rows = step.rows;
     const ActivationArray x = Random(static_cast<uint64_t>(rows * matrix.num_in));
     const auto out = OrDie(ActivationArray::Make(
         ops(), dtype(), {static_cast<uint64_t>(rows), static_cast<uint64_t>(matrix.num_out)}));
@@ -345,11 +374,12 @@ void KernelBench::Linear(const Shape& shape, const NamedMatrix& matrix, const Na
     const double operations = 2 * weights * static_cast<double>(rows);
     const bool int8 = format.format.quantization == Quantization::kInt8;
     const bool bf16 = format.format.dtype == DType::kBF16;
-    Report(shape, matrix.name, format.name, rows, times,
-           few    ? Bytes(bytes)
-           : int8 ? Operations(operations, {OperandKind::kInt8})
-           : bf16 ? Operations(operations, {OperandKind::kF32, OperandKind::kBf16})
-                  : Operations(operations, {OperandKind::kF32}));
+    const Work work = few    ? Bytes(bytes)
+                      : int8 ? Operations(operations, {OperandKind::kInt8})
+                      : bf16 ? Operations(operations, {OperandKind::kF32, OperandKind::kBf16})
+                             : Operations(operations, {OperandKind::kF32});
+    Report(shape, matrix.name, format.name, rows, times, work);
+    if (matrix.count > 1 || rows <= kHeadRowsMax) step.Add(matrix.count, times, work);
   }
 }
 

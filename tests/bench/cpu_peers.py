@@ -1,22 +1,24 @@
 """Whole models on the CPU against llama.cpp, on one machine in one run: runs that take turns, medians, ratios.
 
     python3 tests/bench/cpu_peers.py [--minisgl FILE] [--work DIR] [--rounds 5] [--shapes NAME,...] [--shapes-dir DIR]
-        [--formats bf16,int8] [--workloads NAME,...] [--threads 2] [--isa native|avx2] [--llama-bin DIR] [--json FILE]
+        [--formats bf16,int8] [--workloads NAME,...] [--threads 2] [--isa native|avx2] [--llama-bin DIR]
+        [--json FILE]
 
 Installs the peer by itself: the source package of llama-cpp-python (below) carries llama.cpp; it is downloaded with
-pip, its checksum compared, and llama-bench and llama-batched-bench are built natively into --work (default: minisgl-bench in
-the user's cache), with GGUF files of the same shapes beside them. --llama-bin takes another build. --isa avx2 builds
-the peer for AVX2, FMA and F16C alone and gives this program --cpu-target avx2. Needs cmake, ninja, pip; Python's
-standard library alone. The shapes are NAME.json in --shapes-dir (default: ../shared/shapes beside the project).
+pip, its checksum compared, and llama-bench and llama-batched-bench are built natively into --work (default:
+minisgl-bench in the user's cache), with GGUF files of the same shapes beside them. --llama-bin takes another build.
+--isa avx2 builds the peer for AVX2, FMA and F16C alone and gives this program --cpu-target avx2. Needs cmake, ninja,
+pip; Python's standard library alone. The shapes are NAME.json in --shapes-dir (default: ../shared/shapes beside the
+project).
 
-Weights are made up on both sides: bf16 against BF16, --quantize int8 against Q8_0. Prompts are random token ids. Neither
-side's loading counts, except for notes and start. llama.cpp keeps keys and values in f16 (its default), this program
-as it does without options. This program samples greedily; the peer's tools do not sample. Where prompts are shared the
-peer is measured with one KV buffer for all rows and with one for each, and the faster counts. Every figure is the
-median over rounds (three of rows, scaling and spinner); a ratio is of two medians, and behind it the least and the
-largest of single rounds. All of it takes about an hour and a half on two cores; --workloads and --shapes choose.
+Weights are made up on both sides: bf16 against BF16, --quantize int8 against Q8_0. Prompts are random token ids.
+Neither side's loading counts, except for notes and start. llama.cpp keeps keys and values in f16 (its default), this
+program as it does without options. This program samples greedily; the peer's tools do not sample. Where prompts are
+shared the peer is measured with one KV buffer for all rows and with one for each, and the faster counts. Every figure
+is the median over rounds (three of rows, scaling and spinner); a ratio is of two medians, and behind it the least and
+the largest of single rounds. All of it takes about an hour and a half on two cores; --workloads and --shapes choose.
 
-workload   rows of the table                                                                        goal
+workload   rows of the table                                                    goal, as performance.md names it
 prefill    pp512: tokens/s of a prompt of 512 tokens                                                C4
 decode     tg64, tg128: tokens/s of one row, 64 and 128 tokens after an empty (here 8-token) prompt C5
 rows       8 rows / 1 row: tokens/s of decoding, 64 tokens after prompts of 16                      C6
@@ -54,13 +56,14 @@ PEER_SHA256 = "832db0699007f1be95a7e41ef12e88926b02ba836461e36a36372db2760c1a2e"
 PEER_OPTIONS = ["-DCMAKE_BUILD_TYPE=Release", "-DBUILD_SHARED_LIBS=OFF", "-DLLAMA_CURL=OFF", "-DLLAMA_BUILD_TESTS=OFF",
                 "-DLLAMA_BUILD_EXAMPLES=OFF", "-DLLAMA_BUILD_SERVER=OFF", "-DLLAMA_BUILD_TOOLS=ON"]
 PEER_ISA = {"native": ["-DGGML_NATIVE=ON"],
-            "avx2": ["-DGGML_NATIVE=OFF", *(f"-DGGML_{name}=ON" for name in ("SSE42", "AVX", "AVX2", "FMA", "F16C", "BMI2"))]}
+            "avx2": ["-DGGML_NATIVE=OFF",
+                     *(f"-DGGML_{name}=ON" for name in ("SSE42", "AVX", "AVX2", "FMA", "F16C", "BMI2"))]}
 WORKLOADS = ("prefill", "decode", "rows", "shared", "scaling", "spinner", "notes", "start")
 FORMATS = {"bf16": "bf16", "int8": "q8_0"}  # ours: the peer's file
 SHARED_ROWS, SHARED_PREFIX, SHARED_OUT = 32, 512, 16
 # Rounds of what is no comparison of one figure, or takes long; the others take all.
 ROUNDS_MAX = {"rows": 3, "scaling": 3, "spinner": 3}
-TIMEOUT_S = 300  # of one run: beside a spinner the peer may take minutes, and a rate that takes longer is as good as none
+TIMEOUT_S = 300  # of one run: beside a spinner the peer may take minutes, and a lower rate is as good as none
 LOST_OUTPUT_MAX = 8  # llama-batched-bench may end before its last line is written
 
 
@@ -86,7 +89,8 @@ def fetch_peer(work):
     archive, log = work / PEER_ARCHIVE, work / "peer.log"
     if not archive.exists():
         say(f"downloading {PEER}")
-        logged([sys.executable, "-m", "pip", "download", "--no-deps", "--no-binary", ":all:", "-d", str(work), PEER], log)
+        logged([sys.executable, "-m", "pip", "download", "--no-deps", "--no-binary", ":all:", "-d", str(work), PEER],
+               log)
     found = hashlib.sha256(archive.read_bytes()).hexdigest()
     if found != PEER_SHA256:
         raise SystemExit(f"{archive}: its sha256 is {found}, not {PEER_SHA256}")
@@ -123,8 +127,8 @@ class Peer:
     def bench(self, model, threads, prompt=0, output=0):
         """Tokens/s by llama-bench, of one prompt or one answer; at most that where it does not end in time."""
         try:
-            rows = json.loads(run_text([self.folder / "llama-bench", "-m", model, "-p", prompt, "-n", output, "-t", threads,
-                                        "-r", 1, "-o", "json"]))
+            rows = json.loads(run_text([self.folder / "llama-bench", "-m", model, "-p", prompt, "-n", output, "-t",
+                                        threads, "-r", 1, "-o", "json"]))
         except subprocess.TimeoutExpired:
             say(f"llama-bench took more than {TIMEOUT_S} s")
             return (prompt + output) / TIMEOUT_S
@@ -266,8 +270,8 @@ class ModelCase:
         return {"shared32": decode, "shared32 whole": whole}
 
     def shared_theirs(self):
-        runs = [self.peer.batched(self.gguf, self.args.threads, SHARED_PREFIX, SHARED_OUT, SHARED_ROWS, True, unified)[0]
-                for unified in (True, False)]
+        sizes = self.gguf, self.args.threads, SHARED_PREFIX, SHARED_OUT, SHARED_ROWS
+        runs = [self.peer.batched(*sizes, shared=True, unified=unified)[0] for unified in (True, False)]
         return {"shared32": max(run["speed_tg"] for run in runs),
                 "shared32 whole": max(SHARED_ROWS * SHARED_OUT / run["t"] for run in runs)}
 
@@ -316,7 +320,8 @@ class DemoCase:
         if side == "ours":
             seconds = self.program.notes(self.args.threads)
             return {"process": seconds, "counted": seconds}
-        runs = [self.peer.batched(self.gguf, self.args.threads, 428, 16, 60, True, unified) for unified in (True, False)]
+        runs = [self.peer.batched(self.gguf, self.args.threads, 428, 16, 60, shared=True, unified=unified)
+                for unified in (True, False)]
         return {"process": min(seconds for _, seconds in runs), "counted": min(figures["t"] for figures, _ in runs)}
 
     def start_ours(self):
@@ -328,7 +333,8 @@ def measure_all(args, cases, samples):
     for turn in range(args.rounds):
         for (name, form), case in cases.items():
             for workload in args.workloads:
-                if (workload in ("notes", "start")) != (name == "demo") or turn >= ROUNDS_MAX.get(workload, args.rounds):
+                of_demo = workload in ("notes", "start")
+                if of_demo != (name == "demo") or turn >= ROUNDS_MAX.get(workload, args.rounds):
                     continue
                 begin = time.perf_counter()
                 try:
@@ -346,12 +352,8 @@ def measure_all(args, cases, samples):
 # --- the table --------------------------------------------------------------------------------------------------------
 
 
-def goals():
-    try:
-        flags = Path("/proc/cpuinfo").read_text()
-    except OSError:
-        flags = ""
-    if "avx512_bf16" in flags:
+def goals(isa):
+    if isa == "native" and "avx512_bf16" in Path("/proc/cpuinfo").read_text():
         return {("prefill", "bf16"): 1.2, ("prefill", "int8"): 2.2, ("decode", "bf16"): 1.05, ("decode", "int8"): 1.2}
     return {("prefill", "bf16"): 1.5, ("prefill", "int8"): 1.8, ("decode", "bf16"): 1.3, ("decode", "int8"): 1.3}
 
@@ -409,8 +411,8 @@ class Table:
             print("| " + " | ".join(text.ljust(width) for text, width in zip(row, widths)) + " |")
 
 
-def make_table(samples, names):
-    table, goal = Table(samples), goals()
+def make_table(samples, names, isa):
+    table, goal = Table(samples), goals(isa)
     for name, form in names:
         def key(workload, figure, name=name, form=form):
             return name, form, workload, figure
@@ -464,11 +466,14 @@ def parse_options():
 
 def describe(args, program, folder):
     head = subprocess.run(["git", "-C", str(ROOT), "describe", "--always", "--dirty"], capture_output=True, text=True)
+    version = subprocess.run([folder / "llama-bench", "--version"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                             text=True)
     model = next((line.split(":", 1)[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines()
                   if line.startswith("model name")), "unknown")
-    peer = f"{PEER}, sha256 {PEER_SHA256[:16]}..., {args.isa}" if args.llama_bin is None else f"programs of {folder}"
+    peer = f"{PEER}, sha256 {PEER_SHA256[:16]}..., {args.isa}" if args.llama_bin is None else f"the build in {folder}"
     lines = [f"minisgl: {run_text([program.binary, '--version']).strip()} ({head.stdout.strip() or 'no git'})",
-             f"llama.cpp: {peer}", f"processor: {model}, {len(os.sched_getaffinity(0))} cores, {args.threads} threads",
+             f"llama.cpp: {peer}; {version.stdout.splitlines()[0] if version.stdout else 'no version'}",
+             f"processor: {model}, {len(os.sched_getaffinity(0))} cores, {args.threads} threads",
              f"load before: {os.getloadavg()[0]:.2f}"]
     print("\n".join(lines), flush=True)
     return lines
@@ -495,7 +500,7 @@ def main():
     try:
         measure_all(args, cases, samples)
     finally:  # what was measured until somebody lost patience is shown too
-        make_table(samples, cases).print()
+        make_table(samples, cases, args.isa).print()
         print(f"load after: {os.getloadavg()[0]:.2f}")
         if args.json:
             figures = [{"shape": key[0], "format": key[1], "workload": key[2], "figure": key[3], **sides}
