@@ -6,13 +6,13 @@
 //
 // For each number of threads the ceilings come first (cpu_ceilings.h), then every kernel through
 // the Ops interface: the best and the median of several runs, as a rate and as shares of the
-// ceiling. Up to 8 rows a matrix product is held against its weights' bytes and the read bandwidth,
-// with distinct copies of the matrix in turn, so that they come from memory; with more rows against
-// its operations and the fastest instruction for its operands (bf16: dot product or f32
-// multiply-add, whichever is faster here; f16, f32: multiply-add; int8: integer dot product). With
-// --target, instructions that this target does not have do not count. "step" is all matrices of the
-// model together (the head for up to 64 rows). Norms, rotations and activations work on what a step
-// has just written, so they may exceed the bandwidth of memory.
+// ceiling. A matrix product is held against the bytes of its weights and the read bandwidth, or its
+// operations and the fastest instruction for its operands (bf16: dot product or f32 multiply-add,
+// whichever is faster here; f16, f32: multiply-add; int8: integer dot product), whichever takes
+// longer. Up to 8 rows distinct copies of the matrix take turns, so that they come from memory.
+// With --target, instructions that this target does not have do not count. "step" is all matrices
+// of the model together (the head for up to 64 rows). Norms, rotations and activations work on what
+// a step has just written, so they may exceed the bandwidth of memory.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -91,7 +91,7 @@ const NamedFormat kFormats[] = {{"bf16", DType::kBF16},
 constexpr uint64_t kMiB = uint64_t{1} << 20;
 constexpr uint64_t kSeed = 1;
 constexpr float kUnitSpread = 1.732f;  // of even numbers around 0 with standard deviation 1
-constexpr int64_t kFewRowsMax = 8;     // up to here a product is bound by reading its weights
+constexpr int64_t kFewRowsMax = 8;     // up to here a product may be bound by reading its weights
 constexpr int64_t kHeadRowsMax = 64;   // rows of a prompt but its last do not pass the head
 constexpr int64_t kDecodeKeys = 4096, kPrefillTokens = 512;
 constexpr int32_t kPageSize = 16;
@@ -165,6 +165,8 @@ struct Work {
   const char* unit = "";  // "GB/s", "GFLOP/s", "GOP/s"
   std::string ceiling_name;
   double ceiling = 0;  // a second; 0: not measured
+
+  double limit_s() const { return ceiling == 0 ? 0 : amount / ceiling; }
 };
 
 // All matrices of a step with some number of rows.
@@ -185,13 +187,13 @@ struct StepSum {
 
 class KernelBench {
  public:
-  KernelBench(const Options& options, int num_threads)
-      : options_(options), ceilings_(MeasureCpuCeilings(num_threads)) {
+  KernelBench(const Options& options, int num_threads) : options_(options) {
     EngineOptions engine;
     engine.device = "cpu";
     engine.threads = num_threads;
     engine.cpu_target = options.target;
     device_ = OrDie(BenchDevice::Open(engine, AttentionConfig(kShapes[0].heads())));
+    ceilings_ = MeasureCpuCeilings(num_threads);
   }
 
   void Run() {
@@ -257,7 +259,7 @@ class KernelBench {
   void AttentionPrefill(const Shape& shape);
 
   const Options& options_;
-  const CpuCeilings ceilings_;
+  CpuCeilings ceilings_;
   BenchDevice device_;
   Json results_ = Json(Json::Array());
 };
@@ -281,9 +283,7 @@ void KernelBench::PrintCeilings() {
 
 void KernelBench::Report(const Shape& shape, const std::string& kernel, const char* format,
                          int64_t rows, const Times& times, const Work& work) {
-  const auto share = [&](double seconds) {
-    return work.ceiling == 0 ? 0 : work.amount / seconds / work.ceiling;
-  };
+  const auto share = [&](double seconds) { return work.limit_s() / seconds; };
   const std::string rate = fmt::format("{:.1f} {}", work.amount / times.best_s / 1e9, work.unit);
   fmt::print("{:15}{:9}{:7}{:5}{:>12}{:>12}{:>18}  {:5.1f}% {:5.1f}% of {}\n", shape.name, kernel,
              format, rows, FormatSeconds(times.best_s), FormatSeconds(times.median_s), rate,
@@ -374,10 +374,11 @@ void KernelBench::Linear(const Shape& shape, const NamedMatrix& matrix, const Na
     const double operations = 2 * weights * static_cast<double>(rows);
     const bool int8 = format.format.quantization == Quantization::kInt8;
     const bool bf16 = format.format.dtype == DType::kBF16;
-    const Work work = few    ? Bytes(bytes)
-                      : int8 ? Operations(operations, {OperandKind::kInt8})
-                      : bf16 ? Operations(operations, {OperandKind::kF32, OperandKind::kBf16})
-                             : Operations(operations, {OperandKind::kF32});
+    const Work computing = int8   ? Operations(operations, {OperandKind::kInt8})
+                           : bf16 ? Operations(operations, {OperandKind::kF32, OperandKind::kBf16})
+                                  : Operations(operations, {OperandKind::kF32});
+    const Work reading = Bytes(bytes);
+    const Work& work = reading.limit_s() >= computing.limit_s() ? reading : computing;
     Report(shape, matrix.name, format.name, rows, times, work);
     if (matrix.count > 1 || rows <= kHeadRowsMax) step.Add(matrix.count, times, work);
   }
