@@ -12,6 +12,8 @@ namespace minisgl {
 Status BenchNano(const BenchOptions& options, const ThroughputOptions& sizes, BenchReport* report);
 Status BenchUniform(const BenchOptions& options, const ThroughputOptions& sizes,
                     BenchReport* report);
+Status BenchShared(const BenchOptions& options, const ThroughputOptions& sizes,
+                   BenchReport* report);
 
 // Latency, whole runtime: bench_latency.cc.
 Status BenchSingle(const BenchOptions& options, const LatencyOptions& sizes, BenchReport* report);

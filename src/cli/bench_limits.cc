@@ -17,10 +17,14 @@ double WeightsTime(int64_t rows, const ModelCost& cost, const Ceilings& ceilings
   return std::max(cost.step_bytes / ceilings.bytes_per_s, flops / ceilings.flops_per_s);
 }
 
+// Of reading the keys of `positions`, and of computing `pairs` of a row and a key.
+double KvTime(int64_t positions, int64_t pairs, const ModelCost& cost, const Ceilings& ceilings) {
+  return std::max(static_cast<double>(positions) * cost.kv_bytes_per_token / ceilings.bytes_per_s,
+                  static_cast<double>(pairs) * cost.pair_flops / ceilings.flops_per_s);
+}
+
 double KvTime(int64_t positions, const ModelCost& cost, const Ceilings& ceilings) {
-  const auto count = static_cast<double>(positions);
-  return std::max(count * cost.kv_bytes_per_token / ceilings.bytes_per_s,
-                  count * cost.pair_flops / ceilings.flops_per_s);
+  return KvTime(positions, positions, cost, ceilings);
 }
 
 // Weights that one token passes in a layer's feed-forward part: of experts, those it chooses.
@@ -101,6 +105,25 @@ WorkloadLimit LimitOf(std::span<const Lengths> rows, int64_t max_running, const 
     limit.weights_s += WeightsTime(count, cost, ceilings);
   }
   limit.kv_s = KvTime(limit.kv_positions, cost, ceilings);
+  return limit;
+}
+
+WorkloadLimit LimitOfShared(int64_t count, int64_t prefix, const Lengths& own,
+                            const ModelCost& cost, const Ceilings& ceilings) {
+  WorkloadLimit limit;
+  limit.prompt_tokens = count * (prefix + own.prompt);
+  limit.output_tokens = count * own.output;
+  limit.prompt_pairs = CausalPairs(0, prefix) + count * CausalPairs(prefix, own.prompt);
+  limit.prefill_s = PrefillLimit(0, prefix, cost, ceilings) +
+                    static_cast<double>(count) * PrefillLimit(prefix, own.prompt, cost, ceilings);
+  limit.decode_steps = own.output - 1;
+  limit.decode_rows = count * limit.decode_steps;
+  limit.weights_s = static_cast<double>(limit.decode_steps) * WeightsTime(count, cost, ceilings);
+  for (int64_t step = 1; step <= limit.decode_steps; ++step) {
+    const int64_t own_keys = own.prompt + step;
+    limit.kv_positions += prefix + count * own_keys;
+    limit.kv_s += KvTime(prefix + count * own_keys, count * (prefix + own_keys), cost, ceilings);
+  }
   return limit;
 }
 

@@ -53,6 +53,11 @@ struct WorkloadLimit {
 WorkloadLimit LimitOf(std::span<const Lengths> rows, int64_t max_running, const ModelCost& cost,
                       const Ceilings& ceilings);
 
+// `count` prompts that begin with the same `prefix` tokens: those are computed once, and a decode
+// step reads their keys once for all rows. `own`: what each has besides. All decode together.
+WorkloadLimit LimitOfShared(int64_t count, int64_t prefix, const Lengths& own,
+                            const ModelCost& cost, const Ceilings& ceilings);
+
 // Seconds of one decode step of `rows` rows that read `kv_positions` keys in all.
 double StepLimit(int64_t rows, int64_t kv_positions, const ModelCost& cost,
                  const Ceilings& ceilings);

@@ -165,6 +165,7 @@ Result<BatchRun> RunPrompts(std::vector<Prompt> prompts, Runtime* runtime) {
   run.token_ids.resize(prompts.size());
   run.first_token_s.resize(prompts.size());
   const RuntimeStats before = runtime->Stats();
+  size_t not_started = prompts.size();
   EventQueue queue;  // outlives the requests: all are waited for
   const auto begin = Clock::now();
   const std::vector<RequestId> requests = runtime->SubmitAll(prompts, &queue, tags);
@@ -174,7 +175,11 @@ Result<BatchRun> RunPrompts(std::vector<Prompt> prompts, Runtime* runtime) {
     if (!event) continue;
     const double now = Since(begin);
     std::vector<TokenId>& ids = run.token_ids[event->tag];
-    if (ids.empty() && !event->token_ids.empty()) run.first_token_s[event->tag] = now;
+    if (not_started == 0) run.decode_tokens += std::ssize(event->token_ids);
+    if (ids.empty() && !event->token_ids.empty()) {
+      run.first_token_s[event->tag] = now;
+      if (--not_started == 0) run.all_started_s = now;
+    }
     ids.insert(ids.end(), event->token_ids.begin(), event->token_ids.end());
     if (event->kind != Event::Kind::kDone) continue;
     --left;

@@ -44,12 +44,19 @@ Result<RunningModel> StartBenchModel(const BenchModel& model, const EngineOption
 struct BatchRun {
   double seconds = 0;                           // until the last was done
   std::vector<double> first_token_s;            // of each
+  double all_started_s = 0;                     // when the last of them had its first token
+  int64_t decode_tokens = 0;                    // that came after that
   std::vector<std::vector<TokenId>> token_ids;  // of each
   int64_t prompt_tokens = 0, cached_tokens = 0, output_tokens = 0;
   // Of the scheduler during the run:
   int64_t steps = 0, preemptions = 0, drafted_tokens = 0, accepted_drafts = 0;
   double host_step_s = 0;  // mean time of its thread for a step
 
+  // Of answers that go on side by side; 0 where the last to begin ended at once.
+  double decode_tokens_per_s() const {
+    return seconds > all_started_s ? static_cast<double>(decode_tokens) / (seconds - all_started_s)
+                                   : 0;
+  }
   double output_tokens_per_s() const { return static_cast<double>(output_tokens) / seconds; }
 };
 // kUsage naming --max-seq-len for a prompt that cannot be as long; kInternal where one fails.

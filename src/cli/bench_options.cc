@@ -125,6 +125,19 @@ void AddUniformOptions(CLI::App* app, ThroughputOptions* options) {
   AddTemperature(app, options);
 }
 
+void AddSharedOptions(CLI::App* app, ThroughputOptions* options) {
+  Add(app, "N", &options->shared_seqs, "", "Prompts", IntegerIn(1, 1 << 20))->required();
+  Add(app, "PREFIX", &options->shared_prefix, "", "Tokens that all prompts begin with",
+      IntegerIn(1, kTokensMax))
+      ->required();
+  Add(app, "OWN", &options->shared_own, "", "Tokens of each prompt behind them",
+      IntegerIn(1, kTokensMax))
+      ->required();
+  Add(app, "OUT", &options->shared_output, "", "Tokens of each answer", IntegerIn(1, kTokensMax))
+      ->required();
+  AddTemperature(app, options);
+}
+
 void AddSingleOptions(CLI::App* app, LatencyOptions* options) {
   AddTokens(app, "--prompt-tokens", &options->prompt_tokens, "Tokens of the prompt (default 128)");
   Add(app, "--output-tokens", &options->output_tokens, "N", "Tokens of the answer (default 512)",

@@ -28,10 +28,11 @@ struct BenchOptions {
   CeilingSizes ceilings;
 };
 
-// nano and uniform
+// nano, uniform and shared
 struct ThroughputOptions {
   std::optional<int32_t> num_seqs;  // of nano
   int32_t uniform_seqs = 0, uniform_input = 0, uniform_output = 0;
+  int32_t shared_seqs = 0, shared_prefix = 0, shared_own = 0, shared_output = 0;
   double temperature = 0.6;
   double top_p = 1;
 };
@@ -59,6 +60,7 @@ void RemoveSchedulingOptions(CLI::App* app);
 
 void AddNanoOptions(CLI::App* app, ThroughputOptions* options);
 void AddUniformOptions(CLI::App* app, ThroughputOptions* options);
+void AddSharedOptions(CLI::App* app, ThroughputOptions* options);
 void AddSingleOptions(CLI::App* app, LatencyOptions* options);
 void AddPrefixOptions(CLI::App* app, LatencyOptions* options);
 void AddSpecOptions(CLI::App* app, LatencyOptions* options);

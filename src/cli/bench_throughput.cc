@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 #include <utility>
 #include <vector>
 
@@ -62,6 +63,8 @@ Json RunJson(const BatchRun& run) {
   json.Set("seconds", run.seconds);
   json.Set("output_tokens_per_s", run.output_tokens_per_s());
   json.Set("output_tokens", run.output_tokens);
+  json.Set("all_started_s", run.all_started_s);
+  json.Set("decode_tokens_per_s", run.decode_tokens_per_s());
   json.Set("steps", run.steps);
   json.Set("preemptions", run.preemptions);
   json.Set("cached_tokens", run.cached_tokens);
@@ -85,20 +88,27 @@ void ReportMedian(const std::vector<double>& seconds, const WorkloadLimit& limit
                                      rate, FormatPercent(ratio)));
 }
 
-Status Measure(const BenchOptions& options, const ThroughputOptions& sizes, const BenchModel& model,
-               const std::vector<Lengths>& rows, BenchReport* report) {
-  MINISGL_ASSIGN_OR_RETURN(const RunningModel running,
-                           StartBenchModel(model, options.engine, report));
-  Runtime* runtime = running.bare.runtime.get();
-  const WorkloadLimit limit =
-      LimitOf(rows, runtime->limits().max_running_requests, running.cost, model.ceilings.rates);
+// What rows do once each has its first token.
+void ReportDecoding(const std::vector<double>& rates, const std::vector<double>& started,
+                    BenchReport* report) {
+  if (Median(rates) == 0) return;  // answers of one token
+  Json json;
+  json.Set("all_started_s", Median(started));
+  json.Set("tokens_per_s", Median(rates));
+  report->json().Set("decoding", std::move(json));
+  report->Line("decoding", fmt::format("{:.1f} tokens/s after {}, when every row had its first",
+                                       Median(rates), FormatSeconds(Median(started))));
+}
+
+// `make_prompts` gives those of a run, which share no token ids with those of another.
+Status Measure(const BenchOptions& options, const WorkloadLimit& limit,
+               const std::function<std::vector<Prompt>(int run)>& make_prompts, Runtime* runtime,
+               BenchReport* report) {
   ReportLimit(limit, report);
   Json runs = Json(Json::Array());
-  std::vector<double> seconds;
+  std::vector<double> seconds, decode_rates, started;
   for (int i = 0; i <= options.repeat; ++i) {
-    MINISGL_ASSIGN_OR_RETURN(
-        const BatchRun run,
-        RunPrompts(MakePrompts(rows, sizes, model.config.vocab_size, options.seed, i), runtime));
+    MINISGL_ASSIGN_OR_RETURN(const BatchRun run, RunPrompts(make_prompts(i), runtime));
     const std::string name = i == 0 ? std::string("warm-up") : fmt::format("run {}", i);
     report->Line(
         name, fmt::format("{}, {:.0f} tokens/s, {} steps, {} of the host's time a step{}",
@@ -109,10 +119,44 @@ Status Measure(const BenchOptions& options, const ThroughputOptions& sizes, cons
     if (i == 0) continue;
     runs.Append(RunJson(run));
     seconds.push_back(run.seconds);
+    decode_rates.push_back(run.decode_tokens_per_s());
+    started.push_back(run.all_started_s);
   }
   report->json().Set("runs", std::move(runs));
   ReportMedian(seconds, limit, report);
+  ReportDecoding(decode_rates, started, report);
   return Status();
+}
+
+Status MeasureRows(const BenchOptions& options, const ThroughputOptions& sizes,
+                   const BenchModel& model, const std::vector<Lengths>& rows, BenchReport* report) {
+  MINISGL_ASSIGN_OR_RETURN(const RunningModel running,
+                           StartBenchModel(model, options.engine, report));
+  Runtime* runtime = running.bare.runtime.get();
+  const WorkloadLimit limit =
+      LimitOf(rows, runtime->limits().max_running_requests, running.cost, model.ceilings.rates);
+  return Measure(
+      options, limit,
+      [&](int run) { return MakePrompts(rows, sizes, model.config.vocab_size, options.seed, run); },
+      runtime, report);
+}
+
+// The stem of a run is stream 0 of its streams, what row i has of its own is stream i + 1.
+std::vector<Prompt> MakeSharedPrompts(const ThroughputOptions& sizes, int64_t vocab_size,
+                                      uint64_t seed, int run) {
+  const uint64_t stream = static_cast<uint64_t>(run) * (uint64_t{1} << 32);
+  const Prompt stem =
+      RandomPrompt(sizes.shared_prefix, sizes.shared_output, vocab_size, seed, stream);
+  std::vector<Prompt> prompts;
+  for (int32_t i = 0; i < sizes.shared_seqs; ++i) {
+    Prompt prompt = RandomPrompt(sizes.shared_own, sizes.shared_output, vocab_size, seed,
+                                 stream + static_cast<uint64_t>(i) + 1);
+    prompt.ids.insert(prompt.ids.begin(), stem.ids.begin(), stem.ids.end());
+    prompt.sampling.temperature = sizes.temperature;
+    prompt.sampling.top_p = sizes.top_p;
+    prompts.push_back(std::move(prompt));
+  }
+  return prompts;
 }
 
 }  // namespace
@@ -122,7 +166,7 @@ Status BenchNano(const BenchOptions& options, const ThroughputOptions& sizes, Be
   const auto all = NanoLengths();
   const int32_t count =
       sizes.num_seqs.value_or(model.on_gpu ? static_cast<int32_t>(all.size()) : kCpuNanoSeqs);
-  return Measure(options, sizes, model, {all.begin(), all.begin() + count}, report);
+  return MeasureRows(options, sizes, model, {all.begin(), all.begin() + count}, report);
 }
 
 Status BenchUniform(const BenchOptions& options, const ThroughputOptions& sizes,
@@ -130,7 +174,27 @@ Status BenchUniform(const BenchOptions& options, const ThroughputOptions& sizes,
   MINISGL_ASSIGN_OR_RETURN(const BenchModel model, OpenBenchModel(options, report));
   const std::vector<Lengths> rows(static_cast<size_t>(sizes.uniform_seqs),
                                   {sizes.uniform_input, sizes.uniform_output});
-  return Measure(options, sizes, model, rows, report);
+  return MeasureRows(options, sizes, model, rows, report);
+}
+
+Status BenchShared(const BenchOptions& options, const ThroughputOptions& sizes,
+                   BenchReport* report) {
+  MINISGL_ASSIGN_OR_RETURN(const BenchModel model, OpenBenchModel(options, report));
+  MINISGL_ASSIGN_OR_RETURN(const RunningModel running,
+                           StartBenchModel(model, options.engine, report));
+  Runtime* runtime = running.bare.runtime.get();
+  const int32_t most = runtime->limits().max_running_requests;
+  if (sizes.shared_seqs > most) {
+    return UsageError("{} prompts do not run at once ({} do); see --max-running-requests",
+                      sizes.shared_seqs, most);
+  }
+  const WorkloadLimit limit =
+      LimitOfShared(sizes.shared_seqs, sizes.shared_prefix, {sizes.shared_own, sizes.shared_output},
+                    running.cost, model.ceilings.rates);
+  return Measure(
+      options, limit,
+      [&](int run) { return MakeSharedPrompts(sizes, model.config.vocab_size, options.seed, run); },
+      runtime, report);
 }
 
 }  // namespace minisgl

@@ -41,6 +41,11 @@ constexpr Benchmark kBenchmarks[] = {
      [](const BenchCommand& c, BenchReport* report) {
        return BenchUniform(c.options, c.throughput, report);
      }},
+    {"shared", "Throughput of N prompts that begin with the same PREFIX tokens",
+     [](CLI::App* app, BenchCommand* c) { AddSharedOptions(app, &c->throughput); },
+     [](const BenchCommand& c, BenchReport* report) {
+       return BenchShared(c.options, c.throughput, report);
+     }},
     {"bs1", "Time between the tokens of one answer",
      [](CLI::App* app, BenchCommand* c) { AddSingleOptions(app, &c->latency); },
      [](const BenchCommand& c, BenchReport* report) {

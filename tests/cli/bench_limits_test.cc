@@ -71,6 +71,27 @@ TEST(BenchLimitsTest, TheNanoWorkloadIsTheOneOthersRun) {
   }
 }
 
+TEST(BenchLimitsTest, ASharedPrefixIsCountedOnce) {
+  const ModelCost cost = Bf16Cost(kQwen06);
+  const Lengths whole = {100, 5};
+  const WorkloadLimit alone = LimitOf({&whole, 1}, 1, cost, kH200);
+  const WorkloadLimit shared = LimitOfShared(1, 96, {4, 5}, cost, kH200);
+  EXPECT_EQ(shared.prompt_tokens, alone.prompt_tokens);
+  EXPECT_EQ(shared.prompt_pairs, alone.prompt_pairs);
+  EXPECT_EQ(shared.kv_positions, alone.kv_positions);
+  EXPECT_NEAR(shared.total_s(), alone.total_s(), 1e-12);
+
+  const WorkloadLimit many = LimitOfShared(32, 96, {4, 3}, cost, kH200);
+  EXPECT_EQ(many.output_tokens, 96);
+  EXPECT_EQ(many.decode_steps, 2);
+  EXPECT_EQ(many.kv_positions, (96 + 32 * 5) + (96 + 32 * 6));
+  EXPECT_EQ(many.prompt_pairs, 96 * 97 / 2 + 32 * (4 * 96 + 4 * 5 / 2));
+  // Keys that are read once are still computed with once for each row.
+  const Ceilings slow_cores = {.bytes_per_s = 1e18, .flops_per_s = 1e9};
+  EXPECT_NEAR(LimitOfShared(32, 96, {4, 3}, cost, slow_cores).kv_s,
+              32 * (101 + 102) * cost.pair_flops / 1e9, 1e-9);
+}
+
 TEST(BenchLimitsTest, NanoOnAnH200) {
   const WorkloadLimit small = LimitOf(NanoLengths(), 256, Bf16Cost(kQwen06), kH200);
   ExpectNear(small.prefill_s, 0.174);

@@ -96,6 +96,17 @@ TEST_F(BenchProgramTest, UniformTakesItsSizes) {
   EXPECT_EQ(Number(json.Find("runs")->as_array()[0], "cached_tokens"), 0);
 }
 
+TEST_F(BenchProgramTest, SharedComputesItsPrefixOnce) {
+  const Json json = Figures(BenchShape({"shared", "4", "96", "2", "6", "--json", "-"}));
+  EXPECT_EQ(Number(json, "workload.prompt_tokens"), 4 * 98);
+  EXPECT_EQ(Number(json, "workload.output_tokens"), 24);
+  EXPECT_EQ(Number(json, "workload.decode_steps"), 5);
+  EXPECT_EQ(Number(json.Find("runs")->as_array()[0], "cached_tokens"), 3 * 96);
+  ExpectPositive(json, {"limit.prefill_s", "limit.kv_s", "median.ratio_to_limit",
+                        "decoding.tokens_per_s", "decoding.all_started_s"});
+  EXPECT_LT(Number(json, "decoding.all_started_s"), Number(json, "median.seconds"));
+}
+
 TEST_F(BenchProgramTest, SingleGivesTheTimeBetweenTokens) {
   const Json json =
       Figures(BenchShape({"bs1", "--prompt-tokens", "8", "--output-tokens", "16", "--json", "-"}));
@@ -176,6 +187,9 @@ TEST_F(BenchProgramTest, WrongUsageIs64) {
   ExpectFails(BenchShape({"nano", "--num-seqs", "257"}), 64, "--num-seqs");
   ExpectFails(BenchShape({"nano", "--colour"}), 64, "--colour");
   ExpectFails(BenchShape({"uniform", "3", "20"}), 64, "OUT");
+  ExpectFails(BenchShape({"shared", "3", "20", "5"}), 64, "OUT");
+  ExpectFails(BenchShape({"shared", "5", "20", "1", "2", "--max-running-requests", "4"}), 64,
+              "--max-running-requests");
   ExpectFails(BenchShape({"spec", "--task", "guess"}), 64, "guess");
   ExpectFails(BenchShape({"uniform", "1", "4000", "200"}), 64, "--max-seq-len");
   ExpectFails(Bench({"nano"}), 64, "--shape");

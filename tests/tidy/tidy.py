@@ -52,7 +52,7 @@ BANNED = {
 PRINTS = r"\bstd::(cout|cerr)\b|\bfmt::print\b|\bstd::printf\b|\bstd::puts\b"
 MAY_PRINT = ["src/cli/", "src/base/check.cc", "tests/"]
 
-BENCHMARKS = ("nano", "uniform", "bs1", "attn-decode", "attn-prefill", "cascade", "prefix", "spec")
+BENCHMARKS = ("nano", "uniform", "shared", "bs1", "attn-decode", "attn-prefill", "cascade", "prefix", "spec")
 
 COLUMNS_MAX = 100
 FILE_LINES_MAX = 600

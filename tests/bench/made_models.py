@@ -1,0 +1,198 @@
+"""Model files with made-up weights, for benchmarks: GGUF for llama.cpp, a model directory (safetensors) for this program.
+
+Speed does not depend on the values, so a tensor is one block of random numbers again and again, small enough that
+activations stay finite. Of a configuration (config.json) the families llama and qwen3 are known. Needs the standard
+library alone.
+"""
+import json
+import random
+import struct
+from pathlib import Path
+
+BLOCK_BYTES = 34 << 19  # a multiple of the 34 bytes of a Q8_0 block and of 2
+GGUF_ALIGNMENT = 32
+# As the format numbers them.
+GGUF_UINT32, GGUF_FLOAT32, GGUF_STRING = 4, 6, 8
+GGML_F32, GGML_Q8_0, GGML_BF16 = 0, 8, 30
+FILE_TYPES = {"bf16": 32, "q8_0": 7}
+
+
+def masked_block(keep, fixed):
+    """Random bytes of which `keep` says the bits that stay and `fixed` those that are set, both repeated."""
+    count = BLOCK_BYTES // len(keep)
+    bits = random.Random(0).getrandbits(8 * BLOCK_BYTES)
+    bits = bits & int.from_bytes(keep * count, "little") | int.from_bytes(fixed * count, "little")
+    return bits.to_bytes(BLOCK_BYTES, "little")
+
+
+def bf16_block():
+    """Numbers of either sign from 2^-7 to 2^-5."""
+    return masked_block(b"\xff\x80", b"\x00\x3c")
+
+
+def q8_0_block():
+    """Blocks of an f16 scale and 32 odd numbers of 8 bits: the same range, and never -128."""
+    return masked_block(b"\x00\x00" + b"\xff" * 32, struct.pack("<e", 2e-4) + b"\x01" * 32)
+
+
+class Sizes:
+    def __init__(self, config):
+        self.family = config["model_type"]
+        if self.family not in ("llama", "qwen3"):
+            raise SystemExit(f"model_type {self.family}: only llama and qwen3 are made up")
+        self.hidden, self.layers = config["hidden_size"], config["num_hidden_layers"]
+        self.heads, self.kv_heads = config["num_attention_heads"], config["num_key_value_heads"]
+        self.head_dim = config.get("head_dim") or self.hidden // self.heads
+        self.intermediate, self.vocab = config["intermediate_size"], config["vocab_size"]
+        self.tied = config["tie_word_embeddings"]
+        self.context, self.eps = config["max_position_embeddings"], config["rms_norm_eps"]
+        self.rope_base = float(config["rope_theta"])
+        self.query, self.kv = self.heads * self.head_dim, self.kv_heads * self.head_dim
+
+
+def tensors_of(sizes):
+    """(GGUF name, name in a checkpoint, [out, in] or [width])"""
+    yield "token_embd.weight", "model.embed_tokens.weight", [sizes.vocab, sizes.hidden]
+    for i in range(sizes.layers):
+        ours, theirs = f"model.layers.{i}.", f"blk.{i}."
+        yield theirs + "attn_norm.weight", ours + "input_layernorm.weight", [sizes.hidden]
+        for short, name, out in (("q", "q_proj", sizes.query), ("k", "k_proj", sizes.kv), ("v", "v_proj", sizes.kv)):
+            yield f"{theirs}attn_{short}.weight", f"{ours}self_attn.{name}.weight", [out, sizes.hidden]
+        yield theirs + "attn_output.weight", ours + "self_attn.o_proj.weight", [sizes.hidden, sizes.query]
+        if sizes.family == "qwen3":
+            for short in "qk":
+                yield f"{theirs}attn_{short}_norm.weight", f"{ours}self_attn.{short}_norm.weight", [sizes.head_dim]
+        yield theirs + "ffn_norm.weight", ours + "post_attention_layernorm.weight", [sizes.hidden]
+        for name in ("gate", "up"):
+            yield f"{theirs}ffn_{name}.weight", f"{ours}mlp.{name}_proj.weight", [sizes.intermediate, sizes.hidden]
+        yield theirs + "ffn_down.weight", ours + "mlp.down_proj.weight", [sizes.hidden, sizes.intermediate]
+    yield "output_norm.weight", "model.norm.weight", [sizes.hidden]
+    if not sizes.tied:
+        yield "output.weight", "lm_head.weight", [sizes.vocab, sizes.hidden]
+
+
+def elements(shape):
+    count = 1
+    for size in shape:
+        count *= size
+    return count
+
+
+def write_repeated(file, block, num_bytes):
+    for begin in range(0, num_bytes, len(block)):
+        file.write(block[:min(len(block), num_bytes - begin)])
+
+
+def gguf_string(text):
+    return struct.pack("<Q", len(text.encode())) + text.encode()
+
+
+def gguf_value(kind, value):
+    packed = gguf_string(value) if kind == GGUF_STRING else struct.pack("<I" if kind == GGUF_UINT32 else "<f", value)
+    return struct.pack("<I", kind) + packed
+
+
+def gguf_header_values(sizes, file_type, name):
+    family = sizes.family
+    return {
+        "general.architecture": (GGUF_STRING, family), "general.name": (GGUF_STRING, name),
+        "general.file_type": (GGUF_UINT32, FILE_TYPES[file_type]), "tokenizer.ggml.model": (GGUF_STRING, "no_vocab"),
+        f"{family}.vocab_size": (GGUF_UINT32, sizes.vocab), f"{family}.block_count": (GGUF_UINT32, sizes.layers),
+        f"{family}.context_length": (GGUF_UINT32, sizes.context),
+        f"{family}.embedding_length": (GGUF_UINT32, sizes.hidden),
+        f"{family}.feed_forward_length": (GGUF_UINT32, sizes.intermediate),
+        f"{family}.attention.head_count": (GGUF_UINT32, sizes.heads),
+        f"{family}.attention.head_count_kv": (GGUF_UINT32, sizes.kv_heads),
+        f"{family}.attention.key_length": (GGUF_UINT32, sizes.head_dim),
+        f"{family}.attention.value_length": (GGUF_UINT32, sizes.head_dim),
+        f"{family}.attention.layer_norm_rms_epsilon": (GGUF_FLOAT32, sizes.eps),
+        f"{family}.rope.dimension_count": (GGUF_UINT32, sizes.head_dim),
+        f"{family}.rope.freq_base": (GGUF_FLOAT32, sizes.rope_base),
+    }
+
+
+def padded(size):
+    return -(-size // GGUF_ALIGNMENT) * GGUF_ALIGNMENT
+
+
+def write_gguf(config, file_type, path):
+    """`file_type`: "bf16" or "q8_0", of the matrices; norms are f32. A file that is there is taken as it is."""
+    path = Path(path)
+    if path.exists():
+        return path
+    sizes = Sizes(config)
+    infos, offset, written = b"", 0, []
+    for name, _, shape in tensors_of(sizes):
+        count = elements(shape)
+        if len(shape) == 1:
+            kind, num_bytes = GGML_F32, 4 * count
+        elif file_type == "q8_0":
+            kind, num_bytes = GGML_Q8_0, count // 32 * 34
+        else:
+            kind, num_bytes = GGML_BF16, 2 * count
+        dims = shape[::-1]
+        infos += gguf_string(name) + struct.pack(f"<I{len(dims)}QIQ", len(dims), *dims, kind, offset)
+        offset += padded(num_bytes)
+        written.append((kind, num_bytes))
+    values = gguf_header_values(sizes, file_type, path.stem)
+    blocks = {GGML_F32: struct.pack("<f", 1) * 4096}
+    blocks[GGML_Q8_0 if file_type == "q8_0" else GGML_BF16] = q8_0_block() if file_type == "q8_0" else bf16_block()
+    partial = path.with_suffix(".partial")
+    with open(partial, "wb") as file:
+        file.write(b"GGUF" + struct.pack("<IQQ", 3, len(written), len(values)))
+        for key, (kind, value) in values.items():
+            file.write(gguf_string(key) + gguf_value(kind, value))
+        file.write(infos)
+        file.write(b"\0" * (padded(file.tell()) - file.tell()))
+        for kind, num_bytes in written:
+            write_repeated(file, blocks[kind], num_bytes)
+            file.write(b"\0" * (padded(num_bytes) - num_bytes))
+    partial.rename(path)
+    return path
+
+
+def made_tokenizer(vocab):
+    """A tokenizer.json of `vocab` entries without merges: control tokens, all bytes, then words of their own number."""
+    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = [byte for byte in range(256) if byte not in printable]
+    characters = [chr(byte) for byte in printable] + [chr(256 + i) for i in range(len(others))]
+    names = ["<unk>", "<s>", "</s>", *characters]
+    names += [f"word{i}" for i in range(len(names), vocab)]
+    added = [{"id": i, "content": names[i], "single_word": False, "lstrip": False, "rstrip": False,
+              "normalized": False, "special": True} for i in range(3)]
+    level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
+    return {"version": "1.0", "truncation": None, "padding": None, "added_tokens": added, "normalizer": None,
+            "pre_tokenizer": level, "post_processor": None, "decoder": level,
+            "model": {"type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None,
+                      "end_of_word_suffix": None, "fuse_unk": False, "byte_fallback": False,
+                      "vocab": {name: i for i, name in enumerate(names)}, "merges": []}}
+
+
+def write_model_dir(config, folder):
+    """bf16 safetensors with a tokenizer and no chat template. A folder that is complete is taken as it is."""
+    folder = Path(folder)
+    weights = folder / "model.safetensors"
+    if weights.exists():
+        return folder
+    folder.mkdir(parents=True, exist_ok=True)
+    sizes = Sizes(config)
+    header, offset, written = {}, 0, []
+    for _, name, shape in tensors_of(sizes):
+        num_bytes = 2 * elements(shape)
+        header[name] = {"dtype": "BF16", "shape": shape, "data_offsets": [offset, offset + num_bytes]}
+        offset += num_bytes
+        written.append((len(shape) == 1, num_bytes))
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "tokenizer.json").write_text(json.dumps(made_tokenizer(sizes.vocab)))
+    (folder / "tokenizer_config.json").write_text(json.dumps(
+        {"tokenizer_class": "PreTrainedTokenizerFast", "bos_token": "<s>", "eos_token": "</s>"}))
+    block, ones = bf16_block(), b"\x80\x3f" * 4096
+    partial = weights.with_suffix(".partial")
+    with open(partial, "wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text)
+        for is_norm, num_bytes in written:
+            write_repeated(file, ones if is_norm else block, num_bytes)
+    partial.rename(weights)
+    return folder
