@@ -64,8 +64,13 @@ class CpuOps : public Ops {
     return AllocateZeroed(num_bytes);
   }
 
-  Result<Matrix> PackMatrix(std::span<const TensorView> parts, const WeightFormat& format) override;
-  Result<Matrix> PackEmbedding(const TensorView& table, const WeightFormat& format) override;
+  Result<Matrix> PackMatrix(std::span<const TensorView> parts,
+                            const WeightFormat& format) override {
+    return Pack(parts, format, /*is_table=*/false);
+  }
+  Result<Matrix> PackEmbedding(const TensorView& table, const WeightFormat& format) override {
+    return Pack({&table, 1}, format, /*is_table=*/true);
+  }
   Result<ExpertMatrices> PackExperts(std::span<const std::vector<TensorView>> experts,
                                      const WeightFormat& format) override;
 
@@ -113,6 +118,7 @@ class CpuOps : public Ops {
     });
   }
 
+  Result<Matrix> Pack(std::span<const TensorView> parts, const WeightFormat& format, bool is_table);
   LinearInput Prepare(const LinearKernel& kernel, const float* x, int64_t num_rows, int64_t num_in);
   void AttendWhole(const AttentionParams& params, const std::vector<AttentionItem>& items);
   void AttendSplits(const AttentionParams& params, std::vector<AttentionItem>* batch);
@@ -127,11 +133,13 @@ class CpuOps : public Ops {
   ExpertPlan expert_plan_;
   FloatBuffer prepared_;
   std::unique_ptr<PackStore> store_;  // null where packed weights are not kept
-  // The last matrix packed from one part, for as long as it is in use: a tied output head is packed
-  // right before the embedding. Only that pair shares, and only where the view is the same: other
-  // matrices of made-up weights lie at one address too, but each is to be read for itself.
+  // The last matrix packed from one part, for as long as it is in use: a tied output head and the
+  // embedding are packed one right after the other. Only that pair shares, and only where the view
+  // is the same: other matrices of made-up weights lie at one address too, but each is to be read
+  // for itself.
   struct Shareable {
     TensorView view;
+    bool is_table = false;
     std::weak_ptr<const PackedMatrix> matrix;
   };
   Shareable last_single_;
@@ -147,21 +155,20 @@ Matrix ToMatrix(std::shared_ptr<const PackedMatrix> packed) {
           matrix.format.quantization};
 }
 
-Result<Matrix> CpuOps::PackMatrix(std::span<const TensorView> parts, const WeightFormat& format) {
+Result<Matrix> CpuOps::Pack(std::span<const TensorView> parts, const WeightFormat& format,
+                            bool is_table) {
+  const auto last = last_single_.matrix.lock();
+  if (last != nullptr && parts.size() == 1 && (is_table || last_single_.is_table)) {
+    const TensorView &view = parts[0], &packed = last_single_.view;
+    if (packed.data == view.data && packed.dtype == view.dtype && packed.shape == view.shape &&
+        last->format == format) {
+      return ToMatrix(last);
+    }
+  }
   MINISGL_ASSIGN_OR_RETURN(PackedMatrix matrix, FindOrPack(parts, format, store_.get(), &pool_));
   const auto packed = std::make_shared<const PackedMatrix>(std::move(matrix));
-  if (parts.size() == 1) last_single_ = {parts[0], packed};
+  if (parts.size() == 1) last_single_ = {parts[0], is_table, packed};
   return ToMatrix(packed);
-}
-
-Result<Matrix> CpuOps::PackEmbedding(const TensorView& table, const WeightFormat& format) {
-  const auto [view, matrix] = last_single_;
-  const auto head = matrix.lock();
-  if (head != nullptr && view.data == table.data && view.dtype == table.dtype &&
-      view.shape == table.shape && head->format == format) {
-    return ToMatrix(head);
-  }
-  return PackMatrix({&table, 1}, format);
 }
 
 Result<ExpertMatrices> CpuOps::PackExperts(std::span<const std::vector<TensorView>> experts,

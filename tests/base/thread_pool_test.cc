@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <sched.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -37,6 +38,23 @@ TEST(ThreadPoolTest, RunsEveryChunkOnceAndPublishesPlainWrites) {
       EXPECT_EQ(runs, std::vector<int>(num_chunks, 1));
     }
   }
+}
+
+// Workers are pinned, each to one usable CPU; the caller is left alone.
+TEST(ThreadPoolTest, PinnedWorkersStayOnOneCoreEach) {
+  cpu_set_t before;
+  ASSERT_EQ(sched_getaffinity(0, sizeof(before), &before), 0);
+  ThreadPool pool(3, /*pin=*/true);
+  std::vector<int> num_cpus(3, 0);
+  std::atomic<int> arrived{0};
+  pool.ParallelFor(3, [&](int64_t, int thread) {
+    ++arrived;
+    while (arrived < 3) std::this_thread::yield();  // a chunk for each thread
+    cpu_set_t mine;
+    ASSERT_EQ(sched_getaffinity(0, sizeof(mine), &mine), 0);
+    num_cpus[thread] = CPU_COUNT(&mine);
+  });
+  EXPECT_EQ(num_cpus, (std::vector<int>{CPU_COUNT(&before), 1, 1}));
 }
 
 TEST(ThreadPoolTest, AThreadNumberIsHeldByOneThreadAtATime) {

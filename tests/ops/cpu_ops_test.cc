@@ -87,6 +87,20 @@ TEST(FloatBufferTest, WithoutMemoryItThrowsAndCanBeUsedAgain) {
   floats[99] = 1;
 }
 
+// A tied head is packed once; made-up weights, whose layers lie at one address, are not.
+TEST(CpuOpsTest, OnlyEmbeddingAndHeadShare) {
+  const std::vector<float> w(40, 1.0f);
+  const TensorView view = View(w, 4, 5), other = View(w, 5, 4);
+  const auto ops = MakeOps("", 1);
+  const auto storage = [](const Result<Matrix>& matrix) { return matrix.value().storage; };
+  const auto layer = storage(ops->PackMatrix({&view, 1}, DType::kF32));
+  const auto head = storage(ops->PackMatrix({&view, 1}, DType::kF32));
+  EXPECT_NE(head, layer);
+  EXPECT_EQ(storage(ops->PackEmbedding(view, DType::kF32)), head);
+  EXPECT_NE(storage(ops->PackEmbedding(view, DType::kBF16)), head);
+  EXPECT_NE(storage(ops->PackEmbedding(other, DType::kF32)), head);
+}
+
 // Operations over nothing do nothing: a step may have no row of a kind.
 TEST(CpuOpsTest, NoTokensAreNoWork) {
   const std::vector<float> w(20, 1.0f);

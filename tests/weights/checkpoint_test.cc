@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <random>
 
@@ -58,6 +59,26 @@ TEST(CheckpointTest, OpensTheDemoModel) {
   uint64_t bytes = 0;
   for (const std::string& name : names) bytes += checkpoint.Get(name)->num_bytes();
   EXPECT_EQ(checkpoint.total_bytes(), bytes);
+}
+
+// Where files lie does not matter; what they are and when they were changed does.
+TEST(CheckpointTest, IdentityFollowsTheFilesNotTheirPlace) {
+  namespace fs = std::filesystem;
+  const fs::path demo = MINISGL_SOURCE_DIR "/tests/models/wren/model.safetensors";
+  const TempDir dir;
+  const std::string copy = dir.path() + "/model.safetensors";
+  const auto identity = [](const std::string& where) {
+    const auto checkpoint = Checkpoint::Open(where);
+    EXPECT_TRUE(checkpoint.ok()) << checkpoint.status().message();
+    return (*checkpoint)->Identity();
+  };
+  fs::copy_file(demo, copy);
+  fs::last_write_time(copy, fs::last_write_time(demo));
+  const std::string first = identity(demo.parent_path().string());
+  EXPECT_EQ(identity(dir.path()), first);
+  fs::last_write_time(copy, fs::last_write_time(demo) + std::chrono::nanoseconds(1000));
+  EXPECT_NE(identity(dir.path()), first);
+  EXPECT_EQ(Checkpoint::FromViews({}, nullptr, "memory")->Identity(), "");
 }
 
 TEST(CheckpointTest, OpensAShardedModel) {
