@@ -21,7 +21,7 @@ constexpr size_t kAlignment = 64;
 // than clearing.
 constexpr size_t kMappedBytesMin = size_t{1} << 20;
 // x86-64's large page. Weights are read from end to end for each token: 2 threads that stream 1 GiB
-// from large pages are 15 to 25 % faster than from small ones (Xeon, AVX-512), and touching it
+// from large pages are 8 to 17 % faster than from small ones (Xeon, AVX-512), and touching it
 // first takes a third of the time.
 constexpr size_t kHugeBytes = size_t{2} << 20;
 // But a virtual machine may have given free memory back to its host, large blocks before small

@@ -12,8 +12,8 @@
 namespace minisgl {
 namespace {
 
-std::unique_ptr<Ops> CpuOps(int32_t num_threads) {
-  auto ops = MakeCpuOps({.num_threads = num_threads, .target = ""});
+std::unique_ptr<Ops> CpuOps(const DriverOptions& options) {
+  auto ops = MakeCpuOps({.num_threads = options.num_threads, .target = options.cpu_target});
   MINISGL_CHECK(ops.ok(), "{}", ops.status().message());
   return std::move(ops).value();
 }
@@ -64,7 +64,7 @@ EngineDriver::EngineDriver(const ModelConfig& config, const Checkpoint& checkpoi
   auto memory = PlanMemory(config, EngineOptionsOf(options), uint64_t{1} << 32);
   MINISGL_CHECK(memory.ok(), "{}", memory.status().message());
   memory->limits.num_window_pages = memory->limits.sliding_window = 0;  // plans here name none
-  if (!ops) ops = CpuOps(options.num_threads);
+  if (!ops) ops = CpuOps(options);
   TakeEngine(MakeModelEngine(config, checkpoint, *memory, std::move(ops)));
 }
 

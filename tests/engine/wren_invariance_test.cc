@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <map>
 
+#include "cpu/targets.h"
 #include "engine/engine_driver.h"
 
 namespace minisgl {
@@ -21,9 +22,10 @@ struct Setting {
   size_t rows_at_once;
   size_t num_drafts = 0;
   WeightFormat format = DType::kBF16;
+  std::string cpu_target = {};
 };
 
-class WrenInvarianceTest : public testing::TestWithParam<Setting> {
+class WrenInvarianceTest : public testing::Test {
  protected:
   void SetUp() override {
     const std::string dir = std::string(MINISGL_SOURCE_DIR) + "/tests/models/wren";
@@ -46,6 +48,7 @@ class WrenInvarianceTest : public testing::TestWithParam<Setting> {
     EngineDriver driver(config_, *checkpoint_,
                         {.page_size = setting.page_size,
                          .num_threads = setting.num_threads,
+                         .cpu_target = setting.cpu_target,
                          .weight_dtype = setting.format.dtype,
                          .quantization = setting.format.quantization});
     std::vector<Answer> answers;
@@ -104,7 +107,9 @@ class WrenInvarianceTest : public testing::TestWithParam<Setting> {
   }
 };
 
-TEST_P(WrenInvarianceTest, AnswersAreTheSameBitForBit) {
+class WrenSettingsTest : public WrenInvarianceTest, public testing::WithParamInterface<Setting> {};
+
+TEST_P(WrenSettingsTest, AnswersAreTheSameBitForBit) {
   // One at a time and in one piece: the same for all settings of one format.
   static std::map<std::string, std::vector<Answer>> wanted_of;
   auto& wanted = wanted_of[GetParam().format.Name()];
@@ -117,8 +122,24 @@ TEST_P(WrenInvarianceTest, AnswersAreTheSameBitForBit) {
   }
 }
 
+// Each instruction set has bits of its own, and keeps them.
+TEST_F(WrenInvarianceTest, EveryTargetKeepsItsOwnBits) {
+  prompts_ = {prompts_[1], prompts_[3], prompts_[4]};
+  for (const CpuTarget target : AvailableCpuTargets()) {
+    const std::string name = CpuTargetName(target);
+    for (const WeightFormat& format : {WeightFormat(DType::kBF16), kInt8}) {
+      const auto wanted = Answers({16, 256, 1, 1, 0, format, name});
+      const auto found = Answers({4, 33, 2, 3, 4, format, name}, wanted);
+      for (size_t i = 0; i < wanted.size(); ++i) {
+        EXPECT_TRUE(SameResults(found[i], wanted[i]))
+            << name << " " << format.Name() << " prompt " << i;
+      }
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(
-    All, WrenInvarianceTest,
+    All, WrenSettingsTest,
     testing::Values(Setting{1, 256, 1, 6}, Setting{4, 7, 1, 3}, Setting{16, 32, 2, 6},
                     Setting{16, 1, 1, 2}, Setting{64, 33, 2, 4}, Setting{2, 100, 3, 5},
                     Setting{16, 256, 1, 1, 11}, Setting{1, 64, 2, 6, 4}, Setting{4, 256, 1, 3, 1},

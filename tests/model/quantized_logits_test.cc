@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "cpu/targets.h"
 #include "golden_models.h"
 #include "minisgl/engine/model_engine.h"
 #include "minisgl/ops.h"
@@ -36,8 +37,8 @@ struct Model {
   }
 };
 
-std::unique_ptr<Ops> Cpu() {
-  auto ops = MakeCpuOps({.num_threads = 2, .target = ""});
+std::unique_ptr<Ops> Cpu(const std::string& target = {}) {
+  auto ops = MakeCpuOps({.num_threads = 2, .target = target});
   EXPECT_TRUE(ops.ok()) << ops.status().message();
   return std::move(ops).value();
 }
@@ -101,6 +102,23 @@ class WrenQuantizedTest : public testing::Test {
 TEST_F(WrenQuantizedTest, TheOracleStaysCloseToF32) { ExpectClose(MakeNaiveOps().get(), 2); }
 
 TEST_F(WrenQuantizedTest, TheCpuStaysCloseToF32) { ExpectClose(Cpu().get(), texts_.size()); }
+
+// Instruction sets differ in their last bits: by rounding where weights are widened, and by bf16's
+// eight bits where the dot product takes x as bf16. int8's whole numbers are the same everywhere,
+// but a value between two may fall either way.
+TEST_F(WrenQuantizedTest, TargetsAgreeWithinTheirRounding) {
+  const std::vector<TokenId>& ids = texts_[0];
+  for (const WeightFormat& format : {WeightFormat(DType::kBF16), kInt8}) {
+    const auto wanted = wren_.Logits(format, MakeNaiveOps().get(), ids);
+    for (const CpuTarget target : AvailableCpuTargets()) {
+      const bool rounds = target == CpuTarget::kAvx512Bf16 && format == DType::kBF16;
+      const auto found = wren_.Logits(format, Cpu(CpuTargetName(target)).get(), ids);
+      const double bound = rounds ? 0.01 : format == kInt8 ? 1e-3 : 1e-5;
+      EXPECT_LT(RelativeError(found, wanted), bound) << CpuTargetName(target) << format.Name();
+      if (rounds) EXPECT_GT(RelativeError(found, wanted), 1e-5);  // or it is another kernel
+    }
+  }
+}
 
 class QuantizedLogitsTest : public testing::TestWithParam<GoldenModel> {};
 
