@@ -13,6 +13,7 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "cpu/attention.cc"
+#include <hwy/cache_control.h>
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
@@ -24,27 +25,58 @@ HWY_BEFORE_NAMESPACE();
 namespace minisgl {
 namespace HWY_NAMESPACE {
 
+// Operands of MultiplyAccumulate that fetch what is needed next into the cache, a line for each
+// line that they read. (The processor's own prefetching starts anew with every page.)
+
+// The keys of a tile, where `fetch` is the values of the first key of the same panel.
+template <int kVectors>
+struct FetchingKeys : StridedOperand<kVectors> {
+  const float* fetch[kVectors];
+  template <int kHalf>
+  HWY_INLINE Floats Load(size_t k, int v) const {
+    if (v * kLanes % kPanelWidth == 0) hwy::Prefetch(fetch[v] + (k + kHalf) * kPanelWidth);
+    return StridedOperand<kVectors>::template Load<kHalf>(k, v);
+  }
+};
+
+// The values of a tile, where `fetch` is the place of the same panel in the next tile's keys.
+template <int kVectors>
+struct FetchingValues : ScatteredOperand<kVectors> {
+  const float* fetch[kVectors];
+  size_t fetch_stride;
+  template <int kHalf>
+  HWY_INLINE Floats Load(size_t k, int v) const {
+    if (v * kLanes % kPanelWidth == 0) hwy::Prefetch(fetch[v] + (k + kHalf) * fetch_stride);
+    return ScatteredOperand<kVectors>::template Load<kHalf>(k, v);
+  }
+};
+
 // Room for kRowsMax numbers in whole vectors.
 constexpr int64_t kRowsPadded = 16;
 
 // Scores of kRows query rows against the tile's keys [0, tile.key_end), 64 floats a row.
-template <int kRows>
+template <int kRows, bool kFetches>
 HWY_INLINE void ScoreRows(const QueryBlock& block, const Tile& tile, const float* q,
                           float* scores) {
   constexpr int kVectors = VectorsPerRow<kRows>();
   const F32 d;
   const Floats scale = hn::Set(d, block.params->scale);
   for (int64_t column = 0; column < tile.key_end; column += kVectors * kLanes) {
-    StridedOperand<kVectors> keys;
+    FetchingKeys<kVectors> keys;
     keys.stride = static_cast<size_t>(tile.key_stride);
     MINISGL_UNROLL for (int v = 0; v < kVectors; ++v) {
       const int64_t first = column + v * kLanes;
       keys.start[v] = tile.keys[first / kPanelWidth] + first % kPanelWidth;
+      keys.fetch[v] = tile.panel_values[first / kPanelWidth];
     }
     Floats sum[kRows][kVectors];
     SetZero(sum);
     const auto width = static_cast<size_t>(block.head_dim);
-    MultiplyAccumulate(q, width, keys, width, sum);
+    if constexpr (kFetches) {
+      MultiplyAccumulate(q, width, keys, width, sum);
+    } else {
+      MultiplyAccumulate(q, width, static_cast<const StridedOperand<kVectors>&>(keys), width, sum);
+    }
     MINISGL_UNROLL for (int r = 0; r < kRows; ++r) {
       MINISGL_UNROLL for (int v = 0; v < kVectors; ++v) {
         hn::Store(hn::Mul(sum[r][v], scale), d, scores + r * kTileKeys + column + v * kLanes);
@@ -187,7 +219,7 @@ HWY_INLINE void AddRaggedKeys(const Tile& tile, const VisibleKeys& keys, const f
 
 // values[r] = values[r] * rescale[r] + sum over the keys that r sees of weights[r][key] * v[key],
 // for kVectors vectors of the head from `column` on.
-template <int kRows, int kVectors>
+template <int kRows, int kVectors, bool kFetches>
 HWY_INLINE void AddValueColumns(const Tile& tile, const VisibleKeys& keys, const float* weights,
                                 const float* rescale, float* values, int64_t width,
                                 int64_t column) {
@@ -197,8 +229,19 @@ HWY_INLINE void AddValueColumns(const Tile& tile, const VisibleKeys& keys, const
   if (keys.is_ragged) AddRaggedKeys<false, 0>(tile, keys, weights, column, sum);
   const ScatteredOperand<kVectors> rows = {tile.values + keys.all_begin,
                                            static_cast<size_t>(column)};
-  MultiplyAccumulate(weights + keys.all_begin, static_cast<size_t>(kTileKeys), rows,
-                     static_cast<size_t>(keys.all_end - keys.all_begin), sum);
+  const auto num_keys = static_cast<size_t>(keys.all_end - keys.all_begin);
+  if constexpr (kFetches) {
+    FetchingValues<kVectors> fetching = {rows, {}, static_cast<size_t>(tile.key_stride)};
+    MINISGL_UNROLL for (int v = 0; v < kVectors; ++v) {
+      fetching.fetch[v] = tile.next_keys[(column + v * kLanes) % kTileKeys / kPanelWidth] +
+                          column / kTileKeys * kTileKeys * tile.key_stride;
+    }
+    MultiplyAccumulate(weights + keys.all_begin, static_cast<size_t>(kTileKeys), fetching, num_keys,
+                       sum);
+  } else {
+    MultiplyAccumulate(weights + keys.all_begin, static_cast<size_t>(kTileKeys), rows, num_keys,
+                       sum);
+  }
   if (keys.is_ragged) AddRaggedKeys<true, 0>(tile, keys, weights, column, sum);
   MINISGL_UNROLL for (int r = 0; r < kRows; ++r) {
     MINISGL_UNROLL for (int v = 0; v < kVectors; ++v) {
@@ -208,55 +251,60 @@ HWY_INLINE void AddValueColumns(const Tile& tile, const VisibleKeys& keys, const
   }
 }
 
-template <int kRows>
+template <int kRows, bool kFetches>
 HWY_INLINE void AddValues(const Tile& tile, const VisibleKeys& keys, const float* weights,
                           const float* rescale, float* values, int64_t width) {
   constexpr int kVectors = VectorsPerRow<kRows>();
   int64_t column = 0;
   for (; column + kVectors * kLanes <= width; column += kVectors * kLanes) {
-    AddValueColumns<kRows, kVectors>(tile, keys, weights, rescale, values, width, column);
+    AddValueColumns<kRows, kVectors, kFetches>(tile, keys, weights, rescale, values, width, column);
   }
   for (; column < width; column += kLanes) {
-    AddValueColumns<kRows, 1>(tile, keys, weights, rescale, values, width, column);
+    AddValueColumns<kRows, 1, kFetches>(tile, keys, weights, rescale, values, width, column);
   }
 }
 
 // Query rows [row, row + kRows), all of which see some key of the tile.
-template <int kRows>
+template <int kRows, bool kFetches>
 HWY_NOINLINE void AttendRows(const QueryBlock& block, const Tile& tile, int64_t row) {
   HWY_ALIGN float scores[kRows * kTileKeys];
   HWY_ALIGN float rescale[kRowsPadded] = {};
   const VisibleKeys keys = FindVisibleKeys(block, tile, row, kRows);
-  ScoreRows<kRows>(block, tile, block.q + row * block.head_dim, scores);
+  ScoreRows<kRows, kFetches>(block, tile, block.q + row * block.head_dim, scores);
   SoftmaxRows(*block.params, keys, kRows, scores, block.states + row, rescale);
-  AddValues<kRows>(tile, keys, scores, rescale, block.values + row * block.value_width,
-                   block.value_width);
+  AddValues<kRows, kFetches>(tile, keys, scores, rescale, block.values + row * block.value_width,
+                             block.value_width);
 }
 
-// Query rows [begin, end), in blocks of about the same size.
+template <bool kFetches>
+HWY_INLINE void AttendSome(const QueryBlock& block, const Tile& tile, int64_t row,
+                           int64_t num_rows) {
+  switch (num_rows) {
+    case 1:
+      return AttendRows<1, kFetches>(block, tile, row);
+    case 2:
+      return AttendRows<2, kFetches>(block, tile, row);
+    case 3:
+      return AttendRows<3, kFetches>(block, tile, row);
+    case 4:
+      return AttendRows<4, kFetches>(block, tile, row);
+    case 5:
+      return AttendRows<5, kFetches>(block, tile, row);
+    default:
+      return AttendRows<6, kFetches>(block, tile, row);
+  }
+}
+
+// Query rows [begin, end), in blocks of about the same size. The first brings the tile's values and
+// the next tile's keys into the cache.
 HWY_INLINE void AttendTile(const QueryBlock& block, const Tile& tile, int64_t begin, int64_t end) {
   int64_t num_blocks = (end - begin + kRowsMax - 1) / kRowsMax;
-  for (; begin < end; --num_blocks) {
+  for (bool is_first = true; begin < end; --num_blocks, is_first = false) {
     const int64_t num_rows = (end - begin + num_blocks - 1) / num_blocks;
-    switch (num_rows) {
-      case 1:
-        AttendRows<1>(block, tile, begin);
-        break;
-      case 2:
-        AttendRows<2>(block, tile, begin);
-        break;
-      case 3:
-        AttendRows<3>(block, tile, begin);
-        break;
-      case 4:
-        AttendRows<4>(block, tile, begin);
-        break;
-      case 5:
-        AttendRows<5>(block, tile, begin);
-        break;
-      default:
-        AttendRows<6>(block, tile, begin);
-        break;
+    if (is_first) {
+      AttendSome<true>(block, tile, begin, num_rows);
+    } else {
+      AttendSome<false>(block, tile, begin, num_rows);
     }
     begin += num_rows;
   }
@@ -280,6 +328,11 @@ HWY_INLINE int64_t AttendSplit(const QueryBlock& block, int64_t split, float* sc
       if (first >= segment.key_end || first + kTileKeys <= segment.key_begin) continue;
       Tile tile;
       LoadTile(block, segment, first, scratch, &tile);
+      if (run_end < block.num_segments) {
+        FindNextKeys(block, block.segments[run_end], first, &tile);
+      } else {
+        FindNextKeys(block, block.segments[0], first + kTileKeys, &tile);
+      }
       const Rows rows = RowsThatSee(block, i, run_end, first);
       AttendTile(block, tile, rows.begin, rows.end);
       ++num_tiles;

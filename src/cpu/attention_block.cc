@@ -146,6 +146,7 @@ void LoadTile(const QueryBlock& block, const BlockSegment& segment, int64_t firs
                    (tile->key_end - 1) / kPanelWidth * kPanelWidth);
     const int64_t key = std::max(seen, tile->key_begin);
     tile->keys[panel] = in_place ? keys[key] - (key - seen) : key_copy + seen;
+    tile->panel_values[panel] = tile->values[key];
   }
   if (block.value_width == block.head_dim) return;
   for (int64_t key = tile->key_begin; key < tile->key_end; ++key) {
@@ -153,6 +154,18 @@ void LoadTile(const QueryBlock& block, const BlockSegment& segment, int64_t firs
     std::copy_n(tile->values[key], block.head_dim, to);
     std::fill(to + block.head_dim, to + block.value_width, 0.0f);
     tile->values[key] = to;
+  }
+}
+
+void FindNextKeys(const QueryBlock& block, const BlockSegment& segment, int64_t first, Tile* tile) {
+  const KvLayer& kv = block.params->kv;
+  std::copy_n(tile->keys, kPanelsPerTile, tile->next_keys);
+  if (first < segment.key_begin || kv.page_size % kPanelWidth != 0) return;
+  for (int64_t panel = 0; panel < kPanelsPerTile; ++panel) {
+    const int64_t key = first + panel * kPanelWidth;
+    if (key >= segment.key_end) return;
+    tile->next_keys[panel] = kv.base.f32() + segment.pages[key / kv.page_size] * kv.page_stride +
+                             block.kv_head * kv.head_stride + key % kv.page_size;
   }
 }
 

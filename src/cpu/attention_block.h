@@ -50,6 +50,10 @@ struct Tile {
   const float* keys[kTileKeys / kPanelWidth];  // of panel i: element e of its key j is keys[i][e *
                                                // key_stride + j]
   int64_t key_stride;
+  // What is going to be read soon, for prefetching: where the values of each panel begin, and the
+  // panels of the tile after this one (or these again).
+  const float* panel_values[kTileKeys / kPanelWidth];
+  const float* next_keys[kTileKeys / kPanelWidth];
   const float*
       values[kTileKeys];  // of each key in [key_begin, key_end): value_width readable floats
 };
@@ -70,6 +74,9 @@ void ClearStates(const QueryBlock& block, const BlockSegment& segment, bool has_
 // Finds, and where needed copies to `scratch`, the keys and values of positions `first` on.
 void LoadTile(const QueryBlock& block, const BlockSegment& segment, int64_t first, float* scratch,
               Tile* tile);
+
+// `tile->next_keys`: the segment's, of positions `first` on.
+void FindNextKeys(const QueryBlock& block, const BlockSegment& segment, int64_t first, Tile* tile);
 
 // Of the keys of one split.
 bool SeesSplit(const BlockSegment& segment, int64_t split);
