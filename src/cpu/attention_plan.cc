@@ -15,9 +15,17 @@ namespace {
 constexpr int64_t kItemsPerThread = 4;
 // Reading a key and its value takes about as long as so many query rows take for it.
 constexpr int64_t kReadCost = 8;
-// Query rows that are worth a reading of the shared keys of their own: from here on the arithmetic
-// takes several times as long.
-constexpr int64_t kSharedRowsMin = 24;
+// Query rows that are worth a reading of the keys of their own: from here on the arithmetic takes
+// several times as long.
+constexpr int64_t kRowsWorthReading = 24;
+
+// Most query rows of an item: fewer than may be, where there would be too few items for the
+// threads.
+int64_t ItemRowsMax(const AttentionParams& p, int num_threads) {
+  if (num_threads == 1) return kQueryRowsMax;
+  const int64_t num_rows = p.num_tokens * p.num_heads;  // of all KV heads
+  return std::clamp(num_rows / (kItemsPerThread * num_threads), kRowsWorthReading, kQueryRowsMax);
+}
 
 // Makes the segments of a step and groups them.
 class Planner {
@@ -27,7 +35,8 @@ class Planner {
         num_threads_(num_threads),
         floats_max_(floats_max),
         group_size_(p_.num_heads / p_.num_kv_heads),
-        tokens_max_(static_cast<int32_t>(std::max<int64_t>(1, kQueryRowsMax / group_size_))) {}
+        tokens_max_(static_cast<int32_t>(
+            std::max<int64_t>(1, ItemRowsMax(params, num_threads) / group_size_))) {}
 
   AttentionPlan Make() {
     CutRows();
@@ -65,13 +74,8 @@ class Planner {
   }
 
   // Chains of short segments of which each shares a tile or more with the one before it are divided
-  // into packs of about the same number of tokens.
+  // into packs of about the same number of tokens, at most tokens_max_.
   void PackShared() {
-    int64_t num_tokens = 0;
-    for (const AttentionSegment& s : short_) num_tokens += s.token_end - s.token_begin;
-    const int64_t fair_rows = num_tokens * p_.num_heads / (kItemsPerThread * num_threads_);
-    const int64_t rows_max =
-        num_threads_ == 1 ? kQueryRowsMax : std::clamp(fair_rows, kSharedRowsMin, kQueryRowsMax);
     for (const AttentionSegment& s : long_) {
       plan_.segments.push_back(s);
       packs_.push_back({Count() - 1, Count()});
@@ -83,8 +87,8 @@ class Planner {
       for (; end < short_.size() && short_[end].shared_tiles > 0; ++end) {
         tokens += short_[end].token_end - short_[end].token_begin;
       }
-      const int64_t num_packs = CeilDiv(tokens * group_size_, rows_max);
-      PackChain(next, end, std::max<int64_t>(1, CeilDiv(tokens, num_packs)));
+      const int64_t num_packs = CeilDiv<int64_t>(tokens, tokens_max_);
+      PackChain(next, end, CeilDiv(tokens, num_packs));
       next = end;
     }
   }
@@ -105,32 +109,43 @@ class Planner {
     }
   }
 
+  // An item for each pack and KV head; those of a KV head side by side, as they may read the same
+  // keys.
   void PlaceItems() {
-    for (const Pack& pack : packs_) {
-      AttentionItem item = {.segments = plan_.segments.data() + pack.begin,
-                            .num_segments = pack.end - pack.begin,
-                            .split_begin = INT64_MAX};
-      int64_t cost = 0;
-      for (int32_t i = 0; i < item.num_segments; ++i) {
-        const AttentionSegment& s = item.segments[i];
-        const int64_t key_end = p_.kv_len[s.row] - (p_.row_begin[s.row + 1] - s.token_end);
-        const int64_t num_tokens = s.token_end - s.token_begin;
-        const int64_t key_begin =
-            p_.sliding_window > 0
-                ? std::max<int64_t>(0, key_end - num_tokens - p_.sliding_window + 1)
-                : 0;
-        item.num_tokens += num_tokens;
-        item.split_begin = std::min(item.split_begin, key_begin / kSplitKeys);
-        item.split_end = std::max(item.split_end, CeilDiv(key_end, kSplitKeys));
-        const int64_t num_keys = key_end - key_begin;
-        cost += num_keys * num_tokens * group_size_ +
-                (num_keys - s.shared_tiles * kTileKeys) * kReadCost;
+    std::vector<Costed> heads;
+    for (const Pack& pack : packs_) heads.push_back(CostOf(pack));
+    for (int32_t kv_head = 0; kv_head < p_.num_kv_heads; ++kv_head) {
+      for (Costed& one : heads) {
+        one.item.kv_head = kv_head;
+        items_.push_back(one);
+        total_cost_ += one.cost;
       }
-      for (; item.kv_head < p_.num_kv_heads; ++item.kv_head) items_.push_back({item, cost});
-      total_cost_ += cost * p_.num_kv_heads;
     }
     std::stable_sort(items_.begin(), items_.end(),
                      [](const Costed& a, const Costed& b) { return a.cost > b.cost; });
+  }
+
+  Costed CostOf(const Pack& pack) const {
+    Costed result = {.item = {.segments = plan_.segments.data() + pack.begin,
+                              .num_segments = pack.end - pack.begin,
+                              .split_begin = INT64_MAX},
+                     .cost = 0};
+    AttentionItem& item = result.item;
+    for (int32_t i = 0; i < item.num_segments; ++i) {
+      const AttentionSegment& s = item.segments[i];
+      const int64_t key_end = p_.kv_len[s.row] - (p_.row_begin[s.row + 1] - s.token_end);
+      const int64_t num_tokens = s.token_end - s.token_begin;
+      const int64_t key_begin =
+          p_.sliding_window > 0 ? std::max<int64_t>(0, key_end - num_tokens - p_.sliding_window + 1)
+                                : 0;
+      item.num_tokens += num_tokens;
+      item.split_begin = std::min(item.split_begin, key_begin / kSplitKeys);
+      item.split_end = std::max(item.split_end, CeilDiv(key_end, kSplitKeys));
+      const int64_t num_keys = key_end - key_begin;
+      result.cost +=
+          num_keys * num_tokens * group_size_ + (num_keys - s.shared_tiles * kTileKeys) * kReadCost;
+    }
+    return result;
   }
 
   // Splits come before whole items: they are of the costliest.

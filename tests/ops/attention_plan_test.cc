@@ -148,18 +148,18 @@ TEST(AttentionPlanTest, LongItemsAreSharedOut) {
   EXPECT_TRUE(bounded.loops[0].merge.empty());
 }
 
-// 40 rows of 4 query heads on a KV head: four packs of 10 rows, of which each reads the shared keys
+// 40 rows of 4 query heads on a KV head: two packs of 20 rows, of which each reads the shared keys
 // once.
 TEST(AttentionPlanTest, RowsThatShareAPrefixArePacked) {
   const Rows rows(std::vector<int32_t>(40, 430), 428);
   const AttentionPlan plan = PlanAttention(rows.params, 1);
   ASSERT_EQ(plan.loops.size(), 1u);
-  ASSERT_EQ(plan.loops[0].attend.size(), 4u * 2);
+  ASSERT_EQ(plan.loops[0].attend.size(), 2u * 2);
   for (const AttentionItem& item : plan.loops[0].attend) {
-    EXPECT_EQ(item.num_segments, 10);
+    EXPECT_EQ(item.num_segments, 20);
     EXPECT_EQ(item.segments[0].shared_tiles, 0);
     // 26 pages of 16 are the same: 416 keys, 6 whole tiles.
-    for (int i = 1; i < 10; ++i) EXPECT_EQ(item.segments[i].shared_tiles, 6);
+    for (int i = 1; i < 20; ++i) EXPECT_EQ(item.segments[i].shared_tiles, 6);
   }
 }
 

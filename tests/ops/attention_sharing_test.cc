@@ -176,8 +176,9 @@ void ExpectSharingChangesNothing(const Shape& shape, const std::vector<Row>& row
     for (const int num_threads : {1, 2, 3}) {
       const auto ops = MakeOps(name, num_threads);
       ExpectSameBits(shared.Run(*ops, shared.AllRows()), alone, name + " shared " + what);
-      ExpectSameBits(apart.Run(*ops, apart.AllRows()), alone, name + " apart " + what);
     }
+    const auto two = MakeOps(name, 2);
+    ExpectSameBits(apart.Run(*two, apart.AllRows()), alone, name + " apart " + what);
   }
 }
 
@@ -194,8 +195,8 @@ TEST(AttentionSharingTest, PrefixesAroundTilesSplitsAndPages) {
     for (const int32_t page_size : page_sizes) {
       const int32_t group_size = groups[turn++ % groups.size()];
       ExpectSharingChangesNothing(
-          {.num_heads = 2 * group_size, .num_kv_heads = 2, .head_dim = 8, .page_size = page_size},
-          Decodes(5, stem, 70));
+          {.num_heads = 2 * group_size, .num_kv_heads = 2, .page_size = page_size},
+          Decodes(3, stem, 70));
     }
     ++turn;
   }
@@ -216,9 +217,14 @@ TEST(AttentionSharingTest, RowsOfManyKinds) {
                                  {512, 513},      {64, 700, 2},   {428, 429},    {1100, 1101},
                                  {1100, 1200, 5}, {512, 600, 88}, {30, 31},      {0, 40, 40},
                                  {1024, 1030, 6}, {576, 577},     {428, 452, 24}};
-  for (const int32_t group_size : {1, 3, 8, 48, 50}) {
+  for (const int32_t group_size : {1, 3, 8}) {
     ExpectSharingChangesNothing({.num_heads = group_size, .head_dim = 4}, rows);
   }
+  const std::vector<Row> few = {{128, 140}, {128, 150, 2}, {64, 90}, {128, 133, 5}};
+  // More query rows a token than an item takes otherwise.
+  ExpectSharingChangesNothing({.num_heads = 100, .head_dim = 4}, few);
+  ExpectSharingChangesNothing({.num_heads = 6, .num_kv_heads = 2, .head_dim = 64}, few);
+  ExpectSharingChangesNothing({.num_heads = 2, .head_dim = 128, .page_size = 64}, few);
   ExpectSharingChangesNothing({.num_heads = 4, .num_kv_heads = 2, .head_dim = 20, .page_size = 4},
                               rows);
   ExpectSharingChangesNothing({.num_heads = 4, .num_kv_heads = 2, .token_first = true}, rows);
