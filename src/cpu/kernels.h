@@ -80,7 +80,7 @@ struct ElementwiseKernels {
 using GetElementwiseKernels = ElementwiseKernels (*)();
 const PerTarget<GetElementwiseKernels>& ElementwiseKernelGetters();
 
-// --- the KV storage, written by elementwise.cc and read by attention.cc ---------------------------
+// --- the KV storage, written by elementwise.cc and read by attention.cc --------------------------
 
 // How keys lie in the KV storage. Where a head's keys of a page are one block (slot_stride ==
 // head_dim) they are kept transposed, [head_dim][page_size], so that vectors run over keys without
