@@ -171,6 +171,9 @@ struct AttentionParams {
   float logit_softcap;     // 0: none; c: s -> c * tanh(s / c)
   // [H] a logit that takes part in each head's softmax and carries no value; or null
   const float* sinks;
+  // Calls of one number have the same rows, lengths and page table contents (the layers of a step
+  // do), so that what is planned for one serves all; 0: nothing is known.
+  uint64_t step = 0;
 };
 
 // kGelu: the exact form, by the error function. kRelu2: max(x, 0)^2. kClampedSwiglu, of GPT-OSS:

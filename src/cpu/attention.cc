@@ -7,12 +7,13 @@
 // unwritten slots does not matter.
 //
 // An item passes its query rows (tokens x heads of one KV head) over each tile while it is in the
-// cache. Keys of a page are read where they lie if the page holds whole panels of 16 positions,
-// else they are copied to scratch.
+// cache; rows of different requests that share the tile go together. Keys of a page are read where
+// they lie if the page holds whole panels of 16 positions, else they are copied to scratch.
 #include "cpu/targets.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "cpu/attention.cc"
+#include <hwy/cache_control.h>
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
@@ -24,24 +25,58 @@ HWY_BEFORE_NAMESPACE();
 namespace minisgl {
 namespace HWY_NAMESPACE {
 
+// Operands of MultiplyAccumulate that fetch what is needed next into the cache, a line for each
+// line that they read. (The processor's own prefetching starts anew with every page.)
+
+// The keys of a tile, where `fetch` is the values of the first key of the same panel.
+template <int kVectors>
+struct FetchingKeys : StridedOperand<kVectors> {
+  const float* fetch[kVectors];
+  template <int kHalf>
+  HWY_INLINE Floats Load(size_t k, int v) const {
+    if (v * kLanes % kPanelWidth == 0) hwy::Prefetch(fetch[v] + (k + kHalf) * kPanelWidth);
+    return StridedOperand<kVectors>::template Load<kHalf>(k, v);
+  }
+};
+
+// The values of a tile, where `fetch` is the place of the same panel in the next tile's keys.
+template <int kVectors>
+struct FetchingValues : ScatteredOperand<kVectors> {
+  const float* fetch[kVectors];
+  size_t fetch_stride;
+  template <int kHalf>
+  HWY_INLINE Floats Load(size_t k, int v) const {
+    if (v * kLanes % kPanelWidth == 0) hwy::Prefetch(fetch[v] + (k + kHalf) * fetch_stride);
+    return ScatteredOperand<kVectors>::template Load<kHalf>(k, v);
+  }
+};
+
+// Room for kRowsMax numbers in whole vectors.
+constexpr int64_t kRowsPadded = 16;
+
 // Scores of kRows query rows against the tile's keys [0, tile.key_end), 64 floats a row.
-template <int kRows>
+template <int kRows, bool kFetches>
 HWY_INLINE void ScoreRows(const QueryBlock& block, const Tile& tile, const float* q,
                           float* scores) {
   constexpr int kVectors = VectorsPerRow<kRows>();
   const F32 d;
   const Floats scale = hn::Set(d, block.params->scale);
   for (int64_t column = 0; column < tile.key_end; column += kVectors * kLanes) {
-    StridedOperand<kVectors> keys;
+    FetchingKeys<kVectors> keys;
     keys.stride = static_cast<size_t>(tile.key_stride);
     MINISGL_UNROLL for (int v = 0; v < kVectors; ++v) {
       const int64_t first = column + v * kLanes;
       keys.start[v] = tile.keys[first / kPanelWidth] + first % kPanelWidth;
+      keys.fetch[v] = tile.panel_values[first / kPanelWidth];
     }
     Floats sum[kRows][kVectors];
     SetZero(sum);
     const auto width = static_cast<size_t>(block.head_dim);
-    MultiplyAccumulate(q, width, keys, width, sum);
+    if constexpr (kFetches) {
+      MultiplyAccumulate(q, width, keys, width, sum);
+    } else {
+      MultiplyAccumulate(q, width, static_cast<const StridedOperand<kVectors>&>(keys), width, sum);
+    }
     MINISGL_UNROLL for (int r = 0; r < kRows; ++r) {
       MINISGL_UNROLL for (int v = 0; v < kVectors; ++v) {
         hn::Store(hn::Mul(sum[r][v], scale), d, scores + r * kTileKeys + column + v * kLanes);
@@ -50,54 +85,164 @@ HWY_INLINE void ScoreRows(const QueryBlock& block, const Tile& tile, const float
   }
 }
 
-// Turns the scores of keys [begin, end) of the tile into weights relative to the row's new maximum,
-// updates the row's maximum and sum of weights, and returns what the earlier values are to be
-// multiplied by.
-HWY_INLINE float SoftmaxRow(const AttentionParams& p, int64_t begin, int64_t end, float* scores,
-                            RowState* state) {
-  const F32 d;
-  const float masked = hn::GetLane(hn::Neg(hn::Inf(d)));
-  for (int64_t key = 0; key < begin; ++key) scores[key] = masked;
-  for (int64_t key = end; key < kTileKeys; ++key) scores[key] = masked;
-  if (p.logit_softcap > 0) {
-    const Floats cap = hn::Set(d, p.logit_softcap);
-    const int64_t first = begin / kLanes * kLanes;
-    for (int64_t key = first; key < end; key += kLanes) {
-      const Floats s = hn::Load(d, scores + key);
-      const Floats capped = hn::Mul(cap, Tanh(hn::Div(s, cap)));
-      // A masked score must stay -infinity.
-      hn::Store(hn::IfThenElse(hn::Eq(s, hn::Set(d, masked)), s, capped), d, scores + key);
-    }
+// Keys of the tile that each of some query rows sees, counted from its first; `all` is what all of
+// them see, or where there is nothing such, the tile's end.
+struct VisibleKeys {
+  int64_t begin[kRowsMax], end[kRowsMax];
+  int64_t all_begin = 0, all_end = kTileKeys;
+  bool is_ragged = false;  // they differ
+};
+
+HWY_INLINE VisibleKeys FindVisibleKeys(const QueryBlock& block, const Tile& tile, int64_t row,
+                                       int64_t num_rows) {
+  VisibleKeys keys;
+  const int64_t window = block.params->sliding_window;
+  for (int64_t r = 0; r < num_rows; ++r) {
+    const int64_t past_end = block.positions[row + r] + 1 - tile.first;
+    keys.begin[r] = window > 0 ? MaxOf<int64_t>(0, past_end - window) : 0;
+    keys.end[r] = MinOf(kTileKeys, past_end);
+    keys.all_begin = MaxOf(keys.all_begin, keys.begin[r]);
+    keys.all_end = MinOf(keys.all_end, keys.end[r]);
+    keys.is_ragged |= keys.begin[r] != keys.begin[0] || keys.end[r] != keys.end[0];
   }
-  Floats largest = hn::Set(d, state->maximum);
-  for (int64_t key = 0; key < kTileKeys; key += kLanes) {
-    largest = hn::Max(largest, hn::Load(d, scores + key));
-  }
-  const float maximum = hn::GetLane(hn::MaxOfLanes(d, largest));
-  Floats sum = hn::Zero(d);
-  for (int64_t key = 0; key < kTileKeys; key += kLanes) {
-    const Floats weight = Exp(hn::Sub(hn::Load(d, scores + key), hn::Set(d, maximum)));
-    hn::Store(weight, d, scores + key);
-    sum = hn::Add(sum, weight);
-  }
-  const float rescale = hn::GetLane(Exp(hn::Set(d, state->maximum - maximum)));
-  state->weight_sum = state->weight_sum * rescale + hn::GetLane(hn::SumOfLanes(d, sum));
-  state->maximum = maximum;
-  return rescale;
+  if (keys.all_begin >= keys.all_end) keys.all_begin = keys.all_end = kTileKeys;
+  return keys;
 }
 
-// values[r] = values[r] * rescale[r] + sum over keys [begin, end) of weights[r][key] * v[key], for
-// kVectors vectors of the head from `column` on.
-template <int kRows, int kVectors>
-HWY_INLINE void AddValueColumns(const Tile& tile, int64_t begin, int64_t end, const float* weights,
+// exp(x) of x <= 0 or NaN, within 2 units in the last place; 0 below -87, where the result would
+// soon be no normal number. Method: x = n ln 2 + r with |r| <= ln(2) / 2, exp(r) by a polynomial
+// (fitted to 4e-9), times 2^n. Adding 1.5 * 2^23 rounds to a whole number, which is then the last
+// bits of the sum.
+HWY_INLINE Floats ExpOfNegative(Floats x) {
+  const F32 d;
+  const hn::RebindToSigned<F32> di;
+  const Floats magic = hn::Set(d, 12582912.0f);
+  const Floats shifted = hn::MulAdd(x, hn::Set(d, 1.44269504f), magic);
+  const Floats n = hn::Sub(shifted, magic);
+  // ln 2 in two parts: the first has 15 bits, so n times it is exact.
+  Floats r = hn::NegMulAdd(n, hn::Set(d, 0.693145751953125f), x);
+  r = hn::NegMulAdd(n, hn::Set(d, 1.42860677e-6f), r);
+  Floats p = hn::Set(d, 0.0013814598f);
+  p = hn::MulAdd(p, r, hn::Set(d, 0.008368717f));
+  p = hn::MulAdd(p, r, hn::Set(d, 0.04166839f));
+  p = hn::MulAdd(p, r, hn::Set(d, 0.16666521f));
+  p = hn::MulAdd(p, r, hn::Set(d, 0.49999994f));
+  p = hn::MulAdd(p, r, hn::Set(d, 1.0f));
+  p = hn::MulAdd(p, r, hn::Set(d, 1.0f));
+  const Floats scale =
+      hn::BitCast(d, hn::Add(hn::ShiftLeft<23>(hn::BitCast(di, shifted)), hn::Set(di, 127 << 23)));
+  return hn::IfThenElse(hn::Lt(x, hn::Set(d, -87.0f)), hn::Zero(d), hn::Mul(p, scale));
+}
+
+HWY_INLINE void CapScores(float cap_value, int64_t begin, int64_t end, float* scores) {
+  const F32 d;
+  const Floats cap = hn::Set(d, cap_value);
+  for (int64_t key = begin / kLanes * kLanes; key < end; key += kLanes) {
+    const Floats s = hn::Load(d, scores + key);
+    hn::Store(hn::Mul(cap, Tanh(hn::Div(s, cap))), d, scores + key);
+  }
+}
+
+// Scores of keys outside [begin, end) become -infinity.
+HWY_INLINE void MaskScores(int64_t begin, int64_t end, float* scores) {
+  const F32 d;
+  const Floats masked = hn::Neg(hn::Inf(d));
+  const Floats first = hn::Set(d, static_cast<float>(begin));
+  const Floats past = hn::Set(d, static_cast<float>(end));
+  for (int64_t key = 0; key < kTileKeys; key += kLanes) {
+    const Floats index = hn::Iota(d, static_cast<float>(key));
+    const auto seen = hn::And(hn::Ge(index, first), hn::Lt(index, past));
+    hn::Store(hn::IfThenElse(seen, hn::Load(d, scores + key), masked), d, scores + key);
+  }
+}
+
+// Turns scores of the visible keys into weights relative to each row's new maximum, updates the
+// rows' maxima and sums of weights, and finds what the earlier values are to be multiplied by.
+HWY_INLINE void SoftmaxRows(const AttentionParams& p, const VisibleKeys& keys, int64_t num_rows,
+                            float* scores, RowState* states, float* rescale) {
+  constexpr int kVectors = static_cast<int>(kTileKeys) / kLanes;
+  const F32 d;
+  HWY_ALIGN float maximum[kRowsPadded];
+  for (int64_t r = 0; r < num_rows; ++r) {
+    float* const row = scores + r * kTileKeys;
+    if (p.logit_softcap > 0) CapScores(p.logit_softcap, keys.begin[r], keys.end[r], row);
+    if (keys.begin[r] > 0 || keys.end[r] < kTileKeys) MaskScores(keys.begin[r], keys.end[r], row);
+    Floats largest = hn::Set(d, states[r].maximum);
+    MINISGL_UNROLL for (int v = 0; v < kVectors; ++v) {
+      largest = hn::Max(largest, hn::Load(d, row + v * kLanes));
+    }
+    maximum[r] = hn::GetLane(hn::MaxOfLanes(d, largest));
+    rescale[r] = states[r].maximum - maximum[r];
+    states[r].maximum = maximum[r];
+  }
+  for (int64_t r = 0; r < num_rows; r += kLanes) {
+    hn::Store(ExpOfNegative(hn::Load(d, rescale + r)), d, rescale + r);
+  }
+  for (int64_t r = 0; r < num_rows; ++r) {
+    float* const row = scores + r * kTileKeys;
+    const Floats largest = hn::Set(d, maximum[r]);
+    Floats sum = hn::Zero(d);
+    MINISGL_UNROLL for (int v = 0; v < kVectors; ++v) {
+      const Floats weight = ExpOfNegative(hn::Sub(hn::Load(d, row + v * kLanes), largest));
+      hn::Store(weight, d, row + v * kLanes);
+      sum = hn::Add(sum, weight);
+    }
+    states[r].weight_sum = states[r].weight_sum * rescale[r] + hn::GetLane(hn::SumOfLanes(d, sum));
+  }
+}
+
+// Keys [begin, end) added to the sum of one row.
+template <int kVectors>
+HWY_INLINE void AddKeys(const Tile& tile, int64_t begin, int64_t end, const float* weights,
+                        int64_t column, Floats (&sum)[kVectors]) {
+  const F32 d;
+  for (int64_t key = begin; key < end; ++key) {
+    const Floats weight = hn::Set(d, weights[key]);
+    const float* value = tile.values[key] + column;
+    MINISGL_UNROLL for (int v = 0; v < kVectors; ++v) {
+      sum[v] = hn::MulAdd(weight, hn::LoadU(d, value + v * kLanes), sum[v]);
+    }
+  }
+}
+
+// For each row the keys that it sees before those that all see, or (kAfter) after them.
+template <bool kAfter, int kRow, int kRows, int kVectors>
+HWY_INLINE void AddRaggedKeys(const Tile& tile, const VisibleKeys& keys, const float* weights,
+                              int64_t column, Floats (&sum)[kRows][kVectors]) {
+  if constexpr (kRow < kRows) {
+    const int64_t begin = kAfter ? MaxOf(keys.begin[kRow], keys.all_end) : keys.begin[kRow];
+    const int64_t end = kAfter ? keys.end[kRow] : MinOf(keys.end[kRow], keys.all_begin);
+    AddKeys(tile, begin, end, weights + kRow * kTileKeys, column, sum[kRow]);
+    AddRaggedKeys<kAfter, kRow + 1>(tile, keys, weights, column, sum);
+  }
+}
+
+// values[r] = values[r] * rescale[r] + sum over the keys that r sees of weights[r][key] * v[key],
+// for kVectors vectors of the head from `column` on.
+template <int kRows, int kVectors, bool kFetches>
+HWY_INLINE void AddValueColumns(const Tile& tile, const VisibleKeys& keys, const float* weights,
                                 const float* rescale, float* values, int64_t width,
                                 int64_t column) {
   const F32 d;
   Floats sum[kRows][kVectors];
   SetZero(sum);
-  const ScatteredOperand<kVectors> rows = {tile.values + begin, static_cast<size_t>(column)};
-  MultiplyAccumulate(weights + begin, static_cast<size_t>(kTileKeys), rows,
-                     static_cast<size_t>(end - begin), sum);
+  if (keys.is_ragged) AddRaggedKeys<false, 0>(tile, keys, weights, column, sum);
+  const ScatteredOperand<kVectors> rows = {tile.values + keys.all_begin,
+                                           static_cast<size_t>(column)};
+  const auto num_keys = static_cast<size_t>(keys.all_end - keys.all_begin);
+  if constexpr (kFetches) {
+    FetchingValues<kVectors> fetching = {rows, {}, static_cast<size_t>(tile.key_stride)};
+    MINISGL_UNROLL for (int v = 0; v < kVectors; ++v) {
+      fetching.fetch[v] = tile.next_keys[(column + v * kLanes) % kTileKeys / kPanelWidth] +
+                          column / kTileKeys * kTileKeys * tile.key_stride;
+    }
+    MultiplyAccumulate(weights + keys.all_begin, static_cast<size_t>(kTileKeys), fetching, num_keys,
+                       sum);
+  } else {
+    MultiplyAccumulate(weights + keys.all_begin, static_cast<size_t>(kTileKeys), rows, num_keys,
+                       sum);
+  }
+  if (keys.is_ragged) AddRaggedKeys<true, 0>(tile, keys, weights, column, sum);
   MINISGL_UNROLL for (int r = 0; r < kRows; ++r) {
     MINISGL_UNROLL for (int v = 0; v < kVectors; ++v) {
       float* to = values + r * width + column + v * kLanes;
@@ -106,78 +251,94 @@ HWY_INLINE void AddValueColumns(const Tile& tile, int64_t begin, int64_t end, co
   }
 }
 
-template <int kRows>
-HWY_INLINE void AddValues(const Tile& tile, int64_t begin, int64_t end, const float* weights,
+template <int kRows, bool kFetches>
+HWY_INLINE void AddValues(const Tile& tile, const VisibleKeys& keys, const float* weights,
                           const float* rescale, float* values, int64_t width) {
   constexpr int kVectors = VectorsPerRow<kRows>();
   int64_t column = 0;
   for (; column + kVectors * kLanes <= width; column += kVectors * kLanes) {
-    AddValueColumns<kRows, kVectors>(tile, begin, end, weights, rescale, values, width, column);
+    AddValueColumns<kRows, kVectors, kFetches>(tile, keys, weights, rescale, values, width, column);
   }
   for (; column < width; column += kLanes) {
-    AddValueColumns<kRows, 1>(tile, begin, end, weights, rescale, values, width, column);
+    AddValueColumns<kRows, 1, kFetches>(tile, keys, weights, rescale, values, width, column);
   }
 }
 
-// Calls Function<rows>(arguments...) for 1 to kRowsMax rows.
-#define MINISGL_FOR_ROWS(rows, Function, ...) \
-  switch (rows) {                             \
-    case 1:                                   \
-      Function<1>(__VA_ARGS__);               \
-      break;                                  \
-    case 2:                                   \
-      Function<2>(__VA_ARGS__);               \
-      break;                                  \
-    case 3:                                   \
-      Function<3>(__VA_ARGS__);               \
-      break;                                  \
-    case 4:                                   \
-      Function<4>(__VA_ARGS__);               \
-      break;                                  \
-    case 5:                                   \
-      Function<5>(__VA_ARGS__);               \
-      break;                                  \
-    default:                                  \
-      Function<6>(__VA_ARGS__);               \
-      break;                                  \
-  }
+// Query rows [row, row + kRows), all of which see some key of the tile.
+template <int kRows, bool kFetches>
+HWY_NOINLINE void AttendRows(const QueryBlock& block, const Tile& tile, int64_t row) {
+  HWY_ALIGN float scores[kRows * kTileKeys];
+  HWY_ALIGN float rescale[kRowsPadded] = {};
+  const VisibleKeys keys = FindVisibleKeys(block, tile, row, kRows);
+  ScoreRows<kRows, kFetches>(block, tile, block.q + row * block.head_dim, scores);
+  SoftmaxRows(*block.params, keys, kRows, scores, block.states + row, rescale);
+  AddValues<kRows, kFetches>(tile, keys, scores, rescale, block.values + row * block.value_width,
+                             block.value_width);
+}
 
-// Query rows [row, row + num_rows), num_rows <= kRowsMax, all of which see some key of the tile.
-HWY_NOINLINE void AttendRows(const QueryBlock& block, const Tile& tile, int64_t row,
-                             int64_t num_rows) {
-  HWY_ALIGN float scores[kRowsMax * kTileKeys];
-  float rescale[kRowsMax];
-  MINISGL_FOR_ROWS(num_rows, ScoreRows, block, tile, block.q + row * block.head_dim, scores);
-  for (int64_t r = 0; r < num_rows; ++r) {
-    const KeyRange keys = VisibleKeys(block, tile, row + r);
-    rescale[r] = SoftmaxRow(*block.params, keys.begin, keys.end, scores + r * kTileKeys,
-                            &block.states[row + r]);
-  }
-  // Rows that see the same keys go together: all of them away from the diagonal, a token's heads on
-  // it.
-  for (int64_t r = 0; r < num_rows;) {
-    const KeyRange keys = VisibleKeys(block, tile, row + r);
-    int64_t same = 1;
-    while (r + same < num_rows && VisibleKeys(block, tile, row + r + same) == keys) ++same;
-    MINISGL_FOR_ROWS(same, AddValues, tile, keys.begin, keys.end, scores + r * kTileKeys,
-                     rescale + r, block.values + (row + r) * block.value_width, block.value_width);
-    r += same;
+template <bool kFetches>
+HWY_INLINE void AttendSome(const QueryBlock& block, const Tile& tile, int64_t row,
+                           int64_t num_rows) {
+  switch (num_rows) {
+    case 1:
+      return AttendRows<1, kFetches>(block, tile, row);
+    case 2:
+      return AttendRows<2, kFetches>(block, tile, row);
+    case 3:
+      return AttendRows<3, kFetches>(block, tile, row);
+    case 4:
+      return AttendRows<4, kFetches>(block, tile, row);
+    case 5:
+      return AttendRows<5, kFetches>(block, tile, row);
+    default:
+      return AttendRows<6, kFetches>(block, tile, row);
   }
 }
 
-// All keys of one split.
-HWY_INLINE void AttendSplit(const QueryBlock& block, int64_t split, float* scratch) {
-  ClearStates(block);
-  const int64_t begin = MaxOf(block.key_begin, split * kSplitKeys);
-  const int64_t end = MinOf(block.key_end, (split + 1) * kSplitKeys);
-  for (int64_t first = begin / kTileKeys * kTileKeys; first < end; first += kTileKeys) {
-    Tile tile;
-    LoadTile(block, first, scratch, &tile);
-    const KeyRange rows = RowsThatSee(block, tile);
-    for (int64_t row = rows.begin; row < rows.end; row += kRowsMax) {
-      AttendRows(block, tile, row, MinOf(kRowsMax, rows.end - row));
+// Query rows [begin, end), in blocks of about the same size. The first brings the tile's values and
+// the next tile's keys into the cache.
+HWY_INLINE void AttendTile(const QueryBlock& block, const Tile& tile, int64_t begin, int64_t end) {
+  int64_t num_blocks = (end - begin + kRowsMax - 1) / kRowsMax;
+  for (bool is_first = true; begin < end; --num_blocks, is_first = false) {
+    const int64_t num_rows = (end - begin + num_blocks - 1) / num_blocks;
+    if (is_first) {
+      AttendSome<true>(block, tile, begin, num_rows);
+    } else {
+      AttendSome<false>(block, tile, begin, num_rows);
+    }
+    begin += num_rows;
+  }
+}
+
+// All keys of one split. Returns how many tiles were read.
+HWY_INLINE int64_t AttendSplit(const QueryBlock& block, int64_t split, float* scratch) {
+  int64_t key_end = 0;
+  for (int64_t i = 0; i < block.num_segments; ++i) {
+    const BlockSegment& segment = block.segments[i];
+    const bool has_part = SeesSplit(segment, split);
+    ClearStates(block, segment, has_part);
+    if (has_part) key_end = MaxOf(key_end, segment.key_end);
+  }
+  key_end = MinOf(key_end, (split + 1) * kSplitKeys);
+  int64_t num_tiles = 0;
+  for (int64_t first = split * kSplitKeys; first < key_end; first += kTileKeys) {
+    for (int64_t i = 0, run_end = 0; i < block.num_segments; i = run_end) {
+      run_end = RunEnd(block, i, first);
+      const BlockSegment& segment = block.segments[i];
+      if (first >= segment.key_end || first + kTileKeys <= segment.key_begin) continue;
+      Tile tile;
+      LoadTile(block, segment, first, scratch, &tile);
+      if (run_end < block.num_segments) {
+        FindNextKeys(block, block.segments[run_end], first, &tile);
+      } else {
+        FindNextKeys(block, block.segments[0], first + kTileKeys, &tile);
+      }
+      const Rows rows = RowsThatSee(block, i, run_end, first);
+      AttendTile(block, tile, rows.begin, rows.end);
+      ++num_tiles;
     }
   }
+  return num_tiles;
 }
 
 // a and b scaled to their common maximum and added.
@@ -202,68 +363,93 @@ HWY_INLINE void MergeRow(RowState* a, float* a_values, const RowState& b, const 
   }
 }
 
+// Adds the states of a later split, of the rows that have a part in it.
+HWY_INLINE void MergeSplit(const QueryBlock& later, int64_t split, RowState* states,
+                           float* values) {
+  for (int64_t i = 0; i < later.num_segments; ++i) {
+    const BlockSegment& segment = later.segments[i];
+    if (!SeesSplit(segment, split)) continue;
+    for (int64_t row = segment.row_begin; row < segment.row_end; ++row) {
+      const int64_t at = row * later.value_width;
+      MergeRow(&states[row], values + at, later.states[row], later.values + at, later.value_width);
+    }
+  }
+}
+
+// out = values * scale / sum; `values` has whole vectors, `out` `width` elements.
+HWY_INLINE void WriteRow(const float* values, float scale, float sum, int64_t width, float* out) {
+  const F32 d;
+  const Floats scales = hn::Set(d, scale), sums = hn::Set(d, sum);
+  int64_t e = 0;
+  for (; e + kLanes <= width; e += kLanes) {
+    hn::StoreU(hn::Div(hn::Mul(hn::Load(d, values + e), scales), sums), d, out + e);
+  }
+  for (; e < width; ++e) out[e] = values[e] * scale / sum;
+}
+
 HWY_INLINE void WriteOutput(const QueryBlock& block, const RowState* states, const float* values) {
   const F32 d;
   const AttentionParams& p = *block.params;
-  for (int64_t row = 0; row < block.num_rows; ++row) {
-    const int64_t token = block.token_begin + row / block.group_size;
-    const int64_t head = block.first_head + row % block.group_size;
-    RowState state = states[row];
-    float scale = 1;
-    if (p.sinks != nullptr) {
-      const float maximum = MaxOf(state.maximum, p.sinks[head]);
-      scale = hn::GetLane(Exp(hn::Set(d, state.maximum - maximum)));
-      state.weight_sum =
-          state.weight_sum * scale + hn::GetLane(Exp(hn::Set(d, p.sinks[head] - maximum)));
+  for (int64_t i = 0; i < block.num_segments; ++i) {
+    const BlockSegment& segment = block.segments[i];
+    int64_t row = segment.row_begin;
+    for (int64_t token = 0; token < segment.num_tokens; ++token) {
+      for (int64_t g = 0; g < block.group_size; ++g, ++row) {
+        const int64_t head = block.first_head + g;
+        RowState state = states[row];
+        float scale = 1;
+        if (p.sinks != nullptr) {
+          const float maximum = MaxOf(state.maximum, p.sinks[head]);
+          scale = hn::GetLane(Exp(hn::Set(d, state.maximum - maximum)));
+          state.weight_sum =
+              state.weight_sum * scale + hn::GetLane(Exp(hn::Set(d, p.sinks[head] - maximum)));
+        }
+        WriteRow(
+            values + row * block.value_width, scale, state.weight_sum, block.head_dim,
+            p.out.f32() + ((segment.token_begin + token) * p.num_heads + head) * block.head_dim);
+      }
     }
-    const float* from = values + row * block.value_width;
-    float* out = p.out.f32() + (token * p.num_heads + head) * block.head_dim;
-    for (int64_t e = 0; e < block.head_dim; ++e) out[e] = from[e] * scale / state.weight_sum;
   }
 }
 
-void Attend(const AttentionParams& p, const AttentionItem& item, float* scratch) {
-  QueryBlock block = MakeQueryBlock(p, item, &scratch);
+int64_t Attend(const AttentionParams& p, const AttentionItem& item, float* states, float* scratch) {
+  QueryBlock block;
+  MakeQueryBlock(p, item, &scratch, &block);
   CopyQueries(block);
   const int64_t state_floats = AttentionStateFloats(block.num_rows, block.head_dim);
-  if (item.states != nullptr) {
+  int64_t num_tiles = 0;
+  if (item.state_begin >= 0) {
     for (int64_t split = item.split_begin; split < item.split_end; ++split) {
-      PlaceStates(&block, item.states + (split - item.split_begin) * state_floats);
-      AttendSplit(block, split, scratch);
+      PlaceStates(&block, states + item.state_begin + (split - item.split_begin) * state_floats);
+      num_tiles += AttendSplit(block, split, scratch);
     }
-    return;
+    return num_tiles;
   }
+  float* const tile_scratch = scratch + 2 * state_floats;
   PlaceStates(&block, scratch);
   RowState* const merged_states = block.states;
   float* const merged_values = block.values;
-  scratch += state_floats;
-  AttendSplit(block, item.split_begin, scratch + state_floats);
-  PlaceStates(&block, scratch);
-  scratch += state_floats;
+  num_tiles += AttendSplit(block, item.split_begin, tile_scratch);
+  PlaceStates(&block, scratch + state_floats);
   for (int64_t split = item.split_begin + 1; split < item.split_end; ++split) {
-    AttendSplit(block, split, scratch);
-    for (int64_t row = 0; row < block.num_rows; ++row) {
-      const int64_t at = row * block.value_width;
-      MergeRow(&merged_states[row], merged_values + at, block.states[row], block.values + at,
-               block.value_width);
-    }
+    num_tiles += AttendSplit(block, split, tile_scratch);
+    MergeSplit(block, split, merged_states, merged_values);
   }
   WriteOutput(block, merged_states, merged_values);
+  return num_tiles;
 }
 
-void MergeSplits(const AttentionParams& p, const AttentionItem& item, float* scratch) {
-  QueryBlock block = MakeQueryBlock(p, item, &scratch);
+void MergeSplits(const AttentionParams& p, const AttentionItem& item, float* states,
+                 float* scratch) {
+  QueryBlock block;
+  MakeQueryBlock(p, item, &scratch, &block);
   const int64_t state_floats = AttentionStateFloats(block.num_rows, block.head_dim);
-  PlaceStates(&block, item.states);
+  PlaceStates(&block, states + item.state_begin);
   RowState* const merged_states = block.states;
   float* const merged_values = block.values;
   for (int64_t split = item.split_begin + 1; split < item.split_end; ++split) {
-    PlaceStates(&block, item.states + (split - item.split_begin) * state_floats);
-    for (int64_t row = 0; row < block.num_rows; ++row) {
-      const int64_t at = row * block.value_width;
-      MergeRow(&merged_states[row], merged_values + at, block.states[row], block.values + at,
-               block.value_width);
-    }
+    PlaceStates(&block, states + item.state_begin + (split - item.split_begin) * state_floats);
+    MergeSplit(block, split, merged_states, merged_values);
   }
   WriteOutput(block, merged_states, merged_values);
 }

@@ -5,6 +5,8 @@
 #include <cstring>
 #include <limits>
 
+#include "minisgl/base/check.h"
+
 namespace minisgl {
 namespace {
 
@@ -34,43 +36,62 @@ int64_t AttentionStateFloats(int64_t num_query_rows, int64_t head_dim) {
 
 int64_t AttentionScratchFloats(int64_t num_query_rows, int64_t head_dim) {
   const int64_t tile = kTileKeys * (head_dim + RoundUp(head_dim));
-  return RoundUp(num_query_rows * head_dim) + 2 * AttentionStateFloats(num_query_rows, head_dim) +
-         tile;
+  return RoundUp(num_query_rows) + RoundUp(num_query_rows * head_dim) +
+         2 * AttentionStateFloats(num_query_rows, head_dim) + tile;
 }
 
-QueryBlock MakeQueryBlock(const AttentionParams& params, const AttentionItem& item,
-                          float** scratch) {
-  QueryBlock block = {};
-  block.params = &params;
-  block.pages = params.page_table + int64_t{params.table_row[item.row]} * params.page_table_stride;
-  block.kv_head = item.kv_head;
-  block.token_begin = item.token_begin;
-  block.num_tokens = item.token_end - item.token_begin;
-  // The row's last token is at kv_len - 1.
-  block.first_position =
-      int64_t{params.kv_len[item.row]} - (params.row_begin[item.row + 1] - item.token_begin);
-  block.group_size = params.num_heads / params.num_kv_heads;
-  block.first_head = item.kv_head * block.group_size;
-  block.num_rows = block.num_tokens * block.group_size;
-  block.head_dim = params.head_dim;
-  block.value_width = RoundUp(block.head_dim);
-  block.key_end = block.first_position + block.num_tokens;
-  if (params.sliding_window > 0) {
-    block.key_begin = std::max<int64_t>(0, block.first_position - params.sliding_window + 1);
+void MakeQueryBlock(const AttentionParams& params, const AttentionItem& item, float** scratch,
+                    QueryBlock* block) {
+  MINISGL_CHECK(item.num_segments <= kQueryRowsMax, "{} segments of an item", item.num_segments);
+  block->params = &params;
+  block->kv_head = item.kv_head;
+  block->group_size = params.num_heads / params.num_kv_heads;
+  block->first_head = item.kv_head * block->group_size;
+  block->num_rows = item.num_tokens * block->group_size;
+  block->head_dim = params.head_dim;
+  block->value_width = RoundUp(block->head_dim);
+  block->num_segments = item.num_segments;
+  block->positions = reinterpret_cast<int32_t*>(*scratch);
+  *scratch += RoundUp(block->num_rows);
+  block->q = *scratch;
+  *scratch += RoundUp(block->num_rows * block->head_dim);
+  int64_t row = 0;
+  for (int64_t i = 0; i < item.num_segments; ++i) {
+    const AttentionSegment& from = item.segments[i];
+    BlockSegment& to = block->segments[i];
+    to.pages = params.page_table + params.table_row[from.row] * params.page_table_stride;
+    to.token_begin = from.token_begin;
+    to.num_tokens = from.token_end - from.token_begin;
+    // The row's last token is at kv_len - 1.
+    to.first_position =
+        int64_t{params.kv_len[from.row]} - (params.row_begin[from.row + 1] - from.token_begin);
+    to.key_begin = params.sliding_window > 0
+                       ? std::max<int64_t>(0, to.first_position - params.sliding_window + 1)
+                       : 0;
+    to.key_end = to.first_position + to.num_tokens;
+    to.shared_tiles = from.shared_tiles;
+    to.row_begin = row;
+    for (int64_t token = 0; token < to.num_tokens; ++token) {
+      std::fill_n(block->positions + row, block->group_size,
+                  static_cast<int32_t>(to.first_position + token));
+      row += block->group_size;
+    }
+    to.row_end = row;
   }
-  block.q = *scratch;
-  *scratch += RoundUp(block.num_rows * block.head_dim);
-  return block;
 }
 
 void CopyQueries(const QueryBlock& block) {
   const AttentionParams& p = *block.params;
   const int64_t token_width = (int64_t{p.num_heads} + 2 * int64_t{p.num_kv_heads}) * p.head_dim;
   const int64_t floats = block.group_size * block.head_dim;
-  for (int64_t t = 0; t < block.num_tokens; ++t) {
+  float* to = block.q;
+  for (int64_t i = 0; i < block.num_segments; ++i) {
+    const BlockSegment& segment = block.segments[i];
     const float* from =
-        p.qkv.f32() + (block.token_begin + t) * token_width + block.first_head * block.head_dim;
-    std::memcpy(block.q + t * floats, from, static_cast<size_t>(floats) * sizeof(float));
+        p.qkv.f32() + segment.token_begin * token_width + block.first_head * block.head_dim;
+    for (int64_t t = 0; t < segment.num_tokens; ++t, to += floats) {
+      std::memcpy(to, from + t * token_width, static_cast<size_t>(floats) * sizeof(float));
+    }
   }
 }
 
@@ -79,31 +100,35 @@ void PlaceStates(QueryBlock* block, float* memory) {
   block->values = memory + RoundUp(2 * block->num_rows);
 }
 
-void ClearStates(const QueryBlock& block) {
-  std::fill_n(block.states, block.num_rows,
+void ClearStates(const QueryBlock& block, const BlockSegment& segment, bool has_values) {
+  const int64_t num_rows = segment.row_end - segment.row_begin;
+  std::fill_n(block.states + segment.row_begin, num_rows,
               RowState{-std::numeric_limits<float>::infinity(), 0.0f});
-  std::fill_n(block.values, block.num_rows * block.value_width, 0.0f);
+  if (!has_values) return;
+  std::fill_n(block.values + segment.row_begin * block.value_width, num_rows * block.value_width,
+              0.0f);
 }
 
-void LoadTile(const QueryBlock& block, int64_t first, float* scratch, Tile* tile) {
+void LoadTile(const QueryBlock& block, const BlockSegment& segment, int64_t first, float* scratch,
+              Tile* tile) {
   const KvLayer& kv = block.params->kv;
   const KeyLayout layout(kv, block.params->head_dim);
   tile->first = first;
-  tile->key_begin = std::max<int64_t>(0, block.key_begin - first);
-  tile->key_end = std::min(kTileKeys, block.key_end - first);
+  tile->key_begin = std::max<int64_t>(0, segment.key_begin - first);
+  tile->key_end = std::min(kTileKeys, segment.key_end - first);
 
   const float* keys[kTileKeys];
   int64_t page = (first + tile->key_begin) / kv.page_size;
   int64_t offset = (first + tile->key_begin) % kv.page_size;
-  for (int64_t key = tile->key_begin; key < tile->key_end; ++key) {
-    const float* at =
-        kv.base.f32() + block.pages[page] * kv.page_stride + block.kv_head * kv.head_stride;
-    keys[key] = at + offset * layout.slot_stride;
-    tile->values[key] = at + offset * kv.slot_stride + kv.v_offset;
-    if (++offset == kv.page_size) {
-      offset = 0;
-      ++page;
-    }
+  for (int64_t key = tile->key_begin; key < tile->key_end; ++page, offset = 0) {
+    const float* head =
+        kv.base.f32() + segment.pages[page] * kv.page_stride + block.kv_head * kv.head_stride;
+    const float* value = head + offset * kv.slot_stride + kv.v_offset;
+    const int64_t count = std::min(kv.page_size - offset, tile->key_end - key);
+    head += offset * layout.slot_stride;
+    for (int64_t i = 0; i < count; ++i) keys[key + i] = head + i * layout.slot_stride;
+    for (int64_t i = 0; i < count; ++i) tile->values[key + i] = value + i * kv.slot_stride;
+    key += count;
   }
 
   float* const key_copy = scratch;
@@ -121,6 +146,7 @@ void LoadTile(const QueryBlock& block, int64_t first, float* scratch, Tile* tile
                    (tile->key_end - 1) / kPanelWidth * kPanelWidth);
     const int64_t key = std::max(seen, tile->key_begin);
     tile->keys[panel] = in_place ? keys[key] - (key - seen) : key_copy + seen;
+    tile->panel_values[panel] = tile->values[key];
   }
   if (block.value_width == block.head_dim) return;
   for (int64_t key = tile->key_begin; key < tile->key_end; ++key) {
@@ -131,22 +157,44 @@ void LoadTile(const QueryBlock& block, int64_t first, float* scratch, Tile* tile
   }
 }
 
-KeyRange VisibleKeys(const QueryBlock& block, const Tile& tile, int64_t row) {
-  const int64_t position = block.first_position + row / block.group_size;
-  const int64_t window = block.params->sliding_window;
-  const int64_t begin = window > 0 ? position - window + 1 - tile.first : 0;
-  return {std::max<int64_t>(0, begin), std::min(kTileKeys, position + 1 - tile.first)};
+void FindNextKeys(const QueryBlock& block, const BlockSegment& segment, int64_t first, Tile* tile) {
+  const KvLayer& kv = block.params->kv;
+  std::copy_n(tile->keys, kPanelsPerTile, tile->next_keys);
+  if (first < segment.key_begin || kv.page_size % kPanelWidth != 0) return;
+  for (int64_t panel = 0; panel < kPanelsPerTile; ++panel) {
+    const int64_t key = first + panel * kPanelWidth;
+    if (key >= segment.key_end) return;
+    tile->next_keys[panel] = kv.base.f32() + segment.pages[key / kv.page_size] * kv.page_stride +
+                             block.kv_head * kv.head_stride + key % kv.page_size;
+  }
 }
 
-KeyRange RowsThatSee(const QueryBlock& block, const Tile& tile) {
+bool SeesSplit(const BlockSegment& segment, int64_t split) {
+  return segment.key_begin < (split + 1) * kSplitKeys && segment.key_end > split * kSplitKeys;
+}
+
+int64_t RunEnd(const QueryBlock& block, int64_t segment, int64_t first) {
+  const int64_t tile = first / kTileKeys;
+  ++segment;
+  while (segment < block.num_segments && block.segments[segment].shared_tiles > tile) ++segment;
+  return segment;
+}
+
+Rows RowsThatSee(const QueryBlock& block, int64_t segment_begin, int64_t segment_end,
+                 int64_t first) {
+  const BlockSegment& segment = block.segments[segment_begin];
+  if (segment_end - segment_begin > 1) {  // a shared tile, which all see
+    return {segment.row_begin, block.segments[segment_end - 1].row_end};
+  }
   const int64_t window = block.params->sliding_window;
-  const int64_t first_token = std::max<int64_t>(0, tile.first - block.first_position);
-  int64_t end_token = block.num_tokens;
+  const int64_t first_token = std::max<int64_t>(0, first - segment.first_position);
+  int64_t end_token = segment.num_tokens;
   if (window > 0) {
     // The last that sees the tile's last key is at that key's position + window - 1.
-    end_token = std::min(end_token, tile.first + kTileKeys - 1 + window - block.first_position);
+    end_token = std::min(end_token, first + kTileKeys - 1 + window - segment.first_position);
   }
-  return {first_token * block.group_size, end_token * block.group_size};
+  return {segment.row_begin + first_token * block.group_size,
+          segment.row_begin + end_token * block.group_size};
 }
 
 }  // namespace minisgl

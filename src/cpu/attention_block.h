@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "cpu/kernels.h"
+#include "cpu/attention_kernels.h"
 
 namespace minisgl {
 
@@ -15,24 +15,32 @@ struct RowState {
   float weight_sum;
 };
 
-// The query rows of an item: consecutive tokens of one request, and for each the query heads of one
-// KV head.
-struct QueryBlock {
-  const AttentionParams* params;
-  const int32_t* pages;  // of the request
-  int64_t kv_head;
+// Consecutive tokens of one request.
+struct BlockSegment {
+  const int32_t* pages;    // of the request
   int64_t token_begin;     // first of the step's tokens
   int64_t first_position;  // of that token
   int64_t num_tokens;
+  int64_t row_begin, row_end;  // of the block's query rows
+  int64_t key_begin, key_end;  // keys that some token sees
+  int64_t shared_tiles;        // with the segment before it
+};
+
+// The query rows of an item: for each token of its segments the query heads of one KV head.
+struct QueryBlock {
+  const AttentionParams* params;
+  int64_t kv_head;
   int64_t group_size;  // query heads of a KV head
   int64_t first_head;
-  int64_t num_rows;  // num_tokens * group_size; row = token * group_size + head
+  int64_t num_rows;  // tokens * group_size; row = token * group_size + head
   int64_t head_dim;
-  int64_t value_width;         // head_dim rounded up to 16
-  int64_t key_begin, key_end;  // keys that some row sees
-  float* q;                    // [num_rows, head_dim]
-  RowState* states;            // [num_rows]
-  float* values;  // [num_rows, value_width] weighted sums relative to the row's maximum
+  int64_t value_width;  // head_dim rounded up to 16
+  int64_t num_segments;
+  BlockSegment segments[kQueryRowsMax];
+  int32_t* positions;  // [num_rows] of the row's token
+  float* q;            // [num_rows, head_dim]
+  RowState* states;    // [num_rows]
+  float* values;       // [num_rows, value_width] weighted sums relative to the row's maximum
 };
 
 // Positions [first, first + kTileKeys).
@@ -42,30 +50,40 @@ struct Tile {
   const float* keys[kTileKeys / kPanelWidth];  // of panel i: element e of its key j is keys[i][e *
                                                // key_stride + j]
   int64_t key_stride;
+  // What is going to be read soon, for prefetching: where the values of each panel begin, and the
+  // panels of the tile after this one (or these again).
+  const float* panel_values[kTileKeys / kPanelWidth];
+  const float* next_keys[kTileKeys / kPanelWidth];
   const float*
       values[kTileKeys];  // of each key in [key_begin, key_end): value_width readable floats
 };
 
-struct KeyRange {
+struct Rows {
   int64_t begin, end;
-  bool operator==(const KeyRange&) const = default;
 };
 
-// Takes the queries' room from `*scratch` and moves it on.
-QueryBlock MakeQueryBlock(const AttentionParams& params, const AttentionItem& item,
-                          float** scratch);
+// Takes the room of queries and positions from `*scratch` and moves it on.
+void MakeQueryBlock(const AttentionParams& params, const AttentionItem& item, float** scratch,
+                    QueryBlock* block);
 void CopyQueries(const QueryBlock& block);
 // Puts the block's states at `memory`, AttentionStateFloats of it.
 void PlaceStates(QueryBlock* block, float* memory);
-void ClearStates(const QueryBlock& block);
+// Of the rows of a segment; their values only where they are going to be added to.
+void ClearStates(const QueryBlock& block, const BlockSegment& segment, bool has_values);
 
 // Finds, and where needed copies to `scratch`, the keys and values of positions `first` on.
-void LoadTile(const QueryBlock& block, int64_t first, float* scratch, Tile* tile);
+void LoadTile(const QueryBlock& block, const BlockSegment& segment, int64_t first, float* scratch,
+              Tile* tile);
 
-// Keys of the tile, counted from its first, that a query row sees; empty for rows outside
-// RowsThatSee.
-KeyRange VisibleKeys(const QueryBlock& block, const Tile& tile, int64_t row);
-// Query rows that see some key of the tile.
-KeyRange RowsThatSee(const QueryBlock& block, const Tile& tile);
+// `tile->next_keys`: the segment's, of positions `first` on.
+void FindNextKeys(const QueryBlock& block, const BlockSegment& segment, int64_t first, Tile* tile);
+
+// Of the keys of one split.
+bool SeesSplit(const BlockSegment& segment, int64_t split);
+// The end of the run of segments, from `segment` on, that share the tile of positions `first` on.
+int64_t RunEnd(const QueryBlock& block, int64_t segment, int64_t first);
+// Query rows of a run of segments that see some key of the tile of positions `first` on.
+Rows RowsThatSee(const QueryBlock& block, int64_t segment_begin, int64_t segment_end,
+                 int64_t first);
 
 }  // namespace minisgl

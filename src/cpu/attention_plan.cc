@@ -2,87 +2,222 @@
 #include "cpu/attention_plan.h"
 
 #include <algorithm>
+#include <utility>
 
+#include "cpu/prefix_order.h"
 #include "minisgl/base/checked_math.h"
 
 namespace minisgl {
 namespace {
 
-int64_t StateFloats(const AttentionParams& p, const AttentionItem& item) {
-  const int64_t group_size = p.num_heads / p.num_kv_heads;
-  return AttentionStateFloats((item.token_end - item.token_begin) * group_size, p.head_dim);
+// An item that takes more than this share of a thread's part is shared out, so that one that is
+// late holds the others up by no more.
+constexpr int64_t kItemsPerThread = 4;
+// Reading a key and its value takes about as long as so many query rows take for it.
+constexpr int64_t kReadCost = 8;
+// Query rows that are worth a reading of the keys of their own: from here on the arithmetic takes
+// several times as long.
+constexpr int64_t kRowsWorthReading = 24;
+
+// Most query rows of an item: fewer than may be, where there would be too few items for the
+// threads.
+int64_t ItemRowsMax(const AttentionParams& p, int num_threads) {
+  if (num_threads == 1) return kQueryRowsMax;
+  const int64_t num_rows = p.num_tokens * p.num_heads;  // of all KV heads
+  return std::clamp(num_rows / (kItemsPerThread * num_threads), kRowsWorthReading, kQueryRowsMax);
 }
 
-}  // namespace
+// Makes the segments of a step and groups them.
+class Planner {
+ public:
+  Planner(const AttentionParams& params, int num_threads, int64_t floats_max)
+      : p_(params),
+        num_threads_(num_threads),
+        floats_max_(floats_max),
+        group_size_(p_.num_heads / p_.num_kv_heads),
+        tokens_max_(static_cast<int32_t>(
+            std::max<int64_t>(1, ItemRowsMax(params, num_threads) / group_size_))) {}
 
-// Last tokens first: they have the most keys, and the loop ends evenly if its longest chunks come
-// first.
-std::vector<AttentionItem> PlanAttention(const AttentionParams& p) {
-  std::vector<AttentionItem> items;
-  const int64_t group_size = p.num_heads / p.num_kv_heads;
-  const auto tokens_per_item =
-      static_cast<int32_t>(std::max<int64_t>(1, kQueryRowsMax / group_size));
-  for (int32_t row = p.num_rows - 1; row >= 0; --row) {
-    const int32_t row_begin = p.row_begin[row], row_end = p.row_begin[row + 1];
-    for (int32_t end = row_end; end > row_begin;
-         end -= std::min(tokens_per_item, end - row_begin)) {
-      const int32_t begin = std::max(row_begin, end - tokens_per_item);
-      const int64_t key_end = p.kv_len[row] - (row_end - end);
-      const int64_t first_position = key_end - (end - begin);
-      const int64_t key_begin =
-          p.sliding_window > 0 ? std::max<int64_t>(0, first_position - p.sliding_window + 1) : 0;
-      for (int32_t kv_head = 0; kv_head < p.num_kv_heads; ++kv_head) {
-        items.push_back({.row = row,
-                         .kv_head = kv_head,
-                         .token_begin = begin,
-                         .token_end = end,
-                         .split_begin = key_begin / kSplitKeys,
-                         .split_end = CeilDiv(key_end, kSplitKeys)});
+  AttentionPlan Make() {
+    CutRows();
+    PackShared();
+    PlaceItems();
+    FillLoops();
+    return std::move(plan_);
+  }
+
+ private:
+  // Segments [begin, end), in order, that go over their keys together.
+  struct Pack {
+    int32_t begin, end;
+  };
+  struct Costed {
+    AttentionItem item;
+    int64_t cost;
+  };
+
+  // Cuts rows into segments of at most tokens_max_ tokens, from the end. What is left at a row's
+  // beginning (all of it, of a row that decodes) may share its keys with that of the next row.
+  void CutRows() {
+    int64_t shared = 0;  // tiles that the row shares with the last in short_
+    for (const PrefixRow& next : OrderByPrefix(p_)) {
+      const int32_t row_begin = p_.row_begin[next.row];
+      int32_t end = p_.row_begin[next.row + 1];
+      shared = short_.empty() ? 0 : std::min(shared, next.shared_tiles);
+      for (; end - row_begin > tokens_max_; end -= tokens_max_) {
+        long_.push_back({next.row, end - tokens_max_, end, 0});
+      }
+      if (end == row_begin) continue;  // no tokens at all
+      short_.push_back({next.row, row_begin, end, shared});
+      shared = INT64_MAX;
+    }
+  }
+
+  // Chains of short segments of which each shares a tile or more with the one before it are divided
+  // into packs of about the same number of tokens, at most tokens_max_.
+  void PackShared() {
+    for (const AttentionSegment& s : long_) {
+      plan_.segments.push_back(s);
+      packs_.push_back({Count() - 1, Count()});
+    }
+    size_t next = 0;
+    while (next < short_.size()) {
+      size_t end = next + 1;
+      int64_t tokens = short_[next].token_end - short_[next].token_begin;
+      for (; end < short_.size() && short_[end].shared_tiles > 0; ++end) {
+        tokens += short_[end].token_end - short_[end].token_begin;
+      }
+      const int64_t num_packs = CeilDiv<int64_t>(tokens, tokens_max_);
+      PackChain(next, end, CeilDiv(tokens, num_packs));
+      next = end;
+    }
+  }
+
+  void PackChain(size_t begin, size_t end, int64_t tokens_wanted) {
+    int64_t tokens = INT64_MAX;  // of the last pack
+    for (size_t i = begin; i < end; ++i) {
+      AttentionSegment segment = short_[i];
+      const int64_t own = segment.token_end - segment.token_begin;
+      if (tokens >= tokens_wanted || tokens + own > tokens_max_) {
+        packs_.push_back({Count(), Count()});
+        tokens = 0;
+        segment.shared_tiles = 0;
+      }
+      plan_.segments.push_back(segment);
+      packs_.back().end = Count();
+      tokens += own;
+    }
+  }
+
+  // An item for each pack and KV head; those of a KV head side by side, as they may read the same
+  // keys.
+  void PlaceItems() {
+    std::vector<Costed> heads;
+    for (const Pack& pack : packs_) heads.push_back(CostOf(pack));
+    for (int32_t kv_head = 0; kv_head < p_.num_kv_heads; ++kv_head) {
+      for (Costed& one : heads) {
+        one.item.kv_head = kv_head;
+        items_.push_back(one);
+        total_cost_ += one.cost;
       }
     }
+    std::stable_sort(items_.begin(), items_.end(),
+                     [](const Costed& a, const Costed& b) { return a.cost > b.cost; });
   }
-  return items;
-}
 
-int64_t SplitStateFloats(const AttentionParams& params, const AttentionItem& item) {
-  return StateFloats(params, item) * (item.split_end - item.split_begin);
-}
-
-SplitPlan PlanSplits(const AttentionParams& params, const std::vector<AttentionItem>& items,
-                     int64_t floats_max) {
-  SplitPlan plan;
-  int64_t left = 0;  // of the batch being filled
-  for (const AttentionItem& item : items) {
-    const int64_t floats = SplitStateFloats(params, item);
-    if (floats > floats_max) {
-      plan.whole.push_back(item);
-      continue;
+  Costed CostOf(const Pack& pack) const {
+    Costed result = {.item = {.segments = plan_.segments.data() + pack.begin,
+                              .num_segments = pack.end - pack.begin,
+                              .split_begin = INT64_MAX},
+                     .cost = 0};
+    AttentionItem& item = result.item;
+    for (int32_t i = 0; i < item.num_segments; ++i) {
+      const AttentionSegment& s = item.segments[i];
+      const int64_t key_end = p_.kv_len[s.row] - (p_.row_begin[s.row + 1] - s.token_end);
+      const int64_t num_tokens = s.token_end - s.token_begin;
+      const int64_t key_begin =
+          p_.sliding_window > 0 ? std::max<int64_t>(0, key_end - num_tokens - p_.sliding_window + 1)
+                                : 0;
+      item.num_tokens += num_tokens;
+      item.split_begin = std::min(item.split_begin, key_begin / kSplitKeys);
+      item.split_end = std::max(item.split_end, CeilDiv(key_end, kSplitKeys));
+      const int64_t num_keys = key_end - key_begin;
+      result.cost +=
+          num_keys * num_tokens * group_size_ + (num_keys - s.shared_tiles * kTileKeys) * kReadCost;
     }
-    if (plan.batches.empty() || floats > left) {
-      plan.batches.emplace_back();
-      left = floats_max;
-    }
-    plan.batches.back().push_back(item);
-    left -= floats;
+    return result;
   }
-  return plan;
-}
 
-std::vector<AttentionItem> ShareOut(const AttentionParams& params, float* states,
-                                    std::vector<AttentionItem>* batch) {
-  std::vector<AttentionItem> splits;
-  for (AttentionItem& item : *batch) {
-    item.states = states;
+  // Splits come before whole items: they are of the costliest.
+  void FillLoops() {
+    plan_.loops.emplace_back();
+    std::vector<AttentionItem> whole;
+    for (const auto& [item, cost] : items_) {
+      const int64_t num_splits = item.split_end - item.split_begin;
+      const int64_t split_floats = AttentionStateFloats(item.num_tokens * group_size_, p_.head_dim);
+      const int64_t floats = split_floats * num_splits;
+      if (num_threads_ == 1 || num_splits == 1 || floats > floats_max_ ||
+          cost * kItemsPerThread * num_threads_ <= total_cost_) {
+        whole.push_back(item);
+        continue;
+      }
+      if (plan_.loops.back().state_floats + floats > floats_max_) plan_.loops.emplace_back();
+      ShareOut(item, split_floats, &plan_.loops.back());
+    }
+    auto& first = plan_.loops.front().attend;
+    first.insert(first.end(), whole.begin(), whole.end());
+  }
+
+  static void ShareOut(AttentionItem item, int64_t split_floats, AttentionLoop* loop) {
+    item.state_begin = loop->state_floats;
+    loop->merge.push_back(item);
     for (int64_t split = item.split_begin; split < item.split_end; ++split) {
       AttentionItem one = item;
       one.split_begin = split;
       one.split_end = split + 1;
-      one.states = states;
-      states += StateFloats(params, item);
-      splits.push_back(one);
+      one.state_begin = loop->state_floats;
+      loop->state_floats += split_floats;
+      loop->attend.push_back(one);
     }
   }
-  return splits;
+
+  int32_t Count() const { return static_cast<int32_t>(plan_.segments.size()); }
+
+  const AttentionParams& p_;
+  const int num_threads_;
+  const int64_t floats_max_;
+  const int64_t group_size_;
+  const int32_t tokens_max_;  // of an item
+  std::vector<AttentionSegment> long_, short_;
+  std::vector<Pack> packs_;
+  std::vector<Costed> items_;
+  int64_t total_cost_ = 0;
+  AttentionPlan plan_;
+};
+
+}  // namespace
+
+AttentionPlan PlanAttention(const AttentionParams& params, int num_threads, int64_t floats_max) {
+  return Planner(params, num_threads, floats_max).Make();
+}
+
+AttentionPlanner::Key::Key(const AttentionParams& params)
+    : page_table(params.page_table),
+      page_size(params.kv.page_size),
+      sliding_window(params.sliding_window),
+      num_heads(params.num_heads),
+      num_kv_heads(params.num_kv_heads),
+      head_dim(params.head_dim) {}
+
+const AttentionPlan& AttentionPlanner::Plan(const AttentionParams& params, int num_threads) {
+  if (params.step == 0 || params.step != step_) entries_.clear();
+  step_ = params.step;
+  const Key key(params);
+  for (const Entry& entry : entries_) {
+    if (entry.key == key) return entry.plan;
+  }
+  entries_.push_back({key, PlanAttention(params, num_threads)});
+  return entries_.back().plan;
 }
 
 }  // namespace minisgl

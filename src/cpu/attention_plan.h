@@ -1,12 +1,14 @@
-// How attention is divided into chunks of work: items of a few tokens and one KV head each, and,
-// where those are too few for the threads, their splits of keys. Plain bookkeeping: no result
-// depends on it.
+// How attention is divided into chunks of work. Plain bookkeeping: no result depends on it.
+//
+// An item is some tokens and one KV head. Tokens of rows that share a prefix are put into one item,
+// which passes their query rows over each shared tile together (prefix_order.h). Items that are too
+// long for the threads to end together are shared out split by split, and their states merged.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
-#include "cpu/kernels.h"
+#include "cpu/attention_kernels.h"
 
 namespace minisgl {
 
@@ -14,23 +16,47 @@ namespace minisgl {
 // them.
 inline constexpr int64_t kSplitStateFloatsMax = int64_t{8} << 20;
 
-// Items that each take all splits of their keys, those with the most keys first.
-std::vector<AttentionItem> PlanAttention(const AttentionParams& params);
-
-// Floats of the states of all splits of `item`.
-int64_t SplitStateFloats(const AttentionParams& params, const AttentionItem& item);
-
-struct SplitPlan {
-  // Whose states alone are past the bound: not to be shared out.
-  std::vector<AttentionItem> whole;
-  // The others, in runs whose states together keep to it.
-  std::vector<std::vector<AttentionItem>> batches;
+// What runs side by side: all of `attend`, then all of `merge`.
+struct AttentionLoop {
+  // Costliest first: a loop ends evenly if its longest chunks come first.
+  std::vector<AttentionItem> attend;
+  std::vector<AttentionItem> merge;
+  int64_t state_floats = 0;
 };
-SplitPlan PlanSplits(const AttentionParams& params, const std::vector<AttentionItem>& items,
-                     int64_t floats_max);
 
-// One item for each split of `batch`; both get their places in `states`.
-std::vector<AttentionItem> ShareOut(const AttentionParams& params, float* states,
-                                    std::vector<AttentionItem>* batch);
+struct AttentionPlan {
+  AttentionPlan() = default;
+  AttentionPlan(AttentionPlan&&) = default;  // items point into segments: not copied
+  AttentionPlan& operator=(AttentionPlan&&) = default;
+
+  std::vector<AttentionSegment> segments;
+  std::vector<AttentionLoop> loops;
+};
+
+// `floats_max`: of the states of one loop. An item whose own are more is not shared out.
+AttentionPlan PlanAttention(const AttentionParams& params, int num_threads,
+                            int64_t floats_max = kSplitStateFloatsMax);
+
+// Keeps plans for as long as the calls are of one step.
+class AttentionPlanner {
+ public:
+  // Good until the next call.
+  const AttentionPlan& Plan(const AttentionParams& params, int num_threads);
+
+ private:
+  // What a plan depends on within a step.
+  struct Key {
+    explicit Key(const AttentionParams& params);
+    const int32_t* page_table;
+    int32_t page_size, sliding_window, num_heads, num_kv_heads, head_dim;
+    bool operator==(const Key&) const = default;
+  };
+  struct Entry {
+    Key key;
+    AttentionPlan plan;
+  };
+  uint64_t step_ = 0;
+  std::vector<Entry> entries_;  // of that step: one for each kind of layer
+};
 
 }  // namespace minisgl

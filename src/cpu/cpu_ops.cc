@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "cpu/attention_kernels.h"
 #include "cpu/attention_plan.h"
 #include "cpu/experts.h"
 #include "cpu/kernels.h"
@@ -120,8 +121,6 @@ class CpuOps : public Ops {
 
   Result<Matrix> Pack(std::span<const TensorView> parts, const WeightFormat& format, bool is_table);
   LinearInput Prepare(const LinearKernel& kernel, const float* x, int64_t num_rows, int64_t num_in);
-  void AttendWhole(const AttentionParams& params, const std::vector<AttentionItem>& items);
-  void AttendSplits(const AttentionParams& params, std::vector<AttentionItem>* batch);
   float* AttentionScratch(const AttentionParams& params, int thread);
 
   const CpuTarget target_;
@@ -129,6 +128,7 @@ class CpuOps : public Ops {
   const AttentionKernels attention_;
   ThreadPool pool_;
   std::vector<PerThread> threads_;
+  AttentionPlanner attention_planner_;
   FloatBuffer split_states_;
   ExpertPlan expert_plan_;
   FloatBuffer prepared_;
@@ -287,30 +287,15 @@ float* CpuOps::AttentionScratch(const AttentionParams& p, int thread) {
 }
 
 void CpuOps::Attention(const AttentionParams& p) {
-  const std::vector<AttentionItem> items = PlanAttention(p);
-  const int num_threads = pool_.num_threads();
-  // Enough items keep every thread busy; with fewer, long ones are shared out split by split.
-  if (num_threads == 1 || items.size() >= 2 * static_cast<size_t>(num_threads)) {
-    AttendWhole(p, items);
-    return;
+  for (const AttentionLoop& loop : attention_planner_.Plan(p, pool_.num_threads()).loops) {
+    float* const states = split_states_.Reserve(static_cast<size_t>(loop.state_floats));
+    pool_.ParallelFor(std::ssize(loop.attend), [&](int64_t i, int thread) {
+      attention_.attend(p, loop.attend[i], states, AttentionScratch(p, thread));
+    });
+    pool_.ParallelFor(std::ssize(loop.merge), [&](int64_t i, int thread) {
+      attention_.merge(p, loop.merge[i], states, AttentionScratch(p, thread));
+    });
   }
-  SplitPlan plan = PlanSplits(p, items, kSplitStateFloatsMax);
-  AttendWhole(p, plan.whole);
-  for (auto& batch : plan.batches) AttendSplits(p, &batch);
-}
-
-void CpuOps::AttendWhole(const AttentionParams& p, const std::vector<AttentionItem>& items) {
-  pool_.ParallelFor(static_cast<int64_t>(items.size()), [&](int64_t i, int thread) {
-    attention_.attend(p, items[i], AttentionScratch(p, thread));
-  });
-}
-
-void CpuOps::AttendSplits(const AttentionParams& p, std::vector<AttentionItem>* batch) {
-  int64_t num_floats = 0;
-  for (const AttentionItem& item : *batch) num_floats += SplitStateFloats(p, item);
-  float* const states = split_states_.Reserve(static_cast<size_t>(num_floats));
-  AttendWhole(p, ShareOut(p, states, batch));
-  for (const AttentionItem& item : *batch) attention_.merge(p, item, AttentionScratch(p, 0));
 }
 
 void CpuOps::Sample(const SampleParams& p) {

@@ -80,39 +80,7 @@ struct ElementwiseKernels {
 using GetElementwiseKernels = ElementwiseKernels (*)();
 const PerTarget<GetElementwiseKernels>& ElementwiseKernelGetters();
 
-// --- attention.cc --------------------------------------------------------------------------------
-
-// Keys are taken in tiles of 64 positions, aligned to multiples of 64; splits of 512 positions are
-// summed on their own and then merged in order, so that one long row can be shared among threads.
-inline constexpr int64_t kTileKeys = 64;
-inline constexpr int64_t kSplitKeys = 512;
-// Query rows (tokens x heads of one KV head) that pass over a tile of keys while it is in the
-// cache.
-inline constexpr int64_t kQueryRowsMax = 48;
-
-// Some tokens of one row against splits [split_begin, split_end) of its keys, for the query heads
-// of one KV head.
-struct AttentionItem {
-  int32_t row;
-  int32_t kv_head;
-  int32_t token_begin, token_end;  // of the step's tokens
-  int64_t split_begin, split_end;
-  float* states =
-      nullptr;  // null: merge and write the output; else AttentionStateFloats for each split
-};
-
-struct AttentionKernels {
-  void (*attend)(const AttentionParams&, const AttentionItem&, float* scratch);
-  // Merges item.states of splits [split_begin, split_end) and writes the output.
-  void (*merge)(const AttentionParams&, const AttentionItem&, float* scratch);
-};
-using GetAttentionKernels = AttentionKernels (*)();
-const PerTarget<GetAttentionKernels>& AttentionKernelGetters();
-
-// Floats of scratch for items of up to `num_query_rows` rows (tokens x heads), and of one split's
-// states.
-int64_t AttentionScratchFloats(int64_t num_query_rows, int64_t head_dim);
-int64_t AttentionStateFloats(int64_t num_query_rows, int64_t head_dim);
+// --- the KV storage, written by elementwise.cc and read by attention.cc --------------------------
 
 // How keys lie in the KV storage. Where a head's keys of a page are one block (slot_stride ==
 // head_dim) they are kept transposed, [head_dim][page_size], so that vectors run over keys without

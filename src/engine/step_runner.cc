@@ -119,7 +119,8 @@ StepResult StepRunner::Run(const BatchPlan& plan) {
                          .window_slots = plan.window_slots.data(),
                          .kv = kv_.layers(),
                          .logit_tokens = places_.token.data(),
-                         .num_logit_tokens = static_cast<int32_t>(places_.token.size())});
+                         .num_logit_tokens = static_cast<int32_t>(places_.token.size()),
+                         .step = ++num_steps_});
 
   StepResult result;
   result.rows.resize(plan.table_row.size());

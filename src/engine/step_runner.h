@@ -71,6 +71,7 @@ class StepRunner {
   DeviceArray<TokenId> token_pool_;    // [max_running_requests + 1, max_seq_len]
   DeviceArray<TokenId> token_ids_;     // [max_step_tokens]
   Places places_;                      // of the step that runs; kept for its memory
+  uint64_t num_steps_ = 0;
 };
 
 }  // namespace minisgl

@@ -197,7 +197,8 @@ class OpsDecoder final : public Decoder {
          .scale = static_cast<float>(scale),
          .sliding_window = config_.layers[index].sliding_window,
          .logit_softcap = static_cast<float>(config_.attention_softcap),
-         .sinks = weights_.layers[index].sinks.data()});
+         .sinks = weights_.layers[index].sinks.data(),
+         .step = input.step});
   }
 
   // `hidden` through the feed-forward part, in place.

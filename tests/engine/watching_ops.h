@@ -1,11 +1,13 @@
-// Operations that note what the sampler is given, and hold each token id against the vocabulary and
-// each write of keys and values against the end of its layer.
+// Operations that note what the sampler is given, and hold each token id against the vocabulary,
+// each write of keys and values against the end of its layer, and attention of each layer of a step
+// against the first one's.
 #pragma once
 
 #include <gtest/gtest.h>
 
 #include <map>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "engine/forwarding_ops.h"
@@ -48,6 +50,20 @@ class WatchingOps final : public ForwardingOps {
     ForwardingOps::RopeKvWrite(params);
   }
 
+  // What is planned for one call serves all of its step.
+  void Attention(const AttentionParams& params) override {
+    std::vector<int32_t> rows;
+    for (int32_t row = 0; row < params.num_rows; ++row) {
+      const int32_t kv_len = params.kv_len[row];
+      rows.insert(rows.end(), {params.table_row[row], params.row_begin[row + 1], kv_len});
+      const int32_t* pages = params.page_table + params.table_row[row] * params.page_table_stride;
+      rows.insert(rows.end(), pages, pages + (kv_len - 1) / params.kv.page_size + 1);
+    }
+    EXPECT_NE(params.step, 0u);
+    EXPECT_EQ(steps_.try_emplace({params.step, params.page_table}, rows).first->second, rows);
+    ForwardingOps::Attention(params);
+  }
+
   void Sample(const SampleParams& params) override {
     for (int64_t i = 0; i < params.num_rows; ++i) {
       const int32_t* history = params.history[i];
@@ -58,6 +74,7 @@ class WatchingOps final : public ForwardingOps {
 
  private:
   std::map<const float*, size_t> floats_;  // sizes of allocations
+  std::map<std::pair<uint64_t, const int32_t*>, std::vector<int32_t>> steps_;  // and page tables
   std::vector<Sampled>* const sampled_;
 };
 

@@ -1,10 +1,11 @@
-// Dividing attention: every split of every item once, and never more states at a time than allowed.
+// Dividing attention: every split of every token once, shared keys once for a pack of rows, and
+// never more states at a time than allowed.
 #include "cpu/attention_plan.h"
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
-#include <numeric>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -12,59 +13,190 @@
 namespace minisgl {
 namespace {
 
-// Requests of the given numbers of keys, one new token each.
-struct Decodes {
-  explicit Decodes(std::vector<int32_t> lengths) : kv_len(std::move(lengths)) {
-    row_begin.resize(kv_len.size() + 1);
-    std::iota(row_begin.begin(), row_begin.end(), 0);
+constexpr int32_t kPageSize = 16;
+
+// Requests of the given numbers of keys, `extend` new tokens each. Those of `shared` keys or more
+// begin with the same pages.
+struct Rows {
+  Rows(std::vector<int32_t> lengths, int32_t shared, int32_t extend = 1)
+      : kv_len(std::move(lengths)) {
+    const int64_t num_rows = std::ssize(kv_len);
+    const int64_t stride = *std::max_element(kv_len.begin(), kv_len.end()) / kPageSize + 1;
+    pages.resize(num_rows * stride);
+    row_begin = {0};
+    for (int64_t row = 0; row < num_rows; ++row) {
+      table_row.push_back(static_cast<int32_t>(row));
+      row_begin.push_back(row_begin.back() + std::min(extend, kv_len[row]));
+    }
+    // A row's own pages are past all that are shared.
+    for (int64_t i = 0; i < std::ssize(pages); ++i) {
+      const int64_t row = i / stride, page = i % stride;
+      const bool is_shared = kv_len[row] >= shared && page < shared / kPageSize;
+      pages[i] = static_cast<int32_t>(is_shared ? page : 1000000 + i);
+    }
+    params.page_table = pages.data();
+    params.page_table_stride = stride;
+    params.kv.page_size = kPageSize;
+    params.table_row = table_row.data();
     params.row_begin = row_begin.data();
     params.kv_len = kv_len.data();
-    params.num_rows = static_cast<int32_t>(kv_len.size());
-    params.num_tokens = params.num_rows;
+    params.num_rows = static_cast<int32_t>(num_rows);
+    params.num_tokens = row_begin.back();
     params.num_heads = 8;
     params.num_kv_heads = 2;
     params.head_dim = 16;
   }
-  std::vector<int32_t> kv_len, row_begin;
+  std::vector<int32_t> kv_len, row_begin, table_row, pages;
   AttentionParams params = {};
 };
 
-TEST(AttentionPlanTest, BatchesHoldEverySplitOnceAndKeepToTheBound) {
-  const Decodes decodes({1, 512, 513, 5000, 1024, 100000, 7, 2048});
-  const AttentionParams& params = decodes.params;
-  const auto items = PlanAttention(params);
-  ASSERT_EQ(items.size(), 16u);
-  const int64_t one = AttentionStateFloats(4, 16);
-  for (const int64_t bound :
-       {int64_t{0}, one, 3 * one, 4 * one, 12 * one, 195 * one, 196 * one, int64_t{1} << 40}) {
-    SplitPlan plan = PlanSplits(params, items, bound);
-    std::map<std::tuple<int32_t, int32_t, int64_t>, int> seen;  // row, KV head, split
-    for (const AttentionItem& item : plan.whole) {
-      EXPECT_GT(SplitStateFloats(params, item), bound);
-      EXPECT_EQ(item.states, nullptr);
-      for (int64_t split = item.split_begin; split < item.split_end; ++split) {
-        ++seen[{item.row, item.kv_head, split}];
+int64_t StateFloats(const AttentionParams& p, const AttentionItem& item) {
+  return AttentionStateFloats(item.num_tokens * (p.num_heads / p.num_kv_heads), p.head_dim) *
+         (item.split_end - item.split_begin);
+}
+
+// How often each (token, KV head, split) of its keys is attended to.
+using Visits = std::map<std::tuple<int32_t, int32_t, int64_t>, int>;
+
+Visits Expected(const Rows& rows) {
+  Visits visits;
+  for (int32_t row = 0; row < rows.params.num_rows; ++row) {
+    for (int32_t token = rows.row_begin[row]; token < rows.row_begin[row + 1]; ++token) {
+      const int32_t keys = rows.kv_len[row] - (rows.row_begin[row + 1] - token - 1);
+      for (int32_t head = 0; head < rows.params.num_kv_heads; ++head) {
+        for (int64_t split = 0; split * kSplitKeys < keys; ++split) {
+          visits[{token, head, split}] = 1;
+        }
       }
     }
-    for (auto& batch : plan.batches) {
-      ASSERT_FALSE(batch.empty());
-      int64_t floats = 0;
-      for (const AttentionItem& item : batch) floats += SplitStateFloats(params, item);
-      EXPECT_LE(floats, bound);
-      std::vector<float> states(static_cast<size_t>(floats));
-      int64_t place = 0;  // states lie one after another, an item's at its own address
-      for (const AttentionItem& split : ShareOut(params, states.data(), &batch)) {
-        EXPECT_EQ(split.split_end, split.split_begin + 1);
-        EXPECT_EQ(split.states, states.data() + place);
-        place += one;
-        ++seen[{split.row, split.kv_head, split.split_begin}];
-      }
-      EXPECT_EQ(place, floats);
-      EXPECT_EQ(batch.front().states, states.data());
-    }
-    EXPECT_EQ(seen.size(), 2u * (1 + 1 + 2 + 10 + 2 + 196 + 1 + 4)) << "bound " << bound;
-    for (const auto& [split, count] : seen) EXPECT_EQ(count, 1);
   }
+  return visits;
+}
+
+// Adds what an item visits; splits past a token's keys cost nothing and are not counted.
+void AddVisits(const Rows& rows, const AttentionItem& item, const Visits& expected,
+               Visits* visits) {
+  int64_t num_tokens = 0;
+  for (int32_t i = 0; i < item.num_segments; ++i) {
+    const AttentionSegment& segment = item.segments[i];
+    EXPECT_GE(segment.token_begin, rows.row_begin[segment.row]);
+    EXPECT_LE(segment.token_end, rows.row_begin[segment.row + 1]);
+    num_tokens += segment.token_end - segment.token_begin;
+    for (int32_t token = segment.token_begin; token < segment.token_end; ++token) {
+      for (int64_t split = item.split_begin; split < item.split_end; ++split) {
+        const std::tuple key{token, item.kv_head, split};
+        if (expected.contains(key)) ++(*visits)[key];
+      }
+    }
+  }
+  EXPECT_EQ(item.num_tokens, num_tokens);
+  EXPECT_LE(num_tokens * (rows.params.num_heads / rows.params.num_kv_heads), kQueryRowsMax);
+}
+
+// Every split of every token once, splits of shared items with states of their own within the
+// bound.
+void ExpectSound(const Rows& rows, int num_threads, int64_t bound) {
+  const AttentionPlan plan = PlanAttention(rows.params, num_threads, bound);
+  const Visits expected = Expected(rows);
+  Visits visits;
+  for (const AttentionLoop& loop : plan.loops) {
+    EXPECT_LE(loop.state_floats, bound);
+    std::map<int64_t, int64_t> taken;  // states: begin, end
+    for (const AttentionItem& item : loop.attend) {
+      AddVisits(rows, item, expected, &visits);
+      if (item.state_begin < 0) continue;
+      EXPECT_EQ(item.split_end, item.split_begin + 1);
+      taken[item.state_begin] = item.state_begin + StateFloats(rows.params, item);
+    }
+    int64_t past = 0;
+    for (const auto& [begin, end] : taken) {
+      EXPECT_EQ(begin, past);
+      past = end;
+    }
+    EXPECT_EQ(past, loop.state_floats);
+    int64_t merged = 0;
+    for (const AttentionItem& item : loop.merge) merged += StateFloats(rows.params, item);
+    EXPECT_EQ(merged, loop.state_floats);
+  }
+  EXPECT_EQ(visits, expected) << num_threads << " threads, bound " << bound;
+}
+
+TEST(AttentionPlanTest, EverySplitOnceAndWithinTheBound) {
+  for (const int32_t shared : {0, 64, 512, 1024}) {
+    for (const int32_t extend : {1, 5, 30}) {
+      const Rows rows({1, 512, 513, 5000, 1024, 20000, 7, 2048, 2049}, shared, extend);
+      const int64_t one = AttentionStateFloats(4, 16);
+      for (const int num_threads : {1, 2, 3, 64}) {
+        for (const int64_t bound : {int64_t{0}, one, 3 * one, 12 * one, int64_t{1} << 40}) {
+          ExpectSound(rows, num_threads, bound);
+        }
+      }
+    }
+  }
+}
+
+// One long row: its splits are shared out, unless their states are past the bound.
+TEST(AttentionPlanTest, LongItemsAreSharedOut) {
+  const Rows rows({20000}, 0);
+  EXPECT_EQ(PlanAttention(rows.params, 1).loops[0].attend.size(), 2u);
+  EXPECT_EQ(PlanAttention(rows.params, 2).loops[0].attend.size(), 2u * 40);
+  const int64_t one_item = 40 * AttentionStateFloats(4, 16);
+  EXPECT_EQ(PlanAttention(rows.params, 2, one_item).loops.size(), 2u);
+  const AttentionPlan bounded = PlanAttention(rows.params, 2, one_item - 1);
+  ASSERT_EQ(bounded.loops.size(), 1u);
+  EXPECT_EQ(bounded.loops[0].attend.size(), 2u);
+  EXPECT_TRUE(bounded.loops[0].merge.empty());
+}
+
+// 40 rows of 4 query heads on a KV head: two packs of 20 rows, of which each reads the shared keys
+// once.
+TEST(AttentionPlanTest, RowsThatShareAPrefixArePacked) {
+  const Rows rows(std::vector<int32_t>(40, 430), 428);
+  const AttentionPlan plan = PlanAttention(rows.params, 1);
+  ASSERT_EQ(plan.loops.size(), 1u);
+  ASSERT_EQ(plan.loops[0].attend.size(), 2u * 2);
+  for (const AttentionItem& item : plan.loops[0].attend) {
+    EXPECT_EQ(item.num_segments, 20);
+    EXPECT_EQ(item.segments[0].shared_tiles, 0);
+    // 26 pages of 16 are the same: 416 keys, 6 whole tiles.
+    for (int i = 1; i < 20; ++i) EXPECT_EQ(item.segments[i].shared_tiles, 6);
+  }
+}
+
+TEST(AttentionPlanTest, RowsThatShareNothingStayApart) {
+  for (const int32_t shared : {0, 48}) {
+    const Rows rows(std::vector<int32_t>(9, 430), shared);
+    const AttentionPlan plan = PlanAttention(rows.params, 1);
+    ASSERT_EQ(plan.loops[0].attend.size(), 9u * 2);
+    for (const AttentionItem& item : plan.loops[0].attend) EXPECT_EQ(item.num_segments, 1);
+  }
+}
+
+// More threads than full packs: smaller ones, so that each thread has its part.
+TEST(AttentionPlanTest, PacksAreSmallerWhereThreadsAreMany) {
+  const Rows rows(std::vector<int32_t>(40, 430), 428);
+  EXPECT_EQ(PlanAttention(rows.params, 4).loops[0].attend.size(), 7u * 2);
+}
+
+TEST(AttentionPlanTest, APlanIsKeptForTheStep) {
+  Rows rows({600, 700}, 512);
+  AttentionPlanner planner;
+  rows.params.step = 1;
+  const auto num_items = [&] { return planner.Plan(rows.params, 1).loops[0].attend.size(); };
+  EXPECT_EQ(num_items(), 2u);
+  rows.pages[0] = 7;  // not looked at again in this step
+  EXPECT_EQ(num_items(), 2u);
+  rows.params.sliding_window = 100;  // another kind of layer
+  EXPECT_EQ(num_items(), 4u);
+  rows.params.sliding_window = 0;
+  EXPECT_EQ(num_items(), 2u);
+  rows.params.step = 2;
+  EXPECT_EQ(num_items(), 4u);
+  rows.pages[0] = 0;
+  rows.params.step = 0;  // nothing is known: always planned anew
+  EXPECT_EQ(num_items(), 2u);
+  rows.pages[0] = 7;
+  EXPECT_EQ(num_items(), 4u);
 }
 
 }  // namespace

@@ -39,6 +39,9 @@ struct ForwardInput {
   std::span<const KvLayer> kv;                 // [layers], on the host
   const int32_t* logit_tokens = nullptr;       // [N] tokens of the step whose logits are wanted
   int32_t num_logit_tokens = 0;                // N
+  // A number that no other pass over these Ops has, where all arrays are on the host
+  // (AttentionParams); 0: none.
+  uint64_t step = 0;
 };
 
 struct DecoderOptions {
