@@ -25,6 +25,10 @@ thread_local bool t_may_refuse = false;
   if (memory == nullptr) throw std::bad_alloc();
   return memory;
 }
+// The address sanitizer has one of its own, which must not meet the delete below.
+[[gnu::noinline]] void* operator new(size_t num_bytes, const std::nothrow_t&) noexcept {
+  return t_may_refuse && g_refuse ? nullptr : std::malloc(num_bytes > 0 ? num_bytes : 1);
+}
 [[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
 [[gnu::noinline]] void operator delete(void* memory, size_t) noexcept { std::free(memory); }
 

@@ -160,7 +160,7 @@ void ExpectSharingChangesNothing(const Shape& shape, const std::vector<Row>& row
   Step naive(shape, rows, /*is_apart=*/true);
   naive.Write(*oracle);
   const std::vector<float> expected = naive.Run(*oracle, naive.AllRows());
-  for (const CpuTarget target : AvailableCpuTargets()) {
+  for (const CpuTarget target : FloatCpuTargets()) {
     const std::string name = CpuTargetName(target);
     const auto one = MakeOps(name, 1);
     Step apart(shape, rows, /*is_apart=*/true), shared(shape, rows, /*is_apart=*/false);

@@ -243,7 +243,7 @@ TEST(AttentionTest, ANanScoreIsNotHidden) {
 }
 
 TEST(AttentionTest, BitsDependOnNothingButTheRequest) {
-  for (CpuTarget target : AvailableCpuTargets()) {
+  for (CpuTarget target : FloatCpuTargets()) {
     for (AttentionCase c : {AttentionCase{.num_heads = 4, .num_kv_heads = 2, .head_dim = 32},
                             {.num_heads = 4,
                             .num_kv_heads = 1,
@@ -273,7 +273,7 @@ TEST(AttentionTest, BitsDependOnNothingButTheRequest) {
 // One long row: with two threads its splits are computed apart and merged; the bits must be those
 // of one thread.
 TEST(AttentionTest, SharedOutSplitsMergeToTheSameBits) {
-  for (CpuTarget target : AvailableCpuTargets()) {
+  for (CpuTarget target : FloatCpuTargets()) {
     const AttentionCase c = {.num_heads = 2, .num_kv_heads = 1, .head_dim = 16, .has_sinks = true};
     const Schedule schedule = {{1200}, {1}};
     const auto one = MakeOps(CpuTargetName(target), 1);

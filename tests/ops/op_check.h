@@ -53,6 +53,15 @@ inline std::vector<float> RandomFloats(int64_t count, uint64_t seed, double devi
   return values;
 }
 
+// Instruction sets with float kernels of their own: the dot products change matrix products alone.
+inline std::vector<CpuTarget> FloatCpuTargets() {
+  std::vector<CpuTarget> targets = AvailableCpuTargets();
+  std::erase_if(targets, [](CpuTarget target) {
+    return target == CpuTarget::kAvx512Bf16 || target == CpuTarget::kAvx512Vnni;
+  });
+  return targets;
+}
+
 // Every way to keep a matrix on the CPU.
 inline const WeightFormat kWeightFormats[] = {
     DType::kF32, DType::kBF16, DType::kF16, {DType::kF32, Quantization::kInt8}};
