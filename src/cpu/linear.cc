@@ -4,9 +4,10 @@
 // kBlockInputs, in a block one multiply-add after another, blocks added in order, then the bias.
 // Vectors run over outputs, so a row is never split.
 //
-// Few rows: weights are widened in registers as they stream by (bytes moved: the matrix once). Many
-// rows: a block of weights is widened once into scratch that stays in the cache, then read for
-// every six rows.
+// Weights are widened in registers as they pass, again for each part of the rows. With AVX-512 a
+// part has 12 rows, so that this is a twelfth of the work. Elsewhere it has six; there, where many
+// rows pass, a block of weights is widened once into scratch that stays in the cache. (With AVX-512
+// the scratch costs more: it drives everything else out of the first-level cache.)
 #include "cpu/targets.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -23,42 +24,65 @@ namespace HWY_NAMESPACE {
 
 constexpr int64_t kGroupPanels = kGroupWidth / kPanelWidth;
 constexpr size_t kCacheLine = 64;
+// Rows of x that share one widening of the weights in registers.
+constexpr int64_t kPartRowsMax = HWY_TARGET == HWY_AVX3 ? 12 : kRowsMax;
+constexpr bool kWidensBlocks = HWY_TARGET != HWY_AVX3;
+
+// What is fetched while weights are multiplied. kStream: what comes 2 KiB behind them, where all
+// rows pass at once. kNextBlock: where several parts of the rows pass over one block of inputs,
+// each of them some of the next block.
+enum class Fetch { kStream, kNextBlock };
+
+// For each pair of inputs a line of the cache: what a panel of 16 bits has of one.
+template <Fetch kFetch>
+HWY_INLINE void FetchPair(const std::byte* next, const void* from, size_t k, int v) {
+  if (kFetch == Fetch::kNextBlock) {
+    if (v == 0) __builtin_prefetch(next + k / 2 * kCacheLine);
+  } else if (v * kLanes % kPanelWidth == 0) {
+    PrefetchStream(from);
+  }
+}
+
+// Operands of MultiplyAccumulate (simd-inl.h).
 
 // bf16 in pairs of inputs: 16 words of (even input, odd input), a line of the cache.
-template <int kVectors, bool kAhead>
+template <int kVectors, Fetch kFetch>
 struct Bf16Operand {
   const uint32_t* start[kVectors];
+  const std::byte* next;
   template <int kHalf>
   HWY_INLINE Floats Load(size_t k, int v) const {
     const F32 d;
     const hn::RebindToUnsigned<F32> du;
     const uint32_t* const from = start[v] + k / 2 * kPanelWidth;
-    if (kAhead && kHalf == 0 && v * kLanes % kPanelWidth == 0) PrefetchStream(from);
+    if (kHalf == 0) FetchPair<kFetch>(next, from, k, v);
     const auto pair = hn::LoadU(du, from);
     if constexpr (kHalf == 0) return hn::BitCast(d, hn::ShiftLeft<16>(pair));
     return hn::BitCast(d, hn::And(pair, hn::Set(du, 0xFFFF0000u)));
   }
 };
 
-template <int kVectors, bool kAhead>
+template <int kVectors, Fetch kFetch>
 struct F32Operand {
   const float* start[kVectors];
-  const std::byte* next = nullptr;  // a line of it is fetched for each pair of inputs
+  const std::byte* next;
   template <int kHalf>
   HWY_INLINE Floats Load(size_t k, int v) const {
-    if (kHalf == 0 && v == 0) __builtin_prefetch(next + k / 2 * kCacheLine);
-    return hn::LoadU(F32(), start[v] + (k + kHalf) * kPanelWidth);
+    const float* const from = start[v] + (k + kHalf) * kPanelWidth;
+    if (kHalf == 0) FetchPair<kFetch>(next, from, k, v);
+    return hn::LoadU(F32(), from);
   }
 };
 
-template <int kVectors, bool kAhead>
+template <int kVectors, Fetch kFetch>
 struct F16Operand {
   const hwy::float16_t* start[kVectors];
+  const std::byte* next;
   template <int kHalf>
   HWY_INLINE Floats Load(size_t k, int v) const {
     const hn::Rebind<hwy::float16_t, F32> d16;
     const hwy::float16_t* const from = start[v] + (k + kHalf) * kPanelWidth;
-    if (kAhead && kHalf == 0 && v * kLanes % kPanelWidth == 0) PrefetchStream(from);
+    if (kHalf == 0) FetchPair<kFetch>(next, from, k, v);
     return hn::PromoteTo(F32(), hn::LoadU(d16, from));
   }
 };
@@ -74,47 +98,44 @@ struct Group {
   // pass over this one.
   const std::byte* next = nullptr;
   int64_t next_stride = 0;
+  int64_t next_panel = 0;
   template <typename T>
   HWY_INLINE const T* Panel(int64_t index) const {
     return reinterpret_cast<const T*>(base) + MinOf(index, num_panels - 1) * stride;
   }
 };
 
-// The operand of kVectors vectors from `column` of the group on. Words: what a weight (of bf16:
-// two) is kept in.
-template <class Operand, int kVectors, typename Word>
-HWY_INLINE Operand MakeOperand(const Group& group, int64_t column) {
-  Operand operand;
-  MINISGL_UNROLL for (int v = 0; v < kVectors; ++v) {
-    const int64_t first = column + v * kLanes;
-    operand.start[v] = group.Panel<Word>(first / kPanelWidth) + first % kPanelWidth;
-  }
-  return operand;
-}
-
-struct F32Weights {
-  static constexpr bool kStreamed = false;  // where many rows pass, from the scratch
-  template <int kVectors, bool kAhead = false>
-  static HWY_INLINE F32Operand<kVectors, kAhead> At(const Group& group, int64_t column) {
-    auto operand = MakeOperand<F32Operand<kVectors, kAhead>, kVectors, float>(group, column);
-    operand.next = group.next;
-    return operand;
-  }
-};
+// The dtypes of weights: what a weight (of bf16: two) is kept in, and its operand.
 struct Bf16Weights {
-  static constexpr bool kStreamed = true;
-  template <int kVectors, bool kAhead = false>
-  static HWY_INLINE Bf16Operand<kVectors, kAhead> At(const Group& group, int64_t column) {
-    return MakeOperand<Bf16Operand<kVectors, kAhead>, kVectors, uint32_t>(group, column);
-  }
+  using Word = uint32_t;
+  template <int kVectors, Fetch kFetch>
+  using Operand = Bf16Operand<kVectors, kFetch>;
+};
+struct F32Weights {
+  using Word = float;
+  template <int kVectors, Fetch kFetch>
+  using Operand = F32Operand<kVectors, kFetch>;
 };
 struct F16Weights {
-  static constexpr bool kStreamed = true;
-  template <int kVectors, bool kAhead = false>
-  static HWY_INLINE F16Operand<kVectors, kAhead> At(const Group& group, int64_t column) {
-    return MakeOperand<F16Operand<kVectors, kAhead>, kVectors, hwy::float16_t>(group, column);
-  }
+  using Word = hwy::float16_t;
+  template <int kVectors, Fetch kFetch>
+  using Operand = F16Operand<kVectors, kFetch>;
 };
+
+// The operand of kVectors vectors from `column` of the group on. Each one made fetches the next
+// block of another panel.
+template <class Weights, int kVectors, Fetch kFetch>
+HWY_INLINE auto MakeOperand(Group* group, int64_t column) {
+  typename Weights::template Operand<kVectors, kFetch> operand;
+  MINISGL_UNROLL for (int v = 0; v < kVectors; ++v) {
+    const int64_t first = column + v * kLanes;
+    operand.start[v] =
+        group->Panel<typename Weights::Word>(first / kPanelWidth) + first % kPanelWidth;
+  }
+  operand.next = group->next + group->next_panel * group->next_stride;
+  group->next_panel = (group->next_panel + 1) % group->num_panels;
+  return operand;
+}
 
 // One block of inputs for some rows and the group's outputs.
 struct RowBlock {
@@ -158,52 +179,37 @@ HWY_INLINE void StoreSums(const RowBlock& b, const Floats (&sum)[kRows][kVectors
   }
 }
 
-template <int kRows, class Weights>
-HWY_NOINLINE void MultiplyRows(const RowBlock& b, const Group& group) {
+template <int kRows, class Weights, Fetch kFetch>
+HWY_NOINLINE void MultiplyRows(const RowBlock& b, Group* group) {
   constexpr int kVectors = VectorsPerRow<kRows>();
   for (int64_t column = 0; column < b.num_columns; column += kVectors * kLanes) {
     Floats sum[kRows][kVectors];
     SetZero(sum);
-    const auto operand = Weights::template At<kVectors, Weights::kStreamed>(group, column);
+    const auto operand = MakeOperand<Weights, kVectors, kFetch>(group, column);
     MultiplyAccumulate(b.x, static_cast<size_t>(b.x_stride), operand, b.num_inputs, sum);
     StoreSums(b, sum, column);
   }
 }
 
-// Rows in even parts of at most kRowsMax: eight as four and four, not six and two.
+// The function for `rows`, from kRows on.
+template <class Weights, Fetch kFetch, int kRows>
+HWY_INLINE void MultiplyPart(const RowBlock& b, Group* group, int64_t rows) {
+  if constexpr (kRows < kPartRowsMax) {
+    if (rows > kRows) return MultiplyPart<Weights, kFetch, kRows + 1>(b, group, rows);
+  }
+  MultiplyRows<kRows, Weights, kFetch>(b, group);
+}
+
+// Rows in even parts of at most kPartRowsMax: 16 as eight and eight, not twelve and four.
 template <class Weights>
 HWY_NOINLINE void MultiplyBlock(RowBlock b, Group group, int64_t num_rows) {
-  const std::byte* const next = group.next;
-  int64_t part = 0;
-#if HWY_TARGET == HWY_AVX3
-  // With 32 registers weights need not be widened again for a seventh and eighth row.
-  if (Weights::kStreamed && num_rows == 7) return MultiplyRows<7, Weights>(b, group);
-  if (Weights::kStreamed && num_rows == 8) return MultiplyRows<8, Weights>(b, group);
-#endif
-  for (int64_t parts = (num_rows + kRowsMax - 1) / kRowsMax; parts > 0; --parts) {
+  if (num_rows <= kPartRowsMax) {
+    return MultiplyPart<Weights, Fetch::kStream, 1>(b, &group, num_rows);
+  }
+  for (int64_t parts = (num_rows + kPartRowsMax - 1) / kPartRowsMax; parts > 0; --parts) {
     const int64_t rows = (num_rows + parts - 1) / parts;
-    // Each part of the rows fetches one of the next block's panels.
-    group.next = next + part++ % group.num_panels * group.next_stride;
-    switch (rows) {
-      case 1:
-        MultiplyRows<1, Weights>(b, group);
-        break;
-      case 2:
-        MultiplyRows<2, Weights>(b, group);
-        break;
-      case 3:
-        MultiplyRows<3, Weights>(b, group);
-        break;
-      case 4:
-        MultiplyRows<4, Weights>(b, group);
-        break;
-      case 5:
-        MultiplyRows<5, Weights>(b, group);
-        break;
-      default:
-        MultiplyRows<6, Weights>(b, group);
-        break;
-    }
+    // Of even parts none has fewer rows than half of the most.
+    MultiplyPart<Weights, Fetch::kNextBlock, kPartRowsMax / 2>(b, &group, rows);
     b.x += rows * b.x_stride;
     b.out += rows * b.out_stride;
     num_rows -= rows;
@@ -212,11 +218,12 @@ HWY_NOINLINE void MultiplyBlock(RowBlock b, Group group, int64_t num_rows) {
 
 // The group's weights of one block of inputs as f32 panels in `scratch`.
 template <class Weights>
-HWY_NOINLINE Group WidenBlock(const Group& group, int64_t num_inputs, float* scratch) {
+HWY_NOINLINE Group WidenBlock(Group group, int64_t num_inputs, float* scratch) {
   const F32 d;
   constexpr int kVectors = static_cast<int>(kPanelWidth) / kLanes;
   for (int64_t panel = 0; panel < group.num_panels; ++panel) {
-    const auto operand = Weights::template At<kVectors, true>(group, panel * kPanelWidth);
+    const auto operand =
+        MakeOperand<Weights, kVectors, Fetch::kStream>(&group, panel * kPanelWidth);
     float* to = scratch + panel * kBlockInputs * kPanelWidth;
     for (int64_t k = 0; k < num_inputs; k += 2) {
       MINISGL_UNROLL for (int v = 0; v < kVectors; ++v) {
@@ -226,8 +233,10 @@ HWY_NOINLINE Group WidenBlock(const Group& group, int64_t num_inputs, float* scr
       }
     }
   }
-  return {reinterpret_cast<const std::byte*>(scratch), kBlockInputs * kPanelWidth, group.num_panels,
-          group.next, group.next_stride};
+  group.base = reinterpret_cast<const std::byte*>(scratch);
+  group.stride = kBlockInputs * kPanelWidth;
+  group.next_panel = 0;
+  return group;
 }
 
 template <class Weights>
@@ -236,7 +245,6 @@ HWY_INLINE void MultiplyGroup(const LinearBlock& linear, int64_t words_per_input
   const PackedMatrix& w = *linear.weight;
   const int64_t first = linear.group * kGroupWidth;
   const int64_t num_columns = MinOf(kGroupWidth, w.num_out - first);
-  const bool widens = w.format.dtype != DType::kF32 && linear.num_rows > kRowsStreamedMax;
   for (int64_t input = 0; input < w.num_in; input += kBlockInputs) {
     const int64_t num_inputs = MinOf(kBlockInputs, w.num_in - input);
     const bool is_last = input + num_inputs == w.num_in;
@@ -257,7 +265,7 @@ HWY_INLINE void MultiplyGroup(const LinearBlock& linear, int64_t words_per_input
         .adds = input > 0,
         .bias = is_last && linear.bias != nullptr ? linear.bias + first : nullptr,
     };
-    if (widens) {
+    if (kWidensBlocks && w.format.dtype != DType::kF32 && linear.num_rows > kRowsStreamedMax) {
       MultiplyBlock<F32Weights>(block, WidenBlock<Weights>(group, num_inputs, linear.scratch),
                                 linear.num_rows);
     } else {
