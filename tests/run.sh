@@ -74,6 +74,8 @@ debug="--buildtype=debug --optimization=1 -Db_lundef=false -Dcuda=disabled"
 checked_twice="-fno-sanitize=null,vptr,object-size,nonnull-attribute,returns-nonnull-attribute"
 build_and_test build-asan "$debug -Db_sanitize=address,undefined -Dcpp_args=['-g1','$checked_twice']" \
     "--no-suite mutants --no-suite tidy $whole_program"
+# Threads are the same whatever the architecture of a model and the settings of a request.
+[ "${1:-}" = "--long" ] || export GTEST_FILTER="-*Golden*:*WrenSettings*:EmulatedCuda*"
 build_and_test build-tsan "$debug -Db_sanitize=thread -Dcpp_args=-g1" \
     "--suite base --suite engine --suite runtime" tests/test_base tests/test_engine tests/test_runtime
 
