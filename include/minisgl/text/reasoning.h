@@ -17,6 +17,9 @@
 
 namespace minisgl {
 
+// What templates call their switch of reasoning.
+inline constexpr const char* kReasoningSwitches[] = {"enable_thinking", "thinking", "reasoning"};
+
 // `open` and `close` stand around the reasoning; both "" for a model that has none. They point to
 // static text.
 struct ReasoningTags {
