@@ -31,19 +31,38 @@ Status JsonAnswerWriter::WriteNow(const std::string& text) {
 }
 
 Status TextAnswerWriter::WriteText(std::string_view text) {
-  wrote_text_ = wrote_text_ || !text.empty();
-  return output_.is_terminal() ? output_.Write(filter_.Push(text)) : output_.Write(text);
+  began_ = began_ || !text.empty();
+  return WritePiece(splitter_.Push(text));
 }
 
-Status TextAnswerWriter::WriteAnswers(const Row& row, const std::vector<RowAnswer>&) {
-  for (const std::string& warning : row.warnings) PrintStderr("minisgl: " + Visible(warning, 400));
+Status TextAnswerWriter::WritePiece(const ReasoningPiece& piece) {
+  MINISGL_RETURN_IF_ERROR(reasoning_.Show(piece.reasoning));
+  if (piece.text.empty()) return Status();
+  MINISGL_RETURN_IF_ERROR(reasoning_.End(/*before_text=*/true));
+  wrote_text_ = true;
+  return output_.Write(output_.is_terminal() ? filter_.Push(piece.text) : piece.text);
+}
+
+Status TextAnswerWriter::End() {
+  MINISGL_RETURN_IF_ERROR(WritePiece(splitter_.Finish()));
+  MINISGL_RETURN_IF_ERROR(reasoning_.End(/*before_text=*/false));
   return output_.Write((output_.is_terminal() ? filter_.Finish() : "") + "\n");
 }
 
+Status TextAnswerWriter::WriteAnswers(const Row& row, const std::vector<RowAnswer>& answers) {
+  MINISGL_RETURN_IF_ERROR(End());
+  for (const std::string& warning : row.warnings) PrintStderr("minisgl: " + Visible(warning, 400));
+  if (began_ && !wrote_text_) {
+    const bool cut = answers.front().finish_reason == "length";
+    PrintStderr(cut ? "minisgl: the model was still reasoning as its tokens ended; give it more "
+                      "(--max-tokens) or turn reasoning off (--think off)"
+                    : "minisgl: the model reasoned and gave no answer");
+  }
+  return Status();
+}
+
 Status TextAnswerWriter::WriteError(const Row&, const RowError& error) {
-  const Status status = wrote_text_
-                            ? output_.Write((output_.is_terminal() ? filter_.Finish() : "") + "\n")
-                            : Status();
+  const Status status = began_ ? End() : Status();
   PrintStderr("minisgl: " + Visible(error.message, 4000));
   return status;
 }

@@ -8,10 +8,12 @@
 #include <vector>
 
 #include "cli/output.h"
+#include "cli/reasoning_view.h"
 #include "cli/row.h"
 #include "cli/row_output.h"
 #include "cli/terminal_filter.h"
 #include "minisgl/base/status.h"
+#include "minisgl/text/reasoning.h"
 #include "minisgl/text/tokenizer.h"
 
 namespace minisgl {
@@ -19,6 +21,8 @@ namespace minisgl {
 class AnswerWriter {
  public:
   virtual ~AnswerWriter() = default;
+  // The answers of `row`, whose prompt is built, will come.
+  virtual void Begin(const Row&) {}
   // More text of an answer that is not complete.
   virtual Status WriteText(std::string_view text) = 0;
   virtual Status WriteAnswers(const Row& row, const std::vector<RowAnswer>& answers) = 0;
@@ -49,19 +53,28 @@ class JsonAnswerWriter : public AnswerWriter {
   std::map<int64_t, std::string> held_;
 };
 
-// The answer of one row as it is; through a filter where the output is a terminal. A line break
-// ends it.
+// The answer of one row as it is, its reasoning apart; through a filter where the output is a
+// terminal. A line break ends it.
 class TextAnswerWriter : public AnswerWriter {
  public:
-  explicit TextAnswerWriter(Output* output) : output_(*output) {}
+  TextAnswerWriter(Output* output, ReasoningView::Mode reasoning)
+      : output_(*output), reasoning_(output, reasoning) {}
 
+  void Begin(const Row& row) override { splitter_ = ReasoningSplitter(row.reasoning); }
   Status WriteText(std::string_view text) override;
   Status WriteAnswers(const Row& row, const std::vector<RowAnswer>& answers) override;
   Status WriteError(const Row& row, const RowError& error) override;
 
  private:
+  Status WritePiece(const ReasoningPiece& piece);
+  // The end of the answer, where it has one line break.
+  Status End();
+
   Output& output_;
+  ReasoningView reasoning_;
+  ReasoningSplitter splitter_;
   TerminalFilter filter_;
+  bool began_ = false;  // the model said something
   bool wrote_text_ = false;
 };
 

@@ -18,6 +18,7 @@
 #include "cli/output.h"
 #include "cli/row.h"
 #include "cli/row_output.h"
+#include "cli/row_prompt.h"
 #include "cli/row_source.h"
 #include "cli/run_input.h"
 #include "minisgl/base/utf8.h"
@@ -99,7 +100,8 @@ std::optional<RowError> CheckIds(const Row& row, const Tokenizer& tokenizer) {
   return std::nullopt;
 }
 
-std::optional<RowError> TokenizeText(const Row& row, const TextModel& text, Tokenized* out) {
+std::optional<RowError> TokenizeText(Row row, const TextModel& text, Tokenized* out) {
+  if (auto error = ApplyReasoningEffort(text, &row)) return error;
   std::vector<TextPiece> pieces = {{row.prompt, true}};
   if (row.kind == PromptKind::kMessages) {
     auto rendered = RenderChat(text, row.messages, row.template_kwargs, row.tools, row.documents);

@@ -16,6 +16,7 @@
 #include "minisgl/base/utf8.h"
 #include "minisgl/engine/device_engine.h"
 #include "minisgl/ops.h"
+#include "minisgl/text/reasoning.h"
 #include "minisgl/weights/checkpoint.h"
 
 namespace minisgl {
@@ -136,14 +137,11 @@ Result<std::unique_ptr<ChatTemplate>> LoadChatTemplate(const std::string& dir,
   return named;
 }
 
-// What --think sets, by the names that templates give their switch.
-constexpr const char* kThinkingSwitches[] = {"enable_thinking", "thinking", "reasoning"};
-
 // Adds the template's switch to `args`, under what the user says of it with --template-arg.
 Status AddThinking(const ChatTemplate* chat, const std::string& think, Json* args) {
   if (think == "auto") return {};
   bool is_known = false;
-  for (const char* name : kThinkingSwitches) {
+  for (const char* name : kReasoningSwitches) {
     if (chat == nullptr || !chat->Reads(name)) continue;
     is_known = true;
     if (args->is_null()) *args = Json(Json::Object());
@@ -151,7 +149,7 @@ Status AddThinking(const ChatTemplate* chat, const std::string& think, Json* arg
   }
   if (is_known) return {};
   return UsageError("--think: the chat template has no switch for it (it reads none of {})",
-                    fmt::join(kThinkingSwitches, ", "));
+                    fmt::join(kReasoningSwitches, ", "));
 }
 
 std::optional<DType> ParseDType(const std::string& name) {

@@ -10,6 +10,9 @@
 namespace minisgl {
 namespace {
 
+constexpr const char* kChatUrl = "/v1/chat/completions";
+constexpr const char* kCompletionUrl = "/v1/completions";
+
 RowError Invalid(std::string message, std::string field = "") {
   return {"invalid_row", std::move(message), std::move(field)};
 }
@@ -29,11 +32,12 @@ class RowParser {
           fmt::format("a row must be an object or a string (found {})", json.TypeName()));
     }
     TakeIdFirst(json);
-    if (json.Find("body") != nullptr) {
-      if (auto error = TakeMember("body", *json.Find("body"), false)) return error;
-    }
+    const bool is_batch =
+        json.Find("body") != nullptr ||
+        (json.Find("custom_id") != nullptr && (json.Find("url") || json.Find("method")));
+    if (is_batch) return ParseBatch(json);
     for (const auto& [key, value] : json.as_object()) {
-      if (auto error = TakeMember(key, value, false)) return error;
+      if (auto error = TakeMember(key, value, kAtTop)) return error;
     }
     return CheckWhole();
   }
@@ -41,21 +45,65 @@ class RowParser {
  private:
   // Errors of other fields carry the id, wherever it stands.
   void TakeIdFirst(const Json& json) {
-    for (const char* name : {"id", "custom_id"}) {
+    for (const char* name : {"custom_id", "id"}) {
       const Json* id = json.Find(name);
-      if (id != nullptr && FindRowField(name, false)->take(*id, &draft_)) return;
+      if (id != nullptr && FindRowField(name, kAtTop)->take(*id, &draft_)) return;
     }
   }
 
-  std::optional<RowError> TakeMember(const std::string& key, const Json& value, bool in_sampling) {
-    if (!in_sampling && key == "sampling_params") return TakeSamplingParams(value);
-    const std::string shown = (in_sampling ? "sampling_params." : "") + Visible(key);
-    const RowField* field = FindRowField(key, in_sampling);
-    if (field == nullptr) return Unsupported(shown, fmt::format("{} is not a known field", shown));
+  std::optional<RowError> ParseBatch(const Json& json) {
+    const Json *url = json.Find("url"), *body = json.Find("body");
+    const bool is_chat = url != nullptr && url->is_string()
+                             ? *url != Json(kCompletionUrl)
+                             : body == nullptr || body->Find("prompt") == nullptr;
+    // Without a custom_id to match it by, a line of the service's format would say less than ours.
+    const Json* id = json.Find("custom_id");
+    if (id != nullptr && !id->is_null() && *id == draft_.row.id) {
+      draft_.row.format = is_chat ? RowFormat::kBatchChat : RowFormat::kBatchCompletion;
+    }
+    for (const auto& [key, value] : json.as_object()) {
+      if (auto error = TakeBatchMember(key, value)) return error;
+    }
+    if (!Seen("id"))
+      return Invalid("custom_id is missing; a row with a body needs one", "custom_id");
+    if (body == nullptr) return Invalid("body is missing", "body");
+    for (const auto& [key, value] : body->as_object()) {
+      if (auto error = TakeMember(key, value, is_chat ? kInChat : kInCompletion)) return error;
+    }
+    const char* prompt = is_chat ? "messages" : "prompt";
+    if (!Seen(prompt)) return Invalid(fmt::format("{} is missing", prompt), prompt);
+    return CheckWhole();
+  }
+
+  // A member beside the body.
+  std::optional<RowError> TakeBatchMember(const std::string& key, const Json& value) {
+    const auto must_be = [&](const char* what) {
+      return Invalid(fmt::format("{} must be {} (found {})", key, what, Visible(value.Dump(), 60)),
+                     key);
+    };
+    if (key == "custom_id") return TakeMember(key, value, kAtTop);
+    if (key == "body") {
+      return value.is_object() ? std::nullopt : std::optional(must_be("an object"));
+    }
+    if (key == "method") {
+      return value == Json("POST") ? std::nullopt : std::optional(must_be("POST"));
+    }
+    if (key == "url") {
+      if (value == Json(kChatUrl) || value == Json(kCompletionUrl)) return std::nullopt;
+      return must_be("/v1/chat/completions or /v1/completions");
+    }
+    const std::string shown = Visible(key);
+    return Unsupported(shown, fmt::format("{} is not a known field beside a body", shown));
+  }
+
+  std::optional<RowError> TakeMember(const std::string& key, const Json& value, FieldFlags place) {
+    if (place == kAtTop && key == "sampling_params") return TakeSamplingParams(value);
+    const std::string shown = (place == kInSamplingParams ? "sampling_params." : "") + Visible(key);
+    const RowField* field = FindRowField(key, place);
+    if (field == nullptr) return Unsupported(shown, UnknownField(shown, place));
     if (value.is_null() && field->name != std::string_view("metadata")) {
       return std::nullopt;  // not given, as clients that fill in every field write it
     }
-    if (key == "body" && Seen("body")) return std::nullopt;
     if (auto error = NoteSeen(*field, shown)) return error;
     draft_.detail.clear();
     draft_.detail_field = shown;
@@ -69,6 +117,14 @@ class RowParser {
     return Invalid(std::move(message), draft_.detail_field);
   }
 
+  static std::string UnknownField(const std::string& shown, FieldFlags place) {
+    if (place == kInChat || place == kInCompletion) {
+      return fmt::format("{} is not a known field of {}", shown,
+                         place == kInChat ? kChatUrl : kCompletionUrl);
+    }
+    return fmt::format("{} is not a known field", shown);
+  }
+
   std::optional<RowError> TakeSamplingParams(const Json& value) {
     if (value.is_null()) return std::nullopt;
     if (!value.is_object()) {
@@ -76,7 +132,7 @@ class RowParser {
                      "sampling_params");
     }
     for (const auto& [key, member] : value.as_object()) {
-      if (auto error = TakeMember(key, member, true)) return error;
+      if (auto error = TakeMember(key, member, kInSamplingParams)) return error;
     }
     return std::nullopt;
   }
@@ -109,7 +165,7 @@ class RowParser {
           "a row needs exactly one of prompt, messages and prompt_token_ids (found {})", prompts));
     }
     if (row.kind != PromptKind::kMessages) {
-      for (const char* name : {"tools", "documents", "chat_template_kwargs"}) {
+      for (const char* name : {"tools", "documents", "chat_template_kwargs", "reasoning_effort"}) {
         if (Seen(name)) {
           return Invalid(fmt::format("{} is for the chat template; the row has no messages", name),
                          name);
@@ -123,6 +179,12 @@ class RowParser {
       }
       row.add_special_tokens = *draft_.add_special_tokens;
     }
+    if (draft_.best_of && *draft_.best_of != row.n) {
+      const std::string message = fmt::format(
+          "best_of must be n (found {} and {}): every answer is given", *draft_.best_of, row.n);
+      if (auto error = Unsupported("best_of", message)) return error;
+    }
+    if (!draft_.uses_tools) row.tools = Json();
     if (row.min_tokens && row.max_tokens && *row.min_tokens > *row.max_tokens) {
       return Invalid(fmt::format("min_tokens is more than max_tokens (found {} and {})",
                                  *row.min_tokens, *row.max_tokens),
@@ -176,6 +238,7 @@ ParsedRow ParseRow(std::string_view text, int64_t index, int64_t line, bool leni
   if (parsed.error) {
     parsed.row.index = index;
     parsed.row.line = line;
+    parsed.row.format = draft.row.format;
     parsed.row.id = std::move(draft.row.id);
   } else {
     parsed.row = std::move(draft.row);

@@ -15,6 +15,7 @@
 
 #include "minisgl/base/json.h"
 #include "minisgl/batch_plan.h"
+#include "minisgl/text/reasoning.h"
 
 namespace minisgl {
 
@@ -26,6 +27,10 @@ inline constexpr int32_t kAnswersMax = 128;  // of `n`
 inline constexpr int32_t kTopLogprobsMax = 20;
 
 enum class PromptKind : uint8_t { kNone, kText, kMessages, kTokenIds };
+
+// How a row came, and so how it is answered: as our own rows are, or as a line of an OpenAI Batch
+// file for one of its URLs.
+enum class RowFormat : uint8_t { kOwn, kBatchChat, kBatchCompletion };
 
 // Why a row has no answer. `code` is one of cli.md's; `field` is "" where no single field is at
 // fault.
@@ -39,6 +44,8 @@ struct Row {
   int64_t index = 0;  // place in the input, from 0
   int64_t line = 0;   // of the file, from 1
   Json id;            // a string, a number, or null for none
+  RowFormat format = RowFormat::kOwn;
+  std::optional<std::string> model;  // echoed in the answer
 
   PromptKind kind = PromptKind::kNone;
   std::string prompt;                     // kText
@@ -62,15 +69,22 @@ struct Row {
   bool add_special_tokens = true;
   bool return_token_ids = false;
   Json tools, documents, template_kwargs;  // null where not given
+  std::string reasoning_effort;            // "" where not given
+  // Of the answers, once there is a prompt: what of their text is reasoning, and whether it is
+  // left out.
+  ReasoningTags reasoning;
+  bool hide_reasoning = false;
   std::optional<Json> metadata;
   std::vector<std::string> warnings;
 };
 
 struct ParsedRow {
-  Row row;  // where there is an error: index, line, and the id if that was readable
+  Row row;  // where there is an error: index, line, format, and the id if that was readable
   std::optional<RowError> error;
 };
 
+// A row with `body`, or with `custom_id` and `url` or `method`, is one of an OpenAI Batch file.
+// Both may be left out, as some services' files do: then the body's prompt says which URL is meant.
 // `lenient`: what is unknown or unsupported becomes a warning of the row.
 ParsedRow ParseRow(std::string_view text, int64_t index, int64_t line, bool lenient = false);
 

@@ -20,6 +20,14 @@ constexpr std::array<std::string_view, 13> kTemplateNames = {
     "messages",  "tools",     "documents",   "add_generation_prompt", "bos_token",
     "eos_token", "unk_token", "pad_token",   "raise_exception",       "range",
     "namespace", "dict",      "strftime_now"};
+// Of a message, beside its role and content: what templates may know, and what services' answers
+// hold, which come back as a conversation goes on.
+constexpr std::array<std::string_view, 6> kTemplateKeys = {
+    "name", "tool_calls", "tool_call_id", "reasoning_content", "reasoning", "thinking"};
+constexpr std::array<std::string_view, 4> kAnswerKeys = {"refusal", "audio", "function_call",
+                                                         "annotations"};
+constexpr std::array<std::string_view, 7> kReasoningEfforts = {"none", "minimal", "low", "medium",
+                                                               "high", "xhigh",   "max"};
 constexpr size_t kStopStringsMax = 64;
 constexpr size_t kStopBytesMax = 4096;
 constexpr size_t kStopIdsMax = 4096;
@@ -89,10 +97,19 @@ bool TakePromptIds(const Json& value, RowDraft* draft) {
   return TakeIds(value, &draft->row.prompt_token_ids) && !draft->row.prompt_token_ids.empty();
 }
 
-// OpenAI's `prompt` is a string or an array of token ids.
+// OpenAI's `prompt` is a string, an array of token ids, or an array of such prompts.
 bool TakePrompt(const Json& value, RowDraft* draft) {
   if (value.is_string()) return TakeText(value, draft);
-  return value.is_array() && TakePromptIds(value, draft);
+  if (!value.is_array() || value.as_array().empty()) return false;
+  const Json& first = value.as_array().front();
+  const bool holds_prompts = first.is_string() || first.is_array();
+  if (!holds_prompts) return TakePromptIds(value, draft);
+  if (value.as_array().size() > 1) {
+    draft->detail =
+        fmt::format("prompt holds {} prompts; give each a row of its own", value.as_array().size());
+    return false;
+  }
+  return first.is_string() ? TakeText(first, draft) : TakePromptIds(first, draft);
 }
 
 bool FailMessage(RowDraft* draft, size_t index, std::string_view key, const std::string& what) {
@@ -146,9 +163,13 @@ bool TakeMessage(const Json& message, size_t index, RowDraft* draft, Json* out) 
       Json text;
       if (!TakeContent(value, index, draft, &text)) return false;
       out->Set(key, std::move(text));
-    } else if (key == "name" || key == "tool_calls" || key == "tool_call_id" ||
-               key == "reasoning_content") {
-      out->Set(key, value);  // for templates that know them
+    } else if (std::find(kTemplateKeys.begin(), kTemplateKeys.end(), key) != kTemplateKeys.end()) {
+      out->Set(key, value);
+    } else if (std::find(kAnswerKeys.begin(), kAnswerKeys.end(), key) != kAnswerKeys.end()) {
+      const bool is_empty = value.is_null() || (value.is_array() && value.as_array().empty());
+      if (is_empty) continue;
+      return FailMessage(draft, index, key,
+                         fmt::format("must be null (found {})", Visible(value.Dump(), 60)));
     } else {
       return FailMessage(draft, index, key, "is not a known field of a message");
     }
@@ -253,6 +274,26 @@ bool TakeTemplateKwargs(const Json& value, RowDraft* draft) {
   return true;
 }
 
+bool TakeModel(const Json& value, RowDraft* draft) {
+  draft->row.model = value.as_string();
+  return true;
+}
+
+bool TakeBestOf(const Json& value, RowDraft* draft) {
+  draft->best_of = static_cast<int32_t>(value.as_int());
+  return true;
+}
+
+bool TakeReasoningEffort(const Json& value, RowDraft* draft) {
+  const std::string& effort = value.as_string();
+  if (std::find(kReasoningEfforts.begin(), kReasoningEfforts.end(), effort) ==
+      kReasoningEfforts.end()) {
+    return false;
+  }
+  draft->row.reasoning_effort = effort;
+  return true;
+}
+
 bool TakeAddSpecial(const Json& value, RowDraft* draft) {
   draft->add_special_tokens = value.as_bool();
   return true;
@@ -263,9 +304,17 @@ bool AcceptTextFormat(const Json& value, RowDraft*) {
   return type != nullptr && *type == Json("text") && value.as_object().size() == 1;
 }
 
-bool AcceptToolChoice(const Json& value, RowDraft*) {
+bool TakeToolChoice(const Json& value, RowDraft* draft) {
+  draft->uses_tools = value != Json("none");
   return value == Json("auto") || value == Json("none");
 }
+
+bool AcceptTextModality(const Json& value, RowDraft*) {
+  return value == Json(Json::Array{Json("text")});
+}
+
+bool AcceptEmpty(const Json& value, RowDraft*) { return value.as_string().empty(); }
+bool AcceptMedium(const Json& value, RowDraft*) { return value.as_string() == "medium"; }
 
 using enum FieldType;
 
@@ -276,84 +325,108 @@ constexpr const char* kExpectsBool = "true or false";
 constexpr const char* kExpectsCount = "an integer from 0 to 2147483647";
 constexpr const char* kExpectsPositive = "an integer from 1 to 2147483647";
 
-constexpr uint8_t kBoth = kAtTop | kInSamplingParams;
-constexpr uint8_t kLimited = kAtTop | kUnsupported;
+constexpr uint8_t kSampling = kAnywhere | kInSamplingParams;
+constexpr uint8_t kChat = kAtTop | kInChat;
+constexpr uint8_t kCompletion = kAtTop | kInCompletion;
+constexpr uint8_t kLimited = kAnywhere | kUnsupported;
 constexpr FieldRange kNoRange;
 constexpr FieldRange kCount{0, kInt32Max};
 constexpr FieldRange kPositive{1, kInt32Max};
 
 // clang-format off
 constexpr RowField kFields[] = {
-    {"id", kAny, kExpectsId, TakeId},
+    {"id", kAny, kExpectsId, TakeId, kNoRange, kAtTop},
     {"custom_id", kAny, kExpectsId, TakeId, kNoRange, kAtTop, "id"},
 
-    {"prompt", kAny, "a string, or an array of token ids", TakePrompt},
+    {"prompt", kAny, "a string, or an array of token ids", TakePrompt, kNoRange, kCompletion},
     {"text", kString, "a string", TakeText, kNoRange, kAtTop, "prompt"},
-    {"messages", kArray, "an array of one message or more", TakeMessages},
-    {"prompt_token_ids", kArray, kExpectsIds, TakePromptIds},
+    {"messages", kArray, "an array of one message or more", TakeMessages, kNoRange, kChat},
+    {"prompt_token_ids", kArray, kExpectsIds, TakePromptIds, kNoRange, kAtTop},
     {"input_ids", kArray, kExpectsIds, TakePromptIds, kNoRange, kAtTop, "prompt_token_ids"},
 
     {"temperature", kNumber, "a number from 0 to 100", TakeNumber<&Row::temperature>, {0, 100},
-     kBoth},
-    {"top_k", kInteger, "an integer from -1 to 2147483647", TakeTopK, {-1, kInt32Max}, kBoth},
+     kSampling},
+    {"top_k", kInteger, "an integer from -1 to 2147483647", TakeTopK, {-1, kInt32Max}, kSampling},
     {"top_p", kNumber, "a number above 0 and at most 1", TakeNumber<&Row::top_p>, {0, 1, true},
-     kBoth},
-    {"min_p", kNumber, "a number from 0 to 1", TakeNumber<&Row::min_p>, {0, 1}, kBoth},
+     kSampling},
+    {"min_p", kNumber, "a number from 0 to 1", TakeNumber<&Row::min_p>, {0, 1}, kSampling},
     {"repetition_penalty", kNumber, "a number above 0 and at most 100",
-     TakeNumber<&Row::repetition_penalty>, {0, 100, true}, kBoth},
+     TakeNumber<&Row::repetition_penalty>, {0, 100, true}, kSampling},
     {"presence_penalty", kNumber, "a number from -2 to 2", TakeNumber<&Row::presence_penalty>,
-     {-2, 2}, kBoth},
+     {-2, 2}, kSampling},
     {"frequency_penalty", kNumber, "a number from -2 to 2", TakeNumber<&Row::frequency_penalty>,
-     {-2, 2}, kBoth},
+     {-2, 2}, kSampling},
     {"logit_bias", kObject, "an object of token ids, each with a number from -100 to 100",
-     TakeLogitBias, kNoRange, kBoth},
-    {"seed", kInteger, "an integer of 64 bits", TakeSeed, kNoRange, kBoth},
+     TakeLogitBias, kNoRange, kSampling},
+    {"seed", kInteger, "an integer of 64 bits", TakeSeed, kNoRange, kSampling},
     {"sampling_seed", kInteger, "an integer of 64 bits", TakeSeed, kNoRange, kInSamplingParams,
      "seed"},
-    {"max_tokens", kInteger, kExpectsPositive, TakeMaxTokens, kPositive, kBoth},
-    {"max_completion_tokens", kInteger, kExpectsPositive, TakeMaxTokens, kPositive, kAtTop,
+    {"max_tokens", kInteger, kExpectsPositive, TakeMaxTokens, kPositive, kSampling},
+    {"max_completion_tokens", kInteger, kExpectsPositive, TakeMaxTokens, kPositive, kChat,
      "max_tokens"},
-    {"max_new_tokens", kInteger, kExpectsPositive, TakeMaxTokens, kPositive, kBoth, "max_tokens"},
-    {"min_tokens", kInteger, kExpectsCount, TakeInt32<&Row::min_tokens>, kCount, kBoth},
+    {"max_new_tokens", kInteger, kExpectsPositive, TakeMaxTokens, kPositive,
+     kAtTop | kInSamplingParams, "max_tokens"},
+    {"min_tokens", kInteger, kExpectsCount, TakeInt32<&Row::min_tokens>, kCount, kSampling},
     {"min_new_tokens", kInteger, kExpectsCount, TakeInt32<&Row::min_tokens>, kCount,
      kInSamplingParams, "min_tokens"},
     {"stop", kAny, "a string, or an array of at most 64 strings, none empty", TakeStop, kNoRange,
-     kBoth},
-    {"stop_token_ids", kArray, kExpectsIds, TakeStopIds, kNoRange, kBoth},
-    {"ignore_eos", kBool, kExpectsBool, TakeBool<&Row::ignore_eos>, kNoRange, kBoth},
-    {"n", kInteger, "an integer from 1 to 128", TakeInt32<&Row::n>, {1, kAnswersMax}, kBoth},
-    {"logprobs", kAny, "true, false, or an integer from 0 to 20", TakeLogprobs, kNoRange, kBoth},
-    {"top_logprobs", kInteger, "an integer from 0 to 20", TakeTopLogprobs, {0, kTopLogprobsMax}},
+     kSampling},
+    {"stop_token_ids", kArray, kExpectsIds, TakeStopIds, kNoRange, kSampling},
+    {"ignore_eos", kBool, kExpectsBool, TakeBool<&Row::ignore_eos>, kNoRange, kSampling},
+    {"n", kInteger, "an integer from 1 to 128", TakeInt32<&Row::n>, {1, kAnswersMax}, kSampling},
+    {"logprobs", kAny, "true, false, or an integer from 0 to 20", TakeLogprobs, kNoRange,
+     kAtTop | kInSamplingParams},
+    {"logprobs", kBool, "true or false (top_logprobs says how many)", TakeLogprobs, kNoRange,
+     kInChat},
+    {"logprobs", kInteger, "an integer from 0 to 20", TakeLogprobs, {0, kTopLogprobsMax},
+     kInCompletion},
+    {"top_logprobs", kInteger, "an integer from 0 to 20", TakeTopLogprobs, {0, kTopLogprobsMax},
+     kChat},
 
     {"priority", kInteger, "an integer from -1000000 to 1000000", TakeInt32<&Row::priority>,
      {-1e6, 1e6}},
     {"timeout_s", kNumber, "a number of seconds above 0 and at most 1e9",
      TakeNumber<&Row::timeout_s>, {0, 1e9, true}},
-    {"tools", kArray, "an array", TakeJson<&Row::tools>},
-    {"documents", kArray, "an array", TakeJson<&Row::documents>},
-    {"chat_template_kwargs", kObject, "an object", TakeTemplateKwargs},
-    {"add_special_tokens", kBool, kExpectsBool, TakeAddSpecial},
+    {"tools", kArray, "an array", TakeJson<&Row::tools>, kNoRange, kChat},
+    {"documents", kArray, "an array", TakeJson<&Row::documents>, kNoRange, kChat},
+    {"chat_template_kwargs", kObject, "an object", TakeTemplateKwargs, kNoRange, kChat},
+    {"reasoning_effort", kString, "none, minimal, low, medium, high, xhigh or max",
+     TakeReasoningEffort, kNoRange, kChat},
+    {"add_special_tokens", kBool, kExpectsBool, TakeAddSpecial, kNoRange, kCompletion},
     {"return_token_ids", kBool, kExpectsBool, TakeBool<&Row::return_token_ids>},
     {"metadata", kAny, "any JSON", TakeJson<&Row::metadata>},
+    {"model", kString, "a string", TakeModel},
 
     // Fields of other programs' requests: accepted where they ask for what happens anyway.
-    {"model", kString, "a string", Accept},
     {"user", kString, "a string", Accept},
     {"store", kBool, kExpectsBool, Accept},
     {"service_tier", kString, "a string", Accept},
     {"safety_identifier", kString, "a string", Accept},
     {"prompt_cache_key", kString, "a string", Accept},
-    {"parallel_tool_calls", kBool, kExpectsBool, Accept},
+    {"prompt_cache_retention", kString, "a string", Accept},
+    {"prompt_cache_options", kObject, "an object", Accept},
+    {"prediction", kObject, "an object", Accept},  // may save time, and changes no answer
+    {"parallel_tool_calls", kBool, kExpectsBool, Accept, kNoRange, kChat},
     {"stream", kBool, "false (a row is answered whole)", AcceptFalse, kNoRange, kLimited},
-    {"echo", kBool, "false", AcceptFalse, kNoRange, kLimited},
-    {"best_of", kInteger, "1", Accept, {1, 1}, kLimited},
+    {"stream_options", kAny, "left out (a row is answered whole)", Refuse, kNoRange, kLimited},
+    {"echo", kBool, "false", AcceptFalse, kNoRange, kCompletion | kUnsupported},
+    {"suffix", kString, "empty", AcceptEmpty, kNoRange, kCompletion | kUnsupported},
+    {"best_of", kInteger, "an integer from 1 to 128", TakeBestOf, {1, kAnswersMax},
+     kCompletion | kUnsupported},
     {"response_format", kObject, "{\"type\": \"text\"}", AcceptTextFormat, kNoRange, kLimited},
-    {"tool_choice", kString, "auto or none", AcceptToolChoice, kNoRange, kLimited},
-    {"skip_special_tokens", kBool, "true", AcceptTrue, kNoRange, kBoth | kUnsupported},
-    {"spaces_between_special_tokens", kBool, kExpectsBool, Accept, kNoRange, kBoth},
-    {"body", kAny,
-     "left out (OpenAI Batch rows are not answered; put its fields in the row itself)",
-     Refuse, kNoRange, kLimited},
+    {"tool_choice", kString, "auto or none", TakeToolChoice, kNoRange, kChat | kUnsupported},
+    {"functions", kAny, "left out (tools is its successor)", Refuse, kNoRange,
+     kChat | kUnsupported},
+    {"function_call", kAny, "left out (tool_choice is its successor)", Refuse, kNoRange,
+     kChat | kUnsupported},
+    {"modalities", kArray, "[\"text\"]", AcceptTextModality, kNoRange, kChat | kUnsupported},
+    {"audio", kAny, "left out (answers are text)", Refuse, kNoRange, kChat | kUnsupported},
+    {"moderation", kAny, "left out (answers are not moderated)", Refuse, kNoRange, kLimited},
+    {"web_search_options", kAny, "left out (the program reads no web)", Refuse, kNoRange,
+     kChat | kUnsupported},
+    {"verbosity", kString, "medium", AcceptMedium, kNoRange, kChat | kUnsupported},
+    {"skip_special_tokens", kBool, "true", AcceptTrue, kNoRange, kSampling | kUnsupported},
+    {"spaces_between_special_tokens", kBool, kExpectsBool, Accept, kNoRange, kSampling},
 };
 // clang-format on
 
@@ -361,8 +434,7 @@ constexpr RowField kFields[] = {
 
 std::span<const RowField> RowFields() { return kFields; }
 
-const RowField* FindRowField(std::string_view name, bool in_sampling_params) {
-  const uint8_t place = in_sampling_params ? kInSamplingParams : kAtTop;
+const RowField* FindRowField(std::string_view name, FieldFlags place) {
   for (const RowField& field : kFields) {
     if (name == field.name && (field.flags & place) != 0) return &field;
   }

@@ -22,6 +22,8 @@ struct RowDraft {
   std::optional<Json> logprobs;  // a bool or an integer
   std::optional<int32_t> top_logprobs;
   std::optional<bool> add_special_tokens;
+  std::optional<int32_t> best_of;
+  bool uses_tools = true;  // tool_choice
   // Set by a field's `take` that can say more than its `expects`.
   std::string detail;
   std::string detail_field;
@@ -38,7 +40,11 @@ struct FieldRange {
 enum FieldFlags : uint8_t {
   kAtTop = 1,             // in the row itself
   kInSamplingParams = 2,  // in its `sampling_params`
-  kUnsupported = 4,       // other values are code unsupported_field, not invalid_row
+  kInChat = 4,            // in the body of a Batch row for /v1/chat/completions
+  kInCompletion = 8,      // in one for /v1/completions
+  kUnsupported = 16,      // other values are code unsupported_field, not invalid_row
+
+  kAnywhere = kAtTop | kInChat | kInCompletion,
 };
 
 struct RowField {
@@ -49,16 +55,15 @@ struct RowField {
   // all.
   bool (*take)(const Json& value, RowDraft* draft);
   FieldRange range = {};
-  uint8_t flags = kAtTop;
+  uint8_t flags = kAnywhere;
   const char* alias_of = nullptr;  // the name that it is another spelling of
 
   std::string_view canonical_name() const { return alias_of == nullptr ? name : alias_of; }
 };
 
 std::span<const RowField> RowFields();
-// The field that `name` spells at the top of a row, or inside its `sampling_params`; null where
-// there is none.
-const RowField* FindRowField(std::string_view name, bool in_sampling_params);
+// The field that `name` spells in `place`, one of the first four flags; null where there is none.
+const RowField* FindRowField(std::string_view name, FieldFlags place);
 
 // Whether `value` has the field's type and is in its range.
 bool InRange(const RowField& field, const Json& value);

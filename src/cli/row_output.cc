@@ -5,18 +5,10 @@
 #include <charconv>
 #include <utility>
 
+#include "cli/openai_batch.h"
+
 namespace minisgl {
 namespace {
-
-// The shortest digits that give this float again, not those of the double it widens to.
-Json FloatJson(float value) {
-  char digits[32];
-  const auto [end, error] = std::to_chars(digits, digits + sizeof digits, value);
-  double parsed = 0;
-  const auto result = std::from_chars(digits, end, parsed);
-  return error == std::errc() && result.ec == std::errc() ? Json(parsed)
-                                                          : Json(static_cast<double>(value));
-}
 
 Json TokenJson(TokenId id, float logprob, const Tokenizer& tokenizer) {
   const bool known = id >= 0 && id < tokenizer.vocab_size();
@@ -30,6 +22,65 @@ Json TokenJson(TokenId id, float logprob, const Tokenizer& tokenizer) {
   for (const char byte : bytes) byte_values.Append(int64_t{static_cast<uint8_t>(byte)});
   token.Set("bytes", std::move(byte_values));
   return token;
+}
+
+// The prompt counts once, whatever the number of answers; what the cache gave is said of the first.
+Json UsageJson(const std::vector<RowAnswer>& answers) {
+  int64_t completion_tokens = 0;
+  for (const RowAnswer& answer : answers) completion_tokens += answer.usage.completion_tokens;
+  Json usage = Json(Json::Object());
+  usage.Set("prompt_tokens", answers.front().usage.prompt_tokens);
+  usage.Set("cached_tokens", answers.front().usage.cached_tokens);
+  usage.Set("completion_tokens", completion_tokens);
+  return usage;
+}
+
+void SetText(const Row& row, const RowAnswer& answer, Json* out) {
+  ReasoningPiece piece = SplitAnswer(row, answer);
+  out->Set("text", std::move(piece.text));
+  if (!piece.reasoning.empty()) out->Set("reasoning", std::move(piece.reasoning));
+  out->Set("finish_reason", answer.finish_reason);
+}
+
+bool HasLogprobs(const RowAnswer& answer) { return !answer.logprobs.empty(); }
+
+Json ChoicesJson(const Row& row, const std::vector<RowAnswer>& answers,
+                 const Tokenizer& tokenizer) {
+  Json choices = Json(Json::Array());
+  for (const RowAnswer& answer : answers) {
+    Json choice = Json(Json::Object());
+    choice.Set("index", static_cast<int64_t>(choices.as_array().size()));
+    SetText(row, answer, &choice);
+    if (row.return_token_ids) choice.Set("token_ids", TokenIdsJson(answer));
+    if (HasLogprobs(answer)) choice.Set("logprobs", LogprobsJson(answer, tokenizer));
+    choices.Append(std::move(choice));
+  }
+  return choices;
+}
+
+Json BeginRow(const Row& row) {
+  Json out = Json(Json::Object());
+  out.Set("id", row.id);
+  out.Set("index", row.index);
+  return out;
+}
+
+}  // namespace
+
+ReasoningPiece SplitAnswer(const Row& row, const RowAnswer& answer) {
+  ReasoningPiece piece = SplitReasoning(row.reasoning, answer.text);
+  if (row.hide_reasoning) piece.reasoning.clear();
+  return piece;
+}
+
+// The shortest digits that give this float again, not those of the double it widens to.
+Json FloatJson(float value) {
+  char digits[32];
+  const auto [end, error] = std::to_chars(digits, digits + sizeof digits, value);
+  double parsed = 0;
+  const auto result = std::from_chars(digits, end, parsed);
+  return error == std::errc() && result.ec == std::errc() ? Json(parsed)
+                                                          : Json(static_cast<double>(value));
 }
 
 Json LogprobsJson(const RowAnswer& answer, const Tokenizer& tokenizer) {
@@ -54,66 +105,31 @@ Json TokenIdsJson(const RowAnswer& answer) {
   return ids;
 }
 
-// The prompt counts once, whatever the number of answers; what the cache gave is said of the first.
-Json UsageJson(const std::vector<RowAnswer>& answers) {
-  int64_t completion_tokens = 0;
-  for (const RowAnswer& answer : answers) completion_tokens += answer.usage.completion_tokens;
-  Json usage = Json(Json::Object());
-  usage.Set("prompt_tokens", answers.front().usage.prompt_tokens);
-  usage.Set("cached_tokens", answers.front().usage.cached_tokens);
-  usage.Set("completion_tokens", completion_tokens);
-  return usage;
+Json WarningsJson(const Row& row) {
+  Json warnings = Json(Json::Array());
+  for (const std::string& warning : row.warnings) warnings.Append(warning);
+  return warnings;
 }
-
-bool HasLogprobs(const RowAnswer& answer) { return !answer.logprobs.empty(); }
-
-Json ChoicesJson(const Row& row, const std::vector<RowAnswer>& answers,
-                 const Tokenizer& tokenizer) {
-  Json choices = Json(Json::Array());
-  for (const RowAnswer& answer : answers) {
-    Json choice = Json(Json::Object());
-    choice.Set("index", static_cast<int64_t>(choices.as_array().size()));
-    choice.Set("text", answer.text);
-    choice.Set("finish_reason", answer.finish_reason);
-    if (row.return_token_ids) choice.Set("token_ids", TokenIdsJson(answer));
-    if (HasLogprobs(answer)) choice.Set("logprobs", LogprobsJson(answer, tokenizer));
-    choices.Append(std::move(choice));
-  }
-  return choices;
-}
-
-Json BeginRow(const Row& row) {
-  Json out = Json(Json::Object());
-  out.Set("id", row.id);
-  out.Set("index", row.index);
-  return out;
-}
-
-}  // namespace
 
 std::string FormatAnswerRow(const Row& row, const std::vector<RowAnswer>& answers,
                             const Tokenizer& tokenizer) {
+  if (row.format != RowFormat::kOwn) return FormatBatchAnswer(row, answers, tokenizer);
   const RowAnswer& first = answers.front();
   const bool several = row.n > 1;
   Json out = BeginRow(row);
-  if (!several) {
-    out.Set("text", first.text);
-    out.Set("finish_reason", first.finish_reason);
-  }
+  if (!several) SetText(row, first, &out);
   out.Set("usage", UsageJson(answers));
   if (!several && row.return_token_ids) out.Set("token_ids", TokenIdsJson(first));
-  if (!row.warnings.empty()) {
-    Json warnings = Json(Json::Array());
-    for (const std::string& warning : row.warnings) warnings.Append(warning);
-    out.Set("warnings", std::move(warnings));
-  }
+  if (!row.warnings.empty()) out.Set("warnings", WarningsJson(row));
   if (row.metadata) out.Set("metadata", *row.metadata);
+  if (row.model) out.Set("model", *row.model);
   if (!several && HasLogprobs(first)) out.Set("logprobs", LogprobsJson(first, tokenizer));
   if (several) out.Set("choices", ChoicesJson(row, answers, tokenizer));
   return out.Dump() + "\n";
 }
 
 std::string FormatErrorRow(const Row& row, const RowError& error) {
+  if (row.format != RowFormat::kOwn) return FormatBatchError(row, error);
   Json fields = Json(Json::Object());
   fields.Set("code", error.code);
   fields.Set("message", error.message);

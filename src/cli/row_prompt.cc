@@ -17,6 +17,37 @@ RowError Invalid(std::string message, std::string field) {
 
 }  // namespace
 
+std::optional<RowError> ApplyReasoningEffort(const TextModel& text, Row* row) {
+  constexpr const char* kField = "reasoning_effort";
+  const std::string& effort = row->reasoning_effort;
+  if (effort.empty() || text.chat_template == nullptr) return std::nullopt;
+  if (row->template_kwargs.Find(kField) != nullptr) {
+    return Invalid("reasoning_effort is in chat_template_kwargs as well", kField);
+  }
+  if (text.chat_template->Reads(kField)) {
+    row->template_kwargs.Set(kField, effort);
+    return std::nullopt;
+  }
+  bool has_switch = false;
+  for (const char* name : kReasoningSwitches) {
+    if (!text.chat_template->Reads(name)) continue;
+    has_switch = true;
+    if (row->template_kwargs.Find(name) == nullptr) {
+      row->template_kwargs.Set(name, effort != "none");
+    }
+  }
+  if (!has_switch) {
+    return RowError{"unsupported_field",
+                    "reasoning_effort: the chat template has no switch for it; leave it out",
+                    kField};
+  }
+  if (effort != "none") {
+    row->warnings.push_back(
+        "reasoning_effort: the chat template has no levels of it; reasoning is on");
+  }
+  return std::nullopt;
+}
+
 int64_t ContextCapacity(const EngineLimits& limits) {
   // The last token of an answer is never computed on, and so needs no place in the pool.
   return std::min<int64_t>(limits.max_seq_len, int64_t{limits.num_pages} * limits.page_size + 1);
@@ -27,13 +58,18 @@ PromptBuilder::PromptBuilder(const TextModel* text, const EngineLimits& limits,
     : text_(text),
       vocab_size_(limits.vocab_size),
       capacity_(ContextCapacity(limits)),
-      options_(std::move(options)) {}
+      options_(std::move(options)) {
+  if (text->chat_template != nullptr) {
+    reasoning_ = FindReasoningTags(*text->chat_template, *text->tokenizer);
+  }
+}
 
 std::optional<RowError> PromptBuilder::Build(Row* row, std::vector<Prompt>* prompts) const {
   prompts->clear();
   if (auto error = CheckIds(*row)) return error;
   Prompt prompt;
-  if (auto error = PromptIds(*row, &prompt.ids)) return error;
+  row->hide_reasoning = options_.hide_reasoning;
+  if (auto error = PromptIds(row, &prompt.ids)) return error;
   if (prompt.ids.empty()) return Invalid("the prompt is empty: it has no tokens", "prompt");
   prompt.max_tokens = row->max_tokens.value_or(options_.defaults.max_tokens.value_or(-1));
   if (options_.truncate_left) Truncate(row, prompt.max_tokens, &prompt.ids);
@@ -81,33 +117,37 @@ std::optional<RowError> PromptBuilder::CheckLength(const std::vector<TokenId>& i
                   ""};
 }
 
-std::optional<RowError> PromptBuilder::PromptIds(const Row& row, std::vector<TokenId>* ids) const {
-  if (row.kind == PromptKind::kTokenIds) {
-    *ids = row.prompt_token_ids;
+std::optional<RowError> PromptBuilder::PromptIds(Row* row, std::vector<TokenId>* ids) const {
+  if (row->kind == PromptKind::kTokenIds) {
+    *ids = row->prompt_token_ids;
     return std::nullopt;
   }
-  std::vector<TextPiece> pieces;
-  if (row.kind == PromptKind::kMessages) {
-    Result<std::vector<TextPiece>> rendered =
-        RenderChat(*text_, row.messages, row.template_kwargs, row.tools, row.documents);
-    if (!rendered.ok()) return RowError{"template_error", rendered.status().message(), "messages"};
-    pieces = std::move(rendered).value();
-  } else {
-    pieces.push_back({row.prompt, true});
-  }
-  Result<std::vector<TokenId>> encoded = EncodeRendered(*text_, std::move(pieces));
+  if (auto error = ApplyReasoningEffort(*text_, row)) return error;
+  Result<std::vector<TextPiece>> pieces = Pieces(row);
+  if (!pieces.ok()) return RowError{"template_error", pieces.status().message(), "messages"};
+  Result<std::vector<TokenId>> encoded = EncodeRendered(*text_, std::move(pieces).value());
   if (!encoded.ok()) {
     return Invalid(encoded.status().message(),
-                   row.kind == PromptKind::kMessages ? "messages" : "prompt");
+                   row->kind == PromptKind::kMessages ? "messages" : "prompt");
   }
   *ids = std::move(encoded).value();
-  if (row.kind == PromptKind::kText && row.add_special_tokens) {
+  if (row->kind == PromptKind::kText && row->add_special_tokens) {
     const std::vector<TokenId> prefix = text_->tokenizer->Prefix();
     const std::vector<TokenId> suffix = text_->tokenizer->Suffix();
     ids->insert(ids->begin(), prefix.begin(), prefix.end());
     ids->insert(ids->end(), suffix.begin(), suffix.end());
   }
   return std::nullopt;
+}
+
+// A prompt that is text is completed as it is: its answer is no turn of a template, and is whole.
+Result<std::vector<TextPiece>> PromptBuilder::Pieces(Row* row) const {
+  if (row->kind == PromptKind::kText) return std::vector<TextPiece>{{row->prompt, true}};
+  MINISGL_ASSIGN_OR_RETURN(
+      std::vector<TextPiece> pieces,
+      RenderChat(*text_, row->messages, row->template_kwargs, row->tools, row->documents));
+  row->reasoning = WithPrompt(reasoning_, pieces);
+  return pieces;
 }
 
 // Keeps the end of the prompt, and the token that begins texts if it had one. Room is left for the

@@ -22,7 +22,12 @@ struct PromptBuilderOptions {
   std::vector<TokenId> eos_ids;
   uint64_t seed = 0;           // a row without its own gets a function of this and its index
   bool truncate_left = false;  // cut a prompt that does not fit, instead of refusing it
+  bool hide_reasoning = false;
 };
+
+// Tells the template what row->reasoning_effort asks for, as a variable of template_kwargs: the
+// level where it knows levels, else its switch. unsupported_field where it knows neither.
+std::optional<RowError> ApplyReasoningEffort(const TextModel& text, Row* row);
 
 // Thread-safe.
 class PromptBuilder {
@@ -31,14 +36,15 @@ class PromptBuilder {
   PromptBuilder(const TextModel* text, const EngineLimits& limits, PromptBuilderOptions options);
 
   // One prompt for each of row->n answers, or why there is none. What was changed on the way is a
-  // warning of the row. A prompt that leaves no room for an answer is length_exceeded, or is cut
-  // where truncate_left.
+  // warning of the row, which learns what of its answers will be reasoning. A prompt that leaves no
+  // room for an answer is length_exceeded, or is cut where truncate_left.
   std::optional<RowError> Build(Row* row, std::vector<Prompt>* prompts) const;
 
   int64_t capacity() const { return capacity_; }
 
  private:
-  std::optional<RowError> PromptIds(const Row& row, std::vector<TokenId>* ids) const;
+  std::optional<RowError> PromptIds(Row* row, std::vector<TokenId>* ids) const;
+  Result<std::vector<TextPiece>> Pieces(Row* row) const;
   std::optional<RowError> CheckIds(const Row& row) const;
   std::optional<RowError> CheckLength(const std::vector<TokenId>& ids) const;
   void Truncate(Row* row, int64_t max_tokens, std::vector<TokenId>* ids) const;
@@ -48,6 +54,7 @@ class PromptBuilder {
   const int64_t vocab_size_;
   const int64_t capacity_;
   const PromptBuilderOptions options_;
+  ReasoningTags reasoning_;
 };
 
 }  // namespace minisgl

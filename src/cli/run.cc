@@ -140,6 +140,7 @@ PromptBuilder MakePromptBuilder(const RunOptions& options, const TextModel& text
   builder.defaults = ResolveSamplingDefaults(options.sampling, facts.generation);
   builder.eos_ids = std::move(eos_ids);
   builder.seed = options.sampling.seed.value_or(0);
+  builder.hide_reasoning = options.hide_thinking;
   builder.truncate_left = options.on_overflow == "truncate-left";
   if (!builder.defaults.note.empty()) Log(LogLevel::kInfo, builder.defaults.note);
   return PromptBuilder(&text, facts.plan.limits, std::move(builder));
@@ -201,7 +202,8 @@ Result<int> RunRows(const RunOptions& options, Job* job, ReportFiles* reports) {
   Output& output = *job->output;
   std::unique_ptr<AnswerWriter> writer;
   if (as_text) {
-    writer = std::make_unique<TextAnswerWriter>(&output);
+    writer = std::make_unique<TextAnswerWriter>(
+        &output, ReasoningMode(options.hide_thinking, options.model.quiet));
   } else {
     writer = std::make_unique<JsonAnswerWriter>(&output, &tokenizer,
                                                 options.ordered || output.is_stdout());

@@ -125,6 +125,7 @@ Status RunLoop::StartRow(ParsedRow parsed, size_t bytes) {
     return WriteFailure(pending.row, *error);
   }
   DropPrompt(&pending.row);
+  writer_.Begin(pending.row);
   const int64_t index = pending.row.index;
   pending.answers.resize(prompts.size());
   pending.open_answers = static_cast<int32_t>(prompts.size());

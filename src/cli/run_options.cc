@@ -39,6 +39,9 @@ void AddRunOptions(CLI::App* app, RunOptions* options) {
       ->group(output);
   app->add_flag("--force", options->force, "Replace an output or report file that is not empty")
       ->group(output);
+  app->add_flag("--hide-thinking", options->hide_thinking,
+                "Leave a model's reasoning out of what is shown and written")
+      ->group(output);
   app->add_flag("--json", options->json, "Print the one prompt's answer as a row")->group(output);
   app->add_flag("--ordered", options->ordered,
                 "Keep the order of the input (always so on standard output)")

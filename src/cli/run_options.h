@@ -20,6 +20,7 @@ struct RunOptions {
   std::optional<std::string> system;  // text, or @FILE
   bool raw = false;
   bool json = false;
+  bool hide_thinking = false;
   bool no_stdin = false;
 
   std::string output;  // "": standard output

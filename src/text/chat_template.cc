@@ -130,8 +130,12 @@ Status Guard(const std::string& name, Body body) {
 
 class JinjaTemplate : public ChatTemplate {
  public:
-  JinjaTemplate(std::string name, jinja::Block block, std::set<std::string, std::less<>> names)
-      : name_(std::move(name)), block_(std::move(block)), names_(std::move(names)) {}
+  JinjaTemplate(std::string name, std::string source, jinja::Block block,
+                std::set<std::string, std::less<>> names)
+      : name_(std::move(name)),
+        source_(std::move(source)),
+        block_(std::move(block)),
+        names_(std::move(names)) {}
 
   Result<std::vector<TextPiece>> Render(const ChatInput& input) const override {
     std::vector<TextPiece> pieces;
@@ -143,9 +147,13 @@ class JinjaTemplate : public ChatTemplate {
   }
 
   bool Reads(std::string_view variable) const override { return names_.contains(variable); }
+  bool Spells(std::string_view text) const override {
+    return source_.find(text) != std::string::npos;
+  }
 
  private:
   std::string name_;
+  std::string source_;
   jinja::Block block_;
   std::set<std::string, std::less<>> names_;
 };
@@ -176,8 +184,8 @@ Result<std::unique_ptr<ChatTemplate>> ChatTemplate::Parse(std::string_view sourc
     names = NamesRead(tokens);
     block = jinja::Parse(std::move(tokens));
   }));
-  return std::unique_ptr<ChatTemplate>(
-      std::make_unique<JinjaTemplate>(visible_name, std::move(block), std::move(names)));
+  return std::unique_ptr<ChatTemplate>(std::make_unique<JinjaTemplate>(
+      visible_name, std::string(source), std::move(block), std::move(names)));
 }
 
 }  // namespace minisgl

@@ -116,6 +116,9 @@ class WithTools : public ChatTemplate {
   bool Reads(std::string_view variable) const override {
     return plain_->Reads(variable) || tools_->Reads(variable);
   }
+  bool Spells(std::string_view text) const override {
+    return plain_->Spells(text) || tools_->Spells(text);
+  }
 
  private:
   std::unique_ptr<ChatTemplate> plain_, tools_;

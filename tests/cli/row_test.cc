@@ -61,10 +61,21 @@ std::vector<Json> BadValues(const RowField& field) {
   return values;
 }
 
-std::string RowWith(const std::string& name, const Json& value, bool in_sampling_params) {
+constexpr FieldFlags kPlaces[] = {kAtTop, kInSamplingParams, kInChat, kInCompletion};
+
+// A row with `name` in one of those places.
+std::string RowWith(const std::string& name, const Json& value, FieldFlags place) {
   Json row = Json(Json::Object());
+  if (place == kInChat || place == kInCompletion) {
+    Json body = Json(Json::Object());
+    body.Set(name, value);
+    row.Set("custom_id", "the row").Set("method", "POST");
+    row.Set("url", place == kInChat ? "/v1/chat/completions" : "/v1/completions");
+    row.Set("body", std::move(body));
+    return row.Dump();
+  }
   row.Set("id", "the row");
-  if (in_sampling_params) {
+  if (place == kInSamplingParams) {
     Json params = Json(Json::Object());
     params.Set(name, value);
     row.Set("text", "a");
@@ -78,12 +89,12 @@ std::string RowWith(const std::string& name, const Json& value, bool in_sampling
 TEST(RowFieldTest, EveryFieldRefusesWrongTypesAndValuesPastItsRange) {
   int cases = 0;
   for (const RowField& field : RowFields()) {
-    for (const bool in_sampling_params : {false, true}) {
-      if ((field.flags & (in_sampling_params ? kInSamplingParams : kAtTop)) == 0) continue;
+    for (const FieldFlags place : kPlaces) {
+      if ((field.flags & place) == 0) continue;
       const std::string shown =
-          (in_sampling_params ? "sampling_params." : "") + std::string(field.name);
+          (place == kInSamplingParams ? "sampling_params." : "") + std::string(field.name);
       for (const Json& value : BadValues(field)) {
-        const ParsedRow parsed = Parse(RowWith(field.name, value, in_sampling_params));
+        const ParsedRow parsed = Parse(RowWith(field.name, value, place));
         ASSERT_TRUE(parsed.error) << shown << " = " << value.Dump();
         EXPECT_EQ(parsed.error->field, shown);
         EXPECT_EQ(parsed.error->code,
@@ -98,7 +109,7 @@ TEST(RowFieldTest, EveryFieldRefusesWrongTypesAndValuesPastItsRange) {
       }
     }
   }
-  EXPECT_GE(cases, 250);
+  EXPECT_GE(cases, 700);
 }
 
 TEST(RowFieldTest, EveryFieldTakesTheEndsOfItsRange) {
@@ -115,6 +126,7 @@ TEST(RowFieldTest, EveryFieldTakesTheEndsOfItsRange) {
       row.Set("prompt", "a");
       if (std::string_view(field.name) == "top_logprobs") row.Set("logprobs", true);
       if (std::string_view(field.name) == "min_tokens") row.Set("max_tokens", 2147483647);
+      if (std::string_view(field.name) == "best_of") row.Set("n", value);
       row.Set(field.name, value);
       EXPECT_FALSE(Parse(row.Dump()).error) << field.name << " = " << value.Dump();
     }
@@ -134,7 +146,7 @@ TEST(RowFieldTest, NullMeansNotGiven) {
 TEST(RowFieldTest, AliasesAndNamesAreKnownFields) {
   for (const RowField& field : RowFields()) {
     if (field.alias_of == nullptr) continue;
-    EXPECT_NE(FindRowField(field.alias_of, false), nullptr) << field.name;
+    EXPECT_NE(FindRowField(field.alias_of, kAtTop), nullptr) << field.name;
   }
 }
 
@@ -152,6 +164,13 @@ TEST(RowTest, ValuesOfFinerShapeAreRefusedWithTheirField) {
       {R"({"id": ["x"], "prompt": "a"})", "id"},
       {R"({"prompt": {"a": 1}})", "prompt"},
       {R"({"prompt": ["a", "b"]})", "prompt"},
+      {R"({"prompt": [[1], [2]]})", "prompt"},
+      {R"({"prompt": [["a"]]})", "prompt"},
+      {R"({"prompt": "a", "reasoning_effort": "low"})", "reasoning_effort"},
+      {R"({"messages": [{"role": "user", "content": "a"}], "reasoning_effort": "much"})",
+       "reasoning_effort"},
+      {R"({"messages": [{"role": "assistant", "content": "a", "refusal": "no"}]})",
+       "messages[0].refusal"},
       {R"({"prompt": []})", "prompt"},
       {R"({"prompt_token_ids": []})", "prompt_token_ids"},
       {R"({"prompt_token_ids": [1, -1]})", "prompt_token_ids"},
@@ -221,8 +240,13 @@ TEST(RowTest, UnsupportedFieldsAreNamed) {
       {R"({"prompt": "a", "sampling_params": {"prompt": "a"}})", "sampling_params.prompt"},
       {R"({"prompt": "a", "sampling_params": {"skip_special_tokens": false}})",
        "sampling_params.skip_special_tokens"},
-      {R"({"custom_id": "a", "method": "POST", "url": "/v1/completions", "body": {"prompt": "a"}})",
-       "body"},
+      {R"({"prompt": "a", "n": 2, "best_of": 3})", "best_of"},
+      {R"({"prompt": "a", "suffix": "b"})", "suffix"},
+      {R"({"prompt": "a", "audio": {"voice": "x"}})", "audio"},
+      {R"({"prompt": "a", "functions": []})", "functions"},
+      {R"({"prompt": "a", "stream_options": {"include_usage": true}})", "stream_options"},
+      {R"({"prompt": "a", "modalities": ["text", "audio"]})", "modalities"},
+      {R"({"prompt": "a", "verbosity": "low"})", "verbosity"},
       {R"({"prompt": "a", "\u001b[2J": 1})", "\\x1b[2J"},
   };
   for (const auto& [row, field] : cases) {
@@ -343,7 +367,28 @@ TEST(RowTest, ReadsOtherProgramsSpellings) {
   EXPECT_EQ(openai.max_tokens, 6);
   EXPECT_EQ(*openai.messages.as_array()[0].Find("content"), Json("ab"));
   EXPECT_EQ(Good(R"({"prompt": [1, 2]})").prompt_token_ids, (std::vector<TokenId>{1, 2}));
+  EXPECT_EQ(Good(R"({"prompt": ["b"]})").prompt, "b");
+  EXPECT_EQ(Good(R"({"prompt": [[1, 2]]})").prompt_token_ids, (std::vector<TokenId>{1, 2}));
   EXPECT_EQ(Good(R"({"prompt": "a", "top_k": -1})").top_k, 0);
+  EXPECT_EQ(Good(R"({"prompt": "a", "n": 3, "best_of": 3})").n, 3);
+}
+
+// An answer's message goes back into the conversation as it came.
+TEST(RowTest, MessagesOfAnswersAreMessages) {
+  const Row row = Good(
+      R"({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b",)"
+      R"( "refusal": null, "annotations": [], "audio": null, "function_call": null,)"
+      R"( "tool_calls": null, "reasoning": "c"}, {"role": "user", "content": "d"}]})");
+  EXPECT_EQ(row.messages.as_array()[1].Find("refusal"), nullptr);
+  EXPECT_EQ(*row.messages.as_array()[1].Find("reasoning"), Json("c"));
+}
+
+TEST(RowTest, ToolsThatMayNotBeUsedAreLeftOut) {
+  const std::string row =
+      R"({"messages": [{"role": "user", "content": "a"}], "tools": [{"type": "function"}])";
+  EXPECT_TRUE(Good(row + R"(, "tool_choice": "auto"})").tools.is_array());
+  EXPECT_TRUE(Good(row + R"(, "tool_choice": "none"})").tools.is_null());
+  EXPECT_EQ(Bad(row + R"(, "tool_choice": {"type": "function"}})").field, "tool_choice");
 }
 
 TEST(RowTest, LogprobsAreANumberOrTrueWithTopLogprobs) {

@@ -65,6 +65,11 @@ class ChatTemplate {
     (void)variable;
     return false;
   }
+  // Whether `text` stands in the template's source, as a tag does that it writes or looks for.
+  virtual bool Spells(std::string_view text) const {
+    (void)text;
+    return false;
+  }
 };
 
 }  // namespace minisgl

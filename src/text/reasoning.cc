@@ -1,0 +1,153 @@
+#include "minisgl/text/reasoning.h"
+
+#include <algorithm>
+
+namespace minisgl {
+namespace {
+
+// A template that spells `close` is taken to be of a model that reasons so: it cuts the reasoning
+// out of earlier turns, or closes it for a model that is told not to reason. The first that a
+// template spells counts.
+constexpr ReasoningTags kKnownTags[] = {
+    {"<think>", "</think>"},  // DeepSeek-R1, Qwen 3, QwQ, GLM 4.5, SmolLM 3, EXAONE 4, ...
+    {"<seed:think>", "</seed:think>"},           // Seed-OSS
+    {"[THINK]", "[/THINK]"},                     // Magistral
+    {"<|START_THINKING|>", "<|END_THINKING|>"},  // Command A
+};
+
+constexpr std::string_view kWhiteSpace = " \t\r\n";
+
+std::string_view TrimLeft(std::string_view text) {
+  return text.substr(std::min(text.find_first_not_of(kWhiteSpace), text.size()));
+}
+
+std::string_view TrimRight(std::string_view text) {
+  return text.substr(0, text.find_last_not_of(kWhiteSpace) + 1);
+}
+
+// Bytes at the end of `text` that may be the beginning of `tag`.
+size_t TagBeginning(std::string_view text, std::string_view tag) {
+  for (size_t size = std::min(text.size(), tag.size() - 1); size > 0; --size) {
+    if (tag.starts_with(text.substr(text.size() - size))) return size;
+  }
+  return 0;
+}
+
+bool IsControl(const Tokenizer& tokenizer, std::string_view spelling) {
+  const std::optional<TokenId> id = tokenizer.IdOf(spelling);
+  return id.has_value() && tokenizer.IsSpecial(*id);
+}
+
+}  // namespace
+
+ReasoningTags FindReasoningTags(const ChatTemplate& chat, const Tokenizer& tokenizer) {
+  for (const ReasoningTags& tags : kKnownTags) {
+    if (!chat.Spells(tags.close)) continue;
+    const bool control = IsControl(tokenizer, tags.open) || IsControl(tokenizer, tags.close);
+    return control ? ReasoningTags() : tags;
+  }
+  return {};
+}
+
+ReasoningTags WithPrompt(const ReasoningTags& tags, std::span<const TextPiece> pieces) {
+  ReasoningTags result = tags;
+  if (tags.none()) return result;
+  std::string end;
+  for (size_t i = pieces.size(); i > 0 && pieces[i - 1].trusted; --i) {
+    end.insert(0, pieces[i - 1].text);
+  }
+  result.starts_inside = TrimRight(end).ends_with(tags.open);
+  return result;
+}
+
+ReasoningSplitter::ReasoningSplitter(const ReasoningTags& tags)
+    : tags_(tags), state_(tags.none() ? State::kText : State::kStart) {}
+
+ReasoningPiece ReasoningSplitter::Push(std::string_view text) {
+  ReasoningPiece piece;
+  held_ += text;
+  bool goes_on = true;
+  while (goes_on) {
+    switch (state_) {
+      case State::kStart:
+        goes_on = TakeStart();
+        break;
+      case State::kInside:
+        goes_on = TakeInside(&piece);
+        break;
+      case State::kBetween:
+        goes_on = TakeBetween();
+        break;
+      case State::kText:
+        piece.text += held_;
+        held_.clear();
+        goes_on = false;
+        break;
+    }
+  }
+  return piece;
+}
+
+// Also where the prompt opened the tag: some models write it again.
+bool ReasoningSplitter::TakeStart() {
+  const std::string_view rest = TrimLeft(held_);
+  if (tags_.open.starts_with(rest) && rest.size() < tags_.open.size()) return false;
+  if (rest.starts_with(tags_.open)) {
+    held_.erase(0, held_.size() - rest.size() + tags_.open.size());
+    state_ = State::kInside;
+  } else {
+    state_ = tags_.starts_inside ? State::kInside : State::kText;
+  }
+  return true;
+}
+
+bool ReasoningSplitter::TakeInside(ReasoningPiece* piece) {
+  const size_t close = held_.find(tags_.close);
+  std::string_view certain = held_;
+  size_t taken = 0;
+  if (close != std::string::npos) {
+    certain = certain.substr(0, close);
+    taken = close + tags_.close.size();
+    state_ = State::kBetween;
+  } else {
+    certain.remove_suffix(TagBeginning(held_, tags_.close));
+  }
+  certain = TrimRight(certain);
+  if (close == std::string::npos) taken = certain.size();
+  if (!reasoning_began_) certain = TrimLeft(certain);
+  reasoning_began_ = reasoning_began_ || !certain.empty();
+  piece->reasoning += certain;
+  held_.erase(0, taken);
+  return close != std::string::npos;
+}
+
+bool ReasoningSplitter::TakeBetween() {
+  held_.erase(0, held_.size() - TrimLeft(held_).size());
+  if (held_.empty()) return false;
+  state_ = State::kText;
+  return true;
+}
+
+ReasoningPiece ReasoningSplitter::Finish() {
+  ReasoningPiece piece;
+  const bool inside = state_ == State::kInside || (state_ == State::kStart && tags_.starts_inside);
+  if (inside) {
+    piece.reasoning = TrimRight(reasoning_began_ ? std::string_view(held_) : TrimLeft(held_));
+  } else {
+    piece.text = std::move(held_);
+  }
+  held_.clear();
+  state_ = State::kText;
+  return piece;
+}
+
+ReasoningPiece SplitReasoning(const ReasoningTags& tags, std::string_view text) {
+  ReasoningSplitter splitter(tags);
+  ReasoningPiece whole = splitter.Push(text);
+  const ReasoningPiece end = splitter.Finish();
+  whole.reasoning += end.reasoning;
+  whole.text += end.text;
+  return whole;
+}
+
+}  // namespace minisgl

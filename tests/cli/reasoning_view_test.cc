@@ -1,0 +1,156 @@
+// Where the reasoning of one prompt's answer goes: apart from the answer in a pipe, dimmed above it
+// on a terminal, nowhere where it is hidden.
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cli/answer_writer.h"
+#include "fakes.h"
+#include "program.h"
+#include "pty_process.h"
+
+namespace minisgl {
+namespace {
+
+struct Shown {
+  std::string out, err;
+};
+
+class ReasoningViewTest : public ::testing::Test {
+ protected:
+  // An answer in these pieces, into a file.
+  Shown Write(const std::vector<std::string>& pieces, ReasoningView::Mode mode,
+              const std::string& finish_reason = "stop") {
+    auto output = Output::Open(folder_.Path("out"), true, -1);
+    EXPECT_TRUE(output.ok() && (*output)->Begin().ok());
+    Row row;
+    row.reasoning = {"<think>", "</think>"};
+    RowAnswer answer;
+    answer.finish_reason = finish_reason;
+    testing::internal::CaptureStderr();
+    TextAnswerWriter writer(output->get(), mode);
+    writer.Begin(row);
+    for (const std::string& piece : pieces) EXPECT_TRUE(writer.WriteText(piece).ok());
+    EXPECT_TRUE(writer.WriteAnswers(row, {answer}).ok());
+    return {folder_.Read("out"), testing::internal::GetCapturedStderr()};
+  }
+
+  TemporaryFolder folder_;
+};
+
+const std::vector<std::string> kPieces = {"<thi", "nk>\nTwo", " and two.\n</th", "ink>\n\nFo",
+                                          "ur."};
+
+TEST_F(ReasoningViewTest, AFileGetsTheAnswerAndStandardErrorTheReasoning) {
+  const Shown shown = Write(kPieces, ReasoningView::Mode::kShown);
+  EXPECT_EQ(shown.out, "Four.\n");
+  EXPECT_EQ(shown.err, "Two and two.\n");
+}
+
+TEST_F(ReasoningViewTest, HiddenReasoningIsNowhere) {
+  for (const auto mode : {ReasoningView::Mode::kHidden, ReasoningView::Mode::kOnTerminalOnly}) {
+    const Shown shown = Write(kPieces, mode);
+    EXPECT_EQ(shown.out, "Four.\n");
+    EXPECT_EQ(shown.err, "");
+  }
+}
+
+TEST_F(ReasoningViewTest, AnAnswerWithoutReasoningIsExact) {
+  const Shown shown = Write({" \n", "a <think> b", "\n"}, ReasoningView::Mode::kShown);
+  EXPECT_EQ(shown.out, " \na <think> b\n\n");
+  EXPECT_EQ(shown.err, "");
+}
+
+TEST_F(ReasoningViewTest, ReasoningWithoutAnAnswerIsSaid) {
+  const Shown cut = Write({"<think>Two and"}, ReasoningView::Mode::kShown, "length");
+  EXPECT_EQ(cut.out, "\n");
+  EXPECT_TRUE(cut.err.starts_with("Two and\nminisgl: the model was still reasoning")) << cut.err;
+  EXPECT_NE(Write({"<think>Two</think>"}, ReasoningView::Mode::kHidden).err.find("no answer"),
+            std::string::npos);
+  EXPECT_EQ(Write({}, ReasoningView::Mode::kShown).err, "");
+}
+
+TEST_F(ReasoningViewTest, ASecondAnswerBeginsAnew) {
+  EXPECT_EQ(Write(kPieces, ReasoningView::Mode::kShown).out,
+            Write(kPieces, ReasoningView::Mode::kShown).out);
+}
+
+// The demo model's template, whose prompt opens a tag: all that it says is reasoning.
+constexpr const char* kTemplate =
+    "{{ bos_token }}{% for message in messages %}{{ '<|' + message['role'] + '|>\\n' + "
+    "message['content'].split('</think>')[-1] + eos_token + '\\n' }}{% endfor %}"
+    "{{ '<|assistant|>\\n' }}{% if enable_thinking %}{{ '<think>\\n' }}{% endif %}";
+
+class ReasoningProgramTest : public ReasoningViewTest {
+ protected:
+  void SetUp() override {
+    if (ProgramBinary().empty()) GTEST_SKIP() << "MINISGL_BINARY names no program";
+  }
+  std::vector<std::string> Arguments(const std::vector<std::string>& more) {
+    std::vector<std::string> arguments = {"run",
+                                          "-m",
+                                          DemoModel(),
+                                          "--num-pages",
+                                          "64",
+                                          "--threads",
+                                          "1",
+                                          "--chat-template",
+                                          folder_.Write("template", kTemplate),
+                                          "-p",
+                                          "What is 2 + 3?",
+                                          "-n",
+                                          "6"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return arguments;
+  }
+  ProgramResult Run(const std::vector<std::string>& more) { return RunProgram(Arguments(more)); }
+};
+
+TEST_F(ReasoningProgramTest, ThinkOpensTheTagAndTheAnswerIsReasoning) {
+  const ProgramResult row = Run({"--json", "--think", "on"});
+  const auto json = ParseJson(row.out);
+  ASSERT_TRUE(json.ok()) << row.out << row.err;
+  EXPECT_EQ(*json->Find("text"), Json(""));
+  ASSERT_NE(json->Find("reasoning"), nullptr) << row.out;
+  const std::string reasoning = json->Find("reasoning")->as_string();
+  EXPECT_FALSE(reasoning.empty());
+  const ProgramResult text = Run({"--think", "on"});
+  EXPECT_EQ(text.out, "\n");
+  EXPECT_NE(text.err.find(reasoning), std::string::npos) << text.err;
+  EXPECT_EQ(Run({"--think", "on", "--quiet"}).err.find(reasoning), std::string::npos);
+}
+
+TEST_F(ReasoningProgramTest, HideThinkingLeavesItOutOfRows) {
+  const ProgramResult row = Run({"--json", "--think", "on", "--hide-thinking"});
+  const auto json = ParseJson(row.out);
+  ASSERT_TRUE(json.ok()) << row.out << row.err;
+  EXPECT_EQ(json->Find("reasoning"), nullptr);
+}
+
+TEST_F(ReasoningProgramTest, ThinkOffAnswersInText) {
+  const ProgramResult row = Run({"--json", "--think", "off"});
+  const auto json = ParseJson(row.out);
+  ASSERT_TRUE(json.ok()) << row.out << row.err;
+  EXPECT_EQ(json->Find("reasoning"), nullptr);
+  EXPECT_NE(*json->Find("text"), Json(""));
+}
+
+TEST_F(ReasoningProgramTest, ATerminalShowsItDimmed) {
+  PtyProcess dimmed(Arguments({"--think", "on", "--no-stdin"}),
+                    {{"TERM", "xterm"}, {"NO_COLOR", ""}});
+  EXPECT_EQ(dimmed.WaitForExit(), 0);
+  EXPECT_NE(dimmed.output().find("\x1b[2m"), std::string::npos) << dimmed.output();
+  PtyProcess plain(Arguments({"--think", "on", "--no-stdin"}),
+                   {{"TERM", "xterm"}, {"NO_COLOR", "1"}});
+  EXPECT_EQ(plain.WaitForExit(), 0);
+  EXPECT_EQ(plain.output().find("\x1b[2m"), std::string::npos) << plain.output();
+  PtyProcess hidden(Arguments({"--think", "on", "--no-stdin", "--hide-thinking"}),
+                    {{"TERM", "xterm"}, {"NO_COLOR", ""}});
+  EXPECT_EQ(hidden.WaitForExit(), 0);
+  EXPECT_EQ(hidden.output().find("\x1b[2m"), std::string::npos) << hidden.output();
+}
+
+}  // namespace
+}  // namespace minisgl
