@@ -26,11 +26,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr uint64_t kMagic = 0x314B434150474C53;  // "SLGPACK1"
+constexpr uint64_t kMagic = 0x324B434150474C53;  // "SLGPACK2"
 constexpr uint64_t kAlignment = 4096;            // a page, so that mapped matrices begin at one
 constexpr uint64_t kEntriesMax = 1'000'000;      // as many as a checkpoint may have tensors
 constexpr size_t kSampleBytes = 64;
-constexpr size_t kSampleStride = size_t{64} << 10;
+constexpr size_t kHashedBytes = size_t{1} << 20;  // by one thread at a time
 constexpr size_t kWriteBytes = size_t{1} << 20;
 // A file in the making that nobody holds for this long was left by a process that died.
 constexpr std::chrono::minutes kAbandonedAfter{1};
@@ -75,14 +75,36 @@ uint64_t HashOf(const void* data, size_t num_bytes) {
   return hasher.value();
 }
 
-uint64_t SampleHash(const void* data, size_t num_bytes) {
-  const auto* bytes = static_cast<const char*>(data);
-  Hasher hasher(num_bytes);
-  for (size_t at = 0; at < num_bytes; at += kSampleStride) {
-    hasher.Add(bytes + at, std::min(kSampleBytes, num_bytes - at));
+// Eight chains of multiplications side by side, for one waits longer for itself than for memory.
+uint64_t HashOfPart(const char* bytes, size_t num_bytes) {
+  constexpr size_t kChains = 8, kLine = kChains * sizeof(uint64_t);
+  Hasher chains[kChains];
+  const size_t num_lines = num_bytes / kLine;
+  for (size_t line = 0; line < num_lines; ++line) {
+    uint64_t words[kChains];
+    std::memcpy(words, bytes + line * kLine, kLine);
+    for (size_t i = 0; i < kChains; ++i) chains[i].Add(words[i]);
   }
-  if (num_bytes > kSampleBytes) hasher.Add(bytes + num_bytes - kSampleBytes, kSampleBytes);
-  return hasher.value();
+  Hasher all(num_bytes);
+  for (const Hasher& chain : chains) all.Add(chain.value());
+  all.Add(bytes + num_lines * kLine, num_bytes - num_lines * kLine);
+  return all.value();
+}
+
+// Of every byte; by the threads of `pool`, where there is one.
+uint64_t ContentHash(const void* data, size_t num_bytes, ThreadPool* pool) {
+  std::vector<uint64_t> parts(CeilDiv(num_bytes, kHashedBytes));
+  const auto hash_part = [&](int64_t part, int) {
+    const size_t begin = static_cast<size_t>(part) * kHashedBytes;
+    parts[static_cast<size_t>(part)] = HashOfPart(static_cast<const char*>(data) + begin,
+                                                  std::min(kHashedBytes, num_bytes - begin));
+  };
+  if (pool != nullptr) {
+    pool->ParallelFor(std::ssize(parts), hash_part);
+  } else {
+    for (int64_t part = 0; part < std::ssize(parts); ++part) hash_part(part, 0);
+  }
+  return HashOf(parts.data(), parts.size() * sizeof(uint64_t));
 }
 
 // Of what a matrix is packed from: its shape and type, and some lines of each part.
@@ -222,15 +244,15 @@ Result<std::vector<PackStore::Entry>> PackStore::ReadEntries(std::span<const std
   return entries;
 }
 
-std::shared_ptr<void> PackStore::Find(uint64_t identity, size_t num_bytes) {
+std::shared_ptr<void> PackStore::Find(uint64_t identity, size_t num_bytes, ThreadPool* pool) {
   if (file_ == nullptr || matrices_.size() >= entries_.size()) return nullptr;
   const Entry& entry = entries_[matrices_.size()];
   // Only packing writes to a matrix, and these are packed.
   auto* const data = const_cast<std::byte*>(file_->bytes().data() + entry.offset);
   if (entry.identity != identity || entry.num_bytes != num_bytes ||
-      entry.sample_hash != SampleHash(data, num_bytes)) {
-    Log(LogLevel::kInfo, fmt::format("--pack-cache: {}: matrix {} is not the model's; writing the "
-                                     "file anew",
+      entry.content_hash != ContentHash(data, num_bytes, pool)) {
+    Log(LogLevel::kInfo, fmt::format("--pack-cache: {}: matrix {} is not the model's, or damaged; "
+                                     "writing the file anew",
                                      Visible(path_, 400), matrices_.size()));
     file_.reset();  // what was found before holds on to it
     return nullptr;
@@ -294,7 +316,7 @@ Status PackStore::WriteTo(int fd) const {
   uint64_t offset = kAlignment;
   for (const Kept& matrix : matrices_) {
     entries.push_back({matrix.identity, offset, matrix.num_bytes,
-                       SampleHash(matrix.data.get(), matrix.num_bytes)});
+                       ContentHash(matrix.data.get(), matrix.num_bytes, nullptr)});
     MINISGL_RETURN_IF_ERROR(WriteAll(fd, matrix.data.get(), matrix.num_bytes, offset));
     offset = CeilDiv(offset + matrix.num_bytes, kAlignment) * kAlignment;
   }
@@ -341,7 +363,7 @@ Result<PackedMatrix> FindOrPack(std::span<const TensorView> parts, const WeightF
   matrix.num_in = parts[0].shape[1];
   for (const TensorView& part : parts) matrix.num_out += part.shape[0];
   const uint64_t identity = IdentityOf(parts, format);
-  matrix.data = store->Find(identity, matrix.num_bytes());
+  matrix.data = store->Find(identity, matrix.num_bytes(), pool);
   if (matrix.data != nullptr) return matrix;
   MINISGL_ASSIGN_OR_RETURN(matrix, PackParts(parts, format, pool));
   store->Add(identity, matrix.data, matrix.num_bytes());

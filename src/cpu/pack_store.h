@@ -3,10 +3,10 @@
 // A file holds the matrices of one model in one format, in the order they are asked for. Its name
 // and header carry a key: a hash of what the caller says of the source, and of how this program
 // packs a small matrix, so that a changed source or layout is another file. Each matrix carries an
-// identity (format, shape, samples of the source) and a hash of one line in each 64 KiB of its
-// bytes, enough to tell a torn file, and no dearer than mapping those bytes. A file that is not
-// exactly right is written anew; DIR is trusted as the model's own files are. Nothing here fails a
-// run: what cannot be read or written is packed, and said in a warning.
+// identity (format, shape, samples of the source) and a hash of all its bytes, which costs what the
+// first reading of them does. A file that is not exactly right is written anew; DIR is trusted as
+// the model's own files are. Nothing here fails a run: what cannot be read or written is packed,
+// and said in a warning.
 //
 // Find, Add and Finish are called from one thread.
 #pragma once
@@ -37,8 +37,9 @@ class PackStore {
   PackStore(const PackStore&) = delete;
   PackStore& operator=(const PackStore&) = delete;
 
-  // The next matrix, if the file has it, else null: then it is packed, and handed to Add.
-  std::shared_ptr<void> Find(uint64_t identity, size_t num_bytes);
+  // The next matrix, if the file has it whole, else null: then it is packed, and handed to Add.
+  // `pool` (may be null) checks it.
+  std::shared_ptr<void> Find(uint64_t identity, size_t num_bytes, ThreadPool* pool = nullptr);
   // `data` must not change any more.
   void Add(uint64_t identity, std::shared_ptr<void> data, size_t num_bytes);
   // All matrices were asked for. Where one was not found, a thread begins to write the file. Later
@@ -51,7 +52,7 @@ class PackStore {
 
  private:
   struct Entry {  // as the file has it
-    uint64_t identity, offset, num_bytes, sample_hash;
+    uint64_t identity, offset, num_bytes, content_hash;
   };
   struct Kept {
     uint64_t identity;

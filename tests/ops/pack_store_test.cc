@@ -133,13 +133,18 @@ TEST_F(PackStoreTest, WhatWasFoundBeforeADamagedMatrixIsKept) {
   ExpectAllFound();
 }
 
-// Each byte of the header and of the table, and the ends of each matrix: what is damaged is packed.
-TEST_F(PackStoreTest, DamageOfAnyImportantByteIsFound) {
+// Each byte of the header and of the table, and bytes all over the matrices: what is damaged is
+// packed.
+TEST_F(PackStoreTest, DamageOfAnyByteIsFound) {
   Run();
   const std::string right = ReadAll();
   std::vector<size_t> places;
   for (size_t i = 0; i < 64; ++i) places.push_back(i);
   for (size_t i = right.size() - 3 * 32; i < right.size(); ++i) places.push_back(i);
+  // Of the matrix of 300 x 300 floats, whose panels are filled up to 304 outputs.
+  constexpr size_t kBegin = 4096 + 2 * 4096, kEnd = kBegin + 304 * 300 * 4;
+  for (size_t i = kBegin; i < kEnd; i += 9973) places.push_back(i);
+  places.push_back(kEnd - 1);
   for (const size_t place : places) {
     std::string bytes = right;
     bytes[place] ^= 0x10;
