@@ -182,7 +182,7 @@ void SaySummary(const RunOptions& options, const RunSummary& summary, bool one_p
 }
 
 int ExitStatus(const RunLoop& loop, bool one_prompt) {
-  if (loop.stop_signal() != 0) return kExitSignalBase + loop.stop_signal();
+  if (loop.stop_reason() != 0) return kExitSignalBase + loop.stop_reason();
   // For one prompt of the command line a template that refuses is a bad model file, not a bad row.
   if (one_prompt && loop.last_error_code() == "template_error") {
     return ExitCode(StatusCode::kBadInput);

@@ -7,12 +7,14 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
 #include <new>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "cli/answer_writer.h"
@@ -419,6 +421,35 @@ TEST_F(RunLoopTest, ASecondSignalWritesWhatIsFinishedAndCancelsTheRest) {
   };
   EXPECT_EXIT(run_and_report(), ::testing::ExitedWithCode(22),
               "<0 cancelled><1 ><2 ><3 cancelled>");
+}
+
+// As the chat runs a file behind its conversation: no signal of the process is needed, or looked
+// at.
+TEST_F(RunLoopTest, AStopOfItsOwnEndsARunInAThreadOfItsOwn) {
+  std::atomic<int> reason{0};
+  loop_options_.stop = [&] { return StopRequest{reason.load(), reason.load() == 2}; };
+  loop_options_.grace = std::chrono::milliseconds(0);
+  loop_options_.answers_ahead_max = 2;
+  Progress::Numbers numbers;
+  loop_options_.on_numbers = [&](const Progress::Numbers& told) { numbers = told; };
+  for (const int asked_stop : {1, 2}) {
+    reason = 0;
+    const size_t before = runtime_.asked.size();
+    runtime_.on_submit = [&](const FakeRuntime::Asked& asked) {
+      if (runtime_.asked.size() == before + 1) runtime_.Answer(asked, "xyz");
+      if (runtime_.asked.size() == before + 2) reason = asked_stop;
+    };
+    std::vector<Json> rows;
+    std::thread([&] { rows = RunFile(kThreeRows); }).join();
+    ASSERT_EQ(rows.size(), 3u);
+    EXPECT_EQ(ErrorCode(rows[0]), "");
+    EXPECT_EQ(ErrorCode(rows[1]), "cancelled");
+    EXPECT_EQ(ErrorCode(rows[2]), "cancelled");
+    EXPECT_EQ(numbers.done, 1);
+    EXPECT_EQ(numbers.failed, 2);
+    EXPECT_EQ(numbers.tokens, 3);
+    EXPECT_EQ(StopSignal(), 0);
+  }
 }
 
 TEST(StopSignalsTest, AThirdEndsTheProgramWhereItIs) {
