@@ -92,7 +92,8 @@ Status RunLoop::Run() {
 bool RunLoop::HasRoom() const {
   if (pending_.empty()) return true;
   const int64_t ahead = open_answers_ + static_cast<int64_t>(writer_.held_rows());
-  return ahead < options_.answers_ahead_max && open_bytes_ < options_.bytes_ahead_max;
+  return ahead < options_.answers_ahead_max &&
+         open_bytes_ + writer_.held_bytes() < options_.bytes_ahead_max;
 }
 
 Status RunLoop::Admit() {
@@ -118,6 +119,7 @@ Status RunLoop::Admit() {
 }
 
 Status RunLoop::StartRow(ParsedRow parsed, size_t bytes) {
+  writer_.Expect(parsed.row.index);
   if (parsed.error) return WriteFailure(parsed.row, *parsed.error);
   Pending pending;
   pending.row = std::move(parsed.row);
@@ -265,6 +267,7 @@ Status RunLoop::CancelUnread() {
     ParsedRow parsed;
     switch (source_.Next(0, &parsed)) {
       case RowSource::Outcome::kRow:
+        writer_.Expect(parsed.row.index);
         MINISGL_RETURN_IF_ERROR(WriteFailure(parsed.row, parsed.error ? *parsed.error : cancelled));
         break;
       case RowSource::Outcome::kFailed:

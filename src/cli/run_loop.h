@@ -26,10 +26,11 @@
 namespace minisgl {
 
 struct RunLoopOptions {
-  int64_t answers_ahead_max = 1024;           // submitted, or held for those before them
-  size_t bytes_ahead_max = size_t{64} << 20;  // of their rows as read; one row always may
-  std::chrono::milliseconds grace{5000};      // to finish what runs after a stop
-  std::optional<int64_t> rows_total;          // for the progress line
+  int64_t answers_ahead_max = 1024;  // submitted, or held for those before them
+  // Of their rows as read, and of answers held for those before them; one row always may.
+  size_t bytes_ahead_max = size_t{64} << 20;
+  std::chrono::milliseconds grace{5000};  // to finish what runs after a stop
+  std::optional<int64_t> rows_total;      // for the progress line
   // Asked often, from the thread of Run.
   std::function<StopRequest()> stop = StopOfProcess;
   // Told how far the run is, from the thread of Run, many times a second and at its end; may be
