@@ -21,6 +21,8 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int kLinksMax = 40;  // as the kernel follows
+// Nobody names a file of their own so.
+constexpr const char* kSoleWritersPart = ".resume.part";
 
 Status Failure(StatusCode code, const std::string& path, const char* what) {
   return MakeStatus(code, "{}: {} ({})", Visible(path, 400), what, std::strerror(errno));
@@ -73,8 +75,8 @@ Result<std::unique_ptr<FileReplacement>> FileReplacement::Begin(const std::strin
   MINISGL_ASSIGN_OR_RETURN(file->target_, FollowLinks(path));
   struct stat old {};
   const bool exists = stat(file->target_.c_str(), &old) == 0;
-  const std::string part =
-      sole_writer ? file->target_ + ".resume.part" : fmt::format("{}.part{}", file->target_, getpid());
+  const std::string part = sole_writer ? file->target_ + kSoleWritersPart
+                                       : fmt::format("{}.part{}", file->target_, getpid());
   const int others = sole_writer ? O_TRUNC : O_EXCL;
   file->fd_ = open(part.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW | others, mode);
   if (file->fd_ < 0) return Failure(StatusCode::kCannotCreate, path, "cannot be created");
@@ -83,6 +85,11 @@ Result<std::unique_ptr<FileReplacement>> FileReplacement::Begin(const std::strin
     return Failure(StatusCode::kIoError, path, "cannot be written");
   }
   return file;
+}
+
+void FileReplacement::RemoveLeftover(const std::string& path) {
+  const Result<std::string> target = FollowLinks(path);
+  if (target.ok()) unlink((*target + kSoleWritersPart).c_str());
 }
 
 FileReplacement::~FileReplacement() {

@@ -32,6 +32,8 @@ class FileReplacement {
   // an earlier attempt is written over.
   static Result<std::unique_ptr<FileReplacement>> Begin(const std::string& path, mode_t mode,
                                                         bool sole_writer);
+  // Takes away what a killed program left beside a file with a `sole_writer`.
+  static void RemoveLeftover(const std::string& path);
   // Unless it was committed the old file stays, and nothing beside it.
   ~FileReplacement();
   FileReplacement(const FileReplacement&) = delete;

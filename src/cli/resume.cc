@@ -243,6 +243,7 @@ Result<OldOutput> ReadOldOutput(const std::string& path, const ResumeOptions& op
 }
 
 Status RepairOldOutput(const std::string& path, const OldOutput& old, bool ordered) {
+  FileReplacement::RemoveLeftover(path);
   const bool sorts = ordered && !old.ascending;
   if (!old.any_dropped && !sorts) return RepairTail(path, old);
   MINISGL_ASSIGN_OR_RETURN(const std::unique_ptr<RawLines> lines, RawLines::Open(path, 0));

@@ -92,7 +92,8 @@ Status RunOutput::ReadOld(const RunOptions& options, const RunInput& input, RowS
     Log(LogLevel::kInfo,
         fmt::format("resuming {}: {}{} rows answered, {} failed{}, {} to ask", name,
                     old_->torn_at >= 0 ? "the last row is torn and is asked again; " : "",
-                    old_->answered, old_->failed, old_->failed > 0 ? " (--retry-failed asks them again)" : "",
+                    old_->answered, old_->failed,
+                    old_->failed > 0 ? " (--retry-failed asks them again)" : "",
                     asked->Count(input.num_rows)));
   }
   return Status();

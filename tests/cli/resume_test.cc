@@ -140,6 +140,12 @@ TEST_F(ResumeTest, WhatIsToBeOrderedIsSorted) {
   EXPECT_EQ(folder_.Read("out"), Answer(3) + "\n" + Answer(1) + "\n");
 }
 
+TEST_F(ResumeTest, WhatAKilledRepairLeftIsTakenAway) {
+  folder_.Write("out.resume.part", "half");
+  EXPECT_EQ(FinishedOf(Answer(0) + "\n"), "0");
+  EXPECT_FALSE(std::filesystem::exists(folder_.Path("out.resume.part")));
+}
+
 TEST_F(ResumeTest, AddedRowsGoToTheirPlaces) {
   RowSelection asked;
   asked.finished = {true, false, true, false, false, true};

@@ -243,22 +243,21 @@ TEST_F(RunDurabilityTest, TwoRunsDoNotWriteOneOutput) {
       folder_.Write("in.jsonl",
                     "{\"prompt\": \"a\", \"max_tokens\": 1}\n"
                     "{\"prompt\": \"a\", \"max_tokens\": 1900, \"ignore_eos\": true}\n");
-  Program first(Run(input, {"-o", out_, "--cpu-target", "naive"}), {});
+  Program first(Run(input, {"-o", out_, "--cpu-target", "naive", "--grace", "0"}), {});
   WaitForBytes(first, 1);
   const ProgramResult second = RunFile(input, {"-o", out_, "--resume"});
   EXPECT_EQ(second.exit_code, 73);
   EXPECT_NE(second.err.find("being written already"), std::string::npos) << second.err;
-  first.Signal(SIGTERM);
   first.Signal(SIGTERM);
   EXPECT_EQ(first.Wait().exit_code, 143);
 }
 
 TEST_F(RunDurabilityTest, AnOutputThatIsRemovedMeanwhileIsSaid) {
   std::string text = "{\"prompt\": \"a\", \"max_tokens\": 1}\n";
-  for (int i = 0; i < 400; ++i) {
-    text += "{\"prompt\": \"a\", \"max_tokens\": 200, \"ignore_eos\": true}\n";
+  for (int i = 0; i < 1000; ++i) {
+    text += "{\"prompt\": \"a\", \"max_tokens\": 100, \"ignore_eos\": true}\n";
   }
-  Program program(Run(folder_.Write("in.jsonl", text), {"-o", out_, "--cpu-target", "naive"}), {});
+  Program program(Run(folder_.Write("in.jsonl", text), {"-o", out_}), {});
   WaitForBytes(program, 1);
   fs::remove(out_);
   const ProgramResult result = program.Wait();
@@ -330,6 +329,117 @@ TEST_F(RunDurabilityTest, MemoryDoesNotGrowWithTheInput) {
   };
   const int64_t few_kib = peak_kib(1000);
   EXPECT_LT(peak_kib(many) - few_kib, many * 32 / 1024 + 1024);
+}
+
+// What a shell says of the first command of a pipeline.
+class PipelineTest : public RunDurabilityTest {
+ protected:
+  // "0" where `command` ended so, its standard output read by `reader`.
+  std::string StatusOf(const std::string& command, const std::string& reader) {
+    const std::string script = "{ " + command + "; echo $? >" + folder_.Path("status") + "; } 2>" +
+                               folder_.Path("err") + " | " + reader + " >/dev/null";
+    EXPECT_EQ(std::system(script.c_str()), 0);
+    return folder_.Read("status");
+  }
+};
+
+TEST_F(PipelineTest, AReaderThatLeavesEndsTheRunQuietly) {
+  std::string text;
+  for (int i = 0; i < 400; ++i) text += "{\"prompt\": \"a\", \"max_tokens\": 2}\n";
+  const std::string input = folder_.Write("in.jsonl", text);
+  const std::string run =
+      ProgramBinary() + " run --quiet --num-pages 512 --threads 1 -m " + DemoModel() + " ";
+  const std::string long_answer = "-n 1500 --ignore-eos -p Once";
+  for (const auto& [command, reader] : std::vector<std::pair<std::string, std::string>>{
+           {run + "--file " + input, "head -n 1"},
+           {run + "--file - <" + input, "head -n 1"},
+           {run + "--file " + input, "true"},
+           {run + long_answer, "head -c 1"},
+           {run + "--file " + input + " -o /dev/stdout", "head -n 2"}}) {
+    EXPECT_EQ(StatusOf(command, reader), "141\n") << command;
+    EXPECT_EQ(folder_.Read("err"), "") << command;
+  }
+}
+
+TEST_F(RunDurabilityTest, InputsAndOutputsOfEveryKind) {
+  const std::string row = "{\"prompt\": \"a\", \"max_tokens\": 1}\n";
+  const std::string input = folder_.Write("in.jsonl", row);
+  fs::create_hard_link(input, folder_.Path("hard"));
+  fs::create_symlink(input, folder_.Path("soft"));
+  const std::string folder = folder_.Path("folder");
+  fs::create_directory(folder);
+  folder_.Write("old", "old\n");
+  folder_.Write("empty", "");
+  folder_.Write("in.jsonl.of", row);
+  fs::create_hard_link(folder_.Path("in.jsonl.of"), folder_.Path("of.meta"));
+  folder_.Write("mine.meta", "my own notes\n");
+  struct Case {
+    std::string input, output;
+    int exit_code;
+    bool forced;
+  };
+  for (const Case& c :
+       {Case{input, input, 73, true}, Case{input, folder_.Path("hard"), 73, true},
+        Case{input, folder_.Path("soft"), 73, true}, Case{input, folder_.Path("old"), 73, false},
+        Case{input, folder, 73, true}, Case{input, folder_.Path("none/out"), 73, true},
+        Case{folder_.Path("in.jsonl.of"), folder_.Path("of"), 73, true},
+        Case{input, folder_.Path("mine"), 73, false}, Case{folder, out_, 66, true},
+        Case{folder_.Path("none"), out_, 66, true}, Case{"/dev/null", out_, 0, true},
+        Case{folder_.Path("empty"), out_, 0, true}, Case{input, "/dev/null", 0, false},
+        Case{input, folder_.Path("empty"), 0, false}, Case{input, "/dev/full", 74, true}}) {
+    Arguments more = {"-o", c.output};
+    if (c.forced) more.push_back("--force");
+    const ProgramResult result = RunFile(c.input, more);
+    EXPECT_EQ(result.exit_code, c.exit_code) << c.input << " " << c.output << " " << result.err;
+    EXPECT_EQ(folder_.Read("in.jsonl"), row) << c.output;
+    EXPECT_EQ(folder_.Read("in.jsonl.of"), row);
+    EXPECT_EQ(folder_.Read("old"), "old\n");
+    EXPECT_EQ(folder_.Read("mine.meta"), "my own notes\n");
+  }
+  EXPECT_FALSE(fs::exists(folder_.Path("none")));
+  // By its descriptor, as `-o /dev/stdout >>in.jsonl` would.
+  const ProgramResult by_descriptor =
+      RunProgram(Run(input, {"-o", "/dev/stdout", "--force"}), {"", input, {}});
+  EXPECT_EQ(by_descriptor.exit_code, 73) << by_descriptor.err;
+  EXPECT_EQ(folder_.Read("in.jsonl"), row);
+}
+
+// Each signal at each stage: while the model loads, before the first answer, among answers, while
+// it drains, again while it drains, and when all is written.
+TEST_F(RunDurabilityTest, SignalsAtEveryStageEndTheRunAsTheySay) {
+  std::string text;
+  for (int i = 0; i < 60; ++i)
+    text += "{\"prompt\": \"a\", \"max_tokens\": 60, \"ignore_eos\": true}\n";
+  const std::string input = folder_.Write("in.jsonl", text);
+  enum Moment { kLoading, kBeforeAnswers, kAmongAnswers, kDraining, kTwice, kAtTheEnd, kMoments };
+  const std::vector<int> signals = {SIGINT, SIGTERM, SIGHUP};
+  for (const int signal_number : signals) {
+    for (int moment = 0; moment < kMoments; ++moment) {
+      if (!LongForm() && moment % 3 != signal_number % 3) continue;
+      fs::remove(out_);
+      Program program(
+          Run(input, {"-o", out_, "--quiet", "--grace", moment == kTwice ? "60" : "0.2"}), {});
+      if (moment == kBeforeAnswers) std::this_thread::sleep_for(milliseconds(60));
+      if (moment >= kAmongAnswers) WaitForBytes(program, 1);
+      if (moment == kAtTheEnd) WaitForBytes(program, 60 * 100);
+      program.Signal(signal_number);
+      if (moment == kDraining || moment == kTwice) {
+        std::this_thread::sleep_for(milliseconds(20));
+        if (moment == kTwice) program.Signal(SIGTERM);
+      }
+      const ProgramResult result = program.Wait();
+      const bool finished = result.exit_code == 0;  // before the signal came
+      EXPECT_TRUE(finished || result.exit_code == 128 + signal_number)
+          << moment << ": " << result.exit_code << result.err;
+      EXPECT_EQ(result.err, "");
+      const std::string rows = folder_.Read("out.jsonl");
+      EXPECT_TRUE(rows.empty() || rows.ends_with('\n'));
+      if (!rows.empty()) EXPECT_EQ(SortedRows(rows).size(), 60u) << moment;
+      EXPECT_EQ(RunFile(input, {"-o", out_, "--resume"}).exit_code, 0);
+      EXPECT_EQ(Lines(folder_.Read("out.jsonl")).size(), 60u);
+      EXPECT_EQ(CountRows(folder_.Read("out.jsonl"), "cancelled"), 0);
+    }
+  }
 }
 
 }  // namespace

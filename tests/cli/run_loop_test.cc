@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -19,6 +20,7 @@
 
 #include "cli/answer_writer.h"
 #include "cli/signals.h"
+#include "failing_write.h"
 #include "fakes.h"
 #include "minisgl/base/random.h"
 
@@ -476,6 +478,40 @@ TEST(StopSignalsTest, AfterTheSecondThereAreTwoSeconds) {
     while (true) pause();
   };
   EXPECT_EXIT(hang(), ::testing::ExitedWithCode(128 + SIGTERM), "");
+}
+
+// The disk fails at write n, at once or within a row: what was written before is whole and stays,
+// and the error names the file.
+TEST_F(RunLoopTest, AWriteThatFailsLeavesTheRowsBeforeItWhole) {
+  AnswerAtOnce();
+  constexpr int kRows = 200;
+  std::string input;
+  for (int row = 0; row < kRows; ++row) input += "\"a\"\n";
+  RunFile(input);
+  const std::string whole = folder_.Read("out.jsonl");
+  const std::vector<std::string> lines = Lines(whole);
+  ASSERT_EQ(lines.size(), size_t{kRows});
+  const std::string path = folder_.Path("out.jsonl");
+  const bool all = std::getenv("MINISGL_SEEDS") != nullptr;
+  for (int failing = 1; failing <= kRows; failing += all ? 1 : 13) {
+    for (const int error : {ENOSPC, EIO, EFBIG, EDQUOT}) {
+      FailingWrite plan({path.c_str(), failing, error, failing % 3 * 7, false});
+      const Status status = RunTo(input, path, true);
+      EXPECT_EQ(status.code(), StatusCode::kIoError) << failing;
+      EXPECT_NE(status.message().find("out.jsonl"), std::string::npos) << status.message();
+      std::string before;
+      for (int row = 0; row < failing - 1; ++row) before += lines[static_cast<size_t>(row)] + "\n";
+      EXPECT_EQ(folder_.Read("out.jsonl"), before) << failing;
+      EXPECT_EQ(rows_done_, failing - 1);
+      EXPECT_TRUE(runtime_.open.empty());
+    }
+  }
+  // A signal in the middle of a row costs nothing.
+  for (int failing = 1; failing <= kRows; failing += 57) {
+    FailingWrite plan({path.c_str(), failing, EINTR, failing % 3 * 7, true});
+    EXPECT_TRUE(RunTo(input, path, true).ok());
+    EXPECT_EQ(folder_.Read("out.jsonl"), whole);
+  }
 }
 
 TEST_F(RunLoopTest, AFullDiskEndsTheRunAndLeavesNothingUnderWay) {
