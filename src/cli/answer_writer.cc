@@ -17,11 +17,13 @@ Status JsonAnswerWriter::WriteError(const Row& row, const RowError& error) {
 
 Status JsonAnswerWriter::WriteRow(int64_t index, std::string text) {
   if (!ordered_) return WriteNow(text);
+  held_bytes_ += text.size();
   held_.emplace(index, std::move(text));
-  while (!held_.empty() && held_.begin()->first == next_index_) {
+  while (!held_.empty() && !expected_.empty() && held_.begin()->first == expected_.front()) {
     MINISGL_RETURN_IF_ERROR(WriteNow(held_.begin()->second));
+    held_bytes_ -= held_.begin()->second.size();
     held_.erase(held_.begin());
-    ++next_index_;
+    expected_.pop_front();
   }
   return Status();
 }

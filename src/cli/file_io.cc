@@ -11,6 +11,7 @@
 #include <cstring>
 #include <filesystem>
 #include <system_error>
+#include <utility>
 
 #include "minisgl/base/utf8.h"
 
@@ -20,6 +21,8 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int kLinksMax = 40;  // as the kernel follows
+// Nobody names a file of their own so.
+constexpr const char* kSoleWritersPart = ".resume.part";
 
 Status Failure(StatusCode code, const std::string& path, const char* what) {
   return MakeStatus(code, "{}: {} ({})", Visible(path, 400), what, std::strerror(errno));
@@ -40,8 +43,8 @@ Result<std::string> FollowLinks(const std::string& path) {
   return at.string();
 }
 
-// Some file systems have no fsync; there is nothing to wait for.
-bool Sync(int fd) { return fsync(fd) == 0 || errno == EINVAL; }
+// Copying a large file is a few calls for each of its megabytes.
+constexpr size_t kBufferBytes = size_t{1} << 20;
 
 }  // namespace
 
@@ -63,25 +66,64 @@ bool WriteAll(int fd, std::string_view text, size_t* written) {
   return !fails;
 }
 
-Status ReplaceFile(const std::string& path, std::string_view text, mode_t mode) {
-  MINISGL_ASSIGN_OR_RETURN(const std::string target, FollowLinks(path));
+bool SyncFile(int fd) { return fsync(fd) == 0 || errno == EINVAL; }
+
+Result<std::unique_ptr<FileReplacement>> FileReplacement::Begin(const std::string& path,
+                                                                mode_t mode, bool sole_writer) {
+  std::unique_ptr<FileReplacement> file(new FileReplacement());
+  file->path_ = path;
+  MINISGL_ASSIGN_OR_RETURN(file->target_, FollowLinks(path));
   struct stat old {};
-  const bool exists = stat(target.c_str(), &old) == 0;
-  const std::string part = fmt::format("{}.part{}", target, getpid());
-  const int fd = open(part.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
-  if (fd < 0) return Failure(StatusCode::kCannotCreate, path, "cannot be created");
-  Status status;
-  if ((exists && fchmod(fd, old.st_mode & 07777) != 0) || !WriteAll(fd, text) || !Sync(fd)) {
-    status = Failure(StatusCode::kIoError, path, "cannot be written");
+  const bool exists = stat(file->target_.c_str(), &old) == 0;
+  const std::string part = sole_writer ? file->target_ + kSoleWritersPart
+                                       : fmt::format("{}.part{}", file->target_, getpid());
+  const int others = sole_writer ? O_TRUNC : O_EXCL;
+  file->fd_ = open(part.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW | others, mode);
+  if (file->fd_ < 0) return Failure(StatusCode::kCannotCreate, path, "cannot be created");
+  file->part_ = part;
+  if (exists && fchmod(file->fd_, old.st_mode & 07777) != 0) {
+    return Failure(StatusCode::kIoError, path, "cannot be written");
   }
-  if (close(fd) != 0 && status.ok()) {
-    status = Failure(StatusCode::kIoError, path, "cannot be written");
+  return file;
+}
+
+void FileReplacement::RemoveLeftover(const std::string& path) {
+  const Result<std::string> target = FollowLinks(path);
+  if (target.ok()) unlink((*target + kSoleWritersPart).c_str());
+}
+
+FileReplacement::~FileReplacement() {
+  if (fd_ >= 0) close(fd_);
+  if (!part_.empty()) unlink(part_.c_str());
+}
+
+Status FileReplacement::Flush() {
+  const bool done = WriteAll(fd_, buffer_);
+  buffer_.clear();
+  return done ? Status() : Failure(StatusCode::kIoError, path_, "cannot be written");
+}
+
+Status FileReplacement::Write(std::string_view text) {
+  buffer_ += text;
+  return buffer_.size() < kBufferBytes ? Status() : Flush();
+}
+
+Status FileReplacement::Commit() {
+  MINISGL_RETURN_IF_ERROR(Flush());
+  if (!SyncFile(fd_) || close(std::exchange(fd_, -1)) != 0) {
+    return Failure(StatusCode::kIoError, path_, "cannot be written");
   }
-  if (status.ok() && std::rename(part.c_str(), target.c_str()) != 0) {
-    status = Failure(StatusCode::kCannotCreate, path, "cannot be created");
+  if (std::rename(part_.c_str(), target_.c_str()) != 0) {
+    return Failure(StatusCode::kCannotCreate, path_, "cannot be created");
   }
-  if (!status.ok()) unlink(part.c_str());
-  return status;
+  part_.clear();
+  return Status();
+}
+
+Status ReplaceFile(const std::string& path, std::string_view text, mode_t mode) {
+  MINISGL_ASSIGN_OR_RETURN(const auto file, FileReplacement::Begin(path, mode, false));
+  MINISGL_RETURN_IF_ERROR(file->Write(text));
+  return file->Commit();
 }
 
 }  // namespace minisgl

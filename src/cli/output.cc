@@ -1,23 +1,102 @@
 #include "cli/output.h"
 
 #include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/file.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
+#include <chrono>
+#include <condition_variable>
 #include <cstring>
+#include <mutex>
+#include <thread>
 
 #include "cli/file_io.h"
 #include "minisgl/base/utf8.h"
 
 namespace minisgl {
+namespace {
+
+// What a power cut may cost.
+constexpr std::chrono::seconds kSyncInterval(1);
+constexpr int kOpenFlags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY;
+
+}  // namespace
+
+// Brings a file to its disk once a second, while there is anything new in it.
+class Output::Syncer {
+ public:
+  explicit Syncer(int fd) : fd_(fd) {
+    // Signals are for the threads that look at them.
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    thread_ = std::thread([this] { Loop(); });
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  }
+  ~Syncer() {
+    {
+      std::lock_guard lock(mutex_);
+      ends_ = true;
+    }
+    wakes_.notify_one();
+    thread_.join();
+  }
+
+  void NoteWrite() { has_news_ = true; }
+  // Why the file cannot be relied on: an errno, 0 while it can. ENOENT: it has no name any more.
+  int error() const { return error_; }
+
+ private:
+  void Loop() {
+    std::unique_lock lock(mutex_);
+    while (!wakes_.wait_for(lock, kSyncInterval, [this] { return ends_; })) {
+      lock.unlock();
+      Sync();
+      lock.lock();
+    }
+  }
+  void Sync() {
+    struct stat info {};
+    if (fstat(fd_, &info) == 0 && info.st_nlink == 0) error_ = ENOENT;
+    if (has_news_.exchange(false) && !SyncFile(fd_)) error_ = errno;
+  }
+
+  const int fd_;
+  std::atomic<bool> has_news_{false};
+  std::atomic<int> error_{0};
+  std::mutex mutex_;
+  std::condition_variable wakes_;
+  bool ends_ = false;
+  std::thread thread_;
+};
+
+Output::Output() = default;
+
+Output::~Output() {
+  syncer_.reset();
+  if (owned_ && fd_ >= 0) close(fd_);
+}
 
 Result<std::unique_ptr<Output>> Output::Open(const std::string& path, bool force, int input_fd) {
+  return Open(path, force ? OldRows::kReplace : OldRows::kRefuse, input_fd);
+}
+
+Result<std::unique_ptr<Output>> Output::OpenToAppend(const std::string& path, int input_fd) {
+  return Open(path, OldRows::kKeep, input_fd);
+}
+
+Result<std::unique_ptr<Output>> Output::Open(const std::string& path, OldRows old_rows,
+                                             int input_fd) {
   std::unique_ptr<Output> output(new Output());
   output->owned_ = !path.empty();
+  output->old_rows_ = old_rows;
+  output->path_ = path;
   output->name_ = path.empty() ? "standard output" : Visible(path, 400);
-  output->fd_ =
-      path.empty() ? STDOUT_FILENO
-                   : open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY, 0666);
+  output->fd_ = path.empty() ? STDOUT_FILENO : open(path.c_str(), kOpenFlags, 0666);
   struct stat info {};
   if (output->fd_ < 0 || fstat(output->fd_, &info) != 0) {
     return MakeStatus(StatusCode::kCannotCreate, "{}: cannot be created ({})", output->name_,
@@ -32,11 +111,22 @@ Result<std::unique_ptr<Output>> Output::Open(const std::string& path, bool force
     return MakeStatus(StatusCode::kCannotCreate,
                       "{}: is the file that rows are read from; write to another", output->name_);
   }
-  if (output->owned_ && info.st_size > 0 && !force) {
+  if (output->owned_) MINISGL_RETURN_IF_ERROR(output->Lock());
+  if (output->owned_ && info.st_size > 0 && old_rows == OldRows::kRefuse) {
     return MakeStatus(StatusCode::kCannotCreate, "{}: is not empty ({} bytes); --force replaces it",
                       output->name_, info.st_size);
   }
   return output;
+}
+
+// Two runs that write one file would answer each row twice. Where a file system has no locks there
+// is none.
+Status Output::Lock() const {
+  if (flock(fd_, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return Status();
+  return MakeStatus(StatusCode::kCannotCreate,
+                    "{}: is being written already, by another run or for another option; choose "
+                    "another file, or wait",
+                    name_);
 }
 
 bool Output::IsSameFileAs(const Output& other) const {
@@ -46,24 +136,35 @@ bool Output::IsSameFileAs(const Output& other) const {
          mine.st_dev == others.st_dev && mine.st_ino == others.st_ino;
 }
 
-Output::~Output() {
-  if (owned_ && fd_ >= 0) close(fd_);
-}
-
 Status Output::Failure(int error) {
   pipe_closed_ = error == EPIPE;
   return MakeStatus(StatusCode::kIoError, "{}: cannot be written ({})", name_,
-                    std::strerror(error));
+                    error == ENOENT ? "it was removed meanwhile" : std::strerror(error));
 }
 
 Status Output::Begin() {
-  if (owned_ && regular_ && ftruncate(fd_, 0) != 0) return Failure(errno);
+  if (!is_regular_file()) return Status();
+  if (old_rows_ != OldRows::kKeep && ftruncate(fd_, 0) != 0) return Failure(errno);
+  syncer_ = std::make_unique<Syncer>(fd_);
   return Status();
 }
 
+Status Output::Reopen() {
+  syncer_.reset();
+  const int fd = open(path_.c_str(), kOpenFlags, 0666);
+  if (fd < 0) return Failure(errno);
+  close(fd_);
+  fd_ = fd;
+  return Lock();
+}
+
 Status Output::Write(std::string_view text) {
+  if (syncer_ != nullptr && syncer_->error() != 0) return Failure(syncer_->error());
   size_t written = 0;
-  if (WriteAll(fd_, text, &written)) return Status();
+  if (WriteAll(fd_, text, &written)) {
+    if (syncer_ != nullptr) syncer_->NoteWrite();
+    return Status();
+  }
   const int error = errno;
   if (regular_ && written > 0) TakeBack(written);
   return Failure(error);
@@ -79,8 +180,11 @@ void Output::TakeBack(size_t bytes) {
 }
 
 Status Output::Finish() {
-  if (owned_ && regular_ && fsync(fd_) != 0 && errno != EINVAL) return Failure(errno);
-  return Status();
+  if (!is_regular_file()) return Status();
+  syncer_.reset();
+  struct stat info {};
+  if (fstat(fd_, &info) == 0 && info.st_nlink == 0) return Failure(ENOENT);
+  return SyncFile(fd_) ? Status() : Failure(errno);
 }
 
 }  // namespace minisgl

@@ -1,8 +1,9 @@
 // Where answers are written: standard output, or a file that is never overwritten by accident.
 //
 // What is given is written at once, one row a write(2); where a disk is full in the middle of one,
-// its beginning is taken back from a regular file. So a row is whole or not there. Used by one
-// thread.
+// its beginning is taken back from a regular file. So a row is whole or not there. A regular file
+// is locked against a second run, and brought to its disk once a second by a thread, so that a slow
+// disk holds up no answer. Used by one thread.
 #pragma once
 
 #include <sys/stat.h>
@@ -18,8 +19,10 @@ namespace minisgl {
 class Output {
  public:
   // `path` "" is standard output. kCannotCreate for a regular file that is not empty (unless
-  // `force`), and for the file that `input_fd` reads (-1: none).
+  // `force`), for one that another run writes, and for the file that `input_fd` reads (-1: none).
   static Result<std::unique_ptr<Output>> Open(const std::string& path, bool force, int input_fd);
+  // The same for a file whose rows are kept and added to.
+  static Result<std::unique_ptr<Output>> OpenToAppend(const std::string& path, int input_fd);
   ~Output();
   Output(const Output&) = delete;
   Output& operator=(const Output&) = delete;
@@ -27,10 +30,13 @@ class Output {
   // Empties a file that `force` replaces. Call once before the first write: a run that fails
   // earlier costs nothing.
   Status Begin();
-  // kIoError with the reason; pipe_closed() tells a reader that left from a disk that is full.
+  // kIoError with the reason; pipe_closed() tells a reader that left from a disk that is full. Also
+  // where the file was removed, or its disk failed, since the last write.
   Status Write(std::string_view text);
   // Makes sure that a regular file is on its disk.
   Status Finish();
+  // The file of this name was replaced by another: goes on with that one.
+  Status Reopen();
 
   // Whether both write to one regular file, by whatever names.
   bool IsSameFileAs(const Output& other) const;
@@ -38,18 +44,30 @@ class Output {
   bool pipe_closed() const { return pipe_closed_; }
   bool is_terminal() const { return is_terminal_; }
   bool is_stdout() const { return !owned_; }
+  // A file with a name of its own: what it holds can be read again, and another may replace it.
+  bool is_regular_file() const { return owned_ && regular_; }
+  const std::string& path() const { return path_; }
 
  private:
-  Output() = default;
+  enum class OldRows { kRefuse, kReplace, kKeep };
+  class Syncer;
+
+  Output();
+  static Result<std::unique_ptr<Output>> Open(const std::string& path, OldRows old_rows,
+                                              int input_fd);
+  Status Lock() const;
   Status Failure(int error);
   void TakeBack(size_t bytes);
 
   int fd_ = -1;
+  OldRows old_rows_ = OldRows::kRefuse;
   bool owned_ = false;
   bool regular_ = false;
   bool is_terminal_ = false;
   bool pipe_closed_ = false;
-  std::string name_;
+  std::string path_;  // "": standard output
+  std::string name_;  // as messages have it
+  std::unique_ptr<Syncer> syncer_;
 };
 
 }  // namespace minisgl

@@ -2,12 +2,41 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "minisgl/base/utf8.h"
 
 namespace minisgl {
+namespace {
+
+// The line of row `index`: read again, for the message of a run that ends.
+int64_t LineOfRow(LineReader* reader, int64_t index) {
+  if (!reader->Rewind().ok()) return 0;
+  std::string line;
+  for (int64_t at = 0; at <= index; ++at) reader->Next(0, &line);
+  return reader->line_number();
+}
+
+}  // namespace
+
+int64_t RowSelection::Count(int64_t num_rows) const {
+  const int64_t last = std::min(end, num_rows);
+  int64_t count = 0;
+  for (int64_t index = first; index < last; ++index) count += Has(index) ? 1 : 0;
+  return count;
+}
 
 RowSource::Outcome FileRowSource::Next(int timeout_ms, ParsedRow* row) {
-  const LineReader::Outcome outcome = reader_.Next(timeout_ms, &line_);
+  LineReader::Outcome outcome = LineReader::Outcome::kEnd;
+  bool selected = false;
+  while (!selected) {
+    if (selection_ != nullptr && next_index_ >= selection_->end) return Outcome::kEnd;
+    outcome = reader_.Next(timeout_ms, &line_);
+    const bool is_row =
+        outcome == LineReader::Outcome::kLine || outcome == LineReader::Outcome::kTooLong;
+    selected = !is_row || selection_ == nullptr || selection_->Has(next_index_);
+    if (!selected) ++next_index_;
+  }
   switch (outcome) {
     case LineReader::Outcome::kNotYet:
       return Outcome::kNotYet;
@@ -29,29 +58,30 @@ RowSource::Outcome FileRowSource::Next(int timeout_ms, ParsedRow* row) {
   }
   *row = ParseRow(line_, next_index_++, reader_.line_number(), lenient_);
   if (check_ids_) {
-    const int64_t before = ids_.Note(row->row.id, row->row.line);
-    if (before != 0 && !row->error) {
+    const std::optional<int64_t> before = ids_.Note(row->row.id, row->row.line);
+    if (before && !row->error) {
       row->error = RowError{"duplicate_id",
                             fmt::format("the id {} was already on line {}; give each row its own",
-                                        Visible(row->row.id.Dump()), before),
+                                        Visible(row->row.id.Dump()), *before),
                             "id"};
     }
   }
   return Outcome::kRow;
 }
 
-Result<FileCheck> CheckRows(LineReader* reader, bool lenient) {
+Result<FileCheck> CheckRows(LineReader* reader, bool lenient, IdTable* ids) {
   FileCheck check;
   FileRowSource source(reader, lenient, false);
-  IdTable ids;
+  IdTable own_ids;
+  if (ids == nullptr) ids = &own_ids;
   ParsedRow parsed;
   RowSource::Outcome outcome = RowSource::Outcome::kEnd;
   while ((outcome = source.Next(0, &parsed)) == RowSource::Outcome::kRow) {
     ++check.rows;
     const Row& row = parsed.row;
-    if (const int64_t before = ids.Note(row.id, row.line); before != 0) {
+    if (const std::optional<int64_t> before = ids->Note(row.id, row.index)) {
       return BadInput("{}:{}: duplicate id ({}, first on line {}); give each row its own",
-                      reader->name(), row.line, Visible(row.id.Dump()), before);
+                      reader->name(), row.line, Visible(row.id.Dump()), LineOfRow(reader, *before));
     }
     if (!parsed.error) continue;
     if (check.bad_rows++ == 0) {

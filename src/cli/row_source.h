@@ -3,9 +3,12 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <utility>
+#include <vector>
 
+#include "cli/id_table.h"
 #include "cli/row.h"
 #include "cli/run_input.h"
 
@@ -26,11 +29,28 @@ class RowSource {
   virtual bool never_waits() const { return true; }
 };
 
-// One row a line. Ids are compared where `check_ids`: a pipe's duplicates are error rows.
+// Which rows of an input are asked, by their index.
+struct RowSelection {
+  int64_t first = 0;
+  int64_t end = std::numeric_limits<int64_t>::max();
+  std::vector<bool> finished;  // left out where true; shorter than the input: none of the rest is
+
+  bool Has(int64_t index) const {
+    const auto place = static_cast<size_t>(index);
+    return index >= first && index < end && (place >= finished.size() || !finished[place]);
+  }
+  // How many of `num_rows`.
+  int64_t Count(int64_t num_rows) const;
+};
+
+// One row a line. Ids are compared where `check_ids`: a pipe's duplicates are error rows. Rows that
+// are not selected keep their place in the input and are not looked at.
 class FileRowSource : public RowSource {
  public:
-  FileRowSource(LineReader* reader, bool lenient, bool check_ids)
-      : reader_(*reader), lenient_(lenient), check_ids_(check_ids) {}
+  // `selection` null: all rows. It outlives this.
+  FileRowSource(LineReader* reader, bool lenient, bool check_ids,
+                const RowSelection* selection = nullptr)
+      : reader_(*reader), lenient_(lenient), check_ids_(check_ids), selection_(selection) {}
 
   Outcome Next(int timeout_ms, ParsedRow* row) override;
   size_t row_bytes() const override { return line_.size(); }
@@ -41,7 +61,8 @@ class FileRowSource : public RowSource {
   LineReader& reader_;
   const bool lenient_;
   const bool check_ids_;
-  IdTable ids_;
+  const RowSelection* const selection_;
+  IdTable ids_;  // by line
   std::string line_;
   int64_t next_index_ = 0;
 };
@@ -70,7 +91,7 @@ struct FileCheck {
 };
 
 // Reads all rows of a regular file and goes back to its beginning. kBadInput for a duplicate id,
-// naming both lines.
-Result<FileCheck> CheckRows(LineReader* reader, bool lenient);
+// naming both lines. `ids` (may be null) then has the index of every row that has one.
+Result<FileCheck> CheckRows(LineReader* reader, bool lenient, IdTable* ids = nullptr);
 
 }  // namespace minisgl

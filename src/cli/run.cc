@@ -9,11 +9,13 @@
 #include <CLI/CLI.hpp>
 
 #include <chrono>
+#include <cstdlib>
 #include <memory>
 #include <utility>
 
 #include "cli/answer_writer.h"
 #include "cli/commands.h"
+#include "cli/id_table.h"
 #include "cli/messages.h"
 #include "cli/model_loader.h"
 #include "cli/output.h"
@@ -24,7 +26,9 @@
 #include "cli/run_input.h"
 #include "cli/run_loop.h"
 #include "cli/run_options.h"
+#include "cli/run_output.h"
 #include "cli/sampling.h"
+#include "cli/shard.h"
 #include "cli/signals.h"
 #include "cli/summary.h"
 #include "minisgl/base/log.h"
@@ -41,12 +45,15 @@ constexpr int kExitSignalBase = 128;
 // Rows kept in the runtime: enough that a step never lacks any, few enough that memory is flat.
 constexpr int64_t kAheadPerRunningRequest = 4;
 
-// What one run works on.
+// What one run works on. Stays where it is made: parts point to each other.
 struct Job {
   std::unique_ptr<LineReader> reader;  // of a file
+  Shard shard;
+  RowSelection asked;  // of a file
   std::unique_ptr<RowSource> source;
-  std::unique_ptr<Output> output;
-  std::optional<int64_t> rows_total;
+  std::unique_ptr<RunOutput> output;
+  int64_t num_rows = 0;               // of a regular file
+  std::optional<int64_t> rows_total;  // to be asked
   bool one_prompt = false;
 };
 
@@ -111,24 +118,39 @@ Status OpenInput(const RunOptions& options, Job* job) {
   MINISGL_ASSIGN_OR_RETURN(LineReader reader, LineReader::Open(*options.file));
   job->reader = std::make_unique<LineReader>(std::move(reader));
   const bool regular = job->reader->regular();
-  if (options.strict && !regular) {
-    return UsageError("--strict needs a regular file, which can be read twice (found {})",
+  const struct {
+    bool given;
+    const char* name;
+  } reads_twice[] = {{options.strict, "--strict"},
+                     {options.resume, "--resume"},
+                     {!options.shard.empty(), "--shard"}};
+  for (const auto& option : reads_twice) {
+    if (!option.given || regular) continue;
+    return UsageError("{} needs a regular file, which can be read twice (found {})", option.name,
                       job->reader->name());
   }
-  job->source = std::make_unique<FileRowSource>(job->reader.get(), options.lenient, !regular);
+  job->source =
+      std::make_unique<FileRowSource>(job->reader.get(), options.lenient, !regular, &job->asked);
   return Status();
 }
 
-Status OpenOutputs(const RunOptions& options, Job* job, ReportFiles* reports) {
+Status OpenOutputs(const RunOptions& options, const std::string& model_dir, const IdTable& ids,
+                   Job* job, ReportFiles* reports) {
+  const RunInput input{job->reader.get(), job->num_rows, &ids, job->shard, model_dir};
+  MINISGL_ASSIGN_OR_RETURN(job->output, RunOutput::Open(options, input, &job->asked));
+  if (job->rows_total && !job->one_prompt) job->rows_total = job->asked.Count(job->num_rows);
+  // A report of what was done before the run was resumed gives way to one of what is done now.
   const int input_fd = job->reader ? job->reader->fd() : -1;
-  MINISGL_ASSIGN_OR_RETURN(job->output, Output::Open(options.output, options.force, input_fd));
-  return reports->Open(options.reports, options.force, input_fd, *job->output);
+  return reports->Open(options.reports, options.force || options.resume, input_fd,
+                       *job->output->output());
 }
 
 // Reads a regular file once before anything runs.
-Status CheckFile(const RunOptions& options, Job* job) {
+Status CheckFile(const RunOptions& options, IdTable* ids, Job* job) {
   if (job->reader == nullptr || !job->reader->regular()) return Status();
-  MINISGL_ASSIGN_OR_RETURN(const FileCheck check, CheckRows(job->reader.get(), options.lenient));
+  MINISGL_ASSIGN_OR_RETURN(const FileCheck check,
+                           CheckRows(job->reader.get(), options.lenient, ids));
+  job->num_rows = check.rows;
   job->rows_total = check.rows;
   if (options.strict && check.bad_rows > 0) return Status(StatusCode::kBadInput, check.first_bad);
   return Status();
@@ -182,13 +204,28 @@ void SaySummary(const RunOptions& options, const RunSummary& summary, bool one_p
   if (options.reports.stats) PrintStderr(FormatStats(summary.stats));
 }
 
-int ExitStatus(const RunLoop& loop, bool one_prompt) {
-  if (loop.stop_signal() != 0) return kExitSignalBase + loop.stop_signal();
+int ExitStatus(const RunLoop& loop, const Job& job) {
+  if (loop.stop_reason() != 0) return kExitSignalBase + loop.stop_reason();
   // For one prompt of the command line a template that refuses is a bad model file, not a bad row.
-  if (one_prompt && loop.last_error_code() == "template_error") {
+  if (job.one_prompt && loop.last_error_code() == "template_error") {
     return ExitCode(StatusCode::kBadInput);
   }
-  return loop.rows_failed() > 0 ? kExitSomeFailed : 0;
+  return loop.rows_failed() + job.output->failed_before() > 0 ? kExitSomeFailed : 0;
+}
+
+// An output that has every answer needs no model.
+Result<int> FinishWithoutRows(Job* job, ReportFiles* reports) {
+  MINISGL_RETURN_IF_ERROR(job->output->Begin());
+  MINISGL_RETURN_IF_ERROR(job->output->Finish(true));
+  MINISGL_RETURN_IF_ERROR(reports->WriteSummary(RunSummary()));
+  return job->output->failed_before() > 0 ? kExitSomeFailed : 0;
+}
+
+// What is to be done after a failure of the output or the device, where something can be.
+Status WithAdvice(const Status& status, const RunOutput& output) {
+  if (status.ok() || !output.can_resume()) return status;
+  return Status(status.code(),
+                status.message() + "; what is written stays, and --resume goes on from there");
 }
 
 Result<int> RunRows(const RunOptions& options, Job* job, ReportFiles* reports) {
@@ -199,7 +236,7 @@ Result<int> RunRows(const RunOptions& options, Job* job, ReportFiles* reports) {
                            LoadModel(std::move(text), options.engine, reports->TraceSink()));
   const PromptBuilder builder = MakePromptBuilder(options, model.text, model.facts, model.eos_ids);
   const Tokenizer& tokenizer = *model.text.tokenizer;
-  Output& output = *job->output;
+  Output& output = *job->output->output();
   std::unique_ptr<AnswerWriter> writer;
   if (as_text) {
     writer = std::make_unique<TextAnswerWriter>(
@@ -209,10 +246,11 @@ Result<int> RunRows(const RunOptions& options, Job* job, ReportFiles* reports) {
                                                 options.ordered || output.is_stdout());
   }
   InstallStopSignals();
-  MINISGL_RETURN_IF_ERROR(output.Begin());
+  MINISGL_RETURN_IF_ERROR(job->output->Begin());
   RunLoopOptions loop_options;
   loop_options.answers_ahead_max = kAheadPerRunningRequest * options.engine.max_running_requests;
   loop_options.rows_total = job->rows_total;
+  loop_options.grace = std::chrono::milliseconds(static_cast<int64_t>(options.grace_s * 1000));
   // A streamed answer stops at the first signal: what was said is on the screen.
   if (as_text) loop_options.grace = std::chrono::milliseconds(0);
   Progress progress(
@@ -225,7 +263,7 @@ Result<int> RunRows(const RunOptions& options, Job* job, ReportFiles* reports) {
   progress.Finish();
   if (output.pipe_closed()) return kExitPipeClosed;
   // Also after a failure: rows that were written are kept.
-  const Status finished = output.Finish();
+  const Status finished = job->output->Finish(status.ok() && loop.stop_reason() == 0);
   if (status.ok()) status = finished;
   RunSummary summary;
   summary.rows_done = loop.rows_done();
@@ -233,21 +271,43 @@ Result<int> RunRows(const RunOptions& options, Job* job, ReportFiles* reports) {
   summary.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   summary.stats = model.runtime->Stats();
   SaySummary(options, summary, job->one_prompt);
-  MINISGL_RETURN_IF_ERROR(status);
+  MINISGL_RETURN_IF_ERROR(WithAdvice(status, *job->output));
   MINISGL_RETURN_IF_ERROR(reports->WriteSummary(summary));
-  return ExitStatus(loop, job->one_prompt);
+  return ExitStatus(loop, *job);
 }
 
-Result<int> RunCommand(const RunOptions& options, ReportFiles* reports) {
+// The shard, and its name in those of files.
+Status TakeShard(RunOptions* options, Job* job) {
+  if (options->shard.empty()) return Status();
+  MINISGL_ASSIGN_OR_RETURN(job->shard, ParseShard(options->shard, [](const char* name) {
+                             return static_cast<const char*>(std::getenv(name));
+                           }));
+  for (std::string* path : {&options->output, &options->reports.summary, &options->reports.trace}) {
+    *path = WithShardName(*path, job->shard);
+  }
+  return Status();
+}
+
+Result<int> RunCommand(RunOptions options, ReportFiles* reports) {
   MINISGL_RETURN_IF_ERROR(CheckRunOptions(options));
   // Before standard input is waited for: a model that is not there needs no prompt.
-  MINISGL_RETURN_IF_ERROR(ResolveModelDir(options.model.model).status());
+  MINISGL_ASSIGN_OR_RETURN(const std::string model_dir, ResolveModelDir(options.model.model));
   Job job;
+  MINISGL_RETURN_IF_ERROR(TakeShard(&options, &job));
   MINISGL_RETURN_IF_ERROR(OpenInput(options, &job));
-  // Before files are made: a run that is refused leaves none.
-  MINISGL_RETURN_IF_ERROR(CheckFile(options, &job));
-  if (options.check) return CheckOnly(options, &job);
-  MINISGL_RETURN_IF_ERROR(OpenOutputs(options, &job, reports));
+  {
+    // Before files are made: a run that is refused leaves none.
+    IdTable ids;
+    MINISGL_RETURN_IF_ERROR(CheckFile(options, &ids, &job));
+    if (options.check) return CheckOnly(options, &job);
+    if (job.shard.count > 1) {
+      const RowRange range = RowsOfShard(job.shard, job.num_rows);
+      job.asked.first = range.first;
+      job.asked.end = range.end;
+    }
+    MINISGL_RETURN_IF_ERROR(OpenOutputs(options, model_dir, ids, &job, reports));
+  }
+  if (options.resume && job.rows_total == 0) return FinishWithoutRows(&job, reports);
   return RunRows(options, &job, reports);
 }
 

@@ -144,12 +144,6 @@ bool LineReader::TakeLine(std::string* line, Outcome* outcome) {
   return true;
 }
 
-int64_t IdTable::Note(const Json& id, int64_t line) {
-  if (id.is_null()) return 0;
-  const auto [entry, is_new] = first_line_.emplace(id.Dump(), line);
-  return is_new ? 0 : entry->second;
-}
-
 Result<std::string> ReadStandardInput() {
   std::string text;
   // A program that leaves its pipe open looks like a hang; say what is waited for.

@@ -8,9 +8,7 @@
 
 #include <cstdint>
 #include <string>
-#include <unordered_map>
 
-#include "minisgl/base/json.h"
 #include "minisgl/base/status.h"
 
 namespace minisgl {
@@ -37,6 +35,8 @@ class LineReader {
   // As messages name it.
   const std::string& name() const { return name_; }
   int fd() const { return fd_; }
+  // Of a regular file: where reading began.
+  int64_t start_offset() const { return start_offset_; }
 
   // A regular file can be read twice.
   bool regular() const { return regular_; }
@@ -60,16 +60,6 @@ class LineReader {
   bool at_end_ = false;
   int64_t line_number_ = 0;
   Status status_;
-};
-
-// Which line first had an id. Ids of different types never match: 1 is not "1".
-class IdTable {
- public:
-  // The line that had `id` before, or 0 (then `line` is noted). Null is no id.
-  int64_t Note(const Json& id, int64_t line);
-
- private:
-  std::unordered_map<std::string, int64_t> first_line_;
 };
 
 // All of standard input, at most kRowBytesMax bytes; ill-formed UTF-8 is replaced and said as a

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "cli/signals.h"
 #include "minisgl/base/log.h"
 
 namespace minisgl {
@@ -13,7 +12,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// Waits end at least this often, so that signals and the progress line are looked after.
+// Waits end at least this often, so that stops and the progress line are looked after.
 constexpr milliseconds kTick(50);
 // A pipe is looked at again this soon while answers are under way.
 constexpr milliseconds kPipeTick(10);
@@ -62,7 +61,7 @@ RunLoop::RunLoop(Runtime* runtime, const PromptBuilder* prompts, RowSource* sour
       prompts_(*prompts),
       source_(*source),
       writer_(*writer),
-      progress_(*progress),
+      progress_(progress),
       options_(options) {}
 
 // The queue must outlive its requests: after a failed write some are still under way.
@@ -76,26 +75,29 @@ RunLoop::~RunLoop() {
 
 Status RunLoop::Run() {
   while (true) {
-    CheckSignals();
-    if (StopsAtOnce()) return LeaveAtOnce();
-    const bool admits = !source_ended_ && stop_signal_ == 0 && !fault_;
+    CheckStop();
+    if (stop_.at_once) return LeaveAtOnce();
+    const bool admits = !source_ended_ && stop_.reason == 0 && !fault_;
     if (admits) MINISGL_RETURN_IF_ERROR(Admit());
-    if (pending_.empty() && (source_ended_ || stop_signal_ != 0 || fault_)) break;
+    if (pending_.empty() && (source_ended_ || stop_.reason != 0 || fault_)) break;
     MINISGL_RETURN_IF_ERROR(TakeEvents());
     ShowProgress();
   }
   if (fault_) return *fault_;
-  return stop_signal_ != 0 ? CancelUnread() : Status();
+  if (stop_.reason != 0) MINISGL_RETURN_IF_ERROR(CancelUnread());
+  ShowProgress();
+  return Status();
 }
 
 bool RunLoop::HasRoom() const {
   if (pending_.empty()) return true;
   const int64_t ahead = open_answers_ + static_cast<int64_t>(writer_.held_rows());
-  return ahead < options_.answers_ahead_max && open_bytes_ < options_.bytes_ahead_max;
+  return ahead < options_.answers_ahead_max &&
+         open_bytes_ + writer_.held_bytes() < options_.bytes_ahead_max;
 }
 
 Status RunLoop::Admit() {
-  for (int rows = 0; rows < kRowsPerTurn && HasRoom() && StopSignal() == 0; ++rows) {
+  for (int rows = 0; rows < kRowsPerTurn && HasRoom() && options_.stop().reason == 0; ++rows) {
     ParsedRow parsed;
     const int wait_ms = pending_.empty() ? static_cast<int>(kTick.count()) : 0;
     switch (source_.Next(wait_ms, &parsed)) {
@@ -117,6 +119,7 @@ Status RunLoop::Admit() {
 }
 
 Status RunLoop::StartRow(ParsedRow parsed, size_t bytes) {
+  writer_.Expect(parsed.row.index);
   if (parsed.error) return WriteFailure(parsed.row, *parsed.error);
   Pending pending;
   pending.row = std::move(parsed.row);
@@ -142,7 +145,7 @@ Status RunLoop::StartRow(ParsedRow parsed, size_t bytes) {
 
 Status RunLoop::TakeEvents() {
   if (pending_.empty()) return Status();
-  const bool admits = !source_ended_ && stop_signal_ == 0 && !fault_ && HasRoom();
+  const bool admits = !source_ended_ && stop_.reason == 0 && !fault_ && HasRoom();
   milliseconds wait = kTick;
   if (admits) wait = source_dry_ ? kPipeTick : milliseconds(0);
   for (std::optional<Event> event = queue_.Pop(wait); event; event = queue_.Pop(milliseconds(0))) {
@@ -222,11 +225,12 @@ void RunLoop::AbortRow(const Pending& pending) {
   for (const RequestId request : pending.requests) runtime_.Abort(request);
 }
 
-// The first signal stops admission; what was submitted has until the end of the grace.
-void RunLoop::CheckSignals() {
-  if (stop_signal_ == 0) {
-    stop_signal_ = StopSignal();
-    if (stop_signal_ == 0) return;
+// A stop ends admission; what was submitted has until the end of the grace.
+void RunLoop::CheckStop() {
+  const bool stopped_before = stop_.reason != 0;
+  stop_ = options_.stop();
+  if (stop_.reason == 0) return;
+  if (!stopped_before) {
     stop_at_ = Clock::now() + options_.grace;
     if (options_.grace.count() > 0 && !pending_.empty()) {
       Log(LogLevel::kInfo,
@@ -242,7 +246,6 @@ void RunLoop::CheckSignals() {
 // Rows that wait for one before them are written with it: what is not finished is cancelled, and
 // its last event is not waited for here.
 Status RunLoop::LeaveAtOnce() {
-  stop_signal_ = StopSignal();  // both may have come since it was looked at
   while (std::optional<Event> event = queue_.Pop(milliseconds(0))) {
     MINISGL_RETURN_IF_ERROR(TakeEvent(std::move(*event)));
   }
@@ -251,7 +254,10 @@ Status RunLoop::LeaveAtOnce() {
     MINISGL_RETURN_IF_ERROR(
         WriteFailure(pending.row, pending.error ? *pending.error : Cancelled()));
   }
-  return fault_ ? *fault_ : CancelUnread();
+  if (fault_) return *fault_;
+  MINISGL_RETURN_IF_ERROR(CancelUnread());
+  ShowProgress();
+  return Status();
 }
 
 // Rows of a file that were never asked are in the output too; what a pipe would still bring is not
@@ -262,6 +268,7 @@ Status RunLoop::CancelUnread() {
     ParsedRow parsed;
     switch (source_.Next(0, &parsed)) {
       case RowSource::Outcome::kRow:
+        writer_.Expect(parsed.row.index);
         MINISGL_RETURN_IF_ERROR(WriteFailure(parsed.row, parsed.error ? *parsed.error : cancelled));
         break;
       case RowSource::Outcome::kFailed:
@@ -275,13 +282,14 @@ Status RunLoop::CancelUnread() {
   return Status();
 }
 
-void RunLoop::ShowProgress() {
+void RunLoop::ShowProgress() const {
   Progress::Numbers numbers;
   numbers.done = rows_done_;
   numbers.failed = rows_failed_;
   numbers.total = options_.rows_total;
   numbers.tokens = tokens_;
-  progress_.Update(numbers);
+  if (progress_ != nullptr) progress_->Update(numbers);
+  if (options_.on_numbers) options_.on_numbers(numbers);
 }
 
 }  // namespace minisgl

@@ -2,11 +2,13 @@
 // together, and hands each row to the writer exactly once: its answers, or the error that it ended
 // with.
 //
-// One thread. Memory depends on the bounds below, not on the length of the input.
+// One thread, which may be any: nothing here belongs to the process but what `stop` asks, where
+// that is left as it is. Memory depends on the bounds below, not on the length of the input.
 #pragma once
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <unordered_map>
@@ -17,27 +19,34 @@
 #include "cli/row.h"
 #include "cli/row_prompt.h"
 #include "cli/row_source.h"
+#include "cli/signals.h"
 #include "minisgl/base/status.h"
 #include "minisgl/runtime/runtime.h"
 
 namespace minisgl {
 
 struct RunLoopOptions {
-  int64_t answers_ahead_max = 1024;           // submitted, or held for those before them
-  size_t bytes_ahead_max = size_t{64} << 20;  // of their rows as read; one row always may
-  std::chrono::milliseconds grace{5000};      // to finish what runs after a signal
-  std::optional<int64_t> rows_total;          // for the progress line
+  int64_t answers_ahead_max = 1024;  // submitted, or held for those before them
+  // Of their rows as read, and of answers held for those before them; one row always may.
+  size_t bytes_ahead_max = size_t{64} << 20;
+  std::chrono::milliseconds grace{5000};  // to finish what runs after a stop
+  std::optional<int64_t> rows_total;      // for the progress line
+  // Asked often, from the thread of Run.
+  std::function<StopRequest()> stop = StopOfProcess;
+  // Told how far the run is, from the thread of Run, many times a second and at its end; may be
+  // empty.
+  std::function<void(const Progress::Numbers&)> on_numbers;
 };
 
 class RunLoop {
  public:
-  // All outlive the loop.
+  // All outlive the loop; `progress` may be null.
   RunLoop(Runtime* runtime, const PromptBuilder* prompts, RowSource* source, AnswerWriter* writer,
           Progress* progress, const RunLoopOptions& options);
   ~RunLoop();
 
-  // Until every row is written, or a signal came (after the second: without waiting). kIoError:
-  // input or output failed. kInternal: the device or the program did; the rows that were asked say
+  // Until every row is written, or a stop was asked for (at once: without waiting). kIoError: input
+  // or output failed. kInternal: the device or the program did; the rows that were asked say
   // so.
   Status Run();
 
@@ -45,8 +54,8 @@ class RunLoop {
   int64_t rows_failed() const { return rows_failed_; }
   // Of the last row that failed; "" where none did.
   const std::string& last_error_code() const { return last_error_code_; }
-  // Of the signal that ended the run; 0 where none did.
-  int stop_signal() const { return stop_signal_; }
+  // The reason of the stop that ended the run; 0 where none did.
+  int stop_reason() const { return stop_.reason; }
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -72,16 +81,16 @@ class RunLoop {
   Status FinishRow(int64_t index);
   Status WriteFailure(const Row& row, const RowError& error);
   void AbortRow(const Pending& pending);
-  void CheckSignals();
+  void CheckStop();
   Status LeaveAtOnce();
   Status CancelUnread();
-  void ShowProgress();
+  void ShowProgress() const;
 
   Runtime& runtime_;
   const PromptBuilder& prompts_;
   RowSource& source_;
   AnswerWriter& writer_;
-  Progress& progress_;
+  Progress* const progress_;
   const RunLoopOptions options_;
 
   EventQueue queue_;
@@ -95,7 +104,7 @@ class RunLoop {
   bool source_ended_ = false;
   bool source_dry_ = false;  // a pipe had nothing yet
   bool aborted_all_ = false;
-  int stop_signal_ = 0;
+  StopRequest stop_;
   Clock::time_point stop_at_;
   std::optional<Status> fault_;
 };

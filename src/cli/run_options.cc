@@ -3,8 +3,35 @@
 #include <CLI/CLI.hpp>
 
 #include "cli/model_loader.h"
+#include "minisgl/base/utf8.h"
 
 namespace minisgl {
+namespace {
+
+// A day: who wants longer wants no end.
+constexpr double kGraceMax_s = 86400;
+
+Status CheckResumeOptions(const RunOptions& options) {
+  if (options.retry_failed && !options.resume) {
+    return UsageError("--retry-failed is for --resume; give both");
+  }
+  if (options.resume && (!options.file || options.output.empty())) {
+    return UsageError("--resume goes on with an output file; give --file and -o");
+  }
+  if (!options.shard.empty() && !options.file) {
+    return UsageError("--shard is for rows; give them with --file");
+  }
+  if (options.shard.starts_with("auto") && !options.output.empty() &&
+      options.output.find("%s") == std::string::npos) {
+    return UsageError(
+        "--shard auto writes one file for each shard; put %s, which becomes its name, into -o "
+        "(found {})",
+        Visible(options.output, 200));
+  }
+  return Status();
+}
+
+}  // namespace
 
 void AddRunOptions(CLI::App* app, RunOptions* options) {
   const std::string input = "Input", output = "Output";
@@ -37,7 +64,23 @@ void AddRunOptions(CLI::App* app, RunOptions* options) {
       ->check([](const std::string& text) { return text.empty() ? "must not be empty" : ""; })
       ->type_name("FILE")
       ->group(output);
-  app->add_flag("--force", options->force, "Replace an output or report file that is not empty")
+  app->add_flag("--force", options->force,
+                "Replace an output or report file that is not empty; with --resume: also where the "
+                "run was begun otherwise")
+      ->group(output);
+  app->add_flag("--resume", options->resume,
+                "Go on with the output file: ask what it does not answer")
+      ->group(output);
+  app->add_flag("--retry-failed", options->retry_failed, "With --resume: ask failed rows again")
+      ->group(output);
+  app->add_option("--shard", options->shard,
+                  "Answer part I of N of the rows; auto: as Slurm, MPI or (auto/N) Kubernetes says")
+      ->type_name("I/N|auto")
+      ->group(input);
+  app->add_option("--grace", options->grace_s,
+                  "Time in seconds for what was asked to finish after a signal (default 5)")
+      ->check(NumberIn(0, kGraceMax_s))
+      ->type_name("S")
       ->group(output);
   app->add_flag("--hide-thinking", options->hide_thinking,
                 "Leave a model's reasoning out of what is shown and written")
@@ -80,6 +123,7 @@ Status CheckRunOptions(const RunOptions& options) {
   if (options.raw && options.system) {
     return UsageError("--raw and --system exclude each other; a raw prompt has no messages");
   }
+  MINISGL_RETURN_IF_ERROR(CheckResumeOptions(options));
   return CheckDeviceUsable(options.engine.device);
 }
 

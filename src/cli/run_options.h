@@ -26,6 +26,10 @@ struct RunOptions {
   std::string output;  // "": standard output
   bool force = false;
   bool ordered = false;
+  bool resume = false;
+  bool retry_failed = false;
+  std::string shard;  // "": all rows
+  double grace_s = 5;
 
   bool check = false;
   bool strict = false;

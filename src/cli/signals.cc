@@ -46,4 +46,6 @@ int StopSignal() { return g_stop_signal.load(); }
 
 bool StopsAtOnce() { return g_num_signals.load() > 1; }
 
+StopRequest StopOfProcess() { return {StopSignal(), StopsAtOnce()}; }
+
 }  // namespace minisgl

@@ -13,4 +13,13 @@ int StopSignal();
 // Whether a second came: nothing more is to be waited for.
 bool StopsAtOnce();
 
+// A wish that a run end before its input does.
+struct StopRequest {
+  int reason = 0;        // a signal's number; 0: there is no such wish
+  bool at_once = false;  // what was asked is not waited for either
+};
+
+// The process's signals as one.
+StopRequest StopOfProcess();
+
 }  // namespace minisgl

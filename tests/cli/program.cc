@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -65,19 +66,24 @@ Program::~Program() {
 void Program::Signal(int signal_number) const { kill(pid_, signal_number); }
 
 void Program::WaitForOutput() const {
-  siginfo_t info{};
-  while (folder_.Read("out").empty() && info.si_pid == 0) {
+  while (folder_.Read("out").empty() && Runs()) {
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
-    waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT);
   }
+}
+
+bool Program::Runs() const {
+  siginfo_t info{};
+  waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT);
+  return info.si_pid == 0;
 }
 
 ProgramResult Program::Wait() {
   int status = 0;
-  while (waitpid(pid_, &status, 0) < 0 && errno == EINTR) {
+  rusage used{};
+  while (wait4(pid_, &status, 0, &used) < 0 && errno == EINTR) {
   }
   pid_ = -1;
-  return {ExitCodeOf(status), folder_.Read("out"), folder_.Read("err")};
+  return {ExitCodeOf(status), folder_.Read("out"), folder_.Read("err"), used.ru_maxrss};
 }
 
 ProgramResult RunProgram(const std::vector<std::string>& arguments,

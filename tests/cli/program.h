@@ -2,6 +2,7 @@
 // variable MINISGL_BINARY; without it tests are skipped.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,7 @@ struct ProgramResult {
   int exit_code = -1;  // 128 + n where signal n ended it
   std::string out;
   std::string err;
+  int64_t peak_kib = 0;  // most memory that was resident
 };
 
 // A program under way, its standard streams in files of `folder`.
@@ -31,6 +33,7 @@ class Program {
   Program(const std::vector<std::string>& arguments, const Options& options);
   ~Program();
   void Signal(int signal_number) const;
+  bool Runs() const;
   // Until standard output holds something, or the program has ended.
   void WaitForOutput() const;
   ProgramResult Wait();

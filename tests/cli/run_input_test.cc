@@ -123,17 +123,6 @@ TEST_F(LineReaderTest, WhatCannotBeReadIsNoInput) {
   EXPECT_EQ(LineReader::Open(folder_.Path("")).status().code(), StatusCode::kNoInput);
 }
 
-TEST(IdTableTest, SaysWhereAnIdWasFirst) {
-  IdTable ids;
-  EXPECT_EQ(ids.Note(Json("a"), 3), 0);
-  EXPECT_EQ(ids.Note(Json("b"), 4), 0);
-  EXPECT_EQ(ids.Note(Json("a"), 9), 3);
-  EXPECT_EQ(ids.Note(Json(1), 10), 0);
-  EXPECT_EQ(ids.Note(Json("1"), 11), 0);
-  EXPECT_EQ(ids.Note(Json(), 12), 0);
-  EXPECT_EQ(ids.Note(Json(), 13), 0);
-}
-
 class CheckRowsTest : public LineReaderTest {
  protected:
   Result<FileCheck> Check(const std::string& content) {

@@ -7,16 +7,20 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
 #include <new>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "cli/answer_writer.h"
 #include "cli/signals.h"
+#include "failing_write.h"
 #include "fakes.h"
 #include "minisgl/base/random.h"
 
@@ -421,6 +425,35 @@ TEST_F(RunLoopTest, ASecondSignalWritesWhatIsFinishedAndCancelsTheRest) {
               "<0 cancelled><1 ><2 ><3 cancelled>");
 }
 
+// As the chat runs a file behind its conversation: no signal of the process is needed, or looked
+// at.
+TEST_F(RunLoopTest, AStopOfItsOwnEndsARunInAThreadOfItsOwn) {
+  std::atomic<int> reason{0};
+  loop_options_.stop = [&] { return StopRequest{reason.load(), reason.load() == 2}; };
+  loop_options_.grace = std::chrono::milliseconds(0);
+  loop_options_.answers_ahead_max = 2;
+  Progress::Numbers numbers;
+  loop_options_.on_numbers = [&](const Progress::Numbers& told) { numbers = told; };
+  for (const int asked_stop : {1, 2}) {
+    reason = 0;
+    const size_t before = runtime_.asked.size();
+    runtime_.on_submit = [&](const FakeRuntime::Asked& asked) {
+      if (runtime_.asked.size() == before + 1) runtime_.Answer(asked, "xyz");
+      if (runtime_.asked.size() == before + 2) reason = asked_stop;
+    };
+    std::vector<Json> rows;
+    std::thread([&] { rows = RunFile(kThreeRows); }).join();
+    ASSERT_EQ(rows.size(), 3u);
+    EXPECT_EQ(ErrorCode(rows[0]), "");
+    EXPECT_EQ(ErrorCode(rows[1]), "cancelled");
+    EXPECT_EQ(ErrorCode(rows[2]), "cancelled");
+    EXPECT_EQ(numbers.done, 1);
+    EXPECT_EQ(numbers.failed, 2);
+    EXPECT_EQ(numbers.tokens, 3);
+    EXPECT_EQ(StopSignal(), 0);
+  }
+}
+
 TEST(StopSignalsTest, AThirdEndsTheProgramWhereItIs) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   const auto take_three = [] {
@@ -445,6 +478,40 @@ TEST(StopSignalsTest, AfterTheSecondThereAreTwoSeconds) {
     while (true) pause();
   };
   EXPECT_EXIT(hang(), ::testing::ExitedWithCode(128 + SIGTERM), "");
+}
+
+// The disk fails at write n, at once or within a row: what was written before is whole and stays,
+// and the error names the file.
+TEST_F(RunLoopTest, AWriteThatFailsLeavesTheRowsBeforeItWhole) {
+  AnswerAtOnce();
+  constexpr int kRows = 200;
+  std::string input;
+  for (int row = 0; row < kRows; ++row) input += "\"a\"\n";
+  RunFile(input);
+  const std::string whole = folder_.Read("out.jsonl");
+  const std::vector<std::string> lines = Lines(whole);
+  ASSERT_EQ(lines.size(), size_t{kRows});
+  const std::string path = folder_.Path("out.jsonl");
+  const bool all = std::getenv("MINISGL_SEEDS") != nullptr;
+  for (int failing = 1; failing <= kRows; failing += all ? 1 : 13) {
+    for (const int error : {ENOSPC, EIO, EFBIG, EDQUOT}) {
+      FailingWrite plan({path.c_str(), failing, error, failing % 3 * 7, false});
+      const Status status = RunTo(input, path, true);
+      EXPECT_EQ(status.code(), StatusCode::kIoError) << failing;
+      EXPECT_NE(status.message().find("out.jsonl"), std::string::npos) << status.message();
+      std::string before;
+      for (int row = 0; row < failing - 1; ++row) before += lines[static_cast<size_t>(row)] + "\n";
+      EXPECT_EQ(folder_.Read("out.jsonl"), before) << failing;
+      EXPECT_EQ(rows_done_, failing - 1);
+      EXPECT_TRUE(runtime_.open.empty());
+    }
+  }
+  // A signal in the middle of a row costs nothing.
+  for (int failing = 1; failing <= kRows; failing += 57) {
+    FailingWrite plan({path.c_str(), failing, EINTR, failing % 3 * 7, true});
+    EXPECT_TRUE(RunTo(input, path, true).ok());
+    EXPECT_EQ(folder_.Read("out.jsonl"), whole);
+  }
 }
 
 TEST_F(RunLoopTest, AFullDiskEndsTheRunAndLeavesNothingUnderWay) {

@@ -1,0 +1,284 @@
+#include "cli/resume.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+#include "cli/file_io.h"
+#include "minisgl/base/json.h"
+#include "minisgl/base/utf8.h"
+
+namespace minisgl {
+namespace {
+
+constexpr size_t kReadBytes = size_t{1} << 20;
+constexpr mode_t kOutputMode = 0666;
+constexpr int64_t kNoLine = -1;
+
+Status ReadFailure(const std::string& path) {
+  return MakeStatus(StatusCode::kIoError, "{}: cannot be read ({})", Visible(path, 400),
+                    std::strerror(errno));
+}
+
+// The lines of a file as they stand, from any place on. Memory: a buffer and one line.
+class RawLines {
+ public:
+  static Result<std::unique_ptr<RawLines>> Open(const std::string& path, int64_t offset) {
+    std::unique_ptr<RawLines> lines(new RawLines(path, offset));
+    if (lines->fd_ < 0) return ReadFailure(path);
+    return lines;
+  }
+  ~RawLines() {
+    if (fd_ >= 0) close(fd_);
+  }
+  RawLines(const RawLines&) = delete;
+  RawLines& operator=(const RawLines&) = delete;
+
+  // The next line with its line break, which the last may lack; valid until the call after. Nothing
+  // at the end.
+  Result<std::optional<std::string_view>> Next() {
+    size_t scanned = begin_;
+    while (true) {
+      const size_t line_break = buffer_.find('\n', scanned);
+      if (line_break != std::string::npos) return Take(line_break + 1);
+      scanned = buffer_.size() - begin_;
+      buffer_.erase(0, std::exchange(begin_, 0));
+      const size_t size = buffer_.size();
+      buffer_.resize(size + kReadBytes);
+      const ssize_t got = pread(fd_, buffer_.data() + size, kReadBytes, offset_);
+      buffer_.resize(size + static_cast<size_t>(std::max<ssize_t>(got, 0)));
+      if (got < 0 && errno == EINTR) continue;
+      if (got < 0) return ReadFailure(path_);
+      offset_ += got;
+      if (got > 0) continue;
+      if (buffer_.empty()) return std::optional<std::string_view>();
+      return Take(buffer_.size());
+    }
+  }
+  // Where the line that Next gives next begins.
+  int64_t place() const { return offset_ - static_cast<int64_t>(buffer_.size() - begin_); }
+  void GoTo(int64_t offset) {
+    offset_ = offset;
+    buffer_.clear();
+    begin_ = 0;
+  }
+
+ private:
+  RawLines(const std::string& path, int64_t offset)
+      : path_(path), fd_(open(path.c_str(), O_RDONLY | O_CLOEXEC)), offset_(offset) {}
+  std::optional<std::string_view> Take(size_t end) {
+    const std::string_view line(buffer_.data() + begin_, end - begin_);
+    begin_ = end;
+    return line;
+  }
+
+  const std::string path_;
+  const int fd_;
+  int64_t offset_;  // of what is read next
+  std::string buffer_;
+  size_t begin_ = 0;
+};
+
+struct Outcome {
+  int64_t index = 0;
+  bool failed = false;
+  bool by_run = false;  // the failure was the run's, not the row's
+};
+
+bool IsRunsFailure(const Json* code) {
+  if (code == nullptr || !code->is_string()) return false;
+  const std::string& text = code->as_string();
+  return text == "cancelled" || text == "device_fault" || text == "internal";
+}
+
+// A row of the OpenAI Batch format, which says nothing of its place but its id.
+Result<Outcome> OutcomeOfBatchRow(const Json& row, const IdTable* ids) {
+  const Json& id = *row.Find("custom_id");
+  const std::optional<int64_t> index = ids == nullptr ? std::nullopt : ids->Find(id);
+  if (!index) return BadInput("answers the row {}, which the input lacks", Visible(id.Dump(), 100));
+  Outcome outcome{*index};
+  const Json *error = row.Find("error"), *response = row.Find("response");
+  if (error != nullptr && error->is_object()) {
+    outcome.failed = true;
+    outcome.by_run = IsRunsFailure(error->Find("code"));
+    return outcome;
+  }
+  const Json* status = response == nullptr ? nullptr : response->Find("status_code");
+  const Json* body = response == nullptr ? nullptr : response->Find("body");
+  if (status == nullptr || !status->is_int() || body == nullptr) {
+    return BadInput("is no answer row (it has custom_id and neither error nor response.body)");
+  }
+  if (status->as_int() == 200) return outcome;
+  outcome.failed = true;
+  const Json* body_error = body->Find("error");
+  outcome.by_run = body_error != nullptr && IsRunsFailure(body_error->Find("code"));
+  return outcome;
+}
+
+Result<Outcome> OutcomeOf(const Json& row, const ResumeOptions& options) {
+  if (!row.is_object()) return BadInput("is no answer row (found {})", row.TypeName());
+  const Json *index = row.Find("index"), *error = row.Find("error");
+  Outcome outcome;
+  if (row.Find("custom_id") != nullptr) {
+    MINISGL_ASSIGN_OR_RETURN(outcome, OutcomeOfBatchRow(row, options.ids));
+  } else if (index != nullptr && index->is_int() && row.Find("id") != nullptr) {
+    outcome.index = index->as_int();
+    outcome.failed = error != nullptr;
+    outcome.by_run = error != nullptr && IsRunsFailure(error->Find("code"));
+  } else {
+    return BadInput("is no answer row (it has neither id and index nor custom_id)");
+  }
+  if (outcome.index < 0 || outcome.index >= options.num_rows) {
+    return BadInput("answers row {}; the input has {}", outcome.index, options.num_rows);
+  }
+  return outcome;
+}
+
+// Notes a whole row; a second one of its index goes.
+void NoteRow(const Outcome& outcome, const ResumeOptions& options, OldOutput* old) {
+  const auto place = static_cast<size_t>(outcome.index);
+  const bool again = outcome.failed && (outcome.by_run || options.retry_failed);
+  if (again || old->finished[place]) {
+    old->asked_again += again ? 1 : 0;
+    old->any_dropped = true;
+    old->indexes.push_back(OldOutput::kDroppedLine);
+    return;
+  }
+  old->finished[place] = true;
+  ++(outcome.failed ? old->failed : old->answered);
+  old->indexes.push_back(static_cast<uint32_t>(outcome.index));
+}
+
+// The lines that stay, each followed by a line break, by index.
+Status WriteSorted(const std::string& path, const OldOutput& old, RawLines* lines,
+                   FileReplacement* file) {
+  std::vector<int64_t> places;
+  for (const uint32_t index : old.indexes) {
+    const int64_t place = lines->place();
+    MINISGL_ASSIGN_OR_RETURN(const std::optional<std::string_view> line, lines->Next());
+    if (!line || index == OldOutput::kDroppedLine) continue;
+    if (index >= places.size()) places.resize(size_t{index} + 1, kNoLine);
+    places[index] = place;
+  }
+  for (const int64_t place : places) {
+    if (place == kNoLine) continue;
+    if (place != lines->place()) lines->GoTo(place);
+    MINISGL_ASSIGN_OR_RETURN(const std::optional<std::string_view> line, lines->Next());
+    if (!line)
+      return BadInput("{}: was changed meanwhile; give the command again", Visible(path, 400));
+    MINISGL_RETURN_IF_ERROR(file->Write(*line));
+    if (!line->ends_with('\n')) MINISGL_RETURN_IF_ERROR(file->Write("\n"));
+  }
+  return Status();
+}
+
+Status WriteKept(const OldOutput& old, RawLines* lines, FileReplacement* file) {
+  for (const uint32_t index : old.indexes) {
+    MINISGL_ASSIGN_OR_RETURN(const std::optional<std::string_view> line, lines->Next());
+    if (!line || index == OldOutput::kDroppedLine) continue;
+    MINISGL_RETURN_IF_ERROR(file->Write(*line));
+    if (!line->ends_with('\n')) MINISGL_RETURN_IF_ERROR(file->Write("\n"));
+  }
+  return Status();
+}
+
+// The end of the last line, in place.
+Status RepairTail(const std::string& path, const OldOutput& old) {
+  if (old.torn_at < 0 && !old.lacks_line_break) return Status();
+  const int fd = open(path.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC);
+  const bool done = fd >= 0 &&
+                    (old.torn_at < 0 ? WriteAll(fd, "\n") : ftruncate(fd, old.torn_at) == 0) &&
+                    SyncFile(fd);
+  const int error = errno;
+  if (fd >= 0) close(fd);
+  if (done) return Status();
+  return MakeStatus(StatusCode::kIoError, "{}: cannot be written ({})", Visible(path, 400),
+                    std::strerror(error));
+}
+
+}  // namespace
+
+Result<OldOutput> ReadOldOutput(const std::string& path, const ResumeOptions& options) {
+  if (options.num_rows >= int64_t{OldOutput::kDroppedLine}) {
+    return UsageError("--resume takes at most {} rows (found {}); split the input",
+                      OldOutput::kDroppedLine - 1, options.num_rows);
+  }
+  OldOutput old;
+  old.finished.resize(static_cast<size_t>(options.num_rows));
+  struct stat info {};
+  if (stat(path.c_str(), &info) != 0 && errno == ENOENT) return old;
+  MINISGL_ASSIGN_OR_RETURN(const std::unique_ptr<RawLines> lines, RawLines::Open(path, 0));
+  int64_t last_index = -1;
+  for (int64_t number = 1;; ++number) {
+    const int64_t place = lines->place();
+    MINISGL_ASSIGN_OR_RETURN(const std::optional<std::string_view> line, lines->Next());
+    if (!line) return old;
+    const bool whole = line->ends_with('\n');
+    const Result<Json> row = ParseJson(whole ? line->substr(0, line->size() - 1) : *line);
+    if (!row.ok() && !whole) {
+      old.torn_at = place;
+      return old;
+    }
+    const Result<Outcome> outcome =
+        row.ok() ? OutcomeOf(*row, options) : Result<Outcome>(row.status());
+    if (!outcome.ok()) {
+      return BadInput("{}:{}: {}; mend or remove this line, or write to another file",
+                      Visible(path, 400), number, outcome.status().message());
+    }
+    old.lacks_line_break = !whole;
+    NoteRow(*outcome, options, &old);
+    if (old.indexes.back() == OldOutput::kDroppedLine) continue;
+    old.ascending = old.ascending && outcome->index > last_index;
+    last_index = outcome->index;
+  }
+}
+
+Status RepairOldOutput(const std::string& path, const OldOutput& old, bool ordered) {
+  FileReplacement::RemoveLeftover(path);
+  const bool sorts = ordered && !old.ascending;
+  if (!old.any_dropped && !sorts) return RepairTail(path, old);
+  MINISGL_ASSIGN_OR_RETURN(const std::unique_ptr<RawLines> lines, RawLines::Open(path, 0));
+  MINISGL_ASSIGN_OR_RETURN(const std::unique_ptr<FileReplacement> file,
+                           FileReplacement::Begin(path, kOutputMode, true));
+  MINISGL_RETURN_IF_ERROR(sorts ? WriteSorted(path, old, lines.get(), file.get())
+                                : WriteKept(old, lines.get(), file.get()));
+  return file->Commit();
+}
+
+bool NeedsMerge(const RowSelection& asked, int64_t num_rows) {
+  bool any_asked = false;
+  for (int64_t index = asked.first; index < std::min(asked.end, num_rows); ++index) {
+    if (any_asked && !asked.Has(index)) return true;
+    any_asked = any_asked || asked.Has(index);
+  }
+  return false;
+}
+
+Status MergeInOrder(const std::string& path, const RowSelection& asked, int64_t num_rows,
+                    int64_t old_bytes) {
+  MINISGL_ASSIGN_OR_RETURN(const auto old_lines, RawLines::Open(path, 0));
+  MINISGL_ASSIGN_OR_RETURN(const auto new_lines, RawLines::Open(path, old_bytes));
+  MINISGL_ASSIGN_OR_RETURN(const auto file, FileReplacement::Begin(path, kOutputMode, true));
+  for (int64_t index = asked.first; index < std::min(asked.end, num_rows); ++index) {
+    RawLines* lines = asked.Has(index) ? new_lines.get() : old_lines.get();
+    MINISGL_ASSIGN_OR_RETURN(const std::optional<std::string_view> line, lines->Next());
+    if (!line) {
+      return MakeStatus(StatusCode::kIoError,
+                        "{}: was changed meanwhile; its rows stay as they came",
+                        Visible(path, 400));
+    }
+    MINISGL_RETURN_IF_ERROR(file->Write(*line));
+  }
+  return file->Commit();
+}
+
+}  // namespace minisgl
