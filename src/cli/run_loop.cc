@@ -198,6 +198,9 @@ Status RunLoop::FinishRow(int64_t index) {
   auto node = pending_.extract(index);
   Pending& pending = node.mapped();
   open_bytes_ -= pending.bytes;
+  for (const RowAnswer& answer : pending.answers) {
+    finished_tokens_ += static_cast<int64_t>(answer.token_ids.size());
+  }
   // Of several answers one that began is kept, and the others are empty beside it.
   const bool began = std::any_of(pending.answers.begin(), pending.answers.end(),
                                  [](const RowAnswer& a) { return !a.token_ids.empty(); });
@@ -276,11 +279,14 @@ Status RunLoop::CancelUnread() {
 }
 
 void RunLoop::ShowProgress() {
+  if (!progress_.IsDue()) return;
   Progress::Numbers numbers;
   numbers.done = rows_done_;
   numbers.failed = rows_failed_;
   numbers.total = options_.rows_total;
   numbers.tokens = tokens_;
+  numbers.finished_tokens = finished_tokens_;
+  numbers.stats = runtime_.Stats().scheduler;
   progress_.Update(numbers);
 }
 
