@@ -40,7 +40,7 @@ void AddRunOptions(CLI::App* app, RunOptions* options) {
   app->add_flag("--force", options->force, "Replace an output or report file that is not empty")
       ->group(output);
   app->add_flag("--hide-thinking", options->hide_thinking,
-                "Leave a model's reasoning out of what is shown and written")
+                "Leave the model's reasoning out of what is shown and written")
       ->group(output);
   app->add_flag("--json", options->json, "Print the one prompt's answer as a row")->group(output);
   app->add_flag("--ordered", options->ordered,
