@@ -163,6 +163,7 @@ int TokenizeAll(RowSource* source, const TextModel& text, bool decode, Output* o
     if (!parsed.error) parsed.error = FormatRow(parsed.row, text, decode, &line);
     if (parsed.error) {
       some_failed = true;
+      parsed.row.format = RowFormat::kOwn;  // as the lines are beside it
       line = FormatErrorRow(parsed.row, *parsed.error);
     }
     written = output->Write(line);

@@ -100,7 +100,7 @@ class RowParser {
     if (place == kAtTop && key == "sampling_params") return TakeSamplingParams(value);
     const std::string shown = (place == kInSamplingParams ? "sampling_params." : "") + Visible(key);
     const RowField* field = FindRowField(key, place);
-    if (field == nullptr) return Unsupported(shown, UnknownField(shown, place));
+    if (field == nullptr) return Unsupported(shown, UnknownField(key, shown, place));
     if (value.is_null() && field->name != std::string_view("metadata")) {
       return std::nullopt;  // not given, as clients that fill in every field write it
     }
@@ -117,12 +117,14 @@ class RowParser {
     return Invalid(std::move(message), draft_.detail_field);
   }
 
-  static std::string UnknownField(const std::string& shown, FieldFlags place) {
-    if (place == kInChat || place == kInCompletion) {
-      return fmt::format("{} is not a known field of {}", shown,
-                         place == kInChat ? kChatUrl : kCompletionUrl);
-    }
-    return fmt::format("{} is not a known field", shown);
+  static std::string UnknownField(const std::string& key, const std::string& shown,
+                                  FieldFlags place) {
+    std::string message = fmt::format("{} is not a known field", shown);
+    if (place == kInChat) message += fmt::format(" of {}", kChatUrl);
+    if (place == kInCompletion) message += fmt::format(" of {}", kCompletionUrl);
+    const std::string_view nearest = NearestField(key, place);
+    if (!nearest.empty()) message += fmt::format("; did you mean {}?", nearest);
+    return message;
   }
 
   std::optional<RowError> TakeSamplingParams(const Json& value) {
@@ -153,7 +155,7 @@ class RowParser {
 
   std::optional<RowError> Unsupported(const std::string& field, const std::string& message) {
     if (!lenient_) return RowError{"unsupported_field", message, field};
-    draft_.row.warnings.push_back(message + "; it was ignored");
+    draft_.row.warnings.push_back(message + " (it was ignored)");
     return std::nullopt;
   }
 

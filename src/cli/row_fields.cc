@@ -6,6 +6,7 @@
 #include <array>
 #include <charconv>
 #include <cmath>
+#include <utility>
 
 #include "minisgl/base/utf8.h"
 
@@ -407,22 +408,22 @@ constexpr RowField kFields[] = {
     {"prompt_cache_options", kObject, "an object", Accept},
     {"prediction", kObject, "an object", Accept},  // may save time, and changes no answer
     {"parallel_tool_calls", kBool, kExpectsBool, Accept, kNoRange, kChat},
-    {"stream", kBool, "false (a row is answered whole)", AcceptFalse, kNoRange, kLimited},
-    {"stream_options", kAny, "left out (a row is answered whole)", Refuse, kNoRange, kLimited},
+    {"stream", kBool, "false, as a row is answered whole", AcceptFalse, kNoRange, kLimited},
+    {"stream_options", kAny, "left out, as a row is answered whole", Refuse, kNoRange, kLimited},
     {"echo", kBool, "false", AcceptFalse, kNoRange, kCompletion | kUnsupported},
     {"suffix", kString, "empty", AcceptEmpty, kNoRange, kCompletion | kUnsupported},
     {"best_of", kInteger, "an integer from 1 to 128", TakeBestOf, {1, kAnswersMax},
      kCompletion | kUnsupported},
     {"response_format", kObject, "{\"type\": \"text\"}", AcceptTextFormat, kNoRange, kLimited},
     {"tool_choice", kString, "auto or none", TakeToolChoice, kNoRange, kChat | kUnsupported},
-    {"functions", kAny, "left out (tools is its successor)", Refuse, kNoRange,
+    {"functions", kAny, "left out; tools is its successor", Refuse, kNoRange,
      kChat | kUnsupported},
-    {"function_call", kAny, "left out (tool_choice is its successor)", Refuse, kNoRange,
+    {"function_call", kAny, "left out; tool_choice is its successor", Refuse, kNoRange,
      kChat | kUnsupported},
     {"modalities", kArray, "[\"text\"]", AcceptTextModality, kNoRange, kChat | kUnsupported},
-    {"audio", kAny, "left out (answers are text)", Refuse, kNoRange, kChat | kUnsupported},
-    {"moderation", kAny, "left out (answers are not moderated)", Refuse, kNoRange, kLimited},
-    {"web_search_options", kAny, "left out (the program reads no web)", Refuse, kNoRange,
+    {"audio", kAny, "left out, as answers are text", Refuse, kNoRange, kChat | kUnsupported},
+    {"moderation", kAny, "left out, as answers are not moderated", Refuse, kNoRange, kLimited},
+    {"web_search_options", kAny, "left out, as the program reads no web", Refuse, kNoRange,
      kChat | kUnsupported},
     {"verbosity", kString, "medium", AcceptMedium, kNoRange, kChat | kUnsupported},
     {"skip_special_tokens", kBool, "true", AcceptTrue, kNoRange, kSampling | kUnsupported},
@@ -430,7 +431,38 @@ constexpr RowField kFields[] = {
 };
 // clang-format on
 
+// Letters to put in, take out or change to make `a` of `b`. REQUIRES b.size() < kNameMax.
+constexpr size_t kNameMax = 40;
+size_t EditDistance(std::string_view a, std::string_view b) {
+  std::array<size_t, kNameMax + 1> row;  // of the beginning of `a` so far, to each beginning of `b`
+  for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
+  for (size_t i = 0; i < a.size(); ++i) {
+    size_t diagonal = std::exchange(row[0], i + 1);
+    for (size_t j = 0; j < b.size(); ++j) {
+      const size_t changed = diagonal + (a[i] == b[j] ? 0 : 1);
+      diagonal = row[j + 1];
+      row[j + 1] = std::min({changed, row[j] + 1, row[j + 1] + 1});
+    }
+  }
+  return row[b.size()];
+}
+
 }  // namespace
+
+std::string_view NearestField(std::string_view name, FieldFlags place) {
+  std::string_view nearest;
+  if (name.size() >= kNameMax) return nearest;
+  // A slip of the fingers is two letters at most, and leaves most of a name standing.
+  size_t best = std::min<size_t>(2, name.size() / 3);
+  for (const RowField& field : kFields) {
+    if ((field.flags & place) == 0) continue;
+    const size_t distance = EditDistance(field.name, name);
+    if (distance > best || (distance == best && !nearest.empty())) continue;
+    best = distance;
+    nearest = field.name;
+  }
+  return nearest;
+}
 
 std::span<const RowField> RowFields() { return kFields; }
 

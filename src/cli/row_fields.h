@@ -64,6 +64,8 @@ struct RowField {
 std::span<const RowField> RowFields();
 // The field that `name` spells in `place`, one of the first four flags; null where there is none.
 const RowField* FindRowField(std::string_view name, FieldFlags place);
+// The field of `place` that `name` is a misspelling of; "" where it looks like none.
+std::string_view NearestField(std::string_view name, FieldFlags place);
 
 // Whether `value` has the field's type and is in its range.
 bool InRange(const RowField& field, const Json& value);

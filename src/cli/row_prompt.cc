@@ -60,7 +60,7 @@ PromptBuilder::PromptBuilder(const TextModel* text, const EngineLimits& limits,
       capacity_(ContextCapacity(limits)),
       options_(std::move(options)) {
   if (text->chat_template != nullptr) {
-    reasoning_ = FindReasoningTags(*text->chat_template, *text->tokenizer);
+    reasoning_ = FindReasoningTags(*text->chat_template, *text->tokenizer, &spelled_ids_);
   }
 }
 
@@ -78,6 +78,7 @@ std::optional<RowError> PromptBuilder::Build(Row* row, std::vector<Prompt>* prom
   prompt.sampling = Sampling(*row);
   prompt.stop = row->stop.value_or(options_.defaults.stop);
   prompt.stop_token_ids = row->stop_token_ids;
+  if (!row->reasoning.none()) prompt.spelled_ids = spelled_ids_;
   prompt.ignore_eos = row->ignore_eos.value_or(options_.defaults.ignore_eos);
   prompt.priority = row->priority;
   if (row->timeout_s) prompt.timeout = std::chrono::duration<double>(*row->timeout_s);

@@ -55,6 +55,7 @@ class PromptBuilder {
   const int64_t capacity_;
   const PromptBuilderOptions options_;
   ReasoningTags reasoning_;
+  std::vector<TokenId> spelled_ids_;  // of its tags
 };
 
 }  // namespace minisgl

@@ -83,7 +83,7 @@ void AddRunOptions(CLI::App* app, RunOptions* options) {
       ->type_name("S")
       ->group(output);
   app->add_flag("--hide-thinking", options->hide_thinking,
-                "Leave a model's reasoning out of what is shown and written")
+                "Leave the model's reasoning out of what is shown and written")
       ->group(output);
   app->add_flag("--json", options->json, "Print the one prompt's answer as a row")->group(output);
   app->add_flag("--ordered", options->ordered,

@@ -50,6 +50,7 @@ Answer::Answer(RequestId id, uint64_t tag, const Prompt& prompt, const Tokenizer
       wants_logprobs_(prompt.sampling.num_logprobs >= 0),
       min_tokens_(prompt.sampling.min_tokens),
       stop_ids_(prompt.stop_token_ids),
+      spelled_ids_(prompt.spelled_ids),
       stop_filter_(prompt.stop),
       tokenizer_(tokenizer) {
   if (tokenizer != nullptr) decoder_.emplace(tokenizer, /*at_start=*/false);
@@ -64,6 +65,14 @@ Event Answer::MakeEvent(Event::Kind kind) const {
   return event;
 }
 
+std::string Answer::Decode(TokenId id, StreamDecoder* decoder) const {
+  std::string text = decoder->Push(id);
+  if (std::find(spelled_ids_.begin(), spelled_ids_.end(), id) != spelled_ids_.end()) {
+    text += tokenizer_->PieceText(id);
+  }
+  return text;
+}
+
 bool Answer::AcceptToken(const RowResult& row) {
   if (stop_found_) return false;
   const int64_t num_tokens = usage_.completion_tokens + 1;
@@ -73,7 +82,7 @@ bool Answer::AcceptToken(const RowResult& row) {
   // An end token has no text, also where a user's stop token is an ordinary word.
   const bool is_stop = std::find(stop_ids_.begin(), stop_ids_.end(), row.token) != stop_ids_.end();
   if (decoder_ && !is_stop) {
-    std::string text = decoder_->Push(row.token);
+    std::string text = Decode(row.token, &*decoder_);
     StopFilter::Output output = stop_filter_.Push(text, num_tokens >= min_tokens_);
     text = std::move(output.text);
     stop_found_ = output.stopped;
@@ -115,7 +124,7 @@ void Answer::CheckText() const {
   if (tokenizer_ == nullptr) return;
   StreamDecoder decoder(tokenizer_, /*at_start=*/false);
   std::string whole;
-  for (TokenId id : spoken_ids_) whole += decoder.Push(id);
+  for (TokenId id : spoken_ids_) whole += Decode(id, &decoder);
   whole += decoder.Finish();
   MINISGL_CHECK(stop_found_ ? whole.starts_with(delivered_) : whole == delivered_,
                 "I11: request {} was told another text than its tokens spell", id_);

@@ -32,6 +32,8 @@ class Answer {
   int64_t num_tokens() const { return usage_.completion_tokens; }
 
  private:
+  // What `decoder` makes of one more token, and its spelling where that is asked for.
+  std::string Decode(TokenId id, StreamDecoder* decoder) const;
   // I11: the text delivered is the text of the tokens, whole (up to a stop string).
   void CheckText() const;
   Event MakeEvent(Event::Kind kind) const;
@@ -43,6 +45,7 @@ class Answer {
   bool wants_logprobs_;
   int64_t min_tokens_;
   std::vector<TokenId> stop_ids_;
+  std::vector<TokenId> spelled_ids_;
   std::optional<StreamDecoder> decoder_;
   StopFilter stop_filter_;
   const Tokenizer* tokenizer_;

@@ -9,10 +9,13 @@ namespace {
 // out of earlier turns, or closes it for a model that is told not to reason. The first that a
 // template spells counts.
 constexpr ReasoningTags kKnownTags[] = {
-    {"<think>", "</think>"},  // DeepSeek-R1, Qwen 3, QwQ, GLM 4.5, SmolLM 3, EXAONE 4, ...
+    // DeepSeek-R1, Qwen 3, QwQ, GLM 4.5, SmolLM 3, EXAONE 4, Olmo 3, ...
+    {"<think>", "</think>"},
     {"<seed:think>", "</seed:think>"},           // Seed-OSS
-    {"[THINK]", "[/THINK]"},                     // Magistral
-    {"<|START_THINKING|>", "<|END_THINKING|>"},  // Command A
+    {"[THINK]", "[/THINK]"},                     // Magistral, Ministral 3
+    {"<|START_THINKING|>", "<|END_THINKING|>"},  // Command A, Command R7B
+    {"<|channel|>analysis<|message|>", "<|start|>assistant<|channel|>final<|message|>", false,
+     "<|channel|>final<|message|>"},  // gpt-oss
 };
 
 constexpr std::string_view kWhiteSpace = " \t\r\n";
@@ -33,18 +36,32 @@ size_t TagBeginning(std::string_view text, std::string_view tag) {
   return 0;
 }
 
-bool IsControl(const Tokenizer& tokenizer, std::string_view spelling) {
-  const std::optional<TokenId> id = tokenizer.IdOf(spelling);
-  return id.has_value() && tokenizer.IsSpecial(*id);
+// Adds the control tokens that `tag` is written with.
+void AddControlTokens(std::string_view tag, const Tokenizer& tokenizer, std::vector<TokenId>* ids) {
+  const TextPiece piece{std::string(tag), true};
+  const Result<std::vector<TokenId>> encoded = tokenizer.Encode(std::span(&piece, 1));
+  if (!encoded.ok()) return;
+  for (const TokenId id : *encoded) {
+    const bool known = std::find(ids->begin(), ids->end(), id) != ids->end();
+    if (tokenizer.IsSpecial(id) && !known) ids->push_back(id);
+  }
 }
 
 }  // namespace
 
-ReasoningTags FindReasoningTags(const ChatTemplate& chat, const Tokenizer& tokenizer) {
+ReasoningTags FindReasoningTags(const ChatTemplate& chat, const Tokenizer& tokenizer,
+                                std::vector<TokenId>* spelled) {
   for (const ReasoningTags& tags : kKnownTags) {
-    if (!chat.Spells(tags.close)) continue;
-    const bool control = IsControl(tokenizer, tags.open) || IsControl(tokenizer, tags.close);
-    return control ? ReasoningTags() : tags;
+    // gpt-oss's template opens an earlier turn of the assistant elsewhere than its channel.
+    const std::string_view known = tags.answer.empty() ? tags.close : tags.answer;
+    if (!chat.Spells(known)) continue;
+    std::vector<TokenId> control;
+    for (const std::string_view tag : {tags.open, tags.close, tags.answer}) {
+      AddControlTokens(tag, tokenizer, &control);
+    }
+    if (spelled == nullptr) return control.empty() ? tags : ReasoningTags();
+    *spelled = std::move(control);
+    return tags;
   }
   return {};
 }
@@ -91,10 +108,18 @@ ReasoningPiece ReasoningSplitter::Push(std::string_view text) {
 // Also where the prompt opened the tag: some models write it again.
 bool ReasoningSplitter::TakeStart() {
   const std::string_view rest = TrimLeft(held_);
-  if (tags_.open.starts_with(rest) && rest.size() < tags_.open.size()) return false;
+  const auto may_become = [&rest](std::string_view tag) {
+    return rest.size() < tag.size() && tag.starts_with(rest);
+  };
+  if (may_become(tags_.open) || may_become(tags_.answer)) return false;
+  const auto take = [&](std::string_view tag, State next) {
+    held_.erase(0, held_.size() - rest.size() + tag.size());
+    state_ = next;
+  };
   if (rest.starts_with(tags_.open)) {
-    held_.erase(0, held_.size() - rest.size() + tags_.open.size());
-    state_ = State::kInside;
+    take(tags_.open, State::kInside);
+  } else if (!tags_.answer.empty() && rest.starts_with(tags_.answer)) {
+    take(tags_.answer, State::kBetween);
   } else {
     state_ = tags_.starts_inside ? State::kInside : State::kText;
   }

@@ -12,6 +12,7 @@
 #include "cli/row_output.h"
 #include "cli/row_prompt.h"
 #include "fakes.h"
+#include "program.h"
 
 namespace minisgl {
 namespace {
@@ -308,6 +309,39 @@ TEST(BatchErrorTest, ABadRowIsAnsweredInItsFormat) {
   const Json line = ParseLine(FormatErrorRow(parsed.row, *parsed.error));
   EXPECT_EQ(At(line, {"custom_id"}), Json("c"));
   EXPECT_EQ(At(line, {"response", "body", "error", "param"}), Json("temperature"));
+}
+
+TEST(BatchProgramTest, AFileWrittenForTheServiceRunsUnchanged) {
+  if (ProgramBinary().empty()) GTEST_SKIP() << "MINISGL_BINARY names no program";
+  const auto line = [](const std::string& id, const std::string& url, const std::string& body) {
+    return R"({"custom_id": ")" + id + R"(", "method": "POST", "url": ")" + url +
+           R"(", "body": {"model": "gpt-4o-mini", )" + body + "}}\n";
+  };
+  const std::string say = R"("messages": [{"role": "user", "content": "What is 2 + 3?"}])";
+  const TemporaryFolder folder;
+  const std::string input = folder.Write(
+      "in.jsonl",
+      line("a", "/v1/chat/completions", say + R"(, "max_tokens": 5)") +
+          line("b", "/v1/chat/completions", say + R"(, "stream": true)") +
+          line("c", "/v1/completions", R"("prompt": "Once", "temperature": 1, "max_tokens": 5)"));
+  const auto run = [&] {
+    return RunProgram(
+        {"run", "-m", DemoModel(), "--num-pages", "64", "--threads", "1", "--file", input});
+  };
+  const ProgramResult first = run();
+  EXPECT_EQ(first.exit_code, 1) << first.err;
+  const std::vector<std::string> lines = Lines(first.out);
+  ASSERT_EQ(lines.size(), 3u);
+  const Json chat = ParseLine(lines[0] + "\n"), refused = ParseLine(lines[1] + "\n"),
+             text = ParseLine(lines[2] + "\n");
+  EXPECT_EQ(At(chat, {"custom_id"}), Json("a"));
+  EXPECT_EQ(At(chat, {"response", "body", "model"}), Json("gpt-4o-mini"));
+  EXPECT_TRUE(At(chat, {"response", "body", "choices", "0", "message", "content"})
+                  .as_string()
+                  .starts_with("2 + 3"));
+  EXPECT_EQ(At(refused, {"response", "body", "error", "param"}), Json("stream"));
+  EXPECT_EQ(At(text, {"response", "body", "object"}), Json("text_completion"));
+  EXPECT_EQ(run().out, first.out) << "a second run gives the same bytes";
 }
 
 }  // namespace

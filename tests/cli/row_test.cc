@@ -256,6 +256,20 @@ TEST(RowTest, UnsupportedFieldsAreNamed) {
   }
 }
 
+TEST(RowTest, AMisspeltFieldIsToldWhatItLooksLike) {
+  const auto said = [](const std::string& name) {
+    return Bad("{\"prompt\": \"a\", \"" + name + "\": 1}").message;
+  };
+  EXPECT_TRUE(said("temprature").ends_with("did you mean temperature?"));
+  EXPECT_TRUE(said("mesages").ends_with("did you mean messages?"));
+  EXPECT_TRUE(said("top-k").ends_with("did you mean top_k?"));
+  EXPECT_TRUE(said("max_token").ends_with("did you mean max_tokens?"));
+  for (const std::string& name : {std::string("colour"), std::string("xy"), std::string("regex"),
+                                  std::string(100, 'n'), std::string()}) {
+    EXPECT_EQ(said(name).find("did you mean"), std::string::npos) << said(name);
+  }
+}
+
 TEST(RowTest, LenientTurnsUnsupportedFieldsIntoWarningsAndNothingElse) {
   const Row row = Good(R"({"prompt": "a", "colour": "red", "stream": true})", true);
   ASSERT_EQ(row.warnings.size(), 2u);

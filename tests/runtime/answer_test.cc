@@ -73,5 +73,27 @@ TEST_F(AnswerTest, WithoutAStopStringTheEndIsTheSchedulers) {
   EXPECT_EQ(Tell("abc", Ends(EndReason::kFailed)).error_code, "nan_logits");
 }
 
+// "<s>" stands in the text only where it is to be spelled, where it came among the others.
+TEST_F(AnswerTest, ControlTokensAreSpelledWhereAskedFor) {
+  const std::vector<TokenId> said = {*tokenizer_->IdOf("a"), *tokenizer_->bos_id(),
+                                     *tokenizer_->IdOf("b")};
+  for (const bool spelled : {false, true}) {
+    Prompt prompt;
+    prompt.ids = {1};
+    if (spelled) prompt.spelled_ids = {*tokenizer_->bos_id()};
+    Answer answer(7, 0, prompt, tokenizer_.get(), &queue_);
+    for (const TokenId id : said) {
+      RowResult token;
+      token.outcome = RowResult::Outcome::kToken;
+      token.token = id;
+      answer.AcceptToken(token);
+    }
+    answer.End(Ends(EndReason::kLength));
+    std::string text;
+    while (const auto event = queue_.Pop(std::chrono::milliseconds(0))) text += event->text;
+    EXPECT_EQ(text, spelled ? "a<s>b" : "ab");
+  }
+}
+
 }  // namespace
 }  // namespace minisgl

@@ -15,6 +15,7 @@ namespace {
 
 constexpr ReasoningTags kThink{"<think>", "</think>"};
 constexpr ReasoningTags kInside{"<think>", "</think>", true};
+constexpr ReasoningTags kChannels{"<a>", "<f>", false, "<g>"};
 
 struct Case {
   ReasoningTags tags;
@@ -47,6 +48,11 @@ const std::vector<Case>& Cases() {
       {kInside, " <thi", "<thi", ""},
       {kInside, "\n", "", ""},
       {kInside, "", "", ""},
+      {kChannels, "<a>Two.<f>Four.", "Two.", "Four."},
+      {kChannels, " <g> Four.<g>", "", "Four.<g>"},
+      {kChannels, "Four.<g>", "", "Four.<g>"},
+      {kChannels, "<g>", "", ""},
+      {kChannels, "<", "", "<"},
       {ReasoningTags(), "<think>a</think>b", "", "<think>a</think>b"},
   };
   return cases;
@@ -121,13 +127,15 @@ class TagTokenizer : public Tokenizer {
   Result<std::vector<TokenId>> EncodeText(std::string_view) const override {
     return std::vector<TokenId>();
   }
-  Result<std::vector<TokenId>> Encode(std::span<const TextPiece>) const override {
-    return std::vector<TokenId>();
+  // The control token is id 0; all other text is one token.
+  Result<std::vector<TokenId>> Encode(std::span<const TextPiece> pieces) const override {
+    const bool has = !control_.empty() && pieces[0].text.find(control_) != std::string::npos;
+    return has ? std::vector<TokenId>{1, 0, 1} : std::vector<TokenId>{1};
   }
   std::vector<TokenId> Prefix() const override { return {}; }
   std::vector<TokenId> Suffix() const override { return {}; }
   std::string Decode(std::span<const TokenId>, bool) const override { return ""; }
-  TokenId vocab_size() const override { return 1; }
+  TokenId vocab_size() const override { return 2; }
   bool IsSpecial(TokenId id) const override { return id == 0; }
   std::string PieceText(TokenId) const override { return control_; }
   std::string PieceBytes(TokenId) const override { return ""; }
@@ -155,10 +163,22 @@ TEST(ReasoningTagsTest, ComeFromTheTemplatesText) {
   EXPECT_EQ(found("{{ messages[0].content.split('</think>')[-1] }}"), "</think>");
   EXPECT_EQ(found("{{ '</seed:think>' }}"), "</seed:think>");
   EXPECT_EQ(found("[THINK]{{ messages[0].thinking }}[/THINK]"), "[/THINK]");
+  EXPECT_EQ(found("<|channel|>analysis<|message|>{{ messages[0].thinking }}<|end|>"
+                  "<|start|>assistant<|channel|>final<|message|>"),
+            "<|start|>assistant<|channel|>final<|message|>");
   EXPECT_EQ(found("{{ messages[0].content }} think"), "");
 }
 
-TEST(ReasoningTagsTest, ControlTokensAreNoTags) {
+TEST(ReasoningTagsTest, ControlTokensAreTagsWhereTheyAreSpelled) {
+  std::vector<TokenId> spelled;
+  const auto chat = Template("[THINK]{{ messages[0].thinking }}[/THINK]");
+  EXPECT_EQ(FindReasoningTags(*chat, TagTokenizer("[/THINK]"), &spelled).close, "[/THINK]");
+  EXPECT_EQ(spelled, std::vector<TokenId>{0});
+  EXPECT_EQ(FindReasoningTags(*chat, TagTokenizer("<think>"), &spelled).close, "[/THINK]");
+  EXPECT_EQ(spelled, std::vector<TokenId>());
+}
+
+TEST(ReasoningTagsTest, ControlTokensAreNoTagsElsewhere) {
   const auto chat = Template("[THINK]{{ messages[0].thinking }}[/THINK]");
   EXPECT_TRUE(FindReasoningTags(*chat, TagTokenizer("[/THINK]")).none());
   EXPECT_TRUE(FindReasoningTags(*chat, TagTokenizer("[THINK]")).none());

@@ -33,6 +33,9 @@ struct Prompt {
   std::vector<TokenId> stop_token_ids;
   // For whoever fills stop_token_ids: the runtime itself reads those alone.
   bool ignore_eos = false;
+  // Control tokens that the text spells all the same, as the tags are that tell a model's reasoning
+  // from its answer. Few.
+  std::vector<TokenId> spelled_ids;
   int32_t priority = 0;  // smaller first; chat turns use kChatPriority
   // From Submit on: an answer not whole by then ends with kTimeout.
   std::optional<std::chrono::duration<double>> timeout;

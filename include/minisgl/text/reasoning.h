@@ -11,6 +11,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "minisgl/text/chat_template.h"
 #include "minisgl/text/tokenizer.h"
@@ -26,14 +27,18 @@ struct ReasoningTags {
   std::string_view open, close;
   // The prompt ends with `open`: an answer begins inside.
   bool starts_inside = false;
+  // What may stand before an answer without reasoning, and is no part of it; "" for nothing.
+  std::string_view answer = "";
 
   bool none() const { return open.empty(); }
   bool operator==(const ReasoningTags& other) const = default;
 };
 
-// The tags that `chat` speaks of. None where the tokenizer has one of them as a control token, as
-// those are left out of an answer's text.
-ReasoningTags FindReasoningTags(const ChatTemplate& chat, const Tokenizer& tokenizer);
+// The tags that `chat` speaks of. Control tokens among them are left out of an answer's text unless
+// they are asked for (Prompt::spelled_ids): they go into `*spelled`, and where that is null there
+// are no tags.
+ReasoningTags FindReasoningTags(const ChatTemplate& chat, const Tokenizer& tokenizer,
+                                std::vector<TokenId>* spelled = nullptr);
 
 // `tags`, and whether the prompt that was rendered to `pieces` leaves them open. What a message
 // says opens nothing.
