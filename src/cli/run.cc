@@ -250,6 +250,10 @@ Result<int> RunRows(const RunOptions& options, Job* job, ReportFiles* reports) {
   RunLoopOptions loop_options;
   loop_options.answers_ahead_max = kAheadPerRunningRequest * options.engine.max_running_requests;
   loop_options.rows_total = job->rows_total;
+  // Without prefixes to share, or asked for the order of coming, there is nothing to choose.
+  if (options.engine.cache != "radix" || options.engine.policy == "fcfs") {
+    loop_options.window_answers_max = 1;
+  }
   loop_options.grace = std::chrono::milliseconds(static_cast<int64_t>(options.grace_s * 1000));
   // A streamed answer stops at the first signal: what was said is on the screen.
   if (as_text) loop_options.grace = std::chrono::milliseconds(0);

@@ -19,6 +19,9 @@ constexpr milliseconds kPipeTick(10);
 // Rows taken in before events are looked at, so that answers are not kept waiting by a long input.
 constexpr int kRowsPerTurn = 64;
 
+// While nothing runs yet: what is asked first decides what is cached, and nobody wants to wait.
+constexpr milliseconds kFillTime(200);
+
 // A request's tag in the runtime: which row, which of its answers.
 constexpr uint64_t kAnswersPerRow = 256;
 static_assert(kAnswersMax < kAnswersPerRow);
@@ -29,6 +32,8 @@ uint64_t MakeTag(int64_t index, size_t answer) {
 RowError Cancelled() {
   return {"cancelled", "the run was stopped before this row was answered", ""};
 }
+
+RowError NotAsked() { return {"cancelled", "the run was stopped before this row was asked", ""}; }
 
 // What only the prompt needed is let go as soon as there is one.
 void DropPrompt(Row* row) {
@@ -62,7 +67,8 @@ RunLoop::RunLoop(Runtime* runtime, const PromptBuilder* prompts, RowSource* sour
       source_(*source),
       writer_(*writer),
       progress_(progress),
-      options_(options) {}
+      options_(options),
+      window_(2 * options.window_answers_max) {}
 
 // The queue must outlive its requests: after a failed write some are still under way.
 RunLoop::~RunLoop() {
@@ -77,29 +83,50 @@ Status RunLoop::Run() {
   while (true) {
     CheckStop();
     if (stop_.at_once) return LeaveAtOnce();
-    const bool admits = !source_ended_ && stop_.reason == 0 && !fault_;
-    if (admits) MINISGL_RETURN_IF_ERROR(Admit());
-    if (pending_.empty() && (source_ended_ || stop_.reason != 0 || fault_)) break;
+    if (!Stops()) MINISGL_RETURN_IF_ERROR(Admit());
+    if (pending_.empty() && (Stops() || (source_ended_ && window_.empty()))) break;
     MINISGL_RETURN_IF_ERROR(TakeEvents());
     ShowProgress();
   }
-  if (fault_) return *fault_;
-  if (stop_.reason != 0) MINISGL_RETURN_IF_ERROR(CancelUnread());
-  ShowProgress();
-  return Status();
+  return End();
 }
 
-bool RunLoop::HasRoom() const {
-  if (pending_.empty()) return true;
-  const int64_t ahead = open_answers_ + static_cast<int64_t>(writer_.held_rows());
-  return ahead < options_.answers_ahead_max &&
+// What was taken in is in the output, also after a fault: others may be held for it.
+Status RunLoop::End() {
+  if (Stops()) MINISGL_RETURN_IF_ERROR(CancelWindow());
+  if (!fault_ && stop_.reason != 0) MINISGL_RETURN_IF_ERROR(CancelUnread());
+  ShowProgress();
+  return fault_ ? *fault_ : Status();
+}
+
+bool RunLoop::IsWithinBounds() const {
+  return open_answers_ < options_.answers_ahead_max &&
+         static_cast<int64_t>(writer_.held_rows()) < options_.held_rows_max &&
          open_bytes_ + writer_.held_bytes() < options_.bytes_ahead_max;
 }
 
+bool RunLoop::WindowHasRoom() const {
+  return window_.empty() ||
+         (window_.num_answers() < options_.window_answers_max &&
+          open_bytes_ + window_.bytes() + writer_.held_bytes() < options_.bytes_ahead_max);
+}
+
 Status RunLoop::Admit() {
-  for (int rows = 0; rows < kRowsPerTurn && HasRoom() && options_.stop().reason == 0; ++rows) {
+  MINISGL_RETURN_IF_ERROR(FillWindow());
+  for (int rows = 0; rows < kRowsPerTurn && !window_.empty() && HasRoom(); ++rows) {
+    // Where bounds are reached, others are held for the oldest.
+    Submit(IsWithinBounds() ? window_.TakeNext() : window_.TakeOldest());
+  }
+  return Status();
+}
+
+Status RunLoop::FillWindow() {
+  const Clock::time_point until = Clock::now() + kFillTime;
+  for (int rows = 0; !source_ended_ && WindowHasRoom() && options_.stop().reason == 0; ++rows) {
+    if (pending_.empty() ? Clock::now() >= until : rows >= kRowsPerTurn) break;
     ParsedRow parsed;
-    const int wait_ms = pending_.empty() ? static_cast<int>(kTick.count()) : 0;
+    const bool idle = pending_.empty() && window_.empty();
+    const int wait_ms = idle ? static_cast<int>(kTick.count()) : 0;
     switch (source_.Next(wait_ms, &parsed)) {
       case RowSource::Outcome::kNotYet:
         source_dry_ = true;
@@ -113,39 +140,47 @@ Status RunLoop::Admit() {
         source_dry_ = false;
         break;
     }
-    MINISGL_RETURN_IF_ERROR(StartRow(std::move(parsed), source_.row_bytes()));
+    MINISGL_RETURN_IF_ERROR(TakeInRow(std::move(parsed), source_.row_bytes()));
   }
   return Status();
 }
 
-Status RunLoop::StartRow(ParsedRow parsed, size_t bytes) {
+Status RunLoop::TakeInRow(ParsedRow parsed, size_t bytes) {
   writer_.Expect(parsed.row.index);
   if (parsed.error) return WriteFailure(parsed.row, *parsed.error);
-  Pending pending;
-  pending.row = std::move(parsed.row);
-  std::vector<Prompt> prompts;
-  if (const auto error = prompts_.Build(&pending.row, &prompts)) {
-    return WriteFailure(pending.row, *error);
+  ReadyRow ready;
+  ready.row = std::move(parsed.row);
+  ready.bytes = bytes;
+  if (const auto error = prompts_.Build(&ready.row, &ready.prompts)) {
+    return WriteFailure(ready.row, *error);
   }
-  DropPrompt(&pending.row);
+  DropPrompt(&ready.row);
+  window_.Add(std::move(ready));
+  return Status();
+}
+
+void RunLoop::Submit(ReadyRow ready) {
+  Pending pending;
+  pending.row = std::move(ready.row);
+  std::vector<Prompt> prompts = std::move(ready.prompts);
   writer_.Begin(pending.row);
   const int64_t index = pending.row.index;
   pending.answers.resize(prompts.size());
   pending.open_answers = static_cast<int32_t>(prompts.size());
-  pending.bytes = bytes;
-  open_bytes_ += bytes;
+  pending.bytes = ready.bytes;
+  open_bytes_ += ready.bytes;
   std::vector<uint64_t> tags;
   for (size_t answer = 0; answer < prompts.size(); ++answer) tags.push_back(MakeTag(index, answer));
   Pending& entry = pending_.emplace(index, std::move(pending)).first->second;
   entry.requests = runtime_.SubmitAll(std::move(prompts), &queue_, tags);
   // Now that there are requests to wait for: where memory ran out above, there are none.
   open_answers_ += entry.open_answers;
-  return Status();
 }
 
 Status RunLoop::TakeEvents() {
   if (pending_.empty()) return Status();
-  const bool admits = !source_ended_ && stop_.reason == 0 && !fault_ && HasRoom();
+  const bool admits =
+      !Stops() && ((!window_.empty() && HasRoom()) || (!source_ended_ && WindowHasRoom()));
   milliseconds wait = kTick;
   if (admits) wait = source_dry_ ? kPipeTick : milliseconds(0);
   for (std::optional<Event> event = queue_.Pop(wait); event; event = queue_.Pop(milliseconds(0))) {
@@ -257,22 +292,26 @@ Status RunLoop::LeaveAtOnce() {
     MINISGL_RETURN_IF_ERROR(
         WriteFailure(pending.row, pending.error ? *pending.error : Cancelled()));
   }
-  if (fault_) return *fault_;
-  MINISGL_RETURN_IF_ERROR(CancelUnread());
-  ShowProgress();
+  return End();
+}
+
+Status RunLoop::CancelWindow() {
+  while (!window_.empty()) {
+    MINISGL_RETURN_IF_ERROR(WriteFailure(window_.TakeOldest().row, NotAsked()));
+  }
   return Status();
 }
 
 // Rows of a file that were never asked are in the output too; what a pipe would still bring is not
 // waited for.
 Status RunLoop::CancelUnread() {
-  const RowError cancelled{"cancelled", "the run was stopped before this row was asked", ""};
   while (!source_ended_ && source_.never_waits()) {
     ParsedRow parsed;
     switch (source_.Next(0, &parsed)) {
       case RowSource::Outcome::kRow:
         writer_.Expect(parsed.row.index);
-        MINISGL_RETURN_IF_ERROR(WriteFailure(parsed.row, parsed.error ? *parsed.error : cancelled));
+        MINISGL_RETURN_IF_ERROR(
+            WriteFailure(parsed.row, parsed.error ? *parsed.error : NotAsked()));
         break;
       case RowSource::Outcome::kFailed:
         return source_.status();

@@ -19,6 +19,7 @@
 #include "cli/row.h"
 #include "cli/row_prompt.h"
 #include "cli/row_source.h"
+#include "cli/row_window.h"
 #include "cli/signals.h"
 #include "minisgl/base/status.h"
 #include "minisgl/runtime/runtime.h"
@@ -26,7 +27,13 @@
 namespace minisgl {
 
 struct RunLoopOptions {
-  int64_t answers_ahead_max = 1024;  // submitted, or held for those before them
+  int64_t answers_ahead_max = 1024;  // submitted
+  // Read and not yet submitted: rows that share a prefix are chosen from so many, and none waits
+  // for more than twice as many others. 1: in the order of the input.
+  int64_t window_answers_max = 1024;
+  // Answered and held for rows before them. More than those others, so that whom they wait for is
+  // asked before this is reached.
+  int64_t held_rows_max = 4096;
   // Of their rows as read, and of answers held for those before them; one row always may.
   size_t bytes_ahead_max = size_t{64} << 20;
   std::chrono::milliseconds grace{5000};  // to finish what runs after a stop
@@ -72,9 +79,14 @@ class RunLoop {
     std::optional<RowError> error;
   };
 
-  bool HasRoom() const;
+  bool IsWithinBounds() const;
+  bool HasRoom() const { return pending_.empty() || IsWithinBounds(); }
+  bool WindowHasRoom() const;
+  bool Stops() const { return stop_.reason != 0 || fault_.has_value(); }
   Status Admit();
-  Status StartRow(ParsedRow parsed, size_t bytes);
+  Status FillWindow();
+  Status TakeInRow(ParsedRow parsed, size_t bytes);
+  void Submit(ReadyRow ready);
   Status TakeEvents();
   Status TakeEvent(Event event);
   void FinishAnswer(const Event& event, int32_t answer_index, Pending* pending);
@@ -83,6 +95,8 @@ class RunLoop {
   void AbortRow(const Pending& pending);
   void CheckStop();
   Status LeaveAtOnce();
+  Status End();
+  Status CancelWindow();
   Status CancelUnread();
   void ShowProgress() const;
 
@@ -94,6 +108,7 @@ class RunLoop {
   const RunLoopOptions options_;
 
   EventQueue queue_;
+  RowWindow window_;
   std::unordered_map<int64_t, Pending> pending_;  // by row index
   int64_t open_answers_ = 0;
   size_t open_bytes_ = 0;

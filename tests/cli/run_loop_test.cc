@@ -187,6 +187,64 @@ TEST_F(RunLoopTest, NoMoreAnswersAreAheadThanAllowed) {
   EXPECT_EQ(runtime_.open_max, 8u);
 }
 
+// A slow first row: what is held for it is bounded, and then nothing more is asked.
+TEST_F(RunLoopTest, NoMoreRowsAreHeldThanAllowed) {
+  loop_options_.held_rows_max = 5;
+  loop_options_.answers_ahead_max = 2;
+  runtime_.on_submit = [this](const FakeRuntime::Asked& asked) {
+    if (asked.id == 1) return;  // until its place is taken by the stop below
+    runtime_.Answer(asked, "x");
+  };
+  int turns = 0;
+  loop_options_.on_numbers = [&](const Progress::Numbers&) { ++turns; };
+  loop_options_.stop = [&] { return StopRequest{turns > 20 ? 1 : 0, turns > 20}; };
+  std::string input;
+  for (int i = 0; i < 64; ++i) input += "\"a\"\n";
+  const std::vector<Json> rows = RunFile(input, true);
+  EXPECT_EQ(rows.size(), 64u);
+  EXPECT_LE(runtime_.asked.size(), 1u + 5u + 2u);
+  EXPECT_EQ(ErrorCode(rows[0]), "cancelled");
+  EXPECT_EQ(ErrorCode(rows[5]), "");
+  EXPECT_EQ(ErrorCode(rows[63]), "cancelled");
+}
+
+TEST_F(RunLoopTest, RowsThatShareAPrefixAreAskedTogetherAndWrittenInOrder) {
+  AnswerAtOnce();
+  const std::vector<Json> rows = RunFile("\"bx\"\n\"ax\"\n\"by\"\n\"ay\"\n", true);
+  EXPECT_EQ(Indexes(rows), (std::vector<int64_t>{0, 1, 2, 3}));
+  std::string asked;
+  for (const auto& request : runtime_.asked)
+    asked += text_.tokenizer->Decode(request.prompt.ids, false);
+  EXPECT_EQ(asked, "bxbyaxay");
+  loop_options_.window_answers_max = 1;
+  runtime_.asked.clear();
+  RunFile("\"bx\"\n\"ax\"\n\"by\"\n\"ay\"\n", true);
+  asked.clear();
+  for (const auto& request : runtime_.asked)
+    asked += text_.tokenizer->Decode(request.prompt.ids, false);
+  EXPECT_EQ(asked, "bxaxbyay");
+}
+
+// Rows that were taken in and not asked are in the output too, and so are those held for them.
+TEST_F(RunLoopTest, AFaultLeavesNoAnswerBehindARowThatWasNotAsked) {
+  loop_options_.answers_ahead_max = 1;
+  runtime_.on_submit = [this](const FakeRuntime::Asked& asked) {
+    if (runtime_.asked.size() < 3) return runtime_.Answer(asked, "x");
+    Event done;
+    done.finish_reason = FinishReason::kError;
+    done.error_code = "device_fault";
+    runtime_.End(asked, std::move(done));
+  };
+  // Asked: 0, 2, then 3, which fails; 2 is held for 1, which is not asked.
+  const Status status = RunTo("\"bx\"\n\"ax\"\n\"by\"\n\"bz\"\n", folder_.Path("out.jsonl"), true);
+  EXPECT_EQ(status.code(), StatusCode::kInternal);
+  std::vector<std::string> codes;
+  for (const std::string& line : Lines(folder_.Read("out.jsonl"))) {
+    codes.push_back(ErrorCode(*ParseJson(line)));
+  }
+  EXPECT_EQ(codes, (std::vector<std::string>{"", "cancelled", "", "device_fault"}));
+}
+
 TEST_F(RunLoopTest, LargeRowsAreNotTakenInAhead) {
   loop_options_.bytes_ahead_max = 1000;
   AnswerBackwards(2);
