@@ -57,14 +57,16 @@ Chat::Chat(const LoadedModel* model, const ChatOptions& options, ReportFiles* re
     : model_(*model),
       options_(options),
       reports_(*reports),
-      runtime_session_(model->runtime->OpenSession()),
       session_(model->text.tokenizer.get(), model->text.chat_template.get()),
       settings_(MakeChatSettings(options.sampling, model->facts.generation, DrawSeed())),
       interactive_(IsTerminal(STDIN_FILENO)) {
   session_.set_parse_special(model->text.parse_special);
+  branches_.push_back({"main", {}, 0, model->runtime->OpenSession()});
 }
 
-Chat::~Chat() { model_.runtime->CloseSession(runtime_session_); }
+Chat::~Chat() {
+  for (const Branch& branch : branches_) model_.runtime->CloseSession(branch.session);
+}
 
 void Chat::Say(const std::string& text) const {
   PrintStderr(IsTerminal(STDERR_FILENO) ? FilterForTerminal(text) : text);
@@ -106,6 +108,7 @@ void Chat::Converse() {
   Next next =
       options_.prompt.empty() ? Next::kGoOn : Message(Utf8OrWarn(options_.prompt, "--prompt"));
   const std::unique_ptr<PromptReader> reader = MakePromptReader(&signals_, HistoryPath());
+  reader->set_completer([this](std::string_view line) { return Complete(line); });
   while (next == Next::kGoOn && printer_.status().ok() && signals_.Terminated() == 0) {
     ChatInputLine line = ReadChatInput(reader.get());
     WarnOfReplacedBytes(*reader);
@@ -169,10 +172,10 @@ Chat::Next Chat::HandleInterrupt(bool was_empty) {
 }
 
 Chat::Next Chat::Message(std::string text) {
-  Turns before = CopyTurns();
+  ChatTurns before = CopyTurns();
   session_.messages().push_back({"user", std::move(text), {}});
   if (Reply(0)) {
-    regenerations_ = 0;
+    TurnsChanged();
   } else {
     failed_ = true;
     PutTurns(std::move(before));
@@ -180,11 +183,16 @@ Chat::Next Chat::Message(std::string text) {
   return interrupted_ ? Next::kLeave : Next::kGoOn;
 }
 
-Chat::Turns Chat::CopyTurns() const { return {session_.messages(), dropped_}; }
+ChatTurns Chat::CopyTurns() const { return {session_.messages(), dropped_}; }
 
-void Chat::PutTurns(Turns turns) {
+void Chat::PutTurns(ChatTurns turns) {
   session_.messages() = std::move(turns.messages);
   dropped_ = std::move(turns.dropped);
+}
+
+void Chat::TurnsChanged() {
+  branch().regenerations = 0;
+  alternatives_.clear();
 }
 
 int64_t Chat::ContextLimit() const { return ContextCapacity(model_.runtime->limits()); }
@@ -234,54 +242,77 @@ Result<std::vector<TokenId>> Chat::FitPrompt() {
 Result<Prompt> Chat::MakePrompt(uint64_t variant) {
   Prompt prompt;
   MINISGL_ASSIGN_OR_RETURN(prompt.ids, FitPrompt());
-  const std::vector<SessionMessage> all = AllMessages();
-  const auto turn = std::count_if(all.begin(), all.end(),
-                                  [](const SessionMessage& m) { return m.role == "user"; });
+  const auto turn = static_cast<uint64_t>(CountTurns(AllMessages()));
   prompt.sampling = settings_.sampling;
-  prompt.sampling.seed = DeriveSeed(settings_.seed, static_cast<uint64_t>(turn)) + variant;
+  prompt.sampling.seed = DeriveSeed(settings_.seed, turn) + variant;
   prompt.max_tokens = settings_.max_tokens;
   prompt.stop = settings_.stop;
   prompt.ignore_eos = settings_.ignore_eos;
   prompt.priority = kChatPriority;
-  prompt.session = runtime_session_;
+  prompt.session = branches_[branch_].session;
   SetEndTokens(model_.eos_ids, &prompt);
   return prompt;
 }
 
-bool Chat::Reply(uint64_t variant) {
+bool Chat::Reply(uint64_t variant, size_t count, Answers* answers) {
   Result<Prompt> prompt = MakePrompt(variant);
   if (!prompt.ok()) {
     SayFailure(prompt.status());
     return false;
   }
-  ChatAnswer answer = RunTurn(model_.runtime.get(), std::move(*prompt), &signals_,
-                              [this](std::string_view text) { return printer_.Show(text); });
-  // A terminal shows where the answer ends, even one of no words.
-  if (!answer.text.empty() || (answer.error_message.empty() && !answer.interrupted)) {
-    printer_.EndAnswer();
+  std::vector<Prompt> prompts(count, *prompt);
+  for (size_t i = 1; i < count; ++i) {
+    prompts[i].sampling.seed += i;
+    prompts[i].session = 0;  // the turns of a session come one after another
   }
-  Report(answer);
-  if (answer.interrupted && !interactive_) interrupted_ = true;
-  const bool kept =
-      answer.finish_reason != FinishReason::kError && (!answer.interrupted || !answer.text.empty());
-  if (kept) session_.messages().push_back({"assistant", answer.text, answer.token_ids});
+  auto begin_answer = [&, begun = size_t{0}](size_t answer) mutable {
+    if (count > 1 && begun == answer) Note(fmt::format("[{}/{}]", ++begun, count));
+  };
+  size_t num_kept = 0;
+  const AnswerListener listener = {
+      [&](size_t answer, std::string_view text) {
+        begin_answer(answer);
+        return printer_.Show(text);
+      },
+      [&](size_t answer, const ChatAnswer& whole) {
+        begin_answer(answer);
+        // A terminal shows where the answer ends, even one of no words.
+        if (!whole.text.empty() || (whole.error_message.empty() && !whole.interrupted)) {
+          printer_.EndAnswer();
+        }
+        Report(whole, count);
+      }};
+  for (ChatAnswer& answer :
+       RunTurn(model_.runtime.get(), std::move(prompts), &signals_, listener)) {
+    if (answer.interrupted && !interactive_) interrupted_ = true;
+    const bool kept = answer.finish_reason != FinishReason::kError &&
+                      (!answer.interrupted || !answer.text.empty());
+    CountAnswer(answer, kept);
+    const SessionMessage message = {"assistant", answer.text, answer.token_ids};
+    if (kept && ++num_kept == 1) session_.messages().push_back(message);
+    if (answers != nullptr) answers->push_back(kept ? std::optional(message) : std::nullopt);
+    last_answer_ = std::move(answer);
+  }
+  return num_kept > 0;
+}
+
+void Chat::CountAnswer(const ChatAnswer& answer, bool kept) {
   ++num_answers_;
   num_failures_ += kept ? 0 : 1;
   total_usage_.prompt_tokens += answer.usage.prompt_tokens;
   total_usage_.cached_tokens += answer.usage.cached_tokens;
   total_usage_.completion_tokens += answer.usage.completion_tokens;
   total_s_ += answer.total_s;
-  last_answer_ = std::move(answer);
-  return kept;
 }
 
-// What a person should know of an answer that did not simply end.
-void Chat::Report(const ChatAnswer& answer) const {
+// What a person should know of an answer, one of `count`, that did not simply end.
+void Chat::Report(const ChatAnswer& answer, size_t count) const {
   if (answer.finish_reason == FinishReason::kError) {
     Say("minisgl: " + Visible(answer.error_message, 4000));
   } else if (answer.interrupted && printer_.status().ok()) {
-    Note(answer.text.empty() ? "[stopped before the answer began; the message is taken back]"
-                             : "[stopped]");
+    Note(answer.text.empty() && count == 1
+             ? "[stopped before the answer began; the message is taken back]"
+             : "[stopped]");
   } else if (answer.finish_reason == FinishReason::kLength) {
     const bool full = answer.usage.prompt_tokens + answer.usage.completion_tokens >= ContextLimit();
     Note(fmt::format("[cut after {} tokens{}]", answer.usage.completion_tokens,

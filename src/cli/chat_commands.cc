@@ -1,5 +1,6 @@
 // The commands of a chat: one table of names, help lines and bodies.
 #include <algorithm>
+#include <charconv>
 #include <utility>
 
 #include "cli/chat.h"
@@ -14,25 +15,42 @@ struct Chat::Command {
   std::string_view arguments;                        // as /help shows them
   std::string_view help;                             // "": a second name, which /help does not list
   void (Chat::*body)(const std::string& arguments);  // null: leaves
+  ArgumentKind argument = ArgumentKind::kNone;
+  std::string_view group = "";  // of this and the commands after it
 };
 
 const std::vector<Chat::Command>& Chat::Commands() {
+  using Kind = ArgumentKind;
   static const std::vector<Command> kCommands = {
-      {"help", "", "list the commands", &Chat::Help},
-      {"?", "", "", &Chat::Help},
-      {"reset", "", "forget what was said; the system message stays", &Chat::Reset},
-      {"system", "[TEXT]", "show or set the system message (\"\" removes it)", &Chat::System},
-      {"regen", "", "answer the last message again (also /retry)", &Chat::Regenerate},
-      {"retry", "", "", &Chat::Regenerate},
+      {"regen", "[N]", "answer the last message again, N times at once (also /retry)",
+       &Chat::Regenerate, Kind::kText, "The last message"},
+      {"retry", "", "", &Chat::Regenerate, Kind::kText},
+      {"pick", "[K]", "go on from answer K of those /regen gave; alone: list them", &Chat::Pick,
+       Kind::kText},
       {"undo", "", "take back the last message and its answer", &Chat::Undo},
-      {"save", "[-f] FILE", "write the conversation to FILE (-f: over another)", &Chat::Save},
-      {"load", "FILE", "go on with the conversation in FILE", &Chat::Load},
-      {"set", "NAME VALUE", "change a sampling parameter", &Chat::Set},
+      {"show", "[N]", "show the last N turns, or all", &Chat::Show, Kind::kText,
+       "The conversation"},
+      {"reset", "", "forget what was said; the system message stays (also /clear)", &Chat::Reset},
+      {"clear", "", "", &Chat::Reset},
+      {"system", "[TEXT]", "show or set the system message (\"\" removes it)", &Chat::System,
+       Kind::kText},
+      {"save", "[-f] FILE", "write the conversation to FILE (-f: over another)", &Chat::Save,
+       Kind::kFile},
+      {"load", "FILE", "go on with the conversation in FILE", &Chat::Load, Kind::kFile},
+      {"branch", "[NAME] [TURN]", "fork the conversation here, or after TURN (-d NAME: end one)",
+       &Chat::NewBranch, Kind::kBranch, "Branches"},
+      {"switch", "NAME", "go on in another branch", &Chat::SwitchBranch, Kind::kBranch},
+      {"tree", "", "show the branches and their turns", &Chat::Tree},
+      {"set", "NAME VALUE", "change a sampling parameter", &Chat::Set, Kind::kParameter,
+       "Settings and figures"},
       {"params", "", "show the sampling parameters", &Chat::Parameters},
       {"stats", "", "tokens and speed of the last answer and of all", &Chat::Stats},
       {"tokens", "", "count the tokens of each message", &Chat::Tokens},
       {"context", "", "how much of the context is used", &Chat::Context},
       {"model", "", "show the model", &Chat::Model},
+      {"help", "[COMMAND]", "list the commands (also /?)", &Chat::Help, Kind::kCommand, "Others"},
+      {"?", "", "", &Chat::Help, Kind::kCommand},
+      {"image", "", "", &Chat::Image, Kind::kFile},
       {"exit", "", "leave (also /bye, /quit)", nullptr},
       {"bye", "", "", nullptr},
       {"quit", "", "", nullptr},
@@ -40,34 +58,108 @@ const std::vector<Chat::Command>& Chat::Commands() {
   return kCommands;
 }
 
+// All names that may be typed, or those that /help lists.
+std::vector<std::string> Chat::CommandNames(bool listed) {
+  std::vector<std::string> names;
+  for (const Command& command : Commands()) {
+    if (!listed || !command.help.empty()) names.emplace_back(command.name);
+  }
+  return names;
+}
+
+const Chat::Command* Chat::FindCommand(std::string_view name) {
+  for (const Command& command : Commands()) {
+    if (command.name == name) return &command;
+  }
+  return nullptr;
+}
+
+Completion Chat::Complete(std::string_view line) const {
+  CompletionWords words;
+  words.commands = CommandNames(true);
+  words.argument = [](std::string_view name) {
+    const Command* command = FindCommand(name);
+    return command == nullptr ? ArgumentKind::kNone : command->argument;
+  };
+  for (const Branch& branch : branches_) words.branches.push_back(branch.name);
+  words.parameters = ParameterNames();
+  return CompleteChatLine(line, words);
+}
+
 Chat::Next Chat::RunCommand(const std::string& line) {
   const size_t name_end = std::min(line.find_first_of(" \t"), line.size());
   const std::string name = line.substr(0, name_end);
   const size_t begin = std::min(line.find_first_not_of(" \t", name_end), line.size());
-  for (const Command& command : Commands()) {
-    if (command.name != name) continue;
-    if (command.body == nullptr) return Next::kLeave;
-    (this->*command.body)(line.substr(begin));
-    return interrupted_ ? Next::kLeave : Next::kGoOn;
+  const Command* command = FindCommand(name);
+  if (command == nullptr) {
+    SayUnknown(name);
+    return Next::kGoOn;
   }
-  Say(fmt::format("unknown command /{}; /help lists commands, // begins a message with /",
-                  Visible(name)));
-  return Next::kGoOn;
+  if (command->body == nullptr) return Next::kLeave;
+  (this->*command->body)(line.substr(begin));
+  return interrupted_ ? Next::kLeave : Next::kGoOn;
 }
 
-void Chat::Help(const std::string&) {
+void Chat::SayUnknown(const std::string& name) const {
+  const std::string nearest = NearestWord(name, CommandNames(true));
+  const std::string advice = nearest.empty() ? "" : fmt::format("did you mean /{}? ", nearest);
+  Say(fmt::format("unknown command /{}; {}/help lists commands, // begins a message with /",
+                  Visible(name), advice));
+}
+
+void Chat::Help(const std::string& arguments) {
+  const auto line = [](const Command& command) {
+    return fmt::format("  {:<22} {}\n", fmt::format("/{} {}", command.name, command.arguments),
+                       command.help);
+  };
   std::string text;
+  if (!arguments.empty()) {
+    const std::string name = arguments.substr(arguments.starts_with('/') ? 1 : 0);
+    const Command* named = FindCommand(name);
+    if (named == nullptr) return SayUnknown(name);
+    // A second name is explained by the first, which stands before it.
+    while (named->help.empty() && named > Commands().data() && (named - 1)->body == named->body) {
+      --named;
+    }
+    text = line(*named);
+    text.pop_back();
+    return Say(text);
+  }
   for (const Command& command : Commands()) {
-    if (command.help.empty()) continue;
-    text += fmt::format("  {:<20} {}\n", fmt::format("/{} {}", command.name, command.arguments),
-                        command.help);
+    if (!command.group.empty()) text += fmt::format("{}:\n", command.group);
+    if (!command.help.empty()) text += line(command);
   }
   text +=
       "A message of several lines stands between \"\"\" and \"\"\"; \\ at the end of a line goes "
-      "on "
-      "with the next.\n"
-      "// begins a message with /. Ctrl-C stops an answer, Ctrl-D leaves.";
+      "on with the next.\n"
+      "// begins a message with /. Tab completes commands, their arguments and files; Ctrl-R "
+      "searches\n"
+      "what was typed before. Ctrl-C stops an answer, Ctrl-D leaves.";
   Say(text);
+}
+
+void Chat::Image(const std::string&) {
+  Say("This program reads text and no images: describe in words what you see.");
+}
+
+// Answers go to standard output as when they came; who speaks stands before them.
+void Chat::Show(const std::string& arguments) {
+  const std::vector<SessionMessage> all = AllMessages();
+  if (all.empty()) return Say("Nothing was said yet.");
+  int64_t wanted = CountTurns(all);
+  if (!arguments.empty()) {
+    const auto [end, error] =
+        std::from_chars(arguments.data(), arguments.data() + arguments.size(), wanted);
+    if (error != std::errc() || *end != '\0' || wanted < 1) {
+      return Say("/show takes the number of turns to show");
+    }
+  }
+  int64_t to_skip = CountTurns(all) - wanted;
+  for (const SessionMessage& message : all) {
+    if (message.role == "user") --to_skip;
+    if (to_skip >= 0 && wanted < CountTurns(all)) continue;
+    Say(fmt::format("[{}]\n{}", message.role, message.content));
+  }
 }
 
 void Chat::Reset(const std::string&) {
@@ -76,7 +168,7 @@ void Chat::Reset(const std::string&) {
                                 [](const SessionMessage& m) { return m.role != "system"; }),
                  messages.end());
   dropped_.clear();
-  regenerations_ = 0;
+  TurnsChanged();
   Note("The conversation starts anew.");
 }
 
@@ -103,29 +195,6 @@ void Chat::System(const std::string& arguments) {
   Note(arguments == "\"\"" ? "The system message is removed." : "The system message is set.");
 }
 
-void Chat::ForgetAnswer() {
-  auto& messages = session_.messages();
-  while (!messages.empty() && messages.back().role == "assistant") messages.pop_back();
-}
-
-void Chat::Regenerate(const std::string& arguments) {
-  if (!arguments.empty()) {
-    Say("/regen takes no argument");
-    return;
-  }
-  Turns before = CopyTurns();
-  ForgetAnswer();
-  if (session_.messages().empty() || session_.messages().back().role != "user") {
-    PutTurns(std::move(before));
-    Say("There is no message to answer again.");
-    return;
-  }
-  if (settings_.sampling.temperature == 0) {
-    Note("(the temperature is 0: the answer will be the same; see /set temperature)");
-  }
-  if (!Reply(++regenerations_)) PutTurns(std::move(before));
-}
-
 void Chat::Undo(const std::string&) {
   auto& messages = session_.messages();
   const auto is_user = [](const SessionMessage& m) { return m.role == "user"; };
@@ -136,18 +205,10 @@ void Chat::Undo(const std::string&) {
   }
   Note(fmt::format("Taken back: {}", Visible(last->content, 60)));
   messages.erase(last.base() - 1, messages.end());
-  regenerations_ = 0;
+  TurnsChanged();
 }
 
-// The conversation with the turns that no longer fit: system messages first, as they stand in the
-// session.
-std::vector<SessionMessage> Chat::AllMessages() const {
-  std::vector<SessionMessage> all = session_.messages();
-  const auto first = std::find_if(all.begin(), all.end(),
-                                  [](const SessionMessage& m) { return m.role != "system"; });
-  all.insert(first, dropped_.begin(), dropped_.end());
-  return all;
-}
+std::vector<SessionMessage> Chat::AllMessages() const { return WholeConversation(CopyTurns()); }
 
 void Chat::Save(const std::string& arguments) {
   const bool force = arguments.starts_with("-f ");
@@ -164,13 +225,16 @@ void Chat::Save(const std::string& arguments) {
     return;
   }
   file_ = path;
-  Note(fmt::format("Saved {} messages to {}", all.size(), Visible(path, 400)));
+  Note(fmt::format("Saved {} messages to {}{}", all.size(), Visible(path, 400),
+                   branches_.size() == 1
+                       ? ""
+                       : fmt::format(" (branch {}; other branches are not in it)", branch().name)));
 }
 
 Status Chat::LoadFrom(const std::string& path) {
   MINISGL_ASSIGN_OR_RETURN(session_.messages(), LoadConversation(path));
   dropped_.clear();
-  regenerations_ = 0;
+  TurnsChanged();
   file_ = path;
   return Status();
 }

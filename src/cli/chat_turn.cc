@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <numeric>
 #include <utility>
 
 #include "cli/file_io.h"
@@ -21,41 +22,78 @@ double SecondsSince(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
+// The answers of one turn as their events come, and how far each has been told.
+class Turn {
+ public:
+  Turn(size_t count, const AnswerListener& listener)
+      : listener_(listener), answers_(count), done_(count), begin_(Clock::now()) {}
+
+  // False once the listener wants no more.
+  bool Take(Event event) {
+    ChatAnswer& answer = answers_[event.tag];
+    if (answer.token_ids.empty() && !event.token_ids.empty()) {
+      answer.first_token_s = SecondsSince(begin_);
+    }
+    answer.token_ids.insert(answer.token_ids.end(), event.token_ids.begin(), event.token_ids.end());
+    answer.text += event.text;
+    if (event.kind == Event::Kind::kDone) {
+      answer.finish_reason = event.finish_reason;
+      answer.usage = event.usage;
+      answer.error_message = event.error_message;
+      answer.max_tokens_lowered = event.max_tokens_lowered;
+      answer.interrupted = event.finish_reason == FinishReason::kAborted;
+      answer.total_s = SecondsSince(begin_);
+      done_[event.tag] = true;
+    }
+    Tell();
+    return shows_;
+  }
+  bool IsDone() const { return told_ == answers_.size(); }
+  std::vector<ChatAnswer> TakeAnswers() { return std::move(answers_); }
+
+ private:
+  void Tell() {
+    for (; told_ < answers_.size(); ++told_, told_bytes_ = 0) {
+      const ChatAnswer& answer = answers_[told_];
+      const std::string_view more = std::string_view(answer.text).substr(told_bytes_);
+      if (shows_ && !more.empty()) shows_ = listener_.text(told_, more);
+      told_bytes_ = answer.text.size();
+      if (!done_[told_]) return;
+      listener_.end(told_, answer);
+    }
+  }
+
+  const AnswerListener& listener_;
+  std::vector<ChatAnswer> answers_;
+  std::vector<bool> done_;
+  const Clock::time_point begin_;
+  size_t told_ = 0;        // answers that were told whole
+  size_t told_bytes_ = 0;  // of the one after them
+  bool shows_ = true;
+};
+
 }  // namespace
 
-ChatAnswer RunTurn(Runtime* runtime, Prompt prompt, SignalWatch* signals,
-                   const std::function<bool(std::string_view)>& show) {
-  ChatAnswer answer;
+std::vector<ChatAnswer> RunTurn(Runtime* runtime, std::vector<Prompt> prompts, SignalWatch* signals,
+                                const AnswerListener& listener) {
+  Turn turn(prompts.size(), listener);
   EventQueue queue;
-  const Clock::time_point begin = Clock::now();
-  const RequestId request = runtime->Submit(std::move(prompt), &queue);
-  bool shows = true;
-  while (true) {
+  std::vector<uint64_t> tags(prompts.size());
+  std::iota(tags.begin(), tags.end(), 0);
+  const std::vector<RequestId> requests = runtime->SubmitAll(std::move(prompts), &queue, tags);
+  bool shows = true, aborted = false;
+  while (!turn.IsDone()) {
     const bool stop = signals->TakeInterrupt() || signals->Terminated() != 0 || !shows;
-    if (stop && !answer.interrupted) {
-      answer.interrupted = true;
-      runtime->Abort(request);
+    if (stop && !aborted) {
+      aborted = true;
+      for (const RequestId request : requests) runtime->Abort(request);
     }
     std::optional<Event> event = queue.Pop(kSignalWait);
-    if (!event) continue;
-    if (answer.token_ids.empty() && !event->token_ids.empty()) {
-      answer.first_token_s = SecondsSince(begin);
-    }
-    answer.token_ids.insert(answer.token_ids.end(), event->token_ids.begin(),
-                            event->token_ids.end());
-    answer.text += event->text;
-    if (shows && !event->text.empty()) shows = show(event->text);
-    if (event->kind != Event::Kind::kDone) continue;
-    answer.finish_reason = event->finish_reason;
-    answer.usage = event->usage;
-    answer.error_message = event->error_message;
-    answer.max_tokens_lowered = event->max_tokens_lowered;
-    answer.interrupted = event->finish_reason == FinishReason::kAborted;
-    answer.total_s = SecondsSince(begin);
-    signals->Drain();
-    signals->TakeInterrupt();  // one that came too late to stop anything
-    return answer;
+    if (event) shows = turn.Take(std::move(*event));
   }
+  signals->Drain();
+  signals->TakeInterrupt();  // one that came too late to stop anything
+  return turn.TakeAnswers();
 }
 
 AnswerPrinter::AnswerPrinter() : filters_(IsTerminal(STDOUT_FILENO)) {}

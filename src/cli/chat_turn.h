@@ -1,4 +1,4 @@
-// One answer: asked for, shown as it comes, stopped by Ctrl-C.
+// The answers to one message: asked for together, shown as they come, stopped by Ctrl-C.
 #pragma once
 
 #include <cstdint>
@@ -26,10 +26,19 @@ struct ChatAnswer {
   double total_s = 0;
 };
 
-// Asks `runtime` and gives text to `show` as it comes; returns after the request's last event. A
-// signal, or `show` giving false, aborts it.
-ChatAnswer RunTurn(Runtime* runtime, Prompt prompt, SignalWatch* signals,
-                   const std::function<bool(std::string_view)>& show);
+// Who is told of answers, one after another: all of answer 0 before any of answer 1.
+struct AnswerListener {
+  // More text; false aborts all.
+  std::function<bool(size_t answer, std::string_view text)> text;
+  // It is whole. Comes once for each answer.
+  std::function<void(size_t answer, const ChatAnswer& whole)> end;
+};
+
+// Asks `runtime` all `prompts` at once and tells `listener` as answers come; what comes of a later
+// answer waits until those before it are whole. Returns after the last event. A signal, or
+// `listener` giving false, aborts them.
+std::vector<ChatAnswer> RunTurn(Runtime* runtime, std::vector<Prompt> prompts, SignalWatch* signals,
+                                const AnswerListener& listener);
 
 // Where answers go: standard output, through the filter where it is a terminal.
 class AnswerPrinter {

@@ -13,6 +13,7 @@
 #include <termios.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <clocale>
 #include <cstdio>
@@ -37,7 +38,10 @@ constexpr std::string_view kPasteBegin = "\x1b[200~", kPasteEnd = "\x1b[201~";
 constexpr int kEscapeWait_ms = 50;  // the bytes of a key come together; a person's ESC stands alone
 constexpr size_t kPasteInLineMax = 1024;  // bytes of a paste that are edited as if typed
 
-enum class ByteOutcome { kByte, kInterrupted, kTerminated, kEnd, kTimeout };
+// How often the status before the prompt is looked at while nothing is typed.
+constexpr int kStatusWait_ms = 500;
+
+enum class ByteOutcome { kByte, kInterrupted, kTerminated, kEnd, kTimeout, kResized };
 
 // What the terminal's interrupt key sends; '\0' where it has none.
 char InterruptByte() {
@@ -66,7 +70,8 @@ class ByteSource {
   }
   // The next call gives `outcome` again: for one that came in the middle of a character or a key.
   void Hold(ByteOutcome outcome) {
-    if (outcome != ByteOutcome::kTimeout) held_ = outcome;
+    const bool lasts = outcome != ByteOutcome::kTimeout && outcome != ByteOutcome::kResized;
+    if (lasts) held_ = outcome;
   }
   void PutBack(std::string_view bytes) {
     buffer_.erase(0, at_);
@@ -89,6 +94,7 @@ class ByteSource {
       signals_->Drain();
       if (signals_->Terminated() != 0) return ByteOutcome::kTerminated;
       if (signals_->TakeInterrupt()) return ByteOutcome::kInterrupted;
+      if (signals_->TakeResize()) return ByteOutcome::kResized;
       if (ready == 0) return ByteOutcome::kTimeout;
       if (ready < 0 || waits[0].revents == 0) continue;
       buffer_.resize(size_t{1} << 16);
@@ -115,7 +121,7 @@ class LinesReader : public PromptReader {
   ReadLineResult ReadLine(const std::string& prompt) override {
     if (IsTerminal(STDIN_FILENO)) {
       FILE* out = IsTerminal(STDOUT_FILENO) ? stdout : stderr;
-      std::fputs(prompt.c_str(), out);
+      std::fputs(WithStatus(prompt).c_str(), out);
       std::fflush(out);
     }
     std::string line;
@@ -127,6 +133,7 @@ class LinesReader : public PromptReader {
         case ByteOutcome::kTerminated:
           return {LineOutcome::kTerminated};
         case ByteOutcome::kTimeout:
+        case ByteOutcome::kResized:
           continue;
         case ByteOutcome::kEnd:
           if (line.empty()) return {LineOutcome::kEnd};
@@ -176,6 +183,9 @@ class EditingReader : public PromptReader {
     el_set(edit_, EL_HIST, history, history_);
     el_set(edit_, EL_GETCFN, &EditingReader::GetCharacter);
     el_set(edit_, EL_BIND, "^R", "em-inc-search-prev", nullptr);
+    el_set(edit_, EL_ADDFN, "complete", "Complete what stands before the cursor",
+           &EditingReader::Complete);
+    el_set(edit_, EL_BIND, "^I", "complete", nullptr);
   }
   ~EditingReader() override {
     el_end(edit_);
@@ -183,7 +193,8 @@ class EditingReader : public PromptReader {
   }
 
   ReadLineResult ReadLine(const std::string& prompt) override {
-    prompt_ = bold_prompt_ ? BoldPrompt(prompt) : prompt;
+    bare_prompt_ = prompt;
+    SetPrompt();
     pastes_.clear();
     characters_.clear();
     outcome_ = ByteOutcome::kByte;
@@ -223,10 +234,19 @@ class EditingReader : public PromptReader {
     return fmt::format("\1{}\1{}\1{}\1{}", kBold, prompt.substr(0, last), kPlain,
                        prompt.substr(last));
   }
+  // Whether it is another than before.
+  bool SetPrompt() {
+    const std::string prompt = WithStatus(bare_prompt_);
+    std::string shown = bold_prompt_ ? BoldPrompt(prompt) : prompt;
+    if (shown == prompt_) return false;
+    prompt_ = std::move(shown);
+    return true;
+  }
   static char* Prompt(EditLine* edit) { return Self(edit)->prompt_.data(); }
   static int GetCharacter(EditLine* edit, wchar_t* character) {
     return Self(edit)->NextCharacter(character);
   }
+  static unsigned char Complete(EditLine* edit, int) { return Self(edit)->CompleteWord(); }
   static EditingReader* Self(EditLine* edit) {
     void* self = nullptr;
     el_get(edit, EL_CLIENTDATA, &self);
@@ -242,8 +262,16 @@ class EditingReader : public PromptReader {
   int NextCharacter(wchar_t* character) {
     while (characters_.empty()) {
       char byte = 0;
-      const ByteOutcome outcome = source_.Next(&byte);
-      if (outcome == ByteOutcome::kTimeout) continue;
+      const ByteOutcome outcome = source_.Next(&byte, status_ ? kStatusWait_ms : -1);
+      if (outcome == ByteOutcome::kTimeout) {
+        if (SetPrompt()) el_set(edit_, EL_REFRESH);
+        continue;
+      }
+      if (outcome == ByteOutcome::kResized) {
+        el_resize(edit_);
+        el_set(edit_, EL_REFRESH);
+        continue;
+      }
       if (outcome != ByteOutcome::kByte) {
         outcome_ = outcome;
         const LineInfo* info = el_line(edit_);
@@ -261,6 +289,32 @@ class EditingReader : public PromptReader {
     *character = characters_.front();
     characters_.pop_front();
     return 1;
+  }
+
+  // Tab: completes as far as all that is offered agrees, and lists it where that is no further.
+  unsigned char CompleteWord() {
+    const LineInfo* info = el_line(edit_);
+    const std::string_view line(info->buffer, static_cast<size_t>(info->cursor - info->buffer));
+    if (!line.starts_with('/')) {  // a message may hold tabs
+      el_insertstr(edit_, "\t");
+      return CC_REFRESH;
+    }
+    const Completion offered = completer_ ? completer_(line) : Completion();
+    if (offered.words.empty()) return CC_REFRESH_BEEP;
+    std::string common = CommonPrefix(offered.words);
+    if (offered.words.size() == 1 && !common.ends_with('/')) common += ' ';
+    const std::string more = common.substr(std::min(line.size() - offered.begin, common.size()));
+    if (!more.empty()) {
+      el_insertstr(edit_, more.c_str());
+      return CC_REFRESH;
+    }
+    if (offered.words.size() == 1) return CC_NORM;
+    int columns = 0;
+    el_get(edit_, EL_GETTC, "co", &columns, nullptr);
+    const std::string list = InColumns(offered.words, static_cast<size_t>(std::max(columns, 1)));
+    Write("\r\n");
+    for (const char byte : list) Write(byte == '\n' ? "\r\n" : std::string_view(&byte, 1));
+    return CC_REDISPLAY;
   }
 
   // A byte that belongs to the one before it, and so comes at once.
@@ -311,7 +365,7 @@ class EditingReader : public PromptReader {
     while (!text.ends_with(kPasteEnd)) {
       char byte = 0;
       const ByteOutcome outcome = source_.Next(&byte);
-      if (outcome == ByteOutcome::kTimeout) continue;
+      if (outcome == ByteOutcome::kTimeout || outcome == ByteOutcome::kResized) continue;
       if (outcome != ByteOutcome::kByte) {
         source_.Hold(outcome);
         return;
@@ -382,6 +436,7 @@ class EditingReader : public PromptReader {
   bool bold_prompt_ = false;
   History* history_ = nullptr;
   EditLine* edit_ = nullptr;
+  std::string bare_prompt_;  // without status and looks
   std::string prompt_;
   std::deque<wchar_t> characters_;                           // read and not yet given to libedit
   std::vector<std::pair<std::string, std::string>> pastes_;  // label, text
