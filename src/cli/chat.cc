@@ -11,8 +11,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <memory>
 #include <random>
+#include <thread>
 #include <utility>
 
 #include "cli/commands.h"
@@ -59,6 +61,8 @@ Chat::Chat(const LoadedModel* model, const ChatOptions& options, ReportFiles* re
       reports_(*reports),
       session_(model->text.tokenizer.get(), model->text.chat_template.get()),
       settings_(MakeChatSettings(options.sampling, model->facts.generation, DrawSeed())),
+      tags_(FindReasoningTags(*model->text.chat_template, *model->text.tokenizer)),
+      printer_(STDOUT_FILENO, STDERR_FILENO),
       interactive_(IsTerminal(STDIN_FILENO)) {
   session_.set_parse_special(model->text.parse_special);
   branches_.push_back({"main", {}, 0, model->runtime->OpenSession()});
@@ -108,8 +112,10 @@ void Chat::Converse() {
   Next next =
       options_.prompt.empty() ? Next::kGoOn : Message(Utf8OrWarn(options_.prompt, "--prompt"));
   const std::unique_ptr<PromptReader> reader = MakePromptReader(&signals_, HistoryPath());
+  reader->set_status([this] { return said_batch_ended_ ? "" : batch_->Short(); });
   reader->set_completer([this](std::string_view line) { return Complete(line); });
   while (next == Next::kGoOn && printer_.status().ok() && signals_.Terminated() == 0) {
+    SayBatchEnded();
     ChatInputLine line = ReadChatInput(reader.get());
     WarnOfReplacedBytes(*reader);
     if (line.kind != ChatInputLine::Kind::kInterrupted) offered_to_leave_ = false;
@@ -128,7 +134,45 @@ void Chat::Converse() {
         next = Next::kLeave;
         break;
     }
+    if (next == Next::kLeave && !MayLeave()) next = Next::kGoOn;
   }
+  if (batch_) {
+    if (interactive_ || interrupted_ || signals_.Terminated() != 0) batch_->Stop(false);
+    WaitForBatch();
+  }
+}
+
+bool Chat::MayLeave() {
+  const bool asks = batch_ && !batch_->ended() && interactive_ && !offered_to_stop_batch_ &&
+                    signals_.Terminated() == 0;
+  if (!asks) return true;
+  offered_to_stop_batch_ = true;
+  interrupted_ = false;
+  Say(fmt::format("A batch runs, with {} rows to go: leave again to stop it; /batch wait waits.",
+                  batch_->rows_left()));
+  return false;
+}
+
+void Chat::WaitForBatch() {
+  // How soon its end, or a signal, is seen.
+  constexpr std::chrono::milliseconds kWait(20);
+  int num_signals = 0;
+  bool terminated = signals_.Terminated() != 0;
+  while (batch_ && !batch_->ended()) {
+    const bool terminates = !terminated && signals_.Terminated() != 0;
+    terminated = terminated || terminates;
+    if (signals_.TakeInterrupt() || terminates) batch_->Stop(++num_signals > 1);
+    std::this_thread::sleep_for(kWait);
+  }
+  SayBatchEnded();
+}
+
+void Chat::SayBatchEnded() {
+  if (said_batch_ended_ || !batch_->ended()) return;
+  said_batch_ended_ = true;
+  if (batch_->succeeded()) return Note(batch_->Long());
+  Say("minisgl: " + batch_->Long());
+  failed_ = true;
 }
 
 // Gives the exit status that this alone comes to.
@@ -172,15 +216,24 @@ Chat::Next Chat::HandleInterrupt(bool was_empty) {
 }
 
 Chat::Next Chat::Message(std::string text) {
-  ChatTurns before = CopyTurns();
-  session_.messages().push_back({"user", std::move(text), {}});
-  if (Reply(0)) {
-    TurnsChanged();
+  if (!waiting_text_.empty()) text = waiting_text_ + '\n' + text;
+  if (Send(std::move(text), CopyTurns())) {
+    waiting_text_.clear();
   } else {
     failed_ = true;
-    PutTurns(std::move(before));
   }
   return interrupted_ ? Next::kLeave : Next::kGoOn;
+}
+
+bool Chat::Send(std::string text, ChatTurns before) {
+  session_.messages().push_back({"user", std::move(text), {}});
+  const bool answered = Reply(0);
+  if (answered) {
+    TurnsChanged();
+  } else {
+    PutTurns(std::move(before));
+  }
+  return answered;
 }
 
 ChatTurns Chat::CopyTurns() const { return {session_.messages(), dropped_}; }
@@ -265,23 +318,29 @@ bool Chat::Reply(uint64_t variant, size_t count, Answers* answers) {
     prompts[i].sampling.seed += i;
     prompts[i].session = 0;  // the turns of a session come one after another
   }
-  auto begin_answer = [&, begun = size_t{0}](size_t answer) mutable {
-    if (count > 1 && begun == answer) Note(fmt::format("[{}/{}]", ++begun, count));
+  const ReasoningTags tags = PromptTags();
+  ReasoningSplitter splitter;
+  auto begin_answer = [&, next = size_t{0}](size_t answer) mutable {
+    if (answer < next) return;
+    ++next;
+    splitter = ReasoningSplitter(tags);
+    if (count > 1) Note(fmt::format("[{}/{}]", next, count));
   };
-  size_t num_kept = 0;
   const AnswerListener listener = {
-      [&](size_t answer, std::string_view text) {
-        begin_answer(answer);
-        return printer_.Show(text);
+      [&, begin = std::ref(begin_answer)](size_t answer, std::string_view text) {
+        begin(answer);
+        return ShowPiece(splitter.Push(text));
       },
-      [&](size_t answer, const ChatAnswer& whole) {
-        begin_answer(answer);
+      [&, begin = std::ref(begin_answer)](size_t answer, const ChatAnswer& whole) {
+        begin(answer);
+        ShowPiece(splitter.Finish());
         // A terminal shows where the answer ends, even one of no words.
         if (!whole.text.empty() || (whole.error_message.empty() && !whole.interrupted)) {
           printer_.EndAnswer();
         }
         Report(whole, count);
       }};
+  size_t num_kept = 0;
   for (ChatAnswer& answer :
        RunTurn(model_.runtime.get(), std::move(prompts), &signals_, listener)) {
     if (answer.interrupted && !interactive_) interrupted_ = true;
@@ -294,6 +353,18 @@ bool Chat::Reply(uint64_t variant, size_t count, Answers* answers) {
     last_answer_ = std::move(answer);
   }
   return num_kept > 0;
+}
+
+// The tags of the model's reasoning as the prompt of the conversation leaves them.
+ReasoningTags Chat::PromptTags() const {
+  if (tags_.none()) return tags_;
+  const auto pieces = session_.PromptPieces(model_.text.template_args);
+  return pieces.ok() ? WithPrompt(tags_, *pieces) : tags_;
+}
+
+bool Chat::ShowPiece(const ReasoningPiece& piece) {
+  if (!options_.hide_thinking && !printer_.ShowReasoning(piece.reasoning)) return false;
+  return printer_.Show(piece.text);
 }
 
 void Chat::CountAnswer(const ChatAnswer& answer, bool kept) {
@@ -345,6 +416,9 @@ CommandBody AddChatCommand(CLI::App* app) {
                   "When the context is full: drop-turns (the oldest) or error (default drop-turns)")
       ->check(OneOf({"drop-turns", "error"}))
       ->type_name("WHAT")
+      ->group(group);
+  app->add_flag("--hide-thinking", options->hide_thinking,
+                "Do not show the model's reasoning, only its answers")
       ->group(group);
   AddReportOptions(app, &options->reports);
   app->add_flag("--force", options->force, "Replace a report file that is not empty")

@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "cli/chat_batch.h"
 #include "cli/chat_completion.h"
 #include "cli/chat_input.h"
 #include "cli/chat_settings.h"
@@ -21,6 +22,7 @@
 #include "cli/options.h"
 #include "cli/reports.h"
 #include "minisgl/runtime/session.h"
+#include "minisgl/text/reasoning.h"
 
 namespace minisgl {
 
@@ -34,6 +36,7 @@ struct ChatOptions {
   std::string system;  // the text, or @FILE
   std::string load;
   std::string on_overflow = "drop-turns";
+  bool hide_thinking = false;
 };
 
 class Chat {
@@ -60,7 +63,15 @@ class Chat {
   int WriteReports();
   void Greet() const;
   Next Message(std::string text);
+  // Says `text` and answers it; where there is no answer, puts `before` back and gives false.
+  bool Send(std::string text, ChatTurns before);
   Next HandleInterrupt(bool was_empty);
+  // Whether the chat may end: not, the first time, while a batch runs.
+  bool MayLeave();
+  // Waits for the end of the batch, which a signal brings about; the first one gives what was asked
+  // some seconds, the second none.
+  void WaitForBatch();
+  void SayBatchEnded();  // if it did, and that was not said
   void WarnOfReplacedBytes(const PromptReader& reader);
   // Answers the conversation as it stands (its last message is the user's), `count` times at once;
   // the first answer that is worth keeping goes into the conversation, and all into *answers (may
@@ -69,6 +80,8 @@ class Chat {
   // for nothing, and the caller puts back what there was.
   using Answers = std::vector<std::optional<SessionMessage>>;
   bool Reply(uint64_t variant, size_t count = 1, Answers* answers = nullptr);
+  ReasoningTags PromptTags() const;
+  bool ShowPiece(const ReasoningPiece& piece);
   void CountAnswer(const ChatAnswer& answer, bool kept);
   ChatTurns CopyTurns() const;
   void PutTurns(ChatTurns turns);
@@ -92,6 +105,8 @@ class Chat {
   void Show(const std::string& arguments);
   void Reset(const std::string& arguments);
   void System(const std::string& arguments);
+  void Edit(const std::string& arguments);
+  void Read(const std::string& arguments);
   void Undo(const std::string& arguments);
   void Save(const std::string& arguments);
   void Load(const std::string& arguments);
@@ -101,6 +116,7 @@ class Chat {
   void Tokens(const std::string& arguments);
   void Context(const std::string& arguments);
   void Model(const std::string& arguments);
+  void Batch(const std::string& arguments);
 
   void SetSystem(const std::string& text);
   Status LoadFrom(const std::string& path);
@@ -136,9 +152,14 @@ class Chat {
   Session session_;
   ChatSettings settings_;
   AnswerPrinter printer_;
+  const ReasoningTags tags_;  // without what a prompt opens
   const bool interactive_;
   std::vector<SessionMessage> dropped_;  // turns that no longer fit, for /save
-  std::string file_;                     // that /save or /load used last: it may be written again
+  std::unique_ptr<ChatBatch> batch_;     // the last one
+  bool said_batch_ended_ = true;
+  bool offered_to_stop_batch_ = false;
+  std::string waiting_text_;  // of /read, for the next message
+  std::string file_;          // that /save or /load used last: it may be written again
   std::vector<Branch> branches_;
   size_t branch_ = 0;              // the one talked in
   Answers alternatives_;           // to the last message: the one before /regen, then those it gave

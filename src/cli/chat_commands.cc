@@ -1,14 +1,24 @@
 // The commands of a chat: one table of names, help lines and bodies.
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <charconv>
 #include <utility>
 
 #include "cli/chat.h"
+#include "cli/chat_editor.h"
 #include "cli/chat_file.h"
 #include "cli/messages.h"
+#include "minisgl/base/mapped_file.h"
 #include "minisgl/base/utf8.h"
 
 namespace minisgl {
+namespace {
+
+constexpr uint64_t kReadBytesMax = uint64_t{16} << 20;
+
+}  // namespace
 
 struct Chat::Command {
   std::string_view name;
@@ -27,7 +37,10 @@ const std::vector<Chat::Command>& Chat::Commands() {
       {"retry", "", "", &Chat::Regenerate, Kind::kText},
       {"pick", "[K]", "go on from answer K of those /regen gave; alone: list them", &Chat::Pick,
        Kind::kText},
+      {"edit", "[new]", "write the last message again in $EDITOR, or a new one", &Chat::Edit,
+       Kind::kText},
       {"undo", "", "take back the last message and its answer", &Chat::Undo},
+      {"read", "FILE", "put the text of FILE before the next message", &Chat::Read, Kind::kFile},
       {"show", "[N]", "show the last N turns, or all", &Chat::Show, Kind::kText,
        "The conversation"},
       {"reset", "", "forget what was said; the system message stays (also /clear)", &Chat::Reset},
@@ -41,6 +54,9 @@ const std::vector<Chat::Command>& Chat::Commands() {
        &Chat::NewBranch, Kind::kBranch, "Branches"},
       {"switch", "NAME", "go on in another branch", &Chat::SwitchBranch, Kind::kBranch},
       {"tree", "", "show the branches and their turns", &Chat::Tree},
+      {"batch", "[-f] FILE [OUT]",
+       "answer a prompt file meanwhile; alone: how far it is (also wait, stop)", &Chat::Batch,
+       Kind::kTwoFiles, "Beside the conversation"},
       {"set", "NAME VALUE", "change a sampling parameter", &Chat::Set, Kind::kParameter,
        "Settings and figures"},
       {"params", "", "show the sampling parameters", &Chat::Parameters},
@@ -109,7 +125,7 @@ void Chat::SayUnknown(const std::string& name) const {
 
 void Chat::Help(const std::string& arguments) {
   const auto line = [](const Command& command) {
-    return fmt::format("  {:<22} {}\n", fmt::format("/{} {}", command.name, command.arguments),
+    return fmt::format("  {:<24} {}\n", fmt::format("/{} {}", command.name, command.arguments),
                        command.help);
   };
   std::string text;
@@ -195,6 +211,48 @@ void Chat::System(const std::string& arguments) {
   Note(arguments == "\"\"" ? "The system message is removed." : "The system message is set.");
 }
 
+void Chat::Edit(const std::string& arguments) {
+  if (!interactive_) return Say("/edit needs a terminal for the editor");
+  if (!arguments.empty() && arguments != "new") {
+    return Say("/edit takes nothing, for the last message, or new");
+  }
+  ChatTurns before = CopyTurns();
+  auto& messages = session_.messages();
+  const auto last = std::find_if(messages.rbegin(), messages.rend(),
+                                 [](const SessionMessage& m) { return m.role == "user"; });
+  const bool has_one = arguments.empty() && last != messages.rend();
+  const std::string text = has_one ? last->content : "";
+  const Result<std::string> edited = EditText(text, &signals_);
+  if (!edited.ok()) {
+    SayFailure(edited.status());
+    return Note("(nothing is sent)");
+  }
+  if (*edited == text || edited->find_first_not_of(" \t\r\n") == std::string::npos) {
+    return Note(edited->empty() ? "(nothing is sent: the text is empty)"
+                                : "(nothing is sent: the text is as it was)");
+  }
+  if (has_one) messages.erase(last.base() - 1, messages.end());
+  Say(*edited);
+  Send(*edited, std::move(before));
+}
+
+void Chat::Read(const std::string& arguments) {
+  if (arguments.empty()) return Say("/read needs the name of a file");
+  const Result<std::string> text = ReadFile(ExpandHome(arguments), kReadBytesMax);
+  if (!text.ok()) {
+    SayFailure(text.status());
+    failed_ = true;
+    return;
+  }
+  if (text->find('\0') != std::string::npos) {
+    return Say(fmt::format("{} is no text (it holds NUL bytes)", Visible(arguments, 400)));
+  }
+  if (!waiting_text_.empty()) waiting_text_ += '\n';
+  waiting_text_ += Utf8OrWarn(*text, Visible(arguments, 400));
+  while (waiting_text_.ends_with('\n')) waiting_text_.pop_back();
+  Note(fmt::format("{} bytes stand before the next message.", waiting_text_.size()));
+}
+
 void Chat::Undo(const std::string&) {
   auto& messages = session_.messages();
   const auto is_user = [](const SessionMessage& m) { return m.role == "user"; };
@@ -212,7 +270,7 @@ std::vector<SessionMessage> Chat::AllMessages() const { return WholeConversation
 
 void Chat::Save(const std::string& arguments) {
   const bool force = arguments.starts_with("-f ");
-  const std::string path = force ? arguments.substr(3) : arguments;
+  const std::string path = ExpandHome(force ? arguments.substr(3) : arguments);
   const std::vector<SessionMessage> all = AllMessages();
   if (path.empty() || all.empty()) {
     Say(path.empty() ? "/save needs the name of a file" : "There is nothing to save.");
@@ -244,7 +302,7 @@ void Chat::Load(const std::string& arguments) {
     Say("/load needs the name of a file");
     return;
   }
-  if (const Status status = LoadFrom(arguments); !status.ok()) {
+  if (const Status status = LoadFrom(ExpandHome(arguments)); !status.ok()) {
     SayFailure(status);
     failed_ = true;
     return;
@@ -304,6 +362,50 @@ void Chat::Tokens(const std::string&) {
     }
     Say(fmt::format("  {:>7}  {:<9}  {}", count, message.role, Visible(message.content, 50)));
   }
+}
+
+void Chat::Batch(const std::string& arguments) {
+  const bool runs = batch_ && !batch_->ended();
+  if (arguments.empty()) {
+    return Say(batch_ ? "  " + batch_->Long() : "No batch was started; /batch FILE starts one.");
+  }
+  if (arguments == "stop" || arguments == "wait") {
+    if (!runs) return Say("No batch runs.");
+    if (arguments == "stop") batch_->Stop(false);
+    if (arguments == "wait") Note("(Ctrl-C stops the batch)");
+    return WaitForBatch();
+  }
+  if (runs) return Say("A batch runs already; /batch shows it, /batch stop ends it.");
+  SayBatchEnded();
+  const bool force = arguments.starts_with("-f ");
+  std::string input = arguments.substr(force ? 3 : 0), output;
+  // Two names, unless the whole is the name of a file.
+  const size_t space = input.find_last_of(" \t");
+  if (space != std::string::npos && access(ExpandHome(input).c_str(), F_OK) != 0) {
+    output = ExpandHome(input.substr(space + 1));
+    input.resize(input.find_last_not_of(" \t", space) + 1);
+  }
+  input = ExpandHome(input);
+  if (output.empty()) output = DefaultAnswersPath(input);
+  struct stat info {};
+  if (!force && stat(output.c_str(), &info) == 0 && S_ISREG(info.st_mode) && info.st_size > 0) {
+    failed_ = true;
+    return Say(
+        fmt::format("minisgl: {}: exists and is not empty; name another after FILE, or "
+                    "/batch -f FILE to replace it",
+                    Visible(output, 400)));
+  }
+  auto batch = ChatBatch::Start(&model_, {input, output, force}, options_.sampling,
+                                options_.engine.max_running_requests);
+  if (!batch.ok()) {
+    SayFailure(batch.status());
+    failed_ = true;
+    return;
+  }
+  batch_ = std::move(batch).value();
+  said_batch_ended_ = offered_to_stop_batch_ = false;
+  Note(fmt::format("{} of {} are answered meanwhile, into {}; /batch shows how far it is.",
+                   batch_->rows_left(), Visible(input, 400), Visible(output, 400)));
 }
 
 void Chat::Context(const std::string&) {

@@ -15,6 +15,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+constexpr std::string_view kDim = "\x1b[2m", kPlain = "\x1b[0m";
 // How soon a signal is seen while no token comes.
 constexpr std::chrono::milliseconds kSignalWait{30};
 
@@ -96,22 +97,52 @@ std::vector<ChatAnswer> RunTurn(Runtime* runtime, std::vector<Prompt> prompts, S
   return turn.TakeAnswers();
 }
 
-AnswerPrinter::AnswerPrinter() : filters_(IsTerminal(STDOUT_FILENO)) {}
+AnswerPrinter::AnswerPrinter(int out, int err)
+    : out_(out),
+      filters_(IsTerminal(out)),
+      reasoning_fd_(filters_ ? out : err),
+      filters_reasoning_(IsTerminal(reasoning_fd_)),
+      dims_reasoning_(AllowsColour(reasoning_fd_)) {}
 
 bool AnswerPrinter::Show(std::string_view text) {
+  if (text.empty()) return status_.ok();
+  if (in_reasoning_ && !EndReasoning()) return false;
   return filters_ ? Write(filter_.Push(text)) : Write(text);
 }
 
+bool AnswerPrinter::ShowReasoning(std::string_view text) {
+  if (text.empty()) return status_.ok();
+  if (!in_reasoning_ && dims_reasoning_ && !WriteReasoning(kDim)) return false;
+  in_reasoning_ = true;
+  return filters_reasoning_ ? WriteReasoning(reasoning_filter_.Push(text)) : WriteReasoning(text);
+}
+
+bool AnswerPrinter::EndReasoning() {
+  in_reasoning_ = false;
+  std::string end = filters_reasoning_ ? reasoning_filter_.Finish() : "";
+  if (dims_reasoning_) end += kPlain;
+  end += filters_reasoning_ ? "\n\n" : "\n";
+  return WriteReasoning(end);
+}
+
 bool AnswerPrinter::EndAnswer() {
+  if (in_reasoning_ && !EndReasoning()) return false;
   const bool written = !filters_ || Write(filter_.Finish());
   const bool ended = at_line_start_ || Write("\n");
   at_line_start_ = false;
   return written && ended;
 }
 
+// What standard error does not take has nobody to be told about it.
+bool AnswerPrinter::WriteReasoning(std::string_view text) {
+  if (reasoning_fd_ == out_) return Write(text);
+  WriteAll(reasoning_fd_, text);
+  return status_.ok();
+}
+
 bool AnswerPrinter::Write(std::string_view text) {
   if (!text.empty()) at_line_start_ = text.back() == '\n';
-  if (status_.ok() && !WriteAll(STDOUT_FILENO, text)) {
+  if (status_.ok() && !WriteAll(out_, text)) {
     pipe_closed_ = errno == EPIPE;
     status_ = MakeStatus(StatusCode::kIoError, "standard output: cannot be written ({})",
                          std::strerror(errno));

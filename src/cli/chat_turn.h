@@ -40,12 +40,14 @@ struct AnswerListener {
 std::vector<ChatAnswer> RunTurn(Runtime* runtime, std::vector<Prompt> prompts, SignalWatch* signals,
                                 const AnswerListener& listener);
 
-// Where answers go: standard output, through the filter where it is a terminal.
+// Where answers go: `out`, through the filter where it is a terminal. Reasoning stands before an
+// answer, dimmed, on a terminal; elsewhere it goes to `err`.
 class AnswerPrinter {
  public:
-  AnswerPrinter();
+  AnswerPrinter(int out, int err);
   // False where standard output cannot be written; see status().
   bool Show(std::string_view text);
+  bool ShowReasoning(std::string_view text);
   // Ends an answer with a line break, unless it has one.
   bool EndAnswer();
   const Status& status() const { return status_; }
@@ -53,9 +55,16 @@ class AnswerPrinter {
 
  private:
   bool Write(std::string_view text);
+  bool WriteReasoning(std::string_view text);
+  bool EndReasoning();
 
+  const int out_;
   const bool filters_;
-  TerminalFilter filter_;
+  const int reasoning_fd_;
+  const bool filters_reasoning_;
+  const bool dims_reasoning_;
+  TerminalFilter filter_, reasoning_filter_;
+  bool in_reasoning_ = false;
   bool at_line_start_ = false;
   bool pipe_closed_ = false;
   Status status_;

@@ -10,8 +10,11 @@
 #include <langinfo.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/ioctl.h>
 #include <termios.h>
 #include <unistd.h>
+#include <utf8proc.h>
+#include <wchar.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -38,6 +41,7 @@ constexpr std::string_view kPasteBegin = "\x1b[200~", kPasteEnd = "\x1b[201~";
 constexpr int kEscapeWait_ms = 50;  // the bytes of a key come together; a person's ESC stands alone
 constexpr size_t kPasteInLineMax = 1024;  // bytes of a paste that are edited as if typed
 
+constexpr wchar_t kRubout = 0x7F;  // the key that takes back the character before the cursor
 // How often the status before the prompt is looked at while nothing is typed.
 constexpr int kStatusWait_ms = 500;
 
@@ -182,6 +186,11 @@ class EditingReader : public PromptReader {
     el_set(edit_, EL_PROMPT_ESC, &EditingReader::Prompt, '\1');
     el_set(edit_, EL_HIST, history, history_);
     el_set(edit_, EL_GETCFN, &EditingReader::GetCharacter);
+    // What a terminal inserts and deletes by itself, libedit counts in characters and not in
+    // columns: wide ones would be lost. Without, it writes the rest of the line again.
+    for (const char* capability : {"ic", "im", "ei", "IC", "dc", "dm", "ed", "DC"}) {
+      el_set(edit_, EL_SETTC, capability, "", nullptr);
+    }
     el_set(edit_, EL_BIND, "^R", "em-inc-search-prev", nullptr);
     el_set(edit_, EL_ADDFN, "complete", "Complete what stands before the cursor",
            &EditingReader::Complete);
@@ -268,8 +277,7 @@ class EditingReader : public PromptReader {
         continue;
       }
       if (outcome == ByteOutcome::kResized) {
-        el_resize(edit_);
-        el_set(edit_, EL_REFRESH);
+        FollowResize();
         continue;
       }
       if (outcome != ByteOutcome::kByte) {
@@ -317,6 +325,45 @@ class EditingReader : public PromptReader {
     return CC_REDISPLAY;
   }
 
+  // The row, counted from the prompt's, that the cursor stands in where lines have `columns`.
+  size_t RowOfCursor(int columns) const {
+    const LineInfoW* info = el_wline(edit_);
+    size_t row = 0;
+    int column = 0;
+    const auto advance = [&](wchar_t character) {
+      const int width = std::max(wcwidth(character), 0);
+      if (column + width > columns) {  // a wide character is not cut
+        ++row;
+        column = 0;
+      }
+      column += width;
+      if (column >= columns) {
+        ++row;
+        column = 0;
+      }
+    };
+    for (const char byte : WithStatus(bare_prompt_)) advance(static_cast<unsigned char>(byte));
+    for (const wchar_t* at = info->buffer; at != info->cursor; ++at) advance(*at);
+    return row;
+  }
+
+  // Terminals lay out their lines anew for another width, and libedit does not know: the rows that
+  // the line takes by then are cleared, and the cursor is put where libedit takes it to be.
+  void FollowResize() {
+    int columns_before = 0, columns = 0;
+    el_get(edit_, EL_GETTC, "co", &columns_before, nullptr);
+    winsize size{};
+    if (ioctl(fileno(out_), TIOCGWINSZ, &size) == 0) columns = size.ws_col;
+    if (columns > 0 && columns_before > 0 && columns != columns_before) {
+      const size_t rows = RowOfCursor(columns);
+      if (rows > 0) Write(fmt::format("\x1b[{}A", rows));
+      Write("\r\x1b[J");
+      for (size_t row = RowOfCursor(columns_before); row > 0; --row) Write("\r\n");
+    }
+    el_resize(edit_);
+    el_set(edit_, EL_REFRESH);
+  }
+
   // A byte that belongs to the one before it, and so comes at once.
   bool NextSoon(char* byte) {
     const ByteOutcome outcome = source_.Next(byte, kEscapeWait_ms);
@@ -338,6 +385,22 @@ class EditingReader : public PromptReader {
     const bool whole = Utf8CharLength(bytes) == bytes.size();
     if (!whole) replaced_bytes_ = true;
     Type(whole ? std::string_view(bytes) : "\uFFFD");
+    if (bytes.size() > 1) ComposeWithLast();
+  }
+
+  // A letter and the accent typed after it become one character where there is one: libedit gives
+  // an accent alone a place on the screen, which a terminal does not.
+  void ComposeWithLast() {
+    const LineInfoW* info = el_wline(edit_);
+    if (characters_.size() != 1 || info->cursor == info->buffer) return;
+    utf8proc_int32_t pair[2] = {static_cast<utf8proc_int32_t>(info->cursor[-1]),
+                                static_cast<utf8proc_int32_t>(characters_.front())};
+    const auto options = static_cast<utf8proc_option_t>(UTF8PROC_COMPOSE | UTF8PROC_STABLE);
+    if (utf8proc_get_property(pair[1])->combining_class == 0 ||
+        utf8proc_normalize_utf32(pair, 2, options) != 1) {
+      return;
+    }
+    characters_ = {kRubout, static_cast<wchar_t>(pair[0])};
   }
 
   // A key's sequence, which libedit knows, or the beginning of a paste.
