@@ -43,11 +43,10 @@ class ChatTest : public ::testing::Test {
   }
   // A chat at its first prompt.
   std::unique_ptr<PtyProcess> Start(std::vector<std::string> more = {},
-                                    const std::string& term = "xterm") const {
-    auto chat = std::make_unique<PtyProcess>(
-        Arguments(std::move(more)),
-        std::map<std::string, std::string>{
-            {"TERM", term}, {"NO_COLOR", "1"}, {"XDG_STATE_HOME", dir_}});
+                                    const std::string& term = "xterm",
+                                    std::map<std::string, std::string> environment = {}) const {
+    environment.insert({{"TERM", term}, {"NO_COLOR", "1"}, {"XDG_STATE_HOME", dir_}});
+    auto chat = std::make_unique<PtyProcess>(Arguments(std::move(more)), environment);
     EXPECT_TRUE(chat->WaitFor(kPrompt)) << chat->output();
     return chat;
   }
