@@ -7,6 +7,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include <poll.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -156,12 +157,11 @@ bool Chat::MayLeave() {
 void Chat::WaitForBatch() {
   // How soon its end, or a signal, is seen.
   constexpr std::chrono::milliseconds kWait(20);
-  int num_signals = 0;
   bool terminated = signals_.Terminated() != 0;
   while (batch_ && !batch_->ended()) {
     const bool terminates = !terminated && signals_.Terminated() != 0;
     terminated = terminated || terminates;
-    if (signals_.TakeInterrupt() || terminates) batch_->Stop(++num_signals > 1);
+    if (signals_.TakeInterrupt() || terminates) batch_->Stop(batch_->stopping());
     std::this_thread::sleep_for(kWait);
   }
   SayBatchEnded();
@@ -192,9 +192,15 @@ int Chat::WriteReports() {
 
 int Chat::ExitStatus() const {
   constexpr int kBySignal = 128;
+  // A terminal that is gone takes no more answers; the signal that says so may come a moment later.
+  constexpr int kHangUpWait_ms = 100;
+  if (!printer_.status().ok() && interactive_) {
+    pollfd wait = {signals_.fd(), POLLIN, 0};
+    poll(&wait, 1, kHangUpWait_ms);
+  }
+  if (signals_.Terminated() != 0) return kBySignal + signals_.Terminated();
   if (printer_.pipe_closed()) return kBySignal + SIGPIPE;
   if (!printer_.status().ok()) return Fail(printer_.status());
-  if (signals_.Terminated() != 0) return kBySignal + signals_.Terminated();
   if (interrupted_) return kBySignal + SIGINT;
   return failed_ && !interactive_ ? 1 : 0;
 }

@@ -68,8 +68,8 @@ class Chat {
   Next HandleInterrupt(bool was_empty);
   // Whether the chat may end: not, the first time, while a batch runs.
   bool MayLeave();
-  // Waits for the end of the batch, which a signal brings about; the first one gives what was asked
-  // some seconds, the second none.
+  // Waits for the end of the batch. A signal stops it; one that comes while it stops does so at
+  // once.
   void WaitForBatch();
   void SayBatchEnded();  // if it did, and that was not said
   void WarnOfReplacedBytes(const PromptReader& reader);

@@ -44,6 +44,7 @@ class ChatBatch {
 
   // What was asked has some seconds to finish, or none; the other rows are cancelled.
   void Stop(bool at_once);
+  bool stopping() const { return stop_; }
   bool ended() const { return ended_; }
 
   int64_t rows_left() const;

@@ -94,7 +94,9 @@ void Chat::NewBranch(const std::string& arguments) {
     // What was dropped for the room that later turns took may fit again.
     if (kept < num_turns) turns = {FirstTurns(all, kept), {}};
   }
-  branches_.push_back({name, std::move(turns), 0, model_.runtime->OpenSession()});
+  // Where the last message is the same, answers to it that there were are not given again.
+  const uint64_t regenerations = kept == num_turns ? branch().regenerations : 0;
+  branches_.push_back({name, std::move(turns), regenerations, model_.runtime->OpenSession()});
   const std::string from = branches_[branch_].name;
   EnterBranch(branches_.size() - 1);
   Note(fmt::format("Now in branch {}, with {} of {}.", name, Turns(kept), from));

@@ -204,6 +204,7 @@ class EditingReader : public PromptReader {
   ReadLineResult ReadLine(const std::string& prompt) override {
     bare_prompt_ = prompt;
     SetPrompt();
+    has_status_ = WithStatus("") != "";
     pastes_.clear();
     characters_.clear();
     outcome_ = ByteOutcome::kByte;
@@ -271,7 +272,7 @@ class EditingReader : public PromptReader {
   int NextCharacter(wchar_t* character) {
     while (characters_.empty()) {
       char byte = 0;
-      const ByteOutcome outcome = source_.Next(&byte, status_ ? kStatusWait_ms : -1);
+      const ByteOutcome outcome = source_.Next(&byte, has_status_ ? kStatusWait_ms : -1);
       if (outcome == ByteOutcome::kTimeout) {
         if (SetPrompt()) el_set(edit_, EL_REFRESH);
         continue;
@@ -497,6 +498,7 @@ class EditingReader : public PromptReader {
   HistoryFile history_file_;
   FILE* out_ = nullptr;
   bool bold_prompt_ = false;
+  bool has_status_ = false;  // it may change, but comes only between lines
   History* history_ = nullptr;
   EditLine* edit_ = nullptr;
   std::string bare_prompt_;  // without status and looks

@@ -179,19 +179,6 @@ TEST_F(ChatTest, AFullContextIsAnErrorWhereAskedFor) {
   EXPECT_EQ(chat->WaitForExit(), 0);
 }
 
-TEST_F(ChatTest, ABigPasteIsOneMessage) {
-  auto chat = Start();
-  std::string text;
-  while (text.size() < (size_t{1} << 20)) text += "another line of a long text\r";
-  chat->Send("\x1b[200~" + text + "\x1b[201~");
-  ASSERT_TRUE(chat->WaitFor("[pasted text 1")) << chat->output().substr(0, 2000);
-  EXPECT_NE(Say(chat.get(), "").find("does not fit the context"), std::string::npos)
-      << chat->output().substr(0, 2000);
-  EXPECT_NE(Say(chat.get(), "What is the capital of France?").find("Paris"), std::string::npos);
-  chat->Send(kCtrlD);
-  EXPECT_EQ(chat->WaitForExit(), 0);
-}
-
 TEST_F(ChatTest, APasteOfLinesIsSavedAsItWas) {
   auto chat = Start();
   chat->Send("Look: \x1b[200~one\r/two\rthree\x1b[201~");
