@@ -369,7 +369,10 @@ ReasoningTags Chat::PromptTags() const {
 }
 
 bool Chat::ShowPiece(const ReasoningPiece& piece) {
-  if (!options_.hide_thinking && !printer_.ShowReasoning(piece.reasoning)) return false;
+  // --quiet leaves standard error to errors and warnings.
+  const bool quiet = options_.model.quiet && !IsTerminal(STDOUT_FILENO);
+  const bool hides = options_.hide_thinking || quiet;
+  if (!hides && !printer_.ShowReasoning(piece.reasoning)) return false;
   return printer_.Show(piece.text);
 }
 
@@ -423,8 +426,7 @@ CommandBody AddChatCommand(CLI::App* app) {
       ->check(OneOf({"drop-turns", "error"}))
       ->type_name("WHAT")
       ->group(group);
-  app->add_flag("--hide-thinking", options->hide_thinking,
-                "Do not show the model's reasoning, only its answers")
+  app->add_flag("--hide-thinking", options->hide_thinking, "Do not show the reasoning of the model")
       ->group(group);
   AddReportOptions(app, &options->reports);
   app->add_flag("--force", options->force, "Replace a report file that is not empty")

@@ -25,15 +25,15 @@ std::string DefaultAnswersPath(const std::string& input) {
 }
 
 Result<std::unique_ptr<ChatBatch>> ChatBatch::Start(const LoadedModel* model,
-                                                    const ChatBatchFiles& files,
+                                                    const ChatBatchOptions& options,
                                                     const SamplingOptions& sampling,
                                                     int32_t running_requests_max) {
-  if (files.input == "-") return UsageError("standard input is the conversation; name a file");
+  if (options.input == "-") return UsageError("standard input is the conversation; name a file");
   std::unique_ptr<ChatBatch> batch(new ChatBatch);
   batch->runtime_ = model->runtime.get();
-  batch->input_ = Visible(files.input, 400);
-  batch->output_name_ = Visible(files.output, 400);
-  MINISGL_ASSIGN_OR_RETURN(LineReader reader, LineReader::Open(files.input));
+  batch->input_ = Visible(options.input, 400);
+  batch->output_name_ = Visible(options.output, 400);
+  MINISGL_ASSIGN_OR_RETURN(LineReader reader, LineReader::Open(options.input));
   batch->reader_ = std::make_unique<LineReader>(std::move(reader));
   if (!batch->reader_->regular()) {
     return UsageError("{}: is no regular file, and so cannot be read beside the conversation",
@@ -42,10 +42,11 @@ Result<std::unique_ptr<ChatBatch>> ChatBatch::Start(const LoadedModel* model,
   MINISGL_ASSIGN_OR_RETURN(const FileCheck check, CheckRows(batch->reader_.get(), false));
   batch->source_ = std::make_unique<FileRowSource>(batch->reader_.get(), false, false);
   MINISGL_ASSIGN_OR_RETURN(batch->output_,
-                           Output::Open(files.output, files.force, batch->reader_->fd()));
+                           Output::Open(options.output, options.force, batch->reader_->fd()));
   PromptBuilderOptions builder;
   builder.defaults = ResolveSamplingDefaults(sampling, model->facts.generation);
   builder.eos_ids = model->eos_ids;
+  builder.hide_reasoning = options.hide_reasoning;
   builder.seed = sampling.seed.value_or(0);
   batch->prompts_ =
       std::make_unique<PromptBuilder>(&model->text, model->facts.plan.limits, std::move(builder));

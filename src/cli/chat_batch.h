@@ -24,9 +24,10 @@
 
 namespace minisgl {
 
-struct ChatBatchFiles {
+struct ChatBatchOptions {
   std::string input, output;
-  bool force = false;  // an output that is not empty is replaced
+  bool force = false;           // an output that is not empty is replaced
+  bool hide_reasoning = false;  // it is left out of the rows
 };
 
 class ChatBatch {
@@ -34,7 +35,7 @@ class ChatBatch {
   // Checks both files as run does, and begins. `model` outlives this. Rows that do not
   // say otherwise are sampled as `sampling` says, which are the options of the command line.
   static Result<std::unique_ptr<ChatBatch>> Start(const LoadedModel* model,
-                                                  const ChatBatchFiles& files,
+                                                  const ChatBatchOptions& options,
                                                   const SamplingOptions& sampling,
                                                   int32_t running_requests_max);
   // Stops at once, if it has not ended.

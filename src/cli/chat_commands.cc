@@ -395,8 +395,8 @@ void Chat::Batch(const std::string& arguments) {
                     "/batch -f FILE to replace it",
                     Visible(output, 400)));
   }
-  auto batch = ChatBatch::Start(&model_, {input, output, force}, options_.sampling,
-                                options_.engine.max_running_requests);
+  auto batch = ChatBatch::Start(&model_, {input, output, force, options_.hide_thinking},
+                                options_.sampling, options_.engine.max_running_requests);
   if (!batch.ok()) {
     SayFailure(batch.status());
     failed_ = true;

@@ -15,7 +15,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::string_view kDim = "\x1b[2m", kPlain = "\x1b[0m";
+constexpr std::string_view kDim = "\x1b[2m", kUndim = "\x1b[22m";
 // How soon a signal is seen while no token comes.
 constexpr std::chrono::milliseconds kSignalWait{30};
 
@@ -112,17 +112,14 @@ bool AnswerPrinter::Show(std::string_view text) {
 
 bool AnswerPrinter::ShowReasoning(std::string_view text) {
   if (text.empty()) return status_.ok();
-  if (!in_reasoning_ && dims_reasoning_ && !WriteReasoning(kDim)) return false;
   in_reasoning_ = true;
-  return filters_reasoning_ ? WriteReasoning(reasoning_filter_.Push(text)) : WriteReasoning(text);
+  return WriteReasoning(filters_reasoning_ ? reasoning_filter_.Push(text) : std::string(text));
 }
 
 bool AnswerPrinter::EndReasoning() {
   in_reasoning_ = false;
-  std::string end = filters_reasoning_ ? reasoning_filter_.Finish() : "";
-  if (dims_reasoning_) end += kPlain;
-  end += filters_reasoning_ ? "\n\n" : "\n";
-  return WriteReasoning(end);
+  WriteReasoning(filters_reasoning_ ? reasoning_filter_.Finish() : "");
+  return WriteReasoning(filters_reasoning_ ? "\n\n" : "\n");
 }
 
 bool AnswerPrinter::EndAnswer() {
@@ -133,8 +130,13 @@ bool AnswerPrinter::EndAnswer() {
   return written && ended;
 }
 
-// What standard error does not take has nobody to be told about it.
-bool AnswerPrinter::WriteReasoning(std::string_view text) {
+// What standard error does not take has nobody to be told about it. Each piece is dimmed for
+// itself: the program may end between two.
+bool AnswerPrinter::WriteReasoning(std::string_view piece) {
+  std::string text(piece);
+  if (dims_reasoning_ && text.find_first_not_of('\n') != std::string::npos) {
+    text = std::string(kDim).append(piece).append(kUndim);
+  }
   if (reasoning_fd_ == out_) return Write(text);
   WriteAll(reasoning_fd_, text);
   return status_.ok();

@@ -55,7 +55,7 @@ class AnswerPrinter {
 
  private:
   bool Write(std::string_view text);
-  bool WriteReasoning(std::string_view text);
+  bool WriteReasoning(std::string_view piece);
   bool EndReasoning();
 
   const int out_;
