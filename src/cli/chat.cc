@@ -7,12 +7,15 @@
 
 #include <CLI/CLI.hpp>
 
+#include <poll.h>
 #include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <memory>
 #include <random>
+#include <thread>
 #include <utility>
 
 #include "cli/commands.h"
@@ -57,14 +60,18 @@ Chat::Chat(const LoadedModel* model, const ChatOptions& options, ReportFiles* re
     : model_(*model),
       options_(options),
       reports_(*reports),
-      runtime_session_(model->runtime->OpenSession()),
       session_(model->text.tokenizer.get(), model->text.chat_template.get()),
       settings_(MakeChatSettings(options.sampling, model->facts.generation, DrawSeed())),
+      tags_(FindReasoningTags(*model->text.chat_template, *model->text.tokenizer)),
+      printer_(STDOUT_FILENO, STDERR_FILENO),
       interactive_(IsTerminal(STDIN_FILENO)) {
   session_.set_parse_special(model->text.parse_special);
+  branches_.push_back({"main", {}, 0, model->runtime->OpenSession()});
 }
 
-Chat::~Chat() { model_.runtime->CloseSession(runtime_session_); }
+Chat::~Chat() {
+  for (const Branch& branch : branches_) model_.runtime->CloseSession(branch.session);
+}
 
 void Chat::Say(const std::string& text) const {
   PrintStderr(IsTerminal(STDERR_FILENO) ? FilterForTerminal(text) : text);
@@ -106,7 +113,10 @@ void Chat::Converse() {
   Next next =
       options_.prompt.empty() ? Next::kGoOn : Message(Utf8OrWarn(options_.prompt, "--prompt"));
   const std::unique_ptr<PromptReader> reader = MakePromptReader(&signals_, HistoryPath());
+  reader->set_status([this] { return said_batch_ended_ ? "" : batch_->Short(); });
+  reader->set_completer([this](std::string_view line) { return Complete(line); });
   while (next == Next::kGoOn && printer_.status().ok() && signals_.Terminated() == 0) {
+    SayBatchEnded();
     ChatInputLine line = ReadChatInput(reader.get());
     WarnOfReplacedBytes(*reader);
     if (line.kind != ChatInputLine::Kind::kInterrupted) offered_to_leave_ = false;
@@ -125,7 +135,44 @@ void Chat::Converse() {
         next = Next::kLeave;
         break;
     }
+    if (next == Next::kLeave && !MayLeave()) next = Next::kGoOn;
   }
+  if (batch_) {
+    if (interactive_ || interrupted_ || signals_.Terminated() != 0) batch_->Stop(false);
+    WaitForBatch();
+  }
+}
+
+bool Chat::MayLeave() {
+  const bool asks = batch_ && !batch_->ended() && interactive_ && !offered_to_stop_batch_ &&
+                    signals_.Terminated() == 0;
+  if (!asks) return true;
+  offered_to_stop_batch_ = true;
+  interrupted_ = false;
+  Say(fmt::format("A batch runs, with {} rows to go: leave again to stop it; /batch wait waits.",
+                  batch_->rows_left()));
+  return false;
+}
+
+void Chat::WaitForBatch() {
+  // How soon its end, or a signal, is seen.
+  constexpr std::chrono::milliseconds kWait(20);
+  bool terminated = signals_.Terminated() != 0;
+  while (batch_ && !batch_->ended()) {
+    const bool terminates = !terminated && signals_.Terminated() != 0;
+    terminated = terminated || terminates;
+    if (signals_.TakeInterrupt() || terminates) batch_->Stop(batch_->stopping());
+    std::this_thread::sleep_for(kWait);
+  }
+  SayBatchEnded();
+}
+
+void Chat::SayBatchEnded() {
+  if (said_batch_ended_ || !batch_->ended()) return;
+  said_batch_ended_ = true;
+  if (batch_->succeeded()) return Note(batch_->Long());
+  Say("minisgl: " + batch_->Long());
+  failed_ = true;
 }
 
 // Gives the exit status that this alone comes to.
@@ -146,9 +193,15 @@ int Chat::WriteReports() {
 
 int Chat::ExitStatus() const {
   constexpr int kBySignal = 128;
+  // A terminal that is gone takes no more answers; the signal that says so may come a moment later.
+  constexpr int kHangUpWait_ms = 100;
+  if (!printer_.status().ok() && interactive_) {
+    pollfd wait = {signals_.fd(), POLLIN, 0};
+    poll(&wait, 1, kHangUpWait_ms);
+  }
+  if (signals_.Terminated() != 0) return kBySignal + signals_.Terminated();
   if (printer_.pipe_closed()) return kBySignal + SIGPIPE;
   if (!printer_.status().ok()) return Fail(printer_.status());
-  if (signals_.Terminated() != 0) return kBySignal + signals_.Terminated();
   if (interrupted_) return kBySignal + SIGINT;
   return failed_ && !interactive_ ? 1 : 0;
 }
@@ -170,22 +223,36 @@ Chat::Next Chat::HandleInterrupt(bool was_empty) {
 }
 
 Chat::Next Chat::Message(std::string text) {
-  Turns before = CopyTurns();
-  session_.messages().push_back({"user", std::move(text), {}});
-  if (Reply(0)) {
-    regenerations_ = 0;
+  if (!waiting_text_.empty()) text = waiting_text_ + '\n' + text;
+  if (Send(std::move(text), CopyTurns())) {
+    waiting_text_.clear();
   } else {
     failed_ = true;
-    PutTurns(std::move(before));
   }
   return interrupted_ ? Next::kLeave : Next::kGoOn;
 }
 
-Chat::Turns Chat::CopyTurns() const { return {session_.messages(), dropped_}; }
+bool Chat::Send(std::string text, ChatTurns before) {
+  session_.messages().push_back({"user", std::move(text), {}});
+  const bool answered = Reply(0);
+  if (answered) {
+    TurnsChanged();
+  } else {
+    PutTurns(std::move(before));
+  }
+  return answered;
+}
 
-void Chat::PutTurns(Turns turns) {
+ChatTurns Chat::CopyTurns() const { return {session_.messages(), dropped_}; }
+
+void Chat::PutTurns(ChatTurns turns) {
   session_.messages() = std::move(turns.messages);
   dropped_ = std::move(turns.dropped);
+}
+
+void Chat::TurnsChanged() {
+  branch().regenerations = 0;
+  alternatives_.clear();
 }
 
 int64_t Chat::ContextLimit() const { return ContextCapacity(model_.runtime->limits()); }
@@ -235,54 +302,98 @@ Result<std::vector<TokenId>> Chat::FitPrompt() {
 Result<Prompt> Chat::MakePrompt(uint64_t variant) {
   Prompt prompt;
   MINISGL_ASSIGN_OR_RETURN(prompt.ids, FitPrompt());
-  const std::vector<SessionMessage> all = AllMessages();
-  const auto turn = std::count_if(all.begin(), all.end(),
-                                  [](const SessionMessage& m) { return m.role == "user"; });
+  const auto turn = static_cast<uint64_t>(CountTurns(AllMessages()));
   prompt.sampling = settings_.sampling;
-  prompt.sampling.seed = DeriveSeed(settings_.seed, static_cast<uint64_t>(turn)) + variant;
+  prompt.sampling.seed = DeriveSeed(settings_.seed, turn) + variant;
   prompt.max_tokens = settings_.max_tokens;
   prompt.stop = settings_.stop;
   prompt.ignore_eos = settings_.ignore_eos;
   prompt.priority = kChatPriority;
-  prompt.session = runtime_session_;
+  prompt.session = branches_[branch_].session;
   SetEndTokens(model_.eos_ids, &prompt);
   return prompt;
 }
 
-bool Chat::Reply(uint64_t variant) {
+bool Chat::Reply(uint64_t variant, size_t count, Answers* answers) {
   Result<Prompt> prompt = MakePrompt(variant);
   if (!prompt.ok()) {
     SayFailure(prompt.status());
     return false;
   }
-  ChatAnswer answer = RunTurn(model_.runtime.get(), std::move(*prompt), &signals_,
-                              [this](std::string_view text) { return printer_.Show(text); });
-  // A terminal shows where the answer ends, even one of no words.
-  if (!answer.text.empty() || (answer.error_message.empty() && !answer.interrupted)) {
-    printer_.EndAnswer();
+  std::vector<Prompt> prompts(count, *prompt);
+  for (size_t i = 1; i < count; ++i) {
+    prompts[i].sampling.seed += i;
+    prompts[i].session = 0;  // the turns of a session come one after another
   }
-  Report(answer);
-  if (answer.interrupted && !interactive_) interrupted_ = true;
-  const bool kept =
-      answer.finish_reason != FinishReason::kError && (!answer.interrupted || !answer.text.empty());
-  if (kept) session_.messages().push_back({"assistant", answer.text, answer.token_ids});
+  const ReasoningTags tags = PromptTags();
+  ReasoningSplitter splitter;
+  auto begin_answer = [&, next = size_t{0}](size_t answer) mutable {
+    if (answer < next) return;
+    ++next;
+    splitter = ReasoningSplitter(tags);
+    if (count > 1) Note(fmt::format("[{}/{}]", next, count));
+  };
+  const AnswerListener listener = {
+      [&, begin = std::ref(begin_answer)](size_t answer, std::string_view text) {
+        begin(answer);
+        return ShowPiece(splitter.Push(text));
+      },
+      [&, begin = std::ref(begin_answer)](size_t answer, const ChatAnswer& whole) {
+        begin(answer);
+        ShowPiece(splitter.Finish());
+        // A terminal shows where the answer ends, even one of no words.
+        if (!whole.text.empty() || (whole.error_message.empty() && !whole.interrupted)) {
+          printer_.EndAnswer();
+        }
+        Report(whole, count);
+      }};
+  size_t num_kept = 0;
+  for (ChatAnswer& answer :
+       RunTurn(model_.runtime.get(), std::move(prompts), &signals_, listener)) {
+    if (answer.interrupted && !interactive_) interrupted_ = true;
+    const bool kept = answer.finish_reason != FinishReason::kError &&
+                      (!answer.interrupted || !answer.text.empty());
+    CountAnswer(answer, kept);
+    const SessionMessage message = {"assistant", answer.text, answer.token_ids};
+    if (kept && ++num_kept == 1) session_.messages().push_back(message);
+    if (answers != nullptr) answers->push_back(kept ? std::optional(message) : std::nullopt);
+    last_answer_ = std::move(answer);
+  }
+  return num_kept > 0;
+}
+
+// The tags of the model's reasoning as the prompt of the conversation leaves them.
+ReasoningTags Chat::PromptTags() const {
+  if (tags_.none()) return tags_;
+  const auto pieces = session_.PromptPieces(model_.text.template_args);
+  return pieces.ok() ? WithPrompt(tags_, *pieces) : tags_;
+}
+
+bool Chat::ShowPiece(const ReasoningPiece& piece) {
+  // --quiet leaves standard error to errors and warnings.
+  const bool quiet = options_.model.quiet && !IsTerminal(STDOUT_FILENO);
+  const bool hides = options_.hide_thinking || quiet;
+  if (!hides && !printer_.ShowReasoning(piece.reasoning)) return false;
+  return printer_.Show(piece.text);
+}
+
+void Chat::CountAnswer(const ChatAnswer& answer, bool kept) {
   ++num_answers_;
   num_failures_ += kept ? 0 : 1;
   total_usage_.prompt_tokens += answer.usage.prompt_tokens;
   total_usage_.cached_tokens += answer.usage.cached_tokens;
   total_usage_.completion_tokens += answer.usage.completion_tokens;
   total_s_ += answer.total_s;
-  last_answer_ = std::move(answer);
-  return kept;
 }
 
-// What a person should know of an answer that did not simply end.
-void Chat::Report(const ChatAnswer& answer) const {
+// What a person should know of an answer, one of `count`, that did not simply end.
+void Chat::Report(const ChatAnswer& answer, size_t count) const {
   if (answer.finish_reason == FinishReason::kError) {
     Say("minisgl: " + Visible(answer.error_message, 4000));
   } else if (answer.interrupted && printer_.status().ok()) {
-    Note(answer.text.empty() ? "[stopped before the answer began; the message is taken back]"
-                             : "[stopped]");
+    Note(answer.text.empty() && count == 1
+             ? "[stopped before the answer began; the message is taken back]"
+             : "[stopped]");
   } else if (answer.finish_reason == FinishReason::kLength) {
     const bool full = answer.usage.prompt_tokens + answer.usage.completion_tokens >= ContextLimit();
     Note(fmt::format("[cut after {} tokens{}]", answer.usage.completion_tokens,
@@ -315,6 +426,8 @@ CommandBody AddChatCommand(CLI::App* app) {
                   "When the context is full: drop-turns (the oldest) or error (default drop-turns)")
       ->check(OneOf({"drop-turns", "error"}))
       ->type_name("WHAT")
+      ->group(group);
+  app->add_flag("--hide-thinking", options->hide_thinking, "Do not show the reasoning of the model")
       ->group(group);
   AddReportOptions(app, &options->reports);
   app->add_flag("--force", options->force, "Replace a report file that is not empty")

@@ -8,16 +8,21 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "cli/chat_batch.h"
+#include "cli/chat_completion.h"
 #include "cli/chat_input.h"
 #include "cli/chat_settings.h"
+#include "cli/chat_tree.h"
 #include "cli/chat_turn.h"
 #include "cli/line_editor.h"
 #include "cli/model_loader.h"
 #include "cli/options.h"
 #include "cli/reports.h"
 #include "minisgl/runtime/session.h"
+#include "minisgl/text/reasoning.h"
 
 namespace minisgl {
 
@@ -31,6 +36,7 @@ struct ChatOptions {
   std::string system;  // the text, or @FILE
   std::string load;
   std::string on_overflow = "drop-turns";
+  bool hide_thinking = false;
 };
 
 class Chat {
@@ -47,6 +53,8 @@ class Chat {
  private:
   struct Command;
   static const std::vector<Command>& Commands();
+  static std::vector<std::string> CommandNames(bool listed);
+  static const Command* FindCommand(std::string_view name);
   enum class Next { kGoOn, kLeave };
 
   // chat.cc
@@ -55,21 +63,32 @@ class Chat {
   int WriteReports();
   void Greet() const;
   Next Message(std::string text);
+  // Says `text` and answers it; where there is no answer, puts `before` back and gives false.
+  bool Send(std::string text, ChatTurns before);
   Next HandleInterrupt(bool was_empty);
+  // Whether the chat may end: not, the first time, while a batch runs.
+  bool MayLeave();
+  // Waits for the end of the batch. A signal stops it; one that comes while it stops does so at
+  // once.
+  void WaitForBatch();
+  void SayBatchEnded();  // if it did, and that was not said
   void WarnOfReplacedBytes(const PromptReader& reader);
-  // Answers the conversation as it stands (its last message is the user's); `variant` counts
-  // /regen. False where there is nothing to keep: then turns may have been dropped for nothing, and
-  // the caller puts back what there was.
-  bool Reply(uint64_t variant);
-  struct Turns {
-    std::vector<SessionMessage> messages, dropped;
-  };
-  Turns CopyTurns() const;
-  void PutTurns(Turns turns);
+  // Answers the conversation as it stands (its last message is the user's), `count` times at once;
+  // the first answer that is worth keeping goes into the conversation, and all into *answers (may
+  // be null), nothing in the place of one that is not. `variant` counts the answers to this message
+  // that there were before. False where there is nothing to keep: then turns may have been dropped
+  // for nothing, and the caller puts back what there was.
+  using Answers = std::vector<std::optional<SessionMessage>>;
+  bool Reply(uint64_t variant, size_t count = 1, Answers* answers = nullptr);
+  ReasoningTags PromptTags() const;
+  bool ShowPiece(const ReasoningPiece& piece);
+  void CountAnswer(const ChatAnswer& answer, bool kept);
+  ChatTurns CopyTurns() const;
+  void PutTurns(ChatTurns turns);
   Result<Prompt> MakePrompt(uint64_t variant);
   Result<std::vector<TokenId>> FitPrompt();
   std::string HowToLengthenContext() const;
-  void Report(const ChatAnswer& answer) const;
+  void Report(const ChatAnswer& answer, size_t count) const;
   int ExitStatus() const;
 
   // What is said to the person, on standard error: always, or unless --quiet.
@@ -79,10 +98,15 @@ class Chat {
 
   // chat_commands.cc
   Next RunCommand(const std::string& line);
+  Completion Complete(std::string_view line) const;
+  void SayUnknown(const std::string& name) const;
   void Help(const std::string& arguments);
+  void Image(const std::string& arguments);
+  void Show(const std::string& arguments);
   void Reset(const std::string& arguments);
   void System(const std::string& arguments);
-  void Regenerate(const std::string& arguments);
+  void Edit(const std::string& arguments);
+  void Read(const std::string& arguments);
   void Undo(const std::string& arguments);
   void Save(const std::string& arguments);
   void Load(const std::string& arguments);
@@ -92,29 +116,58 @@ class Chat {
   void Tokens(const std::string& arguments);
   void Context(const std::string& arguments);
   void Model(const std::string& arguments);
+  void Batch(const std::string& arguments);
 
   void SetSystem(const std::string& text);
   Status LoadFrom(const std::string& path);
-  void ForgetAnswer();  // of the last turn
   int64_t ContextLimit() const;
   std::vector<SessionMessage> AllMessages() const;
+
+  // chat_branches.cc
+  void NewBranch(const std::string& arguments);
+  void DeleteBranch(const std::string& name);
+  void SwitchBranch(const std::string& arguments);
+  void Tree(const std::string& arguments);
+  void Regenerate(const std::string& arguments);
+  void Pick(const std::string& arguments);
+
+  static constexpr size_t kBranchesMax = 64;  // each holds a copy of what was said
+  struct Branch {
+    std::string name;
+    ChatTurns turns;             // of the branch talked in, session_ and dropped_ have them
+    uint64_t regenerations = 0;  // of its last turn
+    SessionId session = 0;       // keeps the prefix of the turns cached between them
+  };
+  std::optional<size_t> FindBranch(std::string_view name) const;
+  std::string UnusedBranchName() const;
+  void EnterBranch(size_t index);
+  Branch& branch() { return branches_[branch_]; }
+  void ForgetAnswer();  // of the last turn
+  void TurnsChanged();  // other than by an answer
 
   const LoadedModel& model_;
   const ChatOptions& options_;
   ReportFiles& reports_;
-  const SessionId runtime_session_;  // keeps the prefix of the turns cached between them
   SignalWatch signals_;
   Session session_;
   ChatSettings settings_;
   AnswerPrinter printer_;
+  const ReasoningTags tags_;  // without what a prompt opens
   const bool interactive_;
   std::vector<SessionMessage> dropped_;  // turns that no longer fit, for /save
-  std::string file_;                     // that /save or /load used last: it may be written again
-  uint64_t regenerations_ = 0;           // of the last turn
-  bool offered_to_leave_ = false;        // Ctrl-C at an empty prompt, once
-  bool interrupted_ = false;             // the end of it all
-  bool warned_of_bytes_ = false;         // that are no UTF-8
-  bool failed_ = false;                  // some turn has no answer
+  std::unique_ptr<ChatBatch> batch_;     // the last one
+  bool said_batch_ended_ = true;
+  bool offered_to_stop_batch_ = false;
+  std::string waiting_text_;  // of /read, for the next message
+  std::string file_;          // that /save or /load used last: it may be written again
+  std::vector<Branch> branches_;
+  size_t branch_ = 0;              // the one talked in
+  Answers alternatives_;           // to the last message: the one before /regen, then those it gave
+  size_t picked_ = 0;              // which of them the conversation goes on from
+  bool offered_to_leave_ = false;  // Ctrl-C at an empty prompt, once
+  bool interrupted_ = false;       // the end of it all
+  bool warned_of_bytes_ = false;   // that are no UTF-8
+  bool failed_ = false;            // some turn has no answer
 
   std::optional<ChatAnswer> last_answer_;
   int64_t num_answers_ = 0;

@@ -1,38 +1,72 @@
 // The commands of a chat: one table of names, help lines and bodies.
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <charconv>
 #include <utility>
 
 #include "cli/chat.h"
+#include "cli/chat_editor.h"
 #include "cli/chat_file.h"
 #include "cli/messages.h"
+#include "minisgl/base/mapped_file.h"
 #include "minisgl/base/utf8.h"
 
 namespace minisgl {
+namespace {
+
+constexpr uint64_t kReadBytesMax = uint64_t{16} << 20;
+
+}  // namespace
 
 struct Chat::Command {
   std::string_view name;
   std::string_view arguments;                        // as /help shows them
   std::string_view help;                             // "": a second name, which /help does not list
   void (Chat::*body)(const std::string& arguments);  // null: leaves
+  ArgumentKind argument = ArgumentKind::kNone;
+  std::string_view group = "";  // of this and the commands after it
 };
 
 const std::vector<Chat::Command>& Chat::Commands() {
+  using Kind = ArgumentKind;
   static const std::vector<Command> kCommands = {
-      {"help", "", "list the commands", &Chat::Help},
-      {"?", "", "", &Chat::Help},
-      {"reset", "", "forget what was said; the system message stays", &Chat::Reset},
-      {"system", "[TEXT]", "show or set the system message (\"\" removes it)", &Chat::System},
-      {"regen", "", "answer the last message again (also /retry)", &Chat::Regenerate},
-      {"retry", "", "", &Chat::Regenerate},
+      {"regen", "[N]", "answer the last message again, N times at once (also /retry)",
+       &Chat::Regenerate, Kind::kText, "The last message"},
+      {"retry", "", "", &Chat::Regenerate, Kind::kText},
+      {"pick", "[K]", "go on from answer K of those /regen gave; alone: list them", &Chat::Pick,
+       Kind::kText},
+      {"edit", "[new]", "write the last message again in $EDITOR, or a new one", &Chat::Edit,
+       Kind::kText},
       {"undo", "", "take back the last message and its answer", &Chat::Undo},
-      {"save", "[-f] FILE", "write the conversation to FILE (-f: over another)", &Chat::Save},
-      {"load", "FILE", "go on with the conversation in FILE", &Chat::Load},
-      {"set", "NAME VALUE", "change a sampling parameter", &Chat::Set},
+      {"read", "FILE", "put the text of FILE before the next message", &Chat::Read, Kind::kFile},
+      {"show", "[N]", "show the last N turns, or all", &Chat::Show, Kind::kText,
+       "The conversation"},
+      {"reset", "", "forget what was said; the system message stays (also /clear)", &Chat::Reset},
+      {"clear", "", "", &Chat::Reset},
+      {"system", "[TEXT]", "show or set the system message (\"\" removes it)", &Chat::System,
+       Kind::kText},
+      {"save", "[-f] FILE", "write the conversation to FILE (-f: over another)", &Chat::Save,
+       Kind::kFile},
+      {"load", "FILE", "go on with the conversation in FILE", &Chat::Load, Kind::kFile},
+      {"branch", "[NAME] [TURN]", "fork the conversation here, or after TURN (-d NAME: end one)",
+       &Chat::NewBranch, Kind::kBranch, "Branches"},
+      {"switch", "NAME", "go on in another branch", &Chat::SwitchBranch, Kind::kBranch},
+      {"tree", "", "show the branches and their turns", &Chat::Tree},
+      {"batch", "[-f] FILE [OUT]",
+       "answer a prompt file meanwhile; alone: how far it is (also wait, stop)", &Chat::Batch,
+       Kind::kTwoFiles, "Beside the conversation"},
+      {"set", "NAME VALUE", "change a sampling parameter", &Chat::Set, Kind::kParameter,
+       "Settings and figures"},
       {"params", "", "show the sampling parameters", &Chat::Parameters},
       {"stats", "", "tokens and speed of the last answer and of all", &Chat::Stats},
       {"tokens", "", "count the tokens of each message", &Chat::Tokens},
       {"context", "", "how much of the context is used", &Chat::Context},
       {"model", "", "show the model", &Chat::Model},
+      {"help", "[COMMAND]", "list the commands (also /?)", &Chat::Help, Kind::kCommand, "Others"},
+      {"?", "", "", &Chat::Help, Kind::kCommand},
+      {"image", "", "", &Chat::Image, Kind::kFile},
       {"exit", "", "leave (also /bye, /quit)", nullptr},
       {"bye", "", "", nullptr},
       {"quit", "", "", nullptr},
@@ -40,34 +74,108 @@ const std::vector<Chat::Command>& Chat::Commands() {
   return kCommands;
 }
 
+// All names that may be typed, or those that /help lists.
+std::vector<std::string> Chat::CommandNames(bool listed) {
+  std::vector<std::string> names;
+  for (const Command& command : Commands()) {
+    if (!listed || !command.help.empty()) names.emplace_back(command.name);
+  }
+  return names;
+}
+
+const Chat::Command* Chat::FindCommand(std::string_view name) {
+  for (const Command& command : Commands()) {
+    if (command.name == name) return &command;
+  }
+  return nullptr;
+}
+
+Completion Chat::Complete(std::string_view line) const {
+  CompletionWords words;
+  words.commands = CommandNames(true);
+  words.argument = [](std::string_view name) {
+    const Command* command = FindCommand(name);
+    return command == nullptr ? ArgumentKind::kNone : command->argument;
+  };
+  for (const Branch& branch : branches_) words.branches.push_back(branch.name);
+  words.parameters = ParameterNames();
+  return CompleteChatLine(line, words);
+}
+
 Chat::Next Chat::RunCommand(const std::string& line) {
   const size_t name_end = std::min(line.find_first_of(" \t"), line.size());
   const std::string name = line.substr(0, name_end);
   const size_t begin = std::min(line.find_first_not_of(" \t", name_end), line.size());
-  for (const Command& command : Commands()) {
-    if (command.name != name) continue;
-    if (command.body == nullptr) return Next::kLeave;
-    (this->*command.body)(line.substr(begin));
-    return interrupted_ ? Next::kLeave : Next::kGoOn;
+  const Command* command = FindCommand(name);
+  if (command == nullptr) {
+    SayUnknown(name);
+    return Next::kGoOn;
   }
-  Say(fmt::format("unknown command /{}; /help lists commands, // begins a message with /",
-                  Visible(name)));
-  return Next::kGoOn;
+  if (command->body == nullptr) return Next::kLeave;
+  (this->*command->body)(line.substr(begin));
+  return interrupted_ ? Next::kLeave : Next::kGoOn;
 }
 
-void Chat::Help(const std::string&) {
+void Chat::SayUnknown(const std::string& name) const {
+  const std::string nearest = NearestWord(name, CommandNames(true));
+  const std::string advice = nearest.empty() ? "" : fmt::format("did you mean /{}? ", nearest);
+  Say(fmt::format("unknown command /{}; {}/help lists commands, // begins a message with /",
+                  Visible(name), advice));
+}
+
+void Chat::Help(const std::string& arguments) {
+  const auto line = [](const Command& command) {
+    return fmt::format("  {:<24} {}\n", fmt::format("/{} {}", command.name, command.arguments),
+                       command.help);
+  };
   std::string text;
+  if (!arguments.empty()) {
+    const std::string name = arguments.substr(arguments.starts_with('/') ? 1 : 0);
+    const Command* named = FindCommand(name);
+    if (named == nullptr) return SayUnknown(name);
+    // A second name is explained by the first, which stands before it.
+    while (named->help.empty() && named > Commands().data() && (named - 1)->body == named->body) {
+      --named;
+    }
+    text = line(*named);
+    text.pop_back();
+    return Say(text);
+  }
   for (const Command& command : Commands()) {
-    if (command.help.empty()) continue;
-    text += fmt::format("  {:<20} {}\n", fmt::format("/{} {}", command.name, command.arguments),
-                        command.help);
+    if (!command.group.empty()) text += fmt::format("{}:\n", command.group);
+    if (!command.help.empty()) text += line(command);
   }
   text +=
       "A message of several lines stands between \"\"\" and \"\"\"; \\ at the end of a line goes "
-      "on "
-      "with the next.\n"
-      "// begins a message with /. Ctrl-C stops an answer, Ctrl-D leaves.";
+      "on with the next.\n"
+      "// begins a message with /. Tab completes commands, their arguments and files; Ctrl-R "
+      "searches\n"
+      "what was typed before. Ctrl-C stops an answer, Ctrl-D leaves.";
   Say(text);
+}
+
+void Chat::Image(const std::string&) {
+  Say("This program reads text and no images: describe in words what you see.");
+}
+
+// Answers go to standard output as when they came; who speaks stands before them.
+void Chat::Show(const std::string& arguments) {
+  const std::vector<SessionMessage> all = AllMessages();
+  if (all.empty()) return Say("Nothing was said yet.");
+  int64_t wanted = CountTurns(all);
+  if (!arguments.empty()) {
+    const auto [end, error] =
+        std::from_chars(arguments.data(), arguments.data() + arguments.size(), wanted);
+    if (error != std::errc() || *end != '\0' || wanted < 1) {
+      return Say("/show takes the number of turns to show");
+    }
+  }
+  int64_t to_skip = CountTurns(all) - wanted;
+  for (const SessionMessage& message : all) {
+    if (message.role == "user") --to_skip;
+    if (to_skip >= 0 && wanted < CountTurns(all)) continue;
+    Say(fmt::format("[{}]\n{}", message.role, message.content));
+  }
 }
 
 void Chat::Reset(const std::string&) {
@@ -76,7 +184,7 @@ void Chat::Reset(const std::string&) {
                                 [](const SessionMessage& m) { return m.role != "system"; }),
                  messages.end());
   dropped_.clear();
-  regenerations_ = 0;
+  TurnsChanged();
   Note("The conversation starts anew.");
 }
 
@@ -103,27 +211,46 @@ void Chat::System(const std::string& arguments) {
   Note(arguments == "\"\"" ? "The system message is removed." : "The system message is set.");
 }
 
-void Chat::ForgetAnswer() {
+void Chat::Edit(const std::string& arguments) {
+  if (!interactive_) return Say("/edit needs a terminal for the editor");
+  if (!arguments.empty() && arguments != "new") {
+    return Say("/edit takes nothing, for the last message, or new");
+  }
+  ChatTurns before = CopyTurns();
   auto& messages = session_.messages();
-  while (!messages.empty() && messages.back().role == "assistant") messages.pop_back();
+  const auto last = std::find_if(messages.rbegin(), messages.rend(),
+                                 [](const SessionMessage& m) { return m.role == "user"; });
+  const bool has_one = arguments.empty() && last != messages.rend();
+  const std::string text = has_one ? last->content : "";
+  const Result<std::string> edited = EditText(text, &signals_);
+  if (!edited.ok()) {
+    SayFailure(edited.status());
+    return Note("(nothing is sent)");
+  }
+  if (*edited == text || edited->find_first_not_of(" \t\r\n") == std::string::npos) {
+    return Note(edited->empty() ? "(nothing is sent: the text is empty)"
+                                : "(nothing is sent: the text is as it was)");
+  }
+  if (has_one) messages.erase(last.base() - 1, messages.end());
+  Say(*edited);
+  Send(*edited, std::move(before));
 }
 
-void Chat::Regenerate(const std::string& arguments) {
-  if (!arguments.empty()) {
-    Say("/regen takes no argument");
+void Chat::Read(const std::string& arguments) {
+  if (arguments.empty()) return Say("/read needs the name of a file");
+  const Result<std::string> text = ReadFile(ExpandHome(arguments), kReadBytesMax);
+  if (!text.ok()) {
+    SayFailure(text.status());
+    failed_ = true;
     return;
   }
-  Turns before = CopyTurns();
-  ForgetAnswer();
-  if (session_.messages().empty() || session_.messages().back().role != "user") {
-    PutTurns(std::move(before));
-    Say("There is no message to answer again.");
-    return;
+  if (text->find('\0') != std::string::npos) {
+    return Say(fmt::format("{} is no text (it holds NUL bytes)", Visible(arguments, 400)));
   }
-  if (settings_.sampling.temperature == 0) {
-    Note("(the temperature is 0: the answer will be the same; see /set temperature)");
-  }
-  if (!Reply(++regenerations_)) PutTurns(std::move(before));
+  if (!waiting_text_.empty()) waiting_text_ += '\n';
+  waiting_text_ += Utf8OrWarn(*text, Visible(arguments, 400));
+  while (waiting_text_.ends_with('\n')) waiting_text_.pop_back();
+  Note(fmt::format("{} bytes stand before the next message.", waiting_text_.size()));
 }
 
 void Chat::Undo(const std::string&) {
@@ -136,22 +263,14 @@ void Chat::Undo(const std::string&) {
   }
   Note(fmt::format("Taken back: {}", Visible(last->content, 60)));
   messages.erase(last.base() - 1, messages.end());
-  regenerations_ = 0;
+  TurnsChanged();
 }
 
-// The conversation with the turns that no longer fit: system messages first, as they stand in the
-// session.
-std::vector<SessionMessage> Chat::AllMessages() const {
-  std::vector<SessionMessage> all = session_.messages();
-  const auto first = std::find_if(all.begin(), all.end(),
-                                  [](const SessionMessage& m) { return m.role != "system"; });
-  all.insert(first, dropped_.begin(), dropped_.end());
-  return all;
-}
+std::vector<SessionMessage> Chat::AllMessages() const { return WholeConversation(CopyTurns()); }
 
 void Chat::Save(const std::string& arguments) {
   const bool force = arguments.starts_with("-f ");
-  const std::string path = force ? arguments.substr(3) : arguments;
+  const std::string path = ExpandHome(force ? arguments.substr(3) : arguments);
   const std::vector<SessionMessage> all = AllMessages();
   if (path.empty() || all.empty()) {
     Say(path.empty() ? "/save needs the name of a file" : "There is nothing to save.");
@@ -164,13 +283,16 @@ void Chat::Save(const std::string& arguments) {
     return;
   }
   file_ = path;
-  Note(fmt::format("Saved {} messages to {}", all.size(), Visible(path, 400)));
+  Note(fmt::format("Saved {} messages to {}{}", all.size(), Visible(path, 400),
+                   branches_.size() == 1
+                       ? ""
+                       : fmt::format(" (branch {}; other branches are not in it)", branch().name)));
 }
 
 Status Chat::LoadFrom(const std::string& path) {
   MINISGL_ASSIGN_OR_RETURN(session_.messages(), LoadConversation(path));
   dropped_.clear();
-  regenerations_ = 0;
+  TurnsChanged();
   file_ = path;
   return Status();
 }
@@ -180,7 +302,7 @@ void Chat::Load(const std::string& arguments) {
     Say("/load needs the name of a file");
     return;
   }
-  if (const Status status = LoadFrom(arguments); !status.ok()) {
+  if (const Status status = LoadFrom(ExpandHome(arguments)); !status.ok()) {
     SayFailure(status);
     failed_ = true;
     return;
@@ -240,6 +362,50 @@ void Chat::Tokens(const std::string&) {
     }
     Say(fmt::format("  {:>7}  {:<9}  {}", count, message.role, Visible(message.content, 50)));
   }
+}
+
+void Chat::Batch(const std::string& arguments) {
+  const bool runs = batch_ && !batch_->ended();
+  if (arguments.empty()) {
+    return Say(batch_ ? "  " + batch_->Long() : "No batch was started; /batch FILE starts one.");
+  }
+  if (arguments == "stop" || arguments == "wait") {
+    if (!runs) return Say("No batch runs.");
+    if (arguments == "stop") batch_->Stop(false);
+    if (arguments == "wait") Note("(Ctrl-C stops the batch)");
+    return WaitForBatch();
+  }
+  if (runs) return Say("A batch runs already; /batch shows it, /batch stop ends it.");
+  SayBatchEnded();
+  const bool force = arguments.starts_with("-f ");
+  std::string input = arguments.substr(force ? 3 : 0), output;
+  // Two names, unless the whole is the name of a file.
+  const size_t space = input.find_last_of(" \t");
+  if (space != std::string::npos && access(ExpandHome(input).c_str(), F_OK) != 0) {
+    output = ExpandHome(input.substr(space + 1));
+    input.resize(input.find_last_not_of(" \t", space) + 1);
+  }
+  input = ExpandHome(input);
+  if (output.empty()) output = DefaultAnswersPath(input);
+  struct stat info {};
+  if (!force && stat(output.c_str(), &info) == 0 && S_ISREG(info.st_mode) && info.st_size > 0) {
+    failed_ = true;
+    return Say(
+        fmt::format("minisgl: {}: exists and is not empty; name another after FILE, or "
+                    "/batch -f FILE to replace it",
+                    Visible(output, 400)));
+  }
+  auto batch = ChatBatch::Start(&model_, {input, output, force, options_.hide_thinking},
+                                options_.sampling, options_.engine.max_running_requests);
+  if (!batch.ok()) {
+    SayFailure(batch.status());
+    failed_ = true;
+    return;
+  }
+  batch_ = std::move(batch).value();
+  said_batch_ended_ = offered_to_stop_batch_ = false;
+  Note(fmt::format("{} of {} are answered meanwhile, into {}; /batch shows how far it is.",
+                   batch_->rows_left(), Visible(input, 400), Visible(output, 400)));
 }
 
 void Chat::Context(const std::string&) {

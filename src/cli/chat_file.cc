@@ -8,7 +8,9 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <optional>
 #include <string_view>
+#include <utility>
 
 #include "cli/file_io.h"
 #include "minisgl/base/json.h"
@@ -22,17 +24,48 @@ constexpr uint64_t kFileBytesMax = uint64_t{64} << 20;
 constexpr std::array<std::string_view, 5> kRoles = {"system", "developer", "user", "assistant",
                                                     "tool"};
 
+// A text, or an array of parts that are texts.
+Status ReadContent(const Json& content, std::string* text) {
+  if (content.is_string()) {
+    *text = content.as_string();
+    return Status();
+  }
+  if (!content.is_array()) {
+    return BadInput("content is {}; it must be a string or an array of text parts",
+                    content.TypeName());
+  }
+  for (const Json& part : content.as_array()) {
+    const Json* type = part.Find("type");
+    const Json* words = part.Find("text");
+    if (type == nullptr || !type->is_string() || type->as_string() != "text" || words == nullptr ||
+        !words->is_string()) {
+      return BadInput("a part of content is no text; this program reads text and no images");
+    }
+    *text += words->as_string();
+  }
+  return Status();
+}
+
 Status AddMessage(const Json& json, std::vector<SessionMessage>* messages) {
   const Json* role = json.Find("role");
   const Json* content = json.Find("content");
-  if (role == nullptr || !role->is_string() || content == nullptr || !content->is_string()) {
+  if (role == nullptr || !role->is_string() || content == nullptr) {
     return BadInput("not a message; write {{\"role\": \"...\", \"content\": \"...\"}}");
   }
   if (std::find(kRoles.begin(), kRoles.end(), role->as_string()) == kRoles.end()) {
     return BadInput("the role {} is not known; use system, user or assistant",
                     Visible(role->as_string()));
   }
-  messages->push_back({role->as_string(), content->as_string(), {}});
+  SessionMessage message = {role->as_string(), "", {}};
+  MINISGL_RETURN_IF_ERROR(ReadContent(*content, &message.content));
+  messages->push_back(std::move(message));
+  return Status();
+}
+
+Status AddAll(const Json& list, std::vector<SessionMessage>* messages) {
+  for (const Json& message : list.as_array()) {
+    MINISGL_RETURN_IF_ERROR(AddMessage(message, messages));
+  }
   return Status();
 }
 
@@ -44,10 +77,17 @@ Status AddLine(std::string_view line, std::vector<SessionMessage>* messages) {
   if (!messages->empty()) {
     return BadInput("a second conversation; keep one in a file to load it");
   }
-  for (const Json& message : list->as_array()) {
-    MINISGL_RETURN_IF_ERROR(AddMessage(message, messages));
-  }
-  return Status();
+  return AddAll(*list, messages);
+}
+
+// One value over several lines, as other programs write it: an array of messages, or an object with
+// one. Nothing where the text is no such value.
+std::optional<Status> AddDocument(std::string_view text, std::vector<SessionMessage>* messages) {
+  const Result<Json> json = ParseJson(text);
+  if (!json.ok()) return std::nullopt;
+  const Json* list = json->is_array() ? &*json : json->Find("messages");
+  if (list == nullptr || !list->is_array()) return std::nullopt;
+  return AddAll(*list, messages);
 }
 
 // To a device or a pipe, which is not replaced.
@@ -71,6 +111,10 @@ Result<std::vector<SessionMessage>> LoadConversation(const std::string& path) {
   std::vector<SessionMessage> messages;
   std::string_view rest = text;
   if (rest.starts_with("\xEF\xBB\xBF")) rest.remove_prefix(3);
+  if (const auto status = AddDocument(rest, &messages)) {
+    if (!status->ok()) return status->WithPrefix(Visible(path, 400));
+    rest = {};
+  }
   for (int64_t number = 1; !rest.empty(); ++number) {
     const size_t end = rest.find('\n');
     const std::string_view line = rest.substr(0, end);

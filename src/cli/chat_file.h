@@ -9,8 +9,9 @@
 
 namespace minisgl {
 
-// Reads `path`: a message a line, or one line {"messages": [...]} (whose other fields do not
-// matter). kBadInput with the line of what is wrong.
+// Reads `path`: a message a line, or one value {"messages": [...]} (whose other fields do not
+// matter) or [...], on one line or on many. A content may be an array of text parts. kBadInput with
+// the line of what is wrong where there is one.
 Result<std::vector<SessionMessage>> LoadConversation(const std::string& path);
 
 // Writes `messages` to `path`: into a new file that takes the place of the old one when it is whole

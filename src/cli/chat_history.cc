@@ -20,6 +20,8 @@ constexpr uint64_t kFileBytesMax = uint64_t{16} << 20;
 }  // namespace
 
 std::string HistoryPath() {
+  const char* none = std::getenv("MINISGL_NO_HISTORY");
+  if (none != nullptr && *none != '\0') return "";
   const char* state = std::getenv("XDG_STATE_HOME");
   // A relative path there is to be ignored, says the specification of those variables.
   if (state != nullptr && *state == '/') return std::string(state) + "/minisgl/history";

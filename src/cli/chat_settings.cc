@@ -154,6 +154,12 @@ Status SetParameter(std::string_view name, std::string_view value, ChatSettings*
   return UsageError("there is no parameter \"{}\"; there are {}", Visible(name), names);
 }
 
+std::vector<std::string> ParameterNames() {
+  std::vector<std::string> names;
+  for (const Parameter& parameter : Parameters()) names.emplace_back(parameter.name);
+  return names;
+}
+
 std::string ListParameters(const ChatSettings& settings) {
   std::string list;
   for (const Parameter& parameter : Parameters()) {

@@ -30,6 +30,9 @@ ChatSettings MakeChatSettings(const SamplingOptions& options, const GenerationCo
 // are; then nothing has changed.
 Status SetParameter(std::string_view name, std::string_view value, ChatSettings* settings);
 
+// The names that SetParameter knows.
+std::vector<std::string> ParameterNames();
+
 // One "name value" a line, in a fixed order.
 std::string ListParameters(const ChatSettings& settings);
 

@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <numeric>
 #include <utility>
 
 #include "cli/file_io.h"
@@ -14,6 +15,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+constexpr std::string_view kDim = "\x1b[2m", kUndim = "\x1b[22m";
 // How soon a signal is seen while no token comes.
 constexpr std::chrono::milliseconds kSignalWait{30};
 
@@ -21,59 +23,128 @@ double SecondsSince(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
+// The answers of one turn as their events come, and how far each has been told.
+class Turn {
+ public:
+  Turn(size_t count, const AnswerListener& listener)
+      : listener_(listener), answers_(count), done_(count), begin_(Clock::now()) {}
+
+  // False once the listener wants no more.
+  bool Take(Event event) {
+    ChatAnswer& answer = answers_[event.tag];
+    if (answer.token_ids.empty() && !event.token_ids.empty()) {
+      answer.first_token_s = SecondsSince(begin_);
+    }
+    answer.token_ids.insert(answer.token_ids.end(), event.token_ids.begin(), event.token_ids.end());
+    answer.text += event.text;
+    if (event.kind == Event::Kind::kDone) {
+      answer.finish_reason = event.finish_reason;
+      answer.usage = event.usage;
+      answer.error_message = event.error_message;
+      answer.max_tokens_lowered = event.max_tokens_lowered;
+      answer.interrupted = event.finish_reason == FinishReason::kAborted;
+      answer.total_s = SecondsSince(begin_);
+      done_[event.tag] = true;
+    }
+    Tell();
+    return shows_;
+  }
+  bool IsDone() const { return told_ == answers_.size(); }
+  std::vector<ChatAnswer> TakeAnswers() { return std::move(answers_); }
+
+ private:
+  void Tell() {
+    for (; told_ < answers_.size(); ++told_, told_bytes_ = 0) {
+      const ChatAnswer& answer = answers_[told_];
+      const std::string_view more = std::string_view(answer.text).substr(told_bytes_);
+      if (shows_ && !more.empty()) shows_ = listener_.text(told_, more);
+      told_bytes_ = answer.text.size();
+      if (!done_[told_]) return;
+      listener_.end(told_, answer);
+    }
+  }
+
+  const AnswerListener& listener_;
+  std::vector<ChatAnswer> answers_;
+  std::vector<bool> done_;
+  const Clock::time_point begin_;
+  size_t told_ = 0;        // answers that were told whole
+  size_t told_bytes_ = 0;  // of the one after them
+  bool shows_ = true;
+};
+
 }  // namespace
 
-ChatAnswer RunTurn(Runtime* runtime, Prompt prompt, SignalWatch* signals,
-                   const std::function<bool(std::string_view)>& show) {
-  ChatAnswer answer;
+std::vector<ChatAnswer> RunTurn(Runtime* runtime, std::vector<Prompt> prompts, SignalWatch* signals,
+                                const AnswerListener& listener) {
+  Turn turn(prompts.size(), listener);
   EventQueue queue;
-  const Clock::time_point begin = Clock::now();
-  const RequestId request = runtime->Submit(std::move(prompt), &queue);
-  bool shows = true;
-  while (true) {
+  std::vector<uint64_t> tags(prompts.size());
+  std::iota(tags.begin(), tags.end(), 0);
+  const std::vector<RequestId> requests = runtime->SubmitAll(std::move(prompts), &queue, tags);
+  bool shows = true, aborted = false;
+  while (!turn.IsDone()) {
     const bool stop = signals->TakeInterrupt() || signals->Terminated() != 0 || !shows;
-    if (stop && !answer.interrupted) {
-      answer.interrupted = true;
-      runtime->Abort(request);
+    if (stop && !aborted) {
+      aborted = true;
+      for (const RequestId request : requests) runtime->Abort(request);
     }
     std::optional<Event> event = queue.Pop(kSignalWait);
-    if (!event) continue;
-    if (answer.token_ids.empty() && !event->token_ids.empty()) {
-      answer.first_token_s = SecondsSince(begin);
-    }
-    answer.token_ids.insert(answer.token_ids.end(), event->token_ids.begin(),
-                            event->token_ids.end());
-    answer.text += event->text;
-    if (shows && !event->text.empty()) shows = show(event->text);
-    if (event->kind != Event::Kind::kDone) continue;
-    answer.finish_reason = event->finish_reason;
-    answer.usage = event->usage;
-    answer.error_message = event->error_message;
-    answer.max_tokens_lowered = event->max_tokens_lowered;
-    answer.interrupted = event->finish_reason == FinishReason::kAborted;
-    answer.total_s = SecondsSince(begin);
-    signals->Drain();
-    signals->TakeInterrupt();  // one that came too late to stop anything
-    return answer;
+    if (event) shows = turn.Take(std::move(*event));
   }
+  signals->Drain();
+  signals->TakeInterrupt();  // one that came too late to stop anything
+  return turn.TakeAnswers();
 }
 
-AnswerPrinter::AnswerPrinter() : filters_(IsTerminal(STDOUT_FILENO)) {}
+AnswerPrinter::AnswerPrinter(int out, int err)
+    : out_(out),
+      filters_(IsTerminal(out)),
+      reasoning_fd_(filters_ ? out : err),
+      filters_reasoning_(IsTerminal(reasoning_fd_)),
+      dims_reasoning_(AllowsColour(reasoning_fd_)) {}
 
 bool AnswerPrinter::Show(std::string_view text) {
+  if (text.empty()) return status_.ok();
+  if (in_reasoning_ && !EndReasoning()) return false;
   return filters_ ? Write(filter_.Push(text)) : Write(text);
 }
 
+bool AnswerPrinter::ShowReasoning(std::string_view text) {
+  if (text.empty()) return status_.ok();
+  in_reasoning_ = true;
+  return WriteReasoning(filters_reasoning_ ? reasoning_filter_.Push(text) : std::string(text));
+}
+
+bool AnswerPrinter::EndReasoning() {
+  in_reasoning_ = false;
+  WriteReasoning(filters_reasoning_ ? reasoning_filter_.Finish() : "");
+  return WriteReasoning(filters_reasoning_ ? "\n\n" : "\n");
+}
+
 bool AnswerPrinter::EndAnswer() {
+  if (in_reasoning_ && !EndReasoning()) return false;
   const bool written = !filters_ || Write(filter_.Finish());
   const bool ended = at_line_start_ || Write("\n");
   at_line_start_ = false;
   return written && ended;
 }
 
+// What standard error does not take has nobody to be told about it. Each piece is dimmed for
+// itself: the program may end between two.
+bool AnswerPrinter::WriteReasoning(std::string_view piece) {
+  std::string text(piece);
+  if (dims_reasoning_ && text.find_first_not_of('\n') != std::string::npos) {
+    text = std::string(kDim).append(piece).append(kUndim);
+  }
+  if (reasoning_fd_ == out_) return Write(text);
+  WriteAll(reasoning_fd_, text);
+  return status_.ok();
+}
+
 bool AnswerPrinter::Write(std::string_view text) {
   if (!text.empty()) at_line_start_ = text.back() == '\n';
-  if (status_.ok() && !WriteAll(STDOUT_FILENO, text)) {
+  if (status_.ok() && !WriteAll(out_, text)) {
     pipe_closed_ = errno == EPIPE;
     status_ = MakeStatus(StatusCode::kIoError, "standard output: cannot be written ({})",
                          std::strerror(errno));

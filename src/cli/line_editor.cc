@@ -10,9 +10,13 @@
 #include <langinfo.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/ioctl.h>
 #include <termios.h>
 #include <unistd.h>
+#include <utf8proc.h>
+#include <wchar.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <clocale>
 #include <cstdio>
@@ -37,7 +41,11 @@ constexpr std::string_view kPasteBegin = "\x1b[200~", kPasteEnd = "\x1b[201~";
 constexpr int kEscapeWait_ms = 50;  // the bytes of a key come together; a person's ESC stands alone
 constexpr size_t kPasteInLineMax = 1024;  // bytes of a paste that are edited as if typed
 
-enum class ByteOutcome { kByte, kInterrupted, kTerminated, kEnd, kTimeout };
+constexpr wchar_t kRubout = 0x7F;  // the key that takes back the character before the cursor
+// How often the status before the prompt is looked at while nothing is typed.
+constexpr int kStatusWait_ms = 500;
+
+enum class ByteOutcome { kByte, kInterrupted, kTerminated, kEnd, kTimeout, kResized };
 
 // What the terminal's interrupt key sends; '\0' where it has none.
 char InterruptByte() {
@@ -66,7 +74,8 @@ class ByteSource {
   }
   // The next call gives `outcome` again: for one that came in the middle of a character or a key.
   void Hold(ByteOutcome outcome) {
-    if (outcome != ByteOutcome::kTimeout) held_ = outcome;
+    const bool lasts = outcome != ByteOutcome::kTimeout && outcome != ByteOutcome::kResized;
+    if (lasts) held_ = outcome;
   }
   void PutBack(std::string_view bytes) {
     buffer_.erase(0, at_);
@@ -89,6 +98,7 @@ class ByteSource {
       signals_->Drain();
       if (signals_->Terminated() != 0) return ByteOutcome::kTerminated;
       if (signals_->TakeInterrupt()) return ByteOutcome::kInterrupted;
+      if (signals_->TakeResize()) return ByteOutcome::kResized;
       if (ready == 0) return ByteOutcome::kTimeout;
       if (ready < 0 || waits[0].revents == 0) continue;
       buffer_.resize(size_t{1} << 16);
@@ -115,7 +125,7 @@ class LinesReader : public PromptReader {
   ReadLineResult ReadLine(const std::string& prompt) override {
     if (IsTerminal(STDIN_FILENO)) {
       FILE* out = IsTerminal(STDOUT_FILENO) ? stdout : stderr;
-      std::fputs(prompt.c_str(), out);
+      std::fputs(WithStatus(prompt).c_str(), out);
       std::fflush(out);
     }
     std::string line;
@@ -127,6 +137,7 @@ class LinesReader : public PromptReader {
         case ByteOutcome::kTerminated:
           return {LineOutcome::kTerminated};
         case ByteOutcome::kTimeout:
+        case ByteOutcome::kResized:
           continue;
         case ByteOutcome::kEnd:
           if (line.empty()) return {LineOutcome::kEnd};
@@ -175,7 +186,15 @@ class EditingReader : public PromptReader {
     el_set(edit_, EL_PROMPT_ESC, &EditingReader::Prompt, '\1');
     el_set(edit_, EL_HIST, history, history_);
     el_set(edit_, EL_GETCFN, &EditingReader::GetCharacter);
+    // What a terminal inserts and deletes by itself, libedit counts in characters and not in
+    // columns: wide ones would be lost. Without, it writes the rest of the line again.
+    for (const char* capability : {"ic", "im", "ei", "IC", "dc", "dm", "ed", "DC"}) {
+      el_set(edit_, EL_SETTC, capability, "", nullptr);
+    }
     el_set(edit_, EL_BIND, "^R", "em-inc-search-prev", nullptr);
+    el_set(edit_, EL_ADDFN, "complete", "Complete what stands before the cursor",
+           &EditingReader::Complete);
+    el_set(edit_, EL_BIND, "^I", "complete", nullptr);
   }
   ~EditingReader() override {
     el_end(edit_);
@@ -183,7 +202,9 @@ class EditingReader : public PromptReader {
   }
 
   ReadLineResult ReadLine(const std::string& prompt) override {
-    prompt_ = bold_prompt_ ? BoldPrompt(prompt) : prompt;
+    bare_prompt_ = prompt;
+    SetPrompt();
+    has_status_ = WithStatus("") != "";
     pastes_.clear();
     characters_.clear();
     outcome_ = ByteOutcome::kByte;
@@ -223,10 +244,19 @@ class EditingReader : public PromptReader {
     return fmt::format("\1{}\1{}\1{}\1{}", kBold, prompt.substr(0, last), kPlain,
                        prompt.substr(last));
   }
+  // Whether it is another than before.
+  bool SetPrompt() {
+    const std::string prompt = WithStatus(bare_prompt_);
+    std::string shown = bold_prompt_ ? BoldPrompt(prompt) : prompt;
+    if (shown == prompt_) return false;
+    prompt_ = std::move(shown);
+    return true;
+  }
   static char* Prompt(EditLine* edit) { return Self(edit)->prompt_.data(); }
   static int GetCharacter(EditLine* edit, wchar_t* character) {
     return Self(edit)->NextCharacter(character);
   }
+  static unsigned char Complete(EditLine* edit, int) { return Self(edit)->CompleteWord(); }
   static EditingReader* Self(EditLine* edit) {
     void* self = nullptr;
     el_get(edit, EL_CLIENTDATA, &self);
@@ -242,8 +272,15 @@ class EditingReader : public PromptReader {
   int NextCharacter(wchar_t* character) {
     while (characters_.empty()) {
       char byte = 0;
-      const ByteOutcome outcome = source_.Next(&byte);
-      if (outcome == ByteOutcome::kTimeout) continue;
+      const ByteOutcome outcome = source_.Next(&byte, has_status_ ? kStatusWait_ms : -1);
+      if (outcome == ByteOutcome::kTimeout) {
+        if (SetPrompt()) el_set(edit_, EL_REFRESH);
+        continue;
+      }
+      if (outcome == ByteOutcome::kResized) {
+        FollowResize();
+        continue;
+      }
       if (outcome != ByteOutcome::kByte) {
         outcome_ = outcome;
         const LineInfo* info = el_line(edit_);
@@ -261,6 +298,71 @@ class EditingReader : public PromptReader {
     *character = characters_.front();
     characters_.pop_front();
     return 1;
+  }
+
+  // Tab: completes as far as all that is offered agrees, and lists it where that is no further.
+  unsigned char CompleteWord() {
+    const LineInfo* info = el_line(edit_);
+    const std::string_view line(info->buffer, static_cast<size_t>(info->cursor - info->buffer));
+    if (!line.starts_with('/')) {  // a message may hold tabs
+      el_insertstr(edit_, "\t");
+      return CC_REFRESH;
+    }
+    const Completion offered = completer_ ? completer_(line) : Completion();
+    if (offered.words.empty()) return CC_REFRESH_BEEP;
+    std::string common = CommonPrefix(offered.words);
+    if (offered.words.size() == 1 && !common.ends_with('/')) common += ' ';
+    const std::string more = common.substr(std::min(line.size() - offered.begin, common.size()));
+    if (!more.empty()) {
+      el_insertstr(edit_, more.c_str());
+      return CC_REFRESH;
+    }
+    if (offered.words.size() == 1) return CC_NORM;
+    int columns = 0;
+    el_get(edit_, EL_GETTC, "co", &columns, nullptr);
+    const std::string list = InColumns(offered.words, static_cast<size_t>(std::max(columns, 1)));
+    Write("\r\n");
+    for (const char byte : list) Write(byte == '\n' ? "\r\n" : std::string_view(&byte, 1));
+    return CC_REDISPLAY;
+  }
+
+  // The row, counted from the prompt's, that the cursor stands in where lines have `columns`.
+  size_t RowOfCursor(int columns) const {
+    const LineInfoW* info = el_wline(edit_);
+    size_t row = 0;
+    int column = 0;
+    const auto advance = [&](wchar_t character) {
+      const int width = std::max(wcwidth(character), 0);
+      if (column + width > columns) {  // a wide character is not cut
+        ++row;
+        column = 0;
+      }
+      column += width;
+      if (column >= columns) {
+        ++row;
+        column = 0;
+      }
+    };
+    for (const char byte : WithStatus(bare_prompt_)) advance(static_cast<unsigned char>(byte));
+    for (const wchar_t* at = info->buffer; at != info->cursor; ++at) advance(*at);
+    return row;
+  }
+
+  // Terminals lay out their lines anew for another width, and libedit does not know: the rows that
+  // the line takes by then are cleared, and the cursor is put where libedit takes it to be.
+  void FollowResize() {
+    int columns_before = 0, columns = 0;
+    el_get(edit_, EL_GETTC, "co", &columns_before, nullptr);
+    winsize size{};
+    if (ioctl(fileno(out_), TIOCGWINSZ, &size) == 0) columns = size.ws_col;
+    if (columns > 0 && columns_before > 0 && columns != columns_before) {
+      const size_t rows = RowOfCursor(columns);
+      if (rows > 0) Write(fmt::format("\x1b[{}A", rows));
+      Write("\r\x1b[J");
+      for (size_t row = RowOfCursor(columns_before); row > 0; --row) Write("\r\n");
+    }
+    el_resize(edit_);
+    el_set(edit_, EL_REFRESH);
   }
 
   // A byte that belongs to the one before it, and so comes at once.
@@ -284,6 +386,22 @@ class EditingReader : public PromptReader {
     const bool whole = Utf8CharLength(bytes) == bytes.size();
     if (!whole) replaced_bytes_ = true;
     Type(whole ? std::string_view(bytes) : "\uFFFD");
+    if (bytes.size() > 1) ComposeWithLast();
+  }
+
+  // A letter and the accent typed after it become one character where there is one: libedit gives
+  // an accent alone a place on the screen, which a terminal does not.
+  void ComposeWithLast() {
+    const LineInfoW* info = el_wline(edit_);
+    if (characters_.size() != 1 || info->cursor == info->buffer) return;
+    utf8proc_int32_t pair[2] = {static_cast<utf8proc_int32_t>(info->cursor[-1]),
+                                static_cast<utf8proc_int32_t>(characters_.front())};
+    const auto options = static_cast<utf8proc_option_t>(UTF8PROC_COMPOSE | UTF8PROC_STABLE);
+    if (utf8proc_get_property(pair[1])->combining_class == 0 ||
+        utf8proc_normalize_utf32(pair, 2, options) != 1) {
+      return;
+    }
+    characters_ = {kRubout, static_cast<wchar_t>(pair[0])};
   }
 
   // A key's sequence, which libedit knows, or the beginning of a paste.
@@ -311,7 +429,7 @@ class EditingReader : public PromptReader {
     while (!text.ends_with(kPasteEnd)) {
       char byte = 0;
       const ByteOutcome outcome = source_.Next(&byte);
-      if (outcome == ByteOutcome::kTimeout) continue;
+      if (outcome == ByteOutcome::kTimeout || outcome == ByteOutcome::kResized) continue;
       if (outcome != ByteOutcome::kByte) {
         source_.Hold(outcome);
         return;
@@ -380,8 +498,10 @@ class EditingReader : public PromptReader {
   HistoryFile history_file_;
   FILE* out_ = nullptr;
   bool bold_prompt_ = false;
+  bool has_status_ = false;  // it may change, but comes only between lines
   History* history_ = nullptr;
   EditLine* edit_ = nullptr;
+  std::string bare_prompt_;  // without status and looks
   std::string prompt_;
   std::deque<wchar_t> characters_;                           // read and not yet given to libedit
   std::vector<std::pair<std::string, std::string>> pastes_;  // label, text

@@ -14,11 +14,12 @@
 namespace minisgl {
 namespace {
 
-constexpr std::array<int, 3> kWatched = {SIGINT, SIGTERM, SIGHUP};
+constexpr std::array<int, 4> kWatched = {SIGINT, SIGTERM, SIGHUP, SIGWINCH};
 
 // Written by the handler: only what a handler may touch.
 volatile sig_atomic_t g_interrupted = 0;
 volatile sig_atomic_t g_terminated = 0;
+volatile sig_atomic_t g_resized = 0;
 int g_wake_pipe[2] = {-1, -1};
 struct sigaction g_previous[kWatched.size()];
 
@@ -26,6 +27,8 @@ void OnSignal(int signal_number) {
   const int saved_errno = errno;
   if (signal_number == SIGINT) {
     g_interrupted = 1;
+  } else if (signal_number == SIGWINCH) {
+    g_resized = 1;
   } else {
     g_terminated = signal_number;
   }
@@ -53,6 +56,7 @@ SignalWatch::SignalWatch() {
   MINISGL_CHECK(pipe2(g_wake_pipe, O_CLOEXEC | O_NONBLOCK) == 0, "no pipe: errno {}", errno);
   g_interrupted = 0;
   g_terminated = 0;
+  g_resized = 0;
   struct sigaction action {};
   action.sa_handler = OnSignal;  // no SA_RESTART: a read at the prompt returns
   sigemptyset(&action.sa_mask);
@@ -82,6 +86,12 @@ bool SignalWatch::TakeInterrupt() {
   const bool interrupted = g_interrupted != 0;
   g_interrupted = 0;
   return interrupted;
+}
+
+bool SignalWatch::TakeResize() {
+  const bool resized = g_resized != 0;
+  g_resized = 0;
+  return resized;
 }
 
 int SignalWatch::Terminated() const { return g_terminated; }

@@ -1,8 +1,8 @@
 // What the terminal is and allows, and signals as flags that a loop can look at.
 //
-// SignalWatch: while one lives, SIGINT, SIGTERM and SIGHUP only set flags and make fd() readable;
-// what they mean is decided where the program waits. One at a time; all calls but the signals
-// themselves come from one thread.
+// SignalWatch: while one lives, SIGINT, SIGTERM, SIGHUP and SIGWINCH only set flags and make fd()
+// readable; what they mean is decided where the program waits. One at a time; all calls but the
+// signals themselves come from one thread.
 #pragma once
 
 namespace minisgl {
@@ -25,6 +25,8 @@ class SignalWatch {
   void Drain();
   // Whether SIGINT came since the last call.
   bool TakeInterrupt();
+  // Whether the terminal's size changed since the last call.
+  bool TakeResize();
   // SIGTERM or SIGHUP where one came, else 0.
   int Terminated() const;
 };

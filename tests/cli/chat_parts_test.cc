@@ -190,6 +190,24 @@ TEST(ChatFileTest, ALineOfMessagesIsAConversation) {
   EXPECT_EQ(loaded.value()[0].content, "Hi");
 }
 
+TEST(ChatFileTest, OtherProgramsFilesAreRead) {
+  const TempDir dir;
+  for (const char* text : {
+           "{\"messages\": [{\"role\": \"user\", \"content\": \"a\u00e9b\"}]}",
+           "{\n  \"model\": \"x\",\n  \"messages\": [\n    {\n      \"role\": \"user\",\n"
+           "      \"content\": \"a\\u00e9b\"\n    }\n  ]\n}\n",
+           "[{\"role\": \"user\",\n \"content\": \"a\u00e9b\"}]\n",
+           "{\"role\": \"user\", \"content\": [{\"type\": \"text\", \"text\": \"a\u00e9\"}, "
+           "{\"type\": \"text\", \"text\": \"b\"}]}\n",
+           "\xEF\xBB\xBF{\"role\": \"user\", \"content\": \"a\u00e9b\"}\r\n",
+       }) {
+    const auto loaded = LoadConversation(dir.Write("other", text));
+    ASSERT_TRUE(loaded.ok()) << text << loaded.status().message();
+    ASSERT_EQ(loaded.value().size(), 1u) << text;
+    EXPECT_EQ(loaded.value()[0].content, "a\u00e9b") << text;
+  }
+}
+
 TEST(ChatFileTest, BadFilesAreErrorsThatNameTheLine) {
   const struct {
     const char* text;
@@ -202,7 +220,9 @@ TEST(ChatFileTest, BadFilesAreErrorsThatNameTheLine) {
       {"{\"role\": \"king\", \"content\": \"Hi\"}\n", ":1: "},
       {"{\"role\": \"user\", \"content\": 3}\n", ":1: "},
       {"{\"messages\": 3}\n", ":1: "},
-      {"[1]\n", ":1: "},
+      {"[1]\n", ""},
+      {"{\"role\": \"user\", \"content\": [{\"type\": \"image_url\"}]}\n", ":1: "},
+      {"3\n", ":1: "},
       {"{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}]}\n{\"messages\": []}\n", ":2: "},
   };
   const TempDir dir;

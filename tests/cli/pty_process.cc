@@ -5,6 +5,7 @@
 #include <pty.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/ioctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -94,6 +95,18 @@ void PtyProcess::Send(const std::string& bytes) {
 
 void PtyProcess::Signal(int signal_number) const { kill(pid_, signal_number); }
 
+void PtyProcess::Resize(int columns) const {
+  winsize size{};
+  size.ws_row = 50;
+  size.ws_col = static_cast<unsigned short>(columns);
+  ioctl(fd_, TIOCSWINSZ, &size);
+}
+
+void PtyProcess::HangUp() {
+  close(fd_);
+  fd_ = -1;
+}
+
 bool PtyProcess::Read(int timeout_ms) {
   pollfd wait = {fd_, POLLIN, 0};
   if (poll(&wait, 1, timeout_ms) <= 0) return true;
@@ -114,6 +127,12 @@ bool PtyProcess::WaitFor(const std::string& text, double seconds) {
     }
     if (!open || Clock::now() > deadline) return false;
     open = Read(50);
+  }
+}
+
+void PtyProcess::ReadFor(double seconds) {
+  const auto deadline = Clock::now() + std::chrono::duration<double>(seconds);
+  while (Clock::now() < deadline && Read(5)) {
   }
 }
 

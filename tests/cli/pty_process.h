@@ -27,8 +27,14 @@ class PtyProcess {
 
   void Send(const std::string& bytes);
   void Signal(int signal_number) const;
+  // Gives the terminal another width; the program is told by a signal, as by any terminal.
+  void Resize(int columns) const;
+  // The terminal goes away, as a window that is closed.
+  void HangUp();
   // Whether `text` appears after what the last successful wait found.
   bool WaitFor(const std::string& text, double seconds = 30);
+  // Reads what is shown meanwhile.
+  void ReadFor(double seconds);
   // The exit status, or 128 + the signal; -1 where it does not end in time. Reads the rest of the
   // output.
   int WaitForExit(double seconds = 30);

@@ -39,6 +39,11 @@ class Session {
   // the same text; where a template rewrites what came before, all is tokenised.
   Result<std::vector<TokenId>> PromptIds(const Json& template_args = Json()) const;
 
+  // The text of the same prompt, as the template makes it.
+  Result<std::vector<TextPiece>> PromptPieces(const Json& template_args = Json()) const {
+    return Render(messages_.size(), template_args);
+  }
+
   // Takes the oldest turn (the first user message and all up to the next one) out of the
   // conversation and returns it. Messages before the first user message stay, and so does the last
   // turn: nothing is returned where it is the only one.

@@ -1,0 +1,134 @@
+#include "cli/chat_batch.h"
+
+#include <signal.h>
+
+#include <utility>
+
+#include "cli/answer_writer.h"
+#include "cli/sampling.h"
+#include "minisgl/base/utf8.h"
+
+namespace minisgl {
+namespace {
+
+// Rows kept in the runtime: enough that a step never lacks any, few enough that memory is flat.
+constexpr int64_t kAheadPerRunningRequest = 4;
+
+std::string Rows(int64_t count) { return fmt::format("{} row{}", count, count == 1 ? "" : "s"); }
+
+}  // namespace
+
+std::string DefaultAnswersPath(const std::string& input) {
+  constexpr std::string_view kEnding = ".jsonl";
+  const bool has_ending = input.ends_with(kEnding) && input.size() > kEnding.size();
+  return input.substr(0, input.size() - (has_ending ? kEnding.size() : 0)) + ".answers.jsonl";
+}
+
+Result<std::unique_ptr<ChatBatch>> ChatBatch::Start(const LoadedModel* model,
+                                                    const ChatBatchOptions& options,
+                                                    const SamplingOptions& sampling,
+                                                    int32_t running_requests_max) {
+  if (options.input == "-") return UsageError("standard input is the conversation; name a file");
+  std::unique_ptr<ChatBatch> batch(new ChatBatch);
+  batch->runtime_ = model->runtime.get();
+  batch->input_ = Visible(options.input, 400);
+  batch->output_name_ = Visible(options.output, 400);
+  MINISGL_ASSIGN_OR_RETURN(LineReader reader, LineReader::Open(options.input));
+  batch->reader_ = std::make_unique<LineReader>(std::move(reader));
+  if (!batch->reader_->regular()) {
+    return UsageError("{}: is no regular file, and so cannot be read beside the conversation",
+                      batch->input_);
+  }
+  MINISGL_ASSIGN_OR_RETURN(const FileCheck check, CheckRows(batch->reader_.get(), false));
+  batch->source_ = std::make_unique<FileRowSource>(batch->reader_.get(), false, false);
+  MINISGL_ASSIGN_OR_RETURN(batch->output_,
+                           Output::Open(options.output, options.force, batch->reader_->fd()));
+  PromptBuilderOptions builder;
+  builder.defaults = ResolveSamplingDefaults(sampling, model->facts.generation);
+  builder.eos_ids = model->eos_ids;
+  builder.hide_reasoning = options.hide_reasoning;
+  builder.seed = sampling.seed.value_or(0);
+  batch->prompts_ =
+      std::make_unique<PromptBuilder>(&model->text, model->facts.plan.limits, std::move(builder));
+  batch->writer_ =
+      std::make_unique<JsonAnswerWriter>(batch->output_.get(), model->text.tokenizer.get(), false);
+  MINISGL_RETURN_IF_ERROR(batch->output_->Begin());
+  batch->numbers_.total = check.rows;
+  batch->loop_options_.rows_total = check.rows;
+  batch->loop_options_.answers_ahead_max = kAheadPerRunningRequest * running_requests_max;
+  batch->begin_ = std::chrono::steady_clock::now();
+  batch->thread_ = std::thread([pointer = batch.get()] { pointer->Run(); });
+  return batch;
+}
+
+ChatBatch::~ChatBatch() {
+  Stop(true);
+  if (thread_.joinable()) thread_.join();
+}
+
+void ChatBatch::Stop(bool at_once) {
+  if (at_once) stop_at_once_ = true;
+  stop_ = true;
+}
+
+void ChatBatch::Run() {
+  // Signals are the chat's.
+  sigset_t all;
+  sigfillset(&all);
+  pthread_sigmask(SIG_BLOCK, &all, nullptr);
+  const Status status = RunRows();
+  {
+    const std::lock_guard lock(mutex_);
+    status_ = status;
+    end_ = std::chrono::steady_clock::now();
+  }
+  ended_ = true;
+}
+
+Status ChatBatch::RunRows() {
+  loop_options_.stop = [this] { return StopRequest{stop_ ? SIGINT : 0, stop_at_once_}; };
+  loop_options_.on_numbers = [this](const Progress::Numbers& numbers) {
+    const std::lock_guard lock(mutex_);
+    numbers_ = numbers;
+  };
+  RunLoop loop(runtime_, prompts_.get(), source_.get(), writer_.get(), nullptr, loop_options_);
+  const Status status = loop.Run();
+  // Also after a failure: rows that were written are kept.
+  const Status finished = output_->Finish();
+  return status.ok() ? finished : status;
+}
+
+int64_t ChatBatch::rows_left() const {
+  const std::lock_guard lock(mutex_);
+  return numbers_.total.value_or(0) - numbers_.done - numbers_.failed;
+}
+
+bool ChatBatch::succeeded() const {
+  const std::lock_guard lock(mutex_);
+  return status_.ok() && numbers_.failed == 0;
+}
+
+std::string ChatBatch::Short() const {
+  if (ended_) return "[batch done]";
+  const std::lock_guard lock(mutex_);
+  return fmt::format("[batch {}/{}]", numbers_.done + numbers_.failed, numbers_.total.value_or(0));
+}
+
+std::string ChatBatch::Long() const {
+  const bool ended = ended_;
+  const std::lock_guard lock(mutex_);
+  const auto end = ended ? end_ : std::chrono::steady_clock::now();
+  const double seconds = std::chrono::duration<double>(end - begin_).count();
+  const std::string failed =
+      numbers_.failed == 0 ? "" : fmt::format(", {} without an answer", numbers_.failed);
+  if (ended && !status_.ok()) {
+    return fmt::format("batch {}: {} done{}, then: {}", input_, Rows(numbers_.done), failed,
+                       Visible(status_.message(), 1000));
+  }
+  const std::string how = !ended ? ":" : stop_ ? " stopped:" : " done:";
+  return fmt::format("batch {}{} {} of {}{}, {} tokens, {:.1f} s; answers in {}", input_, how,
+                     numbers_.done, Rows(numbers_.total.value_or(0)), failed, numbers_.tokens,
+                     seconds, output_name_);
+}
+
+}  // namespace minisgl
