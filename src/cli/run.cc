@@ -280,6 +280,9 @@ Result<int> RunRows(const RunOptions& options, Job* job, ReportFiles* reports) {
           .ToJson();
   SaySummary(options, summary, job->one_prompt);
   MINISGL_RETURN_IF_ERROR(WithAdvice(status, *job->output));
+  if (loop.stop_reason() != 0 && job->output->can_resume()) {
+    Log(LogLevel::kInfo, "stopped; --resume asks the rows that were cancelled");
+  }
   MINISGL_RETURN_IF_ERROR(reports->WriteSummary(summary));
   return ExitStatus(loop, *job);
 }

@@ -134,6 +134,7 @@ Json DescribeOptions(const RunOptions& options) {
   out.Set("--quantize", options.engine.quantize);
   out.Set("--max-seq-len", options.engine.max_seq_len);
   out.Set("--think", options.model.think);
+  out.Set("--hide-thinking", options.hide_thinking);
   out.Set("--parse-special", options.model.parse_special);
   out.Set("--template-arg", Strings(options.model.template_args));
   std::string chat_template = options.model.chat_template;

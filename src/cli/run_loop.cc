@@ -179,10 +179,10 @@ void RunLoop::Submit(ReadyRow ready) {
 
 Status RunLoop::TakeEvents() {
   if (pending_.empty()) return Status();
-  const bool admits =
-      !Stops() && ((!window_.empty() && HasRoom()) || (!source_ended_ && WindowHasRoom()));
-  milliseconds wait = kTick;
-  if (admits) wait = source_dry_ ? kPipeTick : milliseconds(0);
+  const bool submits = !Stops() && !window_.empty() && HasRoom();
+  const bool reads = !Stops() && !source_ended_ && WindowHasRoom();
+  milliseconds wait = reads && source_dry_ ? kPipeTick : kTick;
+  if (submits || (reads && !source_dry_)) wait = milliseconds(0);
   for (std::optional<Event> event = queue_.Pop(wait); event; event = queue_.Pop(milliseconds(0))) {
     MINISGL_RETURN_IF_ERROR(TakeEvent(std::move(*event)));
   }

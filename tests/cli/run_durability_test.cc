@@ -201,6 +201,33 @@ TEST_F(RunDurabilityTest, ARunOfSomethingElseIsNotResumed) {
   EXPECT_NE(unknown.err.find("out.jsonl.meta: is not there"), std::string::npos) << unknown.err;
 }
 
+// Rows of the OpenAI Batch format say their place by their id alone.
+TEST_F(RunDurabilityTest, BatchFilesAreResumedToo) {
+  std::string text;
+  for (int i = 0; i < 12; ++i) {
+    text += "{\"custom_id\": \"c" + std::to_string(i) + "\", \"method\": \"POST\", \"url\": " +
+            "\"/v1/completions\", \"body\": {\"model\": \"m\", \"prompt\": \"Once\", " +
+            "\"temperature\": 1, \"max_tokens\": " + (i == 5 ? "-1" : "8") + "}}\n";
+  }
+  const std::string input = folder_.Write("in.jsonl", text);
+  ASSERT_EQ(RunFile(input, {"-o", out_, "--ordered"}).exit_code, 1);
+  const std::string whole = folder_.Read("out.jsonl");
+  const std::vector<std::string> lines = Lines(whole);
+  ASSERT_EQ(lines.size(), 12u);
+  folder_.Write("out.jsonl", lines[3] + "\n" + lines[5] + "\n" + lines[8].substr(0, 40));
+  const ProgramResult resumed = RunFile(input, {"-o", out_, "--ordered", "--resume"});
+  EXPECT_EQ(resumed.exit_code, 1) << resumed.err;
+  EXPECT_NE(resumed.err.find("1 rows answered, 1 failed"), std::string::npos) << resumed.err;
+  const auto without_cached = [](std::string rows) {
+    const std::string name = "\"cached_tokens\": ";
+    for (size_t at = rows.find(name); at != std::string::npos; at = rows.find(name, at + 1)) {
+      rows.erase(at + name.size(), rows.find_first_of("},", at) - at - name.size());
+    }
+    return rows;
+  };
+  EXPECT_EQ(without_cached(folder_.Read("out.jsonl")), without_cached(whole));
+}
+
 TEST_F(RunDurabilityTest, FailedRowsAreAskedAgainWhereThatIsAskedFor) {
   const std::string input =
       folder_.Write("in.jsonl", "{\"prompt\": \"a\", \"max_tokens\": 1}\n{\"colour\": 1}\n");
