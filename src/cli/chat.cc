@@ -135,6 +135,7 @@ int Chat::WriteReports() {
   summary.rows_failed = num_failures_;
   summary.seconds = total_s_;
   summary.stats = model_.runtime->Stats();
+  summary.about = DescribeRun(model_, options_.engine);
   if (options_.reports.stats) {
     Stats("");
     PrintStderr(FormatStats(summary.stats));

@@ -270,6 +270,10 @@ Result<int> RunRows(const RunOptions& options, Job* job, ReportFiles* reports) {
   summary.rows_failed = loop.rows_failed();
   summary.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   summary.stats = model.runtime->Stats();
+  summary.about = DescribeRun(model, options.engine);
+  summary.time_series =
+      progress.EndHistory(summary.stats.scheduler, summary.rows_done + summary.rows_failed)
+          .ToJson();
   SaySummary(options, summary, job->one_prompt);
   MINISGL_RETURN_IF_ERROR(WithAdvice(status, *job->output));
   MINISGL_RETURN_IF_ERROR(reports->WriteSummary(summary));

@@ -201,6 +201,9 @@ Status RunLoop::FinishRow(int64_t index) {
   auto node = pending_.extract(index);
   Pending& pending = node.mapped();
   open_bytes_ -= pending.bytes;
+  for (const RowAnswer& answer : pending.answers) {
+    finished_tokens_ += static_cast<int64_t>(answer.token_ids.size());
+  }
   // Of several answers one that began is kept, and the others are empty beside it.
   const bool began = std::any_of(pending.answers.begin(), pending.answers.end(),
                                  [](const RowAnswer& a) { return !a.token_ids.empty(); });
@@ -283,12 +286,18 @@ Status RunLoop::CancelUnread() {
 }
 
 void RunLoop::ShowProgress() const {
+  const bool is_due = progress_ != nullptr && progress_->IsDue();
+  if (!is_due && !options_.on_numbers) return;
   Progress::Numbers numbers;
   numbers.done = rows_done_;
   numbers.failed = rows_failed_;
   numbers.total = options_.rows_total;
   numbers.tokens = tokens_;
-  if (progress_ != nullptr) progress_->Update(numbers);
+  numbers.finished_tokens = finished_tokens_;
+  if (is_due) {
+    numbers.stats = runtime_.Stats().scheduler;
+    progress_->Update(numbers);
+  }
   if (options_.on_numbers) options_.on_numbers(numbers);
 }
 

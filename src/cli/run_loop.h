@@ -98,6 +98,7 @@ class RunLoop {
   int64_t open_answers_ = 0;
   size_t open_bytes_ = 0;
   int64_t tokens_ = 0;
+  int64_t finished_tokens_ = 0;  // of rows that are done
   int64_t rows_done_ = 0;
   int64_t rows_failed_ = 0;
   std::string last_error_code_;

@@ -1,10 +1,14 @@
 #include "cli/summary.h"
 
 #include <fmt/format.h>
+#include <sys/resource.h>
 
+#include <filesystem>
 #include <string_view>
 #include <utility>
 #include <vector>
+
+#include "minisgl/base/utf8.h"
 
 namespace minisgl {
 namespace {
@@ -25,6 +29,7 @@ std::vector<std::pair<const char*, int64_t>> SchedulerFigures(const SchedulerSta
           {"aborted", stats.aborted},
           {"steps", stats.steps},
           {"prefill_steps", stats.prefill_steps},
+          {"step_rows", stats.step_rows},
           {"prompt_tokens", stats.prompt_tokens},
           {"cached_tokens", stats.cached_tokens},
           {"computed_tokens", stats.computed_tokens},
@@ -54,6 +59,24 @@ double AcceptancePercent(const SchedulerStats& stats) {
   return PercentOf(stats.accepted_drafts, stats.drafted_tokens);
 }
 
+// The most memory that the process ever had, by the kernel's account.
+int64_t PeakMemoryBytes() {
+  rusage usage{};
+  if (getrusage(RUSAGE_SELF, &usage) != 0) return 0;
+  return int64_t{usage.ru_maxrss} * 1024;
+}
+
+// The name of a model's directory: what a person calls it.
+std::string ModelName(const std::string& dir) {
+  std::error_code error;
+  const std::filesystem::path path = std::filesystem::weakly_canonical(dir, error);
+  const std::string name = path.filename().string();
+  // In the hub's cache the directory is a hash, and the model stands above "snapshots".
+  const std::filesystem::path parent = path.parent_path();
+  if (parent.filename() == "snapshots") return parent.parent_path().filename().string();
+  return name.empty() ? dir : name;
+}
+
 struct Spread {
   const char* name;  // in the summary file
   const char* said;  // by --stats
@@ -78,6 +101,30 @@ Json PercentilesJson(const Histogram& values) {
 
 }  // namespace
 
+Json DescribeRun(const LoadedModel& model, const EngineOptions& options) {
+  const EngineLimits& limits = model.runtime->limits();
+  Json settings = Json(Json::Object());
+  settings.Set("max_running_requests", limits.max_running_requests);
+  settings.Set("max_prefill_length", limits.max_step_tokens - limits.max_running_requests);
+  settings.Set("max_seq_len", limits.max_seq_len);
+  settings.Set("num_pages", limits.num_pages);
+  settings.Set("page_size", limits.page_size);
+  settings.Set("cache", options.cache);
+  settings.Set("schedule", options.schedule);
+  settings.Set("admission", options.admission);
+  settings.Set("policy", options.policy);
+  settings.Set("overlap", !options.disable_overlap);
+  settings.Set("max_drafts", options.max_drafts);
+  settings.Set("deterministic", options.deterministic);
+  Json about = Json(Json::Object());
+  about.Set("version", MINISGL_VERSION);
+  about.Set("model", ReplaceInvalidUtf8(ModelName(model.text.dir)));
+  about.Set("device", model.device);
+  about.Set("weights", model.facts.plan.weight_format.Name());
+  about.Set("options", std::move(settings));
+  return about;
+}
+
 std::string FormatSummary(const RunSummary& summary) {
   const SchedulerStats& stats = summary.stats.scheduler;
   const Histogram& first = summary.stats.first_token_s;
@@ -86,21 +133,24 @@ std::string FormatSummary(const RunSummary& summary) {
       "rows            {} done, {} failed, {:.2f} s\n"
       "prompt tokens   {} ({} from the prefix cache, {:.1f} %; {} computed)\n"
       "answer tokens   {}\n"
-      "tokens/s        {:.1f} in, {:.1f} out\n"
+      "throughput      {:.2f} requests/s, {:.1f} tokens/s in, {:.1f} out, {:.1f} in all\n"
       "first token     p50 {:.3f} s, p99 {:.3f} s\n"
       "between tokens  p50 {:.1f} ms, p99 {:.1f} ms\n"
       "preemptions     {}",
       summary.rows_done, summary.rows_failed, summary.seconds, stats.prompt_tokens,
       stats.cached_tokens, HitPercent(stats), stats.computed_tokens, stats.generated_tokens,
+      PerSecond(summary.rows_done + summary.rows_failed, summary.seconds),
       PerSecond(stats.prompt_tokens, summary.seconds),
-      PerSecond(stats.generated_tokens, summary.seconds), first.Percentile(50),
-      first.Percentile(99), 1000 * between.Percentile(50), 1000 * between.Percentile(99),
-      stats.preemptions);
+      PerSecond(stats.generated_tokens, summary.seconds),
+      PerSecond(stats.prompt_tokens + stats.generated_tokens, summary.seconds),
+      first.Percentile(50), first.Percentile(99), 1000 * between.Percentile(50),
+      1000 * between.Percentile(99), stats.preemptions);
 }
 
 Json SummaryJson(const RunSummary& summary) {
   const SchedulerStats& stats = summary.stats.scheduler;
   Json json = Json(Json::Object());
+  if (summary.about.is_object()) json = summary.about;
   json.Set("rows_done", summary.rows_done);
   json.Set("rows_failed", summary.rows_failed);
   json.Set("seconds", summary.seconds);
@@ -111,16 +161,33 @@ Json SummaryJson(const RunSummary& summary) {
   json.Set("completion_tokens", stats.generated_tokens);
   json.Set("prompt_tokens_per_s", PerSecond(stats.prompt_tokens, summary.seconds));
   json.Set("completion_tokens_per_s", PerSecond(stats.generated_tokens, summary.seconds));
+  json.Set("total_tokens_per_s",
+           PerSecond(stats.prompt_tokens + stats.generated_tokens, summary.seconds));
+  json.Set("requests_per_s", PerSecond(summary.rows_done + summary.rows_failed, summary.seconds));
   for (const Spread& spread : Spreads(summary.stats)) {
     json.Set(spread.name, PercentilesJson(spread.seconds));
   }
   json.Set("preemptions", stats.preemptions);
   json.Set("recomputed_tokens", stats.recomputed_tokens);
   if (stats.drafted_tokens > 0) json.Set("draft_acceptance_percent", AcceptancePercent(stats));
+  json.Set("peak_memory_bytes", PeakMemoryBytes());
   Json scheduler = Json(Json::Object());
   for (const auto& [name, value] : SchedulerFigures(stats)) scheduler.Set(name, value);
   json.Set("scheduler", std::move(scheduler));
   return json;
+}
+
+// A number a line would make a file of thousands of lines.
+std::string SummaryText(const RunSummary& summary) {
+  std::string text = SummaryJson(summary).Dump(2);
+  if (!summary.time_series.is_object()) return text + "\n";
+  text.resize(text.size() - 2);  // "\n}"
+  text += ",\n  \"time_series\": {";
+  const char* before = "\n";
+  for (const auto& [name, values] : summary.time_series.as_object()) {
+    text += fmt::format("{}    \"{}\": {}", std::exchange(before, ",\n"), name, values.Dump());
+  }
+  return text + "\n  }\n}\n";
 }
 
 std::string FormatStats(const RuntimeStats& stats) {
@@ -146,7 +213,7 @@ std::string FormatStats(const RuntimeStats& stats) {
 
 Status WriteSummaryFile(const RunSummary& summary, Output* output) {
   MINISGL_RETURN_IF_ERROR(output->Begin());
-  MINISGL_RETURN_IF_ERROR(output->Write(SummaryJson(summary).Dump(2) + "\n"));
+  MINISGL_RETURN_IF_ERROR(output->Write(SummaryText(summary)));
   return output->Finish();
 }
 

@@ -1,9 +1,13 @@
 // What a run or a chat did, in figures: for a person on standard error, for programs as JSON.
+//
+// The names in the JSON are documented in minisgl-options(7) and stay as they are.
 #pragma once
 
 #include <cstdint>
 #include <string>
 
+#include "cli/model_loader.h"
+#include "cli/options.h"
 #include "cli/output.h"
 #include "minisgl/base/json.h"
 #include "minisgl/base/status.h"
@@ -16,11 +20,19 @@ struct RunSummary {
   int64_t rows_failed = 0;
   double seconds = 0;  // of a chat: that answers took
   RuntimeStats stats;
+  Json about;        // DescribeRun; null: nothing is said of it
+  Json time_series;  // RunHistory::ToJson; null: none was kept
 };
+
+// What ran: version, model, device, weights, and the options that decide about speed.
+Json DescribeRun(const LoadedModel& model, const EngineOptions& options);
 
 // Several lines, without a line break at the end.
 std::string FormatSummary(const RunSummary& summary);
+// Every figure, but the time series.
 Json SummaryJson(const RunSummary& summary);
+// The text of a summary file, the series a line a column.
+std::string SummaryText(const RunSummary& summary);
 // Every figure of scheduler and runtime, one a line: what --stats prints.
 std::string FormatStats(const RuntimeStats& stats);
 

@@ -139,6 +139,7 @@ Scheduler::Impl::InFlight Scheduler::Impl::BuildStep() {
   ++context.stats.steps;
   context.stats.prefill_steps += context.draft.prefill.empty() ? 0 : 1;
   step.rows = builder.TakeRows();
+  context.stats.step_rows += static_cast<int64_t>(step.rows.size());
   step.plan = builder.Finish();
   if (context.options.check_invariants) {
     for (const RequestState* state : step.rows) {

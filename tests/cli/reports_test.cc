@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "cli/run_history.h"
 #include "fakes.h"
 #include "minisgl/base/json.h"
 #include "program.h"
@@ -165,6 +166,38 @@ TEST_F(ReportsProgramTest, ATraceThatCannotBeMadeIs73BeforeAnythingRuns) {
   EXPECT_EQ(folder_.Read("old"), "mine");
   EXPECT_EQ(Run({"--file", rows, "--force", "--trace", old}).exit_code, 0);
   ExpectTrace("old");
+}
+
+// What the run was, and how it went over time, whose sums are the totals.
+TEST_F(ReportsProgramTest, ASummarySaysWhatRanAndHowItWentOverTime) {
+  const ProgramResult result =
+      Run({"--quiet", "--file", Rows(20), "--summary", folder_.Path("summary")});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  const Json summary = ReadJson("summary");
+  EXPECT_EQ(*summary.Find("model"), Json("wren"));
+  EXPECT_EQ(*summary.Find("weights"), Json("bf16"));
+  EXPECT_NE(summary.Find("device")->as_string().find("cpu"), std::string::npos);
+  EXPECT_FALSE(summary.Find("version")->as_string().empty());
+  EXPECT_EQ(*summary.Find("options")->Find("num_pages"), Json(512));
+  EXPECT_EQ(*summary.Find("options")->Find("max_prefill_length"), Json(512));
+  EXPECT_GT(summary.Find("requests_per_s")->as_double(), 0);
+  EXPECT_GT(summary.Find("peak_memory_bytes")->as_int(), 1 << 20);
+  ASSERT_NE(summary.Find("time_series"), nullptr);
+  const Result<TimeSeries> series = ParseTimeSeries(*summary.Find("time_series"), "summary");
+  ASSERT_TRUE(series.ok()) << series.status().message();
+  const auto total = [&](const std::vector<double>& rates) {
+    double sum = 0, before = 0;
+    for (size_t i = 0; i < rates.size(); ++i) {
+      sum += rates[i] * (series->time_s[i] - std::exchange(before, series->time_s[i]));
+    }
+    return sum;
+  };
+  EXPECT_FALSE(series->time_s.empty());
+  EXPECT_NEAR(total(series->completion_tokens_per_s), 20 * 60, 60);
+  EXPECT_NEAR(total(series->prompt_tokens_per_s),
+              static_cast<double>(summary.Find("prompt_tokens")->as_int()), 20);
+  // A line a column: a person may look at it.
+  EXPECT_LT(Lines(folder_.Read("summary")).size(), 120u);
 }
 
 TEST_F(ReportsProgramTest, AChatLeavesATraceAndASummary) {

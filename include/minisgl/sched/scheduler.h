@@ -77,6 +77,7 @@ struct SchedulerStats {
   int64_t submitted = 0, finished = 0, failed = 0, aborted = 0;
   int64_t waiting = 0, running = 0;
   int64_t steps = 0, prefill_steps = 0;
+  int64_t step_rows = 0;        // of all steps together
   int64_t prompt_tokens = 0;    // of admitted requests
   int64_t cached_tokens = 0;    // of those, found in the cache at admission
   int64_t computed_tokens = 0;  // prompt tokens that a step computed
