@@ -37,16 +37,9 @@ constexpr int kLineBarColumns = 20;
 constexpr int kColumnsDefault = 80;
 constexpr std::string_view kGap = "  ";
 
-// With commas: the numbers are long, and are read at a glance.
-std::string Grouped(int64_t value) {
-  std::string digits = fmt::format("{}", value);
-  const size_t sign = value < 0 ? 1 : 0;
-  for (size_t at = digits.size(); at > sign + 3;) digits.insert(at -= 3, ",");
-  return digits;
-}
-
 std::string Rate(double per_second) {
-  return per_second < 9.95 ? fmt::format("{:.1f}", per_second) : Grouped(std::llround(per_second));
+  return per_second < 9.95 ? fmt::format("{:.1f}", per_second)
+                           : FormatCount(std::llround(per_second));
 }
 
 // As wide as it is at this moment: a window may be resized.
@@ -64,17 +57,18 @@ int TerminalColumns() {
 // The fields of a line, the most wanted first.
 std::vector<std::string> Fields(const ProgressView& view) {
   std::vector<std::string> fields;
-  std::string rows = Grouped(view.done);
-  if (view.total) rows += "/" + Grouped(*view.total);
+  std::string rows = FormatCount(view.done);
+  if (view.total) rows += fmt::format("/{}", FormatCount(*view.total));
   rows += " rows";
-  if (view.failed > 0) rows += fmt::format(", {} failed", Grouped(view.failed));
+  if (view.failed > 0) rows += fmt::format(", {} failed", FormatCount(view.failed));
   fields.push_back(rows);
   if (view.left_s) fields.push_back(FormatDuration(*view.left_s) + " left");
   fields.push_back(fmt::format("{} in, {} out tok/s", Rate(view.in_per_s), Rate(view.out_per_s)));
-  fields.push_back(Grouped(view.running) + " running");
-  fields.push_back(Grouped(view.waiting) + " waiting");
+  fields.push_back(FormatCount(view.running) + " running");
+  fields.push_back(FormatCount(view.waiting) + " waiting");
   if (view.hit_percent) fields.push_back(fmt::format("cache {:.0f} %", *view.hit_percent));
-  fields.push_back(fmt::format("pages {}/{}", Grouped(view.pages_used), Grouped(view.pages_total)));
+  fields.push_back(
+      fmt::format("pages {}/{}", FormatCount(view.pages_used), FormatCount(view.pages_total)));
   return fields;
 }
 
@@ -96,6 +90,13 @@ std::string LineBar(int64_t done, int64_t total, bool colour) {
 constexpr size_t kLineBarWidth = kLineBarColumns + 8;
 
 }  // namespace
+
+std::string FormatCount(int64_t value) {
+  std::string digits = fmt::format("{}", value);
+  const size_t sign = value < 0 ? 1 : 0;
+  for (size_t at = digits.size(); at > sign + 3;) digits.insert(at -= 3, 1, ',');
+  return digits;
+}
 
 std::string FormatDuration(double seconds) {
   // What a person would round to; and a bound for what no clock can be asked.

@@ -33,6 +33,8 @@ struct ProgressView {
 std::string FormatProgressLine(const ProgressView& view, int columns, bool colour);
 // One for a log file, without an end.
 std::string FormatProgressPlain(const ProgressView& view);
+// "1,234,567"
+std::string FormatCount(int64_t value);
 // "8 s", "2m05s", "3h20m", "4d02h"
 std::string FormatDuration(double seconds);
 
