@@ -20,6 +20,7 @@ CommandBody AddRunCommand(CLI::App* app);
 CommandBody AddChatCommand(CLI::App* app);
 CommandBody AddBenchCommand(CLI::App* app);
 CommandBody AddInfoCommand(CLI::App* app);
+CommandBody AddPlanCommand(CLI::App* app);
 CommandBody AddReportCommand(CLI::App* app);
 CommandBody AddTokenizeCommand(CLI::App* app);
 

@@ -32,6 +32,7 @@ constexpr Subcommand kSubcommands[] = {
     {"chat", "Talk to the model", AddChatCommand},
     {"bench", "Measure the program on this machine", AddBenchCommand},
     {"info", "Show a model, the device and the memory plan; load nothing", AddInfoCommand},
+    {"plan", "Say what running a prompt file would take; load nothing", AddPlanCommand},
     {"report", "Draw runs from their summary files", AddReportCommand},
     {"tokenize", "Show what the model is given: text after the template, and token ids",
      AddTokenizeCommand},

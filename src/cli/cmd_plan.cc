@@ -1,0 +1,295 @@
+// minisgl plan: what running a prompt file would take: tokens, shared prefixes, memory, how many
+// run at once, and with the figures of an earlier run the time. Reads headers of the model, no
+// weights.
+#include <fmt/format.h>
+#include <CLI/CLI.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cli/commands.h"
+#include "cli/messages.h"
+#include "cli/model_loader.h"
+#include "cli/output.h"
+#include "cli/progress.h"
+#include "cli/row_prompt.h"
+#include "cli/row_source.h"
+#include "cli/run_figures.h"
+#include "cli/run_plan.h"
+#include "cli/sampling.h"
+#include "minisgl/base/checked_math.h"
+#include "minisgl/base/log.h"
+#include "minisgl/base/utf8.h"
+
+namespace minisgl {
+namespace {
+
+constexpr int kExitSomeBad = 1;
+constexpr int kWait_ms = 1000;
+constexpr std::chrono::milliseconds kSayInterval(200);
+
+struct PlanOptions {
+  ModelOptions model;
+  EngineOptions engine;
+  SamplingOptions sampling;
+  std::string file;
+  std::string from;  // "": no earlier run
+  bool json = false;
+  bool lenient = false;
+  std::string on_overflow = "error";  // or "truncate-left"
+};
+
+// What a plan is made of, beside its numbers.
+struct Subject {
+  std::string file;  // as messages name it
+  ModelFacts facts;
+  bool keeps_prefixes = true;
+  std::optional<RunSpeed> speed;
+  std::string first_bad;  // "FILE:LINE: code: what"
+};
+
+uint64_t PageBytes(const MemoryPlan& plan) {
+  const auto pages = static_cast<uint64_t>(std::max(plan.limits.num_pages, 1));
+  return plan.kv_bytes / pages;
+}
+
+std::string Bytes(double bytes) {
+  const char* unit = "B";
+  for (const char* next : {"KiB", "MiB", "GiB", "TiB"}) {
+    if (bytes < 1024) break;
+    bytes /= 1024;
+    unit = next;
+  }
+  return fmt::format("{:.{}f} {}", bytes, bytes < 100 ? 1 : 0, unit);
+}
+
+std::string Seconds(double seconds) {
+  return seconds < 10 ? fmt::format("{:.1f} s", seconds) : FormatDuration(seconds);
+}
+
+double Percent(int64_t part, int64_t whole) {
+  return whole > 0 ? 100 * static_cast<double>(part) / static_cast<double>(whole) : 0;
+}
+
+// Why the figure of shared tokens may be off; "" where it is not.
+std::string Doubt(const RunPlan& plan, const Subject& subject) {
+  if (!subject.keeps_prefixes) return "--cache naive keeps no prefix";
+  if (subject.facts.plan.limits.num_window_pages > 0) {
+    return "at most: layers with a window let old pages go";
+  }
+  if (!plan.fits()) return "at most: the pool may have to let prefixes go";
+  return plan.counted_exactly ? "" : "estimated from a sample of the pages";
+}
+
+void Line(const char* name, const std::string& value, std::string* out) {
+  *out += fmt::format("{:<12}{}\n", name, value);
+}
+
+void DescribeAnswers(const RunPlan& plan, std::string* out) {
+  std::string answers;
+  if (plan.answer_tokens) {
+    answers = fmt::format("about {} tokens, going by the earlier run; at most {}",
+                          FormatCount(*plan.answer_tokens), FormatCount(plan.answer_tokens_max));
+  } else {
+    answers = fmt::format("at most {} tokens", FormatCount(plan.answer_tokens_max));
+  }
+  if (plan.unlimited_requests > 0) {
+    answers += fmt::format("; {} of {} may go on to the end of the context (no max_tokens)",
+                           FormatCount(plan.unlimited_requests), FormatCount(plan.requests));
+  }
+  Line("answers", answers, out);
+}
+
+void DescribeTime(const RunPlan& plan, const Subject& subject, std::string* out) {
+  if (!subject.speed) {
+    Line("time", "unknown: --from takes the summary of an earlier run, or the JSON of a benchmark",
+         out);
+    return;
+  }
+  const PlannedTime time = TimeOf(plan, *subject.speed);
+  const char* how = plan.answer_tokens ? "about" : "at most about";
+  std::string text =
+      fmt::format("{} {}: {} for prompts, {} for answers", how, Seconds(time.total_s()),
+                  Seconds(time.prompts_s), Seconds(time.answers_s));
+  if (!subject.speed->what.empty()) text += fmt::format(" (as fast as {})", subject.speed->what);
+  Line("time", text, out);
+}
+
+std::string PlanText(const RunPlan& plan, const Subject& subject) {
+  std::string out;
+  std::string rows = fmt::format("{}, {} bad", FormatCount(plan.rows), FormatCount(plan.bad_rows));
+  if (plan.requests != plan.rows - plan.bad_rows) {
+    rows += fmt::format("; {} answers", FormatCount(plan.requests));
+  }
+  Line("rows", rows, &out);
+  if (plan.requests == 0) return out;
+  Line("prompts",
+       fmt::format("{} tokens (mean {}, longest {})", FormatCount(plan.prompt_tokens),
+                   FormatCount(plan.prompt_tokens / plan.requests),
+                   FormatCount(plan.longest_prompt)),
+       &out);
+  const std::string doubt = Doubt(plan, subject);
+  Line("shared",
+       fmt::format("{} tokens ({:.1f} %) stand in a prefix that another row has; {} to compute{}",
+                   FormatCount(plan.cached_tokens), Percent(plan.cached_tokens, plan.prompt_tokens),
+                   FormatCount(plan.computed_tokens),
+                   doubt.empty() ? "" : fmt::format(" ({})", doubt)),
+       &out);
+  DescribeAnswers(plan, &out);
+  const MemoryPlan& memory = subject.facts.plan;
+  const auto page_bytes = static_cast<double>(PageBytes(memory));
+  Line("KV cache",
+       fmt::format("{} hold all rows at their longest, what they share once; the pool has {} ({} "
+                   "pages of {} tokens)",
+                   Bytes(static_cast<double>(plan.pages_needed) * page_bytes),
+                   Bytes(static_cast<double>(memory.kv_bytes)), FormatCount(plan.pages_total),
+                   memory.limits.page_size),
+       &out);
+  const bool by_memory =
+      plan.at_once < std::min<int64_t>(plan.requests, memory.limits.max_running_requests);
+  std::string why = "all of them";
+  if (plan.at_once < plan.requests) why = "--max-running-requests";
+  if (by_memory) why = "at their longest; more start, and are preempted if need be";
+  Line("at once",
+       fmt::format("{} request{} ({})", FormatCount(plan.at_once), plan.at_once == 1 ? "" : "s",
+                   why),
+       &out);
+  DescribeTime(plan, subject, &out);
+  return out;
+}
+
+Json PlanJson(const RunPlan& plan, const Subject& subject) {
+  const MemoryPlan& memory = subject.facts.plan;
+  Json json = Json(Json::Object());
+  json.Set("file", ReplaceInvalidUtf8(subject.file));
+  json.Set("rows", plan.rows).Set("bad_rows", plan.bad_rows).Set("requests", plan.requests);
+  json.Set("prompt_tokens", plan.prompt_tokens).Set("longest_prompt", plan.longest_prompt);
+  json.Set("cached_tokens", plan.cached_tokens).Set("computed_tokens", plan.computed_tokens);
+  json.Set("cache_hit_percent", Percent(plan.cached_tokens, plan.prompt_tokens));
+  json.Set("exact", Doubt(plan, subject).empty() || !subject.keeps_prefixes);
+  json.Set("completion_tokens_max", plan.answer_tokens_max);
+  json.Set("unlimited_requests", plan.unlimited_requests);
+  json.Set("completion_tokens", plan.answer_tokens ? Json(*plan.answer_tokens) : Json());
+  json.Set("pages_needed", plan.pages_needed).Set("pages_total", plan.pages_total);
+  json.Set("page_size", memory.limits.page_size);
+  json.Set("page_bytes", PageBytes(memory)).Set("kv_bytes", memory.kv_bytes);
+  json.Set("weight_bytes", memory.weight_bytes);
+  json.Set("requests_at_once", plan.at_once);
+  if (!subject.speed) return json.Set("seconds", Json());
+  const PlannedTime time = TimeOf(plan, *subject.speed);
+  json.Set("seconds", time.total_s());
+  json.Set("prompt_seconds", time.prompts_s).Set("answer_seconds", time.answers_s);
+  return json;
+}
+
+// A line on the terminal while a long file is read.
+class ReadingLine {
+ public:
+  explicit ReadingLine(bool enabled) : enabled_(enabled && StderrIsTerminal()) {}
+  ~ReadingLine() {
+    if (enabled_) ShowProgressLine("");
+  }
+  void Say(int64_t rows) {
+    const auto now = std::chrono::steady_clock::now();
+    if (!enabled_ || now < next_) return;
+    next_ = now + kSayInterval;
+    ShowProgressLine(fmt::format("reading prompts: {} rows", FormatCount(rows)));
+  }
+
+ private:
+  const bool enabled_;
+  std::chrono::steady_clock::time_point next_ = std::chrono::steady_clock::now() + kSayInterval;
+};
+
+Result<RunPlan> ReadRows(const PlanOptions& options, const PromptBuilder& builder,
+                         LineReader* reader, Subject* subject) {
+  RunPlanner planner(subject->facts.plan.limits, subject->keeps_prefixes, subject->speed);
+  FileRowSource source(reader, options.lenient, /*check_ids=*/true);
+  ReadingLine line(!options.model.quiet);
+  ParsedRow parsed;
+  std::vector<Prompt> prompts;
+  int64_t rows = 0;
+  for (RowSource::Outcome outcome = source.Next(kWait_ms, &parsed);
+       outcome != RowSource::Outcome::kEnd; outcome = source.Next(kWait_ms, &parsed)) {
+    line.Say(rows);
+    if (outcome == RowSource::Outcome::kFailed) return source.status();
+    if (outcome == RowSource::Outcome::kNotYet) continue;
+    ++rows;
+    if (!parsed.error) parsed.error = builder.Build(&parsed.row, &prompts);
+    if (!parsed.error) {
+      planner.Add(prompts);
+      continue;
+    }
+    planner.AddBad();
+    if (!subject->first_bad.empty()) continue;
+    subject->first_bad = fmt::format("{}:{}: {}: {}", reader->name(), parsed.row.line,
+                                     parsed.error->code, Visible(parsed.error->message, 1000));
+  }
+  return planner.Finish();
+}
+
+Result<int> Plan(const PlanOptions& options) {
+  MINISGL_RETURN_IF_ERROR(CheckDeviceUsable(options.engine.device));
+  MINISGL_RETURN_IF_ERROR(ResolveModelDir(options.model.model).status());
+  MINISGL_ASSIGN_OR_RETURN(LineReader reader, LineReader::Open(options.file));
+  Subject subject;
+  subject.file = reader.name();
+  subject.keeps_prefixes = options.engine.cache == "radix";
+  if (!options.from.empty()) {
+    MINISGL_ASSIGN_OR_RETURN(const Json json, ReadJsonFile(options.from));
+    MINISGL_ASSIGN_OR_RETURN(subject.speed, ParseRunSpeed(json, Visible(options.from, 400)));
+  }
+  MINISGL_ASSIGN_OR_RETURN(const TextModel text, LoadTextModel(options.model));
+  MINISGL_ASSIGN_OR_RETURN(subject.facts, LoadModelFacts(text.dir, options.engine));
+  PromptBuilderOptions builder_options;
+  builder_options.defaults = ResolveSamplingDefaults(options.sampling, subject.facts.generation);
+  builder_options.truncate_left = options.on_overflow == "truncate-left";
+  const PromptBuilder builder(&text, subject.facts.plan.limits, std::move(builder_options));
+  MINISGL_ASSIGN_OR_RETURN(const RunPlan plan, ReadRows(options, builder, &reader, &subject));
+  MINISGL_ASSIGN_OR_RETURN(const auto output, Output::Open("", false, -1));
+  MINISGL_RETURN_IF_ERROR(output->Write(options.json ? PlanJson(plan, subject).Dump(2) + "\n"
+                                                     : PlanText(plan, subject)));
+  if (plan.bad_rows == 0) return 0;
+  Log(LogLevel::kWarning,
+      fmt::format("{}{}", subject.first_bad,
+                  plan.bad_rows == 1 ? "" : "; run --check names all bad rows"));
+  return kExitSomeBad;
+}
+
+}  // namespace
+
+CommandBody AddPlanCommand(CLI::App* app) {
+  const auto options = std::make_shared<PlanOptions>();
+  const std::string group = "Input and output";
+  app->add_option("-f,--file,file", options->file,
+                  "The rows to plan for, as run takes them; - is standard input")
+      ->required()
+      ->type_name("FILE")
+      ->group(group);
+  app->add_option("--from", options->from,
+                  "Estimate the time by FILE: the summary of a run, or the JSON of a benchmark")
+      ->type_name("FILE")
+      ->group(group);
+  app->add_flag("--json", options->json, "Print the plan as one JSON object")->group(group);
+  app->add_flag("--lenient", options->lenient, "Pass over unknown fields of a row")->group(group);
+  app->add_option("--on-overflow", options->on_overflow,
+                  "A prompt that is too long: error or truncate-left (default error)")
+      ->check(OneOf({"error", "truncate-left"}))
+      ->type_name("WHAT")
+      ->group(group);
+  AddSamplingOptions(app, &options->sampling);
+  AddModelOptions(app, &options->model);
+  AddEngineOptions(app, &options->engine);
+  return [options] {
+    InstallNotes({options->model.quiet, options->model.verbose});
+    const Result<int> result = Plan(*options);
+    return result.ok() ? *result : Fail(result.status());
+  };
+}
+
+}  // namespace minisgl

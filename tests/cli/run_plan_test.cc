@@ -1,0 +1,337 @@
+// What running prompts would take: prefixes counted, pages, speeds; and `minisgl plan` held against
+// what a run then says.
+#include "cli/run_plan.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cli/prefix_counter.h"
+#include "fakes.h"
+#include "minisgl/base/json.h"
+#include "program.h"
+
+namespace minisgl {
+namespace {
+
+using Ids = std::vector<TokenId>;
+
+TEST(PrefixCounterTest, SharesWholePagesButNeverTheLastToken) {
+  PrefixCounter counter(4);
+  counter.Add(Ids{1, 2, 3, 4, 5, 6, 7, 8});
+  EXPECT_EQ(counter.shared_tokens(), 0);
+  EXPECT_EQ(counter.unique_pages(), 2);
+  counter.Add(Ids{1, 2, 3, 4, 5, 6, 7, 8});  // the second page ends with the last token
+  EXPECT_EQ(counter.shared_tokens(), 4);
+  counter.Add(Ids{1, 2, 3, 4, 5, 6, 7, 8, 9});
+  EXPECT_EQ(counter.shared_tokens(), 4 + 8);
+  counter.Add(Ids{1, 2, 3, 9, 5, 6, 7, 8, 9});  // a page alike behind another prefix is another
+  EXPECT_EQ(counter.shared_tokens(), 4 + 8);
+  counter.Add(Ids{1, 2, 3});
+  counter.Add(Ids{});
+  EXPECT_EQ(counter.shared_tokens(), 4 + 8);
+  EXPECT_EQ(counter.unique_pages(), 4);
+  EXPECT_EQ(counter.shared_pages(), 2);
+}
+
+// Prompts that branch at random, against prefixes kept as they are.
+class PrefixCounterRandomTest : public ::testing::Test {
+ protected:
+  static constexpr int kPage = 2;
+
+  Ids NextPrompt() {
+    Ids prompt;
+    const uint64_t length = 1 + random_.Next() % 12;
+    for (uint64_t i = 0; i < length; ++i) {
+      prompt.push_back(static_cast<TokenId>(random_.Next() % 3));
+    }
+    return prompt;
+  }
+  // As the cache would: the pages that stand, then all of it is there.
+  int64_t AddTo(std::set<Ids>* seen, const Ids& prompt) {
+    int64_t shared = 0;
+    for (size_t end = kPage; end <= prompt.size(); end += kPage) {
+      const bool is_new = seen->emplace(prompt.begin(), prompt.begin() + end).second;
+      if (!is_new && end < prompt.size()) shared += kPage;
+    }
+    return shared;
+  }
+
+  struct {
+    uint64_t state = 7;
+    uint64_t Next() {
+      state = state * 6364136223846793005u + 1442695040888963407u;
+      return state >> 33;
+    }
+  } random_;
+};
+
+TEST_F(PrefixCounterRandomTest, CountsWhatATreeOfPrefixesHolds) {
+  PrefixCounter counter(kPage);
+  std::set<Ids> seen;
+  int64_t shared = 0;
+  for (int i = 0; i < 2000; ++i) {
+    const Ids prompt = NextPrompt();
+    shared += AddTo(&seen, prompt);
+    counter.Add(prompt);
+    ASSERT_EQ(counter.shared_tokens(), shared);
+  }
+  EXPECT_EQ(counter.unique_pages(), static_cast<int64_t>(seen.size()));
+  EXPECT_TRUE(counter.is_exact());
+}
+
+// 200,000 pages, each met twice, in the memory of 4,096.
+TEST(PrefixCounterTest, ASampleStandsForWhatDoesNotFit) {
+  PrefixCounter counter(1, 4096);
+  for (int round = 0; round < 2; ++round) {
+    for (TokenId id = 0; id < 200000; ++id) counter.Add(Ids{id, 0});
+  }
+  EXPECT_FALSE(counter.is_exact());
+  // Two tokens are a page each, and the first of them can be shared.
+  EXPECT_NEAR(static_cast<double>(counter.unique_pages()), 400000, 40000);
+  EXPECT_NEAR(static_cast<double>(counter.shared_tokens()), 200000, 30000);
+  EXPECT_NEAR(static_cast<double>(counter.shared_pages()), 200000, 30000);
+}
+
+Prompt PromptOf(Ids ids, int64_t max_tokens) {
+  Prompt prompt;
+  prompt.ids = std::move(ids);
+  prompt.max_tokens = max_tokens;
+  return prompt;
+}
+
+EngineLimits Limits(int32_t num_pages) {
+  EngineLimits limits;
+  limits.vocab_size = 1000;
+  limits.page_size = 4;
+  limits.num_pages = num_pages;
+  limits.max_running_requests = 8;
+  limits.max_seq_len = 64;
+  return limits;
+}
+
+TEST(RunPlannerTest, CountsTokensAnswersAndPages) {
+  RunPlanner planner(Limits(100), true, std::nullopt);
+  const Ids stem = {1, 2, 3, 4, 5, 6, 7, 8};
+  for (TokenId i = 0; i < 3; ++i) {
+    Ids ids = stem;
+    ids.push_back(100 + i);
+    planner.Add({PromptOf(ids, 4)});
+  }
+  planner.Add({PromptOf({9}, -1), PromptOf({9}, 1000)});
+  planner.AddBad();
+  const RunPlan plan = planner.Finish();
+  EXPECT_EQ(plan.rows, 5);
+  EXPECT_EQ(plan.bad_rows, 1);
+  EXPECT_EQ(plan.requests, 5);
+  EXPECT_EQ(plan.prompt_tokens, 29);
+  EXPECT_EQ(plan.longest_prompt, 9);
+  EXPECT_EQ(plan.cached_tokens, 16);
+  EXPECT_EQ(plan.computed_tokens, 13);
+  EXPECT_EQ(plan.answer_tokens_max, 3 * 4 + 2 * 63);
+  EXPECT_EQ(plan.unlimited_requests, 1);
+  EXPECT_FALSE(plan.answer_tokens);
+  // Three of 12 tokens whose KV is kept, two pages of which are the same; two of 63.
+  EXPECT_EQ(plan.pages_needed, 2 + 3 * 1 + 2 * 16);
+  EXPECT_TRUE(plan.fits());
+  EXPECT_EQ(plan.at_once, 5);
+}
+
+TEST(RunPlannerTest, ASmallPoolRunsFewAtOnce) {
+  RunPlanner planner(Limits(12), true, std::nullopt);
+  const Ids stem = {1, 2, 3, 4, 5, 6, 7, 8};
+  for (TokenId i = 0; i < 20; ++i) {
+    Ids ids = stem;
+    ids.push_back(100 + i);
+    planner.Add({PromptOf(ids, 12)});  // 20 tokens: 2 pages shared, 3 of its own
+  }
+  const RunPlan plan = planner.Finish();
+  EXPECT_EQ(plan.pages_needed, 2 + 20 * 3);
+  EXPECT_FALSE(plan.fits());
+  EXPECT_EQ(plan.at_once, 3);
+  RunPlanner naive(Limits(12), false, std::nullopt);
+  for (TokenId i = 0; i < 20; ++i) naive.Add({PromptOf(stem, 13)});
+  EXPECT_EQ(naive.Finish().cached_tokens, 0);
+  EXPECT_EQ(naive.Finish().pages_needed, 20 * 5);
+  EXPECT_EQ(naive.Finish().at_once, 2);
+}
+
+TEST(RunPlannerTest, NothingToRunIsAPlanToo) {
+  const RunPlan plan = RunPlanner(Limits(12), true, std::nullopt).Finish();
+  EXPECT_EQ(plan.at_once, 0);
+  EXPECT_EQ(TimeOf(plan, {1, 1, {}, ""}).total_s(), 0);
+}
+
+TEST(RunPlannerTest, AnEarlierRunTellsHowLongAnswersAre) {
+  RunPlanner planner(Limits(100), true, RunSpeed{0.5, 2, 10.0, "w"});
+  planner.Add({PromptOf({1, 2, 3}, -1)});
+  planner.Add({PromptOf({4, 5, 6}, 4)});  // not more than it may
+  const RunPlan plan = planner.Finish();
+  ASSERT_TRUE(plan.answer_tokens);
+  EXPECT_EQ(*plan.answer_tokens, 14);
+  const PlannedTime time = TimeOf(plan, {0.5, 2, 10.0, "w"});
+  EXPECT_DOUBLE_EQ(time.prompts_s, 3);
+  EXPECT_DOUBLE_EQ(time.answers_s, 28);
+}
+
+Json Summary(double seconds, int64_t computed, int64_t answered) {
+  Json json = Json(Json::Object());
+  json.Set("model", "wren").Set("device", "cpu").Set("seconds", seconds);
+  json.Set("rows_done", 10).Set("rows_failed", 0).Set("preemptions", 0);
+  json.Set("prompt_tokens", computed).Set("cached_tokens", 0).Set("computed_tokens", computed);
+  return json.Set("completion_tokens", answered);
+}
+
+// A run in which a computed token took 1 ms and one of an answer 10: its series tells.
+TEST(RunSpeedTest, TheSeriesTellsPromptsFromAnswers) {
+  Json summary = Summary(44, 4000, 4000);
+  Json series = Json(Json::Object());
+  for (const TimeSeriesColumn& column : TimeSeriesColumns()) {
+    series.Set(column.name, *ParseJson("[0, 0, 0, 0]"));
+  }
+  series.Set("time_s", *ParseJson("[4, 14, 34, 44]"));
+  series.Set("computed_tokens_per_s", *ParseJson("[1000, 0, 0, 0]"));
+  series.Set("completion_tokens_per_s", *ParseJson("[0, 100, 100, 100]"));
+  summary.Set("time_series", std::move(series));
+  const Result<RunSpeed> speed = ParseRunSpeed(summary, "f");
+  ASSERT_TRUE(speed.ok()) << speed.status().message();
+  EXPECT_NEAR(speed->prompt_token_s, 0.001, 1e-5);
+  EXPECT_NEAR(speed->answer_token_s, 0.01, 1e-5);
+  EXPECT_EQ(speed->answer_tokens_mean, 400);
+  EXPECT_EQ(speed->what, "wren, cpu");
+}
+
+TEST(RunSpeedTest, WithoutASeriesAllTokensCostTheSame) {
+  const Result<RunSpeed> speed = ParseRunSpeed(Summary(8, 300, 100), "f");
+  ASSERT_TRUE(speed.ok()) << speed.status().message();
+  EXPECT_DOUBLE_EQ(speed->prompt_token_s, 0.02);
+  EXPECT_DOUBLE_EQ(speed->answer_token_s, 0.02);
+}
+
+TEST(RunSpeedTest, ABenchmarkTellsToo) {
+  const auto parse = [](const char* text) { return ParseRunSpeed(*ParseJson(text), "f"); };
+  const Result<RunSpeed> speed = parse(R"({"bench": "nano",
+      "workload": {"prompt_tokens": 1000, "output_tokens": 200},
+      "median": {"seconds": 30}, "decoding": {"tokens_per_s": 10}})");
+  ASSERT_TRUE(speed.ok()) << speed.status().message();
+  EXPECT_DOUBLE_EQ(speed->answer_token_s, 0.1);
+  EXPECT_DOUBLE_EQ(speed->prompt_token_s, 0.01);
+  EXPECT_FALSE(speed->answer_tokens_mean);
+  EXPECT_TRUE(parse(R"({"bench": "nano", "workload": {"prompt_tokens": 1, "output_tokens": 2},
+      "median": {"seconds": 30}})")
+                  .ok());
+  for (const char* bad :
+       {R"({"bench": "attn-decode"})", R"({"bench": "nano", "workload": 3, "median": {}})",
+        R"({"bench": "nano", "workload": {"prompt_tokens": 1, "output_tokens": 2},
+            "median": {"seconds": 0}})",
+        R"({"bench": "nano", "workload": {"prompt_tokens": -1, "output_tokens": 2},
+            "median": {"seconds": 1}})"}) {
+    EXPECT_EQ(parse(bad).status().code(), StatusCode::kBadInput) << bad;
+  }
+}
+
+class PlanProgramTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (ProgramBinary().empty()) GTEST_SKIP() << "MINISGL_BINARY names no program";
+  }
+  static ProgramResult Program(const std::string& command, std::vector<std::string> more,
+                               const std::string& input = "") {
+    std::vector<std::string> arguments = {command, "-m", DemoModel(), "--threads", "1"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return RunProgram(arguments, {input, "", {}});
+  }
+  static Json Parse(const std::string& text) {
+    Result<Json> json = ParseJson(text);
+    EXPECT_TRUE(json.ok()) << text;
+    return json.ok() ? std::move(json).value() : Json();
+  }
+  Json Plan(const std::string& file, std::vector<std::string> more) const {
+    more.insert(more.begin(), {file, "--json"});
+    const ProgramResult result = Program("plan", more);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    return Parse(result.out);
+  }
+  // A plan is what a run then finds.
+  void ExpectPlanned(const std::string& file, const std::vector<std::string>& more) const {
+    std::vector<std::string> arguments = {"--quiet", "--file",    file,
+                                          "--force", "--summary", folder_.Path("summary")};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const ProgramResult run = Program("run", arguments);
+    EXPECT_EQ(run.exit_code, 0) << run.err;
+    const Json summary = Parse(folder_.Read("summary")), plan = Plan(file, more);
+    EXPECT_EQ(*plan.Find("exact"), Json(true));
+    for (const char* key : {"prompt_tokens", "cached_tokens", "computed_tokens"}) {
+      EXPECT_EQ(*plan.Find(key), *summary.Find(key)) << key;
+    }
+    EXPECT_LE(summary.Find("completion_tokens")->as_int(),
+              plan.Find("completion_tokens_max")->as_int());
+    EXPECT_LE(summary.Find("scheduler")->Find("pages_peak")->as_int(),
+              plan.Find("pages_needed")->as_int());
+  }
+
+  TemporaryFolder folder_;
+};
+
+TEST_F(PlanProgramTest, APlanSaysWhatARunThenFinds) {
+  const std::string notes = MINISGL_SOURCE_DIR "/prompts/notes.jsonl";
+  ExpectPlanned(notes, {"--num-pages", "2048"});
+  ExpectPlanned(notes, {"--num-pages", "2048", "--page-size", "64"});
+  ExpectPlanned(notes, {"--num-pages", "30000", "--page-size", "1", "--max-prefill-length", "100"});
+  // Several answers of one prompt, prompts as ids, as text and as messages.
+  std::string rows;
+  for (int i = 0; i < 12; ++i) {
+    rows += R"({"prompt_token_ids": [5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, )" +
+            std::to_string(30 + i % 3) + R"(], "n": 3, "max_tokens": 5})" + "\n";
+    rows += R"({"prompt": "one two three one two three one two three one two three ten", )"
+            R"("max_tokens": 5})"
+            "\n";
+  }
+  const std::string file = folder_.Write("rows.jsonl", rows);
+  ExpectPlanned(file, {"--num-pages", "2048", "--page-size", "4"});
+  ExpectPlanned(file, {"--num-pages", "2048", "--cache", "naive"});
+}
+
+TEST_F(PlanProgramTest, APersonReadsItAndBadRowsAreCounted) {
+  const std::string rows = R"({"prompt": "Hi", "max_tokens": 3})"
+                           "\n{\"prompt\": 7}\n{\"oops\n";
+  const ProgramResult result = Program("plan", {"-"}, rows);
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_NE(result.out.find("rows        3, 2 bad\n"), std::string::npos) << result.out;
+  EXPECT_NE(result.out.find("\nat once     1 request (all of them)\n"), std::string::npos);
+  EXPECT_NE(result.out.find("\ntime        unknown: --from"), std::string::npos) << result.out;
+  EXPECT_NE(result.err.find("standard input:2: invalid_row: "), std::string::npos) << result.err;
+  EXPECT_EQ(Lines(result.err).size(), 1u) << result.err;
+  EXPECT_EQ(Program("plan", {"-"}).out, "rows        0, 0 bad\n");
+}
+
+TEST_F(PlanProgramTest, AnEarlierRunTellsTheTime) {
+  const std::string notes = MINISGL_SOURCE_DIR "/prompts/notes.jsonl";
+  const std::string summary = folder_.Path("summary");
+  EXPECT_EQ(Program("run", {"--quiet", "--file", notes, "--summary", summary}).exit_code, 0);
+  const Json plan = Plan(notes, {"--from", summary});
+  const Json found = Parse(folder_.Read("summary"));
+  EXPECT_EQ(*plan.Find("completion_tokens"), *found.Find("completion_tokens"));
+  // The same work again takes the same time.
+  EXPECT_NEAR(plan.Find("seconds")->as_double(), found.Find("seconds")->as_double(),
+              0.01 * found.Find("seconds")->as_double());
+  const ProgramResult text = Program("plan", {"--file", notes, "--from", summary});
+  EXPECT_NE(text.out.find("(as fast as wren, cpu"), std::string::npos) << text.out;
+}
+
+TEST_F(PlanProgramTest, WhatCannotBeReadIsSaid) {
+  const std::string notes = MINISGL_SOURCE_DIR "/prompts/notes.jsonl";
+  EXPECT_EQ(Program("plan", {}).exit_code, 64);
+  EXPECT_EQ(Program("plan", {folder_.Path("none")}).exit_code, 66);
+  EXPECT_EQ(Program("plan", {notes, "--from", folder_.Path("none")}).exit_code, 66);
+  const ProgramResult bad = Program("plan", {notes, "--from", folder_.Write("bad", "{}")});
+  EXPECT_EQ(bad.exit_code, 65);
+  EXPECT_NE(bad.err.find("bad: has no seconds"), std::string::npos) << bad.err;
+  EXPECT_EQ(RunProgram({"plan", "-m", folder_.Path("none"), notes}).exit_code, 66);
+}
+
+}  // namespace
+}  // namespace minisgl
