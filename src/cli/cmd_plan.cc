@@ -144,8 +144,7 @@ std::string PlanText(const RunPlan& plan, const Subject& subject) {
   const MemoryPlan& memory = subject.facts.plan;
   const auto page_bytes = static_cast<double>(PageBytes(memory));
   Line("KV cache",
-       fmt::format("{} hold all rows at their longest, what they share once; the pool has {} ({} "
-                   "pages of {} tokens)",
+       fmt::format("{} for all rows at their longest; the pool has {} ({} pages of {} tokens)",
                    Bytes(static_cast<double>(plan.pages_needed) * page_bytes),
                    Bytes(static_cast<double>(memory.kv_bytes)), FormatCount(plan.pages_total),
                    memory.limits.page_size),

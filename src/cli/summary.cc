@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "cli/progress.h"
 #include "minisgl/base/utf8.h"
 
 namespace minisgl {
@@ -137,8 +138,9 @@ std::string FormatSummary(const RunSummary& summary) {
       "first token     p50 {:.3f} s, p99 {:.3f} s\n"
       "between tokens  p50 {:.1f} ms, p99 {:.1f} ms\n"
       "preemptions     {}",
-      summary.rows_done, summary.rows_failed, summary.seconds, stats.prompt_tokens,
-      stats.cached_tokens, HitPercent(stats), stats.computed_tokens, stats.generated_tokens,
+      FormatCount(summary.rows_done), FormatCount(summary.rows_failed), summary.seconds,
+      FormatCount(stats.prompt_tokens), FormatCount(stats.cached_tokens), HitPercent(stats),
+      FormatCount(stats.computed_tokens), FormatCount(stats.generated_tokens),
       PerSecond(summary.rows_done + summary.rows_failed, summary.seconds),
       PerSecond(stats.prompt_tokens, summary.seconds),
       PerSecond(stats.generated_tokens, summary.seconds),
