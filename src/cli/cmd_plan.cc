@@ -82,7 +82,10 @@ std::string Doubt(const RunPlan& plan, const Subject& subject) {
   if (subject.facts.plan.limits.num_window_pages > 0) {
     return "at most: layers with a window let old pages go";
   }
-  if (!plan.fits()) return "at most: the pool may have to let prefixes go";
+  if (!plan.fits()) {
+    return fmt::format("the pool is too small for all: down to {:.1f} %, as rows are ordered",
+                       Percent(plan.cached_tokens_min, plan.prompt_tokens));
+  }
   return plan.counted_exactly ? "" : "estimated from a sample of the pages";
 }
 
@@ -169,6 +172,7 @@ Json PlanJson(const RunPlan& plan, const Subject& subject) {
   json.Set("rows", plan.rows).Set("bad_rows", plan.bad_rows).Set("requests", plan.requests);
   json.Set("prompt_tokens", plan.prompt_tokens).Set("longest_prompt", plan.longest_prompt);
   json.Set("cached_tokens", plan.cached_tokens).Set("computed_tokens", plan.computed_tokens);
+  json.Set("cached_tokens_min", plan.cached_tokens_min);
   json.Set("cache_hit_percent", Percent(plan.cached_tokens, plan.prompt_tokens));
   json.Set("exact", Doubt(plan, subject).empty() || !subject.keeps_prefixes);
   json.Set("completion_tokens_max", plan.answer_tokens_max);

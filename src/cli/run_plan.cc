@@ -116,7 +116,8 @@ RunPlanner::RunPlanner(const EngineLimits& limits, bool keeps_prefixes,
     : limits_(limits),
       keeps_prefixes_(keeps_prefixes),
       answer_mean_(speed ? speed->answer_tokens_mean : std::nullopt),
-      prefixes_(limits.page_size) {}
+      prefixes_(limits.page_size),
+      pool_(limits.page_size, limits.num_pages) {}
 
 int64_t RunPlanner::AnswerRoom(const Prompt& prompt) const {
   const int64_t room =
@@ -138,7 +139,10 @@ void RunPlanner::Add(const std::vector<Prompt>& prompts) {
     prompt_pages_ += length / limits_.page_size;
     // The last token of an answer is never computed on.
     longest_pages_ += CeilDiv<int64_t>(length + answer - 1, limits_.page_size);
-    if (keeps_prefixes_) prefixes_.Add(prompt.ids);
+    if (!keeps_prefixes_) continue;
+    prefixes_.Add(prompt.ids);
+    const double expected = std::min(answer_mean_.value_or(1e15), static_cast<double>(answer));
+    pool_.Add(prompt.ids, std::llround(expected));
   }
 }
 
@@ -149,21 +153,26 @@ void RunPlanner::AddBad() {
 
 RunPlan RunPlanner::Finish() const {
   RunPlan plan = plan_;
-  plan.cached_tokens = std::min(prefixes_.shared_tokens(), plan.prompt_tokens);
-  plan.computed_tokens = plan.prompt_tokens - plan.cached_tokens;
-  plan.counted_exactly = prefixes_.is_exact();
   if (answer_mean_) plan.answer_tokens = std::llround(answer_tokens_);
   plan.pages_total = limits_.num_pages;
   // Pages of prompts are there once where they are shared, all others for each request.
   const int64_t twice =
       keeps_prefixes_ ? std::max<int64_t>(prompt_pages_ - prefixes_.unique_pages(), 0) : 0;
   plan.pages_needed = longest_pages_ - twice;
+  plan.cached_tokens = std::min(prefixes_.shared_tokens(), plan.prompt_tokens);
+  plan.cached_tokens_min =
+      plan.fits() ? plan.cached_tokens : std::min(pool_.found_tokens(), plan.cached_tokens);
+  plan.computed_tokens = plan.prompt_tokens - plan.cached_tokens;
+  plan.counted_exactly = prefixes_.is_exact();
   plan.at_once = std::min<int64_t>(plan.requests, limits_.max_running_requests);
   if (plan.fits() || plan.requests == 0) return plan;
+  // Beside all that is shared, or sharing nothing: whichever lets more in.
   const int64_t shared = std::min(prefixes_.shared_pages(), plan.pages_total);
-  const double own =
-      static_cast<double>(plan.pages_needed - shared) / static_cast<double>(plan.requests);
-  const double room = static_cast<double>(plan.pages_total - shared) / std::max(own, 1e-9);
+  const auto requests = static_cast<double>(plan.requests);
+  const double own = static_cast<double>(plan.pages_needed - shared) / requests;
+  const double alone = static_cast<double>(longest_pages_) / requests;
+  const double room = std::max(static_cast<double>(plan.pages_total - shared) / std::max(own, 1e-9),
+                               static_cast<double>(plan.pages_total) / std::max(alone, 1e-9));
   plan.at_once = std::clamp<int64_t>(static_cast<int64_t>(std::min(room, 1e15)), 1, plan.at_once);
   return plan;
 }

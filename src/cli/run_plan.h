@@ -2,7 +2,9 @@
 // with the speed of an earlier run the time. No weights are read. Used by one thread.
 //
 // Sharing is exact for a pool that holds every prompt and answer: then nothing is evicted, and the
-// order in which rows run makes no difference but for a prompt that ends with a page's end.
+// order in which rows run makes no difference but for a prompt that ends with a page's end. In a
+// smaller pool the scheduler's order decides: a model of the cache tells how little is found where
+// rows run in the order of the file.
 #pragma once
 
 #include <cstdint>
@@ -10,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/pool_model.h"
 #include "cli/prefix_counter.h"
 #include "cli/run_figures.h"
 #include "minisgl/base/json.h"
@@ -34,8 +37,9 @@ struct RunPlan {
   int64_t rows = 0, bad_rows = 0;
   int64_t requests = 0;  // answers: a row may ask for several
   int64_t prompt_tokens = 0, longest_prompt = 0;
-  int64_t cached_tokens = 0, computed_tokens = 0;
-  bool counted_exactly = true;  // else from a sample of the pages
+  int64_t cached_tokens = 0, computed_tokens = 0;  // where nothing is evicted
+  int64_t cached_tokens_min = 0;  // where rows run one after another in the pool there is
+  bool counted_exactly = true;    // else from a sample of the pages
   int64_t answer_tokens_max = 0;
   int64_t unlimited_requests = 0;        // whose answer only the context ends
   std::optional<int64_t> answer_tokens;  // expected, where an earlier run tells
@@ -63,6 +67,7 @@ class RunPlanner {
   const bool keeps_prefixes_;
   const std::optional<double> answer_mean_;
   PrefixCounter prefixes_;
+  PoolModel pool_;
   RunPlan plan_;
   double answer_tokens_ = 0;   // expected
   int64_t prompt_pages_ = 0;   // whole ones of each prompt, shared or not

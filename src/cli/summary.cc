@@ -134,19 +134,18 @@ std::string FormatSummary(const RunSummary& summary) {
       "rows            {} done, {} failed, {:.2f} s\n"
       "prompt tokens   {} ({} from the prefix cache, {:.1f} %; {} computed)\n"
       "answer tokens   {}\n"
-      "throughput      {:.2f} requests/s, {:.1f} tokens/s in, {:.1f} out, {:.1f} in all\n"
+      "tokens/s        {:.1f} in, {:.1f} out; {:.2f} requests/s\n"
       "first token     p50 {:.3f} s, p99 {:.3f} s\n"
       "between tokens  p50 {:.1f} ms, p99 {:.1f} ms\n"
       "preemptions     {}",
       FormatCount(summary.rows_done), FormatCount(summary.rows_failed), summary.seconds,
       FormatCount(stats.prompt_tokens), FormatCount(stats.cached_tokens), HitPercent(stats),
       FormatCount(stats.computed_tokens), FormatCount(stats.generated_tokens),
-      PerSecond(summary.rows_done + summary.rows_failed, summary.seconds),
       PerSecond(stats.prompt_tokens, summary.seconds),
       PerSecond(stats.generated_tokens, summary.seconds),
-      PerSecond(stats.prompt_tokens + stats.generated_tokens, summary.seconds),
-      first.Percentile(50), first.Percentile(99), 1000 * between.Percentile(50),
-      1000 * between.Percentile(99), stats.preemptions);
+      PerSecond(summary.rows_done + summary.rows_failed, summary.seconds), first.Percentile(50),
+      first.Percentile(99), 1000 * between.Percentile(50), 1000 * between.Percentile(99),
+      stats.preemptions);
 }
 
 Json SummaryJson(const RunSummary& summary) {

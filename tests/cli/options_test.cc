@@ -284,9 +284,10 @@ void ExpectSaid(const std::string& text, const std::vector<const char*>& all) {
 // A histogram's percentile is at most the largest value: of one value, that value.
 TEST(SummaryTest, FiguresAreInTextAndJson) {
   const RunSummary summary = SomeSummary();
-  ExpectSaid(FormatSummary(summary),
-             {"9 done, 1 failed, 2.00 s", "1000 (900 from the prefix cache, 90.0 %; 100 computed)",
-              "500.0 in, 25.0 out", "p50 0.500 s", "p99 10.0 ms", "preemptions     3"});
+  ExpectSaid(
+      FormatSummary(summary),
+      {"9 done, 1 failed, 2.00 s", "1,000 (900 from the prefix cache, 90.0 %; 100 computed)",
+       "500.0 in, 25.0 out; 5.00 requests/s", "p50 0.500 s", "p99 10.0 ms", "preemptions     3"});
   const Json json = SummaryJson(summary);
   EXPECT_EQ(*json.Find("rows_failed"), Json(1));
   EXPECT_EQ(*json.Find("cached_tokens"), Json(900));

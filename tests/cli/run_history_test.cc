@@ -43,7 +43,9 @@ TEST(RunHistoryTest, HalvesItsResolutionWhenItIsFull) {
     EXPECT_LT(sample.time_s - before, 2.1 * history.interval_s());
     EXPECT_NEAR(static_cast<double>(sample.completion_tokens), 70 * sample.time_s, 0.01);
     // All but the first, which begins with none.
-    if (before > 0) EXPECT_NEAR(sample.running, 5, 1e-9);
+    if (before > 0) {
+      EXPECT_NEAR(sample.running, 5, 1e-9);
+    }
     before = sample.time_s;
   }
 }

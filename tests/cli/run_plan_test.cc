@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "cli/pool_model.h"
 #include "cli/prefix_counter.h"
 #include "fakes.h"
 #include "minisgl/base/json.h"
@@ -94,6 +95,39 @@ TEST(PrefixCounterTest, ASampleStandsForWhatDoesNotFit) {
   EXPECT_NEAR(static_cast<double>(counter.unique_pages()), 400000, 40000);
   EXPECT_NEAR(static_cast<double>(counter.shared_tokens()), 200000, 30000);
   EXPECT_NEAR(static_cast<double>(counter.shared_pages()), 200000, 30000);
+}
+
+TEST_F(PrefixCounterRandomTest, APoolForAllFindsWhatATreeHolds) {
+  PrefixCounter counter(kPage);
+  PoolModel pool(kPage, 1 << 16);
+  for (int i = 0; i < 2000; ++i) {
+    const Ids prompt = NextPrompt();
+    counter.Add(prompt);
+    pool.Add(prompt, static_cast<int64_t>(random_.Next() % 5));
+    ASSERT_EQ(pool.found_tokens(), counter.shared_tokens());
+  }
+}
+
+TEST(PoolModelTest, WhatWasNotUsedForLongIsLetGo) {
+  const auto found = [](const std::vector<TokenId>& order) {
+    PoolModel pool(2, 4);
+    for (const TokenId stem : order) pool.Add(Ids{stem, stem, stem, stem, 9}, 0);
+    return pool.found_tokens();
+  };
+  // Each prompt has two pages of its own: two of three fit.
+  EXPECT_EQ(found({1, 2, 3, 1, 2, 3}), 0);
+  EXPECT_EQ(found({1, 1, 2, 2, 3, 3}), 3 * 4);
+  EXPECT_EQ(found({1, 2, 1, 2, 3, 1}), 2 * 4);
+}
+
+TEST(PoolModelTest, AStemOutlivesWhatFollowsIt) {
+  PoolModel pool(2, 3);
+  for (TokenId tail = 10; tail < 20; ++tail) pool.Add(Ids{1, 1, tail, tail, tail}, 4);
+  EXPECT_EQ(pool.found_tokens(), 9 * 2);
+  // An answer as long as the pool takes all of it.
+  pool.Add(Ids{7}, 1000000000);
+  pool.Add(Ids{1, 1, 1}, 0);
+  EXPECT_EQ(pool.found_tokens(), 9 * 2);
 }
 
 Prompt PromptOf(Ids ids, int64_t max_tokens) {
