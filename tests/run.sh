@@ -12,7 +12,7 @@ cd "$(dirname "$0")/.." || exit 1
 
 case $#:${1:-} in
 0:) ;;
-1:--long) export MINISGL_SEEDS=20000 MINISGL_FUZZ_RUNS=200000 ;;
+1:--long) export MINISGL_SEEDS=20000 MINISGL_FUZZ_RUNS=200000 MINISGL_LONG=1 ;;
 1:--gpu) ;;
 *)
     echo "usage: sh tests/run.sh [--long | --gpu]" >&2

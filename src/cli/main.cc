@@ -16,6 +16,7 @@
 #include "cli/commands.h"
 #include "cli/messages.h"
 #include "minisgl/base/mapped_file.h"
+#include "minisgl/base/out_of_memory.h"
 #include "minisgl/base/utf8.h"
 
 namespace minisgl {
@@ -68,6 +69,7 @@ int FailUsage(const CLI::App& app, const CLI::ParseError& error, int argc, char*
 
 int Main(int argc, char** argv) {
   InstallBusErrorHandler();
+  InstallOutOfMemoryHandler();
   KeepStandardFilesApart();
   // A closed pipe is an error of write(2), which ends the run in order; not a signal that ends it
   // anywhere.
@@ -106,9 +108,8 @@ int main(int argc, char** argv) {
   try {
     return minisgl::Main(argc, argv);
   } catch (const std::bad_alloc&) {
-    return minisgl::Fail(minisgl::MakeStatus(
-        minisgl::StatusCode::kOutOfMemory,
-        "out of memory; lower --memory-ratio, --max-seq-len or --max-running-requests"));
+    minisgl::SayOutOfMemory();
+    return minisgl::ExitCode(minisgl::StatusCode::kOutOfMemory);
   } catch (const std::exception& error) {
     return minisgl::Fail(minisgl::MakeStatus(minisgl::StatusCode::kInternal, "internal error ({})",
                                              minisgl::Visible(error.what())));

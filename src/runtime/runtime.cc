@@ -12,6 +12,7 @@
 #include <variant>
 
 #include "minisgl/base/check.h"
+#include "minisgl/base/out_of_memory.h"
 #include "runtime/serve_loop.h"
 
 namespace minisgl {
@@ -60,10 +61,18 @@ class SchedulerRuntime : public Runtime {
                   tags.size());
     const auto now = Clock::now();
     std::vector<RequestId> ids;
+    ids.reserve(prompts.size());
     std::lock_guard lock(mutex_);
-    for (size_t i = 0; i < prompts.size(); ++i) {
-      ids.push_back(next_request_++);
-      inbox_.push_back(Submission{ids.back(), tags[i], std::move(prompts[i]), queue, now});
+    const size_t inbox_before = inbox_.size();
+    try {
+      for (size_t i = 0; i < prompts.size(); ++i) {
+        ids.push_back(next_request_++);
+        inbox_.push_back(Submission{ids.back(), tags[i], std::move(prompts[i]), queue, now});
+      }
+    } catch (...) {
+      // Nobody waits for those that were taken before memory ran out: their queue may be gone.
+      while (inbox_.size() > inbox_before) inbox_.pop_back();
+      throw;
     }
     wake_.notify_one();
     return ids;
@@ -119,6 +128,7 @@ class SchedulerRuntime : public Runtime {
   std::optional<Clock::time_point> WakeTime() const;
   void Obey(Command* command);
   void FailAll(const char* code, const char* message) noexcept;
+  static void WaitForMemory(int tries) noexcept;
   void TakeStats(const RuntimeStats& news);
 
   std::unique_ptr<Engine> engine_;
@@ -142,13 +152,16 @@ class SchedulerRuntime : public Runtime {
 
 void SchedulerRuntime::Run() {
   bool sleeps = false;
+  int tries = 0;  // in vain, since something was done
   while (true) {
     try {
       TakeInbox(sleeps);
       for (; !taken_.empty(); taken_.pop_front()) Obey(&taken_.front());
       if (is_ending_) loop_.AbortAll();
       sleeps = !loop_.Turn();
+      tries = 0;
     } catch (const std::bad_alloc&) {
+      if (++tries > 1) WaitForMemory(tries);
       FailAll("out_of_memory",
               "memory ran out; run fewer requests at once (--max-running-requests), or leave the "
               "KV pool less (--num-pages)");
@@ -166,13 +179,21 @@ void SchedulerRuntime::Run() {
   }
 }
 
+// After `tries` in vain, one after the other. Where there is none for a second, who waits for an
+// answer would wait for ever.
+void SchedulerRuntime::WaitForMemory(int tries) noexcept {
+  constexpr int kTriesMax = 100;
+  if (tries == kTriesMax) ExitOutOfMemory();
+  std::this_thread::sleep_for(std::chrono::milliseconds(10));
+}
+
 // Telling everybody takes memory too: what could not be told is told when there is some again.
 void SchedulerRuntime::FailAll(const char* code, const char* message) noexcept {
-  while (true) {
+  for (int tries = 1;; ++tries) {
     try {
       return loop_.FailAll(code, message);
     } catch (...) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+      WaitForMemory(tries);
     }
   }
 }

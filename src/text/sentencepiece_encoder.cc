@@ -4,8 +4,10 @@
 #include <sentencepiece_processor.h>
 
 #include <exception>
+#include <string>
 #include <utility>
 
+#include "minisgl/base/out_of_memory.h"
 #include "minisgl/base/utf8.h"
 
 namespace minisgl {
@@ -21,8 +23,12 @@ SentencePieceEncoder::~SentencePieceEncoder() = default;
 Result<std::shared_ptr<const SentencePieceEncoder>> SentencePieceEncoder::Create(
     const SentencePieceModel& model) {
   auto library = std::make_unique<Library>();
+  const std::string bytes = model.Write();
   try {
-    const auto status = library->processor.LoadFromSerializedProto(model.Write());
+    // The protocol buffers inside are not to be unwound in the middle of being read: their
+    // destructors follow pointers that were never set.
+    const ExitsWhereMemoryRunsOut guard;
+    const auto status = library->processor.LoadFromSerializedProto(bytes);
     if (!status.ok())
       return BadInput("the sentencepiece library refuses it: {}", Visible(status.message(), 200));
   } catch (const std::exception& error) {
