@@ -23,7 +23,11 @@ constexpr uint64_t kNoLimit = UINT64_MAX;
 std::optional<std::string> ReadText(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   if (!file) return std::nullopt;
-  return std::string(std::istreambuf_iterator<char>(file), {});
+  try {
+    return std::string(std::istreambuf_iterator<char>(file), {});
+  } catch (const std::ios_base::failure&) {
+    return std::nullopt;  // a file that cannot be read, which the stream's buffer throws
+  }
 }
 
 // The number at the start of `text` after blanks; none for "max", "-1" and anything else.

@@ -155,6 +155,9 @@ Status RunLoop::TakeEvents() {
 }
 
 Status RunLoop::TakeEvent(Event event) {
+  // First: where memory runs out below, this answer is not waited for again.
+  const bool is_done = event.kind == Event::Kind::kDone;
+  if (is_done) --open_answers_;
   const auto index = static_cast<int64_t>(event.tag / kAnswersPerRow);
   const auto answer_index = static_cast<int32_t>(event.tag % kAnswersPerRow);
   const auto entry = pending_.find(index);
@@ -166,8 +169,6 @@ Status RunLoop::TakeEvent(Event event) {
   answer.logprobs.insert(answer.logprobs.end(), std::make_move_iterator(event.logprobs.begin()),
                          std::make_move_iterator(event.logprobs.end()));
   tokens_ += static_cast<int64_t>(event.token_ids.size());
-  const bool is_done = event.kind == Event::Kind::kDone;
-  if (is_done) --open_answers_;
   if (!event.text.empty()) MINISGL_RETURN_IF_ERROR(writer_.WriteText(event.text));
   if (!is_done) return Status();
   FinishAnswer(event, answer_index, &pending);

@@ -24,7 +24,7 @@ constexpr int kSomeFailed = 1;  // a row could not be made into a prompt; its er
 #if defined(__SANITIZE_ADDRESS__)
 constexpr int64_t kShortRuns = 40;
 #else
-constexpr int64_t kShortRuns = 200;
+constexpr int64_t kShortRuns = 100;
 #endif
 
 // Which calls out of `total` are to fail. $MINISGL_FAULT names one, to look at it alone.

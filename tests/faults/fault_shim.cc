@@ -47,7 +47,8 @@ bool Strikes(Call call) {
 
 // Memory: a lasting want is a limit at what is out when it begins.
 bool AllocationFails(size_t size) {
-  if (g_fault.persistent && g_struck.load(std::memory_order_relaxed)) {
+  if (g_fault.call == Call::kAllocate && g_fault.persistent &&
+      g_struck.load(std::memory_order_relaxed)) {
     if (!g_armed.load(std::memory_order_relaxed)) return false;
     return g_bytes.load() + static_cast<int64_t>(size) > g_bytes_limit.load();
   }

@@ -73,7 +73,16 @@ class Json {
   bool operator==(const Json& other) const = default;
 
  private:
-  std::variant<std::nullptr_t, bool, int64_t, double, std::string, Array, Object> value_;
+  // Never held. libstdc++ takes a variant of numbers, strings and vectors alone for one that always
+  // holds a value, and after a copy that ran out of memory destroys what was never made; with a
+  // type it knows nothing about beside them it looks first.
+  struct NeverHeld {
+    NeverHeld() = delete;
+    NeverHeld(const NeverHeld&) noexcept {}
+    NeverHeld& operator=(const NeverHeld&) noexcept { return *this; }
+    bool operator==(const NeverHeld&) const { return true; }
+  };
+  std::variant<std::nullptr_t, bool, int64_t, double, std::string, Array, Object, NeverHeld> value_;
 };
 
 inline constexpr int kJsonDepthMax = 64;

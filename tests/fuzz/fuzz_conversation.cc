@@ -1,0 +1,41 @@
+// Any text as a saved conversation: refused with one readable line that names the file and its
+// line, or messages that are saved again and come back the same.
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include <unistd.h>
+
+#include "cli/chat_file.h"
+#include "minisgl/base/utf8.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace minisgl;
+  static const std::string stem =
+      std::filesystem::temp_directory_path() / fmt::format("minisgl-conversation-{}", getpid());
+  const std::string path = stem + ".jsonl", again_path = stem + "-again.jsonl";
+  std::ofstream(path, std::ios::binary)
+      .write(reinterpret_cast<const char*>(data), static_cast<std::streamsize>(size));
+  const auto messages = LoadConversation(path);
+  std::error_code ignored;
+  std::filesystem::remove(path, ignored);
+  if (!messages.ok()) {
+    const std::string& message = messages.status().message();
+    MINISGL_CHECK(messages.status().code() == StatusCode::kBadInput, "code of: {}", message);
+    MINISGL_CHECK(message.starts_with(path), "names no file: {}", message);
+    MINISGL_CHECK(Visible(message, message.size()) == message, "not one readable line");
+    return 0;
+  }
+  MINISGL_CHECK(!messages->empty(), "no messages and no error");
+  const Status saved = SaveConversation(again_path, *messages, /*overwrite=*/true);
+  const auto again = LoadConversation(again_path);
+  std::filesystem::remove(again_path, ignored);
+  MINISGL_CHECK(saved.ok() && again.ok() && again->size() == messages->size(), "is not saved");
+  for (size_t i = 0; i < again->size(); ++i) {
+    MINISGL_CHECK((*again)[i].role == (*messages)[i].role &&
+                      (*again)[i].content == ReplaceInvalidUtf8((*messages)[i].content),
+                  "message {} changed", i);
+  }
+  return 0;
+}

@@ -1,0 +1,81 @@
+// A mebibyte of one class of character through each kind of tokenizer: in little time, and on a
+// small stack, so that nothing recurses by the length of its input.
+#include <gtest/gtest.h>
+#include <pthread.h>
+
+#include <chrono>
+#include <functional>
+
+#include "minisgl/base/utf8.h"
+#include "text_test_util.h"
+
+namespace minisgl {
+namespace {
+
+constexpr size_t kTextBytes = size_t{1} << 20;
+// A release takes less than one second for each, alone on its core.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr double kSecondsMax = 30.0;
+constexpr size_t kStackBytes = size_t{2} << 20;  // a sanitizer's frames are several times as large
+#else
+constexpr double kSecondsMax = 3.0;
+constexpr size_t kStackBytes = size_t{256} << 10;
+#endif
+
+struct CharacterClass {
+  const char *name, *unit;
+};
+constexpr CharacterClass kClasses[] = {{"spaces", " "},       {"letters", "a"},
+                                       {"capitals", "A"},     {"digits", "7"},
+                                       {"line breaks", "\n"}, {"tabs", "\t"},
+                                       {"punctuation", "-"},  {"Chinese", "中"},
+                                       {"emoji", "😀"},        {"zero-width joiners", "\u200D"},
+                                       {"Cyrillic", "ж"},     {"combining marks", "\u0301\u0323"}};
+
+void RunOnSmallStack(std::function<void()> work) {
+  pthread_attr_t attributes;
+  ASSERT_EQ(pthread_attr_init(&attributes), 0);
+  ASSERT_EQ(pthread_attr_setstacksize(&attributes, kStackBytes), 0);
+  pthread_t thread;
+  const auto run = [](void* argument) -> void* {
+    (*static_cast<std::function<void()>*>(argument))();
+    return nullptr;
+  };
+  ASSERT_EQ(pthread_create(&thread, &attributes, run, &work), 0);
+  ASSERT_EQ(pthread_join(thread, nullptr), 0);
+  pthread_attr_destroy(&attributes);
+}
+
+class LongTextTest : public testing::TestWithParam<std::string> {};
+
+TEST_P(LongTextTest, EveryClassTakesLittleTimeAndStack) {
+  const auto tokenizer = LoadTokenizer(MINISGL_SOURCE_DIR "/tests/" + GetParam());
+  ASSERT_NE(tokenizer, nullptr);
+  for (const CharacterClass& one : kClasses) {
+    SCOPED_TRACE(one.name);
+    std::string text;
+    while (text.size() < kTextBytes) text += one.unit;
+    double seconds = 0;
+    bool encoded = false;
+    RunOnSmallStack([&] {
+      const auto begin = std::chrono::steady_clock::now();
+      const auto ids = tokenizer->EncodeText(text);
+      seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+      encoded = ids.ok() && !ids->empty();
+      // Back again as well: a decoder may keep what it has not decided on.
+      if (encoded) encoded = !tokenizer->Decode(*ids, /*keep_special=*/true).empty();
+    });
+    EXPECT_TRUE(encoded);
+    EXPECT_LT(seconds, kSecondsMax);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, LongTextTest,
+                         testing::Values("models/wren", "text/tokenizers/qwen2",
+                                         "text/tokenizers/gemma"),
+                         [](const auto& test) {
+                           return test.param.substr(test.param.rfind('/') + 1);
+                         });
+
+}  // namespace
+}  // namespace minisgl

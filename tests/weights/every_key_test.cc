@@ -1,0 +1,78 @@
+// Every key of the configuration of every architecture, with each of ten values that may be wrong
+// for it: refused by a message that names the file and the key, or read as a configuration that a
+// decoder can be made of. Never a division by zero, never an endless list.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <vector>
+
+#include "config_check.h"
+
+namespace minisgl {
+namespace {
+
+namespace fs = std::filesystem;
+
+const char* const kValues[] = {"null",       "0",
+                               "-1",         "1.5",
+                               "2147483648", "-9223372036854775808",
+                               "1e300",      "true",
+                               "\"64\"",     "[0, -1, \"x\"]",
+                               "{\"a\": {}}"};
+
+std::string Text(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return std::string(std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>());
+}
+
+// What a decoder divides by or makes lists of.
+void ExpectUsable(const ModelConfig& config) {
+  EXPECT_GT(config.vocab_size, 0);
+  EXPECT_GT(config.hidden_size, 0);
+  EXPECT_GT(config.intermediate_size, 0);
+  EXPECT_GT(config.max_seq_len, 1);
+  ASSERT_GT(config.num_kv_heads, 0);
+  EXPECT_EQ(config.num_heads % config.num_kv_heads, 0);
+  EXPECT_GT(config.head_dim, 0);
+  EXPECT_EQ(config.layers.size(), static_cast<size_t>(config.num_layers));
+  EXPECT_GT(config.norm_eps, 0);
+  for (const TokenId id : config.eos_token_ids) EXPECT_TRUE(id >= 0 && id < config.vocab_size);
+}
+
+TEST(EveryKeyTest, IsRefusedByNameOrLeavesAConfigurationThatCanBeUsed) {
+  int num_cases = 0, num_refused = 0;
+  const fs::path models = MINISGL_SOURCE_DIR "/tests/golden/models";
+  for (const auto& model : fs::directory_iterator(models)) {
+    const std::string text = Text(model.path() / "config.json");
+    auto config = ParseJson(text);
+    ASSERT_TRUE(config.ok()) << model.path();
+    const Json good = *config;
+    for (const auto& [key, old] : good.as_object()) {
+      for (const char* value : kValues) {
+        SCOPED_TRACE(fmt::format("{}: {} = {}", model.path().filename().string(), key, value));
+        Json changed = good;
+        changed.Set(key, *ParseJson(value));
+        const auto parsed = ParseModelConfig(changed.Dump(), "dir/config.json");
+        ++num_cases;
+        if (parsed.ok()) {
+          ExpectUsable(*parsed);
+          continue;
+        }
+        ++num_refused;
+        // Another key may be the one that does not fit the changed one.
+        ExpectError(parsed.status(), StatusCode::kBadInput, "dir/config.json: key \"");
+      }
+    }
+  }
+  EXPECT_GT(num_cases, 300);
+  EXPECT_GT(num_refused, num_cases / 4);
+  RecordProperty("cases", num_cases);
+  RecordProperty("refused", num_refused);
+}
+
+}  // namespace
+}  // namespace minisgl
