@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <system_error>
 
+#include "minisgl/base/folder.h"
 #include "minisgl/base/utf8.h"
 
 namespace minisgl {
@@ -36,18 +37,15 @@ std::vector<std::string> Files(const std::string& typed) {
   const std::string folder = slash == std::string::npos ? "" : typed.substr(0, slash + 1);
   const std::string head = typed.substr(folder.size());
   std::vector<std::string> names;
-  std::error_code error;
-  std::filesystem::directory_iterator files(folder.empty() ? "." : ExpandHome(folder), error);
-  for (; !error && files != std::filesystem::directory_iterator() && names.size() < kFilesMax;
-       files.increment(error)) {
-    std::string name = files->path().filename().string();
+  const std::filesystem::path searched = folder.empty() ? "." : ExpandHome(folder);
+  for (const std::string& name : NamesIn(searched.string())) {
+    if (names.size() == kFilesMax) break;
     const bool hidden = name.starts_with('.') && !head.starts_with('.');
     if (hidden || !name.starts_with(head) || !IsTypable(name)) continue;
     std::error_code ignored;
-    if (files->is_directory(ignored)) name += '/';
-    names.push_back(folder + name);
+    const bool is_folder = std::filesystem::is_directory(searched / name, ignored);
+    names.push_back(folder + name + (is_folder ? "/" : ""));
   }
-  std::sort(names.begin(), names.end());
   return names;
 }
 

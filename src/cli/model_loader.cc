@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "cli/messages.h"
+#include "minisgl/base/folder.h"
 #include "minisgl/base/log.h"
 #include "minisgl/base/mapped_file.h"
 #include "minisgl/base/system_info.h"
@@ -55,9 +56,8 @@ Status GgufRefused(const std::string& path) {
 std::optional<std::string> GgufInside(const fs::path& dir) {
   std::error_code error;
   if (fs::exists(dir / "config.json", error)) return std::nullopt;
-  for (fs::directory_iterator entry(dir, error), end; !error && entry != end;
-       entry.increment(error)) {
-    if (EndsWithGguf(entry->path())) return entry->path().string();
+  for (const std::string& name : NamesIn(dir.string())) {
+    if (EndsWithGguf(dir / name)) return (dir / name).string();
   }
   return std::nullopt;
 }
@@ -91,10 +91,8 @@ Result<std::string> FindInHubCache(const std::string& owner, const std::string& 
     if (IsHubName(commit) && IsDirectory(snapshots / commit)) return (snapshots / commit).string();
   }
   std::vector<std::string> found;
-  std::error_code error;
-  for (fs::directory_iterator entry(snapshots, error), end; !error && entry != end;
-       entry.increment(error)) {
-    if (IsDirectory(entry->path())) found.push_back(entry->path().string());
+  for (const std::string& commit : NamesIn(snapshots.string())) {
+    if (IsDirectory(snapshots / commit)) found.push_back((snapshots / commit).string());
   }
   if (found.size() == 1) return found.front();
   if (found.empty()) {

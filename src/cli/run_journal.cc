@@ -8,7 +8,6 @@
 #include <cstring>
 #include <filesystem>
 #include <limits>
-#include <map>
 #include <optional>
 #include <span>
 #include <utility>
@@ -17,6 +16,7 @@
 #include "cli/file_io.h"
 #include "cli/row.h"
 #include "cli/sha256.h"
+#include "minisgl/base/folder.h"
 #include "minisgl/base/mapped_file.h"
 #include "minisgl/base/utf8.h"
 
@@ -79,15 +79,13 @@ void AddSamples(std::span<const std::byte> bytes, Sha256* hasher) {
 
 // All that a model is made of, by name, wherever the directory lies.
 Result<std::string> DigestModel(const std::string& dir) {
-  std::map<std::string, fs::path> files;
-  std::error_code error;
-  for (fs::directory_iterator at(dir, error), end; !error && at != end; at.increment(error)) {
-    const std::string kind = at->path().extension().string();
-    if (kind != ".json" && kind != ".model" && kind != ".jinja" && kind != ".safetensors") continue;
-    if (at->is_regular_file(error)) files[at->path().filename().string()] = at->path();
-  }
   Sha256 hasher;
-  for (const auto& [name, path] : files) {
+  for (const std::string& name : NamesIn(dir)) {
+    const fs::path path = fs::path(dir) / name;
+    const std::string kind = path.extension().string();
+    if (kind != ".json" && kind != ".model" && kind != ".jinja" && kind != ".safetensors") continue;
+    std::error_code error;
+    if (!fs::is_regular_file(path, error)) continue;
     MINISGL_ASSIGN_OR_RETURN(const MappedFile file, MappedFile::Open(path.string()));
     const std::span<const std::byte> bytes = file.bytes();
     hasher.Add(fmt::format("{}\n{}\n", name, bytes.size()));

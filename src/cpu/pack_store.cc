@@ -18,6 +18,7 @@
 #include <utility>
 
 #include "minisgl/base/checked_math.h"
+#include "minisgl/base/folder.h"
 #include "minisgl/base/log.h"
 #include "minisgl/base/utf8.h"
 
@@ -342,16 +343,14 @@ Status PackStore::WriteTo(int fd) const {
 // Files of this model in the making whose process died.
 void PackStore::RemoveAbandoned() const {
   const std::string prefix = "." + name_ + ".";
-  std::error_code error;
-  for (fs::directory_iterator entry(dir_, error), end; !error && entry != end;
-       entry.increment(error)) {
-    const std::string found = entry->path().filename().string();
+  for (const std::string& found : NamesIn(dir_)) {
     if (!found.starts_with(prefix) || !found.ends_with(".tmp")) continue;
     std::error_code no_time;
-    const auto age = fs::file_time_type::clock::now() - entry->last_write_time(no_time);
+    const std::string path = dir_ + "/" + found;
+    const auto age = fs::file_time_type::clock::now() - fs::last_write_time(path, no_time);
     if (no_time || age < kAbandonedAfter) continue;
-    const FileDescriptor file{open(entry->path().c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW)};
-    if (file.fd >= 0 && flock(file.fd, LOCK_EX | LOCK_NB) == 0) unlink(entry->path().c_str());
+    const FileDescriptor file{open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW)};
+    if (file.fd >= 0 && flock(file.fd, LOCK_EX | LOCK_NB) == 0) unlink(path.c_str());
   }
 }
 

@@ -8,6 +8,7 @@
 #include <map>
 #include <optional>
 
+#include "minisgl/base/folder.h"
 #include "minisgl/base/mapped_file.h"
 #include "minisgl/base/utf8.h"
 #include "minisgl/text/chat_template.h"
@@ -44,12 +45,11 @@ Result<Places> JinjaFiles(const fs::path& dir) {
   const fs::path single = dir / "chat_template.jinja";
   if (fs::exists(single, error)) places[kDefault] = {single.string(), std::nullopt};
   const fs::path folder = dir / "additional_chat_templates";
-  for (fs::directory_iterator entry(folder, error), end; !error && entry != end;
-       entry.increment(error)) {
-    if (entry->path().extension() != ".jinja") continue;
-    MINISGL_RETURN_IF_ERROR(AddPlace(entry->path().stem().string(),
-                                     {entry->path().string(), std::nullopt}, folder.string(),
-                                     &places));
+  for (const std::string& name : NamesIn(folder.string())) {
+    const fs::path path = folder / name;
+    if (path.extension() != ".jinja") continue;
+    MINISGL_RETURN_IF_ERROR(
+        AddPlace(path.stem().string(), {path.string(), std::nullopt}, folder.string(), &places));
   }
   return places;
 }

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <system_error>
 
+#include "minisgl/base/folder.h"
 #include "minisgl/base/utf8.h"
 
 namespace minisgl {
@@ -37,15 +38,8 @@ Status CheckModelDir(const std::string& path) {
 }
 
 std::vector<std::string> FilesEndingWith(const std::string& model_dir, const std::string& suffix) {
-  std::vector<std::string> names;
-  std::error_code error;
-  fs::directory_iterator entry(model_dir, error);
-  while (!error && entry != fs::directory_iterator()) {
-    std::string name = entry->path().filename().string();
-    if (name.ends_with(suffix)) names.push_back(std::move(name));
-    entry.increment(error);
-  }
-  std::sort(names.begin(), names.end());
+  std::vector<std::string> names = NamesIn(model_dir);
+  std::erase_if(names, [&](const std::string& name) { return !name.ends_with(suffix); });
   return names;
 }
 

@@ -115,7 +115,9 @@ TEST_F(WrenQuantizedTest, TargetsAgreeWithinTheirRounding) {
       const auto found = wren_.Logits(format, Cpu(CpuTargetName(target)).get(), ids);
       const double bound = rounds || format == kInt8 ? 0.01 : 1e-5;
       EXPECT_LT(RelativeError(found, wanted), bound) << CpuTargetName(target) << format.Name();
-      if (rounds) EXPECT_GT(RelativeError(found, wanted), 1e-5);  // or it is another kernel
+      if (rounds) {
+        EXPECT_GT(RelativeError(found, wanted), 1e-5) << "it is another kernel";
+      }
     }
   }
 }

@@ -113,8 +113,8 @@ TEST_P(SmallTokenizersTest, IdsAndTextsAreTheReferences) { CompareAll(kSmall, Ge
 INSTANTIATE_TEST_SUITE_P(Families, SmallTokenizersTest,
                          testing::Values("llama3", "qwen2", "o200k", "gpt2", "spm-prepend",
                                          "spm-metaspace", "gemma", "tekken"),
-                         [](const auto& info) {
-                           std::string name = info.param;
+                         [](const auto& family) {
+                           std::string name = family.param;
                            std::replace(name.begin(), name.end(), '-', '_');
                            return name;
                          });
