@@ -192,8 +192,9 @@ class EditingReader : public PromptReader {
       el_set(edit_, EL_SETTC, capability, "", nullptr);
     }
     el_set(edit_, EL_BIND, "^R", "em-inc-search-prev", nullptr);
-    el_set(edit_, EL_ADDFN, "complete", "Complete what stands before the cursor",
-           &EditingReader::Complete);
+    // (The narrow form of this call copies both texts and never frees them.)
+    el_wset(edit_, EL_ADDFN, L"complete", L"Complete what stands before the cursor",
+            &EditingReader::Complete);
     el_set(edit_, EL_BIND, "^I", "complete", nullptr);
   }
   ~EditingReader() override {

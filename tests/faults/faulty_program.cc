@@ -18,8 +18,7 @@
 #include <iterator>
 #include <thread>
 
-// main() of src/cli/main.cc, which is compiled under this name for the tests.
-int ProgramMain(int argc, char** argv);
+#include "cli/program_main.h"
 
 namespace minisgl::faults {
 namespace {

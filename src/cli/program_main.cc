@@ -1,0 +1,119 @@
+// See program_main.h. This file parses the command line and hands over to the subcommand's body.
+#include "cli/program_main.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <signal.h>
+#include <unistd.h>
+#include <CLI/CLI.hpp>
+
+#include <cerrno>
+#include <cstdio>
+#include <exception>
+#include <new>
+#include <vector>
+
+#include "cli/commands.h"
+#include "cli/messages.h"
+#include "minisgl/base/mapped_file.h"
+#include "minisgl/base/out_of_memory.h"
+#include "minisgl/base/utf8.h"
+
+namespace minisgl {
+namespace {
+
+struct Subcommand {
+  const char* name;
+  const char* help;
+  CommandBody (*add)(CLI::App* app);
+};
+
+constexpr Subcommand kSubcommands[] = {
+    {"run", "Answer prompts from a file, an option or standard input", AddRunCommand},
+    {"chat", "Talk to the model", AddChatCommand},
+    {"bench", "Measure the program on this machine", AddBenchCommand},
+    {"info", "Show a model, the device and the memory plan; load nothing", AddInfoCommand},
+    {"plan", "Say what running a prompt file would take; load nothing", AddPlanCommand},
+    {"report", "Draw runs from their summary files", AddReportCommand},
+    {"tokenize", "Show what the model is given: text after the template, and token ids",
+     AddTokenizeCommand},
+};
+
+// A file opened later must not become one of the standard files because the caller closed those.
+// Standard input then ends at once; writing to the others is an error, so no answer vanishes.
+void KeepStandardFilesApart() {
+  for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; ++fd) {
+    if (fcntl(fd, F_GETFD) < 0 && errno == EBADF) {
+      const int opened = open("/dev/null", O_RDONLY);  // the lowest that is free: fd itself
+      static_cast<void>(opened);
+    }
+  }
+}
+
+// One line for what CLI11 found wrong.
+int FailUsage(const CLI::App& app, const CLI::ParseError& error, int argc, char** argv) {
+  std::string command = "minisgl";
+  for (const CLI::App* used = &app; !used->get_subcommands().empty();) {
+    used = used->get_subcommands().front();
+    command += " " + used->get_name();
+  }
+  std::string message = error.what();
+  const std::vector<std::string> extras = app.remaining(true);
+  if (app.get_subcommands().empty()) {
+    message = argc > 1 ? fmt::format("unknown command or option ({})", Visible(argv[1]))
+                       : std::string("no command given");
+  } else if (!extras.empty() && (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr ||
+                                 dynamic_cast<const CLI::RequiredError*>(&error) != nullptr)) {
+    message = fmt::format("unknown option or argument ({})", Visible(extras.front()));
+  }
+  return Fail(UsageError("{}; see {} --help", Visible(message, 400), command));
+}
+
+int Main(int argc, char** argv) {
+  InstallBusErrorHandler();
+  InstallOutOfMemoryHandler();
+  KeepStandardFilesApart();
+  // A closed pipe is an error of write(2), which ends the run in order; not a signal that ends it
+  // anywhere.
+  signal(SIGPIPE, SIG_IGN);
+  signal(SIGXFSZ, SIG_IGN);  // likewise a file that grows past `ulimit -f`
+  const std::string version = std::string("minisgl ") + MINISGL_VERSION;
+  CLI::App app("Answers prompts with a language model, in batches or in conversation.", "minisgl");
+  app.set_version_flag("--version", version);
+  app.require_subcommand(1);
+  std::vector<std::pair<CLI::App*, CommandBody>> bodies;
+  for (const Subcommand& subcommand : kSubcommands) {
+    CLI::App* sub = app.add_subcommand(subcommand.name, subcommand.help);
+    sub->set_version_flag("--version", version);
+    bodies.emplace_back(sub, subcommand.add(sub));
+  }
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& success) {  // --help, --version
+    app.exit(success);
+    return std::fflush(stdout) == 0 ? 0 : ExitCode(StatusCode::kIoError);
+  } catch (const CLI::ParseError& error) {
+    return FailUsage(app, error, argc, argv);
+  }
+  for (const auto& [sub, body] : bodies) {
+    if (sub->parsed()) return body();
+  }
+  return ExitCode(StatusCode::kUsage);
+}
+
+}  // namespace
+
+int ProgramMain(int argc, char** argv) {
+  // The last boundary: what a library throws for want of memory ends the program with its exit
+  // status, not an abort.
+  try {
+    return Main(argc, argv);
+  } catch (const std::bad_alloc&) {
+    SayOutOfMemory();
+    return ExitCode(StatusCode::kOutOfMemory);
+  } catch (const std::exception& error) {
+    return Fail(MakeStatus(StatusCode::kInternal, "internal error ({})", Visible(error.what())));
+  }
+}
+
+}  // namespace minisgl
