@@ -19,6 +19,7 @@
 #include <utility>
 
 #include "cli/commands.h"
+#include "cli/exit_status.h"
 #include "cli/messages.h"
 #include "cli/row_prompt.h"
 #include "minisgl/base/mapped_file.h"
@@ -182,7 +183,7 @@ int Chat::WriteReports() {
   summary.rows_failed = num_failures_;
   summary.seconds = total_s_;
   summary.stats = model_.runtime->Stats();
-  summary.about = DescribeRun(model_, options_.engine);
+  summary.about = AboutRun(model_, options_.engine);
   if (options_.reports.stats) {
     Stats("");
     PrintStderr(FormatStats(summary.stats));
@@ -192,18 +193,17 @@ int Chat::WriteReports() {
 }
 
 int Chat::ExitStatus() const {
-  constexpr int kBySignal = 128;
   // A terminal that is gone takes no more answers; the signal that says so may come a moment later.
   constexpr int kHangUpWait_ms = 100;
   if (!printer_.status().ok() && interactive_) {
     pollfd wait = {signals_.fd(), POLLIN, 0};
     poll(&wait, 1, kHangUpWait_ms);
   }
-  if (signals_.Terminated() != 0) return kBySignal + signals_.Terminated();
-  if (printer_.pipe_closed()) return kBySignal + SIGPIPE;
+  if (signals_.Terminated() != 0) return kExitSignalBase + signals_.Terminated();
+  if (printer_.pipe_closed()) return kExitPipeClosed;
   if (!printer_.status().ok()) return Fail(printer_.status());
-  if (interrupted_) return kBySignal + SIGINT;
-  return failed_ && !interactive_ ? 1 : 0;
+  if (interrupted_) return kExitSignalBase + SIGINT;
+  return failed_ && !interactive_ ? kExitSomeFailed : 0;
 }
 
 void Chat::WarnOfReplacedBytes(const PromptReader& reader) {

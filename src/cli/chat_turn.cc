@@ -15,7 +15,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::string_view kDim = "\x1b[2m", kUndim = "\x1b[22m";
 // How soon a signal is seen while no token comes.
 constexpr std::chrono::milliseconds kSignalWait{30};
 
@@ -135,7 +134,7 @@ bool AnswerPrinter::EndAnswer() {
 bool AnswerPrinter::WriteReasoning(std::string_view piece) {
   std::string text(piece);
   if (dims_reasoning_ && text.find_first_not_of('\n') != std::string::npos) {
-    text = std::string(kDim).append(piece).append(kUndim);
+    text = Dimmed(piece);
   }
   if (reasoning_fd_ == out_) return Write(text);
   WriteAll(reasoning_fd_, text);

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "cli/commands.h"
+#include "cli/exit_status.h"
 #include "cli/messages.h"
 #include "cli/model_loader.h"
 #include "cli/output.h"
@@ -26,8 +27,6 @@
 namespace minisgl {
 namespace {
 
-constexpr int kExitSomeFailed = 1;
-constexpr int kExitPipeClosed = 141;
 constexpr int kWait_ms = 1000;
 
 struct TokenizeOptions {

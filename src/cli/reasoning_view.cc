@@ -8,13 +8,6 @@
 #include "cli/terminal.h"
 
 namespace minisgl {
-namespace {
-
-// Faint, and neither bold nor faint again (ECMA-48, SGR). Each piece has both: an answer may be cut
-// off anywhere.
-constexpr std::string_view kDim = "\x1b[2m", kUndim = "\x1b[22m";
-
-}  // namespace
 
 ReasoningView::Mode ReasoningMode(bool hide, bool quiet) {
   if (hide) return ReasoningView::Mode::kHidden;
@@ -46,8 +39,7 @@ Status ReasoningView::End(bool before_text) {
 
 Status ReasoningView::Write(std::string_view text) {
   if (text.empty()) return Status();
-  std::string shown(text);
-  if (dimmed_) shown = std::string(kDim).append(text).append(kUndim);
+  const std::string shown = dimmed_ ? Dimmed(text) : std::string(text);
   if (on_output_) return output_.Write(shown);
   // Standard error that cannot be written has nobody to be told about it.
   WriteAll(STDERR_FILENO, shown);

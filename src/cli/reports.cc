@@ -1,12 +1,11 @@
 #include "cli/reports.h"
 
+#include "cli/exit_status.h"
 #include "cli/messages.h"
 #include "minisgl/base/utf8.h"
 
 namespace minisgl {
 namespace {
-
-constexpr int kExitSomeFailed = 1;
 
 // One file is not two.
 Status CheckApart(const Output& file, const char* option, const std::string& path,

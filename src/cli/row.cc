@@ -64,8 +64,9 @@ class RowParser {
     for (const auto& [key, value] : json.as_object()) {
       if (auto error = TakeBatchMember(key, value)) return error;
     }
-    if (!Seen("id"))
+    if (!Seen("id")) {
       return Invalid("custom_id is missing; a row with a body needs one", "custom_id");
+    }
     if (body == nullptr) return Invalid("body is missing", "body");
     for (const auto& [key, value] : body->as_object()) {
       if (auto error = TakeMember(key, value, is_chat ? kInChat : kInCompletion)) return error;

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <utility>
 
+#include "cli/edit_distance.h"
 #include "minisgl/base/utf8.h"
 
 namespace minisgl {
@@ -431,25 +432,10 @@ constexpr RowField kFields[] = {
 };
 // clang-format on
 
-// Letters to put in, take out or change to make `a` of `b`. REQUIRES b.size() < kNameMax.
-constexpr size_t kNameMax = 40;
-size_t EditDistance(std::string_view a, std::string_view b) {
-  std::array<size_t, kNameMax + 1> row;  // of the beginning of `a` so far, to each beginning of `b`
-  for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
-  for (size_t i = 0; i < a.size(); ++i) {
-    size_t diagonal = std::exchange(row[0], i + 1);
-    for (size_t j = 0; j < b.size(); ++j) {
-      const size_t changed = diagonal + (a[i] == b[j] ? 0 : 1);
-      diagonal = row[j + 1];
-      row[j + 1] = std::min({changed, row[j] + 1, row[j + 1] + 1});
-    }
-  }
-  return row[b.size()];
-}
-
 }  // namespace
 
 std::string_view NearestField(std::string_view name, FieldFlags place) {
+  constexpr size_t kNameMax = 40;  // longer than any field
   std::string_view nearest;
   if (name.size() >= kNameMax) return nearest;
   // A slip of the fingers is two letters at most, and leaves most of a name standing.

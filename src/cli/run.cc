@@ -15,6 +15,7 @@
 
 #include "cli/answer_writer.h"
 #include "cli/commands.h"
+#include "cli/exit_status.h"
 #include "cli/id_table.h"
 #include "cli/messages.h"
 #include "cli/model_loader.h"
@@ -37,10 +38,6 @@
 
 namespace minisgl {
 namespace {
-
-constexpr int kExitSomeFailed = 1;
-constexpr int kExitPipeClosed = 141;
-constexpr int kExitSignalBase = 128;
 
 // Rows kept in the runtime: enough that a step never lacks any, few enough that memory is flat.
 constexpr int64_t kAheadPerRunningRequest = 4;
@@ -274,7 +271,7 @@ Result<int> RunRows(const RunOptions& options, Job* job, ReportFiles* reports) {
   summary.rows_failed = loop.rows_failed();
   summary.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   summary.stats = model.runtime->Stats();
-  summary.about = DescribeRun(model, options.engine);
+  summary.about = AboutRun(model, options.engine);
   summary.time_series =
       progress.EndHistory(summary.stats.scheduler, summary.rows_done + summary.rows_failed)
           .ToJson();

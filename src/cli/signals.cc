@@ -5,6 +5,8 @@
 
 #include <atomic>
 
+#include "cli/exit_status.h"
+
 namespace minisgl {
 namespace {
 
@@ -12,7 +14,6 @@ std::atomic<int> g_stop_signal{0};
 std::atomic<int> g_num_signals{0};
 static_assert(std::atomic<int>::is_always_lock_free, "a handler may use nothing that locks");
 
-constexpr int kExitSignalBase = 128;
 // For what is left to write after the second signal, where a disk or a reader is slow.
 constexpr unsigned kLeaving_s = 2;
 

@@ -102,7 +102,7 @@ Json PercentilesJson(const Histogram& values) {
 
 }  // namespace
 
-Json DescribeRun(const LoadedModel& model, const EngineOptions& options) {
+Json AboutRun(const LoadedModel& model, const EngineOptions& options) {
   const EngineLimits& limits = model.runtime->limits();
   Json settings = Json(Json::Object());
   settings.Set("max_running_requests", limits.max_running_requests);

@@ -20,12 +20,12 @@ struct RunSummary {
   int64_t rows_failed = 0;
   double seconds = 0;  // of a chat: that answers took
   RuntimeStats stats;
-  Json about;        // DescribeRun; null: nothing is said of it
+  Json about;        // AboutRun; null: nothing is said of it
   Json time_series;  // RunHistory::ToJson; null: none was kept
 };
 
 // What ran: version, model, device, weights, and the options that decide about speed.
-Json DescribeRun(const LoadedModel& model, const EngineOptions& options);
+Json AboutRun(const LoadedModel& model, const EngineOptions& options);
 
 // Several lines, without a line break at the end.
 std::string FormatSummary(const RunSummary& summary);

@@ -51,6 +51,11 @@ bool AllowsColour(int fd) {
   return IsCapableTerminal(fd) && (no_colour == nullptr || *no_colour == '\0');
 }
 
+// SGR 2, and 22 for neither bold nor faint (ECMA-48).
+std::string Dimmed(std::string_view text) {
+  return std::string("\x1b[2m").append(text).append("\x1b[22m");
+}
+
 SignalWatch::SignalWatch() {
   MINISGL_CHECK(g_wake_pipe[0] < 0, "two watches at a time");
   MINISGL_CHECK(pipe2(g_wake_pipe, O_CLOEXEC | O_NONBLOCK) == 0, "no pipe: errno {}", errno);

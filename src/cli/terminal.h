@@ -5,6 +5,9 @@
 // signals themselves come from one thread.
 #pragma once
 
+#include <string>
+#include <string_view>
+
 namespace minisgl {
 
 bool IsTerminal(int fd);
@@ -12,6 +15,8 @@ bool IsTerminal(int fd);
 bool IsCapableTerminal(int fd);
 // Colours may be shown on `fd`: a capable terminal, and NO_COLOR not set.
 bool AllowsColour(int fd);
+// `text` in faint letters, and what follows it as before: an answer may be cut off anywhere.
+std::string Dimmed(std::string_view text);
 
 class SignalWatch {
  public:

@@ -2,7 +2,7 @@
 //
 // Each prompt file under settings that cover every value of every option; and a sample of all files
 // under the full cross of schedule, admission, policy, page size, cache, overlap, pool and drafts.
-// The short form takes a part of each; with MINISGL_SEEDS set (the long form) both are whole.
+// The short form takes a part of each; with MINISGL_LONG set (the long form) both are whole.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -49,7 +49,7 @@ struct Setting {
   }
 };
 
-bool IsLong() { return std::getenv("MINISGL_SEEDS") != nullptr; }
+bool IsLong() { return std::getenv("MINISGL_LONG") != nullptr; }
 
 // The smallest pool that holds one request of the prompts used: 640 tokens.
 int SmallestPool(int page_size) { return 640 / page_size; }

@@ -29,7 +29,7 @@ namespace fs = std::filesystem;
 using Arguments = std::vector<std::string>;
 using std::chrono::milliseconds;
 
-bool LongForm() { return std::getenv("MINISGL_SEEDS") != nullptr; }
+bool LongForm() { return std::getenv("MINISGL_LONG") != nullptr; }
 
 class RunDurabilityTest : public ::testing::Test {
  protected:
