@@ -5,11 +5,13 @@
 
 namespace minisgl::device {
 
+inline constexpr unsigned kAllLanes = 0xffffffffu;  // of a warp, for what they do together
+
 template <typename T>
 MINISGL_DEVICE T WarpSum(T x) {
 #pragma unroll
   for (int offset = kWarpSize / 2; offset > 0; offset /= 2) {
-    x += __shfl_xor_sync(0xffffffffu, x, offset);
+    x += __shfl_xor_sync(kAllLanes, x, offset);
   }
   return x;
 }
@@ -18,7 +20,7 @@ template <typename T>
 MINISGL_DEVICE T WarpMax(T x) {
 #pragma unroll
   for (int offset = kWarpSize / 2; offset > 0; offset /= 2) {
-    const T other = __shfl_xor_sync(0xffffffffu, x, offset);
+    const T other = __shfl_xor_sync(kAllLanes, x, offset);
     x = other > x ? other : x;
   }
   return x;

@@ -15,7 +15,7 @@
 
 namespace minisgl {
 
-inline constexpr unsigned kAllLanes = 0xffffffffu;
+using device::kAllLanes;
 
 template <int D>
 inline constexpr int kPaddedRow = D + 8;

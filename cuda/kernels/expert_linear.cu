@@ -31,11 +31,10 @@ namespace {
 
 using device::GridRelease;
 using device::GridWait;
+using device::kAllLanes;
 using device::kWarpSize;
 using device::Shared;
 using device::SharedArena;
-
-constexpr unsigned kAllLanes = 0xffffffffu;
 
 // --- the work list ---
 

@@ -10,9 +10,9 @@ namespace {
 
 using device::GridRelease;
 using device::GridWait;
+using device::kAllLanes;
 using device::kWarpSize;
 
-constexpr unsigned kAllLanes = 0xffffffffu;
 constexpr int kRouteThreads = 128;  // a warp for each token
 constexpr int kLogitsOfLane = kExpertsMax / kWarpSize;
 constexpr int kCombineThreads = 128;

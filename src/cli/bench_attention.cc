@@ -18,7 +18,6 @@
 namespace minisgl {
 namespace {
 
-constexpr uint64_t kMiB = uint64_t{1} << 20;
 constexpr int64_t kGpuColdMib = 3072, kCpuColdMib = 64;  // far past the caches of either
 constexpr int kCopiesMax = 1024;
 constexpr int kGpuLaunchesMin = 20, kCpuLaunchesMin = 4;

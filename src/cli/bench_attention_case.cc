@@ -14,7 +14,6 @@ namespace minisgl {
 namespace {
 
 constexpr int64_t kFillTokens = 4096;  // of one RopeKvWrite
-constexpr float kUnitSpread = 1.732f;  // of even numbers around 0 with standard deviation 1
 
 uint64_t Count(int64_t value) { return static_cast<uint64_t>(value); }
 

@@ -24,9 +24,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr int kCeilingRepeats = 5;
-constexpr uint64_t kMiB = uint64_t{1} << 20;
 constexpr uint64_t kSeed = 1;
-constexpr float kUnitSpread = 1.732f;  // of even numbers around 0 with standard deviation 1
 
 // A row of the copy that stands for memcpy on a CPU.
 constexpr int64_t kCopyRowFloats = 1 << 14;

@@ -21,6 +21,9 @@
 
 namespace minisgl {
 
+inline constexpr uint64_t kMiB = uint64_t{1} << 20;
+inline constexpr float kUnitSpread = 1.732f;  // of even numbers around 0 with deviation 1
+
 class BenchDevice {
  public:
   // kUnavailable for a device that cannot be used. `config` as ChooseDevice takes it.

@@ -6,7 +6,6 @@
 #include <chrono>
 #include <utility>
 
-#include "minisgl/base/mapped_file.h"
 #include "minisgl/base/random.h"
 #include "minisgl/base/utf8.h"
 #include "weights/architectures.h"
@@ -17,7 +16,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr uint64_t kConfigBytesMax = 16 << 20;
 // The benchmark that others publish draws its ids from these.
 constexpr int64_t kTokenIdMax = 10000;
 
@@ -91,8 +89,7 @@ Result<ModelConfig> LoadBenchConfig(const BenchOptions& options) {
     MINISGL_ASSIGN_OR_RETURN(const std::string dir, ResolveModelDir(options.model));
     return LoadModelConfig(dir);
   }
-  MINISGL_ASSIGN_OR_RETURN(const std::string text, ReadFile(options.shape, kConfigBytesMax));
-  return ParseModelConfig(text, options.shape);
+  return LoadModelConfigFile(options.shape);
 }
 
 Result<BenchModel> OpenBenchModel(const BenchOptions& options, BenchReport* report) {

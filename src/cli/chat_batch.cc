@@ -11,9 +11,6 @@
 namespace minisgl {
 namespace {
 
-// Rows kept in the runtime: enough that a step never lacks any, few enough that memory is flat.
-constexpr int64_t kAheadPerRunningRequest = 4;
-
 std::string Rows(int64_t count) { return fmt::format("{} row{}", count, count == 1 ? "" : "s"); }
 
 }  // namespace

@@ -21,7 +21,7 @@ extern char** environ;
 namespace minisgl {
 namespace {
 
-constexpr uint64_t kTextBytesMax = uint64_t{16} << 20;
+constexpr uint64_t kEditedBytesMax = uint64_t{16} << 20;
 // How soon the end of the editor is seen: its signal wakes nobody here.
 constexpr int kEditorWait_ms = 20;
 
@@ -103,7 +103,7 @@ Result<std::string> EditText(const std::string& text, SignalWatch* signals) {
                       "the editor \"{}\" failed; set EDITOR to one that runs here",
                       Visible(editor));
   }
-  MINISGL_ASSIGN_OR_RETURN(std::string edited, ReadFile(file->path(), kTextBytesMax));
+  MINISGL_ASSIGN_OR_RETURN(std::string edited, ReadFile(file->path(), kEditedBytesMax));
   while (edited.ends_with('\n') || edited.ends_with('\r')) edited.pop_back();
   return ReplaceInvalidUtf8(edited);
 }

@@ -15,7 +15,7 @@
 namespace minisgl {
 namespace {
 
-constexpr uint64_t kFileBytesMax = uint64_t{16} << 20;
+constexpr uint64_t kHistoryBytesMax = uint64_t{16} << 20;
 
 }  // namespace
 
@@ -33,7 +33,7 @@ std::string HistoryPath() {
 std::vector<std::string> HistoryFile::Load() {
   std::vector<std::string> lines;
   if (path_.empty()) return lines;
-  const Result<std::string> text = ReadFile(path_, kFileBytesMax);
+  const Result<std::string> text = ReadFile(path_, kHistoryBytesMax);
   if (!text.ok()) return lines;
   std::string_view rest = *text;
   while (!rest.empty()) {

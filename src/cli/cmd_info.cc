@@ -21,7 +21,6 @@
 #include "cli/output.h"
 #include "cli/row_prompt.h"
 #include "minisgl/base/checked_math.h"
-#include "minisgl/base/mapped_file.h"
 #include "minisgl/base/system_info.h"
 #include "minisgl/base/utf8.h"
 #include "minisgl/weights/checkpoint.h"
@@ -29,8 +28,6 @@
 
 namespace minisgl {
 namespace {
-
-constexpr uint64_t kConfigBytesMax = 16 << 20;
 
 struct InfoOptions {
   ModelOptions model;
@@ -52,7 +49,7 @@ std::string Bytes(uint64_t bytes) {
   return fmt::format("{:.1f} {}", value, unit);
 }
 
-void Line(const char* name, const std::string& value, std::string* out) {
+void InfoLine(const char* name, const std::string& value, std::string* out) {
   *out += fmt::format("{:<14}{}\n", name, value);
 }
 
@@ -76,43 +73,43 @@ void DescribeWindows(const ModelConfig& config, std::string* out) {
     text += window == 0 ? fmt::format("{} layers over all tokens", count)
                         : fmt::format("{} layers over the last {} tokens", count, window);
   }
-  Line("attention", text, out);
+  InfoLine("attention", text, out);
 }
 
 void DescribeModel(const std::string& source, const ModelConfig& config, std::string* out) {
-  Line("model", Visible(source, 400), out);
-  Line("architecture", config.architecture, out);
-  Line("layers",
-       fmt::format("{} of width {}, feed-forward {}, {} query and {} KV heads of {}",
-                   config.num_layers, config.hidden_size, config.intermediate_size,
-                   config.num_heads, config.num_kv_heads, config.head_dim),
-       out);
+  InfoLine("model", Visible(source, 400), out);
+  InfoLine("architecture", config.architecture, out);
+  InfoLine("layers",
+           fmt::format("{} of width {}, feed-forward {}, {} query and {} KV heads of {}",
+                       config.num_layers, config.hidden_size, config.intermediate_size,
+                       config.num_heads, config.num_kv_heads, config.head_dim),
+           out);
   DescribeWindows(config, out);
   if (config.experts.num_experts > 0) {
     const ExpertsConfig& experts = config.experts;
-    Line("experts",
-         fmt::format("{} of {} for each token, feed-forward {}{}", experts.num_chosen,
-                     experts.num_experts, experts.intermediate_size,
-                     experts.shared_intermediate_size > 0
-                         ? fmt::format(", and {} shared", experts.shared_intermediate_size)
-                         : ""),
-         out);
+    InfoLine("experts",
+             fmt::format("{} of {} for each token, feed-forward {}{}", experts.num_chosen,
+                         experts.num_experts, experts.intermediate_size,
+                         experts.shared_intermediate_size > 0
+                             ? fmt::format(", and {} shared", experts.shared_intermediate_size)
+                             : ""),
+             out);
   }
-  Line("vocabulary",
-       fmt::format("{}, {} output head", config.vocab_size,
-                   config.tie_word_embeddings ? "tied" : "separate"),
-       out);
-  Line("context", fmt::format("{} tokens", config.max_seq_len), out);
+  InfoLine("vocabulary",
+           fmt::format("{}, {} output head", config.vocab_size,
+                       config.tie_word_embeddings ? "tied" : "separate"),
+           out);
+  InfoLine("context", fmt::format("{} tokens", config.max_seq_len), out);
 }
 
 Status DescribeFiles(const TextModel& text, const ModelFacts& facts, std::string* out) {
   MINISGL_ASSIGN_OR_RETURN(const std::unique_ptr<Checkpoint> checkpoint,
                            Checkpoint::Open(text.dir));
-  Line("weights",
-       fmt::format("{} parameters in {} tensors, {} ({})", CountParameters(*checkpoint),
-                   checkpoint->Names().size(), Bytes(checkpoint->total_bytes()),
-                   DTypeName(facts.config.dtype)),
-       out);
+  InfoLine("weights",
+           fmt::format("{} parameters in {} tensors, {} ({})", CountParameters(*checkpoint),
+                       checkpoint->Names().size(), Bytes(checkpoint->total_bytes()),
+                       DTypeName(facts.config.dtype)),
+           out);
   std::set<std::string> files;
   for (const std::string& name : checkpoint->Names()) files.insert(checkpoint->FileOf(name));
   for (const std::string& file : files) {
@@ -122,23 +119,23 @@ Status DescribeFiles(const TextModel& text, const ModelFacts& facts, std::string
                           : std::filesystem::path(text.dir) / given;
     std::error_code error;
     const auto size = std::filesystem::file_size(path, error);
-    Line("",
-         fmt::format("{}{}", Visible(path.filename().string(), 200),
-                     error ? "" : ", " + Bytes(size)),
-         out);
+    InfoLine("",
+             fmt::format("{}{}", Visible(path.filename().string(), 200),
+                         error ? "" : ", " + Bytes(size)),
+             out);
   }
   return Status();
 }
 
 void DescribeText(const TextModel& text, const ModelFacts& facts, std::string* out) {
   const Tokenizer& tokenizer = *text.tokenizer;
-  Line("tokenizer",
-       fmt::format("{} tokens, begins with {}, ends with {}", tokenizer.vocab_size(),
-                   tokenizer.bos_token().empty() ? "nothing" : Visible(tokenizer.bos_token()),
-                   tokenizer.eos_token().empty() ? "nothing" : Visible(tokenizer.eos_token())),
-       out);
-  Line("template", text.chat_template != nullptr ? "yes" : "none; give one with --chat-template",
-       out);
+  InfoLine("tokenizer",
+           fmt::format("{} tokens, begins with {}, ends with {}", tokenizer.vocab_size(),
+                       tokenizer.bos_token().empty() ? "nothing" : Visible(tokenizer.bos_token()),
+                       tokenizer.eos_token().empty() ? "nothing" : Visible(tokenizer.eos_token())),
+           out);
+  InfoLine("template",
+           text.chat_template != nullptr ? "yes" : "none; give one with --chat-template", out);
   std::set<TokenId> eos(facts.config.eos_token_ids.begin(), facts.config.eos_token_ids.end());
   eos.insert(facts.generation.eos_token_ids.begin(), facts.generation.eos_token_ids.end());
   if (tokenizer.eos_id()) eos.insert(*tokenizer.eos_id());
@@ -147,7 +144,7 @@ void DescribeText(const TextModel& text, const ModelFacts& facts, std::string* o
     ids += fmt::format("{}{}", ids.empty() ? "" : ", ", id);
     if (id < tokenizer.vocab_size()) ids += fmt::format(" ({})", Visible(tokenizer.PieceText(id)));
   }
-  Line("end tokens", ids.empty() ? "none" : ids, out);
+  InfoLine("end tokens", ids.empty() ? "none" : ids, out);
 }
 
 void DescribePlan(const ModelFacts& facts, const EngineOptions& options, std::string* out) {
@@ -160,41 +157,43 @@ void DescribePlan(const ModelFacts& facts, const EngineOptions& options, std::st
   if (!facts.device.fallback.empty()) {
     device += fmt::format("; not on CUDA: {}", facts.device.fallback);
   }
-  Line("device", device, out);
-  Line("memory", Bytes(plan.available_bytes) + " available", out);
-  Line("  weights", fmt::format("{} as {}", Bytes(plan.weight_bytes), plan.weight_format.Name()),
-       out);
-  Line("  workspace", Bytes(plan.workspace_bytes), out);
-  Line("  KV cache",
-       fmt::format("{}: {} pages of {} tokens, {} a token", Bytes(plan.kv_bytes), limits.num_pages,
-                   limits.page_size, Bytes(plan.kv_bytes_per_token - plan.window_bytes_per_token)),
-       out);
+  InfoLine("device", device, out);
+  InfoLine("memory", Bytes(plan.available_bytes) + " available", out);
+  InfoLine("  weights",
+           fmt::format("{} as {}", Bytes(plan.weight_bytes), plan.weight_format.Name()), out);
+  InfoLine("  workspace", Bytes(plan.workspace_bytes), out);
+  InfoLine(
+      "  KV cache",
+      fmt::format("{}: {} pages of {} tokens, {} a token", Bytes(plan.kv_bytes), limits.num_pages,
+                  limits.page_size, Bytes(plan.kv_bytes_per_token - plan.window_bytes_per_token)),
+      out);
   if (limits.num_window_pages > 0) {
-    Line("    windows",
-         fmt::format("{} window pages, {} a token, for layers that see the last {} tokens or fewer",
-                     limits.num_window_pages, Bytes(plan.window_bytes_per_token),
-                     limits.sliding_window),
-         out);
+    InfoLine(
+        "    windows",
+        fmt::format("{} window pages, {} a token, for layers that see the last {} tokens or fewer",
+                    limits.num_window_pages, Bytes(plan.window_bytes_per_token),
+                    limits.sliding_window),
+        out);
   }
   const int64_t capacity = ContextCapacity(limits);
   const int64_t pages = std::max<int64_t>(CeilDiv<int64_t>(capacity - 1, limits.page_size), 1);
-  Line("longest",
-       fmt::format("{} tokens, prompt and answer ({})", capacity, plan.max_seq_len_reason), out);
-  Line("requests",
-       fmt::format("{} at once, {} of the longest", limits.max_running_requests,
-                   std::min<int64_t>(limits.max_running_requests, limits.num_pages / pages)),
-       out);
+  InfoLine("longest",
+           fmt::format("{} tokens, prompt and answer ({})", capacity, plan.max_seq_len_reason),
+           out);
+  InfoLine("requests",
+           fmt::format("{} at once, {} of the longest", limits.max_running_requests,
+                       std::min<int64_t>(limits.max_running_requests, limits.num_pages / pages)),
+           out);
   if (limits.max_step_drafts == 0) return;
-  Line("drafts",
-       fmt::format("{} tokens of a request in a step, {} of all", options.max_drafts,
-                   limits.max_step_drafts),
-       out);
+  InfoLine("drafts",
+           fmt::format("{} tokens of a request in a step, {} of all", options.max_drafts,
+                       limits.max_step_drafts),
+           out);
 }
 
 // A configuration alone: what the weights would be, and where the memory would go.
 Status DescribeShape(const InfoOptions& options, std::string* out) {
-  MINISGL_ASSIGN_OR_RETURN(const std::string text, ReadFile(options.shape, kConfigBytesMax));
-  MINISGL_ASSIGN_OR_RETURN(ModelConfig config, ParseModelConfig(text, options.shape));
+  MINISGL_ASSIGN_OR_RETURN(ModelConfig config, LoadModelConfigFile(options.shape));
   MINISGL_ASSIGN_OR_RETURN(const auto required, RequiredTensors(config));
   double parameters = 0;
   for (const RequiredTensor& tensor : required) {
@@ -203,10 +202,10 @@ Status DescribeShape(const InfoOptions& options, std::string* out) {
     parameters += count;
   }
   DescribeModel(options.shape, config, out);
-  Line("weights",
-       fmt::format("{:.0f} parameters in {} tensors, {}; no file was looked for", parameters,
-                   required.size(), DTypeName(config.dtype)),
-       out);
+  InfoLine("weights",
+           fmt::format("{:.0f} parameters in {} tensors, {}; no file was looked for", parameters,
+                       required.size(), DTypeName(config.dtype)),
+           out);
   MINISGL_ASSIGN_OR_RETURN(const ModelFacts facts, PlanModel(std::move(config), options.engine));
   DescribePlan(facts, options.engine, out);
   return Status();

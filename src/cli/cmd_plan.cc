@@ -30,7 +30,6 @@ namespace minisgl {
 namespace {
 
 constexpr int kExitSomeBad = 1;
-constexpr int kWait_ms = 1000;
 constexpr std::chrono::milliseconds kSayInterval(200);
 
 struct PlanOptions {
@@ -89,7 +88,7 @@ std::string Doubt(const RunPlan& plan, const Subject& subject) {
   return plan.counted_exactly ? "" : "estimated from a sample of the pages";
 }
 
-void Line(const char* name, const std::string& value, std::string* out) {
+void PlanLine(const char* name, const std::string& value, std::string* out) {
   *out += fmt::format("{:<12}{}\n", name, value);
 }
 
@@ -105,13 +104,14 @@ void DescribeAnswers(const RunPlan& plan, std::string* out) {
     answers += fmt::format("; {} of {} may go on to the end of the context (no max_tokens)",
                            FormatCount(plan.unlimited_requests), FormatCount(plan.requests));
   }
-  Line("answers", answers, out);
+  PlanLine("answers", answers, out);
 }
 
 void DescribeTime(const RunPlan& plan, const Subject& subject, std::string* out) {
   if (!subject.speed) {
-    Line("time", "unknown: --from takes the summary of an earlier run, or the JSON of a benchmark",
-         out);
+    PlanLine("time",
+             "unknown: --from takes the summary of an earlier run, or the JSON of a benchmark",
+             out);
     return;
   }
   const PlannedTime time = TimeOf(plan, *subject.speed);
@@ -120,7 +120,7 @@ void DescribeTime(const RunPlan& plan, const Subject& subject, std::string* out)
       fmt::format("{} {}: {} for prompts, {} for answers", how, Seconds(time.total_s()),
                   Seconds(time.prompts_s), Seconds(time.answers_s));
   if (!subject.speed->what.empty()) text += fmt::format(" (as fast as {})", subject.speed->what);
-  Line("time", text, out);
+  PlanLine("time", text, out);
 }
 
 std::string PlanText(const RunPlan& plan, const Subject& subject) {
@@ -129,38 +129,38 @@ std::string PlanText(const RunPlan& plan, const Subject& subject) {
   if (plan.requests != plan.rows - plan.bad_rows) {
     rows += fmt::format("; {} answers", FormatCount(plan.requests));
   }
-  Line("rows", rows, &out);
+  PlanLine("rows", rows, &out);
   if (plan.requests == 0) return out;
-  Line("prompts",
-       fmt::format("{} tokens (mean {}, longest {})", FormatCount(plan.prompt_tokens),
-                   FormatCount(plan.prompt_tokens / plan.requests),
-                   FormatCount(plan.longest_prompt)),
-       &out);
+  PlanLine("prompts",
+           fmt::format("{} tokens (mean {}, longest {})", FormatCount(plan.prompt_tokens),
+                       FormatCount(plan.prompt_tokens / plan.requests),
+                       FormatCount(plan.longest_prompt)),
+           &out);
   const std::string doubt = Doubt(plan, subject);
-  Line("shared",
-       fmt::format("{} tokens ({:.1f} %) stand in a prefix that another row has; {} to compute{}",
-                   FormatCount(plan.cached_tokens), Percent(plan.cached_tokens, plan.prompt_tokens),
-                   FormatCount(plan.computed_tokens),
-                   doubt.empty() ? "" : fmt::format(" ({})", doubt)),
-       &out);
+  PlanLine("shared",
+           fmt::format(
+               "{} tokens ({:.1f} %) stand in a prefix that another row has; {} to compute{}",
+               FormatCount(plan.cached_tokens), Percent(plan.cached_tokens, plan.prompt_tokens),
+               FormatCount(plan.computed_tokens), doubt.empty() ? "" : fmt::format(" ({})", doubt)),
+           &out);
   DescribeAnswers(plan, &out);
   const MemoryPlan& memory = subject.facts.plan;
   const auto page_bytes = static_cast<double>(PageBytes(memory));
-  Line("KV cache",
-       fmt::format("{} for all rows at their longest; the pool has {} ({} pages of {} tokens)",
-                   Bytes(static_cast<double>(plan.pages_needed) * page_bytes),
-                   Bytes(static_cast<double>(memory.kv_bytes)), FormatCount(plan.pages_total),
-                   memory.limits.page_size),
-       &out);
+  PlanLine("KV cache",
+           fmt::format("{} for all rows at their longest; the pool has {} ({} pages of {} tokens)",
+                       Bytes(static_cast<double>(plan.pages_needed) * page_bytes),
+                       Bytes(static_cast<double>(memory.kv_bytes)), FormatCount(plan.pages_total),
+                       memory.limits.page_size),
+           &out);
   const bool by_memory =
       plan.at_once < std::min<int64_t>(plan.requests, memory.limits.max_running_requests);
   std::string why = "all of them";
   if (plan.at_once < plan.requests) why = "--max-running-requests";
   if (by_memory) why = "at their longest; more start, and are preempted if need be";
-  Line("at once",
-       fmt::format("{} request{} ({})", FormatCount(plan.at_once), plan.at_once == 1 ? "" : "s",
-                   why),
-       &out);
+  PlanLine("at once",
+           fmt::format("{} request{} ({})", FormatCount(plan.at_once), plan.at_once == 1 ? "" : "s",
+                       why),
+           &out);
   DescribeTime(plan, subject, &out);
   return out;
 }
@@ -217,8 +217,8 @@ Result<RunPlan> ReadRows(const PlanOptions& options, const PromptBuilder& builde
   ParsedRow parsed;
   std::vector<Prompt> prompts;
   int64_t rows = 0;
-  for (RowSource::Outcome outcome = source.Next(kWait_ms, &parsed);
-       outcome != RowSource::Outcome::kEnd; outcome = source.Next(kWait_ms, &parsed)) {
+  for (RowSource::Outcome outcome = source.Next(kRowWait_ms, &parsed);
+       outcome != RowSource::Outcome::kEnd; outcome = source.Next(kRowWait_ms, &parsed)) {
     line.Say(rows);
     if (outcome == RowSource::Outcome::kFailed) return source.status();
     if (outcome == RowSource::Outcome::kNotYet) continue;

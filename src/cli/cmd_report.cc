@@ -24,7 +24,7 @@ namespace minisgl {
 namespace {
 
 // More points than this in the width of a picture are noise.
-constexpr size_t kPointsMax = 120;
+constexpr size_t kChartPointsMax = 120;
 
 struct ReportCommandOptions {
   std::vector<std::string> files;
@@ -40,12 +40,12 @@ struct NamedRun {
 
 using Values = std::vector<double> TimeSeries::*;
 
-// The values of `column` by time, at most kPointsMax of them, as means over time. Where `counted`
-// names a column, a time in which that is 0 says nothing and is left out.
+// The values of `column` by time, at most kChartPointsMax of them, as means over time. Where
+// `counted` names a column, a time in which that is 0 says nothing and is left out.
 std::vector<std::pair<double, double>> Points(const TimeSeries& series, Values column,
                                               Values counted = nullptr, double factor = 1) {
   const size_t count = series.time_s.size();
-  const size_t group = (count + kPointsMax - 1) / kPointsMax;
+  const size_t group = (count + kChartPointsMax - 1) / kChartPointsMax;
   std::vector<std::pair<double, double>> points;
   double before = 0;
   for (size_t begin = 0; begin < count; begin += group) {

@@ -27,8 +27,6 @@
 namespace minisgl {
 namespace {
 
-constexpr int kWait_ms = 1000;
-
 struct TokenizeOptions {
   ModelOptions model;
   std::optional<std::string> file;
@@ -154,7 +152,7 @@ int TokenizeAll(RowSource* source, const TextModel& text, bool decode, Output* o
   Status read, written;
   while (written.ok()) {
     ParsedRow parsed;
-    const RowSource::Outcome outcome = source->Next(kWait_ms, &parsed);
+    const RowSource::Outcome outcome = source->Next(kRowWait_ms, &parsed);
     if (outcome == RowSource::Outcome::kNotYet) continue;
     if (outcome == RowSource::Outcome::kFailed) read = source->status();
     if (outcome != RowSource::Outcome::kRow) break;

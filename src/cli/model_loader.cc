@@ -25,7 +25,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr uint64_t kTemplateBytesMax = uint64_t{4} << 20;
 constexpr uint64_t kSmallFileBytesMax = uint64_t{64} << 20;
 
 std::string Environment(const char* name) {

@@ -106,7 +106,7 @@ Json Choice(const Row& row, const RowAnswer& answer, int64_t index, const Tokeni
 }
 
 // The prompt counts once, whatever the number of answers.
-Json UsageJson(const std::vector<RowAnswer>& answers) {
+Json BatchUsageJson(const std::vector<RowAnswer>& answers) {
   const Usage& first = answers.front().usage;
   int64_t completion_tokens = 0;
   for (const RowAnswer& answer : answers) completion_tokens += answer.usage.completion_tokens;
@@ -131,13 +131,13 @@ std::string Line(const Row& row, int status_code, Json body, Json error) {
 }
 
 // How the service would answer for each code of an error row.
-struct Failure {
+struct HttpFailure {
   const char* code;
   int status_code;
   const char* type;
   bool internal;  // no fault of the row: said beside `response` too
 };
-constexpr Failure kFailures[] = {
+constexpr HttpFailure kFailures[] = {
     {"invalid_row", 400, "invalid_request_error", false},
     {"unsupported_field", 400, "invalid_request_error", false},
     {"duplicate_id", 400, "invalid_request_error", false},
@@ -147,10 +147,10 @@ constexpr Failure kFailures[] = {
     {"cancelled", 503, "server_error", true},
 };
 // nan_logits, device_fault, internal.
-constexpr Failure kServerFailure = {"", 500, "server_error", true};
+constexpr HttpFailure kServerFailure = {"", 500, "server_error", true};
 
-const Failure& FailureOf(std::string_view code) {
-  for (const Failure& failure : kFailures) {
+const HttpFailure& FailureOf(std::string_view code) {
+  for (const HttpFailure& failure : kFailures) {
     if (code == failure.code) return failure;
   }
   return kServerFailure;
@@ -171,7 +171,7 @@ std::string FormatBatchAnswer(const Row& row, const std::vector<RowAnswer>& answ
   body.Set("id", (chat ? "chatcmpl-" : "cmpl-") + IdTail(row));
   body.Set("object", chat ? "chat.completion" : "text_completion");
   body.Set("created", kCreated).Set("model", ModelName(row));
-  body.Set("choices", std::move(choices)).Set("usage", UsageJson(answers));
+  body.Set("choices", std::move(choices)).Set("usage", BatchUsageJson(answers));
   body.Set("system_fingerprint", Json());
   if (row.metadata) body.Set("metadata", *row.metadata);
   Json warnings = WarningsJson(row);
@@ -181,7 +181,7 @@ std::string FormatBatchAnswer(const Row& row, const std::vector<RowAnswer>& answ
 }
 
 std::string FormatBatchError(const Row& row, const RowError& error) {
-  const Failure& failure = FailureOf(error.code);
+  const HttpFailure& failure = FailureOf(error.code);
   Json fields = Json(Json::Object());
   fields.Set("message", error.message).Set("type", failure.type);
   fields.Set("param", error.field.empty() ? Json() : Json(error.field));

@@ -15,7 +15,7 @@
 namespace minisgl {
 namespace {
 
-constexpr int64_t kInt32Max = std::numeric_limits<int32_t>::max();
+constexpr int64_t kOptionMax = std::numeric_limits<int32_t>::max();
 constexpr int64_t kInt64Max = std::numeric_limits<int64_t>::max();
 
 std::optional<int64_t> ToInteger(std::string_view text) {
@@ -198,7 +198,7 @@ void AddEngineOptions(CLI::App* app, EngineOptions* options) {
       "on CUDA (default 0.9)",
       NumberIn(0, 1, true));
   add("--num-pages", &options->num_pages, "N", "Pages of the KV pool (default: planned)",
-      IntegerIn(1, kInt32Max));
+      IntegerIn(1, kOptionMax));
   add("--page-size", &options->page_size, "N", "Tokens in a page: 1, 2, 4, ... 64 (default 16)",
       CheckPageSize);
   add("--cache", &options->cache, "KIND", "Prefix cache: radix or naive (default radix)",
@@ -253,7 +253,7 @@ void AddSamplingOptions(CLI::App* app, SamplingOptions* options) {
   };
   add("-t,--temperature", &options->temperature, "T", "Temperature; 0 is greedy", NumberIn(0, 100));
   add("--top-k", &options->top_k, "N", "Draw from the N likeliest tokens; 0 is all",
-      IntegerIn(0, kInt32Max));
+      IntegerIn(0, kOptionMax));
   add("--top-p", &options->top_p, "P", "Draw from the likeliest tokens that make up P",
       NumberIn(0, 1, true));
   add("--min-p", &options->min_p, "P", "Leave out tokens below P times the likeliest",
@@ -266,9 +266,9 @@ void AddSamplingOptions(CLI::App* app, SamplingOptions* options) {
       "Subtract R for each time that the answer holds a token", NumberIn(-2, 2));
   add("--seed", &options->seed, "N", "Seed of random numbers", IntegerIn(0, kInt64Max));
   add("-n,--max-tokens", &options->max_tokens, "N", "Most tokens of an answer",
-      IntegerIn(1, kInt32Max));
+      IntegerIn(1, kOptionMax));
   add("--min-tokens", &options->min_tokens, "N", "No end of the answer before N tokens",
-      IntegerIn(0, kInt32Max));
+      IntegerIn(0, kOptionMax));
   AddRepeatable(app, "--stop", &options->stop, "End the answer before TEXT (repeatable)")
       ->check(CheckNotEmpty)
       ->type_name("TEXT")

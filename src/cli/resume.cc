@@ -20,7 +20,7 @@
 namespace minisgl {
 namespace {
 
-constexpr size_t kReadBytes = size_t{1} << 20;
+constexpr size_t kTailBytes = size_t{1} << 20;
 constexpr mode_t kOutputMode = 0666;
 constexpr int64_t kNoLine = -1;
 
@@ -53,8 +53,8 @@ class RawLines {
       scanned = buffer_.size() - begin_;
       buffer_.erase(0, std::exchange(begin_, 0));
       const size_t size = buffer_.size();
-      buffer_.resize(size + kReadBytes);
-      const ssize_t got = pread(fd_, buffer_.data() + size, kReadBytes, offset_);
+      buffer_.resize(size + kTailBytes);
+      const ssize_t got = pread(fd_, buffer_.data() + size, kTailBytes, offset_);
       buffer_.resize(size + static_cast<size_t>(std::max<ssize_t>(got, 0)));
       if (got < 0 && errno == EINTR) continue;
       if (got < 0) return ReadFailure(path_);

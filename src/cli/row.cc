@@ -13,10 +13,6 @@ namespace {
 constexpr const char* kChatUrl = "/v1/chat/completions";
 constexpr const char* kCompletionUrl = "/v1/completions";
 
-RowError Invalid(std::string message, std::string field = "") {
-  return {"invalid_row", std::move(message), std::move(field)};
-}
-
 class RowParser {
  public:
   RowParser(RowDraft* draft, bool lenient) : draft_(*draft), lenient_(lenient) {}
@@ -28,7 +24,7 @@ class RowParser {
       return std::nullopt;
     }
     if (!json.is_object()) {
-      return Invalid(
+      return InvalidRow(
           fmt::format("a row must be an object or a string (found {})", json.TypeName()));
     }
     TakeIdFirst(json);
@@ -65,22 +61,22 @@ class RowParser {
       if (auto error = TakeBatchMember(key, value)) return error;
     }
     if (!Seen("id")) {
-      return Invalid("custom_id is missing; a row with a body needs one", "custom_id");
+      return InvalidRow("custom_id is missing; a row with a body needs one", "custom_id");
     }
-    if (body == nullptr) return Invalid("body is missing", "body");
+    if (body == nullptr) return InvalidRow("body is missing", "body");
     for (const auto& [key, value] : body->as_object()) {
       if (auto error = TakeMember(key, value, is_chat ? kInChat : kInCompletion)) return error;
     }
     const char* prompt = is_chat ? "messages" : "prompt";
-    if (!Seen(prompt)) return Invalid(fmt::format("{} is missing", prompt), prompt);
+    if (!Seen(prompt)) return InvalidRow(fmt::format("{} is missing", prompt), prompt);
     return CheckWhole();
   }
 
   // A member beside the body.
   std::optional<RowError> TakeBatchMember(const std::string& key, const Json& value) {
     const auto must_be = [&](const char* what) {
-      return Invalid(fmt::format("{} must be {} (found {})", key, what, Visible(value.Dump(), 60)),
-                     key);
+      return InvalidRow(
+          fmt::format("{} must be {} (found {})", key, what, Visible(value.Dump(), 60)), key);
     };
     if (key == "custom_id") return TakeMember(key, value, kAtTop);
     if (key == "body") {
@@ -115,7 +111,7 @@ class RowParser {
           fmt::format("{} must be {} (found {})", shown, field->expects, Visible(value.Dump(), 60));
     }
     if ((field->flags & kUnsupported) != 0) return Unsupported(draft_.detail_field, message);
-    return Invalid(std::move(message), draft_.detail_field);
+    return InvalidRow(std::move(message), draft_.detail_field);
   }
 
   static std::string UnknownField(const std::string& key, const std::string& shown,
@@ -131,8 +127,9 @@ class RowParser {
   std::optional<RowError> TakeSamplingParams(const Json& value) {
     if (value.is_null()) return std::nullopt;
     if (!value.is_object()) {
-      return Invalid(fmt::format("sampling_params must be an object (found {})", value.TypeName()),
-                     "sampling_params");
+      return InvalidRow(
+          fmt::format("sampling_params must be an object (found {})", value.TypeName()),
+          "sampling_params");
     }
     for (const auto& [key, member] : value.as_object()) {
       if (auto error = TakeMember(key, member, kInSamplingParams)) return error;
@@ -148,7 +145,7 @@ class RowParser {
   std::optional<RowError> NoteSeen(const RowField& field, const std::string& shown) {
     const std::string_view name = field.canonical_name();
     if (Seen(name)) {
-      return Invalid(fmt::format("{} is given twice, under two spellings", name), shown);
+      return InvalidRow(fmt::format("{} is given twice, under two spellings", name), shown);
     }
     seen_.push_back(name);
     return std::nullopt;
@@ -164,21 +161,21 @@ class RowParser {
     Row& row = draft_.row;
     const int prompts = Seen("prompt") + Seen("messages") + Seen("prompt_token_ids");
     if (prompts != 1) {
-      return Invalid(fmt::format(
+      return InvalidRow(fmt::format(
           "a row needs exactly one of prompt, messages and prompt_token_ids (found {})", prompts));
     }
     if (row.kind != PromptKind::kMessages) {
       for (const char* name : {"tools", "documents", "chat_template_kwargs", "reasoning_effort"}) {
         if (Seen(name)) {
-          return Invalid(fmt::format("{} is for the chat template; the row has no messages", name),
-                         name);
+          return InvalidRow(
+              fmt::format("{} is for the chat template; the row has no messages", name), name);
         }
       }
     }
     if (draft_.add_special_tokens) {
       if (*draft_.add_special_tokens && row.kind != PromptKind::kText) {
-        return Invalid("add_special_tokens is for prompt; nothing is added to messages and ids",
-                       "add_special_tokens");
+        return InvalidRow("add_special_tokens is for prompt; nothing is added to messages and ids",
+                          "add_special_tokens");
       }
       row.add_special_tokens = *draft_.add_special_tokens;
     }
@@ -189,9 +186,9 @@ class RowParser {
     }
     if (!draft_.uses_tools) row.tools = Json();
     if (row.min_tokens && row.max_tokens && *row.min_tokens > *row.max_tokens) {
-      return Invalid(fmt::format("min_tokens is more than max_tokens (found {} and {})",
-                                 *row.min_tokens, *row.max_tokens),
-                     "min_tokens");
+      return InvalidRow(fmt::format("min_tokens is more than max_tokens (found {} and {})",
+                                    *row.min_tokens, *row.max_tokens),
+                        "min_tokens");
     }
     return ResolveLogprobs();
   }
@@ -200,16 +197,16 @@ class RowParser {
     const auto& [logprobs, top] = std::pair(draft_.logprobs, draft_.top_logprobs);
     if (logprobs && logprobs->is_int()) {
       if (top && *top != logprobs->as_int()) {
-        return Invalid(fmt::format("logprobs and top_logprobs disagree (found {} and {})",
-                                   logprobs->as_int(), *top),
-                       "top_logprobs");
+        return InvalidRow(fmt::format("logprobs and top_logprobs disagree (found {} and {})",
+                                      logprobs->as_int(), *top),
+                          "top_logprobs");
       }
       draft_.row.num_logprobs = static_cast<int32_t>(logprobs->as_int());
       return std::nullopt;
     }
     const bool wanted = logprobs && logprobs->as_bool();
     if (top && !wanted && *top > 0) {
-      return Invalid("top_logprobs needs logprobs: true", "top_logprobs");
+      return InvalidRow("top_logprobs needs logprobs: true", "top_logprobs");
     }
     if (wanted) {
       draft_.row.num_logprobs = top.value_or(0);
@@ -226,6 +223,10 @@ class RowParser {
 
 }  // namespace
 
+RowError InvalidRow(std::string message, std::string field) {
+  return {"invalid_row", std::move(message), std::move(field)};
+}
+
 ParsedRow ParseRow(std::string_view text, int64_t index, int64_t line, bool lenient) {
   RowDraft draft;
   draft.row.index = index;
@@ -234,7 +235,7 @@ ParsedRow ParseRow(std::string_view text, int64_t index, int64_t line, bool leni
   JsonLimits limits;
   limits.values_max = kRowValuesMax;
   if (const Result<Json> json = ParseJson(text, limits); !json.ok()) {
-    parsed.error = Invalid(json.status().message());
+    parsed.error = InvalidRow(json.status().message());
   } else {
     parsed.error = RowParser(&draft, lenient).Parse(*json);
   }

@@ -39,6 +39,8 @@ struct RowError {
   std::string message;
   std::string field;
 };
+// What a row says that cannot be done; `field`: where, if one member is to blame.
+RowError InvalidRow(std::string message, std::string field = "");
 
 struct Row {
   int64_t index = 0;  // place in the input, from 0

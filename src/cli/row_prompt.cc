@@ -9,20 +9,12 @@
 #include "minisgl/base/random.h"
 
 namespace minisgl {
-namespace {
-
-RowError Invalid(std::string message, std::string field) {
-  return {"invalid_row", std::move(message), std::move(field)};
-}
-
-}  // namespace
-
 std::optional<RowError> ApplyReasoningEffort(const TextModel& text, Row* row) {
   constexpr const char* kField = "reasoning_effort";
   const std::string& effort = row->reasoning_effort;
   if (effort.empty() || text.chat_template == nullptr) return std::nullopt;
   if (row->template_kwargs.Find(kField) != nullptr) {
-    return Invalid("reasoning_effort is in chat_template_kwargs as well", kField);
+    return InvalidRow("reasoning_effort is in chat_template_kwargs as well", kField);
   }
   if (text.chat_template->Reads(kField)) {
     row->template_kwargs.Set(kField, effort);
@@ -70,7 +62,7 @@ std::optional<RowError> PromptBuilder::Build(Row* row, std::vector<Prompt>* prom
   Prompt prompt;
   row->hide_reasoning = options_.hide_reasoning;
   if (auto error = PromptIds(row, &prompt.ids)) return error;
-  if (prompt.ids.empty()) return Invalid("the prompt is empty: it has no tokens", "prompt");
+  if (prompt.ids.empty()) return InvalidRow("the prompt is empty: it has no tokens", "prompt");
   prompt.max_tokens = row->max_tokens.value_or(options_.defaults.max_tokens.value_or(-1));
   if (options_.truncate_left) Truncate(row, prompt.max_tokens, &prompt.ids);
   // Before there are n of it.
@@ -96,9 +88,10 @@ std::optional<RowError> PromptBuilder::CheckIds(const Row& row) const {
                             const char* field) -> std::optional<RowError> {
     for (TokenId id : ids) {
       if (id < vocab_size_) continue;
-      return Invalid(fmt::format("{} holds an id past the vocabulary (found {}; the model has {})",
-                                 field, id, vocab_size_),
-                     field);
+      return InvalidRow(
+          fmt::format("{} holds an id past the vocabulary (found {}; the model has {})", field, id,
+                      vocab_size_),
+          field);
     }
     return std::nullopt;
   };
@@ -128,8 +121,8 @@ std::optional<RowError> PromptBuilder::PromptIds(Row* row, std::vector<TokenId>*
   if (!pieces.ok()) return RowError{"template_error", pieces.status().message(), "messages"};
   Result<std::vector<TokenId>> encoded = EncodeRendered(*text_, std::move(pieces).value());
   if (!encoded.ok()) {
-    return Invalid(encoded.status().message(),
-                   row->kind == PromptKind::kMessages ? "messages" : "prompt");
+    return InvalidRow(encoded.status().message(),
+                      row->kind == PromptKind::kMessages ? "messages" : "prompt");
   }
   *ids = std::move(encoded).value();
   if (row->kind == PromptKind::kText && row->add_special_tokens) {

@@ -14,6 +14,9 @@
 
 namespace minisgl {
 
+// How long a command that does nothing else meanwhile waits for a row at a time.
+inline constexpr int kRowWait_ms = 1000;
+
 class RowSource {
  public:
   enum class Outcome { kRow, kNotYet, kEnd, kFailed };

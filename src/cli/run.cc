@@ -39,9 +39,6 @@
 namespace minisgl {
 namespace {
 
-// Rows kept in the runtime: enough that a step never lacks any, few enough that memory is flat.
-constexpr int64_t kAheadPerRunningRequest = 4;
-
 // What one run works on. Stays where it is made: parts point to each other.
 struct Job {
   std::unique_ptr<LineReader> reader;  // of a file

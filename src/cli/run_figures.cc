@@ -11,7 +11,7 @@ namespace minisgl {
 namespace {
 
 // A hundred times what this program writes.
-constexpr uint64_t kFileBytesMax = 16 << 20;
+constexpr uint64_t kFiguresBytesMax = 16 << 20;
 constexpr uint64_t kValuesMax = 4 << 20;
 
 constexpr double kNumberMax = 1e15;
@@ -46,7 +46,7 @@ Result<Json> ReadJsonFile(const std::string& path) {
   if (path == "-") {
     MINISGL_ASSIGN_OR_RETURN(text, ReadStandardInput());
   } else {
-    MINISGL_ASSIGN_OR_RETURN(text, ReadFile(path, kFileBytesMax));
+    MINISGL_ASSIGN_OR_RETURN(text, ReadFile(path, kFiguresBytesMax));
   }
   Result<Json> json = ParseJson(text, {.values_max = kValuesMax});
   if (!json.ok()) return json.status().WithPrefix(Visible(path, 400));

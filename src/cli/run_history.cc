@@ -12,10 +12,6 @@ namespace {
 // Far more than this program writes: a bound on what drawing a stranger's file may take.
 constexpr size_t kPointsMax = 100000;
 
-double PerSecond(int64_t count, double seconds) {
-  return seconds > 0 ? static_cast<double>(count) / seconds : 0;
-}
-
 double Ratio(int64_t part, int64_t whole) {
   return whole > 0 ? static_cast<double>(part) / static_cast<double>(whole) : 0;
 }
@@ -67,6 +63,10 @@ Status ParseColumn(const Json& json, const char* name, const std::string& where,
 }
 
 }  // namespace
+
+double PerSecond(int64_t count, double seconds) {
+  return seconds > 0 ? static_cast<double>(count) / seconds : 0;
+}
 
 RunSample RunSample::Of(const SchedulerStats& stats, int64_t rows, double time_s) {
   RunSample sample;

@@ -17,6 +17,9 @@
 
 namespace minisgl {
 
+// 0 where no time has passed.
+double PerSecond(int64_t count, double seconds);
+
 struct RunSample {
   double time_s = 0;
   // Totals.

@@ -17,7 +17,7 @@
 namespace minisgl {
 namespace {
 
-constexpr size_t kReadBytes = size_t{1} << 16;
+constexpr size_t kInputBytes = size_t{1} << 16;
 constexpr int kSilentWaitMs = 3000;
 constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 
@@ -104,8 +104,8 @@ LineReader::Outcome LineReader::Fill(int timeout_ms) {
     buffer_begin_ = 0;
   }
   const size_t size = buffer_.size();
-  buffer_.resize(size + kReadBytes);
-  const ssize_t got = read(fd_, buffer_.data() + size, kReadBytes);
+  buffer_.resize(size + kInputBytes);
+  const ssize_t got = read(fd_, buffer_.data() + size, kInputBytes);
   const int error = errno;
   buffer_.resize(size + static_cast<size_t>(std::max<ssize_t>(got, 0)));
   if (got < 0) {
@@ -153,8 +153,8 @@ Result<std::string> ReadStandardInput() {
   }
   while (true) {
     const size_t size = text.size();
-    text.resize(size + kReadBytes);
-    const ssize_t got = read(STDIN_FILENO, text.data() + size, kReadBytes);
+    text.resize(size + kInputBytes);
+    const ssize_t got = read(STDIN_FILENO, text.data() + size, kInputBytes);
     text.resize(size + static_cast<size_t>(std::max<ssize_t>(got, 0)));
     if (got < 0 && errno == EINTR) continue;
     if (got < 0 && errno == EBADF) return text;  // closed: the same as empty

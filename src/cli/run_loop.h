@@ -26,6 +26,9 @@
 
 namespace minisgl {
 
+// Rows kept in the runtime: enough that a step never lacks any, few enough that memory is flat.
+inline constexpr int64_t kAheadPerRunningRequest = 4;
+
 struct RunLoopOptions {
   int64_t answers_ahead_max = 1024;  // submitted
   // Read and not yet submitted: rows that share a prefix are chosen from so many, and none waits

@@ -17,7 +17,7 @@ static_assert(std::atomic<int>::is_always_lock_free, "a handler may use nothing 
 // For what is left to write after the second signal, where a disk or a reader is slow.
 constexpr unsigned kLeaving_s = 2;
 
-void OnSignal(int signal_number) {
+void OnStopSignal(int signal_number) {
   int none = 0;
   g_stop_signal.compare_exchange_strong(none, signal_number);
   const int count = ++g_num_signals;
@@ -34,7 +34,7 @@ void InstallStopSignals() {
   alarm_action.sa_handler = OnAlarm;
   sigaction(SIGALRM, &alarm_action, nullptr);
   struct sigaction action {};
-  action.sa_handler = OnSignal;  // without SA_RESTART: a wait for input ends
+  action.sa_handler = OnStopSignal;  // without SA_RESTART: a wait for input ends
   for (int signal_number : {SIGINT, SIGTERM, SIGHUP}) {
     struct sigaction before {};
     sigaction(signal_number, nullptr, &before);

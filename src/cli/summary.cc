@@ -9,14 +9,11 @@
 #include <vector>
 
 #include "cli/progress.h"
+#include "cli/run_history.h"
 #include "minisgl/base/utf8.h"
 
 namespace minisgl {
 namespace {
-
-double PerSecond(int64_t count, double seconds) {
-  return seconds > 0 ? static_cast<double>(count) / seconds : 0;
-}
 
 double PercentOf(int64_t part, int64_t whole) {
   return whole > 0 ? 100.0 * static_cast<double>(part) / static_cast<double>(whole) : 0;

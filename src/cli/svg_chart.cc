@@ -29,7 +29,7 @@ constexpr int kValueSteps = 4;
 constexpr int kTimeSteps = 10;
 
 // Text in a title is cut here: what no width would show.
-constexpr size_t kTextBytesMax = 160;
+constexpr size_t kLabelBytesMax = 160;
 
 // Six hues that stay apart for most eyes, for a light and for a dark page.
 constexpr const char* kLight[kChartColours] = {"#0969da", "#bc4c00", "#1a7f37",
@@ -39,7 +39,7 @@ constexpr const char* kDark[kChartColours] = {"#58a6ff", "#f0883e", "#3fb950",
 
 // No control character, and none that XML does not take.
 std::string Escaped(std::string_view text) {
-  const std::string visible = Visible(text, kTextBytesMax);
+  const std::string visible = Visible(text, kLabelBytesMax);
   std::string out;
   for (size_t i = 0; i < visible.size(); ++i) {
     switch (visible[i]) {

@@ -17,8 +17,6 @@
 namespace minisgl {
 namespace {
 
-constexpr uint64_t kTemplateBytesMax = uint64_t{1} << 20;
-
 using jinja::Text;
 using jinja::Value;
 

@@ -19,7 +19,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr uint64_t kTemplateBytesMax = uint64_t{1} << 20;  // as Parse has it
 constexpr size_t kTemplatesMax = 64;  // of one model; real ones have at most four
 constexpr const char* kDefault = "default";
 constexpr const char* kForTools = "tool_use";

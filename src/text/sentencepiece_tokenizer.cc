@@ -48,13 +48,13 @@ struct Span {
   size_t begin = 0, end = 0;
 };
 
-struct Joined {
+struct JoinedBytes {
   std::string text;
   std::vector<Span> trusted;
 };
 
-Result<Joined> Join(std::span<const TextPiece> pieces) {
-  Joined joined;
+Result<JoinedBytes> JoinBytes(std::span<const TextPiece> pieces) {
+  JoinedBytes joined;
   size_t total = 0;
   for (const TextPiece& piece : pieces) {
     if (piece.text.size() > kTextBytesMax - total) {
@@ -234,7 +234,7 @@ Status SentencePieceTokenizer::EncodeRun(const Run& run, std::vector<TokenId>* i
 
 Result<std::vector<TokenId>> SentencePieceTokenizer::Encode(
     std::span<const TextPiece> pieces) const {
-  MINISGL_ASSIGN_OR_RETURN(const Joined joined, Join(pieces));
+  MINISGL_ASSIGN_OR_RETURN(const JoinedBytes joined, JoinBytes(pieces));
   const std::string_view text = joined.text;
   std::vector<TokenId> ids;
   size_t run_begin = 0;

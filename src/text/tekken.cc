@@ -16,8 +16,8 @@
 namespace minisgl {
 namespace {
 
-constexpr uint64_t kFileBytesMax = uint64_t{64} << 20;  // real ones have 15 to 20 MB
-constexpr uint64_t kValuesMax = 6'000'000;              // real ones 600,000: 150,000 times four
+constexpr uint64_t kTekkenBytesMax = uint64_t{64} << 20;  // real ones have 15 to 20 MB
+constexpr uint64_t kValuesMax = 6'000'000;                // real ones 600,000: 150,000 times four
 // Real ones have 78 bytes. Finding the merges looks up both parts of a token at each place of it.
 constexpr size_t kTokenBytesMax = 256;
 constexpr int64_t kSpecialMax = 65536;  // real files say 1000
@@ -198,7 +198,7 @@ Result<TokenizerParts> ReadTekkenParts(const Json& file) { return Reader(file).R
 
 Result<std::unique_ptr<Tokenizer>> LoadTekken(const std::string& model_dir) {
   const std::string path = (std::filesystem::path(model_dir) / kTekkenFile).string();
-  MINISGL_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kFileBytesMax));
+  MINISGL_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kTekkenBytesMax));
   const auto make = [&]() -> Result<std::unique_ptr<Tokenizer>> {
     JsonLimits limits;
     limits.values_max = kValuesMax;

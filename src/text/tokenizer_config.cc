@@ -12,7 +12,7 @@
 namespace minisgl {
 namespace {
 
-constexpr uint64_t kFileBytesMax = uint64_t{64} << 20;
+constexpr uint64_t kConfigBytesMax = uint64_t{64} << 20;
 
 Status Unexpected(const std::string& key, const Json& value, const char* wanted) {
   return BadInput("\"{}\" is {}; it must be {}", Visible(key), value.TypeName(), wanted);
@@ -157,7 +157,7 @@ Result<Json> LoadJsonObject(const std::string& dir, const std::string& name) {
   const std::filesystem::path path = std::filesystem::path(dir) / name;
   std::error_code error;
   if (!std::filesystem::exists(path, error)) return Json();
-  MINISGL_ASSIGN_OR_RETURN(const std::string text, ReadFile(path.string(), kFileBytesMax));
+  MINISGL_ASSIGN_OR_RETURN(const std::string text, ReadFile(path.string(), kConfigBytesMax));
   Result<Json> json = ParseJson(text);
   if (!json.ok()) return json.status().WithPrefix(path.string());
   if (!json->is_object()) {

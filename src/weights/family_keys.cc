@@ -10,7 +10,6 @@
 namespace minisgl {
 namespace {
 
-constexpr IntRange kLayerRange = {0, 1 << 30};
 constexpr IntRange kStepRange = {1, 1 << 20};
 
 float RoundTo(DType dtype, float value) {

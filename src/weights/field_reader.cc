@@ -7,11 +7,10 @@
 namespace minisgl {
 namespace {
 
-constexpr size_t kFoundBytesMax = 60;  // of a value that a message quotes
 constexpr size_t kFileBytesMax = 400;
 
 std::string Found(const Json* value) {
-  return value == nullptr ? "nothing" : Visible(value->Dump(), kFoundBytesMax);
+  return value == nullptr ? "nothing" : Visible(value->Dump(), kQuotedBytesMax);
 }
 
 std::string ToString(IntRange range) {

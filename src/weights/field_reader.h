@@ -19,10 +19,14 @@
 
 namespace minisgl {
 
+inline constexpr size_t kQuotedBytesMax = 60;  // of a value that a message quotes
+
 struct IntRange {
   int64_t min = 0;
   int64_t max = 0;
 };
+
+inline constexpr IntRange kLayerRange = {0, 1 << 30};  // of a layer's number
 
 struct NumberRange {
   double min = 0;

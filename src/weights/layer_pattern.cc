@@ -9,8 +9,6 @@
 namespace minisgl {
 namespace {
 
-constexpr size_t kFoundBytesMax = 60;  // of a value that a message quotes
-constexpr IntRange kLayerRange = {0, 1 << 30};
 constexpr IntRange kPeriodRange = {1, 1 << 20};
 
 bool IsSwitched(Windows windows) {
@@ -40,7 +38,7 @@ std::optional<std::vector<bool>> ReadTypes(FieldReader* reader, int32_t num_laye
     reader->FailWith(
         kKey,
         types->is_array() ? fmt::format("{} values", types->as_array().size())
-                          : Visible(types->Dump(), kFoundBytesMax),
+                          : Visible(types->Dump(), kQuotedBytesMax),
         fmt::format("an array of {} strings (num_hidden_layers) is needed", num_layers));
     return std::nullopt;
   }
@@ -48,7 +46,7 @@ std::optional<std::vector<bool>> ReadTypes(FieldReader* reader, int32_t num_laye
   for (const Json& type : types->as_array()) {
     windows.push_back(type == Json("sliding_attention"));
     if (!windows.back() && type != Json("full_attention")) {
-      reader->FailWith(kKey, Visible(type.Dump(), kFoundBytesMax),
+      reader->FailWith(kKey, Visible(type.Dump(), kQuotedBytesMax),
                        "\"full_attention\" and \"sliding_attention\" are supported");
       return std::nullopt;
     }
@@ -73,7 +71,7 @@ std::vector<bool> ReadRotated(FieldReader* reader, int32_t num_layers) {
   }
   for (const Json& value : list->as_array()) {
     if (value != Json(0) && value != Json(1)) {
-      reader->FailWith("no_rope_layers", Visible(value.Dump(), kFoundBytesMax), needed);
+      reader->FailWith("no_rope_layers", Visible(value.Dump(), kQuotedBytesMax), needed);
     }
     rotated.push_back(value == Json(1));
   }

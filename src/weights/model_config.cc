@@ -18,7 +18,6 @@
 namespace minisgl {
 namespace {
 
-constexpr uint64_t kConfigBytesMax = 16 << 20;
 constexpr int kConfigDepthMax = 32;
 
 // Options of some architectures that none of the table has.
@@ -236,8 +235,12 @@ Result<ModelConfig> ParseModelConfig(const std::string& text, const std::string&
 Result<ModelConfig> LoadModelConfig(const std::string& model_dir) {
   MINISGL_RETURN_IF_ERROR(CheckModelDir(model_dir));
   if (!IsListed(model_dir, "config.json")) return MissingFile(model_dir, "config.json");
-  const std::string path = JoinPath(model_dir, "config.json");
-  MINISGL_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kConfigBytesMax));
+  return LoadModelConfigFile(JoinPath(model_dir, "config.json"));
+}
+
+Result<ModelConfig> LoadModelConfigFile(const std::string& path) {
+  constexpr uint64_t kBytesMax = 16 << 20;
+  MINISGL_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kBytesMax));
   return ParseModelConfig(text, path);
 }
 

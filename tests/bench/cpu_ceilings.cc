@@ -26,7 +26,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int kRepeats = 5;
 // Long enough that starting the threads and a first step of the clock rate do not show.
-constexpr double kRunSeconds = 0.1;
+constexpr double kCeilingSeconds = 0.1;
 constexpr uint64_t kReadBytesMin = uint64_t{1} << 30;
 constexpr ptrdiff_t kPrefetchBytes = 4096;
 
@@ -332,7 +332,7 @@ void MeasureInstructions(CpuCeilings* ceilings) {
   for (const Instruction& instruction : Instructions()) {
     if (!instruction.supported) continue;
     int64_t steps = 1 << 12;
-    for (double seconds = 0; seconds < kRunSeconds / 2; steps *= 2) {
+    for (double seconds = 0; seconds < kCeilingSeconds / 2; steps *= 2) {
       seconds = TimeTogether(1, [&](int) { instruction.run(steps); });
     }
     const double best = BestTogether(ceilings->num_threads, [&](int) { instruction.run(steps); });

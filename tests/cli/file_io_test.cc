@@ -23,7 +23,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const std::vector<SessionMessage> kMessages = {{"user", "Hi", {}}};
+const std::vector<SessionMessage> kSavedMessages = {{"user", "Hi", {}}};
 constexpr const char* kSaved = "{\"role\": \"user\", \"content\": \"Hi\"}\n";
 
 // While one lives, files of this process end at `bytes`: what is past them fails as on a full disk.
@@ -101,7 +101,7 @@ TEST(ReplaceFileTest, ALinkStaysAndItsTargetIsReplaced) {
   folder.Write("deep/target", "old");
   fs::create_symlink("deep/second", folder.Path("first"));
   fs::create_symlink("target", folder.Path("deep/second"));
-  ASSERT_TRUE(SaveConversation(folder.Path("first"), kMessages, true).ok());
+  ASSERT_TRUE(SaveConversation(folder.Path("first"), kSavedMessages, true).ok());
   EXPECT_TRUE(fs::is_symlink(folder.Path("first")));
   EXPECT_TRUE(fs::is_symlink(folder.Path("deep/second")));
   EXPECT_EQ(folder.Read("deep/target"), kSaved);
@@ -110,11 +110,11 @@ TEST(ReplaceFileTest, ALinkStaysAndItsTargetIsReplaced) {
 TEST(ReplaceFileTest, ALinkToNothingMakesItsTarget) {
   const TemporaryFolder folder;
   fs::create_symlink(folder.Path("target"), folder.Path("link"));
-  ASSERT_TRUE(SaveConversation(folder.Path("link"), kMessages, false).ok());
+  ASSERT_TRUE(SaveConversation(folder.Path("link"), kSavedMessages, false).ok());
   EXPECT_TRUE(fs::is_symlink(folder.Path("link")));
   EXPECT_EQ(folder.Read("target"), kSaved);
   fs::create_symlink("round", folder.Path("round"));
-  EXPECT_EQ(SaveConversation(folder.Path("round"), kMessages, true).code(),
+  EXPECT_EQ(SaveConversation(folder.Path("round"), kSavedMessages, true).code(),
             StatusCode::kCannotCreate);
   EXPECT_TRUE(fs::is_symlink(folder.Path("round")));
 }
@@ -123,7 +123,7 @@ TEST(ReplaceFileTest, AFileKeepsItsPermissions) {
   const TemporaryFolder folder;
   const std::string path = folder.Write("private", "old");
   ASSERT_EQ(chmod(path.c_str(), 0640), 0);
-  ASSERT_TRUE(SaveConversation(path, kMessages, true).ok());
+  ASSERT_TRUE(SaveConversation(path, kSavedMessages, true).ok());
   struct stat info {};
   ASSERT_EQ(stat(path.c_str(), &info), 0);
   EXPECT_EQ(info.st_mode & 07777, 0640u);

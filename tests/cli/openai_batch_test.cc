@@ -17,24 +17,24 @@
 namespace minisgl {
 namespace {
 
-constexpr const char* kMessages = R"("messages": [{"role": "user", "content": "a"}])";
+constexpr const char* kBatchMessages = R"("messages": [{"role": "user", "content": "a"}])";
 
 std::string Batch(const std::string& url, const std::string& body) {
   return R"({"custom_id": "c", "method": "POST", "url": ")" + url + R"(", "body": {)" + body + "}}";
 }
 std::string Chat(const std::string& body = "") {
-  return Batch("/v1/chat/completions", kMessages + (body.empty() ? "" : ", " + body));
+  return Batch("/v1/chat/completions", kBatchMessages + (body.empty() ? "" : ", " + body));
 }
 std::string Completion(const std::string& body = "") {
   return Batch("/v1/completions", R"("prompt": "a")" + (body.empty() ? "" : ", " + body));
 }
 
-ParsedRow Parse(std::string_view text, bool lenient = false) {
+ParsedRow ParseBatch(std::string_view text, bool lenient = false) {
   return ParseRow(text, 3, 7, lenient);
 }
 
 Row Good(std::string_view text) {
-  ParsedRow parsed = Parse(text);
+  ParsedRow parsed = ParseBatch(text);
   EXPECT_FALSE(parsed.error) << text << ": " << (parsed.error ? parsed.error->message : "");
   return std::move(parsed.row);
 }
@@ -83,7 +83,7 @@ TEST(BatchRowTest, IsRecognisedByItsIdAndBody) {
   // Some services' files leave the URL out.
   EXPECT_EQ(Good(R"({"custom_id": "c", "body": {"prompt": "a"}})").format,
             RowFormat::kBatchCompletion);
-  EXPECT_EQ(Good(std::string(R"({"custom_id": 5, "body": {)") + kMessages + "}}").format,
+  EXPECT_EQ(Good(std::string(R"({"custom_id": 5, "body": {)") + kBatchMessages + "}}").format,
             RowFormat::kBatchChat);
 }
 
@@ -106,7 +106,7 @@ TEST(BatchRowTest, TheFrameIsChecked) {
       {R"({"custom_id": "c", "body": {"messages": null}})", "messages"},
   };
   for (const auto& [row, field] : cases) {
-    const ParsedRow parsed = Parse(row);
+    const ParsedRow parsed = ParseBatch(row);
     ASSERT_TRUE(parsed.error) << row;
     EXPECT_EQ(parsed.error->code, "invalid_row") << row;
     EXPECT_EQ(parsed.error->field, field) << row << ": " << parsed.error->message;
@@ -120,7 +120,7 @@ TEST(BatchRowTest, WithoutAnIdItIsARowOfOurs) {
   for (const char* row : {R"({"body": {"prompt": "a"}})", R"({"id": 1, "body": {"prompt": "a"}})",
                           R"({"custom_id": null, "body": {"prompt": "a"}})",
                           R"({"custom_id": "", "body": {"prompt": "a"}})"}) {
-    const ParsedRow parsed = Parse(row);
+    const ParsedRow parsed = ParseBatch(row);
     ASSERT_TRUE(parsed.error) << row;
     EXPECT_EQ(parsed.row.format, RowFormat::kOwn) << row;
   }
@@ -138,7 +138,7 @@ TEST(BatchRowTest, EachUrlHasItsFields) {
       {Chat(R"("id": "a")"), "id"},
       {Chat(R"("sampling_params": {})"), "sampling_params"},
       {Chat(R"("input_ids": [1])"), "input_ids"},
-      {Completion(kMessages), "messages"},
+      {Completion(kBatchMessages), "messages"},
       {Completion(R"("tools": [])"), "tools"},
       {Completion(R"("top_logprobs": 2)"), "top_logprobs"},
       {Completion(R"("text": "a")"), "text"},
@@ -147,16 +147,16 @@ TEST(BatchRowTest, EachUrlHasItsFields) {
       {R"({"custom_id": "c", "temperature": 1, "body": {"prompt": "a"}})", "temperature"},
   };
   for (const auto& [row, field] : unknown) {
-    const ParsedRow parsed = Parse(row);
+    const ParsedRow parsed = ParseBatch(row);
     ASSERT_TRUE(parsed.error) << row;
     EXPECT_EQ(parsed.error->code, "unsupported_field") << row;
     EXPECT_EQ(parsed.error->field, field) << row;
-    const ParsedRow lenient = Parse(row, true);
+    const ParsedRow lenient = ParseBatch(row, true);
     EXPECT_FALSE(lenient.error) << row;
     EXPECT_EQ(lenient.row.warnings.size(), 1u) << row;
   }
-  EXPECT_EQ(Parse(Chat(R"("logprobs": 5)")).error->field, "logprobs");
-  EXPECT_EQ(Parse(Completion(R"("logprobs": true)")).error->field, "logprobs");
+  EXPECT_EQ(ParseBatch(Chat(R"("logprobs": 5)")).error->field, "logprobs");
+  EXPECT_EQ(ParseBatch(Completion(R"("logprobs": true)")).error->field, "logprobs");
   EXPECT_EQ(Good(Chat(R"("logprobs": true, "top_logprobs": 5)")).num_logprobs, 5);
   EXPECT_EQ(Good(Completion(R"("logprobs": 5)")).num_logprobs, 5);
 }
@@ -304,7 +304,7 @@ TEST(BatchErrorTest, FaultsOfTheProgramAreBesideItToo) {
 }
 
 TEST(BatchErrorTest, ABadRowIsAnsweredInItsFormat) {
-  const ParsedRow parsed = Parse(Chat(R"("temperature": "hot")"));
+  const ParsedRow parsed = ParseBatch(Chat(R"("temperature": "hot")"));
   ASSERT_TRUE(parsed.error);
   const Json line = ParseLine(FormatErrorRow(parsed.row, *parsed.error));
   EXPECT_EQ(At(line, {"custom_id"}), Json("c"));

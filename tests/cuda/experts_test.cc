@@ -24,17 +24,17 @@ struct SmallTensor {
   std::vector<float> values;
 };
 
-constexpr int64_t kIn = 24;
+constexpr int64_t kExpertIn = 24;
 constexpr int32_t kChosen = 2;
 
 class CudaExpertsTest : public CudaOpsFixture {
  protected:
-  // Four experts of [3 + 5, kIn], in two parts each.
+  // Four experts of [3 + 5, kExpertIn], in two parts each.
   ExpertMatrices Pack(DeviceOps* ops) {
     std::vector<std::vector<TensorView>> views;
     for (uint64_t expert = 0; expert < 4; ++expert) {
-      parts_.emplace_back(3, kIn, 2 * expert);
-      parts_.emplace_back(5, kIn, 2 * expert + 1);
+      parts_.emplace_back(3, kExpertIn, 2 * expert);
+      parts_.emplace_back(5, kExpertIn, 2 * expert + 1);
     }
     for (size_t i = 0; i < parts_.size(); i += 2) {
       views.push_back({parts_[i].view(), parts_[i + 1].view()});
@@ -53,8 +53,9 @@ class CudaExpertsTest : public CudaOpsFixture {
     for (size_t pair = 0; pair < choices.size(); ++pair) {
       for (int64_t o = 0; o < 8; ++o) {
         float sum = 0;
-        for (int64_t i = 0; i < kIn; ++i) {
-          sum += x[pair / kChosen * kIn + i] * weights_[(choices[pair] * 8 + o) * kIn + i];
+        for (int64_t i = 0; i < kExpertIn; ++i) {
+          sum +=
+              x[pair / kChosen * kExpertIn + i] * weights_[(choices[pair] * 8 + o) * kExpertIn + i];
         }
         expected.push_back(FloatToBf16(sum));
       }
@@ -71,7 +72,7 @@ TEST_F(CudaExpertsTest, ExpertsLieOneBehindTheOther) {
   const ExpertMatrices packed = Pack(ops.get());
   EXPECT_EQ(packed.num_experts, 4);
   EXPECT_EQ(packed.num_out, 8);
-  EXPECT_EQ(packed.num_in, kIn);
+  EXPECT_EQ(packed.num_in, kExpertIn);
   EXPECT_EQ(packed.dtype, DType::kBF16);
   std::vector<uint16_t> expected;
   for (const float value : weights_) expected.push_back(FloatToBf16(value));
@@ -82,7 +83,7 @@ TEST_F(CudaExpertsTest, ExpertsLieOneBehindTheOther) {
 TEST_F(CudaExpertsTest, AGraphTakesTheChoicesOfItsReplay) {
   auto ops = MakeReserved();
   const ExpertMatrices packed = Pack(ops.get());
-  const SmallTensor x(3, kIn, 9);
+  const SmallTensor x(3, kExpertIn, 9);
   std::vector<uint16_t> bits;
   for (const float value : x.values) bits.push_back(FloatToBf16(value));
   const auto device_x = Put(ops.get(), bits);

@@ -15,8 +15,6 @@
 namespace minisgl {
 namespace {
 
-constexpr int32_t kAll = 1 << 20;  // no chunk is that long
-
 class DeviceEngineTest : public testing::Test {
  protected:
   std::unique_ptr<EngineDriver> OnDevice(const DriverOptions& options,

@@ -15,7 +15,6 @@
 namespace minisgl {
 namespace {
 
-constexpr int32_t kAll = 1 << 20;  // no chunk is that long
 constexpr int32_t kVocabSize = 97;
 constexpr TokenId kPoison = 5;  // whose embedding is NaN in the damaged model
 

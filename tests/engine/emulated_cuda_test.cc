@@ -19,8 +19,6 @@
 namespace minisgl {
 namespace {
 
-constexpr int32_t kAll = 1 << 20;  // no chunk is that long
-
 // One whose head_dim the kernels have: 3 query heads on each of 2 KV heads of 64.
 std::unique_ptr<TestModel> MakeModel() {
   auto model = std::make_unique<TestModel>();

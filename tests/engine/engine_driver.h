@@ -17,6 +17,8 @@
 
 namespace minisgl {
 
+inline constexpr int32_t kAll = 1 << 20;  // no chunk is that long
+
 // A model on disk, opened.
 struct TestModel {
   TempDir dir;
@@ -86,7 +88,7 @@ class EngineDriver {
   Status Step();     // both
   Engine* engine() { return engine_.get(); }
 
-  // Prefill in chunks of `chunk` tokens, then `num_tokens - 1` decode steps, alone.
+  // Prefill in chunks of `chunk` tokens (kAll: at once), then `num_tokens - 1` decode steps, alone.
   std::vector<RowResult> Generate(TestRow* row, int32_t chunk, int32_t num_tokens);
 
  private:

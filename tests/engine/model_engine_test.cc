@@ -18,8 +18,6 @@
 namespace minisgl {
 namespace {
 
-constexpr int32_t kAll = 1 << 20;  // no chunk is that long
-
 class ModelEngineTest : public testing::Test {
  protected:
   // What `prompt` gives alone, in one prefill: the yardstick.

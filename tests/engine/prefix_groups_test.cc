@@ -8,8 +8,8 @@
 namespace minisgl {
 namespace {
 
-constexpr int32_t kPageSize = 16;
-constexpr int32_t kSplitPages = kSplitKeysMin / kPageSize;
+constexpr int32_t kGroupPageSize = 16;
+constexpr int32_t kSplitPages = kSplitKeysMin / kGroupPageSize;
 
 // Rows of one token, and writes of pages numbered from `begin` on.
 class Steps {
@@ -49,7 +49,7 @@ class Steps {
   }
 
  private:
-  PrefixGrouper grouper_{8, kPageSize};
+  PrefixGrouper grouper_{8, kGroupPageSize};
   BatchPlan plan_;
 };
 

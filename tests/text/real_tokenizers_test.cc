@@ -40,17 +40,6 @@ std::vector<TokenId> IdsIn(const Json& row, const char* key) {
   return ids;
 }
 
-std::string Streamed(const Tokenizer& tokenizer, const std::vector<TokenId>& ids, bool spells) {
-  StreamDecoder decoder(&tokenizer, /*at_start=*/true, spells);
-  std::string text;
-  for (TokenId id : ids) {
-    const std::string piece = decoder.Push(id);
-    EXPECT_TRUE(IsValidUtf8(piece)) << Visible(piece);
-    text += piece;
-  }
-  return text + decoder.Finish();
-}
-
 // Counts the differences between a tokenizer and its cases, and shows the first of them.
 class Comparison {
  public:

@@ -13,17 +13,6 @@
 namespace minisgl {
 namespace {
 
-std::string Streamed(const Tokenizer& tokenizer, const std::vector<TokenId>& ids) {
-  StreamDecoder decoder(&tokenizer);
-  std::string text;
-  for (TokenId id : ids) {
-    const std::string piece = decoder.Push(id);
-    EXPECT_TRUE(IsValidUtf8(piece)) << "a piece ends inside a character";
-    text += piece;
-  }
-  return text + decoder.Finish();
-}
-
 // The file holds what the library gave; make_decode_cases.py beside it says how it was made.
 TEST(StreamDecoderTest, RandomIdsDecodeAsTheLibraryDecodesThem) {
   const auto rows = ReadRows(MINISGL_SOURCE_DIR "/tests/text/decode_cases.jsonl");

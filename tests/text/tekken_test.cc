@@ -14,7 +14,7 @@
 namespace minisgl {
 namespace {
 
-const std::string kSmall = MINISGL_SOURCE_DIR "/tests/text/tokenizers/tekken";
+const std::string kTekkenDir = MINISGL_SOURCE_DIR "/tests/text/tokenizers/tekken";
 
 std::string Base64(std::string_view bytes) {
   constexpr char kDigits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
@@ -130,13 +130,13 @@ TEST(TekkenTest, SpecialTokensAreFoundInTrustedTextAlone) {
 }
 
 TEST(TekkenTest, OldFilesHaveTheDefaultSpecialTokens) {
-  const auto tokenizer = LoadTokenizer(kSmall);
+  const auto tokenizer = LoadTokenizer(kTekkenDir);
   ASSERT_NE(tokenizer, nullptr);
   EXPECT_EQ(tokenizer->IdOf("[INST]"), 3);
   EXPECT_EQ(tokenizer->IdOf("[TOOL_CONTENT]"), 19);
   EXPECT_EQ(tokenizer->IdOf("<SPECIAL_20>"), 20);
   EXPECT_EQ(tokenizer->pad_token(), "<pad>");
-  const auto file = ParseJson(ReadBytes(kSmall + "/tekken.json"));
+  const auto file = ParseJson(ReadBytes(kTekkenDir + "/tekken.json"));
   ASSERT_TRUE(file.ok());
   const Json& config = *file->Find("config");
   EXPECT_EQ(tokenizer->vocab_size(), config.Find("default_vocab_size")->as_int());
@@ -154,13 +154,13 @@ TEST(TekkenTest, OtherFilesOfTheDirectoryComeFirst) {
   EXPECT_NE(tokenizer->vocab_size(), 263);
 }
 
-struct BadFile {
+struct BadTekken {
   const char* what;
   std::function<void(Json*)> damage;
   const char* says;
 };
 
-const BadFile kBadFiles[] = {
+const BadTekken kBadTekkens[] = {
     {"no configuration", [](Json* file) { file->Set("config", Json()); }, "config is missing"},
     {"no pattern", [](Json* file) { At(file, "config")->Set("pattern", 3); }, "config.pattern"},
     {"a pattern that is none", [](Json* file) { At(file, "config")->Set("pattern", "(a"); },
@@ -217,7 +217,7 @@ const BadFile kBadFiles[] = {
 };
 
 TEST(TekkenTest, FilesThatBreakARuleAreRefusedWithTheKey) {
-  for (const BadFile& bad : kBadFiles) {
+  for (const BadTekken& bad : kBadTekkens) {
     SCOPED_TRACE(bad.what);
     Json file = GoodFile();
     bad.damage(&file);

@@ -13,6 +13,8 @@
 #include <vector>
 
 #include "minisgl/base/json.h"
+#include "minisgl/base/utf8.h"
+#include "minisgl/text/stream_decoder.h"
 #include "minisgl/text/tokenizer.h"
 
 namespace minisgl {
@@ -46,6 +48,19 @@ inline std::vector<Json> ReadRows(const std::string& path) {
     if (row.ok()) rows.push_back(std::move(*row));
   }
   return rows;
+}
+
+// What a stream gives of these tokens, piece by piece; `spells`: control tokens too.
+inline std::string Streamed(const Tokenizer& tokenizer, const std::vector<TokenId>& ids,
+                            bool spells = false) {
+  StreamDecoder decoder(&tokenizer, /*at_start=*/true, spells);
+  std::string text;
+  for (TokenId id : ids) {
+    const std::string piece = decoder.Push(id);
+    EXPECT_TRUE(IsValidUtf8(piece)) << "a piece ends inside a character: " << Visible(piece);
+    text += piece;
+  }
+  return text + decoder.Finish();
 }
 
 // A directory that lives as long as this.

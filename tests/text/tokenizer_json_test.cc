@@ -34,18 +34,6 @@ std::unique_ptr<Tokenizer> MakeJsonTokenizer(const Json& file, const std::string
   return LoadTokenizer(dir.path());
 }
 
-std::string Streamed(const Tokenizer& tokenizer, const std::vector<TokenId>& ids,
-                     bool keep_special) {
-  StreamDecoder decoder(&tokenizer, /*at_start=*/true, keep_special);
-  std::string text;
-  for (TokenId id : ids) {
-    const std::string piece = decoder.Push(id);
-    EXPECT_EQ(ReplaceInvalidUtf8(piece), piece) << "a piece ends inside a character";
-    text += piece;
-  }
-  return text + decoder.Finish();
-}
-
 void CheckDecoded(const Tokenizer& tokenizer, const std::vector<TokenId>& ids, const Json* decoded,
                   bool keep_special) {
   if (decoded == nullptr || decoded->is_null()) return;

@@ -9,12 +9,13 @@ namespace {
 
 constexpr int64_t kVocabSize = 300;
 
-Result<GenerationConfig> Parse(const std::string& text) {
+Result<GenerationConfig> ParseGeneration(const std::string& text) {
   return ParseGenerationConfig(text, "generation_config.json", kVocabSize);
 }
 
 TEST(GenerationConfigTest, ReadsEveryField) {
-  const auto config = Parse(R"({"eos_token_id": [2, 7], "do_sample": true, "temperature": 0.6,
+  const auto config =
+      ParseGeneration(R"({"eos_token_id": [2, 7], "do_sample": true, "temperature": 0.6,
       "top_k": 50, "top_p": 0.9, "min_p": 0.05,
       "repetition_penalty": 1.1, "max_new_tokens": 256})");
   ASSERT_TRUE(config.ok()) << config.status().message();
@@ -32,7 +33,7 @@ TEST(GenerationConfigTest, WhatIsAbsentStaysUnset) {
   for (const char* text : {"{}", R"({"temperature": null, "eos_token_id": null, "num_beams": 4,
                                      "transformers_version": "5.0.0", "top_h": {}})"}) {
     SCOPED_TRACE(text);
-    const auto config = Parse(text);
+    const auto config = ParseGeneration(text);
     ASSERT_TRUE(config.ok()) << config.status().message();
     EXPECT_TRUE(config->eos_token_ids.empty());
     EXPECT_FALSE(config->do_sample || config->temperature || config->top_k || config->top_p ||
@@ -58,7 +59,7 @@ TEST(GenerationConfigTest, RefusesBadValuesByKey) {
   for (const Case& c : cases) {
     for (const char* value : c.values) {
       SCOPED_TRACE(fmt::format("{} = {}", c.key, value));
-      const auto config = Parse(fmt::format(R"({{"{}": {}}})", c.key, value));
+      const auto config = ParseGeneration(fmt::format(R"({{"{}": {}}})", c.key, value));
       ASSERT_FALSE(config.ok());
       ExpectError(config.status(), StatusCode::kBadInput,
                   fmt::format("generation_config.json: key \"{}\": found", c.key));

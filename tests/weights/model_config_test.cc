@@ -13,7 +13,7 @@
 namespace minisgl {
 namespace {
 
-constexpr const char* kFile = "dir/config.json";
+constexpr const char* kConfigFile = "dir/config.json";
 
 // A small good configuration in the older spelling.
 Json GoodConfig() {
@@ -37,13 +37,15 @@ Json Without(const std::string& key) {
   return json;
 }
 
-Result<ModelConfig> Parse(const Json& json) { return ParseModelConfig(json.Dump(), kFile); }
+Result<ModelConfig> ParseConfig(const Json& json) {
+  return ParseModelConfig(json.Dump(), kConfigFile);
+}
 
 // The configuration with `key` set to `value_text` (JSON) is refused by a message that names the
 // key.
 void ExpectRefused(const char* key, const std::string& value_text, const std::string& named = "") {
   SCOPED_TRACE(fmt::format("{} = {}", key, value_text));
-  const Result<ModelConfig> config = Parse(WithKey(key, value_text));
+  const Result<ModelConfig> config = ParseConfig(WithKey(key, value_text));
   ASSERT_FALSE(config.ok());
   ExpectError(config.status(), StatusCode::kBadInput,
               fmt::format("dir/config.json: key \"{}\": found ", named.empty() ? key : named));
@@ -53,12 +55,12 @@ void ExpectRefused(const char* key, const std::string& value_text, const std::st
 const RopeConfig kPlain = {.theta = 5000.0, .dim = 16};
 
 void ExpectTaken(const char* key, const std::string& value_text) {
-  const Result<ModelConfig> config = Parse(WithKey(key, value_text));
+  const Result<ModelConfig> config = ParseConfig(WithKey(key, value_text));
   EXPECT_TRUE(config.ok()) << config.status().message();
 }
 
 TEST(ModelConfigTest, ReadsTheOlderSpelling) {
-  const Result<ModelConfig> config = Parse(GoodConfig());
+  const Result<ModelConfig> config = ParseConfig(GoodConfig());
   ASSERT_TRUE(config.ok()) << config.status().message();
   EXPECT_EQ(config->architecture, "LlamaForCausalLM");
   EXPECT_EQ(config->model_type, "llama");
@@ -84,7 +86,7 @@ TEST(ModelConfigTest, FillsInWhatTransformersWould) {
   const auto config = ParseModelConfig(
       R"({"model_type": "llama", "hidden_size": 64, "intermediate_size": 96,
           "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 300})",
-      kFile);
+      kConfigFile);
   ASSERT_TRUE(config.ok()) << config.status().message();
   EXPECT_EQ(config->architecture, "LlamaForCausalLM");
   EXPECT_EQ(config->dtype, DType::kF32);
@@ -113,7 +115,7 @@ TEST(ModelConfigTest, EveryDTypeUnderBothNames) {
       {"\"bfloat16\"", DType::kBF16}, {"\"float16\"", DType::kF16}, {"\"float32\"", DType::kF32}};
   for (const char* key : {"dtype", "torch_dtype"}) {
     for (const auto& [text, dtype] : dtypes) {
-      EXPECT_EQ(Parse(WithKey(key, text))->dtype, dtype) << key << " " << text;
+      EXPECT_EQ(ParseConfig(WithKey(key, text))->dtype, dtype) << key << " " << text;
     }
     for (const char* bad : {"\"float64\"", "\"int8\"", "\"\"", "\"auto\"", "16", "[]", "true"}) {
       ExpectRefused(key, bad);
@@ -122,9 +124,9 @@ TEST(ModelConfigTest, EveryDTypeUnderBothNames) {
 }
 
 TEST(ModelConfigTest, HeadDimIsTakenOrDerived) {
-  EXPECT_EQ(Parse(WithKey("head_dim", "96"))->head_dim, 96);
-  EXPECT_EQ(Parse(WithKey("head_dim", "null"))->head_dim, 16);
-  EXPECT_EQ(Parse(WithKey("hidden_size", "68")).status().message(),
+  EXPECT_EQ(ParseConfig(WithKey("head_dim", "96"))->head_dim, 96);
+  EXPECT_EQ(ParseConfig(WithKey("head_dim", "null"))->head_dim, 16);
+  EXPECT_EQ(ParseConfig(WithKey("hidden_size", "68")).status().message(),
             "dir/config.json: key \"head_dim\": found 17; an even number up to 4096 is supported");
   ExpectRefused("hidden_size", "66", "num_attention_heads");
   ExpectRefused("head_dim", "15");
@@ -143,7 +145,7 @@ TEST(ModelConfigTest, LinearScalingInEverySpelling) {
            LinearSpelling{"rope_parameters", R"({"rope_type": "linear", "factor": 2.0})"},
        }) {
     SCOPED_TRACE(spelling.value);
-    const Result<ModelConfig> config = Parse(WithKey(spelling.key, spelling.value));
+    const Result<ModelConfig> config = ParseConfig(WithKey(spelling.key, spelling.value));
     ASSERT_TRUE(config.ok()) << config.status().message();
     RopeConfig wanted = kPlain;
     wanted.scaling = RopeScaling::kLinear;
@@ -164,26 +166,26 @@ TEST(ModelConfigTest, ReadsLlama3Scaling) {
                              .low_freq_factor = 1.0,
                              .high_freq_factor = 4.0,
                              .original_max_seq_len = 8192};
-  EXPECT_EQ(Parse(WithKey("rope_parameters", kLlama3))->ropes, std::vector{wanted});
+  EXPECT_EQ(ParseConfig(WithKey("rope_parameters", kLlama3))->ropes, std::vector{wanted});
   Json older = WithKey("rope_scaling", kLlama3);
   older.Set("rope_theta", 500000.0);
-  EXPECT_EQ(Parse(older)->ropes, std::vector{wanted});
+  EXPECT_EQ(ParseConfig(older)->ropes, std::vector{wanted});
 }
 
 TEST(ModelConfigTest, DefaultRotaryUnderItsNames) {
   for (const char* value : {R"({"rope_type": "default"})", R"({"type": "none"})", "{}",
                             R"({"rope_type": "default", "rope_theta": 5000})"}) {
     SCOPED_TRACE(value);
-    EXPECT_EQ(Parse(WithKey("rope_parameters", value))->ropes, std::vector{kPlain});
+    EXPECT_EQ(ParseConfig(WithKey("rope_parameters", value))->ropes, std::vector{kPlain});
   }
 }
 
 TEST(ModelConfigTest, TwoSpellingsAtOnceMustAgree) {
   Json json = WithKey("rope_parameters", kLlama3);
   json.Set("rope_scaling", *ParseJson(kLlama3));
-  EXPECT_TRUE(Parse(json).ok());
+  EXPECT_TRUE(ParseConfig(json).ok());
   json.Set("rope_scaling", *ParseJson(R"({"type": "linear", "factor": 2.0})"));
-  ExpectError(Parse(json).status(), StatusCode::kBadInput, "key \"rope_scaling\"");
+  ExpectError(ParseConfig(json).status(), StatusCode::kBadInput, "key \"rope_scaling\"");
 }
 
 TEST(ModelConfigTest, RefusesRotarySettingsThatAreNotSupported) {
@@ -254,12 +256,12 @@ TEST(ModelConfigTest, RefusesBadNumbers) {
 TEST(ModelConfigTest, NamesTheRequiredKeyThatIsMissing) {
   for (const char* key : {"vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers",
                           "num_attention_heads"}) {
-    ExpectError(Parse(Without(key)).status(), StatusCode::kBadInput,
+    ExpectError(ParseConfig(Without(key)).status(), StatusCode::kBadInput,
                 fmt::format("key \"{}\": found nothing", key));
   }
   Json neither = Without("architectures");
   neither.Set("model_type", nullptr);
-  ExpectError(Parse(neither).status(), StatusCode::kBadInput, "key \"architectures\"");
+  ExpectError(ParseConfig(neither).status(), StatusCode::kBadInput, "key \"architectures\"");
 }
 
 TEST(ModelConfigTest, HeadsMustDivide) {
@@ -296,9 +298,9 @@ TEST(ModelConfigTest, RefusesOtherArchitecturesByName) {
     ExpectRefused("architectures", bad);
   }
   for (const char* bad : {"\"mistral\"", "\"\"", "1", "[]"}) ExpectRefused("model_type", bad);
-  ExpectError(Parse(WithKey("architectures", "[\"GPT2LMHeadModel\"]")).status(),
+  ExpectError(ParseConfig(WithKey("architectures", "[\"GPT2LMHeadModel\"]")).status(),
               StatusCode::kBadInput, "\"GPT2LMHeadModel\"");
-  ExpectError(Parse(WithKey("architectures", "[\"GPT2LMHeadModel\"]")).status(),
+  ExpectError(ParseConfig(WithKey("architectures", "[\"GPT2LMHeadModel\"]")).status(),
               StatusCode::kBadInput, "supported: LlamaForCausalLM");
 }
 
@@ -318,7 +320,7 @@ TEST(ModelConfigTest, ReadsTheOtherArchitectures) {
               R"({"sliding_window": 4096, "use_sliding_window": false, "attention_bias": true})"),
         Other("Qwen3ForCausalLM", "qwen3", R"({"sliding_window": 4096, "head_dim": 16,
               "attention_bias": false, "layer_types": ["full_attention", "full_attention"]})")}) {
-    const Result<ModelConfig> config = Parse(json);
+    const Result<ModelConfig> config = ParseConfig(json);
     ASSERT_TRUE(config.ok()) << config.status().message();
     EXPECT_EQ(config->architecture, json.Find("architectures")->as_array()[0].as_string());
     EXPECT_EQ(config->num_kv_heads, 2);
@@ -332,7 +334,7 @@ TEST(ModelConfigTest, DefaultsAreTheArchitecturesOwn) {
         fmt::format(R"({{"model_type": "{}", "hidden_size": 2048, "intermediate_size": 96,
             "num_hidden_layers": 2, "num_attention_heads": 32, "vocab_size": 300{}}})",
                     model_type, more),
-        kFile);
+        kConfigFile);
   };
   const auto mistral = sizes("mistral", R"(, "sliding_window": null)");
   ASSERT_TRUE(mistral.ok()) << mistral.status().message();
@@ -348,7 +350,7 @@ TEST(ModelConfigTest, DefaultsAreTheArchitecturesOwn) {
 
 TEST(ModelConfigTest, RefusesWhatTheOtherArchitecturesMayNotHave) {
   const auto expect = [](const Json& json, const char* key) {
-    ExpectError(Parse(json).status(), StatusCode::kBadInput,
+    ExpectError(ParseConfig(json).status(), StatusCode::kBadInput,
                 fmt::format("dir/config.json: key \"{}\": found ", key));
   };
   for (const char* bad : {"0", "-1", "\"4096\"", "1.5", "true", "[]"}) {
@@ -368,9 +370,9 @@ TEST(ModelConfigTest, RefusesWhatTheOtherArchitecturesMayNotHave) {
 }
 
 TEST(ModelConfigTest, TokenIdsLieInTheVocabulary) {
-  EXPECT_EQ(Parse(WithKey("eos_token_id", "[2, 299, 0]"))->eos_token_ids,
+  EXPECT_EQ(ParseConfig(WithKey("eos_token_id", "[2, 299, 0]"))->eos_token_ids,
             (std::vector<TokenId>{2, 299, 0}));
-  EXPECT_TRUE(Parse(WithKey("eos_token_id", "[]"))->eos_token_ids.empty());
+  EXPECT_TRUE(ParseConfig(WithKey("eos_token_id", "[]"))->eos_token_ids.empty());
   for (const char* bad : {"300", "-1", "2147483648", "1.5", "2.0", "\"2\"", "true", "{}",
                           "[2, 300]", "[null]", "[[2]]", "4294967298"}) {
     ExpectRefused("eos_token_id", bad);
@@ -388,14 +390,14 @@ TEST(ModelConfigTest, RefusesTextThatIsNoObject) {
   for (const char* text : {"", "[]", "null", "3", "{", "{\"a\":1}{", "{\"vocab_size\": NaN}",
                            "{\"vocab_size\": 1, \"vocab_size\": 2}", "{\"rope_theta\": 1e999}"}) {
     SCOPED_TRACE(text);
-    const Result<ModelConfig> config = ParseModelConfig(text, kFile);
-    ExpectError(config.status(), StatusCode::kBadInput, kFile);
+    const Result<ModelConfig> config = ParseModelConfig(text, kConfigFile);
+    ExpectError(config.status(), StatusCode::kBadInput, kConfigFile);
   }
 }
 
 TEST(ModelConfigTest, HostileTextIsMadeVisible) {
   const Result<ModelConfig> config =
-      Parse(WithKey("architectures", R"(["\u001b]0;pwned\u0007\n"])"));
+      ParseConfig(WithKey("architectures", R"(["\u001b]0;pwned\u0007\n"])"));
   ExpectReadable(config.status());
   ExpectReadable(ParseModelConfig("{}", "dir/\x1b[2J\n").status());
 }

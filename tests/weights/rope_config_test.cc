@@ -149,11 +149,11 @@ TEST(RopeConfigTest, PartialRotaryIsOnlyWhereItIsKnown) {
             "rope_parameters.partial_rotary_factor");
 }
 
-constexpr const char* kGemma3 = R"({"architectures": ["Gemma3ForCausalLM"],
+constexpr const char* kGemma3Ropes = R"({"architectures": ["Gemma3ForCausalLM"],
     "model_type": "gemma3_text"})";
 
 TEST(RopeConfigTest, KindsOfLayersAreReadEachByItself) {
-  const std::string gemma = Joined(kLlama, kGemma3);
+  const std::string gemma = Joined(kLlama, kGemma3Ropes);
   const ModelConfig silent = Config(gemma);
   EXPECT_EQ(silent.ropes, (std::vector{RopeConfig{.theta = 1e6, .dim = 256},
                                        RopeConfig{.theta = 10000, .dim = 256}}));
@@ -175,7 +175,7 @@ TEST(RopeConfigTest, KindsOfLayersAreReadEachByItself) {
 }
 
 TEST(RopeConfigTest, OtherLayersThanTheWindowedNeedAPatternThatHolds) {
-  const std::string gemma = Joined(kLlama, kGemma3);
+  const std::string gemma = Joined(kLlama, kGemma3Ropes);
   const ModelConfig pattern = Config(gemma, R"({"sliding_window_pattern": 2})");
   EXPECT_EQ(pattern.layers[0].sliding_window, 4096);
   EXPECT_EQ(pattern.layers[1].sliding_window, 0);

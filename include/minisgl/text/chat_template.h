@@ -21,6 +21,9 @@
 
 namespace minisgl {
 
+// Of a template's source: far above real ones.
+inline constexpr uint64_t kTemplateBytesMax = uint64_t{1} << 20;
+
 // What a template sees.
 struct ChatInput {
   // An array of {role, content, ...}. Strings inside count as untrusted text, but for a role that

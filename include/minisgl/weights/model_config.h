@@ -130,6 +130,7 @@ struct GenerationConfig {
 // supported.
 Result<ModelConfig> ParseModelConfig(const std::string& text, const std::string& file);
 Result<ModelConfig> LoadModelConfig(const std::string& model_dir);
+Result<ModelConfig> LoadModelConfigFile(const std::string& path);
 
 // A missing generation_config.json gives the empty value; a bad one is an error.
 Result<GenerationConfig> ParseGenerationConfig(const std::string& text, const std::string& file,

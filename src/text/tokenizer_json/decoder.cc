@@ -409,7 +409,7 @@ class JoinKind : public Decoder::Kind {
   std::string Bytes(std::string part, bool) const override { return part.insert(0, 1, ' '); }
 };
 
-Result<KindPointer> ReadReplace(const JsonPlace& place) {
+Result<KindPointer> ReadReplaceKind(const JsonPlace& place) {
   MINISGL_ASSIGN_OR_RETURN(Pattern pattern, Pattern::Read(place["pattern"]));
   MINISGL_ASSIGN_OR_RETURN(std::string content, place["content"].String());
   if (content.size() > kPieceBytesMax) {
@@ -419,7 +419,7 @@ Result<KindPointer> ReadReplace(const JsonPlace& place) {
   return KindPointer(new ReplaceKind(std::move(pattern), std::move(content)));
 }
 
-Result<KindPointer> ReadStrip(const JsonPlace& place) {
+Result<KindPointer> ReadStripKind(const JsonPlace& place) {
   constexpr int64_t kCountMax = 4096;  // a token has no more bytes
   MINISGL_ASSIGN_OR_RETURN(std::string character, ReadOneCharacter(place["content"], " "));
   MINISGL_ASSIGN_OR_RETURN(const int64_t start, place["start"].Int(0, kCountMax, 0));
@@ -461,8 +461,8 @@ Status ReadKinds(const JsonPlace& place, int depth, std::vector<KindPointer>* ki
     if (type == "ByteLevel") return KindPointer(new Utf8Kind(/*spells_bytes=*/true));
     if (type == "ByteFallback") return KindPointer(new ByteFallbackKind());
     if (type == "Fuse") return KindPointer(new FuseKind());
-    if (type == "Replace") return ReadReplace(place);
-    if (type == "Strip") return ReadStrip(place);
+    if (type == "Replace") return ReadReplaceKind(place);
+    if (type == "Strip") return ReadStripKind(place);
     if (type == "Metaspace") return ReadMetaspace(place);
     if (type == "BPEDecoder") return ReadBpeDecoder(place);
     return place["type"].Error(

@@ -14,7 +14,7 @@ namespace {
 
 constexpr size_t kPatternBytesMax = size_t{64} << 10;  // DeepSeek's, which lists ranges, has 6,000
 // A run of n spaces that no newline follows costs a few steps for each; nested repeats cost 2^n.
-constexpr uint32_t kStepsMax = 10'000'000;
+constexpr uint32_t kMatchStepsMax = 10'000'000;
 constexpr uint32_t kStepsPerByte = 8;
 constexpr uint32_t kHeapKibMax = 512 << 10;  // backtracking over 1 MiB one by one takes 130 MiB
 
@@ -78,7 +78,7 @@ Status Regex::FindAllIn(std::string_view text, const std::vector<TextRange>& wor
   const Owned<pcre2_match_context> context(pcre2_match_context_create(nullptr));
   if (!data || !context) return OutOfMemory();
   const auto text_bytes = static_cast<uint32_t>(std::min<size_t>(text.size(), size_t{256} << 20));
-  pcre2_set_match_limit(context.get(), kStepsMax + text_bytes * kStepsPerByte);
+  pcre2_set_match_limit(context.get(), kMatchStepsMax + text_bytes * kStepsPerByte);
   pcre2_set_heap_limit(context.get(), kHeapKibMax);
   const PCRE2_SIZE* bounds = pcre2_get_ovector_pointer(data.get());
 
