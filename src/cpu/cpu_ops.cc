@@ -29,7 +29,6 @@ constexpr int64_t kCacheLine = 64;
 // but enough to make widening a block of weights cheap.
 constexpr int64_t kLinearChunkFloats = 64 * 1024;
 constexpr int64_t kLinearRowsMin = 8 * kRowsMax;
-constexpr int64_t kLinearRowsMax = 21 * kRowsMax;
 
 // A gathering of rows costs about an eighth of one group's product (a copy of 8 bytes against 64
 // multiply-adds an element), so eight groups make it small.

@@ -19,15 +19,19 @@ namespace minisgl {
 // Outputs are computed in groups of four panels, inputs in blocks that are summed on their own and
 // then added.
 inline constexpr int64_t kGroupWidth = 64;
-// 128 inputs x 64 outputs of widened weights are 32 KiB: they stay in the first-level cache while
-// rows pass by. Also what bounds the length of a chain of rounding errors.
+// Bounds the length of a chain of rounding errors, and what of the weights is in the first-level
+// cache while rows pass by: 128 inputs x 32 outputs, widened, are 16 KiB.
 inline constexpr int64_t kBlockInputs = 128;
-inline constexpr int64_t kLinearScratchFloats = kGroupWidth * kBlockInputs;
 // Rows that share one read of the weights in registers.
 inline constexpr int64_t kRowsMax = 6;
-// Above this many rows it pays to bring a block of weights into the first-level cache (and to widen
-// it) before they pass.
+// Above this many rows it pays to keep a block of weights, widened, in the first-level cache.
 inline constexpr int64_t kRowsStreamedMax = 2 * kRowsMax;
+// Most rows of a LinearBlock.
+inline constexpr int64_t kLinearRowsMax = 21 * kRowsMax;
+// Outputs that are computed together where many rows pass, and what that takes of scratch: a block
+// of their weights and a sum for each row.
+inline constexpr int64_t kColumnWidthMax = 32;
+inline constexpr int64_t kLinearScratchFloats = kColumnWidthMax * (kBlockInputs + kLinearRowsMax);
 
 struct LinearBlock {
   const std::byte* x;  // [num_rows] rows as LinearKernel says
@@ -37,7 +41,7 @@ struct LinearBlock {
   // [num_rows, 64] the group's outputs, a row every `out_stride`; past num_out none is written
   float* out;
   int64_t out_stride;
-  int64_t num_rows;
+  int64_t num_rows;  // at most kLinearRowsMax
   int64_t group;
   float* scratch;  // kLinearScratchFloats
 };

@@ -4,10 +4,9 @@
 // kBlockInputs, in a block one multiply-add after another, blocks added in order, then the bias.
 // Vectors run over outputs, so a row is never split.
 //
-// Weights are widened in registers as they pass, again for each part of the rows. With AVX-512 a
-// part has 12 rows, so that this is a twelfth of the work. Elsewhere it has six; there, where many
-// rows pass, a block of weights is widened once into scratch that stays in the cache. (With AVX-512
-// the scratch costs more: it drives everything else out of the first-level cache.)
+// Few rows pass over the weights as they lie in memory, widened in registers. Of many, which are
+// taken in parts, the first widens a block of weights in registers and leaves it in scratch, in the
+// first-level cache, for the others.
 #include "cpu/targets.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -26,21 +25,14 @@ constexpr int64_t kGroupPanels = kGroupWidth / kPanelWidth;
 constexpr size_t kCacheLine = 64;
 // Rows of x that share one widening of the weights in registers.
 constexpr int64_t kPartRowsMax = HWY_TARGET == HWY_AVX3 ? 12 : kRowsMax;
-constexpr bool kWidensBlocks = HWY_TARGET != HWY_AVX3;
 
-// What is fetched while weights are multiplied. kStream: what comes 2 KiB behind them, where all
-// rows pass at once. kNextBlock: where several parts of the rows pass over one block of inputs,
-// each of them some of the next block.
-enum class Fetch { kStream, kNextBlock };
+// What is fetched while weights are multiplied. kStream: what comes 2 KiB behind them. kNone: the
+// caller sees to it.
+enum class Fetch { kStream, kNone };
 
-// For each pair of inputs a line of the cache: what a panel of 16 bits has of one.
 template <Fetch kFetch>
-HWY_INLINE void FetchPair(const std::byte* next, const void* from, size_t k, int v) {
-  if (kFetch == Fetch::kNextBlock) {
-    if (v == 0) __builtin_prefetch(next + k / 2 * kCacheLine);
-  } else if (v * kLanes % kPanelWidth == 0) {
-    PrefetchStream(from);
-  }
+HWY_INLINE void FetchPair(const void* from, int v) {
+  if (kFetch == Fetch::kStream && v * kLanes % kPanelWidth == 0) PrefetchStream(from);
 }
 
 // Operands of MultiplyAccumulate (simd-inl.h).
@@ -49,13 +41,12 @@ HWY_INLINE void FetchPair(const std::byte* next, const void* from, size_t k, int
 template <int kVectors, Fetch kFetch>
 struct Bf16Operand {
   const uint32_t* start[kVectors];
-  const std::byte* next;
   template <int kHalf>
   HWY_INLINE Floats Load(size_t k, int v) const {
     const F32 d;
     const hn::RebindToUnsigned<F32> du;
     const uint32_t* const from = start[v] + k / 2 * kPanelWidth;
-    if (kHalf == 0) FetchPair<kFetch>(next, from, k, v);
+    if (kHalf == 0) FetchPair<kFetch>(from, v);
     const auto pair = hn::LoadU(du, from);
     if constexpr (kHalf == 0) return hn::BitCast(d, hn::ShiftLeft<16>(pair));
     return hn::BitCast(d, hn::And(pair, hn::Set(du, 0xFFFF0000u)));
@@ -65,11 +56,10 @@ struct Bf16Operand {
 template <int kVectors, Fetch kFetch>
 struct F32Operand {
   const float* start[kVectors];
-  const std::byte* next;
   template <int kHalf>
   HWY_INLINE Floats Load(size_t k, int v) const {
     const float* const from = start[v] + (k + kHalf) * kPanelWidth;
-    if (kHalf == 0) FetchPair<kFetch>(next, from, k, v);
+    if (kHalf == 0) FetchPair<kFetch>(from, v);
     return hn::LoadU(F32(), from);
   }
 };
@@ -77,12 +67,11 @@ struct F32Operand {
 template <int kVectors, Fetch kFetch>
 struct F16Operand {
   const hwy::float16_t* start[kVectors];
-  const std::byte* next;
   template <int kHalf>
   HWY_INLINE Floats Load(size_t k, int v) const {
     const hn::Rebind<hwy::float16_t, F32> d16;
     const hwy::float16_t* const from = start[v] + (k + kHalf) * kPanelWidth;
-    if (kHalf == 0) FetchPair<kFetch>(next, from, k, v);
+    if (kHalf == 0) FetchPair<kFetch>(from, v);
     return hn::PromoteTo(F32(), hn::LoadU(d16, from));
   }
 };
@@ -94,11 +83,6 @@ struct Group {
   const std::byte* base;
   int64_t stride;
   int64_t num_panels;
-  // The next block of inputs, packed, of panel `i` at next + i * next_stride: fetched while rows
-  // pass over this one.
-  const std::byte* next = nullptr;
-  int64_t next_stride = 0;
-  int64_t next_panel = 0;
   template <typename T>
   HWY_INLINE const T* Panel(int64_t index) const {
     return reinterpret_cast<const T*>(base) + MinOf(index, num_panels - 1) * stride;
@@ -122,20 +106,42 @@ struct F16Weights {
   using Operand = F16Operand<kVectors, kFetch>;
 };
 
-// The operand of kVectors vectors from `column` of the group on. Each one made fetches the next
-// block of another panel.
+// The operand of kVectors vectors from `column` of the group on.
 template <class Weights, int kVectors, Fetch kFetch>
-HWY_INLINE auto MakeOperand(Group* group, int64_t column) {
+HWY_INLINE auto MakeOperand(const Group& group, int64_t column) {
   typename Weights::template Operand<kVectors, kFetch> operand;
   MINISGL_UNROLL for (int v = 0; v < kVectors; ++v) {
     const int64_t first = column + v * kLanes;
     operand.start[v] =
-        group->Panel<typename Weights::Word>(first / kPanelWidth) + first % kPanelWidth;
+        group.Panel<typename Weights::Word>(first / kPanelWidth) + first % kPanelWidth;
   }
-  operand.next = group->next + group->next_panel * group->next_stride;
-  group->next_panel = (group->next_panel + 1) % group->num_panels;
   return operand;
 }
+
+// How weights of a dtype lie in a panel.
+struct PackedLayout {
+  int64_t words_per_input_pair;
+  int64_t word_bytes;
+  HWY_INLINE int64_t PanelWords(const PackedMatrix& w) const {
+    return w.panel_stride() / 2 / kPanelWidth * words_per_input_pair;
+  }
+  HWY_INLINE int64_t PanelBytes(const PackedMatrix& w) const { return PanelWords(w) * word_bytes; }
+  // Of inputs [0, num_inputs), which is even.
+  HWY_INLINE int64_t InputBytes(int64_t num_inputs) const {
+    return num_inputs / 2 * words_per_input_pair * word_bytes;
+  }
+};
+
+// The group of outputs, from `input` on.
+HWY_INLINE Group GroupAt(const LinearBlock& linear, const PackedLayout& layout, int64_t input) {
+  const PackedMatrix& w = *linear.weight;
+  const int64_t first = linear.group * kGroupWidth;
+  const int64_t num_columns = MinOf(kGroupWidth, w.num_out - first);
+  return {w.panel(first / kPanelWidth) + layout.InputBytes(input), layout.PanelWords(w),
+          (num_columns + kPanelWidth - 1) / kPanelWidth};
+}
+
+// --- few rows ------------------------------------------------------------------------------------
 
 // One block of inputs for some rows and the group's outputs.
 struct RowBlock {
@@ -179,109 +185,221 @@ HWY_INLINE void StoreSums(const RowBlock& b, const Floats (&sum)[kRows][kVectors
   }
 }
 
-template <int kRows, class Weights, Fetch kFetch>
-HWY_NOINLINE void MultiplyRows(const RowBlock& b, Group* group) {
+template <int kRows, class Weights>
+HWY_NOINLINE void MultiplyRows(const RowBlock& b, const Group& group) {
   constexpr int kVectors = VectorsPerRow<kRows>();
   for (int64_t column = 0; column < b.num_columns; column += kVectors * kLanes) {
     Floats sum[kRows][kVectors];
     SetZero(sum);
-    const auto operand = MakeOperand<Weights, kVectors, kFetch>(group, column);
+    const auto operand = MakeOperand<Weights, kVectors, Fetch::kStream>(group, column);
     MultiplyAccumulate(b.x, static_cast<size_t>(b.x_stride), operand, b.num_inputs, sum);
     StoreSums(b, sum, column);
   }
 }
 
 // The function for `rows`, from kRows on.
-template <class Weights, Fetch kFetch, int kRows>
-HWY_INLINE void MultiplyPart(const RowBlock& b, Group* group, int64_t rows) {
+template <class Weights, int kRows>
+HWY_INLINE void MultiplyPart(const RowBlock& b, const Group& group, int64_t rows) {
   if constexpr (kRows < kPartRowsMax) {
-    if (rows > kRows) return MultiplyPart<Weights, kFetch, kRows + 1>(b, group, rows);
+    if (rows > kRows) return MultiplyPart<Weights, kRows + 1>(b, group, rows);
   }
-  MultiplyRows<kRows, Weights, kFetch>(b, group);
-}
-
-// Rows in even parts of at most kPartRowsMax: 16 as eight and eight, not twelve and four.
-template <class Weights>
-HWY_NOINLINE void MultiplyBlock(RowBlock b, Group group, int64_t num_rows) {
-  if (num_rows <= kPartRowsMax) {
-    return MultiplyPart<Weights, Fetch::kStream, 1>(b, &group, num_rows);
-  }
-  for (int64_t parts = (num_rows + kPartRowsMax - 1) / kPartRowsMax; parts > 0; --parts) {
-    const int64_t rows = (num_rows + parts - 1) / parts;
-    // Of even parts none has fewer rows than half of the most.
-    MultiplyPart<Weights, Fetch::kNextBlock, kPartRowsMax / 2>(b, &group, rows);
-    b.x += rows * b.x_stride;
-    b.out += rows * b.out_stride;
-    num_rows -= rows;
-  }
-}
-
-// The group's weights of one block of inputs as f32 panels in `scratch`.
-template <class Weights>
-HWY_NOINLINE Group WidenBlock(Group group, int64_t num_inputs, float* scratch) {
-  const F32 d;
-  constexpr int kVectors = static_cast<int>(kPanelWidth) / kLanes;
-  for (int64_t panel = 0; panel < group.num_panels; ++panel) {
-    const auto operand =
-        MakeOperand<Weights, kVectors, Fetch::kStream>(&group, panel * kPanelWidth);
-    float* to = scratch + panel * kBlockInputs * kPanelWidth;
-    for (int64_t k = 0; k < num_inputs; k += 2) {
-      MINISGL_UNROLL for (int v = 0; v < kVectors; ++v) {
-        hn::Store(operand.template Load<0>(k, v), d, to + k * kPanelWidth + v * kLanes);
-        // Past an odd number of inputs there is a zero in the matrix and room in the scratch.
-        hn::Store(operand.template Load<1>(k, v), d, to + (k + 1) * kPanelWidth + v * kLanes);
-      }
-    }
-  }
-  group.base = reinterpret_cast<const std::byte*>(scratch);
-  group.stride = kBlockInputs * kPanelWidth;
-  group.next_panel = 0;
-  return group;
+  MultiplyRows<kRows, Weights>(b, group);
 }
 
 template <class Weights>
-HWY_INLINE void MultiplyGroup(const LinearBlock& linear, int64_t words_per_input_pair,
-                              int64_t word_bytes) {
+HWY_INLINE void MultiplyFewRows(const LinearBlock& linear, const PackedLayout& layout) {
   const PackedMatrix& w = *linear.weight;
   const int64_t first = linear.group * kGroupWidth;
-  const int64_t num_columns = MinOf(kGroupWidth, w.num_out - first);
   for (int64_t input = 0; input < w.num_in; input += kBlockInputs) {
     const int64_t num_inputs = MinOf(kBlockInputs, w.num_in - input);
     const bool is_last = input + num_inputs == w.num_in;
-    Group group = {w.panel(first / kPanelWidth) + input / 2 * words_per_input_pair * word_bytes,
-                   w.panel_stride() / 2 / kPanelWidth * words_per_input_pair,
-                   (num_columns + kPanelWidth - 1) / kPanelWidth};
-    group.next_stride = group.stride * word_bytes;
-    // (Behind the last group there is nothing: it fetches in vain.)
-    group.next = is_last ? w.panel(first / kPanelWidth) + kGroupPanels * group.next_stride
-                         : group.base + kBlockInputs / 2 * words_per_input_pair * word_bytes;
     const RowBlock block = {
         .x = reinterpret_cast<const float*>(linear.x) + input,
         .x_stride = linear.x_stride / static_cast<int64_t>(sizeof(float)),
         .num_inputs = static_cast<size_t>(num_inputs),
         .out = linear.out,
         .out_stride = linear.out_stride,
-        .num_columns = num_columns,
+        .num_columns = MinOf(kGroupWidth, w.num_out - first),
         .adds = input > 0,
         .bias = is_last && linear.bias != nullptr ? linear.bias + first : nullptr,
     };
-    if (kWidensBlocks && w.format.dtype != DType::kF32 && linear.num_rows > kRowsStreamedMax) {
-      MultiplyBlock<F32Weights>(block, WidenBlock<Weights>(group, num_inputs, linear.scratch),
-                                linear.num_rows);
-    } else {
-      MultiplyBlock<Weights>(block, group, linear.num_rows);
+    MultiplyPart<Weights, 1>(block, GroupAt(linear, layout, input), linear.num_rows);
+  }
+}
+
+// --- many rows -----------------------------------------------------------------------------------
+
+// Some outputs at a time, two vectors (NEON: four), over all inputs. Of each block of inputs the
+// first part of the rows widens the weights in registers and leaves them in scratch, from where the
+// others read them. A row's sums lie beside it until they are done: in `out`, where rows are often
+// a power of two apart, they would push each other out of the first-level cache.
+constexpr int kColumnVectors = VectorsPerRow<kPartRowsMax>();
+constexpr int64_t kColumnWidth = int64_t{kColumnVectors} * kLanes;
+static_assert(kColumnWidth <= kColumnWidthMax);
+// Panels that a column reads, each of them from end to end.
+constexpr int64_t kColumnPanels = kColumnWidth > kPanelWidth ? kColumnWidth / kPanelWidth : 1;
+
+// Operands that fetch the weights needed next: a line of the cache for each pair of inputs.
+
+// Leaves the widened weights in scratch.
+template <class Operand>
+struct LeavingOperand {
+  Operand from;
+  float* scratch;
+  const std::byte* next;
+  template <int kHalf>
+  HWY_INLINE Floats Load(size_t k, int v) const {
+    const Floats w = from.template Load<kHalf>(k, v);
+    if (kHalf == 0 && v == 0) __builtin_prefetch(next + k * (kCacheLine / 2));
+    hn::Store(w, F32(), scratch + (k + kHalf) * kColumnWidth + v * kLanes);
+    return w;
+  }
+};
+
+struct ScratchOperand {
+  const float* scratch;
+  const std::byte* next;
+  template <int kHalf>
+  HWY_INLINE Floats Load(size_t k, int v) const {
+    if (kHalf == 0 && v == 0) __builtin_prefetch(next + k * (kCacheLine / 2));
+    return hn::Load(F32(), scratch + (k + kHalf) * kColumnWidth + v * kLanes);
+  }
+};
+
+// What is fetched while rows pass over a block: the next one, a piece with each part of the rows.
+// (Behind the last group there is nothing: then in vain.)
+constexpr int64_t kPieceBytes = kBlockInputs / 2 * static_cast<int64_t>(kCacheLine);
+struct NextWeights {
+  const std::byte* first;
+  int64_t panel_bytes;
+  int64_t pieces_per_panel;
+  HWY_INLINE const std::byte* Piece(int64_t part) const {
+    const int64_t piece = part % (kColumnPanels * pieces_per_panel);
+    return first + piece / pieces_per_panel * panel_bytes + piece % pieces_per_panel * kPieceBytes;
+  }
+};
+
+// One block of inputs for some rows and the outputs of a column.
+struct ColumnBlock {
+  const float* x;
+  size_t x_stride;
+  size_t num_inputs;
+  bool adds;    // not the first block of inputs
+  float* sums;  // [rows, kColumnWidth]
+};
+
+template <int kRows, class Operand>
+HWY_NOINLINE void MultiplyColumnRows(const ColumnBlock& b, const Operand& at) {
+  // Copied, so that the compiler keeps it in registers.
+  const Operand operand = at;
+  const F32 d;
+  Floats sum[kRows][kColumnVectors];
+  SetZero(sum);
+  MultiplyAccumulate(b.x, b.x_stride, operand, b.num_inputs, sum);
+  MINISGL_UNROLL for (int r = 0; r < kRows; ++r) {
+    MINISGL_UNROLL for (int v = 0; v < kColumnVectors; ++v) {
+      float* const to = b.sums + r * kColumnWidth + v * kLanes;
+      const Floats before = b.adds ? hn::Load(d, to) : hn::Zero(d);
+      hn::Store(hn::Add(before, sum[r][v]), d, to);
     }
+  }
+}
+
+// The function for `rows`, from kRows on.
+template <int kRows, class Operand>
+HWY_INLINE void MultiplyColumnPart(const ColumnBlock& b, const Operand& operand, int64_t rows) {
+  if constexpr (kRows < kPartRowsMax) {
+    if (rows > kRows) return MultiplyColumnPart<kRows + 1>(b, operand, rows);
+  }
+  MultiplyColumnRows<kRows>(b, operand);
+}
+
+// Rows in even parts of at most kPartRowsMax.
+template <class Operand>
+HWY_INLINE void MultiplyColumnBlock(ColumnBlock b, const Operand& weights, const NextWeights& next,
+                                    int64_t num_rows, float* scratch) {
+  // Of even parts none has fewer rows than half of the most.
+  constexpr int kRowsMin = kPartRowsMax / 2;
+  const int64_t num_parts = (num_rows + kPartRowsMax - 1) / kPartRowsMax;
+  for (int64_t part = 0; part < num_parts; ++part) {
+    const int64_t left = num_parts - part;
+    const int64_t rows = (num_rows + left - 1) / left;
+    if (part == 0) {
+      const LeavingOperand<Operand> operand = {weights, scratch, next.Piece(part)};
+      MultiplyColumnPart<kRowsMin>(b, operand, rows);
+    } else {
+      MultiplyColumnPart<kRowsMin>(b, ScratchOperand{scratch, next.Piece(part)}, rows);
+    }
+    b.x += static_cast<size_t>(rows) * b.x_stride;
+    b.sums += rows * kColumnWidth;
+    num_rows -= rows;
+  }
+}
+
+// out = sums (+ bias) of the outputs from `column` of the group on.
+HWY_NOINLINE void StoreColumn(const LinearBlock& linear, const float* sums, int64_t column,
+                              int64_t num_columns) {
+  const F32 d;
+  const float* const bias =
+      linear.bias == nullptr ? nullptr : linear.bias + linear.group * kGroupWidth + column;
+  const int64_t width = MinOf(kColumnWidth, num_columns - column);
+  for (int64_t r = 0; r < linear.num_rows; ++r, sums += kColumnWidth) {
+    float* const to = linear.out + r * linear.out_stride + column;
+    int64_t i = 0;
+    for (; i + kLanes <= width; i += kLanes) {
+      const Floats sum = hn::Load(d, sums + i);
+      hn::StoreU(bias == nullptr ? sum : hn::Add(sum, hn::LoadU(d, bias + i)), d, to + i);
+    }
+    for (; i < width; ++i) to[i] = bias == nullptr ? sums[i] : sums[i] + bias[i];
+  }
+}
+
+template <class Weights>
+HWY_INLINE void MultiplyManyRows(const LinearBlock& linear, const PackedLayout& layout) {
+  const PackedMatrix& w = *linear.weight;
+  const int64_t num_columns = MinOf(kGroupWidth, w.num_out - linear.group * kGroupWidth);
+  float* const sums = linear.scratch + kBlockInputs * kColumnWidth;
+  for (int64_t column = 0; column < num_columns; column += kColumnWidth) {
+    for (int64_t input = 0; input < w.num_in; input += kBlockInputs) {
+      const ColumnBlock block = {
+          .x = reinterpret_cast<const float*>(linear.x) + input,
+          .x_stride = static_cast<size_t>(linear.x_stride) / sizeof(float),
+          .num_inputs = static_cast<size_t>(MinOf(kBlockInputs, w.num_in - input)),
+          .adds = input > 0,
+          .sums = sums,
+      };
+      const bool is_last = input + kBlockInputs >= w.num_in;
+      const int64_t next_column = is_last ? column + kColumnWidth : column;
+      const NextWeights next = {GroupAt(linear, layout, is_last ? 0 : input + kBlockInputs).base +
+                                    next_column / kPanelWidth * layout.PanelBytes(w),
+                                layout.PanelBytes(w),
+                                layout.InputBytes(kBlockInputs) / kPieceBytes};
+      MultiplyColumnBlock(block,
+                          MakeOperand<Weights, kColumnVectors, Fetch::kNone>(
+                              GroupAt(linear, layout, input), column),
+                          next, linear.num_rows, linear.scratch);
+    }
+    StoreColumn(linear, sums, column, num_columns);
+  }
+}
+
+template <class Weights>
+HWY_INLINE void MultiplyGroup(const LinearBlock& linear, const PackedLayout& layout) {
+  if (linear.num_rows <= kPartRowsMax) {
+    MultiplyFewRows<Weights>(linear, layout);
+  } else {
+    MultiplyManyRows<Weights>(linear, layout);
   }
 }
 
 void RunLinear(const LinearBlock& linear) {
   switch (linear.weight->format.dtype) {
     case DType::kF32:
-      return MultiplyGroup<F32Weights>(linear, 2 * kPanelWidth, 4);
+      return MultiplyGroup<F32Weights>(linear, {2 * kPanelWidth, 4});
     case DType::kBF16:
-      return MultiplyGroup<Bf16Weights>(linear, kPanelWidth, 4);
+      return MultiplyGroup<Bf16Weights>(linear, {kPanelWidth, 4});
     case DType::kF16:
-      return MultiplyGroup<F16Weights>(linear, 2 * kPanelWidth, 2);
+      return MultiplyGroup<F16Weights>(linear, {2 * kPanelWidth, 2});
   }
 }
 
