@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <limits>
 #include <numeric>
+#include <span>
 
 #include "minisgl/base/random.h"
 
@@ -14,15 +15,42 @@ namespace {
 
 constexpr float kBanned = -std::numeric_limits<float>::infinity();
 
-// The largest logit; NaN where one is NaN or +infinity.
-float LargestOrNan(const float* logits, int64_t count) {
-  float largest = kBanned;
-  bool bad = false;
-  for (int64_t i = 0; i < count; ++i) {
-    bad |= !(logits[i] <= std::numeric_limits<float>::max());
-    largest = logits[i] > largest ? logits[i] : largest;
+// Logits of a piece: they are in the first-level cache when the largest of them is looked for.
+constexpr int64_t kPiece = 4096;
+
+struct Largest {
+  float value;    // NaN where a logit is NaN or +infinity
+  int64_t begin;  // of the first piece that has it
+};
+
+// In lanes of their own, and as many as make a loop, so that the compiler uses vectors.
+Largest FindLargest(const float* logits, int64_t count) {
+  constexpr int64_t kLanes = 128;
+  Largest result = {kBanned, 0};
+  float largest[kLanes];
+  int32_t bad[kLanes] = {};
+  for (int64_t begin = 0; begin < count; begin += kPiece) {
+    const int64_t end = std::min(count, begin + kPiece);
+    std::fill_n(largest, kLanes, kBanned);
+    int64_t i = begin;
+    for (; i + kLanes <= end; i += kLanes) {
+      for (int64_t lane = 0; lane < kLanes; ++lane) {
+        const float logit = logits[i + lane];
+        bad[lane] |= logit <= std::numeric_limits<float>::max() ? 0 : -1;
+        largest[lane] = logit > largest[lane] ? logit : largest[lane];
+      }
+    }
+    for (; i < end; ++i) {
+      bad[0] |= logits[i] <= std::numeric_limits<float>::max() ? 0 : -1;
+      largest[0] = std::max(largest[0], logits[i]);
+    }
+    const float of_piece = *std::max_element(largest, largest + kLanes);
+    if (of_piece > result.value) result = {of_piece, begin};
   }
-  return bad ? std::numeric_limits<float>::quiet_NaN() : largest;
+  for (const int32_t of_lane : bad) {
+    if (of_lane != 0) return {std::numeric_limits<float>::quiet_NaN(), 0};
+  }
+  return result;
 }
 
 // Adding a bias or a penalty to a large logit may overflow: it stays the largest float there is. A
@@ -160,21 +188,26 @@ void Sampler::SampleRow(const SampleRowParams& row, RowResult* result) {
   const SamplingParams& sampling = *row.sampling;
   *result = RowResult();
   result->outcome = RowResult::Outcome::kNonFinite;
-  if (!std::isfinite(LargestOrNan(row.logits, row.vocab_size))) return;
+  Largest largest = FindLargest(row.logits, row.vocab_size);
+  if (!std::isfinite(largest.value)) return;
   if (sampling.num_logprobs >= 0) raw_logits_.assign(row.logits, row.logits + row.vocab_size);
 
   ApplyBias(row);
   if (sampling.UsesPenalties()) ApplyPenalties(row);
   ApplyMinTokens(row);
-  const float largest = LargestOrNan(row.logits, row.vocab_size);
-  if (!std::isfinite(largest)) return;
+  if (!sampling.logit_bias.empty() || sampling.UsesPenalties() ||
+      !sampling.banned_until_min.empty()) {
+    largest = FindLargest(row.logits, row.vocab_size);
+    if (!std::isfinite(largest.value)) return;
+  }
 
   result->outcome = RowResult::Outcome::kToken;
   if (sampling.temperature > 0) {
-    result->token = Draw(row, largest);
+    result->token = Draw(row, largest.value);
   } else {
-    result->token = static_cast<TokenId>(
-        std::find(row.logits, row.logits + row.vocab_size, largest) - row.logits);
+    const auto logits = std::span(row.logits, static_cast<size_t>(row.vocab_size));
+    const auto at = std::find(logits.begin() + largest.begin, logits.end(), largest.value);
+    result->token = static_cast<TokenId>(at - logits.begin());
   }
   if (sampling.num_logprobs >= 0) AddLogprobs(row, result);
 }

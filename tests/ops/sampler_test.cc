@@ -235,6 +235,24 @@ TEST(SamplerTest, MinTokensBansUntilReached) {
             1);
 }
 
+// The scan goes over vectors and pieces: any place in a row of several pieces is seen, and of equal
+// logits the first counts.
+TEST(SamplerTest, FindsTheLargestOfManyWhereverItIs) {
+  constexpr int64_t kVocab = 9001;
+  const SamplingParams greedy = {.temperature = 0};
+  for (const int64_t at : {0, 1, 127, 128, 4095, 4096, 5000, 8191, 8192, 8999, 9000}) {
+    std::vector<float> logits(kVocab, -2.0f);
+    logits[at] = -1.0f;
+    EXPECT_EQ(TokenOf({.logits = logits}, greedy), at);
+    std::fill(logits.begin() + at, logits.end(), -1.0f);
+    EXPECT_EQ(TokenOf({.logits = logits}, greedy), at);
+    logits[at] = kNan;
+    EXPECT_EQ(SampleOne({.logits = logits}, greedy).outcome, RowResult::Outcome::kNonFinite) << at;
+    logits[at] = kInf;
+    EXPECT_EQ(SampleOne({.logits = logits}, greedy).outcome, RowResult::Outcome::kNonFinite) << at;
+  }
+}
+
 TEST(SamplerTest, NonFiniteRowsSaySo) {
   for (double temperature : {0.0, 1.0}) {
     for (const auto& logits : std::vector<std::vector<float>>{
