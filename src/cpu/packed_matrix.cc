@@ -53,22 +53,54 @@ int64_t IndexInPanel(DType dtype, int64_t input, int64_t lane) {
   return input * kPanelWidth + lane;
 }
 
+constexpr int64_t kTile = 16;
+
+// Sixteen words of sixteen rows, transposed: in squares of four by four, and of each row a line of
+// the cache at once, as rows are often a power of two apart.
+void TransposeTile(std::span<const SourceRow> rows, size_t offset, std::byte* to) {
+  using Words = uint32_t __attribute__((vector_size(16)));
+  constexpr size_t kSide = 4;
+  for (size_t lane = 0; lane < kTile; lane += kSide) {
+    for (size_t word = 0; word < kTile; word += kSide) {
+      Words row[kSide];
+      for (size_t i = 0; i < kSide; ++i) {
+        std::memcpy(&row[i], rows[lane + i].data + offset + word * sizeof(uint32_t), sizeof(Words));
+      }
+      const Words low01 = __builtin_shufflevector(row[0], row[1], 0, 4, 1, 5);
+      const Words low23 = __builtin_shufflevector(row[2], row[3], 0, 4, 1, 5);
+      const Words high01 = __builtin_shufflevector(row[0], row[1], 2, 6, 3, 7);
+      const Words high23 = __builtin_shufflevector(row[2], row[3], 2, 6, 3, 7);
+      const Words column[kSide] = {__builtin_shufflevector(low01, low23, 0, 1, 4, 5),
+                                   __builtin_shufflevector(low01, low23, 2, 3, 6, 7),
+                                   __builtin_shufflevector(high01, high23, 0, 1, 4, 5),
+                                   __builtin_shufflevector(high01, high23, 2, 3, 6, 7)};
+      for (size_t i = 0; i < kSide; ++i) {
+        std::memcpy(to + ((word + i) * kPanelWidth + lane) * sizeof(uint32_t), &column[i],
+                    sizeof(Words));
+      }
+    }
+  }
+}
+
 // Rows of words, one for each lane, as the words of all lanes, one after another: a sixteenth at a
 // time, so that every line of memory is read and written once.
 template <typename Word>
 void Interleave(std::span<const SourceRow> rows, int64_t num_words, std::byte* panel) {
-  constexpr int64_t kTile = 16;
   Word tile[kTile][kPanelWidth] = {};
   for (int64_t first = 0; first < num_words; first += kTile) {
+    const size_t offset = static_cast<size_t>(first) * sizeof(Word);
     const int64_t count = std::min(kTile, num_words - first);
+    std::byte* const to = panel + offset * kPanelWidth;
+    if (sizeof(Word) == sizeof(uint32_t) && count == kTile && rows.size() == kTile) {
+      TransposeTile(rows, offset, to);
+      continue;
+    }
     for (size_t lane = 0; lane < rows.size(); ++lane) {
       Word words[kTile];
-      std::memcpy(words, rows[lane].data + static_cast<size_t>(first) * sizeof(Word),
-                  static_cast<size_t>(count) * sizeof(Word));
+      std::memcpy(words, rows[lane].data + offset, static_cast<size_t>(count) * sizeof(Word));
       for (int64_t i = 0; i < count; ++i) tile[i][lane] = words[i];
     }
-    std::memcpy(panel + static_cast<size_t>(first * kPanelWidth) * sizeof(Word), tile,
-                static_cast<size_t>(count * kPanelWidth) * sizeof(Word));
+    std::memcpy(to, tile, static_cast<size_t>(count * kPanelWidth) * sizeof(Word));
   }
 }
 
