@@ -204,10 +204,8 @@ struct RowBlocks {
   const PackedMatrix* weight;
   int64_t first_panel;
   int64_t block_begin, block_end;
-  float* out;
-  int64_t out_stride;
+  float* sums;  // [rows, kGroupWidth]
   int64_t num_columns;
-  const float* bias;  // of the group; only with the last blocks
 };
 
 // The vectors of kVectors from `column` of the group on. The last group may have fewer panels: then
@@ -227,11 +225,14 @@ struct Columns {
   const uint16_t* scales[kVectors];
 };
 
-// out (+ bias) of kRows rows and one Columns. Sums lie in `sums` between blocks, so that registers
-// are left for the whole numbers.
+// sums += x w^T of kRows rows and the outputs from `column` of the group on. Sums lie in memory
+// between blocks, so that registers are left for the whole numbers.
 template <int kRows, int kVectors>
-HWY_INLINE void MultiplyColumns(const RowBlocks& b, const Columns<kVectors>& columns,
-                                float (&sums)[kRows][kVectors * kLanes]) {
+HWY_INLINE void MultiplyColumns(const RowBlocks& of, int64_t column) {
+  // Of its own, so that a store of sums changes nothing in it.
+  const RowBlocks b = of;
+  float* const HWY_RESTRICT sums = b.sums + column;
+  const Columns<kVectors> columns(b, column);
   const F32 d;
   const hn::RebindToSigned<F32> di;
   const hn::RebindToUnsigned<F32> du;
@@ -264,7 +265,7 @@ HWY_INLINE void MultiplyColumns(const RowBlocks& b, const Columns<kVectors>& col
       const Floats w_scale = hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(du, bits)));
       MINISGL_UNROLL for (int r = 0; r < kRows; ++r) {
         const float x_scale = reinterpret_cast<const float*>(b.x + r * b.x_stride)[block];
-        float* const sum = &sums[r][v * kLanes];
+        float* const sum = sums + r * kGroupWidth + v * kLanes;
         const Floats scale = hn::Mul(w_scale, hn::Set(d, x_scale));
         hn::Store(hn::MulAdd(hn::ConvertTo(d, dot[r][v]), scale, hn::Load(d, sum)), d, sum);
       }
@@ -276,23 +277,7 @@ template <int kRows>
 HWY_NOINLINE void MultiplyRows(const RowBlocks& b) {
   constexpr int kVectors = ColumnVectors<kRows>();
   for (int64_t column = 0; column < b.num_columns; column += kVectors * kLanes) {
-    const int64_t width = MinOf<int64_t>(kVectors * kLanes, b.num_columns - column);
-    HWY_ALIGN float sums[kRows][kVectors * kLanes];
-    for (int r = 0; r < kRows; ++r) {
-      const float* from = b.out + r * b.out_stride + column;
-      for (int64_t i = 0; i < kVectors * kLanes; ++i) {
-        sums[r][i] = b.block_begin > 0 && i < width ? from[i] : 0.0f;
-      }
-    }
-    MultiplyColumns(b, Columns<kVectors>(b, column), sums);
-    for (int r = 0; r < kRows; ++r) {
-      float* to = b.out + r * b.out_stride + column;
-      if (b.bias == nullptr) {
-        for (int64_t i = 0; i < width; ++i) to[i] = sums[r][i];
-      } else {
-        for (int64_t i = 0; i < width; ++i) to[i] = sums[r][i] + b.bias[column + i];
-      }
-    }
+    MultiplyColumns<kRows, kVectors>(b, column);
   }
 }
 
@@ -323,8 +308,25 @@ HWY_INLINE void MultiplyAllRows(RowBlocks b, int64_t num_rows) {
 #endif
     }
     b.x += rows * b.x_stride;
-    b.out += rows * b.out_stride;
+    b.sums += rows * kGroupWidth;
     num_rows -= rows;
+  }
+}
+
+// out = sums (+ bias) of the group.
+void StoreSums(const LinearBlock& linear, int64_t num_columns) {
+  const F32 d;
+  const float* sums = linear.scratch;
+  const float* const bias =
+      linear.bias == nullptr ? nullptr : linear.bias + linear.group * kGroupWidth;
+  for (int64_t r = 0; r < linear.num_rows; ++r, sums += kGroupWidth) {
+    float* const to = linear.out + r * linear.out_stride;
+    int64_t i = 0;
+    for (; i + kLanes <= num_columns; i += kLanes) {
+      const Floats sum = hn::Load(d, sums + i);
+      hn::StoreU(bias == nullptr ? sum : hn::Add(sum, hn::LoadU(d, bias + i)), d, to + i);
+    }
+    for (; i < num_columns; ++i) to[i] = bias == nullptr ? sums[i] : sums[i] + bias[i];
   }
 }
 
@@ -332,23 +334,26 @@ void RunInt8(const LinearBlock& linear) {
   const PackedMatrix& w = *linear.weight;
   const int64_t first = linear.group * kGroupWidth;
   const int64_t num_blocks = RowLayout(w.num_in).num_blocks;
+  const int64_t num_columns = MinOf(kGroupWidth, w.num_out - first);
+  static_assert(kLinearScratchFloats >= kGroupWidth * kLinearRowsMax);
+  const F32 d;
+  for (int64_t i = 0; i < linear.num_rows * kGroupWidth; i += kLanes) {
+    hn::Store(hn::Zero(d), d, linear.scratch + i);
+  }
   // Few rows read the weights once, as they lie; many pass over a part that stays in the cache.
   const int64_t step = linear.num_rows > kRowsStreamedMax ? kCachedBlocks : num_blocks;
   for (int64_t block = 0; block < num_blocks; block += step) {
-    const int64_t end = MinOf(num_blocks, block + step);
-    MultiplyAllRows(
-        {.x = linear.x,
-         .x_stride = linear.x_stride,
-         .weight = &w,
-         .first_panel = first / kPanelWidth,
-         .block_begin = block,
-         .block_end = end,
-         .out = linear.out,
-         .out_stride = linear.out_stride,
-         .num_columns = MinOf(kGroupWidth, w.num_out - first),
-         .bias = end == num_blocks && linear.bias != nullptr ? linear.bias + first : nullptr},
-        linear.num_rows);
+    MultiplyAllRows({.x = linear.x,
+                     .x_stride = linear.x_stride,
+                     .weight = &w,
+                     .first_panel = first / kPanelWidth,
+                     .block_begin = block,
+                     .block_end = MinOf(num_blocks, block + step),
+                     .sums = linear.scratch,
+                     .num_columns = num_columns},
+                    linear.num_rows);
   }
+  StoreSums(linear, num_columns);
 }
 
 }  // namespace
