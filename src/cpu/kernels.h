@@ -24,8 +24,6 @@ inline constexpr int64_t kGroupWidth = 64;
 inline constexpr int64_t kBlockInputs = 128;
 // Rows that share one read of the weights in registers.
 inline constexpr int64_t kRowsMax = 6;
-// Above this many rows it pays to keep a block of weights, widened, in the first-level cache.
-inline constexpr int64_t kRowsStreamedMax = 2 * kRowsMax;
 // Most rows of a LinearBlock.
 inline constexpr int64_t kLinearRowsMax = 21 * kRowsMax;
 // Outputs that are computed together where many rows pass, and what that takes of scratch: a block

@@ -21,7 +21,6 @@ HWY_BEFORE_NAMESPACE();
 namespace minisgl {
 namespace HWY_NAMESPACE {
 
-constexpr int64_t kGroupPanels = kGroupWidth / kPanelWidth;
 constexpr size_t kCacheLine = 64;
 // Rows of x that share one widening of the weights in registers.
 constexpr int64_t kPartRowsMax = HWY_TARGET == HWY_AVX3 ? 12 : kRowsMax;

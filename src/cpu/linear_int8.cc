@@ -39,8 +39,9 @@ using Ints = hn::Vec<hn::RebindToSigned<F32>>;
 inline constexpr int64_t kQuads = kQuantBlock / 4;  // of a block
 inline constexpr int64_t kQuadBytes = kPanelWidth * 4;
 inline constexpr int64_t kOffset = 128;  // of the weights
-// Where many rows pass, a block of weights that stays in the first-level cache: 256 inputs x 64
-// outputs are 16 KiB.
+// Up to this many rows read the weights once, as they lie. More pass over a part that stays in the
+// first-level cache: 256 inputs x 64 outputs are 16 KiB.
+inline constexpr int64_t kRowsStreamedMax = 12;
 inline constexpr int64_t kCachedBlocks = 8;
 
 #if HWY_TARGET == HWY_AVX3_DL
@@ -340,7 +341,6 @@ void RunInt8(const LinearBlock& linear) {
   for (int64_t i = 0; i < linear.num_rows * kGroupWidth; i += kLanes) {
     hn::Store(hn::Zero(d), d, linear.scratch + i);
   }
-  // Few rows read the weights once, as they lie; many pass over a part that stays in the cache.
   const int64_t step = linear.num_rows > kRowsStreamedMax ? kCachedBlocks : num_blocks;
   for (int64_t block = 0; block < num_blocks; block += step) {
     MultiplyAllRows({.x = linear.x,
