@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <cstdint>
+#include <cstring>
 
 namespace minisgl {
 namespace {
@@ -61,7 +62,16 @@ bool IsIncompleteUtf8(std::string_view text) {
 }
 
 bool IsValidUtf8(std::string_view text) {
+  constexpr uint64_t kHighBits = 0x8080808080808080;
   while (!text.empty()) {
+    // Plain ASCII, which most large texts are, eight bytes at a time.
+    uint64_t eight = 0;
+    while (text.size() >= sizeof(eight)) {
+      std::memcpy(&eight, text.data(), sizeof(eight));
+      if ((eight & kHighBits) != 0) break;
+      text.remove_prefix(sizeof(eight));
+    }
+    if (text.empty()) break;
     const size_t length = Utf8CharLength(text);
     if (length == 0) return false;
     text.remove_prefix(length);

@@ -4,10 +4,16 @@
 // Every rule is checked before an offset is believed: the header lies in the file, each tensor has
 // as many bytes as its shape and dtype say, and the tensors in order of their offsets tile the data
 // part with no hole, overlap or rest.
+//
+// A header may have 100 MB, so it is walked over twice and never kept: the first walk checks all of
+// it with 32 bytes a tensor, the second, of a header that is right, makes the entries.
 #include <algorithm>
+#include <array>
+#include <charconv>
+#include <functional>
 
 #include "minisgl/base/checked_math.h"
-#include "minisgl/base/json.h"
+#include "minisgl/base/json_scanner.h"
 #include "minisgl/base/utf8.h"
 #include "minisgl/weights/checkpoint.h"
 
@@ -16,15 +22,20 @@ namespace {
 
 using Entry = SafetensorsFile::Entry;
 using EntryMap = std::map<std::string, Entry, std::less<>>;
+using Token = JsonScanner::Token;
 
 constexpr uint64_t kLengthBytes = 8;
 constexpr uint64_t kHeaderBytesMax = 100'000'000;  // the format's own limit
 constexpr int kHeaderDepthMax = 8;
 constexpr size_t kNameBytesMax = 512;
+constexpr size_t kRawNameBytesMax = 6 * kNameBytesMax + 2;  // each byte as \u00NN, in quotes
 constexpr size_t kRankMax = 8;
 constexpr size_t kTensorsMax = 1'000'000;
-// An entry of the largest rank holds 14 values.
-constexpr uint64_t kHeaderValuesMax = 16 * kTensorsMax;
+// {"":{"dtype":"U8","shape":[],"data_offsets":[0,0]}, without what surrounds all of them.
+constexpr size_t kEntryBytesMin = 49;
+constexpr size_t kMembersMax = 16;           // of one tensor; three mean something
+constexpr size_t kMetadataKeysMax = 16'384;  // trainers write some dozens
+constexpr size_t kMetadataBytesMin = 6;      // "":"" and a comma
 constexpr size_t kFoundBytesMax = 60;
 
 struct DTypeSize {
@@ -37,18 +48,74 @@ constexpr DTypeSize kDTypes[] = {
     {"U32", 4},  {"F32", 4}, {"F64", 8}, {"I64", 8},     {"U64", 8},
 };
 
-std::string Found(const Json* value) {
-  return value == nullptr ? "nothing" : Visible(value->Dump(), kFoundBytesMax);
+// Where a name stands in the header, and what it takes to find the same one again.
+struct NamedPlace {
+  uint64_t hash = 0;
+  uint64_t begin = 0, end = 0;  // offsets of the tensor's data
+  uint32_t name_at = 0;
+};
+
+// Names may be made to share a hash: they are then compared.
+uint64_t HashOf(std::string_view name) {
+  uint64_t hash = 0xcbf29ce484222325;  // FNV-1a
+  for (const char c : name) hash = (hash ^ static_cast<uint8_t>(c)) * 0x100000001b3;
+  return hash;
 }
 
-// The non-negative integers of `value`, an array of at most `count_max`; none where it is anything
+std::string NameAt(std::string_view text, const NamedPlace& place) {
+  JsonScanner scanner(text.substr(place.name_at), 1);
+  MINISGL_CHECK(scanner.Next(), "no name at byte {} of the header", place.name_at);
+  return UnquoteJson(scanner.raw());
+}
+
+// Sorts `places`. An error where a name comes twice.
+Status CheckNoDuplicate(std::string_view text, std::vector<NamedPlace>* places) {
+  std::sort(places->begin(), places->end(), [text](const NamedPlace& a, const NamedPlace& b) {
+    if (a.hash != b.hash) return a.hash < b.hash;
+    return a.name_at != b.name_at && NameAt(text, a) < NameAt(text, b);
+  });
+  for (size_t i = 1; i < places->size(); ++i) {
+    const NamedPlace &before = (*places)[i - 1], &place = (*places)[i];
+    if (before.hash != place.hash) continue;
+    const std::string name = NameAt(text, place);
+    if (name == NameAt(text, before)) {
+      return BadInput("header: duplicate key \"{}\"", Visible(name));
+    }
+  }
+  return Status();
+}
+
+std::string Found(std::string_view raw) {
+  return raw.empty() ? "nothing" : Visible(raw, kFoundBytesMax);
+}
+
+// What JSON says in `raw`, a string or key, where its meaning has a name's length.
+Result<std::string> ReadName(std::string_view raw, const char* what) {
+  std::string name;
+  if (raw.size() <= kRawNameBytesMax) name = UnquoteJson(raw);
+  if (raw.size() > kRawNameBytesMax || name.size() > kNameBytesMax) {
+    return BadInput("has a {} of {} bytes (found \"{}\"); at most {} are allowed", what,
+                    name.empty() ? raw.size() - 2 : name.size(), Visible(raw.substr(1, 100)),
+                    kNameBytesMax);
+  }
+  return name;
+}
+
+// The non-negative integers of the array `raw`, of at most `count_max`; none where it is anything
 // else.
-std::optional<std::vector<int64_t>> ReadSizes(const Json* value, size_t count_max) {
-  if (value == nullptr || !value->is_array() || value->as_array().size() > count_max) return {};
+std::optional<std::vector<int64_t>> ReadSizes(std::string_view raw, size_t count_max) {
   std::vector<int64_t> sizes;
-  for (const Json& element : value->as_array()) {
-    if (!element.is_int() || element.as_int() < 0) return {};
-    sizes.push_back(element.as_int());
+  if (!raw.starts_with('[')) return {};
+  JsonScanner scanner(raw, kHeaderDepthMax);
+  scanner.Next();
+  while (scanner.Next() && scanner.token() != Token::kEndArray) {
+    const std::string_view digits = scanner.raw();
+    const char* const end = digits.data() + digits.size();
+    int64_t size = 0;
+    if (scanner.token() != Token::kNumber || digits[0] == '-') return {};
+    const auto [rest, error] = std::from_chars(digits.data(), end, size);
+    if (error != std::errc() || rest != end || sizes.size() == count_max) return {};
+    sizes.push_back(size);
   }
   return sizes;
 }
@@ -82,39 +149,62 @@ Result<std::string_view> HeaderText(std::span<const std::byte> bytes) {
   return text;
 }
 
-Status CheckMetadata(const Json& metadata) {
-  if (!metadata.is_object()) {
-    return BadInput("__metadata__ must be an object (found {})", metadata.TypeName());
-  }
-  for (const auto& [key, value] : metadata.as_object()) {
-    if (!value.is_string()) {
-      return BadInput("__metadata__ holds strings only (found {} at \"{}\")", value.TypeName(),
-                      Visible(key));
+// What a tensor's object says, as it is written; "" for what it lacks.
+struct Members {
+  std::string_view dtype, shape, offsets;
+};
+
+// Of the value that comes next.
+Result<Members> ReadMembers(JsonScanner* scanner) {
+  if (!scanner->Next()) return scanner->status();
+  if (scanner->token() != Token::kBeginObject) {
+    const char* type = JsonTypeName(scanner->raw());
+    while (scanner->depth() > 1 && scanner->Next()) {  // what is no JSON either is said first
     }
+    MINISGL_RETURN_IF_ERROR(scanner->status());
+    return BadInput("an object is needed (found {})", type);
   }
-  return Status();
+  Members members;
+  std::array<std::string, kMembersMax> keys;
+  size_t num_keys = 0;
+  while (scanner->Next() && scanner->token() != Token::kEndObject) {
+    if (num_keys == kMembersMax) return BadInput("has more than {} members", kMembersMax);
+    MINISGL_ASSIGN_OR_RETURN(std::string key, ReadName(scanner->raw(), "member name"));
+    std::string_view value;
+    if (!scanner->SkipValue(&value)) break;
+    if (std::find(keys.begin(), keys.begin() + num_keys, key) != keys.begin() + num_keys) {
+      return BadInput("duplicate key \"{}\"", Visible(key));
+    }
+    if (key == "dtype") members.dtype = value;
+    if (key == "shape") members.shape = value;
+    if (key == "data_offsets") members.offsets = value;
+    keys[num_keys++] = std::move(key);
+  }
+  MINISGL_RETURN_IF_ERROR(scanner->status());
+  return members;
 }
 
 // What the header says of one tensor, consistent in itself.
-Result<Entry> ReadEntry(const Json& json) {
-  if (!json.is_object()) {
-    return BadInput("an object is needed (found {})", json.TypeName());
-  }
+Result<Entry> ReadEntry(JsonScanner* scanner) {
+  MINISGL_ASSIGN_OR_RETURN(const Members members, ReadMembers(scanner));
   Entry entry;
-  const Json* dtype = json.Find("dtype");
   const DTypeSize* known = nullptr;
-  for (const DTypeSize& candidate : kDTypes) {
-    if (dtype != nullptr && dtype->is_string() && dtype->as_string() == candidate.name) {
-      known = &candidate;
+  // No name is so long that more than this could spell it.
+  if (members.dtype.starts_with('"') && members.dtype.size() < kFoundBytesMax) {
+    const std::string dtype = UnquoteJson(members.dtype);
+    for (const DTypeSize& candidate : kDTypes) {
+      if (dtype == candidate.name) known = &candidate;
     }
   }
-  if (known == nullptr) return BadInput("its dtype is unknown (found {})", Found(dtype));
+  if (known == nullptr) {
+    return BadInput("its dtype is unknown (found {})", Found(members.dtype));
+  }
   entry.dtype_name = known->name;
 
-  const auto shape = ReadSizes(json.Find("shape"), kRankMax);
+  const auto shape = ReadSizes(members.shape, kRankMax);
   if (!shape) {
     return BadInput("its shape must be at most {} integers, none negative (found {})", kRankMax,
-                    Found(json.Find("shape")));
+                    Found(members.shape));
   }
   entry.shape = *shape;
   std::optional<uint64_t> size = known->bytes;
@@ -123,10 +213,10 @@ Result<Entry> ReadEntry(const Json& json) {
     if (!size) return BadInput("its shape is too large (found {})", ShapeToString(*shape));
   }
 
-  const auto offsets = ReadSizes(json.Find("data_offsets"), 2);
+  const auto offsets = ReadSizes(members.offsets, 2);
   if (!offsets || offsets->size() != 2 || (*offsets)[1] < (*offsets)[0]) {
     return BadInput("its data_offsets must be a begin and an end (found {})",
-                    Found(json.Find("data_offsets")));
+                    Found(members.offsets));
   }
   entry.begin = static_cast<uint64_t>((*offsets)[0]);
   entry.end = static_cast<uint64_t>((*offsets)[1]);
@@ -137,23 +227,70 @@ Result<Entry> ReadEntry(const Json& json) {
   return entry;
 }
 
+// The value of __metadata__, which comes next: strings only, each key once.
+Status CheckMetadata(std::string_view text, JsonScanner* scanner) {
+  if (!scanner->Next()) return scanner->status();
+  if (scanner->token() != Token::kBeginObject) {
+    return BadInput("__metadata__ must be an object (found {})", JsonTypeName(scanner->raw()));
+  }
+  std::vector<NamedPlace> keys;
+  keys.reserve(std::min(kMetadataKeysMax, text.size() / kMetadataBytesMin + 1));
+  while (scanner->Next() && scanner->token() != Token::kEndObject) {
+    if (keys.size() == kMetadataKeysMax) {
+      return BadInput("__metadata__ has more than {} keys", kMetadataKeysMax);
+    }
+    const auto at = static_cast<uint32_t>(scanner->begin());
+    MINISGL_ASSIGN_OR_RETURN(const std::string key, ReadName(scanner->raw(), "__metadata__ key"));
+    if (!scanner->Next()) break;
+    if (scanner->token() != Token::kString) {
+      return BadInput("__metadata__ holds strings only (found {} at \"{}\")",
+                      JsonTypeName(scanner->raw()), Visible(key));
+    }
+    keys.push_back({.hash = HashOf(key), .name_at = at});
+  }
+  MINISGL_RETURN_IF_ERROR(scanner->status());
+  return CheckNoDuplicate(text, &keys);
+}
+
+using UseTensor = std::function<Status(size_t name_at, std::string name, Entry entry)>;
+
+// Calls `use` for each tensor of the header, in its order; stops at the first error.
+Status ForEachTensor(std::string_view text, const UseTensor& use) {
+  JsonScanner scanner(text, kHeaderDepthMax);
+  bool has_metadata = false;
+  if (!scanner.Next()) return scanner.status();
+  while (scanner.Next() && scanner.token() != Token::kEndObject) {
+    const size_t name_at = scanner.begin();
+    MINISGL_ASSIGN_OR_RETURN(std::string name, ReadName(scanner.raw(), "tensor name"));
+    if (name == "__metadata__") {
+      if (has_metadata) return BadInput("header: duplicate key \"{}\"", name);
+      has_metadata = true;
+      MINISGL_RETURN_IF_ERROR(CheckMetadata(text, &scanner));
+      continue;
+    }
+    Result<Entry> entry = ReadEntry(&scanner);
+    if (!entry.ok()) {
+      return entry.status().WithPrefix(fmt::format("tensor \"{}\"", Visible(name)));
+    }
+    MINISGL_RETURN_IF_ERROR(use(name_at, std::move(name), std::move(entry).value()));
+  }
+  scanner.Next();  // to the end
+  return scanner.status().WithPrefix("header");
+}
+
 // A tensor without elements shares its offset with the next one, so it sorts before it.
-Status CheckTiling(const EntryMap& entries, uint64_t data_bytes) {
-  std::vector<const EntryMap::value_type*> order;
-  order.reserve(entries.size());
-  for (const auto& named : entries) order.push_back(&named);
-  std::sort(order.begin(), order.end(), [](const auto* a, const auto* b) {
-    return std::pair(a->second.begin, a->second.end) < std::pair(b->second.begin, b->second.end);
+Status CheckTiling(std::string_view text, uint64_t data_bytes, std::vector<NamedPlace>* places) {
+  std::sort(places->begin(), places->end(), [](const NamedPlace& a, const NamedPlace& b) {
+    return std::tuple(a.begin, a.end, a.name_at) < std::tuple(b.begin, b.end, b.name_at);
   });
   uint64_t end = 0;
-  for (const auto* named : order) {
-    const Entry& entry = named->second;
-    if (entry.begin != end) {
+  for (const NamedPlace& place : *places) {
+    if (place.begin != end) {
       return BadInput("tensor \"{}\": {} the tensor before it (found begin {} after end {})",
-                      Visible(named->first), entry.begin < end ? "overlaps" : "leaves a hole after",
-                      entry.begin, end);
+                      Visible(NameAt(text, place)),
+                      place.begin < end ? "overlaps" : "leaves a hole after", place.begin, end);
     }
-    end = entry.end;
+    end = place.end;
   }
   if (end > data_bytes) {
     return BadInput("is cut short (found {} bytes of data, the header has {}); download it again",
@@ -168,29 +305,26 @@ Status CheckTiling(const EntryMap& entries, uint64_t data_bytes) {
 
 Result<EntryMap> ParseEntries(std::span<const std::byte> bytes, uint64_t* data_begin) {
   MINISGL_ASSIGN_OR_RETURN(const std::string_view text, HeaderText(bytes));
-  Result<Json> header =
-      ParseJson(text, {.depth_max = kHeaderDepthMax, .values_max = kHeaderValuesMax});
-  if (!header.ok()) return header.status().WithPrefix("header");
-  if (!header->is_object()) return BadInput("has a header that is no object");
-  EntryMap entries;
-  for (const auto& [name, json] : header->as_object()) {
-    if (name == "__metadata__") {
-      MINISGL_RETURN_IF_ERROR(CheckMetadata(json));
-      continue;
-    }
-    if (name.size() > kNameBytesMax) {
-      return BadInput("has a tensor name of {} bytes (found \"{}\"); at most {} are allowed",
-                      name.size(), Visible(name), kNameBytesMax);
-    }
-    if (entries.size() == kTensorsMax) return BadInput("has more than {} tensors", kTensorsMax);
-    Result<Entry> entry = ReadEntry(json);
-    if (!entry.ok()) {
-      return entry.status().WithPrefix(fmt::format("tensor \"{}\"", Visible(name)));
-    }
-    entries.emplace(name, std::move(entry).value());
-  }
   *data_begin = kLengthBytes + text.size();
-  MINISGL_RETURN_IF_ERROR(CheckTiling(entries, bytes.size() - *data_begin));
+  {
+    std::vector<NamedPlace> places;
+    places.reserve(std::min(kTensorsMax, text.size() / kEntryBytesMin + 1));
+    MINISGL_RETURN_IF_ERROR(
+        ForEachTensor(text, [&](size_t name_at, const std::string& name, const Entry& entry) {
+          if (places.size() == kTensorsMax) {
+            return BadInput("has more than {} tensors", kTensorsMax);
+          }
+          places.push_back({HashOf(name), entry.begin, entry.end, static_cast<uint32_t>(name_at)});
+          return Status();
+        }));
+    MINISGL_RETURN_IF_ERROR(CheckNoDuplicate(text, &places));
+    MINISGL_RETURN_IF_ERROR(CheckTiling(text, bytes.size() - *data_begin, &places));
+  }
+  EntryMap entries;
+  MINISGL_RETURN_IF_ERROR(ForEachTensor(text, [&](size_t, std::string name, Entry entry) {
+    entries.emplace(std::move(name), std::move(entry));
+    return Status();
+  }));
   return entries;
 }
 

@@ -27,10 +27,19 @@ constexpr int64_t kShortRuns = 40;
 constexpr int64_t kShortRuns = 100;
 #endif
 
-// Which calls out of `total` are to fail. $MINISGL_FAULT names one, to look at it alone.
+// Which calls out of `total` are to fail. $MINISGL_FAULT names one (7), to look at it alone, or a
+// range of them (1-9000), for several processes to share the long form.
 std::vector<int64_t> Numbers(int64_t total) {
-  if (const char* one = std::getenv("MINISGL_FAULT")) return {std::strtoll(one, nullptr, 10)};
   std::vector<int64_t> numbers;
+  if (const char* some = std::getenv("MINISGL_FAULT")) {
+    char* rest = nullptr;
+    const int64_t first = std::strtoll(some, &rest, 10);
+    const int64_t last = *rest == '-' ? std::strtoll(rest + 1, nullptr, 10) : first;
+    for (int64_t number = first; number <= std::min(last, total); ++number) {
+      numbers.push_back(number);
+    }
+    return numbers;
+  }
   const int64_t late = total - total / 20;
   for (int64_t number = 1; number <= total;) {
     numbers.push_back(number);
