@@ -209,6 +209,7 @@ void Disarm() { g_armed.store(false); }
 int64_t NumCalls(Call call) { return g_counts[static_cast<size_t>(call)].load(); }
 bool HasStruck() { return g_struck.load(); }
 int64_t PeakBytes() { return g_peak_bytes.load(); }
+int64_t BytesOut() { return g_bytes.load(); }
 
 std::vector<std::string> OpenedPaths() {
   const bool was_armed = g_armed.exchange(false);

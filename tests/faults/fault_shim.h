@@ -41,5 +41,7 @@ std::vector<std::string> OpenedPaths();
 // Most bytes that operator new and aligned_alloc had given out at one time since Arm(), beyond what
 // was out then.
 int64_t PeakBytes();
+// Bytes of operator new that are out now: since the last Arm(), or since the program began.
+int64_t BytesOut();
 
 }  // namespace minisgl::faults
