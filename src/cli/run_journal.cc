@@ -219,9 +219,9 @@ Result<std::string> DifferenceOfRuns(const Json& before, const Json& now,
   for (const auto& [name, value] : new_options.as_object()) {
     const Json& old_value = Member(old_options, name);
     if (old_value == value) continue;
-    const auto shown = [&name](const Json& given) {
-      return given.is_null() ? fmt::format("no {}", name)
-                             : fmt::format("{} {}", name, Visible(given.Dump(), 100));
+    const auto shown = [&option = name](const Json& given) {
+      return given.is_null() ? fmt::format("no {}", option)
+                             : fmt::format("{} {}", option, Visible(given.Dump(), 100));
     };
     return fmt::format("{} (not {})", shown(old_value), shown(value));
   }

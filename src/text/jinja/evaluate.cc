@@ -246,7 +246,7 @@ Value Interpreter::EvalConcat(const Expr& expr) {
   Text text;
   for (const ExprPtr& operand : expr.children) {
     text.Append(StrOf(Eval(*operand)));
-    if (text.size() > kTextBytesMax) break;
+    if (text.size() > TextBytesMax()) break;
   }
   return MakeText(std::move(text));
 }
@@ -417,9 +417,11 @@ std::vector<Value> Interpreter::Elements(const Value& value) {
     }
   } else if (value.is_text()) {
     ChargeItems(4 * value.text().size());
-    const std::vector<size_t> offsets = CharacterOffsets(value.text().bytes());
-    for (size_t i = 0; i + 1 < offsets.size(); ++i) {
-      elements.push_back(Value(value.text().Substr(offsets[i], offsets[i + 1])));
+    const std::string_view bytes = value.text().bytes();
+    for (size_t at = 0, length = 0; at < bytes.size(); at += length) {
+      ChargeWork(1);
+      FirstCodePoint(bytes.substr(at), &length);
+      elements.push_back(Value(value.text().Substr(at, at + length)));
     }
   } else if (!value.is_undefined()) {
     Fail("{} cannot be looped over", value.TypeName());
@@ -459,8 +461,9 @@ Value Interpreter::Arithmetic(std::string_view op, const Value& a, const Value& 
     if (count > 0 && weight > std::numeric_limits<uint64_t>::max() / 64 / count)
       Fail("a repetition is too large");
     if (repeated.is_text()) {
-      ChargeText(count * repeated.text().size());
-      ChargeWork(count * (repeated.text().footprint() - repeated.text().size()));
+      // Copies of one origin are one run.
+      const Text& text_once = repeated.text();
+      ChargeText(count * (text_once.runs().size() > 1 ? text_once.footprint() : text_once.size()));
       ChargeVisits(static_cast<int64_t>(count / 64));
       Text text;
       for (uint64_t i = 0; i < count && !repeated.text().empty(); ++i) text.Append(repeated.text());

@@ -90,7 +90,7 @@ Value IndentFilter(Interpreter* run, const Value& input, const CallArguments& ar
     if (i > 0) out.Append("\n");
     if (i == 0 ? first : (blank || !lines[i].text().empty())) out.Append(margin);
     out.Append(lines[i].text());
-    if (out.size() > kTextBytesMax) break;
+    if (out.size() > TextBytesMax()) break;
   }
   return AsMarkupLike(run, input, std::move(out));
 }
@@ -317,7 +317,7 @@ Value UrlEncodeFilter(Interpreter* run, const Value& input, const CallArguments&
     out.Append(encoded(parts[0], false));
     out.Append("=");
     out.Append(encoded(parts[1], false));
-    if (out.size() > kTextBytesMax) break;
+    if (out.size() > TextBytesMax()) break;
   }
   return run->MakeText(std::move(out));
 }

@@ -228,7 +228,7 @@ class PercentFormatter {
       out_.AppendRange(format_, at_, percent);
       at_ = percent;
       if (at_ < bytes.size()) Convert();
-      if (out_.size() > kTextBytesMax) break;
+      if (out_.size() > TextBytesMax()) break;
     }
     if (values_.is_dict() || (values_.is_list() && !values_.is_tuple())) used_ = positional_.size();
     if (used_ < positional_.size()) Fail("a format leaves values over");
@@ -387,7 +387,7 @@ class BraceFormatter {
       out.AppendRange(format, at, brace);
       at = brace;
       if (at == bytes.size()) break;
-      if (out.size() > kTextBytesMax) Fail("a text is longer than {} MiB", kTextBytesMax >> 20);
+      if (out.size() > TextBytesMax()) Fail("a text is longer than {} MiB", TextBytesMax() >> 20);
       if (at + 1 < bytes.size() && bytes[at + 1] == bytes[at]) {
         out.AppendRange(format, at, at + 1);
         at += 2;

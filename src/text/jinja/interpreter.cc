@@ -26,6 +26,16 @@ class Interpreter::Nest {
   Interpreter* run_;
 };
 
+namespace {
+
+uint64_t WeightOf(const std::vector<std::pair<std::string, Value>>& variables) {
+  uint64_t weight = 0;
+  for (const auto& [name, value] : variables) weight += value.Weight();
+  return weight;
+}
+
+}  // namespace
+
 const Value* CallArguments::Find(size_t index, std::string_view name) const {
   if (index < positional.size()) return &positional[index];
   for (const auto& [key, value] : named) {
@@ -41,7 +51,7 @@ Value CallArguments::Get(size_t index, std::string_view name, Value fallback) co
 
 Interpreter::Interpreter(std::vector<std::pair<std::string, Value>> variables,
                          std::optional<int64_t> now)
-    : now_(now) {
+    : memory_(WeightOf(variables)), now_(now) {
   for (auto& [name, value] : variables)
     root_.variables.insert_or_assign(std::move(name), std::move(value));
 }
@@ -63,10 +73,13 @@ void Interpreter::ChargeVisits(int64_t count) {
 void Interpreter::ChargeWork(uint64_t bytes) {
   bytes_ += std::min(bytes, kWorkBytesMax);
   if (bytes_ > kWorkBytesMax) Fail("it builds more than {} MiB of values", kWorkBytesMax >> 20);
+  if (memory_.IsBroken()) {
+    Fail("it holds more than {} MiB of values at one time", memory_.held_max() >> 20);
+  }
 }
 
 void Interpreter::ChargeText(uint64_t bytes) {
-  if (bytes > kTextBytesMax) Fail("a text is longer than {} MiB", kTextBytesMax >> 20);
+  if (bytes > TextBytesMax()) Fail("a text is longer than {} MiB", TextBytesMax() >> 20);
   ChargeWork(bytes);
 }
 
@@ -93,8 +106,7 @@ void Interpreter::ChargeComparison(const Value& a, const Value& b) {
 }
 
 Value Interpreter::MakeText(Text text) {
-  ChargeText(text.size());
-  ChargeWork(text.footprint() - text.size());
+  ChargeText(text.footprint());
   return Value(std::move(text));
 }
 
@@ -112,8 +124,7 @@ Text Interpreter::StrOf(const Value& value) {
   ChargeWork(value.Weight());
   Text text;
   AppendStr(value, &text);
-  ChargeText(text.size());
-  ChargeWork(text.footprint() - text.size());
+  ChargeText(text.footprint());
   return text;
 }
 
@@ -182,6 +193,7 @@ Interpreter::Flow Interpreter::RunLoop(const Statement& statement, std::vector<V
                                        int level) {
   const auto loop = std::make_shared<LoopState>();
   loop->items = std::move(items);
+  loop->held.Add(sizeof(LoopState) + loop->items.capacity() * sizeof(Value));
   loop->statement = &statement;
   loop->outer = scope_;
   loop->level = level;
@@ -320,7 +332,8 @@ void Interpreter::Output(const Value& value) {
   } else {
     out_->Append(StrOf(value));
   }
-  if (out_->size() > kTextBytesMax) Fail("its output is longer than {} MiB", kTextBytesMax >> 20);
+  if (out_->footprint() > TextBytesMax())
+    Fail("its output is longer than {} MiB", TextBytesMax() >> 20);
 }
 
 void Interpreter::Assign(const Target& target, const Value& value) {
@@ -445,6 +458,7 @@ Value Interpreter::CallLoop(LoopState* loop, const CallArguments& arguments) {
 void SetMember(Interpreter* run, Namespace* space, std::string_view name, const Value& value) {
   if (name.starts_with("_"))
     Fail("a namespace cannot hold \"{}\": it begins with an underscore", Visible(name));
+  if (name.size() > kNameBytesMax) Fail("a namespace's name has {} bytes", name.size());
   run->ChargeSearch(space->members.size(), name);
   space->Set(name, value);
 }

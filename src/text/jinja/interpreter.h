@@ -1,8 +1,9 @@
 // Runs a parsed template within bounds. One interpreter serves one rendering; it owns the
 // namespaces.
 //
-// Bounds: node visits, the bytes that are built or copied, the size of a text, nesting. Breaking
-// one throws Error with the template's line, as everything else that the template does wrong.
+// Bounds: node visits, the bytes that are built or copied, those that are held (bounds.h), nesting.
+// Breaking one throws Error with the template's line, as everything else that the template does
+// wrong.
 #pragma once
 
 #include <cstdint>
@@ -17,6 +18,7 @@
 #include <vector>
 
 #include "text/jinja/ast.h"
+#include "text/jinja/bounds.h"
 #include "text/jinja/value.h"
 
 namespace minisgl::jinja {
@@ -24,7 +26,6 @@ namespace minisgl::jinja {
 // Names are copied and hashed at each visit of a node, which counts as one step.
 inline constexpr size_t kNameBytesMax = 256;
 inline constexpr int64_t kVisitsMax = 1'000'000;
-inline constexpr uint64_t kTextBytesMax = uint64_t{16} << 20;  // the output, or any text on the way
 inline constexpr uint64_t kWorkBytesMax = uint64_t{512} << 20;  // all texts and lists together
 inline constexpr int64_t kRangeMax = 100'000;
 inline constexpr int kCallDepthMax =
@@ -71,7 +72,7 @@ class Interpreter {
 
   // For filters, tests and functions.
   void ChargeVisits(int64_t count);
-  void ChargeText(uint64_t bytes);  // of one text, which may not be longer than kTextBytesMax
+  void ChargeText(uint64_t bytes);  // of one text, which may not be longer than TextBytesMax()
   void ChargeItems(size_t count) { ChargeWork(uint64_t{count} * 64); }
   void ChargeWork(uint64_t bytes);
   void ChargeKeys(const Dict& dict);                      // a copy of its keys
@@ -150,6 +151,7 @@ class Interpreter {
   Value CallLoopMethod(LoopState* loop, std::string_view name, const CallArguments& arguments);
   Value LoopAttribute(const Value& loop, std::string_view name);
 
+  const MemoryBounds memory_;
   const std::optional<int64_t> now_;
   std::deque<Namespace> namespaces_;
   Scope root_;

@@ -65,6 +65,9 @@ class Lexer {
     Advance(count);
   }
   Token& Emit(Kind kind, std::string text) {
+    if (tokens_.size() == kTokensMax) {
+      FailHere(fmt::format("it has more than {} names, signs and texts", kTokensMax));
+    }
     Token token;
     token.kind = kind;
     token.line = line_;

@@ -3,6 +3,7 @@
 // and the signs - and +.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -36,6 +37,9 @@ struct Token {
   bool IsName(std::string_view name) const { return Is(Kind::kName, name); }
   bool IsOperator(std::string_view op) const { return Is(Kind::kOperator, op); }
 };
+
+// The longest templates there are have some 5,000; each becomes some hundred bytes of the tree.
+inline constexpr size_t kTokensMax = 32'768;
 
 // The last token is kEnd. Throws Error with its line.
 std::vector<Token> Lex(std::string_view source);

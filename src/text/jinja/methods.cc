@@ -258,7 +258,7 @@ Value Pad(Interpreter* run, const Text& self, std::string_view name,
   if (CountCharacters(fill.bytes()) != 1) Fail("the padding must be one character");
   const auto have = static_cast<int64_t>(CountCharacters(self.bytes()));
   if (width <= have) return Value(self);
-  if (static_cast<uint64_t>(width) > kTextBytesMax) run->ChargeText(static_cast<uint64_t>(width));
+  if (static_cast<uint64_t>(width) > TextBytesMax()) run->ChargeText(static_cast<uint64_t>(width));
   const int64_t missing = width - have;
   // As Python: of an odd number the smaller half stands first, but where the width is odd too.
   const int64_t left = name == "ljust"   ? 0
@@ -278,7 +278,7 @@ Value ExpandTabs(Interpreter* run, const Text& self, int64_t size) {
   run->ChargeWork(uint64_t{16} * self.size());
   Text out;
   int64_t column = 0;
-  for (size_t at = 0, length = 0; at < self.size() && out.size() <= kTextBytesMax; at += length) {
+  for (size_t at = 0, length = 0; at < self.size() && out.size() <= TextBytesMax(); at += length) {
     const char32_t c = FirstCodePoint(std::string_view(self.bytes()).substr(at), &length);
     if (c == '\t') {
       const int64_t count = size > 0 ? size - column % size : 0;
@@ -470,7 +470,7 @@ Text Replace(Interpreter* run, const Text& text, const Text& from, const Text& t
   for (int64_t count = 0; count != count_max && at <= bytes.size(); ++count) {
     size_t found = at;
     if (!from.empty()) found = Find(bytes, from.bytes(), at);
-    if (found == std::string_view::npos || out.size() > kTextBytesMax) break;
+    if (found == std::string_view::npos || out.size() > TextBytesMax()) break;
     out.AppendRange(text, at, found);
     out.Append(to);
     at = found + from.size();
@@ -491,7 +491,7 @@ Text Join(Interpreter* run, const std::vector<Value>& items, const Text& separat
   for (size_t i = 0; i < items.size(); ++i) {
     if (i > 0) out.Append(separator);
     out.Append(run->StrOf(items[i]));
-    if (out.size() > kTextBytesMax) break;
+    if (out.size() > TextBytesMax()) break;
   }
   return out;
 }

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "minisgl/base/utf8.h"
+#include "text/jinja/bounds.h"
 
 namespace minisgl::jinja {
 
@@ -65,7 +66,8 @@ Text EscapeHtml(const Text& text) {
   size_t at = 0;
   for (const Text::Run& run : text.runs()) {
     std::string escaped;
-    for (; at < run.end; ++at) {
+    // What is too long is cut where that shows: nobody makes a value of it.
+    for (; at < run.end && out.size() + escaped.size() <= TextBytesMax(); ++at) {
       const char c = text.bytes()[at];
       switch (c) {
         case '&':

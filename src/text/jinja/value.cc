@@ -6,11 +6,35 @@
 #include <compare>
 
 #include "minisgl/base/utf8.h"
+#include "text/jinja/bounds.h"
 #include "text/jinja/error.h"
 
 namespace minisgl::jinja {
 
-Value::Value(Text value) : v_(std::make_shared<const Text>(std::move(value))) {}
+namespace {
+
+// A value and, as long as it is there, what it takes beside those it holds.
+template <typename T>
+struct Counted {
+  template <typename... Args>
+  explicit Counted(uint64_t bytes, Args&&... args)
+      : held(bytes + sizeof(Counted)), value{std::forward<Args>(args)...} {}
+  HeldBytes held;
+  const T value;
+};
+
+template <typename T, typename... Args>
+std::shared_ptr<const T> MakeCounted(uint64_t bytes, Args&&... args) {
+  const auto counted = std::make_shared<const Counted<T>>(bytes, std::forward<Args>(args)...);
+  return std::shared_ptr<const T>(counted, &counted->value);
+}
+
+}  // namespace
+
+Value::Value(Text value) {
+  const uint64_t bytes = value.footprint();
+  v_ = MakeCounted<Text>(bytes, std::move(value));
+}
 
 int Value::Depth() const {
   if (is_list()) return list().depth;
@@ -46,8 +70,8 @@ Value Value::FromList(std::vector<Value> items, ListKind kind) {
   Measure measure;
   for (const Value& item : items) measure.Add(item);
   Value value;
-  value.v_ =
-      std::make_shared<const List>(List{std::move(items), kind, measure.depth, measure.weight});
+  const uint64_t bytes = items.capacity() * sizeof(Value);
+  value.v_ = MakeCounted<List>(bytes, std::move(items), kind, measure.depth, measure.weight);
   return value;
 }
 
@@ -58,7 +82,8 @@ Value Value::FromDict(std::vector<std::pair<Value, Value>> members) {
     measure.Add(item);
   }
   Value value;
-  value.v_ = std::make_shared<const Dict>(Dict{std::move(members), measure.depth, measure.weight});
+  const uint64_t bytes = members.capacity() * 2 * sizeof(Value);
+  value.v_ = MakeCounted<Dict>(bytes, std::move(members), measure.depth, measure.weight);
   return value;
 }
 
@@ -117,6 +142,8 @@ void Namespace::Set(std::string_view name, Value value) {
     }
   }
   members.emplace_back(name, std::move(value));
+  // Twice: the vector has room for as many again.
+  held.Add(2 * sizeof(members[0]) + name.size());
 }
 
 bool Truthy(const Value& value) {

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "minisgl/base/json.h"
+#include "text/jinja/bounds.h"
 #include "text/jinja/text.h"
 
 namespace minisgl::jinja {
@@ -139,6 +140,7 @@ struct Dict {
 
 struct Namespace {
   std::vector<std::pair<std::string, Value>> members;
+  HeldBytes held{sizeof(members)};
   const Value* Find(std::string_view name) const;
   void Set(std::string_view name, Value value);
 };
@@ -172,6 +174,7 @@ struct LoopState {
   bool has_ended = false;
   bool has_changed = false;
   std::vector<Value> last_changed;  // what loop.changed was given
+  HeldBytes held{sizeof(items)};
 };
 
 bool Truthy(const Value& value);

@@ -5,16 +5,15 @@
 #include <cmath>
 #include <optional>
 
+#include "text/jinja/bounds.h"
 #include "text/jinja/error.h"
 #include "text/jinja/value.h"
 
 namespace minisgl::jinja {
 namespace {
 
-constexpr size_t kTextBytesMax = size_t{16} << 20;
-
 void CheckSize(const Text& out) {
-  if (out.size() > kTextBytesMax) Fail("a text is longer than {} MiB", kTextBytesMax >> 20);
+  if (out.size() > TextBytesMax()) Fail("a text is longer than {} MiB", TextBytesMax() >> 20);
 }
 
 // Python's str.isprintable of one character.
@@ -43,6 +42,7 @@ void AppendReprText(const Text& text, Text* out) {
   size_t begin = 0;
   for (const Text::Run& run : text.runs()) {
     while (begin < run.end) {
+      CheckSize(*out);
       size_t length = 0;
       const char32_t c = FirstCodePoint(bytes.substr(begin, run.end - begin), &length);
       const std::string_view same = bytes.substr(begin, length);
@@ -163,6 +163,7 @@ void JsonText(const Text& text, bool ascii, Text* out) {
   size_t begin = 0;
   for (const Text::Run& run : text.runs()) {
     while (begin < run.end) {
+      CheckSize(*out);
       size_t length = 0;
       const char32_t c = FirstCodePoint(bytes.substr(begin, run.end - begin), &length);
       if (const auto escape = JsonEscape(c, ascii)) {
