@@ -13,6 +13,8 @@ namespace minisgl {
 namespace {
 
 constexpr uint64_t kConfigBytesMax = uint64_t{64} << 20;
+// An added token has 7; vocabularies add some thousands.
+constexpr uint64_t kConfigValuesMax = 1'000'000;
 
 Status Unexpected(const std::string& key, const Json& value, const char* wanted) {
   return BadInput("\"{}\" is {}; it must be {}", Visible(key), value.TypeName(), wanted);
@@ -158,7 +160,7 @@ Result<Json> LoadJsonObject(const std::string& dir, const std::string& name) {
   std::error_code error;
   if (!std::filesystem::exists(path, error)) return Json();
   MINISGL_ASSIGN_OR_RETURN(const std::string text, ReadFile(path.string(), kConfigBytesMax));
-  Result<Json> json = ParseJson(text);
+  Result<Json> json = ParseJson(text, {.values_max = kConfigValuesMax});
   if (!json.ok()) return json.status().WithPrefix(path.string());
   if (!json->is_object()) {
     return BadInput("{}: it holds {}; it must hold an object", path.string(), json->TypeName());

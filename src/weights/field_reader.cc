@@ -8,6 +8,9 @@ namespace minisgl {
 namespace {
 
 constexpr size_t kFileBytesMax = 400;
+// An index of as many tensors as a file may have, and what stands around them. A value takes some
+// 40 bytes where its text takes 2.
+constexpr uint64_t kValuesMax = 1'100'000;
 
 std::string Found(const Json* value) {
   return value == nullptr ? "nothing" : Visible(value->Dump(), kQuotedBytesMax);
@@ -131,7 +134,7 @@ void FieldReader::Absorb(const FieldReader& inner) {
 }
 
 Result<Json> ParseJsonObject(std::string_view text, const std::string& file, int depth_max) {
-  Result<Json> json = ParseJson(text, {.depth_max = depth_max});
+  Result<Json> json = ParseJson(text, {.depth_max = depth_max, .values_max = kValuesMax});
   if (!json.ok()) return json.status().WithPrefix(Visible(file, kFileBytesMax));
   if (!json->is_object()) {
     return BadInput("{}: is not a JSON object (found {})", Visible(file, kFileBytesMax),

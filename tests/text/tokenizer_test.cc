@@ -222,6 +222,17 @@ TEST_F(TokenizerFilesTest, RolesComeFromTheSpecialTokensMapWhereTheConfiguration
   EXPECT_TRUE(tokenizer->IsSpecial(3));
 }
 
+TEST_F(TokenizerFilesTest, AConfigurationOfVeryManyValuesIsRefused) {
+  std::string values = R"({"extra": [0)";
+  for (int i = 0; i < 1'000'000; ++i) values += ",0";
+  dir_.Write("tokenizer_config.json", values + "]}");
+  const Status status = Tokenizer::Load(dir_.path()).status();
+  EXPECT_EQ(status.code(), StatusCode::kBadInput);
+  EXPECT_NE(status.message().find("tokenizer_config.json: more than 1000000 values"),
+            std::string::npos)
+      << status.message();
+}
+
 TEST_F(TokenizerFilesTest, DamagedFilesAreRefusedByName) {
   const struct {
     const char *file, *bytes, *says;

@@ -259,6 +259,14 @@ TEST(ShardIndexTest, RefusesATensorInTwoShards) {
   ExpectError(OpenStatus(dir.path()), StatusCode::kBadInput, "\"b\" is in two files");
 }
 
+TEST(ShardIndexTest, RefusesMoreValuesThanThereAreTensors) {
+  TempDir dir;
+  std::string index = R"({"metadata": [[])";
+  for (int i = 0; i < 1'200'000; ++i) index += ",[]";
+  dir.Write(kIndexName, index + R"(], "weight_map": {}})");
+  ExpectError(OpenStatus(dir.path()), StatusCode::kBadInput, "more than 1100000 values");
+}
+
 TEST(ShardIndexTest, RefusesAnIndexWithoutAMap) {
   for (const char* text : {"", "{}", "[]", "3", "{\"weight_map\""}) {
     SCOPED_TRACE(text);
