@@ -73,11 +73,13 @@ Status Checkpoint::Impl::AddFile(const std::string& path) {
   MINISGL_ASSIGN_OR_RETURN(auto entries,
                            SafetensorsFile::ParseHeader(file.bytes(), path, &data_begin));
   header_bytes[&file] = static_cast<size_t>(data_begin);
-  for (auto& [name, entry] : entries) {
-    const auto [place, is_new] = tensors.try_emplace(name);
+  while (!entries.empty()) {  // each goes as it is taken: a header may have a million
+    auto node = entries.extract(entries.begin());
+    SafetensorsFile::Entry& entry = node.mapped();
+    const auto [place, is_new] = tensors.try_emplace(std::move(node.key()));
     if (!is_new) {
-      return BadInput("tensor \"{}\" is in two files (found {} and {}); remove one", Visible(name),
-                      Shown(place->second.file->path()), Shown(path));
+      return BadInput("tensor \"{}\" is in two files (found {} and {}); remove one",
+                      Visible(place->first), Shown(place->second.file->path()), Shown(path));
     }
     place->second = {&file, std::move(entry.dtype_name), std::move(entry.shape),
                      file.bytes().data() + data_begin + entry.begin};

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <ctime>
 
 #include "hostile_templates.h"
@@ -30,6 +31,7 @@ double ProcessorSeconds() {
 TEST(HostileTemplateTest, EachIsRefusedWithinASecond) {
   ChatInput input;
   input.messages = *ParseJson(R"([{"role": "user", "content": "x"}])");
+  double most_seconds = 0;
   for (const Hostile& hostile : HostileTemplates()) {
     const double begin = ProcessorSeconds();
     auto chat = ChatTemplate::Parse(hostile.source, "hostile.jinja");
@@ -37,9 +39,11 @@ TEST(HostileTemplateTest, EachIsRefusedWithinASecond) {
     if (chat.ok()) status = (*chat)->Render(input).status();
     EXPECT_EQ(status.code(), StatusCode::kBadInput) << hostile.what;
     EXPECT_TRUE(status.message().starts_with("hostile.jinja:")) << status.message();
-    EXPECT_LT(ProcessorSeconds() - begin, 1.0 * kSlowdown)
-        << hostile.what << ": " << status.message();
+    const double seconds = ProcessorSeconds() - begin;
+    EXPECT_LT(seconds, 1.0 * kSlowdown) << hostile.what << ": " << status.message();
+    most_seconds = std::max(most_seconds, seconds);
   }
+  RecordProperty("most_ms", static_cast<int>(most_seconds * 1e3));
 }
 
 TEST(HostileTemplateTest, SearchesTakeTimeInStepWithTheText) {
