@@ -24,4 +24,4 @@ install_packages() {
 
 # What the program is built with; what its tests need on top.
 BUILD_PACKAGES="g++ meson ninja-build pkg-config libfmt-dev libcli11-dev libsentencepiece-dev nlohmann-json3-dev libhwy-dev libutf8proc-dev libpcre2-dev libedit-dev"
-TEST_PACKAGES="libgtest-dev libboost-context-dev mandoc"
+TEST_PACKAGES="libgtest-dev libboost-context-dev mandoc mold"
