@@ -63,7 +63,6 @@ Chat::Chat(const LoadedModel* model, const ChatOptions& options, ReportFiles* re
       reports_(*reports),
       session_(model->text.tokenizer.get(), model->text.chat_template.get()),
       settings_(MakeChatSettings(options.sampling, model->facts.generation, DrawSeed())),
-      tags_(FindReasoningTags(*model->text.chat_template, *model->text.tokenizer)),
       printer_(STDOUT_FILENO, STDERR_FILENO),
       interactive_(IsTerminal(STDIN_FILENO)) {
   session_.set_parse_special(model->text.parse_special);
@@ -310,6 +309,7 @@ Result<Prompt> Chat::MakePrompt(uint64_t variant) {
   prompt.ignore_eos = settings_.ignore_eos;
   prompt.priority = kChatPriority;
   prompt.session = branches_[branch_].session;
+  prompt.spelled_ids = session_.spelled_ids();
   SetEndTokens(model_.eos_ids, &prompt);
   return prompt;
 }
@@ -354,7 +354,7 @@ bool Chat::Reply(uint64_t variant, size_t count, Answers* answers) {
     const bool kept = answer.finish_reason != FinishReason::kError &&
                       (!answer.interrupted || !answer.text.empty());
     CountAnswer(answer, kept);
-    const SessionMessage message = {"assistant", answer.text, answer.token_ids};
+    const SessionMessage message = session_.AnswerMessage(answer.text, answer.token_ids, tags);
     if (kept && ++num_kept == 1) session_.messages().push_back(message);
     if (answers != nullptr) answers->push_back(kept ? std::optional(message) : std::nullopt);
     last_answer_ = std::move(answer);
@@ -364,9 +364,10 @@ bool Chat::Reply(uint64_t variant, size_t count, Answers* answers) {
 
 // The tags of the model's reasoning as the prompt of the conversation leaves them.
 ReasoningTags Chat::PromptTags() const {
-  if (tags_.none()) return tags_;
+  const ReasoningTags& tags = session_.reasoning_tags();
+  if (tags.none()) return tags;
   const auto pieces = session_.PromptPieces(model_.text.template_args);
-  return pieces.ok() ? WithPrompt(tags_, *pieces) : tags_;
+  return pieces.ok() ? WithPrompt(tags, *pieces) : tags;
 }
 
 bool Chat::ShowPiece(const ReasoningPiece& piece) {

@@ -103,6 +103,7 @@ class Chat {
   void Help(const std::string& arguments);
   void Image(const std::string& arguments);
   void Show(const std::string& arguments);
+  void ShowAnswer(const SessionMessage& message) const;
   void Reset(const std::string& arguments);
   void System(const std::string& arguments);
   void Edit(const std::string& arguments);
@@ -152,7 +153,6 @@ class Chat {
   Session session_;
   ChatSettings settings_;
   AnswerPrinter printer_;
-  const ReasoningTags tags_;  // without what a prompt opens
   const bool interactive_;
   std::vector<SessionMessage> dropped_;  // turns that no longer fit, for /save
   std::unique_ptr<ChatBatch> batch_;     // the last one

@@ -18,6 +18,12 @@ namespace {
 
 constexpr uint64_t kReadBytesMax = uint64_t{16} << 20;
 
+std::string Trimmed(const std::string& text) {
+  constexpr const char* kWhiteSpace = " \t\r\n";
+  const size_t begin = std::min(text.find_first_not_of(kWhiteSpace), text.size());
+  return text.substr(begin, text.find_last_not_of(kWhiteSpace) + 1 - begin);
+}
+
 }  // namespace
 
 struct Chat::Command {
@@ -174,8 +180,22 @@ void Chat::Show(const std::string& arguments) {
   for (const SessionMessage& message : all) {
     if (message.role == "user") --to_skip;
     if (to_skip >= 0 && wanted < CountTurns(all)) continue;
-    Say(fmt::format("[{}]\n{}", message.role, message.content));
+    if (message.role == "assistant") {
+      ShowAnswer(message);
+    } else {
+      Say(fmt::format("[{}]\n{}", message.role, message.content));
+    }
   }
+}
+
+// Its reasoning stands before it, wherever the message has it.
+void Chat::ShowAnswer(const SessionMessage& message) const {
+  ReasoningPiece parts = SplitReasoning(session_.reasoning_tags(), message.content);
+  if (!message.reasoning.empty()) parts = {Trimmed(message.reasoning), Trimmed(message.content)};
+  if (!options_.hide_thinking && !parts.reasoning.empty()) {
+    Say("[reasoning]\n" + parts.reasoning);
+  }
+  Say("[assistant]\n" + parts.text);
 }
 
 void Chat::Reset(const std::string&) {

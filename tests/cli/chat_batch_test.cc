@@ -1,9 +1,6 @@
-// A prompt file beside a conversation, and reasoning apart from answers.
+// A prompt file beside a conversation.
 #include <gtest/gtest.h>
-#include <pty.h>
 #include <signal.h>
-#include <termios.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <fstream>
@@ -12,7 +9,6 @@
 #include <vector>
 
 #include "cli/chat_batch.h"
-#include "cli/chat_turn.h"
 #include "minisgl/base/json.h"
 #include "pty_chat.h"
 
@@ -175,85 +171,6 @@ TEST(ChatBatchFilesTest, AnswersStandBesideTheirRows) {
   EXPECT_EQ(DefaultAnswersPath("rows.jsonl"), "rows.answers.jsonl");
   EXPECT_EQ(DefaultAnswersPath("a.b/rows"), "a.b/rows.answers.jsonl");
   EXPECT_EQ(DefaultAnswersPath(".jsonl"), ".jsonl.answers.jsonl");
-}
-
-// A template that has the model reason from the start; it never says that it is done.
-class ChatReasoningTest : public ChatTest {
- protected:
-  std::vector<std::string> Thinking(std::vector<std::string> more) const {
-    std::ofstream(File("think.jinja"))
-        << "{{ bos_token }}{% for m in messages %}{{ '<|' + m['role'] + '|>\\n' + "
-           "m['content'].split('</think>')[-1] + eos_token + '\\n' }}{% endfor %}"
-           "{% if add_generation_prompt %}{{ '<|assistant|>\\n<think>' }}{% endif %}";
-    more.insert(more.end(), {"--chat-template", File("think.jinja")});
-    return Arguments(std::move(more));
-  }
-};
-
-TEST_F(ChatReasoningTest, InAPipeItStandsOnStandardError) {
-  const PipedResult plain = RunPiped(Arguments({"-n", "3"}), "Hi\n");
-  const PipedResult shown = RunPiped(Thinking({"-n", "3"}), "Hi\n");
-  EXPECT_EQ(shown.out, "\n");
-  EXPECT_GT(shown.err.size(), plain.err.size());
-  EXPECT_EQ(shown.err.find('\x1b'), std::string::npos);
-  const PipedResult hidden = RunPiped(Thinking({"-n", "3", "--hide-thinking"}), "Hi\n");
-  EXPECT_EQ(hidden.out, "\n");
-  EXPECT_EQ(hidden.err, plain.err);
-}
-
-TEST_F(ChatReasoningTest, OnATerminalItIsDimmed) {
-  PtyProcess chat(Thinking({}), {{"TERM", "xterm"}, {"NO_COLOR", ""}, {"XDG_STATE_HOME", dir_}});
-  ASSERT_TRUE(chat.WaitFor("2004h")) << chat.output();
-  chat.Send("What is the capital of France?\r");
-  ASSERT_TRUE(chat.WaitFor("\x1b[2m")) << chat.output();
-  ASSERT_TRUE(chat.WaitFor("\x1b[22m")) << chat.output();
-  chat.Send(kCtrlD);
-  EXPECT_EQ(chat.WaitForExit(), 0);
-}
-
-// What `printer` writes to a pipe or a terminal.
-std::string ReadBack(int fd) {
-  std::string text(4096, '\0');
-  const ssize_t got = read(fd, text.data(), text.size());
-  text.resize(got > 0 ? static_cast<size_t>(got) : 0);
-  return text;
-}
-
-TEST(AnswerPrinterTest, ReasoningStandsApartFromTheAnswer) {
-  int out[2], err[2];
-  ASSERT_EQ(pipe(out), 0);
-  ASSERT_EQ(pipe(err), 0);
-  AnswerPrinter printer(out[1], err[1]);
-  for (const char* text : {"so ", "then"}) EXPECT_TRUE(printer.ShowReasoning(text));
-  for (const char* text : {"", "yes", "\x1b[1m"}) EXPECT_TRUE(printer.Show(text));
-  EXPECT_TRUE(printer.EndAnswer());
-  EXPECT_TRUE(printer.Show("no thought"));
-  EXPECT_TRUE(printer.EndAnswer());
-  EXPECT_EQ(ReadBack(out[0]), "yes\x1b[1m\nno thought\n");
-  EXPECT_EQ(ReadBack(err[0]), "so then\n");
-  for (const int fd : {out[0], out[1], err[0], err[1]}) close(fd);
-}
-
-TEST(AnswerPrinterTest, OnATerminalBothAreFiltered) {
-  int master = -1, terminal = -1;
-  ASSERT_EQ(openpty(&master, &terminal, nullptr, nullptr, nullptr), 0);
-  termios settings{};
-  tcgetattr(terminal, &settings);
-  settings.c_oflag &= ~static_cast<tcflag_t>(OPOST);
-  tcsetattr(terminal, TCSANOW, &settings);
-  setenv("TERM", "xterm", 1);
-  for (const char* no_colour : {"", "1"}) {
-    setenv("NO_COLOR", no_colour, 1);
-    AnswerPrinter printer(terminal, -1);
-    for (const char* text : {"a\x1b", "[31mb"}) EXPECT_TRUE(printer.ShowReasoning(text));
-    EXPECT_TRUE(printer.Show("c\x1b]0;t\x07"));
-    EXPECT_TRUE(printer.EndAnswer());
-    EXPECT_EQ(ReadBack(master),
-              *no_colour == '\0' ? "\x1b[2ma\x1b[22m\x1b[2mb\x1b[22m\n\nc\n" : "ab\n\nc\n");
-  }
-  unsetenv("NO_COLOR");
-  close(master);
-  close(terminal);
 }
 
 }  // namespace
