@@ -42,11 +42,11 @@ Result<std::string> ReadSystem(const std::string& text) {
 }
 
 // The text side is quick, and what it lacks is said before files are made and weights are read.
-Result<LoadedModel> LoadChatModel(const ChatOptions& options, ReportFiles* reports) {
+Result<LoadedModel> LoadChatModel(const ChatOptions& options, const Output& answers,
+                                  ReportFiles* reports) {
   MINISGL_ASSIGN_OR_RETURN(TextModel text, LoadTextModel(options.model));
   MINISGL_RETURN_IF_ERROR(CheckHasTemplate(text));
-  MINISGL_ASSIGN_OR_RETURN(const std::unique_ptr<Output> answers, Output::Open("", false, -1));
-  MINISGL_RETURN_IF_ERROR(reports->Open(options.reports, options.force, STDIN_FILENO, *answers));
+  MINISGL_RETURN_IF_ERROR(reports->Open(options.reports, options.force, STDIN_FILENO, answers));
   return LoadModel(std::move(text), options.engine, reports->TraceSink());
 }
 
@@ -57,13 +57,15 @@ uint64_t DrawSeed() {
 
 }  // namespace
 
-Chat::Chat(const LoadedModel* model, const ChatOptions& options, ReportFiles* reports)
+Chat::Chat(const LoadedModel* model, const ChatOptions& options, Output* output,
+           ReportFiles* reports)
     : model_(*model),
       options_(options),
       reports_(*reports),
       session_(model->text.tokenizer.get(), model->text.chat_template.get()),
       settings_(MakeChatSettings(options.sampling, model->facts.generation, DrawSeed())),
-      printer_(STDOUT_FILENO, STDERR_FILENO),
+      output_(*output),
+      view_(output, ReasoningMode(options.hide_thinking, options.model.quiet)),
       interactive_(IsTerminal(STDIN_FILENO)) {
   session_.set_parse_special(model->text.parse_special);
   branches_.push_back({"main", {}, 0, model->runtime->OpenSession()});
@@ -115,7 +117,7 @@ void Chat::Converse() {
   const std::unique_ptr<PromptReader> reader = MakePromptReader(&signals_, HistoryPath());
   reader->set_status([this] { return said_batch_ended_ ? "" : batch_->Short(); });
   reader->set_completer([this](std::string_view line) { return Complete(line); });
-  while (next == Next::kGoOn && printer_.status().ok() && signals_.Terminated() == 0) {
+  while (next == Next::kGoOn && output_status_.ok() && signals_.Terminated() == 0) {
     SayBatchEnded();
     ChatInputLine line = ReadChatInput(reader.get());
     WarnOfReplacedBytes(*reader);
@@ -194,13 +196,13 @@ int Chat::WriteReports() {
 int Chat::ExitStatus() const {
   // A terminal that is gone takes no more answers; the signal that says so may come a moment later.
   constexpr int kHangUpWait_ms = 100;
-  if (!printer_.status().ok() && interactive_) {
+  if (!output_status_.ok() && interactive_) {
     pollfd wait = {signals_.fd(), POLLIN, 0};
     poll(&wait, 1, kHangUpWait_ms);
   }
   if (signals_.Terminated() != 0) return kExitSignalBase + signals_.Terminated();
-  if (printer_.pipe_closed()) return kExitPipeClosed;
-  if (!printer_.status().ok()) return Fail(printer_.status());
+  if (output_.pipe_closed()) return kExitPipeClosed;
+  if (!output_status_.ok()) return Fail(output_status_);
   if (interrupted_) return kExitSignalBase + SIGINT;
   return failed_ && !interactive_ ? kExitSomeFailed : 0;
 }
@@ -326,24 +328,24 @@ bool Chat::Reply(uint64_t variant, size_t count, Answers* answers) {
     prompts[i].session = 0;  // the turns of a session come one after another
   }
   const ReasoningTags tags = PromptTags();
-  ReasoningSplitter splitter;
   auto begin_answer = [&, next = size_t{0}](size_t answer) mutable {
     if (answer < next) return;
     ++next;
-    splitter = ReasoningSplitter(tags);
+    view_.Begin(tags);
     if (count > 1) Note(fmt::format("[{}/{}]", next, count));
   };
   const AnswerListener listener = {
       [&, begin = std::ref(begin_answer)](size_t answer, std::string_view text) {
         begin(answer);
-        return ShowPiece(splitter.Push(text));
+        return TakeOutput(view_.Show(text));
       },
       [&, begin = std::ref(begin_answer)](size_t answer, const ChatAnswer& whole) {
         begin(answer);
-        ShowPiece(splitter.Finish());
         // A terminal shows where the answer ends, even one of no words.
-        if (!whole.text.empty() || (whole.error_message.empty() && !whole.interrupted)) {
-          printer_.EndAnswer();
+        const bool is_there =
+            !whole.text.empty() || (whole.error_message.empty() && !whole.interrupted);
+        if (is_there && output_status_.ok()) {
+          TakeOutput(view_.End(AnswerView::LineBreak::kAddUnlessThere));
         }
         Report(whole, count);
       }};
@@ -370,12 +372,10 @@ ReasoningTags Chat::PromptTags() const {
   return pieces.ok() ? WithPrompt(tags, *pieces) : tags;
 }
 
-bool Chat::ShowPiece(const ReasoningPiece& piece) {
-  // --quiet leaves standard error to errors and warnings.
-  const bool quiet = options_.model.quiet && !IsTerminal(STDOUT_FILENO);
-  const bool hides = options_.hide_thinking || quiet;
-  if (!hides && !printer_.ShowReasoning(piece.reasoning)) return false;
-  return printer_.Show(piece.text);
+// Whether what was written to the output is there; the first failure ends the chat.
+bool Chat::TakeOutput(const Status& status) {
+  if (output_status_.ok()) output_status_ = status;
+  return output_status_.ok();
 }
 
 void Chat::CountAnswer(const ChatAnswer& answer, bool kept) {
@@ -391,7 +391,7 @@ void Chat::CountAnswer(const ChatAnswer& answer, bool kept) {
 void Chat::Report(const ChatAnswer& answer, size_t count) const {
   if (answer.finish_reason == FinishReason::kError) {
     Say("minisgl: " + Visible(answer.error_message, 4000));
-  } else if (answer.interrupted && printer_.status().ok()) {
+  } else if (answer.interrupted && output_status_.ok()) {
     Note(answer.text.empty() && count == 1
              ? "[stopped before the answer began; the message is taken back]"
              : "[stopped]");
@@ -405,8 +405,11 @@ void Chat::Report(const ChatAnswer& answer, size_t count) const {
 namespace {
 
 int RunChat(const ChatOptions& options, ReportFiles* reports) {
-  const Result<LoadedModel> model = LoadChatModel(options, reports);
-  return model.ok() ? Chat(&model.value(), options, reports).Run() : Fail(model.status());
+  const Result<std::unique_ptr<Output>> output = Output::Open("", false, -1);
+  if (!output.ok()) return Fail(output.status());
+  const Result<LoadedModel> model = LoadChatModel(options, **output, reports);
+  if (!model.ok()) return Fail(model.status());
+  return Chat(&model.value(), options, output->get(), reports).Run();
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "cli/answer_view.h"
 #include "cli/chat_batch.h"
 #include "cli/chat_completion.h"
 #include "cli/chat_input.h"
@@ -20,6 +21,7 @@
 #include "cli/line_editor.h"
 #include "cli/model_loader.h"
 #include "cli/options.h"
+#include "cli/output.h"
 #include "cli/reports.h"
 #include "minisgl/runtime/session.h"
 #include "minisgl/text/reasoning.h"
@@ -42,7 +44,8 @@ struct ChatOptions {
 class Chat {
  public:
   // All outlive the chat. `model` has a template.
-  Chat(const LoadedModel* model, const ChatOptions& options, ReportFiles* reports);
+  // `output` is standard output.
+  Chat(const LoadedModel* model, const ChatOptions& options, Output* output, ReportFiles* reports);
   ~Chat();
   Chat(const Chat&) = delete;
   Chat& operator=(const Chat&) = delete;
@@ -81,7 +84,7 @@ class Chat {
   using Answers = std::vector<std::optional<SessionMessage>>;
   bool Reply(uint64_t variant, size_t count = 1, Answers* answers = nullptr);
   ReasoningTags PromptTags() const;
-  bool ShowPiece(const ReasoningPiece& piece);
+  bool TakeOutput(const Status& status);
   void CountAnswer(const ChatAnswer& answer, bool kept);
   ChatTurns CopyTurns() const;
   void PutTurns(ChatTurns turns);
@@ -152,7 +155,9 @@ class Chat {
   SignalWatch signals_;
   Session session_;
   ChatSettings settings_;
-  AnswerPrinter printer_;
+  Output& output_;
+  Status output_status_;  // the first failure
+  AnswerView view_;
   const bool interactive_;
   std::vector<SessionMessage> dropped_;  // turns that no longer fit, for /save
   std::unique_ptr<ChatBatch> batch_;     // the last one

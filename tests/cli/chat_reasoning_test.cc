@@ -1,9 +1,6 @@
 // Reasoning apart from answers in a chat: tags that are text, tags that are control tokens, and
 // where both parts are printed.
 #include <gtest/gtest.h>
-#include <pty.h>
-#include <termios.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <fstream>
@@ -11,7 +8,6 @@
 #include <vector>
 
 #include "../runtime/renamed_wren.h"
-#include "cli/chat_turn.h"
 #include "pty_chat.h"
 
 namespace minisgl {
@@ -120,51 +116,6 @@ TEST_F(ChatControlTagsTest, OnATerminalItIsDimmed) {
   EXPECT_EQ(chat.output().find("THINK]"), std::string::npos) << chat.output();
   chat.Send(kCtrlD);
   EXPECT_EQ(chat.WaitForExit(), 0);
-}
-
-// What `printer` writes to a pipe or a terminal.
-std::string ReadBack(int fd) {
-  std::string text(4096, '\0');
-  const ssize_t got = read(fd, text.data(), text.size());
-  text.resize(got > 0 ? static_cast<size_t>(got) : 0);
-  return text;
-}
-
-TEST(AnswerPrinterTest, ReasoningStandsApartFromTheAnswer) {
-  int out[2], err[2];
-  ASSERT_EQ(pipe(out), 0);
-  ASSERT_EQ(pipe(err), 0);
-  AnswerPrinter printer(out[1], err[1]);
-  for (const char* text : {"so ", "then"}) EXPECT_TRUE(printer.ShowReasoning(text));
-  for (const char* text : {"", "yes", "\x1b[1m"}) EXPECT_TRUE(printer.Show(text));
-  EXPECT_TRUE(printer.EndAnswer());
-  EXPECT_TRUE(printer.Show("no thought"));
-  EXPECT_TRUE(printer.EndAnswer());
-  EXPECT_EQ(ReadBack(out[0]), "yes\x1b[1m\nno thought\n");
-  EXPECT_EQ(ReadBack(err[0]), "so then\n");
-  for (const int fd : {out[0], out[1], err[0], err[1]}) close(fd);
-}
-
-TEST(AnswerPrinterTest, OnATerminalBothAreFiltered) {
-  int master = -1, terminal = -1;
-  ASSERT_EQ(openpty(&master, &terminal, nullptr, nullptr, nullptr), 0);
-  termios settings{};
-  tcgetattr(terminal, &settings);
-  settings.c_oflag &= ~static_cast<tcflag_t>(OPOST);
-  tcsetattr(terminal, TCSANOW, &settings);
-  setenv("TERM", "xterm", 1);
-  for (const char* no_colour : {"", "1"}) {
-    setenv("NO_COLOR", no_colour, 1);
-    AnswerPrinter printer(terminal, -1);
-    for (const char* text : {"a\x1b", "[31mb"}) EXPECT_TRUE(printer.ShowReasoning(text));
-    EXPECT_TRUE(printer.Show("c\x1b]0;t\x07"));
-    EXPECT_TRUE(printer.EndAnswer());
-    EXPECT_EQ(ReadBack(master),
-              *no_colour == '\0' ? "\x1b[2ma\x1b[22m\x1b[2mb\x1b[22m\n\nc\n" : "ab\n\nc\n");
-  }
-  unsetenv("NO_COLOR");
-  close(master);
-  close(terminal);
 }
 
 }  // namespace
