@@ -115,7 +115,10 @@ void Chat::Converse() {
   Next next =
       options_.prompt.empty() ? Next::kGoOn : Message(Utf8OrWarn(options_.prompt, "--prompt"));
   const std::unique_ptr<PromptReader> reader = MakePromptReader(&signals_, HistoryPath());
-  reader->set_status([this] { return said_batch_ended_ ? "" : batch_->Short(); });
+  reader->set_status([this] {
+    Look(false);
+    return said_batch_ended_ ? "" : batch_->Short();
+  });
   reader->set_completer([this](std::string_view line) { return Complete(line); });
   while (next == Next::kGoOn && output_status_.ok() && signals_.Terminated() == 0) {
     SayBatchEnded();
@@ -164,8 +167,10 @@ void Chat::WaitForBatch() {
     const bool terminates = !terminated && signals_.Terminated() != 0;
     terminated = terminated || terminates;
     if (signals_.TakeInterrupt() || terminates) batch_->Stop(batch_->stopping());
+    Look(false);
     std::this_thread::sleep_for(kWait);
   }
+  Look(false);
   SayBatchEnded();
 }
 
@@ -177,6 +182,23 @@ void Chat::SayBatchEnded() {
   failed_ = true;
 }
 
+RunSample Chat::SampleNow() const {
+  const double time_s = std::chrono::duration<double>(Clock::now() - begin_).count();
+  RunSample sample = RunSample::Of(model_.runtime->Stats().scheduler, num_answers_, time_s);
+  // The figures are those of a step, and an answer may have ended with the last one.
+  if (!IsBusy()) sample.running = sample.waiting = 0;
+  return sample;
+}
+
+void Chat::Look(bool always) {
+  constexpr std::chrono::milliseconds kInterval(100);  // asking for the figures costs something
+  const Clock::time_point now = Clock::now();
+  if (!always && (now < next_look_ || (!IsBusy() && !looked_busy_))) return;
+  next_look_ = now + kInterval;
+  looked_busy_ = IsBusy();
+  history_.Add(SampleNow());
+}
+
 // Gives the exit status that this alone comes to.
 int Chat::WriteReports() {
   RunSummary summary;
@@ -185,6 +207,8 @@ int Chat::WriteReports() {
   summary.seconds = total_s_;
   summary.stats = model_.runtime->Stats();
   summary.about = AboutRun(model_, options_.engine);
+  history_.End(SampleNow());
+  summary.time_series = history_.ToJson();
   if (options_.reports.stats) {
     Stats("");
     PrintStderr(FormatStats(summary.stats));
@@ -348,10 +372,16 @@ bool Chat::Reply(uint64_t variant, size_t count, Answers* answers) {
           TakeOutput(view_.End(AnswerView::LineBreak::kAddUnlessThere));
         }
         Report(whole, count);
-      }};
+      },
+      [this] { Look(false); }};
+  Look(true);  // so that the time before, in which nothing was done, is told from what follows
+  answering_ = true;
+  std::vector<ChatAnswer> whole =
+      RunTurn(model_.runtime.get(), std::move(prompts), &signals_, listener);
+  answering_ = false;
+  Look(true);
   size_t num_kept = 0;
-  for (ChatAnswer& answer :
-       RunTurn(model_.runtime.get(), std::move(prompts), &signals_, listener)) {
+  for (ChatAnswer& answer : whole) {
     if (answer.interrupted && !interactive_) interrupted_ = true;
     const bool kept = answer.finish_reason != FinishReason::kError &&
                       (!answer.interrupted || !answer.text.empty());

@@ -5,6 +5,7 @@
 // Used by one thread.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -23,6 +24,7 @@
 #include "cli/options.h"
 #include "cli/output.h"
 #include "cli/reports.h"
+#include "cli/run_history.h"
 #include "minisgl/runtime/session.h"
 #include "minisgl/text/reasoning.h"
 
@@ -54,6 +56,7 @@ class Chat {
   int Run();
 
  private:
+  using Clock = std::chrono::steady_clock;
   struct Command;
   static const std::vector<Command>& Commands();
   static std::vector<std::string> CommandNames(bool listed);
@@ -64,6 +67,10 @@ class Chat {
   Status Prepare();
   void Converse();
   int WriteReports();
+  bool IsBusy() const { return answering_ || (batch_ && !batch_->ended()); }
+  RunSample SampleNow() const;
+  // Notes how it goes, for the summary; where not `always`, only if it is time and something runs.
+  void Look(bool always);
   void Greet() const;
   Next Message(std::string text);
   // Says `text` and answers it; where there is no answer, puts `before` back and gives false.
@@ -121,6 +128,7 @@ class Chat {
   void Context(const std::string& arguments);
   void Model(const std::string& arguments);
   void Batch(const std::string& arguments);
+  static ChatBatchOptions ParseBatch(std::string arguments);
 
   void SetSystem(const std::string& text);
   Status LoadFrom(const std::string& path);
@@ -179,6 +187,11 @@ class Chat {
   int64_t num_failures_ = 0;  // of those, without an answer
   Usage total_usage_;
   double total_s_ = 0;
+  const Clock::time_point begin_ = Clock::now();
+  RunHistory history_;
+  bool answering_ = false;
+  bool looked_busy_ = false;  // as it was looked at last
+  Clock::time_point next_look_;
 };
 
 }  // namespace minisgl

@@ -84,6 +84,7 @@ std::vector<ChatAnswer> RunTurn(Runtime* runtime, std::vector<Prompt> prompts, S
     }
     std::optional<Event> event = queue.Pop(kSignalWait);
     if (event) shows = turn.Take(std::move(*event));
+    listener.wait();
   }
   signals->Drain();
   signals->TakeInterrupt();  // one that came too late to stop anything

@@ -30,6 +30,8 @@ struct AnswerListener {
   std::function<bool(size_t answer, std::string_view text)> text;
   // It is whole. Comes once for each answer.
   std::function<void(size_t answer, const ChatAnswer& whole)> end;
+  // Comes many times a second until all are whole.
+  std::function<void()> wait;
 };
 
 // Asks `runtime` all `prompts` at once and tells `listener` as answers come; what comes of a later

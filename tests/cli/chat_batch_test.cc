@@ -3,6 +3,7 @@
 #include <signal.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <fstream>
 #include <map>
 #include <string>
@@ -102,6 +103,52 @@ TEST_F(ChatBatchTest, ABatchIsStopped) {
   EXPECT_NE(Say(chat.get(), "What is the capital of France?").find("Paris"), std::string::npos);
   chat->Send(kCtrlD);
   EXPECT_EQ(chat->WaitForExit(), 0);
+}
+
+// The journal beside the answers is that of a run with the options of the chat.
+TEST_F(ChatBatchTest, WhatWasStoppedIsGoneOnWith) {
+  // Three are answered soon, and the others take their time.
+  const std::string rows = WriteRows("rows.jsonl", 9, 60);
+  const std::string later = ReadAll(rows).substr(ReadAll(WriteRows("first", 3, 60)).size());
+  WriteRows("rows.jsonl", 3, 4);
+  std::ofstream(rows, std::ios::app) << later;
+  const std::string answers = File("rows.answers.jsonl"), expected = File("run.jsonl");
+  const auto run = [&](const std::string& output, const char* more) {
+    return RunPiped({"run", "-m", kWrenDir, "--threads", "1", "-q", "--cpu-target", "naive",
+                     "--seed", "7", "-t", "0.5", "--file", rows, "-o", output, more},
+                    std::nullopt);
+  };
+  ASSERT_EQ(run(expected, "--force").status, 0);
+  auto chat = Start({"--cpu-target", "naive", "--seed", "7", "-t", "0.5"});
+  chat->Send("/batch " + rows + "\r");
+  ASSERT_TRUE(chat->WaitFor("[batch 3/9] > ")) << chat->output();
+  chat->Send("/batch stop\r");
+  ASSERT_TRUE(chat->WaitFor("to finish")) << chat->output();
+  chat->Send(kCtrlC);
+  ASSERT_TRUE(chat->WaitFor("6 without an answer")) << chat->output();
+  for (const char* name : {"", ".meta"}) {
+    std::filesystem::copy_file(answers + name, File("copy") + name);
+  }
+  // The same chat may go on with it, and so may a run.
+  ASSERT_TRUE(WaitForPrompt(chat.get()));
+  chat->Send("/batch " + rows + "\r");
+  ASSERT_TRUE(chat->WaitFor("-r to go on with it")) << chat->output();
+  ASSERT_TRUE(WaitForPrompt(chat.get()));
+  chat->Send("/batch -r " + rows + "\r");
+  ASSERT_TRUE(chat->WaitFor("6 of ")) << chat->output();
+  chat->Send("/batch wait\r");
+  const PipedResult resumed = run(File("copy"), "--resume");
+  EXPECT_EQ(resumed.status, 0) << resumed.err;
+  EXPECT_EQ(Rows(File("copy")), Rows(expected));
+  ASSERT_TRUE(chat->WaitFor("done: 6 of 6 rows")) << chat->output();
+  EXPECT_EQ(Rows(answers), Rows(expected));
+  ASSERT_TRUE(WaitForPrompt(chat.get()));
+  EXPECT_NE(Say(chat.get(), "/batch -r " + rows).find("No row is left to ask"), std::string::npos);
+  // Other options are not gone on with unasked.
+  const PipedResult other =
+      RunPiped(Arguments({"--seed", "8", "-t", "0.5"}), "/batch -r " + rows + "\n");
+  EXPECT_NE(other.err.find("was begun with --seed"), std::string::npos) << other.err;
+  EXPECT_EQ(other.status, 1);
 }
 
 TEST_F(ChatBatchTest, LeavingWhileOneRunsAsks) {
