@@ -108,8 +108,8 @@ TEST_F(ChatBatchTest, ABatchIsStopped) {
 // The journal beside the answers is that of a run with the options of the chat.
 TEST_F(ChatBatchTest, WhatWasStoppedIsGoneOnWith) {
   // Three are answered soon, and the others take their time.
-  const std::string rows = WriteRows("rows.jsonl", 9, 60);
-  const std::string later = ReadAll(rows).substr(ReadAll(WriteRows("first", 3, 60)).size());
+  const std::string rows = WriteRows("rows.jsonl", 9, 40);
+  const std::string later = ReadAll(rows).substr(ReadAll(WriteRows("first", 3, 40)).size());
   WriteRows("rows.jsonl", 3, 4);
   std::ofstream(rows, std::ios::app) << later;
   const std::string answers = File("rows.answers.jsonl"), expected = File("run.jsonl");
