@@ -29,6 +29,17 @@ class ChatBatchTest : public ChatTest {
     }
     return File(name);
   }
+  // A batch that is stopped before anything was asked has nothing to finish.
+  static void WaitForTokens(PtyProcess* chat) {
+    for (int i = 0; i < 1000; ++i) {
+      const size_t begin = chat->output().size();
+      chat->Send("/batch\r");
+      ASSERT_TRUE(chat->WaitFor("; answers in ")) << chat->output();
+      if (chat->output().find(", 0 tokens,", begin) == std::string::npos) return;
+      chat->ReadFor(0.03);
+    }
+    FAIL() << chat->output();
+  }
   // The rows of an answer file by id, without what depends on what else runs.
   static std::map<std::string, std::string> Rows(const std::string& path) {
     std::map<std::string, std::string> rows;
@@ -92,6 +103,7 @@ TEST_F(ChatBatchTest, ABatchIsStopped) {
   ASSERT_TRUE(chat->WaitFor("[batch 0/40] > ")) << chat->output();
   chat->Send("/batch " + rows + "\r");
   ASSERT_TRUE(chat->WaitFor("A batch runs already")) << chat->output();
+  WaitForTokens(chat.get());
   chat->Send("/batch stop\r");
   ASSERT_TRUE(chat->WaitFor("5 s to finish")) << chat->output();
   chat->Send(kCtrlC);  // at once
@@ -156,6 +168,7 @@ TEST_F(ChatBatchTest, LeavingWhileOneRunsAsks) {
   auto chat = Start({"--cpu-target", "naive"});
   chat->Send("/batch " + rows + "\r");
   ASSERT_TRUE(chat->WaitFor("[batch 0/40] > ")) << chat->output();
+  WaitForTokens(chat.get());
   chat->Send(kCtrlD);
   ASSERT_TRUE(chat->WaitFor("A batch runs, with 40 rows to go")) << chat->output();
   ASSERT_TRUE(chat->WaitFor("[batch 0/40] > ")) << chat->output();
