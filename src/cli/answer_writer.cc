@@ -32,29 +32,10 @@ Status JsonAnswerWriter::WriteNow(const std::string& text) {
   return output_.Write(output_.is_terminal() ? FilterForTerminal(text) : text);
 }
 
-Status TextAnswerWriter::WriteText(std::string_view text) {
-  began_ = began_ || !text.empty();
-  return WritePiece(splitter_.Push(text));
-}
-
-Status TextAnswerWriter::WritePiece(const ReasoningPiece& piece) {
-  MINISGL_RETURN_IF_ERROR(reasoning_.Show(piece.reasoning));
-  if (piece.text.empty()) return Status();
-  MINISGL_RETURN_IF_ERROR(reasoning_.End(/*before_text=*/true));
-  wrote_text_ = true;
-  return output_.Write(output_.is_terminal() ? filter_.Push(piece.text) : piece.text);
-}
-
-Status TextAnswerWriter::End() {
-  MINISGL_RETURN_IF_ERROR(WritePiece(splitter_.Finish()));
-  MINISGL_RETURN_IF_ERROR(reasoning_.End(/*before_text=*/false));
-  return output_.Write((output_.is_terminal() ? filter_.Finish() : "") + "\n");
-}
-
 Status TextAnswerWriter::WriteAnswers(const Row& row, const std::vector<RowAnswer>& answers) {
-  MINISGL_RETURN_IF_ERROR(End());
+  MINISGL_RETURN_IF_ERROR(view_.End(AnswerView::LineBreak::kAdd));
   for (const std::string& warning : row.warnings) PrintStderr("minisgl: " + Visible(warning, 400));
-  if (began_ && !wrote_text_) {
+  if (view_.began() && !view_.has_text()) {
     const bool cut = answers.front().finish_reason == "length";
     PrintStderr(cut ? "minisgl: the model was still reasoning as its tokens ended; give it more "
                       "(--max-tokens) or turn reasoning off (--think off)"
@@ -64,7 +45,7 @@ Status TextAnswerWriter::WriteAnswers(const Row& row, const std::vector<RowAnswe
 }
 
 Status TextAnswerWriter::WriteError(const Row&, const RowError& error) {
-  const Status status = began_ ? End() : Status();
+  const Status status = view_.began() ? view_.End(AnswerView::LineBreak::kAdd) : Status();
   PrintStderr("minisgl: " + Visible(error.message, 4000));
   return status;
 }

@@ -8,13 +8,11 @@
 #include <string_view>
 #include <vector>
 
+#include "cli/answer_view.h"
 #include "cli/output.h"
-#include "cli/reasoning_view.h"
 #include "cli/row.h"
 #include "cli/row_output.h"
-#include "cli/terminal_filter.h"
 #include "minisgl/base/status.h"
-#include "minisgl/text/reasoning.h"
 #include "minisgl/text/tokenizer.h"
 
 namespace minisgl {
@@ -62,29 +60,18 @@ class JsonAnswerWriter : public AnswerWriter {
   size_t held_bytes_ = 0;
 };
 
-// The answer of one row as it is, its reasoning apart; through a filter where the output is a
-// terminal. A line break ends it.
+// The answer of one row as it is, its reasoning apart. A line break ends it.
 class TextAnswerWriter : public AnswerWriter {
  public:
-  TextAnswerWriter(Output* output, ReasoningView::Mode reasoning)
-      : output_(*output), reasoning_(output, reasoning) {}
+  TextAnswerWriter(Output* output, AnswerView::Mode reasoning) : view_(output, reasoning) {}
 
-  void Begin(const Row& row) override { splitter_ = ReasoningSplitter(row.reasoning); }
-  Status WriteText(std::string_view text) override;
+  void Begin(const Row& row) override { view_.Begin(row.reasoning); }
+  Status WriteText(std::string_view text) override { return view_.Show(text); }
   Status WriteAnswers(const Row& row, const std::vector<RowAnswer>& answers) override;
   Status WriteError(const Row& row, const RowError& error) override;
 
  private:
-  Status WritePiece(const ReasoningPiece& piece);
-  // The end of the answer, where it has one line break.
-  Status End();
-
-  Output& output_;
-  ReasoningView reasoning_;
-  ReasoningSplitter splitter_;
-  TerminalFilter filter_;
-  bool began_ = false;  // the model said something
-  bool wrote_text_ = false;
+  AnswerView view_;
 };
 
 }  // namespace minisgl

@@ -42,11 +42,11 @@ Result<std::string> ReadSystem(const std::string& text) {
 }
 
 // The text side is quick, and what it lacks is said before files are made and weights are read.
-Result<LoadedModel> LoadChatModel(const ChatOptions& options, ReportFiles* reports) {
+Result<LoadedModel> LoadChatModel(const ChatOptions& options, const Output& answers,
+                                  ReportFiles* reports) {
   MINISGL_ASSIGN_OR_RETURN(TextModel text, LoadTextModel(options.model));
   MINISGL_RETURN_IF_ERROR(CheckHasTemplate(text));
-  MINISGL_ASSIGN_OR_RETURN(const std::unique_ptr<Output> answers, Output::Open("", false, -1));
-  MINISGL_RETURN_IF_ERROR(reports->Open(options.reports, options.force, STDIN_FILENO, *answers));
+  MINISGL_RETURN_IF_ERROR(reports->Open(options.reports, options.force, STDIN_FILENO, answers));
   return LoadModel(std::move(text), options.engine, reports->TraceSink());
 }
 
@@ -57,14 +57,15 @@ uint64_t DrawSeed() {
 
 }  // namespace
 
-Chat::Chat(const LoadedModel* model, const ChatOptions& options, ReportFiles* reports)
+Chat::Chat(const LoadedModel* model, const ChatOptions& options, Output* output,
+           ReportFiles* reports)
     : model_(*model),
       options_(options),
       reports_(*reports),
       session_(model->text.tokenizer.get(), model->text.chat_template.get()),
       settings_(MakeChatSettings(options.sampling, model->facts.generation, DrawSeed())),
-      tags_(FindReasoningTags(*model->text.chat_template, *model->text.tokenizer)),
-      printer_(STDOUT_FILENO, STDERR_FILENO),
+      output_(*output),
+      view_(output, ReasoningMode(options.hide_thinking, options.model.quiet)),
       interactive_(IsTerminal(STDIN_FILENO)) {
   session_.set_parse_special(model->text.parse_special);
   branches_.push_back({"main", {}, 0, model->runtime->OpenSession()});
@@ -114,9 +115,12 @@ void Chat::Converse() {
   Next next =
       options_.prompt.empty() ? Next::kGoOn : Message(Utf8OrWarn(options_.prompt, "--prompt"));
   const std::unique_ptr<PromptReader> reader = MakePromptReader(&signals_, HistoryPath());
-  reader->set_status([this] { return said_batch_ended_ ? "" : batch_->Short(); });
+  reader->set_status([this] {
+    Look(false);
+    return said_batch_ended_ ? "" : batch_->Short();
+  });
   reader->set_completer([this](std::string_view line) { return Complete(line); });
-  while (next == Next::kGoOn && printer_.status().ok() && signals_.Terminated() == 0) {
+  while (next == Next::kGoOn && output_status_.ok() && signals_.Terminated() == 0) {
     SayBatchEnded();
     ChatInputLine line = ReadChatInput(reader.get());
     WarnOfReplacedBytes(*reader);
@@ -163,8 +167,10 @@ void Chat::WaitForBatch() {
     const bool terminates = !terminated && signals_.Terminated() != 0;
     terminated = terminated || terminates;
     if (signals_.TakeInterrupt() || terminates) batch_->Stop(batch_->stopping());
+    Look(false);
     std::this_thread::sleep_for(kWait);
   }
+  Look(false);
   SayBatchEnded();
 }
 
@@ -176,6 +182,23 @@ void Chat::SayBatchEnded() {
   failed_ = true;
 }
 
+RunSample Chat::SampleNow() const {
+  const double time_s = std::chrono::duration<double>(Clock::now() - begin_).count();
+  RunSample sample = RunSample::Of(model_.runtime->Stats().scheduler, num_answers_, time_s);
+  // The figures are those of a step, and an answer may have ended with the last one.
+  if (!IsBusy()) sample.running = sample.waiting = 0;
+  return sample;
+}
+
+void Chat::Look(bool always) {
+  constexpr std::chrono::milliseconds kInterval(100);  // asking for the figures costs something
+  const Clock::time_point now = Clock::now();
+  if (!always && (now < next_look_ || (!IsBusy() && !looked_busy_))) return;
+  next_look_ = now + kInterval;
+  looked_busy_ = IsBusy();
+  history_.Add(SampleNow());
+}
+
 // Gives the exit status that this alone comes to.
 int Chat::WriteReports() {
   RunSummary summary;
@@ -184,6 +207,8 @@ int Chat::WriteReports() {
   summary.seconds = total_s_;
   summary.stats = model_.runtime->Stats();
   summary.about = AboutRun(model_, options_.engine);
+  history_.End(SampleNow());
+  summary.time_series = history_.ToJson();
   if (options_.reports.stats) {
     Stats("");
     PrintStderr(FormatStats(summary.stats));
@@ -195,13 +220,13 @@ int Chat::WriteReports() {
 int Chat::ExitStatus() const {
   // A terminal that is gone takes no more answers; the signal that says so may come a moment later.
   constexpr int kHangUpWait_ms = 100;
-  if (!printer_.status().ok() && interactive_) {
+  if (!output_status_.ok() && interactive_) {
     pollfd wait = {signals_.fd(), POLLIN, 0};
     poll(&wait, 1, kHangUpWait_ms);
   }
   if (signals_.Terminated() != 0) return kExitSignalBase + signals_.Terminated();
-  if (printer_.pipe_closed()) return kExitPipeClosed;
-  if (!printer_.status().ok()) return Fail(printer_.status());
+  if (output_.pipe_closed()) return kExitPipeClosed;
+  if (!output_status_.ok()) return Fail(output_status_);
   if (interrupted_) return kExitSignalBase + SIGINT;
   return failed_ && !interactive_ ? kExitSomeFailed : 0;
 }
@@ -310,6 +335,7 @@ Result<Prompt> Chat::MakePrompt(uint64_t variant) {
   prompt.ignore_eos = settings_.ignore_eos;
   prompt.priority = kChatPriority;
   prompt.session = branches_[branch_].session;
+  prompt.spelled_ids = session_.spelled_ids();
   SetEndTokens(model_.eos_ids, &prompt);
   return prompt;
 }
@@ -326,35 +352,41 @@ bool Chat::Reply(uint64_t variant, size_t count, Answers* answers) {
     prompts[i].session = 0;  // the turns of a session come one after another
   }
   const ReasoningTags tags = PromptTags();
-  ReasoningSplitter splitter;
   auto begin_answer = [&, next = size_t{0}](size_t answer) mutable {
     if (answer < next) return;
     ++next;
-    splitter = ReasoningSplitter(tags);
+    view_.Begin(tags);
     if (count > 1) Note(fmt::format("[{}/{}]", next, count));
   };
   const AnswerListener listener = {
       [&, begin = std::ref(begin_answer)](size_t answer, std::string_view text) {
         begin(answer);
-        return ShowPiece(splitter.Push(text));
+        return TakeOutput(view_.Show(text));
       },
       [&, begin = std::ref(begin_answer)](size_t answer, const ChatAnswer& whole) {
         begin(answer);
-        ShowPiece(splitter.Finish());
         // A terminal shows where the answer ends, even one of no words.
-        if (!whole.text.empty() || (whole.error_message.empty() && !whole.interrupted)) {
-          printer_.EndAnswer();
+        const bool is_there =
+            !whole.text.empty() || (whole.error_message.empty() && !whole.interrupted);
+        if (is_there && output_status_.ok()) {
+          TakeOutput(view_.End(AnswerView::LineBreak::kAddUnlessThere));
         }
         Report(whole, count);
-      }};
+      },
+      [this] { Look(false); }};
+  Look(true);  // so that the time before, in which nothing was done, is told from what follows
+  answering_ = true;
+  std::vector<ChatAnswer> whole =
+      RunTurn(model_.runtime.get(), std::move(prompts), &signals_, listener);
+  answering_ = false;
+  Look(true);
   size_t num_kept = 0;
-  for (ChatAnswer& answer :
-       RunTurn(model_.runtime.get(), std::move(prompts), &signals_, listener)) {
+  for (ChatAnswer& answer : whole) {
     if (answer.interrupted && !interactive_) interrupted_ = true;
     const bool kept = answer.finish_reason != FinishReason::kError &&
                       (!answer.interrupted || !answer.text.empty());
     CountAnswer(answer, kept);
-    const SessionMessage message = {"assistant", answer.text, answer.token_ids};
+    const SessionMessage message = session_.AnswerMessage(answer.text, answer.token_ids, tags);
     if (kept && ++num_kept == 1) session_.messages().push_back(message);
     if (answers != nullptr) answers->push_back(kept ? std::optional(message) : std::nullopt);
     last_answer_ = std::move(answer);
@@ -364,17 +396,16 @@ bool Chat::Reply(uint64_t variant, size_t count, Answers* answers) {
 
 // The tags of the model's reasoning as the prompt of the conversation leaves them.
 ReasoningTags Chat::PromptTags() const {
-  if (tags_.none()) return tags_;
+  const ReasoningTags& tags = session_.reasoning_tags();
+  if (tags.none()) return tags;
   const auto pieces = session_.PromptPieces(model_.text.template_args);
-  return pieces.ok() ? WithPrompt(tags_, *pieces) : tags_;
+  return pieces.ok() ? WithPrompt(tags, *pieces) : tags;
 }
 
-bool Chat::ShowPiece(const ReasoningPiece& piece) {
-  // --quiet leaves standard error to errors and warnings.
-  const bool quiet = options_.model.quiet && !IsTerminal(STDOUT_FILENO);
-  const bool hides = options_.hide_thinking || quiet;
-  if (!hides && !printer_.ShowReasoning(piece.reasoning)) return false;
-  return printer_.Show(piece.text);
+// Whether what was written to the output is there; the first failure ends the chat.
+bool Chat::TakeOutput(const Status& status) {
+  if (output_status_.ok()) output_status_ = status;
+  return output_status_.ok();
 }
 
 void Chat::CountAnswer(const ChatAnswer& answer, bool kept) {
@@ -390,7 +421,7 @@ void Chat::CountAnswer(const ChatAnswer& answer, bool kept) {
 void Chat::Report(const ChatAnswer& answer, size_t count) const {
   if (answer.finish_reason == FinishReason::kError) {
     Say("minisgl: " + Visible(answer.error_message, 4000));
-  } else if (answer.interrupted && printer_.status().ok()) {
+  } else if (answer.interrupted && output_status_.ok()) {
     Note(answer.text.empty() && count == 1
              ? "[stopped before the answer began; the message is taken back]"
              : "[stopped]");
@@ -404,8 +435,11 @@ void Chat::Report(const ChatAnswer& answer, size_t count) const {
 namespace {
 
 int RunChat(const ChatOptions& options, ReportFiles* reports) {
-  const Result<LoadedModel> model = LoadChatModel(options, reports);
-  return model.ok() ? Chat(&model.value(), options, reports).Run() : Fail(model.status());
+  const Result<std::unique_ptr<Output>> output = Output::Open("", false, -1);
+  if (!output.ok()) return Fail(output.status());
+  const Result<LoadedModel> model = LoadChatModel(options, **output, reports);
+  if (!model.ok()) return Fail(model.status());
+  return Chat(&model.value(), options, output->get(), reports).Run();
 }
 
 }  // namespace

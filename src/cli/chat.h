@@ -5,12 +5,14 @@
 // Used by one thread.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "cli/answer_view.h"
 #include "cli/chat_batch.h"
 #include "cli/chat_completion.h"
 #include "cli/chat_input.h"
@@ -20,7 +22,9 @@
 #include "cli/line_editor.h"
 #include "cli/model_loader.h"
 #include "cli/options.h"
+#include "cli/output.h"
 #include "cli/reports.h"
+#include "cli/run_history.h"
 #include "minisgl/runtime/session.h"
 #include "minisgl/text/reasoning.h"
 
@@ -42,7 +46,8 @@ struct ChatOptions {
 class Chat {
  public:
   // All outlive the chat. `model` has a template.
-  Chat(const LoadedModel* model, const ChatOptions& options, ReportFiles* reports);
+  // `output` is standard output.
+  Chat(const LoadedModel* model, const ChatOptions& options, Output* output, ReportFiles* reports);
   ~Chat();
   Chat(const Chat&) = delete;
   Chat& operator=(const Chat&) = delete;
@@ -51,6 +56,7 @@ class Chat {
   int Run();
 
  private:
+  using Clock = std::chrono::steady_clock;
   struct Command;
   static const std::vector<Command>& Commands();
   static std::vector<std::string> CommandNames(bool listed);
@@ -61,6 +67,10 @@ class Chat {
   Status Prepare();
   void Converse();
   int WriteReports();
+  bool IsBusy() const { return answering_ || (batch_ && !batch_->ended()); }
+  RunSample SampleNow() const;
+  // Notes how it goes, for the summary; where not `always`, only if it is time and something runs.
+  void Look(bool always);
   void Greet() const;
   Next Message(std::string text);
   // Says `text` and answers it; where there is no answer, puts `before` back and gives false.
@@ -81,7 +91,7 @@ class Chat {
   using Answers = std::vector<std::optional<SessionMessage>>;
   bool Reply(uint64_t variant, size_t count = 1, Answers* answers = nullptr);
   ReasoningTags PromptTags() const;
-  bool ShowPiece(const ReasoningPiece& piece);
+  bool TakeOutput(const Status& status);
   void CountAnswer(const ChatAnswer& answer, bool kept);
   ChatTurns CopyTurns() const;
   void PutTurns(ChatTurns turns);
@@ -103,6 +113,7 @@ class Chat {
   void Help(const std::string& arguments);
   void Image(const std::string& arguments);
   void Show(const std::string& arguments);
+  void ShowAnswer(const SessionMessage& message) const;
   void Reset(const std::string& arguments);
   void System(const std::string& arguments);
   void Edit(const std::string& arguments);
@@ -117,6 +128,7 @@ class Chat {
   void Context(const std::string& arguments);
   void Model(const std::string& arguments);
   void Batch(const std::string& arguments);
+  static ChatBatchOptions ParseBatch(std::string arguments);
 
   void SetSystem(const std::string& text);
   Status LoadFrom(const std::string& path);
@@ -151,8 +163,9 @@ class Chat {
   SignalWatch signals_;
   Session session_;
   ChatSettings settings_;
-  AnswerPrinter printer_;
-  const ReasoningTags tags_;  // without what a prompt opens
+  Output& output_;
+  Status output_status_;  // the first failure
+  AnswerView view_;
   const bool interactive_;
   std::vector<SessionMessage> dropped_;  // turns that no longer fit, for /save
   std::unique_ptr<ChatBatch> batch_;     // the last one
@@ -174,6 +187,11 @@ class Chat {
   int64_t num_failures_ = 0;  // of those, without an answer
   Usage total_usage_;
   double total_s_ = 0;
+  const Clock::time_point begin_ = Clock::now();
+  RunHistory history_;
+  bool answering_ = false;
+  bool looked_busy_ = false;  // as it was looked at last
+  Clock::time_point next_look_;
 };
 
 }  // namespace minisgl

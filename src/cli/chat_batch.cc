@@ -22,40 +22,56 @@ std::string DefaultAnswersPath(const std::string& input) {
 }
 
 Result<std::unique_ptr<ChatBatch>> ChatBatch::Start(const LoadedModel* model,
-                                                    const ChatBatchOptions& options,
-                                                    const SamplingOptions& sampling,
-                                                    int32_t running_requests_max) {
+                                                    const ChatBatchOptions& options) {
   if (options.input == "-") return UsageError("standard input is the conversation; name a file");
   std::unique_ptr<ChatBatch> batch(new ChatBatch);
   batch->runtime_ = model->runtime.get();
   batch->input_ = Visible(options.input, 400);
   batch->output_name_ = Visible(options.output, 400);
-  MINISGL_ASSIGN_OR_RETURN(LineReader reader, LineReader::Open(options.input));
-  batch->reader_ = std::make_unique<LineReader>(std::move(reader));
-  if (!batch->reader_->regular()) {
-    return UsageError("{}: is no regular file, and so cannot be read beside the conversation",
-                      batch->input_);
-  }
-  MINISGL_ASSIGN_OR_RETURN(const FileCheck check, CheckRows(batch->reader_.get(), false));
-  batch->source_ = std::make_unique<FileRowSource>(batch->reader_.get(), false, false);
-  MINISGL_ASSIGN_OR_RETURN(batch->output_,
-                           Output::Open(options.output, options.force, batch->reader_->fd()));
+  MINISGL_RETURN_IF_ERROR(batch->OpenFiles(*model, options));
+  batch->source_ =
+      std::make_unique<FileRowSource>(batch->reader_.get(), false, false, &batch->asked_);
   PromptBuilderOptions builder;
-  builder.defaults = ResolveSamplingDefaults(sampling, model->facts.generation);
+  builder.defaults = ResolveSamplingDefaults(options.sampling, model->facts.generation);
   builder.eos_ids = model->eos_ids;
   builder.hide_reasoning = options.hide_reasoning;
-  builder.seed = sampling.seed.value_or(0);
+  builder.seed = options.sampling.seed.value_or(0);
   batch->prompts_ =
       std::make_unique<PromptBuilder>(&model->text, model->facts.plan.limits, std::move(builder));
-  batch->writer_ =
-      std::make_unique<JsonAnswerWriter>(batch->output_.get(), model->text.tokenizer.get(), false);
+  batch->writer_ = std::make_unique<JsonAnswerWriter>(batch->output_->output(),
+                                                      model->text.tokenizer.get(), false);
   MINISGL_RETURN_IF_ERROR(batch->output_->Begin());
-  batch->numbers_.total = check.rows;
-  batch->loop_options_.rows_total = check.rows;
-  batch->loop_options_.answers_ahead_max = kAheadPerRunningRequest * running_requests_max;
+  batch->loop_options_.rows_total = batch->numbers_.total;
+  batch->loop_options_.answers_ahead_max =
+      kAheadPerRunningRequest * options.engine.max_running_requests;
   batch->begin_ = std::chrono::steady_clock::now();
   batch->thread_ = std::thread([pointer = batch.get()] { pointer->Run(); });
   return batch;
+}
+
+Status ChatBatch::OpenFiles(const LoadedModel& model, const ChatBatchOptions& options) {
+  MINISGL_ASSIGN_OR_RETURN(LineReader reader, LineReader::Open(options.input));
+  reader_ = std::make_unique<LineReader>(std::move(reader));
+  if (!reader_->regular()) {
+    return UsageError("{}: is no regular file, and so cannot be read beside the conversation",
+                      input_);
+  }
+  IdTable ids;
+  MINISGL_ASSIGN_OR_RETURN(const FileCheck check, CheckRows(reader_.get(), false, &ids));
+  // What run would be told to do the same.
+  RunOptions run;
+  run.model = options.model;
+  run.engine = options.engine;
+  run.sampling = options.sampling;
+  run.hide_thinking = options.hide_reasoning;
+  run.output = options.output;
+  run.force = options.force;
+  run.resume = options.resume;
+  const RunInput input{reader_.get(), check.rows, &ids, Shard(), model.text.dir};
+  MINISGL_ASSIGN_OR_RETURN(output_, RunOutput::Open(run, input, &asked_));
+  numbers_.total = asked_.Count(check.rows);
+  failed_before_ = output_->failed_before();
+  return Status();
 }
 
 ChatBatch::~ChatBatch() {
@@ -74,6 +90,8 @@ void ChatBatch::Run() {
   sigfillset(&all);
   pthread_sigmask(SIG_BLOCK, &all, nullptr);
   const Status status = RunRows();
+  writer_.reset();
+  output_.reset();  // another batch may go on with the file
   {
     const std::lock_guard lock(mutex_);
     status_ = status;
@@ -91,7 +109,7 @@ Status ChatBatch::RunRows() {
   RunLoop loop(runtime_, prompts_.get(), source_.get(), writer_.get(), nullptr, loop_options_);
   const Status status = loop.Run();
   // Also after a failure: rows that were written are kept.
-  const Status finished = output_->Finish();
+  const Status finished = output_->Finish(status.ok() && loop.stop_reason() == 0);
   return status.ok() ? finished : status;
 }
 
@@ -102,7 +120,7 @@ int64_t ChatBatch::rows_left() const {
 
 bool ChatBatch::succeeded() const {
   const std::lock_guard lock(mutex_);
-  return status_.ok() && numbers_.failed == 0;
+  return status_.ok() && numbers_.failed + failed_before_ == 0;
 }
 
 std::string ChatBatch::Short() const {

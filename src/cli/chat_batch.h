@@ -15,29 +15,32 @@
 
 #include "cli/model_loader.h"
 #include "cli/options.h"
-#include "cli/output.h"
 #include "cli/row_prompt.h"
 #include "cli/row_source.h"
 #include "cli/run_input.h"
 #include "cli/run_loop.h"
+#include "cli/run_options.h"
+#include "cli/run_output.h"
 #include "minisgl/base/status.h"
 
 namespace minisgl {
 
 struct ChatBatchOptions {
   std::string input, output;
-  bool force = false;           // an output that is not empty is replaced
+  bool force = false;   // an output that is not empty is replaced
+  bool resume = false;  // an output of an earlier run is gone on with
+  // Those of the command line; rows that do not say otherwise are sampled so.
+  ModelOptions model;
+  EngineOptions engine;
+  SamplingOptions sampling;
   bool hide_reasoning = false;  // it is left out of the rows
 };
 
 class ChatBatch {
  public:
-  // Checks both files as run does, and begins. `model` outlives this. Rows that do not
-  // say otherwise are sampled as `sampling` says, which are the options of the command line.
+  // Checks both files as run does, writes the journal, and begins. `model` outlives this.
   static Result<std::unique_ptr<ChatBatch>> Start(const LoadedModel* model,
-                                                  const ChatBatchOptions& options,
-                                                  const SamplingOptions& sampling,
-                                                  int32_t running_requests_max);
+                                                  const ChatBatchOptions& options);
   // Stops at once, if it has not ended.
   ~ChatBatch();
   ChatBatch(const ChatBatch&) = delete;
@@ -48,6 +51,7 @@ class ChatBatch {
   bool stopping() const { return stop_; }
   bool ended() const { return ended_; }
 
+  int64_t rows_asked() const { return *loop_options_.rows_total; }
   int64_t rows_left() const;
   // Whether all rows have answers. REQUIRES ended().
   bool succeeded() const;
@@ -58,17 +62,20 @@ class ChatBatch {
 
  private:
   ChatBatch() = default;
+  Status OpenFiles(const LoadedModel& model, const ChatBatchOptions& options);
   void Run();
   Status RunRows();
 
   Runtime* runtime_ = nullptr;
   std::string input_, output_name_;
   std::unique_ptr<LineReader> reader_;
+  RowSelection asked_;
   std::unique_ptr<RowSource> source_;
-  std::unique_ptr<Output> output_;
+  std::unique_ptr<RunOutput> output_;
   std::unique_ptr<PromptBuilder> prompts_;
   std::unique_ptr<AnswerWriter> writer_;
   RunLoopOptions loop_options_;
+  int64_t failed_before_ = 0;  // rows of an earlier run that stay
 
   std::atomic<bool> stop_ = false, stop_at_once_ = false;
   std::atomic<bool> ended_ = false;

@@ -18,6 +18,12 @@ namespace {
 
 constexpr uint64_t kReadBytesMax = uint64_t{16} << 20;
 
+std::string Trimmed(const std::string& text) {
+  constexpr const char* kWhiteSpace = " \t\r\n";
+  const size_t begin = std::min(text.find_first_not_of(kWhiteSpace), text.size());
+  return text.substr(begin, text.find_last_not_of(kWhiteSpace) + 1 - begin);
+}
+
 }  // namespace
 
 struct Chat::Command {
@@ -54,7 +60,7 @@ const std::vector<Chat::Command>& Chat::Commands() {
        &Chat::NewBranch, Kind::kBranch, "Branches"},
       {"switch", "NAME", "go on in another branch", &Chat::SwitchBranch, Kind::kBranch},
       {"tree", "", "show the branches and their turns", &Chat::Tree},
-      {"batch", "[-f] FILE [OUT]",
+      {"batch", "[-f|-r] FILE [OUT]",
        "answer a prompt file meanwhile; alone: how far it is (also wait, stop)", &Chat::Batch,
        Kind::kTwoFiles, "Beside the conversation"},
       {"set", "NAME VALUE", "change a sampling parameter", &Chat::Set, Kind::kParameter,
@@ -174,8 +180,22 @@ void Chat::Show(const std::string& arguments) {
   for (const SessionMessage& message : all) {
     if (message.role == "user") --to_skip;
     if (to_skip >= 0 && wanted < CountTurns(all)) continue;
-    Say(fmt::format("[{}]\n{}", message.role, message.content));
+    if (message.role == "assistant") {
+      ShowAnswer(message);
+    } else {
+      Say(fmt::format("[{}]\n{}", message.role, message.content));
+    }
   }
+}
+
+// Its reasoning stands before it, wherever the message has it.
+void Chat::ShowAnswer(const SessionMessage& message) const {
+  ReasoningPiece parts = SplitReasoning(session_.reasoning_tags(), message.content);
+  if (!message.reasoning.empty()) parts = {Trimmed(message.reasoning), Trimmed(message.content)};
+  if (!options_.hide_thinking && !parts.reasoning.empty()) {
+    Say("[reasoning]\n" + parts.reasoning);
+  }
+  Say("[assistant]\n" + parts.text);
 }
 
 void Chat::Reset(const std::string&) {
@@ -364,6 +384,36 @@ void Chat::Tokens(const std::string&) {
   }
 }
 
+// The files that /batch is given, and what is to become of an output that is there.
+ChatBatchOptions Chat::ParseBatch(std::string arguments) {
+  ChatBatchOptions options;
+  const struct {
+    std::string_view name;
+    bool ChatBatchOptions::*set;
+  } flags[] = {{"-f ", &ChatBatchOptions::force},
+               {"--force ", &ChatBatchOptions::force},
+               {"-r ", &ChatBatchOptions::resume},
+               {"--resume ", &ChatBatchOptions::resume}};
+  for (bool found = true; found;) {
+    found = false;
+    for (const auto& flag : flags) {
+      if (!arguments.starts_with(flag.name)) continue;
+      options.*flag.set = found = true;
+      arguments.erase(0, arguments.find_first_not_of(' ', flag.name.size()));
+    }
+  }
+  options.input = std::move(arguments);
+  // Two names, unless the whole is the name of a file.
+  const size_t space = options.input.find_last_of(" \t");
+  if (space != std::string::npos && access(ExpandHome(options.input).c_str(), F_OK) != 0) {
+    options.output = ExpandHome(options.input.substr(space + 1));
+    options.input.resize(options.input.find_last_not_of(" \t", space) + 1);
+  }
+  options.input = ExpandHome(options.input);
+  if (options.output.empty()) options.output = DefaultAnswersPath(options.input);
+  return options;
+}
+
 void Chat::Batch(const std::string& arguments) {
   const bool runs = batch_ && !batch_->ended();
   if (arguments.empty()) {
@@ -377,26 +427,22 @@ void Chat::Batch(const std::string& arguments) {
   }
   if (runs) return Say("A batch runs already; /batch shows it, /batch stop ends it.");
   SayBatchEnded();
-  const bool force = arguments.starts_with("-f ");
-  std::string input = arguments.substr(force ? 3 : 0), output;
-  // Two names, unless the whole is the name of a file.
-  const size_t space = input.find_last_of(" \t");
-  if (space != std::string::npos && access(ExpandHome(input).c_str(), F_OK) != 0) {
-    output = ExpandHome(input.substr(space + 1));
-    input.resize(input.find_last_not_of(" \t", space) + 1);
-  }
-  input = ExpandHome(input);
-  if (output.empty()) output = DefaultAnswersPath(input);
+  ChatBatchOptions batch_options = ParseBatch(arguments);
+  const std::string output = Visible(batch_options.output, 400);
   struct stat info {};
-  if (!force && stat(output.c_str(), &info) == 0 && S_ISREG(info.st_mode) && info.st_size > 0) {
+  if (!batch_options.force && !batch_options.resume &&
+      stat(batch_options.output.c_str(), &info) == 0 && S_ISREG(info.st_mode) && info.st_size > 0) {
     failed_ = true;
     return Say(
         fmt::format("minisgl: {}: exists and is not empty; name another after FILE, or "
-                    "/batch -f FILE to replace it",
-                    Visible(output, 400)));
+                    "/batch -f FILE to replace it, -r to go on with it",
+                    output));
   }
-  auto batch = ChatBatch::Start(&model_, {input, output, force, options_.hide_thinking},
-                                options_.sampling, options_.engine.max_running_requests);
+  batch_options.model = options_.model;
+  batch_options.engine = options_.engine;
+  batch_options.sampling = options_.sampling;
+  batch_options.hide_reasoning = options_.hide_thinking;
+  auto batch = ChatBatch::Start(&model_, batch_options);
   if (!batch.ok()) {
     SayFailure(batch.status());
     failed_ = true;
@@ -404,8 +450,12 @@ void Chat::Batch(const std::string& arguments) {
   }
   batch_ = std::move(batch).value();
   said_batch_ended_ = offered_to_stop_batch_ = false;
+  if (batch_->rows_asked() == 0) {
+    said_batch_ended_ = true;
+    return Note(fmt::format("No row is left to ask; the answers are in {}", output));
+  }
   Note(fmt::format("{} of {} are answered meanwhile, into {}; /batch shows how far it is.",
-                   batch_->rows_left(), Visible(input, 400), Visible(output, 400)));
+                   batch_->rows_asked(), Visible(batch_options.input, 400), output));
 }
 
 void Chat::Context(const std::string&) {

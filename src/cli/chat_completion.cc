@@ -61,7 +61,7 @@ Completion CompleteChatLine(std::string_view line, const CompletionWords& words)
   size_t begin = line.find_first_not_of(" \t", name_end);
   if (begin == std::string_view::npos) begin = line.size();
   // "/save -f FILE" and the like.
-  for (const std::string_view option : {"-f ", "-d "}) {
+  for (const std::string_view option : {"-f ", "-r ", "-d "}) {
     if (line.substr(begin).starts_with(option)) begin += option.size();
   }
   const ArgumentKind kind = words.argument(line.substr(1, name_end - 1));

@@ -21,13 +21,15 @@ namespace minisgl {
 namespace {
 
 constexpr uint64_t kFileBytesMax = uint64_t{64} << 20;
+// As in the rows that run writes.
+constexpr const char* kReasoningField = "reasoning";
 constexpr std::array<std::string_view, 5> kRoles = {"system", "developer", "user", "assistant",
                                                     "tool"};
 
-// A text, or an array of parts that are texts.
-Status ReadContent(const Json& content, std::string* text) {
+// A text, or an array of parts that are texts, or of an answer's reasoning.
+Status ReadContent(const Json& content, SessionMessage* message) {
   if (content.is_string()) {
-    *text = content.as_string();
+    message->content = content.as_string();
     return Status();
   }
   if (!content.is_array()) {
@@ -36,12 +38,28 @@ Status ReadContent(const Json& content, std::string* text) {
   }
   for (const Json& part : content.as_array()) {
     const Json* type = part.Find("type");
-    const Json* words = part.Find("text");
-    if (type == nullptr || !type->is_string() || type->as_string() != "text" || words == nullptr ||
-        !words->is_string()) {
+    const std::string kind = type != nullptr && type->is_string() ? type->as_string() : "";
+    const bool is_reasoning = kind == "thinking" && message->role == "assistant";
+    const Json* words = part.Find(is_reasoning ? "thinking" : "text");
+    if ((kind != "text" && !is_reasoning) || words == nullptr || !words->is_string()) {
       return BadInput("a part of content is no text; this program reads text and no images");
     }
-    *text += words->as_string();
+    (is_reasoning ? message->reasoning : message->content) += words->as_string();
+  }
+  return Status();
+}
+
+// Under the first of its names that an answer has; null is none.
+Status ReadReasoning(const Json& json, SessionMessage* message) {
+  if (message->role != "assistant") return Status();
+  for (const char* name : {kReasoningField, "reasoning_content", "thinking"}) {
+    const Json* reasoning = json.Find(name);
+    if (reasoning == nullptr || reasoning->is_null()) continue;
+    if (!reasoning->is_string()) {
+      return BadInput("{} is {}; it must be a string", name, reasoning->TypeName());
+    }
+    message->reasoning = reasoning->as_string();
+    return Status();
   }
   return Status();
 }
@@ -57,7 +75,8 @@ Status AddMessage(const Json& json, std::vector<SessionMessage>* messages) {
                     Visible(role->as_string()));
   }
   SessionMessage message = {role->as_string(), "", {}};
-  MINISGL_RETURN_IF_ERROR(ReadContent(*content, &message.content));
+  MINISGL_RETURN_IF_ERROR(ReadContent(*content, &message));
+  MINISGL_RETURN_IF_ERROR(ReadReasoning(json, &message));
   messages->push_back(std::move(message));
   return Status();
 }
@@ -135,6 +154,7 @@ Status SaveConversation(const std::string& path, const std::vector<SessionMessag
   for (const SessionMessage& message : messages) {
     Json line;
     line.Set("role", message.role).Set("content", message.content);
+    if (!message.reasoning.empty()) line.Set(kReasoningField, message.reasoning);
     text += line.Dump() + '\n';
   }
   struct stat info {};

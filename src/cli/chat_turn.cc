@@ -1,14 +1,8 @@
 #include "cli/chat_turn.h"
 
-#include <unistd.h>
-
-#include <cerrno>
 #include <chrono>
-#include <cstring>
 #include <numeric>
 #include <utility>
-
-#include "cli/file_io.h"
 
 namespace minisgl {
 namespace {
@@ -90,65 +84,11 @@ std::vector<ChatAnswer> RunTurn(Runtime* runtime, std::vector<Prompt> prompts, S
     }
     std::optional<Event> event = queue.Pop(kSignalWait);
     if (event) shows = turn.Take(std::move(*event));
+    listener.wait();
   }
   signals->Drain();
   signals->TakeInterrupt();  // one that came too late to stop anything
   return turn.TakeAnswers();
-}
-
-AnswerPrinter::AnswerPrinter(int out, int err)
-    : out_(out),
-      filters_(IsTerminal(out)),
-      reasoning_fd_(filters_ ? out : err),
-      filters_reasoning_(IsTerminal(reasoning_fd_)),
-      dims_reasoning_(AllowsColour(reasoning_fd_)) {}
-
-bool AnswerPrinter::Show(std::string_view text) {
-  if (text.empty()) return status_.ok();
-  if (in_reasoning_ && !EndReasoning()) return false;
-  return filters_ ? Write(filter_.Push(text)) : Write(text);
-}
-
-bool AnswerPrinter::ShowReasoning(std::string_view text) {
-  if (text.empty()) return status_.ok();
-  in_reasoning_ = true;
-  return WriteReasoning(filters_reasoning_ ? reasoning_filter_.Push(text) : std::string(text));
-}
-
-bool AnswerPrinter::EndReasoning() {
-  in_reasoning_ = false;
-  WriteReasoning(filters_reasoning_ ? reasoning_filter_.Finish() : "");
-  return WriteReasoning(filters_reasoning_ ? "\n\n" : "\n");
-}
-
-bool AnswerPrinter::EndAnswer() {
-  if (in_reasoning_ && !EndReasoning()) return false;
-  const bool written = !filters_ || Write(filter_.Finish());
-  const bool ended = at_line_start_ || Write("\n");
-  at_line_start_ = false;
-  return written && ended;
-}
-
-// What standard error does not take has nobody to be told about it. Each piece is dimmed for
-// itself: the program may end between two.
-bool AnswerPrinter::WriteReasoning(std::string_view piece) {
-  std::string text(piece);
-  if (dims_reasoning_ && text.find_first_not_of('\n') != std::string::npos) {
-    text = Dimmed(piece);
-  }
-  if (reasoning_fd_ == out_) return Write(text);
-  WriteAll(reasoning_fd_, text);
-  return status_.ok();
-}
-
-bool AnswerPrinter::Write(std::string_view text) {
-  if (!text.empty()) at_line_start_ = text.back() == '\n';
-  if (status_.ok() && !WriteAll(out_, text)) {
-    pipe_closed_ = errno == EPIPE;
-    status_ = MakeStatus(StatusCode::kIoError, "standard output: cannot be written ({})",
-                         std::strerror(errno));
-  }
-  return status_.ok();
 }
 
 }  // namespace minisgl

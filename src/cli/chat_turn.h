@@ -8,8 +8,6 @@
 #include <vector>
 
 #include "cli/terminal.h"
-#include "cli/terminal_filter.h"
-#include "minisgl/base/status.h"
 #include "minisgl/runtime/runtime.h"
 
 namespace minisgl {
@@ -32,6 +30,8 @@ struct AnswerListener {
   std::function<bool(size_t answer, std::string_view text)> text;
   // It is whole. Comes once for each answer.
   std::function<void(size_t answer, const ChatAnswer& whole)> end;
+  // Comes many times a second until all are whole.
+  std::function<void()> wait;
 };
 
 // Asks `runtime` all `prompts` at once and tells `listener` as answers come; what comes of a later
@@ -39,35 +39,5 @@ struct AnswerListener {
 // `listener` giving false, aborts them.
 std::vector<ChatAnswer> RunTurn(Runtime* runtime, std::vector<Prompt> prompts, SignalWatch* signals,
                                 const AnswerListener& listener);
-
-// Where answers go: `out`, through the filter where it is a terminal. Reasoning stands before an
-// answer, dimmed, on a terminal; elsewhere it goes to `err`.
-class AnswerPrinter {
- public:
-  AnswerPrinter(int out, int err);
-  // False where standard output cannot be written; see status().
-  bool Show(std::string_view text);
-  bool ShowReasoning(std::string_view text);
-  // Ends an answer with a line break, unless it has one.
-  bool EndAnswer();
-  const Status& status() const { return status_; }
-  bool pipe_closed() const { return pipe_closed_; }
-
- private:
-  bool Write(std::string_view text);
-  bool WriteReasoning(std::string_view piece);
-  bool EndReasoning();
-
-  const int out_;
-  const bool filters_;
-  const int reasoning_fd_;
-  const bool filters_reasoning_;
-  const bool dims_reasoning_;
-  TerminalFilter filter_, reasoning_filter_;
-  bool in_reasoning_ = false;
-  bool at_line_start_ = false;
-  bool pipe_closed_ = false;
-  Status status_;
-};
 
 }  // namespace minisgl

@@ -18,7 +18,11 @@ std::string g_progress_line;
 // Standard error that cannot be written has nobody to be told about it.
 void WriteStderr(std::string_view text) { WriteAll(STDERR_FILENO, text); }
 
-constexpr std::string_view kClearLine = "\r\x1b[K";
+// A progress line leaves the cursor at its beginning, which it keeps where a terminal that is
+// narrowed wraps the line: so all below the cursor is the line, on however many rows.
+constexpr std::string_view kClearLine = "\r\x1b[J";
+
+std::string AsProgressLine(const std::string& line) { return line.empty() ? "" : line + '\r'; }
 
 }  // namespace
 
@@ -28,7 +32,7 @@ void PrintStderr(std::string_view line) {
   if (!g_progress_line.empty()) text += kClearLine;
   text += line;
   text += '\n';
-  text += g_progress_line;
+  text += AsProgressLine(g_progress_line);
   WriteStderr(text);
 }
 
@@ -57,7 +61,7 @@ int Fail(const Status& status) {
 void ShowProgressLine(const std::string& line) {
   std::lock_guard lock(g_mutex);
   if (line == g_progress_line) return;
-  WriteStderr(std::string(kClearLine) + line);
+  WriteStderr(std::string(kClearLine) + AsProgressLine(line));
   g_progress_line = line;
 }
 

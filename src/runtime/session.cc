@@ -3,8 +3,9 @@
 //
 // An answer to messages[0, i) began right after the text of rendering those with the generation
 // prompt. So where the whole text begins with that text, and goes on with the answer's, the answer
-// stands there. Both the texts between answers and their cuts are then the same in every later
-// turn, and so are the ids before them.
+// stands there. A template that leaves out earlier reasoning goes on with the answer's end alone,
+// from the control token that begins it. Both the texts between answers and their cuts are then the
+// same in every later turn, and so are the ids before them.
 #include "minisgl/runtime/session.h"
 
 #include <algorithm>
@@ -38,6 +39,23 @@ bool AllTrusted(const std::vector<TextPiece>& pieces) {
   return std::all_of(pieces.begin(), pieces.end(), [](const TextPiece& p) { return p.trusted; });
 }
 
+// A message as templates are given it.
+Json MessageJson(const SessionMessage& message, bool reasoning_in_blocks) {
+  Json json;
+  json.Set("role", message.role);
+  if (message.reasoning.empty()) {
+    json.Set("content", message.content);
+  } else if (reasoning_in_blocks) {
+    Json reasoning, text;
+    reasoning.Set("type", "thinking").Set("thinking", message.reasoning);
+    text.Set("type", "text").Set("text", message.content);
+    json.Set("content", Json(Json::Array{std::move(reasoning), std::move(text)}));
+  } else {
+    json.Set("content", message.content).Set("reasoning_content", message.reasoning);
+  }
+  return json;
+}
+
 }  // namespace
 
 // The bytes [begin, end) of the rendered text that `ids` stand for.
@@ -47,78 +65,142 @@ struct Session::Splice {
   std::vector<TokenId> ids;
 };
 
-Session::Session(const Tokenizer* tokenizer, const ChatTemplate* chat_template)
-    : tokenizer_(tokenizer), chat_template_(chat_template) {}
+// A conversation as the template makes it.
+struct Session::Rendered {
+  std::string text;
+  std::vector<TextPiece> pieces;
 
-Result<std::vector<TextPiece>> Session::Render(size_t num_messages,
-                                               const Json& template_args) const {
-  ChatInput input;
-  Json::Array array;
-  for (size_t i = 0; i < num_messages; ++i) {
-    Json message;
-    message.Set("role", messages_[i].role).Set("content", messages_[i].content);
-    array.push_back(std::move(message));
+  // Whether the template itself writes `spelling` at `begin`.
+  bool Writes(const std::string& spelling, size_t begin) const {
+    return text.compare(begin, spelling.size(), spelling) == 0 &&
+           AllTrusted(Cut(pieces, begin, begin + spelling.size()));
   }
-  input.messages = Json(std::move(array));
+};
+
+Session::Session(const Tokenizer* tokenizer, const ChatTemplate* chat_template)
+    : tokenizer_(tokenizer),
+      chat_template_(chat_template),
+      tags_(FindReasoningTags(*chat_template, *tokenizer, &spelled_ids_)),
+      reasoning_in_blocks_(!tags_.none() && !ShowsReasoning(false, "", "") &&
+                           ShowsReasoning(true, tags_.open, tags_.close)) {}
+
+SessionMessage Session::AnswerMessage(const std::string& text, std::vector<TokenId> ids,
+                                      const ReasoningTags& tags) const {
+  if (spelled_ids_.empty()) return {"assistant", text, std::move(ids)};
+  ReasoningPiece parts = SplitReasoningExactly(tags, text);
+  return {"assistant", std::move(parts.text), std::move(ids), std::move(parts.reasoning)};
+}
+
+// Whether the template writes the reasoning of an answer that it is given so.
+bool Session::ShowsReasoning(bool in_blocks, std::string_view open, std::string_view close) const {
+  const std::string reasoning = "r4s0n";  // as no template writes by itself
+  const SessionMessage answer = {"assistant", "a", {}, reasoning};
+  const auto pieces =
+      RenderMessages({MessageJson({"user", "a", {}}, false), MessageJson(answer, in_blocks)},
+                     /*add_generation_prompt=*/false, Json());
+  if (!pieces.ok()) return false;
+  const std::string shown = std::string(open) + reasoning + std::string(close);
+  return Join(*pieces).find(shown) != std::string::npos;
+}
+
+Result<std::vector<TextPiece>> Session::RenderMessages(Json::Array messages,
+                                                       bool add_generation_prompt,
+                                                       const Json& template_args) const {
+  ChatInput input;
+  input.messages = Json(std::move(messages));
+  input.add_generation_prompt = add_generation_prompt;
   input.bos_token = tokenizer_->bos_token();
   input.eos_token = tokenizer_->eos_token();
   input.unk_token = tokenizer_->unk_token();
   input.pad_token = tokenizer_->pad_token();
   input.extra = template_args;
-  MINISGL_ASSIGN_OR_RETURN(std::vector<TextPiece> pieces, chat_template_->Render(input));
+  return chat_template_->Render(input);
+}
+
+Result<std::vector<TextPiece>> Session::Render(size_t num_messages,
+                                               const Json& template_args) const {
+  Json::Array messages;
+  for (size_t i = 0; i < num_messages; ++i) {
+    messages.push_back(MessageJson(messages_[i], reasoning_in_blocks_));
+  }
+  MINISGL_ASSIGN_OR_RETURN(
+      std::vector<TextPiece> pieces,
+      RenderMessages(std::move(messages), /*add_generation_prompt=*/true, template_args));
   if (parse_special_) {
     for (TextPiece& piece : pieces) piece.trusted = true;
   }
   return pieces;
 }
 
-// The text that the runtime streamed for `ids`.
-std::string Session::AnswerText(const std::vector<TokenId>& ids) const {
-  StreamDecoder decoder(tokenizer_, /*at_start=*/false);
-  std::string text;
-  for (const TokenId id : ids) text += decoder.Push(id);
-  return text + decoder.Finish();
+// Where the first `num_ids` ids of an answer, or these from a control token on, spell what stands
+// in `whole` from `at` on: them in the place of it.
+std::optional<Session::Splice> Session::MatchAnswer(const SessionMessage& message, size_t num_ids,
+                                                    const Rendered& whole, size_t at) const {
+  // The spelling of the ids, and where in it control tokens stand.
+  StreamDecoder decoder(tokenizer_, /*at_start=*/false, /*keep_special=*/true);
+  std::string spelled;
+  struct Control {
+    size_t index = 0, begin = 0;
+    std::string spelling;
+  };
+  std::vector<Control> controls;
+  for (size_t i = 0; i < num_ids; ++i) {
+    const TokenId id = message.answer_ids[i];
+    spelled += decoder.Push(id);
+    if (!tokenizer_->IsSpecial(id)) continue;
+    std::string spelling = tokenizer_->PieceText(id);
+    if (!spelled.ends_with(spelling)) return std::nullopt;
+    controls.push_back({i, spelled.size() - spelling.size(), std::move(spelling)});
+  }
+  spelled += decoder.Finish();
+  if (!spelled.ends_with(message.content)) return std::nullopt;
+
+  const auto matches = [&](size_t begin) {
+    const std::string_view rest = std::string_view(spelled).substr(begin);
+    if (whole.text.compare(at, rest.size(), rest) != 0) return false;
+    return std::all_of(controls.begin(), controls.end(), [&](const Control& control) {
+      return control.begin < begin || whole.Writes(control.spelling, at + control.begin - begin);
+    });
+  };
+  const auto splice = [&](size_t index, size_t begin) {
+    return Splice{at, at + spelled.size() - begin,
+                  std::vector<TokenId>(message.answer_ids.begin() + static_cast<int64_t>(index),
+                                       message.answer_ids.begin() + static_cast<int64_t>(num_ids))};
+  };
+  if (matches(0)) return splice(0, 0);
+  for (const Control& control : controls) {
+    if (matches(control.begin)) return splice(control.index, control.begin);
+  }
+  return std::nullopt;
 }
 
-std::vector<Session::Splice> Session::FindSplices(const std::string& text,
-                                                  const std::vector<TextPiece>& pieces,
+std::vector<Session::Splice> Session::FindSplices(const Rendered& whole,
                                                   const Json& template_args) const {
   std::vector<Splice> splices;
   size_t last_end = 0;
   for (size_t i = 0; i < messages_.size(); ++i) {
     const SessionMessage& message = messages_[i];
-    if (message.role != "assistant" || message.answer_ids.empty()) continue;
+    const std::vector<TokenId>& ids = message.answer_ids;
+    if (message.role != "assistant" || ids.empty()) continue;
     const auto before = Render(i, template_args);
     if (!before.ok()) continue;
     const std::string head = Join(*before);
-    const std::string& content = message.content;
-    if (!text.starts_with(head) || text.compare(head.size(), content.size(), content) != 0)
-      continue;
-
-    // The last id may be an end token that the answer's text does not show.
-    Splice splice{head.size(), head.size() + content.size(), message.answer_ids};
-    const TokenId last = splice.ids.back();
-    std::vector<TokenId> body(splice.ids.begin(), splice.ids.end() - 1);
-    const bool ends = tokenizer_->IsSpecial(last) || AnswerText(splice.ids) != content;
-    if (ends) {
-      // The template writes the same end after it, or another one: then the answer's own is left
-      // out.
-      const std::string spelling = tokenizer_->PieceText(last);
-      const size_t end = splice.end + spelling.size();
-      if (tokenizer_->IsSpecial(last) && text.compare(splice.end, spelling.size(), spelling) == 0 &&
-          AllTrusted(Cut(pieces, splice.end, end))) {
-        splice.end = end;
-      } else {
-        splice.ids = body;
-      }
-    } else {
-      body = splice.ids;
+    if (!whole.text.starts_with(head)) continue;
+    // The last id may be an end token that the answer's text does not show: a control token, or
+    // what completed a stop string.
+    const bool ends = tokenizer_->IsSpecial(ids.back());
+    std::optional<Splice> splice;
+    if (!ends) splice = MatchAnswer(message, ids.size(), whole, head.size());
+    if (!splice) splice = MatchAnswer(message, ids.size() - 1, whole, head.size());
+    if (!splice || splice->begin < last_end) continue;
+    // The template writes the same end after it, or another one: then the answer's own is left out.
+    const std::string spelling = tokenizer_->PieceText(ids.back());
+    if (ends && whole.Writes(spelling, splice->end)) {
+      splice->end += spelling.size();
+      splice->ids.push_back(ids.back());
     }
-    const bool plain = std::none_of(body.begin(), body.end(),
-                                    [&](TokenId id) { return tokenizer_->IsSpecial(id); });
-    if (!plain || AnswerText(body) != content || splice.begin < last_end) continue;
-    last_end = splice.end;
-    splices.push_back(std::move(splice));
+    last_end = splice->end;
+    splices.push_back(std::move(*splice));
   }
   return splices;
 }
@@ -165,7 +247,7 @@ Result<std::vector<TokenId>> Session::EncodeSpliced(const std::vector<TextPiece>
 Result<std::vector<TokenId>> Session::PromptIds(const Json& template_args) const {
   MINISGL_ASSIGN_OR_RETURN(const std::vector<TextPiece> pieces,
                            Render(messages_.size(), template_args));
-  const std::vector<Splice> splices = FindSplices(Join(pieces), pieces, template_args);
+  const std::vector<Splice> splices = FindSplices({Join(pieces), pieces}, template_args);
   MINISGL_ASSIGN_OR_RETURN(std::vector<TokenId> whole, tokenizer_->Encode(pieces));
   if (splices.empty()) return whole;
   MINISGL_ASSIGN_OR_RETURN(std::vector<TokenId> spliced, EncodeSpliced(pieces, splices));

@@ -175,4 +175,17 @@ ReasoningPiece SplitReasoning(const ReasoningTags& tags, std::string_view text) 
   return whole;
 }
 
+ReasoningPiece SplitReasoningExactly(const ReasoningTags& tags, std::string_view text) {
+  const std::string_view begin = TrimLeft(text);
+  const bool opens = !tags.none() && begin.starts_with(tags.open);
+  if (!tags.answer.empty() && begin.starts_with(tags.answer)) {
+    return {"", std::string(begin.substr(tags.answer.size()))};
+  }
+  if (!opens && !tags.starts_inside) return {"", std::string(text)};
+  if (opens) text = begin.substr(tags.open.size());
+  const size_t close = text.find(tags.close);
+  if (close == std::string_view::npos) return {std::string(text), ""};
+  return {std::string(text.substr(0, close)), std::string(text.substr(close + tags.close.size()))};
+}
+
 }  // namespace minisgl

@@ -1,18 +1,15 @@
-// A prompt file beside a conversation, and reasoning apart from answers.
+// A prompt file beside a conversation.
 #include <gtest/gtest.h>
-#include <pty.h>
 #include <signal.h>
-#include <termios.h>
-#include <unistd.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <fstream>
 #include <map>
 #include <string>
 #include <vector>
 
 #include "cli/chat_batch.h"
-#include "cli/chat_turn.h"
 #include "minisgl/base/json.h"
 #include "pty_chat.h"
 
@@ -31,6 +28,17 @@ class ChatBatchTest : public ChatTest {
           << R"("max_tokens": )" << tokens << "}\n";
     }
     return File(name);
+  }
+  // A batch that is stopped before anything was asked has nothing to finish.
+  static void WaitForTokens(PtyProcess* chat) {
+    for (int i = 0; i < 1000; ++i) {
+      const size_t begin = chat->output().size();
+      chat->Send("/batch\r");
+      ASSERT_TRUE(chat->WaitFor("; answers in ")) << chat->output();
+      if (chat->output().find(", 0 tokens,", begin) == std::string::npos) return;
+      chat->ReadFor(0.03);
+    }
+    FAIL() << chat->output();
   }
   // The rows of an answer file by id, without what depends on what else runs.
   static std::map<std::string, std::string> Rows(const std::string& path) {
@@ -95,6 +103,7 @@ TEST_F(ChatBatchTest, ABatchIsStopped) {
   ASSERT_TRUE(chat->WaitFor("[batch 0/40] > ")) << chat->output();
   chat->Send("/batch " + rows + "\r");
   ASSERT_TRUE(chat->WaitFor("A batch runs already")) << chat->output();
+  WaitForTokens(chat.get());
   chat->Send("/batch stop\r");
   ASSERT_TRUE(chat->WaitFor("5 s to finish")) << chat->output();
   chat->Send(kCtrlC);  // at once
@@ -108,11 +117,58 @@ TEST_F(ChatBatchTest, ABatchIsStopped) {
   EXPECT_EQ(chat->WaitForExit(), 0);
 }
 
+// The journal beside the answers is that of a run with the options of the chat.
+TEST_F(ChatBatchTest, WhatWasStoppedIsGoneOnWith) {
+  // Three are answered soon, and the others take their time.
+  const std::string rows = WriteRows("rows.jsonl", 9, 40);
+  const std::string later = ReadAll(rows).substr(ReadAll(WriteRows("first", 3, 40)).size());
+  WriteRows("rows.jsonl", 3, 4);
+  std::ofstream(rows, std::ios::app) << later;
+  const std::string answers = File("rows.answers.jsonl"), expected = File("run.jsonl");
+  const auto run = [&](const std::string& output, const char* more) {
+    return RunPiped({"run", "-m", kWrenDir, "--threads", "1", "-q", "--cpu-target", "naive",
+                     "--seed", "7", "-t", "0.5", "--file", rows, "-o", output, more},
+                    std::nullopt);
+  };
+  ASSERT_EQ(run(expected, "--force").status, 0);
+  auto chat = Start({"--cpu-target", "naive", "--seed", "7", "-t", "0.5"});
+  chat->Send("/batch " + rows + "\r");
+  ASSERT_TRUE(chat->WaitFor("[batch 3/9] > ")) << chat->output();
+  chat->Send("/batch stop\r");
+  ASSERT_TRUE(chat->WaitFor("to finish")) << chat->output();
+  chat->Send(kCtrlC);
+  ASSERT_TRUE(chat->WaitFor("6 without an answer")) << chat->output();
+  for (const char* name : {"", ".meta"}) {
+    std::filesystem::copy_file(answers + name, File("copy") + name);
+  }
+  // The same chat may go on with it, and so may a run.
+  ASSERT_TRUE(WaitForPrompt(chat.get()));
+  chat->Send("/batch " + rows + "\r");
+  ASSERT_TRUE(chat->WaitFor("-r to go on with it")) << chat->output();
+  ASSERT_TRUE(WaitForPrompt(chat.get()));
+  chat->Send("/batch -r " + rows + "\r");
+  ASSERT_TRUE(chat->WaitFor("6 of ")) << chat->output();
+  chat->Send("/batch wait\r");
+  const PipedResult resumed = run(File("copy"), "--resume");
+  EXPECT_EQ(resumed.status, 0) << resumed.err;
+  EXPECT_EQ(Rows(File("copy")), Rows(expected));
+  ASSERT_TRUE(chat->WaitFor("done: 6 of 6 rows")) << chat->output();
+  EXPECT_EQ(Rows(answers), Rows(expected));
+  ASSERT_TRUE(WaitForPrompt(chat.get()));
+  EXPECT_NE(Say(chat.get(), "/batch -r " + rows).find("No row is left to ask"), std::string::npos);
+  // Other options are not gone on with unasked.
+  const PipedResult other =
+      RunPiped(Arguments({"--seed", "8", "-t", "0.5"}), "/batch -r " + rows + "\n");
+  EXPECT_NE(other.err.find("was begun with --seed"), std::string::npos) << other.err;
+  EXPECT_EQ(other.status, 1);
+}
+
 TEST_F(ChatBatchTest, LeavingWhileOneRunsAsks) {
   const std::string rows = WriteRows("rows.jsonl", 40, 1500);
   auto chat = Start({"--cpu-target", "naive"});
   chat->Send("/batch " + rows + "\r");
   ASSERT_TRUE(chat->WaitFor("[batch 0/40] > ")) << chat->output();
+  WaitForTokens(chat.get());
   chat->Send(kCtrlD);
   ASSERT_TRUE(chat->WaitFor("A batch runs, with 40 rows to go")) << chat->output();
   ASSERT_TRUE(chat->WaitFor("[batch 0/40] > ")) << chat->output();
@@ -175,85 +231,6 @@ TEST(ChatBatchFilesTest, AnswersStandBesideTheirRows) {
   EXPECT_EQ(DefaultAnswersPath("rows.jsonl"), "rows.answers.jsonl");
   EXPECT_EQ(DefaultAnswersPath("a.b/rows"), "a.b/rows.answers.jsonl");
   EXPECT_EQ(DefaultAnswersPath(".jsonl"), ".jsonl.answers.jsonl");
-}
-
-// A template that has the model reason from the start; it never says that it is done.
-class ChatReasoningTest : public ChatTest {
- protected:
-  std::vector<std::string> Thinking(std::vector<std::string> more) const {
-    std::ofstream(File("think.jinja"))
-        << "{{ bos_token }}{% for m in messages %}{{ '<|' + m['role'] + '|>\\n' + "
-           "m['content'].split('</think>')[-1] + eos_token + '\\n' }}{% endfor %}"
-           "{% if add_generation_prompt %}{{ '<|assistant|>\\n<think>' }}{% endif %}";
-    more.insert(more.end(), {"--chat-template", File("think.jinja")});
-    return Arguments(std::move(more));
-  }
-};
-
-TEST_F(ChatReasoningTest, InAPipeItStandsOnStandardError) {
-  const PipedResult plain = RunPiped(Arguments({"-n", "3"}), "Hi\n");
-  const PipedResult shown = RunPiped(Thinking({"-n", "3"}), "Hi\n");
-  EXPECT_EQ(shown.out, "\n");
-  EXPECT_GT(shown.err.size(), plain.err.size());
-  EXPECT_EQ(shown.err.find('\x1b'), std::string::npos);
-  const PipedResult hidden = RunPiped(Thinking({"-n", "3", "--hide-thinking"}), "Hi\n");
-  EXPECT_EQ(hidden.out, "\n");
-  EXPECT_EQ(hidden.err, plain.err);
-}
-
-TEST_F(ChatReasoningTest, OnATerminalItIsDimmed) {
-  PtyProcess chat(Thinking({}), {{"TERM", "xterm"}, {"NO_COLOR", ""}, {"XDG_STATE_HOME", dir_}});
-  ASSERT_TRUE(chat.WaitFor("2004h")) << chat.output();
-  chat.Send("What is the capital of France?\r");
-  ASSERT_TRUE(chat.WaitFor("\x1b[2m")) << chat.output();
-  ASSERT_TRUE(chat.WaitFor("\x1b[22m")) << chat.output();
-  chat.Send(kCtrlD);
-  EXPECT_EQ(chat.WaitForExit(), 0);
-}
-
-// What `printer` writes to a pipe or a terminal.
-std::string ReadBack(int fd) {
-  std::string text(4096, '\0');
-  const ssize_t got = read(fd, text.data(), text.size());
-  text.resize(got > 0 ? static_cast<size_t>(got) : 0);
-  return text;
-}
-
-TEST(AnswerPrinterTest, ReasoningStandsApartFromTheAnswer) {
-  int out[2], err[2];
-  ASSERT_EQ(pipe(out), 0);
-  ASSERT_EQ(pipe(err), 0);
-  AnswerPrinter printer(out[1], err[1]);
-  for (const char* text : {"so ", "then"}) EXPECT_TRUE(printer.ShowReasoning(text));
-  for (const char* text : {"", "yes", "\x1b[1m"}) EXPECT_TRUE(printer.Show(text));
-  EXPECT_TRUE(printer.EndAnswer());
-  EXPECT_TRUE(printer.Show("no thought"));
-  EXPECT_TRUE(printer.EndAnswer());
-  EXPECT_EQ(ReadBack(out[0]), "yes\x1b[1m\nno thought\n");
-  EXPECT_EQ(ReadBack(err[0]), "so then\n");
-  for (const int fd : {out[0], out[1], err[0], err[1]}) close(fd);
-}
-
-TEST(AnswerPrinterTest, OnATerminalBothAreFiltered) {
-  int master = -1, terminal = -1;
-  ASSERT_EQ(openpty(&master, &terminal, nullptr, nullptr, nullptr), 0);
-  termios settings{};
-  tcgetattr(terminal, &settings);
-  settings.c_oflag &= ~static_cast<tcflag_t>(OPOST);
-  tcsetattr(terminal, TCSANOW, &settings);
-  setenv("TERM", "xterm", 1);
-  for (const char* no_colour : {"", "1"}) {
-    setenv("NO_COLOR", no_colour, 1);
-    AnswerPrinter printer(terminal, -1);
-    for (const char* text : {"a\x1b", "[31mb"}) EXPECT_TRUE(printer.ShowReasoning(text));
-    EXPECT_TRUE(printer.Show("c\x1b]0;t\x07"));
-    EXPECT_TRUE(printer.EndAnswer());
-    EXPECT_EQ(ReadBack(master),
-              *no_colour == '\0' ? "\x1b[2ma\x1b[22m\x1b[2mb\x1b[22m\n\nc\n" : "ab\n\nc\n");
-  }
-  unsetenv("NO_COLOR");
-  close(master);
-  close(terminal);
 }
 
 }  // namespace

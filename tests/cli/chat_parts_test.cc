@@ -261,6 +261,40 @@ TEST(HistoryFileTest, ALongFileIsCut) {
   EXPECT_LT(ReadAll(path).size(), text.size());
 }
 
+TEST(ChatFileTest, ReasoningIsReadByAnyOfItsNames) {
+  const TempDir dir;
+  const std::string path = dir.Write(
+      "many",
+      R"({"role": "user", "content": "q", "reasoning": 3})"
+      "\n"
+      R"({"role": "assistant", "content": "a", "reasoning": "r1"})"
+      "\n"
+      R"({"role": "assistant", "content": "a", "reasoning": null, "reasoning_content": "r2"})"
+      "\n"
+      R"({"role": "assistant", "content": "a", "thinking": "r3"})"
+      "\n"
+      R"({"role": "assistant", "content": [{"type": "thinking", "thinking": "r4"}, )"
+      R"({"type": "text", "text": "a"}]})"
+      "\n");
+  const auto messages = LoadConversation(path);
+  ASSERT_TRUE(messages.ok()) << messages.status().message();
+  ASSERT_EQ(messages->size(), 5u);
+  EXPECT_EQ((*messages)[0].reasoning, "");
+  for (size_t i = 1; i < 5; ++i) {
+    EXPECT_EQ((*messages)[i].content, "a") << i;
+    EXPECT_EQ((*messages)[i].reasoning, "r" + std::to_string(i));
+  }
+  ASSERT_TRUE(SaveConversation(dir.File("saved"), *messages, false).ok());
+  const auto again = LoadConversation(dir.File("saved"));
+  ASSERT_TRUE(again.ok());
+  EXPECT_EQ((*again)[4].reasoning, "r4");
+  const auto bad = LoadConversation(
+      dir.Write("bad", R"({"role": "assistant", "content": "a", "reasoning": 3})"));
+  ASSERT_FALSE(bad.ok());
+  EXPECT_NE(bad.status().message().find("bad:1: reasoning is an integer"), std::string::npos)
+      << bad.status().message();
+}
+
 TEST(HistoryFileTest, WhereNothingCanBeKeptNothingHappens) {
   HistoryFile none("");
   none.Append("one");

@@ -12,6 +12,7 @@
 #include "minisgl/base/json.h"
 #include "program.h"
 #include "pty_process.h"
+#include "screen.h"
 
 namespace minisgl {
 namespace {
@@ -237,14 +238,41 @@ class ProgressPtyTest : public ::testing::Test {
 
 TEST_F(ProgressPtyTest, TheLineIsRewrittenInColour) {
   const std::string shown = Shown({{"TERM", "xterm"}}, 30);
-  EXPECT_NE(shown.find("\r\x1b[K[\x1b[32m>\x1b[0m"), std::string::npos) << shown;
+  EXPECT_NE(shown.find("\r\x1b[J[\x1b[32m>\x1b[0m"), std::string::npos) << shown;
   EXPECT_NE(shown.find(" running"), std::string::npos) << shown;
 }
 
 TEST_F(ProgressPtyTest, NoColourIsObeyed) {
   const std::string shown = Shown({{"TERM", "xterm"}, {"NO_COLOR", "1"}}, 30);
-  EXPECT_NE(shown.find("\r\x1b[K[>"), std::string::npos) << shown;
+  EXPECT_NE(shown.find("\r\x1b[J[>"), std::string::npos) << shown;
   EXPECT_EQ(shown.find("\x1b[32m"), std::string::npos) << shown;
+}
+
+// A terminal wraps what it shows as it is narrowed; the next line takes the place of all of it.
+TEST_F(ProgressPtyTest, ANarrowerTerminalShowsOneLine) {
+  PtyProcess program(args_, {{"TERM", "xterm"}, {"NO_COLOR", "1"}});
+  ASSERT_TRUE(program.WaitFor("0/4 rows")) << program.output();
+  Screen screen(200);
+  size_t fed = 0;
+  // The program stands still meanwhile, so that it is known for which width a line was written.
+  const auto stop_and_look = [&] {
+    program.Signal(SIGSTOP);
+    program.ReadFor(0.1);
+    screen.Feed(program.output().substr(fed));
+    fed = program.output().size();
+  };
+  stop_and_look();
+  const size_t num_lines = screen.Lines().size();
+  ASSERT_GT(screen.Lines().back().size(), 90u);
+  for (const size_t columns : {45, 30, 200}) {
+    program.Resize(static_cast<int>(columns));
+    screen.Resize(columns);
+    program.Signal(SIGCONT);
+    ASSERT_TRUE(program.WaitFor("rows")) << program.output();
+    stop_and_look();
+    EXPECT_EQ(screen.Lines().size(), num_lines) << testing::PrintToString(screen.Lines());
+    EXPECT_NE(screen.Lines().back().find("0/4 rows"), std::string::npos) << screen.Lines().back();
+  }
 }
 
 TEST_F(ProgressPtyTest, ADumbTerminalAndQuietGetNoControlSequence) {

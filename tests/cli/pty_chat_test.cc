@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "cli/run_history.h"
+#include "minisgl/base/json.h"
 #include "pty_chat.h"
 
 namespace minisgl {
@@ -27,6 +29,36 @@ TEST_F(ChatTest, KeysTypedDuringAnAnswerCount) {
   chat->Send(std::string("What is the capital of France?\r") + kCtrlD);
   EXPECT_EQ(chat->WaitForExit(), 0) << chat->output();
   EXPECT_NE(chat->output().find("Paris"), std::string::npos) << chat->output();
+}
+
+// What minisgl report draws: nothing is lost, and time that nobody asked anything is in it.
+TEST_F(ChatTest, TheSummaryHoldsItOverTime) {
+  const std::string path = File("chat.json");
+  auto chat = Start({"--summary", path});
+  Say(chat.get(), "What is the capital of France?");
+  chat->ReadFor(0.5);
+  Say(chat.get(), "What is the opposite of hot?");
+  chat->Send(kCtrlD);
+  ASSERT_EQ(chat->WaitForExit(), 0) << chat->output();
+  const Result<Json> summary = ParseJson(ReadAll(path));
+  ASSERT_TRUE(summary.ok() && summary->Find("time_series") != nullptr) << ReadAll(path);
+  const Result<TimeSeries> series = ParseTimeSeries(*summary->Find("time_series"), "chat.json");
+  ASSERT_TRUE(series.ok()) << series.status().message();
+  ASSERT_GE(series->time_s.size(), 2u);
+  EXPECT_GT(series->time_s.back(), summary->Find("seconds")->as_double() + 0.5);
+  double tokens = 0, running = 0, before = 0;
+  for (size_t i = 0; i < series->time_s.size(); ++i) {
+    const double length = series->time_s[i] - before;
+    before = series->time_s[i];
+    tokens += length * series->completion_tokens_per_s[i];
+    running += length * series->running[i];
+  }
+  EXPECT_NEAR(tokens, summary->Find("completion_tokens")->as_double(), 0.5);
+  // One request at most, and none while nothing was asked.
+  EXPECT_LT(running, summary->Find("seconds")->as_double() + 0.2);
+  const PipedResult drawn = RunPiped({"report", path, "-o", File("chat.svg")}, std::nullopt);
+  EXPECT_EQ(drawn.status, 0) << drawn.err;
+  EXPECT_TRUE(ReadAll(File("chat.svg")).starts_with("<svg"));
 }
 
 TEST_F(ChatTest, CommandsLeave) {

@@ -101,6 +101,39 @@ std::vector<std::string>& Screen::Row(size_t row) {
   return rows_[row];
 }
 
+void Screen::Resize(size_t columns) {
+  Screen resized(columns);
+  size_t row = 0, column = 0;
+  Row(row_);
+  for (size_t i = 0; i < rows_.size(); ++i) {
+    if (i == row_) {
+      // Before its cell, or after the last.
+      const size_t at = resized.column_ + column_;
+      row = resized.row_ + at / columns;
+      column = at % columns;
+    }
+    for (const std::string& cell : rows_[i]) resized.Put(cell);
+    if (wrapped_[i]) continue;
+    ++resized.row_;
+    resized.column_ = 0;
+  }
+  resized.row_ = row;
+  resized.column_ = column;
+  *this = resized;
+}
+
+std::vector<std::string> Screen::Lines() const {
+  std::vector<std::string> lines;
+  std::string line;
+  for (size_t row = 0; row < rows_.size(); ++row) {
+    line += Text(row);
+    if (wrapped_[row] && row + 1 < rows_.size()) continue;
+    if (line.find_first_not_of(' ') != std::string::npos) lines.push_back(line);
+    line.clear();
+  }
+  return lines;
+}
+
 std::string Screen::Text(size_t row) const {
   std::string text;
   if (row < rows_.size()) {

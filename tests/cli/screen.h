@@ -15,6 +15,12 @@ class Screen {
   // Well-formed UTF-8; sequences may not be cut.
   void Feed(std::string_view bytes);
 
+  // Another width: rows that run into each other are one text, which is wrapped anew, and the
+  // cursor stays where it stands in it. For texts without wide characters.
+  void Resize(size_t columns);
+
+  // The lines that are not blank from the top, whole, however many rows they take.
+  std::vector<std::string> Lines() const;
   // The line that the cursor stands in and the column it stands in; wide characters count once in
   // the text and twice in the column.
   std::string Line() const { return Text(row_); }

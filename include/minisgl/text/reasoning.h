@@ -75,5 +75,8 @@ class ReasoningSplitter {
 
 // The whole of an answer at once.
 ReasoningPiece SplitReasoning(const ReasoningTags& tags, std::string_view text);
+// The same with the white space beside the tags kept: what a template must be given so that the
+// tags and the two parts spell the answer again.
+ReasoningPiece SplitReasoningExactly(const ReasoningTags& tags, std::string_view text);
 
 }  // namespace minisgl

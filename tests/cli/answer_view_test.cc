@@ -1,6 +1,10 @@
-// Where the reasoning of one prompt's answer goes: apart from the answer in a pipe, dimmed above it
-// on a terminal, nowhere where it is hidden.
+// How an answer is shown: its reasoning apart from it in a pipe, dimmed above it on a terminal,
+// nowhere where it is hidden.
 #include <gtest/gtest.h>
+#include <pty.h>
+#include <stdlib.h>
+#include <termios.h>
+#include <unistd.h>
 
 #include <memory>
 #include <optional>
@@ -23,10 +27,10 @@ struct Shown {
   std::string out, err;
 };
 
-class ReasoningViewTest : public ::testing::Test {
+class AnswerViewTest : public ::testing::Test {
  protected:
   // An answer in these pieces, into a file.
-  Shown Write(const std::vector<std::string>& pieces, ReasoningView::Mode mode,
+  Shown Write(const std::vector<std::string>& pieces, AnswerView::Mode mode,
               const std::string& finish_reason = "stop") {
     auto output = Output::Open(folder_.Path("out"), true, -1);
     EXPECT_TRUE(output.ok() && (*output)->Begin().ok());
@@ -48,38 +52,69 @@ class ReasoningViewTest : public ::testing::Test {
 const std::vector<std::string> kPieces = {"<thi", "nk>\nTwo", " and two.\n</th", "ink>\n\nFo",
                                           "ur."};
 
-TEST_F(ReasoningViewTest, AFileGetsTheAnswerAndStandardErrorTheReasoning) {
-  const Shown shown = Write(kPieces, ReasoningView::Mode::kShown);
+TEST_F(AnswerViewTest, AFileGetsTheAnswerAndStandardErrorTheReasoning) {
+  const Shown shown = Write(kPieces, AnswerView::Mode::kShown);
   EXPECT_EQ(shown.out, "Four.\n");
   EXPECT_EQ(shown.err, "Two and two.\n");
 }
 
-TEST_F(ReasoningViewTest, HiddenReasoningIsNowhere) {
-  for (const auto mode : {ReasoningView::Mode::kHidden, ReasoningView::Mode::kOnTerminalOnly}) {
+TEST_F(AnswerViewTest, HiddenReasoningIsNowhere) {
+  for (const auto mode : {AnswerView::Mode::kHidden, AnswerView::Mode::kOnTerminalOnly}) {
     const Shown shown = Write(kPieces, mode);
     EXPECT_EQ(shown.out, "Four.\n");
     EXPECT_EQ(shown.err, "");
   }
 }
 
-TEST_F(ReasoningViewTest, AnAnswerWithoutReasoningIsExact) {
-  const Shown shown = Write({" \n", "a <think> b", "\n"}, ReasoningView::Mode::kShown);
+TEST_F(AnswerViewTest, AnAnswerWithoutReasoningIsExact) {
+  const Shown shown = Write({" \n", "a <think> b", "\n"}, AnswerView::Mode::kShown);
   EXPECT_EQ(shown.out, " \na <think> b\n\n");
   EXPECT_EQ(shown.err, "");
 }
 
-TEST_F(ReasoningViewTest, ReasoningWithoutAnAnswerIsSaid) {
-  const Shown cut = Write({"<think>Two and"}, ReasoningView::Mode::kShown, "length");
+TEST_F(AnswerViewTest, ReasoningWithoutAnAnswerIsSaid) {
+  const Shown cut = Write({"<think>Two and"}, AnswerView::Mode::kShown, "length");
   EXPECT_EQ(cut.out, "\n");
   EXPECT_TRUE(cut.err.starts_with("Two and\nminisgl: the model was still reasoning")) << cut.err;
-  EXPECT_NE(Write({"<think>Two</think>"}, ReasoningView::Mode::kHidden).err.find("no answer"),
+  EXPECT_NE(Write({"<think>Two</think>"}, AnswerView::Mode::kHidden).err.find("no answer"),
             std::string::npos);
-  EXPECT_EQ(Write({}, ReasoningView::Mode::kShown).err, "");
+  EXPECT_EQ(Write({}, AnswerView::Mode::kShown).err, "");
 }
 
-TEST_F(ReasoningViewTest, ASecondAnswerBeginsAnew) {
-  EXPECT_EQ(Write(kPieces, ReasoningView::Mode::kShown).out,
-            Write(kPieces, ReasoningView::Mode::kShown).out);
+TEST_F(AnswerViewTest, ASecondAnswerBeginsAnew) {
+  EXPECT_EQ(Write(kPieces, AnswerView::Mode::kShown).out,
+            Write(kPieces, AnswerView::Mode::kShown).out);
+}
+
+// One answer after another on a terminal, as a chat shows them.
+TEST(AnswerViewTerminalTest, ReasoningStandsAboveTheAnswerAndBothAreFiltered) {
+  int master = -1, terminal = -1;
+  char name[64] = "";
+  ASSERT_EQ(openpty(&master, &terminal, name, nullptr, nullptr), 0);
+  termios settings{};
+  tcgetattr(terminal, &settings);
+  settings.c_oflag &= ~static_cast<tcflag_t>(OPOST);
+  tcsetattr(terminal, TCSANOW, &settings);
+  setenv("NO_COLOR", "1", 1);  // where the test itself runs on a terminal
+  auto output = Output::Open(name, false, -1);
+  ASSERT_TRUE(output.ok()) << output.status().message();
+  AnswerView view(output->get(), AnswerView::Mode::kOnTerminalOnly);
+  const auto show = [&](const std::vector<std::string>& pieces) {
+    view.Begin({"<think>", "</think>"});
+    for (const std::string& piece : pieces) EXPECT_TRUE(view.Show(piece).ok());
+    EXPECT_TRUE(view.End(AnswerView::LineBreak::kAddUnlessThere).ok());
+    std::string text(4096, '\0');
+    const ssize_t got = read(master, text.data(), text.size());
+    text.resize(got > 0 ? static_cast<size_t>(got) : 0);
+    return text;
+  };
+  EXPECT_EQ(show({"<think>a\x1b", "[31mb</think>c\x1b]0;t\x07"}), "ab\n\nc\n");
+  EXPECT_EQ(show({"c\n"}), "c\n");
+  EXPECT_EQ(show({"<think>a"}), "a\n");
+  EXPECT_EQ(show({}), "\n");
+  unsetenv("NO_COLOR");
+  close(master);
+  close(terminal);
 }
 
 // A model whose template is `source`.
@@ -177,7 +212,7 @@ constexpr const char* kTemplate =
     "message['content'].split('</think>')[-1] + eos_token + '\\n' }}{% endfor %}"
     "{{ '<|assistant|>\\n' }}{% if enable_thinking %}{{ '<think>\\n' }}{% endif %}";
 
-class ReasoningProgramTest : public ReasoningViewTest {
+class ReasoningProgramTest : public AnswerViewTest {
  protected:
   void SetUp() override {
     if (ProgramBinary().empty()) GTEST_SKIP() << "MINISGL_BINARY names no program";

@@ -1,0 +1,234 @@
+// Conversations with a model whose reasoning stands between control tokens: what of an answer the
+// template is given, and how much of the cached prefix the next prompt goes on with.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "minisgl/runtime/session.h"
+#include "minisgl/text/stream_decoder.h"
+#include "renamed_wren.h"
+
+namespace minisgl {
+namespace {
+
+// Reasoning as a part of the content, each turn's kept.
+constexpr const char* kBlocks =
+    "{{ bos_token }}{% for m in messages %}{% if m['role'] == 'user' %}[INST]{{ m['content'] }}"
+    "[/INST]{% else %}{% if m['content'] is string %}{{ m['content'] }}{% else %}"
+    "{% for b in m['content'] %}{% if b['type'] == 'thinking' %}"
+    "{{ '[THINK]' + b['thinking'] + '[/THINK]' }}{% else %}{{ b['text'] }}{% endif %}{% endfor %}"
+    "{% endif %}{{ eos_token }}{% endif %}{% endfor %}";
+
+// The same from a field of the message.
+constexpr const char* kField =
+    "{{ bos_token }}{% for m in messages %}{% if m['role'] == 'user' %}[INST]{{ m['content'] }}"
+    "[/INST]{% else %}{% if m.reasoning_content %}{{ '[THINK]' + m.reasoning_content + '[/THINK]' "
+    "}}"
+    "{% endif %}{{ m['content'] + eos_token }}{% endif %}{% endfor %}";
+
+// The same where the prompt opens the reasoning.
+constexpr const char* kOpened =
+    "{{ bos_token }}{% for m in messages %}{% if m['role'] == 'user' %}[INST]{{ m['content'] }}"
+    "[/INST][THINK]{% else %}{{ m.reasoning_content + '[/THINK]' + m['content'] + eos_token }}"
+    "{% endif %}{% endfor %}";
+
+// Reasoning in a channel, left out of earlier turns; a content that spells one is refused.
+constexpr const char* kChannels =
+    "{% for m in messages %}{% if m['role'] == 'user' %}"
+    "{{ '<|start|>user<|message|>' + m['content'] + '<|end|>' }}{% else %}"
+    "{% if '<|channel|>' in m['content'] %}{{ raise_exception('a channel in a content') }}"
+    "{% endif %}{% if loop.last and not add_generation_prompt and m.thinking %}"
+    "{{ '<|start|>assistant<|channel|>analysis<|message|>' + m.thinking + '<|end|>' }}{% endif %}"
+    "{{ '<|start|>assistant<|channel|>final<|message|>' + m['content'] + '<|end|>' }}{% endif %}"
+    "{% endfor %}{% if add_generation_prompt %}{{ '<|start|>assistant' }}{% endif %}";
+
+class SessionReasoningTest : public ::testing::Test {
+ protected:
+  static constexpr TokenId kOpen = 500, kClose = 501, kStart = 510, kChannel = 511, kMessage = 512,
+                           kEnd = 513, kReturn = 514;
+
+  void SetUp() override {
+    const RenamedWren model({{kOpen, "[THINK]"},
+                             {kClose, "[/THINK]"},
+                             {kStart, "<|start|>"},
+                             {kChannel, "<|channel|>"},
+                             {kMessage, "<|message|>"},
+                             {kEnd, "<|end|>"},
+                             {kReturn, "<|return|>"}});
+    auto tokenizer = Tokenizer::Load(model.path());
+    ASSERT_TRUE(tokenizer.ok()) << tokenizer.status().message();
+    tokenizer_ = std::move(tokenizer).value();
+    ASSERT_TRUE(tokenizer_->IsSpecial(kClose));
+    ASSERT_EQ(tokenizer_->PieceText(kClose), "[/THINK]");
+  }
+  Session MakeSession(const char* source) {
+    auto chat = ChatTemplate::Parse(source, "template");
+    EXPECT_TRUE(chat.ok()) << chat.status().message();
+    templates_.push_back(std::move(chat).value());
+    Session session(tokenizer_.get(), templates_.back().get());
+    session.messages() = {{"user", "Why?", {}}};
+    return session;
+  }
+
+  static std::vector<TokenId> Ids(const Session& session) {
+    auto ids = session.PromptIds();
+    EXPECT_TRUE(ids.ok()) << ids.status().message();
+    return ids.ok() ? std::move(ids).value() : std::vector<TokenId>();
+  }
+  std::string Text(const std::vector<TokenId>& ids) const { return tokenizer_->Decode(ids, true); }
+  // One character a token, which is not how the tokenizer cuts a text; then `control`.
+  std::vector<TokenId> Letters(const std::string& text, std::vector<TokenId> control = {}) const {
+    std::vector<TokenId> ids;
+    for (const char c : text) {
+      auto id = tokenizer_->IdOf(c == ' ' ? "\xE2\x96\x81" : std::string(1, c));
+      if (!id) id = tokenizer_->IdOf(fmt::format("<0x{:02X}>", c));
+      EXPECT_TRUE(id.has_value()) << c;
+      ids.push_back(id.value_or(0));
+    }
+    return Joined(ids, control);
+  }
+  static std::vector<TokenId> Joined(std::vector<TokenId> a, const std::vector<TokenId>& b) {
+    a.insert(a.end(), b.begin(), b.end());
+    return a;
+  }
+  // The answer of `ids` as the runtime tells its text.
+  SessionMessage Answer(const Session& session, const std::vector<TokenId>& ids) const {
+    StreamDecoder decoder(tokenizer_.get(), /*at_start=*/false);
+    const std::vector<TokenId>& spelled = session.spelled_ids();
+    std::string text;
+    for (const TokenId id : ids) {
+      text += decoder.Push(id);
+      if (std::find(spelled.begin(), spelled.end(), id) != spelled.end()) {
+        text += tokenizer_->PieceText(id);
+      }
+    }
+    const auto pieces = session.PromptPieces();
+    EXPECT_TRUE(pieces.ok());
+    return session.AnswerMessage(text + decoder.Finish(), ids,
+                                 WithPrompt(session.reasoning_tags(), *pieces));
+  }
+  // The prompt after an answer of `ids` and one more message, which is to say `text` behind the
+  // first prompt, the answer's own ids in it as `kept`.
+  void ExpectGoesOn(Session* session, const std::vector<TokenId>& ids,
+                    const std::vector<TokenId>& kept, const std::string& text) const {
+    const std::vector<TokenId> prompt = Ids(*session);
+    session->messages().push_back(Answer(*session, ids));
+    session->messages().push_back({"user", "So?", {}});
+    const std::vector<TokenId> longer = Ids(*session);
+    EXPECT_EQ(Text(longer), Text(prompt) + text);
+    const std::vector<TokenId> expected = Joined(prompt, kept);
+    ASSERT_GE(longer.size(), expected.size());
+    EXPECT_EQ(std::vector<TokenId>(longer.begin(),
+                                   longer.begin() + static_cast<int64_t>(expected.size())),
+              expected);
+  }
+  TokenId Eos() const { return *tokenizer_->eos_id(); }
+
+  std::unique_ptr<Tokenizer> tokenizer_;
+  std::vector<std::unique_ptr<ChatTemplate>> templates_;
+};
+
+TEST_F(SessionReasoningTest, AnAnswerIsGivenBackWhole) {
+  for (const char* source : {kBlocks, kField}) {
+    Session session = MakeSession(source);
+    const auto answer = Joined({kOpen}, Letters("as it is", {kClose}));
+    const auto ids = Joined(answer, Letters("so be it", {Eos()}));
+    ExpectGoesOn(&session, ids, ids, "[THINK]as it is[/THINK]so be it</s>[INST]So?[/INST]");
+    EXPECT_EQ(session.messages()[1].content, "so be it");
+    EXPECT_EQ(session.messages()[1].reasoning, "as it is");
+  }
+}
+
+TEST_F(SessionReasoningTest, WhiteSpaceBesideTheTagsStays) {
+  for (const char* source : {kBlocks, kField}) {
+    Session session = MakeSession(source);
+    const auto answer = Joined({kOpen}, Letters(" a ", {kClose}));
+    const auto ids = Joined(answer, Letters("  b ", {Eos()}));
+    ExpectGoesOn(&session, ids, ids, "[THINK] a [/THINK]  b </s>[INST]So?[/INST]");
+  }
+}
+
+TEST_F(SessionReasoningTest, APromptMayOpenTheReasoning) {
+  Session session = MakeSession(kOpened);
+  const auto ids = Joined(Letters("as it is", {kClose}), Letters("so", {Eos()}));
+  ExpectGoesOn(&session, ids, ids, "as it is[/THINK]so</s>[INST]So?[/INST][THINK]");
+  EXPECT_EQ(session.messages()[1].reasoning, "as it is");
+}
+
+TEST_F(SessionReasoningTest, AnAnswerCutInItsReasoningIsClosedByTheTemplate) {
+  Session session = MakeSession(kBlocks);
+  const auto ids = Joined({kOpen}, Letters("as it"));
+  ExpectGoesOn(&session, ids, Joined(ids, {kClose, Eos()}),
+               "[THINK]as it[/THINK]</s>[INST]So?[/INST]");
+  EXPECT_EQ(session.messages()[1].content, "");
+}
+
+TEST_F(SessionReasoningTest, AnAnswerWithoutReasoningIsPlain) {
+  Session session = MakeSession(kBlocks);
+  const auto ids = Letters("so", {Eos()});
+  ExpectGoesOn(&session, ids, ids, "so</s>[INST]So?[/INST]");
+  EXPECT_EQ(session.messages()[1].reasoning, "");
+}
+
+// The answer after its reasoning keeps its ids, and so the text before it is cut as it was.
+TEST_F(SessionReasoningTest, ReasoningThatATemplateLeavesOutIsNotInThePrompt) {
+  Session session = MakeSession(kChannels);
+  auto ids = Joined({kChannel}, Letters("analysis", {kMessage}));
+  ids = Joined(ids, Letters("as it is", {kEnd, kStart}));
+  ids = Joined(ids, Letters("assistant"));
+  const auto final = Joined(Joined({kChannel}, Letters("final", {kMessage})), Letters("so be it"));
+  ids = Joined(Joined(ids, final), {kReturn});
+  ExpectGoesOn(&session, ids, Joined(final, {kEnd}),
+               "<|channel|>final<|message|>so be it<|end|><|start|>user<|message|>So?<|end|>"
+               "<|start|>assistant");
+  EXPECT_EQ(session.messages()[1].content, "so be it");
+  EXPECT_EQ(session.messages()[1].reasoning, "as it is");
+}
+
+TEST_F(SessionReasoningTest, AnAnswerInItsOwnChannelIsNoReasoning) {
+  Session session = MakeSession(kChannels);
+  auto ids = Joined(Joined({kChannel}, Letters("final", {kMessage})), Letters("so be it"));
+  ExpectGoesOn(&session, Joined(ids, {kReturn}), Joined(ids, {kEnd}),
+               "<|channel|>final<|message|>so be it<|end|><|start|>user<|message|>So?<|end|>"
+               "<|start|>assistant");
+  EXPECT_EQ(session.messages()[1].content, "so be it");
+}
+
+TEST_F(SessionReasoningTest, WhatWasLoadedIsWrittenWithControlTokens) {
+  Session session = MakeSession(kBlocks);
+  session.messages().push_back({"assistant", "b", {}, "a"});
+  session.messages().push_back({"user", "So?", {}});
+  const std::vector<TokenId> ids = Ids(session);
+  EXPECT_EQ(Text(ids), "<s>[INST]Why?[/INST][THINK]a[/THINK]b</s>[INST]So?[/INST]");
+  EXPECT_EQ(std::count(ids.begin(), ids.end(), kOpen), 1);
+  EXPECT_EQ(std::count(ids.begin(), ids.end(), kClose), 1);
+}
+
+TEST_F(SessionReasoningTest, WhatAnAnswerSpellsInLettersIsNoControlToken) {
+  Session session = MakeSession(kBlocks);
+  const auto answer = Joined({kOpen}, Letters("[THINK]", {kClose}));
+  const auto ids = Joined(answer, Letters("[/THINK]", {Eos()}));
+  ExpectGoesOn(&session, ids, ids, "[THINK][THINK][/THINK][/THINK]</s>[INST]So?[/INST]");
+  for (SessionMessage& message : session.messages()) message.answer_ids.clear();
+  const std::vector<TokenId> plain = Ids(session);
+  EXPECT_EQ(std::count(plain.begin(), plain.end(), kClose), 1);
+}
+
+// A model whose tags are words has them in its content, as its template looks for them there.
+TEST_F(SessionReasoningTest, TagsThatAreTextStayInTheContent) {
+  Session session = MakeSession(
+      "{% for m in messages %}{{ m['content'].split('</think>')[-1] + eos_token }}{% endfor %}");
+  EXPECT_TRUE(session.spelled_ids().empty());
+  EXPECT_EQ(session.reasoning_tags().close, "</think>");
+  const SessionMessage message =
+      session.AnswerMessage("<think>a</think>b", {}, session.reasoning_tags());
+  EXPECT_EQ(message.content, "<think>a</think>b");
+  EXPECT_EQ(message.reasoning, "");
+}
+
+}  // namespace
+}  // namespace minisgl
