@@ -44,7 +44,7 @@ TEST_F(ChatTest, TheSummaryHoldsItOverTime) {
   ASSERT_TRUE(summary.ok() && summary->Find("time_series") != nullptr) << ReadAll(path);
   const Result<TimeSeries> series = ParseTimeSeries(*summary->Find("time_series"), "chat.json");
   ASSERT_TRUE(series.ok()) << series.status().message();
-  ASSERT_GE(series->time_s.size(), 2u);
+  ASSERT_FALSE(series->time_s.empty());
   EXPECT_GT(series->time_s.back(), summary->Find("seconds")->as_double() + 0.5);
   double tokens = 0, running = 0, before = 0;
   for (size_t i = 0; i < series->time_s.size(); ++i) {
