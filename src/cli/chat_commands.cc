@@ -131,7 +131,7 @@ void Chat::SayUnknown(const std::string& name) const {
 
 void Chat::Help(const std::string& arguments) {
   const auto line = [](const Command& command) {
-    return fmt::format("  {:<24} {}\n", fmt::format("/{} {}", command.name, command.arguments),
+    return fmt::format("  {:<26} {}\n", fmt::format("/{} {}", command.name, command.arguments),
                        command.help);
   };
   std::string text;

@@ -197,7 +197,7 @@ Result<NamedRun> ReadRun(const std::string& path) {
   run.name = path == "-" ? "-" : std::filesystem::path(path).stem().string();
   MINISGL_ASSIGN_OR_RETURN(run.figures, ParseRunFigures(json, where));
   if (!run.figures.series) {
-    return BadInput("{}: has no time_series; give a file that `minisgl run or chat --summary` wrote",
+    return BadInput("{}: has no time_series; give a file that --summary of run or chat wrote",
                     where);
   }
   return run;

@@ -102,6 +102,7 @@ Json Choice(const Row& row, const RowAnswer& answer, int64_t index, const Tokeni
   }
   choice.Set("finish_reason", FinishReason(answer));
   if (row.return_token_ids) choice.Set("token_ids", TokenIdsJson(answer));
+  if (row.with_metrics && row.n > 1) choice.Set("metrics", MetricsJson(answer));
   return choice;
 }
 
@@ -173,6 +174,7 @@ std::string FormatBatchAnswer(const Row& row, const std::vector<RowAnswer>& answ
   body.Set("created", kCreated).Set("model", ModelName(row));
   body.Set("choices", std::move(choices)).Set("usage", BatchUsageJson(answers));
   body.Set("system_fingerprint", Json());
+  if (row.with_metrics && row.n == 1) body.Set("metrics", MetricsJson(answers.front()));
   if (row.metadata) body.Set("metadata", *row.metadata);
   Json warnings = WarningsJson(row);
   if (timed_out) warnings.Append("timeout_s passed before the answer was whole");

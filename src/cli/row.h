@@ -76,6 +76,7 @@ struct Row {
   // left out.
   ReasoningTags reasoning;
   bool hide_reasoning = false;
+  bool with_metrics = false;  // its answers say how long they took
   std::optional<Json> metadata;
   std::vector<std::string> warnings;
 };

@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <utility>
 
 #include "cli/openai_batch.h"
@@ -53,6 +55,7 @@ Json ChoicesJson(const Row& row, const std::vector<RowAnswer>& answers,
     SetText(row, answer, &choice);
     if (row.return_token_ids) choice.Set("token_ids", TokenIdsJson(answer));
     if (HasLogprobs(answer)) choice.Set("logprobs", LogprobsJson(answer, tokenizer));
+    if (row.with_metrics) choice.Set("metrics", MetricsJson(answer));
     choices.Append(std::move(choice));
   }
   return choices;
@@ -81,6 +84,23 @@ Json FloatJson(float value) {
   const auto result = std::from_chars(digits, end, parsed);
   return error == std::errc() && result.ec == std::errc() ? Json(parsed)
                                                           : Json(static_cast<double>(value));
+}
+
+// Whole microseconds: what lies below is noise.
+Json MetricsJson(const RowAnswer& answer) {
+  const AnswerTimes& times = answer.times;
+  const auto num_tokens = static_cast<double>(answer.usage.completion_tokens);
+  const double generating_s = std::max(times.last_token_s - times.first_token_s, 0.0);
+  const double running_s = times.last_token_s - times.admitted_s;
+  const auto rounded = [](double value) { return std::round(value * 1e3) / 1e3; };
+  Json metrics = Json(Json::Object());
+  metrics.Set("queue_time_ms", rounded(1e3 * times.admitted_s));
+  metrics.Set("time_to_first_token_ms", rounded(1e3 * times.first_token_s));
+  metrics.Set("generation_time_ms", rounded(1e3 * generating_s));
+  metrics.Set("mean_itl_ms",
+              num_tokens > 1 ? Json(rounded(1e3 * generating_s / (num_tokens - 1))) : Json());
+  metrics.Set("tokens_per_second", running_s > 0 ? Json(rounded(num_tokens / running_s)) : Json());
+  return metrics;
 }
 
 Json LogprobsJson(const RowAnswer& answer, const Tokenizer& tokenizer) {
@@ -124,6 +144,7 @@ std::string FormatAnswerRow(const Row& row, const std::vector<RowAnswer>& answer
   if (row.metadata) out.Set("metadata", *row.metadata);
   if (row.model) out.Set("model", *row.model);
   if (!several && HasLogprobs(first)) out.Set("logprobs", LogprobsJson(first, tokenizer));
+  if (!several && row.with_metrics) out.Set("metrics", MetricsJson(first));
   if (several) out.Set("choices", ChoicesJson(row, answers, tokenizer));
   return out.Dump() + "\n";
 }

@@ -19,6 +19,7 @@ struct RowAnswer {
   std::vector<TokenLogprobs> logprobs;
   std::string finish_reason;
   Usage usage;
+  AnswerTimes times;
 };
 
 // What of `answer` is reasoning, where the row's model tells it apart, and what is its text.
@@ -28,6 +29,7 @@ ReasoningPiece SplitAnswer(const Row& row, const RowAnswer& answer);
 // Parts that both formats have. LogprobsJson: {"content": [...]}, in the shape of chat completions
 // with the ids beside.
 Json FloatJson(float value);
+Json MetricsJson(const RowAnswer& answer);
 Json LogprobsJson(const RowAnswer& answer, const Tokenizer& tokenizer);
 Json TokenIdsJson(const RowAnswer& answer);
 Json WarningsJson(const Row& row);

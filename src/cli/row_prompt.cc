@@ -61,6 +61,7 @@ std::optional<RowError> PromptBuilder::Build(Row* row, std::vector<Prompt>* prom
   if (auto error = CheckIds(*row)) return error;
   Prompt prompt;
   row->hide_reasoning = options_.hide_reasoning;
+  row->with_metrics = options_.row_metrics;
   if (auto error = PromptIds(row, &prompt.ids)) return error;
   if (prompt.ids.empty()) return InvalidRow("the prompt is empty: it has no tokens", "prompt");
   prompt.max_tokens = row->max_tokens.value_or(options_.defaults.max_tokens.value_or(-1));

@@ -23,6 +23,7 @@ struct PromptBuilderOptions {
   uint64_t seed = 0;           // a row without its own gets a function of this and its index
   bool truncate_left = false;  // cut a prompt that does not fit, instead of refusing it
   bool hide_reasoning = false;
+  bool row_metrics = false;
 };
 
 // Tells the template what row->reasoning_effort asks for, as a variable of template_kwargs: the

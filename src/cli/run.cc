@@ -157,6 +157,7 @@ PromptBuilder MakePromptBuilder(const RunOptions& options, const TextModel& text
   builder.eos_ids = std::move(eos_ids);
   builder.seed = options.sampling.seed.value_or(0);
   builder.hide_reasoning = options.hide_thinking;
+  builder.row_metrics = options.row_metrics;
   builder.truncate_left = options.on_overflow == "truncate-left";
   if (!builder.defaults.note.empty()) Log(LogLevel::kInfo, builder.defaults.note);
   return PromptBuilder(&text, facts.plan.limits, std::move(builder));

@@ -20,7 +20,7 @@ constexpr int64_t kCountMax = int64_t{1} << 53;
 Result<const Json*> Field(const Json& object, const char* key, const std::string& where) {
   const Json* value = object.Find(key);
   if (value == nullptr) {
-    return BadInput("{}: has no {}; give a file that `minisgl run --summary` wrote", where, key);
+    return BadInput("{}: has no {}; give a file that --summary of run or chat wrote", where, key);
   }
   return value;
 }
@@ -73,8 +73,7 @@ Result<double> NumberField(const Json& object, const char* key, const std::strin
 Result<RunFigures> ParseRunFigures(const Json& json, const std::string& where) {
   if (!json.is_object()) {
     return BadInput(
-        "{}: must hold an object (found {}); give a file that `minisgl run --summary` "
-        "wrote",
+        "{}: must hold an object (found {}); give a file that --summary of run or chat wrote",
         where, json.TypeName());
   }
   RunFigures figures;

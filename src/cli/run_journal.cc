@@ -144,7 +144,7 @@ Json DescribeOptions(const RunOptions& options) {
   out.Set("--chat-template", std::move(chat_template));
   out.Set("--on-overflow", options.on_overflow);
   out.Set("--lenient", options.lenient);
-  out.Set("--hide-thinking", options.hide_thinking);
+  out.Set("--row-metrics", options.row_metrics);
   return out;
 }
 

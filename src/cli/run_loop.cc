@@ -213,6 +213,7 @@ Status RunLoop::TakeEvent(Event event) {
 void RunLoop::FinishAnswer(const Event& event, int32_t answer_index, Pending* pending) {
   RowAnswer& answer = pending->answers[static_cast<size_t>(answer_index)];
   answer.usage = event.usage;
+  answer.times = event.times;
   answer.finish_reason = FinishReasonName(event.finish_reason);
   if (event.max_tokens_lowered && !std::exchange(pending->lowered, true)) {
     pending->row.warnings.push_back(fmt::format(

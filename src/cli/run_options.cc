@@ -15,6 +15,9 @@ Status CheckResumeOptions(const RunOptions& options) {
   if (options.retry_failed && !options.resume) {
     return UsageError("--retry-failed is for --resume; give both");
   }
+  if (options.row_metrics && !options.file && !options.json) {
+    return UsageError("--row-metrics is said in rows; give --file or --json");
+  }
   if (options.resume && (!options.file || options.output.empty())) {
     return UsageError("--resume goes on with an output file; give --file and -o");
   }
@@ -72,6 +75,8 @@ void AddRunOptions(CLI::App* app, RunOptions* options) {
                 "Go on with the output file: ask what it does not answer")
       ->group(output);
   app->add_flag("--retry-failed", options->retry_failed, "With --resume: ask failed rows again")
+      ->group(output);
+  app->add_flag("--row-metrics", options->row_metrics, "Rows say how long their answers took")
       ->group(output);
   app->add_option("--shard", options->shard,
                   "Answer part I of N of the rows; auto: as Slurm, MPI or (auto/N) Kubernetes says")

@@ -28,6 +28,7 @@ struct RunOptions {
   bool ordered = false;
   bool resume = false;
   bool retry_failed = false;
+  bool row_metrics = false;
   std::string shard;  // "": all rows
   double grace_s = 5;
 

@@ -97,8 +97,9 @@ bool Answer::AcceptToken(const RowResult& row) {
   return stop_found_;
 }
 
-FinishReason Answer::End(const SchedEvent& end) {
+FinishReason Answer::End(const SchedEvent& end, const AnswerTimes& times) {
   Event done = MakeEvent(Event::Kind::kDone);
+  done.times = times;
   usage_.cached_tokens = end.cached_tokens;
   if (decoder_ && !stop_found_) {
     StopFilter::Output output =

@@ -23,7 +23,7 @@ class Answer {
   // tokens that come after it are dropped.
   bool AcceptToken(const RowResult& row);
   // The end, as the scheduler says it; what its kDone says.
-  FinishReason End(const SchedEvent& end);
+  FinishReason End(const SchedEvent& end, const AnswerTimes& times = {});
   // The end of a request that the scheduler never saw.
   void Fail(std::string code, std::string message);
   void set_max_tokens_lowered() { max_tokens_lowered_ = true; }

@@ -44,7 +44,7 @@ void ServeLoop::Submit(Submission&& submission) {
       live_
           .try_emplace(submission.id, Live{Answer(submission.id, submission.tag, submission.prompt,
                                                   tokenizer_, submission.queue),
-                                           submission.time, submission.time})
+                                           submission.time})
           .first;
   submission.queue = nullptr;
   if (failure_) {
@@ -219,15 +219,20 @@ void ServeLoop::HandleToken(const SchedEvent& event, Time now) {
   if (live.answer.stop_found()) return;
   const bool is_first = live.answer.num_tokens() == 0;
   if (live.answer.AcceptToken(event.token)) scheduler_.Stop(event.id);
-  Histogram& histogram = is_first ? stats_.first_token_s : stats_.between_tokens_s;
-  histogram.Add(Seconds(now - (is_first ? live.submitted : live.last_token)));
-  live.last_token = now;
+  const double since_submit_s = Seconds(now - live.submitted);
+  if (is_first) {
+    live.times.first_token_s = since_submit_s;
+    stats_.first_token_s.Add(since_submit_s);
+  } else {
+    stats_.between_tokens_s.Add(since_submit_s - live.times.last_token_s);
+  }
+  live.times.last_token_s = since_submit_s;
 }
 
 void ServeLoop::HandleEnd(const SchedEvent& event, Time now) {
   const auto found = live_.find(event.id);
   MINISGL_CHECK(found != live_.end(), "request {} ended twice", event.id);
-  const FinishReason reason = found->second.answer.End(event);
+  const FinishReason reason = found->second.answer.End(event, found->second.times);
   const int64_t num_tokens = found->second.answer.num_tokens();
   Forget(found);
   if (trace_) trace_->Ended(event.id, reason, num_tokens, now);
@@ -239,7 +244,8 @@ void ServeLoop::HandleNotes(Time now) {
     if (note.kind != SchedNote::Kind::kAdmitted) continue;
     const auto found = live_.find(note.id);
     if (found == live_.end() || std::exchange(found->second.was_admitted, true)) continue;
-    stats_.waiting_s.Add(Seconds(now - found->second.submitted));
+    found->second.times.admitted_s = Seconds(now - found->second.submitted);
+    stats_.waiting_s.Add(found->second.times.admitted_s);
   }
 }
 

@@ -81,7 +81,7 @@ class ServeLoop {
   struct Live {
     Answer answer;
     Time submitted;
-    Time last_token;
+    AnswerTimes times;
     std::optional<Time> deadline;
     bool was_admitted = false;
   };

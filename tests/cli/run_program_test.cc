@@ -79,6 +79,7 @@ TEST_F(RunProgramTest, WrongUsageIs64) {
   ExpectFails(RunModel({"--page-size", "3", "-p", "x"}), 64, "--page-size");
   ExpectFails(RunModel({"--schedule", "lifo", "-p", "x"}), 64, "lifo");
   ExpectFails(RunModel({"--file", "x", "-p", "x"}), 64, "--prompt");
+  ExpectFails(RunModel({"-p", "x", "--row-metrics"}), 64, "--row-metrics");
   ExpectFails(RunProgram({"run", "-p", "x"}, {"", "", {"MINISGL_MODEL="}}), 64, "--model");
 }
 
@@ -377,6 +378,41 @@ TEST_F(RunProgramTest, SeveralAnswersDifferAndSeedsRepeatThem) {
   EXPECT_EQ(Text(out[2]), Text(out[3]));
   EXPECT_EQ(RunModel({"--file", rows}).out, result.out);
   EXPECT_NE(RunModel({"--file", rows, "--seed", "1"}).out, result.out);
+}
+
+TEST_F(RunProgramTest, RowsSayHowLongTheyTookWhereAsked) {
+  const std::string rows =
+      folder_.Write("in.jsonl",
+                    "{\"prompt\": \"Once\", \"max_tokens\": 5}\n"
+                    "{\"prompt\": \"Once\", \"max_tokens\": 1}\n"
+                    "{\"prompt\": \"Once\", \"max_tokens\": 3, \"n\": 2}\n"
+                    "{\"custom_id\": \"a\", \"body\": {\"prompt\": \"Once\", \"max_tokens\": 5}}\n"
+                    "{\"prompt\": \"Once\", \"max_tokens\": 0}\n");
+  const ProgramResult result = RunModel({"--file", rows, "--row-metrics"});
+  const std::vector<Json> out = Rows(result.out);
+  ASSERT_EQ(out.size(), 5u) << result.err;
+  const auto time = [](const Json& metrics, const char* name) {
+    return metrics.Find(name)->as_double();
+  };
+  const auto check = [&](const Json* metrics) {
+    ASSERT_NE(metrics, nullptr);
+    EXPECT_GE(time(*metrics, "queue_time_ms"), 0);
+    EXPECT_GT(time(*metrics, "time_to_first_token_ms"), time(*metrics, "queue_time_ms"));
+    EXPECT_GT(time(*metrics, "tokens_per_second"), 0);
+  };
+  check(out[0].Find("metrics"));
+  const Json& first = *out[0].Find("metrics");
+  const int64_t num_gaps = out[0].Find("usage")->Find("completion_tokens")->as_int() - 1;
+  ASSERT_GT(num_gaps, 0);
+  EXPECT_NEAR(time(first, "mean_itl_ms") * static_cast<double>(num_gaps),
+              time(first, "generation_time_ms"), 0.01);
+  check(out[1].Find("metrics"));
+  EXPECT_TRUE(out[1].Find("metrics")->Find("mean_itl_ms")->is_null()) << "of one token";
+  EXPECT_EQ(out[2].Find("metrics"), nullptr) << "of several answers none is the row's";
+  for (const Json& choice : out[2].Find("choices")->as_array()) check(choice.Find("metrics"));
+  check(out[3].Find("response")->Find("body")->Find("metrics"));
+  EXPECT_EQ(out[4].Find("metrics"), nullptr) << "of an error";
+  EXPECT_EQ(RunModel({"--file", rows}).out.find("metrics"), std::string::npos);
 }
 
 TEST_F(RunProgramTest, StopStringsEndTheTextBeforeThem) {

@@ -230,6 +230,14 @@ TEST(ServeLoopTest, LatenciesAreThoseOfTheClock) {
   EXPECT_NEAR(stats.between_tokens_s.max(), 0.01, 1e-9);
   EXPECT_EQ(stats.host_step_s.count(), stats.scheduler.steps);
   EXPECT_EQ(stats.host_step_s.sum(), 0) << "time in the engine was counted as the host's";
+  // The same, as the ends say it.
+  const AnswerTimes first = driver.Told()[1].done.times, second = driver.Told()[2].done.times;
+  EXPECT_NEAR(first.admitted_s, 1, 1e-9);
+  EXPECT_NEAR(first.first_token_s, 1.01, 1e-9);
+  EXPECT_NEAR(first.last_token_s, 1.05, 1e-9);
+  EXPECT_NEAR(second.admitted_s, 1.05, 1e-9);
+  EXPECT_NEAR(second.first_token_s, 1.06, 1e-9);
+  EXPECT_NEAR(second.last_token_s, 1.08, 1e-9);
 }
 
 TEST(ServeLoopTest, APreemptedRequestHasWaitedOnce) {

@@ -50,6 +50,13 @@ struct Usage {
   int64_t completion_tokens = 0;
 };
 
+// Of one answer, in seconds from Submit on; 0 for what was not reached.
+struct AnswerTimes {
+  double admitted_s = 0;     // the first time, where it was admitted more than once
+  double first_token_s = 0;  // and the last one, as they were handed out
+  double last_token_s = 0;
+};
+
 enum class FinishReason { kStop, kLength, kAborted, kTimeout, kError };
 // "stop", "length", "aborted", "timeout", "error"
 const char* FinishReasonName(FinishReason reason);
@@ -73,6 +80,7 @@ struct Event {
   // kDone:
   FinishReason finish_reason = FinishReason::kStop;
   Usage usage;
+  AnswerTimes times;
   // kError: "invalid_row", "length_exceeded", "nan_logits", "kv_load_failed", "internal"; of a step
   // that failed, and so of all that ran: "device_fault", "device_unavailable" (it will not come
   // back), "out_of_memory".
