@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "cpu/targets.h"
 #include "minisgl/base/ids.h"
 #include "minisgl/base/json.h"
 #include "minisgl/base/mapped_file.h"
@@ -71,6 +72,16 @@ inline constexpr const char* kGoldenArchitectures[] = {
     "granitemoe",
     "gpt_oss",
 };
+
+// The best CPU target that multiplies activations as they are, in f32: what is held against a
+// reference that does. The dot product of bf16 rounds them, which moves logits by 1 % and sends
+// tokens to other experts, on processors where it is the best as well.
+inline std::string TargetOfF32Activations() {
+  for (const CpuTarget target : AvailableCpuTargets()) {
+    if (target != CpuTarget::kAvx512Bf16) return CpuTargetName(target);
+  }
+  return "";
+}
 
 inline std::vector<GoldenModel> AllGoldenModels() {
   std::vector<GoldenModel> models(std::begin(kGoldenModels), std::end(kGoldenModels));

@@ -45,7 +45,10 @@ class GoldenGreedyTest : public testing::TestWithParam<Greedy> {
   }
 
   DriverOptions Options() const {
-    return {.page_size = GetParam().page_size, .num_threads = 2, .max_running_requests = 32};
+    return {.page_size = GetParam().page_size,
+            .num_threads = 2,
+            .cpu_target = TargetOfF32Activations(),
+            .max_running_requests = 32};
   }
 
   // Until each of `rows` has said as many tokens as its reference, in common steps.

@@ -22,7 +22,7 @@ struct Golden {
 
 std::unique_ptr<Ops> MakeOps(const std::string& kind) {
   if (kind == "naive") return MakeNaiveOps();
-  auto ops = MakeCpuOps({.num_threads = std::stoi(kind), .target = ""});
+  auto ops = MakeCpuOps({.num_threads = std::stoi(kind), .target = TargetOfF32Activations()});
   EXPECT_TRUE(ops.ok()) << ops.status().message();
   return ops.ok() ? std::move(ops).value() : nullptr;
 }

@@ -131,7 +131,7 @@ TEST_P(QuantizedLogitsTest, CpuAgreesWithTheOracleAndBothAreNearTheModel) {
   const Json golden = ReadGolden(GetParam().name);
   ASSERT_TRUE(golden.is_object());
   const Model model(GoldenModelDir(golden));
-  const auto cpu = Cpu();
+  const auto cpu = Cpu(TargetOfF32Activations());
   const auto naive = MakeNaiveOps();
   const std::vector<TokenId> ids = ToIds(*golden.Find("cases")->as_array()[0].Find("ids"));
   const WeightFormat format = {model.config.dtype, Quantization::kInt8};
