@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/core_share.h"
 #include "minisgl/base/check.h"
 #include "minisgl/base/log.h"
 #include "minisgl/base/system_info.h"
@@ -70,7 +71,10 @@ struct ThreadPool::State {
   // nothing runs.
   std::atomic<bool> failed{false};
   std::exception_ptr error;
+  std::vector<CoreShare> shares;  // of each thread, the caller's first
   std::vector<std::thread> workers;
+
+  explicit State(int num_threads) : shares(static_cast<size_t>(num_threads)) {}
 
   ~State() {
     stopping.store(true, std::memory_order_release);
@@ -112,6 +116,8 @@ struct ThreadPool::State {
   // Claims and runs chunks until the loop has none left.
   void Work(int thread) {
     uint64_t seen = ticket.load(std::memory_order_acquire);
+    CoreShare& share = shares[static_cast<size_t>(thread)];
+    if (static_cast<uint32_t>(seen) != 0) share.BeginLoop(shares, static_cast<size_t>(thread));
     while (static_cast<uint32_t>(seen) != 0) {
       // A claim that succeeds proves that `seen` was current all the while, so these belong to it.
       const Body* const loop_body = body.load(std::memory_order_relaxed);
@@ -122,6 +128,7 @@ struct ThreadPool::State {
       }
       RunChunk(*loop_body, int64_t{total} - static_cast<uint32_t>(seen), thread);
       if (running.fetch_sub(1, std::memory_order_acq_rel) == 1) running.notify_one();
+      share.BetweenChunks();
       seen = ticket.load(std::memory_order_acquire);
     }
   }
@@ -143,8 +150,9 @@ struct ThreadPool::State {
   }
 };
 
-ThreadPool::ThreadPool(int num_threads, bool pin) : state_(std::make_unique<State>()) {
+ThreadPool::ThreadPool(int num_threads, bool pin) {
   MINISGL_CHECK(num_threads >= 1, "a pool of {} threads", num_threads);
+  state_ = std::make_unique<State>(num_threads);
   try {
     for (int thread = 1; thread < num_threads; ++thread) {
       state_->workers.emplace_back([state = state_.get(), thread] { state->RunWorker(thread); });

@@ -1,0 +1,101 @@
+// CoreShare: threads that compute together part where they were left on one CPU, and give a core
+// that another process wants between chunks.
+#include "base/core_share.h"
+
+#include <gtest/gtest.h>
+
+#include <sched.h>
+
+#include <atomic>
+#include <chrono>
+#include <thread>
+#include <vector>
+
+#include "minisgl/base/system_info.h"
+
+namespace minisgl {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+
+void RunOnlyOn(const std::vector<int>& cpus) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  for (const int cpu : cpus) CPU_SET(static_cast<size_t>(cpu), &set);
+  ASSERT_EQ(sched_setaffinity(0, sizeof(set), &set), 0);
+}
+
+TEST(CoreShareTest, AThreadLeavesTheCpuOfAnother) {
+  const std::vector<int> cpus = AffinityCpus();
+  if (cpus.size() < 2) GTEST_SKIP() << "this machine lets the test use one CPU";
+  std::vector<CoreShare> shares(2);
+  // The system may move it back in the same instant, but not again and again.
+  bool parted = false;
+  for (int i = 0; i < 5 && !parted; ++i) {
+    std::thread([&] {
+      RunOnlyOn({cpus[0]});
+      shares[0].BeginLoop(shares, 0);
+      EXPECT_EQ(sched_getcpu(), cpus[0]);
+    }).join();
+    std::thread([&] {
+      RunOnlyOn({cpus[0]});
+      RunOnlyOn(cpus);
+      shares[1].BeginLoop(shares, 1);
+      parted = sched_getcpu() != cpus[0];
+      EXPECT_EQ(AffinityCpus(), cpus);
+    }).join();
+    std::this_thread::sleep_for(milliseconds(10));
+  }
+  EXPECT_TRUE(parted);
+}
+
+TEST(CoreShareTest, WithoutAFreeCpuAThreadStays) {
+  const std::vector<int> cpus = AffinityCpus();
+  ASSERT_FALSE(cpus.empty());
+  std::vector<CoreShare> shares(2);
+  for (size_t index : {0, 1}) {
+    std::thread([&] {
+      RunOnlyOn({cpus[0]});
+      shares[index].BeginLoop(shares, index);
+      EXPECT_EQ(sched_getcpu(), cpus[0]);
+      EXPECT_EQ(AffinityCpus(), std::vector<int>{cpus[0]});
+    }).join();
+  }
+}
+
+TEST(CoreShareTest, AContendedCoreIsGivenUpBetweenChunks) {
+  const int cpu = AffinityCpus().at(0);
+  std::atomic<bool> done = false;
+  std::thread neighbour([&] {
+    RunOnlyOn({cpu});
+    while (!done.load(std::memory_order_relaxed)) {
+    }
+  });
+  int num_given = 0, num_lost = 0;
+  std::thread([&] {
+    RunOnlyOn({cpu});
+    std::vector<CoreShare> shares(1);
+    shares[0].BeginLoop(shares, 0);
+    const auto end = Clock::now() + std::chrono::seconds(10);
+    while (num_given < 10 && Clock::now() < end) {
+      const auto begin = Clock::now();
+      while (Clock::now() - begin < microseconds(100)) {
+      }
+      const auto between = Clock::now();
+      num_lost += between - begin > milliseconds(1);
+      shares[0].BetweenChunks();
+      num_given += Clock::now() - between > milliseconds(1);
+    }
+  }).join();
+  done = true;
+  neighbour.join();
+  // The first loss tells that the core is contended. Chunks take nearly all of the time, and yet
+  // few are interrupted.
+  EXPECT_GE(num_lost, 1);
+  EXPECT_EQ(num_given, 10) << num_lost << " chunks were interrupted";
+}
+
+}  // namespace
+}  // namespace minisgl
