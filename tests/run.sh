@@ -65,7 +65,7 @@ fi
 # Code for four kinds of GPU takes minutes; where there is none, one kind shows that it compiles.
 archs=""
 [ "${1:-}" = "--long" ] || [ -e /dev/nvidia0 ] || archs="-Dgpu_archs=sm_90a"
-build_and_test build "--buildtype=release $archs" ""
+build_and_test build "--buildtype=release -Djoined_tests=true $archs" ""
 [ "${1:-}" = "--long" ] || export MINISGL_SIM_SEEDS=700  # the release build ran all
 # The sanitizers see the kernels on the emulator; what nvcc makes is in the release build alone. Line numbers are all the
 # debug information that reports need, and checks that the address sanitizer makes as well (null pointers, say) are left to

@@ -508,4 +508,5 @@ def main():
             args.json.write_text(json.dumps({"about": lines, "figures": figures}, indent=1) + "\n")
 
 
-main()
+if __name__ == "__main__":
+    main()
