@@ -33,6 +33,7 @@ constexpr int64_t kLinearRowsMin = 8 * kRowsMax;
 // A gathering of rows costs about an eighth of one group's product (a copy of 8 bytes against 64
 // multiply-adds an element), so eight groups make it small.
 constexpr int64_t kExpertGroupsMax = 8;
+constexpr int64_t kLinearGroupsMax = 8;
 // Items of work for each thread, so that one that lost its core holds up an eighth of a share.
 constexpr int64_t kItemsPerThread = 8;
 
@@ -238,17 +239,25 @@ void CpuOps::Linear(const LinearParams& p) {
   const int64_t num_chunks = CeilDiv(p.num_tokens, rows_max);
   const int64_t rows =
       CeilDiv(CeilDiv(p.num_tokens, std::max<int64_t>(1, num_chunks)), kRowsMax) * kRowsMax;
-  pool_.ParallelFor(num_groups * num_chunks, [&](int64_t chunk, int thread) {
-    const int64_t begin = std::min(p.num_tokens, chunk / num_groups * rows);
-    kernel.multiply({.x = x.rows + begin * x.stride,
-                     .x_stride = x.stride,
-                     .weight = &weight,
-                     .bias = p.bias,
-                     .out = p.out.f32() + begin * weight.num_out + chunk % num_groups * kGroupWidth,
-                     .out_stride = weight.num_out,
-                     .num_rows = std::min(rows, p.num_tokens - begin),
-                     .group = chunk % num_groups,
-                     .scratch = threads_[thread].linear.Reserve(kLinearScratchFloats)});
+  // Neighbouring groups are one thread's, as long as every thread has several items: the kernels
+  // fetch the beginning of the next while they end one.
+  const int64_t groups = std::clamp<int64_t>(
+      num_chunks * num_groups / (kItemsPerThread * pool_.num_threads()), 1, kLinearGroupsMax);
+  const int64_t num_blocks = CeilDiv(num_groups, groups);
+  pool_.ParallelFor(num_chunks * num_blocks, [&](int64_t i, int thread) {
+    const int64_t begin = std::min(p.num_tokens, i / num_blocks * rows);
+    const int64_t first = i % num_blocks * groups;
+    for (int64_t group = first; group < std::min(num_groups, first + groups); ++group) {
+      kernel.multiply({.x = x.rows + begin * x.stride,
+                       .x_stride = x.stride,
+                       .weight = &weight,
+                       .bias = p.bias,
+                       .out = p.out.f32() + begin * weight.num_out + group * kGroupWidth,
+                       .out_stride = weight.num_out,
+                       .num_rows = std::min(rows, p.num_tokens - begin),
+                       .group = group,
+                       .scratch = threads_[thread].linear.Reserve(kLinearScratchFloats)});
+    }
   });
 }
 

@@ -25,13 +25,15 @@ constexpr size_t kCacheLine = 64;
 // Rows of x that share one widening of the weights in registers.
 constexpr int64_t kPartRowsMax = HWY_TARGET == HWY_AVX3 ? 12 : kRowsMax;
 
-// What is fetched while weights are multiplied. kStream: what comes 2 KiB behind them. kNone: the
-// caller sees to it.
-enum class Fetch { kStream, kNone };
+// What is fetched while weights are multiplied. kAhead: what comes `bytes_ahead` behind them.
+// kNone: the caller sees to it.
+enum class Fetch { kAhead, kNone };
 
 template <Fetch kFetch>
-HWY_INLINE void FetchPair(const void* from, int v) {
-  if (kFetch == Fetch::kStream && v * kLanes % kPanelWidth == 0) PrefetchStream(from);
+HWY_INLINE void FetchPair(const void* from, int64_t bytes_ahead, int v) {
+  if (kFetch == Fetch::kAhead && v * kLanes % kPanelWidth == 0) {
+    PrefetchStream(static_cast<const std::byte*>(from) + bytes_ahead);
+  }
 }
 
 // Operands of MultiplyAccumulate (simd-inl.h).
@@ -40,12 +42,13 @@ HWY_INLINE void FetchPair(const void* from, int v) {
 template <int kVectors, Fetch kFetch>
 struct Bf16Operand {
   const uint32_t* start[kVectors];
+  int64_t bytes_ahead;
   template <int kHalf>
   HWY_INLINE Floats Load(size_t k, int v) const {
     const F32 d;
     const hn::RebindToUnsigned<F32> du;
     const uint32_t* const from = start[v] + k / 2 * kPanelWidth;
-    if (kHalf == 0) FetchPair<kFetch>(from, v);
+    if (kHalf == 0) FetchPair<kFetch>(from, bytes_ahead, v);
     const auto pair = hn::LoadU(du, from);
     if constexpr (kHalf == 0) return hn::BitCast(d, hn::ShiftLeft<16>(pair));
     return hn::BitCast(d, hn::And(pair, hn::Set(du, 0xFFFF0000u)));
@@ -55,10 +58,11 @@ struct Bf16Operand {
 template <int kVectors, Fetch kFetch>
 struct F32Operand {
   const float* start[kVectors];
+  int64_t bytes_ahead;
   template <int kHalf>
   HWY_INLINE Floats Load(size_t k, int v) const {
     const float* const from = start[v] + (k + kHalf) * kPanelWidth;
-    if (kHalf == 0) FetchPair<kFetch>(from, v);
+    if (kHalf == 0) FetchPair<kFetch>(from, bytes_ahead, v);
     return hn::LoadU(F32(), from);
   }
 };
@@ -66,11 +70,12 @@ struct F32Operand {
 template <int kVectors, Fetch kFetch>
 struct F16Operand {
   const hwy::float16_t* start[kVectors];
+  int64_t bytes_ahead;
   template <int kHalf>
   HWY_INLINE Floats Load(size_t k, int v) const {
     const hn::Rebind<hwy::float16_t, F32> d16;
     const hwy::float16_t* const from = start[v] + (k + kHalf) * kPanelWidth;
-    if (kHalf == 0) FetchPair<kFetch>(from, v);
+    if (kHalf == 0) FetchPair<kFetch>(from, bytes_ahead, v);
     return hn::PromoteTo(F32(), hn::LoadU(d16, from));
   }
 };
@@ -107,8 +112,9 @@ struct F16Weights {
 
 // The operand of kVectors vectors from `column` of the group on.
 template <class Weights, int kVectors, Fetch kFetch>
-HWY_INLINE auto MakeOperand(const Group& group, int64_t column) {
+HWY_INLINE auto MakeOperand(const Group& group, int64_t column, int64_t bytes_ahead = 0) {
   typename Weights::template Operand<kVectors, kFetch> operand;
+  operand.bytes_ahead = bytes_ahead;
   MINISGL_UNROLL for (int v = 0; v < kVectors; ++v) {
     const int64_t first = column + v * kLanes;
     operand.start[v] =
@@ -152,6 +158,7 @@ struct RowBlock {
   int64_t num_columns;  // outputs of the group, at most 64
   bool adds;            // not the first block of inputs: add to what is there
   const float* bias;    // of the group; only with the last block of inputs
+  int64_t bytes_ahead;  // to the weights that are fetched meanwhile
 };
 
 // Outputs of one row from `column` on, fewer than a vector: out = (out) + sums (+ bias).
@@ -190,7 +197,8 @@ HWY_NOINLINE void MultiplyRows(const RowBlock& b, const Group& group) {
   for (int64_t column = 0; column < b.num_columns; column += kVectors * kLanes) {
     Floats sum[kRows][kVectors];
     SetZero(sum);
-    const auto operand = MakeOperand<Weights, kVectors, Fetch::kStream>(group, column);
+    const auto operand =
+        MakeOperand<Weights, kVectors, Fetch::kAhead>(group, column, b.bytes_ahead);
     MultiplyAccumulate(b.x, static_cast<size_t>(b.x_stride), operand, b.num_inputs, sum);
     StoreSums(b, sum, column);
   }
@@ -209,9 +217,13 @@ template <class Weights>
 HWY_INLINE void MultiplyFewRows(const LinearBlock& linear, const PackedLayout& layout) {
   const PackedMatrix& w = *linear.weight;
   const int64_t first = linear.group * kGroupWidth;
+  constexpr int64_t kOtherPanels = kGroupWidth / kPanelWidth - 1;
   for (int64_t input = 0; input < w.num_in; input += kBlockInputs) {
     const int64_t num_inputs = MinOf(kBlockInputs, w.num_in - input);
     const bool is_last = input + num_inputs == w.num_in;
+    // The next block; behind the last, the next group's, four panels further.
+    const int64_t bytes_ahead = layout.InputBytes(num_inputs + num_inputs % 2) +
+                                (is_last ? kOtherPanels * layout.PanelBytes(w) : 0);
     const RowBlock block = {
         .x = reinterpret_cast<const float*>(linear.x) + input,
         .x_stride = linear.x_stride / static_cast<int64_t>(sizeof(float)),
@@ -221,6 +233,7 @@ HWY_INLINE void MultiplyFewRows(const LinearBlock& linear, const PackedLayout& l
         .num_columns = MinOf(kGroupWidth, w.num_out - first),
         .adds = input > 0,
         .bias = is_last && linear.bias != nullptr ? linear.bias + first : nullptr,
+        .bytes_ahead = bytes_ahead,
     };
     MultiplyPart<Weights, 1>(block, GroupAt(linear, layout, input), linear.num_rows);
   }

@@ -23,8 +23,6 @@ namespace minisgl {
 namespace {
 
 constexpr int kLanes = 16;
-// Weights are asked for ahead: simd-inl.h.
-constexpr int kBytesAhead = 2048;
 constexpr int kPanels = static_cast<int>(kGroupWidth / kPanelWidth);
 
 int64_t RowBytes(int64_t num_in) { return (num_in + num_in % 2) * 2; }
@@ -48,6 +46,7 @@ struct RowBlock {
   int64_t x_stride;
   const std::byte* panel[kPanels];  // the block's weights
   int64_t num_pairs;
+  int64_t bytes_ahead;  // to the weights that are fetched meanwhile
   float* out;
   int64_t out_stride;
   int64_t num_columns;
@@ -74,8 +73,9 @@ inline void MultiplyRows(const RowBlock& b) {
   for (int64_t pair = 0; pair < b.num_pairs; ++pair) {
     __m512bh w[kPanels];
     MINISGL_UNROLL for (int v = 0; v < kPanels; ++v) {
-      __builtin_prefetch(b.panel[v] + pair * kPanelWidth * 4 + kBytesAhead);
-      w[v] = (__m512bh)_mm512_loadu_si512(b.panel[v] + pair * kPanelWidth * 4);
+      const std::byte* const from = b.panel[v] + pair * kPanelWidth * 4;
+      __builtin_prefetch(from + b.bytes_ahead, /*rw=*/0, /*locality=*/2);  // simd-inl.h
+      w[v] = (__m512bh)_mm512_loadu_si512(from);
     }
     MINISGL_UNROLL for (int r = 0; r < kRows; ++r) {
       int32_t both;
@@ -131,6 +131,7 @@ void Multiply(const LinearBlock& linear) {
       .x_stride = linear.x_stride,
       .panel = {},
       .num_pairs = 0,
+      .bytes_ahead = 0,
       .out = linear.out,
       .out_stride = linear.out_stride,
       .num_columns = w.num_out - first < kGroupWidth ? w.num_out - first : kGroupWidth,
@@ -146,6 +147,9 @@ void Multiply(const LinearBlock& linear) {
       block.panel[v] = w.panel(panel < last_panel ? panel : last_panel) + input * kPanelWidth * 2;
     }
     block.num_pairs = ((left < kBlockInputs ? left : kBlockInputs) + 1) / 2;
+    // The next block's; behind the last, those of the next group, four panels further.
+    block.bytes_ahead = block.num_pairs * kPanelWidth * 4;
+    if (left <= kBlockInputs) block.bytes_ahead += (kPanels - 1) * w.panel_stride() * 2;
     block.adds = input > 0;
     if (left <= kBlockInputs && linear.bias != nullptr) block.bias = linear.bias + first;
     MultiplyBlock(block, linear.num_rows);

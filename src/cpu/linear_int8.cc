@@ -39,6 +39,10 @@ using Ints = hn::Vec<hn::RebindToSigned<F32>>;
 inline constexpr int64_t kQuads = kQuantBlock / 4;  // of a block
 inline constexpr int64_t kQuadBytes = kPanelWidth * 4;
 inline constexpr int64_t kOffset = 128;  // of the weights
+// How far ahead weights are fetched. A group's panels lie one after another, so that past the end
+// of a panel comes its like of the next group.
+inline constexpr int64_t kBlocksAhead = 4;
+inline constexpr int64_t kOtherPanels = kGroupWidth / kPanelWidth - 1;
 // Up to this many rows read the weights once, as they lie. More pass over a part that stays in the
 // first-level cache: 256 inputs x 64 outputs are 16 KiB.
 inline constexpr int64_t kRowsStreamedMax = 12;
@@ -247,12 +251,14 @@ HWY_INLINE void MultiplyColumns(const RowBlocks& of, int64_t column) {
       MINISGL_UNROLL for (int v = 0; v < kVectors; ++v) dot[r][v] = hn::Set(di, corrections[block]);
     }
     const std::byte* const x = b.x + layout.q_offset + block * kQuantBlock * kInputBytes;
+    const bool ends = block + kBlocksAhead >= layout.num_blocks;
+    const int64_t ahead = kBlocksAhead + (ends ? kOtherPanels * layout.num_blocks : 0);
 #pragma GCC unroll 2
     for (int64_t quad = 0; quad < kQuads; ++quad) {
       QuadWeights w[kVectors];
       MINISGL_UNROLL for (int v = 0; v < kVectors; ++v) {
         const uint8_t* const from = columns.q[v] + (block * kQuads + quad) * kQuadBytes;
-        if (v * kLanes % kPanelWidth == 0) PrefetchStream(from);
+        if (v * kLanes % kPanelWidth == 0) PrefetchStream(from + ahead * kQuads * kQuadBytes);
         w[v].Load(from);
       }
       MINISGL_UNROLL for (int r = 0; r < kRows; ++r) {

@@ -51,12 +51,9 @@ constexpr int VectorsPerRow() {
 }
 
 // Weights that stream by are asked for ahead, as the processor itself does not look past the end of
-// a page (one row of int8 on one core: 9 GB/s became 12 with AVX2, and 14.8 became 15.5 with VNNI,
-// of 16).
-HWY_INLINE void PrefetchStream(const void* p) {
-  constexpr int kBytesAhead = 2048;
-  __builtin_prefetch(static_cast<const char*>(p) + kBytesAhead);
-}
+// a page; into the second-level cache, as the first is small and full of what is multiplied (Zen 4,
+// eight rows: 15.2 GB/s into the first, 19.5 into the second, of 25).
+HWY_INLINE void PrefetchStream(const void* p) { __builtin_prefetch(p, /*rw=*/0, /*locality=*/2); }
 
 // Operands of MultiplyAccumulate: Load<kHalf>(k, v) is vector v of row k + kHalf; k is even.
 
