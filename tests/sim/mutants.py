@@ -221,7 +221,7 @@ class Builder:
         for name in affected:
             source = changed if name == file else self.rooms[name]
             target = folder / (name.replace("/", "_") + ".o")
-            error = compile_one([*self.flags, f"-I{folder}", f"-I{self.root}/src"], source, target)
+            error = compile_one([*self.flags, "-O0", f"-I{folder}", f"-I{self.root}/src"], source, target)
             if error:
                 return None, f"does not compile: {error}"
             objects[name] = target
