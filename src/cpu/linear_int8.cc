@@ -51,9 +51,12 @@ inline constexpr int64_t kCachedBlocks = 8;
 #if HWY_TARGET == HWY_AVX3_DL
 inline constexpr int64_t kInputBytes = 1;
 inline constexpr int kRegisterRows = 6;
+// All of a block: of a loop that is left, GCC stores every sum each time.
+inline constexpr int kQuadsUnrolled = kQuads;
 #else
 inline constexpr int64_t kInputBytes = 2;
 inline constexpr int kRegisterRows = 4;
+inline constexpr int kQuadsUnrolled = 2;
 #endif
 
 // Vectors of outputs that share a read of x. With 32 registers those of all four panels of a group;
@@ -156,7 +159,8 @@ struct QuadWeights {
   HWY_INLINE void MultiplyAdd(const std::byte* x, Ints* sum) const {
     const hn::RebindToSigned<F32> di;
     const auto quad = hn::Set(di, *reinterpret_cast<const int32_t*>(x));
-    sum->raw = _mm512_dpbusd_epi32(sum->raw, all.raw, quad.raw);
+    // Not by its intrinsic, which GCC 12 takes for three operands: a copy and a store of every sum.
+    asm("vpdpbusd %2, %1, %0" : "+v"(sum->raw) : "v"(all.raw), "v"(quad.raw));
   }
   Ints all;
 #elif HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_SSE4
@@ -253,7 +257,7 @@ HWY_INLINE void MultiplyColumns(const RowBlocks& of, int64_t column) {
     const std::byte* const x = b.x + layout.q_offset + block * kQuantBlock * kInputBytes;
     const bool ends = block + kBlocksAhead >= layout.num_blocks;
     const int64_t ahead = kBlocksAhead + (ends ? kOtherPanels * layout.num_blocks : 0);
-#pragma GCC unroll 2
+#pragma GCC unroll kQuadsUnrolled
     for (int64_t quad = 0; quad < kQuads; ++quad) {
       QuadWeights w[kVectors];
       MINISGL_UNROLL for (int v = 0; v < kVectors; ++v) {

@@ -212,7 +212,8 @@ __attribute__((target("avx512f,avx512vnni"))) void DotInt8Avx512(int64_t steps) 
 #pragma GCC unroll 24
     for (__m512i& sum : sums) {
       asm volatile("" : "+v"(x));
-      sum = _mm512_dpbusd_epi32(sum, x, y);
+      // Its intrinsic stores every sum (GCC 12).
+      asm volatile("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(x), "v"(y));
     }
   }
   for (const __m512i& sum : sums) asm volatile("" : : "v"(sum));

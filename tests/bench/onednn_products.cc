@@ -57,9 +57,9 @@ T OrDie(Result<T> result) {
 }
 
 // Seconds of one of `count` launches.
-double Time(int count, const std::function<void(int)>& launch) {
+double Time(int count, const std::function<void()>& launch) {
   const auto begin = std::chrono::steady_clock::now();
-  for (int i = 0; i < count; ++i) launch(i);
+  for (int i = 0; i < count; ++i) launch();
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() / count;
 }
 
@@ -177,14 +177,15 @@ class Comparison {
       theirs.Launch(0);
       if (rows == 1) one_row.assign(theirs.sums(), theirs.sums() + row_bytes);
       const bool alike = std::memcmp(one_row.data(), theirs.sums(), row_bytes) == 0;
-      const auto run_ours = [&](int turn) {
+      int turn = 0, their_turn = 0;
+      const auto run_ours = [&] {
         ops()->Linear({.x = x.ptr(),
-                       .weight = &packed[static_cast<size_t>(turn % copies)],
+                       .weight = &packed[static_cast<size_t>(turn++ % copies)],
                        .bias = nullptr,
                        .out = out.ptr(),
                        .num_tokens = rows});
       };
-      const auto run_theirs = [&](int turn) { theirs.Launch(turn % copies); };
+      const auto run_theirs = [&] { theirs.Launch(their_turn++ % copies); };
       const double first = Time(1, run_ours);
       const int count = std::max(1, static_cast<int>(kRunSeconds / first));
       double ours = first, least = Time(1, run_theirs);
