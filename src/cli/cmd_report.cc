@@ -14,6 +14,7 @@
 
 #include "cli/commands.h"
 #include "cli/messages.h"
+#include "cli/options.h"
 #include "cli/output.h"
 #include "cli/progress.h"
 #include "cli/run_figures.h"
@@ -239,8 +240,7 @@ CommandBody AddReportCommand(CLI::App* app) {
   app->add_option("files", options->files, "Summary files of runs; - is standard input")
       ->required()
       ->type_name("FILE");
-  app->add_option("-o,--output", options->output, "Write to FILE (default standard output)")
-      ->type_name("FILE");
+  AddOutputOption(app, &options->output, "Write to FILE (default standard output)");
   app->add_option("--title", options->title, "The title (default: the model's name)")
       ->type_name("TEXT");
   app->add_flag("--force", options->force, "Replace an output file that is not empty");

@@ -16,6 +16,7 @@
 #include "cli/exit_status.h"
 #include "cli/messages.h"
 #include "cli/model_loader.h"
+#include "cli/options.h"
 #include "cli/output.h"
 #include "cli/row.h"
 #include "cli/row_output.h"
@@ -209,9 +210,7 @@ CommandBody AddTokenizeCommand(CLI::App* app) {
   app->add_flag("--raw", options->raw, "Take lines as they are, without the chat template")
       ->group(group);
   app->add_flag("--lenient", options->lenient, "Pass over unknown fields of a row")->group(group);
-  app->add_option("-o,--output", options->output, "Write to FILE (default standard output)")
-      ->type_name("FILE")
-      ->group(group);
+  AddOutputOption(app, &options->output, "Write to FILE (default standard output)")->group(group);
   app->add_flag("--force", options->force, "Replace an output file that is not empty")
       ->group(group);
   AddModelOptions(app, &options->model);

@@ -13,7 +13,8 @@
 
 namespace CLI {
 class App;
-}
+class Option;
+}  // namespace CLI
 
 namespace minisgl {
 
@@ -79,6 +80,8 @@ void AddModelOptions(CLI::App* app, ModelOptions* options);
 void AddEngineOptions(CLI::App* app, EngineOptions* options);
 void AddSamplingOptions(CLI::App* app, SamplingOptions* options);
 void AddReportOptions(CLI::App* app, ReportOptions* options);
+// -o, --output: a file, or "" for standard output, which - names too.
+CLI::Option* AddOutputOption(CLI::App* app, std::string* output, const std::string& help);
 
 // What CLI11's Option::check takes: "" where the text is right, else what is wrong with it.
 using OptionCheck = std::function<std::string(const std::string&)>;

@@ -63,9 +63,8 @@ void AddRunOptions(CLI::App* app, RunOptions* options) {
       ->check(OneOf({"error", "truncate-left"}))
       ->type_name("WHAT")
       ->group(input);
-  app->add_option("-o,--output", options->output, "Write answers to FILE (default standard output)")
+  AddOutputOption(app, &options->output, "Write answers to FILE (default standard output)")
       ->check([](const std::string& text) { return text.empty() ? "must not be empty" : ""; })
-      ->type_name("FILE")
       ->group(output);
   app->add_flag("--force", options->force,
                 "Replace an output or report file that is not empty; with --resume: also where the "

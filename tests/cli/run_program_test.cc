@@ -130,6 +130,14 @@ TEST_F(RunProgramTest, InputThatCannotBeOpenedIs66) {
   ExpectFails(RunModel({"-p", "x", "--system", "@" + folder_.Path("none")}), 66, "none");
 }
 
+TEST_F(RunProgramTest, AMinusIsStandardOutput) {
+  const std::string rows = folder_.Write("in.jsonl", kPeruRow + "\n");
+  const ProgramResult result = RunModel({"--file", rows, "-o", "-"});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(Text(Rows(result.out).at(0)), kLima);
+  EXPECT_NE(access("-", F_OK), 0);
+}
+
 TEST_F(RunProgramTest, OutputThatWouldBeLostIs73) {
   const std::string rows = folder_.Write("in.jsonl", kPeruRow + "\n");
   const std::string old = folder_.Write("out.jsonl", "old\n");
