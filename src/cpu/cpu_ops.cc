@@ -218,7 +218,9 @@ LinearInput CpuOps::Prepare(const LinearKernel& kernel, const float* x, int64_t 
   if (kernel.prepare == nullptr) {
     return {reinterpret_cast<const std::byte*>(x), num_in * static_cast<int64_t>(sizeof(float))};
   }
-  const int64_t stride = CeilDiv(kernel.row_bytes(num_in), kCacheLine) * kCacheLine;
+  // An odd number of lines: rows a power of two apart would meet in few sets of the first-level
+  // cache (and in AMD's guess at which way of a set a line is in).
+  const int64_t stride = (CeilDiv(kernel.row_bytes(num_in), kCacheLine) | 1) * kCacheLine;
   auto* const rows = reinterpret_cast<std::byte*>(
       prepared_.Reserve(static_cast<size_t>(num_rows * stride) / sizeof(float)));
   ForTokens(num_rows, num_in, [&](int64_t begin, int64_t end) {

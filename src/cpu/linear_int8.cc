@@ -9,9 +9,9 @@
 // after another; then the bias. Every target computes the same whole numbers.
 //
 // Four inputs ("a quad") of an output are the four bytes of a 32-bit lane. With VNNI one
-// instruction adds their products to the lane. Without, weights are widened in registers to two
-// vectors of 16-bit numbers, inputs 0 and 2 of a quad and inputs 1 and 3, and x is kept as such
-// pairs.
+// instruction adds their products to the lane. Without, weights are widened to two vectors of
+// 16-bit numbers, inputs 0 and 2 of a quad and inputs 1 and 3, and x is kept as such pairs: in
+// registers for few rows, once for all of many.
 #define MINISGL_NEEDS_VNNI
 #include "cpu/targets.h"
 
@@ -47,6 +47,11 @@ inline constexpr int64_t kOtherPanels = kGroupWidth / kPanelWidth - 1;
 // first-level cache: 256 inputs x 64 outputs are 16 KiB.
 inline constexpr int64_t kRowsStreamedMax = 12;
 inline constexpr int64_t kCachedBlocks = 8;
+
+// Targets that multiply pairs of 16-bit numbers and add the two products.
+#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_SSE4
+#define MINISGL_INT8_PAIRS 1
+#endif
 
 #if HWY_TARGET == HWY_AVX3_DL
 inline constexpr int64_t kInputBytes = 1;
@@ -149,6 +154,22 @@ void QuantizeRow(const float* x, int64_t num_in, std::byte* row) {
   }
 }
 
+#ifdef MINISGL_INT8_PAIRS
+using Words = hn::Repartition<int16_t, F32>;
+
+// sum += the products of pairs of weights with one pair of x.
+HWY_INLINE void AddPairs(hn::Vec<Words> w, int32_t pair, Ints* sum) {
+  const hn::RebindToSigned<F32> di;
+  // (The second sum stays 0 on x86, where a lane gets its own two products.)
+  Ints unused = hn::Zero(di);
+  *sum =
+      hn::ReorderWidenMulAccumulate(di, w, hn::BitCast(Words(), hn::Set(di, pair)), *sum, unused);
+  // Keeps the compiler from adding several products in another order, for which the registers do
+  // not suffice.
+  asm("" : "+v"(sum->raw));
+}
+#endif
+
 // One quad of weights of a vector of outputs, as the multiplication wants it.
 struct QuadWeights {
 #if HWY_TARGET == HWY_AVX3_DL
@@ -163,8 +184,7 @@ struct QuadWeights {
     asm("vpdpbusd %2, %1, %0" : "+v"(sum->raw) : "v"(all.raw), "v"(quad.raw));
   }
   Ints all;
-#elif HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_SSE4
-  using Words = hn::Repartition<int16_t, F32>;
+#elif defined(MINISGL_INT8_PAIRS)
   HWY_INLINE void Load(const uint8_t* from) {
     const hn::Repartition<uint16_t, F32> du;
     const auto both = hn::BitCast(du, hn::LoadU(hn::Repartition<uint8_t, F32>(), from));
@@ -172,17 +192,9 @@ struct QuadWeights {
     odd = hn::BitCast(Words(), hn::ShiftRight<8>(both));
   }
   HWY_INLINE void MultiplyAdd(const std::byte* x, Ints* sum) const {
-    const hn::RebindToSigned<F32> di;
     const auto* const pairs = reinterpret_cast<const int32_t*>(x);
-    // (The second sum stays 0 on x86, where a lane gets its own two products.)
-    Ints unused = hn::Zero(di);
-    const auto x_even = hn::BitCast(Words(), hn::Set(di, pairs[0]));
-    const auto x_odd = hn::BitCast(Words(), hn::Set(di, pairs[1]));
-    *sum = hn::ReorderWidenMulAccumulate(di, even, x_even, *sum, unused);
-    *sum = hn::ReorderWidenMulAccumulate(di, odd, x_odd, *sum, unused);
-    // Keeps the compiler from adding the products of several quads in another order, for which the
-    // registers do not suffice.
-    asm("" : "+v"(sum->raw));
+    AddPairs(even, pairs[0], sum);
+    AddPairs(odd, pairs[1], sum);
   }
   hn::Vec<Words> even, odd;
 #else
@@ -221,18 +233,39 @@ struct RowBlocks {
 // its last stands for those missing, whose outputs are not stored.
 template <int kVectors>
 struct Columns {
-  HWY_INLINE Columns(const RowBlocks& b, int64_t column) {
-    const int64_t last = (b.weight->num_out - 1) / kPanelWidth;
+  HWY_INLINE Columns(const PackedMatrix& weight, int64_t first_panel, int64_t column) {
+    const int64_t last = (weight.num_out - 1) / kPanelWidth;
     MINISGL_UNROLL for (int v = 0; v < kVectors; ++v) {
       const int64_t at = column + v * kLanes;
-      const int64_t panel = MinOf(b.first_panel + at / kPanelWidth, last);
-      q[v] = b.weight->int8_panel(panel) + at % kPanelWidth * 4;
-      scales[v] = b.weight->int8_scales(panel) + at % kPanelWidth;
+      const int64_t panel = MinOf(first_panel + at / kPanelWidth, last);
+      q[v] = weight.int8_panel(panel) + at % kPanelWidth * 4;
+      scales[v] = weight.int8_scales(panel) + at % kPanelWidth;
     }
   }
   const uint8_t* q[kVectors];
   const uint16_t* scales[kVectors];
 };
+
+// sums[r] += dot[r] of a block times its scales: those of the weights, of one vector's panel a
+// pointer, and those of x, at the block.
+template <int kRows, int kVectors>
+HWY_INLINE void AddBlock(const Ints (&dot)[kRows][kVectors],
+                         const uint16_t* const (&w_scales)[kVectors], int64_t block,
+                         const RowPointers<kRows>& x_scales, float* HWY_RESTRICT sums,
+                         int64_t sums_stride) {
+  const F32 d;
+  const hn::RebindToUnsigned<F32> du;
+  const hn::Rebind<uint16_t, F32> du16;
+  MINISGL_UNROLL for (int v = 0; v < kVectors; ++v) {
+    const auto bits = hn::LoadU(du16, w_scales[v] + block * kPanelWidth);
+    const Floats w_scale = hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(du, bits)));
+    MINISGL_UNROLL for (int r = 0; r < kRows; ++r) {
+      float* const sum = sums + r * sums_stride + v * kLanes;
+      const Floats scale = hn::Mul(w_scale, hn::Set(d, x_scales.At(r, 0)));
+      hn::Store(hn::MulAdd(hn::ConvertTo(d, dot[r][v]), scale, hn::Load(d, sum)), d, sum);
+    }
+  }
+}
 
 // sums += x w^T of kRows rows and the outputs from `column` of the group on. Sums lie in memory
 // between blocks, so that registers are left for the whole numbers.
@@ -241,12 +274,10 @@ HWY_INLINE void MultiplyColumns(const RowBlocks& of, int64_t column) {
   // Of its own, so that a store of sums changes nothing in it.
   const RowBlocks b = of;
   float* const HWY_RESTRICT sums = b.sums + column;
-  const Columns<kVectors> columns(b, column);
-  const F32 d;
+  const Columns<kVectors> columns(*b.weight, b.first_panel, column);
   const hn::RebindToSigned<F32> di;
-  const hn::RebindToUnsigned<F32> du;
-  const hn::Rebind<uint16_t, F32> du16;
   const RowLayout layout(b.weight->num_in);
+  const auto x_stride = static_cast<size_t>(b.x_stride) / sizeof(float);
   for (int64_t block = b.block_begin; block < b.block_end; ++block) {
     Ints dot[kRows][kVectors];
     MINISGL_UNROLL for (int r = 0; r < kRows; ++r) {
@@ -271,16 +302,9 @@ HWY_INLINE void MultiplyColumns(const RowBlocks& of, int64_t column) {
         }
       }
     }
-    MINISGL_UNROLL for (int v = 0; v < kVectors; ++v) {
-      const auto bits = hn::LoadU(du16, columns.scales[v] + block * kPanelWidth);
-      const Floats w_scale = hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(du, bits)));
-      MINISGL_UNROLL for (int r = 0; r < kRows; ++r) {
-        const float x_scale = reinterpret_cast<const float*>(b.x + r * b.x_stride)[block];
-        float* const sum = sums + r * kGroupWidth + v * kLanes;
-        const Floats scale = hn::Mul(w_scale, hn::Set(d, x_scale));
-        hn::Store(hn::MulAdd(hn::ConvertTo(d, dot[r][v]), scale, hn::Load(d, sum)), d, sum);
-      }
-    }
+    AddBlock(dot, columns.scales, block,
+             RowPointers<kRows>(reinterpret_cast<const float*>(b.x) + block, x_stride), sums,
+             kGroupWidth);
   }
 }
 
@@ -324,24 +348,162 @@ HWY_INLINE void MultiplyAllRows(RowBlocks b, int64_t num_rows) {
   }
 }
 
-// out = sums (+ bias) of the group.
-void StoreSums(const LinearBlock& linear, int64_t num_columns) {
+// out = sums (+ bias) of `width` outputs from `column` of the group on; `sums` is [rows, stride].
+void StoreSums(const LinearBlock& linear, const float* sums, int64_t stride, int64_t column,
+               int64_t width) {
   const F32 d;
-  const float* sums = linear.scratch;
   const float* const bias =
-      linear.bias == nullptr ? nullptr : linear.bias + linear.group * kGroupWidth;
-  for (int64_t r = 0; r < linear.num_rows; ++r, sums += kGroupWidth) {
-    float* const to = linear.out + r * linear.out_stride;
+      linear.bias == nullptr ? nullptr : linear.bias + linear.group * kGroupWidth + column;
+  for (int64_t r = 0; r < linear.num_rows; ++r, sums += stride) {
+    float* const to = linear.out + r * linear.out_stride + column;
     int64_t i = 0;
-    for (; i + kLanes <= num_columns; i += kLanes) {
+    for (; i + kLanes <= width; i += kLanes) {
       const Floats sum = hn::Load(d, sums + i);
       hn::StoreU(bias == nullptr ? sum : hn::Add(sum, hn::LoadU(d, bias + i)), d, to + i);
     }
-    for (; i < num_columns; ++i) to[i] = bias == nullptr ? sums[i] : sums[i] + bias[i];
+    for (; i < width; ++i) to[i] = bias == nullptr ? sums[i] : sums[i] + bias[i];
   }
 }
 
+// --- many rows, by pairs of 16-bit numbers -------------------------------------------------------
+
+#ifdef MINISGL_INT8_PAIRS
+
+// A column of outputs, two vectors, at a time over all inputs. The weights of some blocks are
+// widened once, less their offset, and left in scratch, in the first-level cache, while all rows
+// pass over them: without offset there is nothing to take off, and without widening registers are
+// left for more rows.
+constexpr int kColumnVectors = 2;
+constexpr int64_t kColumnWidth = int64_t{kColumnVectors} * kLanes;
+// Panels that a column has a part of.
+constexpr int64_t kColumnPanels = kColumnWidth > kPanelWidth ? kColumnWidth / kPanelWidth : 1;
+// Rows that share a read of the widened weights, of 32 or 16 registers.
+constexpr int kPartRowsMax = HWY_TARGET == HWY_AVX3 ? 12 : 6;
+constexpr int64_t kPairs = kQuantBlock / 2;  // of a block
+constexpr int64_t kWidenedBytes = kCachedBlocks * kQuantBlock * kColumnWidth * 2;
+static_assert(kColumnWidth <= kColumnWidthMax);
+static_assert(kWidenedBytes / 4 + kColumnWidth * kLinearRowsMax <= kLinearScratchFloats);
+
+// Some blocks for some rows and a column of outputs.
+struct ColumnBlocks {
+  const std::byte* x;
+  int64_t x_stride;
+  int64_t num_blocks;  // of a whole row
+  int64_t block_begin, block_end;
+  const std::byte* widened;  // [pairs of these blocks, kColumnVectors] vectors
+  const uint16_t* scales[kColumnVectors];
+  float* sums;  // [rows, kColumnWidth]
+};
+
+// Widens blocks of the column and fetches those behind them.
+HWY_INLINE void WidenBlocks(const Columns<kColumnVectors>& columns, int64_t num_blocks,
+                            int64_t block_begin, int64_t block_end, std::byte* to) {
+  const auto offset = hn::Set(Words(), static_cast<int16_t>(kOffset));
+  const bool ends = block_begin + kCachedBlocks >= num_blocks;
+  const int64_t ahead = kCachedBlocks + (ends ? (kColumnPanels - 1) * num_blocks : 0);
+  auto* words = reinterpret_cast<int16_t*>(to);
+  constexpr int64_t kWords = kLanes * 2;  // of a vector
+  for (int64_t quad = block_begin * kQuads; quad < block_end * kQuads; ++quad) {
+    MINISGL_UNROLL for (int v = 0; v < kColumnVectors; ++v) {
+      const uint8_t* const from = columns.q[v] + quad * kQuadBytes;
+      if (v * kLanes % kPanelWidth == 0) PrefetchStream(from + ahead * kQuads * kQuadBytes);
+      QuadWeights w;
+      w.Load(from);
+      hn::Store(hn::Sub(w.even, offset), Words(), words + v * kWords);
+      hn::Store(hn::Sub(w.odd, offset), Words(), words + (kColumnVectors + v) * kWords);
+    }
+    words += 2 * kColumnVectors * kWords;
+  }
+}
+
+template <int kRows>
+HWY_NOINLINE void MultiplyWidened(const ColumnBlocks& of) {
+  const ColumnBlocks b = of;
+  float* const HWY_RESTRICT sums = b.sums;
+  const hn::RebindToSigned<F32> di;
+  const RowLayout layout(b.num_blocks * kQuantBlock);
+  const auto* weights = reinterpret_cast<const int16_t*>(b.widened);
+  const auto x_stride = static_cast<size_t>(b.x_stride) / sizeof(float);
+  RowPointers<kRows, int32_t> pairs(
+      reinterpret_cast<const int32_t*>(b.x + layout.q_offset) + b.block_begin * kPairs, x_stride);
+  RowPointers<kRows, float> x_scales(reinterpret_cast<const float*>(b.x) + b.block_begin, x_stride);
+  for (int64_t block = b.block_begin; block < b.block_end; ++block) {
+    Ints dot[kRows][kColumnVectors];
+    MINISGL_UNROLL for (int r = 0; r < kRows; ++r) {
+      MINISGL_UNROLL for (int v = 0; v < kColumnVectors; ++v) dot[r][v] = hn::Zero(di);
+    }
+    for (int64_t pair = 0; pair < kPairs; ++pair) {
+      hn::Vec<Words> w[kColumnVectors];
+      MINISGL_UNROLL for (int v = 0; v < kColumnVectors; ++v) {
+        w[v] = hn::Load(Words(), weights + v * kLanes * 2);
+      }
+      MINISGL_UNROLL for (int r = 0; r < kRows; ++r) {
+        MINISGL_UNROLL for (int v = 0; v < kColumnVectors; ++v) {
+          AddPairs(w[v], pairs.At(r, 0), &dot[r][v]);
+        }
+      }
+      weights += kColumnVectors * kLanes * 2;
+      pairs.Advance(1);
+    }
+    AddBlock(dot, b.scales, block, x_scales, sums, kColumnWidth);
+    x_scales.Advance(1);
+  }
+}
+
+// The function for `rows`, from kRows on.
+template <int kRows>
+HWY_INLINE void MultiplyWidenedPart(const ColumnBlocks& b, int64_t rows) {
+  if constexpr (kRows < kPartRowsMax) {
+    if (rows > kRows) return MultiplyWidenedPart<kRows + 1>(b, rows);
+  }
+  MultiplyWidened<kRows>(b);
+}
+
+// Rows in even parts of at most kPartRowsMax: of those none has fewer than half of the most.
+HWY_INLINE void MultiplyWidenedRows(ColumnBlocks b, int64_t num_rows) {
+  for (int64_t parts = (num_rows + kPartRowsMax - 1) / kPartRowsMax; parts > 0; --parts) {
+    const int64_t rows = (num_rows + parts - 1) / parts;
+    MultiplyWidenedPart<kPartRowsMax / 2>(b, rows);
+    b.x += rows * b.x_stride;
+    b.sums += rows * kColumnWidth;
+    num_rows -= rows;
+  }
+}
+
+void RunManyRows(const LinearBlock& linear) {
+  const PackedMatrix& w = *linear.weight;
+  const int64_t first = linear.group * kGroupWidth;
+  const int64_t num_columns = MinOf(kGroupWidth, w.num_out - first);
+  auto* const widened = reinterpret_cast<std::byte*>(linear.scratch);
+  float* const sums = linear.scratch + kWidenedBytes / 4;
+  for (int64_t column = 0; column < num_columns; column += kColumnWidth) {
+    const F32 d;
+    for (int64_t i = 0; i < linear.num_rows * kColumnWidth; i += kLanes) {
+      hn::Store(hn::Zero(d), d, sums + i);
+    }
+    const Columns<kColumnVectors> columns(w, first / kPanelWidth, column);
+    for (int64_t block = 0; block < w.num_blocks(); block += kCachedBlocks) {
+      const int64_t end = MinOf(w.num_blocks(), block + kCachedBlocks);
+      WidenBlocks(columns, w.num_blocks(), block, end, widened);
+      MultiplyWidenedRows({.x = linear.x,
+                           .x_stride = linear.x_stride,
+                           .num_blocks = w.num_blocks(),
+                           .block_begin = block,
+                           .block_end = end,
+                           .widened = widened,
+                           .scales = {columns.scales[0], columns.scales[1]},
+                           .sums = sums},
+                          linear.num_rows);
+    }
+    StoreSums(linear, sums, kColumnWidth, column, MinOf(kColumnWidth, num_columns - column));
+  }
+}
+#endif
+
 void RunInt8(const LinearBlock& linear) {
+#ifdef MINISGL_INT8_PAIRS
+  if (linear.num_rows > kPartRowsMax) return RunManyRows(linear);
+#endif
   const PackedMatrix& w = *linear.weight;
   const int64_t first = linear.group * kGroupWidth;
   const int64_t num_blocks = RowLayout(w.num_in).num_blocks;
@@ -363,7 +525,7 @@ void RunInt8(const LinearBlock& linear) {
                      .num_columns = num_columns},
                     linear.num_rows);
   }
-  StoreSums(linear, num_columns);
+  StoreSums(linear, linear.scratch, kGroupWidth, 0, num_columns);
 }
 
 }  // namespace
@@ -375,6 +537,7 @@ LinearKernel GetInt8() {
 }  // namespace HWY_NAMESPACE
 }  // namespace minisgl
 HWY_AFTER_NAMESPACE();
+#undef MINISGL_INT8_PAIRS
 
 #if HWY_ONCE
 namespace minisgl {

@@ -79,25 +79,25 @@ struct ScatteredOperand {
   }
 };
 
-// Up to eight rows of x at one stride, addressed by a pointer for three of them and it: with a
+// Some rows of x at one stride, addressed by a pointer for three of them and it: with a
 // pointer for each the integer registers run out, and the compiler begins to keep sums in memory.
 inline constexpr int kPointerRows = 3;
-template <int kRows>
+template <int kRows, typename T = float>
 struct RowPointers {
   static constexpr int kPointers = (kRows + kPointerRows - 1) / kPointerRows;
-  HWY_INLINE RowPointers(const float* x, size_t x_stride) : stride(x_stride) {
+  HWY_INLINE RowPointers(const T* x, size_t x_stride) : stride(x_stride) {
     MINISGL_UNROLL for (int i = 0; i < kPointers; ++i) {
       start[i] = x + static_cast<size_t>(i * kPointerRows) * x_stride;
     }
   }
-  HWY_INLINE float At(int row, int offset) const {
-    const float* const from = start[row / kPointerRows];
+  HWY_INLINE T At(int row, int offset) const {
+    const T* const from = start[row / kPointerRows];
     return from[static_cast<size_t>(row % kPointerRows) * stride + static_cast<size_t>(offset)];
   }
   HWY_INLINE void Advance(size_t count) {
     MINISGL_UNROLL for (int i = 0; i < kPointers; ++i) start[i] += count;
   }
-  const float* start[kPointers];
+  const T* start[kPointers];
   size_t stride;
 };
 
