@@ -393,22 +393,33 @@ struct ColumnBlocks {
   const std::byte* widened;  // [pairs of these blocks, kColumnVectors] vectors
   const uint16_t* scales[kColumnVectors];
   float* sums;  // [rows, kColumnWidth]
+  // The weights of the next blocks: a piece of them is fetched with each part of the rows.
+  const uint8_t* next[kColumnPanels];
+  int64_t piece;
 };
+constexpr int64_t kPieces = 2;
 
-// Widens blocks of the column and fetches those behind them.
-HWY_INLINE void WidenBlocks(const Columns<kColumnVectors>& columns, int64_t num_blocks,
-                            int64_t block_begin, int64_t block_end, std::byte* to) {
+// The cache lines of one of the next blocks that belong to the piece.
+HWY_INLINE void FetchPiece(const ColumnBlocks& b, int64_t block) {
+  constexpr int64_t kLines = kQuads / kPieces;
+  const int64_t first = (block - b.block_begin) * kQuads + b.piece * kLines;
+  MINISGL_UNROLL for (int panel = 0; panel < kColumnPanels; ++panel) {
+    MINISGL_UNROLL for (int64_t line = 0; line < kLines; ++line) {
+      PrefetchStream(b.next[panel] + (first + line) * kQuadBytes);
+    }
+  }
+}
+
+// Leaves the weights of some blocks of the column in `to`.
+HWY_INLINE void WidenBlocks(const Columns<kColumnVectors>& columns, int64_t block_begin,
+                            int64_t block_end, std::byte* to) {
   const auto offset = hn::Set(Words(), static_cast<int16_t>(kOffset));
-  const bool ends = block_begin + kCachedBlocks >= num_blocks;
-  const int64_t ahead = kCachedBlocks + (ends ? (kColumnPanels - 1) * num_blocks : 0);
   auto* words = reinterpret_cast<int16_t*>(to);
   constexpr int64_t kWords = kLanes * 2;  // of a vector
   for (int64_t quad = block_begin * kQuads; quad < block_end * kQuads; ++quad) {
     MINISGL_UNROLL for (int v = 0; v < kColumnVectors; ++v) {
-      const uint8_t* const from = columns.q[v] + quad * kQuadBytes;
-      if (v * kLanes % kPanelWidth == 0) PrefetchStream(from + ahead * kQuads * kQuadBytes);
       QuadWeights w;
-      w.Load(from);
+      w.Load(columns.q[v] + quad * kQuadBytes);
       hn::Store(hn::Sub(w.even, offset), Words(), words + v * kWords);
       hn::Store(hn::Sub(w.odd, offset), Words(), words + (kColumnVectors + v) * kWords);
     }
@@ -432,6 +443,7 @@ HWY_NOINLINE void MultiplyWidened(const ColumnBlocks& of) {
     MINISGL_UNROLL for (int r = 0; r < kRows; ++r) {
       MINISGL_UNROLL for (int v = 0; v < kColumnVectors; ++v) dot[r][v] = hn::Zero(di);
     }
+    FetchPiece(b, block);
     for (int64_t pair = 0; pair < kPairs; ++pair) {
       hn::Vec<Words> w[kColumnVectors];
       MINISGL_UNROLL for (int v = 0; v < kColumnVectors; ++v) {
@@ -466,6 +478,7 @@ HWY_INLINE void MultiplyWidenedRows(ColumnBlocks b, int64_t num_rows) {
     MultiplyWidenedPart<kPartRowsMax / 2>(b, rows);
     b.x += rows * b.x_stride;
     b.sums += rows * kColumnWidth;
+    b.piece = (b.piece + 1) % kPieces;
     num_rows -= rows;
   }
 }
@@ -484,16 +497,24 @@ void RunManyRows(const LinearBlock& linear) {
     const Columns<kColumnVectors> columns(w, first / kPanelWidth, column);
     for (int64_t block = 0; block < w.num_blocks(); block += kCachedBlocks) {
       const int64_t end = MinOf(w.num_blocks(), block + kCachedBlocks);
-      WidenBlocks(columns, w.num_blocks(), block, end, widened);
-      MultiplyWidenedRows({.x = linear.x,
-                           .x_stride = linear.x_stride,
-                           .num_blocks = w.num_blocks(),
-                           .block_begin = block,
-                           .block_end = end,
-                           .widened = widened,
-                           .scales = {columns.scales[0], columns.scales[1]},
-                           .sums = sums},
-                          linear.num_rows);
+      WidenBlocks(columns, block, end, widened);
+      ColumnBlocks blocks = {.x = linear.x,
+                             .x_stride = linear.x_stride,
+                             .num_blocks = w.num_blocks(),
+                             .block_begin = block,
+                             .block_end = end,
+                             .widened = widened,
+                             .scales = {columns.scales[0], columns.scales[1]},
+                             .sums = sums,
+                             .next = {},
+                             .piece = 0};
+      // Behind a column the next one's panels begin. (Behind the last there is nothing: in vain.)
+      const int64_t ends = end == w.num_blocks() ? (kColumnPanels - 1) * w.num_blocks() : 0;
+      for (int64_t panel = 0; panel < kColumnPanels; ++panel) {
+        blocks.next[panel] =
+            columns.q[panel * kPanelWidth / kLanes] + (end + ends) * kQuads * kQuadBytes;
+      }
+      MultiplyWidenedRows(blocks, linear.num_rows);
     }
     StoreSums(linear, sums, kColumnWidth, column, MinOf(kColumnWidth, num_columns - column));
   }
