@@ -80,6 +80,7 @@ inline std::string TargetOfF32Activations() {
   for (const CpuTarget target : AvailableCpuTargets()) {
     if (target != CpuTarget::kAvx512Bf16) return CpuTargetName(target);
   }
+  ADD_FAILURE() << "no CPU target but the dot product of bf16";
   return "";
 }
 

@@ -2,8 +2,6 @@
 // limit": a wrong guess here costs speed or memory, not correctness.
 #include "minisgl/base/system_info.h"
 
-#include <sched.h>
-
 #include <algorithm>
 #include <charconv>
 #include <fstream>
@@ -14,6 +12,7 @@
 #include <utility>
 
 #include "base/system_info_roots.h"
+#include "base/thread_affinity.h"
 
 namespace minisgl {
 namespace {
@@ -152,21 +151,6 @@ std::vector<int> FirstOfEachCore(const std::string& root, const std::vector<int>
 int UsableCoresUnder(const std::string& root, const std::vector<int>& cpus) {
   const uint64_t count = std::max<uint64_t>(1, FirstOfEachCore(root, cpus).size());
   return static_cast<int>(std::min(count, CpuQuotaCores(root)));
-}
-
-std::vector<int> AffinityCpus() {
-  // A machine with more CPUs than the set holds makes the call fail; then a larger set is tried.
-  for (size_t num_cpus = 1024; num_cpus <= (size_t{1} << 20); num_cpus *= 4) {
-    std::vector<cpu_set_t> sets(num_cpus / CPU_SETSIZE);
-    const size_t bytes = sets.size() * sizeof(cpu_set_t);
-    if (sched_getaffinity(0, bytes, sets.data()) != 0) continue;
-    std::vector<int> cpus;
-    for (size_t cpu = 0; cpu < num_cpus; ++cpu) {
-      if (CPU_ISSET_S(cpu, bytes, sets.data())) cpus.push_back(static_cast<int>(cpu));
-    }
-    return cpus;
-  }
-  return {};
 }
 
 uint64_t AvailableMemoryBytes() { return AvailableMemoryBytesUnder(""); }

@@ -7,9 +7,6 @@
 #include "minisgl/base/thread_pool.h"
 
 #include <fmt/format.h>
-#include <pthread.h>
-#include <sched.h>
-
 #include <atomic>
 #include <chrono>
 #include <exception>
@@ -18,6 +15,7 @@
 #include <vector>
 
 #include "base/core_share.h"
+#include "base/thread_affinity.h"
 #include "minisgl/base/check.h"
 #include "minisgl/base/log.h"
 #include "minisgl/base/system_info.h"
@@ -25,8 +23,6 @@
 namespace minisgl {
 namespace {
 
-// Longer than the pauses between the operations of a step, far shorter than a time slice.
-constexpr std::chrono::microseconds kSpin{50};
 constexpr int64_t kChunksMax = INT32_MAX;
 
 void Pause() {
@@ -37,11 +33,11 @@ void Pause() {
 #endif
 }
 
-// Spins until `done()` or for about kSpin; true if done.
+// Spins until `done()` or for about kPoolSpin; true if done.
 template <typename Done>
 bool SpinUntil(const Done& done) {
   constexpr int kPausesPerLook = 16;
-  const auto deadline = std::chrono::steady_clock::now() + kSpin;
+  const auto deadline = std::chrono::steady_clock::now() + kPoolSpin;
   do {
     for (int i = 0; i < kPausesPerLook; ++i) {
       if (done()) return true;
@@ -87,11 +83,8 @@ struct ThreadPool::State {
     const std::vector<int> cpus = UsableCpus();
     size_t num_pinned = 0;
     for (size_t i = 0; i < workers.size() && !cpus.empty(); ++i) {
-      const auto cpu = static_cast<size_t>(cpus[(i + 1) % cpus.size()]);
-      std::vector<cpu_set_t> set(cpu / CPU_SETSIZE + 1);
-      const size_t bytes = set.size() * sizeof(cpu_set_t);
-      CPU_SET_S(cpu, bytes, set.data());
-      num_pinned += pthread_setaffinity_np(workers[i].native_handle(), bytes, set.data()) == 0;
+      const CpuSet cpu({cpus[(i + 1) % cpus.size()]});
+      num_pinned += cpu.Apply(workers[i].native_handle());
     }
     if (num_pinned == workers.size()) return;
     Log(LogLevel::kWarning, fmt::format("--pin-threads: {} of {} threads could not be pinned to a "

@@ -26,8 +26,7 @@ std::string WithPrefix(double value, const char* unit) {
 Result<std::unique_ptr<BenchReport>> BenchReport::Open(const std::string& json_path, bool force) {
   std::unique_ptr<BenchReport> report(new BenchReport());
   if (!json_path.empty()) {
-    MINISGL_ASSIGN_OR_RETURN(report->json_output_,
-                             Output::Open(json_path == "-" ? "" : json_path, force, -1));
+    MINISGL_ASSIGN_OR_RETURN(report->json_output_, Output::Open(json_path, force, -1));
   }
   if (json_path != "-") {
     MINISGL_ASSIGN_OR_RETURN(report->text_, Output::Open("", false, -1));

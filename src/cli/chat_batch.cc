@@ -24,6 +24,7 @@ std::string DefaultAnswersPath(const std::string& input) {
 Result<std::unique_ptr<ChatBatch>> ChatBatch::Start(const LoadedModel* model,
                                                     const ChatBatchOptions& options) {
   if (options.input == "-") return UsageError("standard input is the conversation; name a file");
+  if (options.output == "-") return UsageError("standard output is the conversation; name a file");
   std::unique_ptr<ChatBatch> batch(new ChatBatch);
   batch->runtime_ = model->runtime.get();
   batch->input_ = Visible(options.input, 400);

@@ -240,7 +240,7 @@ CommandBody AddReportCommand(CLI::App* app) {
   app->add_option("files", options->files, "Summary files of runs; - is standard input")
       ->required()
       ->type_name("FILE");
-  AddOutputOption(app, &options->output, "Write to FILE (default standard output)");
+  AddOutputOption(app, &options->output, "Write to");
   app->add_option("--title", options->title, "The title (default: the model's name)")
       ->type_name("TEXT");
   app->add_flag("--force", options->force, "Replace an output file that is not empty");

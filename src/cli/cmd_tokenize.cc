@@ -210,7 +210,7 @@ CommandBody AddTokenizeCommand(CLI::App* app) {
   app->add_flag("--raw", options->raw, "Take lines as they are, without the chat template")
       ->group(group);
   app->add_flag("--lenient", options->lenient, "Pass over unknown fields of a row")->group(group);
-  AddOutputOption(app, &options->output, "Write to FILE (default standard output)")->group(group);
+  AddOutputOption(app, &options->output, "Write to")->group(group);
   app->add_flag("--force", options->force, "Replace an output file that is not empty")
       ->group(group);
   AddModelOptions(app, &options->model);

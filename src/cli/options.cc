@@ -102,7 +102,11 @@ void AddCpuOptions(CLI::App* app, const std::string& group, EngineOptions* optio
 
 CLI::Option* AddOutputOption(CLI::App* app, std::string* output, const std::string& help) {
   const auto set = [output](const std::string& file) { *output = file == "-" ? "" : file; };
-  return app->add_option_function<std::string>("-o,--output", set, help)->type_name("FILE");
+  return app
+      ->add_option_function<std::string>("-o,--output", set,
+                                         fmt::format("{} FILE (default -, standard output)", help))
+      ->check(CheckNotEmpty)
+      ->type_name("FILE");
 }
 
 OptionCheck IntegerIn(int64_t low, int64_t high) {

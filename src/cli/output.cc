@@ -92,11 +92,12 @@ Result<std::unique_ptr<Output>> Output::OpenToAppend(const std::string& path, in
 Result<std::unique_ptr<Output>> Output::Open(const std::string& path, OldRows old_rows,
                                              int input_fd) {
   std::unique_ptr<Output> output(new Output());
-  output->owned_ = !path.empty();
+  const bool is_stdout = path.empty() || path == "-";
+  output->owned_ = !is_stdout;
   output->old_rows_ = old_rows;
-  output->path_ = path;
-  output->name_ = path.empty() ? "standard output" : Visible(path, 400);
-  output->fd_ = path.empty() ? STDOUT_FILENO : open(path.c_str(), kOpenFlags, 0666);
+  output->path_ = is_stdout ? "" : path;
+  output->name_ = is_stdout ? "standard output" : Visible(path, 400);
+  output->fd_ = is_stdout ? STDOUT_FILENO : open(path.c_str(), kOpenFlags, 0666);
   struct stat info {};
   if (output->fd_ < 0 || fstat(output->fd_, &info) != 0) {
     return MakeStatus(StatusCode::kCannotCreate, "{}: cannot be created ({})", output->name_,

@@ -18,7 +18,7 @@ namespace minisgl {
 
 class Output {
  public:
-  // `path` "" is standard output. kCannotCreate for a regular file that is not empty (unless
+  // `path` "" or "-" is standard output. kCannotCreate for a regular file that is not empty (unless
   // `force`), for one that another run writes, and for the file that `input_fd` reads (-1: none).
   static Result<std::unique_ptr<Output>> Open(const std::string& path, bool force, int input_fd);
   // The same for a file whose rows are kept and added to.

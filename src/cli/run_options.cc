@@ -19,7 +19,8 @@ Status CheckResumeOptions(const RunOptions& options) {
     return UsageError("--row-metrics is said in rows; give --file or --json");
   }
   if (options.resume && (!options.file || options.output.empty())) {
-    return UsageError("--resume goes on with an output file; give --file and -o");
+    return UsageError(
+        "--resume goes on with an output file; give --file and -o FILE, not standard output");
   }
   if (!options.shard.empty() && !options.file) {
     return UsageError("--shard is for rows; give them with --file");
@@ -63,9 +64,7 @@ void AddRunOptions(CLI::App* app, RunOptions* options) {
       ->check(OneOf({"error", "truncate-left"}))
       ->type_name("WHAT")
       ->group(input);
-  AddOutputOption(app, &options->output, "Write answers to FILE (default standard output)")
-      ->check([](const std::string& text) { return text.empty() ? "must not be empty" : ""; })
-      ->group(output);
+  AddOutputOption(app, &options->output, "Write answers to")->group(output);
   app->add_flag("--force", options->force,
                 "Replace an output or report file that is not empty; with --resume: also where the "
                 "run was begun otherwise")

@@ -33,6 +33,8 @@ constexpr int64_t kLinearRowsMin = 8 * kRowsMax;
 // A gathering of rows costs about an eighth of one group's product (a copy of 8 bytes against 64
 // multiply-adds an element), so eight groups make it small.
 constexpr int64_t kExpertGroupsMax = 8;
+// Neighbouring groups of few rows: one in eight is then begun without its weights having been
+// fetched by the one before.
 constexpr int64_t kLinearGroupsMax = 8;
 // Items of work for each thread, so that one that lost its core holds up an eighth of a share.
 constexpr int64_t kItemsPerThread = 8;
@@ -121,6 +123,7 @@ class CpuOps : public Ops {
 
   Result<Matrix> Pack(std::span<const TensorView> parts, const WeightFormat& format, bool is_table);
   LinearInput Prepare(const LinearKernel& kernel, const float* x, int64_t num_rows, int64_t num_in);
+  int64_t GroupsPerItem(int64_t num_groups, int64_t groups_max) const;
   float* AttentionScratch(const AttentionParams& params, int thread);
 
   const CpuTarget target_;
@@ -229,6 +232,12 @@ LinearInput CpuOps::Prepare(const LinearKernel& kernel, const float* x, int64_t 
   return {rows, stride};
 }
 
+// How many of `num_groups` groups are one item, at most `groups_max`: every thread has several
+// items.
+int64_t CpuOps::GroupsPerItem(int64_t num_groups, int64_t groups_max) const {
+  return std::clamp<int64_t>(num_groups / (kItemsPerThread * pool_.num_threads()), 1, groups_max);
+}
+
 void CpuOps::Linear(const LinearParams& p) {
   const PackedMatrix& weight = Packed(*p.weight);
   const LinearKernel kernel = FindLinearKernel(target_, weight.format);
@@ -241,10 +250,9 @@ void CpuOps::Linear(const LinearParams& p) {
   const int64_t num_chunks = CeilDiv(p.num_tokens, rows_max);
   const int64_t rows =
       CeilDiv(CeilDiv(p.num_tokens, std::max<int64_t>(1, num_chunks)), kRowsMax) * kRowsMax;
-  // Neighbouring groups are one thread's, as long as every thread has several items: the kernels
-  // fetch the beginning of the next while they end one.
-  const int64_t groups = std::clamp<int64_t>(
-      num_chunks * num_groups / (kItemsPerThread * pool_.num_threads()), 1, kLinearGroupsMax);
+  // Of few rows, neighbouring groups are one thread's: the kernels fetch the beginning of the next
+  // while they end one.
+  const int64_t groups = num_chunks == 1 ? GroupsPerItem(num_groups, kLinearGroupsMax) : 1;
   const int64_t num_blocks = CeilDiv(num_groups, groups);
   pool_.ParallelFor(num_chunks * num_blocks, [&](int64_t i, int thread) {
     const int64_t begin = std::min(p.num_tokens, i / num_blocks * rows);
@@ -273,10 +281,8 @@ void CpuOps::ExpertLinear(const ExpertLinearParams& p) {
   PlanExperts(p, rows_max, &expert_plan_);
   const auto num_chunks = static_cast<int64_t>(expert_plan_.chunks.size());
   const int64_t num_groups = CeilDiv(p.weights->num_out, kGroupWidth);
-  // Neighbouring groups share one gathering of their rows, as long as every thread has several
-  // items.
-  const int64_t groups = std::clamp<int64_t>(
-      num_chunks * num_groups / (kItemsPerThread * pool_.num_threads()), 1, kExpertGroupsMax);
+  // Neighbouring groups share one gathering of their rows.
+  const int64_t groups = GroupsPerItem(num_chunks * num_groups, kExpertGroupsMax);
   const int64_t num_blocks = CeilDiv(num_groups, groups);
   pool_.ParallelFor(num_chunks * num_blocks, [&](int64_t i, int thread) {
     const int64_t first = i % num_blocks * groups;

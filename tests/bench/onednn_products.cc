@@ -8,7 +8,8 @@
 // product; oneDNN is given it rounded, the engine rounds it within the run. int8: oneDNN multiplies
 // bytes by signed bytes into 32-bit sums and no more; the engine's blocks of 32 have scales, and it
 // quantises x within the run. `alike` tells whether the first row's result has the same bits as
-// when it is multiplied alone, as the engine promises of its own.
+// when it is multiplied alone, as the engine promises of its own. With THREADS above 1 set
+// OMP_WAIT_POLICY=passive: else the library's threads spin on through the engine's turn.
 #include <fmt/format.h>
 #include <omp.h>
 

@@ -221,6 +221,7 @@ class Builder:
         for name in affected:
             source = changed if name == file else self.rooms[name]
             target = folder / (name.replace("/", "_") + ".o")
+            # One seed or few of a mutant are run: compiling is what takes the time, and the last -O counts.
             error = compile_one([*self.flags, "-O0", f"-I{folder}", f"-I{self.root}/src"], source, target)
             if error:
                 return None, f"does not compile: {error}"

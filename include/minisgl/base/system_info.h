@@ -11,10 +11,6 @@ namespace minisgl {
 // less.
 uint64_t AvailableMemoryBytes();
 
-// The logical CPUs that the calling thread may run on (its affinity mask), in order; none where the
-// system does not tell.
-std::vector<int> AffinityCpus();
-
 // One logical CPU of each physical core within the affinity mask.
 std::vector<int> UsableCpus();
 
