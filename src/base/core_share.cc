@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
+#include <iterator>
 #include <new>
 
 #include "base/thread_affinity.h"
@@ -19,7 +20,8 @@ constexpr int64_t kMs = 1'000'000;
 // A chunk that took this long may have lost its core; whether the thread did since the last look,
 // the system tells.
 constexpr int64_t kLongNs = kMs;
-// Loops that are further apart belong to nothing: what was had of the core is forgotten.
+// Workers have slept between loops that are further apart, so that what they had of their core is
+// over. (The caller may have gone on; it begins anew with them.)
 constexpr int64_t kIdleNs = std::chrono::nanoseconds(kPoolSpin).count();
 constexpr int64_t kLookEveryNs = 5 * kMs;
 // How long a loss is taken to mean that there will be more.
@@ -63,18 +65,24 @@ void CoreShare::BeginLoop(const std::vector<CoreShare>& all, size_t index) noexc
   }
 }
 
+std::vector<int> CoreShare::FreeCpus(const std::vector<int>& usable,
+                                     const std::vector<CoreShare>& all) {
+  std::vector<int> free;
+  std::copy_if(usable.begin(), usable.end(), std::back_inserter(free), [&all](int cpu) {
+    return std::none_of(all.begin(), all.end(), [cpu](const CoreShare& share) {
+      return share.cpu_.load(std::memory_order_relaxed) == cpu;
+    });
+  });
+  return free;
+}
+
 // Which of the free CPUs, and where to from there, is the system's choice.
 void CoreShare::MoveToFreeCpus(const std::vector<CoreShare>& all) {
   const std::vector<int> usable = AffinityCpus();
-  std::vector<int> free;
-  for (const int cpu : usable) {
-    const bool is_taken = std::any_of(all.begin(), all.end(), [cpu](const CoreShare& share) {
-      return share.cpu_.load(std::memory_order_relaxed) == cpu;
-    });
-    if (!is_taken) free.push_back(cpu);
-  }
+  const std::vector<int> free = FreeCpus(usable, all);
   if (free.empty()) return;
-  // Both are made before the first is used: what follows cannot fail for want of memory.
+  // Both are made before the first is used: what follows cannot fail for want of memory. The second
+  // fails where the machine has just lost all these CPUs; then the thread stays on what is free.
   const CpuSet free_set(free), usable_set(usable);
   if (!free_set.Apply(pthread_self())) return;
   usable_set.Apply(pthread_self());

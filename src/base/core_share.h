@@ -29,12 +29,16 @@ class CoreShare {
  public:
   // Before a thread's first chunk of a loop. `all` are those of the threads that compute together;
   // this one is all[index]. Moves this thread where one before it is on its CPU and there is a CPU
-  // for it that none of them is on. What it may run on stays as it was, as far as those CPUs are
-  // there. Looks every few milliseconds.
+  // for it that none of them is on. It may then run on the same CPUs as before, but no longer on
+  // such as are given to the process later. Looks every few milliseconds.
   void BeginLoop(const std::vector<CoreShare>& all, size_t index) noexcept;
 
   // After each chunk.
   void BetweenChunks() noexcept;
+
+  // Those of `usable` that none of the threads was last seen on.
+  static std::vector<int> FreeCpus(const std::vector<int>& usable,
+                                   const std::vector<CoreShare>& all);
 
  private:
   void MoveToFreeCpus(const std::vector<CoreShare>& all);

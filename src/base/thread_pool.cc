@@ -7,6 +7,7 @@
 #include "minisgl/base/thread_pool.h"
 
 #include <fmt/format.h>
+
 #include <atomic>
 #include <chrono>
 #include <exception>

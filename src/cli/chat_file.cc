@@ -150,6 +150,7 @@ Result<std::vector<SessionMessage>> LoadConversation(const std::string& path) {
 
 Status SaveConversation(const std::string& path, const std::vector<SessionMessage>& messages,
                         bool overwrite) {
+  if (path == "-") return UsageError("standard output is the conversation; name a file");
   std::string text;
   for (const SessionMessage& message : messages) {
     Json line;

@@ -100,11 +100,11 @@ void AddCpuOptions(CLI::App* app, const std::string& group, EngineOptions* optio
 
 }  // namespace
 
-CLI::Option* AddOutputOption(CLI::App* app, std::string* output, const std::string& help) {
+CLI::Option* AddOutputOption(CLI::App* app, std::string* output, const std::string& what) {
   const auto set = [output](const std::string& file) { *output = file == "-" ? "" : file; };
   return app
       ->add_option_function<std::string>("-o,--output", set,
-                                         fmt::format("{} FILE (default -, standard output)", help))
+                                         fmt::format("{} FILE (default -, standard output)", what))
       ->check(CheckNotEmpty)
       ->type_name("FILE");
 }
@@ -243,12 +243,14 @@ void AddReportOptions(CLI::App* app, ReportOptions* options) {
   const std::string group = "Reports";
   app->add_flag("--stats", options->stats, "Print figures of scheduler and runtime at the end")
       ->group(group);
-  app->add_option("--summary", options->summary, "Write the figures to FILE as JSON")
+  app->add_option("--summary", options->summary,
+                  "Write the figures to FILE as JSON; - is standard output")
       ->check(CheckNotEmpty)
       ->type_name("FILE")
       ->group(group);
   app->add_option("--trace", options->trace,
-                  "Write what happened when to FILE, for ui.perfetto.dev or chrome://tracing")
+                  "Write what happened when to FILE (- is standard output), for ui.perfetto.dev or "
+                  "chrome://tracing")
       ->check(CheckNotEmpty)
       ->type_name("FILE")
       ->group(group);

@@ -80,8 +80,9 @@ void AddModelOptions(CLI::App* app, ModelOptions* options);
 void AddEngineOptions(CLI::App* app, EngineOptions* options);
 void AddSamplingOptions(CLI::App* app, SamplingOptions* options);
 void AddReportOptions(CLI::App* app, ReportOptions* options);
-// -o, --output: a file, or "" for standard output, which - names too.
-CLI::Option* AddOutputOption(CLI::App* app, std::string* output, const std::string& help);
+// -o, --output: a file, or "" for standard output, which - names too. `what` is the beginning of
+// its help line ("Write answers to").
+CLI::Option* AddOutputOption(CLI::App* app, std::string* output, const std::string& what);
 
 // What CLI11's Option::check takes: "" where the text is right, else what is wrong with it.
 using OptionCheck = std::function<std::string(const std::string&)>;

@@ -7,9 +7,12 @@
 namespace minisgl {
 namespace {
 
-// One file is not two.
+// One file is not two, and standard output takes one of them.
 Status CheckApart(const Output& file, const char* option, const std::string& path,
                   const Output& other, const char* what) {
+  if (file.is_stdout() && other.is_stdout()) {
+    return UsageError("{} -: standard output is where {} written; name a file", option, what);
+  }
   if (!file.IsSameFileAs(other)) return Status();
   return MakeStatus(StatusCode::kCannotCreate,
                     "{} {}: is the file that {} written to; choose another", option,
@@ -45,15 +48,20 @@ void ReportFiles::WriteTrace(std::string_view piece) {
 }
 
 Status ReportFiles::WriteSummary(const RunSummary& summary) {
-  return summary_ == nullptr ? Status() : WriteSummaryFile(summary, summary_.get());
+  if (summary_ == nullptr) return Status();
+  const Status status = WriteSummaryFile(summary, summary_.get());
+  return summary_->pipe_closed() ? Status() : status;
 }
 
 int ReportFiles::End(int exit_status) {
-  if (trace_ == nullptr) return exit_status;
-  if (trace_status_.ok() && trace_begun_) trace_status_ = trace_->Finish();
-  if (trace_status_.ok()) return exit_status;
-  const int trace_exit = Fail(trace_status_);
-  return exit_status <= kExitSomeFailed ? trace_exit : exit_status;
+  int own_exit = summary_ != nullptr && summary_->pipe_closed() ? kExitPipeClosed : 0;
+  if (trace_ != nullptr) {
+    if (trace_status_.ok() && trace_begun_) trace_status_ = trace_->Finish();
+    if (!trace_status_.ok()) {
+      own_exit = trace_->pipe_closed() ? kExitPipeClosed : Fail(trace_status_);
+    }
+  }
+  return own_exit != 0 && exit_status <= kExitSomeFailed ? own_exit : exit_status;
 }
 
 }  // namespace minisgl

@@ -19,18 +19,19 @@ namespace minisgl {
 class ReportFiles {
  public:
   // Makes the files that `options` name. kCannotCreate as Output::Open says it, and for a file that
-  // is another report's or that `answers` are written to.
+  // is another report's or that `answers` are written to; kUsage where standard output is meant to
+  // be two of them.
   Status Open(const ReportOptions& options, bool force, int input_fd, const Output& answers);
 
   // For RuntimeOptions::trace_sink; empty where no trace is asked for. This outlives the runtime.
   std::function<void(std::string_view)> TraceSink();
 
-  // Writes the summary, where one is asked for.
+  // Writes the summary, where one is asked for. A reader that left is End()'s to tell.
   Status WriteSummary(const RunSummary& summary);
 
   // Call once the runtime is gone, with the exit status that all else came to; gives the one to end
-  // with. A trace that could not be written is said here, and never takes the place of another
-  // failure or of a signal.
+  // with. A trace that could not be written is said here; neither that nor a reader of a report who
+  // left takes the place of another failure or of a signal.
   int End(int exit_status);
 
  private:

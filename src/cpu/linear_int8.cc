@@ -9,9 +9,9 @@
 // after another; then the bias. Every target computes the same whole numbers.
 //
 // Four inputs ("a quad") of an output are the four bytes of a 32-bit lane. With VNNI one
-// instruction adds their products to the lane. Without, weights are widened to two vectors of
-// 16-bit numbers, inputs 0 and 2 of a quad and inputs 1 and 3, and x is kept as such pairs: in
-// registers for few rows, once for all of many.
+// instruction adds their products to the lane. Without, x is kept as 16-bit numbers, inputs 0 and 2
+// of a quad and inputs 1 and 3, and weights are widened to two vectors of such pairs: in registers
+// for few rows, once for all of many.
 #define MINISGL_NEEDS_VNNI
 #include "cpu/targets.h"
 
@@ -44,7 +44,8 @@ inline constexpr int64_t kOffset = 128;  // of the weights
 inline constexpr int64_t kBlocksAhead = 4;
 inline constexpr int64_t kOtherPanels = kGroupWidth / kPanelWidth - 1;
 // Up to this many rows read the weights once, as they lie. More pass over a part that stays in the
-// first-level cache: 256 inputs x 64 outputs are 16 KiB.
+// first-level cache: 256 inputs x 64 outputs are 16 KiB. (Where weights are widened once, fewer do:
+// kPartRowsMax.)
 inline constexpr int64_t kRowsStreamedMax = 12;
 inline constexpr int64_t kCachedBlocks = 8;
 
@@ -397,7 +398,9 @@ struct ColumnBlocks {
   const uint8_t* next[kColumnPanels];
   int64_t piece;
 };
+// As many parts as there are at least.
 constexpr int64_t kPieces = 2;
+static_assert(kQuads % kPieces == 0);
 
 // The cache lines of one of the next blocks that belong to the piece.
 HWY_INLINE void FetchPiece(const ColumnBlocks& b, int64_t block) {
@@ -471,7 +474,8 @@ HWY_INLINE void MultiplyWidenedPart(const ColumnBlocks& b, int64_t rows) {
   MultiplyWidened<kRows>(b);
 }
 
-// Rows in even parts of at most kPartRowsMax: of those none has fewer than half of the most.
+// Rows in even parts of at most kPartRowsMax. REQUIRES more rows than that: then no part has fewer
+// than half of them.
 HWY_INLINE void MultiplyWidenedRows(ColumnBlocks b, int64_t num_rows) {
   for (int64_t parts = (num_rows + kPartRowsMax - 1) / kPartRowsMax; parts > 0; --parts) {
     const int64_t rows = (num_rows + parts - 1) / parts;
@@ -508,7 +512,8 @@ void RunManyRows(const LinearBlock& linear) {
                              .sums = sums,
                              .next = {},
                              .piece = 0};
-      // Behind a column the next one's panels begin. (Behind the last there is nothing: in vain.)
+      // Behind a column the next one's panels begin. (Behind the last there is nothing, and a
+      // column of half a panel has the other half beside it, which is in the cache: in vain.)
       const int64_t ends = end == w.num_blocks() ? (kColumnPanels - 1) * w.num_blocks() : 0;
       for (int64_t panel = 0; panel < kColumnPanels; ++panel) {
         blocks.next[panel] =

@@ -5,16 +5,8 @@
 // nothing to float arithmetic, but where a file defines MINISGL_NEEDS_VNNI.
 #pragma once
 
-// Under a sanitizer SSE4 as well: its code is that of AVX2 with shorter vectors, and the largest
-// file takes a minute there to compile for one.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define MINISGL_SANITIZED_TARGETS HWY_SSE4
-#else
-#define MINISGL_SANITIZED_TARGETS 0
-#endif
-#define MINISGL_UNUSED_TARGETS                                             \
-  (HWY_SSSE3 | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV | \
-   MINISGL_SANITIZED_TARGETS)
+#define MINISGL_UNUSED_TARGETS \
+  (HWY_SSSE3 | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV)
 #ifdef MINISGL_NEEDS_VNNI
 #define HWY_WANT_AVX3_DL 1
 #define HWY_DISABLED_TARGETS MINISGL_UNUSED_TARGETS

@@ -53,6 +53,22 @@ TEST(CoreShareTest, AThreadLeavesTheCpuOfAnother) {
   EXPECT_TRUE(parted);
 }
 
+TEST(CoreShareTest, CpusOfThreadsAreNotFree) {
+  const std::vector<int> cpus = AffinityCpus();
+  ASSERT_FALSE(cpus.empty());
+  std::vector<CoreShare> shares(2);
+  EXPECT_EQ(CoreShare::FreeCpus(cpus, shares), cpus);
+  std::thread([&] {
+    RunOnlyOn({cpus.back()});
+    shares[1].BeginLoop(shares, 1);
+  }).join();
+  std::vector<int> others = cpus;
+  others.pop_back();
+  EXPECT_EQ(CoreShare::FreeCpus(cpus, shares), others);
+  EXPECT_TRUE(CoreShare::FreeCpus({cpus.back()}, shares).empty());
+}
+
+// The thread's one CPU is taken, by another as well.
 TEST(CoreShareTest, WithoutAFreeCpuAThreadStays) {
   const std::vector<int> cpus = AffinityCpus();
   ASSERT_FALSE(cpus.empty());
@@ -65,25 +81,6 @@ TEST(CoreShareTest, WithoutAFreeCpuAThreadStays) {
       EXPECT_EQ(AffinityCpus(), std::vector<int>{cpus[0]});
     }).join();
   }
-}
-
-// All CPUs are taken by threads of the pool: the third stays where it is, on one of them.
-TEST(CoreShareTest, WhereAllCpusAreTakenAThreadStays) {
-  const std::vector<int> cpus = AffinityCpus();
-  if (cpus.size() < 2) GTEST_SKIP() << "this machine lets the test use one CPU";
-  const std::vector<int> both = {cpus[0], cpus[1]};
-  std::vector<CoreShare> shares(3);
-  for (size_t index : {0, 1}) {
-    std::thread([&] {
-      RunOnlyOn({both[index]});
-      shares[index].BeginLoop(shares, index);
-    }).join();
-  }
-  std::thread([&] {
-    RunOnlyOn(both);
-    shares[2].BeginLoop(shares, 2);
-    EXPECT_EQ(AffinityCpus(), both);
-  }).join();
 }
 
 TEST(CoreShareTest, AContendedCoreIsGivenUpBetweenChunks) {
@@ -121,7 +118,8 @@ TEST(CoreShareTest, AContendedCoreIsGivenUpBetweenChunks) {
   // few are interrupted.
   EXPECT_GE(num_lost, 1);
   EXPECT_EQ(num_given, 10) << num_lost << " chunks were interrupted";
-  EXPECT_LE(num_lost, 10);
+  // Without giving it up all are losses; learning how long it is kept takes about ten.
+  EXPECT_LE(num_lost, 20);
 }
 
 }  // namespace

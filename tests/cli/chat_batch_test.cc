@@ -204,6 +204,7 @@ TEST_F(ChatBatchTest, WhatCannotRunIsSaidAndTheChatGoesOn) {
       {dir_, "is a directory"},
       {"/dev/null", "no regular file"},
       {"-", "standard input is the conversation"},
+      {File("mine.jsonl") + " -", "standard output is the conversation"},
       {File("mine.jsonl"), "exists and is not empty"},
       {File("mine.jsonl") + " " + File("mine.jsonl"), "exists and is not empty"},
       {"-f " + File("mine.jsonl") + " " + File("mine.jsonl"),

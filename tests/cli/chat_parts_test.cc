@@ -176,6 +176,7 @@ TEST(ChatFileTest, AnotherFileIsNotOverwritten) {
   EXPECT_EQ(ReadAll(path), "mine");
   EXPECT_TRUE(SaveConversation(path, messages, true).ok());
   EXPECT_EQ(ReadAll(path), "{\"role\": \"user\", \"content\": \"Hi\"}\n");
+  EXPECT_EQ(SaveConversation("-", messages, true).code(), StatusCode::kUsage);
   EXPECT_EQ(SaveConversation(dir.File("no/such/dir"), messages, false).code(),
             StatusCode::kCannotCreate);
 }

@@ -118,6 +118,26 @@ class ReportsProgramTest : public ::testing::Test {
   TemporaryFolder folder_;
 };
 
+TEST_F(ReportsProgramTest, AMinusIsStandardOutputForOneOfThem) {
+  const std::string answers = folder_.Path("answers.txt");
+  const ProgramResult result =
+      Run({"-p", "x", "--max-tokens", "1", "-o", answers, "--summary", "-"});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  const Result<Json> summary = ParseJson(result.out);
+  ASSERT_TRUE(summary.ok()) << result.out;
+  ASSERT_NE(summary->Find("rows_done"), nullptr) << result.out;
+  EXPECT_EQ(summary->Find("rows_done")->as_int(), 1);
+  for (const char* report : {"--summary", "--trace"}) {
+    const ProgramResult refused = Run({"-p", "x", report, "-"});
+    EXPECT_EQ(refused.exit_code, 64);
+    EXPECT_NE(refused.err.find("where answers are written"), std::string::npos) << refused.err;
+  }
+  const ProgramResult both =
+      Run({"-p", "x", "-o", answers, "--force", "--summary", "-", "--trace", "-"});
+  EXPECT_EQ(both.exit_code, 64);
+  EXPECT_NE(both.err.find("where the summary is written"), std::string::npos) << both.err;
+}
+
 TEST_F(ReportsProgramTest, ARunLeavesAWholeTrace) {
   EXPECT_EQ(Run({"--file", Rows(3), "--trace", folder_.Path("trace")}).exit_code, 0);
   ExpectTrace("trace");

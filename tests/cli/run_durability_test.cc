@@ -469,7 +469,9 @@ TEST_F(RunDurabilityTest, SignalsAtEveryStageEndTheRunAsTheySay) {
       EXPECT_EQ(result.err, "");
       const std::string rows = folder_.Read("out.jsonl");
       EXPECT_TRUE(rows.empty() || rows.ends_with('\n'));
-      if (!rows.empty()) EXPECT_EQ(SortedRows(rows).size(), 60u) << moment;
+      if (!rows.empty()) {
+        EXPECT_EQ(SortedRows(rows).size(), 60u) << moment;
+      }
       EXPECT_EQ(RunFile(input, {"-o", out_, "--resume"}).exit_code, 0);
       EXPECT_EQ(Lines(folder_.Read("out.jsonl")).size(), 60u);
       EXPECT_EQ(CountRows(folder_.Read("out.jsonl"), "cancelled"), 0);

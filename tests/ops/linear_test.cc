@@ -135,19 +135,25 @@ TEST(LinearTest, F16RangeIsWidenedExactly) {
   }
 }
 
+// Few rows, and enough for another path.
+constexpr int64_t kFewAndManyRows[] = {1, 13};
+
 // The largest whole numbers on both sides do not overflow on the way, whatever instruction adds
 // them.
 TEST(LinearTest, Int8SumsDoNotSaturate) {
   const WeightFormat format = {DType::kF32, Quantization::kInt8};
-  const Shape shape = {70, 256};
+  const Shape shape = {70, 288};
   for (const float w_sign : {1.0f, -1.0f}) {
     for (const float x_sign : {1.0f, -1.0f}) {
       const std::vector<float> w(shape.num_out * shape.num_in, w_sign * 127);
-      const std::vector<float> x(shape.num_in, x_sign * 127);
-      for (const auto& ops : AllCpuOps()) {
-        const auto out = RunLinear(*ops, Pack(*ops, w, shape, format), x, nullptr);
-        for (const float value : out) {
-          EXPECT_EQ(value, w_sign * x_sign * 127 * 127 * 256) << ops->Name();
+      for (const int64_t num_rows : kFewAndManyRows) {
+        const std::vector<float> x(num_rows * shape.num_in, x_sign * 127);
+        for (const auto& ops : AllCpuOps()) {
+          const auto out = RunLinear(*ops, Pack(*ops, w, shape, format), x, nullptr);
+          ASSERT_EQ(std::ssize(out), num_rows * shape.num_out);
+          for (const float value : out) {
+            EXPECT_EQ(value, w_sign * x_sign * 127 * 127 * 288) << ops->Name();
+          }
         }
       }
     }
@@ -160,7 +166,8 @@ TEST(LinearTest, Int8BlocksKeepTheirOwnScale) {
   const WeightFormat format = {DType::kF32, Quantization::kInt8};
   const Shape shape = {17, 160};
   constexpr float kSizes[] = {0.0f, 1e-35f, 1e-10f, 1.0f, 1e10f};
-  std::vector<float> w(shape.num_out * shape.num_in), x(shape.num_in, 0.0f);
+  constexpr int64_t kRows = 13;
+  std::vector<float> w(shape.num_out * shape.num_in), x(kRows * shape.num_in);
   for (int64_t o = 0; o < shape.num_out; ++o) {
     for (int64_t i = 0; i < shape.num_in; ++i) {
       w[o * shape.num_in + i] = kSizes[i / 32] * static_cast<float>((o + i) % 5 - 2);
@@ -168,15 +175,16 @@ TEST(LinearTest, Int8BlocksKeepTheirOwnScale) {
   }
   for (const int64_t block : {0, 1, 2, 3, 4}) {
     std::fill(x.begin(), x.end(), 0.0f);
-    x[block * 32 + 3] = 1.0f;
+    for (int64_t r = 0; r < kRows; ++r) x[r * shape.num_in + block * 32 + 3] = 1.0f;
     for (const auto& ops : AllCpuOps()) {
       const auto out = RunLinear(*ops, Pack(*ops, w, shape, format), x, nullptr);
-      for (int64_t o = 0; o < shape.num_out; ++o) {
+      for (int64_t i = 0; i < kRows * shape.num_out; ++i) {
+        const int64_t o = i % shape.num_out;
         const double exact = block <= 1 ? 0 : w[o * shape.num_in + block * 32 + 3];
         // Half a step: the largest of a block is twice its size, its scale rounded up by at most
         // 2^-7.
         const double half_step = kSizes[block] * 2 / 127 / 2 * (1 + 0x1p-7);
-        EXPECT_NEAR(out[o], exact, 1.001 * half_step) << ops->Name() << " block " << block;
+        EXPECT_NEAR(out[i], exact, 1.001 * half_step) << ops->Name() << " block " << block;
       }
     }
   }
@@ -190,11 +198,13 @@ TEST(LinearTest, Int8WeightThatIsNotFiniteShows) {
        {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
     auto w = RandomFloats(shape.num_out * shape.num_in, 11);
     w[3 * shape.num_in + 40] = bad;
-    const auto x = RandomFloats(2 * shape.num_in, 12);
-    for (const auto& ops : AllCpuOps()) {
-      const auto out = RunLinear(*ops, Pack(*ops, w, shape, format), x, nullptr);
-      for (int64_t i = 0; i < 2 * shape.num_out; ++i) {
-        EXPECT_EQ(std::isfinite(out[i]), i % shape.num_out != 3) << ops->Name() << " " << i;
+    for (const int64_t num_rows : kFewAndManyRows) {
+      const auto x = RandomFloats(num_rows * shape.num_in, 12);
+      for (const auto& ops : AllCpuOps()) {
+        const auto out = RunLinear(*ops, Pack(*ops, w, shape, format), x, nullptr);
+        for (int64_t i = 0; i < num_rows * shape.num_out; ++i) {
+          EXPECT_EQ(std::isfinite(out[i]), i % shape.num_out != 3) << ops->Name() << " " << i;
+        }
       }
     }
   }
@@ -203,12 +213,13 @@ TEST(LinearTest, Int8WeightThatIsNotFiniteShows) {
 TEST(LinearTest, NanReachesOnlyItsOwnRow) {
   const Shape shape = {20, 130};
   const auto w = RandomFloats(shape.num_out * shape.num_in, 9);
-  auto x = RandomFloats(3 * shape.num_in, 10);
+  constexpr int64_t kRows = 13;
+  auto x = RandomFloats(kRows * shape.num_in, 10);
   x[shape.num_in + 4] = std::numeric_limits<float>::quiet_NaN();
   for (const auto& ops : AllCpuOps()) {
     for (const WeightFormat& format : kWeightFormats) {
       const auto out = RunLinear(*ops, Pack(*ops, w, shape, format), x, nullptr);
-      for (int64_t i = 0; i < 3 * shape.num_out; ++i) {
+      for (int64_t i = 0; i < kRows * shape.num_out; ++i) {
         EXPECT_EQ(std::isnan(out[i]), i / shape.num_out == 1)
             << ops->Name() << " " << format.Name() << " " << i;
       }
