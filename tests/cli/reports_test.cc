@@ -2,11 +2,15 @@
 // shows in them.
 #include "cli/reports.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -74,6 +78,27 @@ TEST_F(ReportFilesTest, ATraceThatCannotBeWrittenShowsInTheStatusOfARunThatWentW
     const std::string said = testing::internal::GetCapturedStderr();
     EXPECT_EQ(Lines(said).size(), 1u);
     EXPECT_NE(said.find("/dev/full"), std::string::npos) << said;
+  }
+}
+
+// Whoever read a report left: that is no failure to speak of, but shows in the status.
+TEST_F(ReportFilesTest, AReaderWhoLeftIs141WithoutAWord) {
+  signal(SIGPIPE, SIG_IGN);
+  const std::string path = folder_.Path("pipe");
+  ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
+  for (const ReportOptions& options : {Trace(path), ReportOptions{false, path, ""}}) {
+    const int reading_end = open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    ReportFiles files;
+    Result<std::unique_ptr<Output>> answers = Output::Open(folder_.Path("answers"), true, -1);
+    ASSERT_TRUE(answers.ok());
+    ASSERT_TRUE(files.Open(options, false, -1, **answers).ok());
+    close(reading_end);
+    testing::internal::CaptureStderr();
+    if (files.TraceSink()) files.TraceSink()("piece");
+    EXPECT_TRUE(files.WriteSummary({}).ok());
+    EXPECT_EQ(files.End(0), 141);
+    EXPECT_EQ(files.End(70), 70);
+    EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
   }
 }
 
