@@ -1,6 +1,7 @@
 #include "cli/chat_batch.h"
 
 #include <signal.h>
+#include <sys/stat.h>
 
 #include <utility>
 
@@ -25,6 +26,14 @@ Result<std::unique_ptr<ChatBatch>> ChatBatch::Start(const LoadedModel* model,
                                                     const ChatBatchOptions& options) {
   if (options.input == "-") return UsageError("standard input is the conversation; name a file");
   if (options.output == "-") return UsageError("standard output is the conversation; name a file");
+  struct stat info {};
+  if (!options.force && !options.resume && stat(options.output.c_str(), &info) == 0 &&
+      S_ISREG(info.st_mode) && info.st_size > 0) {
+    return MakeStatus(StatusCode::kCannotCreate,
+                      "{}: exists and is not empty; name another after FILE, or /batch -f FILE to "
+                      "replace it, -r to go on with it",
+                      Visible(options.output, 400));
+  }
   std::unique_ptr<ChatBatch> batch(new ChatBatch);
   batch->runtime_ = model->runtime.get();
   batch->input_ = Visible(options.input, 400);

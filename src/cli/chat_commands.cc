@@ -1,5 +1,4 @@
 // The commands of a chat: one table of names, help lines and bodies.
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -429,15 +428,6 @@ void Chat::Batch(const std::string& arguments) {
   SayBatchEnded();
   ChatBatchOptions batch_options = ParseBatch(arguments);
   const std::string output = Visible(batch_options.output, 400);
-  struct stat info {};
-  if (!batch_options.force && !batch_options.resume &&
-      stat(batch_options.output.c_str(), &info) == 0 && S_ISREG(info.st_mode) && info.st_size > 0) {
-    failed_ = true;
-    return Say(
-        fmt::format("minisgl: {}: exists and is not empty; name another after FILE, or "
-                    "/batch -f FILE to replace it, -r to go on with it",
-                    output));
-  }
   batch_options.model = options_.model;
   batch_options.engine = options_.engine;
   batch_options.sampling = options_.sampling;
