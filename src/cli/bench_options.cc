@@ -93,7 +93,7 @@ void AddBenchOptions(CLI::App* app, BenchOptions* options) {
       IntegerIn(16, 1 << 15));
   app->add_option("--json", options->json,
                   "Write all figures to FILE as JSON; - is standard output, in place of the text")
-      ->check([](const std::string& text) { return text.empty() ? "must not be empty" : ""; })
+      ->check(CheckNotEmpty)
       ->type_name("FILE")
       ->group(kGroup);
   app->add_flag("--force", options->force, "Replace a file that is not empty")->group(kGroup);

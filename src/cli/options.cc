@@ -68,10 +68,6 @@ std::string CheckTemplateArg(const std::string& text) {
   return fmt::format("must be NAME=VALUE (found {})", Visible(text));
 }
 
-std::string CheckNotEmpty(const std::string& text) {
-  return text.empty() ? "must not be empty" : "";
-}
-
 // An option given several times, one value each.
 CLI::Option* AddRepeatable(CLI::App* app, const std::string& names,
                            std::vector<std::string>* values, const std::string& help) {
@@ -107,6 +103,10 @@ CLI::Option* AddOutputOption(CLI::App* app, std::string* output, const std::stri
                                          fmt::format("{} FILE (default -, standard output)", what))
       ->check(CheckNotEmpty)
       ->type_name("FILE");
+}
+
+std::string CheckNotEmpty(const std::string& text) {
+  return text.empty() ? "must not be empty" : "";
 }
 
 OptionCheck IntegerIn(int64_t low, int64_t high) {

@@ -87,6 +87,9 @@ CLI::Option* AddOutputOption(CLI::App* app, std::string* output, const std::stri
 // What CLI11's Option::check takes: "" where the text is right, else what is wrong with it.
 using OptionCheck = std::function<std::string(const std::string&)>;
 
+// A check: any text but none.
+std::string CheckNotEmpty(const std::string& text);
+
 // Checks: an integer or a number in [low, high] (or above `low`, where `open`), one of `names`.
 OptionCheck IntegerIn(int64_t low, int64_t high);
 OptionCheck NumberIn(double low, double high, bool open = false);

@@ -79,8 +79,8 @@ struct ScatteredOperand {
   }
 };
 
-// Some rows of x at one stride, addressed by a pointer for three of them and it: with a
-// pointer for each the integer registers run out, and the compiler begins to keep sums in memory.
+// Some rows of x at one stride, addressed by a pointer for three of them and it: with a pointer for
+// each the integer registers run out, and the compiler begins to keep sums in memory.
 inline constexpr int kPointerRows = 3;
 template <int kRows, typename T = float>
 struct RowPointers {

@@ -2,7 +2,7 @@
 //
 // Chunks are handed out dynamically, so a thread that lost its core delays one chunk, not the loop.
 // Threads that the system left on one core part, and one whose core another process wants gives it
-// up between chunks (src/base/core_share.h); what each may run on stays as it was.
+// up between chunks (src/base/core_share.h); each may run on the same CPUs as before.
 // Workers spin briefly between loops and then sleep on a futex, so an idle program uses no CPU. One
 // loop at a time: ParallelFor is called from one thread (the engine's). The result of a loop must
 // not depend on which thread runs a chunk.
