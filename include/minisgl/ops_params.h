@@ -114,8 +114,8 @@ struct LinearParams {
 //   k: base + page * page_stride + offset * slot_stride + h * head_stride + e
 //   v: the same + v_offset
 // Only RopeKvWrite and Attention touch it. Where a head's keys of a page are one block (slot_stride
-// == head_dim, the fast layout of the CPU), an implementation may order the keys within the block
-// as it likes.
+// == head_dim, the fast layout of the CPU), an implementation may order what is in the block as it
+// likes.
 struct KvLayer {
   ActivationPtr base;
   int64_t page_stride;  // in elements, like all strides
@@ -123,6 +123,9 @@ struct KvLayer {
   int64_t head_stride;
   int64_t v_offset;
   int32_t page_size;
+  // Keys and values may be kept as bf16, and queries and softmax weights rounded to it where they
+  // are multiplied, by an implementation that is faster so: the model's weights are bf16.
+  bool rounds_to_bf16 = false;
 };
 
 // Rotates q and k by position and writes k and v to their slots. Rotary, "half" form: pair (i, i +

@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <exception>
@@ -50,6 +51,57 @@ bool SpinUntil(const Done& done) {
 
 }  // namespace
 
+// Chunks [begin, end) that nobody has taken: the owner takes the first, others the last.
+class ChunkRange {
+ public:
+  void Set(int64_t begin, int64_t end) { ends_.store(Pack(begin, end), std::memory_order_relaxed); }
+  int64_t size() const {
+    const uint64_t ends = ends_.load(std::memory_order_relaxed);
+    return End(ends) - Begin(ends);
+  }
+  // -1 where there is none.
+  int64_t TakeFirst() {
+    return Take([](int64_t begin, int64_t end) { return std::pair(Pack(begin + 1, end), begin); });
+  }
+  int64_t TakeLast() {
+    return Take(
+        [](int64_t begin, int64_t end) { return std::pair(Pack(begin, end - 1), end - 1); });
+  }
+
+ private:
+  static uint64_t Pack(int64_t begin, int64_t end) {
+    return static_cast<uint64_t>(begin) << 32 | static_cast<uint64_t>(end);
+  }
+  static int64_t Begin(uint64_t ends) { return static_cast<int64_t>(ends >> 32); }
+  static int64_t End(uint64_t ends) { return static_cast<int64_t>(ends & 0xFFFF'FFFF); }
+
+  template <typename Split>
+  int64_t Take(const Split& split) {
+    uint64_t ends = ends_.load(std::memory_order_relaxed);
+    while (Begin(ends) < End(ends)) {
+      const auto [rest, chunk] = split(Begin(ends), End(ends));
+      if (ends_.compare_exchange_weak(ends, rest, std::memory_order_relaxed)) return chunk;
+    }
+    return -1;
+  }
+
+  alignas(64) std::atomic<uint64_t> ends_{0};
+};
+
+// The next chunk of `thread`, its own or one of whoever has most left. REQUIRES one that nobody has
+// taken for each call that is under way.
+int64_t TakeChunk(std::vector<ChunkRange>* ranges, size_t thread) {
+  while (true) {
+    int64_t chunk = (*ranges)[thread].TakeFirst();
+    if (chunk >= 0) return chunk;
+    const auto longest =
+        std::max_element(ranges->begin(), ranges->end(),
+                         [](const auto& a, const auto& b) { return a.size() < b.size(); });
+    chunk = longest->TakeLast();
+    if (chunk >= 0) return chunk;
+  }
+}
+
 struct ThreadPool::State {
   using Body = std::function<void(int64_t, int)>;
 
@@ -68,10 +120,12 @@ struct ThreadPool::State {
   // nothing runs.
   std::atomic<bool> failed{false};
   std::exception_ptr error;
-  std::vector<CoreShare> shares;  // of each thread, the caller's first
+  std::vector<CoreShare> shares;   // of each thread, the caller's first
+  std::vector<ChunkRange> ranges;  // the same
   std::vector<std::thread> workers;
 
-  explicit State(int num_threads) : shares(static_cast<size_t>(num_threads)) {}
+  explicit State(int num_threads)
+      : shares(static_cast<size_t>(num_threads)), ranges(static_cast<size_t>(num_threads)) {}
 
   ~State() {
     stopping.store(true, std::memory_order_release);
@@ -189,6 +243,21 @@ void ThreadPool::ParallelFor(int64_t num_chunks,
     state.failed.store(false, std::memory_order_relaxed);
     std::rethrow_exception(std::exchange(state.error, nullptr));
   }
+}
+
+void ThreadPool::ParallelForRanges(int64_t num_chunks,
+                                   const std::function<void(int64_t chunk, int thread)>& body) {
+  MINISGL_CHECK(num_chunks >= 0 && num_chunks <= kChunksMax, "a loop of {} chunks", num_chunks);
+  std::vector<ChunkRange>& ranges = state_->ranges;
+  const int64_t threads = num_threads();
+  if (threads == 1) return ParallelFor(num_chunks, body);
+  for (int64_t t = 0; t < threads; ++t) {
+    ranges[static_cast<size_t>(t)].Set(num_chunks * t / threads, num_chunks * (t + 1) / threads);
+  }
+  // As many calls as chunks, so that each finds one.
+  ParallelFor(num_chunks, [&](int64_t, int thread) {
+    body(TakeChunk(&ranges, static_cast<size_t>(thread)), thread);
+  });
 }
 
 }  // namespace minisgl

@@ -8,7 +8,8 @@
 //
 // An item passes its query rows (tokens x heads of one KV head) over each tile while it is in the
 // cache; rows of different requests that share the tile go together. Keys of a page are read where
-// they lie if the page holds whole panels of 16 positions, else they are copied to scratch.
+// they lie if the page holds whole panels of 16 positions, else they are copied to scratch. Where
+// the products are those of bf16 (attention_bf16.h) they take the place of the two here.
 #include "cpu/targets.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -17,6 +18,7 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
+#include "cpu/attention_bf16.h"
 #include "cpu/attention_block.h"
 #include "cpu/kernels.h"
 #include "cpu/simd-inl.h"
@@ -84,14 +86,6 @@ HWY_INLINE void ScoreRows(const QueryBlock& block, const Tile& tile, const float
     }
   }
 }
-
-// Keys of the tile that each of some query rows sees, counted from its first; `all` is what all of
-// them see, or where there is nothing such, the tile's end.
-struct VisibleKeys {
-  int64_t begin[kRowsMax], end[kRowsMax];
-  int64_t all_begin = 0, all_end = kTileKeys;
-  bool is_ragged = false;  // they differ
-};
 
 HWY_INLINE VisibleKeys FindVisibleKeys(const QueryBlock& block, const Tile& tile, int64_t row,
                                        int64_t num_rows) {
@@ -276,6 +270,17 @@ HWY_NOINLINE void AttendRows(const QueryBlock& block, const Tile& tile, int64_t 
                              block.value_width);
 }
 
+// The same with products of bf16, of a tile that is rounded.
+HWY_NOINLINE void AttendRowsBf16(const QueryBlock& block, const Bf16Products& products,
+                                 const Tile& tile, int64_t row, int64_t num_rows) {
+  HWY_ALIGN float scores[kRowsMax * kTileKeys];
+  HWY_ALIGN float rescale[kRowsPadded] = {};
+  const VisibleKeys keys = FindVisibleKeys(block, tile, row, num_rows);
+  products.score(block, tile, row, num_rows, scores);
+  SoftmaxRows(*block.params, keys, num_rows, scores, block.states + row, rescale);
+  products.add_values(block, tile, keys, row, num_rows, scores, rescale);
+}
+
 template <bool kFetches>
 HWY_INLINE void AttendSome(const QueryBlock& block, const Tile& tile, int64_t row,
                            int64_t num_rows) {
@@ -296,22 +301,29 @@ HWY_INLINE void AttendSome(const QueryBlock& block, const Tile& tile, int64_t ro
 }
 
 // Query rows [begin, end), in blocks of about the same size. The first brings the tile's values and
-// the next tile's keys into the cache.
-HWY_INLINE void AttendTile(const QueryBlock& block, const Tile& tile, int64_t begin, int64_t end) {
-  int64_t num_blocks = (end - begin + kRowsMax - 1) / kRowsMax;
+// the next tile's keys into the cache; with pairs each brings a part of the next tile.
+HWY_INLINE void AttendTile(const QueryBlock& block, const Bf16Products* products, Tile* tile,
+                           int64_t begin, int64_t end) {
+  if (products != nullptr && !block.has_pairs) products->round_tile(block, *tile, &tile->pairs);
+  const int64_t all_blocks = (end - begin + kRowsMax - 1) / kRowsMax;
+  int64_t num_blocks = all_blocks;
   for (bool is_first = true; begin < end; --num_blocks, is_first = false) {
     const int64_t num_rows = (end - begin + num_blocks - 1) / num_blocks;
-    if (is_first) {
-      AttendSome<true>(block, tile, begin, num_rows);
+    if (products != nullptr) {
+      FetchNextPairs(block, tile->pairs, all_blocks - num_blocks, all_blocks);
+      AttendRowsBf16(block, *products, *tile, begin, num_rows);
+    } else if (is_first) {
+      AttendSome<true>(block, *tile, begin, num_rows);
     } else {
-      AttendSome<false>(block, tile, begin, num_rows);
+      AttendSome<false>(block, *tile, begin, num_rows);
     }
     begin += num_rows;
   }
 }
 
 // All keys of one split. Returns how many tiles were read.
-HWY_INLINE int64_t AttendSplit(const QueryBlock& block, int64_t split, float* scratch) {
+HWY_INLINE int64_t AttendSplit(const QueryBlock& block, const Bf16Products* products, int64_t split,
+                               float* scratch) {
   int64_t key_end = 0;
   for (int64_t i = 0; i < block.num_segments; ++i) {
     const BlockSegment& segment = block.segments[i];
@@ -329,12 +341,12 @@ HWY_INLINE int64_t AttendSplit(const QueryBlock& block, int64_t split, float* sc
       Tile tile;
       LoadTile(block, segment, first, scratch, &tile);
       if (run_end < block.num_segments) {
-        FindNextKeys(block, block.segments[run_end], first, &tile);
+        FindNextTile(block, block.segments[run_end], first, &tile);
       } else {
-        FindNextKeys(block, block.segments[0], first + kTileKeys, &tile);
+        FindNextTile(block, block.segments[0], first + kTileKeys, &tile);
       }
       const Rows rows = RowsThatSee(block, i, run_end, first);
-      AttendTile(block, tile, rows.begin, rows.end);
+      AttendTile(block, products, &tile, rows.begin, rows.end);
       ++num_tiles;
     }
   }
@@ -412,16 +424,21 @@ HWY_INLINE void WriteOutput(const QueryBlock& block, const RowState* states, con
   }
 }
 
-int64_t Attend(const AttentionParams& p, const AttentionItem& item, float* states, float* scratch) {
+int64_t Attend(const AttentionParams& p, const AttentionItem& item, const Bf16Products* products,
+               float* states, float* scratch) {
   QueryBlock block;
   MakeQueryBlock(p, item, &scratch, &block);
   CopyQueries(block);
+  if (products != nullptr) {
+    block.has_pairs = KeepsPairs(p.kv, p.head_dim);
+    products->round_queries(block);
+  }
   const int64_t state_floats = AttentionStateFloats(block.num_rows, block.head_dim);
   int64_t num_tiles = 0;
   if (item.state_begin >= 0) {
     for (int64_t split = item.split_begin; split < item.split_end; ++split) {
       PlaceStates(&block, states + item.state_begin + (split - item.split_begin) * state_floats);
-      num_tiles += AttendSplit(block, split, scratch);
+      num_tiles += AttendSplit(block, products, split, scratch);
     }
     return num_tiles;
   }
@@ -429,10 +446,10 @@ int64_t Attend(const AttentionParams& p, const AttentionItem& item, float* state
   PlaceStates(&block, scratch);
   RowState* const merged_states = block.states;
   float* const merged_values = block.values;
-  num_tiles += AttendSplit(block, item.split_begin, tile_scratch);
+  num_tiles += AttendSplit(block, products, item.split_begin, tile_scratch);
   PlaceStates(&block, scratch + state_floats);
   for (int64_t split = item.split_begin + 1; split < item.split_end; ++split) {
-    num_tiles += AttendSplit(block, split, tile_scratch);
+    num_tiles += AttendSplit(block, products, split, tile_scratch);
     MergeSplit(block, split, merged_states, merged_values);
   }
   WriteOutput(block, merged_states, merged_values);

@@ -14,6 +14,11 @@ constexpr int64_t kPanelsPerTile = kTileKeys / kPanelWidth;
 
 int64_t RoundUp(int64_t floats) { return (floats + 15) / 16 * 16; }
 
+int64_t HeadPairs(int64_t head_dim) { return (head_dim + 1) / 2; }
+
+// Of a tile's keys and values that are copied.
+int64_t TileCopyFloats(int64_t head_dim) { return kTileKeys * (head_dim + RoundUp(head_dim)); }
+
 // The keys of [begin, end) of the tile as [head_dim][kTileKeys]. Sixteen keys at a time, so that
 // writes fill lines.
 void CopyKeys(const float* const* keys, int64_t begin, int64_t end, int64_t head_dim,
@@ -28,6 +33,35 @@ void CopyKeys(const float* const* keys, int64_t begin, int64_t end, int64_t head
   }
 }
 
+// The 16 keys and values of a panel that begins at position `key`, as pairs.
+void FindPanel(const QueryBlock& block, const BlockSegment& segment, int64_t key,
+               const uint32_t** keys, const uint32_t** values) {
+  const KvLayer& kv = block.params->kv;
+  const float* const head = kv.base.f32() + segment.pages[key / kv.page_size] * kv.page_stride +
+                            block.kv_head * kv.head_stride;
+  const int64_t offset = key % kv.page_size;
+  *keys = reinterpret_cast<const uint32_t*>(head) + offset;
+  *values = reinterpret_cast<const uint32_t*>(head + kv.v_offset) + offset / 2 * block.head_dim;
+}
+
+// Panels that no row sees may have no page: another stands for them, and their scores are masked.
+int64_t SeenPanel(const Tile& tile, int64_t panel) {
+  return std::clamp(panel, tile.key_begin / kPanelWidth, (tile.key_end - 1) / kPanelWidth);
+}
+
+void FindPairs(const QueryBlock& block, const BlockSegment& segment, Tile* tile) {
+  PairTile& pairs = tile->pairs;
+  pairs.key_stride = block.params->kv.page_size;
+  for (int64_t panel = 0; panel < kPanelsPerTile; ++panel) {
+    const int64_t first = tile->first + SeenPanel(*tile, panel) * kPanelWidth;
+    const uint32_t* values;
+    FindPanel(block, segment, first, &pairs.keys[panel], &values);
+    for (int64_t pair = 0; pair < kPanelWidth / 2; ++pair) {
+      pairs.values[panel * kPanelWidth / 2 + pair] = values + pair * block.head_dim;
+    }
+  }
+}
+
 }  // namespace
 
 int64_t AttentionStateFloats(int64_t num_query_rows, int64_t head_dim) {
@@ -35,8 +69,10 @@ int64_t AttentionStateFloats(int64_t num_query_rows, int64_t head_dim) {
 }
 
 int64_t AttentionScratchFloats(int64_t num_query_rows, int64_t head_dim) {
-  const int64_t tile = kTileKeys * (head_dim + RoundUp(head_dim));
+  const int64_t tile = TileCopyFloats(head_dim) + kTileKeys * HeadPairs(head_dim) +
+                       kTileKeys / 2 * RoundUp(head_dim);
   return RoundUp(num_query_rows) + RoundUp(num_query_rows * head_dim) +
+         RoundUp(num_query_rows * HeadPairs(head_dim)) +
          2 * AttentionStateFloats(num_query_rows, head_dim) + tile;
 }
 
@@ -55,6 +91,8 @@ void MakeQueryBlock(const AttentionParams& params, const AttentionItem& item, fl
   *scratch += RoundUp(block->num_rows);
   block->q = *scratch;
   *scratch += RoundUp(block->num_rows * block->head_dim);
+  block->q_pairs = reinterpret_cast<uint32_t*>(*scratch);
+  *scratch += RoundUp(block->num_rows * HeadPairs(block->head_dim));
   int64_t row = 0;
   for (int64_t i = 0; i < item.num_segments; ++i) {
     const AttentionSegment& from = item.segments[i];
@@ -116,6 +154,11 @@ void LoadTile(const QueryBlock& block, const BlockSegment& segment, int64_t firs
   tile->first = first;
   tile->key_begin = std::max<int64_t>(0, segment.key_begin - first);
   tile->key_end = std::min(kTileKeys, segment.key_end - first);
+  if (block.has_pairs) {
+    FindPairs(block, segment, tile);
+    return;
+  }
+  tile->pairs.scratch = reinterpret_cast<uint32_t*>(scratch + TileCopyFloats(block.head_dim));
 
   const float* keys[kTileKeys];
   int64_t page = (first + tile->key_begin) / kv.page_size;
@@ -139,11 +182,7 @@ void LoadTile(const QueryBlock& block, const BlockSegment& segment, int64_t firs
   }
   tile->key_stride = in_place ? layout.element_stride : kTileKeys;
   for (int64_t panel = 0; panel < kPanelsPerTile; ++panel) {
-    // Panels that no row sees may have no page: another stands for them, and their scores are
-    // masked.
-    const int64_t seen =
-        std::clamp(panel * kPanelWidth, tile->key_begin / kPanelWidth * kPanelWidth,
-                   (tile->key_end - 1) / kPanelWidth * kPanelWidth);
+    const int64_t seen = SeenPanel(*tile, panel) * kPanelWidth;
     const int64_t key = std::max(seen, tile->key_begin);
     tile->keys[panel] = in_place ? keys[key] - (key - seen) : key_copy + seen;
     tile->panel_values[panel] = tile->values[key];
@@ -157,15 +196,35 @@ void LoadTile(const QueryBlock& block, const BlockSegment& segment, int64_t firs
   }
 }
 
-void FindNextKeys(const QueryBlock& block, const BlockSegment& segment, int64_t first, Tile* tile) {
+void FindNextTile(const QueryBlock& block, const BlockSegment& segment, int64_t first, Tile* tile) {
   const KvLayer& kv = block.params->kv;
-  std::copy_n(tile->keys, kPanelsPerTile, tile->next_keys);
+  if (!block.has_pairs) std::copy_n(tile->keys, kPanelsPerTile, tile->next_keys);
+  tile->pairs.num_next = 0;
   if (first < segment.key_begin || kv.page_size % kPanelWidth != 0) return;
   for (int64_t panel = 0; panel < kPanelsPerTile; ++panel) {
     const int64_t key = first + panel * kPanelWidth;
     if (key >= segment.key_end) return;
+    if (block.has_pairs) {
+      FindPanel(block, segment, key, &tile->pairs.next_keys[panel],
+                &tile->pairs.next_values[panel]);
+      tile->pairs.num_next = panel + 1;
+      continue;
+    }
     tile->next_keys[panel] = kv.base.f32() + segment.pages[key / kv.page_size] * kv.page_stride +
                              block.kv_head * kv.head_stride + key % kv.page_size;
+  }
+}
+
+// A panel's 16 keys are a line for each pair of elements, and so are its values.
+void FetchNextPairs(const QueryBlock& block, const PairTile& tile, int64_t part,
+                    int64_t num_parts) {
+  const int64_t lines = block.head_dim / 2;
+  const int64_t begin = lines * part / num_parts, end = lines * (part + 1) / num_parts;
+  for (int64_t panel = 0; panel < tile.num_next; ++panel) {
+    for (int64_t line = begin; line < end; ++line) {
+      __builtin_prefetch(tile.next_keys[panel] + line * tile.key_stride, /*rw=*/0, /*locality=*/2);
+      __builtin_prefetch(tile.next_values[panel] + line * kPanelWidth, /*rw=*/0, /*locality=*/2);
+    }
   }
 }
 

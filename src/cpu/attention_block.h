@@ -36,11 +36,28 @@ struct QueryBlock {
   int64_t head_dim;
   int64_t value_width;  // head_dim rounded up to 16
   int64_t num_segments;
+  bool has_pairs = false;  // keys and values are kept as pairs of bf16
   BlockSegment segments[kQueryRowsMax];
   int32_t* positions;  // [num_rows] of the row's token
   float* q;            // [num_rows, head_dim]
+  uint32_t* q_pairs;   // [num_rows, ceil(head_dim / 2)] as pairs of bf16; attention_bf16.h
   RowState* states;    // [num_rows]
   float* values;       // [num_rows, value_width] weighted sums relative to the row's maximum
+};
+
+// The keys and values of a tile as pairs of bf16, the first in the lower half (attention_bf16.h).
+struct PairTile {
+  // Of panel i: elements 2p and 2p + 1 of its key j are keys[i][p * key_stride + j].
+  const uint32_t* keys[kTileKeys / kPanelWidth];
+  int64_t key_stride;
+  // Of keys 2p and 2p + 1: [value_width] an element of both.
+  const uint32_t* values[kTileKeys / 2];
+  // Where they are kept as pairs: the panels of the tile after this one, for prefetching.
+  const uint32_t* next_keys[kTileKeys / kPanelWidth];
+  const uint32_t* next_values[kTileKeys / kPanelWidth];
+  int64_t num_next;
+  // Where they are not: room for [ceil(head_dim / 2), kTileKeys] and [kTileKeys / 2, value_width].
+  uint32_t* scratch;
 };
 
 // Positions [first, first + kTileKeys).
@@ -56,6 +73,15 @@ struct Tile {
   const float* next_keys[kTileKeys / kPanelWidth];
   const float*
       values[kTileKeys];  // of each key in [key_begin, key_end): value_width readable floats
+  PairTile pairs;
+};
+
+// Keys of the tile that each of some query rows sees, counted from its first; `all` is what all of
+// them see, or where there is nothing such, the tile's end.
+struct VisibleKeys {
+  int64_t begin[kRowsMax], end[kRowsMax];
+  int64_t all_begin = 0, all_end = kTileKeys;
+  bool is_ragged = false;  // they differ
 };
 
 struct Rows {
@@ -71,12 +97,15 @@ void PlaceStates(QueryBlock* block, float* memory);
 // Of the rows of a segment; their values only where they are going to be added to.
 void ClearStates(const QueryBlock& block, const BlockSegment& segment, bool has_values);
 
-// Finds, and where needed copies to `scratch`, the keys and values of positions `first` on.
+// Finds, and where needed copies to `scratch`, the keys and values of positions `first` on: as
+// pairs where the block has them, else as floats.
 void LoadTile(const QueryBlock& block, const BlockSegment& segment, int64_t first, float* scratch,
               Tile* tile);
 
-// `tile->next_keys`: the segment's, of positions `first` on.
-void FindNextKeys(const QueryBlock& block, const BlockSegment& segment, int64_t first, Tile* tile);
+// What `tile` says of the tile after it: the segment's, of positions `first` on.
+void FindNextTile(const QueryBlock& block, const BlockSegment& segment, int64_t first, Tile* tile);
+// Asks for part `part` of `num_parts` of the next tile's pairs.
+void FetchNextPairs(const QueryBlock& block, const PairTile& tile, int64_t part, int64_t num_parts);
 
 // Of the keys of one split.
 bool SeesSplit(const BlockSegment& segment, int64_t split);

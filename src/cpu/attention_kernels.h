@@ -39,11 +39,14 @@ struct AttentionItem {
   int64_t state_begin = -1;
 };
 
+struct Bf16Products;  // attention_bf16.h
+
 // `states`: what state_begin counts from.
 struct AttentionKernels {
   // Writes the states of the item's splits, or, where they lie nowhere, the output. Returns how
-  // many tiles of keys were read.
-  int64_t (*attend)(const AttentionParams&, const AttentionItem&, float* states, float* scratch);
+  // many tiles of keys were read. `products`: what multiplies, null: f32 by this target's own.
+  int64_t (*attend)(const AttentionParams&, const AttentionItem&, const Bf16Products* products,
+                    float* states, float* scratch);
   // Merges the states and writes the output.
   void (*merge)(const AttentionParams&, const AttentionItem&, float* states, float* scratch);
 };

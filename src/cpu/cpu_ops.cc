@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "cpu/attention_bf16.h"
 #include "cpu/attention_kernels.h"
 #include "cpu/attention_plan.h"
 #include "cpu/experts.h"
@@ -33,9 +34,6 @@ constexpr int64_t kLinearRowsMin = 8 * kRowsMax;
 // A gathering of rows costs about an eighth of one group's product (a copy of 8 bytes against 64
 // multiply-adds an element), so eight groups make it small.
 constexpr int64_t kExpertGroupsMax = 8;
-// Neighbouring groups of few rows: one in eight is then begun without its weights having been
-// fetched by the one before.
-constexpr int64_t kLinearGroupsMax = 8;
 // Items of work for each thread, so that one that lost its core holds up an eighth of a share.
 constexpr int64_t kItemsPerThread = 8;
 
@@ -94,8 +92,13 @@ class CpuOps : public Ops {
   }
   void RopeKvWrite(const RopeKvWriteParams& params) override {
     const int64_t width = (params.num_heads + 2 * params.num_kv_heads) * params.head_dim;
-    ForTokens(params.num_tokens, 2 * width,
-              [&](int64_t begin, int64_t end) { elementwise_.rope_kv_write(params, begin, end); });
+    const Bf16Products* const products = Bf16ProductsOf(params.kv);
+    const WriteKv write = products != nullptr && KeepsPairs(params.kv, params.head_dim)
+                              ? products->write_kv
+                              : nullptr;
+    ForTokens(params.num_tokens, 2 * width, [&](int64_t begin, int64_t end) {
+      elementwise_.rope_kv_write(params, write, begin, end);
+    });
   }
   void Softcap(const SoftcapParams& params) override {
     ForTokens(params.count, 4,
@@ -121,6 +124,11 @@ class CpuOps : public Ops {
     });
   }
 
+  // What multiplies with the layer's keys and values; null: attention.cc does, in f32.
+  const Bf16Products* Bf16ProductsOf(const KvLayer& kv) const {
+    return kv.rounds_to_bf16 && target_ == CpuTarget::kAvx512Bf16 ? AttentionBf16Products()
+                                                                  : nullptr;
+  }
   Result<Matrix> Pack(std::span<const TensorView> parts, const WeightFormat& format, bool is_table);
   LinearInput Prepare(const LinearKernel& kernel, const float* x, int64_t num_rows, int64_t num_in);
   int64_t GroupsPerItem(int64_t num_groups, int64_t groups_max) const;
@@ -250,24 +258,20 @@ void CpuOps::Linear(const LinearParams& p) {
   const int64_t num_chunks = CeilDiv(p.num_tokens, rows_max);
   const int64_t rows =
       CeilDiv(CeilDiv(p.num_tokens, std::max<int64_t>(1, num_chunks)), kRowsMax) * kRowsMax;
-  // Of few rows, neighbouring groups are one thread's: the kernels fetch the beginning of the next
-  // while they end one.
-  const int64_t groups = num_chunks == 1 ? GroupsPerItem(num_groups, kLinearGroupsMax) : 1;
-  const int64_t num_blocks = CeilDiv(num_groups, groups);
-  pool_.ParallelFor(num_chunks * num_blocks, [&](int64_t i, int thread) {
-    const int64_t begin = std::min(p.num_tokens, i / num_blocks * rows);
-    const int64_t first = i % num_blocks * groups;
-    for (int64_t group = first; group < std::min(num_groups, first + groups); ++group) {
-      kernel.multiply({.x = x.rows + begin * x.stride,
-                       .x_stride = x.stride,
-                       .weight = &weight,
-                       .bias = p.bias,
-                       .out = p.out.f32() + begin * weight.num_out + group * kGroupWidth,
-                       .out_stride = weight.num_out,
-                       .num_rows = std::min(rows, p.num_tokens - begin),
-                       .group = group,
-                       .scratch = threads_[thread].linear.Reserve(kLinearScratchFloats)});
-    }
+  // Neighbouring groups are one thread's: the kernels fetch the beginning of the next while they
+  // end one.
+  pool_.ParallelForRanges(num_chunks * num_groups, [&](int64_t i, int thread) {
+    const int64_t begin = std::min(p.num_tokens, i / num_groups * rows);
+    const int64_t group = i % num_groups;
+    kernel.multiply({.x = x.rows + begin * x.stride,
+                     .x_stride = x.stride,
+                     .weight = &weight,
+                     .bias = p.bias,
+                     .out = p.out.f32() + begin * weight.num_out + group * kGroupWidth,
+                     .out_stride = weight.num_out,
+                     .num_rows = std::min(rows, p.num_tokens - begin),
+                     .group = group,
+                     .scratch = threads_[thread].linear.Reserve(kLinearScratchFloats)});
   });
 }
 
@@ -303,10 +307,11 @@ float* CpuOps::AttentionScratch(const AttentionParams& p, int thread) {
 }
 
 void CpuOps::Attention(const AttentionParams& p) {
+  const Bf16Products* const products = Bf16ProductsOf(p.kv);
   for (const AttentionLoop& loop : attention_planner_.Plan(p, pool_.num_threads()).loops) {
     float* const states = split_states_.Reserve(static_cast<size_t>(loop.state_floats));
     pool_.ParallelFor(std::ssize(loop.attend), [&](int64_t i, int thread) {
-      attention_.attend(p, loop.attend[i], states, AttentionScratch(p, thread));
+      attention_.attend(p, loop.attend[i], products, states, AttentionScratch(p, thread));
     });
     pool_.ParallelFor(std::ssize(loop.merge), [&](int64_t i, int thread) {
       attention_.merge(p, loop.merge[i], states, AttentionScratch(p, thread));

@@ -327,7 +327,7 @@ HWY_INLINE void TurnHead(const RopeKvWriteParams& p, int64_t position, const flo
   if (norm != nullptr && p.norm_last) NormalizeRms(head, norm, p.head_dim, p.norm_eps, head);
 }
 
-void RopeKvWriteTokens(const RopeKvWriteParams& p, int64_t begin, int64_t end) {
+void RopeKvWriteTokens(const RopeKvWriteParams& p, WriteKv write, int64_t begin, int64_t end) {
   const int64_t token_width = (int64_t{p.num_heads} + 2 * int64_t{p.num_kv_heads}) * p.head_dim;
   const KeyLayout keys(p.kv, p.head_dim);
   for (int64_t t = begin; t < end; ++t) {
@@ -338,6 +338,10 @@ void RopeKvWriteTokens(const RopeKvWriteParams& p, int64_t begin, int64_t end) {
     }
     if (p.query_scale != nullptr) {
       Scale(token, p.query_scale[position], int64_t{p.num_heads} * p.head_dim);
+    }
+    if (write != nullptr) {
+      write(p, t);
+      continue;
     }
     float* page = p.kv.base.f32() + p.slots[t] / p.kv.page_size * p.kv.page_stride;
     const int64_t offset = p.slots[t] % p.kv.page_size;

@@ -71,11 +71,13 @@ LinearKernel Bf16DotLinearKernel();
 
 // --- elementwise.cc ------------------------------------------------------------------------------
 
+using WriteKv = void (*)(const RopeKvWriteParams&, int64_t token);
 struct ElementwiseKernels {
   // Each over tokens [begin, end).
   void (*norm)(const NormParams&, int64_t begin, int64_t end);
   void (*activate)(const ActivateParams&, int64_t begin, int64_t end);
-  void (*rope_kv_write)(const RopeKvWriteParams&, int64_t begin, int64_t end);
+  // `write`: what writes k and v, null: as floats.
+  void (*rope_kv_write)(const RopeKvWriteParams&, WriteKv write, int64_t begin, int64_t end);
   void (*softcap)(const SoftcapParams&, int64_t begin, int64_t end);  // over values
   void (*combine_experts)(const CombineExpertsParams&, int64_t begin, int64_t end);
 };
@@ -96,5 +98,13 @@ struct KeyLayout {
   int64_t slot_stride;
   int64_t element_stride;
 };
+
+// Whether keys and values may be kept as pairs of bf16 (attention_bf16.h): in each block of a head
+// and a page [head_dim / 2][page_size] elements 2p and 2p + 1 of keys, [page_size / 2][head_dim] an
+// element of the values of slots 2p and 2p + 1.
+inline bool KeepsPairs(const KvLayer& kv, int32_t head_dim) {
+  return kv.rounds_to_bf16 && kv.slot_stride == head_dim && kv.page_size % kPanelWidth == 0 &&
+         head_dim % kPanelWidth == 0;
+}
 
 }  // namespace minisgl

@@ -40,6 +40,48 @@ TEST(ThreadPoolTest, RunsEveryChunkOnceAndPublishesPlainWrites) {
   }
 }
 
+TEST(ThreadPoolTest, RangesRunEveryChunkOnce) {
+  for (int num_threads : {1, 2, 3, 8}) {
+    ThreadPool pool(num_threads);
+    for (int64_t num_chunks : {0, 1, 2, 7, 100, 1000}) {
+      std::vector<int> runs(num_chunks, 0);
+      pool.ParallelForRanges(num_chunks, [&](int64_t chunk, int) { ++runs[chunk]; });
+      EXPECT_EQ(runs, std::vector<int>(num_chunks, 1));
+    }
+  }
+}
+
+// Each thread goes through its own range in order, and what is left of a slow one's from its end.
+TEST(ThreadPoolTest, AThreadOfRangesTakesNeighboursAndThenHelps) {
+  ThreadPool pool(2);
+  std::vector<std::vector<int64_t>> chunks(2);
+  std::atomic<int> done = 0;
+  std::atomic<int> arrived = 0;
+  std::atomic<int64_t> slow = -1;  // the thread's first chunk that waits for all others
+  pool.ParallelForRanges(100, [&](int64_t chunk, int thread) {
+    chunks[static_cast<size_t>(thread)].push_back(chunk);
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+    const auto wait = [&](const auto& until) {
+      while (!until() && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
+    };
+    if (chunks[static_cast<size_t>(thread)].size() == 1) {
+      ++arrived;
+      wait([&] { return arrived == 2; });
+      int64_t none = -1;
+      if (slow.compare_exchange_strong(none, chunk)) wait([&] { return done == 99; });
+    }
+    ++done;
+  });
+  ASSERT_TRUE(slow == 0 || slow == 50) << slow;
+  const size_t slow_thread = slow == 0 ? 0 : 1;
+  EXPECT_EQ(chunks[slow_thread], std::vector<int64_t>{slow});
+  std::vector<int64_t> expected(50);
+  const int64_t other = slow == 0 ? 50 : 0;
+  std::iota(expected.begin(), expected.end(), other);
+  for (int64_t chunk = slow + 49; chunk > slow; --chunk) expected.push_back(chunk);
+  EXPECT_EQ(chunks[1 - slow_thread], expected);
+}
+
 // Workers are pinned, each to one usable CPU; the caller is left alone.
 TEST(ThreadPoolTest, PinnedWorkersStayOnOneCoreEach) {
   cpu_set_t before;

@@ -35,7 +35,7 @@ struct Row {
 // A step over rows that have the whole pages of their stem in common, or (`is_apart`) each a copy.
 class Step {
  public:
-  Step(const Shape& shape, const std::vector<Row>& rows, bool is_apart)
+  Step(const Shape& shape, const std::vector<Row>& rows, bool is_apart, bool rounds_to_bf16 = false)
       : shape_(shape), rows_(rows) {
     const auto longest = std::max_element(
         rows.begin(), rows.end(), [](const Row& a, const Row& b) { return a.kv_len < b.kv_len; });
@@ -60,7 +60,8 @@ class Step {
            .head_stride =
                shape.token_first ? shape.head_dim : int64_t{shape.page_size} * shape.head_dim,
            .v_offset = page_floats / 2,
-           .page_size = shape.page_size};
+           .page_size = shape.page_size,
+           .rounds_to_bf16 = rounds_to_bf16};
     sinks_ = RandomFloats(shape.num_heads, 99);
     const auto stem = RandomFloats(longest->kv_len * shape.token_width(), 1000);
     for (size_t i = 0; i < rows.size(); ++i) {
@@ -68,6 +69,10 @@ class Step {
       std::copy_n(stem.begin(), std::min(rows[i].stem, rows[i].kv_len) * shape.token_width(),
                   inputs_[i].begin());
     }
+  }
+
+  void RoundInputs() {
+    for (auto& inputs : inputs_) RoundToBf16(&inputs);
   }
 
   // Keys and values of all rows; those of shared pages are written again and again.
@@ -157,13 +162,18 @@ void ExpectSharingChangesNothing(const Shape& shape, const std::vector<Row>& row
   for (const Row& row : rows)
     fmt::format_to(std::back_inserter(what), " {}:{}", row.stem, row.kv_len);
   const auto oracle = MakeNaiveOps();
-  Step naive(shape, rows, /*is_apart=*/true);
-  naive.Write(*oracle);
-  const std::vector<float> expected = naive.Run(*oracle, naive.AllRows());
-  for (const CpuTarget target : FloatCpuTargets()) {
+  const auto expected_of = [&](bool rounds) {
+    Step naive(shape, rows, /*is_apart=*/true);
+    if (rounds) naive.RoundInputs();
+    naive.Write(*oracle);
+    return naive.Run(*oracle, naive.AllRows());
+  };
+  const std::vector<float> expected = expected_of(false), expected_rounded = expected_of(true);
+  for (const auto& [target, rounds] : AttentionTargets()) {
     const std::string name = CpuTargetName(target);
     const auto one = MakeOps(name, 1);
-    Step apart(shape, rows, /*is_apart=*/true), shared(shape, rows, /*is_apart=*/false);
+    Step apart(shape, rows, /*is_apart=*/true, rounds);
+    Step shared(shape, rows, /*is_apart=*/false, rounds);
     apart.Write(*one);
     shared.Write(*one);
     std::vector<float> alone;
@@ -171,8 +181,10 @@ void ExpectSharingChangesNothing(const Shape& shape, const std::vector<Row>& row
       const auto values = apart.Run(*one, {row});
       alone.insert(alone.end(), values.begin(), values.end());
     }
+    const double bound = Bound(shape) + (rounds ? kBf16WeightError * 5 : 0);
     ExpectClose(
-        alone, expected, [&](size_t) { return Bound(shape); }, name + " " + what);
+        alone, rounds ? expected_rounded : expected, [&](size_t) { return bound; },
+        name + " " + what);
     for (const int num_threads : {1, 2, 3}) {
       const auto ops = MakeOps(name, num_threads);
       ExpectSameBits(shared.Run(*ops, shared.AllRows()), alone, name + " shared " + what);
@@ -260,8 +272,8 @@ int64_t TilesRead(const Shape& shape, const std::vector<Row>& rows, bool is_apar
       std::vector<float> states(loop.state_floats + 16);
       const auto at = (reinterpret_cast<uintptr_t>(states.data()) + 63) / 64 * 64;
       for (const AttentionItem& item : loop.attend) {
-        num_tiles += kernels.attend(params, item, reinterpret_cast<float*>(at),
-                                    reinterpret_cast<float*>(place));
+        num_tiles += kernels.attend(params, item, /*products=*/nullptr,
+                                    reinterpret_cast<float*>(at), reinterpret_cast<float*>(place));
       }
     }
   });

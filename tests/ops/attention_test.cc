@@ -14,14 +14,15 @@ struct AttentionCase {
   int32_t sliding_window = 0;
   float logit_softcap = 0;
   bool has_sinks = false;
-  bool token_first = false;  // [page][slot][head][e] instead of [page][head][slot][e]
-  double deviation = 1.0;    // of queries, keys and values
+  bool token_first = false;     // [page][slot][head][e] instead of [page][head][slot][e]
+  double deviation = 1.0;       // of queries, keys and values
+  bool rounds_to_bf16 = false;  // KvLayer's
 
   int64_t token_width() const { return int64_t{num_heads + 2 * num_kv_heads} * head_dim; }
   std::string Name() const {
-    return fmt::format("H {} HKV {} E {} page {} window {} cap {} sinks {} token_first {}",
+    return fmt::format("H {} HKV {} E {} page {} window {} cap {} sinks {} token_first {} bf16 {}",
                        num_heads, num_kv_heads, head_dim, page_size, sliding_window, logit_softcap,
-                       has_sinks, token_first);
+                       has_sinks, token_first, rounds_to_bf16);
   }
 };
 
@@ -56,7 +57,8 @@ class AttentionRun {
            .slot_stride = c.token_first ? int64_t{c.num_kv_heads} * c.head_dim : c.head_dim,
            .head_stride = c.token_first ? c.head_dim : int64_t{c.page_size} * c.head_dim,
            .v_offset = page_floats / 2,
-           .page_size = c.page_size};
+           .page_size = c.page_size,
+           .rounds_to_bf16 = c.rounds_to_bf16};
     for (size_t row = 0; row < lengths.size(); ++row) {
       inputs_.push_back(RandomFloats(lengths[row] * c.token_width(), 100 + row, c.deviation));
       outputs_.emplace_back();
@@ -65,10 +67,15 @@ class AttentionRun {
     sinks_ = RandomFloats(c.num_heads, 99);
   }
 
-  // Puts NaN into the first key of a position.
-  void PoisonKey(size_t row, int32_t position) {
-    inputs_[row][position * case_.token_width() + int64_t{case_.num_heads} * case_.head_dim] =
+  // Puts NaN into the first key, or the first value, of a position.
+  void Poison(size_t row, int32_t position, bool value) {
+    const int64_t head = case_.num_heads + (value ? case_.num_kv_heads : 0);
+    inputs_[row][position * case_.token_width() + head * case_.head_dim] =
         std::numeric_limits<float>::quiet_NaN();
+  }
+
+  void RoundInputs() {
+    for (auto& inputs : inputs_) RoundToBf16(&inputs);
   }
 
   // Runs until every request has all its tokens: steps of the schedule, the last one repeated.
@@ -157,12 +164,22 @@ void ExpectAllAgreeWithOracle(const AttentionCase& c, const std::vector<int32_t>
                               const Schedule& schedule) {
   const auto oracle = MakeNaiveOps();
   const auto expected = AttentionRun(*oracle, c, lengths, 1).Run(kAtOnce);
+  AttentionRun rounded(*oracle, c, lengths, 1);
+  rounded.RoundInputs();
+  const auto expected_rounded = rounded.Run(kAtOnce);
   for (const auto& ops : AllCpuOps()) {
-    const auto actual = AttentionRun(*ops, c, lengths, 2).Run(schedule);
-    for (size_t row = 0; row < lengths.size(); ++row) {
-      ExpectClose(
-          actual[row], expected[row], [&](size_t) { return Bound(c); },
-          fmt::format("{} {} row {}", ops->Name(), c.Name(), row));
+    for (const bool rounds : {false, true}) {
+      AttentionCase tried = c;
+      tried.rounds_to_bf16 = rounds;
+      const bool by_bf16 = rounds && HasBf16Dot(*ops);
+      const double bound = Bound(c) + (by_bf16 ? kBf16WeightError * 5 * c.deviation : 0);
+      const auto actual = AttentionRun(*ops, tried, lengths, 2).Run(schedule);
+      for (size_t row = 0; row < lengths.size(); ++row) {
+        ExpectClose(
+            actual[row], by_bf16 ? expected_rounded[row] : expected[row],
+            [&](size_t) { return bound; },
+            fmt::format("{} {} row {}", ops->Name(), tried.Name(), row));
+      }
     }
   }
 }
@@ -221,36 +238,44 @@ TEST(AttentionTest, LargeScoresDoNotOverflow) {
   ExpectAllAgreeWithOracle(c, {200}, {{200}});
 }
 
-// Promise 1, over everything that may differ between two runs of the same request.
 // One key that is no number makes every output that sees it none, wherever it stands in its tile,
-// and no other.
+// and no other; so does one value, in its element.
 TEST(AttentionTest, ANanScoreIsNotHidden) {
-  for (const auto& ops : AllCpuOps()) {
+  for (const auto& [target, rounds] : AttentionTargets()) {
+    const auto ops = MakeOps(CpuTargetName(target), 1);
     for (const float cap : {0.0f, 2.0f}) {
-      for (const int32_t poisoned : {0, 5, 63, 64, 69}) {
-        const AttentionCase c = {.num_heads = 2, .head_dim = 16, .logit_softcap = cap};
-        AttentionRun run(*ops, c, {72}, 1);
-        run.PoisonKey(0, poisoned);
-        const std::vector<float> out = run.Run(kAtOnce)[0];
-        const size_t width = 2 * 16;
-        for (size_t i = 0; i < out.size(); ++i) {
-          ASSERT_EQ(std::isnan(out[i]), static_cast<int32_t>(i / width) >= poisoned)
-              << ops->Name() << " cap " << cap << " key " << poisoned << " token " << i / width;
+      for (const int32_t poisoned : {0, 5, 8, 63, 64, 69}) {
+        for (const bool value : {false, true}) {
+          const AttentionCase c = {
+              .num_heads = 2, .head_dim = 16, .logit_softcap = cap, .rounds_to_bf16 = rounds};
+          AttentionRun run(*ops, c, {72}, 1);
+          run.Poison(0, poisoned, value);
+          const std::vector<float> out = run.Run(kAtOnce)[0];
+          const size_t width = 2 * 16;
+          for (size_t i = 0; i < out.size(); ++i) {
+            const bool sees = static_cast<int32_t>(i / width) >= poisoned;
+            ASSERT_EQ(std::isnan(out[i]), sees && (!value || i % 16 == 0))
+                << ops->Name() << " cap " << cap << (value ? " value " : " key ") << poisoned
+                << " token " << i / width;
+          }
         }
       }
     }
   }
 }
 
+// Promise 1, over everything that may differ between two runs of the same request.
 TEST(AttentionTest, BitsDependOnNothingButTheRequest) {
-  for (CpuTarget target : FloatCpuTargets()) {
+  for (const auto& [target, rounds] : AttentionTargets()) {
     for (AttentionCase c : {AttentionCase{.num_heads = 4, .num_kv_heads = 2, .head_dim = 32},
+                            {.num_heads = 6, .num_kv_heads = 2, .head_dim = 80},
                             {.num_heads = 4,
                             .num_kv_heads = 1,
                             .head_dim = 20,
                             .sliding_window = 70,
                             .logit_softcap = 5,
                             .has_sinks = true}}) {
+      c.rounds_to_bf16 = rounds;
       const auto one = MakeOps(CpuTargetName(target), 1);
       const auto two = MakeOps(CpuTargetName(target), 2);
       const auto expected = AttentionRun(*one, c, {170}, 1).Run(kAtOnce)[0];
@@ -273,8 +298,12 @@ TEST(AttentionTest, BitsDependOnNothingButTheRequest) {
 // One long row: with two threads its splits are computed apart and merged; the bits must be those
 // of one thread.
 TEST(AttentionTest, SharedOutSplitsMergeToTheSameBits) {
-  for (CpuTarget target : FloatCpuTargets()) {
-    const AttentionCase c = {.num_heads = 2, .num_kv_heads = 1, .head_dim = 16, .has_sinks = true};
+  for (const auto& [target, rounds] : AttentionTargets()) {
+    const AttentionCase c = {.num_heads = 2,
+                             .num_kv_heads = 1,
+                             .head_dim = 16,
+                             .has_sinks = true,
+                             .rounds_to_bf16 = rounds};
     const Schedule schedule = {{1200}, {1}};
     const auto one = MakeOps(CpuTargetName(target), 1);
     const auto four = MakeOps(CpuTargetName(target), 4);

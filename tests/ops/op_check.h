@@ -53,7 +53,8 @@ inline std::vector<float> RandomFloats(int64_t count, uint64_t seed, double devi
   return values;
 }
 
-// Instruction sets with float kernels of their own: the dot products change matrix products alone.
+// Instruction sets with float kernels of their own: the dot products change matrix products, and
+// attention where it may round (AttentionTargets).
 inline std::vector<CpuTarget> FloatCpuTargets() {
   std::vector<CpuTarget> targets = AvailableCpuTargets();
   std::erase_if(targets, [](CpuTarget target) {
@@ -62,14 +63,38 @@ inline std::vector<CpuTarget> FloatCpuTargets() {
   return targets;
 }
 
+// Every way of attention: the float kernels, and the bf16 dot product where it may be used.
+struct AttentionTarget {
+  CpuTarget target;
+  bool rounds_to_bf16;
+};
+inline std::vector<AttentionTarget> AttentionTargets() {
+  std::vector<AttentionTarget> targets;
+  for (const CpuTarget target : FloatCpuTargets()) targets.push_back({target, false});
+  for (const CpuTarget target : AvailableCpuTargets()) {
+    if (target == CpuTarget::kAvx512Bf16) targets.push_back({target, true});
+  }
+  return targets;
+}
+
+inline bool HasBf16Dot(const Ops& ops) {
+  return ops.Name().find("avx512_bf16") != std::string::npos;
+}
+
+inline void RoundToBf16(std::vector<float>* values) {
+  for (float& value : *values) value = Bf16ToFloat(FloatToBf16(value));
+}
+
+// What rounding softmax weights to bf16 may move a mean of values by, of the largest of them.
+inline constexpr double kBf16WeightError = 1.0 / 512;
+
 // Every way to keep a matrix on the CPU.
 inline const WeightFormat kWeightFormats[] = {
     DType::kF32, DType::kBF16, DType::kF16, {DType::kF32, Quantization::kInt8}};
 
 // x as a product with weights of `format` reads it: the bf16 dot product takes bf16.
 inline std::vector<float> AsRead(const Ops& ops, const WeightFormat& format, std::vector<float> x) {
-  if (ops.Name().find("avx512_bf16") == std::string::npos || format != DType::kBF16) return x;
-  for (float& value : x) value = Bf16ToFloat(FloatToBf16(value));
+  if (HasBf16Dot(ops) && format == DType::kBF16) RoundToBf16(&x);
   return x;
 }
 

@@ -34,6 +34,12 @@ class ThreadPool {
   // that had not begun may be left out. The pool stays usable.
   void ParallelFor(int64_t num_chunks, const std::function<void(int64_t chunk, int thread)>& body);
 
+  // The same, but each thread has a range of neighbouring chunks and goes through it in order; one
+  // that is done takes the last chunks of another's. For work that reads memory in the order of its
+  // chunks and asks for it ahead.
+  void ParallelForRanges(int64_t num_chunks,
+                         const std::function<void(int64_t chunk, int thread)>& body);
+
  private:
   struct State;
   std::unique_ptr<State> state_;

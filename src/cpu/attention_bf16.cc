@@ -1,0 +1,312 @@
+// See attention_bf16.h. As in linear_bf16.cc: a file of one instruction set.
+//
+// Order of every sum, whatever it is computed with: a score pair of elements after pair, a tile's
+// weighted values pair of keys after pair (positions 2p and 2p + 1; the instruction adds the two
+// products of a pair, subnormal numbers taken as 0), then added to the running sum. Of a pair with
+// one key that a row does not see, that key's value is taken as 0: what it holds does not matter.
+#include "cpu/attention_bf16.h"
+
+#if defined(__x86_64__)
+
+// Before the target below, or the compiler takes the header's functions for that target's.
+#include <immintrin.h>
+
+#include <cstddef>
+#include <cstring>
+
+#include "cpu/kernels.h"
+
+#pragma GCC push_options
+#pragma GCC target("avx512f,avx512bw,avx512vl,avx512dq,avx512bf16")
+
+#define MINISGL_UNROLL _Pragma("GCC unroll 16")
+
+namespace minisgl {
+namespace {
+
+constexpr int kLanes = 16;
+constexpr int64_t kTilePairs = kTileKeys / 2;
+// Vectors of a row of sums: 6 rows of 4 leave registers for what is multiplied.
+constexpr int kVectorsMax = 4;
+
+int64_t HeadPairs(const QueryBlock& block) { return (block.head_dim + 1) / 2; }
+
+// 16 pairs (even[i], odd[i]) as bf16.
+inline __m512i RoundPairs(__m512 even, __m512 odd) {
+  const __m512i order = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24,
+                                         8, 23, 7, 22, 6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
+  return _mm512_permutexvar_epi16(order, (__m512i)_mm512_cvtne2ps_pbh(odd, even));
+}
+
+void RoundQueries(const QueryBlock& block) {
+  const int64_t num_pairs = HeadPairs(block);
+  for (int64_t row = 0; row < block.num_rows; ++row) {
+    const float* const from = block.q + row * block.head_dim;
+    auto* const to = reinterpret_cast<uint16_t*>(block.q_pairs + row * num_pairs);
+    for (int64_t e = 0; e < block.head_dim; e += kLanes) {
+      const int64_t left = block.head_dim - e;
+      const auto mask = static_cast<__mmask16>(left >= kLanes ? 0xFFFF : (uint32_t{1} << left) - 1);
+      // The pair of a last odd element is written too.
+      const auto stored = static_cast<__mmask16>(left % 2 == 0 ? mask : mask | (mask << 1));
+      const __m256bh rounded = _mm512_cvtneps_pbh(_mm512_maskz_loadu_ps(mask, from + e));
+      _mm256_mask_storeu_epi16(to + e, stored, (__m256i)rounded);
+    }
+  }
+}
+
+// A panel of 16 keys at a time, as they lie.
+void RoundKeys(const QueryBlock& block, const Tile& tile, uint32_t* pairs) {
+  const int64_t num_pairs = HeadPairs(block);
+  for (int64_t panel = 0; panel * kLanes < tile.key_end; ++panel) {
+    const float* from = tile.keys[panel];
+    uint32_t* to = pairs + panel * kLanes;
+    for (int64_t pair = 0; pair < num_pairs; ++pair) {
+      const bool has_odd = 2 * pair + 1 < block.head_dim;
+      const __m512 odd = has_odd ? _mm512_loadu_ps(from + tile.key_stride) : _mm512_setzero_ps();
+      _mm512_storeu_si512(to, RoundPairs(_mm512_loadu_ps(from), odd));
+      from += 2 * tile.key_stride;
+      to += kTileKeys;
+    }
+  }
+}
+
+void RoundValues(const QueryBlock& block, const Tile& tile, uint32_t* pairs) {
+  const auto value = [&](int64_t key, int64_t column) {
+    return key >= tile.key_begin && key < tile.key_end ? _mm512_loadu_ps(tile.values[key] + column)
+                                                       : _mm512_setzero_ps();
+  };
+  for (int64_t pair = tile.key_begin / 2; 2 * pair < tile.key_end; ++pair) {
+    uint32_t* const to = pairs + pair * block.value_width;
+    for (int64_t column = 0; column < block.value_width; column += kLanes) {
+      const __m512i both = RoundPairs(value(2 * pair, column), value(2 * pair + 1, column));
+      _mm512_storeu_si512(to + column, both);
+    }
+  }
+}
+
+void RoundTile(const QueryBlock& block, const Tile& tile, PairTile* pairs) {
+  uint32_t* const keys = pairs->scratch;
+  uint32_t* const values = keys + kTileKeys * HeadPairs(block);
+  RoundKeys(block, tile, keys);
+  RoundValues(block, tile, values);
+  for (int64_t panel = 0; panel * kLanes < kTileKeys; ++panel) {
+    pairs->keys[panel] = keys + panel * kLanes;
+  }
+  pairs->key_stride = kTileKeys;
+  for (int64_t pair = 0; pair < kTilePairs; ++pair) {
+    pairs->values[pair] = values + pair * block.value_width;
+  }
+}
+
+// Vector v of row k of the keys or the values of a tile.
+struct KeyPairs {
+  const uint32_t* const* panels;
+  int64_t stride;
+  const uint32_t* At(int64_t k, int v) const { return panels[v] + k * stride; }
+};
+struct ValuePairs {
+  const uint32_t* const* rows;
+  int64_t column;
+  const uint32_t* At(int64_t k, int v) const { return rows[k] + column + v * kLanes; }
+};
+
+// sum[r][v] += the products of pairs x[r * x_stride + k] and w.At(k, v), for k = 0, 1, ... num_k -
+// 1 in this order.
+template <int kRows, int kVectors, class Operand>
+inline void AddProducts(const uint32_t* x, int64_t x_stride, const Operand& w, int64_t num_k,
+                        __m512 (&sum)[kRows][kVectors]) {
+  for (int64_t k = 0; k < num_k; ++k) {
+    __m512bh operand[kVectors];
+    MINISGL_UNROLL for (int v = 0; v < kVectors; ++v) {
+      operand[v] = (__m512bh)_mm512_loadu_si512(w.At(k, v));
+    }
+    MINISGL_UNROLL for (int r = 0; r < kRows; ++r) {
+      const auto both = (__m512bh)_mm512_set1_epi32(static_cast<int32_t>(x[r * x_stride + k]));
+      MINISGL_UNROLL for (int v = 0; v < kVectors; ++v) {
+        sum[r][v] = _mm512_dpbf16_ps(sum[r][v], both, operand[v]);
+      }
+    }
+  }
+}
+
+template <int kRows, int kVectors>
+inline void SetZero(__m512 (&sum)[kRows][kVectors]) {
+  MINISGL_UNROLL for (int r = 0; r < kRows; ++r) {
+    MINISGL_UNROLL for (int v = 0; v < kVectors; ++v) sum[r][v] = _mm512_setzero_ps();
+  }
+}
+
+template <int kRows, int kVectors>
+inline void ScoreKeys(const QueryBlock& block, const Tile& tile, int64_t row, float* scores) {
+  const int64_t num_pairs = HeadPairs(block);
+  const __m512 scale = _mm512_set1_ps(block.params->scale);
+  __m512 sum[kRows][kVectors];
+  SetZero(sum);
+  AddProducts(block.q_pairs + row * num_pairs, num_pairs,
+              KeyPairs{tile.pairs.keys, tile.pairs.key_stride}, num_pairs, sum);
+  MINISGL_UNROLL for (int r = 0; r < kRows; ++r) {
+    MINISGL_UNROLL for (int v = 0; v < kVectors; ++v) {
+      _mm512_storeu_ps(scores + r * kTileKeys + v * kLanes, _mm512_mul_ps(sum[r][v], scale));
+    }
+  }
+}
+
+template <int kRows>
+void ScoreRows(const QueryBlock& block, const Tile& tile, int64_t row, float* scores) {
+  static_assert(kTileKeys == kVectorsMax * kLanes);
+  if (tile.key_end > kTileKeys / 2) {
+    ScoreKeys<kRows, kVectorsMax>(block, tile, row, scores);
+  } else {
+    ScoreKeys<kRows, kVectorsMax / 2>(block, tile, row, scores);
+  }
+}
+
+// Pairs of keys of a tile.
+struct PairRange {
+  int64_t begin, end;
+};
+
+// Those of [range.begin, range.end) that row r sees, added to its sums: of a pair in part where it
+// sees one key of it.
+template <int kVectors>
+inline void AddSeenPairs(PairRange range, int64_t key_begin, int64_t key_end,
+                         const uint32_t* weights, const ValuePairs& values,
+                         __m512 (&sum)[kVectors]) {
+  const int64_t first = key_begin / 2, last = (key_end + 1) / 2;
+  if (range.begin < first) range.begin = first;
+  if (range.end > last) range.end = last;
+  for (int64_t pair = range.begin; pair < range.end; ++pair) {
+    uint32_t seen = 0xFFFF'FFFF;
+    if (2 * pair < key_begin) seen &= 0xFFFF'0000;
+    if (2 * pair + 1 >= key_end) seen &= 0xFFFF;
+    const __m512i mask = _mm512_set1_epi32(static_cast<int32_t>(seen));
+    const auto both = (__m512bh)_mm512_set1_epi32(static_cast<int32_t>(weights[pair] & seen));
+    MINISGL_UNROLL for (int v = 0; v < kVectors; ++v) {
+      const __m512i value = _mm512_loadu_si512(values.At(pair, v));
+      sum[v] = _mm512_dpbf16_ps(sum[v], both, (__m512bh)_mm512_and_si512(value, mask));
+    }
+  }
+}
+
+template <int kRows, int kVectors>
+inline void AddSeenPairsOfRows(PairRange range, const VisibleKeys& keys, const uint32_t* weights,
+                               const ValuePairs& values, __m512 (&sum)[kRows][kVectors]) {
+  MINISGL_UNROLL for (int r = 0; r < kRows; ++r) {
+    AddSeenPairs(range, keys.begin[r], keys.end[r], weights + r * kTilePairs, values, sum[r]);
+  }
+}
+
+template <int kRows, int kVectors>
+inline void AddValueColumns(const Tile& tile, const VisibleKeys& keys, const uint32_t* weights,
+                            const float* rescale, int64_t width, int64_t column, float* values) {
+  // Pairs of which all rows see both keys.
+  const PairRange all = {(keys.all_begin + 1) / 2, keys.all_end / 2};
+  const ValuePairs pairs = {tile.pairs.values, column};
+  __m512 sum[kRows][kVectors];
+  SetZero(sum);
+  AddSeenPairsOfRows({0, all.begin}, keys, weights, pairs, sum);
+  AddProducts(weights + all.begin, kTilePairs, ValuePairs{pairs.rows + all.begin, column},
+              all.end - all.begin, sum);
+  AddSeenPairsOfRows({all.end, kTilePairs}, keys, weights, pairs, sum);
+  MINISGL_UNROLL for (int r = 0; r < kRows; ++r) {
+    MINISGL_UNROLL for (int v = 0; v < kVectors; ++v) {
+      float* const to = values + r * width + column + v * kLanes;
+      const __m512 before = _mm512_loadu_ps(to);
+      _mm512_storeu_ps(to, _mm512_fmadd_ps(before, _mm512_set1_ps(rescale[r]), sum[r][v]));
+    }
+  }
+}
+
+template <int kRows>
+void AddValueRows(const QueryBlock& block, const Tile& tile, const VisibleKeys& keys, int64_t row,
+                  const float* weights, const float* rescale) {
+  alignas(64) uint32_t pairs[kRows * kTilePairs];
+  for (int64_t i = 0; i < kRows * kTilePairs; i += kLanes) {
+    const __m512 first = _mm512_loadu_ps(weights + 2 * i);
+    const __m512 second = _mm512_loadu_ps(weights + 2 * i + kLanes);
+    _mm512_store_si512(pairs + i, (__m512i)_mm512_cvtne2ps_pbh(second, first));
+  }
+  const int64_t width = block.value_width;
+  float* const values = block.values + row * width;
+  int64_t column = 0;
+  for (; column + kVectorsMax * kLanes <= width; column += kVectorsMax * kLanes) {
+    AddValueColumns<kRows, kVectorsMax>(tile, keys, pairs, rescale, width, column, values);
+  }
+  for (; column < width; column += kLanes) {
+    AddValueColumns<kRows, 1>(tile, keys, pairs, rescale, width, column, values);
+  }
+}
+
+using ScoreFunction = void (*)(const QueryBlock&, const Tile&, int64_t, float*);
+constexpr ScoreFunction kScore[kRowsMax] = {ScoreRows<1>, ScoreRows<2>, ScoreRows<3>,
+                                            ScoreRows<4>, ScoreRows<5>, ScoreRows<6>};
+
+void Score(const QueryBlock& block, const Tile& tile, int64_t row, int64_t num_rows,
+           float* scores) {
+  kScore[num_rows - 1](block, tile, row, scores);
+}
+
+using AddFunction = void (*)(const QueryBlock&, const Tile&, const VisibleKeys&, int64_t,
+                             const float*, const float*);
+constexpr AddFunction kAdd[kRowsMax] = {AddValueRows<1>, AddValueRows<2>, AddValueRows<3>,
+                                        AddValueRows<4>, AddValueRows<5>, AddValueRows<6>};
+
+void AddValues(const QueryBlock& block, const Tile& tile, const VisibleKeys& keys, int64_t row,
+               int64_t num_rows, const float* weights, const float* rescale) {
+  kAdd[num_rows - 1](block, tile, keys, row, weights, rescale);
+}
+
+// Elements of 16 are rounded to `to`.
+void RoundElements(const float* from, int64_t count, uint16_t* to) {
+  for (int64_t e = 0; e < count; e += kLanes) {
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + e),
+                        (__m256i)_mm512_cvtneps_pbh(_mm512_loadu_ps(from + e)));
+  }
+}
+
+// Each half of a pair is written for itself: the token of the other may be another thread's.
+void WritePairs(const RopeKvWriteParams& p, int64_t token) {
+  const KvLayer& kv = p.kv;
+  const int64_t width = int64_t{p.num_kv_heads} * p.head_dim;
+  const float* k = p.qkv.f32() + token * (int64_t{p.num_heads} * p.head_dim + 2 * width) +
+                   int64_t{p.num_heads} * p.head_dim;
+  float* head = kv.base.f32() + p.slots[token] / kv.page_size * kv.page_stride;
+  const int64_t offset = p.slots[token] % kv.page_size;
+  for (int64_t h = 0; h < p.num_kv_heads; ++h, k += p.head_dim, head += kv.head_stride) {
+    auto* const to_k = reinterpret_cast<uint16_t*>(head) + 2 * offset;
+    auto* const to_v =
+        reinterpret_cast<uint16_t*>(head + kv.v_offset) + offset / 2 * 2 * p.head_dim + offset % 2;
+    for (int64_t begin = 0; begin < p.head_dim; begin += kPanelWidth) {
+      uint16_t rounded[kPanelWidth];
+      RoundElements(k + begin, kPanelWidth, rounded);
+      for (int64_t i = 0; i < kPanelWidth; i += 2) {
+        std::memcpy(to_k + (begin + i) * kv.page_size, rounded + i, 2 * sizeof(uint16_t));
+      }
+      RoundElements(k + width + begin, kPanelWidth, rounded);
+      for (int64_t i = 0; i < kPanelWidth; ++i) to_v[2 * (begin + i)] = rounded[i];
+    }
+  }
+}
+
+constexpr Bf16Products kProducts = {RoundQueries, RoundTile, Score, AddValues, WritePairs};
+
+}  // namespace
+}  // namespace minisgl
+
+#pragma GCC pop_options
+
+namespace minisgl {
+
+const Bf16Products* AttentionBf16Products() { return &kProducts; }
+
+}  // namespace minisgl
+
+#else
+
+namespace minisgl {
+
+const Bf16Products* AttentionBf16Products() { return nullptr; }
+
+}  // namespace minisgl
+
+#endif
