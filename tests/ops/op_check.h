@@ -102,7 +102,9 @@ inline std::vector<float> AsRead(const Ops& ops, const WeightFormat& format, std
 // one for each block. What a quantized weight and x are is rounded too.
 inline double RoundingsOf(const WeightFormat& format, int64_t num_in) {
   if (format.quantization == Quantization::kInt8) return num_in / kQuantBlock + 8;
-  return std::min<double>(num_in, 128) + num_in / 128 + 3;
+  // The bf16 dot product's blocks are of 256 pairs.
+  const int64_t block = format.dtype == DType::kBF16 ? 256 : 128;
+  return std::min<double>(num_in, block) + num_in / 128 + 3;
 }
 
 inline TensorView View(const std::vector<float>& values, int64_t rows, int64_t columns) {
