@@ -10,7 +10,7 @@ struct Shape {
 };
 // One short and one ragged panel, whole groups, several blocks of inputs, odd numbers of inputs.
 constexpr Shape kShapes[] = {{1, 1},   {7, 3},     {16, 16},  {17, 129}, {64, 128},
-                             {80, 96}, {100, 257}, {192, 64}, {70, 390}};
+                             {80, 96}, {100, 257}, {192, 64}, {70, 390}, {66, 1031}};
 
 std::vector<float> RunLinear(Ops& ops, const Matrix& weight, const std::vector<float>& x,
                              const float* bias) {
@@ -64,7 +64,7 @@ TEST(LinearTest, AgreesWithOracle) {
 
 // Promise 1: a token's result does not depend on its batch or on the number of threads.
 TEST(LinearTest, RowAloneHasTheBitsItHasInABatch) {
-  const Shape shape = {150, 300};
+  const Shape shape = {150, 600};
   const auto w = RandomFloats(shape.num_out * shape.num_in, 4);
   const auto x = RandomFloats(300 * shape.num_in, 5);
   for (CpuTarget target : AvailableCpuTargets()) {
