@@ -124,7 +124,8 @@ struct KvLayer {
   int64_t v_offset;
   int32_t page_size;
   // Keys and values may be kept as bf16, and queries and softmax weights rounded to it where they
-  // are multiplied, by an implementation that is faster so: the model's weights are bf16.
+  // are multiplied, by an implementation that is faster so: the model's numbers are bf16, those
+  // that its matrices were quantized from among them. The same in every call on one storage.
   bool rounds_to_bf16 = false;
 };
 

@@ -4,6 +4,9 @@
 // claims a chunk by lowering the second half with compare-and-swap. The number makes a claim by a
 // thread that slept through the end of a loop fail, so the caller waits for chunks that are running
 // and never for a thread that has none.
+//
+// In a loop over ranges the ticket only counts: which chunk a claim means comes from the ranges,
+// which are set before the ticket and hold one chunk for each claim.
 #include "minisgl/base/thread_pool.h"
 
 #include <fmt/format.h>
@@ -48,8 +51,6 @@ bool SpinUntil(const Done& done) {
   } while (std::chrono::steady_clock::now() < deadline);
   return done();
 }
-
-}  // namespace
 
 // Chunks [begin, end) that nobody has taken: the owner takes the first, others the last.
 class ChunkRange {
@@ -101,6 +102,8 @@ int64_t TakeChunk(std::vector<ChunkRange>* ranges, size_t thread) {
     if (chunk >= 0) return chunk;
   }
 }
+
+}  // namespace
 
 struct ThreadPool::State {
   using Body = std::function<void(int64_t, int)>;

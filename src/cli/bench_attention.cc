@@ -108,8 +108,10 @@ class Sweep {
   }
 
   double Bytes(const AttentionSize& size) const {
-    return static_cast<double>(size.num_keys()) *
-           static_cast<double>(KvTokenBytes(heads_, device_.ops()->activation_dtype()));
+    const Ops& ops = *device_.ops();
+    const bool is_rounded = size.page_size % 16 == 0 && heads_.dim % 16 == 0;
+    const DType dtype = is_rounded ? ops.rounded_kv_dtype() : ops.activation_dtype();
+    return static_cast<double>(size.num_keys()) * static_cast<double>(KvTokenBytes(heads_, dtype));
   }
   double Flops(const AttentionSize& size) const {
     const int64_t pairs =

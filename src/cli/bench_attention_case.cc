@@ -183,7 +183,7 @@ Status AttentionCase::FillKv(int64_t num_slots, uint64_t seed) {
                       .slots = slots.data(),
                       .cos = cos.data(),
                       .sin = sin.data(),
-                      .kv = kv_.layers()[0],
+                      .kv = Kv(),
                       .num_tokens = tokens,
                       .num_heads = heads_.kv,
                       .num_kv_heads = heads_.kv,
@@ -193,10 +193,16 @@ Status AttentionCase::FillKv(int64_t num_slots, uint64_t seed) {
   return device_->on_gpu() ? device_->device()->Synchronize() : Status();
 }
 
+KvLayer AttentionCase::Kv() const {
+  KvLayer kv = kv_.layers()[0];
+  kv.rounds_to_bf16 = true;
+  return kv;
+}
+
 void AttentionCase::Launch(int copy) {
   device_->ops()->Attention({.qkv = qkv_.ptr(),
                              .out = out_.ptr(),
-                             .kv = kv_.layers()[0],
+                             .kv = Kv(),
                              .page_table = page_table_.data(),
                              .page_table_stride = size_.row_pages(),
                              .table_row = table_row_.data() + int64_t{copy} * size_.num_rows,

@@ -58,6 +58,8 @@ class AttentionCase {
  private:
   AttentionCase(const AttentionSize& size, const AttentionHeads& heads, BenchDevice* device)
       : size_(size), heads_(heads), device_(device) {}
+  // Rounded to bf16 where the device is faster so, as with a model's.
+  KvLayer Kv() const;
   Status MakeArrays(int copies, uint64_t seed);
   Status MakeGroups();
   Status Plan();

@@ -256,7 +256,7 @@ void AddValues(const QueryBlock& block, const Tile& tile, const VisibleKeys& key
   kAdd[num_rows - 1](block, tile, keys, row, weights, rescale);
 }
 
-// Elements of 16 are rounded to `to`.
+// `count` elements, a multiple of 16, to `to`.
 void RoundElements(const float* from, int64_t count, uint16_t* to) {
   for (int64_t e = 0; e < count; e += kLanes) {
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + e),

@@ -1,7 +1,7 @@
 // The two products of attention, queries with keys and weights with values, by the dot-product
 // instruction of AVX512-BF16, which does twice the work of multiply-adds: queries, keys, weights of
 // keys and values are rounded to bf16, scores and sums stay f32. For CpuTarget::kAvx512Bf16 and
-// models whose weights are bf16 (KvLayer::rounds_to_bf16); attention.cc does the rest.
+// models whose numbers are bf16 (KvLayer::rounds_to_bf16); attention.cc does the rest.
 //
 // Where the KV storage allows it (KeepsPairs) keys and values are kept rounded, in pairs as the
 // instruction wants them and in the first half of the room that their floats would take, so that a
@@ -28,7 +28,7 @@ struct Bf16Products {
   // floats a row, 0 where a row does not see the key.
   void (*add_values)(const QueryBlock& block, const Tile& tile, const VisibleKeys& keys,
                      int64_t row, int64_t num_rows, const float* weights, const float* rescale);
-  // Writes k and v of a token to their slot, as pairs.
+  // Writes k and v of a token to their slot, as pairs. REQUIRES KeepsPairs.
   WriteKv write_kv;
 };
 

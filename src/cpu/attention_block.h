@@ -45,7 +45,8 @@ struct QueryBlock {
   float* values;       // [num_rows, value_width] weighted sums relative to the row's maximum
 };
 
-// The keys and values of a tile as pairs of bf16, the first in the lower half (attention_bf16.h).
+// The keys and values of a tile as pairs of bf16, the first in the lower half (attention_bf16.h):
+// found by LoadTile where they are kept so, else made by Bf16Products::round_tile.
 struct PairTile {
   // Of panel i: elements 2p and 2p + 1 of its key j are keys[i][p * key_stride + j].
   const uint32_t* keys[kTileKeys / kPanelWidth];
@@ -60,7 +61,7 @@ struct PairTile {
   uint32_t* scratch;
 };
 
-// Positions [first, first + kTileKeys).
+// Positions [first, first + kTileKeys). Where the block has pairs the floats are not set.
 struct Tile {
   int64_t first;
   int64_t key_begin, key_end;                  // that some row sees, counted from `first`

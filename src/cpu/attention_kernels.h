@@ -14,7 +14,8 @@ inline constexpr int64_t kTileKeys = 64;
 inline constexpr int64_t kSplitKeys = 512;
 // Query rows (tokens x heads of one KV head) that pass over a tile of keys while it is in the
 // cache: so many that reading it costs little, so few that they fit a small second-level cache
-// together with it (96 of 128 elements: queries and two sums of values 150 KB, the tile 64 KB).
+// together with it (96 of 128 elements: queries, also rounded, and two sums of values 175 KB, the
+// tile 64 KB, as pairs 32).
 inline constexpr int64_t kQueryRowsMax = 96;
 
 // Some tokens of one row.

@@ -61,6 +61,10 @@ class CpuOps : public Ops {
                        count == 1 ? "" : "s");
   }
 
+  DType rounded_kv_dtype() const override {
+    return target_ == CpuTarget::kAvx512Bf16 ? DType::kBF16 : DType::kF32;
+  }
+
   Result<std::shared_ptr<void>> Allocate(size_t num_bytes) override {
     return AllocateZeroed(num_bytes);
   }
@@ -251,9 +255,9 @@ void CpuOps::Linear(const LinearParams& p) {
   const LinearKernel kernel = FindLinearKernel(target_, weight.format);
   const LinearInput x = Prepare(kernel, p.x.f32(), p.num_tokens, weight.num_in);
   const int64_t num_groups = CeilDiv(weight.num_out, kGroupWidth);
-  // Even chunks of whole register blocks. All groups pass over a chunk before the next begins, so
-  // that its rows of x stay in the second-level cache and only weights, which lie in order, come
-  // from further away.
+  // Even chunks of whole register blocks. A thread goes through its groups of a chunk before the
+  // next begins, so that its rows of x stay in the second-level cache and only weights, which lie
+  // in order, come from further away.
   const int64_t rows_max = LinearRowsMax(weight.num_in);
   const int64_t num_chunks = CeilDiv(p.num_tokens, rows_max);
   const int64_t rows =

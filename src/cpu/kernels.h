@@ -84,11 +84,12 @@ struct ElementwiseKernels {
 using GetElementwiseKernels = ElementwiseKernels (*)();
 const PerTarget<GetElementwiseKernels>& ElementwiseKernelGetters();
 
-// --- the KV storage, written by elementwise.cc and read by attention.cc --------------------------
+// --- the KV storage: written by elementwise.cc, read by attention.cc; pairs by attention_bf16.cc
+// --
 
-// How keys lie in the KV storage. Where a head's keys of a page are one block (slot_stride ==
-// head_dim) they are kept transposed, [head_dim][page_size], so that vectors run over keys without
-// shuffles; else as the strides say.
+// How keys lie in the KV storage where they are floats. Where a head's keys of a page are one block
+// (slot_stride == head_dim) they are kept transposed, [head_dim][page_size], so that vectors run
+// over keys without shuffles; else as the strides say.
 struct KeyLayout {
   explicit KeyLayout(const KvLayer& kv, int32_t head_dim)
       : transposed(kv.slot_stride == head_dim),
@@ -101,7 +102,7 @@ struct KeyLayout {
 
 // Whether keys and values may be kept as pairs of bf16 (attention_bf16.h): in each block of a head
 // and a page [head_dim / 2][page_size] elements 2p and 2p + 1 of keys, [page_size / 2][head_dim] an
-// element of the values of slots 2p and 2p + 1.
+// element of the values of slots 2p and 2p + 1. Only where there are Bf16Products to read them.
 inline bool KeepsPairs(const KvLayer& kv, int32_t head_dim) {
   return kv.rounds_to_bf16 && kv.slot_stride == head_dim && kv.page_size % kPanelWidth == 0 &&
          head_dim % kPanelWidth == 0;

@@ -4,7 +4,7 @@
 //
 // Layout of a layer, heads first, so that one head's keys of a page are one run of memory:
 //   [num_pages + 1][K, V][num_kv_heads][page_size][head_dim]
-// of the dtype that the device computes with.
+// of the dtype that the device computes with (within a head's page the device may keep bf16).
 // One allocation a layer, zeroed on first touch: pages that are never used cost address space only.
 #pragma once
 

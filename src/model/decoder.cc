@@ -145,6 +145,7 @@ class OpsDecoder final : public Decoder {
     return input.window_page_table != nullptr && config_.layers[index].sliding_window > 0;
   }
 
+  // The layer's storage, the same for who writes and who reads.
   KvLayer KvOf(const ForwardInput& input, size_t index) const {
     KvLayer kv = input.kv[index];
     kv.rounds_to_bf16 = options_.weight_format.dtype == DType::kBF16;

@@ -51,6 +51,21 @@ TEST(ThreadPoolTest, RangesRunEveryChunkOnce) {
   }
 }
 
+// What a loop that threw left in the ranges is not found by the next.
+TEST(ThreadPoolTest, RangesAreWholeAfterAnException) {
+  ThreadPool pool(3);
+  for (int64_t thrower : {0, 40, 99}) {
+    EXPECT_THROW(pool.ParallelForRanges(100,
+                                        [&](int64_t chunk, int) {
+                                          if (chunk == thrower) throw std::runtime_error("chunk");
+                                        }),
+                 std::runtime_error);
+    std::vector<int> runs(50, 0);
+    pool.ParallelForRanges(50, [&](int64_t chunk, int) { ++runs[chunk]; });
+    EXPECT_EQ(runs, std::vector<int>(50, 1));
+  }
+}
+
 // Each thread goes through its own range in order, and what is left of a slow one's from its end.
 TEST(ThreadPoolTest, AThreadOfRangesTakesNeighboursAndThenHelps) {
   ThreadPool pool(2);

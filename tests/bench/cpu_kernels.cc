@@ -418,13 +418,15 @@ void KernelBench::RopeKvWrite(const Shape& shape, int64_t rows) {
   std::vector<int32_t> positions(static_cast<size_t>(rows));
   std::iota(positions.begin(), positions.end(), 0);
   const std::vector<int64_t> slots(positions.begin(), positions.end());
+  KvLayer layer = kv.layers()[0];
+  layer.rounds_to_bf16 = true;
   const Times times = Measure(1, options_.repeats, [&](int) {
     ops()->RopeKvWrite({.qkv = qkv.ptr(),
                         .positions = positions.data(),
                         .slots = slots.data(),
                         .cos = cos.data(),
                         .sin = sin.data(),
-                        .kv = kv.layers()[0],
+                        .kv = layer,
                         .num_tokens = rows,
                         .num_heads = static_cast<int32_t>(shape.num_heads),
                         .num_kv_heads = static_cast<int32_t>(shape.num_kv_heads),
@@ -457,7 +459,7 @@ void KernelBench::Activate(const Shape& shape, int64_t rows) {
 // One row against kDecodeKeys keys, of copies that exceed every cache together.
 void KernelBench::AttentionDecode(const Shape& shape) {
   const AttentionSize size = {.page_size = kPageSize, .num_rows = 1, .kv_len = kDecodeKeys};
-  const uint64_t bytes = kDecodeKeys * KvTokenBytes(shape.heads(), dtype());
+  const uint64_t bytes = kDecodeKeys * KvTokenBytes(shape.heads(), ops()->rounded_kv_dtype());
   const auto copies = static_cast<int>(CeilDiv(options_.cold_bytes, bytes));
   const auto attention = OrDie(AttentionCase::Make(size, shape.heads(), copies, kSeed, &device_));
   int turn = 0;

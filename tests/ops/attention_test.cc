@@ -94,6 +94,7 @@ class AttentionRun {
     for (size_t row = 0; row < lengths_.size(); ++row) {
       const int32_t count = std::min(extend[row % extend.size()], lengths_[row] - done_[row]);
       if (count == 0) continue;
+      ForgetPages(row);
       const float* from = inputs_[row].data() + done_[row] * case_.token_width();
       qkv.insert(qkv.end(), from, from + count * case_.token_width());
       for (int32_t i = 0; i < count; ++i) {
@@ -136,6 +137,14 @@ class AttentionRun {
       to.insert(to.end(), out.data() + row_begin[i] * out_width,
                 out.data() + row_begin[i + 1] * out_width);
     }
+  }
+
+  // Pages that lie whole before the window of the row's next token must not be followed either.
+  void ForgetPages(size_t row) {
+    if (case_.sliding_window == 0) return;
+    const int32_t first_seen = std::max(0, done_[row] - case_.sliding_window + 1);
+    std::fill_n(page_table_.begin() + static_cast<int64_t>(row) * pages_per_row_,
+                first_seen / case_.page_size, -1000000);
   }
 
   Ops& ops_;
@@ -246,17 +255,25 @@ TEST(AttentionTest, ANanScoreIsNotHidden) {
     for (const float cap : {0.0f, 2.0f}) {
       for (const int32_t poisoned : {0, 5, 8, 63, 64, 69}) {
         for (const bool value : {false, true}) {
-          const AttentionCase c = {
-              .num_heads = 2, .head_dim = 16, .logit_softcap = cap, .rounds_to_bf16 = rounds};
-          AttentionRun run(*ops, c, {72}, 1);
-          run.Poison(0, poisoned, value);
-          const std::vector<float> out = run.Run(kAtOnce)[0];
-          const size_t width = 2 * 16;
-          for (size_t i = 0; i < out.size(); ++i) {
-            const bool sees = static_cast<int32_t>(i / width) >= poisoned;
-            ASSERT_EQ(std::isnan(out[i]), sees && (!value || i % 16 == 0))
-                << ops->Name() << " cap " << cap << (value ? " value " : " key ") << poisoned
-                << " token " << i / width;
+          for (const int32_t window : {0, 5, 6}) {
+            for (const int32_t page_size : {4, 16}) {
+              const AttentionCase c = {.num_heads = 2,
+                                       .head_dim = 16,
+                                       .page_size = page_size,
+                                       .sliding_window = window,
+                                       .logit_softcap = cap,
+                                       .rounds_to_bf16 = rounds};
+              AttentionRun run(*ops, c, {72}, 1);
+              run.Poison(0, poisoned, value);
+              const std::vector<float> out = run.Run(kAtOnce)[0];
+              const size_t width = 2 * 16;
+              for (size_t i = 0; i < out.size(); ++i) {
+                const auto token = static_cast<int32_t>(i / width);
+                const bool sees = token >= poisoned && (window == 0 || token < poisoned + window);
+                ASSERT_EQ(std::isnan(out[i]), sees && (!value || i % 16 == 0))
+                    << c.Name() << (value ? " value " : " key ") << poisoned << " token " << token;
+              }
+            }
           }
         }
       }
@@ -269,6 +286,7 @@ TEST(AttentionTest, BitsDependOnNothingButTheRequest) {
   for (const auto& [target, rounds] : AttentionTargets()) {
     for (AttentionCase c : {AttentionCase{.num_heads = 4, .num_kv_heads = 2, .head_dim = 32},
                             {.num_heads = 6, .num_kv_heads = 2, .head_dim = 80},
+                            {.num_heads = 2, .head_dim = 32, .sliding_window = 70},
                             {.num_heads = 4,
                             .num_kv_heads = 1,
                             .head_dim = 20,

@@ -214,8 +214,8 @@ TEST(ExpertLinearTest, AgreesWithOracle) {
         sizes.x = Absolute(batch.x);
         const auto bounds = RunExpertLinear(*oracle, magnitude, sizes,
                                             b == nullptr ? nullptr : Absolute(bias).data());
-        const double roundings = RoundingsOf(format, s.num_in);
         for (const auto& ops : AllCpuOps()) {
+          const double roundings = RoundingsOf(*ops, format, s.num_in);
           batch.x = AsRead(*ops, format, batch.x);
           const auto expected = RunExpertLinear(*oracle, exact, batch, b);
           ExpectClose(

@@ -50,7 +50,7 @@ TEST(LinearTest, AgreesWithOracle) {
               RunLinear(*oracle, magnitude, Absolute(x), b == nullptr ? b : Absolute(bias).data());
           // Standard bound of a sum: roundings on the way of one product times the sum of
           // magnitudes.
-          const double roundings = RoundingsOf(format, shape.num_in);
+          const double roundings = RoundingsOf(*ops, format, shape.num_in);
           ExpectClose(
               RunLinear(*ops, packed, x, b), RunLinear(*oracle, exact, x, b),
               [&](size_t i) { return roundings * kEpsilon * sizes[i]; },
