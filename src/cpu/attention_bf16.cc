@@ -29,8 +29,6 @@ constexpr int64_t kTilePairs = kTileKeys / 2;
 // Vectors of a row of sums: 6 rows of 4 leave registers for what is multiplied.
 constexpr int kVectorsMax = 4;
 
-int64_t HeadPairs(const QueryBlock& block) { return (block.head_dim + 1) / 2; }
-
 // 16 pairs (even[i], odd[i]) as bf16.
 inline __m512i RoundPairs(__m512 even, __m512 odd) {
   const __m512i order = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24,
@@ -39,24 +37,17 @@ inline __m512i RoundPairs(__m512 even, __m512 odd) {
 }
 
 void RoundQueries(const QueryBlock& block) {
-  const int64_t num_pairs = HeadPairs(block);
+  const int64_t num_pairs = HeadPairs(block.head_dim);
   for (int64_t row = 0; row < block.num_rows; ++row) {
     const float* const from = block.q + row * block.head_dim;
-    auto* const to = reinterpret_cast<uint16_t*>(block.q_pairs + row * num_pairs);
-    for (int64_t e = 0; e < block.head_dim; e += kLanes) {
-      const int64_t left = block.head_dim - e;
-      const auto mask = static_cast<__mmask16>(left >= kLanes ? 0xFFFF : (uint32_t{1} << left) - 1);
-      // The pair of a last odd element is written too.
-      const auto stored = static_cast<__mmask16>(left % 2 == 0 ? mask : mask | (mask << 1));
-      const __m256bh rounded = _mm512_cvtneps_pbh(_mm512_maskz_loadu_ps(mask, from + e));
-      _mm256_mask_storeu_epi16(to + e, stored, (__m256i)rounded);
-    }
+    RoundRowToBf16(from, block.head_dim,
+                   reinterpret_cast<std::byte*>(block.q_pairs + row * num_pairs));
   }
 }
 
 // A panel of 16 keys at a time, as they lie.
 void RoundKeys(const QueryBlock& block, const Tile& tile, uint32_t* pairs) {
-  const int64_t num_pairs = HeadPairs(block);
+  const int64_t num_pairs = HeadPairs(block.head_dim);
   for (int64_t panel = 0; panel * kLanes < tile.key_end; ++panel) {
     const float* from = tile.keys[panel];
     uint32_t* to = pairs + panel * kLanes;
@@ -86,7 +77,7 @@ void RoundValues(const QueryBlock& block, const Tile& tile, uint32_t* pairs) {
 
 void RoundTile(const QueryBlock& block, const Tile& tile, PairTile* pairs) {
   uint32_t* const keys = pairs->scratch;
-  uint32_t* const values = keys + kTileKeys * HeadPairs(block);
+  uint32_t* const values = keys + kTileKeys * HeadPairs(block.head_dim);
   RoundKeys(block, tile, keys);
   RoundValues(block, tile, values);
   for (int64_t panel = 0; panel * kLanes < kTileKeys; ++panel) {
@@ -138,7 +129,7 @@ inline void SetZero(__m512 (&sum)[kRows][kVectors]) {
 
 template <int kRows, int kVectors>
 inline void ScoreKeys(const QueryBlock& block, const Tile& tile, int64_t row, float* scores) {
-  const int64_t num_pairs = HeadPairs(block);
+  const int64_t num_pairs = HeadPairs(block.head_dim);
   const __m512 scale = _mm512_set1_ps(block.params->scale);
   __m512 sum[kRows][kVectors];
   SetZero(sum);

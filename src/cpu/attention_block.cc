@@ -14,8 +14,6 @@ constexpr int64_t kPanelsPerTile = kTileKeys / kPanelWidth;
 
 int64_t RoundUp(int64_t floats) { return (floats + 15) / 16 * 16; }
 
-int64_t HeadPairs(int64_t head_dim) { return (head_dim + 1) / 2; }
-
 // Of a tile's keys and values that are copied.
 int64_t TileCopyFloats(int64_t head_dim) { return kTileKeys * (head_dim + RoundUp(head_dim)); }
 

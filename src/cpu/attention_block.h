@@ -85,6 +85,9 @@ struct VisibleKeys {
   bool is_ragged = false;  // they differ
 };
 
+// Pairs of a head's elements, an odd last one with nothing.
+inline int64_t HeadPairs(int64_t head_dim) { return (head_dim + 1) / 2; }
+
 struct Rows {
   int64_t begin, end;
 };

@@ -68,6 +68,8 @@ const PerTarget<GetLinearKernel>& Int8LinearKernels();
 // linear_bf16.cc: bf16 weights with the dot-product instruction, x rounded to bf16. Runs on
 // CpuTarget::kAvx512Bf16 only.
 LinearKernel Bf16DotLinearKernel();
+// Its rounding of a row, with a zero past an odd number. Of the same processors.
+void RoundRowToBf16(const float* x, int64_t count, std::byte* row);
 
 // --- elementwise.cc ------------------------------------------------------------------------------
 

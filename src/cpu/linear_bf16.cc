@@ -31,19 +31,6 @@ constexpr int64_t kDotBlockInputs = 512;
 
 int64_t RowBytes(int64_t num_in) { return (num_in + num_in % 2) * 2; }
 
-// A row of x as bf16, with a zero past an odd number.
-void RoundRow(const float* x, int64_t num_in, std::byte* row) {
-  for (int64_t i = 0; i < num_in; i += kLanes) {
-    const int64_t left = num_in - i;
-    const __mmask16 mask =
-        static_cast<__mmask16>(left >= kLanes ? 0xFFFF : (uint32_t{1} << left) - 1);
-    // The pair of a last odd input is written too.
-    const __mmask16 stored = static_cast<__mmask16>(left % 2 == 0 ? mask : mask | (mask << 1));
-    const __m256bh rounded = _mm512_cvtneps_pbh(_mm512_maskz_loadu_ps(mask, x + i));
-    _mm256_mask_storeu_epi16(row + i * 2, stored, (__m256i)rounded);
-  }
-}
-
 // One block of inputs for some rows and the group's outputs.
 struct RowBlock {
   const std::byte* x;
@@ -162,6 +149,19 @@ void Multiply(const LinearBlock& linear) {
 }
 
 }  // namespace
+
+void RoundRowToBf16(const float* x, int64_t num_in, std::byte* row) {
+  for (int64_t i = 0; i < num_in; i += kLanes) {
+    const int64_t left = num_in - i;
+    const __mmask16 mask =
+        static_cast<__mmask16>(left >= kLanes ? 0xFFFF : (uint32_t{1} << left) - 1);
+    // The pair of a last odd input is written too.
+    const __mmask16 stored = static_cast<__mmask16>(left % 2 == 0 ? mask : mask | (mask << 1));
+    const __m256bh rounded = _mm512_cvtneps_pbh(_mm512_maskz_loadu_ps(mask, x + i));
+    _mm256_mask_storeu_epi16(row + i * 2, stored, (__m256i)rounded);
+  }
+}
+
 }  // namespace minisgl
 
 #pragma GCC pop_options
@@ -169,7 +169,7 @@ void Multiply(const LinearBlock& linear) {
 namespace minisgl {
 
 LinearKernel Bf16DotLinearKernel() {
-  return {.multiply = Multiply, .prepare = RoundRow, .row_bytes = RowBytes};
+  return {.multiply = Multiply, .prepare = RoundRowToBf16, .row_bytes = RowBytes};
 }
 
 }  // namespace minisgl

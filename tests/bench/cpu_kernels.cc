@@ -436,8 +436,11 @@ void KernelBench::RopeKvWrite(const Shape& shape, int64_t rows) {
                         .k_norm = shape.qk_norm ? norm.data() : nullptr,
                         .norm_eps = 1e-6f});
   });
-  const double element = 2.0 * static_cast<double>(DTypeBytes(dtype()));
-  Report(shape, "rope", "", rows, times, Bytes(static_cast<double>(count) * element));
+  const int64_t touched = shape.qkv_width() + shape.num_heads * shape.head_dim;
+  const uint64_t token_bytes = static_cast<uint64_t>(touched) * DTypeBytes(dtype()) +
+                               KvTokenBytes(shape.heads(), ops()->rounded_kv_dtype());
+  Report(shape, "rope", "", rows, times,
+         Bytes(static_cast<double>(static_cast<uint64_t>(rows) * token_bytes)));
 }
 
 void KernelBench::Activate(const Shape& shape, int64_t rows) {
