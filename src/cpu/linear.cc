@@ -4,9 +4,9 @@
 // kBlockInputs, in a block one multiply-add after another, blocks added in order, then the bias.
 // Vectors run over outputs, so a row is never split.
 //
-// Few rows pass over the weights as they lie in memory, widened in registers. Of many, which are
-// taken in parts, the first widens a block of weights in registers and leaves it in scratch, in the
-// first-level cache, for the others.
+// Rows are taken in parts. Each part of a few passes over the weights as they lie in memory and
+// widens them in registers. Of many the first part leaves the widened weights of a block in
+// scratch, in the first-level cache, for the others.
 #include "cpu/targets.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -25,6 +25,9 @@ constexpr size_t kCacheLine = 64;
 // Rows of x that share one widening of the weights in registers.
 constexpr int64_t kPartRowsMax = HWY_TARGET == HWY_AVX3 ? 12 : kRowsMax;
 
+// So few rows that leaving widened weights takes longer than widening them for each part.
+constexpr int64_t kFewRowsMax = 3 * kRowsMax;
+
 // What is fetched while weights are multiplied. kAhead: what comes `bytes_ahead` behind them.
 // kNone: the caller sees to it.
 enum class Fetch { kAhead, kNone };
@@ -34,6 +37,24 @@ HWY_INLINE void FetchPair(const void* from, int64_t bytes_ahead, int v) {
   if (kFetch == Fetch::kAhead && v * kLanes % kPanelWidth == 0) {
     PrefetchStream(static_cast<const std::byte*>(from) + bytes_ahead);
   }
+}
+
+// The mask of the odd input's weight in a pair.
+alignas(32) constexpr uint32_t kHighHalf[] = {0xFFFF0000u, 0xFFFF0000u, 0xFFFF0000u, 0xFFFF0000u,
+                                              0xFFFF0000u, 0xFFFF0000u, 0xFFFF0000u, 0xFFFF0000u};
+
+template <class D>
+HWY_INLINE hn::Vec<D> HighHalves(D du, hn::Vec<D> pair) {
+#if HWY_TARGET == HWY_AVX2
+  // The mask as an operand in memory: the compiler would give it one of 16 registers, and a sum its
+  // place in memory.
+  (void)du;
+  hn::Vec<D> high;
+  asm("vpand %2, %1, %0" : "=x"(high.raw) : "x"(pair.raw), "m"(kHighHalf));
+  return high;
+#else
+  return hn::And(pair, hn::Set(du, kHighHalf[0]));
+#endif
 }
 
 // Operands of MultiplyAccumulate (simd-inl.h).
@@ -51,7 +72,7 @@ struct Bf16Operand {
     if (kHalf == 0) FetchPair<kFetch>(from, bytes_ahead, v);
     const auto pair = hn::LoadU(du, from);
     if constexpr (kHalf == 0) return hn::BitCast(d, hn::ShiftLeft<16>(pair));
-    return hn::BitCast(d, hn::And(pair, hn::Set(du, 0xFFFF0000u)));
+    return hn::BitCast(d, HighHalves(du, pair));
   }
 };
 
@@ -213,6 +234,18 @@ HWY_INLINE void MultiplyPart(const RowBlock& b, const Group& group, int64_t rows
   MultiplyRows<kRows, Weights>(b, group);
 }
 
+// Rows in even parts of at most kPartRowsMax.
+template <class Weights>
+HWY_INLINE void MultiplyParts(RowBlock b, const Group& group, int64_t num_rows) {
+  for (int64_t parts = (num_rows + kPartRowsMax - 1) / kPartRowsMax; parts > 0; --parts) {
+    const int64_t rows = (num_rows + parts - 1) / parts;
+    MultiplyPart<Weights, 1>(b, group, rows);
+    b.x += rows * b.x_stride;
+    b.out += rows * b.out_stride;
+    num_rows -= rows;
+  }
+}
+
 template <class Weights>
 HWY_INLINE void MultiplyFewRows(const LinearBlock& linear, const PackedLayout& layout) {
   const PackedMatrix& w = *linear.weight;
@@ -235,7 +268,7 @@ HWY_INLINE void MultiplyFewRows(const LinearBlock& linear, const PackedLayout& l
         .bias = is_last && linear.bias != nullptr ? linear.bias + first : nullptr,
         .bytes_ahead = bytes_ahead,
     };
-    MultiplyPart<Weights, 1>(block, GroupAt(linear, layout, input), linear.num_rows);
+    MultiplyParts<Weights>(block, GroupAt(linear, layout, input), linear.num_rows);
   }
 }
 
@@ -251,35 +284,33 @@ static_assert(kColumnWidth <= kColumnWidthMax);
 // Panels that a column reads, each of them from end to end.
 constexpr int64_t kColumnPanels = kColumnWidth > kPanelWidth ? kColumnWidth / kPanelWidth : 1;
 
-// Operands that fetch the weights needed next: a line of the cache for each pair of inputs.
-
 // Leaves the widened weights in scratch.
 template <class Operand>
 struct LeavingOperand {
   Operand from;
   float* scratch;
-  const std::byte* next;
   template <int kHalf>
   HWY_INLINE Floats Load(size_t k, int v) const {
     const Floats w = from.template Load<kHalf>(k, v);
-    if (kHalf == 0 && v == 0) __builtin_prefetch(next + k * (kCacheLine / 2));
     hn::Store(w, F32(), scratch + (k + kHalf) * kColumnWidth + v * kLanes);
     return w;
   }
 };
 
+// Fetches the weights needed next: a line of the cache for each pair of inputs, into the
+// second-level cache, as what rows pass over fills the first.
 struct ScratchOperand {
   const float* scratch;
   const std::byte* next;
   template <int kHalf>
   HWY_INLINE Floats Load(size_t k, int v) const {
-    if (kHalf == 0 && v == 0) __builtin_prefetch(next + k * (kCacheLine / 2));
+    if (kHalf == 0 && v == 0) PrefetchStream(next + k * (kCacheLine / 2));
     return hn::Load(F32(), scratch + (k + kHalf) * kColumnWidth + v * kLanes);
   }
 };
 
-// What is fetched while rows pass over a block: the next one, a piece with each part of the rows.
-// (Behind the last group there is nothing: then in vain.)
+// What is fetched while rows pass over a block: the next one, a piece with each part of the rows
+// but the first. (Behind the last group there is nothing: then in vain.)
 constexpr int64_t kPieceBytes = kBlockInputs / 2 * static_cast<int64_t>(kCacheLine);
 struct NextWeights {
   const std::byte* first;
@@ -337,8 +368,7 @@ HWY_INLINE void MultiplyColumnBlock(ColumnBlock b, const Operand& weights, const
     const int64_t left = num_parts - part;
     const int64_t rows = (num_rows + left - 1) / left;
     if (part == 0) {
-      const LeavingOperand<Operand> operand = {weights, scratch, next.Piece(part)};
-      MultiplyColumnPart<kRowsMin>(b, operand, rows);
+      MultiplyColumnPart<kRowsMin>(b, LeavingOperand<Operand>{weights, scratch}, rows);
     } else {
       MultiplyColumnPart<kRowsMin>(b, ScratchOperand{scratch, next.Piece(part)}, rows);
     }
@@ -397,7 +427,7 @@ HWY_INLINE void MultiplyManyRows(const LinearBlock& linear, const PackedLayout& 
 
 template <class Weights>
 HWY_INLINE void MultiplyGroup(const LinearBlock& linear, const PackedLayout& layout) {
-  if (linear.num_rows <= kPartRowsMax) {
+  if (linear.num_rows <= kFewRowsMax) {
     MultiplyFewRows<Weights>(linear, layout);
   } else {
     MultiplyManyRows<Weights>(linear, layout);

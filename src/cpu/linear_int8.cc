@@ -447,6 +447,8 @@ HWY_NOINLINE void MultiplyWidened(const ColumnBlocks& of) {
       MINISGL_UNROLL for (int v = 0; v < kColumnVectors; ++v) dot[r][v] = hn::Zero(di);
     }
     FetchPiece(b, block);
+// (Unrolled whole: 2 % faster.)
+#pragma GCC unroll 16
     for (int64_t pair = 0; pair < kPairs; ++pair) {
       hn::Vec<Words> w[kColumnVectors];
       MINISGL_UNROLL for (int v = 0; v < kColumnVectors; ++v) {

@@ -101,24 +101,39 @@ struct RowPointers {
   size_t stride;
 };
 
+// Whether registers are short: x86 before AVX-512 has 16.
+inline constexpr bool kFewRegisters = HWY_TARGET != HWY_AVX3 && HWY_TARGET != HWY_NEON;
+// Whether the loads of the next step, moved up, would take registers of sums. One sum that lives in
+// memory costs a third of the speed (AVX2, 6 x 2 vectors: 81 instead of 120 GFLOP/s of 134).
+template <int kRows, int kVectors>
+inline constexpr bool kKeepsSteps = HWY_TARGET != HWY_AVX3 || (kRows >= 5 && kVectors >= 4);
+
 // sum[r][v] += x[r * x_stride + k] * operand(k, v) for k = 0, 1, ... num_k - 1 in this order.
 template <int kHalf, int kRows, int kVectors, class Operand>
 HWY_INLINE void MultiplyAccumulateStep(const RowPointers<kRows>& x, const Operand& operand,
                                        size_t k, Floats (&sum)[kRows][kVectors]) {
-  Floats w[kVectors];
-  MINISGL_UNROLL for (int v = 0; v < kVectors; ++v) w[v] = operand.template Load<kHalf>(k, v);
-  MINISGL_UNROLL for (int r = 0; r < kRows; ++r) {
-    const Floats factor = hn::Set(F32(), x.At(r, kHalf));
+  // Of x and weights those of which there are fewer are held, where registers are short.
+  if constexpr (kFewRegisters && kRows < kVectors) {
+    Floats factor[kRows];
+    MINISGL_UNROLL for (int r = 0; r < kRows; ++r) factor[r] = hn::Set(F32(), x.At(r, kHalf));
     MINISGL_UNROLL for (int v = 0; v < kVectors; ++v) {
-      sum[r][v] = hn::MulAdd(factor, w[v], sum[r][v]);
+      const Floats w = operand.template Load<kHalf>(k, v);
+      MINISGL_UNROLL for (int r = 0; r < kRows; ++r) {
+        sum[r][v] = hn::MulAdd(factor[r], w, sum[r][v]);
+      }
+    }
+  } else {
+    Floats w[kVectors];
+    MINISGL_UNROLL for (int v = 0; v < kVectors; ++v) w[v] = operand.template Load<kHalf>(k, v);
+    MINISGL_UNROLL for (int r = 0; r < kRows; ++r) {
+      const Floats factor = hn::Set(F32(), x.At(r, kHalf));
+      MINISGL_UNROLL for (int v = 0; v < kVectors; ++v) {
+        sum[r][v] = hn::MulAdd(factor, w[v], sum[r][v]);
+      }
     }
   }
-  // Keeps the compiler from moving the next step's loads up, for which 16 registers do not suffice:
-  // one sum that lives in memory costs a third of the speed (AVX2, 6 x 2 vectors: 81 instead of 120
-  // GFLOP/s of 134). AVX-512 has 32.
-#if HWY_TARGET != HWY_AVX3
-  asm volatile("" ::: "memory");
-#endif
+  // Keeps the compiler from moving the next step's loads up.
+  if constexpr (kKeepsSteps<kRows, kVectors>) asm volatile("" ::: "memory");
 }
 
 template <int kRows, int kVectors, class Operand>

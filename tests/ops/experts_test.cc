@@ -215,7 +215,7 @@ TEST(ExpertLinearTest, AgreesWithOracle) {
         const auto bounds = RunExpertLinear(*oracle, magnitude, sizes,
                                             b == nullptr ? nullptr : Absolute(bias).data());
         for (const auto& ops : AllCpuOps()) {
-          const double roundings = RoundingsOf(*ops, format, s.num_in);
+          const double roundings = RoundingsOf(format, s.num_in);
           batch.x = AsRead(*ops, format, batch.x);
           const auto expected = RunExpertLinear(*oracle, exact, batch, b);
           ExpectClose(

@@ -100,11 +100,10 @@ inline std::vector<float> AsRead(const Ops& ops, const WeightFormat& format, std
 
 // Roundings on the way of one product into an output: in a block of inputs one after another, then
 // one for each block. What a quantized weight and x are is rounded too.
-inline double RoundingsOf(const Ops& ops, const WeightFormat& format, int64_t num_in) {
+inline double RoundingsOf(const WeightFormat& format, int64_t num_in) {
   if (format.quantization == Quantization::kInt8) return num_in / kQuantBlock + 8;
-  // The bf16 dot product's blocks are of 256 pairs.
-  const int64_t block = HasBf16Dot(ops) && format.dtype == DType::kBF16 ? 256 : 128;
-  return std::min<double>(num_in, block) + num_in / 128 + 3;
+  constexpr int64_t kBlock = 256;  // of the bf16 dot product: pairs
+  return std::min<double>(num_in, kBlock) + num_in / kBlock + 3;
 }
 
 inline TensorView View(const std::vector<float>& values, int64_t rows, int64_t columns) {
