@@ -255,9 +255,30 @@ void RoundElements(const float* from, int64_t count, uint16_t* to) {
   }
 }
 
+// Asks for the lines that WritePairs is going to write to.
+void FetchPairs(const RopeKvWriteParams& p, int64_t token) {
+  const KvLayer& kv = p.kv;
+  const float* head = kv.base.f32() + p.slots[token] / kv.page_size * kv.page_stride;
+  const int64_t offset = p.slots[token] % kv.page_size;
+  for (int64_t h = 0; h < p.num_kv_heads; ++h, head += kv.head_stride) {
+    const float* const values = head + kv.v_offset + offset / 2 * p.head_dim;
+    for (int64_t pair = 0; pair < p.head_dim / 2; ++pair) {
+      __builtin_prefetch(head + pair * kv.page_size + offset, /*rw=*/0, /*locality=*/2);
+    }
+    for (int64_t e = 0; e < p.head_dim; e += kPanelWidth) {
+      __builtin_prefetch(values + e, /*rw=*/0, /*locality=*/2);
+    }
+  }
+}
+
 // Each half of a pair is written for itself: the token of the other may be another thread's.
 void WritePairs(const RopeKvWriteParams& p, int64_t token) {
   const KvLayer& kv = p.kv;
+  // The next token is most likely this thread's, and of a row that decodes in another page.
+  if (token + 1 < p.num_tokens &&
+      p.slots[token + 1] / kv.page_size != p.slots[token] / kv.page_size) {
+    FetchPairs(p, token + 1);
+  }
   const int64_t width = int64_t{p.num_kv_heads} * p.head_dim;
   const float* k = p.qkv.f32() + token * (int64_t{p.num_heads} * p.head_dim + 2 * width) +
                    int64_t{p.num_heads} * p.head_dim;

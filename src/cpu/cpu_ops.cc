@@ -119,11 +119,12 @@ class CpuOps : public Ops {
   }
 
  private:
-  // body(begin, end) over ranges of tokens that cost about kChunkElements each.
+  // body(begin, end) over ranges of tokens that cost about kChunkElements each. Neighbours are one
+  // thread's: they write the same lines of a page.
   template <typename Body>
   void ForTokens(int64_t num_tokens, int64_t cost, const Body& body) {
     const int64_t per_chunk = std::max<int64_t>(1, kChunkElements / std::max<int64_t>(1, cost));
-    pool_.ParallelFor(CeilDiv(num_tokens, per_chunk), [&](int64_t chunk, int) {
+    pool_.ParallelForRanges(CeilDiv(num_tokens, per_chunk), [&](int64_t chunk, int) {
       body(chunk * per_chunk, std::min(num_tokens, (chunk + 1) * per_chunk));
     });
   }

@@ -151,15 +151,18 @@ void Multiply(const LinearBlock& linear) {
 }  // namespace
 
 void RoundRowToBf16(const float* x, int64_t num_in, std::byte* row) {
-  for (int64_t i = 0; i < num_in; i += kLanes) {
-    const int64_t left = num_in - i;
-    const __mmask16 mask =
-        static_cast<__mmask16>(left >= kLanes ? 0xFFFF : (uint32_t{1} << left) - 1);
-    // The pair of a last odd input is written too.
-    const __mmask16 stored = static_cast<__mmask16>(left % 2 == 0 ? mask : mask | (mask << 1));
-    const __m256bh rounded = _mm512_cvtneps_pbh(_mm512_maskz_loadu_ps(mask, x + i));
-    _mm256_mask_storeu_epi16(row + i * 2, stored, (__m256i)rounded);
+  int64_t i = 0;
+  for (; i + kLanes <= num_in; i += kLanes) {
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(row + i * 2),
+                        (__m256i)_mm512_cvtneps_pbh(_mm512_loadu_ps(x + i)));
   }
+  const int64_t left = num_in - i;
+  if (left == 0) return;
+  const auto mask = static_cast<__mmask16>((uint32_t{1} << left) - 1);
+  // The pair of a last odd input is written too.
+  const auto stored = static_cast<__mmask16>(left % 2 == 0 ? mask : mask | (mask << 1));
+  const __m256bh rounded = _mm512_cvtneps_pbh(_mm512_maskz_loadu_ps(mask, x + i));
+  _mm256_mask_storeu_epi16(row + i * 2, stored, (__m256i)rounded);
 }
 
 }  // namespace minisgl

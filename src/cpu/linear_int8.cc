@@ -122,6 +122,34 @@ HWY_INLINE float QuantizeBlock(const float* x, int32_t* HWY_RESTRICT q, int32_t*
   return magnitude / 127.0f;
 }
 
+#ifdef MINISGL_INT8_PAIRS
+// Of every quad of q's its pairs of 16-bit words, (0, 2) and (1, 3), in the first half of its
+// lanes.
+HWY_INLINE auto PairQuads(const int32_t* q) {
+  const hn::RebindToSigned<F32> di;
+  const Ints quads = hn::Load(di, q);
+  const Ints pairs =
+      hn::Or(hn::And(quads, hn::Set(di, 0xFFFF)), hn::ShiftLeft<16>(hn::Shuffle1032(quads)));
+  return hn::BitCast(hn::Repartition<int64_t, F32>(), pairs);
+}
+#endif
+
+// A block's q's as 16-bit words, of each quad in the order 0, 2, 1, 3.
+HWY_INLINE void StoreWords(const int32_t* HWY_RESTRICT q, int16_t* HWY_RESTRICT words) {
+#ifdef MINISGL_INT8_PAIRS
+  const hn::Repartition<int64_t, F32> d64;
+  for (int64_t i = 0; i < kQuantBlock; i += 2 * kLanes) {
+    const auto both = hn::ConcatEven(d64, PairQuads(q + i + kLanes), PairQuads(q + i));
+    hn::StoreU(both, d64, reinterpret_cast<int64_t*>(words + i));
+  }
+#else
+  constexpr int kOrder[] = {0, 2, 1, 3};
+  for (int64_t i = 0; i < kQuantBlock; ++i) {
+    words[i] = static_cast<int16_t>(q[i / 4 * 4 + kOrder[i % 4]]);
+  }
+#endif
+}
+
 void QuantizeRow(const float* x, int64_t num_in, std::byte* row) {
   const RowLayout layout(num_in);
   auto* const scales = reinterpret_cast<float*>(row);
@@ -143,13 +171,7 @@ void QuantizeRow(const float* x, int64_t num_in, std::byte* row) {
       auto* const bytes = reinterpret_cast<int8_t*>(to);
       for (int64_t i = 0; i < kQuantBlock; ++i) bytes[i] = static_cast<int8_t>(q[i]);
     } else {
-      auto* const words = reinterpret_cast<int16_t*>(to);
-      for (int64_t i = 0; i < kQuantBlock; i += 4) {
-        words[i] = static_cast<int16_t>(q[i]);
-        words[i + 1] = static_cast<int16_t>(q[i + 2]);
-        words[i + 2] = static_cast<int16_t>(q[i + 1]);
-        words[i + 3] = static_cast<int16_t>(q[i + 3]);
-      }
+      StoreWords(q, reinterpret_cast<int16_t*>(to));
     }
     to += kQuantBlock * kInputBytes;
   }
@@ -447,8 +469,7 @@ HWY_NOINLINE void MultiplyWidened(const ColumnBlocks& of) {
       MINISGL_UNROLL for (int v = 0; v < kColumnVectors; ++v) dot[r][v] = hn::Zero(di);
     }
     FetchPiece(b, block);
-// (Unrolled whole: 2 % faster.)
-#pragma GCC unroll 16
+#pragma GCC unroll kPairs
     for (int64_t pair = 0; pair < kPairs; ++pair) {
       hn::Vec<Words> w[kColumnVectors];
       MINISGL_UNROLL for (int v = 0; v < kColumnVectors; ++v) {
