@@ -442,6 +442,13 @@ TEST_F(RunLoopTest, LogprobsHaveOpenAisShapeAndTheId) {
       R"({"token": "</s>", "id": 257, "logprob": 0.0, "bytes": [], "top_logprobs": []}]})");
 }
 
+// As a program that a terminal starts: what a shell starts in the background has SIGINT ignored.
+void TakeStopSignals() {
+  signal(SIGINT, SIG_DFL);
+  signal(SIGTERM, SIG_DFL);
+  InstallStopSignals();
+}
+
 // In a process of its own: a signal is for good.
 TEST_F(RunLoopTest, ASignalCancelsWhatIsNotDoneWithinTheGrace) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
@@ -452,7 +459,7 @@ TEST_F(RunLoopTest, ASignalCancelsWhatIsNotDoneWithinTheGrace) {
     if (asked.id == 2) raise(SIGTERM);
   };
   const auto run_and_report = [this] {
-    InstallStopSignals();
+    TakeStopSignals();
     for (const Json& row : RunFile(kThreeRows))
       std::fprintf(stderr, "<%s>", ErrorCode(row).c_str());
     std::exit(static_cast<int>(10 * rows_done_ + rows_failed_));
@@ -472,7 +479,7 @@ TEST_F(RunLoopTest, ASecondSignalWritesWhatIsFinishedAndCancelsTheRest) {
     raise(SIGTERM);
   };
   const auto run_and_report = [this] {
-    InstallStopSignals();
+    TakeStopSignals();
     for (const Json& row : RunFile("\"a\"\n\"b\"\n\"c\"\n\"d\"\n")) {
       std::fprintf(stderr, "<%s %s>", row.Find("index")->Dump().c_str(), ErrorCode(row).c_str());
     }
@@ -515,7 +522,7 @@ TEST_F(RunLoopTest, AStopOfItsOwnEndsARunInAThreadOfItsOwn) {
 TEST(StopSignalsTest, AThirdEndsTheProgramWhereItIs) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   const auto take_three = [] {
-    InstallStopSignals();
+    TakeStopSignals();
     EXPECT_FALSE(StopsAtOnce());
     raise(SIGTERM);
     if (StopSignal() != SIGTERM || StopsAtOnce()) std::exit(1);
@@ -530,7 +537,7 @@ TEST(StopSignalsTest, AThirdEndsTheProgramWhereItIs) {
 TEST(StopSignalsTest, AfterTheSecondThereAreTwoSeconds) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   const auto hang = [] {
-    InstallStopSignals();
+    TakeStopSignals();
     raise(SIGTERM);
     raise(SIGTERM);
     while (true) pause();
