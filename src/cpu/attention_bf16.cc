@@ -247,12 +247,10 @@ void AddValues(const QueryBlock& block, const Tile& tile, const VisibleKeys& key
   kAdd[num_rows - 1](block, tile, keys, row, weights, rescale);
 }
 
-// `count` elements, a multiple of 16, to `to`.
-void RoundElements(const float* from, int64_t count, uint16_t* to) {
-  for (int64_t e = 0; e < count; e += kLanes) {
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + e),
-                        (__m256i)_mm512_cvtneps_pbh(_mm512_loadu_ps(from + e)));
-  }
+// 16 elements to `to`.
+inline void RoundPanel(const float* from, uint16_t* to) {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(to),
+                      (__m256i)_mm512_cvtneps_pbh(_mm512_loadu_ps(from)));
 }
 
 // Asks for the lines that WritePairs is going to write to.
@@ -290,11 +288,11 @@ void WritePairs(const RopeKvWriteParams& p, int64_t token) {
         reinterpret_cast<uint16_t*>(head + kv.v_offset) + offset / 2 * 2 * p.head_dim + offset % 2;
     for (int64_t begin = 0; begin < p.head_dim; begin += kPanelWidth) {
       uint16_t rounded[kPanelWidth];
-      RoundElements(k + begin, kPanelWidth, rounded);
+      RoundPanel(k + begin, rounded);
       for (int64_t i = 0; i < kPanelWidth; i += 2) {
         std::memcpy(to_k + (begin + i) * kv.page_size, rounded + i, 2 * sizeof(uint16_t));
       }
-      RoundElements(k + width + begin, kPanelWidth, rounded);
+      RoundPanel(k + width + begin, rounded);
       for (int64_t i = 0; i < kPanelWidth; ++i) to_v[2 * (begin + i)] = rounded[i];
     }
   }
