@@ -26,11 +26,8 @@ class Ops {
   // For messages: "cpu (avx512, 2 threads)".
   virtual std::string Name() const = 0;
 
-  // Of all activations but the residual stream and the logits, and of keys and values.
+  // Of all activations but the residual stream and the logits.
   virtual DType activation_dtype() const { return DType::kF32; }
-  // What keys and values that may be rounded to bf16 (KvLayer) are read as, where heads and pages
-  // are multiples of 16 long.
-  virtual DType rounded_kv_dtype() const { return activation_dtype(); }
 
   // `num_bytes` of zeroed memory of the device, 64-byte aligned; freed with the last copy of the
   // pointer. kOutOfMemory where there is none.

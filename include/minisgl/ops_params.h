@@ -115,7 +115,8 @@ struct LinearParams {
 //   v: the same + v_offset
 // Only RopeKvWrite and Attention touch it. Where a head's keys of a page are one block (slot_stride
 // == head_dim, the fast layout of the CPU), an implementation may order what is in the block as it
-// likes.
+// likes. `base` is of the activations' dtype, or on the CPU bf16 (KvDType): then queries and
+// softmax weights may be rounded to bf16 too where they are multiplied.
 struct KvLayer {
   ActivationPtr base;
   int64_t page_stride;  // in elements, like all strides
@@ -123,11 +124,15 @@ struct KvLayer {
   int64_t head_stride;
   int64_t v_offset;
   int32_t page_size;
-  // Keys and values may be kept as bf16, and queries and softmax weights rounded to it where they
-  // are multiplied, by an implementation that is faster so: the model's numbers are bf16, those
-  // that its matrices were quantized from among them. The same in every call on one storage.
-  bool rounds_to_bf16 = false;
 };
+
+// What keys and values are kept as: what activations are; but bf16 where those are f32 (the CPU)
+// and the model's weights bf16 or quantized from it, for half the memory and half of what attention
+// reads.
+inline DType KvDType(DType activation_dtype, DType weight_dtype) {
+  return activation_dtype == DType::kF32 && weight_dtype == DType::kBF16 ? DType::kBF16
+                                                                         : activation_dtype;
+}
 
 // Rotates q and k by position and writes k and v to their slots. Rotary, "half" form: pair (i, i +
 // rot/2) for i < rot/2 is turned by angle position * inverse_frequency[i]; features past rot stay.

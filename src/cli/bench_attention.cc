@@ -108,9 +108,7 @@ class Sweep {
   }
 
   double Bytes(const AttentionSize& size) const {
-    const Ops& ops = *device_.ops();
-    const bool is_rounded = size.page_size % 16 == 0 && heads_.dim % 16 == 0;
-    const DType dtype = is_rounded ? ops.rounded_kv_dtype() : ops.activation_dtype();
+    const DType dtype = BenchKvDType(*device_.ops());
     return static_cast<double>(size.num_keys()) * static_cast<double>(KvTokenBytes(heads_, dtype));
   }
   double Flops(const AttentionSize& size) const {

@@ -73,9 +73,9 @@ Result<std::unique_ptr<AttentionCase>> AttentionCase::Make(const AttentionSize& 
                                                            uint64_t seed, BenchDevice* device) {
   std::unique_ptr<AttentionCase> made(new AttentionCase(size, heads, device));
   const int64_t num_pages = copies * size.num_pages();
-  MINISGL_ASSIGN_OR_RETURN(made->kv_,
-                           KvStorage::Make(AttentionConfig(heads), static_cast<int32_t>(num_pages),
-                                           size.page_size, device->ops()));
+  MINISGL_ASSIGN_OR_RETURN(
+      made->kv_, KvStorage::Make(AttentionConfig(heads), BenchKvDType(*device->ops()),
+                                 static_cast<int32_t>(num_pages), size.page_size, device->ops()));
   MINISGL_RETURN_IF_ERROR(made->FillKv(num_pages * size.page_size, seed));
   MINISGL_RETURN_IF_ERROR(made->MakeArrays(copies, seed));
   if (device->on_gpu()) {
@@ -193,11 +193,7 @@ Status AttentionCase::FillKv(int64_t num_slots, uint64_t seed) {
   return device_->on_gpu() ? device_->device()->Synchronize() : Status();
 }
 
-KvLayer AttentionCase::Kv() const {
-  KvLayer kv = kv_.layers()[0];
-  kv.rounds_to_bf16 = true;
-  return kv;
-}
+KvLayer AttentionCase::Kv() const { return kv_.layers()[0]; }
 
 void AttentionCase::Launch(int copy) {
   device_->ops()->Attention({.qkv = qkv_.ptr(),

@@ -78,6 +78,9 @@ class AttentionCase {
 // One layer of such heads, in bf16.
 ModelConfig AttentionConfig(const AttentionHeads& heads);
 
+// What keys and values of its layer are kept as.
+inline DType BenchKvDType(const Ops& ops) { return KvDType(ops.activation_dtype(), DType::kBF16); }
+
 // Bytes of the key and the value of one token.
 uint64_t KvTokenBytes(const AttentionHeads& heads, DType dtype);
 

@@ -14,12 +14,12 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "cpu/attention.cc"
-#include <hwy/cache_control.h>
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
 #include "cpu/attention_bf16.h"
 #include "cpu/attention_block.h"
+#include "cpu/attention_operands-inl.h"
 #include "cpu/kernels.h"
 #include "cpu/simd-inl.h"
 
@@ -27,57 +27,43 @@ HWY_BEFORE_NAMESPACE();
 namespace minisgl {
 namespace HWY_NAMESPACE {
 
-// Operands of MultiplyAccumulate that fetch what is needed next into the cache, a line for each
-// line that they read. (The processor's own prefetching starts anew with every page.)
-
-// The keys of a tile, where `fetch` is the values of the first key of the same panel.
-template <int kVectors>
-struct FetchingKeys : StridedOperand<kVectors> {
-  const float* fetch[kVectors];
-  template <int kHalf>
-  HWY_INLINE Floats Load(size_t k, int v) const {
-    if (v * kLanes % kPanelWidth == 0) hwy::Prefetch(fetch[v] + (k + kHalf) * kPanelWidth);
-    return StridedOperand<kVectors>::template Load<kHalf>(k, v);
-  }
-};
-
-// The values of a tile, where `fetch` is the place of the same panel in the next tile's keys.
-template <int kVectors>
-struct FetchingValues : ScatteredOperand<kVectors> {
-  const float* fetch[kVectors];
-  size_t fetch_stride;
-  template <int kHalf>
-  HWY_INLINE Floats Load(size_t k, int v) const {
-    if (v * kLanes % kPanelWidth == 0) hwy::Prefetch(fetch[v] + (k + kHalf) * fetch_stride);
-    return ScatteredOperand<kVectors>::template Load<kHalf>(k, v);
-  }
-};
-
 // Room for kRowsMax numbers in whole vectors.
 constexpr int64_t kRowsPadded = 16;
 
-// Scores of kRows query rows against the tile's keys [0, tile.key_end), 64 floats a row.
-template <int kRows, bool kFetches>
+// Scores of kRows query rows against the tile's keys [0, key_end), 64 floats a row.
+template <int kRows, Read kRead>
 HWY_INLINE void ScoreRows(const QueryBlock& block, const Tile& tile, const float* q,
-                          float* scores) {
+                          int64_t key_end, float* scores) {
   constexpr int kVectors = VectorsPerRow<kRows>();
   const F32 d;
   const Floats scale = hn::Set(d, block.params->scale);
-  for (int64_t column = 0; column < tile.key_end; column += kVectors * kLanes) {
-    FetchingKeys<kVectors> keys;
-    keys.stride = static_cast<size_t>(tile.key_stride);
-    MINISGL_UNROLL for (int v = 0; v < kVectors; ++v) {
-      const int64_t first = column + v * kLanes;
-      keys.start[v] = tile.keys[first / kPanelWidth] + first % kPanelWidth;
-      keys.fetch[v] = tile.panel_values[first / kPanelWidth];
-    }
+  for (int64_t column = 0; column < key_end; column += kVectors * kLanes) {
     Floats sum[kRows][kVectors];
     SetZero(sum);
     const auto width = static_cast<size_t>(block.head_dim);
-    if constexpr (kFetches) {
+    if constexpr (ReadsPairs(kRead)) {
+      PairedKeys<kVectors, kRead == Read::kFetchingPairs> keys;
+      keys.stride = static_cast<size_t>(tile.pairs.key_stride);
+      MINISGL_UNROLL for (int v = 0; v < kVectors; ++v) {
+        const int64_t first = column + v * kLanes;
+        keys.start[v] = tile.pairs.keys[first / kPanelWidth] + first % kPanelWidth;
+        keys.fetch[v] = tile.pairs.next_keys[first / kPanelWidth];
+      }
       MultiplyAccumulate(q, width, keys, width, sum);
     } else {
-      MultiplyAccumulate(q, width, static_cast<const StridedOperand<kVectors>&>(keys), width, sum);
+      FetchingKeys<kVectors> keys;
+      keys.stride = static_cast<size_t>(tile.key_stride);
+      MINISGL_UNROLL for (int v = 0; v < kVectors; ++v) {
+        const int64_t first = column + v * kLanes;
+        keys.start[v] = tile.keys[first / kPanelWidth] + first % kPanelWidth;
+        keys.fetch[v] = tile.panel_values[first / kPanelWidth];
+      }
+      if constexpr (kRead == Read::kFetchingFloats) {
+        MultiplyAccumulate(q, width, keys, width, sum);
+      } else {
+        MultiplyAccumulate(q, width, static_cast<const StridedOperand<kVectors>&>(keys), width,
+                           sum);
+      }
     }
     MINISGL_UNROLL for (int r = 0; r < kRows; ++r) {
       MINISGL_UNROLL for (int v = 0; v < kVectors; ++v) {
@@ -95,6 +81,7 @@ HWY_INLINE VisibleKeys FindVisibleKeys(const QueryBlock& block, const Tile& tile
     const int64_t past_end = block.positions[row + r] + 1 - tile.first;
     keys.begin[r] = window > 0 ? MaxOf<int64_t>(0, past_end - window) : 0;
     keys.end[r] = MinOf(kTileKeys, past_end);
+    keys.last_end = MaxOf(keys.last_end, keys.end[r]);
     keys.all_begin = MaxOf(keys.all_begin, keys.begin[r]);
     keys.all_end = MinOf(keys.all_end, keys.end[r]);
     keys.is_ragged |= keys.begin[r] != keys.begin[0] || keys.end[r] != keys.end[0];
@@ -185,58 +172,85 @@ HWY_INLINE void SoftmaxRows(const AttentionParams& p, const VisibleKeys& keys, i
   }
 }
 
+// Vector `column` of a key's value.
+template <Read kRead>
+HWY_INLINE Floats LoadValue(const Tile& tile, int64_t key, int64_t column) {
+  if constexpr (ReadsPairs(kRead)) {
+    const uint32_t* const pairs = tile.pairs.values[key / 2] + column;
+    return key % 2 == 0 ? WidenHalves<0>(pairs) : WidenHalves<1>(pairs);
+  } else {
+    return hn::LoadU(F32(), tile.values[key] + column);
+  }
+}
+
 // Keys [begin, end) added to the sum of one row.
-template <int kVectors>
+template <Read kRead, int kVectors>
 HWY_INLINE void AddKeys(const Tile& tile, int64_t begin, int64_t end, const float* weights,
                         int64_t column, Floats (&sum)[kVectors]) {
   const F32 d;
   for (int64_t key = begin; key < end; ++key) {
     const Floats weight = hn::Set(d, weights[key]);
-    const float* value = tile.values[key] + column;
     MINISGL_UNROLL for (int v = 0; v < kVectors; ++v) {
-      sum[v] = hn::MulAdd(weight, hn::LoadU(d, value + v * kLanes), sum[v]);
+      sum[v] = hn::MulAdd(weight, LoadValue<kRead>(tile, key, column + v * kLanes), sum[v]);
     }
   }
 }
 
 // For each row the keys that it sees before those that all see, or (kAfter) after them.
-template <bool kAfter, int kRow, int kRows, int kVectors>
+template <Read kRead, bool kAfter, int kRow, int kRows, int kVectors>
 HWY_INLINE void AddRaggedKeys(const Tile& tile, const VisibleKeys& keys, const float* weights,
                               int64_t column, Floats (&sum)[kRows][kVectors]) {
   if constexpr (kRow < kRows) {
     const int64_t begin = kAfter ? MaxOf(keys.begin[kRow], keys.all_end) : keys.begin[kRow];
     const int64_t end = kAfter ? keys.end[kRow] : MinOf(keys.end[kRow], keys.all_begin);
-    AddKeys(tile, begin, end, weights + kRow * kTileKeys, column, sum[kRow]);
-    AddRaggedKeys<kAfter, kRow + 1>(tile, keys, weights, column, sum);
+    AddKeys<kRead>(tile, begin, end, weights + kRow * kTileKeys, column, sum[kRow]);
+    AddRaggedKeys<kRead, kAfter, kRow + 1>(tile, keys, weights, column, sum);
+  }
+}
+
+// Keys [begin, end), which all rows see, added to their sums.
+template <Read kRead, int kRows, int kVectors>
+HWY_INLINE void AddSharedKeys(const Tile& tile, int64_t begin, int64_t end, const float* weights,
+                              int64_t column, Floats (&sum)[kRows][kVectors]) {
+  constexpr auto kStride = static_cast<size_t>(kTileKeys);
+  const auto num_keys = static_cast<size_t>(end - begin);
+  const ScatteredOperand<kVectors> rows = {tile.values + begin, static_cast<size_t>(column)};
+  if constexpr (ReadsPairs(kRead)) {
+    const PairedValues<kVectors, kRead == Read::kFetchingPairs> pairs = {
+        tile.pairs.values + begin / 2, tile.pairs.next_values + begin / 2,
+        static_cast<size_t>(column)};
+    MultiplyAccumulate(weights + begin, kStride, pairs, num_keys, sum);
+  } else if constexpr (kRead == Read::kFetchingFloats) {
+    FetchingValues<kVectors> fetching = {rows, {}, static_cast<size_t>(tile.key_stride)};
+    MINISGL_UNROLL for (int v = 0; v < kVectors; ++v) {
+      fetching.fetch[v] = tile.next_keys[(column + v * kLanes) % kTileKeys / kPanelWidth] +
+                          column / kTileKeys * kTileKeys * tile.key_stride;
+    }
+    MultiplyAccumulate(weights + begin, kStride, fetching, num_keys, sum);
+  } else {
+    MultiplyAccumulate(weights + begin, kStride, rows, num_keys, sum);
   }
 }
 
 // values[r] = values[r] * rescale[r] + sum over the keys that r sees of weights[r][key] * v[key],
 // for kVectors vectors of the head from `column` on.
-template <int kRows, int kVectors, bool kFetches>
+template <int kRows, int kVectors, Read kRead>
 HWY_INLINE void AddValueColumns(const Tile& tile, const VisibleKeys& keys, const float* weights,
                                 const float* rescale, float* values, int64_t width,
                                 int64_t column) {
   const F32 d;
   Floats sum[kRows][kVectors];
   SetZero(sum);
-  if (keys.is_ragged) AddRaggedKeys<false, 0>(tile, keys, weights, column, sum);
-  const ScatteredOperand<kVectors> rows = {tile.values + keys.all_begin,
-                                           static_cast<size_t>(column)};
-  const auto num_keys = static_cast<size_t>(keys.all_end - keys.all_begin);
-  if constexpr (kFetches) {
-    FetchingValues<kVectors> fetching = {rows, {}, static_cast<size_t>(tile.key_stride)};
-    MINISGL_UNROLL for (int v = 0; v < kVectors; ++v) {
-      fetching.fetch[v] = tile.next_keys[(column + v * kLanes) % kTileKeys / kPanelWidth] +
-                          column / kTileKeys * kTileKeys * tile.key_stride;
+  if (keys.is_ragged) AddRaggedKeys<kRead, false, 0>(tile, keys, weights, column, sum);
+  int64_t begin = keys.all_begin;
+  if (ReadsPairs(kRead) && begin % 2 != 0 && begin < keys.all_end) {  // half of a pair
+    MINISGL_UNROLL for (int r = 0; r < kRows; ++r) {
+      AddKeys<kRead>(tile, begin, begin + 1, weights + r * kTileKeys, column, sum[r]);
     }
-    MultiplyAccumulate(weights + keys.all_begin, static_cast<size_t>(kTileKeys), fetching, num_keys,
-                       sum);
-  } else {
-    MultiplyAccumulate(weights + keys.all_begin, static_cast<size_t>(kTileKeys), rows, num_keys,
-                       sum);
+    ++begin;
   }
-  if (keys.is_ragged) AddRaggedKeys<true, 0>(tile, keys, weights, column, sum);
+  AddSharedKeys<kRead>(tile, begin, keys.all_end, weights, column, sum);
+  if (keys.is_ragged) AddRaggedKeys<kRead, true, 0>(tile, keys, weights, column, sum);
   MINISGL_UNROLL for (int r = 0; r < kRows; ++r) {
     MINISGL_UNROLL for (int v = 0; v < kVectors; ++v) {
       float* to = values + r * width + column + v * kLanes;
@@ -245,29 +259,29 @@ HWY_INLINE void AddValueColumns(const Tile& tile, const VisibleKeys& keys, const
   }
 }
 
-template <int kRows, bool kFetches>
+template <int kRows, Read kRead>
 HWY_INLINE void AddValues(const Tile& tile, const VisibleKeys& keys, const float* weights,
                           const float* rescale, float* values, int64_t width) {
   constexpr int kVectors = VectorsPerRow<kRows>();
   int64_t column = 0;
   for (; column + kVectors * kLanes <= width; column += kVectors * kLanes) {
-    AddValueColumns<kRows, kVectors, kFetches>(tile, keys, weights, rescale, values, width, column);
+    AddValueColumns<kRows, kVectors, kRead>(tile, keys, weights, rescale, values, width, column);
   }
   for (; column < width; column += kLanes) {
-    AddValueColumns<kRows, 1, kFetches>(tile, keys, weights, rescale, values, width, column);
+    AddValueColumns<kRows, 1, kRead>(tile, keys, weights, rescale, values, width, column);
   }
 }
 
 // Query rows [row, row + kRows), all of which see some key of the tile.
-template <int kRows, bool kFetches>
+template <int kRows, Read kRead>
 HWY_NOINLINE void AttendRows(const QueryBlock& block, const Tile& tile, int64_t row) {
   HWY_ALIGN float scores[kRows * kTileKeys];
   HWY_ALIGN float rescale[kRowsPadded] = {};
   const VisibleKeys keys = FindVisibleKeys(block, tile, row, kRows);
-  ScoreRows<kRows, kFetches>(block, tile, block.q + row * block.head_dim, scores);
+  ScoreRows<kRows, kRead>(block, tile, block.q + row * block.head_dim, keys.last_end, scores);
   SoftmaxRows(*block.params, keys, kRows, scores, block.states + row, rescale);
-  AddValues<kRows, kFetches>(tile, keys, scores, rescale, block.values + row * block.value_width,
-                             block.value_width);
+  AddValues<kRows, kRead>(tile, keys, scores, rescale, block.values + row * block.value_width,
+                          block.value_width);
 }
 
 // The same with products of bf16, of a tile that is rounded.
@@ -276,46 +290,95 @@ HWY_NOINLINE void AttendRowsBf16(const QueryBlock& block, const Bf16Products& pr
   HWY_ALIGN float scores[kRowsMax * kTileKeys];
   HWY_ALIGN float rescale[kRowsPadded] = {};
   const VisibleKeys keys = FindVisibleKeys(block, tile, row, num_rows);
-  products.score(block, tile, row, num_rows, scores);
+  products.score(block, tile, row, num_rows, keys.last_end, scores);
   SoftmaxRows(*block.params, keys, num_rows, scores, block.states + row, rescale);
   products.add_values(block, tile, keys, row, num_rows, scores, rescale);
 }
 
-template <bool kFetches>
+template <Read kRead>
 HWY_INLINE void AttendSome(const QueryBlock& block, const Tile& tile, int64_t row,
                            int64_t num_rows) {
   switch (num_rows) {
     case 1:
-      return AttendRows<1, kFetches>(block, tile, row);
+      return AttendRows<1, kRead>(block, tile, row);
     case 2:
-      return AttendRows<2, kFetches>(block, tile, row);
+      return AttendRows<2, kRead>(block, tile, row);
     case 3:
-      return AttendRows<3, kFetches>(block, tile, row);
+      return AttendRows<3, kRead>(block, tile, row);
     case 4:
-      return AttendRows<4, kFetches>(block, tile, row);
+      return AttendRows<4, kRead>(block, tile, row);
     case 5:
-      return AttendRows<5, kFetches>(block, tile, row);
+      return AttendRows<5, kRead>(block, tile, row);
     default:
-      return AttendRows<6, kFetches>(block, tile, row);
+      return AttendRows<6, kRead>(block, tile, row);
   }
 }
 
-// Query rows [begin, end), in blocks of about the same size. The first brings the tile's values and
-// the next tile's keys into the cache; with pairs each brings a part of the next tile.
+// The pairs of a row of 16 or more numbers: the first of each to `first`, the second to `second`.
+HWY_INLINE void WidenPairs(const uint32_t* HWY_RESTRICT pairs, int64_t count,
+                           float* HWY_RESTRICT first, float* HWY_RESTRICT second) {
+  const F32 d;
+  for (int64_t i = 0; i < count; i += kLanes) {
+    hn::StoreU(WidenHalves<0>(pairs + i), d, first + i);
+    hn::StoreU(WidenHalves<1>(pairs + i), d, second + i);
+  }
+}
+
+// The tile's floats from its pairs: keys panel by panel, so that a panel's lines are neighbours.
+HWY_INLINE void WidenTile(const QueryBlock& block, Tile* tile) {
+  constexpr int64_t kPanels = kTileKeys / kPanelWidth;
+  const int64_t head_dim = block.head_dim;
+  const int64_t panel_begin = SeenPanel(*tile, 0), panel_end = SeenPanel(*tile, kPanels - 1) + 1;
+  float* const values = tile->scratch + kTileKeys * head_dim;
+  for (int64_t panel = panel_begin; panel < panel_end; ++panel) {
+    float* const keys = tile->scratch + panel * kPanelWidth * head_dim;
+    for (int64_t pair = 0; pair < head_dim / 2; ++pair) {
+      float* const to = keys + 2 * pair * kPanelWidth;
+      WidenPairs(tile->pairs.keys[panel] + pair * tile->pairs.key_stride, kPanelWidth, to,
+                 to + kPanelWidth);
+    }
+    for (int64_t key = panel * kPanelWidth; key < (panel + 1) * kPanelWidth; key += 2) {
+      float* const to = values + key * head_dim;
+      WidenPairs(tile->pairs.values[key / 2], head_dim, to, to + head_dim);
+      tile->values[key] = to;
+      tile->values[key + 1] = to + head_dim;
+    }
+  }
+  tile->key_stride = kPanelWidth;
+  for (int64_t panel = 0; panel < kPanels; ++panel) {
+    tile->keys[panel] = tile->scratch + SeenPanel(*tile, panel) * kPanelWidth * head_dim;
+    tile->panel_values[panel] = tile->keys[panel];
+    tile->next_keys[panel] = tile->keys[panel];
+  }
+}
+
+// Where more rows pass over a tile, its pairs are widened once for all of them.
+constexpr int64_t kPairRowsMax = 12;
+
+// Query rows [begin, end), in blocks of about the same size. Of floats the first brings the tile's
+// values and the next tile's keys into the cache; of pairs it brings the next tile, or where they
+// are widened or multiplied as they are each brings a part of it.
 HWY_INLINE void AttendTile(const QueryBlock& block, const Bf16Products* products, Tile* tile,
                            int64_t begin, int64_t end) {
+  const bool is_widened = products == nullptr && block.has_pairs && end - begin > kPairRowsMax;
   if (products != nullptr && !block.has_pairs) products->round_tile(block, *tile, &tile->pairs);
+  if (is_widened) WidenTile(block, tile);
   const int64_t all_blocks = (end - begin + kRowsMax - 1) / kRowsMax;
   int64_t num_blocks = all_blocks;
   for (bool is_first = true; begin < end; --num_blocks, is_first = false) {
     const int64_t num_rows = (end - begin + num_blocks - 1) / num_blocks;
-    if (products != nullptr) {
+    if (products != nullptr ? block.has_pairs : is_widened) {
       FetchNextPairs(block, tile->pairs, all_blocks - num_blocks, all_blocks);
+    }
+    if (products != nullptr) {
       AttendRowsBf16(block, *products, *tile, begin, num_rows);
-    } else if (is_first) {
-      AttendSome<true>(block, *tile, begin, num_rows);
+    } else if (block.has_pairs && !is_widened) {
+      is_first ? AttendSome<Read::kFetchingPairs>(block, *tile, begin, num_rows)
+               : AttendSome<Read::kPairs>(block, *tile, begin, num_rows);
+    } else if (is_first && !is_widened) {
+      AttendSome<Read::kFetchingFloats>(block, *tile, begin, num_rows);
     } else {
-      AttendSome<false>(block, *tile, begin, num_rows);
+      AttendSome<Read::kFloats>(block, *tile, begin, num_rows);
     }
     begin += num_rows;
   }
@@ -429,10 +492,7 @@ int64_t Attend(const AttentionParams& p, const AttentionItem& item, const Bf16Pr
   QueryBlock block;
   MakeQueryBlock(p, item, &scratch, &block);
   CopyQueries(block);
-  if (products != nullptr) {
-    block.has_pairs = KeepsPairs(p.kv, p.head_dim);
-    products->round_queries(block);
-  }
+  if (products != nullptr) products->round_queries(block);
   const int64_t state_floats = AttentionStateFloats(block.num_rows, block.head_dim);
   int64_t num_tiles = 0;
   if (item.state_begin >= 0) {

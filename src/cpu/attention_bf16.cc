@@ -12,7 +12,6 @@
 #include <immintrin.h>
 
 #include <cstddef>
-#include <cstring>
 
 #include "cpu/kernels.h"
 
@@ -143,9 +142,10 @@ inline void ScoreKeys(const QueryBlock& block, const Tile& tile, int64_t row, fl
 }
 
 template <int kRows>
-void ScoreRows(const QueryBlock& block, const Tile& tile, int64_t row, float* scores) {
+void ScoreRows(const QueryBlock& block, const Tile& tile, int64_t row, int64_t key_end,
+               float* scores) {
   static_assert(kTileKeys == kVectorsMax * kLanes);
-  if (tile.key_end > kTileKeys / 2) {
+  if (key_end > kTileKeys / 2) {
     ScoreKeys<kRows, kVectorsMax>(block, tile, row, scores);
   } else {
     ScoreKeys<kRows, kVectorsMax / 2>(block, tile, row, scores);
@@ -228,13 +228,13 @@ void AddValueRows(const QueryBlock& block, const Tile& tile, const VisibleKeys& 
   }
 }
 
-using ScoreFunction = void (*)(const QueryBlock&, const Tile&, int64_t, float*);
+using ScoreFunction = void (*)(const QueryBlock&, const Tile&, int64_t, int64_t, float*);
 constexpr ScoreFunction kScore[kRowsMax] = {ScoreRows<1>, ScoreRows<2>, ScoreRows<3>,
                                             ScoreRows<4>, ScoreRows<5>, ScoreRows<6>};
 
 void Score(const QueryBlock& block, const Tile& tile, int64_t row, int64_t num_rows,
-           float* scores) {
-  kScore[num_rows - 1](block, tile, row, scores);
+           int64_t key_end, float* scores) {
+  kScore[num_rows - 1](block, tile, row, key_end, scores);
 }
 
 using AddFunction = void (*)(const QueryBlock&, const Tile&, const VisibleKeys&, int64_t,
@@ -247,58 +247,7 @@ void AddValues(const QueryBlock& block, const Tile& tile, const VisibleKeys& key
   kAdd[num_rows - 1](block, tile, keys, row, weights, rescale);
 }
 
-// 16 elements to `to`.
-inline void RoundPanel(const float* from, uint16_t* to) {
-  _mm256_storeu_si256(reinterpret_cast<__m256i*>(to),
-                      (__m256i)_mm512_cvtneps_pbh(_mm512_loadu_ps(from)));
-}
-
-// Asks for the lines that WritePairs is going to write to.
-void FetchPairs(const RopeKvWriteParams& p, int64_t token) {
-  const KvLayer& kv = p.kv;
-  const float* head = kv.base.f32() + p.slots[token] / kv.page_size * kv.page_stride;
-  const int64_t offset = p.slots[token] % kv.page_size;
-  for (int64_t h = 0; h < p.num_kv_heads; ++h, head += kv.head_stride) {
-    const float* const values = head + kv.v_offset + offset / 2 * p.head_dim;
-    for (int64_t pair = 0; pair < p.head_dim / 2; ++pair) {
-      __builtin_prefetch(head + pair * kv.page_size + offset, /*rw=*/0, /*locality=*/2);
-    }
-    for (int64_t e = 0; e < p.head_dim; e += kPanelWidth) {
-      __builtin_prefetch(values + e, /*rw=*/0, /*locality=*/2);
-    }
-  }
-}
-
-// Each half of a pair is written for itself: the token of the other may be another thread's.
-void WritePairs(const RopeKvWriteParams& p, int64_t token) {
-  const KvLayer& kv = p.kv;
-  // The next token is most likely this thread's, and of a row that decodes in another page.
-  if (token + 1 < p.num_tokens &&
-      p.slots[token + 1] / kv.page_size != p.slots[token] / kv.page_size) {
-    FetchPairs(p, token + 1);
-  }
-  const int64_t width = int64_t{p.num_kv_heads} * p.head_dim;
-  const float* k = p.qkv.f32() + token * (int64_t{p.num_heads} * p.head_dim + 2 * width) +
-                   int64_t{p.num_heads} * p.head_dim;
-  float* head = kv.base.f32() + p.slots[token] / kv.page_size * kv.page_stride;
-  const int64_t offset = p.slots[token] % kv.page_size;
-  for (int64_t h = 0; h < p.num_kv_heads; ++h, k += p.head_dim, head += kv.head_stride) {
-    auto* const to_k = reinterpret_cast<uint16_t*>(head) + 2 * offset;
-    auto* const to_v =
-        reinterpret_cast<uint16_t*>(head + kv.v_offset) + offset / 2 * 2 * p.head_dim + offset % 2;
-    for (int64_t begin = 0; begin < p.head_dim; begin += kPanelWidth) {
-      uint16_t rounded[kPanelWidth];
-      RoundPanel(k + begin, rounded);
-      for (int64_t i = 0; i < kPanelWidth; i += 2) {
-        std::memcpy(to_k + (begin + i) * kv.page_size, rounded + i, 2 * sizeof(uint16_t));
-      }
-      RoundPanel(k + width + begin, rounded);
-      for (int64_t i = 0; i < kPanelWidth; ++i) to_v[2 * (begin + i)] = rounded[i];
-    }
-  }
-}
-
-constexpr Bf16Products kProducts = {RoundQueries, RoundTile, Score, AddValues, WritePairs};
+constexpr Bf16Products kProducts = {RoundQueries, RoundTile, Score, AddValues};
 
 }  // namespace
 }  // namespace minisgl

@@ -17,34 +17,70 @@ int64_t RoundUp(int64_t floats) { return (floats + 15) / 16 * 16; }
 // Of a tile's keys and values that are copied.
 int64_t TileCopyFloats(int64_t head_dim) { return kTileKeys * (head_dim + RoundUp(head_dim)); }
 
+float ToFloat(float x) { return x; }
+float ToFloat(uint16_t bf16) { return Bf16ToFloat(bf16); }
+
 // The keys of [begin, end) of the tile as [head_dim][kTileKeys]. Sixteen keys at a time, so that
 // writes fill lines.
-void CopyKeys(const float* const* keys, int64_t begin, int64_t end, int64_t head_dim,
+template <typename T>
+void CopyKeys(const T* const* keys, int64_t begin, int64_t end, int64_t head_dim,
               int64_t element_stride, float* to) {
   for (int64_t panel = begin / kPanelWidth * kPanelWidth; panel < end; panel += kPanelWidth) {
     const int64_t first = std::max(begin, panel), last = std::min(end, panel + kPanelWidth);
     for (int64_t e = 0; e < head_dim; ++e) {
       for (int64_t key = first; key < last; ++key) {
-        to[e * kTileKeys + key] = keys[key][e * element_stride];
+        to[e * kTileKeys + key] = ToFloat(keys[key][e * element_stride]);
       }
     }
   }
 }
 
-// The 16 keys and values of a panel that begins at position `key`, as pairs.
-void FindPanel(const QueryBlock& block, const BlockSegment& segment, int64_t key,
-               const uint32_t** keys, const uint32_t** values) {
-  const KvLayer& kv = block.params->kv;
-  const float* const head = kv.base.f32() + segment.pages[key / kv.page_size] * kv.page_stride +
-                            block.kv_head * kv.head_stride;
-  const int64_t offset = key % kv.page_size;
-  *keys = reinterpret_cast<const uint32_t*>(head) + offset;
-  *values = reinterpret_cast<const uint32_t*>(head + kv.v_offset) + offset / 2 * block.head_dim;
+// The values of the keys that some row sees as [kTileKeys][value_width], zeros past head_dim.
+template <typename T>
+void CopyValues(const QueryBlock& block, const T* const* values, float* to, Tile* tile) {
+  for (int64_t key = tile->key_begin; key < tile->key_end; ++key) {
+    float* const row = to + key * block.value_width;
+    for (int64_t e = 0; e < block.head_dim; ++e) row[e] = ToFloat(values[key][e]);
+    std::fill(row + block.head_dim, row + block.value_width, 0.0f);
+    tile->values[key] = row;
+  }
 }
 
-// Panels that no row sees may have no page: another stands for them, and their scores are masked.
-int64_t SeenPanel(const Tile& tile, int64_t panel) {
-  return std::clamp(panel, tile.key_begin / kPanelWidth, (tile.key_end - 1) / kPanelWidth);
+// Where the first element of each key and value that some row sees lies, of element type T.
+template <typename T>
+void FindElements(const QueryBlock& block, const BlockSegment& segment, const Tile& tile,
+                  int64_t key_stride, const T** keys, const T** values) {
+  const KvLayer& kv = block.params->kv;
+  int64_t page = (tile.first + tile.key_begin) / kv.page_size;
+  int64_t offset = (tile.first + tile.key_begin) % kv.page_size;
+  for (int64_t key = tile.key_begin; key < tile.key_end; ++page, offset = 0) {
+    const T* head =
+        kv.base.as<T>() + segment.pages[page] * kv.page_stride + block.kv_head * kv.head_stride;
+    const T* const value = head + offset * kv.slot_stride + kv.v_offset;
+    const int64_t count = std::min(kv.page_size - offset, tile.key_end - key);
+    head += offset * key_stride;
+    for (int64_t i = 0; i < count; ++i) keys[key + i] = head + i * key_stride;
+    for (int64_t i = 0; i < count; ++i) values[key + i] = value + i * kv.slot_stride;
+    key += count;
+  }
+}
+
+// Panel `panel` of a tile's pairs, whose first key is at position `key`: where its keys begin, and
+// its rows of values.
+void FindPanel(const QueryBlock& block, const BlockSegment& segment, int64_t key, int64_t panel,
+               const uint32_t** keys, const uint32_t** values) {
+  constexpr int64_t kPairs = kPanelWidth / 2;
+  const KvLayer& kv = block.params->kv;
+  const auto* const head = kv.base.as<uint16_t>() +
+                           segment.pages[key / kv.page_size] * kv.page_stride +
+                           block.kv_head * kv.head_stride;
+  const int64_t offset = key % kv.page_size;
+  keys[panel] = reinterpret_cast<const uint32_t*>(head) + offset;
+  const auto* const first =
+      reinterpret_cast<const uint32_t*>(head + kv.v_offset) + offset / 2 * block.head_dim;
+  for (int64_t pair = 0; pair < kPairs; ++pair) {
+    values[panel * kPairs + pair] = first + pair * block.head_dim;
+  }
 }
 
 void FindPairs(const QueryBlock& block, const BlockSegment& segment, Tile* tile) {
@@ -52,11 +88,38 @@ void FindPairs(const QueryBlock& block, const BlockSegment& segment, Tile* tile)
   pairs.key_stride = block.params->kv.page_size;
   for (int64_t panel = 0; panel < kPanelsPerTile; ++panel) {
     const int64_t first = tile->first + SeenPanel(*tile, panel) * kPanelWidth;
-    const uint32_t* values;
-    FindPanel(block, segment, first, &pairs.keys[panel], &values);
-    for (int64_t pair = 0; pair < kPanelWidth / 2; ++pair) {
-      pairs.values[panel * kPanelWidth / 2 + pair] = values + pair * block.head_dim;
+    FindPanel(block, segment, first, panel, pairs.keys, pairs.values);
+  }
+}
+
+// As floats where they lie, or copied.
+void FindFloats(const QueryBlock& block, const BlockSegment& segment, float* scratch, Tile* tile) {
+  const KvLayer& kv = block.params->kv;
+  const KeyLayout layout(kv, block.params->head_dim);
+  float* const key_copy = scratch;
+  float* const value_copy = scratch + kTileKeys * block.head_dim;
+  const bool is_f32 = kv.base.dtype == DType::kF32;
+  const bool in_place = is_f32 && layout.transposed && kv.page_size % kPanelWidth == 0;
+  const float* keys[kTileKeys];
+  if (is_f32) {
+    FindElements(block, segment, *tile, layout.slot_stride, keys, tile->values);
+    if (!in_place) {
+      CopyKeys(keys, tile->key_begin, tile->key_end, block.head_dim, layout.element_stride,
+               key_copy);
     }
+    if (block.value_width != block.head_dim) CopyValues(block, tile->values, value_copy, tile);
+  } else {
+    const uint16_t *bf16_keys[kTileKeys], *bf16_values[kTileKeys];
+    FindElements(block, segment, *tile, kv.slot_stride, bf16_keys, bf16_values);
+    CopyKeys(bf16_keys, tile->key_begin, tile->key_end, block.head_dim, 1, key_copy);
+    CopyValues(block, bf16_values, value_copy, tile);
+  }
+  tile->key_stride = in_place ? layout.element_stride : kTileKeys;
+  for (int64_t panel = 0; panel < kPanelsPerTile; ++panel) {
+    const int64_t seen = SeenPanel(*tile, panel) * kPanelWidth;
+    const int64_t key = std::max(seen, tile->key_begin);
+    tile->keys[panel] = in_place ? keys[key] - (key - seen) : key_copy + seen;
+    tile->panel_values[panel] = tile->values[key];
   }
 }
 
@@ -84,6 +147,7 @@ void MakeQueryBlock(const AttentionParams& params, const AttentionItem& item, fl
   block->num_rows = item.num_tokens * block->group_size;
   block->head_dim = params.head_dim;
   block->value_width = RoundUp(block->head_dim);
+  block->has_pairs = KeepsPairs(params.kv, params.head_dim);
   block->num_segments = item.num_segments;
   block->positions = reinterpret_cast<int32_t*>(*scratch);
   *scratch += RoundUp(block->num_rows);
@@ -145,67 +209,40 @@ void ClearStates(const QueryBlock& block, const BlockSegment& segment, bool has_
               0.0f);
 }
 
+int64_t SeenPanel(const Tile& tile, int64_t panel) {
+  return std::clamp(panel, tile.key_begin / kPanelWidth, (tile.key_end - 1) / kPanelWidth);
+}
+
 void LoadTile(const QueryBlock& block, const BlockSegment& segment, int64_t first, float* scratch,
               Tile* tile) {
-  const KvLayer& kv = block.params->kv;
-  const KeyLayout layout(kv, block.params->head_dim);
   tile->first = first;
   tile->key_begin = std::max<int64_t>(0, segment.key_begin - first);
   tile->key_end = std::min(kTileKeys, segment.key_end - first);
+  tile->scratch = scratch;
+  tile->pairs.scratch = reinterpret_cast<uint32_t*>(scratch + TileCopyFloats(block.head_dim));
   if (block.has_pairs) {
     FindPairs(block, segment, tile);
-    return;
-  }
-  tile->pairs.scratch = reinterpret_cast<uint32_t*>(scratch + TileCopyFloats(block.head_dim));
-
-  const float* keys[kTileKeys];
-  int64_t page = (first + tile->key_begin) / kv.page_size;
-  int64_t offset = (first + tile->key_begin) % kv.page_size;
-  for (int64_t key = tile->key_begin; key < tile->key_end; ++page, offset = 0) {
-    const float* head =
-        kv.base.f32() + segment.pages[page] * kv.page_stride + block.kv_head * kv.head_stride;
-    const float* value = head + offset * kv.slot_stride + kv.v_offset;
-    const int64_t count = std::min(kv.page_size - offset, tile->key_end - key);
-    head += offset * layout.slot_stride;
-    for (int64_t i = 0; i < count; ++i) keys[key + i] = head + i * layout.slot_stride;
-    for (int64_t i = 0; i < count; ++i) tile->values[key + i] = value + i * kv.slot_stride;
-    key += count;
-  }
-
-  float* const key_copy = scratch;
-  float* const value_copy = scratch + kTileKeys * block.head_dim;
-  const bool in_place = layout.transposed && kv.page_size % kPanelWidth == 0;
-  if (!in_place) {
-    CopyKeys(keys, tile->key_begin, tile->key_end, block.head_dim, layout.element_stride, key_copy);
-  }
-  tile->key_stride = in_place ? layout.element_stride : kTileKeys;
-  for (int64_t panel = 0; panel < kPanelsPerTile; ++panel) {
-    const int64_t seen = SeenPanel(*tile, panel) * kPanelWidth;
-    const int64_t key = std::max(seen, tile->key_begin);
-    tile->keys[panel] = in_place ? keys[key] - (key - seen) : key_copy + seen;
-    tile->panel_values[panel] = tile->values[key];
-  }
-  if (block.value_width == block.head_dim) return;
-  for (int64_t key = tile->key_begin; key < tile->key_end; ++key) {
-    float* to = value_copy + key * block.value_width;
-    std::copy_n(tile->values[key], block.head_dim, to);
-    std::fill(to + block.head_dim, to + block.value_width, 0.0f);
-    tile->values[key] = to;
+  } else {
+    FindFloats(block, segment, scratch, tile);
   }
 }
 
 void FindNextTile(const QueryBlock& block, const BlockSegment& segment, int64_t first, Tile* tile) {
   const KvLayer& kv = block.params->kv;
-  if (!block.has_pairs) std::copy_n(tile->keys, kPanelsPerTile, tile->next_keys);
-  tile->pairs.num_next = 0;
-  if (first < segment.key_begin || kv.page_size % kPanelWidth != 0) return;
+  PairTile& pairs = tile->pairs;
+  if (block.has_pairs) {
+    std::copy_n(pairs.keys, kPanelsPerTile, pairs.next_keys);
+    std::copy_n(pairs.values, kTileKeys / 2, pairs.next_values);
+  } else {
+    std::copy_n(tile->keys, kPanelsPerTile, tile->next_keys);
+    if (kv.page_size % kPanelWidth != 0 || kv.base.dtype != DType::kF32) return;
+  }
+  if (first < segment.key_begin) return;
   for (int64_t panel = 0; panel < kPanelsPerTile; ++panel) {
     const int64_t key = first + panel * kPanelWidth;
     if (key >= segment.key_end) return;
     if (block.has_pairs) {
-      FindPanel(block, segment, key, &tile->pairs.next_keys[panel],
-                &tile->pairs.next_values[panel]);
-      tile->pairs.num_next = panel + 1;
+      FindPanel(block, segment, key, panel, pairs.next_keys, pairs.next_values);
       continue;
     }
     tile->next_keys[panel] = kv.base.f32() + segment.pages[key / kv.page_size] * kv.page_stride +
@@ -213,16 +250,19 @@ void FindNextTile(const QueryBlock& block, const BlockSegment& segment, int64_t 
   }
 }
 
-// A panel's 16 keys are a line for each pair of elements, and so are its values.
+// Into the second-level cache: the first is full of this tile.
 void FetchNextPairs(const QueryBlock& block, const PairTile& tile, int64_t part,
                     int64_t num_parts) {
-  const int64_t lines = block.head_dim / 2;
-  const int64_t begin = lines * part / num_parts, end = lines * (part + 1) / num_parts;
-  for (int64_t panel = 0; panel < tile.num_next; ++panel) {
-    for (int64_t line = begin; line < end; ++line) {
-      __builtin_prefetch(tile.next_keys[panel] + line * tile.key_stride, /*rw=*/0, /*locality=*/2);
-      __builtin_prefetch(tile.next_values[panel] + line * kPanelWidth, /*rw=*/0, /*locality=*/2);
-    }
+  const auto fetch = [](const uint32_t* line) {
+    __builtin_prefetch(line, /*rw=*/0, /*locality=*/2);
+  };
+  const int64_t pairs = block.head_dim / 2;
+  for (int64_t pair = pairs * part / num_parts; pair < pairs * (part + 1) / num_parts; ++pair) {
+    for (const uint32_t* const keys : tile.next_keys) fetch(keys + pair * tile.key_stride);
+  }
+  constexpr int64_t kRows = kTileKeys / 2;
+  for (int64_t row = kRows * part / num_parts; row < kRows * (part + 1) / num_parts; ++row) {
+    for (int64_t e = 0; e < block.head_dim; e += kPanelWidth) fetch(tile.next_values[row] + e);
   }
 }
 

@@ -36,7 +36,7 @@ struct QueryBlock {
   int64_t head_dim;
   int64_t value_width;  // head_dim rounded up to 16
   int64_t num_segments;
-  bool has_pairs = false;  // keys and values are kept as pairs of bf16
+  bool has_pairs;  // keys and values are kept as pairs of bf16 (KeepsPairs)
   BlockSegment segments[kQueryRowsMax];
   int32_t* positions;  // [num_rows] of the row's token
   float* q;            // [num_rows, head_dim]
@@ -53,15 +53,16 @@ struct PairTile {
   int64_t key_stride;
   // Of keys 2p and 2p + 1: [value_width] an element of both.
   const uint32_t* values[kTileKeys / 2];
-  // Where they are kept as pairs: the panels of the tile after this one, for prefetching.
+  // Where they are kept as pairs: those of the tile after this one, for prefetching; where there is
+  // no such panel, these again.
   const uint32_t* next_keys[kTileKeys / kPanelWidth];
-  const uint32_t* next_values[kTileKeys / kPanelWidth];
-  int64_t num_next;
+  const uint32_t* next_values[kTileKeys / 2];
   // Where they are not: room for [ceil(head_dim / 2), kTileKeys] and [kTileKeys / 2, value_width].
   uint32_t* scratch;
 };
 
-// Positions [first, first + kTileKeys). Where the block has pairs the floats are not set.
+// Positions [first, first + kTileKeys). Where the block has pairs the floats are set by WidenTile,
+// if they are wanted.
 struct Tile {
   int64_t first;
   int64_t key_begin, key_end;                  // that some row sees, counted from `first`
@@ -74,6 +75,7 @@ struct Tile {
   const float* next_keys[kTileKeys / kPanelWidth];
   const float*
       values[kTileKeys];  // of each key in [key_begin, key_end): value_width readable floats
+  float* scratch;         // room for [head_dim, kTileKeys] keys and [kTileKeys, value_width] values
   PairTile pairs;
 };
 
@@ -81,6 +83,7 @@ struct Tile {
 // them see, or where there is nothing such, the tile's end.
 struct VisibleKeys {
   int64_t begin[kRowsMax], end[kRowsMax];
+  int64_t last_end = 0;  // the largest
   int64_t all_begin = 0, all_end = kTileKeys;
   bool is_ragged = false;  // they differ
 };
@@ -108,6 +111,8 @@ void LoadTile(const QueryBlock& block, const BlockSegment& segment, int64_t firs
 
 // What `tile` says of the tile after it: the segment's, of positions `first` on.
 void FindNextTile(const QueryBlock& block, const BlockSegment& segment, int64_t first, Tile* tile);
+// Panels that no row sees may have no page: another stands for them, and their scores are masked.
+int64_t SeenPanel(const Tile& tile, int64_t panel);
 // Asks for part `part` of `num_parts` of the next tile's pairs.
 void FetchNextPairs(const QueryBlock& block, const PairTile& tile, int64_t part, int64_t num_parts);
 

@@ -48,6 +48,7 @@ class CpuOps : public Ops {
   CpuOps(CpuTarget target, const CpuOpsConfig& config)
       : target_(target),
         elementwise_(ElementwiseKernelGetters()[static_cast<size_t>(target)]()),
+        write_kv_(WriteKvGetters()[static_cast<size_t>(target)]()),
         attention_(AttentionKernelGetters()[static_cast<size_t>(target)]()),
         pool_(config.num_threads, config.pin_threads),
         threads_(static_cast<size_t>(pool_.num_threads())) {
@@ -59,10 +60,6 @@ class CpuOps : public Ops {
     const int count = pool_.num_threads();
     return fmt::format("cpu ({}, {} thread{})", CpuTargetName(target_), count,
                        count == 1 ? "" : "s");
-  }
-
-  DType rounded_kv_dtype() const override {
-    return target_ == CpuTarget::kAvx512Bf16 ? DType::kBF16 : DType::kF32;
   }
 
   Result<std::shared_ptr<void>> Allocate(size_t num_bytes) override {
@@ -96,12 +93,8 @@ class CpuOps : public Ops {
   }
   void RopeKvWrite(const RopeKvWriteParams& params) override {
     const int64_t width = (params.num_heads + 2 * params.num_kv_heads) * params.head_dim;
-    const Bf16Products* const products = Bf16ProductsOf(params.kv);
-    const WriteKv write = products != nullptr && KeepsPairs(params.kv, params.head_dim)
-                              ? products->write_kv
-                              : nullptr;
     ForTokens(params.num_tokens, 2 * width, [&](int64_t begin, int64_t end) {
-      elementwise_.rope_kv_write(params, write, begin, end);
+      elementwise_.rope_kv_write(params, write_kv_, begin, end);
     });
   }
   void Softcap(const SoftcapParams& params) override {
@@ -131,8 +124,9 @@ class CpuOps : public Ops {
 
   // What multiplies with the layer's keys and values; null: attention.cc does, in f32.
   const Bf16Products* Bf16ProductsOf(const KvLayer& kv) const {
-    return kv.rounds_to_bf16 && target_ == CpuTarget::kAvx512Bf16 ? AttentionBf16Products()
-                                                                  : nullptr;
+    return kv.base.dtype == DType::kBF16 && target_ == CpuTarget::kAvx512Bf16
+               ? AttentionBf16Products()
+               : nullptr;
   }
   Result<Matrix> Pack(std::span<const TensorView> parts, const WeightFormat& format, bool is_table);
   LinearInput Prepare(const LinearKernel& kernel, const float* x, int64_t num_rows, int64_t num_in);
@@ -141,6 +135,7 @@ class CpuOps : public Ops {
 
   const CpuTarget target_;
   const ElementwiseKernels elementwise_;
+  const WriteKv write_kv_;
   const AttentionKernels attention_;
   ThreadPool pool_;
   std::vector<PerThread> threads_;

@@ -329,7 +329,6 @@ HWY_INLINE void TurnHead(const RopeKvWriteParams& p, int64_t position, const flo
 
 void RopeKvWriteTokens(const RopeKvWriteParams& p, WriteKv write, int64_t begin, int64_t end) {
   const int64_t token_width = (int64_t{p.num_heads} + 2 * int64_t{p.num_kv_heads}) * p.head_dim;
-  const KeyLayout keys(p.kv, p.head_dim);
   for (int64_t t = begin; t < end; ++t) {
     float* token = p.qkv.f32() + t * token_width;
     const int64_t position = p.positions[t];
@@ -339,20 +338,7 @@ void RopeKvWriteTokens(const RopeKvWriteParams& p, WriteKv write, int64_t begin,
     if (p.query_scale != nullptr) {
       Scale(token, p.query_scale[position], int64_t{p.num_heads} * p.head_dim);
     }
-    if (write != nullptr) {
-      write(p, t);
-      continue;
-    }
-    float* page = p.kv.base.f32() + p.slots[t] / p.kv.page_size * p.kv.page_stride;
-    const int64_t offset = p.slots[t] % p.kv.page_size;
-    for (int64_t h = 0; h < p.num_kv_heads; ++h) {
-      const float* k = token + (p.num_heads + h) * p.head_dim;
-      const float* v = k + int64_t{p.num_kv_heads} * p.head_dim;
-      float* to_k = page + h * p.kv.head_stride + offset * keys.slot_stride;
-      float* to_v = page + h * p.kv.head_stride + offset * p.kv.slot_stride + p.kv.v_offset;
-      for (int64_t e = 0; e < p.head_dim; ++e) to_k[e * keys.element_stride] = k[e];
-      for (int64_t e = 0; e < p.head_dim; ++e) to_v[e] = v[e];
-    }
+    write(p, t);
   }
 }
 

@@ -74,12 +74,12 @@ void RoundRowToBf16(const float* x, int64_t count, std::byte* row);
 
 // --- elementwise.cc ------------------------------------------------------------------------------
 
+// Writes k and v of a token, which RopeKvWriteParams::qkv holds as they are to be kept.
 using WriteKv = void (*)(const RopeKvWriteParams&, int64_t token);
 struct ElementwiseKernels {
   // Each over tokens [begin, end).
   void (*norm)(const NormParams&, int64_t begin, int64_t end);
   void (*activate)(const ActivateParams&, int64_t begin, int64_t end);
-  // `write`: what writes k and v, null: as floats.
   void (*rope_kv_write)(const RopeKvWriteParams&, WriteKv write, int64_t begin, int64_t end);
   void (*softcap)(const SoftcapParams&, int64_t begin, int64_t end);  // over values
   void (*combine_experts)(const CombineExpertsParams&, int64_t begin, int64_t end);
@@ -87,8 +87,7 @@ struct ElementwiseKernels {
 using GetElementwiseKernels = ElementwiseKernels (*)();
 const PerTarget<GetElementwiseKernels>& ElementwiseKernelGetters();
 
-// --- the KV storage: written by elementwise.cc, read by attention.cc; pairs by attention_bf16.cc
-// --
+// --- the KV storage: written by kv_write.cc, read by attention.cc and attention_bf16.cc ----------
 
 // How keys lie in the KV storage where they are floats. Where a head's keys of a page are one block
 // (slot_stride == head_dim) they are kept transposed, [head_dim][page_size], so that vectors run
@@ -103,12 +102,17 @@ struct KeyLayout {
   int64_t element_stride;
 };
 
-// Whether keys and values may be kept as pairs of bf16 (attention_bf16.h): in each block of a head
-// and a page [head_dim / 2][page_size] elements 2p and 2p + 1 of keys, [page_size / 2][head_dim] an
-// element of the values of slots 2p and 2p + 1. Only where there are Bf16Products to read them.
+// Whether keys and values are kept as pairs of bf16, the first of a pair in the lower half: in each
+// block of a head and a page [head_dim / 2][page_size] elements 2p and 2p + 1 of keys, [page_size /
+// 2][head_dim] an element of the values of slots 2p and 2p + 1. So the dot product instruction
+// wants them, and a shift or a mask widens them. Other bf16 lies as the strides say.
 inline bool KeepsPairs(const KvLayer& kv, int32_t head_dim) {
-  return kv.rounds_to_bf16 && kv.slot_stride == head_dim && kv.page_size % kPanelWidth == 0 &&
-         head_dim % kPanelWidth == 0;
+  return kv.base.dtype == DType::kBF16 && kv.slot_stride == head_dim &&
+         kv.page_size % kPanelWidth == 0 && head_dim % kPanelWidth == 0;
 }
+
+// kv_write.cc
+using GetWriteKv = WriteKv (*)();
+const PerTarget<GetWriteKv>& WriteKvGetters();
 
 }  // namespace minisgl

@@ -39,24 +39,6 @@ HWY_INLINE void FetchPair(const void* from, int64_t bytes_ahead, int v) {
   }
 }
 
-// The mask of the odd input's weight in a pair.
-alignas(32) constexpr uint32_t kHighHalf[] = {0xFFFF0000u, 0xFFFF0000u, 0xFFFF0000u, 0xFFFF0000u,
-                                              0xFFFF0000u, 0xFFFF0000u, 0xFFFF0000u, 0xFFFF0000u};
-
-template <class D>
-HWY_INLINE hn::Vec<D> HighHalves(D du, hn::Vec<D> pair) {
-#if HWY_TARGET == HWY_AVX2
-  // The mask as an operand in memory: the compiler would give it one of 16 registers, and a sum its
-  // place in memory.
-  (void)du;
-  hn::Vec<D> high;
-  asm("vpand %2, %1, %0" : "=x"(high.raw) : "x"(pair.raw), "m"(kHighHalf));
-  return high;
-#else
-  return hn::And(pair, hn::Set(du, kHighHalf[0]));
-#endif
-}
-
 // Operands of MultiplyAccumulate (simd-inl.h).
 
 // bf16 in pairs of inputs: 16 words of (even input, odd input), a line of the cache.
@@ -66,13 +48,9 @@ struct Bf16Operand {
   int64_t bytes_ahead;
   template <int kHalf>
   HWY_INLINE Floats Load(size_t k, int v) const {
-    const F32 d;
-    const hn::RebindToUnsigned<F32> du;
     const uint32_t* const from = start[v] + k / 2 * kPanelWidth;
     if (kHalf == 0) FetchPair<kFetch>(from, bytes_ahead, v);
-    const auto pair = hn::LoadU(du, from);
-    if constexpr (kHalf == 0) return hn::BitCast(d, hn::ShiftLeft<16>(pair));
-    return hn::BitCast(d, HighHalves(du, pair));
+    return WidenHalves<kHalf>(from);
   }
 };
 

@@ -55,6 +55,35 @@ constexpr int VectorsPerRow() {
 // eight rows: 15.2 GB/s into the first, 19.5 into the second, of 25).
 HWY_INLINE void PrefetchStream(const void* p) { __builtin_prefetch(p, /*rw=*/0, /*locality=*/2); }
 
+// The mask of the second of a pair.
+alignas(32) inline constexpr uint32_t kHighHalf[] = {0xFFFF0000u, 0xFFFF0000u, 0xFFFF0000u,
+                                                     0xFFFF0000u, 0xFFFF0000u, 0xFFFF0000u,
+                                                     0xFFFF0000u, 0xFFFF0000u};
+
+template <class D>
+HWY_INLINE hn::Vec<D> HighHalves(D du, hn::Vec<D> pair) {
+#if HWY_TARGET == HWY_AVX2
+  // The mask as an operand in memory: the compiler would give it one of 16 registers, and a sum its
+  // place in memory.
+  (void)du;
+  hn::Vec<D> high;
+  asm("vpand %2, %1, %0" : "=x"(high.raw) : "x"(pair.raw), "m"(kHighHalf));
+  return high;
+#else
+  return hn::And(pair, hn::Set(du, kHighHalf[0]));
+#endif
+}
+
+// Of pairs of bf16 (the first in the lower half) the first (0) or the second (1) of each.
+template <int kHalf>
+HWY_INLINE Floats WidenHalves(const uint32_t* pairs) {
+  const F32 d;
+  const hn::RebindToUnsigned<F32> du;
+  const auto both = hn::LoadU(du, pairs);
+  if constexpr (kHalf == 0) return hn::BitCast(d, hn::ShiftLeft<16>(both));
+  return hn::BitCast(d, HighHalves(du, both));
+}
+
 // Operands of MultiplyAccumulate: Load<kHalf>(k, v) is vector v of row k + kHalf; k is even.
 
 // f32 rows at a constant stride from a pointer for each vector.

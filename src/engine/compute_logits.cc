@@ -51,7 +51,10 @@ Result<std::vector<float>> ComputeLogits(const ModelConfig& config, const Checkp
                                .max_seq_len = std::max<int64_t>(num_tokens, config.max_seq_len)};
   MINISGL_ASSIGN_OR_RETURN(auto decoder, Decoder::Load(config, checkpoint, options, ops));
   const int32_t num_pages = CeilDiv(num_tokens, kPageSize);
-  MINISGL_ASSIGN_OR_RETURN(const KvStorage kv, KvStorage::Make(config, num_pages, kPageSize, ops));
+  MINISGL_ASSIGN_OR_RETURN(
+      const KvStorage kv,
+      KvStorage::Make(config, KvDType(options.activation_dtype, weight_format.dtype), num_pages,
+                      kPageSize, ops));
 
   const BatchPlan plan = WholePrompt(num_tokens);
   std::vector<int32_t> page_table(static_cast<size_t>(num_pages));

@@ -133,8 +133,8 @@ Status DeviceStep::FillDummyRow(const DeviceArray<int32_t>& table, int32_t dummy
 
 Status DeviceStep::TakePages(int32_t num_pages, int32_t num_window_pages) {
   kv_ = KvStorage();
-  MINISGL_ASSIGN_OR_RETURN(
-      kv_, KvStorage::Make(config_, num_pages, limits_.page_size, ops_, num_window_pages));
+  MINISGL_ASSIGN_OR_RETURN(kv_, KvStorage::Make(config_, ops_->activation_dtype(), num_pages,
+                                                limits_.page_size, ops_, num_window_pages));
   limits_.num_pages = num_pages;
   limits_.num_window_pages = num_window_pages;
   if (has_windows_) MINISGL_RETURN_IF_ERROR(FillDummyRow(window_table_, num_window_pages));

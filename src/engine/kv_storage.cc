@@ -30,8 +30,8 @@ std::optional<uint64_t> WindowBytesPerToken(const ModelConfig& config, DType dty
   return TokenBytes(config, num_windowed, dtype);
 }
 
-Result<KvStorage> KvStorage::Make(const ModelConfig& config, int32_t num_pages, int32_t page_size,
-                                  Ops* ops, int32_t num_window_pages) {
+Result<KvStorage> KvStorage::Make(const ModelConfig& config, DType dtype, int32_t num_pages,
+                                  int32_t page_size, Ops* ops, int32_t num_window_pages) {
   KvStorage storage;
   const int64_t head_stride = int64_t{page_size} * config.head_dim;
   const int64_t v_offset = head_stride * config.num_kv_heads;
@@ -41,9 +41,9 @@ Result<KvStorage> KvStorage::Make(const ModelConfig& config, int32_t num_pages, 
         num_window_pages > 0 && config.layers[static_cast<size_t>(i)].sliding_window > 0;
     const int32_t pages = has_window ? num_window_pages : num_pages;
     MINISGL_ASSIGN_OR_RETURN(
-        auto memory, ActivationArray::Make(
-                         ops, ops->activation_dtype(),
-                         {static_cast<uint64_t>(pages) + 1, static_cast<uint64_t>(page_stride)}));
+        auto memory,
+        ActivationArray::Make(
+            ops, dtype, {static_cast<uint64_t>(pages) + 1, static_cast<uint64_t>(page_stride)}));
     storage.layers_.push_back({.base = memory.ptr(),
                                .page_stride = page_stride,
                                .slot_stride = config.head_dim,

@@ -4,7 +4,7 @@
 //
 // Layout of a layer, heads first, so that one head's keys of a page are one run of memory:
 //   [num_pages + 1][K, V][num_kv_heads][page_size][head_dim]
-// of the dtype that the device computes with (within a head's page the device may keep bf16).
+// of the dtype that is asked for (KvDType).
 // One allocation a layer, zeroed on first touch: pages that are never used cost address space only.
 #pragma once
 
@@ -20,8 +20,8 @@ namespace minisgl {
 
 class KvStorage {
  public:
-  static Result<KvStorage> Make(const ModelConfig& config, int32_t num_pages, int32_t page_size,
-                                Ops* ops, int32_t num_window_pages = 0);
+  static Result<KvStorage> Make(const ModelConfig& config, DType dtype, int32_t num_pages,
+                                int32_t page_size, Ops* ops, int32_t num_window_pages = 0);
 
   const std::vector<KvLayer>& layers() const { return layers_; }
 

@@ -117,8 +117,9 @@ std::optional<Needs> CountNeeds(const ModelConfig& config, const PlanOptions& op
        .max_step_tokens = int64_t{options.max_prefill_tokens} + options.max_running_requests,
        .max_logit_rows = int64_t{options.max_running_requests} + StepDrafts(options),
        .max_seq_len = max_seq_len});
-  const auto kv = KvSplit::Make(config, LimitsOf(config, options, max_seq_len),
-                                options.max_prefill_tokens, options.activation_dtype());
+  const auto kv =
+      KvSplit::Make(config, LimitsOf(config, options, max_seq_len), options.max_prefill_tokens,
+                    KvDType(options.activation_dtype(), FormatOf(config, options).dtype));
   if (!kv) return std::nullopt;
   const auto tables = TableBytes(options, max_seq_len, kv->window() > 0);
   if (!counted.weights || !counted.workspace || !tables) return std::nullopt;

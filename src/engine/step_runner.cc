@@ -27,8 +27,10 @@ Result<std::unique_ptr<StepRunner>> StepRunner::Make(const ModelConfig& config,
       .max_seq_len = limits.max_seq_len};
   Ops* const device = runner->ops_.get();
   MINISGL_ASSIGN_OR_RETURN(runner->decoder_, Decoder::Load(config, checkpoint, options, device));
-  MINISGL_ASSIGN_OR_RETURN(runner->kv_, KvStorage::Make(config, limits.num_pages, limits.page_size,
-                                                        device, limits.num_window_pages));
+  MINISGL_ASSIGN_OR_RETURN(
+      runner->kv_,
+      KvStorage::Make(config, KvDType(options.activation_dtype, weight_format.dtype),
+                      limits.num_pages, limits.page_size, device, limits.num_window_pages));
   const auto table_rows = static_cast<uint64_t>(limits.max_running_requests) + 1;
   MINISGL_ASSIGN_OR_RETURN(
       runner->page_table_,

@@ -145,13 +145,6 @@ class OpsDecoder final : public Decoder {
     return input.window_page_table != nullptr && config_.layers[index].sliding_window > 0;
   }
 
-  // The layer's storage, the same for who writes and who reads.
-  KvLayer KvOf(const ForwardInput& input, size_t index) const {
-    KvLayer kv = input.kv[index];
-    kv.rounds_to_bf16 = options_.weight_format.dtype == DType::kBF16;
-    return kv;
-  }
-
   void Rotate(const ForwardInput& input, size_t index) {
     const LayerWeights& layer = weights_.layers[index];
     const int32_t rope = config_.layers[index].rope;
@@ -162,7 +155,7 @@ class OpsDecoder final : public Decoder {
                                 .slots = LiesApart(input, index) ? input.window_slots : input.slots,
                                 .cos = nullptr,
                                 .sin = nullptr,
-                                .kv = KvOf(input, index),
+                                .kv = input.kv[index],
                                 .num_tokens = input.num_tokens,
                                 .num_heads = config_.num_heads,
                                 .num_kv_heads = config_.num_kv_heads,
@@ -189,7 +182,7 @@ class OpsDecoder final : public Decoder {
     ops_->Attention(
         {.qkv = space_.qkv.ptr(),
          .out = space_.attention.ptr(),
-         .kv = KvOf(input, index),
+         .kv = input.kv[index],
          .page_table = LiesApart(input, index) ? input.window_page_table : input.page_table,
          .page_table_stride = input.page_table_stride,
          .table_row = input.table_row,

@@ -409,7 +409,8 @@ void KernelBench::Norm(const Shape& shape, int64_t rows) {
 // Reads q, k and v, writes q in place, keys and values to their pages.
 void KernelBench::RopeKvWrite(const Shape& shape, int64_t rows) {
   const auto pages = static_cast<int32_t>(CeilDiv<int64_t>(rows, kPageSize));
-  const auto kv = OrDie(KvStorage::Make(AttentionConfig(shape.heads()), pages, kPageSize, ops()));
+  const auto kv = OrDie(KvStorage::Make(AttentionConfig(shape.heads()), BenchKvDType(*ops()), pages,
+                                        kPageSize, ops()));
   const auto count = static_cast<uint64_t>(rows * shape.qkv_width());
   const ActivationArray qkv = Random(count);
   const DeviceArray<float> cos = Floats(rows * shape.head_dim / 2, 1);
@@ -418,15 +419,13 @@ void KernelBench::RopeKvWrite(const Shape& shape, int64_t rows) {
   std::vector<int32_t> positions(static_cast<size_t>(rows));
   std::iota(positions.begin(), positions.end(), 0);
   const std::vector<int64_t> slots(positions.begin(), positions.end());
-  KvLayer layer = kv.layers()[0];
-  layer.rounds_to_bf16 = true;
   const Times times = Measure(1, options_.repeats, [&](int) {
     ops()->RopeKvWrite({.qkv = qkv.ptr(),
                         .positions = positions.data(),
                         .slots = slots.data(),
                         .cos = cos.data(),
                         .sin = sin.data(),
-                        .kv = layer,
+                        .kv = kv.layers()[0],
                         .num_tokens = rows,
                         .num_heads = static_cast<int32_t>(shape.num_heads),
                         .num_kv_heads = static_cast<int32_t>(shape.num_kv_heads),
@@ -438,7 +437,7 @@ void KernelBench::RopeKvWrite(const Shape& shape, int64_t rows) {
   });
   const int64_t touched = shape.qkv_width() + shape.num_heads * shape.head_dim;
   const uint64_t token_bytes = static_cast<uint64_t>(touched) * DTypeBytes(dtype()) +
-                               KvTokenBytes(shape.heads(), ops()->rounded_kv_dtype());
+                               KvTokenBytes(shape.heads(), BenchKvDType(*ops()));
   Report(shape, "rope", "", rows, times,
          Bytes(static_cast<double>(static_cast<uint64_t>(rows) * token_bytes)));
 }
@@ -462,7 +461,7 @@ void KernelBench::Activate(const Shape& shape, int64_t rows) {
 // One row against kDecodeKeys keys, of copies that exceed every cache together.
 void KernelBench::AttentionDecode(const Shape& shape) {
   const AttentionSize size = {.page_size = kPageSize, .num_rows = 1, .kv_len = kDecodeKeys};
-  const uint64_t bytes = kDecodeKeys * KvTokenBytes(shape.heads(), ops()->rounded_kv_dtype());
+  const uint64_t bytes = kDecodeKeys * KvTokenBytes(shape.heads(), BenchKvDType(*ops()));
   const auto copies = static_cast<int>(CeilDiv(options_.cold_bytes, bytes));
   const auto attention = OrDie(AttentionCase::Make(size, shape.heads(), copies, kSeed, &device_));
   int turn = 0;

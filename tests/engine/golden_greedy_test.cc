@@ -48,7 +48,8 @@ class GoldenGreedyTest : public testing::TestWithParam<Greedy> {
     return {.page_size = GetParam().page_size,
             .num_threads = 2,
             .cpu_target = TargetOfF32Activations(),
-            .max_running_requests = 32};
+            .max_running_requests = 32,
+            .weight_dtype = DTypeOfF32KeysAndValues(config_)};
   }
 
   // Until each of `rows` has said as many tokens as its reference, in common steps.

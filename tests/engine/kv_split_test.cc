@@ -98,21 +98,21 @@ TEST(KvSplitTest, AModelOfWindowsAloneHasPagesOfNoBytes) {
 }
 
 TEST(KvSplitTest, ThePlanSaysBoth) {
-  const auto plan = PlanMemory(HybridConfig(), {}, uint64_t{16} << 30);
+  const auto plan = PlanMemory(HybridConfig(), {}, uint64_t{8} << 30);
   ASSERT_TRUE(plan.ok()) << plan.status().message();
   EXPECT_EQ(plan->limits.sliding_window, 1024);
-  EXPECT_EQ(plan->kv_bytes_per_token, 6u * 8192);
-  EXPECT_EQ(plan->window_bytes_per_token, 5u * 8192);
+  EXPECT_EQ(plan->kv_bytes_per_token, 6u * 4096);
+  EXPECT_EQ(plan->window_bytes_per_token, 5u * 4096);
   EXPECT_GT(plan->limits.num_window_pages, 65);
   EXPECT_LT(plan->limits.num_window_pages, plan->limits.num_pages / 3);
-  const auto together = PlanMemory(HybridConfig(0), {}, uint64_t{16} << 30);
+  const auto together = PlanMemory(HybridConfig(0), {}, uint64_t{8} << 30);
   ASSERT_TRUE(together.ok());
   EXPECT_EQ(together->limits.num_window_pages, 0);
-  EXPECT_EQ(together->kv_bytes_per_token, 6u * 8192);
+  EXPECT_EQ(together->kv_bytes_per_token, 6u * 4096);
   EXPECT_GT(plan->limits.num_pages, 2 * together->limits.num_pages);
   // Within a page of each of the same bytes.
-  EXPECT_LE(plan->kv_bytes, uint64_t{4} << 30);
-  EXPECT_GT(plan->kv_bytes, (uint64_t{4} << 30) - (uint64_t{1} << 20));
+  EXPECT_LE(plan->kv_bytes, uint64_t{2} << 30);
+  EXPECT_GT(plan->kv_bytes, (uint64_t{2} << 30) - (uint64_t{1} << 20));
 }
 
 // A pool where each page has a window page is one pool.
@@ -121,7 +121,7 @@ TEST(KvSplitTest, ASmallPoolIsNotSplit) {
       PlanMemory(HybridConfig(), {.max_seq_len = 1100, .num_pages = 100}, uint64_t{16} << 30);
   ASSERT_TRUE(plan.ok()) << plan.status().message();
   EXPECT_EQ(plan->limits.num_window_pages, 0);
-  EXPECT_EQ(plan->kv_bytes_per_token, 6u * 8192);
+  EXPECT_EQ(plan->kv_bytes_per_token, 6u * 4096);
   EXPECT_EQ(plan->window_bytes_per_token, 0u);
 }
 

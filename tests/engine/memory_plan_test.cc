@@ -49,9 +49,20 @@ TEST(MemoryPlanTest, RoomyMachineGetsTheCpuDefaultLength) {
   EXPECT_EQ(plan.limits.num_pages, 256 * 512);  // what all running requests can need
   EXPECT_EQ(plan.limits.max_step_tokens, 512 + 256);
   EXPECT_EQ(plan.limits.vocab_size, 32000);
-  EXPECT_EQ(plan.kv_bytes_per_token, 128u * 1024);
-  EXPECT_EQ(plan.kv_bytes, (uint64_t{256} * 512 + 1) * 16 * 128 * 1024);
+  EXPECT_EQ(plan.kv_bytes_per_token, 64u * 1024) << "two bytes an element";
+  EXPECT_EQ(plan.kv_bytes, (uint64_t{256} * 512 + 1) * 16 * 64 * 1024);
   EXPECT_EQ(plan.weight_format, DType::kBF16);
+}
+
+// Keys and values follow the dtype that the weights have in memory, quantized or not.
+TEST(MemoryPlanTest, KeysAndValuesAreBf16WhereTheWeightsAre) {
+  ModelEngineOptions options;
+  options.quantization = Quantization::kInt8;
+  EXPECT_EQ(MustPlan(BillionConfig(), options, 64 * kGiB).kv_bytes_per_token, 64u * 1024);
+  for (const DType dtype : {DType::kF32, DType::kF16}) {
+    options.weight_dtype = dtype;
+    EXPECT_EQ(MustPlan(BillionConfig(), options, 64 * kGiB).kv_bytes_per_token, 128u * 1024);
+  }
 }
 
 TEST(MemoryPlanTest, ModelShorterThanTheDefaultIsTakenWhole) {

@@ -26,7 +26,7 @@ class WatchingOps final : public ForwardingOps {
 
   Result<std::shared_ptr<void>> Allocate(size_t num_bytes) override {
     auto memory = ForwardingOps::Allocate(num_bytes);
-    if (memory.ok()) floats_[static_cast<float*>(memory->get())] = num_bytes / sizeof(float);
+    if (memory.ok()) bytes_[memory->get()] = num_bytes;
     return memory;
   }
 
@@ -45,7 +45,9 @@ class WatchingOps final : public ForwardingOps {
       const int64_t last = page * kv.page_stride + offset * kv.slot_stride +
                            (params.num_kv_heads - 1) * kv.head_stride + kv.v_offset +
                            params.head_dim - 1;
-      EXPECT_LT(static_cast<size_t>(last), floats_.at(kv.base.f32())) << "slot " << params.slots[t];
+      EXPECT_LE((static_cast<size_t>(last) + 1) * DTypeBytes(kv.base.dtype),
+                bytes_.at(kv.base.data))
+          << "slot " << params.slots[t];
     }
     ForwardingOps::RopeKvWrite(params);
   }
@@ -73,7 +75,7 @@ class WatchingOps final : public ForwardingOps {
   }
 
  private:
-  std::map<const float*, size_t> floats_;  // sizes of allocations
+  std::map<const void*, size_t> bytes_;  // sizes of allocations
   std::map<std::pair<uint64_t, const int32_t*>, std::vector<int32_t>> steps_;  // and page tables
   std::vector<Sampled>* const sampled_;
 };

@@ -41,12 +41,13 @@ void ComparePosition(const Json& wanted, const float* logits, double tolerance) 
   EXPECT_LE(worst, bound) << "position " << wanted.Find("position")->as_int();
 }
 
-void CompareLogits(const Json& golden, const ModelConfig& config, Ops* ops, double tolerance) {
+void CompareLogits(const Json& golden, const ModelConfig& config, DType dtype, Ops* ops,
+                   double tolerance) {
   const auto checkpoint = Checkpoint::Open(GoldenModelDir(golden));
   ASSERT_TRUE(checkpoint.ok()) << checkpoint.status().message();
   for (const Json& test_case : golden.Find("cases")->as_array()) {
     const std::vector<TokenId> ids = ToIds(*test_case.Find("ids"));
-    const auto logits = ComputeLogits(config, **checkpoint, config.dtype, ops, ids);
+    const auto logits = ComputeLogits(config, **checkpoint, dtype, ops, ids);
     ASSERT_TRUE(logits.ok()) << logits.status().message();
     ASSERT_EQ(logits->size(), ids.size() * static_cast<size_t>(config.vocab_size));
     for (const Json& position : test_case.Find("positions")->as_array()) {
@@ -66,7 +67,18 @@ TEST_P(GoldenLogitsTest, AgreeWithTheReference) {
   ASSERT_TRUE(config.ok()) << config.status().message();
   const auto ops = MakeOps(GetParam().ops);
   ASSERT_NE(ops, nullptr);
-  CompareLogits(golden, *config, ops.get(), GetParam().model.tolerance);
+  CompareLogits(golden, *config, DTypeOfF32KeysAndValues(*config), ops.get(),
+                GetParam().model.tolerance);
+}
+
+TEST_P(GoldenLogitsTest, AreNearItAsTheModelIsStored) {
+  const Json golden = ReadGolden(GetParam().model.name);
+  ASSERT_TRUE(golden.is_object());
+  const auto config = LoadModelConfig(GoldenModelDir(golden));
+  ASSERT_TRUE(config.ok()) << config.status().message();
+  const auto ops = MakeOps(GetParam().ops);
+  ASSERT_NE(ops, nullptr);
+  CompareLogits(golden, *config, config->dtype, ops.get(), kBf16KvTolerance);
 }
 
 std::vector<Golden> AllGoldens() {
@@ -97,7 +109,8 @@ TEST_P(GoldenSpellingTest, BothAgreeWithTheReference) {
   ASSERT_TRUE(config.ok()) << config.status().message();
   const auto ops = MakeOps("1");
   ASSERT_NE(ops, nullptr);
-  CompareLogits(golden, *config, ops.get(), kArchitectureTolerance);
+  CompareLogits(golden, *config, DTypeOfF32KeysAndValues(*config), ops.get(),
+                kArchitectureTolerance);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, GoldenSpellingTest, testing::ValuesIn(kGoldenArchitectures),

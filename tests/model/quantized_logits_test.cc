@@ -103,8 +103,9 @@ TEST_F(WrenQuantizedTest, TheOracleStaysCloseToF32) { ExpectClose(MakeNaiveOps()
 
 TEST_F(WrenQuantizedTest, TheCpuStaysCloseToF32) { ExpectClose(Cpu().get(), texts_.size()); }
 
-// Instruction sets differ in their last bits: by rounding where weights are widened, and by bf16's
-// eight bits where the dot product takes x as bf16. int8's whole numbers are the same everywhere,
+// Instruction sets differ in their last bits: by rounding where weights are widened (found: 6e-6; a
+// key or value between two of bf16 may fall either way), and by bf16's eight bits where the dot
+// product takes x as bf16. int8's whole numbers are the same everywhere,
 // but an x between two may fall either way, and what follows with it (found: 0.5 %).
 TEST_F(WrenQuantizedTest, TargetsAgreeWithinTheirRounding) {
   const std::vector<TokenId>& ids = texts_[0];
@@ -113,10 +114,10 @@ TEST_F(WrenQuantizedTest, TargetsAgreeWithinTheirRounding) {
     for (const CpuTarget target : AvailableCpuTargets()) {
       const bool rounds = target == CpuTarget::kAvx512Bf16 && format == DType::kBF16;
       const auto found = wren_.Logits(format, Cpu(CpuTargetName(target)).get(), ids);
-      const double bound = rounds || format == kInt8 ? 0.01 : 1e-5;
+      const double bound = rounds || format == kInt8 ? 0.01 : 1e-4;
       EXPECT_LT(RelativeError(found, wanted), bound) << CpuTargetName(target) << format.Name();
       if (rounds) {
-        EXPECT_GT(RelativeError(found, wanted), 1e-5) << "it is another kernel";
+        EXPECT_GT(RelativeError(found, wanted), 1e-4) << "it is another kernel";
       }
     }
   }
@@ -134,7 +135,7 @@ TEST_P(QuantizedLogitsTest, CpuAgreesWithTheOracleAndBothAreNearTheModel) {
   const auto cpu = Cpu(TargetOfF32Activations());
   const auto naive = MakeNaiveOps();
   const std::vector<TokenId> ids = ToIds(*golden.Find("cases")->as_array()[0].Find("ids"));
-  const WeightFormat format = {model.config.dtype, Quantization::kInt8};
+  const WeightFormat format = {DTypeOfF32KeysAndValues(model.config), Quantization::kInt8};
   const auto wanted = model.Logits(model.config.dtype, naive.get(), ids);
   const auto oracle = model.Logits(format, naive.get(), ids);
   EXPECT_LT(RelativeError(oracle, wanted), 0.12);

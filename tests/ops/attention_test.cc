@@ -14,15 +14,15 @@ struct AttentionCase {
   int32_t sliding_window = 0;
   float logit_softcap = 0;
   bool has_sinks = false;
-  bool token_first = false;     // [page][slot][head][e] instead of [page][head][slot][e]
-  double deviation = 1.0;       // of queries, keys and values
-  bool rounds_to_bf16 = false;  // KvLayer's
+  bool token_first = false;  // [page][slot][head][e] instead of [page][head][slot][e]
+  double deviation = 1.0;    // of queries, keys and values
+  bool keeps_bf16 = false;   // keys and values
 
   int64_t token_width() const { return int64_t{num_heads + 2 * num_kv_heads} * head_dim; }
   std::string Name() const {
     return fmt::format("H {} HKV {} E {} page {} window {} cap {} sinks {} token_first {} bf16 {}",
                        num_heads, num_kv_heads, head_dim, page_size, sliding_window, logit_softcap,
-                       has_sinks, token_first, rounds_to_bf16);
+                       has_sinks, token_first, keeps_bf16);
   }
 };
 
@@ -51,14 +51,13 @@ class AttentionRun {
     }
     const int64_t page_floats = 2 * int64_t{c.page_size} * c.num_kv_heads * c.head_dim;
     // What nobody wrote must not matter.
-    storage_.assign(num_pages * page_floats, std::numeric_limits<float>::quiet_NaN());
-    kv_ = {.base = storage_.data(),
+    storage_ = KvMemory(num_pages * page_floats);
+    kv_ = {.base = KvBase(&storage_, c.keeps_bf16),
            .page_stride = page_floats,
            .slot_stride = c.token_first ? int64_t{c.num_kv_heads} * c.head_dim : c.head_dim,
            .head_stride = c.token_first ? c.head_dim : int64_t{c.page_size} * c.head_dim,
            .v_offset = page_floats / 2,
-           .page_size = c.page_size,
-           .rounds_to_bf16 = c.rounds_to_bf16};
+           .page_size = c.page_size};
     for (size_t row = 0; row < lengths.size(); ++row) {
       inputs_.push_back(RandomFloats(lengths[row] * c.token_width(), 100 + row, c.deviation));
       outputs_.emplace_back();
@@ -172,21 +171,26 @@ double Bound(const AttentionCase& c) {
 void ExpectAllAgreeWithOracle(const AttentionCase& c, const std::vector<int32_t>& lengths,
                               const Schedule& schedule) {
   const auto oracle = MakeNaiveOps();
-  const auto expected = AttentionRun(*oracle, c, lengths, 1).Run(kAtOnce);
-  AttentionRun rounded(*oracle, c, lengths, 1);
-  rounded.RoundInputs();
-  const auto expected_rounded = rounded.Run(kAtOnce);
+  const auto expected_of = [&](bool keeps_bf16, bool rounds_queries) {
+    AttentionCase kept = c;
+    kept.keeps_bf16 = keeps_bf16;
+    AttentionRun run(*oracle, kept, lengths, 1);
+    if (rounds_queries) run.RoundInputs();
+    return run.Run(kAtOnce);
+  };
+  const auto as_floats = expected_of(false, false), as_bf16 = expected_of(true, false),
+             by_dot = expected_of(true, true);
   for (const auto& ops : AllCpuOps()) {
-    for (const bool rounds : {false, true}) {
+    for (const bool keeps_bf16 : {false, true}) {
       AttentionCase tried = c;
-      tried.rounds_to_bf16 = rounds;
-      const bool by_bf16 = rounds && HasBf16Dot(*ops);
-      const double bound = Bound(c) + (by_bf16 ? kBf16WeightError * 5 * c.deviation : 0);
+      tried.keeps_bf16 = keeps_bf16;
+      const bool has_dot = keeps_bf16 && HasBf16Dot(*ops);
+      const auto& expected = has_dot ? by_dot : keeps_bf16 ? as_bf16 : as_floats;
+      const double bound = Bound(c) + (has_dot ? kBf16WeightError * 5 * c.deviation : 0);
       const auto actual = AttentionRun(*ops, tried, lengths, 2).Run(schedule);
       for (size_t row = 0; row < lengths.size(); ++row) {
         ExpectClose(
-            actual[row], by_bf16 ? expected_rounded[row] : expected[row],
-            [&](size_t) { return bound; },
+            actual[row], expected[row], [&](size_t) { return bound; },
             fmt::format("{} {} row {}", ops->Name(), tried.Name(), row));
       }
     }
@@ -250,7 +254,7 @@ TEST(AttentionTest, LargeScoresDoNotOverflow) {
 // One key that is no number makes every output that sees it none, wherever it stands in its tile,
 // and no other; so does one value, in its element.
 TEST(AttentionTest, ANanScoreIsNotHidden) {
-  for (const auto& [target, rounds] : AttentionTargets()) {
+  for (const auto& [target, keeps_bf16] : AttentionTargets()) {
     const auto ops = MakeOps(CpuTargetName(target), 1);
     for (const float cap : {0.0f, 2.0f}) {
       for (const int32_t poisoned : {0, 5, 8, 63, 64, 69}) {
@@ -262,7 +266,7 @@ TEST(AttentionTest, ANanScoreIsNotHidden) {
                                        .page_size = page_size,
                                        .sliding_window = window,
                                        .logit_softcap = cap,
-                                       .rounds_to_bf16 = rounds};
+                                       .keeps_bf16 = keeps_bf16};
               AttentionRun run(*ops, c, {72}, 1);
               run.Poison(0, poisoned, value);
               const std::vector<float> out = run.Run(kAtOnce)[0];
@@ -283,7 +287,7 @@ TEST(AttentionTest, ANanScoreIsNotHidden) {
 
 // Promise 1, over everything that may differ between two runs of the same request.
 TEST(AttentionTest, BitsDependOnNothingButTheRequest) {
-  for (const auto& [target, rounds] : AttentionTargets()) {
+  for (const auto& [target, keeps_bf16] : AttentionTargets()) {
     for (AttentionCase c : {AttentionCase{.num_heads = 4, .num_kv_heads = 2, .head_dim = 32},
                             {.num_heads = 6, .num_kv_heads = 2, .head_dim = 80},
                             {.num_heads = 2, .head_dim = 32, .sliding_window = 70},
@@ -293,7 +297,7 @@ TEST(AttentionTest, BitsDependOnNothingButTheRequest) {
                             .sliding_window = 70,
                             .logit_softcap = 5,
                             .has_sinks = true}}) {
-      c.rounds_to_bf16 = rounds;
+      c.keeps_bf16 = keeps_bf16;
       const auto one = MakeOps(CpuTargetName(target), 1);
       const auto two = MakeOps(CpuTargetName(target), 2);
       const auto expected = AttentionRun(*one, c, {170}, 1).Run(kAtOnce)[0];
@@ -316,12 +320,12 @@ TEST(AttentionTest, BitsDependOnNothingButTheRequest) {
 // One long row: with two threads its splits are computed apart and merged; the bits must be those
 // of one thread.
 TEST(AttentionTest, SharedOutSplitsMergeToTheSameBits) {
-  for (const auto& [target, rounds] : AttentionTargets()) {
+  for (const auto& [target, keeps_bf16] : AttentionTargets()) {
     const AttentionCase c = {.num_heads = 2,
                              .num_kv_heads = 1,
                              .head_dim = 16,
                              .has_sinks = true,
-                             .rounds_to_bf16 = rounds};
+                             .keeps_bf16 = keeps_bf16};
     const Schedule schedule = {{1200}, {1}};
     const auto one = MakeOps(CpuTargetName(target), 1);
     const auto four = MakeOps(CpuTargetName(target), 4);

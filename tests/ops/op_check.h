@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -63,18 +65,32 @@ inline std::vector<CpuTarget> FloatCpuTargets() {
   return targets;
 }
 
-// Every way of attention: the float kernels, and the bf16 dot product where it may be used.
+// Every way of attention: the float kernels with keys and values as floats and as bf16, and the
+// bf16 dot product with the latter.
 struct AttentionTarget {
   CpuTarget target;
-  bool rounds_to_bf16;
+  bool keeps_bf16;
 };
 inline std::vector<AttentionTarget> AttentionTargets() {
   std::vector<AttentionTarget> targets;
-  for (const CpuTarget target : FloatCpuTargets()) targets.push_back({target, false});
+  for (const CpuTarget target : FloatCpuTargets()) {
+    targets.push_back({target, false});
+    targets.push_back({target, true});
+  }
   for (const CpuTarget target : AvailableCpuTargets()) {
     if (target == CpuTarget::kAvx512Bf16) targets.push_back({target, true});
   }
   return targets;
+}
+
+// Floats to keep keys and values in: no number, of f32 and of bf16 alike, until they are written.
+inline std::vector<float> KvMemory(int64_t count) {
+  std::vector<float> memory(static_cast<size_t>(count));
+  std::fill(memory.begin(), memory.end(), std::bit_cast<float>(0x7FC07FC0u));
+  return memory;
+}
+inline ActivationPtr KvBase(std::vector<float>* memory, bool keeps_bf16) {
+  return {memory->data(), keeps_bf16 ? DType::kBF16 : DType::kF32};
 }
 
 inline bool HasBf16Dot(const Ops& ops) {

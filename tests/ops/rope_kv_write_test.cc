@@ -137,6 +137,71 @@ TEST(RopeKvWriteTest, PartOfAHeadByHand) {
   }
 }
 
+// Kept as bf16, keys and values are the nearest, ties to even, in pairs and as the strides say.
+TEST(RopeKvWriteTest, Bf16IsTheNearestInBothLayouts) {
+  constexpr int32_t kKvHeads = 2;
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  const std::vector<float> special = {1 + 0x1p-8f,  1 + 0x3p-8f, -1 - 0x1p-8f,  0x1.fffp127f,
+                                      -0x1.ffp127f, kInfinity,   -kInfinity,    0x1p-140f,
+                                      -0.0f,        1 + 0x1p-9f, 1 + 0x1.1p-8f, 0x1.fefp5f};
+  auto all = AllCpuOps();
+  all.push_back(MakeNaiveOps());
+  for (const auto& ops : all) {
+    const bool is_naive = all.back() == ops;
+    for (const int32_t head_dim : {32, 20}) {
+      for (const int32_t page_size : {16, 4}) {
+        const int64_t width = int64_t{3} * kKvHeads * head_dim, num_tokens = 37;
+        const int64_t head_stride = int64_t{page_size} * head_dim;
+        auto qkv = RandomFloats(num_tokens * width, 70);
+        for (size_t i = 0; i < qkv.size(); i += 3) qkv[i] = special[i / 3 % special.size()];
+        qkv[5 * width + 2 * kKvHeads * head_dim] = std::numeric_limits<float>::quiet_NaN();
+        const auto given = qkv;
+        const int64_t page_stride = 2 * kKvHeads * head_stride;
+        std::vector<float> memory = KvMemory(40 / page_size * page_stride);  // twice what is needed
+        std::vector<int32_t> positions(num_tokens, 0);
+        std::vector<int64_t> slots;
+        for (int64_t t = 0; t < num_tokens; ++t) slots.push_back((t * 7 + 3) % 37);
+        ops->RopeKvWrite({.qkv = qkv.data(),
+                          .positions = positions.data(),
+                          .slots = slots.data(),
+                          .cos = nullptr,
+                          .sin = nullptr,
+                          .kv = {.base = KvBase(&memory, true),
+                                 .page_stride = page_stride,
+                                 .slot_stride = head_dim,
+                                 .head_stride = head_stride,
+                                 .v_offset = kKvHeads * head_stride,
+                                 .page_size = page_size},
+                          .num_tokens = num_tokens,
+                          .num_heads = kKvHeads,
+                          .num_kv_heads = kKvHeads,
+                          .head_dim = head_dim,
+                          .rotary_dim = 0});
+        const bool has_pairs = !is_naive && head_dim == 32 && page_size == 16;
+        const auto* const words = reinterpret_cast<const uint16_t*>(memory.data());
+        for (int64_t t = 0; t < num_tokens; ++t) {
+          for (int64_t h = 0; h < kKvHeads; ++h) {
+            const int64_t offset = slots[t] % page_size;
+            const int64_t head = slots[t] / page_size * page_stride + h * head_stride;
+            for (int64_t e = 0; e < head_dim; ++e) {
+              const int64_t plain = offset * head_dim + e;
+              const int64_t key = has_pairs ? (e / 2 * page_size + offset) * 2 + e % 2 : plain;
+              const int64_t value =
+                  has_pairs ? (offset / 2 * head_dim + e) * 2 + offset % 2 : plain;
+              const float* const k = given.data() + t * width + (kKvHeads + h) * head_dim;
+              const float* const v = k + kKvHeads * head_dim;
+              ASSERT_EQ(words[head + key], FloatToBf16(k[e]))
+                  << ops->Name() << " key " << t << ", " << e << ": " << k[e];
+              ASSERT_EQ(words[head + kKvHeads * head_stride + value], FloatToBf16(v[e]))
+                  << ops->Name() << " value " << t << ", " << e << ": " << v[e];
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
 // A token's queries and its key and value do not depend on which tokens it is computed with.
 TEST(RopeKvWriteTest, EveryOptionAloneAndAgainstTheOracle) {
   const auto oracle = MakeNaiveOps();
