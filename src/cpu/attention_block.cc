@@ -233,6 +233,7 @@ void FindNextTile(const QueryBlock& block, const BlockSegment& segment, int64_t 
   if (block.has_pairs) {
     std::copy_n(pairs.keys, kPanelsPerTile, pairs.next_keys);
     std::copy_n(pairs.values, kTileKeys / 2, pairs.next_values);
+    pairs.num_next = 0;
   } else {
     std::copy_n(tile->keys, kPanelsPerTile, tile->next_keys);
     if (kv.page_size % kPanelWidth != 0 || kv.base.dtype != DType::kF32) return;
@@ -243,6 +244,7 @@ void FindNextTile(const QueryBlock& block, const BlockSegment& segment, int64_t 
     if (key >= segment.key_end) return;
     if (block.has_pairs) {
       FindPanel(block, segment, key, panel, pairs.next_keys, pairs.next_values);
+      pairs.num_next = panel + 1;
       continue;
     }
     tile->next_keys[panel] = kv.base.f32() + segment.pages[key / kv.page_size] * kv.page_stride +
@@ -256,12 +258,13 @@ void FetchNextPairs(const QueryBlock& block, const PairTile& tile, int64_t part,
   const auto fetch = [](const uint32_t* line) {
     __builtin_prefetch(line, /*rw=*/0, /*locality=*/2);
   };
-  const int64_t pairs = block.head_dim / 2;
-  for (int64_t pair = pairs * part / num_parts; pair < pairs * (part + 1) / num_parts; ++pair) {
-    for (const uint32_t* const keys : tile.next_keys) fetch(keys + pair * tile.key_stride);
+  const int64_t pairs = block.head_dim / 2, rows = tile.num_next * kPanelWidth / 2;
+  for (int64_t panel = 0; panel < tile.num_next; ++panel) {
+    for (int64_t pair = pairs * part / num_parts; pair < pairs * (part + 1) / num_parts; ++pair) {
+      fetch(tile.next_keys[panel] + pair * tile.key_stride);
+    }
   }
-  constexpr int64_t kRows = kTileKeys / 2;
-  for (int64_t row = kRows * part / num_parts; row < kRows * (part + 1) / num_parts; ++row) {
+  for (int64_t row = rows * part / num_parts; row < rows * (part + 1) / num_parts; ++row) {
     for (int64_t e = 0; e < block.head_dim; e += kPanelWidth) fetch(tile.next_values[row] + e);
   }
 }

@@ -57,6 +57,7 @@ struct PairTile {
   // no such panel, these again.
   const uint32_t* next_keys[kTileKeys / kPanelWidth];
   const uint32_t* next_values[kTileKeys / 2];
+  int64_t num_next;  // panels that there are
   // Where they are not: room for [ceil(head_dim / 2), kTileKeys] and [kTileKeys / 2, value_width].
   uint32_t* scratch;
 };
