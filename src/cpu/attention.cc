@@ -286,13 +286,13 @@ HWY_NOINLINE void AttendRows(const QueryBlock& block, const Tile& tile, int64_t 
 
 // The same with products of bf16, of a tile that is rounded.
 HWY_NOINLINE void AttendRowsBf16(const QueryBlock& block, const Bf16Products& products,
-                                 const Tile& tile, int64_t row, int64_t num_rows) {
+                                 const Tile& tile, int64_t row, int64_t num_rows, bool fetches) {
   HWY_ALIGN float scores[kRowsMax * kTileKeys];
   HWY_ALIGN float rescale[kRowsPadded] = {};
   const VisibleKeys keys = FindVisibleKeys(block, tile, row, num_rows);
-  products.score(block, tile, row, num_rows, keys.last_end, scores);
+  products.score(block, tile, row, num_rows, keys.last_end, fetches, scores);
   SoftmaxRows(*block.params, keys, num_rows, scores, block.states + row, rescale);
-  products.add_values(block, tile, keys, row, num_rows, scores, rescale);
+  products.add_values(block, tile, keys, row, num_rows, fetches, scores, rescale);
 }
 
 template <Read kRead>
@@ -352,30 +352,29 @@ HWY_INLINE void WidenTile(const QueryBlock& block, Tile* tile) {
   }
 }
 
-// Where more rows pass over a tile, its pairs are widened once for all of them.
+// Where more rows pass over a tile of pairs, they are widened once for all of them, and each block
+// of rows fetches a part of the next tile.
 constexpr int64_t kPairRowsMax = 12;
 
-// Query rows [begin, end), in blocks of about the same size. Of floats the first brings the tile's
-// values and the next tile's keys into the cache; of pairs it brings the next tile, or where they
-// are widened or multiplied as they are each brings a part of it.
+// Query rows [begin, end), in blocks of about the same size. The first of few brings the tile's
+// values and the next tile's keys into the cache, or the next tile where it reads pairs.
 HWY_INLINE void AttendTile(const QueryBlock& block, const Bf16Products* products, Tile* tile,
                            int64_t begin, int64_t end) {
-  const bool is_widened = products == nullptr && block.has_pairs && end - begin > kPairRowsMax;
+  const bool has_many = block.has_pairs && end - begin > kPairRowsMax;
+  const bool reads_pairs = block.has_pairs && !has_many;
   if (products != nullptr && !block.has_pairs) products->round_tile(block, *tile, &tile->pairs);
-  if (is_widened) WidenTile(block, tile);
+  if (products == nullptr && has_many) WidenTile(block, tile);
   const int64_t all_blocks = (end - begin + kRowsMax - 1) / kRowsMax;
   int64_t num_blocks = all_blocks;
   for (bool is_first = true; begin < end; --num_blocks, is_first = false) {
     const int64_t num_rows = (end - begin + num_blocks - 1) / num_blocks;
-    if (products != nullptr ? block.has_pairs : is_widened) {
-      FetchNextPairs(block, tile->pairs, all_blocks - num_blocks, all_blocks);
-    }
+    if (has_many) FetchNextPairs(block, tile->pairs, all_blocks - num_blocks, all_blocks);
     if (products != nullptr) {
-      AttendRowsBf16(block, *products, *tile, begin, num_rows);
-    } else if (block.has_pairs && !is_widened) {
+      AttendRowsBf16(block, *products, *tile, begin, num_rows, is_first && reads_pairs);
+    } else if (reads_pairs) {
       is_first ? AttendSome<Read::kFetchingPairs>(block, *tile, begin, num_rows)
                : AttendSome<Read::kPairs>(block, *tile, begin, num_rows);
-    } else if (is_first && !is_widened) {
+    } else if (is_first && !has_many) {
       AttendSome<Read::kFetchingFloats>(block, *tile, begin, num_rows);
     } else {
       AttendSome<Read::kFloats>(block, *tile, begin, num_rows);

@@ -88,26 +88,31 @@ void RoundTile(const QueryBlock& block, const Tile& tile, PairTile* pairs) {
   }
 }
 
-// Vector v of row k of the keys or the values of a tile.
+// Vector v of row k of the keys or the values of a tile, and of the next one.
 struct KeyPairs {
   const uint32_t* const* panels;
+  const uint32_t* const* next;
   int64_t stride;
   const uint32_t* At(int64_t k, int v) const { return panels[v] + k * stride; }
+  const uint32_t* Next(int64_t k, int v) const { return next[v] + k * stride; }
 };
 struct ValuePairs {
   const uint32_t* const* rows;
+  const uint32_t* const* next;
   int64_t column;
   const uint32_t* At(int64_t k, int v) const { return rows[k] + column + v * kLanes; }
+  const uint32_t* Next(int64_t k, int v) const { return next[k] + column + v * kLanes; }
 };
 
 // sum[r][v] += the products of pairs x[r * x_stride + k] and w.At(k, v), for k = 0, 1, ... num_k -
-// 1 in this order.
-template <int kRows, int kVectors, class Operand>
+// 1 in this order. A line for each line that is read is asked for into the second-level cache.
+template <bool kFetches, int kRows, int kVectors, class Operand>
 inline void AddProducts(const uint32_t* x, int64_t x_stride, const Operand& w, int64_t num_k,
                         __m512 (&sum)[kRows][kVectors]) {
   for (int64_t k = 0; k < num_k; ++k) {
     __m512bh operand[kVectors];
     MINISGL_UNROLL for (int v = 0; v < kVectors; ++v) {
+      if (kFetches) __builtin_prefetch(w.Next(k, v), /*rw=*/0, /*locality=*/2);
       operand[v] = (__m512bh)_mm512_loadu_si512(w.At(k, v));
     }
     MINISGL_UNROLL for (int r = 0; r < kRows; ++r) {
@@ -126,14 +131,14 @@ inline void SetZero(__m512 (&sum)[kRows][kVectors]) {
   }
 }
 
-template <int kRows, int kVectors>
+template <bool kFetches, int kRows, int kVectors>
 inline void ScoreKeys(const QueryBlock& block, const Tile& tile, int64_t row, float* scores) {
   const int64_t num_pairs = HeadPairs(block.head_dim);
   const __m512 scale = _mm512_set1_ps(block.params->scale);
   __m512 sum[kRows][kVectors];
   SetZero(sum);
-  AddProducts(block.q_pairs + row * num_pairs, num_pairs,
-              KeyPairs{tile.pairs.keys, tile.pairs.key_stride}, num_pairs, sum);
+  const KeyPairs keys = {tile.pairs.keys, tile.pairs.next_keys, tile.pairs.key_stride};
+  AddProducts<kFetches>(block.q_pairs + row * num_pairs, num_pairs, keys, num_pairs, sum);
   MINISGL_UNROLL for (int r = 0; r < kRows; ++r) {
     MINISGL_UNROLL for (int v = 0; v < kVectors; ++v) {
       _mm512_storeu_ps(scores + r * kTileKeys + v * kLanes, _mm512_mul_ps(sum[r][v], scale));
@@ -141,14 +146,14 @@ inline void ScoreKeys(const QueryBlock& block, const Tile& tile, int64_t row, fl
   }
 }
 
-template <int kRows>
+template <bool kFetches, int kRows>
 void ScoreRows(const QueryBlock& block, const Tile& tile, int64_t row, int64_t key_end,
                float* scores) {
   static_assert(kTileKeys == kVectorsMax * kLanes);
   if (key_end > kTileKeys / 2) {
-    ScoreKeys<kRows, kVectorsMax>(block, tile, row, scores);
+    ScoreKeys<kFetches, kRows, kVectorsMax>(block, tile, row, scores);
   } else {
-    ScoreKeys<kRows, kVectorsMax / 2>(block, tile, row, scores);
+    ScoreKeys<kFetches, kRows, kVectorsMax / 2>(block, tile, row, scores);
   }
 }
 
@@ -187,17 +192,17 @@ inline void AddSeenPairsOfRows(PairRange range, const VisibleKeys& keys, const u
   }
 }
 
-template <int kRows, int kVectors>
+template <bool kFetches, int kRows, int kVectors>
 inline void AddValueColumns(const Tile& tile, const VisibleKeys& keys, const uint32_t* weights,
                             const float* rescale, int64_t width, int64_t column, float* values) {
   // Pairs of which all rows see both keys.
   const PairRange all = {(keys.all_begin + 1) / 2, keys.all_end / 2};
-  const ValuePairs pairs = {tile.pairs.values, column};
+  const ValuePairs pairs = {tile.pairs.values, tile.pairs.next_values, column};
+  const ValuePairs seen = {pairs.rows + all.begin, pairs.next + all.begin, column};
   __m512 sum[kRows][kVectors];
   SetZero(sum);
   AddSeenPairsOfRows({0, all.begin}, keys, weights, pairs, sum);
-  AddProducts(weights + all.begin, kTilePairs, ValuePairs{pairs.rows + all.begin, column},
-              all.end - all.begin, sum);
+  AddProducts<kFetches>(weights + all.begin, kTilePairs, seen, all.end - all.begin, sum);
   AddSeenPairsOfRows({all.end, kTilePairs}, keys, weights, pairs, sum);
   MINISGL_UNROLL for (int r = 0; r < kRows; ++r) {
     MINISGL_UNROLL for (int v = 0; v < kVectors; ++v) {
@@ -208,7 +213,7 @@ inline void AddValueColumns(const Tile& tile, const VisibleKeys& keys, const uin
   }
 }
 
-template <int kRows>
+template <bool kFetches, int kRows>
 void AddValueRows(const QueryBlock& block, const Tile& tile, const VisibleKeys& keys, int64_t row,
                   const float* weights, const float* rescale) {
   alignas(64) uint32_t pairs[kRows * kTilePairs];
@@ -221,30 +226,37 @@ void AddValueRows(const QueryBlock& block, const Tile& tile, const VisibleKeys& 
   float* const values = block.values + row * width;
   int64_t column = 0;
   for (; column + kVectorsMax * kLanes <= width; column += kVectorsMax * kLanes) {
-    AddValueColumns<kRows, kVectorsMax>(tile, keys, pairs, rescale, width, column, values);
+    AddValueColumns<kFetches, kRows, kVectorsMax>(tile, keys, pairs, rescale, width, column,
+                                                  values);
   }
   for (; column < width; column += kLanes) {
-    AddValueColumns<kRows, 1>(tile, keys, pairs, rescale, width, column, values);
+    AddValueColumns<kFetches, kRows, 1>(tile, keys, pairs, rescale, width, column, values);
   }
 }
 
 using ScoreFunction = void (*)(const QueryBlock&, const Tile&, int64_t, int64_t, float*);
-constexpr ScoreFunction kScore[kRowsMax] = {ScoreRows<1>, ScoreRows<2>, ScoreRows<3>,
-                                            ScoreRows<4>, ScoreRows<5>, ScoreRows<6>};
+template <bool kFetches>
+constexpr ScoreFunction kScore[kRowsMax] = {ScoreRows<kFetches, 1>, ScoreRows<kFetches, 2>,
+                                            ScoreRows<kFetches, 3>, ScoreRows<kFetches, 4>,
+                                            ScoreRows<kFetches, 5>, ScoreRows<kFetches, 6>};
 
 void Score(const QueryBlock& block, const Tile& tile, int64_t row, int64_t num_rows,
-           int64_t key_end, float* scores) {
-  kScore[num_rows - 1](block, tile, row, key_end, scores);
+           int64_t key_end, bool fetches, float* scores) {
+  const ScoreFunction* const table = fetches ? kScore<true> : kScore<false>;
+  table[num_rows - 1](block, tile, row, key_end, scores);
 }
 
 using AddFunction = void (*)(const QueryBlock&, const Tile&, const VisibleKeys&, int64_t,
                              const float*, const float*);
-constexpr AddFunction kAdd[kRowsMax] = {AddValueRows<1>, AddValueRows<2>, AddValueRows<3>,
-                                        AddValueRows<4>, AddValueRows<5>, AddValueRows<6>};
+template <bool kFetches>
+constexpr AddFunction kAdd[kRowsMax] = {AddValueRows<kFetches, 1>, AddValueRows<kFetches, 2>,
+                                        AddValueRows<kFetches, 3>, AddValueRows<kFetches, 4>,
+                                        AddValueRows<kFetches, 5>, AddValueRows<kFetches, 6>};
 
 void AddValues(const QueryBlock& block, const Tile& tile, const VisibleKeys& keys, int64_t row,
-               int64_t num_rows, const float* weights, const float* rescale) {
-  kAdd[num_rows - 1](block, tile, keys, row, weights, rescale);
+               int64_t num_rows, bool fetches, const float* weights, const float* rescale) {
+  const AddFunction* const table = fetches ? kAdd<true> : kAdd<false>;
+  table[num_rows - 1](block, tile, keys, row, weights, rescale);
 }
 
 constexpr Bf16Products kProducts = {RoundQueries, RoundTile, Score, AddValues};

@@ -19,12 +19,14 @@ struct Bf16Products {
   void (*round_tile)(const QueryBlock& block, const Tile& tile, PairTile* pairs);
   // Scores of query rows [row, row + num_rows), at most kRowsMax, against the tile's keys [0,
   // key_end), 64 floats a row; what lies past that end is undefined.
+  // Fetches the next tile's keys on the way, if asked to.
   void (*score)(const QueryBlock& block, const Tile& tile, int64_t row, int64_t num_rows,
-                int64_t key_end, float* scores);
+                int64_t key_end, bool fetches, float* scores);
   // values = values * rescale + the weighted values of the keys that each row sees. `weights`: 64
-  // floats a row, 0 where a row does not see the key.
+  // floats a row, 0 where a row does not see the key. Fetches the next tile's values, if asked to.
   void (*add_values)(const QueryBlock& block, const Tile& tile, const VisibleKeys& keys,
-                     int64_t row, int64_t num_rows, const float* weights, const float* rescale);
+                     int64_t row, int64_t num_rows, bool fetches, const float* weights,
+                     const float* rescale);
 };
 
 // Null where it is not compiled in.

@@ -15,6 +15,7 @@
 #include <hwy/highway.h>
 
 #include "cpu/kernels.h"
+#include "cpu/linear_output-inl.h"
 #include "cpu/simd-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -335,16 +336,22 @@ HWY_INLINE void MultiplyColumnPart(const ColumnBlock& b, const Operand& operand,
   MultiplyColumnRows<kRows>(b, operand);
 }
 
-// Rows in even parts of at most kPartRowsMax.
+// Rows in even parts of at most kPartRowsMax. `out`: where they are going to be written after this
+// block, or null.
 template <class Operand>
 HWY_INLINE void MultiplyColumnBlock(ColumnBlock b, const Operand& weights, const NextWeights& next,
-                                    int64_t num_rows, float* scratch) {
+                                    int64_t num_rows, float* scratch, const float* out,
+                                    int64_t out_stride) {
   // Of even parts none has fewer rows than half of the most.
   constexpr int kRowsMin = kPartRowsMax / 2;
   const int64_t num_parts = (num_rows + kPartRowsMax - 1) / kPartRowsMax;
   for (int64_t part = 0; part < num_parts; ++part) {
     const int64_t left = num_parts - part;
     const int64_t rows = (num_rows + left - 1) / left;
+    if (out != nullptr) {
+      FetchOutputs(out, out_stride, rows, kColumnWidth);
+      out += rows * out_stride;
+    }
     if (part == 0) {
       MultiplyColumnPart<kRowsMin>(b, LeavingOperand<Operand>{weights, scratch}, rows);
     } else {
@@ -353,24 +360,6 @@ HWY_INLINE void MultiplyColumnBlock(ColumnBlock b, const Operand& weights, const
     b.x += static_cast<size_t>(rows) * b.x_stride;
     b.sums += rows * kColumnWidth;
     num_rows -= rows;
-  }
-}
-
-// out = sums (+ bias) of the outputs from `column` of the group on.
-HWY_NOINLINE void StoreColumn(const LinearBlock& linear, const float* sums, int64_t column,
-                              int64_t num_columns) {
-  const F32 d;
-  const float* const bias =
-      linear.bias == nullptr ? nullptr : linear.bias + linear.group * kGroupWidth + column;
-  const int64_t width = MinOf(kColumnWidth, num_columns - column);
-  for (int64_t r = 0; r < linear.num_rows; ++r, sums += kColumnWidth) {
-    float* const to = linear.out + r * linear.out_stride + column;
-    int64_t i = 0;
-    for (; i + kLanes <= width; i += kLanes) {
-      const Floats sum = hn::Load(d, sums + i);
-      hn::StoreU(bias == nullptr ? sum : hn::Add(sum, hn::LoadU(d, bias + i)), d, to + i);
-    }
-    for (; i < width; ++i) to[i] = bias == nullptr ? sums[i] : sums[i] + bias[i];
   }
 }
 
@@ -397,9 +386,10 @@ HWY_INLINE void MultiplyManyRows(const LinearBlock& linear, const PackedLayout& 
       MultiplyColumnBlock(block,
                           MakeOperand<Weights, kColumnVectors, Fetch::kNone>(
                               GroupAt(linear, layout, input), column),
-                          next, linear.num_rows, linear.scratch);
+                          next, linear.num_rows, linear.scratch,
+                          is_last ? linear.out + column : nullptr, linear.out_stride);
     }
-    StoreColumn(linear, sums, column, num_columns);
+    StoreOutputs(linear, sums, kColumnWidth, column, MinOf(kColumnWidth, num_columns - column));
   }
 }
 

@@ -21,6 +21,7 @@
 #include <hwy/highway.h>
 
 #include "cpu/kernels.h"
+#include "cpu/linear_output-inl.h"
 #include "cpu/simd-inl.h"
 #include "tensor/quantize.h"
 
@@ -371,23 +372,6 @@ HWY_INLINE void MultiplyAllRows(RowBlocks b, int64_t num_rows) {
   }
 }
 
-// out = sums (+ bias) of `width` outputs from `column` of the group on; `sums` is [rows, stride].
-void StoreSums(const LinearBlock& linear, const float* sums, int64_t stride, int64_t column,
-               int64_t width) {
-  const F32 d;
-  const float* const bias =
-      linear.bias == nullptr ? nullptr : linear.bias + linear.group * kGroupWidth + column;
-  for (int64_t r = 0; r < linear.num_rows; ++r, sums += stride) {
-    float* const to = linear.out + r * linear.out_stride + column;
-    int64_t i = 0;
-    for (; i + kLanes <= width; i += kLanes) {
-      const Floats sum = hn::Load(d, sums + i);
-      hn::StoreU(bias == nullptr ? sum : hn::Add(sum, hn::LoadU(d, bias + i)), d, to + i);
-    }
-    for (; i < width; ++i) to[i] = bias == nullptr ? sums[i] : sums[i] + bias[i];
-  }
-}
-
 // --- many rows, by pairs of 16-bit numbers -------------------------------------------------------
 
 #ifdef MINISGL_INT8_PAIRS
@@ -499,9 +483,15 @@ HWY_INLINE void MultiplyWidenedPart(const ColumnBlocks& b, int64_t rows) {
 
 // Rows in even parts of at most kPartRowsMax. REQUIRES more rows than that: then no part has fewer
 // than half of them.
-HWY_INLINE void MultiplyWidenedRows(ColumnBlocks b, int64_t num_rows) {
+// `out`: where they are going to be written after these blocks, or null.
+HWY_INLINE void MultiplyWidenedRows(ColumnBlocks b, int64_t num_rows, const float* out,
+                                    int64_t out_stride) {
   for (int64_t parts = (num_rows + kPartRowsMax - 1) / kPartRowsMax; parts > 0; --parts) {
     const int64_t rows = (num_rows + parts - 1) / parts;
+    if (out != nullptr) {
+      FetchOutputs(out, out_stride, rows, kColumnWidth);
+      out += rows * out_stride;
+    }
     MultiplyWidenedPart<kPartRowsMax / 2>(b, rows);
     b.x += rows * b.x_stride;
     b.sums += rows * kColumnWidth;
@@ -542,9 +532,10 @@ void RunManyRows(const LinearBlock& linear) {
         blocks.next[panel] =
             columns.q[panel * kPanelWidth / kLanes] + (end + ends) * kQuads * kQuadBytes;
       }
-      MultiplyWidenedRows(blocks, linear.num_rows);
+      MultiplyWidenedRows(blocks, linear.num_rows,
+                          end == w.num_blocks() ? linear.out + column : nullptr, linear.out_stride);
     }
-    StoreSums(linear, sums, kColumnWidth, column, MinOf(kColumnWidth, num_columns - column));
+    StoreOutputs(linear, sums, kColumnWidth, column, MinOf(kColumnWidth, num_columns - column));
   }
 }
 #endif
@@ -574,7 +565,7 @@ void RunInt8(const LinearBlock& linear) {
                      .num_columns = num_columns},
                     linear.num_rows);
   }
-  StoreSums(linear, linear.scratch, kGroupWidth, 0, num_columns);
+  StoreOutputs(linear, linear.scratch, kGroupWidth, 0, num_columns);
 }
 
 }  // namespace
