@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <memory>
 #include <set>
+#include <utility>
 
 #include "golden_models.h"
 #include "minisgl/engine/model_engine.h"
@@ -58,27 +59,30 @@ void CompareLogits(const Json& golden, const ModelConfig& config, DType dtype, O
   }
 }
 
-class GoldenLogitsTest : public testing::TestWithParam<Golden> {};
+class GoldenLogitsTest : public testing::TestWithParam<Golden> {
+ protected:
+  void SetUp() override {
+    golden_ = ReadGolden(GetParam().model.name);
+    ASSERT_TRUE(golden_.is_object());
+    auto config = LoadModelConfig(GoldenModelDir(golden_));
+    ASSERT_TRUE(config.ok()) << config.status().message();
+    config_ = std::move(config).value();
+    ops_ = MakeOps(GetParam().ops);
+    ASSERT_NE(ops_, nullptr);
+  }
+
+  Json golden_;
+  ModelConfig config_;
+  std::unique_ptr<Ops> ops_;
+};
 
 TEST_P(GoldenLogitsTest, AgreeWithTheReference) {
-  const Json golden = ReadGolden(GetParam().model.name);
-  ASSERT_TRUE(golden.is_object());
-  const auto config = LoadModelConfig(GoldenModelDir(golden));
-  ASSERT_TRUE(config.ok()) << config.status().message();
-  const auto ops = MakeOps(GetParam().ops);
-  ASSERT_NE(ops, nullptr);
-  CompareLogits(golden, *config, DTypeOfF32KeysAndValues(*config), ops.get(),
+  CompareLogits(golden_, config_, DTypeOfF32KeysAndValues(config_), ops_.get(),
                 GetParam().model.tolerance);
 }
 
 TEST_P(GoldenLogitsTest, AreNearItAsTheModelIsStored) {
-  const Json golden = ReadGolden(GetParam().model.name);
-  ASSERT_TRUE(golden.is_object());
-  const auto config = LoadModelConfig(GoldenModelDir(golden));
-  ASSERT_TRUE(config.ok()) << config.status().message();
-  const auto ops = MakeOps(GetParam().ops);
-  ASSERT_NE(ops, nullptr);
-  CompareLogits(golden, *config, config->dtype, ops.get(), kBf16KvTolerance);
+  CompareLogits(golden_, config_, config_.dtype, ops_.get(), kBf16KvTolerance);
 }
 
 std::vector<Golden> AllGoldens() {
