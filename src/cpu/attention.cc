@@ -348,7 +348,6 @@ HWY_INLINE void WidenTile(const QueryBlock& block, Tile* tile) {
   for (int64_t panel = 0; panel < kPanels; ++panel) {
     tile->keys[panel] = tile->scratch + SeenPanel(*tile, panel) * kPanelWidth * head_dim;
     tile->panel_values[panel] = tile->keys[panel];
-    tile->next_keys[panel] = tile->keys[panel];
   }
 }
 

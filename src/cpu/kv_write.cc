@@ -40,11 +40,15 @@ HWY_INLINE hn::Vec<hn::Rebind<uint16_t, F32>> RoundToBf16(Floats x) {
   return hn::DemoteTo(hn::Rebind<uint16_t, F32>(), hn::BitCast(di, hn::ShiftRight<16>(rounded)));
 }
 
-// kPanelWidth of them.
-HWY_INLINE void RoundPanel(const float* HWY_RESTRICT from, uint16_t* HWY_RESTRICT to) {
-  for (int64_t i = 0; i < kPanelWidth; i += kLanes) {
-    hn::StoreU(RoundToBf16(hn::LoadU(F32(), from + i)), hn::Rebind<uint16_t, F32>(), to + i);
+// `width` elements as bf16, one after another.
+HWY_INLINE void RoundElements(const float* HWY_RESTRICT from, int64_t width,
+                              uint16_t* HWY_RESTRICT to) {
+  const hn::Rebind<uint16_t, F32> d16;
+  int64_t e = 0;
+  for (; e + kLanes <= width; e += kLanes) {
+    hn::StoreU(RoundToBf16(hn::LoadU(F32(), from + e)), d16, to + e);
   }
+  for (; e < width; ++e) to[e] = hn::GetLane(RoundToBf16(hn::Set(F32(), from[e])));
 }
 
 void WriteFloats(const RopeKvWriteParams& p, int64_t token) {
@@ -63,25 +67,14 @@ void WriteFloats(const RopeKvWriteParams& p, int64_t token) {
   }
 }
 
-// A head as bf16, one element after another.
-HWY_INLINE void WriteRoundedHead(const float* HWY_RESTRICT from, int64_t width,
-                                 uint16_t* HWY_RESTRICT to) {
-  const hn::Rebind<uint16_t, F32> d16;
-  int64_t e = 0;
-  for (; e + kLanes <= width; e += kLanes) {
-    hn::StoreU(RoundToBf16(hn::LoadU(F32(), from + e)), d16, to + e);
-  }
-  for (; e < width; ++e) to[e] = hn::GetLane(RoundToBf16(hn::Set(F32(), from[e])));
-}
-
 void WriteRows(const RopeKvWriteParams& p, int64_t token) {
   const KvLayer& kv = p.kv;
   const TokenKv from(p, token);
   auto* head = kv.base.as<uint16_t>() + p.slots[token] / kv.page_size * kv.page_stride +
                p.slots[token] % kv.page_size * kv.slot_stride;
   for (int64_t h = 0; h < p.num_kv_heads; ++h, head += kv.head_stride) {
-    WriteRoundedHead(from.k + h * p.head_dim, p.head_dim, head);
-    WriteRoundedHead(from.v + h * p.head_dim, p.head_dim, head + kv.v_offset);
+    RoundElements(from.k + h * p.head_dim, p.head_dim, head);
+    RoundElements(from.v + h * p.head_dim, p.head_dim, head + kv.v_offset);
   }
 }
 
@@ -116,11 +109,11 @@ void WritePairs(const RopeKvWriteParams& p, int64_t token) {
     uint16_t* const to_v = head + kv.v_offset + offset / 2 * 2 * p.head_dim + offset % 2;
     for (int64_t begin = 0; begin < p.head_dim; begin += kPanelWidth) {
       uint16_t rounded[kPanelWidth];
-      RoundPanel(from.k + h * p.head_dim + begin, rounded);
+      RoundElements(from.k + h * p.head_dim + begin, kPanelWidth, rounded);
       for (int64_t i = 0; i < kPanelWidth; i += 2) {
         memcpy(to_k + (begin + i) * kv.page_size, rounded + i, 2 * sizeof(uint16_t));
       }
-      RoundPanel(from.v + h * p.head_dim + begin, rounded);
+      RoundElements(from.v + h * p.head_dim + begin, kPanelWidth, rounded);
       for (int64_t i = 0; i < kPanelWidth; ++i) to_v[2 * (begin + i)] = rounded[i];
     }
   }
