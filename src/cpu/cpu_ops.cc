@@ -26,9 +26,9 @@ namespace {
 // handing a chunk to another thread (about one) pays.
 constexpr int64_t kChunkElements = 8192;
 constexpr int64_t kCacheLine = 64;
-// Rows of x in a chunk of a matrix product: what fits half a small second-level cache (512 KiB),
-// but enough to make widening a block of weights cheap.
-constexpr int64_t kLinearChunkFloats = 64 * 1024;
+// Rows of x in a chunk of a matrix product: what fits half a small second-level cache (512 KiB) in
+// the form that the kernel reads, but enough to make widening a block of weights cheap.
+constexpr int64_t kLinearChunkBytes = 256 * 1024;
 constexpr int64_t kLinearRowsMin = 8 * kRowsMax;
 
 // A gathering of rows costs about an eighth of one group's product (a copy of 8 bytes against 64
@@ -216,9 +216,9 @@ void CpuOps::GatherRows(const GatherRowsParams& p) {
   });
 }
 
-// Most rows of x in a chunk: whole register blocks.
-int64_t LinearRowsMax(int64_t num_in) {
-  return std::clamp(kLinearChunkFloats / std::max<int64_t>(1, num_in), kLinearRowsMin,
+// Most rows of x in a chunk, `row_bytes` each as the kernel reads them: whole register blocks.
+int64_t LinearRowsMax(int64_t row_bytes) {
+  return std::clamp(kLinearChunkBytes / std::max<int64_t>(1, row_bytes), kLinearRowsMin,
                     kLinearRowsMax) /
          kRowsMax * kRowsMax;
 }
@@ -254,7 +254,7 @@ void CpuOps::Linear(const LinearParams& p) {
   // Even chunks of whole register blocks. A thread goes through its groups of a chunk before the
   // next begins, so that its rows of x stay in the second-level cache and only weights, which lie
   // in order, come from further away.
-  const int64_t rows_max = LinearRowsMax(weight.num_in);
+  const int64_t rows_max = LinearRowsMax(x.stride);
   const int64_t num_chunks = CeilDiv(p.num_tokens, rows_max);
   const int64_t rows =
       CeilDiv(CeilDiv(p.num_tokens, std::max<int64_t>(1, num_chunks)), kRowsMax) * kRowsMax;
@@ -281,7 +281,7 @@ void CpuOps::ExpertLinear(const ExpertLinearParams& p) {
       FindLinearKernel(target_, {p.weights->dtype, p.weights->quantization});
   const int64_t num_inputs = p.x_per_choice ? p.num_tokens * p.num_chosen : p.num_tokens;
   const LinearInput x = Prepare(kernel, p.x.f32(), num_inputs, num_in);
-  const int64_t rows_max = LinearRowsMax(num_in);
+  const int64_t rows_max = LinearRowsMax(x.stride);
   PlanExperts(p, rows_max, &expert_plan_);
   const auto num_chunks = static_cast<int64_t>(expert_plan_.chunks.size());
   const int64_t num_groups = CeilDiv(p.weights->num_out, kGroupWidth);
