@@ -24,10 +24,16 @@ namespace {
 
 constexpr int kLanes = 16;
 constexpr int kPanels = static_cast<int>(kGroupWidth / kPanelWidth);
+constexpr int64_t kPairBytes = kPanelWidth * 4;  // of a panel
 // The weights of a block, 64 KiB, come from the second-level cache while rows pass: 256 bytes for
 // 24 products, as fast as those take. Smaller blocks keep them in the first and lose more to sums
 // that are stored and added (128 inputs: 88 % of the peak at 32 rows, 256: 91, 512: 94, 1024: 94).
 constexpr int64_t kDotBlockInputs = 512;
+// How far ahead weights are fetched, in pairs, where up to so many rows read them once: as far as
+// memory takes (one row, one thread, all matrices of Qwen3-0.6B: 44 ms, with 8 pairs 46, with 64 or
+// a block 49). With six rows products take so long that a block ahead is better.
+constexpr int64_t kPairsAhead = 16;
+constexpr int64_t kFewRowsMax = 4;
 
 int64_t RowBytes(int64_t num_in) { return (num_in + num_in % 2) * 2; }
 
@@ -37,7 +43,10 @@ struct RowBlock {
   int64_t x_stride;
   const std::byte* panel[kPanels];  // the block's weights
   int64_t num_pairs;
-  int64_t bytes_ahead;  // to the weights that are fetched meanwhile
+  // Weights are fetched this many pairs ahead: those of the block's last pairs lie in the next one,
+  // whose first pair is `next` bytes behind this one's.
+  int64_t pairs_ahead;
+  int64_t next;
   float* out;
   int64_t out_stride;
   int64_t num_columns;
@@ -55,17 +64,16 @@ inline void StoreSums(const RowBlock& b, __m512 sum, float* out, int64_t column)
   _mm512_mask_storeu_ps(out + column, mask, sum);
 }
 
+// sum += the products of pairs [begin, end); with each, the weights `bytes_ahead` of it are
+// fetched.
 template <int kRows>
-inline void MultiplyRows(const RowBlock& b) {
-  __m512 sum[kRows][kPanels];
-  MINISGL_UNROLL for (int r = 0; r < kRows; ++r) {
-    MINISGL_UNROLL for (int v = 0; v < kPanels; ++v) sum[r][v] = _mm512_setzero_ps();
-  }
-  for (int64_t pair = 0; pair < b.num_pairs; ++pair) {
+inline void AddPairs(const RowBlock& b, int64_t begin, int64_t end, int64_t bytes_ahead,
+                     __m512 (&sum)[kRows][kPanels]) {
+  for (int64_t pair = begin; pair < end; ++pair) {
     __m512bh w[kPanels];
     MINISGL_UNROLL for (int v = 0; v < kPanels; ++v) {
-      const std::byte* const from = b.panel[v] + pair * kPanelWidth * 4;
-      __builtin_prefetch(from + b.bytes_ahead, /*rw=*/0, /*locality=*/2);  // simd-inl.h
+      const std::byte* const from = b.panel[v] + pair * kPairBytes;
+      __builtin_prefetch(from + bytes_ahead, /*rw=*/0, /*locality=*/2);  // simd-inl.h
       w[v] = (__m512bh)_mm512_loadu_si512(from);
     }
     MINISGL_UNROLL for (int r = 0; r < kRows; ++r) {
@@ -77,6 +85,17 @@ inline void MultiplyRows(const RowBlock& b) {
       }
     }
   }
+}
+
+template <int kRows>
+inline void MultiplyRows(const RowBlock& b) {
+  __m512 sum[kRows][kPanels];
+  MINISGL_UNROLL for (int r = 0; r < kRows; ++r) {
+    MINISGL_UNROLL for (int v = 0; v < kPanels; ++v) sum[r][v] = _mm512_setzero_ps();
+  }
+  const int64_t last = b.num_pairs - b.pairs_ahead;
+  AddPairs(b, 0, last, b.pairs_ahead * kPairBytes, sum);
+  AddPairs(b, last, b.num_pairs, b.next - last * kPairBytes, sum);
   MINISGL_UNROLL for (int r = 0; r < kRows; ++r) {
     MINISGL_UNROLL for (int v = 0; v < kPanels; ++v) {
       StoreSums(b, sum[r][v], b.out + r * b.out_stride, int64_t{v} * kLanes);
@@ -122,7 +141,8 @@ void Multiply(const LinearBlock& linear) {
       .x_stride = linear.x_stride,
       .panel = {},
       .num_pairs = 0,
-      .bytes_ahead = 0,
+      .pairs_ahead = 0,
+      .next = 0,
       .out = linear.out,
       .out_stride = linear.out_stride,
       .num_columns = w.num_out - first < kGroupWidth ? w.num_out - first : kGroupWidth,
@@ -138,9 +158,12 @@ void Multiply(const LinearBlock& linear) {
       block.panel[v] = w.panel(panel < last_panel ? panel : last_panel) + input * kPanelWidth * 2;
     }
     block.num_pairs = ((left < kDotBlockInputs ? left : kDotBlockInputs) + 1) / 2;
-    // The next block's; behind the last, those of the next group, four panels further.
-    block.bytes_ahead = block.num_pairs * kPanelWidth * 4;
-    if (left <= kDotBlockInputs) block.bytes_ahead += (kPanels - 1) * w.panel_stride() * 2;
+    // Behind the last block comes the next group, four panels further.
+    block.next = block.num_pairs * kPairBytes;
+    if (left <= kDotBlockInputs) block.next += (kPanels - 1) * w.panel_stride() * 2;
+    // What several parts of the rows pass over has to be in the second-level cache as a whole.
+    const bool is_near = linear.num_rows <= kFewRowsMax && kPairsAhead < block.num_pairs;
+    block.pairs_ahead = is_near ? kPairsAhead : block.num_pairs;
     block.adds = input > 0;
     if (left <= kDotBlockInputs && linear.bias != nullptr) block.bias = linear.bias + first;
     MultiplyBlock(block, linear.num_rows);
