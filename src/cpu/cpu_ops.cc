@@ -92,7 +92,8 @@ class CpuOps : public Ops {
               [&](int64_t begin, int64_t end) { elementwise_.activate(params, begin, end); });
   }
   void RopeKvWrite(const RopeKvWriteParams& params) override {
-    const int64_t width = (params.num_heads + 2 * params.num_kv_heads) * params.head_dim;
+    const int64_t width =
+        (int64_t{params.num_heads} + 2 * int64_t{params.num_kv_heads}) * params.head_dim;
     ForTokens(params.num_tokens, 2 * width, [&](int64_t begin, int64_t end) {
       elementwise_.rope_kv_write(params, write_kv_, begin, end);
     });

@@ -161,11 +161,11 @@ struct RowBlock {
   int64_t bytes_ahead;  // to the weights that are fetched meanwhile
 };
 
-// Outputs of one row from `column` on, fewer than a vector: out = (out) + sums (+ bias).
+// Outputs of one row from `column` on, fewer than a vector: out = (out) + sums (+ bias). Added to 0
+// where nothing is there, as everywhere else: a sum may be -0, if its products underflow.
 HWY_NOINLINE void StoreSome(const RowBlock& b, const float* sums, float* out, int64_t column) {
   for (int64_t i = 0; column + i < b.num_columns; ++i) {
-    float value = sums[i];
-    if (b.adds) value = out[column + i] + value;
+    float value = (b.adds ? out[column + i] : 0.0f) + sums[i];
     if (b.bias != nullptr) value += b.bias[column + i];
     out[column + i] = value;
   }

@@ -87,6 +87,29 @@ TEST(LinearTest, RowAloneHasTheBitsItHasInABatch) {
   }
 }
 
+// The same where products underflow, some to -0: also the sign of a zero is a bit. One whole vector
+// of outputs and a part of one, rows that are few and many to the kernels.
+TEST(LinearTest, SignsOfZerosDoNotDependOnTheBatch) {
+  const Shape shape = {25, 3};
+  const auto w = RandomFloats(shape.num_out * shape.num_in, 14, 1e-25);
+  const auto x = RandomFloats(40 * shape.num_in, 15, 1e-25);
+  for (CpuTarget target : AvailableCpuTargets()) {
+    const auto ops = MakeOps(CpuTargetName(target), 1);
+    for (const WeightFormat& format : kWeightFormats) {
+      const Matrix weight = Pack(*ops, w, shape, format);
+      const auto all = RunLinear(*ops, weight, x, nullptr);
+      for (int64_t row = 0; row < 40; ++row) {
+        const std::vector<float> alone(x.begin() + row * shape.num_in,
+                                       x.begin() + (row + 1) * shape.num_in);
+        const std::vector<float> expected(all.begin() + row * shape.num_out,
+                                          all.begin() + (row + 1) * shape.num_out);
+        ExpectSameBits(RunLinear(*ops, weight, alone, nullptr), expected,
+                       fmt::format("{} {} row {}", ops->Name(), format.Name(), row));
+      }
+    }
+  }
+}
+
 TEST(LinearTest, PartsAreStackedInOrder) {
   const auto oracle = MakeNaiveOps();
   const auto a = RandomFloats(5 * 10, 6), b = RandomFloats(20 * 10, 7), x = RandomFloats(10, 8);
