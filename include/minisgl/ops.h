@@ -8,6 +8,7 @@
 
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -63,6 +64,10 @@ class Ops {
   virtual void ExpertLinear(const ExpertLinearParams& params) = 0;
   virtual void CombineExperts(const CombineExpertsParams& params) = 0;
   virtual void Sample(const SampleParams& params) = 0;
+
+  // Memory that operations took for themselves as they ran, beside what Allocate gave. 0 where they
+  // take none.
+  virtual uint64_t scratch_bytes() const { return 0; }
 };
 
 // src/cpu: SIMD kernels chosen at run time. `target`: "" (the best here) or a lower instruction set
@@ -76,6 +81,22 @@ struct CpuOpsConfig {
   std::string pack_source;
 };
 Result<std::unique_ptr<Ops>> MakeCpuOps(const CpuOpsConfig& config);
+
+// The largest step of a model.
+struct CpuScratchLimits {
+  int num_threads = 1;
+  WeightFormat weight_format;
+  int64_t max_tokens = 0;      // T
+  int64_t max_logit_rows = 0;  // N
+  int64_t vocab_size = 0;
+  int64_t max_inputs = 0;  // of a matrix that every token is multiplied with
+  int64_t num_heads = 0, num_kv_heads = 0, head_dim = 0;
+  int64_t num_chosen = 0;     // experts of a token, 0: the model has none
+  int64_t expert_inputs = 0;  // of their second matrix: one row a choice
+};
+// At most what scratch_bytes() comes to, on any target, but for lists of some bytes a token.
+// Nothing where that is past what a machine can hold.
+std::optional<uint64_t> CpuScratchBytes(const CpuScratchLimits& limits);
 
 // src/cpu/naive_ops.cc: every sum in double, one thread, no SIMD. `activation_dtype`: what a
 // device's activations, keys and values are rounded to, so that it can be compared with this.

@@ -13,7 +13,6 @@
 #include "cli/model_loader.h"
 #include "minisgl/base/checked_math.h"
 #include "minisgl/base/log.h"
-#include "minisgl/base/system_info.h"
 #include "minisgl/base/thread_pool.h"
 #include "model/device_array.h"
 #include "weights/random_checkpoint.h"
@@ -112,7 +111,7 @@ Result<BenchDevice> BenchDevice::Open(const EngineOptions& options, const ModelC
     Log(LogLevel::kInfo, fmt::format("not on CUDA: {}", device.fallback));
   }
   if (device.cuda != nullptr) return FromDevice(std::move(device.cuda));
-  opened.num_threads_ = options.threads > 0 ? options.threads : UsableCores();
+  opened.num_threads_ = NumThreads(options);
   MINISGL_ASSIGN_OR_RETURN(opened.ops_, MakeOps(options));
   return opened;
 }

@@ -21,7 +21,6 @@
 #include "cli/output.h"
 #include "cli/row_prompt.h"
 #include "minisgl/base/checked_math.h"
-#include "minisgl/base/system_info.h"
 #include "minisgl/base/utf8.h"
 #include "minisgl/weights/checkpoint.h"
 #include "weights/architectures.h"
@@ -150,7 +149,7 @@ void DescribeText(const TextModel& text, const ModelFacts& facts, std::string* o
 void DescribePlan(const ModelFacts& facts, const EngineOptions& options, std::string* out) {
   const MemoryPlan& plan = facts.plan;
   const EngineLimits& limits = plan.limits;
-  const int threads = options.threads > 0 ? options.threads : UsableCores();
+  const int threads = NumThreads(options);
   std::string device = facts.device.cuda != nullptr
                            ? facts.device.cuda->Name()
                            : fmt::format("cpu, {} thread{}", threads, threads == 1 ? "" : "s");

@@ -158,6 +158,7 @@ std::optional<DType> ParseDType(const std::string& name) {
 
 ModelEngineOptions ToModelEngineOptions(const EngineOptions& options) {
   ModelEngineOptions engine;
+  engine.num_threads = NumThreads(options);
   engine.max_running_requests = options.max_running_requests;
   engine.max_prefill_tokens = options.max_prefill_length;
   engine.max_seq_len = options.max_seq_len;
@@ -326,6 +327,10 @@ Result<ModelFacts> PlanModel(ModelConfig config, const EngineOptions& options) {
   return facts;
 }
 
+int NumThreads(const EngineOptions& options) {
+  return options.threads > 0 ? options.threads : UsableCores();
+}
+
 WeightFormat WantedFormat(const EngineOptions& options, DType stored) {
   return {ParseDType(options.dtype).value_or(stored),
           options.quantize == "int8" ? Quantization::kInt8 : Quantization::kNone};
@@ -336,7 +341,7 @@ WeightFormat WantedFormat(const EngineOptions& options, DType stored) {
 Result<std::unique_ptr<Ops>> MakeOps(const EngineOptions& options, const std::string& pack_source) {
   if (options.cpu_target == "naive") return MakeNaiveOps();
   CpuOpsConfig config;
-  config.num_threads = options.threads > 0 ? options.threads : UsableCores();
+  config.num_threads = NumThreads(options);
   config.target = options.cpu_target;
   config.pin_threads = options.pin_threads;
   config.pack_source = pack_source;

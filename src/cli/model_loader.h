@@ -75,6 +75,9 @@ Result<BareModel> LoadBareModel(const ModelConfig& config, const Checkpoint& che
 // How --dtype and --quantize have the weights of a model that stores `stored`.
 WeightFormat WantedFormat(const EngineOptions& options, DType stored);
 
+// That compute on the CPU: --threads, or the usable cores.
+int NumThreads(const EngineOptions& options);
+
 // The operations of the CPU as `options` say, with nothing loaded. `pack_source` as CpuOpsConfig
 // has it; "": nothing is kept.
 Result<std::unique_ptr<Ops>> MakeOps(const EngineOptions& options,

@@ -12,8 +12,7 @@
 
 namespace minisgl {
 
-// Floats that the states of splits in flight may take, 32 MiB: the engine's memory plan counts
-// them.
+// Floats that the states of splits in flight may take: 32 MiB.
 inline constexpr int64_t kSplitStateFloatsMax = int64_t{8} << 20;
 
 // What runs side by side: all of `attend`, then all of `merge`.

@@ -83,6 +83,14 @@ class CpuOps : public Ops {
   void ExpertLinear(const ExpertLinearParams& params) override;
   void Sample(const SampleParams& params) override;
 
+  uint64_t scratch_bytes() const override {
+    uint64_t sum = split_states_.bytes() + prepared_.bytes();
+    for (const PerThread& one : threads_) {
+      sum += one.attention.bytes() + one.linear.bytes() + one.sampler.bytes();
+    }
+    return sum;
+  }
+
   void Norm(const NormParams& params) override {
     ForTokens(params.num_tokens, params.width,
               [&](int64_t begin, int64_t end) { elementwise_.norm(params, begin, end); });
@@ -217,6 +225,12 @@ void CpuOps::GatherRows(const GatherRowsParams& p) {
   });
 }
 
+// An odd number of lines: rows a power of two apart would meet in few sets of the first-level cache
+// (and in AMD's guess at which way of a set a line is in).
+int64_t PreparedStride(int64_t row_bytes) {
+  return (CeilDiv(row_bytes, kCacheLine) | 1) * kCacheLine;
+}
+
 // Most rows of x in a chunk, `row_bytes` each as the kernel reads them: whole register blocks.
 int64_t LinearRowsMax(int64_t row_bytes) {
   return std::clamp(kLinearChunkBytes / std::max<int64_t>(1, row_bytes), kLinearRowsMin,
@@ -230,9 +244,7 @@ LinearInput CpuOps::Prepare(const LinearKernel& kernel, const float* x, int64_t 
   if (kernel.prepare == nullptr) {
     return {reinterpret_cast<const std::byte*>(x), num_in * static_cast<int64_t>(sizeof(float))};
   }
-  // An odd number of lines: rows a power of two apart would meet in few sets of the first-level
-  // cache (and in AMD's guess at which way of a set a line is in).
-  const int64_t stride = (CeilDiv(kernel.row_bytes(num_in), kCacheLine) | 1) * kCacheLine;
+  const int64_t stride = PreparedStride(kernel.row_bytes(num_in));
   auto* const rows = reinterpret_cast<std::byte*>(
       prepared_.Reserve(static_cast<size_t>(num_rows * stride) / sizeof(float)));
   ForTokens(num_rows, num_in, [&](int64_t begin, int64_t end) {
@@ -300,9 +312,13 @@ void CpuOps::ExpertLinear(const ExpertLinearParams& p) {
   });
 }
 
+// Query rows of an item.
+int64_t QueryRowsMax(int64_t num_heads, int64_t num_kv_heads) {
+  return std::max(kQueryRowsMax, num_heads / num_kv_heads);
+}
+
 float* CpuOps::AttentionScratch(const AttentionParams& p, int thread) {
-  const int64_t group_size = p.num_heads / p.num_kv_heads;
-  const int64_t rows = std::max(kQueryRowsMax, group_size);
+  const int64_t rows = QueryRowsMax(p.num_heads, p.num_kv_heads);
   return threads_[thread].attention.Reserve(
       static_cast<size_t>(AttentionScratchFloats(rows, p.head_dim)));
 }
@@ -332,7 +348,55 @@ void CpuOps::Sample(const SampleParams& p) {
   });
 }
 
+// Of a row of `num_in` inputs as the widest of the kernels for `format` reads it; 0: as it is.
+int64_t PreparedStrideMax(const WeightFormat& format, int64_t num_in) {
+  // A scale and a sum for each block, and two bytes an input.
+  if (format.quantization == Quantization::kInt8) {
+    return PreparedStride(CeilDiv<int64_t>(num_in, kQuantBlock) * (8 + 2 * kQuantBlock));
+  }
+  return format.dtype == DType::kBF16 ? PreparedStride(2 * num_in + 2) : 0;
+}
+
+int64_t ThreadScratchBytes(const CpuScratchLimits& limits) {
+  constexpr int64_t kFloatBytes = sizeof(float);
+  const int64_t attention =
+      AttentionScratchFloats(QueryRowsMax(limits.num_heads, limits.num_kv_heads), limits.head_dim);
+  int64_t bytes = (attention + kLinearScratchFloats) * kFloatBytes;
+  if (limits.num_chosen > 0) {
+    const int64_t num_in = std::max(limits.max_inputs, limits.expert_inputs);
+    const int64_t row_bytes =
+        std::max(PreparedStrideMax(limits.weight_format, num_in), num_in * kFloatBytes);
+    bytes += std::max(kLinearChunkBytes, kLinearRowsMin * row_bytes) +
+             kLinearRowsMax * kGroupWidth * kFloatBytes;
+  }
+  return bytes;
+}
+
 }  // namespace
+
+std::optional<uint64_t> CpuScratchBytes(const CpuScratchLimits& limits) {
+  // Sizes with which no sum and no product of two comes near 2^63.
+  constexpr int64_t kSizeMax = int64_t{1} << 31, kAreaMax = int64_t{1} << 40;
+  for (const int64_t size : {limits.max_tokens, limits.max_logit_rows, limits.vocab_size,
+                             limits.max_inputs, limits.expert_inputs, limits.num_chosen}) {
+    if (size > kSizeMax) return std::nullopt;
+  }
+  const int64_t query_rows = QueryRowsMax(limits.num_heads, limits.num_kv_heads);
+  if (query_rows * limits.head_dim > kAreaMax) return std::nullopt;
+
+  const auto prepared = [&](int64_t num_rows, int64_t num_in) {
+    return CheckedMul(static_cast<uint64_t>(num_rows),
+                      static_cast<uint64_t>(PreparedStrideMax(limits.weight_format, num_in)));
+  };
+  const auto of_tokens = prepared(limits.max_tokens, limits.max_inputs);
+  const auto of_choices = prepared(limits.max_tokens * limits.num_chosen, limits.expert_inputs);
+  if (!of_tokens || !of_choices) return std::nullopt;
+  const int64_t num_samplers = std::min<int64_t>(limits.num_threads, limits.max_logit_rows);
+  const int64_t of_threads = limits.num_threads * ThreadScratchBytes(limits) +
+                             num_samplers * Sampler::MaxBytes(limits.vocab_size) +
+                             kSplitStateFloatsMax * static_cast<int64_t>(sizeof(float));
+  return CheckedAdd(std::max(*of_tokens, *of_choices), static_cast<uint64_t>(of_threads));
+}
 
 Result<std::unique_ptr<Ops>> MakeCpuOps(const CpuOpsConfig& config) {
   if (config.num_threads < 1) {

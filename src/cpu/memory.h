@@ -21,6 +21,7 @@ class FloatBuffer {
   // At least `count` floats, 64-byte aligned, of any value. Throws std::bad_alloc where there is no
   // memory for them: the engine makes it the result of the step, and the buffer may be tried again.
   float* Reserve(size_t count);
+  size_t bytes() const { return count_ * sizeof(float); }
 
  private:
   std::shared_ptr<void> storage_;

@@ -158,6 +158,7 @@ void Sampler::KeepTopP(double top_p) {
 TokenId Sampler::Draw(const SampleRowParams& row, double largest) {
   const SamplingParams& sampling = *row.sampling;
   candidates_.clear();
+  candidates_.reserve(static_cast<size_t>(row.vocab_size));  // growing might take twice that
   for (int64_t id = 0; id < row.vocab_size; ++id) {
     // Subtracted before dividing: at most 0, so the smallest temperature cannot overflow.
     const double weight = std::exp((row.logits[id] - largest) / sampling.temperature);
@@ -182,6 +183,18 @@ TokenId Sampler::Draw(const SampleRowParams& row, double largest) {
     if (sum > target) return candidate.id;
   }
   return candidates_.back().id;  // the product above was rounded up to the total
+}
+
+size_t Sampler::bytes() const {
+  return (candidates_.capacity() + ranked_.capacity()) * sizeof(Candidate) +
+         counts_.capacity() * sizeof(int32_t) + raw_logits_.capacity() * sizeof(float) +
+         ids_.capacity() * sizeof(TokenId);
+}
+
+int64_t Sampler::MaxBytes(int64_t vocab_size) {
+  constexpr int64_t kTokenBytes =
+      2 * sizeof(Candidate) + sizeof(int32_t) + sizeof(float) + sizeof(TokenId);
+  return vocab_size * kTokenBytes;
 }
 
 void Sampler::SampleRow(const SampleRowParams& row, RowResult* result) {

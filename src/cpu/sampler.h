@@ -34,6 +34,10 @@ class Sampler {
   // logit.
   void SampleRow(const SampleRowParams& row, RowResult* result);
 
+  // Of the workspace, and the most of it.
+  size_t bytes() const;
+  static int64_t MaxBytes(int64_t vocab_size);
+
  private:
   struct Candidate {
     double weight;  // exp((logit - largest) / temperature), > 0

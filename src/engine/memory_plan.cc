@@ -30,8 +30,6 @@ namespace {
 
 constexpr int64_t kCpuSeqLenDefault = 8192;
 constexpr int64_t kSeqLenMin = 2;  // one token of prompt, one of answer
-// What attention may keep of long rows that it shares out among threads, whatever the model.
-constexpr uint64_t kAttentionBytes = uint64_t{32} << 20;
 constexpr int64_t kIntMax = std::numeric_limits<int32_t>::max();
 
 // A first guess at what a captured graph takes, before one is: some hundred operations of a few
@@ -89,11 +87,33 @@ EngineLimits LimitsOf(const ModelConfig& config, const PlanOptions& options, int
   return limits;
 }
 
+// What the CPU's operations take beside the decoder's workspace.
+std::optional<uint64_t> CpuBytes(const ModelConfig& config, const PlanOptions& options,
+                                 const EngineLimits& limits) {
+  const ExpertsConfig& experts = config.experts;
+  // heads * head_dim: two 31-bit numbers
+  const int64_t max_inputs =
+      std::max({config.hidden_size, config.intermediate_size, experts.shared_intermediate_size,
+                int64_t{config.num_heads} * config.head_dim});
+  return CpuScratchBytes(
+      {.num_threads = options.num_threads,
+       .weight_format = FormatOf(config, options),
+       .max_tokens = limits.max_step_tokens,
+       .max_logit_rows = int64_t{limits.max_running_requests} + limits.max_step_drafts,
+       .vocab_size = config.vocab_size,
+       .max_inputs = max_inputs,
+       .num_heads = config.num_heads,
+       .num_kv_heads = config.num_kv_heads,
+       .head_dim = config.head_dim,
+       .num_chosen = experts.num_experts > 0 ? experts.num_chosen : 0,
+       .expert_inputs = experts.intermediate_size});
+}
+
 // What the engine takes beside the decoder and the tables.
 std::optional<uint64_t> EngineBytes(const ModelConfig& config, const PlanOptions& options,
                                     int64_t max_seq_len, bool has_windows) {
-  if (options.device == nullptr) return kAttentionBytes;
   const EngineLimits limits = LimitsOf(config, options, max_seq_len);
+  if (options.device == nullptr) return CpuBytes(config, options, limits);
   const auto step = DeviceStepBytes(limits, has_windows);
   if (!step) return std::nullopt;
   return CheckedAdd(*step,
@@ -431,7 +451,6 @@ Result<MemoryPlan> PlanMemory(const ModelConfig& config, const ModelEngineOption
   if (available == 0) {
     available = device == nullptr ? AvailableMemoryBytes() : device->MemoryInfo().free_bytes;
   }
-  // An unknown architecture is its own error, not a lack of memory.
   auto plan = TryPlan(config, wanted, available);
   if (!plan) return DoesNotFit(config, wanted, available);
   return *std::move(plan);

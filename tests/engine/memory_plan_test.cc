@@ -133,6 +133,20 @@ TEST(MemoryPlanTest, DraftsCostARowOfLogitsEachAndNoMoreThanAStepTakesAreUsed) {
   EXPECT_EQ(MustPlan(BillionConfig(), options, 64 * kGiB).limits.max_step_drafts, 512);
 }
 
+// Rows that are rounded for the widest matrix, 5632 inputs, lie in 177 lines; floats are read where
+// they are.
+TEST(MemoryPlanTest, WorkspaceHoldsWhatOperationsTakeForThemselves) {
+  ModelEngineOptions options;
+  const uint64_t bf16 = MustPlan(BillionConfig(), options, 64 * kGiB).workspace_bytes;
+  options.weight_dtype = DType::kF32;
+  const uint64_t f32 = MustPlan(BillionConfig(), options, 64 * kGiB).workspace_bytes;
+  EXPECT_EQ(bf16 - f32, uint64_t{512 + 256} * 177 * 64);
+  options.num_threads = 9;
+  const uint64_t of_threads = MustPlan(BillionConfig(), options, 64 * kGiB).workspace_bytes - f32;
+  EXPECT_GE(of_threads, uint64_t{8} * 32000 * 44) << "a sampler each";
+  EXPECT_LE(of_threads, 8 * 4 * kMiB);
+}
+
 // The settings that a message names, each as a change of `options`.
 std::vector<ModelEngineOptions> SettingsNamed(const std::string& message,
                                               const ModelEngineOptions& options) {
@@ -289,8 +303,6 @@ TEST(MemoryPlanTest, WrongOptionsAreUsageErrorsThatNameThem) {
         << plan.status().message();
   }
 }
-
-TEST(MemoryPlanTest, UnknownArchitectureIsBadInput) {}
 
 TEST(MemoryPlanTest, ThisMachineIsAskedWhereNothingIsGiven) {
   ModelConfig config = BillionConfig();

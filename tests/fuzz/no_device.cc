@@ -10,6 +10,8 @@ Result<std::unique_ptr<Ops>> MakeCpuOps(const CpuOpsConfig&) {
   return MakeStatus(StatusCode::kUnavailable, "this fuzz target has no CPU engine");
 }
 
+std::optional<uint64_t> CpuScratchBytes(const CpuScratchLimits&) { return 0; }
+
 std::unique_ptr<Ops> MakeNaiveOps(DType) { return nullptr; }
 
 Result<CudaDevice> ProbeCuda(int) {

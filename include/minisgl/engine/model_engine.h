@@ -19,6 +19,7 @@
 namespace minisgl {
 
 struct ModelEngineOptions {
+  int num_threads = 1;  // of the CPU's operations
   int32_t max_running_requests = 256;
   int32_t max_prefill_tokens = 512;  // of one step; decode rows come on top
   // Drafted tokens of one step: part of max_prefill_tokens, and each costs a row of logits. At most
