@@ -213,10 +213,10 @@ HWY_INLINE void StoreSums(const RowBlock& b, const Floats (&sum)[kRows][kVectors
 template <int kRows, class Weights>
 HWY_NOINLINE void MultiplyRows(const RowBlock& b, const Group& group) {
   constexpr int kVectors = VectorsPerRow<kRows>();
+  const auto x_stride = static_cast<size_t>(b.x_stride);
   for (int64_t column = 0; column < b.num_columns; column += kVectors * kLanes) {
     Floats sum[kRows][kVectors];
     SetZero(sum);
-    const auto x_stride = static_cast<size_t>(b.x_stride);
     auto operand = MakeOperand<Weights, kVectors, Fetch::kAhead>(group, column, b.bytes_ahead);
     MultiplyAccumulate(b.x, x_stride, operand, b.num_first, sum);
     operand.Advance(b.num_first);
