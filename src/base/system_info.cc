@@ -89,6 +89,14 @@ uint64_t LeftInGroup(const std::string& directory, const char* limit_file, const
   return *limit - std::min(*limit, used);
 }
 
+// What a limit of the process itself (`ulimit -v`, `ulimit -d`) leaves.
+uint64_t LeftInProcess(const std::string& root, const char* limit_key, const char* usage_key) {
+  const auto limit = ReadField(root + "/proc/self/limits", limit_key);
+  if (!limit) return kNoLimit;
+  const uint64_t used_kib = ReadField(root + "/proc/self/status", usage_key).value_or(0);
+  return *limit - std::min(*limit, used_kib * 1024);
+}
+
 // CPUs' worth of time a quota gives, rounded up.
 uint64_t QuotaCores(uint64_t quota_us, uint64_t period_us) {
   if (period_us == 0) return kNoLimit;
@@ -125,7 +133,8 @@ uint64_t AvailableMemoryBytesUnder(const std::string& root) {
     available = std::min(available, LeftInGroup(directory, "/memory.limit_in_bytes",
                                                 "/memory.usage_in_bytes", "total_inactive_file "));
   }
-  return available;
+  available = std::min(available, LeftInProcess(root, "Max address space ", "VmSize:"));
+  return std::min(available, LeftInProcess(root, "Max data size ", "VmData:"));
 }
 
 // Those of `cpus` that are the first of their core.

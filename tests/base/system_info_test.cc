@@ -2,6 +2,7 @@
 // broken files.
 #include "minisgl/base/system_info.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -82,6 +83,26 @@ TEST_F(SystemInfoTest, UseAboveTheLimitLeavesNothing) {
   Write("/proc/self/cgroup", "0::/\n");
   Write("/sys/fs/cgroup/memory.max", "1000\n");
   Write("/sys/fs/cgroup/memory.current", "2000\n");
+  EXPECT_EQ(AvailableMemoryBytesUnder(root_), 0u);
+}
+
+TEST_F(SystemInfoTest, LimitsOfTheProcessLessItsUse) {
+  Write("/proc/self/status", "VmPeak:  999999 kB\nVmSize:\t  102400 kB\nVmData:\t   51200 kB\n");
+  const std::string head =
+      "Limit                     Soft Limit           Hard Limit           Units\n";
+  const auto line = [](const char* name, const std::string& limit) {
+    return fmt::format("{:<26}{:<21}{:<21}bytes\n", name, limit, "unlimited");
+  };
+  const std::string none =
+      line("Max data size", "unlimited") + line("Max address space", "unlimited");
+  Write("/proc/self/limits", head + none);
+  EXPECT_EQ(AvailableMiB(), 1024u);
+  Write("/proc/self/limits", head + line("Max address space", std::to_string(700 * kMiB)) + none);
+  EXPECT_EQ(AvailableMiB(), 600u);
+  Write("/proc/self/limits", head + line("Max data size", std::to_string(450 * kMiB)) +
+                                 line("Max address space", std::to_string(700 * kMiB)));
+  EXPECT_EQ(AvailableMiB(), 400u);
+  Write("/proc/self/limits", head + line("Max address space", std::to_string(90 * kMiB)));
   EXPECT_EQ(AvailableMemoryBytesUnder(root_), 0u);
 }
 
