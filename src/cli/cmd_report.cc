@@ -237,9 +237,9 @@ Status Report(const ReportCommandOptions& options) {
 
 CommandBody AddReportCommand(CLI::App* app) {
   const auto options = std::make_shared<ReportCommandOptions>();
-  app->add_option("files", options->files, "Summary files of runs; - is standard input")
+  app->add_option("FILE", options->files, "Summary files of runs; - is standard input")
       ->required()
-      ->type_name("FILE");
+      ->type_name("");
   AddOutputOption(app, &options->output, "Write to");
   app->add_option("--title", options->title, "The title (default: the model's name)")
       ->type_name("TEXT");

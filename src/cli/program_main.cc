@@ -50,14 +50,44 @@ void KeepStandardFilesApart() {
   }
 }
 
+std::string Choices(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::App* choice : app.get_subcommands([](const CLI::App*) { return true; })) {
+    names.push_back(choice->get_name());
+  }
+  return fmt::format("{} needs one of {}", app.get_name(), fmt::join(names, ", "));
+}
+
+constexpr std::string_view kNoSubcommand = "A subcommand is required";  // as CLI11 says it
+
+// CLI11's shorthand as sentences; what is none of that as it is.
+std::string InSentences(const std::string& what, const CLI::App& used) {
+  constexpr std::string_view kValue = ": 1 required ", kMissing = " missing";
+  constexpr std::string_view kOnce = ": At Most 1 required but received ";
+  const size_t value = what.find(kValue);
+  if (value != std::string::npos && what.ends_with(kMissing)) {
+    const size_t begin = value + kValue.size();
+    return fmt::format("{} needs a value ({})", what.substr(0, value),
+                       what.substr(begin, what.size() - kMissing.size() - begin));
+  }
+  const size_t once = what.find(kOnce);
+  if (once != std::string::npos) {
+    return fmt::format("{} may be given once (found {})", what.substr(0, once),
+                       what.substr(once + kOnce.size()));
+  }
+  if (what == kNoSubcommand) return Choices(used);
+  return what;
+}
+
 // One line for what CLI11 found wrong.
 int FailUsage(const CLI::App& app, const CLI::ParseError& error, int argc, char** argv) {
   std::string command = "minisgl";
-  for (const CLI::App* used = &app; !used->get_subcommands().empty();) {
+  const CLI::App* used = &app;
+  while (!used->get_subcommands().empty()) {
     used = used->get_subcommands().front();
-    command += " " + used->get_name();
+    command.append(" ").append(used->get_name());
   }
-  std::string message = error.what();
+  std::string message = InSentences(error.what(), *used);
   const std::vector<std::string> extras = app.remaining(true);
   if (app.get_subcommands().empty()) {
     message = argc > 1 ? fmt::format("unknown command or option ({})", Visible(argv[1]))
@@ -65,6 +95,7 @@ int FailUsage(const CLI::App& app, const CLI::ParseError& error, int argc, char*
   } else if (!extras.empty() && (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr ||
                                  dynamic_cast<const CLI::RequiredError*>(&error) != nullptr)) {
     message = fmt::format("unknown option or argument ({})", Visible(extras.front()));
+    if (error.what() == kNoSubcommand) message += "; " + Choices(*used);
   }
   return Fail(UsageError("{}; see {} --help", Visible(message, 400), command));
 }

@@ -184,8 +184,8 @@ TEST_F(BenchProgramTest, RealWeightsAndTextOnStandardOutput) {
 }
 
 TEST_F(BenchProgramTest, WrongUsageIs64) {
-  ExpectFails(RunProgram({"bench"}), 64, "bench");
-  ExpectFails(RunProgram({"bench", "fly"}), 64, "bench");
+  ExpectFails(RunProgram({"bench"}), 64, "bench needs one of nano, uniform, ");
+  ExpectFails(RunProgram({"bench", "fly"}), 64, "(fly); bench needs one of nano, ");
   ExpectFails(BenchShape({"nano", "--num-seqs", "0"}), 64, "--num-seqs");
   ExpectFails(BenchShape({"nano", "--num-seqs", "257"}), 64, "--num-seqs");
   ExpectFails(BenchShape({"nano", "--colour"}), 64, "--colour");

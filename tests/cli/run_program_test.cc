@@ -75,6 +75,9 @@ const std::string kPeruRow =
 TEST_F(RunProgramTest, WrongUsageIs64) {
   ExpectFails(RunProgram({}), 64, "no command");
   ExpectFails(RunProgram({"fly"}), 64, "fly");
+  ExpectFails(RunModel({"-p"}), 64, "--prompt needs a value (TEXT); see minisgl run --help");
+  ExpectFails(RunModel({"-p", "x", "-p", "y"}), 64, "--prompt may be given once (found 2)");
+  ExpectFails(RunProgram({"report"}), 64, "FILE is required");
   ExpectFails(RunModel({"--colour"}), 64, "--colour");
   ExpectFails(RunModel({"--page-size", "3", "-p", "x"}), 64, "--page-size");
   ExpectFails(RunModel({"--schedule", "lifo", "-p", "x"}), 64, "lifo");
