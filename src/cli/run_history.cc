@@ -19,9 +19,16 @@ double Ratio(int64_t part, int64_t whole) {
 // Digits that nobody reads only make the file long.
 double Rounded(double value) { return std::round(value * 1000) / 1000; }
 
+// As a file's reader finds it: rates times the written times are the counts, however short the time
+// was. (Half a millisecond that is rounded away is taken as it was.)
+double WrittenSeconds(const RunSample& before, const RunSample& now) {
+  const double seconds = Rounded(now.time_s) - Rounded(before.time_s);
+  return seconds > 0 ? seconds : now.time_s - before.time_s;
+}
+
 // The one list of what a point of a file is made of.
 void AppendPoint(const RunSample& before, const RunSample& now, TimeSeries* series) {
-  const double seconds = now.time_s - before.time_s;
+  const double seconds = WrittenSeconds(before, now);
   const auto rate = [seconds](int64_t was, int64_t is) { return PerSecond(is - was, seconds); };
   series->time_s.push_back(now.time_s);
   series->prompt_tokens_per_s.push_back(rate(before.prompt_tokens, now.prompt_tokens));

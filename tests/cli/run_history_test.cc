@@ -111,6 +111,19 @@ TEST(RunHistoryTest, RatesAndSharesAreOfTheTimeBetween) {
   EXPECT_EQ(series->preemptions, (std::vector<double>{0, 3}));
 }
 
+// Times are written in milliseconds: a tenth of what the last of them may be.
+TEST(RunHistoryTest, WrittenRatesTimesWrittenTimesAreTheCounts) {
+  RunHistory history;
+  history.Add(Sample(0.1004, 40));
+  history.End(Sample(0.1118, 140));  // 11.4 ms, written as 12
+  const Result<TimeSeries> series = ParseTimeSeries(history.ToJson(), "a");
+  ASSERT_TRUE(series.ok());
+  ASSERT_EQ(series->time_s.size(), 2u);
+  EXPECT_NEAR(series->time_s[0] * series->completion_tokens_per_s[0], 40, 0.01);
+  EXPECT_NEAR((series->time_s[1] - series->time_s[0]) * series->completion_tokens_per_s[1], 100,
+              0.01);
+}
+
 TEST(RunHistoryTest, PagesInUseAreThoseOfRequests) {
   SchedulerStats stats;
   stats.pages_total = 100;
