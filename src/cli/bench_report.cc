@@ -47,6 +47,11 @@ Status BenchReport::Finish() {
   return json_output_->Finish();
 }
 
+bool BenchReport::pipe_closed() const {
+  return (text_ != nullptr && text_->pipe_closed()) ||
+         (json_output_ != nullptr && json_output_->pipe_closed());
+}
+
 std::string FormatBytesPerSecond(double rate) { return WithPrefix(rate, "B/s"); }
 std::string FormatFlopsPerSecond(double rate) { return WithPrefix(rate, "FLOP/s"); }
 

@@ -24,6 +24,7 @@ class BenchReport {
   Json& json() { return json_; }
   // Writes the JSON; tells the first fault of any writing.
   Status Finish();
+  bool pipe_closed() const;
 
  private:
   BenchReport() = default;

@@ -288,8 +288,9 @@ void Chat::Undo(const std::string&) {
 std::vector<SessionMessage> Chat::AllMessages() const { return WholeConversation(CopyTurns()); }
 
 void Chat::Save(const std::string& arguments) {
-  const bool force = arguments.starts_with("-f ");
-  const std::string path = ExpandHome(force ? arguments.substr(3) : arguments);
+  const bool force = arguments == "-f" || arguments.starts_with("-f ");
+  const std::string path =
+      ExpandHome(force ? arguments.substr(std::min<size_t>(3, arguments.size())) : arguments);
   const std::vector<SessionMessage> all = AllMessages();
   if (path.empty() || all.empty()) {
     Say(path.empty() ? "/save needs the name of a file" : "There is nothing to save.");

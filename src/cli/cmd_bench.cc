@@ -8,6 +8,7 @@
 
 #include "cli/bench.h"
 #include "cli/commands.h"
+#include "cli/exit_status.h"
 #include "cli/messages.h"
 
 namespace minisgl {
@@ -82,13 +83,16 @@ bool IsAttentionOnly(const std::string& name) {
   return name.starts_with("attn-") || name == "cascade";
 }
 
-Status Run(const Benchmark& benchmark, const BenchCommand& command) {
+Result<int> Run(const Benchmark& benchmark, const BenchCommand& command) {
   MINISGL_ASSIGN_OR_RETURN(const auto report,
                            BenchReport::Open(command.options.json, command.options.force));
   report->json().Set("bench", benchmark.name);
   report->Line("bench", benchmark.name);
   MINISGL_RETURN_IF_ERROR(benchmark.run(command, report.get()));
-  return report->Finish();
+  const Status finished = report->Finish();
+  if (report->pipe_closed()) return kExitPipeClosed;
+  MINISGL_RETURN_IF_ERROR(finished);
+  return 0;
 }
 
 }  // namespace
@@ -109,8 +113,8 @@ CommandBody AddBenchCommand(CLI::App* app) {
       const auto& [app_parsed, command] = (*commands)[i];
       if (!app_parsed->parsed()) continue;
       InstallNotes({command.options.quiet, command.options.verbose});
-      const Status status = Run(kBenchmarks[i], command);
-      return status.ok() ? 0 : Fail(status);
+      const Result<int> exit_status = Run(kBenchmarks[i], command);
+      return exit_status.ok() ? *exit_status : Fail(exit_status.status());
     }
     return ExitCode(StatusCode::kUsage);
   };

@@ -215,11 +215,15 @@ Status Describe(const InfoOptions& options, std::string* out) {
   MINISGL_RETURN_IF_ERROR(CheckDeviceUsable(options.engine.device));
   if (!options.shape.empty()) return DescribeShape(options, out);
   MINISGL_ASSIGN_OR_RETURN(const TextModel text, LoadTextModel(options.model));
-  MINISGL_ASSIGN_OR_RETURN(const ModelFacts facts, LoadModelFacts(text.dir, options.engine));
+  ModelFacts facts;
+  MINISGL_ASSIGN_OR_RETURN(facts.config, LoadModelConfig(text.dir));
+  MINISGL_ASSIGN_OR_RETURN(facts.generation,
+                           LoadGenerationConfig(text.dir, facts.config.vocab_size));
   DescribeModel(text.dir, facts.config, out);
   MINISGL_RETURN_IF_ERROR(DescribeFiles(text, facts, out));
   DescribeText(text, facts, out);
-  DescribePlan(facts, options.engine, out);
+  MINISGL_ASSIGN_OR_RETURN(const ModelFacts planned, PlanModel(facts.config, options.engine));
+  DescribePlan(planned, options.engine, out);
   return Status();
 }
 
@@ -237,9 +241,8 @@ CommandBody AddInfoCommand(CLI::App* app) {
     const Status described = Describe(*options, &text);
     auto output = Output::Open("", false, -1);
     if (!output.ok()) return Fail(output.status());
-    const Status written = (*output)->Write(text);
-    if (!written.ok()) return Fail(written);
-    return described.ok() ? 0 : Fail(described);
+    const int exit_status = (*output)->ExitAfter((*output)->Write(text));
+    return exit_status != 0 || described.ok() ? exit_status : Fail(described);
   };
 }
 

@@ -255,9 +255,9 @@ Result<int> Plan(const PlanOptions& options) {
   const PromptBuilder builder(&text, subject.facts.plan.limits, std::move(builder_options));
   MINISGL_ASSIGN_OR_RETURN(const RunPlan plan, ReadRows(options, builder, &reader, &subject));
   MINISGL_ASSIGN_OR_RETURN(const auto output, Output::Open("", false, -1));
-  MINISGL_RETURN_IF_ERROR(output->Write(options.json ? PlanJson(plan, subject).Dump(2) + "\n"
-                                                     : PlanText(plan, subject)));
-  if (plan.bad_rows == 0) return 0;
+  const int exit_status = output->ExitAfter(output->Write(
+      options.json ? PlanJson(plan, subject).Dump(2) + "\n" : PlanText(plan, subject)));
+  if (exit_status != 0 || plan.bad_rows == 0) return exit_status;
   Log(LogLevel::kWarning,
       fmt::format("{}{}", subject.first_bad,
                   plan.bad_rows == 1 ? "" : "; run --check names all bad rows"));

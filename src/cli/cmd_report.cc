@@ -204,7 +204,13 @@ Result<NamedRun> ReadRun(const std::string& path) {
   return run;
 }
 
-Status Report(const ReportCommandOptions& options) {
+Status WriteReport(const std::vector<NamedRun>& runs, const std::string& title, Output* output) {
+  MINISGL_RETURN_IF_ERROR(output->Begin());
+  MINISGL_RETURN_IF_ERROR(output->Write(DrawSvg(MakeChart(runs, title))));
+  return output->Finish();
+}
+
+Result<int> Report(const ReportCommandOptions& options) {
   if (options.files.size() > kChartColours) {
     return UsageError("{} files; at most {} runs can be told apart in one picture",
                       options.files.size(), kChartColours);
@@ -228,9 +234,7 @@ Status Report(const ReportCommandOptions& options) {
     }
   }
   MINISGL_ASSIGN_OR_RETURN(const auto output, Output::Open(options.output, options.force, -1));
-  MINISGL_RETURN_IF_ERROR(output->Begin());
-  MINISGL_RETURN_IF_ERROR(output->Write(DrawSvg(MakeChart(runs, options.title))));
-  return output->Finish();
+  return output->ExitAfter(WriteReport(runs, options.title, output.get()));
 }
 
 }  // namespace
@@ -246,8 +250,8 @@ CommandBody AddReportCommand(CLI::App* app) {
   app->add_flag("--force", options->force, "Replace an output file that is not empty");
   return [options] {
     InstallNotes({});
-    const Status status = Report(*options);
-    return status.ok() ? 0 : Fail(status);
+    const Result<int> exit_status = Report(*options);
+    return exit_status.ok() ? *exit_status : Fail(exit_status.status());
   };
 }
 

@@ -14,7 +14,9 @@
 #include <mutex>
 #include <thread>
 
+#include "cli/exit_status.h"
 #include "cli/file_io.h"
+#include "cli/messages.h"
 #include "minisgl/base/utf8.h"
 
 namespace minisgl {
@@ -141,6 +143,11 @@ Status Output::Failure(int error) {
   pipe_closed_ = error == EPIPE;
   return MakeStatus(StatusCode::kIoError, "{}: cannot be written ({})", name_,
                     error == ENOENT ? "it was removed meanwhile" : std::strerror(error));
+}
+
+int Output::ExitAfter(const Status& status) const {
+  if (status.ok()) return 0;
+  return pipe_closed_ ? kExitPipeClosed : Fail(status);
 }
 
 Status Output::Begin() {

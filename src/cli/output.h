@@ -42,6 +42,9 @@ class Output {
   bool IsSameFileAs(const Output& other) const;
 
   bool pipe_closed() const { return pipe_closed_; }
+  // What a command ends with that has written all it had to say: `status` of writing it. A reader
+  // that left has nothing to be told.
+  int ExitAfter(const Status& status) const;
   bool is_terminal() const { return is_terminal_; }
   bool is_stdout() const { return !owned_; }
   // A file with a name of its own: what it holds can be read again, and another may replace it.

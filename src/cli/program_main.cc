@@ -11,10 +11,12 @@
 #include <cstdio>
 #include <exception>
 #include <new>
+#include <sstream>
 #include <vector>
 
 #include "cli/commands.h"
 #include "cli/messages.h"
+#include "cli/output.h"
 #include "minisgl/base/mapped_file.h"
 #include "minisgl/base/out_of_memory.h"
 #include "minisgl/base/utf8.h"
@@ -48,6 +50,15 @@ void KeepStandardFilesApart() {
       static_cast<void>(opened);
     }
   }
+}
+
+// --help and --version: written as other answers are, so that one that cannot be is an error.
+int PrintAnswer(const CLI::App& app, const CLI::Success& success) {
+  std::ostringstream text;
+  app.exit(success, text, text);
+  const auto output = Output::Open("", false, -1);
+  if (!output.ok()) return Fail(output.status());
+  return (*output)->ExitAfter((*output)->Write(text.str()));
 }
 
 std::string Choices(const CLI::App& app) {
@@ -121,8 +132,7 @@ int Main(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& success) {  // --help, --version
-    app.exit(success);
-    return std::fflush(stdout) == 0 ? 0 : ExitCode(StatusCode::kIoError);
+    return PrintAnswer(app, success);
   } catch (const CLI::ParseError& error) {
     return FailUsage(app, error, argc, argv);
   }

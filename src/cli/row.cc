@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "cli/row_fields.h"
 #include "minisgl/base/utf8.h"
@@ -104,7 +105,7 @@ class RowParser {
     if (auto error = NoteSeen(*field, shown)) return error;
     draft_.detail.clear();
     draft_.detail_field = shown;
-    if (InRange(*field, value) && field->take(value, &draft_)) return std::nullopt;
+    if (InRange(*field, value) && field->take(value, &draft_)) return RefuseUnknown();
     std::string message = draft_.detail;
     if (message.empty()) {
       message =
@@ -112,6 +113,14 @@ class RowParser {
     }
     if ((field->flags & kUnsupported) != 0) return Unsupported(draft_.detail_field, message);
     return InvalidRow(std::move(message), draft_.detail_field);
+  }
+
+  std::optional<RowError> RefuseUnknown() {
+    for (const std::string& field : std::exchange(draft_.unknown, {})) {
+      auto error = Unsupported(field, fmt::format("{} is not a known field of a message", field));
+      if (error) return error;
+    }
+    return std::nullopt;
   }
 
   static std::string UnknownField(const std::string& key, const std::string& shown,

@@ -17,11 +17,6 @@ namespace {
 constexpr double kInt32Max = std::numeric_limits<int32_t>::max();
 constexpr double kExactIntegers = 9007199254740992;  // 2^53: doubles from here on skip some
 constexpr size_t kIdBytesMax = 4096;
-// Variables of a template that chat_template_kwargs may not name.
-constexpr std::array<std::string_view, 13> kTemplateNames = {
-    "messages",  "tools",     "documents",   "add_generation_prompt", "bos_token",
-    "eos_token", "unk_token", "pad_token",   "raise_exception",       "range",
-    "namespace", "dict",      "strftime_now"};
 // Of a message, beside its role and content: what templates may know, and what services' answers
 // hold, which come back as a conversation goes on.
 constexpr std::array<std::string_view, 6> kTemplateKeys = {
@@ -173,11 +168,15 @@ bool TakeMessage(const Json& message, size_t index, RowDraft* draft, Json* out) 
       return FailMessage(draft, index, key,
                          fmt::format("must be null (found {})", Visible(value.Dump(), 60)));
     } else {
-      return FailMessage(draft, index, key, "is not a known field of a message");
+      draft->unknown.push_back(fmt::format("messages[{}].{}", index, Visible(key)));
     }
   }
   if (out->Find("role") == nullptr) return FailMessage(draft, index, "role", "is missing");
-  if (out->Find("content") == nullptr && out->Find("tool_calls") == nullptr) {
+  // Alone, a content that is null is one that is not given.
+  const Json* const content = out->Find("content");
+  const bool has_content =
+      content != nullptr && (!content->is_null() || out->as_object().size() > 2);
+  if (!has_content && out->Find("tool_calls") == nullptr) {
     return FailMessage(draft, index, "content", "is missing");
   }
   return true;
@@ -265,9 +264,7 @@ bool TakeTopLogprobs(const Json& value, RowDraft* draft) {
 // What a template is given in any case cannot be given to it.
 bool TakeTemplateKwargs(const Json& value, RowDraft* draft) {
   for (const auto& [key, argument] : value.as_object()) {
-    if (std::find(kTemplateNames.begin(), kTemplateNames.end(), key) == kTemplateNames.end()) {
-      continue;
-    }
+    if (!IsTemplateName(key)) continue;
     draft->detail_field = "chat_template_kwargs." + key;
     draft->detail = draft->detail_field + " is set by the program; leave it out";
     return false;
@@ -448,6 +445,14 @@ std::string_view NearestField(std::string_view name, FieldFlags place) {
     nearest = field.name;
   }
   return nearest;
+}
+
+bool IsTemplateName(std::string_view name) {
+  constexpr std::array<std::string_view, 13> kNames = {
+      "messages",  "tools",     "documents",   "add_generation_prompt", "bos_token",
+      "eos_token", "unk_token", "pad_token",   "raise_exception",       "range",
+      "namespace", "dict",      "strftime_now"};
+  return std::find(kNames.begin(), kNames.end(), name) != kNames.end();
 }
 
 std::span<const RowField> RowFields() { return kFields; }

@@ -8,6 +8,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "cli/row.h"
 #include "minisgl/base/json.h"
@@ -15,6 +16,9 @@
 namespace minisgl {
 
 enum class FieldType : uint8_t { kBool, kInteger, kNumber, kString, kArray, kObject, kAny };
+
+// Whether templates have the variable from the program, so that nobody else may give it.
+bool IsTemplateName(std::string_view name);
 
 // A row while its fields are read.
 struct RowDraft {
@@ -27,6 +31,7 @@ struct RowDraft {
   // Set by a field's `take` that can say more than its `expects`.
   std::string detail;
   std::string detail_field;
+  std::vector<std::string> unknown;  // fields of messages that nobody knows
 };
 
 // Of the numbers that a field takes; without bounds for the rest.

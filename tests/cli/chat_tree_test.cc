@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <fstream>
 #include <string>
 #include <vector>
 
@@ -132,6 +133,14 @@ TEST_F(ChatBranchTest, SwitchingComputesNothingAgain) {
     EXPECT_GE(cached, (before - 1) / page * page) << "pages of " << page << "\n" << result.err;
     EXPECT_NE(result.out.find("Your name is Ada"), std::string::npos) << result.out;
   }
+}
+
+TEST_F(ChatBranchTest, SavingNeedsANameBesideItsOption) {
+  for (const char* command : {"/save", "/save -f"}) {
+    const PipedResult result = Talk({"Hello.", command});
+    EXPECT_NE(result.err.find("/save needs the name of a file"), std::string::npos) << result.err;
+  }
+  EXPECT_FALSE(std::ifstream("-f").is_open());
 }
 
 TEST_F(ChatBranchTest, WhatIsSaidInOneBranchIsNotInAnother) {

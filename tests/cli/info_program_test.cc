@@ -59,6 +59,16 @@ TEST_F(InfoProgramTest, QuantizedWeightsAreSaidAndSmaller) {
 }
 
 // The KV cache alone would be larger than any machine.
+TEST_F(InfoProgramTest, AModelThatDoesNotFitIsDescribedToo) {
+  const ProgramResult result = RunProgram(
+      {"info", "--device", "cpu", "-m", DemoModel(), "--num-pages", "1", "--page-size", "1"});
+  EXPECT_EQ(result.exit_code, 75);
+  EXPECT_NE(result.out.find("architecture"), std::string::npos) << result.out;
+  EXPECT_NE(result.out.find("tokenizer"), std::string::npos) << result.out;
+  EXPECT_EQ(result.out.find("KV cache"), std::string::npos) << result.out;
+  EXPECT_NE(result.err.find("--num-pages 1"), std::string::npos) << result.err;
+}
+
 TEST_F(InfoProgramTest, WhatDoesNotFitIsDescribedBeforeItIsSaid) {
   const ProgramResult result = Info(Write(kMixed), {"--num-pages", "2000000000"});
   EXPECT_EQ(result.exit_code, 75);

@@ -186,8 +186,6 @@ TEST(RowTest, ValuesOfFinerShapeAreRefusedWithTheirField) {
       {R"({"messages": [{"role": "user", "content": "a"}, )"
        R"({"role": "user", "content": [{"type": "image_url"}]}]})",
        "messages[1].content"},
-      {R"({"messages": [{"role": "user", "content": "a", "colour": "red"}]})",
-       "messages[0].colour"},
       {R"({"prompt": "a", "stop": ""})", "stop"},
       {R"({"prompt": "a", "stop": ["x", ""]})", "stop"},
       {R"({"prompt": "a", "stop": ["x", 1]})", "stop"},
@@ -276,6 +274,21 @@ TEST(RowTest, LenientTurnsUnsupportedFieldsIntoWarningsAndNothingElse) {
   EXPECT_NE(row.warnings[0].find("colour"), std::string::npos);
   EXPECT_NE(row.warnings[1].find("stream"), std::string::npos);
   EXPECT_TRUE(Parse(R"({"prompt": "a", "temperature": "hot"})", true).error);
+}
+
+TEST(RowTest, UnknownFieldsOfMessagesAreAsThoseOfRows) {
+  const char* const row = R"({"messages": [{"role": "user", "content": "a", "colour": 1}]})";
+  EXPECT_EQ(Bad(row).code, "unsupported_field");
+  EXPECT_EQ(Bad(row).field, "messages[0].colour");
+  const Row taken = Good(row, true);
+  ASSERT_EQ(taken.warnings.size(), 1u);
+  EXPECT_NE(taken.warnings[0].find("messages[0].colour"), std::string::npos);
+}
+
+TEST(RowTest, AContentThatIsNullIsMissing) {
+  EXPECT_EQ(Bad(R"({"messages": [{"role": "user", "content": null}]})").message,
+            "messages[0].content is missing");
+  Good(R"({"messages": [{"role": "assistant", "content": null, "tool_calls": [{}]}]})");
 }
 
 TEST(RowTest, ARowNeedsExactlyOnePrompt) {

@@ -396,6 +396,35 @@ TEST_F(PipelineTest, AReaderThatLeavesEndsTheRunQuietly) {
   }
 }
 
+// Those that write once: the reader is gone when they do.
+TEST_F(PipelineTest, AReaderThatLeavesEndsOtherCommandsQuietlyToo) {
+  const std::string input = folder_.Write("in.jsonl", "{\"prompt\": \"a\"}\n");
+  const std::string minisgl = ProgramBinary() + " ", model = " -m " + DemoModel();
+  ASSERT_EQ(std::system((minisgl + "run --quiet -n 1 --file " + input + " -o " +
+                         folder_.Path("out") + " --summary " + folder_.Path("summary") + model)
+                            .c_str()),
+            0);
+  for (const std::string& command :
+       {minisgl + "info" + model, minisgl + "plan " + input + model,
+        minisgl + "report " + folder_.Path("summary"), minisgl + "--help", minisgl + "run --help",
+        minisgl + "bench bs1 --output-tokens 4 --copy-mib 1 --matrix-size 16 --device cpu" +
+            model}) {
+    const std::string late = "sleep 0.3; " + command;
+    EXPECT_EQ(StatusOf(late, "true"), "141\n") << command;
+    EXPECT_EQ(folder_.Read("err"), "") << command;
+  }
+}
+
+TEST_F(PipelineTest, HelpAndVersionThatCannotBeWrittenAre74) {
+  for (const char* arguments : {" --help", " run --help", " bench nano --help", " --version"}) {
+    const std::string err = folder_.Path("err");
+    const std::string script = ProgramBinary() + arguments + " >/dev/full 2>" + err;
+    const int status = std::system(script.c_str());
+    EXPECT_EQ(WEXITSTATUS(status), 74) << arguments;
+    EXPECT_NE(folder_.Read("err").find("cannot be written"), std::string::npos) << arguments;
+  }
+}
+
 TEST_F(RunDurabilityTest, InputsAndOutputsOfEveryKind) {
   const std::string row = "{\"prompt\": \"a\", \"max_tokens\": 1}\n";
   const std::string input = folder_.Write("in.jsonl", row);

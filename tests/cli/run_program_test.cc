@@ -78,6 +78,7 @@ TEST_F(RunProgramTest, WrongUsageIs64) {
   ExpectFails(RunModel({"-p"}), 64, "--prompt needs a value (TEXT); see minisgl run --help");
   ExpectFails(RunModel({"-p", "x", "-p", "y"}), 64, "--prompt may be given once (found 2)");
   ExpectFails(RunProgram({"report"}), 64, "FILE is required");
+  ExpectFails(RunModel({"-p", "x", "--template-arg", "bos_token=Q"}), 64, "bos_token is set by");
   ExpectFails(RunModel({"--colour"}), 64, "--colour");
   ExpectFails(RunModel({"--page-size", "3", "-p", "x"}), 64, "--page-size");
   ExpectFails(RunModel({"--schedule", "lifo", "-p", "x"}), 64, "lifo");
