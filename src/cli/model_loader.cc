@@ -10,7 +10,6 @@
 #include <utility>
 
 #include "cli/messages.h"
-#include "cli/row_fields.h"
 #include "minisgl/base/folder.h"
 #include "minisgl/base/log.h"
 #include "minisgl/base/mapped_file.h"
@@ -113,7 +112,7 @@ Result<Json> ParseTemplateArgs(const std::vector<std::string>& args) {
   for (const std::string& arg : args) {
     const size_t equals = arg.find('=');
     const std::string key = arg.substr(0, equals), text = arg.substr(equals + 1);
-    if (IsTemplateName(key)) {
+    if (ChatTemplate::Sets(key)) {
       return UsageError("--template-arg: {} is set by the program; leave it out", key);
     }
     Result<Json> value = ParseJson(text);

@@ -10,6 +10,7 @@
 
 #include "cli/edit_distance.h"
 #include "minisgl/base/utf8.h"
+#include "minisgl/text/chat_template.h"
 
 namespace minisgl {
 namespace {
@@ -264,7 +265,7 @@ bool TakeTopLogprobs(const Json& value, RowDraft* draft) {
 // What a template is given in any case cannot be given to it.
 bool TakeTemplateKwargs(const Json& value, RowDraft* draft) {
   for (const auto& [key, argument] : value.as_object()) {
-    if (!IsTemplateName(key)) continue;
+    if (!ChatTemplate::Sets(key)) continue;
     draft->detail_field = "chat_template_kwargs." + key;
     draft->detail = draft->detail_field + " is set by the program; leave it out";
     return false;
@@ -445,14 +446,6 @@ std::string_view NearestField(std::string_view name, FieldFlags place) {
     nearest = field.name;
   }
   return nearest;
-}
-
-bool IsTemplateName(std::string_view name) {
-  constexpr std::array<std::string_view, 13> kNames = {
-      "messages",  "tools",     "documents",   "add_generation_prompt", "bos_token",
-      "eos_token", "unk_token", "pad_token",   "raise_exception",       "range",
-      "namespace", "dict",      "strftime_now"};
-  return std::find(kNames.begin(), kNames.end(), name) != kNames.end();
 }
 
 std::span<const RowField> RowFields() { return kFields; }

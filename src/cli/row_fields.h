@@ -17,9 +17,6 @@ namespace minisgl {
 
 enum class FieldType : uint8_t { kBool, kInteger, kNumber, kString, kArray, kObject, kAny };
 
-// Whether templates have the variable from the program, so that nobody else may give it.
-bool IsTemplateName(std::string_view name);
-
 // A row while its fields are read.
 struct RowDraft {
   Row row;

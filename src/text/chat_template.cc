@@ -79,11 +79,11 @@ std::vector<std::pair<std::string, Value>> Variables(const ChatInput& input) {
   std::vector<std::pair<std::string, Value>> variables;
   if (input.extra.is_object()) {
     for (const auto& [name, value] : input.extra.as_object()) {
+      if (ChatTemplate::Sets(name)) continue;
       variables.emplace_back(
           name, jinja::FromJson(value, value.is_string() && IsWord(value.as_string())));
     }
   }
-  // After the caller's, so that these count.
   variables.emplace_back("messages", MessagesValue(input.messages));
   variables.emplace_back("tools", jinja::FromJson(input.tools, /*trusted=*/false));
   variables.emplace_back("documents", jinja::FromJson(input.documents, /*trusted=*/false));
@@ -93,9 +93,6 @@ std::vector<std::pair<std::string, Value>> Variables(const ChatInput& input) {
         std::pair("unk_token", &input.unk_token), std::pair("pad_token", &input.pad_token)}) {
     variables.emplace_back(name,
                            token->empty() ? Value(jinja::Undefined{name}) : Value(Text(*token)));
-  }
-  for (const char* function : {"raise_exception", "range", "namespace", "dict", "strftime_now"}) {
-    std::erase_if(variables, [&](const auto& variable) { return variable.first == function; });
   }
   return variables;
 }
@@ -167,6 +164,14 @@ std::set<std::string, std::less<>> NamesRead(const std::vector<jinja::Token>& to
 }
 
 }  // namespace
+
+bool ChatTemplate::Sets(std::string_view variable) {
+  static constexpr std::string_view kNames[] = {
+      "messages",  "tools",     "documents",   "add_generation_prompt", "bos_token",
+      "eos_token", "unk_token", "pad_token",   "raise_exception",       "range",
+      "namespace", "dict",      "strftime_now"};
+  return std::find(std::begin(kNames), std::end(kNames), variable) != std::end(kNames);
+}
 
 Result<std::unique_ptr<ChatTemplate>> ChatTemplate::Parse(std::string_view source,
                                                           const std::string& name) {

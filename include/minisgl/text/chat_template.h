@@ -35,7 +35,8 @@ struct ChatInput {
   std::string bos_token, eos_token, unk_token, pad_token;  // "": the template sees none defined
   Json tools;                                              // null or an array
   Json documents;                                          // null or an array
-  // Null or an object: chat_template_kwargs. Never hides the names above; untrusted but for words.
+  // Null or an object: chat_template_kwargs. Untrusted but for words; what the program sets
+  // (ChatTemplate::Sets) stays as it is.
   Json extra;
   // What strftime_now reads, in seconds since 1970; unset: the clock.
   std::optional<int64_t> now;
@@ -63,6 +64,8 @@ class ChatTemplate {
   // (raise_exception) or breaks a bound.
   virtual Result<std::vector<TextPiece>> Render(const ChatInput& input) const = 0;
 
+  // Whether every template has `variable` from the program: a member of ChatInput, or a function.
+  static bool Sets(std::string_view variable);
   // Whether the template speaks of `variable`, and so can be told something by it.
   virtual bool Reads(std::string_view variable) const {
     (void)variable;
