@@ -24,7 +24,7 @@ struct DecodeItem {
   int32_t split;
   int32_t kv_len;  // of `row`
   int32_t split_keys;
-  int32_t first_query;  // into AttentionPlan::queries, where there are several rows
+  int32_t first_query;  // into DeviceAttentionPlan::queries, where there are several rows
   int32_t num_queries;  // rows
 };
 inline constexpr int32_t kItemWords = 8;
@@ -38,7 +38,7 @@ struct ExtendTile {
 
 // The workspace, divided. A row's parts (its splits' states and sums) are neighbours, in order of
 // splits, from part_begin on, whatever items they come of.
-struct AttentionPlan {
+struct DeviceAttentionPlan {
   int32_t* counts = nullptr;      // [2] items, tiles
   int32_t* items = nullptr;       // DecodeItem, kItemWords apart
   int32_t* queries = nullptr;     // rows of groups
@@ -48,7 +48,7 @@ struct AttentionPlan {
   float* states = nullptr;      // [parts, H, 2] SoftmaxState
   float* sums = nullptr;        // [parts, H, E] of values, each relative to its state
 };
-AttentionPlan DivideWorkspace(const AttentionWorkspace& workspace);
+DeviceAttentionPlan DivideWorkspace(const AttentionWorkspace& workspace);
 
 // How scores come from products: log2 units are product * weight, or weight * tanh(product * inner)
 // where there is a cap. REQUIRES weight > 0: masked products are -infinity.
@@ -69,7 +69,7 @@ struct AttentionArguments {
   const int32_t* row_begin = nullptr;
   const int32_t* kv_len = nullptr;
   const float* sinks = nullptr;
-  AttentionPlan plan;
+  DeviceAttentionPlan plan;
   ScoreScale score;
   int32_t page_shift = 0;  // page_size == 1 << page_shift
   int32_t num_heads = 0, num_kv_heads = 0;

@@ -21,7 +21,7 @@ using device::Vec;
 constexpr int kPlanThreads = 256;
 
 struct PlanArguments {
-  AttentionPlan plan;
+  DeviceAttentionPlan plan;
   const int32_t* row_begin;
   const int32_t* kv_len;
   int32_t num_rows;
@@ -181,10 +181,10 @@ class Divider {
   size_t num_bytes_ = 0;
 };
 
-AttentionPlan Divide(const DeviceLimits& limits, Divider* divider) {
+DeviceAttentionPlan Divide(const DeviceLimits& limits, Divider* divider) {
   const int32_t group = limits.num_heads / limits.num_kv_heads;
   const int64_t items = limits.max_rows * MaxSplits(limits);
-  AttentionPlan plan;
+  DeviceAttentionPlan plan;
   divider->Take(&plan.counts, 2);
   divider->Take(&plan.items, items * kItemWords);
   divider->Take(&plan.queries, limits.max_rows);
@@ -254,7 +254,7 @@ CudaError LaunchRows(const LaunchContext& context, const AttentionParams& params
 
 }  // namespace
 
-AttentionPlan DivideWorkspace(const AttentionWorkspace& workspace) {
+DeviceAttentionPlan DivideWorkspace(const AttentionWorkspace& workspace) {
   Divider divider(workspace.memory);
   return Divide(workspace.limits, &divider);
 }

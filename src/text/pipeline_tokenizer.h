@@ -28,7 +28,7 @@ struct TokenizerParts {
   std::optional<Bpe> bpe;                             // with the model's vocabulary
   std::unique_ptr<const Normalizer> normalizer;       // null: none
   std::unique_ptr<const PreTokenizer> pre_tokenizer;  // null: a section is one word
-  std::unique_ptr<const Decoder> decoder;
+  std::unique_ptr<const SpellingDecoder> decoder;
   std::vector<AddedTokenRule> added;  // ids may be the vocabulary's own
   std::vector<TokenId> prefix, suffix;
   Role bos, eos, unk, pad;

@@ -59,7 +59,7 @@ class Reader {
     options.ignore_merges = true;
     MINISGL_ASSIGN_OR_RETURN(parts.bpe, Bpe::FromRanks(vocabulary_, std::move(options)));
     parts.pre_tokenizer = PreTokenizer::IsolateMatches(std::move(*pattern_));
-    parts.decoder = Decoder::RawBytes();
+    parts.decoder = SpellingDecoder::RawBytes();
     for (size_t id = 0; id < special_.size(); ++id) {
       AddedTokenRule rule;
       rule.id = static_cast<TokenId>(id);

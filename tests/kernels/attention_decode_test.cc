@@ -149,7 +149,7 @@ TEST(AttentionDecodeTest, CountersReturnToZero) {
   const auto workspace = scene.MakeWorkspace();
   const std::vector<unsigned char> once = scene.Run(false, nullptr, workspace.get(), 1);
   const DeviceLimits limits = scene.Limits();
-  const AttentionPlan plan = DivideWorkspace({workspace->data(), limits});
+  const DeviceAttentionPlan plan = DivideWorkspace({workspace->data(), limits});
   const auto expect_zeros = [&] {
     for (int32_t i = 0; i < limits.max_rows * 2 * 2; ++i) EXPECT_EQ(plan.arrived[i], 0u) << i;
   };

@@ -57,7 +57,7 @@ Lists MakePlan(const std::vector<AttentionRow>& rows, int32_t num_decode_rows, i
                                  .head_dim = 64},
                                 {workspace.data(), limits}),
             kCudaSuccess);
-  const AttentionPlan plan = DivideWorkspace({workspace.data(), limits});
+  const DeviceAttentionPlan plan = DivideWorkspace({workspace.data(), limits});
   Lists lists;
   for (int32_t i = 0; i < plan.counts[0]; ++i) {
     const int32_t* const item = plan.items + kItemWords * i;
@@ -137,7 +137,7 @@ TEST(AttentionPlanTest, WorkspacePiecesLieApart) {
                                .num_kv_heads = 2,
                                .head_dim = 80};
   std::vector<unsigned char> memory(AttentionWorkspaceBytes(limits));
-  const AttentionPlan plan = DivideWorkspace({memory.data(), limits});
+  const DeviceAttentionPlan plan = DivideWorkspace({memory.data(), limits});
   const auto at = [&](const void* p) {
     return static_cast<const unsigned char*>(p) - memory.data();
   };

@@ -163,6 +163,43 @@ def check_headers():
                 yield f"{name_of(path)}: opens without saying what it is"
 
 
+def types_of(text):
+    """(namespace, type, line) of each class, struct, union or enum that `text` defines outside of functions, other types and
+    unnamed namespaces."""
+    blank = lambda match: re.sub(r"[^\n]", " ", match[0])  # noqa: E731: lines keep their numbers
+    text = re.sub(r'//[^\n]*|/\*.*?\*/|R"(\w*)\(.*?\)\1"|"(?:\\.|[^"\\\n])*"|(?<![0-9a-fA-F])\'(?:\\.|[^\'\\\n])+\'',
+                  blank, text, flags=re.S)
+    text = re.sub(r"^[ \t]*#(?:[^\n]*\\\n)*[^\n]*", blank, text, flags=re.M)
+    scopes, begin = [], 0  # of each open brace: a namespace's name, or None
+    for brace in re.finditer(r"[{};]", text):
+        head = text[begin:brace.start()]
+        begin = brace.end()
+        if brace[0] == "}" and scopes:
+            scopes.pop()
+        if brace[0] != "{":
+            continue
+        name = re.search(r"\bnamespace\s*([\w:]*)\s*$", head)
+        defined = re.search(r"\b(?:class|struct|union|enum)\s+(?:class\s+|struct\s+)?(?:alignas\([^)]*\)\s*)?(?:\[\[\w+\]\]\s*)?"
+                            r"(\w+)\s*(?:final\s*)?(?::[^:].*)?$", head, re.S)
+        if name is None and defined and None not in scopes and "" not in scopes:
+            yield "::".join(scopes), defined[1], text.count("\n", 0, begin) + 1
+        scopes.append(name[1] if name else None)
+
+
+def check_types_have_one_name():
+    """Two types of one name in one namespace share their inline functions, and the linker keeps those of one of them."""
+    programs = {None: list(sources("src", "include", "cuda"))}  # and each suite
+    for path in sources("tests"):
+        programs.setdefault(path.parent, []).append(path)
+    for files in programs.values():
+        seen = {}
+        for path in files:
+            for namespace, name, line in types_of(path.read_text()):
+                first = seen.setdefault((namespace, name), path)
+                if first != path:
+                    yield f"{name_of(path)}:{line}: {namespace}::{name} is defined in {name_of(first)} too"
+
+
 def check_sources_are_built():
     """Every source file stands in some meson.build."""
     built = "\n".join(path.read_text() for path in [ROOT / "meson.build", *sorted((ROOT / "src").rglob("meson.build")),
@@ -236,7 +273,7 @@ def check_man_pages_lint():
 
 
 def main():
-    rules = [check_rooms, check_libraries, check_spelling, check_sizes, check_functions, check_headers,
+    rules = [check_rooms, check_libraries, check_spelling, check_sizes, check_functions, check_headers, check_types_have_one_name,
              check_sources_are_built, check_machine_paths, check_readme_map, check_man_pages_lint]
     if BINARY:
         rules.append(check_manual)

@@ -15,7 +15,7 @@ namespace {
 constexpr std::string_view kReplacementCharacter = "\xEF\xBF\xBD";
 
 using StagePointer = std::unique_ptr<DecoderStage>;
-using KindPointer = std::unique_ptr<const Decoder::Kind>;
+using KindPointer = std::unique_ptr<const SpellingDecoder::Kind>;
 
 // Gathers the parts of each token for what needs it whole.
 class WholeTokenStage : public DecoderStage {
@@ -283,7 +283,7 @@ class JoinStage : public WholeTokenStage {
   bool is_first_;
 };
 
-class Utf8Kind : public Decoder::Kind {
+class Utf8Kind : public SpellingDecoder::Kind {
  public:
   explicit Utf8Kind(bool spells_bytes) : spells_bytes_(spells_bytes) {}
   StagePointer Begin(bool, bool) const override {
@@ -300,7 +300,7 @@ class Utf8Kind : public Decoder::Kind {
   bool spells_bytes_;
 };
 
-class ByteFallbackKind : public Decoder::Kind {
+class ByteFallbackKind : public SpellingDecoder::Kind {
  public:
   StagePointer Begin(bool, bool) const override { return std::make_unique<ByteFallbackStage>(); }
   std::string Bytes(std::string part, bool) const override {
@@ -309,14 +309,14 @@ class ByteFallbackKind : public Decoder::Kind {
   }
 };
 
-class FuseKind : public Decoder::Kind {
+class FuseKind : public SpellingDecoder::Kind {
  public:
   StagePointer Begin(bool, bool) const override { return std::make_unique<FuseStage>(); }
   std::string Bytes(std::string part, bool) const override { return part; }
   bool FusesTokens() const override { return true; }
 };
 
-class ReplaceKind : public Decoder::Kind {
+class ReplaceKind : public SpellingDecoder::Kind {
  public:
   ReplaceKind(Pattern pattern, std::string by) : pattern_(std::move(pattern)), by_(std::move(by)) {}
   StagePointer Begin(bool, bool is_fused) const override {
@@ -336,7 +336,7 @@ class ReplaceKind : public Decoder::Kind {
   std::string by_;
 };
 
-class StripKind : public Decoder::Kind {
+class StripKind : public SpellingDecoder::Kind {
  public:
   StripKind(std::string character, size_t start, size_t stop)
       : character_(std::move(character)), start_(start), stop_(stop) {}
@@ -363,7 +363,7 @@ class StripKind : public Decoder::Kind {
   size_t start_, stop_;
 };
 
-class MetaspaceKind : public Decoder::Kind {
+class MetaspaceKind : public SpellingDecoder::Kind {
  public:
   MetaspaceKind(std::string replacement, bool prepends)
       : replacement_(std::move(replacement)), prepends_(prepends) {}
@@ -386,7 +386,7 @@ class MetaspaceKind : public Decoder::Kind {
   bool prepends_;
 };
 
-class WordEndKind : public Decoder::Kind {
+class WordEndKind : public SpellingDecoder::Kind {
  public:
   explicit WordEndKind(std::string suffix) : suffix_(std::move(suffix)) {}
   StagePointer Begin(bool, bool) const override { return std::make_unique<WordEndStage>(suffix_); }
@@ -401,7 +401,7 @@ class WordEndKind : public Decoder::Kind {
   std::string suffix_;
 };
 
-class JoinKind : public Decoder::Kind {
+class JoinKind : public SpellingDecoder::Kind {
  public:
   StagePointer Begin(bool at_start, bool) const override {
     return std::make_unique<JoinStage>(at_start);
@@ -505,23 +505,23 @@ std::string DecoderRun::Finish() {
   return Take();
 }
 
-Result<std::unique_ptr<const Decoder>> Decoder::Read(const JsonPlace& place) {
-  auto decoder = std::make_unique<Decoder>();
+Result<std::unique_ptr<const SpellingDecoder>> SpellingDecoder::Read(const JsonPlace& place) {
+  auto decoder = std::make_unique<SpellingDecoder>();
   if (place.is_null()) {
     decoder->kinds_.push_back(std::make_unique<JoinKind>());
   } else {
     MINISGL_RETURN_IF_ERROR(ReadKinds(place, 0, &decoder->kinds_));
   }
-  return std::unique_ptr<const Decoder>(std::move(decoder));
+  return std::unique_ptr<const SpellingDecoder>(std::move(decoder));
 }
 
-std::unique_ptr<const Decoder> Decoder::RawBytes() {
-  auto decoder = std::make_unique<Decoder>();
+std::unique_ptr<const SpellingDecoder> SpellingDecoder::RawBytes() {
+  auto decoder = std::make_unique<SpellingDecoder>();
   decoder->kinds_.push_back(std::make_unique<Utf8Kind>(/*spells_bytes=*/false));
   return decoder;
 }
 
-std::unique_ptr<DecoderRun> Decoder::Begin(bool at_start) const {
+std::unique_ptr<DecoderRun> SpellingDecoder::Begin(bool at_start) const {
   std::vector<std::unique_ptr<DecoderStage>> stages;
   bool is_fused = false;
   for (const auto& kind : kinds_) {
@@ -531,7 +531,7 @@ std::unique_ptr<DecoderRun> Decoder::Begin(bool at_start) const {
   return std::make_unique<DecoderRun>(std::move(stages));
 }
 
-std::string Decoder::TokenBytes(std::string_view spelling) const {
+std::string SpellingDecoder::TokenBytes(std::string_view spelling) const {
   std::string bytes(spelling);
   bool is_fused = false;
   for (const auto& kind : kinds_) {
@@ -541,7 +541,7 @@ std::string Decoder::TokenBytes(std::string_view spelling) const {
   return bytes;
 }
 
-bool Decoder::DropsLeadingSpace() const {
+bool SpellingDecoder::DropsLeadingSpace() const {
   bool is_fused = false;
   for (const auto& kind : kinds_) {
     if (kind->DropsLeadingSpace(is_fused)) return true;

@@ -1,8 +1,8 @@
 // Token spellings to text ("decoder" of tokenizer.json), as they come.
 //
 // A decoder is a chain of stages; each takes tokens and gives tokens, whole or in parts, and holds
-// back only what later tokens can still change. The immutable Decoder makes a DecoderRun for each
-// text; a run is used by one thread.
+// back only what later tokens can still change. The immutable SpellingDecoder makes a DecoderRun
+// for each text; a run is used by one thread.
 #pragma once
 
 #include <memory>
@@ -40,7 +40,7 @@ class DecoderRun {
   std::unique_ptr<Output> output_;
 };
 
-class Decoder {
+class SpellingDecoder {
  public:
   // What one kind of stage does.
   class Kind {
@@ -56,9 +56,9 @@ class Decoder {
   };
 
   // `place` holds null (tokens are joined by spaces) or an object with "type".
-  static Result<std::unique_ptr<const Decoder>> Read(const JsonPlace& place);
+  static Result<std::unique_ptr<const SpellingDecoder>> Read(const JsonPlace& place);
   // Spellings are raw bytes of the text; ill-formed UTF-8 becomes U+FFFD.
-  static std::unique_ptr<const Decoder> RawBytes();
+  static std::unique_ptr<const SpellingDecoder> RawBytes();
 
   std::unique_ptr<DecoderRun> Begin(bool at_start) const;
   // The bytes that one token adds to a text.

@@ -256,7 +256,7 @@ class Reader {
     const JsonPlace steps = llama ? JsonPlace(&*llama) : root_;
     MINISGL_ASSIGN_OR_RETURN(parts_.normalizer, Normalizer::Read(steps["normalizer"]));
     MINISGL_ASSIGN_OR_RETURN(parts_.pre_tokenizer, PreTokenizer::Read(steps["pre_tokenizer"]));
-    MINISGL_ASSIGN_OR_RETURN(parts_.decoder, Decoder::Read(steps["decoder"]));
+    MINISGL_ASSIGN_OR_RETURN(parts_.decoder, SpellingDecoder::Read(steps["decoder"]));
     return {};
   }
 
