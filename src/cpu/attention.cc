@@ -30,6 +30,12 @@ namespace HWY_NAMESPACE {
 // Room for kRowsMax numbers in whole vectors.
 constexpr int64_t kRowsPadded = 16;
 
+// Query rows that pass over a tile together. Each count of rows is a kernel of its own, and this
+// file takes longer to compile than any other: processors without AVX2 (before 2013) get fewer.
+// The count changes no bit of a row's output.
+constexpr bool kIsOldTarget = HWY_TARGET == HWY_SCALAR || HWY_TARGET == HWY_SSE4;
+constexpr int64_t kBlockRows = kIsOldTarget ? 2 : kRowsMax;
+
 // Scores of kRows query rows against the tile's keys [0, key_end), 64 floats a row.
 template <int kRows, Read kRead>
 HWY_INLINE void ScoreRows(const QueryBlock& block, const Tile& tile, const float* q,
@@ -295,22 +301,26 @@ HWY_NOINLINE void AttendRowsBf16(const QueryBlock& block, const Bf16Products& pr
   products.add_values(block, tile, keys, row, num_rows, fetches, scores, rescale);
 }
 
+// At most kBlockRows rows.
 template <Read kRead>
 HWY_INLINE void AttendSome(const QueryBlock& block, const Tile& tile, int64_t row,
                            int64_t num_rows) {
-  switch (num_rows) {
-    case 1:
-      return AttendRows<1, kRead>(block, tile, row);
-    case 2:
-      return AttendRows<2, kRead>(block, tile, row);
-    case 3:
-      return AttendRows<3, kRead>(block, tile, row);
-    case 4:
-      return AttendRows<4, kRead>(block, tile, row);
-    case 5:
-      return AttendRows<5, kRead>(block, tile, row);
-    default:
-      return AttendRows<6, kRead>(block, tile, row);
+  if (num_rows == 1) return AttendRows<1, kRead>(block, tile, row);
+  if constexpr (kBlockRows == 2) {
+    return AttendRows<2, kRead>(block, tile, row);
+  } else {
+    switch (num_rows) {
+      case 2:
+        return AttendRows<2, kRead>(block, tile, row);
+      case 3:
+        return AttendRows<3, kRead>(block, tile, row);
+      case 4:
+        return AttendRows<4, kRead>(block, tile, row);
+      case 5:
+        return AttendRows<5, kRead>(block, tile, row);
+      default:
+        return AttendRows<6, kRead>(block, tile, row);
+    }
   }
 }
 
@@ -363,7 +373,7 @@ HWY_INLINE void AttendTile(const QueryBlock& block, const Bf16Products* products
   const bool reads_pairs = block.has_pairs && !has_many;
   if (products != nullptr && !block.has_pairs) products->round_tile(block, *tile, &tile->pairs);
   if (products == nullptr && has_many) WidenTile(block, tile);
-  const int64_t all_blocks = (end - begin + kRowsMax - 1) / kRowsMax;
+  const int64_t all_blocks = (end - begin + kBlockRows - 1) / kBlockRows;
   int64_t num_blocks = all_blocks;
   for (bool is_first = true; begin < end; --num_blocks, is_first = false) {
     const int64_t num_rows = (end - begin + num_blocks - 1) / num_blocks;

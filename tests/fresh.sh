@@ -1,0 +1,155 @@
+#!/bin/sh
+# Runs the README's two commands on a machine that has nothing: a bare root folder (debootstrap, minimal) into which HEAD is
+# cloned. Needs root, debootstrap, and the right to mount.
+#   sh tests/fresh.sh              demo and tests from each of the three starts
+#   sh tests/fresh.sh --demo       the demo alone, from the first start
+#   sh tests/fresh.sh START...     demo and tests from these starts:
+#     nothing   a minimal system, as root
+#     gtest     the same with libgtest-dev
+#     user      with every package installed, as an ordinary user who has no sudo
+#   sh tests/fresh.sh --loaded     here, no bare root: the suites that start threads, processes or terminals ten times beside a
+#                                  busy process on each core and ten times on one processor, the others once each
+# Prints the seconds and the processor seconds of each command. Ends with 1 if a command failed, with 77 and a reason if this
+# machine cannot make a bare root.
+set -u
+cd "$(dirname "$0")/.." || exit 1
+. tests/packages.sh
+
+root=""
+finish() { [ -z "$root" ] || rm -rf --one-file-system "$root"; }
+trap finish EXIT
+trap 'exit 1' HUP INT TERM
+failures=0
+
+cannot() { echo "$1" >&2; exit 77; }
+
+# timed NAME COMMAND...: its output, then its time. Times of children add up in this shell, so each runs in one of its own.
+timed() {
+    name=$1
+    shift
+    (
+        begun=$(date +%s)
+        "$@"
+        status=$?
+        processor=$(LC_ALL=C times | awk 'NR == 2 { split($1 "m" $2, t, /[ms]+/); printf "%d", 60 * (t[1] + t[3]) + t[2] + t[4] }')
+        echo "fresh: $name: ended with $status after $(($(date +%s) - begun)) s, $processor s of processor time"
+        exit "$status"
+    ) || failures=$((failures + 1))
+}
+
+# The package server of this machine's own lists: "CODENAME URI".
+package_source() {
+    apt-get indextargets --format '$(CODENAME) $(REPO_URI) $(COMPONENT)' 'Identifier: Packages' |
+        awk -v codename="$1" '$1 == codename && $3 == "main" { print $2; exit }'
+}
+
+# Makes $root/base, a minimal system of this machine's release.
+make_base() {
+    [ "$(id -u)" -eq 0 ] || cannot "a bare root needs root"
+    command -v debootstrap >/dev/null 2>&1 || cannot "a bare root needs debootstrap"
+    unshare -m sh -c 'mount -t tmpfs none /mnt' 2>/dev/null || cannot "mounts are not allowed here"
+    codename=$(. /etc/os-release && echo "${VERSION_CODENAME:-}")
+    uri=$(package_source "$codename")
+    [ -n "$uri" ] || cannot "the package lists name no server for $codename"
+    root=$(mktemp -d) || exit 1
+    chmod 755 "$root"
+    debootstrap --variant=minbase "$codename" "$root/base" "$uri" >"$root/log" 2>&1 || {
+        tail -n 5 "$root/log" >&2
+        cannot "debootstrap failed"
+    }
+    apt-config dump | grep -iE '^Acquire::[a-z]+::proxy' >"$root/base/etc/apt/apt.conf.d/99proxy"
+    cp -L /etc/resolv.conf /etc/hosts "$root/base/etc/" 2>/dev/null
+    git clone -q --no-local . "$root/base/srv/minisgl" || exit 1
+    [ -d ../shared ] && mkdir "$root/base/srv/shared"
+    return 0
+}
+
+# inside FOLDER USER COMMAND: runs a shell command in the clone there, with a clean environment. The mounts end with it.
+inside() {
+    shared=$(cd ../shared 2>/dev/null && pwd)
+    # shellcheck disable=SC2016
+    unshare -m sh -c '
+        mount -t proc proc "$1/proc" && mount --rbind /dev "$1/dev" && mount -t tmpfs tmpfs "$1/dev/shm" || exit 1
+        [ -z "$4" ] || mount --bind "$4" "$1/srv/shared" || exit 1
+        exec env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/tmp MINISGL_BARE_ROOT=1 \
+            chroot --userspec="$2" "$1" /bin/sh -c "cd /srv/minisgl && $3"' sh "$1" "$2" "$3" "$shared" </dev/null
+}
+
+run_start() {
+    echo "== start: $1"
+    cp -a "$root/base" "$root/$1" || exit 1
+    user=0:0
+    case $1 in
+    gtest) inside "$root/$1" 0:0 "apt-get install -y -qq libgtest-dev >/dev/null 2>&1" || failures=$((failures + 1)) ;;
+    user)
+        user=1000:1000
+        inside "$root/$1" 0:0 ". tests/packages.sh; install_packages \$BUILD_PACKAGES \$TEST_PACKAGES" || failures=$((failures + 1))
+        chown -R 1000:1000 "$root/$1/srv/minisgl"
+        ;;
+    esac
+    timed "$1: sh prompts/demo.sh" inside "$root/$1" "$user" "sh prompts/demo.sh >/tmp/rows && test \$(wc -l </tmp/rows) -eq 60"
+    [ "$2" = demo ] || timed "$1: sh tests/run.sh" inside "$root/$1" "$user" "sh tests/run.sh"
+    rm -rf --one-file-system "${root:?}/$1"
+}
+
+# repeat COUNT NAME COMMAND...: a suite's own output is shown if it fails.
+repeat() {
+    count=$1 name=$2
+    shift 2
+    output=$(mktemp)
+    for i in $(seq "$count"); do
+        "$@" >"$output" 2>&1 && continue
+        failures=$((failures + 1))
+        grep -E "FAILED|Failure|ERROR" "$output" | head -n 20
+        echo "fresh: $name failed in run $i of $count"
+    done
+    rm -f "$output"
+    echo "fresh: $name: $count runs, $failures failures so far"
+}
+
+run_loaded() {
+    # shellcheck disable=SC2086
+    install_packages $BUILD_PACKAGES $TEST_PACKAGES || exit 1
+    [ -f build/build.ninja ] || meson setup build -Dtests=enabled -Dcuda=disabled >/dev/null || exit 1
+    meson configure build -Dtests=enabled || exit 1
+    ninja -C build >/dev/null || exit 1
+    busy=""
+    for _ in $(seq "$(nproc)"); do
+        sh -c 'while :; do :; done' &
+        busy="$busy $!"
+    done
+    # shellcheck disable=SC2064
+    trap "kill $busy; finish" EXIT
+    for suite in base runtime cli faults; do
+        repeat 10 "$suite, every core busy" meson test -C build --no-rebuild --suite "$suite"
+    done
+    repeat 1 "the others, every core busy" meson test -C build --no-rebuild --no-suite base --no-suite runtime --no-suite cli \
+        --no-suite faults --timeout-multiplier 4
+    # shellcheck disable=SC2086
+    kill $busy
+    trap finish EXIT
+    for suite in base runtime cli faults; do
+        repeat 10 "$suite, one processor" taskset -c 0 meson test -C build --no-rebuild --suite "$suite"
+    done
+}
+
+case ${1:-} in
+--loaded) run_loaded ;;
+--demo)
+    make_base
+    run_start nothing demo
+    ;;
+-*)
+    sed -n '2,/^set -u/{s/^# \{0,1\}//;/^set -u/!p}' "$0" >&2
+    exit 64
+    ;;
+*)
+    make_base
+    for start in "${@:-nothing gtest user}"; do
+        # shellcheck disable=SC2086
+        for one in $start; do run_start "$one" all; done
+    done
+    ;;
+esac
+echo "fresh: $failures failures"
+[ "$failures" -eq 0 ]
