@@ -1,36 +1,56 @@
 """Counts test cases over meson's JUnit files: the last line is `N passed, M failed, K skipped`.
 
-    python3 tests/count_results.py BUILD_FAILURES FILE.xml ...
+    python3 tests/count_results.py [--budget] BUILD_FAILURES FILE.xml ...
 
-Beside FILE.xml stands FILE.status, what `meson test` ended with: not 0 without a failed case (a crash, say) is a failure
-too. So is each build that did not come to its tests, and leaves no file. Exits 1 where anything failed, or nothing
-passed. A skipped case is told by its name and the last line of its reason.
+Beside FILE.xml stands FILE.status, the exit status of `meson test`: one that is not 0 without a failed case (a crash, say)
+counts as a failure. So does each build that did not reach its tests and leaves no file. Exits 1 if anything failed or
+nothing passed. Names each skipped case with the last line of its reason, and the twenty cases that took the most processor
+time. With --budget a case that took more than two seconds fails, unless it is marked (tests/slow.h).
 """
 import collections
 import os
 import sys
 import xml.etree.ElementTree as ElementTree
 
-failed = int(sys.argv[1])
+BUDGET_MS = 2000
+SLOWEST_SHOWN = 20
+
+arguments = sys.argv[1:]
+has_budget = "--budget" in arguments
+if has_budget:
+    arguments.remove("--budget")
+failed = int(arguments[0])
 passed = 0
 skipped = collections.Counter()
-for path in filter(os.path.exists, sys.argv[2:]):
+times = []  # (milliseconds of processor time, name, why it may be slow)
+for path in filter(os.path.exists, arguments[1:]):
     failed_before = failed
+    build = os.path.basename(path)[:-len(".xml")]
     for case in ElementTree.parse(path).getroot().iter("testcase"):
         name = f"{case.get('classname') or ''}.{case.get('name')}".strip(".")
+        properties = {p.get("name"): p.get("value") for p in case.iter("property")}
+        milliseconds, slow = int(properties.get("processor_ms", 0)), properties.get("slow", "")
+        times.append((milliseconds, f"{name} ({build})", slow))
         skip = case.find("skipped")
         if case.find("failure") is not None or case.find("error") is not None:
             failed += 1
-            print(f"failed: {name} ({path.rsplit('/', 1)[-1]})")
+            print(f"failed: {name} ({build})")
+        elif has_budget and milliseconds > BUDGET_MS and not slow:
+            failed += 1
+            print(f"failed: {name} ({build}) took {milliseconds} ms of processor time and is not marked slow")
         elif skip is not None or case.get("result") == "skipped":
             reason = "" if skip is None else skip.get("message") or skip.text or ""
             skipped[": ".join([name, *reason.strip().splitlines()[-1:]])] += 1
         else:
             passed += 1
-    if failed == failed_before and open(path[:-4] + ".status", encoding="utf-8").read().strip() != "0":
-        failed += 1
-        print(f"failed: a test of {path.rsplit('/', 1)[-1]} crashed or ran out of time; its log is above")
+    with open(path[:-len(".xml")] + ".status", encoding="utf-8") as status:
+        if failed == failed_before and status.read().strip() != "0":
+            failed += 1
+            print(f"failed: a test of {build} crashed or ran out of time; its log is above")
+print(f"The slowest of {len(times)} cases, {sum(time[0] for time in times) / 1000:.0f} s of processor time in all:")
+for milliseconds, name, slow in sorted(times, reverse=True)[:SLOWEST_SHOWN]:
+    print(f"{milliseconds / 1000:7.1f} s  {name}{': ' + slow if slow else ''}")
 for name, count in sorted(skipped.items()):
-    print(f"skipped: {name}")
+    print(f"skipped: {name}" + (f" ({count} times)" if count > 1 else ""))
 print(f"{passed} passed, {failed} failed, {sum(skipped.values())} skipped", flush=True)
 sys.exit(1 if failed or not passed else 0)

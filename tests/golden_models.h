@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "cpu/targets.h"
+#include "cpu_target.h"
 #include "minisgl/base/ids.h"
 #include "minisgl/base/json.h"
 #include "minisgl/base/mapped_file.h"
@@ -74,10 +75,12 @@ inline constexpr const char* kGoldenArchitectures[] = {
     "gpt_oss",
 };
 
-// The best CPU target that multiplies activations as they are, in f32: what is held against a
-// reference that does. The dot product of bf16 rounds them, which moves logits by 1 % and sends
-// tokens to other experts, on processors where it is the best as well.
+// The CPU target under test, or the best one, that multiplies activations as they are, in f32: what
+// is held against a reference that does. The dot product of bf16 rounds them, which moves logits by
+// 1 % and sends tokens to other experts, on processors where it is the best as well.
 inline std::string TargetOfF32Activations() {
+  const std::string tested = TestedCpuTarget();
+  if (!tested.empty() && tested != CpuTargetName(CpuTarget::kAvx512Bf16)) return tested;
   for (const CpuTarget target : AvailableCpuTargets()) {
     if (target != CpuTarget::kAvx512Bf16) return CpuTargetName(target);
   }

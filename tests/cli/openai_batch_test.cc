@@ -33,7 +33,7 @@ ParsedRow ParseBatch(std::string_view text, bool lenient = false) {
   return ParseRow(text, 3, 7, lenient);
 }
 
-Row Good(std::string_view text) {
+Row GoodRow(std::string_view text) {
   ParsedRow parsed = ParseBatch(text);
   EXPECT_FALSE(parsed.error) << text << ": " << (parsed.error ? parsed.error->message : "");
   return std::move(parsed.row);
@@ -76,14 +76,14 @@ Json Answered(const Row& row, const std::vector<RowAnswer>& answers) {
 }
 
 TEST(BatchRowTest, IsRecognisedByItsIdAndBody) {
-  EXPECT_EQ(Good(Chat()).format, RowFormat::kBatchChat);
-  EXPECT_EQ(Good(Completion()).format, RowFormat::kBatchCompletion);
-  EXPECT_EQ(Good(Chat()).id, Json("c"));
-  EXPECT_EQ(Good(R"({"custom_id": "c", "prompt": "a"})").format, RowFormat::kOwn);
+  EXPECT_EQ(GoodRow(Chat()).format, RowFormat::kBatchChat);
+  EXPECT_EQ(GoodRow(Completion()).format, RowFormat::kBatchCompletion);
+  EXPECT_EQ(GoodRow(Chat()).id, Json("c"));
+  EXPECT_EQ(GoodRow(R"({"custom_id": "c", "prompt": "a"})").format, RowFormat::kOwn);
   // Some services' files leave the URL out.
-  EXPECT_EQ(Good(R"({"custom_id": "c", "body": {"prompt": "a"}})").format,
+  EXPECT_EQ(GoodRow(R"({"custom_id": "c", "body": {"prompt": "a"}})").format,
             RowFormat::kBatchCompletion);
-  EXPECT_EQ(Good(std::string(R"({"custom_id": 5, "body": {)") + kBatchMessages + "}}").format,
+  EXPECT_EQ(GoodRow(std::string(R"({"custom_id": 5, "body": {)") + kBatchMessages + "}}").format,
             RowFormat::kBatchChat);
 }
 
@@ -157,12 +157,12 @@ TEST(BatchRowTest, EachUrlHasItsFields) {
   }
   EXPECT_EQ(ParseBatch(Chat(R"("logprobs": 5)")).error->field, "logprobs");
   EXPECT_EQ(ParseBatch(Completion(R"("logprobs": true)")).error->field, "logprobs");
-  EXPECT_EQ(Good(Chat(R"("logprobs": true, "top_logprobs": 5)")).num_logprobs, 5);
-  EXPECT_EQ(Good(Completion(R"("logprobs": 5)")).num_logprobs, 5);
+  EXPECT_EQ(GoodRow(Chat(R"("logprobs": true, "top_logprobs": 5)")).num_logprobs, 5);
+  EXPECT_EQ(GoodRow(Completion(R"("logprobs": 5)")).num_logprobs, 5);
 }
 
 TEST(BatchRowTest, HarmlessFieldsAreAccepted) {
-  Good(Chat(R"("model": "m", "user": "u", "store": true, "metadata": {"a": "b"},)"
+  GoodRow(Chat(R"("model": "m", "user": "u", "store": true, "metadata": {"a": "b"},)"
             R"("stream": false, "stream_options": null, "service_tier": "flex",)"
             R"("parallel_tool_calls": false, "safety_identifier": "s", "prompt_cache_key": "k",)"
             R"("prompt_cache_retention": "24h", "prompt_cache_options": {"ttl": "30m"},)"
@@ -170,12 +170,12 @@ TEST(BatchRowTest, HarmlessFieldsAreAccepted) {
             R"("verbosity": "medium", "response_format": {"type": "text"}, "audio": null,)"
             R"("functions": null, "function_call": null, "web_search_options": null,)"
             R"("moderation": null, "tools": null, "logit_bias": null, "n": 1, "stop": null)"));
-  Good(Completion(R"("model": "m", "user": "u", "echo": false, "suffix": "", "best_of": 1,)"
+  GoodRow(Completion(R"("model": "m", "user": "u", "echo": false, "suffix": "", "best_of": 1,)"
                   R"("stream": false, "logprobs": null, "seed": 5)"));
 }
 
 TEST(BatchAnswerTest, AChatCompletionIsExactlyOneOfTheService) {
-  const Row row = Good(Chat(R"("model": "the model")"));
+  const Row row = GoodRow(Chat(R"("model": "the model")"));
   const Json line = Answered(row, {Answer("Hello")});
   EXPECT_EQ(Keys(line), (std::vector<std::string>{"id", "custom_id", "response", "error"}));
   EXPECT_TRUE(At(line, {"id"}).as_string().starts_with("batch_req_"));
@@ -195,7 +195,7 @@ TEST(BatchAnswerTest, AChatCompletionIsExactlyOneOfTheService) {
 }
 
 TEST(BatchAnswerTest, ATextCompletionIsExactlyOneOfTheService) {
-  const Row row = Good(Completion(R"("n": 2)"));
+  const Row row = GoodRow(Completion(R"("n": 2)"));
   Json body = At(Answered(row, {Answer("one"), Answer("two", "length")}), {"response", "body"});
   EXPECT_TRUE(At(body, {"id"}).as_string().starts_with("cmpl-"));
   body.Set("id", "x");
@@ -213,13 +213,13 @@ TEST(BatchAnswerTest, LogprobsHaveTheShapeOfTheirUrl) {
   for (const TokenId id : {TokenId{'h'}, TokenId{0xC3}, TokenId{0xA9}, ByteTokenizer::kEos}) {
     answer.logprobs.push_back({id, -0.5f, {{id, -0.5f}, {'x', -1.5f}}});
   }
-  const Json chat = At(Answered(Good(Chat(R"("logprobs": true, "top_logprobs": 2)")), {answer}),
+  const Json chat = At(Answered(GoodRow(Chat(R"("logprobs": true, "top_logprobs": 2)")), {answer}),
                        {"response", "body", "choices", "0", "logprobs"});
   EXPECT_EQ(Keys(chat), (std::vector<std::string>{"content", "refusal"}));
   EXPECT_EQ(At(chat, {"content", "0", "token"}), Json("h"));
   EXPECT_EQ(At(chat, {"content", "0", "bytes", "0"}), Json(0x68));
   EXPECT_EQ(At(chat, {"content", "0", "top_logprobs", "1", "token"}), Json("x"));
-  const Json text = At(Answered(Good(Completion(R"("logprobs": 2)")), {answer}),
+  const Json text = At(Answered(GoodRow(Completion(R"("logprobs": 2)")), {answer}),
                        {"response", "body", "choices", "0", "logprobs"});
   EXPECT_EQ(text.Dump(), R"({"tokens": ["h", "bytes:\\xc3", "bytes:\\xa9", "</s>"], )"
                          R"("token_logprobs": [-0.5, -0.5, -0.5, -0.5], "top_logprobs": )"
@@ -227,13 +227,13 @@ TEST(BatchAnswerTest, LogprobsHaveTheShapeOfTheirUrl) {
                          R"({"bytes:\\xa9": -0.5, "x": -1.5}, {"</s>": -0.5, "x": -1.5}], )"
                          R"("text_offset": [0, 1, 2, 2]})");
   for (TokenLogprobs& token : answer.logprobs) token.top.clear();
-  EXPECT_TRUE(At(Answered(Good(Completion(R"("logprobs": 0)")), {answer}),
+  EXPECT_TRUE(At(Answered(GoodRow(Completion(R"("logprobs": 0)")), {answer}),
                  {"response", "body", "choices", "0", "logprobs", "top_logprobs"})
                   .is_null());
 }
 
 TEST(BatchAnswerTest, WhatTheServiceHasNoPlaceForStandsBeside) {
-  Row row = Good(Chat(R"("return_token_ids": true, "metadata": {"k": "v"}, "timeout_s": 1)"));
+  Row row = GoodRow(Chat(R"("return_token_ids": true, "metadata": {"k": "v"}, "timeout_s": 1)"));
   row.warnings.push_back("the warning");
   const Json body = At(Answered(row, {Answer("ab", "timeout")}), {"response", "body"});
   EXPECT_EQ(At(body, {"choices", "0", "finish_reason"}), Json("length"));
@@ -245,7 +245,7 @@ TEST(BatchAnswerTest, WhatTheServiceHasNoPlaceForStandsBeside) {
 
 TEST(BatchAnswerTest, ReasoningStandsApart) {
   for (const std::string& text : {Chat(), Chat(R"("n": 1)")}) {
-    Row row = Good(text);
+    Row row = GoodRow(text);
     row.reasoning = {"<think>", "</think>"};
     const std::vector<RowAnswer> answers = {Answer("<think>\nwhy\n</think>\n\nso")};
     const Json message =
@@ -281,7 +281,7 @@ TEST(BatchErrorTest, FaultsOfTheRowAreInTheResponse) {
                {"template_error", 400, "invalid_request_error"},
                {"timeout", 408, "timeout_error"}};
   for (const auto& [code, status_code, type] : cases) {
-    Row row = Good(Chat());
+    Row row = GoodRow(Chat());
     const Json line = ParseLine(FormatErrorRow(row, {code, "what is wrong", "temperature"}));
     EXPECT_EQ(Keys(line), (std::vector<std::string>{"id", "custom_id", "response", "error"}));
     EXPECT_TRUE(At(line, {"error"}).is_null()) << code;
@@ -295,7 +295,7 @@ TEST(BatchErrorTest, FaultsOfTheRowAreInTheResponse) {
 
 TEST(BatchErrorTest, FaultsOfTheProgramAreBesideItToo) {
   for (const char* code : {"nan_logits", "device_fault", "internal", "cancelled"}) {
-    const Json line = ParseLine(FormatErrorRow(Good(Completion()), {code, "what", ""}));
+    const Json line = ParseLine(FormatErrorRow(GoodRow(Completion()), {code, "what", ""}));
     EXPECT_GE(At(line, {"response", "status_code"}).as_int(), 500) << code;
     EXPECT_TRUE(At(line, {"response", "body", "error", "param"}).is_null());
     EXPECT_EQ(At(line, {"error"}).Dump(),

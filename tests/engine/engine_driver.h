@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "cpu_target.h"
 #include "minisgl/device_ops.h"
 #include "minisgl/engine/engine.h"
 #include "minisgl/engine/model_engine.h"
@@ -31,8 +32,8 @@ std::unique_ptr<TestModel> MakeTinyModel();
 struct DriverOptions {
   int32_t page_size = 16;
   int32_t num_threads = 1;
-  std::string cpu_target = {};  // "": the best
-  int32_t num_pages = 0;        // 0: enough
+  std::string cpu_target = TestedCpuTarget();
+  int32_t num_pages = 0;  // 0: enough
   int32_t max_running_requests = 8;
   int32_t max_prefill_tokens = 256;
   int32_t max_seq_len = 0;  // 0: the model's

@@ -61,7 +61,8 @@ class WindowEngineTest : public testing::Test {
     plan.limits.num_window_pages = settings.num_window_pages;
     plan.limits.sliding_window = settings.num_window_pages > 0 ? window : 0;
     if (!settings.on_device) {
-      return MakeModelEngine(config, *checkpoint_, plan, MakeCpuOps({1, ""}).value());
+      return MakeModelEngine(config, *checkpoint_, plan,
+                             MakeCpuOps({1, TestedCpuTarget()}).value());
     }
     return MakeDeviceEngine(config, *checkpoint_, plan, std::move(device),
                             {.graph_max_rows = settings.graph_max_rows});

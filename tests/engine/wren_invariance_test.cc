@@ -22,7 +22,7 @@ struct Setting {
   size_t rows_at_once;
   size_t num_drafts = 0;
   WeightFormat format = DType::kBF16;
-  std::string cpu_target = {};
+  std::string cpu_target = TestedCpuTarget();
 };
 
 class WrenInvarianceTest : public testing::Test {

@@ -1,6 +1,6 @@
 // Replays a fuzz target without libFuzzer: every file of its corpus as it is, then mutations of
-// them drawn from a fixed seed. Each target is linked with this file; `MINISGL_FUZZ_RUNS` sets how
-// many mutations.
+// them drawn from a fixed seed. Each target is linked with this file. $MINISGL_FUZZ_CORPUS is the
+// corpus's folder, $MINISGL_FUZZ_RUNS how many mutations are tried.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -20,8 +20,13 @@ namespace {
 using Bytes = std::vector<uint8_t>;
 
 std::vector<Bytes> ReadCorpus() {
+  const char* folder = std::getenv("MINISGL_FUZZ_CORPUS");
+  if (folder == nullptr) {
+    ADD_FAILURE() << "MINISGL_FUZZ_CORPUS names no folder";
+    return {};
+  }
   std::vector<std::filesystem::path> paths;
-  for (const auto& entry : std::filesystem::directory_iterator(FUZZ_CORPUS))
+  for (const auto& entry : std::filesystem::directory_iterator(folder))
     paths.push_back(entry.path());
   std::sort(paths.begin(), paths.end());
   std::vector<Bytes> corpus;

@@ -37,7 +37,7 @@ struct Model {
   }
 };
 
-std::unique_ptr<Ops> Cpu(const std::string& target = {}) {
+std::unique_ptr<Ops> Cpu(const std::string& target = TestedCpuTarget()) {
   auto ops = MakeCpuOps({.num_threads = 2, .target = target});
   EXPECT_TRUE(ops.ok()) << ops.status().message();
   return std::move(ops).value();
