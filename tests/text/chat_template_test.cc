@@ -246,6 +246,15 @@ TEST(ChatTemplateTest, ErrorsNameTheTemplatesLine) {
   }
 }
 
+// Bounds that the reference does not have.
+TEST(ChatTemplateTest, WidthsAndLeewaysAreBounded) {
+  EXPECT_NE(Origins("{{ 'x\ty'.expandtabs(1025) }}").find("at most 1024"), std::string::npos);
+  EXPECT_EQ(Origins("{{ 'x\ty'.expandtabs(1024) | length }}"), "T:1025;");
+  EXPECT_NE(Origins("{{ 'x' | truncate(3, leeway=100001) }}").find("leeway be 0 to 100000"),
+            std::string::npos);
+  EXPECT_EQ(Origins("{{ 'x' | truncate(3, leeway=100000) }}"), "T:x;");
+}
+
 TEST(ChatTemplateTest, MessagesAreGivenAsTheReferenceGivesThem) {
   ChatInput input;
   input.messages = *ParseJson(

@@ -321,6 +321,8 @@ TEST(RegexTest, PatternsAreRewrittenForPcre) {
       {"[\\h]\\H", "[0-9a-fA-F][^0-9a-fA-F]"},
       {"\\u4e00\\v", "\\x{4e00}\\x0b"},
       {"\\p{Letter}\\P{^Han}", "\\p{L}\\P{^sc:Han}"},
+      {"\\p{Old_Italic}\\p{Old-Italic}\\p{Old Italic}",
+       "\\p{sc:Old_Italic}\\p{sc:Old-Italic}\\p{sc:Old Italic}"},
       {"[a&&[^b]]", "(?:(?=(?:[^b]))[a])"},
       {"[^a&&b]", "(?:(?!(?=[b])[a])(?s:.))"},
       {"[a[bc]]", "[abc]"},

@@ -1,0 +1,80 @@
+// Which added tokens any text spells, and which of two that begin at one place is found.
+#include "text/tokenizer_json/added_tokens.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+namespace minisgl {
+namespace {
+
+AddedTokenRule Rule(TokenId id, const std::string& text, bool special = false) {
+  return {.id = id, .text = text, .special = special};
+}
+
+// The tokens that stand in `text`, whose first `trusted` bytes may spell marks.
+std::vector<TokenId> Found(const std::vector<AddedTokenRule>& rules, const std::string& text,
+                           size_t trusted) {
+  const Result<AddedTokens> tokens = AddedTokens::Create(rules, nullptr);
+  if (!tokens.ok()) {
+    ADD_FAILURE() << tokens.status().message();
+    return {};
+  }
+  std::vector<TextRange> ranges;
+  if (trusted > 0) ranges.push_back({0, trusted});
+  std::vector<TokenId> found;
+  for (const auto& section : tokens->Cut(text, ranges, /*normalized=*/false)) {
+    if (section.id) found.push_back(*section.id);
+  }
+  return found;
+}
+
+TEST(AddedTokenRuleTest, OneCharacterAndWhiteSpaceAreOrdinary) {
+  for (const std::string text : {"a", "~", "\u00E9", "\u4E2D", "\U0001F600", " ", "  ", "\n \t",
+                                 "\u2581", "\u2581\u2581 ", "\u3000\u00A0"}) {
+    EXPECT_TRUE(IsOrdinaryAddedToken(Rule(5, text))) << text;
+    EXPECT_FALSE(IsOrdinaryAddedToken(Rule(5, text, /*special=*/true))) << text;
+  }
+}
+
+TEST(AddedTokenRuleTest, AnythingLongerIsAMark) {
+  for (const std::string text : {"ab", "\u00E9\u00E9", "<x>", " a", "a ", "  a", "\u2581a",
+                                 "\u4E2D ", "\xC3", "\x80", "\xC3\xA9\xC3", " \xC3"}) {
+    EXPECT_FALSE(IsOrdinaryAddedToken(Rule(5, text))) << text;
+  }
+}
+
+TEST(AddedTokensCutTest, OrdinaryOnesAreFoundInAnyTextAndMarksInTrustedText) {
+  const std::vector<AddedTokenRule> rules = {Rule(1, "~"), Rule(2, "  "), Rule(3, "<x>"),
+                                             Rule(4, "!", /*special=*/true)};
+  const std::string text = "a~b  <x>!";
+  EXPECT_EQ(Found(rules, text, 0), (std::vector<TokenId>{1, 2}));
+  EXPECT_EQ(Found(rules, text, 8), (std::vector<TokenId>{1, 2, 3}));
+  EXPECT_EQ(Found(rules, text, 9), (std::vector<TokenId>{1, 2, 3, 4}));
+}
+
+TEST(AddedTokensCutTest, TheLongerOfAnOrdinaryOneAndAMarkIsFound) {
+  const std::vector<AddedTokenRule> rules = {Rule(1, "<"), Rule(2, "<x>"), Rule(3, "    "),
+                                             Rule(4, "  ", /*special=*/true)};
+  EXPECT_EQ(Found(rules, "<x>", 3), (std::vector<TokenId>{2}));
+  // The mark does not end in trusted text.
+  EXPECT_EQ(Found(rules, "<x>", 2), (std::vector<TokenId>{1}));
+  // In trusted text stands the mark alone; the ordinary one goes on beyond.
+  EXPECT_EQ(Found(rules, "    ", 2), (std::vector<TokenId>{3}));
+  EXPECT_EQ(Found(rules, "    ", 4), (std::vector<TokenId>{3}));
+  EXPECT_EQ(Found({Rule(1, "   "), Rule(2, "  ", /*special=*/true)}, "   ", 2),
+            (std::vector<TokenId>{1}));
+  EXPECT_EQ(Found(rules, "  ", 2), (std::vector<TokenId>{4}));
+  EXPECT_EQ(Found(rules, "  ", 1), (std::vector<TokenId>{}));
+}
+
+// Of one spelling the later rule counts, but an ordinary one stays what untrusted text spells.
+TEST(AddedTokensCutTest, AMarkOfTheSameSpellingIsFoundInTrustedText) {
+  const std::vector<AddedTokenRule> rules = {Rule(1, "~"), Rule(2, "~", /*special=*/true)};
+  EXPECT_EQ(Found(rules, "~", 1), (std::vector<TokenId>{2}));
+  EXPECT_EQ(Found(rules, "~", 0), (std::vector<TokenId>{1}));
+}
+
+}  // namespace
+}  // namespace minisgl
