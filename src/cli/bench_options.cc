@@ -1,12 +1,7 @@
 #include "cli/bench_options.h"
 
-#include <CLI/CLI.hpp>
-
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <array>
-#include <string_view>
 #include <utility>
 
 namespace minisgl {
@@ -16,38 +11,33 @@ constexpr const char* kGroup = "Benchmark";
 constexpr int64_t kTokensMax = 1 << 24;
 
 template <typename T>
-CLI::Option* Add(CLI::App* app, const char* names, T* value, const char* type, const char* help,
+TableOption* Add(OptionTable* app, const char* names, T* value, const char* type, const char* help,
                  OptionCheck check) {
-  return app->add_option(names, *value, help)
-      ->check(std::move(check))
-      ->type_name(type)
-      ->group(kGroup);
+  return app->Add(names, value, help)->Check(std::move(check))->TypeName(type)->Group(kGroup);
 }
 
-CLI::Option* AddTokens(CLI::App* app, const char* names, std::optional<int32_t>* value,
+TableOption* AddTokens(OptionTable* app, const char* names, std::optional<int32_t>* value,
                        const char* help) {
   return Add(app, names, value, "N", help, IntegerIn(1, kTokensMax));
 }
 
 // Numbers with commas between them.
-void AddList(CLI::App* app, const char* names, std::vector<int32_t>* values, const char* help,
+void AddList(OptionTable* app, const char* names, std::vector<int32_t>* values, const char* help,
              int64_t low, int64_t high) {
-  Add(app, names, values, "N,...", help, IntegerIn(low, high))
-      ->delimiter(',')
-      ->allow_extra_args(false);
+  Add(app, names, values, "N,...", help, IntegerIn(low, high))->Delimiter(',')->OneValueEach();
 }
 
-void AddPageSizes(CLI::App* app, AttentionOptions* options) {
-  app->add_option("--page-sizes", options->page_sizes,
-                  "Tokens in a page: powers of two up to 64 (default 1,16,64)")
-      ->check(OneOf({"1", "2", "4", "8", "16", "32", "64"}))
-      ->delimiter(',')
-      ->allow_extra_args(false)
-      ->type_name("N,...")
-      ->group(kGroup);
+void AddPageSizes(OptionTable* app, AttentionOptions* options) {
+  app->Add("--page-sizes", &options->page_sizes,
+           "Tokens in a page: powers of two up to 64 (default 1,16,64)")
+      ->Check(OneOf({"1", "2", "4", "8", "16", "32", "64"}))
+      ->Delimiter(',')
+      ->OneValueEach()
+      ->TypeName("N,...")
+      ->Group(kGroup);
 }
 
-void AddHeads(CLI::App* app, AttentionOptions* options) {
+void AddHeads(OptionTable* app, AttentionOptions* options) {
   const OptionCheck heads = IntegerIn(1, 1024);
   Add(app, "--heads", &options->num_heads, "N", "Query heads (default: the model's, or 16)", heads);
   Add(app, "--kv-heads", &options->num_kv_heads, "N", "KV heads (default: the model's, or 8)",
@@ -59,7 +49,7 @@ void AddHeads(CLI::App* app, AttentionOptions* options) {
       IntegerIn(1, 1 << 20));
 }
 
-void AddTemperature(CLI::App* app, ThroughputOptions* options) {
+void AddTemperature(OptionTable* app, ThroughputOptions* options) {
   Add(app, "--temperature", &options->temperature, "T", "Temperature (default 0.6)",
       NumberIn(0, 100));
   Add(app, "--top-p", &options->top_p, "P",
@@ -68,19 +58,18 @@ void AddTemperature(CLI::App* app, ThroughputOptions* options) {
 
 }  // namespace
 
-void AddBenchOptions(CLI::App* app, BenchOptions* options) {
+void AddBenchOptions(OptionTable* app, BenchOptions* options) {
   const std::string model = "Model";
-  app->add_option("-m,--model", options->model,
-                  "Model directory, or OWNER/NAME of one in the hub cache")
-      ->envname("MINISGL_MODEL")
-      ->type_name("DIR")
-      ->group(model);
-  app->add_option("--shape", options->shape, "A config.json alone, in place of a model directory")
-      ->type_name("FILE")
-      ->group(model);
-  app->add_flag("--dummy-weights", options->dummy_weights,
-                "Make the weights up: speed does not depend on their values")
-      ->group(model);
+  app->Add("-m,--model", &options->model, "Model directory, or OWNER/NAME of one in the hub cache")
+      ->EnvName("MINISGL_MODEL")
+      ->TypeName("DIR")
+      ->Group(model);
+  app->Add("--shape", &options->shape, "A config.json alone, in place of a model directory")
+      ->TypeName("FILE")
+      ->Group(model);
+  app->AddFlag("--dummy-weights", &options->dummy_weights,
+               "Make the weights up: speed does not depend on their values")
+      ->Group(model);
   Add(app, "--repeat", &options->repeat, "N", "Timed runs after one that is not (default 3)",
       IntegerIn(1, 1000));
   Add(app, "--seed", &options->seed, "N", "Seed of token ids and made-up values (default 0)",
@@ -91,68 +80,64 @@ void AddBenchOptions(CLI::App* app, BenchOptions* options) {
   Add(app, "--matrix-size", &options->ceilings.matrix_size, "N",
       "Size of the matrix product that measures computing (default 8192 on a GPU, 1024 on a CPU)",
       IntegerIn(16, 1 << 15));
-  app->add_option("--json", options->json,
-                  "Write all figures to FILE as JSON; - is standard output, in place of the text")
-      ->check(CheckNotEmpty)
-      ->type_name("FILE")
-      ->group(kGroup);
-  app->add_flag("--force", options->force, "Replace a file that is not empty")->group(kGroup);
-  app->add_flag("-q,--quiet", options->quiet, "Say errors and warnings only");
-  app->add_flag("-v,--verbose", options->verbose, "Say more about what is done");
+  app->Add("--json", &options->json,
+           "Write all figures to FILE as JSON; - is standard output, in place of the text")
+      ->Check(CheckNotEmpty)
+      ->TypeName("FILE")
+      ->Group(kGroup);
+  app->AddFlag("--force", &options->force, "Replace a file that is not empty")->Group(kGroup);
+  app->AddFlag("-q,--quiet", &options->quiet, "Say errors and warnings only");
+  app->AddFlag("-v,--verbose", &options->verbose, "Say more about what is done");
   AddEngineOptions(app, &options->engine);
 }
 
-void RemoveSchedulingOptions(CLI::App* app) {
-  constexpr std::array<std::string_view, 5> kKept = {"--device", "--threads", "--cpu-target",
-                                                     "--pin-threads", "--deterministic"};
-  for (CLI::Option* option : app->get_options()) {
-    const bool kept = std::find(kKept.begin(), kKept.end(), option->get_name()) != kKept.end();
-    if (option->get_group() == "Engine" && !kept) app->remove_option(option);
-  }
+void RemoveSchedulingOptions(OptionTable* app) {
+  app->RemoveGroup("Engine",
+                   {"--device", "--threads", "--cpu-target", "--pin-threads", "--deterministic"});
 }
 
-void AddNanoOptions(CLI::App* app, ThroughputOptions* options) {
+void AddNanoOptions(OptionTable* app, ThroughputOptions* options) {
   Add(app, "--num-seqs", &options->num_seqs, "N",
       "The first N prompts of the 256 (default all on a GPU, 16 on a CPU)", IntegerIn(1, 256));
   AddTemperature(app, options);
 }
 
-void AddUniformOptions(CLI::App* app, ThroughputOptions* options) {
-  Add(app, "N", &options->uniform_seqs, "", "Prompts", IntegerIn(1, 1 << 20))->required();
+void AddUniformOptions(OptionTable* app, ThroughputOptions* options) {
+  Add(app, "N", &options->uniform_seqs, "", "Prompts", IntegerIn(1, 1 << 20))->Required();
   Add(app, "IN", &options->uniform_input, "", "Tokens of each prompt", IntegerIn(1, kTokensMax))
-      ->required();
+      ->Required();
   Add(app, "OUT", &options->uniform_output, "", "Tokens of each answer", IntegerIn(1, kTokensMax))
-      ->required();
+      ->Required();
   AddTemperature(app, options);
 }
 
-void AddSharedOptions(CLI::App* app, ThroughputOptions* options) {
-  Add(app, "N", &options->shared_seqs, "", "Prompts", IntegerIn(1, 1 << 20))->required();
+void AddSharedOptions(OptionTable* app, ThroughputOptions* options) {
+  Add(app, "N", &options->shared_seqs, "", "Prompts", IntegerIn(1, 1 << 20))->Required();
   Add(app, "PREFIX", &options->shared_prefix, "", "Tokens that all prompts begin with",
       IntegerIn(1, kTokensMax))
-      ->required();
+      ->Required();
   Add(app, "OWN", &options->shared_own, "", "Tokens of each prompt behind them",
       IntegerIn(1, kTokensMax))
-      ->required();
+      ->Required();
   Add(app, "OUT", &options->shared_output, "", "Tokens of each answer", IntegerIn(1, kTokensMax))
-      ->required();
+      ->Required();
   AddTemperature(app, options);
 }
 
-void AddSingleOptions(CLI::App* app, LatencyOptions* options) {
+void AddSingleOptions(OptionTable* app, LatencyOptions* options) {
   AddTokens(app, "--prompt-tokens", &options->prompt_tokens, "Tokens of the prompt (default 128)");
   Add(app, "--output-tokens", &options->output_tokens, "N", "Tokens of the answer (default 512)",
       IntegerIn(2, kTokensMax));
 }
 
-void AddPrefixOptions(CLI::App* app, LatencyOptions* options) {
+void AddPrefixOptions(OptionTable* app, LatencyOptions* options) {
   AddTokens(app, "--prefix-tokens", &options->prefix_tokens,
             "Tokens that prompts share (default 8192 on a GPU, 1024 on a CPU)");
   Add(app, "--suffix-tokens", &options->suffix_tokens, "N",
       "Tokens of each prompt behind them (default 16)", IntegerIn(1, kTokensMax));
 }
 
-void AddSpecOptions(CLI::App* app, LatencyOptions* options) {
+void AddSpecOptions(OptionTable* app, LatencyOptions* options) {
   Add(app, "--task", &options->task, "KIND",
       "copy: prompts that repeat a phrase; random: text without repeats (default copy)",
       OneOf({"copy", "random"}));
@@ -162,7 +147,7 @@ void AddSpecOptions(CLI::App* app, LatencyOptions* options) {
       IntegerIn(2, kTokensMax));
 }
 
-void AddAttentionDecodeOptions(CLI::App* app, AttentionOptions* options) {
+void AddAttentionDecodeOptions(OptionTable* app, AttentionOptions* options) {
   AddPageSizes(app, options);
   AddList(app, "--batches", &options->batches, "Rows (default 1,8,64,256 on a GPU, 1,8 on a CPU)",
           1, 1 << 16);
@@ -172,7 +157,7 @@ void AddAttentionDecodeOptions(CLI::App* app, AttentionOptions* options) {
   AddHeads(app, options);
 }
 
-void AddAttentionPrefillOptions(CLI::App* app, AttentionOptions* options) {
+void AddAttentionPrefillOptions(OptionTable* app, AttentionOptions* options) {
   AddPageSizes(app, options);
   AddList(app, "--contexts", &options->contexts,
           "Tokens to compute (default 4096,8192 on a GPU, 256,512 on a CPU)", 1, 1 << 20);
@@ -181,7 +166,7 @@ void AddAttentionPrefillOptions(CLI::App* app, AttentionOptions* options) {
   AddHeads(app, options);
 }
 
-void AddCascadeOptions(CLI::App* app, AttentionOptions* options) {
+void AddCascadeOptions(OptionTable* app, AttentionOptions* options) {
   AddPageSizes(app, options);
   AddList(app, "--batches", &options->batches, "Rows (default 64 on a GPU, 16 on a CPU)", 1,
           1 << 16);

@@ -54,18 +54,18 @@ struct AttentionOptions {
   std::optional<int64_t> cold_mib;  // distinct keys and values that launches rotate over
 };
 
-void AddBenchOptions(CLI::App* app, BenchOptions* options);
+void AddBenchOptions(OptionTable* app, BenchOptions* options);
 // Takes the engine options away that a benchmark of attention alone has no use for.
-void RemoveSchedulingOptions(CLI::App* app);
+void RemoveSchedulingOptions(OptionTable* app);
 
-void AddNanoOptions(CLI::App* app, ThroughputOptions* options);
-void AddUniformOptions(CLI::App* app, ThroughputOptions* options);
-void AddSharedOptions(CLI::App* app, ThroughputOptions* options);
-void AddSingleOptions(CLI::App* app, LatencyOptions* options);
-void AddPrefixOptions(CLI::App* app, LatencyOptions* options);
-void AddSpecOptions(CLI::App* app, LatencyOptions* options);
-void AddAttentionDecodeOptions(CLI::App* app, AttentionOptions* options);
-void AddAttentionPrefillOptions(CLI::App* app, AttentionOptions* options);
-void AddCascadeOptions(CLI::App* app, AttentionOptions* options);
+void AddNanoOptions(OptionTable* app, ThroughputOptions* options);
+void AddUniformOptions(OptionTable* app, ThroughputOptions* options);
+void AddSharedOptions(OptionTable* app, ThroughputOptions* options);
+void AddSingleOptions(OptionTable* app, LatencyOptions* options);
+void AddPrefixOptions(OptionTable* app, LatencyOptions* options);
+void AddSpecOptions(OptionTable* app, LatencyOptions* options);
+void AddAttentionDecodeOptions(OptionTable* app, AttentionOptions* options);
+void AddAttentionPrefillOptions(OptionTable* app, AttentionOptions* options);
+void AddCascadeOptions(OptionTable* app, AttentionOptions* options);
 
 }  // namespace minisgl

@@ -5,8 +5,6 @@
 // before Ctrl-C stays.
 #include "cli/chat.h"
 
-#include <CLI/CLI.hpp>
-
 #include <poll.h>
 #include <signal.h>
 #include <unistd.h>
@@ -444,28 +442,26 @@ int RunChat(const ChatOptions& options, ReportFiles* reports) {
 
 }  // namespace
 
-CommandBody AddChatCommand(CLI::App* app) {
+CommandBody AddChatCommand(OptionTable* app) {
   const auto options = std::make_shared<ChatOptions>();
   const std::string group = "Conversation";
-  app->add_option("-p,--prompt", options->prompt, "Say TEXT first")
-      ->type_name("TEXT")
-      ->group(group);
-  app->add_option("--system", options->system, "System message, or @ and a file that holds it")
-      ->type_name("TEXT|@FILE")
-      ->group(group);
-  app->add_option("--load", options->load, "Go on with the conversation in FILE")
-      ->type_name("FILE")
-      ->group(group);
-  app->add_option("--on-overflow", options->on_overflow,
-                  "When the context is full: drop-turns (the oldest) or error (default drop-turns)")
-      ->check(OneOf({"drop-turns", "error"}))
-      ->type_name("WHAT")
-      ->group(group);
-  app->add_flag("--hide-thinking", options->hide_thinking, "Do not show the reasoning of the model")
-      ->group(group);
+  app->Add("-p,--prompt", &options->prompt, "Say TEXT first")->TypeName("TEXT")->Group(group);
+  app->Add("--system", &options->system, "System message, or @ and a file that holds it")
+      ->TypeName("TEXT|@FILE")
+      ->Group(group);
+  app->Add("--load", &options->load, "Go on with the conversation in FILE")
+      ->TypeName("FILE")
+      ->Group(group);
+  app->Add("--on-overflow", &options->on_overflow,
+           "When the context is full: drop-turns (the oldest) or error (default drop-turns)")
+      ->Check(OneOf({"drop-turns", "error"}))
+      ->TypeName("WHAT")
+      ->Group(group);
+  app->AddFlag("--hide-thinking", &options->hide_thinking, "Do not show the reasoning of the model")
+      ->Group(group);
   AddReportOptions(app, &options->reports);
-  app->add_flag("--force", options->force, "Replace a report file that is not empty")
-      ->group("Reports");
+  app->AddFlag("--force", &options->force, "Replace a report file that is not empty")
+      ->Group("Reports");
   AddSamplingOptions(app, &options->sampling);
   AddModelOptions(app, &options->model);
   AddEngineOptions(app, &options->engine);

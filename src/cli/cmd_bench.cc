@@ -1,5 +1,4 @@
 // minisgl bench: measures the program on this machine, each figure beside what the machine allows.
-#include <CLI/CLI.hpp>
 #include <iterator>
 #include <memory>
 #include <string>
@@ -27,53 +26,53 @@ using Runner = Status (*)(const BenchCommand& command, BenchReport* report);
 struct Benchmark {
   const char* name;
   const char* help;
-  void (*add)(CLI::App* app, BenchCommand* command);
+  void (*add)(OptionTable* app, BenchCommand* command);
   Runner run;
 };
 
 constexpr Benchmark kBenchmarks[] = {
     {"nano", "Throughput of 256 prompts of 100 to 1024 tokens, as other engines publish it",
-     [](CLI::App* app, BenchCommand* c) { AddNanoOptions(app, &c->throughput); },
+     [](OptionTable* app, BenchCommand* c) { AddNanoOptions(app, &c->throughput); },
      [](const BenchCommand& c, BenchReport* report) {
        return BenchNano(c.options, c.throughput, report);
      }},
     {"uniform", "Throughput of N prompts of IN tokens, with answers of OUT",
-     [](CLI::App* app, BenchCommand* c) { AddUniformOptions(app, &c->throughput); },
+     [](OptionTable* app, BenchCommand* c) { AddUniformOptions(app, &c->throughput); },
      [](const BenchCommand& c, BenchReport* report) {
        return BenchUniform(c.options, c.throughput, report);
      }},
     {"shared", "Throughput of N prompts that begin with the same PREFIX tokens",
-     [](CLI::App* app, BenchCommand* c) { AddSharedOptions(app, &c->throughput); },
+     [](OptionTable* app, BenchCommand* c) { AddSharedOptions(app, &c->throughput); },
      [](const BenchCommand& c, BenchReport* report) {
        return BenchShared(c.options, c.throughput, report);
      }},
     {"bs1", "Time between the tokens of one answer",
-     [](CLI::App* app, BenchCommand* c) { AddSingleOptions(app, &c->latency); },
+     [](OptionTable* app, BenchCommand* c) { AddSingleOptions(app, &c->latency); },
      [](const BenchCommand& c, BenchReport* report) {
        return BenchSingle(c.options, c.latency, report);
      }},
     {"attn-decode", "The attention operation alone, one token a row",
-     [](CLI::App* app, BenchCommand* c) { AddAttentionDecodeOptions(app, &c->attention); },
+     [](OptionTable* app, BenchCommand* c) { AddAttentionDecodeOptions(app, &c->attention); },
      [](const BenchCommand& c, BenchReport* report) {
        return BenchAttentionDecode(c.options, c.attention, report);
      }},
     {"attn-prefill", "The attention operation alone, a prompt at a time",
-     [](CLI::App* app, BenchCommand* c) { AddAttentionPrefillOptions(app, &c->attention); },
+     [](OptionTable* app, BenchCommand* c) { AddAttentionPrefillOptions(app, &c->attention); },
      [](const BenchCommand& c, BenchReport* report) {
        return BenchAttentionPrefill(c.options, c.attention, report);
      }},
     {"cascade", "The attention operation alone, rows that share a prefix",
-     [](CLI::App* app, BenchCommand* c) { AddCascadeOptions(app, &c->attention); },
+     [](OptionTable* app, BenchCommand* c) { AddCascadeOptions(app, &c->attention); },
      [](const BenchCommand& c, BenchReport* report) {
        return BenchCascade(c.options, c.attention, report);
      }},
     {"prefix", "Time to the first token with and without the prefix cache",
-     [](CLI::App* app, BenchCommand* c) { AddPrefixOptions(app, &c->latency); },
+     [](OptionTable* app, BenchCommand* c) { AddPrefixOptions(app, &c->latency); },
      [](const BenchCommand& c, BenchReport* report) {
        return BenchPrefix(c.options, c.latency, report);
      }},
     {"spec", "Answers with and without drafted tokens",
-     [](CLI::App* app, BenchCommand* c) { AddSpecOptions(app, &c->latency); },
+     [](OptionTable* app, BenchCommand* c) { AddSpecOptions(app, &c->latency); },
      [](const BenchCommand& c, BenchReport* report) {
        return BenchSpec(c.options, c.latency, report);
      }},
@@ -97,12 +96,12 @@ Result<int> Run(const Benchmark& benchmark, const BenchCommand& command) {
 
 }  // namespace
 
-CommandBody AddBenchCommand(CLI::App* app) {
-  app->require_subcommand(1);
-  const auto commands = std::make_shared<std::vector<std::pair<CLI::App*, BenchCommand>>>();
+CommandBody AddBenchCommand(OptionTable* app) {
+  const auto commands =
+      std::make_shared<std::vector<std::pair<const OptionTable*, BenchCommand>>>();
   commands->reserve(std::size(kBenchmarks));  // options point into it
   for (const Benchmark& benchmark : kBenchmarks) {
-    CLI::App* sub = app->add_subcommand(benchmark.name, benchmark.help);
+    OptionTable* sub = app->AddSubcommand(benchmark.name, benchmark.help);
     BenchCommand& command = commands->emplace_back(sub, BenchCommand()).second;
     benchmark.add(sub, &command);
     AddBenchOptions(sub, &command.options);
@@ -110,8 +109,8 @@ CommandBody AddBenchCommand(CLI::App* app) {
   }
   return [commands] {
     for (size_t i = 0; i < commands->size(); ++i) {
-      const auto& [app_parsed, command] = (*commands)[i];
-      if (!app_parsed->parsed()) continue;
+      const auto& [sub, command] = (*commands)[i];
+      if (!sub->parsed()) continue;
       InstallNotes({command.options.quiet, command.options.verbose});
       const Result<int> exit_status = Run(kBenchmarks[i], command);
       return exit_status.ok() ? *exit_status : Fail(exit_status.status());

@@ -2,7 +2,6 @@
 // Reads headers only.
 #include <fmt/format.h>
 #include <unistd.h>
-#include <CLI/CLI.hpp>
 
 #include <algorithm>
 #include <cerrno>
@@ -229,11 +228,11 @@ Status Describe(const InfoOptions& options, std::string* out) {
 
 }  // namespace
 
-CommandBody AddInfoCommand(CLI::App* app) {
+CommandBody AddInfoCommand(OptionTable* app) {
   const auto options = std::make_shared<InfoOptions>();
   AddModelOptions(app, &options->model);
-  app->add_option("--shape", options->shape, "A config.json alone, in place of a model directory")
-      ->type_name("FILE");
+  app->Add("--shape", &options->shape, "A config.json alone, in place of a model directory")
+      ->TypeName("FILE");
   AddEngineOptions(app, &options->engine);
   return [options] {
     InstallNotes({options->model.quiet, options->model.verbose});

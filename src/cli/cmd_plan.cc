@@ -2,7 +2,6 @@
 // run at once, and with the figures of an earlier run the time. Reads headers of the model, no
 // weights.
 #include <fmt/format.h>
-#include <CLI/CLI.hpp>
 
 #include <algorithm>
 #include <chrono>
@@ -266,25 +265,25 @@ Result<int> Plan(const PlanOptions& options) {
 
 }  // namespace
 
-CommandBody AddPlanCommand(CLI::App* app) {
+CommandBody AddPlanCommand(OptionTable* app) {
   const auto options = std::make_shared<PlanOptions>();
   const std::string group = "Input and output";
-  app->add_option("-f,--file,file", options->file,
-                  "The rows to plan for, as run takes them; - is standard input")
-      ->required()
-      ->type_name("FILE")
-      ->group(group);
-  app->add_option("--from", options->from,
-                  "Estimate the time by FILE: the summary of a run, or the JSON of a benchmark")
-      ->type_name("FILE")
-      ->group(group);
-  app->add_flag("--json", options->json, "Print the plan as one JSON object")->group(group);
-  app->add_flag("--lenient", options->lenient, "Pass over unknown fields of a row")->group(group);
-  app->add_option("--on-overflow", options->on_overflow,
-                  "A prompt that is too long: error or truncate-left (default error)")
-      ->check(OneOf({"error", "truncate-left"}))
-      ->type_name("WHAT")
-      ->group(group);
+  app->Add("-f,--file,file", &options->file,
+           "The rows to plan for, as run takes them; - is standard input")
+      ->Required()
+      ->TypeName("FILE")
+      ->Group(group);
+  app->Add("--from", &options->from,
+           "Estimate the time by FILE: the summary of a run, or the JSON of a benchmark")
+      ->TypeName("FILE")
+      ->Group(group);
+  app->AddFlag("--json", &options->json, "Print the plan as one JSON object")->Group(group);
+  app->AddFlag("--lenient", &options->lenient, "Pass over unknown fields of a row")->Group(group);
+  app->Add("--on-overflow", &options->on_overflow,
+           "A prompt that is too long: error or truncate-left (default error)")
+      ->Check(OneOf({"error", "truncate-left"}))
+      ->TypeName("WHAT")
+      ->Group(group);
   AddSamplingOptions(app, &options->sampling);
   AddModelOptions(app, &options->model);
   AddEngineOptions(app, &options->engine);

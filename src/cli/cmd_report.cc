@@ -2,7 +2,6 @@
 // hits over time. Loads no model.
 #include <fmt/format.h>
 #include <unistd.h>
-#include <CLI/CLI.hpp>
 
 #include <algorithm>
 #include <filesystem>
@@ -239,15 +238,14 @@ Result<int> Report(const ReportCommandOptions& options) {
 
 }  // namespace
 
-CommandBody AddReportCommand(CLI::App* app) {
+CommandBody AddReportCommand(OptionTable* app) {
   const auto options = std::make_shared<ReportCommandOptions>();
-  app->add_option("FILE", options->files, "Summary files of runs; - is standard input")
-      ->required()
-      ->type_name("");
+  app->Add("FILE", &options->files, "Summary files of runs; - is standard input")
+      ->Required()
+      ->TypeName("");
   AddOutputOption(app, &options->output, "Write to");
-  app->add_option("--title", options->title, "The title (default: the model's name)")
-      ->type_name("TEXT");
-  app->add_flag("--force", options->force, "Replace an output file that is not empty");
+  app->Add("--title", &options->title, "The title (default: the model's name)")->TypeName("TEXT");
+  app->AddFlag("--force", &options->force, "Replace an output file that is not empty");
   return [options] {
     InstallNotes({});
     const Result<int> exit_status = Report(*options);

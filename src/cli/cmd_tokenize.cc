@@ -4,7 +4,6 @@
 // Rows are checked as `run` checks them; a bad one is an error row and the others go on.
 #include <fmt/format.h>
 #include <unistd.h>
-#include <CLI/CLI.hpp>
 
 #include <memory>
 #include <optional>
@@ -198,21 +197,21 @@ int Tokenize(const TokenizeOptions& options) {
 
 }  // namespace
 
-CommandBody AddTokenizeCommand(CLI::App* app) {
+CommandBody AddTokenizeCommand(OptionTable* app) {
   const auto options = std::make_shared<TokenizeOptions>();
   const std::string group = "Input and output";
-  app->add_option("-f,--file", options->file,
-                  "Read rows of JSON Lines from FILE; - is standard input (default: its lines)")
-      ->type_name("FILE")
-      ->group(group);
-  app->add_flag("--decode", options->decode, "Rows hold prompt_token_ids; give their text")
-      ->group(group);
-  app->add_flag("--raw", options->raw, "Take lines as they are, without the chat template")
-      ->group(group);
-  app->add_flag("--lenient", options->lenient, "Pass over unknown fields of a row")->group(group);
-  AddOutputOption(app, &options->output, "Write to")->group(group);
-  app->add_flag("--force", options->force, "Replace an output file that is not empty")
-      ->group(group);
+  app->Add("-f,--file", &options->file,
+           "Read rows of JSON Lines from FILE; - is standard input (default: its lines)")
+      ->TypeName("FILE")
+      ->Group(group);
+  app->AddFlag("--decode", &options->decode, "Rows hold prompt_token_ids; give their text")
+      ->Group(group);
+  app->AddFlag("--raw", &options->raw, "Take lines as they are, without the chat template")
+      ->Group(group);
+  app->AddFlag("--lenient", &options->lenient, "Pass over unknown fields of a row")->Group(group);
+  AddOutputOption(app, &options->output, "Write to")->Group(group);
+  app->AddFlag("--force", &options->force, "Replace an output file that is not empty")
+      ->Group(group);
   AddModelOptions(app, &options->model);
   return [options] {
     InstallNotes({options->model.quiet, options->model.verbose});

@@ -8,20 +8,18 @@
 
 #include <functional>
 
-namespace CLI {
-class App;
-}
-
 namespace minisgl {
+
+class OptionTable;
 
 using CommandBody = std::function<int()>;
 
-CommandBody AddRunCommand(CLI::App* app);
-CommandBody AddChatCommand(CLI::App* app);
-CommandBody AddBenchCommand(CLI::App* app);
-CommandBody AddInfoCommand(CLI::App* app);
-CommandBody AddPlanCommand(CLI::App* app);
-CommandBody AddReportCommand(CLI::App* app);
-CommandBody AddTokenizeCommand(CLI::App* app);
+CommandBody AddRunCommand(OptionTable* app);
+CommandBody AddChatCommand(OptionTable* app);
+CommandBody AddBenchCommand(OptionTable* app);
+CommandBody AddInfoCommand(OptionTable* app);
+CommandBody AddPlanCommand(OptionTable* app);
+CommandBody AddReportCommand(OptionTable* app);
+CommandBody AddTokenizeCommand(OptionTable* app);
 
 }  // namespace minisgl

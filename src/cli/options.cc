@@ -1,7 +1,5 @@
 #include "cli/options.h"
 
-#include <CLI/CLI.hpp>
-
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -69,40 +67,38 @@ std::string CheckTemplateArg(const std::string& text) {
 }
 
 // An option given several times, one value each.
-CLI::Option* AddRepeatable(CLI::App* app, const std::string& names,
+TableOption* AddRepeatable(OptionTable* app, const std::string& names,
                            std::vector<std::string>* values, const std::string& help) {
-  return app->add_option(names, *values, help)->allow_extra_args(false);
+  return app->Add(names, values, help)->OneValueEach();
 }
 
-void AddCpuOptions(CLI::App* app, const std::string& group, EngineOptions* options) {
-  app->add_option("--threads", options->threads, "Threads that compute (default: the usable cores)")
-      ->check(IntegerIn(1, 1024))
-      ->type_name("N")
-      ->group(group);
-  app->add_option("--cpu-target", options->cpu_target,
-                  "A lower instruction set than this machine's best, for tests")
-      ->envname("MINISGL_CPU_TARGET")
-      ->check(CheckNotEmpty)
-      ->type_name("NAME")
-      ->group(group);
-  app->add_flag("--pin-threads", options->pin_threads, "Keep each thread on a core of its own")
-      ->group(group);
-  app->add_option("--pack-cache", options->pack_cache,
-                  "Keep packed weights in DIR, so that the next start maps them (CPU only)")
-      ->check(CheckNotEmpty)
-      ->type_name("DIR")
-      ->group(group);
+void AddCpuOptions(OptionTable* app, const std::string& group, EngineOptions* options) {
+  app->Add("--threads", &options->threads, "Threads that compute (default: the usable cores)")
+      ->Check(IntegerIn(1, 1024))
+      ->TypeName("N")
+      ->Group(group);
+  app->Add("--cpu-target", &options->cpu_target,
+           "A lower instruction set than this machine's best, for tests")
+      ->EnvName("MINISGL_CPU_TARGET")
+      ->Check(CheckNotEmpty)
+      ->TypeName("NAME")
+      ->Group(group);
+  app->AddFlag("--pin-threads", &options->pin_threads, "Keep each thread on a core of its own")
+      ->Group(group);
+  app->Add("--pack-cache", &options->pack_cache,
+           "Keep packed weights in DIR, so that the next start maps them (CPU only)")
+      ->Check(CheckNotEmpty)
+      ->TypeName("DIR")
+      ->Group(group);
 }
 
 }  // namespace
 
-CLI::Option* AddOutputOption(CLI::App* app, std::string* output, const std::string& what) {
+TableOption* AddOutputOption(OptionTable* app, std::string* output, const std::string& what) {
   const auto set = [output](const std::string& file) { *output = file == "-" ? "" : file; };
-  return app
-      ->add_option_function<std::string>("-o,--output", set,
-                                         fmt::format("{} FILE (default -, standard output)", what))
-      ->check(CheckNotEmpty)
-      ->type_name("FILE");
+  return app->AddCall("-o,--output", set, fmt::format("{} FILE (default -, standard output)", what))
+      ->Check(CheckNotEmpty)
+      ->TypeName("FILE");
 }
 
 std::string CheckNotEmpty(const std::string& text) {
@@ -140,40 +136,39 @@ OptionCheck OneOf(std::vector<std::string> names) {
   };
 }
 
-void AddModelOptions(CLI::App* app, ModelOptions* options) {
+void AddModelOptions(OptionTable* app, ModelOptions* options) {
   const std::string group = "Model";
-  app->add_option("-m,--model", options->model,
-                  "Model directory, or OWNER/NAME of one in the hub cache")
-      ->envname("MINISGL_MODEL")
-      ->type_name("DIR")
-      ->group(group);
-  app->add_option("--chat-template", options->chat_template,
-                  "Chat template: a file, or the name of one of the model's (default: the model's)")
-      ->check(CheckNotEmpty)
-      ->type_name("NAME|FILE")
-      ->group(group);
+  app->Add("-m,--model", &options->model, "Model directory, or OWNER/NAME of one in the hub cache")
+      ->EnvName("MINISGL_MODEL")
+      ->TypeName("DIR")
+      ->Group(group);
+  app->Add("--chat-template", &options->chat_template,
+           "Chat template: a file, or the name of one of the model's (default: the model's)")
+      ->Check(CheckNotEmpty)
+      ->TypeName("NAME|FILE")
+      ->Group(group);
   AddRepeatable(app, "--template-arg", &options->template_args,
                 "Variable for the chat template; a JSON value, else a string (repeatable)")
-      ->check(CheckTemplateArg)
-      ->type_name("K=V")
-      ->group(group);
-  app->add_option("--think", options->think,
-                  "Whether the model reasons before it answers: on, off or auto (the template's)")
-      ->check(OneOf({"on", "off", "auto"}))
-      ->type_name("WHEN")
-      ->group(group);
-  app->add_flag("--parse-special", options->parse_special,
-                "Let the content of messages hold control tokens")
-      ->group(group);
-  app->add_flag("-q,--quiet", options->quiet, "Say errors and warnings only");
-  app->add_flag("-v,--verbose", options->verbose, "Say more about what is done");
+      ->Check(CheckTemplateArg)
+      ->TypeName("K=V")
+      ->Group(group);
+  app->Add("--think", &options->think,
+           "Whether the model reasons before it answers: on, off or auto (the template's)")
+      ->Check(OneOf({"on", "off", "auto"}))
+      ->TypeName("WHEN")
+      ->Group(group);
+  app->AddFlag("--parse-special", &options->parse_special,
+               "Let the content of messages hold control tokens")
+      ->Group(group);
+  app->AddFlag("-q,--quiet", &options->quiet, "Say errors and warnings only");
+  app->AddFlag("-v,--verbose", &options->verbose, "Say more about what is done");
 }
 
-void AddEngineOptions(CLI::App* app, EngineOptions* options) {
+void AddEngineOptions(OptionTable* app, EngineOptions* options) {
   const std::string group = "Engine";
   const auto add = [app, &group](const char* names, auto* value, const char* type, const char* help,
                                  OptionCheck check) {
-    app->add_option(names, *value, help)->check(std::move(check))->type_name(type)->group(group);
+    app->Add(names, value, help)->Check(std::move(check))->TypeName(type)->Group(group);
   };
   add("--device", &options->device, "NAME", "Where it runs: auto, cpu or cuda[:N] (default auto)",
       CheckDevice);
@@ -190,17 +185,17 @@ void AddEngineOptions(CLI::App* app, EngineOptions* options) {
   add("--long-prefill-threshold", &options->long_prefill_threshold, "N",
       "Most tokens of one prompt in one step while others wait (default half of the step's)",
       IntegerIn(1, 1 << 20));
-  app->add_option_function<std::string>(
+  app->AddCall(
          "--max-seq-len",
          [options](const std::string& text) {
            options->max_seq_len = text == "auto" ? 0 : ToInteger(text).value_or(0);
          },
          "Longest prompt and answer together, or auto (default auto)")
-      ->check([](const std::string& text) {
+      ->Check([](const std::string& text) {
         return text == "auto" ? std::string() : IntegerIn(2, 1 << 30)(text);
       })
-      ->type_name("N|auto")
-      ->group(group);
+      ->TypeName("N|auto")
+      ->Group(group);
   add("--memory-ratio", &options->memory_ratio, "R",
       "Share of the available memory: for keys and values on the CPU (default 0.25), for "
       "everything "
@@ -219,48 +214,48 @@ void AddEngineOptions(CLI::App* app, EngineOptions* options) {
       OneOf({"optimistic", "reserve"}));
   add("--policy", &options->policy, "KIND", "Who is next: priority (default) or fcfs",
       OneOf({"priority", "fcfs"}));
-  app->add_flag("--disable-overlap", options->disable_overlap,
-                "Finish each step before the next is planned")
-      ->group(group);
+  app->AddFlag("--disable-overlap", &options->disable_overlap,
+               "Finish each step before the next is planned")
+      ->Group(group);
   add("--cuda-graph-max-bs", &options->cuda_graph_max_rows, "N",
       "Largest decode batch that runs as a CUDA graph; 0: none (default 256)", IntegerIn(0, 4096));
-  app->add_flag("--deterministic", options->deterministic,
-                "On CUDA, kernels whose results do not depend on the batch")
-      ->group(group);
+  app->AddFlag("--deterministic", &options->deterministic,
+               "On CUDA, kernels whose results do not depend on the batch")
+      ->Group(group);
   AddCpuOptions(app, group, options);
-  app->add_option_function<std::string>(
+  app->AddCall(
          "--speculate",
          [options](const std::string& text) {
            options->max_drafts = static_cast<int32_t>(ParseSpeculate(text));
          },
          "Guess up to K tokens a step from what the text repeats: ngram:K, or none (default none)")
-      ->check(CheckSpeculate)
-      ->type_name("KIND")
-      ->group(group);
+      ->Check(CheckSpeculate)
+      ->TypeName("KIND")
+      ->Group(group);
 }
 
-void AddReportOptions(CLI::App* app, ReportOptions* options) {
+void AddReportOptions(OptionTable* app, ReportOptions* options) {
   const std::string group = "Reports";
-  app->add_flag("--stats", options->stats, "Print figures of scheduler and runtime at the end")
-      ->group(group);
-  app->add_option("--summary", options->summary,
-                  "Write the figures to FILE as JSON; - is standard output")
-      ->check(CheckNotEmpty)
-      ->type_name("FILE")
-      ->group(group);
-  app->add_option("--trace", options->trace,
-                  "Write what happened when to FILE (- is standard output), for ui.perfetto.dev or "
-                  "chrome://tracing")
-      ->check(CheckNotEmpty)
-      ->type_name("FILE")
-      ->group(group);
+  app->AddFlag("--stats", &options->stats, "Print figures of scheduler and runtime at the end")
+      ->Group(group);
+  app->Add("--summary", &options->summary,
+           "Write the figures to FILE as JSON; - is standard output")
+      ->Check(CheckNotEmpty)
+      ->TypeName("FILE")
+      ->Group(group);
+  app->Add("--trace", &options->trace,
+           "Write what happened when to FILE (- is standard output), for ui.perfetto.dev or "
+           "chrome://tracing")
+      ->Check(CheckNotEmpty)
+      ->TypeName("FILE")
+      ->Group(group);
 }
 
-void AddSamplingOptions(CLI::App* app, SamplingOptions* options) {
+void AddSamplingOptions(OptionTable* app, SamplingOptions* options) {
   const std::string group = "Sampling (default: as the model says, then greedy)";
   const auto add = [app, &group](const char* names, auto* value, const char* type, const char* help,
                                  OptionCheck check) {
-    app->add_option(names, *value, help)->check(std::move(check))->type_name(type)->group(group);
+    app->Add(names, value, help)->Check(std::move(check))->TypeName(type)->Group(group);
   };
   add("-t,--temperature", &options->temperature, "T", "Temperature; 0 is greedy", NumberIn(0, 100));
   add("--top-k", &options->top_k, "N", "Draw from the N likeliest tokens; 0 is all",
@@ -281,10 +276,10 @@ void AddSamplingOptions(CLI::App* app, SamplingOptions* options) {
   add("--min-tokens", &options->min_tokens, "N", "No end of the answer before N tokens",
       IntegerIn(0, kOptionMax));
   AddRepeatable(app, "--stop", &options->stop, "End the answer before TEXT (repeatable)")
-      ->check(CheckNotEmpty)
-      ->type_name("TEXT")
-      ->group(group);
-  app->add_flag("--ignore-eos", options->ignore_eos, "Do not stop at end tokens")->group(group);
+      ->Check(CheckNotEmpty)
+      ->TypeName("TEXT")
+      ->Group(group);
+  app->AddFlag("--ignore-eos", &options->ignore_eos, "Do not stop at end tokens")->Group(group);
   add("--logprobs", &options->logprobs, "N",
       "Give log-probabilities of each token and of the N likeliest", IntegerIn(0, 20));
   add("--sampling-defaults", &options->sampling_defaults, "KIND",

@@ -6,15 +6,11 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
 
-namespace CLI {
-class App;
-class Option;
-}  // namespace CLI
+#include "cli/option_table.h"
 
 namespace minisgl {
 
@@ -76,16 +72,13 @@ struct SamplingOptions {
   std::string sampling_defaults = "model";  // or "neutral"
 };
 
-void AddModelOptions(CLI::App* app, ModelOptions* options);
-void AddEngineOptions(CLI::App* app, EngineOptions* options);
-void AddSamplingOptions(CLI::App* app, SamplingOptions* options);
-void AddReportOptions(CLI::App* app, ReportOptions* options);
+void AddModelOptions(OptionTable* app, ModelOptions* options);
+void AddEngineOptions(OptionTable* app, EngineOptions* options);
+void AddSamplingOptions(OptionTable* app, SamplingOptions* options);
+void AddReportOptions(OptionTable* app, ReportOptions* options);
 // -o, --output: a file, or "" for standard output, which - names too. `what` is the beginning of
 // its help line ("Write answers to").
-CLI::Option* AddOutputOption(CLI::App* app, std::string* output, const std::string& what);
-
-// What CLI11's Option::check takes: "" where the text is right, else what is wrong with it.
-using OptionCheck = std::function<std::string(const std::string&)>;
+TableOption* AddOutputOption(OptionTable* app, std::string* output, const std::string& what);
 
 // A check: any text but none.
 std::string CheckNotEmpty(const std::string& text);

@@ -2,20 +2,20 @@
 #include "cli/program_main.h"
 
 #include <fcntl.h>
-#include <fmt/format.h>
 #include <signal.h>
 #include <unistd.h>
-#include <CLI/CLI.hpp>
 
+#include <algorithm>
 #include <cerrno>
-#include <cstdio>
 #include <exception>
 #include <new>
-#include <sstream>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "cli/commands.h"
 #include "cli/messages.h"
+#include "cli/option_table.h"
 #include "cli/output.h"
 #include "minisgl/base/mapped_file.h"
 #include "minisgl/base/out_of_memory.h"
@@ -27,7 +27,7 @@ namespace {
 struct Subcommand {
   const char* name;
   const char* help;
-  CommandBody (*add)(CLI::App* app);
+  CommandBody (*add)(OptionTable* app);
 };
 
 constexpr Subcommand kSubcommands[] = {
@@ -53,62 +53,10 @@ void KeepStandardFilesApart() {
 }
 
 // --help and --version: written as other answers are, so that one that cannot be is an error.
-int PrintAnswer(const CLI::App& app, const CLI::Success& success) {
-  std::ostringstream text;
-  app.exit(success, text, text);
+int PrintAnswer(const std::string& text) {
   const auto output = Output::Open("", false, -1);
   if (!output.ok()) return Fail(output.status());
-  return (*output)->ExitAfter((*output)->Write(text.str()));
-}
-
-std::string Choices(const CLI::App& app) {
-  std::vector<std::string> names;
-  for (const CLI::App* choice : app.get_subcommands([](const CLI::App*) { return true; })) {
-    names.push_back(choice->get_name());
-  }
-  return fmt::format("{} needs one of {}", app.get_name(), fmt::join(names, ", "));
-}
-
-constexpr std::string_view kNoSubcommand = "A subcommand is required";  // as CLI11 says it
-
-// CLI11's shorthand as sentences; what is none of that as it is.
-std::string InSentences(const std::string& what, const CLI::App& used) {
-  constexpr std::string_view kValue = ": 1 required ", kMissing = " missing";
-  constexpr std::string_view kOnce = ": At Most 1 required but received ";
-  const size_t value = what.find(kValue);
-  if (value != std::string::npos && what.ends_with(kMissing)) {
-    const size_t begin = value + kValue.size();
-    return fmt::format("{} needs a value ({})", what.substr(0, value),
-                       what.substr(begin, what.size() - kMissing.size() - begin));
-  }
-  const size_t once = what.find(kOnce);
-  if (once != std::string::npos) {
-    return fmt::format("{} may be given once (found {})", what.substr(0, once),
-                       what.substr(once + kOnce.size()));
-  }
-  if (what == kNoSubcommand) return Choices(used);
-  return what;
-}
-
-// One line for what CLI11 found wrong.
-int FailUsage(const CLI::App& app, const CLI::ParseError& error, int argc, char** argv) {
-  std::string command = "minisgl";
-  const CLI::App* used = &app;
-  while (!used->get_subcommands().empty()) {
-    used = used->get_subcommands().front();
-    command.append(" ").append(used->get_name());
-  }
-  std::string message = InSentences(error.what(), *used);
-  const std::vector<std::string> extras = app.remaining(true);
-  if (app.get_subcommands().empty()) {
-    message = argc > 1 ? fmt::format("unknown command or option ({})", Visible(argv[1]))
-                       : std::string("no command given");
-  } else if (!extras.empty() && (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr ||
-                                 dynamic_cast<const CLI::RequiredError*>(&error) != nullptr)) {
-    message = fmt::format("unknown option or argument ({})", Visible(extras.front()));
-    if (error.what() == kNoSubcommand) message += "; " + Choices(*used);
-  }
-  return Fail(UsageError("{}; see {} --help", Visible(message, 400), command));
+  return (*output)->ExitAfter((*output)->Write(text));
 }
 
 int Main(int argc, char** argv) {
@@ -120,22 +68,18 @@ int Main(int argc, char** argv) {
   signal(SIGPIPE, SIG_IGN);
   signal(SIGXFSZ, SIG_IGN);  // likewise a file that grows past `ulimit -f`
   const std::string version = std::string("minisgl ") + MINISGL_VERSION;
-  CLI::App app("Answers prompts with a language model, in batches or in conversation.", "minisgl");
-  app.set_version_flag("--version", version);
-  app.require_subcommand(1);
-  std::vector<std::pair<CLI::App*, CommandBody>> bodies;
+  OptionTable program("minisgl",
+                      "Answers prompts with a language model, in batches or in conversation.");
+  program.AddVersion(version);
+  std::vector<std::pair<const OptionTable*, CommandBody>> bodies;
   for (const Subcommand& subcommand : kSubcommands) {
-    CLI::App* sub = app.add_subcommand(subcommand.name, subcommand.help);
-    sub->set_version_flag("--version", version);
+    OptionTable* sub = program.AddSubcommand(subcommand.name, subcommand.help);
+    sub->AddVersion(version);
     bodies.emplace_back(sub, subcommand.add(sub));
   }
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::Success& success) {  // --help, --version
-    return PrintAnswer(app, success);
-  } catch (const CLI::ParseError& error) {
-    return FailUsage(app, error, argc, argv);
-  }
+  const Result<std::string> answer = program.Parse({argv + std::min(argc, 1), argv + argc});
+  if (!answer.ok()) return Fail(answer.status());
+  if (!answer->empty()) return PrintAnswer(*answer);
   for (const auto& [sub, body] : bodies) {
     if (sub->parsed()) return body();
   }

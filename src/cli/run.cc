@@ -6,7 +6,6 @@
 
 #include <fmt/format.h>
 #include <unistd.h>
-#include <CLI/CLI.hpp>
 
 #include <chrono>
 #include <cstdlib>
@@ -319,7 +318,7 @@ Result<int> RunCommand(RunOptions options, ReportFiles* reports) {
 
 }  // namespace
 
-CommandBody AddRunCommand(CLI::App* app) {
+CommandBody AddRunCommand(OptionTable* app) {
   const auto options = std::make_shared<RunOptions>();
   AddRunOptions(app, options.get());
   return [options] {

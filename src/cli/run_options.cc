@@ -1,7 +1,5 @@
 #include "cli/run_options.h"
 
-#include <CLI/CLI.hpp>
-
 #include "cli/model_loader.h"
 #include "minisgl/base/utf8.h"
 
@@ -37,61 +35,60 @@ Status CheckResumeOptions(const RunOptions& options) {
 
 }  // namespace
 
-void AddRunOptions(CLI::App* app, RunOptions* options) {
+void AddRunOptions(OptionTable* app, RunOptions* options) {
   const std::string input = "Input", output = "Output";
-  app->add_option("-f,--file", options->file,
-                  "Read rows of JSON Lines from FILE; - is standard input")
-      ->type_name("FILE")
-      ->group(input);
-  app->add_option("-p,--prompt", options->prompt,
-                  "Answer TEXT; standard input that is no terminal stands before it")
-      ->type_name("TEXT")
-      ->group(input);
-  app->add_option("--system", options->system, "System message for the one prompt")
-      ->type_name("TEXT|@FILE")
-      ->group(input);
-  app->add_flag("--raw", options->raw, "Send the prompt as it is, without the chat template")
-      ->group(input);
-  app->add_flag("--no-stdin", options->no_stdin, "Do not read standard input beside -p")
-      ->group(input);
-  app->add_flag("--check", options->check, "Check the input and run nothing")->group(input);
-  app->add_flag("--strict", options->strict, "End with 65 before anything runs where a row is bad")
-      ->group(input);
-  app->add_flag("--lenient", options->lenient, "Warn of unknown fields of a row and go on")
-      ->group(input);
-  app->add_option("--on-overflow", options->on_overflow,
-                  "A prompt that is too long: error or truncate-left (default error)")
-      ->check(OneOf({"error", "truncate-left"}))
-      ->type_name("WHAT")
-      ->group(input);
-  AddOutputOption(app, &options->output, "Write answers to")->group(output);
-  app->add_flag("--force", options->force,
-                "Replace an output or report file that is not empty; with --resume: also where the "
-                "run was begun otherwise")
-      ->group(output);
-  app->add_flag("--resume", options->resume,
-                "Go on with the output file: ask what it does not answer")
-      ->group(output);
-  app->add_flag("--retry-failed", options->retry_failed, "With --resume: ask failed rows again")
-      ->group(output);
-  app->add_flag("--row-metrics", options->row_metrics, "Rows say how long their answers took")
-      ->group(output);
-  app->add_option("--shard", options->shard,
-                  "Answer part I of N of the rows; auto: as Slurm, MPI or (auto/N) Kubernetes says")
-      ->type_name("I/N|auto")
-      ->group(input);
-  app->add_option("--grace", options->grace_s,
-                  "Time in seconds for what was asked to finish after a signal (default 5)")
-      ->check(NumberIn(0, kGraceMax_s))
-      ->type_name("S")
-      ->group(output);
-  app->add_flag("--hide-thinking", options->hide_thinking,
-                "Leave the model's reasoning out of what is shown and written")
-      ->group(output);
-  app->add_flag("--json", options->json, "Print the one prompt's answer as a row")->group(output);
-  app->add_flag("--ordered", options->ordered,
-                "Keep the order of the input (always so on standard output)")
-      ->group(output);
+  app->Add("-f,--file", &options->file, "Read rows of JSON Lines from FILE; - is standard input")
+      ->TypeName("FILE")
+      ->Group(input);
+  app->Add("-p,--prompt", &options->prompt,
+           "Answer TEXT; standard input that is no terminal stands before it")
+      ->TypeName("TEXT")
+      ->Group(input);
+  app->Add("--system", &options->system, "System message for the one prompt")
+      ->TypeName("TEXT|@FILE")
+      ->Group(input);
+  app->AddFlag("--raw", &options->raw, "Send the prompt as it is, without the chat template")
+      ->Group(input);
+  app->AddFlag("--no-stdin", &options->no_stdin, "Do not read standard input beside -p")
+      ->Group(input);
+  app->AddFlag("--check", &options->check, "Check the input and run nothing")->Group(input);
+  app->AddFlag("--strict", &options->strict, "End with 65 before anything runs where a row is bad")
+      ->Group(input);
+  app->AddFlag("--lenient", &options->lenient, "Warn of unknown fields of a row and go on")
+      ->Group(input);
+  app->Add("--on-overflow", &options->on_overflow,
+           "A prompt that is too long: error or truncate-left (default error)")
+      ->Check(OneOf({"error", "truncate-left"}))
+      ->TypeName("WHAT")
+      ->Group(input);
+  AddOutputOption(app, &options->output, "Write answers to")->Group(output);
+  app->AddFlag("--force", &options->force,
+               "Replace an output or report file that is not empty; with --resume: also where the "
+               "run was begun otherwise")
+      ->Group(output);
+  app->AddFlag("--resume", &options->resume,
+               "Go on with the output file: ask what it does not answer")
+      ->Group(output);
+  app->AddFlag("--retry-failed", &options->retry_failed, "With --resume: ask failed rows again")
+      ->Group(output);
+  app->AddFlag("--row-metrics", &options->row_metrics, "Rows say how long their answers took")
+      ->Group(output);
+  app->Add("--shard", &options->shard,
+           "Answer part I of N of the rows; auto: as Slurm, MPI or (auto/N) Kubernetes says")
+      ->TypeName("I/N|auto")
+      ->Group(input);
+  app->Add("--grace", &options->grace_s,
+           "Time in seconds for what was asked to finish after a signal (default 5)")
+      ->Check(NumberIn(0, kGraceMax_s))
+      ->TypeName("S")
+      ->Group(output);
+  app->AddFlag("--hide-thinking", &options->hide_thinking,
+               "Leave the model's reasoning out of what is shown and written")
+      ->Group(output);
+  app->AddFlag("--json", &options->json, "Print the one prompt's answer as a row")->Group(output);
+  app->AddFlag("--ordered", &options->ordered,
+               "Keep the order of the input (always so on standard output)")
+      ->Group(output);
   AddReportOptions(app, &options->reports);
   AddSamplingOptions(app, &options->sampling);
   AddModelOptions(app, &options->model);

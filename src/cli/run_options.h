@@ -38,7 +38,7 @@ struct RunOptions {
   std::string on_overflow = "error";  // or "truncate-left"
 };
 
-void AddRunOptions(CLI::App* app, RunOptions* options);
+void AddRunOptions(OptionTable* app, RunOptions* options);
 
 // What options must agree on: kUsage where they do not, kUnavailable for the device.
 Status CheckRunOptions(const RunOptions& options);

@@ -1,8 +1,6 @@
 // Options shared by the commands, and the sampling defaults that they leave to the model.
 #include "cli/options.h"
 
-#include <CLI/CLI.hpp>
-
 #include <gtest/gtest.h>
 
 #include <string>
@@ -21,17 +19,11 @@ namespace {
 class OptionsTest : public ::testing::Test {
  protected:
   // The error of parsing `arguments`, "" where they are right.
-  std::string Parse(std::vector<std::string> arguments) {
-    CLI::App app("test");
+  std::string Parse(const std::vector<std::string>& arguments) {
+    OptionTable app("test", "");
     options_ = RunOptions();
     AddRunOptions(&app, &options_);
-    std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());
-    try {
-      app.parse(reversed);
-    } catch (const CLI::ParseError& error) {
-      return std::string(error.what()).empty() ? "error" : error.what();
-    }
-    return "";
+    return app.Parse(arguments).status().message();
   }
   RunOptions options_;
 };

@@ -36,7 +36,7 @@ LIBRARIES = {
     r"nlohmann/": ["src/base/"],
     r"sentencepiece": ["src/text/"],
     r"pcre2": ["src/text/"],
-    r"CLI/|CLI11": ["src/cli/", "tests/cli/"],
+    r"CLI/|CLI11": ["src/cli/option_table.cc"],
     r"hwy/": ["src/cpu/"],
     r"histedit|editline": ["src/cli/"],
     r"utf8proc": ["src/text/", "src/cli/"],
