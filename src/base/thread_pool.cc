@@ -9,7 +9,7 @@
 // which are set before the ticket and hold one chunk for each claim.
 #include "minisgl/base/thread_pool.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <atomic>

@@ -1,7 +1,7 @@
 // Sweeps over sizes of the attention operation alone. Limits are per launch: keys and values read
 // once, or 4 operations for each query head, element and pair of token and key, whichever takes
 // longer.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <limits>

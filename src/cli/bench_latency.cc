@@ -1,5 +1,5 @@
 // Single prompts and small batches: time between tokens, to the first token, and what drafts save.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <cmath>

@@ -1,6 +1,6 @@
 #include "cli/bench_options.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <utility>
 

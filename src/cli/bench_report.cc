@@ -1,6 +1,6 @@
 #include "cli/bench_report.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <cmath>
 #include <cstddef>

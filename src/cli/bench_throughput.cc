@@ -1,6 +1,6 @@
 // Batches whose prompts are all there at the start. Every run has token ids of its own, so that no
 // run finds its prompts cached by the one before.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <functional>

@@ -1,7 +1,7 @@
 // One table of parameters serves setting, showing and the list of names.
 #include "cli/chat_settings.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <charconv>

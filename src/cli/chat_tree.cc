@@ -1,6 +1,6 @@
 #include "cli/chat_tree.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <iterator>

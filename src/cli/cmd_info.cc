@@ -1,6 +1,6 @@
 // minisgl info: what a model directory holds, where it would run, and where the memory would go.
 // Reads headers only.
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <unistd.h>
 
 #include <algorithm>

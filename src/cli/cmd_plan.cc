@@ -1,7 +1,7 @@
 // minisgl plan: what running a prompt file would take: tokens, shared prefixes, memory, how many
 // run at once, and with the figures of an earlier run the time. Reads headers of the model, no
 // weights.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <chrono>

@@ -1,6 +1,6 @@
 // minisgl report: draws runs from their summary files, one SVG: throughput, batch size and cache
 // hits over time. Loads no model.
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <unistd.h>
 
 #include <algorithm>

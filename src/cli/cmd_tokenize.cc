@@ -2,7 +2,7 @@
 //
 // Reads the tokenizer and the chat template of a model directory, no weights and no config.json.
 // Rows are checked as `run` checks them; a bad one is an error row and the others go on.
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <unistd.h>
 
 #include <memory>

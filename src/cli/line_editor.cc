@@ -27,7 +27,7 @@
 #include <utility>
 #include <vector>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "cli/chat_history.h"
 #include "minisgl/base/utf8.h"

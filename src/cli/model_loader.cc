@@ -1,6 +1,5 @@
 #include "cli/model_loader.h"
 
-#include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>

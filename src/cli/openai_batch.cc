@@ -1,6 +1,6 @@
 #include "cli/openai_batch.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <utility>

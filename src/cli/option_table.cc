@@ -1,7 +1,7 @@
 // See option_table.h.
 #include "cli/option_table.h"
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <CLI/CLI.hpp>
 
 #include <algorithm>

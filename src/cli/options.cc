@@ -1,6 +1,5 @@
 #include "cli/options.h"
 
-#include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <charconv>

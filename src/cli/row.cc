@@ -1,6 +1,6 @@
 #include "cli/row.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <utility>

@@ -1,6 +1,6 @@
 #include "cli/row_fields.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <array>

@@ -1,6 +1,6 @@
 #include "cli/row_output.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <charconv>

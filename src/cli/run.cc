@@ -4,7 +4,7 @@
 // the weights; so that a mistake is found before minutes are spent. Only then is an old output file
 // emptied.
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <unistd.h>
 
 #include <chrono>

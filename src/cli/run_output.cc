@@ -1,6 +1,6 @@
 #include "cli/run_output.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <sys/stat.h>
 
 #include <utility>

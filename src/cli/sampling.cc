@@ -1,6 +1,6 @@
 #include "cli/sampling.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 namespace minisgl {
 namespace {

@@ -1,6 +1,6 @@
 #include "cli/sha256.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <bit>

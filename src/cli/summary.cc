@@ -1,6 +1,6 @@
 #include "cli/summary.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <sys/resource.h>
 
 #include <filesystem>

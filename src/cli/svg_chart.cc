@@ -1,6 +1,6 @@
 #include "cli/svg_chart.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <cmath>

@@ -6,7 +6,7 @@
 // gets `memory_ratio` of what is free there, and keys and values all that is left of it. Between
 // layers with a sliding window and without KvSplit shares them out. Every size is checked
 // arithmetic: a configuration may claim anything.
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <bit>

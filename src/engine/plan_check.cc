@@ -1,7 +1,7 @@
 // See plan_check.h.
 #include "engine/plan_check.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <vector>

@@ -1,6 +1,6 @@
 #include "runtime/serve_loop.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <vector>

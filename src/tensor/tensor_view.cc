@@ -2,6 +2,8 @@
 // as a whole, so that a message shows all of what was found and all of what was wanted.
 #include "minisgl/tensor/tensor_view.h"
 
+#include <fmt/ranges.h>
+
 #include <cstring>
 
 #include "minisgl/base/checked_math.h"

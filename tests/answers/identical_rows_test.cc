@@ -3,7 +3,7 @@
 // Each prompt file under settings that cover every value of every option; and a sample of all files
 // under the full cross of schedule, admission, policy, page size, cache, overlap, pool and drafts.
 // The short form takes a part of each; with MINISGL_LONG set (the long form) both are whole.
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <gtest/gtest.h>
 
 #include <array>

@@ -2,7 +2,7 @@
 // broken files.
 #include "minisgl/base/system_info.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 

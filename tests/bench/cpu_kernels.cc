@@ -13,7 +13,7 @@
 // With --target, instructions that this target does not have do not count. "step" is all matrices
 // of the model together (the head for up to 64 rows). Norms, rotations and activations work on what
 // a step has just written, so they may exceed the bandwidth of memory.
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cerrno>

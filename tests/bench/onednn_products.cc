@@ -10,7 +10,7 @@
 // quantises x within the run. `alike` tells whether the first row's result has the same bits as
 // when it is multiplied alone, as the engine promises of its own. With THREADS above 1 set
 // OMP_WAIT_POLICY=passive: else the library's threads spin on through the engine's turn.
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <omp.h>
 
 #include <algorithm>

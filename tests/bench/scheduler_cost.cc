@@ -4,7 +4,7 @@
 //
 // Prints microseconds a step (the median of the steps measured) for numbers of decoding rows, then
 // again with a long queue and a large tree, which must not change them.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <chrono>

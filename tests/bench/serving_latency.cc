@@ -7,7 +7,7 @@
 //      against a turn with the machine to itself.
 //   2. The longest time between two tokens of a chat answer while a prompt of 1,500 tokens is
 //      prefilled, mixed against prefill-first steps.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <chrono>

@@ -1,7 +1,7 @@
 // Ids of rows by their hashes: none is lost, none is mistaken, and a million cost what is said.
 #include "cli/id_table.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 #include <malloc.h>
 

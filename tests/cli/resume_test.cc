@@ -1,7 +1,7 @@
 // What an output file of an earlier run is taken for, and what of it stays.
 #include "cli/resume.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>

@@ -1,7 +1,7 @@
 // See attention_scene.h.
 #include "gpu/attention_scene.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <cmath>

@@ -1,6 +1,6 @@
 // Embedding, norms, rotation and KV writing, activation, soft-capping and gathering on the device
 // against the oracle.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <numeric>
 

@@ -2,7 +2,7 @@
 //
 // Of a large product some thousand elements are checked, drawn anew for each case; that none was
 // left out and that a second run gives the same is checked of all.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "gpu/gpu_fixture.h"
 

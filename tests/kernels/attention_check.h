@@ -5,7 +5,7 @@
 // parts of qkv that attention does not read, so that a stray read shows in the result.
 #pragma once
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <numeric>
 

@@ -1,6 +1,6 @@
 // Conversations with a model whose reasoning stands between control tokens: what of an answer the
 // template is given, and how much of the cached prefix the next prompt goes on with.
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -4,7 +4,7 @@
 //   X steps/s` sim --trace SEED            prints every plan and event of one seed
 //
 // A failing seed is shrunk and described. Exits 1 where any failed, 64 for a wrong command line.
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <unistd.h>
 
 #include <charconv>

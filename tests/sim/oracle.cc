@@ -1,6 +1,6 @@
 #include "sim/oracle.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 

@@ -1,5 +1,5 @@
 // One simulated run: the production scheduler over a SimEngine, everything checked.
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <map>

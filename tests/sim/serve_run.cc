@@ -1,6 +1,6 @@
 // One simulated run through the runtime's loop: requests come as prompts and leave as events, time
 // is the number of the step, and memory may run out in the middle of anything.
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <map>

@@ -1,6 +1,6 @@
 #include "sim/sim_source.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 namespace minisgl::sim {
 

@@ -1,6 +1,6 @@
 #include "sim/workload.h"
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <map>

@@ -2,7 +2,7 @@
 // not grow with the square of it: for the tests of what each takes.
 #pragma once
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <string>
 #include <vector>

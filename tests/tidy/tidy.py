@@ -49,6 +49,7 @@ BANNED = {
     r"\b(TODO|FIXME|XXX|HACK)\b": "the work, or an issue",
     r"\brand\(\)|\bstd::random_device\b": "base/random.h or a seeded generator (src/cli may draw a seed)",
     r"^(TYPED_)?TEST(_[FP])?\(.*\{\}$": "a test that can fail",
+    r"#include <fmt/format\.h>": "<fmt/core.h>, which compiles faster, or <fmt/ranges.h> for fmt::join",
 }
 PRINTS = r"\bstd::(cout|cerr)\b|\bfmt::print\b|\bstd::printf\b|\bstd::puts\b"
 MAY_PRINT = ["src/cli/", "src/base/check.cc", "tests/"]

@@ -2,7 +2,7 @@
 // to stderr and aborts; nothing a user or a file does may reach one.
 #pragma once
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <string>
 

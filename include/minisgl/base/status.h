@@ -6,7 +6,7 @@
 // no control characters (quote untrusted text with Visible() of base/utf8.h).
 #pragma once
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <optional>
 #include <string>

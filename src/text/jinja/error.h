@@ -3,7 +3,7 @@
 // the rules it is about.
 #pragma once
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <stdexcept>
 #include <string>

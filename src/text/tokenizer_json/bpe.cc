@@ -4,7 +4,7 @@
 // still begins a pair with its result. (The reference compares the result alone, not the rank.)
 #include "text/tokenizer_json/bpe.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <bit>

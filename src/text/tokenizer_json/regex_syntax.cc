@@ -5,7 +5,7 @@
 // classes within classes, and names of scripts (in PCRE2 they take in what several scripts share).
 // The rest is spelled the same.
 #define PCRE2_CODE_UNIT_WIDTH 8
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <pcre2.h>
 
 #include <algorithm>

@@ -1,11 +1,12 @@
 // Memory, streams, events, graphs and launches of the emulated device.
 #include "emulator/emulated_cuda_api.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <cstring>
 #include <iterator>
+#include <memory>
 #include <new>
 #include <utility>
 

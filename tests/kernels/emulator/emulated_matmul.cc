@@ -1,7 +1,7 @@
 // Matrix products in plain loops.
 #include "emulator/emulated_matmul.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <cstdint>
 #include <utility>

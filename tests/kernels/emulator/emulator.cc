@@ -1,7 +1,7 @@
 // Options and the register of global memory.
 #include "emulator/emulator.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <iterator>

@@ -1,11 +1,12 @@
 // Blocks, threads and where they meet.
 #include "emulator/machine.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <memory>
 #include <numeric>
 
 #include "emulator/device_emulated.h"

@@ -1,10 +1,11 @@
 // Checks of accesses to shared memory.
 #include "emulator/shared_memory.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <bit>
+#include <memory>
 
 namespace minisgl::emulator {
 

@@ -5,7 +5,7 @@
 // register; A's four registers are its 8x8 quarters (rows, columns) (0, 0), (8, 0), (0, 8), (8, 8);
 // B's two are its upper and lower half with row and column exchanged; d[0], d[1] are (group, 2 *
 // place), (group, 2 * place + 1), d[2], d[3] the same 8 rows below.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <bit>
 #include <memory>
