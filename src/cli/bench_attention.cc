@@ -73,22 +73,25 @@ class Sweep {
     MINISGL_ASSIGN_OR_RETURN(ceilings_, MeasureCeilings(options.ceilings, DType::kBF16, &device_));
     ReportCeilings(device_, ceilings_, report);
     const char* dtype = DTypeName(device_.ops()->activation_dtype());
+    const char* kv_dtype = DTypeName(BenchKvDType(*device_.ops()));
     Json json;
     json.Set("num_heads", heads_.query);
     json.Set("num_kv_heads", heads_.kv);
     json.Set("head_dim", heads_.dim);
     json.Set("dtype", dtype);
+    json.Set("kv_dtype", kv_dtype);
     json.Set("cold_bytes", cold_bytes_);
     report->json().Set("attention", std::move(json));
-    report->Line("attention", fmt::format("{} query and {} KV heads of {}, {}", heads_.query,
-                                          heads_.kv, heads_.dim, dtype));
+    report->Line("attention",
+                 fmt::format("{} query and {} KV heads of {}, {}, keys and values in {}",
+                             heads_.query, heads_.kv, heads_.dim, dtype, kv_dtype));
     return Status();
   }
 
   // Seconds of one launch; nothing where its keys and values do not fit.
   Result<std::optional<double>> Measure(const AttentionSize& size) {
     const uint64_t copy_bytes = static_cast<uint64_t>(size.num_pages()) * size.page_size *
-                                KvTokenBytes(heads_, device_.ops()->activation_dtype());
+                                KvTokenBytes(heads_, BenchKvDType(*device_.ops()));
     // Copies of a prefill would not be read again before the cache has forgotten them anyway.
     const uint64_t wanted = size.extend_len > 1 ? 1 : CeilDiv(cold_bytes_, copy_bytes);
     const int copies = static_cast<int>(std::clamp<uint64_t>(wanted, 1, kCopiesMax));

@@ -204,10 +204,8 @@ TEST_F(ChatBranchTest, SeveralAnswersComeAtOnceAndInOrder) {
 
 TEST_F(ChatBranchTest, ARegenThatIsStoppedKeepsWhatWasSaid) {
   auto chat = Start({"--ignore-eos", "-n", "1500", "--cpu-target", "naive", "--temperature", "1"});
-  chat->Send("What is the capital of France?\r");
-  ASSERT_TRUE(chat->WaitFor("Paris")) << chat->output();
-  chat->Send(kCtrlC);
-  ASSERT_TRUE(WaitForPrompt(chat.get())) << chat->output();
+  ASSERT_TRUE(StopAnAnswer(chat.get(), "What is the capital of France?", "Paris"))
+      << chat->output();
   chat->Send("/regen 3\r");
   ASSERT_TRUE(chat->WaitFor("[1/3]")) << chat->output();
   ASSERT_TRUE(chat->WaitFor(" is ")) << chat->output();

@@ -46,7 +46,11 @@ Program::Program(const std::vector<std::string>& arguments, const Options& optio
   pid_ = fork();
   if (pid_ != 0) return;
   Redirect(in, O_RDONLY, STDIN_FILENO);
-  Redirect(out, O_WRONLY | O_CREAT, STDOUT_FILENO);
+  if (options.output_fd >= 0) {
+    if (dup2(options.output_fd, STDOUT_FILENO) < 0) _exit(126);
+  } else {
+    Redirect(out, O_WRONLY | O_CREAT, STDOUT_FILENO);
+  }
   Redirect(err, O_WRONLY | O_CREAT, STDERR_FILENO);
   for (const std::string& variable : options.environment) {
     putenv(const_cast<char*>(variable.c_str()));
@@ -67,6 +71,12 @@ void Program::Signal(int signal_number) const { kill(pid_, signal_number); }
 
 void Program::WaitForOutput() const {
   while (folder_.Read("out").empty() && Runs()) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+}
+
+void Program::WaitForError(const std::string& text) const {
+  while (folder_.Read("err").find(text) == std::string::npos && Runs()) {
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
 }

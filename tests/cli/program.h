@@ -28,6 +28,7 @@ class Program {
     std::string input;                     // what standard input holds
     std::string output_path;               // standard output goes there; "": it is kept
     std::vector<std::string> environment;  // "NAME=VALUE", beside the test's own
+    int output_fd = -1;                    // standard output, if given; the test closes its own
   };
 
   Program(const std::vector<std::string>& arguments, const Options& options);
@@ -36,6 +37,8 @@ class Program {
   bool Runs() const;
   // Until standard output holds something, or the program has ended.
   void WaitForOutput() const;
+  // Until standard error holds `text`, or the program has ended.
+  void WaitForError(const std::string& text) const;
   ProgramResult Wait();
 
  private:

@@ -200,12 +200,13 @@ class ProgressPtyTest : public ::testing::Test {
  protected:
   void SetUp() override {
     if (ProgramPath().empty()) GTEST_SKIP() << "no program to run";
-    std::string rows;
-    for (int i = 0; i < 4; ++i) {
-      rows += R"({"prompt": "one two three", "ignore_eos": true, "max_tokens": 400})"
+    // One row that is soon answered, and more than any machine answers while a line is waited for.
+    std::string rows = R"({"prompt": "one two three", "max_tokens": 1})"
+                       "\n";
+    for (int i = 1; i < 1000; ++i) {
+      rows += R"({"prompt": "one two three", "ignore_eos": true, "max_tokens": 1900})"
               "\n";
     }
-    // The naive engine is slow enough for a line to be seen.
     args_ = {"run",
              "-m",
              DemoModel(),
@@ -220,16 +221,30 @@ class ProgressPtyTest : public ::testing::Test {
              "--num-pages",
              "512"};
   }
-  // What is on the terminal once the first line was there, which is waited for `seconds`.
-  std::string Shown(std::map<std::string, std::string> environment, double seconds,
-                    const char* more = nullptr) {
+  // What is on the terminal once the first line was there.
+  std::string Shown(const std::map<std::string, std::string>& environment) const {
+    PtyProcess program(args_, environment);
+    EXPECT_TRUE(program.WaitFor(" running")) << program.output();
+    return OutputOfKilled(&program);
+  }
+  // What is on the terminal some time after the first row was answered: others show a line then.
+  std::string ShownOfOneRow(const std::map<std::string, std::string>& environment,
+                            const char* more = "--force") const {
+    std::filesystem::remove(folder_.Path("out.jsonl"));
     std::vector<std::string> args = args_;
-    if (more != nullptr) args.push_back(more);
+    args.push_back(more);
     PtyProcess program(args, environment);
-    program.WaitFor("0/4 rows", seconds);
-    program.Signal(SIGKILL);
-    program.WaitForExit();
-    return program.output();
+    for (int tries = 0; folder_.Read("out.jsonl").empty() && tries < 2400; ++tries) {
+      program.ReadFor(0.1);
+    }
+    EXPECT_NE(folder_.Read("out.jsonl"), "") << program.output();
+    program.ReadFor(0.5);
+    return OutputOfKilled(&program);
+  }
+  static std::string OutputOfKilled(PtyProcess* program) {
+    program->Signal(SIGKILL);
+    EXPECT_EQ(program->WaitForExit(), 128 + SIGKILL);  // it was not through
+    return program->output();
   }
 
   TemporaryFolder folder_;
@@ -237,13 +252,13 @@ class ProgressPtyTest : public ::testing::Test {
 };
 
 TEST_F(ProgressPtyTest, TheLineIsRewrittenInColour) {
-  const std::string shown = Shown({{"TERM", "xterm"}}, 30);
+  const std::string shown = Shown({{"TERM", "xterm"}});
   EXPECT_NE(shown.find("\r\x1b[J[\x1b[32m>\x1b[0m"), std::string::npos) << shown;
   EXPECT_NE(shown.find(" running"), std::string::npos) << shown;
 }
 
 TEST_F(ProgressPtyTest, NoColourIsObeyed) {
-  const std::string shown = Shown({{"TERM", "xterm"}, {"NO_COLOR", "1"}}, 30);
+  const std::string shown = Shown({{"TERM", "xterm"}, {"NO_COLOR", "1"}});
   EXPECT_NE(shown.find("\r\x1b[J[>"), std::string::npos) << shown;
   EXPECT_EQ(shown.find("\x1b[32m"), std::string::npos) << shown;
 }
@@ -251,13 +266,14 @@ TEST_F(ProgressPtyTest, NoColourIsObeyed) {
 // A terminal wraps what it shows as it is narrowed; the next line takes the place of all of it.
 TEST_F(ProgressPtyTest, ANarrowerTerminalShowsOneLine) {
   PtyProcess program(args_, {{"TERM", "xterm"}, {"NO_COLOR", "1"}});
-  ASSERT_TRUE(program.WaitFor("0/4 rows")) << program.output();
+  ASSERT_TRUE(program.WaitFor("/1,000 rows")) << program.output();
   Screen screen(200);
   size_t fed = 0;
   // The program stands still meanwhile, so that it is known for which width a line was written.
   const auto stop_and_look = [&] {
-    program.Signal(SIGSTOP);
+    program.Stop();
     program.ReadFor(0.1);
+    program.PassOver();
     screen.Feed(program.output().substr(fed));
     fed = program.output().size();
   };
@@ -268,16 +284,20 @@ TEST_F(ProgressPtyTest, ANarrowerTerminalShowsOneLine) {
     program.Resize(static_cast<int>(columns));
     screen.Resize(columns);
     program.Signal(SIGCONT);
-    ASSERT_TRUE(program.WaitFor("rows")) << program.output();
+    // The first may have been made before the terminal changed.
+    for (int i = 0; i < 2; ++i) {
+      ASSERT_TRUE(program.WaitFor("/1,000 rows")) << program.output();
+    }
     stop_and_look();
     EXPECT_EQ(screen.Lines().size(), num_lines) << testing::PrintToString(screen.Lines());
-    EXPECT_NE(screen.Lines().back().find("0/4 rows"), std::string::npos) << screen.Lines().back();
+    EXPECT_NE(screen.Lines().back().find("/1,000 rows"), std::string::npos)
+        << screen.Lines().back();
   }
 }
 
 TEST_F(ProgressPtyTest, ADumbTerminalAndQuietGetNoControlSequence) {
-  EXPECT_EQ(Shown({{"TERM", "dumb"}}, 1).find('\x1b'), std::string::npos);
-  EXPECT_EQ(Shown({{"TERM", "xterm"}}, 1, "--quiet"), "");
+  EXPECT_EQ(ShownOfOneRow({{"TERM", "dumb"}}).find('\x1b'), std::string::npos);
+  EXPECT_EQ(ShownOfOneRow({{"TERM", "xterm"}}, "--quiet"), "");
 }
 
 }  // namespace

@@ -18,6 +18,8 @@ namespace minisgl {
 
 inline constexpr const char* kWrenDir = MINISGL_SOURCE_DIR "/tests/models/wren";
 inline constexpr const char* kPrompt = "> ";
+// An editing prompt comes after switching pastes on: answers never hold that.
+inline constexpr const char* kEditingPrompt = "2004h> ";
 inline constexpr const char* kCtrlC = "\x03";
 inline constexpr const char* kCtrlD = "\x04";
 
@@ -50,11 +52,10 @@ class ChatTest : public ::testing::Test {
     EXPECT_TRUE(chat->WaitFor(kPrompt)) << chat->output();
     return chat;
   }
-  // An editing prompt comes after switching pastes on, a plain one begins a line: answers hold
-  // neither.
+  // A plain prompt begins a line, which no answer does that way.
   static bool WaitForPrompt(PtyProcess* chat) {
     const bool edits = chat->output().find("2004h") != std::string::npos;
-    return chat->WaitFor(edits ? "2004h> " : "\n> ");
+    return chat->WaitFor(edits ? kEditingPrompt : "\n> ");
   }
   // Sends a line and waits for the next prompt; gives what was shown between.
   static std::string Say(PtyProcess* chat, const std::string& line) {
@@ -62,6 +63,20 @@ class ChatTest : public ::testing::Test {
     const size_t begin = chat->output().size();
     EXPECT_TRUE(WaitForPrompt(chat)) << chat->output();
     return chat->output().substr(begin);
+  }
+  // Asks, and stops the answer once `begun` was shown. An answer may be whole before it is stopped,
+  // and is thrown away then; whether one was stopped in the end.
+  static bool StopAnAnswer(PtyProcess* chat, const std::string& question,
+                           const std::string& begun) {
+    for (int tries = 0; tries < 20; ++tries) {
+      chat->Send(question + "\r");
+      EXPECT_TRUE(chat->WaitFor(begun)) << chat->output();
+      chat->Send(kCtrlC);
+      const int shown = chat->WaitForOneOf({"[stopped]", kEditingPrompt});
+      if (shown <= 0) return shown == 0 && WaitForPrompt(chat);
+      Say(chat, "/undo");
+    }
+    return false;
   }
   std::string File(const std::string& name) const { return dir_ + "/" + name; }
   static std::string ReadAll(const std::string& path) {

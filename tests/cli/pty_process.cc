@@ -21,6 +21,10 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+// After this long a program counts as hung. Nothing takes as long, but on a machine that is slow,
+// busy and checks every access to memory it may take a minute.
+constexpr std::chrono::seconds kPatience(240);
+
 [[noreturn]] void Execute(const std::vector<std::string>& args) {
   const std::string program = ProgramPath();
   std::vector<char*> argv = {const_cast<char*>(program.c_str())};
@@ -80,7 +84,7 @@ void PtyProcess::Send(const std::string& bytes) {
   const int flags = fcntl(fd_, F_GETFL);
   fcntl(fd_, F_SETFL, flags | O_NONBLOCK);
   size_t sent = 0;
-  const auto deadline = Clock::now() + std::chrono::seconds(60);
+  const auto deadline = Clock::now() + kPatience;
   while (sent < bytes.size() && Clock::now() < deadline) {
     const ssize_t written =
         write(fd_, bytes.data() + sent, std::min<size_t>(bytes.size() - sent, 1024));
@@ -94,6 +98,11 @@ void PtyProcess::Send(const std::string& bytes) {
 }
 
 void PtyProcess::Signal(int signal_number) const { kill(pid_, signal_number); }
+
+void PtyProcess::Stop() const {
+  Signal(SIGSTOP);
+  waitpid(pid_, nullptr, WUNTRACED);
+}
 
 void PtyProcess::Resize(int columns) const {
   winsize size{};
@@ -116,16 +125,25 @@ bool PtyProcess::Read(int timeout_ms) {
   return got > 0 || (got < 0 && (errno == EINTR || errno == EAGAIN));
 }
 
-bool PtyProcess::WaitFor(const std::string& text, double seconds) {
-  const auto deadline = Clock::now() + std::chrono::duration<double>(seconds);
+int PtyProcess::FirstOf(const std::vector<std::string>& texts, size_t* end) const {
+  int first = -1;
+  size_t first_at = std::string::npos;
+  for (size_t i = 0; i < texts.size(); ++i) {
+    const size_t at = output_.find(texts[i], seen_);
+    if (at >= first_at) continue;
+    first = static_cast<int>(i);
+    first_at = at;
+    *end = at + texts[i].size();
+  }
+  return first;
+}
+
+int PtyProcess::WaitForOneOf(const std::vector<std::string>& texts) {
+  const auto deadline = Clock::now() + kPatience;
   bool open = true;
   while (true) {
-    const size_t at = output_.find(text, seen_);
-    if (at != std::string::npos) {
-      seen_ = at + text.size();
-      return true;
-    }
-    if (!open || Clock::now() > deadline) return false;
+    if (const int first = FirstOf(texts, &seen_); first >= 0) return first;
+    if (!open || Clock::now() > deadline) return -1;
     open = Read(50);
   }
 }
@@ -136,8 +154,8 @@ void PtyProcess::ReadFor(double seconds) {
   }
 }
 
-int PtyProcess::WaitForExit(double seconds) {
-  const auto deadline = Clock::now() + std::chrono::duration<double>(seconds);
+int PtyProcess::WaitForExit() {
+  const auto deadline = Clock::now() + kPatience;
   bool open = true;
   while (Clock::now() < deadline) {
     if (open) open = Read(20);
@@ -169,7 +187,7 @@ PipedResult RunPiped(const std::vector<std::string>& args,
     dup2(fileno(out), STDOUT_FILENO);
     dup2(fileno(err), STDERR_FILENO);
     if (!input) close(STDIN_FILENO);
-    alarm(60);
+    alarm(static_cast<unsigned>(kPatience.count()));
     Execute(args);
   }
   close(pipe_fds[0]);

@@ -49,9 +49,9 @@ class RunDurabilityTest : public ::testing::Test {
     return RunProgram(Run(input, more));
   }
   // Notes share prefixes; the rows after them are drawn with seeds of their places.
-  std::string WriteInput() const {
+  std::string WriteInput(int pairs = 24) const {
     std::string text;
-    for (int i = 0; i < 24; ++i) {
+    for (int i = 0; i < pairs; ++i) {
       text += "{\"id\": \"n" + std::to_string(i) + "\", \"messages\": [{\"role\": \"user\", " +
               "\"content\": \"Repeat after me: bucket Cairo Nairobi " + std::to_string(i % 7) +
               "\"}], \"max_tokens\": 24}\n";
@@ -129,15 +129,23 @@ TEST_F(RunDurabilityTest, KilledRunsResumeToTheRowsOfTheUninterruptedOne) {
 }
 
 TEST_F(RunDurabilityTest, ASignalLeavesRowsThatAreAskedAgain) {
-  const std::string input = WriteInput();
-  ASSERT_EQ(RunFile(input, {"-o", folder_.Path("whole"), "--ordered"}).exit_code, 0);
-  Program program(Run(input, {"-o", out_, "--grace", "0", "--ordered", "--resume"}), {});
-  WaitForBytes(program, 1);
-  program.Signal(SIGHUP);
-  const ProgramResult stopped = program.Wait();
+  // A fast machine may be through before the signal comes: then there are to be more rows.
+  std::string input;
+  ProgramResult stopped;
+  size_t num_rows = 48;
+  for (stopped.exit_code = 0; stopped.exit_code == 0 && num_rows < 100000; num_rows *= 2) {
+    input = WriteInput(static_cast<int>(num_rows / 2));
+    fs::remove(out_);
+    Program program(Run(input, {"-o", out_, "--grace", "0", "--ordered", "--resume"}), {});
+    WaitForBytes(program, 1);
+    program.Signal(SIGHUP);
+    stopped = program.Wait();
+  }
+  num_rows /= 2;
   EXPECT_EQ(stopped.exit_code, 129) << stopped.err;
+  ASSERT_EQ(RunFile(input, {"-o", folder_.Path("whole"), "--ordered"}).exit_code, 0);
   const std::string before = folder_.Read("out.jsonl");
-  EXPECT_EQ(Lines(before).size(), 48u);
+  EXPECT_EQ(Lines(before).size(), num_rows);
   EXPECT_GT(CountRows(before, "cancelled"), 0);
   const ProgramResult resumed = RunFile(input, {"-o", out_, "--ordered", "--resume"});
   EXPECT_EQ(resumed.exit_code, 0) << resumed.err;
@@ -267,10 +275,12 @@ TEST_F(RunDurabilityTest, WhatCannotBeResumedIsWrongUsage) {
 }
 
 TEST_F(RunDurabilityTest, TwoRunsDoNotWriteOneOutput) {
-  const std::string input =
-      folder_.Write("in.jsonl",
-                    "{\"prompt\": \"a\", \"max_tokens\": 1}\n"
-                    "{\"prompt\": \"a\", \"max_tokens\": 1900, \"ignore_eos\": true}\n");
+  // More than the first can answer before the second has begun.
+  std::string text = "{\"prompt\": \"a\", \"max_tokens\": 1}\n";
+  for (int i = 0; i < 400; ++i) {
+    text += "{\"prompt\": \"a\", \"max_tokens\": 1900, \"ignore_eos\": true}\n";
+  }
+  const std::string input = folder_.Write("in.jsonl", text);
   Program first(Run(input, {"-o", out_, "--cpu-target", "naive", "--grace", "0"}), {});
   WaitForBytes(first, 1);
   const ProgramResult second = RunFile(input, {"-o", out_, "--resume"});
@@ -384,35 +394,55 @@ TEST_F(PipelineTest, AReaderThatLeavesEndsTheRunQuietly) {
   const std::string input = folder_.Write("in.jsonl", text);
   const std::string run =
       ProgramBinary() + " run --quiet --num-pages 512 --threads 1 -m " + DemoModel() + " ";
-  const std::string long_answer = "-n 1500 --ignore-eos -p Once";
   for (const auto& [command, reader] : std::vector<std::pair<std::string, std::string>>{
            {run + "--file " + input, "head -n 1"},
            {run + "--file - <" + input, "head -n 1"},
            {run + "--file " + input, "true"},
-           {run + long_answer, "head -c 1"},
            {run + "--file " + input + " -o /dev/stdout", "head -n 2"}}) {
     EXPECT_EQ(StatusOf(command, reader), "141\n") << command;
     EXPECT_EQ(folder_.Read("err"), "") << command;
   }
 }
 
+// A streamed answer, longer than the pipe holds: the program cannot be through before its reader
+// leaves.
+TEST_F(RunDurabilityTest, AReaderThatLeavesEndsAStreamedAnswerQuietly) {
+  int ends[2];
+  ASSERT_EQ(pipe2(ends, O_CLOEXEC), 0);
+  ASSERT_EQ(fcntl(ends[1], F_SETPIPE_SZ, 4096), 4096);
+  Program program({"run", "--quiet", "--num-pages", "512", "--threads", "1", "-m", DemoModel(),
+                   "-n", "1900", "--ignore-eos", "-p", "Once"},
+                  {.output_fd = ends[1]});
+  close(ends[1]);
+  char byte = 0;
+  EXPECT_EQ(read(ends[0], &byte, 1), 1);
+  close(ends[0]);
+  const ProgramResult result = program.Wait();
+  EXPECT_EQ(result.exit_code, 141);
+  EXPECT_EQ(result.err, "");
+}
+
 // Those that write once: the reader is gone when they do.
-TEST_F(PipelineTest, AReaderThatLeavesEndsOtherCommandsQuietlyToo) {
+TEST_F(RunDurabilityTest, AReaderThatLeftEndsOtherCommandsQuietlyToo) {
   const std::string input = folder_.Write("in.jsonl", "{\"prompt\": \"a\"}\n");
-  const std::string minisgl = ProgramBinary() + " ", model = " -m " + DemoModel();
-  ASSERT_EQ(std::system((minisgl + "run --quiet -n 1 --file " + input + " -o " +
-                         folder_.Path("out") + " --summary " + folder_.Path("summary") + model)
-                            .c_str()),
+  const std::string summary = folder_.Path("summary"), model = DemoModel();
+  ASSERT_EQ(RunProgram({"run", "--quiet", "-n", "1", "--file", input, "-o", folder_.Path("out"),
+                        "--summary", summary, "-m", model})
+                .exit_code,
             0);
-  for (const std::string& command :
-       {minisgl + "info" + model, minisgl + "plan " + input + model,
-        minisgl + "report " + folder_.Path("summary"), minisgl + "--help", minisgl + "run --help",
-        minisgl + "bench bs1 --output-tokens 4 --copy-mib 1 --matrix-size 16 --device cpu" +
-            model}) {
-    const std::string late = "sleep 0.3; " + command;
-    EXPECT_EQ(StatusOf(late, "true"), "141\n") << command;
-    EXPECT_EQ(folder_.Read("err"), "") << command;
+  int ends[2];
+  ASSERT_EQ(pipe2(ends, O_CLOEXEC), 0);
+  close(ends[0]);
+  for (const Arguments& arguments :
+       {Arguments{"info", "-m", model}, Arguments{"plan", input, "-m", model},
+        Arguments{"report", summary}, Arguments{"--help"}, Arguments{"run", "--help"},
+        Arguments{"bench", "bs1", "--output-tokens", "4", "--copy-mib", "1", "--matrix-size", "16",
+                  "--device", "cpu", "-m", model}}) {
+    const ProgramResult result = RunProgram(arguments, {.output_fd = ends[1]});
+    EXPECT_EQ(result.exit_code, 141) << arguments.front();
+    EXPECT_EQ(result.err, "") << arguments.front();
   }
+  close(ends[1]);
 }
 
 TEST_F(PipelineTest, HelpAndVersionThatCannotBeWrittenAre74) {

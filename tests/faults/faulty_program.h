@@ -25,7 +25,7 @@ struct Outcome {
 };
 
 struct RunLimits {
-  int seconds = 20;  // until it counts as hung
+  int seconds = 240;  // until it counts as hung
 };
 
 // `arguments` without the program's name. Standard input is empty.

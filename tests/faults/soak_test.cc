@@ -32,6 +32,7 @@ namespace {
 constexpr int64_t kShortRequests = 1'600;
 constexpr int64_t kLongRequests = 100'000;
 constexpr int kRounds = 16;
+constexpr std::chrono::seconds kPatience(240);  // until a runtime counts as hung
 constexpr size_t kAtOnce = 24;
 constexpr int32_t kMaxSeqLen = 64;
 constexpr TokenId kFirstTextId = 3, kTextIds = 100;  // beside control tokens, within the vocabulary
@@ -99,8 +100,8 @@ class Crowd {
   void Answer(int64_t count) {
     for (const int64_t last = next_ + count; next_ < last || !open_.empty();) {
       while (next_ < last && open_.size() < kAtOnce) Submit();
-      const auto event = queue_.Pop(std::chrono::seconds(30));
-      ASSERT_TRUE(event) << open_.size() << " requests have no answer for half a minute";
+      const auto event = queue_.Pop(kPatience);
+      ASSERT_TRUE(event) << open_.size() << " requests have no answer for some minutes";
       Take(*event);
       if (next_ < last && ++events_ % 16 == 0) LookAtPool();
     }
@@ -212,7 +213,7 @@ bool IsAtRest(const SchedulerStats& stats) {
 }
 
 void ExpectRest(const Runtime& runtime) {
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+  const auto deadline = std::chrono::steady_clock::now() + kPatience;
   while (!IsAtRest(runtime.Stats().scheduler) && std::chrono::steady_clock::now() < deadline) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }

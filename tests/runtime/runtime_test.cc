@@ -15,7 +15,7 @@
 namespace minisgl {
 namespace {
 
-constexpr auto kPatience = std::chrono::milliseconds(20000);
+constexpr auto kPatience = std::chrono::milliseconds(120000);
 constexpr int64_t kEndRate = 15;
 
 std::unique_ptr<Runtime> MakeRuntime(bool overlap) {
