@@ -10,7 +10,7 @@ namespace {
 
 uint64_t NumSeeds() {
   const char* wanted = std::getenv("MINISGL_SIM_SEEDS");
-  return wanted != nullptr ? std::strtoull(wanted, nullptr, 10) : 20000;
+  return wanted != nullptr ? std::strtoull(wanted, nullptr, 10) : 5000;
 }
 
 TEST(SimTest, EverySeedKeepsEveryInvariantAndAnswersRight) {
