@@ -70,7 +70,7 @@ run_suites() {
 
 # The instruction sets of this machine, the best first, as the program names them.
 cpu_targets() {
-    build/src/cli/minisgl info -m tests/models/wren --device cpu --cpu-target none 2>&1 |
+    build/src/cli/minisgl run -m tests/models/wren --device cpu --cpu-target none -p a 2>&1 |
         sed -n 's/.*choose one of: \([a-z0-9_, ]*\).*/\1/p' | tr -d ','
 }
 

@@ -103,29 +103,29 @@ struct HostileLine {
   const char* code;
 };
 
-std::string Prompt(const std::string& escaped) { return R"({"prompt": ")" + escaped + "\"}"; }
+std::string PromptRow(const std::string& escaped) { return R"({"prompt": ")" + escaped + "\"}"; }
 
 std::vector<HostileLine> HostilePrompts() {
   return {
-      {Prompt(""), ""},  // the token that begins texts is a prompt
+      {PromptRow(""), ""},  // the token that begins texts is a prompt
       {R"({"prompt": "", "add_special_tokens": false})", "invalid_row"},
-      {Prompt("a\\u0000b"), ""},
-      {Prompt("\\ufeffa"), ""},
-      {Prompt("\xEF\xBB\xBF"
+      {PromptRow("a\\u0000b"), ""},
+      {PromptRow("\\ufeffa"), ""},
+      {PromptRow("\xEF\xBB\xBF"
               "a"),
        ""},
-      {Prompt("a\\r\\nb\\rc"), ""},
-      {Prompt("a\xFFz"), "invalid_row"},
-      {Prompt("\xC0\xAF"), "invalid_row"},
-      {Prompt("\xED\xA0\x80"), "invalid_row"},
-      {Prompt("\xF4\x90\x80\x80"), "invalid_row"},
-      {Prompt("\xE2\x82"), "invalid_row"},
-      {Prompt("\\ud800"), "invalid_row"},
-      {Prompt("\\udc00"), "invalid_row"},
-      {Prompt("\\udc00\\ud800"), "invalid_row"},
-      {Prompt("\\ud83d\\ude00"), ""},
-      {Prompt("\\uffff\\u200d"), ""},
-      {Prompt("a\tb"), "invalid_row"},
+      {PromptRow("a\\r\\nb\\rc"), ""},
+      {PromptRow("a\xFFz"), "invalid_row"},
+      {PromptRow("\xC0\xAF"), "invalid_row"},
+      {PromptRow("\xED\xA0\x80"), "invalid_row"},
+      {PromptRow("\xF4\x90\x80\x80"), "invalid_row"},
+      {PromptRow("\xE2\x82"), "invalid_row"},
+      {PromptRow("\\ud800"), "invalid_row"},
+      {PromptRow("\\udc00"), "invalid_row"},
+      {PromptRow("\\udc00\\ud800"), "invalid_row"},
+      {PromptRow("\\ud83d\\ude00"), ""},
+      {PromptRow("\\uffff\\u200d"), ""},
+      {PromptRow("a\tb"), "invalid_row"},
       {R"({"messages": [{"role": "user", "content": ""}]})", ""},
       {R"({"messages": [{"role": "user", "content": " \n\t "}]})", ""},
       {R"({"messages": [{"role": "user", "content": []}]})", ""},
@@ -144,8 +144,8 @@ TEST(HostilePromptTest, TextsAtTheEdgesAreExactOrErrors) {
     // Bytes stay as they are: the tokenizer of these tests has one token for each.
     EXPECT_EQ(text.tokenizer->Decode(prompts[0].ids, false), parsed.row.prompt) << line;
   }
-  EXPECT_EQ(ParseRow(Prompt("a\\u0000b"), 0, 1).row.prompt, std::string("a\0b", 3));
-  EXPECT_EQ(ParseRow(Prompt("\\ud83d\\ude00"), 0, 1).row.prompt, "\xF0\x9F\x98\x80");
+  EXPECT_EQ(ParseRow(PromptRow("a\\u0000b"), 0, 1).row.prompt, std::string("a\0b", 3));
+  EXPECT_EQ(ParseRow(PromptRow("\\ud83d\\ude00"), 0, 1).row.prompt, "\xF0\x9F\x98\x80");
 }
 
 TEST(HostilePromptTest, LengthsAroundTheContextAreAnsweredAtOnce) {

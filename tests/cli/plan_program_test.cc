@@ -1,0 +1,116 @@
+// `minisgl plan` held against what a run then says.
+#include <gtest/gtest.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "fakes.h"
+#include "minisgl/base/json.h"
+#include "program.h"
+
+namespace minisgl {
+namespace {
+
+class PlanProgramTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (ProgramBinary().empty()) GTEST_SKIP() << "MINISGL_BINARY names no program";
+  }
+  static ProgramResult Program(const std::string& command, std::vector<std::string> more,
+                               const std::string& input = "") {
+    std::vector<std::string> arguments = {command, "-m", DemoModel(), "--threads", "1"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return RunProgram(arguments, {input, "", {}});
+  }
+  static Json Parse(const std::string& text) {
+    Result<Json> json = ParseJson(text);
+    EXPECT_TRUE(json.ok()) << text;
+    return json.ok() ? std::move(json).value() : Json();
+  }
+  Json Plan(const std::string& file, std::vector<std::string> more) const {
+    more.insert(more.begin(), {file, "--json"});
+    const ProgramResult result = Program("plan", more);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    return Parse(result.out);
+  }
+  // A plan is what a run then finds.
+  void ExpectPlanned(const std::string& file, const std::vector<std::string>& more) const {
+    std::vector<std::string> arguments = {"--quiet", "--file",    file,
+                                          "--force", "--summary", folder_.Path("summary")};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const ProgramResult run = Program("run", arguments);
+    EXPECT_EQ(run.exit_code, 0) << run.err;
+    const Json summary = Parse(folder_.Read("summary")), plan = Plan(file, more);
+    EXPECT_EQ(*plan.Find("exact"), Json(true));
+    for (const char* key : {"prompt_tokens", "cached_tokens", "computed_tokens"}) {
+      EXPECT_EQ(*plan.Find(key), *summary.Find(key)) << key;
+    }
+    EXPECT_LE(summary.Find("completion_tokens")->as_int(),
+              plan.Find("completion_tokens_max")->as_int());
+    EXPECT_LE(summary.Find("scheduler")->Find("pages_peak")->as_int(),
+              plan.Find("pages_needed")->as_int());
+  }
+
+  TemporaryFolder folder_;
+};
+
+TEST_F(PlanProgramTest, APlanSaysWhatARunThenFinds) {
+  const std::string notes = MINISGL_SOURCE_DIR "/prompts/notes.jsonl";
+  ExpectPlanned(notes, {"--num-pages", "2048"});
+  ExpectPlanned(notes, {"--num-pages", "2048", "--page-size", "64"});
+  ExpectPlanned(notes, {"--num-pages", "30000", "--page-size", "1", "--max-prefill-length", "100"});
+  // Several answers of one prompt, prompts as ids, as text and as messages.
+  std::string rows;
+  for (int i = 0; i < 12; ++i) {
+    rows += R"({"prompt_token_ids": [5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, )" +
+            std::to_string(30 + i % 3) + R"(], "n": 3, "max_tokens": 5})" + "\n";
+    rows += R"({"prompt": "one two three one two three one two three one two three ten", )"
+            R"("max_tokens": 5})"
+            "\n";
+  }
+  const std::string file = folder_.Write("rows.jsonl", rows);
+  ExpectPlanned(file, {"--num-pages", "2048", "--page-size", "4"});
+  ExpectPlanned(file, {"--num-pages", "2048", "--cache", "naive"});
+}
+
+TEST_F(PlanProgramTest, APersonReadsItAndBadRowsAreCounted) {
+  const std::string rows = R"({"prompt": "Hi", "max_tokens": 3})"
+                           "\n{\"prompt\": 7}\n{\"oops\n";
+  const ProgramResult result = Program("plan", {"-"}, rows);
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_NE(result.out.find("rows        3, 2 bad\n"), std::string::npos) << result.out;
+  EXPECT_NE(result.out.find("\nat once     1 request (all of them)\n"), std::string::npos);
+  EXPECT_NE(result.out.find("\ntime        unknown: --from"), std::string::npos) << result.out;
+  EXPECT_NE(result.err.find("standard input:2: invalid_row: "), std::string::npos) << result.err;
+  EXPECT_EQ(Lines(result.err).size(), 1u) << result.err;
+  EXPECT_EQ(Program("plan", {"-"}).out, "rows        0, 0 bad\n");
+}
+
+TEST_F(PlanProgramTest, AnEarlierRunTellsTheTime) {
+  const std::string notes = MINISGL_SOURCE_DIR "/prompts/notes.jsonl";
+  const std::string summary = folder_.Path("summary");
+  EXPECT_EQ(Program("run", {"--quiet", "--file", notes, "--summary", summary}).exit_code, 0);
+  const Json plan = Plan(notes, {"--from", summary});
+  const Json found = Parse(folder_.Read("summary"));
+  EXPECT_EQ(*plan.Find("completion_tokens"), *found.Find("completion_tokens"));
+  // The same work again takes the same time.
+  EXPECT_NEAR(plan.Find("seconds")->as_double(), found.Find("seconds")->as_double(),
+              0.01 * found.Find("seconds")->as_double());
+  const ProgramResult text = Program("plan", {"--file", notes, "--from", summary});
+  EXPECT_NE(text.out.find("(as fast as wren, cpu"), std::string::npos) << text.out;
+}
+
+TEST_F(PlanProgramTest, WhatCannotBeReadIsSaid) {
+  const std::string notes = MINISGL_SOURCE_DIR "/prompts/notes.jsonl";
+  EXPECT_EQ(Program("plan", {}).exit_code, 64);
+  EXPECT_EQ(Program("plan", {folder_.Path("none")}).exit_code, 66);
+  EXPECT_EQ(Program("plan", {notes, "--from", folder_.Path("none")}).exit_code, 66);
+  const ProgramResult bad = Program("plan", {notes, "--from", folder_.Write("bad", "{}")});
+  EXPECT_EQ(bad.exit_code, 65);
+  EXPECT_NE(bad.err.find("bad: has no seconds"), std::string::npos) << bad.err;
+  EXPECT_EQ(RunProgram({"plan", "-m", folder_.Path("none"), notes}).exit_code, 66);
+}
+
+}  // namespace
+}  // namespace minisgl
