@@ -1,5 +1,5 @@
-// Runs that end before they are through: by a signal, for a reader that left, a full disk, a limit of
-// time.
+// Runs that end before they are through: by a signal, for a reader that left, a full disk, a limit
+// of time.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
