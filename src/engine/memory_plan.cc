@@ -354,6 +354,15 @@ std::string Describe(const PlanOptions& options, const PlanOptions& changed) {
 std::vector<std::string> SettingsThatFit(const ModelConfig& config, const PlanOptions& options,
                                          uint64_t available) {
   std::vector<std::string> settings;
+  // If all levers together make no room, fewer do not. A number of pages, once set, keeps a request
+  // from being shortened: so with it and without.
+  constexpr unsigned kAll = (1u << kNumLevers) - 1;
+  constexpr unsigned kNumPagesBit = 1u << static_cast<int>(Lever::kNumPages);
+  const auto makes_room = [&](unsigned levers) {
+    PlanOptions least = options;
+    return RelaxUntilItFits(config, levers, available, &least);
+  };
+  if (!makes_room(kAll) && !makes_room(kAll & ~kNumPagesBit)) return settings;
   for (int size = 1; size <= kNumLevers; ++size) {
     for (unsigned levers = 1; levers < 1u << kNumLevers; ++levers) {
       if (std::popcount(levers) != size) continue;
