@@ -23,18 +23,22 @@ failures=0
 
 cannot() { echo "$1" >&2; exit 77; }
 
-# timed NAME COMMAND...: its output, then its time. Times of children add up in this shell, so each runs in one of its own.
+# timed NAME COMMAND...: its output, then its time. Times of children add up in the shell that waited for them: each command runs
+# in one of its own, and `times` in no other (not in a pipe).
 timed() {
     name=$1
     shift
+    spent=$(mktemp)
     (
         begun=$(date +%s)
         "$@"
         status=$?
-        processor=$(LC_ALL=C times | awk 'NR == 2 { split($1 "m" $2, t, /[ms]+/); printf "%d", 60 * (t[1] + t[3]) + t[2] + t[4] }')
+        LC_ALL=C times >"$spent"
+        processor=$(awk 'NR == 2 { split($1 "m" $2, t, /[ms]+/); printf "%d", 60 * (t[1] + t[3]) + t[2] + t[4] }' "$spent")
         echo "fresh: $name: ended with $status after $(($(date +%s) - begun)) s, $processor s of processor time"
         exit "$status"
     ) || failures=$((failures + 1))
+    rm -f "$spent"
 }
 
 # The package server of this machine's own lists: "CODENAME URI".
@@ -110,9 +114,10 @@ repeat() {
 run_loaded() {
     # shellcheck disable=SC2086
     install_packages $BUILD_PACKAGES $TEST_PACKAGES || exit 1
-    [ -f build/build.ninja ] || meson setup build -Dtests=enabled -Dcuda=disabled >/dev/null || exit 1
-    meson configure build -Dtests=enabled || exit 1
-    ninja -C build >/dev/null || exit 1
+    # A build of its own: that of run.sh has a third of the cases.
+    [ -f build-loaded/build.ninja ] ||
+        meson setup build-loaded -Dtests=enabled -Dcuda=disabled -Dunity=on -Dunity_size=20 >/dev/null || exit 1
+    ninja -C build-loaded >/dev/null || exit 1
     busy=""
     for _ in $(seq "$(nproc)"); do
         sh -c 'while :; do :; done' &
@@ -121,15 +126,15 @@ run_loaded() {
     # shellcheck disable=SC2064
     trap "kill $busy; finish" EXIT
     for suite in base runtime cli faults; do
-        repeat 10 "$suite, every core busy" meson test -C build --no-rebuild --suite "$suite"
+        repeat 10 "$suite, every core busy" meson test -C build-loaded --no-rebuild --suite "$suite"
     done
-    repeat 1 "the others, every core busy" meson test -C build --no-rebuild --no-suite base --no-suite runtime --no-suite cli \
+    repeat 1 "the others, every core busy" meson test -C build-loaded --no-rebuild --no-suite base --no-suite runtime --no-suite cli \
         --no-suite faults --timeout-multiplier 4
     # shellcheck disable=SC2086
     kill $busy
     trap finish EXIT
     for suite in base runtime cli faults; do
-        repeat 10 "$suite, one processor" taskset -c 0 meson test -C build --no-rebuild --suite "$suite"
+        repeat 10 "$suite, one processor" taskset -c 0 meson test -C build-loaded --no-rebuild --suite "$suite"
     done
 }
 
