@@ -316,18 +316,6 @@ TEST(RowTest, DamagedJsonIsARowErrorThatKeepsIndexAndLine) {
   }
 }
 
-TEST(RowTest, ARowOfTooManyValuesIsRefused) {
-  const auto row_of_ids = [](uint64_t count) {
-    std::string row = "{\"prompt_token_ids\": [1";
-    for (uint64_t i = 1; i < count; ++i) row += ",1";
-    return row + "]}";
-  };
-  EXPECT_EQ(Good(row_of_ids(kRowValuesMax - 2)).prompt_token_ids.size(), kRowValuesMax - 2);
-  const RowError error = Bad(row_of_ids(kRowValuesMax - 1));
-  EXPECT_EQ(error.code, "invalid_row");
-  EXPECT_NE(error.message.find("more than 4194304 values"), std::string::npos) << error.message;
-}
-
 TEST(RowTest, AStringIsAPrompt) {
   const Row row = Good(R"("once upon\na time")");
   EXPECT_EQ(row.kind, PromptKind::kText);

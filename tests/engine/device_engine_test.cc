@@ -11,6 +11,7 @@
 #include "engine/engine_driver.h"
 #include "engine/host_device_ops.h"
 #include "minisgl/engine/device_engine.h"
+#include "slow.h"
 
 namespace minisgl {
 namespace {
@@ -236,6 +237,7 @@ class ManyWritesTest : public DeviceEngineTest {
 };
 
 TEST_F(ManyWritesTest, AStepThatIsLargerThanTheRoomForWritesIsUploadedWhole) {
+  MarkSlow("a step of very many writes");
   // 3 rows fit behind the front (256 KiB), 4 do not; 5 after 3 and 4 after 4 grow or reuse the
   // rest.
   for (const int count : {3, 4, 7}) {

@@ -11,6 +11,7 @@
 #include "engine/engine_driver.h"
 #include "engine/watching_ops.h"
 #include "minisgl/base/random.h"
+#include "slow.h"
 
 namespace minisgl {
 namespace {
@@ -90,6 +91,7 @@ class DraftsTest : public testing::Test {
 };
 
 TEST_F(DraftsTest, AnyGuessesGiveTheAnswerOfOneTokenAtATime) {
+  MarkSlow("many guesses");
   const auto prompt = RandomPrompt(21, 1);
   for (const SamplingParams& sampling : Samplings()) {
     const auto wanted = Plain(*model_, prompt, sampling, 40);

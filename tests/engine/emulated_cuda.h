@@ -1,0 +1,57 @@
+// The whole CUDA engine without a GPU, for tests: its host code, and its kernels on the
+// thread-block emulator.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <utility>
+
+#include "cuda_ops.h"
+#include "emulator/emulated_cuda_api.h"
+#include "emulator/emulated_matmul.h"
+#include "engine/engine_driver.h"
+
+namespace minisgl {
+
+// One whose head_dim the kernels have: 3 query heads on each of 2 KV heads of 64.
+inline std::unique_ptr<TestModel> MakeEmulatedModel() {
+  auto model = std::make_unique<TestModel>();
+  model->config = TinyConfig();
+  model->config.hidden_size = 64;
+  model->config.num_heads = 6;
+  model->config.num_kv_heads = 2;
+  model->config.head_dim = 64;
+  model->config.max_seq_len = 512;
+  model->checkpoint = WriteCheckpoint(model->dir, TinyTensors(model->config));
+  return model;
+}
+
+inline std::unique_ptr<DeviceOps> EmulatedCuda(const CudaOpsConfig& config,
+                                        std::shared_ptr<emulator::EmulatedCudaApi> api = nullptr) {
+  if (api == nullptr) api = std::make_shared<emulator::EmulatedCudaApi>();
+  auto ops = MakeCudaOpsOver(
+      api,
+      [api](CudaApi*, void*, size_t, bool) -> Result<std::unique_ptr<MatmulLibrary>> {
+        return std::unique_ptr<MatmulLibrary>(new emulator::EmulatedMatmul(api.get()));
+      },
+      config);
+  MINISGL_CHECK(ops.ok(), "{}", ops.status().message());
+  return std::move(ops).value();
+}
+
+class EmulatedCudaTest : public testing::Test {
+ protected:
+  std::unique_ptr<EngineDriver> OnCuda(const DriverOptions& options,
+                                       const CudaOpsConfig& config = {}) {
+    return std::make_unique<EngineDriver>(*model_, options, EmulatedCuda(config));
+  }
+  std::unique_ptr<EngineDriver> OnCpu(DriverOptions options, DType dtype) {
+    options.weight_dtype = dtype;
+    return std::make_unique<EngineDriver>(model_->config, *model_->checkpoint, options,
+                                          MakeNaiveOps(dtype));
+  }
+  const std::unique_ptr<TestModel> model_ = MakeEmulatedModel();
+};
+
+}  // namespace minisgl

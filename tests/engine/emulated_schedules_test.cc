@@ -1,0 +1,88 @@
+// The CUDA engine on emulated kernels gives the same under schedules that read keys otherwise: rows
+// grouped by a common stem, and window pages that are given away.
+#include <gtest/gtest.h>
+
+#include <utility>
+
+#include "engine/emulated_cuda.h"
+#include "engine/scheduled_run.h"
+#include "minisgl/base/window_math.h"
+#include "minisgl/engine/device_engine.h"
+#include "slow.h"
+
+namespace minisgl {
+namespace {
+
+using EmulatedSchedulesTest = EmulatedCudaTest;
+
+// Rows with a common stem decode together, their stem's keys read once (cascade attention), and
+// each says what it says when it decodes by itself.
+TEST_F(EmulatedSchedulesTest, RowsOfOneStemDecodeAsEachAlone) {
+  MarkSlow("a long stem on the emulator");
+  const auto stem = RandomPrompt(kSplitKeysMin, 8);
+  const auto answers = [&](bool together) {
+    const auto cuda = OnCuda({.max_running_requests = 4, .graph_max_rows = 4});
+    std::vector<TestRow*> rows;
+    for (int i = 0; i < 3; ++i) {
+      auto prompt = stem;
+      for (const TokenId id : RandomPrompt(3 + i, 80 + i)) prompt.push_back(id);
+      rows.push_back(i == 0 ? cuda->AddRow(prompt)
+                            : cuda->AddRowSharing(*rows[0], kSplitKeysMin / 16, prompt));
+      cuda->ExtendAll(rows.back());
+      MINISGL_CHECK(cuda->Step().ok(), "a step failed");
+    }
+    for (int step = 0; step < 2; ++step) {
+      for (TestRow* row : rows) {
+        cuda->ExtendAll(row);
+        if (!together) MINISGL_CHECK(cuda->Step().ok(), "a step failed");
+      }
+      if (together) MINISGL_CHECK(cuda->Step().ok(), "a step failed");
+    }
+    std::vector<RowResult> all;
+    for (TestRow* row : rows) all.insert(all.end(), row->results.begin(), row->results.end());
+    return all;
+  };
+  EXPECT_TRUE(SameResults(answers(true), answers(false)));
+}
+
+// Layers with a sliding window keep their keys and values in a few window pages, given away behind
+// the window; with graphs and without. Deterministic, so that all is the same bit for bit.
+TEST_F(EmulatedSchedulesTest, AFewWindowPagesChangeNothing) {
+  MarkSlow("long answers on the emulator");
+  ModelConfig config = model_->config;
+  config.layers[0].sliding_window = 21;
+  const auto run = [&](int32_t num_window_pages, int32_t graph_max_rows) {
+    auto device = EmulatedCuda({.deterministic = true});
+    const ModelEngineOptions options = {.max_running_requests = 3,
+                                        .max_prefill_tokens = 32,
+                                        .page_size = 4,
+                                        .num_pages = 100,
+                                        .memory_ratio = 0.9,
+                                        .graph_max_rows = graph_max_rows};
+    auto plan = PlanMemory(config, options, 0, device.get());
+    MINISGL_CHECK(plan.ok(), "{}", plan.status().message());
+    plan->limits.num_window_pages = num_window_pages;
+    plan->limits.sliding_window = num_window_pages > 0 ? 21 : 0;
+    auto engine = MakeDeviceEngine(config, *model_->checkpoint, *plan, std::move(device),
+                                   {.graph_max_rows = graph_max_rows});
+    MINISGL_CHECK(engine.ok(), "{}", engine.status().message());
+    std::vector<Request> requests;
+    for (RequestId id = 1; id <= 4; ++id) {
+      requests.emplace_back();
+      requests.back().id = id;
+      requests.back().prompt = RandomPrompt(40 + static_cast<int32_t>(id) * 11, id % 2);
+      requests.back().max_tokens = 12;
+      requests.back().sampling.num_logprobs = 20;
+    }
+    return RunScheduled(engine->get(), {.max_prefill_tokens = 32}, requests, 1);
+  };
+  const ScheduledRun whole = run(0, 0);
+  for (const int32_t graph_max_rows : {0, 4}) {
+    const ScheduledRun few = run(WindowMath{4, 21}.PagesOf(2) + 2, graph_max_rows);
+    ExpectSame(whole, few);
+    EXPECT_GT(few.stats.reclaimed_window_pages, 10);
+  }
+}
+
+}  // namespace
+}  // namespace minisgl
