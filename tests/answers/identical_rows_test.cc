@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "answers/run_program.h"
+#include "slow.h"
 
 namespace minisgl::answers {
 namespace {
@@ -112,7 +113,10 @@ void ExpectIdenticalRows(const std::string& file,
   ASSERT_FALSE(expected.empty());
 }
 
-TEST(IdenticalRowsTest, Notes) { ExpectIdenticalRows(Sample("notes.jsonl", IsLong() ? 1 : 6, "")); }
+TEST(IdenticalRowsTest, Notes) {
+  MarkSlow("long prompts under several schedules");
+  ExpectIdenticalRows(Sample("notes.jsonl", IsLong() ? 1 : 6, ""));
+}
 TEST(IdenticalRowsTest, Mixed) { ExpectIdenticalRows(Sample("mixed.jsonl", IsLong() ? 1 : 8, "")); }
 TEST(IdenticalRowsTest, Conversations) {
   ExpectIdenticalRows(Sample("conversations.jsonl", IsLong() ? 1 : 4, ""));
@@ -159,6 +163,7 @@ std::vector<std::string> SampledStories(int count) {
 
 // Sampled answers too, and the log-probabilities of the raw logits to the last bit.
 TEST(IdenticalRowsTest, SampledStoriesWithLogprobs) {
+  MarkSlow("long answers under several schedules");
   const std::string path = ::testing::TempDir() + "minisgl_sampled.jsonl";
   std::ofstream out(path);
   for (const std::string& row : SampledStories(IsLong() ? 24 : 6)) out << row << "\n";
@@ -167,6 +172,7 @@ TEST(IdenticalRowsTest, SampledStoriesWithLogprobs) {
 }
 
 TEST(IdenticalRowsTest, ASampleOfAllFilesUnderTheCrossOfAllSchedules) {
+  MarkSlow("a product of schedules");
   const std::string path = ::testing::TempDir() + "minisgl_all.jsonl";
   std::ofstream out(path);
   for (const auto& [name, stride] : {std::pair("notes.jsonl", 15), std::pair("mixed.jsonl", 25),

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "minisgl/base/utf8.h"
+#include "slow.h"
 
 namespace minisgl {
 namespace {
@@ -141,6 +142,7 @@ double SecondsToParse(const std::vector<std::string>& keys) {
 }
 
 TEST(JsonTest, KeysOfOneHashTakeNoLongerThanOthers) {
+  MarkSlow("sixteen thousand keys of one hash");
   const std::vector<std::string> crafted = KeysOfOneHash(14);
   if (std::hash<std::string>()(crafted.front()) != std::hash<std::string>()(crafted.back())) {
     GTEST_SKIP() << "this library hashes strings in another way than the keys were made for";

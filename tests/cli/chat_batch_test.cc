@@ -12,6 +12,7 @@
 #include "cli/chat_batch.h"
 #include "minisgl/base/json.h"
 #include "pty_chat.h"
+#include "slow.h"
 
 namespace minisgl {
 namespace {
@@ -94,6 +95,7 @@ TEST_F(ChatBatchTest, AnswersAreThoseOfRun) {
 }
 
 TEST_F(ChatBatchTest, ThePromptShowsHowFarItIs) {
+  MarkSlow("a slow engine, so that there is something to show");
   const std::string rows = WriteRows("rows.jsonl", 20000, 4);
   auto chat = Start({"--cpu-target", "naive"});
   chat->Send("/batch " + rows + "\r");
@@ -149,6 +151,7 @@ TEST_F(ChatBatchTest, ABatchIsStopped) {
 
 // The journal beside the answers is that of a run with the options of the chat.
 TEST_F(ChatBatchTest, WhatWasStoppedIsGoneOnWith) {
+  MarkSlow("a slow engine, so that the stop finds rows that are running");
   const std::string rows = File("rows.jsonl"), answers = File("rows.answers.jsonl");
   const std::string expected = File("run.jsonl");
   const auto run = [&](const std::string& output, const char* more) {
@@ -214,6 +217,7 @@ TEST_F(ChatBatchTest, LeavingWhileOneRunsAsks) {
 }
 
 TEST_F(ChatBatchTest, ASignalToEndWritesWhatWasDone) {
+  MarkSlow("a slow engine, so that the signal finds rows that are running");
   auto chat = Start({"--cpu-target", "naive"});
   chat->Send("/batch " + WriteEndlessRows() + "\r");
   WaitForAnAnswer(chat.get(), File("rows.answers.jsonl"));

@@ -14,6 +14,7 @@
 #include "cli/chat_completion.h"
 #include "pty_chat.h"
 #include "screen.h"
+#include "slow.h"
 
 namespace minisgl {
 namespace {
@@ -108,6 +109,7 @@ class ChatLineTest : public ChatTest {
 };
 
 TEST_F(ChatLineTest, TabCompletesAndLists) {
+  MarkSlow("many lines are typed, each waited for");
   auto chat = Start();
   ExpectLine(chat.get(), "/reg\t", "> /regen ", 9);
   ExpectLine(chat.get(), "\x15/set te\t", "> /set temperature ", 19);
@@ -128,6 +130,7 @@ TEST_F(ChatLineTest, TabCompletesAndLists) {
 }
 
 TEST_F(ChatLineTest, WideCharactersStandWhereTheyAreTyped) {
+  MarkSlow("many lines are typed, each waited for");
   auto chat = Start();
   ExpectLine(chat.get(), "abc", "> abc", 5);
   ExpectLine(chat.get(), kHome + std::string("\u65e5\u672c"), "> \u65e5\u672cabc", 6);

@@ -11,6 +11,7 @@
 #include "program.h"
 #include "pty_process.h"
 #include "screen.h"
+#include "slow.h"
 
 namespace minisgl {
 namespace {
@@ -86,6 +87,7 @@ TEST_F(ProgressPtyTest, NoColourIsObeyed) {
 
 // A terminal wraps what it shows as it is narrowed; the next line takes the place of all of it.
 TEST_F(ProgressPtyTest, ANarrowerTerminalShowsOneLine) {
+  MarkSlow("a slow engine, so that there is something to show");
   PtyProcess program(args_, {{"TERM", "xterm"}, {"NO_COLOR", "1"}});
   ASSERT_TRUE(program.WaitFor("/1,000 rows")) << program.output();
   Screen screen(200);
@@ -118,6 +120,7 @@ TEST_F(ProgressPtyTest, ANarrowerTerminalShowsOneLine) {
 }
 
 TEST_F(ProgressPtyTest, ADumbTerminalAndQuietGetNoControlSequence) {
+  MarkSlow("a slow engine, so that there is something to show");
   EXPECT_EQ(ShownOfOneRow({{"TERM", "dumb"}}).find('\x1b'), std::string::npos);
   EXPECT_EQ(ShownOfOneRow({{"TERM", "xterm"}}, "--quiet"), "");
 }

@@ -21,6 +21,7 @@
 #include "fakes.h"
 #include "minisgl/base/json.h"
 #include "program.h"
+#include "slow.h"
 
 namespace minisgl {
 namespace {
@@ -97,6 +98,7 @@ class RunDurabilityTest : public ::testing::Test {
 };
 
 TEST_F(RunDurabilityTest, KilledRunsResumeToTheRowsOfTheUninterruptedOne) {
+  MarkSlow("many runs, killed and resumed");
   const std::string input = WriteInput();
   ASSERT_EQ(RunFile(input, {"-o", folder_.Path("whole")}).exit_code, 0);
   const std::string whole = folder_.Read("whole");
@@ -353,6 +355,7 @@ TEST_F(RunDurabilityTest, ShardsJoinedAreTheWholeRun) {
 // by some megabytes from start to start, so that what a check alone takes, which loads none, says
 // more of few rows. (What a program took counts from its fork on: this process must stay small.)
 TEST_F(RunDurabilityTest, MemoryDoesNotGrowWithTheInput) {
+  MarkSlow("thousands of rows");
 #if defined(__SANITIZE_ADDRESS__)
   GTEST_SKIP() << "the sanitizer's memory is not the program's";
 #endif
@@ -501,6 +504,7 @@ TEST_F(RunDurabilityTest, InputsAndOutputsOfEveryKind) {
 // Each signal at each stage: while the model loads, before the first answer, among answers, while
 // it drains, again while it drains, and when all is written.
 TEST_F(RunDurabilityTest, SignalsAtEveryStageEndTheRunAsTheySay) {
+  MarkSlow("a run for each signal and stage");
   std::string text;
   for (int i = 0; i < 60; ++i)
     text += "{\"prompt\": \"a\", \"max_tokens\": 60, \"ignore_eos\": true}\n";

@@ -23,6 +23,7 @@
 #include "failing_write.h"
 #include "fakes.h"
 #include "minisgl/base/random.h"
+#include "slow.h"
 
 namespace minisgl {
 namespace {
@@ -548,6 +549,7 @@ TEST(StopSignalsTest, AfterTheSecondThereAreTwoSeconds) {
 // The disk fails at write n, at once or within a row: what was written before is whole and stays,
 // and the error names the file.
 TEST_F(RunLoopTest, AWriteThatFailsLeavesTheRowsBeforeItWhole) {
+  MarkSlow("a run for each write");
   AnswerAtOnce();
   constexpr int kRows = 200;
   std::string input;

@@ -13,6 +13,7 @@
 #include "fakes.h"
 #include "minisgl/base/json.h"
 #include "run_fixture.h"
+#include "slow.h"
 
 namespace minisgl {
 namespace {
@@ -239,6 +240,7 @@ TEST_F(RunProgramTest, CheckShowsNoControlSequenceOfARow) {
 }
 
 TEST_F(RunProgramTest, PromptsThatAreTooLongAreAnsweredAtOnce) {
+  MarkSlow("long prompts");
   const std::string row = "\"" + std::string(20000, 'x') + " the end\"\n";
   const std::string rows = folder_.Write("in.jsonl", row);
   EXPECT_EQ(Code(Rows(RunModel({"--file", rows}).out).at(0)), "length_exceeded");
@@ -259,6 +261,7 @@ TEST_F(RunProgramTest, PromptsThatAreTooLongAreAnsweredAtOnce) {
 }
 
 TEST_F(RunProgramTest, OrderIsTheInputsOrAsCompleted) {
+  MarkSlow("several runs of many rows");
   std::string input;
   for (const int tokens : {24, 1, 12, 2}) {
     input += "{\"prompt\": \"a\", \"ignore_eos\": true, \"max_tokens\": " + std::to_string(tokens) +

@@ -5,6 +5,7 @@
 #include <random>
 
 #include "cuda_ops_fixture.h"
+#include "slow.h"
 #include "stacked_matrix.h"
 #include "staging.h"
 
@@ -140,6 +141,7 @@ TEST_F(CudaCopiesTest, WhatWasGivenOutOutlivesTheOperations) {
 }
 
 TEST_F(CudaCopiesTest, UploadsOfEverySizeArriveThoughTheSourceChangesAtOnce) {
+  MarkSlow("uploads of every size");
   api_ = MakeEmulatedApi({.lazy = true});
   auto ops = MakeReserved();
   constexpr size_t kChunk = Staging::kChunkBytes;
@@ -254,6 +256,7 @@ TEST_F(CudaCopiesTest, PackedMatricesHaveTheTypeOfTheActivations) {
 }
 
 TEST_F(CudaCopiesTest, AMatrixOfSeveralChunksIsWhole) {
+  MarkSlow("a matrix of several chunks");
   api_ = MakeEmulatedApi({.lazy = true});
   auto ops = MakeReserved();
   // 3 x 2.4 M elements of 2 bytes: almost two chunks, with a part's end within each.

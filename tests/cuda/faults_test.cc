@@ -9,6 +9,7 @@
 
 #include "cuda_error.h"
 #include "cuda_ops_fixture.h"
+#include "slow.h"
 
 namespace minisgl {
 namespace {
@@ -134,6 +135,7 @@ TEST_F(CudaFaultsTest, UsingEverythingWorksAndLeavesNothing) {
 
 // Every call that the use of everything makes, failing in turn with an error of each class.
 TEST_F(CudaFaultsTest, EveryCallMayFailInEveryWay) {
+  MarkSlow("a start for each call and way");
   const char* const kCalls[] = {
       "SetDevice",   "DeviceProperties", "MemoryInfo",       "Malloc",          "MallocHost",
       "MemsetAsync", "CopyAsync",        "StreamCreate",     "StreamWaitEvent", "StreamSynchronize",

@@ -13,6 +13,7 @@
 #include "faults/faulty_program.h"
 #include "minisgl/base/json.h"
 #include "minisgl/base/utf8.h"
+#include "slow.h"
 
 namespace minisgl::faults {
 namespace {
@@ -22,7 +23,7 @@ constexpr int kSomeFailed = 1;  // a row could not be made into a prompt; its er
 // Faults of the normal run: half of them spread over all allocations there are, half over the last
 // twentieth, where rows are answered and threads run. The long form takes every one.
 #if defined(__SANITIZE_ADDRESS__)
-constexpr int64_t kShortRuns = 40;
+constexpr int64_t kShortRuns = 20;
 #else
 constexpr int64_t kShortRuns = 100;
 #endif
@@ -134,6 +135,7 @@ struct Case {
 class AllocationFaultTest : public testing::TestWithParam<Case> {};
 
 TEST_P(AllocationFaultTest, EveryOneEndsInOrder) {
+  MarkSlow("a run for each of many allocations");
   Job job(GetParam().with_tokenizer_json);
   const int64_t total = job.NumCalls(Call::kAllocate);
   std::map<int, int64_t> codes;

@@ -11,6 +11,7 @@
 #include "faults/faulty_program.h"
 #include "minisgl/base/utf8.h"
 #include "minisgl/weights/checkpoint.h"
+#include "slow.h"
 
 namespace minisgl::faults {
 namespace {
@@ -170,6 +171,7 @@ std::vector<HostileHeader> HostileNames() {
 }
 
 TEST(HeaderMemoryTest, HostileHeadersAreRefusedInLittleMemoryAndTime) {
+  MarkSlow("50 headers of 2 MB");
   const size_t bytes = IsLongForm() ? kHeaderBytesMax : kShortHeaderBytes;
   const double share = static_cast<double>(bytes) / kHeaderBytesMax;
   std::vector<HostileHeader> headers = HostileValues();

@@ -12,6 +12,7 @@
 #include "minisgl/base/mapped_file.h"
 #include "minisgl/base/utf8.h"
 #include "minisgl/weights/checkpoint.h"
+#include "slow.h"
 
 namespace minisgl::faults {
 namespace {
@@ -41,6 +42,7 @@ class ReadFaultTest : public testing::TestWithParam<bool> {
 };
 
 TEST_P(ReadFaultTest, AFailedCallEndsInOrderNamingTheFile) {
+  MarkSlow("a run for each call");
   const Outcome reference = Run({});
   ASSERT_EQ(reference.exit_code, 0) << reference.err;
   const struct {
@@ -74,6 +76,7 @@ TEST_P(ReadFaultTest, AFailedCallEndsInOrderNamingTheFile) {
 }
 
 TEST_P(ReadFaultTest, InterruptedAndShortReadsChangeNothing) {
+  MarkSlow("many runs");
   const Outcome reference = Run({});
   ASSERT_EQ(reference.exit_code, 0) << reference.err;
   const int64_t reads = reference.calls[static_cast<size_t>(Call::kRead)];
@@ -175,6 +178,7 @@ TEST(TruncatedModelTest, ALiveCutIsExit74NamingTheFile) {
 
 // A line of more than 64 MiB is an error row, and is not kept to say so.
 TEST(LongLineTest, ALineOverTheCapIsAnErrorRowInFlatMemory) {
+  MarkSlow("a line of hundreds of megabytes");
   const Folder folder;
   WriteTinyModel(folder, /*with_tokenizer_json=*/false);
   const std::string row = R"({"prompt": "the fox", "max_tokens": 2})";

@@ -3,6 +3,7 @@
 // engine's.
 #include "gpu/gpu_fixture.h"
 #include "gpu/gpu_models.h"
+#include "slow.h"
 
 namespace minisgl {
 namespace {
@@ -80,6 +81,7 @@ void GpuCanaryTest::Replay(int32_t num_rows, int32_t num_steps) {
 }
 
 TEST_F(GpuCanaryTest, ReplaysWriteToNothingElse) {
+  MarkSlow("a model on the emulator");
   auto owner = Make();
   DeviceOps* const ops = owner.get();
   const std::vector<uint32_t> pattern(size_t{1} << (IsSlow() ? 12 : 20), 0x600DCAFE);

@@ -9,6 +9,7 @@
 
 #include "gpu/gpu_fixture.h"
 #include "gpu/gpu_models.h"
+#include "slow.h"
 
 namespace minisgl {
 namespace {
@@ -98,6 +99,7 @@ void Agreement::Compare(EngineDriver* driver, const std::vector<TokenId>& prompt
 
 // In chunks and whole, in graphs and without.
 TEST_F(GpuEngineTest, TheTinyModelAgreesWithTheCpu) {
+  MarkSlow("a model on the emulator");
   const auto model = MakeGpuTinyModel();
   const auto prompts = Prompts(
       IsSlow() ? std::vector<int32_t>{21} : std::vector<int32_t>{1, 2, 15, 16, 17, 64, 65, 130},
@@ -128,6 +130,7 @@ TEST_F(GpuEngineTest, TheTinyModelAgreesWithTheCpu) {
 
 // The CPU's operations keep activations in f32, so this is the whole error of 16 bits.
 TEST_F(GpuEngineTest, WrenAgreesWithTheCpu) {
+  MarkSlow("the demo model on the emulator");
   const auto model = OpenWren();
   const auto prompts = Prompts(
       IsSlow() ? std::vector<int32_t>{5} : std::vector<int32_t>{1, 7, 16, 50, 129, 506, 1500},
@@ -155,6 +158,7 @@ TEST_F(GpuEngineTest, WrenAgreesWithTheCpu) {
 // round differently, the router of a token may choose other experts, and bf16 rounds 8 times as
 // much.
 TEST_F(GpuEngineTest, ArchitecturesAgreeWithTheOracle) {
+  MarkSlow("every architecture on the emulator");
   for (const char* const name :
        {"gpt_oss", "qwen2_moe", "granitemoe", "gemma2", "olmo2", "stablelm", "nemotron", "hunyuan",
         "smollm3", "ministral3", "glm4", "starcoder2", "cohere2"}) {

@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "gpu/gpu_fixture.h"
+#include "slow.h"
 
 namespace minisgl {
 namespace {
@@ -158,6 +159,7 @@ class GpuExpertLinearTest : public GpuTest {
 };
 
 TEST_F(GpuExpertLinearTest, MatchesTheSum) {
+  MarkSlow("large products on the emulator");
   for (const DType dtype : kHalfTypes) {
     for (const auto& [num_out, num_in] : {std::pair{65, 72}, {24, 33}, {130, 200}}) {
       for (const bool x_per_choice : {false, true}) {

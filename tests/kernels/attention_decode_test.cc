@@ -2,6 +2,7 @@
 // batches and thread orders.
 #include "attention_check.h"
 #include "kernels/attention_arguments.h"
+#include "slow.h"
 
 namespace minisgl {
 namespace {
@@ -60,6 +61,7 @@ TEST(AttentionDecodeTest, PageSizes) {
 
 // Windows within a tile, across splits, and longer than a row; splits wholly before one.
 TEST(AttentionDecodeTest, WindowsCapsAndSinks) {
+  MarkSlow("a product of options on the emulator");
   for (const int32_t window : {0, 1, 40, 257, 300, 5000}) {
     for (const float softcap : {0.0f, 3.0f}) {
       for (const bool sinks : {false, true}) {

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "minisgl/kv/prefix_cache.h"
+#include "slow.h"
 
 namespace minisgl {
 namespace {
@@ -208,6 +209,7 @@ INSTANTIATE_TEST_SUITE_P(PageSizes, RadixCacheModelTest, ::testing::Values(1, 2,
 // A chain of nodes, as branches at every token make it: neither use nor destruction may recurse
 // along it.
 TEST(RadixCacheDepthTest, AChainOfThousandsOfNodesIsNoProblem) {
+  MarkSlow("a chain of thousands of nodes");
   const auto cache = MakeRadixCache(1);
   Tokens tokens(4000, 1);
   Pages pages(tokens.size());

@@ -6,6 +6,7 @@
 
 #include "cpu/attention_plan.h"
 #include "op_check.h"
+#include "slow.h"
 
 namespace minisgl {
 namespace {
@@ -205,6 +206,7 @@ std::vector<Row> Decodes(int count, int32_t stem, int32_t own) {
 }
 
 TEST(AttentionSharingTest, PrefixesAroundTilesSplitsAndPages) {
+  MarkSlow("every length about every boundary");
   const std::vector<int32_t> page_sizes = {1, 4, 16, 64}, groups = {1, 2, 4, 8};
   size_t turn = 0;
   for (const int32_t stem : {0, 63, 64, 65, 128, 428, 511, 512, 513, 1100}) {
@@ -219,6 +221,7 @@ TEST(AttentionSharingTest, PrefixesAroundTilesSplitsAndPages) {
 }
 
 TEST(AttentionSharingTest, GroupsOfAnySize) {
+  MarkSlow("groups of up to all rows");
   for (const int count : {1, 2, 3, 4, 6, 7, 13, 24, 25, 40}) {
     for (const int32_t group_size : {1, 2, 4, 8}) {
       ExpectSharingChangesNothing({.num_heads = group_size, .head_dim = 4},
@@ -229,6 +232,7 @@ TEST(AttentionSharingTest, GroupsOfAnySize) {
 
 // Decoding rows, drafts, chunks of a prompt and rows of other stems' lengths in one step.
 TEST(AttentionSharingTest, RowsOfManyKinds) {
+  MarkSlow("many random batches");
   const std::vector<Row> rows = {{428, 450},      {428, 500, 60}, {428, 431, 3}, {0, 90},
                                  {512, 513},      {64, 700, 2},   {428, 429},    {1100, 1101},
                                  {1100, 1200, 5}, {512, 600, 88}, {30, 31},      {0, 40, 40},
@@ -247,6 +251,7 @@ TEST(AttentionSharingTest, RowsOfManyKinds) {
 }
 
 TEST(AttentionSharingTest, WindowsCapsAndSinks) {
+  MarkSlow("a product of options");
   const std::vector<Row> rows = {{428, 440}, {428, 429}, {428, 500, 9}, {428, 460}, {128, 130}};
   for (const int32_t window : {0, 20, 450, 1000}) {
     for (const bool has_sinks : {false, true}) {

@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "op_check.h"
+#include "slow.h"
 
 namespace minisgl {
 namespace {
@@ -215,6 +216,7 @@ TEST(AttentionTest, AgreesWithOracleOverShapes) {
 }
 
 TEST(AttentionTest, AgreesWithOracleOverOptions) {
+  MarkSlow("a product of options on every instruction set");
   for (int32_t window : {0, 1, 5, 64, 100}) {
     for (float cap : {0.0f, 2.0f}) {
       for (bool sinks : {false, true}) {
@@ -287,6 +289,7 @@ TEST(AttentionTest, ANanScoreIsNotHidden) {
 
 // Promise 1, over everything that may differ between two runs of the same request.
 TEST(AttentionTest, BitsDependOnNothingButTheRequest) {
+  MarkSlow("many batches on every instruction set");
   for (const auto& [target, keeps_bf16] : AttentionTargets()) {
     for (AttentionCase c : {AttentionCase{.num_heads = 4, .num_kv_heads = 2, .head_dim = 32},
                             {.num_heads = 6, .num_kv_heads = 2, .head_dim = 80},

@@ -1,6 +1,7 @@
 // Linear: against the oracle over ragged shapes, dtypes and instruction sets, and bit for bit over
 // batch sizes.
 #include "op_check.h"
+#include "slow.h"
 
 namespace minisgl {
 namespace {
@@ -34,6 +35,7 @@ std::vector<float> Absolute(std::vector<float> values) {
 }
 
 TEST(LinearTest, AgreesWithOracle) {
+  MarkSlow("many shapes on every instruction set");
   const auto oracle = MakeNaiveOps();
   for (const auto& ops : AllCpuOps()) {
     for (const Shape& shape : kShapes) {

@@ -4,6 +4,7 @@
 #include <cstdlib>
 
 #include "sim/workload.h"
+#include "slow.h"
 
 namespace minisgl::sim {
 namespace {
@@ -14,6 +15,7 @@ uint64_t NumSeeds() {
 }
 
 TEST(SimTest, EverySeedKeepsEveryInvariantAndAnswersRight) {
+  MarkSlow("thousands of simulated runs");
   for (uint64_t seed = 1; seed <= NumSeeds(); ++seed) {
     const Workload workload = DrawWorkload(seed);
     const Outcome outcome = Simulate(workload);

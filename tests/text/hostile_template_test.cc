@@ -9,6 +9,7 @@
 #include "hostile_templates.h"
 #include "minisgl/base/utf8.h"
 #include "minisgl/text/chat_template.h"
+#include "slow.h"
 #include "text_test_util.h"
 
 namespace minisgl {
@@ -30,6 +31,7 @@ double ProcessorSeconds() {
 }
 
 TEST(HostileTemplateTest, EachIsRefusedWithinASecond) {
+  MarkSlow("each template may take a second");
   ChatInput input;
   input.messages = *ParseJson(R"([{"role": "user", "content": "x"}])");
   double most_seconds = 0;

@@ -7,6 +7,7 @@
 #include <functional>
 
 #include "minisgl/base/utf8.h"
+#include "slow.h"
 #include "text_test_util.h"
 
 namespace minisgl {
@@ -51,6 +52,7 @@ void RunOnSmallStack(std::function<void()> work) {
 class LongTextTest : public testing::TestWithParam<std::string> {};
 
 TEST_P(LongTextTest, EveryClassTakesLittleTimeAndStack) {
+  MarkSlow("long texts of every class");
   const auto tokenizer = LoadTokenizer(MINISGL_SOURCE_DIR "/tests/" + GetParam());
   ASSERT_NE(tokenizer, nullptr);
   for (const CharacterClass& one : kClasses) {

@@ -8,6 +8,7 @@
 
 #include "minisgl/base/utf8.h"
 #include "minisgl/text/stream_decoder.h"
+#include "slow.h"
 #include "text/tokenizer_json/bpe.h"
 #include "text/tokenizer_json/loader.h"
 #include "text_test_util.h"
@@ -245,6 +246,7 @@ TEST_F(AddedTokensTest, TextsPastTheLimitAreRefused) {
 
 // One word of a million letters: heap operations in proportion, whatever merges.
 TEST(BpeTest, WorkGrowsWithTheLengthOfAWordAlone) {
+  MarkSlow("words of a megabyte");
   auto vocabulary = std::make_shared<Vocabulary>();
   std::vector<BpeMerge> merges;
   ASSERT_TRUE(vocabulary->Add("a", 0).ok());
@@ -285,6 +287,7 @@ TEST(BpeTest, RanksMergeWhatIsATokenTogether) {
 
 // 1 MiB of each class of character, through normaliser, pattern and merges.
 TEST(TokenizerJsonTest, LongRunsOfOneClassTakeLessThanASecondEach) {
+  MarkSlow("long runs of every class");
   constexpr double kSecondsMax = 10.0;  // a sanitizer's build on a busy machine; 0.4 in a release
 #if defined(__SANITIZE_ADDRESS__)
   constexpr size_t kTextBytes = size_t{128} << 10;

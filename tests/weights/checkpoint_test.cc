@@ -9,6 +9,7 @@
 #include <cstring>
 #include <random>
 
+#include "slow.h"
 #include "test_files.h"
 
 namespace minisgl {
@@ -260,6 +261,7 @@ TEST(ShardIndexTest, RefusesATensorInTwoShards) {
 }
 
 TEST(ShardIndexTest, RefusesMoreValuesThanThereAreTensors) {
+  MarkSlow("an index of very many values");
   TempDir dir;
   std::string index = R"({"metadata": [[])";
   for (int i = 0; i < 1'200'000; ++i) index += ",[]";

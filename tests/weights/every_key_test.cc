@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "config_check.h"
+#include "slow.h"
 
 namespace minisgl {
 namespace {
@@ -44,6 +45,7 @@ void ExpectUsable(const ModelConfig& config) {
 }
 
 TEST(EveryKeyTest, IsRefusedByNameOrLeavesAConfigurationThatCanBeUsed) {
+  MarkSlow("every value for every key of every architecture");
   int num_cases = 0, num_refused = 0;
   const fs::path models = MINISGL_SOURCE_DIR "/tests/golden/models";
   for (const auto& model : fs::directory_iterator(models)) {
