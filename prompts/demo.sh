@@ -14,6 +14,7 @@ questions=prompts/notes.jsonl
 megabytes_needed=150
 log=""
 trap 'rm -f "$log"' EXIT
+trap 'exit 1' HUP INT TERM
 
 say() { printf '%s\n' "$*" >&2; }
 
@@ -25,14 +26,20 @@ fail() {
     exit 1
 }
 
-# The architectures of this machine's GPUs as nvcc calls them, separated by commas; "all" if they cannot be told.
+# The architectures of this machine's GPUs as nvcc calls them, separated by commas; "unknown" if they cannot be told, "old" if all
+# are older than those the program has code for; nothing if there is no GPU.
 gpu_archs() {
     [ -e /dev/nvidia0 ] || [ -e /dev/dxg ] || return 0
     smi=$(command -v nvidia-smi || echo /usr/lib/wsl/lib/nvidia-smi)
-    [ -x "$smi" ] || { [ -e /dev/nvidia0 ] && echo all; return 0; }
+    found=$("$smi" --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | tr -d ' .' | grep -E '^[0-9]+$' | sort -nu)
+    if [ -z "$found" ]; then
+        # /dev/dxg is there with GPUs of other makers too.
+        [ ! -e /dev/nvidia0 ] || echo unknown
+        return 0
+    fi
     # Code for compute capability 9.0 uses instructions that 9.0 alone has.
-    "$smi" --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | tr -d ' .' | grep -E '^[0-9]+$' | sort -nu |
-        awk '$1 >= 80 { printf "%ssm_%s%s", separator, $1, $1 == 90 ? "a" : ""; separator = "," }'
+    printf '%s\n' "$found" |
+        awk '$1 >= 80 { printf "%ssm_%s%s", separator, $1, $1 == 90 ? "a" : ""; separator = "," } END { if (!separator) print "old" }'
 }
 
 # CUDA 12 or newer.
@@ -43,32 +50,61 @@ has_nvcc() {
     [ "${release:-0}" -ge 12 ]
 }
 
-# Sets `options` for what this machine has.
+# Sets `options` for what this machine has, and `gpu` to what code for it is called, or to nothing.
 choose_options() {
     # Several files are compiled as one, which takes a third of the time.
     options="--buildtype=release -Dtests=disabled -Dunity=on -Dunity_size=20"
-    archs=$(gpu_archs)
-    if [ -z "$archs" ]; then
-        options="$options -Dcuda=disabled"
-    elif ! has_nvcc; then
-        say "There is a GPU here, but no nvcc of CUDA 12 or newer to build for it: this build is for the CPU."
-        options="$options -Dcuda=disabled"
-    elif [ "$archs" = all ]; then
-        say "There is a GPU here, but no nvidia-smi that tells its kind: this build is for several kinds."
-    else
-        say "Building for the CPU and for the GPU ($archs)"
-        options="$options -Dgpu_archs=$archs"
-    fi
+    gpu=$(gpu_archs)
+    case $gpu in
+    "") ;;
+    old)
+        say "The GPU here is older than compute capability 8.0: this build is for the CPU."
+        gpu=""
+        ;;
+    *)
+        if ! has_nvcc; then
+            say "There is a GPU here, but no nvcc of CUDA 12 or newer to build for it: this build is for the CPU."
+            gpu=""
+        elif [ "$gpu" = unknown ]; then
+            say "There is a GPU here, but no nvidia-smi that tells its kind: this build is for several kinds."
+        else
+            options="$options -Dgpu_archs=$gpu"
+        fi
+        ;;
+    esac
+    [ -n "$gpu" ] && options="$options -Dcuda=auto" || options="$options -Dcuda=disabled"
 }
 
-configure() {
+check_meson() {
     version=$(meson --version 2>/dev/null) || { say "There is no meson. Install version 1.0.1 or newer: pip install meson"; exit 1; }
     if [ "$(printf '1.0.1\n%s\n' "$version" | sort -t. -k1,1n -k2,2n -k3,3n | head -n 1)" != 1.0.1 ]; then
         say "meson $version is too old: 1.0.1 or newer is needed. One way: pip install --user 'meson>=1.0.1'"
         exit 1
     fi
+}
+
+# Configures the folder build from nothing, whatever an earlier failure left in it.
+configure_anew() {
+    rm -rf build/meson-private build/meson-info build/build.ninja build/.ninja_log build/.ninja_deps
     # shellcheck disable=SC2086
-    meson setup "$@" build $options >"$log" 2>&1
+    meson setup build $options >"$log" 2>&1 && [ -f build/build.ninja ]
+}
+
+# A folder that is configured already is changed only for a GPU.
+configure() {
+    if [ -f build/build.ninja ]; then
+        # shellcheck disable=SC2086
+        [ -z "$gpu" ] || meson setup --reconfigure build $options >"$log" 2>&1 || configure_anew
+    else
+        say "Configuring the build"
+        configure_anew
+    fi || fail "$log" "The build could not be configured."
+    [ -n "$gpu" ] || return 0
+    gpu=$(sed -n 's/.*CUDA engine *: *//p' "$log")
+    case $gpu in
+    "" | no) say "nvcc cannot build for this GPU (build/meson-logs/meson-log.txt says why): this build is for the CPU." ;;
+    *) say "Building for the CPU and for the GPU ($gpu)" ;;
+    esac
 }
 
 # Shows what ninja does, read from standard input: on a terminal in one line, else every fifteen seconds.
@@ -132,9 +168,9 @@ show_answers() {
             if (rows % 10 == 1 && shown++ < shown_max) printf "  %-26s %s\n", question[member("id")], member("text")
         }
         END {
-            printf "%d of %d answers are right. Of %d prompt tokens %d (%d %%) came from the prefix cache: ",
-                   right, rows, prompt, cached, prompt ? 100 * cached / prompt : 0
-            print "the notes were computed once."
+            printf "%d of %d answers are right. Of %d prompt tokens %d (%d %%) came from the prefix cache%s.\n",
+                   right, rows, prompt, cached, prompt ? 100 * cached / prompt : 0,
+                   (2 * cached > prompt ? ": the notes were computed once" : "")
         }' "$questions" "$1"
 }
 
@@ -147,19 +183,16 @@ if [ ! -x "$program" ] && [ "$free" -lt "$megabytes_needed" ]; then
 fi
 log=$(mktemp) || exit 1
 start=$(date +%s)
+check_meson
 choose_options
-was_there=no
-if [ -f build/build.ninja ]; then
-    was_there=yes
-else
-    say "Configuring the build"
-    configure || configure --wipe || fail "$log" "The build could not be configured."
-fi
+[ -f build/build.ninja ] && was_there=yes || was_there=no
+configure
 say "Building (a minute or two the first time)"
-if ! build; then
-    # A folder that an earlier failure or another version left.
-    [ "$was_there" = yes ] && ! grep -q "error:" "$log" && say "The folder build is not whole: configuring it again" &&
-        configure --wipe && build || fail "$log" "The program was not built."
+# What neither the compiler nor a lack of room or memory explains comes from files that an earlier failure or another version left.
+if ! build && { [ $was_there = no ] ||
+    grep -qiE '^[^ ]+:[0-9]+:[0-9]+: (fatal )?error:|no space left|killed signal|cannot allocate memory' "$log" ||
+    ! { say "The folder build is not whole: configuring it again" && configure_anew && build; }; }; then
+    fail "$log" "The program was not built."
 fi
 say "Built in $(($(date +%s) - start)) s"
 

@@ -1,4 +1,4 @@
-# Installs what is missing, with apt: sourced by prompts/demo.sh and tests/run.sh.
+# Installs what is missing, with apt: sourced by prompts/demo.sh, tests/run.sh and tests/fresh.sh.
 
 # What the program is built with; what its tests need on top.
 BUILD_PACKAGES="g++ meson ninja-build pkg-config libfmt-dev libcli11-dev libsentencepiece-dev nlohmann-json3-dev libhwy-dev libutf8proc-dev libpcre2-dev libedit-dev"

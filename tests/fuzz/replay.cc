@@ -1,7 +1,10 @@
 // Replays a fuzz target without libFuzzer: every file of its corpus as it is, then mutations of
 // them drawn from a fixed seed. Each target is linked with this file. $MINISGL_FUZZ_CORPUS is the
-// corpus's folder, $MINISGL_FUZZ_RUNS how many mutations are tried.
+// corpus's folder (else that of the program's name, fuzz_NAME), $MINISGL_FUZZ_RUNS how many
+// mutations are tried.
 #include <gtest/gtest.h>
+
+#include <errno.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -20,11 +23,10 @@ namespace {
 using Bytes = std::vector<uint8_t>;
 
 std::vector<Bytes> ReadCorpus() {
-  const char* folder = std::getenv("MINISGL_FUZZ_CORPUS");
-  if (folder == nullptr) {
-    ADD_FAILURE() << "MINISGL_FUZZ_CORPUS names no folder";
-    return {};
-  }
+  const char* named = std::getenv("MINISGL_FUZZ_CORPUS");
+  const std::string program = program_invocation_short_name;
+  const std::string folder =
+      named != nullptr ? named : MINISGL_SOURCE_DIR "/tests/fuzz/corpus/" + program.substr(5);
   std::vector<std::filesystem::path> paths;
   for (const auto& entry : std::filesystem::directory_iterator(folder))
     paths.push_back(entry.path());
