@@ -21,10 +21,15 @@ trap finish EXIT
 trap 'exit 1' HUP INT TERM
 failures=0
 
+usage() {
+    sed -n '2,/^set -u/{s/^# \{0,1\}//;/^set -u/!p}' "$0" >&2
+    exit 64
+}
+
 cannot() { echo "$1" >&2; exit 77; }
 
-# timed NAME COMMAND...: its output, then its time. Times of children add up in the shell that waited for them: each command runs
-# in one of its own, and `times` in no other (not in a pipe).
+# timed NAME COMMAND...: its output, then its time. `times` counts the children of the shell that calls it, so each command has
+# a shell of its own, and `times` is called there and not in a pipe.
 timed() {
     name=$1
     shift
@@ -52,7 +57,9 @@ make_base() {
     [ "$(id -u)" -eq 0 ] || cannot "a bare root needs root"
     command -v debootstrap >/dev/null 2>&1 || cannot "a bare root needs debootstrap"
     unshare -m sh -c 'mount -t tmpfs none /mnt' 2>/dev/null || cannot "mounts are not allowed here"
+    distribution=$(. /etc/os-release && echo "${ID:-}")
     codename=$(. /etc/os-release && echo "${VERSION_CODENAME:-}")
+    [ "$distribution" = debian ] || cannot "a bare root is made of Debian, and this system is $distribution"
     uri=$(package_source "$codename")
     [ -n "$uri" ] || cannot "the package lists name no server for $codename"
     root=$(mktemp -d) || exit 1
@@ -63,7 +70,10 @@ make_base() {
     }
     apt-config dump | grep -iE '^Acquire::[a-z]+::proxy' >"$root/base/etc/apt/apt.conf.d/99proxy"
     cp -L /etc/resolv.conf /etc/hosts "$root/base/etc/" 2>/dev/null
-    git clone -q --no-local . "$root/base/srv/minisgl" || exit 1
+    git clone -q --no-local . "$root/base/srv/minisgl" 2>"$root/log" || {
+        cat "$root/log" >&2
+        cannot "this folder cannot be cloned with git"
+    }
     [ -d ../shared ] && mkdir "$root/base/srv/shared"
     return 0
 }
@@ -144,16 +154,14 @@ case ${1:-} in
     make_base
     run_start nothing demo
     ;;
--*)
-    sed -n '2,/^set -u/{s/^# \{0,1\}//;/^set -u/!p}' "$0" >&2
-    exit 64
-    ;;
+-*) usage ;;
 *)
-    make_base
-    for start in "${@:-nothing gtest user}"; do
-        # shellcheck disable=SC2086
-        for one in $start; do run_start "$one" all; done
+    [ $# -gt 0 ] || set -- nothing gtest user
+    for start in "$@"; do
+        case $start in nothing | gtest | user) ;; *) usage ;; esac
     done
+    make_base
+    for start in "$@"; do run_start "$start" all; done
     ;;
 esac
 echo "fresh: $failures failures"

@@ -4,7 +4,8 @@
 # Each case stands in one of three builds: the optimised one (build), the one with the address and undefined-behaviour
 # sanitizers (build-asan), the one with the thread sanitizer (build-tsan). tests/meson.build says which.
 #   sh tests/run.sh           all of it, then the README's first command on a bare system, if this machine can make one
-#   sh tests/run.sh --long    every case in every build, in its long form: more seeds, more mutations, every instruction set;
+#   sh tests/run.sh --long    all cases in the optimised build and under the address sanitizer, and more under that of threads, in
+#                             their long form: more seeds, more mutations, every instruction set;
 #                             the demo's answers from a build without optimisation
 #   sh tests/run.sh --budget  a case that takes more than two seconds of processor time fails, unless it is marked slow
 #   sh tests/run.sh --gpu     the suite gpu alone, which needs nvcc: on the emulator, and on this machine's GPU; where there is
@@ -29,6 +30,7 @@ install_packages $BUILD_PACKAGES $TEST_PACKAGES || exit 1
 
 results=$(mktemp -d)
 trap 'rm -rf "$results"' EXIT
+trap 'exit 1' HUP INT TERM
 build_failures=0
 begun=$(date +%s)
 
@@ -42,8 +44,10 @@ build() {
     shift 2
     say "$folder: building"
     # shellcheck disable=SC2086
+    # An earlier version of the tests may have left the folder.
     if [ -f "$folder/build.ninja" ]; then
-        meson configure "$folder" $options >/dev/null
+        meson setup --reconfigure "$folder" $options >"$results/setup.log" 2>&1 ||
+            meson setup --wipe "$folder" $options >"$results/setup.log" 2>&1
     else
         meson setup "$folder" $options >"$results/setup.log" 2>&1
     fi || { cat "$results/setup.log"; build_failures=$((build_failures + 1)); return 1; }
@@ -110,9 +114,9 @@ tier() { [ $mode = long ] && echo all || echo "$1"; }
 # Several files are compiled as one, which takes a third of the time from nothing.
 joined="-Dtests=enabled -Dunity=on -Dunity_size=20 -Dcpp_link_args=-fuse-ld=mold"
 # Code for four kinds of GPU takes minutes; if there is no GPU, one kind shows that it compiles.
-archs=""
-[ $mode = long ] || [ -e /dev/nvidia0 ] || archs="-Dgpu_archs=sm_90a"
-build build "--buildtype=release $joined -Dtest_tier=$(tier release) $archs" && {
+archs=sm_90a
+[ $mode = short ] && [ ! -e /dev/nvidia0 ] || archs=sm_80,sm_90a,sm_100,sm_120
+build build "--buildtype=release $joined -Dtest_tier=$(tier release) -Dcuda=auto -Dgpu_archs=$archs" && {
     run_suites build build
     run_other_targets
 }
@@ -126,7 +130,7 @@ unchecked="-fno-sanitize=null,vptr,object-size,nonnull-attribute,returns-nonnull
 [ $mode = long ] && few_targets="" || unchecked="$unchecked,alignment"
 build build-asan "$checked -Db_sanitize=address,undefined -Db_staticpic=false -Dtest_tier=$(tier checked) \
     -Dcpp_args=[$few_targets'-g1','-fno-pie','$unchecked'] -Dcpp_link_args=['-fuse-ld=mold','-no-pie']" &&
-    run_suites build-asan build-asan --no-suite mutants --no-suite tidy
+    run_suites build-asan build-asan --no-suite mutants --no-suite tidy --no-suite demo_script
 # Threads are the same whatever the architecture of a model and the settings of a request: the pool, and the runtime on it.
 threaded="base runtime"
 [ $mode = long ] && threaded="base engine runtime"
