@@ -22,7 +22,7 @@ inline constexpr int32_t kAll = 1 << 20;  // no chunk is that long
 
 // A model on disk, opened.
 struct TestModel {
-  TempDir dir;
+  TinyModelDir dir;
   ModelConfig config;
   std::unique_ptr<Checkpoint> checkpoint;
 };

@@ -69,7 +69,7 @@ class WindowEngineTest : public testing::Test {
   }
 
  private:
-  TempDir dir_;
+  TinyModelDir dir_;
 
  protected:
   const std::unique_ptr<Checkpoint> checkpoint_;

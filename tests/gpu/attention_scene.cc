@@ -9,19 +9,19 @@
 
 namespace minisgl {
 
-std::string AttentionCase::Name() const {
+std::string GpuAttentionCase::Name() const {
   std::string name = fmt::format(
       "{} E{} H{}/{} P{} window {} cap {} sinks {} deterministic {} rows", DTypeName(dtype),
       head_dim, num_heads, num_kv_heads, page_size, window, softcap, has_sinks, deterministic);
-  for (const AttentionRow& row : rows) {
+  for (const GpuAttentionRow& row : rows) {
     fmt::format_to(std::back_inserter(name), " {}/{}", row.num_tokens, row.kv_len);
   }
   return name;
 }
 
-AttentionScene::AttentionScene(const AttentionCase& c) : case_(c), row_begin_{0} {
+GpuAttentionScene::GpuAttentionScene(const GpuAttentionCase& c) : case_(c), row_begin_{0} {
   int32_t longest = 0;
-  for (const AttentionRow& row : c.rows) {
+  for (const GpuAttentionRow& row : c.rows) {
     row_begin_.push_back(row_begin_.back() + row.num_tokens);
     longest = std::max(longest, row.kv_len);
     num_pages_ += (row.kv_len + c.page_size - 1) / c.page_size;
@@ -41,7 +41,7 @@ AttentionScene::AttentionScene(const AttentionCase& c) : case_(c), row_begin_{0}
   if (c.has_sinks) sinks_ = RandomFloats(c.num_heads, c.seed + 7, 2.0);
 }
 
-void AttentionScene::FillPageTable(std::mt19937_64* random) {
+void GpuAttentionScene::FillPageTable(std::mt19937_64* random) {
   const size_t num_rows = case_.rows.size();
   table_row_ = all_rows_;
   std::shuffle(table_row_.begin(), table_row_.end(), *random);
@@ -57,7 +57,7 @@ void AttentionScene::FillPageTable(std::mt19937_64* random) {
   }
 }
 
-void AttentionScene::FillKeys() {
+void GpuAttentionScene::FillKeys() {
   const int64_t block = int64_t{case_.page_size} * case_.head_dim;
   const int64_t page = 2 * case_.num_kv_heads * block;
   keys_ = Rounded(case_.dtype, RandomFloats(num_pages_ * page, case_.seed + 3));
@@ -74,10 +74,10 @@ void AttentionScene::FillKeys() {
   }
 }
 
-AttentionScene::Step AttentionScene::StepOf(const std::vector<int32_t>& rows) const {
+GpuAttentionScene::Step GpuAttentionScene::StepOf(const std::vector<int32_t>& rows) const {
   Step step;
   for (const int32_t row : rows) {
-    const AttentionRow& shape = case_.rows[static_cast<size_t>(row)];
+    const GpuAttentionRow& shape = case_.rows[static_cast<size_t>(row)];
     step.table_row.push_back(table_row_[static_cast<size_t>(row)]);
     step.row_begin.push_back(step.row_begin.back() + shape.num_tokens);
     step.kv_len.push_back(shape.kv_len);
@@ -90,7 +90,7 @@ AttentionScene::Step AttentionScene::StepOf(const std::vector<int32_t>& rows) co
 }
 
 // Everything but arrays.
-AttentionParams AttentionScene::Params(const Step& step) const {
+AttentionParams GpuAttentionScene::Params(const Step& step) const {
   const int64_t block = int64_t{case_.page_size} * case_.head_dim;
   AttentionParams params = {};
   params.kv.page_stride = 2 * case_.num_kv_heads * block;
@@ -111,7 +111,7 @@ AttentionParams AttentionScene::Params(const Step& step) const {
   return params;
 }
 
-std::vector<unsigned char> AttentionScene::Run(const std::vector<int32_t>& rows) const {
+std::vector<unsigned char> GpuAttentionScene::Run(const std::vector<int32_t>& rows) const {
   const Step step = StepOf(rows);
   auto made = MakeGpu({.activation_dtype = case_.dtype, .deterministic = case_.deterministic});
   MINISGL_CHECK(made.ok(), "{}", made.status().message());
@@ -150,15 +150,15 @@ std::vector<unsigned char> AttentionScene::Run(const std::vector<int32_t>& rows)
   });
 }
 
-std::vector<unsigned char> AttentionScene::RowOf(const std::vector<unsigned char>& all,
-                                                 int32_t row) const {
+std::vector<unsigned char> GpuAttentionScene::RowOf(const std::vector<unsigned char>& all,
+                                                    int32_t row) const {
   const int64_t width = out_width() * 2;
   return {all.begin() + row_begin_[static_cast<size_t>(row)] * width,
           all.begin() + row_begin_[static_cast<size_t>(row) + 1] * width};
 }
 
 // `magnitude`: of the values' magnitudes.
-std::vector<float> AttentionScene::Expected(bool magnitude) const {
+std::vector<float> GpuAttentionScene::Expected(bool magnitude) const {
   const Step step = StepOf(all_rows_);
   AttentionParams params = Params(step);
   std::vector<float> keys = keys_;
@@ -183,11 +183,11 @@ std::vector<float> AttentionScene::Expected(bool magnitude) const {
 // An element is off by its own rounding and by that of the weights: with w_i off by u * w_i,
 // sum w_i v_i / sum w_i is off by no more than u * (sum w_i |v_i| / sum w_i + |out|), plus the f32
 // sums of a score (E terms, cut by tensor cores), its exponential, and the sums over keys.
-void AttentionScene::Check() const {
+void GpuAttentionScene::Check() const {
   const std::vector<float> actual = FloatsOf(case_.dtype, Run());
   const std::vector<float> expected = Expected(false), magnitude = Expected(true);
   int32_t longest = 0;
-  for (const AttentionRow& row : case_.rows) longest = std::max(longest, row.kv_len);
+  for (const GpuAttentionRow& row : case_.rows) longest = std::max(longest, row.kv_len);
   const double u = UnitRoundoff(case_.dtype);
   const double sums = 0x1.0p-24 * (32.0 * case_.head_dim + 2.0 * longest);
   ExpectWithin(

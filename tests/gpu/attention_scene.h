@@ -13,17 +13,17 @@
 
 namespace minisgl {
 
-struct AttentionRow {
+struct GpuAttentionRow {
   int32_t num_tokens;
   int32_t kv_len;
 };
 
-struct AttentionCase {
+struct GpuAttentionCase {
   DType dtype = DType::kBF16;
   int32_t head_dim = 128;
   int32_t num_heads = 4, num_kv_heads = 2;
   int32_t page_size = 16;
-  std::vector<AttentionRow> rows;
+  std::vector<GpuAttentionRow> rows;
   int32_t window = 0;
   float softcap = 0;
   bool has_sinks = false;
@@ -33,9 +33,9 @@ struct AttentionCase {
   std::string Name() const;
 };
 
-class AttentionScene {
+class GpuAttentionScene {
  public:
-  explicit AttentionScene(const AttentionCase& c);
+  explicit GpuAttentionScene(const GpuAttentionCase& c);
 
   // The outputs of the rows named, [T, H * E] as stored, in that order; run twice. The first of
   // them that have one token are decode rows.
@@ -67,7 +67,7 @@ class AttentionScene {
   }
   int64_t out_width() const { return int64_t{case_.num_heads} * case_.head_dim; }
 
-  AttentionCase case_;
+  GpuAttentionCase case_;
   int64_t num_pages_ = 0, table_stride_ = 0;
   std::vector<int32_t> all_rows_, row_begin_, table_row_, page_table_;
   std::vector<float> keys_, qkv_, sinks_;

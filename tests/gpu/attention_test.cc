@@ -7,14 +7,14 @@ namespace {
 
 using GpuAttentionTest = GpuTest;
 
-const std::vector<AttentionRow> kDecode = {{1, 1}, {1, 16}, {1, 17}, {1, 100}, {1, 333}};
-const std::vector<AttentionRow> kExtend = {{5, 5}, {33, 40}, {2, 130}, {70, 70}};
-const std::vector<AttentionRow> kMixed = {{1, 40}, {1, 200}, {3, 3}, {40, 90}};
+const std::vector<GpuAttentionRow> kDecode = {{1, 1}, {1, 16}, {1, 17}, {1, 100}, {1, 333}};
+const std::vector<GpuAttentionRow> kExtend = {{5, 5}, {33, 40}, {2, 130}, {70, 70}};
+const std::vector<GpuAttentionRow> kMixed = {{1, 40}, {1, 200}, {3, 3}, {40, 90}};
 
 // A long context is where a slow device would take seconds.
-std::vector<AttentionRow> Shortened(std::vector<AttentionRow> rows) {
+std::vector<GpuAttentionRow> Shortened(std::vector<GpuAttentionRow> rows) {
   if (!IsSlow()) return rows;
-  for (AttentionRow& row : rows) {
+  for (GpuAttentionRow& row : rows) {
     row.num_tokens = std::min(row.num_tokens, 9);
     row.kv_len = std::min(row.kv_len, 70);
   }
@@ -26,7 +26,7 @@ TEST_F(GpuAttentionTest, EveryHeadSizeMatchesTheOracle) {
     for (const int32_t head_dim : {64, 80, 96, 128, 256}) {
       for (const auto& rows : {kDecode, kExtend, kMixed}) {
         if (IsSlow() && (dtype == DType::kF16) != (rows.size() == kDecode.size())) continue;
-        AttentionScene({.dtype = dtype, .head_dim = head_dim, .rows = Shortened(rows)}).Check();
+        GpuAttentionScene({.dtype = dtype, .head_dim = head_dim, .rows = Shortened(rows)}).Check();
       }
     }
   }
@@ -35,54 +35,56 @@ TEST_F(GpuAttentionTest, EveryHeadSizeMatchesTheOracle) {
 TEST_F(GpuAttentionTest, EveryGroupMatchesTheOracle) {
   for (const int32_t group : {1, 2, 4, 5, 8, 16}) {
     if (IsSlow() && group % 4 == 0) continue;
-    AttentionScene({.num_heads = 2 * group, .num_kv_heads = 2, .rows = Shortened(kMixed)}).Check();
+    GpuAttentionScene({.num_heads = 2 * group, .num_kv_heads = 2, .rows = Shortened(kMixed)})
+        .Check();
     if (IsSlow()) continue;
-    AttentionScene({.num_heads = 2 * group, .num_kv_heads = 2, .rows = kDecode}).Check();
-    AttentionScene({.num_heads = 2 * group, .num_kv_heads = 2, .rows = kExtend}).Check();
+    GpuAttentionScene({.num_heads = 2 * group, .num_kv_heads = 2, .rows = kDecode}).Check();
+    GpuAttentionScene({.num_heads = 2 * group, .num_kv_heads = 2, .rows = kExtend}).Check();
   }
 }
 
 TEST_F(GpuAttentionTest, EveryPageSizeMatchesTheOracle) {
   for (const int32_t page_size : {1, 4, 16, 64}) {
-    AttentionScene({.head_dim = 64, .page_size = page_size, .rows = Shortened(kMixed)}).Check();
+    GpuAttentionScene({.head_dim = 64, .page_size = page_size, .rows = Shortened(kMixed)}).Check();
     if (IsSlow()) continue;
-    AttentionScene({.page_size = page_size, .rows = kDecode}).Check();
-    AttentionScene({.page_size = page_size, .rows = kExtend}).Check();
+    GpuAttentionScene({.page_size = page_size, .rows = kDecode}).Check();
+    GpuAttentionScene({.page_size = page_size, .rows = kExtend}).Check();
   }
 }
 
 TEST_F(GpuAttentionTest, WindowsCapsAndSinksMatchTheOracle) {
-  const std::vector<AttentionRow> rows = Shortened(kMixed);
-  AttentionScene({.head_dim = 64, .rows = rows, .window = 20}).Check();
-  AttentionScene({.head_dim = 64, .rows = rows, .softcap = 5.0f}).Check();
-  AttentionScene({.head_dim = 64, .rows = rows, .has_sinks = true}).Check();
-  AttentionScene({.head_dim = 64, .rows = rows, .window = 33, .softcap = 3, .has_sinks = true})
+  const std::vector<GpuAttentionRow> rows = Shortened(kMixed);
+  GpuAttentionScene({.head_dim = 64, .rows = rows, .window = 20}).Check();
+  GpuAttentionScene({.head_dim = 64, .rows = rows, .softcap = 5.0f}).Check();
+  GpuAttentionScene({.head_dim = 64, .rows = rows, .has_sinks = true}).Check();
+  GpuAttentionScene({.head_dim = 64, .rows = rows, .window = 33, .softcap = 3, .has_sinks = true})
       .Check();
 }
 
 // More keys than one block takes, up to those of the longest answers.
 TEST_F(GpuAttentionTest, LongContextsMatchTheOracle) {
-  if (IsSlow()) return AttentionScene({.head_dim = 64, .rows = {{1, 700}, {2, 600}}}).Check();
-  AttentionScene({.rows = {{1, 33000}}}).Check();
-  AttentionScene({.rows = {{1, 5}, {1, 33000}, {1, 4097}, {1, 1}}}).Check();
-  AttentionScene({.num_heads = 16, .num_kv_heads = 8, .rows = {{1, 8192}, {17, 9000}}}).Check();
-  AttentionScene({.dtype = DType::kF16, .page_size = 1, .rows = {{1, 20000}, {40, 6000}}}).Check();
-  AttentionScene({.rows = {{300, 300}, {129, 2000}}}).Check();
-  AttentionScene({.rows = {{3, 33000}}, .window = 4096}).Check();
+  if (IsSlow()) return GpuAttentionScene({.head_dim = 64, .rows = {{1, 700}, {2, 600}}}).Check();
+  GpuAttentionScene({.rows = {{1, 33000}}}).Check();
+  GpuAttentionScene({.rows = {{1, 5}, {1, 33000}, {1, 4097}, {1, 1}}}).Check();
+  GpuAttentionScene({.num_heads = 16, .num_kv_heads = 8, .rows = {{1, 8192}, {17, 9000}}}).Check();
+  GpuAttentionScene({.dtype = DType::kF16, .page_size = 1, .rows = {{1, 20000}, {40, 6000}}})
+      .Check();
+  GpuAttentionScene({.rows = {{300, 300}, {129, 2000}}}).Check();
+  GpuAttentionScene({.rows = {{3, 33000}}, .window = 4096}).Check();
 }
 
 TEST_F(GpuAttentionTest, ManyRowsMatchTheOracle) {
-  std::vector<AttentionRow> rows;
+  std::vector<GpuAttentionRow> rows;
   for (int32_t i = 0; i < (IsSlow() ? 9 : 256); ++i) rows.push_back({1, 1 + i * 37 % 900});
-  AttentionScene({.num_heads = 2, .num_kv_heads = 1, .rows = Shortened(rows)}).Check();
+  GpuAttentionScene({.num_heads = 2, .num_kv_heads = 1, .rows = Shortened(rows)}).Check();
 }
 
 // Bit for bit, whatever stands beside it.
 TEST_F(GpuAttentionTest, ADecodedRowDoesNotDependOnItsBatchMates) {
   for (const bool deterministic : {false, true}) {
-    std::vector<AttentionRow> rows = Shortened({{1, 3000}, {1, 1}, {1, 777}, {1, 64}, {1, 129}});
+    std::vector<GpuAttentionRow> rows = Shortened({{1, 3000}, {1, 1}, {1, 777}, {1, 64}, {1, 129}});
     rows.push_back({7, 60});
-    const AttentionScene scene({.head_dim = 64, .rows = rows, .deterministic = deterministic});
+    const GpuAttentionScene scene({.head_dim = 64, .rows = rows, .deterministic = deterministic});
     const auto all = scene.Run();
     for (int32_t row = 0; row < (IsSlow() ? 2 : 5); ++row) {
       EXPECT_TRUE(scene.Alone(row) == scene.RowOf(all, row))

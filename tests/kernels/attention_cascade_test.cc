@@ -6,8 +6,8 @@
 namespace minisgl {
 namespace {
 
-AttentionCase SharingCase(const std::vector<int32_t>& kv_lens, int32_t group) {
-  AttentionCase c;
+PagedAttentionCase SharingCase(const std::vector<int32_t>& kv_lens, int32_t group) {
+  PagedAttentionCase c;
   for (const int32_t kv_len : kv_lens) c.rows.push_back({1, kv_len});
   c.num_decode_rows = static_cast<int32_t>(kv_lens.size());
   c.num_heads = group;
@@ -17,7 +17,7 @@ AttentionCase SharingCase(const std::vector<int32_t>& kv_lens, int32_t group) {
 }
 
 // Groups must change no byte, and the oracle agrees.
-void ExpectSame(AttentionScene scene, const std::vector<AttentionScene::Group>& groups,
+void ExpectSame(PagedAttentionScene scene, const std::vector<PagedAttentionScene::Group>& groups,
                 const std::string& what) {
   for (const auto& group : groups) scene.Share(group.rows, group.splits * kSplitKeysMin);
   const auto alone = scene.Run();
@@ -33,32 +33,32 @@ TEST(AttentionCascadeTest, GroupsOfEverySizeChangeNoByte) {
       rows.push_back(row);
       kv_lens.push_back(257 + 60 * row);
     }
-    ExpectSame(AttentionScene(SharingCase(kv_lens, group)), {{rows, 1}},
+    ExpectSame(PagedAttentionScene(SharingCase(kv_lens, group)), {{rows, 1}},
                "G " + std::to_string(group));
   }
 }
 
 TEST(AttentionCascadeTest, HeadDimsTypesHeadsAndSinks) {
   for (const int32_t head_dim : {64, 80, 128, 256}) {
-    AttentionCase c = SharingCase({300, 520, 270}, 4);
+    PagedAttentionCase c = SharingCase({300, 520, 270}, 4);
     c.dtype = head_dim == 80 ? DType::kF16 : DType::kBF16;
     c.head_dim = head_dim;
     c.num_kv_heads = 2;
     c.num_heads = 8;
     c.sinks = true;
     c.softcap = head_dim == 64 ? 4.0f : 0.0f;
-    ExpectSame(AttentionScene(c), {{{2, 0, 1}, 1}}, "E " + std::to_string(head_dim));
+    ExpectSame(PagedAttentionScene(c), {{{2, 0, 1}, 1}}, "E " + std::to_string(head_dim));
   }
 }
 
 TEST(AttentionCascadeTest, SeveralGroupsBesideRowsOfNone) {
-  AttentionCase c = SharingCase({700, 5, 520, 600, 300, 770, 515, 290}, 2);
-  ExpectSame(AttentionScene(c), {{{0, 2}, 2}, {{3, 5, 6}, 2}, {{7, 4}, 1}}, "three groups");
+  PagedAttentionCase c = SharingCase({700, 5, 520, 600, 300, 770, 515, 290}, 2);
+  ExpectSame(PagedAttentionScene(c), {{{0, 2}, 2}, {{3, 5, 6}, 2}, {{7, 4}, 1}}, "three groups");
 }
 
 TEST(AttentionCascadeTest, EveryOrderOfThreadsAndBlocks) {
-  AttentionCase c = SharingCase({300, 400, 330, 280}, 4);
-  AttentionScene scene(c);
+  PagedAttentionCase c = SharingCase({300, 400, 330, 280}, 4);
+  PagedAttentionScene scene(c);
   scene.Share({0, 1, 2, 3}, kSplitKeysMin);
   const auto alone = scene.Run();
   scene.SetGroups({{{0, 1, 2, 3}, 1}});
@@ -68,7 +68,7 @@ TEST(AttentionCascadeTest, EveryOrderOfThreadsAndBlocks) {
 
 // A plan is used by every layer: counters are back at zero after each.
 TEST(AttentionCascadeTest, AgainWithTheSamePlan) {
-  AttentionScene scene(SharingCase({300, 400}, 2));
+  PagedAttentionScene scene(SharingCase({300, 400}, 2));
   scene.Share({0, 1}, kSplitKeysMin);
   const auto alone = scene.Run();
   scene.SetGroups({{{0, 1}, 1}});
@@ -77,8 +77,8 @@ TEST(AttentionCascadeTest, AgainWithTheSamePlan) {
 
 // Fewer items: what a group shares is there once.
 TEST(AttentionCascadeTest, ItemsOfAGroupAreThereOnce) {
-  AttentionScene scene(SharingCase({700, 800, 600}, 2));
-  const auto count = [&](const AttentionScene& of) {
+  PagedAttentionScene scene(SharingCase({700, 800, 600}, 2));
+  const auto count = [&](const PagedAttentionScene& of) {
     const auto workspace = of.MakeWorkspace();
     of.Run(false, nullptr, workspace.get());
     return DivideWorkspace({workspace->data(), of.Limits()}).counts[0];

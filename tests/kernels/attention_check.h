@@ -13,17 +13,17 @@
 
 namespace minisgl {
 
-struct AttentionRow {
+struct PagedAttentionRow {
   int32_t num_tokens;
   int32_t kv_len;
 };
 
-struct AttentionCase {
+struct PagedAttentionCase {
   DType dtype = DType::kBF16;
   int32_t head_dim = 64;
   int32_t num_heads = 4, num_kv_heads = 2;
   int32_t page_size = 16;
-  std::vector<AttentionRow> rows;
+  std::vector<PagedAttentionRow> rows;
   int32_t num_decode_rows = 0;
   int32_t window = 0;
   float softcap = 0;
@@ -35,19 +35,19 @@ struct AttentionCase {
     std::string name =
         fmt::format("{} E {} H {}/{} P {} window {} cap {} sinks {} rows", DTypeName(dtype),
                     head_dim, num_heads, num_kv_heads, page_size, window, softcap, sinks);
-    for (const AttentionRow& row : rows) {
+    for (const PagedAttentionRow& row : rows) {
       name += fmt::format(" {}/{}", row.num_tokens, row.kv_len);
     }
     return name;
   }
 };
 
-class AttentionScene {
+class PagedAttentionScene {
  public:
-  explicit AttentionScene(const AttentionCase& c) : case_(c), random_(c.seed) {
+  explicit PagedAttentionScene(const PagedAttentionCase& c) : case_(c), random_(c.seed) {
     row_begin_.push_back(0);
     int32_t longest = 0;
-    for (const AttentionRow& row : c.rows) {
+    for (const PagedAttentionRow& row : c.rows) {
       row_begin_.push_back(row_begin_.back() + row.num_tokens);
       kv_len_.push_back(row.kv_len);
       longest = std::max(longest, row.kv_len);
@@ -227,9 +227,9 @@ class AttentionScene {
   }
 
   // The same cache and queries with only these rows, or with a row cut to its last tokens.
-  AttentionScene Pick(const std::vector<int32_t>& rows, int32_t num_decode_rows,
-                      int32_t last_tokens = INT32_MAX) const {
-    AttentionScene scene = *this;
+  PagedAttentionScene Pick(const std::vector<int32_t>& rows, int32_t num_decode_rows,
+                           int32_t last_tokens = INT32_MAX) const {
+    PagedAttentionScene scene = *this;
     scene.case_.num_decode_rows = num_decode_rows;
     scene.case_.rows.clear();
     scene.row_begin_ = {0};
@@ -329,7 +329,7 @@ class AttentionScene {
     return out;
   }
 
-  AttentionCase case_;
+  PagedAttentionCase case_;
   std::mt19937_64 random_;
   int64_t num_pages_ = 0, table_stride_ = 0;
   std::vector<int32_t> row_begin_, kv_len_, table_row_, page_table_;

@@ -7,21 +7,21 @@
 namespace minisgl {
 namespace {
 
-AttentionCase DecodeCase(const std::vector<int32_t>& kv_lens) {
-  AttentionCase c;
+PagedAttentionCase DecodeCase(const std::vector<int32_t>& kv_lens) {
+  PagedAttentionCase c;
   for (const int32_t kv_len : kv_lens) c.rows.push_back({1, kv_len});
   c.num_decode_rows = static_cast<int32_t>(kv_lens.size());
   return c;
 }
 
-void ExpectOracle(const AttentionCase& c) {
-  const AttentionScene scene(c);
+void ExpectOracle(const PagedAttentionCase& c) {
+  const PagedAttentionScene scene(c);
   scene.Check(scene.Run(), "decode");
 }
 
 TEST(AttentionDecodeTest, LengthsAroundTilesAndSplits) {
   for (const DType dtype : kHalfTypes) {
-    AttentionCase c = DecodeCase({1, 15, 16, 17, 63, 64, 65, 255, 256, 257, 600});
+    PagedAttentionCase c = DecodeCase({1, 15, 16, 17, 63, 64, 65, 255, 256, 257, 600});
     c.dtype = dtype;
     c.num_heads = 2;
     c.num_kv_heads = 1;
@@ -32,7 +32,7 @@ TEST(AttentionDecodeTest, LengthsAroundTilesAndSplits) {
 TEST(AttentionDecodeTest, HeadDims) {
   for (const DType dtype : kHalfTypes) {
     for (const int32_t head_dim : {64, 80, 96, 128, 256}) {
-      AttentionCase c = DecodeCase({33, 300});
+      PagedAttentionCase c = DecodeCase({33, 300});
       c.dtype = dtype;
       c.head_dim = head_dim;
       ExpectOracle(c);
@@ -42,7 +42,7 @@ TEST(AttentionDecodeTest, HeadDims) {
 
 TEST(AttentionDecodeTest, QueryHeadsOfAKvHead) {
   for (const int32_t group : {1, 2, 3, 4, 5, 7, 8, 17, 40}) {
-    AttentionCase c = DecodeCase({20, 290});
+    PagedAttentionCase c = DecodeCase({20, 290});
     c.dtype = DType::kF16;
     c.num_heads = 2 * group;
     c.sinks = true;
@@ -52,7 +52,7 @@ TEST(AttentionDecodeTest, QueryHeadsOfAKvHead) {
 
 TEST(AttentionDecodeTest, PageSizes) {
   for (const int32_t page_size : {1, 2, 4, 16, 64}) {
-    AttentionCase c = DecodeCase({5, 64, 270});
+    PagedAttentionCase c = DecodeCase({5, 64, 270});
     c.dtype = DType::kF16;
     c.page_size = page_size;
     ExpectOracle(c);
@@ -65,7 +65,7 @@ TEST(AttentionDecodeTest, WindowsCapsAndSinks) {
   for (const int32_t window : {0, 1, 40, 257, 300, 5000}) {
     for (const float softcap : {0.0f, 3.0f}) {
       for (const bool sinks : {false, true}) {
-        AttentionCase c = DecodeCase({1, 41, 256, 800});
+        PagedAttentionCase c = DecodeCase({1, 41, 256, 800});
         c.dtype = DType::kF16;
         c.num_heads = 2;
         c.num_kv_heads = 2;
@@ -79,14 +79,14 @@ TEST(AttentionDecodeTest, WindowsCapsAndSinks) {
 }
 
 TEST(AttentionDecodeTest, EqualPages) {
-  AttentionCase c = DecodeCase({256, 300});
+  PagedAttentionCase c = DecodeCase({256, 300});
   c.same_pages = true;
   ExpectOracle(c);
 }
 
 // Over 32 * 256 keys splits are longer.
 TEST(AttentionDecodeTest, LongRow) {
-  AttentionCase c = DecodeCase({8300});
+  PagedAttentionCase c = DecodeCase({8300});
   c.dtype = DType::kF16;
   c.num_heads = 3;
   c.num_kv_heads = 1;
@@ -96,12 +96,12 @@ TEST(AttentionDecodeTest, LongRow) {
 
 TEST(AttentionDecodeTest, SameUnderEveryThreadOrder) {
   for (const int32_t head_dim : {64, 256}) {
-    AttentionCase c = DecodeCase({1, 70, 600});
+    PagedAttentionCase c = DecodeCase({1, 70, 600});
     c.head_dim = head_dim;
     c.num_heads = 3;
     c.num_kv_heads = 1;
     c.sinks = true;
-    const AttentionScene scene(c);
+    const PagedAttentionScene scene(c);
     const std::vector<unsigned char> expected = scene.Run();
     scene.Check(expected, "decode");
     emulator::ForEachOrder(emulator::kNumOrders, [&](int order) {
@@ -112,9 +112,9 @@ TEST(AttentionDecodeTest, SameUnderEveryThreadOrder) {
 
 // Rings of two and three stages, one block that does everything, a block for each item.
 TEST(AttentionDecodeTest, SameOnEveryDevice) {
-  AttentionCase c = DecodeCase({300, 1, 513, 90});
+  PagedAttentionCase c = DecodeCase({300, 1, 513, 90});
   c.head_dim = 128;
-  const AttentionScene scene(c);
+  const PagedAttentionScene scene(c);
   const std::vector<unsigned char> expected = scene.Run();
   scene.Check(expected, "decode");
   for (const int num_multiprocessors : {1, 3, 500}) {
@@ -130,24 +130,24 @@ TEST(AttentionDecodeTest, SameOnEveryDevice) {
 
 TEST(AttentionDecodeTest, RowAloneIsTheSame) {
   for (const int32_t window : {0, 200}) {
-    AttentionCase c = DecodeCase({300, 1, 700, 64});
+    PagedAttentionCase c = DecodeCase({300, 1, 700, 64});
     c.window = window;
     c.num_heads = 10;
-    const AttentionScene scene(c);
+    const PagedAttentionScene scene(c);
     const std::vector<unsigned char> all = scene.Run();
     for (int32_t row = 0; row < 4; ++row) {
       EXPECT_EQ(scene.Pick({row}, 1).Run(), scene.Tokens(all, row, row + 1)) << "row " << row;
     }
-    const AttentionScene reversed = scene.Pick({3, 2, 1, 0}, 4);
+    const PagedAttentionScene reversed = scene.Pick({3, 2, 1, 0}, 4);
     EXPECT_EQ(reversed.Tokens(reversed.Run(), 1, 2), scene.Tokens(all, 2, 3));
   }
 }
 
 // A second layer of the same step finds the workspace as the first did.
 TEST(AttentionDecodeTest, CountersReturnToZero) {
-  AttentionCase c = DecodeCase({300, 257, 20, 1000});
+  PagedAttentionCase c = DecodeCase({300, 257, 20, 1000});
   c.num_heads = 34;
-  const AttentionScene scene(c);
+  const PagedAttentionScene scene(c);
   const auto workspace = scene.MakeWorkspace();
   const std::vector<unsigned char> once = scene.Run(false, nullptr, workspace.get(), 1);
   const DeviceLimits limits = scene.Limits();
@@ -164,7 +164,7 @@ TEST(AttentionDecodeTest, CountersReturnToZero) {
 // A row of an overflowing model: its results say so, the others' are as they were.
 TEST(AttentionDecodeTest, NanStaysInItsRow) {
   for (const bool deterministic : {false, true}) {
-    AttentionScene scene(DecodeCase({300, 520, 40}));
+    PagedAttentionScene scene(DecodeCase({300, 520, 40}));
     const std::vector<unsigned char> before = scene.Run(deterministic);
     scene.SpoilValue(1, 270);
     const std::vector<unsigned char> after = scene.Run(deterministic);
@@ -178,8 +178,8 @@ TEST(AttentionDecodeTest, NanStaysInItsRow) {
 }
 
 TEST(AttentionDecodeTest, UnknownHeadDimsAreRefused) {
-  AttentionCase c = DecodeCase({3});
-  const AttentionScene scene(c);
+  PagedAttentionCase c = DecodeCase({3});
+  const PagedAttentionScene scene(c);
   const auto workspace = scene.MakeWorkspace();
   KernelDevice device;
   AttentionParams params = scene.Params();

@@ -6,8 +6,8 @@
 namespace minisgl {
 namespace {
 
-AttentionCase ExtendCase(const std::vector<AttentionRow>& rows) {
-  AttentionCase c;
+PagedAttentionCase ExtendCase(const std::vector<PagedAttentionRow>& rows) {
+  PagedAttentionCase c;
   c.dtype = DType::kF16;
   c.num_heads = 2;
   c.num_kv_heads = 1;
@@ -15,14 +15,15 @@ AttentionCase ExtendCase(const std::vector<AttentionRow>& rows) {
   return c;
 }
 
-void ExpectOracle(const AttentionCase& c) {
-  const AttentionScene scene(c);
+void ExpectOracle(const PagedAttentionCase& c) {
+  const PagedAttentionScene scene(c);
   scene.Check(scene.Run(), "extend");
 }
 
 TEST(AttentionExtendTest, ChunksOverCachedPrefixes) {
   for (const DType dtype : kHalfTypes) {
-    AttentionCase c = ExtendCase({{1, 1}, {64, 64}, {65, 65}, {70, 130}, {2, 257}, {130, 200}});
+    PagedAttentionCase c =
+        ExtendCase({{1, 1}, {64, 64}, {65, 65}, {70, 130}, {2, 257}, {130, 200}});
     c.dtype = dtype;
     ExpectOracle(c);
   }
@@ -31,7 +32,7 @@ TEST(AttentionExtendTest, ChunksOverCachedPrefixes) {
 // Few tokens each: the kernel of small tiles.
 TEST(AttentionExtendTest, Drafts) {
   for (const DType dtype : kHalfTypes) {
-    AttentionCase c = ExtendCase({{5, 5}, {3, 64}, {8, 65}, {1, 17}, {6, 300}, {2, 63}});
+    PagedAttentionCase c = ExtendCase({{5, 5}, {3, 64}, {8, 65}, {1, 17}, {6, 300}, {2, 63}});
     c.dtype = dtype;
     ExpectOracle(c);
   }
@@ -41,7 +42,7 @@ TEST(AttentionExtendTest, HeadDims) {
   for (const DType dtype : kHalfTypes) {
     for (const int32_t head_dim : {64, 80, 96, 128, 256}) {
       for (const int32_t num_tokens : {4, 40}) {
-        AttentionCase c = ExtendCase({{num_tokens, 100}});
+        PagedAttentionCase c = ExtendCase({{num_tokens, 100}});
         c.dtype = dtype;
         c.head_dim = head_dim;
         ExpectOracle(c);
@@ -52,7 +53,7 @@ TEST(AttentionExtendTest, HeadDims) {
 
 TEST(AttentionExtendTest, QueryHeadsOfAKvHead) {
   for (const int32_t group : {1, 2, 3, 4, 5, 7, 8, 17, 40}) {
-    AttentionCase c = ExtendCase({{1, 3}, {33, 66}, {7, 70}});
+    PagedAttentionCase c = ExtendCase({{1, 3}, {33, 66}, {7, 70}});
     c.num_heads = 2 * group;
     c.num_kv_heads = 2;
     c.sinks = true;
@@ -63,7 +64,7 @@ TEST(AttentionExtendTest, QueryHeadsOfAKvHead) {
 TEST(AttentionExtendTest, PageSizes) {
   for (const int32_t page_size : {1, 2, 4, 16, 64}) {
     for (const int32_t num_tokens : {3, 50}) {
-      AttentionCase c = ExtendCase({{num_tokens, 150}});
+      PagedAttentionCase c = ExtendCase({{num_tokens, 150}});
       c.page_size = page_size;
       ExpectOracle(c);
     }
@@ -74,7 +75,7 @@ TEST(AttentionExtendTest, WindowsCapsAndSinks) {
   for (const int32_t window : {0, 1, 30, 100, 5000}) {
     for (const float softcap : {0.0f, 3.0f}) {
       for (const bool sinks : {false, true}) {
-        AttentionCase c = ExtendCase({{70, 190}, {4, 200}});
+        PagedAttentionCase c = ExtendCase({{70, 190}, {4, 200}});
         c.window = window;
         c.softcap = softcap;
         c.sinks = sinks;
@@ -85,29 +86,29 @@ TEST(AttentionExtendTest, WindowsCapsAndSinks) {
 }
 
 TEST(AttentionExtendTest, EqualPages) {
-  AttentionCase c = ExtendCase({{40, 100}});
+  PagedAttentionCase c = ExtendCase({{40, 100}});
   c.same_pages = true;
   ExpectOracle(c);
 }
 
 // Decode rows, a padding row (one token, one key), a chunk, drafts.
 TEST(AttentionExtendTest, MixedBatch) {
-  AttentionCase c = ExtendCase({{1, 40}, {1, 300}, {1, 1}, {50, 90}, {3, 33}});
+  PagedAttentionCase c = ExtendCase({{1, 40}, {1, 300}, {1, 1}, {50, 90}, {3, 33}});
   c.num_decode_rows = 3;
   c.num_heads = 6;
   c.num_kv_heads = 2;
-  const AttentionScene scene(c);
+  const PagedAttentionScene scene(c);
   scene.Check(scene.Run(), "mixed");
   scene.Check(scene.Run(true), "deterministic");
 }
 
 TEST(AttentionExtendTest, SameUnderEveryThreadOrder) {
   for (const int32_t head_dim : {64, 256}) {
-    AttentionCase c = ExtendCase({{1, 20}, {67, 150}});
+    PagedAttentionCase c = ExtendCase({{1, 20}, {67, 150}});
     c.head_dim = head_dim;
     c.num_heads = 1;
     c.num_decode_rows = 1;
-    const AttentionScene scene(c);
+    const PagedAttentionScene scene(c);
     const std::vector<unsigned char> expected = scene.Run(true);
     scene.Check(expected, "extend");
     emulator::ForEachOrder(emulator::kNumOrders, [&](int order) {
@@ -121,17 +122,17 @@ TEST(AttentionExtendTest, SameUnderEveryThreadOrder) {
 // and masks of other tokens beside its own).
 TEST(AttentionExtendTest, TokenAloneIsTheSame) {
   for (const int32_t head_dim : {64, 80, 96, 128, 256}) {
-    AttentionCase c = ExtendCase({{70, 200}});
+    PagedAttentionCase c = ExtendCase({{70, 200}});
     c.dtype = head_dim == 80 ? DType::kF16 : DType::kBF16;
     c.head_dim = head_dim;
     c.num_heads = 3;
     c.window = head_dim == 96 ? 90 : 0;
     c.softcap = head_dim == 96 ? 5.0f : 0;
     c.sinks = head_dim == 128;
-    const AttentionScene scene(c);
+    const PagedAttentionScene scene(c);
     const std::vector<unsigned char> all = scene.Run(true);
     scene.Check(all, "whole");
-    const AttentionScene few = scene.Pick({0}, 0, 4), one = scene.Pick({0}, 1, 1);
+    const PagedAttentionScene few = scene.Pick({0}, 0, 4), one = scene.Pick({0}, 1, 1);
     ASSERT_EQ(few.num_tokens(), 4);
     EXPECT_EQ(few.Run(true), scene.Tokens(all, 66, 70)) << c.Name();
     EXPECT_EQ(one.Run(true), scene.Tokens(all, 69, 70)) << c.Name();
@@ -140,8 +141,8 @@ TEST(AttentionExtendTest, TokenAloneIsTheSame) {
 
 // A chunk of prompt cut in two: each token's result is as in one piece.
 TEST(AttentionExtendTest, ChunkingIsTheSame) {
-  AttentionCase c = ExtendCase({{150, 170}});
-  const AttentionScene scene(c);
+  PagedAttentionCase c = ExtendCase({{150, 170}});
+  const PagedAttentionScene scene(c);
   const std::vector<unsigned char> all = scene.Run(true);
   for (const int32_t last : {1, 3, 17, 64, 100}) {
     EXPECT_EQ(scene.Pick({0}, 0, last).Run(true), scene.Tokens(all, 150 - last, 150)) << last;
@@ -149,12 +150,12 @@ TEST(AttentionExtendTest, ChunkingIsTheSame) {
 }
 
 TEST(AttentionExtendTest, RowAloneIsTheSame) {
-  AttentionCase c = ExtendCase({{1, 70}, {3, 64}, {40, 90}, {1, 33}});
+  PagedAttentionCase c = ExtendCase({{1, 70}, {3, 64}, {40, 90}, {1, 33}});
   c.num_decode_rows = 1;
-  const AttentionScene scene(c);
+  const PagedAttentionScene scene(c);
   const std::vector<unsigned char> all = scene.Run();
   for (int32_t row = 0; row < 4; ++row) {
-    const AttentionScene alone = scene.Pick({row}, row == 0 ? 1 : 0);
+    const PagedAttentionScene alone = scene.Pick({row}, row == 0 ? 1 : 0);
     EXPECT_EQ(alone.Run(), scene.Tokens(all, scene.row_begin()[row], scene.row_begin()[row + 1]))
         << "row " << row;
   }
@@ -163,10 +164,10 @@ TEST(AttentionExtendTest, RowAloneIsTheSame) {
 // One stage, small tiles for want of room, other numbers of multiprocessors.
 TEST(AttentionExtendTest, SameOnEveryDevice) {
   for (const int32_t head_dim : {128, 256}) {
-    AttentionCase c = ExtendCase({{1, 100}, {50, 130}});
+    PagedAttentionCase c = ExtendCase({{1, 100}, {50, 130}});
     c.num_decode_rows = 1;
     c.head_dim = head_dim;
-    const AttentionScene scene(c);
+    const PagedAttentionScene scene(c);
     const std::vector<unsigned char> expected = scene.Run(true);
     scene.Check(expected, "extend");
     for (const size_t shared_bytes_max : {99 * 1024, 163 * 1024}) {

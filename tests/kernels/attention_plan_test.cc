@@ -27,11 +27,11 @@ struct Lists {
 };
 
 // Rows of the given lengths, decode rows first.
-Lists MakePlan(const std::vector<AttentionRow>& rows, int32_t num_decode_rows, int32_t num_heads,
-               int32_t num_kv_heads) {
+Lists MakePlan(const std::vector<PagedAttentionRow>& rows, int32_t num_decode_rows,
+               int32_t num_heads, int32_t num_kv_heads) {
   std::vector<int32_t> row_begin = {0}, kv_len;
   int32_t longest = 0;
-  for (const AttentionRow& row : rows) {
+  for (const PagedAttentionRow& row : rows) {
     row_begin.push_back(row_begin.back() + row.num_tokens);
     kv_len.push_back(row.kv_len);
     longest = std::max(longest, row.kv_len);
@@ -73,7 +73,7 @@ Lists MakePlan(const std::vector<AttentionRow>& rows, int32_t num_decode_rows, i
 TEST(AttentionPlanTest, ItemsAreTheSplitsInOrder) {
   emulator::ForEachOrder(emulator::kNumOrders, [](int order) {
     const std::vector<int32_t> kv_lens = {1, 256, 257, 9000, 1, 700};
-    std::vector<AttentionRow> rows;
+    std::vector<PagedAttentionRow> rows;
     for (const int32_t kv_len : kv_lens) rows.push_back({1, kv_len});
     const Lists lists = MakePlan(rows, 6, 4, 2);
     EXPECT_TRUE(lists.tiles.empty());
@@ -97,7 +97,7 @@ TEST(AttentionPlanTest, ItemsAreTheSplitsInOrder) {
 TEST(AttentionPlanTest, TilesCoverEveryRowOnce) {
   for (const int32_t tokens_max : {300, 5}) {
     std::mt19937 random(3);
-    std::vector<AttentionRow> rows;
+    std::vector<PagedAttentionRow> rows;
     int64_t num_tokens = 0;
     for (int32_t r = 0; r < 700; ++r) {
       const int32_t tokens =

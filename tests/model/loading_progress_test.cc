@@ -26,7 +26,7 @@ class LoadingProgressTest : public testing::Test {
   ~LoadingProgressTest() override { SetProgressSink(nullptr); }
 
   Status Load(const std::vector<FileTensor>& tensors) {
-    const TempDir dir;
+    const TinyModelDir dir;
     const auto checkpoint = WriteCheckpoint(dir, tensors);
     const auto ops = MakeNaiveOps();
     return LoadModelWeights(TinyConfig(), *checkpoint, DType::kF32, ops.get()).status();

@@ -15,7 +15,7 @@ namespace minisgl {
 namespace {
 
 Status CheckTiny(const ModelConfig& config, const std::vector<FileTensor>& tensors) {
-  const TempDir dir;
+  const TinyModelDir dir;
   const auto checkpoint = WriteCheckpoint(dir, tensors);
   return CheckTensors(config, *checkpoint);
 }
@@ -221,7 +221,7 @@ TEST(TensorCheckTest, QuantizedBytesAreThoseOfWholeBlocks) {
 
 TEST(TensorCheckTest, WeightBytesCountWhatTheFileHolds) {
   const ModelConfig config = TinyConfig();
-  const TempDir dir;
+  const TinyModelDir dir;
   const auto checkpoint = WriteCheckpoint(dir, TinyTensors(config));
   const auto ops = MakeNaiveOps();
   const DecoderOptions options{

@@ -20,13 +20,13 @@ FileTensor FileTensor::F32(std::string name, std::vector<int64_t> shape,
   return {std::move(name), "F32", std::move(shape), std::move(bytes)};
 }
 
-TempDir::TempDir() {
+TinyModelDir::TinyModelDir() {
   std::string pattern = (std::filesystem::temp_directory_path() / "minisgl-test-XXXXXX").string();
   MINISGL_CHECK(mkdtemp(pattern.data()) != nullptr, "cannot make {}", pattern);
   path_ = pattern;
 }
 
-TempDir::~TempDir() {
+TinyModelDir::~TinyModelDir() {
   std::error_code ignored;
   std::filesystem::remove_all(path_, ignored);
 }
@@ -91,7 +91,7 @@ FileTensor& TensorNamed(std::vector<FileTensor>* tensors, const std::string& nam
   std::abort();
 }
 
-std::unique_ptr<Checkpoint> WriteCheckpoint(const TempDir& dir,
+std::unique_ptr<Checkpoint> WriteCheckpoint(const TinyModelDir& dir,
                                             const std::vector<FileTensor>& tensors) {
   Json header = Json::Object{};
   uint64_t offset = 0;

@@ -1,5 +1,5 @@
 // A made-up model small enough to load in every test: random weights from a seed, written as a
-// safetensors file into a directory that goes away with the TempDir.
+// safetensors file into a directory that goes away with the TinyModelDir.
 #pragma once
 
 #include <cstdint>
@@ -24,12 +24,12 @@ struct FileTensor {
                         const std::vector<float>& data);
 };
 
-class TempDir {
+class TinyModelDir {
  public:
-  TempDir();
-  ~TempDir();
-  TempDir(const TempDir&) = delete;
-  TempDir& operator=(const TempDir&) = delete;
+  TinyModelDir();
+  ~TinyModelDir();
+  TinyModelDir(const TinyModelDir&) = delete;
+  TinyModelDir& operator=(const TinyModelDir&) = delete;
   std::string path() const { return path_.string(); }
 
  private:
@@ -46,7 +46,7 @@ std::vector<FileTensor> TinyTensors(const ModelConfig& config, uint64_t seed = 1
 FileTensor& TensorNamed(std::vector<FileTensor>* tensors, const std::string& name);
 
 // Writes model.safetensors into `dir` and opens it; aborts where that fails.
-std::unique_ptr<Checkpoint> WriteCheckpoint(const TempDir& dir,
+std::unique_ptr<Checkpoint> WriteCheckpoint(const TinyModelDir& dir,
                                             const std::vector<FileTensor>& tensors);
 
 }  // namespace minisgl

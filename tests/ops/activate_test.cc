@@ -13,7 +13,7 @@ TEST(ActivateTest, GatedAgreesWithOracle) {
       for (int64_t width : kWidths) {
         for (int64_t num_tokens : kTokenCounts) {
           const auto gate_up = RandomFloats(num_tokens * 2 * width, 10, 4.0);
-          Output out(num_tokens * width), expected(num_tokens * width);
+          OpOutput out(num_tokens * width), expected(num_tokens * width);
           ops->Activate({gate_up.data(), out.data(), num_tokens, width, activation});
           oracle->Activate({gate_up.data(), expected.data(), num_tokens, width, activation});
           // The argument of the sigmoid is rounded a few times and reaches 100: relative error of
@@ -43,7 +43,7 @@ TEST(ActivateTest, ExtremeGates) {
   const int64_t width = static_cast<int64_t>(gate_up.size());
   gate_up.insert(gate_up.end(), width, 1.0f);
   for (const auto& ops : AllCpuOps()) {
-    Output out(width);
+    OpOutput out(width);
     ops->Activate({gate_up.data(), out.data(), 1, width, Activation::kSilu});
     for (int64_t i = 0; i < width; ++i) {
       const double x = gate_up[i];
@@ -61,7 +61,7 @@ TEST(ActivateTest, ExtremeGates) {
 std::vector<float> RunActivate(Ops& ops, Activation activation, bool gated,
                                const std::vector<float>& in, int64_t num_tokens, float limit = 7) {
   const int64_t width = std::ssize(in) / num_tokens / (gated ? 2 : 1);
-  Output out(num_tokens * width);
+  OpOutput out(num_tokens * width);
   ops.Activate({in.data(), out.data(), num_tokens, width, activation, gated, limit});
   EXPECT_TRUE(out.GuardsIntact());
   return out.values();

@@ -103,7 +103,7 @@ class Step {
       row_begin.push_back(row_begin.back() + row.extend);
       kv_len.push_back(row.kv_len);
     }
-    Output out(row_begin.back() * shape_.out_width());
+    OpOutput out(row_begin.back() * shape_.out_width());
     AttentionParams params = {};
     params.qkv = qkv.data();
     params.out = out.data();
@@ -127,7 +127,7 @@ class Step {
 
   std::vector<float> Run(Ops& ops, const std::vector<int32_t>& chosen) {
     std::vector<float> result;
-    With(chosen, [&](const AttentionParams& params, const Output& out) {
+    With(chosen, [&](const AttentionParams& params, const OpOutput& out) {
       ops.Attention(params);
       EXPECT_TRUE(out.GuardsIntact()) << shape_.Name();
       result = out.values();
@@ -274,7 +274,7 @@ int64_t TilesRead(const Shape& shape, const std::vector<Row>& rows, bool is_apar
   step.Write(*ops);
   const AttentionKernels kernels = AttentionKernelGetters()[static_cast<size_t>(target)]();
   int64_t num_tiles = 0;
-  step.With(step.AllRows(), [&](const AttentionParams& params, const Output&) {
+  step.With(step.AllRows(), [&](const AttentionParams& params, const OpOutput&) {
     std::vector<float> scratch(AttentionScratchFloats(kQueryRowsMax, shape.head_dim) + 16);
     const auto place = (reinterpret_cast<uintptr_t>(scratch.data()) + 63) / 64 * 64;
     for (const AttentionLoop& loop : PlanAttention(params, num_threads).loops) {

@@ -111,7 +111,7 @@ class AttentionRun {
     ops_.RopeKvWrite({qkv.data(), positions.data(), slots.data(), nullptr, nullptr, kv_, num_tokens,
                       case_.num_heads, case_.num_kv_heads, case_.head_dim, /*rotary_dim=*/0});
     const int64_t out_width = int64_t{case_.num_heads} * case_.head_dim;
-    Output out(num_tokens * out_width);
+    OpOutput out(num_tokens * out_width);
     AttentionParams params = {};
     params.qkv = qkv.data();
     params.out = out.data();
@@ -349,7 +349,7 @@ std::vector<float> ManyHeads(Ops& ops, std::vector<int32_t> kv_len) {
   std::iota(row_begin.begin(), row_begin.end(), 0);
   const auto qkv = RandomFloats(int64_t{num_rows} * (kHeads + 2), 1);
   auto storage = RandomFloats(2 * kPageSize, 2);
-  Output out(int64_t{num_rows} * kHeads);
+  OpOutput out(int64_t{num_rows} * kHeads);
   AttentionParams params = {};
   params.qkv = qkv.data();
   params.out = out.data();

@@ -108,7 +108,7 @@ TEST(CpuOpsTest, NoTokensAreNoWork) {
   for (const auto& ops : AllCpuOps()) {
     const auto weight = ops->PackMatrix({&view, 1}, DType::kF32);
     ASSERT_TRUE(weight.ok());
-    Output out(4);
+    OpOutput out(4);
     ops->Linear({w.data(), &*weight, nullptr, out.data(), 0});
     ops->Norm({w.data(), nullptr, w.data(), out.data(), 0, 5, 1e-5f});
     ops->GatherRows({w.data(), nullptr, out.data(), 0, 5});

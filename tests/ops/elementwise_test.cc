@@ -12,12 +12,12 @@ TEST(EmbeddingTest, ReadsScaledRowsOfEveryDtype) {
   for (DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
     const auto exact = oracle->PackEmbedding(view, dtype);
     ASSERT_TRUE(exact.ok());
-    Output expected(7 * 19);
+    OpOutput expected(7 * 19);
     oracle->Embedding({ids.data(), &*exact, 3.5f, expected.data(), 7});
     for (const auto& ops : AllCpuOps()) {
       const auto packed = ops->PackEmbedding(view, dtype);
       ASSERT_TRUE(packed.ok());
-      Output out(7 * 19);
+      OpOutput out(7 * 19);
       ops->Embedding({ids.data(), &*packed, 3.5f, out.data(), 7});
       ExpectSameBits(out.values(), expected.values(), ops->Name());
       EXPECT_TRUE(out.GuardsIntact());
@@ -41,7 +41,7 @@ TEST(GatherRowsTest, CopiesRows) {
   const auto x = RandomFloats(9 * 21, 4);
   const std::vector<int32_t> rows = {8, 0, 3, 3};
   for (const auto& ops : AllCpuOps()) {
-    Output out(4 * 21);
+    OpOutput out(4 * 21);
     ops->GatherRows({x.data(), rows.data(), out.data(), 4, 21});
     for (int i = 0; i < 4; ++i) {
       EXPECT_EQ(std::memcmp(out.data() + i * 21, x.data() + rows[i] * 21, 21 * sizeof(float)), 0);

@@ -21,7 +21,7 @@ struct Routed {
 Routed RunRoute(Ops& ops, const std::vector<float>& logits, int32_t num_experts, int32_t num_chosen,
                 bool over_chosen) {
   const int64_t num_tokens = std::ssize(logits) / num_experts;
-  Output shares(num_tokens * num_chosen);
+  OpOutput shares(num_tokens * num_chosen);
   std::vector<int32_t> experts(num_tokens * num_chosen, -1);
   ops.Route({logits.data(), experts.data(), shares.data(), num_tokens, num_experts, num_chosen,
              over_chosen});
@@ -164,7 +164,7 @@ Batch MakeBatch(const Shape& s, int64_t num_tokens, int32_t num_chosen, bool x_p
 
 std::vector<float> RunExpertLinear(Ops& ops, const ExpertMatrices& weights, const Batch& batch,
                                    const float* bias) {
-  Output out(std::ssize(batch.experts) * weights.num_out);
+  OpOutput out(std::ssize(batch.experts) * weights.num_out);
   ops.ExpertLinear({batch.x.data(), &weights, bias, batch.experts.data(), out.data(),
                     batch.num_tokens(), batch.num_chosen, batch.x_per_choice});
   EXPECT_TRUE(out.GuardsIntact());
@@ -253,7 +253,7 @@ TEST(ExpertLinearTest, APairHasTheBitsOfLinearAlone) {
         const int64_t expert = batch.experts[pair];
         const auto matrix = one->PackMatrix({&views[expert], 1}, format);
         ASSERT_TRUE(matrix.ok());
-        Output out(s.num_out);
+        OpOutput out(s.num_out);
         one->Linear({batch.x.data() + pair / 3 * s.num_in, &*matrix,
                      bias.data() + expert * s.num_out, out.data(), 1});
         ExpectSameBits(out.values(),

@@ -16,7 +16,7 @@ constexpr Shape kShapes[] = {{1, 1},   {7, 3},     {16, 16},  {17, 129}, {64, 12
 std::vector<float> RunLinear(Ops& ops, const Matrix& weight, const std::vector<float>& x,
                              const float* bias) {
   const int64_t num_tokens = static_cast<int64_t>(x.size()) / weight.num_in;
-  Output out(num_tokens * weight.num_out);
+  OpOutput out(num_tokens * weight.num_out);
   ops.Linear({x.data(), &weight, bias, out.data(), num_tokens});
   EXPECT_TRUE(out.GuardsIntact());
   return out.values();

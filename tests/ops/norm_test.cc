@@ -20,7 +20,7 @@ TEST(RmsNormTest, AgreesWithOracle) {
           const auto x = RandomFloats(count, 5), weight = RandomFloats(width, 6);
           const auto before = RandomFloats(count, 7);
           auto residual = before, expected_residual = before;
-          Output out(count), expected(count);
+          OpOutput out(count), expected(count);
           const float* input = c.has_x ? x.data() : nullptr;
           ops->Norm({input, c.has_residual ? residual.data() : nullptr, weight.data(), out.data(),
                      num_tokens, width, 1e-5f});
@@ -46,7 +46,7 @@ TEST(RmsNormTest, AgreesWithOracle) {
 TEST(RmsNormTest, WorksInPlace) {
   const auto x = RandomFloats(3 * 40, 8), weight = RandomFloats(40, 9);
   for (const auto& ops : AllCpuOps()) {
-    Output out(3 * 40);
+    OpOutput out(3 * 40);
     ops->Norm({x.data(), nullptr, weight.data(), out.data(), 3, 40, 1e-6f});
     auto in_place = x;
     ops->Norm({in_place.data(), nullptr, weight.data(), in_place.data(), 3, 40, 1e-6f});

@@ -24,9 +24,9 @@ inline constexpr double kEpsilon = 0x1.0p-24;  // unit roundoff of f32
 
 // n floats that an operation writes, between guards. Holds NaN until written, so what was left out
 // shows.
-class Output {
+class OpOutput {
  public:
-  explicit Output(int64_t count) : count_(count), storage_(count + 2 * kGuard, kGuardValue) {
+  explicit OpOutput(int64_t count) : count_(count), storage_(count + 2 * kGuard, kGuardValue) {
     std::fill_n(data(), count, std::numeric_limits<float>::quiet_NaN());
   }
   float* data() { return storage_.data() + kGuard; }

@@ -36,7 +36,7 @@ void MultiplyAll(Ops& ops, const CpuScratchLimits& limits) {
   const std::vector<float> x = Floats(limits.max_tokens * limits.max_inputs);
   const Matrix weight =
       ops.PackMatrix({{View(w, kOutputs, limits.max_inputs)}}, limits.weight_format).value();
-  Output out(limits.max_tokens * kOutputs);
+  OpOutput out(limits.max_tokens * kOutputs);
   ops.Linear(
       {.x = x.data(), .weight = &weight, .out = out.data(), .num_tokens = limits.max_tokens});
 }
@@ -52,7 +52,7 @@ void MultiplyExperts(Ops& ops, const CpuScratchLimits& limits, bool per_choice) 
   const ExpertMatrices weights = ops.PackExperts(experts, limits.weight_format).value();
   std::vector<int32_t> chosen(static_cast<size_t>(num_choices));
   for (size_t i = 0; i < chosen.size(); ++i) chosen[i] = static_cast<int32_t>(i % 3);
-  Output out(num_choices * kOutputs);
+  OpOutput out(num_choices * kOutputs);
   ops.ExpertLinear({x.data(), &weights, nullptr, chosen.data(), out.data(), limits.max_tokens,
                     static_cast<int32_t>(limits.num_chosen), per_choice});
 }
@@ -68,7 +68,7 @@ void Attend(Ops& ops) {
   const std::vector<float> storage(kNumPages * kPageFloats, 0.5f);
   const std::vector<float> qkv =
       Floats(row_begin.back() * int64_t{kHeads + 2 * kKvHeads} * kHeadDim);
-  Output out(row_begin.back() * int64_t{kHeads} * kHeadDim);
+  OpOutput out(row_begin.back() * int64_t{kHeads} * kHeadDim);
   AttentionParams params = {};
   params.qkv = qkv.data();
   params.out = out.data();
