@@ -2,10 +2,10 @@
 and the simulation must find each within 1,000 seeds.
 
     python3 tests/sim/mutants.py SOURCE_ROOT SCRATCH_FOLDER [NAME ...]
-    python3 tests/sim/mutants.py --write-hash SOURCE_ROOT
+    python3 tests/sim/mutants.py --write-hash SOURCE_ROOT SCRATCH_FOLDER
 
 tests/sim/mutants.hash is the hash of the sources with which all were last found. If they are the same, all is skipped, unless
-names are given or MINISGL_LONG is set. --write-hash writes it; do so after all were found.
+names are given or MINISGL_LONG is set. --write-hash looks at all and writes it if all are found.
 
 Each bug is a change of text in one file, named after where it was met (reliability notes of the field: A-E are the five
 faults of the reference scheduler; `project#n` are threads of others). A change whose text is no longer there fails, so the
@@ -181,6 +181,11 @@ MUTANTS = [
 ]
 
 
+# The runtime's loop without its thread, and what that needs beside the rooms sched and kv.
+OTHERS = ["runtime/answer", "runtime/event_queue", "runtime/serve_loop", "runtime/stop_filter", "runtime/trace_writer",
+          "base/check", "base/histogram", "base/json", "base/status", "base/utf8", "text/stream_decoder"]
+
+
 def compile_one(command, source, target):
     done = subprocess.run([*command, "-c", str(source), "-o", str(target)], capture_output=True, text=True)
     return "" if done.returncode == 0 else done.stderr[:2000]
@@ -194,11 +199,8 @@ class Builder:
         self.libs = shlex.split(libs.stdout)
         self.rooms = {p.relative_to(root / "src").as_posix(): p for room in ("kv", "sched")
                       for p in sorted((root / "src" / room).glob("*.cc"))}
-        # The runtime's loop without its thread, and what that needs.
-        for name in ("answer", "event_queue", "serve_loop", "stop_filter", "trace_writer"):
-            self.rooms[f"runtime/{name}.cc"] = root / f"src/runtime/{name}.cc"
-        others = [*(root / f"src/base/{name}.cc" for name in ("check", "histogram", "json", "status", "utf8")),
-                  root / "src/text/stream_decoder.cc",
+        self.rooms.update({f"{name}.cc": root / f"src/{name}.cc" for name in OTHERS if name.startswith("runtime/")})
+        others = [*(root / f"src/{name}.cc" for name in OTHERS if not name.startswith("runtime/")),
                   *(path for path in sorted((root / "tests/sim").glob("*.cc")) if path.name != "sim_test.cc")]
         scratch.mkdir(parents=True, exist_ok=True)
         self.objects = {}
@@ -252,8 +254,9 @@ def hunt(binary):
 def hash_of(root):
     """Of everything that decides whether a mutant is found: names and contents."""
     files = [path for folder in ("src/sched", "src/kv", "tests/sim") for path in (root / folder).iterdir()
-             if path.suffix in (".h", ".cc", ".py")]
+             if path.suffix in (".h", ".cc") or path.name == "mutants.py"]
     files += [root / "src" / mutant[1] for mutant in MUTANTS]
+    files += [root / f"src/{name}.cc" for name in OTHERS] + [*(root / "include").rglob("*.h"), *(root / "src/runtime").glob("*.h")]
     total = hashlib.sha256()
     for path in sorted(set(files)):
         contents = path.read_bytes()
@@ -262,13 +265,12 @@ def hash_of(root):
 
 
 def main():
-    if sys.argv[1] == "--write-hash":
-        root = Path(sys.argv[2]).resolve()
-        (root / HASH_FILE).write_text(hash_of(root) + "\n")
-        return
-    root, scratch, wanted = Path(sys.argv[1]).resolve(), Path(sys.argv[2]).resolve(), sys.argv[3:]
-    is_known = (root / HASH_FILE).exists() and (root / HASH_FILE).read_text().strip() == hash_of(root)
-    if is_known and not wanted and "MINISGL_LONG" not in os.environ:
+    writes_hash = sys.argv[1] == "--write-hash"
+    root, scratch, *wanted = sys.argv[2 if writes_hash else 1:]
+    root, scratch = Path(root).resolve(), Path(scratch).resolve()
+    digest = hash_of(root)
+    is_known = (root / HASH_FILE).exists() and (root / HASH_FILE).read_text().strip() == digest
+    if is_known and not wanted and not writes_hash and "MINISGL_LONG" not in os.environ:
         print(f"1..1\nok 1 - nothing changed since all {len(MUTANTS)} were found # SKIP run.sh --long looks again")
         return
     mutants = [m for m in MUTANTS if not wanted or any(word in m[0] for word in wanted)]
@@ -287,7 +289,9 @@ def main():
             print(f"# {outcome or why or f'not found in {SEEDS} seeds'}"[:200])
             print(f"{'ok' if outcome else 'not ok'} {number} - {mutant[0].replace('#', '-')}", flush=True)
     print(f"# {found} of {len(mutants)} mutants found within {SEEDS} seeds", flush=True)
-    if found == len(MUTANTS) and not is_known:
+    if found == len(MUTANTS) and writes_hash:
+        (root / HASH_FILE).write_text(digest + "\n")
+    elif found == len(MUTANTS) and not is_known:
         print("# these sources differ from those of tests/sim/mutants.hash: renew it with --write-hash", flush=True)
 
 

@@ -1,4 +1,4 @@
-"""The measure of the suites outside the scheduler: small random changes are made to the sources, one at a time, and
+"""The measure of the suites outside the scheduler and the CUDA engine: small random changes are made to the sources, one at a time, and
 the suites of the changed file's room must notice.
 
     python3 tests/sim/random_mutants.py SOURCE_ROOT SCRATCH_FOLDER [--seed N] [--count N] [--rooms A,B]
@@ -14,7 +14,7 @@ SCRATCH_FOLDER/tree becomes a copy of the sources. Each change is made there, co
 --build-folder, else in SCRATCH_FOLDER/build) and run against the suites of its room, up to the first case that fails; a
 crash counts as found, and so does a run that takes many times as long as without the change. A case that fails without
 any change, or takes longer than SLOW_S, is left out, and so are those of TIMED, which hold code to a time that it keeps
-only if it is optimized. What the own suites let pass is run against a few other suites of the room: what only
+only if it is optimized. What the own suites of its room let pass is run against a few other suites of the room: what only
 those find is counted apart.
 
   --rooms A,B  of what is drawn, only run the changes in these rooms
@@ -49,7 +49,7 @@ from pathlib import Path
 SUITES = {
     "base": (["base"], ["fuzz_json", "weights", "text", "runtime"]),
     "weights": (["weights"], ["fuzz_model_config", "fuzz_safetensors", "model"]),
-    "text": (["text", "regress", "fuzz_chat_template", "fuzz_stream_decoder", "fuzz_tokenizer",
+    "text": (["text", "fuzz_chat_template", "fuzz_stream_decoder", "fuzz_tokenizer",
               "fuzz_tokenizer_json"], ["runtime"]),
     "cpu": (["ops"], ["model", "engine"]),
     "kv": (["kv", "sched"], ["sim"]),
@@ -176,7 +176,7 @@ def limit():
     resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 30, 1 << 30))
 
 
-class Workplace:
+class TreeCopy:
     """The copy of the tree, and its build folder."""
 
     def __init__(self, root, scratch, build):
@@ -212,6 +212,7 @@ class Workplace:
         env = {**os.environ, "TMPDIR": str(self.tmp), "MINISGL_BINARY": str(self.build / "src/cli/minisgl"),
                "MINISGL_SHARED": os.environ.get("MINISGL_SHARED", str(self.shared))}
         program = self.build / "tests" / (suite if suite.startswith("fuzz_") else f"test_{suite}")
+        env["MINISGL_FUZZ_CORPUS"] = str(self.tree / "tests/fuzz/corpus" / suite.removeprefix("fuzz_"))
         output = self.tmp.parent / "output.txt"
         with open(output, "wb") as out:
             process = subprocess.Popen([program, *options], stdin=subprocess.DEVNULL, stdout=out, stderr=out,
@@ -240,8 +241,10 @@ class Workplace:
             return self.tested[suite]
         if why := self.compile([suite]):
             raise SystemExit(f"{suite} does not compile unchanged:\n{why}")
-        folder = self.tree / "tests" / suite
-        digest = hashlib.sha256(b"".join(path.read_bytes() for path in sorted(folder.rglob("*.cc")))).hexdigest()
+        tests = sorted((self.tree / "tests" / suite).rglob("*.cc"))
+        if suite.startswith("fuzz_"):
+            tests = [self.tree / f"tests/fuzz/{name}.cc" for name in (suite, "replay")]
+        digest = hashlib.sha256(b"".join(path.read_bytes() for path in tests)).hexdigest()
         report, kept = self.tmp.parent / "report.json", self.tmp.parent / f"{suite}.json"
         if not kept.exists() or json.loads(kept.read_text())["digest"] != digest:
             report.unlink(missing_ok=True)
@@ -255,6 +258,8 @@ class Workplace:
         left_out = [name for name, seconds, failed in cases if failed or seconds > SLOW_S]
         if left_out:
             print(f"# {suite}: left out, failing or slow without a change: {', '.join(left_out)}", flush=True)
+        if len(left_out) == len(cases):
+            raise SystemExit(f"{suite} has no case that passes unchanged")
         fast = [name for name, seconds, _ in cases if seconds < FAST_S and name not in left_out]
         seconds = sum(seconds for name, seconds, _ in cases if name not in left_out)
         self.tested[suite] = (seconds, fast, TIMED + left_out)
@@ -319,7 +324,7 @@ def main():
     results = [json.loads(line) for line in (log.read_text().splitlines() if log.exists() else [])]
     known = {result["rank"]: result for result in results}
     build = (arguments.build_folder or scratch / "build").resolve()
-    workplace = None if arguments.list else Workplace(root, scratch, build)
+    copy_of_tree = None if arguments.list else TreeCopy(root, scratch, build)
     counts = Counter()
     for number, (rank, change) in enumerate(drawn(changes, arguments.seed, arguments.count), 1):
         if change.file.split("/")[1] not in rooms:
@@ -329,9 +334,9 @@ def main():
         reason = equivalents.get((change.file, change.before, change.after))
         if reason:
             result = {"outcome": "equivalent", "detail": reason}
-        elif workplace and (result is None or (arguments.again and result["outcome"] == "survived")):
+        elif copy_of_tree and (result is None or (arguments.again and result["outcome"] == "survived")):
             begin = time.monotonic()
-            outcome, detail = workplace.examine(change)
+            outcome, detail = copy_of_tree.examine(change)
             result = {"rank": rank, "outcome": outcome, "detail": detail, "seconds": round(time.monotonic() - begin, 1)}
             with open(log, "a") as out:
                 print(json.dumps(result), file=out)
