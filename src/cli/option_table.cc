@@ -25,7 +25,7 @@ std::string Choices(const CLI::App& app) {
 
 constexpr std::string_view kNoSubcommand = "A subcommand is required";  // as CLI11 says it
 
-// CLI11's shorthand as sentences; what is none of that as it is.
+// CLI11's shorthand as sentences. Other messages stay as they are.
 std::string InSentences(const std::string& what, const CLI::App& used) {
   constexpr std::string_view kValue = ": 1 required ", kMissing = " missing";
   constexpr std::string_view kOnce = ": At Most 1 required but received ";

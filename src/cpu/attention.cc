@@ -33,7 +33,7 @@ constexpr int64_t kRowsPadded = 16;
 // Query rows that pass over a tile together. Each count of rows is a kernel of its own, and this
 // file takes longer to compile than any other: processors without AVX2 (before 2013) get fewer.
 // The count changes no bit of a row's output.
-constexpr bool kIsOldTarget = HWY_TARGET == HWY_SCALAR || HWY_TARGET == HWY_SSE4;
+constexpr bool kIsOldTarget = (HWY_TARGET & (HWY_SCALAR | HWY_EMU128 | HWY_SSE4)) != 0;
 constexpr int64_t kBlockRows = kIsOldTarget ? 2 : kRowsMax;
 
 // Scores of kRows query rows against the tile's keys [0, key_end), 64 floats a row.

@@ -5,10 +5,10 @@
 // nothing to float arithmetic, but where a file defines MINISGL_NEEDS_VNNI.
 #pragma once
 
-// A build with sanitizers takes AVX2 and the scalar one alone (MINISGL_FEW_TARGETS): the others are
-// the same source, and each takes a minute to compile.
 #define MINISGL_UNUSED_TARGETS \
   (HWY_SSSE3 | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV)
+// A build with -DMINISGL_FEW_TARGETS has AVX2 and the fallback alone: the others are the same
+// source, and with sanitizers each takes a minute to compile.
 #if defined(MINISGL_FEW_TARGETS)
 #define HWY_DISABLED_TARGETS (MINISGL_UNUSED_TARGETS | HWY_SSE4 | HWY_AVX3 | HWY_AVX3_DL)
 #elif defined(MINISGL_NEEDS_VNNI)

@@ -355,7 +355,7 @@ std::vector<std::string> SettingsThatFit(const ModelConfig& config, const PlanOp
                                          uint64_t available) {
   std::vector<std::string> settings;
   // If all levers together make no room, fewer do not. A number of pages, once set, keeps a request
-  // from being shortened: so with it and without.
+  // from being shortened: so both are tried, with it and without it.
   constexpr unsigned kAll = (1u << kNumLevers) - 1;
   constexpr unsigned kNumPagesBit = 1u << static_cast<int>(Lever::kNumPages);
   const auto makes_room = [&](unsigned levers) {

@@ -112,7 +112,7 @@ std::vector<HostileLine> HostilePrompts() {
       {PromptRow("a\\u0000b"), ""},
       {PromptRow("\\ufeffa"), ""},
       {PromptRow("\xEF\xBB\xBF"
-              "a"),
+                 "a"),
        ""},
       {PromptRow("a\\r\\nb\\rc"), ""},
       {PromptRow("a\xFFz"), "invalid_row"},

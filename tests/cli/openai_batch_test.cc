@@ -163,15 +163,15 @@ TEST(BatchRowTest, EachUrlHasItsFields) {
 
 TEST(BatchRowTest, HarmlessFieldsAreAccepted) {
   GoodRow(Chat(R"("model": "m", "user": "u", "store": true, "metadata": {"a": "b"},)"
-            R"("stream": false, "stream_options": null, "service_tier": "flex",)"
-            R"("parallel_tool_calls": false, "safety_identifier": "s", "prompt_cache_key": "k",)"
-            R"("prompt_cache_retention": "24h", "prompt_cache_options": {"ttl": "30m"},)"
-            R"("prediction": {"type": "content", "content": "x"}, "modalities": ["text"],)"
-            R"("verbosity": "medium", "response_format": {"type": "text"}, "audio": null,)"
-            R"("functions": null, "function_call": null, "web_search_options": null,)"
-            R"("moderation": null, "tools": null, "logit_bias": null, "n": 1, "stop": null)"));
+               R"("stream": false, "stream_options": null, "service_tier": "flex",)"
+               R"("parallel_tool_calls": false, "safety_identifier": "s", "prompt_cache_key": "k",)"
+               R"("prompt_cache_retention": "24h", "prompt_cache_options": {"ttl": "30m"},)"
+               R"("prediction": {"type": "content", "content": "x"}, "modalities": ["text"],)"
+               R"("verbosity": "medium", "response_format": {"type": "text"}, "audio": null,)"
+               R"("functions": null, "function_call": null, "web_search_options": null,)"
+               R"("moderation": null, "tools": null, "logit_bias": null, "n": 1, "stop": null)"));
   GoodRow(Completion(R"("model": "m", "user": "u", "echo": false, "suffix": "", "best_of": 1,)"
-                  R"("stream": false, "logprobs": null, "seed": 5)"));
+                     R"("stream": false, "logprobs": null, "seed": 5)"));
 }
 
 TEST(BatchAnswerTest, AChatCompletionIsExactlyOneOfTheService) {

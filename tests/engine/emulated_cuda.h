@@ -27,8 +27,8 @@ inline std::unique_ptr<TestModel> MakeEmulatedModel() {
   return model;
 }
 
-inline std::unique_ptr<DeviceOps> EmulatedCuda(const CudaOpsConfig& config,
-                                        std::shared_ptr<emulator::EmulatedCudaApi> api = nullptr) {
+inline std::unique_ptr<DeviceOps> EmulatedCuda(
+    const CudaOpsConfig& config, std::shared_ptr<emulator::EmulatedCudaApi> api = nullptr) {
   if (api == nullptr) api = std::make_shared<emulator::EmulatedCudaApi>();
   auto ops = MakeCudaOpsOver(
       api,
