@@ -1,7 +1,9 @@
 #include "minisgl/base/json.h"
 
 #include <cmath>
+#include <iterator>
 #include <limits>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -188,6 +190,26 @@ Json& Json::Set(std::string key, Json value) {
     }
   }
   as_object().emplace_back(std::move(key), std::move(value));
+  return *this;
+}
+
+Json& Json::SetAll(Json members) {
+  if (is_null()) value_ = Object{};
+  Object& own = as_object();
+  // Ordered: keys can be chosen so that all have one hash.
+  std::map<std::string_view, Json*> values;
+  for (auto& [key, value] : own) values.emplace(key, &value);
+  Object added;
+  for (Member& member : members.as_object()) {
+    const auto value = values.find(member.first);
+    if (value == values.end()) {
+      added.push_back(std::move(member));
+    } else {
+      *value->second = std::move(member.second);
+    }
+  }
+  own.insert(own.end(), std::make_move_iterator(added.begin()),
+             std::make_move_iterator(added.end()));
   return *this;
 }
 

@@ -415,9 +415,7 @@ Result<std::vector<TextPiece>> RenderChat(const TextModel& text, const Json& mes
   input.unk_token = text.tokenizer->unk_token();
   input.pad_token = text.tokenizer->pad_token();
   input.extra = text.template_args;
-  if (kwargs.is_object()) {
-    for (const auto& [key, value] : kwargs.as_object()) input.extra.Set(key, value);
-  }
+  if (kwargs.is_object()) input.extra.SetAll(kwargs);
   return text.chat_template->Render(input);
 }
 

@@ -33,6 +33,25 @@ std::string ErrorOf(std::string_view text, const JsonLimits& limits = {}) {
   return json.status().message();
 }
 
+TEST(JsonTest, SetAllReplacesWhatIsThereAndAppendsTheRest) {
+  Json object = *ParseJson(R"({"b": 1, "": 2, "a": 3})");
+  object.SetAll(*ParseJson(R"({"z": 4, "a": 5, "": 6})"));
+  EXPECT_EQ(object.Dump(), R"({"b": 1, "": 6, "a": 5, "z": 4})");
+  Json none;
+  none.SetAll(*ParseJson(R"({"k": 1})"));
+  EXPECT_EQ(none.Dump(), R"({"k": 1})");
+}
+
+// Set() of each key would look at 80 thousand million members here.
+TEST(JsonTest, SetAllTakesTimeInStepWithItsMembers) {
+  constexpr int kMembers = 400'000;
+  Json::Object members;
+  for (int i = 0; i < kMembers; ++i) members.emplace_back("k" + std::to_string(i), Json(i));
+  Json object = Json(members);
+  object.SetAll(Json(std::move(members)));
+  EXPECT_EQ(object.as_object().size(), size_t{kMembers});
+}
+
 TEST(JsonTest, ReadsEveryKindOfValue) {
   const auto json = ParseJson(R"( {"n": null, "t": true, "i": -7, "d": 0.5, "s": "x\u00e9\n",
                                    "a": [1, [], {}], "o": {"k": "v"}} )");

@@ -59,6 +59,9 @@ class Json {
   const Json* Find(std::string_view key) const;
   // Sets or replaces a member. REQUIRES is_object() or is_null() (which becomes an object).
   Json& Set(std::string key, Json value);
+  // Sets every member of `members`, whose keys are all different, in time in step with both (Set
+  // looks at every member that is there). REQUIRES as Set(); `members` is an object.
+  Json& SetAll(Json members);
   // Appends to an array. REQUIRES is_array() or is_null() (which becomes an array).
   Json& Append(Json value);
 
