@@ -118,6 +118,10 @@ Status ChatBatch::RunRows() {
   };
   RunLoop loop(runtime_, prompts_.get(), source_.get(), writer_.get(), nullptr, loop_options_);
   const Status status = loop.Run();
+  {
+    const std::lock_guard lock(mutex_);
+    failures_ = loop.failures();
+  }
   // Also after a failure: rows that were written are kept.
   const Status finished = output_->Finish(status.ok() && loop.stop_reason() == 0);
   return status.ok() ? finished : status;
@@ -144,8 +148,9 @@ std::string ChatBatch::Long() const {
   const std::lock_guard lock(mutex_);
   const auto end = ended ? end_ : std::chrono::steady_clock::now();
   const double seconds = std::chrono::duration<double>(end - begin_).count();
-  const std::string failed =
+  std::string failed =
       numbers_.failed == 0 ? "" : fmt::format(", {} without an answer", numbers_.failed);
+  if (const std::string why = failures_.Counts(); !why.empty()) failed += " (" + why + ")";
   if (ended && !status_.ok()) {
     return fmt::format("batch {}: {} done{}, then: {}", input_, Rows(numbers_.done), failed,
                        Visible(status_.message(), 1000));

@@ -81,7 +81,8 @@ class ChatBatch {
   std::atomic<bool> ended_ = false;
   mutable std::mutex mutex_;  // of what follows
   Progress::Numbers numbers_;
-  Status status_;  // of the end
+  Failures failures_;  // of the end
+  Status status_;      // of the end
   std::chrono::steady_clock::time_point begin_, end_;
   std::thread thread_;
 };

@@ -37,11 +37,6 @@ constexpr int kLineBarColumns = 20;
 constexpr int kColumnsDefault = 80;
 constexpr std::string_view kGap = "  ";
 
-std::string Rate(double per_second) {
-  return per_second < 9.95 ? fmt::format("{:.1f}", per_second)
-                           : FormatCount(std::llround(per_second));
-}
-
 // As wide as it is at this moment: a window may be resized.
 int TerminalColumns() {
   winsize size{};
@@ -54,6 +49,17 @@ int TerminalColumns() {
   return is_number && columns > 0 ? columns : kColumnsDefault;
 }
 
+// "" where there is nothing to say. While the run stops, not when all rows would be done: they will
+// not be.
+std::string TimeLeft(const ProgressView& view) {
+  if (view.grace_left_s) {
+    return *view.grace_left_s > 0
+               ? fmt::format("stopping: {} left of the grace", FormatDuration(*view.grace_left_s))
+               : "stopping";
+  }
+  return view.left_s ? FormatDuration(*view.left_s) + " left" : "";
+}
+
 // The fields of a line, the most wanted first.
 std::vector<std::string> Fields(const ProgressView& view) {
   std::vector<std::string> fields;
@@ -61,9 +67,11 @@ std::vector<std::string> Fields(const ProgressView& view) {
   if (view.total) rows += fmt::format("/{}", FormatCount(*view.total));
   rows += " rows";
   if (view.failed > 0) rows += fmt::format(", {} failed", FormatCount(view.failed));
+  if (view.cancelled > 0) rows += fmt::format(", {} cancelled", FormatCount(view.cancelled));
   fields.push_back(rows);
-  if (view.left_s) fields.push_back(FormatDuration(*view.left_s) + " left");
-  fields.push_back(fmt::format("{} in, {} out tok/s", Rate(view.in_per_s), Rate(view.out_per_s)));
+  if (const std::string left = TimeLeft(view); !left.empty()) fields.push_back(left);
+  fields.push_back(
+      fmt::format("{} in, {} out tok/s", FormatRate(view.in_per_s), FormatRate(view.out_per_s)));
   fields.push_back(FormatCount(view.running) + " running");
   fields.push_back(FormatCount(view.waiting) + " waiting");
   if (view.hit_percent) fields.push_back(fmt::format("cache {:.0f} %", *view.hit_percent));
@@ -98,6 +106,11 @@ std::string FormatCount(int64_t value) {
   return digits;
 }
 
+std::string FormatRate(double per_second) {
+  return per_second < 9.95 ? fmt::format("{:.1f}", per_second)
+                           : FormatCount(std::llround(per_second));
+}
+
 std::string FormatDuration(double seconds) {
   // What a person would round to; and a bound for what no clock can be asked.
   const auto total = static_cast<int64_t>(std::clamp(seconds, 0.0, 1e9) + 0.5);
@@ -122,7 +135,7 @@ std::string FormatProgressLine(const ProgressView& view, int columns, bool colou
     const size_t gap = used > 0 ? kGap.size() : 0;
     if (used + gap + fields[i].size() > room) break;
     // Two colours: how far, and all else.
-    const bool is_place = i == 0 || (i == 1 && view.left_s);
+    const bool is_place = i == 0 || (i == 1 && (view.left_s || view.grace_left_s));
     line += std::string(gap, ' ') + (is_place ? fields[i] : Coloured(fields[i], "2", colour));
     used += gap + fields[i].size();
   }
@@ -191,9 +204,11 @@ ProgressView Progress::ViewOf(const Numbers& numbers, double now_s) const {
   const SchedulerStats& stats = numbers.stats;
   ProgressView view;
   view.done = numbers.done + numbers.failed;
-  view.failed = numbers.failed;
+  view.failed = numbers.failed - numbers.cancelled;
+  view.cancelled = numbers.cancelled;
   view.total = numbers.total;
-  view.left_s = SecondsLeft(numbers, now_s);
+  view.grace_left_s = numbers.grace_left_s;
+  if (!view.grace_left_s) view.left_s = SecondsLeft(numbers, now_s);
   // In the first seconds, since the beginning.
   const bool is_young = now_s <= kRateWindow_s || recent_.empty();
   const Mark since = is_young ? Mark() : recent_.front();

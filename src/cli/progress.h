@@ -19,10 +19,11 @@ namespace minisgl {
 
 // What a line says.
 struct ProgressView {
-  int64_t done = 0;  // failed ones too
-  int64_t failed = 0;
-  std::optional<int64_t> total;  // unset for a pipe
-  std::optional<double> left_s;  // unset while nobody can tell
+  int64_t done = 0;  // failed and cancelled ones too
+  int64_t failed = 0, cancelled = 0;
+  std::optional<int64_t> total;        // unset for a pipe
+  std::optional<double> left_s;        // unset while nobody can tell
+  std::optional<double> grace_left_s;  // while the run stops; then left_s is not said
   double in_per_s = 0, out_per_s = 0;
   int64_t running = 0, waiting = 0;
   std::optional<double> hit_percent;  // unset before the first prompt
@@ -35,6 +36,8 @@ std::string FormatProgressLine(const ProgressView& view, int columns, bool colou
 std::string FormatProgressPlain(const ProgressView& view);
 // "1,234,567"
 std::string FormatCount(int64_t value);
+// "1,234" a second, below 10 "1.2": the one way that rates of tokens are said.
+std::string FormatRate(double per_second);
 // "8 s", "2m05s", "3h20m", "4d02h"
 std::string FormatDuration(double seconds);
 
@@ -44,10 +47,13 @@ class Progress {
 
   struct Numbers {
     int64_t done = 0;
-    int64_t failed = 0;
+    int64_t failed = 0;            // cancelled ones too
+    int64_t cancelled = 0;         // of those
     std::optional<int64_t> total;  // unset for a pipe
     int64_t tokens = 0;            // of answers so far
     int64_t finished_tokens = 0;   // of those, of rows that are done
+    // Once the run stops: what is left of the time that asked rows have to finish.
+    std::optional<double> grace_left_s;
     SchedulerStats stats;
   };
 

@@ -201,7 +201,7 @@ void SaySummary(const RunOptions& options, const RunSummary& summary, bool one_p
 int ExitStatus(const RunLoop& loop, const Job& job) {
   if (loop.stop_reason() != 0) return kExitSignalBase + loop.stop_reason();
   // For one prompt of the command line a template that refuses is a bad model file, not a bad row.
-  if (job.one_prompt && loop.last_error_code() == "template_error") {
+  if (job.one_prompt && loop.failures().last_code() == "template_error") {
     return ExitCode(StatusCode::kBadInput);
   }
   return loop.rows_failed() + job.output->failed_before() > 0 ? kExitSomeFailed : 0;
@@ -211,7 +211,9 @@ int ExitStatus(const RunLoop& loop, const Job& job) {
 Result<int> FinishWithoutRows(Job* job, ReportFiles* reports) {
   MINISGL_RETURN_IF_ERROR(job->output->Begin());
   MINISGL_RETURN_IF_ERROR(job->output->Finish(true));
-  MINISGL_RETURN_IF_ERROR(reports->WriteSummary(RunSummary()));
+  RunSummary nothing;
+  nothing.failures = Failures();
+  MINISGL_RETURN_IF_ERROR(reports->WriteSummary(nothing));
   return job->output->failed_before() > 0 ? kExitSomeFailed : 0;
 }
 
@@ -244,6 +246,7 @@ Result<int> RunRows(const RunOptions& options, Job* job, ReportFiles* reports) {
   RunLoopOptions loop_options;
   loop_options.answers_ahead_max = kAheadPerRunningRequest * options.engine.max_running_requests;
   loop_options.rows_total = job->rows_total;
+  loop_options.failures_max = options.max_failures;
   // Without prefixes to share, or asked for the order of coming, there is nothing to choose.
   if (options.engine.cache != "radix" || options.engine.policy == "fcfs") {
     loop_options.window_answers_max = 1;
@@ -261,11 +264,12 @@ Result<int> RunRows(const RunOptions& options, Job* job, ReportFiles* reports) {
   progress.Finish();
   if (output.pipe_closed()) return kExitPipeClosed;
   // Also after a failure: rows that were written are kept.
-  const Status finished = job->output->Finish(status.ok() && loop.stop_reason() == 0);
+  const Status finished = job->output->Finish(status.ok() && !loop.ended_early());
   if (status.ok()) status = finished;
   RunSummary summary;
   summary.rows_done = loop.rows_done();
   summary.rows_failed = loop.rows_failed();
+  summary.failures = loop.failures();
   summary.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   summary.stats = model.runtime->Stats();
   summary.about = AboutRun(model, options.engine);
@@ -273,8 +277,12 @@ Result<int> RunRows(const RunOptions& options, Job* job, ReportFiles* reports) {
       progress.EndHistory(summary.stats.scheduler, summary.rows_done + summary.rows_failed)
           .ToJson();
   SaySummary(options, summary, job->one_prompt);
+  // Said also where notes are not: without it a status of 1 is a riddle.
+  if (const std::string failed = loop.failures().Text(); !failed.empty() && !job->one_prompt) {
+    Log(LogLevel::kWarning, failed);
+  }
   MINISGL_RETURN_IF_ERROR(WithAdvice(status, *job->output));
-  if (loop.stop_reason() != 0 && job->output->can_resume()) {
+  if (loop.ended_early() && job->output->can_resume()) {
     Log(LogLevel::kInfo, "stopped; --resume asks the rows that were cancelled");
   }
   MINISGL_RETURN_IF_ERROR(reports->WriteSummary(summary));

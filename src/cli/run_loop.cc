@@ -94,7 +94,7 @@ Status RunLoop::Run() {
 // What was taken in is in the output, also after a fault: others may be held for it.
 Status RunLoop::End() {
   if (Stops()) MINISGL_RETURN_IF_ERROR(CancelWindow());
-  if (!fault_ && stop_.reason != 0) MINISGL_RETURN_IF_ERROR(CancelUnread());
+  if (!fault_ && stopping_) MINISGL_RETURN_IF_ERROR(CancelUnread());
   ShowProgress();
   return fault_ ? *fault_ : Status();
 }
@@ -123,7 +123,7 @@ Status RunLoop::Admit() {
 Status RunLoop::FillWindow() {
   const Clock::time_point until = Clock::now() + kFillTime;
   for (int rows = 0; !source_ended_ && WindowHasRoom() && options_.stop().reason == 0; ++rows) {
-    if (pending_.empty() ? Clock::now() >= until : rows >= kRowsPerTurn) break;
+    if (TooManyFailed() || (pending_.empty() ? Clock::now() >= until : rows >= kRowsPerTurn)) break;
     ParsedRow parsed;
     const bool idle = pending_.empty() && window_.empty();
     const int wait_ms = idle ? static_cast<int>(kTick.count()) : 0;
@@ -256,8 +256,7 @@ Status RunLoop::FinishRow(int64_t index) {
 
 Status RunLoop::WriteFailure(const Row& row, const RowError& error) {
   MINISGL_RETURN_IF_ERROR(writer_.WriteError(row, error));
-  ++rows_failed_;
-  last_error_code_ = error.code;
+  failures_.Add(row.line, error);
   return Status();
 }
 
@@ -265,18 +264,35 @@ void RunLoop::AbortRow(const Pending& pending) {
   for (const RequestId request : pending.requests) runtime_.Abort(request);
 }
 
+// As many as may, while any row is left to stop for.
+bool RunLoop::TooManyFailed() const {
+  if (!options_.failures_max || failures_.failed() < *options_.failures_max) return false;
+  if (options_.rows_total) return rows_done_ + failures_.total() < *options_.rows_total;
+  return !(source_ended_ && window_.empty() && pending_.empty());
+}
+
+void RunLoop::SayStop() const {
+  const bool has_grace = options_.grace.count() > 0 && !pending_.empty();
+  const std::string grace =
+      fmt::format("what was asked has {} s to finish",
+                  std::chrono::duration_cast<std::chrono::seconds>(options_.grace).count());
+  if (stop_.reason == 0) {
+    Log(LogLevel::kWarning,
+        fmt::format("{} failed (--max-failures {}); stopping{}", failures_.failed(),
+                    *options_.failures_max, has_grace ? ": " + grace : ""));
+  } else if (has_grace) {
+    Log(LogLevel::kInfo, fmt::format("stopping: {}; the signal again cancels it", grace));
+  }
+}
+
 // A stop ends admission; what was submitted has until the end of the grace.
 void RunLoop::CheckStop() {
-  const bool stopped_before = stop_.reason != 0;
   stop_ = options_.stop();
-  if (stop_.reason == 0) return;
-  if (!stopped_before) {
+  if (!stopping_) {
+    if (stop_.reason == 0 && !TooManyFailed()) return;
+    stopping_ = true;
     stop_at_ = Clock::now() + options_.grace;
-    if (options_.grace.count() > 0 && !pending_.empty()) {
-      Log(LogLevel::kInfo,
-          fmt::format("stopping: what was asked has {} s to finish; the signal again cancels it",
-                      std::chrono::duration_cast<std::chrono::seconds>(options_.grace).count()));
-    }
+    SayStop();
   }
   if (aborted_all_ || Clock::now() < stop_at_) return;
   aborted_all_ = true;
@@ -331,10 +347,15 @@ void RunLoop::ShowProgress() const {
   if (!is_due && !options_.on_numbers) return;
   Progress::Numbers numbers;
   numbers.done = rows_done_;
-  numbers.failed = rows_failed_;
+  numbers.failed = failures_.total();
+  numbers.cancelled = failures_.cancelled();
   numbers.total = options_.rows_total;
   numbers.tokens = tokens_;
   numbers.finished_tokens = finished_tokens_;
+  if (stopping_) {
+    const std::chrono::duration<double> left = stop_at_ - Clock::now();
+    numbers.grace_left_s = std::max(left.count(), 0.0);
+  }
   if (is_due) {
     numbers.stats = runtime_.Stats().scheduler;
     progress_->Update(numbers);

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "cli/answer_writer.h"
+#include "cli/failures.h"
 #include "cli/progress.h"
 #include "cli/row.h"
 #include "cli/row_prompt.h"
@@ -41,6 +42,8 @@ struct RunLoopOptions {
   size_t bytes_ahead_max = size_t{64} << 20;
   std::chrono::milliseconds grace{5000};  // to finish what runs after a stop
   std::optional<int64_t> rows_total;      // for the progress line
+  // So many rows that fail end the run as a stop does; unset: none do.
+  std::optional<int64_t> failures_max;
   // Asked often, from the thread of Run.
   std::function<StopRequest()> stop = StopOfProcess;
   // Told how far the run is, from the thread of Run, many times a second and at its end; may be
@@ -61,11 +64,13 @@ class RunLoop {
   Status Run();
 
   int64_t rows_done() const { return rows_done_; }
-  int64_t rows_failed() const { return rows_failed_; }
-  // Of the last row that failed; "" where none did.
-  const std::string& last_error_code() const { return last_error_code_; }
+  // Cancelled ones too.
+  int64_t rows_failed() const { return failures_.total(); }
+  const Failures& failures() const { return failures_; }
   // The reason of the stop that ended the run; 0 where none did.
   int stop_reason() const { return stop_.reason; }
+  // Whether a stop or failures_max ended the run before its input did.
+  bool ended_early() const { return stopping_; }
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -85,7 +90,8 @@ class RunLoop {
   bool IsWithinBounds() const;
   bool HasRoom() const { return pending_.empty() || IsWithinBounds(); }
   bool WindowHasRoom() const;
-  bool Stops() const { return stop_.reason != 0 || fault_.has_value(); }
+  bool Stops() const { return stopping_ || fault_.has_value(); }
+  bool TooManyFailed() const;
   Status Admit();
   Status FillWindow();
   Status TakeInRow(ParsedRow parsed, size_t bytes);
@@ -97,6 +103,7 @@ class RunLoop {
   Status WriteFailure(const Row& row, const RowError& error);
   void AbortRow(const Pending& pending);
   void CheckStop();
+  void SayStop() const;
   Status LeaveAtOnce();
   Status End();
   Status CancelWindow();
@@ -118,12 +125,12 @@ class RunLoop {
   int64_t tokens_ = 0;
   int64_t finished_tokens_ = 0;  // of rows that are done
   int64_t rows_done_ = 0;
-  int64_t rows_failed_ = 0;
-  std::string last_error_code_;
+  Failures failures_;
   bool source_ended_ = false;
   bool source_dry_ = false;  // a pipe had nothing yet
   bool aborted_all_ = false;
   StopRequest stop_;
+  bool stopping_ = false;  // asked for, or too many failed
   Clock::time_point stop_at_;
   std::optional<Status> fault_;
 };

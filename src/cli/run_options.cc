@@ -9,6 +9,8 @@ namespace {
 // A day: who wants longer wants no end.
 constexpr double kGraceMax_s = 86400;
 
+constexpr int64_t kFailuresMax = int64_t{1} << 53;
+
 Status CheckResumeOptions(const RunOptions& options) {
   if (options.retry_failed && !options.resume) {
     return UsageError("--retry-failed is for --resume; give both");
@@ -19,6 +21,9 @@ Status CheckResumeOptions(const RunOptions& options) {
   if (options.resume && (!options.file || options.output.empty())) {
     return UsageError(
         "--resume goes on with an output file; give --file and -o FILE, not standard output");
+  }
+  if (options.max_failures && !options.file) {
+    return UsageError("--max-failures is for rows; give it with --file");
   }
   if (!options.shard.empty() && !options.file) {
     return UsageError("--shard is for rows; give them with --file");
@@ -81,6 +86,11 @@ void AddRunOptions(OptionTable* app, RunOptions* options) {
            "Time in seconds for what was asked to finish after a signal (default 5)")
       ->Check(NumberIn(0, kGraceMax_s))
       ->TypeName("S")
+      ->Group(output);
+  app->Add("--max-failures", &options->max_failures,
+           "After N failed rows end the run as a signal does, with exit status 1 (default: go on)")
+      ->Check(IntegerIn(1, kFailuresMax))
+      ->TypeName("N")
       ->Group(output);
   app->AddFlag("--hide-thinking", &options->hide_thinking,
                "Leave the model's reasoning out of what is shown and written")

@@ -31,6 +31,7 @@ struct RunOptions {
   bool row_metrics = false;
   std::string shard;  // "": all rows
   double grace_s = 5;
+  std::optional<int64_t> max_failures;  // unset: as many as there are
 
   bool check = false;
   bool strict = false;

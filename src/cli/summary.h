@@ -4,8 +4,10 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
+#include "cli/failures.h"
 #include "cli/model_loader.h"
 #include "cli/options.h"
 #include "cli/output.h"
@@ -16,8 +18,10 @@
 namespace minisgl {
 
 struct RunSummary {
-  int64_t rows_done = 0;  // of a chat: answers
-  int64_t rows_failed = 0;
+  int64_t rows_done = 0;    // of a chat: answers
+  int64_t rows_failed = 0;  // cancelled ones too
+  // Of a run, why rows failed; of a chat not known.
+  std::optional<Failures> failures;
   double seconds = 0;  // of a chat: that answers took
   RuntimeStats stats;
   Json about;        // AboutRun; null: nothing is said of it
@@ -27,7 +31,7 @@ struct RunSummary {
 // What ran: version, model, device, weights, and the options that decide about speed.
 Json AboutRun(const LoadedModel& model, const EngineOptions& options);
 
-// Several lines, without a line break at the end.
+// Several lines, without a line break at the end; of a run that asked nothing one.
 std::string FormatSummary(const RunSummary& summary);
 // Every figure, but the time series.
 Json SummaryJson(const RunSummary& summary);

@@ -255,6 +255,7 @@ RunSummary SomeSummary() {
   summary.rows_failed = 1;
   summary.seconds = 2;
   SchedulerStats& scheduler = summary.stats.scheduler;
+  scheduler.submitted = 10;
   scheduler.prompt_tokens = 1000;
   scheduler.cached_tokens = 900;
   scheduler.computed_tokens = 100;
@@ -276,10 +277,10 @@ void ExpectSaid(const std::string& text, const std::vector<const char*>& all) {
 // A histogram's percentile is at most the largest value: of one value, that value.
 TEST(SummaryTest, FiguresAreInTextAndJson) {
   const RunSummary summary = SomeSummary();
-  ExpectSaid(
-      FormatSummary(summary),
-      {"9 done, 1 failed, 2.00 s", "1,000 (900 from the prefix cache, 90.0 %; 100 computed)",
-       "500.0 in, 25.0 out; 5.00 requests/s", "p50 0.500 s", "p99 10.0 ms", "preemptions     3"});
+  ExpectSaid(FormatSummary(summary),
+             {"9 done, 1 failed, 2.00 s", "1,000 (900 from the prefix cache, 90.0 %; 100 computed)",
+              "500 in, 25 out; 4.50 requests/s", "waiting         p50 0.250 s",
+              "first token     p50 0.500 s", "p99 10.0 ms", "preemptions     3"});
   const Json json = SummaryJson(summary);
   EXPECT_EQ(*json.Find("rows_failed"), Json(1));
   EXPECT_EQ(*json.Find("cached_tokens"), Json(900));

@@ -137,5 +137,65 @@ TEST_F(RunEndsTest, ARowWithTooLittleTimeEndsAsTimeout) {
   EXPECT_EQ(Code(out[2]), "");
 }
 
+// Some rows fail: their kinds and the first of them are said, and nothing of what did not happen.
+TEST_F(RunEndsTest, WhyRowsFailedIsSaidAtTheEnd) {
+  const std::string rows = folder_.Write(
+      "in.jsonl", kPeruRow +
+                      "\n{\"prompt\": 3}\n{\"prompt\": \n{\"prompt\": \"a\", \"n\": \"x\"}\n" +
+                      R"({"prompt": "a", "audio": 1})" + "\n");
+  const std::string said = "minisgl: 4 failed: 3 invalid_row, 1 unsupported_field; first: line 2: ";
+  const std::string summary = folder_.Path("summary");
+  const ProgramResult result =
+      RunModel({"--file", rows, "-o", folder_.Path("out"), "--summary", summary});
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_NE(result.err.find("1 done, 4 failed,"), std::string::npos) << result.err;
+  EXPECT_NE(result.err.find(said), std::string::npos) << result.err;
+  const Result<Json> figures = ParseJson(folder_.Read("summary"));
+  ASSERT_TRUE(figures.ok());
+  EXPECT_EQ(figures->Find("failures")->Dump(), R"({"invalid_row": 3, "unsupported_field": 1})");
+  EXPECT_EQ(*figures->Find("rows_cancelled"), Json(0));
+  // A warning, so --quiet leaves it alone.
+  const ProgramResult quiet = RunModel({"-q", "--file", rows});
+  EXPECT_EQ(quiet.exit_code, 1);
+  EXPECT_TRUE(quiet.err.starts_with(said)) << quiet.err;
+  EXPECT_EQ(Lines(quiet.err).size(), 1u) << quiet.err;
+}
+
+TEST_F(RunEndsTest, MaxFailuresEndsTheRunInOrder) {
+  const std::string bad = "{\"prompt\": 3}\n";
+  std::string input = kPeruRow + "\n" + bad + bad + bad;
+  for (int i = 0; i < 50; ++i) input += kPeruRow + "\n";
+  const std::string rows = folder_.Write("in.jsonl", input), out = folder_.Path("out");
+  const ProgramResult few = RunModel({"-q", "--file", rows, "-o", out, "--max-failures", "3"});
+  EXPECT_EQ(few.exit_code, 1);
+  EXPECT_TRUE(few.err.starts_with("minisgl: 3 failed (--max-failures 3); stopping")) << few.err;
+  const std::vector<Json> ended = Rows(folder_.Read("out"));
+  ASSERT_EQ(ended.size(), 54u);
+  int64_t cancelled = 0;
+  for (const Json& row : ended) cancelled += Code(row) == "cancelled" ? 1 : 0;
+  EXPECT_GE(cancelled, 50);
+  // What was cancelled is asked by the next run, which may fail as often.
+  const ProgramResult resumed =
+      RunModel({"--file", rows, "-o", out, "--resume", "--max-failures", "3"});
+  EXPECT_EQ(resumed.exit_code, 1) << resumed.err;  // for the three that failed before
+  const ProgramResult whole = RunModel({"-q", "--file", rows, "--max-failures", "4"});
+  EXPECT_EQ(whole.exit_code, 1);
+  std::set<std::string> expected, found;
+  for (const std::string& row : Lines(whole.out)) expected.insert(row);
+  for (const std::string& row : Lines(folder_.Read("out"))) found.insert(row);
+  EXPECT_EQ(found.size(), 54u);
+  EXPECT_EQ(found, expected);
+  ExpectFails(RunModel({"-p", "a", "--max-failures", "3"}), 64, "--max-failures is for rows");
+  ExpectFails(RunModel({"--file", rows, "--max-failures", "0"}), 64, "--max-failures");
+}
+
+// The last failure of an input leaves nothing to stop.
+TEST_F(RunEndsTest, MaxFailuresAtTheEndOfTheInputStopsNothing) {
+  const ProgramResult result =
+      RunModel({"-q", "--file", "-", "--max-failures", "1", "--ordered"}, "{\"prompt\": 3}\n");
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_EQ(result.err.find("stopping"), std::string::npos) << result.err;
+}
+
 }  // namespace
 }  // namespace minisgl
