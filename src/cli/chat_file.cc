@@ -21,6 +21,7 @@ namespace minisgl {
 namespace {
 
 constexpr uint64_t kFileBytesMax = uint64_t{64} << 20;
+constexpr mode_t kSavedMode = 0600;  // of a new file: a conversation is its owner's, as the history
 // As in the rows that run writes.
 constexpr const char* kReasoningField = "reasoning";
 constexpr std::array<std::string_view, 5> kRoles = {"system", "developer", "user", "assistant",
@@ -111,14 +112,10 @@ std::optional<Status> AddDocument(std::string_view text, std::vector<SessionMess
 
 // To a device or a pipe, which is not replaced.
 Status WriteInPlace(const std::string& path, std::string_view text) {
-  const int fd = open(path.c_str(), O_WRONLY | O_CLOEXEC);
-  if (fd < 0) {
-    return MakeStatus(StatusCode::kCannotCreate, "{}: cannot be opened for writing ({})",
-                      Visible(path, 400), std::strerror(errno));
-  }
-  const bool written = WriteAll(fd, text);
+  MINISGL_ASSIGN_OR_RETURN(const OpenedFile file, OpenToWrite(path, 0, kSavedMode));
+  const bool written = WriteAll(file.fd, text);
   const int write_errno = errno;
-  if (close(fd) == 0 && written) return Status();
+  if (close(file.fd) == 0 && written) return Status();
   return MakeStatus(StatusCode::kIoError, "{}: cannot be written ({})", Visible(path, 400),
                     std::strerror(written ? errno : write_errno));
 }
@@ -166,7 +163,7 @@ Status SaveConversation(const std::string& path, const std::vector<SessionMessag
                       "{}: exists and is not empty; choose another name, or /save -f FILE",
                       Visible(path, 400));
   }
-  return ReplaceFile(path, text, 0666);
+  return ReplaceFile(path, text, kSavedMode);
 }
 
 }  // namespace minisgl

@@ -1,8 +1,10 @@
 // The lines that were typed at the chat prompt, kept in a file from one session to the next.
 //
-// Plain lines, the oldest first, in a file that only its owner reads. Every line is appended as it
-// is typed, so that nothing is lost where the program is killed and sessions at the same time do
-// not undo each other. History is a comfort: what fails is left out without a word.
+// Plain lines, the oldest first, in a file that only its owner reads (an old file that others may
+// read is closed to them). What is no regular file is refused with a warning. Every line is
+// appended as it is typed, so that nothing is lost where the program is killed and sessions at the
+// same time do not undo each other. History is a comfort: what else fails is left out without a
+// word.
 #pragma once
 
 #include <string>

@@ -23,17 +23,49 @@ bool WriteAll(int fd, std::string_view text, size_t* written = nullptr);
 // thing.
 bool SyncFile(int fd);
 
+// The path that `path` names in the end, also where nothing is there yet. Links that this user or
+// root made are followed; one of another user is kCannotCreate: in a folder that all may write to,
+// it would choose which of this user's files is written over.
+Result<std::string> FollowOwnLinks(const std::string& path);
+
+struct OpenedFile {
+  int fd = -1;
+  bool is_new = false;
+};
+// Opens `path` for writing, with FollowOwnLinks and `flags` beside; makes it with `mode` less the
+// umask where it is not there. kCannotCreate, also for a file that another user has put into a
+// folder that all may write to (sticky, as /tmp is).
+Result<OpenedFile> OpenToWrite(const std::string& path, int flags, mode_t mode);
+
+// Whether an Output writes the file `path`, of this process or another.
+bool IsLocked(const std::string& path);
+
+// Whether both name one file, also where there is none yet.
+bool IsSamePlace(const std::string& path, const std::string& other);
+
+// Waits until the folder of a file that was made or renamed has its name on the disk. kIoError.
+Status SyncNameOf(const std::string& path);
+
 // What a regular file is to hold, written piece by piece beside it: a reader finds the old file or
-// all of the new one, also after a power cut. A symbolic link stays and the file that it names is
-// replaced; a file keeps its permissions, a new one gets `mode` less the umask.
+// all of the new one, also after a power cut. A file keeps its permissions, owner and group (as far
+// as this user may give them), from the first byte; a new one gets `mode` less the umask.
 class FileReplacement {
  public:
-  // kCannotCreate. `sole_writer`: nobody else replaces this file, so what a killed program left of
-  // an earlier attempt is written over.
-  static Result<std::unique_ptr<FileReplacement>> Begin(const std::string& path, mode_t mode,
-                                                        bool sole_writer);
+  struct Options {
+    mode_t mode = 0666;
+    // Nobody else replaces this file: what a killed program left of an earlier attempt is removed.
+    bool sole_writer = false;
+    // A symbolic link stays, and the file that it names is replaced (FollowOwnLinks). Else a link
+    // is kCannotCreate.
+    bool follows_links = true;
+  };
+  // kCannotCreate.
+  static Result<std::unique_ptr<FileReplacement>> Begin(const std::string& path,
+                                                        const Options& options);
   // Takes away what a killed program left beside a file with a `sole_writer`.
   static void RemoveLeftover(const std::string& path);
+  // The name of that.
+  static std::string PartOf(const std::string& path);
   // Unless it was committed the old file stays, and nothing beside it.
   ~FileReplacement();
   FileReplacement(const FileReplacement&) = delete;
@@ -55,6 +87,7 @@ class FileReplacement {
 };
 
 // Puts `text` into the regular file `path` as a FileReplacement. kCannotCreate, kIoError.
-Status ReplaceFile(const std::string& path, std::string_view text, mode_t mode);
+Status ReplaceFile(const std::string& path, std::string_view text, mode_t mode,
+                   bool follows_links = true);
 
 }  // namespace minisgl

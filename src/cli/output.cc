@@ -24,7 +24,7 @@ namespace {
 
 // What a power cut may cost.
 constexpr std::chrono::seconds kSyncInterval(1);
-constexpr int kOpenFlags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY;
+constexpr mode_t kOutputMode = 0666;
 
 }  // namespace
 
@@ -99,9 +99,15 @@ Result<std::unique_ptr<Output>> Output::Open(const std::string& path, OldRows ol
   output->old_rows_ = old_rows;
   output->path_ = is_stdout ? "" : path;
   output->name_ = is_stdout ? "standard output" : Visible(path, 400);
-  output->fd_ = is_stdout ? STDOUT_FILENO : open(path.c_str(), kOpenFlags, 0666);
+  if (is_stdout) {
+    output->fd_ = STDOUT_FILENO;
+  } else {
+    MINISGL_ASSIGN_OR_RETURN(const OpenedFile file, OpenToWrite(path, O_APPEND, kOutputMode));
+    output->fd_ = file.fd;
+    output->is_new_ = file.is_new;
+  }
   struct stat info {};
-  if (output->fd_ < 0 || fstat(output->fd_, &info) != 0) {
+  if (fstat(output->fd_, &info) != 0) {
     return MakeStatus(StatusCode::kCannotCreate, "{}: cannot be created ({})", output->name_,
                       std::strerror(errno));
   }
@@ -153,14 +159,14 @@ int Output::ExitAfter(const Status& status) const {
 Status Output::Begin() {
   if (!is_regular_file()) return Status();
   if (old_rows_ != OldRows::kKeep && ftruncate(fd_, 0) != 0) return Failure(errno);
+  if (is_new_) MINISGL_RETURN_IF_ERROR(SyncNameOf(path_));
   syncer_ = std::make_unique<Syncer>(fd_);
   return Status();
 }
 
 Status Output::Reopen() {
   syncer_.reset();
-  const int fd = open(path_.c_str(), kOpenFlags, 0666);
-  if (fd < 0) return Failure(errno);
+  MINISGL_ASSIGN_OR_RETURN(const OpenedFile file, OpenToWrite(path_, O_APPEND, kOutputMode));
   close(fd_);
   fd_ = fd;
   return Lock();

@@ -66,6 +66,7 @@ class Output {
   OldRows old_rows_ = OldRows::kRefuse;
   bool owned_ = false;
   bool regular_ = false;
+  bool is_new_ = false;  // its name is not on its disk yet
   bool is_terminal_ = false;
   bool pipe_closed_ = false;
   std::string path_;  // "": standard output

@@ -1,7 +1,9 @@
 #include "cli/reports.h"
 
 #include "cli/exit_status.h"
+#include "cli/file_io.h"
 #include "cli/messages.h"
+#include "cli/run_journal.h"
 #include "minisgl/base/utf8.h"
 
 namespace minisgl {
@@ -19,10 +21,23 @@ Status CheckApart(const Output& file, const char* option, const std::string& pat
                     Visible(path, 400), what);
 }
 
+// A file that a run writes beside its answers would take the place of the report.
+Status CheckBeside(const char* option, const std::string& path, const Output& answers) {
+  if (path.empty() || path == "-" || !answers.is_regular_file()) return Status();
+  const std::string journal = JournalPath(answers.path());
+  const bool is_journal = IsSamePlace(path, journal);
+  if (!is_journal && !IsSamePlace(path, FileReplacement::PartOf(answers.path()))) return Status();
+  return MakeStatus(StatusCode::kCannotCreate, "{} {}: is {} of {}; choose another", option,
+                    Visible(path, 400), is_journal ? "the journal" : "a file in the making",
+                    Visible(answers.path(), 400));
+}
+
 }  // namespace
 
 Status ReportFiles::Open(const ReportOptions& options, bool force, int input_fd,
                          const Output& answers) {
+  MINISGL_RETURN_IF_ERROR(CheckBeside("--summary", options.summary, answers));
+  MINISGL_RETURN_IF_ERROR(CheckBeside("--trace", options.trace, answers));
   if (!options.summary.empty()) {
     MINISGL_ASSIGN_OR_RETURN(summary_, Output::Open(options.summary, force, input_fd));
     MINISGL_RETURN_IF_ERROR(

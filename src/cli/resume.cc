@@ -21,7 +21,6 @@ namespace minisgl {
 namespace {
 
 constexpr size_t kTailBytes = size_t{1} << 20;
-constexpr mode_t kOutputMode = 0666;
 constexpr int64_t kNoLine = -1;
 
 Status ReadFailure(const std::string& path) {
@@ -248,7 +247,7 @@ Status RepairOldOutput(const std::string& path, const OldOutput& old, bool order
   if (!old.any_dropped && !sorts) return RepairTail(path, old);
   MINISGL_ASSIGN_OR_RETURN(const std::unique_ptr<RawLines> lines, RawLines::Open(path, 0));
   MINISGL_ASSIGN_OR_RETURN(const std::unique_ptr<FileReplacement> file,
-                           FileReplacement::Begin(path, kOutputMode, true));
+                           FileReplacement::Begin(path, {.sole_writer = true}));
   MINISGL_RETURN_IF_ERROR(sorts ? WriteSorted(path, old, lines.get(), file.get())
                                 : WriteKept(old, lines.get(), file.get()));
   return file->Commit();
@@ -267,7 +266,7 @@ Status MergeInOrder(const std::string& path, const RowSelection& asked, int64_t 
                     int64_t old_bytes) {
   MINISGL_ASSIGN_OR_RETURN(const auto old_lines, RawLines::Open(path, 0));
   MINISGL_ASSIGN_OR_RETURN(const auto new_lines, RawLines::Open(path, old_bytes));
-  MINISGL_ASSIGN_OR_RETURN(const auto file, FileReplacement::Begin(path, kOutputMode, true));
+  MINISGL_ASSIGN_OR_RETURN(const auto file, FileReplacement::Begin(path, {.sole_writer = true}));
   for (int64_t index = asked.first; index < std::min(asked.end, num_rows); ++index) {
     RawLines* lines = asked.Has(index) ? new_lines.get() : old_lines.get();
     MINISGL_ASSIGN_OR_RETURN(const std::optional<std::string_view> line, lines->Next());

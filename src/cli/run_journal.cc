@@ -1,6 +1,7 @@
 #include "cli/run_journal.h"
 
 #include <fmt/core.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -27,7 +28,6 @@ namespace fs = std::filesystem;
 
 constexpr int64_t kFormat = 1;
 constexpr uint64_t kJournalBytesMax = uint64_t{1} << 20;
-constexpr mode_t kJournalMode = 0666;
 constexpr size_t kReadBytes = size_t{1} << 20;
 
 // Tokenizers and templates are smaller, files of weights larger.
@@ -200,7 +200,10 @@ Result<Json> ReadJournal(const std::string& output_path) {
 }
 
 Status WriteJournal(const std::string& output_path, const Json& run) {
-  return ReplaceFile(JournalPath(output_path), run.Dump(1) + "\n", kJournalMode);
+  // No wider than the output: it says what was asked and how.
+  struct stat output {};
+  const mode_t mode = stat(output_path.c_str(), &output) == 0 ? output.st_mode & 0666 : 0600;
+  return ReplaceFile(JournalPath(output_path), run.Dump(1) + "\n", mode, /*follows_links=*/false);
 }
 
 Result<std::string> DifferenceOfRuns(const Json& before, const Json& now,

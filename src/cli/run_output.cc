@@ -5,6 +5,7 @@
 
 #include <utility>
 
+#include "cli/file_io.h"
 #include "cli/run_journal.h"
 #include "minisgl/base/log.h"
 #include "minisgl/base/utf8.h"
@@ -46,7 +47,18 @@ Status RunOutput::CheckIsOurs(const RunInput& input, bool force) const {
   const std::string path = JournalPath(output_->path());
   struct stat journal {
   }, rows{};
-  if (stat(path.c_str(), &journal) != 0) return Status();
+  if (lstat(path.c_str(), &journal) != 0) return Status();
+  if (S_ISLNK(journal.st_mode)) {
+    return MakeStatus(StatusCode::kCannotCreate,
+                      "{}: is a symbolic link, and the journal of {} goes there; remove it",
+                      Visible(path, 400), Visible(output_->path(), 400));
+  }
+  if (IsLocked(path)) {
+    return MakeStatus(StatusCode::kCannotCreate,
+                      "{}: is being written already, by another run or for another option, and the "
+                      "journal of {} goes there; choose another file, or wait",
+                      Visible(path, 400), Visible(output_->path(), 400));
+  }
   if (fstat(input.reader->fd(), &rows) == 0 && rows.st_dev == journal.st_dev &&
       rows.st_ino == journal.st_ino) {
     return MakeStatus(StatusCode::kCannotCreate,

@@ -1,0 +1,273 @@
+// What another user may have put where the program writes: links, files, FIFOs. And what the
+// program leaves to others: permissions from the first byte on, names that a power cut does not
+// take.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "cli/chat_file.h"
+#include "cli/chat_history.h"
+#include "cli/file_io.h"
+#include "cli/output.h"
+#include "cli/run_journal.h"
+#include "fakes.h"
+#include "minisgl/base/log.h"
+#include "run_fixture.h"
+#include "synced_files.h"
+
+namespace minisgl {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr uid_t kOtherUser = 65534;
+
+mode_t ModeOf(const std::string& path) {
+  struct stat info {};
+  EXPECT_EQ(lstat(path.c_str(), &info), 0) << path;
+  return info.st_mode & 07777;
+}
+
+class PlantedFilesTest : public testing::Test {
+ protected:
+  PlantedFilesTest() : old_umask_(umask(022)) {}
+  ~PlantedFilesTest() override { umask(old_umask_); }
+
+  static void ExpectRefused(const Status& status, const std::string& part) {
+    EXPECT_EQ(status.code(), StatusCode::kCannotCreate) << status.message();
+    EXPECT_NE(status.message().find(part), std::string::npos) << status.message();
+  }
+  // A link of another user, as in /tmp.
+  std::string PlantLink(const std::string& name, const std::string& target) const {
+    const std::string path = folder_.Path(name);
+    fs::create_symlink(target, path);
+    EXPECT_EQ(lchown(path.c_str(), kOtherUser, kOtherUser), 0);
+    return path;
+  }
+
+  TemporaryFolder folder_;
+  const mode_t old_umask_;
+};
+
+TEST_F(PlantedFilesTest, ALinkOfAnotherUserIsNotFollowed) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root can make links of other users";
+  const std::string link = PlantLink("link", "victim");
+  ExpectRefused(Output::Open(link, true, -1).status(), "symbolic link of another user");
+  ExpectRefused(ReplaceFile(link, "text", 0600), "symbolic link of another user");
+  ExpectRefused(SaveConversation(link, {{"user", "Hi", {}}}, true),
+                "symbolic link of another user");
+  HistoryFile(link).Append("line");
+  EXPECT_FALSE(fs::exists(folder_.Path("victim")));
+  // Neither is one that a link of one's own leads to.
+  fs::create_symlink("link", folder_.Path("own"));
+  ExpectRefused(Output::Open(folder_.Path("own"), true, -1).status(), "link is a symbolic link");
+  EXPECT_FALSE(fs::exists(folder_.Path("victim")));
+}
+
+TEST_F(PlantedFilesTest, OnesOwnLinkIsFollowed) {
+  fs::create_symlink("target", folder_.Path("link"));
+  const auto output = Output::Open(folder_.Path("link"), false, -1);
+  ASSERT_TRUE(output.ok()) << output.status().message();
+  ASSERT_TRUE((*output)->Begin().ok());
+  ASSERT_TRUE((*output)->Write("text").ok());
+  EXPECT_EQ(folder_.Read("target"), "text");
+}
+
+TEST_F(PlantedFilesTest, AFileOfAnotherUserInASharedFolderIsNotWritten) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root can make files of other users";
+  const std::string path = folder_.Write("out", "");
+  ASSERT_EQ(chown(path.c_str(), kOtherUser, kOtherUser), 0);
+  EXPECT_TRUE(Output::Open(path, false, -1).ok()) << "the folder is not shared";
+  ASSERT_EQ(chmod(folder_.Path("").c_str(), 01777), 0);
+  ExpectRefused(Output::Open(path, false, -1).status(), "belongs to another user");
+}
+
+// /dev/stdout leads to an open file, which no name stands for.
+TEST_F(PlantedFilesTest, ANameOfAnOpenFileIsThatFile) {
+  const int fd = open(folder_.Path("file").c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+  ASSERT_GE(fd, 0);
+  fs::create_symlink("/proc/self/fd/" + std::to_string(fd), folder_.Path("link"));
+  {
+    const auto output = Output::Open(folder_.Path("link"), false, -1);
+    ASSERT_TRUE(output.ok()) << output.status().message();
+    ASSERT_TRUE((*output)->Write("text").ok());
+  }
+  EXPECT_EQ(folder_.Read("file"), "text");
+  close(fd);
+}
+
+TEST_F(PlantedFilesTest, AJournalIsNeverALink) {
+  folder_.Write("victim", "");
+  fs::create_symlink("victim", folder_.Path("out.meta"));
+  ExpectRefused(WriteJournal(folder_.Path("out"), Json(Json::Object())), "is a symbolic link");
+  EXPECT_TRUE(fs::is_symlink(folder_.Path("out.meta")));
+  EXPECT_EQ(folder_.Read("victim"), "");
+}
+
+TEST_F(PlantedFilesTest, AFileInTheMakingIsNewAndFollowsNoLink) {
+  const std::string path = folder_.Write("out", "old");
+  folder_.Write("victim", "precious");
+  fs::create_symlink("victim", folder_.Path("out.resume.part"));
+  const auto file = FileReplacement::Begin(path, {.sole_writer = true});
+  ASSERT_TRUE(file.ok()) << file.status().message();
+  EXPECT_FALSE(fs::is_symlink(folder_.Path("out.resume.part")));
+  ASSERT_TRUE((*file)->Write("new").ok());
+  ASSERT_TRUE((*file)->Commit().ok());
+  EXPECT_EQ(folder_.Read("out"), "new");
+  EXPECT_EQ(folder_.Read("victim"), "precious");
+  // Who held the leftover of another attempt open reads nothing of this one.
+  const std::string leftover = folder_.Write("out.resume.part", "left");
+  const int held = open(leftover.c_str(), O_RDONLY | O_CLOEXEC);
+  const auto again = FileReplacement::Begin(path, {.sole_writer = true});
+  ASSERT_TRUE(again.ok());
+  ASSERT_TRUE((*again)->Write("secret").ok());
+  struct stat info {};
+  EXPECT_EQ(fstat(held, &info), 0);
+  EXPECT_EQ(info.st_nlink, 0u);
+  close(held);
+  // What cannot be taken away is said.
+  fs::create_directory(folder_.Path("dir.resume.part"));
+  ExpectRefused(FileReplacement::Begin(folder_.Path("dir"), {.sole_writer = true}).status(),
+                "dir.resume.part");
+}
+
+TEST_F(PlantedFilesTest, PermissionsAreThoseOfTheEndFromTheBeginning) {
+  const std::string path = folder_.Write("out", "old");
+  for (const mode_t mode : {0600, 0640, 0666, 0400}) {
+    ASSERT_EQ(chmod(path.c_str(), mode), 0);
+    const auto file = FileReplacement::Begin(path, {.sole_writer = true});
+    ASSERT_TRUE(file.ok()) << file.status().message();
+    EXPECT_EQ(ModeOf(path + ".resume.part"), mode);
+  }
+  const auto file =
+      FileReplacement::Begin(folder_.Path("new"), {.mode = 0600, .sole_writer = true});
+  ASSERT_TRUE(file.ok());
+  EXPECT_EQ(ModeOf(folder_.Path("new.resume.part")), 0600u);
+}
+
+TEST_F(PlantedFilesTest, AReplacedFileKeepsItsOwner) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root can make files of other users";
+  const std::string path = folder_.Write("out", "old");
+  ASSERT_EQ(chown(path.c_str(), kOtherUser, kOtherUser), 0);
+  ASSERT_TRUE(ReplaceFile(path, "new", 0600).ok());
+  struct stat info {};
+  ASSERT_EQ(stat(path.c_str(), &info), 0);
+  EXPECT_EQ(info.st_uid, kOtherUser);
+  EXPECT_EQ(info.st_gid, kOtherUser);
+}
+
+TEST_F(PlantedFilesTest, AJournalIsNoWiderThanItsOutput) {
+  const std::string path = folder_.Write("out", "");
+  ASSERT_EQ(chmod(path.c_str(), 0600), 0);
+  ASSERT_TRUE(WriteJournal(path, Json(Json::Object())).ok());
+  EXPECT_EQ(ModeOf(path + ".meta"), 0600u);
+}
+
+TEST_F(PlantedFilesTest, ConversationsAndHistoriesAreTheirOwners) {
+  ASSERT_TRUE(SaveConversation(folder_.Path("saved"), {{"user", "Hi", {}}}, false).ok());
+  EXPECT_EQ(ModeOf(folder_.Path("saved")), 0600u);
+  HistoryFile(folder_.Path("new")).Append("line");
+  EXPECT_EQ(ModeOf(folder_.Path("new")), 0600u);
+  const std::string old = folder_.Write("old", "line\n");
+  ASSERT_EQ(chmod(old.c_str(), 0644), 0);
+  EXPECT_EQ(HistoryFile(old).Load().size(), 1u);
+  EXPECT_EQ(ModeOf(old), 0600u);
+  ASSERT_EQ(chmod(old.c_str(), 0664), 0);
+  HistoryFile(old).Append("second");
+  EXPECT_EQ(ModeOf(old), 0600u);
+  EXPECT_EQ(folder_.Read("old"), "line\nsecond\n");
+}
+
+// Opening it would wait for a reader.
+TEST_F(PlantedFilesTest, AFifoIsNoHistory) {
+  std::vector<std::string> warnings;
+  SetLogSink([&](LogLevel level, const std::string& line) {
+    if (level == LogLevel::kWarning) warnings.push_back(line);
+  });
+  const std::string path = folder_.Path("fifo");
+  ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
+  HistoryFile(path).Append("line");
+  HistoryFile history(path);
+  EXPECT_TRUE(history.Load().empty());
+  history.Append("line");
+  // A link to /dev/null asks for no history.
+  EXPECT_TRUE(HistoryFile("/dev/null").Load().empty());
+  SetLogSink(nullptr);
+  ASSERT_EQ(warnings.size(), 1u);
+  EXPECT_NE(warnings[0].find("is no regular file"), std::string::npos) << warnings[0];
+}
+
+// A power cut after either takes neither the file nor its name.
+TEST_F(PlantedFilesTest, FoldersAreSyncedAfterCreateAndRename) {
+  const std::string dir = fs::canonical(folder_.Path("")).string();
+  const auto count = [&](const SyncedFiles& synced, const std::string& path) {
+    const std::vector<std::string> paths = synced.Paths();
+    return std::count(paths.begin(), paths.end(), path);
+  };
+  {
+    const SyncedFiles synced;
+    const auto output = Output::Open(folder_.Path("out"), false, -1);
+    ASSERT_TRUE(output.ok());
+    ASSERT_TRUE((*output)->Begin().ok());
+    EXPECT_EQ(count(synced, dir), 1);
+    ASSERT_TRUE((*output)->Finish().ok());
+  }
+  {
+    const SyncedFiles synced;
+    ASSERT_TRUE(WriteJournal(folder_.Path("out"), Json(Json::Object())).ok());
+    EXPECT_EQ(synced.Paths().back(), dir) << "after the rename";
+    EXPECT_EQ(count(synced, dir), 1);
+    EXPECT_EQ(synced.Paths().size(), 2u);
+  }
+  {
+    const SyncedFiles synced;
+    const auto output = Output::OpenToAppend(folder_.Path("out"), -1);
+    ASSERT_TRUE(output.ok());
+    ASSERT_TRUE((*output)->Begin().ok());
+    EXPECT_EQ(count(synced, dir), 0) << "the name is there already";
+  }
+}
+
+class PlantedProgramTest : public RunProgramTest {};
+
+TEST_F(PlantedProgramTest, AJournalThatIsALinkEndsTheRunBeforeItBegins) {
+  folder_.Write("in.jsonl", kPeruRow + "\n");
+  fs::create_symlink("nologin", folder_.Path("out.meta"));
+  const Arguments run = {"-f", folder_.Path("in.jsonl"), "-o", folder_.Path("out")};
+  ExpectFails(RunModel(run), 73, "out.meta: is a symbolic link");
+  Arguments forced = run;
+  forced.push_back("--force");
+  ExpectFails(RunModel(forced), 73, "out.meta: is a symbolic link");
+  EXPECT_FALSE(fs::exists(folder_.Path("nologin")));
+}
+
+TEST_F(PlantedProgramTest, AReportThatIsAFileOfTheRunIsRefusedBeforeTheRun) {
+  folder_.Write("in.jsonl", kPeruRow + "\n");
+  for (const char* option : {"--summary", "--trace"}) {
+    for (const char* name : {"out.meta", "./out.meta", "out.resume.part"}) {
+      const ProgramResult result =
+          RunModel({"-f", folder_.Path("in.jsonl"), "-o", folder_.Path("out"), option,
+                    folder_.Path("") + "/" + name});
+      ExpectFails(result, 73, std::string(option) + " ");
+      EXPECT_FALSE(fs::exists(folder_.Path(name))) << name;
+      EXPECT_EQ(folder_.Read("out"), "");
+    }
+  }
+  // By another name, too, and where the journal is there already.
+  ASSERT_EQ(RunModel({"-f", folder_.Path("in.jsonl"), "-o", folder_.Path("out")}).exit_code, 0);
+  fs::create_symlink("out.meta", folder_.Path("link"));
+  ExpectFails(RunModel({"-f", folder_.Path("in.jsonl"), "-o", folder_.Path("out"), "--resume",
+                        "--summary", folder_.Path("link")}),
+              73, "is the journal of");
+  EXPECT_NE(folder_.Read("out.meta").find("minisgl_run"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace minisgl
