@@ -3,6 +3,8 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "minisgl/base/utf8.h"
+
 namespace minisgl {
 namespace {
 
@@ -14,7 +16,8 @@ void SetCheckHandler(CheckHandler handler) { g_handler = handler; }
 
 void CheckFailed(const char* file, int line, const char* condition, const std::string& message) {
   if (g_handler != nullptr) g_handler(message);
-  std::fprintf(stderr, "minisgl: bug: %s:%d: %s (%s)\n", file, line, message.c_str(), condition);
+  std::fprintf(stderr, "minisgl: bug: %s:%d: %s (%s)\n", file, line, Visible(message, 4000).c_str(),
+               condition);
   std::fflush(stderr);
   std::abort();
 }

@@ -2,8 +2,10 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <iterator>
 
 namespace minisgl {
 namespace {
@@ -48,6 +50,31 @@ Prefix MatchPrefix(std::string_view text) {
   }
   return {matched, lead.length};
 }
+
+// REQUIRES `text` to begin with a well-formed character of `length` bytes.
+uint32_t CodePoint(std::string_view text, size_t length) {
+  const auto lead = static_cast<uint8_t>(text[0]);
+  if (length == 1) return lead;
+  uint32_t code = lead & (0x7Fu >> length);
+  for (size_t i = 1; i < length; ++i) code = code << 6 | (static_cast<uint8_t>(text[i]) & 0x3Fu);
+  return code;
+}
+
+struct CodeRange {
+  uint32_t first, last;
+};
+
+// Sorted. Joiners (U+200C, U+200D) are not among them: scripts and emoji need them.
+constexpr CodeRange kDisplayControls[] = {
+    {0x80, 0x9F},        // C1
+    {0x61C, 0x61C},      // Arabic letter mark
+    {0x200E, 0x200F},    // marks of direction
+    {0x2028, 0x202E},    // separators of lines and paragraphs; embeddings and overrides
+    {0x2066, 0x206F},    // isolates; deprecated controls of digits and shapes
+    {0xFEFF, 0xFEFF},    // byte order mark
+    {0xFFF9, 0xFFFB},    // interlinear annotations
+    {0xE0000, 0xE007F},  // tags
+};
 
 }  // namespace
 
@@ -95,21 +122,29 @@ std::string ReplaceInvalidUtf8(std::string_view text) {
   return out;
 }
 
+bool IsDisplayControl(std::string_view character) {
+  const uint32_t code = CodePoint(character, character.size());
+  return std::any_of(std::begin(kDisplayControls), std::end(kDisplayControls),
+                     [code](CodeRange range) { return code >= range.first && code <= range.last; });
+}
+
 std::string Visible(std::string_view text, size_t bytes_max) {
   std::string out;
   while (!text.empty()) {
     if (out.size() >= bytes_max) return out + "...";
     const auto byte = static_cast<uint8_t>(text[0]);
     const size_t length = Utf8CharLength(text);
-    const bool is_c1 = length == 2 && byte == 0xC2 && static_cast<uint8_t>(text[1]) < 0xA0;
-    if (length > 1 && !is_c1) {
-      out.append(text.substr(0, length));
+    if (length > 1) {
+      const std::string_view character = text.substr(0, length);
+      if (IsDisplayControl(character)) {
+        const uint32_t code = CodePoint(text, length);
+        out += code < 0x100     ? fmt::format("\\x{:02x}", code)
+               : code < 0x10000 ? fmt::format("\\u{:04x}", code)
+                                : fmt::format("\\U{:08x}", code);
+      } else {
+        out += character;
+      }
       text.remove_prefix(length);
-      continue;
-    }
-    if (is_c1) {
-      out += fmt::format("\\x{:02x}", static_cast<uint8_t>(text[1]));
-      text.remove_prefix(2);
       continue;
     }
     switch (byte) {

@@ -66,7 +66,7 @@ Status AnswerView::EndReasoning(bool before_text) {
 Status AnswerView::WriteText(std::string_view text) {
   if (text.empty()) return Status();
   at_line_start_ = text.back() == '\n';
-  return output_.Write(text);
+  return output_.WriteShown(text);
 }
 
 // Each piece is dimmed for itself: the program may end between two.
@@ -74,7 +74,7 @@ Status AnswerView::WriteReasoning(std::string_view text) {
   if (text.empty()) return Status();
   const bool dims = dims_reasoning_ && text.find_first_not_of('\n') != std::string_view::npos;
   const std::string shown = dims ? Dimmed(text) : std::string(text);
-  if (on_terminal_) return output_.Write(shown);
+  if (on_terminal_) return output_.WriteShown(shown);
   // Standard error that cannot be written has nobody to be told about it.
   WriteAll(STDERR_FILENO, shown);
   return Status();

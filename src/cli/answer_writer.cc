@@ -28,9 +28,7 @@ Status JsonAnswerWriter::WriteRow(int64_t index, std::string text) {
   return Status();
 }
 
-Status JsonAnswerWriter::WriteNow(const std::string& text) {
-  return output_.Write(output_.is_terminal() ? FilterForTerminal(text) : text);
-}
+Status JsonAnswerWriter::WriteNow(const std::string& text) { return output_.Write(text); }
 
 Status TextAnswerWriter::WriteAnswers(const Row& row, const std::vector<RowAnswer>& answers) {
   MINISGL_RETURN_IF_ERROR(view_.End(AnswerView::LineBreak::kAdd));

@@ -73,9 +73,7 @@ Chat::~Chat() {
   for (const Branch& branch : branches_) model_.runtime->CloseSession(branch.session);
 }
 
-void Chat::Say(const std::string& text) const {
-  PrintStderr(IsTerminal(STDERR_FILENO) ? FilterForTerminal(text) : text);
-}
+void Chat::Say(const std::string& text) const { PrintStderr(text); }
 
 void Chat::SayFailure(const Status& status) const {
   Say("minisgl: " + Visible(status.message(), 4000));

@@ -26,12 +26,9 @@ std::vector<std::string> BeginningWith(std::string_view head, std::vector<std::s
   return words;
 }
 
-// Names that could be typed: those with control characters or bytes that are no text could not.
-bool IsTypable(const std::string& name) {
-  return IsValidUtf8(name) && std::none_of(name.begin(), name.end(), [](char c) {
-           return static_cast<unsigned char>(c) < 0x20 || c == 0x7F;
-         });
-}
+// Names that could be typed, and may be shown: those with control characters, or bytes that are no
+// text, could not.
+bool IsTypable(const std::string& name) { return Visible(name, name.size() + 1) == name; }
 
 std::vector<std::string> Files(const std::string& typed) {
   const size_t slash = typed.rfind('/');

@@ -448,8 +448,10 @@ class EditingReader : public PromptReader {
       if (byte == '\n') ++num_lines;
       if (static_cast<unsigned char>(byte) < 0x20 || byte == 0x7F) plain = false;
     }
-    if (plain) {
-      Type(ReplaceInvalidUtf8(text));
+    const std::string typed = ReplaceInvalidUtf8(text);
+    // A paste with controls of display, which the line would show, stands there as a label too.
+    if (plain && Visible(typed, typed.size() + 1) == typed) {
+      Type(typed);
       return;
     }
     std::string label = fmt::format("[pasted text {}: {} line{}, {} bytes]", pastes_.size() + 1,

@@ -7,6 +7,7 @@
 
 #include "cli/file_io.h"
 #include "cli/progress.h"
+#include "cli/terminal_filter.h"
 #include "minisgl/base/utf8.h"
 
 namespace minisgl {
@@ -30,7 +31,7 @@ void PrintStderr(std::string_view line) {
   std::lock_guard lock(g_mutex);
   std::string text;
   if (!g_progress_line.empty()) text += kClearLine;
-  text += line;
+  text += isatty(STDERR_FILENO) != 0 ? FilterForTerminal(line) : std::string(line);
   text += '\n';
   text += AsProgressLine(g_progress_line);
   WriteStderr(text);

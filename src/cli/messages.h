@@ -24,7 +24,7 @@ struct Verbosity {
 // are known.
 void InstallNotes(Verbosity verbosity);
 
-// Prints `line` (a line break is added) as it is.
+// Prints `line` (a line break is added); on a terminal through a TerminalFilter.
 void PrintStderr(std::string_view line);
 
 // Gives `text` with U+FFFD for what is not UTF-8. Where something is not, a warning names `source`.

@@ -17,6 +17,7 @@
 #include "cli/exit_status.h"
 #include "cli/file_io.h"
 #include "cli/messages.h"
+#include "cli/terminal_filter.h"
 #include "minisgl/base/utf8.h"
 
 namespace minisgl {
@@ -168,11 +169,15 @@ Status Output::Reopen() {
   syncer_.reset();
   MINISGL_ASSIGN_OR_RETURN(const OpenedFile file, OpenToWrite(path_, O_APPEND, kOutputMode));
   close(fd_);
-  fd_ = fd;
+  fd_ = file.fd;
   return Lock();
 }
 
 Status Output::Write(std::string_view text) {
+  return is_terminal_ ? WriteShown(FilterForTerminal(text)) : WriteShown(text);
+}
+
+Status Output::WriteShown(std::string_view text) {
   if (syncer_ != nullptr && syncer_->error() != 0) return Failure(syncer_->error());
   size_t written = 0;
   if (WriteAll(fd_, text, &written)) {

@@ -31,8 +31,11 @@ class Output {
   // earlier costs nothing.
   Status Begin();
   // kIoError with the reason; pipe_closed() tells a reader that left from a disk that is full. Also
-  // where the file was removed, or its disk failed, since the last write.
+  // where the file was removed, or its disk failed, since the last write. A terminal gets the text
+  // through a TerminalFilter.
   Status Write(std::string_view text);
+  // The same for text that came through a filter, and may have looks: a terminal gets it as it is.
+  Status WriteShown(std::string_view text);
   // Makes sure that a regular file is on its disk.
   Status Finish();
   // The file of this name was replaced by another: goes on with that one.

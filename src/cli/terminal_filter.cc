@@ -21,13 +21,6 @@ size_t IllFormedLength(std::string_view text) {
   return length;
 }
 
-// Embeddings, overrides and isolates: what follows would be shown in another order than it was
-// written, past the end of the text even.
-bool ReordersText(std::string_view character) {
-  return (character >= "\u202A" && character <= "\u202E") ||
-         (character >= "\u2066" && character <= "\u2069");
-}
-
 }  // namespace
 
 std::string TerminalFilter::Push(std::string_view text) {
@@ -76,7 +69,7 @@ std::string TerminalFilter::Finish() {
 void TerminalFilter::Printable(std::string_view character, std::string* out) {
   if (InString()) return;
   state_ = State::kGround;
-  if (!ReordersText(character)) *out += character;
+  if (!IsDisplayControl(character)) *out += character;
 }
 
 void TerminalFilter::StartEscape(uint32_t code) {

@@ -4,10 +4,10 @@
 // Dropped: C0 controls but line break and tab, DEL, C1 controls (as U+0080..U+009F and as stray
 // 8-bit bytes), and whole escape sequences and control strings (CSI, OSC, DCS, SOS, PM, APC,
 // screen's title), also where they are cut by the end of a push or never end: a control string
-// ends at a line break at the latest, so that one without an end hides no more than its line. The
-// controls that reorder text (U+202A..U+202E, U+2066..U+2069) are dropped too. Ill-formed UTF-8
-// becomes U+FFFD. The output is the same however the text is cut into pushes. For terminals only: a
-// pipe gets exact bytes.
+// ends at a line break at the latest, so that one without an end hides no more than its line. What
+// IsDisplayControl() of base/utf8.h names (controls that reorder text, tags and the like) is
+// dropped too. Ill-formed UTF-8 becomes U+FFFD. The output is the same however the text is cut into
+// pushes. For terminals only: a pipe gets exact bytes.
 #pragma once
 
 #include <cstdint>

@@ -108,6 +108,34 @@ TEST(VisibleTest, ShowsControlAndIllFormedBytes) {
   EXPECT_EQ(Visible(std::string_view("\0", 1)), "\\x00");
 }
 
+// What would show the text around it in another order, or hide in it: CVE-2021-42574's class.
+TEST(VisibleTest, ShowsControlsOfDisplayAsEscapes) {
+  EXPECT_EQ(Visible("llama\u202e"), "llama\\u202e");
+  EXPECT_EQ(Visible("a\u061c\u200e\u200f\u2028\u2029\u202a\u2066\u2069z"),
+            "a\\u061c\\u200e\\u200f\\u2028\\u2029\\u202a\\u2066\\u2069z");
+  EXPECT_EQ(Visible("a\ufeff\U000e0041z"), "a\\ufeff\\U000e0041z");
+  const std::string joiners =
+      "\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645 \U0001F469\u200d\U0001F4BB";
+  EXPECT_EQ(Visible(joiners), joiners);
+}
+
+// Every character of the standard's property Bidi_Control, and no letter beside one.
+TEST(DisplayControlTest, HasAllControlsOfDirectionAndNoLetters) {
+  const auto is_control = [](char32_t code) {
+    std::string character;
+    AppendUtf8(code, &character);
+    return IsDisplayControl(character);
+  };
+  for (const char32_t code : {0x61C, 0x200E, 0x200F, 0x202A, 0x202B, 0x202C, 0x202D, 0x202E, 0x2066,
+                              0x2067, 0x2068, 0x2069}) {
+    EXPECT_TRUE(is_control(code)) << static_cast<uint32_t>(code);
+  }
+  for (const char32_t code : {0xA0, 0x61B, 0x61D, 0x200D, 0x2010, 0x2027, 0x202F, 0x2065, 0x2070,
+                              0xFEFE, 0xFF01, 0xFFFD, 0x1F600, 0xE0080}) {
+    EXPECT_FALSE(is_control(code)) << static_cast<uint32_t>(code);
+  }
+}
+
 TEST(VisibleTest, CutsLongTextAtACharacter) {
   EXPECT_EQ(Visible(std::string(100, 'a'), 10), std::string(10, 'a') + "...");
   EXPECT_EQ(Visible(std::string(10, 'a'), 10), std::string(10, 'a'));

@@ -95,7 +95,10 @@ const std::vector<Payload>& Payloads() {
       // Controls that reorder text; their neighbours stay.
       {"a\u202a\u202b\u202c\u202d\u202ez", "az"},
       {"a\u2066\u2067\u2068\u2069z", "az"},
-      {"a\u2029\u202f\u2065\u206az", "a\u2029\u202f\u2065\u206az"},
+      {"a\u200c\u200d\u202f\u2065\u2070z", "a\u200c\u200d\u202f\u2065\u2070z"},
+      {"a\u061c\u200e\u200f\u2028\u2029\u206a\u206f\ufeff\ufff9\ufffbz", "az"},
+      {"a\U000e0001\U000e0061\U000e007fz", "az"},
+      {"a\U000e0080\U000dffffz", "a\U000e0080\U000dffffz"},
       {"a\x1b[1\u202ez", "az"},
       // Other escapes and C1 controls.
       {"a\x1b"

@@ -21,9 +21,14 @@ bool IsValidUtf8(std::string_view text);
 // ("substitution of maximal subparts").
 std::string ReplaceInvalidUtf8(std::string_view text);
 
-// For messages: control characters as \xNN or \n, \t, \r; ill-formed bytes as \xNN; cut to about
-// `bytes_max` with
-// "..." at a character boundary.
+// Whether `character`, one well-formed character past ASCII, shows nothing itself and changes how
+// what stands around it is shown: C1 controls, controls of direction (bidi), separators of lines
+// and paragraphs, tags. No terminal is to see one.
+bool IsDisplayControl(std::string_view character);
+
+// For messages: control characters as \xNN or \n, \t, \r; ill-formed bytes as \xNN; display
+// controls as \xNN, \uNNNN or \UNNNNNNNN; cut to about `bytes_max` with "..." at a character
+// boundary.
 std::string Visible(std::string_view text, size_t bytes_max = 80);
 
 // Appends the UTF-8 form of `code_point` (<= 0x10FFFF).
