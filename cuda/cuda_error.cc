@@ -82,6 +82,10 @@ CudaErrorClass ClassifyCudaError(CudaError error) {
   return {error, kOther, kInternal, kReport};
 }
 
+bool IsSticky(CudaError error) {
+  return error != kCudaSuccess && ClassifyCudaError(error).fault == CudaFault::kSticky;
+}
+
 Status CudaStatus(CudaApi* api, CudaError error, std::string_view call, std::string_view device) {
   const CudaErrorClass known = ClassifyCudaError(error);
   return MakeStatus(known.code, "{} on {}: {} ({}); {}", call, device, api->ErrorName(error),

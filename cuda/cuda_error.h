@@ -27,6 +27,8 @@ std::span<const CudaErrorClass> CudaErrorClasses();
 
 // The class of `error`, which is not kCudaSuccess.
 CudaErrorClass ClassifyCudaError(CudaError error);
+// Whether `error` (or success, which is not) ends all use of the device.
+bool IsSticky(CudaError error);
 
 // "CALL on DEVICE: cudaErrorNoDevice (no CUDA-capable device is detected); what to do". `device`
 // names the GPU: "cuda:0 (NVIDIA H200)".

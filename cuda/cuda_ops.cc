@@ -255,14 +255,14 @@ void CudaOps::Keep(CudaError error, std::string_view call) {
   const Status status = CudaStatus(api_.get(), error, call, name_);
   if (capturing_) {
     if (capture_status_.ok()) capture_status_ = status;
-    if (ClassifyCudaError(error).fault != CudaFault::kSticky) return;
+    if (!IsSticky(error)) return;
   }
   if (status_.ok()) status_ = status;
 }
 
 Status CudaOps::Tell(CudaError error, std::string_view call) {
   const Status status = CudaStatus(api_.get(), error, call, name_);
-  if (ClassifyCudaError(error).fault == CudaFault::kSticky && status_.ok()) status_ = status;
+  if (IsSticky(error) && status_.ok()) status_ = status;
   return status;
 }
 
@@ -575,6 +575,10 @@ void CudaOps::Linear(const LinearParams& p) {
                                          .out_dtype = p.out.dtype},
                                         p.x.data, weight.storage.get(), p.out.data, compute_.get());
   if (!status.ok()) {
+    // The library has few words for a device that is lost: CUDA says why.
+    const CudaError cause =
+        capturing_ ? api_->LastError() : api_->StreamSynchronize(compute_.get());
+    if (IsSticky(cause)) return Keep(cause, "cublasLtMatmul");
     (capturing_ ? capture_status_ : status_) = status.WithPrefix(name_);
     return;
   }

@@ -61,7 +61,10 @@ Status CheckDone(const Event& event, const Prompt& prompt) {
     return UsageError("prompts of {} and answers of {} tokens do not fit; see --max-seq-len",
                       prompt.ids.size(), prompt.max_tokens);
   }
-  return MakeStatus(StatusCode::kInternal, "a request of the benchmark ended with {} ({}{}{})",
+  const StatusCode code = event.error_code == "device_unavailable" ? StatusCode::kUnavailable
+                          : event.error_code == "out_of_memory"    ? StatusCode::kOutOfMemory
+                                                                   : StatusCode::kInternal;
+  return MakeStatus(code, "a request of the benchmark ended with {} ({}{}{})",
                     FinishReasonName(event.finish_reason), event.error_code,
                     event.error_code.empty() ? "" : ": ", Visible(event.error_message, 400));
 }

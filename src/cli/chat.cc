@@ -116,7 +116,8 @@ void Chat::Converse() {
     return said_batch_ended_ ? "" : batch_->Short();
   });
   reader->set_completer([this](std::string_view line) { return Complete(line); });
-  while (next == Next::kGoOn && output_status_.ok() && signals_.Terminated() == 0) {
+  while (next == Next::kGoOn && output_status_.ok() && signals_.Terminated() == 0 &&
+         !device_lost_) {
     SayBatchEnded();
     ChatInputLine line = ReadChatInput(reader.get());
     WarnOfReplacedBytes(*reader);
@@ -223,6 +224,7 @@ int Chat::ExitStatus() const {
   if (signals_.Terminated() != 0) return kExitSignalBase + signals_.Terminated();
   if (output_.pipe_closed()) return kExitPipeClosed;
   if (!output_status_.ok()) return Fail(output_status_);
+  if (device_lost_) return ExitCode(StatusCode::kUnavailable);
   if (interrupted_) return kExitSignalBase + SIGINT;
   return failed_ && !interactive_ ? kExitSomeFailed : 0;
 }
@@ -407,6 +409,7 @@ bool Chat::TakeOutput(const Status& status) {
 void Chat::CountAnswer(const ChatAnswer& answer, bool kept) {
   ++num_answers_;
   num_failures_ += kept ? 0 : 1;
+  device_lost_ = device_lost_ || answer.error_code == "device_unavailable";
   total_usage_.prompt_tokens += answer.usage.prompt_tokens;
   total_usage_.cached_tokens += answer.usage.cached_tokens;
   total_usage_.completion_tokens += answer.usage.completion_tokens;

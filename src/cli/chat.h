@@ -181,6 +181,7 @@ class Chat {
   bool interrupted_ = false;       // the end of it all
   bool warned_of_bytes_ = false;   // that are no UTF-8
   bool failed_ = false;            // some turn has no answer
+  bool device_lost_ = false;       // it will not come back: the chat ends
 
   std::optional<ChatAnswer> last_answer_;
   int64_t num_answers_ = 0;

@@ -33,6 +33,7 @@ class Turn {
     if (event.kind == Event::Kind::kDone) {
       answer.finish_reason = event.finish_reason;
       answer.usage = event.usage;
+      answer.error_code = event.error_code;
       answer.error_message = event.error_message;
       answer.max_tokens_lowered = event.max_tokens_lowered;
       answer.interrupted = event.finish_reason == FinishReason::kAborted;

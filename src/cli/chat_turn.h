@@ -17,8 +17,8 @@ struct ChatAnswer {
   std::vector<TokenId> token_ids;  // end token included
   FinishReason finish_reason = FinishReason::kStop;
   Usage usage;
-  std::string error_message;  // kError
-  bool interrupted = false;   // by Ctrl-C or a signal that ends the program
+  std::string error_code, error_message;  // kError
+  bool interrupted = false;               // by Ctrl-C or a signal that ends the program
   bool max_tokens_lowered = false;
   double first_token_s = 0;  // from asking to the first token
   double total_s = 0;

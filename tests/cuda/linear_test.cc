@@ -130,6 +130,22 @@ TEST_F(CudaLinearTest, AnErrorOfTheLibraryIsKeptAndNamesTheDevice) {
   EXPECT_EQ(api_->num_calls("LaunchKernel"), launches);
 }
 
+// cuBLAS says that a product failed; that the memory is broken, CUDA says.
+TEST_F(CudaLinearTest, ALostDeviceIsTheCauseOfAProductThatFails) {
+  Open();
+  matmul_->FailAt(1, Status(StatusCode::kInternal, "CUBLAS_STATUS_EXECUTION_FAILED"));
+  const auto x = ops_->Allocate(9 * kIn * 2), out = ops_->Allocate(9 * kOut * 4);
+  ASSERT_TRUE(x.ok() && out.ok());
+  api_->FailAt("StreamSynchronize", 1, kCudaEccUncorrectable);
+  ops_->Linear({.x = {x->get(), DType::kBF16},
+                .weight = &matrix_,
+                .bias = static_cast<const float*>(device_bias_.get()),
+                .out = {out->get(), DType::kF32},
+                .num_tokens = 9});
+  EXPECT_EQ(ExitCode(ops_->status().code()), 69) << ops_->status().message();
+  EXPECT_NE(ops_->status().message().find("Emulated GPU"), std::string::npos);
+}
+
 TEST_F(CudaLinearTest, AGraphComputesAgainFromWhatItsInputsHold) {
   Open();
   const std::vector<uint16_t> x(kIn, FloatToBf16(1));
