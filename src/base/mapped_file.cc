@@ -12,6 +12,7 @@
 #include <cstring>
 #include <utility>
 
+#include "minisgl/base/folder.h"
 #include "minisgl/base/utf8.h"
 
 namespace minisgl {
@@ -87,9 +88,25 @@ class FileDescriptor {
   int fd_;
 };
 
-// Opens a regular file and says its size.
-Status OpenRegular(const std::string& path, const FileDescriptor& fd, uint64_t* size) {
+int64_t Nanoseconds(const timespec& time) {
+  return int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec;
+}
+
+FileStamp StampOf(const struct stat& info) {
+  return {.device = info.st_dev,
+          .inode = info.st_ino,
+          .num_bytes = static_cast<uint64_t>(info.st_size),
+          .changed_ns = Nanoseconds(info.st_mtim),
+          .inode_changed_ns = Nanoseconds(info.st_ctim),
+          .mode = info.st_mode};
+}
+
+// Checks that a regular file was opened.
+Status CheckRegular(const std::string& path, const FileDescriptor& fd, FileStamp* stamp) {
   if (fd.get() < 0) {
+    const int error = errno;
+    if (error == ENOENT) MINISGL_RETURN_IF_ERROR(CheckLink(path));
+    errno = error;
     return MakeStatus(StatusCode::kNoInput, "{}: cannot be opened ({})", Visible(path, 400),
                       std::strerror(errno));
   }
@@ -100,19 +117,25 @@ Status OpenRegular(const std::string& path, const FileDescriptor& fd, uint64_t* 
   if (!S_ISREG(info.st_mode)) {
     return MakeStatus(StatusCode::kNoInput, "{}: is not a regular file", Visible(path, 400));
   }
-  *size = static_cast<uint64_t>(info.st_size);
+  *stamp = StampOf(info);
   return Status();
 }
 
 }  // namespace
 
+std::optional<FileStamp> StampOf(const std::string& path) {
+  struct stat info {};
+  if (stat(path.c_str(), &info) != 0) return std::nullopt;
+  return StampOf(info);
+}
+
 Result<MappedFile> MappedFile::Open(const std::string& path) {
   // O_NONBLOCK: opening a FIFO must not wait for a writer.
   const FileDescriptor fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  uint64_t size = 0;
-  MINISGL_RETURN_IF_ERROR(OpenRegular(path, fd, &size));
   MappedFile file;
   file.path_ = path;
+  MINISGL_RETURN_IF_ERROR(CheckRegular(path, fd, &file.stamp_));
+  const uint64_t size = file.stamp_.num_bytes;
   if (size == 0) return file;
   void* data = mmap(nullptr, size, PROT_READ, MAP_PRIVATE, fd.get(), 0);
   if (data == MAP_FAILED) {
@@ -128,7 +151,8 @@ Result<MappedFile> MappedFile::Open(const std::string& path) {
 MappedFile::MappedFile(MappedFile&& other) noexcept
     : data_(std::exchange(other.data_, nullptr)),
       size_(std::exchange(other.size_, 0)),
-      path_(std::move(other.path_)) {}
+      path_(std::move(other.path_)),
+      stamp_(other.stamp_) {}
 
 MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
   if (this != &other) {
@@ -136,6 +160,7 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
     data_ = std::exchange(other.data_, nullptr);
     size_ = std::exchange(other.size_, 0);
     path_ = std::move(other.path_);
+    stamp_ = other.stamp_;
   }
   return *this;
 }
@@ -152,8 +177,9 @@ void MappedFile::Release() {
 
 Result<std::string> ReadFile(const std::string& path, uint64_t bytes_max) {
   const FileDescriptor fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  uint64_t size = 0;
-  MINISGL_RETURN_IF_ERROR(OpenRegular(path, fd, &size));
+  FileStamp stamp;
+  MINISGL_RETURN_IF_ERROR(CheckRegular(path, fd, &stamp));
+  const uint64_t size = stamp.num_bytes;
   if (size > bytes_max) {
     return BadInput("{}: has {} bytes; at most {} are read", Visible(path, 400), size, bytes_max);
   }

@@ -123,8 +123,7 @@ Result<Json> ParseTemplateArgs(const std::vector<std::string>& args) {
 Result<std::unique_ptr<ChatTemplate>> LoadChatTemplate(const std::string& dir,
                                                        const std::string& chosen) {
   if (chosen.empty()) return ChatTemplate::Load(dir);
-  std::error_code error;
-  if (fs::exists(chosen, error) && !fs::is_directory(chosen, error)) {
+  if (IsListed(chosen) && !IsDirectory(chosen)) {
     MINISGL_ASSIGN_OR_RETURN(const std::string source, ReadFile(chosen, kTemplateBytesMax));
     return ChatTemplate::Parse(source, chosen);
   }
@@ -290,6 +289,7 @@ Result<std::string> ResolveModelDir(const std::string& model) {
     return BadInput("{}: is not a directory; give the directory that holds config.json",
                     Visible(model, 400));
   }
+  MINISGL_RETURN_IF_ERROR(CheckLink(model));
   const size_t slash = model.find('/');
   if (slash != std::string::npos) {
     const std::string owner = model.substr(0, slash), name = model.substr(slash + 1);

@@ -40,13 +40,14 @@ Status AddPlace(const std::string& name, Place place, const std::string& file, P
 
 Result<Places> JinjaFiles(const fs::path& dir) {
   Places places;
-  std::error_code error;
   const fs::path single = dir / "chat_template.jinja";
-  if (fs::exists(single, error)) places[kDefault] = {single.string(), std::nullopt};
+  if (IsListed(single.string())) places[kDefault] = {single.string(), std::nullopt};
   const fs::path folder = dir / "additional_chat_templates";
+  MINISGL_RETURN_IF_ERROR(CheckLink(folder.string()));
   for (const std::string& name : NamesIn(folder.string())) {
     const fs::path path = folder / name;
     if (path.extension() != ".jinja") continue;
+    MINISGL_RETURN_IF_ERROR(CheckLink(path.string()));
     MINISGL_RETURN_IF_ERROR(
         AddPlace(path.stem().string(), {path.string(), std::nullopt}, folder.string(), &places));
   }
@@ -82,6 +83,10 @@ Result<Places> Configured(const std::string& dir, const char* file) {
 }
 
 Result<Places> FindTemplates(const std::string& dir) {
+  // Another template is not to be taken because the model's own was not copied whole.
+  for (const char* file : {"chat_template.jinja", "chat_template.json"}) {
+    MINISGL_RETURN_IF_ERROR(CheckLink((fs::path(dir) / file).string()));
+  }
   MINISGL_ASSIGN_OR_RETURN(Places places, JinjaFiles(dir));
   if (!places.empty()) return places;
   for (const char* file : {"tokenizer_config.json", "chat_template.json"}) {

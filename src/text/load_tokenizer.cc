@@ -3,6 +3,7 @@
 #include <optional>
 #include <utility>
 
+#include "minisgl/base/folder.h"
 #include "minisgl/base/mapped_file.h"
 #include "minisgl/base/utf8.h"
 #include "minisgl/text/tokenizer.h"
@@ -42,10 +43,11 @@ Result<std::unique_ptr<Tokenizer>> LoadSentencePiece(const std::string& model_di
 
 Result<std::unique_ptr<Tokenizer>> Tokenizer::Load(const std::string& model_dir) {
   const std::filesystem::path dir(model_dir);
-  const auto has = [&](const char* name) {
-    std::error_code error;
-    return std::filesystem::exists(dir / name, error);
-  };
+  // Another tokenizer is not to be taken because the model's own was not copied whole.
+  for (const char* name : {"tokenizer.json", "tokenizer.model", kTekkenFile}) {
+    MINISGL_RETURN_IF_ERROR(CheckLink((dir / name).string()));
+  }
+  const auto has = [&](const char* name) { return IsListed((dir / name).string()); };
   const bool has_model = has("tokenizer.model"), has_tekken = has(kTekkenFile);
   if (has("tokenizer.json")) {
     MINISGL_ASSIGN_OR_RETURN(const Json file, ReadTokenizerJson((dir / "tokenizer.json").string()));

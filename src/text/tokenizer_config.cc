@@ -5,6 +5,7 @@
 #include <charconv>
 #include <filesystem>
 
+#include "minisgl/base/folder.h"
 #include "minisgl/base/mapped_file.h"
 #include "minisgl/base/utf8.h"
 #include "text/sentencepiece_model.h"
@@ -157,8 +158,7 @@ Status ReadAddedTokens(const Json& file, TokenId ids_max, TokenizerConfig* confi
 
 Result<Json> LoadJsonObject(const std::string& dir, const std::string& name) {
   const std::filesystem::path path = std::filesystem::path(dir) / name;
-  std::error_code error;
-  if (!std::filesystem::exists(path, error)) return Json();
+  if (!IsListed(path.string())) return Json();
   MINISGL_ASSIGN_OR_RETURN(const std::string text, ReadFile(path.string(), kConfigBytesMax));
   Result<Json> json = ParseJson(text, {.values_max = kConfigValuesMax});
   if (!json.ok()) return json.status().WithPrefix(path.string());

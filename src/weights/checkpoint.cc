@@ -8,6 +8,7 @@
 #include <system_error>
 
 #include "minisgl/base/checked_math.h"
+#include "minisgl/base/folder.h"
 #include "minisgl/base/utf8.h"
 #include "weights/model_dir.h"
 #include "weights/shard_index.h"
@@ -134,6 +135,8 @@ Checkpoint::~Checkpoint() = default;
 
 Result<std::unique_ptr<Checkpoint>> Checkpoint::Open(const std::string& model_dir) {
   MINISGL_RETURN_IF_ERROR(CheckModelDir(model_dir));
+  // One file in place of shards would be other weights.
+  MINISGL_RETURN_IF_ERROR(CheckLink(JoinPath(model_dir, kShardIndexName)));
   std::unique_ptr<Checkpoint> checkpoint(new Checkpoint());
   if (!IsListed(model_dir, kSingleFileName) && IsListed(model_dir, kShardIndexName)) {
     MINISGL_RETURN_IF_ERROR(checkpoint->impl_->OpenSharded(model_dir));

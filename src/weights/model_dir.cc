@@ -57,8 +57,7 @@ Status MissingFile(const std::string& model_dir, const std::string& missing) {
 }
 
 bool IsListed(const std::string& model_dir, const std::string& name) {
-  std::error_code error;
-  return fs::exists(fs::symlink_status(JoinPath(model_dir, name), error));
+  return IsListed(JoinPath(model_dir, name));
 }
 
 std::string JoinPath(const std::string& model_dir, const std::string& name) {

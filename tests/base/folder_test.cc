@@ -22,5 +22,28 @@ TEST(FolderTest, NamesAreSortedAndNothingElseIsThere) {
   EXPECT_TRUE(NamesIn(path).empty());
 }
 
+// As in a half downloaded snapshot: what a link of it is to lead to is not there.
+TEST(FolderTest, ALinkToNothingIsListedAndSaid) {
+  std::string path = (fs::temp_directory_path() / "minisgl-folder-XXXXXX").string();
+  ASSERT_NE(mkdtemp(path.data()), nullptr);
+  std::ofstream(path + "/file") << "text";
+  fs::create_symlink("file", path + "/link");
+  fs::create_symlink("../blobs/0123", path + "/dangling");
+  for (const char* name : {"/file", "/link", ""}) {
+    EXPECT_TRUE(IsListed(path + name)) << name;
+    EXPECT_TRUE(CheckLink(path + name).ok()) << name;
+  }
+  EXPECT_TRUE(IsListed(path + "/dangling"));
+  const Status status = CheckLink(path + "/dangling");
+  EXPECT_EQ(status.code(), StatusCode::kNoInput);
+  EXPECT_NE(status.message().find("symbolic link to ../blobs/0123, which is not there"),
+            std::string::npos)
+      << status.message();
+  EXPECT_FALSE(IsListed(path + "/nothing"));
+  EXPECT_FALSE(IsListed(path + "/file/below"));
+  EXPECT_TRUE(CheckLink(path + "/nothing").ok());
+  fs::remove_all(path);
+}
+
 }  // namespace
 }  // namespace minisgl

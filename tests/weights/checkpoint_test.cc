@@ -9,6 +9,7 @@
 #include <cstring>
 #include <random>
 
+#include "minisgl/weights/model_config.h"
 #include "slow.h"
 #include "test_files.h"
 
@@ -143,7 +144,29 @@ TEST(CheckpointTest, SymbolicLinksAreFollowed) {
   EXPECT_TRUE(OpenStatus(dir.path()).ok());
   TempDir dangling;
   fs::create_symlink(blobs.File("missing"), dangling.File("model.safetensors"));
-  ExpectError(OpenStatus(dangling.path()), StatusCode::kNoInput, "model.safetensors");
+  ExpectError(OpenStatus(dangling.path()), StatusCode::kNoInput,
+              "model.safetensors: is a symbolic link to");
+}
+
+TEST(CheckpointTest, DanglingLinksAreSaidWhateverElseIsThere) {
+  TempDir index;
+  index.Write("model.safetensors", Shard({"a"}));
+  fs::create_symlink("../blobs/0123", index.File(kIndexName));
+  ExpectError(OpenStatus(index.path()), StatusCode::kNoInput,
+              "index.json: is a symbolic link to ../blobs/0123, which is not there");
+  TempDir shard;
+  WriteSharded(shard, kGoodMap);
+  fs::remove(shard.File("shard-2.safetensors"));
+  fs::create_symlink("../blobs/0123", shard.File("shard-2.safetensors"));
+  ExpectError(OpenStatus(shard.path()), StatusCode::kBadInput,
+              "shard-2.safetensors: is a symbolic link to");
+  TempDir config;
+  fs::create_symlink("../blobs/0123", config.File("config.json"));
+  ExpectError(LoadModelConfig(config.path()).status(), StatusCode::kNoInput,
+              "config.json: is a symbolic link to");
+  fs::create_symlink("../blobs/0123", config.File("generation_config.json"));
+  ExpectError(LoadGenerationConfig(config.path(), 100).status(), StatusCode::kNoInput,
+              "generation_config.json: is a symbolic link to");
 }
 
 TEST(CheckpointTest, SaysWhatADirectoryWithoutSafetensorsHolds) {

@@ -7,7 +7,16 @@
 #include <string>
 #include <vector>
 
+#include "minisgl/base/status.h"
+
 namespace minisgl {
+
+// Whether `path` is there, a symbolic link that leads nowhere included: opening it says so.
+bool IsListed(const std::string& path);
+
+// kNoInput where `path` is a symbolic link that leads nowhere, as a download or a copy that is not
+// whole leaves them.
+Status CheckLink(const std::string& path);
 
 // Names in `folder` without "." and "..", sorted; none where it cannot be read. Throws
 // std::bad_alloc.

@@ -3,12 +3,24 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 
 #include "minisgl/base/status.h"
 
 namespace minisgl {
+
+// What changes whenever a file does, and with it: when its inode was changed last cannot be set.
+struct FileStamp {
+  uint64_t device = 0, inode = 0, num_bytes = 0;
+  int64_t changed_ns = 0;        // the contents
+  int64_t inode_changed_ns = 0;  // contents, name or permissions
+  uint32_t mode = 0;
+  bool operator==(const FileStamp&) const = default;
+};
+// Of the file that `path` names now; null where there is none.
+std::optional<FileStamp> StampOf(const std::string& path);
 
 // A regular file mapped read-only for as long as this lives. Move-only. Reading it is safe from any
 // thread. A file cut short while it is mapped raises SIGBUS where it is read;
@@ -24,6 +36,8 @@ class MappedFile {
 
   std::span<const std::byte> bytes() const { return {data_, size_}; }
   const std::string& path() const { return path_; }
+  // As it was opened.
+  const FileStamp& stamp() const { return stamp_; }
 
  private:
   MappedFile() = default;
@@ -31,6 +45,7 @@ class MappedFile {
   const std::byte* data_ = nullptr;
   size_t size_ = 0;
   std::string path_;
+  FileStamp stamp_;
 };
 
 // The whole of a regular file; larger than `bytes_max` is an error that says so.
