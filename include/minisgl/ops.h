@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -70,15 +71,22 @@ class Ops {
   virtual uint64_t scratch_bytes() const { return 0; }
 };
 
+// What weights are packed from, for a file that keeps them.
+struct PackSource {
+  std::string key;              // changes with any byte of it
+  bool is_public = false;       // everybody may read it
+  std::function<bool()> holds;  // whether it is as it was; null: it is. For any thread.
+};
+
 // src/cpu: SIMD kernels chosen at run time. `target`: "" (the best here) or a lower instruction set
 // by name. `pack_cache`: a directory that keeps packed weights for the next start ("": none);
-// `pack_source` stands for what they are made from, and must change with it.
+// `pack_source` stands for what they are made from.
 struct CpuOpsConfig {
   int num_threads = 1;
   std::string target;
   bool pin_threads = false;  // each thread but the caller's to a core of its own
   std::string pack_cache;
-  std::string pack_source;
+  PackSource pack_source;
 };
 Result<std::unique_ptr<Ops>> MakeCpuOps(const CpuOpsConfig& config);
 

@@ -1,6 +1,7 @@
 #include "cli/model_loader.h"
 
 #include <fmt/ranges.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -9,10 +10,12 @@
 #include <utility>
 
 #include "cli/messages.h"
+#include "cli/weights_key.h"
 #include "minisgl/base/folder.h"
 #include "minisgl/base/log.h"
 #include "minisgl/base/mapped_file.h"
 #include "minisgl/base/system_info.h"
+#include "minisgl/base/trusted_folder.h"
 #include "minisgl/base/utf8.h"
 #include "minisgl/engine/device_engine.h"
 #include "minisgl/ops.h"
@@ -219,19 +222,34 @@ void SayMemoryPlan(const MemoryPlan& plan) {
           plan.limits.max_seq_len, plan.max_seq_len_reason));
 }
 
-// Stands for what weights are packed from: the files, and what of the configuration decides in
-// which order and format. "" for made-up weights, which are not worth keeping.
-std::string PackSource(const ModelConfig& config, const Checkpoint& checkpoint,
-                       const MemoryPlan& plan) {
-  const std::string files = checkpoint.Identity();
-  if (files.empty()) return "";
+// Stands for what weights are packed from: all bytes of the files, and what of the configuration
+// decides in which order and format. Nothing for made-up weights, which are not worth keeping.
+std::optional<PackSource> MakePackSource(const ModelConfig& config, const Checkpoint& checkpoint,
+                                         const MemoryPlan& plan, const EngineOptions& options) {
+  const std::vector<const MappedFile*> files = checkpoint.Files();
+  if (files.empty() || options.pack_cache.empty()) return std::nullopt;
+  PackSource source;
+  const Result<TrustedFolder> folder = TrustedFolder::Open(options.pack_cache);
+  if (!folder.ok()) return source;  // the operations open it too, and say why they cannot
   std::string ropes;
   for (const LayerConfig& layer : config.layers) {
     ropes += fmt::format(" {}", layer.rope < 0 ? 0 : config.ropes[layer.rope].dim);
   }
-  return fmt::format("{} {} {} {} {} {} {}{}\n{}", config.architecture, plan.weight_format.Name(),
-                     DTypeName(plan.weight_format.dtype), config.num_heads, config.num_kv_heads,
-                     config.head_dim, config.rotary_interleaved, ropes, files);
+  source.key = fmt::format(
+      "{} {} {} {} {} {} {}{}\n{}", config.architecture, plan.weight_format.Name(),
+      DTypeName(plan.weight_format.dtype), config.num_heads, config.num_kv_heads, config.head_dim,
+      config.rotary_interleaved, ropes, HashWeights(checkpoint, *folder, NumThreads(options)));
+  std::vector<std::pair<std::string, FileStamp>> stamps;
+  source.is_public = true;
+  for (const MappedFile* file : files) {
+    source.is_public = source.is_public && (file->stamp().mode & S_IROTH) != 0;
+    stamps.emplace_back(file->path(), file->stamp());
+  }
+  source.holds = [stamps = std::move(stamps)] {
+    return std::all_of(stamps.begin(), stamps.end(),
+                       [](const auto& file) { return StampOf(file.first) == file.second; });
+  };
+  return source;
 }
 
 Result<std::unique_ptr<Engine>> StartEngine(const ModelConfig& config, const Checkpoint& checkpoint,
@@ -253,8 +271,9 @@ Result<std::unique_ptr<Engine>> StartEngine(const ModelConfig& config, const Che
     return MakeDeviceEngine(config, checkpoint, plan, std::move(device.cuda),
                             {.graph_max_rows = engine_options.cuda_graph_max_rows});
   }
-  MINISGL_ASSIGN_OR_RETURN(std::unique_ptr<Ops> ops,
-                           MakeOps(engine_options, PackSource(config, checkpoint, plan)));
+  MINISGL_ASSIGN_OR_RETURN(
+      std::unique_ptr<Ops> ops,
+      MakeOps(engine_options, MakePackSource(config, checkpoint, plan, engine_options)));
   *name = ops->Name();
   SayWhereItRuns(device, *name);
   SayMemoryPlan(plan);
@@ -340,14 +359,17 @@ WeightFormat WantedFormat(const EngineOptions& options, DType stored) {
 
 // "naive" is the double-precision oracle of the tests, reachable to tell a kernel's fault from a
 // model's.
-Result<std::unique_ptr<Ops>> MakeOps(const EngineOptions& options, const std::string& pack_source) {
+Result<std::unique_ptr<Ops>> MakeOps(const EngineOptions& options,
+                                     std::optional<PackSource> pack_source) {
   if (options.cpu_target == "naive") return MakeNaiveOps();
   CpuOpsConfig config;
   config.num_threads = NumThreads(options);
   config.target = options.cpu_target;
   config.pin_threads = options.pin_threads;
-  config.pack_source = pack_source;
-  if (!pack_source.empty()) config.pack_cache = options.pack_cache;
+  if (pack_source) {
+    config.pack_source = std::move(*pack_source);
+    config.pack_cache = options.pack_cache;
+  }
   return MakeCpuOps(config);
 }
 

@@ -78,10 +78,10 @@ WeightFormat WantedFormat(const EngineOptions& options, DType stored);
 // That compute on the CPU: --threads, or the usable cores.
 int NumThreads(const EngineOptions& options);
 
-// The operations of the CPU as `options` say, with nothing loaded. `pack_source` as CpuOpsConfig
-// has it; "": nothing is kept.
+// The operations of the CPU as `options` say, with nothing loaded. Without a `pack_source` packed
+// weights are not kept.
 Result<std::unique_ptr<Ops>> MakeOps(const EngineOptions& options,
-                                     const std::string& pack_source = "");
+                                     std::optional<PackSource> pack_source = std::nullopt);
 
 // kBadInput naming --chat-template for a model without a template.
 Status CheckHasTemplate(const TextModel& text);

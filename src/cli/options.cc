@@ -85,7 +85,7 @@ void AddCpuOptions(OptionTable* app, const std::string& group, EngineOptions* op
   app->AddFlag("--pin-threads", &options->pin_threads, "Keep each thread on a core of its own")
       ->Group(group);
   app->Add("--pack-cache", &options->pack_cache,
-           "Keep packed weights in DIR, so that the next start maps them (CPU only)")
+           "Keep packed weights in DIR, so that the next start reads them (CPU only)")
       ->Check(CheckNotEmpty)
       ->TypeName("DIR")
       ->Group(group);

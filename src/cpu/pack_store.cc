@@ -2,30 +2,26 @@
 // Numbers are as the machine has them; another byte order reads as another magic number.
 #include "cpu/pack_store.h"
 
-#include <fcntl.h>
-#include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cerrno>
-#include <chrono>
 #include <cstring>
-#include <filesystem>
+#include <optional>
 #include <system_error>
 #include <utility>
 
+#include "cpu/memory.h"
 #include "minisgl/base/checked_math.h"
-#include "minisgl/base/folder.h"
 #include "minisgl/base/log.h"
 #include "minisgl/base/utf8.h"
 
 namespace minisgl {
 namespace {
-
-namespace fs = std::filesystem;
 
 constexpr uint64_t kMagic = 0x324B434150474C53;  // "SLGPACK2"
 constexpr uint64_t kAlignment = 4096;            // a page, so that mapped matrices begin at one
@@ -33,8 +29,7 @@ constexpr uint64_t kEntriesMax = 1'000'000;      // as many as a checkpoint may 
 constexpr size_t kSampleBytes = 64;
 constexpr size_t kHashedBytes = size_t{1} << 20;  // by one thread at a time
 constexpr size_t kWriteBytes = size_t{1} << 20;
-// A file in the making that nobody holds for this long was left by a process that died.
-constexpr std::chrono::minutes kAbandonedAfter{1};
+constexpr mode_t kPrivateMode = 0600, kPublicMode = 0644;
 
 // Tells contents apart; no defence against someone who makes them collide.
 class Hasher {
@@ -92,20 +87,33 @@ uint64_t HashOfPart(const char* bytes, size_t num_bytes) {
   return all.value();
 }
 
-// Of every byte; by the threads of `pool`, where there is one.
-uint64_t ContentHash(const void* data, size_t num_bytes, ThreadPool* pool) {
+// Of every byte, each part after `prepare(begin, bytes)`; by the threads of `pool`, where there is
+// one. Nothing where that failed for a part.
+template <typename Prepare>
+std::optional<uint64_t> ContentHash(const void* data, size_t num_bytes, ThreadPool* pool,
+                                    const Prepare& prepare) {
   std::vector<uint64_t> parts(CeilDiv(num_bytes, kHashedBytes));
+  std::atomic<bool> fails{false};
   const auto hash_part = [&](int64_t part, int) {
     const size_t begin = static_cast<size_t>(part) * kHashedBytes;
-    parts[static_cast<size_t>(part)] = HashOfPart(static_cast<const char*>(data) + begin,
-                                                  std::min(kHashedBytes, num_bytes - begin));
+    const size_t length = std::min(kHashedBytes, num_bytes - begin);
+    if (!prepare(begin, length)) {
+      fails = true;
+      return;
+    }
+    parts[static_cast<size_t>(part)] = HashOfPart(static_cast<const char*>(data) + begin, length);
   };
   if (pool != nullptr) {
     pool->ParallelFor(std::ssize(parts), hash_part);
   } else {
     for (int64_t part = 0; part < std::ssize(parts); ++part) hash_part(part, 0);
   }
+  if (fails) return std::nullopt;
   return HashOf(parts.data(), parts.size() * sizeof(uint64_t));
+}
+
+uint64_t ContentHash(const void* data, size_t num_bytes) {
+  return *ContentHash(data, num_bytes, nullptr, [](size_t, size_t) { return true; });
 }
 
 // Of what a matrix is packed from: its shape and type, and some lines of each part.
@@ -161,13 +169,6 @@ Status WriteAll(int fd, const void* data, size_t num_bytes, uint64_t offset) {
   return Status();
 }
 
-struct FileDescriptor {
-  int fd = -1;
-  ~FileDescriptor() {
-    if (fd >= 0) close(fd);
-  }
-};
-
 void Warn(const std::string& path, const std::string& what) {
   Log(LogLevel::kWarning,
       fmt::format("--pack-cache: {}: {}; going on without it", Visible(path, 400), what));
@@ -175,16 +176,22 @@ void Warn(const std::string& path, const std::string& what) {
 
 }  // namespace
 
-PackStore::PackStore(std::string dir, std::string_view source) : dir_(std::move(dir)) {
+PackStore::PackStore(std::string dir, PackSource source) : source_(std::move(source)), path_(dir) {
   const uint64_t layout = LayoutHash();
   for (uint64_t half : {0, 1}) {
     Hasher hasher(half);
     hasher.Add(layout);
-    hasher.Add(source.data(), source.size());
+    hasher.Add(source_.key.data(), source_.key.size());
     key_[half] = hasher.value();
   }
   name_ = fmt::format("minisgl-{:016x}.pack", key_[0]);
-  path_ = dir_ + "/" + name_;
+  Result<TrustedFolder> folder = TrustedFolder::Open(dir);
+  if (!folder.ok()) {
+    Warn(path_, folder.status().message());
+    return;
+  }
+  folder_ = std::move(folder).value();
+  path_ = dir + "/" + name_;
   Read();
 }
 
@@ -193,45 +200,47 @@ PackStore::~PackStore() {
 }
 
 void PackStore::Read() {
-  auto file = MappedFile::Open(path_);
+  auto file = folder_->OpenFile(name_);
   if (!file.ok()) {
-    if (file.status().code() != StatusCode::kNoInput || access(path_.c_str(), F_OK) == 0) {
-      Warn(path_, file.status().message());
-    }
+    if (file.status().code() == StatusCode::kNoInput) return;
+    Log(LogLevel::kWarning, fmt::format("--pack-cache: {}: {}; writing it anew",
+                                        Visible(path_, 400), file.status().message()));
     return;
   }
-  auto entries = ReadEntries(file->bytes(), key_);
+  auto entries = ReadEntries(file->fd(), key_);
   if (!entries.ok()) {
     Log(LogLevel::kInfo, fmt::format("--pack-cache: {}: {}; writing it anew", Visible(path_, 400),
                                      entries.status().message()));
     return;
   }
-  file_ = std::make_shared<MappedFile>(std::move(file).value());
+  file_ = std::move(file).value();
   entries_ = std::move(entries).value();
 }
 
-// Every offset is checked here; what ReadEntries gives lies within `bytes`.
-Result<std::vector<PackStore::Entry>> PackStore::ReadEntries(std::span<const std::byte> bytes,
-                                                             const uint64_t (&key)[2]) {
+// Every offset is checked here; what ReadEntries gives lay within the file as it was opened.
+Result<std::vector<PackStore::Entry>> PackStore::ReadEntries(int fd, const uint64_t (&key)[2]) {
   Header header;
-  if (bytes.size() < kAlignment) return BadInput("is cut short (found {} bytes)", bytes.size());
-  std::memcpy(&header, bytes.data(), sizeof(header));
+  struct stat info {};
+  if (fstat(fd, &info) != 0) return SystemError("cannot be read");
+  const auto file_bytes = static_cast<uint64_t>(info.st_size);
+  if (file_bytes < kAlignment || !ReadAt(fd, &header, sizeof(header), 0)) {
+    return BadInput("is cut short (found {} bytes)", file_bytes);
+  }
   if (header.magic != kMagic) return BadInput("is no file of packed weights");
   if (header.header_hash != HashOf(header)) return BadInput("its header is damaged");
   if (header.key[0] != key[0] || header.key[1] != key[1]) return BadInput("is of another model");
-  if (header.file_bytes != bytes.size()) {
-    return BadInput("has {} bytes (wanted {})", bytes.size(), header.file_bytes);
+  if (header.file_bytes != file_bytes) {
+    return BadInput("has {} bytes (wanted {})", file_bytes, header.file_bytes);
   }
   const uint64_t table_offset = header.table_offset;
-  if (header.num_entries > kEntriesMax || table_offset < kAlignment ||
-      table_offset > bytes.size() ||
-      bytes.size() - table_offset != header.num_entries * sizeof(Entry)) {
+  if (header.num_entries > kEntriesMax || table_offset < kAlignment || table_offset > file_bytes ||
+      file_bytes - table_offset != header.num_entries * sizeof(Entry)) {
     return BadInput("its table of {} matrices is damaged", header.num_entries);
   }
   std::vector<Entry> entries(header.num_entries);
   const size_t table_bytes = entries.size() * sizeof(Entry);
-  std::memcpy(entries.data(), bytes.data() + table_offset, table_bytes);
-  if (HashOf(entries.data(), table_bytes) != header.table_hash) {
+  if (!ReadAt(fd, entries.data(), table_bytes, table_offset) ||
+      HashOf(entries.data(), table_bytes) != header.table_hash) {
     return BadInput("its table of matrices is damaged");
   }
   for (const Entry& entry : entries) {
@@ -245,20 +254,30 @@ Result<std::vector<PackStore::Entry>> PackStore::ReadEntries(std::span<const std
   return entries;
 }
 
+// In memory of its own: a mapped file could change after it was checked.
+std::shared_ptr<void> PackStore::ReadMatrix(const Entry& entry, ThreadPool* pool) const {
+  Result<std::shared_ptr<void>> memory = AllocateZeroed(entry.num_bytes);
+  if (!memory.ok()) return nullptr;
+  auto* const bytes = static_cast<std::byte*>(memory->get());
+  const auto read = [&](size_t begin, size_t length) {
+    return ReadAt(file_.fd(), bytes + begin, length, entry.offset + begin);
+  };
+  const auto hash = ContentHash(bytes, entry.num_bytes, pool, read);
+  return hash == entry.content_hash ? *memory : nullptr;
+}
+
 std::shared_ptr<void> PackStore::Find(uint64_t identity, size_t num_bytes, ThreadPool* pool) {
-  if (file_ == nullptr || matrices_.size() >= entries_.size()) return nullptr;
+  if (!file_.is_open() || matrices_.size() >= entries_.size()) return nullptr;
   const Entry& entry = entries_[matrices_.size()];
-  // Only packing writes to a matrix, and these are packed.
-  auto* const data = const_cast<std::byte*>(file_->bytes().data() + entry.offset);
-  if (entry.identity != identity || entry.num_bytes != num_bytes ||
-      entry.content_hash != ContentHash(data, num_bytes, pool)) {
+  const bool is_wanted = entry.identity == identity && entry.num_bytes == num_bytes;
+  std::shared_ptr<void> found = is_wanted ? ReadMatrix(entry, pool) : nullptr;
+  if (found == nullptr) {
     Log(LogLevel::kInfo, fmt::format("--pack-cache: {}: matrix {} is not the model's, or damaged; "
                                      "writing the file anew",
                                      Visible(path_, 400), matrices_.size()));
-    file_.reset();  // what was found before holds on to it
+    file_ = FileHandle();
     return nullptr;
   }
-  std::shared_ptr<void> found(file_, data);
   matrices_.push_back({identity, found, num_bytes});
   ++num_found_;
   return found;
@@ -273,9 +292,10 @@ void PackStore::Finish() {
   if (std::exchange(finished_, true)) return;
   const bool is_right = num_packed() == 0 && entries_.size() == matrices_.size();
   Log(LogLevel::kVerbose,
-      fmt::format("--pack-cache: {}: {} matrices mapped, {} packed{}", Visible(path_, 400),
-                  num_found_, num_packed(), is_right ? "" : "; writing it"));
-  if (is_right) {
+      fmt::format("--pack-cache: {}: {} matrices read, {} packed{}", Visible(path_, 400),
+                  num_found_, num_packed(), is_right || !folder_ ? "" : "; writing it"));
+  file_ = FileHandle();
+  if (is_right || !folder_) {
     matrices_.clear();
     return;
   }
@@ -292,24 +312,9 @@ void PackStore::Finish() {
   }
 }
 
-// Under a name of its own in the same directory, then renamed: the file is there whole or not at
-// all, also beside another process that writes it.
 Status PackStore::Write() const {
-  std::error_code error;
-  fs::create_directories(dir_, error);
-  if (error) return MakeStatus(StatusCode::kIoError, "no such directory ({})", error.message());
-  RemoveAbandoned();
-  const std::string temporary =
-      fmt::format("{}/.{}.{}.{:x}.tmp", dir_, name_, getpid(), reinterpret_cast<uintptr_t>(this));
-  const FileDescriptor file{open(temporary.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666)};
-  if (file.fd < 0) return SystemError("cannot be written");
-  flock(file.fd, LOCK_EX | LOCK_NB);  // for RemoveAbandoned of others
-  Status written = WriteTo(file.fd);
-  if (written.ok() && rename(temporary.c_str(), path_.c_str()) != 0) {
-    written = SystemError("cannot be renamed");
-  }
-  if (!written.ok()) unlink(temporary.c_str());
-  return written;
+  return folder_->ReplaceFile(name_, source_.is_public ? kPublicMode : kPrivateMode,
+                              [this](int fd) { return WriteTo(fd); });
 }
 
 Status PackStore::WriteTo(int fd) const {
@@ -317,7 +322,7 @@ Status PackStore::WriteTo(int fd) const {
   uint64_t offset = kAlignment;
   for (const Kept& matrix : matrices_) {
     entries.push_back({matrix.identity, offset, matrix.num_bytes,
-                       ContentHash(matrix.data.get(), matrix.num_bytes, nullptr)});
+                       ContentHash(matrix.data.get(), matrix.num_bytes)});
     MINISGL_RETURN_IF_ERROR(WriteAll(fd, matrix.data.get(), matrix.num_bytes, offset));
     offset = CeilDiv(offset + matrix.num_bytes, kAlignment) * kAlignment;
   }
@@ -337,21 +342,9 @@ Status PackStore::WriteTo(int fd) const {
     return SystemError("write");
   }
   MINISGL_RETURN_IF_ERROR(WriteAll(fd, first_page.data(), first_page.size(), 0));
-  return fsync(fd) == 0 ? Status() : SystemError("write");
-}
-
-// Files of this model in the making whose process died.
-void PackStore::RemoveAbandoned() const {
-  const std::string prefix = "." + name_ + ".";
-  for (const std::string& found : NamesIn(dir_)) {
-    if (!found.starts_with(prefix) || !found.ends_with(".tmp")) continue;
-    std::error_code no_time;
-    const std::string path = dir_ + "/" + found;
-    const auto age = fs::file_time_type::clock::now() - fs::last_write_time(path, no_time);
-    if (no_time || age < kAbandonedAfter) continue;
-    const FileDescriptor file{open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW)};
-    if (file.fd >= 0 && flock(file.fd, LOCK_EX | LOCK_NB) == 0) unlink(path.c_str());
-  }
+  // Weights that changed while they were packed are not those of the key.
+  if (source_.holds && !source_.holds()) return BadInput("the model's files changed meanwhile");
+  return Status();
 }
 
 Result<PackedMatrix> FindOrPack(std::span<const TensorView> parts, const WeightFormat& format,

@@ -3,9 +3,7 @@
 // of their names.
 #include "minisgl/weights/checkpoint.h"
 
-#include <filesystem>
 #include <optional>
-#include <system_error>
 
 #include "minisgl/base/checked_math.h"
 #include "minisgl/base/folder.h"
@@ -54,7 +52,6 @@ struct Checkpoint::Impl {
     const std::byte* data = nullptr;
   };
   std::vector<std::unique_ptr<MappedFile>> files;
-  std::map<const MappedFile*, size_t> header_bytes;  // of each
   std::shared_ptr<const void> memory;
   std::map<std::string, Tensor, std::less<>> tensors;
   uint64_t total_bytes = 0;
@@ -73,7 +70,6 @@ Status Checkpoint::Impl::AddFile(const std::string& path) {
   uint64_t data_begin = 0;
   MINISGL_ASSIGN_OR_RETURN(auto entries,
                            SafetensorsFile::ParseHeader(file.bytes(), path, &data_begin));
-  header_bytes[&file] = static_cast<size_t>(data_begin);
   while (!entries.empty()) {  // each goes as it is taken: a header may have a million
     auto node = entries.extract(entries.begin());
     SafetensorsFile::Entry& entry = node.mapped();
@@ -188,20 +184,10 @@ std::vector<std::string> Checkpoint::Names() const {
 
 uint64_t Checkpoint::total_bytes() const { return impl_->total_bytes; }
 
-std::string Checkpoint::Identity() const {
-  namespace fs = std::filesystem;
-  std::string identity;
-  for (const auto& file : impl_->files) {
-    const fs::path path(file->path());
-    std::error_code error;
-    const auto changed = fs::last_write_time(path, error).time_since_epoch().count();
-    const std::span<const std::byte> bytes = file->bytes();
-    identity += fmt::format("{} {} {}\n", path.filename().string(), bytes.size(),
-                            error ? 0 : static_cast<int64_t>(changed));
-    const size_t header = impl_->header_bytes.at(file.get());
-    identity.append(reinterpret_cast<const char*>(bytes.data()), header);
-  }
-  return identity;
+std::vector<const MappedFile*> Checkpoint::Files() const {
+  std::vector<const MappedFile*> files;
+  for (const auto& file : impl_->files) files.push_back(file.get());
+  return files;
 }
 
 std::string Checkpoint::FileOf(std::string_view name) const {

@@ -122,7 +122,7 @@ TEST_F(RunProgramTest, OnePromptAnswersInPlainText) {
 TEST_F(RunProgramTest, PackedWeightsAreKeptForTheNextStart) {
   const ProgramResult plain = RunModel({"-p", kPeru});
   for (const char* quantize : {"none", "int8"}) {
-    for (const char* wanted : {" 0 matrices mapped, ", ", 0 packed"}) {
+    for (const char* wanted : {" 0 matrices read, ", ", 0 packed"}) {
       const ProgramResult kept = RunModel({"-p", kPeru, "--device", "cpu", "--quantize", quantize,
                                            "--pack-cache", folder_.Path("packed"), "-v"});
       EXPECT_EQ(kept.exit_code, 0) << kept.err;
@@ -244,10 +244,9 @@ TEST_F(RunProgramTest, PromptsThatAreTooLongAreAnsweredAtOnce) {
   const std::string row = "\"" + std::string(20000, 'x') + " the end\"\n";
   const std::string rows = folder_.Write("in.jsonl", row);
   EXPECT_EQ(Code(Rows(RunModel({"--file", rows}).out).at(0)), "length_exceeded");
-  const std::vector<Json> cut =
-      Rows(RunModel({"--file", rows, "--on-overflow", "truncate-left", "--max-seq-len", "200", "-n",
-                     "3"})
-               .out);
+  const std::vector<Json> cut = Rows(RunModel({"--file", rows, "--on-overflow", "truncate-left",
+                                               "--max-seq-len", "200", "-n", "3"})
+                                         .out);
   ASSERT_EQ(cut.size(), 1u);
   EXPECT_EQ(Code(cut[0]), "");
   ASSERT_NE(cut[0].Find("warnings"), nullptr);

@@ -1,8 +1,9 @@
-// Packed matrices in a file: the second start maps what the first one packed; whatever is not right
-// about a file is found before its bytes are used, and the file is written anew.
+// Packed matrices in a file: the second start reads what the first one packed; whatever is not
+// right about a file is found before its bytes are used, and the file is written anew.
 #include "cpu/pack_store.h"
 
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -46,7 +47,7 @@ class PackStoreTest : public testing::Test {
   // What one process does: matrices of three shapes and two formats, then the end of loading.
   // Whatever was found or packed, they are right.
   Start Run(const std::string& source = "model", size_t shift = 0) {
-    PackStore store((dir_ / "cache").string(), source);
+    PackStore store((dir_ / "cache").string(), {.key = source, .is_public = is_public_});
     ThreadPool pool(2);
     const WeightFormat int8 = {DType::kBF16, Quantization::kInt8};
     const std::pair<TensorView, WeightFormat> wanted[] = {
@@ -87,6 +88,7 @@ class PackStoreTest : public testing::Test {
   std::string path_;
   std::vector<float> values_ = std::vector<float>(100'000);
   std::vector<std::string> warnings_;
+  bool is_public_ = false;
 };
 
 TEST_F(PackStoreTest, TheSecondStartPacksNothing) {
@@ -236,6 +238,86 @@ TEST_F(PackStoreTest, ADirectoryThatCannotBeWrittenIsAWarning) {
   EXPECT_EQ(Run().num_packed, 3);
   ASSERT_EQ(warnings_.size(), 1u);
   EXPECT_NE(warnings_[0].find("--pack-cache"), std::string::npos) << warnings_[0];
+}
+
+// Whoever may write the file or the folder would choose the weights.
+TEST_F(PackStoreTest, AFileThatOthersMayWriteIsNotReadAndIsWrittenAnew) {
+  Run();
+  ASSERT_EQ(chmod(path_.c_str(), 0666), 0);
+  EXPECT_EQ(Run().num_packed, 3);
+  ASSERT_EQ(warnings_.size(), 1u);
+  EXPECT_NE(warnings_[0].find("may be written by others"), std::string::npos) << warnings_[0];
+  ExpectAllFound();
+  EXPECT_EQ(warnings_.size(), 1u);
+}
+
+TEST_F(PackStoreTest, AFolderThatOthersMayWriteIsNotUsed) {
+  Run();
+  const std::string right = ReadAll();
+  ASSERT_EQ(chmod((dir_ / "cache").c_str(), 0777), 0);
+  WriteAll("forged");
+  EXPECT_EQ(Run().num_packed, 3);
+  ASSERT_EQ(warnings_.size(), 1u);
+  EXPECT_NE(warnings_[0].find("may be written by others"), std::string::npos) << warnings_[0];
+  path_ = (dir_ / "cache").string();
+  for (const fs::directory_entry& entry : fs::directory_iterator(path_)) path_ = entry.path();
+  EXPECT_EQ(ReadAll(), "forged") << "nothing is kept there";
+}
+
+TEST_F(PackStoreTest, AnotherUsersFileIsNotRead) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root can give files to other users";
+  Run();
+  ASSERT_EQ(chown(path_.c_str(), 65534, 65534), 0);
+  EXPECT_EQ(Run().num_packed, 3);
+  ASSERT_EQ(warnings_.size(), 1u);
+  EXPECT_NE(warnings_[0].find("belongs to another user"), std::string::npos) << warnings_[0];
+  ExpectAllFound();
+}
+
+// What was checked is what is used, however the file changes after that.
+TEST_F(PackStoreTest, ALaterChangeOfTheFileChangesNothing) {
+  Run();
+  const TensorView view = Matrix(0, 40, 70);
+  PackStore store((dir_ / "cache").string(), {.key = "model"});
+  ThreadPool pool(2);
+  const auto matrix = FindOrPack({&view, 1}, DType::kBF16, &store, &pool);
+  ASSERT_TRUE(matrix.ok());
+  ASSERT_EQ(store.num_found(), 1);
+  const auto right = PackParts({&view, 1}, DType::kBF16, &pool);
+  std::fstream(path_, std::ios::in | std::ios::out | std::ios::binary)
+      << std::string(fs::file_size(path_), 'x');
+  EXPECT_EQ(std::memcmp(right->data.get(), matrix->data.get(), right->num_bytes()), 0);
+  fs::resize_file(path_, 0);
+  EXPECT_EQ(std::memcmp(right->data.get(), matrix->data.get(), right->num_bytes()), 0);
+}
+
+TEST_F(PackStoreTest, AFileIsAsPrivateAsTheModel) {
+  const auto mode = [this] {
+    struct stat info {};
+    EXPECT_EQ(stat(path_.c_str(), &info), 0);
+    return info.st_mode & 07777;
+  };
+  const mode_t old_umask = umask(022);
+  Run();
+  EXPECT_EQ(mode(), 0600u);
+  is_public_ = true;
+  Run("public");
+  EXPECT_EQ(mode(), 0644u);
+  umask(old_umask);
+}
+
+// The key was made from bytes that are the model's no more.
+TEST_F(PackStoreTest, WeightsThatChangedWhileTheyWerePackedAreNotKept) {
+  const TensorView view = Matrix(0, 40, 70);
+  ThreadPool pool(1);
+  {
+    PackStore store((dir_ / "cache").string(), {.key = "model", .holds = [] { return false; }});
+    ASSERT_TRUE(FindOrPack({&view, 1}, DType::kBF16, &store, &pool).ok());
+    store.Finish();
+  }
+  EXPECT_TRUE(fs::is_empty(dir_ / "cache"));
+  ASSERT_EQ(warnings_.size(), 1u);
+  EXPECT_NE(warnings_[0].find("changed meanwhile"), std::string::npos) << warnings_[0];
 }
 
 // A limit on file sizes stands for a full disk.

@@ -5,7 +5,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstring>
 #include <random>
 
@@ -63,24 +62,17 @@ TEST(CheckpointTest, OpensTheDemoModel) {
   EXPECT_EQ(checkpoint.total_bytes(), bytes);
 }
 
-// Where files lie does not matter; what they are and when they were changed does.
-TEST(CheckpointTest, IdentityFollowsTheFilesNotTheirPlace) {
-  namespace fs = std::filesystem;
-  const fs::path demo = MINISGL_SOURCE_DIR "/tests/models/wren/model.safetensors";
-  const TempDir dir;
-  const std::string copy = dir.path() + "/model.safetensors";
-  const auto identity = [](const std::string& where) {
-    const auto checkpoint = Checkpoint::Open(where);
-    EXPECT_TRUE(checkpoint.ok()) << checkpoint.status().message();
-    return (*checkpoint)->Identity();
-  };
-  fs::copy_file(demo, copy);
-  fs::last_write_time(copy, fs::last_write_time(demo));
-  const std::string first = identity(demo.parent_path().string());
-  EXPECT_EQ(identity(dir.path()), first);
-  fs::last_write_time(copy, fs::last_write_time(demo) + std::chrono::nanoseconds(1000));
-  EXPECT_NE(identity(dir.path()), first);
-  EXPECT_EQ(Checkpoint::FromViews({}, nullptr, "memory")->Identity(), "");
+TEST(CheckpointTest, NamesTheFilesThatHoldItsTensors) {
+  const auto sharded = Checkpoint::Open(MINISGL_SOURCE_DIR "/tests/golden/models/f16_sharded");
+  ASSERT_TRUE(sharded.ok()) << sharded.status().message();
+  const std::vector<const MappedFile*> files = (*sharded)->Files();
+  ASSERT_EQ(files.size(), 3u);
+  EXPECT_TRUE(files[0]->path().ends_with("model-00001-of-00003.safetensors"));
+  for (const MappedFile* file : files) {
+    EXPECT_EQ(file->stamp(), StampOf(file->path()));
+    EXPECT_EQ(file->stamp().num_bytes, file->bytes().size());
+  }
+  EXPECT_TRUE(Checkpoint::FromViews({}, nullptr, "memory")->Files().empty());
 }
 
 TEST(CheckpointTest, OpensAShardedModel) {

@@ -50,9 +50,8 @@ class Checkpoint {
   bool Has(std::string_view name) const;
   std::vector<std::string> Names() const;  // sorted
   uint64_t total_bytes() const;            // of all tensors
-  // What changes whenever a file is replaced, wherever the files lie: their names, sizes, times of
-  // change and headers. "" for tensors in memory.
-  std::string Identity() const;
+  // Those that hold the tensors, in the order of their names; none for tensors in memory.
+  std::vector<const MappedFile*> Files() const;
   // The file that holds `name` ("" where none does): for messages.
   std::string FileOf(std::string_view name) const;
 
