@@ -21,6 +21,7 @@
 #include "minisgl/ops.h"
 #include "minisgl/text/reasoning.h"
 #include "minisgl/weights/checkpoint.h"
+#include "weights/model_dir.h"
 
 namespace minisgl {
 namespace {
@@ -106,6 +107,33 @@ Result<std::string> FindInHubCache(const std::string& owner, const std::string& 
       "{}/{}: the hub cache holds {} snapshots and refs/main names none; give the "
       "directory of one ({})",
       owner, name, found.size(), Visible(snapshots.string(), 400));
+}
+
+// The folder of a model in the hub cache holds model directories and is none.
+Status CheckIsNoHubFolder(const fs::path& dir) {
+  std::error_code error;
+  const fs::path snapshots = dir / "snapshots";
+  if (fs::exists(dir / "config.json", error) || !IsDirectory(snapshots)) return Status();
+  const std::vector<std::string> names = NamesIn(snapshots.string());
+  if (names.empty()) {
+    return BadInput(
+        "{}: has no config.json, and its folder of snapshots is empty; download the "
+        "model",
+        Visible(dir.string(), 400));
+  }
+  return BadInput(
+      "{}: has no config.json: it is the folder of a model in the hub cache; give its snapshot, "
+      "{}{}",
+      Visible(dir.string(), 400), Visible((snapshots / names[0]).string(), 400),
+      names.size() > 1 ? fmt::format(", or another of {}", names.size()) : "");
+}
+
+// The first thing to say of a directory that is no model's.
+Status CheckIsModelDir(const std::string& dir) {
+  for (const char* name : {"config.json", "tokenizer.json", "tokenizer.model", "tekken.json"}) {
+    if (IsListed(dir, name)) return Status();
+  }
+  return MissingFile(dir, "config.json");
 }
 
 Result<Json> ParseTemplateArgs(const std::vector<std::string>& args) {
@@ -301,6 +329,7 @@ Result<std::string> ResolveModelDir(const std::string& model) {
   std::error_code error;
   if (IsDirectory(model)) {
     if (const std::optional<std::string> gguf = GgufInside(model)) return GgufRefused(*gguf);
+    MINISGL_RETURN_IF_ERROR(CheckIsNoHubFolder(model));
     return model;
   }
   if (EndsWithGguf(model)) return GgufRefused(model);
@@ -320,6 +349,7 @@ Result<std::string> ResolveModelDir(const std::string& model) {
 Result<TextModel> LoadTextModel(const ModelOptions& options) {
   TextModel text;
   MINISGL_ASSIGN_OR_RETURN(text.dir, ResolveModelDir(options.model));
+  MINISGL_RETURN_IF_ERROR(CheckIsModelDir(text.dir));
   MINISGL_ASSIGN_OR_RETURN(text.tokenizer, Tokenizer::Load(text.dir));
   MINISGL_ASSIGN_OR_RETURN(text.chat_template, LoadChatTemplate(text.dir, options.chat_template));
   MINISGL_ASSIGN_OR_RETURN(text.template_args, ParseTemplateArgs(options.template_args));

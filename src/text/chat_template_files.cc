@@ -8,6 +8,7 @@
 #include <map>
 #include <optional>
 
+#include "minisgl/base/file_kind.h"
 #include "minisgl/base/folder.h"
 #include "minisgl/base/mapped_file.h"
 #include "minisgl/base/utf8.h"
@@ -99,6 +100,11 @@ Result<Places> FindTemplates(const std::string& dir) {
 Result<std::unique_ptr<ChatTemplate>> ParsePlace(const Place& place) {
   if (place.source.has_value()) return ChatTemplate::Parse(*place.source, place.origin);
   MINISGL_ASSIGN_OR_RETURN(const std::string text, ReadFile(place.origin, kTemplateBytesMax));
+  // Any text is a template, also that of a pointer to one.
+  if (const std::optional<FileKind> kind = KindOfFile(text)) {
+    return BadInput("{}: is {}, not a template; {}", Visible(place.origin, 400), kind->name,
+                    kind->advice);
+  }
   return ChatTemplate::Parse(text, place.origin);
 }
 

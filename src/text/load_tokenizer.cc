@@ -3,6 +3,7 @@
 #include <optional>
 #include <utility>
 
+#include "minisgl/base/file_kind.h"
 #include "minisgl/base/folder.h"
 #include "minisgl/base/mapped_file.h"
 #include "minisgl/base/utf8.h"
@@ -30,7 +31,9 @@ Result<std::unique_ptr<Tokenizer>> LoadSentencePiece(const std::string& model_di
         Visible(path, 400));
   }
   Result<SentencePieceModel> model = SentencePieceModel::Read(bytes);
-  if (!model.ok()) return model.status().WithPrefix(Visible(path, 400));
+  if (!model.ok()) {
+    return OrFileKind(model.status().WithPrefix(Visible(path, 400)), bytes, path);
+  }
   const auto ids_max = static_cast<TokenId>(model->pieces.size()) + kAddedIdsMax;
   MINISGL_ASSIGN_OR_RETURN(TokenizerConfig config, TokenizerConfig::Load(model_dir, ids_max));
   Result<std::unique_ptr<Tokenizer>> tokenizer =

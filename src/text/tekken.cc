@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "minisgl/base/file_kind.h"
 #include "minisgl/base/mapped_file.h"
 #include "minisgl/base/utf8.h"
 #include "text/rank_file.h"
@@ -210,7 +211,9 @@ Result<std::unique_ptr<Tokenizer>> LoadTekken(const std::string& model_dir) {
     return MakePipelineTokenizer(std::move(parts));
   };
   Result<std::unique_ptr<Tokenizer>> tokenizer = make();
-  if (!tokenizer.ok()) return tokenizer.status().WithPrefix(Visible(path, 400));
+  if (!tokenizer.ok()) {
+    return OrFileKind(tokenizer.status().WithPrefix(Visible(path, 400)), text, path);
+  }
   return tokenizer;
 }
 

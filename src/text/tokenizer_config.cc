@@ -5,6 +5,7 @@
 #include <charconv>
 #include <filesystem>
 
+#include "minisgl/base/file_kind.h"
 #include "minisgl/base/folder.h"
 #include "minisgl/base/mapped_file.h"
 #include "minisgl/base/utf8.h"
@@ -161,7 +162,7 @@ Result<Json> LoadJsonObject(const std::string& dir, const std::string& name) {
   if (!IsListed(path.string())) return Json();
   MINISGL_ASSIGN_OR_RETURN(const std::string text, ReadFile(path.string(), kConfigBytesMax));
   Result<Json> json = ParseJson(text, {.values_max = kConfigValuesMax});
-  if (!json.ok()) return json.status().WithPrefix(path.string());
+  if (!json.ok()) return OrFileKind(json.status().WithPrefix(path.string()), text, path.string());
   if (!json->is_object()) {
     return BadInput("{}: it holds {}; it must hold an object", path.string(), json->TypeName());
   }

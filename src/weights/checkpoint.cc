@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "minisgl/base/checked_math.h"
+#include "minisgl/base/file_kind.h"
 #include "minisgl/base/folder.h"
 #include "minisgl/base/utf8.h"
 #include "weights/model_dir.h"
@@ -91,7 +92,9 @@ Status Checkpoint::Impl::OpenSharded(const std::string& model_dir) {
   const std::string path = JoinPath(model_dir, kShardIndexName);
   looked_in = path;
   MINISGL_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kIndexBytesMax));
-  MINISGL_ASSIGN_OR_RETURN(const ShardIndex index, ParseShardIndex(text, path));
+  Result<ShardIndex> parsed = ParseShardIndex(text, path);
+  if (!parsed.ok()) return OrFileKind(parsed.status(), text, path);
+  const ShardIndex index = std::move(parsed).value();
   for (const std::string& shard : index.shards) {
     const Status added = AddFile(JoinPath(model_dir, shard));
     // The model directory is what the user gave; a file it lacks is a fault of that input.

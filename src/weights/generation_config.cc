@@ -1,5 +1,6 @@
 // generation_config.json: the model's own sampling defaults. Keys for other ways of decoding are
 // passed over, because they change nothing unless asked for.
+#include "minisgl/base/file_kind.h"
 #include "minisgl/base/mapped_file.h"
 #include "minisgl/weights/model_config.h"
 #include "weights/field_reader.h"
@@ -44,7 +45,9 @@ Result<GenerationConfig> LoadGenerationConfig(const std::string& model_dir, int6
   if (!IsListed(model_dir, kFileName)) return GenerationConfig();
   const std::string path = JoinPath(model_dir, kFileName);
   MINISGL_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kGenerationConfigBytesMax));
-  return ParseGenerationConfig(text, path, vocab_size);
+  Result<GenerationConfig> config = ParseGenerationConfig(text, path, vocab_size);
+  if (!config.ok()) return OrFileKind(config.status(), text, path);
+  return config;
 }
 
 }  // namespace minisgl

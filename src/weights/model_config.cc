@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 
+#include "minisgl/base/file_kind.h"
 #include "minisgl/base/mapped_file.h"
 #include "minisgl/base/utf8.h"
 #include "weights/architecture_table.h"
@@ -241,7 +242,9 @@ Result<ModelConfig> LoadModelConfig(const std::string& model_dir) {
 Result<ModelConfig> LoadModelConfigFile(const std::string& path) {
   constexpr uint64_t kBytesMax = 16 << 20;
   MINISGL_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kBytesMax));
-  return ParseModelConfig(text, path);
+  Result<ModelConfig> config = ParseModelConfig(text, path);
+  if (!config.ok()) return OrFileKind(config.status(), text, path);
+  return config;
 }
 
 }  // namespace minisgl

@@ -43,7 +43,20 @@ std::vector<std::string> FilesEndingWith(const std::string& model_dir, const std
   return names;
 }
 
+std::string IncompleteDownload(const std::string& model_dir) {
+  // Where the hub's own programs keep what is under way.
+  fs::path folder = fs::path(model_dir) / ".cache" / "huggingface" / "download";
+  const fs::path snapshots = fs::path(JoinPath(model_dir, "")).parent_path().parent_path();
+  if (snapshots.filename() == "snapshots") folder = snapshots.parent_path() / "blobs";
+  const std::vector<std::string> names = FilesEndingWith(folder.string(), ".incomplete");
+  return names.empty() ? "" : (folder / names[0]).string();
+}
+
 Status MissingFile(const std::string& model_dir, const std::string& missing) {
+  if (const std::string file = IncompleteDownload(model_dir); !file.empty()) {
+    return BadInput("{}: has no {}, and its download is incomplete (found {}); download it again",
+                    Visible(model_dir, kPathBytesMax), missing, Visible(file, kPathBytesMax));
+  }
   for (const char* suffix : kForeignSuffixes) {
     const std::vector<std::string> names = FilesEndingWith(model_dir, suffix);
     if (!names.empty()) {

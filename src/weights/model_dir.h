@@ -17,8 +17,13 @@ Status CheckModelDir(const std::string& path);
 std::vector<std::string> FilesEndingWith(const std::string& model_dir, const std::string& suffix);
 
 // The error of a model directory in which `missing` was looked for in vain: kBadInput where weights
-// of another format are there in its place, and names them; else kNoInput.
+// of another format are there in its place, and names them, or where a download was interrupted;
+// else kNoInput.
 Status MissingFile(const std::string& model_dir, const std::string& missing);
+
+// The file of a download that goes on, or was interrupted, into `model_dir`, a snapshot of the hub
+// cache or a folder of its own; "" where there is none.
+std::string IncompleteDownload(const std::string& model_dir);
 
 // True where `name` is in `model_dir`, a symbolic link that leads nowhere included (opening it says
 // so).

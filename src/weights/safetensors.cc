@@ -13,6 +13,7 @@
 #include <functional>
 
 #include "minisgl/base/checked_math.h"
+#include "minisgl/base/file_kind.h"
 #include "minisgl/base/json_scanner.h"
 #include "minisgl/base/utf8.h"
 #include "minisgl/weights/checkpoint.h"
@@ -333,7 +334,10 @@ Result<EntryMap> ParseEntries(std::span<const std::byte> bytes, uint64_t* data_b
 Result<std::map<std::string, SafetensorsFile::Entry, std::less<>>> SafetensorsFile::ParseHeader(
     std::span<const std::byte> bytes, const std::string& file, uint64_t* data_begin) {
   Result<EntryMap> entries = ParseEntries(bytes, data_begin);
-  if (!entries.ok()) return entries.status().WithPrefix(Visible(file, 400));
+  if (!entries.ok()) {
+    const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+    return OrFileKind(entries.status().WithPrefix(Visible(file, 400)), text, file);
+  }
   return entries;
 }
 

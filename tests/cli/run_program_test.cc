@@ -57,6 +57,22 @@ TEST_F(RunProgramTest, AModelThatCannotBeReadIs66Or65) {
   ExpectFails(RunProgram({"run", "-m", copy, "-p", "x"}), 65, "config.json");
 }
 
+// The first thing to say of a directory that is no model's, not which of its files is looked at
+// first.
+TEST_F(RunProgramTest, ADirectoryThatIsNoModelsHasNoConfig) {
+  const std::string empty = folder_.Path("empty"), repo = folder_.Path("models--small--wren");
+  std::filesystem::create_directories(empty);
+  ExpectFails(RunProgram({"run", "-m", empty, "-p", "x"}), 66, "empty: has no config.json; give");
+  ExpectFails(RunProgram({"tokenize", "-m", empty}), 66, "empty: has no config.json; give");
+  std::filesystem::create_directories(repo + "/snapshots");
+  ExpectFails(RunProgram({"run", "-m", repo, "-p", "x"}), 65,
+              "has no config.json, and its folder of snapshots is empty");
+  std::filesystem::create_directory_symlink(DemoModel(), repo + "/snapshots/0a1b");
+  ExpectFails(RunProgram({"run", "-m", repo, "-p", "x"}), 65,
+              "give its snapshot, " + repo + "/snapshots/0a1b");
+  ExpectFails(RunProgram({"info", "-m", repo}), 65, "it is the folder of a model in the hub cache");
+}
+
 TEST_F(RunProgramTest, AModelInTheHubCacheIsFoundByName) {
   const std::string repo = folder_.Path("hub/models--small--wren");
   std::filesystem::create_directories(repo + "/refs");

@@ -3,8 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <string>
 
+#include "minisgl/text/chat_template.h"
 #include "text_test_util.h"
 
 namespace minisgl {
@@ -16,6 +18,22 @@ Result<TokenizerConfig> Loaded(const std::string& file, const std::string& bytes
   const ModelDir dir;
   dir.Write(file, bytes);
   return TokenizerConfig::Load(dir.path(), kIdsMax);
+}
+
+// Each file of a tokenizer, and a template, as which any text would do.
+TEST(TokenizerConfigTest, SaysWhatADownloadLeftInPlaceOfAFile) {
+  for (const char* name : {"tokenizer.model", "tokenizer.json", "tekken.json",
+                           "tokenizer_config.json", "chat_template.jinja"}) {
+    const ModelDir dir;
+    dir.Write("tokenizer.model", ReadBytes(kWrenDir + "/tokenizer.model"));
+    if (std::string(name) == "tekken.json")
+      std::filesystem::remove(dir.path() + "/tokenizer.model");
+    dir.Write(name, "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a2146\n");
+    Status status = Tokenizer::Load(dir.path()).status();
+    if (status.ok()) status = ChatTemplate::Load(dir.path()).status();
+    EXPECT_TRUE(status.message().starts_with(dir.path() + "/" + name + ": is a git-lfs pointer"))
+        << name << ": " << status.message();
+  }
 }
 
 TEST(TokenizerConfigTest, IdsReachFromZeroToTheLast) {

@@ -161,6 +161,35 @@ TEST(CheckpointTest, DanglingLinksAreSaidWhateverElseIsThere) {
               "generation_config.json: is a symbolic link to");
 }
 
+// What is left of a download, in place of a shard or beside what is missing.
+TEST(CheckpointTest, SaysWhatADownloadLeft) {
+  const std::string pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\n";
+  TempDir sharded;
+  WriteSharded(sharded, kGoodMap);
+  sharded.Write("model.safetensors.index.json", pointer);
+  ExpectError(OpenStatus(sharded.path()), StatusCode::kBadInput,
+              "model.safetensors.index.json: is a git-lfs pointer; run git lfs pull");
+  WriteSharded(sharded, kGoodMap);
+  sharded.Write("shard-2.safetensors", pointer);
+  ExpectError(OpenStatus(sharded.path()), StatusCode::kBadInput,
+              "shard-2.safetensors: is a git-lfs pointer; run git lfs pull");
+  TempDir repo;
+  for (const char* folder : {"blobs", "snapshots/0a1b", "local/.cache/huggingface/download"}) {
+    fs::create_directories(repo.File(folder));
+  }
+  for (const char* dir : {"snapshots/0a1b", "snapshots/0a1b/", "local"}) {
+    ExpectError(OpenStatus(repo.File(dir)), StatusCode::kNoInput, "has no model.safetensors; give");
+  }
+  repo.Write("blobs/4d7a.incomplete", "");
+  repo.Write("local/.cache/huggingface/download/8c.incomplete", "");
+  for (const char* dir : {"snapshots/0a1b", "snapshots/0a1b/"}) {
+    ExpectError(OpenStatus(repo.File(dir)), StatusCode::kBadInput,
+                "blobs/4d7a.incomplete); download it again");
+  }
+  ExpectError(OpenStatus(repo.File("local")), StatusCode::kBadInput,
+              "has no model.safetensors, and its download is incomplete (found ");
+}
+
 TEST(CheckpointTest, SaysWhatADirectoryWithoutSafetensorsHolds) {
   struct Case {
     std::vector<const char*> files;

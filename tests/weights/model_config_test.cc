@@ -435,6 +435,12 @@ TEST(ModelConfigTest, SaysWhatADirectoryLacks) {
   ExpectError(LoadModelConfig(dir.File("model.gguf")).status(), StatusCode::kBadInput, "GGUF");
   dir.Write("config.json", "{");
   ExpectError(LoadModelConfig(dir.path()).status(), StatusCode::kBadInput, "config.json");
+  dir.Write("config.json", "<!DOCTYPE html>");
+  ExpectError(LoadModelConfig(dir.path()).status(), StatusCode::kBadInput,
+              "config.json: is an HTML page; download it again");
+  dir.Write("generation_config.json", "");
+  ExpectError(LoadGenerationConfig(dir.path(), 100).status(), StatusCode::kBadInput,
+              "generation_config.json: is empty");
 }
 
 }  // namespace

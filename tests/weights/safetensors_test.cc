@@ -52,7 +52,7 @@ const std::string kGoodMembers = R"("dtype":"F32","shape":[0],"data_offsets":[0,
 
 TEST(SafetensorsTest, RefusesABadHeaderLength) {
   ExpectAllRefused({
-      {"empty file", "", "found 0 bytes"},
+      {"empty file", "", "is empty"},
       {"seven bytes", std::string(7, '\0'), "found 7 bytes"},
       {"length and nothing else", LengthBytes(2), "cut short"},
       {"zero length", LengthBytes(0), "does not begin with {"},
@@ -64,8 +64,11 @@ TEST(SafetensorsTest, RefusesABadHeaderLength) {
       {"wraps with the 8", LengthBytes(~uint64_t{0} - 7) + "{}", "header length"},
       {"all ones", LengthBytes(~uint64_t{0}) + "{}", "header length"},
       {"big endian", std::string(7, '\0') + "\x02{}", "header length"},
-      {"a pickle", std::string("PK\x03\x04") + std::string(60, '\0'), "cut short"},
-      {"a git-lfs pointer", "version https://git-lfs.github.com/spec/v1\noid", "header length"},
+      {"a pickle", std::string("PK\x03\x04") + std::string(60, '\0'), "is a zip archive"},
+      {"a git-lfs pointer", "version https://git-lfs.github.com/spec/v1\noid",
+       "is a git-lfs pointer; run git lfs pull"},
+      {"space that was reserved", std::string(4096, '\0'), "is an incomplete download"},
+      {"a page in its place", "<!DOCTYPE html><html>", "is an HTML page"},
   });
 }
 

@@ -7,6 +7,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "minisgl/base/file_kind.h"
 #include "minisgl/base/mapped_file.h"
 #include "minisgl/base/utf8.h"
 #include "text/sentencepiece_model.h"
@@ -329,7 +330,7 @@ Result<Json> ReadTokenizerJson(const std::string& path) {
   JsonLimits limits;
   limits.values_max = kValuesMax;
   Result<Json> json = ParseJson(text, limits);
-  if (!json.ok()) return json.status().WithPrefix(Visible(path, 400));
+  if (!json.ok()) return OrFileKind(json.status().WithPrefix(Visible(path, 400)), text, path);
   if (!json->is_object()) {
     return BadInput("{}: it holds {}; it must hold an object", Visible(path, 400),
                     json->TypeName());
