@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "cli/input_kind.h"
 #include "minisgl/base/utf8.h"
 
 namespace minisgl {
@@ -26,7 +27,23 @@ int64_t RowSelection::Count(int64_t num_rows) const {
   return count;
 }
 
+// Before the first row: kRow where there may be rows.
+RowSource::Outcome FileRowSource::LookAtBeginning(int timeout_ms) {
+  std::string_view begin;
+  bool is_all = false;
+  const LineReader::Outcome outcome = reader_.Peek(timeout_ms, &begin, &is_all);
+  if (outcome == LineReader::Outcome::kNotYet) return Outcome::kNotYet;
+  if (outcome == LineReader::Outcome::kFailed) return Outcome::kFailed;
+  looked_ = true;
+  kind_ = CheckIsJsonLines(begin, is_all, reader_.name());
+  return kind_.ok() ? Outcome::kRow : Outcome::kFailed;
+}
+
 RowSource::Outcome FileRowSource::Next(int timeout_ms, ParsedRow* row) {
+  if (!looked_) {
+    const Outcome beginning = LookAtBeginning(timeout_ms);
+    if (beginning != Outcome::kRow) return beginning;
+  }
   LineReader::Outcome outcome = LineReader::Outcome::kEnd;
   bool selected = false;
   while (!selected) {
@@ -88,7 +105,7 @@ Result<FileCheck> CheckRows(LineReader* reader, bool lenient, IdTable* ids) {
       check.first_bad = fmt::format("{}:{}: {}", reader->name(), row.line, parsed.error->message);
     }
   }
-  if (outcome == RowSource::Outcome::kFailed) return reader->status();
+  if (outcome == RowSource::Outcome::kFailed) return source.status();
   MINISGL_RETURN_IF_ERROR(reader->Rewind());
   return check;
 }

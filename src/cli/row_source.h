@@ -57,10 +57,12 @@ class FileRowSource : public RowSource {
 
   Outcome Next(int timeout_ms, ParsedRow* row) override;
   size_t row_bytes() const override { return line_.size(); }
-  Status status() const override { return reader_.status(); }
+  Status status() const override { return kind_.ok() ? reader_.status() : kind_; }
   bool never_waits() const override { return reader_.regular(); }
 
  private:
+  Outcome LookAtBeginning(int timeout_ms);
+
   LineReader& reader_;
   const bool lenient_;
   const bool check_ids_;
@@ -68,6 +70,8 @@ class FileRowSource : public RowSource {
   IdTable ids_;  // by line
   std::string line_;
   int64_t next_index_ = 0;
+  bool looked_ = false;  // at the beginning
+  Status kind_;          // an error where the input is no JSON Lines
 };
 
 class SingleRowSource : public RowSource {

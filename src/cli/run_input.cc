@@ -91,6 +91,16 @@ LineReader::Outcome LineReader::Next(int timeout_ms, std::string* line) {
   }
 }
 
+LineReader::Outcome LineReader::Peek(int timeout_ms, std::string_view* bytes, bool* is_all) {
+  while (!at_end_ && buffer_.size() < (regular_ ? kInputBytes : 1)) {
+    const Outcome outcome = Fill(timeout_ms);
+    if (outcome != Outcome::kLine) return outcome;
+  }
+  *bytes = std::string_view(buffer_).substr(buffer_begin_);
+  *is_all = at_end_;
+  return Outcome::kLine;
+}
+
 // Reads once. kLine: there may be a line now.
 LineReader::Outcome LineReader::Fill(int timeout_ms) {
   if (!regular_) {

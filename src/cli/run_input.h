@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "minisgl/base/status.h"
 
@@ -28,6 +29,10 @@ class LineReader {
   // none came within `timeout_ms` (a regular file never waits), or a signal did. kFailed: see
   // status().
   Outcome Next(int timeout_ms, std::string* line);
+
+  // The bytes that come next, which Next gives all the same: of a file a block, of a pipe what
+  // there is. *is_all: nothing comes after them. As Next where there are none yet.
+  Outcome Peek(int timeout_ms, std::string_view* bytes, bool* is_all);
 
   // Of the line that Next gave last, from 1.
   int64_t line_number() const { return line_number_; }

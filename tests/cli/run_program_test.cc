@@ -73,6 +73,26 @@ TEST_F(RunProgramTest, ADirectoryThatIsNoModelsHasNoConfig) {
   ExpectFails(RunProgram({"info", "-m", repo}), 65, "it is the folder of a model in the hub cache");
 }
 
+// A table is no input of rows that all fail: it is said once, and before the model is loaded.
+TEST_F(RunProgramTest, AnInputThatIsNoJsonLinesIs65) {
+  std::string table = "id,question\n";
+  for (int i = 0; i < 1000; ++i) table += "x,1\n";
+  const std::string csv = folder_.Write("in.csv", table), out = folder_.Path("out");
+  const std::string said = "in.csv: is no JSON Lines file (it looks like CSV)";
+  for (const Arguments& more : {Arguments{"-o", out}, Arguments{"--check"}, Arguments{"--lenient"},
+                                Arguments{"--ordered"}}) {
+    Arguments arguments = {"--file", csv};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const ProgramResult result = RunModel(arguments);
+    ExpectFails(result, 65, said);
+    EXPECT_EQ(Lines(result.err).size(), 1u) << result.err;
+  }
+  EXPECT_FALSE(std::filesystem::exists(out));
+  ExpectFails(RunModel({"--file", "-", "-q"}, "\x1F\x8B\x08"), 65, "it looks like gzip");
+  ExpectFails(RunProgram({"plan", "-m", DemoModel(), csv}), 65, said);
+  ExpectFails(RunProgram({"tokenize", "-m", DemoModel(), "--file", csv}), 65, said);
+}
+
 TEST_F(RunProgramTest, AModelInTheHubCacheIsFoundByName) {
   const std::string repo = folder_.Path("hub/models--small--wren");
   std::filesystem::create_directories(repo + "/refs");
