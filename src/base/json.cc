@@ -126,12 +126,16 @@ void Dump(const Json& json, int indent, int depth, std::string* out) {
       out->append(static_cast<size_t>(indent * at), ' ');
     }
   };
-  if (json.is_null()) {
+  if (const std::string* raw = json.raw()) {
+    *out += *raw;
+  } else if (json.is_null()) {
     *out += "null";
   } else if (json.is_bool()) {
     *out += json.as_bool() ? "true" : "false";
   } else if (json.is_int()) {
     fmt::format_to(std::back_inserter(*out), "{}", json.as_int());
+  } else if (json.is_uint()) {
+    fmt::format_to(std::back_inserter(*out), "{}", json.as_uint());
   } else if (json.is_double()) {
     AppendNumber(json.as_double(), out);
   } else if (json.is_string()) {
@@ -169,7 +173,7 @@ Json::Json(uint64_t value) {
   if (value <= static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) {
     value_ = static_cast<int64_t>(value);
   } else {
-    value_ = static_cast<double>(value);
+    value_ = value;
   }
 }
 

@@ -171,6 +171,17 @@ TEST(JsonTest, KeysOfOneHashTakeNoLongerThanOthers) {
   EXPECT_LT(SecondsToParse(crafted), 10 * SecondsToParse(plain) + 0.1);
 }
 
+TEST(JsonTest, RawTextIsWrittenAsItStands) {
+  Json json = Json(Json::Object());
+  json.Set("raw", Json::Raw(R"({"b":1e3, "a" : 1.0})")).Set("n", 1);
+  EXPECT_EQ(json.Dump(), R"({"raw": {"b":1e3, "a" : 1.0}, "n": 1})");
+  const Json& raw = *json.Find("raw");
+  EXPECT_FALSE(raw.is_null() || raw.is_bool() || raw.is_number() || raw.is_string() ||
+               raw.is_array() || raw.is_object() || raw.is_uint());
+  EXPECT_EQ(raw, Json::Raw(R"({"b":1e3, "a" : 1.0})"));
+  EXPECT_NE(raw, Json(R"({"b":1e3, "a" : 1.0})"));
+}
+
 TEST(JsonTest, WholeNumbersKeepTheirValue) {
   EXPECT_EQ(ParseJson("9223372036854775807")->as_int(), std::numeric_limits<int64_t>::max());
   EXPECT_EQ(ParseJson("-9223372036854775808")->as_int(), std::numeric_limits<int64_t>::min());
@@ -183,6 +194,16 @@ TEST(JsonTest, WholeNumbersKeepTheirValue) {
     EXPECT_EQ(json->as_double(), std::strtod(text, nullptr)) << text;
   }
   EXPECT_EQ(Json(~uint64_t{0}).as_double(), 0x1.0p64);
+  // Up to 64 bits without a sign no digit is lost.
+  const auto largest = ParseJson("18446744073709551615"), past = ParseJson("18446744073709551616");
+  ASSERT_TRUE(largest->is_uint());
+  EXPECT_EQ(largest->as_uint(), ~uint64_t{0});
+  EXPECT_EQ(largest->Dump(), "18446744073709551615");
+  EXPECT_EQ(*largest, Json(~uint64_t{0}));
+  EXPECT_FALSE(past->is_uint());
+  EXPECT_FALSE(ParseJson("-1")->is_uint());
+  EXPECT_FALSE(ParseJson("1.0")->is_uint());
+  EXPECT_EQ(ParseJson("7")->as_uint(), 7u);
   EXPECT_EQ(Json(uint64_t{7}).as_int(), 7);
 }
 

@@ -7,6 +7,7 @@
 #include <array>
 #include <cmath>
 #include <set>
+#include <vector>
 
 namespace minisgl {
 namespace {
@@ -66,6 +67,121 @@ TEST(RandomTest, DerivedSeedsDiffer) {
   for (uint64_t i = 0; i < 1000; ++i) seeds.insert(DeriveSeed(0, i));
   EXPECT_EQ(seeds.size(), 1000u);
   EXPECT_NE(DeriveSeed(0, 1), DeriveSeed(1, 0));
+}
+
+TEST(RandomTest, TheFirstAnswerKeepsTheSeedAndNoOtherSharesOne) {
+  std::set<uint64_t> seeds;
+  size_t count = 0;
+  for (const uint64_t first : {uint64_t{0}, uint64_t{317}, ~uint64_t{0} - 99}) {
+    for (uint64_t seed = first; seed - first < 100; ++seed) {
+      EXPECT_EQ(AnswerSeed(seed, 0), seed);
+      for (uint64_t answer = 0; answer < 128; ++answer, ++count) {
+        seeds.insert(AnswerSeed(seed, answer));
+      }
+      // Nor with rows that have no seed of their own.
+      for (uint64_t row = 0; row < 100; ++row, ++count) seeds.insert(DeriveSeed(seed, row));
+    }
+  }
+  EXPECT_EQ(seeds.size(), count);
+}
+
+// P(X > chi2) of a chi-square variable, by Wilson and Hilferty's approximation: good to a few
+// percent of the probabilities that decide here.
+double ChiSquareP(double chi2, double freedom) {
+  const double spread = 2 / (9 * freedom);
+  const double z = (std::cbrt(chi2 / freedom) - (1 - spread)) / std::sqrt(spread);
+  return 0.5 * std::erfc(z / std::sqrt(2.0));
+}
+
+// Counts in equally likely cells.
+double ChiSquareP(const std::vector<int64_t>& counts) {
+  int64_t total = 0;
+  for (const int64_t count : counts) total += count;
+  const double expected = static_cast<double>(total) / static_cast<double>(counts.size());
+  double chi2 = 0;
+  for (const int64_t count : counts) {
+    chi2 += (static_cast<double>(count) - expected) * (static_cast<double>(count) - expected);
+  }
+  return ChiSquareP(chi2 / expected, static_cast<double>(counts.size()) - 1);
+}
+
+TEST(RandomTest, TheTestOfDistributionsKnowsGoodFromBad) {
+  EXPECT_NEAR(ChiSquareP(18.307, 10), 0.05, 0.002);  // from tables
+  EXPECT_NEAR(ChiSquareP(149.449, 100), 0.001, 0.0001);
+  EXPECT_GT(ChiSquareP({100, 101, 99, 100}), 0.9);
+  EXPECT_LT(ChiSquareP({100, 140, 60, 100}), 1e-4);
+}
+
+// The number that decides token `position` of answer `answer` to a row of `seed`.
+double Draw(uint64_t seed, uint64_t answer, uint64_t position) {
+  return UniformDouble(AnswerSeed(seed, answer), position);
+}
+
+// Where two draws fall in a grid of kBins times kBins.
+constexpr uint64_t kBins = 10;
+size_t Cell(double a, double b) {
+  return static_cast<size_t>(a * kBins) * kBins + static_cast<size_t>(b * kBins);
+}
+
+// One number, and pairs of numbers that stand beside each other in the input: were answer k that
+// of seed + k, a seed and its neighbour would draw the same.
+TEST(RandomTest, NeighbouringSeedsAnswersAndPositionsAreIndependent) {
+  constexpr uint64_t kSeeds = 20, kAnswers = 100, kPositions = 16;
+  for (const uint64_t first : {uint64_t{317}, uint64_t{0}, ~uint64_t{0} - kSeeds}) {
+    std::vector<int64_t> alone(100), next_seed(kBins * kBins), next_answer(kBins * kBins),
+        next_position(kBins * kBins), diagonal(kBins * kBins);
+    for (uint64_t seed = first; seed - first < kSeeds; ++seed) {
+      for (uint64_t answer = 0; answer < kAnswers; ++answer) {
+        for (uint64_t position = 0; position < kPositions; ++position) {
+          const double draw = Draw(seed, answer, position);
+          ++alone[static_cast<size_t>(draw * 100)];
+          ++next_seed[Cell(draw, Draw(seed + 1, answer, position))];
+          ++next_answer[Cell(draw, Draw(seed, answer + 1, position))];
+          ++next_position[Cell(draw, Draw(seed, answer, position + 1))];
+          ++diagonal[Cell(draw, Draw(seed + 1, answer + kAnswers - 1, position))];
+        }
+      }
+    }
+    for (const auto* counts : {&alone, &next_seed, &next_answer, &next_position, &diagonal}) {
+      EXPECT_GT(ChiSquareP(*counts), 1e-4) << first;
+    }
+  }
+}
+
+// Rows that have no seed, of one run and of runs with neighbouring seeds.
+TEST(RandomTest, RowsOfNeighbouringPlacesAndRunsAreIndependent) {
+  std::vector<int64_t> alone(100), next_row(kBins * kBins), next_run(kBins * kBins);
+  for (uint64_t run = 0; run < 20; ++run) {
+    for (uint64_t row = 0; row < 200; ++row) {
+      for (uint64_t answer = 0; answer < 4; ++answer) {
+        const double draw = Draw(DeriveSeed(run, row), answer, 0);
+        ++alone[static_cast<size_t>(draw * 100)];
+        ++next_row[Cell(draw, Draw(DeriveSeed(run, row + 1), answer, 0))];
+        ++next_run[Cell(draw, Draw(DeriveSeed(run + 1, row), answer, 0))];
+      }
+    }
+  }
+  for (const auto* counts : {&alone, &next_row, &next_run}) EXPECT_GT(ChiSquareP(*counts), 1e-4);
+}
+
+// The first tokens of 20 rows with seeds 317 to 336 and 100 answers each, of 20 tokens of equal
+// chance: the draws of a whole prompt file.
+TEST(RandomTest, ManyAnswersOfNeighbouringSeedsAreSpreadAsTheirTokensAre) {
+  std::vector<int64_t> counts(20);
+  for (uint64_t seed = 317; seed < 337; ++seed) {
+    for (uint64_t answer = 0; answer < 100; ++answer) {
+      ++counts[static_cast<size_t>(Draw(seed, answer, 0) * 20)];
+    }
+  }
+  EXPECT_GT(ChiSquareP(counts), 1e-4);
+  // By the rule of seed + answer the same 120 draws come again and again.
+  std::vector<int64_t> counted_up(20);
+  for (uint64_t seed = 317; seed < 337; ++seed) {
+    for (uint64_t answer = 0; answer < 100; ++answer) {
+      ++counted_up[static_cast<size_t>(UniformDouble(seed + answer, 0) * 20)];
+    }
+  }
+  EXPECT_LT(ChiSquareP(counted_up), 1e-4);
 }
 
 }  // namespace

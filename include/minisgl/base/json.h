@@ -26,19 +26,29 @@ class Json {
   Json(bool value) : value_(value) {}                           // NOLINT
   Json(int value) : value_(int64_t{value}) {}                   // NOLINT
   Json(int64_t value) : value_(value) {}                        // NOLINT
-  Json(uint64_t value);                                         // NOLINT  past INT64_MAX: a double
+  Json(uint64_t value);                                         // NOLINT  see is_uint()
   Json(double value) : value_(value) {}                         // NOLINT
   Json(const char* value) : value_(std::string(value)) {}       // NOLINT
   Json(std::string value) : value_(std::move(value)) {}         // NOLINT
   Json(std::string_view value) : value_(std::string(value)) {}  // NOLINT
   Json(Array value) : value_(std::move(value)) {}               // NOLINT
   Json(Object value) : value_(std::move(value)) {}              // NOLINT
+  // What Dump() writes as it stands. REQUIRES that `text` is JSON on one line. It has no type:
+  // every is_*() is false.
+  static Json Raw(std::string text) {
+    Json json;
+    json.value_ = RawText{std::move(text)};
+    return json;
+  }
 
   bool is_null() const { return std::holds_alternative<std::nullptr_t>(value_); }
   bool is_bool() const { return std::holds_alternative<bool>(value_); }
   bool is_int() const { return std::holds_alternative<int64_t>(value_); }
-  bool is_double() const { return std::holds_alternative<double>(value_); }
+  bool is_double() const { return std::holds_alternative<double>(value_) || is_past_int(); }
   bool is_number() const { return is_int() || is_double(); }
+  // An integer from 0 to 2^64 - 1. One past INT64_MAX is a double to the functions above, but keeps
+  // its digits.
+  bool is_uint() const { return (is_int() && as_int() >= 0) || is_past_int(); }
   bool is_string() const { return std::holds_alternative<std::string>(value_); }
   bool is_array() const { return std::holds_alternative<Array>(value_); }
   bool is_object() const { return std::holds_alternative<Object>(value_); }
@@ -47,13 +57,23 @@ class Json {
   bool as_bool() const { return std::get<bool>(value_); }
   int64_t as_int() const { return std::get<int64_t>(value_); }
   double as_double() const {  // also of an integer
-    return is_int() ? static_cast<double>(as_int()) : std::get<double>(value_);
+    if (is_int()) return static_cast<double>(as_int());
+    return is_past_int() ? static_cast<double>(as_uint()) : std::get<double>(value_);
+  }
+  uint64_t as_uint() const {
+    return is_int() ? static_cast<uint64_t>(as_int()) : std::get<uint64_t>(value_);
   }
   const std::string& as_string() const { return std::get<std::string>(value_); }
   const Array& as_array() const { return std::get<Array>(value_); }
   Array& as_array() { return std::get<Array>(value_); }
   const Object& as_object() const { return std::get<Object>(value_); }
   Object& as_object() { return std::get<Object>(value_); }
+
+  // The text of a Raw() value, else null.
+  const std::string* raw() const {
+    const RawText* raw = std::get_if<RawText>(&value_);
+    return raw == nullptr ? nullptr : &raw->text;
+  }
 
   // The member `key` of an object; null where this is no object or has none.
   const Json* Find(std::string_view key) const;
@@ -85,7 +105,14 @@ class Json {
     NeverHeld& operator=(const NeverHeld&) noexcept { return *this; }
     bool operator==(const NeverHeld&) const { return true; }
   };
-  std::variant<std::nullptr_t, bool, int64_t, double, std::string, Array, Object, NeverHeld> value_;
+  struct RawText {
+    std::string text;
+    bool operator==(const RawText& other) const = default;
+  };
+  bool is_past_int() const { return std::holds_alternative<uint64_t>(value_); }
+  std::variant<std::nullptr_t, bool, int64_t, double, std::string, Array, Object, NeverHeld,
+               uint64_t, RawText>
+      value_;
 };
 
 inline constexpr int kJsonDepthMax = 64;

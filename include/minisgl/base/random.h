@@ -50,4 +50,13 @@ MINISGL_HOST_DEVICE inline uint64_t DeriveSeed(uint64_t seed, uint64_t index) {
   return uint64_t{bits.word[2]} << 32 | bits.word[3];
 }
 
+// The seed of answer number `answer`, from 0, to a prompt that has `seed`: the first answer takes
+// that seed itself. The others take a word of a stream of their own, so that they share no random
+// numbers with the answers of neighbouring seeds, nor with a seed from DeriveSeed.
+MINISGL_HOST_DEVICE inline uint64_t AnswerSeed(uint64_t seed, uint64_t answer) {
+  if (answer == 0) return seed;
+  const RandomBits bits = PhiloxBits(seed, answer, 0x616e73776572ull);
+  return uint64_t{bits.word[2]} << 32 | bits.word[3];
+}
+
 }  // namespace minisgl
