@@ -12,7 +12,6 @@
 #include <algorithm>
 #include <chrono>
 #include <memory>
-#include <random>
 #include <thread>
 #include <utility>
 
@@ -20,6 +19,7 @@
 #include "cli/exit_status.h"
 #include "cli/messages.h"
 #include "cli/row_prompt.h"
+#include "cli/sampling.h"
 #include "minisgl/base/mapped_file.h"
 #include "minisgl/base/random.h"
 #include "minisgl/base/utf8.h"
@@ -46,11 +46,6 @@ Result<LoadedModel> LoadChatModel(const ChatOptions& options, const Output& answ
   MINISGL_RETURN_IF_ERROR(CheckHasTemplate(text));
   MINISGL_RETURN_IF_ERROR(reports->Open(options.reports, options.force, STDIN_FILENO, answers));
   return LoadModel(std::move(text), options.engine, reports->TraceSink());
-}
-
-uint64_t DrawSeed() {
-  std::random_device device;
-  return (uint64_t{device()} << 32 | device()) >> 1;
 }
 
 }  // namespace
@@ -322,12 +317,17 @@ Result<std::vector<TokenId>> Chat::FitPrompt() {
   }
 }
 
-Result<Prompt> Chat::MakePrompt(uint64_t variant) {
+Result<Prompt> Chat::MakePrompt() {
+  const int32_t min_tokens = settings_.sampling.min_tokens;
+  if (settings_.max_tokens >= 0 && min_tokens > settings_.max_tokens) {
+    return UsageError("min_tokens is more than max_tokens (found {} and {}); /set one of them",
+                      min_tokens, settings_.max_tokens);
+  }
   Prompt prompt;
   MINISGL_ASSIGN_OR_RETURN(prompt.ids, FitPrompt());
   const auto turn = static_cast<uint64_t>(CountTurns(AllMessages()));
   prompt.sampling = settings_.sampling;
-  prompt.sampling.seed = DeriveSeed(settings_.seed, turn) + variant;
+  prompt.sampling.seed = DeriveSeed(settings_.seed, turn);
   prompt.max_tokens = settings_.max_tokens;
   prompt.stop = settings_.stop;
   prompt.ignore_eos = settings_.ignore_eos;
@@ -339,15 +339,15 @@ Result<Prompt> Chat::MakePrompt(uint64_t variant) {
 }
 
 bool Chat::Reply(uint64_t variant, size_t count, Answers* answers) {
-  Result<Prompt> prompt = MakePrompt(variant);
+  Result<Prompt> prompt = MakePrompt();
   if (!prompt.ok()) {
     SayFailure(prompt.status());
     return false;
   }
   std::vector<Prompt> prompts(count, *prompt);
-  for (size_t i = 1; i < count; ++i) {
-    prompts[i].sampling.seed += i;
-    prompts[i].session = 0;  // the turns of a session come one after another
+  for (size_t i = 0; i < count; ++i) {
+    prompts[i].sampling.seed = AnswerSeed(prompt->sampling.seed, variant + i);
+    if (i > 0) prompts[i].session = 0;  // the turns of a session come one after another
   }
   const ReasoningTags tags = PromptTags();
   auto begin_answer = [&, next = size_t{0}](size_t answer) mutable {
@@ -470,6 +470,9 @@ CommandBody AddChatCommand(OptionTable* app) {
     InstallNotes({options->model.quiet, options->model.verbose});
     if (options->sampling.logprobs) {
       return Fail(UsageError("--logprobs has no place in a chat; use minisgl run --json"));
+    }
+    if (const Status status = CheckSamplingOptions(options->sampling); !status.ok()) {
+      return Fail(status);
     }
     ReportFiles reports;
     return reports.End(RunChat(*options, &reports));

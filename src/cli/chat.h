@@ -95,7 +95,7 @@ class Chat {
   void CountAnswer(const ChatAnswer& answer, bool kept);
   ChatTurns CopyTurns() const;
   void PutTurns(ChatTurns turns);
-  Result<Prompt> MakePrompt(uint64_t variant);
+  Result<Prompt> MakePrompt();
   Result<std::vector<TokenId>> FitPrompt();
   std::string HowToLengthenContext() const;
   void Report(const ChatAnswer& answer, size_t count) const;

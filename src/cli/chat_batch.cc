@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "cli/answer_writer.h"
+#include "cli/run_journal.h"
 #include "cli/sampling.h"
 #include "minisgl/base/utf8.h"
 
@@ -23,7 +24,7 @@ std::string DefaultAnswersPath(const std::string& input) {
 }
 
 Result<std::unique_ptr<ChatBatch>> ChatBatch::Start(const LoadedModel* model,
-                                                    const ChatBatchOptions& options) {
+                                                    ChatBatchOptions options) {
   if (options.input == "-") return UsageError("standard input is the conversation; name a file");
   if (options.output == "-") return UsageError("standard output is the conversation; name a file");
   struct stat info {};
@@ -34,13 +35,16 @@ Result<std::unique_ptr<ChatBatch>> ChatBatch::Start(const LoadedModel* model,
                       "replace it, -r to go on with it",
                       Visible(options.output, 400));
   }
+  if (options.sampling.draws_seed) {
+    options.sampling.seed = DrawSeedOfRun(options.output, options.resume);
+  }
   std::unique_ptr<ChatBatch> batch(new ChatBatch);
   batch->runtime_ = model->runtime.get();
   batch->input_ = Visible(options.input, 400);
   batch->output_name_ = Visible(options.output, 400);
   MINISGL_RETURN_IF_ERROR(batch->OpenFiles(*model, options));
   batch->source_ =
-      std::make_unique<FileRowSource>(batch->reader_.get(), false, false, &batch->asked_);
+      std::make_unique<FileRowSource>(batch->reader_.get(), false, &batch->asked_, &batch->check_);
   PromptBuilderOptions builder;
   builder.defaults = ResolveSamplingDefaults(options.sampling, model->facts.generation);
   builder.eos_ids = model->eos_ids;
@@ -67,7 +71,7 @@ Status ChatBatch::OpenFiles(const LoadedModel& model, const ChatBatchOptions& op
                       input_);
   }
   IdTable ids;
-  MINISGL_ASSIGN_OR_RETURN(const FileCheck check, CheckRows(reader_.get(), false, &ids));
+  MINISGL_ASSIGN_OR_RETURN(check_, CheckRows(reader_.get(), false, &ids));
   // What run would be told to do the same.
   RunOptions run;
   run.model = options.model;
@@ -77,9 +81,9 @@ Status ChatBatch::OpenFiles(const LoadedModel& model, const ChatBatchOptions& op
   run.output = options.output;
   run.force = options.force;
   run.resume = options.resume;
-  const RunInput input{reader_.get(), check.rows, &ids, Shard(), model.text.dir};
+  const RunInput input{reader_.get(), &check_, &ids, Shard(), model.text.dir};
   MINISGL_ASSIGN_OR_RETURN(output_, RunOutput::Open(run, input, &asked_));
-  numbers_.total = asked_.Count(check.rows);
+  numbers_.total = asked_.Count(check_.rows);
   failed_before_ = output_->failed_before();
   return Status();
 }
@@ -124,6 +128,12 @@ Status ChatBatch::RunRows() {
   }
   // Also after a failure: rows that were written are kept.
   const Status finished = output_->Finish(status.ok() && loop.stop_reason() == 0);
+  if (reader_->changed()) {
+    return BadInput(
+        "{}; what is written answers the file as it was: /batch -r asks the rest once it is so "
+        "again; else name another output",
+        status.message());
+  }
   return status.ok() ? finished : status;
 }
 

@@ -40,7 +40,7 @@ class ChatBatch {
  public:
   // Checks both files as run does, writes the journal, and begins. `model` outlives this.
   static Result<std::unique_ptr<ChatBatch>> Start(const LoadedModel* model,
-                                                  const ChatBatchOptions& options);
+                                                  ChatBatchOptions options);
   // Stops at once, if it has not ended.
   ~ChatBatch();
   ChatBatch(const ChatBatch&) = delete;
@@ -69,6 +69,7 @@ class ChatBatch {
   Runtime* runtime_ = nullptr;
   std::string input_, output_name_;
   std::unique_ptr<LineReader> reader_;
+  FileCheck check_;
   RowSelection asked_;
   std::unique_ptr<RowSource> source_;
   std::unique_ptr<RunOutput> output_;

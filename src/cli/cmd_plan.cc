@@ -236,6 +236,7 @@ Result<RunPlan> ReadRows(const PlanOptions& options, const PromptBuilder& builde
 }
 
 Result<int> Plan(const PlanOptions& options) {
+  MINISGL_RETURN_IF_ERROR(CheckSamplingOptions(options.sampling));
   MINISGL_RETURN_IF_ERROR(CheckDeviceUsable(options.engine.device));
   MINISGL_RETURN_IF_ERROR(ResolveModelDir(options.model.model).status());
   MINISGL_ASSIGN_OR_RETURN(LineReader reader, LineReader::Open(options.file));

@@ -175,7 +175,7 @@ std::string FormatBatchAnswer(const Row& row, const std::vector<RowAnswer>& answ
   body.Set("choices", std::move(choices)).Set("usage", BatchUsageJson(answers));
   body.Set("system_fingerprint", Json());
   if (row.with_metrics && row.n == 1) body.Set("metrics", MetricsJson(answers.front()));
-  if (row.metadata) body.Set("metadata", *row.metadata);
+  if (row.metadata) body.Set("metadata", Json::Raw(*row.metadata));
   Json warnings = WarningsJson(row);
   if (timed_out) warnings.Append("timeout_s passed before the answer was whole");
   if (!warnings.as_array().empty()) body.Set("warnings", std::move(warnings));

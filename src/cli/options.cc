@@ -2,6 +2,7 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <limits>
@@ -27,6 +28,27 @@ std::optional<double> ToNumber(std::string_view text) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
   return value;
+}
+
+// From 0 to 2^64 - 1.
+std::optional<uint64_t> ToSeed(std::string_view text) {
+  uint64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
+std::string CheckSeed(const std::string& text) {
+  if (text == "-1" || ToSeed(text)) return "";
+  return fmt::format("must be an integer from 0 to {}, or -1 (found {})",
+                     std::numeric_limits<uint64_t>::max(), Visible(text));
+}
+
+std::string CheckMaxTokens(const std::string& text) {
+  const int64_t value = ToInteger(text).value_or(0);
+  if (value == -1 || (value >= 1 && value <= kOptionMax)) return "";
+  return fmt::format("must be an integer from 1 to {}, or -1 (found {})", kOptionMax,
+                     Visible(text));
 }
 
 std::string CheckDevice(const std::string& text) {
@@ -257,8 +279,15 @@ void AddSamplingOptions(OptionTable* app, SamplingOptions* options) {
     app->Add(names, value, help)->Check(std::move(check))->TypeName(type)->Group(group);
   };
   add("-t,--temperature", &options->temperature, "T", "Temperature; 0 is greedy", NumberIn(0, 100));
-  add("--top-k", &options->top_k, "N", "Draw from the N likeliest tokens; 0 is all",
-      IntegerIn(0, kOptionMax));
+  app->AddCall(
+         "--top-k",
+         [options](const std::string& text) {
+           options->top_k = static_cast<int32_t>(std::max<int64_t>(*ToInteger(text), 0));
+         },
+         "Draw from the N likeliest tokens; 0 or -1 is all")
+      ->Check(IntegerIn(-1, kOptionMax))
+      ->TypeName("N")
+      ->Group(group);
   add("--top-p", &options->top_p, "P", "Draw from the likeliest tokens that make up P",
       NumberIn(0, 1, true));
   add("--min-p", &options->min_p, "P", "Leave out tokens below P times the likeliest",
@@ -269,9 +298,18 @@ void AddSamplingOptions(OptionTable* app, SamplingOptions* options) {
       "Subtract R from tokens that the answer holds", NumberIn(-2, 2));
   add("--frequency-penalty", &options->frequency_penalty, "R",
       "Subtract R for each time that the answer holds a token", NumberIn(-2, 2));
-  add("--seed", &options->seed, "N", "Seed of random numbers", IntegerIn(0, kInt64Max));
-  add("-n,--max-tokens", &options->max_tokens, "N", "Most tokens of an answer",
-      IntegerIn(1, kOptionMax));
+  app->AddCall(
+         "--seed",
+         [options](const std::string& text) {
+           options->draws_seed = text == "-1";
+           options->seed = ToSeed(text);
+         },
+         "Seed of random numbers; -1 draws one")
+      ->Check(CheckSeed)
+      ->TypeName("N")
+      ->Group(group);
+  add("-n,--max-tokens", &options->max_tokens, "N", "Most tokens of an answer; -1 is no limit",
+      CheckMaxTokens);
   add("--min-tokens", &options->min_tokens, "N", "No end of the answer before N tokens",
       IntegerIn(0, kOptionMax));
   AddRepeatable(app, "--stop", &options->stop, "End the answer before TEXT (repeatable)")

@@ -64,7 +64,8 @@ struct SamplingOptions {
   std::optional<int32_t> top_k;
   std::optional<double> repetition_penalty, presence_penalty, frequency_penalty;
   std::optional<uint64_t> seed;
-  std::optional<int64_t> max_tokens;
+  bool draws_seed = false;            // -1 was given: one is drawn
+  std::optional<int64_t> max_tokens;  // -1: no limit
   std::optional<int32_t> min_tokens;
   std::vector<std::string> stop;
   bool ignore_eos = false;

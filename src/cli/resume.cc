@@ -99,46 +99,82 @@ bool IsRunsFailure(const Json* code) {
   return text == "cancelled" || text == "device_fault" || text == "internal";
 }
 
+Status CheckIndex(int64_t index, const FileCheck& check) {
+  if (index >= 0 && index < check.rows) return Status();
+  return BadInput("answers row {}; the input has {}", index, check.rows);
+}
+
+// The index of the first row that has `id`. An error row may be of a later one, whose line it says.
+Result<int64_t> IndexOfBatchRow(const Json& id, const Json* error, const ResumeOptions& options) {
+  const std::optional<int64_t> first = options.ids->Find(id);
+  if (!first) return BadInput("answers the row {}, which the input lacks", Visible(id.Dump(), 100));
+  const Json* line = error == nullptr ? nullptr : error->Find("line");
+  if (line == nullptr) return *first;
+  for (const DuplicateRow& duplicate : options.check->duplicates) {
+    if (duplicate.first_index == *first && Json(duplicate.line) == *line) return duplicate.index;
+  }
+  return *first;
+}
+
 // A row of the OpenAI Batch format, which says nothing of its place but its id.
-Result<Outcome> OutcomeOfBatchRow(const Json& row, const IdTable* ids) {
-  const Json& id = *row.Find("custom_id");
-  const std::optional<int64_t> index = ids == nullptr ? std::nullopt : ids->Find(id);
-  if (!index) return BadInput("answers the row {}, which the input lacks", Visible(id.Dump(), 100));
-  Outcome outcome{*index};
+Result<Outcome> OutcomeOfBatchRow(const Json& row, const ResumeOptions& options) {
   const Json *error = row.Find("error"), *response = row.Find("response");
+  const Json* status = response == nullptr ? nullptr : response->Find("status_code");
+  const Json* body = response == nullptr ? nullptr : response->Find("body");
+  const Json* body_error = body == nullptr ? nullptr : body->Find("error");
+  Outcome outcome;
+  MINISGL_ASSIGN_OR_RETURN(outcome.index,
+                           IndexOfBatchRow(*row.Find("custom_id"), body_error, options));
   if (error != nullptr && error->is_object()) {
     outcome.failed = true;
     outcome.by_run = IsRunsFailure(error->Find("code"));
     return outcome;
   }
-  const Json* status = response == nullptr ? nullptr : response->Find("status_code");
-  const Json* body = response == nullptr ? nullptr : response->Find("body");
   if (status == nullptr || !status->is_int() || body == nullptr) {
     return BadInput("is no answer row (it has custom_id and neither error nor response.body)");
   }
   if (status->as_int() == 200) return outcome;
   outcome.failed = true;
-  const Json* body_error = body->Find("error");
   outcome.by_run = body_error != nullptr && IsRunsFailure(body_error->Find("code"));
   return outcome;
 }
 
+// A line that somebody has put in, or of another input, is not taken for the answer to the row that
+// stands in its place.
+Status CheckId(const Json& id, const Outcome& outcome, const ResumeOptions& options) {
+  const FileCheck& check = *options.check;
+  if (id.is_null()) {
+    if (outcome.failed || !check.has_id[static_cast<size_t>(outcome.index)]) return Status();
+    return BadInput("has the index {} and no id; that row of the input has one", outcome.index);
+  }
+  const std::optional<int64_t> first = options.ids->Find(id);
+  const DuplicateRow* duplicate = check.FindDuplicate(outcome.index);
+  if (first == outcome.index ||
+      (first && duplicate != nullptr && duplicate->first_index == *first)) {
+    return Status();
+  }
+  if (!first) return BadInput("answers the row {}, which the input lacks", Visible(id.Dump(), 100));
+  return BadInput("has the id {} and the index {}; the input has that id at {}",
+                  Visible(id.Dump(), 100), outcome.index, *first);
+}
+
 Result<Outcome> OutcomeOf(const Json& row, const ResumeOptions& options) {
   if (!row.is_object()) return BadInput("is no answer row (found {})", row.TypeName());
-  const Json *index = row.Find("index"), *error = row.Find("error");
+  const Json *id = row.Find("id"), *index = row.Find("index"), *error = row.Find("error");
   Outcome outcome;
   if (row.Find("custom_id") != nullptr) {
-    MINISGL_ASSIGN_OR_RETURN(outcome, OutcomeOfBatchRow(row, options.ids));
-  } else if (index != nullptr && index->is_int() && row.Find("id") != nullptr) {
-    outcome.index = index->as_int();
-    outcome.failed = error != nullptr;
-    outcome.by_run = error != nullptr && IsRunsFailure(error->Find("code"));
-  } else {
+    MINISGL_ASSIGN_OR_RETURN(outcome, OutcomeOfBatchRow(row, options));
+    MINISGL_RETURN_IF_ERROR(CheckIndex(outcome.index, *options.check));
+    return outcome;
+  }
+  if (index == nullptr || !index->is_int() || id == nullptr) {
     return BadInput("is no answer row (it has neither id and index nor custom_id)");
   }
-  if (outcome.index < 0 || outcome.index >= options.num_rows) {
-    return BadInput("answers row {}; the input has {}", outcome.index, options.num_rows);
-  }
+  outcome.index = index->as_int();
+  outcome.failed = error != nullptr;
+  outcome.by_run = error != nullptr && IsRunsFailure(error->Find("code"));
+  MINISGL_RETURN_IF_ERROR(CheckIndex(outcome.index, *options.check));
+  MINISGL_RETURN_IF_ERROR(CheckId(*id, outcome, options));
   return outcome;
 }
 
@@ -207,12 +243,13 @@ Status RepairTail(const std::string& path, const OldOutput& old) {
 }  // namespace
 
 Result<OldOutput> ReadOldOutput(const std::string& path, const ResumeOptions& options) {
-  if (options.num_rows >= int64_t{OldOutput::kDroppedLine}) {
+  const int64_t num_rows = options.check->rows;
+  if (num_rows >= int64_t{OldOutput::kDroppedLine}) {
     return UsageError("--resume takes at most {} rows (found {}); split the input",
-                      OldOutput::kDroppedLine - 1, options.num_rows);
+                      OldOutput::kDroppedLine - 1, num_rows);
   }
   OldOutput old;
-  old.finished.resize(static_cast<size_t>(options.num_rows));
+  old.finished.resize(static_cast<size_t>(num_rows));
   struct stat info {};
   if (stat(path.c_str(), &info) != 0 && errno == ENOENT) return old;
   MINISGL_ASSIGN_OR_RETURN(const std::unique_ptr<RawLines> lines, RawLines::Open(path, 0));

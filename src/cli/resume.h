@@ -19,8 +19,8 @@
 namespace minisgl {
 
 struct ResumeOptions {
-  int64_t num_rows = 0;          // of the input
-  const IdTable* ids = nullptr;  // index of each row of the input that has an id
+  const FileCheck* check = nullptr;  // of the input
+  const IdTable* ids = nullptr;      // index of the first row of the input that has an id
   bool retry_failed = false;
 };
 
@@ -40,7 +40,8 @@ struct OldOutput {
 };
 
 // Changes nothing. A file that is not there is empty. kBadInput for a whole line that is no answer
-// of this input, naming it.
+// of this input, naming it: the row at its index has the line's id, or neither has one. (A row that
+// failed may lack the id.)
 Result<OldOutput> ReadOldOutput(const std::string& path, const ResumeOptions& options);
 
 // Leaves what stays, in input order where `ordered`. Where lines go, the file is replaced by

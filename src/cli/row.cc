@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "cli/row_fields.h"
+#include "cli/row_text.h"
 #include "minisgl/base/utf8.h"
 
 namespace minisgl {
@@ -13,6 +14,10 @@ namespace {
 
 constexpr const char* kChatUrl = "/v1/chat/completions";
 constexpr const char* kCompletionUrl = "/v1/completions";
+
+bool TakeId(const char* name, const Json& id, RowDraft* draft) {
+  return FindRowField(name, kAtTop)->take(id, draft);
+}
 
 class RowParser {
  public:
@@ -44,7 +49,7 @@ class RowParser {
   void TakeIdFirst(const Json& json) {
     for (const char* name : {"custom_id", "id"}) {
       const Json* id = json.Find(name);
-      if (id != nullptr && FindRowField(name, kAtTop)->take(*id, &draft_)) return;
+      if (id != nullptr && TakeId(name, *id, &draft_)) return;
     }
   }
 
@@ -105,7 +110,7 @@ class RowParser {
     if (auto error = NoteSeen(*field, shown)) return error;
     draft_.detail.clear();
     draft_.detail_field = shown;
-    if (InRange(*field, value) && field->take(value, &draft_)) return RefuseUnknown();
+    if (TakeValue(*field, value)) return RefuseUnknown();
     std::string message = draft_.detail;
     if (message.empty()) {
       message =
@@ -113,6 +118,13 @@ class RowParser {
     }
     if ((field->flags & kUnsupported) != 0) return Unsupported(draft_.detail_field, message);
     return InvalidRow(std::move(message), draft_.detail_field);
+  }
+
+  bool TakeValue(const RowField& field, const Json& value) {
+    if (field.type == FieldType::kInteger && value.is_double()) {
+      if (const auto integer = ExactInteger(value)) return TakeValue(field, Json(*integer));
+    }
+    return InRange(field, value) && field.take(value, &draft_);
   }
 
   std::optional<RowError> RefuseUnknown() {
@@ -194,7 +206,8 @@ class RowParser {
       if (auto error = Unsupported("best_of", message)) return error;
     }
     if (!draft_.uses_tools) row.tools = Json();
-    if (row.min_tokens && row.max_tokens && *row.min_tokens > *row.max_tokens) {
+    const bool has_limit = row.max_tokens.value_or(-1) >= 0;
+    if (row.min_tokens && has_limit && *row.min_tokens > *row.max_tokens) {
       return InvalidRow(fmt::format("min_tokens is more than max_tokens (found {} and {})",
                                     *row.min_tokens, *row.max_tokens),
                         "min_tokens");
@@ -230,6 +243,17 @@ class RowParser {
   std::vector<std::string_view> seen_;
 };
 
+// Of a row that is no valid JSON: the id, and the format that its error is to have.
+void TakeBeginning(const RowBeginning& beginning, RowDraft* draft) {
+  if (TakeId("custom_id", beginning.custom_id, draft)) {
+    if (!beginning.has_frame) return;
+    draft->row.format =
+        beginning.url == Json(kCompletionUrl) ? RowFormat::kBatchCompletion : RowFormat::kBatchChat;
+    return;
+  }
+  TakeId("id", beginning.id, draft);
+}
+
 }  // namespace
 
 RowError InvalidRow(std::string message, std::string field) {
@@ -245,8 +269,12 @@ ParsedRow ParseRow(std::string_view text, int64_t index, int64_t line, bool leni
   limits.values_max = kRowValuesMax;
   if (const Result<Json> json = ParseJson(text, limits); !json.ok()) {
     parsed.error = InvalidRow(json.status().message());
+    TakeBeginning(ReadRowBeginning(text), &draft);
   } else {
     parsed.error = RowParser(&draft, lenient).Parse(*json);
+    if (!parsed.error && draft.row.metadata) {
+      draft.row.metadata = RawMetadata(text, draft.row.format != RowFormat::kOwn);
+    }
   }
   if (parsed.error) {
     parsed.row.index = index;

@@ -59,7 +59,8 @@ struct Row {
   std::optional<double> repetition_penalty, presence_penalty, frequency_penalty;
   std::vector<std::pair<TokenId, float>> logit_bias;
   std::optional<uint64_t> seed;
-  std::optional<int64_t> max_tokens;
+  bool any_seed = false;              // -1 was given, which is as none
+  std::optional<int64_t> max_tokens;  // -1: no limit
   std::optional<int32_t> min_tokens;
   std::optional<std::vector<std::string>> stop;
   std::vector<TokenId> stop_token_ids;
@@ -76,13 +77,15 @@ struct Row {
   // left out.
   ReasoningTags reasoning;
   bool hide_reasoning = false;
-  bool with_metrics = false;  // its answers say how long they took
-  std::optional<Json> metadata;
+  bool with_metrics = false;            // its answers say how long they took
+  std::optional<std::string> metadata;  // its JSON as it stands in the row, on one line
   std::vector<std::string> warnings;
 };
 
 struct ParsedRow {
-  Row row;  // where there is an error: index, line, format, and the id if that was readable
+  // Where there is an error: index, line, format, and the id; of a row that is no valid JSON, the
+  // id that was read before its fault.
+  Row row;
   std::optional<RowError> error;
 };
 

@@ -49,6 +49,12 @@ bool TakeBool(const Json& value, RowDraft* draft) {
   return true;
 }
 
+// What it holds is copied from the text of the row (row.cc).
+bool TakeMetadata(const Json&, RowDraft* draft) {
+  draft->row.metadata.emplace();
+  return true;
+}
+
 template <auto kMember>
 bool TakeJson(const Json& value, RowDraft* draft) {
   draft->row.*kMember = value;
@@ -81,11 +87,10 @@ bool TakeText(const Json& value, RowDraft* draft) {
 bool TakeIds(const Json& value, std::vector<TokenId>* ids) {
   ids->clear();
   ids->reserve(value.as_array().size());
-  for (const Json& id : value.as_array()) {
-    if (!id.is_int() || id.as_int() < 0 || id.as_int() > std::numeric_limits<TokenId>::max()) {
-      return false;
-    }
-    ids->push_back(static_cast<TokenId>(id.as_int()));
+  for (const Json& json : value.as_array()) {
+    const int64_t id = ExactInteger(json).value_or(-1);
+    if (id < 0 || id > std::numeric_limits<TokenId>::max()) return false;
+    ids->push_back(static_cast<TokenId>(id));
   }
   return true;
 }
@@ -202,14 +207,19 @@ bool TakeTopK(const Json& value, RowDraft* draft) {
   return true;
 }
 
+// -1 is whichever, as elsewhere in the field: that of the row's place, so that a run gives the same
+// answers again.
 bool TakeSeed(const Json& value, RowDraft* draft) {
-  draft->row.seed = static_cast<uint64_t>(value.as_int());
+  draft->row.any_seed = value == Json(-1);
+  if (draft->row.any_seed) return true;
+  draft->row.seed = value.is_uint() ? value.as_uint() : static_cast<uint64_t>(value.as_int());
   return true;
 }
 
+// -1 is no limit, as elsewhere in the field.
 bool TakeMaxTokens(const Json& value, RowDraft* draft) {
   draft->row.max_tokens = value.as_int();
-  return true;
+  return value.as_int() != 0;
 }
 
 bool TakeLogitBias(const Json& value, RowDraft* draft) {
@@ -251,9 +261,13 @@ bool TakeStopIds(const Json& value, RowDraft* draft) {
 }
 
 bool TakeLogprobs(const Json& value, RowDraft* draft) {
-  const bool is_count = value.is_int() && value.as_int() >= 0 && value.as_int() <= kTopLogprobsMax;
-  if (!value.is_bool() && !is_count) return false;
-  draft->logprobs = value;
+  if (value.is_bool()) {
+    draft->logprobs = value;
+    return true;
+  }
+  const int64_t count = ExactInteger(value).value_or(-1);
+  if (count < 0 || count > kTopLogprobsMax) return false;
+  draft->logprobs = Json(count);
   return true;
 }
 
@@ -323,7 +337,7 @@ constexpr const char* kExpectsId =
     "a string of 1 to 4096 bytes, or a number of at most 64 bits (write a longer one as a string)";
 constexpr const char* kExpectsBool = "true or false";
 constexpr const char* kExpectsCount = "an integer from 0 to 2147483647";
-constexpr const char* kExpectsPositive = "an integer from 1 to 2147483647";
+constexpr const char* kExpectsLimit = "an integer from 1 to 2147483647, or -1 for no limit";
 
 constexpr uint8_t kSampling = kAnywhere | kInSamplingParams;
 constexpr uint8_t kChat = kAtTop | kInChat;
@@ -331,7 +345,7 @@ constexpr uint8_t kCompletion = kAtTop | kInCompletion;
 constexpr uint8_t kLimited = kAnywhere | kUnsupported;
 constexpr FieldRange kNoRange;
 constexpr FieldRange kCount{0, kInt32Max};
-constexpr FieldRange kPositive{1, kInt32Max};
+constexpr FieldRange kLimit{-1, kInt32Max};  // and not 0
 
 // clang-format off
 constexpr RowField kFields[] = {
@@ -361,10 +375,10 @@ constexpr RowField kFields[] = {
     {"seed", kInteger, "an integer of 64 bits", TakeSeed, kNoRange, kSampling},
     {"sampling_seed", kInteger, "an integer of 64 bits", TakeSeed, kNoRange, kInSamplingParams,
      "seed"},
-    {"max_tokens", kInteger, kExpectsPositive, TakeMaxTokens, kPositive, kSampling},
-    {"max_completion_tokens", kInteger, kExpectsPositive, TakeMaxTokens, kPositive, kChat,
+    {"max_tokens", kInteger, kExpectsLimit, TakeMaxTokens, kLimit, kSampling},
+    {"max_completion_tokens", kInteger, kExpectsLimit, TakeMaxTokens, kLimit, kChat,
      "max_tokens"},
-    {"max_new_tokens", kInteger, kExpectsPositive, TakeMaxTokens, kPositive,
+    {"max_new_tokens", kInteger, kExpectsLimit, TakeMaxTokens, kLimit,
      kAtTop | kInSamplingParams, "max_tokens"},
     {"min_tokens", kInteger, kExpectsCount, TakeInt32<&Row::min_tokens>, kCount, kSampling},
     {"min_new_tokens", kInteger, kExpectsCount, TakeInt32<&Row::min_tokens>, kCount,
@@ -394,7 +408,7 @@ constexpr RowField kFields[] = {
      TakeReasoningEffort, kNoRange, kChat},
     {"add_special_tokens", kBool, kExpectsBool, TakeAddSpecial, kNoRange, kCompletion},
     {"return_token_ids", kBool, kExpectsBool, TakeBool<&Row::return_token_ids>},
-    {"metadata", kAny, "any JSON", TakeJson<&Row::metadata>},
+    {"metadata", kAny, "any JSON", TakeMetadata},
     {"model", kString, "a string", TakeModel},
 
     // Fields of other programs' requests: accepted where they ask for what happens anyway.
@@ -457,6 +471,14 @@ const RowField* FindRowField(std::string_view name, FieldFlags place) {
   return nullptr;
 }
 
+std::optional<int64_t> ExactInteger(const Json& value) {
+  if (value.is_int()) return value.as_int();
+  if (!value.is_double()) return std::nullopt;
+  const double number = value.as_double();
+  if (!(std::fabs(number) < kExactIntegers) || std::trunc(number) != number) return std::nullopt;
+  return static_cast<int64_t>(number);
+}
+
 bool InRange(const RowField& field, const Json& value) {
   const auto within = [&range = field.range](double number) {
     return (range.low_open ? number > range.low : number >= range.low) && number <= range.high;
@@ -465,7 +487,7 @@ bool InRange(const RowField& field, const Json& value) {
     case kBool:
       return value.is_bool();
     case kInteger:
-      return value.is_int() && within(value.as_double());
+      return (value.is_int() || value.is_uint()) && within(value.as_double());
     case kNumber:
       return value.is_number() && within(value.as_double());
     case kString:

@@ -72,4 +72,8 @@ std::string_view NearestField(std::string_view name, FieldFlags place);
 // Whether `value` has the field's type and is in its range.
 bool InRange(const RowField& field, const Json& value);
 
+// `value` as an integer: one itself, or a double that is one and exact, as programs whose columns
+// hold gaps write 2.0. Else nothing.
+std::optional<int64_t> ExactInteger(const Json& value);
+
 }  // namespace minisgl

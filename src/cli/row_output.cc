@@ -141,7 +141,7 @@ std::string FormatAnswerRow(const Row& row, const std::vector<RowAnswer>& answer
   out.Set("usage", UsageJson(answers));
   if (!several && row.return_token_ids) out.Set("token_ids", TokenIdsJson(first));
   if (!row.warnings.empty()) out.Set("warnings", WarningsJson(row));
-  if (row.metadata) out.Set("metadata", *row.metadata);
+  if (row.metadata) out.Set("metadata", Json::Raw(*row.metadata));
   if (row.model) out.Set("model", *row.model);
   if (!several && HasLogprobs(first)) out.Set("logprobs", LogprobsJson(first, tokenizer));
   if (!several && row.with_metrics) out.Set("metrics", MetricsJson(first));

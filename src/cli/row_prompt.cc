@@ -69,6 +69,7 @@ std::optional<RowError> PromptBuilder::Build(Row* row, std::vector<Prompt>* prom
   // Before there are n of it.
   if (auto error = CheckLength(prompt.ids)) return error;
   prompt.sampling = Sampling(*row);
+  if (auto error = CheckMinTokens(*row, prompt)) return error;
   prompt.stop = row->stop.value_or(options_.defaults.stop);
   prompt.stop_token_ids = row->stop_token_ids;
   if (!row->reasoning.none()) prompt.spelled_ids = spelled_ids_;
@@ -76,9 +77,10 @@ std::optional<RowError> PromptBuilder::Build(Row* row, std::vector<Prompt>* prom
   prompt.priority = row->priority;
   if (row->timeout_s) prompt.timeout = std::chrono::duration<double>(*row->timeout_s);
   SetEndTokens(options_.eos_ids, &prompt);
+  const uint64_t seed = prompt.sampling.seed;
   for (int32_t answer = 1; answer < row->n; ++answer) {
     prompts->push_back(prompt);
-    ++prompt.sampling.seed;
+    prompt.sampling.seed = AnswerSeed(seed, static_cast<uint64_t>(answer));
   }
   prompts->push_back(std::move(prompt));
   return std::nullopt;
@@ -101,6 +103,21 @@ std::optional<RowError> PromptBuilder::CheckIds(const Row& row) const {
   std::vector<TokenId> biased;
   for (const auto& [id, bias] : row.logit_bias) biased.push_back(id);
   return check(biased, "logit_bias");
+}
+
+// One of the two may be a default. (ParseRow refuses a row that holds both.)
+std::optional<RowError> PromptBuilder::CheckMinTokens(const Row& row, const Prompt& prompt) const {
+  const int32_t min_tokens = prompt.sampling.min_tokens;
+  if (prompt.max_tokens < 0 || min_tokens <= prompt.max_tokens) return std::nullopt;
+  const SamplingDefaults& defaults = options_.defaults;
+  const auto from = [](bool of_row, const std::string& origin) {
+    return of_row || origin.empty() ? "" : " of " + origin;
+  };
+  return InvalidRow(
+      fmt::format("min_tokens is more than max_tokens (found {}{} and {}{})", min_tokens,
+                  from(row.min_tokens.has_value(), defaults.min_tokens_origin), prompt.max_tokens,
+                  from(row.max_tokens.has_value(), defaults.max_tokens_origin)),
+      "min_tokens");
 }
 
 std::optional<RowError> PromptBuilder::CheckLength(const std::vector<TokenId>& ids) const {

@@ -47,6 +47,7 @@ class PromptBuilder {
   std::optional<RowError> PromptIds(Row* row, std::vector<TokenId>* ids) const;
   Result<std::vector<TextPiece>> Pieces(Row* row) const;
   std::optional<RowError> CheckIds(const Row& row) const;
+  std::optional<RowError> CheckMinTokens(const Row& row, const Prompt& prompt) const;
   std::optional<RowError> CheckLength(const std::vector<TokenId>& ids) const;
   void Truncate(Row* row, int64_t max_tokens, std::vector<TokenId>* ids) const;
   SamplingParams Sampling(const Row& row) const;

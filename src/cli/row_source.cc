@@ -10,15 +10,44 @@
 namespace minisgl {
 namespace {
 
-// The line of row `index`: read again, for the message of a run that ends.
-int64_t LineOfRow(LineReader* reader, int64_t index) {
-  if (!reader->Rewind().ok()) return 0;
-  std::string line;
-  for (int64_t at = 0; at <= index; ++at) reader->Next(0, &line);
-  return reader->line_number();
+RowError DuplicateId(const Row& row, int64_t first_line) {
+  return {"duplicate_id",
+          fmt::format("the id {} was already on line {}; give each row its own",
+                      Visible(row.id.Dump()), first_line),
+          "id"};
 }
 
+// Where the rows stand that had the ids of `duplicates` first: few inputs have any, so that lines
+// are not kept for those that have none, but read again.
+Status FindFirstLines(LineReader* reader, std::vector<DuplicateRow>* duplicates) {
+  std::vector<DuplicateRow*> by_first;
+  for (DuplicateRow& duplicate : *duplicates) by_first.push_back(&duplicate);
+  std::sort(by_first.begin(), by_first.end(), [](const DuplicateRow* a, const DuplicateRow* b) {
+    return a->first_index < b->first_index;
+  });
+  MINISGL_RETURN_IF_ERROR(reader->Rewind());
+  std::string line;
+  int64_t next_index = 0;
+  for (DuplicateRow* duplicate : by_first) {
+    for (; next_index <= duplicate->first_index; ++next_index) {
+      if (reader->Next(0, &line) == LineReader::Outcome::kFailed) return reader->status();
+    }
+    duplicate->first_line = reader->line_number();
+  }
+  return Status();
+}
+
+// Whether an earlier version drew other answers of the row: several of them, or by a seed of -1.
+bool IsReseeded(const Row& row) { return row.n > 1 || row.any_seed; }
+
 }  // namespace
+
+const DuplicateRow* FileCheck::FindDuplicate(int64_t index) const {
+  const auto found = std::lower_bound(
+      duplicates.begin(), duplicates.end(), index,
+      [](const DuplicateRow& duplicate, int64_t value) { return duplicate.index < value; });
+  return found == duplicates.end() || found->index != index ? nullptr : &*found;
+}
 
 int64_t RowSelection::Count(int64_t num_rows) const {
   const int64_t last = std::min(end, num_rows);
@@ -74,39 +103,66 @@ RowSource::Outcome FileRowSource::Next(int timeout_ms, ParsedRow* row) {
       break;
   }
   *row = ParseRow(line_, next_index_++, reader_.line_number(), lenient_);
-  if (check_ids_) {
-    const std::optional<int64_t> before = ids_.Note(row->row.id, row->row.line);
-    if (before && !row->error) {
-      row->error = RowError{"duplicate_id",
-                            fmt::format("the id {} was already on line {}; give each row its own",
-                                        Visible(row->row.id.Dump()), *before),
-                            "id"};
-    }
-  }
+  RefuseDuplicate(row);
   return Outcome::kRow;
+}
+
+// An error that the row has besides is said first.
+void FileRowSource::RefuseDuplicate(ParsedRow* row) {
+  std::optional<int64_t> first_line;
+  if (check_ids_) {
+    first_line = ids_.Note(row->row.id, row->row.line);
+  } else if (check_ != nullptr) {
+    const DuplicateRow* duplicate = check_->FindDuplicate(row->row.index);
+    if (duplicate != nullptr) first_line = duplicate->first_line;
+  }
+  if (first_line && !row->error) row->error = DuplicateId(row->row, *first_line);
+}
+
+Status FileRowSource::status() const {
+  if (!kind_.ok()) return kind_;
+  if (!reader_.changed() || check_ == nullptr) return reader_.status();
+  return BadInput(
+      "{}: changed while it was read: {} of its {} rows had been read, and the others "
+      "are not asked",
+      reader_.name(), next_index_, check_->rows);
 }
 
 Result<FileCheck> CheckRows(LineReader* reader, bool lenient, IdTable* ids) {
   FileCheck check;
-  FileRowSource source(reader, lenient, false);
+  FileRowSource source(reader, lenient, /*check_ids=*/false);
   IdTable own_ids;
   if (ids == nullptr) ids = &own_ids;
   ParsedRow parsed;
+  ParsedRow first_bad;  // what its message needs
   RowSource::Outcome outcome = RowSource::Outcome::kEnd;
   while ((outcome = source.Next(0, &parsed)) == RowSource::Outcome::kRow) {
     ++check.rows;
     const Row& row = parsed.row;
-    if (const std::optional<int64_t> before = ids->Note(row.id, row.index)) {
-      return BadInput("{}:{}: duplicate id ({}, first on line {}); give each row its own",
-                      reader->name(), row.line, Visible(row.id.Dump()), LineOfRow(reader, *before));
-    }
-    if (!parsed.error) continue;
-    if (check.bad_rows++ == 0) {
-      check.first_bad = fmt::format("{}:{}: {}", reader->name(), row.line, parsed.error->message);
-    }
+    check.has_id.push_back(!row.id.is_null());
+    if (IsReseeded(row) && check.reseeded_rows++ == 0) check.first_reseeded_line = row.line;
+    const std::optional<int64_t> first_index = ids->Note(row.id, row.index);
+    if (first_index) check.duplicates.push_back({row.index, row.line, *first_index, 0});
+    if (!parsed.error && !first_index) continue;
+    if (check.bad_rows++ > 0) continue;
+    first_bad.row.index = row.index;
+    first_bad.row.line = row.line;
+    first_bad.row.id = row.id;
+    first_bad.error = parsed.error;
   }
   if (outcome == RowSource::Outcome::kFailed) return source.status();
   MINISGL_RETURN_IF_ERROR(reader->Rewind());
+  if (!check.duplicates.empty()) {
+    MINISGL_RETURN_IF_ERROR(FindFirstLines(reader, &check.duplicates));
+    MINISGL_RETURN_IF_ERROR(reader->Rewind());
+  }
+  if (check.bad_rows == 0) return check;
+  if (const DuplicateRow* duplicate = check.FindDuplicate(first_bad.row.index);
+      duplicate != nullptr && !first_bad.error) {
+    first_bad.error = DuplicateId(first_bad.row, duplicate->first_line);
+  }
+  check.first_bad =
+      fmt::format("{}:{}: {}", reader->name(), first_bad.row.line, first_bad.error->message);
   return check;
 }
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <limits>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -46,27 +47,62 @@ struct RowSelection {
   int64_t Count(int64_t num_rows) const;
 };
 
-// One row a line. Ids are compared where `check_ids`: a pipe's duplicates are error rows. Rows that
-// are not selected keep their place in the input and are not looked at.
+// A row whose id an earlier row has.
+struct DuplicateRow {
+  int64_t index = 0, line = 0;
+  int64_t first_index = 0, first_line = 0;  // of the row that had the id first
+};
+
+// What one reading of a whole file found, before anything runs.
+struct FileCheck {
+  int64_t rows = 0;
+  int64_t bad_rows = 0;
+  std::string first_bad;                 // "FILE:LINE: what is wrong"
+  std::vector<DuplicateRow> duplicates;  // in the order of the input
+  std::vector<bool> has_id;              // by index of the row
+  // Rows whose answers versions before the second rule of seeds drew otherwise (run_journal.h).
+  int64_t reseeded_rows = 0;
+  int64_t first_reseeded_line = 0;
+
+  // Null where the row's id is its own, or it has none.
+  const DuplicateRow* FindDuplicate(int64_t index) const;
+};
+
+// Reads all rows of a regular file and goes back to its beginning. `ids` (may be null) then has for
+// each id the index of the first row that has it.
+Result<FileCheck> CheckRows(LineReader* reader, bool lenient, IdTable* ids = nullptr);
+
+// One row a line; one whose id an earlier row has is an error row. Rows that are not selected keep
+// their place in the input and are not looked at.
 class FileRowSource : public RowSource {
  public:
-  // `selection` null: all rows. It outlives this.
-  FileRowSource(LineReader* reader, bool lenient, bool check_ids,
-                const RowSelection* selection = nullptr)
-      : reader_(*reader), lenient_(lenient), check_ids_(check_ids), selection_(selection) {}
+  // Of what is read once: ids are compared as they come, where `check_ids`.
+  FileRowSource(LineReader* reader, bool lenient, bool check_ids)
+      : reader_(*reader), lenient_(lenient), check_ids_(check_ids) {}
+  // Of a file that CheckRows has read or will read into `*check` before the first row is taken. All
+  // outlive this. (Of a pipe nothing is read before: as above.)
+  FileRowSource(LineReader* reader, bool lenient, const RowSelection* selection,
+                const FileCheck* check)
+      : reader_(*reader),
+        lenient_(lenient),
+        check_ids_(!reader->regular()),
+        selection_(selection),
+        check_(check) {}
 
   Outcome Next(int timeout_ms, ParsedRow* row) override;
   size_t row_bytes() const override { return line_.size(); }
-  Status status() const override { return kind_.ok() ? reader_.status() : kind_; }
+  Status status() const override;
   bool never_waits() const override { return reader_.regular(); }
 
  private:
   Outcome LookAtBeginning(int timeout_ms);
+  void RefuseDuplicate(ParsedRow* row);
 
   LineReader& reader_;
   const bool lenient_;
   const bool check_ids_;
-  const RowSelection* const selection_;
+  const RowSelection* const selection_ = nullptr;
+  const FileCheck* const check_ = nullptr;
   IdTable ids_;  // by line
   std::string line_;
   int64_t next_index_ = 0;
@@ -89,16 +125,5 @@ class SingleRowSource : public RowSource {
  private:
   std::optional<Row> row_;
 };
-
-// What one reading of a whole file found, before anything runs.
-struct FileCheck {
-  int64_t rows = 0;
-  int64_t bad_rows = 0;
-  std::string first_bad;  // "FILE:LINE: what is wrong"
-};
-
-// Reads all rows of a regular file and goes back to its beginning. kBadInput for a duplicate id,
-// naming both lines. `ids` (may be null) then has the index of every row that has one.
-Result<FileCheck> CheckRows(LineReader* reader, bool lenient, IdTable* ids = nullptr);
 
 }  // namespace minisgl

@@ -24,6 +24,7 @@
 #include "cli/row_prompt.h"
 #include "cli/row_source.h"
 #include "cli/run_input.h"
+#include "cli/run_journal.h"
 #include "cli/run_loop.h"
 #include "cli/run_options.h"
 #include "cli/run_output.h"
@@ -38,6 +39,11 @@
 namespace minisgl {
 namespace {
 
+constexpr const char* kChangedInputAdvice =
+    "; what is written answers the file as it was: --resume asks the rest once it is so again; "
+    "else "
+    "write to another output";
+
 // What one run works on. Stays where it is made: parts point to each other.
 struct Job {
   std::unique_ptr<LineReader> reader;  // of a file
@@ -45,7 +51,7 @@ struct Job {
   RowSelection asked;  // of a file
   std::unique_ptr<RowSource> source;
   std::unique_ptr<RunOutput> output;
-  int64_t num_rows = 0;               // of a regular file
+  FileCheck check;                    // of a regular file
   std::optional<int64_t> rows_total;  // to be asked
   bool one_prompt = false;
 };
@@ -123,15 +129,15 @@ Status OpenInput(const RunOptions& options, Job* job) {
                       job->reader->name());
   }
   job->source =
-      std::make_unique<FileRowSource>(job->reader.get(), options.lenient, !regular, &job->asked);
+      std::make_unique<FileRowSource>(job->reader.get(), options.lenient, &job->asked, &job->check);
   return Status();
 }
 
 Status OpenOutputs(const RunOptions& options, const std::string& model_dir, const IdTable& ids,
                    Job* job, ReportFiles* reports) {
-  const RunInput input{job->reader.get(), job->num_rows, &ids, job->shard, model_dir};
+  const RunInput input{job->reader.get(), &job->check, &ids, job->shard, model_dir};
   MINISGL_ASSIGN_OR_RETURN(job->output, RunOutput::Open(options, input, &job->asked));
-  if (job->rows_total && !job->one_prompt) job->rows_total = job->asked.Count(job->num_rows);
+  if (job->rows_total && !job->one_prompt) job->rows_total = job->asked.Count(job->check.rows);
   // A report of what was done before the run was resumed gives way to one of what is done now.
   const int input_fd = job->reader ? job->reader->fd() : -1;
   return reports->Open(options.reports, options.force || options.resume, input_fd,
@@ -141,11 +147,9 @@ Status OpenOutputs(const RunOptions& options, const std::string& model_dir, cons
 // Reads a regular file once before anything runs.
 Status CheckFile(const RunOptions& options, IdTable* ids, Job* job) {
   if (job->reader == nullptr || !job->reader->regular()) return Status();
-  MINISGL_ASSIGN_OR_RETURN(const FileCheck check,
-                           CheckRows(job->reader.get(), options.lenient, ids));
-  job->num_rows = check.rows;
-  job->rows_total = check.rows;
-  if (options.strict && check.bad_rows > 0) return Status(StatusCode::kBadInput, check.first_bad);
+  MINISGL_ASSIGN_OR_RETURN(job->check, CheckRows(job->reader.get(), options.lenient, ids));
+  job->rows_total = job->check.rows;
+  if (options.strict && job->check.bad_rows > 0) return BadInput("{}", job->check.first_bad);
   return Status();
 }
 
@@ -218,10 +222,12 @@ Result<int> FinishWithoutRows(Job* job, ReportFiles* reports) {
 }
 
 // What is to be done after a failure of the output or the device, where something can be.
-Status WithAdvice(const Status& status, const RunOutput& output) {
+Status WithAdvice(const Status& status, const RunOutput& output, const LineReader* reader) {
   if (status.ok() || !output.can_resume()) return status;
-  return Status(status.code(),
-                status.message() + "; what is written stays, and --resume goes on from there");
+  const bool changed = reader != nullptr && reader->changed();
+  return Status(status.code(), status.message() + (changed ? kChangedInputAdvice
+                                                           : "; what is written stays, and "
+                                                             "--resume goes on from there"));
 }
 
 Result<int> RunRows(const RunOptions& options, Job* job, ReportFiles* reports) {
@@ -281,7 +287,7 @@ Result<int> RunRows(const RunOptions& options, Job* job, ReportFiles* reports) {
   if (const std::string failed = loop.failures().Text(); !failed.empty() && !job->one_prompt) {
     Log(LogLevel::kWarning, failed);
   }
-  MINISGL_RETURN_IF_ERROR(WithAdvice(status, *job->output));
+  MINISGL_RETURN_IF_ERROR(WithAdvice(status, *job->output, job->reader.get()));
   if (loop.ended_early() && job->output->can_resume()) {
     Log(LogLevel::kInfo, "stopped; --resume asks the rows that were cancelled");
   }
@@ -301,12 +307,20 @@ Status TakeShard(RunOptions* options, Job* job) {
   return Status();
 }
 
+// For --seed -1.
+void TakeSeed(RunOptions* options) {
+  const uint64_t seed = DrawSeedOfRun(options->output, options->resume);
+  options->sampling.seed = seed;
+  Log(LogLevel::kInfo, fmt::format("seed {} (--seed {} gives the same answers)", seed, seed));
+}
+
 Result<int> RunCommand(RunOptions options, ReportFiles* reports) {
   MINISGL_RETURN_IF_ERROR(CheckRunOptions(options));
   // Before standard input is waited for: a model that is not there needs no prompt.
   MINISGL_ASSIGN_OR_RETURN(const std::string model_dir, ResolveModelDir(options.model.model));
   Job job;
   MINISGL_RETURN_IF_ERROR(TakeShard(&options, &job));
+  if (options.sampling.draws_seed && !options.check) TakeSeed(&options);
   MINISGL_RETURN_IF_ERROR(OpenInput(options, &job));
   {
     // Before files are made: a run that is refused leaves none.
@@ -314,7 +328,7 @@ Result<int> RunCommand(RunOptions options, ReportFiles* reports) {
     MINISGL_RETURN_IF_ERROR(CheckFile(options, &ids, &job));
     if (options.check) return CheckOnly(options, &job);
     if (job.shard.count > 1) {
-      const RowRange range = RowsOfShard(job.shard, job.num_rows);
+      const RowRange range = RowsOfShard(job.shard, job.check.rows);
       job.asked.first = range.first;
       job.asked.end = range.end;
     }

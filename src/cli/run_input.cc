@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <utility>
@@ -20,6 +21,22 @@ namespace {
 constexpr size_t kInputBytes = size_t{1} << 16;
 constexpr int kSilentWaitMs = 3000;
 constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
+
+// For telling a block of a file from what it became: each step can be undone, so that one changed
+// word always gives another hash.
+uint64_t HashBlock(std::string_view bytes) {
+  constexpr uint64_t kOdd = 0x9e3779b97f4a7c15;
+  uint64_t hash = bytes.size();
+  while (!bytes.empty()) {
+    uint64_t word = 0;
+    const size_t size = std::min(sizeof(word), bytes.size());
+    std::memcpy(&word, bytes.data(), size);
+    hash = (hash ^ word) * kOdd;
+    hash ^= hash >> 32;
+    bytes.remove_prefix(size);
+  }
+  return hash;
+}
 
 bool IsBlank(std::string_view line) { return line.find_first_not_of(" \t\r") == std::string::npos; }
 
@@ -59,7 +76,12 @@ LineReader::LineReader(LineReader&& other) noexcept
       skipping_(other.skipping_),
       at_end_(other.at_end_),
       line_number_(other.line_number_),
-      status_(std::move(other.status_)) {}
+      status_(std::move(other.status_)),
+      block_hashes_(std::move(other.block_hashes_)),
+      num_bytes_(other.num_bytes_),
+      reads_again_(other.reads_again_),
+      bytes_read_(other.bytes_read_),
+      changed_(other.changed_) {}
 
 LineReader::~LineReader() {
   if (owned_ && fd_ >= 0) close(fd_);
@@ -71,10 +93,18 @@ Status LineReader::Rewind() {
     return MakeStatus(StatusCode::kIoError, "{}: cannot be read again ({})", name_,
                       std::strerror(errno));
   }
+  // After half a reading the next is the first again.
+  reads_again_ = reads_again_ || at_end_;
+  if (!reads_again_) {
+    block_hashes_.clear();
+    num_bytes_ = 0;
+  }
+  bytes_read_ = 0;
   buffer_.clear();
   buffer_begin_ = scanned_ = 0;
-  skipping_ = at_end_ = false;
+  skipping_ = at_end_ = changed_ = false;
   line_number_ = 0;
+  status_ = Status();
   return Status();
 }
 
@@ -103,29 +133,65 @@ LineReader::Outcome LineReader::Peek(int timeout_ms, std::string_view* bytes, bo
 
 // Reads once. kLine: there may be a line now.
 LineReader::Outcome LineReader::Fill(int timeout_ms) {
-  if (!regular_) {
-    pollfd waiting{fd_, POLLIN, 0};
-    const int ready = poll(&waiting, 1, timeout_ms);
-    if (ready == 0 || (ready < 0 && errno == EINTR)) return Outcome::kNotYet;
-  }
   if (buffer_begin_ > 0) {
     buffer_.erase(0, buffer_begin_);
     scanned_ -= buffer_begin_;
     buffer_begin_ = 0;
   }
+  if (regular_) return FillFromFile();
+  pollfd waiting{fd_, POLLIN, 0};
+  const int ready = poll(&waiting, 1, timeout_ms);
+  if (ready == 0 || (ready < 0 && errno == EINTR)) return Outcome::kNotYet;
   const size_t size = buffer_.size();
   buffer_.resize(size + kInputBytes);
   const ssize_t got = read(fd_, buffer_.data() + size, kInputBytes);
   const int error = errno;
   buffer_.resize(size + static_cast<size_t>(std::max<ssize_t>(got, 0)));
   if (got < 0) {
-    if (error == EINTR || error == EAGAIN) return Outcome::kNotYet;
-    status_ =
-        MakeStatus(StatusCode::kIoError, "{}: cannot be read ({})", name_, std::strerror(error));
-    return Outcome::kFailed;
+    return error == EINTR || error == EAGAIN ? Outcome::kNotYet : FailToRead(error);
   }
   at_end_ = got == 0;
   return Outcome::kLine;
+}
+
+// A whole block, or what there is at the end of the file.
+LineReader::Outcome LineReader::FillFromFile() {
+  size_t wanted = kInputBytes;
+  if (reads_again_) {
+    wanted = static_cast<size_t>(
+        std::min<int64_t>(num_bytes_ - bytes_read_, static_cast<int64_t>(kInputBytes)));
+  }
+  const size_t begin = buffer_.size();
+  buffer_.resize(begin + wanted);
+  size_t got = 0;
+  while (got < wanted) {
+    const ssize_t part = read(fd_, buffer_.data() + begin + got, wanted - got);
+    if (part < 0 && errno == EINTR) continue;
+    if (part < 0) return FailToRead(errno);
+    if (part == 0) break;
+    got += static_cast<size_t>(part);
+  }
+  buffer_.resize(begin + got);
+  const std::string_view block = std::string_view(buffer_).substr(begin);
+  const size_t number = static_cast<size_t>(bytes_read_) / kInputBytes;
+  at_end_ = got < kInputBytes;
+  if (!reads_again_) {
+    if (got > 0) block_hashes_.push_back(HashBlock(block));
+    num_bytes_ += static_cast<int64_t>(got);
+  } else if (got < wanted || (got > 0 && HashBlock(block) != block_hashes_[number])) {
+    changed_ = true;
+    status_ = BadInput("{}: changed while it was read, at byte {} of {} or after it", name_,
+                       bytes_read_, num_bytes_);
+    return Outcome::kFailed;
+  }
+  bytes_read_ += static_cast<int64_t>(got);
+  return Outcome::kLine;
+}
+
+LineReader::Outcome LineReader::FailToRead(int error) {
+  status_ =
+      MakeStatus(StatusCode::kIoError, "{}: cannot be read ({})", name_, std::strerror(error));
+  return Outcome::kFailed;
 }
 
 // Moves one line out of the buffer; false where the buffer holds no whole line.

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "minisgl/base/status.h"
 
@@ -45,12 +46,20 @@ class LineReader {
 
   // A regular file can be read twice.
   bool regular() const { return regular_; }
-  // Back to where reading began. REQUIRES regular().
+  // Back to where reading began. REQUIRES regular(). After a whole reading the file is what that
+  // found: bytes added since are not read, and where others are changed or gone, Next gives kFailed
+  // before it gives a line of them.
   Status Rewind();
+  // Whether that happened.
+  bool changed() const { return changed_; }
+  // Of the first reading, once that has come to its end.
+  int64_t num_bytes() const { return num_bytes_; }
 
  private:
   LineReader() = default;
   Outcome Fill(int timeout_ms);
+  Outcome FillFromFile();
+  Outcome FailToRead(int error);
   bool TakeLine(std::string* line, Outcome* outcome);
 
   int fd_ = -1;
@@ -65,6 +74,12 @@ class LineReader {
   bool at_end_ = false;
   int64_t line_number_ = 0;
   Status status_;
+  // Of a regular file: a hash of each block of the first reading, which the next is held against.
+  std::vector<uint64_t> block_hashes_;
+  int64_t num_bytes_ = 0;
+  bool reads_again_ = false;
+  int64_t bytes_read_ = 0;
+  bool changed_ = false;
 };
 
 // All of standard input, at most kRowBytesMax bytes; ill-formed UTF-8 is replaced and said as a

@@ -6,9 +6,10 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <cstring>
 #include <filesystem>
-#include <limits>
+#include <initializer_list>
 #include <optional>
 #include <span>
 #include <utility>
@@ -16,6 +17,7 @@
 
 #include "cli/file_io.h"
 #include "cli/row.h"
+#include "cli/sampling.h"
 #include "cli/sha256.h"
 #include "minisgl/base/folder.h"
 #include "minisgl/base/mapped_file.h"
@@ -26,7 +28,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int64_t kFormat = 1;
+constexpr int64_t kVersion = 2;
+constexpr int64_t kVersionCountedUp = 1;  // seeds of answers
 constexpr uint64_t kJournalBytesMax = uint64_t{1} << 20;
 constexpr size_t kReadBytes = size_t{1} << 20;
 
@@ -77,25 +80,42 @@ void AddSamples(std::span<const std::byte> bytes, Sha256* hasher) {
   }
 }
 
-// All that a model is made of, by name, wherever the directory lies.
-Result<std::string> DigestModel(const std::string& dir) {
+Status DigestFile(const std::string& folder, const std::string& name, Sha256* hasher) {
+  const fs::path path = fs::path(folder) / name;
+  std::error_code error;
+  if (!fs::is_regular_file(path, error)) return Status();
+  MINISGL_ASSIGN_OR_RETURN(const MappedFile file, MappedFile::Open(path.string()));
+  const std::span<const std::byte> bytes = file.bytes();
+  hasher->Add(fmt::format("{}\n{}\n", name, bytes.size()));
+  if (bytes.size() <= kWholeFileBytesMax) {
+    hasher->Add({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+  } else {
+    AddSamples(bytes, hasher);
+  }
+  return Status();
+}
+
+// The files of a folder that end in one of `endings`, by name, wherever the folder lies.
+Result<std::string> DigestFolder(const std::string& folder,
+                                 std::initializer_list<std::string_view> endings) {
   Sha256 hasher;
-  for (const std::string& name : NamesIn(dir)) {
-    const fs::path path = fs::path(dir) / name;
-    const std::string kind = path.extension().string();
-    if (kind != ".json" && kind != ".model" && kind != ".jinja" && kind != ".safetensors") continue;
-    std::error_code error;
-    if (!fs::is_regular_file(path, error)) continue;
-    MINISGL_ASSIGN_OR_RETURN(const MappedFile file, MappedFile::Open(path.string()));
-    const std::span<const std::byte> bytes = file.bytes();
-    hasher.Add(fmt::format("{}\n{}\n", name, bytes.size()));
-    if (bytes.size() <= kWholeFileBytesMax) {
-      hasher.Add({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
-    } else {
-      AddSamples(bytes, &hasher);
-    }
+  for (const std::string& name : NamesIn(folder)) {
+    const std::string ending = fs::path(name).extension().string();
+    if (std::find(endings.begin(), endings.end(), ending) == endings.end()) continue;
+    MINISGL_RETURN_IF_ERROR(DigestFile(folder, name, &hasher));
   }
   return hasher.FinishHex();
+}
+
+// All that a model is made of. Its folder of templates stands apart, as the first journals lack it.
+Result<Json> DescribeModel(const std::string& dir) {
+  Json model = Json(Json::Object());
+  model.Set("name", ReplaceInvalidUtf8(fs::path(dir).filename().string()));
+  MINISGL_ASSIGN_OR_RETURN(std::string files,
+                           DigestFolder(dir, {".json", ".model", ".jinja", ".safetensors"}));
+  const std::string folder = (fs::path(dir) / "additional_chat_templates").string();
+  MINISGL_ASSIGN_OR_RETURN(std::string templates, DigestFolder(folder, {".jinja"}));
+  return model.Set("sha256", std::move(files)).Set("templates_sha256", std::move(templates));
 }
 
 template <typename T>
@@ -162,52 +182,7 @@ Result<bool> InputOnlyGrew(const Json& before, const Json& now, const LineReader
   return digest.last_byte == '\n' && Json(digest.sha256) == Member(before, "sha256");
 }
 
-}  // namespace
-
-std::string JournalPath(const std::string& output_path) { return output_path + ".meta"; }
-
-Result<Json> DescribeRun(const RunOptions& options, const LineReader& reader, int64_t num_rows,
-                         const Shard& shard, const std::string& model_dir) {
-  MINISGL_ASSIGN_OR_RETURN(const InputDigest digest,
-                           DigestInput(reader, std::numeric_limits<int64_t>::max()));
-  MINISGL_ASSIGN_OR_RETURN(std::string model_sha256, DigestModel(model_dir));
-  Json input = Json(Json::Object());
-  input.Set("rows", num_rows).Set("bytes", digest.bytes).Set("sha256", digest.sha256);
-  Json model = Json(Json::Object());
-  model.Set("name", ReplaceInvalidUtf8(fs::path(model_dir).filename().string()));
-  model.Set("sha256", std::move(model_sha256));
-  Json run = Json(Json::Object());
-  run.Set("minisgl_run", kFormat).Set("input", std::move(input));
-  run.Set("shard", fmt::format("{}/{}", shard.number, shard.count)).Set("model", std::move(model));
-  run.Set("options", DescribeOptions(options));
-  return run;
-}
-
-Result<Json> ReadJournal(const std::string& output_path) {
-  const std::string path = JournalPath(output_path);
-  std::error_code error;
-  if (!fs::exists(path, error)) {
-    return MakeStatus(StatusCode::kNoInput, "{}: is not there", Visible(path, 400));
-  }
-  MINISGL_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kJournalBytesMax));
-  Result<Json> run = ParseJson(text);
-  if (!run.ok()) return run.status().WithPrefix(Visible(path, 400));
-  if (Member(*run, "minisgl_run") != Json(kFormat) || !Member(*run, "input").is_object() ||
-      !Member(*run, "model").is_object() || !Member(*run, "options").is_object()) {
-    return BadInput("{}: does not describe a run", Visible(path, 400));
-  }
-  return run;
-}
-
-Status WriteJournal(const std::string& output_path, const Json& run) {
-  // No wider than the output: it says what was asked and how.
-  struct stat output {};
-  const mode_t mode = stat(output_path.c_str(), &output) == 0 ? output.st_mode & 0666 : 0600;
-  return ReplaceFile(JournalPath(output_path), run.Dump(1) + "\n", mode, /*follows_links=*/false);
-}
-
-Result<std::string> DifferenceOfRuns(const Json& before, const Json& now,
-                                     const LineReader& reader) {
+Result<std::string> WhatDiffers(const Json& before, const Json& now, const LineReader& reader) {
   if (Member(before, "shard") != Member(now, "shard")) {
     return fmt::format("--shard {} (not {})", Visible(Member(before, "shard").Dump(), 60),
                        Member(now, "shard").Dump());
@@ -218,10 +193,16 @@ Result<std::string> DifferenceOfRuns(const Json& before, const Json& now,
                        Visible(Member(old_model, "name").Dump(), 100),
                        Visible(Member(new_model, "name").Dump(), 100));
   }
+  const Json& old_templates = Member(old_model, "templates_sha256");
+  if (!old_templates.is_null() && old_templates != Member(new_model, "templates_sha256")) {
+    return std::string("other templates in the model's additional_chat_templates");
+  }
   const Json &old_options = Member(before, "options"), &new_options = Member(now, "options");
   for (const auto& [name, value] : new_options.as_object()) {
     const Json& old_value = Member(old_options, name);
     if (old_value == value) continue;
+    // A version that did not know the option did what is done without it.
+    if (old_value.is_null() && value == Json(false)) continue;
     const auto shown = [&option = name](const Json& given) {
       return given.is_null() ? fmt::format("no {}", option)
                              : fmt::format("{} {}", option, Visible(given.Dump(), 100));
@@ -236,6 +217,77 @@ Result<std::string> DifferenceOfRuns(const Json& before, const Json& now,
                      Visible(Member(old_input, "rows").Dump(), 20),
                      Visible(Member(old_input, "bytes").Dump(), 20),
                      Member(new_input, "rows").Dump(), Member(new_input, "bytes").Dump());
+}
+
+}  // namespace
+
+std::string JournalPath(const std::string& output_path) { return output_path + ".meta"; }
+
+Result<Json> DescribeRun(const RunOptions& options, const LineReader& reader,
+                         const FileCheck& check, const Shard& shard, const std::string& model_dir) {
+  // What was added since the rows were counted is no part of the run.
+  MINISGL_ASSIGN_OR_RETURN(const InputDigest digest, DigestInput(reader, reader.num_bytes()));
+  MINISGL_ASSIGN_OR_RETURN(Json model, DescribeModel(model_dir));
+  Json input = Json(Json::Object());
+  input.Set("rows", check.rows).Set("bytes", digest.bytes).Set("sha256", digest.sha256);
+  Json run = Json(Json::Object());
+  run.Set("minisgl_run", kVersion).Set("input", std::move(input));
+  run.Set("shard", fmt::format("{}/{}", shard.number, shard.count)).Set("model", std::move(model));
+  run.Set("options", DescribeOptions(options));
+  return run;
+}
+
+Result<Json> ReadJournal(const std::string& output_path) {
+  const std::string path = JournalPath(output_path);
+  std::error_code error;
+  if (!fs::exists(path, error)) {
+    return MakeStatus(StatusCode::kNoInput, "{}: is not there", Visible(path, 400));
+  }
+  MINISGL_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kJournalBytesMax));
+  Result<Json> run = ParseJson(text);
+  if (!run.ok()) return run.status().WithPrefix(Visible(path, 400));
+  const Json& version = Member(*run, "minisgl_run");
+  if (version.is_int() && version.as_int() > kVersion) {
+    return BadInput("{}: was written by a later version of the program", Visible(path, 400));
+  }
+  if (!version.is_int() || version.as_int() < 1 || !Member(*run, "input").is_object() ||
+      !Member(*run, "model").is_object() || !Member(*run, "options").is_object()) {
+    return BadInput("{}: does not describe a run", Visible(path, 400));
+  }
+  return run;
+}
+
+Status WriteJournal(const std::string& output_path, const Json& run) {
+  // No wider than the output: it says what was asked and how.
+  struct stat output {};
+  const mode_t mode = stat(output_path.c_str(), &output) == 0 ? output.st_mode & 0666 : 0600;
+  return ReplaceFile(JournalPath(output_path), run.Dump(1) + "\n", mode, /*follows_links=*/false);
+}
+
+uint64_t DrawSeedOfRun(const std::string& output_path, bool resume) {
+  const Result<Json> run = resume ? ReadJournal(output_path) : Result<Json>(Json());
+  const Json before = run.ok() ? Member(Member(*run, "options"), "--seed") : Json();
+  uint64_t seed = 0;
+  if (before.is_string()) {
+    const std::string& text = before.as_string();
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seed);
+    if (error == std::errc() && end == text.data() + text.size()) return seed;
+  }
+  return DrawSeed();
+}
+
+Result<std::string> DifferenceOfRuns(const Json& before, const Json& now, const LineReader& reader,
+                                     const FileCheck& check) {
+  MINISGL_ASSIGN_OR_RETURN(std::string what, WhatDiffers(before, now, reader));
+  if (!what.empty()) return what + "; give the same, or --force to resume all the same";
+  if (Member(before, "minisgl_run") != Json(kVersionCountedUp) || check.reseeded_rows == 0) {
+    return what;
+  }
+  return fmt::format(
+      "an earlier version, which made the seeds of further answers (n) and of a seed of -1 "
+      "otherwise; {} row{} such, the first on line {}: begin anew with another output, or give "
+      "--force to have answers of both kinds",
+      check.reseeded_rows, check.reseeded_rows == 1 ? " is" : "s are", check.first_reseeded_line);
 }
 
 }  // namespace minisgl

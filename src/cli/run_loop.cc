@@ -96,7 +96,7 @@ Status RunLoop::End() {
   if (Stops()) MINISGL_RETURN_IF_ERROR(CancelWindow());
   if (!fault_ && stopping_) MINISGL_RETURN_IF_ERROR(CancelUnread());
   ShowProgress();
-  return fault_ ? *fault_ : Status();
+  return fault_ ? *fault_ : source_status_;
 }
 
 bool RunLoop::IsWithinBounds() const {
@@ -135,7 +135,10 @@ Status RunLoop::FillWindow() {
         source_ended_ = true;
         return Status();
       case RowSource::Outcome::kFailed:
-        return source_.status();
+        // The rows before are whole: they are answered first.
+        source_status_ = source_.status();
+        source_ended_ = true;
+        return Status();
       case RowSource::Outcome::kRow:
         source_dry_ = false;
         break;

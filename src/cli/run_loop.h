@@ -59,7 +59,8 @@ class RunLoop {
   ~RunLoop();
 
   // Until every row is written, or a stop was asked for (at once: without waiting). kIoError: input
-  // or output failed. kInternal: the device or the program did; the rows that were asked say
+  // or output failed; what the input gave before is answered. kBadInput: the input changed, and the
+  // same. kInternal: the device or the program did; the rows that were asked say
   // so.
   Status Run();
 
@@ -127,6 +128,7 @@ class RunLoop {
   int64_t rows_done_ = 0;
   Failures failures_;
   bool source_ended_ = false;
+  Status source_status_;     // why it ended
   bool source_dry_ = false;  // a pipe had nothing yet
   bool aborted_all_ = false;
   StopRequest stop_;

@@ -1,6 +1,7 @@
 #include "cli/run_options.h"
 
 #include "cli/model_loader.h"
+#include "cli/sampling.h"
 #include "minisgl/base/utf8.h"
 
 namespace minisgl {
@@ -134,6 +135,7 @@ Status CheckRunOptions(const RunOptions& options) {
     return UsageError("--raw and --system exclude each other; a raw prompt has no messages");
   }
   MINISGL_RETURN_IF_ERROR(CheckResumeOptions(options));
+  MINISGL_RETURN_IF_ERROR(CheckSamplingOptions(options.sampling));
   return CheckDeviceUsable(options.engine.device);
 }
 

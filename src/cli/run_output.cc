@@ -33,11 +33,11 @@ Result<std::unique_ptr<RunOutput>> RunOutput::Open(const RunOptions& options, co
   }
   if (!has_journal) return run;
   run->asked_ = asked;
-  run->num_rows_ = input.num_rows;
+  run->num_rows_ = input.check->rows;
   run->ordered_ = options.ordered;
   MINISGL_RETURN_IF_ERROR(run->CheckIsOurs(input, options.force));
   MINISGL_ASSIGN_OR_RETURN(
-      run->run_, DescribeRun(options, *input.reader, input.num_rows, input.shard, input.model_dir));
+      run->run_, DescribeRun(options, *input.reader, *input.check, input.shard, input.model_dir));
   if (options.resume) MINISGL_RETURN_IF_ERROR(run->ReadOld(options, input, asked));
   return run;
 }
@@ -86,15 +86,13 @@ Status RunOutput::ReadOld(const RunOptions& options, const RunInput& input, RowS
                         before.status().message(), name);
     }
     MINISGL_ASSIGN_OR_RETURN(const std::string difference,
-                             DifferenceOfRuns(*before, *run_, *input.reader));
+                             DifferenceOfRuns(*before, *run_, *input.reader, *input.check));
     if (!difference.empty()) {
-      return MakeStatus(StatusCode::kCannotCreate,
-                        "{}: was begun with {}; give the same, or --force to resume all the same",
-                        name, difference);
+      return MakeStatus(StatusCode::kCannotCreate, "{}: was begun with {}", name, difference);
     }
   }
   ResumeOptions resume;
-  resume.num_rows = input.num_rows;
+  resume.check = input.check;
   resume.ids = input.ids;
   resume.retry_failed = options.retry_failed;
   MINISGL_ASSIGN_OR_RETURN(old_, ReadOldOutput(path, resume));
@@ -106,7 +104,7 @@ Status RunOutput::ReadOld(const RunOptions& options, const RunInput& input, RowS
                     old_->torn_at >= 0 ? "the last row is torn and is asked again; " : "",
                     old_->answered, old_->failed,
                     old_->failed > 0 ? " (--retry-failed asks them again)" : "",
-                    asked->Count(input.num_rows)));
+                    asked->Count(input.check->rows)));
   }
   return Status();
 }

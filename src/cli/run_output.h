@@ -25,7 +25,7 @@ namespace minisgl {
 // The rows that the output is of.
 struct RunInput {
   const LineReader* reader = nullptr;  // null: the one prompt of the command line
-  int64_t num_rows = 0;                // of a regular file
+  const FileCheck* check = nullptr;    // of a regular file; used by Open alone
   const IdTable* ids = nullptr;        // of its rows, where --resume is given; used by Open alone
   Shard shard;
   std::string model_dir;

@@ -2,6 +2,8 @@
 
 #include <fmt/core.h>
 
+#include <random>
+
 namespace minisgl {
 namespace {
 
@@ -47,6 +49,7 @@ SamplingDefaults ResolveSamplingDefaults(const SamplingOptions& options,
                &params.repetition_penalty);
     if (generation.max_new_tokens && !options.max_tokens) {
       defaults.max_tokens = generation.max_new_tokens;
+      defaults.max_tokens_origin = "generation_config.json";
       model.Say("max_tokens", fmt::format("{}", *generation.max_new_tokens));
     }
     if (!model.note().empty()) {
@@ -65,10 +68,26 @@ SamplingDefaults ResolveSamplingDefaults(const SamplingOptions& options,
   params.frequency_penalty = options.frequency_penalty.value_or(0.0);
   params.num_logprobs = options.logprobs.value_or(-1);
   params.min_tokens = options.min_tokens.value_or(0);
-  if (options.max_tokens) defaults.max_tokens = options.max_tokens;
+  if (options.min_tokens) defaults.min_tokens_origin = "--min-tokens";
+  if (options.max_tokens) {
+    defaults.max_tokens = options.max_tokens;
+    defaults.max_tokens_origin = "--max-tokens";
+  }
   defaults.stop = options.stop;
   defaults.ignore_eos = options.ignore_eos;
   return defaults;
+}
+
+Status CheckSamplingOptions(const SamplingOptions& options) {
+  const int64_t max_tokens = options.max_tokens.value_or(-1);
+  if (max_tokens < 0 || options.min_tokens.value_or(0) <= max_tokens) return Status();
+  return UsageError("--min-tokens is more than --max-tokens (found {} and {})", *options.min_tokens,
+                    max_tokens);
+}
+
+uint64_t DrawSeed() {
+  std::random_device device;
+  return (uint64_t{device()} << 32 | device()) >> 1;
 }
 
 }  // namespace minisgl

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "cli/options.h"
+#include "minisgl/base/status.h"
 #include "minisgl/batch_plan.h"
 #include "minisgl/weights/model_config.h"
 
@@ -15,7 +16,9 @@ namespace minisgl {
 
 struct SamplingDefaults {
   SamplingParams params;              // `seed` is 0: who asks derives it
-  std::optional<int64_t> max_tokens;  // unset: to the end of the context
+  std::optional<int64_t> max_tokens;  // unset or -1: to the end of the context
+  // Who set max_tokens and params.min_tokens, for messages.
+  std::string max_tokens_origin, min_tokens_origin;
   std::vector<std::string> stop;
   bool ignore_eos = false;
   std::string note;  // what generation_config.json changed, in one line; "" where nothing
@@ -26,5 +29,11 @@ struct SamplingDefaults {
 // `do_sample: true` alone is temperature 1.
 SamplingDefaults ResolveSamplingDefaults(const SamplingOptions& options,
                                          const GenerationConfig& generation);
+
+// What sampling options must agree on: kUsage where they do not.
+Status CheckSamplingOptions(const SamplingOptions& options);
+
+// A number that nobody has seen before.
+uint64_t DrawSeed();
 
 }  // namespace minisgl

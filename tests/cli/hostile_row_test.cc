@@ -188,7 +188,7 @@ TEST(HostilePromptTest, LengthsAroundTheContextAreAnsweredAtOnce) {
     EXPECT_EQ(prompts[0].ids.size(), c.kept) << c.length << c.more;
     EXPECT_EQ(parsed.row.warnings.size(), c.kept < c.length ? 1u : 0u);
   }
-  for (const char* none : {"0", "-1"}) {
+  for (const char* none : {"0", "-2"}) {
     const ParsedRow parsed =
         ParseRow(std::string(R"({"prompt": "a", "max_tokens": )") + none + "}", 0, 1);
     ASSERT_TRUE(parsed.error);
@@ -268,7 +268,8 @@ TEST_F(HostileFileTest, DeepAndDoubledJsonLeaveTheRowsAroundThemAlone) {
   const std::vector<Json> rows = Rows(result);
   ASSERT_EQ(rows.size(), 2 * bad.size());
   for (size_t i = 0; i < bad.size(); ++i) {
-    const Json* error = rows[2 * i].Find("error");
+    const Json* response = rows[2 * i].Find("response");  // of a row of a Batch file
+    const Json* error = (response == nullptr ? rows[2 * i] : *response->Find("body")).Find("error");
     ASSERT_NE(error, nullptr) << i;
     EXPECT_EQ(*error->Find("code"), Json("invalid_row"));
     EXPECT_EQ(*error->Find("line"), Json(static_cast<int64_t>(2 * i + 1)));
@@ -276,7 +277,7 @@ TEST_F(HostileFileTest, DeepAndDoubledJsonLeaveTheRowsAroundThemAlone) {
   }
 }
 
-TEST_F(HostileFileTest, IdsThatClashEndTheRunWithBothLines) {
+TEST_F(HostileFileTest, IdsThatClashAreErrorRowsThatNameTheFirstLine) {
   const auto batch = [](const std::string& id) {
     return R"({"custom_id": )" + id + R"(, "body": {"prompt": "a", "max_tokens": 1}})" + "\n";
   };
@@ -286,23 +287,30 @@ TEST_F(HostileFileTest, IdsThatClashEndTheRunWithBothLines) {
   const struct {
     std::string input;
     int exit_code;
+    bool clash;
   } cases[] = {
-      {batch("\"x\"") + own("2") + batch("\"x\""), 65},
-      {own("\"x\"") + own("2") + batch("\"x\""), 65},
-      {own("7") + own("2") + own("7"), 65},
-      {own("\"x\"") + own("2") + R"({"id": "x", "prompt": 5})" + "\n", 65},
-      {own("7") + own("2") + own("\"7\""), 0},
-      {own("null") + own("2") + own("null"), 0},
-      {own("\"\"") + own("2") + own("\"\""), 1},
-      {own("\"" + std::string(1 << 20, 'i') + "\"") + own("2") + own("3"), 1},
+      {batch("\"x\"") + own("2") + batch("\"x\""), 1, true},
+      {own("\"x\"") + own("2") + batch("\"x\""), 1, true},
+      {own("7") + own("2") + own("7"), 1, true},
+      {own("\"x\"") + own("2") + R"({"id": "x", "prompt": 5})" + "\n", 1, false},
+      {R"({"id": "x", "prompt": NaN})" + std::string("\n") + own("2") + own("\"x\""), 1, true},
+      {own("7") + own("2") + own("\"7\""), 0, false},
+      {own("null") + own("2") + own("null"), 0, false},
+      {own("\"\"") + own("2") + own("\"\""), 1, false},
+      {own("\"" + std::string(1 << 20, 'i') + "\"") + own("2") + own("3"), 1, false},
   };
-  for (const auto& [input, exit_code] : cases) {
+  for (const auto& [input, exit_code, clash] : cases) {
     const ProgramResult result = Run(input);
     EXPECT_EQ(result.exit_code, exit_code) << input.substr(0, 200) << result.err.substr(0, 400);
-    if (exit_code != 65) continue;
-    EXPECT_EQ(result.out, "");
-    EXPECT_NE(result.err.find(":3: "), std::string::npos) << result.err;
-    EXPECT_NE(result.err.find("line 1"), std::string::npos) << result.err;
+    const std::vector<std::string> rows = Lines(result.out);
+    ASSERT_EQ(rows.size(), 3u);
+    EXPECT_EQ(rows[2].find("\"duplicate_id\"") != std::string::npos, clash) << rows[2];
+    EXPECT_EQ(rows[2].find("was already on line 1") != std::string::npos, clash) << rows[2];
+    EXPECT_EQ(rows[0].find("duplicate_id"), std::string::npos) << rows[0];
+    if (!clash) continue;
+    const ProgramResult strict = Run(input, {"--strict"});
+    EXPECT_EQ(strict.exit_code, 65) << strict.err;
+    EXPECT_EQ(strict.out, "");
   }
 }
 

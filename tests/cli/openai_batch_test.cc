@@ -87,6 +87,25 @@ TEST(BatchRowTest, IsRecognisedByItsIdAndBody) {
             RowFormat::kBatchChat);
 }
 
+TEST(BatchRowTest, ARowThatIsNoValidJsonIsRefusedInItsFormat) {
+  for (const char* row :
+       {R"({"custom_id": "c", "body": {"max_tokens": 1, "max_tokens": 2}})",
+        R"({"custom_id": "c", "url": "/v1/chat/completions", "body": {"temperature": 1e999}})",
+        R"({"custom_id": "c", "method": "POST", "body": NaN})",
+        R"({"body": {"temperature": 1e999}, "custom_id": "c"})",
+        R"({"custom_id": "c", "url": "/v1/completions", "body": {"prompt": "\ud800"}})"}) {
+    const ParsedRow parsed = ParseBatch(row);
+    ASSERT_TRUE(parsed.error) << row;
+    EXPECT_NE(parsed.row.format, RowFormat::kOwn) << row;
+    const Json line = ParseLine(FormatErrorRow(parsed.row, *parsed.error));
+    EXPECT_EQ(At(line, {"custom_id"}), Json("c"));
+    EXPECT_EQ(At(line, {"response", "status_code"}), Json(400));
+    EXPECT_EQ(At(line, {"response", "body", "error", "code"}), Json("invalid_row"));
+  }
+  EXPECT_EQ(ParseBatch(R"({"custom_id": "c", "prompt": "cut)").row.format, RowFormat::kOwn);
+  EXPECT_EQ(ParseBatch(R"({"id": "c", "body": {"prompt": "cut)").row.format, RowFormat::kOwn);
+}
+
 TEST(BatchRowTest, TheFrameIsChecked) {
   const struct {
     const char* row;

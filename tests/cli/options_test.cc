@@ -77,7 +77,7 @@ TEST_F(OptionsTest, BadValuesAreRefusedNamingTheOption) {
       {"--temperature", "-0.1"},
       {"--temperature", "101"},
       {"--temperature", "inf"},
-      {"--top-k", "-1"},
+      {"--top-k", "-2"},
       {"--top-p", "0"},
       {"--top-p", "1.01"},
       {"--min-p", "-0.1"},
@@ -85,9 +85,12 @@ TEST_F(OptionsTest, BadValuesAreRefusedNamingTheOption) {
       {"--repetition-penalty", "0"},
       {"--presence-penalty", "2.1"},
       {"--frequency-penalty", "-2.1"},
-      {"--seed", "-1"},
+      {"--seed", "-2"},
+      {"--seed", "18446744073709551616"},
+      {"--seed", "1.0"},
       {"--seed", "x"},
       {"--max-tokens", "0"},
+      {"--max-tokens", "-2"},
       {"--min-tokens", "-1"},
       {"--stop", ""},
       {"--logprobs", "21"},
@@ -100,6 +103,31 @@ TEST_F(OptionsTest, BadValuesAreRefusedNamingTheOption) {
     EXPECT_NE(error.find(arguments[0]), std::string::npos)
         << arguments[0] << " " << arguments[1] << ": " << error;
     EXPECT_EQ(error.find('\n'), std::string::npos);
+  }
+}
+
+TEST_F(OptionsTest, MinusOneIsOffWhereOtherProgramsHaveItSo) {
+  ASSERT_EQ(Parse({"--top-k", "-1", "--max-tokens", "-1", "--seed", "-1"}), "");
+  EXPECT_EQ(options_.sampling.top_k, 0);
+  EXPECT_EQ(options_.sampling.max_tokens, -1);
+  EXPECT_TRUE(options_.sampling.draws_seed);
+  EXPECT_EQ(options_.sampling.seed, std::nullopt);
+  GenerationConfig generation;
+  generation.max_new_tokens = 9;
+  EXPECT_EQ(ResolveSamplingDefaults(options_.sampling, generation).max_tokens, -1);
+  ASSERT_EQ(Parse({"--seed", "18446744073709551615"}), "");
+  EXPECT_EQ(options_.sampling.seed, ~uint64_t{0});
+  EXPECT_FALSE(options_.sampling.draws_seed);
+}
+
+TEST_F(OptionsTest, MinTokensIsNotAboveMaxTokens) {
+  ASSERT_EQ(Parse({"--min-tokens", "6", "--max-tokens", "5", "-p", "a"}), "");
+  const Status status = CheckRunOptions(options_);
+  EXPECT_EQ(status.code(), StatusCode::kUsage);
+  EXPECT_NE(status.message().find("found 6 and 5"), std::string::npos) << status.message();
+  for (const char* max_tokens : {"6", "-1"}) {
+    ASSERT_EQ(Parse({"--min-tokens", "6", "--max-tokens", max_tokens, "-p", "a"}), "");
+    EXPECT_TRUE(CheckRunOptions(options_).ok());
   }
 }
 

@@ -34,7 +34,9 @@ class ResumeTest : public ::testing::Test {
  protected:
   ResumeTest() {
     for (int64_t row = 0; row < kRows; ++row) ids_.Note(Json(fmt::format("r{}", row)), row);
-    options_.num_rows = kRows;
+    check_.rows = kRows;
+    check_.has_id.assign(kRows, true);
+    options_.check = &check_;
     options_.ids = &ids_;
   }
   Result<OldOutput> ReadOld(const std::string& content) {
@@ -58,6 +60,7 @@ class ResumeTest : public ::testing::Test {
   static constexpr int64_t kRows = 6;
   TemporaryFolder folder_;
   IdTable ids_;
+  FileCheck check_;
   ResumeOptions options_;
 };
 
@@ -124,6 +127,12 @@ TEST_F(ResumeTest, AWholeLineThatIsNoAnswerIsNamed) {
                         Case{"{}", "no answer row"}, Case{"{\"index\": 1}", "no answer row"},
                         Case{"{\"id\": 1, \"index\": 6}", "answers row 6; the input has 6"},
                         Case{"{\"id\": 1, \"index\": -1}", "answers row -1"},
+                        Case{R"({"id": "zzz", "index": 3})", "\"zzz\", which the input lacks"},
+                        Case{R"({"id": 3, "index": 3})", "answers the row 3, which the input"},
+                        Case{R"({"id": "r2", "index": 3})", "the input has that id at 2"},
+                        Case{R"({"id": "r2", "index": 3, "error": {"code": "cancelled"}})",
+                             "the input has that id at 2"},
+                        Case{R"({"id": null, "index": 3})", "has the index 3 and no id"},
                         Case{"{\"custom_id\": \"x\", \"response\": null}", "the input lacks"},
                         Case{"{\"custom_id\": \"r1\", \"response\": null}", "no answer row"}}) {
     const Result<OldOutput> old = ReadOld(Answer(0) + "\n" + c.line + "\n" + Answer(1) + "\n");
@@ -131,6 +140,52 @@ TEST_F(ResumeTest, AWholeLineThatIsNoAnswerIsNamed) {
     EXPECT_NE(old.status().message().find("out:2: "), std::string::npos) << old.status().message();
     EXPECT_NE(old.status().message().find(c.said), std::string::npos) << old.status().message();
   }
+}
+
+// Rows 0 to 2 have ids; 3 has none, 4 that of row 1, 5 that of row 1 too.
+class ResumeDuplicatesTest : public ResumeTest {
+ protected:
+  ResumeDuplicatesTest() {
+    ids_ = IdTable();
+    for (int64_t row = 0; row < 3; ++row) ids_.Note(Json(fmt::format("r{}", row)), row);
+    check_.has_id = {true, true, true, false, true, true};
+    check_.duplicates = {{4, 14, 1, 11}, {5, 15, 1, 11}};
+  }
+  static std::string Duplicate(int index) {
+    return fmt::format(R"({{"id": "r1", "index": {}, "error": {{"code": "duplicate_id"}}}})",
+                       index);
+  }
+  static std::string BatchDuplicate(int line, const std::string& code = "duplicate_id") {
+    return fmt::format(R"({{"id": "b", "custom_id": "r1", "response": {{"status_code": 400, )"
+                       R"("body": {{"error": {{"code": "{}", "line": {}}}}}}}, "error": null}})",
+                       code, line);
+  }
+};
+
+TEST_F(ResumeDuplicatesTest, RowsWithoutIdsGoByTheirPlace) {
+  EXPECT_EQ(FinishedOf(R"({"id": null, "index": 3})"
+                       "\n" +
+                       Answer(0) + "\n"),
+            "03");
+  // A row that failed may have lost its id.
+  EXPECT_EQ(FinishedOf(R"({"id": null, "index": 2, "error": {"code": "invalid_row"}})"
+                       "\n"),
+            "2");
+  EXPECT_NE(FinishedOf(R"({"id": "r0", "index": 3})"
+                       "\n")
+                .find("out:1: "),
+            std::string::npos);
+}
+
+TEST_F(ResumeDuplicatesTest, ErrorRowsOfDuplicatesAreNotTakenForTheFirst) {
+  EXPECT_EQ(FinishedOf(Duplicate(5) + "\n" + Answer(0) + "\n"), "05");
+  EXPECT_EQ(FinishedOf(Duplicate(4) + "\n" + Answer(1) + "\n" + Duplicate(5) + "\n"), "145");
+  EXPECT_EQ(FinishedOf(BatchDuplicate(15) + "\n"), "5");
+  EXPECT_EQ(FinishedOf(BatchDuplicate(14) + "\n" + BatchAnswer(1) + "\n"), "14");
+  EXPECT_EQ(FinishedOf(BatchDuplicate(14, "invalid_row") + "\n"), "4");
+  EXPECT_EQ(FinishedOf(BatchDuplicate(11, "invalid_row") + "\n"), "1");
+  options_.retry_failed = true;
+  EXPECT_EQ(FinishedOf(BatchDuplicate(15) + "\n" + BatchAnswer(1) + "\n"), "1");
 }
 
 TEST_F(ResumeTest, WhatIsToBeOrderedIsSorted) {

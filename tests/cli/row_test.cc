@@ -213,7 +213,14 @@ TEST(RowTest, ValuesOfFinerShapeAreRefusedWithTheirField) {
       {R"({"prompt": "a", "chat_template_kwargs": {}})", "chat_template_kwargs"},
       {R"({"prompt_token_ids": [1], "add_special_tokens": true})", "add_special_tokens"},
       {R"({"text": "a", "sampling_params": [1]})", "sampling_params"},
-      {R"({"prompt": "a", "seed": 18446744073709551615})", "seed"},
+      {R"({"prompt": "a", "seed": 18446744073709551616})", "seed"},
+      {R"({"prompt": "a", "seed": 9223372036854775807.0})", "seed"},
+      {R"({"prompt": "a", "max_tokens": 2.5})", "max_tokens"},
+      {R"({"prompt": "a", "max_tokens": 9007199254740992.0})", "max_tokens"},
+      {R"({"prompt": "a", "max_tokens": -2})", "max_tokens"},
+      {R"({"prompt": "a", "top_k": 18446744073709551615})", "top_k"},
+      {R"({"prompt_token_ids": [1, 18446744073709551615]})", "prompt_token_ids"},
+      {R"({"id": 18446744073709551615, "prompt": "a"})", "id"},
   };
   for (const auto& [row, field] : cases) {
     const RowError error = Bad(row);
@@ -363,7 +370,120 @@ TEST(RowTest, ReadsEveryFieldOfARow) {
   EXPECT_TRUE(row.documents.is_array());
   EXPECT_EQ(*row.template_kwargs.Find("k"), Json(1));
   EXPECT_TRUE(row.return_token_ids);
-  EXPECT_EQ(row.metadata->Dump(), R"({"a": [1]})");
+  EXPECT_EQ(row.metadata, R"({"a": [1]})");
+}
+
+TEST(RowTest, ARowThatIsNoValidJsonKeepsTheIdThatWasReadBefore) {
+  const std::string deep(70, '[');
+  const struct {
+    std::string row;
+    Json id;
+  } cases[] = {
+      {R"({"id": "a", "max_tokens": 2, "max_tokens": 5})", "a"},
+      {R"({"max_tokens": 2, "max_tokens": 5, "id": "a"})", "a"},
+      {R"({"id": "a", "metadata": )" + deep, "a"},
+      {R"({"id": "a", "metadata": )" + deep + std::string(70, ']') + "}", "a"},
+      {R"({"id": "a", "temperature": 1e999})", "a"},
+      {R"({"temperature": 1e999, "id": "a"})", "a"},
+      {R"({"id": "a", "temperature": NaN})", "a"},
+      {R"({"temperature": NaN, "id": "a"})", Json()},
+      {R"({"id": "a", "prompt": "\ud800"})", "a"},
+      {"{\"id\": \"a\", \"prompt\": \"\xff\"}", "a"},
+      {std::string("{\"id\": \"a\", \"prompt\": \"\0\"}", 26), "a"},
+      {R"({"id": 17, "prompt": "cut)", 17},
+      {R"({"id": 1e3, "prompt": "cut)", 1e3},
+      {R"({"id": "\u00e9", "prompt": "cut)", "\u00e9"},
+      {"\xEF\xBB\xBF{\"id\": \"a\", \"prompt\": \"cut", "a"},
+      {R"({"custom_id": "a", "prompt": "cut)", "a"},
+      {R"({"id": "b", "custom_id": "a", "prompt": "cut)", "a"},
+      {R"({"id": "a", "id": "b", "prompt": "x"})", "a"},
+      {R"({"metadata": {"id": "a"}, "prompt": "cut)", Json()},
+      {R"({"id": ["a"], "prompt": "cut)", Json()},
+      {R"({"id": "", "prompt": "cut)", Json()},
+      {R"({"id": 18446744073709551615, "prompt": "cut)", Json()},
+      {R"({"id": ")" + std::string(100000, 'x') + R"(", "prompt": "cut)", Json()},
+      {R"({"id": "a)", Json()},
+      {R"(["id": "a")", Json()},
+      {"", Json()},
+  };
+  for (const auto& [row, id] : cases) {
+    const ParsedRow parsed = Parse(row);
+    ASSERT_TRUE(parsed.error) << row;
+    EXPECT_EQ(parsed.error->code, "invalid_row");
+    EXPECT_EQ(parsed.row.id, id) << row.substr(0, 80);
+    EXPECT_EQ(parsed.row.format, RowFormat::kOwn);
+  }
+}
+
+// As a column of integers with a gap is written.
+TEST(RowTest, WholeNumbersWithAPointAreIntegers) {
+  const Row row =
+      Good(R"({"prompt_token_ids": [1.0, 2e1], "max_tokens": 2.0, "min_tokens": 1.0, "top_k": 3.0,)"
+           R"( "seed": 4.0, "n": 2.0, "priority": -5.0, "stop_token_ids": [6.0], "logprobs": 7.0,)"
+           R"( "top_logprobs": 7.0})");
+  EXPECT_EQ(row.prompt_token_ids, (std::vector<TokenId>{1, 20}));
+  EXPECT_EQ(row.max_tokens, 2);
+  EXPECT_EQ(row.min_tokens, 1);
+  EXPECT_EQ(row.top_k, 3);
+  EXPECT_EQ(row.seed, 4u);
+  EXPECT_EQ(row.n, 2);
+  EXPECT_EQ(row.priority, -5);
+  EXPECT_EQ(row.stop_token_ids, std::vector<TokenId>{6});
+  EXPECT_EQ(row.num_logprobs, 7);
+  EXPECT_EQ(Good(R"({"id": 2.0, "prompt": "a"})").id, Json(2.0));
+  EXPECT_EQ(Good(R"({"prompt": [1.0]})").prompt_token_ids, std::vector<TokenId>{1});
+  EXPECT_EQ(Good(R"({"prompt": "a", "n": 3.0, "best_of": 3.0})").n, 3);
+  for (const RowField& field : RowFields()) {
+    if (field.type != FieldType::kInteger || (field.flags & kAtTop) == 0) continue;
+    const double value = std::isfinite(field.range.high) ? field.range.high : 5;
+    const ParsedRow parsed = Parse(RowWith(field.name, Json(value), kAtTop));
+    ASSERT_TRUE(parsed.error);  // it has no prompt
+    EXPECT_EQ(parsed.error->field, "") << field.name << ": " << parsed.error->message;
+  }
+}
+
+TEST(RowTest, SeedsHave64BitsAndMinusOneIsNone) {
+  const auto seed_of = [](const std::string& seed) {
+    return Good(R"({"prompt": "a", "seed": )" + seed + "}").seed;
+  };
+  EXPECT_EQ(seed_of("18446744073709551615"), ~uint64_t{0});
+  EXPECT_EQ(seed_of("9223372036854775808"), uint64_t{1} << 63);
+  EXPECT_EQ(seed_of("18446744073709551557"), ~uint64_t{0} - 58);  // no double is that
+  EXPECT_EQ(seed_of("-2"), ~uint64_t{0} - 1);
+  EXPECT_EQ(seed_of("-1"), std::nullopt);
+  EXPECT_EQ(seed_of("-1.0"), std::nullopt);
+  EXPECT_TRUE(Good(R"({"prompt": "a", "seed": -1})").any_seed);
+  EXPECT_FALSE(Good(R"({"prompt": "a", "seed": 1})").any_seed);
+  EXPECT_EQ(Good(R"({"prompt": "a", "sampling_params": {"seed": 18446744073709551615}})").seed,
+            ~uint64_t{0});
+}
+
+TEST(RowTest, AMaxTokensOfMinusOneIsNoLimit) {
+  EXPECT_EQ(Good(R"({"prompt": "a", "max_tokens": -1, "min_tokens": 7})").max_tokens, -1);
+  EXPECT_EQ(Good(R"({"prompt": "a", "max_new_tokens": -1.0})").max_tokens, -1);
+}
+
+TEST(RowTest, MetadataIsKeptByteForByte) {
+  for (const char* metadata :
+       {"1e3", "1.0", "-0", "0.10", "123456789012345678901234567890", R"({"b":1,"a" : 2 ,"c":{}})",
+        R"("\u0041\/\ud83d\ude00")", "null", "true", R"([ 1,2 ])", R"({"metadata": 1e2})",
+        "18446744073709551615", "1.10000000000000000000001", R"("a\u007fb")"}) {
+    EXPECT_EQ(Good(R"({"prompt": "a", "metadata":)" + std::string(metadata) + "}").metadata,
+              metadata);
+    EXPECT_EQ(Good(R"({"tools": [{"metadata": 1}], "metadata": )" + std::string(metadata) +
+                   R"( , "messages": [{"role": "user", "content": "a"}]})")
+                  .metadata,
+              metadata);
+    EXPECT_EQ(Good(R"({"custom_id": "a", "body": {"metadata": )" + std::string(metadata) +
+                   R"(, "prompt": "a"}})")
+                  .metadata,
+              metadata);
+  }
+  EXPECT_EQ(Good(R"({"prompt": "a", "\u006detadata": 1e3})").metadata, "1e3");
+  EXPECT_EQ(Good("\xEF\xBB\xBF{\"prompt\": \"a\", \"metadata\": 1e3}").metadata, "1e3");
+  // No line break comes into the answer.
+  EXPECT_EQ(Good("{\"prompt\": \"a\", \"metadata\": [1,\r2]}").metadata, "[1, 2]");
+  EXPECT_EQ(Good(R"({"prompt": "a"})").metadata, std::nullopt);
 }
 
 TEST(RowTest, ReadsOtherProgramsSpellings) {

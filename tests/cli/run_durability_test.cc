@@ -218,7 +218,7 @@ TEST_F(RunDurabilityTest, BatchFilesAreResumedToo) {
   for (int i = 0; i < 12; ++i) {
     text += "{\"custom_id\": \"c" + std::to_string(i) + "\", \"method\": \"POST\", \"url\": " +
             "\"/v1/completions\", \"body\": {\"model\": \"m\", \"prompt\": \"Once\", " +
-            "\"temperature\": 1, \"max_tokens\": " + (i == 5 ? "-1" : "8") + "}}\n";
+            "\"temperature\": 1, \"max_tokens\": " + (i == 5 ? "0" : "8") + "}}\n";
   }
   const std::string input = folder_.Write("in.jsonl", text);
   ASSERT_EQ(RunFile(input, {"-o", out_, "--ordered"}).exit_code, 1);

@@ -140,19 +140,92 @@ TEST_F(CheckRowsTest, CountsRowsAndNamesTheFirstBadOne) {
   EXPECT_NE(check.value().first_bad.find("in:3: "), std::string::npos) << check.value().first_bad;
 }
 
-TEST_F(CheckRowsTest, ADuplicateIdNamesBothLines) {
+TEST_F(CheckRowsTest, ADuplicateIdIsABadRowThatKnowsTheFirst) {
   const std::string long_id(4096, 'x');
   for (const std::string& id : {std::string("\"a\""), std::string("17"), "\"" + long_id + "\""}) {
-    const Result<FileCheck> check =
-        Check("{\"id\": " + id + ", \"prompt\": \"a\"}\n\"c\"\n{\"custom_id\": " + id +
-              ", \"prompt\": \"b\"}\n");
-    ASSERT_FALSE(check.ok());
-    EXPECT_EQ(check.status().code(), StatusCode::kBadInput);
-    const std::string& message = check.status().message();
-    EXPECT_NE(message.find("in:3: duplicate id"), std::string::npos) << message;
-    EXPECT_NE(message.find("line 1"), std::string::npos) << message;
-    EXPECT_LT(message.size(), 1000u);
+    const std::string row = "{\"id\": " + id + ", \"prompt\": \"a\"}\n";
+    const Result<FileCheck> check = Check("\n" + row + "\"c\"\n\n" + row + row);
+    ASSERT_TRUE(check.ok());
+    EXPECT_EQ(check->rows, 4);
+    EXPECT_EQ(check->bad_rows, 2);
+    EXPECT_EQ(check->has_id, (std::vector<bool>{true, false, true, true}));
+    ASSERT_EQ(check->duplicates.size(), 2u);
+    EXPECT_EQ(check->duplicates[0].index, 2);
+    EXPECT_EQ(check->duplicates[1].line, 6);
+    EXPECT_EQ(check->duplicates[1].first_index, 0);
+    EXPECT_EQ(check->duplicates[1].first_line, 2);
+    EXPECT_EQ(check->FindDuplicate(3), &check->duplicates[1]);
+    EXPECT_EQ(check->FindDuplicate(1), nullptr);
+    EXPECT_EQ(check->FindDuplicate(4), nullptr);
+    EXPECT_NE(check->first_bad.find("in:5: the id "), std::string::npos) << check->first_bad;
+    EXPECT_NE(check->first_bad.find("line 2"), std::string::npos) << check->first_bad;
+    EXPECT_LT(check->first_bad.size(), 1000u);
   }
+}
+
+TEST_F(CheckRowsTest, RowsWhoseSeedsWereMadeOtherwiseAreCounted) {
+  const Result<FileCheck> check = Check(
+      "\"a\"\n{\"prompt\": \"a\", \"n\": 2}\n{\"prompt\": \"a\", \"seed\": -1}\n"
+      "{\"prompt\": \"a\", \"n\": 1, \"seed\": 3}\n{\"prompt\": 5, \"n\": 2}\n");
+  ASSERT_TRUE(check.ok());
+  EXPECT_EQ(check->reseeded_rows, 2);
+  EXPECT_EQ(check->first_reseeded_line, 2);
+}
+
+// Blocks that are read before the first change are given, and no line of it or after it.
+TEST_F(LineReaderTest, AFileThatChangesBetweenTwoReadingsIsToldAndNotGiven) {
+  std::string content;
+  while (content.size() < 200000) content += "line " + std::to_string(content.size()) + "\n";
+  const auto changed = [&](size_t at) {
+    std::string other = content;
+    other[at] ^= 1;
+    return other;
+  };
+  const struct {
+    std::string now;
+    bool is_changed;
+    size_t bytes_given_min, bytes_given_max;
+  } cases[] = {
+      {content, false, content.size(), content.size()},
+      {content + "more\n", false, content.size(), content.size()},
+      {content + "half a li", false, content.size(), content.size()},
+      {changed(0), true, 0, 0},
+      {changed(65535), true, 0, 0},
+      {changed(65537), true, 65000, 65536},
+      {changed(199999), true, 196000, 196608},
+      {content.substr(0, content.size() - 1), true, 196000, 196608},
+      {content.substr(0, 131072), true, 131000, 131072},
+      {content.substr(0, 10), true, 0, 0},
+      {"", true, 0, 0},
+  };
+  for (const auto& c : cases) {
+    Result<LineReader> reader = LineReader::Open(folder_.Write("in", content));
+    ASSERT_TRUE(reader.ok());
+    std::string line, given;
+    while (reader->Next(0, &line) == Outcome::kLine) {
+    }
+    EXPECT_EQ(reader->num_bytes(), static_cast<int64_t>(content.size()));
+    folder_.Write("in", c.now);
+    ASSERT_TRUE(reader->Rewind().ok());
+    Outcome outcome = Outcome::kLine;
+    while ((outcome = reader->Next(0, &line)) == Outcome::kLine) given += line + "\n";
+    EXPECT_EQ(outcome, c.is_changed ? Outcome::kFailed : Outcome::kEnd);
+    EXPECT_EQ(reader->changed(), c.is_changed);
+    EXPECT_EQ(reader->status().code(), c.is_changed ? StatusCode::kBadInput : StatusCode::kOk);
+    EXPECT_GE(given.size(), c.bytes_given_min);
+    EXPECT_LE(given.size(), c.bytes_given_max);
+    EXPECT_EQ(given, content.substr(0, given.size()));
+  }
+}
+
+// A last line without its end is the same line after bytes were added to it.
+TEST_F(LineReaderTest, WhatIsAddedToTheLastLineIsNotRead) {
+  Result<LineReader> reader = LineReader::Open(folder_.Write("in", "a\nhal"));
+  ASSERT_TRUE(reader.ok());
+  const std::vector<NumberedLine> first = ReadAll(&*reader);
+  folder_.Write("in", "a\nhalf\nmore\n");
+  ASSERT_TRUE(reader->Rewind().ok());
+  EXPECT_EQ(ReadAll(&*reader), first);
 }
 
 TEST_F(CheckRowsTest, IdsThatAreEmptyOrHugeAreBadRows) {

@@ -257,15 +257,15 @@ TEST_F(RunLoopTest, LargeRowsAreNotTakenInAhead) {
   EXPECT_EQ(runtime_.open_max, 2u);
 }
 
-TEST_F(RunLoopTest, SeedsComeFromTheRowOrTheRunAndCountUpOverAnswers) {
+TEST_F(RunLoopTest, SeedsComeFromTheRowOrTheRunAndEachAnswerHasItsOwn) {
   AnswerAtOnce();
   const std::vector<Json> rows =
       RunFile("{\"prompt\": \"a\", \"n\": 2, \"seed\": 40}\n{\"prompt\": \"a\", \"n\": 2}\n");
   ASSERT_EQ(runtime_.asked.size(), 4u);
   EXPECT_EQ(runtime_.asked[0].prompt.sampling.seed, 40u);
-  EXPECT_EQ(runtime_.asked[1].prompt.sampling.seed, 41u);
+  EXPECT_EQ(runtime_.asked[1].prompt.sampling.seed, AnswerSeed(40, 1));
   EXPECT_EQ(runtime_.asked[2].prompt.sampling.seed, DeriveSeed(0, 1));
-  EXPECT_EQ(runtime_.asked[3].prompt.sampling.seed, DeriveSeed(0, 1) + 1);
+  EXPECT_EQ(runtime_.asked[3].prompt.sampling.seed, AnswerSeed(DeriveSeed(0, 1), 1));
   EXPECT_EQ(rows[0].Dump(),
             R"({"id": null, "index": 0, )"
             R"("usage": {"prompt_tokens": 2, "cached_tokens": 0, "completion_tokens": 8}, )"

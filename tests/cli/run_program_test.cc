@@ -227,13 +227,27 @@ TEST_F(RunProgramTest, BadRowsAreErrorRowsAmongGoodOnes) {
   EXPECT_EQ(Code(Rows(RunModel({"--file", rows, "--lenient"}).out).at(3)), "");
 }
 
-TEST_F(RunProgramTest, DuplicateIdsAre65BeforeAnythingRunsAndErrorRowsFromAPipe) {
+TEST_F(RunProgramTest, DuplicateIdsAreErrorRowsAnd65WhereAskedForStrictly) {
   const std::string two = "{\"id\": \"a\", \"prompt\": \"x\", \"max_tokens\": 1}\n";
   const std::string rows = folder_.Write("in.jsonl", two + two);
-  ExpectFails(RunModel({"--file", rows, "-o", folder_.Path("out")}), 65,
-              "in.jsonl:2: duplicate id");
+  const char* const said = "the id \"a\" was already on line 1";
+  ExpectFails(RunModel({"--file", rows, "--strict", "-o", folder_.Path("out")}), 65,
+              "in.jsonl:2: " + std::string(said));
   EXPECT_FALSE(std::filesystem::exists(folder_.Path("out")));
-  ExpectFails(RunModel({"--file", "-"}, two + two), 65, "standard input:2: duplicate id");
+  const ProgramResult check = RunModel({"--file", rows, "--check"});
+  EXPECT_EQ(check.exit_code, 65);
+  EXPECT_NE(check.err.find(said), std::string::npos) << check.err;
+  for (const ProgramResult& result :
+       {RunModel({"--file", rows}), RunModel({"--file", "-"}, two + two)}) {
+    EXPECT_EQ(result.exit_code, 1) << result.err;
+    ASSERT_EQ(Rows(result.out).size(), 2u);
+    EXPECT_EQ(Code(Rows(result.out)[0]), "");
+    EXPECT_EQ(Code(Rows(result.out)[1]), "duplicate_id");
+    EXPECT_NE(result.out.find("was already on line 1"), std::string::npos) << result.out;
+  }
+  const ProgramResult plan = RunProgram({"plan", rows, "-m", DemoModel()});
+  EXPECT_EQ(plan.exit_code, 1);
+  EXPECT_NE(plan.out.find("2, 1 bad"), std::string::npos) << plan.out;
   const std::string pipe = folder_.Path("pipe");
   ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
   Program program(Run({"--file", pipe}), {});
