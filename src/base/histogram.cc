@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "minisgl/base/check.h"
+
 namespace minisgl {
 namespace {
 
@@ -35,6 +37,23 @@ void Histogram::Add(const Histogram& other) {
   count_ += other.count_;
   sum_ += other.sum_;
   max_ = std::max(max_, other.max_);
+}
+
+Histogram Histogram::Since(const Histogram& earlier) const {
+  MINISGL_CHECK(earlier.count_ <= count_ && earlier.buckets_.size() <= buckets_.size(),
+                "{} values are to be the beginning of {}", earlier.count_, count_);
+  Histogram since;
+  since.buckets_ = buckets_;
+  for (size_t i = 0; i < earlier.buckets_.size(); ++i) since.buckets_[i] -= earlier.buckets_[i];
+  while (!since.buckets_.empty() && since.buckets_.back() == 0) since.buckets_.pop_back();
+  since.count_ = count_ - earlier.count_;
+  if (since.count_ == 0) return since;
+  since.sum_ = sum_ - earlier.sum_;
+  // The largest may be an earlier one; then what its bucket ends with is.
+  const double end =
+      kSmallest * std::exp2((static_cast<double>(since.buckets_.size()) - 1) / kPerDoubling);
+  since.max_ = std::min(max_, end);
+  return since;
 }
 
 double Histogram::Percentile(double percent) const {

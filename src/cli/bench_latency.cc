@@ -8,6 +8,7 @@
 
 #include "cli/bench.h"
 #include "cli/bench_model.h"
+#include "minisgl/base/histogram.h"
 
 namespace minisgl {
 namespace {
@@ -20,20 +21,27 @@ constexpr int64_t kPhraseTokens = 32;  // what a prompt of the task copy repeats
 // Of each run that counts, one prompt at a time.
 struct SingleTimes {
   std::vector<double> first_token, mean_gap;
+  // Of all their tokens, by the runtime's thread, which no reader's delay disturbs.
+  Histogram gaps;
 };
 
 Result<SingleTimes> TimeSingles(const BenchOptions& options, int64_t prompt_tokens,
                                 int64_t output_tokens, int64_t vocab_size, Runtime* runtime) {
   SingleTimes times;
+  Histogram gaps_before;
   for (int i = 0; i <= options.repeat; ++i) {
     const Prompt prompt = RandomPrompt(prompt_tokens, output_tokens, vocab_size, options.seed,
                                        static_cast<uint64_t>(i));
     MINISGL_ASSIGN_OR_RETURN(const BatchRun run, RunPrompts({prompt}, runtime));
-    if (i == 0) continue;
+    if (i == 0) {
+      gaps_before = runtime->Stats().between_tokens_s;
+      continue;
+    }
     times.first_token.push_back(run.first_token_s[0]);
     times.mean_gap.push_back((run.seconds - run.first_token_s[0]) /
                              static_cast<double>(output_tokens - 1));
   }
+  times.gaps = runtime->Stats().between_tokens_s.Since(gaps_before);
   return times;
 }
 
@@ -135,8 +143,7 @@ Status BenchSingle(const BenchOptions& options, const LatencyOptions& sizes, Ben
                            TimeSingles(options, prompt_tokens, output_tokens,
                                        model.config.vocab_size, running.bare.runtime.get()));
   const double first_token = Median(times.first_token), mean_gap = Median(times.mean_gap);
-  // By the runtime's thread, which no reader's delay disturbs; of all runs, the first too.
-  const double gap = running.bare.runtime->Stats().between_tokens_s.Percentile(50);
+  const double gap = times.gaps.Percentile(50);
   const double limit =
       StepLimit(1, prompt_tokens + output_tokens / 2, running.cost, model.ceilings.rates);
   Json json;
@@ -145,6 +152,7 @@ Status BenchSingle(const BenchOptions& options, const LatencyOptions& sizes, Ben
   json.Set("first_token_s", first_token);
   json.Set("between_tokens_s", gap);
   json.Set("mean_between_tokens_s", mean_gap);
+  json.Set("num_gaps", times.gaps.count());
   json.Set("output_tokens_per_s", 1 / gap);
   json.Set("limit_s", limit);
   json.Set("ratio_to_limit", limit / gap);

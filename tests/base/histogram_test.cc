@@ -59,6 +59,24 @@ TEST(HistogramTest, TwoAddUpToOneOfAllValues) {
   EXPECT_NEAR(low.sum(), all.sum(), 1e-12);
 }
 
+TEST(HistogramTest, WhatCameSinceIsWithoutWhatWasBefore) {
+  Histogram histogram;
+  EXPECT_EQ(histogram.Since(Histogram()).count(), 0);
+  for (int i = 0; i < 10; ++i) histogram.Add(5.0);  // a slow first run
+  const Histogram before = histogram;
+  EXPECT_EQ(histogram.Since(before).count(), 0);
+  EXPECT_EQ(histogram.Since(before).max(), 0);
+  for (int i = 1; i <= 9; ++i) histogram.Add(i * 1e-3);
+  const Histogram since = histogram.Since(before);
+  EXPECT_EQ(since.count(), 9);
+  EXPECT_NEAR(since.Percentile(50) / 5e-3, 1, 0.012);
+  EXPECT_NEAR(since.sum(), 45e-3, 1e-12);
+  EXPECT_GE(since.max(), 9e-3);
+  EXPECT_LE(since.max(), 9e-3 * 1.022);
+  histogram.Add(7.0);
+  EXPECT_EQ(histogram.Since(before).max(), 7.0);
+}
+
 // Neither zero, nor a negative value, nor one past the last bucket, nor a NaN does harm.
 TEST(HistogramTest, StrangeValuesFallIntoTheEndBuckets) {
   Histogram histogram;

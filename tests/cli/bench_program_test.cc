@@ -112,6 +112,8 @@ TEST_F(BenchProgramTest, SingleGivesTheTimeBetweenTokens) {
       Figures(BenchShape({"bs1", "--prompt-tokens", "8", "--output-tokens", "16", "--json", "-"}));
   ExpectPositive(json, {"result.first_token_s", "result.between_tokens_s",
                         "result.mean_between_tokens_s", "result.limit_s", "result.ratio_to_limit"});
+  // Of the run that counts, not of the one before it.
+  EXPECT_EQ(Number(json, "result.num_gaps"), 15);
 }
 
 TEST_F(BenchProgramTest, PrefixFindsWhatItAskedBefore) {
