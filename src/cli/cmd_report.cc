@@ -4,8 +4,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <system_error>
 #include <utility>
@@ -40,27 +42,59 @@ struct NamedRun {
 
 using Values = std::vector<double> TimeSeries::*;
 
-// The values of `column` by time, at most kChartPointsMax of them, as means over time. Where
-// `counted` names a column, a time in which that is 0 says nothing and is left out.
-std::vector<std::pair<double, double>> Points(const TimeSeries& series, Values column,
-                                              Values counted = nullptr, double factor = 1) {
+// What a mean of values counts each of them by.
+enum class CountBy : uint8_t {
+  kTime,
+  kTimeOfSteps,  // a time without a step says nothing
+  kPrompts,      // their tokens: a share of few of them counts little
+};
+
+// A curve of a run, of the time series' `column`.
+struct Curve {
+  Values column;
+  CountBy count_by = CountBy::kTime;
+  double factor = 1;
+};
+
+// The mean of `curve` over points [begin, end) of `series`; none where nothing counts.
+std::optional<double> MeanOf(const TimeSeries& series, const Curve& curve, size_t begin,
+                             size_t end) {
+  double sum = 0, weights = 0;
+  for (size_t i = begin; i < end; ++i) {
+    double weight = series.time_s[i] - (i > 0 ? series.time_s[i - 1] : 0);
+    if (curve.count_by == CountBy::kPrompts) weight *= series.prompt_tokens_per_s[i];
+    if (curve.count_by == CountBy::kTimeOfSteps && series.batch_size[i] == 0) weight = 0;
+    sum += weight * (series.*curve.column)[i];
+    weights += weight;
+  }
+  if (!(weights > 0)) return std::nullopt;
+  return curve.factor * sum / weights;
+}
+
+// The values of `curve` by time, at most kChartPointsMax of them, and their mean: `mean`, where the
+// run's totals give it.
+ChartSeries Drawn(const std::string& name, int colour, const TimeSeries& series, const Curve& curve,
+                  std::optional<double> mean = {}) {
   const size_t count = series.time_s.size();
   const size_t group = (count + kChartPointsMax - 1) / kChartPointsMax;
-  std::vector<std::pair<double, double>> points;
-  double before = 0;
+  ChartSeries drawn{name, colour, {}, mean ? mean : MeanOf(series, curve, 0, count)};
   for (size_t begin = 0; begin < count; begin += group) {
     const size_t end = std::min(begin + group, count);
-    double sum = 0, seconds = 0;
-    for (size_t i = begin; i < end; ++i) {
-      const double length = series.time_s[i] - before;
-      before = series.time_s[i];
-      if (counted != nullptr && (series.*counted)[i] == 0) continue;
-      sum += length * (series.*column)[i];
-      seconds += length;
-    }
-    if (seconds > 0) points.emplace_back(before, factor * sum / seconds);
+    const std::optional<double> value = MeanOf(series, curve, begin, end);
+    if (value) drawn.points.emplace_back(series.time_s[end - 1], *value);
   }
-  return points;
+  return drawn;
+}
+
+// Where a run has these figures in all, its means are exactly these.
+std::optional<double> HitPercent(const RunFigures& run) {
+  if (run.prompt_tokens == 0) return std::nullopt;
+  return 100 * static_cast<double>(run.cached_tokens) / static_cast<double>(run.prompt_tokens);
+}
+
+std::optional<double> RowsInAStep(const RunFigures& run) {
+  if (run.steps.value_or(0) == 0 || !run.step_rows) return std::nullopt;
+  return static_cast<double>(*run.step_rows) / static_cast<double>(*run.steps);
 }
 
 bool AnyAbove0(const std::vector<double>& values) {
@@ -69,32 +103,33 @@ bool AnyAbove0(const std::vector<double>& values) {
 
 std::vector<ChartPanel> PanelsOfOne(const RunFigures& run) {
   const TimeSeries& series = *run.series;
-  const auto points = [&series](Values column, Values counted = nullptr, double factor = 1) {
-    return Points(series, column, counted, factor);
+  const auto drawn = [&series](const char* name, int colour, const Curve& curve,
+                               std::optional<double> mean = {}) {
+    return Drawn(name, colour, series, curve, mean);
   };
   std::vector<ChartPanel> panels = {
-      {"Answers", "tokens/s", {{"out", 0, points(&TimeSeries::completion_tokens_per_s)}}, {}},
+      {"Answers", "tokens/s", {drawn("out", 0, {&TimeSeries::completion_tokens_per_s})}, {}},
       {"Prompts",
        "tokens/s",
-       {{"asked", 5, points(&TimeSeries::prompt_tokens_per_s)},
-        {"computed", 1, points(&TimeSeries::computed_tokens_per_s)}},
+       {drawn("asked", 5, {&TimeSeries::prompt_tokens_per_s}),
+        drawn("computed", 1, {&TimeSeries::computed_tokens_per_s})},
        {}},
       {"Batch",
        "rows",
-       {{"running", 5, points(&TimeSeries::running)},
-        {"in a step", 2, points(&TimeSeries::batch_size, &TimeSeries::batch_size)}},
+       {drawn("running", 5, {&TimeSeries::running}),
+        drawn("in a step", 2, {&TimeSeries::batch_size, CountBy::kTimeOfSteps}, RowsInAStep(run))},
        {}},
       {"Cache",
        "%",
-       {{"hits", 3, points(&TimeSeries::cache_hit_percent, &TimeSeries::prompt_tokens_per_s)}},
+       {drawn("hits", 3, {&TimeSeries::cache_hit_percent, CountBy::kPrompts}, HitPercent(run))},
        100}};
   if (run.pages_total.value_or(0) > 0) {
     const double percent = 100 / static_cast<double>(*run.pages_total);
     panels.back().series.push_back(
-        {"pages in use", 5, points(&TimeSeries::pages_used, nullptr, percent)});
+        drawn("pages in use", 5, {&TimeSeries::pages_used, CountBy::kTime, percent}));
   }
   if (AnyAbove0(series.waiting)) {
-    panels.push_back({"Queue", "requests", {{"waiting", 4, points(&TimeSeries::waiting)}}, {}});
+    panels.push_back({"Queue", "requests", {drawn("waiting", 4, {&TimeSeries::waiting})}, {}});
   }
   return panels;
 }
@@ -103,19 +138,22 @@ std::vector<ChartPanel> PanelsOfSeveral(const std::vector<NamedRun>& runs) {
   const struct {
     const char* title;
     const char* unit;
-    Values column, counted;
+    Curve curve;
+    std::optional<double> (*mean)(const RunFigures& run);
     std::optional<double> top;
   } kinds[] = {
-      {"Answers", "tokens/s", &TimeSeries::completion_tokens_per_s, nullptr, {}},
-      {"Prompts computed", "tokens/s", &TimeSeries::computed_tokens_per_s, nullptr, {}},
-      {"Rows in a step", "rows", &TimeSeries::batch_size, &TimeSeries::batch_size, {}},
-      {"Cache hits", "%", &TimeSeries::cache_hit_percent, &TimeSeries::prompt_tokens_per_s, 100}};
+      {"Answers", "tokens/s", {&TimeSeries::completion_tokens_per_s}, nullptr, {}},
+      {"Prompts computed", "tokens/s", {&TimeSeries::computed_tokens_per_s}, nullptr, {}},
+      {"Rows in a step", "rows", {&TimeSeries::batch_size, CountBy::kTimeOfSteps}, RowsInAStep, {}},
+      {"Cache hits", "%", {&TimeSeries::cache_hit_percent, CountBy::kPrompts}, HitPercent, 100}};
   std::vector<ChartPanel> panels;
   for (const auto& kind : kinds) {
     ChartPanel panel = {kind.title, kind.unit, {}, kind.top};
     for (size_t i = 0; i < runs.size(); ++i) {
-      panel.series.push_back({fmt::format("{}", i + 1), static_cast<int>(i),
-                              Points(*runs[i].figures.series, kind.column, kind.counted)});
+      const RunFigures& run = runs[i].figures;
+      panel.series.push_back(Drawn(fmt::format("{}", i + 1), static_cast<int>(i), *run.series,
+                                   kind.curve,
+                                   kind.mean != nullptr ? kind.mean(run) : std::nullopt));
     }
     panels.push_back(std::move(panel));
   }
@@ -127,17 +165,19 @@ double PerSecond(int64_t count, const RunFigures& run) {
 }
 
 std::string Totals(const RunFigures& run) {
+  const int64_t failed = run.rows_failed - run.rows_cancelled;
   std::string text = fmt::format(
-      "{} rows in {}", FormatCount(run.rows_done + run.rows_failed),
+      "{} rows in {}", FormatCount(run.rows_done + failed),
       run.seconds < 60 ? fmt::format("{:.1f} s", run.seconds) : FormatDuration(run.seconds));
-  if (run.rows_failed > 0) text += fmt::format(", {} failed", FormatCount(run.rows_failed));
+  if (failed > 0) text += fmt::format(", {} failed", FormatCount(failed));
+  if (run.rows_cancelled > 0) {
+    text += fmt::format(", {} more cancelled", FormatCount(run.rows_cancelled));
+  }
   text += fmt::format(": {} tokens/s out, {} in", TickLabel(PerSecond(run.completion_tokens, run)),
                       TickLabel(PerSecond(run.prompt_tokens, run)));
-  if (run.prompt_tokens > 0) {
-    text += fmt::format(
-        "; {:.1f} % of {} prompt tokens cached",
-        100 * static_cast<double>(run.cached_tokens) / static_cast<double>(run.prompt_tokens),
-        TickLabel(static_cast<double>(run.prompt_tokens)));
+  if (const std::optional<double> percent = HitPercent(run)) {
+    text += fmt::format("; {:.1f} % of {} prompt tokens cached", *percent,
+                        TickLabel(static_cast<double>(run.prompt_tokens)));
   }
   if (run.preemptions > 0) text += fmt::format("; {} preemptions", FormatCount(run.preemptions));
   return text;

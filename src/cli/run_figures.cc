@@ -95,6 +95,15 @@ Result<RunFigures> ParseRunFigures(const Json& json, const std::string& where) {
   for (const auto& [key, value] : counts) {
     MINISGL_ASSIGN_OR_RETURN(*value, CountField(json, key, where));
   }
+  if (json.Find("rows_cancelled") != nullptr) {
+    MINISGL_ASSIGN_OR_RETURN(figures.rows_cancelled, CountField(json, "rows_cancelled", where));
+    if (figures.rows_cancelled > figures.rows_failed) {
+      return BadInput("{}: rows_cancelled must be at most rows_failed, {} (found {})", where,
+                      figures.rows_failed, figures.rows_cancelled);
+    }
+  }
+  MINISGL_ASSIGN_OR_RETURN(figures.steps, OptionalCount(json, "scheduler", "steps", where));
+  MINISGL_ASSIGN_OR_RETURN(figures.step_rows, OptionalCount(json, "scheduler", "step_rows", where));
   MINISGL_ASSIGN_OR_RETURN(figures.pages_total,
                            OptionalCount(json, "scheduler", "pages_total", where));
   MINISGL_ASSIGN_OR_RETURN(figures.page_size, OptionalCount(json, "options", "page_size", where));

@@ -17,10 +17,12 @@ namespace minisgl {
 struct RunFigures {
   std::string version, model, device, weights;  // "" where not given
   int64_t rows_done = 0, rows_failed = 0;
+  int64_t rows_cancelled = 0;  // of those that failed; 0 where not given
   double seconds = 0;
   int64_t prompt_tokens = 0, cached_tokens = 0, computed_tokens = 0, completion_tokens = 0;
   int64_t preemptions = 0;
   std::optional<int64_t> pages_total, page_size, max_running_requests;
+  std::optional<int64_t> steps, step_rows;
   std::optional<TimeSeries> series;  // a chat's summary has none
 };
 

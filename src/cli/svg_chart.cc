@@ -140,8 +140,8 @@ class PanelDrawing {
   void DrawLegend() {
     double x = kWidth - kRight;
     for (auto series = panel_.series.rbegin(); series != panel_.series.rend(); ++series) {
-      const std::string name =
-          fmt::format("{} (mean {})", Visible(series->name, 40), TickLabel(Mean(*series)));
+      const std::string name = fmt::format("{} (mean {})", Visible(series->name, 40),
+                                           TickLabel(series->mean.value_or(Mean(*series))));
       out_ += Text(x, top_ - 12, " text-anchor=\"end\"", name);
       x -= TextWidth(name) + kSwatch + 4;
       out_ += fmt::format(

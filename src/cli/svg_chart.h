@@ -16,6 +16,7 @@ struct ChartSeries {
   std::string name;
   int colour = 0;                                 // below kChartColours
   std::vector<std::pair<double, double>> points;  // (second, value >= 0), seconds ascending
+  std::optional<double> mean = {};  // as the legend says it; unset: that of the points over time
 };
 inline constexpr int kChartColours = 6;
 

@@ -148,6 +148,43 @@ TEST_F(ReportProgramTest, SeveralRunsAreCompared) {
   EXPECT_EQ(Report({"-", "-"}).exit_code, 64);
 }
 
+// A tenth of a second in which ten prompt tokens of none were cached is not half of the run.
+TEST_F(ReportProgramTest, MeansAreWeightedByWhatTheyAreOf) {
+  Json json = Summary(), series = *json.Find("time_series");
+  series.Set("time_s", *ParseJson("[1.9, 2.0]"));
+  series.Set("prompt_tokens_per_s", *ParseJson("[1000, 100]"));
+  series.Set("cache_hit_percent", *ParseJson("[90, 0]"));
+  series.Set("batch_size", *ParseJson("[0, 7]"));
+  series.Set("running", *ParseJson("[40, 20]"));
+  json.Set("time_series", series);
+  // As the title says it, and the steps as the scheduler counted them.
+  json.Set("prompt_tokens", 1910).Set("cached_tokens", 1710);
+  json.Set("scheduler", *ParseJson(R"({"steps": 4, "step_rows": 50})"));
+  const ProgramResult exact = Report({Write("a.json", json)});
+  for (const char* part : {"; 89.5 % of 1.91k prompt tokens", "hits (mean 89.5)",
+                           "in a step (mean 12.5)", "running (mean 39)"}) {
+    EXPECT_NE(exact.out.find(part), std::string::npos) << part << exact.out;
+  }
+  const std::string path = folder_.Path("a.json");
+  const ProgramResult both = Report({path, path});
+  EXPECT_EQ(Count(both.out, "(mean 89.5)"), 2u) << both.out;
+  EXPECT_EQ(Count(both.out, "(mean 12.5)"), 2u) << both.out;
+  // From the points alone, where nothing else says it.
+  json.Set("prompt_tokens", 0).Set("cached_tokens", 0).Set("scheduler", Json(Json::Object()));
+  const ProgramResult drawn = Report({Write("b.json", json)});
+  EXPECT_NE(drawn.out.find("hits (mean 89.5)"), std::string::npos) << drawn.out;
+  EXPECT_NE(drawn.out.find("in a step (mean 7)"), std::string::npos) << drawn.out;
+}
+
+TEST_F(ReportProgramTest, CancelledRowsAreSaidApart) {
+  Json json = Summary();
+  json.Set("rows_done", 4520).Set("rows_failed", 15480).Set("rows_cancelled", 15436);
+  const ProgramResult result = Report({Write("a.json", json)});
+  EXPECT_NE(result.out.find("4,564 rows in 2.0 s, 44 failed, 15,436 more cancelled: 45 tokens/s"),
+            std::string::npos)
+      << result.out;
+}
+
 TEST_F(ReportProgramTest, WhatIsNoSummaryIs65AndNamesTheField) {
   const auto with = [](const char* key, const char* text) {
     Json json = Summary();
@@ -162,6 +199,7 @@ TEST_F(ReportProgramTest, WhatIsNoSummaryIs65AndNamesTheField) {
       {*ParseJson("{}"), "has no seconds"},
       {with("rows_done", "-1"), "rows_done must be an integer"},
       {with("rows_done", "1e30"), "rows_done must be an integer"},
+      {with("rows_cancelled", "4"), "rows_cancelled must be at most rows_failed, 3 (found 4)"},
       {with("seconds", "\"two\""), "seconds must be a number"},
       {with("scheduler", "{\"pages_total\": []}"), "scheduler: pages_total must be an integer"},
       {with("time_series", "[]"), "time_series must be an object"},
