@@ -131,6 +131,7 @@ Result<OpenedFile> OpenToWrite(const std::string& path, int flags, mode_t mode) 
   const bool by_name = !HoldsOpenFiles(fs::path(target).parent_path());
   flags |= O_WRONLY | O_CLOEXEC | O_NOCTTY | (by_name ? O_NOFOLLOW : 0);
   OpenedFile file;
+  file.has_name = by_name;
   for (int tries = 0; file.fd < 0 && tries < kOpenTries; ++tries) {
     file.is_new = true;
     file.fd = open(target.c_str(), flags | O_CREAT | O_EXCL, mode);
@@ -181,7 +182,8 @@ bool IsSamePlace(const std::string& path, const std::string& other) {
 }
 
 Status SyncNameOf(const std::string& path) {
-  if (SyncFolderOf(path)) return Status();
+  MINISGL_ASSIGN_OR_RETURN(const std::string target, FollowOwnLinks(path));
+  if (SyncFolderOf(target)) return Status();
   return Failure(StatusCode::kIoError, path, "its folder cannot be written");
 }
 

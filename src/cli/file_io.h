@@ -31,6 +31,7 @@ Result<std::string> FollowOwnLinks(const std::string& path);
 struct OpenedFile {
   int fd = -1;
   bool is_new = false;
+  bool has_name = true;  // it is not what another name, as /dev/stdout, finds open
 };
 // Opens `path` for writing, with FollowOwnLinks and `flags` beside; makes it with `mode` less the
 // umask where it is not there. kCannotCreate, also for a file that another user has put into a

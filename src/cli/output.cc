@@ -106,6 +106,7 @@ Result<std::unique_ptr<Output>> Output::Open(const std::string& path, OldRows ol
     MINISGL_ASSIGN_OR_RETURN(const OpenedFile file, OpenToWrite(path, O_APPEND, kOutputMode));
     output->fd_ = file.fd;
     output->is_new_ = file.is_new;
+    output->has_name_ = file.has_name;
   }
   struct stat info {};
   if (fstat(output->fd_, &info) != 0) {

@@ -51,7 +51,7 @@ class Output {
   bool is_terminal() const { return is_terminal_; }
   bool is_stdout() const { return !owned_; }
   // A file with a name of its own: what it holds can be read again, and another may replace it.
-  bool is_regular_file() const { return owned_ && regular_; }
+  bool is_regular_file() const { return owned_ && regular_ && has_name_; }
   const std::string& path() const { return path_; }
 
  private:
@@ -69,7 +69,8 @@ class Output {
   OldRows old_rows_ = OldRows::kRefuse;
   bool owned_ = false;
   bool regular_ = false;
-  bool is_new_ = false;  // its name is not on its disk yet
+  bool has_name_ = true;  // of its own
+  bool is_new_ = false;   // its name is not on its disk yet
   bool is_terminal_ = false;
   bool pipe_closed_ = false;
   std::string path_;  // "": standard output

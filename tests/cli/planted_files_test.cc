@@ -97,6 +97,7 @@ TEST_F(PlantedFilesTest, ANameOfAnOpenFileIsThatFile) {
   {
     const auto output = Output::Open(folder_.Path("link"), false, -1);
     ASSERT_TRUE(output.ok()) << output.status().message();
+    EXPECT_FALSE((*output)->is_regular_file()) << "it has no name for a journal beside it";
     ASSERT_TRUE((*output)->Write("text").ok());
   }
   EXPECT_EQ(folder_.Read("file"), "text");
