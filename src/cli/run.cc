@@ -288,7 +288,7 @@ Result<int> RunRows(const RunOptions& options, Job* job, ReportFiles* reports) {
     Log(LogLevel::kWarning, failed);
   }
   MINISGL_RETURN_IF_ERROR(WithAdvice(status, *job->output, job->reader.get()));
-  if (loop.ended_early() && job->output->can_resume()) {
+  if (loop.failures().cancelled() > 0 && job->output->can_resume()) {
     Log(LogLevel::kInfo, "stopped; --resume asks the rows that were cancelled");
   }
   MINISGL_RETURN_IF_ERROR(reports->WriteSummary(summary));
