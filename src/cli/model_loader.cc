@@ -1,7 +1,6 @@
 #include "cli/model_loader.h"
 
 #include <fmt/ranges.h>
-#include <sys/stat.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -268,11 +267,8 @@ std::optional<PackSource> MakePackSource(const ModelConfig& config, const Checkp
       DTypeName(plan.weight_format.dtype), config.num_heads, config.num_kv_heads, config.head_dim,
       config.rotary_interleaved, ropes, HashWeights(checkpoint, *folder, NumThreads(options)));
   std::vector<std::pair<std::string, FileStamp>> stamps;
-  source.is_public = true;
-  for (const MappedFile* file : files) {
-    source.is_public = source.is_public && (file->stamp().mode & S_IROTH) != 0;
-    stamps.emplace_back(file->path(), file->stamp());
-  }
+  for (const MappedFile* file : files) stamps.emplace_back(file->path(), file->stamp());
+  source.is_public = EverybodyMayRead(checkpoint);
   source.holds = [stamps = std::move(stamps)] {
     return std::all_of(stamps.begin(), stamps.end(),
                        [](const auto& file) { return StampOf(file.first) == file.second; });

@@ -3,6 +3,7 @@
 #include "cli/weights_key.h"
 
 #include <fmt/core.h>
+#include <sys/stat.h>
 #include <sys/vfs.h>
 #include <time.h>
 
@@ -26,7 +27,7 @@ namespace {
 
 constexpr size_t kPartBytes = size_t{1} << 20;  // hashed by one thread at a time
 constexpr size_t kHexDigits = 64;
-constexpr mode_t kRememberedMode = 0600;
+constexpr mode_t kPrivateMode = 0600, kPublicMode = 0644;
 // Clocks of file systems go in ticks: a file that was changed as lately as this may be changed once
 // more and show the same time.
 constexpr int64_t kTooNewNs = 2'000'000'000;
@@ -98,7 +99,7 @@ std::optional<std::string> Recall(const TrustedFolder& folder, const std::string
                                   const std::string& stamps) {
   const Result<FileHandle> file = folder.OpenFile(name);
   if (!file.ok()) {
-    if (file.status().code() != StatusCode::kNoInput) {
+    if (file.status().code() == StatusCode::kBadInput) {
       Log(LogLevel::kWarning,
           fmt::format("--pack-cache: {}/{}: {}; the weights are hashed anew",
                       Visible(folder.path(), 400), name, file.status().message()));
@@ -128,7 +129,8 @@ std::string HashWeights(const Checkpoint& checkpoint, const TrustedFolder& folde
   Log(LogLevel::kVerbose,
       fmt::format("--pack-cache: {} bytes of weights hashed", checkpoint.total_bytes()));
   if (!stamps) return hash;
-  const Status kept = folder.ReplaceFile(name, kRememberedMode, [&](int fd) {
+  const mode_t mode = EverybodyMayRead(checkpoint) ? kPublicMode : kPrivateMode;
+  const Status kept = folder.ReplaceFile(name, mode, [&](int fd) {
     return WriteAll(fd, Remembered(*stamps, hash))
                ? Status()
                : Status(StatusCode::kIoError, "cannot be written");
@@ -138,6 +140,12 @@ std::string HashWeights(const Checkpoint& checkpoint, const TrustedFolder& folde
         fmt::format("--pack-cache: {}/{}: {}", Visible(folder.path(), 400), name, kept.message()));
   }
   return hash;
+}
+
+bool EverybodyMayRead(const Checkpoint& checkpoint) {
+  const Files files = checkpoint.Files();
+  return std::all_of(files.begin(), files.end(),
+                     [](const MappedFile* file) { return (file->stamp().mode & S_IROTH) != 0; });
 }
 
 }  // namespace minisgl

@@ -17,4 +17,7 @@ namespace minisgl {
 // for tensors in memory. Computed by `num_threads` threads unless `folder` remembers it.
 std::string HashWeights(const Checkpoint& checkpoint, const TrustedFolder& folder, int num_threads);
 
+// Whether everybody may read all files of `checkpoint`. What is made of them is as private.
+bool EverybodyMayRead(const Checkpoint& checkpoint);
+
 }  // namespace minisgl

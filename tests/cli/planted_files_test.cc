@@ -112,6 +112,18 @@ TEST_F(PlantedFilesTest, AJournalIsNeverALink) {
   EXPECT_EQ(folder_.Read("victim"), "");
 }
 
+// A journal takes the place of no file that is being written.
+TEST_F(PlantedFilesTest, AFileThatAnOutputWritesIsLocked) {
+  const std::string path = folder_.Path("out.meta");
+  EXPECT_FALSE(IsLocked(path));
+  {
+    const auto output = Output::Open(path, false, -1);
+    ASSERT_TRUE(output.ok());
+    EXPECT_TRUE(IsLocked(path));
+  }
+  EXPECT_FALSE(IsLocked(path));
+}
+
 TEST_F(PlantedFilesTest, AFileInTheMakingIsNewAndFollowsNoLink) {
   const std::string path = folder_.Write("out", "old");
   folder_.Write("victim", "precious");

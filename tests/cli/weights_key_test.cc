@@ -106,6 +106,7 @@ TEST_F(WeightsKeyTest, TheHashOfAnOldFileIsRememberedUntilItChanges) {
 
 TEST_F(WeightsKeyTest, WhatIsRememberedWrongIsNotBelieved) {
   const std::string model = Model("model", 5);
+  ASSERT_EQ(chmod((model + "/model.safetensors").c_str(), 0640), 0);
   WaitUntilOld();
   const std::string hash = Hash(model);
   const std::string remembered = OnlyRemembered();
