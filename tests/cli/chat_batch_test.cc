@@ -199,6 +199,32 @@ TEST_F(ChatBatchTest, WhatWasStoppedIsGoneOnWith) {
   EXPECT_EQ(other.status, 1);
 }
 
+// What was read before is answered; the rest waits for the file as it was.
+TEST_F(ChatBatchTest, AFileThatChangesWhileItIsReadIsSaid) {
+  MarkSlow("more rows than are read ahead");
+  const std::string rows = WriteRows("rows.jsonl", 6000, 1), answers = File("rows.answers.jsonl");
+  const std::string before = ReadAll(rows);
+  auto chat = Start({});
+  chat->Send("/batch " + rows + "\r");
+  WaitForAnAnswer(chat.get(), answers);
+  chat->Signal(SIGSTOP);
+  std::ofstream(rows) << before.substr(0, before.size() - 100);
+  chat->Signal(SIGCONT);
+  ASSERT_TRUE(chat->WaitFor("[batch done] > ")) << chat->output();
+  chat->Send("/batch\r");
+  ASSERT_TRUE(chat->WaitFor("rows.jsonl: changed while it was read")) << chat->output();
+  const size_t answered = Rows(answers).size();
+  EXPECT_GT(answered, 1000u);
+  EXPECT_LT(answered, 6000u);
+  std::ofstream(rows) << before;
+  chat->Send("/batch -r " + rows + "\r");
+  ASSERT_TRUE(chat->WaitFor(std::to_string(6000 - answered) + " of ")) << chat->output();
+  ASSERT_TRUE(chat->WaitFor("[batch done] > ")) << chat->output();
+  EXPECT_EQ(Rows(answers).size(), 6000u);
+  chat->Send(kCtrlD);
+  EXPECT_EQ(chat->WaitForExit(), 0);
+}
+
 TEST_F(ChatBatchTest, LeavingWhileOneRunsAsks) {
   const std::string rows = WriteRows("rows.jsonl", kManyRows, 1500);
   auto chat = Start({"--cpu-target", "naive"});

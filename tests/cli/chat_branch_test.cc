@@ -124,6 +124,19 @@ TEST_F(ChatBranchTest, SeveralAnswersComeAtOnceAndInOrder) {
   EXPECT_EQ(single.out, result.out.substr(0, single.out.size()));
 }
 
+TEST_F(ChatBranchTest, AMinTokensAboveTheMaxTokensThatHoldsIsSaid) {
+  const PipedResult by_options =
+      RunPiped(Arguments({"--min-tokens", "3", "--max-tokens", "2"}), "hi\n");
+  EXPECT_EQ(by_options.status, 64) << by_options.err;
+  // The other is of the model's generation_config.json.
+  const PipedResult by_model = RunPiped(Arguments({"--min-tokens", "300"}), "hi\n");
+  EXPECT_EQ(by_model.status, 1) << by_model.err;
+  EXPECT_NE(by_model.err.find("min_tokens is more than max_tokens (found 300 and 256)"),
+            std::string::npos)
+      << by_model.err;
+  EXPECT_EQ(by_model.out, "");
+}
+
 TEST_F(ChatBranchTest, ARegenThatIsStoppedKeepsWhatWasSaid) {
   auto chat = Start({"--ignore-eos", "-n", "1500", "--cpu-target", "naive", "--temperature", "1"});
   ASSERT_TRUE(StopAnAnswer(chat.get(), "What is the capital of France?", "Paris"))
