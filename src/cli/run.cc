@@ -202,6 +202,15 @@ void SaySummary(const RunOptions& options, const RunSummary& summary, bool one_p
   if (options.reports.stats) PrintStderr(FormatStats(summary.stats));
 }
 
+// Why the exit status is 1, said also where notes are not.
+void SayFailures(const RunOptions& options, const Failures& failures, const RunOutput& output) {
+  if (const std::string text = failures.Text(); !text.empty()) Log(LogLevel::kWarning, text);
+  // A note has said so as the run was resumed.
+  if (output.failed_before() == 0 || !options.model.quiet) return;
+  Log(LogLevel::kWarning,
+      fmt::format("{} failed before; --retry-failed asks them again", output.failed_before()));
+}
+
 int ExitStatus(const RunLoop& loop, const Job& job) {
   if (loop.stop_reason() != 0) return kExitSignalBase + loop.stop_reason();
   // For one prompt of the command line a template that refuses is a bad model file, not a bad row.
@@ -212,11 +221,12 @@ int ExitStatus(const RunLoop& loop, const Job& job) {
 }
 
 // An output that has every answer needs no model.
-Result<int> FinishWithoutRows(Job* job, ReportFiles* reports) {
+Result<int> FinishWithoutRows(const RunOptions& options, Job* job, ReportFiles* reports) {
   MINISGL_RETURN_IF_ERROR(job->output->Begin());
   MINISGL_RETURN_IF_ERROR(job->output->Finish(true));
   RunSummary nothing;
   nothing.failures = Failures();
+  SayFailures(options, Failures(), *job->output);
   MINISGL_RETURN_IF_ERROR(reports->WriteSummary(nothing));
   return job->output->failed_before() > 0 ? kExitSomeFailed : 0;
 }
@@ -283,10 +293,7 @@ Result<int> RunRows(const RunOptions& options, Job* job, ReportFiles* reports) {
       progress.EndHistory(summary.stats.scheduler, summary.rows_done + summary.rows_failed)
           .ToJson();
   SaySummary(options, summary, job->one_prompt);
-  // Said also where notes are not: without it a status of 1 is a riddle.
-  if (const std::string failed = loop.failures().Text(); !failed.empty() && !job->one_prompt) {
-    Log(LogLevel::kWarning, failed);
-  }
+  if (!job->one_prompt) SayFailures(options, loop.failures(), *job->output);
   MINISGL_RETURN_IF_ERROR(WithAdvice(status, *job->output, job->reader.get()));
   if (loop.failures().cancelled() > 0 && job->output->can_resume()) {
     Log(LogLevel::kInfo, "stopped; --resume asks the rows that were cancelled");
@@ -334,7 +341,7 @@ Result<int> RunCommand(RunOptions options, ReportFiles* reports) {
     }
     MINISGL_RETURN_IF_ERROR(OpenOutputs(options, model_dir, ids, &job, reports));
   }
-  if (options.resume && job.rows_total == 0) return FinishWithoutRows(&job, reports);
+  if (options.resume && job.rows_total == 0) return FinishWithoutRows(options, &job, reports);
   return RunRows(options, &job, reports);
 }
 

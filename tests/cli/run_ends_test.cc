@@ -178,6 +178,9 @@ TEST_F(RunEndsTest, MaxFailuresEndsTheRunInOrder) {
   const ProgramResult resumed =
       RunModel({"--file", rows, "-o", out, "--resume", "--max-failures", "3"});
   EXPECT_EQ(resumed.exit_code, 1) << resumed.err;  // for the three that failed before
+  const ProgramResult again = RunModel({"-q", "--file", rows, "-o", out, "--resume"});
+  EXPECT_EQ(again.exit_code, 1);
+  EXPECT_EQ(again.err, "minisgl: 3 failed before; --retry-failed asks them again\n");
   const ProgramResult whole = RunModel({"-q", "--file", rows, "--max-failures", "4"});
   EXPECT_EQ(whole.exit_code, 1);
   std::set<std::string> expected, found;

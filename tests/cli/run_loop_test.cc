@@ -515,6 +515,8 @@ TEST_F(RunLoopTest, AStopOfItsOwnEndsARunInAThreadOfItsOwn) {
     EXPECT_EQ(ErrorCode(rows[2]), "cancelled");
     EXPECT_EQ(numbers.done, 1);
     EXPECT_EQ(numbers.failed, 2);
+    EXPECT_EQ(numbers.cancelled, 2);
+    EXPECT_EQ(numbers.grace_left_s, 0);
     EXPECT_EQ(numbers.tokens, 3);
     EXPECT_EQ(StopSignal(), 0);
   }
