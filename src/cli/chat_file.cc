@@ -22,6 +22,9 @@ namespace {
 
 constexpr uint64_t kFileBytesMax = uint64_t{64} << 20;
 constexpr mode_t kSavedMode = 0600;  // of a new file: a conversation is its owner's, as the history
+// JSON values of a line or of the whole file: far more than a conversation has, and a bound on what
+// parsing may take, as a value of two bytes becomes one of forty.
+constexpr uint64_t kValuesMax = uint64_t{1} << 20;
 // As in the rows that run writes.
 constexpr const char* kReasoningField = "reasoning";
 constexpr std::array<std::string_view, 5> kRoles = {"system", "developer", "user", "assistant",
@@ -90,7 +93,7 @@ Status AddAll(const Json& list, std::vector<SessionMessage>* messages) {
 }
 
 Status AddLine(std::string_view line, std::vector<SessionMessage>* messages) {
-  MINISGL_ASSIGN_OR_RETURN(const Json json, ParseJson(line));
+  MINISGL_ASSIGN_OR_RETURN(const Json json, ParseJson(line, {.values_max = kValuesMax}));
   const Json* list = json.Find("messages");
   if (list == nullptr) return AddMessage(json, messages);
   if (!list->is_array()) return BadInput("messages is {}; it must be an array", list->TypeName());
@@ -103,7 +106,7 @@ Status AddLine(std::string_view line, std::vector<SessionMessage>* messages) {
 // One value over several lines, as other programs write it: an array of messages, or an object with
 // one. Nothing where the text is no such value.
 std::optional<Status> AddDocument(std::string_view text, std::vector<SessionMessage>* messages) {
-  const Result<Json> json = ParseJson(text);
+  const Result<Json> json = ParseJson(text, {.values_max = kValuesMax});
   if (!json.ok()) return std::nullopt;
   const Json* list = json->is_array() ? &*json : json->Find("messages");
   if (list == nullptr || !list->is_array()) return std::nullopt;

@@ -5,6 +5,7 @@
 // cli.md.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -90,12 +91,16 @@ Status CheckHasTemplate(const TextModel& text);
 void SetEndTokens(const std::vector<TokenId>& eos_ids, Prompt* prompt);
 
 // What the template of `text` makes of `messages`, for generation. `kwargs` (null or an object)
-// come on top of
-// --template-arg. A model without a template: kBadInput naming --chat-template.
-Result<std::vector<TextPiece>> RenderChat(const TextModel& text, const Json& messages,
-                                          const Json& kwargs = Json(), const Json& tools = Json(),
-                                          const Json& documents = Json());
+// come on top of --template-arg. Rendering ends with an error soon after `*cancelled` (may be null)
+// became true. A model without a template: kBadInput naming --chat-template.
+Result<std::vector<TextPiece>> RenderChat(const TextModel& text, Json messages,
+                                          Json kwargs = Json(), Json tools = Json(),
+                                          Json documents = Json(),
+                                          const std::atomic<bool>* cancelled = nullptr);
 // The token ids of rendered text; control tokens in content count only under --parse-special.
 Result<std::vector<TokenId>> EncodeRendered(const TextModel& text, std::vector<TextPiece> pieces);
+// The same, to `sink` part by part (Tokenizer::EncodeTo).
+Status EncodeRenderedTo(const TextModel& text, std::vector<TextPiece> pieces,
+                        const TokenSink& sink);
 
 }  // namespace minisgl

@@ -56,18 +56,21 @@ PromptBuilder::PromptBuilder(const TextModel* text, const EngineLimits& limits,
   }
 }
 
-std::optional<RowError> PromptBuilder::Build(Row* row, std::vector<Prompt>* prompts) const {
+std::optional<RowError> PromptBuilder::Build(Row* row, std::vector<Prompt>* prompts,
+                                             const std::atomic<bool>* cancelled) const {
   prompts->clear();
   if (auto error = CheckIds(*row)) return error;
   Prompt prompt;
   row->hide_reasoning = options_.hide_reasoning;
   row->with_metrics = options_.row_metrics;
-  if (auto error = PromptIds(row, &prompt.ids)) return error;
-  if (prompt.ids.empty()) return InvalidRow("the prompt is empty: it has no tokens", "prompt");
+  Ids ids;
+  if (auto error = PromptIds(row, cancelled, &ids)) return error;
+  if (ids.total == 0) return InvalidRow("the prompt is empty: it has no tokens", "prompt");
   prompt.max_tokens = row->max_tokens.value_or(options_.defaults.max_tokens.value_or(-1));
-  if (options_.truncate_left) Truncate(row, prompt.max_tokens, &prompt.ids);
+  if (options_.truncate_left) Truncate(row, prompt.max_tokens, &ids);
   // Before there are n of it.
-  if (auto error = CheckLength(prompt.ids)) return error;
+  if (auto error = CheckLength(ids.total, ids.is_whole)) return error;
+  prompt.ids = std::move(ids.last);
   prompt.sampling = Sampling(*row);
   if (auto error = CheckMinTokens(*row, prompt)) return error;
   prompt.stop = row->stop.value_or(options_.defaults.stop);
@@ -120,44 +123,76 @@ std::optional<RowError> PromptBuilder::CheckMinTokens(const Row& row, const Prom
       "min_tokens");
 }
 
-std::optional<RowError> PromptBuilder::CheckLength(const std::vector<TokenId>& ids) const {
-  const auto length = static_cast<int64_t>(ids.size());
+std::optional<RowError> PromptBuilder::CheckLength(int64_t length, bool is_whole) const {
   if (length < capacity_) return std::nullopt;
   return RowError{"length_exceeded",
-                  fmt::format("the prompt has {} tokens; at most {} leave room for an answer",
-                              length, capacity_ - 1),
+                  fmt::format("the prompt has {}{} tokens; at most {} leave room for an answer",
+                              is_whole ? "" : "at least ", length, capacity_ - 1),
                   ""};
 }
 
-std::optional<RowError> PromptBuilder::PromptIds(Row* row, std::vector<TokenId>* ids) const {
+void PromptBuilder::Add(std::span<const TokenId> ids, Ids* to) const {
+  if (ids.empty()) return;
+  if (!to->first) to->first = ids.front();
+  to->total += static_cast<int64_t>(ids.size());
+  std::vector<TokenId>& last = to->last;
+  last.insert(last.end(), ids.begin(), ids.end());
+  const auto keep = static_cast<size_t>(capacity_);
+  if (last.size() <= 2 * keep) return;
+  last.erase(last.begin(), last.end() - static_cast<std::ptrdiff_t>(keep));
+}
+
+std::optional<RowError> PromptBuilder::PromptIds(Row* row, const std::atomic<bool>* cancelled,
+                                                 Ids* ids) const {
   if (row->kind == PromptKind::kTokenIds) {
-    *ids = row->prompt_token_ids;
+    Add(row->prompt_token_ids, ids);
     return std::nullopt;
   }
   if (auto error = ApplyReasoningEffort(*text_, row)) return error;
-  Result<std::vector<TextPiece>> pieces = Pieces(row);
+  const bool is_completed = row->kind == PromptKind::kText && row->add_special_tokens;
+  Result<std::vector<TextPiece>> pieces = Pieces(row, cancelled);
   if (!pieces.ok()) return RowError{"template_error", pieces.status().message(), "messages"};
-  Result<std::vector<TokenId>> encoded = EncodeRendered(*text_, std::move(pieces).value());
-  if (!encoded.ok()) {
-    return InvalidRow(encoded.status().message(),
-                      row->kind == PromptKind::kMessages ? "messages" : "prompt");
-  }
-  *ids = std::move(encoded).value();
-  if (row->kind == PromptKind::kText && row->add_special_tokens) {
-    const std::vector<TokenId> prefix = text_->tokenizer->Prefix();
-    const std::vector<TokenId> suffix = text_->tokenizer->Suffix();
-    ids->insert(ids->begin(), prefix.begin(), prefix.end());
-    ids->insert(ids->end(), suffix.begin(), suffix.end());
-  }
+  if (is_completed) Add(text_->tokenizer->Prefix(), ids);
+  if (auto error = EncodePieces(*row, std::move(pieces).value(), cancelled, ids)) return error;
+  if (is_completed) Add(text_->tokenizer->Suffix(), ids);
   return std::nullopt;
 }
 
+// A long text that is too long is not read to its end to say by how much.
+std::optional<RowError> PromptBuilder::EncodePieces(const Row& row, std::vector<TextPiece> pieces,
+                                                    const std::atomic<bool>* cancelled,
+                                                    Ids* ids) const {
+  constexpr size_t kCountedBytes = size_t{1} << 20;
+  size_t bytes = 0;
+  for (const TextPiece& piece : pieces) bytes += piece.text.size();
+  const bool counts = options_.truncate_left || bytes <= kCountedBytes;
+  if (const int64_t least = text_->tokenizer->MinTokens(pieces); !counts && least >= capacity_) {
+    return CheckLength(least, /*is_whole=*/false);
+  }
+  const auto sink = [&](std::span<const TokenId> more) {
+    Add(more, ids);
+    ids->is_whole = counts || ids->total < capacity_;
+    return ids->is_whole && (cancelled == nullptr || !cancelled->load());
+  };
+  const Status status = EncodeRenderedTo(*text_, std::move(pieces), sink);
+  if (cancelled != nullptr && cancelled->load()) {
+    return RowError{"cancelled", "the run was stopped before this row was asked", ""};
+  }
+  if (status.ok()) return std::nullopt;
+  return InvalidRow(status.message(), row.kind == PromptKind::kMessages ? "messages" : "prompt");
+}
+
 // A prompt that is text is completed as it is: its answer is no turn of a template, and is whole.
-Result<std::vector<TextPiece>> PromptBuilder::Pieces(Row* row) const {
-  if (row->kind == PromptKind::kText) return std::vector<TextPiece>{{row->prompt, true}};
+Result<std::vector<TextPiece>> PromptBuilder::Pieces(Row* row,
+                                                     const std::atomic<bool>* cancelled) const {
+  std::vector<TextPiece> pieces;
+  if (row->kind == PromptKind::kText) {
+    pieces.push_back({std::move(row->prompt), true});
+    return pieces;
+  }
   MINISGL_ASSIGN_OR_RETURN(
-      std::vector<TextPiece> pieces,
-      RenderChat(*text_, row->messages, row->template_kwargs, row->tools, row->documents));
+      pieces, RenderChat(*text_, std::move(row->messages), std::move(row->template_kwargs),
+                         std::move(row->tools), std::move(row->documents), cancelled));
   row->reasoning = WithPrompt(reasoning_, pieces);
   return pieces;
 }
@@ -165,15 +200,16 @@ Result<std::vector<TextPiece>> PromptBuilder::Pieces(Row* row) const {
 // Keeps the end of the prompt, and the token that begins texts if it had one. Room is left for the
 // answer, though at most a quarter of the context, so that a generous max_tokens does not eat the
 // prompt.
-void PromptBuilder::Truncate(Row* row, int64_t max_tokens, std::vector<TokenId>* ids) const {
-  const auto length = static_cast<int64_t>(ids->size());
+void PromptBuilder::Truncate(Row* row, int64_t max_tokens, Ids* ids) const {
+  const int64_t length = ids->total;
   if (length < capacity_) return;
   const int64_t quarter = std::max<int64_t>(capacity_ / 4, 1);
   const int64_t room = max_tokens < 0 ? quarter : std::min(max_tokens, quarter);
   const int64_t keep = std::max<int64_t>(capacity_ - room, 1);
-  const TokenId first = ids->front();
-  ids->erase(ids->begin(), ids->begin() + (length - keep));
-  if (keep > 1 && text_->tokenizer->bos_id() == first) ids->front() = first;
+  std::vector<TokenId>& last = ids->last;
+  last.erase(last.begin(), last.end() - keep);
+  if (keep > 1 && text_->tokenizer->bos_id() == ids->first) last.front() = *ids->first;
+  ids->total = keep;
   row->warnings.push_back(
       fmt::format("the prompt was cut from {} tokens to its last {}", length, keep));
 }

@@ -2,8 +2,10 @@
 // the answer.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "cli/model_loader.h"
@@ -38,18 +40,31 @@ class PromptBuilder {
 
   // One prompt for each of row->n answers, or why there is none. What was changed on the way is a
   // warning of the row, which learns what of its answers will be reasoning. A prompt that leaves no
-  // room for an answer is length_exceeded, or is cut where truncate_left.
-  std::optional<RowError> Build(Row* row, std::vector<Prompt>* prompts) const;
+  // room for an answer is length_exceeded, or is cut where truncate_left. Takes what only the
+  // prompt needed out of the row. A row that is being worked on is an error soon after `*cancelled`
+  // (may be null) became true.
+  std::optional<RowError> Build(Row* row, std::vector<Prompt>* prompts,
+                                const std::atomic<bool>* cancelled = nullptr) const;
 
   int64_t capacity() const { return capacity_; }
 
  private:
-  std::optional<RowError> PromptIds(Row* row, std::vector<TokenId>* ids) const;
-  Result<std::vector<TextPiece>> Pieces(Row* row) const;
+  // The ids of a prompt as they come: the last of them are kept, as many as any prompt may have.
+  struct Ids {
+    std::vector<TokenId> last;
+    std::optional<TokenId> first;
+    int64_t total = 0;
+    bool is_whole = true;  // else there may be more than `total`
+  };
+  void Add(std::span<const TokenId> ids, Ids* to) const;
+  std::optional<RowError> PromptIds(Row* row, const std::atomic<bool>* cancelled, Ids* ids) const;
+  std::optional<RowError> EncodePieces(const Row& row, std::vector<TextPiece> pieces,
+                                       const std::atomic<bool>* cancelled, Ids* ids) const;
+  Result<std::vector<TextPiece>> Pieces(Row* row, const std::atomic<bool>* cancelled) const;
   std::optional<RowError> CheckIds(const Row& row) const;
   std::optional<RowError> CheckMinTokens(const Row& row, const Prompt& prompt) const;
-  std::optional<RowError> CheckLength(const std::vector<TokenId>& ids) const;
-  void Truncate(Row* row, int64_t max_tokens, std::vector<TokenId>* ids) const;
+  std::optional<RowError> CheckLength(int64_t length, bool is_whole) const;
+  void Truncate(Row* row, int64_t max_tokens, Ids* ids) const;
   SamplingParams Sampling(const Row& row) const;
 
   const TextModel* text_;

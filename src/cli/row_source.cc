@@ -128,6 +128,16 @@ Status FileRowSource::status() const {
       reader_.name(), next_index_, check_->rows);
 }
 
+size_t SingleRowSource::PromptBytes(const Row& row) {
+  size_t bytes = row.prompt.size();
+  if (!row.messages.is_array()) return bytes;
+  for (const Json& message : row.messages.as_array()) {
+    const Json* const content = message.Find("content");
+    if (content != nullptr && content->is_string()) bytes += content->as_string().size();
+  }
+  return bytes;
+}
+
 Result<FileCheck> CheckRows(LineReader* reader, bool lenient, IdTable* ids) {
   FileCheck check;
   FileRowSource source(reader, lenient, /*check_ids=*/false);

@@ -112,7 +112,7 @@ class FileRowSource : public RowSource {
 
 class SingleRowSource : public RowSource {
  public:
-  explicit SingleRowSource(Row row) : row_(std::move(row)) {}
+  explicit SingleRowSource(Row row) : bytes_(PromptBytes(row)), row_(std::move(row)) {}
 
   Outcome Next(int, ParsedRow* row) override {
     if (!row_) return Outcome::kEnd;
@@ -120,9 +120,12 @@ class SingleRowSource : public RowSource {
     row_.reset();
     return Outcome::kRow;
   }
-  size_t row_bytes() const override { return 0; }
+  size_t row_bytes() const override { return bytes_; }
 
  private:
+  static size_t PromptBytes(const Row& row);
+
+  const size_t bytes_;
   std::optional<Row> row_;
 };
 

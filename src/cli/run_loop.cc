@@ -22,6 +22,10 @@ constexpr int kRowsPerTurn = 64;
 // While nothing runs yet: what is asked first decides what is cached, and nobody wants to wait.
 constexpr milliseconds kFillTime(200);
 
+// From so many bytes on a row's prompt is made beside the loop: a smaller one takes a few
+// milliseconds.
+constexpr size_t kLargeRowBytes = size_t{32} << 10;
+
 // A request's tag in the runtime: which row, which of its answers.
 constexpr uint64_t kAnswersPerRow = 256;
 static_assert(kAnswersMax < kAnswersPerRow);
@@ -34,14 +38,6 @@ RowError Cancelled() {
 }
 
 RowError NotAsked() { return {"cancelled", "the run was stopped before this row was asked", ""}; }
-
-// What only the prompt needed is let go as soon as there is one.
-void DropPrompt(Row* row) {
-  row->prompt = std::string();
-  row->messages = row->tools = row->documents = row->template_kwargs = Json();
-  row->prompt_token_ids = std::vector<TokenId>();
-  row->logit_bias = {};
-}
 
 // The error that ends a run for an answer that failed by no fault of its row; OK for any other.
 Status FaultOf(const Event& event) {
@@ -68,7 +64,8 @@ RunLoop::RunLoop(Runtime* runtime, const PromptBuilder* prompts, RowSource* sour
       writer_(*writer),
       progress_(progress),
       options_(options),
-      window_(2 * options.window_answers_max) {}
+      window_(2 * options.window_answers_max),
+      preparer_(prompts) {}
 
 // The queue must outlive its requests: after a failed write some are still under way.
 RunLoop::~RunLoop() {
@@ -83,8 +80,8 @@ Status RunLoop::Run() {
   while (true) {
     CheckStop();
     if (stop_.at_once) return LeaveAtOnce();
-    if (!Stops()) MINISGL_RETURN_IF_ERROR(Admit());
-    if (pending_.empty() && (Stops() || (source_ended_ && window_.empty()))) break;
+    MINISGL_RETURN_IF_ERROR(Stops() ? CancelPreparing() : Admit());
+    if (pending_.empty() && (Stops() || IsAllAsked())) break;
     MINISGL_RETURN_IF_ERROR(TakeEvents());
     ShowProgress();
   }
@@ -93,6 +90,7 @@ Status RunLoop::Run() {
 
 // What was taken in is in the output, also after a fault: others may be held for it.
 Status RunLoop::End() {
+  if (Stops()) MINISGL_RETURN_IF_ERROR(CancelPreparing());
   if (Stops()) MINISGL_RETURN_IF_ERROR(CancelWindow());
   if (!fault_ && stopping_) MINISGL_RETURN_IF_ERROR(CancelUnread());
   ShowProgress();
@@ -106,13 +104,20 @@ bool RunLoop::IsWithinBounds() const {
 }
 
 bool RunLoop::WindowHasRoom() const {
-  return window_.empty() ||
-         (window_.num_answers() < options_.window_answers_max &&
-          open_bytes_ + window_.bytes() + writer_.held_bytes() < options_.bytes_ahead_max);
+  if (window_.empty() && preparer_.empty()) return true;
+  const size_t bytes = open_bytes_ + window_.bytes() + preparer_.bytes() + writer_.held_bytes();
+  return window_.num_answers() + preparer_.num_answers() < options_.window_answers_max &&
+         bytes < options_.bytes_ahead_max;
 }
 
 Status RunLoop::Admit() {
+  const Clock::time_point until = Clock::now() + kFillTime;
   MINISGL_RETURN_IF_ERROR(FillWindow());
+  MINISGL_RETURN_IF_ERROR(TakePrepared(milliseconds(0)));
+  // Large rows too are chosen from, at first.
+  while (!asked_any_ && !preparer_.empty() && Clock::now() < until && options_.stop().reason == 0) {
+    MINISGL_RETURN_IF_ERROR(TakePrepared(kPipeTick));
+  }
   for (int rows = 0; rows < kRowsPerTurn && !window_.empty() && HasRoom(); ++rows) {
     // Where bounds are reached, others are held for the oldest.
     Submit(IsWithinBounds() ? window_.TakeNext() : window_.TakeOldest());
@@ -154,15 +159,32 @@ Status RunLoop::TakeInRow(ParsedRow parsed, size_t bytes) {
   ReadyRow ready;
   ready.row = std::move(parsed.row);
   ready.bytes = bytes;
-  if (const auto error = prompts_.Build(&ready.row, &ready.prompts)) {
-    return WriteFailure(ready.row, *error);
+  if (bytes >= kLargeRowBytes) {
+    preparer_.Add(std::move(ready));
+    return Status();
   }
+  const auto error = prompts_.Build(&ready.row, &ready.prompts);
   DropPrompt(&ready.row);
+  return AddToWindow(std::move(ready), error);
+}
+
+Status RunLoop::AddToWindow(ReadyRow ready, const std::optional<RowError>& error) {
+  if (error) return WriteFailure(ready.row, *error);
   window_.Add(std::move(ready));
   return Status();
 }
 
+// Takes in the large rows that are ready; where none is, waits for one.
+Status RunLoop::TakePrepared(milliseconds wait) {
+  while (auto prepared = preparer_.Take(wait)) {
+    MINISGL_RETURN_IF_ERROR(AddToWindow(std::move(prepared->ready), prepared->error));
+    wait = milliseconds(0);
+  }
+  return Status();
+}
+
 void RunLoop::Submit(ReadyRow ready) {
+  asked_any_ = true;
   Pending pending;
   pending.row = std::move(ready.row);
   std::vector<Prompt> prompts = std::move(ready.prompts);
@@ -181,11 +203,11 @@ void RunLoop::Submit(ReadyRow ready) {
 }
 
 Status RunLoop::TakeEvents() {
-  if (pending_.empty()) return Status();
   const bool submits = !Stops() && !window_.empty() && HasRoom();
   const bool reads = !Stops() && !source_ended_ && WindowHasRoom();
-  milliseconds wait = reads && source_dry_ ? kPipeTick : kTick;
+  milliseconds wait = (reads && source_dry_) || !preparer_.empty() ? kPipeTick : kTick;
   if (submits || (reads && !source_dry_)) wait = milliseconds(0);
+  if (pending_.empty()) return preparer_.empty() ? Status() : TakePrepared(wait);
   for (std::optional<Event> event = queue_.Pop(wait); event; event = queue_.Pop(milliseconds(0))) {
     MINISGL_RETURN_IF_ERROR(TakeEvent(std::move(*event)));
   }
@@ -271,7 +293,7 @@ void RunLoop::AbortRow(const Pending& pending) {
 bool RunLoop::TooManyFailed() const {
   if (!options_.failures_max || failures_.failed() < *options_.failures_max) return false;
   if (options_.rows_total) return rows_done_ + failures_.total() < *options_.rows_total;
-  return !(source_ended_ && window_.empty() && pending_.empty());
+  return !(IsAllAsked() && pending_.empty());
 }
 
 void RunLoop::SayStop() const {
@@ -314,6 +336,12 @@ Status RunLoop::LeaveAtOnce() {
         WriteFailure(pending.row, pending.error ? *pending.error : Cancelled()));
   }
   return End();
+}
+
+// They were not asked yet, so that the grace is not theirs.
+Status RunLoop::CancelPreparing() {
+  for (const Row& row : preparer_.Cancel()) MINISGL_RETURN_IF_ERROR(WriteFailure(row, NotAsked()));
+  return Status();
 }
 
 Status RunLoop::CancelWindow() {

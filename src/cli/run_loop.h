@@ -18,6 +18,7 @@
 #include "cli/failures.h"
 #include "cli/progress.h"
 #include "cli/row.h"
+#include "cli/row_preparer.h"
 #include "cli/row_prompt.h"
 #include "cli/row_source.h"
 #include "cli/row_window.h"
@@ -95,7 +96,11 @@ class RunLoop {
   bool TooManyFailed() const;
   Status Admit();
   Status FillWindow();
+  // Whether nothing is left that has not been asked.
+  bool IsAllAsked() const { return source_ended_ && window_.empty() && preparer_.empty(); }
   Status TakeInRow(ParsedRow parsed, size_t bytes);
+  Status AddToWindow(ReadyRow ready, const std::optional<RowError>& error);
+  Status TakePrepared(std::chrono::milliseconds wait);
   void Submit(ReadyRow ready);
   Status TakeEvents();
   Status TakeEvent(Event event);
@@ -107,6 +112,7 @@ class RunLoop {
   void SayStop() const;
   Status LeaveAtOnce();
   Status End();
+  Status CancelPreparing();
   Status CancelWindow();
   Status CancelUnread();
   void ShowProgress() const;
@@ -120,6 +126,7 @@ class RunLoop {
 
   EventQueue queue_;
   RowWindow window_;
+  RowPreparer preparer_;
   std::unordered_map<int64_t, Pending> pending_;  // by row index
   int64_t open_answers_ = 0;
   size_t open_bytes_ = 0;
@@ -127,6 +134,7 @@ class RunLoop {
   int64_t finished_tokens_ = 0;  // of rows that are done
   int64_t rows_done_ = 0;
   Failures failures_;
+  bool asked_any_ = false;
   bool source_ended_ = false;
   Status source_status_;     // why it ended
   bool source_dry_ = false;  // a pipe had nothing yet

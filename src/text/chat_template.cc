@@ -135,7 +135,7 @@ class JinjaTemplate : public ChatTemplate {
   Result<std::vector<TextPiece>> Render(const ChatInput& input) const override {
     std::vector<TextPiece> pieces;
     MINISGL_RETURN_IF_ERROR(Guard(name_, [&] {
-      jinja::Interpreter interpreter(Variables(input), input.now);
+      jinja::Interpreter interpreter(Variables(input), input.now, input.cancelled);
       pieces = Pieces(interpreter.Run(block_));
     }));
     return pieces;

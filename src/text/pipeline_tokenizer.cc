@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "minisgl/base/utf8.h"
+#include "text/encode_windows.h"
 
 namespace minisgl {
 namespace {
@@ -14,10 +15,15 @@ namespace {
 constexpr size_t kFollowedSpansMax = 64;
 
 struct Joined {
-  std::string text;  // well-formed
+  std::string_view text;  // well-formed
   std::vector<TextRange> trusted;
+  std::string storage;  // of `text`, where pieces were joined or repaired
+
+  // (Not kept in `text`: a short string's bytes move with it.)
+  std::string_view Text() const { return storage.empty() ? text : storage; }
 };
 
+// `pieces` outlive it.
 Result<Joined> Join(std::span<const TextPiece> pieces) {
   size_t total = 0;
   for (const TextPiece& piece : pieces) {
@@ -28,22 +34,32 @@ Result<Joined> Join(std::span<const TextPiece> pieces) {
   }
   const auto join = [&](bool repair) {
     Joined joined;
-    joined.text.reserve(total);
+    joined.storage.reserve(total);
     for (const TextPiece& piece : pieces) {
-      const size_t begin = joined.text.size();
-      joined.text += repair ? ReplaceInvalidUtf8(piece.text) : piece.text;
+      const size_t begin = joined.storage.size();
+      if (repair) {
+        joined.storage += ReplaceInvalidUtf8(piece.text);
+      } else {
+        joined.storage += piece.text;
+      }
       if (!piece.trusted || piece.text.empty()) continue;
       if (!joined.trusted.empty() && joined.trusted.back().end == begin) {
-        joined.trusted.back().end = joined.text.size();
+        joined.trusted.back().end = joined.storage.size();
       } else {
-        joined.trusted.push_back({begin, joined.text.size()});
+        joined.trusted.push_back({begin, joined.storage.size()});
       }
     }
     return joined;
   };
+  if (pieces.size() == 1 && IsValidUtf8(pieces[0].text)) {
+    Joined joined;
+    joined.text = pieces[0].text;
+    if (pieces[0].trusted && total > 0) joined.trusted.push_back({0, total});
+    return joined;
+  }
   // A character may lie across pieces, so they are repaired one by one only where the whole is bad.
   Joined joined = join(/*repair=*/false);
-  return IsValidUtf8(joined.text) ? std::move(joined) : join(/*repair=*/true);
+  return IsValidUtf8(joined.storage) ? std::move(joined) : join(/*repair=*/true);
 }
 
 // What of `spans` lies in `range`, counted from its beginning.
@@ -67,6 +83,7 @@ class PipelineTokenizer : public Tokenizer {
     ids_end_ = vocabulary().ids_end();
     for (const auto& [id, rule] : added_.rules()) ids_end_ = std::max(ids_end_, id + 1);
     for (const auto& [id, rule] : added_.rules()) added_ids_[rule.text] = id;
+    piece_bytes_max_ = CountPieceBytes();
   }
 
   Result<std::vector<TokenId>> EncodeText(std::string_view text) const override {
@@ -77,7 +94,21 @@ class PipelineTokenizer : public Tokenizer {
     return Encode(std::span(&piece, 1));
   }
 
-  Result<std::vector<TokenId>> Encode(std::span<const TextPiece> pieces) const override;
+  Result<std::vector<TokenId>> Encode(std::span<const TextPiece> pieces) const override {
+    std::vector<TokenId> ids;
+    MINISGL_RETURN_IF_ERROR(EncodeTo(pieces, [&ids](std::span<const TokenId> more) {
+      ids.insert(ids.end(), more.begin(), more.end());
+      return true;
+    }));
+    return ids;
+  }
+  Status EncodeTo(std::span<const TextPiece> pieces, const TokenSink& sink) const override;
+  int64_t MinTokens(std::span<const TextPiece> pieces) const override {
+    if (piece_bytes_max_ == 0) return 0;
+    size_t bytes = 0;
+    for (const TextPiece& piece : pieces) bytes += piece.text.size();
+    return static_cast<int64_t>(bytes / piece_bytes_max_);
+  }
 
   std::vector<TokenId> Prefix() const override { return parts_.prefix; }
   std::vector<TokenId> Suffix() const override { return parts_.suffix; }
@@ -129,36 +160,68 @@ class PipelineTokenizer : public Tokenizer {
     std::vector<TextRange> trusted;
     bool at_start = false;
   };
-  Status EncodeRun(const Run& run, BpeScratch* scratch, std::vector<TokenId>* ids) const;
-  Status EncodeWords(WordList words, BpeScratch* scratch, std::vector<TokenId>* ids) const;
+  // All give false where the sink wanted no more.
+  Result<bool> EncodeSections(const Joined& joined, BpeScratch* scratch,
+                              const TokenSink& sink) const;
+  Result<bool> EncodeRun(const Run& run, BpeScratch* scratch, const TokenSink& sink) const;
+  Result<bool> EncodeWords(WordList words, BpeScratch* scratch, const TokenSink& sink) const;
   Result<std::vector<TextRange>> Follow(const Run& run, const std::string& normalized) const;
 
   TokenizerParts parts_;
   AddedTokens added_;
+  size_t CountPieceBytes() const;
+
   std::unordered_map<std::string, TokenId> added_ids_;  // by text
   TokenId ids_end_ = 0;
+  size_t piece_bytes_max_ = 0;  // of a text, that one token may stand for; 0: any number
 };
 
-Result<std::vector<TokenId>> PipelineTokenizer::Encode(std::span<const TextPiece> pieces) const {
+// Of the text as it is given. None where characters may be dropped, and where an added token takes
+// the white space beside it.
+size_t PipelineTokenizer::CountPieceBytes() const {
+  const Normalizer* const normalizer = parts_.normalizer.get();
+  const PreTokenizer* const pre_tokenizer = parts_.pre_tokenizer.get();
+  const bool spelled = (normalizer != nullptr && normalizer->SpellsBytes()) ||
+                       (pre_tokenizer != nullptr && pre_tokenizer->SpellsBytes());
+  if (pre_tokenizer != nullptr && !pre_tokenizer->KeepsAll()) return 0;
+  if (!parts_.bpe->KeepsAll(spelled)) return 0;
+  size_t longest = 4;  // a character that is no token
+  for (TokenId id = 0; id < vocabulary().ids_end(); ++id) {
+    longest = std::max(longest, vocabulary().Spelling(id).size());
+  }
+  for (const auto& [id, rule] : added_.rules()) {
+    if (rule.strips_left || rule.strips_right) return 0;
+    longest = std::max(longest, rule.text.size());
+  }
+  return longest * (normalizer == nullptr ? 1 : normalizer->ShrinkMax());
+}
+
+Status PipelineTokenizer::EncodeTo(std::span<const TextPiece> pieces, const TokenSink& sink) const {
   MINISGL_ASSIGN_OR_RETURN(const Joined joined, Join(pieces));
-  const std::string_view text = joined.text;
+  // Patterns work on within one part of a text for long: they ask too.
+  bool wanted = true;
+  const MatchBudget budget(joined.Text().size(), [&] { return wanted = wanted && sink({}); });
   BpeScratch scratch;
-  std::vector<TokenId> ids;
-  for (const auto& section : added_.Cut(text, joined.trusted, /*normalized=*/false)) {
-    if (section.id) {
-      ids.push_back(*section.id);
-      continue;
-    }
+  const Result<bool> more = EncodeSections(
+      joined, &scratch, [&](std::span<const TokenId> ids) { return wanted = wanted && sink(ids); });
+  return wanted ? more.status() : Status();
+}
+
+Result<bool> PipelineTokenizer::EncodeSections(const Joined& joined, BpeScratch* scratch,
+                                               const TokenSink& sink) const {
+  const std::string_view text = joined.Text();
+  const auto encode = [&](const AddedTokens::Section& section) -> Result<bool> {
+    if (section.id) return sink(std::span(&*section.id, 1));
     const TextRange& range = section.range;
     const Run run{text.substr(range.begin, range.end - range.begin), Within(joined.trusted, range),
                   range.begin == 0};
-    MINISGL_RETURN_IF_ERROR(EncodeRun(run, &scratch, &ids));
-  }
-  return ids;
+    return EncodeRun(run, scratch, sink);
+  };
+  return added_.Cut(text, joined.trusted, /*normalized=*/false, encode);
 }
 
-Status PipelineTokenizer::EncodeRun(const Run& run, BpeScratch* scratch,
-                                    std::vector<TokenId>* ids) const {
+Result<bool> PipelineTokenizer::EncodeRun(const Run& run, BpeScratch* scratch,
+                                          const TokenSink& sink) const {
   std::string text(run.text);
   std::vector<TextRange> trusted = run.trusted;
   if (parts_.normalizer != nullptr) {
@@ -169,31 +232,41 @@ Status PipelineTokenizer::EncodeRun(const Run& run, BpeScratch* scratch,
   }
   if (!added_.HasNormalized()) {
     const size_t size = text.size();
-    return EncodeWords({std::move(text), {{0, size}}, run.at_start}, scratch, ids);
+    return EncodeWords({std::move(text), {{0, size}}, run.at_start}, scratch, sink);
   }
-  for (const auto& section : added_.Cut(text, trusted, /*normalized=*/true)) {
+  const auto encode = [&](const AddedTokens::Section& section) -> Result<bool> {
+    if (section.id) return sink(std::span(&*section.id, 1));
     const TextRange& range = section.range;
-    if (section.id) {
-      ids->push_back(*section.id);
-      continue;
-    }
-    MINISGL_RETURN_IF_ERROR(EncodeWords({text.substr(range.begin, range.end - range.begin),
-                                         {{0, range.end - range.begin}},
-                                         run.at_start && range.begin == 0},
-                                        scratch, ids));
-  }
-  return {};
+    return EncodeWords({text.substr(range.begin, range.end - range.begin),
+                        {{0, range.end - range.begin}},
+                        run.at_start && range.begin == 0},
+                       scratch, sink);
+  };
+  return added_.Cut(text, trusted, /*normalized=*/true, encode);
 }
 
-Status PipelineTokenizer::EncodeWords(WordList words, BpeScratch* scratch,
-                                      std::vector<TokenId>* ids) const {
-  if (words.text.empty()) return {};
-  if (parts_.pre_tokenizer != nullptr) MINISGL_RETURN_IF_ERROR(parts_.pre_tokenizer->Run(&words));
-  const std::string_view text = words.text;
-  for (const TextRange& word : words.words) {
-    parts_.bpe->Encode(text.substr(word.begin, word.end - word.begin), scratch, ids);
-  }
-  return {};
+Result<bool> PipelineTokenizer::EncodeWords(WordList words, BpeScratch* scratch,
+                                            const TokenSink& sink) const {
+  if (words.text.empty()) return true;
+  std::vector<TokenId> ids;
+  const WordSink encode = [&](WordList part) -> Result<bool> {
+    const std::string_view text = part.text;
+    ids.clear();
+    for (const TextRange& range : part.words) {
+      const std::string_view word = text.substr(range.begin, range.end - range.begin);
+      if (word.size() <= kEncodeWindowBytes) {
+        parts_.bpe->Encode(word, scratch, &ids);
+        continue;
+      }
+      if (!sink(ids)) return false;
+      ids.clear();
+      MINISGL_ASSIGN_OR_RETURN(const bool wanted, parts_.bpe->EncodeTo(word, scratch, sink));
+      if (!wanted) return false;
+    }
+    return sink(ids);
+  };
+  if (parts_.pre_tokenizer == nullptr) return encode(std::move(words));
+  return parts_.pre_tokenizer->Stream(std::move(words), encode);
 }
 
 // Where the trusted text of `run` lies in `normalized`: what comes before a border, normalised

@@ -37,24 +37,48 @@ Result<std::shared_ptr<const SentencePieceEncoder>> SentencePieceEncoder::Create
   return std::shared_ptr<const SentencePieceEncoder>(new SentencePieceEncoder(std::move(library)));
 }
 
-Status SentencePieceEncoder::Encode(std::string_view text, std::vector<TokenId>* ids) const {
-  if (text.empty()) return {};
+namespace {
+
+// Runs `encode`, a call of the library on a text of `bytes`.
+template <typename Encode>
+Status Guard(size_t bytes, Encode encode) {
   try {
-    std::vector<int> encoded;
-    const auto status = library_->processor.Encode(text, &encoded);
-    if (!status.ok()) {
-      return MakeStatus(StatusCode::kInternal, "sentencepiece cannot encode a text of {} bytes: {}",
-                        text.size(), Visible(status.message(), 200));
-    }
-    ids->insert(ids->end(), encoded.begin(), encoded.end());
+    const sentencepiece::util::Status status = encode();
+    if (status.ok()) return {};
+    return MakeStatus(StatusCode::kInternal, "sentencepiece cannot encode a text of {} bytes: {}",
+                      bytes, Visible(status.message(), 200));
   } catch (const std::bad_alloc&) {
-    return MakeStatus(StatusCode::kOutOfMemory, "no memory to encode a text of {} bytes",
-                      text.size());
+    return MakeStatus(StatusCode::kOutOfMemory, "no memory to encode a text of {} bytes", bytes);
   } catch (const std::exception& error) {
     return MakeStatus(StatusCode::kInternal, "sentencepiece cannot encode a text of {} bytes: {}",
-                      text.size(), Visible(error.what(), 200));
+                      bytes, Visible(error.what(), 200));
   }
-  return {};
+}
+
+}  // namespace
+
+Status SentencePieceEncoder::Encode(std::string_view text, std::vector<TokenId>* ids) const {
+  if (text.empty()) return {};
+  return Guard(text.size(), [&] {
+    std::vector<int> encoded;
+    auto status = library_->processor.Encode(text, &encoded);
+    if (status.ok()) ids->insert(ids->end(), encoded.begin(), encoded.end());
+    return status;
+  });
+}
+
+Status SentencePieceEncoder::Encode(std::string_view text, std::vector<PlacedToken>* tokens) const {
+  if (text.empty()) return {};
+  return Guard(text.size(), [&] {
+    sentencepiece::ImmutableSentencePieceText encoded;
+    auto status = library_->processor.Encode(text, encoded.mutable_proto());
+    if (!status.ok()) return status;
+    for (size_t i = 0; i < encoded.pieces_size(); ++i) {
+      const auto piece = encoded.pieces(static_cast<int>(i));
+      tokens->push_back({piece.begin(), static_cast<TokenId>(piece.id())});
+    }
+    return status;
+  });
 }
 
 }  // namespace minisgl

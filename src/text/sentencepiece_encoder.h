@@ -7,6 +7,7 @@
 
 #include "minisgl/base/ids.h"
 #include "minisgl/base/status.h"
+#include "text/encode_windows.h"
 #include "text/sentencepiece_model.h"
 
 namespace minisgl {
@@ -18,7 +19,9 @@ class SentencePieceEncoder {
       const SentencePieceModel& model);
   ~SentencePieceEncoder();
 
-  // Appends the ids of `text`.
+  // Appends the ids of `text`, with their places in it. Takes up to 250 bytes for each of it.
+  Status Encode(std::string_view text, std::vector<PlacedToken>* tokens) const;
+  // Appends the ids alone.
   Status Encode(std::string_view text, std::vector<TokenId>* ids) const;
 
  private:

@@ -49,10 +49,12 @@ struct Span {
 };
 
 struct JoinedBytes {
-  std::string text;
+  std::string_view text;
   std::vector<Span> trusted;
+  std::string storage;  // of `text`, where pieces were joined
 };
 
+// `pieces` outlive it.
 Result<JoinedBytes> JoinBytes(std::span<const TextPiece> pieces) {
   JoinedBytes joined;
   size_t total = 0;
@@ -62,15 +64,20 @@ Result<JoinedBytes> JoinBytes(std::span<const TextPiece> pieces) {
     }
     total += piece.text.size();
   }
-  joined.text.reserve(total);
+  if (pieces.size() == 1) {
+    joined.text = pieces[0].text;
+    if (pieces[0].trusted && total > 0) joined.trusted.push_back({0, total});
+    return joined;
+  }
+  joined.storage.reserve(total);
   for (const TextPiece& piece : pieces) {
-    const size_t begin = joined.text.size();
-    joined.text += piece.text;
+    const size_t begin = joined.storage.size();
+    joined.storage += piece.text;
     if (!piece.trusted || piece.text.empty()) continue;
     if (!joined.trusted.empty() && joined.trusted.back().end == begin) {
-      joined.trusted.back().end = joined.text.size();
+      joined.trusted.back().end = joined.storage.size();
     } else {
-      joined.trusted.push_back({begin, joined.text.size()});
+      joined.trusted.push_back({begin, joined.storage.size()});
     }
   }
   return joined;
@@ -97,6 +104,7 @@ Result<std::unique_ptr<Tokenizer>> SentencePieceTokenizer::Create(SentencePieceM
   tokenizer->IndexSpellings();
   tokenizer->DefineRoles(model, config);
   tokenizer->IndexSymbols();
+  tokenizer->CountPieceBytes(model);
   MINISGL_RETURN_IF_ERROR(tokenizer->MakeEncoders(std::move(model)));
   return std::unique_ptr<Tokenizer>(std::move(tokenizer));
 }
@@ -196,6 +204,23 @@ void SentencePieceTokenizer::IndexSymbols() {
   }
 }
 
+// Of the text as it is given: a normaliser that may drop some leaves no bound, and neither does a
+// token that stands for any run of unknown characters or takes the white space beside it.
+void SentencePieceTokenizer::CountPieceBytes(const SentencePieceModel& model) {
+  for (size_t id = 0; id < model.pieces.size(); ++id) {
+    if (model.pieces[id].type == PieceType::kUnknown && !model.byte_fallback) {
+      fused_id_ = static_cast<TokenId>(id);
+    }
+  }
+  bool bounded = model.charsmap.empty() && !model.remove_extra_whitespaces && !fused_id_;
+  size_t longest = 1;
+  for (const Token& token : tokens_) {
+    bounded = bounded && !token.strips_left && !token.strips_right;
+    longest = std::max(longest, token.text.size());
+  }
+  piece_bytes_max_ = bounded ? longest : 0;
+}
+
 Status SentencePieceTokenizer::MakeEncoders(SentencePieceModel model) {
   for (size_t id = 0; id < model.pieces.size(); ++id) {
     SentencePiece& piece = model.pieces[id];
@@ -210,6 +235,10 @@ Status SentencePieceTokenizer::MakeEncoders(SentencePieceModel model) {
   if (model.add_dummy_prefix) {
     model.add_dummy_prefix = false;
     MINISGL_ASSIGN_OR_RETURN(inside_, SentencePieceEncoder::Create(model));
+    if (model.remove_extra_whitespaces) behind_space_ = at_start_;
+  } else if (model.remove_extra_whitespaces) {
+    model.add_dummy_prefix = true;
+    MINISGL_ASSIGN_OR_RETURN(behind_space_, SentencePieceEncoder::Create(model));
   }
   return {};
 }
@@ -224,19 +253,54 @@ Result<std::vector<TokenId>> SentencePieceTokenizer::EncodeText(std::string_view
     return BadInput("the text is too long (more than {} MiB); shorten it", kTextBytesMax >> 20);
   }
   std::vector<TokenId> ids;
-  MINISGL_RETURN_IF_ERROR(at_start_->Encode(text, &ids));
+  const auto take = [&ids](std::span<const TokenId> more) {
+    ids.insert(ids.end(), more.begin(), more.end());
+    return true;
+  };
+  MINISGL_RETURN_IF_ERROR(EncodeRun({text, /*with_prefix=*/true}, take).status());
   return ids;
 }
 
-Status SentencePieceTokenizer::EncodeRun(const Run& run, std::vector<TokenId>* ids) const {
-  return (run.with_prefix ? at_start_ : inside_)->Encode(run.text, ids);
+Result<bool> SentencePieceTokenizer::EncodeRun(const Run& run, const TokenSink& sink) const {
+  if (run.text.size() > kEncodeWindowBytes) return EncodeLongRun(run, sink);
+  std::vector<TokenId> ids;
+  MINISGL_RETURN_IF_ERROR((run.with_prefix ? at_start_ : inside_)->Encode(run.text, &ids));
+  return sink(ids);
+}
+
+Result<bool> SentencePieceTokenizer::EncodeLongRun(const Run& run, const TokenSink& sink) const {
+  bool at_start = true;  // nothing but what the library drops has come yet
+  const auto encode = [&](size_t begin, size_t end, std::vector<PlacedToken>* tokens) -> Status {
+    const auto is_space = [&](size_t at) { return IsAsciiSpace(run.text[at]); };
+    const SentencePieceEncoder* encoder = inside_.get();
+    if (at_start) {
+      encoder = (run.with_prefix ? at_start_ : inside_).get();
+    } else if (behind_space_ != nullptr && (is_space(begin) || is_space(begin - 1))) {
+      encoder = behind_space_.get();
+    }
+    MINISGL_RETURN_IF_ERROR(encoder->Encode(run.text.substr(begin, end - begin), tokens));
+    for (PlacedToken& token : *tokens) token.begin += begin;
+    at_start = at_start && tokens->empty();
+    return {};
+  };
+  return EncodeInWindows(run.text, encode, fused_id_, sink);
 }
 
 Result<std::vector<TokenId>> SentencePieceTokenizer::Encode(
     std::span<const TextPiece> pieces) const {
-  MINISGL_ASSIGN_OR_RETURN(const JoinedBytes joined, JoinBytes(pieces));
-  const std::string_view text = joined.text;
   std::vector<TokenId> ids;
+  MINISGL_RETURN_IF_ERROR(EncodeTo(pieces, [&ids](std::span<const TokenId> more) {
+    ids.insert(ids.end(), more.begin(), more.end());
+    return true;
+  }));
+  return ids;
+}
+
+Status SentencePieceTokenizer::EncodeTo(std::span<const TextPiece> pieces,
+                                        const TokenSink& sink) const {
+  MINISGL_ASSIGN_OR_RETURN(const JoinedBytes joined, JoinBytes(pieces));
+  // Not of `joined` as it was returned: a short string's bytes move with it.
+  const std::string_view text = joined.storage.empty() ? joined.text : joined.storage;
   size_t run_begin = 0;
   bool with_prefix = prefix_in_prompts_;
   for (const Span& span : joined.trusted) {
@@ -256,8 +320,9 @@ Result<std::vector<TokenId>> SentencePieceTokenizer::Encode(
       // elsewhere.
       const bool lone_prefix = run.empty() && with_prefix && token.kind == Kind::kMarker;
       if (lone_prefix) run = " ";
-      MINISGL_RETURN_IF_ERROR(EncodeRun({run, with_prefix && !lone_prefix}, &ids));
-      ids.push_back(match->id);
+      MINISGL_ASSIGN_OR_RETURN(const bool more,
+                               EncodeRun({run, with_prefix && !lone_prefix}, sink));
+      if (!more || !sink(std::span(&match->id, 1))) return {};
       at += match->length;
       if (token.strips_right) {
         while (at < text.size() && IsAsciiSpace(text[at])) ++at;
@@ -266,8 +331,16 @@ Result<std::vector<TokenId>> SentencePieceTokenizer::Encode(
       with_prefix = prefix_in_prompts_ && legacy_ && token.kind != Kind::kMarker;
     }
   }
-  MINISGL_RETURN_IF_ERROR(EncodeRun({text.substr(run_begin), with_prefix}, &ids));
-  return ids;
+  MINISGL_ASSIGN_OR_RETURN(const bool more, EncodeRun({text.substr(run_begin), with_prefix}, sink));
+  (void)more;
+  return {};
+}
+
+int64_t SentencePieceTokenizer::MinTokens(std::span<const TextPiece> pieces) const {
+  if (piece_bytes_max_ == 0) return 0;
+  size_t bytes = 0;
+  for (const TextPiece& piece : pieces) bytes += piece.text.size();
+  return static_cast<int64_t>(bytes / piece_bytes_max_);
 }
 
 std::vector<TokenId> SentencePieceTokenizer::Prefix() const {

@@ -30,6 +30,8 @@ class SentencePieceTokenizer : public Tokenizer {
 
   Result<std::vector<TokenId>> EncodeText(std::string_view text) const override;
   Result<std::vector<TokenId>> Encode(std::span<const TextPiece> pieces) const override;
+  Status EncodeTo(std::span<const TextPiece> pieces, const TokenSink& sink) const override;
+  int64_t MinTokens(std::span<const TextPiece> pieces) const override;
   std::vector<TokenId> Prefix() const override;
   std::vector<TokenId> Suffix() const override;
   std::string Decode(std::span<const TokenId> ids, bool keep_special) const override;
@@ -82,7 +84,10 @@ class SentencePieceTokenizer : public Tokenizer {
   void IndexSpellings();
   void IndexSymbols();
   Status MakeEncoders(SentencePieceModel model);
-  Status EncodeRun(const Run& run, std::vector<TokenId>* ids) const;
+  // False where the sink wanted no more.
+  Result<bool> EncodeRun(const Run& run, const TokenSink& sink) const;
+  Result<bool> EncodeLongRun(const Run& run, const TokenSink& sink) const;
+  void CountPieceBytes(const SentencePieceModel& model);
 
   std::vector<Token> tokens_;
   std::unordered_map<std::string, TokenId> ids_;  // by spelling
@@ -93,6 +98,10 @@ class SentencePieceTokenizer : public Tokenizer {
   std::string unk_surface_;
   // With the model's own dummy prefix, and without any (the same object where the model adds none).
   std::shared_ptr<const SentencePieceEncoder> at_start_, inside_;
+  // Where white space at the ends of a text is dropped: for a part that begins with some.
+  std::shared_ptr<const SentencePieceEncoder> behind_space_;
+  std::optional<TokenId> fused_id_;  // stands for a run of unknown characters
+  size_t piece_bytes_max_ = 0;       // of a text, that one token may stand for; 0: any number
 };
 
 }  // namespace minisgl

@@ -237,6 +237,17 @@ TEST(ChatFileTest, BadFilesAreErrorsThatNameTheLine) {
   EXPECT_EQ(LoadConversation(dir.File("none")).status().code(), StatusCode::kNoInput);
 }
 
+// Two bytes of a file become a value of forty.
+TEST(ChatFileTest, AFileOfVeryManyValuesIsRefused) {
+  std::string zeros = "[0";
+  for (int i = 0; i < 1'100'000; ++i) zeros += ",0";
+  const TempDir dir;
+  const auto loaded = LoadConversation(dir.Write("zeros", zeros + "]"));
+  ASSERT_FALSE(loaded.ok());
+  EXPECT_NE(loaded.status().message().find("more than 1048576 values"), std::string::npos)
+      << loaded.status().message();
+}
+
 TEST(HistoryFileTest, KeepsTheLastLinesInOrder) {
   const TempDir dir;
   const std::string path = dir.File("deep/state/history");

@@ -138,11 +138,12 @@ TEST(HostilePromptTest, TextsAtTheEdgesAreExactOrErrors) {
   for (const auto& [line, code] : HostilePrompts()) {
     ParsedRow parsed = ParseRow(line, 0, 1);
     std::vector<minisgl::Prompt> prompts;
+    const std::string prompt = parsed.row.prompt;
     if (!parsed.error) parsed.error = builder.Build(&parsed.row, &prompts);
     EXPECT_EQ(parsed.error ? parsed.error->code : "", code) << line;
     if (parsed.error || parsed.row.kind != PromptKind::kText) continue;
     // Bytes stay as they are: the tokenizer of these tests has one token for each.
-    EXPECT_EQ(text.tokenizer->Decode(prompts[0].ids, false), parsed.row.prompt) << line;
+    EXPECT_EQ(text.tokenizer->Decode(prompts[0].ids, false), prompt) << line;
   }
   EXPECT_EQ(ParseRow(PromptRow("a\\u0000b"), 0, 1).row.prompt, std::string("a\0b", 3));
   EXPECT_EQ(ParseRow(PromptRow("\\ud83d\\ude00"), 0, 1).row.prompt, "\xF0\x9F\x98\x80");

@@ -24,9 +24,11 @@ std::vector<TokenId> Found(const std::vector<AddedTokenRule>& rules, const std::
   std::vector<TextRange> ranges;
   if (trusted > 0) ranges.push_back({0, trusted});
   std::vector<TokenId> found;
-  for (const auto& section : tokens->Cut(text, ranges, /*normalized=*/false)) {
+  const auto visit = [&](const AddedTokens::Section& section) -> Result<bool> {
     if (section.id) found.push_back(*section.id);
-  }
+    return true;
+  };
+  EXPECT_TRUE(tokens->Cut(text, ranges, /*normalized=*/false, visit).ok());
   return found;
 }
 

@@ -8,6 +8,7 @@
 #include "minisgl/base/utf8.h"
 #include "minisgl/text/stream_decoder.h"
 #include "text/tokenizer_json/loader.h"
+#include "text/tokenizer_json/regex.h"
 #include "text_test_util.h"
 
 namespace minisgl {
@@ -250,6 +251,75 @@ TEST(HostileTokenizerJsonTest, APatternThatBacktracksForEverIsAnError) {
     const auto ids = tokenizer->EncodeText(text);
     EXPECT_EQ(ids.status().code(), StatusCode::kBadInput) << pattern;
     EXPECT_NE(ids.status().message().find("the pattern"), std::string::npos);
+  }
+}
+
+// Each match alone is cheap, and there is one at every place (vLLM's GHSA-rwxx-mrjm-wc2m): the work
+// of a whole text is bounded.
+TEST(HostileTokenizerJsonTest, APatternThatBacktracksAtEveryPlaceIsAnError) {
+  std::string runs;
+  while (runs.size() < 105'000) runs += "xxxxxxxxxxxxxxxxxxxx.";
+  const std::pair<const char*, std::string> cases[] = {{"(x+x+)+y|.", runs},
+                                                       {".*x|.", std::string(1 << 20, 'a')},
+                                                       {"[^x]*x|.", std::string(1 << 20, 'a')},
+                                                       {"(?:a|a)*b|.", std::string(1 << 16, 'a')}};
+  for (const auto& [pattern, text] : cases) {
+    SCOPED_TRACE(pattern);
+    const auto regex = Regex::Compile(pattern);
+    ASSERT_TRUE(regex.ok());
+    std::vector<TextRange> matches;
+    const Status status = regex->FindAll(text, &matches);
+    EXPECT_EQ(status.code(), StatusCode::kBadInput);
+    EXPECT_NE(status.message().find("takes too many steps"), std::string::npos);
+  }
+}
+
+// Parts that a text is matched in, and patterns of one tokenizer, share one measure of work.
+TEST(HostileTokenizerJsonTest, ABudgetIsOneForAllSearches) {
+  const auto regex = Regex::Compile("(x+x+)+y|.");
+  ASSERT_TRUE(regex.ok());
+  const std::string text = "xxxxxxxxxxxxxxx.";
+  std::vector<TextRange> matches;
+  MatchBudget budget(text.size());
+  const uint64_t whole = budget.left();
+  ASSERT_TRUE(regex->FindAll(text, &matches).ok());
+  const uint64_t one = whole - budget.left();
+  EXPECT_GT(one, 10'000u);
+  int searches = 1;
+  while (regex->FindAll(text, &matches).ok()) ++searches;
+  EXPECT_EQ(searches, static_cast<int>(whole / one));
+}
+
+// A match is looked for in a little of the text first, and in more where that does not decide.
+TEST(HostileTokenizerJsonTest, MatchesReachAsFarAsTheyDoInTheWhole) {
+  const std::string a(3000, 'a');
+  const struct {
+    const char* pattern;
+    std::string text;
+    std::vector<std::pair<size_t, size_t>> matches;
+  } cases[] = {
+      {"a+b|c", a + "bc", {{0, 3001}, {3001, 3002}}},
+      {"a+(?=c)", a + "c", {{0, 3000}}},
+      {"a+(?!c)", a + "c", {{0, 2999}}},
+      {"b", a + "b" + a, {{3000, 3001}}},
+      {"(?<=b)a+", "b" + a, {{1, 3001}}},
+      {"\\b\\w+\\b", "." + a + ".", {{1, 3001}}},
+      {"a+$", a + "\n" + a, {{0, 3000}, {3001, 6001}}},
+      {"a{300}", std::string(700, 'a'), {{0, 300}, {300, 600}}},
+      {"a{300}$", std::string(700, 'a'), {{400, 700}}},
+      {"x*", std::string(2, 'a'), {{0, 0}, {1, 1}, {2, 2}}},
+      {"(?:a|b)+", a, {{0, 3000}}},
+      {"é+", std::string(255, 'a') + "éé" + a, {{255, 259}}},
+  };
+  for (const auto& c : cases) {
+    SCOPED_TRACE(c.pattern);
+    const auto regex = Regex::Compile(c.pattern);
+    ASSERT_TRUE(regex.ok()) << regex.status().message();
+    std::vector<TextRange> found;
+    ASSERT_TRUE(regex->FindAll(c.text, &found).ok());
+    std::vector<std::pair<size_t, size_t>> matches;
+    for (const TextRange& match : found) matches.emplace_back(match.begin, match.end);
+    EXPECT_EQ(matches, c.matches);
   }
 }
 

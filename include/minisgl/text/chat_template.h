@@ -7,6 +7,7 @@
 // library sets it up. Immutable once parsed; Render may be called from any thread.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -40,6 +41,8 @@ struct ChatInput {
   Json extra;
   // What strftime_now reads, in seconds since 1970; unset: the clock.
   std::optional<int64_t> now;
+  // Rendering ends with an error soon after this became true; null: it cannot be cancelled.
+  const std::atomic<bool>* cancelled = nullptr;
 };
 
 class ChatTemplate {

@@ -7,6 +7,8 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -36,6 +38,10 @@ struct TextPiece {
   bool trusted = true;
 };
 
+// Takes the ids of a text in order, as they are found; some calls bring none. False: no more are
+// wanted.
+using TokenSink = std::function<bool(std::span<const TokenId>)>;
+
 // Token ids to text as they come, by rules of a tokenizer's own. Used by one thread.
 class TokenDecoder {
  public:
@@ -60,6 +66,20 @@ class Tokenizer {
   virtual Result<std::vector<TokenId>> EncodeText(std::string_view text) const = 0;
   // Ids of pieces in order; nothing is added.
   virtual Result<std::vector<TokenId>> Encode(std::span<const TextPiece> pieces) const = 0;
+  // As Encode, but the ids go to `sink` part by part: memory is a few bytes for each of the text
+  // (texts longer than 64 KiB are encoded in parts), and after a false from `sink` nothing more is
+  // done. The status is OK then too.
+  virtual Status EncodeTo(std::span<const TextPiece> pieces, const TokenSink& sink) const {
+    MINISGL_ASSIGN_OR_RETURN(const std::vector<TokenId> ids, Encode(pieces));
+    sink(ids);
+    return {};
+  }
+  // A number of tokens that `pieces` have at least, by their bytes alone; 0 where nothing can be
+  // said, as where a normaliser may drop any of them.
+  virtual int64_t MinTokens(std::span<const TextPiece> pieces) const {
+    (void)pieces;
+    return 0;
+  }
   // What the tokenizer puts before a raw prompt by itself (as <s>), and after it (rarely anything).
   virtual std::vector<TokenId> Prefix() const = 0;
   virtual std::vector<TokenId> Suffix() const = 0;

@@ -50,8 +50,8 @@ Value CallArguments::Get(size_t index, std::string_view name, Value fallback) co
 }
 
 Interpreter::Interpreter(std::vector<std::pair<std::string, Value>> variables,
-                         std::optional<int64_t> now)
-    : memory_(WeightOf(variables)), now_(now) {
+                         std::optional<int64_t> now, const std::atomic<bool>* cancelled)
+    : memory_(WeightOf(variables)), now_(now), cancelled_(cancelled) {
   for (auto& [name, value] : variables)
     root_.variables.insert_or_assign(std::move(name), std::move(value));
 }
@@ -67,6 +67,8 @@ int64_t Interpreter::Now() const { return now_.value_or(std::time(nullptr)); }
 
 void Interpreter::ChargeVisits(int64_t count) {
   visits_ += count;
+  if (cancelled_ != nullptr && cancelled_->load(std::memory_order_relaxed))
+    Fail("it was cancelled");
   if (visits_ > kVisitsMax) Fail("it does more than {} steps; it may never end", kVisitsMax);
 }
 

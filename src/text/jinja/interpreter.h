@@ -6,6 +6,7 @@
 // wrong.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -60,9 +61,10 @@ struct Scope {
 class Interpreter {
  public:
   // `variables` are what the template may read besides the functions; `now` is what strftime_now
-  // reads in place of the clock.
+  // reads in place of the clock; a true `*cancelled` (may be null) breaks a bound.
   explicit Interpreter(std::vector<std::pair<std::string, Value>> variables,
-                       std::optional<int64_t> now = std::nullopt);
+                       std::optional<int64_t> now = std::nullopt,
+                       const std::atomic<bool>* cancelled = nullptr);
   ~Interpreter();
   Interpreter(const Interpreter&) = delete;
   Interpreter& operator=(const Interpreter&) = delete;
@@ -153,6 +155,7 @@ class Interpreter {
 
   const MemoryBounds memory_;
   const std::optional<int64_t> now_;
+  const std::atomic<bool>* const cancelled_;
   std::deque<Namespace> namespaces_;
   Scope root_;
   Scope* scope_ = &root_;

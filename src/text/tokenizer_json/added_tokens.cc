@@ -92,11 +92,9 @@ std::optional<SymbolMatcher::Match> AddedTokens::MatchAt(const Set& set, std::st
   return ordinary && (!match || ordinary->length > match->length) ? ordinary : match;
 }
 
-std::vector<AddedTokens::Section> AddedTokens::Cut(std::string_view text,
-                                                   const std::vector<TextRange>& trusted,
-                                                   bool normalized) const {
+Result<bool> AddedTokens::Cut(std::string_view text, const std::vector<TextRange>& trusted,
+                              bool normalized, const Visit& visit) const {
   const Set& set = sets_[normalized ? 1 : 0];
-  std::vector<Section> sections;
   size_t run_begin = 0;
   size_t span = 0;  // the first of `trusted` that does not end before `at`
   for (size_t at = 0; at < text.size() && (set.has_marks || set.has_ordinary);) {
@@ -112,12 +110,16 @@ std::vector<AddedTokens::Section> AddedTokens::Cut(std::string_view text,
     at = found.end;
     if (rule.single_word && !StandsAlone(text, found)) continue;
     const TextRange range = WithSpaces(text, found, run_begin, rule);
-    if (run_begin < range.begin) sections.push_back({std::nullopt, {run_begin, range.begin}});
-    sections.push_back({match->id, range});
+    if (run_begin < range.begin) {
+      MINISGL_ASSIGN_OR_RETURN(const bool wanted, visit({std::nullopt, {run_begin, range.begin}}));
+      if (!wanted) return false;
+    }
+    MINISGL_ASSIGN_OR_RETURN(const bool wanted, visit({match->id, range}));
+    if (!wanted) return false;
     run_begin = at = range.end;
   }
-  if (run_begin < text.size()) sections.push_back({std::nullopt, {run_begin, text.size()}});
-  return sections;
+  if (run_begin == text.size()) return true;
+  return visit({std::nullopt, {run_begin, text.size()}});
 }
 
 const AddedTokenRule* AddedTokens::Find(TokenId id) const {

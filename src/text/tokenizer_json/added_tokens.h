@@ -5,6 +5,7 @@
 // Immutable once built; usable from any thread.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -44,10 +45,13 @@ class AddedTokens {
   static Result<AddedTokens> Create(const std::vector<AddedTokenRule>& rules,
                                     const Normalizer* normalizer);
 
-  // Cuts `text`, of which only `trusted` (in order, apart) may spell marks. `normalized` chooses
-  // the set of rules.
-  std::vector<Section> Cut(std::string_view text, const std::vector<TextRange>& trusted,
-                           bool normalized) const;
+  // Takes a section; false: no more are wanted.
+  using Visit = std::function<Result<bool>(const Section&)>;
+  // Cuts `text`, of which only `trusted` (in order, apart) may spell marks, into sections, and
+  // gives them to `visit` in order. `normalized` chooses the set of rules. False where `visit`
+  // wanted no more.
+  Result<bool> Cut(std::string_view text, const std::vector<TextRange>& trusted, bool normalized,
+                   const Visit& visit) const;
   // Whether any mark can be found in normalised text.
   bool HasNormalizedMarks() const { return sets_[1].has_marks; }
   bool HasNormalized() const { return sets_[1].has_marks || sets_[1].has_ordinary; }

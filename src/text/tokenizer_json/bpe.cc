@@ -11,6 +11,8 @@
 #include <utility>
 
 #include "minisgl/base/utf8.h"
+#include "text/encode_windows.h"
+#include "text/tokenizer_json/byte_level.h"
 
 namespace minisgl {
 
@@ -103,11 +105,17 @@ bool Bpe::AppendBytes(std::string_view spelling, std::vector<BpeScratch::Symbol>
   return true;
 }
 
-void Bpe::SplitWord(std::string_view word, std::vector<BpeScratch::Symbol>* symbols) const {
+void Bpe::SplitWord(const WordPart& part, std::vector<BpeScratch::Symbol>* symbols,
+                    std::vector<size_t>* places) const {
+  const std::string_view word = part.text;
   symbols->clear();
   const bool has_affixes =
       !options_.continuing_subword_prefix.empty() || !options_.end_of_word_suffix.empty();
   bool unknown_waits = false;  // unknown characters stand for one unk_id, which is not yet written
+  size_t unknown_place = 0;
+  const auto note_places = [&](size_t place) {
+    if (places != nullptr) places->resize(symbols->size(), place);
+  };
   for (size_t at = 0; at < word.size();) {
     const std::string_view rest = word.substr(at);
     const size_t length =
@@ -115,25 +123,33 @@ void Bpe::SplitWord(std::string_view word, std::vector<BpeScratch::Symbol>* symb
     std::string_view spelling = rest.substr(0, length);
     std::string with_affixes;
     if (has_affixes) {
-      if (at > 0) with_affixes = options_.continuing_subword_prefix;
+      if (at > 0 || !part.is_first) with_affixes = options_.continuing_subword_prefix;
       with_affixes += spelling;
-      if (length == rest.size()) with_affixes += options_.end_of_word_suffix;
+      if (length == rest.size() && part.is_last) with_affixes += options_.end_of_word_suffix;
       spelling = with_affixes;
     }
+    const size_t place = at;
     at += length;
     const auto first = static_cast<uint8_t>(spelling[0]);
     const TokenId id =
         spelling.size() == 1 && first < 128 ? ascii_ids_[first] : FindToken(spelling).value_or(-1);
     if (id >= 0) {
       if (unknown_waits) symbols->push_back({*options_.unk_id});
+      note_places(unknown_place);
       unknown_waits = false;
       symbols->push_back({id});
-    } else if (!(options_.byte_fallback && AppendBytes(spelling, symbols)) && options_.unk_id) {
+      note_places(place);
+    } else if (options_.byte_fallback && AppendBytes(spelling, symbols)) {
+      note_places(place);
+    } else if (options_.unk_id) {
       if (unknown_waits && !options_.fuse_unk) symbols->push_back({*options_.unk_id});
+      note_places(unknown_place);
+      if (!unknown_waits || !options_.fuse_unk) unknown_place = place;
       unknown_waits = true;
     }
   }
   if (unknown_waits) symbols->push_back({*options_.unk_id});
+  note_places(unknown_place);
 }
 
 void Bpe::PushMerge(BpeScratch* scratch, int32_t left) const {
@@ -190,11 +206,52 @@ void Bpe::Encode(std::string_view word, BpeScratch* scratch, std::vector<TokenId
       return;
     }
   }
-  SplitWord(word, &scratch->symbols_);
+  SplitWord({word}, &scratch->symbols_, nullptr);
   if (scratch->symbols_.size() > 1) MergeAll(scratch);
   for (const BpeScratch::Symbol& symbol : scratch->symbols_) {
     if (!symbol.is_gone) ids->push_back(symbol.id);
   }
+}
+
+Result<bool> Bpe::EncodeTo(std::string_view word, BpeScratch* scratch,
+                           const TokenSink& sink) const {
+  if (word.size() <= kEncodeWindowBytes) {
+    std::vector<TokenId> ids;
+    Encode(word, scratch, &ids);
+    return sink(ids);
+  }
+  const auto encode = [&](size_t begin, size_t end, std::vector<PlacedToken>* tokens) -> Status {
+    std::vector<size_t> places;
+    const WordPart part{word.substr(begin, end - begin), begin == 0, end == word.size()};
+    SplitWord(part, &scratch->symbols_, &places);
+    if (scratch->symbols_.size() > 1) MergeAll(scratch);
+    for (size_t i = 0; i < places.size(); ++i) {
+      const BpeScratch::Symbol& symbol = scratch->symbols_[i];
+      if (!symbol.is_gone) tokens->push_back({begin + places[i], symbol.id});
+    }
+    return {};
+  };
+  return EncodeInWindows(word, encode, options_.fuse_unk ? options_.unk_id : std::nullopt, sink);
+}
+
+bool Bpe::KeepsAll(bool spelled_bytes) const {
+  if (options_.unk_id) return !options_.fuse_unk;
+  const auto has_all = [&](auto spelling) {
+    for (int byte = 0; byte < 256; ++byte) {
+      if (!FindToken(spelling(static_cast<char>(byte)))) return false;
+    }
+    return true;
+  };
+  if (options_.splits_into_bytes) return has_all([](char byte) { return std::string(1, byte); });
+  if (spelled_bytes) {
+    return has_all([](char byte) {
+      std::string spelling;
+      AppendByteSpelling(std::string_view(&byte, 1), &spelling);
+      return spelling;
+    });
+  }
+  return options_.byte_fallback &&
+         std::all_of(byte_ids_.begin(), byte_ids_.end(), [](TokenId id) { return id >= 0; });
 }
 
 }  // namespace minisgl

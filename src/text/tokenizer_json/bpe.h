@@ -15,6 +15,7 @@
 
 #include "minisgl/base/ids.h"
 #include "minisgl/base/status.h"
+#include "minisgl/text/tokenizer.h"
 #include "text/tokenizer_json/vocabulary.h"
 
 namespace minisgl {
@@ -78,6 +79,14 @@ class Bpe {
   // REQUIRES word.size() <= kTextBytesMax.
   void Encode(std::string_view word, BpeScratch* scratch, std::vector<TokenId>* ids) const;
 
+  // As Encode, for a word of any length: one longer than a window is encoded window by window
+  // (encode_windows.h). False where the sink wanted no more.
+  Result<bool> EncodeTo(std::string_view word, BpeScratch* scratch, const TokenSink& sink) const;
+
+  // Whether every character of a word is in some token, and no token stands for a run of any
+  // length; `spelled_bytes`: words are bytes as byte-level models spell them.
+  bool KeepsAll(bool spelled_bytes) const;
+
   const Vocabulary& vocabulary() const { return *vocabulary_; }
 
  private:
@@ -98,7 +107,14 @@ class Bpe {
   size_t SlotOf(uint64_t pair) const;
   const Slot* FindMerge(TokenId left, TokenId right) const;
   std::optional<TokenId> FindToken(std::string_view spelling) const;
-  void SplitWord(std::string_view word, std::vector<BpeScratch::Symbol>* symbols) const;
+  // Part of a word: what affixes are written before and after depends on where it is.
+  struct WordPart {
+    std::string_view text;
+    bool is_first = true, is_last = true;
+  };
+  // `places` (may be null) gets the first byte of what each symbol stands for.
+  void SplitWord(const WordPart& part, std::vector<BpeScratch::Symbol>* symbols,
+                 std::vector<size_t>* places) const;
   bool AppendBytes(std::string_view spelling, std::vector<BpeScratch::Symbol>* symbols) const;
   void PushMerge(BpeScratch* scratch, int32_t left) const;
   void MergeAll(BpeScratch* scratch) const;

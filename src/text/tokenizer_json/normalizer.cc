@@ -39,7 +39,6 @@ class UnicodeForm : public Normalizer {
     std::string out;
     out.reserve(text->size());
     std::vector<utf8proc_int32_t> characters;
-    characters.reserve(text->size());
     size_t run_begin = 0;  // of the combining characters at the end of `characters`
     const auto finish = [&] {
       SortMarks(run_begin, &characters);
@@ -52,6 +51,8 @@ class UnicodeForm : public Normalizer {
       size_t length = 0;
       const char32_t c = FirstCharacter(rest, &length);
       rest.remove_prefix(length);
+      if (characters.size() >= kCharactersAtOnce && StandsApart(c)) finish();
+      if (out.size() > kTextBytesMax) return CheckLength(out);
       if (IsNewInNormalization(c)) {  // as an unassigned character: nothing reaches across it
         finish();
         AppendUtf8(c, &out);
@@ -63,8 +64,21 @@ class UnicodeForm : public Normalizer {
     *text = std::move(out);
     return CheckLength(*text);
   }
+  // Of UTF-8: a character decomposes to a third of its bytes at least (the sign of kelvin), with
+  // compatibility to a quarter (bold letters); and what is composed was three times as long at most
+  // (U+0390), with compatibility eleven times (U+FDFA).
+  size_t ShrinkMax() const override {
+    return (compatible_ ? size_t{4} : 3) * (!composes_ ? 1 : compatible_ ? 11 : 3);
+  }
 
  private:
+  // Whether nothing before `c` can change it or be changed by it: it is no mark and no second part
+  // of a composed character. Only scripts that long texts are written in are told apart.
+  static bool StandsApart(char32_t c) {
+    return c < 0x300 || (c >= 0x370 && c < 0x483) || (c >= 0x3400 && c < 0xA000) ||
+           (c >= 0xAC00 && c < 0xD7A4);
+  }
+
   // A run of marks is sorted here, in n log n steps; the library exchanges neighbours, which takes
   // n * n for a text of nothing else.
   static void SortMarks(size_t run_begin, std::vector<utf8proc_int32_t>* characters) {
@@ -106,6 +120,9 @@ class UnicodeForm : public Normalizer {
     }
   }
 
+  // A text's characters take four times its bytes, so they are not held all at once.
+  static constexpr size_t kCharactersAtOnce = 4096;
+
   bool composes_, compatible_;
 };
 
@@ -128,6 +145,7 @@ class Lowercase : public Normalizer {
     *text = std::move(out);
     return CheckLength(*text);
   }
+  size_t ShrinkMax() const override { return 3; }  // the sign of kelvin
 };
 
 class StripAccents : public Normalizer {
@@ -182,6 +200,7 @@ class Prepend : public Normalizer {
     if (!text->empty()) text->insert(0, prefix_);
     return CheckLength(*text);
   }
+  size_t ShrinkMax() const override { return 1; }
 
  private:
   std::string prefix_;
@@ -192,6 +211,10 @@ class Replace : public Normalizer {
   Replace(Pattern pattern, std::string content)
       : pattern_(std::move(pattern)), content_(std::move(content)) {}
   Status Run(std::string* text) const override { return pattern_.ReplaceAll(content_, text); }
+  size_t ShrinkMax() const override {
+    if (pattern_.literal() == nullptr || content_.empty()) return 0;
+    return (pattern_.literal()->size() + content_.size() - 1) / content_.size();
+  }
 
  private:
   Pattern pattern_;
@@ -206,6 +229,8 @@ class ByteLevel : public Normalizer {
     *text = std::move(out);
     return CheckLength(*text);
   }
+  size_t ShrinkMax() const override { return 1; }
+  bool SpellsBytes() const override { return true; }
 };
 
 // What a corpus of translations needed: control characters go, kinds of space become a space.
@@ -246,6 +271,16 @@ class Sequence : public Normalizer {
   Status Run(std::string* text) const override {
     for (const Pointer& step : steps_) MINISGL_RETURN_IF_ERROR(step->Run(text));
     return {};
+  }
+  size_t ShrinkMax() const override {
+    constexpr size_t kOfAnyUse = 1 << 20;
+    size_t product = 1;
+    for (const Pointer& step : steps_) product = std::min(product * step->ShrinkMax(), kOfAnyUse);
+    return product;
+  }
+  bool SpellsBytes() const override {
+    return std::any_of(steps_.begin(), steps_.end(),
+                       [](const Pointer& s) { return s->SpellsBytes(); });
   }
 
  private:

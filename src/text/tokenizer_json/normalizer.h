@@ -3,6 +3,7 @@
 // Immutable; usable from any thread.
 #pragma once
 
+#include <cstddef>
 #include <memory>
 #include <string>
 
@@ -20,6 +21,11 @@ class Normalizer {
   // Well-formed UTF-8 in, well-formed UTF-8 out. kBadInput where the result would be past
   // kTextBytesMax or a pattern takes too many steps.
   virtual Status Run(std::string* text) const = 0;
+  // How many bytes at most become one: a text of n gives n / ShrinkMax() at least. 0: any number,
+  // some may be dropped.
+  virtual size_t ShrinkMax() const { return 0; }
+  // Whether the text is spelled byte by byte (byte_level.h).
+  virtual bool SpellsBytes() const { return false; }
 };
 
 }  // namespace minisgl

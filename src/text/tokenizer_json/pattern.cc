@@ -55,6 +55,34 @@ Status Pattern::ReplaceAll(std::string_view by, std::string* text) const {
   return {};
 }
 
+Result<Pattern::Search> Pattern::Search::Create(const Pattern* pattern, std::string_view text) {
+  Search search(pattern, text);
+  search.whole_text_ = text;
+  if (pattern->regex_) {
+    MINISGL_ASSIGN_OR_RETURN(RegexSearch regex, RegexSearch::Create(&*pattern->regex_, text));
+    search.regex_.emplace(std::move(regex));
+  }
+  return search;
+}
+
+void Pattern::Search::Begin(const TextRange& word) {
+  if (regex_) return regex_->Begin(word);
+  text_ = whole_text_.substr(0, word.end);
+  at_ = word.begin;
+}
+
+Result<bool> Pattern::Search::Next(size_t count, std::vector<TextRange>* matches) {
+  if (regex_) return regex_->Next(count, matches);
+  const std::string& literal = pattern_->literal_;
+  for (; count > 0; --count) {
+    const size_t found = text_.find(literal, at_);
+    if (found == std::string_view::npos) return false;
+    at_ = found + literal.size();
+    matches->push_back({found, at_});
+  }
+  return true;
+}
+
 Result<std::string> ReadOneCharacter(const JsonPlace& place, std::string_view otherwise) {
   if (place.is_null() && !otherwise.empty()) return std::string(otherwise);
   MINISGL_ASSIGN_OR_RETURN(std::string text, place.String());

@@ -58,11 +58,138 @@ void Regroup(const std::vector<Part>& parts, SplitBehavior behavior,
   }
 }
 
+// The matches of a splitter in a text, some at a time, as Pattern::Search has them.
+struct Matcher {
+  std::function<void(const TextRange&)> begin;
+  std::function<Result<bool>(size_t, std::vector<TextRange>*)> next;
+};
+
+// Whether a word of the result may end between two parts, whatever stands around them.
+bool MayCut(const Part& left, const Part& right, SplitBehavior behavior) {
+  if (behavior == SplitBehavior::kContiguous) return left.is_match != right.is_match;
+  if (behavior == SplitBehavior::kMergedWithPrevious) return left.is_match || !right.is_match;
+  if (behavior == SplitBehavior::kMergedWithNext) return !left.is_match || right.is_match;
+  return true;
+}
+
+// SplitWords of a long list, part by part.
+class SplitStream {
+ public:
+  SplitStream(const WordList& list, SplitBehavior behavior, bool invert, const WordSink& sink)
+      : list_(list), behavior_(behavior), invert_(invert), sink_(sink) {}
+
+  Result<bool> Run(const Matcher& matcher) {
+    std::vector<TextRange> matches;
+    for (const TextRange& word : list_.words) {
+      matcher.begin(word);
+      size_t at = word.begin;
+      for (bool more = true; more;) {
+        matches.clear();
+        MINISGL_ASSIGN_OR_RETURN(more, matcher.next(kMatchesAtOnce, &matches));
+        for (const TextRange& match : matches) {
+          if (at < match.begin) Push({{at, match.begin}, invert_});
+          Push({match, !invert_});
+          at = match.end;
+        }
+        if (!more && at < word.end) Push({{at, word.end}, invert_});
+        Group(/*all=*/!more);
+        MINISGL_ASSIGN_OR_RETURN(const bool wanted, Flush(kWordPartBytes));
+        if (!wanted) return false;
+      }
+    }
+    return Flush(0);
+  }
+
+ private:
+  static constexpr size_t kMatchesAtOnce = 1024;
+
+  void Push(const Part& part) {
+    const bool extends = behavior_ == SplitBehavior::kContiguous && !parts_.empty() &&
+                         parts_.back().is_match == part.is_match;
+    if (extends) {
+      parts_.back().range.end = part.range.end;
+    } else {
+      parts_.push_back(part);
+    }
+  }
+
+  // Makes words of the parts, but of those whose neighbours to come may count.
+  void Group(bool all) {
+    size_t end = parts_.size();
+    if (!all && end > 0) {
+      --end;
+      while (end > 0 && !MayCut(parts_[end - 1], parts_[end], behavior_)) --end;
+    }
+    const auto cut = parts_.begin() + static_cast<std::ptrdiff_t>(end);
+    grouped_.clear();
+    Regroup(std::vector<Part>(parts_.begin(), cut), behavior_, &grouped_);
+    parts_.erase(parts_.begin(), cut);
+    for (const TextRange& range : grouped_) {
+      if (range.begin < range.end) words_.push_back(range);
+    }
+  }
+
+  // Hands the words on once they span as many bytes.
+  Result<bool> Flush(size_t bytes_min) {
+    if (words_.empty()) return true;
+    const size_t begin = words_.front().begin;
+    if (words_.back().end - begin < bytes_min && words_.size() < kMatchesAtOnce) return true;
+    WordList part;
+    part.text = list_.text.substr(begin, words_.back().end - begin);
+    part.at_start = list_.at_start && begin == list_.words.front().begin;
+    part.words = std::move(words_);
+    words_.clear();
+    for (TextRange& word : part.words) {
+      word.begin -= begin;
+      word.end -= begin;
+    }
+    return sink_(std::move(part));
+  }
+
+  const WordList& list_;
+  const SplitBehavior behavior_;
+  const bool invert_;
+  const WordSink& sink_;
+  std::vector<Part> parts_;
+  std::vector<TextRange> grouped_, words_;
+};
+
+Result<bool> StreamMatches(const WordList& list, const Pattern& pattern, SplitBehavior behavior,
+                           bool invert, const WordSink& sink) {
+  MINISGL_ASSIGN_OR_RETURN(Pattern::Search search, Pattern::Search::Create(&pattern, list.text));
+  return SplitStream(list, behavior, invert, sink)
+      .Run({[&](const TextRange& word) { search.Begin(word); },
+            [&](size_t count, std::vector<TextRange>* matches) {
+              return search.Next(count, matches);
+            }});
+}
+
+bool IsShort(const WordList& list) { return list.text.size() <= kWordPartBytes; }
+
 // Splits at the characters that satisfy a condition.
 class SplitAtCharacters : public PreTokenizer {
  public:
   SplitAtCharacters(bool (*condition)(char32_t), SplitBehavior behavior)
       : condition_(condition), behavior_(behavior) {}
+  Result<bool> Stream(WordList list, const WordSink& sink) const override {
+    if (IsShort(list)) return PreTokenizer::Stream(std::move(list), sink);
+    TextRange rest;
+    const auto next = [&](size_t count, std::vector<TextRange>* matches) -> Result<bool> {
+      while (count > 0 && rest.begin < rest.end) {
+        size_t length = 0;
+        const std::string_view text = std::string_view(list.text).substr(rest.begin);
+        if (condition_(FirstCharacter(text, &length))) {
+          matches->push_back({rest.begin, rest.begin + length});
+          --count;
+        }
+        rest.begin += length;
+      }
+      return rest.begin < rest.end;
+    };
+    return SplitStream(list, behavior_, /*invert=*/false, sink)
+        .Run({[&](const TextRange& word) { rest = word; }, next});
+  }
+  bool KeepsAll() const override { return behavior_ != SplitBehavior::kRemoved; }
   Status Run(WordList* list) const override {
     std::vector<TextRange> matches;
     const std::string_view text = list->text;
@@ -94,6 +221,11 @@ class SplitAtPattern : public PreTokenizer {
     SplitWords(matches, behavior_, invert_, list);
     return {};
   }
+  Result<bool> Stream(WordList list, const WordSink& sink) const override {
+    if (IsShort(list)) return PreTokenizer::Stream(std::move(list), sink);
+    return StreamMatches(list, pattern_, behavior_, invert_, sink);
+  }
+  bool KeepsAll() const override { return behavior_ != SplitBehavior::kRemoved; }
 
  private:
   Pattern pattern_;
@@ -124,26 +256,44 @@ Status Rewrite(WordList* list,
 class ByteLevel : public PreTokenizer {
  public:
   ByteLevel(bool add_prefix_space, std::optional<Regex> regex)
-      : add_prefix_space_(add_prefix_space), regex_(std::move(regex)) {}
+      : add_prefix_space_(add_prefix_space) {
+    if (regex) pattern_.emplace(std::move(*regex));
+  }
   Status Run(WordList* list) const override {
-    if (add_prefix_space_) {
-      MINISGL_RETURN_IF_ERROR(Rewrite(list, [](std::string_view word, bool, std::string* out) {
-        if (!word.starts_with(' ')) *out += ' ';
-        *out += word;
-      }));
-    }
-    if (regex_) {
+    MINISGL_RETURN_IF_ERROR(AddPrefixes(list));
+    if (pattern_) {
       std::vector<TextRange> matches;
-      MINISGL_RETURN_IF_ERROR(regex_->FindAllIn(list->text, list->words, &matches));
+      MINISGL_RETURN_IF_ERROR(pattern_->FindAllIn(list->text, list->words, &matches));
       SplitWords(matches, SplitBehavior::kIsolated, /*invert=*/false, list);
     }
+    return Spell(list);
+  }
+  Result<bool> Stream(WordList list, const WordSink& sink) const override {
+    if (IsShort(list) || !pattern_) return PreTokenizer::Stream(std::move(list), sink);
+    MINISGL_RETURN_IF_ERROR(AddPrefixes(&list));
+    const WordSink spell = [&](WordList part) -> Result<bool> {
+      MINISGL_RETURN_IF_ERROR(Spell(&part));
+      return sink(std::move(part));
+    };
+    return StreamMatches(list, *pattern_, SplitBehavior::kIsolated, /*invert=*/false, spell);
+  }
+  bool SpellsBytes() const override { return true; }
+
+ private:
+  Status AddPrefixes(WordList* list) const {
+    if (!add_prefix_space_) return {};
+    return Rewrite(list, [](std::string_view word, bool, std::string* out) {
+      if (!word.starts_with(' ')) *out += ' ';
+      *out += word;
+    });
+  }
+  static Status Spell(WordList* list) {
     return Rewrite(
         list, [](std::string_view word, bool, std::string* out) { AppendByteSpelling(word, out); });
   }
 
- private:
   bool add_prefix_space_;
-  std::optional<Regex> regex_;
+  std::optional<Pattern> pattern_;
 };
 
 enum class PrependScheme { kFirst, kAlways, kNever };
@@ -153,21 +303,7 @@ class Metaspace : public PreTokenizer {
   Metaspace(std::string replacement, PrependScheme scheme, bool split)
       : replacement_(std::move(replacement)), scheme_(scheme), split_(split) {}
   Status Run(WordList* list) const override {
-    MINISGL_RETURN_IF_ERROR(
-        Rewrite(list, [this](std::string_view word, bool at_start, std::string* out) {
-          const bool prepends =
-              scheme_ == PrependScheme::kAlways || (scheme_ == PrependScheme::kFirst && at_start);
-          if (prepends && !word.starts_with(replacement_) && !word.starts_with(' ')) {
-            *out += replacement_;
-          }
-          for (char c : word) {
-            if (c == ' ') {
-              *out += replacement_;
-            } else {
-              *out += c;
-            }
-          }
-        }));
+    MINISGL_RETURN_IF_ERROR(ReplaceSpaces(list));
     if (!split_) return {};
     std::vector<TextRange> matches;
     MINISGL_RETURN_IF_ERROR(
@@ -175,8 +311,31 @@ class Metaspace : public PreTokenizer {
     SplitWords(matches, SplitBehavior::kMergedWithNext, /*invert=*/false, list);
     return {};
   }
+  Result<bool> Stream(WordList list, const WordSink& sink) const override {
+    if (IsShort(list) || !split_) return PreTokenizer::Stream(std::move(list), sink);
+    MINISGL_RETURN_IF_ERROR(ReplaceSpaces(&list));
+    return StreamMatches(list, Pattern::Literal(replacement_), SplitBehavior::kMergedWithNext,
+                         /*invert=*/false, sink);
+  }
 
  private:
+  Status ReplaceSpaces(WordList* list) const {
+    return Rewrite(list, [this](std::string_view word, bool at_start, std::string* out) {
+      const bool prepends =
+          scheme_ == PrependScheme::kAlways || (scheme_ == PrependScheme::kFirst && at_start);
+      if (prepends && !word.starts_with(replacement_) && !word.starts_with(' ')) {
+        *out += replacement_;
+      }
+      for (char c : word) {
+        if (c == ' ') {
+          *out += replacement_;
+        } else {
+          *out += c;
+        }
+      }
+    });
+  }
+
   std::string replacement_;
   PrependScheme scheme_;
   bool split_;
@@ -201,6 +360,23 @@ class FixedLength : public PreTokenizer {
     list->words = std::move(words);
     return {};
   }
+  Result<bool> Stream(WordList list, const WordSink& sink) const override {
+    if (IsShort(list)) return PreTokenizer::Stream(std::move(list), sink);
+    TextRange rest;
+    const auto next = [&](size_t count, std::vector<TextRange>* matches) -> Result<bool> {
+      const std::string_view text = std::string_view(list.text).substr(0, rest.end);
+      for (; count > 0 && rest.begin < rest.end; --count) {
+        size_t at = rest.begin;
+        for (int64_t i = 0; i < length_ && at < rest.end; ++i) {
+          at += std::max<size_t>(Utf8CharLength(text.substr(at)), 1);
+        }
+        matches->push_back({std::exchange(rest.begin, at), at});
+      }
+      return rest.begin < rest.end;
+    };
+    return SplitStream(list, SplitBehavior::kIsolated, /*invert=*/false, sink)
+        .Run({[&](const TextRange& word) { rest = word; }, next});
+  }
 
  private:
   int64_t length_;
@@ -213,8 +389,26 @@ class Sequence : public PreTokenizer {
     for (const Pointer& step : steps_) MINISGL_RETURN_IF_ERROR(step->Run(list));
     return {};
   }
+  Result<bool> Stream(WordList list, const WordSink& sink) const override {
+    return StreamFrom(0, std::move(list), sink);
+  }
+  bool KeepsAll() const override {
+    return std::all_of(steps_.begin(), steps_.end(),
+                       [](const Pointer& s) { return s->KeepsAll(); });
+  }
+  bool SpellsBytes() const override {
+    return std::any_of(steps_.begin(), steps_.end(),
+                       [](const Pointer& s) { return s->SpellsBytes(); });
+  }
 
  private:
+  Result<bool> StreamFrom(size_t step, WordList list, const WordSink& sink) const {
+    if (step == steps_.size()) return sink(std::move(list));
+    return steps_[step]->Stream(std::move(list), [this, step, &sink](WordList part) {
+      return StreamFrom(step + 1, std::move(part), sink);
+    });
+  }
+
   std::vector<Pointer> steps_;
 };
 

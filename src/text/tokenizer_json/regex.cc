@@ -5,6 +5,7 @@
 #include <pcre2.h>
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "minisgl/base/utf8.h"
@@ -13,10 +14,23 @@ namespace minisgl {
 namespace {
 
 constexpr size_t kPatternBytesMax = size_t{64} << 10;  // DeepSeek's, which lists ranges, has 6,000
-// A run of n spaces that no newline follows costs a few steps for each; nested repeats cost 2^n.
-constexpr uint32_t kMatchStepsMax = 10'000'000;
-constexpr uint32_t kStepsPerByte = 8;
-constexpr uint32_t kHeapKibMax = 512 << 10;  // backtracking over 1 MiB one by one takes 130 MiB
+constexpr uint32_t kHeapKibMax = 150 << 10;  // backtracking over 1 MiB one by one takes 130 MiB
+
+// The work of a text. A run of n spaces that no newline follows costs a few steps for each; nested
+// repeats cost 2^n, and `.*x` n for each place.
+constexpr uint64_t kStepsMax = 10'000'000;
+constexpr uint64_t kStepsPerByte = 64;
+// PCRE2 tells no steps, only that a limit was reached, and its compiled code counts a run over many
+// characters as one. So a match is tried with few steps on a little of the text first; one that
+// needs more is tried again with four times as many, and what was tried is charged. Words need
+// less than these, and are free.
+constexpr uint32_t kFreeSteps = 256;
+constexpr size_t kFreeBytes = 256;
+constexpr uint32_t kGrowth = 4;
+// Matches after which it is asked whether the search goes on.
+constexpr size_t kMatchesPerQuestion = 4096;
+
+thread_local MatchBudget* g_budget = nullptr;
 
 std::string PcreMessage(int code) {
   char buffer[256] = {};
@@ -63,7 +77,7 @@ Result<Regex> Regex::Compile(std::string_view pattern) {
     return BadInput("the pattern \"{}\" is refused: {}", Visible(pattern), PcreMessage(error));
   }
   // Where a system allows no code to be made, the interpreter does the same.
-  pcre2_jit_compile(code->pcre.get(), PCRE2_JIT_COMPLETE);
+  pcre2_jit_compile(code->pcre.get(), PCRE2_JIT_COMPLETE | PCRE2_JIT_PARTIAL_HARD);
   return Regex(std::string(pattern), std::move(code));
 }
 
@@ -73,44 +87,138 @@ Status Regex::FindAll(std::string_view text, std::vector<TextRange>* matches) co
 
 Status Regex::FindAllIn(std::string_view text, const std::vector<TextRange>& words,
                         std::vector<TextRange>* matches) const {
-  const pcre2_code* pcre = code_->pcre.get();
-  const Owned<pcre2_match_data> data(pcre2_match_data_create_from_pattern(pcre, nullptr));
-  const Owned<pcre2_match_context> context(pcre2_match_context_create(nullptr));
-  if (!data || !context) return OutOfMemory();
-  const auto text_bytes = static_cast<uint32_t>(std::min<size_t>(text.size(), size_t{256} << 20));
-  pcre2_set_match_limit(context.get(), kMatchStepsMax + text_bytes * kStepsPerByte);
-  pcre2_set_heap_limit(context.get(), kHeapKibMax);
-  const PCRE2_SIZE* bounds = pcre2_get_ovector_pointer(data.get());
-
+  MINISGL_ASSIGN_OR_RETURN(RegexSearch search, RegexSearch::Create(this, text));
   for (const TextRange& word : words) {
-    const std::string_view subject = text.substr(word.begin, word.end - word.begin);
-    const auto* units = reinterpret_cast<PCRE2_SPTR>(subject.data());
-    size_t from = 0;
-    bool behind_match = false;  // a match ends at `from`
-    while (from <= subject.size()) {
-      uint32_t options = PCRE2_NO_UTF_CHECK;
-      int found =
-          pcre2_match(pcre, units, subject.size(), from, options, data.get(), context.get());
-      if (found == PCRE2_ERROR_JIT_STACKLIMIT) {  // the interpreter's memory is the heap
-        options |= PCRE2_NO_JIT;
-        found = pcre2_match(pcre, units, subject.size(), from, options, data.get(), context.get());
-      }
-      if (found == PCRE2_ERROR_NOMATCH) break;
-      if (found < 0 || bounds[0] > bounds[1] || bounds[0] < from) {
-        return BadInput("the pattern \"{}\" fails on a text of {} bytes: {}", Visible(pattern_),
-                        subject.size(), found < 0 ? PcreMessage(found) : "it moves backwards");
-      }
-      if (bounds[0] == bounds[1] && bounds[1] == from && behind_match) {
-        from += std::max<size_t>(Utf8CharLength(subject.substr(from)), 1);
-        behind_match = false;
-        continue;
-      }
-      matches->push_back({word.begin + bounds[0], word.begin + bounds[1]});
-      from = bounds[1];
-      behind_match = true;
+    search.Begin(word);
+    for (bool more = true; more;) {
+      MINISGL_ASSIGN_OR_RETURN(more, search.Next(kMatchesPerQuestion, matches));
     }
   }
   return {};
+}
+
+MatchBudget::MatchBudget(size_t text_bytes, std::function<bool()> goes_on)
+    : left_(kStepsMax + kStepsPerByte * text_bytes),
+      goes_on_(std::move(goes_on)),
+      outer_(std::exchange(g_budget, this)) {}
+
+MatchBudget::~MatchBudget() { g_budget = outer_; }
+
+MatchBudget* MatchBudget::Current() { return g_budget; }
+
+bool MatchBudget::Spend(uint64_t steps) {
+  if (steps > left_) return false;
+  left_ -= steps;
+  return true;
+}
+
+struct RegexSearch::State {
+  const Regex* regex = nullptr;
+  std::string_view text, subject;
+  size_t word_begin = 0;
+  size_t from = 0;
+  bool behind_match = false;  // a match ends at `from`
+  size_t num_matches = 0;
+  uint32_t step_limit = 0;  // as it was set last
+  Owned<pcre2_match_data> data;
+  Owned<pcre2_match_context> context;
+  std::optional<MatchBudget> own_budget;
+  MatchBudget* budget = nullptr;
+};
+
+RegexSearch::RegexSearch(std::unique_ptr<State> state) : state_(std::move(state)) {}
+RegexSearch::RegexSearch(RegexSearch&&) noexcept = default;
+RegexSearch::~RegexSearch() = default;
+
+Result<RegexSearch> RegexSearch::Create(const Regex* regex, std::string_view text) {
+  auto state = std::make_unique<State>();
+  state->regex = regex;
+  state->text = text;
+  state->data.reset(pcre2_match_data_create_from_pattern(regex->code_->pcre.get(), nullptr));
+  state->context.reset(pcre2_match_context_create(nullptr));
+  if (!state->data || !state->context) return OutOfMemory();
+  pcre2_set_heap_limit(state->context.get(), kHeapKibMax);
+  if (MatchBudget::Current() == nullptr) state->own_budget.emplace(text.size());
+  state->budget = MatchBudget::Current();
+  return RegexSearch(std::move(state));
+}
+
+void RegexSearch::Begin(const TextRange& word) {
+  state_->subject = state_->text.substr(word.begin, word.end - word.begin);
+  state_->word_begin = word.begin;
+  state_->from = 0;
+  state_->behind_match = false;
+}
+
+Status RegexSearch::TooManySteps() const {
+  return BadInput("the pattern \"{}\" takes too many steps on a text of {} bytes",
+                  Visible(state_->regex->pattern_), state_->text.size());
+}
+
+Result<bool> RegexSearch::Match() {
+  State& state = *state_;
+  const std::string_view subject = state.subject;
+  const auto* units = reinterpret_cast<PCRE2_SPTR>(subject.data());
+  const pcre2_code* pcre = state.regex->code_->pcre.get();
+  uint32_t steps = kFreeSteps;
+  size_t bytes = kFreeBytes;
+  uint32_t options = PCRE2_NO_UTF_CHECK;
+  while (true) {
+    size_t end = subject.size() - state.from <= bytes ? subject.size() : state.from + bytes;
+    while (end < subject.size() && (subject[end] & 0xC0) == 0x80) ++end;
+    const bool is_whole = end == subject.size();
+    if (steps != state.step_limit) pcre2_set_match_limit(state.context.get(), steps);
+    state.step_limit = steps;
+    // Partial matching gives up at the end of what is shown, where more text might decide.
+    const int found =
+        pcre2_match(pcre, units, end, state.from, options | (is_whole ? 0 : PCRE2_PARTIAL_HARD),
+                    state.data.get(), state.context.get());
+    if (found >= 0) return true;
+    if (found == PCRE2_ERROR_NOMATCH) {
+      if (is_whole) return false;
+      state.from = end;
+      state.behind_match = false;
+      bytes = kFreeBytes;
+    } else if (found == PCRE2_ERROR_PARTIAL) {
+      if (!state.budget->Spend(end - state.from)) return TooManySteps();
+      bytes *= kGrowth;
+    } else if (found == PCRE2_ERROR_MATCHLIMIT) {
+      if (!state.budget->Spend(steps) || !state.budget->GoesOn()) return TooManySteps();
+      steps = static_cast<uint32_t>(std::min<uint64_t>(uint64_t{steps} * kGrowth, UINT32_MAX));
+    } else if (found == PCRE2_ERROR_JIT_STACKLIMIT && (options & PCRE2_NO_JIT) == 0) {
+      options |= PCRE2_NO_JIT;  // the interpreter's memory is the heap
+    } else {
+      return BadInput("the pattern \"{}\" fails on a text of {} bytes: {}",
+                      Visible(state.regex->pattern_), state.text.size(), PcreMessage(found));
+    }
+  }
+}
+
+Result<bool> RegexSearch::Next(size_t count, std::vector<TextRange>* matches) {
+  State& state = *state_;
+  const PCRE2_SIZE* bounds = pcre2_get_ovector_pointer(state.data.get());
+  while (count > 0) {
+    if (state.from > state.subject.size()) return false;
+    MINISGL_ASSIGN_OR_RETURN(const bool found, Match());
+    if (!found) return false;
+    if (bounds[0] > bounds[1] || bounds[0] < state.from) {
+      return BadInput("the pattern \"{}\" fails on a text of {} bytes: it moves backwards",
+                      Visible(state.regex->pattern_), state.text.size());
+    }
+    if (bounds[0] == bounds[1] && bounds[1] == state.from && state.behind_match) {
+      state.from += std::max<size_t>(Utf8CharLength(state.subject.substr(state.from)), 1);
+      state.behind_match = false;
+      continue;
+    }
+    matches->push_back({state.word_begin + bounds[0], state.word_begin + bounds[1]});
+    state.from = bounds[1];
+    state.behind_match = true;
+    --count;
+    if (++state.num_matches % kMatchesPerQuestion == 0 && !state.budget->GoesOn()) {
+      return TooManySteps();
+    }
+  }
+  return true;
 }
 
 }  // namespace minisgl
