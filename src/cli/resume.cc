@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "cli/file_io.h"
+#include "cli/skim_json.h"
 #include "minisgl/base/json.h"
 #include "minisgl/base/utf8.h"
 
@@ -27,6 +28,9 @@ Status ReadFailure(const std::string& path) {
   return MakeStatus(StatusCode::kIoError, "{}: cannot be read ({})", Visible(path, 400),
                     std::strerror(errno));
 }
+
+// Far above what the answers to one row take: those of `n` with log-probabilities are megabytes.
+constexpr size_t kOldLineBytesMax = size_t{512} << 20;
 
 // The lines of a file as they stand, from any place on. Memory: a buffer and one line.
 class RawLines {
@@ -52,6 +56,10 @@ class RawLines {
       scanned = buffer_.size() - begin_;
       buffer_.erase(0, std::exchange(begin_, 0));
       const size_t size = buffer_.size();
+      if (size > kOldLineBytesMax) {
+        return BadInput("{}: a line has more than {} bytes; remove it, or write to another file",
+                        Visible(path_, 400), kOldLineBytesMax);
+      }
       buffer_.resize(size + kTailBytes);
       const ssize_t got = pread(fd_, buffer_.data() + size, kTailBytes, offset_);
       buffer_.resize(size + static_cast<size_t>(std::max<ssize_t>(got, 0)));
@@ -259,7 +267,7 @@ Result<OldOutput> ReadOldOutput(const std::string& path, const ResumeOptions& op
     MINISGL_ASSIGN_OR_RETURN(const std::optional<std::string_view> line, lines->Next());
     if (!line) return old;
     const bool whole = line->ends_with('\n');
-    const Result<Json> row = ParseJson(whole ? line->substr(0, line->size() - 1) : *line);
+    const Result<Json> row = SkimJson(whole ? line->substr(0, line->size() - 1) : *line);
     if (!row.ok() && !whole) {
       old.torn_at = place;
       return old;

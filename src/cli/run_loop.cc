@@ -130,7 +130,7 @@ Status RunLoop::FillWindow() {
   for (int rows = 0; !source_ended_ && WindowHasRoom() && options_.stop().reason == 0; ++rows) {
     if (TooManyFailed() || (pending_.empty() ? Clock::now() >= until : rows >= kRowsPerTurn)) break;
     ParsedRow parsed;
-    const bool idle = pending_.empty() && window_.empty();
+    const bool idle = pending_.empty() && window_.empty() && preparer_.empty();
     const int wait_ms = idle ? static_cast<int>(kTick.count()) : 0;
     switch (source_.Next(wait_ms, &parsed)) {
       case RowSource::Outcome::kNotYet:

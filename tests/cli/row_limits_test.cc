@@ -1,9 +1,13 @@
-// Rows at the upper bound of how many values one may have: millions of them.
+// Rows at the upper bounds: of how many values one may have, millions of them, and of what one may
+// take.
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include <string>
+#include <vector>
 
 #include "cli/row.h"
+#include "run_fixture.h"
 #include "slow.h"
 
 namespace minisgl {
@@ -25,6 +29,43 @@ TEST(RowTest, ARowOfTooManyValuesIsRefused) {
   EXPECT_EQ(over.error->code, "invalid_row");
   EXPECT_NE(over.error->message.find("more than 4194304 values"), std::string::npos)
       << over.error->message;
+}
+
+class LargeRowTest : public RunProgramTest {
+ protected:
+  // What a run over `input` took that answers it, or refuses its one row where `refused`.
+  int64_t PeakKib(const std::string& input, const std::vector<std::string>& more, bool refused) {
+    std::vector<std::string> arguments = {"-q", "--file", folder_.Write("in.jsonl", input)};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const ProgramResult result = RunModel(arguments);
+    EXPECT_EQ(result.exit_code, refused ? 1 : 0) << result.err;
+    EXPECT_EQ(result.out.find("length_exceeded") != std::string::npos, refused) << result.out;
+    return result.peak_kib;
+  }
+};
+
+// 200 MiB and 8 bytes for each byte of the row.
+constexpr int64_t PeakKibMax(size_t row_bytes) {
+  return (200 << 10) + static_cast<int64_t>(8 * row_bytes >> 10);
+}
+
+TEST_F(LargeRowTest, MemoryIsAFewBytesForEachOfALongText) {
+  MarkSlow("encodes a text of 4 MB");
+  const size_t bytes = 4'000'000;
+  const std::string row = R"({"max_tokens": 1, "prompt": ")" + std::string(bytes, 'a') + "\"}\n";
+  EXPECT_LT(PeakKib(row, {}, /*refused=*/true), PeakKibMax(bytes));
+  EXPECT_LT(PeakKib(row, {"--on-overflow", "truncate-left"}, /*refused=*/false), PeakKibMax(bytes));
+}
+
+// vLLM's GHSA-69j4-grxj-j64p: merged one by one they took minutes.
+TEST_F(LargeRowTest, VeryManyTemplateArgumentsAreMergedInLinearTime) {
+  MarkSlow("a row of 6 MB");
+  std::string row = R"({"max_tokens": 1, "messages": [{"role": "user", "content": "hi"}],
+                        "chat_template_kwargs": {)";
+  std::erase(row, '\n');
+  for (int i = 0; i < 400'000; ++i) row += fmt::format("{}\"k{}\": {}", i > 0 ? "," : "", i, i);
+  row += "}}\n";
+  PeakKib(row, {}, /*refused=*/false);
 }
 
 }  // namespace

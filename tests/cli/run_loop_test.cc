@@ -522,54 +522,6 @@ TEST_F(RunLoopTest, AStopOfItsOwnEndsARunInAThreadOfItsOwn) {
   }
 }
 
-// Is not done with a large text before it is opened, unless no more is wanted.
-class GatedTokenizer : public ByteTokenizer {
- public:
-  static constexpr size_t kLargeBytes = 40'000;
-
-  Status EncodeTo(std::span<const TextPiece> pieces, const TokenSink& sink) const override {
-    if (pieces.front().text.size() < kLargeBytes) return ByteTokenizer::EncodeTo(pieces, sink);
-    at_work = true;
-    while (!open) {
-      if (!sink({})) return {};
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
-    return ByteTokenizer::EncodeTo(pieces, sink);
-  }
-
-  mutable std::atomic<bool> at_work{false}, open{false};
-};
-
-std::string LargeRow() { return '"' + std::string(GatedTokenizer::kLargeBytes, 'l') + "\"\n"; }
-
-TEST_F(RunLoopTest, OtherRowsGoOnWhileALargeOneIsEncoded) {
-  auto tokenizer = std::make_unique<GatedTokenizer>();
-  const GatedTokenizer& gate = *tokenizer;
-  text_.tokenizer = std::move(tokenizer);
-  truncate_left_ = true;
-  runtime_.on_submit = [&](const FakeRuntime::Asked& asked) {
-    runtime_.Answer(asked, "x");
-    if (runtime_.asked.size() == 2) gate.open = true;
-  };
-  const std::vector<Json> rows = RunFile(LargeRow() + "\"a\"\n\"b\"\n", /*ordered=*/false);
-  EXPECT_EQ(Indexes(rows), (std::vector<int64_t>{1, 2, 0}));
-  EXPECT_EQ(rows_done_, 3);
-}
-
-// What is not asked yet has no part in the grace.
-TEST_F(RunLoopTest, AStopEndsTheEncodingOfALargeRow) {
-  auto tokenizer = std::make_unique<GatedTokenizer>();
-  const GatedTokenizer& gate = *tokenizer;
-  text_.tokenizer = std::move(tokenizer);
-  loop_options_.grace = std::chrono::hours(1);
-  loop_options_.stop = [&] { return StopRequest{gate.at_work ? SIGINT : 0, false}; };
-  AnswerAtOnce();
-  const std::vector<Json> rows = RunFile(LargeRow() + LargeRow() + "\"a\"\n");
-  ASSERT_EQ(rows.size(), 3u);
-  EXPECT_EQ(ErrorCode(rows[0]), "cancelled");
-  EXPECT_EQ(ErrorCode(rows[1]), "cancelled");
-}
-
 TEST(StopSignalsTest, AThirdEndsTheProgramWhereItIs) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   const auto take_three = [] {

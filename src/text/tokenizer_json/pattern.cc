@@ -35,17 +35,24 @@ Status Pattern::FindAllIn(std::string_view text, const std::vector<TextRange>& w
 }
 
 Status Pattern::ReplaceAll(std::string_view by, std::string* text) const {
+  constexpr size_t kMatchesAtOnce = 1024;
+  MINISGL_ASSIGN_OR_RETURN(Search search, Search::Create(this, *text));
+  search.Begin({0, text->size()});
   std::vector<TextRange> matches;
-  MINISGL_RETURN_IF_ERROR(FindAllIn(*text, {{0, text->size()}}, &matches));
-  if (matches.empty()) return {};
   std::string replaced;
   size_t at = 0;
-  for (const TextRange& match : matches) {
-    replaced.append(*text, at, match.begin - at);
-    replaced += by;
-    at = match.end;
-    if (replaced.size() > kTextBytesMax) break;
+  bool any = false;
+  for (bool more = true; more && replaced.size() <= kTextBytesMax;) {
+    matches.clear();
+    MINISGL_ASSIGN_OR_RETURN(more, search.Next(kMatchesAtOnce, &matches));
+    for (const TextRange& match : matches) {
+      replaced.append(*text, at, match.begin - at);
+      replaced += by;
+      at = match.end;
+    }
+    any = any || !matches.empty();
   }
+  if (!any) return {};
   replaced.append(*text, at, std::string::npos);
   if (replaced.size() > kTextBytesMax) {
     return BadInput("the text is too long once it is normalised (more than {} MiB); shorten it",
