@@ -117,11 +117,14 @@ Result<int64_t> IndexOfBatchRow(const Json& id, const Json* error, const ResumeO
   const std::optional<int64_t> first = options.ids->Find(id);
   if (!first) return BadInput("answers the row {}, which the input lacks", Visible(id.Dump(), 100));
   const Json* line = error == nullptr ? nullptr : error->Find("line");
-  if (line == nullptr) return *first;
-  for (const DuplicateRow& duplicate : options.check->duplicates) {
-    if (duplicate.first_index == *first && Json(duplicate.line) == *line) return duplicate.index;
-  }
-  return *first;
+  if (line == nullptr || !line->is_int()) return *first;
+  const std::vector<DuplicateRow>& duplicates = options.check->duplicates;
+  const auto found = std::lower_bound(
+      duplicates.begin(), duplicates.end(), line->as_int(),
+      [](const DuplicateRow& duplicate, int64_t value) { return duplicate.line < value; });
+  const bool is_later =
+      found != duplicates.end() && found->line == line->as_int() && found->first_index == *first;
+  return is_later ? found->index : *first;
 }
 
 // A row of the OpenAI Batch format, which says nothing of its place but its id.
