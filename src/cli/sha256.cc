@@ -33,7 +33,7 @@ uint32_t LoadBigEndian(const uint8_t* bytes) {
 }
 
 #if defined(__x86_64__)
-bool HasInstructions() {
+bool AskForInstructions() {
   constexpr unsigned kSsse3 = 1u << 9, kSse41 = 1u << 19, kSha = 1u << 29;
   unsigned a = 0, b = 0, c = 0, d = 0;
   if (__get_cpuid(1, &a, &b, &c, &d) == 0) return false;
@@ -77,8 +77,14 @@ __attribute__((target("sha,sse4.1"))) void AddByInstructions(const uint8_t* bloc
   _mm_storeu_si128(reinterpret_cast<__m128i*>(state + 4), _mm_alignr_epi8(dchg, feba, 8));
 }
 #else
-bool HasInstructions() { return false; }
+bool AskForInstructions() { return false; }
 #endif
+
+// Asked once: in a virtual machine the question takes microseconds, and each id is a hash.
+bool HasInstructions() {
+  static const bool has = AskForInstructions();
+  return has;
+}
 
 }  // namespace
 
