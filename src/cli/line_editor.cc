@@ -8,16 +8,13 @@
 #include <fcntl.h>
 #include <histedit.h>
 #include <langinfo.h>
-#include <poll.h>
 #include <signal.h>
 #include <sys/ioctl.h>
-#include <termios.h>
 #include <unistd.h>
 #include <utf8proc.h>
 #include <wchar.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <clocale>
 #include <cstdio>
 #include <cstdlib>
@@ -29,6 +26,7 @@
 
 #include <fmt/core.h>
 
+#include "cli/byte_source.h"
 #include "cli/chat_history.h"
 #include "minisgl/base/utf8.h"
 
@@ -38,84 +36,14 @@ namespace {
 constexpr std::string_view kBold = "\x1b[1m", kPlain = "\x1b[0m";
 constexpr std::string_view kPasteOn = "\x1b[?2004h", kPasteOff = "\x1b[?2004l";
 constexpr std::string_view kPasteBegin = "\x1b[200~", kPasteEnd = "\x1b[201~";
+constexpr char kEscape = '\x1b';
+constexpr size_t kKeyBytesMax = 32;
 constexpr int kEscapeWait_ms = 50;  // the bytes of a key come together; a person's ESC stands alone
 constexpr size_t kPasteInLineMax = 1024;  // bytes of a paste that are edited as if typed
 
 constexpr wchar_t kRubout = 0x7F;  // the key that takes back the character before the cursor
 // How often the status before the prompt is looked at while nothing is typed.
 constexpr int kStatusWait_ms = 500;
-
-enum class ByteOutcome { kByte, kInterrupted, kTerminated, kEnd, kTimeout, kResized };
-
-// What the terminal's interrupt key sends; '\0' where it has none.
-char InterruptByte() {
-  termios settings{};
-  if (tcgetattr(STDIN_FILENO, &settings) != 0 || (settings.c_lflag & ISIG) == 0) return '\0';
-  const cc_t byte = settings.c_cc[VINTR];
-  return byte == _POSIX_VDISABLE ? '\0' : static_cast<char>(byte);
-}
-
-// Standard input, waited for together with signals. An `interrupt` that is not '\0' is a byte that
-// counts as SIGINT.
-class ByteSource {
- public:
-  explicit ByteSource(SignalWatch* signals, char interrupt = '\0')
-      : signals_(signals), interrupt_(interrupt) {}
-
-  ByteOutcome Next(char* byte, int timeout_ms = -1) {
-    if (held_ != ByteOutcome::kByte) return std::exchange(held_, ByteOutcome::kByte);
-    while (at_ == buffer_.size()) {
-      const ByteOutcome outcome = Fill(timeout_ms);
-      if (outcome != ByteOutcome::kByte) return outcome;
-    }
-    *byte = buffer_[at_++];
-    const bool interrupts = interrupt_ != '\0' && *byte == interrupt_;
-    return interrupts ? ByteOutcome::kInterrupted : ByteOutcome::kByte;
-  }
-  // The next call gives `outcome` again: for one that came in the middle of a character or a key.
-  void Hold(ByteOutcome outcome) {
-    const bool lasts = outcome != ByteOutcome::kTimeout && outcome != ByteOutcome::kResized;
-    if (lasts) held_ = outcome;
-  }
-  void PutBack(std::string_view bytes) {
-    buffer_.erase(0, at_);
-    buffer_.insert(0, bytes);
-    at_ = 0;
-  }
-  // The interrupt key, pressed ahead of its time: drops what was typed before it, as a terminal
-  // does.
-  bool TakeInterruptAhead() {
-    const size_t at = interrupt_ == '\0' ? std::string::npos : buffer_.find(interrupt_, at_);
-    if (at != std::string::npos) at_ = at + 1;
-    return at != std::string::npos;
-  }
-
- private:
-  ByteOutcome Fill(int timeout_ms) {
-    while (true) {
-      pollfd waits[2] = {{STDIN_FILENO, POLLIN, 0}, {signals_->fd(), POLLIN, 0}};
-      const int ready = poll(waits, 2, timeout_ms);
-      signals_->Drain();
-      if (signals_->Terminated() != 0) return ByteOutcome::kTerminated;
-      if (signals_->TakeInterrupt()) return ByteOutcome::kInterrupted;
-      if (signals_->TakeResize()) return ByteOutcome::kResized;
-      if (ready == 0) return ByteOutcome::kTimeout;
-      if (ready < 0 || waits[0].revents == 0) continue;
-      buffer_.resize(size_t{1} << 16);
-      const ssize_t got = read(STDIN_FILENO, buffer_.data(), buffer_.size());
-      const bool again = got < 0 && (errno == EINTR || errno == EAGAIN);
-      buffer_.resize(got > 0 ? static_cast<size_t>(got) : 0);
-      at_ = 0;
-      if (!again) return got > 0 ? ByteOutcome::kByte : ByteOutcome::kEnd;
-    }
-  }
-
-  SignalWatch* signals_;
-  const char interrupt_;
-  std::string buffer_;
-  size_t at_ = 0;
-  ByteOutcome held_ = ByteOutcome::kByte;
-};
 
 // A pipe, a file, or a terminal that cannot move its cursor.
 class LinesReader : public PromptReader {
@@ -138,6 +66,8 @@ class LinesReader : public PromptReader {
           return {LineOutcome::kTerminated};
         case ByteOutcome::kTimeout:
         case ByteOutcome::kResized:
+        case ByteOutcome::kStopped:
+        case ByteOutcome::kContinued:
           continue;
         case ByteOutcome::kEnd:
           if (line.empty()) return {LineOutcome::kEnd};
@@ -163,10 +93,20 @@ class LinesReader : public PromptReader {
   ByteSource source_;
 };
 
+// The sequences of keys that libedit is given.
+constexpr std::string_view kKeys[] = {
+    "\x1b[A",    "\x1b[B",    "\x1b[C",    "\x1b[D",    "\x1b[H",  "\x1b[F",  // arrows, Home, End
+    "\x1b[1~",   "\x1b[3~",   "\x1b[4~",   "\x1b[7~",   "\x1b[8~",            // Home, Delete, End
+    "\x1b[1;5C", "\x1b[1;5D", "\x1b[1;3C", "\x1b[1;3D",                       // by words
+};
+bool IsKnownKey(std::string_view bytes) {
+  return std::find(std::begin(kKeys), std::end(kKeys), bytes) != std::end(kKeys);
+}
+
 class EditingReader : public PromptReader {
  public:
   EditingReader(SignalWatch* signals, const std::string& history_path)
-      : source_(signals, InterruptByte()), history_file_(history_path) {
+      : signals_(*signals), source_(signals, InterruptByte()), history_file_(history_path) {
     // libedit turns its wide characters to bytes by the locale; the program's text is UTF-8 in
     // every locale.
     std::setlocale(LC_CTYPE, "");
@@ -192,6 +132,12 @@ class EditingReader : public PromptReader {
       el_set(edit_, EL_SETTC, capability, "", nullptr);
     }
     el_set(edit_, EL_BIND, "^R", "em-inc-search-prev", nullptr);
+    for (const char* key : {"\\e[1;5C", "\\e[1;3C"}) {
+      el_set(edit_, EL_BIND, key, "em-next-word", nullptr);
+    }
+    for (const char* key : {"\\e[1;5D", "\\e[1;3D"}) {
+      el_set(edit_, EL_BIND, key, "ed-prev-word", nullptr);
+    }
     // (The narrow form of this call copies both texts and never frees them.)
     el_wset(edit_, EL_ADDFN, L"complete", L"Complete what stands before the cursor",
             &EditingReader::Complete);
@@ -210,16 +156,13 @@ class EditingReader : public PromptReader {
     characters_.clear();
     outcome_ = ByteOutcome::kByte;
     el_resize(edit_);
-    el_set(edit_, EL_PREP_TERM,
-           1);  // before the prompt shows, so that no key meets a cooked terminal
-    // The interrupt key's byte and not its signal: with a signal the terminal throws away what was
-    // typed and not read yet, and a line that the key clears would be taken for an empty one.
-    el_set(edit_, EL_SETTY, "-d", "intr=", nullptr);
-    Write(kPasteOn);
+    signals_.WatchStops();
+    TakeTerminal();  // before the prompt shows, so that no key meets a cooked terminal
     int length = 0;
     const char* line = el_gets(edit_, &length);
     if (bold_prompt_) Write(kPlain);
     Write(kPasteOff);
+    signals_.LeaveStops();
     if (outcome_ == ByteOutcome::kInterrupted || outcome_ == ByteOutcome::kTerminated) {
       Write("^C\r\n");
       return {outcome_ == ByteOutcome::kTerminated ? LineOutcome::kTerminated
@@ -247,10 +190,10 @@ class EditingReader : public PromptReader {
   }
   // Whether it is another than before.
   bool SetPrompt() {
-    const std::string prompt = WithStatus(bare_prompt_);
-    std::string shown = bold_prompt_ ? BoldPrompt(prompt) : prompt;
-    if (shown == prompt_) return false;
-    prompt_ = std::move(shown);
+    std::string plain = WithStatus(bare_prompt_);
+    if (plain == plain_prompt_) return false;
+    plain_prompt_ = std::move(plain);
+    prompt_ = bold_prompt_ ? BoldPrompt(plain_prompt_) : plain_prompt_;
     return true;
   }
   static char* Prompt(EditLine* edit) { return Self(edit)->prompt_.data(); }
@@ -269,15 +212,25 @@ class EditingReader : public PromptReader {
     std::fflush(out_);
   }
 
+  // Keys come one by one, and a paste is marked.
+  void TakeTerminal() {
+    el_set(edit_, EL_PREP_TERM, 1);
+    // The interrupt key's byte and not its signal: with a signal the terminal throws away what was
+    // typed and not read yet, and a line that the key clears would be taken for an empty one.
+    el_set(edit_, EL_SETTY, "-d", "intr=", nullptr);
+    Write(kPasteOn);
+  }
+
   // 1 and a character, 0 at the end, -1 where a signal ends the line.
   int NextCharacter(wchar_t* character) {
     while (characters_.empty()) {
       char byte = 0;
       const ByteOutcome outcome = source_.Next(&byte, has_status_ ? kStatusWait_ms : -1);
       if (outcome == ByteOutcome::kTimeout) {
-        if (SetPrompt()) el_set(edit_, EL_REFRESH);
+        FollowStatus();
         continue;
       }
+      if (FollowStop(outcome)) continue;
       if (outcome == ByteOutcome::kResized) {
         FollowResize();
         continue;
@@ -290,7 +243,7 @@ class EditingReader : public PromptReader {
       }
       // A Ctrl-D typed while an answer was shown: the terminal's line discipline kept it as NUL.
       if (byte == '\0') byte = '\x04';
-      if (byte == kPasteBegin[0]) {
+      if (byte == kEscape) {
         Escape();
       } else {
         Character(byte);
@@ -319,50 +272,107 @@ class EditingReader : public PromptReader {
       return CC_REFRESH;
     }
     if (offered.words.size() == 1) return CC_NORM;
-    int columns = 0;
-    el_get(edit_, EL_GETTC, "co", &columns, nullptr);
-    const std::string list = InColumns(offered.words, static_cast<size_t>(std::max(columns, 1)));
+    const std::string list = InColumns(offered.words, static_cast<size_t>(Columns()));
     Write("\r\n");
     for (const char byte : list) Write(byte == '\n' ? "\r\n" : std::string_view(&byte, 1));
     return CC_REDISPLAY;
   }
 
-  // The row, counted from the prompt's, that the cursor stands in where lines have `columns`.
-  size_t RowOfCursor(int columns) const {
-    const LineInfoW* info = el_wline(edit_);
-    size_t row = 0;
+  struct Place {
+    size_t row = 0;  // counted from the prompt's
     int column = 0;
+  };
+  // Where the character at `end` of the edited line stands if lines have `columns`.
+  Place PlaceOf(const wchar_t* end, int columns) const {
+    constexpr int kTabStop = 8;
+    Place place;
     const auto advance = [&](wchar_t character) {
-      const int width = std::max(wcwidth(character), 0);
-      if (column + width > columns) {  // a wide character is not cut
-        ++row;
-        column = 0;
+      if (character == L'\n') {  // before what a search of the history asks for
+        place = {place.row + 1, 0};
+        return;
       }
-      column += width;
-      if (column >= columns) {
-        ++row;
-        column = 0;
+      int width = std::max(wcwidth(character), 0);
+      if (character < 0x20 || character == kRubout) width = 2;  // as ^X
+      if (character == L'\t') width = kTabStop - place.column % kTabStop;
+      if (place.column + width > columns) {  // a wide character is not cut
+        ++place.row;
+        place.column = 0;
+      }
+      place.column += width;
+      if (place.column >= columns) {
+        ++place.row;
+        place.column = 0;
       }
     };
-    for (const char byte : WithStatus(bare_prompt_)) advance(static_cast<unsigned char>(byte));
-    for (const wchar_t* at = info->buffer; at != info->cursor; ++at) advance(*at);
-    return row;
+    for (const char byte : plain_prompt_) advance(static_cast<unsigned char>(byte));
+    for (const wchar_t* at = el_wline(edit_)->buffer; at != end; ++at) advance(*at);
+    return place;
+  }
+  size_t RowOfCursor(int columns) const { return PlaceOf(el_wline(edit_)->cursor, columns).row; }
+
+  // How long libedit takes the terminal's lines to be.
+  int Columns() const {
+    int columns = 0;
+    el_get(edit_, EL_GETTC, "co", &columns, nullptr);
+    return std::max(columns, 1);
+  }
+
+  // Clears what the prompt and the line take, where the cursor stands `rows` below the prompt, and
+  // leaves the cursor at its beginning. It is not shown before what is written next.
+  void ClearLine(size_t rows) {
+    if (rows > 0) std::fputs(fmt::format("\x1b[{}A", rows).c_str(), out_);
+    std::fputs("\r\x1b[J", out_);
+  }
+
+  // The status that there is now takes the place of the one before it. libedit writes a line anew
+  // from where it takes an empty one to begin: there the cursor must stand.
+  void FollowStatus() {
+    const size_t rows = RowOfCursor(Columns());  // below the prompt that is shown
+    if (!SetPrompt()) return;
+    ClearLine(rows);
+    el_set(edit_, EL_REFRESH);
   }
 
   // Terminals lay out their lines anew for another width, and libedit does not know: the rows that
-  // the line takes by then are cleared, and the cursor is put where libedit takes it to be.
+  // the line takes by then are cleared.
   void FollowResize() {
-    int columns_before = 0, columns = 0;
-    el_get(edit_, EL_GETTC, "co", &columns_before, nullptr);
     winsize size{};
-    if (ioctl(fileno(out_), TIOCGWINSZ, &size) == 0) columns = size.ws_col;
-    if (columns > 0 && columns_before > 0 && columns != columns_before) {
-      const size_t rows = RowOfCursor(columns);
-      if (rows > 0) Write(fmt::format("\x1b[{}A", rows));
-      Write("\r\x1b[J");
-      for (size_t row = RowOfCursor(columns_before); row > 0; --row) Write("\r\n");
-    }
+    const bool known = ioctl(fileno(out_), TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
+    ClearLine(RowOfCursor(known ? size.ws_col : Columns()));
     el_resize(edit_);
+    el_set(edit_, EL_REFRESH);
+  }
+
+  // False where `outcome` is no stop and no end of one.
+  bool FollowStop(ByteOutcome outcome) {
+    if (outcome == ByteOutcome::kStopped) Stop();
+    if (outcome == ByteOutcome::kContinued) ShowAgain();
+    return outcome == ByteOutcome::kStopped || outcome == ByteOutcome::kContinued;
+  }
+
+  // Stops the process, the terminal as it was before the prompt, and the cursor behind the line.
+  void Stop() {
+    const LineInfoW* info = el_wline(edit_);
+    const int columns = Columns();
+    const Place end = PlaceOf(info->lastchar, columns);
+    const size_t below = end.row - PlaceOf(info->cursor, columns).row;
+    if (below > 0) Write(fmt::format("\x1b[{}B", below));
+    Write("\r");
+    if (end.column > 0) Write(fmt::format("\x1b[{}C", end.column));
+    Write("^Z");
+    Write(kPasteOff);
+    el_set(edit_, EL_PREP_TERM, 0);
+    signals_.StopProcess();
+    ShowAgain();
+  }
+
+  // After a stop the terminal may be set otherwise, and another program has written to it.
+  void ShowAgain() {
+    el_set(edit_, EL_PREP_TERM, 0);  // else libedit takes it to be set
+    TakeTerminal();
+    el_resize(edit_);
+    SetPrompt();
+    ClearLine(0);
     el_set(edit_, EL_REFRESH);
   }
 
@@ -405,24 +415,30 @@ class EditingReader : public PromptReader {
     characters_ = {kRubout, static_cast<wchar_t>(pair[0])};
   }
 
-  // A key's sequence, which libedit knows, or the beginning of a paste.
+  // A key's sequence, or the beginning of a paste.
   void Escape() {
-    std::string bytes(1, kPasteBegin[0]);
-    while (bytes.size() < kPasteBegin.size()) {
-      char byte = 0;
-      if (!NextSoon(&byte)) break;
-      if (static_cast<unsigned char>(byte) >= 0x80) {
+    std::string bytes(1, kEscape);
+    char byte = 0;
+    if (!NextSoon(&byte)) return Type(bytes);
+    if (byte != '[') {
+      source_.PutBack(std::string_view(&byte, 1));
+      return Type(bytes);
+    }
+    bytes += byte;
+    // What ends such a sequence is the first byte from '@' to '~' (ECMA-48).
+    for (bool ended = false; !ended && bytes.size() < kKeyBytesMax;) {
+      if (!NextSoon(&byte)) return Type(bytes);
+      if (byte < ' ' || byte > '~') {  // none of it
         source_.PutBack(std::string_view(&byte, 1));
-        break;
+        return;
       }
       bytes += byte;
-      if (!kPasteBegin.starts_with(bytes)) break;
+      ended = byte >= '@' && bytes != "\x1b[[";  // (the console's function keys)
     }
-    if (bytes == kPasteBegin) {
-      Paste();
-    } else {
-      Type(bytes);
-    }
+    if (bytes == kPasteBegin) return Paste();
+    // libedit drops the beginning of a sequence that it does not know and types the rest. So does
+    // the mark that ends a paste where the text pasted holds that mark itself.
+    if (IsKnownKey(bytes)) Type(bytes);
   }
 
   void Paste() {
@@ -431,6 +447,7 @@ class EditingReader : public PromptReader {
       char byte = 0;
       const ByteOutcome outcome = source_.Next(&byte);
       if (outcome == ByteOutcome::kTimeout || outcome == ByteOutcome::kResized) continue;
+      if (FollowStop(outcome)) continue;
       if (outcome != ByteOutcome::kByte) {
         source_.Hold(outcome);
         return;
@@ -448,6 +465,7 @@ class EditingReader : public PromptReader {
       if (byte == '\n') ++num_lines;
       if (static_cast<unsigned char>(byte) < 0x20 || byte == 0x7F) plain = false;
     }
+    if (text.ends_with('\n')) --num_lines;  // it ends the last one
     const std::string typed = ReplaceInvalidUtf8(text);
     // A paste with controls of display, which the line would show, stands there as a label too.
     if (plain && Visible(typed, typed.size() + 1) == typed) {
@@ -497,6 +515,7 @@ class EditingReader : public PromptReader {
     history_file_.Append(line);
   }
 
+  SignalWatch& signals_;
   ByteSource source_;
   HistoryFile history_file_;
   FILE* out_ = nullptr;
@@ -504,8 +523,9 @@ class EditingReader : public PromptReader {
   bool has_status_ = false;  // it may change, but comes only between lines
   History* history_ = nullptr;
   EditLine* edit_ = nullptr;
-  std::string bare_prompt_;  // without status and looks
-  std::string prompt_;
+  std::string bare_prompt_;                                  // without status and looks
+  std::string plain_prompt_;                                 // with its status
+  std::string prompt_;                                       // as libedit is given it
   std::deque<wchar_t> characters_;                           // read and not yet given to libedit
   std::vector<std::pair<std::string, std::string>> pastes_;  // label, text
   ByteOutcome outcome_ = ByteOutcome::kByte;

@@ -20,6 +20,8 @@ constexpr std::array<int, 4> kWatched = {SIGINT, SIGTERM, SIGHUP, SIGWINCH};
 volatile sig_atomic_t g_interrupted = 0;
 volatile sig_atomic_t g_terminated = 0;
 volatile sig_atomic_t g_resized = 0;
+volatile sig_atomic_t g_stopped = 0;
+volatile sig_atomic_t g_continued = 0;
 int g_wake_pipe[2] = {-1, -1};
 struct sigaction g_previous[kWatched.size()];
 
@@ -29,12 +31,27 @@ void OnSignal(int signal_number) {
     g_interrupted = 1;
   } else if (signal_number == SIGWINCH) {
     g_resized = 1;
+  } else if (signal_number == SIGTSTP) {
+    g_stopped = 1;
+  } else if (signal_number == SIGCONT) {
+    g_continued = 1;
   } else {
     g_terminated = signal_number;
   }
   // A full pipe is readable already.
   [[maybe_unused]] const ssize_t written = write(g_wake_pipe[1], "", 1);
   errno = saved_errno;
+}
+
+// Unless it is ignored: nohup, background jobs and shells without job control want some so.
+void Handle(int signal_number, void (*handler)(int)) {
+  struct sigaction before {};
+  sigaction(signal_number, nullptr, &before);
+  if (before.sa_handler == SIG_IGN) return;
+  struct sigaction action {};
+  action.sa_handler = handler;  // no SA_RESTART: a read at the prompt returns
+  sigemptyset(&action.sa_mask);
+  sigaction(signal_number, &action, nullptr);
 }
 
 }  // namespace
@@ -62,13 +79,9 @@ SignalWatch::SignalWatch() {
   g_interrupted = 0;
   g_terminated = 0;
   g_resized = 0;
-  struct sigaction action {};
-  action.sa_handler = OnSignal;  // no SA_RESTART: a read at the prompt returns
-  sigemptyset(&action.sa_mask);
   for (size_t i = 0; i < kWatched.size(); ++i) {
     sigaction(kWatched[i], nullptr, &g_previous[i]);
-    // nohup and background jobs ignore some; they stay ignored.
-    if (g_previous[i].sa_handler != SIG_IGN) sigaction(kWatched[i], &action, nullptr);
+    Handle(kWatched[i], OnSignal);
   }
 }
 
@@ -97,6 +110,38 @@ bool SignalWatch::TakeResize() {
   const bool resized = g_resized != 0;
   g_resized = 0;
   return resized;
+}
+
+void SignalWatch::WatchStops() {
+  g_stopped = 0;
+  g_continued = 0;
+  Handle(SIGTSTP, OnSignal);
+  Handle(SIGCONT, OnSignal);
+}
+
+void SignalWatch::LeaveStops() {
+  Handle(SIGTSTP, SIG_DFL);
+  Handle(SIGCONT, SIG_DFL);
+  if (TakeStop()) raise(SIGTSTP);
+}
+
+bool SignalWatch::TakeStop() {
+  const bool stopped = g_stopped != 0;
+  g_stopped = 0;
+  return stopped;
+}
+
+bool SignalWatch::TakeContinue() {
+  const bool continued = g_continued != 0;
+  g_continued = 0;
+  return continued;
+}
+
+void SignalWatch::StopProcess() {
+  Handle(SIGTSTP, SIG_DFL);
+  raise(SIGTSTP);
+  Handle(SIGTSTP, OnSignal);
+  g_continued = 0;  // the end of this stop
 }
 
 int SignalWatch::Terminated() const { return g_terminated; }

@@ -34,6 +34,17 @@ class SignalWatch {
   bool TakeResize();
   // SIGTERM or SIGHUP where one came, else 0.
   int Terminated() const;
+
+  // From WatchStops to LeaveStops SIGTSTP and SIGCONT only set flags as well: for who has set the
+  // terminal and wants to set it back first. LeaveStops stops the process if a stop was not taken.
+  void WatchStops();
+  void LeaveStops();
+  // Whether SIGTSTP, or SIGCONT, came since the last call.
+  bool TakeStop();
+  bool TakeContinue();
+  // Stops the process as SIGTSTP does without a watch, and returns once it goes on; at once where
+  // there is no shell that could let it. REQUIRES WatchStops.
+  void StopProcess();
 };
 
 }  // namespace minisgl

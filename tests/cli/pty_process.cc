@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <sys/ioctl.h>
 #include <sys/wait.h>
+#include <termios.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -25,8 +26,7 @@ using Clock = std::chrono::steady_clock;
 // busy and checks every access to memory it may take a minute.
 constexpr std::chrono::seconds kPatience(240);
 
-[[noreturn]] void Execute(const std::vector<std::string>& args) {
-  const std::string program = ProgramPath();
+[[noreturn]] void Execute(const std::string& program, const std::vector<std::string>& args) {
   std::vector<char*> argv = {const_cast<char*>(program.c_str())};
   for (const std::string& arg : args) argv.push_back(const_cast<char*>(arg.c_str()));
   argv.push_back(nullptr);
@@ -60,14 +60,15 @@ std::string ProgramPath() {
 }
 
 PtyProcess::PtyProcess(const std::vector<std::string>& args,
-                       const std::map<std::string, std::string>& environment) {
+                       const std::map<std::string, std::string>& environment,
+                       const std::string& program) {
   winsize size{};
   size.ws_row = 50;
   size.ws_col = 200;  // wide: what is typed stays on one line
   pid_ = forkpty(&fd_, nullptr, nullptr, &size);
   if (pid_ == 0) {
     for (const auto& [name, value] : environment) setenv(name.c_str(), value.c_str(), 1);
-    Execute(args);
+    Execute(program, args);
   }
 }
 
@@ -109,6 +110,18 @@ void PtyProcess::Resize(int columns) const {
   size.ws_row = 50;
   size.ws_col = static_cast<unsigned short>(columns);
   ioctl(fd_, TIOCSWINSZ, &size);
+}
+
+void PtyProcess::SetLineMode() const {
+  termios settings{};
+  tcgetattr(fd_, &settings);
+  settings.c_lflag |= ICANON | ECHO;
+  tcsetattr(fd_, TCSANOW, &settings);
+}
+
+bool PtyProcess::IsInLineMode() const {
+  termios settings{};
+  return tcgetattr(fd_, &settings) == 0 && (settings.c_lflag & ICANON) != 0;
 }
 
 void PtyProcess::HangUp() {
@@ -188,7 +201,7 @@ PipedResult RunPiped(const std::vector<std::string>& args,
     dup2(fileno(err), STDERR_FILENO);
     if (!input) close(STDIN_FILENO);
     alarm(static_cast<unsigned>(kPatience.count()));
-    Execute(args);
+    Execute(ProgramPath(), args);
   }
   close(pipe_fds[0]);
   const std::string text = input.value_or("");

@@ -17,9 +17,11 @@ std::string ProgramPath();
 
 class PtyProcess {
  public:
-  // Starts the program with `args`; `environment` is set on top of this process's own.
+  // Starts `program`, ours if not given, with `args`; `environment` is set on top of this process's
+  // own.
   PtyProcess(const std::vector<std::string>& args,
-             const std::map<std::string, std::string>& environment);
+             const std::map<std::string, std::string>& environment,
+             const std::string& program = ProgramPath());
   // Kills what has not ended.
   ~PtyProcess();
   PtyProcess(const PtyProcess&) = delete;
@@ -31,6 +33,9 @@ class PtyProcess {
   void Stop() const;
   // Gives the terminal another width; the program is told by a signal, as by any terminal.
   void Resize(int columns) const;
+  // As a shell sets the terminal for itself: whole lines, which it echoes; and whether it is so.
+  void SetLineMode() const;
+  bool IsInLineMode() const;
   // The terminal goes away, as a window that is closed.
   void HangUp();
   // Whether `text` appears after what the last successful wait found. The time is only for a
@@ -48,6 +53,8 @@ class PtyProcess {
   // All that was shown so far, and what was shown after the last successful wait.
   const std::string& output() const { return output_; }
   std::string Unseen() const { return output_.substr(seen_); }
+  // What was shown up to the end of what the last successful wait found.
+  std::string Seen() const { return output_.substr(0, seen_); }
 
  private:
   // Reads what is there, waiting up to `timeout_ms` for it; false at the end.
