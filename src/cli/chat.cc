@@ -111,10 +111,13 @@ void Chat::Converse() {
     return said_batch_ended_ ? "" : batch_->Short();
   });
   reader->set_completer([this](std::string_view line) { return Complete(line); });
+  const bool takes_commands = interactive_ || options_.commands;
   while (next == Next::kGoOn && output_status_.ok() && signals_.Terminated() == 0 &&
          !device_lost_) {
     SayBatchEnded();
-    ChatInputLine line = ReadChatInput(reader.get());
+    ChatInputLine line =
+        takes_commands ? ReadChatInput(reader.get()) : ReadChatMessage(reader.get());
+    if (!takes_commands) HintAtCommands(line.text);
     WarnOfReplacedBytes(*reader);
     if (line.kind != ChatInputLine::Kind::kInterrupted) offered_to_leave_ = false;
     switch (line.kind) {
@@ -228,6 +231,14 @@ void Chat::WarnOfReplacedBytes(const PromptReader& reader) {
   if (warned_of_bytes_ || !reader.replaced_bytes()) return;
   warned_of_bytes_ = true;
   Say("minisgl: a line of input is not UTF-8 (its other bytes were read as U+FFFD); send UTF-8");
+}
+
+void Chat::HintAtCommands(const std::string& message) {
+  if (hinted_at_commands_ || !message.starts_with('/')) return;
+  hinted_at_commands_ = true;
+  Note(
+      "minisgl: a line begins with \"/\" and is sent as a message; --commands takes such lines as "
+      "commands");
 }
 
 Chat::Next Chat::HandleInterrupt(bool was_empty) {
@@ -452,6 +463,9 @@ CommandBody AddChatCommand(OptionTable* app) {
       ->Group(group);
   app->Add("--load", &options->load, "Go on with the conversation in FILE")
       ->TypeName("FILE")
+      ->Group(group);
+  app->AddFlag("--commands", &options->commands,
+               "Without a terminal too, take lines as commands and marks, as at one")
       ->Group(group);
   app->Add("--on-overflow", &options->on_overflow,
            "When the context is full: drop-turns (the oldest) or error (default drop-turns)")

@@ -1,7 +1,8 @@
 // `minisgl chat`: a conversation at a terminal, or line by line through a pipe.
 //
 // Answers go to standard output and everything else to standard error. Chat turns a typed message
-// into a turn of the session, and a line that begins with "/" into a command of chat_commands.cc.
+// into a turn of the session, and at a terminal, or with --commands, a line that begins with "/"
+// into a command of chat_commands.cc.
 // Used by one thread.
 #pragma once
 
@@ -39,6 +40,7 @@ struct ChatOptions {
   std::string prompt;  // the first turn
   std::string system;  // the text, or @FILE
   std::string load;
+  bool commands = false;  // also where standard input is no terminal
   std::string on_overflow = "drop-turns";
   bool hide_thinking = false;
 };
@@ -82,6 +84,8 @@ class Chat {
   // once.
   void WaitForBatch();
   void SayBatchEnded();  // if it did, and that was not said
+  // Says once that a message which begins with "/" is no command.
+  void HintAtCommands(const std::string& message);
   void WarnOfReplacedBytes(const PromptReader& reader);
   // Answers the conversation as it stands (its last message is the user's), `count` times at once;
   // the first answer that is worth keeping goes into the conversation, and all into *answers (may
@@ -180,8 +184,9 @@ class Chat {
   bool offered_to_leave_ = false;  // Ctrl-C at an empty prompt, once
   bool interrupted_ = false;       // the end of it all
   bool warned_of_bytes_ = false;   // that are no UTF-8
-  bool failed_ = false;            // some turn has no answer
-  bool device_lost_ = false;       // it will not come back: the chat ends
+  bool hinted_at_commands_ = false;
+  bool failed_ = false;       // some turn has no answer
+  bool device_lost_ = false;  // it will not come back: the chat ends
 
   std::optional<ChatAnswer> last_answer_;
   int64_t num_answers_ = 0;

@@ -99,4 +99,12 @@ ChatInputLine ReadChatInput(PromptReader* reader) {
   }
 }
 
+ChatInputLine ReadChatMessage(PromptReader* reader) {
+  while (true) {
+    ReadLineResult line = reader->ReadLine(kPrompt);
+    if (line.outcome != LineOutcome::kLine) return Ended(line);
+    if (!TrimRight(line.text).empty()) return {Kind::kMessage, std::move(line.text)};
+  }
+}
+
 }  // namespace minisgl

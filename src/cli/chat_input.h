@@ -2,7 +2,9 @@
 //
 //   /name arguments    a command                      //text    a message that begins with "/"
 //   """ ... """        a message of several lines     text\     goes on with the next line
-// A pasted block that holds line breaks is a message as it stands. The same rules hold for a pipe.
+// A pasted block that holds line breaks is a message as it stands. What comes through a pipe may be
+// somebody else's text: there a line is a message, whatever it holds, unless commands are asked
+// for.
 #pragma once
 
 #include <string>
@@ -21,5 +23,8 @@ struct ChatInputLine {
 // Reads one message or command; blank lines are passed over. What stands unfinished at the end of
 // input is a message.
 ChatInputLine ReadChatInput(PromptReader* reader);
+
+// Reads one line as a message, byte for byte; blank lines are passed over.
+ChatInputLine ReadChatMessage(PromptReader* reader);
 
 }  // namespace minisgl

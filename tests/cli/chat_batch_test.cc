@@ -85,9 +85,10 @@ TEST_F(ChatBatchTest, AnswersAreThoseOfRun) {
           .status,
       0);
   // The end of input waits for the batch; turns are answered meanwhile.
-  const PipedResult result = RunPiped(
-      Arguments({}), "/batch " + std::string(kPrompts) + " " + File("answers.jsonl") +
-                         "\nWhat is the capital of France?\nWhat is the opposite of hot?\n");
+  const PipedResult result =
+      RunPiped(Arguments({"--commands"}),
+               "/batch " + std::string(kPrompts) + " " + File("answers.jsonl") +
+                   "\nWhat is the capital of France?\nWhat is the opposite of hot?\n");
   EXPECT_EQ(result.status, 0) << result.err;
   EXPECT_EQ(result.out, "The capital of France is Paris.\nThe opposite of hot is cold.\n");
   EXPECT_NE(result.err.find("done: 200 of 200 rows"), std::string::npos) << result.err;
@@ -194,7 +195,7 @@ TEST_F(ChatBatchTest, WhatWasStoppedIsGoneOnWith) {
   EXPECT_NE(Say(chat.get(), "/batch -r " + rows).find("No row is left to ask"), std::string::npos);
   // Other options are not gone on with unasked.
   const PipedResult other =
-      RunPiped(Arguments({"--seed", "8", "-t", "0.5"}), "/batch -r " + rows + "\n");
+      RunPiped(Arguments({"--commands", "--seed", "8", "-t", "0.5"}), "/batch -r " + rows + "\n");
   EXPECT_NE(other.err.find("was begun with --seed"), std::string::npos) << other.err;
   EXPECT_EQ(other.status, 1);
 }
@@ -277,7 +278,8 @@ TEST_F(ChatBatchTest, WhatCannotRunIsSaidAndTheChatGoesOn) {
   };
   for (const auto& test : cases) {
     const PipedResult result =
-        RunPiped(Arguments({}), "/batch " + test.arguments + "\nWhat is the capital of France?\n");
+        RunPiped(Arguments({"--commands"}),
+                 "/batch " + test.arguments + "\nWhat is the capital of France?\n");
     EXPECT_NE(result.err.find(test.message), std::string::npos) << test.arguments << "\n"
                                                                 << result.err;
     EXPECT_EQ(result.out, "The capital of France is Paris.\n");
@@ -285,7 +287,8 @@ TEST_F(ChatBatchTest, WhatCannotRunIsSaidAndTheChatGoesOn) {
   EXPECT_EQ(ReadAll(File("mine.answers.jsonl")), "mine");
   // A row that fails shows in the exit status of a pipe.
   std::ofstream(File("bad.jsonl")) << "{\"prompt\": 3}\n{\"prompt\": \"a\", \"max_tokens\": 1}\n";
-  const PipedResult result = RunPiped(Arguments({}), "/batch " + File("bad.jsonl") + "\n");
+  const PipedResult result =
+      RunPiped(Arguments({"--commands"}), "/batch " + File("bad.jsonl") + "\n");
   EXPECT_EQ(result.status, 1) << result.err;
   EXPECT_NE(result.err.find("1 of 2 rows, 1 without an answer"), std::string::npos) << result.err;
 }

@@ -18,6 +18,7 @@ class ChatBranchTest : public ChatTest {
                    std::vector<std::string> more = {}) const {
     std::string input;
     for (const std::string& line : lines) input += line + '\n';
+    more.push_back("--commands");
     PipedResult result = RunPiped(Arguments(std::move(more)), input);
     EXPECT_EQ(result.status, 0) << result.err;
     return result;

@@ -235,9 +235,10 @@ TEST_F(ChatLineTest, AnEditorThatFailsSendsNothing) {
 
 TEST_F(ChatLineTest, AFileIsReadBeforeTheNextMessage) {
   std::ofstream(File("notes")) << "one\ntwo\n";
-  const PipedResult result = RunPiped(
-      Arguments({}), "/read " + File("notes") + "\nWhat is the capital of France?\nHi\n/read " +
-                         File("none") + "\n/edit\n/image cat.png\n/save " + File("saved") + "\n");
+  const PipedResult result =
+      RunPiped(Arguments({"--commands"}),
+               "/read " + File("notes") + "\nWhat is the capital of France?\nHi\n/read " +
+                   File("none") + "\n/edit\n/image cat.png\n/save " + File("saved") + "\n");
   EXPECT_EQ(result.status, 1) << result.err;  // a file that is not there
   const std::string saved = ReadAll(File("saved"));
   EXPECT_NE(saved.find("\"one\\ntwo\\nWhat is the capital of France?\""), std::string::npos)
@@ -248,8 +249,8 @@ TEST_F(ChatLineTest, AFileIsReadBeforeTheNextMessage) {
 }
 
 TEST_F(ChatLineTest, HelpIsGrouped) {
-  const PipedResult result =
-      RunPiped(Arguments({}), "/help\n/help branch\n/help /retry\n/help nonsense\n/brnach\n");
+  const PipedResult result = RunPiped(
+      Arguments({"--commands"}), "/help\n/help branch\n/help /retry\n/help nonsense\n/brnach\n");
   for (const char* text : {"Branches:\n", "  /branch [NAME] [TURN]", "Settings and figures:\n",
                            "did you mean /branch?", "unknown command /nonsense"}) {
     EXPECT_NE(result.err.find(text), std::string::npos) << text << "\n" << result.err;

@@ -96,6 +96,20 @@ TEST(ChatInputTest, LinesAreMessagesAndCommands) {
   }
 }
 
+TEST(ChatInputTest, OtherPeoplesLinesAreMessagesAsTheyAre) {
+  const std::deque<std::string> lines = {
+      "/save -f victim.txt", "//two", "\"\"\"three", "four\"\"\"", "five\\", "  six\t ", "\"\"\""};
+  ListReader reader(lines);
+  for (const std::string& text : lines) {
+    const ChatInputLine line = ReadChatMessage(&reader);
+    EXPECT_EQ(line.kind, Kind::kMessage) << text;
+    EXPECT_EQ(line.text, text);
+  }
+  EXPECT_EQ(ReadChatMessage(&reader).kind, Kind::kEnd);
+  ListReader blank({"", " ", "^C"});
+  EXPECT_EQ(ReadChatMessage(&blank).kind, Kind::kInterrupted);
+}
+
 TEST(ChatInputTest, AnInterruptedBlockWasNotEmpty) {
   ListReader reader({"one\\", "^C"});
   EXPECT_FALSE(ReadChatInput(&reader).was_empty);

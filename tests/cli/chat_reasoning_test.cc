@@ -59,7 +59,8 @@ class ChatControlTagsTest : public ChatTest {
            "{% if b['type'] == 'thinking' %}{{ '[THINK]' + b['thinking'] + '[/THINK]' }}{% else %}"
            "{{ b['text'] }}{% endif %}{% endfor %}{% endif %}{{ eos_token + '\n' }}{% endfor %}"
            "{% if add_generation_prompt %}{{ '<|assistant|>\n' }}{% endif %}";
-    more.insert(more.end(), {"--page-size", "1", "--chat-template", File("blocks.jinja")});
+    more.insert(more.end(),
+                {"--commands", "--page-size", "1", "--chat-template", File("blocks.jinja")});
     std::vector<std::string> args = Arguments(std::move(more));
     *std::find(args.begin(), args.end(), kWrenDir) = model_.path();
     return args;

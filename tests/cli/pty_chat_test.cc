@@ -337,6 +337,26 @@ TEST_F(ChatTest, EachLineOfAPipeIsATurn) {
   EXPECT_EQ((result.out + result.err).find('\x1b'), std::string::npos);
 }
 
+TEST_F(ChatTest, NothingInAPipeIsACommand) {
+  std::ofstream(File("victim")) << "precious";
+  const std::string input =
+      "Hi\n/save -f " + File("victim") + "\n/exit\n//one\n\"\"\"two\nthree\\\nHi\n";
+  const PipedResult result = RunPiped(Arguments({"-n", "1"}), input);
+  EXPECT_EQ(result.status, 0) << result.err;
+  EXPECT_EQ(ReadAll(File("victim")), "precious");
+  EXPECT_EQ(std::count(result.out.begin(), result.out.end(), '\n'), 7) << result.out;
+  const std::string hint = "--commands takes such lines as commands";
+  const size_t at = result.err.find(hint);
+  ASSERT_NE(at, std::string::npos) << result.err;
+  EXPECT_EQ(result.err.find(hint, at + 1), std::string::npos) << result.err;
+  EXPECT_EQ(RunPiped(Arguments({"-q", "-n", "1"}), input).err.find(hint), std::string::npos);
+  EXPECT_EQ(RunPiped(Arguments({"-n", "1"}), "Hi\n").err.find(hint), std::string::npos);
+  const PipedResult commands =
+      RunPiped(Arguments({"--commands", "-n", "1"}), "Hi\n/save -f " + File("victim") + "\n");
+  EXPECT_NE(ReadAll(File("victim")), "precious") << commands.err;
+  EXPECT_EQ(commands.err.find(hint), std::string::npos) << commands.err;
+}
+
 // Turns that were dropped for an answer that did not come are neither lost nor doubled.
 TEST_F(ChatTest, ATurnThatFailsLeavesTheConversationAsItWas) {
   const std::string long_text(5000, 'x');
@@ -350,7 +370,7 @@ TEST_F(ChatTest, ATurnThatFailsLeavesTheConversationAsItWas) {
   };
   for (const auto& test : cases) {
     const PipedResult result =
-        RunPiped(Arguments({"--max-seq-len", "512"}),
+        RunPiped(Arguments({"--commands", "--max-seq-len", "512"}),
                  two_turns + test.fails + "/context\n/save " + File(test.name) + "\n");
     EXPECT_NE(result.err.find("does not fit the context"), std::string::npos) << result.err;
     EXPECT_EQ(result.err.find("dropped"), std::string::npos) << result.err;
