@@ -8,6 +8,7 @@
 #include "cli/answer_writer.h"
 #include "cli/run_journal.h"
 #include "cli/sampling.h"
+#include "minisgl/base/log.h"
 #include "minisgl/base/utf8.h"
 
 namespace minisgl {
@@ -72,6 +73,9 @@ Status ChatBatch::OpenFiles(const LoadedModel& model, const ChatBatchOptions& op
   }
   IdTable ids;
   MINISGL_ASSIGN_OR_RETURN(check_, CheckRows(reader_.get(), false, &ids));
+  if (check_.raw_prompts > 0) {
+    Log(LogLevel::kWarning, RawPromptsWarning(input_, check_.raw_prompts));
+  }
   // What run would be told to do the same.
   RunOptions run;
   run.model = options.model;

@@ -39,6 +39,9 @@ struct PlanOptions {
   std::string from;  // "": no earlier run
   bool json = false;
   bool lenient = false;
+  bool raw = false;
+  bool chat = false;
+  std::optional<std::string> system;
   std::string on_overflow = "error";  // or "truncate-left"
 };
 
@@ -49,6 +52,7 @@ struct Subject {
   bool keeps_prefixes = true;
   std::optional<RunSpeed> speed;
   std::string first_bad;  // "FILE:LINE: code: what"
+  int64_t raw_prompts = 0;
 };
 
 uint64_t PageBytes(const MemoryPlan& plan) {
@@ -222,6 +226,7 @@ Result<RunPlan> ReadRows(const PlanOptions& options, const PromptBuilder& builde
     if (outcome == RowSource::Outcome::kFailed) return source.status();
     if (outcome == RowSource::Outcome::kNotYet) continue;
     ++rows;
+    if (!parsed.error && IsRawPrompt(parsed.row)) ++subject->raw_prompts;
     if (!parsed.error) parsed.error = builder.Build(&parsed.row, &prompts);
     if (!parsed.error) {
       planner.Add(prompts);
@@ -238,6 +243,10 @@ Result<RunPlan> ReadRows(const PlanOptions& options, const PromptBuilder& builde
 Result<int> Plan(const PlanOptions& options) {
   MINISGL_RETURN_IF_ERROR(CheckSamplingOptions(options.sampling));
   MINISGL_RETURN_IF_ERROR(CheckDeviceUsable(options.engine.device));
+  if (options.raw && options.chat) return UsageError("--raw and --chat exclude each other");
+  if (options.system && !options.chat) {
+    return UsageError("--system stands before the prompts of rows only with --chat; give both");
+  }
   MINISGL_RETURN_IF_ERROR(ResolveModelDir(options.model.model).status());
   MINISGL_ASSIGN_OR_RETURN(LineReader reader, LineReader::Open(options.file));
   Subject subject;
@@ -248,16 +257,26 @@ Result<int> Plan(const PlanOptions& options) {
     MINISGL_ASSIGN_OR_RETURN(subject.speed, ParseRunSpeed(json, Visible(options.from, 400)));
   }
   MINISGL_ASSIGN_OR_RETURN(const TextModel text, LoadTextModel(options.model));
+  if (options.chat) MINISGL_RETURN_IF_ERROR(CheckHasTemplate(text));
   MINISGL_ASSIGN_OR_RETURN(subject.facts, LoadModelFacts(text.dir, options.engine));
   PromptBuilderOptions builder_options;
   builder_options.defaults = ResolveSamplingDefaults(options.sampling, subject.facts.generation);
+  builder_options.chat = options.chat;
+  if (options.system) {
+    MINISGL_ASSIGN_OR_RETURN(builder_options.system, SystemText(*options.system));
+  }
   builder_options.truncate_left = options.on_overflow == "truncate-left";
   const PromptBuilder builder(&text, subject.facts.plan.limits, std::move(builder_options));
   MINISGL_ASSIGN_OR_RETURN(const RunPlan plan, ReadRows(options, builder, &reader, &subject));
   MINISGL_ASSIGN_OR_RETURN(const auto output, Output::Open("", false, -1));
   const int exit_status = output->ExitAfter(output->Write(
       options.json ? PlanJson(plan, subject).Dump(2) + "\n" : PlanText(plan, subject)));
-  if (exit_status != 0 || plan.bad_rows == 0) return exit_status;
+  if (exit_status != 0) return exit_status;
+  if (plan.rows == 0) Log(LogLevel::kWarning, NoRows(reader));
+  if (subject.raw_prompts > 0 && text.chat_template != nullptr && !options.chat && !options.raw) {
+    Log(LogLevel::kWarning, RawPromptsWarning(subject.file, subject.raw_prompts));
+  }
+  if (plan.bad_rows == 0) return 0;
   Log(LogLevel::kWarning,
       fmt::format("{}{}", subject.first_bad,
                   plan.bad_rows == 1 ? "" : "; run --check names all bad rows"));
@@ -280,6 +299,13 @@ CommandBody AddPlanCommand(OptionTable* app) {
       ->Group(group);
   app->AddFlag("--json", &options->json, "Print the plan as one JSON object")->Group(group);
   app->AddFlag("--lenient", &options->lenient, "Pass over unknown fields of a row")->Group(group);
+  app->AddFlag("--raw", &options->raw, "Prompts of rows are meant without the chat template")
+      ->Group(group);
+  app->AddFlag("--chat", &options->chat, "Put a row's prompt through the chat template")
+      ->Group(group);
+  app->Add("--system", &options->system, "System message before such a prompt, with --chat")
+      ->TypeName("TEXT|@FILE")
+      ->Group(group);
   app->Add("--on-overflow", &options->on_overflow,
            "A prompt that is too long: error or truncate-left (default error)")
       ->Check(OneOf({"error", "truncate-left"}))

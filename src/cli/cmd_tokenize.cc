@@ -99,7 +99,7 @@ std::optional<RowError> CheckIds(const Row& row, const Tokenizer& tokenizer) {
 
 std::optional<RowError> TokenizeText(Row row, const TextModel& text, Tokenized* out) {
   if (auto error = ApplyReasoningEffort(text, &row)) return error;
-  std::vector<TextPiece> pieces = {{row.prompt, true}};
+  std::vector<TextPiece> pieces = RawPieces(text, row.prompt);
   if (row.kind == PromptKind::kMessages) {
     auto rendered = RenderChat(text, row.messages, row.template_kwargs, row.tools, row.documents);
     if (!rendered.ok()) return RowError{"template_error", rendered.status().message(), "messages"};
@@ -124,6 +124,9 @@ std::optional<RowError> FormatRow(const Row& row, const TextModel& text, bool de
   out.Set("id", row.id).Set("index", row.index);
   if (row.kind == PromptKind::kTokenIds) {
     if (auto error = CheckIds(row, *text.tokenizer)) return error;
+    if (!decode) {
+      if (auto error = CheckControlIds(text, row)) return error;
+    }
   } else if (decode) {
     return RowError{"invalid_row", "--decode needs prompt_token_ids; give an array of ids",
                     "prompt_token_ids"};

@@ -343,6 +343,9 @@ Result<std::string> ResolveModelDir(const std::string& model) {
 }
 
 Result<TextModel> LoadTextModel(const ModelOptions& options) {
+  if (options.parse_special && options.no_parse_special) {
+    return UsageError("--parse-special and --no-parse-special exclude each other");
+  }
   TextModel text;
   MINISGL_ASSIGN_OR_RETURN(text.dir, ResolveModelDir(options.model));
   MINISGL_RETURN_IF_ERROR(CheckIsModelDir(text.dir));
@@ -352,6 +355,7 @@ Result<TextModel> LoadTextModel(const ModelOptions& options) {
   MINISGL_RETURN_IF_ERROR(
       AddThinking(text.chat_template.get(), options.think, &text.template_args));
   text.parse_special = options.parse_special;
+  text.no_parse_special = options.no_parse_special;
   return text;
 }
 
@@ -466,6 +470,12 @@ Result<std::vector<TextPiece>> RenderChat(const TextModel& text, Json messages, 
   input.extra = text.template_args;
   if (kwargs.is_object()) input.extra.SetAll(std::move(kwargs));
   return text.chat_template->Render(input);
+}
+
+std::vector<TextPiece> RawPieces(const TextModel& text, std::string prompt) {
+  std::vector<TextPiece> pieces;  // moved into: a prompt may be long
+  pieces.push_back({std::move(prompt), !text.no_parse_special});
+  return pieces;
 }
 
 Result<std::vector<TokenId>> EncodeRendered(const TextModel& text, std::vector<TextPiece> pieces) {

@@ -38,6 +38,7 @@ struct TextModel {
   std::unique_ptr<ChatTemplate> chat_template;  // null where the model has none
   Json template_args;                           // an object, or null for none
   bool parse_special = false;
+  bool no_parse_special = false;
 };
 Result<TextModel> LoadTextModel(const ModelOptions& options);
 
@@ -97,6 +98,10 @@ Result<std::vector<TextPiece>> RenderChat(const TextModel& text, Json messages,
                                           Json kwargs = Json(), Json tools = Json(),
                                           Json documents = Json(),
                                           const std::atomic<bool>* cancelled = nullptr);
+// A prompt that is completed as it is: control tokens that it spells count as such, unless
+// --no-parse-special.
+std::vector<TextPiece> RawPieces(const TextModel& text, std::string prompt);
+
 // The token ids of rendered text; control tokens in content count only under --parse-special.
 Result<std::vector<TokenId>> EncodeRendered(const TextModel& text, std::vector<TextPiece> pieces);
 // The same, to `sink` part by part (Tokenizer::EncodeTo).

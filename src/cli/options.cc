@@ -181,6 +181,9 @@ void AddModelOptions(OptionTable* app, ModelOptions* options) {
   app->AddFlag("--parse-special", &options->parse_special,
                "Let the content of messages hold control tokens")
       ->Group(group);
+  app->AddFlag("--no-parse-special", &options->no_parse_special,
+               "Take control tokens that a raw prompt spells as text; refuse their ids in rows")
+      ->Group(group);
   app->AddFlag("-q,--quiet", &options->quiet, "Say errors and warnings only");
   app->AddFlag("-v,--verbose", &options->verbose, "Say more about what is done");
 }

@@ -21,6 +21,7 @@ struct ModelOptions {
   std::vector<std::string> template_args;  // K=V
   std::string think = "auto";              // the template's switch: on, off, or as it stands
   bool parse_special = false;
+  bool no_parse_special = false;
   bool quiet = false;
   bool verbose = false;
 };

@@ -4,11 +4,13 @@
 
 #include <algorithm>
 #include <chrono>
+#include <span>
 #include <utility>
 
 #include "minisgl/base/random.h"
 
 namespace minisgl {
+
 std::optional<RowError> ApplyReasoningEffort(const TextModel& text, Row* row) {
   constexpr const char* kField = "reasoning_effort";
   const std::string& effort = row->reasoning_effort;
@@ -40,6 +42,50 @@ std::optional<RowError> ApplyReasoningEffort(const TextModel& text, Row* row) {
   return std::nullopt;
 }
 
+Json ChatMessages(const std::optional<std::string>& system, std::string text) {
+  Json messages = Json(Json::Array());
+  const auto add = [&messages](const char* role, std::string content) {
+    Json message = Json(Json::Object());
+    message.Set("role", role).Set("content", std::move(content));
+    messages.Append(std::move(message));
+  };
+  if (system) add("system", *system);
+  add("user", std::move(text));
+  return messages;
+}
+
+// A line of an OpenAI file for completions says by its URL what is meant.
+bool IsRawPrompt(const Row& row) {
+  return row.kind == PromptKind::kText && row.format == RowFormat::kOwn;
+}
+
+std::string RawPromptsWarning(const std::string& file, std::optional<int64_t> count) {
+  const std::string rows = !count        ? "rows that hold prompt are"
+                           : *count == 1 ? "1 row that holds prompt is"
+                                         : fmt::format("{} rows that hold prompt are", *count);
+  return fmt::format(
+      "{}: {} completed without the model's chat template; with --chat run puts them through it, "
+      "with --raw it does not warn",
+      file, rows);
+}
+
+std::optional<RowError> CheckControlIds(const TextModel& text, const Row& row) {
+  if (!text.no_parse_special) return std::nullopt;
+  std::span<const TokenId> ids = row.prompt_token_ids;
+  const std::vector<TokenId> prefix = text.tokenizer->Prefix();
+  if (ids.size() >= prefix.size() && std::equal(prefix.begin(), prefix.end(), ids.begin())) {
+    ids = ids.subspan(prefix.size());  // what begins texts may stand there
+  }
+  for (const TokenId id : ids) {
+    if (!text.tokenizer->IsSpecial(id)) continue;
+    return InvalidRow(
+        fmt::format("prompt_token_ids holds the control token {}, which --no-parse-special refuses",
+                    id),
+        "prompt_token_ids");
+  }
+  return std::nullopt;
+}
+
 int64_t ContextCapacity(const EngineLimits& limits) {
   // The last token of an answer is never computed on, and so needs no place in the pool.
   return std::min<int64_t>(limits.max_seq_len, int64_t{limits.num_pages} * limits.page_size + 1);
@@ -60,6 +106,7 @@ std::optional<RowError> PromptBuilder::Build(Row* row, std::vector<Prompt>* prom
                                              const std::atomic<bool>* cancelled) const {
   prompts->clear();
   if (auto error = CheckIds(*row)) return error;
+  if (options_.chat && IsRawPrompt(*row)) AskInChat(row);
   Prompt prompt;
   row->hide_reasoning = options_.hide_reasoning;
   row->with_metrics = options_.row_metrics;
@@ -87,6 +134,12 @@ std::optional<RowError> PromptBuilder::Build(Row* row, std::vector<Prompt>* prom
   }
   prompts->push_back(std::move(prompt));
   return std::nullopt;
+}
+
+void PromptBuilder::AskInChat(Row* row) const {
+  row->kind = PromptKind::kMessages;
+  row->messages = ChatMessages(options_.system, std::move(row->prompt));
+  row->prompt.clear();
 }
 
 std::optional<RowError> PromptBuilder::CheckIds(const Row& row) const {
@@ -145,6 +198,7 @@ void PromptBuilder::Add(std::span<const TokenId> ids, Ids* to) const {
 std::optional<RowError> PromptBuilder::PromptIds(Row* row, const std::atomic<bool>* cancelled,
                                                  Ids* ids) const {
   if (row->kind == PromptKind::kTokenIds) {
+    if (auto error = CheckControlIds(*text_, *row)) return error;
     Add(row->prompt_token_ids, ids);
     return std::nullopt;
   }
@@ -186,10 +240,7 @@ std::optional<RowError> PromptBuilder::EncodePieces(const Row& row, std::vector<
 Result<std::vector<TextPiece>> PromptBuilder::Pieces(Row* row,
                                                      const std::atomic<bool>* cancelled) const {
   std::vector<TextPiece> pieces;
-  if (row->kind == PromptKind::kText) {
-    pieces.push_back({std::move(row->prompt), true});
-    return pieces;
-  }
+  if (row->kind == PromptKind::kText) return RawPieces(*text_, std::move(row->prompt));
   MINISGL_ASSIGN_OR_RETURN(
       pieces, RenderChat(*text_, std::move(row->messages), std::move(row->template_kwargs),
                          std::move(row->tools), std::move(row->documents), cancelled));

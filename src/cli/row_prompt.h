@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "cli/model_loader.h"
@@ -24,6 +25,8 @@ struct PromptBuilderOptions {
   std::vector<TokenId> eos_ids;
   uint64_t seed = 0;           // a row without its own gets a function of this and its index
   bool truncate_left = false;  // cut a prompt that does not fit, instead of refusing it
+  bool chat = false;           // a row's prompt is what a user says, and not what is completed
+  std::optional<std::string> system;  // with `chat`: what stands before it
   bool hide_reasoning = false;
   bool row_metrics = false;
 };
@@ -31,6 +34,18 @@ struct PromptBuilderOptions {
 // Tells the template what row->reasoning_effort asks for, as a variable of template_kwargs: the
 // level where it knows levels, else its switch. unsupported_field where it knows neither.
 std::optional<RowError> ApplyReasoningEffort(const TextModel& text, Row* row);
+
+// What a user says, after a system message if one is given.
+Json ChatMessages(const std::optional<std::string>& system, std::string text);
+
+// Whether the row is completed as it is although the model may have a chat template: that of a
+// first file, which is meant as questions, mostly.
+bool IsRawPrompt(const Row& row);
+// What is to be said of that once: `count` if it is known.
+std::string RawPromptsWarning(const std::string& file, std::optional<int64_t> count);
+
+// Under --no-parse-special: an error where the row's ids hold a control token.
+std::optional<RowError> CheckControlIds(const TextModel& text, const Row& row);
 
 // Thread-safe.
 class PromptBuilder {
@@ -61,6 +76,7 @@ class PromptBuilder {
   std::optional<RowError> EncodePieces(const Row& row, std::vector<TextPiece> pieces,
                                        const std::atomic<bool>* cancelled, Ids* ids) const;
   Result<std::vector<TextPiece>> Pieces(Row* row, const std::atomic<bool>* cancelled) const;
+  void AskInChat(Row* row) const;
   std::optional<RowError> CheckIds(const Row& row) const;
   std::optional<RowError> CheckMinTokens(const Row& row, const Prompt& prompt) const;
   std::optional<RowError> CheckLength(int64_t length, bool is_whole) const;

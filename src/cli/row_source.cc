@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "cli/input_kind.h"
+#include "cli/row_prompt.h"
 #include "minisgl/base/utf8.h"
 
 namespace minisgl {
@@ -153,7 +154,10 @@ Result<FileCheck> CheckRows(LineReader* reader, bool lenient, IdTable* ids) {
     if (IsReseeded(row) && check.reseeded_rows++ == 0) check.first_reseeded_line = row.line;
     const std::optional<int64_t> first_index = ids->Note(row.id, row.index);
     if (first_index) check.duplicates.push_back({row.index, row.line, *first_index, 0});
-    if (!parsed.error && !first_index) continue;
+    if (!parsed.error && !first_index) {
+      check.raw_prompts += IsRawPrompt(row) ? 1 : 0;
+      continue;
+    }
     if (check.bad_rows++ > 0) continue;
     first_bad.row.index = row.index;
     first_bad.row.line = row.line;

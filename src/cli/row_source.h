@@ -3,7 +3,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <limits>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -57,6 +59,7 @@ struct DuplicateRow {
 struct FileCheck {
   int64_t rows = 0;
   int64_t bad_rows = 0;
+  int64_t raw_prompts = 0;               // rows that are completed as they are
   std::string first_bad;                 // "FILE:LINE: what is wrong"
   std::vector<DuplicateRow> duplicates;  // in the order of the input
   std::vector<bool> has_id;              // by index of the row
@@ -108,6 +111,26 @@ class FileRowSource : public RowSource {
   int64_t next_index_ = 0;
   bool looked_ = false;  // at the beginning
   Status kind_;          // an error where the input is no JSON Lines
+};
+
+// The rows of another source, each shown to `look` first if it could be read.
+class WatchedRowSource : public RowSource {
+ public:
+  WatchedRowSource(std::unique_ptr<RowSource> source, std::function<void(const Row&)> look)
+      : source_(std::move(source)), look_(std::move(look)) {}
+
+  Outcome Next(int timeout_ms, ParsedRow* row) override {
+    const Outcome outcome = source_->Next(timeout_ms, row);
+    if (outcome == Outcome::kRow && !row->error) look_(row->row);
+    return outcome;
+  }
+  size_t row_bytes() const override { return source_->row_bytes(); }
+  Status status() const override { return source_->status(); }
+  bool never_waits() const override { return source_->never_waits(); }
+
+ private:
+  const std::unique_ptr<RowSource> source_;
+  const std::function<void(const Row&)> look_;
 };
 
 class SingleRowSource : public RowSource {

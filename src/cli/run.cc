@@ -56,19 +56,6 @@ struct Job {
   bool one_prompt = false;
 };
 
-Result<std::string> SystemText(const std::string& option) {
-  if (!option.starts_with('@')) return Utf8OrWarn(option, "--system");
-  MINISGL_ASSIGN_OR_RETURN(std::string text, ReadFile(option.substr(1), kRowBytesMax));
-  return Utf8OrWarn(std::move(text), option.substr(1));
-}
-
-Json Message(const char* role, std::string content) {
-  Json message = Json(Json::Object());
-  message.Set("role", role);
-  message.Set("content", std::move(content));
-  return message;
-}
-
 // -p and standard input as one text: the document first, the question last.
 Result<std::string> PromptText(const RunOptions& options) {
   const bool reads_stdin = !options.no_stdin && isatty(STDIN_FILENO) == 0;
@@ -79,10 +66,20 @@ Result<std::string> PromptText(const RunOptions& options) {
     }
     return prompt;
   }
-  MINISGL_ASSIGN_OR_RETURN(std::string text, ReadStandardInput());
+  MINISGL_ASSIGN_OR_RETURN(std::string text, ReadStandardInput(options.prompt.has_value()));
   if (!options.prompt) {
     if (!options.raw && text.ends_with('\n')) text.pop_back();
+    // What comes of a pipe whose first program failed.
+    if (text.empty()) {
+      return BadInput("standard input is empty: no prompt; give text on it, -p TEXT or --file F");
+    }
     return text;
+  }
+  // Where a loop of a shell reads the same input, this is the only sign that it loses some.
+  if (!text.empty()) {
+    Log(LogLevel::kInfo,
+        fmt::format("read {} bytes of standard input before the prompt (--no-stdin leaves it)",
+                    text.size()));
   }
   if (!text.empty() && !text.ends_with('\n')) text += '\n';
   return text + prompt;
@@ -98,11 +95,7 @@ Result<Row> OnePromptRow(const RunOptions& options) {
     return row;
   }
   row.kind = PromptKind::kMessages;
-  if (options.system) {
-    MINISGL_ASSIGN_OR_RETURN(std::string system, SystemText(*options.system));
-    row.messages.Append(Message("system", std::move(system)));
-  }
-  row.messages.Append(Message("user", std::move(text)));
+  row.messages = ChatMessages(options.system, std::move(text));
   return row;
 }
 
@@ -150,6 +143,30 @@ Status CheckFile(const RunOptions& options, IdTable* ids, Job* job) {
   MINISGL_ASSIGN_OR_RETURN(job->check, CheckRows(job->reader.get(), options.lenient, ids));
   job->rows_total = job->check.rows;
   if (options.strict && job->check.bad_rows > 0) return BadInput("{}", job->check.first_bad);
+  if (job->check.rows == 0) {
+    if (options.strict) return Status(StatusCode::kBadInput, NoRows(*job->reader));
+    Log(LogLevel::kWarning, NoRows(*job->reader));
+  }
+  return Status();
+}
+
+// What is to be known of the text side before rows are looked at.
+Status CheckText(const RunOptions& options, const TextModel& text, Job* job) {
+  if (options.chat) return CheckHasTemplate(text);
+  const bool warns = text.chat_template != nullptr && job->reader != nullptr && !options.raw;
+  if (!warns) return Status();
+  const std::string name = job->reader->name();
+  if (job->reader->regular()) {
+    if (job->check.raw_prompts == 0) return Status();
+    Log(LogLevel::kWarning, RawPromptsWarning(name, job->check.raw_prompts));
+    return Status();
+  }
+  job->source = std::make_unique<WatchedRowSource>(
+      std::move(job->source), [name, said = false](const Row& row) mutable {
+        if (said || !IsRawPrompt(row)) return;
+        said = true;
+        Log(LogLevel::kWarning, RawPromptsWarning(name, std::nullopt));
+      });
   return Status();
 }
 
@@ -159,6 +176,8 @@ PromptBuilder MakePromptBuilder(const RunOptions& options, const TextModel& text
   builder.defaults = ResolveSamplingDefaults(options.sampling, facts.generation);
   builder.eos_ids = std::move(eos_ids);
   builder.seed = options.sampling.seed.value_or(0);
+  builder.chat = options.chat;
+  builder.system = options.system;
   builder.hide_reasoning = options.hide_thinking;
   builder.row_metrics = options.row_metrics;
   builder.truncate_left = options.on_overflow == "truncate-left";
@@ -170,6 +189,7 @@ PromptBuilder MakePromptBuilder(const RunOptions& options, const TextModel& text
 Result<int> CheckOnly(const RunOptions& options, Job* job) {
   MINISGL_ASSIGN_OR_RETURN(const TextModel text, LoadTextModel(options.model));
   MINISGL_ASSIGN_OR_RETURN(const ModelFacts facts, LoadModelFacts(text.dir, options.engine));
+  MINISGL_RETURN_IF_ERROR(CheckText(options, text, job));
   const PromptBuilder builder = MakePromptBuilder(options, text, facts, {});
   int64_t rows = 0, bad_rows = 0, tokens = 0;
   const std::string name = job->reader ? job->reader->name() : "the prompt";
@@ -189,6 +209,7 @@ Result<int> CheckOnly(const RunOptions& options, Job* job) {
     PrintStderr(fmt::format("minisgl: {}:{}: {}: {}", name, parsed.row.line, parsed.error->code,
                             Visible(parsed.error->message, 4000)));
   }
+  if (rows == 0 && !job->reader->regular()) Log(LogLevel::kWarning, NoRows(*job->reader));
   Log(LogLevel::kInfo,
       fmt::format("{}: {} rows, {} bad, {} prompt tokens", name, rows, bad_rows, tokens));
   return bad_rows == 0 ? 0 : ExitCode(StatusCode::kBadInput);
@@ -244,6 +265,7 @@ Result<int> RunRows(const RunOptions& options, Job* job, ReportFiles* reports) {
   const bool as_text = job->one_prompt && !options.json;
   MINISGL_ASSIGN_OR_RETURN(TextModel text, LoadTextModel(options.model));
   if (as_text && !options.raw) MINISGL_RETURN_IF_ERROR(CheckHasTemplate(text));
+  MINISGL_RETURN_IF_ERROR(CheckText(options, text, job));
   MINISGL_ASSIGN_OR_RETURN(const LoadedModel model,
                            LoadModel(std::move(text), options.engine, reports->TraceSink()));
   const PromptBuilder builder = MakePromptBuilder(options, model.text, model.facts, model.eos_ids);
@@ -279,6 +301,9 @@ Result<int> RunRows(const RunOptions& options, Job* job, ReportFiles* reports) {
   Status status = loop.Run();
   progress.Finish();
   if (output.pipe_closed()) return kExitPipeClosed;
+  const bool was_empty =
+      status.ok() && !loop.ended_early() && loop.rows_done() + loop.rows_failed() == 0;
+  if (was_empty && !job->rows_total) Log(LogLevel::kWarning, NoRows(*job->reader));
   // Also after a failure: rows that were written are kept.
   const Status finished = job->output->Finish(status.ok() && !loop.ended_early());
   if (status.ok()) status = finished;
@@ -323,6 +348,9 @@ void TakeSeed(RunOptions* options) {
 
 Result<int> RunCommand(RunOptions options, ReportFiles* reports) {
   MINISGL_RETURN_IF_ERROR(CheckRunOptions(options));
+  if (options.system) {
+    MINISGL_ASSIGN_OR_RETURN(options.system, SystemText(*options.system));
+  }
   // Before standard input is waited for: a model that is not there needs no prompt.
   MINISGL_ASSIGN_OR_RETURN(const std::string model_dir, ResolveModelDir(options.model.model));
   Job job;

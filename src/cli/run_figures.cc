@@ -44,7 +44,7 @@ Result<std::optional<int64_t>> OptionalCount(const Json& json, const char* group
 Result<Json> ReadJsonFile(const std::string& path) {
   std::string text;
   if (path == "-") {
-    MINISGL_ASSIGN_OR_RETURN(text, ReadStandardInput());
+    MINISGL_ASSIGN_OR_RETURN(text, ReadStandardInput(/*may_be_left=*/false));
   } else {
     MINISGL_ASSIGN_OR_RETURN(text, ReadFile(path, kFiguresBytesMax));
   }

@@ -5,6 +5,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -13,13 +15,14 @@
 #include "cli/messages.h"
 #include "cli/row.h"
 #include "minisgl/base/log.h"
+#include "minisgl/base/mapped_file.h"
 #include "minisgl/base/utf8.h"
 
 namespace minisgl {
 namespace {
 
 constexpr size_t kInputBytes = size_t{1} << 16;
-constexpr int kSilentWaitMs = 3000;
+constexpr int kSilentWait_ms = 1000;
 constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 
 // For telling a block of a file from what it became: each step can be undone, so that one changed
@@ -220,14 +223,27 @@ bool LineReader::TakeLine(std::string* line, Outcome* outcome) {
   return true;
 }
 
-Result<std::string> ReadStandardInput() {
+Result<std::string> SystemText(const std::string& option) {
+  if (!option.starts_with('@')) return Utf8OrWarn(option, "--system");
+  MINISGL_ASSIGN_OR_RETURN(std::string text, ReadFile(option.substr(1), kRowBytesMax));
+  return Utf8OrWarn(std::move(text), option.substr(1));
+}
+
+std::string NoRows(const LineReader& reader) {
+  return fmt::format("{}: has no rows; there is nothing to answer", reader.name());
+}
+
+Result<std::string> ReadStandardInput(bool may_be_left) {
   std::string text;
-  // A program that leaves its pipe open looks like a hang; say what is waited for.
-  pollfd waiting{STDIN_FILENO, POLLIN, 0};
-  if (poll(&waiting, 1, kSilentWaitMs) == 0) {
-    Log(LogLevel::kInfo, "waiting for standard input to end; --no-stdin leaves it out");
-  }
+  bool said = false;
   while (true) {
+    // A program that leaves its pipe open looks like a hang; say what is waited for.
+    pollfd waiting{STDIN_FILENO, POLLIN, 0};
+    if (!said && poll(&waiting, 1, kSilentWait_ms) == 0) {
+      said = true;
+      Log(LogLevel::kInfo, fmt::format("waiting for standard input{}",
+                                       may_be_left ? " (--no-stdin leaves it)" : ""));
+    }
     const size_t size = text.size();
     text.resize(size + kInputBytes);
     const ssize_t got = read(STDIN_FILENO, text.data() + size, kInputBytes);

@@ -82,8 +82,14 @@ class LineReader {
   bool changed_ = false;
 };
 
+// What is to be said of an input that holds no row.
+std::string NoRows(const LineReader& reader);
+
+// The text that --system gives: itself, or that of the file after @.
+Result<std::string> SystemText(const std::string& option);
+
 // All of standard input, at most kRowBytesMax bytes; ill-formed UTF-8 is replaced and said as a
-// warning.
-Result<std::string> ReadStandardInput();
+// warning. A second without any is said once; `may_be_left`: --no-stdin would leave it out.
+Result<std::string> ReadStandardInput(bool may_be_left);
 
 }  // namespace minisgl

@@ -130,6 +130,12 @@ Json Strings(const std::vector<std::string>& strings) {
   return array;
 }
 
+std::string HashedText(const std::string& text) {
+  Sha256 hasher;
+  hasher.Add(text);
+  return "sha256 " + hasher.FinishHex();
+}
+
 // By the names of the command line, for messages.
 Json DescribeOptions(const RunOptions& options) {
   const SamplingOptions& sampling = options.sampling;
@@ -157,13 +163,15 @@ Json DescribeOptions(const RunOptions& options) {
   out.Set("--template-arg", Strings(options.model.template_args));
   std::string chat_template = options.model.chat_template;
   if (const Result<std::string> text = ReadFile(chat_template, kWholeFileBytesMax); text.ok()) {
-    Sha256 hasher;
-    hasher.Add(*text);
-    chat_template = "sha256 " + hasher.FinishHex();
+    chat_template = HashedText(*text);
   }
   out.Set("--chat-template", std::move(chat_template));
   out.Set("--on-overflow", options.on_overflow);
   out.Set("--lenient", options.lenient);
+  // Null where not given: journals of versions without them read so.
+  out.Set("--no-parse-special", options.model.no_parse_special ? Json(true) : Json());
+  out.Set("--chat", options.chat ? Json(true) : Json());
+  out.Set("--system", options.system ? Json(HashedText(*options.system)) : Json());
   out.Set("--row-metrics", options.row_metrics);
   return out;
 }

@@ -50,10 +50,13 @@ void AddRunOptions(OptionTable* app, RunOptions* options) {
            "Answer TEXT; standard input that is no terminal stands before it")
       ->TypeName("TEXT")
       ->Group(input);
-  app->Add("--system", &options->system, "System message for the one prompt")
+  app->Add("--system", &options->system,
+           "System message for the one prompt, or with --chat for those of rows")
       ->TypeName("TEXT|@FILE")
       ->Group(input);
-  app->AddFlag("--raw", &options->raw, "Send the prompt as it is, without the chat template")
+  app->AddFlag("--chat", &options->chat, "Put a row's prompt through the chat template, as -p is")
+      ->Group(input);
+  app->AddFlag("--raw", &options->raw, "Send prompts as they are, without the chat template")
       ->Group(input);
   app->AddFlag("--no-stdin", &options->no_stdin, "Do not read standard input beside -p")
       ->Group(input);
@@ -108,21 +111,23 @@ void AddRunOptions(OptionTable* app, RunOptions* options) {
 
 Status CheckRunOptions(const RunOptions& options) {
   if (options.file) {
-    const struct {
-      bool given;
-      const char* name;
-    } for_one_prompt[] = {{options.prompt.has_value(), "--prompt"},
-                          {options.system.has_value(), "--system"},
-                          {options.raw, "--raw"}};
-    for (const auto& option : for_one_prompt) {
-      if (!option.given) continue;
-      return UsageError("--file and {} exclude each other; rows say what they ask", option.name);
+    if (options.prompt) {
+      return UsageError("--file and --prompt exclude each other; rows say what they ask");
+    }
+    if (options.raw && options.chat) {
+      return UsageError("--raw and --chat exclude each other; give one");
+    }
+    if (options.system && !options.chat) {
+      return UsageError(
+          "--file and --system exclude each other; rows say what they ask (--chat puts their "
+          "prompts through the chat template, and allows --system)");
     }
   } else {
     const struct {
       bool given;
       const char* name;
-    } for_rows[] = {{options.strict, "--strict"}, {options.lenient, "--lenient"}};
+    } for_rows[] = {
+        {options.strict, "--strict"}, {options.lenient, "--lenient"}, {options.chat, "--chat"}};
     for (const auto& option : for_rows) {
       if (option.given) return UsageError("{} is for rows; give them with --file", option.name);
     }

@@ -17,8 +17,9 @@ struct RunOptions {
 
   std::optional<std::string> file;  // "-": standard input
   std::optional<std::string> prompt;
-  std::optional<std::string> system;  // text, or @FILE
+  std::optional<std::string> system;  // text, or @FILE until the run has read it
   bool raw = false;
+  bool chat = false;  // prompts of rows are what a user says
   bool json = false;
   bool hide_thinking = false;
   bool no_stdin = false;

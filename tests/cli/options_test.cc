@@ -178,7 +178,7 @@ TEST_F(OptionsTest, SpeculateSaysWhatIsAllowedAndTakesItAll) {
 TEST_F(OptionsTest, OptionsThatContradictEachOtherAreWrongUsage) {
   const std::vector<std::vector<std::string>> cases = {{"--file", "f", "-p", "x"},
                                                        {"--file", "f", "--system", "x"},
-                                                       {"--file", "f", "--raw"},
+                                                       {"--file", "f", "--raw", "--chat"},
                                                        {"--strict", "-p", "x"},
                                                        {"--lenient", "-p", "x"},
                                                        {"--no-stdin"},

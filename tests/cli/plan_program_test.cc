@@ -77,7 +77,7 @@ TEST_F(PlanProgramTest, APlanSaysWhatARunThenFinds) {
 TEST_F(PlanProgramTest, APersonReadsItAndBadRowsAreCounted) {
   const std::string rows = R"({"prompt": "Hi", "max_tokens": 3})"
                            "\n{\"prompt\": 7}\n{\"oops\n";
-  const ProgramResult result = Program("plan", {"-"}, rows);
+  const ProgramResult result = Program("plan", {"--raw", "-"}, rows);
   EXPECT_EQ(result.exit_code, 1);
   EXPECT_NE(result.out.find("rows        3, 2 bad\n"), std::string::npos) << result.out;
   EXPECT_NE(result.out.find("\nat once     1 request (all of them)\n"), std::string::npos);

@@ -54,7 +54,7 @@ class ProgressPtyTest : public ::testing::Test {
                             const char* more = "--force") const {
     std::filesystem::remove(folder_.Path("out.jsonl"));
     std::vector<std::string> args = args_;
-    args.push_back(more);
+    args.insert(args.end(), {"--raw", more});
     PtyProcess program(args, environment);
     for (int tries = 0; folder_.Read("out.jsonl").empty() && tries < 2400; ++tries) {
       program.ReadFor(0.1);

@@ -201,7 +201,7 @@ TEST_F(ReportsProgramTest, ATraceIsWholeAfterARunThatFailed) {
 
 TEST_F(ReportsProgramTest, ATraceThatCannotBeWrittenCostsNoAnswer) {
   const std::string rows = Rows(3);
-  const ProgramResult result = Run({"--quiet", "--file", rows, "--trace", "/dev/full"});
+  const ProgramResult result = Run({"--quiet", "--raw", "--file", rows, "--trace", "/dev/full"});
   EXPECT_EQ(result.exit_code, 74);
   EXPECT_EQ(Lines(result.out).size(), 3u);
   EXPECT_EQ(Lines(result.err).size(), 1u) << result.err;

@@ -396,7 +396,7 @@ TEST_F(PipelineTest, AReaderThatLeavesEndsTheRunQuietly) {
   for (int i = 0; i < 400; ++i) text += "{\"prompt\": \"a\", \"max_tokens\": 2}\n";
   const std::string input = folder_.Write("in.jsonl", text);
   const std::string run =
-      ProgramBinary() + " run --quiet --num-pages 512 --threads 1 -m " + DemoModel() + " ";
+      ProgramBinary() + " run --quiet --raw --num-pages 512 --threads 1 -m " + DemoModel() + " ";
   for (const auto& [command, reader] : std::vector<std::pair<std::string, std::string>>{
            {run + "--file " + input, "head -n 1"},
            {run + "--file - <" + input, "head -n 1"},
@@ -516,7 +516,8 @@ TEST_F(RunDurabilityTest, SignalsAtEveryStageEndTheRunAsTheySay) {
       if (!LongForm() && moment % 3 != signal_number % 3) continue;
       fs::remove(out_);
       Program program(
-          Run(input, {"-o", out_, "--quiet", "--grace", moment == kTwice ? "60" : "0.2"}), {});
+          Run(input, {"-o", out_, "--quiet", "--raw", "--grace", moment == kTwice ? "60" : "0.2"}),
+          {});
       if (moment == kBeforeAnswers) std::this_thread::sleep_for(milliseconds(60));
       if (moment >= kAmongAnswers) WaitForBytes(program, 1);
       if (moment == kAtTheEnd) WaitForBytes(program, 60 * 100);
