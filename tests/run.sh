@@ -129,7 +129,7 @@ few_targets="'-DMINISGL_FEW_TARGETS',"
 unchecked="-fno-sanitize=null,vptr,object-size,nonnull-attribute,returns-nonnull-attribute"
 [ $mode = long ] && few_targets="" || unchecked="$unchecked,alignment"
 build build-asan "$checked -Db_sanitize=address,undefined -Db_staticpic=false -Dtest_tier=$(tier checked) \
-    -Dcpp_args=[$few_targets'-g1','-fno-pie','$unchecked'] -Dcpp_link_args=['-fuse-ld=mold','-no-pie']" &&
+    -Dcpp_args=[$few_targets'-g1','-D_GLIBCXX_ASSERTIONS','-fno-pie','$unchecked'] -Dcpp_link_args=['-fuse-ld=mold','-no-pie']" &&
     run_suites build-asan build-asan --no-suite mutants --no-suite tidy --no-suite demo_script
 # Threads are the same whatever the architecture of a model and the settings of a request: the pool, and the runtime on it.
 threaded="base runtime"

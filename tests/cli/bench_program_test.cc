@@ -96,6 +96,13 @@ TEST_F(BenchProgramTest, UniformTakesItsSizes) {
   EXPECT_EQ(Number(json.Find("runs")->as_array()[0], "cached_tokens"), 0);
 }
 
+TEST_F(BenchProgramTest, OneDecodeStepHasAllRows) {
+  const ProgramResult result = BenchShape({"uniform", "3", "20", "2"});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_NE(result.out.find("60 tokens in, 6 out, 1 decode steps of 3.0 rows"), std::string::npos)
+      << result.out;
+}
+
 TEST_F(BenchProgramTest, SharedComputesItsPrefixOnce) {
   const Json json = Figures(BenchShape({"shared", "4", "96", "2", "6", "--json", "-"}));
   EXPECT_EQ(Number(json, "workload.prompt_tokens"), 4 * 98);
@@ -146,9 +153,13 @@ TEST_F(BenchProgramTest, AttentionIsSweptOverItsSizes) {
   const std::vector<std::string> figures = {"seconds", "bytes_per_s", "flops_per_s", "limit_s",
                                             "ratio_to_limit"};
   const Json decode = with({"attn-decode", "--batches", "1,3", "--contexts", "5,40"});
-  ASSERT_EQ(decode.Find("results")->as_array().size(), 12u);  // of the page sizes 1, 16, 64
-  for (const Json& row : decode.Find("results")->as_array()) ExpectPositive(row, figures);
-  EXPECT_EQ(Number(decode.Find("results")->as_array()[11], "page_size"), 64);
+  const Json::Array& rows = decode.Find("results")->as_array();
+  ASSERT_EQ(rows.size(), 12u);
+  for (const Json& row : rows) ExpectPositive(row, figures);
+  const int page_sizes[] = {1, 16, 64};
+  for (size_t i = 0; i < rows.size(); ++i) {
+    EXPECT_EQ(Number(rows[i], "page_size"), page_sizes[i / 4]) << i;
+  }
 
   const Json prefill =
       with({"attn-prefill", "--contexts", "20", "--cached", "0,16", "--page-sizes", "16"});

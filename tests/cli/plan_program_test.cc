@@ -87,6 +87,16 @@ TEST_F(PlanProgramTest, APersonReadsItAndBadRowsAreCounted) {
   EXPECT_EQ(Program("plan", {"-"}).out, "rows        0, 0 bad\n");
 }
 
+TEST_F(PlanProgramTest, BytesHaveADecimalBelowAHundred) {
+  const std::string notes = MINISGL_SOURCE_DIR "/prompts/notes.jsonl";
+  const auto says = [&](const char* pages, const std::string& line) {
+    const ProgramResult plan = Program("plan", {notes, "--num-pages", pages});
+    EXPECT_NE(plan.out.find(line), std::string::npos) << plan.out;
+  };
+  says("2048", "9.7 MiB for all rows at their longest; the pool has 96.0 MiB (2,048 pages");
+  says("2200", "the pool has 103 MiB (2,200 pages");
+}
+
 TEST_F(PlanProgramTest, AnEarlierRunTellsTheTime) {
   const std::string notes = MINISGL_SOURCE_DIR "/prompts/notes.jsonl";
   const std::string summary = folder_.Path("summary");

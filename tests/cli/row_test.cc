@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cctype>
 #include <cmath>
 #include <string>
 #include <string_view>
@@ -131,6 +133,32 @@ TEST(RowFieldTest, EveryFieldTakesTheEndsOfItsRange) {
       EXPECT_FALSE(Parse(row.Dump()).error) << field.name << " = " << value.Dump();
     }
   }
+}
+
+// The numbers of "an integer from -1 to 20" and the like.
+std::vector<double> NumbersIn(const std::string& text) {
+  std::vector<double> numbers;
+  for (size_t at = 0; at < text.size();) {
+    const bool begins = std::isdigit(static_cast<unsigned char>(text[at])) != 0 || text[at] == '-';
+    size_t used = 0;
+    if (begins) numbers.push_back(std::stod(text.substr(at), &used));
+    at += std::max<size_t>(used, 1);
+  }
+  return numbers;
+}
+
+TEST(RowFieldTest, ErrorsNameTheRangeThatHolds) {
+  int ranges = 0;
+  for (const RowField& field : RowFields()) {
+    if (!std::isfinite(field.range.low)) continue;
+    const std::vector<double> ends = {field.range.low, field.range.high};
+    EXPECT_EQ(NumbersIn(field.expects), ends) << field.name;
+    EXPECT_EQ(std::string_view(field.expects).find("above") != std::string_view::npos,
+              field.range.low_open)
+        << field.name;
+    ++ranges;
+  }
+  EXPECT_GE(ranges, 15);
 }
 
 TEST(RowFieldTest, NullMeansNotGiven) {
@@ -272,6 +300,16 @@ TEST(RowTest, AMisspeltFieldIsToldWhatItLooksLike) {
   for (const std::string& name : {std::string("colour"), std::string("xy"), std::string("regex"),
                                   std::string(100, 'n'), std::string()}) {
     EXPECT_EQ(said(name).find("did you mean"), std::string::npos) << said(name);
+  }
+}
+
+TEST(RowTest, AnUnknownFieldIsSaidWithItsPlace) {
+  EXPECT_EQ(Bad(R"({"prompt": "a", "colour": 1})").message, "colour is not a known field");
+  for (const std::string url : {"/v1/chat/completions", "/v1/completions"}) {
+    EXPECT_EQ(Bad(R"({"custom_id": "a", "method": "POST", "url": ")" + url +
+                  R"(", "body": {"colour": 1}})")
+                  .message,
+              "colour is not a known field of " + url);
   }
 }
 

@@ -82,7 +82,9 @@ TEST(ShardTest, AutoThatIsNotCertainIsRefused) {
   refuses("auto", {{"JOB_COMPLETION_INDEX", "4"}}, "auto/N");
   refuses("auto/4", {{"JOB_COMPLETION_INDEX", "4"}}, "shard 5 of 4");
   refuses("auto/3", {{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}}, "there are 2");
-  refuses("auto", {{"PMI_RANK", "2"}, {"PMI_SIZE", "2"}}, "PMI_RANK");
+  refuses("auto", {{"PMI_RANK", "2"}, {"PMI_SIZE", "2"}}, "PMI_RANK says shard 3 of 2");
+  refuses("auto", {{"SLURM_ARRAY_TASK_ID", "3"}, {"SLURM_ARRAY_TASK_COUNT", "3"}},
+          "SLURM_ARRAY_TASK_ID says shard 4 of 3");
   refuses("auto", {{"PMI_RANK", "x"}, {"PMI_SIZE", "2"}}, "PMI_RANK is no number");
   refuses("auto", {{"PMI_RANK", "-1"}, {"PMI_SIZE", "2"}}, "PMI_RANK is no number");
 }

@@ -137,6 +137,17 @@ TEST_F(ReportProgramTest, ARunIsDrawn) {
   EXPECT_EQ(Report({"-"}, Summary().Dump()).exit_code, 0);
 }
 
+// As a summary of another program may be.
+TEST_F(ReportProgramTest, PagesAreDrawnWhereTheyAreKnown) {
+  constexpr const char* kPages = "pages in use";
+  EXPECT_NE(Report({"-"}, Summary().Dump()).out.find(kPages), std::string::npos);
+  Json json = Summary();
+  json.Set("scheduler", Json(Json::Object()));
+  const ProgramResult result = Report({"-"}, json.Dump());
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(result.out.find(kPages), std::string::npos);
+}
+
 TEST_F(ReportProgramTest, SeveralRunsAreCompared) {
   const std::string a = Write("first.json", Summary()), b = Write("second.json", Summary());
   const ProgramResult result = Report({a, b});

@@ -147,6 +147,25 @@ TEST_F(PlanCheckTest, EachWindowFaultIsFound) {
   EXPECT_EQ(fault(), "");
 }
 
+TEST_F(PlanCheckTest, AWindowReachesNoFurtherThanItsRow) {
+  EngineLimits limits = Limits();
+  limits.num_window_pages = 4;
+  limits.sliding_window = 3;
+  // The row of table row 0 ends with its page; behind it the table has none.
+  plan_.positions = {5, 0, 1, 2, 3};
+  plan_.slots = {13, 28, 29, 30, 31};
+  plan_.window_pages = {2};
+  plan_.window_slots = {13, 8, 9, 10, 11};
+  plan_.row_begin = {0, 1, 5};
+  plan_.kv_len = {6, 4};
+  plan_.prompt_len = {4, 3};
+  const std::vector<int32_t> table = {2, 4, 4, 0, 0, 0, 1, 3, 0, 4, 4, 4};
+  EXPECT_EQ(FindPlanShapeFault(plan_, limits), "");
+  EXPECT_EQ(FindPlanStateFault(plan_, limits,
+                               {page_table_.data(), 3, token_pool_.data(), table.data()}),
+            "");
+}
+
 TEST_F(PlanCheckTest, TooManyTokensAreFound) {
   plan_.positions.resize(9);
   plan_.slots.resize(9);

@@ -65,6 +65,17 @@ TEST(PrefixGrouperTest, RowsThatShareWholeSplitsAreGrouped) {
   EXPECT_EQ(steps.Run(), "0,2:2");
 }
 
+// Whatever pages follow, which come from all over the pool.
+TEST(PrefixGrouperTest, RowsOfTwoPrefixesInTurnAreTwoGroups) {
+  Steps steps;
+  for (int32_t row = 0; row < 4; ++row) {
+    steps.Write(row, 0, kSplitPages, row % 2 == 0 ? 0 : 500);
+    steps.Write(row, kSplitPages, 1, 1000 + row);
+    steps.Row(row, kSplitKeysMin + 4);
+  }
+  EXPECT_EQ(steps.Run(), "0,2:1 1,3:1");
+}
+
 TEST(PrefixGrouperTest, LessThanASplitIsNothing) {
   Steps steps;
   steps.Write(0, 0, kSplitPages + 2, 0);

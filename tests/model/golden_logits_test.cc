@@ -120,6 +120,24 @@ TEST_P(GoldenSpellingTest, BothAgreeWithTheReference) {
 INSTANTIATE_TEST_SUITE_P(All, GoldenSpellingTest, testing::ValuesIn(kGoldenArchitectures),
                          [](const auto& test) { return std::string(test.param); });
 
+// The goldens' caps are those of published models, 30 and more.
+TEST(LogitSoftcapTest, LogitsStayBelowASmallCap) {
+  const Json golden = ReadGolden("gemma2");
+  ASSERT_TRUE(golden.is_object());
+  auto config = LoadModelConfig(GoldenModelDir(golden));
+  const auto checkpoint = Checkpoint::Open(GoldenModelDir(golden));
+  const auto ops = MakeOps("1");
+  ASSERT_TRUE(config.ok() && checkpoint.ok() && ops != nullptr);
+  config->logit_softcap = 1e-3;
+  const std::vector<TokenId> ids = {1, 2, 3};
+  const auto logits = ComputeLogits(*config, **checkpoint, DType::kF32, ops.get(), ids);
+  ASSERT_TRUE(logits.ok()) << logits.status().message();
+  const float largest = std::abs(*std::max_element(
+      logits->begin(), logits->end(), [](float a, float b) { return std::abs(a) < std::abs(b); }));
+  EXPECT_LE(largest, 1e-3f);
+  EXPECT_GT(largest, 1e-4f);
+}
+
 // A model that is made but compared by no test would look covered.
 TEST(GoldenModels, EveryFileIsOfTheList) {
   std::set<std::string> listed, found;

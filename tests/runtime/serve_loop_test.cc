@@ -72,6 +72,20 @@ TEST(ServeLoopTest, ARunningRequestEndsAtItsDeadlineAndKeepsItsTokens) {
   }
 }
 
+TEST(ServeLoopTest, TheVocabularyEndsWithItsLastToken) {
+  const TokenId last = SmallLimits().vocab_size - 1;
+  for (const TokenId id : {TokenId{-1}, TokenId{0}, last, last + 1}) {
+    LoopDriver driver;
+    Prompt prompt = MakePrompt(1, 10, 5);
+    prompt.ids.back() = id;
+    const RequestId request = driver.Submit(prompt);
+    driver.RunToRest();
+    const bool is_token = id >= 0 && id <= last;
+    EXPECT_EQ(driver.Told()[request].done.finish_reason == FinishReason::kError, !is_token) << id;
+    EXPECT_EQ(driver.Told()[request].ids.size(), is_token ? 5u : 0u) << id;
+  }
+}
+
 TEST(ServeLoopTest, AnAnswerThatIsWholeInTimeHasNoDeadlineLeft) {
   LoopDriver driver;
   const RequestId id = driver.Submit(MakePrompt(1, 10, 5), 0.5);

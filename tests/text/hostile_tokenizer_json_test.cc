@@ -105,6 +105,7 @@ const BadFile kBadFiles[] = {
     {"model.merges", R"([["", "a"]])", "model.merges[0] has \"\""},
     {"model.merges", R"([["b", "a"]])", "model.merges[0] makes \"ba\""},
     {"model.dropout", "0.1", "model.dropout is set"},
+    {"model.dropout", "1", "model.dropout is set"},
     {"model.dropout", "\"x\"", "model.dropout"},
     {"model.unk_token", "\"<none>\"", "model.unk_token is \"<none>\""},
     {"model.unk_token", "5", "model.unk_token is an integer"},

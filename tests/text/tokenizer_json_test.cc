@@ -245,6 +245,18 @@ TEST_F(AddedTokensTest, TextsPastTheLimitAreRefused) {
 }
 
 // One word of a million letters: heap operations in proportion, whatever merges.
+// Files of later versions of the library write 0 where earlier ones write null.
+TEST_F(AddedTokensTest, ADropoutOfNothingIsNone) {
+  for (const Json& nothing : {Json(), Json(int64_t{0}), Json(0.0)}) {
+    Json model = *file_.Find("model");
+    model.Set("dropout", nothing);
+    file_.Set("model", std::move(model));
+    const auto tokenizer = MakeJsonTokenizer(file_);
+    ASSERT_NE(tokenizer, nullptr) << nothing.Dump();
+    EXPECT_EQ(EncodedText(*tokenizer, "Hello"), EncodedText(*tokenizer_, "Hello"));
+  }
+}
+
 TEST(BpeTest, WorkGrowsWithTheLengthOfAWordAlone) {
   MarkSlow("words of a megabyte");
   auto vocabulary = std::make_shared<Vocabulary>();

@@ -150,7 +150,10 @@ TEST(ExpertConfigsTest, GptOss) {
   EXPECT_DOUBLE_EQ(config.ropes[0].attention_factor, 0.1 * std::log(32.0) + 1);
   EXPECT_EQ(CountParameters(config), 20'914'757'184);
   // Without settings the file means these.
-  EXPECT_EQ(Config(kGptOss, R"({"rope_scaling": null, "rope_theta": null})").ropes, config.ropes);
+  const ModelConfig silent =
+      Config(kGptOss, R"({"rope_scaling": null, "rope_theta": null, "attention_bias": null})");
+  EXPECT_EQ(silent.ropes, config.ropes);
+  EXPECT_TRUE(silent.qkv_bias && silent.attention_output_bias);
 }
 
 TEST(ExpertConfigsTest, GptOssRefusesWhatItsActivationCannotBe) {

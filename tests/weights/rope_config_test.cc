@@ -174,6 +174,16 @@ TEST(RopeConfigTest, KindsOfLayersAreReadEachByItself) {
   EXPECT_EQ(older.ropes[1], silent.ropes[1]);
 }
 
+// The reference reads the length outside for settings of all layers alone.
+TEST(RopeConfigTest, AKindsOriginalLengthIsItsOwn) {
+  const std::string gemma = Joined(kLlama, kGemma3Ropes);
+  const ModelConfig config =
+      Config(gemma, R"({"original_max_position_embeddings": 2048, "rope_parameters": {
+      "full_attention": {"rope_type": "yarn", "factor": 2,
+                         "original_max_position_embeddings": 1024}}})");
+  EXPECT_EQ(config.ropes[0].original_max_seq_len, 1024);
+}
+
 TEST(RopeConfigTest, OtherLayersThanTheWindowedNeedAPatternThatHolds) {
   const std::string gemma = Joined(kLlama, kGemma3Ropes);
   const ModelConfig pattern = Config(gemma, R"({"sliding_window_pattern": 2})");
