@@ -203,6 +203,7 @@ TEST_F(BenchProgramTest, WrongUsageIs64) {
   ExpectFails(BenchShape({"nano", "--num-seqs", "257"}), 64, "--num-seqs");
   ExpectFails(BenchShape({"nano", "--colour"}), 64, "--colour");
   ExpectFails(BenchShape({"uniform", "3", "20"}), 64, "OUT");
+  ExpectFails(BenchShape({"uniform", "3", "0", "5"}), 64, "IN");
   ExpectFails(BenchShape({"shared", "3", "20", "5"}), 64, "OUT");
   ExpectFails(BenchShape({"shared", "5", "20", "1", "2", "--max-running-requests", "4"}), 64,
               "--max-running-requests");

@@ -39,6 +39,7 @@ TEST_F(OptionsTest, BadValuesAreRefusedNamingTheOption) {
       {"--max-running-requests", "5000"},
       {"--max-running-requests", "1.5"},
       {"--max-prefill-length", "0"},
+      {"--max-prefill-length", "1048577"},
       {"--max-prefill-length", "99999999999999999999"},
       {"--long-prefill-threshold", "0"},
       {"--max-seq-len", "1"},

@@ -426,6 +426,16 @@ TEST(ModelConfigTest, ReadsTheConfigurationsThatPeopleRun) {
   }
 }
 
+TEST(ModelConfigTest, AFileOfMoreThan16MiBIsRefused) {
+  const TempDir dir;
+  std::string text = WithKey("head_dim", "96").Dump();
+  text.resize(size_t{16} << 20, ' ');
+  dir.Write("config.json", text);
+  EXPECT_TRUE(LoadModelConfig(dir.path()).ok());
+  dir.Write("config.json", text + ' ');
+  ExpectError(LoadModelConfig(dir.path()).status(), StatusCode::kBadInput, "16777216");
+}
+
 TEST(ModelConfigTest, SaysWhatADirectoryLacks) {
   TempDir dir;
   ExpectError(LoadModelConfig(dir.path()).status(), StatusCode::kNoInput, "has no config.json");
