@@ -15,7 +15,7 @@ namespace minisgl {
 namespace {
 
 constexpr const char* kWarning = "without the model's chat template";
-constexpr const char* kQuestion = "What is the capital of Peru?";
+constexpr const char* kPeruQuestion = "What is the capital of Peru?";
 
 size_t CountOf(const std::string& text, const std::string& part) {
   size_t count = 0;
@@ -144,7 +144,7 @@ TEST_F(RunPromptsTest, RowsThatSkipTheTemplateAreWarnedOfOnce) {
 }
 
 TEST_F(RunPromptsTest, PromptsOfAFileGoThroughTheTemplate) {
-  const std::string question = kQuestion;
+  const std::string question = kPeruQuestion;
   const std::string messages =
       R"({"messages": [{"role": "user", "content": ")" + question + "\"}]}\n";
   const std::string file =

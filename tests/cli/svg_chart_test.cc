@@ -129,6 +129,8 @@ TEST_F(ReportProgramTest, ARunIsDrawn) {
         ">Answers</text>", ">Queue</text>", "prefers-color-scheme:dark", "running (mean 45)"}) {
     EXPECT_NE(result.out.find(part), std::string::npos) << part << "\n" << result.out;
   }
+  // Where a panel has one curve, what lies below it is filled: answers and the queue.
+  EXPECT_EQ(Count(result.out, "<polygon"), 2u);
   const std::string path = folder_.Path("a.svg");
   EXPECT_EQ(Report({folder_.Path("a.json"), "-o", path, "--title", "A title"}).exit_code, 0);
   EXPECT_NE(folder_.Read("a.svg").find(">A title</text>"), std::string::npos);
