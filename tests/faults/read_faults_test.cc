@@ -34,7 +34,8 @@ class ReadFaultTest : public testing::TestWithParam<bool> {
 
   Outcome Run(const Fault& fault) {
     return RunWithFault({"run", "--model", folder_.path(), "--file", folder_.Path("rows.jsonl"),
-                         "--device", "cpu", "--threads", "1", "--num-pages", "8", "--quiet"},
+                         "--raw", "--device", "cpu", "--threads", "1", "--num-pages", "8",
+                         "--quiet"},
                         fault);
   }
 
