@@ -15,6 +15,7 @@
 #include "cli/chat_history.h"
 #include "cli/chat_input.h"
 #include "cli/chat_settings.h"
+#include "slow.h"
 
 namespace minisgl {
 namespace {
@@ -253,6 +254,7 @@ TEST(ChatFileTest, BadFilesAreErrorsThatNameTheLine) {
 
 // Two bytes of a file become a value of forty.
 TEST(ChatFileTest, AFileOfVeryManyValuesIsRefused) {
+  MarkSlow("a file of a million values");
   std::string zeros = "[0";
   for (int i = 0; i < 1'100'000; ++i) zeros += ",0";
   const TempDir dir;
