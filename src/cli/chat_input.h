@@ -3,7 +3,7 @@
 //   /name arguments    a command                      //text    a message that begins with "/"
 //   """ ... """        a message of several lines     text\     goes on with the next line
 // A pasted block that holds line breaks is a message as it stands. What comes through a pipe may be
-// somebody else's text: there a line is a message, whatever it holds, unless commands are asked
+// text of unknown origin: there a line is a message, whatever it holds, unless commands are asked
 // for.
 #pragma once
 

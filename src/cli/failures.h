@@ -22,7 +22,7 @@ class Failures {
   int64_t cancelled() const { return cancelled_; }
   // All but the cancelled ones.
   int64_t failed() const { return total_ - cancelled_; }
-  // Of the one added last; "" where there is none.
+  // Of the one added last; "" if none was added.
   const std::string& last_code() const { return last_code_; }
 
   // "39 invalid_row, 4 unsupported_field, 2 cancelled", the most frequent first; "" where there is
