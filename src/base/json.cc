@@ -6,6 +6,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <utility>
 
 #include "minisgl/base/utf8.h"
 
@@ -13,6 +14,11 @@ namespace minisgl {
 namespace {
 
 constexpr int kNumberOutOfRange = 406;  // the reader's id of a number that no double holds
+// Of a member beside its value: the key, and the key's node in the set of an open object.
+constexpr uint64_t kKeyMemory = sizeof(std::string) + 64;
+// Of a string, an array or an object beside its value: what malloc adds to their memory,
+// and what a chat template's copy of them takes more.
+constexpr uint64_t kHeapMemory = 40;
 
 // Builds a Json from the reader's events without recursion, and stops it at the first broken bound.
 class Builder : public nlohmann::json_sax<nlohmann::json> {
@@ -24,7 +30,9 @@ class Builder : public nlohmann::json_sax<nlohmann::json> {
   bool number_integer(number_integer_t value) override { return Add(Json(int64_t{value})); }
   bool number_unsigned(number_unsigned_t value) override { return Add(Json(uint64_t{value})); }
   bool number_float(number_float_t value, const string_t&) override { return Add(Json(value)); }
-  bool string(string_t& value) override { return Add(Json(std::move(value))); }
+  bool string(string_t& value) override {
+    return Charge(kHeapMemory) && Add(Json(std::move(value)));
+  }
   bool binary(binary_t&) override { return Fail("binary value"); }
 
   bool start_object(std::size_t) override { return Open(Json(Json::Object{})); }
@@ -33,7 +41,7 @@ class Builder : public nlohmann::json_sax<nlohmann::json> {
       return Fail(fmt::format("duplicate key \"{}\"", Visible(value)));
     }
     open_.back().key = std::move(value);
-    return true;
+    return Charge(kKeyMemory);
   }
   bool end_object() override { return Close(); }
   bool start_array(std::size_t) override { return Open(Json(Json::Array{})); }
@@ -70,6 +78,13 @@ class Builder : public nlohmann::json_sax<nlohmann::json> {
     if (limits_.values_max != 0 && num_values_ > limits_.values_max) {
       return Fail(fmt::format("more than {} values", limits_.values_max));
     }
+    return Charge(sizeof(Json));
+  }
+  bool Charge(uint64_t bytes) {
+    memory_ += bytes;
+    if (limits_.memory_max != 0 && memory_ > limits_.memory_max) {
+      return Fail(fmt::format("more values than fit into {} MiB", limits_.memory_max >> 20));
+    }
     return true;
   }
   bool Add(Json value) {
@@ -87,7 +102,7 @@ class Builder : public nlohmann::json_sax<nlohmann::json> {
     }
   }
   bool Open(Json empty) {
-    if (!Count()) return false;
+    if (!Count() || !Charge(kHeapMemory)) return false;
     if (static_cast<int>(open_.size()) >= limits_.depth_max) {
       return Fail(fmt::format("nested more than {} deep", limits_.depth_max));
     }
@@ -103,6 +118,7 @@ class Builder : public nlohmann::json_sax<nlohmann::json> {
 
   JsonLimits limits_;
   uint64_t num_values_ = 0;
+  uint64_t memory_ = 0;
   std::vector<Container> open_;
   Json root_;
   std::string error_;
@@ -175,6 +191,10 @@ Json::Json(uint64_t value) {
   } else {
     value_ = value;
   }
+}
+
+Json* Json::Find(std::string_view key) {
+  return const_cast<Json*>(std::as_const(*this).Find(key));
 }
 
 const Json* Json::Find(std::string_view key) const {

@@ -15,7 +15,7 @@ namespace {
 constexpr const char* kChatUrl = "/v1/chat/completions";
 constexpr const char* kCompletionUrl = "/v1/completions";
 
-bool TakeId(const char* name, const Json& id, RowDraft* draft) {
+bool TakeId(const char* name, Json id, RowDraft* draft) {
   return FindRowField(name, kAtTop)->take(id, draft);
 }
 
@@ -23,10 +23,11 @@ class RowParser {
  public:
   RowParser(RowDraft* draft, bool lenient) : draft_(*draft), lenient_(lenient) {}
 
-  std::optional<RowError> Parse(const Json& json) {
+  // Moves out of `json`: a row may be large.
+  std::optional<RowError> Parse(Json json) {
     if (json.is_string()) {
       draft_.row.kind = PromptKind::kText;
-      draft_.row.prompt = json.as_string();
+      draft_.row.prompt = std::move(json.as_string());
       return std::nullopt;
     }
     if (!json.is_object()) {
@@ -37,8 +38,8 @@ class RowParser {
     const bool is_batch =
         json.Find("body") != nullptr ||
         (json.Find("custom_id") != nullptr && (json.Find("url") || json.Find("method")));
-    if (is_batch) return ParseBatch(json);
-    for (const auto& [key, value] : json.as_object()) {
+    if (is_batch) return ParseBatch(&json);
+    for (auto& [key, value] : json.as_object()) {
       if (auto error = TakeMember(key, value, kAtTop)) return error;
     }
     return CheckWhole();
@@ -53,24 +54,25 @@ class RowParser {
     }
   }
 
-  std::optional<RowError> ParseBatch(const Json& json) {
-    const Json *url = json.Find("url"), *body = json.Find("body");
+  std::optional<RowError> ParseBatch(Json* json) {
+    const Json* const url = json->Find("url");
+    Json* const body = json->Find("body");
     const bool is_chat = url != nullptr && url->is_string()
                              ? *url != Json(kCompletionUrl)
                              : body == nullptr || body->Find("prompt") == nullptr;
     // Without a custom_id to match it by, a line of the service's format would say less than ours.
-    const Json* id = json.Find("custom_id");
+    const Json* id = json->Find("custom_id");
     if (id != nullptr && !id->is_null() && *id == draft_.row.id) {
       draft_.row.format = is_chat ? RowFormat::kBatchChat : RowFormat::kBatchCompletion;
     }
-    for (const auto& [key, value] : json.as_object()) {
+    for (auto& [key, value] : json->as_object()) {
       if (auto error = TakeBatchMember(key, value)) return error;
     }
     if (!Seen("id")) {
       return InvalidRow("custom_id is missing; a row with a body needs one", "custom_id");
     }
     if (body == nullptr) return InvalidRow("body is missing", "body");
-    for (const auto& [key, value] : body->as_object()) {
+    for (auto& [key, value] : body->as_object()) {
       if (auto error = TakeMember(key, value, is_chat ? kInChat : kInCompletion)) return error;
     }
     const char* prompt = is_chat ? "messages" : "prompt";
@@ -79,7 +81,7 @@ class RowParser {
   }
 
   // A member beside the body.
-  std::optional<RowError> TakeBatchMember(const std::string& key, const Json& value) {
+  std::optional<RowError> TakeBatchMember(const std::string& key, Json& value) {
     const auto must_be = [&](const char* what) {
       return InvalidRow(
           fmt::format("{} must be {} (found {})", key, what, Visible(value.Dump(), 60)), key);
@@ -99,7 +101,7 @@ class RowParser {
     return Unsupported(shown, fmt::format("{} is not a known field beside a body", shown));
   }
 
-  std::optional<RowError> TakeMember(const std::string& key, const Json& value, FieldFlags place) {
+  std::optional<RowError> TakeMember(const std::string& key, Json& value, FieldFlags place) {
     if (place == kAtTop && key == "sampling_params") return TakeSamplingParams(value);
     const std::string shown = (place == kInSamplingParams ? "sampling_params." : "") + Visible(key);
     const RowField* field = FindRowField(key, place);
@@ -120,9 +122,12 @@ class RowParser {
     return InvalidRow(std::move(message), draft_.detail_field);
   }
 
-  bool TakeValue(const RowField& field, const Json& value) {
+  bool TakeValue(const RowField& field, Json& value) {
     if (field.type == FieldType::kInteger && value.is_double()) {
-      if (const auto integer = ExactInteger(value)) return TakeValue(field, Json(*integer));
+      if (const auto exact = ExactInteger(value)) {
+        Json integer(*exact);
+        return TakeValue(field, integer);
+      }
     }
     return InRange(field, value) && field.take(value, &draft_);
   }
@@ -145,14 +150,14 @@ class RowParser {
     return message;
   }
 
-  std::optional<RowError> TakeSamplingParams(const Json& value) {
+  std::optional<RowError> TakeSamplingParams(Json& value) {
     if (value.is_null()) return std::nullopt;
     if (!value.is_object()) {
       return InvalidRow(
           fmt::format("sampling_params must be an object (found {})", value.TypeName()),
           "sampling_params");
     }
-    for (const auto& [key, member] : value.as_object()) {
+    for (auto& [key, member] : value.as_object()) {
       if (auto error = TakeMember(key, member, kInSamplingParams)) return error;
     }
     return std::nullopt;
@@ -266,12 +271,12 @@ ParsedRow ParseRow(std::string_view text, int64_t index, int64_t line, bool leni
   draft.row.line = line;
   ParsedRow parsed;
   JsonLimits limits;
-  limits.values_max = kRowValuesMax;
-  if (const Result<Json> json = ParseJson(text, limits); !json.ok()) {
+  limits.memory_max = kRowJsonMemoryMax;
+  if (Result<Json> json = ParseJson(text, limits); !json.ok()) {
     parsed.error = InvalidRow(json.status().message());
     TakeBeginning(ReadRowBeginning(text), &draft);
   } else {
-    parsed.error = RowParser(&draft, lenient).Parse(*json);
+    parsed.error = RowParser(&draft, lenient).Parse(std::move(json).value());
     if (!parsed.error && draft.row.metadata) {
       draft.row.metadata = RawMetadata(text, draft.row.format != RowFormat::kOwn);
     }

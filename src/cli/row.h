@@ -20,9 +20,9 @@
 namespace minisgl {
 
 inline constexpr size_t kRowBytesMax = size_t{64} << 20;
-// JSON values of a row: as many as the ids of any prompt, and a bound on what parsing may take, as
-// a value of two bytes becomes one of forty.
-inline constexpr uint64_t kRowValuesMax = uint64_t{4} << 20;
+// Upper bound on the memory of a row's JSON values, as a value of two bytes becomes one of forty:
+// 1.6 million token ids, or 150,000 messages.
+inline constexpr uint64_t kRowJsonMemoryMax = uint64_t{64} << 20;
 inline constexpr int32_t kAnswersMax = 128;  // of `n`
 inline constexpr int32_t kTopLogprobsMax = 20;
 

@@ -32,55 +32,55 @@ constexpr size_t kStopIdsMax = 4096;
 constexpr size_t kBiasesMax = 4096;
 
 template <auto kMember>
-bool TakeNumber(const Json& value, RowDraft* draft) {
+bool TakeNumber(Json& value, RowDraft* draft) {
   draft->row.*kMember = value.as_double();
   return true;
 }
 
 template <auto kMember>
-bool TakeInt32(const Json& value, RowDraft* draft) {
+bool TakeInt32(Json& value, RowDraft* draft) {
   draft->row.*kMember = static_cast<int32_t>(value.as_int());
   return true;
 }
 
 template <auto kMember>
-bool TakeBool(const Json& value, RowDraft* draft) {
+bool TakeBool(Json& value, RowDraft* draft) {
   draft->row.*kMember = value.as_bool();
   return true;
 }
 
 // What it holds is copied from the text of the row (row.cc).
-bool TakeMetadata(const Json&, RowDraft* draft) {
+bool TakeMetadata(Json&, RowDraft* draft) {
   draft->row.metadata.emplace();
   return true;
 }
 
 template <auto kMember>
-bool TakeJson(const Json& value, RowDraft* draft) {
-  draft->row.*kMember = value;
+bool TakeJson(Json& value, RowDraft* draft) {
+  draft->row.*kMember = std::move(value);
   return true;
 }
 
-bool Accept(const Json&, RowDraft*) { return true; }
-bool Refuse(const Json&, RowDraft*) { return false; }
-bool AcceptFalse(const Json& value, RowDraft*) { return !value.as_bool(); }
-bool AcceptTrue(const Json& value, RowDraft*) { return value.as_bool(); }
+bool Accept(Json&, RowDraft*) { return true; }
+bool Refuse(Json&, RowDraft*) { return false; }
+bool AcceptFalse(Json& value, RowDraft*) { return !value.as_bool(); }
+bool AcceptTrue(Json& value, RowDraft*) { return value.as_bool(); }
 
-bool TakeId(const Json& value, RowDraft* draft) {
+bool TakeId(Json& value, RowDraft* draft) {
   const bool is_name =
       value.is_string() && !value.as_string().empty() && value.as_string().size() <= kIdBytesMax;
   // A whole number of more than 64 bits has lost its last digits: two such ids may look the same.
   const bool is_exact =
       value.is_int() || (value.is_double() && std::fabs(value.as_double()) < kExactIntegers);
   if (!is_name && !is_exact) return false;
-  draft->row.id = value;
+  draft->row.id = std::move(value);
   return true;
 }
 
 // Where a row already has a prompt of another kind, ParseRow says so; here the last one counts.
-bool TakeText(const Json& value, RowDraft* draft) {
+bool TakeText(Json& value, RowDraft* draft) {
   draft->row.kind = PromptKind::kText;
-  draft->row.prompt = value.as_string();
+  draft->row.prompt = std::move(value.as_string());
   return true;
 }
 
@@ -95,16 +95,16 @@ bool TakeIds(const Json& value, std::vector<TokenId>* ids) {
   return true;
 }
 
-bool TakePromptIds(const Json& value, RowDraft* draft) {
+bool TakePromptIds(Json& value, RowDraft* draft) {
   draft->row.kind = PromptKind::kTokenIds;
   return TakeIds(value, &draft->row.prompt_token_ids) && !draft->row.prompt_token_ids.empty();
 }
 
 // OpenAI's `prompt` is a string, an array of token ids, or an array of such prompts.
-bool TakePrompt(const Json& value, RowDraft* draft) {
+bool TakePrompt(Json& value, RowDraft* draft) {
   if (value.is_string()) return TakeText(value, draft);
   if (!value.is_array() || value.as_array().empty()) return false;
-  const Json& first = value.as_array().front();
+  Json& first = value.as_array().front();
   const bool holds_prompts = first.is_string() || first.is_array();
   if (!holds_prompts) return TakePromptIds(value, draft);
   if (value.as_array().size() > 1) {
@@ -122,19 +122,16 @@ bool FailMessage(RowDraft* draft, size_t index, std::string_view key, const std:
   return false;
 }
 
-// A content as one string: text parts follow each other as they are.
-bool TakeContent(const Json& content, size_t index, RowDraft* draft, Json* text) {
-  if (content.is_string() || content.is_null()) {
-    *text = content;
-    return true;
-  }
-  if (!content.is_array()) {
+// Makes a content one string: text parts follow each other as they are.
+bool JoinContent(Json* content, size_t index, RowDraft* draft) {
+  if (content->is_string() || content->is_null()) return true;
+  if (!content->is_array()) {
     return FailMessage(
         draft, index, "content",
-        fmt::format("must be a string or an array of text parts (found {})", content.TypeName()));
+        fmt::format("must be a string or an array of text parts (found {})", content->TypeName()));
   }
   std::string joined;
-  for (const Json& part : content.as_array()) {
+  for (const Json& part : content->as_array()) {
     const Json* type = part.Find("type");
     const Json* part_text = part.Find("text");
     if (type == nullptr || *type != Json("text") || part_text == nullptr ||
@@ -145,71 +142,83 @@ bool TakeContent(const Json& content, size_t index, RowDraft* draft, Json* text)
     }
     joined += part_text->as_string();
   }
-  *text = Json(std::move(joined));
+  *content = Json(std::move(joined));
   return true;
 }
 
-bool TakeMessage(const Json& message, size_t index, RowDraft* draft, Json* out) {
-  if (!message.is_object()) {
+enum class MemberUse : uint8_t { kKeep, kDrop, kFail };
+
+MemberUse CheckMember(const std::string& key, Json* value, size_t index, RowDraft* draft) {
+  const auto has = [&key](const auto& keys) {
+    return std::find(keys.begin(), keys.end(), key) != keys.end();
+  };
+  const auto fail = [&](const char* must_be) {
+    FailMessage(draft, index, key,
+                fmt::format("must be {} (found {})", must_be, Visible(value->Dump(), 60)));
+    return MemberUse::kFail;
+  };
+  if (key == "role") {
+    const bool is_role = value->is_string() && !value->as_string().empty();
+    return is_role ? MemberUse::kKeep : fail("a string");
+  }
+  if (key == "content") {
+    return JoinContent(value, index, draft) ? MemberUse::kKeep : MemberUse::kFail;
+  }
+  if (has(kTemplateKeys)) return MemberUse::kKeep;
+  if (has(kAnswerKeys)) {
+    const bool is_empty = value->is_null() || (value->is_array() && value->as_array().empty());
+    return is_empty ? MemberUse::kDrop : fail("null");
+  }
+  draft->unknown.push_back(fmt::format("messages[{}].{}", index, Visible(key)));
+  return MemberUse::kDrop;
+}
+
+// Checks a message in place, and drops what no template is given.
+bool CheckMessage(Json* message, size_t index, RowDraft* draft) {
+  if (!message->is_object()) {
     return FailMessage(draft, index, "",
-                       fmt::format("must be an object (found {})", message.TypeName()));
+                       fmt::format("must be an object (found {})", message->TypeName()));
   }
-  *out = Json(Json::Object());
-  for (const auto& [key, value] : message.as_object()) {
-    if (key == "role") {
-      if (!value.is_string() || value.as_string().empty()) {
-        return FailMessage(draft, index, key,
-                           fmt::format("must be a string (found {})", Visible(value.Dump(), 60)));
-      }
-      out->Set(key, value);
-    } else if (key == "content") {
-      Json text;
-      if (!TakeContent(value, index, draft, &text)) return false;
-      out->Set(key, std::move(text));
-    } else if (std::find(kTemplateKeys.begin(), kTemplateKeys.end(), key) != kTemplateKeys.end()) {
-      out->Set(key, value);
-    } else if (std::find(kAnswerKeys.begin(), kAnswerKeys.end(), key) != kAnswerKeys.end()) {
-      const bool is_empty = value.is_null() || (value.is_array() && value.as_array().empty());
-      if (is_empty) continue;
-      return FailMessage(draft, index, key,
-                         fmt::format("must be null (found {})", Visible(value.Dump(), 60)));
-    } else {
-      draft->unknown.push_back(fmt::format("messages[{}].{}", index, Visible(key)));
-    }
+  Json::Object& members = message->as_object();
+  size_t num_kept = 0;
+  for (Json::Member& member : members) {
+    const MemberUse use = CheckMember(member.first, &member.second, index, draft);
+    if (use == MemberUse::kFail) return false;
+    if (use == MemberUse::kDrop) continue;
+    if (&members[num_kept] != &member) members[num_kept] = std::move(member);
+    ++num_kept;
   }
-  if (out->Find("role") == nullptr) return FailMessage(draft, index, "role", "is missing");
+  members.resize(num_kept);
+  if (message->Find("role") == nullptr) return FailMessage(draft, index, "role", "is missing");
   // Alone, a content that is null is one that is not given.
-  const Json* const content = out->Find("content");
-  const bool has_content =
-      content != nullptr && (!content->is_null() || out->as_object().size() > 2);
-  if (!has_content && out->Find("tool_calls") == nullptr) {
+  const Json* const content = message->Find("content");
+  const bool has_content = content != nullptr && (!content->is_null() || members.size() > 2);
+  if (!has_content && message->Find("tool_calls") == nullptr) {
     return FailMessage(draft, index, "content", "is missing");
   }
   return true;
 }
 
-bool TakeMessages(const Json& value, RowDraft* draft) {
-  if (value.as_array().empty()) return false;
-  Json messages = Json(Json::Array());
-  for (const Json& message : value.as_array()) {
-    Json checked;
-    if (!TakeMessage(message, messages.as_array().size(), draft, &checked)) return false;
-    messages.Append(std::move(checked));
+bool TakeMessages(Json& value, RowDraft* draft) {
+  Json::Array& messages = value.as_array();
+  if (messages.empty()) return false;
+  for (size_t i = 0; i < messages.size(); ++i) {
+    if (!CheckMessage(&messages[i], i, draft)) return false;
   }
   draft->row.kind = PromptKind::kMessages;
-  draft->row.messages = std::move(messages);
+  draft->row.messages = std::move(value);
   return true;
 }
 
 // -1 is all, as elsewhere in the field.
-bool TakeTopK(const Json& value, RowDraft* draft) {
+bool TakeTopK(Json& value, RowDraft* draft) {
   draft->row.top_k = static_cast<int32_t>(std::max<int64_t>(value.as_int(), 0));
   return true;
 }
 
 // -1 is whichever, as elsewhere in the field: that of the row's place, so that a run gives the same
 // answers again.
-bool TakeSeed(const Json& value, RowDraft* draft) {
+bool TakeSeed(Json& value, RowDraft* draft) {
   draft->row.any_seed = value == Json(-1);
   if (draft->row.any_seed) return true;
   draft->row.seed = value.is_uint() ? value.as_uint() : static_cast<uint64_t>(value.as_int());
@@ -217,12 +226,12 @@ bool TakeSeed(const Json& value, RowDraft* draft) {
 }
 
 // -1 is no limit, as elsewhere in the field.
-bool TakeMaxTokens(const Json& value, RowDraft* draft) {
+bool TakeMaxTokens(Json& value, RowDraft* draft) {
   draft->row.max_tokens = value.as_int();
   return value.as_int() != 0;
 }
 
-bool TakeLogitBias(const Json& value, RowDraft* draft) {
+bool TakeLogitBias(Json& value, RowDraft* draft) {
   if (value.as_object().size() > kBiasesMax) return false;
   for (const auto& [key, bias] : value.as_object()) {
     TokenId id = 0;
@@ -235,7 +244,7 @@ bool TakeLogitBias(const Json& value, RowDraft* draft) {
   return true;
 }
 
-bool TakeStop(const Json& value, RowDraft* draft) {
+bool TakeStop(Json& value, RowDraft* draft) {
   std::vector<std::string> stops;
   const auto take_one = [&stops](const Json& stop) {
     if (!stop.is_string() || stop.as_string().empty() || stop.as_string().size() > kStopBytesMax) {
@@ -256,11 +265,11 @@ bool TakeStop(const Json& value, RowDraft* draft) {
   return true;
 }
 
-bool TakeStopIds(const Json& value, RowDraft* draft) {
+bool TakeStopIds(Json& value, RowDraft* draft) {
   return value.as_array().size() <= kStopIdsMax && TakeIds(value, &draft->row.stop_token_ids);
 }
 
-bool TakeLogprobs(const Json& value, RowDraft* draft) {
+bool TakeLogprobs(Json& value, RowDraft* draft) {
   if (value.is_bool()) {
     draft->logprobs = value;
     return true;
@@ -271,34 +280,34 @@ bool TakeLogprobs(const Json& value, RowDraft* draft) {
   return true;
 }
 
-bool TakeTopLogprobs(const Json& value, RowDraft* draft) {
+bool TakeTopLogprobs(Json& value, RowDraft* draft) {
   draft->top_logprobs = static_cast<int32_t>(value.as_int());
   return true;
 }
 
 // What a template is given in any case cannot be given to it.
-bool TakeTemplateKwargs(const Json& value, RowDraft* draft) {
+bool TakeTemplateKwargs(Json& value, RowDraft* draft) {
   for (const auto& [key, argument] : value.as_object()) {
     if (!ChatTemplate::Sets(key)) continue;
     draft->detail_field = "chat_template_kwargs." + key;
     draft->detail = draft->detail_field + " is set by the program; leave it out";
     return false;
   }
-  draft->row.template_kwargs = value;
+  draft->row.template_kwargs = std::move(value);
   return true;
 }
 
-bool TakeModel(const Json& value, RowDraft* draft) {
-  draft->row.model = value.as_string();
+bool TakeModel(Json& value, RowDraft* draft) {
+  draft->row.model = std::move(value.as_string());
   return true;
 }
 
-bool TakeBestOf(const Json& value, RowDraft* draft) {
+bool TakeBestOf(Json& value, RowDraft* draft) {
   draft->best_of = static_cast<int32_t>(value.as_int());
   return true;
 }
 
-bool TakeReasoningEffort(const Json& value, RowDraft* draft) {
+bool TakeReasoningEffort(Json& value, RowDraft* draft) {
   const std::string& effort = value.as_string();
   if (std::find(kReasoningEfforts.begin(), kReasoningEfforts.end(), effort) ==
       kReasoningEfforts.end()) {
@@ -308,27 +317,27 @@ bool TakeReasoningEffort(const Json& value, RowDraft* draft) {
   return true;
 }
 
-bool TakeAddSpecial(const Json& value, RowDraft* draft) {
+bool TakeAddSpecial(Json& value, RowDraft* draft) {
   draft->add_special_tokens = value.as_bool();
   return true;
 }
 
-bool AcceptTextFormat(const Json& value, RowDraft*) {
+bool AcceptTextFormat(Json& value, RowDraft*) {
   const Json* type = value.Find("type");
   return type != nullptr && *type == Json("text") && value.as_object().size() == 1;
 }
 
-bool TakeToolChoice(const Json& value, RowDraft* draft) {
+bool TakeToolChoice(Json& value, RowDraft* draft) {
   draft->uses_tools = value != Json("none");
   return value == Json("auto") || value == Json("none");
 }
 
-bool AcceptTextModality(const Json& value, RowDraft*) {
+bool AcceptTextModality(Json& value, RowDraft*) {
   return value == Json(Json::Array{Json("text")});
 }
 
-bool AcceptEmpty(const Json& value, RowDraft*) { return value.as_string().empty(); }
-bool AcceptMedium(const Json& value, RowDraft*) { return value.as_string() == "medium"; }
+bool AcceptEmpty(Json& value, RowDraft*) { return value.as_string().empty(); }
+bool AcceptMedium(Json& value, RowDraft*) { return value.as_string() == "medium"; }
 
 using enum FieldType;
 

@@ -28,7 +28,7 @@ struct RowDraft {
   // Set by a field's `take` that can say more than its `expects`.
   std::string detail;
   std::string detail_field;
-  std::vector<std::string> unknown;  // fields of messages that nobody knows
+  std::vector<std::string> unknown;  // unknown fields of messages
 };
 
 // Of the numbers that a field takes; without bounds for the rest.
@@ -53,9 +53,9 @@ struct RowField {
   const char* name;
   FieldType type;
   const char* expects;  // "a number from 0 to 100"
-  // Stores a value that has the type and is in range; false where it is not what is expected after
-  // all.
-  bool (*take)(const Json& value, RowDraft* draft);
+  // Stores a value that has the type and is in range, and may move out of it. False if it is not
+  // what is expected after all; then `detail` is set, or the value is as it was.
+  bool (*take)(Json& value, RowDraft* draft);
   FieldRange range = {};
   uint8_t flags = kAnywhere;
   const char* alias_of = nullptr;  // the name that it is another spelling of

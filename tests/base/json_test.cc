@@ -89,6 +89,25 @@ TEST(JsonTest, TheNumberOfValuesIsBounded) {
             std::string::npos);
 }
 
+TEST(JsonTest, MemoryIsBounded) {
+  const JsonLimits limits = {.memory_max = uint64_t{1} << 20};
+  const size_t num_values = (size_t{1} << 20) / sizeof(Json);
+  const auto array_of = [](const char* value, size_t count) {
+    std::string text = "[" + std::string(value);
+    for (size_t i = 1; i < count; ++i) text.append(",").append(value);
+    return text + "]";
+  };
+  EXPECT_TRUE(ParseJson(array_of("1", num_values - 3), limits).ok());
+  EXPECT_EQ(ErrorOf(array_of("1", num_values), limits), "more values than fit into 1 MiB");
+  // What takes more than a number counts as more; characters do not count.
+  for (const char* value : {"\"\"", "[]", "{}"}) {
+    EXPECT_TRUE(ParseJson(array_of(value, num_values / 2 - 3), limits).ok()) << value;
+    EXPECT_FALSE(ParseJson(array_of(value, num_values * 2 / 3), limits).ok()) << value;
+  }
+  EXPECT_FALSE(ParseJson(array_of("{\"a\":0}", num_values / 4), limits).ok());
+  EXPECT_TRUE(ParseJson('"' + std::string(size_t{2} << 20, 'a') + '"', limits).ok());
+}
+
 TEST(JsonTest, DuplicateKeysAreRefusedAtEveryLevel) {
   EXPECT_NE(ErrorOf(R"({"a": 1, "b": 2, "a": 3})").find("duplicate key \"a\""), std::string::npos);
   EXPECT_NE(ErrorOf(R"({"x": [{"a": 1, "a": 1}]})").find("duplicate key \"a\""), std::string::npos);

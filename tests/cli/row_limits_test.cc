@@ -20,15 +20,14 @@ ParsedRow RowOfIds(uint64_t count) {
 }
 
 TEST(RowTest, ARowOfTooManyValuesIsRefused) {
-  MarkSlow("rows of four million values");
-  const ParsedRow most = RowOfIds(kRowValuesMax - 2);
+  MarkSlow("rows of a million values");
+  const ParsedRow most = RowOfIds(1'600'000);
   EXPECT_FALSE(most.error);
-  EXPECT_EQ(most.row.prompt_token_ids.size(), kRowValuesMax - 2);
-  const ParsedRow over = RowOfIds(kRowValuesMax - 1);
+  EXPECT_EQ(most.row.prompt_token_ids.size(), 1'600'000u);
+  const ParsedRow over = RowOfIds(1'700'000);
   ASSERT_TRUE(over.error);
   EXPECT_EQ(over.error->code, "invalid_row");
-  EXPECT_NE(over.error->message.find("more than 4194304 values"), std::string::npos)
-      << over.error->message;
+  EXPECT_EQ(over.error->message, "more values than fit into 64 MiB");
 }
 
 class LargeRowTest : public RunProgramTest {
@@ -55,6 +54,45 @@ TEST_F(LargeRowTest, MemoryIsAFewBytesForEachOfALongText) {
   const std::string row = R"({"max_tokens": 1, "prompt": ")" + std::string(bytes, 'a') + "\"}\n";
   EXPECT_LT(PeakKib(row, {}, /*refused=*/true), PeakKibMax(bytes));
   EXPECT_LT(PeakKib(row, {"--on-overflow", "truncate-left"}, /*refused=*/false), PeakKibMax(bytes));
+}
+
+// Of each kind of value as many as a row may hold, in the place where most is made of them; and as
+// many more, which are refused before they are all in memory.
+TEST_F(LargeRowTest, MemoryIsBoundedForVeryManyValues) {
+  MarkSlow("rows of a million values");
+  struct Shape {
+    const char* value;
+    int num_most;
+  };
+  for (const Shape& shape : {Shape{"1", 1'600'000}, Shape{"\"\"", 830'000}, Shape{"{}", 830'000},
+                             Shape{"[[[[[0]]]]]", 150'000}, Shape{R"({"a":0})", 305'000}}) {
+    SCOPED_TRACE(shape.value);
+    const auto row = [&shape](int count) {
+      std::string text = R"({"messages": [{"role": "user", "content": "a"}], "max_tokens": 1, )"
+                         R"("tools": [)";
+      for (int i = 0; i < count; ++i) text.append(i == 0 ? "" : ",").append(shape.value);
+      return text + "]}\n";
+    };
+    const std::string most = row(shape.num_most);
+    EXPECT_LT(PeakKib(most, {}, /*refused=*/false), PeakKibMax(most.size()));
+    const std::string input = folder_.Write("over.jsonl", row(3 * shape.num_most));
+    const ProgramResult over = RunModel({"-q", "--file", input});
+    EXPECT_NE(over.out.find("more values than fit into 64 MiB"), std::string::npos) << over.out;
+    EXPECT_LT(over.peak_kib, PeakKibMax(0));
+  }
+}
+
+TEST_F(LargeRowTest, MemoryIsBoundedForVeryManyMessages) {
+  MarkSlow("a row of 150,000 messages");
+  std::string row = R"({"max_tokens": 1, "messages": [)";
+  for (int i = 0; i < 150'000; ++i) {
+    row.append(i == 0 ? "" : ",").append(R"({"role":"user","content":""})");
+  }
+  row += "]}\n";
+  const std::string input = folder_.Write("in.jsonl", row);
+  const ProgramResult result = RunModel({"-q", "--file", input});
+  EXPECT_NE(result.out.find("template_error"), std::string::npos) << result.out;
+  EXPECT_LT(result.peak_kib, PeakKibMax(row.size()));
 }
 
 // vLLM's GHSA-69j4-grxj-j64p: merged one by one they took minutes.

@@ -64,6 +64,7 @@ class Json {
     return is_int() ? static_cast<uint64_t>(as_int()) : std::get<uint64_t>(value_);
   }
   const std::string& as_string() const { return std::get<std::string>(value_); }
+  std::string& as_string() { return std::get<std::string>(value_); }
   const Array& as_array() const { return std::get<Array>(value_); }
   Array& as_array() { return std::get<Array>(value_); }
   const Object& as_object() const { return std::get<Object>(value_); }
@@ -75,8 +76,9 @@ class Json {
     return raw == nullptr ? nullptr : &raw->text;
   }
 
-  // The member `key` of an object; null where this is no object or has none.
+  // The member `key` of an object; null if this is no object or has no such member.
   const Json* Find(std::string_view key) const;
+  Json* Find(std::string_view key);
   // Sets or replaces a member. REQUIRES is_object() or is_null() (which becomes an object).
   Json& Set(std::string key, Json value);
   // Sets every member of `members`, whose keys are all different, in time in step with both (Set
@@ -121,6 +123,9 @@ struct JsonLimits {
   int depth_max = kJsonDepthMax;
   // Most values in the whole text (0: as many as its bytes allow).
   uint64_t values_max = 0;
+  // Upper bound on the memory of the values, without the characters of strings and keys (0: no
+  // limit). A value of two bytes of text takes sizeof(Json), a member several times that.
+  uint64_t memory_max = 0;
 };
 
 // One JSON value with nothing but white space around it. The error says the byte, what was found,
