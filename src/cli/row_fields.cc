@@ -332,9 +332,7 @@ bool TakeToolChoice(Json& value, RowDraft* draft) {
   return value == Json("auto") || value == Json("none");
 }
 
-bool AcceptTextModality(Json& value, RowDraft*) {
-  return value == Json(Json::Array{Json("text")});
-}
+bool AcceptTextModality(Json& value, RowDraft*) { return value == Json(Json::Array{Json("text")}); }
 
 bool AcceptEmpty(Json& value, RowDraft*) { return value.as_string().empty(); }
 bool AcceptMedium(Json& value, RowDraft*) { return value.as_string() == "medium"; }
