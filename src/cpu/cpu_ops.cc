@@ -6,11 +6,11 @@
 #include <utility>
 #include <vector>
 
-#include "cpu/attention_bf16.h"
-#include "cpu/attention_kernels.h"
 #include "cpu/attention_plan.h"
 #include "cpu/experts.h"
-#include "cpu/kernels.h"
+#include "cpu/kernels/attention_bf16.h"
+#include "cpu/kernels/attention_kernels.h"
+#include "cpu/kernels/kernels.h"
 #include "cpu/memory.h"
 #include "cpu/pack_store.h"
 #include "cpu/packed_matrix.h"

@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "cpu/kernels.h"
+#include "cpu/kernels/kernels.h"
 #include "cpu/pack_store.h"
 #include "cpu/packed_matrix.h"
 #include "minisgl/ops_params.h"

@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "cpu/attention_kernels.h"
+#include "cpu/kernels/attention_kernels.h"
 
 namespace minisgl {
 namespace {

@@ -8,7 +8,7 @@
 #include <random>
 #include <vector>
 
-#include "cpu/attention_kernels.h"
+#include "cpu/kernels/attention_kernels.h"
 
 namespace minisgl {
 namespace {

@@ -13,15 +13,15 @@
 #include "cpu/targets.h"
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "cpu/attention.cc"
+#define HWY_TARGET_INCLUDE "cpu/kernels/attention.cc"
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
-#include "cpu/attention_bf16.h"
-#include "cpu/attention_block.h"
-#include "cpu/attention_operands-inl.h"
-#include "cpu/kernels.h"
-#include "cpu/simd-inl.h"
+#include "cpu/kernels/attention_bf16.h"
+#include "cpu/kernels/attention_block.h"
+#include "cpu/kernels/attention_operands-inl.h"
+#include "cpu/kernels/kernels.h"
+#include "cpu/kernels/simd-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace minisgl {

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "cpu/attention_kernels.h"
+#include "cpu/kernels/attention_kernels.h"
 
 namespace minisgl {
 

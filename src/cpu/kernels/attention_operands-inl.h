@@ -12,8 +12,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "cpu/kernels.h"
-#include "cpu/simd-inl.h"
+#include "cpu/kernels/kernels.h"
+#include "cpu/kernels/simd-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace minisgl {

@@ -8,7 +8,7 @@
 
 #include <cstdint>
 
-#include "cpu/attention_block.h"
+#include "cpu/kernels/attention_block.h"
 
 namespace minisgl {
 

@@ -10,13 +10,13 @@
 #include "cpu/targets.h"
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "cpu/linear.cc"
+#define HWY_TARGET_INCLUDE "cpu/kernels/linear.cc"
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
-#include "cpu/kernels.h"
-#include "cpu/linear_output-inl.h"
-#include "cpu/simd-inl.h"
+#include "cpu/kernels/kernels.h"
+#include "cpu/kernels/linear_output-inl.h"
+#include "cpu/kernels/simd-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace minisgl {

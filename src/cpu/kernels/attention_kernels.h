@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "cpu/kernels.h"
+#include "cpu/kernels/kernels.h"
 
 namespace minisgl {
 

@@ -5,7 +5,7 @@
 // number of rows: inputs in blocks of kDotBlockInputs, in a block pair after pair (the instruction
 // adds the two products of a pair, subnormal numbers taken as 0), blocks added in order, then the
 // bias. Weights are read as they are packed: 16 outputs' pairs of inputs are one vector.
-#include "cpu/kernels.h"
+#include "cpu/kernels/kernels.h"
 
 #if defined(__x86_64__)
 

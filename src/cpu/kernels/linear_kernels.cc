@@ -1,5 +1,5 @@
 // Which file multiplies weights of a format on a target.
-#include "cpu/kernels.h"
+#include "cpu/kernels/kernels.h"
 
 namespace minisgl {
 

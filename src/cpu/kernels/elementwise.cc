@@ -3,14 +3,14 @@
 #include "cpu/targets.h"
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "cpu/elementwise.cc"
+#define HWY_TARGET_INCLUDE "cpu/kernels/elementwise.cc"
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
 #include <cmath>
 
-#include "cpu/kernels.h"
-#include "cpu/simd-inl.h"
+#include "cpu/kernels/kernels.h"
+#include "cpu/kernels/simd-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace minisgl {

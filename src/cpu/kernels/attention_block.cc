@@ -1,5 +1,5 @@
 // See attention_block.h.
-#include "cpu/attention_block.h"
+#include "cpu/kernels/attention_block.h"
 
 #include <algorithm>
 #include <cstring>

@@ -9,8 +9,8 @@
 
 #include <cstdint>
 
-#include "cpu/kernels.h"
-#include "cpu/simd-inl.h"
+#include "cpu/kernels/kernels.h"
+#include "cpu/kernels/simd-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace minisgl {

@@ -4,7 +4,7 @@
 // weighted values pair of keys after pair (positions 2p and 2p + 1; the instruction adds the two
 // products of a pair, subnormal numbers taken as 0), then added to the running sum. Of a pair with
 // one key that a row does not see, that key's value is taken as 0: what it holds does not matter.
-#include "cpu/attention_bf16.h"
+#include "cpu/kernels/attention_bf16.h"
 
 #if defined(__x86_64__)
 
@@ -13,7 +13,7 @@
 
 #include <cstddef>
 
-#include "cpu/kernels.h"
+#include "cpu/kernels/kernels.h"
 
 #pragma GCC push_options
 #pragma GCC target("avx512f,avx512bw,avx512vl,avx512dq,avx512bf16")
