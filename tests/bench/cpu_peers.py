@@ -4,8 +4,8 @@
         [--formats bf16,int8] [--workloads NAME,...] [--threads 2] [--isa native|avx2] [--llama-bin DIR]
         [--json FILE]
 
-Installs the peer by itself: the source package of llama-cpp-python (below) carries llama.cpp; it is downloaded with
-pip, its checksum compared, and llama-bench and llama-batched-bench are built natively into --work (default:
+Installs the peer: the source package of llama-cpp-python (below) carries llama.cpp; it is downloaded with
+pip, its checksum is compared, and llama-bench and llama-batched-bench are built natively into --work (default:
 minisgl-bench in the user's cache), with GGUF files of the same shapes beside them. --llama-bin takes another build.
 --isa avx2 builds the peer for AVX2, FMA and F16C alone and gives this program --cpu-target avx2. Needs cmake, ninja,
 pip; Python's standard library alone. The shapes are NAME.json in --shapes-dir (default: ../shared/shapes beside the
@@ -13,28 +13,28 @@ project).
 
 Weights are made up on both sides: bf16 against BF16, --quantize int8 against Q8_0. Prompts are random token ids.
 Neither side's loading counts, except for notes and start. llama.cpp keeps keys and values in f16 (its default), this
-program as it does without options, in a cache as large as the work takes; both sides' cache was written before the
+program in its default type, in a cache as large as the work takes; both sides' cache was written before the
 clock runs: the peer clears its own, this program's timed run follows another. This program samples greedily; the peer's
-tools do not sample. Where prompts are shared the peer is measured with one KV buffer for all rows and with one for
+tools do not sample. If prompts are shared, the peer is measured with one KV buffer for all rows and with one for
 each, and the faster counts. Every figure is the median over rounds (three of rows, scaling and spinner); a ratio is of
-two medians, and behind it the least and the largest of single rounds. All of it takes about an hour and a half on two
+two medians, followed by the least and the largest of single rounds. All of it takes about an hour and a half on two
 cores; --workloads and --shapes choose.
 
-workload   rows of the table                                                    goal, as performance.md names it
-prefill    pp512: tokens/s of a prompt of 512 tokens                                                C4
-decode     tg64, tg128: tokens/s of one row, 64 and 128 tokens after an empty (here 8-token) prompt C5
-rows       8 rows / 1 row: tokens/s of decoding, 64 tokens after prompts of 16                      C6
-shared     32 rows that share 512 tokens, 16 tokens each: tokens/s of decoding; and of all of it    3 x
-scaling    pp512 with all threads, as a multiple of one thread                                      1.8 x
-spinner    pp512 and tg32 beside a process that holds one core: times slower than without           C7, 1.7 x
+workload   rows of the table, and the goal: times the peer unless it says otherwise
+prefill    pp512: tokens/s of a prompt of 512 tokens (goal 1: below)
+decode     tg64, tg128: tokens/s of one row, 64 and 128 tokens after an empty (here 8-token) prompt (goal 2: below)
+rows       8 rows / 1 row: tokens/s of decoding, 64 tokens after prompts of 16 (6 x one row)
+shared     32 rows that share 512 tokens, 16 tokens each: tokens/s of decoding; and of all of it (3 x)
+scaling    pp512 with all threads, as a multiple of one thread (1.8 x one thread)
+spinner    pp512 and tg32 beside a process that holds one core: times slower than without (at most 1.7 x)
 notes      prompts/notes.jsonl on the demo model, the whole process, against llama-batched-bench -pps -npp 428 -ntg 16
-           -npl 60 on a GGUF of its shape: its whole process, and what it counts itself             1 x
+           -npl 60 on a GGUF of its shape: its whole process, and what it counts itself (1 x)
 start      from starting `minisgl run` to the first byte of an answer: the demo model (60 ms), TinyLlama's shape in
            bf16 safetensors with a warm page cache (2 s)
 
-Where the processor has AVX-512 with BF16, C4 is 1.2 x in bf16 and 2.2 x in int8, C5 1.05 x and 1.2 x; else 1.5 x and
-1.8 x, 1.3 x and 1.3 x. On a machine that does other work the figures mean little: llama.cpp's threads wait for each
-other by spinning, so that it is slowed down much more than this program.
+If the processor has AVX-512 with BF16, goal 1 is 1.2 x in bf16 and 2.2 x in int8, goal 2 1.05 x and 1.2 x; otherwise
+1.5 x and 1.8 x, 1.3 x and 1.3 x. On a machine that does other work the figures mean little: llama.cpp's threads wait
+for each other by spinning, so that it is slowed down much more than this program.
 """
 import argparse
 import contextlib
