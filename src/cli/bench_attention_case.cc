@@ -74,8 +74,9 @@ Result<std::unique_ptr<AttentionCase>> AttentionCase::Make(const AttentionSize& 
   std::unique_ptr<AttentionCase> made(new AttentionCase(size, heads, device));
   const int64_t num_pages = copies * size.num_pages();
   MINISGL_ASSIGN_OR_RETURN(
-      made->kv_, KvStorage::Make(AttentionConfig(heads), BenchKvDType(*device->ops()),
-                                 static_cast<int32_t>(num_pages), size.page_size, device->ops()));
+      made->kv_,
+      engine::KvStorage::Make(AttentionConfig(heads), BenchKvDType(*device->ops()),
+                              static_cast<int32_t>(num_pages), size.page_size, device->ops()));
   MINISGL_RETURN_IF_ERROR(made->FillKv(num_pages * size.page_size, seed));
   MINISGL_RETURN_IF_ERROR(made->MakeArrays(copies, seed));
   if (device->on_gpu()) {

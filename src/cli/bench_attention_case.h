@@ -68,7 +68,7 @@ class AttentionCase {
   const AttentionSize size_;
   const AttentionHeads heads_;
   BenchDevice* const device_;
-  KvStorage kv_;
+  engine::KvStorage kv_;
   ActivationArray qkv_, out_;
   DeviceArray<int32_t> page_table_, table_row_, row_begin_, kv_len_;
   // SharedPrefixes; null where rows share too little.

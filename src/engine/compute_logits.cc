@@ -9,7 +9,7 @@
 #include "minisgl/engine/model_engine.h"
 #include "minisgl/model/decoder.h"
 
-namespace minisgl {
+namespace minisgl::engine {
 namespace {
 
 constexpr int32_t kPageSize = 16;
@@ -31,6 +31,9 @@ BatchPlan WholePrompt(int32_t num_tokens) {
 }
 
 }  // namespace
+}  // namespace minisgl::engine
+
+namespace minisgl {
 
 Result<std::vector<float>> ComputeLogits(const ModelConfig& config, const Checkpoint& checkpoint,
                                          const WeightFormat& weight_format, Ops* ops,
@@ -50,13 +53,13 @@ Result<std::vector<float>> ComputeLogits(const ModelConfig& config, const Checkp
                                .max_logit_rows = num_tokens,
                                .max_seq_len = std::max<int64_t>(num_tokens, config.max_seq_len)};
   MINISGL_ASSIGN_OR_RETURN(auto decoder, Decoder::Load(config, checkpoint, options, ops));
-  const int32_t num_pages = CeilDiv(num_tokens, kPageSize);
+  const int32_t num_pages = CeilDiv(num_tokens, engine::kPageSize);
   MINISGL_ASSIGN_OR_RETURN(
-      const KvStorage kv,
-      KvStorage::Make(config, KvDType(options.activation_dtype, weight_format.dtype), num_pages,
-                      kPageSize, ops));
+      const engine::KvStorage kv,
+      engine::KvStorage::Make(config, KvDType(options.activation_dtype, weight_format.dtype),
+                              num_pages, engine::kPageSize, ops));
 
-  const BatchPlan plan = WholePrompt(num_tokens);
+  const BatchPlan plan = engine::WholePrompt(num_tokens);
   std::vector<int32_t> page_table(static_cast<size_t>(num_pages));
   std::iota(page_table.begin(), page_table.end(), 0);
   const float* logits = decoder->Forward({.num_tokens = num_tokens,

@@ -6,7 +6,7 @@
 
 #include "minisgl/base/check.h"
 
-namespace minisgl {
+namespace minisgl::engine {
 
 std::vector<int32_t> GraphBatchSizes(int32_t max_rows) {
   std::vector<int32_t> sizes;
@@ -47,4 +47,4 @@ void DecodeGraphs::Replay(int32_t padded_rows) {
   ops_->Replay(found->graph.get());
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::engine

@@ -12,7 +12,7 @@
 #include "minisgl/base/status.h"
 #include "minisgl/device_ops.h"
 
-namespace minisgl {
+namespace minisgl::engine {
 
 // Batch sizes up to `max_rows`, ascending; the last is max_rows itself. Empty for 0.
 std::vector<int32_t> GraphBatchSizes(int32_t max_rows);
@@ -43,4 +43,4 @@ class DecodeGraphs {
   std::vector<Graph> graphs_;  // ascending
 };
 
-}  // namespace minisgl
+}  // namespace minisgl::engine

@@ -19,7 +19,7 @@
 #include "minisgl/base/log.h"
 #include "minisgl/base/utf8.h"
 
-namespace minisgl {
+namespace minisgl::engine {
 namespace {
 
 class DeviceEngine final : public Engine {
@@ -181,6 +181,9 @@ Status WithWayOut(const Status& status, const MemoryPlan& plan) {
 }
 
 }  // namespace
+}  // namespace minisgl::engine
+
+namespace minisgl {
 
 Result<std::unique_ptr<Engine>> MakeDeviceEngine(const ModelConfig& config,
                                                  const Checkpoint& checkpoint,
@@ -188,11 +191,12 @@ Result<std::unique_ptr<Engine>> MakeDeviceEngine(const ModelConfig& config,
                                                  std::unique_ptr<DeviceOps> ops,
                                                  const DeviceEngineOptions& options) {
   try {
-    auto made = DeviceStep::Make(config, checkpoint, plan.weight_format, plan.limits, ops.get());
-    MINISGL_RETURN_IF_ERROR(WithWayOut(made.status(), plan));
-    std::unique_ptr<DeviceStep> step = std::move(made).value();
-    auto engine = std::make_unique<DeviceEngine>(std::move(ops), std::move(step));
-    MINISGL_RETURN_IF_ERROR(WithWayOut(engine->Start(config, plan, options), plan));
+    auto made =
+        engine::DeviceStep::Make(config, checkpoint, plan.weight_format, plan.limits, ops.get());
+    MINISGL_RETURN_IF_ERROR(engine::WithWayOut(made.status(), plan));
+    std::unique_ptr<engine::DeviceStep> step = std::move(made).value();
+    auto engine = std::make_unique<engine::DeviceEngine>(std::move(ops), std::move(step));
+    MINISGL_RETURN_IF_ERROR(engine::WithWayOut(engine->Start(config, plan, options), plan));
     return std::unique_ptr<Engine>(std::move(engine));
   } catch (const std::bad_alloc&) {
     return Status(StatusCode::kOutOfMemory, "the host ran out of memory while loading the model");

@@ -8,7 +8,7 @@
 
 #include "minisgl/base/checked_math.h"
 
-namespace minisgl {
+namespace minisgl::engine {
 namespace {
 
 // Room behind the front for the writes of most steps: 8,192 tokens and their pages many times over.
@@ -458,4 +458,4 @@ std::vector<RowResult> DeviceStep::Results(const HostStep& step) const {
   return rows;
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::engine

@@ -20,7 +20,7 @@
 #include "minisgl/model/decoder.h"
 #include "model/device_array.h"
 
-namespace minisgl {
+namespace minisgl::engine {
 
 // How many rows, tokens and places a step has: all that a graph is captured for.
 struct StepShape {
@@ -150,4 +150,4 @@ class DeviceStep {
 // where that is past 2^64.
 std::optional<uint64_t> DeviceStepBytes(const EngineLimits& limits, bool has_windows);
 
-}  // namespace minisgl
+}  // namespace minisgl::engine

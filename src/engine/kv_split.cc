@@ -7,7 +7,7 @@
 #include "engine/kv_storage.h"
 #include "minisgl/base/checked_math.h"
 
-namespace minisgl {
+namespace minisgl::engine {
 namespace {
 
 // Requests of so many windows use pages and window pages up alike. An answer of a chat is shorter
@@ -74,4 +74,4 @@ int64_t KvSplit::PagesWithin(uint64_t bytes) const {
   return within;
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::engine

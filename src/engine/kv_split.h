@@ -14,7 +14,7 @@
 #include "minisgl/tensor/dtype.h"
 #include "minisgl/weights/model_config.h"
 
-namespace minisgl {
+namespace minisgl::engine {
 
 class KvSplit {
  public:
@@ -45,4 +45,4 @@ class KvSplit {
   int64_t windows_of_chunks_ = 0;  // of the prompts of all steps in flight
 };
 
-}  // namespace minisgl
+}  // namespace minisgl::engine

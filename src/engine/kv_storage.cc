@@ -6,7 +6,7 @@
 
 #include "minisgl/base/checked_math.h"
 
-namespace minisgl {
+namespace minisgl::engine {
 
 namespace {
 
@@ -55,4 +55,4 @@ Result<KvStorage> KvStorage::Make(const ModelConfig& config, DType dtype, int32_
   return storage;
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::engine

@@ -16,7 +16,7 @@
 #include "minisgl/weights/model_config.h"
 #include "model/device_array.h"
 
-namespace minisgl {
+namespace minisgl::engine {
 
 class KvStorage {
  public:
@@ -35,4 +35,4 @@ std::optional<uint64_t> KvBytesPerToken(const ModelConfig& config, DType dtype);
 // The same in the layers with a sliding window alone.
 std::optional<uint64_t> WindowBytesPerToken(const ModelConfig& config, DType dtype);
 
-}  // namespace minisgl
+}  // namespace minisgl::engine

@@ -25,7 +25,7 @@
 #include "minisgl/engine/model_engine.h"
 #include "minisgl/model/decoder.h"
 
-namespace minisgl {
+namespace minisgl::engine {
 namespace {
 
 constexpr int64_t kCpuSeqLenDefault = 8192;
@@ -451,17 +451,20 @@ Status CheckOptions(const ModelConfig& config, const PlanOptions& options) {
 }
 
 }  // namespace
+}  // namespace minisgl::engine
+
+namespace minisgl {
 
 Result<MemoryPlan> PlanMemory(const ModelConfig& config, const ModelEngineOptions& options,
                               uint64_t available_bytes, DeviceOps* device) {
-  const PlanOptions wanted{options, device};
-  MINISGL_RETURN_IF_ERROR(CheckOptions(config, wanted));
+  const engine::PlanOptions wanted{options, device};
+  MINISGL_RETURN_IF_ERROR(engine::CheckOptions(config, wanted));
   uint64_t available = available_bytes;
   if (available == 0) {
     available = device == nullptr ? AvailableMemoryBytes() : device->MemoryInfo().free_bytes;
   }
-  auto plan = TryPlan(config, wanted, available);
-  if (!plan) return DoesNotFit(config, wanted, available);
+  auto plan = engine::TryPlan(config, wanted, available);
+  if (!plan) return engine::DoesNotFit(config, wanted, available);
   return *std::move(plan);
 }
 

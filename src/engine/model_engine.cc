@@ -16,7 +16,7 @@
 #include "minisgl/base/check.h"
 #include "minisgl/base/utf8.h"
 
-namespace minisgl {
+namespace minisgl::engine {
 namespace {
 
 // A plan on its way. What it takes to report a failure is made at launch, by the caller: where
@@ -116,14 +116,18 @@ class ModelEngine final : public Engine {
 };
 
 }  // namespace
+}  // namespace minisgl::engine
+
+namespace minisgl {
 
 Result<std::unique_ptr<Engine>> MakeModelEngine(const ModelConfig& config,
                                                 const Checkpoint& checkpoint,
                                                 const MemoryPlan& plan, std::unique_ptr<Ops> ops) {
   try {
-    MINISGL_ASSIGN_OR_RETURN(auto runner, StepRunner::Make(config, checkpoint, plan.weight_format,
-                                                           plan.limits, std::move(ops)));
-    return std::unique_ptr<Engine>(new ModelEngine(std::move(runner)));
+    MINISGL_ASSIGN_OR_RETURN(
+        auto runner, engine::StepRunner::Make(config, checkpoint, plan.weight_format, plan.limits,
+                                              std::move(ops)));
+    return std::unique_ptr<Engine>(new engine::ModelEngine(std::move(runner)));
   } catch (const std::bad_alloc&) {
     return Status(StatusCode::kOutOfMemory,
                   "out of memory while loading the model; try --dtype bf16 or a smaller "

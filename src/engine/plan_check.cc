@@ -9,7 +9,7 @@
 #include "minisgl/base/checked_math.h"
 #include "minisgl/base/window_math.h"
 
-namespace minisgl {
+namespace minisgl::engine {
 namespace {
 
 bool InRange(int64_t value, int64_t end) { return value >= 0 && value < end; }
@@ -190,4 +190,4 @@ std::string FindPlanStateFault(const BatchPlan& plan, const EngineLimits& limits
   return "";
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::engine

@@ -11,7 +11,7 @@
 #include "minisgl/batch_plan.h"
 #include "minisgl/engine/engine.h"
 
-namespace minisgl {
+namespace minisgl::engine {
 
 // Sizes agree with each other and with `limits`; every index that the plan writes to is in range.
 std::string FindPlanShapeFault(const BatchPlan& plan, const EngineLimits& limits);
@@ -29,4 +29,4 @@ struct EngineState {
 std::string FindPlanStateFault(const BatchPlan& plan, const EngineLimits& limits,
                                const EngineState& state);
 
-}  // namespace minisgl
+}  // namespace minisgl::engine

@@ -8,7 +8,7 @@
 
 #include "minisgl/base/check.h"
 
-namespace minisgl {
+namespace minisgl::engine {
 namespace {
 
 // How many of the first `pages_max` pages are the same.
@@ -101,4 +101,4 @@ void PrefixGrouper::Regroup(const BatchPlan& plan, int32_t num_decode_rows, int3
   }
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::engine

@@ -12,7 +12,7 @@
 #include "minisgl/batch_plan.h"
 #include "minisgl/device_ops.h"
 
-namespace minisgl {
+namespace minisgl::engine {
 
 // Groups of rows as SharedPrefixes (device_ops.h) has them, on the host.
 struct PrefixGroups {
@@ -57,4 +57,4 @@ class PrefixGrouper {
   PrefixGroups groups_;
 };
 
-}  // namespace minisgl
+}  // namespace minisgl::engine

@@ -3,7 +3,7 @@
 
 #include <utility>
 
-namespace minisgl {
+namespace minisgl::engine {
 namespace {
 
 // Hands out places one after another.
@@ -68,4 +68,4 @@ ResultLayout::ResultLayout(const StepLayout& step) {
   bytes = next.next();
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::engine

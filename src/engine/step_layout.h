@@ -12,7 +12,7 @@
 #include "minisgl/device_ops.h"
 #include "minisgl/engine/engine.h"
 
-namespace minisgl {
+namespace minisgl::engine {
 
 // The longest list of most likely tokens that a place may ask for.
 inline constexpr int32_t kTopLogprobsMax = 32;
@@ -68,4 +68,4 @@ struct ResultLayout {
   size_t bytes = 0;
 };
 
-}  // namespace minisgl
+}  // namespace minisgl::engine

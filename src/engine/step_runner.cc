@@ -8,7 +8,7 @@
 #include "engine/plan_check.h"
 #include "minisgl/base/checked_math.h"
 
-namespace minisgl {
+namespace minisgl::engine {
 
 Result<std::unique_ptr<StepRunner>> StepRunner::Make(const ModelConfig& config,
                                                      const Checkpoint& checkpoint,
@@ -182,4 +182,4 @@ void StepRunner::AcceptDrafts(const BatchPlan& plan, int row, RowResult* sampled
                       std::make_move_iterator(sampled + 1 + accepted));
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::engine

@@ -15,7 +15,7 @@
 #include "minisgl/ops.h"
 #include "model/device_array.h"
 
-namespace minisgl {
+namespace minisgl::engine {
 
 class StepRunner {
  public:
@@ -74,4 +74,4 @@ class StepRunner {
   uint64_t num_steps_ = 0;
 };
 
-}  // namespace minisgl
+}  // namespace minisgl::engine

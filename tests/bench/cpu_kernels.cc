@@ -409,8 +409,8 @@ void KernelBench::Norm(const Shape& shape, int64_t rows) {
 // Reads q, k and v, writes q in place, keys and values to their pages.
 void KernelBench::RopeKvWrite(const Shape& shape, int64_t rows) {
   const auto pages = static_cast<int32_t>(CeilDiv<int64_t>(rows, kPageSize));
-  const auto kv = OrDie(KvStorage::Make(AttentionConfig(shape.heads()), BenchKvDType(*ops()), pages,
-                                        kPageSize, ops()));
+  const auto kv = OrDie(engine::KvStorage::Make(AttentionConfig(shape.heads()),
+                                                BenchKvDType(*ops()), pages, kPageSize, ops()));
   const auto count = static_cast<uint64_t>(rows * shape.qkv_width());
   const ActivationArray qkv = Random(count);
   const DeviceArray<float> cos = Floats(rows * shape.head_dim / 2, 1);

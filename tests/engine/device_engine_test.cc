@@ -361,11 +361,11 @@ TEST_F(DeviceEngineTest, MemoryThatRunsOutAtAnyAllocationIsAnErrorAndLeaksNothin
 }
 
 TEST(GraphBatchSizesTest, OneTwoFourThenMultiplesOfEight) {
-  EXPECT_EQ(GraphBatchSizes(0), std::vector<int32_t>());
-  EXPECT_EQ(GraphBatchSizes(1), (std::vector<int32_t>{1}));
-  EXPECT_EQ(GraphBatchSizes(3), (std::vector<int32_t>{1, 2, 3}));
-  EXPECT_EQ(GraphBatchSizes(32), (std::vector<int32_t>{1, 2, 4, 8, 16, 24, 32}));
-  EXPECT_EQ(GraphBatchSizes(256).size(), 3u + 32u);
+  EXPECT_EQ(engine::GraphBatchSizes(0), std::vector<int32_t>());
+  EXPECT_EQ(engine::GraphBatchSizes(1), (std::vector<int32_t>{1}));
+  EXPECT_EQ(engine::GraphBatchSizes(3), (std::vector<int32_t>{1, 2, 3}));
+  EXPECT_EQ(engine::GraphBatchSizes(32), (std::vector<int32_t>{1, 2, 4, 8, 16, 24, 32}));
+  EXPECT_EQ(engine::GraphBatchSizes(256).size(), 3u + 32u);
 }
 
 }  // namespace

@@ -5,7 +5,7 @@
 
 #include "minisgl/engine/model_engine.h"
 
-namespace minisgl {
+namespace minisgl::engine {
 namespace {
 
 // Six layers, five of them with a window of 1024 keys; 8 KiB a token and layer in f32.
@@ -126,4 +126,4 @@ TEST(KvSplitTest, ASmallPoolIsNotSplit) {
 }
 
 }  // namespace
-}  // namespace minisgl
+}  // namespace minisgl::engine

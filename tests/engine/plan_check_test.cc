@@ -6,7 +6,7 @@
 #include "engine/plan_check.h"
 #include "minisgl/base/json.h"
 
-namespace minisgl {
+namespace minisgl::engine {
 namespace {
 
 EngineLimits Limits() {
@@ -161,9 +161,9 @@ TEST_F(PlanCheckTest, AWindowReachesNoFurtherThanItsRow) {
   plan_.prompt_len = {4, 3};
   const std::vector<int32_t> table = {2, 4, 4, 0, 0, 0, 1, 3, 0, 4, 4, 4};
   EXPECT_EQ(FindPlanShapeFault(plan_, limits), "");
-  EXPECT_EQ(FindPlanStateFault(plan_, limits,
-                               {page_table_.data(), 3, token_pool_.data(), table.data()}),
-            "");
+  EXPECT_EQ(
+      FindPlanStateFault(plan_, limits, {page_table_.data(), 3, token_pool_.data(), table.data()}),
+      "");
 }
 
 TEST_F(PlanCheckTest, TooManyTokensAreFound) {
@@ -232,4 +232,4 @@ TEST_F(PlanCheckTest, PlanIsJsonWithEveryArray) {
 }
 
 }  // namespace
-}  // namespace minisgl
+}  // namespace minisgl::engine

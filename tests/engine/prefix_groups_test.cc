@@ -5,7 +5,7 @@
 
 #include <numeric>
 
-namespace minisgl {
+namespace minisgl::engine {
 namespace {
 
 constexpr int32_t kGroupPageSize = 16;
@@ -149,4 +149,4 @@ TEST(PrefixGrouperTest, APageChangedForAnEqualOneJoinsRows) {
 }
 
 }  // namespace
-}  // namespace minisgl
+}  // namespace minisgl::engine

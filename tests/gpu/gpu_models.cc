@@ -81,6 +81,6 @@ std::unique_ptr<TestModel> MakeGpuArchitecture(const std::string& name) {
   return model;
 }
 
-std::vector<int32_t> CapturedSizes(int32_t max_rows) { return GraphBatchSizes(max_rows); }
+std::vector<int32_t> CapturedSizes(int32_t max_rows) { return engine::GraphBatchSizes(max_rows); }
 
 }  // namespace minisgl
