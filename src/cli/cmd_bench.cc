@@ -5,10 +5,10 @@
 #include <utility>
 #include <vector>
 
-#include "cli/bench.h"
+#include "bench/bench.h"
 #include "cli/commands.h"
-#include "cli/exit_status.h"
-#include "cli/messages.h"
+#include "term/exit_status.h"
+#include "term/messages.h"
 
 namespace minisgl {
 namespace {

@@ -14,14 +14,14 @@
 #include <system_error>
 #include <vector>
 
+#include "batch/row_prompt.h"
 #include "cli/commands.h"
-#include "cli/messages.h"
-#include "cli/model_loader.h"
-#include "cli/output.h"
-#include "cli/row_prompt.h"
+#include "load/model_loader.h"
 #include "minisgl/base/checked_math.h"
 #include "minisgl/base/utf8.h"
 #include "minisgl/weights/checkpoint.h"
+#include "term/messages.h"
+#include "term/output.h"
 #include "weights/architectures.h"
 
 namespace minisgl {

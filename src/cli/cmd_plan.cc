@@ -11,19 +11,19 @@
 #include <utility>
 #include <vector>
 
+#include "batch/row_prompt.h"
+#include "batch/row_source.h"
 #include "cli/commands.h"
-#include "cli/messages.h"
-#include "cli/model_loader.h"
-#include "cli/output.h"
-#include "cli/progress.h"
-#include "cli/row_prompt.h"
-#include "cli/row_source.h"
-#include "cli/run_figures.h"
-#include "cli/run_plan.h"
-#include "cli/sampling.h"
+#include "load/model_loader.h"
+#include "load/sampling.h"
 #include "minisgl/base/checked_math.h"
 #include "minisgl/base/log.h"
 #include "minisgl/base/utf8.h"
+#include "report/run_figures.h"
+#include "report/run_plan.h"
+#include "term/messages.h"
+#include "term/output.h"
+#include "term/progress.h"
 
 namespace minisgl {
 namespace {

@@ -14,13 +14,13 @@
 #include <vector>
 
 #include "cli/commands.h"
-#include "cli/messages.h"
-#include "cli/options.h"
-#include "cli/output.h"
-#include "cli/progress.h"
-#include "cli/run_figures.h"
-#include "cli/svg_chart.h"
+#include "load/options.h"
 #include "minisgl/base/utf8.h"
+#include "report/run_figures.h"
+#include "report/svg_chart.h"
+#include "term/messages.h"
+#include "term/output.h"
+#include "term/progress.h"
 
 namespace minisgl {
 namespace {

@@ -11,18 +11,18 @@
 #include <utility>
 #include <vector>
 
+#include "batch/row.h"
+#include "batch/row_output.h"
+#include "batch/row_prompt.h"
+#include "batch/row_source.h"
+#include "batch/run_input.h"
 #include "cli/commands.h"
-#include "cli/exit_status.h"
-#include "cli/messages.h"
-#include "cli/model_loader.h"
-#include "cli/options.h"
-#include "cli/output.h"
-#include "cli/row.h"
-#include "cli/row_output.h"
-#include "cli/row_prompt.h"
-#include "cli/row_source.h"
-#include "cli/run_input.h"
+#include "load/model_loader.h"
+#include "load/options.h"
 #include "minisgl/base/utf8.h"
+#include "term/exit_status.h"
+#include "term/messages.h"
+#include "term/output.h"
 
 namespace minisgl {
 namespace {

@@ -14,12 +14,12 @@
 #include <vector>
 
 #include "cli/commands.h"
-#include "cli/messages.h"
-#include "cli/option_table.h"
-#include "cli/output.h"
+#include "load/option_table.h"
 #include "minisgl/base/mapped_file.h"
 #include "minisgl/base/out_of_memory.h"
 #include "minisgl/base/utf8.h"
+#include "term/messages.h"
+#include "term/output.h"
 
 namespace minisgl {
 namespace {

@@ -30,9 +30,9 @@
 #include <utility>
 #include <vector>
 
+#include "bench/bench_attention_case.h"
+#include "bench/bench_device.h"
 #include "bench/cpu_ceilings.h"
-#include "cli/bench_attention_case.h"
-#include "cli/bench_device.h"
 #include "engine/kv_storage.h"
 #include "minisgl/base/checked_math.h"
 #include "minisgl/base/json.h"

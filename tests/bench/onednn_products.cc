@@ -25,8 +25,8 @@
 #include <utility>
 #include <vector>
 
-#include "cli/bench_attention_case.h"
-#include "cli/bench_device.h"
+#include "bench/bench_attention_case.h"
+#include "bench/bench_device.h"
 #include "minisgl/base/checked_math.h"
 #include "model/device_array.h"
 #include "weights/random_checkpoint.h"

@@ -1,5 +1,5 @@
 // Writing to descriptors, replacing files, and what a full disk leaves of a row.
-#include "cli/file_io.h"
+#include "minisgl/base/file_io.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -13,10 +13,10 @@
 #include <thread>
 #include <utility>
 
-#include "cli/chat_file.h"
-#include "cli/chat_history.h"
-#include "cli/output.h"
-#include "fakes.h"
+#include "chat/chat_file.h"
+#include "chat/chat_history.h"
+#include "program/fakes.h"
+#include "term/output.h"
 
 namespace minisgl {
 namespace {

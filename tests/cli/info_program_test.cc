@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include "fakes.h"
-#include "program.h"
+#include "program/fakes.h"
+#include "program/program.h"
 
 namespace minisgl {
 namespace {

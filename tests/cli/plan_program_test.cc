@@ -5,9 +5,9 @@
 #include <utility>
 #include <vector>
 
-#include "fakes.h"
 #include "minisgl/base/json.h"
-#include "program.h"
+#include "program/fakes.h"
+#include "program/program.h"
 
 namespace minisgl {
 namespace {

@@ -12,15 +12,15 @@
 #include <string>
 #include <vector>
 
-#include "cli/chat_file.h"
-#include "cli/chat_history.h"
-#include "cli/file_io.h"
-#include "cli/output.h"
-#include "cli/run_journal.h"
-#include "fakes.h"
+#include "batch/run_journal.h"
+#include "chat/chat_file.h"
+#include "chat/chat_history.h"
+#include "minisgl/base/file_io.h"
 #include "minisgl/base/log.h"
-#include "run_fixture.h"
-#include "synced_files.h"
+#include "program/fakes.h"
+#include "program/run_fixture.h"
+#include "program/synced_files.h"
+#include "term/output.h"
 
 namespace minisgl {
 namespace {

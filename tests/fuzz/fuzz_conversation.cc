@@ -7,7 +7,7 @@
 
 #include <unistd.h>
 
-#include "cli/chat_file.h"
+#include "chat/chat_file.h"
 #include "minisgl/base/utf8.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

@@ -5,10 +5,10 @@
 #include <string_view>
 #include <vector>
 
-#include "cli/model_loader.h"
-#include "cli/row.h"
-#include "cli/row_output.h"
-#include "cli/row_prompt.h"
+#include "batch/row.h"
+#include "batch/row_output.h"
+#include "batch/row_prompt.h"
+#include "load/model_loader.h"
 #include "minisgl/base/check.h"
 #include "minisgl/base/json.h"
 #include "minisgl/base/utf8.h"

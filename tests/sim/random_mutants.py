@@ -46,6 +46,8 @@ import time
 from collections import Counter, namedtuple
 from pathlib import Path
 
+# Suites that run the program itself.
+PROGRAM_SUITES = ("term", "load", "batch", "report", "chat", "bench", "cli")
 # Of each room its own suites, and others that may find what those do not.
 SUITES = {
     "base": (["base"], ["fuzz_json", "weights", "text", "runtime"]),
@@ -57,7 +59,13 @@ SUITES = {
     "model": (["model", "engine"], ["runtime"]),
     "engine": (["engine"], ["runtime"]),
     "runtime": (["runtime"], ["sim"]),
-    "cli": (["cli"], ["fuzz_conversation", "fuzz_prompt_row"]),
+    "term": (["term"], ["batch", "chat"]),
+    "load": (["load"], ["batch", "cli"]),
+    "batch": (["batch"], ["fuzz_prompt_row", "cli"]),
+    "report": (["report"], ["batch", "cli"]),
+    "chat": (["chat"], ["fuzz_conversation"]),
+    "bench": (["bench"], ["cli"]),
+    "cli": (["cli"], ["batch", "chat"]),
 }
 # Without optimization the CPU's kernels take most of the time. The library's assertions find what an optional or a vector
 # lacks, as in the sanitizers' build of run.sh.
@@ -205,7 +213,7 @@ class TreeCopy:
         """What ninja complains of, or nothing."""
         targets = [f"tests/{suite if suite.startswith('fuzz_') else 'test_' + suite}" for suite in suites]
         env = {**os.environ, "CCACHE_NOHASHDIR": "1"}
-        targets += ["src/cli/minisgl"] * ("cli" in suites)
+        targets += ["src/cli/minisgl"] * any(suite in PROGRAM_SUITES for suite in suites)
         done = subprocess.run(["ninja", "-j2", "-C", self.build, *targets], capture_output=True, text=True,
                               errors="replace", env=env)
         return "" if done.returncode == 0 else done.stdout[-2000:]

@@ -27,7 +27,13 @@ MAY_INCLUDE = {
     "engine": ["model", "weights", "ops", "plan", "tensor", "base"],
     "sched": ["kv", "engine/engine.h", "plan", "base"],
     "runtime": ["sched", "engine", "text", "kv", "plan", "base"],
-    "cli": ["runtime", "sched", "engine", "model", "weights", "text", "kv", "cpu", "ops", "plan", "tensor", "base"],
+    "term": ["runtime", "sched", "text", "base"],
+    "load": ["term", "runtime", "engine", "weights", "text", "ops", "plan", "tensor", "base"],
+    "batch": ["load", "term", "runtime", "engine", "text", "plan", "base"],
+    "report": ["batch", "load", "term", "runtime", "engine", "sched", "plan", "base"],
+    "chat": ["report", "batch", "load", "term", "runtime", "weights", "text", "plan", "base"],
+    "bench": ["load", "term", "runtime", "engine", "model", "weights", "ops", "plan", "tensor", "base"],
+    "cli": ["chat", "bench", "report", "batch", "load", "term", "weights", "base"],
 }
 # Headers of include/minisgl that stand in no folder.
 LOOSE = {"ops.h": "ops", "ops_params.h": "ops", "device_ops.h": "ops", "batch_plan.h": "plan"}
@@ -36,10 +42,10 @@ LIBRARIES = {
     r"nlohmann/": ["src/base/"],
     r"sentencepiece": ["src/text/"],
     r"pcre2": ["src/text/"],
-    r"CLI/|CLI11": ["src/cli/option_table.cc"],
+    r"CLI/|CLI11": ["src/load/option_table.cc"],
     r"hwy/": ["src/cpu/"],
-    r"histedit|editline": ["src/cli/"],
-    r"utf8proc": ["src/text/", "src/cli/"],
+    r"histedit|editline": ["src/chat/line_editor.cc"],
+    r"utf8proc": ["src/text/", "src/chat/line_editor.cc"],
     r"^(cuda|cuda_runtime(_api)?|cuda_bf16|cuda_fp16|cublas\w*)\.h$": ["cuda/", "tests/cuda/"],
 }
 BANNED = {
@@ -47,12 +53,12 @@ BANNED = {
     r"\bstd::sto[ild]\b|\batoi\(|\batof\(": "std::from_chars (these throw, or take what is no number)",
     r"\busing namespace std;": "names with std::",
     r"\b(TODO|FIXME|XXX|HACK)\b": "the work, or an issue",
-    r"\brand\(\)|\bstd::random_device\b": "base/random.h or a seeded generator (src/cli may draw a seed)",
+    r"\brand\(\)|\bstd::random_device\b": "base/random.h or a seeded generator (src/load may draw a seed)",
     r"^(TYPED_)?TEST(_[FP])?\(.*\{\}$": "a test that can fail",
     r"#include <fmt/format\.h>": "<fmt/core.h>, which compiles faster, or <fmt/ranges.h> for fmt::join",
 }
 PRINTS = r"\bstd::(cout|cerr)\b|\bfmt::print\b|\bstd::printf\b|\bstd::puts\b"
-MAY_PRINT = ["src/cli/", "src/base/check.cc", "tests/"]
+MAY_PRINT = ["src/term/messages.cc", "src/base/check.cc", "tests/"]
 
 BENCHMARKS = ("nano", "uniform", "shared", "bs1", "attn-decode", "attn-prefill", "cascade", "prefix", "spec")
 
@@ -122,10 +128,10 @@ def check_spelling():
         for number, line in enumerate(path.read_text().splitlines(), 1):
             for pattern, instead in BANNED.items():
                 if re.search(pattern, line) and not (in_tests and "std::sto" in pattern) and not (
-                        "random_device" in pattern and name_of(path).startswith("src/cli/")):
+                        "random_device" in pattern and name_of(path).startswith("src/load/")):
                     yield f"{name_of(path)}:{number}: instead of {line.strip()[:60]}: {instead}"
             if re.search(PRINTS, line) and not any(name_of(path).startswith(p) for p in MAY_PRINT):
-                yield f"{name_of(path)}:{number}: only src/cli prints"
+                yield f"{name_of(path)}:{number}: only src/term/messages.cc prints"
 
 
 def check_sizes():

@@ -1,0 +1,267 @@
+#include "minisgl/base/file_io.h"
+
+#include <fcntl.h>
+#include <fmt/core.h>
+#include <poll.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+#include "minisgl/base/utf8.h"
+
+namespace minisgl {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int kLinksMax = 40;  // as the kernel follows
+constexpr int kOpenTries = 10;
+// Nobody names a file of their own so.
+constexpr const char* kSoleWritersPart = ".resume.part";
+
+Status Failure(StatusCode code, const std::string& path, const char* what) {
+  return MakeStatus(code, "{}: {} ({})", Visible(path, 400), what, std::strerror(errno));
+}
+
+// Whether a link of the folder `parent` leads to an open file and not to a name, as those of
+// /proc/self/fd do, where /dev/stdout leads.
+bool HoldsOpenFiles(const fs::path& parent) {
+  std::error_code error;
+  const fs::path real = fs::canonical(parent.empty() ? "." : parent, error);
+  return !error && real.native().starts_with("/proc/");
+}
+
+std::string FolderOf(const std::string& path) {
+  const fs::path parent = fs::path(path).parent_path();
+  return parent.empty() ? "." : parent.string();
+}
+
+// Brings the names in the folder of `path` to its disk. A folder that may not be read cannot be.
+bool SyncFolderOf(const std::string& path) {
+  const int fd = open(FolderOf(path).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) return true;
+  const bool done = SyncFile(fd);
+  const int error = errno;
+  close(fd);
+  errno = error;
+  return done;
+}
+
+// Whether anybody may put files into the folder of `path`, and take away only his own.
+bool IsInSharedFolder(const std::string& path, uid_t* owner) {
+  struct stat folder {};
+  if (stat(FolderOf(path).c_str(), &folder) != 0) return false;
+  *owner = folder.st_uid;
+  return (folder.st_mode & S_ISVTX) != 0 && (folder.st_mode & 0022) != 0;
+}
+
+// Gives the new file `fd` owner, group and permissions of `old`. Rights of a group that it cannot
+// have are left out.
+bool TakeAfter(const struct stat& old, int fd) {
+  struct stat now {};
+  if (fstat(fd, &now) != 0) return false;
+  mode_t mode = old.st_mode & 07777;
+  if (now.st_uid != old.st_uid && fchown(fd, old.st_uid, static_cast<gid_t>(-1)) != 0) {
+    mode &= 01777;
+  }
+  if (now.st_gid != old.st_gid && fchown(fd, static_cast<uid_t>(-1), old.st_gid) != 0) {
+    mode &= 01707;
+  }
+  return fchmod(fd, mode) == 0;
+}
+
+// Copying a large file is a few calls for each of its megabytes.
+constexpr size_t kBufferBytes = size_t{1} << 20;
+
+}  // namespace
+
+bool WriteAll(int fd, std::string_view text, size_t* written) {
+  size_t done = 0;
+  bool fails = false;
+  while (done < text.size() && !fails) {
+    const ssize_t count = write(fd, text.data() + done, text.size() - done);
+    if (count >= 0) {
+      done += static_cast<size_t>(count);
+    } else if (errno == EAGAIN) {
+      pollfd waiting{fd, POLLOUT, 0};
+      fails = poll(&waiting, 1, -1) < 0 && errno != EINTR;
+    } else {
+      fails = errno != EINTR;
+    }
+  }
+  if (written != nullptr) *written = done;
+  return !fails;
+}
+
+bool SyncFile(int fd) { return fsync(fd) == 0 || errno == EINVAL; }
+
+Result<std::string> FollowOwnLinks(const std::string& path) {
+  fs::path at(path);
+  struct stat info {};
+  for (int links = 0; lstat(at.c_str(), &info) == 0 && S_ISLNK(info.st_mode); ++links) {
+    if (HoldsOpenFiles(at.parent_path())) break;
+    if (info.st_uid != geteuid() && info.st_uid != 0) {
+      return MakeStatus(StatusCode::kCannotCreate,
+                        "{}: cannot be created: {} is a symbolic link of another user (found user "
+                        "{}); name the file that is meant",
+                        Visible(path, 400), Visible(at.string(), 400), info.st_uid);
+    }
+    std::error_code error;
+    const fs::path target = fs::read_symlink(at, error);
+    if (error || links == kLinksMax) {
+      errno = error ? error.value() : ELOOP;
+      return Failure(StatusCode::kCannotCreate, path, "cannot be created");
+    }
+    at = at.parent_path() / target;  // an absolute target stands alone
+  }
+  return at.string();
+}
+
+// A new file is made by O_EXCL, and an old one opened without O_CREAT, so that each is what it
+// was taken for.
+Result<OpenedFile> OpenToWrite(const std::string& path, int flags, mode_t mode) {
+  MINISGL_ASSIGN_OR_RETURN(const std::string target, FollowOwnLinks(path));
+  const bool by_name = !HoldsOpenFiles(fs::path(target).parent_path());
+  flags |= O_WRONLY | O_CLOEXEC | O_NOCTTY | (by_name ? O_NOFOLLOW : 0);
+  OpenedFile file;
+  file.has_name = by_name;
+  for (int tries = 0; file.fd < 0 && tries < kOpenTries; ++tries) {
+    file.is_new = true;
+    file.fd = open(target.c_str(), flags | O_CREAT | O_EXCL, mode);
+    if (file.fd >= 0 || errno != EEXIST) break;
+    file.is_new = false;
+    file.fd = open(target.c_str(), flags);
+    if (errno != ENOENT) break;  // else it was removed between the two
+  }
+  struct stat info {};
+  if (file.fd < 0 || fstat(file.fd, &info) != 0) {
+    const Status failure = Failure(StatusCode::kCannotCreate, path, "cannot be created");
+    if (file.fd >= 0) close(file.fd);
+    return failure;
+  }
+  uid_t folder_owner = 0;
+  if (!file.is_new && S_ISREG(info.st_mode) && info.st_uid != geteuid() && info.st_uid != 0 &&
+      IsInSharedFolder(target, &folder_owner) && info.st_uid != folder_owner) {
+    close(file.fd);
+    return MakeStatus(StatusCode::kCannotCreate,
+                      "{}: belongs to another user (found user {}), in a folder that all may write "
+                      "to; choose another name",
+                      Visible(path, 400), info.st_uid);
+  }
+  return file;
+}
+
+bool IsLocked(const std::string& path) {
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+  if (fd < 0) return false;
+  const bool locked = flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+  close(fd);
+  return locked;
+}
+
+bool IsSamePlace(const std::string& path, const std::string& other) {
+  struct stat file {
+  }, other_file{};
+  if (stat(path.c_str(), &file) == 0 && stat(other.c_str(), &other_file) == 0) {
+    return file.st_dev == other_file.st_dev && file.st_ino == other_file.st_ino;
+  }
+  const Result<std::string> target = FollowOwnLinks(path), other_target = FollowOwnLinks(other);
+  if (!target.ok() || !other_target.ok()) return path == other;
+  std::error_code error, other_error;
+  const fs::path folder = fs::canonical(FolderOf(*target), error);
+  const fs::path other_folder = fs::canonical(FolderOf(*other_target), other_error);
+  return !error && !other_error && folder == other_folder &&
+         fs::path(*target).filename() == fs::path(*other_target).filename();
+}
+
+Status SyncNameOf(const std::string& path) {
+  MINISGL_ASSIGN_OR_RETURN(const std::string target, FollowOwnLinks(path));
+  if (SyncFolderOf(target)) return Status();
+  return Failure(StatusCode::kIoError, path, "its folder cannot be written");
+}
+
+Result<std::unique_ptr<FileReplacement>> FileReplacement::Begin(const std::string& path,
+                                                                const Options& options) {
+  std::unique_ptr<FileReplacement> file(new FileReplacement());
+  file->path_ = path;
+  file->target_ = path;
+  struct stat old {};
+  if (options.follows_links) {
+    MINISGL_ASSIGN_OR_RETURN(file->target_, FollowOwnLinks(path));
+  } else if (lstat(path.c_str(), &old) == 0 && S_ISLNK(old.st_mode)) {
+    return MakeStatus(StatusCode::kCannotCreate,
+                      "{}: is a symbolic link, which is not followed; remove it",
+                      Visible(path, 400));
+  }
+  const bool exists = lstat(file->target_.c_str(), &old) == 0;
+  const std::string part = options.sole_writer ? file->target_ + kSoleWritersPart
+                                               : fmt::format("{}.part{}", file->target_, getpid());
+  if (options.sole_writer) unlink(part.c_str());  // what a killed program left
+  // Open to nobody else until it is the old file's owner's; a new one has its mode at once.
+  const mode_t first_mode = exists ? old.st_mode & 0700 : options.mode;
+  file->fd_ = open(part.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, first_mode);
+  if (file->fd_ < 0) {
+    return Failure(StatusCode::kCannotCreate, errno == EEXIST ? part : path, "cannot be created");
+  }
+  file->part_ = part;
+  if (exists && !TakeAfter(old, file->fd_)) {
+    return Failure(StatusCode::kIoError, path, "cannot be written");
+  }
+  return file;
+}
+
+void FileReplacement::RemoveLeftover(const std::string& path) {
+  const Result<std::string> target = FollowOwnLinks(path);
+  if (target.ok()) unlink((*target + kSoleWritersPart).c_str());
+}
+
+std::string FileReplacement::PartOf(const std::string& path) {
+  const Result<std::string> target = FollowOwnLinks(path);
+  return (target.ok() ? *target : path) + kSoleWritersPart;
+}
+
+FileReplacement::~FileReplacement() {
+  if (fd_ >= 0) close(fd_);
+  if (!part_.empty()) unlink(part_.c_str());
+}
+
+Status FileReplacement::Flush() {
+  const bool done = WriteAll(fd_, buffer_);
+  buffer_.clear();
+  return done ? Status() : Failure(StatusCode::kIoError, path_, "cannot be written");
+}
+
+Status FileReplacement::Write(std::string_view text) {
+  buffer_ += text;
+  return buffer_.size() < kBufferBytes ? Status() : Flush();
+}
+
+Status FileReplacement::Commit() {
+  MINISGL_RETURN_IF_ERROR(Flush());
+  if (!SyncFile(fd_) || close(std::exchange(fd_, -1)) != 0) {
+    return Failure(StatusCode::kIoError, path_, "cannot be written");
+  }
+  if (std::rename(part_.c_str(), target_.c_str()) != 0) {
+    return Failure(StatusCode::kCannotCreate, path_, "cannot be created");
+  }
+  part_.clear();
+  return SyncNameOf(target_);
+}
+
+Status ReplaceFile(const std::string& path, std::string_view text, mode_t mode,
+                   bool follows_links) {
+  MINISGL_ASSIGN_OR_RETURN(
+      const auto file,
+      FileReplacement::Begin(path, {.mode = mode, .follows_links = follows_links}));
+  MINISGL_RETURN_IF_ERROR(file->Write(text));
+  return file->Commit();
+}
+
+}  // namespace minisgl

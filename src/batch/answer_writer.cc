@@ -1,0 +1,51 @@
+#include "batch/answer_writer.h"
+
+#include <utility>
+
+#include "minisgl/base/utf8.h"
+#include "term/messages.h"
+
+namespace minisgl {
+
+Status JsonAnswerWriter::WriteAnswers(const Row& row, const std::vector<RowAnswer>& answers) {
+  return WriteRow(row.index, FormatAnswerRow(row, answers, tokenizer_));
+}
+
+Status JsonAnswerWriter::WriteError(const Row& row, const RowError& error) {
+  return WriteRow(row.index, FormatErrorRow(row, error));
+}
+
+Status JsonAnswerWriter::WriteRow(int64_t index, std::string text) {
+  if (!ordered_) return WriteNow(text);
+  held_bytes_ += text.size();
+  held_.emplace(index, std::move(text));
+  while (!held_.empty() && !expected_.empty() && held_.begin()->first == expected_.front()) {
+    MINISGL_RETURN_IF_ERROR(WriteNow(held_.begin()->second));
+    held_bytes_ -= held_.begin()->second.size();
+    held_.erase(held_.begin());
+    expected_.pop_front();
+  }
+  return Status();
+}
+
+Status JsonAnswerWriter::WriteNow(const std::string& text) { return output_.Write(text); }
+
+Status TextAnswerWriter::WriteAnswers(const Row& row, const std::vector<RowAnswer>& answers) {
+  MINISGL_RETURN_IF_ERROR(view_.End(AnswerView::LineBreak::kAdd));
+  for (const std::string& warning : row.warnings) PrintStderr("minisgl: " + Visible(warning, 400));
+  if (view_.began() && !view_.has_text()) {
+    const bool cut = answers.front().finish_reason == "length";
+    PrintStderr(cut ? "minisgl: the model was still reasoning as its tokens ended; give it more "
+                      "(--max-tokens) or turn reasoning off (--think off)"
+                    : "minisgl: the model reasoned and gave no answer");
+  }
+  return Status();
+}
+
+Status TextAnswerWriter::WriteError(const Row&, const RowError& error) {
+  const Status status = view_.began() ? view_.End(AnswerView::LineBreak::kAdd) : Status();
+  PrintStderr("minisgl: " + Visible(error.message, 4000));
+  return status;
+}
+
+}  // namespace minisgl

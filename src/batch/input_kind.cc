@@ -1,0 +1,120 @@
+#include "batch/input_kind.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <optional>
+#include <vector>
+
+#include "minisgl/base/file_kind.h"
+#include "minisgl/base/json.h"
+
+namespace minisgl {
+namespace {
+
+// So many lines that are no rows, from the first on, are no mishap.
+constexpr size_t kLinesMax = 10;
+// What a writer of JSON may put between the beginning of an array and its first element.
+constexpr size_t kLookAhead = 100;
+constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
+constexpr std::string_view kSpace = " \t\r\n";
+
+constexpr const char* kObjects = "give one JSON object a line";
+
+std::string_view Trimmed(std::string_view text) {
+  text.remove_prefix(std::min(text.find_first_not_of(kSpace), text.size()));
+  return text.substr(0, text.find_last_not_of(kSpace) + 1);
+}
+
+// The first lines that are whole and not blank, without the space around them.
+std::vector<std::string_view> FirstLines(std::string_view text, bool is_all) {
+  std::vector<std::string_view> lines;
+  while (!text.empty() && lines.size() < kLinesMax) {
+    const size_t end = text.find('\n');
+    if (end == std::string_view::npos && !is_all) break;
+    const std::string_view line = Trimmed(text.substr(0, end));
+    if (!line.empty()) lines.push_back(line);
+    text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
+  }
+  return lines;
+}
+
+bool IsJson(std::string_view line) { return ParseJson(line).ok(); }
+
+// An object, which may have faults, or a string, which is a prompt.
+bool MayBeRow(std::string_view line) {
+  if (line.front() == '"') return IsJson(line);
+  if (line.front() != '{') return false;
+  const std::string_view rest = Trimmed(line.substr(1));
+  return rest.starts_with('"') || rest.starts_with('}');
+}
+
+// On one line, which may be longer than what is looked at, or on several.
+bool IsArray(std::string_view text, const std::vector<std::string_view>& lines, bool is_all) {
+  if (!text.starts_with('[')) return false;
+  const std::string_view first = Trimmed(text.substr(1, kLookAhead));
+  if (!first.starts_with('{') && !first.starts_with('"')) return false;
+  if (lines.size() > 1 && IsJson(lines.front())) return false;  // each line is one
+  return (is_all && text.ends_with(']')) ||
+         std::none_of(lines.begin(), lines.end(),
+                      [](std::string_view line) { return MayBeRow(line) && IsJson(line); });
+}
+
+bool IsObjectOverLines(const std::vector<std::string_view>& lines) {
+  return lines.size() > 1 && lines[0] == "{" && lines[1].front() == '"' && !IsJson(lines[1]);
+}
+
+// How often `separator` stands between fields.
+size_t CountSeparators(std::string_view line, char separator) {
+  size_t count = 0;
+  bool quoted = false;
+  for (const char c : line) {
+    if (c == '"') quoted = !quoted;
+    if (c == separator && !quoted) ++count;
+  }
+  return count;
+}
+
+// All lines have as many fields, more than one. (Space after each separator is a sentence.)
+bool IsTable(const std::vector<std::string_view>& lines, char separator) {
+  const size_t count = CountSeparators(lines.front(), separator);
+  if (lines.size() < 2 || count == 0) return false;
+  if (lines.front().find(std::string{separator, ' '}) != std::string_view::npos) return false;
+  return std::all_of(lines.begin(), lines.end(), [&](std::string_view line) {
+    return CountSeparators(line, separator) == count;
+  });
+}
+
+std::optional<FileKind> KindOfInput(std::string_view text, bool is_all) {
+  const std::vector<std::string_view> lines = FirstLines(text, is_all);
+  if (!lines.empty() && MayBeRow(lines.front())) return std::nullopt;
+  if (const std::optional<FileKind> kind = KindOfFile(text)) return kind;
+  text = Trimmed(text);
+  if (IsArray(text, lines, is_all)) {
+    return FileKind{"a JSON array", "give one JSON object a line, as jq -c '.[]' makes them"};
+  }
+  if (IsObjectOverLines(lines)) {
+    return FileKind{"JSON over several lines",
+                    "give one JSON object a line, as jq -c . makes them"};
+  }
+  if (std::any_of(lines.begin(), lines.end(), MayBeRow)) return std::nullopt;
+  if (lines.empty() || (lines.size() < kLinesMax && !is_all)) return std::nullopt;
+  if (lines.front().starts_with("{'")) {
+    return FileKind{"Python's dictionaries", "give JSON, as json.dumps makes it"};
+  }
+  if (IsTable(lines, ',') || IsTable(lines, ';')) return FileKind{"CSV", kObjects};
+  if (IsTable(lines, '\t')) return FileKind{"a table with tabs", kObjects};
+  if (lines.size() < kLinesMax) return std::nullopt;
+  return FileKind{"text", kObjects};
+}
+
+}  // namespace
+
+Status CheckIsJsonLines(std::string_view begin, bool is_all, const std::string& name) {
+  if (begin.starts_with(kByteOrderMark)) begin.remove_prefix(kByteOrderMark.size());
+  const std::optional<FileKind> kind = KindOfInput(begin, is_all);
+  if (!kind) return Status();
+  return BadInput("{}: is no JSON Lines file (it looks like {}); {}", name, kind->name,
+                  kind->advice);
+}
+
+}  // namespace minisgl

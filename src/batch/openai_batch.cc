@@ -1,0 +1,200 @@
+#include "batch/openai_batch.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "minisgl/base/random.h"
+#include "minisgl/base/utf8.h"
+
+namespace minisgl {
+namespace {
+
+// Every answer has this time, for a run to be the same bytes again.
+constexpr int64_t kCreated = 0;
+
+// FNV-1a, whose parameters these are: ids are to differ, not to be hard to guess.
+uint64_t HashBytes(std::string_view bytes) {
+  uint64_t hash = 0xcbf29ce484222325;
+  for (const char byte : bytes) hash = (hash ^ static_cast<uint8_t>(byte)) * 0x100000001b3;
+  return hash;
+}
+
+// What the ids of a row have in common: its custom_id and its place, hashed.
+std::string IdTail(const Row& row) {
+  const uint64_t name = HashBytes(row.id.Dump());
+  const auto place = static_cast<uint64_t>(row.index);
+  return fmt::format("{:016x}{:08x}", DeriveSeed(name, place),
+                     static_cast<uint32_t>(DeriveSeed(~name, place)));
+}
+
+std::string ModelName(const Row& row) { return row.model.value_or(""); }
+
+// The service knows no timeout; `warnings` says what it was.
+std::string FinishReason(const RowAnswer& answer) {
+  return answer.finish_reason == "stop" ? "stop" : "length";
+}
+
+Json ChatLogprobs(const RowAnswer& answer, const Tokenizer& tokenizer) {
+  if (answer.logprobs.empty()) return Json();
+  Json logprobs = LogprobsJson(answer, tokenizer);
+  logprobs.Set("refusal", Json());
+  return logprobs;
+}
+
+// A token as completions spell it: bytes that are no character on their own are written out.
+std::string TokenSpelling(TokenId id, const Tokenizer& tokenizer) {
+  if (id < 0 || id >= tokenizer.vocab_size()) return "";
+  const std::string bytes = tokenizer.PieceBytes(id);
+  if (bytes.empty()) return tokenizer.PieceText(id);
+  if (IsValidUtf8(bytes)) return bytes;
+  std::string spelling = "bytes:";
+  for (const char byte : bytes) spelling += fmt::format("\\x{:02x}", static_cast<uint8_t>(byte));
+  return spelling;
+}
+
+int64_t CountCharacters(std::string_view bytes) {
+  return std::count_if(bytes.begin(), bytes.end(),
+                       [](char byte) { return (static_cast<uint8_t>(byte) & 0xC0) != 0x80; });
+}
+
+// Four arrays, an entry for each token; text_offset counts the answer's characters.
+Json CompletionLogprobs(const Row& row, const RowAnswer& answer, const Tokenizer& tokenizer) {
+  if (answer.logprobs.empty()) return Json();
+  Json tokens = Json(Json::Array()), values = tokens, tops = tokens, offsets = tokens;
+  int64_t offset = 0;
+  for (const TokenLogprobs& chosen : answer.logprobs) {
+    tokens.Append(TokenSpelling(chosen.id, tokenizer));
+    values.Append(FloatJson(chosen.logprob));
+    offsets.Append(offset);
+    const bool known = chosen.id >= 0 && chosen.id < tokenizer.vocab_size();
+    if (known) offset += CountCharacters(tokenizer.PieceBytes(chosen.id));
+    Json top = Json(Json::Object());
+    for (const TokenLogprob& other : chosen.top) {
+      top.Set(TokenSpelling(other.id, tokenizer), FloatJson(other.logprob));
+    }
+    tops.Append(std::move(top));
+  }
+  Json logprobs = Json(Json::Object());
+  logprobs.Set("tokens", std::move(tokens));
+  logprobs.Set("token_logprobs", std::move(values));
+  const bool has_top = row.num_logprobs.value_or(0) > 0 || !answer.logprobs.front().top.empty();
+  logprobs.Set("top_logprobs", has_top ? std::move(tops) : Json());
+  logprobs.Set("text_offset", std::move(offsets));
+  return logprobs;
+}
+
+Json Choice(const Row& row, const RowAnswer& answer, int64_t index, const Tokenizer& tokenizer) {
+  ReasoningPiece piece = SplitAnswer(row, answer);
+  Json choice = Json(Json::Object());
+  choice.Set("index", index);
+  if (row.format == RowFormat::kBatchChat) {
+    Json message = Json(Json::Object());
+    message.Set("role", "assistant").Set("content", std::move(piece.text));
+    message.Set("refusal", Json());
+    if (!piece.reasoning.empty()) message.Set("reasoning", std::move(piece.reasoning));
+    choice.Set("message", std::move(message));
+    choice.Set("logprobs", ChatLogprobs(answer, tokenizer));
+  } else {
+    choice.Set("text", std::move(piece.text));
+    choice.Set("logprobs", CompletionLogprobs(row, answer, tokenizer));
+  }
+  choice.Set("finish_reason", FinishReason(answer));
+  if (row.return_token_ids) choice.Set("token_ids", TokenIdsJson(answer));
+  if (row.with_metrics && row.n > 1) choice.Set("metrics", MetricsJson(answer));
+  return choice;
+}
+
+// The prompt counts once, whatever the number of answers.
+Json BatchUsageJson(const std::vector<RowAnswer>& answers) {
+  const Usage& first = answers.front().usage;
+  int64_t completion_tokens = 0;
+  for (const RowAnswer& answer : answers) completion_tokens += answer.usage.completion_tokens;
+  Json details = Json(Json::Object());
+  details.Set("cached_tokens", first.cached_tokens);
+  Json usage = Json(Json::Object());
+  usage.Set("prompt_tokens", first.prompt_tokens).Set("completion_tokens", completion_tokens);
+  usage.Set("total_tokens", first.prompt_tokens + completion_tokens);
+  usage.Set("prompt_tokens_details", std::move(details));
+  return usage;
+}
+
+std::string Line(const Row& row, int status_code, Json body, Json error) {
+  const std::string tail = IdTail(row);
+  Json response = Json(Json::Object());
+  response.Set("status_code", status_code).Set("request_id", "req_" + tail);
+  response.Set("body", std::move(body));
+  Json line = Json(Json::Object());
+  line.Set("id", "batch_req_" + tail).Set("custom_id", row.id);
+  line.Set("response", std::move(response)).Set("error", std::move(error));
+  return line.Dump() + "\n";
+}
+
+// How the service would answer for each code of an error row.
+struct HttpFailure {
+  const char* code;
+  int status_code;
+  const char* type;
+  bool internal;  // no fault of the row: said beside `response` too
+};
+constexpr HttpFailure kFailures[] = {
+    {"invalid_row", 400, "invalid_request_error", false},
+    {"unsupported_field", 400, "invalid_request_error", false},
+    {"duplicate_id", 400, "invalid_request_error", false},
+    {"length_exceeded", 400, "invalid_request_error", false},
+    {"template_error", 400, "invalid_request_error", false},
+    {"timeout", 408, "timeout_error", false},
+    {"cancelled", 503, "server_error", true},
+};
+// nan_logits, device_fault, internal.
+constexpr HttpFailure kServerFailure = {"", 500, "server_error", true};
+
+const HttpFailure& FailureOf(std::string_view code) {
+  for (const HttpFailure& failure : kFailures) {
+    if (code == failure.code) return failure;
+  }
+  return kServerFailure;
+}
+
+}  // namespace
+
+std::string FormatBatchAnswer(const Row& row, const std::vector<RowAnswer>& answers,
+                              const Tokenizer& tokenizer) {
+  const bool chat = row.format == RowFormat::kBatchChat;
+  Json choices = Json(Json::Array());
+  bool timed_out = false;
+  for (size_t i = 0; i < answers.size(); ++i) {
+    choices.Append(Choice(row, answers[i], static_cast<int64_t>(i), tokenizer));
+    timed_out = timed_out || answers[i].finish_reason == "timeout";
+  }
+  Json body = Json(Json::Object());
+  body.Set("id", (chat ? "chatcmpl-" : "cmpl-") + IdTail(row));
+  body.Set("object", chat ? "chat.completion" : "text_completion");
+  body.Set("created", kCreated).Set("model", ModelName(row));
+  body.Set("choices", std::move(choices)).Set("usage", BatchUsageJson(answers));
+  body.Set("system_fingerprint", Json());
+  if (row.with_metrics && row.n == 1) body.Set("metrics", MetricsJson(answers.front()));
+  if (row.metadata) body.Set("metadata", Json::Raw(*row.metadata));
+  Json warnings = WarningsJson(row);
+  if (timed_out) warnings.Append("timeout_s passed before the answer was whole");
+  if (!warnings.as_array().empty()) body.Set("warnings", std::move(warnings));
+  return Line(row, 200, std::move(body), Json());
+}
+
+std::string FormatBatchError(const Row& row, const RowError& error) {
+  const HttpFailure& failure = FailureOf(error.code);
+  Json fields = Json(Json::Object());
+  fields.Set("message", error.message).Set("type", failure.type);
+  fields.Set("param", error.field.empty() ? Json() : Json(error.field));
+  fields.Set("code", error.code).Set("line", row.line);
+  Json body = Json(Json::Object());
+  body.Set("error", std::move(fields));
+  Json outer;
+  if (failure.internal) {
+    outer.Set("code", error.code).Set("message", error.message);
+  }
+  return Line(row, failure.status_code, std::move(body), std::move(outer));
+}
+
+}  // namespace minisgl

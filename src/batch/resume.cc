@@ -1,0 +1,331 @@
+#include "batch/resume.h"
+
+#include <fcntl.h>
+#include <fmt/core.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+#include "batch/skim_json.h"
+#include "minisgl/base/file_io.h"
+#include "minisgl/base/json.h"
+#include "minisgl/base/utf8.h"
+
+namespace minisgl {
+namespace {
+
+constexpr size_t kTailBytes = size_t{1} << 20;
+constexpr int64_t kNoLine = -1;
+
+Status ReadFailure(const std::string& path) {
+  return MakeStatus(StatusCode::kIoError, "{}: cannot be read ({})", Visible(path, 400),
+                    std::strerror(errno));
+}
+
+// Far above what the answers to one row take: those of `n` with log-probabilities are megabytes.
+constexpr size_t kOldLineBytesMax = size_t{512} << 20;
+
+// The lines of a file as they stand, from any place on. Memory: a buffer and one line.
+class RawLines {
+ public:
+  static Result<std::unique_ptr<RawLines>> Open(const std::string& path, int64_t offset) {
+    std::unique_ptr<RawLines> lines(new RawLines(path, offset));
+    if (lines->fd_ < 0) return ReadFailure(path);
+    return lines;
+  }
+  ~RawLines() {
+    if (fd_ >= 0) close(fd_);
+  }
+  RawLines(const RawLines&) = delete;
+  RawLines& operator=(const RawLines&) = delete;
+
+  // The next line with its line break, which the last may lack; valid until the call after. Nothing
+  // at the end.
+  Result<std::optional<std::string_view>> Next() {
+    size_t scanned = begin_;
+    while (true) {
+      const size_t line_break = buffer_.find('\n', scanned);
+      if (line_break != std::string::npos) return Take(line_break + 1);
+      scanned = buffer_.size() - begin_;
+      buffer_.erase(0, std::exchange(begin_, 0));
+      const size_t size = buffer_.size();
+      if (size > kOldLineBytesMax) {
+        return BadInput("{}: a line has more than {} bytes; remove it, or write to another file",
+                        Visible(path_, 400), kOldLineBytesMax);
+      }
+      buffer_.resize(size + kTailBytes);
+      const ssize_t got = pread(fd_, buffer_.data() + size, kTailBytes, offset_);
+      buffer_.resize(size + static_cast<size_t>(std::max<ssize_t>(got, 0)));
+      if (got < 0 && errno == EINTR) continue;
+      if (got < 0) return ReadFailure(path_);
+      offset_ += got;
+      if (got > 0) continue;
+      if (buffer_.empty()) return std::optional<std::string_view>();
+      return Take(buffer_.size());
+    }
+  }
+  // Where the line that Next gives next begins.
+  int64_t place() const { return offset_ - static_cast<int64_t>(buffer_.size() - begin_); }
+  void GoTo(int64_t offset) {
+    offset_ = offset;
+    buffer_.clear();
+    begin_ = 0;
+  }
+
+ private:
+  RawLines(const std::string& path, int64_t offset)
+      : path_(path), fd_(open(path.c_str(), O_RDONLY | O_CLOEXEC)), offset_(offset) {}
+  std::optional<std::string_view> Take(size_t end) {
+    const std::string_view line(buffer_.data() + begin_, end - begin_);
+    begin_ = end;
+    return line;
+  }
+
+  const std::string path_;
+  const int fd_;
+  int64_t offset_;  // of what is read next
+  std::string buffer_;
+  size_t begin_ = 0;
+};
+
+struct Outcome {
+  int64_t index = 0;
+  bool failed = false;
+  bool by_run = false;  // the failure was the run's, not the row's
+};
+
+bool IsRunsFailure(const Json* code) {
+  if (code == nullptr || !code->is_string()) return false;
+  const std::string& text = code->as_string();
+  return text == "cancelled" || text == "device_fault" || text == "internal";
+}
+
+Status CheckIndex(int64_t index, const FileCheck& check) {
+  if (index >= 0 && index < check.rows) return Status();
+  return BadInput("answers row {}; the input has {}", index, check.rows);
+}
+
+// The index of the first row that has `id`. An error row may be of a later one, whose line it says.
+Result<int64_t> IndexOfBatchRow(const Json& id, const Json* error, const ResumeOptions& options) {
+  const std::optional<int64_t> first = options.ids->Find(id);
+  if (!first) return BadInput("answers the row {}, which the input lacks", Visible(id.Dump(), 100));
+  const Json* line = error == nullptr ? nullptr : error->Find("line");
+  if (line == nullptr || !line->is_int()) return *first;
+  const std::vector<DuplicateRow>& duplicates = options.check->duplicates;
+  const auto found = std::lower_bound(
+      duplicates.begin(), duplicates.end(), line->as_int(),
+      [](const DuplicateRow& duplicate, int64_t value) { return duplicate.line < value; });
+  const bool is_later =
+      found != duplicates.end() && found->line == line->as_int() && found->first_index == *first;
+  return is_later ? found->index : *first;
+}
+
+// A row of the OpenAI Batch format, which says nothing of its place but its id.
+Result<Outcome> OutcomeOfBatchRow(const Json& row, const ResumeOptions& options) {
+  const Json *error = row.Find("error"), *response = row.Find("response");
+  const Json* status = response == nullptr ? nullptr : response->Find("status_code");
+  const Json* body = response == nullptr ? nullptr : response->Find("body");
+  const Json* body_error = body == nullptr ? nullptr : body->Find("error");
+  Outcome outcome;
+  MINISGL_ASSIGN_OR_RETURN(outcome.index,
+                           IndexOfBatchRow(*row.Find("custom_id"), body_error, options));
+  if (error != nullptr && error->is_object()) {
+    outcome.failed = true;
+    outcome.by_run = IsRunsFailure(error->Find("code"));
+    return outcome;
+  }
+  if (status == nullptr || !status->is_int() || body == nullptr) {
+    return BadInput("is no answer row (it has custom_id and neither error nor response.body)");
+  }
+  if (status->as_int() == 200) return outcome;
+  outcome.failed = true;
+  outcome.by_run = body_error != nullptr && IsRunsFailure(body_error->Find("code"));
+  return outcome;
+}
+
+// A line that somebody has put in, or of another input, is not taken for the answer to the row that
+// stands in its place.
+Status CheckId(const Json& id, const Outcome& outcome, const ResumeOptions& options) {
+  const FileCheck& check = *options.check;
+  if (id.is_null()) {
+    if (outcome.failed || !check.has_id[static_cast<size_t>(outcome.index)]) return Status();
+    return BadInput("has the index {} and no id; that row of the input has one", outcome.index);
+  }
+  const std::optional<int64_t> first = options.ids->Find(id);
+  const DuplicateRow* duplicate = check.FindDuplicate(outcome.index);
+  if (first == outcome.index ||
+      (first && duplicate != nullptr && duplicate->first_index == *first)) {
+    return Status();
+  }
+  if (!first) return BadInput("answers the row {}, which the input lacks", Visible(id.Dump(), 100));
+  return BadInput("has the id {} and the index {}; the input has that id at {}",
+                  Visible(id.Dump(), 100), outcome.index, *first);
+}
+
+Result<Outcome> OutcomeOf(const Json& row, const ResumeOptions& options) {
+  if (!row.is_object()) return BadInput("is no answer row (found {})", row.TypeName());
+  const Json *id = row.Find("id"), *index = row.Find("index"), *error = row.Find("error");
+  Outcome outcome;
+  if (row.Find("custom_id") != nullptr) {
+    MINISGL_ASSIGN_OR_RETURN(outcome, OutcomeOfBatchRow(row, options));
+    MINISGL_RETURN_IF_ERROR(CheckIndex(outcome.index, *options.check));
+    return outcome;
+  }
+  if (index == nullptr || !index->is_int() || id == nullptr) {
+    return BadInput("is no answer row (it has neither id and index nor custom_id)");
+  }
+  outcome.index = index->as_int();
+  outcome.failed = error != nullptr;
+  outcome.by_run = error != nullptr && IsRunsFailure(error->Find("code"));
+  MINISGL_RETURN_IF_ERROR(CheckIndex(outcome.index, *options.check));
+  MINISGL_RETURN_IF_ERROR(CheckId(*id, outcome, options));
+  return outcome;
+}
+
+// Notes a whole row; a second one of its index goes.
+void NoteRow(const Outcome& outcome, const ResumeOptions& options, OldOutput* old) {
+  const auto place = static_cast<size_t>(outcome.index);
+  const bool again = outcome.failed && (outcome.by_run || options.retry_failed);
+  if (again || old->finished[place]) {
+    old->asked_again += again ? 1 : 0;
+    old->any_dropped = true;
+    old->indexes.push_back(OldOutput::kDroppedLine);
+    return;
+  }
+  old->finished[place] = true;
+  ++(outcome.failed ? old->failed : old->answered);
+  old->indexes.push_back(static_cast<uint32_t>(outcome.index));
+}
+
+// The lines that stay, each followed by a line break, by index.
+Status WriteSorted(const std::string& path, const OldOutput& old, RawLines* lines,
+                   FileReplacement* file) {
+  std::vector<int64_t> places;
+  for (const uint32_t index : old.indexes) {
+    const int64_t place = lines->place();
+    MINISGL_ASSIGN_OR_RETURN(const std::optional<std::string_view> line, lines->Next());
+    if (!line || index == OldOutput::kDroppedLine) continue;
+    if (index >= places.size()) places.resize(size_t{index} + 1, kNoLine);
+    places[index] = place;
+  }
+  for (const int64_t place : places) {
+    if (place == kNoLine) continue;
+    if (place != lines->place()) lines->GoTo(place);
+    MINISGL_ASSIGN_OR_RETURN(const std::optional<std::string_view> line, lines->Next());
+    if (!line)
+      return BadInput("{}: was changed meanwhile; give the command again", Visible(path, 400));
+    MINISGL_RETURN_IF_ERROR(file->Write(*line));
+    if (!line->ends_with('\n')) MINISGL_RETURN_IF_ERROR(file->Write("\n"));
+  }
+  return Status();
+}
+
+Status WriteKept(const OldOutput& old, RawLines* lines, FileReplacement* file) {
+  for (const uint32_t index : old.indexes) {
+    MINISGL_ASSIGN_OR_RETURN(const std::optional<std::string_view> line, lines->Next());
+    if (!line || index == OldOutput::kDroppedLine) continue;
+    MINISGL_RETURN_IF_ERROR(file->Write(*line));
+    if (!line->ends_with('\n')) MINISGL_RETURN_IF_ERROR(file->Write("\n"));
+  }
+  return Status();
+}
+
+// The end of the last line, in place.
+Status RepairTail(const std::string& path, const OldOutput& old) {
+  if (old.torn_at < 0 && !old.lacks_line_break) return Status();
+  const int fd = open(path.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC);
+  const bool done = fd >= 0 &&
+                    (old.torn_at < 0 ? WriteAll(fd, "\n") : ftruncate(fd, old.torn_at) == 0) &&
+                    SyncFile(fd);
+  const int error = errno;
+  if (fd >= 0) close(fd);
+  if (done) return Status();
+  return MakeStatus(StatusCode::kIoError, "{}: cannot be written ({})", Visible(path, 400),
+                    std::strerror(error));
+}
+
+}  // namespace
+
+Result<OldOutput> ReadOldOutput(const std::string& path, const ResumeOptions& options) {
+  const int64_t num_rows = options.check->rows;
+  if (num_rows >= int64_t{OldOutput::kDroppedLine}) {
+    return UsageError("--resume takes at most {} rows (found {}); split the input",
+                      OldOutput::kDroppedLine - 1, num_rows);
+  }
+  OldOutput old;
+  old.finished.resize(static_cast<size_t>(num_rows));
+  struct stat info {};
+  if (stat(path.c_str(), &info) != 0 && errno == ENOENT) return old;
+  MINISGL_ASSIGN_OR_RETURN(const std::unique_ptr<RawLines> lines, RawLines::Open(path, 0));
+  int64_t last_index = -1;
+  for (int64_t number = 1;; ++number) {
+    const int64_t place = lines->place();
+    MINISGL_ASSIGN_OR_RETURN(const std::optional<std::string_view> line, lines->Next());
+    if (!line) return old;
+    const bool whole = line->ends_with('\n');
+    const Result<Json> row = SkimJson(whole ? line->substr(0, line->size() - 1) : *line);
+    if (!row.ok() && !whole) {
+      old.torn_at = place;
+      return old;
+    }
+    const Result<Outcome> outcome =
+        row.ok() ? OutcomeOf(*row, options) : Result<Outcome>(row.status());
+    if (!outcome.ok()) {
+      return BadInput("{}:{}: {}; mend or remove this line, or write to another file",
+                      Visible(path, 400), number, outcome.status().message());
+    }
+    old.lacks_line_break = !whole;
+    NoteRow(*outcome, options, &old);
+    if (old.indexes.back() == OldOutput::kDroppedLine) continue;
+    old.ascending = old.ascending && outcome->index > last_index;
+    last_index = outcome->index;
+  }
+}
+
+Status RepairOldOutput(const std::string& path, const OldOutput& old, bool ordered) {
+  FileReplacement::RemoveLeftover(path);
+  const bool sorts = ordered && !old.ascending;
+  if (!old.any_dropped && !sorts) return RepairTail(path, old);
+  MINISGL_ASSIGN_OR_RETURN(const std::unique_ptr<RawLines> lines, RawLines::Open(path, 0));
+  MINISGL_ASSIGN_OR_RETURN(const std::unique_ptr<FileReplacement> file,
+                           FileReplacement::Begin(path, {.sole_writer = true}));
+  MINISGL_RETURN_IF_ERROR(sorts ? WriteSorted(path, old, lines.get(), file.get())
+                                : WriteKept(old, lines.get(), file.get()));
+  return file->Commit();
+}
+
+bool NeedsMerge(const RowSelection& asked, int64_t num_rows) {
+  bool any_asked = false;
+  for (int64_t index = asked.first; index < std::min(asked.end, num_rows); ++index) {
+    if (any_asked && !asked.Has(index)) return true;
+    any_asked = any_asked || asked.Has(index);
+  }
+  return false;
+}
+
+Status MergeInOrder(const std::string& path, const RowSelection& asked, int64_t num_rows,
+                    int64_t old_bytes) {
+  MINISGL_ASSIGN_OR_RETURN(const auto old_lines, RawLines::Open(path, 0));
+  MINISGL_ASSIGN_OR_RETURN(const auto new_lines, RawLines::Open(path, old_bytes));
+  MINISGL_ASSIGN_OR_RETURN(const auto file, FileReplacement::Begin(path, {.sole_writer = true}));
+  for (int64_t index = asked.first; index < std::min(asked.end, num_rows); ++index) {
+    RawLines* lines = asked.Has(index) ? new_lines.get() : old_lines.get();
+    MINISGL_ASSIGN_OR_RETURN(const std::optional<std::string_view> line, lines->Next());
+    if (!line) {
+      return MakeStatus(StatusCode::kIoError,
+                        "{}: was changed meanwhile; its rows stay as they came",
+                        Visible(path, 400));
+    }
+    MINISGL_RETURN_IF_ERROR(file->Write(*line));
+  }
+  return file->Commit();
+}
+
+}  // namespace minisgl

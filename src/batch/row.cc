@@ -1,0 +1,295 @@
+#include "batch/row.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "batch/row_fields.h"
+#include "batch/row_text.h"
+#include "minisgl/base/utf8.h"
+
+namespace minisgl {
+namespace {
+
+constexpr const char* kChatUrl = "/v1/chat/completions";
+constexpr const char* kCompletionUrl = "/v1/completions";
+
+bool TakeId(const char* name, Json id, RowDraft* draft) {
+  return FindRowField(name, kAtTop)->take(id, draft);
+}
+
+class RowParser {
+ public:
+  RowParser(RowDraft* draft, bool lenient) : draft_(*draft), lenient_(lenient) {}
+
+  // Moves out of `json`: a row may be large.
+  std::optional<RowError> Parse(Json json) {
+    if (json.is_string()) {
+      draft_.row.kind = PromptKind::kText;
+      draft_.row.prompt = std::move(json.as_string());
+      return std::nullopt;
+    }
+    if (!json.is_object()) {
+      return InvalidRow(
+          fmt::format("a row must be an object or a string (found {})", json.TypeName()));
+    }
+    TakeIdFirst(json);
+    const bool is_batch =
+        json.Find("body") != nullptr ||
+        (json.Find("custom_id") != nullptr && (json.Find("url") || json.Find("method")));
+    if (is_batch) return ParseBatch(&json);
+    for (auto& [key, value] : json.as_object()) {
+      if (auto error = TakeMember(key, value, kAtTop)) return error;
+    }
+    return CheckWhole();
+  }
+
+ private:
+  // Errors of other fields carry the id, wherever it stands.
+  void TakeIdFirst(const Json& json) {
+    for (const char* name : {"custom_id", "id"}) {
+      const Json* id = json.Find(name);
+      if (id != nullptr && TakeId(name, *id, &draft_)) return;
+    }
+  }
+
+  std::optional<RowError> ParseBatch(Json* json) {
+    const Json* const url = json->Find("url");
+    Json* const body = json->Find("body");
+    const bool is_chat = url != nullptr && url->is_string()
+                             ? *url != Json(kCompletionUrl)
+                             : body == nullptr || body->Find("prompt") == nullptr;
+    // Without a custom_id to match it by, a line of the service's format would say less than ours.
+    const Json* id = json->Find("custom_id");
+    if (id != nullptr && !id->is_null() && *id == draft_.row.id) {
+      draft_.row.format = is_chat ? RowFormat::kBatchChat : RowFormat::kBatchCompletion;
+    }
+    for (auto& [key, value] : json->as_object()) {
+      if (auto error = TakeBatchMember(key, value)) return error;
+    }
+    if (!Seen("id")) {
+      return InvalidRow("custom_id is missing; a row with a body needs one", "custom_id");
+    }
+    if (body == nullptr) return InvalidRow("body is missing", "body");
+    for (auto& [key, value] : body->as_object()) {
+      if (auto error = TakeMember(key, value, is_chat ? kInChat : kInCompletion)) return error;
+    }
+    const char* prompt = is_chat ? "messages" : "prompt";
+    if (!Seen(prompt)) return InvalidRow(fmt::format("{} is missing", prompt), prompt);
+    return CheckWhole();
+  }
+
+  // A member beside the body.
+  std::optional<RowError> TakeBatchMember(const std::string& key, Json& value) {
+    const auto must_be = [&](const char* what) {
+      return InvalidRow(
+          fmt::format("{} must be {} (found {})", key, what, Visible(value.Dump(), 60)), key);
+    };
+    if (key == "custom_id") return TakeMember(key, value, kAtTop);
+    if (key == "body") {
+      return value.is_object() ? std::nullopt : std::optional(must_be("an object"));
+    }
+    if (key == "method") {
+      return value == Json("POST") ? std::nullopt : std::optional(must_be("POST"));
+    }
+    if (key == "url") {
+      if (value == Json(kChatUrl) || value == Json(kCompletionUrl)) return std::nullopt;
+      return must_be("/v1/chat/completions or /v1/completions");
+    }
+    const std::string shown = Visible(key);
+    return Unsupported(shown, fmt::format("{} is not a known field beside a body", shown));
+  }
+
+  std::optional<RowError> TakeMember(const std::string& key, Json& value, FieldFlags place) {
+    if (place == kAtTop && key == "sampling_params") return TakeSamplingParams(value);
+    const std::string shown = (place == kInSamplingParams ? "sampling_params." : "") + Visible(key);
+    const RowField* field = FindRowField(key, place);
+    if (field == nullptr) return Unsupported(shown, UnknownField(key, shown, place));
+    if (value.is_null() && field->name != std::string_view("metadata")) {
+      return std::nullopt;  // not given, as clients that fill in every field write it
+    }
+    if (auto error = NoteSeen(*field, shown)) return error;
+    draft_.detail.clear();
+    draft_.detail_field = shown;
+    if (TakeValue(*field, value)) return RefuseUnknown();
+    std::string message = draft_.detail;
+    if (message.empty()) {
+      message =
+          fmt::format("{} must be {} (found {})", shown, field->expects, Visible(value.Dump(), 60));
+    }
+    if ((field->flags & kUnsupported) != 0) return Unsupported(draft_.detail_field, message);
+    return InvalidRow(std::move(message), draft_.detail_field);
+  }
+
+  bool TakeValue(const RowField& field, Json& value) {
+    if (field.type == FieldType::kInteger && value.is_double()) {
+      if (const auto exact = ExactInteger(value)) {
+        Json integer(*exact);
+        return TakeValue(field, integer);
+      }
+    }
+    return InRange(field, value) && field.take(value, &draft_);
+  }
+
+  std::optional<RowError> RefuseUnknown() {
+    for (const std::string& field : std::exchange(draft_.unknown, {})) {
+      auto error = Unsupported(field, fmt::format("{} is not a known field of a message", field));
+      if (error) return error;
+    }
+    return std::nullopt;
+  }
+
+  static std::string UnknownField(const std::string& key, const std::string& shown,
+                                  FieldFlags place) {
+    std::string message = fmt::format("{} is not a known field", shown);
+    if (place == kInChat) message += fmt::format(" of {}", kChatUrl);
+    if (place == kInCompletion) message += fmt::format(" of {}", kCompletionUrl);
+    const std::string_view nearest = NearestField(key, place);
+    if (!nearest.empty()) message += fmt::format("; did you mean {}?", nearest);
+    return message;
+  }
+
+  std::optional<RowError> TakeSamplingParams(Json& value) {
+    if (value.is_null()) return std::nullopt;
+    if (!value.is_object()) {
+      return InvalidRow(
+          fmt::format("sampling_params must be an object (found {})", value.TypeName()),
+          "sampling_params");
+    }
+    for (auto& [key, member] : value.as_object()) {
+      if (auto error = TakeMember(key, member, kInSamplingParams)) return error;
+    }
+    return std::nullopt;
+  }
+
+  bool Seen(std::string_view name) const {
+    return std::find(seen_.begin(), seen_.end(), name) != seen_.end();
+  }
+
+  // A value given under two spellings is refused: one of them would be ignored.
+  std::optional<RowError> NoteSeen(const RowField& field, const std::string& shown) {
+    const std::string_view name = field.canonical_name();
+    if (Seen(name)) {
+      return InvalidRow(fmt::format("{} is given twice, under two spellings", name), shown);
+    }
+    seen_.push_back(name);
+    return std::nullopt;
+  }
+
+  std::optional<RowError> Unsupported(const std::string& field, const std::string& message) {
+    if (!lenient_) return RowError{"unsupported_field", message, field};
+    draft_.row.warnings.push_back(message + " (it was ignored)");
+    return std::nullopt;
+  }
+
+  std::optional<RowError> CheckWhole() {
+    Row& row = draft_.row;
+    const int prompts = Seen("prompt") + Seen("messages") + Seen("prompt_token_ids");
+    if (prompts != 1) {
+      return InvalidRow(fmt::format(
+          "a row needs exactly one of prompt, messages and prompt_token_ids (found {})", prompts));
+    }
+    if (row.kind != PromptKind::kMessages) {
+      for (const char* name : {"tools", "documents", "chat_template_kwargs", "reasoning_effort"}) {
+        if (Seen(name)) {
+          return InvalidRow(
+              fmt::format("{} is for the chat template; the row has no messages", name), name);
+        }
+      }
+    }
+    if (draft_.add_special_tokens) {
+      if (*draft_.add_special_tokens && row.kind != PromptKind::kText) {
+        return InvalidRow("add_special_tokens is for prompt; nothing is added to messages and ids",
+                          "add_special_tokens");
+      }
+      row.add_special_tokens = *draft_.add_special_tokens;
+    }
+    if (draft_.best_of && *draft_.best_of != row.n) {
+      const std::string message = fmt::format(
+          "best_of must be n (found {} and {}): every answer is given", *draft_.best_of, row.n);
+      if (auto error = Unsupported("best_of", message)) return error;
+    }
+    if (!draft_.uses_tools) row.tools = Json();
+    const bool has_limit = row.max_tokens.value_or(-1) >= 0;
+    if (row.min_tokens && has_limit && *row.min_tokens > *row.max_tokens) {
+      return InvalidRow(fmt::format("min_tokens is more than max_tokens (found {} and {})",
+                                    *row.min_tokens, *row.max_tokens),
+                        "min_tokens");
+    }
+    return ResolveLogprobs();
+  }
+
+  std::optional<RowError> ResolveLogprobs() {
+    const auto& [logprobs, top] = std::pair(draft_.logprobs, draft_.top_logprobs);
+    if (logprobs && logprobs->is_int()) {
+      if (top && *top != logprobs->as_int()) {
+        return InvalidRow(fmt::format("logprobs and top_logprobs disagree (found {} and {})",
+                                      logprobs->as_int(), *top),
+                          "top_logprobs");
+      }
+      draft_.row.num_logprobs = static_cast<int32_t>(logprobs->as_int());
+      return std::nullopt;
+    }
+    const bool wanted = logprobs && logprobs->as_bool();
+    if (top && !wanted && *top > 0) {
+      return InvalidRow("top_logprobs needs logprobs: true", "top_logprobs");
+    }
+    if (wanted) {
+      draft_.row.num_logprobs = top.value_or(0);
+    } else if (logprobs) {
+      draft_.row.num_logprobs = -1;
+    }
+    return std::nullopt;
+  }
+
+  RowDraft& draft_;
+  const bool lenient_;
+  std::vector<std::string_view> seen_;
+};
+
+// Of a row that is no valid JSON: the id, and the format that its error is to have.
+void TakeBeginning(const RowBeginning& beginning, RowDraft* draft) {
+  if (TakeId("custom_id", beginning.custom_id, draft)) {
+    if (!beginning.has_frame) return;
+    draft->row.format =
+        beginning.url == Json(kCompletionUrl) ? RowFormat::kBatchCompletion : RowFormat::kBatchChat;
+    return;
+  }
+  TakeId("id", beginning.id, draft);
+}
+
+}  // namespace
+
+RowError InvalidRow(std::string message, std::string field) {
+  return {"invalid_row", std::move(message), std::move(field)};
+}
+
+ParsedRow ParseRow(std::string_view text, int64_t index, int64_t line, bool lenient) {
+  RowDraft draft;
+  draft.row.index = index;
+  draft.row.line = line;
+  ParsedRow parsed;
+  JsonLimits limits;
+  limits.memory_max = kRowJsonMemoryMax;
+  if (Result<Json> json = ParseJson(text, limits); !json.ok()) {
+    parsed.error = InvalidRow(json.status().message());
+    TakeBeginning(ReadRowBeginning(text), &draft);
+  } else {
+    parsed.error = RowParser(&draft, lenient).Parse(std::move(json).value());
+    if (!parsed.error && draft.row.metadata) {
+      draft.row.metadata = RawMetadata(text, draft.row.format != RowFormat::kOwn);
+    }
+  }
+  if (parsed.error) {
+    parsed.row.index = index;
+    parsed.row.line = line;
+    parsed.row.format = draft.row.format;
+    parsed.row.id = std::move(draft.row.id);
+  } else {
+    parsed.row = std::move(draft.row);
+  }
+  return parsed;
+}
+
+}  // namespace minisgl

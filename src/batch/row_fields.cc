@@ -1,0 +1,512 @@
+#include "batch/row_fields.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <utility>
+
+#include "minisgl/base/edit_distance.h"
+#include "minisgl/base/utf8.h"
+#include "minisgl/text/chat_template.h"
+
+namespace minisgl {
+namespace {
+
+constexpr double kInt32Max = std::numeric_limits<int32_t>::max();
+constexpr double kExactIntegers = 9007199254740992;  // 2^53: doubles from here on skip some
+constexpr size_t kIdBytesMax = 4096;
+// Of a message, beside its role and content: what templates may know, and what services' answers
+// hold, which come back as a conversation goes on.
+constexpr std::array<std::string_view, 6> kTemplateKeys = {
+    "name", "tool_calls", "tool_call_id", "reasoning_content", "reasoning", "thinking"};
+constexpr std::array<std::string_view, 4> kAnswerKeys = {"refusal", "audio", "function_call",
+                                                         "annotations"};
+constexpr std::array<std::string_view, 7> kReasoningEfforts = {"none", "minimal", "low", "medium",
+                                                               "high", "xhigh",   "max"};
+constexpr size_t kStopStringsMax = 64;
+constexpr size_t kStopBytesMax = 4096;
+constexpr size_t kStopIdsMax = 4096;
+constexpr size_t kBiasesMax = 4096;
+
+template <auto kMember>
+bool TakeNumber(Json& value, RowDraft* draft) {
+  draft->row.*kMember = value.as_double();
+  return true;
+}
+
+template <auto kMember>
+bool TakeInt32(Json& value, RowDraft* draft) {
+  draft->row.*kMember = static_cast<int32_t>(value.as_int());
+  return true;
+}
+
+template <auto kMember>
+bool TakeBool(Json& value, RowDraft* draft) {
+  draft->row.*kMember = value.as_bool();
+  return true;
+}
+
+// What it holds is copied from the text of the row (row.cc).
+bool TakeMetadata(Json&, RowDraft* draft) {
+  draft->row.metadata.emplace();
+  return true;
+}
+
+template <auto kMember>
+bool TakeJson(Json& value, RowDraft* draft) {
+  draft->row.*kMember = std::move(value);
+  return true;
+}
+
+bool Accept(Json&, RowDraft*) { return true; }
+bool Refuse(Json&, RowDraft*) { return false; }
+bool AcceptFalse(Json& value, RowDraft*) { return !value.as_bool(); }
+bool AcceptTrue(Json& value, RowDraft*) { return value.as_bool(); }
+
+bool TakeId(Json& value, RowDraft* draft) {
+  const bool is_name =
+      value.is_string() && !value.as_string().empty() && value.as_string().size() <= kIdBytesMax;
+  // A whole number of more than 64 bits has lost its last digits: two such ids may look the same.
+  const bool is_exact =
+      value.is_int() || (value.is_double() && std::fabs(value.as_double()) < kExactIntegers);
+  if (!is_name && !is_exact) return false;
+  draft->row.id = std::move(value);
+  return true;
+}
+
+// Where a row already has a prompt of another kind, ParseRow says so; here the last one counts.
+bool TakeText(Json& value, RowDraft* draft) {
+  draft->row.kind = PromptKind::kText;
+  draft->row.prompt = std::move(value.as_string());
+  return true;
+}
+
+bool TakeIds(const Json& value, std::vector<TokenId>* ids) {
+  ids->clear();
+  ids->reserve(value.as_array().size());
+  for (const Json& json : value.as_array()) {
+    const int64_t id = ExactInteger(json).value_or(-1);
+    if (id < 0 || id > std::numeric_limits<TokenId>::max()) return false;
+    ids->push_back(static_cast<TokenId>(id));
+  }
+  return true;
+}
+
+bool TakePromptIds(Json& value, RowDraft* draft) {
+  draft->row.kind = PromptKind::kTokenIds;
+  return TakeIds(value, &draft->row.prompt_token_ids) && !draft->row.prompt_token_ids.empty();
+}
+
+// OpenAI's `prompt` is a string, an array of token ids, or an array of such prompts.
+bool TakePrompt(Json& value, RowDraft* draft) {
+  if (value.is_string()) return TakeText(value, draft);
+  if (!value.is_array() || value.as_array().empty()) return false;
+  Json& first = value.as_array().front();
+  const bool holds_prompts = first.is_string() || first.is_array();
+  if (!holds_prompts) return TakePromptIds(value, draft);
+  if (value.as_array().size() > 1) {
+    draft->detail =
+        fmt::format("prompt holds {} prompts; give each a row of its own", value.as_array().size());
+    return false;
+  }
+  return first.is_string() ? TakeText(first, draft) : TakePromptIds(first, draft);
+}
+
+bool FailMessage(RowDraft* draft, size_t index, std::string_view key, const std::string& what) {
+  draft->detail_field =
+      fmt::format("messages[{}]{}{}", index, key.empty() ? "" : ".", Visible(key));
+  draft->detail = fmt::format("{} {}", draft->detail_field, what);
+  return false;
+}
+
+// Makes a content one string: text parts follow each other as they are.
+bool JoinContent(Json* content, size_t index, RowDraft* draft) {
+  if (content->is_string() || content->is_null()) return true;
+  if (!content->is_array()) {
+    return FailMessage(
+        draft, index, "content",
+        fmt::format("must be a string or an array of text parts (found {})", content->TypeName()));
+  }
+  std::string joined;
+  for (const Json& part : content->as_array()) {
+    const Json* type = part.Find("type");
+    const Json* part_text = part.Find("text");
+    if (type == nullptr || *type != Json("text") || part_text == nullptr ||
+        !part_text->is_string()) {
+      return FailMessage(
+          draft, index, "content",
+          fmt::format("may hold only parts of type text (found {})", Visible(part.Dump(), 60)));
+    }
+    joined += part_text->as_string();
+  }
+  *content = Json(std::move(joined));
+  return true;
+}
+
+enum class MemberUse : uint8_t { kKeep, kDrop, kFail };
+
+MemberUse CheckMember(const std::string& key, Json* value, size_t index, RowDraft* draft) {
+  const auto has = [&key](const auto& keys) {
+    return std::find(keys.begin(), keys.end(), key) != keys.end();
+  };
+  const auto fail = [&](const char* must_be) {
+    FailMessage(draft, index, key,
+                fmt::format("must be {} (found {})", must_be, Visible(value->Dump(), 60)));
+    return MemberUse::kFail;
+  };
+  if (key == "role") {
+    const bool is_role = value->is_string() && !value->as_string().empty();
+    return is_role ? MemberUse::kKeep : fail("a string");
+  }
+  if (key == "content") {
+    return JoinContent(value, index, draft) ? MemberUse::kKeep : MemberUse::kFail;
+  }
+  if (has(kTemplateKeys)) return MemberUse::kKeep;
+  if (has(kAnswerKeys)) {
+    const bool is_empty = value->is_null() || (value->is_array() && value->as_array().empty());
+    return is_empty ? MemberUse::kDrop : fail("null");
+  }
+  draft->unknown.push_back(fmt::format("messages[{}].{}", index, Visible(key)));
+  return MemberUse::kDrop;
+}
+
+// Checks a message in place, and drops what no template is given.
+bool CheckMessage(Json* message, size_t index, RowDraft* draft) {
+  if (!message->is_object()) {
+    return FailMessage(draft, index, "",
+                       fmt::format("must be an object (found {})", message->TypeName()));
+  }
+  Json::Object& members = message->as_object();
+  size_t num_kept = 0;
+  for (Json::Member& member : members) {
+    const MemberUse use = CheckMember(member.first, &member.second, index, draft);
+    if (use == MemberUse::kFail) return false;
+    if (use == MemberUse::kDrop) continue;
+    if (&members[num_kept] != &member) members[num_kept] = std::move(member);
+    ++num_kept;
+  }
+  members.resize(num_kept);
+  if (message->Find("role") == nullptr) return FailMessage(draft, index, "role", "is missing");
+  // Alone, a content that is null is one that is not given.
+  const Json* const content = message->Find("content");
+  const bool has_content = content != nullptr && (!content->is_null() || members.size() > 2);
+  if (!has_content && message->Find("tool_calls") == nullptr) {
+    return FailMessage(draft, index, "content", "is missing");
+  }
+  return true;
+}
+
+bool TakeMessages(Json& value, RowDraft* draft) {
+  Json::Array& messages = value.as_array();
+  if (messages.empty()) return false;
+  for (size_t i = 0; i < messages.size(); ++i) {
+    if (!CheckMessage(&messages[i], i, draft)) return false;
+  }
+  draft->row.kind = PromptKind::kMessages;
+  draft->row.messages = std::move(value);
+  return true;
+}
+
+// -1 is all, as elsewhere in the field.
+bool TakeTopK(Json& value, RowDraft* draft) {
+  draft->row.top_k = static_cast<int32_t>(std::max<int64_t>(value.as_int(), 0));
+  return true;
+}
+
+// -1 is whichever, as elsewhere in the field: that of the row's place, so that a run gives the same
+// answers again.
+bool TakeSeed(Json& value, RowDraft* draft) {
+  draft->row.any_seed = value == Json(-1);
+  if (draft->row.any_seed) return true;
+  draft->row.seed = value.is_uint() ? value.as_uint() : static_cast<uint64_t>(value.as_int());
+  return true;
+}
+
+// -1 is no limit, as elsewhere in the field.
+bool TakeMaxTokens(Json& value, RowDraft* draft) {
+  draft->row.max_tokens = value.as_int();
+  return value.as_int() != 0;
+}
+
+bool TakeLogitBias(Json& value, RowDraft* draft) {
+  if (value.as_object().size() > kBiasesMax) return false;
+  for (const auto& [key, bias] : value.as_object()) {
+    TokenId id = 0;
+    const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), id);
+    if (key.empty() || error != std::errc() || end != key.data() + key.size() || id < 0)
+      return false;
+    if (!bias.is_number() || !(std::fabs(bias.as_double()) <= 100)) return false;
+    draft->row.logit_bias.emplace_back(id, static_cast<float>(bias.as_double()));
+  }
+  return true;
+}
+
+bool TakeStop(Json& value, RowDraft* draft) {
+  std::vector<std::string> stops;
+  const auto take_one = [&stops](const Json& stop) {
+    if (!stop.is_string() || stop.as_string().empty() || stop.as_string().size() > kStopBytesMax) {
+      return false;
+    }
+    stops.push_back(stop.as_string());
+    return true;
+  };
+  if (value.is_array()) {
+    if (value.as_array().size() > kStopStringsMax) return false;
+    for (const Json& stop : value.as_array()) {
+      if (!take_one(stop)) return false;
+    }
+  } else if (!take_one(value)) {
+    return false;
+  }
+  draft->row.stop = std::move(stops);
+  return true;
+}
+
+bool TakeStopIds(Json& value, RowDraft* draft) {
+  return value.as_array().size() <= kStopIdsMax && TakeIds(value, &draft->row.stop_token_ids);
+}
+
+bool TakeLogprobs(Json& value, RowDraft* draft) {
+  if (value.is_bool()) {
+    draft->logprobs = value;
+    return true;
+  }
+  const int64_t count = ExactInteger(value).value_or(-1);
+  if (count < 0 || count > kTopLogprobsMax) return false;
+  draft->logprobs = Json(count);
+  return true;
+}
+
+bool TakeTopLogprobs(Json& value, RowDraft* draft) {
+  draft->top_logprobs = static_cast<int32_t>(value.as_int());
+  return true;
+}
+
+// What a template is given in any case cannot be given to it.
+bool TakeTemplateKwargs(Json& value, RowDraft* draft) {
+  for (const auto& [key, argument] : value.as_object()) {
+    if (!ChatTemplate::Sets(key)) continue;
+    draft->detail_field = "chat_template_kwargs." + key;
+    draft->detail = draft->detail_field + " is set by the program; leave it out";
+    return false;
+  }
+  draft->row.template_kwargs = std::move(value);
+  return true;
+}
+
+bool TakeModel(Json& value, RowDraft* draft) {
+  draft->row.model = std::move(value.as_string());
+  return true;
+}
+
+bool TakeBestOf(Json& value, RowDraft* draft) {
+  draft->best_of = static_cast<int32_t>(value.as_int());
+  return true;
+}
+
+bool TakeReasoningEffort(Json& value, RowDraft* draft) {
+  const std::string& effort = value.as_string();
+  if (std::find(kReasoningEfforts.begin(), kReasoningEfforts.end(), effort) ==
+      kReasoningEfforts.end()) {
+    return false;
+  }
+  draft->row.reasoning_effort = effort;
+  return true;
+}
+
+bool TakeAddSpecial(Json& value, RowDraft* draft) {
+  draft->add_special_tokens = value.as_bool();
+  return true;
+}
+
+bool AcceptTextFormat(Json& value, RowDraft*) {
+  const Json* type = value.Find("type");
+  return type != nullptr && *type == Json("text") && value.as_object().size() == 1;
+}
+
+bool TakeToolChoice(Json& value, RowDraft* draft) {
+  draft->uses_tools = value != Json("none");
+  return value == Json("auto") || value == Json("none");
+}
+
+bool AcceptTextModality(Json& value, RowDraft*) { return value == Json(Json::Array{Json("text")}); }
+
+bool AcceptEmpty(Json& value, RowDraft*) { return value.as_string().empty(); }
+bool AcceptMedium(Json& value, RowDraft*) { return value.as_string() == "medium"; }
+
+using enum FieldType;
+
+constexpr const char* kExpectsIds = "an array of token ids";
+constexpr const char* kExpectsId =
+    "a string of 1 to 4096 bytes, or a number of at most 64 bits (write a longer one as a string)";
+constexpr const char* kExpectsBool = "true or false";
+constexpr const char* kExpectsCount = "an integer from 0 to 2147483647";
+constexpr const char* kExpectsLimit = "an integer from 1 to 2147483647, or -1 for no limit";
+
+constexpr uint8_t kSampling = kAnywhere | kInSamplingParams;
+constexpr uint8_t kChat = kAtTop | kInChat;
+constexpr uint8_t kCompletion = kAtTop | kInCompletion;
+constexpr uint8_t kLimited = kAnywhere | kUnsupported;
+constexpr FieldRange kNoRange;
+constexpr FieldRange kCount{0, kInt32Max};
+constexpr FieldRange kLimit{-1, kInt32Max};  // and not 0
+
+// clang-format off
+constexpr RowField kFields[] = {
+    {"id", kAny, kExpectsId, TakeId, kNoRange, kAtTop},
+    {"custom_id", kAny, kExpectsId, TakeId, kNoRange, kAtTop, "id"},
+
+    {"prompt", kAny, "a string, or an array of token ids", TakePrompt, kNoRange, kCompletion},
+    {"text", kString, "a string", TakeText, kNoRange, kAtTop, "prompt"},
+    {"messages", kArray, "an array of one message or more", TakeMessages, kNoRange, kChat},
+    {"prompt_token_ids", kArray, kExpectsIds, TakePromptIds, kNoRange, kAtTop},
+    {"input_ids", kArray, kExpectsIds, TakePromptIds, kNoRange, kAtTop, "prompt_token_ids"},
+
+    {"temperature", kNumber, "a number from 0 to 100", TakeNumber<&Row::temperature>, {0, 100},
+     kSampling},
+    {"top_k", kInteger, "an integer from -1 to 2147483647", TakeTopK, {-1, kInt32Max}, kSampling},
+    {"top_p", kNumber, "a number above 0 and at most 1", TakeNumber<&Row::top_p>, {0, 1, true},
+     kSampling},
+    {"min_p", kNumber, "a number from 0 to 1", TakeNumber<&Row::min_p>, {0, 1}, kSampling},
+    {"repetition_penalty", kNumber, "a number above 0 and at most 100",
+     TakeNumber<&Row::repetition_penalty>, {0, 100, true}, kSampling},
+    {"presence_penalty", kNumber, "a number from -2 to 2", TakeNumber<&Row::presence_penalty>,
+     {-2, 2}, kSampling},
+    {"frequency_penalty", kNumber, "a number from -2 to 2", TakeNumber<&Row::frequency_penalty>,
+     {-2, 2}, kSampling},
+    {"logit_bias", kObject, "an object of token ids, each with a number from -100 to 100",
+     TakeLogitBias, kNoRange, kSampling},
+    {"seed", kInteger, "an integer of 64 bits", TakeSeed, kNoRange, kSampling},
+    {"sampling_seed", kInteger, "an integer of 64 bits", TakeSeed, kNoRange, kInSamplingParams,
+     "seed"},
+    {"max_tokens", kInteger, kExpectsLimit, TakeMaxTokens, kLimit, kSampling},
+    {"max_completion_tokens", kInteger, kExpectsLimit, TakeMaxTokens, kLimit, kChat,
+     "max_tokens"},
+    {"max_new_tokens", kInteger, kExpectsLimit, TakeMaxTokens, kLimit,
+     kAtTop | kInSamplingParams, "max_tokens"},
+    {"min_tokens", kInteger, kExpectsCount, TakeInt32<&Row::min_tokens>, kCount, kSampling},
+    {"min_new_tokens", kInteger, kExpectsCount, TakeInt32<&Row::min_tokens>, kCount,
+     kInSamplingParams, "min_tokens"},
+    {"stop", kAny, "a string, or an array of at most 64 strings, none empty", TakeStop, kNoRange,
+     kSampling},
+    {"stop_token_ids", kArray, kExpectsIds, TakeStopIds, kNoRange, kSampling},
+    {"ignore_eos", kBool, kExpectsBool, TakeBool<&Row::ignore_eos>, kNoRange, kSampling},
+    {"n", kInteger, "an integer from 1 to 128", TakeInt32<&Row::n>, {1, kAnswersMax}, kSampling},
+    {"logprobs", kAny, "true, false, or an integer from 0 to 20", TakeLogprobs, kNoRange,
+     kAtTop | kInSamplingParams},
+    {"logprobs", kBool, "true or false (top_logprobs says how many)", TakeLogprobs, kNoRange,
+     kInChat},
+    {"logprobs", kInteger, "an integer from 0 to 20", TakeLogprobs, {0, kTopLogprobsMax},
+     kInCompletion},
+    {"top_logprobs", kInteger, "an integer from 0 to 20", TakeTopLogprobs, {0, kTopLogprobsMax},
+     kChat},
+
+    {"priority", kInteger, "an integer from -1000000 to 1000000", TakeInt32<&Row::priority>,
+     {-1e6, 1e6}},
+    {"timeout_s", kNumber, "a number of seconds above 0 and at most 1e9",
+     TakeNumber<&Row::timeout_s>, {0, 1e9, true}},
+    {"tools", kArray, "an array", TakeJson<&Row::tools>, kNoRange, kChat},
+    {"documents", kArray, "an array", TakeJson<&Row::documents>, kNoRange, kChat},
+    {"chat_template_kwargs", kObject, "an object", TakeTemplateKwargs, kNoRange, kChat},
+    {"reasoning_effort", kString, "none, minimal, low, medium, high, xhigh or max",
+     TakeReasoningEffort, kNoRange, kChat},
+    {"add_special_tokens", kBool, kExpectsBool, TakeAddSpecial, kNoRange, kCompletion},
+    {"return_token_ids", kBool, kExpectsBool, TakeBool<&Row::return_token_ids>},
+    {"metadata", kAny, "any JSON", TakeMetadata},
+    {"model", kString, "a string", TakeModel},
+
+    // Fields of other programs' requests: accepted where they ask for what happens anyway.
+    {"user", kString, "a string", Accept},
+    {"store", kBool, kExpectsBool, Accept},
+    {"service_tier", kString, "a string", Accept},
+    {"safety_identifier", kString, "a string", Accept},
+    {"prompt_cache_key", kString, "a string", Accept},
+    {"prompt_cache_retention", kString, "a string", Accept},
+    {"prompt_cache_options", kObject, "an object", Accept},
+    {"prediction", kObject, "an object", Accept},  // may save time, and changes no answer
+    {"parallel_tool_calls", kBool, kExpectsBool, Accept, kNoRange, kChat},
+    {"stream", kBool, "false, as a row is answered whole", AcceptFalse, kNoRange, kLimited},
+    {"stream_options", kAny, "left out, as a row is answered whole", Refuse, kNoRange, kLimited},
+    {"echo", kBool, "false", AcceptFalse, kNoRange, kCompletion | kUnsupported},
+    {"suffix", kString, "empty", AcceptEmpty, kNoRange, kCompletion | kUnsupported},
+    {"best_of", kInteger, "an integer from 1 to 128", TakeBestOf, {1, kAnswersMax},
+     kCompletion | kUnsupported},
+    {"response_format", kObject, "{\"type\": \"text\"}", AcceptTextFormat, kNoRange, kLimited},
+    {"tool_choice", kString, "auto or none", TakeToolChoice, kNoRange, kChat | kUnsupported},
+    {"functions", kAny, "left out; tools is its successor", Refuse, kNoRange,
+     kChat | kUnsupported},
+    {"function_call", kAny, "left out; tool_choice is its successor", Refuse, kNoRange,
+     kChat | kUnsupported},
+    {"modalities", kArray, "[\"text\"]", AcceptTextModality, kNoRange, kChat | kUnsupported},
+    {"audio", kAny, "left out, as answers are text", Refuse, kNoRange, kChat | kUnsupported},
+    {"moderation", kAny, "left out, as answers are not moderated", Refuse, kNoRange, kLimited},
+    {"web_search_options", kAny, "left out, as the program reads no web", Refuse, kNoRange,
+     kChat | kUnsupported},
+    {"verbosity", kString, "medium", AcceptMedium, kNoRange, kChat | kUnsupported},
+    {"skip_special_tokens", kBool, "true", AcceptTrue, kNoRange, kSampling | kUnsupported},
+    {"spaces_between_special_tokens", kBool, kExpectsBool, Accept, kNoRange, kSampling},
+};
+// clang-format on
+
+}  // namespace
+
+std::string_view NearestField(std::string_view name, FieldFlags place) {
+  constexpr size_t kNameMax = 40;  // longer than any field
+  std::string_view nearest;
+  if (name.size() >= kNameMax) return nearest;
+  // A slip of the fingers is two letters at most, and leaves most of a name standing.
+  size_t best = std::min<size_t>(2, name.size() / 3);
+  for (const RowField& field : kFields) {
+    if ((field.flags & place) == 0) continue;
+    const size_t distance = EditDistance(field.name, name);
+    if (distance > best || (distance == best && !nearest.empty())) continue;
+    best = distance;
+    nearest = field.name;
+  }
+  return nearest;
+}
+
+std::span<const RowField> RowFields() { return kFields; }
+
+const RowField* FindRowField(std::string_view name, FieldFlags place) {
+  for (const RowField& field : kFields) {
+    if (name == field.name && (field.flags & place) != 0) return &field;
+  }
+  return nullptr;
+}
+
+std::optional<int64_t> ExactInteger(const Json& value) {
+  if (value.is_int()) return value.as_int();
+  if (!value.is_double()) return std::nullopt;
+  const double number = value.as_double();
+  if (!(std::fabs(number) < kExactIntegers) || std::trunc(number) != number) return std::nullopt;
+  return static_cast<int64_t>(number);
+}
+
+bool InRange(const RowField& field, const Json& value) {
+  const auto within = [&range = field.range](double number) {
+    return (range.low_open ? number > range.low : number >= range.low) && number <= range.high;
+  };
+  switch (field.type) {
+    case kBool:
+      return value.is_bool();
+    case kInteger:
+      return (value.is_int() || value.is_uint()) && within(value.as_double());
+    case kNumber:
+      return value.is_number() && within(value.as_double());
+    case kString:
+      return value.is_string();
+    case kArray:
+      return value.is_array();
+    case kObject:
+      return value.is_object();
+    case kAny:
+      return true;
+  }
+  return false;
+}
+
+}  // namespace minisgl

@@ -1,0 +1,164 @@
+#include "batch/row_output.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <utility>
+
+#include "batch/openai_batch.h"
+
+namespace minisgl {
+namespace {
+
+Json TokenJson(TokenId id, float logprob, const Tokenizer& tokenizer) {
+  const bool known = id >= 0 && id < tokenizer.vocab_size();
+  const std::string bytes = known ? tokenizer.PieceBytes(id) : "";
+  const bool special = known && bytes.empty();
+  Json token = Json(Json::Object());
+  token.Set("token", special ? tokenizer.PieceText(id) : bytes);
+  token.Set("id", int64_t{id});
+  token.Set("logprob", FloatJson(logprob));
+  Json byte_values = Json(Json::Array());
+  for (const char byte : bytes) byte_values.Append(int64_t{static_cast<uint8_t>(byte)});
+  token.Set("bytes", std::move(byte_values));
+  return token;
+}
+
+// The prompt counts once, whatever the number of answers; what the cache gave is said of the first.
+Json UsageJson(const std::vector<RowAnswer>& answers) {
+  int64_t completion_tokens = 0;
+  for (const RowAnswer& answer : answers) completion_tokens += answer.usage.completion_tokens;
+  Json usage = Json(Json::Object());
+  usage.Set("prompt_tokens", answers.front().usage.prompt_tokens);
+  usage.Set("cached_tokens", answers.front().usage.cached_tokens);
+  usage.Set("completion_tokens", completion_tokens);
+  return usage;
+}
+
+void SetText(const Row& row, const RowAnswer& answer, Json* out) {
+  ReasoningPiece piece = SplitAnswer(row, answer);
+  out->Set("text", std::move(piece.text));
+  if (!piece.reasoning.empty()) out->Set("reasoning", std::move(piece.reasoning));
+  out->Set("finish_reason", answer.finish_reason);
+}
+
+bool HasLogprobs(const RowAnswer& answer) { return !answer.logprobs.empty(); }
+
+Json ChoicesJson(const Row& row, const std::vector<RowAnswer>& answers,
+                 const Tokenizer& tokenizer) {
+  Json choices = Json(Json::Array());
+  for (const RowAnswer& answer : answers) {
+    Json choice = Json(Json::Object());
+    choice.Set("index", static_cast<int64_t>(choices.as_array().size()));
+    SetText(row, answer, &choice);
+    if (row.return_token_ids) choice.Set("token_ids", TokenIdsJson(answer));
+    if (HasLogprobs(answer)) choice.Set("logprobs", LogprobsJson(answer, tokenizer));
+    if (row.with_metrics) choice.Set("metrics", MetricsJson(answer));
+    choices.Append(std::move(choice));
+  }
+  return choices;
+}
+
+Json BeginRow(const Row& row) {
+  Json out = Json(Json::Object());
+  out.Set("id", row.id);
+  out.Set("index", row.index);
+  return out;
+}
+
+}  // namespace
+
+ReasoningPiece SplitAnswer(const Row& row, const RowAnswer& answer) {
+  ReasoningPiece piece = SplitReasoning(row.reasoning, answer.text);
+  if (row.hide_reasoning) piece.reasoning.clear();
+  return piece;
+}
+
+// The shortest digits that give this float again, not those of the double it widens to.
+Json FloatJson(float value) {
+  char digits[32];
+  const auto [end, error] = std::to_chars(digits, digits + sizeof digits, value);
+  double parsed = 0;
+  const auto result = std::from_chars(digits, end, parsed);
+  return error == std::errc() && result.ec == std::errc() ? Json(parsed)
+                                                          : Json(static_cast<double>(value));
+}
+
+// Whole microseconds: what lies below is noise.
+Json MetricsJson(const RowAnswer& answer) {
+  const AnswerTimes& times = answer.times;
+  const auto num_tokens = static_cast<double>(answer.usage.completion_tokens);
+  const double generating_s = std::max(times.last_token_s - times.first_token_s, 0.0);
+  const double running_s = times.last_token_s - times.admitted_s;
+  const auto rounded = [](double value) { return std::round(value * 1e3) / 1e3; };
+  Json metrics = Json(Json::Object());
+  metrics.Set("queue_time_ms", rounded(1e3 * times.admitted_s));
+  metrics.Set("time_to_first_token_ms", rounded(1e3 * times.first_token_s));
+  metrics.Set("generation_time_ms", rounded(1e3 * generating_s));
+  metrics.Set("mean_itl_ms",
+              num_tokens > 1 ? Json(rounded(1e3 * generating_s / (num_tokens - 1))) : Json());
+  metrics.Set("tokens_per_second", running_s > 0 ? Json(rounded(num_tokens / running_s)) : Json());
+  return metrics;
+}
+
+Json LogprobsJson(const RowAnswer& answer, const Tokenizer& tokenizer) {
+  Json content = Json(Json::Array());
+  for (const TokenLogprobs& chosen : answer.logprobs) {
+    Json token = TokenJson(chosen.id, chosen.logprob, tokenizer);
+    Json top = Json(Json::Array());
+    for (const TokenLogprob& other : chosen.top) {
+      top.Append(TokenJson(other.id, other.logprob, tokenizer));
+    }
+    token.Set("top_logprobs", std::move(top));
+    content.Append(std::move(token));
+  }
+  Json logprobs = Json(Json::Object());
+  logprobs.Set("content", std::move(content));
+  return logprobs;
+}
+
+Json TokenIdsJson(const RowAnswer& answer) {
+  Json ids = Json(Json::Array());
+  for (TokenId id : answer.token_ids) ids.Append(int64_t{id});
+  return ids;
+}
+
+Json WarningsJson(const Row& row) {
+  Json warnings = Json(Json::Array());
+  for (const std::string& warning : row.warnings) warnings.Append(warning);
+  return warnings;
+}
+
+std::string FormatAnswerRow(const Row& row, const std::vector<RowAnswer>& answers,
+                            const Tokenizer& tokenizer) {
+  if (row.format != RowFormat::kOwn) return FormatBatchAnswer(row, answers, tokenizer);
+  const RowAnswer& first = answers.front();
+  const bool several = row.n > 1;
+  Json out = BeginRow(row);
+  if (!several) SetText(row, first, &out);
+  out.Set("usage", UsageJson(answers));
+  if (!several && row.return_token_ids) out.Set("token_ids", TokenIdsJson(first));
+  if (!row.warnings.empty()) out.Set("warnings", WarningsJson(row));
+  if (row.metadata) out.Set("metadata", Json::Raw(*row.metadata));
+  if (row.model) out.Set("model", *row.model);
+  if (!several && HasLogprobs(first)) out.Set("logprobs", LogprobsJson(first, tokenizer));
+  if (!several && row.with_metrics) out.Set("metrics", MetricsJson(first));
+  if (several) out.Set("choices", ChoicesJson(row, answers, tokenizer));
+  return out.Dump() + "\n";
+}
+
+std::string FormatErrorRow(const Row& row, const RowError& error) {
+  if (row.format != RowFormat::kOwn) return FormatBatchError(row, error);
+  Json fields = Json(Json::Object());
+  fields.Set("code", error.code);
+  fields.Set("message", error.message);
+  fields.Set("line", row.line);
+  if (!error.field.empty()) fields.Set("field", error.field);
+  Json out = BeginRow(row);
+  out.Set("error", std::move(fields));
+  return out.Dump() + "\n";
+}
+
+}  // namespace minisgl

@@ -1,0 +1,109 @@
+#include "batch/row_preparer.h"
+
+#include <utility>
+
+namespace minisgl {
+namespace {
+
+// A copy of `row` but for what only its prompt needs, which may be large.
+Row WithoutPrompt(Row* row) {
+  Row heavy;
+  const auto exchange = [&] {
+    std::swap(row->prompt, heavy.prompt);
+    std::swap(row->messages, heavy.messages);
+    std::swap(row->tools, heavy.tools);
+    std::swap(row->documents, heavy.documents);
+    std::swap(row->template_kwargs, heavy.template_kwargs);
+    std::swap(row->prompt_token_ids, heavy.prompt_token_ids);
+    std::swap(row->logit_bias, heavy.logit_bias);
+  };
+  exchange();
+  Row light = *row;
+  exchange();
+  return light;
+}
+
+}  // namespace
+
+void DropPrompt(Row* row) {
+  row->prompt = std::string();
+  row->messages = row->tools = row->documents = row->template_kwargs = Json();
+  row->prompt_token_ids = std::vector<TokenId>();
+  row->logit_bias = {};
+}
+
+RowPreparer::~RowPreparer() {
+  Cancel();
+  if (thread_.joinable()) thread_.join();
+}
+
+void RowPreparer::Add(ReadyRow row) {
+  auto job = std::make_shared<Job>();
+  job->told = WithoutPrompt(&row.row);
+  num_answers_ += row.row.n;
+  bytes_ += row.bytes;
+  job->ready = std::move(row);
+  jobs_.push_back(job);
+  {
+    const std::lock_guard lock(mutex_);
+    waiting_.push_back(std::move(job));
+  }
+  changed_.notify_all();
+  if (!thread_.joinable()) thread_ = std::thread([this] { Work(); });
+}
+
+std::optional<RowPreparer::Prepared> RowPreparer::Take(std::chrono::milliseconds wait) {
+  if (jobs_.empty()) return std::nullopt;
+  const std::shared_ptr<Job> job = jobs_.front();
+  {
+    std::unique_lock lock(mutex_);
+    if (!changed_.wait_for(lock, wait, [&] { return job->is_done; })) return std::nullopt;
+  }
+  jobs_.pop_front();
+  num_answers_ -= job->told.n;
+  bytes_ -= job->ready.bytes;
+  if (job->thrown) std::rethrow_exception(job->thrown);
+  return Prepared{std::move(job->ready), std::move(job->error)};
+}
+
+std::vector<Row> RowPreparer::Cancel() {
+  cancelled_ = true;
+  {
+    const std::lock_guard lock(mutex_);
+    waiting_.clear();
+  }
+  changed_.notify_all();
+  std::vector<Row> rows;
+  for (const auto& job : jobs_) rows.push_back(std::move(job->told));
+  jobs_.clear();
+  num_answers_ = 0;
+  bytes_ = 0;
+  return rows;
+}
+
+void RowPreparer::Work() {
+  while (true) {
+    std::shared_ptr<Job> job;
+    {
+      std::unique_lock lock(mutex_);
+      changed_.wait(lock, [this] { return cancelled_ || !waiting_.empty(); });
+      if (waiting_.empty()) return;
+      job = std::move(waiting_.front());
+      waiting_.pop_front();
+    }
+    try {
+      ReadyRow& ready = job->ready;
+      job->error = prompts_.Build(&ready.row, &ready.prompts, &cancelled_);
+      DropPrompt(&ready.row);
+    } catch (...) {
+      job->thrown = std::current_exception();
+    }
+    {
+      const std::lock_guard lock(mutex_);
+      job->is_done = true;
+    }
+    changed_.notify_all();
+  }
+}
+
+}  // namespace minisgl

@@ -1,0 +1,284 @@
+#include "batch/row_prompt.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <chrono>
+#include <span>
+#include <utility>
+
+#include "minisgl/base/random.h"
+
+namespace minisgl {
+
+std::optional<RowError> ApplyReasoningEffort(const TextModel& text, Row* row) {
+  constexpr const char* kField = "reasoning_effort";
+  const std::string& effort = row->reasoning_effort;
+  if (effort.empty() || text.chat_template == nullptr) return std::nullopt;
+  if (row->template_kwargs.Find(kField) != nullptr) {
+    return InvalidRow("reasoning_effort is in chat_template_kwargs as well", kField);
+  }
+  if (text.chat_template->Reads(kField)) {
+    row->template_kwargs.Set(kField, effort);
+    return std::nullopt;
+  }
+  bool has_switch = false;
+  for (const char* name : kReasoningSwitches) {
+    if (!text.chat_template->Reads(name)) continue;
+    has_switch = true;
+    if (row->template_kwargs.Find(name) == nullptr) {
+      row->template_kwargs.Set(name, effort != "none");
+    }
+  }
+  if (!has_switch) {
+    return RowError{"unsupported_field",
+                    "reasoning_effort: the chat template has no switch for it; leave it out",
+                    kField};
+  }
+  if (effort != "none") {
+    row->warnings.push_back(
+        "reasoning_effort: the chat template has no levels of it; reasoning is on");
+  }
+  return std::nullopt;
+}
+
+Json ChatMessages(const std::optional<std::string>& system, std::string text) {
+  Json messages = Json(Json::Array());
+  const auto add = [&messages](const char* role, std::string content) {
+    Json message = Json(Json::Object());
+    message.Set("role", role).Set("content", std::move(content));
+    messages.Append(std::move(message));
+  };
+  if (system) add("system", *system);
+  add("user", std::move(text));
+  return messages;
+}
+
+// A line of an OpenAI file for completions says by its URL what is meant.
+bool IsRawPrompt(const Row& row) {
+  return row.kind == PromptKind::kText && row.format == RowFormat::kOwn;
+}
+
+std::string RawPromptsWarning(const std::string& file, std::optional<int64_t> count) {
+  const std::string rows = !count        ? "rows that hold prompt are"
+                           : *count == 1 ? "1 row that holds prompt is"
+                                         : fmt::format("{} rows that hold prompt are", *count);
+  return fmt::format(
+      "{}: {} completed without the model's chat template; with --chat run puts them through it, "
+      "with --raw it does not warn",
+      file, rows);
+}
+
+std::optional<RowError> CheckControlIds(const TextModel& text, const Row& row) {
+  if (!text.no_parse_special) return std::nullopt;
+  std::span<const TokenId> ids = row.prompt_token_ids;
+  const std::vector<TokenId> prefix = text.tokenizer->Prefix();
+  if (ids.size() >= prefix.size() && std::equal(prefix.begin(), prefix.end(), ids.begin())) {
+    ids = ids.subspan(prefix.size());  // what begins texts may stand there
+  }
+  for (const TokenId id : ids) {
+    if (!text.tokenizer->IsSpecial(id)) continue;
+    return InvalidRow(
+        fmt::format("prompt_token_ids holds the control token {}, which --no-parse-special refuses",
+                    id),
+        "prompt_token_ids");
+  }
+  return std::nullopt;
+}
+
+int64_t ContextCapacity(const EngineLimits& limits) {
+  // The last token of an answer is never computed on, and so needs no place in the pool.
+  return std::min<int64_t>(limits.max_seq_len, int64_t{limits.num_pages} * limits.page_size + 1);
+}
+
+PromptBuilder::PromptBuilder(const TextModel* text, const EngineLimits& limits,
+                             PromptBuilderOptions options)
+    : text_(text),
+      vocab_size_(limits.vocab_size),
+      capacity_(ContextCapacity(limits)),
+      options_(std::move(options)) {
+  if (text->chat_template != nullptr) {
+    reasoning_ = FindReasoningTags(*text->chat_template, *text->tokenizer, &spelled_ids_);
+  }
+}
+
+std::optional<RowError> PromptBuilder::Build(Row* row, std::vector<Prompt>* prompts,
+                                             const std::atomic<bool>* cancelled) const {
+  prompts->clear();
+  if (auto error = CheckIds(*row)) return error;
+  if (options_.chat && IsRawPrompt(*row)) AskInChat(row);
+  Prompt prompt;
+  row->hide_reasoning = options_.hide_reasoning;
+  row->with_metrics = options_.row_metrics;
+  Ids ids;
+  if (auto error = PromptIds(row, cancelled, &ids)) return error;
+  if (ids.total == 0) return InvalidRow("the prompt is empty: it has no tokens", "prompt");
+  prompt.max_tokens = row->max_tokens.value_or(options_.defaults.max_tokens.value_or(-1));
+  if (options_.truncate_left) Truncate(row, prompt.max_tokens, &ids);
+  // Before there are n of it.
+  if (auto error = CheckLength(ids.total, ids.is_whole)) return error;
+  prompt.ids = std::move(ids.last);
+  prompt.sampling = Sampling(*row);
+  if (auto error = CheckMinTokens(*row, prompt)) return error;
+  prompt.stop = row->stop.value_or(options_.defaults.stop);
+  prompt.stop_token_ids = row->stop_token_ids;
+  if (!row->reasoning.none()) prompt.spelled_ids = spelled_ids_;
+  prompt.ignore_eos = row->ignore_eos.value_or(options_.defaults.ignore_eos);
+  prompt.priority = row->priority;
+  if (row->timeout_s) prompt.timeout = std::chrono::duration<double>(*row->timeout_s);
+  SetEndTokens(options_.eos_ids, &prompt);
+  const uint64_t seed = prompt.sampling.seed;
+  for (int32_t answer = 1; answer < row->n; ++answer) {
+    prompts->push_back(prompt);
+    prompt.sampling.seed = AnswerSeed(seed, static_cast<uint64_t>(answer));
+  }
+  prompts->push_back(std::move(prompt));
+  return std::nullopt;
+}
+
+void PromptBuilder::AskInChat(Row* row) const {
+  row->kind = PromptKind::kMessages;
+  row->messages = ChatMessages(options_.system, std::move(row->prompt));
+  row->prompt.clear();
+}
+
+std::optional<RowError> PromptBuilder::CheckIds(const Row& row) const {
+  const auto check = [this](const std::vector<TokenId>& ids,
+                            const char* field) -> std::optional<RowError> {
+    for (TokenId id : ids) {
+      if (id < vocab_size_) continue;
+      return InvalidRow(
+          fmt::format("{} holds an id past the vocabulary (found {}; the model has {})", field, id,
+                      vocab_size_),
+          field);
+    }
+    return std::nullopt;
+  };
+  if (auto error = check(row.prompt_token_ids, "prompt_token_ids")) return error;
+  if (auto error = check(row.stop_token_ids, "stop_token_ids")) return error;
+  std::vector<TokenId> biased;
+  for (const auto& [id, bias] : row.logit_bias) biased.push_back(id);
+  return check(biased, "logit_bias");
+}
+
+// One of the two may be a default. (ParseRow refuses a row that holds both.)
+std::optional<RowError> PromptBuilder::CheckMinTokens(const Row& row, const Prompt& prompt) const {
+  const int32_t min_tokens = prompt.sampling.min_tokens;
+  if (prompt.max_tokens < 0 || min_tokens <= prompt.max_tokens) return std::nullopt;
+  const SamplingDefaults& defaults = options_.defaults;
+  const auto from = [](bool of_row, const std::string& origin) {
+    return of_row || origin.empty() ? "" : " of " + origin;
+  };
+  return InvalidRow(
+      fmt::format("min_tokens is more than max_tokens (found {}{} and {}{})", min_tokens,
+                  from(row.min_tokens.has_value(), defaults.min_tokens_origin), prompt.max_tokens,
+                  from(row.max_tokens.has_value(), defaults.max_tokens_origin)),
+      "min_tokens");
+}
+
+std::optional<RowError> PromptBuilder::CheckLength(int64_t length, bool is_whole) const {
+  if (length < capacity_) return std::nullopt;
+  return RowError{"length_exceeded",
+                  fmt::format("the prompt has {}{} tokens; at most {} leave room for an answer",
+                              is_whole ? "" : "at least ", length, capacity_ - 1),
+                  ""};
+}
+
+void PromptBuilder::Add(std::span<const TokenId> ids, Ids* to) const {
+  if (ids.empty()) return;
+  if (!to->first) to->first = ids.front();
+  to->total += static_cast<int64_t>(ids.size());
+  std::vector<TokenId>& last = to->last;
+  last.insert(last.end(), ids.begin(), ids.end());
+  const auto keep = static_cast<size_t>(capacity_);
+  if (last.size() <= 2 * keep) return;
+  last.erase(last.begin(), last.end() - static_cast<std::ptrdiff_t>(keep));
+}
+
+std::optional<RowError> PromptBuilder::PromptIds(Row* row, const std::atomic<bool>* cancelled,
+                                                 Ids* ids) const {
+  if (row->kind == PromptKind::kTokenIds) {
+    if (auto error = CheckControlIds(*text_, *row)) return error;
+    Add(row->prompt_token_ids, ids);
+    return std::nullopt;
+  }
+  if (auto error = ApplyReasoningEffort(*text_, row)) return error;
+  const bool is_completed = row->kind == PromptKind::kText && row->add_special_tokens;
+  Result<std::vector<TextPiece>> pieces = Pieces(row, cancelled);
+  if (!pieces.ok()) return RowError{"template_error", pieces.status().message(), "messages"};
+  if (is_completed) Add(text_->tokenizer->Prefix(), ids);
+  if (auto error = EncodePieces(*row, std::move(pieces).value(), cancelled, ids)) return error;
+  if (is_completed) Add(text_->tokenizer->Suffix(), ids);
+  return std::nullopt;
+}
+
+// A long text that is too long is not read to its end to say by how much.
+std::optional<RowError> PromptBuilder::EncodePieces(const Row& row, std::vector<TextPiece> pieces,
+                                                    const std::atomic<bool>* cancelled,
+                                                    Ids* ids) const {
+  constexpr size_t kCountedBytes = size_t{1} << 20;
+  size_t bytes = 0;
+  for (const TextPiece& piece : pieces) bytes += piece.text.size();
+  const bool counts = options_.truncate_left || bytes <= kCountedBytes;
+  if (const int64_t least = text_->tokenizer->MinTokens(pieces); !counts && least >= capacity_) {
+    return CheckLength(least, /*is_whole=*/false);
+  }
+  const auto sink = [&](std::span<const TokenId> more) {
+    Add(more, ids);
+    ids->is_whole = counts || ids->total < capacity_;
+    return ids->is_whole && (cancelled == nullptr || !cancelled->load());
+  };
+  const Status status = EncodeRenderedTo(*text_, std::move(pieces), sink);
+  if (cancelled != nullptr && cancelled->load()) {
+    return RowError{"cancelled", "the run was stopped before this row was asked", ""};
+  }
+  if (status.ok()) return std::nullopt;
+  return InvalidRow(status.message(), row.kind == PromptKind::kMessages ? "messages" : "prompt");
+}
+
+// A prompt that is text is completed as it is: its answer is no turn of a template, and is whole.
+Result<std::vector<TextPiece>> PromptBuilder::Pieces(Row* row,
+                                                     const std::atomic<bool>* cancelled) const {
+  std::vector<TextPiece> pieces;
+  if (row->kind == PromptKind::kText) return RawPieces(*text_, std::move(row->prompt));
+  MINISGL_ASSIGN_OR_RETURN(
+      pieces, RenderChat(*text_, std::move(row->messages), std::move(row->template_kwargs),
+                         std::move(row->tools), std::move(row->documents), cancelled));
+  row->reasoning = WithPrompt(reasoning_, pieces);
+  return pieces;
+}
+
+// Keeps the end of the prompt, and the token that begins texts if it had one. Room is left for the
+// answer, though at most a quarter of the context, so that a generous max_tokens does not eat the
+// prompt.
+void PromptBuilder::Truncate(Row* row, int64_t max_tokens, Ids* ids) const {
+  const int64_t length = ids->total;
+  if (length < capacity_) return;
+  const int64_t quarter = std::max<int64_t>(capacity_ / 4, 1);
+  const int64_t room = max_tokens < 0 ? quarter : std::min(max_tokens, quarter);
+  const int64_t keep = std::max<int64_t>(capacity_ - room, 1);
+  std::vector<TokenId>& last = ids->last;
+  last.erase(last.begin(), last.end() - keep);
+  if (keep > 1 && text_->tokenizer->bos_id() == ids->first) last.front() = *ids->first;
+  ids->total = keep;
+  row->warnings.push_back(
+      fmt::format("the prompt was cut from {} tokens to its last {}", length, keep));
+}
+
+SamplingParams PromptBuilder::Sampling(const Row& row) const {
+  SamplingParams params = options_.defaults.params;
+  params.temperature = row.temperature.value_or(params.temperature);
+  params.top_k = row.top_k.value_or(params.top_k);
+  params.top_p = row.top_p.value_or(params.top_p);
+  params.min_p = row.min_p.value_or(params.min_p);
+  params.repetition_penalty = row.repetition_penalty.value_or(params.repetition_penalty);
+  params.presence_penalty = row.presence_penalty.value_or(params.presence_penalty);
+  params.frequency_penalty = row.frequency_penalty.value_or(params.frequency_penalty);
+  params.min_tokens = row.min_tokens.value_or(params.min_tokens);
+  params.num_logprobs = row.num_logprobs.value_or(params.num_logprobs);
+  params.logit_bias = row.logit_bias;
+  params.seed = row.seed.value_or(DeriveSeed(options_.seed, static_cast<uint64_t>(row.index)));
+  return params;
+}
+
+}  // namespace minisgl

@@ -1,0 +1,183 @@
+#include "batch/row_source.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+
+#include "batch/input_kind.h"
+#include "batch/row_prompt.h"
+#include "minisgl/base/utf8.h"
+
+namespace minisgl {
+namespace {
+
+RowError DuplicateId(const Row& row, int64_t first_line) {
+  return {"duplicate_id",
+          fmt::format("the id {} was already on line {}; give each row its own",
+                      Visible(row.id.Dump()), first_line),
+          "id"};
+}
+
+// Where the rows stand that had the ids of `duplicates` first: few inputs have any, so that lines
+// are not kept for those that have none, but read again.
+Status FindFirstLines(LineReader* reader, std::vector<DuplicateRow>* duplicates) {
+  std::vector<DuplicateRow*> by_first;
+  for (DuplicateRow& duplicate : *duplicates) by_first.push_back(&duplicate);
+  std::sort(by_first.begin(), by_first.end(), [](const DuplicateRow* a, const DuplicateRow* b) {
+    return a->first_index < b->first_index;
+  });
+  MINISGL_RETURN_IF_ERROR(reader->Rewind());
+  std::string line;
+  int64_t next_index = 0;
+  for (DuplicateRow* duplicate : by_first) {
+    for (; next_index <= duplicate->first_index; ++next_index) {
+      if (reader->Next(0, &line) == LineReader::Outcome::kFailed) return reader->status();
+    }
+    duplicate->first_line = reader->line_number();
+  }
+  return Status();
+}
+
+// Whether an earlier version drew other answers of the row: several of them, or by a seed of -1.
+bool IsReseeded(const Row& row) { return row.n > 1 || row.any_seed; }
+
+}  // namespace
+
+const DuplicateRow* FileCheck::FindDuplicate(int64_t index) const {
+  const auto found = std::lower_bound(
+      duplicates.begin(), duplicates.end(), index,
+      [](const DuplicateRow& duplicate, int64_t value) { return duplicate.index < value; });
+  return found == duplicates.end() || found->index != index ? nullptr : &*found;
+}
+
+int64_t RowSelection::Count(int64_t num_rows) const {
+  const int64_t last = std::min(end, num_rows);
+  int64_t count = 0;
+  for (int64_t index = first; index < last; ++index) count += Has(index) ? 1 : 0;
+  return count;
+}
+
+// Before the first row: kRow where there may be rows.
+RowSource::Outcome FileRowSource::LookAtBeginning(int timeout_ms) {
+  std::string_view begin;
+  bool is_all = false;
+  const LineReader::Outcome outcome = reader_.Peek(timeout_ms, &begin, &is_all);
+  if (outcome == LineReader::Outcome::kNotYet) return Outcome::kNotYet;
+  if (outcome == LineReader::Outcome::kFailed) return Outcome::kFailed;
+  looked_ = true;
+  kind_ = CheckIsJsonLines(begin, is_all, reader_.name());
+  return kind_.ok() ? Outcome::kRow : Outcome::kFailed;
+}
+
+RowSource::Outcome FileRowSource::Next(int timeout_ms, ParsedRow* row) {
+  if (!looked_) {
+    const Outcome beginning = LookAtBeginning(timeout_ms);
+    if (beginning != Outcome::kRow) return beginning;
+  }
+  LineReader::Outcome outcome = LineReader::Outcome::kEnd;
+  bool selected = false;
+  while (!selected) {
+    if (selection_ != nullptr && next_index_ >= selection_->end) return Outcome::kEnd;
+    outcome = reader_.Next(timeout_ms, &line_);
+    const bool is_row =
+        outcome == LineReader::Outcome::kLine || outcome == LineReader::Outcome::kTooLong;
+    selected = !is_row || selection_ == nullptr || selection_->Has(next_index_);
+    if (!selected) ++next_index_;
+  }
+  switch (outcome) {
+    case LineReader::Outcome::kNotYet:
+      return Outcome::kNotYet;
+    case LineReader::Outcome::kEnd:
+      return Outcome::kEnd;
+    case LineReader::Outcome::kFailed:
+      return Outcome::kFailed;
+    case LineReader::Outcome::kTooLong:
+      *row = ParsedRow();
+      row->row.index = next_index_++;
+      row->row.line = reader_.line_number();
+      row->error = RowError{
+          "invalid_row",
+          fmt::format("the line has more than {} bytes; give shorter rows", kRowBytesMax), ""};
+      line_.clear();
+      return Outcome::kRow;
+    case LineReader::Outcome::kLine:
+      break;
+  }
+  *row = ParseRow(line_, next_index_++, reader_.line_number(), lenient_);
+  RefuseDuplicate(row);
+  return Outcome::kRow;
+}
+
+// An error that the row has besides is said first.
+void FileRowSource::RefuseDuplicate(ParsedRow* row) {
+  std::optional<int64_t> first_line;
+  if (check_ids_) {
+    first_line = ids_.Note(row->row.id, row->row.line);
+  } else if (check_ != nullptr) {
+    const DuplicateRow* duplicate = check_->FindDuplicate(row->row.index);
+    if (duplicate != nullptr) first_line = duplicate->first_line;
+  }
+  if (first_line && !row->error) row->error = DuplicateId(row->row, *first_line);
+}
+
+Status FileRowSource::status() const {
+  if (!kind_.ok()) return kind_;
+  if (!reader_.changed() || check_ == nullptr) return reader_.status();
+  return BadInput(
+      "{}: changed while it was read: {} of its {} rows had been read, and the others "
+      "are not asked",
+      reader_.name(), next_index_, check_->rows);
+}
+
+size_t SingleRowSource::PromptBytes(const Row& row) {
+  size_t bytes = row.prompt.size();
+  if (!row.messages.is_array()) return bytes;
+  for (const Json& message : row.messages.as_array()) {
+    const Json* const content = message.Find("content");
+    if (content != nullptr && content->is_string()) bytes += content->as_string().size();
+  }
+  return bytes;
+}
+
+Result<FileCheck> CheckRows(LineReader* reader, bool lenient, IdTable* ids) {
+  FileCheck check;
+  FileRowSource source(reader, lenient, /*check_ids=*/false);
+  IdTable own_ids;
+  if (ids == nullptr) ids = &own_ids;
+  ParsedRow parsed;
+  ParsedRow first_bad;  // what its message needs
+  RowSource::Outcome outcome = RowSource::Outcome::kEnd;
+  while ((outcome = source.Next(0, &parsed)) == RowSource::Outcome::kRow) {
+    ++check.rows;
+    const Row& row = parsed.row;
+    check.has_id.push_back(!row.id.is_null());
+    if (IsReseeded(row) && check.reseeded_rows++ == 0) check.first_reseeded_line = row.line;
+    const std::optional<int64_t> first_index = ids->Note(row.id, row.index);
+    if (first_index) check.duplicates.push_back({row.index, row.line, *first_index, 0});
+    if (!parsed.error && !first_index) {
+      check.raw_prompts += IsRawPrompt(row) ? 1 : 0;
+      continue;
+    }
+    if (check.bad_rows++ > 0) continue;
+    first_bad.row.index = row.index;
+    first_bad.row.line = row.line;
+    first_bad.row.id = row.id;
+    first_bad.error = parsed.error;
+  }
+  if (outcome == RowSource::Outcome::kFailed) return source.status();
+  MINISGL_RETURN_IF_ERROR(reader->Rewind());
+  if (!check.duplicates.empty()) {
+    MINISGL_RETURN_IF_ERROR(FindFirstLines(reader, &check.duplicates));
+    MINISGL_RETURN_IF_ERROR(reader->Rewind());
+  }
+  if (check.bad_rows == 0) return check;
+  if (const DuplicateRow* duplicate = check.FindDuplicate(first_bad.row.index);
+      duplicate != nullptr && !first_bad.error) {
+    first_bad.error = DuplicateId(first_bad.row, duplicate->first_line);
+  }
+  check.first_bad =
+      fmt::format("{}:{}: {}", reader->name(), first_bad.row.line, first_bad.error->message);
+  return check;
+}
+
+}  // namespace minisgl

@@ -1,0 +1,78 @@
+#include "batch/row_text.h"
+
+#include <algorithm>
+
+#include "minisgl/base/check.h"
+#include "minisgl/base/json_scanner.h"
+#include "minisgl/base/utf8.h"
+
+namespace minisgl {
+namespace {
+
+constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
+// More than any id of a row has: each of its bytes may be an escape of six.
+constexpr size_t kRawIdBytesMax = 6 * 4096 + 2;
+
+std::string_view WithoutMark(std::string_view text) {
+  if (text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
+  return text;
+}
+
+// In the object that begins at the scanner's token: goes to the key `name`. False if there is none.
+bool GoToKey(JsonScanner* scanner, std::string_view name) {
+  std::string_view passed;
+  while (scanner->Next() && scanner->token() == JsonScanner::Token::kKey) {
+    if (UnquoteJson(scanner->raw()) == name) return true;
+    if (!scanner->SkipValue(&passed)) return false;
+  }
+  return false;
+}
+
+std::string_view ValidBeginning(std::string_view text) {
+  size_t end = 0;
+  while (end < text.size()) {
+    const size_t length = Utf8CharLength(text.substr(end));
+    if (length == 0) break;
+    end += length;
+  }
+  return text.substr(0, end);
+}
+
+// The first of two members of one name counts.
+void TakeFirst(std::string_view raw, Json* value) {
+  if (!value->is_null() || raw.size() > kRawIdBytesMax) return;
+  if (Result<Json> json = ParseJson(raw); json.ok()) *value = std::move(json).value();
+}
+
+}  // namespace
+
+std::string RawMetadata(std::string_view text, bool in_body) {
+  JsonScanner scanner(WithoutMark(text), kJsonDepthMax);
+  std::string_view raw;
+  const bool found = scanner.Next() &&
+                     (!in_body || (GoToKey(&scanner, "body") && scanner.Next())) &&
+                     GoToKey(&scanner, "metadata") && scanner.SkipValue(&raw);
+  MINISGL_CHECK(found, "a row without the metadata that it has");
+  std::string line(raw);
+  std::replace_if(
+      line.begin(), line.end(), [](char c) { return c == '\n' || c == '\r'; }, ' ');
+  return line;
+}
+
+RowBeginning ReadRowBeginning(std::string_view text) {
+  RowBeginning row;
+  JsonScanner scanner(ValidBeginning(WithoutMark(text)), kJsonDepthMax);
+  if (!scanner.Next() || scanner.token() != JsonScanner::Token::kBeginObject) return row;
+  while (scanner.Next() && scanner.token() == JsonScanner::Token::kKey) {
+    const std::string key = UnquoteJson(scanner.raw());
+    row.has_frame = row.has_frame || key == "body" || key == "url" || key == "method";
+    std::string_view raw;
+    if (!scanner.SkipValue(&raw)) break;
+    if (key == "id") TakeFirst(raw, &row.id);
+    if (key == "custom_id") TakeFirst(raw, &row.custom_id);
+    if (key == "url") TakeFirst(raw, &row.url);
+  }
+  return row;
+}
+
+}  // namespace minisgl

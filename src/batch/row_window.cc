@@ -1,0 +1,60 @@
+#include "batch/row_window.h"
+
+#include <algorithm>
+#include <compare>
+#include <iterator>
+#include <utility>
+
+#include "minisgl/base/check.h"
+
+namespace minisgl {
+
+RowWindow::Key RowWindow::KeyOf(const Place& place) {
+  return {place->ready.row.priority, place->ready.prompts.front().ids, place->number};
+}
+
+bool RowWindow::Less::operator()(const Key& a, const Key& b) const {
+  if (a.priority != b.priority) return a.priority < b.priority;
+  const auto order = std::lexicographical_compare_three_way(a.ids.begin(), a.ids.end(),
+                                                            b.ids.begin(), b.ids.end());
+  return order == 0 ? a.number < b.number : order < 0;
+}
+
+void RowWindow::Add(ReadyRow row) {
+  num_answers_ += static_cast<int64_t>(row.prompts.size());
+  bytes_ += row.bytes;
+  by_age_.push_back({std::move(row), num_added_++, num_taken_});
+  by_prefix_.insert(std::prev(by_age_.end()));
+}
+
+ReadyRow RowWindow::TakeNext() {
+  MINISGL_CHECK(!empty(), "no row to ask");
+  if (num_taken_ - by_age_.front().taken_at_coming >= passed_max_) return TakeOldest();
+  const int32_t priority = (*by_prefix_.begin())->ready.row.priority;
+  // Before any was asked, from the first of the input.
+  if (last_number_ < 0 && by_age_.front().ready.row.priority == priority) return TakeOldest();
+  auto next = by_prefix_.lower_bound(Key{priority, last_ids_, last_number_});
+  if (next == by_prefix_.end() || (*next)->ready.row.priority != priority) {
+    next = by_prefix_.begin();
+  }
+  return Take(*next);
+}
+
+ReadyRow RowWindow::TakeOldest() {
+  MINISGL_CHECK(!empty(), "no row to ask");
+  return Take(by_age_.begin());
+}
+
+ReadyRow RowWindow::Take(Place place) {
+  by_prefix_.erase(place);
+  last_ids_ = place->ready.prompts.front().ids;
+  last_number_ = place->number;
+  ReadyRow row = std::move(place->ready);
+  by_age_.erase(place);
+  ++num_taken_;
+  num_answers_ -= static_cast<int64_t>(row.prompts.size());
+  bytes_ -= row.bytes;
+  return row;
+}
+
+}  // namespace minisgl

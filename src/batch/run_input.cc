@@ -1,0 +1,265 @@
+#include "batch/run_input.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "batch/row.h"
+#include "minisgl/base/log.h"
+#include "minisgl/base/mapped_file.h"
+#include "minisgl/base/utf8.h"
+#include "term/messages.h"
+
+namespace minisgl {
+namespace {
+
+constexpr size_t kInputBytes = size_t{1} << 16;
+constexpr int kSilentWait_ms = 1000;
+constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
+
+// For telling a block of a file from what it became: each step can be undone, so that one changed
+// word always gives another hash.
+uint64_t HashBlock(std::string_view bytes) {
+  constexpr uint64_t kOdd = 0x9e3779b97f4a7c15;
+  uint64_t hash = bytes.size();
+  while (!bytes.empty()) {
+    uint64_t word = 0;
+    const size_t size = std::min(sizeof(word), bytes.size());
+    std::memcpy(&word, bytes.data(), size);
+    hash = (hash ^ word) * kOdd;
+    hash ^= hash >> 32;
+    bytes.remove_prefix(size);
+  }
+  return hash;
+}
+
+bool IsBlank(std::string_view line) { return line.find_first_not_of(" \t\r") == std::string::npos; }
+
+}  // namespace
+
+Result<LineReader> LineReader::Open(const std::string& path) {
+  LineReader reader;
+  reader.name_ = path == "-" ? "standard input" : Visible(path, 400);
+  reader.owned_ = path != "-";
+  reader.fd_ = path == "-" ? STDIN_FILENO : open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  struct stat info {};
+  if (reader.fd_ < 0 || fstat(reader.fd_, &info) != 0) {
+    return MakeStatus(StatusCode::kNoInput, "{}: cannot be opened ({})", reader.name_,
+                      std::strerror(errno));
+  }
+  if (S_ISDIR(info.st_mode)) {
+    return MakeStatus(StatusCode::kNoInput, "{}: is a directory; give a file of JSON Lines",
+                      reader.name_);
+  }
+  if (S_ISREG(info.st_mode)) {
+    const off_t offset = lseek(reader.fd_, 0, SEEK_CUR);
+    reader.regular_ = offset >= 0;
+    reader.start_offset_ = offset;
+  }
+  return reader;
+}
+
+LineReader::LineReader(LineReader&& other) noexcept
+    : fd_(std::exchange(other.fd_, -1)),
+      owned_(other.owned_),
+      regular_(other.regular_),
+      start_offset_(other.start_offset_),
+      name_(std::move(other.name_)),
+      buffer_(std::move(other.buffer_)),
+      buffer_begin_(other.buffer_begin_),
+      scanned_(other.scanned_),
+      skipping_(other.skipping_),
+      at_end_(other.at_end_),
+      line_number_(other.line_number_),
+      status_(std::move(other.status_)),
+      block_hashes_(std::move(other.block_hashes_)),
+      num_bytes_(other.num_bytes_),
+      reads_again_(other.reads_again_),
+      bytes_read_(other.bytes_read_),
+      changed_(other.changed_) {}
+
+LineReader::~LineReader() {
+  if (owned_ && fd_ >= 0) close(fd_);
+}
+
+Status LineReader::Rewind() {
+  MINISGL_CHECK(regular_, "only a regular file is read twice");
+  if (lseek(fd_, start_offset_, SEEK_SET) < 0) {
+    return MakeStatus(StatusCode::kIoError, "{}: cannot be read again ({})", name_,
+                      std::strerror(errno));
+  }
+  // After half a reading the next is the first again.
+  reads_again_ = reads_again_ || at_end_;
+  if (!reads_again_) {
+    block_hashes_.clear();
+    num_bytes_ = 0;
+  }
+  bytes_read_ = 0;
+  buffer_.clear();
+  buffer_begin_ = scanned_ = 0;
+  skipping_ = at_end_ = changed_ = false;
+  line_number_ = 0;
+  status_ = Status();
+  return Status();
+}
+
+LineReader::Outcome LineReader::Next(int timeout_ms, std::string* line) {
+  while (true) {
+    Outcome outcome = Outcome::kLine;
+    if (TakeLine(line, &outcome)) {
+      if (outcome == Outcome::kLine && IsBlank(*line)) continue;
+      return outcome;
+    }
+    if (at_end_) return Outcome::kEnd;
+    outcome = Fill(timeout_ms);
+    if (outcome != Outcome::kLine) return outcome;
+  }
+}
+
+LineReader::Outcome LineReader::Peek(int timeout_ms, std::string_view* bytes, bool* is_all) {
+  while (!at_end_ && buffer_.size() < (regular_ ? kInputBytes : 1)) {
+    const Outcome outcome = Fill(timeout_ms);
+    if (outcome != Outcome::kLine) return outcome;
+  }
+  *bytes = std::string_view(buffer_).substr(buffer_begin_);
+  *is_all = at_end_;
+  return Outcome::kLine;
+}
+
+// Reads once. kLine: there may be a line now.
+LineReader::Outcome LineReader::Fill(int timeout_ms) {
+  if (buffer_begin_ > 0) {
+    buffer_.erase(0, buffer_begin_);
+    scanned_ -= buffer_begin_;
+    buffer_begin_ = 0;
+  }
+  if (regular_) return FillFromFile();
+  pollfd waiting{fd_, POLLIN, 0};
+  const int ready = poll(&waiting, 1, timeout_ms);
+  if (ready == 0 || (ready < 0 && errno == EINTR)) return Outcome::kNotYet;
+  const size_t size = buffer_.size();
+  buffer_.resize(size + kInputBytes);
+  const ssize_t got = read(fd_, buffer_.data() + size, kInputBytes);
+  const int error = errno;
+  buffer_.resize(size + static_cast<size_t>(std::max<ssize_t>(got, 0)));
+  if (got < 0) {
+    return error == EINTR || error == EAGAIN ? Outcome::kNotYet : FailToRead(error);
+  }
+  at_end_ = got == 0;
+  return Outcome::kLine;
+}
+
+// A whole block, or what there is at the end of the file.
+LineReader::Outcome LineReader::FillFromFile() {
+  size_t wanted = kInputBytes;
+  if (reads_again_) {
+    wanted = static_cast<size_t>(
+        std::min<int64_t>(num_bytes_ - bytes_read_, static_cast<int64_t>(kInputBytes)));
+  }
+  const size_t begin = buffer_.size();
+  buffer_.resize(begin + wanted);
+  size_t got = 0;
+  while (got < wanted) {
+    const ssize_t part = read(fd_, buffer_.data() + begin + got, wanted - got);
+    if (part < 0 && errno == EINTR) continue;
+    if (part < 0) return FailToRead(errno);
+    if (part == 0) break;
+    got += static_cast<size_t>(part);
+  }
+  buffer_.resize(begin + got);
+  const std::string_view block = std::string_view(buffer_).substr(begin);
+  const size_t number = static_cast<size_t>(bytes_read_) / kInputBytes;
+  at_end_ = got < kInputBytes;
+  if (!reads_again_) {
+    if (got > 0) block_hashes_.push_back(HashBlock(block));
+    num_bytes_ += static_cast<int64_t>(got);
+  } else if (got < wanted || (got > 0 && HashBlock(block) != block_hashes_[number])) {
+    changed_ = true;
+    status_ = BadInput("{}: changed while it was read, at byte {} of {} or after it", name_,
+                       bytes_read_, num_bytes_);
+    return Outcome::kFailed;
+  }
+  bytes_read_ += static_cast<int64_t>(got);
+  return Outcome::kLine;
+}
+
+LineReader::Outcome LineReader::FailToRead(int error) {
+  status_ =
+      MakeStatus(StatusCode::kIoError, "{}: cannot be read ({})", name_, std::strerror(error));
+  return Outcome::kFailed;
+}
+
+// Moves one line out of the buffer; false where the buffer holds no whole line.
+bool LineReader::TakeLine(std::string* line, Outcome* outcome) {
+  const size_t line_break = buffer_.find('\n', scanned_);
+  const bool found = line_break != std::string::npos;
+  const size_t end = found ? line_break : buffer_.size();
+  scanned_ = end;
+  if (!skipping_ && end - buffer_begin_ > kRowBytesMax) skipping_ = true;
+  if (!found && (!at_end_ || (end == buffer_begin_ && !skipping_))) {
+    if (skipping_) {  // what is passed over need not be kept
+      buffer_.clear();
+      buffer_begin_ = scanned_ = 0;
+    }
+    return false;
+  }
+  ++line_number_;
+  *outcome = std::exchange(skipping_, false) ? Outcome::kTooLong : Outcome::kLine;
+  if (*outcome == Outcome::kLine) {
+    std::string_view text(buffer_.data() + buffer_begin_, end - buffer_begin_);
+    if (line_number_ == 1 && text.starts_with(kByteOrderMark)) text.remove_prefix(3);
+    if (text.ends_with('\r')) text.remove_suffix(1);
+    line->assign(text);
+  }
+  buffer_begin_ = scanned_ = found ? end + 1 : end;
+  return true;
+}
+
+Result<std::string> SystemText(const std::string& option) {
+  if (!option.starts_with('@')) return Utf8OrWarn(option, "--system");
+  MINISGL_ASSIGN_OR_RETURN(std::string text, ReadFile(option.substr(1), kRowBytesMax));
+  return Utf8OrWarn(std::move(text), option.substr(1));
+}
+
+std::string NoRows(const LineReader& reader) {
+  return fmt::format("{}: has no rows; there is nothing to answer", reader.name());
+}
+
+Result<std::string> ReadStandardInput(bool may_be_left) {
+  std::string text;
+  bool said = false;
+  while (true) {
+    // A program that leaves its pipe open looks like a hang; say what is waited for.
+    pollfd waiting{STDIN_FILENO, POLLIN, 0};
+    if (!said && poll(&waiting, 1, kSilentWait_ms) == 0) {
+      said = true;
+      Log(LogLevel::kInfo, fmt::format("waiting for standard input{}",
+                                       may_be_left ? " (--no-stdin leaves it)" : ""));
+    }
+    const size_t size = text.size();
+    text.resize(size + kInputBytes);
+    const ssize_t got = read(STDIN_FILENO, text.data() + size, kInputBytes);
+    text.resize(size + static_cast<size_t>(std::max<ssize_t>(got, 0)));
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0 && errno == EBADF) return text;  // closed: the same as empty
+    if (got < 0) {
+      return MakeStatus(StatusCode::kNoInput, "standard input: cannot be read ({})",
+                        std::strerror(errno));
+    }
+    if (got == 0) break;
+    if (text.size() > kRowBytesMax) {
+      return BadInput("standard input: has more than {} bytes; give less", kRowBytesMax);
+    }
+  }
+  return Utf8OrWarn(std::move(text), "standard input");
+}
+
+}  // namespace minisgl

@@ -1,0 +1,301 @@
+#include "batch/run_journal.h"
+
+#include <fmt/core.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+#include <filesystem>
+#include <initializer_list>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "batch/row.h"
+#include "load/sampling.h"
+#include "minisgl/base/file_io.h"
+#include "minisgl/base/folder.h"
+#include "minisgl/base/mapped_file.h"
+#include "minisgl/base/sha256.h"
+#include "minisgl/base/utf8.h"
+
+namespace minisgl {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int64_t kVersion = 2;
+constexpr int64_t kVersionCountedUp = 1;  // seeds of answers
+constexpr uint64_t kJournalBytesMax = uint64_t{1} << 20;
+constexpr size_t kReadBytes = size_t{1} << 20;
+
+// Tokenizers and templates are smaller, files of weights larger.
+constexpr uint64_t kWholeFileBytesMax = uint64_t{32} << 20;
+// Of a file of weights: its beginning, which holds the names and shapes, and samples that no two
+// trainings have in common.
+constexpr size_t kHeadBytes = size_t{1} << 20;
+constexpr size_t kSampleBytes = 4096;
+constexpr size_t kSamples = 64;
+
+struct InputDigest {
+  int64_t bytes = 0;
+  std::string sha256;
+  char last_byte = '\n';
+};
+
+// Of at most `bytes_max` bytes from where the reader began.
+Result<InputDigest> DigestInput(const LineReader& reader, int64_t bytes_max) {
+  InputDigest digest;
+  Sha256 hasher;
+  std::string buffer;
+  while (digest.bytes < bytes_max) {
+    buffer.resize(static_cast<size_t>(
+        std::min<int64_t>(bytes_max - digest.bytes, static_cast<int64_t>(kReadBytes))));
+    const ssize_t got =
+        pread(reader.fd(), buffer.data(), buffer.size(), reader.start_offset() + digest.bytes);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) {
+      return MakeStatus(StatusCode::kIoError, "{}: cannot be read ({})", reader.name(),
+                        std::strerror(errno));
+    }
+    if (got == 0) break;
+    hasher.Add({buffer.data(), static_cast<size_t>(got)});
+    digest.bytes += got;
+    digest.last_byte = buffer[static_cast<size_t>(got) - 1];
+  }
+  digest.sha256 = hasher.FinishHex();
+  return digest;
+}
+
+void AddSamples(std::span<const std::byte> bytes, Sha256* hasher) {
+  const auto* text = reinterpret_cast<const char*>(bytes.data());
+  hasher->Add({text, std::min(kHeadBytes, bytes.size())});
+  const size_t stride = std::max(bytes.size() / kSamples, kSampleBytes);
+  for (size_t at = 0; at < bytes.size(); at += stride) {
+    hasher->Add({text + at, std::min(kSampleBytes, bytes.size() - at)});
+  }
+}
+
+Status DigestFile(const std::string& folder, const std::string& name, Sha256* hasher) {
+  const fs::path path = fs::path(folder) / name;
+  std::error_code error;
+  if (!fs::is_regular_file(path, error)) return Status();
+  MINISGL_ASSIGN_OR_RETURN(const MappedFile file, MappedFile::Open(path.string()));
+  const std::span<const std::byte> bytes = file.bytes();
+  hasher->Add(fmt::format("{}\n{}\n", name, bytes.size()));
+  if (bytes.size() <= kWholeFileBytesMax) {
+    hasher->Add({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+  } else {
+    AddSamples(bytes, hasher);
+  }
+  return Status();
+}
+
+// The files of a folder that end in one of `endings`, by name, wherever the folder lies.
+Result<std::string> DigestFolder(const std::string& folder,
+                                 std::initializer_list<std::string_view> endings) {
+  Sha256 hasher;
+  for (const std::string& name : NamesIn(folder)) {
+    const std::string ending = fs::path(name).extension().string();
+    if (std::find(endings.begin(), endings.end(), ending) == endings.end()) continue;
+    MINISGL_RETURN_IF_ERROR(DigestFile(folder, name, &hasher));
+  }
+  return hasher.FinishHex();
+}
+
+// All that a model is made of. Its folder of templates stands apart, as the first journals lack it.
+Result<Json> DescribeModel(const std::string& dir) {
+  Json model = Json(Json::Object());
+  model.Set("name", ReplaceInvalidUtf8(fs::path(dir).filename().string()));
+  MINISGL_ASSIGN_OR_RETURN(std::string files,
+                           DigestFolder(dir, {".json", ".model", ".jinja", ".safetensors"}));
+  const std::string folder = (fs::path(dir) / "additional_chat_templates").string();
+  MINISGL_ASSIGN_OR_RETURN(std::string templates, DigestFolder(folder, {".jinja"}));
+  return model.Set("sha256", std::move(files)).Set("templates_sha256", std::move(templates));
+}
+
+template <typename T>
+Json OrNull(const std::optional<T>& value) {
+  return value ? Json(*value) : Json();
+}
+Json OrNull(const std::optional<int32_t>& value) { return value ? Json(int64_t{*value}) : Json(); }
+
+Json Strings(const std::vector<std::string>& strings) {
+  Json array = Json(Json::Array());
+  for (const std::string& text : strings) array.Append(text);
+  return array;
+}
+
+std::string HashedText(const std::string& text) {
+  Sha256 hasher;
+  hasher.Add(text);
+  return "sha256 " + hasher.FinishHex();
+}
+
+// By the names of the command line, for messages.
+Json DescribeOptions(const RunOptions& options) {
+  const SamplingOptions& sampling = options.sampling;
+  Json out = Json(Json::Object());
+  out.Set("--temperature", OrNull(sampling.temperature));
+  out.Set("--top-k", OrNull(sampling.top_k));
+  out.Set("--top-p", OrNull(sampling.top_p));
+  out.Set("--min-p", OrNull(sampling.min_p));
+  out.Set("--repetition-penalty", OrNull(sampling.repetition_penalty));
+  out.Set("--presence-penalty", OrNull(sampling.presence_penalty));
+  out.Set("--frequency-penalty", OrNull(sampling.frequency_penalty));
+  out.Set("--seed", sampling.seed ? Json(fmt::format("{}", *sampling.seed)) : Json());
+  out.Set("--max-tokens", OrNull(sampling.max_tokens));
+  out.Set("--min-tokens", OrNull(sampling.min_tokens));
+  out.Set("--stop", Strings(sampling.stop));
+  out.Set("--ignore-eos", sampling.ignore_eos);
+  out.Set("--logprobs", OrNull(sampling.logprobs));
+  out.Set("--sampling-defaults", sampling.sampling_defaults);
+  out.Set("--dtype", options.engine.dtype);
+  out.Set("--quantize", options.engine.quantize);
+  out.Set("--max-seq-len", options.engine.max_seq_len);
+  out.Set("--think", options.model.think);
+  out.Set("--hide-thinking", options.hide_thinking);
+  out.Set("--parse-special", options.model.parse_special);
+  out.Set("--template-arg", Strings(options.model.template_args));
+  std::string chat_template = options.model.chat_template;
+  if (const Result<std::string> text = ReadFile(chat_template, kWholeFileBytesMax); text.ok()) {
+    chat_template = HashedText(*text);
+  }
+  out.Set("--chat-template", std::move(chat_template));
+  out.Set("--on-overflow", options.on_overflow);
+  out.Set("--lenient", options.lenient);
+  // Null where not given: journals of versions without them read so.
+  out.Set("--no-parse-special", options.model.no_parse_special ? Json(true) : Json());
+  out.Set("--chat", options.chat ? Json(true) : Json());
+  out.Set("--system", options.system ? Json(HashedText(*options.system)) : Json());
+  out.Set("--row-metrics", options.row_metrics);
+  return out;
+}
+
+const Json& Member(const Json& object, std::string_view name) {
+  static const Json kNone;
+  const Json* member = object.Find(name);
+  return member == nullptr ? kNone : *member;
+}
+
+// Whether the input of `now` is that of `before` with lines added.
+Result<bool> InputOnlyGrew(const Json& before, const Json& now, const LineReader& reader) {
+  const Json &old_bytes = Member(before, "bytes"), &new_bytes = Member(now, "bytes");
+  if (!old_bytes.is_int() || old_bytes.as_int() >= new_bytes.as_int()) return false;
+  MINISGL_ASSIGN_OR_RETURN(const InputDigest digest, DigestInput(reader, old_bytes.as_int()));
+  return digest.last_byte == '\n' && Json(digest.sha256) == Member(before, "sha256");
+}
+
+Result<std::string> WhatDiffers(const Json& before, const Json& now, const LineReader& reader) {
+  if (Member(before, "shard") != Member(now, "shard")) {
+    return fmt::format("--shard {} (not {})", Visible(Member(before, "shard").Dump(), 60),
+                       Member(now, "shard").Dump());
+  }
+  const Json &old_model = Member(before, "model"), &new_model = Member(now, "model");
+  if (Member(old_model, "sha256") != Member(new_model, "sha256")) {
+    return fmt::format("another model ({}, not this {})",
+                       Visible(Member(old_model, "name").Dump(), 100),
+                       Visible(Member(new_model, "name").Dump(), 100));
+  }
+  const Json& old_templates = Member(old_model, "templates_sha256");
+  if (!old_templates.is_null() && old_templates != Member(new_model, "templates_sha256")) {
+    return std::string("other templates in the model's additional_chat_templates");
+  }
+  const Json &old_options = Member(before, "options"), &new_options = Member(now, "options");
+  for (const auto& [name, value] : new_options.as_object()) {
+    const Json& old_value = Member(old_options, name);
+    if (old_value == value) continue;
+    // A version that did not know the option did what is done without it.
+    if (old_value.is_null() && value == Json(false)) continue;
+    const auto shown = [&option = name](const Json& given) {
+      return given.is_null() ? fmt::format("no {}", option)
+                             : fmt::format("{} {}", option, Visible(given.Dump(), 100));
+    };
+    return fmt::format("{} (not {})", shown(old_value), shown(value));
+  }
+  const Json &old_input = Member(before, "input"), &new_input = Member(now, "input");
+  if (Member(old_input, "sha256") == Member(new_input, "sha256")) return std::string();
+  MINISGL_ASSIGN_OR_RETURN(const bool grew, InputOnlyGrew(old_input, new_input, reader));
+  if (grew && Member(now, "shard") == Json("1/1")) return std::string();
+  return fmt::format("other rows ({} of {} bytes, not these {} of {})",
+                     Visible(Member(old_input, "rows").Dump(), 20),
+                     Visible(Member(old_input, "bytes").Dump(), 20),
+                     Member(new_input, "rows").Dump(), Member(new_input, "bytes").Dump());
+}
+
+}  // namespace
+
+std::string JournalPath(const std::string& output_path) { return output_path + ".meta"; }
+
+Result<Json> DescribeRun(const RunOptions& options, const LineReader& reader,
+                         const FileCheck& check, const Shard& shard, const std::string& model_dir) {
+  // What was added since the rows were counted is no part of the run.
+  MINISGL_ASSIGN_OR_RETURN(const InputDigest digest, DigestInput(reader, reader.num_bytes()));
+  MINISGL_ASSIGN_OR_RETURN(Json model, DescribeModel(model_dir));
+  Json input = Json(Json::Object());
+  input.Set("rows", check.rows).Set("bytes", digest.bytes).Set("sha256", digest.sha256);
+  Json run = Json(Json::Object());
+  run.Set("minisgl_run", kVersion).Set("input", std::move(input));
+  run.Set("shard", fmt::format("{}/{}", shard.number, shard.count)).Set("model", std::move(model));
+  run.Set("options", DescribeOptions(options));
+  return run;
+}
+
+Result<Json> ReadJournal(const std::string& output_path) {
+  const std::string path = JournalPath(output_path);
+  std::error_code error;
+  if (!fs::exists(path, error)) {
+    return MakeStatus(StatusCode::kNoInput, "{}: is not there", Visible(path, 400));
+  }
+  MINISGL_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kJournalBytesMax));
+  Result<Json> run = ParseJson(text);
+  if (!run.ok()) return run.status().WithPrefix(Visible(path, 400));
+  const Json& version = Member(*run, "minisgl_run");
+  if (version.is_int() && version.as_int() > kVersion) {
+    return BadInput("{}: was written by a later version of the program", Visible(path, 400));
+  }
+  if (!version.is_int() || version.as_int() < 1 || !Member(*run, "input").is_object() ||
+      !Member(*run, "model").is_object() || !Member(*run, "options").is_object()) {
+    return BadInput("{}: does not describe a run", Visible(path, 400));
+  }
+  return run;
+}
+
+Status WriteJournal(const std::string& output_path, const Json& run) {
+  // No wider than the output: it says what was asked and how.
+  struct stat output {};
+  const mode_t mode = stat(output_path.c_str(), &output) == 0 ? output.st_mode & 0666 : 0600;
+  return ReplaceFile(JournalPath(output_path), run.Dump(1) + "\n", mode, /*follows_links=*/false);
+}
+
+uint64_t DrawSeedOfRun(const std::string& output_path, bool resume) {
+  const Result<Json> run = resume ? ReadJournal(output_path) : Result<Json>(Json());
+  const Json before = run.ok() ? Member(Member(*run, "options"), "--seed") : Json();
+  uint64_t seed = 0;
+  if (before.is_string()) {
+    const std::string& text = before.as_string();
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seed);
+    if (error == std::errc() && end == text.data() + text.size()) return seed;
+  }
+  return DrawSeed();
+}
+
+Result<std::string> DifferenceOfRuns(const Json& before, const Json& now, const LineReader& reader,
+                                     const FileCheck& check) {
+  MINISGL_ASSIGN_OR_RETURN(std::string what, WhatDiffers(before, now, reader));
+  if (!what.empty()) return what + "; give the same, or --force to resume all the same";
+  if (Member(before, "minisgl_run") != Json(kVersionCountedUp) || check.reseeded_rows == 0) {
+    return what;
+  }
+  return fmt::format(
+      "an earlier version, which made the seeds of further answers (n) and of a seed of -1 "
+      "otherwise; {} row{} such, the first on line {}: begin anew with another output, or give "
+      "--force to have answers of both kinds",
+      check.reseeded_rows, check.reseeded_rows == 1 ? " is" : "s are", check.first_reseeded_line);
+}
+
+}  // namespace minisgl

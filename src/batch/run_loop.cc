@@ -1,0 +1,397 @@
+#include "batch/run_loop.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "minisgl/base/log.h"
+
+namespace minisgl {
+namespace {
+
+using std::chrono::milliseconds;
+
+// Waits end at least this often, so that stops and the progress line are looked after.
+constexpr milliseconds kTick(50);
+// A pipe is looked at again this soon while answers are under way.
+constexpr milliseconds kPipeTick(10);
+// Rows taken in before events are looked at, so that answers are not kept waiting by a long input.
+constexpr int kRowsPerTurn = 64;
+
+// While nothing runs yet: what is asked first decides what is cached, and nobody wants to wait.
+constexpr milliseconds kFillTime(200);
+
+// From so many bytes on a row's prompt is made beside the loop: a smaller one takes a few
+// milliseconds.
+constexpr size_t kLargeRowBytes = size_t{32} << 10;
+
+// A request's tag in the runtime: which row, which of its answers.
+constexpr uint64_t kAnswersPerRow = 256;
+static_assert(kAnswersMax < kAnswersPerRow);
+uint64_t MakeTag(int64_t index, size_t answer) {
+  return static_cast<uint64_t>(index) * kAnswersPerRow + answer;
+}
+
+RowError Cancelled() {
+  return {"cancelled", "the run was stopped before this row was answered", ""};
+}
+
+RowError NotAsked() { return {"cancelled", "the run was stopped before this row was asked", ""}; }
+
+// The error that ends a run for an answer that failed by no fault of its row; OK for any other.
+Status FaultOf(const Event& event) {
+  const std::string& code = event.error_code;
+  if (code == "out_of_memory") return Status(StatusCode::kOutOfMemory, event.error_message);
+  if (code == "device_unavailable") return Status(StatusCode::kUnavailable, event.error_message);
+  if (code != "device_fault" && code != "internal") return Status();
+  return Status(StatusCode::kInternal, event.error_message);
+}
+
+// The codes that rows have for them.
+std::string RowErrorCode(const std::string& code) {
+  if (code == "out_of_memory") return "internal";
+  return code == "device_unavailable" ? "device_fault" : code;
+}
+
+}  // namespace
+
+RunLoop::RunLoop(Runtime* runtime, const PromptBuilder* prompts, RowSource* source,
+                 AnswerWriter* writer, Progress* progress, const RunLoopOptions& options)
+    : runtime_(*runtime),
+      prompts_(*prompts),
+      source_(*source),
+      writer_(*writer),
+      progress_(progress),
+      options_(options),
+      window_(2 * options.window_answers_max),
+      preparer_(prompts) {}
+
+// The queue must outlive its requests: after a failed write some are still under way.
+RunLoop::~RunLoop() {
+  for (const auto& [index, pending] : pending_) AbortRow(pending);
+  while (open_answers_ > 0) {
+    const std::optional<Event> event = queue_.Pop(kTick);
+    if (event && event->kind == Event::Kind::kDone) --open_answers_;
+  }
+}
+
+Status RunLoop::Run() {
+  while (true) {
+    CheckStop();
+    if (stop_.at_once) return LeaveAtOnce();
+    MINISGL_RETURN_IF_ERROR(Stops() ? CancelPreparing() : Admit());
+    if (pending_.empty() && (Stops() || IsAllAsked())) break;
+    MINISGL_RETURN_IF_ERROR(TakeEvents());
+    ShowProgress();
+  }
+  return End();
+}
+
+// What was taken in is in the output, also after a fault: others may be held for it.
+Status RunLoop::End() {
+  if (Stops()) MINISGL_RETURN_IF_ERROR(CancelPreparing());
+  if (Stops()) MINISGL_RETURN_IF_ERROR(CancelWindow());
+  if (!fault_ && stopping_) MINISGL_RETURN_IF_ERROR(CancelUnread());
+  ShowProgress();
+  return fault_ ? *fault_ : source_status_;
+}
+
+bool RunLoop::IsWithinBounds() const {
+  return open_answers_ < options_.answers_ahead_max &&
+         static_cast<int64_t>(writer_.held_rows()) < options_.held_rows_max &&
+         open_bytes_ + writer_.held_bytes() < options_.bytes_ahead_max;
+}
+
+bool RunLoop::WindowHasRoom() const {
+  if (window_.empty() && preparer_.empty()) return true;
+  const size_t bytes = open_bytes_ + window_.bytes() + preparer_.bytes() + writer_.held_bytes();
+  return window_.num_answers() + preparer_.num_answers() < options_.window_answers_max &&
+         bytes < options_.bytes_ahead_max;
+}
+
+Status RunLoop::Admit() {
+  const Clock::time_point until = Clock::now() + kFillTime;
+  MINISGL_RETURN_IF_ERROR(FillWindow());
+  MINISGL_RETURN_IF_ERROR(TakePrepared(milliseconds(0)));
+  // Large rows too are chosen from, at first.
+  while (!asked_any_ && !preparer_.empty() && Clock::now() < until && options_.stop().reason == 0) {
+    MINISGL_RETURN_IF_ERROR(TakePrepared(kPipeTick));
+  }
+  for (int rows = 0; rows < kRowsPerTurn && !window_.empty() && HasRoom(); ++rows) {
+    // Where bounds are reached, others are held for the oldest.
+    Submit(IsWithinBounds() ? window_.TakeNext() : window_.TakeOldest());
+  }
+  return Status();
+}
+
+Status RunLoop::FillWindow() {
+  const Clock::time_point until = Clock::now() + kFillTime;
+  for (int rows = 0; !source_ended_ && WindowHasRoom() && options_.stop().reason == 0; ++rows) {
+    if (TooManyFailed() || (pending_.empty() ? Clock::now() >= until : rows >= kRowsPerTurn)) break;
+    ParsedRow parsed;
+    const bool idle = pending_.empty() && window_.empty() && preparer_.empty();
+    const int wait_ms = idle ? static_cast<int>(kTick.count()) : 0;
+    switch (source_.Next(wait_ms, &parsed)) {
+      case RowSource::Outcome::kNotYet:
+        source_dry_ = true;
+        return Status();
+      case RowSource::Outcome::kEnd:
+        source_ended_ = true;
+        return Status();
+      case RowSource::Outcome::kFailed:
+        // The rows before are whole: they are answered first.
+        source_status_ = source_.status();
+        source_ended_ = true;
+        return Status();
+      case RowSource::Outcome::kRow:
+        source_dry_ = false;
+        break;
+    }
+    MINISGL_RETURN_IF_ERROR(TakeInRow(std::move(parsed), source_.row_bytes()));
+  }
+  return Status();
+}
+
+Status RunLoop::TakeInRow(ParsedRow parsed, size_t bytes) {
+  writer_.Expect(parsed.row.index);
+  if (parsed.error) return WriteFailure(parsed.row, *parsed.error);
+  ReadyRow ready;
+  ready.row = std::move(parsed.row);
+  ready.bytes = bytes;
+  if (bytes >= kLargeRowBytes) {
+    preparer_.Add(std::move(ready));
+    return Status();
+  }
+  const auto error = prompts_.Build(&ready.row, &ready.prompts);
+  DropPrompt(&ready.row);
+  return AddToWindow(std::move(ready), error);
+}
+
+Status RunLoop::AddToWindow(ReadyRow ready, const std::optional<RowError>& error) {
+  if (error) return WriteFailure(ready.row, *error);
+  window_.Add(std::move(ready));
+  return Status();
+}
+
+// Takes in the large rows that are ready; where none is, waits for one.
+Status RunLoop::TakePrepared(milliseconds wait) {
+  while (auto prepared = preparer_.Take(wait)) {
+    MINISGL_RETURN_IF_ERROR(AddToWindow(std::move(prepared->ready), prepared->error));
+    wait = milliseconds(0);
+  }
+  return Status();
+}
+
+void RunLoop::Submit(ReadyRow ready) {
+  asked_any_ = true;
+  Pending pending;
+  pending.row = std::move(ready.row);
+  std::vector<Prompt> prompts = std::move(ready.prompts);
+  writer_.Begin(pending.row);
+  const int64_t index = pending.row.index;
+  pending.answers.resize(prompts.size());
+  pending.open_answers = static_cast<int32_t>(prompts.size());
+  pending.bytes = ready.bytes;
+  open_bytes_ += ready.bytes;
+  std::vector<uint64_t> tags;
+  for (size_t answer = 0; answer < prompts.size(); ++answer) tags.push_back(MakeTag(index, answer));
+  Pending& entry = pending_.emplace(index, std::move(pending)).first->second;
+  entry.requests = runtime_.SubmitAll(std::move(prompts), &queue_, tags);
+  // Now that there are requests to wait for: where memory ran out above, there are none.
+  open_answers_ += entry.open_answers;
+}
+
+Status RunLoop::TakeEvents() {
+  const bool submits = !Stops() && !window_.empty() && HasRoom();
+  const bool reads = !Stops() && !source_ended_ && WindowHasRoom();
+  milliseconds wait = (reads && source_dry_) || !preparer_.empty() ? kPipeTick : kTick;
+  if (submits || (reads && !source_dry_)) wait = milliseconds(0);
+  if (pending_.empty()) return preparer_.empty() ? Status() : TakePrepared(wait);
+  for (std::optional<Event> event = queue_.Pop(wait); event; event = queue_.Pop(milliseconds(0))) {
+    MINISGL_RETURN_IF_ERROR(TakeEvent(std::move(*event)));
+  }
+  return Status();
+}
+
+Status RunLoop::TakeEvent(Event event) {
+  // First: where memory runs out below, this answer is not waited for again.
+  const bool is_done = event.kind == Event::Kind::kDone;
+  if (is_done) --open_answers_;
+  const auto index = static_cast<int64_t>(event.tag / kAnswersPerRow);
+  const auto answer_index = static_cast<int32_t>(event.tag % kAnswersPerRow);
+  const auto entry = pending_.find(index);
+  MINISGL_CHECK(entry != pending_.end(), "an event of row {}, which is done", index);
+  Pending& pending = entry->second;
+  RowAnswer& answer = pending.answers[static_cast<size_t>(answer_index)];
+  answer.text += event.text;
+  answer.token_ids.insert(answer.token_ids.end(), event.token_ids.begin(), event.token_ids.end());
+  answer.logprobs.insert(answer.logprobs.end(), std::make_move_iterator(event.logprobs.begin()),
+                         std::make_move_iterator(event.logprobs.end()));
+  tokens_ += static_cast<int64_t>(event.token_ids.size());
+  if (!event.text.empty()) MINISGL_RETURN_IF_ERROR(writer_.WriteText(event.text));
+  if (!is_done) return Status();
+  FinishAnswer(event, answer_index, &pending);
+  return --pending.open_answers == 0 ? FinishRow(index) : Status();
+}
+
+void RunLoop::FinishAnswer(const Event& event, int32_t answer_index, Pending* pending) {
+  RowAnswer& answer = pending->answers[static_cast<size_t>(answer_index)];
+  answer.usage = event.usage;
+  answer.times = event.times;
+  answer.finish_reason = FinishReasonName(event.finish_reason);
+  if (event.max_tokens_lowered && !std::exchange(pending->lowered, true)) {
+    pending->row.warnings.push_back(fmt::format(
+        "max_tokens was lowered to {}: the context holds {} tokens and the prompt has {}",
+        prompts_.capacity() - event.usage.prompt_tokens, prompts_.capacity(),
+        event.usage.prompt_tokens));
+  }
+  if (event.finish_reason == FinishReason::kError) {
+    if (!pending->error) {
+      pending->error = RowError{RowErrorCode(event.error_code), event.error_message, ""};
+    }
+    const Status fault = FaultOf(event);
+    if (!fault_ && !fault.ok()) fault_ = fault;
+  } else if (event.finish_reason == FinishReason::kAborted) {
+    if (!pending->error) pending->error = Cancelled();
+  } else if (event.finish_reason == FinishReason::kTimeout) {
+    pending->timed_out = true;
+  }
+}
+
+Status RunLoop::FinishRow(int64_t index) {
+  auto node = pending_.extract(index);
+  Pending& pending = node.mapped();
+  open_bytes_ -= pending.bytes;
+  for (const RowAnswer& answer : pending.answers) {
+    finished_tokens_ += static_cast<int64_t>(answer.token_ids.size());
+  }
+  // Of several answers one that began is kept, and the others are empty beside it.
+  const bool began = std::any_of(pending.answers.begin(), pending.answers.end(),
+                                 [](const RowAnswer& a) { return !a.token_ids.empty(); });
+  if (pending.timed_out && !began && !pending.error) {
+    pending.error = RowError{
+        "timeout", fmt::format("no answer began within {} s", *pending.row.timeout_s), "timeout_s"};
+  }
+  if (pending.error) return WriteFailure(pending.row, *pending.error);
+  MINISGL_RETURN_IF_ERROR(writer_.WriteAnswers(pending.row, pending.answers));
+  ++rows_done_;
+  return Status();
+}
+
+Status RunLoop::WriteFailure(const Row& row, const RowError& error) {
+  MINISGL_RETURN_IF_ERROR(writer_.WriteError(row, error));
+  failures_.Add(row.line, error);
+  return Status();
+}
+
+void RunLoop::AbortRow(const Pending& pending) {
+  for (const RequestId request : pending.requests) runtime_.Abort(request);
+}
+
+// As many as may, while any row is left to stop for.
+bool RunLoop::TooManyFailed() const {
+  if (!options_.failures_max || failures_.failed() < *options_.failures_max) return false;
+  if (options_.rows_total) return rows_done_ + failures_.total() < *options_.rows_total;
+  return !(IsAllAsked() && pending_.empty());
+}
+
+void RunLoop::SayStop() const {
+  const bool has_grace = options_.grace.count() > 0 && !pending_.empty();
+  const std::string grace =
+      fmt::format("what was asked has {} s to finish",
+                  std::chrono::duration_cast<std::chrono::seconds>(options_.grace).count());
+  if (stop_.reason == 0) {
+    Log(LogLevel::kWarning,
+        fmt::format("{} failed (--max-failures {}); stopping{}", failures_.failed(),
+                    *options_.failures_max, has_grace ? ": " + grace : ""));
+  } else if (has_grace) {
+    Log(LogLevel::kInfo, fmt::format("stopping: {}; the signal again cancels it", grace));
+  }
+}
+
+// A stop ends admission; what was submitted has until the end of the grace.
+void RunLoop::CheckStop() {
+  stop_ = options_.stop();
+  if (!stopping_) {
+    if (stop_.reason == 0 && !TooManyFailed()) return;
+    stopping_ = true;
+    stop_at_ = Clock::now() + options_.grace;
+    SayStop();
+  }
+  if (aborted_all_ || Clock::now() < stop_at_) return;
+  aborted_all_ = true;
+  for (const auto& [index, pending] : pending_) AbortRow(pending);
+}
+
+// Rows that wait for one before them are written with it: what is not finished is cancelled, and
+// its last event is not waited for here.
+Status RunLoop::LeaveAtOnce() {
+  while (std::optional<Event> event = queue_.Pop(milliseconds(0))) {
+    MINISGL_RETURN_IF_ERROR(TakeEvent(std::move(*event)));
+  }
+  for (const auto& [index, pending] : pending_) AbortRow(pending);
+  for (const auto& [index, pending] : pending_) {
+    MINISGL_RETURN_IF_ERROR(
+        WriteFailure(pending.row, pending.error ? *pending.error : Cancelled()));
+  }
+  return End();
+}
+
+// They were not asked yet, so that the grace is not theirs.
+Status RunLoop::CancelPreparing() {
+  for (const Row& row : preparer_.Cancel()) MINISGL_RETURN_IF_ERROR(WriteFailure(row, NotAsked()));
+  return Status();
+}
+
+Status RunLoop::CancelWindow() {
+  while (!window_.empty()) {
+    MINISGL_RETURN_IF_ERROR(WriteFailure(window_.TakeOldest().row, NotAsked()));
+  }
+  return Status();
+}
+
+// Rows of a file that were never asked are in the output too; what a pipe would still bring is not
+// waited for.
+Status RunLoop::CancelUnread() {
+  while (!source_ended_ && source_.never_waits()) {
+    ParsedRow parsed;
+    switch (source_.Next(0, &parsed)) {
+      case RowSource::Outcome::kRow:
+        writer_.Expect(parsed.row.index);
+        MINISGL_RETURN_IF_ERROR(
+            WriteFailure(parsed.row, parsed.error ? *parsed.error : NotAsked()));
+        break;
+      case RowSource::Outcome::kFailed:
+        return source_.status();
+      case RowSource::Outcome::kNotYet:
+      case RowSource::Outcome::kEnd:
+        source_ended_ = true;
+        break;
+    }
+  }
+  return Status();
+}
+
+void RunLoop::ShowProgress() const {
+  const bool is_due = progress_ != nullptr && progress_->IsDue();
+  if (!is_due && !options_.on_numbers) return;
+  Progress::Numbers numbers;
+  numbers.done = rows_done_;
+  numbers.failed = failures_.total();
+  numbers.cancelled = failures_.cancelled();
+  numbers.total = options_.rows_total;
+  numbers.tokens = tokens_;
+  numbers.finished_tokens = finished_tokens_;
+  if (stopping_) {
+    const std::chrono::duration<double> left = stop_at_ - Clock::now();
+    numbers.grace_left_s = std::max(left.count(), 0.0);
+  }
+  if (is_due) {
+    numbers.stats = runtime_.Stats().scheduler;
+    progress_->Update(numbers);
+  }
+  if (options_.on_numbers) options_.on_numbers(numbers);
+}
+
+}  // namespace minisgl

@@ -1,0 +1,147 @@
+#include "batch/run_options.h"
+
+#include "load/model_loader.h"
+#include "load/sampling.h"
+#include "minisgl/base/utf8.h"
+
+namespace minisgl {
+namespace {
+
+// A day: who wants longer wants no end.
+constexpr double kGraceMax_s = 86400;
+
+constexpr int64_t kFailuresMax = int64_t{1} << 53;
+
+Status CheckResumeOptions(const RunOptions& options) {
+  if (options.retry_failed && !options.resume) {
+    return UsageError("--retry-failed is for --resume; give both");
+  }
+  if (options.row_metrics && !options.file && !options.json) {
+    return UsageError("--row-metrics is said in rows; give --file or --json");
+  }
+  if (options.resume && (!options.file || options.output.empty())) {
+    return UsageError(
+        "--resume goes on with an output file; give --file and -o FILE, not standard output");
+  }
+  if (options.max_failures && !options.file) {
+    return UsageError("--max-failures is for rows; give it with --file");
+  }
+  if (!options.shard.empty() && !options.file) {
+    return UsageError("--shard is for rows; give them with --file");
+  }
+  if (options.shard.starts_with("auto") && !options.output.empty() &&
+      options.output.find("%s") == std::string::npos) {
+    return UsageError(
+        "--shard auto writes one file for each shard; put %s, which becomes its name, into -o "
+        "(found {})",
+        Visible(options.output, 200));
+  }
+  return Status();
+}
+
+}  // namespace
+
+void AddRunOptions(OptionTable* app, RunOptions* options) {
+  const std::string input = "Input", output = "Output";
+  app->Add("-f,--file", &options->file, "Read rows of JSON Lines from FILE; - is standard input")
+      ->TypeName("FILE")
+      ->Group(input);
+  app->Add("-p,--prompt", &options->prompt,
+           "Answer TEXT; standard input that is no terminal stands before it")
+      ->TypeName("TEXT")
+      ->Group(input);
+  app->Add("--system", &options->system,
+           "System message for the one prompt, or with --chat for those of rows")
+      ->TypeName("TEXT|@FILE")
+      ->Group(input);
+  app->AddFlag("--chat", &options->chat, "Put a row's prompt through the chat template, as -p is")
+      ->Group(input);
+  app->AddFlag("--raw", &options->raw, "Send prompts as they are, without the chat template")
+      ->Group(input);
+  app->AddFlag("--no-stdin", &options->no_stdin, "Do not read standard input beside -p")
+      ->Group(input);
+  app->AddFlag("--check", &options->check, "Check the input and run nothing")->Group(input);
+  app->AddFlag("--strict", &options->strict, "End with 65 before anything runs where a row is bad")
+      ->Group(input);
+  app->AddFlag("--lenient", &options->lenient, "Warn of unknown fields of a row and go on")
+      ->Group(input);
+  app->Add("--on-overflow", &options->on_overflow,
+           "A prompt that is too long: error or truncate-left (default error)")
+      ->Check(OneOf({"error", "truncate-left"}))
+      ->TypeName("WHAT")
+      ->Group(input);
+  AddOutputOption(app, &options->output, "Write answers to")->Group(output);
+  app->AddFlag("--force", &options->force,
+               "Replace an output or report file that is not empty; with --resume: also where the "
+               "run was begun otherwise")
+      ->Group(output);
+  app->AddFlag("--resume", &options->resume,
+               "Go on with the output file: ask what it does not answer")
+      ->Group(output);
+  app->AddFlag("--retry-failed", &options->retry_failed, "With --resume: ask failed rows again")
+      ->Group(output);
+  app->AddFlag("--row-metrics", &options->row_metrics, "Rows say how long their answers took")
+      ->Group(output);
+  app->Add("--shard", &options->shard,
+           "Answer part I of N of the rows; auto: as Slurm, MPI or (auto/N) Kubernetes says")
+      ->TypeName("I/N|auto")
+      ->Group(input);
+  app->Add("--grace", &options->grace_s,
+           "Time in seconds for what was asked to finish after a signal (default 5)")
+      ->Check(NumberIn(0, kGraceMax_s))
+      ->TypeName("S")
+      ->Group(output);
+  app->Add("--max-failures", &options->max_failures,
+           "After N failed rows end the run as a signal does, with exit status 1 (default: go on)")
+      ->Check(IntegerIn(1, kFailuresMax))
+      ->TypeName("N")
+      ->Group(output);
+  app->AddFlag("--hide-thinking", &options->hide_thinking,
+               "Leave the model's reasoning out of what is shown and written")
+      ->Group(output);
+  app->AddFlag("--json", &options->json, "Print the one prompt's answer as a row")->Group(output);
+  app->AddFlag("--ordered", &options->ordered,
+               "Keep the order of the input (always so on standard output)")
+      ->Group(output);
+  AddReportOptions(app, &options->reports);
+  AddSamplingOptions(app, &options->sampling);
+  AddModelOptions(app, &options->model);
+  AddEngineOptions(app, &options->engine);
+}
+
+Status CheckRunOptions(const RunOptions& options) {
+  if (options.file) {
+    if (options.prompt) {
+      return UsageError("--file and --prompt exclude each other; rows say what they ask");
+    }
+    if (options.raw && options.chat) {
+      return UsageError("--raw and --chat exclude each other; give one");
+    }
+    if (options.system && !options.chat) {
+      return UsageError(
+          "--file and --system exclude each other; rows say what they ask (--chat puts their "
+          "prompts through the chat template, and allows --system)");
+    }
+  } else {
+    const struct {
+      bool given;
+      const char* name;
+    } for_rows[] = {
+        {options.strict, "--strict"}, {options.lenient, "--lenient"}, {options.chat, "--chat"}};
+    for (const auto& option : for_rows) {
+      if (option.given) return UsageError("{} is for rows; give them with --file", option.name);
+    }
+    if (options.no_stdin && !options.prompt) {
+      return UsageError(
+          "no prompt: --no-stdin leaves out standard input; give -p TEXT or --file F");
+    }
+  }
+  if (options.raw && options.system) {
+    return UsageError("--raw and --system exclude each other; a raw prompt has no messages");
+  }
+  MINISGL_RETURN_IF_ERROR(CheckResumeOptions(options));
+  MINISGL_RETURN_IF_ERROR(CheckSamplingOptions(options.sampling));
+  return CheckDeviceUsable(options.engine.device);
+}
+
+}  // namespace minisgl

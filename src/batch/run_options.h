@@ -1,0 +1,48 @@
+// The command line of `minisgl run`.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "load/options.h"
+#include "minisgl/base/status.h"
+
+namespace minisgl {
+
+struct RunOptions {
+  ModelOptions model;
+  EngineOptions engine;
+  SamplingOptions sampling;
+  ReportOptions reports;
+
+  std::optional<std::string> file;  // "-": standard input
+  std::optional<std::string> prompt;
+  std::optional<std::string> system;  // text, or @FILE until the run has read it
+  bool raw = false;
+  bool chat = false;  // prompts of rows are what a user says
+  bool json = false;
+  bool hide_thinking = false;
+  bool no_stdin = false;
+
+  std::string output;  // "": standard output
+  bool force = false;
+  bool ordered = false;
+  bool resume = false;
+  bool retry_failed = false;
+  bool row_metrics = false;
+  std::string shard;  // "": all rows
+  double grace_s = 5;
+  std::optional<int64_t> max_failures;  // unset: as many as there are
+
+  bool check = false;
+  bool strict = false;
+  bool lenient = false;
+  std::string on_overflow = "error";  // or "truncate-left"
+};
+
+void AddRunOptions(OptionTable* app, RunOptions* options);
+
+// What options must agree on: kUsage where they do not, kUnavailable for the device.
+Status CheckRunOptions(const RunOptions& options);
+
+}  // namespace minisgl

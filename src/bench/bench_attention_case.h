@@ -1,0 +1,87 @@
+// One size of the attention operation with everything it reads, made up: rows of equal length over
+// a shuffled page table, keys and values written by RopeKvWrite, so that the layout is the
+// device's.
+//
+// Several copies of the rows with keys of their own let launches follow each other without finding
+// anything in a cache. Used by one thread; the device outlives it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "bench/bench_device.h"
+#include "engine/kv_storage.h"
+#include "minisgl/base/status.h"
+#include "model/device_array.h"
+
+namespace minisgl {
+
+struct AttentionHeads {
+  int32_t query = 16;
+  int32_t kv = 8;
+  int32_t dim = 128;
+};
+
+struct AttentionSize {
+  int32_t page_size = 16;
+  int32_t num_rows = 1;
+  int32_t extend_len = 1;  // tokens of each row that attend: 1 for decoding
+  int32_t kv_len = 1;      // keys of each row, >= extend_len
+  int32_t shared_len = 0;  // the first keys, the same pages for all rows; whole pages count
+
+  int32_t num_tokens() const { return num_rows * extend_len; }
+  int32_t row_pages() const { return (kv_len + page_size - 1) / page_size; }
+  int32_t shared_pages() const { return shared_len / page_size; }
+  // Pages of one copy.
+  int64_t num_pages() const {
+    return shared_pages() + int64_t{num_rows} * (row_pages() - shared_pages());
+  }
+  // Keys of one copy, each counted once.
+  int64_t num_keys() const {
+    const int64_t shared = int64_t{shared_pages()} * page_size;
+    return shared + num_rows * (kv_len - shared);
+  }
+};
+
+class AttentionCase {
+ public:
+  // REQUIRES copies * size.num_pages() < 2^31.
+  static Result<std::unique_ptr<AttentionCase>> Make(const AttentionSize& size,
+                                                     const AttentionHeads& heads, int copies,
+                                                     uint64_t seed, BenchDevice* device);
+
+  // Attention of copy `copy`.
+  void Launch(int copy);
+  // After a Launch: kInternal where an output is no number.
+  Status CheckFinite();
+
+ private:
+  AttentionCase(const AttentionSize& size, const AttentionHeads& heads, BenchDevice* device)
+      : size_(size), heads_(heads), device_(device) {}
+  // Rounded to bf16 where the device is faster so, as with a model's.
+  KvLayer Kv() const;
+  Status MakeArrays(int copies, uint64_t seed);
+  Status MakeGroups();
+  Status Plan();
+  Status FillKv(int64_t num_slots, uint64_t seed);
+
+  const AttentionSize size_;
+  const AttentionHeads heads_;
+  BenchDevice* const device_;
+  engine::KvStorage kv_;
+  ActivationArray qkv_, out_;
+  DeviceArray<int32_t> page_table_, table_row_, row_begin_, kv_len_;
+  // SharedPrefixes; null where rows share too little.
+  DeviceArray<int32_t> num_groups_, group_begin_, group_rows_, shared_splits_;
+};
+
+// One layer of such heads, in bf16.
+ModelConfig AttentionConfig(const AttentionHeads& heads);
+
+// What keys and values of its layer are kept as.
+inline DType BenchKvDType(const Ops& ops) { return KvDType(ops.activation_dtype(), DType::kBF16); }
+
+// Bytes of the key and the value of one token.
+uint64_t KvTokenBytes(const AttentionHeads& heads, DType dtype);
+
+}  // namespace minisgl

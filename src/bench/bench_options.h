@@ -1,0 +1,71 @@
+// The options of minisgl bench: what its benchmarks share, and what each has of its own.
+//
+// Sizes that a user does not give depend on the device (a GPU, or a CPU on which all of them
+// together end within minutes), so they are optional here and filled in where the device is known.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "bench/bench_device.h"
+#include "load/options.h"
+
+namespace minisgl {
+
+struct BenchOptions {
+  std::string model;  // a directory; "": none
+  std::string shape;  // a config.json; "": none
+  bool dummy_weights = false;
+  bool quiet = false;
+  bool verbose = false;
+  EngineOptions engine;
+  std::string json;  // "": no file, "-": standard output
+  bool force = false;
+  uint64_t seed = 0;
+  int repeat = 3;
+  CeilingSizes ceilings;
+};
+
+// nano, uniform and shared
+struct ThroughputOptions {
+  std::optional<int32_t> num_seqs;  // of nano
+  int32_t uniform_seqs = 0, uniform_input = 0, uniform_output = 0;
+  int32_t shared_seqs = 0, shared_prefix = 0, shared_own = 0, shared_output = 0;
+  double temperature = 0.6;
+  double top_p = 1;
+};
+
+// bs1, prefix and spec
+struct LatencyOptions {
+  std::optional<int32_t> prompt_tokens, output_tokens;
+  std::optional<int32_t> prefix_tokens;
+  int32_t suffix_tokens = 16;
+  std::string task = "copy";
+  int32_t batch = 1;
+};
+
+// attn-decode, attn-prefill and cascade
+struct AttentionOptions {
+  std::vector<int32_t> page_sizes, batches, contexts, cached, prefixes;
+  int32_t suffix = 256;
+  std::optional<int32_t> num_heads, num_kv_heads, head_dim;
+  std::optional<int64_t> cold_mib;  // distinct keys and values that launches rotate over
+};
+
+void AddBenchOptions(OptionTable* app, BenchOptions* options);
+// Takes the engine options away that a benchmark of attention alone has no use for.
+void RemoveSchedulingOptions(OptionTable* app);
+
+void AddNanoOptions(OptionTable* app, ThroughputOptions* options);
+void AddUniformOptions(OptionTable* app, ThroughputOptions* options);
+void AddSharedOptions(OptionTable* app, ThroughputOptions* options);
+void AddSingleOptions(OptionTable* app, LatencyOptions* options);
+void AddPrefixOptions(OptionTable* app, LatencyOptions* options);
+void AddSpecOptions(OptionTable* app, LatencyOptions* options);
+void AddAttentionDecodeOptions(OptionTable* app, AttentionOptions* options);
+void AddAttentionPrefillOptions(OptionTable* app, AttentionOptions* options);
+void AddCascadeOptions(OptionTable* app, AttentionOptions* options);
+
+}  // namespace minisgl

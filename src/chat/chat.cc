@@ -1,0 +1,452 @@
+// The loop of a chat and its turns.
+//
+// A turn that gets no answer at all (refused, failed, or stopped before a word was said) leaves the
+// conversation as it was: most templates refuse two messages of the user in a row. What was said
+// before Ctrl-C stays.
+#include "chat/chat.h"
+
+#include <poll.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <memory>
+#include <thread>
+#include <utility>
+
+#include "batch/row_prompt.h"
+#include "load/sampling.h"
+#include "minisgl/base/mapped_file.h"
+#include "minisgl/base/random.h"
+#include "minisgl/base/utf8.h"
+#include "term/exit_status.h"
+#include "term/messages.h"
+
+namespace minisgl {
+namespace {
+
+constexpr uint64_t kSystemBytesMax = uint64_t{16} << 20;
+// Room that turns are dropped for where the length of the answer is open; a quarter of a small
+// context.
+constexpr int64_t kAnswerRoom = 256;
+
+Result<std::string> ReadSystem(const std::string& text) {
+  if (!text.starts_with('@')) return Utf8OrWarn(text, "--system");
+  MINISGL_ASSIGN_OR_RETURN(std::string content, ReadFile(text.substr(1), kSystemBytesMax));
+  while (content.ends_with('\n') || content.ends_with('\r')) content.pop_back();
+  return Utf8OrWarn(std::move(content), text.substr(1));
+}
+
+// The text side is quick, and what it lacks is said before files are made and weights are read.
+Result<LoadedModel> LoadChatModel(const ChatOptions& options, const Output& answers,
+                                  ReportFiles* reports) {
+  MINISGL_ASSIGN_OR_RETURN(TextModel text, LoadTextModel(options.model));
+  MINISGL_RETURN_IF_ERROR(CheckHasTemplate(text));
+  MINISGL_RETURN_IF_ERROR(reports->Open(options.reports, options.force, STDIN_FILENO, answers));
+  return LoadModel(std::move(text), options.engine, reports->TraceSink());
+}
+
+}  // namespace
+
+Chat::Chat(const LoadedModel* model, const ChatOptions& options, Output* output,
+           ReportFiles* reports)
+    : model_(*model),
+      options_(options),
+      reports_(*reports),
+      session_(model->text.tokenizer.get(), model->text.chat_template.get()),
+      settings_(MakeChatSettings(options.sampling, model->facts.generation, DrawSeed())),
+      output_(*output),
+      view_(output, ReasoningMode(options.hide_thinking, options.model.quiet)),
+      interactive_(IsTerminal(STDIN_FILENO)) {
+  session_.set_parse_special(model->text.parse_special);
+  branches_.push_back({"main", {}, 0, model->runtime->OpenSession()});
+}
+
+Chat::~Chat() {
+  for (const Branch& branch : branches_) model_.runtime->CloseSession(branch.session);
+}
+
+void Chat::Say(const std::string& text) const { PrintStderr(text); }
+
+void Chat::SayFailure(const Status& status) const {
+  Say("minisgl: " + Visible(status.message(), 4000));
+}
+
+void Chat::Note(const std::string& text) const {
+  if (!options_.model.quiet) Say(text);
+}
+
+Status Chat::Prepare() {
+  if (!options_.load.empty()) MINISGL_RETURN_IF_ERROR(LoadFrom(options_.load));
+  if (!options_.system.empty()) {
+    MINISGL_ASSIGN_OR_RETURN(const std::string system, ReadSystem(options_.system));
+    SetSystem(system);
+  }
+  return Status();
+}
+
+void Chat::Greet() const {
+  if (!interactive_) return;
+  Note(fmt::format("{} on {}, {} tokens of context. /help lists commands, Ctrl-D leaves.",
+                   Visible(model_.text.dir, 400), model_.device, ContextLimit()));
+}
+
+int Chat::Run() {
+  if (const Status status = Prepare(); !status.ok()) return Fail(status);
+  Greet();
+  Converse();
+  const int report_exit = WriteReports();
+  const int exit_status = ExitStatus();
+  return exit_status <= 1 && report_exit != 0 ? report_exit : exit_status;
+}
+
+void Chat::Converse() {
+  Next next =
+      options_.prompt.empty() ? Next::kGoOn : Message(Utf8OrWarn(options_.prompt, "--prompt"));
+  const std::unique_ptr<PromptReader> reader = MakePromptReader(&signals_, HistoryPath());
+  reader->set_status([this] {
+    Look(false);
+    return said_batch_ended_ ? "" : batch_->Short();
+  });
+  reader->set_completer([this](std::string_view line) { return Complete(line); });
+  const bool takes_commands = interactive_ || options_.commands;
+  while (next == Next::kGoOn && output_status_.ok() && signals_.Terminated() == 0 &&
+         !device_lost_) {
+    SayBatchEnded();
+    ChatInputLine line =
+        takes_commands ? ReadChatInput(reader.get()) : ReadChatMessage(reader.get());
+    if (!takes_commands) HintAtCommands(line.text);
+    WarnOfReplacedBytes(*reader);
+    if (line.kind != ChatInputLine::Kind::kInterrupted) offered_to_leave_ = false;
+    switch (line.kind) {
+      case ChatInputLine::Kind::kMessage:
+        next = Message(std::move(line.text));
+        break;
+      case ChatInputLine::Kind::kCommand:
+        next = RunCommand(line.text);
+        break;
+      case ChatInputLine::Kind::kInterrupted:
+        next = HandleInterrupt(line.was_empty);
+        break;
+      case ChatInputLine::Kind::kEnd:
+      case ChatInputLine::Kind::kTerminated:
+        next = Next::kLeave;
+        break;
+    }
+    if (next == Next::kLeave && !MayLeave()) next = Next::kGoOn;
+  }
+  if (batch_) {
+    if (interactive_ || interrupted_ || signals_.Terminated() != 0) batch_->Stop(false);
+    WaitForBatch();
+  }
+}
+
+bool Chat::MayLeave() {
+  const bool asks = batch_ && !batch_->ended() && interactive_ && !offered_to_stop_batch_ &&
+                    signals_.Terminated() == 0;
+  if (!asks) return true;
+  offered_to_stop_batch_ = true;
+  interrupted_ = false;
+  Say(fmt::format("A batch runs, with {} rows to go: leave again to stop it; /batch wait waits.",
+                  batch_->rows_left()));
+  return false;
+}
+
+void Chat::WaitForBatch() {
+  // How soon its end, or a signal, is seen.
+  constexpr std::chrono::milliseconds kWait(20);
+  bool terminated = signals_.Terminated() != 0;
+  while (batch_ && !batch_->ended()) {
+    const bool terminates = !terminated && signals_.Terminated() != 0;
+    terminated = terminated || terminates;
+    if (signals_.TakeInterrupt() || terminates) batch_->Stop(batch_->stopping());
+    Look(false);
+    std::this_thread::sleep_for(kWait);
+  }
+  Look(false);
+  SayBatchEnded();
+}
+
+void Chat::SayBatchEnded() {
+  if (said_batch_ended_ || !batch_->ended()) return;
+  said_batch_ended_ = true;
+  if (batch_->succeeded()) return Note(batch_->Long());
+  Say("minisgl: " + batch_->Long());
+  failed_ = true;
+}
+
+RunSample Chat::SampleNow() const {
+  const double time_s = std::chrono::duration<double>(Clock::now() - begin_).count();
+  RunSample sample = RunSample::Of(model_.runtime->Stats().scheduler, num_answers_, time_s);
+  // The figures are those of a step, and an answer may have ended with the last one.
+  if (!IsBusy()) sample.running = sample.waiting = 0;
+  return sample;
+}
+
+void Chat::Look(bool always) {
+  constexpr std::chrono::milliseconds kInterval(100);  // asking for the figures costs something
+  const Clock::time_point now = Clock::now();
+  if (!always && (now < next_look_ || (!IsBusy() && !looked_busy_))) return;
+  next_look_ = now + kInterval;
+  looked_busy_ = IsBusy();
+  history_.Add(SampleNow());
+}
+
+// Gives the exit status that this alone comes to.
+int Chat::WriteReports() {
+  RunSummary summary;
+  summary.rows_done = num_answers_ - num_failures_;
+  summary.rows_failed = num_failures_;
+  summary.seconds = total_s_;
+  summary.stats = model_.runtime->Stats();
+  summary.about = AboutRun(model_, options_.engine);
+  history_.End(SampleNow());
+  summary.time_series = history_.ToJson();
+  if (options_.reports.stats) {
+    Stats("");
+    PrintStderr(FormatStats(summary.stats));
+  }
+  const Status status = reports_.WriteSummary(summary);
+  return status.ok() ? 0 : Fail(status);
+}
+
+int Chat::ExitStatus() const {
+  // A terminal that is gone takes no more answers; the signal that says so may come a moment later.
+  constexpr int kHangUpWait_ms = 100;
+  if (!output_status_.ok() && interactive_) {
+    pollfd wait = {signals_.fd(), POLLIN, 0};
+    poll(&wait, 1, kHangUpWait_ms);
+  }
+  if (signals_.Terminated() != 0) return kExitSignalBase + signals_.Terminated();
+  if (output_.pipe_closed()) return kExitPipeClosed;
+  if (!output_status_.ok()) return Fail(output_status_);
+  if (device_lost_) return ExitCode(StatusCode::kUnavailable);
+  if (interrupted_) return kExitSignalBase + SIGINT;
+  return failed_ && !interactive_ ? kExitSomeFailed : 0;
+}
+
+void Chat::WarnOfReplacedBytes(const PromptReader& reader) {
+  if (warned_of_bytes_ || !reader.replaced_bytes()) return;
+  warned_of_bytes_ = true;
+  Say("minisgl: a line of input is not UTF-8 (its other bytes were read as U+FFFD); send UTF-8");
+}
+
+void Chat::HintAtCommands(const std::string& message) {
+  if (hinted_at_commands_ || !message.starts_with('/')) return;
+  hinted_at_commands_ = true;
+  Note(
+      "minisgl: a line begins with \"/\" and is sent as a message; --commands takes such lines as "
+      "commands");
+}
+
+Chat::Next Chat::HandleInterrupt(bool was_empty) {
+  if (!interactive_ || (was_empty && offered_to_leave_)) {
+    interrupted_ = true;
+    return Next::kLeave;
+  }
+  if (was_empty) Note("(Ctrl-C again, or Ctrl-D, leaves)");
+  offered_to_leave_ = was_empty;
+  return Next::kGoOn;
+}
+
+Chat::Next Chat::Message(std::string text) {
+  if (!waiting_text_.empty()) text = waiting_text_ + '\n' + text;
+  if (Send(std::move(text), CopyTurns())) {
+    waiting_text_.clear();
+  } else {
+    failed_ = true;
+  }
+  return interrupted_ ? Next::kLeave : Next::kGoOn;
+}
+
+bool Chat::Send(std::string text, ChatTurns before) {
+  session_.messages().push_back({"user", std::move(text), {}});
+  const bool answered = Reply(0);
+  if (answered) {
+    TurnsChanged();
+  } else {
+    PutTurns(std::move(before));
+  }
+  return answered;
+}
+
+ChatTurns Chat::CopyTurns() const { return {session_.messages(), dropped_}; }
+
+void Chat::PutTurns(ChatTurns turns) {
+  session_.messages() = std::move(turns.messages);
+  dropped_ = std::move(turns.dropped);
+}
+
+void Chat::TurnsChanged() {
+  branch().regenerations = 0;
+  alternatives_.clear();
+}
+
+int64_t Chat::ContextLimit() const { return ContextCapacity(model_.runtime->limits()); }
+
+// The end of an advice: the option that limits the context, if it is not the model itself.
+std::string Chat::HowToLengthenContext() const {
+  const MemoryPlan& plan = model_.facts.plan;
+  if (plan.limits.max_seq_len >= model_.facts.config.max_seq_len) return "";
+  if (plan.max_seq_len_reason != "what fits") return ", or raise --max-seq-len";
+  return options_.engine.num_pages > 0 ? ", or raise --num-pages" : ", or raise --memory-ratio";
+}
+
+// The conversation's ids, after dropping the oldest turns where they leave no room for an answer.
+Result<std::vector<TokenId>> Chat::FitPrompt() {
+  const int64_t limit = ContextLimit();
+  const int64_t wanted = settings_.max_tokens < 0 ? kAnswerRoom : settings_.max_tokens;
+  const bool drops = options_.on_overflow == "drop-turns";
+  const int64_t room = drops ? std::clamp<int64_t>(wanted, 1, std::max<int64_t>(limit / 4, 1)) : 1;
+  int64_t num_dropped = 0;
+  while (true) {
+    MINISGL_ASSIGN_OR_RETURN(std::vector<TokenId> ids,
+                             session_.PromptIds(model_.text.template_args));
+    const auto length = static_cast<int64_t>(ids.size());
+    if (drops && length + room > limit) {
+      std::vector<SessionMessage> turn = session_.TakeOldestTurn();
+      if (!turn.empty()) {
+        std::move(turn.begin(), turn.end(), std::back_inserter(dropped_));
+        ++num_dropped;
+        continue;
+      }
+    }
+    if (length + 1 > limit) {
+      return BadInput("the conversation does not fit the context ({} of {} tokens); {}", length,
+                      limit,
+                      drops ? "say less at once" + HowToLengthenContext()
+                            : "use /reset or /undo, or --on-overflow drop-turns");
+    }
+    if (num_dropped > 0) {
+      Say(fmt::format(
+          "minisgl: the context is full ({} tokens): the oldest {} dropped", limit,
+          num_dropped == 1 ? std::string("turn was") : fmt::format("{} turns were", num_dropped)));
+    }
+    return ids;
+  }
+}
+
+Result<Prompt> Chat::MakePrompt() {
+  const int32_t min_tokens = settings_.sampling.min_tokens;
+  if (settings_.max_tokens >= 0 && min_tokens > settings_.max_tokens) {
+    return UsageError("min_tokens is more than max_tokens (found {} and {}); /set one of them",
+                      min_tokens, settings_.max_tokens);
+  }
+  Prompt prompt;
+  MINISGL_ASSIGN_OR_RETURN(prompt.ids, FitPrompt());
+  const auto turn = static_cast<uint64_t>(CountTurns(AllMessages()));
+  prompt.sampling = settings_.sampling;
+  prompt.sampling.seed = DeriveSeed(settings_.seed, turn);
+  prompt.max_tokens = settings_.max_tokens;
+  prompt.stop = settings_.stop;
+  prompt.ignore_eos = settings_.ignore_eos;
+  prompt.priority = kChatPriority;
+  prompt.session = branches_[branch_].session;
+  prompt.spelled_ids = session_.spelled_ids();
+  SetEndTokens(model_.eos_ids, &prompt);
+  return prompt;
+}
+
+bool Chat::Reply(uint64_t variant, size_t count, Answers* answers) {
+  Result<Prompt> prompt = MakePrompt();
+  if (!prompt.ok()) {
+    SayFailure(prompt.status());
+    return false;
+  }
+  std::vector<Prompt> prompts(count, *prompt);
+  for (size_t i = 0; i < count; ++i) {
+    prompts[i].sampling.seed = AnswerSeed(prompt->sampling.seed, variant + i);
+    if (i > 0) prompts[i].session = 0;  // the turns of a session come one after another
+  }
+  const ReasoningTags tags = PromptTags();
+  auto begin_answer = [&, next = size_t{0}](size_t answer) mutable {
+    if (answer < next) return;
+    ++next;
+    view_.Begin(tags);
+    if (count > 1) Note(fmt::format("[{}/{}]", next, count));
+  };
+  const AnswerListener listener = {
+      [&, begin = std::ref(begin_answer)](size_t answer, std::string_view text) {
+        begin(answer);
+        return TakeOutput(view_.Show(text));
+      },
+      [&, begin = std::ref(begin_answer)](size_t answer, const ChatAnswer& whole) {
+        begin(answer);
+        // A terminal shows where the answer ends, even one of no words.
+        const bool is_there =
+            !whole.text.empty() || (whole.error_message.empty() && !whole.interrupted);
+        if (is_there && output_status_.ok()) {
+          TakeOutput(view_.End(AnswerView::LineBreak::kAddUnlessThere));
+        }
+        Report(whole, count);
+      },
+      [this] { Look(false); }};
+  Look(true);  // so that the time before, in which nothing was done, is told from what follows
+  answering_ = true;
+  std::vector<ChatAnswer> whole =
+      RunTurn(model_.runtime.get(), std::move(prompts), &signals_, listener);
+  answering_ = false;
+  Look(true);
+  size_t num_kept = 0;
+  for (ChatAnswer& answer : whole) {
+    if (answer.interrupted && !interactive_) interrupted_ = true;
+    const bool kept = answer.finish_reason != FinishReason::kError &&
+                      (!answer.interrupted || !answer.text.empty());
+    CountAnswer(answer, kept);
+    const SessionMessage message = session_.AnswerMessage(answer.text, answer.token_ids, tags);
+    if (kept && ++num_kept == 1) session_.messages().push_back(message);
+    if (answers != nullptr) answers->push_back(kept ? std::optional(message) : std::nullopt);
+    last_answer_ = std::move(answer);
+  }
+  return num_kept > 0;
+}
+
+// The tags of the model's reasoning as the prompt of the conversation leaves them.
+ReasoningTags Chat::PromptTags() const {
+  const ReasoningTags& tags = session_.reasoning_tags();
+  if (tags.none()) return tags;
+  const auto pieces = session_.PromptPieces(model_.text.template_args);
+  return pieces.ok() ? WithPrompt(tags, *pieces) : tags;
+}
+
+// Whether what was written to the output is there; the first failure ends the chat.
+bool Chat::TakeOutput(const Status& status) {
+  if (output_status_.ok()) output_status_ = status;
+  return output_status_.ok();
+}
+
+void Chat::CountAnswer(const ChatAnswer& answer, bool kept) {
+  ++num_answers_;
+  num_failures_ += kept ? 0 : 1;
+  device_lost_ = device_lost_ || answer.error_code == "device_unavailable";
+  total_usage_.prompt_tokens += answer.usage.prompt_tokens;
+  total_usage_.cached_tokens += answer.usage.cached_tokens;
+  total_usage_.completion_tokens += answer.usage.completion_tokens;
+  total_s_ += answer.total_s;
+}
+
+// What a person should know of an answer, one of `count`, that did not simply end.
+void Chat::Report(const ChatAnswer& answer, size_t count) const {
+  if (answer.finish_reason == FinishReason::kError) {
+    Say("minisgl: " + Visible(answer.error_message, 4000));
+  } else if (answer.interrupted && output_status_.ok()) {
+    Note(answer.text.empty() && count == 1
+             ? "[stopped before the answer began; the message is taken back]"
+             : "[stopped]");
+  } else if (answer.finish_reason == FinishReason::kLength) {
+    const bool full = answer.usage.prompt_tokens + answer.usage.completion_tokens >= ContextLimit();
+    Note(fmt::format("[cut after {} tokens{}]", answer.usage.completion_tokens,
+                     full ? ": the context is full" : "; see /set max_tokens"));
+  }
+}
+
+int RunChat(const ChatOptions& options, ReportFiles* reports) {
+  const Result<std::unique_ptr<Output>> output = Output::Open("", false, -1);
+  if (!output.ok()) return Fail(output.status());
+  const Result<LoadedModel> model = LoadChatModel(options, **output, reports);
+  if (!model.ok()) return Fail(model.status());
+  return Chat(&model.value(), options, output->get(), reports).Run();
+}
+
+}  // namespace minisgl

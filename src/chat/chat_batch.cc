@@ -1,0 +1,178 @@
+#include "chat/chat_batch.h"
+
+#include <signal.h>
+#include <sys/stat.h>
+
+#include <utility>
+
+#include "batch/answer_writer.h"
+#include "batch/run_journal.h"
+#include "load/sampling.h"
+#include "minisgl/base/log.h"
+#include "minisgl/base/utf8.h"
+
+namespace minisgl {
+namespace {
+
+std::string Rows(int64_t count) { return fmt::format("{} row{}", count, count == 1 ? "" : "s"); }
+
+}  // namespace
+
+std::string DefaultAnswersPath(const std::string& input) {
+  constexpr std::string_view kEnding = ".jsonl";
+  const bool has_ending = input.ends_with(kEnding) && input.size() > kEnding.size();
+  return input.substr(0, input.size() - (has_ending ? kEnding.size() : 0)) + ".answers.jsonl";
+}
+
+Result<std::unique_ptr<ChatBatch>> ChatBatch::Start(const LoadedModel* model,
+                                                    ChatBatchOptions options) {
+  if (options.input == "-") return UsageError("standard input is the conversation; name a file");
+  if (options.output == "-") return UsageError("standard output is the conversation; name a file");
+  struct stat info {};
+  if (!options.force && !options.resume && stat(options.output.c_str(), &info) == 0 &&
+      S_ISREG(info.st_mode) && info.st_size > 0) {
+    return MakeStatus(StatusCode::kCannotCreate,
+                      "{}: exists and is not empty; name another after FILE, or /batch -f FILE to "
+                      "replace it, -r to go on with it",
+                      Visible(options.output, 400));
+  }
+  if (options.sampling.draws_seed) {
+    options.sampling.seed = DrawSeedOfRun(options.output, options.resume);
+  }
+  std::unique_ptr<ChatBatch> batch(new ChatBatch);
+  batch->runtime_ = model->runtime.get();
+  batch->input_ = Visible(options.input, 400);
+  batch->output_name_ = Visible(options.output, 400);
+  MINISGL_RETURN_IF_ERROR(batch->OpenFiles(*model, options));
+  batch->source_ =
+      std::make_unique<FileRowSource>(batch->reader_.get(), false, &batch->asked_, &batch->check_);
+  PromptBuilderOptions builder;
+  builder.defaults = ResolveSamplingDefaults(options.sampling, model->facts.generation);
+  builder.eos_ids = model->eos_ids;
+  builder.hide_reasoning = options.hide_reasoning;
+  builder.seed = options.sampling.seed.value_or(0);
+  batch->prompts_ =
+      std::make_unique<PromptBuilder>(&model->text, model->facts.plan.limits, std::move(builder));
+  batch->writer_ = std::make_unique<JsonAnswerWriter>(batch->output_->output(),
+                                                      model->text.tokenizer.get(), false);
+  MINISGL_RETURN_IF_ERROR(batch->output_->Begin());
+  batch->loop_options_.rows_total = batch->numbers_.total;
+  batch->loop_options_.answers_ahead_max =
+      kAheadPerRunningRequest * options.engine.max_running_requests;
+  batch->begin_ = std::chrono::steady_clock::now();
+  batch->thread_ = std::thread([pointer = batch.get()] { pointer->Run(); });
+  return batch;
+}
+
+Status ChatBatch::OpenFiles(const LoadedModel& model, const ChatBatchOptions& options) {
+  MINISGL_ASSIGN_OR_RETURN(LineReader reader, LineReader::Open(options.input));
+  reader_ = std::make_unique<LineReader>(std::move(reader));
+  if (!reader_->regular()) {
+    return UsageError("{}: is no regular file, and so cannot be read beside the conversation",
+                      input_);
+  }
+  IdTable ids;
+  MINISGL_ASSIGN_OR_RETURN(check_, CheckRows(reader_.get(), false, &ids));
+  if (check_.raw_prompts > 0) {
+    Log(LogLevel::kWarning, RawPromptsWarning(input_, check_.raw_prompts));
+  }
+  // What run would be told to do the same.
+  RunOptions run;
+  run.model = options.model;
+  run.engine = options.engine;
+  run.sampling = options.sampling;
+  run.hide_thinking = options.hide_reasoning;
+  run.output = options.output;
+  run.force = options.force;
+  run.resume = options.resume;
+  const RunInput input{reader_.get(), &check_, &ids, Shard(), model.text.dir};
+  MINISGL_ASSIGN_OR_RETURN(output_, RunOutput::Open(run, input, &asked_));
+  numbers_.total = asked_.Count(check_.rows);
+  failed_before_ = output_->failed_before();
+  return Status();
+}
+
+ChatBatch::~ChatBatch() {
+  Stop(true);
+  if (thread_.joinable()) thread_.join();
+}
+
+void ChatBatch::Stop(bool at_once) {
+  if (at_once) stop_at_once_ = true;
+  stop_ = true;
+}
+
+void ChatBatch::Run() {
+  // Signals are the chat's.
+  sigset_t all;
+  sigfillset(&all);
+  pthread_sigmask(SIG_BLOCK, &all, nullptr);
+  const Status status = RunRows();
+  writer_.reset();
+  output_.reset();  // another batch may go on with the file
+  {
+    const std::lock_guard lock(mutex_);
+    status_ = status;
+    end_ = std::chrono::steady_clock::now();
+  }
+  ended_ = true;
+}
+
+Status ChatBatch::RunRows() {
+  loop_options_.stop = [this] { return StopRequest{stop_ ? SIGINT : 0, stop_at_once_}; };
+  loop_options_.on_numbers = [this](const Progress::Numbers& numbers) {
+    const std::lock_guard lock(mutex_);
+    numbers_ = numbers;
+  };
+  RunLoop loop(runtime_, prompts_.get(), source_.get(), writer_.get(), nullptr, loop_options_);
+  const Status status = loop.Run();
+  {
+    const std::lock_guard lock(mutex_);
+    failures_ = loop.failures();
+  }
+  // Also after a failure: rows that were written are kept.
+  const Status finished = output_->Finish(status.ok() && loop.stop_reason() == 0);
+  if (reader_->changed()) {
+    return BadInput(
+        "{}; what is written answers the file as it was: /batch -r asks the rest once it is so "
+        "again; else name another output",
+        status.message());
+  }
+  return status.ok() ? finished : status;
+}
+
+int64_t ChatBatch::rows_left() const {
+  const std::lock_guard lock(mutex_);
+  return numbers_.total.value_or(0) - numbers_.done - numbers_.failed;
+}
+
+bool ChatBatch::succeeded() const {
+  const std::lock_guard lock(mutex_);
+  return status_.ok() && numbers_.failed + failed_before_ == 0;
+}
+
+std::string ChatBatch::Short() const {
+  if (ended_) return "[batch done]";
+  const std::lock_guard lock(mutex_);
+  return fmt::format("[batch {}/{}]", numbers_.done + numbers_.failed, numbers_.total.value_or(0));
+}
+
+std::string ChatBatch::Long() const {
+  const bool ended = ended_;
+  const std::lock_guard lock(mutex_);
+  const auto end = ended ? end_ : std::chrono::steady_clock::now();
+  const double seconds = std::chrono::duration<double>(end - begin_).count();
+  std::string failed =
+      numbers_.failed == 0 ? "" : fmt::format(", {} without an answer", numbers_.failed);
+  if (const std::string why = failures_.Counts(); !why.empty()) failed += " (" + why + ")";
+  if (ended && !status_.ok()) {
+    return fmt::format("batch {}: {} done{}, then: {}", input_, Rows(numbers_.done), failed,
+                       Visible(status_.message(), 1000));
+  }
+  const std::string how = !ended ? ":" : stop_ ? " stopped:" : " done:";
+  return fmt::format("batch {}{} {} of {}{}, {} tokens, {:.1f} s; answers in {}", input_, how,
+                     numbers_.done, Rows(numbers_.total.value_or(0)), failed, numbers_.tokens,
+                     seconds, output_name_);
+}
+
+}  // namespace minisgl

@@ -1,0 +1,208 @@
+// The commands that fork a conversation, and those that answer a message again.
+//
+// A branch has a session of the runtime for itself, so that its prefix stays cached while others
+// are talked in. Several answers to one message are asked at once: their prompt is the same, and
+// the steps that they share cost little more than one's.
+#include <algorithm>
+#include <charconv>
+#include <iterator>
+#include <utility>
+
+#include "chat/chat.h"
+#include "minisgl/base/utf8.h"
+
+namespace minisgl {
+namespace {
+
+// Of /regen N: what a person still reads, and a small batch.
+constexpr int64_t kAnswersAtOnceMax = 16;
+
+// A whole number of at least `low`; -1 where `text` is none.
+int64_t ParseNumber(std::string_view text, int64_t low) {
+  int64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  const bool whole = error == std::errc() && end == text.data() + text.size();
+  return whole && value >= low ? value : -1;
+}
+
+// The first word of *text, which it takes away.
+std::string TakeWord(std::string* text) {
+  const size_t end = std::min(text->find_first_of(" \t"), text->size());
+  std::string word = text->substr(0, end);
+  text->erase(0, std::min(text->find_first_not_of(" \t", end), text->size()));
+  return word;
+}
+
+std::string Turns(int64_t count) { return fmt::format("{} turn{}", count, count == 1 ? "" : "s"); }
+
+}  // namespace
+
+std::optional<size_t> Chat::FindBranch(std::string_view name) const {
+  for (size_t i = 0; i < branches_.size(); ++i) {
+    if (branches_[i].name == name) return i;
+  }
+  return std::nullopt;
+}
+
+std::string Chat::UnusedBranchName() const {
+  for (size_t number = branches_.size() + 1;; ++number) {
+    std::string name = fmt::format("branch-{}", number);
+    if (!FindBranch(name)) return name;
+  }
+}
+
+// Leaves the branch that is talked in and enters another.
+void Chat::EnterBranch(size_t index) {
+  branches_[branch_].turns = CopyTurns();
+  branch_ = index;
+  PutTurns(branches_[index].turns);
+  alternatives_.clear();
+}
+
+void Chat::NewBranch(const std::string& arguments) {
+  std::string rest = arguments;
+  std::string name = TakeWord(&rest);
+  if (name == "-d") return DeleteBranch(rest);
+  std::string turn = TakeWord(&rest);
+  // A number alone is a turn.
+  if (turn.empty() && ParseNumber(name, 0) >= 0) std::swap(name, turn);
+  if (name.empty()) name = UnusedBranchName();
+  if (!IsBranchName(name) || !rest.empty()) {
+    Say("/branch takes a name of letters and digits, and the number of a turn after it");
+    return;
+  }
+  if (FindBranch(name)) {
+    Say(fmt::format("There is a branch {} already; /switch goes to it.", name));
+    return;
+  }
+  if (branches_.size() >= kBranchesMax) {
+    Say(fmt::format("There are {} branches, and no more are kept; /branch -d NAME ends one.",
+                    branches_.size()));
+    return;
+  }
+  ChatTurns turns = CopyTurns();
+  const std::vector<SessionMessage> all = WholeConversation(turns);
+  const int64_t num_turns = CountTurns(all);
+  int64_t kept = num_turns;
+  if (!turn.empty()) {
+    kept = ParseNumber(turn, 0);
+    if (kept < 0 || kept > num_turns) {
+      Say(fmt::format("There is no turn {} to fork after; /tree shows them (0: before the first)",
+                      Visible(turn)));
+      return;
+    }
+    // What was dropped for the room that later turns took may fit again.
+    if (kept < num_turns) turns = {FirstTurns(all, kept), {}};
+  }
+  // Where the last message is the same, answers to it that there were are not given again.
+  const uint64_t regenerations = kept == num_turns ? branch().regenerations : 0;
+  branches_.push_back({name, std::move(turns), regenerations, model_.runtime->OpenSession()});
+  const std::string from = branches_[branch_].name;
+  EnterBranch(branches_.size() - 1);
+  Note(fmt::format("Now in branch {}, with {} of {}.", name, Turns(kept), from));
+}
+
+void Chat::DeleteBranch(const std::string& name) {
+  const std::optional<size_t> index = FindBranch(name);
+  if (!index || *index == branch_) {
+    Say(index ? "You are in that branch; /switch to another first."
+              : fmt::format("There is no branch {}; /tree shows them.", Visible(name)));
+    return;
+  }
+  model_.runtime->CloseSession(branches_[*index].session);
+  branches_.erase(branches_.begin() + static_cast<std::ptrdiff_t>(*index));
+  if (branch_ > *index) --branch_;
+  Note(fmt::format("Branch {} is gone.", name));
+}
+
+void Chat::SwitchBranch(const std::string& arguments) {
+  const std::optional<size_t> index = FindBranch(arguments);
+  if (!index) {
+    std::string names;
+    for (const Branch& branch : branches_) names += (names.empty() ? "" : ", ") + branch.name;
+    Say(fmt::format("{}; there {} {}",
+                    arguments.empty() ? std::string("/switch needs the name of a branch")
+                                      : fmt::format("There is no branch {}", Visible(arguments)),
+                    branches_.size() == 1 ? "is" : "are", names));
+    return;
+  }
+  EnterBranch(*index);
+  const auto all = AllMessages();
+  const auto last = std::find_if(all.rbegin(), all.rend(),
+                                 [](const SessionMessage& m) { return m.role == "user"; });
+  Note(fmt::format("Now in branch {}, {}{}", arguments, Turns(CountTurns(all)),
+                   last == all.rend() ? "." : "; the last: " + Visible(last->content, 60)));
+}
+
+void Chat::Tree(const std::string&) {
+  std::vector<NamedConversation> branches;
+  for (size_t i = 0; i < branches_.size(); ++i) {
+    branches.push_back(
+        {branches_[i].name, i == branch_ ? AllMessages() : WholeConversation(branches_[i].turns)});
+  }
+  Say(DrawTree(branches, branch_));
+}
+
+void Chat::ForgetAnswer() {
+  auto& messages = session_.messages();
+  while (!messages.empty() && messages.back().role == "assistant") messages.pop_back();
+}
+
+void Chat::Regenerate(const std::string& arguments) {
+  const int64_t count = arguments.empty() ? 1 : ParseNumber(arguments, 1);
+  if (count < 1 || count > kAnswersAtOnceMax) {
+    Say(fmt::format("/regen takes the number of answers, from 1 to {}", kAnswersAtOnceMax));
+    return;
+  }
+  ChatTurns before = CopyTurns();
+  ForgetAnswer();
+  auto& messages = session_.messages();
+  if (messages.empty() || messages.back().role != "user") {
+    PutTurns(std::move(before));
+    Say("There is no message to answer again.");
+    return;
+  }
+  Answers answers(1);
+  if (messages.size() < before.messages.size()) answers[0] = before.messages.back();
+  if (settings_.sampling.temperature == 0) {
+    Note(fmt::format("(the temperature is 0: {}; see /set temperature)",
+                     count == 1 ? "the answer will be the same" : "all answers will be the same"));
+  }
+  const uint64_t variant = branch().regenerations + 1;
+  const bool kept = Reply(variant, static_cast<size_t>(count), &answers);
+  branch().regenerations += static_cast<uint64_t>(count);
+  if (!kept) return PutTurns(std::move(before));
+  alternatives_ = std::move(answers);
+  for (picked_ = 1; !alternatives_[picked_];) ++picked_;
+  if (count > 1) {
+    Note(fmt::format("(the conversation goes on from the first; /pick K takes another{})",
+                     alternatives_[0] ? ", /pick 0 the one before" : ""));
+  }
+}
+
+void Chat::Pick(const std::string& arguments) {
+  if (alternatives_.empty()) {
+    Say("There is nothing to pick from; /regen N gives several answers to the last message.");
+    return;
+  }
+  if (arguments.empty()) {
+    for (size_t i = 0; i < alternatives_.size(); ++i) {
+      if (!alternatives_[i]) continue;
+      Say(fmt::format("  {}{:>2}  {}", i == picked_ ? '*' : ' ', i,
+                      Visible(alternatives_[i]->content, 80)));
+    }
+    return;
+  }
+  const int64_t number = ParseNumber(arguments, 0);
+  const auto index = static_cast<size_t>(std::max<int64_t>(number, 0));
+  if (number < 0 || index >= alternatives_.size() || !alternatives_[index]) {
+    Say(fmt::format("There is no answer {}; /pick alone lists them", Visible(arguments)));
+    return;
+  }
+  picked_ = index;
+  session_.messages().back() = *alternatives_[index];
+  Note(fmt::format("The conversation goes on from answer {}: {}", index,
+                   Visible(alternatives_[index]->content, 60)));
+}
+
+}  // namespace minisgl

@@ -1,0 +1,475 @@
+// The commands of a chat: one table of names, help lines and bodies.
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <utility>
+
+#include "chat/chat.h"
+#include "chat/chat_editor.h"
+#include "chat/chat_file.h"
+#include "minisgl/base/mapped_file.h"
+#include "minisgl/base/utf8.h"
+#include "term/messages.h"
+
+namespace minisgl {
+namespace {
+
+constexpr uint64_t kReadBytesMax = uint64_t{16} << 20;
+
+std::string Trimmed(const std::string& text) {
+  constexpr const char* kWhiteSpace = " \t\r\n";
+  const size_t begin = std::min(text.find_first_not_of(kWhiteSpace), text.size());
+  return text.substr(begin, text.find_last_not_of(kWhiteSpace) + 1 - begin);
+}
+
+}  // namespace
+
+struct Chat::Command {
+  std::string_view name;
+  std::string_view arguments;                        // as /help shows them
+  std::string_view help;                             // "": a second name, which /help does not list
+  void (Chat::*body)(const std::string& arguments);  // null: leaves
+  ArgumentKind argument = ArgumentKind::kNone;
+  std::string_view group = "";  // of this and the commands after it
+};
+
+const std::vector<Chat::Command>& Chat::Commands() {
+  using Kind = ArgumentKind;
+  static const std::vector<Command> kCommands = {
+      {"regen", "[N]", "answer the last message again, N times at once (also /retry)",
+       &Chat::Regenerate, Kind::kText, "The last message"},
+      {"retry", "", "", &Chat::Regenerate, Kind::kText},
+      {"pick", "[K]", "go on from answer K of those /regen gave; alone: list them", &Chat::Pick,
+       Kind::kText},
+      {"edit", "[new]", "write the last message again in $EDITOR, or a new one", &Chat::Edit,
+       Kind::kText},
+      {"undo", "", "take back the last message and its answer", &Chat::Undo},
+      {"read", "FILE", "put the text of FILE before the next message", &Chat::Read, Kind::kFile},
+      {"show", "[N]", "show the last N turns, or all", &Chat::Show, Kind::kText,
+       "The conversation"},
+      {"reset", "", "forget what was said; the system message stays (also /clear)", &Chat::Reset},
+      {"clear", "", "", &Chat::Reset},
+      {"system", "[TEXT]", "show or set the system message (\"\" removes it)", &Chat::System,
+       Kind::kText},
+      {"save", "[-f] FILE", "write the conversation to FILE (-f: over another)", &Chat::Save,
+       Kind::kFile},
+      {"load", "FILE", "go on with the conversation in FILE", &Chat::Load, Kind::kFile},
+      {"branch", "[NAME] [TURN]", "fork the conversation here, or after TURN (-d NAME: end one)",
+       &Chat::NewBranch, Kind::kBranch, "Branches"},
+      {"switch", "NAME", "go on in another branch", &Chat::SwitchBranch, Kind::kBranch},
+      {"tree", "", "show the branches and their turns", &Chat::Tree},
+      {"batch", "[-f|-r] FILE [OUT]",
+       "answer a prompt file meanwhile; alone: how far it is (also wait, stop)", &Chat::Batch,
+       Kind::kTwoFiles, "Beside the conversation"},
+      {"set", "NAME VALUE", "change a sampling parameter", &Chat::Set, Kind::kParameter,
+       "Settings and figures"},
+      {"params", "", "show the sampling parameters", &Chat::Parameters},
+      {"stats", "", "tokens and speed of the last answer and of all", &Chat::Stats},
+      {"tokens", "", "count the tokens of each message", &Chat::Tokens},
+      {"context", "", "how much of the context is used", &Chat::Context},
+      {"model", "", "show the model", &Chat::Model},
+      {"help", "[COMMAND]", "list the commands (also /?)", &Chat::Help, Kind::kCommand, "Others"},
+      {"?", "", "", &Chat::Help, Kind::kCommand},
+      {"image", "", "", &Chat::Image, Kind::kFile},
+      {"exit", "", "leave (also /bye, /quit)", nullptr},
+      {"bye", "", "", nullptr},
+      {"quit", "", "", nullptr},
+  };
+  return kCommands;
+}
+
+// All names that may be typed, or those that /help lists.
+std::vector<std::string> Chat::CommandNames(bool listed) {
+  std::vector<std::string> names;
+  for (const Command& command : Commands()) {
+    if (!listed || !command.help.empty()) names.emplace_back(command.name);
+  }
+  return names;
+}
+
+const Chat::Command* Chat::FindCommand(std::string_view name) {
+  for (const Command& command : Commands()) {
+    if (command.name == name) return &command;
+  }
+  return nullptr;
+}
+
+Completion Chat::Complete(std::string_view line) const {
+  CompletionWords words;
+  words.commands = CommandNames(true);
+  words.argument = [](std::string_view name) {
+    const Command* command = FindCommand(name);
+    return command == nullptr ? ArgumentKind::kNone : command->argument;
+  };
+  for (const Branch& branch : branches_) words.branches.push_back(branch.name);
+  words.parameters = ParameterNames();
+  return CompleteChatLine(line, words);
+}
+
+Chat::Next Chat::RunCommand(const std::string& line) {
+  const size_t name_end = std::min(line.find_first_of(" \t"), line.size());
+  const std::string name = line.substr(0, name_end);
+  const size_t begin = std::min(line.find_first_not_of(" \t", name_end), line.size());
+  const Command* command = FindCommand(name);
+  if (command == nullptr) {
+    SayUnknown(name);
+    return Next::kGoOn;
+  }
+  if (command->body == nullptr) return Next::kLeave;
+  (this->*command->body)(line.substr(begin));
+  return interrupted_ ? Next::kLeave : Next::kGoOn;
+}
+
+void Chat::SayUnknown(const std::string& name) const {
+  const std::string nearest = NearestWord(name, CommandNames(true));
+  const std::string advice = nearest.empty() ? "" : fmt::format("did you mean /{}? ", nearest);
+  Say(fmt::format("unknown command /{}; {}/help lists commands, // begins a message with /",
+                  Visible(name), advice));
+}
+
+void Chat::Help(const std::string& arguments) {
+  const auto line = [](const Command& command) {
+    return fmt::format("  {:<26} {}\n", fmt::format("/{} {}", command.name, command.arguments),
+                       command.help);
+  };
+  std::string text;
+  if (!arguments.empty()) {
+    const std::string name = arguments.substr(arguments.starts_with('/') ? 1 : 0);
+    const Command* named = FindCommand(name);
+    if (named == nullptr) return SayUnknown(name);
+    // A second name is explained by the first, which stands before it.
+    while (named->help.empty() && named > Commands().data() && (named - 1)->body == named->body) {
+      --named;
+    }
+    text = line(*named);
+    text.pop_back();
+    return Say(text);
+  }
+  for (const Command& command : Commands()) {
+    if (!command.group.empty()) text += fmt::format("{}:\n", command.group);
+    if (!command.help.empty()) text += line(command);
+  }
+  text +=
+      "A message of several lines stands between \"\"\" and \"\"\"; \\ at the end of a line goes "
+      "on with the next.\n"
+      "// begins a message with /. Tab completes commands, their arguments and files; Ctrl-R "
+      "searches\n"
+      "what was typed before. Ctrl-C stops an answer, Ctrl-D leaves.";
+  Say(text);
+}
+
+void Chat::Image(const std::string&) {
+  Say("This program reads text and no images: describe in words what you see.");
+}
+
+// Answers go to standard output as when they came; who speaks stands before them.
+void Chat::Show(const std::string& arguments) {
+  const std::vector<SessionMessage> all = AllMessages();
+  if (all.empty()) return Say("Nothing was said yet.");
+  int64_t wanted = CountTurns(all);
+  if (!arguments.empty()) {
+    const auto [end, error] =
+        std::from_chars(arguments.data(), arguments.data() + arguments.size(), wanted);
+    if (error != std::errc() || *end != '\0' || wanted < 1) {
+      return Say("/show takes the number of turns to show");
+    }
+  }
+  int64_t to_skip = CountTurns(all) - wanted;
+  for (const SessionMessage& message : all) {
+    if (message.role == "user") --to_skip;
+    if (to_skip >= 0 && wanted < CountTurns(all)) continue;
+    if (message.role == "assistant") {
+      ShowAnswer(message);
+    } else {
+      Say(fmt::format("[{}]\n{}", message.role, message.content));
+    }
+  }
+}
+
+// Its reasoning stands before it, wherever the message has it.
+void Chat::ShowAnswer(const SessionMessage& message) const {
+  ReasoningPiece parts = SplitReasoning(session_.reasoning_tags(), message.content);
+  if (!message.reasoning.empty()) parts = {Trimmed(message.reasoning), Trimmed(message.content)};
+  if (!options_.hide_thinking && !parts.reasoning.empty()) {
+    Say("[reasoning]\n" + parts.reasoning);
+  }
+  Say("[assistant]\n" + parts.text);
+}
+
+void Chat::Reset(const std::string&) {
+  auto& messages = session_.messages();
+  messages.erase(std::remove_if(messages.begin(), messages.end(),
+                                [](const SessionMessage& m) { return m.role != "system"; }),
+                 messages.end());
+  dropped_.clear();
+  TurnsChanged();
+  Note("The conversation starts anew.");
+}
+
+void Chat::SetSystem(const std::string& text) {
+  auto& messages = session_.messages();
+  const bool has_one = !messages.empty() && messages.front().role == "system";
+  if (text.empty()) {
+    if (has_one) messages.erase(messages.begin());
+  } else if (has_one) {
+    messages.front().content = text;
+  } else {
+    messages.insert(messages.begin(), {"system", text, {}});
+  }
+}
+
+void Chat::System(const std::string& arguments) {
+  if (arguments.empty()) {
+    const auto& messages = session_.messages();
+    const bool has_one = !messages.empty() && messages.front().role == "system";
+    Say(has_one ? messages.front().content : "There is no system message.");
+    return;
+  }
+  SetSystem(arguments == "\"\"" ? "" : arguments);
+  Note(arguments == "\"\"" ? "The system message is removed." : "The system message is set.");
+}
+
+void Chat::Edit(const std::string& arguments) {
+  if (!interactive_) return Say("/edit needs a terminal for the editor");
+  if (!arguments.empty() && arguments != "new") {
+    return Say("/edit takes nothing, for the last message, or new");
+  }
+  ChatTurns before = CopyTurns();
+  auto& messages = session_.messages();
+  const auto last = std::find_if(messages.rbegin(), messages.rend(),
+                                 [](const SessionMessage& m) { return m.role == "user"; });
+  const bool has_one = arguments.empty() && last != messages.rend();
+  const std::string text = has_one ? last->content : "";
+  const Result<std::string> edited = EditText(text, &signals_);
+  if (!edited.ok()) {
+    SayFailure(edited.status());
+    return Note("(nothing is sent)");
+  }
+  if (*edited == text || edited->find_first_not_of(" \t\r\n") == std::string::npos) {
+    return Note(edited->empty() ? "(nothing is sent: the text is empty)"
+                                : "(nothing is sent: the text is as it was)");
+  }
+  if (has_one) messages.erase(last.base() - 1, messages.end());
+  Say(*edited);
+  Send(*edited, std::move(before));
+}
+
+void Chat::Read(const std::string& arguments) {
+  if (arguments.empty()) return Say("/read needs the name of a file");
+  const Result<std::string> text = ReadFile(ExpandHome(arguments), kReadBytesMax);
+  if (!text.ok()) {
+    SayFailure(text.status());
+    failed_ = true;
+    return;
+  }
+  if (text->find('\0') != std::string::npos) {
+    return Say(fmt::format("{} is no text (it holds NUL bytes)", Visible(arguments, 400)));
+  }
+  if (!waiting_text_.empty()) waiting_text_ += '\n';
+  waiting_text_ += Utf8OrWarn(*text, Visible(arguments, 400));
+  while (waiting_text_.ends_with('\n')) waiting_text_.pop_back();
+  Note(fmt::format("{} bytes stand before the next message.", waiting_text_.size()));
+}
+
+void Chat::Undo(const std::string&) {
+  auto& messages = session_.messages();
+  const auto is_user = [](const SessionMessage& m) { return m.role == "user"; };
+  const auto last = std::find_if(messages.rbegin(), messages.rend(), is_user);
+  if (last == messages.rend()) {
+    Say("There is nothing to take back.");
+    return;
+  }
+  Note(fmt::format("Taken back: {}", Visible(last->content, 60)));
+  messages.erase(last.base() - 1, messages.end());
+  TurnsChanged();
+}
+
+std::vector<SessionMessage> Chat::AllMessages() const { return WholeConversation(CopyTurns()); }
+
+void Chat::Save(const std::string& arguments) {
+  const bool force = arguments == "-f" || arguments.starts_with("-f ");
+  const std::string path =
+      ExpandHome(force ? arguments.substr(std::min<size_t>(3, arguments.size())) : arguments);
+  const std::vector<SessionMessage> all = AllMessages();
+  if (path.empty() || all.empty()) {
+    Say(path.empty() ? "/save needs the name of a file" : "There is nothing to save.");
+    return;
+  }
+  const Status status = SaveConversation(path, all, force || path == file_);
+  if (!status.ok()) {
+    SayFailure(status);
+    failed_ = true;
+    return;
+  }
+  file_ = path;
+  Note(fmt::format("Saved {} messages to {}{}", all.size(), Visible(path, 400),
+                   branches_.size() == 1
+                       ? ""
+                       : fmt::format(" (branch {}; other branches are not in it)", branch().name)));
+}
+
+Status Chat::LoadFrom(const std::string& path) {
+  MINISGL_ASSIGN_OR_RETURN(session_.messages(), LoadConversation(path));
+  dropped_.clear();
+  TurnsChanged();
+  file_ = path;
+  return Status();
+}
+
+void Chat::Load(const std::string& arguments) {
+  if (arguments.empty()) {
+    Say("/load needs the name of a file");
+    return;
+  }
+  if (const Status status = LoadFrom(ExpandHome(arguments)); !status.ok()) {
+    SayFailure(status);
+    failed_ = true;
+    return;
+  }
+  const auto& messages = session_.messages();
+  Note(fmt::format(
+      "Loaded {} messages.{}", messages.size(),
+      messages.back().role == "user" ? " The last has no answer; /regen gives it one." : ""));
+}
+
+void Chat::Set(const std::string& arguments) {
+  const size_t name_end = std::min(arguments.find_first_of(" \t="), arguments.size());
+  const size_t begin = std::min(arguments.find_first_not_of(" \t=", name_end), arguments.size());
+  const std::string name = arguments.substr(0, name_end);
+  if (name.empty()) {
+    Say("/set needs a name and a value; /params shows what there is");
+    return;
+  }
+  const Status status = SetParameter(name, std::string_view(arguments).substr(begin), &settings_);
+  if (!status.ok()) SayFailure(status);
+}
+
+void Chat::Parameters(const std::string&) { Say(ListParameters(settings_)); }
+
+void Chat::Stats(const std::string&) {
+  if (!last_answer_) {
+    Say("There has been no answer yet.");
+    return;
+  }
+  const ChatAnswer& last = *last_answer_;
+  const double decode_s = last.total_s - last.first_token_s;
+  const auto tokens = last.usage.completion_tokens;
+  const double rate = tokens > 1 && decode_s > 0 ? static_cast<double>(tokens - 1) / decode_s : 0;
+  Say(fmt::format("  last answer   {} tokens in {:.2f} s, {:.1f} tokens/s after the first", tokens,
+                  last.total_s, rate));
+  Say(fmt::format("  first token   after {:.0f} ms", last.first_token_s * 1000));
+  Say(fmt::format("  prompt        {} tokens, {} of them cached", last.usage.prompt_tokens,
+                  last.usage.cached_tokens));
+  Say(fmt::format("  context       {} of {} tokens", last.usage.prompt_tokens + tokens,
+                  ContextLimit()));
+  Say(fmt::format("  all answers   {}: prompts {} tokens ({} cached), answers {} tokens, {:.2f} s",
+                  num_answers_, total_usage_.prompt_tokens, total_usage_.cached_tokens,
+                  total_usage_.completion_tokens, total_s_));
+}
+
+void Chat::Tokens(const std::string&) {
+  const auto& messages = session_.messages();
+  if (messages.empty()) {
+    Say("There are no messages.");
+    return;
+  }
+  for (const SessionMessage& message : messages) {
+    size_t count = message.answer_ids.size();
+    if (count == 0) {
+      const auto ids = model_.text.tokenizer->EncodeText(message.content);
+      count = ids.ok() ? ids.value().size() : 0;
+    }
+    Say(fmt::format("  {:>7}  {:<9}  {}", count, message.role, Visible(message.content, 50)));
+  }
+}
+
+// The files that /batch is given, and what is to become of an output that is there.
+ChatBatchOptions Chat::ParseBatch(std::string arguments) {
+  ChatBatchOptions options;
+  const struct {
+    std::string_view name;
+    bool ChatBatchOptions::*set;
+  } flags[] = {{"-f ", &ChatBatchOptions::force},
+               {"--force ", &ChatBatchOptions::force},
+               {"-r ", &ChatBatchOptions::resume},
+               {"--resume ", &ChatBatchOptions::resume}};
+  for (bool found = true; found;) {
+    found = false;
+    for (const auto& flag : flags) {
+      if (!arguments.starts_with(flag.name)) continue;
+      options.*flag.set = found = true;
+      arguments.erase(0, arguments.find_first_not_of(' ', flag.name.size()));
+    }
+  }
+  options.input = std::move(arguments);
+  // Two names, unless the whole is the name of a file.
+  const size_t space = options.input.find_last_of(" \t");
+  if (space != std::string::npos && access(ExpandHome(options.input).c_str(), F_OK) != 0) {
+    options.output = ExpandHome(options.input.substr(space + 1));
+    options.input.resize(options.input.find_last_not_of(" \t", space) + 1);
+  }
+  options.input = ExpandHome(options.input);
+  if (options.output.empty()) options.output = DefaultAnswersPath(options.input);
+  return options;
+}
+
+void Chat::Batch(const std::string& arguments) {
+  const bool runs = batch_ && !batch_->ended();
+  if (arguments.empty()) {
+    return Say(batch_ ? "  " + batch_->Long() : "No batch was started; /batch FILE starts one.");
+  }
+  if (arguments == "stop" || arguments == "wait") {
+    if (!runs) return Say("No batch runs.");
+    if (arguments == "stop") batch_->Stop(false);
+    if (arguments == "wait") Note("(Ctrl-C stops the batch)");
+    return WaitForBatch();
+  }
+  if (runs) return Say("A batch runs already; /batch shows it, /batch stop ends it.");
+  SayBatchEnded();
+  ChatBatchOptions batch_options = ParseBatch(arguments);
+  const std::string output = Visible(batch_options.output, 400);
+  batch_options.model = options_.model;
+  batch_options.engine = options_.engine;
+  batch_options.sampling = options_.sampling;
+  batch_options.hide_reasoning = options_.hide_thinking;
+  auto batch = ChatBatch::Start(&model_, batch_options);
+  if (!batch.ok()) {
+    SayFailure(batch.status());
+    failed_ = true;
+    return;
+  }
+  batch_ = std::move(batch).value();
+  said_batch_ended_ = offered_to_stop_batch_ = false;
+  if (batch_->rows_asked() == 0) {
+    said_batch_ended_ = true;
+    return Note(fmt::format("No row is left to ask; the answers are in {}", output));
+  }
+  Note(fmt::format("{} of {} are answered meanwhile, into {}; /batch shows how far it is.",
+                   batch_->rows_asked(), Visible(batch_options.input, 400), output));
+}
+
+void Chat::Context(const std::string&) {
+  const Result<std::vector<TokenId>> ids = session_.PromptIds(model_.text.template_args);
+  if (!ids.ok()) {
+    SayFailure(ids.status());
+    return;
+  }
+  const auto used = static_cast<int64_t>(ids.value().size());
+  const int64_t limit = ContextLimit();
+  Say(fmt::format("  {} of {} tokens used ({:.0f} %), room for {}", used, limit,
+                  100.0 * static_cast<double>(used) / static_cast<double>(limit),
+                  std::max<int64_t>(limit - used, 0)));
+  if (!dropped_.empty()) {
+    Say(fmt::format("  {} older messages were dropped; /save keeps them", dropped_.size()));
+  }
+}
+
+void Chat::Model(const std::string&) {
+  const ModelConfig& config = model_.facts.config;
+  Say(fmt::format("  {}: {}, {} layers, width {}, {} weights, on {}", Visible(model_.text.dir, 400),
+                  config.architecture, config.num_layers, config.hidden_size,
+                  model_.facts.plan.weight_format.Name(), model_.device));
+}
+
+}  // namespace minisgl

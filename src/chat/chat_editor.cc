@@ -1,0 +1,111 @@
+#include "chat/chat_editor.h"
+
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <system_error>
+
+#include "minisgl/base/file_io.h"
+#include "minisgl/base/mapped_file.h"
+#include "minisgl/base/utf8.h"
+
+extern char** environ;
+
+namespace minisgl {
+namespace {
+
+constexpr uint64_t kEditedBytesMax = uint64_t{16} << 20;
+// How soon the end of the editor is seen: its signal wakes nobody here.
+constexpr int kEditorWait_ms = 20;
+
+// A file for the editor, which only its owner reads.
+class TextFile {
+ public:
+  static Result<std::unique_ptr<TextFile>> Create(const std::string& text) {
+    std::error_code error;
+    std::filesystem::path folder = std::filesystem::temp_directory_path(error);
+    if (error) folder = "/tmp";
+    std::string path = (folder / "minisgl-XXXXXX.md").string();
+    const int fd = mkstemps(path.data(), 3);
+    if (fd < 0) {
+      return MakeStatus(StatusCode::kCannotCreate, "{}: cannot be created ({})", path,
+                        std::strerror(errno));
+    }
+    std::unique_ptr<TextFile> file(new TextFile(path));
+    const bool written = WriteAll(fd, text.empty() ? "" : text + '\n');
+    const int write_errno = errno;
+    if (close(fd) == 0 && written) return file;
+    return MakeStatus(StatusCode::kIoError, "{}: cannot be written ({})", path,
+                      std::strerror(written ? errno : write_errno));
+  }
+  ~TextFile() { unlink(path_.c_str()); }
+  TextFile(const TextFile&) = delete;
+  TextFile& operator=(const TextFile&) = delete;
+
+  const std::string& path() const { return path_; }
+
+ private:
+  explicit TextFile(std::string path) : path_(std::move(path)) {}
+  const std::string path_;
+};
+
+std::string Editor() {
+  for (const char* name : {"VISUAL", "EDITOR"}) {
+    const char* editor = std::getenv(name);
+    if (editor != nullptr && *editor != '\0') return editor;
+  }
+  return "vi";
+}
+
+// The exit status of waitpid, or -1 where it could not be started.
+int RunEditor(const std::string& editor, const std::string& path, SignalWatch* signals) {
+  std::string shell = "sh", option = "-c", command = editor + " \"$1\"", file = path;
+  char* const argv[] = {shell.data(), option.data(), command.data(),
+                        shell.data(), file.data(),   nullptr};
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  // An editor draws on the terminal, also where answers go to a file.
+  if (!IsTerminal(STDOUT_FILENO)) {
+    posix_spawn_file_actions_adddup2(&actions, STDIN_FILENO, STDOUT_FILENO);
+  }
+  pid_t pid = -1;
+  const int failure = posix_spawn(&pid, "/bin/sh", &actions, nullptr, argv, environ);
+  posix_spawn_file_actions_destroy(&actions);
+  if (failure != 0) return -1;
+  int status = 0;
+  while (true) {
+    const pid_t ended = waitpid(pid, &status, WNOHANG);
+    if (ended == pid) break;
+    if (ended < 0 && errno != EINTR) return -1;
+    if (signals->Terminated() != 0) kill(pid, SIGTERM);
+    poll(nullptr, 0, kEditorWait_ms);
+  }
+  signals->Drain();
+  signals->TakeInterrupt();  // Ctrl-C was the editor's
+  return status;
+}
+
+}  // namespace
+
+Result<std::string> EditText(const std::string& text, SignalWatch* signals) {
+  MINISGL_ASSIGN_OR_RETURN(const std::unique_ptr<TextFile> file, TextFile::Create(text));
+  const std::string editor = Editor();
+  const int status = RunEditor(editor, file->path(), signals);
+  if (status == -1 || !WIFEXITED(status) || WEXITSTATUS(status) != 0) {
+    return MakeStatus(StatusCode::kUnavailable,
+                      "the editor \"{}\" failed; set EDITOR to one that runs here",
+                      Visible(editor));
+  }
+  MINISGL_ASSIGN_OR_RETURN(std::string edited, ReadFile(file->path(), kEditedBytesMax));
+  while (edited.ends_with('\n') || edited.ends_with('\r')) edited.pop_back();
+  return ReplaceInvalidUtf8(edited);
+}
+
+}  // namespace minisgl

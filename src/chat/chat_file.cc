@@ -1,0 +1,172 @@
+#include "chat/chat_file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+#include "minisgl/base/file_io.h"
+#include "minisgl/base/json.h"
+#include "minisgl/base/mapped_file.h"
+#include "minisgl/base/utf8.h"
+
+namespace minisgl {
+namespace {
+
+constexpr uint64_t kFileBytesMax = uint64_t{64} << 20;
+constexpr mode_t kSavedMode = 0600;  // of a new file: a conversation is its owner's, as the history
+// JSON values of a line or of the whole file: far more than a conversation has, and a bound on what
+// parsing may take, as a value of two bytes becomes one of forty.
+constexpr uint64_t kValuesMax = uint64_t{1} << 20;
+// As in the rows that run writes.
+constexpr const char* kReasoningField = "reasoning";
+constexpr std::array<std::string_view, 5> kRoles = {"system", "developer", "user", "assistant",
+                                                    "tool"};
+
+// A text, or an array of parts that are texts, or of an answer's reasoning.
+Status ReadContent(const Json& content, SessionMessage* message) {
+  if (content.is_string()) {
+    message->content = content.as_string();
+    return Status();
+  }
+  if (!content.is_array()) {
+    return BadInput("content is {}; it must be a string or an array of text parts",
+                    content.TypeName());
+  }
+  for (const Json& part : content.as_array()) {
+    const Json* type = part.Find("type");
+    const std::string kind = type != nullptr && type->is_string() ? type->as_string() : "";
+    const bool is_reasoning = kind == "thinking" && message->role == "assistant";
+    const Json* words = part.Find(is_reasoning ? "thinking" : "text");
+    if ((kind != "text" && !is_reasoning) || words == nullptr || !words->is_string()) {
+      return BadInput("a part of content is no text; this program reads text and no images");
+    }
+    (is_reasoning ? message->reasoning : message->content) += words->as_string();
+  }
+  return Status();
+}
+
+// Under the first of its names that an answer has; null is none.
+Status ReadReasoning(const Json& json, SessionMessage* message) {
+  if (message->role != "assistant") return Status();
+  for (const char* name : {kReasoningField, "reasoning_content", "thinking"}) {
+    const Json* reasoning = json.Find(name);
+    if (reasoning == nullptr || reasoning->is_null()) continue;
+    if (!reasoning->is_string()) {
+      return BadInput("{} is {}; it must be a string", name, reasoning->TypeName());
+    }
+    message->reasoning = reasoning->as_string();
+    return Status();
+  }
+  return Status();
+}
+
+Status AddMessage(const Json& json, std::vector<SessionMessage>* messages) {
+  const Json* role = json.Find("role");
+  const Json* content = json.Find("content");
+  if (role == nullptr || !role->is_string() || content == nullptr) {
+    return BadInput("not a message; write {{\"role\": \"...\", \"content\": \"...\"}}");
+  }
+  if (std::find(kRoles.begin(), kRoles.end(), role->as_string()) == kRoles.end()) {
+    return BadInput("the role {} is not known; use system, user or assistant",
+                    Visible(role->as_string()));
+  }
+  SessionMessage message = {role->as_string(), "", {}};
+  MINISGL_RETURN_IF_ERROR(ReadContent(*content, &message));
+  MINISGL_RETURN_IF_ERROR(ReadReasoning(json, &message));
+  messages->push_back(std::move(message));
+  return Status();
+}
+
+Status AddAll(const Json& list, std::vector<SessionMessage>* messages) {
+  for (const Json& message : list.as_array()) {
+    MINISGL_RETURN_IF_ERROR(AddMessage(message, messages));
+  }
+  return Status();
+}
+
+Status AddLine(std::string_view line, std::vector<SessionMessage>* messages) {
+  MINISGL_ASSIGN_OR_RETURN(const Json json, ParseJson(line, {.values_max = kValuesMax}));
+  const Json* list = json.Find("messages");
+  if (list == nullptr) return AddMessage(json, messages);
+  if (!list->is_array()) return BadInput("messages is {}; it must be an array", list->TypeName());
+  if (!messages->empty()) {
+    return BadInput("a second conversation; keep one in a file to load it");
+  }
+  return AddAll(*list, messages);
+}
+
+// One value over several lines, as other programs write it: an array of messages, or an object with
+// one. Nothing where the text is no such value.
+std::optional<Status> AddDocument(std::string_view text, std::vector<SessionMessage>* messages) {
+  const Result<Json> json = ParseJson(text, {.values_max = kValuesMax});
+  if (!json.ok()) return std::nullopt;
+  const Json* list = json->is_array() ? &*json : json->Find("messages");
+  if (list == nullptr || !list->is_array()) return std::nullopt;
+  return AddAll(*list, messages);
+}
+
+// To a device or a pipe, which is not replaced.
+Status WriteInPlace(const std::string& path, std::string_view text) {
+  MINISGL_ASSIGN_OR_RETURN(const OpenedFile file, OpenToWrite(path, 0, kSavedMode));
+  const bool written = WriteAll(file.fd, text);
+  const int write_errno = errno;
+  if (close(file.fd) == 0 && written) return Status();
+  return MakeStatus(StatusCode::kIoError, "{}: cannot be written ({})", Visible(path, 400),
+                    std::strerror(written ? errno : write_errno));
+}
+
+}  // namespace
+
+Result<std::vector<SessionMessage>> LoadConversation(const std::string& path) {
+  MINISGL_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kFileBytesMax));
+  std::vector<SessionMessage> messages;
+  std::string_view rest = text;
+  if (rest.starts_with("\xEF\xBB\xBF")) rest.remove_prefix(3);
+  if (const auto status = AddDocument(rest, &messages)) {
+    if (!status->ok()) return status->WithPrefix(Visible(path, 400));
+    rest = {};
+  }
+  for (int64_t number = 1; !rest.empty(); ++number) {
+    const size_t end = rest.find('\n');
+    const std::string_view line = rest.substr(0, end);
+    rest.remove_prefix(end == std::string_view::npos ? rest.size() : end + 1);
+    if (line.find_first_not_of(" \t\r") == std::string_view::npos) continue;
+    const Status status = AddLine(line, &messages);
+    if (!status.ok()) return status.WithPrefix(fmt::format("{}:{}", Visible(path, 400), number));
+  }
+  if (messages.empty()) {
+    return BadInput("{}: holds no messages; it needs a line for each", Visible(path, 400));
+  }
+  return messages;
+}
+
+Status SaveConversation(const std::string& path, const std::vector<SessionMessage>& messages,
+                        bool overwrite) {
+  if (path == "-") return UsageError("standard output is the conversation; name a file");
+  std::string text;
+  for (const SessionMessage& message : messages) {
+    Json line;
+    line.Set("role", message.role).Set("content", message.content);
+    if (!message.reasoning.empty()) line.Set(kReasoningField, message.reasoning);
+    text += line.Dump() + '\n';
+  }
+  struct stat info {};
+  const bool exists = stat(path.c_str(), &info) == 0;
+  if (exists && !S_ISREG(info.st_mode)) return WriteInPlace(path, text);
+  if (exists && info.st_size > 0 && !overwrite) {
+    return MakeStatus(StatusCode::kCannotCreate,
+                      "{}: exists and is not empty; choose another name, or /save -f FILE",
+                      Visible(path, 400));
+  }
+  return ReplaceFile(path, text, kSavedMode);
+}
+
+}  // namespace minisgl

@@ -1,0 +1,98 @@
+#include "chat/chat_history.h"
+
+#include <fcntl.h>
+#include <fmt/core.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <string_view>
+#include <system_error>
+
+#include "chat/line_editor.h"
+#include "minisgl/base/file_io.h"
+#include "minisgl/base/log.h"
+#include "minisgl/base/mapped_file.h"
+#include "minisgl/base/utf8.h"
+
+namespace minisgl {
+namespace {
+
+constexpr uint64_t kHistoryBytesMax = uint64_t{16} << 20;
+constexpr mode_t kHistoryMode = 0600;
+
+// The history to append to, made where it is missing; -1 where it cannot be. Rights that others
+// have to an old file are taken from it. A FIFO would be waited for: it is opened without.
+int OpenPrivate(const std::string& path) {
+  const Result<OpenedFile> file = OpenToWrite(path, O_APPEND | O_NONBLOCK, kHistoryMode);
+  if (!file.ok()) return -1;
+  struct stat info {};
+  const bool known = fstat(file->fd, &info) == 0 && S_ISREG(info.st_mode);
+  const mode_t rights = info.st_mode & 07777;
+  if (known && ((rights & ~kHistoryMode) == 0 || fchmod(file->fd, rights & kHistoryMode) == 0)) {
+    return file->fd;
+  }
+  close(file->fd);
+  return -1;
+}
+
+}  // namespace
+
+std::string HistoryPath() {
+  const char* none = std::getenv("MINISGL_NO_HISTORY");
+  if (none != nullptr && *none != '\0') return "";
+  const char* state = std::getenv("XDG_STATE_HOME");
+  // A relative path there is to be ignored, says the specification of those variables.
+  if (state != nullptr && *state == '/') return std::string(state) + "/minisgl/history";
+  const char* home = std::getenv("HOME");
+  if (home == nullptr || *home == '\0') return "";
+  return std::string(home) + "/.local/state/minisgl/history";
+}
+
+std::vector<std::string> HistoryFile::Load() {
+  std::vector<std::string> lines;
+  if (path_.empty()) return lines;
+  struct stat info {};
+  if (stat(path_.c_str(), &info) != 0) return lines;
+  if (!S_ISREG(info.st_mode)) {
+    // A link to /dev/null is how some say that they want none.
+    if (!S_ISCHR(info.st_mode)) {
+      Log(LogLevel::kWarning,
+          fmt::format("{}: is no regular file; no history is read or kept", Visible(path_, 400)));
+    }
+    path_.clear();
+    return lines;
+  }
+  const int fd = OpenPrivate(path_);
+  if (fd >= 0) close(fd);
+  const Result<std::string> text = ReadFile(path_, kHistoryBytesMax);
+  if (!text.ok()) return lines;
+  std::string_view rest = *text;
+  while (!rest.empty()) {
+    const size_t end = rest.find('\n');
+    const std::string_view line = rest.substr(0, end);
+    if (!line.empty() && line.find('\0') == std::string_view::npos) lines.emplace_back(line);
+    rest.remove_prefix(end == std::string_view::npos ? rest.size() : end + 1);
+  }
+  if (lines.size() <= kLinesMax) return lines;
+  const bool shorten = lines.size() > 2 * kLinesMax;
+  lines.erase(lines.begin(), lines.end() - kLinesMax);
+  if (!shorten) return lines;
+  std::string kept;
+  for (const std::string& line : lines) kept += line + '\n';
+  (void)ReplaceFile(path_, kept, kHistoryMode);
+  return lines;
+}
+
+void HistoryFile::Append(const std::string& line) {
+  if (path_.empty()) return;
+  std::error_code error;
+  std::filesystem::create_directories(std::filesystem::path(path_).parent_path(), error);
+  const int fd = OpenPrivate(path_);
+  if (fd < 0) return;
+  WriteAll(fd, line + '\n');
+  close(fd);
+}
+
+}  // namespace minisgl

@@ -1,0 +1,110 @@
+#include "chat/chat_input.h"
+
+#include <string_view>
+#include <utility>
+
+namespace minisgl {
+namespace {
+
+constexpr std::string_view kQuotes = "\"\"\"";
+constexpr const char* kPrompt = "> ";
+constexpr const char* kMorePrompt = "... ";
+
+using Kind = ChatInputLine::Kind;
+
+// What ends input other than a line.
+ChatInputLine Ended(const ReadLineResult& result) {
+  switch (result.outcome) {
+    case LineOutcome::kInterrupted:
+      return {Kind::kInterrupted, "", result.was_empty};
+    case LineOutcome::kTerminated:
+      return {Kind::kTerminated, "", true};
+    default:
+      return {Kind::kEnd, "", true};
+  }
+}
+
+std::string_view TrimRight(std::string_view text) {
+  const size_t end = text.find_last_not_of(" \t\n");
+  return text.substr(0, end == std::string_view::npos ? 0 : end + 1);
+}
+
+// Adds lines to `text` until `ends` says that one was the last (and has cut what marked it). False
+// where input or the message ended otherwise; then *ended says how.
+template <typename Ends>
+bool ReadMore(PromptReader* reader, std::string* text, ChatInputLine* ended, Ends ends) {
+  while (true) {
+    ReadLineResult more = reader->ReadLine(kMorePrompt);
+    if (more.outcome == LineOutcome::kEnd) return true;
+    if (more.outcome != LineOutcome::kLine) {
+      *ended = Ended(more);
+      ended->was_empty = false;
+      return false;
+    }
+    const bool last = ends(&more.text);
+    *text += '\n';
+    *text += more.text;
+    if (last) return true;
+  }
+}
+
+// `text` ends with the mark that ends a block: cuts it.
+bool CutQuotes(std::string* text) {
+  const std::string_view trimmed = TrimRight(*text);
+  if (!trimmed.ends_with(kQuotes)) return false;
+  text->resize(trimmed.size() - kQuotes.size());
+  return true;
+}
+
+// `text` ends with the mark that it goes on: cuts it.
+bool CutBackslash(std::string* text) {
+  if (!text->ends_with('\\')) return false;
+  text->pop_back();
+  return true;
+}
+
+ChatInputLine ReadBlock(PromptReader* reader, std::string text) {
+  text.erase(0, text.find(kQuotes) + kQuotes.size());
+  ChatInputLine ended;
+  if (!CutQuotes(&text) && !ReadMore(reader, &text, &ended, CutQuotes)) return ended;
+  // The marks may stand on lines of their own.
+  if (text.starts_with('\n')) text.erase(0, 1);
+  if (text.ends_with('\n')) text.pop_back();
+  return {Kind::kMessage, std::move(text)};
+}
+
+}  // namespace
+
+ChatInputLine ReadChatInput(PromptReader* reader) {
+  while (true) {
+    ReadLineResult line = reader->ReadLine(kPrompt);
+    if (line.outcome != LineOutcome::kLine) return Ended(line);
+    std::string text = std::move(line.text);
+    const size_t begin = text.find_first_not_of(" \t\n");
+    if (begin == std::string::npos) continue;
+    if (std::string_view(text).substr(begin).starts_with(kQuotes)) {
+      ChatInputLine block = ReadBlock(reader, std::move(text));
+      if (block.kind == Kind::kMessage && TrimRight(block.text).empty()) continue;
+      return block;
+    }
+    if (text.find('\n') != std::string::npos) return {Kind::kMessage, std::move(text)};
+    if (text.starts_with("//")) return {Kind::kMessage, text.substr(1)};
+    if (text.starts_with('/')) return {Kind::kCommand, std::string(TrimRight(text).substr(1))};
+    if (CutBackslash(&text)) {
+      ChatInputLine ended;
+      const auto ends = [](std::string* more) { return !CutBackslash(more); };
+      if (!ReadMore(reader, &text, &ended, ends)) return ended;
+    }
+    return {Kind::kMessage, std::move(text)};
+  }
+}
+
+ChatInputLine ReadChatMessage(PromptReader* reader) {
+  while (true) {
+    ReadLineResult line = reader->ReadLine(kPrompt);
+    if (line.outcome != LineOutcome::kLine) return Ended(line);
+    if (!TrimRight(line.text).empty()) return {Kind::kMessage, std::move(line.text)};
+  }
+}
+
+}  // namespace minisgl

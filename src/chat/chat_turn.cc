@@ -1,0 +1,95 @@
+#include "chat/chat_turn.h"
+
+#include <chrono>
+#include <numeric>
+#include <utility>
+
+namespace minisgl {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// How soon a signal is seen while no token comes.
+constexpr std::chrono::milliseconds kSignalWait{30};
+
+double SecondsSince(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+// The answers of one turn as their events come, and how far each has been told.
+class Turn {
+ public:
+  Turn(size_t count, const AnswerListener& listener)
+      : listener_(listener), answers_(count), done_(count), begin_(Clock::now()) {}
+
+  // False once the listener wants no more.
+  bool Take(Event event) {
+    ChatAnswer& answer = answers_[event.tag];
+    if (answer.token_ids.empty() && !event.token_ids.empty()) {
+      answer.first_token_s = SecondsSince(begin_);
+    }
+    answer.token_ids.insert(answer.token_ids.end(), event.token_ids.begin(), event.token_ids.end());
+    answer.text += event.text;
+    if (event.kind == Event::Kind::kDone) {
+      answer.finish_reason = event.finish_reason;
+      answer.usage = event.usage;
+      answer.error_code = event.error_code;
+      answer.error_message = event.error_message;
+      answer.max_tokens_lowered = event.max_tokens_lowered;
+      answer.interrupted = event.finish_reason == FinishReason::kAborted;
+      answer.total_s = SecondsSince(begin_);
+      done_[event.tag] = true;
+    }
+    Tell();
+    return shows_;
+  }
+  bool IsDone() const { return told_ == answers_.size(); }
+  std::vector<ChatAnswer> TakeAnswers() { return std::move(answers_); }
+
+ private:
+  void Tell() {
+    for (; told_ < answers_.size(); ++told_, told_bytes_ = 0) {
+      const ChatAnswer& answer = answers_[told_];
+      const std::string_view more = std::string_view(answer.text).substr(told_bytes_);
+      if (shows_ && !more.empty()) shows_ = listener_.text(told_, more);
+      told_bytes_ = answer.text.size();
+      if (!done_[told_]) return;
+      listener_.end(told_, answer);
+    }
+  }
+
+  const AnswerListener& listener_;
+  std::vector<ChatAnswer> answers_;
+  std::vector<bool> done_;
+  const Clock::time_point begin_;
+  size_t told_ = 0;        // answers that were told whole
+  size_t told_bytes_ = 0;  // of the one after them
+  bool shows_ = true;
+};
+
+}  // namespace
+
+std::vector<ChatAnswer> RunTurn(Runtime* runtime, std::vector<Prompt> prompts, SignalWatch* signals,
+                                const AnswerListener& listener) {
+  Turn turn(prompts.size(), listener);
+  EventQueue queue;
+  std::vector<uint64_t> tags(prompts.size());
+  std::iota(tags.begin(), tags.end(), 0);
+  const std::vector<RequestId> requests = runtime->SubmitAll(std::move(prompts), &queue, tags);
+  bool shows = true, aborted = false;
+  while (!turn.IsDone()) {
+    const bool stop = signals->TakeInterrupt() || signals->Terminated() != 0 || !shows;
+    if (stop && !aborted) {
+      aborted = true;
+      for (const RequestId request : requests) runtime->Abort(request);
+    }
+    std::optional<Event> event = queue.Pop(kSignalWait);
+    if (event) shows = turn.Take(std::move(*event));
+    listener.wait();
+  }
+  signals->Drain();
+  signals->TakeInterrupt();  // one that came too late to stop anything
+  return turn.TakeAnswers();
+}
+
+}  // namespace minisgl

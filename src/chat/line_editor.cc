@@ -1,0 +1,545 @@
+// Two readers: lines as they come (LinesReader), and libedit (EditingReader).
+//
+// libedit asks for characters through a function of ours, which waits for input and signals
+// together and knows a bracketed paste. A paste that does not fit on a line stands there as a label
+// and is put in its place at the end.
+#include "chat/line_editor.h"
+
+#include <fcntl.h>
+#include <histedit.h>
+#include <langinfo.h>
+#include <signal.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+#include <utf8proc.h>
+#include <wchar.h>
+
+#include <algorithm>
+#include <clocale>
+#include <cstdio>
+#include <cstdlib>
+#include <deque>
+#include <map>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <fmt/core.h>
+
+#include "chat/chat_history.h"
+#include "minisgl/base/utf8.h"
+#include "term/byte_source.h"
+
+namespace minisgl {
+namespace {
+
+constexpr std::string_view kBold = "\x1b[1m", kPlain = "\x1b[0m";
+constexpr std::string_view kPasteOn = "\x1b[?2004h", kPasteOff = "\x1b[?2004l";
+constexpr std::string_view kPasteBegin = "\x1b[200~", kPasteEnd = "\x1b[201~";
+constexpr char kEscape = '\x1b';
+constexpr size_t kKeyBytesMax = 32;
+constexpr int kEscapeWait_ms = 50;  // the bytes of a key come together; a person's ESC stands alone
+constexpr size_t kPasteInLineMax = 1024;  // bytes of a paste that are edited as if typed
+
+constexpr wchar_t kRubout = 0x7F;  // the key that takes back the character before the cursor
+// How often the status before the prompt is looked at while nothing is typed.
+constexpr int kStatusWait_ms = 500;
+
+// A pipe, a file, or a terminal that cannot move its cursor.
+class LinesReader : public PromptReader {
+ public:
+  explicit LinesReader(SignalWatch* signals) : source_(signals) {}
+
+  ReadLineResult ReadLine(const std::string& prompt) override {
+    if (IsTerminal(STDIN_FILENO)) {
+      FILE* out = IsTerminal(STDOUT_FILENO) ? stdout : stderr;
+      std::fputs(WithStatus(prompt).c_str(), out);
+      std::fflush(out);
+    }
+    std::string line;
+    while (true) {
+      char byte = 0;
+      switch (source_.Next(&byte)) {
+        case ByteOutcome::kInterrupted:
+          return {LineOutcome::kInterrupted, "", line.empty()};
+        case ByteOutcome::kTerminated:
+          return {LineOutcome::kTerminated};
+        case ByteOutcome::kTimeout:
+        case ByteOutcome::kResized:
+        case ByteOutcome::kStopped:
+        case ByteOutcome::kContinued:
+          continue;
+        case ByteOutcome::kEnd:
+          if (line.empty()) return {LineOutcome::kEnd};
+          return Line(line);
+        case ByteOutcome::kByte:
+          break;
+      }
+      if (byte != '\n') {
+        line += byte;
+        continue;
+      }
+      if (line.ends_with('\r')) line.pop_back();
+      return Line(line);
+    }
+  }
+
+ private:
+  ReadLineResult Line(const std::string& line) {
+    if (!IsValidUtf8(line)) replaced_bytes_ = true;
+    return {LineOutcome::kLine, ReplaceInvalidUtf8(line)};
+  }
+
+  ByteSource source_;
+};
+
+// The sequences of keys that libedit is given.
+constexpr std::string_view kKeys[] = {
+    "\x1b[A",    "\x1b[B",    "\x1b[C",    "\x1b[D",    "\x1b[H",  "\x1b[F",  // arrows, Home, End
+    "\x1b[1~",   "\x1b[3~",   "\x1b[4~",   "\x1b[7~",   "\x1b[8~",            // Home, Delete, End
+    "\x1b[1;5C", "\x1b[1;5D", "\x1b[1;3C", "\x1b[1;3D",                       // by words
+};
+bool IsKnownKey(std::string_view bytes) {
+  return std::find(std::begin(kKeys), std::end(kKeys), bytes) != std::end(kKeys);
+}
+
+class EditingReader : public PromptReader {
+ public:
+  EditingReader(SignalWatch* signals, const std::string& history_path)
+      : signals_(*signals), source_(signals, InterruptByte()), history_file_(history_path) {
+    // libedit turns its wide characters to bytes by the locale; the program's text is UTF-8 in
+    // every locale.
+    std::setlocale(LC_CTYPE, "");
+    if (std::string_view(nl_langinfo(CODESET)) != "UTF-8") std::setlocale(LC_CTYPE, "C.UTF-8");
+    out_ = IsTerminal(STDOUT_FILENO) ? stdout : stderr;
+    bold_prompt_ = AllowsColour(fileno(out_));
+    history_ = history_init();
+    HistEvent event;
+    history(history_, &event, H_SETSIZE, static_cast<int>(HistoryFile::kLinesMax));
+    history(history_, &event, H_SETUNIQUE, 1);
+    for (const std::string& line : history_file_.Load()) {
+      history(history_, &event, H_ENTER, line.c_str());
+    }
+    edit_ = el_init("minisgl", stdin, out_, stderr);
+    el_set(edit_, EL_CLIENTDATA, this);
+    el_set(edit_, EL_EDITOR, "emacs");
+    el_set(edit_, EL_PROMPT_ESC, &EditingReader::Prompt, '\1');
+    el_set(edit_, EL_HIST, history, history_);
+    el_set(edit_, EL_GETCFN, &EditingReader::GetCharacter);
+    // What a terminal inserts and deletes by itself, libedit counts in characters and not in
+    // columns: wide ones would be lost. Without, it writes the rest of the line again.
+    for (const char* capability : {"ic", "im", "ei", "IC", "dc", "dm", "ed", "DC"}) {
+      el_set(edit_, EL_SETTC, capability, "", nullptr);
+    }
+    el_set(edit_, EL_BIND, "^R", "em-inc-search-prev", nullptr);
+    for (const char* key : {"\\e[1;5C", "\\e[1;3C"}) {
+      el_set(edit_, EL_BIND, key, "em-next-word", nullptr);
+    }
+    for (const char* key : {"\\e[1;5D", "\\e[1;3D"}) {
+      el_set(edit_, EL_BIND, key, "ed-prev-word", nullptr);
+    }
+    // (The narrow form of this call copies both texts and never frees them.)
+    el_wset(edit_, EL_ADDFN, L"complete", L"Complete what stands before the cursor",
+            &EditingReader::Complete);
+    el_set(edit_, EL_BIND, "^I", "complete", nullptr);
+  }
+  ~EditingReader() override {
+    el_end(edit_);
+    history_end(history_);
+  }
+
+  ReadLineResult ReadLine(const std::string& prompt) override {
+    bare_prompt_ = prompt;
+    SetPrompt();
+    has_status_ = WithStatus("") != "";
+    pastes_.clear();
+    characters_.clear();
+    outcome_ = ByteOutcome::kByte;
+    el_resize(edit_);
+    signals_.WatchStops();
+    TakeTerminal();  // before the prompt shows, so that no key meets a cooked terminal
+    int length = 0;
+    const char* line = el_gets(edit_, &length);
+    if (bold_prompt_) Write(kPlain);
+    Write(kPasteOff);
+    signals_.LeaveStops();
+    if (outcome_ == ByteOutcome::kInterrupted || outcome_ == ByteOutcome::kTerminated) {
+      Write("^C\r\n");
+      return {outcome_ == ByteOutcome::kTerminated ? LineOutcome::kTerminated
+                                                   : LineOutcome::kInterrupted,
+              "", was_empty_};
+    }
+    if (line == nullptr || length <= 0) {
+      Write("\r\n");
+      return {LineOutcome::kEnd};
+    }
+    std::string text(line, static_cast<size_t>(length));
+    while (text.ends_with('\n') || text.ends_with('\r')) text.pop_back();
+    Remember(text);
+    if (source_.TakeInterruptAhead()) raise(SIGINT);  // meant for what this line begins
+    return {LineOutcome::kLine, ReplaceInvalidUtf8(ExpandPastes(text))};
+  }
+
+ private:
+  // libedit sends an invisible sequence with the character after it, and not at all where there is
+  // none: the last character, a space, carries what ends the bold ones.
+  static std::string BoldPrompt(const std::string& prompt) {
+    const size_t last = prompt.size() - 1;
+    return fmt::format("\1{}\1{}\1{}\1{}", kBold, prompt.substr(0, last), kPlain,
+                       prompt.substr(last));
+  }
+  // Whether it is another than before.
+  bool SetPrompt() {
+    std::string plain = WithStatus(bare_prompt_);
+    if (plain == plain_prompt_) return false;
+    plain_prompt_ = std::move(plain);
+    prompt_ = bold_prompt_ ? BoldPrompt(plain_prompt_) : plain_prompt_;
+    return true;
+  }
+  static char* Prompt(EditLine* edit) { return Self(edit)->prompt_.data(); }
+  static int GetCharacter(EditLine* edit, wchar_t* character) {
+    return Self(edit)->NextCharacter(character);
+  }
+  static unsigned char Complete(EditLine* edit, int) { return Self(edit)->CompleteWord(); }
+  static EditingReader* Self(EditLine* edit) {
+    void* self = nullptr;
+    el_get(edit, EL_CLIENTDATA, &self);
+    return static_cast<EditingReader*>(self);
+  }
+
+  void Write(std::string_view text) {
+    std::fwrite(text.data(), 1, text.size(), out_);
+    std::fflush(out_);
+  }
+
+  // Keys come one by one, and a paste is marked.
+  void TakeTerminal() {
+    el_set(edit_, EL_PREP_TERM, 1);
+    // The interrupt key's byte and not its signal: with a signal the terminal throws away what was
+    // typed and not read yet, and a line that the key clears would be taken for an empty one.
+    el_set(edit_, EL_SETTY, "-d", "intr=", nullptr);
+    Write(kPasteOn);
+  }
+
+  // 1 and a character, 0 at the end, -1 where a signal ends the line.
+  int NextCharacter(wchar_t* character) {
+    while (characters_.empty()) {
+      char byte = 0;
+      const ByteOutcome outcome = source_.Next(&byte, has_status_ ? kStatusWait_ms : -1);
+      if (outcome == ByteOutcome::kTimeout) {
+        FollowStatus();
+        continue;
+      }
+      if (FollowStop(outcome)) continue;
+      if (outcome == ByteOutcome::kResized) {
+        FollowResize();
+        continue;
+      }
+      if (outcome != ByteOutcome::kByte) {
+        outcome_ = outcome;
+        const LineInfo* info = el_line(edit_);
+        was_empty_ = info->lastchar == info->buffer;
+        return outcome == ByteOutcome::kEnd ? 0 : -1;
+      }
+      // A Ctrl-D typed while an answer was shown: the terminal's line discipline kept it as NUL.
+      if (byte == '\0') byte = '\x04';
+      if (byte == kEscape) {
+        Escape();
+      } else {
+        Character(byte);
+      }
+    }
+    *character = characters_.front();
+    characters_.pop_front();
+    return 1;
+  }
+
+  // Tab: completes as far as all that is offered agrees, and lists it where that is no further.
+  unsigned char CompleteWord() {
+    const LineInfo* info = el_line(edit_);
+    const std::string_view line(info->buffer, static_cast<size_t>(info->cursor - info->buffer));
+    if (!line.starts_with('/')) {  // a message may hold tabs
+      el_insertstr(edit_, "\t");
+      return CC_REFRESH;
+    }
+    const Completion offered = completer_ ? completer_(line) : Completion();
+    if (offered.words.empty()) return CC_REFRESH_BEEP;
+    std::string common = CommonPrefix(offered.words);
+    if (offered.words.size() == 1 && !common.ends_with('/')) common += ' ';
+    const std::string more = common.substr(std::min(line.size() - offered.begin, common.size()));
+    if (!more.empty()) {
+      el_insertstr(edit_, more.c_str());
+      return CC_REFRESH;
+    }
+    if (offered.words.size() == 1) return CC_NORM;
+    const std::string list = InColumns(offered.words, static_cast<size_t>(Columns()));
+    Write("\r\n");
+    for (const char byte : list) Write(byte == '\n' ? "\r\n" : std::string_view(&byte, 1));
+    return CC_REDISPLAY;
+  }
+
+  struct Place {
+    size_t row = 0;  // counted from the prompt's
+    int column = 0;
+  };
+  // Where the character at `end` of the edited line stands if lines have `columns`.
+  Place PlaceOf(const wchar_t* end, int columns) const {
+    constexpr int kTabStop = 8;
+    Place place;
+    const auto advance = [&](wchar_t character) {
+      if (character == L'\n') {  // before what a search of the history asks for
+        place = {place.row + 1, 0};
+        return;
+      }
+      int width = std::max(wcwidth(character), 0);
+      if (character < 0x20 || character == kRubout) width = 2;  // as ^X
+      if (character == L'\t') width = kTabStop - place.column % kTabStop;
+      if (place.column + width > columns) {  // a wide character is not cut
+        ++place.row;
+        place.column = 0;
+      }
+      place.column += width;
+      if (place.column >= columns) {
+        ++place.row;
+        place.column = 0;
+      }
+    };
+    for (const char byte : plain_prompt_) advance(static_cast<unsigned char>(byte));
+    for (const wchar_t* at = el_wline(edit_)->buffer; at != end; ++at) advance(*at);
+    return place;
+  }
+  size_t RowOfCursor(int columns) const { return PlaceOf(el_wline(edit_)->cursor, columns).row; }
+
+  // How long libedit takes the terminal's lines to be.
+  int Columns() const {
+    int columns = 0;
+    el_get(edit_, EL_GETTC, "co", &columns, nullptr);
+    return std::max(columns, 1);
+  }
+
+  // Clears what the prompt and the line take, where the cursor stands `rows` below the prompt, and
+  // leaves the cursor at its beginning. It is not shown before what is written next.
+  void ClearLine(size_t rows) {
+    if (rows > 0) std::fputs(fmt::format("\x1b[{}A", rows).c_str(), out_);
+    std::fputs("\r\x1b[J", out_);
+  }
+
+  // The status that there is now takes the place of the one before it. libedit writes a line anew
+  // from where it takes an empty one to begin: there the cursor must stand.
+  void FollowStatus() {
+    const size_t rows = RowOfCursor(Columns());  // below the prompt that is shown
+    if (!SetPrompt()) return;
+    ClearLine(rows);
+    el_set(edit_, EL_REFRESH);
+  }
+
+  // Terminals lay out their lines anew for another width, and libedit does not know: the rows that
+  // the line takes by then are cleared.
+  void FollowResize() {
+    winsize size{};
+    const bool known = ioctl(fileno(out_), TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
+    ClearLine(RowOfCursor(known ? size.ws_col : Columns()));
+    el_resize(edit_);
+    el_set(edit_, EL_REFRESH);
+  }
+
+  // False where `outcome` is no stop and no end of one.
+  bool FollowStop(ByteOutcome outcome) {
+    if (outcome == ByteOutcome::kStopped) Stop();
+    if (outcome == ByteOutcome::kContinued) ShowAgain();
+    return outcome == ByteOutcome::kStopped || outcome == ByteOutcome::kContinued;
+  }
+
+  // Stops the process, the terminal as it was before the prompt, and the cursor behind the line.
+  void Stop() {
+    const LineInfoW* info = el_wline(edit_);
+    const int columns = Columns();
+    const Place end = PlaceOf(info->lastchar, columns);
+    const size_t below = end.row - PlaceOf(info->cursor, columns).row;
+    if (below > 0) Write(fmt::format("\x1b[{}B", below));
+    Write("\r");
+    if (end.column > 0) Write(fmt::format("\x1b[{}C", end.column));
+    Write("^Z");
+    Write(kPasteOff);
+    el_set(edit_, EL_PREP_TERM, 0);
+    signals_.StopProcess();
+    ShowAgain();
+  }
+
+  // After a stop the terminal may be set otherwise, and another program has written to it.
+  void ShowAgain() {
+    el_set(edit_, EL_PREP_TERM, 0);  // else libedit takes it to be set
+    TakeTerminal();
+    el_resize(edit_);
+    SetPrompt();
+    ClearLine(0);
+    el_set(edit_, EL_REFRESH);
+  }
+
+  // A byte that belongs to the one before it, and so comes at once.
+  bool NextSoon(char* byte) {
+    const ByteOutcome outcome = source_.Next(byte, kEscapeWait_ms);
+    if (outcome != ByteOutcome::kByte) source_.Hold(outcome);
+    return outcome == ByteOutcome::kByte;
+  }
+
+  // One character, whose first byte was read; bytes that are none are U+FFFD.
+  void Character(char first) {
+    std::string bytes(1, first);
+    while (IsIncompleteUtf8(bytes)) {
+      char byte = 0;
+      if (!NextSoon(&byte)) break;
+      bytes += byte;
+    }
+    if (Utf8CharLength(bytes) != bytes.size() && bytes.size() > 1) {
+      source_.PutBack(std::string_view(bytes).substr(bytes.size() - 1));
+    }
+    const bool whole = Utf8CharLength(bytes) == bytes.size();
+    if (!whole) replaced_bytes_ = true;
+    Type(whole ? std::string_view(bytes) : "\uFFFD");
+    if (bytes.size() > 1) ComposeWithLast();
+  }
+
+  // A letter and the accent typed after it become one character where there is one: libedit gives
+  // an accent alone a place on the screen, which a terminal does not.
+  void ComposeWithLast() {
+    const LineInfoW* info = el_wline(edit_);
+    if (characters_.size() != 1 || info->cursor == info->buffer) return;
+    utf8proc_int32_t pair[2] = {static_cast<utf8proc_int32_t>(info->cursor[-1]),
+                                static_cast<utf8proc_int32_t>(characters_.front())};
+    const auto options = static_cast<utf8proc_option_t>(UTF8PROC_COMPOSE | UTF8PROC_STABLE);
+    if (utf8proc_get_property(pair[1])->combining_class == 0 ||
+        utf8proc_normalize_utf32(pair, 2, options) != 1) {
+      return;
+    }
+    characters_ = {kRubout, static_cast<wchar_t>(pair[0])};
+  }
+
+  // A key's sequence, or the beginning of a paste.
+  void Escape() {
+    std::string bytes(1, kEscape);
+    char byte = 0;
+    if (!NextSoon(&byte)) return Type(bytes);
+    if (byte != '[') {
+      source_.PutBack(std::string_view(&byte, 1));
+      return Type(bytes);
+    }
+    bytes += byte;
+    // What ends such a sequence is the first byte from '@' to '~' (ECMA-48).
+    for (bool ended = false; !ended && bytes.size() < kKeyBytesMax;) {
+      if (!NextSoon(&byte)) return Type(bytes);
+      if (byte < ' ' || byte > '~') {  // none of it
+        source_.PutBack(std::string_view(&byte, 1));
+        return;
+      }
+      bytes += byte;
+      ended = byte >= '@' && bytes != "\x1b[[";  // (the console's function keys)
+    }
+    if (bytes == kPasteBegin) return Paste();
+    // libedit drops the beginning of a sequence that it does not know and types the rest. So does
+    // the mark that ends a paste where the text pasted holds that mark itself.
+    if (IsKnownKey(bytes)) Type(bytes);
+  }
+
+  void Paste() {
+    std::string text;
+    while (!text.ends_with(kPasteEnd)) {
+      char byte = 0;
+      const ByteOutcome outcome = source_.Next(&byte);
+      if (outcome == ByteOutcome::kTimeout || outcome == ByteOutcome::kResized) continue;
+      if (FollowStop(outcome)) continue;
+      if (outcome != ByteOutcome::kByte) {
+        source_.Hold(outcome);
+        return;
+      }
+      // A terminal sends its Enter key's byte for a line break.
+      if (byte == '\n' && text.ends_with('\r')) continue;
+      text += byte;
+    }
+    text.resize(text.size() - kPasteEnd.size());
+    if (!IsValidUtf8(text)) replaced_bytes_ = true;
+    size_t num_lines = 1;
+    bool plain = text.size() <= kPasteInLineMax;
+    for (char& byte : text) {
+      if (byte == '\r') byte = '\n';
+      if (byte == '\n') ++num_lines;
+      if (static_cast<unsigned char>(byte) < 0x20 || byte == 0x7F) plain = false;
+    }
+    if (text.ends_with('\n')) --num_lines;  // it ends the last one
+    const std::string typed = ReplaceInvalidUtf8(text);
+    // A paste with controls of display, which the line would show, stands there as a label too.
+    if (plain && Visible(typed, typed.size() + 1) == typed) {
+      Type(typed);
+      return;
+    }
+    std::string label = fmt::format("[pasted text {}: {} line{}, {} bytes]", pastes_.size() + 1,
+                                    num_lines, num_lines == 1 ? "" : "s", text.size());
+    Type(label);
+    pastes_.emplace_back(std::move(label), std::move(text));
+  }
+
+  // REQUIRES well-formed UTF-8.
+  void Type(std::string_view text) {
+    while (!text.empty()) {
+      const size_t length = std::max<size_t>(Utf8CharLength(text), 1);
+      const auto byte = static_cast<unsigned char>(text[0]);
+      wchar_t code = byte;
+      if (length > 1) code = byte & (0x7F >> length);
+      for (size_t i = 1; i < length; ++i) code = code << 6 | (text[i] & 0x3F);
+      characters_.push_back(code);
+      text.remove_prefix(length);
+    }
+  }
+
+  // Labels are those of the line as it was edited: what a paste says is never taken for one.
+  std::string ExpandPastes(const std::string& line) const {
+    std::map<size_t, size_t> places;  // of a label in the line: which paste it stands for
+    for (size_t i = 0; i < pastes_.size(); ++i) {
+      const size_t at = line.find(pastes_[i].first);
+      if (at != std::string::npos) places.emplace(at, i);
+    }
+    std::string text;
+    size_t copied = 0;
+    for (const auto& [at, i] : places) {
+      text += line.substr(copied, at - copied) + pastes_[i].second;
+      copied = at + pastes_[i].first.size();
+    }
+    return text + line.substr(copied);
+  }
+
+  // A line that stood for pasted text is not worth recalling: the text is gone.
+  void Remember(const std::string& line) {
+    if (line.find_first_not_of(" \t") == std::string::npos || !pastes_.empty()) return;
+    HistEvent event;
+    history(history_, &event, H_ENTER, line.c_str());
+    history_file_.Append(line);
+  }
+
+  SignalWatch& signals_;
+  ByteSource source_;
+  HistoryFile history_file_;
+  FILE* out_ = nullptr;
+  bool bold_prompt_ = false;
+  bool has_status_ = false;  // it may change, but comes only between lines
+  History* history_ = nullptr;
+  EditLine* edit_ = nullptr;
+  std::string bare_prompt_;                                  // without status and looks
+  std::string plain_prompt_;                                 // with its status
+  std::string prompt_;                                       // as libedit is given it
+  std::deque<wchar_t> characters_;                           // read and not yet given to libedit
+  std::vector<std::pair<std::string, std::string>> pastes_;  // label, text
+  ByteOutcome outcome_ = ByteOutcome::kByte;
+  bool was_empty_ = true;
+};
+
+}  // namespace
+
+std::unique_ptr<PromptReader> MakePromptReader(SignalWatch* signals,
+                                               const std::string& history_path) {
+  const bool edits =
+      IsCapableTerminal(STDIN_FILENO) && (IsTerminal(STDOUT_FILENO) || IsTerminal(STDERR_FILENO));
+  if (edits) return std::make_unique<EditingReader>(signals, history_path);
+  return std::make_unique<LinesReader>(signals);
+}
+
+}  // namespace minisgl

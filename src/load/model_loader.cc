@@ -1,0 +1,499 @@
+#include "load/model_loader.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+#include "minisgl/base/folder.h"
+#include "minisgl/base/log.h"
+#include "minisgl/base/mapped_file.h"
+#include "minisgl/base/system_info.h"
+#include "minisgl/base/trusted_folder.h"
+#include "minisgl/base/utf8.h"
+#include "minisgl/engine/device_engine.h"
+#include "minisgl/ops.h"
+#include "minisgl/text/reasoning.h"
+#include "minisgl/weights/checkpoint.h"
+#include "minisgl/weights/weights_key.h"
+#include "term/messages.h"
+#include "weights/model_dir.h"
+
+namespace minisgl {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr uint64_t kSmallFileBytesMax = uint64_t{64} << 20;
+
+std::string Environment(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+bool IsDirectory(const fs::path& path) {
+  std::error_code error;
+  return fs::is_directory(path, error);
+}
+
+bool EndsWithGguf(const fs::path& path) {
+  std::string extension = path.extension().string();
+  std::transform(extension.begin(), extension.end(), extension.begin(),
+                 [](unsigned char c) { return c < 0x80 ? std::tolower(c) : c; });
+  return extension == ".gguf";
+}
+
+Status GgufRefused(const std::string& path) {
+  return BadInput(
+      "{}: GGUF files are not read; give the directory with config.json and *.safetensors that the "
+      "file was made from",
+      Visible(path, 400));
+}
+
+// The GGUF file that a directory without config.json holds, if any.
+std::optional<std::string> GgufInside(const fs::path& dir) {
+  std::error_code error;
+  if (fs::exists(dir / "config.json", error)) return std::nullopt;
+  for (const std::string& name : NamesIn(dir.string())) {
+    if (EndsWithGguf(dir / name)) return (dir / name).string();
+  }
+  return std::nullopt;
+}
+
+// Letters, digits, '-', '_' and '.', and not a name that walks the tree.
+bool IsHubName(std::string_view name) {
+  if (name.empty() || name == "." || name == "..") return false;
+  return std::all_of(name.begin(), name.end(), [](unsigned char c) {
+    return c < 0x80 && (std::isalnum(c) != 0 || c == '-' || c == '_' || c == '.');
+  });
+}
+
+fs::path HubCacheDir() {
+  if (const std::string cache = Environment("HF_HUB_CACHE"); !cache.empty()) return cache;
+  if (const std::string home = Environment("HF_HOME"); !home.empty()) return fs::path(home) / "hub";
+  std::string base = Environment("XDG_CACHE_HOME");
+  if (base.empty()) base = Environment("HOME") + "/.cache";
+  return fs::path(base) / "huggingface" / "hub";
+}
+
+// The directory of `owner/name` in the hub cache: the snapshot that refs/main names, or the only
+// one there is.
+Result<std::string> FindInHubCache(const std::string& owner, const std::string& name) {
+  const fs::path repo = HubCacheDir() / ("models--" + owner + "--" + name);
+  const fs::path snapshots = repo / "snapshots";
+  if (const Result<std::string> ref = ReadFile((repo / "refs" / "main").string(), 4096); ref.ok()) {
+    std::string commit = *ref;
+    while (!commit.empty() && std::isspace(static_cast<unsigned char>(commit.back())) != 0) {
+      commit.pop_back();
+    }
+    if (IsHubName(commit) && IsDirectory(snapshots / commit)) return (snapshots / commit).string();
+  }
+  std::vector<std::string> found;
+  for (const std::string& commit : NamesIn(snapshots.string())) {
+    if (IsDirectory(snapshots / commit)) found.push_back((snapshots / commit).string());
+  }
+  if (found.size() == 1) return found.front();
+  if (found.empty()) {
+    return MakeStatus(StatusCode::kNoInput,
+                      "{}/{}: no such directory, and not in the hub cache ({}); download the model "
+                      "or give its directory",
+                      owner, name, Visible(HubCacheDir().string(), 400));
+  }
+  return BadInput(
+      "{}/{}: the hub cache holds {} snapshots and refs/main names none; give the "
+      "directory of one ({})",
+      owner, name, found.size(), Visible(snapshots.string(), 400));
+}
+
+// The folder of a model in the hub cache holds model directories and is none.
+Status CheckIsNoHubFolder(const fs::path& dir) {
+  std::error_code error;
+  const fs::path snapshots = dir / "snapshots";
+  if (fs::exists(dir / "config.json", error) || !IsDirectory(snapshots)) return Status();
+  const std::vector<std::string> names = NamesIn(snapshots.string());
+  if (names.empty()) {
+    return BadInput(
+        "{}: has no config.json, and its folder of snapshots is empty; download the "
+        "model",
+        Visible(dir.string(), 400));
+  }
+  return BadInput(
+      "{}: has no config.json: it is the folder of a model in the hub cache; give its snapshot, "
+      "{}{}",
+      Visible(dir.string(), 400), Visible((snapshots / names[0]).string(), 400),
+      names.size() > 1 ? fmt::format(", or another of {}", names.size()) : "");
+}
+
+// The first thing to say of a directory that is no model's.
+Status CheckIsModelDir(const std::string& dir) {
+  for (const char* name : {"config.json", "tokenizer.json", "tokenizer.model", "tekken.json"}) {
+    if (IsListed(dir, name)) return Status();
+  }
+  return MissingFile(dir, "config.json");
+}
+
+Result<Json> ParseTemplateArgs(const std::vector<std::string>& args) {
+  if (args.empty()) return Json();
+  Json object = Json(Json::Object());
+  for (const std::string& arg : args) {
+    const size_t equals = arg.find('=');
+    const std::string key = arg.substr(0, equals), text = arg.substr(equals + 1);
+    if (ChatTemplate::Sets(key)) {
+      return UsageError("--template-arg: {} is set by the program; leave it out", key);
+    }
+    Result<Json> value = ParseJson(text);
+    object.Set(key, value.ok() ? std::move(value).value() : Json(text));
+  }
+  return object;
+}
+
+Result<std::unique_ptr<ChatTemplate>> LoadChatTemplate(const std::string& dir,
+                                                       const std::string& chosen) {
+  if (chosen.empty()) return ChatTemplate::Load(dir);
+  if (IsListed(chosen) && !IsDirectory(chosen)) {
+    MINISGL_ASSIGN_OR_RETURN(const std::string source, ReadFile(chosen, kTemplateBytesMax));
+    return ChatTemplate::Parse(source, chosen);
+  }
+  Result<std::unique_ptr<ChatTemplate>> named = ChatTemplate::LoadNamed(dir, chosen);
+  if (!named.ok() && named.status().code() == StatusCode::kNoInput) {
+    return MakeStatus(StatusCode::kNoInput, "--chat-template: no file has this name, and {}",
+                      named.status().message());
+  }
+  return named;
+}
+
+// Adds the template's switch to `args`, under what the user says of it with --template-arg.
+Status AddThinking(const ChatTemplate* chat, const std::string& think, Json* args) {
+  if (think == "auto") return {};
+  bool is_known = false;
+  for (const char* name : kReasoningSwitches) {
+    if (chat == nullptr || !chat->Reads(name)) continue;
+    is_known = true;
+    if (args->is_null()) *args = Json(Json::Object());
+    if (args->Find(name) == nullptr) args->Set(name, think == "on");
+  }
+  if (is_known) return {};
+  return UsageError("--think: the chat template has no switch for it (it reads none of {})",
+                    fmt::join(kReasoningSwitches, ", "));
+}
+
+std::optional<DType> ParseDType(const std::string& name) {
+  for (DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
+    if (name == DTypeName(dtype)) return dtype;
+  }
+  return std::nullopt;
+}
+
+ModelEngineOptions ToModelEngineOptions(const EngineOptions& options) {
+  ModelEngineOptions engine;
+  engine.num_threads = NumThreads(options);
+  engine.max_running_requests = options.max_running_requests;
+  engine.max_prefill_tokens = options.max_prefill_length;
+  engine.max_seq_len = options.max_seq_len;
+  engine.page_size = options.page_size;
+  engine.num_pages = options.num_pages;
+  engine.memory_ratio = options.memory_ratio;
+  engine.graph_max_rows = options.cuda_graph_max_rows;
+  engine.weight_dtype = ParseDType(options.dtype);
+  engine.quantization = WantedFormat(options, DType::kF32).quantization;
+  engine.max_step_drafts = options.max_drafts * kDraftRowsMax;
+  return engine;
+}
+
+RuntimeOptions ToRuntimeOptions(const EngineOptions& options) {
+  RuntimeOptions runtime;
+  SchedulerOptions& scheduler = runtime.scheduler;
+  scheduler.max_prefill_tokens = options.max_prefill_length;
+  scheduler.long_prefill_threshold = options.long_prefill_threshold;
+  scheduler.cache = options.cache == "naive" ? CacheKind::kNaive : CacheKind::kRadix;
+  scheduler.step = options.schedule == "mixed" ? StepPolicy::kMixed : StepPolicy::kPrefillFirst;
+  scheduler.admission =
+      options.admission == "optimistic" ? AdmissionPolicy::kOptimistic : AdmissionPolicy::kReserve;
+  scheduler.queue = options.policy == "priority" ? QueuePolicy::kPriority : QueuePolicy::kFcfs;
+  scheduler.max_drafts = options.max_drafts;
+  if (options.max_drafts > 0) scheduler.drafter = MakeNgramDrafter();
+  runtime.overlap = !options.disable_overlap;
+  return runtime;
+}
+
+std::vector<TokenId> EndTokens(const ModelFacts& facts, const Tokenizer& tokenizer) {
+  std::vector<TokenId> ids = facts.config.eos_token_ids;
+  ids.insert(ids.end(), facts.generation.eos_token_ids.begin(),
+             facts.generation.eos_token_ids.end());
+  if (tokenizer.eos_id()) ids.push_back(*tokenizer.eos_id());
+  std::sort(ids.begin(), ids.end());
+  ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
+  return ids;
+}
+
+void SayWhereItRuns(const Device& device, const std::string& name) {
+  const bool fallback = !device.fallback.empty();
+  const bool say = device.fallback_is_news || (StderrIsTerminal() && fallback);
+  Log(say ? LogLevel::kInfo : LogLevel::kVerbose,
+      fmt::format("running on {}{}", name,
+                  fallback ? fmt::format("; not on CUDA: {}", device.fallback) : ""));
+}
+
+void SayMemoryPlan(const MemoryPlan& plan) {
+  constexpr double kMiB = 1 << 20;
+  Log(LogLevel::kVerbose,
+      fmt::format(
+          "memory: weights {:.1f} MiB ({}), workspace {:.1f} MiB, KV {:.1f} MiB ({} pages of "
+          "{} tokens); up to {} tokens a request ({})",
+          static_cast<double>(plan.weight_bytes) / kMiB, plan.weight_format.Name(),
+          static_cast<double>(plan.workspace_bytes) / kMiB,
+          static_cast<double>(plan.kv_bytes) / kMiB, plan.limits.num_pages, plan.limits.page_size,
+          plan.limits.max_seq_len, plan.max_seq_len_reason));
+}
+
+// Stands for what weights are packed from: all bytes of the files, and what of the configuration
+// decides in which order and format. Nothing for made-up weights, which are not worth keeping.
+std::optional<PackSource> MakePackSource(const ModelConfig& config, const Checkpoint& checkpoint,
+                                         const MemoryPlan& plan, const EngineOptions& options) {
+  const std::vector<const MappedFile*> files = checkpoint.Files();
+  if (files.empty() || options.pack_cache.empty()) return std::nullopt;
+  PackSource source;
+  const Result<TrustedFolder> folder = TrustedFolder::Open(options.pack_cache);
+  if (!folder.ok()) return source;  // the operations open it too, and say why they cannot
+  std::string ropes;
+  for (const LayerConfig& layer : config.layers) {
+    ropes += fmt::format(" {}", layer.rope < 0 ? 0 : config.ropes[layer.rope].dim);
+  }
+  source.key = fmt::format(
+      "{} {} {} {} {} {} {}{}\n{}", config.architecture, plan.weight_format.Name(),
+      DTypeName(plan.weight_format.dtype), config.num_heads, config.num_kv_heads, config.head_dim,
+      config.rotary_interleaved, ropes, HashWeights(checkpoint, *folder, NumThreads(options)));
+  std::vector<std::pair<std::string, FileStamp>> stamps;
+  for (const MappedFile* file : files) stamps.emplace_back(file->path(), file->stamp());
+  source.is_public = EverybodyMayRead(checkpoint);
+  source.holds = [stamps = std::move(stamps)] {
+    return std::all_of(stamps.begin(), stamps.end(),
+                       [](const auto& file) { return StampOf(file.first) == file.second; });
+  };
+  return source;
+}
+
+Result<std::unique_ptr<Engine>> StartEngine(const ModelConfig& config, const Checkpoint& checkpoint,
+                                            const MemoryPlan& plan,
+                                            const EngineOptions& engine_options, Device device,
+                                            std::string* name) {
+  if (device.cuda != nullptr) {
+    *name = device.cuda->Name();
+    SayWhereItRuns(device, *name);
+    if (config.dtype == DType::kF32) {
+      Log(LogLevel::kInfo, fmt::format("the weights are f32 and CUDA computes in {}; --device cpu "
+                                       "computes in f32",
+                                       plan.weight_format.Name()));
+    }
+    SayMemoryPlan(plan);
+    if (!engine_options.pack_cache.empty()) {
+      Log(LogLevel::kInfo, "--pack-cache: on CUDA weights are not packed; nothing is kept");
+    }
+    return MakeDeviceEngine(config, checkpoint, plan, std::move(device.cuda),
+                            {.graph_max_rows = engine_options.cuda_graph_max_rows});
+  }
+  MINISGL_ASSIGN_OR_RETURN(
+      std::unique_ptr<Ops> ops,
+      MakeOps(engine_options, MakePackSource(config, checkpoint, plan, engine_options)));
+  *name = ops->Name();
+  SayWhereItRuns(device, *name);
+  SayMemoryPlan(plan);
+  return MakeModelEngine(config, checkpoint, plan, std::move(ops));
+}
+
+// Loads the weights and starts the engine; `name` becomes what it runs on.
+Result<std::unique_ptr<Runtime>> StartRuntime(const ModelConfig& config,
+                                              const Checkpoint& checkpoint, const MemoryPlan& plan,
+                                              const EngineOptions& engine_options, Device device,
+                                              const Tokenizer* tokenizer,
+                                              const RuntimeOptions& options, std::string* name) {
+  MINISGL_ASSIGN_OR_RETURN(
+      std::unique_ptr<Engine> engine,
+      StartEngine(config, checkpoint, plan, engine_options, std::move(device), name));
+  return Runtime::Create(std::move(engine), tokenizer, options);
+}
+
+}  // namespace
+
+Result<std::string> ResolveModelDir(const std::string& model) {
+  if (model.empty()) {
+    return UsageError("no model given; use --model DIR or set MINISGL_MODEL");
+  }
+  std::error_code error;
+  if (IsDirectory(model)) {
+    if (const std::optional<std::string> gguf = GgufInside(model)) return GgufRefused(*gguf);
+    MINISGL_RETURN_IF_ERROR(CheckIsNoHubFolder(model));
+    return model;
+  }
+  if (EndsWithGguf(model)) return GgufRefused(model);
+  if (fs::exists(model, error)) {
+    return BadInput("{}: is not a directory; give the directory that holds config.json",
+                    Visible(model, 400));
+  }
+  MINISGL_RETURN_IF_ERROR(CheckLink(model));
+  const size_t slash = model.find('/');
+  if (slash != std::string::npos) {
+    const std::string owner = model.substr(0, slash), name = model.substr(slash + 1);
+    if (IsHubName(owner) && IsHubName(name)) return FindInHubCache(owner, name);
+  }
+  return MakeStatus(StatusCode::kNoInput, "{}: no such model directory", Visible(model, 400));
+}
+
+Result<TextModel> LoadTextModel(const ModelOptions& options) {
+  if (options.parse_special && options.no_parse_special) {
+    return UsageError("--parse-special and --no-parse-special exclude each other");
+  }
+  TextModel text;
+  MINISGL_ASSIGN_OR_RETURN(text.dir, ResolveModelDir(options.model));
+  MINISGL_RETURN_IF_ERROR(CheckIsModelDir(text.dir));
+  MINISGL_ASSIGN_OR_RETURN(text.tokenizer, Tokenizer::Load(text.dir));
+  MINISGL_ASSIGN_OR_RETURN(text.chat_template, LoadChatTemplate(text.dir, options.chat_template));
+  MINISGL_ASSIGN_OR_RETURN(text.template_args, ParseTemplateArgs(options.template_args));
+  MINISGL_RETURN_IF_ERROR(
+      AddThinking(text.chat_template.get(), options.think, &text.template_args));
+  text.parse_special = options.parse_special;
+  text.no_parse_special = options.no_parse_special;
+  return text;
+}
+
+Result<ModelFacts> LoadModelFacts(const std::string& model_dir, const EngineOptions& options) {
+  MINISGL_ASSIGN_OR_RETURN(ModelConfig config, LoadModelConfig(model_dir));
+  MINISGL_ASSIGN_OR_RETURN(GenerationConfig generation,
+                           LoadGenerationConfig(model_dir, config.vocab_size));
+  MINISGL_ASSIGN_OR_RETURN(ModelFacts facts, PlanModel(std::move(config), options));
+  facts.generation = std::move(generation);
+  return facts;
+}
+
+Result<ModelFacts> PlanModel(ModelConfig config, const EngineOptions& options) {
+  ModelFacts facts;
+  facts.config = std::move(config);
+  MINISGL_ASSIGN_OR_RETURN(facts.device, ChooseDevice(options, facts.config));
+  const EngineOptions resolved = WithDeviceDefaults(options, facts.device);
+  MINISGL_ASSIGN_OR_RETURN(facts.plan, PlanMemory(facts.config, ToModelEngineOptions(resolved), 0,
+                                                  facts.device.cuda.get()));
+  return facts;
+}
+
+int NumThreads(const EngineOptions& options) {
+  return options.threads > 0 ? options.threads : UsableCores();
+}
+
+WeightFormat WantedFormat(const EngineOptions& options, DType stored) {
+  return {ParseDType(options.dtype).value_or(stored),
+          options.quantize == "int8" ? Quantization::kInt8 : Quantization::kNone};
+}
+
+// "naive" is the double-precision oracle of the tests, reachable to tell a kernel's fault from a
+// model's.
+Result<std::unique_ptr<Ops>> MakeOps(const EngineOptions& options,
+                                     std::optional<PackSource> pack_source) {
+  if (options.cpu_target == "naive") return MakeNaiveOps();
+  CpuOpsConfig config;
+  config.num_threads = NumThreads(options);
+  config.target = options.cpu_target;
+  config.pin_threads = options.pin_threads;
+  if (pack_source) {
+    config.pack_source = std::move(*pack_source);
+    config.pack_cache = options.pack_cache;
+  }
+  return MakeCpuOps(config);
+}
+
+Status CheckHasTemplate(const TextModel& text) {
+  if (text.chat_template != nullptr) return Status();
+  return BadInput("{}: the model has no chat template; give one with --chat-template FILE",
+                  Visible(text.dir, 400));
+}
+
+Result<LoadedModel> LoadModel(TextModel text, const EngineOptions& engine_options,
+                              std::function<void(std::string_view)> trace_sink) {
+  LoadedModel model;
+  model.text = std::move(text);
+  MINISGL_ASSIGN_OR_RETURN(model.facts, LoadModelFacts(model.text.dir, engine_options));
+  if (model.text.tokenizer->vocab_size() > model.facts.config.vocab_size) {
+    return BadInput(
+        "{}: the tokenizer has {} tokens and config.json's vocab_size is {}; the files "
+        "are not of one model",
+        Visible(model.text.dir, 400), model.text.tokenizer->vocab_size(),
+        model.facts.config.vocab_size);
+  }
+  MINISGL_ASSIGN_OR_RETURN(const std::unique_ptr<Checkpoint> checkpoint,
+                           Checkpoint::Open(model.text.dir));
+  model.eos_ids = EndTokens(model.facts, *model.text.tokenizer);
+  const EngineOptions resolved = WithDeviceDefaults(engine_options, model.facts.device);
+  RuntimeOptions options = ToRuntimeOptions(resolved);
+  options.trace_sink = std::move(trace_sink);
+  MINISGL_ASSIGN_OR_RETURN(model.runtime,
+                           StartRuntime(model.facts.config, *checkpoint, model.facts.plan, resolved,
+                                        std::move(model.facts.device), model.text.tokenizer.get(),
+                                        options, &model.device));
+  return model;
+}
+
+Result<BareModel> LoadBareModel(const ModelConfig& config, const Checkpoint& checkpoint,
+                                const EngineOptions& engine_options) {
+  BareModel model;
+  MINISGL_ASSIGN_OR_RETURN(Device device, ChooseDevice(engine_options, config));
+  const EngineOptions resolved = WithDeviceDefaults(engine_options, device);
+  MINISGL_ASSIGN_OR_RETURN(
+      model.plan, PlanMemory(config, ToModelEngineOptions(resolved), 0, device.cuda.get()));
+  MINISGL_ASSIGN_OR_RETURN(model.runtime,
+                           StartRuntime(config, checkpoint, model.plan, resolved, std::move(device),
+                                        nullptr, ToRuntimeOptions(resolved), &model.device));
+  return model;
+}
+
+void SetEndTokens(const std::vector<TokenId>& eos_ids, Prompt* prompt) {
+  std::vector<TokenId>& ids = prompt->stop_token_ids;
+  if (!prompt->ignore_eos) ids.insert(ids.end(), eos_ids.begin(), eos_ids.end());
+  std::sort(ids.begin(), ids.end());
+  ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
+}
+
+Result<std::vector<TextPiece>> RenderChat(const TextModel& text, Json messages, Json kwargs,
+                                          Json tools, Json documents,
+                                          const std::atomic<bool>* cancelled) {
+  MINISGL_RETURN_IF_ERROR(CheckHasTemplate(text));
+  ChatInput input;
+  input.messages = std::move(messages);
+  input.tools = std::move(tools);
+  input.documents = std::move(documents);
+  input.cancelled = cancelled;
+  input.bos_token = text.tokenizer->bos_token();
+  input.eos_token = text.tokenizer->eos_token();
+  input.unk_token = text.tokenizer->unk_token();
+  input.pad_token = text.tokenizer->pad_token();
+  input.extra = text.template_args;
+  if (kwargs.is_object()) input.extra.SetAll(std::move(kwargs));
+  return text.chat_template->Render(input);
+}
+
+std::vector<TextPiece> RawPieces(const TextModel& text, std::string prompt) {
+  std::vector<TextPiece> pieces;  // moved into: a prompt may be long
+  pieces.push_back({std::move(prompt), !text.no_parse_special});
+  return pieces;
+}
+
+Result<std::vector<TokenId>> EncodeRendered(const TextModel& text, std::vector<TextPiece> pieces) {
+  std::vector<TokenId> ids;
+  MINISGL_RETURN_IF_ERROR(
+      EncodeRenderedTo(text, std::move(pieces), [&ids](std::span<const TokenId> more) {
+        ids.insert(ids.end(), more.begin(), more.end());
+        return true;
+      }));
+  return ids;
+}
+
+Status EncodeRenderedTo(const TextModel& text, std::vector<TextPiece> pieces,
+                        const TokenSink& sink) {
+  if (text.parse_special) {
+    for (TextPiece& piece : pieces) piece.trusted = true;
+  }
+  return text.tokenizer->EncodeTo(pieces, sink);
+}
+
+}  // namespace minisgl

@@ -1,0 +1,111 @@
+// Loads what a command needs, in one place and one order: the text side alone, or the model with
+// its runtime.
+//
+// What is found is said as notes through base/log.h; failures are Status values with exit codes of
+// cli.md.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "load/device_choice.h"
+#include "load/options.h"
+#include "minisgl/base/json.h"
+#include "minisgl/base/status.h"
+#include "minisgl/engine/model_engine.h"
+#include "minisgl/ops.h"
+#include "minisgl/runtime/runtime.h"
+#include "minisgl/text/chat_template.h"
+#include "minisgl/text/tokenizer.h"
+#include "minisgl/weights/checkpoint.h"
+#include "minisgl/weights/model_config.h"
+
+namespace minisgl {
+
+// The directory that `model` names: a directory, or owner/name in the hub cache. GGUF files are
+// refused by name.
+Result<std::string> ResolveModelDir(const std::string& model);
+
+// What turns messages into tokens and back: reads no weights and no config.json.
+struct TextModel {
+  std::string dir;
+  std::unique_ptr<Tokenizer> tokenizer;
+  std::unique_ptr<ChatTemplate> chat_template;  // null where the model has none
+  Json template_args;                           // an object, or null for none
+  bool parse_special = false;
+  bool no_parse_special = false;
+};
+Result<TextModel> LoadTextModel(const ModelOptions& options);
+
+// What the files say about the model, and where its memory would go; loads nothing.
+struct ModelFacts {
+  ModelConfig config;
+  GenerationConfig generation;
+  MemoryPlan plan;
+  Device device;  // gone once a model is loaded
+};
+Result<ModelFacts> LoadModelFacts(const std::string& model_dir, const EngineOptions& options);
+// The same of a configuration alone.
+Result<ModelFacts> PlanModel(ModelConfig config, const EngineOptions& options);
+
+struct LoadedModel {
+  TextModel text;
+  ModelFacts facts;
+  std::vector<TokenId>
+      eos_ids;         // union of config.json, generation_config.json and the tokenizer; sorted
+  std::string device;  // "cpu (avx512, 2 threads)"
+  std::unique_ptr<Runtime> runtime;  // declared last: stops before what it uses goes
+};
+// `trace_sink` as RuntimeOptions has it.
+Result<LoadedModel> LoadModel(TextModel text, const EngineOptions& engine_options,
+                              std::function<void(std::string_view)> trace_sink = {});
+
+// A model without text: token ids in, token ids out.
+struct BareModel {
+  MemoryPlan plan;
+  std::string device;
+  std::unique_ptr<Runtime> runtime;
+};
+Result<BareModel> LoadBareModel(const ModelConfig& config, const Checkpoint& checkpoint,
+                                const EngineOptions& engine_options);
+
+// How --dtype and --quantize have the weights of a model that stores `stored`.
+WeightFormat WantedFormat(const EngineOptions& options, DType stored);
+
+// That compute on the CPU: --threads, or the usable cores.
+int NumThreads(const EngineOptions& options);
+
+// The operations of the CPU as `options` say, with nothing loaded. Without a `pack_source` packed
+// weights are not kept.
+Result<std::unique_ptr<Ops>> MakeOps(const EngineOptions& options,
+                                     std::optional<PackSource> pack_source = std::nullopt);
+
+// kBadInput naming --chat-template for a model without a template.
+Status CheckHasTemplate(const TextModel& text);
+
+// Adds the end tokens to prompt->stop_token_ids, unless prompt->ignore_eos.
+void SetEndTokens(const std::vector<TokenId>& eos_ids, Prompt* prompt);
+
+// What the template of `text` makes of `messages`, for generation. `kwargs` (null or an object)
+// come on top of --template-arg. Rendering ends with an error soon after `*cancelled` (may be null)
+// became true. A model without a template: kBadInput naming --chat-template.
+Result<std::vector<TextPiece>> RenderChat(const TextModel& text, Json messages,
+                                          Json kwargs = Json(), Json tools = Json(),
+                                          Json documents = Json(),
+                                          const std::atomic<bool>* cancelled = nullptr);
+// A prompt that is completed as it is: control tokens that it spells count as such, unless
+// --no-parse-special.
+std::vector<TextPiece> RawPieces(const TextModel& text, std::string prompt);
+
+// The token ids of rendered text; control tokens in content count only under --parse-special.
+Result<std::vector<TokenId>> EncodeRendered(const TextModel& text, std::vector<TextPiece> pieces);
+// The same, to `sink` part by part (Tokenizer::EncodeTo).
+Status EncodeRenderedTo(const TextModel& text, std::vector<TextPiece> pieces,
+                        const TokenSink& sink);
+
+}  // namespace minisgl

@@ -1,0 +1,93 @@
+// The options that run, chat, info and tokenize share, and how they are registered.
+//
+// Values are checked as they are parsed, so a struct that a command body sees holds only values in
+// range; what more than one option must agree on is checked where it is used. Registration is the
+// one list of names, help lines and ranges.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "load/option_table.h"
+
+namespace minisgl {
+
+// Which model, and how its text is made.
+struct ModelOptions {
+  std::string model;
+  std::string chat_template;               // "": the model's
+  std::vector<std::string> template_args;  // K=V
+  std::string think = "auto";              // the template's switch: on, off, or as it stands
+  bool parse_special = false;
+  bool no_parse_special = false;
+  bool quiet = false;
+  bool verbose = false;
+};
+
+// Where and how it runs.
+struct EngineOptions {
+  std::string device = "auto";
+  std::string dtype = "auto";
+  std::string quantize = "none";  // or "int8"
+  int32_t max_running_requests = 256;
+  int32_t max_prefill_length = 0;      // 0: the device's default
+  int32_t long_prefill_threshold = 0;  // 0: half of max_prefill_length while others wait
+  int64_t max_seq_len = 0;             // 0: auto
+  double memory_ratio = 0;             // 0: the device's default
+  int32_t num_pages = 0;               // 0: planned
+  int32_t page_size = 16;
+  std::string cache = "radix";
+  std::string schedule = "mixed";
+  std::string admission = "optimistic";
+  std::string policy = "priority";
+  bool disable_overlap = false;
+  int32_t cuda_graph_max_rows = 256;  // 0: no graphs
+  bool deterministic = false;
+  int32_t threads = 0;  // 0: the usable cores
+  std::string cpu_target;
+  bool pin_threads = false;
+  std::string pack_cache;  // "": packed weights are not kept
+  int32_t max_drafts = 0;  // of one request in one step, from the text before; 0: no drafting
+};
+
+// What run and chat leave beside their answers.
+struct ReportOptions {
+  bool stats = false;
+  std::string summary;  // "": no file
+  std::string trace;    // "": no file
+};
+
+// Defaults for what a row or a turn leaves open; unset means the model's.
+struct SamplingOptions {
+  std::optional<double> temperature, top_p, min_p;
+  std::optional<int32_t> top_k;
+  std::optional<double> repetition_penalty, presence_penalty, frequency_penalty;
+  std::optional<uint64_t> seed;
+  bool draws_seed = false;            // -1 was given: one is drawn
+  std::optional<int64_t> max_tokens;  // -1: no limit
+  std::optional<int32_t> min_tokens;
+  std::vector<std::string> stop;
+  bool ignore_eos = false;
+  std::optional<int32_t> logprobs;
+  std::string sampling_defaults = "model";  // or "neutral"
+};
+
+void AddModelOptions(OptionTable* app, ModelOptions* options);
+void AddEngineOptions(OptionTable* app, EngineOptions* options);
+void AddSamplingOptions(OptionTable* app, SamplingOptions* options);
+void AddReportOptions(OptionTable* app, ReportOptions* options);
+// -o, --output: a file, or "" for standard output, which - names too. `what` is the beginning of
+// its help line ("Write answers to").
+TableOption* AddOutputOption(OptionTable* app, std::string* output, const std::string& what);
+
+// A check: any text but none.
+std::string CheckNotEmpty(const std::string& text);
+
+// Checks: an integer or a number in [low, high] (or above `low`, where `open`), one of `names`.
+OptionCheck IntegerIn(int64_t low, int64_t high);
+OptionCheck NumberIn(double low, double high, bool open = false);
+OptionCheck OneOf(std::vector<std::string> names);
+
+}  // namespace minisgl

@@ -1,0 +1,40 @@
+// A summary file read back: the figures of an earlier run that report draws and plan estimates
+// from.
+//
+// The file may be anybody's: every field is checked, and the first that is wrong is named.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "minisgl/base/json.h"
+#include "minisgl/base/status.h"
+#include "term/run_history.h"
+
+namespace minisgl {
+
+struct RunFigures {
+  std::string version, model, device, weights;  // "" where not given
+  int64_t rows_done = 0, rows_failed = 0;
+  int64_t rows_cancelled = 0;  // of those that failed; 0 where not given
+  double seconds = 0;
+  int64_t prompt_tokens = 0, cached_tokens = 0, computed_tokens = 0, completion_tokens = 0;
+  int64_t preemptions = 0;
+  std::optional<int64_t> pages_total, page_size, max_running_requests;
+  std::optional<int64_t> steps, step_rows;
+  std::optional<TimeSeries> series;  // a chat's summary has none
+};
+
+// The JSON of `path` ("-": standard input).
+Result<Json> ReadJsonFile(const std::string& path);
+
+// kBadInput for what is not a summary; `where` names it.
+Result<RunFigures> ParseRunFigures(const Json& json, const std::string& where);
+
+// The member `key` of `object` as a count from 0 to 2^53 (what JSON carries exactly).
+Result<int64_t> CountField(const Json& object, const char* key, const std::string& where);
+// As a number from 0 to 1e15.
+Result<double> NumberField(const Json& object, const char* key, const std::string& where);
+
+}  // namespace minisgl

@@ -1,0 +1,186 @@
+#include "report/run_plan.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "batch/row_prompt.h"
+#include "minisgl/base/checked_math.h"
+#include "minisgl/base/utf8.h"
+
+namespace minisgl {
+namespace {
+
+// Where prompts and answers always came in the same proportion, nothing tells their costs apart.
+constexpr double kApartMin = 0.02;
+
+// The costs a (of a computed token) and b (of an answered one), neither below 0, for which a * c +
+// b * g comes closest to the time, over all points of the series; and no costs where they cannot be
+// told apart.
+void FitCosts(const TimeSeries& series, double* a, double* b) {
+  double cc = 0, cg = 0, gg = 0, ct = 0, gt = 0, before = 0;
+  for (size_t i = 0; i < series.time_s.size(); ++i) {
+    const double seconds = series.time_s[i] - before;
+    before = series.time_s[i];
+    const double computed = series.computed_tokens_per_s[i] * seconds;
+    const double answered = series.completion_tokens_per_s[i] * seconds;
+    cc += computed * computed;
+    cg += computed * answered;
+    gg += answered * answered;
+    ct += computed * seconds;
+    gt += answered * seconds;
+  }
+  *a = *b = 0;
+  const double determinant = cc * gg - cg * cg;
+  if (!(determinant > kApartMin * cc * gg)) return;
+  *a = (ct * gg - gt * cg) / determinant;
+  *b = (gt * cc - ct * cg) / determinant;
+  // At the edge the best is the best of the other alone.
+  if (*a < 0) {
+    *a = 0;
+    *b = gt / gg;
+  } else if (*b < 0) {
+    *b = 0;
+    *a = ct / cc;
+  }
+}
+
+Result<RunSpeed> SpeedOfRun(const RunFigures& run, const std::string& where) {
+  const auto computed = static_cast<double>(run.computed_tokens);
+  const auto answered = static_cast<double>(run.completion_tokens);
+  if (!(run.seconds > 0) || computed + answered <= 0) {
+    return BadInput("{}: is of a run that took no time or answered nothing; give another", where);
+  }
+  RunSpeed speed;
+  if (run.series) FitCosts(*run.series, &speed.prompt_token_s, &speed.answer_token_s);
+  const double fitted = speed.prompt_token_s * computed + speed.answer_token_s * answered;
+  if (fitted > 0) {
+    // What the fit explains is stretched to the whole time.
+    speed.prompt_token_s *= run.seconds / fitted;
+    speed.answer_token_s *= run.seconds / fitted;
+  } else {
+    speed.prompt_token_s = speed.answer_token_s = run.seconds / (computed + answered);
+  }
+  if (run.rows_done > 0) speed.answer_tokens_mean = answered / static_cast<double>(run.rows_done);
+  speed.what = Visible(run.model, 60);
+  if (!run.device.empty()) {
+    speed.what += fmt::format("{}{}", speed.what.empty() ? "" : ", ", Visible(run.device, 60));
+  }
+  return speed;
+}
+
+Result<RunSpeed> SpeedOfBench(const Json& json, const std::string& where) {
+  const Json* workload = json.Find("workload");
+  const Json* median = json.Find("median");
+  if (workload == nullptr || median == nullptr) {
+    return BadInput(
+        "{}: is of a benchmark that measures no throughput; give one of nano, uniform "
+        "or shared",
+        where);
+  }
+  MINISGL_ASSIGN_OR_RETURN(const int64_t prompts,
+                           CountField(*workload, "prompt_tokens", where + ": workload"));
+  MINISGL_ASSIGN_OR_RETURN(const int64_t answers,
+                           CountField(*workload, "output_tokens", where + ": workload"));
+  MINISGL_ASSIGN_OR_RETURN(const double seconds,
+                           NumberField(*median, "seconds", where + ": median"));
+  if (!(seconds > 0) || prompts + answers <= 0) {
+    return BadInput("{}: is of a benchmark that took no time; give another", where);
+  }
+  RunSpeed speed;
+  speed.what = "a benchmark";
+  speed.prompt_token_s = speed.answer_token_s = seconds / static_cast<double>(prompts + answers);
+  const Json* decoding = json.Find("decoding");
+  if (decoding == nullptr || prompts == 0) return speed;
+  MINISGL_ASSIGN_OR_RETURN(const double rate,
+                           NumberField(*decoding, "tokens_per_s", where + ": decoding"));
+  if (!(rate > 0)) return speed;
+  // What answers do not take, prompts do.
+  const double answers_s = std::min(static_cast<double>(answers) / rate, seconds);
+  speed.answer_token_s = 1 / rate;
+  speed.prompt_token_s = (seconds - answers_s) / static_cast<double>(prompts);
+  return speed;
+}
+
+}  // namespace
+
+Result<RunSpeed> ParseRunSpeed(const Json& json, const std::string& where) {
+  if (json.Find("bench") != nullptr) return SpeedOfBench(json, where);
+  MINISGL_ASSIGN_OR_RETURN(const RunFigures run, ParseRunFigures(json, where));
+  return SpeedOfRun(run, where);
+}
+
+RunPlanner::RunPlanner(const EngineLimits& limits, bool keeps_prefixes,
+                       const std::optional<RunSpeed>& speed)
+    : limits_(limits),
+      keeps_prefixes_(keeps_prefixes),
+      answer_mean_(speed ? speed->answer_tokens_mean : std::nullopt),
+      prefixes_(limits.page_size),
+      pool_(limits.page_size, limits.num_pages) {}
+
+int64_t RunPlanner::AnswerRoom(const Prompt& prompt) const {
+  const int64_t room =
+      std::max<int64_t>(ContextCapacity(limits_) - static_cast<int64_t>(prompt.ids.size()), 1);
+  return prompt.max_tokens < 0 ? room : std::min(prompt.max_tokens, room);
+}
+
+void RunPlanner::Add(const std::vector<Prompt>& prompts) {
+  ++plan_.rows;
+  for (const Prompt& prompt : prompts) {
+    const auto length = static_cast<int64_t>(prompt.ids.size());
+    const int64_t answer = AnswerRoom(prompt);
+    ++plan_.requests;
+    plan_.prompt_tokens += length;
+    plan_.longest_prompt = std::max(plan_.longest_prompt, length);
+    plan_.answer_tokens_max += answer;
+    plan_.unlimited_requests += prompt.max_tokens < 0 ? 1 : 0;
+    answer_tokens_ += std::min(answer_mean_.value_or(0), static_cast<double>(answer));
+    prompt_pages_ += length / limits_.page_size;
+    // The last token of an answer is never computed on.
+    longest_pages_ += CeilDiv<int64_t>(length + answer - 1, limits_.page_size);
+    if (!keeps_prefixes_) continue;
+    prefixes_.Add(prompt.ids);
+    const double expected = std::min(answer_mean_.value_or(1e15), static_cast<double>(answer));
+    pool_.Add(prompt.ids, std::llround(expected));
+  }
+}
+
+void RunPlanner::AddBad() {
+  ++plan_.rows;
+  ++plan_.bad_rows;
+}
+
+RunPlan RunPlanner::Finish() const {
+  RunPlan plan = plan_;
+  if (answer_mean_) plan.answer_tokens = std::llround(answer_tokens_);
+  plan.pages_total = limits_.num_pages;
+  // Pages of prompts are there once where they are shared, all others for each request.
+  const int64_t twice =
+      keeps_prefixes_ ? std::max<int64_t>(prompt_pages_ - prefixes_.unique_pages(), 0) : 0;
+  plan.pages_needed = longest_pages_ - twice;
+  plan.cached_tokens = std::min(prefixes_.shared_tokens(), plan.prompt_tokens);
+  plan.cached_tokens_min =
+      plan.fits() ? plan.cached_tokens : std::min(pool_.found_tokens(), plan.cached_tokens);
+  plan.computed_tokens = plan.prompt_tokens - plan.cached_tokens;
+  plan.counted_exactly = prefixes_.is_exact();
+  plan.at_once = std::min<int64_t>(plan.requests, limits_.max_running_requests);
+  if (plan.fits() || plan.requests == 0) return plan;
+  // Beside all that is shared, or sharing nothing: whichever lets more in.
+  const int64_t shared = std::min(prefixes_.shared_pages(), plan.pages_total);
+  const auto requests = static_cast<double>(plan.requests);
+  const double own = static_cast<double>(plan.pages_needed - shared) / requests;
+  const double alone = static_cast<double>(longest_pages_) / requests;
+  const double room = std::max(static_cast<double>(plan.pages_total - shared) / std::max(own, 1e-9),
+                               static_cast<double>(plan.pages_total) / std::max(alone, 1e-9));
+  plan.at_once = std::clamp<int64_t>(static_cast<int64_t>(std::min(room, 1e15)), 1, plan.at_once);
+  return plan;
+}
+
+PlannedTime TimeOf(const RunPlan& plan, const RunSpeed& speed) {
+  const int64_t answers = plan.answer_tokens.value_or(plan.answer_tokens_max);
+  return {static_cast<double>(plan.computed_tokens) * speed.prompt_token_s,
+          static_cast<double>(answers) * speed.answer_token_s};
+}
+
+}  // namespace minisgl

@@ -1,0 +1,240 @@
+#include "report/summary.h"
+
+#include <fmt/core.h>
+#include <sys/resource.h>
+
+#include <filesystem>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "minisgl/base/utf8.h"
+#include "term/progress.h"
+#include "term/run_history.h"
+
+namespace minisgl {
+namespace {
+
+double PercentOf(int64_t part, int64_t whole) {
+  return whole > 0 ? 100.0 * static_cast<double>(part) / static_cast<double>(whole) : 0;
+}
+
+// Every figure of the scheduler with its name: the one list behind --stats and the summary file.
+std::vector<std::pair<const char*, int64_t>> SchedulerFigures(const SchedulerStats& stats) {
+  return {{"submitted", stats.submitted},
+          {"finished", stats.finished},
+          {"failed", stats.failed},
+          {"aborted", stats.aborted},
+          {"steps", stats.steps},
+          {"prefill_steps", stats.prefill_steps},
+          {"step_rows", stats.step_rows},
+          {"prompt_tokens", stats.prompt_tokens},
+          {"cached_tokens", stats.cached_tokens},
+          {"computed_tokens", stats.computed_tokens},
+          {"generated_tokens", stats.generated_tokens},
+          {"preemptions", stats.preemptions},
+          {"pages_total", stats.pages_total},
+          {"pages_free", stats.pages_free},
+          {"pages_cached", stats.pages_cached},
+          {"pages_locked", stats.pages_locked},
+          {"pages_peak", stats.pages_peak},
+          {"remapped_pages", stats.remapped_pages},
+          {"evicted_pages", stats.evicted_pages},
+          {"recomputed_tokens", stats.recomputed_tokens},
+          {"drafted_tokens", stats.drafted_tokens},
+          {"accepted_drafts", stats.accepted_drafts},
+          {"loaded_tokens", stats.loaded_tokens},
+          {"failed_loads", stats.failed_loads},
+          {"sessions", stats.sessions},
+          {"session_pages", stats.session_pages}};
+}
+
+double HitPercent(const SchedulerStats& stats) {
+  return PercentOf(stats.cached_tokens, stats.prompt_tokens);
+}
+
+double AcceptancePercent(const SchedulerStats& stats) {
+  return PercentOf(stats.accepted_drafts, stats.drafted_tokens);
+}
+
+// The most memory that the process ever had, by the kernel's account.
+int64_t PeakMemoryBytes() {
+  rusage usage{};
+  if (getrusage(RUSAGE_SELF, &usage) != 0) return 0;
+  return int64_t{usage.ru_maxrss} * 1024;
+}
+
+// The name of a model's directory: what a person calls it.
+std::string ModelName(const std::string& dir) {
+  std::error_code error;
+  const std::filesystem::path path = std::filesystem::weakly_canonical(dir, error);
+  const std::string name = path.filename().string();
+  // In the hub's cache the directory is a hash, and the model stands above "snapshots".
+  const std::filesystem::path parent = path.parent_path();
+  if (parent.filename() == "snapshots") return parent.parent_path().filename().string();
+  return name.empty() ? dir : name;
+}
+
+struct Spread {
+  const char* name;  // in the summary file
+  const char* said;  // by --stats
+  const Histogram& seconds;
+};
+
+// How times are spread, by their names: likewise the one list.
+std::vector<Spread> Spreads(const RuntimeStats& stats) {
+  return {{"waiting_s", "waiting", stats.waiting_s},
+          {"first_token_s", "first_token", stats.first_token_s},
+          {"between_tokens_s", "between_tokens", stats.between_tokens_s},
+          {"host_step_s", "host_step", stats.host_step_s}};
+}
+
+Json PercentilesJson(const Histogram& values) {
+  Json json = Json(Json::Object());
+  json.Set("p50", values.Percentile(50));
+  json.Set("p99", values.Percentile(99));
+  json.Set("max", values.max());
+  return json;
+}
+
+// Those that were answered: what failed or was cancelled took no time to speak of.
+double RequestsPerSecond(const RunSummary& summary) {
+  return PerSecond(summary.rows_done, summary.seconds);
+}
+
+// "4,520 done, 44 failed, 15,436 cancelled"
+std::string RowCounts(const RunSummary& summary) {
+  const int64_t cancelled = summary.failures ? summary.failures->cancelled() : 0;
+  std::string text = fmt::format("{} done, {} failed", FormatCount(summary.rows_done),
+                                 FormatCount(summary.rows_failed - cancelled));
+  if (cancelled > 0) text += fmt::format(", {} cancelled", FormatCount(cancelled));
+  return text;
+}
+
+}  // namespace
+
+Json AboutRun(const LoadedModel& model, const EngineOptions& options) {
+  const EngineLimits& limits = model.runtime->limits();
+  Json settings = Json(Json::Object());
+  settings.Set("max_running_requests", limits.max_running_requests);
+  settings.Set("max_prefill_length", limits.max_step_tokens - limits.max_running_requests);
+  settings.Set("max_seq_len", limits.max_seq_len);
+  settings.Set("num_pages", limits.num_pages);
+  settings.Set("page_size", limits.page_size);
+  settings.Set("cache", options.cache);
+  settings.Set("schedule", options.schedule);
+  settings.Set("admission", options.admission);
+  settings.Set("policy", options.policy);
+  settings.Set("overlap", !options.disable_overlap);
+  settings.Set("max_drafts", options.max_drafts);
+  settings.Set("deterministic", options.deterministic);
+  Json about = Json(Json::Object());
+  about.Set("version", MINISGL_VERSION);
+  about.Set("model", ReplaceInvalidUtf8(ModelName(model.text.dir)));
+  about.Set("device", model.device);
+  about.Set("weights", model.facts.plan.weight_format.Name());
+  about.Set("options", std::move(settings));
+  return about;
+}
+
+std::string FormatSummary(const RunSummary& summary) {
+  const RuntimeStats& all = summary.stats;
+  const SchedulerStats& stats = all.scheduler;
+  std::string text =
+      fmt::format("rows            {}, {:.2f} s", RowCounts(summary), summary.seconds);
+  // Rates of nothing would be read as those of something.
+  if (stats.submitted == 0) return text;
+  text += fmt::format(
+      "\nprompt tokens   {} ({} from the prefix cache, {:.1f} %; {} computed)\n"
+      "answer tokens   {}\n"
+      "tokens/s        {} in, {} out; {:.2f} requests/s\n",
+      FormatCount(stats.prompt_tokens), FormatCount(stats.cached_tokens), HitPercent(stats),
+      FormatCount(stats.computed_tokens), FormatCount(stats.generated_tokens),
+      FormatRate(PerSecond(stats.prompt_tokens, summary.seconds)),
+      FormatRate(PerSecond(stats.generated_tokens, summary.seconds)), RequestsPerSecond(summary));
+  text += fmt::format(
+      "waiting         p50 {:.3f} s, p99 {:.3f} s (rows are asked before there is room for them)\n"
+      "first token     p50 {:.3f} s, p99 {:.3f} s (with the waiting)\n"
+      "between tokens  p50 {:.1f} ms, p99 {:.1f} ms\n"
+      "preemptions     {}",
+      all.waiting_s.Percentile(50), all.waiting_s.Percentile(99), all.first_token_s.Percentile(50),
+      all.first_token_s.Percentile(99), 1000 * all.between_tokens_s.Percentile(50),
+      1000 * all.between_tokens_s.Percentile(99), stats.preemptions);
+  return text;
+}
+
+Json SummaryJson(const RunSummary& summary) {
+  const SchedulerStats& stats = summary.stats.scheduler;
+  Json json = Json(Json::Object());
+  if (summary.about.is_object()) json = summary.about;
+  json.Set("rows_done", summary.rows_done);
+  json.Set("rows_failed", summary.rows_failed);
+  if (summary.failures) {
+    json.Set("rows_cancelled", summary.failures->cancelled());
+    json.Set("failures", summary.failures->ToJson());
+  }
+  json.Set("seconds", summary.seconds);
+  json.Set("prompt_tokens", stats.prompt_tokens);
+  json.Set("cached_tokens", stats.cached_tokens);
+  json.Set("cache_hit_percent", HitPercent(stats));
+  json.Set("computed_tokens", stats.computed_tokens);
+  json.Set("completion_tokens", stats.generated_tokens);
+  json.Set("prompt_tokens_per_s", PerSecond(stats.prompt_tokens, summary.seconds));
+  json.Set("completion_tokens_per_s", PerSecond(stats.generated_tokens, summary.seconds));
+  json.Set("total_tokens_per_s",
+           PerSecond(stats.prompt_tokens + stats.generated_tokens, summary.seconds));
+  json.Set("requests_per_s", RequestsPerSecond(summary));
+  for (const Spread& spread : Spreads(summary.stats)) {
+    json.Set(spread.name, PercentilesJson(spread.seconds));
+  }
+  json.Set("preemptions", stats.preemptions);
+  json.Set("recomputed_tokens", stats.recomputed_tokens);
+  if (stats.drafted_tokens > 0) json.Set("draft_acceptance_percent", AcceptancePercent(stats));
+  json.Set("peak_memory_bytes", PeakMemoryBytes());
+  Json scheduler = Json(Json::Object());
+  for (const auto& [name, value] : SchedulerFigures(stats)) scheduler.Set(name, value);
+  json.Set("scheduler", std::move(scheduler));
+  return json;
+}
+
+// A number a line would make a file of thousands of lines.
+std::string SummaryText(const RunSummary& summary) {
+  std::string text = SummaryJson(summary).Dump(2);
+  if (!summary.time_series.is_object()) return text + "\n";
+  text.resize(text.size() - 2);  // "\n}"
+  text += ",\n  \"time_series\": {";
+  const char* before = "\n";
+  for (const auto& [name, values] : summary.time_series.as_object()) {
+    text += fmt::format("{}    \"{}\": {}", std::exchange(before, ",\n"), name, values.Dump());
+  }
+  return text + "\n  }\n}\n";
+}
+
+std::string FormatStats(const RuntimeStats& stats) {
+  std::string text;
+  const auto line = [&text](std::string_view name, const std::string& value) {
+    text += fmt::format("{}{:<18}{}", text.empty() ? "" : "\n", name, value);
+  };
+  for (const auto& [name, value] : SchedulerFigures(stats.scheduler)) {
+    line(name, fmt::format("{}", value));
+  }
+  line("hit_rate", fmt::format("{:.1f} %", HitPercent(stats.scheduler)));
+  if (stats.scheduler.drafted_tokens > 0) {
+    line("draft_acceptance", fmt::format("{:.1f} %", AcceptancePercent(stats.scheduler)));
+  }
+  for (const Spread& spread : Spreads(stats)) {
+    line(spread.said,
+         fmt::format("p50 {:.3f} ms, p99 {:.3f} ms, max {:.3f} ms",
+                     1000 * spread.seconds.Percentile(50), 1000 * spread.seconds.Percentile(99),
+                     1000 * spread.seconds.max()));
+  }
+  return text;
+}
+
+Status WriteSummaryFile(const RunSummary& summary, Output* output) {
+  MINISGL_RETURN_IF_ERROR(output->Begin());
+  MINISGL_RETURN_IF_ERROR(output->Write(SummaryText(summary)));
+  return output->Finish();
+}
+
+}  // namespace minisgl

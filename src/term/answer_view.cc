@@ -1,0 +1,83 @@
+#include "term/answer_view.h"
+
+#include <unistd.h>
+
+#include <string>
+
+#include "minisgl/base/file_io.h"
+#include "term/terminal.h"
+
+namespace minisgl {
+
+AnswerView::Mode ReasoningMode(bool hide, bool quiet) {
+  if (hide) return AnswerView::Mode::kHidden;
+  return quiet ? AnswerView::Mode::kOnTerminalOnly : AnswerView::Mode::kShown;
+}
+
+AnswerView::AnswerView(Output* output, Mode mode)
+    : output_(*output),
+      on_terminal_(output->is_terminal()),
+      shows_reasoning_(mode == Mode::kShown || (mode == Mode::kOnTerminalOnly && on_terminal_)),
+      filters_reasoning_(on_terminal_ || IsTerminal(STDERR_FILENO)),
+      dims_reasoning_(AllowsColour(on_terminal_ ? STDOUT_FILENO : STDERR_FILENO)) {}
+
+void AnswerView::Begin(const ReasoningTags& tags) {
+  splitter_ = ReasoningSplitter(tags);
+  began_ = has_text_ = at_line_start_ = false;
+}
+
+Status AnswerView::Show(std::string_view text) {
+  began_ = began_ || !text.empty();
+  return ShowPiece(splitter_.Push(text));
+}
+
+Status AnswerView::ShowPiece(const ReasoningPiece& piece) {
+  if (shows_reasoning_ && !piece.reasoning.empty()) {
+    in_reasoning_ = true;
+    MINISGL_RETURN_IF_ERROR(WriteReasoning(
+        filters_reasoning_ ? reasoning_filter_.Push(piece.reasoning) : piece.reasoning));
+  }
+  if (piece.text.empty()) return Status();
+  MINISGL_RETURN_IF_ERROR(EndReasoning(/*before_text=*/true));
+  has_text_ = true;
+  return WriteText(on_terminal_ ? text_filter_.Push(piece.text) : piece.text);
+}
+
+Status AnswerView::End(LineBreak line_break) {
+  MINISGL_RETURN_IF_ERROR(ShowPiece(splitter_.Finish()));
+  MINISGL_RETURN_IF_ERROR(EndReasoning(/*before_text=*/false));
+  std::string rest = on_terminal_ ? text_filter_.Finish() : "";
+  const bool ends_line = rest.empty() ? at_line_start_ : rest.back() == '\n';
+  if (line_break == LineBreak::kAdd || !ends_line) rest += '\n';
+  return WriteText(rest);
+}
+
+// On a terminal a blank line stands between reasoning and text; where there is no text, the line
+// break that ends an answer ends this.
+Status AnswerView::EndReasoning(bool before_text) {
+  if (!in_reasoning_) return Status();
+  in_reasoning_ = false;
+  MINISGL_RETURN_IF_ERROR(WriteReasoning(filters_reasoning_ ? reasoning_filter_.Finish() : ""));
+  if (on_terminal_) return before_text ? output_.Write("\n\n") : Status();
+  WriteAll(STDERR_FILENO, "\n");
+  return Status();
+}
+
+Status AnswerView::WriteText(std::string_view text) {
+  if (text.empty()) return Status();
+  at_line_start_ = text.back() == '\n';
+  return output_.WriteShown(text);
+}
+
+// Each piece is dimmed for itself: the program may end between two.
+Status AnswerView::WriteReasoning(std::string_view text) {
+  if (text.empty()) return Status();
+  const bool dims = dims_reasoning_ && text.find_first_not_of('\n') != std::string_view::npos;
+  const std::string shown = dims ? Dimmed(text) : std::string(text);
+  if (on_terminal_) return output_.WriteShown(shown);
+  // Standard error that cannot be written has nobody to be told about it.
+  WriteAll(STDERR_FILENO, shown);
+  return Status();
+}
+
+}  // namespace minisgl

@@ -1,0 +1,77 @@
+#include "term/messages.h"
+
+#include <unistd.h>
+
+#include <cstdlib>
+#include <mutex>
+
+#include "minisgl/base/file_io.h"
+#include "minisgl/base/utf8.h"
+#include "term/progress.h"
+#include "term/terminal_filter.h"
+
+namespace minisgl {
+namespace {
+
+std::mutex g_mutex;
+std::string g_progress_line;
+
+// Standard error that cannot be written has nobody to be told about it.
+void WriteStderr(std::string_view text) { WriteAll(STDERR_FILENO, text); }
+
+// A progress line leaves the cursor at its beginning, which it keeps where a terminal that is
+// narrowed wraps the line: so all below the cursor is the line, on however many rows.
+constexpr std::string_view kClearLine = "\r\x1b[J";
+
+std::string AsProgressLine(const std::string& line) { return line.empty() ? "" : line + '\r'; }
+
+}  // namespace
+
+void PrintStderr(std::string_view line) {
+  std::lock_guard lock(g_mutex);
+  std::string text;
+  if (!g_progress_line.empty()) text += kClearLine;
+  text += isatty(STDERR_FILENO) != 0 ? FilterForTerminal(line) : std::string(line);
+  text += '\n';
+  text += AsProgressLine(g_progress_line);
+  WriteStderr(text);
+}
+
+void InstallNotes(Verbosity verbosity) {
+  SetLogSink([verbosity](LogLevel level, const std::string& line) {
+    if (level == LogLevel::kVerbose && !verbosity.verbose) return;
+    if (level == LogLevel::kInfo && verbosity.quiet) return;
+    PrintStderr("minisgl: " + Visible(line, 1000));
+  });
+  if (!verbosity.quiet && StderrIsTerminal()) InstallProgressBar();
+}
+
+std::string Utf8OrWarn(std::string text, const std::string& source) {
+  if (IsValidUtf8(text)) return text;
+  Log(LogLevel::kWarning, source + ": is not all UTF-8; U+FFFD stands for what is not");
+  return ReplaceInvalidUtf8(text);
+}
+
+int Fail(const Status& status) {
+  // Messages quote with Visible() where they are made; this only catches what a library put into
+  // one.
+  PrintStderr("minisgl: " + Visible(status.message(), 4000));
+  return ExitCode(status.code());
+}
+
+void ShowProgressLine(const std::string& line) {
+  std::lock_guard lock(g_mutex);
+  if (line == g_progress_line) return;
+  WriteStderr(std::string(kClearLine) + AsProgressLine(line));
+  g_progress_line = line;
+}
+
+bool StderrIsTerminal() {
+  static const bool is_terminal = [] {
+    const char* term = std::getenv("TERM");
+    return isatty(STDERR_FILENO) != 0 && term != nullptr && std::string_view(term) != "dumb";
+  }();
+  return is_terminal;
+}
+
+}  // namespace minisgl

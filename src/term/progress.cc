@@ -1,0 +1,269 @@
+#include "term/progress.h"
+
+#include <fmt/core.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <cstdlib>
+#include <utility>
+#include <vector>
+
+#include "term/messages.h"
+#include "term/terminal.h"
+
+namespace minisgl {
+namespace {
+
+// Fast enough to look alive, slow enough not to be seen flickering.
+constexpr std::chrono::milliseconds kTerminalInterval(200);
+constexpr std::chrono::seconds kPlainInterval(10);
+constexpr std::chrono::milliseconds kSampleInterval(100);
+
+// Rates are those of the last seconds: long enough for some steps of a slow machine.
+constexpr double kRateWindow_s = 10;
+
+// Before so much is done, the time left would be a guess.
+constexpr double kLeftAfter_s = 3;
+constexpr int64_t kLeftAfterRows = 5;
+
+// What is over sooner needs no bar.
+constexpr std::chrono::milliseconds kBarDelay(300);
+constexpr int kBarColumns = 32;
+
+constexpr int kLineBarColumns = 20;
+constexpr int kColumnsDefault = 80;
+constexpr std::string_view kGap = "  ";
+
+// As wide as it is at this moment: a window may be resized.
+int TerminalColumns() {
+  winsize size{};
+  if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) return size.ws_col;
+  const char* given = std::getenv("COLUMNS");
+  const std::string_view text = given == nullptr ? "" : given;
+  int columns = 0;
+  const auto parsed = std::from_chars(text.data(), text.data() + text.size(), columns);
+  const bool is_number = parsed.ec == std::errc() && parsed.ptr == text.data() + text.size();
+  return is_number && columns > 0 ? columns : kColumnsDefault;
+}
+
+// "" where there is nothing to say. While the run stops, not when all rows would be done: they will
+// not be.
+std::string TimeLeft(const ProgressView& view) {
+  if (view.grace_left_s) {
+    return *view.grace_left_s > 0
+               ? fmt::format("stopping: {} left of the grace", FormatDuration(*view.grace_left_s))
+               : "stopping";
+  }
+  return view.left_s ? FormatDuration(*view.left_s) + " left" : "";
+}
+
+// The fields of a line, the most wanted first.
+std::vector<std::string> Fields(const ProgressView& view) {
+  std::vector<std::string> fields;
+  std::string rows = FormatCount(view.done);
+  if (view.total) rows += fmt::format("/{}", FormatCount(*view.total));
+  rows += " rows";
+  if (view.failed > 0) rows += fmt::format(", {} failed", FormatCount(view.failed));
+  if (view.cancelled > 0) rows += fmt::format(", {} cancelled", FormatCount(view.cancelled));
+  fields.push_back(rows);
+  if (const std::string left = TimeLeft(view); !left.empty()) fields.push_back(left);
+  fields.push_back(
+      fmt::format("{} in, {} out tok/s", FormatRate(view.in_per_s), FormatRate(view.out_per_s)));
+  fields.push_back(FormatCount(view.running) + " running");
+  fields.push_back(FormatCount(view.waiting) + " waiting");
+  if (view.hit_percent) fields.push_back(fmt::format("cache {:.0f} %", *view.hit_percent));
+  fields.push_back(
+      fmt::format("pages {}/{}", FormatCount(view.pages_used), FormatCount(view.pages_total)));
+  return fields;
+}
+
+std::string Coloured(std::string_view text, std::string_view code, bool colour) {
+  return colour ? fmt::format("\x1b[{}m{}\x1b[0m", code, text) : std::string(text);
+}
+
+// "[=====>    ]  45 %"
+std::string LineBar(int64_t done, int64_t total, bool colour) {
+  const double share = std::min(static_cast<double>(done) / static_cast<double>(total), 1.0);
+  const auto filled = static_cast<size_t>(share * kLineBarColumns);
+  std::string bar(filled, '=');
+  if (filled < kLineBarColumns) bar += '>';
+  const std::string rest(kLineBarColumns - bar.size(), ' ');
+  // Not before all are done: nobody trusts a bar that is full and waits.
+  const int percent = done >= total ? 100 : std::min(static_cast<int>(100 * share), 99);
+  return fmt::format("[{}{}] {:3} %", Coloured(bar, "32", colour), rest, percent);
+}
+constexpr size_t kLineBarWidth = kLineBarColumns + 8;
+
+}  // namespace
+
+std::string FormatCount(int64_t value) {
+  std::string digits = fmt::format("{}", value);
+  const size_t sign = value < 0 ? 1 : 0;
+  for (size_t at = digits.size(); at > sign + 3;) digits.insert(at -= 3, 1, ',');
+  return digits;
+}
+
+std::string FormatRate(double per_second) {
+  return per_second < 9.95 ? fmt::format("{:.1f}", per_second)
+                           : FormatCount(std::llround(per_second));
+}
+
+std::string FormatDuration(double seconds) {
+  // What a person would round to; and a bound for what no clock can be asked.
+  const auto total = static_cast<int64_t>(std::clamp(seconds, 0.0, 1e9) + 0.5);
+  if (total < 60) return fmt::format("{} s", total);
+  if (total < 3600) return fmt::format("{}m{:02}s", total / 60, total % 60);
+  if (total < 86400) return fmt::format("{}h{:02}m", total / 3600, total % 3600 / 60);
+  return fmt::format("{}d{:02}h", total / 86400, total % 86400 / 3600);
+}
+
+std::string FormatProgressLine(const ProgressView& view, int columns, bool colour) {
+  const std::vector<std::string> fields = Fields(view);
+  size_t width = 0;
+  for (const std::string& field : fields) width += field.size() + kGap.size();
+  const auto room = static_cast<size_t>(std::max(columns, 0));
+  std::string line;
+  size_t used = 0;
+  if (view.total && *view.total > 0 && kLineBarWidth + width <= room) {
+    line = LineBar(view.done, *view.total, colour);
+    used = kLineBarWidth;
+  }
+  for (size_t i = 0; i < fields.size(); ++i) {
+    const size_t gap = used > 0 ? kGap.size() : 0;
+    if (used + gap + fields[i].size() > room) break;
+    // Two colours: how far, and all else.
+    const bool is_place = i == 0 || (i == 1 && (view.left_s || view.grace_left_s));
+    line += std::string(gap, ' ') + (is_place ? fields[i] : Coloured(fields[i], "2", colour));
+    used += gap + fields[i].size();
+  }
+  return line;
+}
+
+std::string FormatProgressPlain(const ProgressView& view) {
+  std::string line;
+  for (const std::string& field : Fields(view)) {
+    if (!line.empty()) line += "; ";
+    line += field;
+  }
+  return line;
+}
+
+std::string ProgressBar(std::string_view what, int64_t done, int64_t total, int columns) {
+  const auto filled =
+      total > 0 ? static_cast<int>(static_cast<double>(done) / static_cast<double>(total) * columns)
+                : columns;
+  return fmt::format("{} [{:<{}}] {}/{}", what, std::string(static_cast<size_t>(filled), '='),
+                     columns, done, total);
+}
+
+void InstallProgressBar() {
+  SetProgressSink([begin = std::optional<Progress::Clock::time_point>()](
+                      std::string_view what, int64_t done, int64_t total) mutable {
+    if (done >= total) {
+      begin.reset();
+      ShowProgressLine("");
+      return;
+    }
+    const Progress::Clock::time_point now = Progress::Clock::now();
+    if (!begin) begin = now;
+    if (now - *begin >= kBarDelay) ShowProgressLine(ProgressBar(what, done, total, kBarColumns));
+  });
+}
+
+Progress::Progress(bool enabled, bool terminal, Clock::time_point begin)
+    : enabled_(enabled),
+      terminal_(terminal),
+      begin_(begin),
+      next_sample_(begin + kSampleInterval),
+      next_line_(begin + (terminal ? Clock::duration(kTerminalInterval) : kPlainInterval)) {}
+
+Progress::~Progress() { Finish(); }
+
+void Progress::Update(const Numbers& numbers, Clock::time_point now) {
+  if (!IsDue(now)) return;
+  next_sample_ = now + kSampleInterval;
+  const double now_s = SecondsAt(now);
+  history_.Add(RunSample::Of(numbers.stats, numbers.done + numbers.failed, now_s));
+  recent_.push_back({now_s, numbers.stats.prompt_tokens, numbers.stats.generated_tokens});
+  while (recent_.size() > 2 && recent_[1].time_s <= now_s - kRateWindow_s) recent_.pop_front();
+  if (!enabled_ || now < next_line_) return;
+  next_line_ = now + (terminal_ ? Clock::duration(kTerminalInterval) : kPlainInterval);
+  const ProgressView view = ViewOf(numbers, now_s);
+  if (terminal_) {
+    // The last column stays empty: writing there makes some terminals wrap.
+    ShowProgressLine(FormatProgressLine(view, TerminalColumns() - 1, AllowsColour(STDERR_FILENO)));
+  } else {
+    PrintStderr("minisgl: " + FormatProgressPlain(view));
+  }
+}
+
+ProgressView Progress::ViewOf(const Numbers& numbers, double now_s) const {
+  const SchedulerStats& stats = numbers.stats;
+  ProgressView view;
+  view.done = numbers.done + numbers.failed;
+  view.failed = numbers.failed - numbers.cancelled;
+  view.cancelled = numbers.cancelled;
+  view.total = numbers.total;
+  view.grace_left_s = numbers.grace_left_s;
+  if (!view.grace_left_s) view.left_s = SecondsLeft(numbers, now_s);
+  // In the first seconds, since the beginning.
+  const bool is_young = now_s <= kRateWindow_s || recent_.empty();
+  const Mark since = is_young ? Mark() : recent_.front();
+  if (now_s > since.time_s) {
+    const auto rate = [&](int64_t count) {
+      return static_cast<double>(count) / (now_s - since.time_s);
+    };
+    view.in_per_s = rate(stats.prompt_tokens - since.prompt_tokens);
+    view.out_per_s = rate(stats.generated_tokens - since.completion_tokens);
+  }
+  view.running = stats.running;
+  view.waiting = stats.waiting;
+  if (stats.prompt_tokens > 0) {
+    view.hit_percent =
+        100 * static_cast<double>(stats.cached_tokens) / static_cast<double>(stats.prompt_tokens);
+  }
+  view.pages_used = PagesInUse(stats);
+  view.pages_total = stats.pages_total;
+  return view;
+}
+
+// What is left is counted in tokens of answers, at the length of those that are done: rows end in
+// waves, tokens come all the time. The speed is that of the second half of the time so far, which
+// forgets a slow start and smooths the rest.
+std::optional<double> Progress::SecondsLeft(const Numbers& numbers, double now_s) const {
+  const int64_t ended = numbers.done + numbers.failed;
+  if (!numbers.total || now_s < kLeftAfter_s || ended < std::min(kLeftAfterRows, *numbers.total)) {
+    return std::nullopt;
+  }
+  if (ended >= *numbers.total) return std::nullopt;
+  if (numbers.finished_tokens == 0) {  // rows alone tell
+    return now_s / static_cast<double>(ended) * static_cast<double>(*numbers.total - ended);
+  }
+  const std::vector<RunSample>& samples = history_.samples();
+  const auto half =
+      std::partition_point(samples.begin(), samples.end(),
+                           [&](const RunSample& sample) { return sample.time_s <= now_s / 2; });
+  const RunSample since = half == samples.begin() ? RunSample() : *(half - 1);
+  const auto tokens = static_cast<double>(numbers.stats.generated_tokens - since.completion_tokens);
+  const double expected = static_cast<double>(numbers.finished_tokens) /
+                          static_cast<double>(ended) * static_cast<double>(*numbers.total);
+  const double missing = expected - static_cast<double>(numbers.tokens);
+  // Longer answers than any before are under way: nobody can tell how long.
+  if (tokens <= 0 || missing <= 0) return std::nullopt;
+  return missing * (now_s - since.time_s) / tokens;
+}
+
+void Progress::Finish() {
+  if (enabled_ && terminal_) ShowProgressLine("");
+}
+
+const RunHistory& Progress::EndHistory(const SchedulerStats& stats, int64_t rows,
+                                       Clock::time_point now) {
+  history_.End(RunSample::Of(stats, rows, SecondsAt(now)));
+  return history_;
+}
+
+}  // namespace minisgl

@@ -1,0 +1,90 @@
+// Which row is asked next: the one that shares most with the last, and in time every one.
+#include "batch/row_window.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+#include <string>
+#include <vector>
+
+namespace minisgl {
+namespace {
+
+ReadyRow RowOf(int64_t index, const std::string& prompt, int32_t priority = 0) {
+  ReadyRow ready;
+  ready.row.index = index;
+  ready.row.priority = priority;
+  ready.bytes = 10;
+  ready.prompts.resize(1);
+  ready.prompts[0].ids.assign(prompt.begin(), prompt.end());
+  return ready;
+}
+
+std::string TakeAll(RowWindow* window) {
+  std::string order;
+  while (!window->empty()) order += std::to_string(window->TakeNext().row.index);
+  return order;
+}
+
+TEST(RowWindowTest, RowsThatShareAPrefixFollowEachOther) {
+  RowWindow window(100);
+  const char* prompts[] = {"ba", "ab", "bb", "aa", "ca", "b"};
+  for (int i = 0; i < 6; ++i) window.Add(RowOf(i, prompts[i]));
+  EXPECT_EQ(window.num_answers(), 6);
+  EXPECT_EQ(window.bytes(), 60u);
+  EXPECT_EQ(TakeAll(&window), "024315");  // from the first of the input, and round
+  EXPECT_EQ(window.num_answers(), 0);
+  EXPECT_EQ(window.bytes(), 0u);
+}
+
+TEST(RowWindowTest, EqualPromptsComeInTheOrderOfTheInput) {
+  RowWindow window(100);
+  for (int i = 0; i < 5; ++i) window.Add(RowOf(i, "same"));
+  EXPECT_EQ(TakeAll(&window), "01234");
+}
+
+TEST(RowWindowTest, ARowThatComesIsTakenWhereItsPrefixIs) {
+  RowWindow window(100);
+  for (const auto& [index, prompt] : {std::pair(0, "aa"), {1, "ba"}, {2, "ca"}}) {
+    window.Add(RowOf(index, prompt));
+  }
+  EXPECT_EQ(window.TakeNext().row.index, 0);
+  window.Add(RowOf(3, "ab"));
+  window.Add(RowOf(4, "cb"));
+  EXPECT_EQ(TakeAll(&window), "3124");
+}
+
+TEST(RowWindowTest, ASmallerPriorityGoesFirst) {
+  RowWindow window(100);
+  window.Add(RowOf(0, "a", 1));
+  window.Add(RowOf(1, "c"));
+  window.Add(RowOf(2, "b"));
+  window.Add(RowOf(3, "z", -1));
+  EXPECT_EQ(TakeAll(&window), "3210");
+}
+
+// Rows of one prefix keep coming: the others wait for no more than they may.
+TEST(RowWindowTest, NoRowIsPassedByMoreThanItsBound) {
+  constexpr int64_t kPassedMax = 20, kRows = 2000;
+  std::mt19937 random(7);
+  RowWindow window(kPassedMax);
+  std::vector<int64_t> came(kRows);
+  int64_t taken = 0;
+  const auto take = [&] {
+    const int64_t index = window.TakeNext().row.index;
+    // Those that were over their bound at once go one after the other.
+    EXPECT_LE(taken - came[static_cast<size_t>(index)], kPassedMax + 10);
+    ++taken;
+  };
+  for (int64_t index = 0; index < kRows; ++index) {
+    came[static_cast<size_t>(index)] = taken;
+    const bool rare = random() % 10 == 0;
+    window.Add(RowOf(index, (rare ? "z" : "a") + std::to_string(index)));
+    if (window.num_answers() >= 10) take();
+  }
+  while (!window.empty()) take();
+  EXPECT_EQ(taken, kRows);
+}
+
+}  // namespace
+}  // namespace minisgl

@@ -1,0 +1,204 @@
+// Runs that end before they are through: by a signal, for a reader that left, a full disk, a limit
+// of time.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "program/run_fixture.h"
+
+namespace minisgl {
+namespace {
+
+class RunEndsTest : public RunProgramTest {};
+
+TEST_F(RunEndsTest, AFullDiskIs74) {
+  const std::string rows = folder_.Write("in.jsonl", kPeruRow + "\n");
+  const ProgramResult to_file = RunModel({"--file", rows, "-o", "/dev/full"});
+  ExpectFails(to_file, 74, "/dev/full");
+  EXPECT_EQ(to_file.err.find("1 done"), std::string::npos) << to_file.err;
+  EXPECT_EQ(RunProgram(Run({"--file", rows}), {"", "/dev/full", {}}).exit_code, 74);
+  EXPECT_EQ(RunProgram(Run({"-p", kPeru}), {"", "/dev/full", {}}).exit_code, 74);
+}
+
+TEST_F(RunEndsTest, AReaderThatLeavesIs141WithoutAWord) {
+  std::string input;
+  for (int i = 0; i < 40; ++i) input += kPeruRow + "\n";
+  const std::string rows = folder_.Write("in.jsonl", input);
+  const std::string pipe = folder_.Path("pipe");
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  const int reading_end = open(pipe.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+  // A pipe that holds less than the answers: the writer cannot be done before the reader leaves.
+  ASSERT_EQ(fcntl(reading_end, F_SETPIPE_SZ, 4096), 4096);
+  Program program(Run({"--quiet", "--file", rows, "-o", pipe}), {});
+  // Open at the writer's end too once a byte has come.
+  char byte = 0;
+  for (int tries = 0; read(reading_end, &byte, 1) != 1 && tries < 30000; ++tries) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  close(reading_end);
+  const ProgramResult result = program.Wait();
+  EXPECT_EQ(result.exit_code, 141);
+  EXPECT_EQ(result.err, "");
+}
+
+TEST_F(RunEndsTest, ASignalStopsAStreamedAnswerAtOnce) {
+  const std::string summary = folder_.Path("summary");
+  int exit_code = 0;
+  // The answer may be whole before the signal comes: once more, then.
+  for (int tries = 0; exit_code == 0 && tries < 20; ++tries) {
+    Program program(Run({"-p", kPeru, "--ignore-eos", "-n", "1900", "--cpu-target", "naive",
+                         "--grace", "3600", "--summary", summary, "--force"}),
+                    {});
+    program.WaitForOutput();
+    program.Signal(SIGINT);
+    exit_code = program.Wait().exit_code;
+  }
+  EXPECT_EQ(exit_code, 130);
+  // It was not finished first.
+  const Result<Json> figures = ParseJson(folder_.Read("summary"));
+  ASSERT_TRUE(figures.ok()) << folder_.Read("summary");
+  EXPECT_LT(figures->Find("completion_tokens")->as_int(), 1900);
+}
+
+// A signal after the first of many rows: what was asked is finished, the rest are cancelled rows,
+// and each row is there once.
+TEST_F(RunEndsTest, ASignalEndsTheRunInOrderWithTheRestCancelled) {
+  std::string input = "{\"prompt\": \"a\", \"ignore_eos\": true, \"max_tokens\": 1}\n";
+  for (int i = 0; i < 300; ++i) {
+    input += "{\"prompt\": \"a\", \"ignore_eos\": true, \"temperature\": 1, \"max_tokens\": 200}\n";
+  }
+  Program program(
+      Run({"--file", folder_.Write("in.jsonl", input), "--max-running-requests", "1", "--quiet"}),
+      {});
+  program.WaitForOutput();
+  program.Signal(SIGTERM);
+  const ProgramResult result = program.Wait();
+  EXPECT_EQ(result.exit_code, 128 + SIGTERM);
+  const std::vector<Json> out = Rows(result.out);
+  ASSERT_EQ(out.size(), 301u);
+  EXPECT_EQ(Code(out.front()), "");
+  EXPECT_EQ(Code(out.back()), "cancelled");
+  std::set<int64_t> indexes;
+  for (const Json& row : out) indexes.insert(row.Find("index")->as_int());
+  EXPECT_EQ(indexes.size(), 301u);
+}
+
+TEST_F(RunEndsTest, ASecondSignalEndsTheRunAtOnceWithEveryRowInItsPlace) {
+  const std::string row = "{\"prompt\": \"a\", \"ignore_eos\": true, \"max_tokens\": 1900}\n";
+  const std::string rows = folder_.Write(
+      "in.jsonl", "{\"prompt\": \"a\", \"max_tokens\": 1}\n" + row + row + row + row + row + row);
+  Program program(Run({"--file", rows, "--max-running-requests", "1", "--cpu-target", "naive",
+                       "--grace", "3600"}),
+                  {});
+  program.WaitForOutput();
+  program.Signal(SIGINT);
+  program.WaitForError("to finish");  // a second one before the first is taken would be none
+  program.Signal(SIGINT);
+  const ProgramResult result = program.Wait();
+  EXPECT_EQ(result.exit_code, 128 + SIGINT);
+  const std::vector<Json> out = Rows(result.out);
+  ASSERT_EQ(out.size(), 7u);
+  for (size_t i = 0; i < out.size(); ++i) {
+    EXPECT_EQ(*out[i].Find("index"), Json(static_cast<int64_t>(i)));
+  }
+  // Four are asked at once: the first signal alone would have let them finish.
+  EXPECT_EQ(Code(out[4]), "cancelled");
+  EXPECT_EQ(Code(out.back()), "cancelled");
+}
+
+TEST_F(RunEndsTest, ARowWithTooLittleTimeEndsAsTimeout) {
+  const ProgramResult result =
+      RunModel({"--file", "-", "--cpu-target", "naive"},
+               R"({"prompt": "a", "ignore_eos": true, "max_tokens": 1900, "timeout_s": 0.05})"
+               "\n"
+               R"({"prompt": "a", "ignore_eos": true, "max_tokens": 1900, "timeout_s": 0.000001})"
+               "\n"
+               R"({"prompt": "a", "max_tokens": 1, "timeout_s": 1000})"
+               "\n");
+  EXPECT_EQ(result.exit_code, 1) << result.err;
+  const std::vector<Json> out = Rows(result.out);
+  ASSERT_EQ(out.size(), 3u);
+  // Where the machine is slow not even the first token came.
+  if (Code(out[0]).empty()) {
+    EXPECT_EQ(*out[0].Find("finish_reason"), Json("timeout"));
+    EXPECT_LT(out[0].Find("usage")->Find("completion_tokens")->as_int(), 1900);
+  } else {
+    EXPECT_EQ(Code(out[0]), "timeout");
+  }
+  EXPECT_EQ(Code(out[1]), "timeout");
+  EXPECT_EQ(Code(out[2]), "");
+}
+
+// Some rows fail: their kinds and the first of them are said, and nothing of what did not happen.
+TEST_F(RunEndsTest, WhyRowsFailedIsSaidAtTheEnd) {
+  const std::string rows = folder_.Write(
+      "in.jsonl", kPeruRow +
+                      "\n{\"prompt\": 3}\n{\"prompt\": \n{\"prompt\": \"a\", \"n\": \"x\"}\n" +
+                      R"({"prompt": "a", "audio": 1})" + "\n");
+  const std::string said = "minisgl: 4 failed: 3 invalid_row, 1 unsupported_field; first: line 2: ";
+  const std::string summary = folder_.Path("summary");
+  const ProgramResult result =
+      RunModel({"--file", rows, "-o", folder_.Path("out"), "--summary", summary});
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_NE(result.err.find("1 done, 4 failed,"), std::string::npos) << result.err;
+  EXPECT_NE(result.err.find(said), std::string::npos) << result.err;
+  const Result<Json> figures = ParseJson(folder_.Read("summary"));
+  ASSERT_TRUE(figures.ok());
+  EXPECT_EQ(figures->Find("failures")->Dump(), R"({"invalid_row": 3, "unsupported_field": 1})");
+  EXPECT_EQ(*figures->Find("rows_cancelled"), Json(0));
+  // A warning, so --quiet leaves it alone.
+  const ProgramResult quiet = RunModel({"-q", "--file", rows});
+  EXPECT_EQ(quiet.exit_code, 1);
+  EXPECT_TRUE(quiet.err.starts_with(said)) << quiet.err;
+  EXPECT_EQ(Lines(quiet.err).size(), 1u) << quiet.err;
+}
+
+TEST_F(RunEndsTest, MaxFailuresEndsTheRunInOrder) {
+  const std::string bad = "{\"prompt\": 3}\n";
+  std::string input = kPeruRow + "\n" + bad + bad + bad;
+  for (int i = 0; i < 50; ++i) input += kPeruRow + "\n";
+  const std::string rows = folder_.Write("in.jsonl", input), out = folder_.Path("out");
+  const ProgramResult few = RunModel({"-q", "--file", rows, "-o", out, "--max-failures", "3"});
+  EXPECT_EQ(few.exit_code, 1);
+  EXPECT_TRUE(few.err.starts_with("minisgl: 3 failed (--max-failures 3); stopping")) << few.err;
+  const std::vector<Json> ended = Rows(folder_.Read("out"));
+  ASSERT_EQ(ended.size(), 54u);
+  int64_t cancelled = 0;
+  for (const Json& row : ended) cancelled += Code(row) == "cancelled" ? 1 : 0;
+  EXPECT_GE(cancelled, 50);
+  // What was cancelled is asked by the next run, which may fail as often.
+  const ProgramResult resumed =
+      RunModel({"--file", rows, "-o", out, "--resume", "--max-failures", "3"});
+  EXPECT_EQ(resumed.exit_code, 1) << resumed.err;  // for the three that failed before
+  const ProgramResult again = RunModel({"-q", "--file", rows, "-o", out, "--resume"});
+  EXPECT_EQ(again.exit_code, 1);
+  EXPECT_EQ(again.err, "minisgl: 3 failed before; --retry-failed asks them again\n");
+  const ProgramResult whole = RunModel({"-q", "--file", rows, "--max-failures", "4"});
+  EXPECT_EQ(whole.exit_code, 1);
+  std::set<std::string> expected, found;
+  for (const std::string& row : Lines(whole.out)) expected.insert(row);
+  for (const std::string& row : Lines(folder_.Read("out"))) found.insert(row);
+  EXPECT_EQ(found.size(), 54u);
+  EXPECT_EQ(found, expected);
+  ExpectFails(RunModel({"-p", "a", "--max-failures", "3"}), 64, "--max-failures is for rows");
+  ExpectFails(RunModel({"--file", rows, "--max-failures", "0"}), 64, "--max-failures");
+}
+
+// The last failure of an input leaves nothing to stop.
+TEST_F(RunEndsTest, MaxFailuresAtTheEndOfTheInputStopsNothing) {
+  const ProgramResult result =
+      RunModel({"-q", "--file", "-", "--max-failures", "1", "--ordered"}, "{\"prompt\": 3}\n");
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_EQ(result.err.find("stopping"), std::string::npos) << result.err;
+}
+
+}  // namespace
+}  // namespace minisgl

@@ -1,0 +1,268 @@
+// What a run goes on with and what it refuses: inputs that change while they are read, rows of
+// other ids, journals of an earlier version, templates, seeds that were drawn; and kills among rows
+// that are bad, doubled and of several answers.
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "minisgl/base/json.h"
+#include "program/fakes.h"
+#include "program/program.h"
+#include "slow.h"
+
+namespace minisgl {
+namespace {
+
+namespace fs = std::filesystem;
+using Arguments = std::vector<std::string>;
+
+class RunResumeTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (ProgramBinary().empty()) GTEST_SKIP() << "MINISGL_BINARY names no program";
+    out_ = folder_.Path("out.jsonl");
+    model_ = DemoModel();
+  }
+
+  Arguments Run(const std::string& input, const Arguments& more) const {
+    Arguments arguments = {"run",       "-m", model_,   "--num-pages", "512",
+                           "--threads", "1",  "--file", input,         "--max-running-requests",
+                           "8"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return arguments;
+  }
+  ProgramResult RunFile(const std::string& input, const Arguments& more) const {
+    return RunProgram(Run(input, more));
+  }
+  // That it is refused with 73 and leaves the rows alone.
+  void Refuses(const std::string& input, const Arguments& more, const std::string& said) const {
+    const std::string rows = folder_.Read("out.jsonl");
+    Arguments arguments = {"-o", out_, "--resume"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const ProgramResult result = RunFile(input, arguments);
+    EXPECT_EQ(result.exit_code, 73) << result.err;
+    EXPECT_NE(result.err.find(said), std::string::npos) << result.err;
+    EXPECT_EQ(folder_.Read("out.jsonl"), rows);
+  }
+  // Replaces `from` in a file, which has it.
+  void Edit(const std::string& name, const std::string& from, const std::string& to) const {
+    std::string text = folder_.Read(name);
+    const size_t at = text.find(from);
+    ASSERT_NE(at, std::string::npos) << from << " in " << text;
+    folder_.Write(name, text.replace(at, from.size(), to));
+  }
+  // Rows by what tells them apart, without what the cache happened to hold.
+  static std::vector<std::string> SortedRows(const std::string& text) {
+    constexpr std::string_view kCached = "\"cached_tokens\": ";
+    std::vector<std::string> rows = Lines(text);
+    for (std::string& row : rows) {
+      EXPECT_TRUE(ParseJson(row).ok()) << row;
+      for (size_t at = row.find(kCached); at != std::string::npos; at = row.find(kCached, at + 1)) {
+        const size_t begin = at + kCached.size();
+        row.erase(begin, row.find_first_not_of("0123456789", begin) - begin);
+      }
+    }
+    std::sort(rows.begin(), rows.end());
+    return rows;
+  }
+  void WaitForBytes(const Program& program, uintmax_t bytes) const {
+    std::error_code error;
+    while (program.Runs()) {
+      const uintmax_t size = fs::file_size(out_, error);
+      if (!error && size >= bytes) return;
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  }
+
+  TemporaryFolder folder_;
+  std::string out_, model_;
+};
+
+// Many more rows than are read ahead, of many blocks.
+class ChangedInputTest : public RunResumeTest {
+ protected:
+  static std::string Rows(int count) {
+    std::string text;
+    for (int i = 0; i < count; ++i) {
+      text += "{\"id\": \"r" + std::to_string(i) + "\", \"prompt\": \"a\", \"max_tokens\": 1, " +
+              "\"metadata\": \"" + std::string(400, 'm') + "\"}\n";
+    }
+    return text;
+  }
+  // The run of a file that becomes `now` after its first answer.
+  ProgramResult RunWhileItBecomes(const std::string& before, const std::string& now) {
+    const std::string input = folder_.Write("in.jsonl", before);
+    fs::remove(out_);
+    Program program(Run(input, {"-o", out_}), {});
+    WaitForBytes(program, 1);
+    program.Signal(SIGSTOP);
+    folder_.Write("in.jsonl", now);
+    program.Signal(SIGCONT);
+    return program.Wait();
+  }
+  static constexpr int kRows = 2000;
+};
+
+TEST_F(ChangedInputTest, IsSaidAndWhatWasAnsweredIsOfTheFileAsItWas) {
+  MarkSlow("thousands of rows");
+  const std::string rows = Rows(kRows);
+  const std::string input = folder_.Write("in.jsonl", rows);
+  ASSERT_EQ(RunFile(input, {"-o", folder_.Path("whole")}).exit_code, 0);
+  const std::vector<std::string> whole = SortedRows(folder_.Read("whole"));
+  std::string edited = rows;
+  edited.replace(edited.size() - 500, 1, "x");
+  for (const std::string& now : {rows.substr(0, rows.size() * 3 / 4), edited}) {
+    const ProgramResult changed = RunWhileItBecomes(rows, now);
+    EXPECT_EQ(changed.exit_code, 65) << changed.err;
+    EXPECT_NE(changed.err.find("in.jsonl: changed while it was read: "), std::string::npos)
+        << changed.err;
+    EXPECT_NE(changed.err.find(" of its 2000 rows "), std::string::npos) << changed.err;
+    EXPECT_NE(changed.err.find("--resume asks the rest"), std::string::npos) << changed.err;
+    const std::vector<std::string> some = SortedRows(folder_.Read("out.jsonl"));
+    EXPECT_GE(some.size(), 1000u);
+    EXPECT_LT(some.size(), whole.size());
+    EXPECT_TRUE(std::includes(whole.begin(), whole.end(), some.begin(), some.end()));
+    Refuses(input, {}, "was begun with other rows");
+    folder_.Write("in.jsonl", rows);
+    EXPECT_EQ(RunFile(input, {"-o", out_, "--resume"}).exit_code, 0);
+    EXPECT_TRUE(SortedRows(folder_.Read("out.jsonl")) == whole);
+  }
+}
+
+TEST_F(ChangedInputTest, RowsThatAreAddedAreLeftForTheNextRun) {
+  MarkSlow("thousands of rows");
+  const std::string rows = Rows(kRows);
+  const ProgramResult first = RunWhileItBecomes(rows, Rows(kRows + 5) + "{\"id\": \"half");
+  EXPECT_EQ(first.exit_code, 0) << first.err;
+  EXPECT_EQ(Lines(folder_.Read("out.jsonl")).size(), static_cast<size_t>(kRows));
+  const std::string input = folder_.Write("in.jsonl", Rows(kRows + 6));
+  const ProgramResult second = RunFile(input, {"-o", out_, "--resume"});
+  EXPECT_EQ(second.exit_code, 0) << second.err;
+  EXPECT_NE(second.err.find("6 to ask"), std::string::npos) << second.err;
+  EXPECT_EQ(Lines(folder_.Read("out.jsonl")).size(), static_cast<size_t>(kRows + 6));
+}
+
+TEST_F(RunResumeTest, ARowOfAnotherIdIsNamedAndNotTakenForAnAnswer) {
+  const std::string input =
+      folder_.Write("in.jsonl",
+                    "{\"id\": \"r0\", \"prompt\": \"a\", \"max_tokens\": 1}\n"
+                    "{\"id\": \"r1\", \"prompt\": \"a\", \"max_tokens\": 1}\n");
+  ASSERT_EQ(RunFile(input, {"-o", out_, "--ordered"}).exit_code, 0);
+  Edit("out.jsonl", "\"r0\"", "\"zzz\"");
+  const std::string rows = folder_.Read("out.jsonl");
+  const ProgramResult result = RunFile(input, {"-o", out_, "--resume"});
+  EXPECT_EQ(result.exit_code, 65) << result.err;
+  EXPECT_NE(result.err.find("out.jsonl:1: answers the row \"zzz\""), std::string::npos)
+      << result.err;
+  EXPECT_EQ(folder_.Read("out.jsonl"), rows);
+}
+
+TEST_F(RunResumeTest, JournalsOfTheFirstVersionGoOnUnlessSeedsWereMadeOtherwise) {
+  const std::string plain = "{\"prompt\": \"Once\", \"temperature\": 1, \"max_tokens\": 4}\n";
+  const std::string several = "{\"prompt\": \"Once\", \"temperature\": 1, \"n\": 2}\n";
+  const auto make_old = [&] {
+    Edit("out.jsonl.meta", "\"minisgl_run\": 2", "\"minisgl_run\": 1");
+    Edit("out.jsonl.meta", "\"templates_sha256\"", "\"unknown\"");
+  };
+  const std::string input = folder_.Write("in.jsonl", plain + plain);
+  ASSERT_EQ(RunFile(input, {"-o", out_}).exit_code, 0);
+  make_old();
+  EXPECT_EQ(RunFile(input, {"-o", out_, "--resume"}).exit_code, 0);
+  // Now it is of this version, and rows that are added may have several answers.
+  folder_.Write("in.jsonl", plain + plain + several);
+  EXPECT_EQ(RunFile(input, {"-o", out_, "--resume"}).exit_code, 0);
+  make_old();
+  Refuses(input, {}, "1 row is such, the first on line 3");
+  EXPECT_EQ(RunFile(input, {"-o", out_, "--resume", "--force"}).exit_code, 0);
+  folder_.Write("in.jsonl", plain + "{\"prompt\": \"Once\", \"seed\": -1}\n");
+  EXPECT_EQ(RunFile(input, {"-o", out_, "--force"}).exit_code, 0);
+  make_old();
+  Refuses(input, {}, "the first on line 2");
+  Edit("out.jsonl.meta", "\"minisgl_run\": 1", "\"minisgl_run\": 3");
+  Refuses(input, {}, "was written by a later version");
+}
+
+TEST_F(RunResumeTest, ATemplateOfTheModelsFolderIsPartOfTheRun) {
+  model_ = folder_.Path("model");
+  const fs::path templates = fs::path(model_) / "additional_chat_templates";
+  fs::create_directories(templates);
+  for (const auto& entry : fs::directory_iterator(DemoModel())) {
+    fs::create_symlink(fs::absolute(entry.path()), fs::path(model_) / entry.path().filename());
+  }
+  const auto write_template = [&](const std::string& text) {
+    folder_.Write("model/additional_chat_templates/plain.jinja", text);
+  };
+  write_template("{{ messages[0]['content'] }}");
+  const std::string input = folder_.Write(
+      "in.jsonl", R"({"messages": [{"role": "user", "content": "a"}], "max_tokens": 1})");
+  const Arguments plain = {"--chat-template", "plain"};
+  ASSERT_EQ(RunFile(input, {"-o", out_, "--chat-template", "plain"}).exit_code, 0);
+  EXPECT_EQ(RunFile(input, {"-o", out_, "--resume", "--chat-template", "plain"}).exit_code, 0);
+  write_template("{{ messages[0]['content'] }}!");
+  Refuses(input, plain, "other templates in the model's additional_chat_templates");
+}
+
+TEST_F(RunResumeTest, ASeedThatWasDrawnIsThatOfTheResumedRunToo) {
+  std::string text;
+  for (int i = 0; i < 20; ++i) {
+    text += "{\"prompt\": \"Once\", \"temperature\": 1, \"max_tokens\": 8, \"ignore_eos\": true}\n";
+  }
+  const std::string input = folder_.Write("in.jsonl", text);
+  const Arguments drawn = {"-o", out_, "--seed", "-1", "--ordered", "--resume"};
+  const ProgramResult first = RunFile(input, drawn);
+  ASSERT_EQ(first.exit_code, 0) << first.err;
+  const std::string whole = folder_.Read("out.jsonl");
+  folder_.Write("out.jsonl", Lines(whole)[0] + "\n");
+  EXPECT_EQ(RunFile(input, drawn).exit_code, 0);
+  EXPECT_EQ(SortedRows(folder_.Read("out.jsonl")), SortedRows(whole));
+  // It is said, and gives the same answers.
+  const size_t at = first.err.find("--seed ");
+  ASSERT_NE(at, std::string::npos) << first.err;
+  const std::string seed = first.err.substr(at + 7, first.err.find(' ', at + 7) - at - 7);
+  EXPECT_EQ(SortedRows(RunFile(input, {"--seed", seed}).out), SortedRows(whole));
+  EXPECT_NE(SortedRows(RunFile(input, {"--seed", "-1"}).out), SortedRows(whole));
+}
+
+// Rows of each kind that fails, twins, and several answers, in both formats.
+TEST_F(RunResumeTest, KilledRunsOfBadAndDoubledRowsResumeToTheRowsOfTheWholeRun) {
+  MarkSlow("many runs, killed and resumed");
+  std::string text;
+  for (int i = 0; i < 12; ++i) {
+    const std::string number = std::to_string(i);
+    text += "{\"id\": \"n" + number + "\", \"prompt\": \"Once\", \"temperature\": 1, \"n\": 3, " +
+            "\"seed\": " + number + ", \"max_tokens\": 12, \"metadata\": 1e3}\n";
+    text += "{\"id\": \"n" + number + "\", \"prompt\": \"Once\"}\n";
+    text += "{\"id\": \"bad" + number + "\", \"prompt\": \"Once\", \"seed\": 1e999}\n";
+    text += "{\"prompt\": \"Once\", \"temperature\": 1, \"seed\": -1, \"max_tokens\": 12}\n";
+    text += "{\"custom_id\": \"b" + std::to_string(i / 2) +
+            "\", \"body\": {\"prompt\": \"Once\", " + "\"max_tokens\": 12.0}}\n";
+    text += "{\"custom_id\": \"c" + number + "\", \"body\": {\"prompt\": \"cut\n";
+  }
+  const std::string input = folder_.Write("in.jsonl", text);
+  ASSERT_EQ(RunFile(input, {"-o", folder_.Path("whole"), "--ordered"}).exit_code, 1);
+  const std::string whole = folder_.Read("whole");
+  const std::vector<std::string> rows = SortedRows(whole);
+  ASSERT_EQ(rows.size(), 72u);
+  std::mt19937 random(20261124);
+  for (int kill_number = 0; kill_number < 12; ++kill_number) {
+    if (kill_number % 3 == 0) fs::remove(out_);
+    Program program(Run(input, {"-o", out_, "--resume", "--quiet"}), {});
+    WaitForBytes(program, random() % whole.size());
+    program.Signal(SIGKILL);
+    program.Wait();
+    if (kill_number % 3 != 2) continue;
+    const ProgramResult resumed = RunFile(input, {"-o", out_, "--resume"});
+    ASSERT_EQ(resumed.exit_code, 1) << resumed.err;
+    ASSERT_EQ(SortedRows(folder_.Read("out.jsonl")), rows) << resumed.err;
+  }
+}
+
+}  // namespace
+}  // namespace minisgl

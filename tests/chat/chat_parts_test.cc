@@ -1,0 +1,336 @@
+// The parts of a chat that need no model and no terminal: what a typed line means, parameters,
+// conversation files.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <deque>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "chat/chat_file.h"
+#include "chat/chat_history.h"
+#include "chat/chat_input.h"
+#include "chat/chat_settings.h"
+#include "slow.h"
+
+namespace minisgl {
+namespace {
+
+using Kind = ChatInputLine::Kind;
+
+// Gives lines from a list, then the end of input; "^C" stands for an interrupt.
+class ListReader : public PromptReader {
+ public:
+  explicit ListReader(std::deque<std::string> lines) : lines_(std::move(lines)) {}
+  ReadLineResult ReadLine(const std::string&) override {
+    if (lines_.empty()) return {LineOutcome::kEnd, "", true};
+    std::string line = lines_.front();
+    lines_.pop_front();
+    if (line == "^C") return {LineOutcome::kInterrupted, "", true};
+    return {LineOutcome::kLine, line, true};
+  }
+
+ private:
+  std::deque<std::string> lines_;
+};
+
+class TempDir {
+ public:
+  TempDir() {
+    std::string name = (std::filesystem::temp_directory_path() / "chat_XXXXXX").string();
+    EXPECT_NE(mkdtemp(name.data()), nullptr);
+    path_ = name;
+  }
+  ~TempDir() { std::filesystem::remove_all(path_); }
+  std::string File(const std::string& name) const { return path_ + "/" + name; }
+  std::string Write(const std::string& name, const std::string& text) const {
+    std::ofstream(File(name), std::ios::binary) << text;
+    return File(name);
+  }
+
+ private:
+  std::string path_;
+};
+
+std::string ReadAll(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+TEST(ChatInputTest, LinesAreMessagesAndCommands) {
+  const struct {
+    std::deque<std::string> lines;
+    Kind kind;
+    std::string text;
+  } cases[] = {
+      {{"Hello"}, Kind::kMessage, "Hello"},
+      {{"", "  ", "Hello"}, Kind::kMessage, "Hello"},
+      {{"/help"}, Kind::kCommand, "help"},
+      {{"/set top_k 3  "}, Kind::kCommand, "set top_k 3"},
+      {{"//etc/passwd is a file"}, Kind::kMessage, "/etc/passwd is a file"},
+      {{" /indented is text"}, Kind::kMessage, " /indented is text"},
+      {{"one\\", "two"}, Kind::kMessage, "one\ntwo"},
+      {{"one\\", "two\\", "/three"}, Kind::kMessage, "one\ntwo\n/three"},
+      {{"one\\"}, Kind::kMessage, "one"},
+      {{"\"\"\"one line\"\"\""}, Kind::kMessage, "one line"},
+      {{"\"\"\"", "one", "", "two", "\"\"\""}, Kind::kMessage, "one\n\ntwo"},
+      {{"\"\"\"one", "two\"\"\""}, Kind::kMessage, "one\ntwo"},
+      {{"\"\"\"never", "ends"}, Kind::kMessage, "never\nends"},
+      {{"\"\"\"\"\"\"", "next"}, Kind::kMessage, "next"},
+      {{"pasted\n/block"}, Kind::kMessage, "pasted\n/block"},
+      {{"/pasted\nblock"}, Kind::kMessage, "/pasted\nblock"},
+      {{}, Kind::kEnd, ""},
+      {{"^C"}, Kind::kInterrupted, ""},
+      {{"\"\"\"", "one", "^C"}, Kind::kInterrupted, ""},
+      {{"one\\", "^C"}, Kind::kInterrupted, ""},
+  };
+  for (const auto& test : cases) {
+    ListReader reader(test.lines);
+    const ChatInputLine line = ReadChatInput(&reader);
+    const std::string shown = test.lines.empty() ? "(end)" : test.lines.front();
+    EXPECT_EQ(line.kind, test.kind) << shown;
+    EXPECT_EQ(line.text, test.text) << shown;
+  }
+}
+
+TEST(ChatInputTest, OtherPeoplesLinesAreMessagesAsTheyAre) {
+  const std::deque<std::string> lines = {
+      "/save -f victim.txt", "//two", "\"\"\"three", "four\"\"\"", "five\\", "  six\t ", "\"\"\""};
+  ListReader reader(lines);
+  for (const std::string& text : lines) {
+    const ChatInputLine line = ReadChatMessage(&reader);
+    EXPECT_EQ(line.kind, Kind::kMessage) << text;
+    EXPECT_EQ(line.text, text);
+  }
+  EXPECT_EQ(ReadChatMessage(&reader).kind, Kind::kEnd);
+  ListReader blank({"", " ", "^C"});
+  EXPECT_EQ(ReadChatMessage(&blank).kind, Kind::kInterrupted);
+}
+
+TEST(ChatInputTest, AnInterruptedBlockWasNotEmpty) {
+  ListReader reader({"one\\", "^C"});
+  EXPECT_FALSE(ReadChatInput(&reader).was_empty);
+}
+
+TEST(ChatSettingsTest, SetsWhatIsInRange) {
+  const struct {
+    const char* name;
+    const char* value;
+    const char* shown;
+  } cases[] = {
+      {"temperature", "0.75", "0.75"}, {"top_k", "40", "40"},      {"top-p", "0.5", "0.5"},
+      {"min_p", "0.1", "0.1"},         {"seed", "7", "7"},         {"max-tokens", "12", "12"},
+      {"max_tokens", "auto", "auto"},  {"stop", "END", "\"END\""}, {"stop", "none", "none"},
+      {"ignore_eos", "on", "on"},      {"min_tokens", "2", "2"},   {"presence_penalty", "-1", "-1"},
+  };
+  for (const auto& test : cases) {
+    ChatSettings settings;
+    const Status status = SetParameter(test.name, test.value, &settings);
+    EXPECT_TRUE(status.ok()) << test.name << ": " << status.message();
+    EXPECT_NE(ListParameters(settings).find(std::string(" ") + test.shown), std::string::npos)
+        << test.name;
+  }
+}
+
+TEST(ChatSettingsTest, RefusesWhatIsNotAndChangesNothing) {
+  const struct {
+    const char* name;
+    const char* value;
+  } cases[] = {
+      {"temperature", "-1"},
+      {"temperature", "nan"},
+      {"temperature", "warm"},
+      {"temperature", ""},
+      {"temperature", "1x"},
+      {"top_k", "-1"},
+      {"top_k", "1.5"},
+      {"top_p", "0"},
+      {"top_p", "1.1"},
+      {"min_p", "2"},
+      {"seed", "-1"},
+      {"max_tokens", "0"},
+      {"max_tokens", ""},
+      {"ignore_eos", "ja"},
+      {"repetition_penalty", "0"},
+      {"colour", "red"},
+      {"", "1"},
+      {"stop", ""},
+  };
+  for (const auto& test : cases) {
+    ChatSettings settings;
+    const std::string before = ListParameters(settings);
+    const Status status = SetParameter(test.name, test.value, &settings);
+    EXPECT_EQ(status.code(), StatusCode::kUsage) << test.name << " " << test.value;
+    EXPECT_EQ(ListParameters(settings), before) << test.name << " " << test.value;
+  }
+}
+
+TEST(ChatFileTest, WhatIsSavedIsLoaded) {
+  const TempDir dir;
+  const std::vector<SessionMessage> messages = {
+      {"system", "Be \"brief\".", {}}, {"user", "two\nlines\t\u00e9", {}}, {"assistant", "", {}}};
+  ASSERT_TRUE(SaveConversation(dir.File("c.jsonl"), messages, false).ok());
+  const auto loaded = LoadConversation(dir.File("c.jsonl"));
+  ASSERT_TRUE(loaded.ok()) << loaded.status().message();
+  ASSERT_EQ(loaded.value().size(), messages.size());
+  for (size_t i = 0; i < messages.size(); ++i) {
+    EXPECT_EQ(loaded.value()[i].role, messages[i].role);
+    EXPECT_EQ(loaded.value()[i].content, messages[i].content);
+  }
+}
+
+TEST(ChatFileTest, AnotherFileIsNotOverwritten) {
+  const TempDir dir;
+  const std::string path = dir.Write("notes", "mine");
+  const std::vector<SessionMessage> messages = {{"user", "Hi", {}}};
+  EXPECT_EQ(SaveConversation(path, messages, false).code(), StatusCode::kCannotCreate);
+  EXPECT_EQ(ReadAll(path), "mine");
+  EXPECT_TRUE(SaveConversation(path, messages, true).ok());
+  EXPECT_EQ(ReadAll(path), "{\"role\": \"user\", \"content\": \"Hi\"}\n");
+  EXPECT_EQ(SaveConversation("-", messages, true).code(), StatusCode::kUsage);
+  EXPECT_EQ(SaveConversation(dir.File("no/such/dir"), messages, false).code(),
+            StatusCode::kCannotCreate);
+}
+
+TEST(ChatFileTest, ALineOfMessagesIsAConversation) {
+  const TempDir dir;
+  const std::string path = dir.Write(
+      "row", "{\"id\": 3, \"messages\": [{\"role\": \"user\", \"content\": \"Hi\"}]}\n\n");
+  const auto loaded = LoadConversation(path);
+  ASSERT_TRUE(loaded.ok()) << loaded.status().message();
+  ASSERT_EQ(loaded.value().size(), 1u);
+  EXPECT_EQ(loaded.value()[0].content, "Hi");
+}
+
+TEST(ChatFileTest, OtherProgramsFilesAreRead) {
+  const TempDir dir;
+  for (const char* text : {
+           "{\"messages\": [{\"role\": \"user\", \"content\": \"a\u00e9b\"}]}",
+           "{\n  \"model\": \"x\",\n  \"messages\": [\n    {\n      \"role\": \"user\",\n"
+           "      \"content\": \"a\\u00e9b\"\n    }\n  ]\n}\n",
+           "[{\"role\": \"user\",\n \"content\": \"a\u00e9b\"}]\n",
+           "{\"role\": \"user\", \"content\": [{\"type\": \"text\", \"text\": \"a\u00e9\"}, "
+           "{\"type\": \"text\", \"text\": \"b\"}]}\n",
+           "\xEF\xBB\xBF{\"role\": \"user\", \"content\": \"a\u00e9b\"}\r\n",
+       }) {
+    const auto loaded = LoadConversation(dir.Write("other", text));
+    ASSERT_TRUE(loaded.ok()) << text << loaded.status().message();
+    ASSERT_EQ(loaded.value().size(), 1u) << text;
+    EXPECT_EQ(loaded.value()[0].content, "a\u00e9b") << text;
+  }
+}
+
+TEST(ChatFileTest, BadFilesAreErrorsThatNameTheLine) {
+  const struct {
+    const char* text;
+    const char* place;
+  } cases[] = {
+      {"", ""},
+      {"\n\n", ""},
+      {"not json\n", ":1: "},
+      {"{\"role\": \"user\", \"content\": \"Hi\"}\n{\"role\": \"user\"}\n", ":2: "},
+      {"{\"role\": \"king\", \"content\": \"Hi\"}\n", ":1: "},
+      {"{\"role\": \"user\", \"content\": 3}\n", ":1: "},
+      {"{\"messages\": 3}\n", ":1: "},
+      {"[1]\n", ""},
+      {"{\"role\": \"user\", \"content\": [{\"type\": \"image_url\"}]}\n", ":1: "},
+      {"3\n", ":1: "},
+      {"{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}]}\n{\"messages\": []}\n", ":2: "},
+  };
+  const TempDir dir;
+  for (const auto& test : cases) {
+    const auto loaded = LoadConversation(dir.Write("bad", test.text));
+    ASSERT_FALSE(loaded.ok()) << test.text;
+    EXPECT_EQ(loaded.status().code(), StatusCode::kBadInput) << test.text;
+    EXPECT_NE(loaded.status().message().find(test.place), std::string::npos)
+        << loaded.status().message();
+  }
+  EXPECT_EQ(LoadConversation(dir.File("none")).status().code(), StatusCode::kNoInput);
+}
+
+// Two bytes of a file become a value of forty.
+TEST(ChatFileTest, AFileOfVeryManyValuesIsRefused) {
+  MarkSlow("a file of a million values");
+  std::string zeros = "[0";
+  for (int i = 0; i < 1'100'000; ++i) zeros += ",0";
+  const TempDir dir;
+  const auto loaded = LoadConversation(dir.Write("zeros", zeros + "]"));
+  ASSERT_FALSE(loaded.ok());
+  EXPECT_NE(loaded.status().message().find("more than 1048576 values"), std::string::npos)
+      << loaded.status().message();
+}
+
+TEST(HistoryFileTest, KeepsTheLastLinesInOrder) {
+  const TempDir dir;
+  const std::string path = dir.File("deep/state/history");
+  HistoryFile first(path);
+  EXPECT_TRUE(first.Load().empty());
+  first.Append("one");
+  first.Append("two");
+  EXPECT_EQ(HistoryFile(path).Load(), (std::vector<std::string>{"one", "two"}));
+  const auto mode = std::filesystem::status(path).permissions();
+  EXPECT_EQ(mode & std::filesystem::perms::others_all, std::filesystem::perms::none);
+}
+
+TEST(HistoryFileTest, ALongFileIsCut) {
+  const TempDir dir;
+  std::string text;
+  constexpr size_t kLines = 2 * HistoryFile::kLinesMax + 1;
+  for (size_t i = 0; i < kLines; ++i) text += std::to_string(i) + '\n';
+  const std::string path = dir.Write("history", text);
+  const std::vector<std::string> lines = HistoryFile(path).Load();
+  ASSERT_EQ(lines.size(), HistoryFile::kLinesMax);
+  EXPECT_EQ(lines.back(), std::to_string(kLines - 1));
+  EXPECT_EQ(HistoryFile(path).Load(), lines);
+  EXPECT_LT(ReadAll(path).size(), text.size());
+}
+
+TEST(ChatFileTest, ReasoningIsReadByAnyOfItsNames) {
+  const TempDir dir;
+  const std::string path = dir.Write(
+      "many",
+      R"({"role": "user", "content": "q", "reasoning": 3})"
+      "\n"
+      R"({"role": "assistant", "content": "a", "reasoning": "r1"})"
+      "\n"
+      R"({"role": "assistant", "content": "a", "reasoning": null, "reasoning_content": "r2"})"
+      "\n"
+      R"({"role": "assistant", "content": "a", "thinking": "r3"})"
+      "\n"
+      R"({"role": "assistant", "content": [{"type": "thinking", "thinking": "r4"}, )"
+      R"({"type": "text", "text": "a"}]})"
+      "\n");
+  const auto messages = LoadConversation(path);
+  ASSERT_TRUE(messages.ok()) << messages.status().message();
+  ASSERT_EQ(messages->size(), 5u);
+  EXPECT_EQ((*messages)[0].reasoning, "");
+  for (size_t i = 1; i < 5; ++i) {
+    EXPECT_EQ((*messages)[i].content, "a") << i;
+    EXPECT_EQ((*messages)[i].reasoning, "r" + std::to_string(i));
+  }
+  ASSERT_TRUE(SaveConversation(dir.File("saved"), *messages, false).ok());
+  const auto again = LoadConversation(dir.File("saved"));
+  ASSERT_TRUE(again.ok());
+  EXPECT_EQ((*again)[4].reasoning, "r4");
+  const auto bad = LoadConversation(
+      dir.Write("bad", R"({"role": "assistant", "content": "a", "reasoning": 3})"));
+  ASSERT_FALSE(bad.ok());
+  EXPECT_NE(bad.status().message().find("bad:1: reasoning is an integer"), std::string::npos)
+      << bad.status().message();
+}
+
+TEST(HistoryFileTest, WhereNothingCanBeKeptNothingHappens) {
+  HistoryFile none("");
+  none.Append("one");
+  EXPECT_TRUE(none.Load().empty());
+  HistoryFile unwritable("/proc/no/such/history");
+  unwritable.Append("one");
+  EXPECT_TRUE(unwritable.Load().empty());
+}
+
+}  // namespace
+}  // namespace minisgl

@@ -1,0 +1,123 @@
+// Reasoning apart from answers in a chat: tags that are text, tags that are control tokens, and
+// where both parts are printed.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "../runtime/renamed_wren.h"
+#include "program/pty_chat.h"
+
+namespace minisgl {
+namespace {
+
+// A template that has the model reason from the start; it never says that it is done.
+class ChatReasoningTest : public ChatTest {
+ protected:
+  std::vector<std::string> Thinking(std::vector<std::string> more) const {
+    std::ofstream(File("think.jinja"))
+        << "{{ bos_token }}{% for m in messages %}{{ '<|' + m['role'] + '|>\\n' + "
+           "m['content'].split('</think>')[-1] + eos_token + '\\n' }}{% endfor %}"
+           "{% if add_generation_prompt %}{{ '<|assistant|>\\n<think>' }}{% endif %}";
+    more.insert(more.end(), {"--chat-template", File("think.jinja")});
+    return Arguments(std::move(more));
+  }
+};
+
+TEST_F(ChatReasoningTest, InAPipeItStandsOnStandardError) {
+  const PipedResult plain = RunPiped(Arguments({"-n", "3"}), "Hi\n");
+  const PipedResult shown = RunPiped(Thinking({"-n", "3"}), "Hi\n");
+  EXPECT_EQ(shown.out, "\n");
+  EXPECT_GT(shown.err.size(), plain.err.size());
+  EXPECT_EQ(shown.err.find('\x1b'), std::string::npos);
+  const PipedResult hidden = RunPiped(Thinking({"-n", "3", "--hide-thinking"}), "Hi\n");
+  EXPECT_EQ(hidden.out, "\n");
+  EXPECT_EQ(hidden.err, plain.err);
+}
+
+TEST_F(ChatReasoningTest, OnATerminalItIsDimmed) {
+  PtyProcess chat(Thinking({}), {{"TERM", "xterm"}, {"NO_COLOR", ""}, {"XDG_STATE_HOME", dir_}});
+  ASSERT_TRUE(chat.WaitFor("2004h")) << chat.output();
+  chat.Send("What is the capital of France?\r");
+  ASSERT_TRUE(chat.WaitFor("\x1b[2m")) << chat.output();
+  ASSERT_TRUE(chat.WaitFor("\x1b[22m")) << chat.output();
+  chat.Send(kCtrlD);
+  EXPECT_EQ(chat.WaitForExit(), 0);
+}
+
+// The demo model where "I" and "," are the tags: it says of itself "I am Wren, a very small ...".
+// Its template wants reasoning as a part of the content.
+class ChatControlTagsTest : public ChatTest {
+ protected:
+  static constexpr const char* kAnswer = "a very small language model that ships with minisgl.\n";
+  std::vector<std::string> Tagged(std::vector<std::string> more) const {
+    std::ofstream(File("blocks.jinja"))
+        << "{{ bos_token }}{% for m in messages %}{{ '<|' + m['role'] + '|>\n' }}"
+           "{% if m['content'] is string %}{{ m['content'] }}{% else %}{% for b in m['content'] %}"
+           "{% if b['type'] == 'thinking' %}{{ '[THINK]' + b['thinking'] + '[/THINK]' }}{% else %}"
+           "{{ b['text'] }}{% endif %}{% endfor %}{% endif %}{{ eos_token + '\n' }}{% endfor %}"
+           "{% if add_generation_prompt %}{{ '<|assistant|>\n' }}{% endif %}";
+    more.insert(more.end(),
+                {"--commands", "--page-size", "1", "--chat-template", File("blocks.jinja")});
+    std::vector<std::string> args = Arguments(std::move(more));
+    *std::find(args.begin(), args.end(), kWrenDir) = model_.path();
+    return args;
+  }
+  const RenamedWren model_{{{2021, "[THINK]"}, {1996, "[/THINK]"}}};
+};
+
+TEST_F(ChatControlTagsTest, InAPipeTheAnswerStandsAlone) {
+  const std::string input = "Who are you?\n";
+  const PipedResult shown = RunPiped(Tagged({}), input);
+  EXPECT_EQ(shown.out, kAnswer) << shown.err;
+  EXPECT_NE(shown.err.find("am Wren\n"), std::string::npos) << shown.err;
+  EXPECT_EQ(shown.err.find("THINK]"), std::string::npos) << shown.err;
+  const PipedResult hidden = RunPiped(Tagged({"--hide-thinking"}), input);
+  EXPECT_EQ(hidden.out, kAnswer);
+  EXPECT_EQ(hidden.err.find("am Wren"), std::string::npos) << hidden.err;
+}
+
+// The second prompt is the first, its answer as it was sampled, and what follows: but for the last
+// token of all of it everything was computed before.
+TEST_F(ChatControlTagsTest, TheNextTurnFindsTheAnswerInTheCache) {
+  const PipedResult result = RunPiped(
+      Tagged({}), "Who are you?\n/stats\nWhat is 2 + 3?\n/stats\n/save " + File("saved") + "\n");
+  EXPECT_TRUE(result.out.starts_with(kAnswer)) << result.out << result.err;
+  EXPECT_NE(result.err.find("prompt        11 tokens, 0 of them cached"), std::string::npos)
+      << result.err;
+  // 11 of the prompt and 15 of the answer, whose end is never computed.
+  EXPECT_NE(result.err.find(" tokens, 25 of them cached"), std::string::npos) << result.err;
+  const std::string saved = ReadAll(File("saved"));
+  EXPECT_NE(saved.find(R"("content": " a very small language model that ships with minisgl.", )"
+                       R"("reasoning": " am Wren"})"),
+            std::string::npos)
+      << saved;
+  const PipedResult loaded =
+      RunPiped(Tagged({"--load", File("saved")}), "/show\n/context\nWhat is 2 + 3?\n");
+  EXPECT_NE(loaded.err.find("[reasoning]\nam Wren\n[assistant]\n"), std::string::npos)
+      << loaded.err;
+  EXPECT_EQ(loaded.status, 0) << loaded.err;
+  const PipedResult kept = RunPiped(Tagged({}), "Who are you?\nWhat is 2 + 3?\n/context\n");
+  const auto context = [](const std::string& text) {
+    const size_t at = text.find(" tokens used");
+    return text.substr(text.rfind('\n', at), at - text.rfind('\n', at));
+  };
+  EXPECT_EQ(context(loaded.err), context(kept.err)) << "loaded and kept are the same prompt";
+}
+
+TEST_F(ChatControlTagsTest, OnATerminalItIsDimmed) {
+  PtyProcess chat(Tagged({}), {{"TERM", "xterm"}, {"NO_COLOR", ""}, {"XDG_STATE_HOME", dir_}});
+  ASSERT_TRUE(chat.WaitFor("2004h")) << chat.output();
+  chat.Send("Who are you?\r");
+  ASSERT_TRUE(chat.WaitFor("\x1b[2mam\x1b[22m\x1b[2m Wren\x1b[22m")) << chat.output();
+  ASSERT_TRUE(chat.WaitFor("a very small")) << chat.output();
+  ASSERT_TRUE(chat.WaitFor("2004h")) << chat.output();
+  EXPECT_EQ(chat.output().find("THINK]"), std::string::npos) << chat.output();
+  chat.Send(kCtrlD);
+  EXPECT_EQ(chat.WaitForExit(), 0);
+}
+
+}  // namespace
+}  // namespace minisgl

@@ -1,0 +1,185 @@
+// The chat's prompt and the terminal it shares: what a screen shows of a line whose prompt changes,
+// stops and what comes after them, keys that mean nothing, pastes that hold their own end.
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "program/pty_chat.h"
+#include "program/screen.h"
+#include "slow.h"
+
+namespace minisgl {
+namespace {
+
+class ChatTerminalTest : public ChatTest {
+ protected:
+  // What a screen shows from `begin` of the output on, up to what was waited for.
+  static Screen ScreenOf(const PtyProcess& chat, size_t columns, size_t begin) {
+    Screen screen(columns);
+    screen.Feed(std::string_view(chat.Seen()).substr(begin));
+    return screen;
+  }
+  // Reads until the last line of the screen is `line` and the cursor stands in `column`.
+  static void ExpectLine(PtyProcess* chat, const std::string& line, size_t column) {
+    Screen screen(kColumns);
+    for (int attempt = 0; attempt < 500; ++attempt) {
+      chat->ReadFor(0.02);
+      screen = Screen(kColumns);
+      screen.Feed(chat->output());
+      if (screen.WholeLine() == line && screen.column() == column) return;
+    }
+    ADD_FAILURE() << "shows \"" << screen.WholeLine() << "\", column " << screen.column()
+                  << ", and not \"" << line << "\", " << column;
+  }
+  std::string Saved(PtyProcess* chat) const {
+    Say(chat, "/save -f " + File("saved"));
+    return ReadAll(File("saved"));
+  }
+
+  static constexpr size_t kColumns = 200;  // of a new PtyProcess
+};
+
+TEST_F(ChatTerminalTest, TheStatusOfABatchIsShownInItsPlace) {
+  MarkSlow("a slow engine, so that there is something to show");
+  std::ofstream rows(File("rows.jsonl"));
+  for (int i = 0; i < 20000; ++i) rows << "{\"prompt\": \"Tell me a story.\", \"max_tokens\": 4}\n";
+  rows.close();
+  auto chat = Start({"-q", "--cpu-target", "naive", "--on-overflow", "error"});
+  // The second so narrow that the line takes several rows.
+  const std::string text = "some words before it is sent";
+  for (const int columns : {200, 24}) {
+    chat->Resize(columns);
+    chat->Send("/batch -f " + File("rows.jsonl") + "\r");
+    ASSERT_TRUE(chat->WaitFor("/20000] > ")) << chat->output();
+    const size_t begin = chat->output().rfind("\x1b[?2004h");
+    chat->Send(text + "\x1b[D\x1b[D");
+    for (int i = 0; i < 4; ++i) {
+      ASSERT_TRUE(chat->WaitFor("[batch ")) << chat->output();
+      ASSERT_TRUE(chat->WaitFor("sent")) << chat->output();
+    }
+    const Screen screen = ScreenOf(*chat, static_cast<size_t>(columns), begin);
+    // A blank at the end of a row need not be written.
+    std::string shown;
+    for (const std::string& line : screen.Lines()) shown += line;
+    shown.erase(std::remove(shown.begin(), shown.end(), ' '), shown.end());
+    EXPECT_TRUE(shown.starts_with("[batch")) << shown;
+    EXPECT_TRUE(shown.ends_with("/20000]>somewordsbeforeitissent")) << shown;
+    EXPECT_EQ(shown.find("[batch", 1), std::string::npos) << shown;
+    chat->Send(kCtrlC);
+    ASSERT_TRUE(chat->WaitFor("/20000] > ")) << chat->output();
+    chat->Send(std::string("/batch stop\r") + kCtrlC);
+    ASSERT_TRUE(chat->WaitFor("stopped:")) << chat->output();
+    ASSERT_TRUE(WaitForPrompt(chat.get())) << chat->output();
+  }
+}
+
+// Under a shell, which takes the terminal while the chat is stopped and gives it back.
+TEST_F(ChatTerminalTest, CtrlZStopsItAndTheLineIsThereAgain) {
+  std::string command = ProgramPath();
+  for (const std::string& argument : Arguments({})) command += " " + argument;
+  const std::string script =
+      command +
+      "; echo stopped with $?; stty -a | grep -o -e '-*icanon'; read go; fg; "
+      "echo left with $?";
+  PtyProcess shell({"-m", "-c", script},
+                   {{"TERM", "xterm"}, {"NO_COLOR", "1"}, {"XDG_STATE_HOME", dir_}}, "/bin/sh");
+  ASSERT_TRUE(shell.WaitFor(kEditingPrompt)) << shell.output();
+  shell.Send("half typed\x1b[D\x1b[D");  // the cursor is in the midst of it
+  ExpectLine(&shell, "> half typed", 10);
+  shell.Send("\x1a");
+  ASSERT_TRUE(shell.WaitFor("stopped with 148")) << shell.output();  // 128 + SIGTSTP
+  // The shell need not set the terminal back, and pastes are not marked for it.
+  ASSERT_TRUE(shell.WaitFor("\nicanon")) << shell.output();
+  EXPECT_GT(shell.output().rfind("\x1b[?2004l"), shell.output().rfind("\x1b[?2004h"));
+  shell.Send("\r");
+  ASSERT_TRUE(shell.WaitFor("> half typed")) << shell.output();
+  ExpectLine(&shell, "> half typed", 10);
+  shell.Send("X\x1b[D!");
+  ExpectLine(&shell, "> half typ!Xed", 11);
+  Say(&shell, "");
+  EXPECT_NE(Saved(&shell).find("\"half typ!Xed\""), std::string::npos) << ReadAll(File("saved"));
+  shell.Send(kCtrlD);
+  ASSERT_TRUE(shell.WaitFor("left with 0")) << shell.output();
+  EXPECT_EQ(shell.WaitForExit(), 0) << shell.output();
+}
+
+// A stop that no program sees, after which the terminal is set as a shell has it.
+TEST_F(ChatTerminalTest, AfterAStopTheTerminalIsSetAgain) {
+  auto chat = Start();
+  chat->Send("half typed");
+  ExpectLine(chat.get(), "> half typed", 12);
+  ASSERT_FALSE(chat->IsInLineMode());
+  chat->Stop();
+  chat->SetLineMode();
+  chat->PassOver();
+  chat->Signal(SIGCONT);
+  ASSERT_TRUE(chat->WaitFor("> half typed")) << chat->output();
+  ExpectLine(chat.get(), "> half typed", 12);
+  EXPECT_FALSE(chat->IsInLineMode());
+  chat->Send("\x1b[D\x1b[D!");
+  ExpectLine(chat.get(), "> half typ!ed", 11);
+}
+
+// A size that changes in height alone is one, too.
+TEST_F(ChatTerminalTest, ALineIsNotShownTwiceForANewHeight) {
+  auto chat = Start();
+  chat->Send("some words\x1b[D");
+  ExpectLine(chat.get(), "> some words", 11);
+  const size_t begin = chat->output().size();
+  chat->Signal(SIGWINCH);
+  ASSERT_TRUE(chat->WaitFor("\x1b[J> some words")) << chat->output().substr(begin);
+  ExpectLine(chat.get(), "> some words", 11);
+}
+
+// Where no shell could let it go on, the system ignores such a stop.
+TEST_F(ChatTerminalTest, AStopWithoutAShellIsNone) {
+  auto chat = Start();
+  chat->Send("half typed");
+  ExpectLine(chat.get(), "> half typed", 12);
+  chat->Send("\x1a");
+  ASSERT_TRUE(chat->WaitFor("^Z")) << chat->output();
+  ExpectLine(chat.get(), "> half typed", 12);
+  chat->Send("!");
+  ExpectLine(chat.get(), "> half typed!", 13);
+}
+
+TEST_F(ChatTerminalTest, KeysThatMeanNothingTypeNothing) {
+  auto chat = Start();
+  // F5, F12, Insert, Shift with an arrow and with F3, Ctrl with Delete, what a window that is
+  // focused sends, a function key of the console, and an end of a paste.
+  for (const char* key : {"\x1b[15~", "\x1b[24~", "\x1b[2~", "\x1b[1;2D", "\x1b[1;2R", "\x1b[3;5~",
+                          "\x1b[I", "\x1b[[A", "\x1b[201~"}) {
+    chat->Send(key);
+  }
+  chat->Send("one two");
+  ExpectLine(chat.get(), "> one two", 9);
+  // With Ctrl or Alt arrows go by words; other keys of a terminal stay what they are.
+  chat->Send("\x1b[1;5D!");
+  ExpectLine(chat.get(), "> one !two", 7);
+  chat->Send("\x1b[1;3D\x1b[1;3D?\x1b[1;5C,");
+  ExpectLine(chat.get(), "> ?one, !two", 7);
+  chat->Send("\x1b[H<\x1b[F>\x1bOD\x1bOD\x1b[3~");
+  ExpectLine(chat.get(), "> <?one, !tw>", 12);
+}
+
+TEST_F(ChatTerminalTest, APasteThatHoldsItsEndLeavesNoMark) {
+  auto chat = Start();
+  chat->Send("\x1b[200~one \x1b[201~two\x1b[201~ three");
+  ExpectLine(chat.get(), "> one two three", 15);
+  Say(chat.get(), "");
+  EXPECT_NE(Saved(chat.get()).find("\"one two three\""), std::string::npos)
+      << ReadAll(File("saved"));
+}
+
+TEST_F(ChatTerminalTest, ALineBreakAtTheEndOfAPasteBeginsNoLine) {
+  auto chat = Start();
+  chat->Send("\x1b[200~one\rtwo\r\x1b[201~");
+  ExpectLine(chat.get(), "> [pasted text 1: 2 lines, 8 bytes]", 35);
+}
+
+}  // namespace
+}  // namespace minisgl

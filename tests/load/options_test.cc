@@ -1,0 +1,353 @@
+// Options shared by the commands, and the sampling defaults that they leave to the model.
+#include "load/options.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "batch/run_options.h"
+#include "engine/host_device_ops.h"
+#include "load/device_choice.h"
+#include "load/sampling.h"
+#include "report/summary.h"
+
+namespace minisgl {
+namespace {
+
+class OptionsTest : public ::testing::Test {
+ protected:
+  // The error of parsing `arguments`, "" where they are right.
+  std::string Parse(const std::vector<std::string>& arguments) {
+    OptionTable app("test", "");
+    options_ = RunOptions();
+    AddRunOptions(&app, &options_);
+    return app.Parse(arguments).status().message();
+  }
+  RunOptions options_;
+};
+
+TEST_F(OptionsTest, BadValuesAreRefusedNamingTheOption) {
+  const std::vector<std::vector<std::string>> cases = {
+      {"--page-size", "3"},
+      {"--page-size", "0"},
+      {"--page-size", "128"},
+      {"--page-size", "-1"},
+      {"--page-size", "x"},
+      {"--max-running-requests", "0"},
+      {"--max-running-requests", "5000"},
+      {"--max-running-requests", "1.5"},
+      {"--max-prefill-length", "0"},
+      {"--max-prefill-length", "1048577"},
+      {"--max-prefill-length", "99999999999999999999"},
+      {"--long-prefill-threshold", "0"},
+      {"--max-seq-len", "1"},
+      {"--max-seq-len", "all"},
+      {"--memory-ratio", "0"},
+      {"--memory-ratio", "1.1"},
+      {"--memory-ratio", "nan"},
+      {"--num-pages", "0"},
+      {"--num-pages", "2147483648"},
+      {"--cache", "lru"},
+      {"--schedule", "x"},
+      {"--admission", "x"},
+      {"--policy", "x"},
+      {"--threads", "0"},
+      {"--threads", "1025"},
+      {"--device", "gpu"},
+      {"--device", "cuda:"},
+      {"--device", "cuda:-1"},
+      {"--dtype", "int8"},
+      {"--quantize", "int4"},
+      {"--quantize", ""},
+      {"--cpu-target", ""},
+      {"--speculate", "ngram"},
+      {"--speculate", "ngram:"},
+      {"--speculate", "ngram:0"},
+      {"--speculate", "ngram:17"},
+      {"--speculate", "ngram:4x"},
+      {"--speculate", "4"},
+      {"--speculate", ""},
+      {"--trace", ""},
+      {"--summary", ""},
+      {"--template-arg", "x"},
+      {"--template-arg", "=x"},
+      {"--chat-template", ""},
+      {"--think", "maybe"},
+      {"--temperature", "-0.1"},
+      {"--temperature", "101"},
+      {"--temperature", "inf"},
+      {"--top-k", "-2"},
+      {"--top-p", "0"},
+      {"--top-p", "1.01"},
+      {"--min-p", "-0.1"},
+      {"--min-p", "2"},
+      {"--repetition-penalty", "0"},
+      {"--presence-penalty", "2.1"},
+      {"--frequency-penalty", "-2.1"},
+      {"--seed", "-2"},
+      {"--seed", "18446744073709551616"},
+      {"--seed", "1.0"},
+      {"--seed", "x"},
+      {"--max-tokens", "0"},
+      {"--max-tokens", "-2"},
+      {"--min-tokens", "-1"},
+      {"--stop", ""},
+      {"--logprobs", "21"},
+      {"--logprobs", "-1"},
+      {"--sampling-defaults", "mine"},
+      {"--on-overflow", "drop"},
+      {"--output", ""}};
+  for (const std::vector<std::string>& arguments : cases) {
+    const std::string error = Parse(arguments);
+    EXPECT_NE(error.find(arguments[0]), std::string::npos)
+        << arguments[0] << " " << arguments[1] << ": " << error;
+    EXPECT_EQ(error.find('\n'), std::string::npos);
+  }
+}
+
+TEST_F(OptionsTest, MinusOneIsOffWhereOtherProgramsHaveItSo) {
+  ASSERT_EQ(Parse({"--top-k", "-1", "--max-tokens", "-1", "--seed", "-1"}), "");
+  EXPECT_EQ(options_.sampling.top_k, 0);
+  EXPECT_EQ(options_.sampling.max_tokens, -1);
+  EXPECT_TRUE(options_.sampling.draws_seed);
+  EXPECT_EQ(options_.sampling.seed, std::nullopt);
+  GenerationConfig generation;
+  generation.max_new_tokens = 9;
+  EXPECT_EQ(ResolveSamplingDefaults(options_.sampling, generation).max_tokens, -1);
+  ASSERT_EQ(Parse({"--seed", "18446744073709551615"}), "");
+  EXPECT_EQ(options_.sampling.seed, ~uint64_t{0});
+  EXPECT_FALSE(options_.sampling.draws_seed);
+}
+
+TEST_F(OptionsTest, MinTokensIsNotAboveMaxTokens) {
+  ASSERT_EQ(Parse({"--min-tokens", "6", "--max-tokens", "5", "-p", "a"}), "");
+  const Status status = CheckRunOptions(options_);
+  EXPECT_EQ(status.code(), StatusCode::kUsage);
+  EXPECT_NE(status.message().find("found 6 and 5"), std::string::npos) << status.message();
+  for (const char* max_tokens : {"6", "-1"}) {
+    ASSERT_EQ(Parse({"--min-tokens", "6", "--max-tokens", max_tokens, "-p", "a"}), "");
+    EXPECT_TRUE(CheckRunOptions(options_).ok());
+  }
+}
+
+TEST_F(OptionsTest, UnknownOptionsAndArgumentsAreRefused) {
+  for (const char* name : {"--quantize", "--resume", "--tensor-parallel", "file.jsonl"}) {
+    EXPECT_NE(Parse({name, "1"}), "") << name;
+  }
+}
+
+TEST_F(OptionsTest, RepeatedOptionsTakeOneValueEachAsItStands) {
+  ASSERT_EQ(Parse({"--stop", "[a,b]", "--stop", "-x", "-p", "--help me"}), "");
+  EXPECT_EQ(options_.sampling.stop, (std::vector<std::string>{"[a,b]", "-x"}));
+  EXPECT_EQ(options_.prompt, "--help me");
+}
+
+TEST_F(OptionsTest, ValuesReachTheirFields) {
+  ASSERT_EQ(Parse({"-m",          "dir",     "-t",      "0.5",           "-n",
+                   "7",           "--seed",  "9",       "--max-seq-len", "100",
+                   "--page-size", "64",      "--cache", "naive",         "--device",
+                   "cuda:1",      "--top-k", "0",       "--quantize",    "int8"}),
+            "");
+  EXPECT_EQ(options_.model.model, "dir");
+  EXPECT_EQ(options_.sampling.temperature, 0.5);
+  EXPECT_EQ(options_.sampling.max_tokens, 7);
+  EXPECT_EQ(options_.sampling.seed, 9u);
+  EXPECT_EQ(options_.sampling.top_k, 0);
+  EXPECT_EQ(options_.sampling.top_p, std::nullopt);
+  EXPECT_EQ(options_.engine.max_seq_len, 100);
+  EXPECT_EQ(options_.engine.page_size, 64);
+  EXPECT_EQ(options_.engine.cache, "naive");
+  EXPECT_EQ(options_.engine.device, "cuda:1");
+  EXPECT_EQ(options_.engine.quantize, "int8");
+}
+
+TEST_F(OptionsTest, SpeculateSaysWhatIsAllowedAndTakesItAll) {
+  EXPECT_NE(Parse({"--speculate", "eagle:3"}).find("none or ngram:K with K from 1 to 16"),
+            std::string::npos);
+  ASSERT_EQ(Parse({}), "");
+  EXPECT_EQ(options_.engine.max_drafts, 0);
+  ASSERT_EQ(Parse({"--speculate", "none"}), "");
+  EXPECT_EQ(options_.engine.max_drafts, 0);
+  for (const int drafts : {1, 16}) {
+    ASSERT_EQ(Parse({"--speculate", "ngram:" + std::to_string(drafts)}), "");
+    EXPECT_EQ(options_.engine.max_drafts, drafts);
+  }
+}
+
+TEST_F(OptionsTest, OptionsThatContradictEachOtherAreWrongUsage) {
+  const std::vector<std::vector<std::string>> cases = {{"--file", "f", "-p", "x"},
+                                                       {"--file", "f", "--system", "x"},
+                                                       {"--file", "f", "--raw", "--chat"},
+                                                       {"--strict", "-p", "x"},
+                                                       {"--lenient", "-p", "x"},
+                                                       {"--no-stdin"},
+                                                       {"--raw", "--system", "x", "-p", "x"}};
+  for (const std::vector<std::string>& arguments : cases) {
+    ASSERT_EQ(Parse(arguments), "");
+    EXPECT_EQ(CheckRunOptions(options_).code(), StatusCode::kUsage) << arguments[0];
+  }
+}
+
+TEST_F(OptionsTest, ADeviceThatThisProgramCannotUseIsUnavailable) {
+  ASSERT_EQ(Parse({"--device", "cuda:1000", "-p", "x"}), "");
+  const Status status = CheckRunOptions(options_);
+  EXPECT_EQ(status.code(), StatusCode::kUnavailable);
+  EXPECT_TRUE(status.message().starts_with("--device cuda:1000: ")) << status.message();
+  EXPECT_NE(status.message().find("use --device cpu"), std::string::npos) << status.message();
+}
+
+TEST_F(OptionsTest, QuantizedWeightsRunOnTheCpu) {
+  ASSERT_EQ(Parse({"-p", "x", "--quantize", "int8"}), "");
+  const auto device = ChooseDevice(options_.engine, ModelConfig());
+  ASSERT_TRUE(device.ok()) << device.status().message();
+  EXPECT_EQ(device->cuda, nullptr);
+  EXPECT_EQ(device->fallback, "--quantize int8");
+  ASSERT_EQ(Parse({"-p", "x", "--quantize", "int8", "--device", "cuda"}), "");
+  const Status refused = ChooseDevice(options_.engine, ModelConfig()).status();
+  EXPECT_EQ(refused.code(), StatusCode::kUsage);
+  EXPECT_NE(refused.message().find("--quantize int8"), std::string::npos) << refused.message();
+}
+
+TEST_F(OptionsTest, WhatDependsOnTheDeviceIsLeftOpenUntilItIsKnown) {
+  ASSERT_EQ(Parse({"-p", "x"}), "");
+  const EngineOptions on_cpu = WithDeviceDefaults(options_.engine, Device());
+  EXPECT_EQ(on_cpu.max_prefill_length, 512);
+  EXPECT_EQ(on_cpu.memory_ratio, 0.25);
+  Device cuda;
+  cuda.cuda = MakeHostDeviceOps();
+  const EngineOptions on_cuda = WithDeviceDefaults(options_.engine, cuda);
+  EXPECT_EQ(on_cuda.max_prefill_length, 8192);
+  EXPECT_EQ(on_cuda.memory_ratio, 0.9);
+  ASSERT_EQ(Parse({"-p", "x", "--max-prefill-length", "77", "--memory-ratio", "0.5"}), "");
+  EXPECT_EQ(WithDeviceDefaults(options_.engine, cuda).max_prefill_length, 77);
+  EXPECT_EQ(WithDeviceDefaults(options_.engine, cuda).memory_ratio, 0.5);
+}
+
+GenerationConfig SamplingModel() {
+  GenerationConfig generation;
+  generation.do_sample = true;
+  generation.temperature = 0.6;
+  generation.top_p = 0.9;
+  generation.max_new_tokens = 50;
+  return generation;
+}
+
+TEST(SamplingDefaultsTest, TheModelsValuesCountAndAreSaid) {
+  const SamplingDefaults defaults = ResolveSamplingDefaults({}, SamplingModel());
+  EXPECT_EQ(defaults.params.temperature, 0.6);
+  EXPECT_EQ(defaults.params.top_p, 0.9);
+  EXPECT_EQ(defaults.max_tokens, 50);
+  for (const char* said : {"temperature 0.6", "top_p 0.9", "max_tokens 50"}) {
+    EXPECT_NE(defaults.note.find(said), std::string::npos) << defaults.note;
+  }
+}
+
+TEST(SamplingDefaultsTest, OptionsOverrideFieldByField) {
+  SamplingOptions options;
+  options.temperature = 0;
+  options.max_tokens = 3;
+  const SamplingDefaults defaults = ResolveSamplingDefaults(options, SamplingModel());
+  EXPECT_EQ(defaults.params.temperature, 0);
+  EXPECT_EQ(defaults.params.top_p, 0.9);
+  EXPECT_EQ(defaults.max_tokens, 3);
+  EXPECT_EQ(defaults.note.find("temperature"), std::string::npos) << defaults.note;
+}
+
+TEST(SamplingDefaultsTest, NeutralLeavesTheModelOut) {
+  SamplingOptions options;
+  options.sampling_defaults = "neutral";
+  const SamplingDefaults defaults = ResolveSamplingDefaults(options, SamplingModel());
+  EXPECT_EQ(defaults.params.temperature, 0);
+  EXPECT_EQ(defaults.params.top_p, 1);
+  EXPECT_EQ(defaults.max_tokens, std::nullopt);
+  EXPECT_EQ(defaults.note, "");
+}
+
+TEST(SamplingDefaultsTest, GreedyUnlessTheModelSamples) {
+  GenerationConfig generation;
+  EXPECT_EQ(ResolveSamplingDefaults({}, generation).params.temperature, 0);
+  EXPECT_EQ(ResolveSamplingDefaults({}, generation).note, "");
+  generation.temperature = 0.7;
+  EXPECT_EQ(ResolveSamplingDefaults({}, generation).params.temperature, 0.7);
+  generation.do_sample = false;
+  EXPECT_EQ(ResolveSamplingDefaults({}, generation).params.temperature, 0);
+  generation.temperature.reset();
+  generation.do_sample = true;
+  EXPECT_EQ(ResolveSamplingDefaults({}, generation).params.temperature, 1);
+}
+
+RunSummary SomeSummary() {
+  RunSummary summary;
+  summary.rows_done = 9;
+  summary.rows_failed = 1;
+  summary.seconds = 2;
+  SchedulerStats& scheduler = summary.stats.scheduler;
+  scheduler.submitted = 10;
+  scheduler.prompt_tokens = 1000;
+  scheduler.cached_tokens = 900;
+  scheduler.computed_tokens = 100;
+  scheduler.generated_tokens = 50;
+  scheduler.preemptions = 3;
+  scheduler.recomputed_tokens = 77;
+  summary.stats.waiting_s.Add(0.25);
+  summary.stats.first_token_s.Add(0.5);
+  summary.stats.between_tokens_s.Add(0.01);
+  summary.stats.host_step_s.Add(0.0001);
+  return summary;
+}
+
+void ExpectSaid(const std::string& text, const std::vector<const char*>& all) {
+  for (const char* said : all)
+    EXPECT_NE(text.find(said), std::string::npos) << said << "\n" << text;
+}
+
+// A histogram's percentile is at most the largest value: of one value, that value.
+TEST(SummaryTest, FiguresAreInTextAndJson) {
+  const RunSummary summary = SomeSummary();
+  ExpectSaid(FormatSummary(summary),
+             {"9 done, 1 failed, 2.00 s", "1,000 (900 from the prefix cache, 90.0 %; 100 computed)",
+              "500 in, 25 out; 4.50 requests/s", "waiting         p50 0.250 s",
+              "first token     p50 0.500 s", "p99 10.0 ms", "preemptions     3"});
+  const Json json = SummaryJson(summary);
+  EXPECT_EQ(*json.Find("rows_failed"), Json(1));
+  EXPECT_EQ(*json.Find("cached_tokens"), Json(900));
+  EXPECT_EQ(*json.Find("cache_hit_percent"), Json(90.0));
+  EXPECT_EQ(*json.Find("preemptions"), Json(3));
+  EXPECT_EQ(*json.Find("recomputed_tokens"), Json(77));
+  EXPECT_EQ(*json.Find("scheduler")->Find("computed_tokens"), Json(100));
+  EXPECT_EQ(*json.Find("scheduler")->Find("recomputed_tokens"), Json(77));
+  const std::pair<const char*, double> spreads[] = {{"waiting_s", 0.25},
+                                                    {"first_token_s", 0.5},
+                                                    {"between_tokens_s", 0.01},
+                                                    {"host_step_s", 0.0001}};
+  for (const auto& [name, value] : spreads) {
+    ASSERT_NE(json.Find(name), nullptr) << name;
+    for (const char* figure : {"p50", "p99", "max"}) {
+      EXPECT_NEAR(json.Find(name)->Find(figure)->as_double() / value, 1, 0.012) << name << figure;
+    }
+  }
+}
+
+TEST(SummaryTest, StatsHoldTheSchedulersFiguresAndTheRuntimesTimes) {
+  ExpectSaid(
+      FormatStats(SomeSummary().stats),
+      {"recomputed_tokens 77\n", "preemptions       3\n", "hit_rate          90.0 %\n",
+       "waiting           p50 2", "max 250.000 ms\n", "first_token       p50 ", "max 500.000 ms\n",
+       "between_tokens    p50 ", "max 10.000 ms\n", "host_step         p50 0.", "max 0.100 ms"});
+}
+
+TEST(SummaryTest, AcceptanceIsSaidWhereThereWereDrafts) {
+  RunSummary summary = SomeSummary();
+  EXPECT_EQ(FormatStats(summary.stats).find("draft_acceptance"), std::string::npos);
+  EXPECT_EQ(SummaryJson(summary).Find("draft_acceptance_percent"), nullptr);
+  summary.stats.scheduler.drafted_tokens = 40;
+  summary.stats.scheduler.accepted_drafts = 30;
+  ExpectSaid(FormatStats(summary.stats), {"draft_acceptance  75.0 %\n"});
+  ASSERT_NE(SummaryJson(summary).Find("draft_acceptance_percent"), nullptr);
+  EXPECT_EQ(*SummaryJson(summary).Find("draft_acceptance_percent"), Json(75.0));
+}
+
+}  // namespace
+}  // namespace minisgl

@@ -1,0 +1,294 @@
+// How an answer is shown: its reasoning apart from it in a pipe, dimmed above it on a terminal,
+// nowhere where it is hidden.
+#include <gtest/gtest.h>
+#include <pty.h>
+#include <stdlib.h>
+#include <termios.h>
+#include <unistd.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "batch/answer_writer.h"
+#include "batch/row.h"
+#include "batch/row_output.h"
+#include "batch/row_prompt.h"
+#include "minisgl/text/chat_template.h"
+#include "program/fakes.h"
+#include "program/program.h"
+#include "program/pty_process.h"
+
+namespace minisgl {
+namespace {
+
+struct Shown {
+  std::string out, err;
+};
+
+class AnswerViewTest : public ::testing::Test {
+ protected:
+  // An answer in these pieces, into a file.
+  Shown Write(const std::vector<std::string>& pieces, AnswerView::Mode mode,
+              const std::string& finish_reason = "stop") {
+    auto output = Output::Open(folder_.Path("out"), true, -1);
+    EXPECT_TRUE(output.ok() && (*output)->Begin().ok());
+    Row row;
+    row.reasoning = {"<think>", "</think>"};
+    RowAnswer answer;
+    answer.finish_reason = finish_reason;
+    testing::internal::CaptureStderr();
+    TextAnswerWriter writer(output->get(), mode);
+    writer.Begin(row);
+    for (const std::string& piece : pieces) EXPECT_TRUE(writer.WriteText(piece).ok());
+    EXPECT_TRUE(writer.WriteAnswers(row, {answer}).ok());
+    return {folder_.Read("out"), testing::internal::GetCapturedStderr()};
+  }
+
+  TemporaryFolder folder_;
+};
+
+const std::vector<std::string> kPieces = {"<thi", "nk>\nTwo", " and two.\n</th", "ink>\n\nFo",
+                                          "ur."};
+
+TEST_F(AnswerViewTest, AFileGetsTheAnswerAndStandardErrorTheReasoning) {
+  const Shown shown = Write(kPieces, AnswerView::Mode::kShown);
+  EXPECT_EQ(shown.out, "Four.\n");
+  EXPECT_EQ(shown.err, "Two and two.\n");
+}
+
+TEST_F(AnswerViewTest, HiddenReasoningIsNowhere) {
+  for (const auto mode : {AnswerView::Mode::kHidden, AnswerView::Mode::kOnTerminalOnly}) {
+    const Shown shown = Write(kPieces, mode);
+    EXPECT_EQ(shown.out, "Four.\n");
+    EXPECT_EQ(shown.err, "");
+  }
+}
+
+TEST_F(AnswerViewTest, AnAnswerWithoutReasoningIsExact) {
+  const Shown shown = Write({" \n", "a <think> b", "\n"}, AnswerView::Mode::kShown);
+  EXPECT_EQ(shown.out, " \na <think> b\n\n");
+  EXPECT_EQ(shown.err, "");
+}
+
+TEST_F(AnswerViewTest, ReasoningWithoutAnAnswerIsSaid) {
+  const Shown cut = Write({"<think>Two and"}, AnswerView::Mode::kShown, "length");
+  EXPECT_EQ(cut.out, "\n");
+  EXPECT_TRUE(cut.err.starts_with("Two and\nminisgl: the model was still reasoning")) << cut.err;
+  EXPECT_NE(Write({"<think>Two</think>"}, AnswerView::Mode::kHidden).err.find("no answer"),
+            std::string::npos);
+  EXPECT_EQ(Write({}, AnswerView::Mode::kShown).err, "");
+}
+
+TEST_F(AnswerViewTest, ASecondAnswerBeginsAnew) {
+  EXPECT_EQ(Write(kPieces, AnswerView::Mode::kShown).out,
+            Write(kPieces, AnswerView::Mode::kShown).out);
+}
+
+// What was written to a terminal since the last call. Its bytes come one write at a time and some
+// time after it, so this writes a byte that no answer holds and reads up to it.
+std::string ReadWritten(int terminal, int master) {
+  constexpr char kEnd = '\x03';
+  EXPECT_EQ(write(terminal, &kEnd, 1), 1);
+  std::string text;
+  char byte = 0;
+  while (read(master, &byte, 1) == 1 && byte != kEnd) text += byte;
+  EXPECT_EQ(byte, kEnd) << "the terminal ended after: " << text;
+  return text;
+}
+
+// One answer after another on a terminal, as a chat shows them.
+TEST(AnswerViewTerminalTest, ReasoningStandsAboveTheAnswerAndBothAreFiltered) {
+  int master = -1, terminal = -1;
+  char name[64] = "";
+  ASSERT_EQ(openpty(&master, &terminal, name, nullptr, nullptr), 0);
+  termios settings{};
+  tcgetattr(terminal, &settings);
+  settings.c_oflag &= ~static_cast<tcflag_t>(OPOST);
+  tcsetattr(terminal, TCSANOW, &settings);
+  setenv("NO_COLOR", "1", 1);  // where the test itself runs on a terminal
+  auto output = Output::Open(name, false, -1);
+  ASSERT_TRUE(output.ok()) << output.status().message();
+  AnswerView view(output->get(), AnswerView::Mode::kOnTerminalOnly);
+  const auto show = [&](const std::vector<std::string>& pieces) {
+    view.Begin({"<think>", "</think>"});
+    for (const std::string& piece : pieces) EXPECT_TRUE(view.Show(piece).ok());
+    EXPECT_TRUE(view.End(AnswerView::LineBreak::kAddUnlessThere).ok());
+    return ReadWritten(terminal, master);
+  };
+  EXPECT_EQ(show({"<think>a\x1b", "[31mb</think>c\x1b]0;t\x07"}), "ab\n\nc\n");
+  EXPECT_EQ(show({"c\n"}), "c\n");
+  EXPECT_EQ(show({"<think>a"}), "a\n");
+  EXPECT_EQ(show({}), "\n");
+  unsetenv("NO_COLOR");
+  close(master);
+  close(terminal);
+}
+
+// A model whose template is `source`.
+TextModel Model(const std::string& source) {
+  TextModel text = FakeTextModel(false);
+  auto chat = ChatTemplate::Parse(source, "template");
+  EXPECT_TRUE(chat.ok()) << chat.status().message();
+  text.chat_template = std::move(chat).value();
+  return text;
+}
+
+Row Asked(const std::string& members) {
+  ParsedRow parsed = ParseRow("{" + members + "}", 0, 1);
+  EXPECT_FALSE(parsed.error) << members;
+  return std::move(parsed.row);
+}
+
+constexpr const char* kMessages = R"("messages": [{"role": "user", "content": "a"}])";
+
+std::optional<RowError> ApplyEffort(const std::string& source, const std::string& effort, Row* row,
+                                    const std::string& more = "") {
+  *row = Asked(kMessages + (R"(, "reasoning_effort": ")" + effort + "\"" + more));
+  return ApplyReasoningEffort(Model(source), row);
+}
+
+TEST(ReasoningEffortTest, GoesToATemplateThatKnowsLevels) {
+  Row row;
+  EXPECT_FALSE(ApplyEffort("{{ reasoning_effort }}{{ enable_thinking }}", "low", &row));
+  EXPECT_EQ(row.template_kwargs.Dump(), R"({"reasoning_effort": "low"})");
+  EXPECT_TRUE(row.warnings.empty());
+}
+
+TEST(ReasoningEffortTest, TurnsASwitch) {
+  Row row;
+  EXPECT_FALSE(ApplyEffort("{{ enable_thinking }}", "none", &row));
+  EXPECT_EQ(row.template_kwargs.Dump(), R"({"enable_thinking": false})");
+  EXPECT_TRUE(row.warnings.empty());
+  EXPECT_FALSE(ApplyEffort("{{ thinking }}", "high", &row));
+  EXPECT_EQ(row.template_kwargs.Dump(), R"({"thinking": true})");
+  EXPECT_EQ(row.warnings.size(), 1u) << "there are no levels of it";
+  EXPECT_FALSE(ApplyEffort("{{ thinking }}", "high", &row,
+                           R"(, "chat_template_kwargs": {"thinking": false})"));
+  EXPECT_EQ(row.template_kwargs.Dump(), R"({"thinking": false})") << "the nearer word counts";
+}
+
+TEST(ReasoningEffortTest, IsAnErrorWhereNothingReadsIt) {
+  Row row;
+  const auto error = ApplyEffort("{{ messages[0].content }}", "high", &row);
+  ASSERT_TRUE(error);
+  EXPECT_EQ(error->code, "unsupported_field");
+  EXPECT_EQ(error->field, "reasoning_effort");
+  EXPECT_TRUE(ApplyEffort("{{ reasoning_effort }}", "high", &row,
+                          R"(, "chat_template_kwargs": {"reasoning_effort": "low"})"));
+}
+
+TEST(RowReasoningTest, PromptsSayWhatOfTheirAnswersIsReasoning) {
+  const TextModel text = Model("{{ messages[0].content }}<think>{% if x %}</think></s>{% endif %}");
+  PromptBuilderOptions options;
+  options.hide_reasoning = true;
+  const PromptBuilder builder(&text, SmallLimits(), options);
+  std::vector<Prompt> prompts;
+  Row row = Asked(kMessages);
+  ASSERT_FALSE(builder.Build(&row, &prompts));
+  EXPECT_EQ(row.reasoning, (ReasoningTags{"<think>", "</think>", true}));
+  EXPECT_TRUE(row.hide_reasoning);
+  row = Asked(kMessages + std::string(R"(, "chat_template_kwargs": {"x": true})"));
+  ASSERT_FALSE(builder.Build(&row, &prompts));
+  EXPECT_EQ(row.reasoning, (ReasoningTags{"<think>", "</think>", false}));
+  // No template has seen these.
+  for (const char* prompt : {R"("prompt": "<think>")", R"("prompt_token_ids": [60])"}) {
+    row = Asked(prompt);
+    ASSERT_FALSE(builder.Build(&row, &prompts));
+    EXPECT_TRUE(row.reasoning.none()) << prompt;
+  }
+}
+
+TEST(RowReasoningTest, RowsCarryItApartFromTheText) {
+  Row row = Asked(R"("id": 1, "prompt": "a", "n": 2, "model": "m")");
+  row.reasoning = {"<think>", "</think>"};
+  RowAnswer first, second;
+  first.text = "<think>\nwhy\n</think>\n\nso";
+  second.text = "so";
+  first.finish_reason = second.finish_reason = "stop";
+  EXPECT_EQ(FormatAnswerRow(row, {first, second}, ByteTokenizer()),
+            R"({"id": 1, "index": 0, "usage": {"prompt_tokens": 0, "cached_tokens": 0, )"
+            R"("completion_tokens": 0}, "model": "m", "choices": [{"index": 0, "text": "so", )"
+            R"("reasoning": "why", "finish_reason": "stop"}, {"index": 1, "text": "so", )"
+            R"("finish_reason": "stop"}]})"
+            "\n");
+}
+
+// The demo model's template, whose prompt opens a tag: all that it says is reasoning.
+constexpr const char* kTemplate =
+    "{{ bos_token }}{% for message in messages %}{{ '<|' + message['role'] + '|>\\n' + "
+    "message['content'].split('</think>')[-1] + eos_token + '\\n' }}{% endfor %}"
+    "{{ '<|assistant|>\\n' }}{% if enable_thinking %}{{ '<think>\\n' }}{% endif %}";
+
+class ReasoningProgramTest : public AnswerViewTest {
+ protected:
+  void SetUp() override {
+    if (ProgramBinary().empty()) GTEST_SKIP() << "MINISGL_BINARY names no program";
+  }
+  std::vector<std::string> Arguments(const std::vector<std::string>& more) {
+    std::vector<std::string> arguments = {"run",
+                                          "-m",
+                                          DemoModel(),
+                                          "--num-pages",
+                                          "64",
+                                          "--threads",
+                                          "1",
+                                          "--chat-template",
+                                          folder_.Write("template", kTemplate),
+                                          "-p",
+                                          "What is 2 + 3?",
+                                          "-n",
+                                          "6"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return arguments;
+  }
+  ProgramResult Run(const std::vector<std::string>& more) { return RunProgram(Arguments(more)); }
+};
+
+TEST_F(ReasoningProgramTest, ThinkOpensTheTagAndTheAnswerIsReasoning) {
+  const ProgramResult row = Run({"--json", "--think", "on"});
+  const auto json = ParseJson(row.out);
+  ASSERT_TRUE(json.ok()) << row.out << row.err;
+  EXPECT_EQ(*json->Find("text"), Json(""));
+  ASSERT_NE(json->Find("reasoning"), nullptr) << row.out;
+  const std::string reasoning = json->Find("reasoning")->as_string();
+  EXPECT_FALSE(reasoning.empty());
+  const ProgramResult text = Run({"--think", "on"});
+  EXPECT_EQ(text.out, "\n");
+  EXPECT_NE(text.err.find(reasoning), std::string::npos) << text.err;
+  EXPECT_EQ(Run({"--think", "on", "--quiet"}).err.find(reasoning), std::string::npos);
+}
+
+TEST_F(ReasoningProgramTest, HideThinkingLeavesItOutOfRows) {
+  const ProgramResult row = Run({"--json", "--think", "on", "--hide-thinking"});
+  const auto json = ParseJson(row.out);
+  ASSERT_TRUE(json.ok()) << row.out << row.err;
+  EXPECT_EQ(json->Find("reasoning"), nullptr);
+}
+
+TEST_F(ReasoningProgramTest, ThinkOffAnswersInText) {
+  const ProgramResult row = Run({"--json", "--think", "off"});
+  const auto json = ParseJson(row.out);
+  ASSERT_TRUE(json.ok()) << row.out << row.err;
+  EXPECT_EQ(json->Find("reasoning"), nullptr);
+  EXPECT_NE(*json->Find("text"), Json(""));
+}
+
+TEST_F(ReasoningProgramTest, ATerminalShowsItDimmed) {
+  PtyProcess dimmed(Arguments({"--think", "on", "--no-stdin"}),
+                    {{"TERM", "xterm"}, {"NO_COLOR", ""}});
+  EXPECT_EQ(dimmed.WaitForExit(), 0);
+  EXPECT_NE(dimmed.output().find("\x1b[2m"), std::string::npos) << dimmed.output();
+  PtyProcess plain(Arguments({"--think", "on", "--no-stdin"}),
+                   {{"TERM", "xterm"}, {"NO_COLOR", "1"}});
+  EXPECT_EQ(plain.WaitForExit(), 0);
+  EXPECT_EQ(plain.output().find("\x1b[2m"), std::string::npos) << plain.output();
+  PtyProcess hidden(Arguments({"--think", "on", "--no-stdin", "--hide-thinking"}),
+                    {{"TERM", "xterm"}, {"NO_COLOR", ""}});
+  EXPECT_EQ(hidden.WaitForExit(), 0);
+  EXPECT_EQ(hidden.output().find("\x1b[2m"), std::string::npos) << hidden.output();
+}
+
+}  // namespace
+}  // namespace minisgl

@@ -1,0 +1,196 @@
+// What a run says of its progress: the line of a terminal, the lines of a log, and the bar that
+// loading shows.
+#include "term/progress.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <string>
+
+#include "minisgl/base/json.h"
+#include "program/fakes.h"
+
+namespace minisgl {
+namespace {
+
+TEST(ProgressBarTest, GrowsFromEmptyToFull) {
+  EXPECT_EQ(ProgressBar("loading weights", 0, 28, 10), "loading weights [          ] 0/28");
+  EXPECT_EQ(ProgressBar("loading weights", 14, 28, 10), "loading weights [=====     ] 14/28");
+  EXPECT_EQ(ProgressBar("loading weights", 27, 28, 10), "loading weights [========= ] 27/28");
+  EXPECT_EQ(ProgressBar("loading weights", 28, 28, 10), "loading weights [==========] 28/28");
+}
+
+TEST(ProgressBarTest, NothingToDoIsFull) {
+  EXPECT_EQ(ProgressBar("loading", 0, 0, 4), "loading [====] 0/0");
+}
+
+TEST(ProgressLineTest, DurationsReadAsAPersonSaysThem) {
+  EXPECT_EQ(FormatDuration(0.2), "0 s");
+  EXPECT_EQ(FormatDuration(59.4), "59 s");
+  EXPECT_EQ(FormatDuration(59.6), "1m00s");
+  EXPECT_EQ(FormatDuration(125), "2m05s");
+  EXPECT_EQ(FormatDuration(3 * 3600 + 20 * 60 + 59), "3h20m");
+  EXPECT_EQ(FormatDuration(100 * 3600), "4d04h");
+  EXPECT_EQ(FormatDuration(1e300), "11574d01h");
+  EXPECT_EQ(FormatDuration(-5), "0 s");
+}
+
+ProgressView View() {
+  ProgressView view;
+  view.done = 27;
+  view.total = 60;
+  view.left_s = 12;
+  view.in_per_s = 12345.6;
+  view.out_per_s = 3.21;
+  view.running = 16;
+  view.waiting = 1700;
+  view.hit_percent = 92.4;
+  view.pages_used = 512;
+  view.pages_total = 8192;
+  return view;
+}
+
+TEST(ProgressLineTest, SaysHowFarHowFastAndWhatIsHeld) {
+  EXPECT_EQ(FormatProgressLine(View(), 200, false),
+            "[=========>          ]  45 %  27/60 rows  12 s left  12,346 in, 3.2 out tok/s  "
+            "16 running  1,700 waiting  cache 92 %  pages 512/8,192");
+}
+
+TEST(ProgressLineTest, WhatIsNotKnownIsNotSaid) {
+  ProgressView view = View();
+  view.total.reset();
+  view.left_s.reset();
+  view.hit_percent.reset();
+  view.failed = 2;
+  EXPECT_EQ(FormatProgressLine(view, 200, false),
+            "27 rows, 2 failed  12,346 in, 3.2 out tok/s  16 running  1,700 waiting  "
+            "pages 512/8,192");
+  view.total = 0;  // of nothing there is no share
+  EXPECT_EQ(FormatProgressLine(view, 24, false), "27/0 rows, 2 failed");
+}
+
+TEST(ProgressLineTest, FitsEveryWidthAndKeepsTheBeginning) {
+  const std::string whole = FormatProgressLine(View(), 1000, false);
+  const std::string bare = whole.substr(whole.find("27/60"));
+  for (int columns = 0; columns <= 160; ++columns) {
+    const std::string line = FormatProgressLine(View(), columns, false);
+    EXPECT_LE(line.size(), static_cast<size_t>(columns));
+    EXPECT_TRUE(line == whole || bare.starts_with(line)) << line;
+    // Colours take no room.
+    std::string coloured = FormatProgressLine(View(), columns, true);
+    for (const std::string code : {"\x1b[32m", "\x1b[2m", "\x1b[0m"}) {
+      for (size_t at = 0; (at = coloured.find(code)) != std::string::npos;) {
+        coloured.erase(at, code.size());
+      }
+    }
+    EXPECT_EQ(coloured, line);
+  }
+  EXPECT_EQ(FormatProgressLine(View(), 9, false), "");
+  EXPECT_EQ(FormatProgressLine(View(), 10, false), "27/60 rows");
+}
+
+// Full only when all is done, whatever rounding says.
+TEST(ProgressLineTest, TheBarIsFullAtTheEndAlone) {
+  ProgressView view = View();
+  view.total = 1000000;
+  view.done = 999999;
+  EXPECT_TRUE(FormatProgressLine(view, 200, false).starts_with("[===================>]  99 %"));
+  view.done = 1000000;
+  EXPECT_TRUE(FormatProgressLine(view, 200, false).starts_with("[====================] 100 %"));
+}
+
+class ProgressTest : public ::testing::Test {
+ protected:
+  using Clock = Progress::Clock;
+
+  // What is said at `second`, where `done` rows of 100 tokens each are done.
+  std::string At(double second, int64_t done, int64_t total = 1000) {
+    Progress::Numbers numbers;
+    numbers.done = done;
+    numbers.total = total;
+    numbers.tokens = numbers.finished_tokens = numbers.stats.generated_tokens = 100 * done;
+    numbers.stats.prompt_tokens = 1000 * done;
+    return Say(second, numbers);
+  }
+  std::string Say(double second, const Progress::Numbers& numbers) {
+    testing::internal::CaptureStderr();
+    const auto since = std::chrono::duration<double>(second);
+    progress_.Update(numbers, begin_ + std::chrono::duration_cast<Clock::duration>(since));
+    return testing::internal::GetCapturedStderr();
+  }
+
+  const Clock::time_point begin_ = Clock::now();
+  Progress progress_{true, false, begin_};
+};
+
+TEST_F(ProgressTest, ALogGetsALineEveryTenSeconds) {
+  int lines = 0;
+  for (int tenth = 1; tenth <= 300; ++tenth) {
+    const std::string said = At(tenth / 10.0 + 0.001, tenth);
+    lines += said.empty() ? 0 : 1;
+    if (tenth == 100) {
+      EXPECT_EQ(said,
+                "minisgl: 100/1,000 rows; 1m30s left; 10,000 in, 1,000 out tok/s; 0 running; "
+                "0 waiting; cache 0 %; pages 0/0\n");
+    }
+  }
+  EXPECT_EQ(lines, 3);
+}
+
+TEST_F(ProgressTest, RatesAreThoseOfTheLastSeconds) {
+  for (int second = 1; second <= 30; ++second) At(second, 10 * second);
+  for (int second = 31; second < 60; ++second) At(second, 300);  // nothing moves any more
+  EXPECT_NE(At(60, 300).find("; 0.0 in, 0.0 out tok/s;"), std::string::npos);
+}
+
+TEST_F(ProgressTest, TheTimeLeftIsSaidOnceItMeansSomething) {
+  EXPECT_EQ(At(10, 4).find("left"), std::string::npos);  // 4 rows are too few
+  EXPECT_NE(At(20, 100).find("; 1m34s left;"), std::string::npos);
+  EXPECT_EQ(At(30, 1000).find("left"), std::string::npos);
+}
+
+// A start that took long, say to compute the first prompts, is forgotten.
+TEST_F(ProgressTest, TheTimeLeftForgetsASlowStart) {
+  for (int second = 1; second <= 50; ++second) At(second, 0);
+  std::string said;
+  for (int second = 51; second <= 100; ++second) {
+    const std::string line = At(second, 10 * (second - 50));
+    if (!line.empty()) said = line;
+  }
+  EXPECT_NE(said.find("500/1,000 rows; 50 s left;"), std::string::npos) << said;
+}
+
+// Rows that all end at once at the end of a wave: what the open ones have is counted.
+TEST_F(ProgressTest, TheTimeLeftCountsAnswersUnderWay) {
+  Progress::Numbers numbers;
+  numbers.done = 100;
+  numbers.total = 200;
+  numbers.finished_tokens = 10000;
+  numbers.tokens = numbers.stats.generated_tokens = 15000;
+  EXPECT_NE(Say(30, numbers).find("; 10 s left;"), std::string::npos);
+}
+
+TEST_F(ProgressTest, WhereAllFailRowsTellTheTime) {
+  Progress::Numbers numbers;
+  numbers.failed = 50;
+  numbers.total = 200;
+  EXPECT_NE(Say(10, numbers).find("50/200 rows, 50 failed; 30 s left;"), std::string::npos);
+}
+
+TEST_F(ProgressTest, ShownOrNotAHistoryIsKept) {
+  Progress quiet(false, true, begin_);
+  Progress::Numbers numbers;
+  numbers.stats.generated_tokens = 70;
+  testing::internal::CaptureStderr();
+  quiet.Update(numbers, begin_ + std::chrono::milliseconds(500));
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+  numbers.stats.generated_tokens = 100;
+  const RunHistory& history = quiet.EndHistory(numbers.stats, 9, begin_ + std::chrono::seconds(1));
+  ASSERT_EQ(history.samples().size(), 2u);
+  EXPECT_EQ(history.samples()[0].completion_tokens, 70);
+  EXPECT_EQ(history.samples()[1].completion_tokens, 100);
+  EXPECT_EQ(history.samples()[1].rows, 9);
+}
+
+}  // namespace
+}  // namespace minisgl
