@@ -80,9 +80,9 @@ inline constexpr const char* kGoldenArchitectures[] = {
 // 1 % and sends tokens to other experts, on processors where it is the best as well.
 inline std::string TargetOfF32Activations() {
   const std::string tested = TestedCpuTarget();
-  if (!tested.empty() && tested != CpuTargetName(CpuTarget::kAvx512Bf16)) return tested;
-  for (const CpuTarget target : AvailableCpuTargets()) {
-    if (target != CpuTarget::kAvx512Bf16) return CpuTargetName(target);
+  if (!tested.empty() && tested != cpu::CpuTargetName(cpu::CpuTarget::kAvx512Bf16)) return tested;
+  for (const cpu::CpuTarget target : cpu::AvailableCpuTargets()) {
+    if (target != cpu::CpuTarget::kAvx512Bf16) return cpu::CpuTargetName(target);
   }
   ADD_FAILURE() << "no CPU target but the dot product of bf16";
   return "";

@@ -7,12 +7,12 @@
 #include "cpu/prefix_order.h"
 #include "minisgl/base/checked_math.h"
 
-namespace minisgl {
+namespace minisgl::cpu {
 namespace {
 
 // An item that takes more than this share of a thread's part is shared out, so that one that is
 // late holds the others up by no more.
-constexpr int64_t kItemsPerThread = 4;
+constexpr int64_t kPartsPerThread = 4;
 // Reading a key and its value takes about as long as so many query rows take for it.
 constexpr int64_t kReadCost = 8;
 // Query rows that are worth a reading of the keys of their own: from here on the arithmetic takes
@@ -24,7 +24,7 @@ constexpr int64_t kRowsWorthReading = 24;
 int64_t ItemRowsMax(const AttentionParams& p, int num_threads) {
   if (num_threads == 1) return kQueryRowsMax;
   const int64_t num_rows = p.num_tokens * p.num_heads;  // of all KV heads
-  return std::clamp(num_rows / (kItemsPerThread * num_threads), kRowsWorthReading, kQueryRowsMax);
+  return std::clamp(num_rows / (kPartsPerThread * num_threads), kRowsWorthReading, kQueryRowsMax);
 }
 
 // Makes the segments of a step and groups them.
@@ -157,7 +157,7 @@ class Planner {
       const int64_t split_floats = AttentionStateFloats(item.num_tokens * group_size_, p_.head_dim);
       const int64_t floats = split_floats * num_splits;
       if (num_threads_ == 1 || num_splits == 1 || floats > floats_max_ ||
-          cost * kItemsPerThread * num_threads_ <= total_cost_) {
+          cost * kPartsPerThread * num_threads_ <= total_cost_) {
         whole.push_back(item);
         continue;
       }
@@ -220,4 +220,4 @@ const AttentionPlan& AttentionPlanner::Plan(const AttentionParams& params, int n
   return entries_.back().plan;
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::cpu

@@ -10,7 +10,7 @@
 
 #include "cpu/kernels/attention_kernels.h"
 
-namespace minisgl {
+namespace minisgl::cpu {
 
 // Floats that the states of splits in flight may take: 32 MiB.
 inline constexpr int64_t kSplitStateFloatsMax = int64_t{8} << 20;
@@ -58,4 +58,4 @@ class AttentionPlanner {
   std::vector<Entry> entries_;  // of that step: one for each kind of layer
 };
 
-}  // namespace minisgl
+}  // namespace minisgl::cpu

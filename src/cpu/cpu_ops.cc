@@ -19,7 +19,7 @@
 #include "minisgl/base/thread_pool.h"
 #include "minisgl/ops.h"
 
-namespace minisgl {
+namespace minisgl::cpu {
 namespace {
 
 // Elements of a chunk of an operation that is linear in its elements: some microseconds, so that
@@ -373,6 +373,9 @@ int64_t ThreadScratchBytes(const CpuScratchLimits& limits) {
 }
 
 }  // namespace
+}  // namespace minisgl::cpu
+
+namespace minisgl {
 
 std::optional<uint64_t> CpuScratchBytes(const CpuScratchLimits& limits) {
   // Sizes with which no sum and no product of two comes near 2^63.
@@ -381,20 +384,20 @@ std::optional<uint64_t> CpuScratchBytes(const CpuScratchLimits& limits) {
                              limits.max_inputs, limits.expert_inputs, limits.num_chosen}) {
     if (size > kSizeMax) return std::nullopt;
   }
-  const int64_t query_rows = QueryRowsMax(limits.num_heads, limits.num_kv_heads);
+  const int64_t query_rows = cpu::QueryRowsMax(limits.num_heads, limits.num_kv_heads);
   if (query_rows * limits.head_dim > kAreaMax) return std::nullopt;
 
   const auto prepared = [&](int64_t num_rows, int64_t num_in) {
     return CheckedMul(static_cast<uint64_t>(num_rows),
-                      static_cast<uint64_t>(PreparedStrideMax(limits.weight_format, num_in)));
+                      static_cast<uint64_t>(cpu::PreparedStrideMax(limits.weight_format, num_in)));
   };
   const auto of_tokens = prepared(limits.max_tokens, limits.max_inputs);
   const auto of_choices = prepared(limits.max_tokens * limits.num_chosen, limits.expert_inputs);
   if (!of_tokens || !of_choices) return std::nullopt;
   const int64_t num_samplers = std::min<int64_t>(limits.num_threads, limits.max_logit_rows);
-  const int64_t of_threads = limits.num_threads * ThreadScratchBytes(limits) +
-                             num_samplers * Sampler::MaxBytes(limits.vocab_size) +
-                             kSplitStateFloatsMax * static_cast<int64_t>(sizeof(float));
+  const int64_t of_threads = limits.num_threads * cpu::ThreadScratchBytes(limits) +
+                             num_samplers * cpu::Sampler::MaxBytes(limits.vocab_size) +
+                             cpu::kSplitStateFloatsMax * static_cast<int64_t>(sizeof(float));
   return CheckedAdd(std::max(*of_tokens, *of_choices), static_cast<uint64_t>(of_threads));
 }
 
@@ -402,9 +405,9 @@ Result<std::unique_ptr<Ops>> MakeCpuOps(const CpuOpsConfig& config) {
   if (config.num_threads < 1) {
     return UsageError("{} CPU threads were asked for; give 1 or more", config.num_threads);
   }
-  MINISGL_ASSIGN_OR_RETURN(const CpuTarget target, FindCpuTarget(config.target));
+  MINISGL_ASSIGN_OR_RETURN(const cpu::CpuTarget target, cpu::FindCpuTarget(config.target));
   try {
-    return std::unique_ptr<Ops>(std::make_unique<CpuOps>(target, config));
+    return std::unique_ptr<Ops>(std::make_unique<cpu::CpuOps>(target, config));
   } catch (const std::bad_alloc&) {
     return MakeStatus(StatusCode::kOutOfMemory, "no memory for {} CPU threads; use fewer",
                       config.num_threads);

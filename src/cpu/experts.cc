@@ -9,7 +9,7 @@
 #include "minisgl/base/check.h"
 #include "minisgl/base/checked_math.h"
 
-namespace minisgl {
+namespace minisgl::cpu {
 namespace {
 
 constexpr int64_t kFloatBytes = sizeof(float);
@@ -147,4 +147,4 @@ void RunExpertItem(const ExpertLinearParams& p, const ExpertItem& item, const Li
   }
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::cpu

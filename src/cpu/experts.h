@@ -11,7 +11,7 @@
 #include "cpu/packed_matrix.h"
 #include "minisgl/ops_params.h"
 
-namespace minisgl {
+namespace minisgl::cpu {
 
 // What ExpertMatrices::storage holds.
 struct PackedExperts {
@@ -54,4 +54,4 @@ int64_t ExpertScratchFloats(int64_t rows_max, int64_t row_bytes);
 void RunExpertItem(const ExpertLinearParams& params, const ExpertItem& item,
                    const LinearKernel& linear, const LinearInput& x, float* scratch);
 
-}  // namespace minisgl
+}  // namespace minisgl::cpu

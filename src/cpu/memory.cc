@@ -13,7 +13,7 @@
 #include <new>
 #include <utility>
 
-namespace minisgl {
+namespace minisgl::cpu {
 namespace {
 
 constexpr size_t kAlignment = 64;
@@ -102,4 +102,4 @@ float* FloatBuffer::Reserve(size_t count) {
   return static_cast<float*>(storage_.get());
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::cpu

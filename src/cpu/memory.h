@@ -7,7 +7,7 @@
 
 #include "minisgl/base/status.h"
 
-namespace minisgl {
+namespace minisgl::cpu {
 
 // Zeroed memory, freed with the last copy of the pointer. Large blocks come straight from the
 // system, in large pages where it has them, and cost nothing until they are touched. kOutOfMemory
@@ -28,4 +28,4 @@ class FloatBuffer {
   size_t count_ = 0;
 };
 
-}  // namespace minisgl
+}  // namespace minisgl::cpu

@@ -17,7 +17,7 @@
 #include "minisgl/ops.h"
 #include "tensor/quantize.h"
 
-namespace minisgl {
+namespace minisgl::cpu {
 namespace {
 
 float RoundTo(DType dtype, float value) {
@@ -435,9 +435,12 @@ class NaiveOps : public Ops {
 };
 
 }  // namespace
+}  // namespace minisgl::cpu
+
+namespace minisgl {
 
 std::unique_ptr<Ops> MakeNaiveOps(DType activation_dtype) {
-  return std::make_unique<NaiveOps>(activation_dtype);
+  return std::make_unique<cpu::NaiveOps>(activation_dtype);
 }
 
 }  // namespace minisgl

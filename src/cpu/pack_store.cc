@@ -20,11 +20,11 @@
 #include "minisgl/base/log.h"
 #include "minisgl/base/utf8.h"
 
-namespace minisgl {
+namespace minisgl::cpu {
 namespace {
 
 constexpr uint64_t kMagic = 0x324B434150474C53;  // "SLGPACK2"
-constexpr uint64_t kAlignment = 4096;            // a page, so that mapped matrices begin at one
+constexpr uint64_t kDataAlignment = 4096;        // a page, so that mapped matrices begin at one
 constexpr uint64_t kEntriesMax = 1'000'000;      // as many as a checkpoint may have tensors
 constexpr size_t kSampleBytes = 64;
 constexpr size_t kHashedBytes = size_t{1} << 20;  // by one thread at a time
@@ -223,7 +223,7 @@ Result<std::vector<PackStore::Entry>> PackStore::ReadEntries(int fd, const uint6
   struct stat info {};
   if (fstat(fd, &info) != 0) return SystemError("cannot be read");
   const auto file_bytes = static_cast<uint64_t>(info.st_size);
-  if (file_bytes < kAlignment || !ReadAt(fd, &header, sizeof(header), 0)) {
+  if (file_bytes < kDataAlignment || !ReadAt(fd, &header, sizeof(header), 0)) {
     return BadInput("is cut short (found {} bytes)", file_bytes);
   }
   if (header.magic != kMagic) return BadInput("is no file of packed weights");
@@ -233,7 +233,8 @@ Result<std::vector<PackStore::Entry>> PackStore::ReadEntries(int fd, const uint6
     return BadInput("has {} bytes (wanted {})", file_bytes, header.file_bytes);
   }
   const uint64_t table_offset = header.table_offset;
-  if (header.num_entries > kEntriesMax || table_offset < kAlignment || table_offset > file_bytes ||
+  if (header.num_entries > kEntriesMax || table_offset < kDataAlignment ||
+      table_offset > file_bytes ||
       file_bytes - table_offset != header.num_entries * sizeof(Entry)) {
     return BadInput("its table of {} matrices is damaged", header.num_entries);
   }
@@ -245,7 +246,7 @@ Result<std::vector<PackStore::Entry>> PackStore::ReadEntries(int fd, const uint6
   }
   for (const Entry& entry : entries) {
     const auto end = CheckedAdd(entry.offset, entry.num_bytes);
-    if (entry.offset < kAlignment || entry.offset % kAlignment != 0 || !end ||
+    if (entry.offset < kDataAlignment || entry.offset % kDataAlignment != 0 || !end ||
         *end > table_offset) {
       return BadInput("a matrix lies outside of it (found {} bytes at {})", entry.num_bytes,
                       entry.offset);
@@ -319,12 +320,12 @@ Status PackStore::Write() const {
 
 Status PackStore::WriteTo(int fd) const {
   std::vector<Entry> entries;
-  uint64_t offset = kAlignment;
+  uint64_t offset = kDataAlignment;
   for (const Kept& matrix : matrices_) {
     entries.push_back({matrix.identity, offset, matrix.num_bytes,
                        ContentHash(matrix.data.get(), matrix.num_bytes)});
     MINISGL_RETURN_IF_ERROR(WriteAll(fd, matrix.data.get(), matrix.num_bytes, offset));
-    offset = CeilDiv(offset + matrix.num_bytes, kAlignment) * kAlignment;
+    offset = CeilDiv(offset + matrix.num_bytes, kDataAlignment) * kDataAlignment;
   }
   const size_t table_bytes = entries.size() * sizeof(Entry);
   Header header = {.magic = kMagic,
@@ -335,7 +336,7 @@ Status PackStore::WriteTo(int fd) const {
                    .file_bytes = offset + table_bytes,
                    .header_hash = 0};
   header.header_hash = HashOf(header);
-  std::array<char, kAlignment> first_page = {};
+  std::array<char, kDataAlignment> first_page = {};
   std::memcpy(first_page.data(), &header, sizeof(header));
   MINISGL_RETURN_IF_ERROR(WriteAll(fd, entries.data(), table_bytes, offset));
   if (table_bytes == 0 && ftruncate(fd, static_cast<off_t>(offset)) != 0) {
@@ -362,4 +363,4 @@ Result<PackedMatrix> FindOrPack(std::span<const TensorView> parts, const WeightF
   return matrix;
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::cpu

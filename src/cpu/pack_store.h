@@ -28,7 +28,7 @@
 #include "minisgl/ops.h"
 #include "minisgl/tensor/tensor_view.h"
 
-namespace minisgl {
+namespace minisgl::cpu {
 
 class PackStore {
  public:
@@ -85,4 +85,4 @@ class PackStore {
 Result<PackedMatrix> FindOrPack(std::span<const TensorView> parts, const WeightFormat& format,
                                 PackStore* store, ThreadPool* pool);
 
-}  // namespace minisgl
+}  // namespace minisgl::cpu

@@ -10,7 +10,7 @@
 #include "minisgl/base/checked_math.h"
 #include "tensor/quantize.h"
 
-namespace minisgl {
+namespace minisgl::cpu {
 namespace {
 
 constexpr uint8_t kInt8Offset = 128;  // of a kept byte
@@ -219,4 +219,4 @@ Result<PackedMatrix> PackParts(std::span<const TensorView> parts, const WeightFo
   return matrix;
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::cpu

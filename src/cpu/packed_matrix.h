@@ -23,7 +23,7 @@
 #include "minisgl/tensor/tensor_view.h"
 #include "minisgl/tensor/weight_format.h"
 
-namespace minisgl {
+namespace minisgl::cpu {
 
 inline constexpr int64_t kPanelWidth = 16;
 
@@ -72,4 +72,4 @@ struct PackedMatrix {
 Result<PackedMatrix> PackParts(std::span<const TensorView> parts, const WeightFormat& format,
                                ThreadPool* pool);
 
-}  // namespace minisgl
+}  // namespace minisgl::cpu

@@ -10,7 +10,7 @@
 
 #include "cpu/kernels/attention_kernels.h"
 
-namespace minisgl {
+namespace minisgl::cpu {
 namespace {
 
 struct Row {
@@ -99,4 +99,4 @@ std::vector<PrefixRow> OrderByPrefix(const AttentionParams& p) {
   return order;
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::cpu

@@ -7,7 +7,7 @@
 
 #include "minisgl/ops_params.h"
 
-namespace minisgl {
+namespace minisgl::cpu {
 
 struct PrefixRow {
   int32_t row;
@@ -21,4 +21,4 @@ struct PrefixRow {
 // shared pages, beside sorting the rows.
 std::vector<PrefixRow> OrderByPrefix(const AttentionParams& params);
 
-}  // namespace minisgl
+}  // namespace minisgl::cpu

@@ -10,7 +10,7 @@
 
 #include "minisgl/base/random.h"
 
-namespace minisgl {
+namespace minisgl::cpu {
 namespace {
 
 constexpr float kBanned = -std::numeric_limits<float>::infinity();
@@ -225,4 +225,4 @@ void Sampler::SampleRow(const SampleRowParams& row, RowResult* result) {
   if (sampling.num_logprobs >= 0) AddLogprobs(row, result);
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::cpu

@@ -17,7 +17,7 @@
 
 #include "minisgl/batch_plan.h"
 
-namespace minisgl {
+namespace minisgl::cpu {
 
 struct SampleRowParams {
   float* logits;                   // [V]; overwritten
@@ -63,4 +63,4 @@ class Sampler {
   std::vector<TokenId> ids_;
 };
 
-}  // namespace minisgl
+}  // namespace minisgl::cpu

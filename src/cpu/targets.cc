@@ -8,7 +8,7 @@
 
 #include "minisgl/base/utf8.h"
 
-namespace minisgl {
+namespace minisgl::cpu {
 namespace {
 
 // The bit that Highway knows a target by; 0 where it is not compiled in. (AVX3_DL is compiled into
@@ -98,4 +98,4 @@ Result<CpuTarget> FindCpuTarget(std::string_view name) {
                     names);
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::cpu

@@ -25,7 +25,7 @@
 
 #include "minisgl/base/status.h"
 
-namespace minisgl {
+namespace minisgl::cpu {
 
 // kAvx512Vnni: AVX-512 with what Ice Lake has, the int8 dot product among it. kAvx512Bf16: besides
 // that the bf16 dot product.
@@ -44,7 +44,7 @@ Result<CpuTarget> FindCpuTarget(std::string_view name);
 template <typename Function>
 using PerTarget = std::array<Function, kNumCpuTargets>;
 
-}  // namespace minisgl
+}  // namespace minisgl::cpu
 
 // After HWY_ONCE, the PerTarget table of FUNC, a function in HWY_NAMESPACE within minisgl.
 #ifdef MINISGL_NEEDS_VNNI

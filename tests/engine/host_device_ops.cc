@@ -177,7 +177,7 @@ class HostDeviceOps final : public DeviceOps {
   Status status_;
   std::unique_ptr<HostGraph> graph_;  // while one is captured
   std::vector<Operation> copies_;     // to the host, not behind an event yet
-  Sampler sampler_;
+  cpu::Sampler sampler_;
 };
 
 void HostDeviceOps::ApplyPlanWrites(const PlanWritesParams& p) {

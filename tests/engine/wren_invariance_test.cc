@@ -126,9 +126,9 @@ TEST_P(WrenSettingsTest, AnswersAreTheSameBitForBit) {
 // sanitizer; the operations' tests hold it to the same.)
 TEST_F(WrenInvarianceTest, EveryTargetKeepsItsOwnBits) {
   prompts_ = {prompts_[1], prompts_[3], prompts_[4]};
-  for (const CpuTarget target : AvailableCpuTargets()) {
-    if (target == CpuTarget::kScalar) continue;
-    const std::string name = CpuTargetName(target);
+  for (const cpu::CpuTarget target : cpu::AvailableCpuTargets()) {
+    if (target == cpu::CpuTarget::kScalar) continue;
+    const std::string name = cpu::CpuTargetName(target);
     for (const WeightFormat& format : {WeightFormat(DType::kBF16), kInt8}) {
       const auto wanted = Answers({16, 256, 1, 1, 0, format, name});
       const auto found = Answers({4, 33, 2, 3, 4, format, name}, wanted);

@@ -14,7 +14,7 @@ PagedAttentionCase DecodeCase(const std::vector<int32_t>& kv_lens) {
   return c;
 }
 
-void ExpectOracle(const PagedAttentionCase& c) {
+void ExpectDecodeOracle(const PagedAttentionCase& c) {
   const PagedAttentionScene scene(c);
   scene.Check(scene.Run(), "decode");
 }
@@ -25,7 +25,7 @@ TEST(AttentionDecodeTest, LengthsAroundTilesAndSplits) {
     c.dtype = dtype;
     c.num_heads = 2;
     c.num_kv_heads = 1;
-    ExpectOracle(c);
+    ExpectDecodeOracle(c);
   }
 }
 
@@ -35,7 +35,7 @@ TEST(AttentionDecodeTest, HeadDims) {
       PagedAttentionCase c = DecodeCase({33, 300});
       c.dtype = dtype;
       c.head_dim = head_dim;
-      ExpectOracle(c);
+      ExpectDecodeOracle(c);
     }
   }
 }
@@ -46,7 +46,7 @@ TEST(AttentionDecodeTest, QueryHeadsOfAKvHead) {
     c.dtype = DType::kF16;
     c.num_heads = 2 * group;
     c.sinks = true;
-    ExpectOracle(c);
+    ExpectDecodeOracle(c);
   }
 }
 
@@ -55,7 +55,7 @@ TEST(AttentionDecodeTest, PageSizes) {
     PagedAttentionCase c = DecodeCase({5, 64, 270});
     c.dtype = DType::kF16;
     c.page_size = page_size;
-    ExpectOracle(c);
+    ExpectDecodeOracle(c);
   }
 }
 
@@ -72,7 +72,7 @@ TEST(AttentionDecodeTest, WindowsCapsAndSinks) {
         c.window = window;
         c.softcap = softcap;
         c.sinks = sinks;
-        ExpectOracle(c);
+        ExpectDecodeOracle(c);
       }
     }
   }
@@ -81,7 +81,7 @@ TEST(AttentionDecodeTest, WindowsCapsAndSinks) {
 TEST(AttentionDecodeTest, EqualPages) {
   PagedAttentionCase c = DecodeCase({256, 300});
   c.same_pages = true;
-  ExpectOracle(c);
+  ExpectDecodeOracle(c);
 }
 
 // Over 32 * 256 keys splits are longer.
@@ -91,7 +91,7 @@ TEST(AttentionDecodeTest, LongRow) {
   c.num_heads = 3;
   c.num_kv_heads = 1;
   c.page_size = 64;
-  ExpectOracle(c);
+  ExpectDecodeOracle(c);
 }
 
 TEST(AttentionDecodeTest, SameUnderEveryThreadOrder) {

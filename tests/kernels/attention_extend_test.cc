@@ -15,7 +15,7 @@ PagedAttentionCase ExtendCase(const std::vector<PagedAttentionRow>& rows) {
   return c;
 }
 
-void ExpectOracle(const PagedAttentionCase& c) {
+void ExpectExtendOracle(const PagedAttentionCase& c) {
   const PagedAttentionScene scene(c);
   scene.Check(scene.Run(), "extend");
 }
@@ -25,7 +25,7 @@ TEST(AttentionExtendTest, ChunksOverCachedPrefixes) {
     PagedAttentionCase c =
         ExtendCase({{1, 1}, {64, 64}, {65, 65}, {70, 130}, {2, 257}, {130, 200}});
     c.dtype = dtype;
-    ExpectOracle(c);
+    ExpectExtendOracle(c);
   }
 }
 
@@ -34,7 +34,7 @@ TEST(AttentionExtendTest, Drafts) {
   for (const DType dtype : kHalfTypes) {
     PagedAttentionCase c = ExtendCase({{5, 5}, {3, 64}, {8, 65}, {1, 17}, {6, 300}, {2, 63}});
     c.dtype = dtype;
-    ExpectOracle(c);
+    ExpectExtendOracle(c);
   }
 }
 
@@ -45,7 +45,7 @@ TEST(AttentionExtendTest, HeadDims) {
         PagedAttentionCase c = ExtendCase({{num_tokens, 100}});
         c.dtype = dtype;
         c.head_dim = head_dim;
-        ExpectOracle(c);
+        ExpectExtendOracle(c);
       }
     }
   }
@@ -57,7 +57,7 @@ TEST(AttentionExtendTest, QueryHeadsOfAKvHead) {
     c.num_heads = 2 * group;
     c.num_kv_heads = 2;
     c.sinks = true;
-    ExpectOracle(c);
+    ExpectExtendOracle(c);
   }
 }
 
@@ -66,7 +66,7 @@ TEST(AttentionExtendTest, PageSizes) {
     for (const int32_t num_tokens : {3, 50}) {
       PagedAttentionCase c = ExtendCase({{num_tokens, 150}});
       c.page_size = page_size;
-      ExpectOracle(c);
+      ExpectExtendOracle(c);
     }
   }
 }
@@ -79,7 +79,7 @@ TEST(AttentionExtendTest, WindowsCapsAndSinks) {
         c.window = window;
         c.softcap = softcap;
         c.sinks = sinks;
-        ExpectOracle(c);
+        ExpectExtendOracle(c);
       }
     }
   }
@@ -88,7 +88,7 @@ TEST(AttentionExtendTest, WindowsCapsAndSinks) {
 TEST(AttentionExtendTest, EqualPages) {
   PagedAttentionCase c = ExtendCase({{40, 100}});
   c.same_pages = true;
-  ExpectOracle(c);
+  ExpectExtendOracle(c);
 }
 
 // Decode rows, a padding row (one token, one key), a chunk, drafts.

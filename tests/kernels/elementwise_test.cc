@@ -5,8 +5,6 @@
 namespace minisgl {
 namespace {
 
-constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
-
 // Around the edges of a vector (8), a warp (256), a block (1,024), and a thread's chunks of a norm
 // (8,192 and 16,384).
 const int64_t kWidths[] = {1, 7, 8, 96, 250, 256, 896, 1000, 1001, 1024, 1032};
@@ -90,7 +88,7 @@ class NormTest : public ::testing::Test {
   }
   std::vector<float> Spread(const NormCase& c, const std::vector<float>& rows) const {
     const int64_t stride = c.width + c.gap;
-    std::vector<float> spread((c.num_tokens - 1) * stride + c.width, kNaN);
+    std::vector<float> spread((c.num_tokens - 1) * stride + c.width, kNan);
     for (int64_t t = 0; t < c.num_tokens; ++t) {
       std::copy_n(rows.begin() + t * c.width, c.width, spread.begin() + t * stride);
     }
@@ -133,7 +131,7 @@ class NormTest : public ::testing::Test {
   NormResult Expected(const NormCase& c) {
     const DeviceInput x(c.dtype, Spread(c, Rows(c, 0, 3)));
     const std::vector<float> weight = RandomFloats(c.width, 2), bias = RandomFloats(c.width, 5);
-    NormResult result = {std::vector<float>(x.values().size(), kNaN), Rows(c, 0, 4)};
+    NormResult result = {std::vector<float>(x.values().size(), kNan), Rows(c, 0, 4)};
     NormParams params = Params(c);
     if (c.has_x) params.x = x.values().data();
     if (c.has_residual) params.residual = result.residual.data();
@@ -327,7 +325,7 @@ TEST_F(ActivateTest, MatchesOracle) {
 }
 
 TEST_F(ActivateTest, NaNStaysNaN) {
-  const DeviceInput gate_up(DType::kBF16, {kNaN, 1, 1, kNaN});
+  const DeviceInput gate_up(DType::kBF16, {kNan, 1, 1, kNan});
   for (Activation activation : kActivations) {
     DeviceOutput out(DType::kBF16, std::vector<float>{1, 1});
     ASSERT_EQ(LaunchActivate(device_.context, {.gate_up = gate_up.ptr(),

@@ -9,6 +9,7 @@
 
 #include "device/device.h"
 #include "emulator/emulator.h"
+#include "emulator_check.h"
 
 namespace minisgl {
 namespace {
@@ -17,8 +18,6 @@ using namespace device;
 using emulator::DeviceArray;
 using emulator::ForEachOrder;
 using emulator::kNumOrders;
-
-constexpr unsigned kFullMask = 0xffffffffu;
 
 // Runs the kernel in every order and checks after each.
 void RunInOrders(const CudaLaunch& launch, const std::function<void()>& kernel,
@@ -29,9 +28,6 @@ void RunInOrders(const CudaLaunch& launch, const std::function<void()>& kernel,
     check();
   });
 }
-
-int Thread() { return static_cast<int>(threadIdx.x); }
-int Lane() { return Thread() % kWarpSize; }
 
 TEST(EmulatorKernels, BlockReductions) {
   std::vector<float> values(1000);
@@ -127,13 +123,13 @@ std::vector<T> OfLanes(const Fn& fn) {
 }
 
 TEST(EmulatorKernels, Shuffles) {
-  const auto up = OfLanes<int>([](int i) { return __shfl_up_sync(kFullMask, 100 + i, 3, 16); });
+  const auto up = OfLanes<int>([](int i) { return __shfl_up_sync(kAllLanes, 100 + i, 3, 16); });
   const auto down = OfLanes<float>(
-      [](int i) { return __shfl_down_sync(kFullMask, 0.5f + static_cast<float>(i), 5); });
+      [](int i) { return __shfl_down_sync(kAllLanes, 0.5f + static_cast<float>(i), 5); });
   const auto exchanged =
-      OfLanes<double>([](int i) { return __shfl_xor_sync(kFullMask, 0.25 + i, 9); });
+      OfLanes<double>([](int i) { return __shfl_xor_sync(kAllLanes, 0.25 + i, 9); });
   const auto indexed = OfLanes<int64_t>(
-      [](int i) { return __shfl_sync(kFullMask, (int64_t{1} << 40) + i, 37 + i, 8); });
+      [](int i) { return __shfl_sync(kAllLanes, (int64_t{1} << 40) + i, 37 + i, 8); });
   for (int i = 0; i < 32; ++i) {
     const size_t lane = static_cast<size_t>(i);
     EXPECT_EQ(up[lane], 100 + (i % 16 < 3 ? i : i - 3));
@@ -144,14 +140,14 @@ TEST(EmulatorKernels, Shuffles) {
 }
 
 TEST(EmulatorKernels, VotesAndReductions) {
-  const auto ballot = OfLanes<unsigned>([](int i) { return __ballot_sync(kFullMask, i % 3 == 0); });
-  const auto any = OfLanes<int>([](int i) { return __any_sync(kFullMask, i == 31); });
-  const auto all = OfLanes<int>([](int i) { return __all_sync(kFullMask, i != 31); });
+  const auto ballot = OfLanes<unsigned>([](int i) { return __ballot_sync(kAllLanes, i % 3 == 0); });
+  const auto any = OfLanes<int>([](int i) { return __any_sync(kAllLanes, i == 31); });
+  const auto all = OfLanes<int>([](int i) { return __all_sync(kAllLanes, i != 31); });
   const auto halves = OfLanes<unsigned>(
       [](int i) { return i < 16 ? __ballot_sync(0xffffu, 1) : __ballot_sync(0xffff0000u, i & 1); });
-  const auto match = OfLanes<unsigned>([](int i) { return __match_any_sync(kFullMask, i % 8); });
+  const auto match = OfLanes<unsigned>([](int i) { return __match_any_sync(kAllLanes, i % 8); });
   const auto sum = OfLanes<unsigned>(
-      [](int i) { return __reduce_add_sync(kFullMask, static_cast<unsigned>(i)); });
+      [](int i) { return __reduce_add_sync(kAllLanes, static_cast<unsigned>(i)); });
   for (size_t i = 0; i < 32; ++i) {
     EXPECT_EQ(ballot[i], 0x49249249u);
     EXPECT_EQ(any[i], 1);

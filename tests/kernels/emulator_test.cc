@@ -24,8 +24,6 @@ using emulator::Fault;
 using emulator::ForEachOrder;
 using emulator::kNumOrders;
 
-constexpr unsigned kFullMask = 0xffffffffu;
-
 void RunKernel(unsigned num_blocks, unsigned num_threads, size_t shared_bytes,
                const std::function<void()>& kernel) {
   emulator::RunGrid({.grid = {num_blocks}, .block = {num_threads}, .shared_bytes = shared_bytes},
@@ -55,8 +53,6 @@ void ExpectNoFault(unsigned num_threads, size_t shared_bytes, const std::functio
   });
 }
 
-int Thread() { return static_cast<int>(threadIdx.x); }
-int Lane() { return Thread() % kWarpSize; }
 int WarpIndex() { return Thread() / kWarpSize; }
 
 // Wrong kernels: races.
@@ -82,7 +78,7 @@ TEST(EmulatorRace, ReadWithinAWarpWithoutSyncWarp) {
     s[Lane()] = 2;
     if (synchronise) __syncwarp();
     // A shuffle is no memory barrier.
-    (void)__shfl_xor_sync(kFullMask, Lane(), 1);
+    (void)__shfl_xor_sync(kAllLanes, Lane(), 1);
     const float x = s[31 - Lane()];
     if (x != 2) __trap();
   };
@@ -217,13 +213,13 @@ TEST(EmulatorMeeting, EndedThreadsDoNotHoldABarrier) {
 TEST(EmulatorMeeting, WarpOperationWithALaneMissing) {
   ExpectFault(32, 0, {"__shfl_xor_sync"}, [] {
     if (Lane() == 7) return;
-    (void)__shfl_xor_sync(kFullMask, 1.0f, 16);
+    (void)__shfl_xor_sync(kAllLanes, 1.0f, 16);
   });
   ExpectFault(32, 0, {"__ballot_sync", "divergent"}, [] {
     if (Lane() < 16) {
-      (void)__ballot_sync(kFullMask, 1);
+      (void)__ballot_sync(kAllLanes, 1);
     } else {
-      (void)__any_sync(kFullMask, 1);
+      (void)__any_sync(kAllLanes, 1);
     }
   });
   ExpectFault(48, 0, {"names threads that the block does not have"}, [] {
@@ -235,7 +231,7 @@ TEST(EmulatorMeeting, MasksMustAgree) {
   ExpectFault(32, 0, {"the mask 0x2 lacks the calling lane"}, [] {
     if (Lane() == 0) __syncwarp(2);
   });
-  ExpectFault(32, 0, {"__syncwarp"}, [] { __syncwarp(Lane() < 16 ? 0xffffu : kFullMask); });
+  ExpectFault(32, 0, {"__syncwarp"}, [] { __syncwarp(Lane() < 16 ? 0xffffu : kAllLanes); });
   ExpectNoFault(32, 0, [] { __syncwarp(Lane() < 16 ? 0xffffu : 0xffff0000u); });
 }
 

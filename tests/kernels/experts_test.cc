@@ -9,9 +9,6 @@
 namespace minisgl {
 namespace {
 
-constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
-
 struct RouteResult {
   std::vector<int32_t> experts;
   std::vector<float> shares;
@@ -85,13 +82,13 @@ TEST_F(RouteTest, AmongEqualsTheLowerNumberComesFirst) {
 
 // Whatever the logits are, the experts are different ones of those there are.
 TEST_F(RouteTest, LogitsThatAreNoNumbersChooseExperts) {
-  EXPECT_EQ(Run(std::vector<float>(40, kNaN), 40, 3, true).experts,
+  EXPECT_EQ(Run(std::vector<float>(40, kNan), 40, 3, true).experts,
             (std::vector<int32_t>{0, 1, 2}));
-  EXPECT_EQ(Run(std::vector<float>(40, -kInfinity), 40, 3, false).experts,
+  EXPECT_EQ(Run(std::vector<float>(40, -kInf), 40, 3, false).experts,
             (std::vector<int32_t>{0, 1, 2}));
   std::vector<float> logits = RandomFloats(40, 2);
-  logits[33] = -kNaN;
-  logits[7] = kInfinity;
+  logits[33] = -kNan;
+  logits[7] = kInf;
   const RouteResult result = Run(logits, 40, 2, false);
   EXPECT_EQ(result.experts, (std::vector<int32_t>{33, 7}));
   for (const float share : result.shares) EXPECT_TRUE(std::isnan(share));
@@ -310,7 +307,7 @@ TEST_F(ExpertLinearTest, EveryThreadOrderGivesTheSame) {
 TEST_F(ExpertLinearTest, NonFiniteInputsReachOnlyTheirOwnRows) {
   const ProductCase c = {.num_tokens = 2, .num_experts = 2, .num_chosen = 1, .num_in = 40};
   std::vector<float> x_values(static_cast<size_t>(c.num_tokens * c.num_in), 1.0f);
-  x_values[3] = kInfinity;
+  x_values[3] = kInf;
   const DeviceInput x(c.dtype, x_values);
   const DeviceInput weights(
       c.dtype, std::vector<float>(static_cast<size_t>(2 * c.num_out * c.num_in), 0.5f));
@@ -332,7 +329,7 @@ TEST_F(ExpertLinearTest, NonFiniteInputsReachOnlyTheirOwnRows) {
                                weights.data(), {.memory = lists.data(), .limits = limits}),
             kCudaSuccess);
   for (int64_t i = 0; i < out.size(); ++i) {
-    EXPECT_EQ(out.values()[i], i < c.num_out ? kInfinity : 20.0f) << i;
+    EXPECT_EQ(out.values()[i], i < c.num_out ? kInf : 20.0f) << i;
   }
 }
 

@@ -29,6 +29,9 @@ namespace minisgl {
 
 using emulator::DeviceArray;
 
+inline constexpr float kInf = std::numeric_limits<float>::infinity();
+inline constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+
 // A device of the emulator, and a context to launch on it.
 struct KernelDevice {
   emulator::EmulatedCudaApi api;

@@ -11,9 +11,6 @@
 
 namespace minisgl {
 
-inline constexpr float kInf = std::numeric_limits<float>::infinity();
-inline constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
-
 struct SampledPlace {
   std::vector<float> logits;
   std::vector<int32_t> prompt = {};
@@ -176,13 +173,13 @@ inline HostResult SampleOnHost(const SampledPlace& place) {
   const SamplingParams sampling = AsOnDevice(place.sampling);
   const std::vector<int32_t> history = HistoryOf(place);
   HostResult result = {.row = {}, .logits = place.logits};
-  Sampler().SampleRow({.logits = result.logits.data(),
-                       .vocab_size = static_cast<int64_t>(place.logits.size()),
-                       .sampling = &sampling,
-                       .history = history.data(),
-                       .prompt_len = static_cast<int32_t>(place.prompt.size()),
-                       .history_len = static_cast<int32_t>(history.size())},
-                      &result.row);
+  cpu::Sampler().SampleRow({.logits = result.logits.data(),
+                            .vocab_size = static_cast<int64_t>(place.logits.size()),
+                            .sampling = &sampling,
+                            .history = history.data(),
+                            .prompt_len = static_cast<int32_t>(place.prompt.size()),
+                            .history_len = static_cast<int32_t>(history.size())},
+                           &result.row);
   return result;
 }
 

@@ -111,11 +111,11 @@ TEST_F(WrenQuantizedTest, TargetsAgreeWithinTheirRounding) {
   const std::vector<TokenId>& ids = texts_[0];
   for (const WeightFormat& format : {WeightFormat(DType::kBF16), kInt8}) {
     const auto wanted = wren_.Logits(format, MakeNaiveOps().get(), ids);
-    for (const CpuTarget target : AvailableCpuTargets()) {
-      const bool rounds = target == CpuTarget::kAvx512Bf16 && format == DType::kBF16;
-      const auto found = wren_.Logits(format, Cpu(CpuTargetName(target)).get(), ids);
+    for (const cpu::CpuTarget target : cpu::AvailableCpuTargets()) {
+      const bool rounds = target == cpu::CpuTarget::kAvx512Bf16 && format == DType::kBF16;
+      const auto found = wren_.Logits(format, Cpu(cpu::CpuTargetName(target)).get(), ids);
       const double bound = rounds || format == kInt8 ? 0.01 : 1e-4;
-      EXPECT_LT(RelativeError(found, wanted), bound) << CpuTargetName(target) << format.Name();
+      EXPECT_LT(RelativeError(found, wanted), bound) << cpu::CpuTargetName(target) << format.Name();
       if (rounds) {
         EXPECT_GT(RelativeError(found, wanted), 1e-4) << "it is another kernel";
       }

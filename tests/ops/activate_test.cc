@@ -1,10 +1,8 @@
 // Activate: every activation against the oracle, and both against values worked out by hand.
 #include "op_check.h"
 
-namespace minisgl {
+namespace minisgl::cpu {
 namespace {
-
-constexpr int64_t kWidths[] = {1, 7, 16, 33, 64, 257, 704};
 
 TEST(ActivateTest, GatedAgreesWithOracle) {
   const auto oracle = MakeNaiveOps();
@@ -179,4 +177,4 @@ TEST(ActivateTest, NanIsNotHidden) {
 }
 
 }  // namespace
-}  // namespace minisgl
+}  // namespace minisgl::cpu

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-namespace minisgl {
+namespace minisgl::cpu {
 namespace {
 
 constexpr int32_t kPageSize = 16;
@@ -200,4 +200,4 @@ TEST(AttentionPlanTest, APlanIsKeptForTheStep) {
 }
 
 }  // namespace
-}  // namespace minisgl
+}  // namespace minisgl::cpu

@@ -8,10 +8,10 @@
 #include "op_check.h"
 #include "slow.h"
 
-namespace minisgl {
+namespace minisgl::cpu {
 namespace {
 
-struct Shape {
+struct AttentionShape {
   int32_t num_heads = 2, num_kv_heads = 1, head_dim = 16;
   int32_t page_size = 16;
   int32_t sliding_window = 0;
@@ -29,20 +29,22 @@ struct Shape {
 };
 
 // The first `stem` keys of a row are the stem's; `extend` of its keys are this step's.
-struct Row {
+struct StepRow {
   int32_t stem, kv_len, extend = 1;
 };
 
 // A step over rows that have the whole pages of their stem in common, or (`is_apart`) each a copy.
 class Step {
  public:
-  Step(const Shape& shape, const std::vector<Row>& rows, bool is_apart, bool keeps_bf16 = false)
+  Step(const AttentionShape& shape, const std::vector<StepRow>& rows, bool is_apart,
+       bool keeps_bf16 = false)
       : shape_(shape), rows_(rows) {
-    const auto longest = std::max_element(
-        rows.begin(), rows.end(), [](const Row& a, const Row& b) { return a.kv_len < b.kv_len; });
+    const auto longest =
+        std::max_element(rows.begin(), rows.end(),
+                         [](const StepRow& a, const StepRow& b) { return a.kv_len < b.kv_len; });
     stride_ = longest->kv_len / shape.page_size + 1;
     int32_t num_pages = static_cast<int32_t>(stride_);  // of the stem
-    for (const Row& row : rows) {
+    for (const StepRow& row : rows) {
       const int32_t num_shared =
           is_apart ? 0 : std::min(row.stem, row.kv_len - row.extend) / shape.page_size;
       for (int32_t page = 0; page < stride_; ++page) {
@@ -98,7 +100,7 @@ class Step {
     std::vector<int32_t> row_begin = {0}, kv_len;
     std::vector<float> qkv;
     for (const int32_t i : chosen) {
-      const Row& row = rows_[i];
+      const StepRow& row = rows_[i];
       qkv.insert(qkv.end(), inputs_[i].end() - row.extend * shape_.token_width(), inputs_[i].end());
       row_begin.push_back(row_begin.back() + row.extend);
       kv_len.push_back(row.kv_len);
@@ -142,8 +144,8 @@ class Step {
   }
 
  private:
-  const Shape shape_;
-  const std::vector<Row> rows_;
+  const AttentionShape shape_;
+  const std::vector<StepRow> rows_;
   int64_t stride_ = 0;
   std::vector<int32_t> table_;
   std::vector<float> storage_, sinks_;
@@ -152,14 +154,14 @@ class Step {
 };
 
 // As AttentionTest has it, of inputs of deviation 1.
-double Bound(const Shape& shape) {
+double Bound(const AttentionShape& shape) {
   const double score_error = (shape.head_dim + 8) * kEpsilon * 5 * std::sqrt(shape.head_dim) * 0.6;
   return (2 * (score_error + shape.logit_softcap * 8 * kEpsilon) + 140 * kEpsilon) * 5;
 }
 
-void ExpectSharingChangesNothing(const Shape& shape, const std::vector<Row>& rows) {
+void ExpectSharingChangesNothing(const AttentionShape& shape, const std::vector<StepRow>& rows) {
   std::string what = shape.Name();
-  for (const Row& row : rows)
+  for (const StepRow& row : rows)
     fmt::format_to(std::back_inserter(what), " {}:{}", row.stem, row.kv_len);
   const auto oracle = MakeNaiveOps();
   const auto expected_of = [&](bool keeps_bf16, bool rounds_queries) {
@@ -199,8 +201,8 @@ void ExpectSharingChangesNothing(const Shape& shape, const std::vector<Row>& row
   }
 }
 
-std::vector<Row> Decodes(int count, int32_t stem, int32_t own) {
-  std::vector<Row> rows;
+std::vector<StepRow> Decodes(int count, int32_t stem, int32_t own) {
+  std::vector<StepRow> rows;
   for (int i = 0; i < count; ++i) rows.push_back({stem, stem + 1 + (i * own) / count});
   return rows;
 }
@@ -233,14 +235,14 @@ TEST(AttentionSharingTest, GroupsOfAnySize) {
 // Decoding rows, drafts, chunks of a prompt and rows of other stems' lengths in one step.
 TEST(AttentionSharingTest, RowsOfManyKinds) {
   MarkSlow("many random batches");
-  const std::vector<Row> rows = {{428, 450},      {428, 500, 60}, {428, 431, 3}, {0, 90},
-                                 {512, 513},      {64, 700, 2},   {428, 429},    {1100, 1101},
-                                 {1100, 1200, 5}, {512, 600, 88}, {30, 31},      {0, 40, 40},
-                                 {1024, 1030, 6}, {576, 577},     {428, 452, 24}};
+  const std::vector<StepRow> rows = {{428, 450},      {428, 500, 60}, {428, 431, 3}, {0, 90},
+                                     {512, 513},      {64, 700, 2},   {428, 429},    {1100, 1101},
+                                     {1100, 1200, 5}, {512, 600, 88}, {30, 31},      {0, 40, 40},
+                                     {1024, 1030, 6}, {576, 577},     {428, 452, 24}};
   for (const int32_t group_size : {1, 3, 8}) {
     ExpectSharingChangesNothing({.num_heads = group_size, .head_dim = 4}, rows);
   }
-  const std::vector<Row> few = {{128, 140}, {128, 150, 2}, {64, 90}, {128, 133, 5}};
+  const std::vector<StepRow> few = {{128, 140}, {128, 150, 2}, {64, 90}, {128, 133, 5}};
   // More query rows a token than an item takes otherwise.
   ExpectSharingChangesNothing({.num_heads = 100, .head_dim = 4}, few);
   ExpectSharingChangesNothing({.num_heads = 6, .num_kv_heads = 2, .head_dim = 64}, few);
@@ -252,7 +254,7 @@ TEST(AttentionSharingTest, RowsOfManyKinds) {
 
 TEST(AttentionSharingTest, WindowsCapsAndSinks) {
   MarkSlow("a product of options");
-  const std::vector<Row> rows = {{428, 440}, {428, 429}, {428, 500, 9}, {428, 460}, {128, 130}};
+  const std::vector<StepRow> rows = {{428, 440}, {428, 429}, {428, 500, 9}, {428, 460}, {128, 130}};
   for (const int32_t window : {0, 20, 450, 1000}) {
     for (const bool has_sinks : {false, true}) {
       ExpectSharingChangesNothing({.num_heads = 4,
@@ -266,7 +268,7 @@ TEST(AttentionSharingTest, WindowsCapsAndSinks) {
 }
 
 // Tiles that the kernels read for a step of all rows.
-int64_t TilesRead(const Shape& shape, const std::vector<Row>& rows, bool is_apart,
+int64_t TilesRead(const AttentionShape& shape, const std::vector<StepRow>& rows, bool is_apart,
                   int num_threads) {
   const CpuTarget target = AvailableCpuTargets().front();
   const auto ops = MakeOps(CpuTargetName(target), 1);
@@ -292,7 +294,7 @@ int64_t TilesRead(const Shape& shape, const std::vector<Row>& rows, bool is_apar
 // 12 rows of 2 query heads on each of 2 KV heads: one pack. The stem's whole tiles once for each
 // KV head, a tile of its own for each row.
 TEST(AttentionSharingTest, SharedTilesAreReadOnce) {
-  const Shape shape = {.num_heads = 4, .num_kv_heads = 2};
+  const AttentionShape shape = {.num_heads = 4, .num_kv_heads = 2};
   for (const int num_threads : {1, 2, 8}) {
     EXPECT_EQ(TilesRead(shape, Decodes(12, 428, 10), /*is_apart=*/false, num_threads),
               2 * (6 + 12));
@@ -306,12 +308,12 @@ TEST(AttentionSharingTest, SharedTilesAreReadOnce) {
 
 // Rows that extend share their stem as well, and a window that does not cut it is no hindrance.
 TEST(AttentionSharingTest, ExtendingRowsShareTilesToo) {
-  Shape shape = {.num_heads = 2, .sliding_window = 600};
-  const std::vector<Row> rows = {{512, 517, 5}, {512, 513}, {512, 520, 8}, {512, 515, 2}};
+  AttentionShape shape = {.num_heads = 2, .sliding_window = 600};
+  const std::vector<StepRow> rows = {{512, 517, 5}, {512, 513}, {512, 520, 8}, {512, 515, 2}};
   EXPECT_EQ(TilesRead(shape, rows, /*is_apart=*/false, 1), 8 + 4);
   shape.sliding_window = 519;  // the longest is cut and goes alone
   EXPECT_EQ(TilesRead(shape, rows, /*is_apart=*/false, 1), 8 + 3 + 9);
 }
 
 }  // namespace
-}  // namespace minisgl
+}  // namespace minisgl::cpu

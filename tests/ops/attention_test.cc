@@ -6,7 +6,7 @@
 #include "op_check.h"
 #include "slow.h"
 
-namespace minisgl {
+namespace minisgl::cpu {
 namespace {
 
 struct AttentionCase {
@@ -386,4 +386,4 @@ TEST(AttentionTest, MoreSplitsThanMayBeKeptGiveTheSameBits) {
 }
 
 }  // namespace
-}  // namespace minisgl
+}  // namespace minisgl::cpu

@@ -4,7 +4,7 @@
 #include "cpu/memory.h"
 #include "op_check.h"
 
-namespace minisgl {
+namespace minisgl::cpu {
 namespace {
 
 TEST(MakeCpuOpsTest, EveryAvailableTargetCanBeForced) {
@@ -121,4 +121,4 @@ TEST(CpuOpsTest, NoTokensAreNoWork) {
 }
 
 }  // namespace
-}  // namespace minisgl
+}  // namespace minisgl::cpu

@@ -1,7 +1,7 @@
 // Embedding, GatherRows, Softcap against the oracle and against values worked out by hand.
 #include "op_check.h"
 
-namespace minisgl {
+namespace minisgl::cpu {
 namespace {
 
 TEST(EmbeddingTest, ReadsScaledRowsOfEveryDtype) {
@@ -95,4 +95,4 @@ TEST(SoftcapTest, AValueAloneHasTheBitsItHasAmongOthers) {
 }
 
 }  // namespace
-}  // namespace minisgl
+}  // namespace minisgl::cpu

@@ -4,14 +4,8 @@
 
 #include "op_check.h"
 
-namespace minisgl {
+namespace minisgl::cpu {
 namespace {
-
-std::vector<std::unique_ptr<Ops>> OracleAndAllCpuOps() {
-  auto all = AllCpuOps();
-  all.push_back(MakeNaiveOps());
-  return all;
-}
 
 struct Routed {
   std::vector<int32_t> experts;
@@ -98,12 +92,13 @@ TEST(RouteTest, NanMakesTheTokensSharesNan) {
 
 // --- matrices ------------------------------------------------------------------------------------
 
-struct Shape {
+struct ExpertShape {
   int64_t num_experts, num_out, num_in;
 };
-constexpr Shape kShapes[] = {{1, 1, 1}, {20, 5, 17}, {20, 40, 5}, {7, 130, 40}, {20, 100, 257}};
+constexpr ExpertShape kExpertShapes[] = {
+    {1, 1, 1}, {20, 5, 17}, {20, 40, 5}, {7, 130, 40}, {20, 100, 257}};
 
-std::vector<TensorView> Views(const std::vector<float>& weights, const Shape& s) {
+std::vector<TensorView> Views(const std::vector<float>& weights, const ExpertShape& s) {
   std::vector<TensorView> views;
   for (int64_t e = 0; e < s.num_experts; ++e) {
     views.push_back({reinterpret_cast<const std::byte*>(weights.data() + e * s.num_out * s.num_in),
@@ -113,8 +108,8 @@ std::vector<TensorView> Views(const std::vector<float>& weights, const Shape& s)
   return views;
 }
 
-ExpertMatrices Pack(Ops& ops, const std::vector<float>& weights, const Shape& s,
-                    const WeightFormat& format) {
+ExpertMatrices PackAll(Ops& ops, const std::vector<float>& weights, const ExpertShape& s,
+                       const WeightFormat& format) {
   std::vector<std::vector<TensorView>> experts;
   for (const TensorView& view : Views(weights, s)) experts.push_back({view});
   auto packed = ops.PackExperts(experts, format);
@@ -145,7 +140,7 @@ struct Batch {
 };
 
 // Each token's experts differ. `favourite`: one that every token chooses.
-Batch MakeBatch(const Shape& s, int64_t num_tokens, int32_t num_chosen, bool x_per_choice,
+Batch MakeBatch(const ExpertShape& s, int64_t num_tokens, int32_t num_chosen, bool x_per_choice,
                 bool has_favourite) {
   Batch batch = {RandomFloats(num_tokens * (x_per_choice ? num_chosen : 1) * s.num_in, 71),
                  {},
@@ -172,11 +167,11 @@ std::vector<float> RunExpertLinear(Ops& ops, const ExpertMatrices& weights, cons
 }
 
 TEST(ExpertLinearTest, ByHand) {
-  const Shape s = {3, 2, 2};
+  const ExpertShape s = {3, 2, 2};
   const std::vector<float> w = {1, 2, 3, 4, 10, 20, 30, 40, 100, 200, 300, 400};
   const std::vector<float> bias = {0.5f, 1.5f, 2.5f, 3.5f, 4.5f, 5.5f};
   for (const auto& ops : OracleAndAllCpuOps()) {
-    const ExpertMatrices weights = Pack(*ops, w, s, DType::kF32);
+    const ExpertMatrices weights = PackAll(*ops, w, s, DType::kF32);
     // Two tokens of two choices: experts 2 and 0, then 0 and 1.
     const Batch shared_x = {{1, 1, 2, -1}, {2, 0, 0, 1}, 2, false};
     EXPECT_EQ(RunExpertLinear(*ops, weights, shared_x, nullptr),
@@ -192,19 +187,14 @@ TEST(ExpertLinearTest, ByHand) {
   }
 }
 
-std::vector<float> Absolute(std::vector<float> values) {
-  for (float& value : values) value = std::abs(value);
-  return values;
-}
-
 TEST(ExpertLinearTest, AgreesWithOracle) {
   const auto oracle = MakeNaiveOps();
-  for (const Shape& s : kShapes) {
+  for (const ExpertShape& s : kExpertShapes) {
     const auto w = RandomFloats(s.num_experts * s.num_out * s.num_in, 73);
     const auto bias = RandomFloats(s.num_experts * s.num_out, 74);
     for (const WeightFormat& format : kWeightFormats) {
-      const ExpertMatrices exact = Pack(*oracle, w, s, format);
-      const ExpertMatrices magnitude = Pack(*oracle, Absolute(w), s, format);
+      const ExpertMatrices exact = PackAll(*oracle, w, s, format);
+      const ExpertMatrices magnitude = PackAll(*oracle, Absolute(w), s, format);
       for (const int64_t num_tokens : {1, 3, 40}) {
         const bool per_choice = num_tokens == 3;
         const auto num_chosen = static_cast<int32_t>(std::min<int64_t>(6, s.num_experts));
@@ -219,7 +209,7 @@ TEST(ExpertLinearTest, AgreesWithOracle) {
           batch.x = AsRead(*ops, format, batch.x);
           const auto expected = RunExpertLinear(*oracle, exact, batch, b);
           ExpectClose(
-              RunExpertLinear(*ops, Pack(*ops, w, s, format), batch, b), expected,
+              RunExpertLinear(*ops, PackAll(*ops, w, s, format), batch, b), expected,
               [&](size_t i) { return roundings * kEpsilon * bounds[i]; },
               fmt::format("{} {} [{}, {}, {}] tokens {}", ops->Name(), format.Name(), s.num_experts,
                           s.num_out, s.num_in, num_tokens));
@@ -232,7 +222,7 @@ TEST(ExpertLinearTest, AgreesWithOracle) {
 // Promise 1: a pair's result is that of Linear over its expert's matrix alone, whoever else chose
 // the expert, and however many threads there are.
 TEST(ExpertLinearTest, APairHasTheBitsOfLinearAlone) {
-  const Shape s = {5, 150, 300};
+  const ExpertShape s = {5, 150, 300};
   const auto w = RandomFloats(s.num_experts * s.num_out * s.num_in, 75);
   const auto bias = RandomFloats(s.num_experts * s.num_out, 76);
   // All 400 tokens choose the favourite: several chunks of rows.
@@ -240,7 +230,7 @@ TEST(ExpertLinearTest, APairHasTheBitsOfLinearAlone) {
   for (CpuTarget target : AvailableCpuTargets()) {
     const auto one = MakeOps(CpuTargetName(target), 1), two = MakeOps(CpuTargetName(target), 2);
     for (const WeightFormat& format : kWeightFormats) {
-      const ExpertMatrices weights = Pack(*one, w, s, format);
+      const ExpertMatrices weights = PackAll(*one, w, s, format);
       const auto all = RunExpertLinear(*one, weights, batch, bias.data());
       ExpectSameBits(RunExpertLinear(*two, weights, batch, bias.data()), all, "two threads");
       for (const int64_t count : {1, 2, 7, 64}) {
@@ -281,10 +271,10 @@ TEST(ExpertLinearTest, PartsOfAnExpertAreStackedInOrder) {
 }
 
 TEST(ExpertLinearTest, NoTokensAreNoWork) {
-  const Shape s = {20, 5, 17};
+  const ExpertShape s = {20, 5, 17};
   const auto w = RandomFloats(20 * 5 * 17, 80);
   for (const auto& ops : OracleAndAllCpuOps()) {
-    const ExpertMatrices weights = Pack(*ops, w, s, DType::kF32);
+    const ExpertMatrices weights = PackAll(*ops, w, s, DType::kF32);
     ops->ExpertLinear({nullptr, &weights, nullptr, nullptr, nullptr, 0, 4, false});
     ops->CombineExperts({nullptr, nullptr, nullptr, nullptr, nullptr, 0, 5, 4});
     ops->Route({nullptr, nullptr, nullptr, 0, 20, 4, true});
@@ -370,4 +360,4 @@ TEST(CombineExpertsTest, AgreesWithOracleAndAlone) {
 }
 
 }  // namespace
-}  // namespace minisgl
+}  // namespace minisgl::cpu

@@ -3,15 +3,15 @@
 #include "op_check.h"
 #include "slow.h"
 
-namespace minisgl {
+namespace minisgl::cpu {
 namespace {
 
-struct Shape {
+struct MatrixShape {
   int64_t num_out, num_in;
 };
 // One short and one ragged panel, whole groups, several blocks of inputs, odd numbers of inputs.
-constexpr Shape kShapes[] = {{1, 1},   {7, 3},     {16, 16},  {17, 129}, {64, 128},
-                             {80, 96}, {100, 257}, {192, 64}, {70, 390}, {66, 1031}};
+constexpr MatrixShape kMatrixShapes[] = {{1, 1},   {7, 3},     {16, 16},  {17, 129}, {64, 128},
+                                         {80, 96}, {100, 257}, {192, 64}, {70, 390}, {66, 1031}};
 
 std::vector<float> RunLinear(Ops& ops, const Matrix& weight, const std::vector<float>& x,
                              const float* bias) {
@@ -22,23 +22,19 @@ std::vector<float> RunLinear(Ops& ops, const Matrix& weight, const std::vector<f
   return out.values();
 }
 
-Matrix Pack(Ops& ops, const std::vector<float>& weight, Shape shape, const WeightFormat& format) {
+Matrix Pack(Ops& ops, const std::vector<float>& weight, MatrixShape shape,
+            const WeightFormat& format) {
   const TensorView view = View(weight, shape.num_out, shape.num_in);
   auto packed = ops.PackMatrix({&view, 1}, format);
   MINISGL_CHECK(packed.ok(), "{}", packed.status().message());
   return std::move(packed).value();
 }
 
-std::vector<float> Absolute(std::vector<float> values) {
-  for (float& value : values) value = std::abs(value);
-  return values;
-}
-
 TEST(LinearTest, AgreesWithOracle) {
   MarkSlow("many shapes on every instruction set");
   const auto oracle = MakeNaiveOps();
   for (const auto& ops : AllCpuOps()) {
-    for (const Shape& shape : kShapes) {
+    for (const MatrixShape& shape : kMatrixShapes) {
       const auto w = RandomFloats(shape.num_out * shape.num_in, 1);
       const auto bias = RandomFloats(shape.num_out, 2);
       for (const WeightFormat& format : kWeightFormats) {
@@ -66,7 +62,7 @@ TEST(LinearTest, AgreesWithOracle) {
 
 // Promise 1: a token's result does not depend on its batch or on the number of threads.
 TEST(LinearTest, RowAloneHasTheBitsItHasInABatch) {
-  const Shape shape = {150, 600};
+  const MatrixShape shape = {150, 600};
   const auto w = RandomFloats(shape.num_out * shape.num_in, 4);
   const auto x = RandomFloats(300 * shape.num_in, 5);
   for (CpuTarget target : AvailableCpuTargets()) {
@@ -92,7 +88,7 @@ TEST(LinearTest, RowAloneHasTheBitsItHasInABatch) {
 // The same where products underflow, some to -0: also the sign of a zero is a bit. One whole vector
 // of outputs and a part of one, rows that are few and many to the kernels.
 TEST(LinearTest, SignsOfZerosDoNotDependOnTheBatch) {
-  const Shape shape = {25, 3};
+  const MatrixShape shape = {25, 3};
   const auto w = RandomFloats(shape.num_out * shape.num_in, 14, 1e-25);
   const auto x = RandomFloats(40 * shape.num_in, 15, 1e-25);
   for (CpuTarget target : AvailableCpuTargets()) {
@@ -168,7 +164,7 @@ constexpr int64_t kFewAndManyRows[] = {1, 13};
 // them.
 TEST(LinearTest, Int8SumsDoNotSaturate) {
   const WeightFormat format = {DType::kF32, Quantization::kInt8};
-  const Shape shape = {70, 288};
+  const MatrixShape shape = {70, 288};
   for (const float w_sign : {1.0f, -1.0f}) {
     for (const float x_sign : {1.0f, -1.0f}) {
       const std::vector<float> w(shape.num_out * shape.num_in, w_sign * 127);
@@ -190,7 +186,7 @@ TEST(LinearTest, Int8SumsDoNotSaturate) {
 // each block has its own scale, so that the small are not lost beside the large.
 TEST(LinearTest, Int8BlocksKeepTheirOwnScale) {
   const WeightFormat format = {DType::kF32, Quantization::kInt8};
-  const Shape shape = {17, 160};
+  const MatrixShape shape = {17, 160};
   constexpr float kSizes[] = {0.0f, 1e-35f, 1e-10f, 1.0f, 1e10f};
   constexpr int64_t kRows = 13;
   std::vector<float> w(shape.num_out * shape.num_in), x(kRows * shape.num_in);
@@ -219,7 +215,7 @@ TEST(LinearTest, Int8BlocksKeepTheirOwnScale) {
 // A weight that is not finite is not hidden, nor spread to other outputs.
 TEST(LinearTest, Int8WeightThatIsNotFiniteShows) {
   const WeightFormat format = {DType::kF32, Quantization::kInt8};
-  const Shape shape = {20, 70};
+  const MatrixShape shape = {20, 70};
   for (const float bad :
        {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
     auto w = RandomFloats(shape.num_out * shape.num_in, 11);
@@ -237,7 +233,7 @@ TEST(LinearTest, Int8WeightThatIsNotFiniteShows) {
 }
 
 TEST(LinearTest, NanReachesOnlyItsOwnRow) {
-  const Shape shape = {20, 130};
+  const MatrixShape shape = {20, 130};
   const auto w = RandomFloats(shape.num_out * shape.num_in, 9);
   constexpr int64_t kRows = 13;
   auto x = RandomFloats(kRows * shape.num_in, 10);
@@ -254,4 +250,4 @@ TEST(LinearTest, NanReachesOnlyItsOwnRow) {
 }
 
 }  // namespace
-}  // namespace minisgl
+}  // namespace minisgl::cpu

@@ -1,10 +1,8 @@
 // Norm: every kind and option against the oracle, and both against values worked out by hand.
 #include "op_check.h"
 
-namespace minisgl {
+namespace minisgl::cpu {
 namespace {
-
-constexpr int64_t kWidths[] = {1, 7, 16, 33, 64, 257, 704};
 
 struct Inputs {
   bool has_x, has_residual;
@@ -69,12 +67,6 @@ Normed RunNorm(Ops& ops, NormParams params, const std::vector<float>& x,
   params.out = result.out.data();
   ops.Norm(params);
   return result;
-}
-
-std::vector<std::unique_ptr<Ops>> OracleAndAllCpuOps() {
-  auto all = AllCpuOps();
-  all.push_back(MakeNaiveOps());
-  return all;
 }
 
 TEST(NormTest, LayerNormByHand) {
@@ -229,4 +221,4 @@ TEST(NormTest, LayerNormOfFeaturesFarFromZero) {
 }
 
 }  // namespace
-}  // namespace minisgl
+}  // namespace minisgl::cpu

@@ -18,7 +18,7 @@
 #include "cpu/targets.h"
 #include "minisgl/ops.h"
 
-namespace minisgl {
+namespace minisgl::cpu {
 
 inline constexpr double kEpsilon = 0x1.0p-24;  // unit roundoff of f32
 
@@ -154,6 +154,11 @@ inline std::unique_ptr<Ops> MakeOps(const std::string& target, int num_threads) 
   return std::move(ops).value();
 }
 
+inline std::vector<float> Absolute(std::vector<float> values) {
+  for (float& value : values) value = std::abs(value);
+  return values;
+}
+
 // Every instruction set of this machine with one thread and with two.
 inline std::vector<std::unique_ptr<Ops>> AllCpuOps() {
   std::vector<std::unique_ptr<Ops>> all;
@@ -163,6 +168,15 @@ inline std::vector<std::unique_ptr<Ops>> AllCpuOps() {
   return all;
 }
 
+inline std::vector<std::unique_ptr<Ops>> OracleAndAllCpuOps() {
+  auto all = AllCpuOps();
+  all.push_back(MakeNaiveOps());
+  return all;
+}
+
+// Shorter than a vector, whole vectors, and with a remainder.
+inline constexpr int64_t kWidths[] = {1, 7, 16, 33, 64, 257, 704};
+
 inline const int64_t kTokenCounts[] = {1, 2, 3, 5, 8, 17, 33, 64};
 
-}  // namespace minisgl
+}  // namespace minisgl::cpu

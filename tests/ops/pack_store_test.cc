@@ -16,7 +16,7 @@
 #include "minisgl/base/log.h"
 #include "op_check.h"
 
-namespace minisgl {
+namespace minisgl::cpu {
 namespace {
 
 namespace fs = std::filesystem;
@@ -383,4 +383,4 @@ TEST_F(PackStoreTest, TwoProcessesAtOnceAreBothRight) {
 }
 
 }  // namespace
-}  // namespace minisgl
+}  // namespace minisgl::cpu

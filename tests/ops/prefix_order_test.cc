@@ -10,7 +10,7 @@
 
 #include "cpu/kernels/attention_kernels.h"
 
-namespace minisgl {
+namespace minisgl::cpu {
 namespace {
 
 struct Table {
@@ -126,4 +126,4 @@ TEST(PrefixOrderTest, EqualPagesPastTheKeysDoNotCount) {
 }
 
 }  // namespace
-}  // namespace minisgl
+}  // namespace minisgl::cpu

@@ -1,7 +1,7 @@
 // RopeKvWrite: every option against the oracle, and both against values worked out by hand.
 #include "op_check.h"
 
-namespace minisgl {
+namespace minisgl::cpu {
 namespace {
 
 struct RopeShape {
@@ -260,4 +260,4 @@ TEST(RopeKvWriteTest, EveryOptionAloneAndAgainstTheOracle) {
 }
 
 }  // namespace
-}  // namespace minisgl
+}  // namespace minisgl::cpu

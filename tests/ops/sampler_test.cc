@@ -7,7 +7,7 @@
 #include "cpu/sampler.h"
 #include "op_check.h"
 
-namespace minisgl {
+namespace minisgl::cpu {
 namespace {
 
 constexpr float kInf = std::numeric_limits<float>::infinity();
@@ -355,4 +355,4 @@ TEST(SamplerTest, RowsDoNotDependOnBatchMatesOrThreads) {
 }
 
 }  // namespace
-}  // namespace minisgl
+}  // namespace minisgl::cpu

@@ -5,7 +5,7 @@
 #include "cpu/attention_plan.h"
 #include "op_check.h"
 
-namespace minisgl {
+namespace minisgl::cpu {
 namespace {
 
 const WeightFormat kInt8 = {DType::kF32, Quantization::kInt8};
@@ -175,4 +175,4 @@ TEST(CpuScratchTest, NoSizeOverflows) {
 }
 
 }  // namespace
-}  // namespace minisgl
+}  // namespace minisgl::cpu

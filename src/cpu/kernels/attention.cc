@@ -24,7 +24,7 @@
 #include "cpu/kernels/simd-inl.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace minisgl {
+namespace minisgl::cpu {
 namespace HWY_NAMESPACE {
 
 // Room for kRowsMax numbers in whole vectors.
@@ -542,16 +542,16 @@ void MergeSplits(const AttentionParams& p, const AttentionItem& item, float* sta
 AttentionKernels GetAttention() { return {Attend, MergeSplits}; }
 
 }  // namespace HWY_NAMESPACE
-}  // namespace minisgl
+}  // namespace minisgl::cpu
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-namespace minisgl {
+namespace minisgl::cpu {
 
 const PerTarget<GetAttentionKernels>& AttentionKernelGetters() {
   static constexpr PerTarget<GetAttentionKernels> kTable = MINISGL_PER_TARGET(GetAttention);
   return kTable;
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::cpu
 #endif

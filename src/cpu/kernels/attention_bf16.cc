@@ -20,7 +20,7 @@
 
 #define MINISGL_UNROLL _Pragma("GCC unroll 16")
 
-namespace minisgl {
+namespace minisgl::cpu {
 namespace {
 
 constexpr int kLanes = 16;
@@ -262,22 +262,22 @@ void AddValues(const QueryBlock& block, const Tile& tile, const VisibleKeys& key
 constexpr Bf16Products kProducts = {RoundQueries, RoundTile, Score, AddValues};
 
 }  // namespace
-}  // namespace minisgl
+}  // namespace minisgl::cpu
 
 #pragma GCC pop_options
 
-namespace minisgl {
+namespace minisgl::cpu {
 
 const Bf16Products* AttentionBf16Products() { return &kProducts; }
 
-}  // namespace minisgl
+}  // namespace minisgl::cpu
 
 #else
 
-namespace minisgl {
+namespace minisgl::cpu {
 
 const Bf16Products* AttentionBf16Products() { return nullptr; }
 
-}  // namespace minisgl
+}  // namespace minisgl::cpu
 
 #endif

@@ -10,7 +10,7 @@
 
 #include "cpu/kernels/attention_block.h"
 
-namespace minisgl {
+namespace minisgl::cpu {
 
 struct Bf16Products {
   // block.q to block.q_pairs.
@@ -32,4 +32,4 @@ struct Bf16Products {
 // Null where it is not compiled in.
 const Bf16Products* AttentionBf16Products();
 
-}  // namespace minisgl
+}  // namespace minisgl::cpu

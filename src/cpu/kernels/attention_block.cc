@@ -7,7 +7,7 @@
 
 #include "minisgl/base/check.h"
 
-namespace minisgl {
+namespace minisgl::cpu {
 namespace {
 
 constexpr int64_t kPanelsPerTile = kTileKeys / kPanelWidth;
@@ -297,4 +297,4 @@ Rows RowsThatSee(const QueryBlock& block, int64_t segment_begin, int64_t segment
           segment.row_begin + end_token * block.group_size};
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::cpu

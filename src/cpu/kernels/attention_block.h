@@ -6,7 +6,7 @@
 
 #include "cpu/kernels/attention_kernels.h"
 
-namespace minisgl {
+namespace minisgl::cpu {
 
 // The running softmax of one query row: the largest score, and the sum of exp(score - largest).
 // Identity: the sum is 0.
@@ -125,4 +125,4 @@ int64_t RunEnd(const QueryBlock& block, int64_t segment, int64_t first);
 Rows RowsThatSee(const QueryBlock& block, int64_t segment_begin, int64_t segment_end,
                  int64_t first);
 
-}  // namespace minisgl
+}  // namespace minisgl::cpu

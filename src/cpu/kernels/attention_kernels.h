@@ -6,7 +6,7 @@
 
 #include "cpu/kernels/kernels.h"
 
-namespace minisgl {
+namespace minisgl::cpu {
 
 // Keys are taken in tiles of 64 positions, aligned to multiples of 64; splits of 512 positions are
 // summed on their own and then merged in order, so that one long row can be shared among threads.
@@ -59,4 +59,4 @@ const PerTarget<GetAttentionKernels>& AttentionKernelGetters();
 int64_t AttentionScratchFloats(int64_t num_query_rows, int64_t head_dim);
 int64_t AttentionStateFloats(int64_t num_query_rows, int64_t head_dim);
 
-}  // namespace minisgl
+}  // namespace minisgl::cpu

@@ -16,7 +16,7 @@
 #include "cpu/kernels/simd-inl.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace minisgl {
+namespace minisgl::cpu {
 namespace HWY_NAMESPACE {
 
 // Operands of MultiplyAccumulate that fetch what is needed next into the cache, a line for each
@@ -81,7 +81,7 @@ constexpr bool ReadsPairs(Read read) {
 }
 
 }  // namespace HWY_NAMESPACE
-}  // namespace minisgl
+}  // namespace minisgl::cpu
 HWY_AFTER_NAMESPACE();
 
 #endif

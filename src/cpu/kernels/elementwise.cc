@@ -13,7 +13,7 @@
 #include "cpu/kernels/simd-inl.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace minisgl {
+namespace minisgl::cpu {
 namespace HWY_NAMESPACE {
 
 // Squares are summed in f32 within blocks of this many, the blocks in double.
@@ -347,16 +347,16 @@ ElementwiseKernels GetElementwise() {
 }
 
 }  // namespace HWY_NAMESPACE
-}  // namespace minisgl
+}  // namespace minisgl::cpu
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-namespace minisgl {
+namespace minisgl::cpu {
 
 const PerTarget<GetElementwiseKernels>& ElementwiseKernelGetters() {
   static constexpr PerTarget<GetElementwiseKernels> kTable = MINISGL_PER_TARGET(GetElementwise);
   return kTable;
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::cpu
 #endif

@@ -12,7 +12,7 @@
 #include "cpu/targets.h"
 #include "minisgl/ops_params.h"
 
-namespace minisgl {
+namespace minisgl::cpu {
 
 // --- linear.cc -----------------------------------------------------------------------------------
 
@@ -115,4 +115,4 @@ inline bool KeepsPairs(const KvLayer& kv, int32_t head_dim) {
 using GetWriteKv = WriteKv (*)();
 const PerTarget<GetWriteKv>& WriteKvGetters();
 
-}  // namespace minisgl
+}  // namespace minisgl::cpu

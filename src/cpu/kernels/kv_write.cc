@@ -13,7 +13,7 @@
 #include "cpu/kernels/simd-inl.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace minisgl {
+namespace minisgl::cpu {
 namespace HWY_NAMESPACE {
 
 // Where a token's key or value of each head begins in qkv.
@@ -132,16 +132,16 @@ void WriteToken(const RopeKvWriteParams& p, int64_t token) {
 WriteKv GetWrite() { return WriteToken; }
 
 }  // namespace HWY_NAMESPACE
-}  // namespace minisgl
+}  // namespace minisgl::cpu
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-namespace minisgl {
+namespace minisgl::cpu {
 
 const PerTarget<GetWriteKv>& WriteKvGetters() {
   static constexpr PerTarget<GetWriteKv> kTable = MINISGL_PER_TARGET(GetWrite);
   return kTable;
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::cpu
 #endif

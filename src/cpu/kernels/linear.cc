@@ -19,7 +19,7 @@
 #include "cpu/kernels/simd-inl.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace minisgl {
+namespace minisgl::cpu {
 namespace HWY_NAMESPACE {
 
 constexpr size_t kCacheLine = 64;
@@ -445,16 +445,16 @@ void RunLinear(const LinearBlock& linear) {
 LinearKernel GetLinear() { return {.multiply = RunLinear}; }
 
 }  // namespace HWY_NAMESPACE
-}  // namespace minisgl
+}  // namespace minisgl::cpu
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-namespace minisgl {
+namespace minisgl::cpu {
 
 const PerTarget<GetLinearKernel>& WidenedLinearKernels() {
   static constexpr PerTarget<GetLinearKernel> kTable = MINISGL_PER_TARGET(GetLinear);
   return kTable;
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::cpu
 #endif

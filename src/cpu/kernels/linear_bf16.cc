@@ -19,7 +19,7 @@
 
 #define MINISGL_UNROLL _Pragma("GCC unroll 16")
 
-namespace minisgl {
+namespace minisgl::cpu {
 namespace {
 
 constexpr int kLanes = 16;
@@ -188,24 +188,24 @@ void RoundRowToBf16(const float* x, int64_t num_in, std::byte* row) {
   _mm256_mask_storeu_epi16(row + i * 2, stored, (__m256i)rounded);
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::cpu
 
 #pragma GCC pop_options
 
-namespace minisgl {
+namespace minisgl::cpu {
 
 LinearKernel Bf16DotLinearKernel() {
   return {.multiply = Multiply, .prepare = RoundRowToBf16, .row_bytes = RowBytes};
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::cpu
 
 #else
 
-namespace minisgl {
+namespace minisgl::cpu {
 
 LinearKernel Bf16DotLinearKernel() { return {}; }
 
-}  // namespace minisgl
+}  // namespace minisgl::cpu
 
 #endif

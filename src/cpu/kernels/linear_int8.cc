@@ -31,7 +31,7 @@ HWY_BEFORE_NAMESPACE();
 // instructions; every processor that has it has this one too.
 #pragma GCC target("avx512vnni")
 #endif
-namespace minisgl {
+namespace minisgl::cpu {
 namespace HWY_NAMESPACE {
 namespace {  // linear.cc has its own of some names
 
@@ -575,17 +575,17 @@ LinearKernel GetInt8() {
 }
 
 }  // namespace HWY_NAMESPACE
-}  // namespace minisgl
+}  // namespace minisgl::cpu
 HWY_AFTER_NAMESPACE();
 #undef MINISGL_INT8_PAIRS
 
 #if HWY_ONCE
-namespace minisgl {
+namespace minisgl::cpu {
 
 const PerTarget<GetLinearKernel>& Int8LinearKernels() {
   static constexpr PerTarget<GetLinearKernel> kTable = MINISGL_PER_TARGET(GetInt8);
   return kTable;
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::cpu
 #endif

@@ -1,7 +1,7 @@
 // Which file multiplies weights of a format on a target.
 #include "cpu/kernels/kernels.h"
 
-namespace minisgl {
+namespace minisgl::cpu {
 
 LinearKernel FindLinearKernel(CpuTarget target, const WeightFormat& format) {
   const auto index = static_cast<size_t>(target);
@@ -12,4 +12,4 @@ LinearKernel FindLinearKernel(CpuTarget target, const WeightFormat& format) {
   return WidenedLinearKernels()[index]();
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::cpu

@@ -13,7 +13,7 @@
 #include "cpu/kernels/simd-inl.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace minisgl {
+namespace minisgl::cpu {
 namespace HWY_NAMESPACE {
 
 // Lines that are going to be written soon: `rows` of `width` floats, `stride` apart. Rows are often
@@ -45,7 +45,7 @@ HWY_INLINE void StoreOutputs(const LinearBlock& linear, const float* sums, int64
 }
 
 }  // namespace HWY_NAMESPACE
-}  // namespace minisgl
+}  // namespace minisgl::cpu
 HWY_AFTER_NAMESPACE();
 
 #endif

@@ -19,7 +19,7 @@
 #define MINISGL_UNROLL _Pragma("GCC unroll 16")
 
 HWY_BEFORE_NAMESPACE();
-namespace minisgl {
+namespace minisgl::cpu {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
@@ -273,7 +273,7 @@ HWY_INLINE Floats NormalTail(Floats a) {
 }
 
 }  // namespace HWY_NAMESPACE
-}  // namespace minisgl
+}  // namespace minisgl::cpu
 HWY_AFTER_NAMESPACE();
 
 #endif
