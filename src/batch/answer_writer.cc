@@ -5,7 +5,7 @@
 #include "minisgl/base/utf8.h"
 #include "term/messages.h"
 
-namespace minisgl {
+namespace minisgl::batch {
 
 Status JsonAnswerWriter::WriteAnswers(const Row& row, const std::vector<RowAnswer>& answers) {
   return WriteRow(row.index, FormatAnswerRow(row, answers, tokenizer_));
@@ -31,21 +31,23 @@ Status JsonAnswerWriter::WriteRow(int64_t index, std::string text) {
 Status JsonAnswerWriter::WriteNow(const std::string& text) { return output_.Write(text); }
 
 Status TextAnswerWriter::WriteAnswers(const Row& row, const std::vector<RowAnswer>& answers) {
-  MINISGL_RETURN_IF_ERROR(view_.End(AnswerView::LineBreak::kAdd));
-  for (const std::string& warning : row.warnings) PrintStderr("minisgl: " + Visible(warning, 400));
+  MINISGL_RETURN_IF_ERROR(view_.End(term::AnswerView::LineBreak::kAdd));
+  for (const std::string& warning : row.warnings)
+    term::PrintStderr("minisgl: " + Visible(warning, 400));
   if (view_.began() && !view_.has_text()) {
     const bool cut = answers.front().finish_reason == "length";
-    PrintStderr(cut ? "minisgl: the model was still reasoning as its tokens ended; give it more "
-                      "(--max-tokens) or turn reasoning off (--think off)"
-                    : "minisgl: the model reasoned and gave no answer");
+    term::PrintStderr(
+        cut ? "minisgl: the model was still reasoning as its tokens ended; give it more "
+              "(--max-tokens) or turn reasoning off (--think off)"
+            : "minisgl: the model reasoned and gave no answer");
   }
   return Status();
 }
 
 Status TextAnswerWriter::WriteError(const Row&, const RowError& error) {
-  const Status status = view_.began() ? view_.End(AnswerView::LineBreak::kAdd) : Status();
-  PrintStderr("minisgl: " + Visible(error.message, 4000));
+  const Status status = view_.began() ? view_.End(term::AnswerView::LineBreak::kAdd) : Status();
+  term::PrintStderr("minisgl: " + Visible(error.message, 4000));
   return status;
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::batch

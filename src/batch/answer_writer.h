@@ -15,7 +15,7 @@
 #include "term/answer_view.h"
 #include "term/output.h"
 
-namespace minisgl {
+namespace minisgl::batch {
 
 class AnswerWriter {
  public:
@@ -36,7 +36,7 @@ class AnswerWriter {
 class JsonAnswerWriter : public AnswerWriter {
  public:
   // Both outlive this. `ordered`: rows are held until all announced before them are written.
-  JsonAnswerWriter(Output* output, const Tokenizer* tokenizer, bool ordered)
+  JsonAnswerWriter(term::Output* output, const Tokenizer* tokenizer, bool ordered)
       : output_(*output), tokenizer_(*tokenizer), ordered_(ordered) {}
 
   Status WriteText(std::string_view) override { return Status(); }
@@ -52,7 +52,7 @@ class JsonAnswerWriter : public AnswerWriter {
   Status WriteRow(int64_t index, std::string text);
   Status WriteNow(const std::string& text);
 
-  Output& output_;
+  term::Output& output_;
   const Tokenizer& tokenizer_;
   const bool ordered_;
   std::deque<int64_t> expected_;  // and not yet written; the next one first
@@ -63,7 +63,8 @@ class JsonAnswerWriter : public AnswerWriter {
 // The answer of one row as it is, its reasoning apart. A line break ends it.
 class TextAnswerWriter : public AnswerWriter {
  public:
-  TextAnswerWriter(Output* output, AnswerView::Mode reasoning) : view_(output, reasoning) {}
+  TextAnswerWriter(term::Output* output, term::AnswerView::Mode reasoning)
+      : view_(output, reasoning) {}
 
   void Begin(const Row& row) override { view_.Begin(row.reasoning); }
   Status WriteText(std::string_view text) override { return view_.Show(text); }
@@ -71,7 +72,7 @@ class TextAnswerWriter : public AnswerWriter {
   Status WriteError(const Row& row, const RowError& error) override;
 
  private:
-  AnswerView view_;
+  term::AnswerView view_;
 };
 
-}  // namespace minisgl
+}  // namespace minisgl::batch

@@ -9,7 +9,7 @@
 #include "minisgl/base/utf8.h"
 #include "term/progress.h"
 
-namespace minisgl {
+namespace minisgl::batch {
 namespace {
 
 constexpr const char* kCancelled = "cancelled";
@@ -40,7 +40,7 @@ std::string Failures::CountsText(bool with_cancelled) const {
                    [](const auto& a, const auto& b) { return a.first > b.first; });
   std::string text;
   for (const auto& [count, code] : counts) {
-    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", FormatCount(count), code);
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", term::FormatCount(count), code);
   }
   return text;
 }
@@ -49,7 +49,7 @@ std::string Failures::Counts() const { return CountsText(/*with_cancelled=*/true
 
 std::string Failures::Text() const {
   if (failed() == 0) return "";
-  return fmt::format("{} failed: {}; first: line {}: {}", FormatCount(failed()),
+  return fmt::format("{} failed: {}; first: line {}: {}", term::FormatCount(failed()),
                      CountsText(/*with_cancelled=*/false), first_line_,
                      Visible(first_message_, kMessageBytesMax));
 }
@@ -60,4 +60,4 @@ Json Failures::ToJson() const {
   return json;
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::batch

@@ -11,7 +11,7 @@
 #include "batch/row.h"
 #include "minisgl/base/json.h"
 
-namespace minisgl {
+namespace minisgl::batch {
 
 class Failures {
  public:
@@ -45,4 +45,4 @@ class Failures {
   std::string first_message_;
 };
 
-}  // namespace minisgl
+}  // namespace minisgl::batch

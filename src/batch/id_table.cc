@@ -3,7 +3,7 @@
 #include "minisgl/base/check.h"
 #include "minisgl/base/sha256.h"
 
-namespace minisgl {
+namespace minisgl::batch {
 namespace {
 
 constexpr int kNumberBits = 48;
@@ -87,4 +87,4 @@ void IdTable::Split(uint64_t hash) {
   for (size_t slot = first; slot < first + num_slots; ++slot) directory_[slot] = new_number;
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::batch

@@ -12,7 +12,7 @@
 
 #include "minisgl/base/json.h"
 
-namespace minisgl {
+namespace minisgl::batch {
 
 class IdTable {
  public:
@@ -47,4 +47,4 @@ class IdTable {
   std::vector<std::unique_ptr<Page>> pages_;
 };
 
-}  // namespace minisgl
+}  // namespace minisgl::batch

@@ -8,7 +8,7 @@
 #include "minisgl/base/file_kind.h"
 #include "minisgl/base/json.h"
 
-namespace minisgl {
+namespace minisgl::batch {
 namespace {
 
 // So many lines that are no rows, from the first on, are no mishap.
@@ -117,4 +117,4 @@ Status CheckIsJsonLines(std::string_view begin, bool is_all, const std::string& 
                   kind->advice);
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::batch

@@ -8,7 +8,7 @@
 #include "minisgl/base/random.h"
 #include "minisgl/base/utf8.h"
 
-namespace minisgl {
+namespace minisgl::batch {
 namespace {
 
 // Every answer has this time, for a run to be the same bytes again.
@@ -197,4 +197,4 @@ std::string FormatBatchError(const Row& row, const RowError& error) {
   return Line(row, failure.status_code, std::move(body), std::move(outer));
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::batch

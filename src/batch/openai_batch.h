@@ -12,11 +12,11 @@
 #include "batch/row_output.h"
 #include "minisgl/text/tokenizer.h"
 
-namespace minisgl {
+namespace minisgl::batch {
 
 // One line each. REQUIRES row.format to be of a Batch file.
 std::string FormatBatchAnswer(const Row& row, const std::vector<RowAnswer>& answers,
                               const Tokenizer& tokenizer);
 std::string FormatBatchError(const Row& row, const RowError& error);
 
-}  // namespace minisgl
+}  // namespace minisgl::batch

@@ -18,7 +18,7 @@
 #include "minisgl/base/json.h"
 #include "minisgl/base/utf8.h"
 
-namespace minisgl {
+namespace minisgl::batch {
 namespace {
 
 constexpr size_t kTailBytes = size_t{1} << 20;
@@ -328,4 +328,4 @@ Status MergeInOrder(const std::string& path, const RowSelection& asked, int64_t 
   return file->Commit();
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::batch

@@ -16,7 +16,7 @@
 #include "batch/row_source.h"
 #include "minisgl/base/status.h"
 
-namespace minisgl {
+namespace minisgl::batch {
 
 struct ResumeOptions {
   const FileCheck* check = nullptr;  // of the input
@@ -56,4 +56,4 @@ Status MergeInOrder(const std::string& path, const RowSelection& asked, int64_t 
 // Whether there is anything for it to do.
 bool NeedsMerge(const RowSelection& asked, int64_t num_rows);
 
-}  // namespace minisgl
+}  // namespace minisgl::batch

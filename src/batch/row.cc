@@ -9,7 +9,7 @@
 #include "batch/row_text.h"
 #include "minisgl/base/utf8.h"
 
-namespace minisgl {
+namespace minisgl::batch {
 namespace {
 
 constexpr const char* kChatUrl = "/v1/chat/completions";
@@ -292,4 +292,4 @@ ParsedRow ParseRow(std::string_view text, int64_t index, int64_t line, bool leni
   return parsed;
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::batch

@@ -17,7 +17,7 @@
 #include "minisgl/batch_plan.h"
 #include "minisgl/text/reasoning.h"
 
-namespace minisgl {
+namespace minisgl::batch {
 
 inline constexpr size_t kRowBytesMax = size_t{64} << 20;
 // Upper bound on the memory of a row's JSON values, as a value of two bytes becomes one of forty:
@@ -94,4 +94,4 @@ struct ParsedRow {
 // `lenient`: what is unknown or unsupported becomes a warning of the row.
 ParsedRow ParseRow(std::string_view text, int64_t index, int64_t line, bool lenient = false);
 
-}  // namespace minisgl
+}  // namespace minisgl::batch

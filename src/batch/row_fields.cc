@@ -12,7 +12,7 @@
 #include "minisgl/base/utf8.h"
 #include "minisgl/text/chat_template.h"
 
-namespace minisgl {
+namespace minisgl::batch {
 namespace {
 
 constexpr double kInt32Max = std::numeric_limits<int32_t>::max();
@@ -509,4 +509,4 @@ bool InRange(const RowField& field, const Json& value) {
   return false;
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::batch

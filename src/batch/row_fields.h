@@ -13,7 +13,7 @@
 #include "batch/row.h"
 #include "minisgl/base/json.h"
 
-namespace minisgl {
+namespace minisgl::batch {
 
 enum class FieldType : uint8_t { kBool, kInteger, kNumber, kString, kArray, kObject, kAny };
 
@@ -76,4 +76,4 @@ bool InRange(const RowField& field, const Json& value);
 // hold gaps write 2.0. Else nothing.
 std::optional<int64_t> ExactInteger(const Json& value);
 
-}  // namespace minisgl
+}  // namespace minisgl::batch

@@ -9,7 +9,7 @@
 
 #include "batch/openai_batch.h"
 
-namespace minisgl {
+namespace minisgl::batch {
 namespace {
 
 Json TokenJson(TokenId id, float logprob, const Tokenizer& tokenizer) {
@@ -161,4 +161,4 @@ std::string FormatErrorRow(const Row& row, const RowError& error) {
   return out.Dump() + "\n";
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::batch

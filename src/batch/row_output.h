@@ -10,7 +10,7 @@
 #include "minisgl/runtime/runtime.h"
 #include "minisgl/text/tokenizer.h"
 
-namespace minisgl {
+namespace minisgl::batch {
 
 // One answer, complete.
 struct RowAnswer {
@@ -40,4 +40,4 @@ std::string FormatAnswerRow(const Row& row, const std::vector<RowAnswer>& answer
 
 std::string FormatErrorRow(const Row& row, const RowError& error);
 
-}  // namespace minisgl
+}  // namespace minisgl::batch

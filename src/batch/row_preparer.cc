@@ -2,7 +2,7 @@
 
 #include <utility>
 
-namespace minisgl {
+namespace minisgl::batch {
 namespace {
 
 // A copy of `row` but for what only its prompt needs, which may be large.
@@ -106,4 +106,4 @@ void RowPreparer::Work() {
   }
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::batch

@@ -20,7 +20,7 @@
 #include "batch/row_prompt.h"
 #include "batch/row_window.h"
 
-namespace minisgl {
+namespace minisgl::batch {
 
 // Frees what of a row only its prompt needed.
 void DropPrompt(Row* row);
@@ -76,4 +76,4 @@ class RowPreparer {
   std::thread thread_;                       // from the first row on
 };
 
-}  // namespace minisgl
+}  // namespace minisgl::batch

@@ -9,9 +9,9 @@
 
 #include "minisgl/base/random.h"
 
-namespace minisgl {
+namespace minisgl::batch {
 
-std::optional<RowError> ApplyReasoningEffort(const TextModel& text, Row* row) {
+std::optional<RowError> ApplyReasoningEffort(const load::TextModel& text, Row* row) {
   constexpr const char* kField = "reasoning_effort";
   const std::string& effort = row->reasoning_effort;
   if (effort.empty() || text.chat_template == nullptr) return std::nullopt;
@@ -69,7 +69,7 @@ std::string RawPromptsWarning(const std::string& file, std::optional<int64_t> co
       file, rows);
 }
 
-std::optional<RowError> CheckControlIds(const TextModel& text, const Row& row) {
+std::optional<RowError> CheckControlIds(const load::TextModel& text, const Row& row) {
   if (!text.no_parse_special) return std::nullopt;
   std::span<const TokenId> ids = row.prompt_token_ids;
   const std::vector<TokenId> prefix = text.tokenizer->Prefix();
@@ -91,7 +91,7 @@ int64_t ContextCapacity(const EngineLimits& limits) {
   return std::min<int64_t>(limits.max_seq_len, int64_t{limits.num_pages} * limits.page_size + 1);
 }
 
-PromptBuilder::PromptBuilder(const TextModel* text, const EngineLimits& limits,
+PromptBuilder::PromptBuilder(const load::TextModel* text, const EngineLimits& limits,
                              PromptBuilderOptions options)
     : text_(text),
       vocab_size_(limits.vocab_size),
@@ -126,7 +126,7 @@ std::optional<RowError> PromptBuilder::Build(Row* row, std::vector<Prompt>* prom
   prompt.ignore_eos = row->ignore_eos.value_or(options_.defaults.ignore_eos);
   prompt.priority = row->priority;
   if (row->timeout_s) prompt.timeout = std::chrono::duration<double>(*row->timeout_s);
-  SetEndTokens(options_.eos_ids, &prompt);
+  load::SetEndTokens(options_.eos_ids, &prompt);
   const uint64_t seed = prompt.sampling.seed;
   for (int32_t answer = 1; answer < row->n; ++answer) {
     prompts->push_back(prompt);
@@ -165,7 +165,7 @@ std::optional<RowError> PromptBuilder::CheckIds(const Row& row) const {
 std::optional<RowError> PromptBuilder::CheckMinTokens(const Row& row, const Prompt& prompt) const {
   const int32_t min_tokens = prompt.sampling.min_tokens;
   if (prompt.max_tokens < 0 || min_tokens <= prompt.max_tokens) return std::nullopt;
-  const SamplingDefaults& defaults = options_.defaults;
+  const load::SamplingDefaults& defaults = options_.defaults;
   const auto from = [](bool of_row, const std::string& origin) {
     return of_row || origin.empty() ? "" : " of " + origin;
   };
@@ -228,7 +228,7 @@ std::optional<RowError> PromptBuilder::EncodePieces(const Row& row, std::vector<
     ids->is_whole = counts || ids->total < capacity_;
     return ids->is_whole && (cancelled == nullptr || !cancelled->load());
   };
-  const Status status = EncodeRenderedTo(*text_, std::move(pieces), sink);
+  const Status status = load::EncodeRenderedTo(*text_, std::move(pieces), sink);
   if (cancelled != nullptr && cancelled->load()) {
     return RowError{"cancelled", "the run was stopped before this row was asked", ""};
   }
@@ -240,10 +240,10 @@ std::optional<RowError> PromptBuilder::EncodePieces(const Row& row, std::vector<
 Result<std::vector<TextPiece>> PromptBuilder::Pieces(Row* row,
                                                      const std::atomic<bool>* cancelled) const {
   std::vector<TextPiece> pieces;
-  if (row->kind == PromptKind::kText) return RawPieces(*text_, std::move(row->prompt));
+  if (row->kind == PromptKind::kText) return load::RawPieces(*text_, std::move(row->prompt));
   MINISGL_ASSIGN_OR_RETURN(
-      pieces, RenderChat(*text_, std::move(row->messages), std::move(row->template_kwargs),
-                         std::move(row->tools), std::move(row->documents), cancelled));
+      pieces, load::RenderChat(*text_, std::move(row->messages), std::move(row->template_kwargs),
+                               std::move(row->tools), std::move(row->documents), cancelled));
   row->reasoning = WithPrompt(reasoning_, pieces);
   return pieces;
 }
@@ -281,4 +281,4 @@ SamplingParams PromptBuilder::Sampling(const Row& row) const {
   return params;
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::batch

@@ -15,13 +15,13 @@
 #include "minisgl/engine/engine.h"
 #include "minisgl/runtime/runtime.h"
 
-namespace minisgl {
+namespace minisgl::batch {
 
 // The longest prompt and answer that `limits` allow together; a prompt is to be shorter.
 int64_t ContextCapacity(const EngineLimits& limits);
 
 struct PromptBuilderOptions {
-  SamplingDefaults defaults;
+  load::SamplingDefaults defaults;
   std::vector<TokenId> eos_ids;
   uint64_t seed = 0;           // a row without its own gets a function of this and its index
   bool truncate_left = false;  // cut a prompt that does not fit, instead of refusing it
@@ -33,7 +33,7 @@ struct PromptBuilderOptions {
 
 // Tells the template what row->reasoning_effort asks for, as a variable of template_kwargs: the
 // level where it knows levels, else its switch. unsupported_field where it knows neither.
-std::optional<RowError> ApplyReasoningEffort(const TextModel& text, Row* row);
+std::optional<RowError> ApplyReasoningEffort(const load::TextModel& text, Row* row);
 
 // What a user says, after a system message if one is given.
 Json ChatMessages(const std::optional<std::string>& system, std::string text);
@@ -45,13 +45,14 @@ bool IsRawPrompt(const Row& row);
 std::string RawPromptsWarning(const std::string& file, std::optional<int64_t> count);
 
 // Under --no-parse-special: an error where the row's ids hold a control token.
-std::optional<RowError> CheckControlIds(const TextModel& text, const Row& row);
+std::optional<RowError> CheckControlIds(const load::TextModel& text, const Row& row);
 
 // Thread-safe.
 class PromptBuilder {
  public:
   // `text` outlives this.
-  PromptBuilder(const TextModel* text, const EngineLimits& limits, PromptBuilderOptions options);
+  PromptBuilder(const load::TextModel* text, const EngineLimits& limits,
+                PromptBuilderOptions options);
 
   // One prompt for each of row->n answers, or why there is none. What was changed on the way is a
   // warning of the row, which learns what of its answers will be reasoning. A prompt that leaves no
@@ -83,7 +84,7 @@ class PromptBuilder {
   void Truncate(Row* row, int64_t max_tokens, Ids* ids) const;
   SamplingParams Sampling(const Row& row) const;
 
-  const TextModel* text_;
+  const load::TextModel* text_;
   const int64_t vocab_size_;
   const int64_t capacity_;
   const PromptBuilderOptions options_;
@@ -91,4 +92,4 @@ class PromptBuilder {
   std::vector<TokenId> spelled_ids_;  // of its tags
 };
 
-}  // namespace minisgl
+}  // namespace minisgl::batch

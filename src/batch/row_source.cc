@@ -8,7 +8,7 @@
 #include "batch/row_prompt.h"
 #include "minisgl/base/utf8.h"
 
-namespace minisgl {
+namespace minisgl::batch {
 namespace {
 
 RowError DuplicateId(const Row& row, int64_t first_line) {
@@ -180,4 +180,4 @@ Result<FileCheck> CheckRows(LineReader* reader, bool lenient, IdTable* ids) {
   return check;
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::batch

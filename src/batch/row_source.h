@@ -15,7 +15,7 @@
 #include "batch/row.h"
 #include "batch/run_input.h"
 
-namespace minisgl {
+namespace minisgl::batch {
 
 // How long a command that does nothing else meanwhile waits for a row at a time.
 inline constexpr int kRowWait_ms = 1000;
@@ -152,4 +152,4 @@ class SingleRowSource : public RowSource {
   std::optional<Row> row_;
 };
 
-}  // namespace minisgl
+}  // namespace minisgl::batch

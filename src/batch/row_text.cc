@@ -6,7 +6,7 @@
 #include "minisgl/base/json_scanner.h"
 #include "minisgl/base/utf8.h"
 
-namespace minisgl {
+namespace minisgl::batch {
 namespace {
 
 constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
@@ -75,4 +75,4 @@ RowBeginning ReadRowBeginning(std::string_view text) {
   return row;
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::batch

@@ -7,7 +7,7 @@
 
 #include "minisgl/base/json.h"
 
-namespace minisgl {
+namespace minisgl::batch {
 
 // The bytes of the member `metadata` of the row, or of its `body`; on one line, as line breaks
 // between its values become blanks. REQUIRES that `text` is valid JSON and has the member.
@@ -22,4 +22,4 @@ struct RowBeginning {
 // Of any text, as far as it is the beginning of a JSON object.
 RowBeginning ReadRowBeginning(std::string_view text);
 
-}  // namespace minisgl
+}  // namespace minisgl::batch

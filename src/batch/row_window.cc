@@ -7,7 +7,7 @@
 
 #include "minisgl/base/check.h"
 
-namespace minisgl {
+namespace minisgl::batch {
 
 RowWindow::Key RowWindow::KeyOf(const Place& place) {
   return {place->ready.row.priority, place->ready.prompts.front().ids, place->number};
@@ -57,4 +57,4 @@ ReadyRow RowWindow::Take(Place place) {
   return row;
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::batch

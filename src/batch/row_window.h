@@ -16,7 +16,7 @@
 #include "batch/row.h"
 #include "minisgl/runtime/runtime.h"
 
-namespace minisgl {
+namespace minisgl::batch {
 
 struct ReadyRow {
   Row row;
@@ -70,4 +70,4 @@ class RowWindow {
   size_t bytes_ = 0;
 };
 
-}  // namespace minisgl
+}  // namespace minisgl::batch

@@ -18,7 +18,7 @@
 #include "minisgl/base/utf8.h"
 #include "term/messages.h"
 
-namespace minisgl {
+namespace minisgl::batch {
 namespace {
 
 constexpr size_t kInputBytes = size_t{1} << 16;
@@ -224,9 +224,9 @@ bool LineReader::TakeLine(std::string* line, Outcome* outcome) {
 }
 
 Result<std::string> SystemText(const std::string& option) {
-  if (!option.starts_with('@')) return Utf8OrWarn(option, "--system");
+  if (!option.starts_with('@')) return term::Utf8OrWarn(option, "--system");
   MINISGL_ASSIGN_OR_RETURN(std::string text, ReadFile(option.substr(1), kRowBytesMax));
-  return Utf8OrWarn(std::move(text), option.substr(1));
+  return term::Utf8OrWarn(std::move(text), option.substr(1));
 }
 
 std::string NoRows(const LineReader& reader) {
@@ -259,7 +259,7 @@ Result<std::string> ReadStandardInput(bool may_be_left) {
       return BadInput("standard input: has more than {} bytes; give less", kRowBytesMax);
     }
   }
-  return Utf8OrWarn(std::move(text), "standard input");
+  return term::Utf8OrWarn(std::move(text), "standard input");
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::batch

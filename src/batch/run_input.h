@@ -13,7 +13,7 @@
 
 #include "minisgl/base/status.h"
 
-namespace minisgl {
+namespace minisgl::batch {
 
 class LineReader {
  public:
@@ -92,4 +92,4 @@ Result<std::string> SystemText(const std::string& option);
 // warning. A second without any is said once; `may_be_left`: --no-stdin would leave it out.
 Result<std::string> ReadStandardInput(bool may_be_left);
 
-}  // namespace minisgl
+}  // namespace minisgl::batch

@@ -23,7 +23,7 @@
 #include "minisgl/base/sha256.h"
 #include "minisgl/base/utf8.h"
 
-namespace minisgl {
+namespace minisgl::batch {
 namespace {
 
 namespace fs = std::filesystem;
@@ -138,7 +138,7 @@ std::string HashedText(const std::string& text) {
 
 // By the names of the command line, for messages.
 Json DescribeOptions(const RunOptions& options) {
-  const SamplingOptions& sampling = options.sampling;
+  const load::SamplingOptions& sampling = options.sampling;
   Json out = Json(Json::Object());
   out.Set("--temperature", OrNull(sampling.temperature));
   out.Set("--top-k", OrNull(sampling.top_k));
@@ -281,7 +281,7 @@ uint64_t DrawSeedOfRun(const std::string& output_path, bool resume) {
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seed);
     if (error == std::errc() && end == text.data() + text.size()) return seed;
   }
-  return DrawSeed();
+  return load::DrawSeed();
 }
 
 Result<std::string> DifferenceOfRuns(const Json& before, const Json& now, const LineReader& reader,
@@ -298,4 +298,4 @@ Result<std::string> DifferenceOfRuns(const Json& before, const Json& now, const 
       check.reseeded_rows, check.reseeded_rows == 1 ? " is" : "s are", check.first_reseeded_line);
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::batch

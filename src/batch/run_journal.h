@@ -18,7 +18,7 @@
 #include "minisgl/base/json.h"
 #include "minisgl/base/status.h"
 
-namespace minisgl {
+namespace minisgl::batch {
 
 std::string JournalPath(const std::string& output_path);
 
@@ -39,4 +39,4 @@ Result<std::string> DifferenceOfRuns(const Json& before, const Json& now, const 
 // `output_path`.
 uint64_t DrawSeedOfRun(const std::string& output_path, bool resume);
 
-}  // namespace minisgl
+}  // namespace minisgl::batch

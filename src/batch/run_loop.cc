@@ -7,7 +7,7 @@
 
 #include "minisgl/base/log.h"
 
-namespace minisgl {
+namespace minisgl::batch {
 namespace {
 
 using std::chrono::milliseconds;
@@ -57,7 +57,7 @@ std::string RowErrorCode(const std::string& code) {
 }  // namespace
 
 RunLoop::RunLoop(Runtime* runtime, const PromptBuilder* prompts, RowSource* source,
-                 AnswerWriter* writer, Progress* progress, const RunLoopOptions& options)
+                 AnswerWriter* writer, term::Progress* progress, const RunLoopOptions& options)
     : runtime_(*runtime),
       prompts_(*prompts),
       source_(*source),
@@ -376,7 +376,7 @@ Status RunLoop::CancelUnread() {
 void RunLoop::ShowProgress() const {
   const bool is_due = progress_ != nullptr && progress_->IsDue();
   if (!is_due && !options_.on_numbers) return;
-  Progress::Numbers numbers;
+  term::Progress::Numbers numbers;
   numbers.done = rows_done_;
   numbers.failed = failures_.total();
   numbers.cancelled = failures_.cancelled();
@@ -394,4 +394,4 @@ void RunLoop::ShowProgress() const {
   if (options_.on_numbers) options_.on_numbers(numbers);
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::batch

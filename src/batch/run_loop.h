@@ -26,7 +26,7 @@
 #include "term/progress.h"
 #include "term/signals.h"
 
-namespace minisgl {
+namespace minisgl::batch {
 
 // Rows kept in the runtime: enough that a step never lacks any, few enough that memory is flat.
 inline constexpr int64_t kAheadPerRunningRequest = 4;
@@ -46,17 +46,17 @@ struct RunLoopOptions {
   // So many rows that fail end the run as a stop does; unset: none do.
   std::optional<int64_t> failures_max;
   // Asked often, from the thread of Run.
-  std::function<StopRequest()> stop = StopOfProcess;
+  std::function<term::StopRequest()> stop = term::StopOfProcess;
   // Told how far the run is, from the thread of Run, many times a second and at its end; may be
   // empty.
-  std::function<void(const Progress::Numbers&)> on_numbers;
+  std::function<void(const term::Progress::Numbers&)> on_numbers;
 };
 
 class RunLoop {
  public:
   // All outlive the loop; `progress` may be null.
   RunLoop(Runtime* runtime, const PromptBuilder* prompts, RowSource* source, AnswerWriter* writer,
-          Progress* progress, const RunLoopOptions& options);
+          term::Progress* progress, const RunLoopOptions& options);
   ~RunLoop();
 
   // Until every row is written, or a stop was asked for (at once: without waiting). kIoError: input
@@ -121,7 +121,7 @@ class RunLoop {
   const PromptBuilder& prompts_;
   RowSource& source_;
   AnswerWriter& writer_;
-  Progress* const progress_;
+  term::Progress* const progress_;
   const RunLoopOptions options_;
 
   EventQueue queue_;
@@ -139,10 +139,10 @@ class RunLoop {
   Status source_status_;     // why it ended
   bool source_dry_ = false;  // a pipe had nothing yet
   bool aborted_all_ = false;
-  StopRequest stop_;
+  term::StopRequest stop_;
   bool stopping_ = false;  // asked for, or too many failed
   Clock::time_point stop_at_;
   std::optional<Status> fault_;
 };
 
-}  // namespace minisgl
+}  // namespace minisgl::batch

@@ -4,7 +4,7 @@
 #include "load/sampling.h"
 #include "minisgl/base/utf8.h"
 
-namespace minisgl {
+namespace minisgl::batch {
 namespace {
 
 // A day: who wants longer wants no end.
@@ -41,7 +41,7 @@ Status CheckResumeOptions(const RunOptions& options) {
 
 }  // namespace
 
-void AddRunOptions(OptionTable* app, RunOptions* options) {
+void AddRunOptions(load::OptionTable* app, RunOptions* options) {
   const std::string input = "Input", output = "Output";
   app->Add("-f,--file", &options->file, "Read rows of JSON Lines from FILE; - is standard input")
       ->TypeName("FILE")
@@ -67,10 +67,10 @@ void AddRunOptions(OptionTable* app, RunOptions* options) {
       ->Group(input);
   app->Add("--on-overflow", &options->on_overflow,
            "A prompt that is too long: error or truncate-left (default error)")
-      ->Check(OneOf({"error", "truncate-left"}))
+      ->Check(load::OneOf({"error", "truncate-left"}))
       ->TypeName("WHAT")
       ->Group(input);
-  AddOutputOption(app, &options->output, "Write answers to")->Group(output);
+  load::AddOutputOption(app, &options->output, "Write answers to")->Group(output);
   app->AddFlag("--force", &options->force,
                "Replace an output or report file that is not empty; with --resume: also where the "
                "run was begun otherwise")
@@ -88,12 +88,12 @@ void AddRunOptions(OptionTable* app, RunOptions* options) {
       ->Group(input);
   app->Add("--grace", &options->grace_s,
            "Time in seconds for what was asked to finish after a signal (default 5)")
-      ->Check(NumberIn(0, kGraceMax_s))
+      ->Check(load::NumberIn(0, kGraceMax_s))
       ->TypeName("S")
       ->Group(output);
   app->Add("--max-failures", &options->max_failures,
            "After N failed rows end the run as a signal does, with exit status 1 (default: go on)")
-      ->Check(IntegerIn(1, kFailuresMax))
+      ->Check(load::IntegerIn(1, kFailuresMax))
       ->TypeName("N")
       ->Group(output);
   app->AddFlag("--hide-thinking", &options->hide_thinking,
@@ -103,10 +103,10 @@ void AddRunOptions(OptionTable* app, RunOptions* options) {
   app->AddFlag("--ordered", &options->ordered,
                "Keep the order of the input (always so on standard output)")
       ->Group(output);
-  AddReportOptions(app, &options->reports);
-  AddSamplingOptions(app, &options->sampling);
-  AddModelOptions(app, &options->model);
-  AddEngineOptions(app, &options->engine);
+  load::AddReportOptions(app, &options->reports);
+  load::AddSamplingOptions(app, &options->sampling);
+  load::AddModelOptions(app, &options->model);
+  load::AddEngineOptions(app, &options->engine);
 }
 
 Status CheckRunOptions(const RunOptions& options) {
@@ -140,8 +140,8 @@ Status CheckRunOptions(const RunOptions& options) {
     return UsageError("--raw and --system exclude each other; a raw prompt has no messages");
   }
   MINISGL_RETURN_IF_ERROR(CheckResumeOptions(options));
-  MINISGL_RETURN_IF_ERROR(CheckSamplingOptions(options.sampling));
-  return CheckDeviceUsable(options.engine.device);
+  MINISGL_RETURN_IF_ERROR(load::CheckSamplingOptions(options.sampling));
+  return load::CheckDeviceUsable(options.engine.device);
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::batch

@@ -7,13 +7,13 @@
 #include "load/options.h"
 #include "minisgl/base/status.h"
 
-namespace minisgl {
+namespace minisgl::batch {
 
 struct RunOptions {
-  ModelOptions model;
-  EngineOptions engine;
-  SamplingOptions sampling;
-  ReportOptions reports;
+  load::ModelOptions model;
+  load::EngineOptions engine;
+  load::SamplingOptions sampling;
+  load::ReportOptions reports;
 
   std::optional<std::string> file;  // "-": standard input
   std::optional<std::string> prompt;
@@ -40,9 +40,9 @@ struct RunOptions {
   std::string on_overflow = "error";  // or "truncate-left"
 };
 
-void AddRunOptions(OptionTable* app, RunOptions* options);
+void AddRunOptions(load::OptionTable* app, RunOptions* options);
 
 // What options must agree on: kUsage where they do not, kUnavailable for the device.
 Status CheckRunOptions(const RunOptions& options);
 
-}  // namespace minisgl
+}  // namespace minisgl::batch

@@ -10,15 +10,15 @@
 #include "minisgl/base/log.h"
 #include "minisgl/base/utf8.h"
 
-namespace minisgl {
+namespace minisgl::batch {
 
 Result<std::unique_ptr<RunOutput>> RunOutput::Open(const RunOptions& options, const RunInput& input,
                                                    RowSelection* asked) {
   std::unique_ptr<RunOutput> run(new RunOutput());
   const int input_fd = input.reader == nullptr ? -1 : input.reader->fd();
-  Result<std::unique_ptr<Output>> output =
-      options.resume ? Output::OpenToAppend(options.output, input_fd)
-                     : Output::Open(options.output, options.force, input_fd);
+  Result<std::unique_ptr<term::Output>> output =
+      options.resume ? term::Output::OpenToAppend(options.output, input_fd)
+                     : term::Output::Open(options.output, options.force, input_fd);
   const bool may_resume = !options.resume && !options.force && !options.output.empty();
   if (!output.ok() && may_resume && ReadJournal(options.output).ok()) {
     return Status(output.status().code(), output.status().message() + ", --resume goes on with it");
@@ -132,4 +132,4 @@ Status RunOutput::Finish(bool all_written) {
   return MergeInOrder(output_->path(), *asked_, num_rows_, old_bytes_);
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::batch

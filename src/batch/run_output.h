@@ -20,7 +20,7 @@
 #include "minisgl/base/status.h"
 #include "term/output.h"
 
-namespace minisgl {
+namespace minisgl::batch {
 
 // The rows that the output is of.
 struct RunInput {
@@ -44,7 +44,7 @@ class RunOutput {
   // `all_written`: every row that was asked is there.
   Status Finish(bool all_written);
 
-  Output* output() { return output_.get(); }
+  term::Output* output() { return output_.get(); }
   // Whether --resume can go on with it after a failure.
   bool can_resume() const { return has_journal_; }
   // Of rows that stay in the output.
@@ -55,7 +55,7 @@ class RunOutput {
   Status ReadOld(const RunOptions& options, const RunInput& input, RowSelection* asked);
   Status CheckIsOurs(const RunInput& input, bool force) const;
 
-  std::unique_ptr<Output> output_;
+  std::unique_ptr<term::Output> output_;
   std::optional<Json> run_;       // for the journal
   std::optional<OldOutput> old_;  // of a run that resumes
   const RowSelection* asked_ = nullptr;
@@ -66,4 +66,4 @@ class RunOutput {
   bool has_journal_ = false;  // on its disk
 };
 
-}  // namespace minisgl
+}  // namespace minisgl::batch

@@ -9,7 +9,7 @@
 
 #include "minisgl/base/utf8.h"
 
-namespace minisgl {
+namespace minisgl::batch {
 namespace {
 
 // More runs than that have no use for one file; products of two stay far from overflow.
@@ -163,4 +163,4 @@ std::string WithShardName(std::string path, const Shard& shard) {
   return path;
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::batch

@@ -11,7 +11,7 @@
 
 #include "minisgl/base/status.h"
 
-namespace minisgl {
+namespace minisgl::batch {
 
 struct Shard {
   int64_t number = 1;  // from 1 to count
@@ -37,4 +37,4 @@ std::string ShardName(const Shard& shard);
 // `path` with the name in place of each %s.
 std::string WithShardName(std::string path, const Shard& shard);
 
-}  // namespace minisgl
+}  // namespace minisgl::batch

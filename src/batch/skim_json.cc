@@ -6,7 +6,7 @@
 #include "minisgl/base/json_scanner.h"
 #include "minisgl/base/utf8.h"
 
-namespace minisgl {
+namespace minisgl::batch {
 namespace {
 
 class Skimmer {
@@ -64,4 +64,4 @@ Result<Json> SkimJson(std::string_view text) {
   return Json();
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::batch

@@ -8,7 +8,7 @@
 #include "minisgl/base/json.h"
 #include "minisgl/base/status.h"
 
-namespace minisgl {
+namespace minisgl::batch {
 
 // A text up to this length is read whole, as ParseJson() reads it.
 inline constexpr size_t kWholeJsonBytes = size_t{64} << 10;
@@ -22,4 +22,4 @@ inline constexpr size_t kSkimmedBytes = size_t{2} << 20;
 // Errors as ParseJson()'s.
 Result<Json> SkimJson(std::string_view text);
 
-}  // namespace minisgl
+}  // namespace minisgl::batch

@@ -6,7 +6,7 @@
 #include "bench/bench_report.h"
 #include "minisgl/base/status.h"
 
-namespace minisgl {
+namespace minisgl::bench {
 
 // Throughput of batches, whole runtime: bench_throughput.cc.
 Status BenchNano(const BenchOptions& options, const ThroughputOptions& sizes, BenchReport* report);
@@ -28,4 +28,4 @@ Status BenchAttentionPrefill(const BenchOptions& options, const AttentionOptions
 Status BenchCascade(const BenchOptions& options, const AttentionOptions& sizes,
                     BenchReport* report);
 
-}  // namespace minisgl
+}  // namespace minisgl::bench

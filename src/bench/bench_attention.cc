@@ -15,7 +15,7 @@
 #include "minisgl/base/checked_math.h"
 #include "minisgl/base/system_info.h"
 
-namespace minisgl {
+namespace minisgl::bench {
 namespace {
 
 constexpr int64_t kGpuColdMib = 3072, kCpuColdMib = 64;  // far past the caches of either
@@ -267,4 +267,4 @@ Status BenchCascade(const BenchOptions& options, const AttentionOptions& sizes,
   return Status();
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::bench

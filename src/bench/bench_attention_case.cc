@@ -10,7 +10,7 @@
 #include "minisgl/base/random.h"
 #include "weights/random_checkpoint.h"
 
-namespace minisgl {
+namespace minisgl::bench {
 namespace {
 
 constexpr int64_t kFillTokens = 4096;  // of one RopeKvWrite
@@ -230,4 +230,4 @@ Status AttentionCase::CheckFinite() {
                     size_.kv_len, size_.page_size, all ? "nothing" : "what is no number");
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::bench

@@ -14,7 +14,7 @@
 #include "minisgl/base/status.h"
 #include "model/device_array.h"
 
-namespace minisgl {
+namespace minisgl::bench {
 
 struct AttentionHeads {
   int32_t query = 16;
@@ -84,4 +84,4 @@ inline DType BenchKvDType(const Ops& ops) { return KvDType(ops.activation_dtype(
 // Bytes of the key and the value of one token.
 uint64_t KvTokenBytes(const AttentionHeads& heads, DType dtype);
 
-}  // namespace minisgl
+}  // namespace minisgl::bench

@@ -17,7 +17,7 @@
 #include "model/device_array.h"
 #include "weights/random_checkpoint.h"
 
-namespace minisgl {
+namespace minisgl::bench {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -104,15 +104,16 @@ double Median(std::vector<double> values) {
   return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
 }
 
-Result<BenchDevice> BenchDevice::Open(const EngineOptions& options, const ModelConfig& config) {
+Result<BenchDevice> BenchDevice::Open(const load::EngineOptions& options,
+                                      const ModelConfig& config) {
   BenchDevice opened;
-  MINISGL_ASSIGN_OR_RETURN(Device device, ChooseDevice(options, config));
+  MINISGL_ASSIGN_OR_RETURN(load::Device device, load::ChooseDevice(options, config));
   if (device.fallback_is_news) {
     Log(LogLevel::kInfo, fmt::format("not on CUDA: {}", device.fallback));
   }
   if (device.cuda != nullptr) return FromDevice(std::move(device.cuda));
-  opened.num_threads_ = NumThreads(options);
-  MINISGL_ASSIGN_OR_RETURN(opened.ops_, MakeOps(options));
+  opened.num_threads_ = load::NumThreads(options);
+  MINISGL_ASSIGN_OR_RETURN(opened.ops_, load::MakeOps(options));
   return opened;
 }
 
@@ -235,4 +236,4 @@ void ReportCeilings(const BenchDevice& device, const MeasuredCeilings& measured,
                                        FormatFlopsPerSecond(measured.rates.flops_per_s), n));
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::bench

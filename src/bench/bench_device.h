@@ -19,7 +19,7 @@
 #include "minisgl/ops.h"
 #include "minisgl/weights/model_config.h"
 
-namespace minisgl {
+namespace minisgl::bench {
 
 inline constexpr uint64_t kMiB = uint64_t{1} << 20;
 inline constexpr float kUnitSpread = 1.732f;  // of even numbers around 0 with deviation 1
@@ -27,7 +27,7 @@ inline constexpr float kUnitSpread = 1.732f;  // of even numbers around 0 with d
 class BenchDevice {
  public:
   // kUnavailable for a device that cannot be used. `config` as ChooseDevice takes it.
-  static Result<BenchDevice> Open(const EngineOptions& options, const ModelConfig& config);
+  static Result<BenchDevice> Open(const load::EngineOptions& options, const ModelConfig& config);
   static Result<BenchDevice> FromDevice(std::unique_ptr<DeviceOps> device);
   // Once, before the first operation.
   Status Reserve(const DeviceLimits& limits);
@@ -88,4 +88,4 @@ inline constexpr DeviceLimits kCeilingLimits = {.max_rows = 1,
 // The middle of `values` (the mean of the middle two). REQUIRES at least one.
 double Median(std::vector<double> values);
 
-}  // namespace minisgl
+}  // namespace minisgl::bench

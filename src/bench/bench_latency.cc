@@ -10,7 +10,7 @@
 #include "bench/bench_model.h"
 #include "minisgl/base/histogram.h"
 
-namespace minisgl {
+namespace minisgl::bench {
 namespace {
 
 constexpr int32_t kSinglePrompt = 128, kSingleOutput = 512;
@@ -90,7 +90,7 @@ std::vector<Prompt> SpecPrompts(const BenchOptions& options, const LatencyOption
 
 Result<SpecSide> MeasureSpec(const BenchOptions& options, const LatencyOptions& sizes,
                              const BenchModel& model, int32_t max_drafts, BenchReport* report) {
-  EngineOptions engine = options.engine;
+  load::EngineOptions engine = options.engine;
   engine.max_drafts = max_drafts;
   MINISGL_ASSIGN_OR_RETURN(const RunningModel running, StartBenchModel(model, engine, report));
   SpecSide side;
@@ -240,4 +240,4 @@ Status BenchSpec(const BenchOptions& options, const LatencyOptions& sizes, Bench
   return Status();
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::bench

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <vector>
 
-namespace minisgl {
+namespace minisgl::bench {
 namespace {
 
 // A row of the simulated batch.
@@ -127,4 +127,4 @@ WorkloadLimit LimitOfShared(int64_t count, int64_t prefix, const Lengths& own,
   return limit;
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::bench

@@ -14,7 +14,7 @@
 #include "minisgl/tensor/weight_format.h"
 #include "minisgl/weights/model_config.h"
 
-namespace minisgl {
+namespace minisgl::bench {
 
 struct Ceilings {
   double bytes_per_s = 0;
@@ -69,4 +69,4 @@ double PrefillLimit(int64_t cached, int64_t tokens, const ModelCost& cost,
 // (token, key) of `tokens` tokens behind `cached` ones: each sees all before it and itself.
 int64_t CausalPairs(int64_t cached, int64_t tokens);
 
-}  // namespace minisgl
+}  // namespace minisgl::bench

@@ -11,7 +11,7 @@
 #include "weights/architectures.h"
 #include "weights/random_checkpoint.h"
 
-namespace minisgl {
+namespace minisgl::bench {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -89,7 +89,7 @@ Result<ModelConfig> LoadBenchConfig(const BenchOptions& options) {
     if (options.model.empty()) {
       return UsageError("no model given; use --model DIR, or --shape FILE with --dummy-weights");
     }
-    MINISGL_ASSIGN_OR_RETURN(const std::string dir, ResolveModelDir(options.model));
+    MINISGL_ASSIGN_OR_RETURN(const std::string dir, load::ResolveModelDir(options.model));
     return LoadModelConfig(dir);
   }
   return LoadModelConfigFile(options.shape);
@@ -108,23 +108,25 @@ Result<BenchModel> OpenBenchModel(const BenchOptions& options, BenchReport* repo
     MINISGL_RETURN_IF_ERROR(device.Reserve(kCeilingLimits));
     model.on_gpu = device.on_gpu();
     MINISGL_ASSIGN_OR_RETURN(
-        model.ceilings, MeasureCeilings(options.ceilings,
-                                        WantedFormat(options.engine, model.config.dtype), &device));
+        model.ceilings,
+        MeasureCeilings(options.ceilings, load::WantedFormat(options.engine, model.config.dtype),
+                        &device));
     ReportCeilings(device, model.ceilings, report);
   }
   if (options.dummy_weights) {
     MINISGL_ASSIGN_OR_RETURN(model.checkpoint, MakeDummyWeights(model.config, options.seed));
   } else {
-    MINISGL_ASSIGN_OR_RETURN(const std::string dir, ResolveModelDir(options.model));
+    MINISGL_ASSIGN_OR_RETURN(const std::string dir, load::ResolveModelDir(options.model));
     MINISGL_ASSIGN_OR_RETURN(model.checkpoint, Checkpoint::Open(dir));
   }
   return model;
 }
 
-Result<RunningModel> StartBenchModel(const BenchModel& model, const EngineOptions& engine,
+Result<RunningModel> StartBenchModel(const BenchModel& model, const load::EngineOptions& engine,
                                      BenchReport* report) {
   RunningModel running;
-  MINISGL_ASSIGN_OR_RETURN(running.bare, LoadBareModel(model.config, *model.checkpoint, engine));
+  MINISGL_ASSIGN_OR_RETURN(running.bare,
+                           load::LoadBareModel(model.config, *model.checkpoint, engine));
   const MemoryPlan& plan = running.bare.plan;
   running.cost =
       CostOf(model.config, plan.weight_format, static_cast<double>(plan.kv_bytes_per_token));
@@ -197,4 +199,4 @@ Result<BatchRun> RunPrompts(std::vector<Prompt> prompts, Runtime* runtime) {
   return run;
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::bench

@@ -17,7 +17,7 @@
 #include "minisgl/weights/checkpoint.h"
 #include "minisgl/weights/model_config.h"
 
-namespace minisgl {
+namespace minisgl::bench {
 
 // --shape, or else config.json of --model. kUsage where neither is given.
 Result<ModelConfig> LoadBenchConfig(const BenchOptions& options);
@@ -34,10 +34,10 @@ Result<BenchModel> OpenBenchModel(const BenchOptions& options, BenchReport* repo
 
 // Starts the runtime of `model`, and completes the cost of a step by what it was planned with.
 struct RunningModel {
-  BareModel bare;
+  load::BareModel bare;
   ModelCost cost;
 };
-Result<RunningModel> StartBenchModel(const BenchModel& model, const EngineOptions& engine,
+Result<RunningModel> StartBenchModel(const BenchModel& model, const load::EngineOptions& engine,
                                      BenchReport* report);
 
 // What came back of prompts that were submitted at once.
@@ -67,4 +67,4 @@ Result<BatchRun> RunPrompts(std::vector<Prompt> prompts, Runtime* runtime);
 Prompt RandomPrompt(int64_t count, int64_t output, int64_t vocab_size, uint64_t seed,
                     uint64_t stream);
 
-}  // namespace minisgl
+}  // namespace minisgl::bench

@@ -6,7 +6,7 @@
 
 #include <array>
 
-namespace minisgl {
+namespace minisgl::bench {
 namespace {
 
 constexpr std::array<Lengths, 256> kNanoLengths = {
@@ -60,4 +60,4 @@ static_assert(Sum(&Lengths::prompt) == 142'827 && Sum(&Lengths::output) == 133'9
 
 std::span<const Lengths> NanoLengths() { return kNanoLengths; }
 
-}  // namespace minisgl
+}  // namespace minisgl::bench

@@ -6,9 +6,9 @@
 
 #include "bench/bench_limits.h"
 
-namespace minisgl {
+namespace minisgl::bench {
 
 // In their order; prompts sum up to 142,827 tokens, outputs to 133,966.
 std::span<const Lengths> NanoLengths();
 
-}  // namespace minisgl
+}  // namespace minisgl::bench

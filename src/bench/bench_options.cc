@@ -4,61 +4,63 @@
 
 #include <utility>
 
-namespace minisgl {
+namespace minisgl::bench {
 namespace {
 
 constexpr const char* kGroup = "Benchmark";
 constexpr int64_t kTokensMax = 1 << 24;
 
 template <typename T>
-TableOption* Add(OptionTable* app, const char* names, T* value, const char* type, const char* help,
-                 OptionCheck check) {
+load::TableOption* Add(load::OptionTable* app, const char* names, T* value, const char* type,
+                       const char* help, load::OptionCheck check) {
   return app->Add(names, value, help)->Check(std::move(check))->TypeName(type)->Group(kGroup);
 }
 
-TableOption* AddTokens(OptionTable* app, const char* names, std::optional<int32_t>* value,
-                       const char* help) {
-  return Add(app, names, value, "N", help, IntegerIn(1, kTokensMax));
+load::TableOption* AddTokens(load::OptionTable* app, const char* names,
+                             std::optional<int32_t>* value, const char* help) {
+  return Add(app, names, value, "N", help, load::IntegerIn(1, kTokensMax));
 }
 
 // Numbers with commas between them.
-void AddList(OptionTable* app, const char* names, std::vector<int32_t>* values, const char* help,
-             int64_t low, int64_t high) {
-  Add(app, names, values, "N,...", help, IntegerIn(low, high))->Delimiter(',')->OneValueEach();
+void AddList(load::OptionTable* app, const char* names, std::vector<int32_t>* values,
+             const char* help, int64_t low, int64_t high) {
+  Add(app, names, values, "N,...", help, load::IntegerIn(low, high))
+      ->Delimiter(',')
+      ->OneValueEach();
 }
 
-void AddPageSizes(OptionTable* app, AttentionOptions* options) {
+void AddPageSizes(load::OptionTable* app, AttentionOptions* options) {
   app->Add("--page-sizes", &options->page_sizes,
            "Tokens in a page: powers of two up to 64 (default 1,16,64)")
-      ->Check(OneOf({"1", "2", "4", "8", "16", "32", "64"}))
+      ->Check(load::OneOf({"1", "2", "4", "8", "16", "32", "64"}))
       ->Delimiter(',')
       ->OneValueEach()
       ->TypeName("N,...")
       ->Group(kGroup);
 }
 
-void AddHeads(OptionTable* app, AttentionOptions* options) {
-  const OptionCheck heads = IntegerIn(1, 1024);
+void AddHeads(load::OptionTable* app, AttentionOptions* options) {
+  const load::OptionCheck heads = load::IntegerIn(1, 1024);
   Add(app, "--heads", &options->num_heads, "N", "Query heads (default: the model's, or 16)", heads);
   Add(app, "--kv-heads", &options->num_kv_heads, "N", "KV heads (default: the model's, or 8)",
       heads);
   Add(app, "--head-dim", &options->head_dim, "N", "Width of a head (default: the model's, or 128)",
-      IntegerIn(2, 4096));
+      load::IntegerIn(2, 4096));
   Add(app, "--cold-mib", &options->cold_mib, "N",
       "MiB of keys and values to rotate over (default 3072 on a GPU, 64 on a CPU)",
-      IntegerIn(1, 1 << 20));
+      load::IntegerIn(1, 1 << 20));
 }
 
-void AddTemperature(OptionTable* app, ThroughputOptions* options) {
+void AddTemperature(load::OptionTable* app, ThroughputOptions* options) {
   Add(app, "--temperature", &options->temperature, "T", "Temperature (default 0.6)",
-      NumberIn(0, 100));
+      load::NumberIn(0, 100));
   Add(app, "--top-p", &options->top_p, "P",
-      "Draw from the likeliest tokens that make up P (default 1)", NumberIn(0, 1, true));
+      "Draw from the likeliest tokens that make up P (default 1)", load::NumberIn(0, 1, true));
 }
 
 }  // namespace
 
-void AddBenchOptions(OptionTable* app, BenchOptions* options) {
+void AddBenchOptions(load::OptionTable* app, BenchOptions* options) {
   const std::string model = "Model";
   app->Add("-m,--model", &options->model, "Model directory, or OWNER/NAME of one in the hub cache")
       ->EnvName("MINISGL_MODEL")
@@ -71,83 +73,88 @@ void AddBenchOptions(OptionTable* app, BenchOptions* options) {
                "Make the weights up: speed does not depend on their values")
       ->Group(model);
   Add(app, "--repeat", &options->repeat, "N", "Timed runs after one that is not (default 3)",
-      IntegerIn(1, 1000));
+      load::IntegerIn(1, 1000));
   Add(app, "--seed", &options->seed, "N", "Seed of token ids and made-up values (default 0)",
-      IntegerIn(0, int64_t{1} << 62));
+      load::IntegerIn(0, int64_t{1} << 62));
   Add(app, "--copy-mib", &options->ceilings.copy_mib, "N",
       "MiB of the copy that measures memory (default 1024 on a GPU, 128 on a CPU)",
-      IntegerIn(1, 1 << 20));
+      load::IntegerIn(1, 1 << 20));
   Add(app, "--matrix-size", &options->ceilings.matrix_size, "N",
       "Size of the matrix product that measures computing (default 8192 on a GPU, 1024 on a CPU)",
-      IntegerIn(16, 1 << 15));
+      load::IntegerIn(16, 1 << 15));
   app->Add("--json", &options->json,
            "Write all figures to FILE as JSON; - is standard output, in place of the text")
-      ->Check(CheckNotEmpty)
+      ->Check(load::CheckNotEmpty)
       ->TypeName("FILE")
       ->Group(kGroup);
   app->AddFlag("--force", &options->force, "Replace a file that is not empty")->Group(kGroup);
   app->AddFlag("-q,--quiet", &options->quiet, "Say errors and warnings only");
   app->AddFlag("-v,--verbose", &options->verbose, "Say more about what is done");
-  AddEngineOptions(app, &options->engine);
+  load::AddEngineOptions(app, &options->engine);
 }
 
-void RemoveSchedulingOptions(OptionTable* app) {
+void RemoveSchedulingOptions(load::OptionTable* app) {
   app->RemoveGroup("Engine",
                    {"--device", "--threads", "--cpu-target", "--pin-threads", "--deterministic"});
 }
 
-void AddNanoOptions(OptionTable* app, ThroughputOptions* options) {
+void AddNanoOptions(load::OptionTable* app, ThroughputOptions* options) {
   Add(app, "--num-seqs", &options->num_seqs, "N",
-      "The first N prompts of the 256 (default all on a GPU, 16 on a CPU)", IntegerIn(1, 256));
+      "The first N prompts of the 256 (default all on a GPU, 16 on a CPU)",
+      load::IntegerIn(1, 256));
   AddTemperature(app, options);
 }
 
-void AddUniformOptions(OptionTable* app, ThroughputOptions* options) {
-  Add(app, "N", &options->uniform_seqs, "", "Prompts", IntegerIn(1, 1 << 20))->Required();
-  Add(app, "IN", &options->uniform_input, "", "Tokens of each prompt", IntegerIn(1, kTokensMax))
+void AddUniformOptions(load::OptionTable* app, ThroughputOptions* options) {
+  Add(app, "N", &options->uniform_seqs, "", "Prompts", load::IntegerIn(1, 1 << 20))->Required();
+  Add(app, "IN", &options->uniform_input, "", "Tokens of each prompt",
+      load::IntegerIn(1, kTokensMax))
       ->Required();
-  Add(app, "OUT", &options->uniform_output, "", "Tokens of each answer", IntegerIn(1, kTokensMax))
+  Add(app, "OUT", &options->uniform_output, "", "Tokens of each answer",
+      load::IntegerIn(1, kTokensMax))
       ->Required();
   AddTemperature(app, options);
 }
 
-void AddSharedOptions(OptionTable* app, ThroughputOptions* options) {
-  Add(app, "N", &options->shared_seqs, "", "Prompts", IntegerIn(1, 1 << 20))->Required();
+void AddSharedOptions(load::OptionTable* app, ThroughputOptions* options) {
+  Add(app, "N", &options->shared_seqs, "", "Prompts", load::IntegerIn(1, 1 << 20))->Required();
   Add(app, "PREFIX", &options->shared_prefix, "", "Tokens that all prompts begin with",
-      IntegerIn(1, kTokensMax))
+      load::IntegerIn(1, kTokensMax))
       ->Required();
   Add(app, "OWN", &options->shared_own, "", "Tokens of each prompt behind them",
-      IntegerIn(1, kTokensMax))
+      load::IntegerIn(1, kTokensMax))
       ->Required();
-  Add(app, "OUT", &options->shared_output, "", "Tokens of each answer", IntegerIn(1, kTokensMax))
+  Add(app, "OUT", &options->shared_output, "", "Tokens of each answer",
+      load::IntegerIn(1, kTokensMax))
       ->Required();
   AddTemperature(app, options);
 }
 
-void AddSingleOptions(OptionTable* app, LatencyOptions* options) {
+void AddSingleOptions(load::OptionTable* app, LatencyOptions* options) {
   AddTokens(app, "--prompt-tokens", &options->prompt_tokens, "Tokens of the prompt (default 128)");
   Add(app, "--output-tokens", &options->output_tokens, "N", "Tokens of the answer (default 512)",
-      IntegerIn(2, kTokensMax));
+      load::IntegerIn(2, kTokensMax));
 }
 
-void AddPrefixOptions(OptionTable* app, LatencyOptions* options) {
+void AddPrefixOptions(load::OptionTable* app, LatencyOptions* options) {
   AddTokens(app, "--prefix-tokens", &options->prefix_tokens,
             "Tokens that prompts share (default 8192 on a GPU, 1024 on a CPU)");
   Add(app, "--suffix-tokens", &options->suffix_tokens, "N",
-      "Tokens of each prompt behind them (default 16)", IntegerIn(1, kTokensMax));
+      "Tokens of each prompt behind them (default 16)", load::IntegerIn(1, kTokensMax));
 }
 
-void AddSpecOptions(OptionTable* app, LatencyOptions* options) {
+void AddSpecOptions(load::OptionTable* app, LatencyOptions* options) {
   Add(app, "--task", &options->task, "KIND",
       "copy: prompts that repeat a phrase; random: text without repeats (default copy)",
-      OneOf({"copy", "random"}));
-  Add(app, "--batch", &options->batch, "N", "Prompts at once (default 1)", IntegerIn(1, 4096));
+      load::OneOf({"copy", "random"}));
+  Add(app, "--batch", &options->batch, "N", "Prompts at once (default 1)",
+      load::IntegerIn(1, 4096));
   AddTokens(app, "--prompt-tokens", &options->prompt_tokens, "Tokens of the prompt (default 256)");
   Add(app, "--output-tokens", &options->output_tokens, "N", "Tokens of the answer (default 256)",
-      IntegerIn(2, kTokensMax));
+      load::IntegerIn(2, kTokensMax));
 }
 
-void AddAttentionDecodeOptions(OptionTable* app, AttentionOptions* options) {
+void AddAttentionDecodeOptions(load::OptionTable* app, AttentionOptions* options) {
   AddPageSizes(app, options);
   AddList(app, "--batches", &options->batches, "Rows (default 1,8,64,256 on a GPU, 1,8 on a CPU)",
           1, 1 << 16);
@@ -157,7 +164,7 @@ void AddAttentionDecodeOptions(OptionTable* app, AttentionOptions* options) {
   AddHeads(app, options);
 }
 
-void AddAttentionPrefillOptions(OptionTable* app, AttentionOptions* options) {
+void AddAttentionPrefillOptions(load::OptionTable* app, AttentionOptions* options) {
   AddPageSizes(app, options);
   AddList(app, "--contexts", &options->contexts,
           "Tokens to compute (default 4096,8192 on a GPU, 256,512 on a CPU)", 1, 1 << 20);
@@ -166,7 +173,7 @@ void AddAttentionPrefillOptions(OptionTable* app, AttentionOptions* options) {
   AddHeads(app, options);
 }
 
-void AddCascadeOptions(OptionTable* app, AttentionOptions* options) {
+void AddCascadeOptions(load::OptionTable* app, AttentionOptions* options) {
   AddPageSizes(app, options);
   AddList(app, "--batches", &options->batches, "Rows (default 64 on a GPU, 16 on a CPU)", 1,
           1 << 16);
@@ -174,8 +181,8 @@ void AddCascadeOptions(OptionTable* app, AttentionOptions* options) {
           "Keys that all rows share (default 256,512,2048,8192,32768 on a GPU, 512,2048 on a CPU)",
           1, kTokensMax);
   Add(app, "--suffix", &options->suffix, "N", "Keys of each row's own (default 256)",
-      IntegerIn(1, kTokensMax));
+      load::IntegerIn(1, kTokensMax));
   AddHeads(app, options);
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::bench

@@ -12,7 +12,7 @@
 #include "bench/bench_device.h"
 #include "load/options.h"
 
-namespace minisgl {
+namespace minisgl::bench {
 
 struct BenchOptions {
   std::string model;  // a directory; "": none
@@ -20,7 +20,7 @@ struct BenchOptions {
   bool dummy_weights = false;
   bool quiet = false;
   bool verbose = false;
-  EngineOptions engine;
+  load::EngineOptions engine;
   std::string json;  // "": no file, "-": standard output
   bool force = false;
   uint64_t seed = 0;
@@ -54,18 +54,18 @@ struct AttentionOptions {
   std::optional<int64_t> cold_mib;  // distinct keys and values that launches rotate over
 };
 
-void AddBenchOptions(OptionTable* app, BenchOptions* options);
+void AddBenchOptions(load::OptionTable* app, BenchOptions* options);
 // Takes the engine options away that a benchmark of attention alone has no use for.
-void RemoveSchedulingOptions(OptionTable* app);
+void RemoveSchedulingOptions(load::OptionTable* app);
 
-void AddNanoOptions(OptionTable* app, ThroughputOptions* options);
-void AddUniformOptions(OptionTable* app, ThroughputOptions* options);
-void AddSharedOptions(OptionTable* app, ThroughputOptions* options);
-void AddSingleOptions(OptionTable* app, LatencyOptions* options);
-void AddPrefixOptions(OptionTable* app, LatencyOptions* options);
-void AddSpecOptions(OptionTable* app, LatencyOptions* options);
-void AddAttentionDecodeOptions(OptionTable* app, AttentionOptions* options);
-void AddAttentionPrefillOptions(OptionTable* app, AttentionOptions* options);
-void AddCascadeOptions(OptionTable* app, AttentionOptions* options);
+void AddNanoOptions(load::OptionTable* app, ThroughputOptions* options);
+void AddUniformOptions(load::OptionTable* app, ThroughputOptions* options);
+void AddSharedOptions(load::OptionTable* app, ThroughputOptions* options);
+void AddSingleOptions(load::OptionTable* app, LatencyOptions* options);
+void AddPrefixOptions(load::OptionTable* app, LatencyOptions* options);
+void AddSpecOptions(load::OptionTable* app, LatencyOptions* options);
+void AddAttentionDecodeOptions(load::OptionTable* app, AttentionOptions* options);
+void AddAttentionPrefillOptions(load::OptionTable* app, AttentionOptions* options);
+void AddCascadeOptions(load::OptionTable* app, AttentionOptions* options);
 
-}  // namespace minisgl
+}  // namespace minisgl::bench

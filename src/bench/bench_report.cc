@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <iterator>
 
-namespace minisgl {
+namespace minisgl::bench {
 namespace {
 
 // `value` with the largest prefix that leaves at least 1 before the point.
@@ -26,10 +26,10 @@ std::string WithPrefix(double value, const char* unit) {
 Result<std::unique_ptr<BenchReport>> BenchReport::Open(const std::string& json_path, bool force) {
   std::unique_ptr<BenchReport> report(new BenchReport());
   if (!json_path.empty()) {
-    MINISGL_ASSIGN_OR_RETURN(report->json_output_, Output::Open(json_path, force, -1));
+    MINISGL_ASSIGN_OR_RETURN(report->json_output_, term::Output::Open(json_path, force, -1));
   }
   if (json_path != "-") {
-    MINISGL_ASSIGN_OR_RETURN(report->text_, Output::Open("", false, -1));
+    MINISGL_ASSIGN_OR_RETURN(report->text_, term::Output::Open("", false, -1));
   }
   return report;
 }
@@ -63,4 +63,4 @@ std::string FormatSeconds(double seconds) {
 
 std::string FormatPercent(double share) { return fmt::format("{:.1f} %", 100 * share); }
 
-}  // namespace minisgl
+}  // namespace minisgl::bench

@@ -12,7 +12,7 @@
 #include "minisgl/base/status.h"
 #include "term/output.h"
 
-namespace minisgl {
+namespace minisgl::bench {
 
 class BenchReport {
  public:
@@ -29,8 +29,8 @@ class BenchReport {
  private:
   BenchReport() = default;
 
-  std::unique_ptr<Output> text_;  // null where the JSON takes its place
-  std::unique_ptr<Output> json_output_;
+  std::unique_ptr<term::Output> text_;  // null where the JSON takes its place
+  std::unique_ptr<term::Output> json_output_;
   Json json_ = Json(Json::Object());
   Status status_;
 };
@@ -42,4 +42,4 @@ std::string FormatSeconds(double seconds);
 // "87.0 %"
 std::string FormatPercent(double share);
 
-}  // namespace minisgl
+}  // namespace minisgl::bench

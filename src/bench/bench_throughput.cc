@@ -11,7 +11,7 @@
 #include "bench/bench_model.h"
 #include "bench/bench_nano.h"
 
-namespace minisgl {
+namespace minisgl::bench {
 namespace {
 
 constexpr int32_t kCpuNanoSeqs = 16;
@@ -197,4 +197,4 @@ Status BenchShared(const BenchOptions& options, const ThroughputOptions& sizes,
       runtime, report);
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::bench

@@ -23,7 +23,7 @@
 #include "term/exit_status.h"
 #include "term/messages.h"
 
-namespace minisgl {
+namespace minisgl::chat {
 namespace {
 
 constexpr uint64_t kSystemBytesMax = uint64_t{16} << 20;
@@ -32,33 +32,33 @@ constexpr uint64_t kSystemBytesMax = uint64_t{16} << 20;
 constexpr int64_t kAnswerRoom = 256;
 
 Result<std::string> ReadSystem(const std::string& text) {
-  if (!text.starts_with('@')) return Utf8OrWarn(text, "--system");
+  if (!text.starts_with('@')) return term::Utf8OrWarn(text, "--system");
   MINISGL_ASSIGN_OR_RETURN(std::string content, ReadFile(text.substr(1), kSystemBytesMax));
   while (content.ends_with('\n') || content.ends_with('\r')) content.pop_back();
-  return Utf8OrWarn(std::move(content), text.substr(1));
+  return term::Utf8OrWarn(std::move(content), text.substr(1));
 }
 
 // The text side is quick, and what it lacks is said before files are made and weights are read.
-Result<LoadedModel> LoadChatModel(const ChatOptions& options, const Output& answers,
-                                  ReportFiles* reports) {
-  MINISGL_ASSIGN_OR_RETURN(TextModel text, LoadTextModel(options.model));
-  MINISGL_RETURN_IF_ERROR(CheckHasTemplate(text));
+Result<load::LoadedModel> LoadChatModel(const ChatOptions& options, const term::Output& answers,
+                                        report::ReportFiles* reports) {
+  MINISGL_ASSIGN_OR_RETURN(load::TextModel text, load::LoadTextModel(options.model));
+  MINISGL_RETURN_IF_ERROR(load::CheckHasTemplate(text));
   MINISGL_RETURN_IF_ERROR(reports->Open(options.reports, options.force, STDIN_FILENO, answers));
-  return LoadModel(std::move(text), options.engine, reports->TraceSink());
+  return load::LoadModel(std::move(text), options.engine, reports->TraceSink());
 }
 
 }  // namespace
 
-Chat::Chat(const LoadedModel* model, const ChatOptions& options, Output* output,
-           ReportFiles* reports)
+Chat::Chat(const load::LoadedModel* model, const ChatOptions& options, term::Output* output,
+           report::ReportFiles* reports)
     : model_(*model),
       options_(options),
       reports_(*reports),
       session_(model->text.tokenizer.get(), model->text.chat_template.get()),
-      settings_(MakeChatSettings(options.sampling, model->facts.generation, DrawSeed())),
+      settings_(MakeChatSettings(options.sampling, model->facts.generation, load::DrawSeed())),
       output_(*output),
-      view_(output, ReasoningMode(options.hide_thinking, options.model.quiet)),
-      interactive_(IsTerminal(STDIN_FILENO)) {
+      view_(output, term::ReasoningMode(options.hide_thinking, options.model.quiet)),
+      interactive_(term::IsTerminal(STDIN_FILENO)) {
   session_.set_parse_special(model->text.parse_special);
   branches_.push_back({"main", {}, 0, model->runtime->OpenSession()});
 }
@@ -67,7 +67,7 @@ Chat::~Chat() {
   for (const Branch& branch : branches_) model_.runtime->CloseSession(branch.session);
 }
 
-void Chat::Say(const std::string& text) const { PrintStderr(text); }
+void Chat::Say(const std::string& text) const { term::PrintStderr(text); }
 
 void Chat::SayFailure(const Status& status) const {
   Say("minisgl: " + Visible(status.message(), 4000));
@@ -93,7 +93,7 @@ void Chat::Greet() const {
 }
 
 int Chat::Run() {
-  if (const Status status = Prepare(); !status.ok()) return Fail(status);
+  if (const Status status = Prepare(); !status.ok()) return term::Fail(status);
   Greet();
   Converse();
   const int report_exit = WriteReports();
@@ -102,8 +102,8 @@ int Chat::Run() {
 }
 
 void Chat::Converse() {
-  Next next =
-      options_.prompt.empty() ? Next::kGoOn : Message(Utf8OrWarn(options_.prompt, "--prompt"));
+  Next next = options_.prompt.empty() ? Next::kGoOn
+                                      : Message(term::Utf8OrWarn(options_.prompt, "--prompt"));
   const std::unique_ptr<PromptReader> reader = MakePromptReader(&signals_, HistoryPath());
   reader->set_status([this] {
     Look(false);
@@ -176,9 +176,10 @@ void Chat::SayBatchEnded() {
   failed_ = true;
 }
 
-RunSample Chat::SampleNow() const {
+term::RunSample Chat::SampleNow() const {
   const double time_s = std::chrono::duration<double>(Clock::now() - begin_).count();
-  RunSample sample = RunSample::Of(model_.runtime->Stats().scheduler, num_answers_, time_s);
+  term::RunSample sample =
+      term::RunSample::Of(model_.runtime->Stats().scheduler, num_answers_, time_s);
   // The figures are those of a step, and an answer may have ended with the last one.
   if (!IsBusy()) sample.running = sample.waiting = 0;
   return sample;
@@ -195,20 +196,20 @@ void Chat::Look(bool always) {
 
 // Gives the exit status that this alone comes to.
 int Chat::WriteReports() {
-  RunSummary summary;
+  report::RunSummary summary;
   summary.rows_done = num_answers_ - num_failures_;
   summary.rows_failed = num_failures_;
   summary.seconds = total_s_;
   summary.stats = model_.runtime->Stats();
-  summary.about = AboutRun(model_, options_.engine);
+  summary.about = report::AboutRun(model_, options_.engine);
   history_.End(SampleNow());
   summary.time_series = history_.ToJson();
   if (options_.reports.stats) {
     Stats("");
-    PrintStderr(FormatStats(summary.stats));
+    term::PrintStderr(report::FormatStats(summary.stats));
   }
   const Status status = reports_.WriteSummary(summary);
-  return status.ok() ? 0 : Fail(status);
+  return status.ok() ? 0 : term::Fail(status);
 }
 
 int Chat::ExitStatus() const {
@@ -218,12 +219,12 @@ int Chat::ExitStatus() const {
     pollfd wait = {signals_.fd(), POLLIN, 0};
     poll(&wait, 1, kHangUpWait_ms);
   }
-  if (signals_.Terminated() != 0) return kExitSignalBase + signals_.Terminated();
-  if (output_.pipe_closed()) return kExitPipeClosed;
-  if (!output_status_.ok()) return Fail(output_status_);
+  if (signals_.Terminated() != 0) return term::kExitSignalBase + signals_.Terminated();
+  if (output_.pipe_closed()) return term::kExitPipeClosed;
+  if (!output_status_.ok()) return term::Fail(output_status_);
   if (device_lost_) return ExitCode(StatusCode::kUnavailable);
-  if (interrupted_) return kExitSignalBase + SIGINT;
-  return failed_ && !interactive_ ? kExitSomeFailed : 0;
+  if (interrupted_) return term::kExitSignalBase + SIGINT;
+  return failed_ && !interactive_ ? term::kExitSomeFailed : 0;
 }
 
 void Chat::WarnOfReplacedBytes(const PromptReader& reader) {
@@ -283,7 +284,7 @@ void Chat::TurnsChanged() {
   alternatives_.clear();
 }
 
-int64_t Chat::ContextLimit() const { return ContextCapacity(model_.runtime->limits()); }
+int64_t Chat::ContextLimit() const { return batch::ContextCapacity(model_.runtime->limits()); }
 
 // The end of an advice: the option that limits the context, if it is not the model itself.
 std::string Chat::HowToLengthenContext() const {
@@ -344,7 +345,7 @@ Result<Prompt> Chat::MakePrompt() {
   prompt.priority = kChatPriority;
   prompt.session = branches_[branch_].session;
   prompt.spelled_ids = session_.spelled_ids();
-  SetEndTokens(model_.eos_ids, &prompt);
+  load::SetEndTokens(model_.eos_ids, &prompt);
   return prompt;
 }
 
@@ -377,7 +378,7 @@ bool Chat::Reply(uint64_t variant, size_t count, Answers* answers) {
         const bool is_there =
             !whole.text.empty() || (whole.error_message.empty() && !whole.interrupted);
         if (is_there && output_status_.ok()) {
-          TakeOutput(view_.End(AnswerView::LineBreak::kAddUnlessThere));
+          TakeOutput(view_.End(term::AnswerView::LineBreak::kAddUnlessThere));
         }
         Report(whole, count);
       },
@@ -441,12 +442,12 @@ void Chat::Report(const ChatAnswer& answer, size_t count) const {
   }
 }
 
-int RunChat(const ChatOptions& options, ReportFiles* reports) {
-  const Result<std::unique_ptr<Output>> output = Output::Open("", false, -1);
-  if (!output.ok()) return Fail(output.status());
-  const Result<LoadedModel> model = LoadChatModel(options, **output, reports);
-  if (!model.ok()) return Fail(model.status());
+int RunChat(const ChatOptions& options, report::ReportFiles* reports) {
+  const Result<std::unique_ptr<term::Output>> output = term::Output::Open("", false, -1);
+  if (!output.ok()) return term::Fail(output.status());
+  const Result<load::LoadedModel> model = LoadChatModel(options, **output, reports);
+  if (!model.ok()) return term::Fail(model.status());
   return Chat(&model.value(), options, output->get(), reports).Run();
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::chat

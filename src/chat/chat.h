@@ -29,13 +29,13 @@
 #include "term/output.h"
 #include "term/run_history.h"
 
-namespace minisgl {
+namespace minisgl::chat {
 
 struct ChatOptions {
-  ModelOptions model;
-  EngineOptions engine;
-  SamplingOptions sampling;
-  ReportOptions reports;
+  load::ModelOptions model;
+  load::EngineOptions engine;
+  load::SamplingOptions sampling;
+  load::ReportOptions reports;
   bool force = false;  // report files that are not empty are replaced
   std::string prompt;  // the first turn
   std::string system;  // the text, or @FILE
@@ -49,7 +49,8 @@ class Chat {
  public:
   // All outlive the chat. `model` has a template.
   // `output` is standard output.
-  Chat(const LoadedModel* model, const ChatOptions& options, Output* output, ReportFiles* reports);
+  Chat(const load::LoadedModel* model, const ChatOptions& options, term::Output* output,
+       report::ReportFiles* reports);
   ~Chat();
   Chat(const Chat&) = delete;
   Chat& operator=(const Chat&) = delete;
@@ -70,7 +71,7 @@ class Chat {
   void Converse();
   int WriteReports();
   bool IsBusy() const { return answering_ || (batch_ && !batch_->ended()); }
-  RunSample SampleNow() const;
+  term::RunSample SampleNow() const;
   // Notes how it goes, for the summary; where not `always`, only if it is time and something runs.
   void Look(bool always);
   void Greet() const;
@@ -161,15 +162,15 @@ class Chat {
   void ForgetAnswer();  // of the last turn
   void TurnsChanged();  // other than by an answer
 
-  const LoadedModel& model_;
+  const load::LoadedModel& model_;
   const ChatOptions& options_;
-  ReportFiles& reports_;
-  SignalWatch signals_;
+  report::ReportFiles& reports_;
+  term::SignalWatch signals_;
   Session session_;
   ChatSettings settings_;
-  Output& output_;
+  term::Output& output_;
   Status output_status_;  // the first failure
-  AnswerView view_;
+  term::AnswerView view_;
   const bool interactive_;
   std::vector<SessionMessage> dropped_;  // turns that no longer fit, for /save
   std::unique_ptr<ChatBatch> batch_;     // the last one
@@ -194,7 +195,7 @@ class Chat {
   Usage total_usage_;
   double total_s_ = 0;
   const Clock::time_point begin_ = Clock::now();
-  RunHistory history_;
+  term::RunHistory history_;
   bool answering_ = false;
   bool looked_busy_ = false;  // as it was looked at last
   Clock::time_point next_look_;
@@ -202,6 +203,6 @@ class Chat {
 
 // The whole of `minisgl chat`, on this process's standard streams: loads the model, opens the files
 // of `reports`, and returns the exit status.
-int RunChat(const ChatOptions& options, ReportFiles* reports);
+int RunChat(const ChatOptions& options, report::ReportFiles* reports);
 
-}  // namespace minisgl
+}  // namespace minisgl::chat

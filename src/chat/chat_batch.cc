@@ -11,7 +11,7 @@
 #include "minisgl/base/log.h"
 #include "minisgl/base/utf8.h"
 
-namespace minisgl {
+namespace minisgl::chat {
 namespace {
 
 std::string Rows(int64_t count) { return fmt::format("{} row{}", count, count == 1 ? "" : "s"); }
@@ -24,7 +24,7 @@ std::string DefaultAnswersPath(const std::string& input) {
   return input.substr(0, input.size() - (has_ending ? kEnding.size() : 0)) + ".answers.jsonl";
 }
 
-Result<std::unique_ptr<ChatBatch>> ChatBatch::Start(const LoadedModel* model,
+Result<std::unique_ptr<ChatBatch>> ChatBatch::Start(const load::LoadedModel* model,
                                                     ChatBatchOptions options) {
   if (options.input == "-") return UsageError("standard input is the conversation; name a file");
   if (options.output == "-") return UsageError("standard output is the conversation; name a file");
@@ -37,47 +37,47 @@ Result<std::unique_ptr<ChatBatch>> ChatBatch::Start(const LoadedModel* model,
                       Visible(options.output, 400));
   }
   if (options.sampling.draws_seed) {
-    options.sampling.seed = DrawSeedOfRun(options.output, options.resume);
+    options.sampling.seed = batch::DrawSeedOfRun(options.output, options.resume);
   }
   std::unique_ptr<ChatBatch> batch(new ChatBatch);
   batch->runtime_ = model->runtime.get();
   batch->input_ = Visible(options.input, 400);
   batch->output_name_ = Visible(options.output, 400);
   MINISGL_RETURN_IF_ERROR(batch->OpenFiles(*model, options));
-  batch->source_ =
-      std::make_unique<FileRowSource>(batch->reader_.get(), false, &batch->asked_, &batch->check_);
-  PromptBuilderOptions builder;
-  builder.defaults = ResolveSamplingDefaults(options.sampling, model->facts.generation);
+  batch->source_ = std::make_unique<batch::FileRowSource>(batch->reader_.get(), false,
+                                                          &batch->asked_, &batch->check_);
+  batch::PromptBuilderOptions builder;
+  builder.defaults = load::ResolveSamplingDefaults(options.sampling, model->facts.generation);
   builder.eos_ids = model->eos_ids;
   builder.hide_reasoning = options.hide_reasoning;
   builder.seed = options.sampling.seed.value_or(0);
-  batch->prompts_ =
-      std::make_unique<PromptBuilder>(&model->text, model->facts.plan.limits, std::move(builder));
-  batch->writer_ = std::make_unique<JsonAnswerWriter>(batch->output_->output(),
-                                                      model->text.tokenizer.get(), false);
+  batch->prompts_ = std::make_unique<batch::PromptBuilder>(&model->text, model->facts.plan.limits,
+                                                           std::move(builder));
+  batch->writer_ = std::make_unique<batch::JsonAnswerWriter>(batch->output_->output(),
+                                                             model->text.tokenizer.get(), false);
   MINISGL_RETURN_IF_ERROR(batch->output_->Begin());
   batch->loop_options_.rows_total = batch->numbers_.total;
   batch->loop_options_.answers_ahead_max =
-      kAheadPerRunningRequest * options.engine.max_running_requests;
+      batch::kAheadPerRunningRequest * options.engine.max_running_requests;
   batch->begin_ = std::chrono::steady_clock::now();
   batch->thread_ = std::thread([pointer = batch.get()] { pointer->Run(); });
   return batch;
 }
 
-Status ChatBatch::OpenFiles(const LoadedModel& model, const ChatBatchOptions& options) {
-  MINISGL_ASSIGN_OR_RETURN(LineReader reader, LineReader::Open(options.input));
-  reader_ = std::make_unique<LineReader>(std::move(reader));
+Status ChatBatch::OpenFiles(const load::LoadedModel& model, const ChatBatchOptions& options) {
+  MINISGL_ASSIGN_OR_RETURN(batch::LineReader reader, batch::LineReader::Open(options.input));
+  reader_ = std::make_unique<batch::LineReader>(std::move(reader));
   if (!reader_->regular()) {
     return UsageError("{}: is no regular file, and so cannot be read beside the conversation",
                       input_);
   }
-  IdTable ids;
-  MINISGL_ASSIGN_OR_RETURN(check_, CheckRows(reader_.get(), false, &ids));
+  batch::IdTable ids;
+  MINISGL_ASSIGN_OR_RETURN(check_, batch::CheckRows(reader_.get(), false, &ids));
   if (check_.raw_prompts > 0) {
-    Log(LogLevel::kWarning, RawPromptsWarning(input_, check_.raw_prompts));
+    Log(LogLevel::kWarning, batch::RawPromptsWarning(input_, check_.raw_prompts));
   }
   // What run would be told to do the same.
-  RunOptions run;
+  batch::RunOptions run;
   run.model = options.model;
   run.engine = options.engine;
   run.sampling = options.sampling;
@@ -85,8 +85,8 @@ Status ChatBatch::OpenFiles(const LoadedModel& model, const ChatBatchOptions& op
   run.output = options.output;
   run.force = options.force;
   run.resume = options.resume;
-  const RunInput input{reader_.get(), &check_, &ids, Shard(), model.text.dir};
-  MINISGL_ASSIGN_OR_RETURN(output_, RunOutput::Open(run, input, &asked_));
+  const batch::RunInput input{reader_.get(), &check_, &ids, batch::Shard(), model.text.dir};
+  MINISGL_ASSIGN_OR_RETURN(output_, batch::RunOutput::Open(run, input, &asked_));
   numbers_.total = asked_.Count(check_.rows);
   failed_before_ = output_->failed_before();
   return Status();
@@ -119,12 +119,13 @@ void ChatBatch::Run() {
 }
 
 Status ChatBatch::RunRows() {
-  loop_options_.stop = [this] { return StopRequest{stop_ ? SIGINT : 0, stop_at_once_}; };
-  loop_options_.on_numbers = [this](const Progress::Numbers& numbers) {
+  loop_options_.stop = [this] { return term::StopRequest{stop_ ? SIGINT : 0, stop_at_once_}; };
+  loop_options_.on_numbers = [this](const term::Progress::Numbers& numbers) {
     const std::lock_guard lock(mutex_);
     numbers_ = numbers;
   };
-  RunLoop loop(runtime_, prompts_.get(), source_.get(), writer_.get(), nullptr, loop_options_);
+  batch::RunLoop loop(runtime_, prompts_.get(), source_.get(), writer_.get(), nullptr,
+                      loop_options_);
   const Status status = loop.Run();
   {
     const std::lock_guard lock(mutex_);
@@ -175,4 +176,4 @@ std::string ChatBatch::Long() const {
                      seconds, output_name_);
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::chat

@@ -23,23 +23,23 @@
 #include "load/options.h"
 #include "minisgl/base/status.h"
 
-namespace minisgl {
+namespace minisgl::chat {
 
 struct ChatBatchOptions {
   std::string input, output;
   bool force = false;   // an output that is not empty is replaced
   bool resume = false;  // an output of an earlier run is gone on with
   // Those of the command line; rows that do not say otherwise are sampled so.
-  ModelOptions model;
-  EngineOptions engine;
-  SamplingOptions sampling;
+  load::ModelOptions model;
+  load::EngineOptions engine;
+  load::SamplingOptions sampling;
   bool hide_reasoning = false;  // it is left out of the rows
 };
 
 class ChatBatch {
  public:
   // Checks both files as run does, writes the journal, and begins. `model` outlives this.
-  static Result<std::unique_ptr<ChatBatch>> Start(const LoadedModel* model,
+  static Result<std::unique_ptr<ChatBatch>> Start(const load::LoadedModel* model,
                                                   ChatBatchOptions options);
   // Stops at once, if it has not ended.
   ~ChatBatch();
@@ -62,28 +62,28 @@ class ChatBatch {
 
  private:
   ChatBatch() = default;
-  Status OpenFiles(const LoadedModel& model, const ChatBatchOptions& options);
+  Status OpenFiles(const load::LoadedModel& model, const ChatBatchOptions& options);
   void Run();
   Status RunRows();
 
   Runtime* runtime_ = nullptr;
   std::string input_, output_name_;
-  std::unique_ptr<LineReader> reader_;
-  FileCheck check_;
-  RowSelection asked_;
-  std::unique_ptr<RowSource> source_;
-  std::unique_ptr<RunOutput> output_;
-  std::unique_ptr<PromptBuilder> prompts_;
-  std::unique_ptr<AnswerWriter> writer_;
-  RunLoopOptions loop_options_;
+  std::unique_ptr<batch::LineReader> reader_;
+  batch::FileCheck check_;
+  batch::RowSelection asked_;
+  std::unique_ptr<batch::RowSource> source_;
+  std::unique_ptr<batch::RunOutput> output_;
+  std::unique_ptr<batch::PromptBuilder> prompts_;
+  std::unique_ptr<batch::AnswerWriter> writer_;
+  batch::RunLoopOptions loop_options_;
   int64_t failed_before_ = 0;  // rows of an earlier run that stay
 
   std::atomic<bool> stop_ = false, stop_at_once_ = false;
   std::atomic<bool> ended_ = false;
   mutable std::mutex mutex_;  // of what follows
-  Progress::Numbers numbers_;
-  Failures failures_;  // of the end
-  Status status_;      // of the end
+  term::Progress::Numbers numbers_;
+  batch::Failures failures_;  // of the end
+  Status status_;             // of the end
   std::chrono::steady_clock::time_point begin_, end_;
   std::thread thread_;
 };
@@ -91,4 +91,4 @@ class ChatBatch {
 // Where the answers to `input` go if nobody says: beside it, as NAME.answers.jsonl.
 std::string DefaultAnswersPath(const std::string& input);
 
-}  // namespace minisgl
+}  // namespace minisgl::chat

@@ -11,7 +11,7 @@
 #include "chat/chat.h"
 #include "minisgl/base/utf8.h"
 
-namespace minisgl {
+namespace minisgl::chat {
 namespace {
 
 // Of /regen N: what a person still reads, and a small batch.
@@ -205,4 +205,4 @@ void Chat::Pick(const std::string& arguments) {
                    Visible(alternatives_[index]->content, 60)));
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::chat

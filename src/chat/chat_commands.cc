@@ -12,7 +12,7 @@
 #include "minisgl/base/utf8.h"
 #include "term/messages.h"
 
-namespace minisgl {
+namespace minisgl::chat {
 namespace {
 
 constexpr uint64_t kReadBytesMax = uint64_t{16} << 20;
@@ -267,7 +267,7 @@ void Chat::Read(const std::string& arguments) {
     return Say(fmt::format("{} is no text (it holds NUL bytes)", Visible(arguments, 400)));
   }
   if (!waiting_text_.empty()) waiting_text_ += '\n';
-  waiting_text_ += Utf8OrWarn(*text, Visible(arguments, 400));
+  waiting_text_ += term::Utf8OrWarn(*text, Visible(arguments, 400));
   while (waiting_text_.ends_with('\n')) waiting_text_.pop_back();
   Note(fmt::format("{} bytes stand before the next message.", waiting_text_.size()));
 }
@@ -472,4 +472,4 @@ void Chat::Model(const std::string&) {
                   model_.facts.plan.weight_format.Name(), model_.device));
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::chat

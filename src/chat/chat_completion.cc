@@ -9,7 +9,7 @@
 #include "minisgl/base/folder.h"
 #include "minisgl/base/utf8.h"
 
-namespace minisgl {
+namespace minisgl::chat {
 namespace {
 
 // A directory of more names is not listed to its end.
@@ -127,4 +127,4 @@ std::string NearestWord(std::string_view typed, const std::vector<std::string>& 
   return nearest;
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::chat

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-namespace minisgl {
+namespace minisgl::chat {
 
 // What a command's argument names.
 enum class ArgumentKind { kNone, kText, kFile, kTwoFiles, kBranch, kParameter, kCommand };
@@ -42,4 +42,4 @@ std::string ExpandHome(const std::string& path);
 // differs by two letters at most; "" where none is.
 std::string NearestWord(std::string_view typed, const std::vector<std::string>& words);
 
-}  // namespace minisgl
+}  // namespace minisgl::chat

@@ -18,7 +18,7 @@
 
 extern char** environ;
 
-namespace minisgl {
+namespace minisgl::chat {
 namespace {
 
 constexpr uint64_t kEditedBytesMax = uint64_t{16} << 20;
@@ -65,14 +65,14 @@ std::string Editor() {
 }
 
 // The exit status of waitpid, or -1 where it could not be started.
-int RunEditor(const std::string& editor, const std::string& path, SignalWatch* signals) {
+int RunEditor(const std::string& editor, const std::string& path, term::SignalWatch* signals) {
   std::string shell = "sh", option = "-c", command = editor + " \"$1\"", file = path;
   char* const argv[] = {shell.data(), option.data(), command.data(),
                         shell.data(), file.data(),   nullptr};
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
   // An editor draws on the terminal, also where answers go to a file.
-  if (!IsTerminal(STDOUT_FILENO)) {
+  if (!term::IsTerminal(STDOUT_FILENO)) {
     posix_spawn_file_actions_adddup2(&actions, STDIN_FILENO, STDOUT_FILENO);
   }
   pid_t pid = -1;
@@ -94,7 +94,7 @@ int RunEditor(const std::string& editor, const std::string& path, SignalWatch* s
 
 }  // namespace
 
-Result<std::string> EditText(const std::string& text, SignalWatch* signals) {
+Result<std::string> EditText(const std::string& text, term::SignalWatch* signals) {
   MINISGL_ASSIGN_OR_RETURN(const std::unique_ptr<TextFile> file, TextFile::Create(text));
   const std::string editor = Editor();
   const int status = RunEditor(editor, file->path(), signals);
@@ -108,4 +108,4 @@ Result<std::string> EditText(const std::string& text, SignalWatch* signals) {
   return ReplaceInvalidUtf8(edited);
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::chat

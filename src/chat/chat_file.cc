@@ -17,7 +17,7 @@
 #include "minisgl/base/mapped_file.h"
 #include "minisgl/base/utf8.h"
 
-namespace minisgl {
+namespace minisgl::chat {
 namespace {
 
 constexpr uint64_t kFileBytesMax = uint64_t{64} << 20;
@@ -169,4 +169,4 @@ Status SaveConversation(const std::string& path, const std::vector<SessionMessag
   return ReplaceFile(path, text, kSavedMode);
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::chat

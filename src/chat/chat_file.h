@@ -8,7 +8,7 @@
 #include "minisgl/base/status.h"
 #include "minisgl/runtime/session.h"
 
-namespace minisgl {
+namespace minisgl::chat {
 
 // Reads `path`: a message a line, or one value {"messages": [...]} (whose other fields do not
 // matter) or [...], on one line or on many. A content may be an array of text parts, and reasoning
@@ -22,4 +22,4 @@ Result<std::vector<SessionMessage>> LoadConversation(const std::string& path);
 Status SaveConversation(const std::string& path, const std::vector<SessionMessage>& messages,
                         bool overwrite);
 
-}  // namespace minisgl
+}  // namespace minisgl::chat

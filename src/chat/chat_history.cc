@@ -16,7 +16,7 @@
 #include "minisgl/base/mapped_file.h"
 #include "minisgl/base/utf8.h"
 
-namespace minisgl {
+namespace minisgl::chat {
 namespace {
 
 constexpr uint64_t kHistoryBytesMax = uint64_t{16} << 20;
@@ -95,4 +95,4 @@ void HistoryFile::Append(const std::string& line) {
   close(fd);
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::chat

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-namespace minisgl {
+namespace minisgl::chat {
 
 class HistoryFile {
  public:
@@ -28,4 +28,4 @@ class HistoryFile {
   std::string path_;
 };
 
-}  // namespace minisgl
+}  // namespace minisgl::chat

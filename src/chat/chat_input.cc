@@ -3,7 +3,7 @@
 #include <string_view>
 #include <utility>
 
-namespace minisgl {
+namespace minisgl::chat {
 namespace {
 
 constexpr std::string_view kQuotes = "\"\"\"";
@@ -107,4 +107,4 @@ ChatInputLine ReadChatMessage(PromptReader* reader) {
   }
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::chat

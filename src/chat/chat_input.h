@@ -11,7 +11,7 @@
 
 #include "chat/line_editor.h"
 
-namespace minisgl {
+namespace minisgl::chat {
 
 struct ChatInputLine {
   enum class Kind { kMessage, kCommand, kInterrupted, kEnd, kTerminated };
@@ -27,4 +27,4 @@ ChatInputLine ReadChatInput(PromptReader* reader);
 // Reads one line as a message, byte for byte; blank lines are passed over.
 ChatInputLine ReadChatMessage(PromptReader* reader);
 
-}  // namespace minisgl
+}  // namespace minisgl::chat

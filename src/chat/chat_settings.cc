@@ -14,7 +14,7 @@
 #include "load/sampling.h"
 #include "minisgl/base/utf8.h"
 
-namespace minisgl {
+namespace minisgl::chat {
 namespace {
 
 template <typename Number>
@@ -126,9 +126,9 @@ const std::vector<Parameter>& Parameters() {
 
 }  // namespace
 
-ChatSettings MakeChatSettings(const SamplingOptions& options, const GenerationConfig& generation,
-                              uint64_t drawn_seed) {
-  SamplingDefaults defaults = ResolveSamplingDefaults(options, generation);
+ChatSettings MakeChatSettings(const load::SamplingOptions& options,
+                              const GenerationConfig& generation, uint64_t drawn_seed) {
+  load::SamplingDefaults defaults = load::ResolveSamplingDefaults(options, generation);
   ChatSettings settings;
   settings.sampling = std::move(defaults.params);
   settings.seed = options.seed.value_or(drawn_seed);
@@ -169,4 +169,4 @@ std::string ListParameters(const ChatSettings& settings) {
   return list;
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::chat

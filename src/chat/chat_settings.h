@@ -11,7 +11,7 @@
 #include "minisgl/batch_plan.h"
 #include "minisgl/weights/model_config.h"
 
-namespace minisgl {
+namespace minisgl::chat {
 
 struct ChatSettings {
   SamplingParams sampling;  // without its seed, which each turn derives from `seed`
@@ -23,8 +23,8 @@ struct ChatSettings {
 
 // What the command line says, else the model, else greedy. `drawn_seed` serves where no --seed was
 // given.
-ChatSettings MakeChatSettings(const SamplingOptions& options, const GenerationConfig& generation,
-                              uint64_t drawn_seed);
+ChatSettings MakeChatSettings(const load::SamplingOptions& options,
+                              const GenerationConfig& generation, uint64_t drawn_seed);
 
 // Sets `name` (with "-" or "_") to what `value` spells. kUsage naming the range, or the names there
 // are; then nothing has changed.
@@ -36,4 +36,4 @@ std::vector<std::string> ParameterNames();
 // One "name value" a line, in a fixed order.
 std::string ListParameters(const ChatSettings& settings);
 
-}  // namespace minisgl
+}  // namespace minisgl::chat

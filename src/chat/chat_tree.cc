@@ -7,7 +7,7 @@
 
 #include "minisgl/base/utf8.h"
 
-namespace minisgl {
+namespace minisgl::chat {
 namespace {
 
 constexpr size_t kNameBytesMax = 40;
@@ -139,4 +139,4 @@ std::string DrawTree(const std::vector<NamedConversation>& branches, size_t curr
   return text;
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::chat

@@ -12,7 +12,7 @@
 
 #include "minisgl/runtime/session.h"
 
-namespace minisgl {
+namespace minisgl::chat {
 
 // What was said: the messages that the model is given, and the older turns that no longer fit.
 struct ChatTurns {
@@ -42,4 +42,4 @@ struct NamedConversation {
 // `current` is the branch that is marked as the one talked in. REQUIRES at least one branch.
 std::string DrawTree(const std::vector<NamedConversation>& branches, size_t current);
 
-}  // namespace minisgl
+}  // namespace minisgl::chat

@@ -4,7 +4,7 @@
 #include <numeric>
 #include <utility>
 
-namespace minisgl {
+namespace minisgl::chat {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -69,8 +69,8 @@ class Turn {
 
 }  // namespace
 
-std::vector<ChatAnswer> RunTurn(Runtime* runtime, std::vector<Prompt> prompts, SignalWatch* signals,
-                                const AnswerListener& listener) {
+std::vector<ChatAnswer> RunTurn(Runtime* runtime, std::vector<Prompt> prompts,
+                                term::SignalWatch* signals, const AnswerListener& listener) {
   Turn turn(prompts.size(), listener);
   EventQueue queue;
   std::vector<uint64_t> tags(prompts.size());
@@ -92,4 +92,4 @@ std::vector<ChatAnswer> RunTurn(Runtime* runtime, std::vector<Prompt> prompts, S
   return turn.TakeAnswers();
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::chat

@@ -10,7 +10,7 @@
 #include "minisgl/runtime/runtime.h"
 #include "term/terminal.h"
 
-namespace minisgl {
+namespace minisgl::chat {
 
 struct ChatAnswer {
   std::string text;                // as the model gave it
@@ -37,7 +37,7 @@ struct AnswerListener {
 // Asks `runtime` all `prompts` at once and tells `listener` as answers come; what comes of a later
 // answer waits until those before it are whole. Returns after the last event. A signal, or
 // `listener` giving false, aborts them.
-std::vector<ChatAnswer> RunTurn(Runtime* runtime, std::vector<Prompt> prompts, SignalWatch* signals,
-                                const AnswerListener& listener);
+std::vector<ChatAnswer> RunTurn(Runtime* runtime, std::vector<Prompt> prompts,
+                                term::SignalWatch* signals, const AnswerListener& listener);
 
-}  // namespace minisgl
+}  // namespace minisgl::chat

@@ -30,7 +30,7 @@
 #include "minisgl/base/utf8.h"
 #include "term/byte_source.h"
 
-namespace minisgl {
+namespace minisgl::chat {
 namespace {
 
 constexpr std::string_view kBold = "\x1b[1m", kPlain = "\x1b[0m";
@@ -48,11 +48,11 @@ constexpr int kStatusWait_ms = 500;
 // A pipe, a file, or a terminal that cannot move its cursor.
 class LinesReader : public PromptReader {
  public:
-  explicit LinesReader(SignalWatch* signals) : source_(signals) {}
+  explicit LinesReader(term::SignalWatch* signals) : source_(signals) {}
 
   ReadLineResult ReadLine(const std::string& prompt) override {
-    if (IsTerminal(STDIN_FILENO)) {
-      FILE* out = IsTerminal(STDOUT_FILENO) ? stdout : stderr;
+    if (term::IsTerminal(STDIN_FILENO)) {
+      FILE* out = term::IsTerminal(STDOUT_FILENO) ? stdout : stderr;
       std::fputs(WithStatus(prompt).c_str(), out);
       std::fflush(out);
     }
@@ -60,19 +60,19 @@ class LinesReader : public PromptReader {
     while (true) {
       char byte = 0;
       switch (source_.Next(&byte)) {
-        case ByteOutcome::kInterrupted:
+        case term::ByteOutcome::kInterrupted:
           return {LineOutcome::kInterrupted, "", line.empty()};
-        case ByteOutcome::kTerminated:
+        case term::ByteOutcome::kTerminated:
           return {LineOutcome::kTerminated};
-        case ByteOutcome::kTimeout:
-        case ByteOutcome::kResized:
-        case ByteOutcome::kStopped:
-        case ByteOutcome::kContinued:
+        case term::ByteOutcome::kTimeout:
+        case term::ByteOutcome::kResized:
+        case term::ByteOutcome::kStopped:
+        case term::ByteOutcome::kContinued:
           continue;
-        case ByteOutcome::kEnd:
+        case term::ByteOutcome::kEnd:
           if (line.empty()) return {LineOutcome::kEnd};
           return Line(line);
-        case ByteOutcome::kByte:
+        case term::ByteOutcome::kByte:
           break;
       }
       if (byte != '\n') {
@@ -90,7 +90,7 @@ class LinesReader : public PromptReader {
     return {LineOutcome::kLine, ReplaceInvalidUtf8(line)};
   }
 
-  ByteSource source_;
+  term::ByteSource source_;
 };
 
 // The sequences of keys that libedit is given.
@@ -105,14 +105,14 @@ bool IsKnownKey(std::string_view bytes) {
 
 class EditingReader : public PromptReader {
  public:
-  EditingReader(SignalWatch* signals, const std::string& history_path)
-      : signals_(*signals), source_(signals, InterruptByte()), history_file_(history_path) {
+  EditingReader(term::SignalWatch* signals, const std::string& history_path)
+      : signals_(*signals), source_(signals, term::InterruptByte()), history_file_(history_path) {
     // libedit turns its wide characters to bytes by the locale; the program's text is UTF-8 in
     // every locale.
     std::setlocale(LC_CTYPE, "");
     if (std::string_view(nl_langinfo(CODESET)) != "UTF-8") std::setlocale(LC_CTYPE, "C.UTF-8");
-    out_ = IsTerminal(STDOUT_FILENO) ? stdout : stderr;
-    bold_prompt_ = AllowsColour(fileno(out_));
+    out_ = term::IsTerminal(STDOUT_FILENO) ? stdout : stderr;
+    bold_prompt_ = term::AllowsColour(fileno(out_));
     history_ = history_init();
     HistEvent event;
     history(history_, &event, H_SETSIZE, static_cast<int>(HistoryFile::kLinesMax));
@@ -154,7 +154,7 @@ class EditingReader : public PromptReader {
     has_status_ = WithStatus("") != "";
     pastes_.clear();
     characters_.clear();
-    outcome_ = ByteOutcome::kByte;
+    outcome_ = term::ByteOutcome::kByte;
     el_resize(edit_);
     signals_.WatchStops();
     TakeTerminal();  // before the prompt shows, so that no key meets a cooked terminal
@@ -163,10 +163,10 @@ class EditingReader : public PromptReader {
     if (bold_prompt_) Write(kPlain);
     Write(kPasteOff);
     signals_.LeaveStops();
-    if (outcome_ == ByteOutcome::kInterrupted || outcome_ == ByteOutcome::kTerminated) {
+    if (outcome_ == term::ByteOutcome::kInterrupted || outcome_ == term::ByteOutcome::kTerminated) {
       Write("^C\r\n");
-      return {outcome_ == ByteOutcome::kTerminated ? LineOutcome::kTerminated
-                                                   : LineOutcome::kInterrupted,
+      return {outcome_ == term::ByteOutcome::kTerminated ? LineOutcome::kTerminated
+                                                         : LineOutcome::kInterrupted,
               "", was_empty_};
     }
     if (line == nullptr || length <= 0) {
@@ -225,21 +225,21 @@ class EditingReader : public PromptReader {
   int NextCharacter(wchar_t* character) {
     while (characters_.empty()) {
       char byte = 0;
-      const ByteOutcome outcome = source_.Next(&byte, has_status_ ? kStatusWait_ms : -1);
-      if (outcome == ByteOutcome::kTimeout) {
+      const term::ByteOutcome outcome = source_.Next(&byte, has_status_ ? kStatusWait_ms : -1);
+      if (outcome == term::ByteOutcome::kTimeout) {
         FollowStatus();
         continue;
       }
       if (FollowStop(outcome)) continue;
-      if (outcome == ByteOutcome::kResized) {
+      if (outcome == term::ByteOutcome::kResized) {
         FollowResize();
         continue;
       }
-      if (outcome != ByteOutcome::kByte) {
+      if (outcome != term::ByteOutcome::kByte) {
         outcome_ = outcome;
         const LineInfo* info = el_line(edit_);
         was_empty_ = info->lastchar == info->buffer;
-        return outcome == ByteOutcome::kEnd ? 0 : -1;
+        return outcome == term::ByteOutcome::kEnd ? 0 : -1;
       }
       // A Ctrl-D typed while an answer was shown: the terminal's line discipline kept it as NUL.
       if (byte == '\0') byte = '\x04';
@@ -344,10 +344,10 @@ class EditingReader : public PromptReader {
   }
 
   // False where `outcome` is no stop and no end of one.
-  bool FollowStop(ByteOutcome outcome) {
-    if (outcome == ByteOutcome::kStopped) Stop();
-    if (outcome == ByteOutcome::kContinued) ShowAgain();
-    return outcome == ByteOutcome::kStopped || outcome == ByteOutcome::kContinued;
+  bool FollowStop(term::ByteOutcome outcome) {
+    if (outcome == term::ByteOutcome::kStopped) Stop();
+    if (outcome == term::ByteOutcome::kContinued) ShowAgain();
+    return outcome == term::ByteOutcome::kStopped || outcome == term::ByteOutcome::kContinued;
   }
 
   // Stops the process, the terminal as it was before the prompt, and the cursor behind the line.
@@ -378,9 +378,9 @@ class EditingReader : public PromptReader {
 
   // A byte that belongs to the one before it, and so comes at once.
   bool NextSoon(char* byte) {
-    const ByteOutcome outcome = source_.Next(byte, kEscapeWait_ms);
-    if (outcome != ByteOutcome::kByte) source_.Hold(outcome);
-    return outcome == ByteOutcome::kByte;
+    const term::ByteOutcome outcome = source_.Next(byte, kEscapeWait_ms);
+    if (outcome != term::ByteOutcome::kByte) source_.Hold(outcome);
+    return outcome == term::ByteOutcome::kByte;
   }
 
   // One character, whose first byte was read; bytes that are none are U+FFFD.
@@ -445,10 +445,11 @@ class EditingReader : public PromptReader {
     std::string text;
     while (!text.ends_with(kPasteEnd)) {
       char byte = 0;
-      const ByteOutcome outcome = source_.Next(&byte);
-      if (outcome == ByteOutcome::kTimeout || outcome == ByteOutcome::kResized) continue;
+      const term::ByteOutcome outcome = source_.Next(&byte);
+      if (outcome == term::ByteOutcome::kTimeout || outcome == term::ByteOutcome::kResized)
+        continue;
       if (FollowStop(outcome)) continue;
-      if (outcome != ByteOutcome::kByte) {
+      if (outcome != term::ByteOutcome::kByte) {
         source_.Hold(outcome);
         return;
       }
@@ -515,8 +516,8 @@ class EditingReader : public PromptReader {
     history_file_.Append(line);
   }
 
-  SignalWatch& signals_;
-  ByteSource source_;
+  term::SignalWatch& signals_;
+  term::ByteSource source_;
   HistoryFile history_file_;
   FILE* out_ = nullptr;
   bool bold_prompt_ = false;
@@ -528,18 +529,18 @@ class EditingReader : public PromptReader {
   std::string prompt_;                                       // as libedit is given it
   std::deque<wchar_t> characters_;                           // read and not yet given to libedit
   std::vector<std::pair<std::string, std::string>> pastes_;  // label, text
-  ByteOutcome outcome_ = ByteOutcome::kByte;
+  term::ByteOutcome outcome_ = term::ByteOutcome::kByte;
   bool was_empty_ = true;
 };
 
 }  // namespace
 
-std::unique_ptr<PromptReader> MakePromptReader(SignalWatch* signals,
+std::unique_ptr<PromptReader> MakePromptReader(term::SignalWatch* signals,
                                                const std::string& history_path) {
-  const bool edits =
-      IsCapableTerminal(STDIN_FILENO) && (IsTerminal(STDOUT_FILENO) || IsTerminal(STDERR_FILENO));
+  const bool edits = term::IsCapableTerminal(STDIN_FILENO) &&
+                     (term::IsTerminal(STDOUT_FILENO) || term::IsTerminal(STDERR_FILENO));
   if (edits) return std::make_unique<EditingReader>(signals, history_path);
   return std::make_unique<LinesReader>(signals);
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::chat

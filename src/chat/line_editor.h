@@ -13,7 +13,7 @@
 #include "chat/chat_completion.h"
 #include "term/terminal.h"
 
-namespace minisgl {
+namespace minisgl::chat {
 
 enum class LineOutcome {
   kLine,
@@ -61,7 +61,7 @@ std::string HistoryPath();
 // Reads standard input. `signals` outlives the reader. A prompt is shown where standard input is a
 // terminal, on standard output, or on standard error where that is no terminal. "" for
 // `history_path`: none is kept.
-std::unique_ptr<PromptReader> MakePromptReader(SignalWatch* signals,
+std::unique_ptr<PromptReader> MakePromptReader(term::SignalWatch* signals,
                                                const std::string& history_path);
 
-}  // namespace minisgl
+}  // namespace minisgl::chat

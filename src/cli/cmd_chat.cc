@@ -7,10 +7,10 @@
 #include "load/sampling.h"
 #include "term/messages.h"
 
-namespace minisgl {
+namespace minisgl::cli {
 
-CommandBody AddChatCommand(OptionTable* app) {
-  const auto options = std::make_shared<ChatOptions>();
+CommandBody AddChatCommand(load::OptionTable* app) {
+  const auto options = std::make_shared<chat::ChatOptions>();
   const std::string group = "Conversation";
   app->Add("-p,--prompt", &options->prompt, "Say TEXT first")->TypeName("TEXT")->Group(group);
   app->Add("--system", &options->system, "System message, or @ and a file that holds it")
@@ -24,28 +24,28 @@ CommandBody AddChatCommand(OptionTable* app) {
       ->Group(group);
   app->Add("--on-overflow", &options->on_overflow,
            "When the context is full: drop-turns (the oldest) or error (default drop-turns)")
-      ->Check(OneOf({"drop-turns", "error"}))
+      ->Check(load::OneOf({"drop-turns", "error"}))
       ->TypeName("WHAT")
       ->Group(group);
   app->AddFlag("--hide-thinking", &options->hide_thinking, "Do not show the reasoning of the model")
       ->Group(group);
-  AddReportOptions(app, &options->reports);
+  load::AddReportOptions(app, &options->reports);
   app->AddFlag("--force", &options->force, "Replace a report file that is not empty")
       ->Group("Reports");
-  AddSamplingOptions(app, &options->sampling);
-  AddModelOptions(app, &options->model);
-  AddEngineOptions(app, &options->engine);
+  load::AddSamplingOptions(app, &options->sampling);
+  load::AddModelOptions(app, &options->model);
+  load::AddEngineOptions(app, &options->engine);
   return [options] {
-    InstallNotes({options->model.quiet, options->model.verbose});
+    term::InstallNotes({options->model.quiet, options->model.verbose});
     if (options->sampling.logprobs) {
-      return Fail(UsageError("--logprobs has no place in a chat; use minisgl run --json"));
+      return term::Fail(UsageError("--logprobs has no place in a chat; use minisgl run --json"));
     }
-    if (const Status status = CheckSamplingOptions(options->sampling); !status.ok()) {
-      return Fail(status);
+    if (const Status status = load::CheckSamplingOptions(options->sampling); !status.ok()) {
+      return term::Fail(status);
     }
-    ReportFiles reports;
-    return reports.End(RunChat(*options, &reports));
+    report::ReportFiles reports;
+    return reports.End(chat::RunChat(*options, &reports));
   };
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::cli

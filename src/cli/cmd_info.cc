@@ -24,13 +24,13 @@
 #include "term/output.h"
 #include "weights/architectures.h"
 
-namespace minisgl {
+namespace minisgl::cli {
 namespace {
 
 struct InfoOptions {
-  ModelOptions model;
+  load::ModelOptions model;
   std::string shape;  // a config.json; "": none
-  EngineOptions engine;
+  load::EngineOptions engine;
 };
 
 std::string Bytes(uint64_t bytes) {
@@ -100,7 +100,7 @@ void DescribeModel(const std::string& source, const ModelConfig& config, std::st
   InfoLine("context", fmt::format("{} tokens", config.max_seq_len), out);
 }
 
-Status DescribeFiles(const TextModel& text, const ModelFacts& facts, std::string* out) {
+Status DescribeFiles(const load::TextModel& text, const load::ModelFacts& facts, std::string* out) {
   MINISGL_ASSIGN_OR_RETURN(const std::unique_ptr<Checkpoint> checkpoint,
                            Checkpoint::Open(text.dir));
   InfoLine("weights",
@@ -125,7 +125,7 @@ Status DescribeFiles(const TextModel& text, const ModelFacts& facts, std::string
   return Status();
 }
 
-void DescribeText(const TextModel& text, const ModelFacts& facts, std::string* out) {
+void DescribeText(const load::TextModel& text, const load::ModelFacts& facts, std::string* out) {
   const Tokenizer& tokenizer = *text.tokenizer;
   InfoLine("tokenizer",
            fmt::format("{} tokens, begins with {}, ends with {}", tokenizer.vocab_size(),
@@ -145,10 +145,11 @@ void DescribeText(const TextModel& text, const ModelFacts& facts, std::string* o
   InfoLine("end tokens", ids.empty() ? "none" : ids, out);
 }
 
-void DescribePlan(const ModelFacts& facts, const EngineOptions& options, std::string* out) {
+void DescribePlan(const load::ModelFacts& facts, const load::EngineOptions& options,
+                  std::string* out) {
   const MemoryPlan& plan = facts.plan;
   const EngineLimits& limits = plan.limits;
-  const int threads = NumThreads(options);
+  const int threads = load::NumThreads(options);
   std::string device = facts.device.cuda != nullptr
                            ? facts.device.cuda->Name()
                            : fmt::format("cpu, {} thread{}", threads, threads == 1 ? "" : "s");
@@ -173,7 +174,7 @@ void DescribePlan(const ModelFacts& facts, const EngineOptions& options, std::st
                     limits.sliding_window),
         out);
   }
-  const int64_t capacity = ContextCapacity(limits);
+  const int64_t capacity = batch::ContextCapacity(limits);
   const int64_t pages = std::max<int64_t>(CeilDiv<int64_t>(capacity - 1, limits.page_size), 1);
   InfoLine("longest",
            fmt::format("{} tokens, prompt and answer ({})", capacity, plan.max_seq_len_reason),
@@ -204,45 +205,47 @@ Status DescribeShape(const InfoOptions& options, std::string* out) {
            fmt::format("{:.0f} parameters in {} tensors, {}; no file was looked for", parameters,
                        required.size(), DTypeName(config.dtype)),
            out);
-  MINISGL_ASSIGN_OR_RETURN(const ModelFacts facts, PlanModel(std::move(config), options.engine));
+  MINISGL_ASSIGN_OR_RETURN(const load::ModelFacts facts,
+                           load::PlanModel(std::move(config), options.engine));
   DescribePlan(facts, options.engine, out);
   return Status();
 }
 
 // What is known before an error stands in `out`.
 Status Describe(const InfoOptions& options, std::string* out) {
-  MINISGL_RETURN_IF_ERROR(CheckDeviceUsable(options.engine.device));
+  MINISGL_RETURN_IF_ERROR(load::CheckDeviceUsable(options.engine.device));
   if (!options.shape.empty()) return DescribeShape(options, out);
-  MINISGL_ASSIGN_OR_RETURN(const TextModel text, LoadTextModel(options.model));
-  ModelFacts facts;
+  MINISGL_ASSIGN_OR_RETURN(const load::TextModel text, load::LoadTextModel(options.model));
+  load::ModelFacts facts;
   MINISGL_ASSIGN_OR_RETURN(facts.config, LoadModelConfig(text.dir));
   MINISGL_ASSIGN_OR_RETURN(facts.generation,
                            LoadGenerationConfig(text.dir, facts.config.vocab_size));
   DescribeModel(text.dir, facts.config, out);
   MINISGL_RETURN_IF_ERROR(DescribeFiles(text, facts, out));
   DescribeText(text, facts, out);
-  MINISGL_ASSIGN_OR_RETURN(const ModelFacts planned, PlanModel(facts.config, options.engine));
+  MINISGL_ASSIGN_OR_RETURN(const load::ModelFacts planned,
+                           load::PlanModel(facts.config, options.engine));
   DescribePlan(planned, options.engine, out);
   return Status();
 }
 
 }  // namespace
 
-CommandBody AddInfoCommand(OptionTable* app) {
+CommandBody AddInfoCommand(load::OptionTable* app) {
   const auto options = std::make_shared<InfoOptions>();
-  AddModelOptions(app, &options->model);
+  load::AddModelOptions(app, &options->model);
   app->Add("--shape", &options->shape, "A config.json alone, in place of a model directory")
       ->TypeName("FILE");
-  AddEngineOptions(app, &options->engine);
+  load::AddEngineOptions(app, &options->engine);
   return [options] {
-    InstallNotes({options->model.quiet, options->model.verbose});
+    term::InstallNotes({options->model.quiet, options->model.verbose});
     std::string text;
     const Status described = Describe(*options, &text);
-    auto output = Output::Open("", false, -1);
-    if (!output.ok()) return Fail(output.status());
+    auto output = term::Output::Open("", false, -1);
+    if (!output.ok()) return term::Fail(output.status());
     const int exit_status = (*output)->ExitAfter((*output)->Write(text));
-    return exit_status != 0 || described.ok() ? exit_status : Fail(described);
+    return exit_status != 0 || described.ok() ? exit_status : term::Fail(described);
   };
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::cli

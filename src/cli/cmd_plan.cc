@@ -25,16 +25,16 @@
 #include "term/output.h"
 #include "term/progress.h"
 
-namespace minisgl {
+namespace minisgl::cli {
 namespace {
 
 constexpr int kExitSomeBad = 1;
 constexpr std::chrono::milliseconds kSayInterval(200);
 
 struct PlanOptions {
-  ModelOptions model;
-  EngineOptions engine;
-  SamplingOptions sampling;
+  load::ModelOptions model;
+  load::EngineOptions engine;
+  load::SamplingOptions sampling;
   std::string file;
   std::string from;  // "": no earlier run
   bool json = false;
@@ -48,9 +48,9 @@ struct PlanOptions {
 // What a plan is made of, beside its numbers.
 struct Subject {
   std::string file;  // as messages name it
-  ModelFacts facts;
+  load::ModelFacts facts;
   bool keeps_prefixes = true;
-  std::optional<RunSpeed> speed;
+  std::optional<report::RunSpeed> speed;
   std::string first_bad;  // "FILE:LINE: code: what"
   int64_t raw_prompts = 0;
 };
@@ -71,7 +71,7 @@ std::string Bytes(double bytes) {
 }
 
 std::string Seconds(double seconds) {
-  return seconds < 10 ? fmt::format("{:.1f} s", seconds) : FormatDuration(seconds);
+  return seconds < 10 ? fmt::format("{:.1f} s", seconds) : term::FormatDuration(seconds);
 }
 
 double Percent(int64_t part, int64_t whole) {
@@ -79,7 +79,7 @@ double Percent(int64_t part, int64_t whole) {
 }
 
 // Why the figure of shared tokens may be off; "" where it is not.
-std::string Doubt(const RunPlan& plan, const Subject& subject) {
+std::string Doubt(const report::RunPlan& plan, const Subject& subject) {
   if (!subject.keeps_prefixes) return "--cache naive keeps no prefix";
   if (subject.facts.plan.limits.num_window_pages > 0) {
     return "at most: layers with a window let old pages go";
@@ -95,29 +95,31 @@ void PlanLine(const char* name, const std::string& value, std::string* out) {
   *out += fmt::format("{:<12}{}\n", name, value);
 }
 
-void DescribeAnswers(const RunPlan& plan, std::string* out) {
+void DescribeAnswers(const report::RunPlan& plan, std::string* out) {
   std::string answers;
   if (plan.answer_tokens) {
     answers = fmt::format("about {} tokens, going by the earlier run; at most {}",
-                          FormatCount(*plan.answer_tokens), FormatCount(plan.answer_tokens_max));
+                          term::FormatCount(*plan.answer_tokens),
+                          term::FormatCount(plan.answer_tokens_max));
   } else {
-    answers = fmt::format("at most {} tokens", FormatCount(plan.answer_tokens_max));
+    answers = fmt::format("at most {} tokens", term::FormatCount(plan.answer_tokens_max));
   }
   if (plan.unlimited_requests > 0) {
-    answers += fmt::format("; {} of {} may go on to the end of the context (no max_tokens)",
-                           FormatCount(plan.unlimited_requests), FormatCount(plan.requests));
+    answers +=
+        fmt::format("; {} of {} may go on to the end of the context (no max_tokens)",
+                    term::FormatCount(plan.unlimited_requests), term::FormatCount(plan.requests));
   }
   PlanLine("answers", answers, out);
 }
 
-void DescribeTime(const RunPlan& plan, const Subject& subject, std::string* out) {
+void DescribeTime(const report::RunPlan& plan, const Subject& subject, std::string* out) {
   if (!subject.speed) {
     PlanLine("time",
              "unknown: --from takes the summary of an earlier run, or the JSON of a benchmark",
              out);
     return;
   }
-  const PlannedTime time = TimeOf(plan, *subject.speed);
+  const report::PlannedTime time = report::TimeOf(plan, *subject.speed);
   const char* how = plan.answer_tokens ? "about" : "at most about";
   std::string text =
       fmt::format("{} {}: {} for prompts, {} for answers", how, Seconds(time.total_s()),
@@ -126,34 +128,37 @@ void DescribeTime(const RunPlan& plan, const Subject& subject, std::string* out)
   PlanLine("time", text, out);
 }
 
-std::string PlanText(const RunPlan& plan, const Subject& subject) {
+std::string PlanText(const report::RunPlan& plan, const Subject& subject) {
   std::string out;
-  std::string rows = fmt::format("{}, {} bad", FormatCount(plan.rows), FormatCount(plan.bad_rows));
+  std::string rows =
+      fmt::format("{}, {} bad", term::FormatCount(plan.rows), term::FormatCount(plan.bad_rows));
   if (plan.requests != plan.rows - plan.bad_rows) {
-    rows += fmt::format("; {} answers", FormatCount(plan.requests));
+    rows += fmt::format("; {} answers", term::FormatCount(plan.requests));
   }
   PlanLine("rows", rows, &out);
   if (plan.requests == 0) return out;
   PlanLine("prompts",
-           fmt::format("{} tokens (mean {}, longest {})", FormatCount(plan.prompt_tokens),
-                       FormatCount(plan.prompt_tokens / plan.requests),
-                       FormatCount(plan.longest_prompt)),
+           fmt::format("{} tokens (mean {}, longest {})", term::FormatCount(plan.prompt_tokens),
+                       term::FormatCount(plan.prompt_tokens / plan.requests),
+                       term::FormatCount(plan.longest_prompt)),
            &out);
   const std::string doubt = Doubt(plan, subject);
-  PlanLine("shared",
-           fmt::format(
-               "{} tokens ({:.1f} %) stand in a prefix that another row has; {} to compute{}",
-               FormatCount(plan.cached_tokens), Percent(plan.cached_tokens, plan.prompt_tokens),
-               FormatCount(plan.computed_tokens), doubt.empty() ? "" : fmt::format(" ({})", doubt)),
-           &out);
+  PlanLine(
+      "shared",
+      fmt::format("{} tokens ({:.1f} %) stand in a prefix that another row has; {} to compute{}",
+                  term::FormatCount(plan.cached_tokens),
+                  Percent(plan.cached_tokens, plan.prompt_tokens),
+                  term::FormatCount(plan.computed_tokens),
+                  doubt.empty() ? "" : fmt::format(" ({})", doubt)),
+      &out);
   DescribeAnswers(plan, &out);
   const MemoryPlan& memory = subject.facts.plan;
   const auto page_bytes = static_cast<double>(PageBytes(memory));
   PlanLine("KV cache",
            fmt::format("{} for all rows at their longest; the pool has {} ({} pages of {} tokens)",
                        Bytes(static_cast<double>(plan.pages_needed) * page_bytes),
-                       Bytes(static_cast<double>(memory.kv_bytes)), FormatCount(plan.pages_total),
-                       memory.limits.page_size),
+                       Bytes(static_cast<double>(memory.kv_bytes)),
+                       term::FormatCount(plan.pages_total), memory.limits.page_size),
            &out);
   const bool by_memory =
       plan.at_once < std::min<int64_t>(plan.requests, memory.limits.max_running_requests);
@@ -161,14 +166,14 @@ std::string PlanText(const RunPlan& plan, const Subject& subject) {
   if (plan.at_once < plan.requests) why = "--max-running-requests";
   if (by_memory) why = "at their longest; more start, and are preempted if need be";
   PlanLine("at once",
-           fmt::format("{} request{} ({})", FormatCount(plan.at_once), plan.at_once == 1 ? "" : "s",
-                       why),
+           fmt::format("{} request{} ({})", term::FormatCount(plan.at_once),
+                       plan.at_once == 1 ? "" : "s", why),
            &out);
   DescribeTime(plan, subject, &out);
   return out;
 }
 
-Json PlanJson(const RunPlan& plan, const Subject& subject) {
+Json PlanJson(const report::RunPlan& plan, const Subject& subject) {
   const MemoryPlan& memory = subject.facts.plan;
   Json json = Json(Json::Object());
   json.Set("file", ReplaceInvalidUtf8(subject.file));
@@ -187,7 +192,7 @@ Json PlanJson(const RunPlan& plan, const Subject& subject) {
   json.Set("weight_bytes", memory.weight_bytes);
   json.Set("requests_at_once", plan.at_once);
   if (!subject.speed) return json.Set("seconds", Json());
-  const PlannedTime time = TimeOf(plan, *subject.speed);
+  const report::PlannedTime time = report::TimeOf(plan, *subject.speed);
   json.Set("seconds", time.total_s());
   json.Set("prompt_seconds", time.prompts_s).Set("answer_seconds", time.answers_s);
   return json;
@@ -196,15 +201,15 @@ Json PlanJson(const RunPlan& plan, const Subject& subject) {
 // A line on the terminal while a long file is read.
 class ReadingLine {
  public:
-  explicit ReadingLine(bool enabled) : enabled_(enabled && StderrIsTerminal()) {}
+  explicit ReadingLine(bool enabled) : enabled_(enabled && term::StderrIsTerminal()) {}
   ~ReadingLine() {
-    if (enabled_) ShowProgressLine("");
+    if (enabled_) term::ShowProgressLine("");
   }
   void Say(int64_t rows) {
     const auto now = std::chrono::steady_clock::now();
     if (!enabled_ || now < next_) return;
     next_ = now + kSayInterval;
-    ShowProgressLine(fmt::format("reading prompts: {} rows", FormatCount(rows)));
+    term::ShowProgressLine(fmt::format("reading prompts: {} rows", term::FormatCount(rows)));
   }
 
  private:
@@ -212,21 +217,22 @@ class ReadingLine {
   std::chrono::steady_clock::time_point next_ = std::chrono::steady_clock::now() + kSayInterval;
 };
 
-Result<RunPlan> ReadRows(const PlanOptions& options, const PromptBuilder& builder,
-                         LineReader* reader, Subject* subject) {
-  RunPlanner planner(subject->facts.plan.limits, subject->keeps_prefixes, subject->speed);
-  FileRowSource source(reader, options.lenient, /*check_ids=*/true);
+Result<report::RunPlan> ReadRows(const PlanOptions& options, const batch::PromptBuilder& builder,
+                                 batch::LineReader* reader, Subject* subject) {
+  report::RunPlanner planner(subject->facts.plan.limits, subject->keeps_prefixes, subject->speed);
+  batch::FileRowSource source(reader, options.lenient, /*check_ids=*/true);
   ReadingLine line(!options.model.quiet);
-  ParsedRow parsed;
+  batch::ParsedRow parsed;
   std::vector<Prompt> prompts;
   int64_t rows = 0;
-  for (RowSource::Outcome outcome = source.Next(kRowWait_ms, &parsed);
-       outcome != RowSource::Outcome::kEnd; outcome = source.Next(kRowWait_ms, &parsed)) {
+  for (batch::RowSource::Outcome outcome = source.Next(batch::kRowWait_ms, &parsed);
+       outcome != batch::RowSource::Outcome::kEnd;
+       outcome = source.Next(batch::kRowWait_ms, &parsed)) {
     line.Say(rows);
-    if (outcome == RowSource::Outcome::kFailed) return source.status();
-    if (outcome == RowSource::Outcome::kNotYet) continue;
+    if (outcome == batch::RowSource::Outcome::kFailed) return source.status();
+    if (outcome == batch::RowSource::Outcome::kNotYet) continue;
     ++rows;
-    if (!parsed.error && IsRawPrompt(parsed.row)) ++subject->raw_prompts;
+    if (!parsed.error && batch::IsRawPrompt(parsed.row)) ++subject->raw_prompts;
     if (!parsed.error) parsed.error = builder.Build(&parsed.row, &prompts);
     if (!parsed.error) {
       planner.Add(prompts);
@@ -241,40 +247,43 @@ Result<RunPlan> ReadRows(const PlanOptions& options, const PromptBuilder& builde
 }
 
 Result<int> Plan(const PlanOptions& options) {
-  MINISGL_RETURN_IF_ERROR(CheckSamplingOptions(options.sampling));
-  MINISGL_RETURN_IF_ERROR(CheckDeviceUsable(options.engine.device));
+  MINISGL_RETURN_IF_ERROR(load::CheckSamplingOptions(options.sampling));
+  MINISGL_RETURN_IF_ERROR(load::CheckDeviceUsable(options.engine.device));
   if (options.raw && options.chat) return UsageError("--raw and --chat exclude each other");
   if (options.system && !options.chat) {
     return UsageError("--system stands before the prompts of rows only with --chat; give both");
   }
-  MINISGL_RETURN_IF_ERROR(ResolveModelDir(options.model.model).status());
-  MINISGL_ASSIGN_OR_RETURN(LineReader reader, LineReader::Open(options.file));
+  MINISGL_RETURN_IF_ERROR(load::ResolveModelDir(options.model.model).status());
+  MINISGL_ASSIGN_OR_RETURN(batch::LineReader reader, batch::LineReader::Open(options.file));
   Subject subject;
   subject.file = reader.name();
   subject.keeps_prefixes = options.engine.cache == "radix";
   if (!options.from.empty()) {
-    MINISGL_ASSIGN_OR_RETURN(const Json json, ReadJsonFile(options.from));
-    MINISGL_ASSIGN_OR_RETURN(subject.speed, ParseRunSpeed(json, Visible(options.from, 400)));
+    MINISGL_ASSIGN_OR_RETURN(const Json json, report::ReadJsonFile(options.from));
+    MINISGL_ASSIGN_OR_RETURN(subject.speed,
+                             report::ParseRunSpeed(json, Visible(options.from, 400)));
   }
-  MINISGL_ASSIGN_OR_RETURN(const TextModel text, LoadTextModel(options.model));
-  if (options.chat) MINISGL_RETURN_IF_ERROR(CheckHasTemplate(text));
-  MINISGL_ASSIGN_OR_RETURN(subject.facts, LoadModelFacts(text.dir, options.engine));
-  PromptBuilderOptions builder_options;
-  builder_options.defaults = ResolveSamplingDefaults(options.sampling, subject.facts.generation);
+  MINISGL_ASSIGN_OR_RETURN(const load::TextModel text, load::LoadTextModel(options.model));
+  if (options.chat) MINISGL_RETURN_IF_ERROR(load::CheckHasTemplate(text));
+  MINISGL_ASSIGN_OR_RETURN(subject.facts, load::LoadModelFacts(text.dir, options.engine));
+  batch::PromptBuilderOptions builder_options;
+  builder_options.defaults =
+      load::ResolveSamplingDefaults(options.sampling, subject.facts.generation);
   builder_options.chat = options.chat;
   if (options.system) {
-    MINISGL_ASSIGN_OR_RETURN(builder_options.system, SystemText(*options.system));
+    MINISGL_ASSIGN_OR_RETURN(builder_options.system, batch::SystemText(*options.system));
   }
   builder_options.truncate_left = options.on_overflow == "truncate-left";
-  const PromptBuilder builder(&text, subject.facts.plan.limits, std::move(builder_options));
-  MINISGL_ASSIGN_OR_RETURN(const RunPlan plan, ReadRows(options, builder, &reader, &subject));
-  MINISGL_ASSIGN_OR_RETURN(const auto output, Output::Open("", false, -1));
+  const batch::PromptBuilder builder(&text, subject.facts.plan.limits, std::move(builder_options));
+  MINISGL_ASSIGN_OR_RETURN(const report::RunPlan plan,
+                           ReadRows(options, builder, &reader, &subject));
+  MINISGL_ASSIGN_OR_RETURN(const auto output, term::Output::Open("", false, -1));
   const int exit_status = output->ExitAfter(output->Write(
       options.json ? PlanJson(plan, subject).Dump(2) + "\n" : PlanText(plan, subject)));
   if (exit_status != 0) return exit_status;
-  if (plan.rows == 0) Log(LogLevel::kWarning, NoRows(reader));
+  if (plan.rows == 0) Log(LogLevel::kWarning, batch::NoRows(reader));
   if (subject.raw_prompts > 0 && text.chat_template != nullptr && !options.chat && !options.raw) {
-    Log(LogLevel::kWarning, RawPromptsWarning(subject.file, subject.raw_prompts));
+    Log(LogLevel::kWarning, batch::RawPromptsWarning(subject.file, subject.raw_prompts));
   }
   if (plan.bad_rows == 0) return 0;
   Log(LogLevel::kWarning,
@@ -285,7 +294,7 @@ Result<int> Plan(const PlanOptions& options) {
 
 }  // namespace
 
-CommandBody AddPlanCommand(OptionTable* app) {
+CommandBody AddPlanCommand(load::OptionTable* app) {
   const auto options = std::make_shared<PlanOptions>();
   const std::string group = "Input and output";
   app->Add("-f,--file,file", &options->file,
@@ -308,17 +317,17 @@ CommandBody AddPlanCommand(OptionTable* app) {
       ->Group(group);
   app->Add("--on-overflow", &options->on_overflow,
            "A prompt that is too long: error or truncate-left (default error)")
-      ->Check(OneOf({"error", "truncate-left"}))
+      ->Check(load::OneOf({"error", "truncate-left"}))
       ->TypeName("WHAT")
       ->Group(group);
-  AddSamplingOptions(app, &options->sampling);
-  AddModelOptions(app, &options->model);
-  AddEngineOptions(app, &options->engine);
+  load::AddSamplingOptions(app, &options->sampling);
+  load::AddModelOptions(app, &options->model);
+  load::AddEngineOptions(app, &options->engine);
   return [options] {
-    InstallNotes({options->model.quiet, options->model.verbose});
+    term::InstallNotes({options->model.quiet, options->model.verbose});
     const Result<int> result = Plan(*options);
-    return result.ok() ? *result : Fail(result.status());
+    return result.ok() ? *result : term::Fail(result.status());
   };
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::cli

@@ -22,7 +22,7 @@
 #include "term/output.h"
 #include "term/progress.h"
 
-namespace minisgl {
+namespace minisgl::cli {
 namespace {
 
 // More points than this in the width of a picture are noise.
@@ -37,10 +37,10 @@ struct ReportCommandOptions {
 
 struct NamedRun {
   std::string name;  // of its file
-  RunFigures figures;
+  report::RunFigures figures;
 };
 
-using Values = std::vector<double> TimeSeries::*;
+using Values = std::vector<double> term::TimeSeries::*;
 
 // What a mean of values counts each of them by.
 enum class CountBy : uint8_t {
@@ -57,7 +57,7 @@ struct Curve {
 };
 
 // The mean of `curve` over points [begin, end) of `series`; none where nothing counts.
-std::optional<double> MeanOf(const TimeSeries& series, const Curve& curve, size_t begin,
+std::optional<double> MeanOf(const term::TimeSeries& series, const Curve& curve, size_t begin,
                              size_t end) {
   double sum = 0, weights = 0;
   for (size_t i = begin; i < end; ++i) {
@@ -73,11 +73,11 @@ std::optional<double> MeanOf(const TimeSeries& series, const Curve& curve, size_
 
 // The values of `curve` by time, at most kChartPointsMax of them, and their mean: `mean`, where the
 // run's totals give it.
-ChartSeries Drawn(const std::string& name, int colour, const TimeSeries& series, const Curve& curve,
-                  std::optional<double> mean = {}) {
+report::ChartSeries Drawn(const std::string& name, int colour, const term::TimeSeries& series,
+                          const Curve& curve, std::optional<double> mean = {}) {
   const size_t count = series.time_s.size();
   const size_t group = (count + kChartPointsMax - 1) / kChartPointsMax;
-  ChartSeries drawn{name, colour, {}, mean ? mean : MeanOf(series, curve, 0, count)};
+  report::ChartSeries drawn{name, colour, {}, mean ? mean : MeanOf(series, curve, 0, count)};
   for (size_t begin = 0; begin < count; begin += group) {
     const size_t end = std::min(begin + group, count);
     const std::optional<double> value = MeanOf(series, curve, begin, end);
@@ -87,12 +87,12 @@ ChartSeries Drawn(const std::string& name, int colour, const TimeSeries& series,
 }
 
 // Where a run has these figures in all, its means are exactly these.
-std::optional<double> HitPercent(const RunFigures& run) {
+std::optional<double> HitPercent(const report::RunFigures& run) {
   if (run.prompt_tokens == 0) return std::nullopt;
   return 100 * static_cast<double>(run.cached_tokens) / static_cast<double>(run.prompt_tokens);
 }
 
-std::optional<double> RowsInAStep(const RunFigures& run) {
+std::optional<double> RowsInAStep(const report::RunFigures& run) {
   if (run.steps.value_or(0) == 0 || !run.step_rows) return std::nullopt;
   return static_cast<double>(*run.step_rows) / static_cast<double>(*run.steps);
 }
@@ -101,56 +101,67 @@ bool AnyAbove0(const std::vector<double>& values) {
   return std::any_of(values.begin(), values.end(), [](double value) { return value > 0; });
 }
 
-std::vector<ChartPanel> PanelsOfOne(const RunFigures& run) {
-  const TimeSeries& series = *run.series;
+std::vector<report::ChartPanel> PanelsOfOne(const report::RunFigures& run) {
+  const term::TimeSeries& series = *run.series;
   const auto drawn = [&series](const char* name, int colour, const Curve& curve,
                                std::optional<double> mean = {}) {
     return Drawn(name, colour, series, curve, mean);
   };
-  std::vector<ChartPanel> panels = {
-      {"Answers", "tokens/s", {drawn("out", 0, {&TimeSeries::completion_tokens_per_s})}, {}},
+  std::vector<report::ChartPanel> panels = {
+      {"Answers", "tokens/s", {drawn("out", 0, {&term::TimeSeries::completion_tokens_per_s})}, {}},
       {"Prompts",
        "tokens/s",
-       {drawn("asked", 5, {&TimeSeries::prompt_tokens_per_s}),
-        drawn("computed", 1, {&TimeSeries::computed_tokens_per_s})},
+       {drawn("asked", 5, {&term::TimeSeries::prompt_tokens_per_s}),
+        drawn("computed", 1, {&term::TimeSeries::computed_tokens_per_s})},
        {}},
       {"Batch",
        "rows",
-       {drawn("running", 5, {&TimeSeries::running}),
-        drawn("in a step", 2, {&TimeSeries::batch_size, CountBy::kTimeOfSteps}, RowsInAStep(run))},
+       {drawn("running", 5, {&term::TimeSeries::running}),
+        drawn("in a step", 2, {&term::TimeSeries::batch_size, CountBy::kTimeOfSteps},
+              RowsInAStep(run))},
        {}},
       {"Cache",
        "%",
-       {drawn("hits", 3, {&TimeSeries::cache_hit_percent, CountBy::kPrompts}, HitPercent(run))},
+       {drawn("hits", 3, {&term::TimeSeries::cache_hit_percent, CountBy::kPrompts},
+              HitPercent(run))},
        100}};
   if (run.pages_total.value_or(0) > 0) {
     const double percent = 100 / static_cast<double>(*run.pages_total);
     panels.back().series.push_back(
-        drawn("pages in use", 5, {&TimeSeries::pages_used, CountBy::kTime, percent}));
+        drawn("pages in use", 5, {&term::TimeSeries::pages_used, CountBy::kTime, percent}));
   }
   if (AnyAbove0(series.waiting)) {
-    panels.push_back({"Queue", "requests", {drawn("waiting", 4, {&TimeSeries::waiting})}, {}});
+    panels.push_back(
+        {"Queue", "requests", {drawn("waiting", 4, {&term::TimeSeries::waiting})}, {}});
   }
   return panels;
 }
 
-std::vector<ChartPanel> PanelsOfSeveral(const std::vector<NamedRun>& runs) {
+std::vector<report::ChartPanel> PanelsOfSeveral(const std::vector<NamedRun>& runs) {
   const struct {
     const char* title;
     const char* unit;
     Curve curve;
-    std::optional<double> (*mean)(const RunFigures& run);
+    std::optional<double> (*mean)(const report::RunFigures& run);
     std::optional<double> top;
   } kinds[] = {
-      {"Answers", "tokens/s", {&TimeSeries::completion_tokens_per_s}, nullptr, {}},
-      {"Prompts computed", "tokens/s", {&TimeSeries::computed_tokens_per_s}, nullptr, {}},
-      {"Rows in a step", "rows", {&TimeSeries::batch_size, CountBy::kTimeOfSteps}, RowsInAStep, {}},
-      {"Cache hits", "%", {&TimeSeries::cache_hit_percent, CountBy::kPrompts}, HitPercent, 100}};
-  std::vector<ChartPanel> panels;
+      {"Answers", "tokens/s", {&term::TimeSeries::completion_tokens_per_s}, nullptr, {}},
+      {"Prompts computed", "tokens/s", {&term::TimeSeries::computed_tokens_per_s}, nullptr, {}},
+      {"Rows in a step",
+       "rows",
+       {&term::TimeSeries::batch_size, CountBy::kTimeOfSteps},
+       RowsInAStep,
+       {}},
+      {"Cache hits",
+       "%",
+       {&term::TimeSeries::cache_hit_percent, CountBy::kPrompts},
+       HitPercent,
+       100}};
+  std::vector<report::ChartPanel> panels;
   for (const auto& kind : kinds) {
-    ChartPanel panel = {kind.title, kind.unit, {}, kind.top};
+    report::ChartPanel panel = {kind.title, kind.unit, {}, kind.top};
     for (size_t i = 0; i < runs.size(); ++i) {
-      const RunFigures& run = runs[i].figures;
+      const report::RunFigures& run = runs[i].figures;
       panel.series.push_back(Drawn(fmt::format("{}", i + 1), static_cast<int>(i), *run.series,
                                    kind.curve,
                                    kind.mean != nullptr ? kind.mean(run) : std::nullopt));
@@ -160,30 +171,32 @@ std::vector<ChartPanel> PanelsOfSeveral(const std::vector<NamedRun>& runs) {
   return panels;
 }
 
-double PerSecond(int64_t count, const RunFigures& run) {
+double PerSecond(int64_t count, const report::RunFigures& run) {
   return run.seconds > 0 ? static_cast<double>(count) / run.seconds : 0;
 }
 
-std::string Totals(const RunFigures& run) {
+std::string Totals(const report::RunFigures& run) {
   const int64_t failed = run.rows_failed - run.rows_cancelled;
   std::string text = fmt::format(
-      "{} rows in {}", FormatCount(run.rows_done + failed),
-      run.seconds < 60 ? fmt::format("{:.1f} s", run.seconds) : FormatDuration(run.seconds));
-  if (failed > 0) text += fmt::format(", {} failed", FormatCount(failed));
+      "{} rows in {}", term::FormatCount(run.rows_done + failed),
+      run.seconds < 60 ? fmt::format("{:.1f} s", run.seconds) : term::FormatDuration(run.seconds));
+  if (failed > 0) text += fmt::format(", {} failed", term::FormatCount(failed));
   if (run.rows_cancelled > 0) {
-    text += fmt::format(", {} more cancelled", FormatCount(run.rows_cancelled));
+    text += fmt::format(", {} more cancelled", term::FormatCount(run.rows_cancelled));
   }
-  text += fmt::format(": {} tokens/s out, {} in", TickLabel(PerSecond(run.completion_tokens, run)),
-                      TickLabel(PerSecond(run.prompt_tokens, run)));
+  text += fmt::format(": {} tokens/s out, {} in",
+                      report::TickLabel(PerSecond(run.completion_tokens, run)),
+                      report::TickLabel(PerSecond(run.prompt_tokens, run)));
   if (const std::optional<double> percent = HitPercent(run)) {
     text += fmt::format("; {:.1f} % of {} prompt tokens cached", *percent,
-                        TickLabel(static_cast<double>(run.prompt_tokens)));
+                        report::TickLabel(static_cast<double>(run.prompt_tokens)));
   }
-  if (run.preemptions > 0) text += fmt::format("; {} preemptions", FormatCount(run.preemptions));
+  if (run.preemptions > 0)
+    text += fmt::format("; {} preemptions", term::FormatCount(run.preemptions));
   return text;
 }
 
-std::string Settings(const RunFigures& run) {
+std::string Settings(const report::RunFigures& run) {
   std::string text;
   const auto add = [&text](const std::string& part) {
     if (!part.empty()) text += fmt::format("{}{}", text.empty() ? "" : ", ", part);
@@ -192,19 +205,19 @@ std::string Settings(const RunFigures& run) {
   add(Visible(run.weights, 20));
   if (run.max_running_requests) add(fmt::format("{} requests at once", *run.max_running_requests));
   if (run.pages_total && run.page_size) {
-    add(fmt::format("{} pages of {} tokens", FormatCount(*run.pages_total), *run.page_size));
+    add(fmt::format("{} pages of {} tokens", term::FormatCount(*run.pages_total), *run.page_size));
   }
   if (!run.version.empty()) add("minisgl " + Visible(run.version, 20));
   return text;
 }
 
-std::string ModelOf(const RunFigures& run) {
+std::string ModelOf(const report::RunFigures& run) {
   return run.model.empty() ? "a run" : Visible(run.model, 60);
 }
 
-Chart MakeChart(const std::vector<NamedRun>& runs, const std::string& title) {
-  Chart chart;
-  const RunFigures& first = runs.front().figures;
+report::Chart MakeChart(const std::vector<NamedRun>& runs, const std::string& title) {
+  report::Chart chart;
+  const report::RunFigures& first = runs.front().figures;
   if (runs.size() == 1) {
     chart.title = ModelOf(first);
     chart.lines = {{Totals(first), {}}};
@@ -232,10 +245,10 @@ Chart MakeChart(const std::vector<NamedRun>& runs, const std::string& title) {
 
 Result<NamedRun> ReadRun(const std::string& path) {
   const std::string where = path == "-" ? "standard input" : Visible(path, 400);
-  MINISGL_ASSIGN_OR_RETURN(const Json json, ReadJsonFile(path));
+  MINISGL_ASSIGN_OR_RETURN(const Json json, report::ReadJsonFile(path));
   NamedRun run;
   run.name = path == "-" ? "-" : std::filesystem::path(path).stem().string();
-  MINISGL_ASSIGN_OR_RETURN(run.figures, ParseRunFigures(json, where));
+  MINISGL_ASSIGN_OR_RETURN(run.figures, report::ParseRunFigures(json, where));
   if (!run.figures.series) {
     return BadInput("{}: has no time_series; give a file that --summary of run or chat wrote",
                     where);
@@ -243,16 +256,17 @@ Result<NamedRun> ReadRun(const std::string& path) {
   return run;
 }
 
-Status WriteReport(const std::vector<NamedRun>& runs, const std::string& title, Output* output) {
+Status WriteReport(const std::vector<NamedRun>& runs, const std::string& title,
+                   term::Output* output) {
   MINISGL_RETURN_IF_ERROR(output->Begin());
-  MINISGL_RETURN_IF_ERROR(output->Write(DrawSvg(MakeChart(runs, title))));
+  MINISGL_RETURN_IF_ERROR(output->Write(report::DrawSvg(MakeChart(runs, title))));
   return output->Finish();
 }
 
 Result<int> Report(const ReportCommandOptions& options) {
-  if (options.files.size() > kChartColours) {
+  if (options.files.size() > report::kChartColours) {
     return UsageError("{} files; at most {} runs can be told apart in one picture",
-                      options.files.size(), kChartColours);
+                      options.files.size(), report::kChartColours);
   }
   if (std::count(options.files.begin(), options.files.end(), "-") > 1) {
     return UsageError("standard input can be read once; name the other files");
@@ -272,25 +286,26 @@ Result<int> Report(const ReportCommandOptions& options) {
                         Visible(file, 400));
     }
   }
-  MINISGL_ASSIGN_OR_RETURN(const auto output, Output::Open(options.output, options.force, -1));
+  MINISGL_ASSIGN_OR_RETURN(const auto output,
+                           term::Output::Open(options.output, options.force, -1));
   return output->ExitAfter(WriteReport(runs, options.title, output.get()));
 }
 
 }  // namespace
 
-CommandBody AddReportCommand(OptionTable* app) {
+CommandBody AddReportCommand(load::OptionTable* app) {
   const auto options = std::make_shared<ReportCommandOptions>();
   app->Add("FILE", &options->files, "Summary files of runs; - is standard input")
       ->Required()
       ->TypeName("");
-  AddOutputOption(app, &options->output, "Write to");
+  load::AddOutputOption(app, &options->output, "Write to");
   app->Add("--title", &options->title, "The title (default: the model's name)")->TypeName("TEXT");
   app->AddFlag("--force", &options->force, "Replace an output file that is not empty");
   return [options] {
-    InstallNotes({});
+    term::InstallNotes({});
     const Result<int> exit_status = Report(*options);
-    return exit_status.ok() ? *exit_status : Fail(exit_status.status());
+    return exit_status.ok() ? *exit_status : term::Fail(exit_status.status());
   };
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::cli

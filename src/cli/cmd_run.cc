@@ -36,7 +36,7 @@
 #include "term/progress.h"
 #include "term/signals.h"
 
-namespace minisgl {
+namespace minisgl::cli {
 namespace {
 
 constexpr const char* kChangedInputAdvice =
@@ -46,27 +46,27 @@ constexpr const char* kChangedInputAdvice =
 
 // What one run works on. Stays where it is made: parts point to each other.
 struct Job {
-  std::unique_ptr<LineReader> reader;  // of a file
-  Shard shard;
-  RowSelection asked;  // of a file
-  std::unique_ptr<RowSource> source;
-  std::unique_ptr<RunOutput> output;
-  FileCheck check;                    // of a regular file
+  std::unique_ptr<batch::LineReader> reader;  // of a file
+  batch::Shard shard;
+  batch::RowSelection asked;  // of a file
+  std::unique_ptr<batch::RowSource> source;
+  std::unique_ptr<batch::RunOutput> output;
+  batch::FileCheck check;             // of a regular file
   std::optional<int64_t> rows_total;  // to be asked
   bool one_prompt = false;
 };
 
 // -p and standard input as one text: the document first, the question last.
-Result<std::string> PromptText(const RunOptions& options) {
+Result<std::string> PromptText(const batch::RunOptions& options) {
   const bool reads_stdin = !options.no_stdin && isatty(STDIN_FILENO) == 0;
-  const std::string prompt = Utf8OrWarn(options.prompt.value_or(""), "--prompt");
+  const std::string prompt = term::Utf8OrWarn(options.prompt.value_or(""), "--prompt");
   if (!reads_stdin) {
     if (!options.prompt) {
       return UsageError("no prompt; give -p TEXT, --file F, or text on standard input");
     }
     return prompt;
   }
-  MINISGL_ASSIGN_OR_RETURN(std::string text, ReadStandardInput(options.prompt.has_value()));
+  MINISGL_ASSIGN_OR_RETURN(std::string text, batch::ReadStandardInput(options.prompt.has_value()));
   if (!options.prompt) {
     if (!options.raw && text.ends_with('\n')) text.pop_back();
     // What comes of a pipe whose first program failed.
@@ -85,30 +85,30 @@ Result<std::string> PromptText(const RunOptions& options) {
   return text + prompt;
 }
 
-Result<Row> OnePromptRow(const RunOptions& options) {
+Result<batch::Row> OnePromptRow(const batch::RunOptions& options) {
   MINISGL_ASSIGN_OR_RETURN(std::string text, PromptText(options));
-  Row row;
+  batch::Row row;
   row.line = 1;
   if (options.raw) {
-    row.kind = PromptKind::kText;
+    row.kind = batch::PromptKind::kText;
     row.prompt = std::move(text);
     return row;
   }
-  row.kind = PromptKind::kMessages;
-  row.messages = ChatMessages(options.system, std::move(text));
+  row.kind = batch::PromptKind::kMessages;
+  row.messages = batch::ChatMessages(options.system, std::move(text));
   return row;
 }
 
-Status OpenInput(const RunOptions& options, Job* job) {
+Status OpenInput(const batch::RunOptions& options, Job* job) {
   if (!options.file) {
-    MINISGL_ASSIGN_OR_RETURN(Row row, OnePromptRow(options));
+    MINISGL_ASSIGN_OR_RETURN(batch::Row row, OnePromptRow(options));
     job->one_prompt = true;
     job->rows_total = 1;
-    job->source = std::make_unique<SingleRowSource>(std::move(row));
+    job->source = std::make_unique<batch::SingleRowSource>(std::move(row));
     return Status();
   }
-  MINISGL_ASSIGN_OR_RETURN(LineReader reader, LineReader::Open(*options.file));
-  job->reader = std::make_unique<LineReader>(std::move(reader));
+  MINISGL_ASSIGN_OR_RETURN(batch::LineReader reader, batch::LineReader::Open(*options.file));
+  job->reader = std::make_unique<batch::LineReader>(std::move(reader));
   const bool regular = job->reader->regular();
   const struct {
     bool given;
@@ -121,15 +121,15 @@ Status OpenInput(const RunOptions& options, Job* job) {
     return UsageError("{} needs a regular file, which can be read twice (found {})", option.name,
                       job->reader->name());
   }
-  job->source =
-      std::make_unique<FileRowSource>(job->reader.get(), options.lenient, &job->asked, &job->check);
+  job->source = std::make_unique<batch::FileRowSource>(job->reader.get(), options.lenient,
+                                                       &job->asked, &job->check);
   return Status();
 }
 
-Status OpenOutputs(const RunOptions& options, const std::string& model_dir, const IdTable& ids,
-                   Job* job, ReportFiles* reports) {
-  const RunInput input{job->reader.get(), &job->check, &ids, job->shard, model_dir};
-  MINISGL_ASSIGN_OR_RETURN(job->output, RunOutput::Open(options, input, &job->asked));
+Status OpenOutputs(const batch::RunOptions& options, const std::string& model_dir,
+                   const batch::IdTable& ids, Job* job, report::ReportFiles* reports) {
+  const batch::RunInput input{job->reader.get(), &job->check, &ids, job->shard, model_dir};
+  MINISGL_ASSIGN_OR_RETURN(job->output, batch::RunOutput::Open(options, input, &job->asked));
   if (job->rows_total && !job->one_prompt) job->rows_total = job->asked.Count(job->check.rows);
   // A report of what was done before the run was resumed gives way to one of what is done now.
   const int input_fd = job->reader ? job->reader->fd() : -1;
@@ -138,42 +138,43 @@ Status OpenOutputs(const RunOptions& options, const std::string& model_dir, cons
 }
 
 // Reads a regular file once before anything runs.
-Status CheckFile(const RunOptions& options, IdTable* ids, Job* job) {
+Status CheckFile(const batch::RunOptions& options, batch::IdTable* ids, Job* job) {
   if (job->reader == nullptr || !job->reader->regular()) return Status();
-  MINISGL_ASSIGN_OR_RETURN(job->check, CheckRows(job->reader.get(), options.lenient, ids));
+  MINISGL_ASSIGN_OR_RETURN(job->check, batch::CheckRows(job->reader.get(), options.lenient, ids));
   job->rows_total = job->check.rows;
   if (options.strict && job->check.bad_rows > 0) return BadInput("{}", job->check.first_bad);
   if (job->check.rows == 0) {
-    if (options.strict) return Status(StatusCode::kBadInput, NoRows(*job->reader));
-    Log(LogLevel::kWarning, NoRows(*job->reader));
+    if (options.strict) return Status(StatusCode::kBadInput, batch::NoRows(*job->reader));
+    Log(LogLevel::kWarning, batch::NoRows(*job->reader));
   }
   return Status();
 }
 
 // What is to be known of the text side before rows are looked at.
-Status CheckText(const RunOptions& options, const TextModel& text, Job* job) {
-  if (options.chat) return CheckHasTemplate(text);
+Status CheckText(const batch::RunOptions& options, const load::TextModel& text, Job* job) {
+  if (options.chat) return load::CheckHasTemplate(text);
   const bool warns = text.chat_template != nullptr && job->reader != nullptr && !options.raw;
   if (!warns) return Status();
   const std::string name = job->reader->name();
   if (job->reader->regular()) {
     if (job->check.raw_prompts == 0) return Status();
-    Log(LogLevel::kWarning, RawPromptsWarning(name, job->check.raw_prompts));
+    Log(LogLevel::kWarning, batch::RawPromptsWarning(name, job->check.raw_prompts));
     return Status();
   }
-  job->source = std::make_unique<WatchedRowSource>(
-      std::move(job->source), [name, said = false](const Row& row) mutable {
-        if (said || !IsRawPrompt(row)) return;
+  job->source = std::make_unique<batch::WatchedRowSource>(
+      std::move(job->source), [name, said = false](const batch::Row& row) mutable {
+        if (said || !batch::IsRawPrompt(row)) return;
         said = true;
-        Log(LogLevel::kWarning, RawPromptsWarning(name, std::nullopt));
+        Log(LogLevel::kWarning, batch::RawPromptsWarning(name, std::nullopt));
       });
   return Status();
 }
 
-PromptBuilder MakePromptBuilder(const RunOptions& options, const TextModel& text,
-                                const ModelFacts& facts, std::vector<TokenId> eos_ids) {
-  PromptBuilderOptions builder;
-  builder.defaults = ResolveSamplingDefaults(options.sampling, facts.generation);
+batch::PromptBuilder MakePromptBuilder(const batch::RunOptions& options,
+                                       const load::TextModel& text, const load::ModelFacts& facts,
+                                       std::vector<TokenId> eos_ids) {
+  batch::PromptBuilderOptions builder;
+  builder.defaults = load::ResolveSamplingDefaults(options.sampling, facts.generation);
   builder.eos_ids = std::move(eos_ids);
   builder.seed = options.sampling.seed.value_or(0);
   builder.chat = options.chat;
@@ -182,22 +183,23 @@ PromptBuilder MakePromptBuilder(const RunOptions& options, const TextModel& text
   builder.row_metrics = options.row_metrics;
   builder.truncate_left = options.on_overflow == "truncate-left";
   if (!builder.defaults.note.empty()) Log(LogLevel::kInfo, builder.defaults.note);
-  return PromptBuilder(&text, facts.plan.limits, std::move(builder));
+  return batch::PromptBuilder(&text, facts.plan.limits, std::move(builder));
 }
 
 // --check: everything that can be said of the rows without weights.
-Result<int> CheckOnly(const RunOptions& options, Job* job) {
-  MINISGL_ASSIGN_OR_RETURN(const TextModel text, LoadTextModel(options.model));
-  MINISGL_ASSIGN_OR_RETURN(const ModelFacts facts, LoadModelFacts(text.dir, options.engine));
+Result<int> CheckOnly(const batch::RunOptions& options, Job* job) {
+  MINISGL_ASSIGN_OR_RETURN(const load::TextModel text, load::LoadTextModel(options.model));
+  MINISGL_ASSIGN_OR_RETURN(const load::ModelFacts facts,
+                           load::LoadModelFacts(text.dir, options.engine));
   MINISGL_RETURN_IF_ERROR(CheckText(options, text, job));
-  const PromptBuilder builder = MakePromptBuilder(options, text, facts, {});
+  const batch::PromptBuilder builder = MakePromptBuilder(options, text, facts, {});
   int64_t rows = 0, bad_rows = 0, tokens = 0;
   const std::string name = job->reader ? job->reader->name() : "the prompt";
-  ParsedRow parsed;
-  RowSource::Outcome outcome = RowSource::Outcome::kEnd;
-  while ((outcome = job->source->Next(1000, &parsed)) != RowSource::Outcome::kEnd) {
-    if (outcome == RowSource::Outcome::kFailed) return job->source->status();
-    if (outcome == RowSource::Outcome::kNotYet) continue;
+  batch::ParsedRow parsed;
+  batch::RowSource::Outcome outcome = batch::RowSource::Outcome::kEnd;
+  while ((outcome = job->source->Next(1000, &parsed)) != batch::RowSource::Outcome::kEnd) {
+    if (outcome == batch::RowSource::Outcome::kFailed) return job->source->status();
+    if (outcome == batch::RowSource::Outcome::kNotYet) continue;
     ++rows;
     std::vector<Prompt> prompts;
     if (!parsed.error) parsed.error = builder.Build(&parsed.row, &prompts);
@@ -206,25 +208,27 @@ Result<int> CheckOnly(const RunOptions& options, Job* job) {
       continue;
     }
     ++bad_rows;
-    PrintStderr(fmt::format("minisgl: {}:{}: {}: {}", name, parsed.row.line, parsed.error->code,
-                            Visible(parsed.error->message, 4000)));
+    term::PrintStderr(fmt::format("minisgl: {}:{}: {}: {}", name, parsed.row.line,
+                                  parsed.error->code, Visible(parsed.error->message, 4000)));
   }
-  if (rows == 0 && !job->reader->regular()) Log(LogLevel::kWarning, NoRows(*job->reader));
+  if (rows == 0 && !job->reader->regular()) Log(LogLevel::kWarning, batch::NoRows(*job->reader));
   Log(LogLevel::kInfo,
       fmt::format("{}: {} rows, {} bad, {} prompt tokens", name, rows, bad_rows, tokens));
   return bad_rows == 0 ? 0 : ExitCode(StatusCode::kBadInput);
 }
 
-void SaySummary(const RunOptions& options, const RunSummary& summary, bool one_prompt) {
+void SaySummary(const batch::RunOptions& options, const report::RunSummary& summary,
+                bool one_prompt) {
   // One prompt's answer is its own summary; the figures are there for who asks.
   if (!options.model.quiet && (!one_prompt || options.model.verbose)) {
-    PrintStderr(FormatSummary(summary));
+    term::PrintStderr(report::FormatSummary(summary));
   }
-  if (options.reports.stats) PrintStderr(FormatStats(summary.stats));
+  if (options.reports.stats) term::PrintStderr(report::FormatStats(summary.stats));
 }
 
 // Why the exit status is 1, said also where notes are not.
-void SayFailures(const RunOptions& options, const Failures& failures, const RunOutput& output) {
+void SayFailures(const batch::RunOptions& options, const batch::Failures& failures,
+                 const batch::RunOutput& output) {
   if (const std::string text = failures.Text(); !text.empty()) Log(LogLevel::kWarning, text);
   // A note has said so as the run was resumed.
   if (output.failed_before() == 0 || !options.model.quiet) return;
@@ -232,28 +236,30 @@ void SayFailures(const RunOptions& options, const Failures& failures, const RunO
       fmt::format("{} failed before; --retry-failed asks them again", output.failed_before()));
 }
 
-int ExitStatus(const RunLoop& loop, const Job& job) {
-  if (loop.stop_reason() != 0) return kExitSignalBase + loop.stop_reason();
+int ExitStatus(const batch::RunLoop& loop, const Job& job) {
+  if (loop.stop_reason() != 0) return term::kExitSignalBase + loop.stop_reason();
   // For one prompt of the command line a template that refuses is a bad model file, not a bad row.
   if (job.one_prompt && loop.failures().last_code() == "template_error") {
     return ExitCode(StatusCode::kBadInput);
   }
-  return loop.rows_failed() + job.output->failed_before() > 0 ? kExitSomeFailed : 0;
+  return loop.rows_failed() + job.output->failed_before() > 0 ? term::kExitSomeFailed : 0;
 }
 
 // An output that has every answer needs no model.
-Result<int> FinishWithoutRows(const RunOptions& options, Job* job, ReportFiles* reports) {
+Result<int> FinishWithoutRows(const batch::RunOptions& options, Job* job,
+                              report::ReportFiles* reports) {
   MINISGL_RETURN_IF_ERROR(job->output->Begin());
   MINISGL_RETURN_IF_ERROR(job->output->Finish(true));
-  RunSummary nothing;
-  nothing.failures = Failures();
-  SayFailures(options, Failures(), *job->output);
+  report::RunSummary nothing;
+  nothing.failures = batch::Failures();
+  SayFailures(options, batch::Failures(), *job->output);
   MINISGL_RETURN_IF_ERROR(reports->WriteSummary(nothing));
-  return job->output->failed_before() > 0 ? kExitSomeFailed : 0;
+  return job->output->failed_before() > 0 ? term::kExitSomeFailed : 0;
 }
 
 // What is to be done after a failure of the output or the device, where something can be.
-Status WithAdvice(const Status& status, const RunOutput& output, const LineReader* reader) {
+Status WithAdvice(const Status& status, const batch::RunOutput& output,
+                  const batch::LineReader* reader) {
   if (status.ok() || !output.can_resume()) return status;
   const bool changed = reader != nullptr && reader->changed();
   return Status(status.code(), status.message() + (changed ? kChangedInputAdvice
@@ -261,28 +267,30 @@ Status WithAdvice(const Status& status, const RunOutput& output, const LineReade
                                                              "--resume goes on from there"));
 }
 
-Result<int> RunRows(const RunOptions& options, Job* job, ReportFiles* reports) {
+Result<int> RunRows(const batch::RunOptions& options, Job* job, report::ReportFiles* reports) {
   const bool as_text = job->one_prompt && !options.json;
-  MINISGL_ASSIGN_OR_RETURN(TextModel text, LoadTextModel(options.model));
-  if (as_text && !options.raw) MINISGL_RETURN_IF_ERROR(CheckHasTemplate(text));
+  MINISGL_ASSIGN_OR_RETURN(load::TextModel text, load::LoadTextModel(options.model));
+  if (as_text && !options.raw) MINISGL_RETURN_IF_ERROR(load::CheckHasTemplate(text));
   MINISGL_RETURN_IF_ERROR(CheckText(options, text, job));
-  MINISGL_ASSIGN_OR_RETURN(const LoadedModel model,
-                           LoadModel(std::move(text), options.engine, reports->TraceSink()));
-  const PromptBuilder builder = MakePromptBuilder(options, model.text, model.facts, model.eos_ids);
+  MINISGL_ASSIGN_OR_RETURN(const load::LoadedModel model,
+                           load::LoadModel(std::move(text), options.engine, reports->TraceSink()));
+  const batch::PromptBuilder builder =
+      MakePromptBuilder(options, model.text, model.facts, model.eos_ids);
   const Tokenizer& tokenizer = *model.text.tokenizer;
-  Output& output = *job->output->output();
-  std::unique_ptr<AnswerWriter> writer;
+  term::Output& output = *job->output->output();
+  std::unique_ptr<batch::AnswerWriter> writer;
   if (as_text) {
-    writer = std::make_unique<TextAnswerWriter>(
-        &output, ReasoningMode(options.hide_thinking, options.model.quiet));
+    writer = std::make_unique<batch::TextAnswerWriter>(
+        &output, term::ReasoningMode(options.hide_thinking, options.model.quiet));
   } else {
-    writer = std::make_unique<JsonAnswerWriter>(&output, &tokenizer,
-                                                options.ordered || output.is_stdout());
+    writer = std::make_unique<batch::JsonAnswerWriter>(&output, &tokenizer,
+                                                       options.ordered || output.is_stdout());
   }
-  InstallStopSignals();
+  term::InstallStopSignals();
   MINISGL_RETURN_IF_ERROR(job->output->Begin());
-  RunLoopOptions loop_options;
-  loop_options.answers_ahead_max = kAheadPerRunningRequest * options.engine.max_running_requests;
+  batch::RunLoopOptions loop_options;
+  loop_options.answers_ahead_max =
+      batch::kAheadPerRunningRequest * options.engine.max_running_requests;
   loop_options.rows_total = job->rows_total;
   loop_options.failures_max = options.max_failures;
   // Without prefixes to share, or asked for the order of coming, there is nothing to choose.
@@ -292,28 +300,28 @@ Result<int> RunRows(const RunOptions& options, Job* job, ReportFiles* reports) {
   loop_options.grace = std::chrono::milliseconds(static_cast<int64_t>(options.grace_s * 1000));
   // A streamed answer stops at the first signal: what was said is on the screen.
   if (as_text) loop_options.grace = std::chrono::milliseconds(0);
-  Progress progress(
-      !options.model.quiet && !as_text && !(StderrIsTerminal() && output.is_terminal()),
-      StderrIsTerminal());
+  term::Progress progress(
+      !options.model.quiet && !as_text && !(term::StderrIsTerminal() && output.is_terminal()),
+      term::StderrIsTerminal());
   const auto begin = std::chrono::steady_clock::now();
-  RunLoop loop(model.runtime.get(), &builder, job->source.get(), writer.get(), &progress,
-               loop_options);
+  batch::RunLoop loop(model.runtime.get(), &builder, job->source.get(), writer.get(), &progress,
+                      loop_options);
   Status status = loop.Run();
   progress.Finish();
-  if (output.pipe_closed()) return kExitPipeClosed;
+  if (output.pipe_closed()) return term::kExitPipeClosed;
   const bool was_empty =
       status.ok() && !loop.ended_early() && loop.rows_done() + loop.rows_failed() == 0;
-  if (was_empty && !job->rows_total) Log(LogLevel::kWarning, NoRows(*job->reader));
+  if (was_empty && !job->rows_total) Log(LogLevel::kWarning, batch::NoRows(*job->reader));
   // Also after a failure: rows that were written are kept.
   const Status finished = job->output->Finish(status.ok() && !loop.ended_early());
   if (status.ok()) status = finished;
-  RunSummary summary;
+  report::RunSummary summary;
   summary.rows_done = loop.rows_done();
   summary.rows_failed = loop.rows_failed();
   summary.failures = loop.failures();
   summary.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   summary.stats = model.runtime->Stats();
-  summary.about = AboutRun(model, options.engine);
+  summary.about = report::AboutRun(model, options.engine);
   summary.time_series =
       progress.EndHistory(summary.stats.scheduler, summary.rows_done + summary.rows_failed)
           .ToJson();
@@ -328,42 +336,42 @@ Result<int> RunRows(const RunOptions& options, Job* job, ReportFiles* reports) {
 }
 
 // The shard, and its name in those of files.
-Status TakeShard(RunOptions* options, Job* job) {
+Status TakeShard(batch::RunOptions* options, Job* job) {
   if (options->shard.empty()) return Status();
-  MINISGL_ASSIGN_OR_RETURN(job->shard, ParseShard(options->shard, [](const char* name) {
+  MINISGL_ASSIGN_OR_RETURN(job->shard, batch::ParseShard(options->shard, [](const char* name) {
                              return static_cast<const char*>(std::getenv(name));
                            }));
   for (std::string* path : {&options->output, &options->reports.summary, &options->reports.trace}) {
-    *path = WithShardName(*path, job->shard);
+    *path = batch::WithShardName(*path, job->shard);
   }
   return Status();
 }
 
 // For --seed -1.
-void TakeSeed(RunOptions* options) {
-  const uint64_t seed = DrawSeedOfRun(options->output, options->resume);
+void TakeSeed(batch::RunOptions* options) {
+  const uint64_t seed = batch::DrawSeedOfRun(options->output, options->resume);
   options->sampling.seed = seed;
   Log(LogLevel::kInfo, fmt::format("seed {} (--seed {} gives the same answers)", seed, seed));
 }
 
-Result<int> RunCommand(RunOptions options, ReportFiles* reports) {
-  MINISGL_RETURN_IF_ERROR(CheckRunOptions(options));
+Result<int> RunCommand(batch::RunOptions options, report::ReportFiles* reports) {
+  MINISGL_RETURN_IF_ERROR(batch::CheckRunOptions(options));
   if (options.system) {
-    MINISGL_ASSIGN_OR_RETURN(options.system, SystemText(*options.system));
+    MINISGL_ASSIGN_OR_RETURN(options.system, batch::SystemText(*options.system));
   }
   // Before standard input is waited for: a model that is not there needs no prompt.
-  MINISGL_ASSIGN_OR_RETURN(const std::string model_dir, ResolveModelDir(options.model.model));
+  MINISGL_ASSIGN_OR_RETURN(const std::string model_dir, load::ResolveModelDir(options.model.model));
   Job job;
   MINISGL_RETURN_IF_ERROR(TakeShard(&options, &job));
   if (options.sampling.draws_seed && !options.check) TakeSeed(&options);
   MINISGL_RETURN_IF_ERROR(OpenInput(options, &job));
   {
     // Before files are made: a run that is refused leaves none.
-    IdTable ids;
+    batch::IdTable ids;
     MINISGL_RETURN_IF_ERROR(CheckFile(options, &ids, &job));
     if (options.check) return CheckOnly(options, &job);
     if (job.shard.count > 1) {
-      const RowRange range = RowsOfShard(job.shard, job.check.rows);
+      const batch::RowRange range = batch::RowsOfShard(job.shard, job.check.rows);
       job.asked.first = range.first;
       job.asked.end = range.end;
     }
@@ -375,15 +383,15 @@ Result<int> RunCommand(RunOptions options, ReportFiles* reports) {
 
 }  // namespace
 
-CommandBody AddRunCommand(OptionTable* app) {
-  const auto options = std::make_shared<RunOptions>();
-  AddRunOptions(app, options.get());
+CommandBody AddRunCommand(load::OptionTable* app) {
+  const auto options = std::make_shared<batch::RunOptions>();
+  batch::AddRunOptions(app, options.get());
   return [options] {
-    InstallNotes({options->model.quiet, options->model.verbose});
-    ReportFiles reports;
+    term::InstallNotes({options->model.quiet, options->model.verbose});
+    report::ReportFiles reports;
     const Result<int> result = RunCommand(*options, &reports);
-    return reports.End(result.ok() ? *result : Fail(result.status()));
+    return reports.End(result.ok() ? *result : term::Fail(result.status()));
   };
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::cli

@@ -24,11 +24,11 @@
 #include "term/messages.h"
 #include "term/output.h"
 
-namespace minisgl {
+namespace minisgl::cli {
 namespace {
 
 struct TokenizeOptions {
-  ModelOptions model;
+  load::ModelOptions model;
   std::optional<std::string> file;
   std::string output;
   bool decode = false;
@@ -39,34 +39,36 @@ struct TokenizeOptions {
 
 // Each line of a text is what a user says; under --raw, or where the model has no template, a
 // prompt.
-class TextLineSource : public RowSource {
+class TextLineSource : public batch::RowSource {
  public:
-  TextLineSource(LineReader* reader, bool templated) : reader_(*reader), templated_(templated) {}
+  TextLineSource(batch::LineReader* reader, bool templated)
+      : reader_(*reader), templated_(templated) {}
 
-  Outcome Next(int timeout_ms, ParsedRow* parsed) override {
-    const LineReader::Outcome outcome = reader_.Next(timeout_ms, &line_);
-    if (outcome == LineReader::Outcome::kNotYet) return Outcome::kNotYet;
-    if (outcome == LineReader::Outcome::kEnd) return Outcome::kEnd;
-    if (outcome == LineReader::Outcome::kFailed) return Outcome::kFailed;
-    *parsed = ParsedRow();
-    Row& row = parsed->row;
+  Outcome Next(int timeout_ms, batch::ParsedRow* parsed) override {
+    const batch::LineReader::Outcome outcome = reader_.Next(timeout_ms, &line_);
+    if (outcome == batch::LineReader::Outcome::kNotYet) return Outcome::kNotYet;
+    if (outcome == batch::LineReader::Outcome::kEnd) return Outcome::kEnd;
+    if (outcome == batch::LineReader::Outcome::kFailed) return Outcome::kFailed;
+    *parsed = batch::ParsedRow();
+    batch::Row& row = parsed->row;
     row.index = next_index_++;
     row.line = reader_.line_number();
-    if (outcome == LineReader::Outcome::kTooLong) {
-      parsed->error = RowError{
+    if (outcome == batch::LineReader::Outcome::kTooLong) {
+      parsed->error = batch::RowError{
           "invalid_row",
-          fmt::format("the line has more than {} bytes; give shorter ones", kRowBytesMax), ""};
+          fmt::format("the line has more than {} bytes; give shorter ones", batch::kRowBytesMax),
+          ""};
       return Outcome::kRow;
     }
     const std::string text = ReplaceInvalidUtf8(line_);
     if (!templated_) {
-      row.kind = PromptKind::kText;
+      row.kind = batch::PromptKind::kText;
       row.prompt = text;
       return Outcome::kRow;
     }
     Json message;
     message.Set("role", "user").Set("content", text);
-    row.kind = PromptKind::kMessages;
+    row.kind = batch::PromptKind::kMessages;
     row.messages.Append(std::move(message));
     return Outcome::kRow;
   }
@@ -74,7 +76,7 @@ class TextLineSource : public RowSource {
   Status status() const override { return reader_.status(); }
 
  private:
-  LineReader& reader_;
+  batch::LineReader& reader_;
   const bool templated_;
   std::string line_;
   int64_t next_index_ = 0;
@@ -85,31 +87,35 @@ struct Tokenized {
   std::vector<TokenId> ids;
 };
 
-std::optional<RowError> CheckIds(const Row& row, const Tokenizer& tokenizer) {
+std::optional<batch::RowError> CheckIds(const batch::Row& row, const Tokenizer& tokenizer) {
   for (const TokenId id : row.prompt_token_ids) {
     if (id < tokenizer.vocab_size()) continue;
-    return RowError{"invalid_row",
-                    fmt::format("prompt_token_ids holds an id past the vocabulary (found {}; the "
-                                "tokenizer has {})",
-                                id, tokenizer.vocab_size()),
-                    "prompt_token_ids"};
+    return batch::RowError{
+        "invalid_row",
+        fmt::format("prompt_token_ids holds an id past the vocabulary (found {}; the "
+                    "tokenizer has {})",
+                    id, tokenizer.vocab_size()),
+        "prompt_token_ids"};
   }
   return std::nullopt;
 }
 
-std::optional<RowError> TokenizeText(Row row, const TextModel& text, Tokenized* out) {
-  if (auto error = ApplyReasoningEffort(text, &row)) return error;
-  std::vector<TextPiece> pieces = RawPieces(text, row.prompt);
-  if (row.kind == PromptKind::kMessages) {
-    auto rendered = RenderChat(text, row.messages, row.template_kwargs, row.tools, row.documents);
-    if (!rendered.ok()) return RowError{"template_error", rendered.status().message(), "messages"};
+std::optional<batch::RowError> TokenizeText(batch::Row row, const load::TextModel& text,
+                                            Tokenized* out) {
+  if (auto error = batch::ApplyReasoningEffort(text, &row)) return error;
+  std::vector<TextPiece> pieces = load::RawPieces(text, row.prompt);
+  if (row.kind == batch::PromptKind::kMessages) {
+    auto rendered =
+        load::RenderChat(text, row.messages, row.template_kwargs, row.tools, row.documents);
+    if (!rendered.ok())
+      return batch::RowError{"template_error", rendered.status().message(), "messages"};
     pieces = std::move(rendered).value();
   }
   for (const TextPiece& piece : pieces) out->prompt += piece.text;
-  auto encoded = EncodeRendered(text, std::move(pieces));
-  if (!encoded.ok()) return RowError{"invalid_row", encoded.status().message(), ""};
+  auto encoded = load::EncodeRendered(text, std::move(pieces));
+  if (!encoded.ok()) return batch::RowError{"invalid_row", encoded.status().message(), ""};
   out->ids = std::move(encoded).value();
-  if (row.kind == PromptKind::kText && row.add_special_tokens) {
+  if (row.kind == batch::PromptKind::kText && row.add_special_tokens) {
     const std::vector<TokenId> prefix = text.tokenizer->Prefix(), suffix = text.tokenizer->Suffix();
     out->ids.insert(out->ids.begin(), prefix.begin(), prefix.end());
     out->ids.insert(out->ids.end(), suffix.begin(), suffix.end());
@@ -118,24 +124,24 @@ std::optional<RowError> TokenizeText(Row row, const TextModel& text, Tokenized* 
 }
 
 // The line of one row, or why there is none.
-std::optional<RowError> FormatRow(const Row& row, const TextModel& text, bool decode,
-                                  std::string* line) {
+std::optional<batch::RowError> FormatRow(const batch::Row& row, const load::TextModel& text,
+                                         bool decode, std::string* line) {
   Json out;
   out.Set("id", row.id).Set("index", row.index);
-  if (row.kind == PromptKind::kTokenIds) {
+  if (row.kind == batch::PromptKind::kTokenIds) {
     if (auto error = CheckIds(row, *text.tokenizer)) return error;
     if (!decode) {
-      if (auto error = CheckControlIds(text, row)) return error;
+      if (auto error = batch::CheckControlIds(text, row)) return error;
     }
   } else if (decode) {
-    return RowError{"invalid_row", "--decode needs prompt_token_ids; give an array of ids",
-                    "prompt_token_ids"};
+    return batch::RowError{"invalid_row", "--decode needs prompt_token_ids; give an array of ids",
+                           "prompt_token_ids"};
   }
   if (decode) {
     out.Set("text", text.tokenizer->Decode(row.prompt_token_ids, /*keep_special=*/true));
   } else {
     Tokenized tokenized;
-    if (row.kind == PromptKind::kTokenIds) {
+    if (row.kind == batch::PromptKind::kTokenIds) {
       tokenized.ids = row.prompt_token_ids;
       tokenized.prompt = text.tokenizer->Decode(tokenized.ids, /*keep_special=*/true);
     } else if (auto error = TokenizeText(row, text, &tokenized)) {
@@ -150,47 +156,48 @@ std::optional<RowError> FormatRow(const Row& row, const TextModel& text, bool de
 }
 
 // All rows of `source` to `output`; gives the exit status.
-int TokenizeAll(RowSource* source, const TextModel& text, bool decode, Output* output) {
+int TokenizeAll(batch::RowSource* source, const load::TextModel& text, bool decode,
+                term::Output* output) {
   bool some_failed = false;
   Status read, written;
   while (written.ok()) {
-    ParsedRow parsed;
-    const RowSource::Outcome outcome = source->Next(kRowWait_ms, &parsed);
-    if (outcome == RowSource::Outcome::kNotYet) continue;
-    if (outcome == RowSource::Outcome::kFailed) read = source->status();
-    if (outcome != RowSource::Outcome::kRow) break;
+    batch::ParsedRow parsed;
+    const batch::RowSource::Outcome outcome = source->Next(batch::kRowWait_ms, &parsed);
+    if (outcome == batch::RowSource::Outcome::kNotYet) continue;
+    if (outcome == batch::RowSource::Outcome::kFailed) read = source->status();
+    if (outcome != batch::RowSource::Outcome::kRow) break;
     std::string line;
     if (!parsed.error) parsed.error = FormatRow(parsed.row, text, decode, &line);
     if (parsed.error) {
       some_failed = true;
-      parsed.row.format = RowFormat::kOwn;  // as the lines are beside it
-      line = FormatErrorRow(parsed.row, *parsed.error);
+      parsed.row.format = batch::RowFormat::kOwn;  // as the lines are beside it
+      line = batch::FormatErrorRow(parsed.row, *parsed.error);
     }
     written = output->Write(line);
   }
-  if (output->pipe_closed()) return kExitPipeClosed;
+  if (output->pipe_closed()) return term::kExitPipeClosed;
   // Also after a failure: rows that were written are kept.
   const Status finished = output->Finish();
-  if (!read.ok()) return Fail(read);
-  if (!written.ok() || !finished.ok()) return Fail(written.ok() ? finished : written);
-  return some_failed ? kExitSomeFailed : 0;
+  if (!read.ok()) return term::Fail(read);
+  if (!written.ok() || !finished.ok()) return term::Fail(written.ok() ? finished : written);
+  return some_failed ? term::kExitSomeFailed : 0;
 }
 
 int Tokenize(const TokenizeOptions& options) {
   if (!options.file && isatty(STDIN_FILENO) != 0) {
-    return Fail(UsageError("no input; give --file F, or lines of text on standard input"));
+    return term::Fail(UsageError("no input; give --file F, or lines of text on standard input"));
   }
-  auto text = LoadTextModel(options.model);
-  if (!text.ok()) return Fail(text.status());
-  auto reader = LineReader::Open(options.file.value_or("-"));
-  if (!reader.ok()) return Fail(reader.status());
-  auto output = Output::Open(options.output, options.force, reader->fd());
-  if (!output.ok()) return Fail(output.status());
-  Output* out = (*output).get();
-  if (const Status status = out->Begin(); !status.ok()) return Fail(status);
-  std::unique_ptr<RowSource> source;
+  auto text = load::LoadTextModel(options.model);
+  if (!text.ok()) return term::Fail(text.status());
+  auto reader = batch::LineReader::Open(options.file.value_or("-"));
+  if (!reader.ok()) return term::Fail(reader.status());
+  auto output = term::Output::Open(options.output, options.force, reader->fd());
+  if (!output.ok()) return term::Fail(output.status());
+  term::Output* out = (*output).get();
+  if (const Status status = out->Begin(); !status.ok()) return term::Fail(status);
+  std::unique_ptr<batch::RowSource> source;
   if (options.file || options.decode) {
-    source = std::make_unique<FileRowSource>(&*reader, options.lenient, /*check_ids=*/true);
+    source = std::make_unique<batch::FileRowSource>(&*reader, options.lenient, /*check_ids=*/true);
   } else {
     const bool templated = !options.raw && text->chat_template != nullptr;
     source = std::make_unique<TextLineSource>(&*reader, templated);
@@ -200,7 +207,7 @@ int Tokenize(const TokenizeOptions& options) {
 
 }  // namespace
 
-CommandBody AddTokenizeCommand(OptionTable* app) {
+CommandBody AddTokenizeCommand(load::OptionTable* app) {
   const auto options = std::make_shared<TokenizeOptions>();
   const std::string group = "Input and output";
   app->Add("-f,--file", &options->file,
@@ -212,14 +219,14 @@ CommandBody AddTokenizeCommand(OptionTable* app) {
   app->AddFlag("--raw", &options->raw, "Take lines as they are, without the chat template")
       ->Group(group);
   app->AddFlag("--lenient", &options->lenient, "Pass over unknown fields of a row")->Group(group);
-  AddOutputOption(app, &options->output, "Write to")->Group(group);
+  load::AddOutputOption(app, &options->output, "Write to")->Group(group);
   app->AddFlag("--force", &options->force, "Replace an output file that is not empty")
       ->Group(group);
-  AddModelOptions(app, &options->model);
+  load::AddModelOptions(app, &options->model);
   return [options] {
-    InstallNotes({options->model.quiet, options->model.verbose});
+    term::InstallNotes({options->model.quiet, options->model.verbose});
     return Tokenize(*options);
   };
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::cli

@@ -8,18 +8,20 @@
 
 #include <functional>
 
-namespace minisgl {
-
+namespace minisgl::load {
 class OptionTable;
+}
+
+namespace minisgl::cli {
 
 using CommandBody = std::function<int()>;
 
-CommandBody AddRunCommand(OptionTable* app);
-CommandBody AddChatCommand(OptionTable* app);
-CommandBody AddBenchCommand(OptionTable* app);
-CommandBody AddInfoCommand(OptionTable* app);
-CommandBody AddPlanCommand(OptionTable* app);
-CommandBody AddReportCommand(OptionTable* app);
-CommandBody AddTokenizeCommand(OptionTable* app);
+CommandBody AddRunCommand(load::OptionTable* app);
+CommandBody AddChatCommand(load::OptionTable* app);
+CommandBody AddBenchCommand(load::OptionTable* app);
+CommandBody AddInfoCommand(load::OptionTable* app);
+CommandBody AddPlanCommand(load::OptionTable* app);
+CommandBody AddReportCommand(load::OptionTable* app);
+CommandBody AddTokenizeCommand(load::OptionTable* app);
 
-}  // namespace minisgl
+}  // namespace minisgl::cli

@@ -21,13 +21,13 @@
 #include "term/messages.h"
 #include "term/output.h"
 
-namespace minisgl {
+namespace minisgl::cli {
 namespace {
 
 struct Subcommand {
   const char* name;
   const char* help;
-  CommandBody (*add)(OptionTable* app);
+  CommandBody (*add)(load::OptionTable* app);
 };
 
 constexpr Subcommand kSubcommands[] = {
@@ -54,8 +54,8 @@ void KeepStandardFilesApart() {
 
 // --help and --version: written as other answers are, so that one that cannot be is an error.
 int PrintAnswer(const std::string& text) {
-  const auto output = Output::Open("", false, -1);
-  if (!output.ok()) return Fail(output.status());
+  const auto output = term::Output::Open("", false, -1);
+  if (!output.ok()) return term::Fail(output.status());
   return (*output)->ExitAfter((*output)->Write(text));
 }
 
@@ -68,17 +68,17 @@ int Main(int argc, char** argv) {
   signal(SIGPIPE, SIG_IGN);
   signal(SIGXFSZ, SIG_IGN);  // likewise a file that grows past `ulimit -f`
   const std::string version = std::string("minisgl ") + MINISGL_VERSION;
-  OptionTable program("minisgl",
-                      "Answers prompts with a language model, in batches or in conversation.");
+  load::OptionTable program(
+      "minisgl", "Answers prompts with a language model, in batches or in conversation.");
   program.AddVersion(version);
-  std::vector<std::pair<const OptionTable*, CommandBody>> bodies;
+  std::vector<std::pair<const load::OptionTable*, CommandBody>> bodies;
   for (const Subcommand& subcommand : kSubcommands) {
-    OptionTable* sub = program.AddSubcommand(subcommand.name, subcommand.help);
+    load::OptionTable* sub = program.AddSubcommand(subcommand.name, subcommand.help);
     sub->AddVersion(version);
     bodies.emplace_back(sub, subcommand.add(sub));
   }
   const Result<std::string> answer = program.Parse({argv + std::min(argc, 1), argv + argc});
-  if (!answer.ok()) return Fail(answer.status());
+  if (!answer.ok()) return term::Fail(answer.status());
   if (!answer->empty()) return PrintAnswer(*answer);
   for (const auto& [sub, body] : bodies) {
     if (sub->parsed()) return body();
@@ -97,8 +97,9 @@ int ProgramMain(int argc, char** argv) {
     SayOutOfMemory();
     return ExitCode(StatusCode::kOutOfMemory);
   } catch (const std::exception& error) {
-    return Fail(MakeStatus(StatusCode::kInternal, "internal error ({})", Visible(error.what())));
+    return term::Fail(
+        MakeStatus(StatusCode::kInternal, "internal error ({})", Visible(error.what())));
   }
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::cli

@@ -11,7 +11,7 @@
 
 #include "minisgl/base/utf8.h"
 
-namespace minisgl {
+namespace minisgl::load {
 namespace {
 
 // Of a step on CUDA: enough rows for matrix products to reach the peak, few enough that a step of
@@ -117,4 +117,4 @@ EngineOptions WithDeviceDefaults(EngineOptions options, const Device& device) {
   return options;
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::load

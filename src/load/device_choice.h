@@ -9,7 +9,7 @@
 #include "minisgl/device_ops.h"
 #include "minisgl/weights/model_config.h"
 
-namespace minisgl {
+namespace minisgl::load {
 
 struct Device {
   std::unique_ptr<DeviceOps> cuda;  // null: the CPU
@@ -28,4 +28,4 @@ Status CheckDeviceUsable(const std::string& device);
 // `options` with what depends on the device set: the tokens of a step, the share of memory.
 EngineOptions WithDeviceDefaults(EngineOptions options, const Device& device);
 
-}  // namespace minisgl
+}  // namespace minisgl::load

@@ -22,7 +22,7 @@
 #include "term/messages.h"
 #include "weights/model_dir.h"
 
-namespace minisgl {
+namespace minisgl::load {
 namespace {
 
 namespace fs = std::filesystem;
@@ -231,7 +231,7 @@ std::vector<TokenId> EndTokens(const ModelFacts& facts, const Tokenizer& tokeniz
 
 void SayWhereItRuns(const Device& device, const std::string& name) {
   const bool fallback = !device.fallback.empty();
-  const bool say = device.fallback_is_news || (StderrIsTerminal() && fallback);
+  const bool say = device.fallback_is_news || (term::StderrIsTerminal() && fallback);
   Log(say ? LogLevel::kInfo : LogLevel::kVerbose,
       fmt::format("running on {}{}", name,
                   fallback ? fmt::format("; not on CUDA: {}", device.fallback) : ""));
@@ -496,4 +496,4 @@ Status EncodeRenderedTo(const TextModel& text, std::vector<TextPiece> pieces,
   return text.tokenizer->EncodeTo(pieces, sink);
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::load

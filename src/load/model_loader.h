@@ -25,7 +25,7 @@
 #include "minisgl/weights/checkpoint.h"
 #include "minisgl/weights/model_config.h"
 
-namespace minisgl {
+namespace minisgl::load {
 
 // The directory that `model` names: a directory, or owner/name in the hub cache. GGUF files are
 // refused by name.
@@ -108,4 +108,4 @@ Result<std::vector<TokenId>> EncodeRendered(const TextModel& text, std::vector<T
 Status EncodeRenderedTo(const TextModel& text, std::vector<TextPiece> pieces,
                         const TokenSink& sink);
 
-}  // namespace minisgl
+}  // namespace minisgl::load

@@ -12,7 +12,7 @@
 
 #include "minisgl/base/utf8.h"
 
-namespace minisgl {
+namespace minisgl::load {
 namespace {
 
 std::string Choices(const CLI::App& app) {
@@ -176,4 +176,4 @@ Result<std::string> OptionTable::Parse(const std::vector<std::string>& arguments
 
 bool OptionTable::parsed() const { return app_->parsed(); }
 
-}  // namespace minisgl
+}  // namespace minisgl::load

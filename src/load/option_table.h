@@ -24,7 +24,7 @@ class App;
 class Option;
 }  // namespace CLI
 
-namespace minisgl {
+namespace minisgl::load {
 
 // Says what is wrong with the text of a value: "" if nothing is.
 using OptionCheck = std::function<std::string(const std::string&)>;
@@ -100,4 +100,4 @@ class OptionTable {
   std::vector<std::unique_ptr<OptionTable>> subcommands_;
 };
 
-}  // namespace minisgl
+}  // namespace minisgl::load

@@ -10,7 +10,7 @@
 
 #include "minisgl/base/utf8.h"
 
-namespace minisgl {
+namespace minisgl::load {
 namespace {
 
 constexpr int64_t kOptionMax = std::numeric_limits<int32_t>::max();
@@ -327,4 +327,4 @@ void AddSamplingOptions(OptionTable* app, SamplingOptions* options) {
       OneOf({"model", "neutral"}));
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::load

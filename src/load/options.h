@@ -12,7 +12,7 @@
 
 #include "load/option_table.h"
 
-namespace minisgl {
+namespace minisgl::load {
 
 // Which model, and how its text is made.
 struct ModelOptions {
@@ -90,4 +90,4 @@ OptionCheck IntegerIn(int64_t low, int64_t high);
 OptionCheck NumberIn(double low, double high, bool open = false);
 OptionCheck OneOf(std::vector<std::string> names);
 
-}  // namespace minisgl
+}  // namespace minisgl::load

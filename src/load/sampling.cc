@@ -4,7 +4,7 @@
 
 #include <random>
 
-namespace minisgl {
+namespace minisgl::load {
 namespace {
 
 // What the model says, as far as the options leave it open, each value it changes named in `note`.
@@ -90,4 +90,4 @@ uint64_t DrawSeed() {
   return (uint64_t{device()} << 32 | device()) >> 1;
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::load

@@ -12,7 +12,7 @@
 #include "minisgl/batch_plan.h"
 #include "minisgl/weights/model_config.h"
 
-namespace minisgl {
+namespace minisgl::load {
 
 struct SamplingDefaults {
   SamplingParams params;              // `seed` is 0: who asks derives it
@@ -36,4 +36,4 @@ Status CheckSamplingOptions(const SamplingOptions& options);
 // A number that nobody has seen before.
 uint64_t DrawSeed();
 
-}  // namespace minisgl
+}  // namespace minisgl::load

@@ -5,7 +5,7 @@
 
 #include "sched/computing_index.h"
 
-namespace minisgl {
+namespace minisgl::report {
 
 PoolModel::PoolModel(int32_t page_size, int64_t num_pages)
     : page_size_(page_size),
@@ -44,4 +44,4 @@ void PoolModel::Add(std::span<const TokenId> prompt, int64_t answer_tokens) {
   for (auto hash = hashes.rbegin(); hash != hashes.rend(); ++hash) Touch(*hash);
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::report

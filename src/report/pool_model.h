@@ -12,7 +12,7 @@
 
 #include "minisgl/batch_plan.h"
 
-namespace minisgl {
+namespace minisgl::report {
 
 class PoolModel {
  public:
@@ -38,4 +38,4 @@ class PoolModel {
   int64_t found_tokens_ = 0;
 };
 
-}  // namespace minisgl
+}  // namespace minisgl::report

@@ -4,7 +4,7 @@
 
 #include "sched/computing_index.h"
 
-namespace minisgl {
+namespace minisgl::report {
 
 PrefixCounter::PrefixCounter(int32_t page_size, size_t pages_max)
     : page_size_(page_size), pages_max_(pages_max) {}
@@ -32,4 +32,4 @@ void PrefixCounter::Halve() {
   for (const auto& [hash, is_shared] : pages_) shared_ += is_shared ? 1 : 0;
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::report

@@ -13,7 +13,7 @@
 
 #include "minisgl/batch_plan.h"
 
-namespace minisgl {
+namespace minisgl::report {
 
 class PrefixCounter {
  public:
@@ -46,4 +46,4 @@ class PrefixCounter {
   int64_t shared_ = 0;
 };
 
-}  // namespace minisgl
+}  // namespace minisgl::report

@@ -6,12 +6,12 @@
 #include "term/exit_status.h"
 #include "term/messages.h"
 
-namespace minisgl {
+namespace minisgl::report {
 namespace {
 
 // One file is not two, and standard output takes one of them.
-Status CheckApart(const Output& file, const char* option, const std::string& path,
-                  const Output& other, const char* what) {
+Status CheckApart(const term::Output& file, const char* option, const std::string& path,
+                  const term::Output& other, const char* what) {
   if (file.is_stdout() && other.is_stdout()) {
     return UsageError("{} -: standard output is where {} written; name a file", option, what);
   }
@@ -22,9 +22,9 @@ Status CheckApart(const Output& file, const char* option, const std::string& pat
 }
 
 // A file that a run writes beside its answers would take the place of the report.
-Status CheckBeside(const char* option, const std::string& path, const Output& answers) {
+Status CheckBeside(const char* option, const std::string& path, const term::Output& answers) {
   if (path.empty() || path == "-" || !answers.is_regular_file()) return Status();
-  const std::string journal = JournalPath(answers.path());
+  const std::string journal = batch::JournalPath(answers.path());
   const bool is_journal = IsSamePlace(path, journal);
   if (!is_journal && !IsSamePlace(path, FileReplacement::PartOf(answers.path()))) return Status();
   return MakeStatus(StatusCode::kCannotCreate, "{} {}: is {} of {}; choose another", option,
@@ -34,17 +34,17 @@ Status CheckBeside(const char* option, const std::string& path, const Output& an
 
 }  // namespace
 
-Status ReportFiles::Open(const ReportOptions& options, bool force, int input_fd,
-                         const Output& answers) {
+Status ReportFiles::Open(const load::ReportOptions& options, bool force, int input_fd,
+                         const term::Output& answers) {
   MINISGL_RETURN_IF_ERROR(CheckBeside("--summary", options.summary, answers));
   MINISGL_RETURN_IF_ERROR(CheckBeside("--trace", options.trace, answers));
   if (!options.summary.empty()) {
-    MINISGL_ASSIGN_OR_RETURN(summary_, Output::Open(options.summary, force, input_fd));
+    MINISGL_ASSIGN_OR_RETURN(summary_, term::Output::Open(options.summary, force, input_fd));
     MINISGL_RETURN_IF_ERROR(
         CheckApart(*summary_, "--summary", options.summary, answers, "answers are"));
   }
   if (options.trace.empty()) return Status();
-  MINISGL_ASSIGN_OR_RETURN(trace_, Output::Open(options.trace, force, input_fd));
+  MINISGL_ASSIGN_OR_RETURN(trace_, term::Output::Open(options.trace, force, input_fd));
   MINISGL_RETURN_IF_ERROR(CheckApart(*trace_, "--trace", options.trace, answers, "answers are"));
   if (summary_ == nullptr) return Status();
   return CheckApart(*trace_, "--trace", options.trace, *summary_, "the summary is");
@@ -69,14 +69,14 @@ Status ReportFiles::WriteSummary(const RunSummary& summary) {
 }
 
 int ReportFiles::End(int exit_status) {
-  int own_exit = summary_ != nullptr && summary_->pipe_closed() ? kExitPipeClosed : 0;
+  int own_exit = summary_ != nullptr && summary_->pipe_closed() ? term::kExitPipeClosed : 0;
   if (trace_ != nullptr) {
     if (trace_status_.ok() && trace_begun_) trace_status_ = trace_->Finish();
     if (!trace_status_.ok()) {
-      own_exit = trace_->pipe_closed() ? kExitPipeClosed : Fail(trace_status_);
+      own_exit = trace_->pipe_closed() ? term::kExitPipeClosed : term::Fail(trace_status_);
     }
   }
-  return own_exit != 0 && exit_status <= kExitSomeFailed ? own_exit : exit_status;
+  return own_exit != 0 && exit_status <= term::kExitSomeFailed ? own_exit : exit_status;
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::report

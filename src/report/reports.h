@@ -14,14 +14,15 @@
 #include "report/summary.h"
 #include "term/output.h"
 
-namespace minisgl {
+namespace minisgl::report {
 
 class ReportFiles {
  public:
   // Makes the files that `options` name. kCannotCreate as Output::Open says it, and for a file that
   // is another report's or that `answers` are written to; kUsage where standard output is meant to
   // be two of them.
-  Status Open(const ReportOptions& options, bool force, int input_fd, const Output& answers);
+  Status Open(const load::ReportOptions& options, bool force, int input_fd,
+              const term::Output& answers);
 
   // For RuntimeOptions::trace_sink; empty where no trace is asked for. This outlives the runtime.
   std::function<void(std::string_view)> TraceSink();
@@ -37,10 +38,10 @@ class ReportFiles {
  private:
   void WriteTrace(std::string_view piece);
 
-  std::unique_ptr<Output> summary_;  // null where none is asked for
-  std::unique_ptr<Output> trace_;
+  std::unique_ptr<term::Output> summary_;  // null where none is asked for
+  std::unique_ptr<term::Output> trace_;
   bool trace_begun_ = false;
   Status trace_status_;
 };
 
-}  // namespace minisgl
+}  // namespace minisgl::report

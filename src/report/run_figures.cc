@@ -7,7 +7,7 @@
 #include "minisgl/base/mapped_file.h"
 #include "minisgl/base/utf8.h"
 
-namespace minisgl {
+namespace minisgl::report {
 namespace {
 
 // A hundred times what this program writes.
@@ -44,7 +44,7 @@ Result<std::optional<int64_t>> OptionalCount(const Json& json, const char* group
 Result<Json> ReadJsonFile(const std::string& path) {
   std::string text;
   if (path == "-") {
-    MINISGL_ASSIGN_OR_RETURN(text, ReadStandardInput(/*may_be_left=*/false));
+    MINISGL_ASSIGN_OR_RETURN(text, batch::ReadStandardInput(/*may_be_left=*/false));
   } else {
     MINISGL_ASSIGN_OR_RETURN(text, ReadFile(path, kFiguresBytesMax));
   }
@@ -110,9 +110,9 @@ Result<RunFigures> ParseRunFigures(const Json& json, const std::string& where) {
   MINISGL_ASSIGN_OR_RETURN(figures.max_running_requests,
                            OptionalCount(json, "options", "max_running_requests", where));
   if (const Json* series = json.Find("time_series"); series != nullptr) {
-    MINISGL_ASSIGN_OR_RETURN(figures.series, ParseTimeSeries(*series, where));
+    MINISGL_ASSIGN_OR_RETURN(figures.series, term::ParseTimeSeries(*series, where));
   }
   return figures;
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::report

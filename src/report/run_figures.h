@@ -12,7 +12,7 @@
 #include "minisgl/base/status.h"
 #include "term/run_history.h"
 
-namespace minisgl {
+namespace minisgl::report {
 
 struct RunFigures {
   std::string version, model, device, weights;  // "" where not given
@@ -23,7 +23,7 @@ struct RunFigures {
   int64_t preemptions = 0;
   std::optional<int64_t> pages_total, page_size, max_running_requests;
   std::optional<int64_t> steps, step_rows;
-  std::optional<TimeSeries> series;  // a chat's summary has none
+  std::optional<term::TimeSeries> series;  // a chat's summary has none
 };
 
 // The JSON of `path` ("-": standard input).
@@ -37,4 +37,4 @@ Result<int64_t> CountField(const Json& object, const char* key, const std::strin
 // As a number from 0 to 1e15.
 Result<double> NumberField(const Json& object, const char* key, const std::string& where);
 
-}  // namespace minisgl
+}  // namespace minisgl::report

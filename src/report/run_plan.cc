@@ -9,7 +9,7 @@
 #include "minisgl/base/checked_math.h"
 #include "minisgl/base/utf8.h"
 
-namespace minisgl {
+namespace minisgl::report {
 namespace {
 
 // Where prompts and answers always came in the same proportion, nothing tells their costs apart.
@@ -18,7 +18,7 @@ constexpr double kApartMin = 0.02;
 // The costs a (of a computed token) and b (of an answered one), neither below 0, for which a * c +
 // b * g comes closest to the time, over all points of the series; and no costs where they cannot be
 // told apart.
-void FitCosts(const TimeSeries& series, double* a, double* b) {
+void FitCosts(const term::TimeSeries& series, double* a, double* b) {
   double cc = 0, cg = 0, gg = 0, ct = 0, gt = 0, before = 0;
   for (size_t i = 0; i < series.time_s.size(); ++i) {
     const double seconds = series.time_s[i] - before;
@@ -120,8 +120,8 @@ RunPlanner::RunPlanner(const EngineLimits& limits, bool keeps_prefixes,
       pool_(limits.page_size, limits.num_pages) {}
 
 int64_t RunPlanner::AnswerRoom(const Prompt& prompt) const {
-  const int64_t room =
-      std::max<int64_t>(ContextCapacity(limits_) - static_cast<int64_t>(prompt.ids.size()), 1);
+  const int64_t room = std::max<int64_t>(
+      batch::ContextCapacity(limits_) - static_cast<int64_t>(prompt.ids.size()), 1);
   return prompt.max_tokens < 0 ? room : std::min(prompt.max_tokens, room);
 }
 
@@ -183,4 +183,4 @@ PlannedTime TimeOf(const RunPlan& plan, const RunSpeed& speed) {
           static_cast<double>(answers) * speed.answer_token_s};
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::report

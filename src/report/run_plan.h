@@ -20,7 +20,7 @@
 #include "report/prefix_counter.h"
 #include "report/run_figures.h"
 
-namespace minisgl {
+namespace minisgl::report {
 
 // How fast tokens were, and what they were of.
 struct RunSpeed {
@@ -81,4 +81,4 @@ struct PlannedTime {
 };
 PlannedTime TimeOf(const RunPlan& plan, const RunSpeed& speed);
 
-}  // namespace minisgl
+}  // namespace minisgl::report

@@ -12,7 +12,7 @@
 #include "term/progress.h"
 #include "term/run_history.h"
 
-namespace minisgl {
+namespace minisgl::report {
 namespace {
 
 double PercentOf(int64_t part, int64_t whole) {
@@ -99,21 +99,21 @@ Json PercentilesJson(const Histogram& values) {
 
 // Those that were answered: what failed or was cancelled took no time to speak of.
 double RequestsPerSecond(const RunSummary& summary) {
-  return PerSecond(summary.rows_done, summary.seconds);
+  return term::PerSecond(summary.rows_done, summary.seconds);
 }
 
 // "4,520 done, 44 failed, 15,436 cancelled"
 std::string RowCounts(const RunSummary& summary) {
   const int64_t cancelled = summary.failures ? summary.failures->cancelled() : 0;
-  std::string text = fmt::format("{} done, {} failed", FormatCount(summary.rows_done),
-                                 FormatCount(summary.rows_failed - cancelled));
-  if (cancelled > 0) text += fmt::format(", {} cancelled", FormatCount(cancelled));
+  std::string text = fmt::format("{} done, {} failed", term::FormatCount(summary.rows_done),
+                                 term::FormatCount(summary.rows_failed - cancelled));
+  if (cancelled > 0) text += fmt::format(", {} cancelled", term::FormatCount(cancelled));
   return text;
 }
 
 }  // namespace
 
-Json AboutRun(const LoadedModel& model, const EngineOptions& options) {
+Json AboutRun(const load::LoadedModel& model, const load::EngineOptions& options) {
   const EngineLimits& limits = model.runtime->limits();
   Json settings = Json(Json::Object());
   settings.Set("max_running_requests", limits.max_running_requests);
@@ -148,10 +148,12 @@ std::string FormatSummary(const RunSummary& summary) {
       "\nprompt tokens   {} ({} from the prefix cache, {:.1f} %; {} computed)\n"
       "answer tokens   {}\n"
       "tokens/s        {} in, {} out; {:.2f} requests/s\n",
-      FormatCount(stats.prompt_tokens), FormatCount(stats.cached_tokens), HitPercent(stats),
-      FormatCount(stats.computed_tokens), FormatCount(stats.generated_tokens),
-      FormatRate(PerSecond(stats.prompt_tokens, summary.seconds)),
-      FormatRate(PerSecond(stats.generated_tokens, summary.seconds)), RequestsPerSecond(summary));
+      term::FormatCount(stats.prompt_tokens), term::FormatCount(stats.cached_tokens),
+      HitPercent(stats), term::FormatCount(stats.computed_tokens),
+      term::FormatCount(stats.generated_tokens),
+      term::FormatRate(term::PerSecond(stats.prompt_tokens, summary.seconds)),
+      term::FormatRate(term::PerSecond(stats.generated_tokens, summary.seconds)),
+      RequestsPerSecond(summary));
   text += fmt::format(
       "waiting         p50 {:.3f} s, p99 {:.3f} s (rows are asked before there is room for them)\n"
       "first token     p50 {:.3f} s, p99 {:.3f} s (with the waiting)\n"
@@ -179,10 +181,10 @@ Json SummaryJson(const RunSummary& summary) {
   json.Set("cache_hit_percent", HitPercent(stats));
   json.Set("computed_tokens", stats.computed_tokens);
   json.Set("completion_tokens", stats.generated_tokens);
-  json.Set("prompt_tokens_per_s", PerSecond(stats.prompt_tokens, summary.seconds));
-  json.Set("completion_tokens_per_s", PerSecond(stats.generated_tokens, summary.seconds));
+  json.Set("prompt_tokens_per_s", term::PerSecond(stats.prompt_tokens, summary.seconds));
+  json.Set("completion_tokens_per_s", term::PerSecond(stats.generated_tokens, summary.seconds));
   json.Set("total_tokens_per_s",
-           PerSecond(stats.prompt_tokens + stats.generated_tokens, summary.seconds));
+           term::PerSecond(stats.prompt_tokens + stats.generated_tokens, summary.seconds));
   json.Set("requests_per_s", RequestsPerSecond(summary));
   for (const Spread& spread : Spreads(summary.stats)) {
     json.Set(spread.name, PercentilesJson(spread.seconds));
@@ -231,10 +233,10 @@ std::string FormatStats(const RuntimeStats& stats) {
   return text;
 }
 
-Status WriteSummaryFile(const RunSummary& summary, Output* output) {
+Status WriteSummaryFile(const RunSummary& summary, term::Output* output) {
   MINISGL_RETURN_IF_ERROR(output->Begin());
   MINISGL_RETURN_IF_ERROR(output->Write(SummaryText(summary)));
   return output->Finish();
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::report

@@ -15,13 +15,13 @@
 #include "minisgl/runtime/runtime.h"
 #include "term/output.h"
 
-namespace minisgl {
+namespace minisgl::report {
 
 struct RunSummary {
   int64_t rows_done = 0;    // of a chat: answers
   int64_t rows_failed = 0;  // cancelled ones too
   // Of a run, why rows failed; of a chat not known.
-  std::optional<Failures> failures;
+  std::optional<batch::Failures> failures;
   double seconds = 0;  // of a chat: that answers took
   RuntimeStats stats;
   Json about;        // AboutRun; null: nothing is said of it
@@ -29,7 +29,7 @@ struct RunSummary {
 };
 
 // What ran: version, model, device, weights, and the options that decide about speed.
-Json AboutRun(const LoadedModel& model, const EngineOptions& options);
+Json AboutRun(const load::LoadedModel& model, const load::EngineOptions& options);
 
 // Several lines, without a line break at the end; of a run that asked nothing one.
 std::string FormatSummary(const RunSummary& summary);
@@ -41,6 +41,6 @@ std::string SummaryText(const RunSummary& summary);
 std::string FormatStats(const RuntimeStats& stats);
 
 // Into `output`, which holds nothing else.
-Status WriteSummaryFile(const RunSummary& summary, Output* output);
+Status WriteSummaryFile(const RunSummary& summary, term::Output* output);
 
-}  // namespace minisgl
+}  // namespace minisgl::report

@@ -12,7 +12,7 @@
 #include "minisgl/base/check.h"
 #include "minisgl/base/utf8.h"
 
-namespace minisgl {
+namespace minisgl::report {
 namespace {
 
 // All in user units, which a browser shows as pixels.
@@ -290,4 +290,4 @@ std::string DrawSvg(const Chart& chart) {
   return out + "</svg>\n";
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::report

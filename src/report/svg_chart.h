@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-namespace minisgl {
+namespace minisgl::report {
 
 struct ChartSeries {
   std::string name;
@@ -50,4 +50,4 @@ std::string TickLabel(double value);
 // "12 s", "0.5 s", "2m30s", "10m", "1h30m", "2d"
 std::string TimeLabel(double seconds);
 
-}  // namespace minisgl
+}  // namespace minisgl::report

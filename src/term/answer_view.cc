@@ -7,7 +7,7 @@
 #include "minisgl/base/file_io.h"
 #include "term/terminal.h"
 
-namespace minisgl {
+namespace minisgl::term {
 
 AnswerView::Mode ReasoningMode(bool hide, bool quiet) {
   if (hide) return AnswerView::Mode::kHidden;
@@ -80,4 +80,4 @@ Status AnswerView::WriteReasoning(std::string_view text) {
   return Status();
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::term

@@ -10,7 +10,7 @@
 #include "term/output.h"
 #include "term/terminal_filter.h"
 
-namespace minisgl {
+namespace minisgl::term {
 
 class AnswerView {
  public:
@@ -52,4 +52,4 @@ class AnswerView {
 // kHidden for --hide-thinking; --quiet leaves standard error to errors and warnings.
 AnswerView::Mode ReasoningMode(bool hide, bool quiet);
 
-}  // namespace minisgl
+}  // namespace minisgl::term

@@ -7,7 +7,7 @@
 #include <cerrno>
 #include <utility>
 
-namespace minisgl {
+namespace minisgl::term {
 
 char InterruptByte() {
   termios settings{};
@@ -64,4 +64,4 @@ ByteOutcome ByteSource::Fill(int timeout_ms) {
   }
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::term

@@ -6,7 +6,7 @@
 
 #include "term/terminal.h"
 
-namespace minisgl {
+namespace minisgl::term {
 
 enum class ByteOutcome {
   kByte,
@@ -47,4 +47,4 @@ class ByteSource {
   ByteOutcome held_ = ByteOutcome::kByte;
 };
 
-}  // namespace minisgl
+}  // namespace minisgl::term

@@ -10,7 +10,7 @@
 #include "term/progress.h"
 #include "term/terminal_filter.h"
 
-namespace minisgl {
+namespace minisgl::term {
 namespace {
 
 std::mutex g_mutex;
@@ -74,4 +74,4 @@ bool StderrIsTerminal() {
   return is_terminal;
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::term

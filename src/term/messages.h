@@ -11,7 +11,7 @@
 #include "minisgl/base/log.h"
 #include "minisgl/base/status.h"
 
-namespace minisgl {
+namespace minisgl::term {
 
 // How much is said. Errors always are; warnings always; notes unless quiet; details only when
 // verbose.
@@ -39,4 +39,4 @@ void ShowProgressLine(const std::string& line);
 // Whether standard error is a terminal on which a line can be rewritten (TERM is not "dumb").
 bool StderrIsTerminal();
 
-}  // namespace minisgl
+}  // namespace minisgl::term

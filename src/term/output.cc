@@ -20,7 +20,7 @@
 #include "term/messages.h"
 #include "term/terminal_filter.h"
 
-namespace minisgl {
+namespace minisgl::term {
 namespace {
 
 // What a power cut may cost.
@@ -207,4 +207,4 @@ Status Output::Finish() {
   return SyncFile(fd_) ? Status() : Failure(errno);
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::term

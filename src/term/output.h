@@ -14,7 +14,7 @@
 
 #include "minisgl/base/status.h"
 
-namespace minisgl {
+namespace minisgl::term {
 
 class Output {
  public:
@@ -78,4 +78,4 @@ class Output {
   std::unique_ptr<Syncer> syncer_;
 };
 
-}  // namespace minisgl
+}  // namespace minisgl::term

@@ -14,7 +14,7 @@
 #include "term/messages.h"
 #include "term/terminal.h"
 
-namespace minisgl {
+namespace minisgl::term {
 namespace {
 
 // Fast enough to look alive, slow enough not to be seen flickering.
@@ -266,4 +266,4 @@ const RunHistory& Progress::EndHistory(const SchedulerStats& stats, int64_t rows
   return history_;
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::term

@@ -15,7 +15,7 @@
 #include "minisgl/sched/scheduler.h"
 #include "term/run_history.h"
 
-namespace minisgl {
+namespace minisgl::term {
 
 // What a line says.
 struct ProgressView {
@@ -101,4 +101,4 @@ std::string ProgressBar(std::string_view what, int64_t done, int64_t total, int 
 // moment.
 void InstallProgressBar();
 
-}  // namespace minisgl
+}  // namespace minisgl::term

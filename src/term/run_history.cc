@@ -6,7 +6,7 @@
 
 #include "minisgl/base/utf8.h"
 
-namespace minisgl {
+namespace minisgl::term {
 namespace {
 
 // Far more than this program writes: a bound on what drawing a stranger's file may take.
@@ -210,4 +210,4 @@ Result<TimeSeries> ParseTimeSeries(const Json& json, const std::string& where) {
   return series;
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::term

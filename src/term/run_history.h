@@ -15,7 +15,7 @@
 #include "minisgl/base/status.h"
 #include "minisgl/sched/scheduler.h"
 
-namespace minisgl {
+namespace minisgl::term {
 
 // 0 where no time has passed.
 double PerSecond(int64_t count, double seconds);
@@ -83,4 +83,4 @@ const std::vector<TimeSeriesColumn>& TimeSeriesColumns();
 // Reads what ToJson made, or anybody else: kBadInput naming the field. `where` stands before it.
 Result<TimeSeries> ParseTimeSeries(const Json& json, const std::string& where);
 
-}  // namespace minisgl
+}  // namespace minisgl::term

@@ -7,7 +7,7 @@
 
 #include "term/exit_status.h"
 
-namespace minisgl {
+namespace minisgl::term {
 namespace {
 
 std::atomic<int> g_stop_signal{0};
@@ -49,4 +49,4 @@ bool StopsAtOnce() { return g_num_signals.load() > 1; }
 
 StopRequest StopOfProcess() { return {StopSignal(), StopsAtOnce()}; }
 
-}  // namespace minisgl
+}  // namespace minisgl::term

@@ -2,7 +2,7 @@
 // two seconds to write what is finished, the third ends the program where it is.
 #pragma once
 
-namespace minisgl {
+namespace minisgl::term {
 
 // Call once everything is loaded; until then a signal ends the program, as anywhere.
 void InstallStopSignals();
@@ -22,4 +22,4 @@ struct StopRequest {
 // The process's signals as one.
 StopRequest StopOfProcess();
 
-}  // namespace minisgl
+}  // namespace minisgl::term

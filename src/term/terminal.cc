@@ -11,7 +11,7 @@
 
 #include "minisgl/base/check.h"
 
-namespace minisgl {
+namespace minisgl::term {
 namespace {
 
 constexpr std::array<int, 4> kWatched = {SIGINT, SIGTERM, SIGHUP, SIGWINCH};
@@ -146,4 +146,4 @@ void SignalWatch::StopProcess() {
 
 int SignalWatch::Terminated() const { return g_terminated; }
 
-}  // namespace minisgl
+}  // namespace minisgl::term

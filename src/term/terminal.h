@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-namespace minisgl {
+namespace minisgl::term {
 
 bool IsTerminal(int fd);
 // A terminal that can move its cursor: not TERM=dumb, not without TERM.
@@ -47,4 +47,4 @@ class SignalWatch {
   void StopProcess();
 };
 
-}  // namespace minisgl
+}  // namespace minisgl::term

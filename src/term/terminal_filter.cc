@@ -4,7 +4,7 @@
 
 #include "minisgl/base/utf8.h"
 
-namespace minisgl {
+namespace minisgl::term {
 namespace {
 
 constexpr uint32_t kBell = 0x07, kCancel = 0x18, kSubstitute = 0x1A, kEscapeCode = 0x1B;
@@ -145,4 +145,4 @@ std::string FilterForTerminal(std::string_view text) {
   return out + filter.Finish();
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::term

@@ -14,7 +14,7 @@
 #include <string>
 #include <string_view>
 
-namespace minisgl {
+namespace minisgl::term {
 
 class TerminalFilter {
  public:
@@ -41,4 +41,4 @@ class TerminalFilter {
 // `text` as one whole through a filter.
 std::string FilterForTerminal(std::string_view text);
 
-}  // namespace minisgl
+}  // namespace minisgl::term

@@ -8,7 +8,7 @@
 #include "report/summary.h"
 #include "term/progress.h"
 
-namespace minisgl {
+namespace minisgl::batch {
 namespace {
 
 RowError Error(const std::string& code, const std::string& message = "m") {
@@ -55,7 +55,7 @@ TEST(FailuresTest, CancelledRowsAreCountedApart) {
 
 // 4520 answers in 7.24 s, and the rows that a signal cancelled took none of it.
 TEST(FailuresTest, OnlyAnswersAreRequestsPerSecond) {
-  RunSummary summary;
+  report::RunSummary summary;
   summary.rows_done = 4520;
   summary.failures = Failures();
   for (int i = 0; i < 44; ++i) summary.failures->Add(i, Error("invalid_row"));
@@ -63,11 +63,11 @@ TEST(FailuresTest, OnlyAnswersAreRequestsPerSecond) {
   summary.rows_failed = summary.failures->total();
   summary.seconds = 7.25;
   summary.stats.scheduler.submitted = 4600;
-  const std::string text = FormatSummary(summary);
+  const std::string text = report::FormatSummary(summary);
   EXPECT_TRUE(text.starts_with("rows            4,520 done, 44 failed, 15,436 cancelled, 7.25 s\n"))
       << text;
   EXPECT_NE(text.find("; 623.45 requests/s\n"), std::string::npos) << text;
-  const Json json = SummaryJson(summary);
+  const Json json = report::SummaryJson(summary);
   EXPECT_NEAR(json.Find("requests_per_s")->as_double(), 623.448, 0.001);
   EXPECT_EQ(*json.Find("rows_failed"), Json(15480));
   EXPECT_EQ(*json.Find("rows_cancelled"), Json(15436));
@@ -76,35 +76,35 @@ TEST(FailuresTest, OnlyAnswersAreRequestsPerSecond) {
 
 // Of a chat nobody counted why.
 TEST(FailuresTest, WhatIsNotKnownIsNoField) {
-  RunSummary summary;
+  report::RunSummary summary;
   summary.rows_failed = 2;
-  EXPECT_EQ(SummaryJson(summary).Find("failures"), nullptr);
-  EXPECT_EQ(SummaryJson(summary).Find("rows_cancelled"), nullptr);
+  EXPECT_EQ(report::SummaryJson(summary).Find("failures"), nullptr);
+  EXPECT_EQ(report::SummaryJson(summary).Find("rows_cancelled"), nullptr);
 }
 
 TEST(FailuresTest, ARunThatAskedNothingHasNoRates) {
-  RunSummary summary;
+  report::RunSummary summary;
   summary.rows_failed = 2;
   summary.seconds = 0.00005;
-  EXPECT_EQ(FormatSummary(summary), "rows            0 done, 2 failed, 0.00 s");
+  EXPECT_EQ(report::FormatSummary(summary), "rows            0 done, 2 failed, 0.00 s");
 }
 
 TEST(FailuresTest, ARunThatStopsSaysWhatIsLeftOfTheGrace) {
-  ProgressView view;
+  term::ProgressView view;
   view.done = 5000;
   view.failed = 44;
   view.total = 20000;
   view.left_s = 24;
   view.grace_left_s = 3.6;
-  EXPECT_TRUE(FormatProgressPlain(view).starts_with(
+  EXPECT_TRUE(term::FormatProgressPlain(view).starts_with(
       "5,000/20,000 rows, 44 failed; stopping: 4 s left of the grace; 0.0 in"))
-      << FormatProgressPlain(view);
+      << term::FormatProgressPlain(view);
   view.grace_left_s = 0;
   view.cancelled = 15000;
-  EXPECT_TRUE(FormatProgressPlain(view).starts_with(
+  EXPECT_TRUE(term::FormatProgressPlain(view).starts_with(
       "5,000/20,000 rows, 44 failed, 15,000 cancelled; stopping; 0.0 in"))
-      << FormatProgressPlain(view);
+      << term::FormatProgressPlain(view);
 }
 
 }  // namespace
-}  // namespace minisgl
+}  // namespace minisgl::batch

@@ -9,7 +9,7 @@
 
 #include "minisgl/base/sha256.h"
 
-namespace minisgl {
+namespace minisgl::batch {
 namespace {
 
 std::string HexOf(const std::string& text) {
@@ -91,4 +91,4 @@ TEST(IdTableTest, CostsLessThan32BytesARow) {
 #endif
 
 }  // namespace
-}  // namespace minisgl
+}  // namespace minisgl::batch

@@ -8,7 +8,7 @@
 #include "batch/row_source.h"
 #include "program/fakes.h"
 
-namespace minisgl {
+namespace minisgl::batch {
 namespace {
 
 std::string Times(const std::string& text, int count) {
@@ -115,4 +115,4 @@ TEST(InputKindTest, WhatIsLookedAtIsNotLost) {
 }
 
 }  // namespace
-}  // namespace minisgl
+}  // namespace minisgl::batch

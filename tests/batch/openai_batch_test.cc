@@ -14,7 +14,7 @@
 #include "program/fakes.h"
 #include "program/program.h"
 
-namespace minisgl {
+namespace minisgl::batch {
 namespace {
 
 constexpr const char* kBatchMessages = R"("messages": [{"role": "user", "content": "a"}])";
@@ -364,4 +364,4 @@ TEST(BatchProgramTest, AFileWrittenForTheServiceRunsUnchanged) {
 }
 
 }  // namespace
-}  // namespace minisgl
+}  // namespace minisgl::batch

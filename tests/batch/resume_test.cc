@@ -10,7 +10,7 @@
 
 #include "program/fakes.h"
 
-namespace minisgl {
+namespace minisgl::batch {
 namespace {
 
 std::string Answer(int index) {
@@ -220,4 +220,4 @@ TEST_F(ResumeTest, AddedRowsGoToTheirPlaces) {
 }
 
 }  // namespace
-}  // namespace minisgl
+}  // namespace minisgl::batch

@@ -10,7 +10,7 @@
 #include "program/run_fixture.h"
 #include "slow.h"
 
-namespace minisgl {
+namespace minisgl::batch {
 namespace {
 
 ParsedRow RowOfIds(uint64_t count) {
@@ -107,4 +107,4 @@ TEST_F(LargeRowTest, VeryManyTemplateArgumentsAreMergedInLinearTime) {
 }
 
 }  // namespace
-}  // namespace minisgl
+}  // namespace minisgl::batch

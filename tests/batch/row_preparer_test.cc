@@ -17,7 +17,7 @@
 #include "batch/run_loop.h"
 #include "program/fakes.h"
 
-namespace minisgl {
+namespace minisgl::batch {
 namespace {
 
 constexpr size_t kLargeBytes = 40'000;
@@ -62,7 +62,7 @@ class RowPreparerTest : public ::testing::Test {
   std::vector<std::string> Run(const std::string& input, const RunLoopOptions& loop_options) {
     Result<LineReader> reader = LineReader::Open(folder_.Write("in.jsonl", input));
     FileRowSource source(&*reader, false, true);
-    const auto output = Output::Open(folder_.Path("out.jsonl"), true, -1);
+    const auto output = term::Output::Open(folder_.Path("out.jsonl"), true, -1);
     EXPECT_TRUE(output.ok() && (*output)->Begin().ok());
     const PromptBuilder builder(&text_, runtime_.limits(), options_);
     JsonAnswerWriter writer(output->get(), text_.tokenizer.get(), /*ordered=*/false);
@@ -79,7 +79,7 @@ class RowPreparerTest : public ::testing::Test {
   }
 
   TemporaryFolder folder_;
-  TextModel text_ = FakeTextModel();
+  load::TextModel text_ = FakeTextModel();
   GatedTokenizer* gate_ = nullptr;
   FakeRuntime runtime_{SmallLimits()};
   PromptBuilderOptions options_;
@@ -97,7 +97,7 @@ TEST_F(RowPreparerTest, OtherRowsGoOnWhileALargeOneIsEncoded) {
 TEST_F(RowPreparerTest, AStopEndsTheEncodingOfALargeRow) {
   RunLoopOptions options;
   options.grace = std::chrono::hours(1);
-  options.stop = [&] { return StopRequest{gate_->at_work ? SIGINT : 0, false}; };
+  options.stop = [&] { return term::StopRequest{gate_->at_work ? SIGINT : 0, false}; };
   EXPECT_EQ(Run(LargeRow() + LargeRow(), options),
             (std::vector<std::string>{"0 cancelled", "1 cancelled"}));
 }
@@ -133,4 +133,4 @@ TEST_F(RowPreparerTest, MemoryThatRunsOutThereIsThrownHere) {
 }
 
 }  // namespace
-}  // namespace minisgl
+}  // namespace minisgl::batch

@@ -9,12 +9,12 @@
 #include "minisgl/base/random.h"
 #include "program/fakes.h"
 
-namespace minisgl {
+namespace minisgl::batch {
 namespace {
 
 // The error of a row with `members`, "" where it has none.
-std::string ErrorOf(const std::string& members, const SamplingDefaults& defaults) {
-  const TextModel text = FakeTextModel();
+std::string ErrorOf(const std::string& members, const load::SamplingDefaults& defaults) {
+  const load::TextModel text = FakeTextModel();
   PromptBuilderOptions options;
   options.defaults = defaults;
   const PromptBuilder builder(&text, SmallLimits(), options);
@@ -27,7 +27,7 @@ std::string ErrorOf(const std::string& members, const SamplingDefaults& defaults
 
 // One of the two stands in the row, the other is a default; or both are.
 TEST(RowPromptTest, AMinTokensAboveTheMaxTokensThatHoldsIsAnError) {
-  SamplingDefaults defaults;
+  load::SamplingDefaults defaults;
   defaults.max_tokens = 5;
   defaults.max_tokens_origin = "--max-tokens";
   EXPECT_EQ(ErrorOf(", \"min_tokens\": 6", defaults),
@@ -50,7 +50,7 @@ TEST(RowPromptTest, AMinTokensAboveTheMaxTokensThatHoldsIsAnError) {
 }
 
 TEST(RowPromptTest, ASeedOfMinusOneIsThatOfTheRowsPlace) {
-  const TextModel text = FakeTextModel();
+  const load::TextModel text = FakeTextModel();
   PromptBuilderOptions options;
   options.seed = 7;
   const PromptBuilder builder(&text, SmallLimits(), options);
@@ -66,4 +66,4 @@ TEST(RowPromptTest, ASeedOfMinusOneIsThatOfTheRowsPlace) {
 }
 
 }  // namespace
-}  // namespace minisgl
+}  // namespace minisgl::batch

@@ -13,7 +13,7 @@
 
 #include "batch/row_fields.h"
 
-namespace minisgl {
+namespace minisgl::batch {
 namespace {
 
 ParsedRow Parse(std::string_view text, bool lenient = false) {
@@ -577,4 +577,4 @@ TEST(RowTest, LogprobsAreANumberOrTrueWithTopLogprobs) {
 }
 
 }  // namespace
-}  // namespace minisgl
+}  // namespace minisgl::batch

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-namespace minisgl {
+namespace minisgl::batch {
 namespace {
 
 ReadyRow RowOf(int64_t index, const std::string& prompt, int32_t priority = 0) {
@@ -87,4 +87,4 @@ TEST(RowWindowTest, NoRowIsPassedByMoreThanItsBound) {
 }
 
 }  // namespace
-}  // namespace minisgl
+}  // namespace minisgl::batch

@@ -23,7 +23,7 @@
 #include "program/program.h"
 #include "slow.h"
 
-namespace minisgl {
+namespace minisgl::batch {
 namespace {
 
 namespace fs = std::filesystem;
@@ -544,4 +544,4 @@ TEST_F(RunDurabilityTest, SignalsAtEveryStageEndTheRunAsTheySay) {
 }
 
 }  // namespace
-}  // namespace minisgl
+}  // namespace minisgl::batch

@@ -14,7 +14,7 @@
 
 #include "program/run_fixture.h"
 
-namespace minisgl {
+namespace minisgl::batch {
 namespace {
 
 class RunEndsTest : public RunProgramTest {};
@@ -201,4 +201,4 @@ TEST_F(RunEndsTest, MaxFailuresAtTheEndOfTheInputStopsNothing) {
 }
 
 }  // namespace
-}  // namespace minisgl
+}  // namespace minisgl::batch

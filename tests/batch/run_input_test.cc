@@ -14,7 +14,7 @@
 #include "program/fakes.h"
 #include "term/output.h"
 
-namespace minisgl {
+namespace minisgl::batch {
 namespace {
 
 using Outcome = LineReader::Outcome;
@@ -239,9 +239,9 @@ class OutputTest : public LineReaderTest {};
 
 TEST_F(OutputTest, AFileThatIsNotEmptyIsRefusedWithoutForce) {
   const std::string path = folder_.Write("out", "old");
-  EXPECT_EQ(Output::Open(path, false, -1).status().code(), StatusCode::kCannotCreate);
+  EXPECT_EQ(term::Output::Open(path, false, -1).status().code(), StatusCode::kCannotCreate);
   EXPECT_EQ(folder_.Read("out"), "old");
-  Result<std::unique_ptr<Output>> output = Output::Open(path, true, -1);
+  Result<std::unique_ptr<term::Output>> output = term::Output::Open(path, true, -1);
   ASSERT_TRUE(output.ok());
   EXPECT_EQ(folder_.Read("out"), "old");  // until the run begins
   ASSERT_TRUE((*output)->Begin().ok());
@@ -250,9 +250,9 @@ TEST_F(OutputTest, AFileThatIsNotEmptyIsRefusedWithoutForce) {
 }
 
 TEST_F(OutputTest, EmptyFilesAndDevicesAreWritten) {
-  EXPECT_TRUE(Output::Open(folder_.Write("empty", ""), false, -1).ok());
-  EXPECT_TRUE(Output::Open(folder_.Path("new"), false, -1).ok());
-  EXPECT_TRUE(Output::Open("/dev/null", false, -1).ok());
+  EXPECT_TRUE(term::Output::Open(folder_.Write("empty", ""), false, -1).ok());
+  EXPECT_TRUE(term::Output::Open(folder_.Path("new"), false, -1).ok());
+  EXPECT_TRUE(term::Output::Open("/dev/null", false, -1).ok());
 }
 
 TEST_F(OutputTest, TheInputIsNeverTheOutput) {
@@ -261,20 +261,21 @@ TEST_F(OutputTest, TheInputIsNeverTheOutput) {
   Result<LineReader> reader = LineReader::Open(path);
   ASSERT_TRUE(reader.ok());
   for (const char* name : {"in", "link"}) {
-    EXPECT_EQ(Output::Open(folder_.Path(name), true, reader->fd()).status().code(),
+    EXPECT_EQ(term::Output::Open(folder_.Path(name), true, reader->fd()).status().code(),
               StatusCode::kCannotCreate);
   }
   EXPECT_EQ(folder_.Read("in"), "\"a\"\n");
 }
 
 TEST_F(OutputTest, WhatCannotBeCreatedSaysSo) {
-  EXPECT_EQ(Output::Open(folder_.Path("none/out"), false, -1).status().code(),
+  EXPECT_EQ(term::Output::Open(folder_.Path("none/out"), false, -1).status().code(),
             StatusCode::kCannotCreate);
-  EXPECT_EQ(Output::Open(folder_.Path(""), true, -1).status().code(), StatusCode::kCannotCreate);
+  EXPECT_EQ(term::Output::Open(folder_.Path(""), true, -1).status().code(),
+            StatusCode::kCannotCreate);
 }
 
 TEST_F(OutputTest, AFullDiskIsAnErrorAndAClosedPipeIsTold) {
-  Result<std::unique_ptr<Output>> full = Output::Open("/dev/full", false, -1);
+  Result<std::unique_ptr<term::Output>> full = term::Output::Open("/dev/full", false, -1);
   ASSERT_TRUE(full.ok());
   EXPECT_EQ((*full)->Write("x").code(), StatusCode::kIoError);
   EXPECT_FALSE((*full)->pipe_closed());
@@ -282,7 +283,7 @@ TEST_F(OutputTest, AFullDiskIsAnErrorAndAClosedPipeIsTold) {
   const std::string path = folder_.Path("pipe");
   ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
   const int reading_end = open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
-  Result<std::unique_ptr<Output>> pipe = Output::Open(path, false, -1);
+  Result<std::unique_ptr<term::Output>> pipe = term::Output::Open(path, false, -1);
   ASSERT_TRUE(pipe.ok());
   close(reading_end);
   EXPECT_EQ((*pipe)->Write("x").code(), StatusCode::kIoError);
@@ -290,4 +291,4 @@ TEST_F(OutputTest, AFullDiskIsAnErrorAndAClosedPipeIsTold) {
 }
 
 }  // namespace
-}  // namespace minisgl
+}  // namespace minisgl::batch

@@ -25,7 +25,7 @@
 #include "slow.h"
 #include "term/signals.h"
 
-namespace minisgl {
+namespace minisgl::batch {
 namespace {
 
 class RunLoopTest : public ::testing::Test {
@@ -47,7 +47,7 @@ class RunLoopTest : public ::testing::Test {
     Result<LineReader> reader = LineReader::Open(folder_.Write("in.jsonl", input));
     EXPECT_TRUE(reader.ok());
     FileRowSource source(&*reader, false, true);
-    Result<std::unique_ptr<Output>> output = Output::Open(output_path, true, -1);
+    Result<std::unique_ptr<term::Output>> output = term::Output::Open(output_path, true, -1);
     EXPECT_TRUE(output.ok()) << output.status().message();
     EXPECT_TRUE((*output)->Begin().ok());
     PromptBuilderOptions builder_options;
@@ -56,7 +56,7 @@ class RunLoopTest : public ::testing::Test {
     builder_options.truncate_left = truncate_left_;
     const PromptBuilder builder(&text_, runtime_.limits(), builder_options);
     JsonAnswerWriter writer(output->get(), text_.tokenizer.get(), ordered);
-    Progress progress(false, false);
+    term::Progress progress(false, false);
     RunLoop loop(&runtime_, &builder, &source, &writer, &progress, loop_options_);
     const Status status = loop.Run();
     rows_done_ = loop.rows_done();
@@ -81,9 +81,9 @@ class RunLoopTest : public ::testing::Test {
   }
 
   TemporaryFolder folder_;
-  TextModel text_ = FakeTextModel();
+  load::TextModel text_ = FakeTextModel();
   FakeRuntime runtime_{SmallLimits()};
-  SamplingDefaults defaults_;
+  load::SamplingDefaults defaults_;
   RunLoopOptions loop_options_;
   bool truncate_left_ = false;
   int64_t rows_done_ = 0, rows_failed_ = 0;
@@ -197,8 +197,8 @@ TEST_F(RunLoopTest, NoMoreRowsAreHeldThanAllowed) {
     runtime_.Answer(asked, "x");
   };
   int turns = 0;
-  loop_options_.on_numbers = [&](const Progress::Numbers&) { ++turns; };
-  loop_options_.stop = [&] { return StopRequest{turns > 20 ? 1 : 0, turns > 20}; };
+  loop_options_.on_numbers = [&](const term::Progress::Numbers&) { ++turns; };
+  loop_options_.stop = [&] { return term::StopRequest{turns > 20 ? 1 : 0, turns > 20}; };
   std::string input;
   for (int i = 0; i < 64; ++i) input += "\"a\"\n";
   const std::vector<Json> rows = RunFile(input, true);
@@ -447,7 +447,7 @@ TEST_F(RunLoopTest, LogprobsHaveOpenAisShapeAndTheId) {
 void TakeStopSignals() {
   signal(SIGINT, SIG_DFL);
   signal(SIGTERM, SIG_DFL);
-  InstallStopSignals();
+  term::InstallStopSignals();
 }
 
 // In a process of its own: a signal is for good.
@@ -495,11 +495,11 @@ TEST_F(RunLoopTest, ASecondSignalWritesWhatIsFinishedAndCancelsTheRest) {
 // at.
 TEST_F(RunLoopTest, AStopOfItsOwnEndsARunInAThreadOfItsOwn) {
   std::atomic<int> reason{0};
-  loop_options_.stop = [&] { return StopRequest{reason.load(), reason.load() == 2}; };
+  loop_options_.stop = [&] { return term::StopRequest{reason.load(), reason.load() == 2}; };
   loop_options_.grace = std::chrono::milliseconds(0);
   loop_options_.answers_ahead_max = 2;
-  Progress::Numbers numbers;
-  loop_options_.on_numbers = [&](const Progress::Numbers& told) { numbers = told; };
+  term::Progress::Numbers numbers;
+  loop_options_.on_numbers = [&](const term::Progress::Numbers& told) { numbers = told; };
   for (const int asked_stop : {1, 2}) {
     reason = 0;
     const size_t before = runtime_.asked.size();
@@ -518,7 +518,7 @@ TEST_F(RunLoopTest, AStopOfItsOwnEndsARunInAThreadOfItsOwn) {
     EXPECT_EQ(numbers.cancelled, 2);
     EXPECT_EQ(numbers.grace_left_s, 0);
     EXPECT_EQ(numbers.tokens, 3);
-    EXPECT_EQ(StopSignal(), 0);
+    EXPECT_EQ(term::StopSignal(), 0);
   }
 }
 
@@ -526,11 +526,11 @@ TEST(StopSignalsTest, AThirdEndsTheProgramWhereItIs) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   const auto take_three = [] {
     TakeStopSignals();
-    EXPECT_FALSE(StopsAtOnce());
+    EXPECT_FALSE(term::StopsAtOnce());
     raise(SIGTERM);
-    if (StopSignal() != SIGTERM || StopsAtOnce()) std::exit(1);
+    if (term::StopSignal() != SIGTERM || term::StopsAtOnce()) std::exit(1);
     raise(SIGINT);
-    if (StopSignal() != SIGTERM || !StopsAtOnce()) std::exit(2);
+    if (term::StopSignal() != SIGTERM || !term::StopsAtOnce()) std::exit(2);
     raise(SIGINT);
     std::exit(3);
   };
@@ -592,4 +592,4 @@ TEST_F(RunLoopTest, AFullDiskEndsTheRunAndLeavesNothingUnderWay) {
 }
 
 }  // namespace
-}  // namespace minisgl
+}  // namespace minisgl::batch

@@ -15,7 +15,7 @@
 #include "program/run_fixture.h"
 #include "slow.h"
 
-namespace minisgl {
+namespace minisgl::batch {
 namespace {
 
 TEST_F(RunProgramTest, WrongUsageIs64) {
@@ -485,4 +485,4 @@ TEST_F(RunProgramTest, BytesOfTheCommandLineThatAreNoUtf8AreSaid) {
 }
 
 }  // namespace
-}  // namespace minisgl
+}  // namespace minisgl::batch

@@ -11,7 +11,7 @@
 #include "program/program.h"
 #include "program/pty_process.h"
 
-namespace minisgl {
+namespace minisgl::batch {
 namespace {
 
 constexpr const char* kWarning = "without the model's chat template";
@@ -242,4 +242,4 @@ TEST_F(RunPromptsTest, ControlTokensOfStrangersAreText) {
 }
 
 }  // namespace
-}  // namespace minisgl
+}  // namespace minisgl::batch

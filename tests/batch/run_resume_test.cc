@@ -17,7 +17,7 @@
 #include "program/program.h"
 #include "slow.h"
 
-namespace minisgl {
+namespace minisgl::batch {
 namespace {
 
 namespace fs = std::filesystem;
@@ -265,4 +265,4 @@ TEST_F(RunResumeTest, KilledRunsOfBadAndDoubledRowsResumeToTheRowsOfTheWholeRun)
 }
 
 }  // namespace
-}  // namespace minisgl
+}  // namespace minisgl::batch

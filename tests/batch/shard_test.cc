@@ -6,7 +6,7 @@
 #include <map>
 #include <string>
 
-namespace minisgl {
+namespace minisgl::batch {
 namespace {
 
 using Variables = std::map<std::string, std::string>;
@@ -96,4 +96,4 @@ TEST(ShardTest, NamesSortAsNumbersDo) {
 }
 
 }  // namespace
-}  // namespace minisgl
+}  // namespace minisgl::batch

@@ -5,7 +5,7 @@
 
 #include <string>
 
-namespace minisgl {
+namespace minisgl::batch {
 namespace {
 
 TEST(SkimJsonTest, AShortTextIsReadWhole) {
@@ -51,4 +51,4 @@ TEST(SkimJsonTest, WhatIsReadIsBounded) {
 }
 
 }  // namespace
-}  // namespace minisgl
+}  // namespace minisgl::batch

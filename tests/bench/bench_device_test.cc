@@ -11,7 +11,7 @@
 #include "bench/bench_attention_case.h"
 #include "engine/host_device_ops.h"
 
-namespace minisgl {
+namespace minisgl::bench {
 namespace {
 
 class BenchDeviceTest : public ::testing::Test {
@@ -81,4 +81,4 @@ TEST_F(BenchDeviceTest, RowsThatShareWholeSplitsAreGrouped) {
 }
 
 }  // namespace
-}  // namespace minisgl
+}  // namespace minisgl::bench

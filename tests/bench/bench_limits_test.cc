@@ -10,7 +10,7 @@
 #include "bench/bench_device.h"
 #include "bench/bench_nano.h"
 
-namespace minisgl {
+namespace minisgl::bench {
 namespace {
 
 constexpr Ceilings kH200 = {.bytes_per_s = 4.3e12, .flops_per_s = 790e12};
@@ -142,4 +142,4 @@ TEST(BenchLimitsTest, MedianIsTheMiddle) {
 }
 
 }  // namespace
-}  // namespace minisgl
+}  // namespace minisgl::bench

@@ -9,7 +9,7 @@
 #include "program/fakes.h"
 #include "program/program.h"
 
-namespace minisgl {
+namespace minisgl::bench {
 namespace {
 
 using Arguments = std::vector<std::string>;
@@ -227,4 +227,4 @@ TEST_F(BenchProgramTest, AShapeThatCannotBeReadIs66Or65) {
 }
 
 }  // namespace
-}  // namespace minisgl
+}  // namespace minisgl::bench

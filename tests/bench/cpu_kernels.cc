@@ -52,7 +52,7 @@ struct Shape {
   bool qk_norm;
 
   int64_t qkv_width() const { return (num_heads + 2 * num_kv_heads) * head_dim; }
-  AttentionHeads heads() const {
+  bench::AttentionHeads heads() const {
     return {static_cast<int32_t>(num_heads), static_cast<int32_t>(num_kv_heads),
             static_cast<int32_t>(head_dim)};
   }
@@ -156,7 +156,7 @@ Times Measure(int launches, int repeats, const std::function<void(int)>& launch)
   for (int i = std::clamp(affordable, kRunsMin, std::max(repeats, kRunsMin)); i > 0; --i) {
     all.push_back(run(launches) / launches);
   }
-  return {*std::min_element(all.begin(), all.end()), Median(all)};
+  return {*std::min_element(all.begin(), all.end()), bench::Median(all)};
 }
 
 // What a launch needs at least, and what that is held against.
@@ -188,11 +188,11 @@ struct StepSum {
 class KernelBench {
  public:
   KernelBench(const Options& options, int num_threads) : options_(options) {
-    EngineOptions engine;
+    load::EngineOptions engine;
     engine.device = "cpu";
     engine.threads = num_threads;
     engine.cpu_target = options.target;
-    device_ = OrDie(BenchDevice::Open(engine, AttentionConfig(kShapes[0].heads())));
+    device_ = OrDie(bench::BenchDevice::Open(engine, bench::AttentionConfig(kShapes[0].heads())));
     ceilings_ = MeasureCpuCeilings(num_threads);
   }
 
@@ -260,7 +260,7 @@ class KernelBench {
 
   const Options& options_;
   CpuCeilings ceilings_;
-  BenchDevice device_;
+  bench::BenchDevice device_;
   Json results_ = Json(Json::Array());
 };
 
@@ -286,8 +286,8 @@ void KernelBench::Report(const Shape& shape, const std::string& kernel, const ch
   const auto share = [&](double seconds) { return work.limit_s() / seconds; };
   const std::string rate = fmt::format("{:.1f} {}", work.amount / times.best_s / 1e9, work.unit);
   fmt::print("{:15}{:9}{:7}{:5}{:>12}{:>12}{:>18}  {:5.1f}% {:5.1f}% of {}\n", shape.name, kernel,
-             format, rows, FormatSeconds(times.best_s), FormatSeconds(times.median_s), rate,
-             100 * share(times.best_s), 100 * share(times.median_s), work.ceiling_name);
+             format, rows, bench::FormatSeconds(times.best_s), bench::FormatSeconds(times.median_s),
+             rate, 100 * share(times.best_s), 100 * share(times.median_s), work.ceiling_name);
   std::fflush(stdout);
   Json json;
   json.Set("shape", shape.name).Set("kernel", kernel).Set("format", format).Set("rows", rows);
@@ -409,8 +409,8 @@ void KernelBench::Norm(const Shape& shape, int64_t rows) {
 // Reads q, k and v, writes q in place, keys and values to their pages.
 void KernelBench::RopeKvWrite(const Shape& shape, int64_t rows) {
   const auto pages = static_cast<int32_t>(CeilDiv<int64_t>(rows, kPageSize));
-  const auto kv = OrDie(engine::KvStorage::Make(AttentionConfig(shape.heads()),
-                                                BenchKvDType(*ops()), pages, kPageSize, ops()));
+  const auto kv = OrDie(engine::KvStorage::Make(
+      bench::AttentionConfig(shape.heads()), bench::BenchKvDType(*ops()), pages, kPageSize, ops()));
   const auto count = static_cast<uint64_t>(rows * shape.qkv_width());
   const ActivationArray qkv = Random(count);
   const DeviceArray<float> cos = Floats(rows * shape.head_dim / 2, 1);
@@ -437,7 +437,7 @@ void KernelBench::RopeKvWrite(const Shape& shape, int64_t rows) {
   });
   const int64_t touched = shape.qkv_width() + shape.num_heads * shape.head_dim;
   const uint64_t token_bytes = static_cast<uint64_t>(touched) * DTypeBytes(dtype()) +
-                               KvTokenBytes(shape.heads(), BenchKvDType(*ops()));
+                               bench::KvTokenBytes(shape.heads(), bench::BenchKvDType(*ops()));
   Report(shape, "rope", "", rows, times,
          Bytes(static_cast<double>(static_cast<uint64_t>(rows) * token_bytes)));
 }
@@ -460,10 +460,12 @@ void KernelBench::Activate(const Shape& shape, int64_t rows) {
 
 // One row against kDecodeKeys keys, of copies that exceed every cache together.
 void KernelBench::AttentionDecode(const Shape& shape) {
-  const AttentionSize size = {.page_size = kPageSize, .num_rows = 1, .kv_len = kDecodeKeys};
-  const uint64_t bytes = kDecodeKeys * KvTokenBytes(shape.heads(), BenchKvDType(*ops()));
+  const bench::AttentionSize size = {.page_size = kPageSize, .num_rows = 1, .kv_len = kDecodeKeys};
+  const uint64_t bytes =
+      kDecodeKeys * bench::KvTokenBytes(shape.heads(), bench::BenchKvDType(*ops()));
   const auto copies = static_cast<int>(CeilDiv(options_.cold_bytes, bytes));
-  const auto attention = OrDie(AttentionCase::Make(size, shape.heads(), copies, kSeed, &device_));
+  const auto attention =
+      OrDie(bench::AttentionCase::Make(size, shape.heads(), copies, kSeed, &device_));
   int turn = 0;
   const Times times =
       Measure(copies, options_.repeats, [&](int) { attention->Launch(turn++ % copies); });
@@ -472,11 +474,11 @@ void KernelBench::AttentionDecode(const Shape& shape) {
 
 // A prompt of kPrefillTokens tokens: 4 operations for each query head, element and pair.
 void KernelBench::AttentionPrefill(const Shape& shape) {
-  const AttentionSize size = {
+  const bench::AttentionSize size = {
       .page_size = kPageSize, .extend_len = kPrefillTokens, .kv_len = kPrefillTokens};
-  const auto attention = OrDie(AttentionCase::Make(size, shape.heads(), 1, kSeed, &device_));
+  const auto attention = OrDie(bench::AttentionCase::Make(size, shape.heads(), 1, kSeed, &device_));
   const Times times = Measure(1, options_.repeats, [&](int) { attention->Launch(0); });
-  const auto pairs = static_cast<double>(CausalPairs(0, kPrefillTokens));
+  const auto pairs = static_cast<double>(bench::CausalPairs(0, kPrefillTokens));
   const double operations = 4 * pairs * static_cast<double>(shape.num_heads * shape.head_dim);
   Report(shape, "prefill", DTypeName(dtype()), kPrefillTokens, times,
          Operations(operations, {OperandKind::kF32}));

@@ -84,7 +84,7 @@ class OnednnProduct {
     FillX(rows * num_in);
     const auto count = static_cast<uint64_t>(num_out * num_in);
     const auto values =
-        OrDie(MakeRandomMemory(count * 2, DType::kBF16, 0, kUnitSpread / 32, kSeed));
+        OrDie(MakeRandomMemory(count * 2, DType::kBF16, 0, bench::kUnitSpread / 32, kSeed));
     dnnl::memory from(plain, engine_);
     std::memcpy(from.get_data_handle(), values.get(), count * (int8 ? 1 : 2));
     for (int i = 0; i < copies; ++i) {
@@ -107,8 +107,8 @@ class OnednnProduct {
   // The rows are the first ones of the same numbers, however many there are.
   void FillX(int64_t count) {
     const uint64_t bytes = static_cast<uint64_t>(count) * (int8_ ? 1 : 2);
-    const auto from = OrDie(
-        MakeRandomMemory(CeilDiv<uint64_t>(bytes, 2) * 2, DType::kBF16, 0, kUnitSpread, kSeed + 1));
+    const auto from = OrDie(MakeRandomMemory(CeilDiv<uint64_t>(bytes, 2) * 2, DType::kBF16, 0,
+                                             bench::kUnitSpread, kSeed + 1));
     std::memcpy(x_.get_data_handle(), from.get(), bytes);
   }
 
@@ -123,7 +123,8 @@ class OnednnProduct {
 
 class Comparison {
  public:
-  Comparison(BenchDevice device, int threads) : device_(std::move(device)), threads_(threads) {}
+  Comparison(bench::BenchDevice device, int threads)
+      : device_(std::move(device)), threads_(threads) {}
 
   void Run() {
     fmt::print("{}, {} threads\n", ops()->Name(), threads_);
@@ -143,7 +144,7 @@ class Comparison {
     const WeightFormat format = {DType::kBF16, int8 ? Quantization::kInt8 : Quantization::kNone};
     const auto count = static_cast<uint64_t>(num_out * num_in + copies);
     const auto values =
-        OrDie(MakeRandomMemory(count * 2, DType::kBF16, 0, kUnitSpread / 32, kSeed));
+        OrDie(MakeRandomMemory(count * 2, DType::kBF16, 0, bench::kUnitSpread / 32, kSeed));
     std::vector<Matrix> packed;
     for (int i = 0; i < copies; ++i) {
       const TensorView view = {values.get() + i * 2, DType::kBF16, {num_out, num_in}};
@@ -157,7 +158,7 @@ class Comparison {
     const auto elements = static_cast<uint64_t>(count);
     auto array = OrDie(ActivationArray::Make(ops(), dtype, {elements}));
     const uint64_t bytes = elements * DTypeBytes(dtype);
-    const auto values = OrDie(MakeRandomMemory(bytes, dtype, 0, kUnitSpread, kSeed + 1));
+    const auto values = OrDie(MakeRandomMemory(bytes, dtype, 0, bench::kUnitSpread, kSeed + 1));
     if (const Status status = ops()->Upload(array.ptr().data, values.get(), bytes); !status.ok()) {
       std::fputs((status.message() + "\n").c_str(), stderr);
       std::exit(1);
@@ -202,17 +203,17 @@ class Comparison {
     }
   }
 
-  BenchDevice device_;
+  bench::BenchDevice device_;
   int threads_;
 };
 
 int Main(int argc, char** argv) {
   const int threads = argc > 1 ? std::max(1, std::atoi(argv[1])) : 1;
   omp_set_num_threads(threads);
-  EngineOptions options;
+  load::EngineOptions options;
   options.device = "cpu";
   options.threads = threads;
-  Comparison(OrDie(BenchDevice::Open(options, AttentionConfig({}))), threads).Run();
+  Comparison(OrDie(bench::BenchDevice::Open(options, bench::AttentionConfig({}))), threads).Run();
   return 0;
 }
 

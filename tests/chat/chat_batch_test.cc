@@ -14,7 +14,7 @@
 #include "program/pty_chat.h"
 #include "slow.h"
 
-namespace minisgl {
+namespace minisgl::chat {
 namespace {
 
 constexpr const char* kPrompts = MINISGL_SOURCE_DIR "/prompts/mixed.jsonl";
@@ -300,4 +300,4 @@ TEST(ChatBatchFilesTest, AnswersStandBesideTheirRows) {
 }
 
 }  // namespace
-}  // namespace minisgl
+}  // namespace minisgl::chat

@@ -8,7 +8,7 @@
 
 #include "program/pty_chat.h"
 
-namespace minisgl {
+namespace minisgl::chat {
 namespace {
 
 class ChatBranchTest : public ChatTest {
@@ -164,4 +164,4 @@ TEST_F(ChatBranchTest, ARegenThatIsStoppedKeepsWhatWasSaid) {
 }
 
 }  // namespace
-}  // namespace minisgl
+}  // namespace minisgl::chat

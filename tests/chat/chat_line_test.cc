@@ -16,7 +16,7 @@
 #include "program/screen.h"
 #include "slow.h"
 
-namespace minisgl {
+namespace minisgl::chat {
 namespace {
 
 CompletionWords Words() {
@@ -263,4 +263,4 @@ TEST_F(ChatLineTest, HelpIsGrouped) {
 }
 
 }  // namespace
-}  // namespace minisgl
+}  // namespace minisgl::chat

@@ -17,7 +17,7 @@
 #include "chat/chat_settings.h"
 #include "slow.h"
 
-namespace minisgl {
+namespace minisgl::chat {
 namespace {
 
 using Kind = ChatInputLine::Kind;
@@ -333,4 +333,4 @@ TEST(HistoryFileTest, WhereNothingCanBeKeptNothingHappens) {
 }
 
 }  // namespace
-}  // namespace minisgl
+}  // namespace minisgl::chat

@@ -10,7 +10,7 @@
 #include "../runtime/renamed_wren.h"
 #include "program/pty_chat.h"
 
-namespace minisgl {
+namespace minisgl::chat {
 namespace {
 
 // A template that has the model reason from the start; it never says that it is done.
@@ -120,4 +120,4 @@ TEST_F(ChatControlTagsTest, OnATerminalItIsDimmed) {
 }
 
 }  // namespace
-}  // namespace minisgl
+}  // namespace minisgl::chat

@@ -12,7 +12,7 @@
 #include "program/screen.h"
 #include "slow.h"
 
-namespace minisgl {
+namespace minisgl::chat {
 namespace {
 
 class ChatTerminalTest : public ChatTest {
@@ -182,4 +182,4 @@ TEST_F(ChatTerminalTest, ALineBreakAtTheEndOfAPasteBeginsNoLine) {
 }
 
 }  // namespace
-}  // namespace minisgl
+}  // namespace minisgl::chat

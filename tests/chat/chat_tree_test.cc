@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-namespace minisgl {
+namespace minisgl::chat {
 namespace {
 
 std::vector<SessionMessage> Conversation(const std::vector<std::string>& texts) {
@@ -86,4 +86,4 @@ TEST(ChatTreeTest, NamesOfBranches) {
 }
 
 }  // namespace
-}  // namespace minisgl
+}  // namespace minisgl::chat

@@ -5,7 +5,7 @@
 
 #include "program/pty_chat.h"
 
-namespace minisgl {
+namespace minisgl::chat {
 namespace {
 
 class LineLocaleTest : public ChatTest, public testing::WithParamInterface<const char*> {};
@@ -30,4 +30,4 @@ INSTANTIATE_TEST_SUITE_P(All, LineLocaleTest,
                          });
 
 }  // namespace
-}  // namespace minisgl
+}  // namespace minisgl::chat

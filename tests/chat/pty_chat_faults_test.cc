@@ -12,7 +12,7 @@
 
 #include "program/pty_chat.h"
 
-namespace minisgl {
+namespace minisgl::chat {
 namespace {
 
 const std::vector<std::string> kSlow = {"--ignore-eos", "-n", "1500", "--cpu-target", "naive"};
@@ -127,4 +127,4 @@ INSTANTIATE_TEST_SUITE_P(Row43, ChatFaultTest, ::testing::ValuesIn(Cases()),
                          [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace
-}  // namespace minisgl
+}  // namespace minisgl::chat

@@ -12,7 +12,7 @@
 #include "program/pty_chat.h"
 #include "term/run_history.h"
 
-namespace minisgl {
+namespace minisgl::chat {
 namespace {
 
 TEST_F(ChatTest, AnswersAndLeavesAtTheEndOfInput) {
@@ -41,7 +41,8 @@ TEST_F(ChatTest, TheSummaryHoldsItOverTime) {
   ASSERT_EQ(chat->WaitForExit(), 0) << chat->output();
   const Result<Json> summary = ParseJson(ReadAll(path));
   ASSERT_TRUE(summary.ok() && summary->Find("time_series") != nullptr) << ReadAll(path);
-  const Result<TimeSeries> series = ParseTimeSeries(*summary->Find("time_series"), "chat.json");
+  const Result<term::TimeSeries> series =
+      term::ParseTimeSeries(*summary->Find("time_series"), "chat.json");
   ASSERT_TRUE(series.ok()) << series.status().message();
   ASSERT_FALSE(series->time_s.empty());
   EXPECT_GT(series->time_s.back(), summary->Find("seconds")->as_double() + 0.5);
@@ -462,4 +463,4 @@ TEST_F(ChatTest, WrongOptionsAreUsageErrors) {
 }
 
 }  // namespace
-}  // namespace minisgl
+}  // namespace minisgl::chat

@@ -18,7 +18,7 @@
 #include "program/fakes.h"
 #include "term/output.h"
 
-namespace minisgl {
+namespace minisgl::cli {
 namespace {
 
 namespace fs = std::filesystem;
@@ -81,7 +81,7 @@ TEST(WriteAllTest, SaysHowMuchWasWrittenBeforeItFailed) {
 
 TEST(OutputFileTest, ARowThatDoesNotFitIsTakenBackAndTheOthersStay) {
   const TemporaryFolder folder;
-  Result<std::unique_ptr<Output>> output = Output::Open(folder.Path("out"), false, -1);
+  Result<std::unique_ptr<term::Output>> output = term::Output::Open(folder.Path("out"), false, -1);
   ASSERT_TRUE(output.ok());
   ASSERT_TRUE((*output)->Begin().ok());
   Status torn;
@@ -101,7 +101,7 @@ TEST(ReplaceFileTest, ALinkStaysAndItsTargetIsReplaced) {
   folder.Write("deep/target", "old");
   fs::create_symlink("deep/second", folder.Path("first"));
   fs::create_symlink("target", folder.Path("deep/second"));
-  ASSERT_TRUE(SaveConversation(folder.Path("first"), kSavedMessages, true).ok());
+  ASSERT_TRUE(chat::SaveConversation(folder.Path("first"), kSavedMessages, true).ok());
   EXPECT_TRUE(fs::is_symlink(folder.Path("first")));
   EXPECT_TRUE(fs::is_symlink(folder.Path("deep/second")));
   EXPECT_EQ(folder.Read("deep/target"), kSaved);
@@ -110,11 +110,11 @@ TEST(ReplaceFileTest, ALinkStaysAndItsTargetIsReplaced) {
 TEST(ReplaceFileTest, ALinkToNothingMakesItsTarget) {
   const TemporaryFolder folder;
   fs::create_symlink(folder.Path("target"), folder.Path("link"));
-  ASSERT_TRUE(SaveConversation(folder.Path("link"), kSavedMessages, false).ok());
+  ASSERT_TRUE(chat::SaveConversation(folder.Path("link"), kSavedMessages, false).ok());
   EXPECT_TRUE(fs::is_symlink(folder.Path("link")));
   EXPECT_EQ(folder.Read("target"), kSaved);
   fs::create_symlink("round", folder.Path("round"));
-  EXPECT_EQ(SaveConversation(folder.Path("round"), kSavedMessages, true).code(),
+  EXPECT_EQ(chat::SaveConversation(folder.Path("round"), kSavedMessages, true).code(),
             StatusCode::kCannotCreate);
   EXPECT_TRUE(fs::is_symlink(folder.Path("round")));
 }
@@ -123,7 +123,7 @@ TEST(ReplaceFileTest, AFileKeepsItsPermissions) {
   const TemporaryFolder folder;
   const std::string path = folder.Write("private", "old");
   ASSERT_EQ(chmod(path.c_str(), 0640), 0);
-  ASSERT_TRUE(SaveConversation(path, kSavedMessages, true).ok());
+  ASSERT_TRUE(chat::SaveConversation(path, kSavedMessages, true).ok());
   struct stat info {};
   ASSERT_EQ(stat(path.c_str(), &info), 0);
   EXPECT_EQ(info.st_mode & 07777, 0640u);
@@ -146,13 +146,13 @@ TEST(ReplaceFileTest, WhatCannotBeWrittenLeavesTheOldFileAndNoOther) {
 TEST(ReplaceFileTest, AHistoryThatIsALinkStaysOne) {
   const TemporaryFolder folder;
   std::string text;
-  for (size_t i = 0; i < 3 * HistoryFile::kLinesMax; ++i) text += std::to_string(i) + "\n";
+  for (size_t i = 0; i < 3 * chat::HistoryFile::kLinesMax; ++i) text += std::to_string(i) + "\n";
   folder.Write("target", text);
   fs::create_symlink("target", folder.Path("history"));
-  EXPECT_EQ(HistoryFile(folder.Path("history")).Load().size(), HistoryFile::kLinesMax);
+  EXPECT_EQ(chat::HistoryFile(folder.Path("history")).Load().size(), chat::HistoryFile::kLinesMax);
   EXPECT_TRUE(fs::is_symlink(folder.Path("history")));
-  EXPECT_EQ(Lines(folder.Read("target")).size(), HistoryFile::kLinesMax);
+  EXPECT_EQ(Lines(folder.Read("target")).size(), chat::HistoryFile::kLinesMax);
 }
 
 }  // namespace
-}  // namespace minisgl
+}  // namespace minisgl::cli

@@ -11,7 +11,7 @@
 #include "program/fakes.h"
 #include "program/program.h"
 
-namespace minisgl {
+namespace minisgl::cli {
 namespace {
 
 class InfoProgramTest : public ::testing::Test {
@@ -106,4 +106,4 @@ TEST_F(InfoProgramTest, ShapesOfRealModelsAreDescribed) {
 }
 
 }  // namespace
-}  // namespace minisgl
+}  // namespace minisgl::cli

@@ -9,7 +9,7 @@
 #include "program/fakes.h"
 #include "program/program.h"
 
-namespace minisgl {
+namespace minisgl::cli {
 namespace {
 
 class PlanProgramTest : public ::testing::Test {
@@ -123,4 +123,4 @@ TEST_F(PlanProgramTest, WhatCannotBeReadIsSaid) {
 }
 
 }  // namespace
-}  // namespace minisgl
+}  // namespace minisgl::cli

@@ -22,7 +22,7 @@
 #include "program/synced_files.h"
 #include "term/output.h"
 
-namespace minisgl {
+namespace minisgl::cli {
 namespace {
 
 namespace fs = std::filesystem;
@@ -59,21 +59,22 @@ class PlantedFilesTest : public testing::Test {
 TEST_F(PlantedFilesTest, ALinkOfAnotherUserIsNotFollowed) {
   if (geteuid() != 0) GTEST_SKIP() << "only root can make links of other users";
   const std::string link = PlantLink("link", "victim");
-  ExpectRefused(Output::Open(link, true, -1).status(), "symbolic link of another user");
+  ExpectRefused(term::Output::Open(link, true, -1).status(), "symbolic link of another user");
   ExpectRefused(ReplaceFile(link, "text", 0600), "symbolic link of another user");
-  ExpectRefused(SaveConversation(link, {{"user", "Hi", {}}}, true),
+  ExpectRefused(chat::SaveConversation(link, {{"user", "Hi", {}}}, true),
                 "symbolic link of another user");
-  HistoryFile(link).Append("line");
+  chat::HistoryFile(link).Append("line");
   EXPECT_FALSE(fs::exists(folder_.Path("victim")));
   // Neither is one that a link of one's own leads to.
   fs::create_symlink("link", folder_.Path("own"));
-  ExpectRefused(Output::Open(folder_.Path("own"), true, -1).status(), "link is a symbolic link");
+  ExpectRefused(term::Output::Open(folder_.Path("own"), true, -1).status(),
+                "link is a symbolic link");
   EXPECT_FALSE(fs::exists(folder_.Path("victim")));
 }
 
 TEST_F(PlantedFilesTest, OnesOwnLinkIsFollowed) {
   fs::create_symlink("target", folder_.Path("link"));
-  const auto output = Output::Open(folder_.Path("link"), false, -1);
+  const auto output = term::Output::Open(folder_.Path("link"), false, -1);
   ASSERT_TRUE(output.ok()) << output.status().message();
   ASSERT_TRUE((*output)->Begin().ok());
   ASSERT_TRUE((*output)->Write("text").ok());
@@ -84,9 +85,9 @@ TEST_F(PlantedFilesTest, AFileOfAnotherUserInASharedFolderIsNotWritten) {
   if (geteuid() != 0) GTEST_SKIP() << "only root can make files of other users";
   const std::string path = folder_.Write("out", "");
   ASSERT_EQ(chown(path.c_str(), kOtherUser, kOtherUser), 0);
-  EXPECT_TRUE(Output::Open(path, false, -1).ok()) << "the folder is not shared";
+  EXPECT_TRUE(term::Output::Open(path, false, -1).ok()) << "the folder is not shared";
   ASSERT_EQ(chmod(folder_.Path("").c_str(), 01777), 0);
-  ExpectRefused(Output::Open(path, false, -1).status(), "belongs to another user");
+  ExpectRefused(term::Output::Open(path, false, -1).status(), "belongs to another user");
 }
 
 // /dev/stdout leads to an open file, which no name stands for.
@@ -95,7 +96,7 @@ TEST_F(PlantedFilesTest, ANameOfAnOpenFileIsThatFile) {
   ASSERT_GE(fd, 0);
   fs::create_symlink("/proc/self/fd/" + std::to_string(fd), folder_.Path("link"));
   {
-    const auto output = Output::Open(folder_.Path("link"), false, -1);
+    const auto output = term::Output::Open(folder_.Path("link"), false, -1);
     ASSERT_TRUE(output.ok()) << output.status().message();
     EXPECT_FALSE((*output)->is_regular_file()) << "it has no name for a journal beside it";
     ASSERT_TRUE((*output)->Write("text").ok());
@@ -107,7 +108,8 @@ TEST_F(PlantedFilesTest, ANameOfAnOpenFileIsThatFile) {
 TEST_F(PlantedFilesTest, AJournalIsNeverALink) {
   folder_.Write("victim", "");
   fs::create_symlink("victim", folder_.Path("out.meta"));
-  ExpectRefused(WriteJournal(folder_.Path("out"), Json(Json::Object())), "is a symbolic link");
+  ExpectRefused(batch::WriteJournal(folder_.Path("out"), Json(Json::Object())),
+                "is a symbolic link");
   EXPECT_TRUE(fs::is_symlink(folder_.Path("out.meta")));
   EXPECT_EQ(folder_.Read("victim"), "");
 }
@@ -117,7 +119,7 @@ TEST_F(PlantedFilesTest, AFileThatAnOutputWritesIsLocked) {
   const std::string path = folder_.Path("out.meta");
   EXPECT_FALSE(IsLocked(path));
   {
-    const auto output = Output::Open(path, false, -1);
+    const auto output = term::Output::Open(path, false, -1);
     ASSERT_TRUE(output.ok());
     EXPECT_TRUE(IsLocked(path));
   }
@@ -179,21 +181,21 @@ TEST_F(PlantedFilesTest, AReplacedFileKeepsItsOwner) {
 TEST_F(PlantedFilesTest, AJournalIsNoWiderThanItsOutput) {
   const std::string path = folder_.Write("out", "");
   ASSERT_EQ(chmod(path.c_str(), 0600), 0);
-  ASSERT_TRUE(WriteJournal(path, Json(Json::Object())).ok());
+  ASSERT_TRUE(batch::WriteJournal(path, Json(Json::Object())).ok());
   EXPECT_EQ(ModeOf(path + ".meta"), 0600u);
 }
 
 TEST_F(PlantedFilesTest, ConversationsAndHistoriesAreTheirOwners) {
-  ASSERT_TRUE(SaveConversation(folder_.Path("saved"), {{"user", "Hi", {}}}, false).ok());
+  ASSERT_TRUE(chat::SaveConversation(folder_.Path("saved"), {{"user", "Hi", {}}}, false).ok());
   EXPECT_EQ(ModeOf(folder_.Path("saved")), 0600u);
-  HistoryFile(folder_.Path("new")).Append("line");
+  chat::HistoryFile(folder_.Path("new")).Append("line");
   EXPECT_EQ(ModeOf(folder_.Path("new")), 0600u);
   const std::string old = folder_.Write("old", "line\n");
   ASSERT_EQ(chmod(old.c_str(), 0644), 0);
-  EXPECT_EQ(HistoryFile(old).Load().size(), 1u);
+  EXPECT_EQ(chat::HistoryFile(old).Load().size(), 1u);
   EXPECT_EQ(ModeOf(old), 0600u);
   ASSERT_EQ(chmod(old.c_str(), 0664), 0);
-  HistoryFile(old).Append("second");
+  chat::HistoryFile(old).Append("second");
   EXPECT_EQ(ModeOf(old), 0600u);
   EXPECT_EQ(folder_.Read("old"), "line\nsecond\n");
 }
@@ -206,12 +208,12 @@ TEST_F(PlantedFilesTest, AFifoIsNoHistory) {
   });
   const std::string path = folder_.Path("fifo");
   ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
-  HistoryFile(path).Append("line");
-  HistoryFile history(path);
+  chat::HistoryFile(path).Append("line");
+  chat::HistoryFile history(path);
   EXPECT_TRUE(history.Load().empty());
   history.Append("line");
   // A link to /dev/null asks for no history.
-  EXPECT_TRUE(HistoryFile("/dev/null").Load().empty());
+  EXPECT_TRUE(chat::HistoryFile("/dev/null").Load().empty());
   SetLogSink(nullptr);
   ASSERT_EQ(warnings.size(), 1u);
   EXPECT_NE(warnings[0].find("is no regular file"), std::string::npos) << warnings[0];
@@ -226,7 +228,7 @@ TEST_F(PlantedFilesTest, FoldersAreSyncedAfterCreateAndRename) {
   };
   {
     const SyncedFiles synced;
-    const auto output = Output::Open(folder_.Path("out"), false, -1);
+    const auto output = term::Output::Open(folder_.Path("out"), false, -1);
     ASSERT_TRUE(output.ok());
     ASSERT_TRUE((*output)->Begin().ok());
     EXPECT_EQ(count(synced, dir), 1);
@@ -234,14 +236,14 @@ TEST_F(PlantedFilesTest, FoldersAreSyncedAfterCreateAndRename) {
   }
   {
     const SyncedFiles synced;
-    ASSERT_TRUE(WriteJournal(folder_.Path("out"), Json(Json::Object())).ok());
+    ASSERT_TRUE(batch::WriteJournal(folder_.Path("out"), Json(Json::Object())).ok());
     EXPECT_EQ(synced.Paths().back(), dir) << "after the rename";
     EXPECT_EQ(count(synced, dir), 1);
     EXPECT_EQ(synced.Paths().size(), 2u);
   }
   {
     const SyncedFiles synced;
-    const auto output = Output::OpenToAppend(folder_.Path("out"), -1);
+    const auto output = term::Output::OpenToAppend(folder_.Path("out"), -1);
     ASSERT_TRUE(output.ok());
     ASSERT_TRUE((*output)->Begin().ok());
     EXPECT_EQ(count(synced, dir), 0) << "the name is there already";
@@ -283,4 +285,4 @@ TEST_F(PlantedProgramTest, AReportThatIsAFileOfTheRunIsRefusedBeforeTheRun) {
 }
 
 }  // namespace
-}  // namespace minisgl
+}  // namespace minisgl::cli

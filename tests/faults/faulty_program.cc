@@ -60,7 +60,7 @@ void FillReport(Report* report) {
   // Whoever runs the tests may ignore signals (nohup does).
   for (const int number : {SIGINT, SIGTERM, SIGHUP}) signal(number, SIG_DFL);
   Arm(fault);
-  const int code = ProgramMain(static_cast<int>(argv.size()) - 1, argv.data());
+  const int code = cli::ProgramMain(static_cast<int>(argv.size()) - 1, argv.data());
   Disarm();
   FillReport(report);
   std::exit(code);

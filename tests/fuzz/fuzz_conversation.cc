@@ -17,7 +17,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string path = stem + ".jsonl", again_path = stem + "-again.jsonl";
   std::ofstream(path, std::ios::binary)
       .write(reinterpret_cast<const char*>(data), static_cast<std::streamsize>(size));
-  const auto messages = LoadConversation(path);
+  const auto messages = chat::LoadConversation(path);
   std::error_code ignored;
   std::filesystem::remove(path, ignored);
   if (!messages.ok()) {
@@ -28,8 +28,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     return 0;
   }
   MINISGL_CHECK(!messages->empty(), "no messages and no error");
-  const Status saved = SaveConversation(again_path, *messages, /*overwrite=*/true);
-  const auto again = LoadConversation(again_path);
+  const Status saved = chat::SaveConversation(again_path, *messages, /*overwrite=*/true);
+  const auto again = chat::LoadConversation(again_path);
   std::filesystem::remove(again_path, ignored);
   MINISGL_CHECK(saved.ok() && again.ok() && again->size() == messages->size(), "is not saved");
   for (size_t i = 0; i < again->size(); ++i) {

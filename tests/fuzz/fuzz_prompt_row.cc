@@ -17,19 +17,19 @@ namespace {
 
 using namespace minisgl;
 
-const TextModel& DemoText() {
-  static const TextModel text = [] {
-    ModelOptions options;
+const load::TextModel& DemoText() {
+  static const load::TextModel text = [] {
+    load::ModelOptions options;
     options.model = MINISGL_SOURCE_DIR "/tests/models/wren";
-    Result<TextModel> loaded = LoadTextModel(options);
+    Result<load::TextModel> loaded = load::LoadTextModel(options);
     MINISGL_CHECK(loaded.ok(), "{}", loaded.status().message());
     return std::move(loaded).value();
   }();
   return text;
 }
 
-const PromptBuilder& Builder() {
-  static const PromptBuilder builder = [] {
+const batch::PromptBuilder& Builder() {
+  static const batch::PromptBuilder builder = [] {
     EngineLimits limits;
     limits.vocab_size = DemoText().tokenizer->vocab_size();
     limits.page_size = 16;
@@ -37,17 +37,17 @@ const PromptBuilder& Builder() {
     limits.max_running_requests = 4;
     limits.max_seq_len = 512;
     limits.max_step_tokens = 64;
-    return PromptBuilder(&DemoText(), limits, {});
+    return batch::PromptBuilder(&DemoText(), limits, {});
   }();
   return builder;
 }
 
-void CheckLine(const std::string& line, const Row& row) {
+void CheckLine(const std::string& line, const batch::Row& row) {
   MINISGL_CHECK(line.find('\n') == line.size() - 1, "not one line");
   MINISGL_CHECK(IsValidUtf8(line), "wrote ill-formed text");
   const auto json = ParseJson(line);
   MINISGL_CHECK(json.ok(), "not JSON: {}", json.status().message());
-  const Json* id = json->Find(row.format == RowFormat::kOwn ? "id" : "custom_id");
+  const Json* id = json->Find(row.format == batch::RowFormat::kOwn ? "id" : "custom_id");
   MINISGL_CHECK(id != nullptr && *id == row.id, "not the row's id");
 }
 
@@ -56,25 +56,25 @@ void CheckLine(const std::string& line, const Row& row) {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view text(reinterpret_cast<const char*>(data), size);
   for (const bool lenient : {false, true}) {
-    ParsedRow parsed = ParseRow(text, 0, 1, lenient);
+    batch::ParsedRow parsed = batch::ParseRow(text, 0, 1, lenient);
     std::vector<Prompt> prompts;
     if (!parsed.error) parsed.error = Builder().Build(&parsed.row, &prompts);
     if (parsed.error) {
       const std::string& message = parsed.error->message;
       MINISGL_CHECK(Visible(message, message.size()) == message, "not one readable line");
-      CheckLine(FormatErrorRow(parsed.row, *parsed.error), parsed.row);
+      CheckLine(batch::FormatErrorRow(parsed.row, *parsed.error), parsed.row);
       continue;
     }
     MINISGL_CHECK(prompts.size() == static_cast<size_t>(parsed.row.n), "not n prompts");
-    RowAnswer answer;
+    batch::RowAnswer answer;
     answer.text = text;
     answer.token_ids = prompts.front().ids;
     answer.finish_reason = "stop";
     for (const TokenId id : answer.token_ids) {
       if (parsed.row.num_logprobs) answer.logprobs.push_back({id, -1.0f, {{id, -1.0f}}});
     }
-    const std::vector<RowAnswer> answers(prompts.size(), answer);
-    CheckLine(FormatAnswerRow(parsed.row, answers, *DemoText().tokenizer), parsed.row);
+    const std::vector<batch::RowAnswer> answers(prompts.size(), answer);
+    CheckLine(batch::FormatAnswerRow(parsed.row, answers, *DemoText().tokenizer), parsed.row);
   }
   return 0;
 }

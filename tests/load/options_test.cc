@@ -13,7 +13,7 @@
 #include "load/sampling.h"
 #include "report/summary.h"
 
-namespace minisgl {
+namespace minisgl::load {
 namespace {
 
 class OptionsTest : public ::testing::Test {
@@ -21,11 +21,11 @@ class OptionsTest : public ::testing::Test {
   // The error of parsing `arguments`, "" where they are right.
   std::string Parse(const std::vector<std::string>& arguments) {
     OptionTable app("test", "");
-    options_ = RunOptions();
-    AddRunOptions(&app, &options_);
+    options_ = batch::RunOptions();
+    batch::AddRunOptions(&app, &options_);
     return app.Parse(arguments).status().message();
   }
-  RunOptions options_;
+  batch::RunOptions options_;
 };
 
 TEST_F(OptionsTest, BadValuesAreRefusedNamingTheOption) {
@@ -123,12 +123,12 @@ TEST_F(OptionsTest, MinusOneIsOffWhereOtherProgramsHaveItSo) {
 
 TEST_F(OptionsTest, MinTokensIsNotAboveMaxTokens) {
   ASSERT_EQ(Parse({"--min-tokens", "6", "--max-tokens", "5", "-p", "a"}), "");
-  const Status status = CheckRunOptions(options_);
+  const Status status = batch::CheckRunOptions(options_);
   EXPECT_EQ(status.code(), StatusCode::kUsage);
   EXPECT_NE(status.message().find("found 6 and 5"), std::string::npos) << status.message();
   for (const char* max_tokens : {"6", "-1"}) {
     ASSERT_EQ(Parse({"--min-tokens", "6", "--max-tokens", max_tokens, "-p", "a"}), "");
-    EXPECT_TRUE(CheckRunOptions(options_).ok());
+    EXPECT_TRUE(batch::CheckRunOptions(options_).ok());
   }
 }
 
@@ -186,13 +186,13 @@ TEST_F(OptionsTest, OptionsThatContradictEachOtherAreWrongUsage) {
                                                        {"--raw", "--system", "x", "-p", "x"}};
   for (const std::vector<std::string>& arguments : cases) {
     ASSERT_EQ(Parse(arguments), "");
-    EXPECT_EQ(CheckRunOptions(options_).code(), StatusCode::kUsage) << arguments[0];
+    EXPECT_EQ(batch::CheckRunOptions(options_).code(), StatusCode::kUsage) << arguments[0];
   }
 }
 
 TEST_F(OptionsTest, ADeviceThatThisProgramCannotUseIsUnavailable) {
   ASSERT_EQ(Parse({"--device", "cuda:1000", "-p", "x"}), "");
-  const Status status = CheckRunOptions(options_);
+  const Status status = batch::CheckRunOptions(options_);
   EXPECT_EQ(status.code(), StatusCode::kUnavailable);
   EXPECT_TRUE(status.message().starts_with("--device cuda:1000: ")) << status.message();
   EXPECT_NE(status.message().find("use --device cpu"), std::string::npos) << status.message();
@@ -278,8 +278,8 @@ TEST(SamplingDefaultsTest, GreedyUnlessTheModelSamples) {
   EXPECT_EQ(ResolveSamplingDefaults({}, generation).params.temperature, 1);
 }
 
-RunSummary SomeSummary() {
-  RunSummary summary;
+report::RunSummary SomeSummary() {
+  report::RunSummary summary;
   summary.rows_done = 9;
   summary.rows_failed = 1;
   summary.seconds = 2;
@@ -305,12 +305,12 @@ void ExpectSaid(const std::string& text, const std::vector<const char*>& all) {
 
 // A histogram's percentile is at most the largest value: of one value, that value.
 TEST(SummaryTest, FiguresAreInTextAndJson) {
-  const RunSummary summary = SomeSummary();
-  ExpectSaid(FormatSummary(summary),
+  const report::RunSummary summary = SomeSummary();
+  ExpectSaid(report::FormatSummary(summary),
              {"9 done, 1 failed, 2.00 s", "1,000 (900 from the prefix cache, 90.0 %; 100 computed)",
               "500 in, 25 out; 4.50 requests/s", "waiting         p50 0.250 s",
               "first token     p50 0.500 s", "p99 10.0 ms", "preemptions     3"});
-  const Json json = SummaryJson(summary);
+  const Json json = report::SummaryJson(summary);
   EXPECT_EQ(*json.Find("rows_failed"), Json(1));
   EXPECT_EQ(*json.Find("cached_tokens"), Json(900));
   EXPECT_EQ(*json.Find("cache_hit_percent"), Json(90.0));
@@ -332,22 +332,22 @@ TEST(SummaryTest, FiguresAreInTextAndJson) {
 
 TEST(SummaryTest, StatsHoldTheSchedulersFiguresAndTheRuntimesTimes) {
   ExpectSaid(
-      FormatStats(SomeSummary().stats),
+      report::FormatStats(SomeSummary().stats),
       {"recomputed_tokens 77\n", "preemptions       3\n", "hit_rate          90.0 %\n",
        "waiting           p50 2", "max 250.000 ms\n", "first_token       p50 ", "max 500.000 ms\n",
        "between_tokens    p50 ", "max 10.000 ms\n", "host_step         p50 0.", "max 0.100 ms"});
 }
 
 TEST(SummaryTest, AcceptanceIsSaidWhereThereWereDrafts) {
-  RunSummary summary = SomeSummary();
-  EXPECT_EQ(FormatStats(summary.stats).find("draft_acceptance"), std::string::npos);
-  EXPECT_EQ(SummaryJson(summary).Find("draft_acceptance_percent"), nullptr);
+  report::RunSummary summary = SomeSummary();
+  EXPECT_EQ(report::FormatStats(summary.stats).find("draft_acceptance"), std::string::npos);
+  EXPECT_EQ(report::SummaryJson(summary).Find("draft_acceptance_percent"), nullptr);
   summary.stats.scheduler.drafted_tokens = 40;
   summary.stats.scheduler.accepted_drafts = 30;
-  ExpectSaid(FormatStats(summary.stats), {"draft_acceptance  75.0 %\n"});
-  ASSERT_NE(SummaryJson(summary).Find("draft_acceptance_percent"), nullptr);
-  EXPECT_EQ(*SummaryJson(summary).Find("draft_acceptance_percent"), Json(75.0));
+  ExpectSaid(report::FormatStats(summary.stats), {"draft_acceptance  75.0 %\n"});
+  ASSERT_NE(report::SummaryJson(summary).Find("draft_acceptance_percent"), nullptr);
+  EXPECT_EQ(*report::SummaryJson(summary).Find("draft_acceptance_percent"), Json(75.0));
 }
 
 }  // namespace
-}  // namespace minisgl
+}  // namespace minisgl::load

@@ -48,7 +48,7 @@ class LineTemplate : public ChatTemplate {
   Result<std::vector<TextPiece>> Render(const ChatInput& input) const override;
 };
 
-TextModel FakeTextModel(bool with_template = true);
+load::TextModel FakeTextModel(bool with_template = true);
 
 // Requests wait until `on_submit` or the test answers them.
 class FakeRuntime : public Runtime {

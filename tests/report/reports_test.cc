@@ -20,19 +20,20 @@
 #include "program/program.h"
 #include "term/run_history.h"
 
-namespace minisgl {
+namespace minisgl::report {
 namespace {
 
 using Arguments = std::vector<std::string>;
 
 class ReportFilesTest : public ::testing::Test {
  protected:
-  Status Open(const ReportOptions& options, bool force = false) {
-    Result<std::unique_ptr<Output>> answers = Output::Open(folder_.Path("answers"), true, -1);
+  Status Open(const load::ReportOptions& options, bool force = false) {
+    Result<std::unique_ptr<term::Output>> answers =
+        term::Output::Open(folder_.Path("answers"), true, -1);
     EXPECT_TRUE(answers.ok());
     return files_.Open(options, force, -1, **answers);
   }
-  static ReportOptions Trace(const std::string& path) { return {false, "", path}; }
+  static load::ReportOptions Trace(const std::string& path) { return {false, "", path}; }
 
   TemporaryFolder folder_;
   ReportFiles files_;
@@ -86,10 +87,11 @@ TEST_F(ReportFilesTest, AReaderWhoLeftIs141WithoutAWord) {
   signal(SIGPIPE, SIG_IGN);
   const std::string path = folder_.Path("pipe");
   ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
-  for (const ReportOptions& options : {Trace(path), ReportOptions{false, path, ""}}) {
+  for (const load::ReportOptions& options : {Trace(path), load::ReportOptions{false, path, ""}}) {
     const int reading_end = open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     ReportFiles files;
-    Result<std::unique_ptr<Output>> answers = Output::Open(folder_.Path("answers"), true, -1);
+    Result<std::unique_ptr<term::Output>> answers =
+        term::Output::Open(folder_.Path("answers"), true, -1);
     ASSERT_TRUE(answers.ok());
     ASSERT_TRUE(files.Open(options, false, -1, **answers).ok());
     close(reading_end);
@@ -238,7 +240,8 @@ TEST_F(ReportsProgramTest, ASummarySaysWhatRanAndHowItWentOverTime) {
   EXPECT_GT(summary.Find("requests_per_s")->as_double(), 0);
   EXPECT_GT(summary.Find("peak_memory_bytes")->as_int(), 1 << 20);
   ASSERT_NE(summary.Find("time_series"), nullptr);
-  const Result<TimeSeries> series = ParseTimeSeries(*summary.Find("time_series"), "summary");
+  const Result<term::TimeSeries> series =
+      term::ParseTimeSeries(*summary.Find("time_series"), "summary");
   ASSERT_TRUE(series.ok()) << series.status().message();
   const auto total = [&](const std::vector<double>& rates) {
     double sum = 0, before = 0;
@@ -341,4 +344,4 @@ TEST_F(ReportsProgramTest, InfoShowsWhatDraftsTake) {
 }
 
 }  // namespace
-}  // namespace minisgl
+}  // namespace minisgl::report

@@ -13,7 +13,7 @@
 #include "report/pool_model.h"
 #include "report/prefix_counter.h"
 
-namespace minisgl {
+namespace minisgl::report {
 namespace {
 
 using Ids = std::vector<TokenId>;
@@ -221,7 +221,7 @@ Json Summary(double seconds, int64_t computed, int64_t answered) {
 TEST(RunSpeedTest, TheSeriesTellsPromptsFromAnswers) {
   Json summary = Summary(44, 4000, 4000);
   Json series = Json(Json::Object());
-  for (const TimeSeriesColumn& column : TimeSeriesColumns()) {
+  for (const term::TimeSeriesColumn& column : term::TimeSeriesColumns()) {
     series.Set(column.name, *ParseJson("[0, 0, 0, 0]"));
   }
   series.Set("time_s", *ParseJson("[4, 14, 34, 44]"));
@@ -266,4 +266,4 @@ TEST(RunSpeedTest, ABenchmarkTellsToo) {
 }
 
 }  // namespace
-}  // namespace minisgl
+}  // namespace minisgl::report

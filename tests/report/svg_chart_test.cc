@@ -12,7 +12,7 @@
 #include "program/program.h"
 #include "term/run_history.h"
 
-namespace minisgl {
+namespace minisgl::report {
 namespace {
 
 TEST(SvgChartTest, ScalesAreRoundAndReachTheLargestValue) {
@@ -101,7 +101,7 @@ class ReportProgramTest : public ::testing::Test {
   // A summary of a run of two seconds, with `name` replaced by `text`.
   static Json Summary() {
     Json series = Json(Json::Object());
-    for (const TimeSeriesColumn& column : TimeSeriesColumns()) {
+    for (const term::TimeSeriesColumn& column : term::TimeSeriesColumns()) {
       series.Set(column.name,
                  *ParseJson(std::string(column.name) == "time_s" ? "[1.0, 2.0]" : "[30, 60]"));
     }
@@ -241,4 +241,4 @@ TEST_F(ReportProgramTest, ASummaryIsNeverWrittenOver) {
 }
 
 }  // namespace
-}  // namespace minisgl
+}  // namespace minisgl::report

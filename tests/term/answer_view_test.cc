@@ -20,7 +20,7 @@
 #include "program/program.h"
 #include "program/pty_process.h"
 
-namespace minisgl {
+namespace minisgl::term {
 namespace {
 
 struct Shown {
@@ -34,12 +34,12 @@ class AnswerViewTest : public ::testing::Test {
               const std::string& finish_reason = "stop") {
     auto output = Output::Open(folder_.Path("out"), true, -1);
     EXPECT_TRUE(output.ok() && (*output)->Begin().ok());
-    Row row;
+    batch::Row row;
     row.reasoning = {"<think>", "</think>"};
-    RowAnswer answer;
+    batch::RowAnswer answer;
     answer.finish_reason = finish_reason;
     testing::internal::CaptureStderr();
-    TextAnswerWriter writer(output->get(), mode);
+    batch::TextAnswerWriter writer(output->get(), mode);
     writer.Begin(row);
     for (const std::string& piece : pieces) EXPECT_TRUE(writer.WriteText(piece).ok());
     EXPECT_TRUE(writer.WriteAnswers(row, {answer}).ok());
@@ -127,37 +127,37 @@ TEST(AnswerViewTerminalTest, ReasoningStandsAboveTheAnswerAndBothAreFiltered) {
 }
 
 // A model whose template is `source`.
-TextModel Model(const std::string& source) {
-  TextModel text = FakeTextModel(false);
+load::TextModel Model(const std::string& source) {
+  load::TextModel text = FakeTextModel(false);
   auto chat = ChatTemplate::Parse(source, "template");
   EXPECT_TRUE(chat.ok()) << chat.status().message();
   text.chat_template = std::move(chat).value();
   return text;
 }
 
-Row Asked(const std::string& members) {
-  ParsedRow parsed = ParseRow("{" + members + "}", 0, 1);
+batch::Row Asked(const std::string& members) {
+  batch::ParsedRow parsed = batch::ParseRow("{" + members + "}", 0, 1);
   EXPECT_FALSE(parsed.error) << members;
   return std::move(parsed.row);
 }
 
 constexpr const char* kMessages = R"("messages": [{"role": "user", "content": "a"}])";
 
-std::optional<RowError> ApplyEffort(const std::string& source, const std::string& effort, Row* row,
-                                    const std::string& more = "") {
+std::optional<batch::RowError> ApplyEffort(const std::string& source, const std::string& effort,
+                                           batch::Row* row, const std::string& more = "") {
   *row = Asked(kMessages + (R"(, "reasoning_effort": ")" + effort + "\"" + more));
-  return ApplyReasoningEffort(Model(source), row);
+  return batch::ApplyReasoningEffort(Model(source), row);
 }
 
 TEST(ReasoningEffortTest, GoesToATemplateThatKnowsLevels) {
-  Row row;
+  batch::Row row;
   EXPECT_FALSE(ApplyEffort("{{ reasoning_effort }}{{ enable_thinking }}", "low", &row));
   EXPECT_EQ(row.template_kwargs.Dump(), R"({"reasoning_effort": "low"})");
   EXPECT_TRUE(row.warnings.empty());
 }
 
 TEST(ReasoningEffortTest, TurnsASwitch) {
-  Row row;
+  batch::Row row;
   EXPECT_FALSE(ApplyEffort("{{ enable_thinking }}", "none", &row));
   EXPECT_EQ(row.template_kwargs.Dump(), R"({"enable_thinking": false})");
   EXPECT_TRUE(row.warnings.empty());
@@ -170,7 +170,7 @@ TEST(ReasoningEffortTest, TurnsASwitch) {
 }
 
 TEST(ReasoningEffortTest, IsAnErrorWhereNothingReadsIt) {
-  Row row;
+  batch::Row row;
   const auto error = ApplyEffort("{{ messages[0].content }}", "high", &row);
   ASSERT_TRUE(error);
   EXPECT_EQ(error->code, "unsupported_field");
@@ -180,12 +180,13 @@ TEST(ReasoningEffortTest, IsAnErrorWhereNothingReadsIt) {
 }
 
 TEST(RowReasoningTest, PromptsSayWhatOfTheirAnswersIsReasoning) {
-  const TextModel text = Model("{{ messages[0].content }}<think>{% if x %}</think></s>{% endif %}");
-  PromptBuilderOptions options;
+  const load::TextModel text =
+      Model("{{ messages[0].content }}<think>{% if x %}</think></s>{% endif %}");
+  batch::PromptBuilderOptions options;
   options.hide_reasoning = true;
-  const PromptBuilder builder(&text, SmallLimits(), options);
+  const batch::PromptBuilder builder(&text, SmallLimits(), options);
   std::vector<Prompt> prompts;
-  Row row = Asked(kMessages);
+  batch::Row row = Asked(kMessages);
   ASSERT_FALSE(builder.Build(&row, &prompts));
   EXPECT_EQ(row.reasoning, (ReasoningTags{"<think>", "</think>", true}));
   EXPECT_TRUE(row.hide_reasoning);
@@ -201,13 +202,13 @@ TEST(RowReasoningTest, PromptsSayWhatOfTheirAnswersIsReasoning) {
 }
 
 TEST(RowReasoningTest, RowsCarryItApartFromTheText) {
-  Row row = Asked(R"("id": 1, "prompt": "a", "n": 2, "model": "m")");
+  batch::Row row = Asked(R"("id": 1, "prompt": "a", "n": 2, "model": "m")");
   row.reasoning = {"<think>", "</think>"};
-  RowAnswer first, second;
+  batch::RowAnswer first, second;
   first.text = "<think>\nwhy\n</think>\n\nso";
   second.text = "so";
   first.finish_reason = second.finish_reason = "stop";
-  EXPECT_EQ(FormatAnswerRow(row, {first, second}, ByteTokenizer()),
+  EXPECT_EQ(batch::FormatAnswerRow(row, {first, second}, ByteTokenizer()),
             R"({"id": 1, "index": 0, "usage": {"prompt_tokens": 0, "cached_tokens": 0, )"
             R"("completion_tokens": 0}, "model": "m", "choices": [{"index": 0, "text": "so", )"
             R"("reasoning": "why", "finish_reason": "stop"}, {"index": 1, "text": "so", )"
@@ -291,4 +292,4 @@ TEST_F(ReasoningProgramTest, ATerminalShowsItDimmed) {
 }
 
 }  // namespace
-}  // namespace minisgl
+}  // namespace minisgl::term

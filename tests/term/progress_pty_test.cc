@@ -13,7 +13,7 @@
 #include "program/screen.h"
 #include "slow.h"
 
-namespace minisgl {
+namespace minisgl::term {
 namespace {
 
 class ProgressPtyTest : public ::testing::Test {
@@ -126,4 +126,4 @@ TEST_F(ProgressPtyTest, ADumbTerminalAndQuietGetNoControlSequence) {
 }
 
 }  // namespace
-}  // namespace minisgl
+}  // namespace minisgl::term

@@ -10,7 +10,7 @@
 #include "minisgl/base/json.h"
 #include "program/fakes.h"
 
-namespace minisgl {
+namespace minisgl::term {
 namespace {
 
 TEST(ProgressBarTest, GrowsFromEmptyToFull) {
@@ -193,4 +193,4 @@ TEST_F(ProgressTest, ShownOrNotAHistoryIsKept) {
 }
 
 }  // namespace
-}  // namespace minisgl
+}  // namespace minisgl::term

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-namespace minisgl {
+namespace minisgl::term {
 namespace {
 
 RunSample Sample(double time_s, int64_t tokens, double running = 0) {
@@ -178,4 +178,4 @@ TEST(RunHistoryTest, AStrangersFileIsReadOnlyWhereItMakesSense) {
 }
 
 }  // namespace
-}  // namespace minisgl
+}  // namespace minisgl::term

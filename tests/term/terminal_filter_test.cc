@@ -9,7 +9,7 @@
 
 #include "minisgl/base/utf8.h"
 
-namespace minisgl {
+namespace minisgl::term {
 namespace {
 
 using namespace std::string_literals;  // for payloads with NUL bytes
@@ -190,4 +190,4 @@ TEST(TerminalFilterTest, AnUnfinishedSequenceDoesNotReachIntoTheNextText) {
 }
 
 }  // namespace
-}  // namespace minisgl
+}  // namespace minisgl::term

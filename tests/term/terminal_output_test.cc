@@ -11,7 +11,7 @@
 #include "program/program.h"
 #include "program/pty_process.h"
 
-namespace minisgl {
+namespace minisgl::term {
 namespace {
 
 // CSI as one character, an escape, and an override of direction with what would close it.
@@ -76,4 +76,4 @@ TEST_F(TerminalOutputTest, MessagesShowNamesOfFilesOptionsAndValues) {
 }
 
 }  // namespace
-}  // namespace minisgl
+}  // namespace minisgl::term
