@@ -43,7 +43,7 @@ class DeviceEngine final : public Engine {
     }
     in_flight_.push_back(std::move(free_.back()));
     free_.pop_back();
-    HostStep& step = in_flight_.back();
+    InFlightStep& step = in_flight_.back();
     step.plan = std::move(plan);
     if (fault_.ok()) fault_ = Queue(&step);
     step.fault = fault_;
@@ -51,7 +51,7 @@ class DeviceEngine final : public Engine {
 
   StepResult Collect() override {
     MINISGL_CHECK(!in_flight_.empty(), "nothing is in flight");
-    HostStep step = std::move(in_flight_.front());
+    InFlightStep step = std::move(in_flight_.front());
     in_flight_.pop_front();
     StepResult result;
     if (step.fault.ok()) step.fault = ops_->Wait(step.done.get());
@@ -68,20 +68,20 @@ class DeviceEngine final : public Engine {
   }
 
  private:
-  Status Queue(HostStep* step);
+  Status Queue(InFlightStep* step);
   Status LearnGraphBytes(const std::vector<int32_t>& sizes, uint64_t* num_bytes);
   void CaptureAll(const std::vector<int32_t>& sizes);
 
   const std::unique_ptr<DeviceOps> ops_;  // outlives what it made, below
   const std::unique_ptr<DeviceStep> step_;
   DecodeGraphs graphs_;
-  std::deque<HostStep> in_flight_;  // the oldest first
-  std::vector<HostStep> free_;
+  std::deque<InFlightStep> in_flight_;  // the oldest first
+  std::vector<InFlightStep> free_;
   // The first fault: nothing is queued after it, for it would read what was not written.
   Status fault_;
 };
 
-Status DeviceEngine::Queue(HostStep* step) {
+Status DeviceEngine::Queue(InFlightStep* step) {
   const BatchPlan& plan = *step->plan;
   const int32_t padded_rows = step_->IsPlainDecode(plan) ? graphs_.PaddedRows(plan.num_rows()) : 0;
   MINISGL_RETURN_IF_ERROR(step_->Upload(step, padded_rows));
@@ -152,7 +152,7 @@ Status DeviceEngine::Start(const ModelConfig& config, const MemoryPlan& plan,
   const std::vector<int32_t> sizes =
       GraphBatchSizes(std::min(options.graph_max_rows, plan.limits.max_running_requests));
   for (int32_t i = 0; i < plan.limits.max_in_flight; ++i) {
-    MINISGL_ASSIGN_OR_RETURN(HostStep step, step_->MakeHostStep());
+    MINISGL_ASSIGN_OR_RETURN(InFlightStep step, step_->MakeInFlightStep());
     free_.push_back(std::move(step));
   }
   MINISGL_RETURN_IF_ERROR(step_->TakePages(0, 0));

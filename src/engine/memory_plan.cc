@@ -116,15 +116,7 @@ std::optional<uint64_t> EngineBytes(const ModelConfig& config, const PlanOptions
   if (options.device == nullptr) return CpuBytes(config, options, limits);
   const auto step = DeviceStepBytes(limits, has_windows);
   if (!step) return std::nullopt;
-  return CheckedAdd(*step,
-                    options.device->ReservedBytes({.max_rows = limits.max_running_requests,
-                                                   .max_tokens = limits.max_step_tokens,
-                                                   .max_seq_len = limits.max_seq_len,
-                                                   .num_heads = config.num_heads,
-                                                   .num_kv_heads = config.num_kv_heads,
-                                                   .head_dim = config.head_dim,
-                                                   .num_experts = config.experts.num_experts,
-                                                   .num_chosen = config.experts.num_chosen}));
+  return CheckedAdd(*step, options.device->ReservedBytes(DeviceLimitsOf(config, limits)));
 }
 
 // Nothing where a size is past 2^64.

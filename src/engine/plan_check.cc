@@ -90,10 +90,10 @@ bool HasDuplicate(std::vector<Value> values) {
 
 // What a row reads and writes in the window pages, against the table; its slots into `written`.
 std::string FindWindowFault(const BatchPlan& plan, const EngineLimits& limits,
-                            const EngineState& state, int row, std::vector<int64_t>* written) {
+                            const StepTables& tables, int row, std::vector<int64_t>* written) {
   const int32_t table_row = plan.table_row[row];
   if (table_row == limits.max_running_requests) return "";  // padding: the dummy alone
-  const int32_t* pages = state.window_table + table_row * state.page_table_stride;
+  const int32_t* pages = tables.window_table + table_row * tables.page_table_stride;
   const int32_t first = plan.kv_len[row] - plan.extend_len(row);
   const WindowMath math{limits.page_size, limits.sliding_window};
   for (int32_t page = math.FirstPage(first); page <= (plan.kv_len[row] - 1) / limits.page_size;
@@ -155,13 +155,13 @@ std::string FindPlanShapeFault(const BatchPlan& plan, const EngineLimits& limits
 }
 
 std::string FindPlanStateFault(const BatchPlan& plan, const EngineLimits& limits,
-                               const EngineState& state) {
+                               const StepTables& tables) {
   std::vector<int64_t> written, window_written;
   for (int row = 0; row < plan.num_rows(); ++row) {
     const int32_t table_row = plan.table_row[row];
     const bool padding = table_row == limits.max_running_requests;
-    const int32_t* pages = state.page_table + table_row * state.page_table_stride;
-    const TokenId* tokens = state.token_pool + int64_t{table_row} * limits.max_seq_len;
+    const int32_t* pages = tables.page_table + table_row * tables.page_table_stride;
+    const TokenId* tokens = tables.token_pool + table_row * tables.token_pool_stride;
     const int32_t first_position = plan.kv_len[row] - plan.extend_len(row);
     for (int t = plan.row_begin[row]; t < plan.row_begin[row + 1]; ++t) {
       const int32_t position = first_position + (t - plan.row_begin[row]);
@@ -182,7 +182,7 @@ std::string FindPlanStateFault(const BatchPlan& plan, const EngineLimits& limits
       if (!padding) written.push_back(slot);
     }
     if (limits.num_window_pages == 0) continue;
-    std::string fault = FindWindowFault(plan, limits, state, row, &window_written);
+    std::string fault = FindWindowFault(plan, limits, tables, row, &window_written);
     if (!fault.empty()) return fault;
   }
   if (HasDuplicate(std::move(written))) return "a slot is written twice";

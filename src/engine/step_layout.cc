@@ -3,6 +3,8 @@
 
 #include <utility>
 
+#include "engine/step_places.h"
+
 namespace minisgl::engine {
 namespace {
 
@@ -25,8 +27,7 @@ class Places {
 }  // namespace
 
 StepLayout::StepLayout(const EngineLimits& limits)
-    : max_rows(limits.max_running_requests),
-      max_places(limits.max_running_requests + limits.max_step_drafts) {
+    : max_rows(limits.max_running_requests), max_places(MaxPlaces(limits)) {
   const auto rows = static_cast<size_t>(max_rows), count = static_cast<size_t>(max_places);
   Places next(0);
   table_row = next.Take<int32_t>(rows);

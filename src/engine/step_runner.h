@@ -1,17 +1,16 @@
-// Runs one plan from start to end: table writes, forward pass, sampling, drafts held against
-// what was sampled, the sampled ids into the token pool.
+// Runs one plan from start to end on the host: table writes, forward pass, sampling, acceptance of
+// drafts. Used by one thread.
 //
-// Holds everything that lasts between steps: weights, KV storage, page table and token pool. Used
-// by one thread.
+// Two things differ from a device's step (device_step.h). Positions, slots and rows are read from
+// the plan where it stands. Sampling is Ops::Sample, in double precision.
 #pragma once
 
 #include <memory>
 #include <vector>
 
-#include "engine/kv_storage.h"
+#include "engine/step_state.h"
 #include "minisgl/base/status.h"
 #include "minisgl/engine/engine.h"
-#include "minisgl/model/decoder.h"
 #include "minisgl/ops.h"
 #include "model/device_array.h"
 
@@ -26,51 +25,36 @@ class StepRunner {
                                                   const EngineLimits& limits,
                                                   std::unique_ptr<Ops> ops);
 
-  const EngineLimits& limits() const { return limits_; }
+  const EngineLimits& limits() const { return state_->limits(); }
 
-  // May throw std::bad_alloc; the state is then as after a step whose results are lost.
+  // May throw std::bad_alloc. The plan's table writes are applied all the same, so later steps may
+  // run.
   StepResult Run(const BatchPlan& plan);
 
  private:
-  // Where a step samples: after the last token of each row that wants one, and before each of its
-  // drafts; the places of a row side by side, in position order.
+  // The places of the step that runs, as SampleParams and AcceptTokensParams take them; kept from
+  // step to step for their memory.
   struct Places {
-    std::vector<int32_t> token;  // of the step
+    std::vector<int32_t> begin;  // [R + 1]
+    std::vector<int32_t> token;  // [N]; so are the others, except num_accepted
     std::vector<const SamplingParams*> sampling;
     std::vector<const TokenId*> history;
     std::vector<int32_t> prompt_len, history_len;
     std::vector<RowResult> results;
-    void Clear() {
-      token.clear();
-      sampling.clear();
-      history.clear();
-      prompt_len.clear();
-      history_len.clear();
-      results.clear();
-    }
+    std::vector<DeviceToken> sampled;
+    std::vector<int32_t> num_accepted;  // [R]
   };
 
   StepRunner() = default;
   void ApplyWrites(const BatchPlan& plan);
   void GatherTokenIds(const BatchPlan& plan);
-  void AddPlaces(const BatchPlan& plan, int row);
-  void SamplePlaces(const BatchPlan& plan, float* logits, StepResult* result);
-  // `sampled`: a result for each place of the row.
-  void AcceptDrafts(const BatchPlan& plan, int row, RowResult* sampled, RowResult* result);
-  int32_t* PageTableRow(int32_t table_row);
-  TokenId* TokenPoolRow(int32_t table_row);
+  void ListPlaces(const BatchPlan& plan);
+  void SamplePlaces(const BatchPlan& plan, float* logits);
 
-  EngineLimits limits_;
-  int64_t pages_per_row_ = 0;
   std::unique_ptr<Ops> ops_;  // outlives what it made, below
-  std::unique_ptr<Decoder> decoder_;
-  KvStorage kv_;
-  // Zero until written, and so untouched: rows nobody uses cost no memory.
-  DeviceArray<int32_t> page_table_;    // [max_running_requests + 1, pages_per_row_]
-  DeviceArray<int32_t> window_table_;  // the same by window page, where there are any
-  DeviceArray<TokenId> token_pool_;    // [max_running_requests + 1, max_seq_len]
-  DeviceArray<TokenId> token_ids_;     // [max_step_tokens]
-  Places places_;                      // of the step that runs; kept for its memory
+  std::unique_ptr<StepState> state_;
+  DeviceArray<TokenId> token_ids_;  // [max_step_tokens]
+  Places places_;
   uint64_t num_steps_ = 0;
 };
 

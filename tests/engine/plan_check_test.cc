@@ -43,10 +43,14 @@ class PlanCheckTest : public testing::Test {
     token_pool_.assign(40, 50);
   }
 
-  std::string Fault() const {
+  std::string Fault() {
     const std::string fault = FindPlanShapeFault(plan_, Limits());
     if (!fault.empty()) return "shape: " + fault;
-    return FindPlanStateFault(plan_, Limits(), {page_table_.data(), 3, token_pool_.data()});
+    return FindPlanStateFault(plan_, Limits(), Tables());
+  }
+
+  StepTables Tables(int32_t* window_table = nullptr) {
+    return {page_table_.data(), 3, token_pool_.data(), Limits().max_seq_len, window_table};
   }
 
   SamplingParams sampling_;
@@ -115,8 +119,7 @@ TEST_F(PlanCheckTest, EachWindowFaultIsFound) {
   const auto fault = [&] {
     const std::string shape = FindPlanShapeFault(plan_, limits);
     if (!shape.empty()) return shape;
-    return FindPlanStateFault(plan_, limits,
-                              {page_table_.data(), 3, token_pool_.data(), table.data()});
+    return FindPlanStateFault(plan_, limits, Tables(table.data()));
   };
   plan_.window_pages = {2};
   plan_.window_slots = {13, 8, 9, 10};
@@ -159,11 +162,9 @@ TEST_F(PlanCheckTest, AWindowReachesNoFurtherThanItsRow) {
   plan_.row_begin = {0, 1, 5};
   plan_.kv_len = {6, 4};
   plan_.prompt_len = {4, 3};
-  const std::vector<int32_t> table = {2, 4, 4, 0, 0, 0, 1, 3, 0, 4, 4, 4};
+  std::vector<int32_t> table = {2, 4, 4, 0, 0, 0, 1, 3, 0, 4, 4, 4};
   EXPECT_EQ(FindPlanShapeFault(plan_, limits), "");
-  EXPECT_EQ(
-      FindPlanStateFault(plan_, limits, {page_table_.data(), 3, token_pool_.data(), table.data()}),
-      "");
+  EXPECT_EQ(FindPlanStateFault(plan_, limits, Tables(table.data())), "");
 }
 
 TEST_F(PlanCheckTest, TooManyTokensAreFound) {

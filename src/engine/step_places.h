@@ -1,0 +1,59 @@
+// The places of a step, at which tokens are sampled, and the results that rows get from them.
+//
+// A row that wants a token has one place after its last token, and one before each of its drafts:
+// 1 + num_drafts, adjacent and in position order. The places of a step follow its rows.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "minisgl/batch_plan.h"
+#include "minisgl/engine/engine.h"
+
+namespace minisgl::engine {
+
+// The most places of a step.
+inline int32_t MaxPlaces(const EngineLimits& limits) {
+  return limits.max_running_requests + limits.max_step_drafts;
+}
+
+// Calls add(row, token, history_len) for each place: `token` is the one of the step after which the
+// place samples, and `history_len` counts the row's tokens up to it. Row r's places are
+// [place_begin[r], place_begin[r + 1]).
+template <typename Add>
+void ForEachPlace(const BatchPlan& plan, int32_t* place_begin, const Add& add) {
+  int32_t num_places = 0;
+  for (int32_t row = 0; row < plan.num_rows(); ++row) {
+    place_begin[row] = num_places;
+    if (!plan.wants_token[row]) continue;
+    for (int32_t from_end = plan.num_drafts[row]; from_end >= 0; --from_end) {
+      add(row, plan.row_begin[row + 1] - 1 - from_end, plan.kv_len[row] - from_end);
+      ++num_places;
+    }
+  }
+  place_begin[plan.num_rows()] = num_places;
+}
+
+// The results of all rows: result_of(place, sampling) of the first place and of as many more as
+// the row has accepted drafts (AcceptTokensParams). `num_accepted`: [R].
+template <typename ResultOf>
+std::vector<RowResult> MakeRowResults(const BatchPlan& plan, const int32_t* num_accepted,
+                                      const ResultOf& result_of) {
+  std::vector<RowResult> rows(plan.table_row.size());
+  int32_t place = 0;
+  for (int32_t row = 0; row < plan.num_rows(); ++row) {
+    if (!plan.wants_token[row]) continue;
+    const SamplingParams& sampling = *plan.sampling[row];
+    RowResult& result = rows[static_cast<size_t>(row)];
+    result = result_of(place, sampling);
+    result.more.reserve(static_cast<size_t>(num_accepted[row]));
+    for (int32_t i = 1; i <= num_accepted[row]; ++i) {
+      result.more.push_back(result_of(place + i, sampling));
+    }
+    place += 1 + plan.num_drafts[row];
+  }
+  return rows;
+}
+
+}  // namespace minisgl::engine

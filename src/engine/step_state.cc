@@ -1,0 +1,72 @@
+// See step_state.h.
+#include "engine/step_state.h"
+
+#include <vector>
+
+#include "engine/step_places.h"
+#include "minisgl/base/checked_math.h"
+
+namespace minisgl::engine {
+
+Result<std::unique_ptr<StepState>> StepState::Make(const ModelConfig& config,
+                                                   const Checkpoint& checkpoint,
+                                                   const WeightFormat& weight_format,
+                                                   const EngineLimits& limits, Ops* ops) {
+  std::unique_ptr<StepState> state(new StepState(config, limits, ops));
+  const DecoderOptions options{.weight_format = weight_format,
+                               .activation_dtype = ops->activation_dtype(),
+                               .max_step_tokens = limits.max_step_tokens,
+                               .max_logit_rows = MaxPlaces(limits),
+                               .max_seq_len = limits.max_seq_len};
+  state->kv_dtype_ = KvDType(options.activation_dtype, weight_format.dtype);
+  MINISGL_ASSIGN_OR_RETURN(state->decoder_, Decoder::Load(config, checkpoint, options, ops));
+  MINISGL_RETURN_IF_ERROR(state->TakeTables());
+  return state;
+}
+
+Status StepState::TakeTables() {
+  const auto rows = static_cast<uint64_t>(limits_.max_running_requests) + 1;
+  const auto row_pages =
+      static_cast<uint64_t>(CeilDiv<int64_t>(limits_.max_seq_len, limits_.page_size));
+  const auto row_tokens = static_cast<uint64_t>(limits_.max_seq_len);
+  MINISGL_ASSIGN_OR_RETURN(page_table_, DeviceArray<int32_t>::Make(ops_, {rows, row_pages}));
+  if (limits_.num_window_pages > 0) {
+    MINISGL_ASSIGN_OR_RETURN(window_table_, DeviceArray<int32_t>::Make(ops_, {rows, row_pages}));
+  }
+  MINISGL_ASSIGN_OR_RETURN(token_pool_, DeviceArray<TokenId>::Make(ops_, {rows, row_tokens}));
+  tables_ = {.page_table = page_table_.data(),
+             .page_table_stride = static_cast<int64_t>(row_pages),
+             .token_pool = token_pool_.data(),
+             .token_pool_stride = limits_.max_seq_len,
+             .window_table = window_table_.data()};
+  return Status();
+}
+
+Status StepState::TakePages(int32_t num_pages, int32_t num_window_pages) {
+  kv_ = KvStorage();
+  MINISGL_ASSIGN_OR_RETURN(kv_, KvStorage::Make(config_, kv_dtype_, num_pages, limits_.page_size,
+                                                ops_, num_window_pages));
+  limits_.num_pages = num_pages;
+  limits_.num_window_pages = num_window_pages;
+  if (has_windows()) {
+    MINISGL_RETURN_IF_ERROR(FillPaddingRow(tables_.window_table, num_window_pages));
+  }
+  return FillPaddingRow(tables_.page_table, num_pages);
+}
+
+Status StepState::FillPaddingRow(int32_t* table, int32_t dummy_page) {
+  const int64_t row_pages = tables_.page_table_stride;
+  const std::vector<int32_t> row(static_cast<size_t>(row_pages), dummy_page);
+  return ops_->Upload(table + limits_.max_running_requests * row_pages, row.data(),
+                      row.size() * sizeof(int32_t));
+}
+
+float* StepState::Forward(ForwardInput input) {
+  input.page_table = tables_.page_table;
+  input.page_table_stride = tables_.page_table_stride;
+  input.window_page_table = tables_.window_table;
+  input.kv = kv_.layers();
+  return decoder_->Forward(input);
+}
+
+}  // namespace minisgl::engine
