@@ -4,7 +4,7 @@
 #include "minisgl/text/stream_decoder.h"
 
 #include "minisgl/base/utf8.h"
-#include "text/sentencepiece_model.h"
+#include "text/sentencepiece/model.h"
 
 namespace minisgl {
 

@@ -9,7 +9,7 @@
 #include "minisgl/base/folder.h"
 #include "minisgl/base/mapped_file.h"
 #include "minisgl/base/utf8.h"
-#include "text/sentencepiece_model.h"
+#include "text/sentencepiece/model.h"
 
 namespace minisgl {
 namespace {

@@ -7,8 +7,8 @@
 
 #include "minisgl/base/utf8.h"
 #include "minisgl/text/stream_decoder.h"
-#include "text/sentencepiece_model.h"
-#include "text/sentencepiece_tokenizer.h"
+#include "text/sentencepiece/model.h"
+#include "text/sentencepiece/tokenizer.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace minisgl;

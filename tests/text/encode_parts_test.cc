@@ -9,9 +9,9 @@
 
 #include "slow.h"
 #include "text/pipeline_tokenizer.h"
-#include "text/sentencepiece_encoder.h"
-#include "text/sentencepiece_model.h"
-#include "text/sentencepiece_tokenizer.h"
+#include "text/sentencepiece/encoder.h"
+#include "text/sentencepiece/model.h"
+#include "text/sentencepiece/tokenizer.h"
 #include "text/tokenizer_json/loader.h"
 #include "text_test_util.h"
 

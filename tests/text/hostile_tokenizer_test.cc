@@ -9,8 +9,8 @@
 #include <limits>
 #include <random>
 
-#include "text/sentencepiece_model.h"
-#include "text/sentencepiece_tokenizer.h"
+#include "text/sentencepiece/model.h"
+#include "text/sentencepiece/tokenizer.h"
 #include "text_test_util.h"
 
 namespace minisgl {

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <chrono>
 
-#include "text/sentencepiece_model.h"
+#include "text/sentencepiece/model.h"
 #include "text_test_util.h"
 
 namespace minisgl {

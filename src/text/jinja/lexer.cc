@@ -8,7 +8,7 @@
 #include "minisgl/base/utf8.h"
 #include "text/jinja/error.h"
 #include "text/jinja/interpreter.h"
-#include "text/jinja/text.h"
+#include "text/jinja/tracked_text.h"
 
 namespace minisgl::jinja {
 namespace {

@@ -18,7 +18,7 @@
 
 #include "minisgl/base/json.h"
 #include "text/jinja/bounds.h"
-#include "text/jinja/text.h"
+#include "text/jinja/tracked_text.h"
 
 namespace minisgl::jinja {
 

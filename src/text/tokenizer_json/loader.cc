@@ -10,7 +10,7 @@
 #include "minisgl/base/file_kind.h"
 #include "minisgl/base/mapped_file.h"
 #include "minisgl/base/utf8.h"
-#include "text/sentencepiece_model.h"
+#include "text/sentencepiece/model.h"
 #include "text/tokenizer_json/json_place.h"
 #include "text/tokenizer_json/post_processor.h"
 

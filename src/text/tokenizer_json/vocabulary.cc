@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "minisgl/base/utf8.h"
-#include "text/sentencepiece_model.h"
+#include "text/sentencepiece/model.h"
 
 namespace minisgl {
 namespace {

@@ -10,7 +10,7 @@
 #include <deque>
 
 #include "minisgl/base/utf8.h"
-#include "text/sentencepiece_model.h"
+#include "text/sentencepiece/model.h"
 
 namespace minisgl {
 namespace {

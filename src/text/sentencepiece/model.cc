@@ -4,7 +4,7 @@
 // Reading is one pass without recursion: the message nests two deep. Groups, overlong varints,
 // lengths past the end and known fields of another wire type are errors; unknown fields are passed
 // over.
-#include "text/sentencepiece_model.h"
+#include "text/sentencepiece/model.h"
 
 #include <algorithm>
 #include <bit>

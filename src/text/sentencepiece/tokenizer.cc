@@ -1,13 +1,13 @@
 // What each id is, which spellings are matched in trusted text, and the encoding of pieces run by
 // run.
-#include "text/sentencepiece_tokenizer.h"
+#include "text/sentencepiece/tokenizer.h"
 
 #include <algorithm>
 #include <utility>
 
 #include "minisgl/base/utf8.h"
 #include "minisgl/text/stream_decoder.h"
-#include "text/sentencepiece_encoder.h"
+#include "text/sentencepiece/encoder.h"
 
 namespace minisgl {
 namespace {

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "minisgl/text/tokenizer.h"
-#include "text/sentencepiece_model.h"
+#include "text/sentencepiece/model.h"
 #include "text/symbol_matcher.h"
 #include "text/tokenizer_config.h"
 

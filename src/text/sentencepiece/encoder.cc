@@ -1,5 +1,5 @@
 // Calls of the sentencepiece library, its errors and exceptions turned into Status.
-#include "text/sentencepiece_encoder.h"
+#include "text/sentencepiece/encoder.h"
 
 #include <sentencepiece_processor.h>
 

@@ -8,7 +8,7 @@
 #include "minisgl/base/ids.h"
 #include "minisgl/base/status.h"
 #include "text/encode_windows.h"
-#include "text/sentencepiece_model.h"
+#include "text/sentencepiece/model.h"
 
 namespace minisgl {
 

@@ -1,5 +1,5 @@
 // Runs of origin, and the characters of a text.
-#include "text/jinja/text.h"
+#include "text/jinja/tracked_text.h"
 
 #include <algorithm>
 #include <cstdint>
