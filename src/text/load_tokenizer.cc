@@ -8,6 +8,7 @@
 #include "minisgl/base/mapped_file.h"
 #include "minisgl/base/utf8.h"
 #include "minisgl/text/tokenizer.h"
+#include "text/pipeline_tokenizer.h"
 #include "text/rank_file.h"
 #include "text/sentencepiece/model.h"
 #include "text/sentencepiece/tokenizer.h"
@@ -42,6 +43,20 @@ Result<std::unique_ptr<Tokenizer>> LoadSentencePiece(const std::string& model_di
   return tokenizer;
 }
 
+// `file` is the content of `path`, the tokenizer.json of `model_dir`.
+Result<std::unique_ptr<Tokenizer>> LoadTokenizerJson(const std::string& model_dir,
+                                                     const std::string& path, const Json& file) {
+  MINISGL_ASSIGN_OR_RETURN(const TokenizerConfig config,
+                           TokenizerConfig::Load(model_dir, kVocabularyIdsMax));
+  const auto make = [&]() -> Result<std::unique_ptr<Tokenizer>> {
+    MINISGL_ASSIGN_OR_RETURN(TokenizerParts parts, ReadTokenizerParts(file, config));
+    return MakePipelineTokenizer(std::move(parts));
+  };
+  Result<std::unique_ptr<Tokenizer>> tokenizer = make();
+  if (!tokenizer.ok()) return tokenizer.status().WithPrefix(Visible(path, 400));
+  return tokenizer;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Tokenizer>> Tokenizer::Load(const std::string& model_dir) {
@@ -53,10 +68,11 @@ Result<std::unique_ptr<Tokenizer>> Tokenizer::Load(const std::string& model_dir)
   const auto has = [&](const char* name) { return IsListed((dir / name).string()); };
   const bool has_model = has("tokenizer.model"), has_tekken = has(kTekkenFile);
   if (has("tokenizer.json")) {
-    MINISGL_ASSIGN_OR_RETURN(const Json file, ReadTokenizerJson((dir / "tokenizer.json").string()));
+    const std::string path = (dir / "tokenizer.json").string();
+    MINISGL_ASSIGN_OR_RETURN(const Json file, ReadTokenizerJson(path));
     // Another file is read where this one has a kind of model that is not supported (Unigram).
     if (ModelType(file) == "BPE" || !(has_model || has_tekken)) {
-      return LoadTokenizerJson(model_dir, file);
+      return LoadTokenizerJson(model_dir, path, file);
     }
   }
   if (has_model) return LoadSentencePiece(model_dir, (dir / "tokenizer.model").string());

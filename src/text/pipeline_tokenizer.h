@@ -6,33 +6,12 @@
 #pragma once
 
 #include <memory>
-#include <optional>
-#include <string>
-#include <vector>
 
+#include "minisgl/base/status.h"
 #include "minisgl/text/tokenizer.h"
-#include "text/tokenizer_json/added_tokens.h"
-#include "text/tokenizer_json/bpe.h"
-#include "text/tokenizer_json/decoder.h"
-#include "text/tokenizer_json/normalizer.h"
-#include "text/tokenizer_json/pre_tokenizer.h"
+#include "text/tokenizer_json/tokenizer_parts.h"
 
 namespace minisgl {
-
-struct TokenizerParts {
-  struct Role {
-    std::string text;           // "" where there is none
-    std::optional<TokenId> id;  // in the vocabulary or an added token
-  };
-
-  std::optional<Bpe> bpe;                             // with the model's vocabulary
-  std::unique_ptr<const Normalizer> normalizer;       // null: none
-  std::unique_ptr<const PreTokenizer> pre_tokenizer;  // null: a section is one word
-  std::unique_ptr<const SpellingDecoder> decoder;
-  std::vector<AddedTokenRule> added;  // ids may be the vocabulary's own
-  std::vector<TokenId> prefix, suffix;
-  Role bos, eos, unk, pad;
-};
 
 // kBadInput where an added token's normalised spelling cannot be matched.
 // REQUIRES bpe and decoder; the ids of `added` below kVocabularyIdsMax; bpe's options.never holds

@@ -4,7 +4,7 @@
 #include "minisgl/text/stream_decoder.h"
 
 #include "minisgl/base/utf8.h"
-#include "text/sentencepiece/model.h"
+#include "text/piece.h"
 
 namespace minisgl {
 

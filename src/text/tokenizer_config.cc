@@ -9,7 +9,7 @@
 #include "minisgl/base/folder.h"
 #include "minisgl/base/mapped_file.h"
 #include "minisgl/base/utf8.h"
-#include "text/sentencepiece/model.h"
+#include "text/piece.h"
 
 namespace minisgl {
 namespace {

@@ -9,6 +9,7 @@
 
 #include "minisgl/base/utf8.h"
 #include "minisgl/text/stream_decoder.h"
+#include "text/pipeline_tokenizer.h"
 #include "text/tokenizer_json/loader.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

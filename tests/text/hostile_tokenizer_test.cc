@@ -9,6 +9,7 @@
 #include <limits>
 #include <random>
 
+#include "text/sentencepiece/charsmap.h"
 #include "text/sentencepiece/model.h"
 #include "text/sentencepiece/tokenizer.h"
 #include "text_test_util.h"

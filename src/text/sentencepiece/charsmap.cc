@@ -5,12 +5,13 @@
 // with bits 10-30 the offset to the children, bit 31 a leaf whose other bits are the replacement's
 // place. The library walks it by the text's bytes without looking at bounds, so every unit that
 // some text can reach is visited here first.
-#include <array>
-#include <cstring>
+#include "text/sentencepiece/charsmap.h"
+
+#include <cstdint>
 #include <deque>
+#include <vector>
 
 #include "minisgl/base/utf8.h"
-#include "text/sentencepiece/model.h"
 
 namespace minisgl {
 namespace {

@@ -14,6 +14,7 @@
 #include <unordered_set>
 
 #include "minisgl/base/utf8.h"
+#include "text/sentencepiece/charsmap.h"
 
 namespace minisgl {
 namespace {

@@ -13,14 +13,11 @@
 #include <vector>
 
 #include "minisgl/base/status.h"
+#include "text/piece.h"
 
 namespace minisgl {
 
-inline constexpr size_t kPieceBytesMax = 4096;
 inline constexpr size_t kPiecesMax = 1'000'000;
-
-// The spelling of a space inside pieces: U+2581.
-inline constexpr std::string_view kSpaceSymbol = "\xE2\x96\x81";
 
 enum class PieceType {
   kNormal = 1,
@@ -58,9 +55,5 @@ struct SentencePieceModel {
 
 // The byte that a byte piece "<0xNN>" stands for, or -1 where `text` is none.
 int BytePieceValue(std::string_view text);
-
-// Checks a precompiled normalisation table: a double-array trie whose every walk stays inside it,
-// ends in a well-formed replacement, and passes few enough rules for the library's result array.
-Status CheckCharsmap(std::string_view blob);
 
 }  // namespace minisgl

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "minisgl/base/utf8.h"
-#include "text/sentencepiece/model.h"
+#include "text/piece.h"
 #include "text/tokenizer_json/byte_level.h"
 #include "text/tokenizer_json/pattern.h"
 

@@ -3,14 +3,13 @@
 #include "text/tokenizer_json/loader.h"
 
 #include <algorithm>
-#include <filesystem>
 #include <unordered_map>
 #include <utility>
 
 #include "minisgl/base/file_kind.h"
 #include "minisgl/base/mapped_file.h"
 #include "minisgl/base/utf8.h"
-#include "text/sentencepiece/model.h"
+#include "text/piece.h"
 #include "text/tokenizer_json/json_place.h"
 #include "text/tokenizer_json/post_processor.h"
 
@@ -340,20 +339,6 @@ Result<Json> ReadTokenizerJson(const std::string& path) {
 
 Result<TokenizerParts> ReadTokenizerParts(const Json& file, const TokenizerConfig& config) {
   return Reader(file, config).Run();
-}
-
-Result<std::unique_ptr<Tokenizer>> LoadTokenizerJson(const std::string& model_dir,
-                                                     const Json& file) {
-  const std::string path = (std::filesystem::path(model_dir) / "tokenizer.json").string();
-  MINISGL_ASSIGN_OR_RETURN(const TokenizerConfig config,
-                           TokenizerConfig::Load(model_dir, kVocabularyIdsMax));
-  const auto make = [&]() -> Result<std::unique_ptr<Tokenizer>> {
-    MINISGL_ASSIGN_OR_RETURN(TokenizerParts parts, ReadTokenizerParts(file, config));
-    return MakePipelineTokenizer(std::move(parts));
-  };
-  Result<std::unique_ptr<Tokenizer>> tokenizer = make();
-  if (!tokenizer.ok()) return tokenizer.status().WithPrefix(Visible(path, 400));
-  return tokenizer;
 }
 
 }  // namespace minisgl

@@ -4,14 +4,12 @@
 // text is never cut.
 #pragma once
 
-#include <memory>
 #include <string>
 
 #include "minisgl/base/json.h"
 #include "minisgl/base/status.h"
-#include "minisgl/text/tokenizer.h"
-#include "text/pipeline_tokenizer.h"
 #include "text/tokenizer_config.h"
+#include "text/tokenizer_json/tokenizer_parts.h"
 
 namespace minisgl {
 
@@ -19,11 +17,6 @@ namespace minisgl {
 Result<Json> ReadTokenizerJson(const std::string& path);
 // "BPE", "Unigram", ...; "" where the file does not say.
 std::string ModelType(const Json& file);
-
-// The files of `model_dir` beside tokenizer.json are tokenizer_config.json, special_tokens_map.json
-// and added_tokens.json (all optional).
-Result<std::unique_ptr<Tokenizer>> LoadTokenizerJson(const std::string& model_dir,
-                                                     const Json& file);
 
 // What `file` says together with `config`. kBadInput names the key.
 Result<TokenizerParts> ReadTokenizerParts(const Json& file, const TokenizerConfig& config);

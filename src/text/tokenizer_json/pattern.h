@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "minisgl/base/status.h"
-#include "text/sentencepiece/model.h"
+#include "text/piece.h"
 #include "text/tokenizer_json/json_place.h"
 #include "text/tokenizer_json/regex.h"
 

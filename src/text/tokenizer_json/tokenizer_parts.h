@@ -1,0 +1,33 @@
+// The parts of a pipeline tokenizer, as a tokenizer file defines them.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "minisgl/base/ids.h"
+#include "text/tokenizer_json/added_tokens.h"
+#include "text/tokenizer_json/bpe.h"
+#include "text/tokenizer_json/decoder.h"
+#include "text/tokenizer_json/normalizer.h"
+#include "text/tokenizer_json/pre_tokenizer.h"
+
+namespace minisgl {
+
+struct TokenizerParts {
+  struct Role {
+    std::string text;           // "" where there is none
+    std::optional<TokenId> id;  // in the vocabulary or an added token
+  };
+
+  std::optional<Bpe> bpe;                             // with the model's vocabulary
+  std::unique_ptr<const Normalizer> normalizer;       // null: none
+  std::unique_ptr<const PreTokenizer> pre_tokenizer;  // null: a section is one word
+  std::unique_ptr<const SpellingDecoder> decoder;
+  std::vector<AddedTokenRule> added;  // ids may be the vocabulary's own
+  std::vector<TokenId> prefix, suffix;
+  Role bos, eos, unk, pad;
+};
+
+}  // namespace minisgl
