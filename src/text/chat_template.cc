@@ -14,7 +14,7 @@
 #include "text/jinja/lexer.h"
 #include "text/jinja/parser.h"
 
-namespace minisgl {
+namespace minisgl::text {
 namespace {
 
 using jinja::Text;
@@ -164,6 +164,9 @@ std::set<std::string, std::less<>> NamesRead(const std::vector<jinja::Token>& to
 }
 
 }  // namespace
+}  // namespace minisgl::text
+
+namespace minisgl {
 
 bool ChatTemplate::Sets(std::string_view variable) {
   static constexpr std::string_view kNames[] = {
@@ -180,14 +183,14 @@ Result<std::unique_ptr<ChatTemplate>> ChatTemplate::Parse(std::string_view sourc
     return BadInput("{}: the chat template has {} bytes; at most {} are supported", visible_name,
                     source.size(), kTemplateBytesMax);
   }
-  jinja::Block block;
+  text::jinja::Block block;
   std::set<std::string, std::less<>> names;
-  MINISGL_RETURN_IF_ERROR(Guard(visible_name, [&] {
-    std::vector<jinja::Token> tokens = jinja::Lex(source);
-    names = NamesRead(tokens);
-    block = jinja::Parse(std::move(tokens));
+  MINISGL_RETURN_IF_ERROR(text::Guard(visible_name, [&] {
+    std::vector<text::jinja::Token> tokens = text::jinja::Lex(source);
+    names = text::NamesRead(tokens);
+    block = text::jinja::Parse(std::move(tokens));
   }));
-  return std::unique_ptr<ChatTemplate>(std::make_unique<JinjaTemplate>(
+  return std::unique_ptr<ChatTemplate>(std::make_unique<text::JinjaTemplate>(
       visible_name, std::string(source), std::move(block), std::move(names)));
 }
 

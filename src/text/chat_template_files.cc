@@ -15,7 +15,7 @@
 #include "minisgl/text/chat_template.h"
 #include "text/tokenizer_config.h"
 
-namespace minisgl {
+namespace minisgl::text {
 namespace {
 
 namespace fs = std::filesystem;
@@ -135,31 +135,35 @@ class WithTools : public ChatTemplate {
 };
 
 }  // namespace
+}  // namespace minisgl::text
+
+namespace minisgl {
 
 Result<std::unique_ptr<ChatTemplate>> ChatTemplate::Load(const std::string& model_dir) {
-  MINISGL_ASSIGN_OR_RETURN(const Places places, FindTemplates(model_dir));
+  MINISGL_ASSIGN_OR_RETURN(const text::Places places, text::FindTemplates(model_dir));
   if (places.empty()) return std::unique_ptr<ChatTemplate>();
-  const auto plain = places.find(kDefault), tools = places.find(kForTools);
+  const auto plain = places.find(text::kDefault), tools = places.find(text::kForTools);
   if (plain == places.end()) {
     return BadInput(
         "{}: none of its chat templates ({}) is named \"default\"; choose one with --chat-template",
-        Visible(model_dir, 400), Names(places));
+        Visible(model_dir, 400), text::Names(places));
   }
-  MINISGL_ASSIGN_OR_RETURN(std::unique_ptr<ChatTemplate> chat, ParsePlace(plain->second));
+  MINISGL_ASSIGN_OR_RETURN(std::unique_ptr<ChatTemplate> chat, text::ParsePlace(plain->second));
   if (tools == places.end()) return chat;
-  MINISGL_ASSIGN_OR_RETURN(std::unique_ptr<ChatTemplate> with_tools, ParsePlace(tools->second));
+  MINISGL_ASSIGN_OR_RETURN(std::unique_ptr<ChatTemplate> with_tools,
+                           text::ParsePlace(tools->second));
   return std::unique_ptr<ChatTemplate>(
-      std::make_unique<WithTools>(std::move(chat), std::move(with_tools)));
+      std::make_unique<text::WithTools>(std::move(chat), std::move(with_tools)));
 }
 
 Result<std::unique_ptr<ChatTemplate>> ChatTemplate::LoadNamed(const std::string& model_dir,
                                                               const std::string& name) {
-  MINISGL_ASSIGN_OR_RETURN(const Places places, FindTemplates(model_dir));
+  MINISGL_ASSIGN_OR_RETURN(const text::Places places, text::FindTemplates(model_dir));
   const auto found = places.find(name);
-  if (found != places.end()) return ParsePlace(found->second);
+  if (found != places.end()) return text::ParsePlace(found->second);
   return MakeStatus(StatusCode::kNoInput, "{}: no chat template is named \"{}\" (there is {})",
                     Visible(model_dir, 400), Visible(name),
-                    places.empty() ? "none" : Names(places));
+                    places.empty() ? "none" : text::Names(places));
 }
 
 }  // namespace minisgl

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-namespace minisgl {
+namespace minisgl::text {
 namespace {
 
 using Tokens = std::vector<PlacedToken>;
@@ -91,4 +91,4 @@ Result<bool> EncodeInWindows(std::string_view text, const EncodeWindow& encode,
   return write(tokens.size());
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::text

@@ -18,7 +18,7 @@
 #include "minisgl/base/status.h"
 #include "minisgl/text/tokenizer.h"
 
-namespace minisgl {
+namespace minisgl::text {
 
 // Of a text that is encoded at once: a library may take 250 bytes for each.
 inline constexpr size_t kEncodeWindowBytes = size_t{64} << 10;
@@ -40,4 +40,4 @@ using EncodeWindow = std::function<Status(size_t begin, size_t end, std::vector<
 Result<bool> EncodeInWindows(std::string_view text, const EncodeWindow& encode,
                              std::optional<TokenId> fused, const TokenSink& sink);
 
-}  // namespace minisgl
+}  // namespace minisgl::text

@@ -16,7 +16,7 @@
 #include "text/tokenizer_config.h"
 #include "text/tokenizer_json/loader.h"
 
-namespace minisgl {
+namespace minisgl::text {
 namespace {
 
 constexpr uint64_t kModelBytesMax = uint64_t{256} << 20;
@@ -58,25 +58,28 @@ Result<std::unique_ptr<Tokenizer>> LoadTokenizerJson(const std::string& model_di
 }
 
 }  // namespace
+}  // namespace minisgl::text
+
+namespace minisgl {
 
 Result<std::unique_ptr<Tokenizer>> Tokenizer::Load(const std::string& model_dir) {
   const std::filesystem::path dir(model_dir);
   // Another tokenizer is not to be taken because the model's own was not copied whole.
-  for (const char* name : {"tokenizer.json", "tokenizer.model", kTekkenFile}) {
+  for (const char* name : {"tokenizer.json", "tokenizer.model", text::kTekkenFile}) {
     MINISGL_RETURN_IF_ERROR(CheckLink((dir / name).string()));
   }
   const auto has = [&](const char* name) { return IsListed((dir / name).string()); };
-  const bool has_model = has("tokenizer.model"), has_tekken = has(kTekkenFile);
+  const bool has_model = has("tokenizer.model"), has_tekken = has(text::kTekkenFile);
   if (has("tokenizer.json")) {
     const std::string path = (dir / "tokenizer.json").string();
-    MINISGL_ASSIGN_OR_RETURN(const Json file, ReadTokenizerJson(path));
+    MINISGL_ASSIGN_OR_RETURN(const Json file, text::ReadTokenizerJson(path));
     // Another file is read where this one has a kind of model that is not supported (Unigram).
-    if (ModelType(file) == "BPE" || !(has_model || has_tekken)) {
-      return LoadTokenizerJson(model_dir, path, file);
+    if (text::ModelType(file) == "BPE" || !(has_model || has_tekken)) {
+      return text::LoadTokenizerJson(model_dir, path, file);
     }
   }
-  if (has_model) return LoadSentencePiece(model_dir, (dir / "tokenizer.model").string());
-  if (has_tekken) return LoadTekken(model_dir);
+  if (has_model) return text::LoadSentencePiece(model_dir, (dir / "tokenizer.model").string());
+  if (has_tekken) return text::LoadTekken(model_dir);
   return MakeStatus(StatusCode::kNoInput,
                     "{}: no tokenizer (tokenizer.json, a sentencepiece tokenizer.model, or "
                     "tekken.json)",

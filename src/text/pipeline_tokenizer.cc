@@ -7,7 +7,7 @@
 #include "minisgl/base/utf8.h"
 #include "text/encode_windows.h"
 
-namespace minisgl {
+namespace minisgl::text {
 namespace {
 
 // Spans of trusted text that are followed through normalisation within one section; those behind
@@ -327,4 +327,4 @@ Result<std::unique_ptr<Tokenizer>> MakePipelineTokenizer(TokenizerParts parts) {
       std::make_unique<PipelineTokenizer>(std::move(parts), std::move(added)));
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::text

@@ -11,11 +11,11 @@
 #include "minisgl/text/tokenizer.h"
 #include "text/tokenizer_json/tokenizer_parts.h"
 
-namespace minisgl {
+namespace minisgl::text {
 
 // kBadInput where an added token's normalised spelling cannot be matched.
 // REQUIRES bpe and decoder; the ids of `added` below kVocabularyIdsMax; bpe's options.never holds
 // the added tokens that are no ordinary ones (IsOrdinaryAddedToken).
 Result<std::unique_ptr<Tokenizer>> MakePipelineTokenizer(TokenizerParts parts);
 
-}  // namespace minisgl
+}  // namespace minisgl::text

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 
-namespace minisgl {
+namespace minisgl::text {
 namespace {
 
 // A line holds one token in base64 and its rank; real ones have at most 180 bytes.
@@ -55,4 +55,4 @@ bool IsRankFile(std::string_view bytes) {
          std::all_of(rank.begin(), rank.end(), [](char c) { return c >= '0' && c <= '9'; });
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::text

@@ -9,7 +9,7 @@
 #include <string>
 #include <string_view>
 
-namespace minisgl {
+namespace minisgl::text {
 
 // The bytes that `text` (RFC 4648, with padding) stands for; none where it is no base64.
 std::optional<std::string> DecodeBase64(std::string_view text);
@@ -17,4 +17,4 @@ std::optional<std::string> DecodeBase64(std::string_view text);
 // Whether the first line of `bytes` is one of a rank file. No sentencepiece model begins so.
 bool IsRankFile(std::string_view bytes);
 
-}  // namespace minisgl
+}  // namespace minisgl::text

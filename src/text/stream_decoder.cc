@@ -27,8 +27,8 @@ std::string StreamDecoder::Push(TokenId id) {
   if (at_start_ && !bytes.empty()) {
     // A dummy prefix is taken off once; where extra spaces were removed, every one before the first
     // other text.
-    const bool begins_with_space =
-        tokenizer_->DropsLeadingSpace() && tokenizer_->PieceText(id).starts_with(kSpaceSymbol);
+    const bool begins_with_space = tokenizer_->DropsLeadingSpace() &&
+                                   tokenizer_->PieceText(id).starts_with(text::kSpaceSymbol);
     if (begins_with_space) bytes.erase(0, 1);
     at_start_ = begins_with_space && bytes.empty() && tokenizer_->DropsEveryLeadingSpace();
   }

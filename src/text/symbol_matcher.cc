@@ -3,7 +3,7 @@
 
 #include "minisgl/base/check.h"
 
-namespace minisgl {
+namespace minisgl::text {
 
 void SymbolMatcher::Add(std::string_view spelling, TokenId id) {
   MINISGL_CHECK(!spelling.empty() && spelling.size() <= kSymbolBytesMax, "a spelling of {} bytes",
@@ -32,4 +32,4 @@ std::optional<SymbolMatcher::Match> SymbolMatcher::LongestPrefix(std::string_vie
   return longest;
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::text

@@ -12,7 +12,7 @@
 
 #include "minisgl/base/ids.h"
 
-namespace minisgl {
+namespace minisgl::text {
 
 // Longer spellings are matched nowhere (real ones have 40 bytes): each place of a text costs as
 // many steps as a spelling has bytes.
@@ -41,4 +41,4 @@ class SymbolMatcher {
   bool begins_[256] = {};            // bytes that some spelling begins with
 };
 
-}  // namespace minisgl
+}  // namespace minisgl::text

@@ -14,11 +14,11 @@
 #include "text/rank_file.h"
 #include "text/tokenizer_json/json_place.h"
 
-namespace minisgl {
+namespace minisgl::text {
 namespace {
 
 constexpr uint64_t kTekkenBytesMax = uint64_t{64} << 20;  // real ones have 15 to 20 MB
-constexpr uint64_t kValuesMax = 6'000'000;                // real ones 600,000: 150,000 times four
+constexpr uint64_t kTekkenValuesMax = 6'000'000;          // real ones 600,000: 150,000 times four
 // Real ones have 78 bytes. Finding the merges looks up both parts of a token at each place of it.
 constexpr size_t kTokenBytesMax = 256;
 constexpr int64_t kSpecialMax = 65536;  // real files say 1000
@@ -46,9 +46,9 @@ constexpr const char* kDefaultSpecial[] = {"<unk>",
                                            "[TOOL_CONTENT]"};
 constexpr int kLastVersionWithDefaults = 7;
 
-class Reader {
+class TekkenReader {
  public:
-  explicit Reader(const Json& file) : root_(&file) {}
+  explicit TekkenReader(const Json& file) : root_(&file) {}
 
   Result<TokenizerParts> Run() {
     MINISGL_RETURN_IF_ERROR(ReadConfig(root_["config"]));
@@ -195,14 +195,14 @@ class Reader {
 
 }  // namespace
 
-Result<TokenizerParts> ReadTekkenParts(const Json& file) { return Reader(file).Run(); }
+Result<TokenizerParts> ReadTekkenParts(const Json& file) { return TekkenReader(file).Run(); }
 
 Result<std::unique_ptr<Tokenizer>> LoadTekken(const std::string& model_dir) {
   const std::string path = (std::filesystem::path(model_dir) / kTekkenFile).string();
   MINISGL_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kTekkenBytesMax));
   const auto make = [&]() -> Result<std::unique_ptr<Tokenizer>> {
     JsonLimits limits;
-    limits.values_max = kValuesMax;
+    limits.values_max = kTekkenValuesMax;
     MINISGL_ASSIGN_OR_RETURN(const Json file, ParseJson(text, limits));
     if (!file.is_object()) {
       return BadInput("it holds {}; it must hold an object", file.TypeName());
@@ -217,4 +217,4 @@ Result<std::unique_ptr<Tokenizer>> LoadTekken(const std::string& model_dir) {
   return tokenizer;
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::text

@@ -14,7 +14,7 @@
 #include "minisgl/text/tokenizer.h"
 #include "text/pipeline_tokenizer.h"
 
-namespace minisgl {
+namespace minisgl::text {
 
 inline constexpr const char* kTekkenFile = "tekken.json";
 
@@ -24,4 +24,4 @@ Result<std::unique_ptr<Tokenizer>> LoadTekken(const std::string& model_dir);
 // What `file` says. kBadInput names the key.
 Result<TokenizerParts> ReadTekkenParts(const Json& file);
 
-}  // namespace minisgl
+}  // namespace minisgl::text

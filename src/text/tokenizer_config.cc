@@ -11,7 +11,7 @@
 #include "minisgl/base/utf8.h"
 #include "text/piece.h"
 
-namespace minisgl {
+namespace minisgl::text {
 namespace {
 
 constexpr uint64_t kConfigBytesMax = uint64_t{64} << 20;
@@ -194,4 +194,4 @@ Result<TokenizerConfig> TokenizerConfig::Load(const std::string& model_dir, Toke
   return config;
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::text

@@ -13,7 +13,7 @@
 #include "minisgl/base/json.h"
 #include "minisgl/base/status.h"
 
-namespace minisgl {
+namespace minisgl::text {
 
 // A token that a file adds, or says more about.
 struct AddedToken {
@@ -51,4 +51,4 @@ struct TokenizerConfig {
 // The JSON object in `dir`/`name`; null where there is no such file.
 Result<Json> LoadJsonObject(const std::string& dir, const std::string& name);
 
-}  // namespace minisgl
+}  // namespace minisgl::text

@@ -12,6 +12,7 @@
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace minisgl;
+  using namespace minisgl::text;
   auto model = SentencePieceModel::Read({reinterpret_cast<const char*>(data), size});
   if (!model.ok()) {
     const std::string& message = model.status().message();

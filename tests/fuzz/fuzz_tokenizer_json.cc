@@ -14,6 +14,7 @@
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace minisgl;
+  using namespace minisgl::text;
   const auto file = ParseJson({reinterpret_cast<const char*>(data), size});
   if (!file.ok()) return 0;
   auto parts = ReadTokenizerParts(*file, TokenizerConfig());

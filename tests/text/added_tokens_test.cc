@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-namespace minisgl {
+namespace minisgl::text {
 namespace {
 
 AddedTokenRule Rule(TokenId id, const std::string& text, bool special = false) {
@@ -79,4 +79,4 @@ TEST(AddedTokensCutTest, AMarkOfTheSameSpellingIsFoundInTrustedText) {
 }
 
 }  // namespace
-}  // namespace minisgl
+}  // namespace minisgl::text

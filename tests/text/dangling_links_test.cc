@@ -10,7 +10,7 @@
 #include "text/tokenizer_config.h"
 #include "text_test_util.h"
 
-namespace minisgl {
+namespace minisgl::text {
 namespace {
 
 namespace fs = std::filesystem;
@@ -66,4 +66,4 @@ TEST(DanglingLinksTest, WhatIsNotLookedForDoesNotMatter) {
 }
 
 }  // namespace
-}  // namespace minisgl
+}  // namespace minisgl::text

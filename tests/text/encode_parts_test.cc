@@ -15,7 +15,7 @@
 #include "text/tokenizer_json/loader.h"
 #include "text_test_util.h"
 
-namespace minisgl {
+namespace minisgl::text {
 namespace {
 
 const std::string kTokenizers = MINISGL_SOURCE_DIR "/tests/text/tokenizers/";
@@ -119,10 +119,14 @@ Result<TokenizerParts> ReadParts(const std::string& name) {
 }
 
 std::vector<TokenId> EncodeWhole(const TokenizerParts& parts, std::string text) {
-  if (parts.normalizer != nullptr) EXPECT_TRUE(parts.normalizer->Run(&text).ok());
+  if (parts.normalizer != nullptr) {
+    EXPECT_TRUE(parts.normalizer->Run(&text).ok());
+  }
   const size_t size = text.size();
   WordList words{std::move(text), {{0, size}}, true};
-  if (parts.pre_tokenizer != nullptr) EXPECT_TRUE(parts.pre_tokenizer->Run(&words).ok());
+  if (parts.pre_tokenizer != nullptr) {
+    EXPECT_TRUE(parts.pre_tokenizer->Run(&words).ok());
+  }
   BpeScratch scratch;
   std::vector<TokenId> ids;
   for (const TextRange& word : words.words) {
@@ -254,4 +258,4 @@ TEST(EncodePartsTest, NoTextHasFewerTokensThanItsBytesSay) {
 }
 
 }  // namespace
-}  // namespace minisgl
+}  // namespace minisgl::text

@@ -11,7 +11,7 @@
 #include "text/tokenizer_json/regex.h"
 #include "text_test_util.h"
 
-namespace minisgl {
+namespace minisgl::text {
 namespace {
 
 constexpr const char* kGood = R"({
@@ -379,4 +379,4 @@ TEST(HostileTokenizerJsonTest, RandomDamageIsHarmless) {
 }
 
 }  // namespace
-}  // namespace minisgl
+}  // namespace minisgl::text

@@ -14,7 +14,7 @@
 #include "text/sentencepiece/tokenizer.h"
 #include "text_test_util.h"
 
-namespace minisgl {
+namespace minisgl::text {
 namespace {
 
 const std::string kCorpus = MINISGL_SOURCE_DIR "/tests/fuzz/corpus/tokenizer/";
@@ -255,4 +255,4 @@ TEST(HostileTokenizerTest, AControlPieceOfOneLetterNeverComesFromText) {
 }
 
 }  // namespace
-}  // namespace minisgl
+}  // namespace minisgl::text

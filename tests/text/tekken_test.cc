@@ -11,7 +11,7 @@
 #include "text/rank_file.h"
 #include "text_test_util.h"
 
-namespace minisgl {
+namespace minisgl::text {
 namespace {
 
 const std::string kTekkenDir = MINISGL_SOURCE_DIR "/tests/text/tokenizers/tekken";
@@ -270,4 +270,4 @@ TEST(RankFileTest, Base64IsDecodedOrRefused) {
 }
 
 }  // namespace
-}  // namespace minisgl
+}  // namespace minisgl::text

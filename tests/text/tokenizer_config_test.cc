@@ -9,7 +9,7 @@
 #include "minisgl/text/chat_template.h"
 #include "text_test_util.h"
 
-namespace minisgl {
+namespace minisgl::text {
 namespace {
 
 constexpr TokenId kIdsMax = 10;
@@ -96,4 +96,4 @@ TEST(TokenizerConfigTest, ATextHasOneIdAndAnIdTheTextThatCameFirst) {
 }
 
 }  // namespace
-}  // namespace minisgl
+}  // namespace minisgl::text

@@ -13,10 +13,10 @@
 #include "text/tokenizer_json/loader.h"
 #include "text_test_util.h"
 
-namespace minisgl {
+namespace minisgl::text {
 namespace {
 
-const std::string kCases = MINISGL_SOURCE_DIR "/tests/text/tokenizer_json_cases.jsonl";
+const std::string kCasesFile = MINISGL_SOURCE_DIR "/tests/text/tokenizer_json_cases.jsonl";
 
 // The file of one row: its model with its options, and its sections.
 Json FileOf(const Json& models, const Json& row) {
@@ -59,7 +59,7 @@ void CheckRow(const Tokenizer& tokenizer, const Json& row) {
 }
 
 TEST(TokenizerJsonTest, EveryComponentAgreesWithTheLibrary) {
-  const auto rows = ReadRows(kCases);
+  const auto rows = ReadRows(kCasesFile);
   ASSERT_GE(rows.size(), 50u);
   const Json& models = *rows[0].Find("models");
   for (size_t i = 1; i < rows.size(); ++i) {
@@ -74,7 +74,7 @@ TEST(TokenizerJsonTest, EveryComponentAgreesWithTheLibrary) {
 class AddedTokensTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    const auto rows = ReadRows(kCases);
+    const auto rows = ReadRows(kCasesFile);
     for (size_t i = 1; i < rows.size(); ++i) {
       if (rows[i].Find("name")->as_string() == "added")
         file_ = FileOf(*rows[0].Find("models"), rows[i]);
@@ -306,7 +306,7 @@ TEST(TokenizerJsonTest, LongRunsOfOneClassTakeLessThanASecondEach) {
 #else
   constexpr size_t kTextBytes = size_t{1} << 20;
 #endif
-  const auto rows = ReadRows(kCases);
+  const auto rows = ReadRows(kCasesFile);
   for (const char* name : {"qwen2", "o200k", "llama"}) {
     const auto row = std::find_if(rows.begin() + 1, rows.end(), [&](const Json& one) {
       return one.Find("name")->as_string() == name;
@@ -352,4 +352,4 @@ TEST(RegexTest, PatternsAreRewrittenForPcre) {
 }
 
 }  // namespace
-}  // namespace minisgl
+}  // namespace minisgl::text

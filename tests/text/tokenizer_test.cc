@@ -8,7 +8,7 @@
 #include "text/sentencepiece/model.h"
 #include "text_test_util.h"
 
-namespace minisgl {
+namespace minisgl::text {
 namespace {
 
 class SharedCasesTest : public ::testing::TestWithParam<std::string> {};
@@ -295,4 +295,4 @@ TEST(TokenizerLoadTest, ADirectoryWithoutASupportedTokenizerSaysWhatIsSupported)
 }
 
 }  // namespace
-}  // namespace minisgl
+}  // namespace minisgl::text

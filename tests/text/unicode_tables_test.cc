@@ -11,7 +11,7 @@
 #include "text/tokenizer_json/regex.h"
 #include "text/tokenizer_json/unicode.h"
 
-namespace minisgl {
+namespace minisgl::text {
 namespace {
 
 std::string Normalized(const char* form, std::string text) {
@@ -68,4 +68,4 @@ TEST(UnicodeTablesTest, ClassesWithNamesTakeInWhatOnigurumasDo) {
 }
 
 }  // namespace
-}  // namespace minisgl
+}  // namespace minisgl::text

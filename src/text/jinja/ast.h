@@ -10,7 +10,7 @@
 
 #include "text/jinja/value.h"
 
-namespace minisgl::jinja {
+namespace minisgl::text::jinja {
 
 inline constexpr int kTreeDepthMax = 128;
 
@@ -107,4 +107,4 @@ struct Statement {
   std::unique_ptr<Macro> macro;
 };
 
-}  // namespace minisgl::jinja
+}  // namespace minisgl::text::jinja

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 
-namespace minisgl::jinja {
+namespace minisgl::text::jinja {
 
 // The longest text, the output among them, for a conversation of any size, and for one of none:
 // templates say a few kilobytes themselves. A byte of the conversation may come back as an escape
@@ -62,4 +62,4 @@ class MemoryBounds {
   uint64_t held_max_ = 0;
 };
 
-}  // namespace minisgl::jinja
+}  // namespace minisgl::text::jinja

@@ -5,7 +5,7 @@
 #include "text/jinja/error.h"
 #include "text/jinja/interpreter.h"
 
-namespace minisgl::jinja {
+namespace minisgl::text::jinja {
 namespace {
 
 Value Range(Interpreter* run, const CallArguments& arguments) {
@@ -147,4 +147,4 @@ Value Interpreter::LoopAttribute(const Value& value, std::string_view name) {
   return Value(name == "revindex" ? to_come + 1 : to_come);
 }
 
-}  // namespace minisgl::jinja
+}  // namespace minisgl::text::jinja

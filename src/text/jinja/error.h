@@ -9,7 +9,7 @@
 #include <string>
 #include <utility>
 
-namespace minisgl::jinja {
+namespace minisgl::text::jinja {
 
 class Error : public std::runtime_error {
  public:
@@ -30,4 +30,4 @@ template <typename... Args>
   throw Error(fmt::format(format, std::forward<Args>(args)...));
 }
 
-}  // namespace minisgl::jinja
+}  // namespace minisgl::text::jinja

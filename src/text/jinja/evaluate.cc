@@ -7,7 +7,7 @@
 #include "text/jinja/error.h"
 #include "text/jinja/interpreter.h"
 
-namespace minisgl::jinja {
+namespace minisgl::text::jinja {
 namespace {
 
 [[noreturn]] void FailUndefined(const Value& value) {
@@ -482,4 +482,4 @@ Value Interpreter::Arithmetic(std::string_view op, const Value& a, const Value& 
   Fail("{} {} {} is not possible", a.TypeName(), op, b.TypeName());
 }
 
-}  // namespace minisgl::jinja
+}  // namespace minisgl::text::jinja

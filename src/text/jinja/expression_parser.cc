@@ -8,7 +8,7 @@
 #include "minisgl/base/utf8.h"
 #include "text/jinja/error.h"
 
-namespace minisgl::jinja {
+namespace minisgl::text::jinja {
 
 using Kind = Expr::Kind;
 
@@ -429,4 +429,4 @@ ExprPtr ExpressionParser::ParseTest(ExprPtr base) {
   return expr;
 }
 
-}  // namespace minisgl::jinja
+}  // namespace minisgl::text::jinja

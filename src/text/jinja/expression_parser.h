@@ -10,7 +10,7 @@
 #include "text/jinja/ast.h"
 #include "text/jinja/lexer.h"
 
-namespace minisgl::jinja {
+namespace minisgl::text::jinja {
 
 class ExpressionParser {
  public:
@@ -84,4 +84,4 @@ class ExpressionParser {
   int level_ = 0;
 };
 
-}  // namespace minisgl::jinja
+}  // namespace minisgl::text::jinja

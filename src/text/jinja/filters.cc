@@ -11,7 +11,7 @@
 #include "text/jinja/error.h"
 #include "text/jinja/interpreter.h"
 
-namespace minisgl::jinja {
+namespace minisgl::text::jinja {
 namespace {
 
 // The text that a filter of texts begins with: str(value), which stays escaped HTML where it is.
@@ -368,4 +368,4 @@ Value ApplyFilter(Interpreter* run, std::string_view name, const Value& input,
   return handler->second(run, input, arguments);
 }
 
-}  // namespace minisgl::jinja
+}  // namespace minisgl::text::jinja

@@ -6,7 +6,7 @@
 #include "text/jinja/error.h"
 #include "text/jinja/interpreter.h"
 
-namespace minisgl::jinja {
+namespace minisgl::text::jinja {
 namespace {
 
 Value FirstFilter(Interpreter* run, const Value& input, const CallArguments&) {
@@ -346,4 +346,4 @@ FilterHandler SequenceFilter(std::string_view name) {
   return found != kHandlers->end() ? found->second : nullptr;
 }
 
-}  // namespace minisgl::jinja
+}  // namespace minisgl::text::jinja

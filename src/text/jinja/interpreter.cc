@@ -7,7 +7,7 @@
 #include "minisgl/base/utf8.h"
 #include "text/jinja/error.h"
 
-namespace minisgl::jinja {
+namespace minisgl::text::jinja {
 
 // Counts one node: its visit, and its depth for as long as it runs.
 class Interpreter::Nest {
@@ -507,4 +507,4 @@ Value Interpreter::CallCaller(const Macro& macro, const CallArguments& arguments
   Fail("caller() is called after its block has ended");
 }
 
-}  // namespace minisgl::jinja
+}  // namespace minisgl::text::jinja

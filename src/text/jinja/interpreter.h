@@ -22,7 +22,7 @@
 #include "text/jinja/bounds.h"
 #include "text/jinja/value.h"
 
-namespace minisgl::jinja {
+namespace minisgl::text::jinja {
 
 // Names are copied and hashed at each visit of a node, which counts as one step.
 inline constexpr size_t kNameBytesMax = 256;
@@ -233,4 +233,4 @@ class DictBuilder {
 const Text& NeedText(const Value& value, std::string_view what);
 int64_t NeedInt(const Value& value, std::string_view what);
 
-}  // namespace minisgl::jinja
+}  // namespace minisgl::text::jinja

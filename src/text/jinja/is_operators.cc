@@ -7,7 +7,7 @@
 #include "text/jinja/error.h"
 #include "text/jinja/interpreter.h"
 
-namespace minisgl::jinja {
+namespace minisgl::text::jinja {
 namespace {
 
 // Tests of kind, which take no argument; nullopt for any other name.
@@ -81,4 +81,4 @@ bool Interpreter::Test(std::string_view name, const Value& input, const CallArgu
   return Truthy(Value(!Truthy(Arithmetic("%", input, *other))));
 }
 
-}  // namespace minisgl::jinja
+}  // namespace minisgl::text::jinja

@@ -10,7 +10,7 @@
 #include "minisgl/base/utf8.h"
 #include "text/jinja/interpreter.h"
 
-namespace minisgl::jinja {
+namespace minisgl::text::jinja {
 namespace {
 
 // Letters whose upper or title case is several (SpecialCasing.txt of Unicode); 0 fills up.
@@ -264,4 +264,4 @@ Text ChangeCase(Interpreter* run, const Text& text, LetterCase letter_case) {
   return out;
 }
 
-}  // namespace minisgl::jinja
+}  // namespace minisgl::text::jinja

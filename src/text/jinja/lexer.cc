@@ -10,7 +10,7 @@
 #include "text/jinja/interpreter.h"
 #include "text/jinja/tracked_text.h"
 
-namespace minisgl::jinja {
+namespace minisgl::text::jinja {
 namespace {
 
 bool IsBlank(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
@@ -336,4 +336,4 @@ class Lexer {
 
 std::vector<Token> Lex(std::string_view source) { return Lexer(NormalizeLines(source)).Run(); }
 
-}  // namespace minisgl::jinja
+}  // namespace minisgl::text::jinja

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-namespace minisgl::jinja {
+namespace minisgl::text::jinja {
 
 struct Token {
   enum class Kind {
@@ -44,4 +44,4 @@ inline constexpr size_t kTokensMax = 32'768;
 // The last token is kEnd. Throws Error with its line.
 std::vector<Token> Lex(std::string_view source);
 
-}  // namespace minisgl::jinja
+}  // namespace minisgl::text::jinja

@@ -7,7 +7,7 @@
 #include "text/jinja/error.h"
 #include "text/jinja/interpreter.h"
 
-namespace minisgl::jinja {
+namespace minisgl::text::jinja {
 namespace {
 
 constexpr std::string_view kTextMethods[] = {
@@ -496,4 +496,4 @@ Text Join(Interpreter* run, const std::vector<Value>& items, const Text& separat
   return out;
 }
 
-}  // namespace minisgl::jinja
+}  // namespace minisgl::text::jinja

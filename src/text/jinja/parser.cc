@@ -10,7 +10,7 @@
 #include "text/jinja/error.h"
 #include "text/jinja/expression_parser.h"
 
-namespace minisgl::jinja {
+namespace minisgl::text::jinja {
 namespace {
 
 using Kind = Statement::Kind;
@@ -276,4 +276,4 @@ Block Parse(std::vector<Token> tokens) {
   return StatementParser(std::move(tokens)).ParseTemplate();
 }
 
-}  // namespace minisgl::jinja
+}  // namespace minisgl::text::jinja

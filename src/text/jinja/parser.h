@@ -6,9 +6,9 @@
 #include "text/jinja/ast.h"
 #include "text/jinja/lexer.h"
 
-namespace minisgl::jinja {
+namespace minisgl::text::jinja {
 
 // Throws Error with its line.
 Block Parse(std::vector<Token> tokens);
 
-}  // namespace minisgl::jinja
+}  // namespace minisgl::text::jinja

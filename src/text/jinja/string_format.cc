@@ -9,7 +9,7 @@
 #include "text/jinja/error.h"
 #include "text/jinja/interpreter.h"
 
-namespace minisgl::jinja {
+namespace minisgl::text::jinja {
 namespace {
 
 constexpr int64_t kWidthMax = 4096;  // a column's; wider ones only fill memory
@@ -492,4 +492,4 @@ Value FormatBraces(Interpreter* run, const Text& format, const CallArguments& ar
   return run->MakeText(BraceFormatter(run, arguments).Run(format, /*nested=*/false));
 }
 
-}  // namespace minisgl::jinja
+}  // namespace minisgl::text::jinja

@@ -9,7 +9,7 @@
 #include "text/jinja/error.h"
 #include "text/jinja/value.h"
 
-namespace minisgl::jinja {
+namespace minisgl::text::jinja {
 namespace {
 
 void CheckSize(const Text& out) {
@@ -290,4 +290,4 @@ void AppendJson(const Value& value, const JsonStyle& style, Text* out) {
   JsonWriter(style, out).Write(value, 0);
 }
 
-}  // namespace minisgl::jinja
+}  // namespace minisgl::text::jinja

@@ -8,7 +8,7 @@
 #include "minisgl/base/utf8.h"
 #include "text/jinja/bounds.h"
 
-namespace minisgl::jinja {
+namespace minisgl::text::jinja {
 
 void Text::Append(std::string_view bytes, bool trusted) {
   if (bytes.empty()) return;
@@ -169,4 +169,4 @@ Text Strip(const Text& text, std::string_view chars, bool left, bool right) {
   return text.Substr(begin, end);
 }
 
-}  // namespace minisgl::jinja
+}  // namespace minisgl::text::jinja

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-namespace minisgl::jinja {
+namespace minisgl::text::jinja {
 
 class Text {
  public:
@@ -70,4 +70,4 @@ char32_t FirstCodePoint(std::string_view text, size_t* length);
 // ends.
 Text Strip(const Text& text, std::string_view chars, bool left, bool right);
 
-}  // namespace minisgl::jinja
+}  // namespace minisgl::text::jinja

@@ -9,7 +9,7 @@
 #include "text/jinja/bounds.h"
 #include "text/jinja/error.h"
 
-namespace minisgl::jinja {
+namespace minisgl::text::jinja {
 
 namespace {
 
@@ -262,4 +262,4 @@ Value FromJson(const Json& json, bool trusted) {
   return Value(None{});
 }
 
-}  // namespace minisgl::jinja
+}  // namespace minisgl::text::jinja

@@ -20,7 +20,7 @@
 #include "text/jinja/bounds.h"
 #include "text/jinja/tracked_text.h"
 
-namespace minisgl::jinja {
+namespace minisgl::text::jinja {
 
 inline constexpr int kValueDepthMax = 128;
 inline constexpr uint64_t kValueWeightMax = uint64_t{64} << 20;  // values and bytes of text
@@ -200,4 +200,4 @@ std::string DoubleText(double value);
 // `json` as a value; its texts are untrusted unless `trusted`.
 Value FromJson(const Json& json, bool trusted);
 
-}  // namespace minisgl::jinja
+}  // namespace minisgl::text::jinja

@@ -13,14 +13,14 @@
 
 #include "minisgl/base/utf8.h"
 
-namespace minisgl {
+namespace minisgl::text {
 namespace {
 
 constexpr uint32_t kLeafBit = uint32_t{1} << 31;
 constexpr size_t kUnitsMax = size_t{1} << 22;  // 16 MiB; the NFKC tables of real models have 60,000
 constexpr int kRulesMax = 32;                  // the library's result array
 constexpr size_t kReplacementBytesMax = 256;   // NFKC needs 33
-constexpr uint64_t kStepsMax = 400'000'000;    // about a second; real tables take 20 million
+constexpr uint64_t kWalkStepsMax = 400'000'000;  // about a second; real tables take 20 million
 
 uint32_t ReadU32(const char* bytes) {
   uint32_t value = 0;
@@ -54,7 +54,7 @@ class TrieCheck {
         }
       }
       steps_ += 256;
-      if (steps_ > kStepsMax)
+      if (steps_ > kWalkStepsMax)
         return BadInput("the normalisation table is too entangled to be checked");
     }
     return {};
@@ -126,4 +126,4 @@ Status CheckCharsmap(std::string_view blob) {
   return TrieCheck(trie, replacements).Run();
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::text

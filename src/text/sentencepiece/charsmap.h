@@ -5,10 +5,10 @@
 
 #include "minisgl/base/status.h"
 
-namespace minisgl {
+namespace minisgl::text {
 
 // Checks a precompiled normalisation table: a double-array trie whose every walk stays inside it,
 // ends in a well-formed replacement, and passes few enough rules for the library's result array.
 Status CheckCharsmap(std::string_view blob);
 
-}  // namespace minisgl
+}  // namespace minisgl::text

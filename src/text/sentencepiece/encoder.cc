@@ -10,7 +10,7 @@
 #include "minisgl/base/out_of_memory.h"
 #include "minisgl/base/utf8.h"
 
-namespace minisgl {
+namespace minisgl::text {
 
 struct SentencePieceEncoder::Library {
   sentencepiece::SentencePieceProcessor processor;
@@ -41,7 +41,7 @@ namespace {
 
 // Runs `encode`, a call of the library on a text of `bytes`.
 template <typename Encode>
-Status Guard(size_t bytes, Encode encode) {
+Status CallLibrary(size_t bytes, Encode encode) {
   try {
     const sentencepiece::util::Status status = encode();
     if (status.ok()) return {};
@@ -59,7 +59,7 @@ Status Guard(size_t bytes, Encode encode) {
 
 Status SentencePieceEncoder::Encode(std::string_view text, std::vector<TokenId>* ids) const {
   if (text.empty()) return {};
-  return Guard(text.size(), [&] {
+  return CallLibrary(text.size(), [&] {
     std::vector<int> encoded;
     auto status = library_->processor.Encode(text, &encoded);
     if (status.ok()) ids->insert(ids->end(), encoded.begin(), encoded.end());
@@ -69,7 +69,7 @@ Status SentencePieceEncoder::Encode(std::string_view text, std::vector<TokenId>*
 
 Status SentencePieceEncoder::Encode(std::string_view text, std::vector<PlacedToken>* tokens) const {
   if (text.empty()) return {};
-  return Guard(text.size(), [&] {
+  return CallLibrary(text.size(), [&] {
     sentencepiece::ImmutableSentencePieceText encoded;
     auto status = library_->processor.Encode(text, encoded.mutable_proto());
     if (!status.ok()) return status;
@@ -81,4 +81,4 @@ Status SentencePieceEncoder::Encode(std::string_view text, std::vector<PlacedTok
   });
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::text

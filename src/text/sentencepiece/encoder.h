@@ -10,7 +10,7 @@
 #include "text/encode_windows.h"
 #include "text/sentencepiece/model.h"
 
-namespace minisgl {
+namespace minisgl::text {
 
 // Immutable; usable from any thread.
 class SentencePieceEncoder {
@@ -30,4 +30,4 @@ class SentencePieceEncoder {
   std::unique_ptr<Library> library_;
 };
 
-}  // namespace minisgl
+}  // namespace minisgl::text

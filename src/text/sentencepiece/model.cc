@@ -16,7 +16,7 @@
 #include "minisgl/base/utf8.h"
 #include "text/sentencepiece/charsmap.h"
 
-namespace minisgl {
+namespace minisgl::text {
 namespace {
 
 enum class Wire { kVarint = 0, kFixed64 = 1, kBytes = 2, kFixed32 = 5 };
@@ -370,4 +370,4 @@ std::string SentencePieceModel::Write() const {
   return out;
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::text

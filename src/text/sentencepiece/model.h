@@ -15,7 +15,7 @@
 #include "minisgl/base/status.h"
 #include "text/piece.h"
 
-namespace minisgl {
+namespace minisgl::text {
 
 inline constexpr size_t kPiecesMax = 1'000'000;
 
@@ -56,4 +56,4 @@ struct SentencePieceModel {
 // The byte that a byte piece "<0xNN>" stands for, or -1 where `text` is none.
 int BytePieceValue(std::string_view text);
 
-}  // namespace minisgl
+}  // namespace minisgl::text

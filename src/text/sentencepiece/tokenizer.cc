@@ -9,7 +9,7 @@
 #include "minisgl/text/stream_decoder.h"
 #include "text/sentencepiece/encoder.h"
 
-namespace minisgl {
+namespace minisgl::text {
 namespace {
 
 bool IsAsciiSpace(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
@@ -383,4 +383,4 @@ std::optional<TokenId> SentencePieceTokenizer::IdOf(std::string_view spelling) c
   return it->second;
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::text

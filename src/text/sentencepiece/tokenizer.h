@@ -18,7 +18,7 @@
 #include "text/symbol_matcher.h"
 #include "text/tokenizer_config.h"
 
-namespace minisgl {
+namespace minisgl::text {
 
 class SentencePieceEncoder;  // hides the library
 
@@ -104,4 +104,4 @@ class SentencePieceTokenizer : public Tokenizer {
   size_t piece_bytes_max_ = 0;       // of a text, that one token may stand for; 0: any number
 };
 
-}  // namespace minisgl
+}  // namespace minisgl::text

@@ -7,7 +7,7 @@
 #include "minisgl/base/utf8.h"
 #include "text/tokenizer_json/unicode.h"
 
-namespace minisgl {
+namespace minisgl::text {
 namespace {
 
 // The first byte of the last character of `text` (not empty).
@@ -127,4 +127,4 @@ const AddedTokenRule* AddedTokens::Find(TokenId id) const {
   return rule == rules_.end() ? nullptr : &rule->second;
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::text

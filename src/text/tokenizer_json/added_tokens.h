@@ -18,7 +18,7 @@
 #include "text/tokenizer_json/normalizer.h"
 #include "text/tokenizer_json/regex.h"
 
-namespace minisgl {
+namespace minisgl::text {
 
 struct AddedTokenRule {
   TokenId id = 0;
@@ -74,4 +74,4 @@ class AddedTokens {
   Set sets_[2];  // found in raw text, in normalised text
 };
 
-}  // namespace minisgl
+}  // namespace minisgl::text

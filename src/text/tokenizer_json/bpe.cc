@@ -14,7 +14,7 @@
 #include "text/encode_windows.h"
 #include "text/tokenizer_json/byte_level.h"
 
-namespace minisgl {
+namespace minisgl::text {
 
 Result<Bpe> Bpe::Create(std::shared_ptr<const Vocabulary> vocabulary,
                         std::span<const BpeMerge> merges, BpeOptions options) {
@@ -254,4 +254,4 @@ bool Bpe::KeepsAll(bool spelled_bytes) const {
          std::all_of(byte_ids_.begin(), byte_ids_.end(), [](TokenId id) { return id >= 0; });
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::text

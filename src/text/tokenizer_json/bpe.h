@@ -18,7 +18,7 @@
 #include "minisgl/text/tokenizer.h"
 #include "text/tokenizer_json/vocabulary.h"
 
-namespace minisgl {
+namespace minisgl::text {
 
 // Two tokens that become one; its place in a list of merges is its rank.
 struct BpeMerge {
@@ -128,4 +128,4 @@ class Bpe {
   std::vector<TokenId> ascii_ids_;  // of the characters below 128, where no affix applies; or -1
 };
 
-}  // namespace minisgl
+}  // namespace minisgl::text

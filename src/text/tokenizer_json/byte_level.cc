@@ -5,7 +5,7 @@
 #include "minisgl/base/utf8.h"
 #include "text/tokenizer_json/unicode.h"
 
-namespace minisgl {
+namespace minisgl::text {
 namespace {
 
 constexpr char32_t kShifted = 0x100;  // the first character that stands for another byte
@@ -53,4 +53,4 @@ std::optional<std::string> BytesOfSpelling(std::string_view spelling) {
   return bytes;
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::text

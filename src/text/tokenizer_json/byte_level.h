@@ -6,11 +6,11 @@
 #include <string>
 #include <string_view>
 
-namespace minisgl {
+namespace minisgl::text {
 
 void AppendByteSpelling(std::string_view bytes, std::string* out);
 
 // The bytes that `spelling` stands for; none where a character stands for no byte.
 std::optional<std::string> BytesOfSpelling(std::string_view spelling);
 
-}  // namespace minisgl
+}  // namespace minisgl::text

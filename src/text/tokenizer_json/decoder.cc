@@ -9,7 +9,7 @@
 #include "text/tokenizer_json/byte_level.h"
 #include "text/tokenizer_json/pattern.h"
 
-namespace minisgl {
+namespace minisgl::text {
 namespace {
 
 constexpr std::string_view kReplacementCharacter = "\xEF\xBF\xBD";
@@ -392,7 +392,7 @@ class WordEndKind : public SpellingDecoder::Kind {
   StagePointer Begin(bool, bool) const override { return std::make_unique<WordEndStage>(suffix_); }
   std::string Bytes(std::string part, bool) const override {
     for (size_t at = part.find(suffix_); at != std::string::npos; at = part.find(suffix_, at + 1)) {
-      part.replace(at, suffix_.size(), " ");
+      part.replace(at, suffix_.size(), 1, ' ');
     }
     return part;
   }
@@ -428,7 +428,7 @@ Result<KindPointer> ReadStripKind(const JsonPlace& place) {
       new StripKind(std::move(character), static_cast<size_t>(start), static_cast<size_t>(stop)));
 }
 
-Result<KindPointer> ReadMetaspace(const JsonPlace& place) {
+Result<KindPointer> ReadMetaspaceKind(const JsonPlace& place) {
   MINISGL_ASSIGN_OR_RETURN(std::string replacement,
                            ReadOneCharacter(place["replacement"], kSpaceSymbol));
   MINISGL_ASSIGN_OR_RETURN(const std::string scheme, place["prepend_scheme"].String("always"));
@@ -463,7 +463,7 @@ Status ReadKinds(const JsonPlace& place, int depth, std::vector<KindPointer>* ki
     if (type == "Fuse") return KindPointer(new FuseKind());
     if (type == "Replace") return ReadReplaceKind(place);
     if (type == "Strip") return ReadStripKind(place);
-    if (type == "Metaspace") return ReadMetaspace(place);
+    if (type == "Metaspace") return ReadMetaspaceKind(place);
     if (type == "BPEDecoder") return ReadBpeDecoder(place);
     return place["type"].Error(
         "is \"{}\"; supported are ByteLevel, ByteFallback, Fuse, Replace, Strip, Metaspace, "
@@ -550,4 +550,4 @@ bool SpellingDecoder::DropsLeadingSpace() const {
   return false;
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::text

@@ -13,7 +13,7 @@
 #include "minisgl/base/status.h"
 #include "text/tokenizer_json/json_place.h"
 
-namespace minisgl {
+namespace minisgl::text {
 
 // One stage at work on one text.
 class DecoderStage {
@@ -69,4 +69,4 @@ class SpellingDecoder {
   std::vector<std::unique_ptr<const Kind>> kinds_;
 };
 
-}  // namespace minisgl
+}  // namespace minisgl::text

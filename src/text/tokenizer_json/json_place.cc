@@ -3,7 +3,7 @@
 
 #include "minisgl/base/utf8.h"
 
-namespace minisgl {
+namespace minisgl::text {
 namespace {
 
 const Json kNull;
@@ -73,4 +73,4 @@ Result<int64_t> JsonPlace::Int(int64_t least, int64_t most, int64_t otherwise) c
   return Int(least, most);
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::text

@@ -11,7 +11,7 @@
 #include "minisgl/base/json.h"
 #include "minisgl/base/status.h"
 
-namespace minisgl {
+namespace minisgl::text {
 
 // Far above any real file, and small enough that recursion and a chain of steps stay harmless.
 inline constexpr int kSequenceDepthMax = 8;
@@ -35,6 +35,18 @@ class JsonPlace {
   // kStepsMax of them, or kSequenceDepthMax Sequences.
   Result<std::vector<JsonPlace>> Steps(std::string_view key, int depth) const;
 
+  // Reads the same steps, each with `read`(place of the step, depth + 1), in order.
+  template <typename Step, typename Read>
+  Result<std::vector<Step>> ReadSteps(std::string_view key, int depth, Read read) const {
+    MINISGL_ASSIGN_OR_RETURN(const std::vector<JsonPlace> places, Steps(key, depth));
+    std::vector<Step> steps;
+    for (const JsonPlace& place : places) {
+      MINISGL_ASSIGN_OR_RETURN(Step step, read(place, depth + 1));
+      steps.push_back(std::move(step));
+    }
+    return steps;
+  }
+
   // The value, or an error where it has another type. With a default: that where it is null.
   Result<std::string> String() const;
   Result<std::string> String(std::string_view otherwise) const;
@@ -55,4 +67,4 @@ class JsonPlace {
   std::string path_;
 };
 
-}  // namespace minisgl
+}  // namespace minisgl::text

@@ -13,17 +13,18 @@
 #include "text/tokenizer_json/json_place.h"
 #include "text/tokenizer_json/post_processor.h"
 
-namespace minisgl {
+namespace minisgl::text {
 namespace {
 
 constexpr uint64_t kFileBytesMax = uint64_t{64} << 20;  // Gemma 3's has 33 MB
 // Gemma 3's has 1.8 million, of which most are its 514,906 merges as arrays of two.
-constexpr uint64_t kValuesMax = 6'000'000;
+constexpr uint64_t kFileValuesMax = 6'000'000;
 constexpr size_t kAddedMax = 65536;
 
-class Reader {
+class TokenizerJsonReader {
  public:
-  Reader(const Json& file, const TokenizerConfig& config) : root_(&file), config_(config) {}
+  TokenizerJsonReader(const Json& file, const TokenizerConfig& config)
+      : root_(&file), config_(config) {}
 
   Result<TokenizerParts> Run() {
     const JsonPlace model = root_["model"];
@@ -327,7 +328,7 @@ std::string ModelType(const Json& file) {
 Result<Json> ReadTokenizerJson(const std::string& path) {
   MINISGL_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kFileBytesMax));
   JsonLimits limits;
-  limits.values_max = kValuesMax;
+  limits.values_max = kFileValuesMax;
   Result<Json> json = ParseJson(text, limits);
   if (!json.ok()) return OrFileKind(json.status().WithPrefix(Visible(path, 400)), text, path);
   if (!json->is_object()) {
@@ -338,7 +339,7 @@ Result<Json> ReadTokenizerJson(const std::string& path) {
 }
 
 Result<TokenizerParts> ReadTokenizerParts(const Json& file, const TokenizerConfig& config) {
-  return Reader(file, config).Run();
+  return TokenizerJsonReader(file, config).Run();
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::text

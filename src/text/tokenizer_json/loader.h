@@ -11,7 +11,7 @@
 #include "text/tokenizer_config.h"
 #include "text/tokenizer_json/tokenizer_parts.h"
 
-namespace minisgl {
+namespace minisgl::text {
 
 // Reads and parses the file; kBadInput names it.
 Result<Json> ReadTokenizerJson(const std::string& path);
@@ -21,4 +21,4 @@ std::string ModelType(const Json& file);
 // What `file` says together with `config`. kBadInput names the key.
 Result<TokenizerParts> ReadTokenizerParts(const Json& file, const TokenizerConfig& config);
 
-}  // namespace minisgl
+}  // namespace minisgl::text

@@ -14,7 +14,8 @@
 #include "text/tokenizer_json/pattern.h"
 #include "text/tokenizer_json/unicode.h"
 
-namespace minisgl {
+namespace minisgl::text {
+namespace normalizers {
 namespace {
 
 using Pointer = std::unique_ptr<const Normalizer>;
@@ -312,22 +313,14 @@ Result<Pointer> ReadPrepend(const JsonPlace& place) {
   return Pointer(new Prepend(std::move(prefix)));
 }
 
-Result<Pointer> ReadKind(const JsonPlace& place, int depth);
-
-Result<Pointer> ReadSequence(const JsonPlace& place, int depth) {
-  MINISGL_ASSIGN_OR_RETURN(const auto elements, place.Steps("normalizers", depth));
-  std::vector<Pointer> steps;
-  for (const JsonPlace& element : elements) {
-    MINISGL_ASSIGN_OR_RETURN(Pointer step, ReadKind(element, depth + 1));
-    steps.push_back(std::move(step));
-  }
-  return Pointer(new Sequence(std::move(steps)));
-}
-
 Result<Pointer> ReadKind(const JsonPlace& place, int depth) {
   if (!place.json().is_object()) return place.MustBe("an object");
   MINISGL_ASSIGN_OR_RETURN(const std::string type, place["type"].String());
-  if (type == "Sequence") return ReadSequence(place, depth);
+  if (type == "Sequence") {
+    MINISGL_ASSIGN_OR_RETURN(std::vector<Pointer> steps,
+                             place.ReadSteps<Pointer>("normalizers", depth, ReadKind));
+    return Pointer(new Sequence(std::move(steps)));
+  }
   if (type == "NFC") return Pointer(new UnicodeForm(/*composes=*/true, /*compatible=*/false));
   if (type == "NFD") return Pointer(new UnicodeForm(/*composes=*/false, /*compatible=*/false));
   if (type == "NFKC") return Pointer(new UnicodeForm(/*composes=*/true, /*compatible=*/true));
@@ -346,10 +339,11 @@ Result<Pointer> ReadKind(const JsonPlace& place, int depth) {
 }
 
 }  // namespace
+}  // namespace normalizers
 
 Result<std::unique_ptr<const Normalizer>> Normalizer::Read(const JsonPlace& place) {
-  if (place.is_null()) return Pointer();
-  return ReadKind(place, 0);
+  if (place.is_null()) return std::unique_ptr<const Normalizer>();
+  return normalizers::ReadKind(place, 0);
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::text

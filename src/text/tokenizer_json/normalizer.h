@@ -10,7 +10,7 @@
 #include "minisgl/base/status.h"
 #include "text/tokenizer_json/json_place.h"
 
-namespace minisgl {
+namespace minisgl::text {
 
 class Normalizer {
  public:
@@ -28,4 +28,4 @@ class Normalizer {
   virtual bool SpellsBytes() const { return false; }
 };
 
-}  // namespace minisgl
+}  // namespace minisgl::text

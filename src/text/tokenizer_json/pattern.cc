@@ -4,7 +4,7 @@
 #include "minisgl/base/utf8.h"
 #include "minisgl/text/tokenizer.h"
 
-namespace minisgl {
+namespace minisgl::text {
 
 Result<Pattern> Pattern::Read(const JsonPlace& place) {
   if (!place.json().is_object()) return place.MustBe("an object with \"String\" or \"Regex\"");
@@ -99,4 +99,4 @@ Result<std::string> ReadOneCharacter(const JsonPlace& place, std::string_view ot
   return text;
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::text

@@ -11,7 +11,7 @@
 #include "text/tokenizer_json/json_place.h"
 #include "text/tokenizer_json/regex.h"
 
-namespace minisgl {
+namespace minisgl::text {
 
 class Pattern {
  public:
@@ -57,4 +57,4 @@ class Pattern::Search {
 // A string of exactly one character; `otherwise` where it is null, unless that is "".
 Result<std::string> ReadOneCharacter(const JsonPlace& place, std::string_view otherwise);
 
-}  // namespace minisgl
+}  // namespace minisgl::text

@@ -6,14 +6,14 @@
 #include "minisgl/base/utf8.h"
 #include "text/tokenizer_json/vocabulary.h"
 
-namespace minisgl {
+namespace minisgl::text {
 namespace {
 
 constexpr size_t kElementsMax = 256;  // of a template, a token's ids
 
-class Reader {
+class PostProcessorReader {
  public:
-  explicit Reader(const std::function<bool(int64_t)>& has_id) : has_id_(has_id) {}
+  explicit PostProcessorReader(const std::function<bool(int64_t)>& has_id) : has_id_(has_id) {}
 
   Status Read(const JsonPlace& place, int depth, Surroundings* around) const {
     if (!place.json().is_object()) return place.MustBe("an object");
@@ -110,8 +110,8 @@ Result<Surroundings> ReadPostProcessor(const JsonPlace& place,
                                        const std::function<bool(int64_t)>& has_id) {
   Surroundings around;
   if (place.is_null()) return around;
-  MINISGL_RETURN_IF_ERROR(Reader(has_id).Read(place, 0, &around));
+  MINISGL_RETURN_IF_ERROR(PostProcessorReader(has_id).Read(place, 0, &around));
   return around;
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::text

@@ -10,7 +10,7 @@
 #include "minisgl/base/status.h"
 #include "text/tokenizer_json/json_place.h"
 
-namespace minisgl {
+namespace minisgl::text {
 
 struct Surroundings {
   std::vector<TokenId> prefix, suffix;
@@ -20,4 +20,4 @@ struct Surroundings {
 Result<Surroundings> ReadPostProcessor(const JsonPlace& place,
                                        const std::function<bool(int64_t)>& has_id);
 
-}  // namespace minisgl
+}  // namespace minisgl::text

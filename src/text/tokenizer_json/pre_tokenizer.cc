@@ -11,7 +11,8 @@
 #include "text/tokenizer_json/pattern.h"
 #include "text/tokenizer_json/unicode.h"
 
-namespace minisgl {
+namespace minisgl::text {
+namespace pre_tokenizers {
 namespace {
 
 // GPT-2's words, which byte-level models without a pattern of their own have.
@@ -510,22 +511,14 @@ Result<Pointer> ReadFixedLength(const JsonPlace& place) {
   return Pointer(new FixedLength(length));
 }
 
-Result<Pointer> ReadKind(const JsonPlace& place, int depth);
-
-Result<Pointer> ReadSequence(const JsonPlace& place, int depth) {
-  MINISGL_ASSIGN_OR_RETURN(const auto elements, place.Steps("pretokenizers", depth));
-  std::vector<Pointer> steps;
-  for (const JsonPlace& element : elements) {
-    MINISGL_ASSIGN_OR_RETURN(Pointer step, ReadKind(element, depth + 1));
-    steps.push_back(std::move(step));
-  }
-  return Pointer(new Sequence(std::move(steps)));
-}
-
 Result<Pointer> ReadKind(const JsonPlace& place, int depth) {
   if (!place.json().is_object()) return place.MustBe("an object");
   MINISGL_ASSIGN_OR_RETURN(const std::string type, place["type"].String());
-  if (type == "Sequence") return ReadSequence(place, depth);
+  if (type == "Sequence") {
+    MINISGL_ASSIGN_OR_RETURN(std::vector<Pointer> steps,
+                             place.ReadSteps<Pointer>("pretokenizers", depth, ReadKind));
+    return Pointer(new Sequence(std::move(steps)));
+  }
   if (type == "ByteLevel") return ReadByteLevel(place);
   if (type == "Split") return ReadSplit(place);
   if (type == "Metaspace") return ReadMetaspace(place);
@@ -546,13 +539,14 @@ Result<Pointer> ReadKind(const JsonPlace& place, int depth) {
 }
 
 }  // namespace
+}  // namespace pre_tokenizers
 
 void SplitWords(const std::vector<TextRange>& matches, SplitBehavior behavior, bool invert,
                 WordList* list) {
   if (list->words.empty()) return;
   const size_t text_begin = list->words.front().begin;
   std::vector<TextRange> words, one;
-  std::vector<Part> parts;
+  std::vector<pre_tokenizers::Part> parts;
   size_t next = 0;
   for (const TextRange& word : list->words) {
     parts.clear();
@@ -567,7 +561,7 @@ void SplitWords(const std::vector<TextRange>& matches, SplitBehavior behavior, b
     }
     if (at < word.end) parts.push_back({{at, word.end}, invert});
     one.clear();
-    Regroup(parts, behavior, &one);
+    pre_tokenizers::Regroup(parts, behavior, &one);
     for (const TextRange& range : one) {
       if (range.begin < range.end) words.push_back(range);
     }
@@ -577,12 +571,16 @@ void SplitWords(const std::vector<TextRange>& matches, SplitBehavior behavior, b
 }
 
 Result<std::unique_ptr<const PreTokenizer>> PreTokenizer::Read(const JsonPlace& place) {
-  if (place.is_null()) return Pointer(new Sequence({}));
-  return ReadKind(place, 0);
+  if (place.is_null()) {
+    return std::unique_ptr<const PreTokenizer>(std::make_unique<pre_tokenizers::Sequence>(
+        std::vector<std::unique_ptr<const PreTokenizer>>()));
+  }
+  return pre_tokenizers::ReadKind(place, 0);
 }
 
 std::unique_ptr<const PreTokenizer> PreTokenizer::IsolateMatches(Regex pattern) {
-  return Pointer(new SplitAtPattern(Pattern(std::move(pattern)), SplitBehavior::kIsolated, false));
+  return std::make_unique<pre_tokenizers::SplitAtPattern>(
+      Pattern(std::move(pattern)), SplitBehavior::kIsolated, /*invert=*/false);
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::text

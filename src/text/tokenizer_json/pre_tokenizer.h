@@ -14,7 +14,7 @@
 #include "text/tokenizer_json/json_place.h"
 #include "text/tokenizer_json/regex.h"
 
-namespace minisgl {
+namespace minisgl::text {
 
 // A text and the words in it, in order and without overlap; what lies between words is dropped.
 struct WordList {
@@ -65,4 +65,4 @@ class PreTokenizer {
 void SplitWords(const std::vector<TextRange>& matches, SplitBehavior behavior, bool invert,
                 WordList* list);
 
-}  // namespace minisgl
+}  // namespace minisgl::text

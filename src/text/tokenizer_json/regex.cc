@@ -10,7 +10,7 @@
 
 #include "minisgl/base/utf8.h"
 
-namespace minisgl {
+namespace minisgl::text {
 namespace {
 
 constexpr size_t kPatternBytesMax = size_t{64} << 10;  // DeepSeek's, which lists ranges, has 6,000
@@ -18,7 +18,7 @@ constexpr uint32_t kHeapKibMax = 150 << 10;  // backtracking over 1 MiB one by o
 
 // The work of a text. A run of n spaces that no newline follows costs a few steps for each; nested
 // repeats cost 2^n, and `.*x` n for each place.
-constexpr uint64_t kStepsMax = 10'000'000;
+constexpr uint64_t kMatchStepsMax = 10'000'000;
 constexpr uint64_t kStepsPerByte = 64;
 // PCRE2 tells no steps, only that a limit was reached, and its compiled code counts a run over many
 // characters as one. So a match is tried with few steps on a little of the text first; one that
@@ -38,21 +38,21 @@ std::string PcreMessage(int code) {
   return buffer;
 }
 
-struct Deleter {
+Status OutOfMemory() { return MakeStatus(StatusCode::kOutOfMemory, "no memory for a pattern"); }
+
+}  // namespace
+
+struct PcreDeleter {
   void operator()(pcre2_code* code) const { pcre2_code_free(code); }
   void operator()(pcre2_match_data* data) const { pcre2_match_data_free(data); }
   void operator()(pcre2_match_context* context) const { pcre2_match_context_free(context); }
   void operator()(pcre2_compile_context* context) const { pcre2_compile_context_free(context); }
 };
 template <typename T>
-using Owned = std::unique_ptr<T, Deleter>;
-
-Status OutOfMemory() { return MakeStatus(StatusCode::kOutOfMemory, "no memory for a pattern"); }
-
-}  // namespace
+using PcrePointer = std::unique_ptr<T, PcreDeleter>;
 
 struct Regex::Code {
-  Owned<pcre2_code> pcre;
+  PcrePointer<pcre2_code> pcre;
 };
 
 Regex::Regex(std::string pattern, std::shared_ptr<const Code> code)
@@ -64,7 +64,7 @@ Result<Regex> Regex::Compile(std::string_view pattern) {
                     kPatternBytesMax);
   }
   MINISGL_ASSIGN_OR_RETURN(const std::string pcre, PcrePattern(pattern));
-  const Owned<pcre2_compile_context> context(pcre2_compile_context_create(nullptr));
+  const PcrePointer<pcre2_compile_context> context(pcre2_compile_context_create(nullptr));
   if (!context) return OutOfMemory();
   pcre2_set_newline(context.get(), PCRE2_NEWLINE_LF);
   int error = 0;
@@ -98,7 +98,7 @@ Status Regex::FindAllIn(std::string_view text, const std::vector<TextRange>& wor
 }
 
 MatchBudget::MatchBudget(size_t text_bytes, std::function<bool()> goes_on)
-    : left_(kStepsMax + kStepsPerByte * text_bytes),
+    : left_(kMatchStepsMax + kStepsPerByte * text_bytes),
       goes_on_(std::move(goes_on)),
       outer_(std::exchange(g_budget, this)) {}
 
@@ -120,8 +120,8 @@ struct RegexSearch::State {
   bool behind_match = false;  // a match ends at `from`
   size_t num_matches = 0;
   uint32_t step_limit = 0;  // as it was set last
-  Owned<pcre2_match_data> data;
-  Owned<pcre2_match_context> context;
+  PcrePointer<pcre2_match_data> data;
+  PcrePointer<pcre2_match_context> context;
   std::optional<MatchBudget> own_budget;
   MatchBudget* budget = nullptr;
 };
@@ -221,4 +221,4 @@ Result<bool> RegexSearch::Next(size_t count, std::vector<TextRange>* matches) {
   return true;
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::text

@@ -18,7 +18,7 @@
 
 #include "minisgl/base/status.h"
 
-namespace minisgl {
+namespace minisgl::text {
 
 struct TextRange {
   size_t begin = 0, end = 0;
@@ -97,4 +97,4 @@ class RegexSearch {
 // classes within classes) is rewritten.
 Result<std::string> PcrePattern(std::string_view pattern);
 
-}  // namespace minisgl
+}  // namespace minisgl::text

@@ -17,7 +17,7 @@
 #include "minisgl/base/utf8.h"
 #include "text/tokenizer_json/regex.h"
 
-namespace minisgl {
+namespace minisgl::text {
 namespace {
 
 constexpr int kClassDepthMax = 8;
@@ -394,4 +394,4 @@ class Rewriter {
 
 Result<std::string> PcrePattern(std::string_view pattern) { return Rewriter(pattern).Run(); }
 
-}  // namespace minisgl
+}  // namespace minisgl::text

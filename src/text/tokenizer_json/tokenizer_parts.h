@@ -13,7 +13,7 @@
 #include "text/tokenizer_json/normalizer.h"
 #include "text/tokenizer_json/pre_tokenizer.h"
 
-namespace minisgl {
+namespace minisgl::text {
 
 struct TokenizerParts {
   struct Role {
@@ -30,4 +30,4 @@ struct TokenizerParts {
   Role bos, eos, unk, pad;
 };
 
-}  // namespace minisgl
+}  // namespace minisgl::text

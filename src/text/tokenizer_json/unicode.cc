@@ -8,7 +8,7 @@
 
 #include "minisgl/base/check.h"
 
-namespace minisgl {
+namespace minisgl::text {
 
 char32_t FirstCharacter(std::string_view text, size_t* length) {
   utf8proc_int32_t c = 0;
@@ -112,4 +112,4 @@ bool IsWordCharacter(char32_t c) {
          (c >= 0x1F150 && c <= 0x1F169) || (c >= 0x1F170 && c <= 0x1F189);
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::text

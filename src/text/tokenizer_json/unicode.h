@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <string_view>
 
-namespace minisgl {
+namespace minisgl::text {
 
 // The character that `text` begins with, and its length in bytes. REQUIRES `text` not empty and
 // well-formed there.
@@ -20,4 +20,4 @@ bool IsNewInNormalization(char32_t c);
 // Alphabetic, marks, decimal digits, connectors, join controls: `\w`.
 bool IsWordCharacter(char32_t c);
 
-}  // namespace minisgl
+}  // namespace minisgl::text

@@ -7,7 +7,7 @@
 #include "minisgl/base/utf8.h"
 #include "text/piece.h"
 
-namespace minisgl {
+namespace minisgl::text {
 namespace {
 
 constexpr size_t kFirstSlots = 1024;
@@ -64,4 +64,4 @@ const std::string& Vocabulary::Spelling(TokenId id) const {
   return id >= 0 && id < ids_end() ? spellings_[id] : kNone;
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::text

@@ -12,7 +12,7 @@
 #include "minisgl/base/ids.h"
 #include "minisgl/base/status.h"
 
-namespace minisgl {
+namespace minisgl::text {
 
 // Ids are below this: real vocabularies have 262,144 tokens, and a table of so many is allocated
 // for one id in a file.
@@ -42,4 +42,4 @@ class Vocabulary {
   size_t num_tokens_ = 0;
 };
 
-}  // namespace minisgl
+}  // namespace minisgl::text
