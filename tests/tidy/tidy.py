@@ -5,6 +5,7 @@
 With the program given, its --help and the man pages are held against each other too.
 """
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,31 +13,23 @@ from pathlib import Path
 ROOT = Path(sys.argv[1])
 BINARY = sys.argv[2] if len(sys.argv) > 2 else None
 
-# Which room may include which, its own aside (the table of rooms in README.md). A name with a slash is one header.
-MAY_INCLUDE = {
-    "base": [],
-    "tensor": ["base"],
-    "plan": ["base"],
-    "ops": ["plan", "tensor", "base"],
-    "weights": ["ops", "tensor", "base"],
-    "text": ["base"],
-    "cpu": ["ops", "plan", "tensor", "base"],
-    "cuda": ["ops", "plan", "tensor", "base"],
-    "kv": ["base"],
-    "model": ["weights", "ops", "plan", "tensor", "base"],
-    "engine": ["model", "weights", "ops", "plan", "tensor", "base"],
-    "sched": ["kv", "engine/engine.h", "plan", "base"],
-    "runtime": ["sched", "engine", "text", "kv", "plan", "base"],
-    "term": ["runtime", "sched", "text", "base"],
-    "load": ["term", "runtime", "engine", "weights", "text", "ops", "plan", "tensor", "base"],
-    "batch": ["load", "term", "runtime", "engine", "text", "plan", "base"],
-    "report": ["batch", "load", "term", "runtime", "engine", "sched", "plan", "base"],
-    "chat": ["report", "batch", "load", "term", "runtime", "weights", "text", "plan", "base"],
-    "bench": ["load", "term", "runtime", "engine", "model", "weights", "ops", "plan", "tensor", "base"],
-    "cli": ["chat", "bench", "report", "batch", "load", "term", "weights", "base"],
-}
-# Headers of include/minisgl that stand in no folder.
-LOOSE = {"ops.h": "ops", "ops_params.h": "ops", "device_ops.h": "ops", "batch_plan.h": "plan"}
+ARCHITECTURE = ROOT / "src/README.md"
+
+
+def read_rooms():
+    """The table of rooms in src/README.md: which room may include which besides itself (a name with a slash is one header),
+    and the headers of include/minisgl that stand in no folder, each with its room."""
+    may_include, loose = {}, {}
+    for line in ARCHITECTURE.read_text().splitlines():
+        match = re.fullmatch(r"\| \d+ \| (?:`(?:src/)?(\w+)`|(\w+): (.*?)) \|.*\| ([\w/., ]*) ?\|", line)
+        if match:
+            room = match[1] or match[2]
+            may_include[room] = [name.strip() for name in match[4].split(",") if name.strip()]
+            loose |= {header: room for header in re.findall(r"`minisgl/([\w.]+)`", match[3] or "")}
+    return may_include, loose
+
+
+MAY_INCLUDE, LOOSE = read_rooms()
 # A library's headers, and the only places that may know it.
 LIBRARIES = {
     r"nlohmann/": ["src/base/"],
@@ -96,7 +89,7 @@ def check_rooms():
     for path in sources("src", "include", "cuda"):
         room = room_of(path)
         if room not in MAY_INCLUDE:
-            yield f"{name_of(path)}: no room of that name"
+            yield f"{name_of(path)}: src/README.md has no room {room}"
             continue
         for number, line in enumerate(path.read_text().splitlines(), 1):
             match = re.match(r'\s*#include "([^"]+)"', line)
@@ -108,6 +101,10 @@ def check_rooms():
             header = match[1].removeprefix("minisgl/")
             if other and other != room and other not in MAY_INCLUDE[room] and header not in MAY_INCLUDE[room]:
                 yield f"{name_of(path)}:{number}: {room} may not include {match[1]}"
+    for room, others in MAY_INCLUDE.items():
+        for other in others:
+            if "/" not in other and other not in MAY_INCLUDE:
+                yield f"src/README.md: {room} may include {other}, which is not a room"
 
 
 def check_libraries():
@@ -170,6 +167,81 @@ def check_headers():
                 yield f"{name_of(path)}: opens without saying what it is"
 
 
+# Phrases of an English of our own, and how many of them 1,000 comment lines of the product may have.
+IDIOMS = r"\bwhere there (?:is|are|was|were)\b|\b(?:nobody|somebody|everybody|whoever)\b|\blets? (?:\w+ )?go\b|\bbut for\b"
+IDIOMS_PER_1000_MAX = 28
+
+
+def comments_of(path):
+    """(first line, text, number of lines) of each run of comment lines; text at the end of a code line is a run of its own."""
+    runs = []
+    for number, line in enumerate(path.read_text().splitlines(), 1):
+        match = re.search(r"(?:^|\s)//+(.*)", line)
+        if match is None:
+            continue
+        whole_line = line.lstrip().startswith("//")
+        if whole_line and runs and runs[-1][3] and runs[-1][0] + runs[-1][2] == number:
+            runs[-1][1] += " " + match[1].strip()
+            runs[-1][2] += 1
+        else:
+            runs.append([number, match[1].strip(), 1, whole_line])
+    return [run[:3] for run in runs]
+
+
+def check_plain_english():
+    lines, found = 0, []
+    for path in sources("src", "include", "cuda"):
+        for number, text, count in comments_of(path):
+            lines += count
+            found += [f"{name_of(path)}:{number}: {match[0]}" for match in re.finditer(IDIOMS, text, re.I)]
+    if len(found) * 1000 > IDIOMS_PER_1000_MAX * lines:
+        yield f"{len(found)} idioms in {lines} comment lines (at most {IDIOMS_PER_1000_MAX} in 1,000; .github/CONTRIBUTING.md)"
+        yield from found
+
+
+class Skipped(Exception):
+    """A rule that this machine cannot check; says why."""
+
+
+CLANG_FORMAT_VERSION = 14
+
+
+def check_format():
+    """clang-format, of the one version whose results the tree has."""
+    for program in (f"clang-format-{CLANG_FORMAT_VERSION}", "clang-format"):
+        if program_path := shutil.which(program):
+            version = subprocess.run([program_path, "--version"], capture_output=True, text=True, timeout=60).stdout
+            if f"version {CLANG_FORMAT_VERSION}." in version:
+                break
+    else:
+        raise Skipped(f"no clang-format {CLANG_FORMAT_VERSION}")
+    files = [str(path) for path in sources("src", "include", "tests", "cuda")]
+    done = subprocess.run([program_path, "--dry-run", "-Werror", *files], capture_output=True, text=True, timeout=600)
+    for match in re.finditer(r"^(\S+):(\d+):\d+: error:", done.stderr, re.M):
+        yield f"{name_of(Path(match[1]))}:{match[2]}: not formatted as {program} does"
+
+
+SUBJECT_COLUMNS_MAX = 72
+# The rule holds for commits after this one.
+SUBJECTS_AFTER = "eb1267e"
+
+
+def check_commit_subjects():
+    git = ["git", "-C", str(ROOT)]
+    if not (ROOT / ".git").exists() or shutil.which("git") is None:
+        raise Skipped("no git history")
+    if subprocess.run([*git, "merge-base", "--is-ancestor", SUBJECTS_AFTER, "HEAD"], capture_output=True).returncode != 0:
+        raise Skipped(f"the history does not reach back to {SUBJECTS_AFTER}")
+    log = subprocess.run([*git, "log", "--no-merges", "--format=%h %s", f"{SUBJECTS_AFTER}..HEAD"], capture_output=True, text=True,
+                         check=True).stdout
+    for line in log.splitlines():
+        commit, subject = line.split(" ", 1)
+        if len(subject) > SUBJECT_COLUMNS_MAX:
+            yield f"{commit}: a subject of {len(subject)} characters (at most {SUBJECT_COLUMNS_MAX}): {subject}"
+        elif not re.match(r"[a-z][a-z, ]*: \S", subject):
+            yield f"{commit}: the subject does not begin with a room: {subject}"
+
+
 def types_of(text):
     """(namespace, type, line) of each class, struct, union or enum that `text` defines outside of functions, other types and
     unnamed namespaces."""
@@ -225,19 +297,39 @@ def check_machine_paths():
                     yield f"{name_of(path)}:{number}: a path of one machine: {line.strip()[:80]}"
 
 
-def check_readme_map():
-    readme = (ROOT / "README.md").read_text()
+README_LINES_MAX = 100
+
+
+def check_documents():
+    """Each room stands in src/README.md, each folder of tests in CONTRIBUTING.md, and what a document names exists."""
     rooms = sorted(p.name for p in (ROOT / "src").iterdir() if p.is_dir())
-    folders = sorted(p.name for p in (ROOT / "tests").iterdir() if p.is_dir() and any(p.iterdir()))
     for room in rooms:
-        if f"`src/{room}`" not in readme:
-            yield f"README.md: its map lacks src/{room}"
-    for folder in folders:
-        if f"`tests/{folder}`" not in readme and f"`{folder}/`" not in readme:
-            yield f"README.md: its map lacks tests/{folder}"
-    for named in re.findall(r"`((?:src|tests|include|prompts|man|cuda)/[A-Za-z0-9_./-]*)`", readme):
-        if not (ROOT / named).exists():
-            yield f"README.md: names {named}, which is not there"
+        if room not in MAY_INCLUDE:
+            yield f"src/README.md: its table lacks src/{room}"
+    contributing = (ROOT / ".github/CONTRIBUTING.md").read_text()
+    for folder in sorted(p.name for p in (ROOT / "tests").iterdir() if p.is_dir() and any(p.iterdir())):
+        if f"`tests/{folder}`" not in contributing:
+            yield f".github/CONTRIBUTING.md: lacks tests/{folder}"
+    lines = len((ROOT / "README.md").read_text().splitlines())
+    if lines > README_LINES_MAX:
+        yield f"README.md: {lines} lines (at most {README_LINES_MAX})"
+    for document in ("README.md", "src/README.md", ".github/CONTRIBUTING.md"):
+        text = (ROOT / document).read_text()
+        for named in re.findall(r"[` ]((?:src|tests|include|prompts|man|cuda|\.github)/[A-Za-z0-9_./-]*\w)[`):; ]", text):
+            if "NAME" not in named and "/test_" not in named and not (ROOT / named).exists():
+                yield f"{document}: names {named}, which does not exist"
+
+
+def check_models_manual():
+    """Each architecture that the program knows stands in man/minisgl-models.7."""
+    page = (ROOT / "man/minisgl-models.7").read_text()
+    table = "\n".join(path.read_text() for path in sorted((ROOT / "src/weights").glob("architecture_table*.cc")))
+    names = re.findall(r'name = "(\w+)"', table)
+    if not names:
+        yield "src/weights: no architecture was found"
+    for name in names:
+        if not re.search(rf"\b{name}\b", page):
+            yield f"man/minisgl-models.7: lacks {name}"
 
 
 def options_of(command):
@@ -279,19 +371,22 @@ def check_man_pages_lint():
 
 def main():
     rules = [check_rooms, check_libraries, check_spelling, check_sizes, check_functions, check_headers, check_types_have_one_name,
-             check_sources_are_built, check_machine_paths, check_readme_map, check_man_pages_lint]
+             check_sources_are_built, check_machine_paths, check_documents, check_models_manual, check_man_pages_lint,
+             check_plain_english, check_format, check_commit_subjects]
     if BINARY:
         rules.append(check_manual)
     print(f"1..{len(rules)}")
     for number, rule in enumerate(rules, 1):
+        name, skipped = rule.__name__.removeprefix("check_").replace("_", " "), ""
         try:
             faults = list(rule())
-        except (OSError, RuntimeError) as error:
+        except Skipped as reason:
+            faults, skipped = [], f" # SKIP {reason}"
+        except (OSError, RuntimeError, subprocess.SubprocessError) as error:
             faults = [str(error)]
         for fault in faults[:200]:
             print(f"# {fault}", flush=True)
-        name = rule.__name__.removeprefix("check_").replace("_", " ")
-        print(f"{'not ok' if faults else 'ok'} {number} - {name}", flush=True)
+        print(f"{'not ok' if faults else 'ok'} {number} - {name}{skipped}", flush=True)
 
 
 main()
