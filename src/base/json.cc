@@ -193,9 +193,7 @@ Json::Json(uint64_t value) {
   }
 }
 
-Json* Json::Find(std::string_view key) {
-  return const_cast<Json*>(std::as_const(*this).Find(key));
-}
+Json* Json::Find(std::string_view key) { return const_cast<Json*>(std::as_const(*this).Find(key)); }
 
 const Json* Json::Find(std::string_view key) const {
   if (!is_object()) return nullptr;

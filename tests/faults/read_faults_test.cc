@@ -33,10 +33,10 @@ class ReadFaultTest : public testing::TestWithParam<bool> {
   }
 
   Outcome Run(const Fault& fault) {
-    return RunWithFault({"run", "--model", folder_.path(), "--file", folder_.Path("rows.jsonl"),
-                         "--raw", "--device", "cpu", "--threads", "1", "--num-pages", "8",
-                         "--quiet"},
-                        fault);
+    return RunWithFault(
+        {"run", "--model", folder_.path(), "--file", folder_.Path("rows.jsonl"), "--raw",
+         "--device", "cpu", "--threads", "1", "--num-pages", "8", "--quiet"},
+        fault);
   }
 
   Folder folder_;
