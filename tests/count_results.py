@@ -2,10 +2,11 @@
 
     python3 tests/count_results.py [--budget] BUILD_FAILURES FILE.xml ...
 
-Beside FILE.xml stands FILE.status, the exit status of `meson test`: one that is not 0 without a failed case (a crash, say)
-counts as a failure. So does each build that did not reach its tests and leaves no file. Exits 1 if anything failed or
-nothing passed. Names each skipped case with the last line of its reason, and the twenty cases that took the most processor
-time. With --budget a case that took more than two seconds fails, unless it is marked (tests/slow.h).
+FILE.status beside FILE.xml holds the exit status of `meson test`: if it is not 0 and no case failed (a crash, for example),
+that counts as a failure. BUILD_FAILURES is the number of builds that failed before their tests; each counts as a failure.
+Exits 1 if anything failed or nothing passed. Prints each skipped case with the last line of its reason, and the twenty
+cases that took the most processor time. With --budget a case of more than two seconds fails, unless it is marked
+(tests/slow.h).
 """
 import collections
 import os
@@ -22,7 +23,7 @@ if has_budget:
 failed = int(arguments[0])
 passed = 0
 skipped = collections.Counter()
-times = []  # (milliseconds of processor time, name, why it may be slow)
+times = []  # (milliseconds of processor time, name, reason for being slow or "")
 for path in filter(os.path.exists, arguments[1:]):
     failed_before = failed
     build = os.path.basename(path)[:-len(".xml")]

@@ -1,11 +1,11 @@
-"""Line coverage of each room, by hand:
+"""Prints the line coverage of each room. Run by hand:
 
     meson setup build-cov --buildtype=debug --optimization=1 -Db_coverage=true -Dcuda=disabled -Dtests=enabled
     ninja -C build-cov && meson test -C build-cov --no-suite mutants --no-suite tidy --no-suite demo_script
     python3 tests/coverage.py build-cov [--missing ROOM]
 
-A line counts once however often it is compiled, and is covered if it ran in any of its forms. --missing lists the lines of a
-room that never ran.
+A line counts once, however many object files contain it, and is covered if it ran in any of them. --missing lists the lines of
+a room that never ran.
 """
 import collections
 import concurrent.futures

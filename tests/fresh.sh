@@ -1,16 +1,17 @@
 #!/bin/sh
-# Runs the README's two commands on a machine that has nothing: a bare root folder (debootstrap, minimal) into which HEAD is
-# cloned. Needs root, debootstrap, and the right to mount.
-#   sh tests/fresh.sh              demo and tests from each of the three starts
-#   sh tests/fresh.sh --demo       the demo alone, from the first start
+# Runs the README's two commands on a system without anything installed: a bare root folder (debootstrap, minimal) with a clone
+# of HEAD. Needs root, debootstrap, and the right to mount.
+#   sh tests/fresh.sh              demo and tests from each of the three starts, and the Debian package from the first
+#   sh tests/fresh.sh --demo       demo and Debian package from the first start
 #   sh tests/fresh.sh START...     demo and tests from these starts:
-#     nothing   a minimal system, as root
-#     gtest     the same with libgtest-dev
-#     user      with every package installed, as an ordinary user who has no sudo
-#   sh tests/fresh.sh --loaded     here, no bare root: the suites that start threads, processes or terminals ten times beside a
+#     nothing   a minimal system, as root; the Debian package that the demo's build makes (tests/deb.sh) is installed in another
+#               bare root, where the program answers the demo's questions
+#     gtest     the same with libgtest-dev, without the package
+#     user      with every package installed, as an ordinary user without sudo
+#   sh tests/fresh.sh --loaded     without a bare root: the suites that start threads, processes or terminals ten times beside a
 #                                  busy process on each core and ten times on one processor, the others once each
-# Prints the seconds and the processor seconds of each command. Ends with 1 if a command failed, with 77 and a reason if this
-# machine cannot make a bare root.
+# Prints the wall-clock and the processor seconds of each command. Exits with 1 if a command failed, with 77 and a reason if
+# this machine cannot make a bare root.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 . tests/packages.sh
@@ -28,8 +29,8 @@ usage() {
 
 cannot() { echo "$1" >&2; exit 77; }
 
-# timed NAME COMMAND...: its output, then its time. `times` counts the children of the shell that calls it, so each command has
-# a shell of its own, and `times` is called there and not in a pipe.
+# timed NAME COMMAND...: runs a command and prints its time after its output. `times` counts the children of the shell that
+# calls it, so each command has a shell of its own, and `times` is called there and not in a pipe.
 timed() {
     name=$1
     shift
@@ -46,7 +47,7 @@ timed() {
     rm -f "$spent"
 }
 
-# The package server of this machine's own lists: "CODENAME URI".
+# package_source CODENAME: prints the package server of this machine's own lists.
 package_source() {
     apt-get indextargets --format '$(CODENAME) $(REPO_URI) $(COMPONENT)' 'Identifier: Packages' |
         awk -v codename="$1" '$1 == codename && $3 == "main" { print $2; exit }'
@@ -78,7 +79,8 @@ make_base() {
     return 0
 }
 
-# inside FOLDER USER COMMAND: runs a shell command in the clone there, with a clean environment. The mounts end with it.
+# inside FOLDER USER COMMAND: runs a shell command in the clone there, with a clean environment. The mounts last as long as the
+# command.
 inside() {
     shared=$(cd ../shared 2>/dev/null && pwd)
     # shellcheck disable=SC2016
@@ -87,6 +89,29 @@ inside() {
         [ -z "$4" ] || mount --bind "$4" "$1/srv/shared" || exit 1
         exec env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/tmp MINISGL_BARE_ROOT=1 \
             chroot --userspec="$2" "$1" /bin/sh -c "cd /srv/minisgl && $3"' sh "$1" "$2" "$3" "$shared" </dev/null
+}
+
+# Installs the package of the bare root FOLDER in a bare root of its own, and runs the program and its manual from there.
+install_package() {
+    package=$(find "$1/srv/minisgl/build" -name 'minisgl_*.deb')
+    cp -a "$root/base" "$root/package" || exit 1
+    cp "$package" "$root/package/srv/minisgl.deb" || exit 1
+    # shellcheck disable=SC2016
+    inside "$root/package" 0:0 '
+        export DEBIAN_FRONTEND=noninteractive
+        apt-get update -qq >/dev/null && apt-get install -y -qq --no-install-recommends man-db /srv/minisgl.deb >/tmp/log 2>&1 || {
+            tail -n 20 /tmp/log
+            exit 1
+        }
+        minisgl --version &&
+            man -w minisgl minisgl-run minisgl-models &&
+            test "$(man minisgl | grep -c resume)" -gt 0 &&
+            minisgl run --quiet -m tests/models/wren --file prompts/notes.jsonl >/tmp/rows &&
+            test "$(wc -l </tmp/rows)" -eq 60 &&
+            test "$(grep -cE "\"text\": (\"[^\"]*\").*\"expected\": \\1" /tmp/rows)" -eq 60'
+    status=$?
+    rm -rf --one-file-system "${root:?}/package"
+    return $status
 }
 
 run_start() {
@@ -102,11 +127,15 @@ run_start() {
         ;;
     esac
     timed "$1: sh prompts/demo.sh" inside "$root/$1" "$user" "sh prompts/demo.sh >/tmp/rows && test \$(wc -l </tmp/rows) -eq 60"
+    if [ "$1" = nothing ]; then
+        timed "$1: sh tests/deb.sh" inside "$root/$1" "$user" "sh tests/deb.sh"
+        timed "$1: the package in a bare root" install_package "$root/$1"
+    fi
     [ "$2" = demo ] || timed "$1: sh tests/run.sh" inside "$root/$1" "$user" "sh tests/run.sh"
     rm -rf --one-file-system "${root:?}/$1"
 }
 
-# repeat COUNT NAME COMMAND...: a suite's own output is shown if it fails.
+# repeat COUNT NAME COMMAND...: runs a suite COUNT times; its output is shown if it fails.
 repeat() {
     count=$1 name=$2
     shift 2
@@ -124,7 +153,7 @@ repeat() {
 run_loaded() {
     # shellcheck disable=SC2086
     install_packages $BUILD_PACKAGES $TEST_PACKAGES || exit 1
-    # A build of its own: that of run.sh has a third of the cases.
+    # A separate build with all cases: that of run.sh has a third of them.
     [ -f build-loaded/build.ninja ] ||
         meson setup build-loaded -Dtests=enabled -Dcuda=disabled -Dunity=on -Dunity_size=20 >/dev/null || exit 1
     ninja -C build-loaded >/dev/null || exit 1

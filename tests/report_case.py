@@ -1,8 +1,9 @@
-"""Writes what a command ended with as a JUnit file of one test case, for tests/count_results.py.
+"""Writes the result of a command as a JUnit file of one test case, for tests/count_results.py.
 
     python3 tests/report_case.py SUITE CASE STATUS LOG FILE.xml
 
-STATUS 0 is passed, 77 is skipped with the last line of LOG as its reason, any other is failed; LOG is then printed.
+STATUS is the exit status of the command: 0 passed, 77 skipped with the last line of LOG as the reason, any other failed; then LOG is
+printed.
 """
 import sys
 import xml.etree.ElementTree as ElementTree

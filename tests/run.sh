@@ -1,15 +1,15 @@
 #!/bin/sh
-# Runs every test on this machine, installing and building what that takes. The last line counts test cases:
+# Runs every test on this machine; installs and builds what they need. The last line counts test cases:
 #   N passed, M failed, K skipped
-# Each case stands in one of three builds: the optimised one (build), the one with the address and undefined-behaviour
-# sanitizers (build-asan), the one with the thread sanitizer (build-tsan). tests/meson.build says which.
-#   sh tests/run.sh           all of it, then the README's first command on a bare system, if this machine can make one
-#   sh tests/run.sh --long    all cases in the optimised build and under the address sanitizer, and more under that of threads, in
-#                             their long form: more seeds, more mutations, every instruction set;
-#                             the demo's answers from a build without optimisation
+# Each case belongs to one of three builds (tests/meson.build lists which): optimised (build), with the address and
+# undefined-behaviour sanitizers (build-asan), with the thread sanitizer (build-tsan).
+#   sh tests/run.sh           all cases, then the README's first command on a bare system, if this machine can make one
+#   sh tests/run.sh --long    all cases in the optimised build and under the address sanitizer, and more under the thread
+#                             sanitizer, in their long form: more seeds, more mutations, every instruction set; the
+#                             demo's answers from a build without optimisation; clang-tidy
 #   sh tests/run.sh --budget  a case that takes more than two seconds of processor time fails, unless it is marked slow
-#   sh tests/run.sh --gpu     the suite gpu alone, which needs nvcc: on the emulator, and on this machine's GPU; where there is
-#                             none its tests are skipped, each by name
+#   sh tests/run.sh --gpu     the suite gpu alone, which needs nvcc: on the emulator and on this machine's GPU; without a GPU
+#                             its tests are skipped, each by name
 set -u
 cd "$(dirname "$0")/.." || exit 1
 . tests/packages.sh
@@ -25,6 +25,7 @@ case $#:${1:-} in
     exit 64
     ;;
 esac
+[ $mode = long ] && TEST_PACKAGES="$TEST_PACKAGES $LONG_PACKAGES"
 # shellcheck disable=SC2086
 install_packages $BUILD_PACKAGES $TEST_PACKAGES || exit 1
 
@@ -38,13 +39,13 @@ say() { echo "== $* ($(($(date +%s) - begun)) s)"; }
 
 count_results() { python3 tests/count_results.py $budget "$build_failures" "$results"/*.xml; }
 
-# build FOLDER "MESON OPTIONS" [TARGET...]: no target builds them all.
+# build FOLDER "MESON OPTIONS" [TARGET...]: without a target builds all of them.
 build() {
     folder=$1 options=$2
     shift 2
     say "$folder: building"
     # shellcheck disable=SC2086
-    # An earlier version of the tests may have left the folder.
+    # The folder may be of an earlier version, whose options cannot be changed.
     if [ -f "$folder/build.ninja" ]; then
         meson setup --reconfigure "$folder" $options >"$results/setup.log" 2>&1 ||
             meson setup --wipe "$folder" $options >"$results/setup.log" 2>&1
@@ -59,26 +60,26 @@ build() {
     fi
 }
 
-# run_suites FOLDER NAME [OPTION OF MESON TEST...]: NAME is that of the results.
+# run_suites FOLDER NAME [OPTION OF MESON TEST...]: runs tests; their results are called NAME.
 run_suites() {
     folder=$1 name=$2
     shift 2
     say "$name: running"
-    # What an earlier run left must not be counted for a test that crashes in this one.
+    # Remove the results of an earlier run: they must not be counted for a test that crashes in this one.
     rm -f "$folder"/*.xml "$folder"/meson-logs/run_sh*
-    # Two at a time; those that tests/meson.build says run alone do.
+    # Two at a time, except those that run alone (tests/meson.build).
     meson test -C "$folder" --no-rebuild --num-processes 2 --print-errorlogs --logbase run_sh "$@"
     echo $? >"$results/$name.status"
     cp "$folder/meson-logs/run_sh.junit.xml" "$results/$name.xml" || build_failures=$((build_failures + 1))
 }
 
-# The instruction sets of this machine, the best first, as the program names them.
+# Prints the instruction sets of this machine as the program names them, the best first.
 cpu_targets() {
     build/src/cli/minisgl run -m tests/models/wren --device cpu --cpu-target none -p a 2>&1 |
         sed -n 's/.*choose one of: \([a-z0-9_, ]*\).*/\1/p' | tr -d ','
 }
 
-# Suites whose results depend on the instruction set once more with others than the best.
+# Runs the cases that depend on the instruction set again, with other sets than the best.
 run_other_targets() {
     # shellcheck disable=SC2046
     set -- $(cpu_targets)
@@ -92,12 +93,23 @@ run_other_targets() {
     done
 }
 
-# The README's first command on a system that has nothing. A result of its own, with a reason if it cannot be.
+# The README's first command on a bare system, and its Debian package on another. One case, skipped with a reason if this machine
+# cannot make a bare root.
 run_bare_root() {
     say "bare root: running"
     sh tests/fresh.sh --demo >"$results/fresh.log" 2>&1
     python3 tests/report_case.py bare_root demo $? "$results/fresh.log" "$results/bare-root.xml"
     grep "^fresh:" "$results/fresh.log"
+}
+
+# Static analysis of some rooms (.clang-tidy lists the checks). One case.
+run_clang_tidy() {
+    say "clang-tidy: running"
+    {
+        rm -rf build-tidy && meson setup build-tidy -Dcuda=disabled -Dtests=disabled >/dev/null &&
+            clang-tidy -p build-tidy --quiet src/base/*.cc src/kv/*.cc src/sched/*.cc src/runtime/*.cc src/weights/*.cc
+    } >"$results/clang-tidy.log" 2>&1
+    python3 tests/report_case.py clang_tidy rooms $? "$results/clang-tidy.log" "$results/clang-tidy.xml"
 }
 
 export ASAN_OPTIONS="detect_leaks=1:strict_string_checks=1:detect_stack_use_after_return=1"
@@ -111,19 +123,19 @@ if [ $mode = gpu ]; then
 fi
 
 tier() { [ $mode = long ] && echo all || echo "$1"; }
-# Several files are compiled as one, which takes a third of the time from nothing.
+# Compiling several files as one takes a third of the time of a full build.
 joined="-Dtests=enabled -Dunity=on -Dunity_size=20 -Dcpp_link_args=-fuse-ld=mold"
-# Code for four kinds of GPU takes minutes; if there is no GPU, one kind shows that it compiles.
+# Code for four GPU architectures takes minutes; without a GPU, one is enough to see that it compiles.
 archs=sm_90a
 [ $mode = short ] && [ ! -e /dev/nvidia0 ] || archs=sm_80,sm_90a,sm_100,sm_120
 build build "--buildtype=release $joined -Dtest_tier=$(tier release) -Dcuda=auto -Dgpu_archs=$archs" && {
     run_suites build build
     run_other_targets
 }
-# The sanitizers see the kernels on the emulator; what nvcc makes is in the optimised build alone. Line numbers are all the
-# debug information that reports need. Left out: checks that the address sanitizer makes as well (null pointers, say); if the
-# form is short, alignment, which takes a third of the compilation. Programs at a fixed address start in half the time: each
-# has two million relocations else.
+# The sanitizers see the kernels on the emulator; nvcc's output is in the optimised build alone. Reports need line numbers and no
+# other debug information. Checks that the address sanitizer makes as well, such as that of null pointers, are off; in the short
+# form also alignment, which takes a third of the compilation. Programs at a fixed address start in half the time, because
+# each has two million relocations otherwise.
 checked="--buildtype=debug --optimization=1 -Db_lundef=false -Dcuda=disabled -Dtests=enabled -Dunity=on -Dunity_size=20"
 few_targets="'-DMINISGL_FEW_TARGETS',"
 unchecked="-fno-sanitize=null,vptr,object-size,nonnull-attribute,returns-nonnull-attribute"
@@ -131,7 +143,7 @@ unchecked="-fno-sanitize=null,vptr,object-size,nonnull-attribute,returns-nonnull
 build build-asan "$checked -Db_sanitize=address,undefined -Db_staticpic=false -Dtest_tier=$(tier checked) \
     -Dcpp_args=[$few_targets'-g1','-D_GLIBCXX_ASSERTIONS','-fno-pie','$unchecked'] -Dcpp_link_args=['-fuse-ld=mold','-no-pie']" &&
     run_suites build-asan build-asan --no-suite mutants --no-suite tidy --no-suite demo_script
-# Threads are the same whatever the architecture of a model and the settings of a request: the pool, and the runtime on it.
+# Only the thread pool and the runtime on it start threads, whatever the model and the request, so few suites need this build.
 threaded="base runtime"
 [ $mode = long ] && threaded="base engine runtime"
 suites="" targets=""
@@ -143,10 +155,11 @@ build build-tsan "$checked -Db_sanitize=thread -Dtest_tier=$(tier threaded) -Dcp
     run_suites build-tsan build-tsan $suites
 
 if [ $mode = long ]; then
-    # What `--buildtype=debug` gives: inline functions are not inlined, so two types of one name show.
+    # As `--buildtype=debug` builds: nothing is inlined, so that two types of one name would show.
     build build-debug "--buildtype=debug -Dcuda=disabled $joined -Dtest_tier=release" src/cli/minisgl tests/test_answers &&
         run_suites build-debug build-debug --suite answers --test-args=--gtest_filter='ScoresTest.*Questions*:ScoresTest.Notes*'
 fi
+[ $mode = short ] || run_clang_tidy
 [ -n "${MINISGL_BARE_ROOT:-}" ] || run_bare_root
 say "done"
 count_results
