@@ -38,7 +38,7 @@ constexpr int64_t kKnownFileSystems[] = {0xEF53,     0x58465342, 0x9123683E, 0xF
 
 using Files = std::vector<const MappedFile*>;
 
-std::string HashOf(std::string_view text) {
+std::string HexHash(std::string_view text) {
   Sha256 hasher;
   hasher.Add(text);
   return hasher.FinishHex();
@@ -91,7 +91,7 @@ std::optional<std::string> StampsOf(const Files& files) {
 
 std::string Remembered(const std::string& stamps, const std::string& hash) {
   const std::string text = stamps + hash + '\n';
-  return text + HashOf(text) + '\n';
+  return text + HexHash(text) + '\n';
 }
 
 // Nothing where no such hash is remembered.
@@ -122,7 +122,7 @@ std::string HashWeights(const Checkpoint& checkpoint, const TrustedFolder& folde
   const std::optional<std::string> stamps = StampsOf(files);
   std::string name;
   if (stamps) {
-    name = fmt::format("minisgl-{}.sha256", HashOf(*stamps).substr(0, 16));
+    name = fmt::format("minisgl-{}.sha256", HexHash(*stamps).substr(0, 16));
     if (std::optional<std::string> hash = Recall(folder, name, *stamps)) return *hash;
   }
   std::string hash = HashFiles(files, num_threads);
