@@ -139,7 +139,7 @@ void Dump(const Json& json, int indent, int depth, std::string* out) {
   const auto new_line = [&](int at) {
     if (indent > 0) {
       *out += '\n';
-      out->append(static_cast<size_t>(indent * at), ' ');
+      out->append(static_cast<size_t>(indent) * static_cast<size_t>(at), ' ');
     }
   };
   if (const std::string* raw = json.raw()) {
