@@ -11,7 +11,9 @@
 #include <memory>
 
 #include "minisgl/base/status.h"
+#include "minisgl/batch_plan.h"
 #include "minisgl/ops.h"
+#include "minisgl/row_result.h"
 
 namespace minisgl {
 

@@ -17,7 +17,9 @@
 #include <vector>
 
 #include "minisgl/base/host_device.h"
-#include "minisgl/batch_plan.h"
+#include "minisgl/model_kinds.h"
+#include "minisgl/row_result.h"
+#include "minisgl/sampling_params.h"
 #include "minisgl/tensor/dtype.h"
 #include "minisgl/tensor/weight_format.h"
 
@@ -78,8 +80,6 @@ struct EmbeddingParams {
   float* out;  // [T, D] the residual stream
   int64_t num_tokens;
 };
-
-enum class NormKind : uint8_t { kRms, kLayer };
 
 // v = residual += x_scale * x (where residual is given; x may be null, then nothing is added), else
 // v = x. Each run of group_width features of v is normalised on its own:
@@ -184,10 +184,6 @@ struct AttentionParams {
   // do), so that what is planned for one serves all; 0: nothing is known.
   uint64_t step = 0;
 };
-
-// kGelu: the exact form, by the error function. kRelu2: max(x, 0)^2. kClampedSwiglu, of GPT-OSS:
-// with g = min(gate, limit) and u = clamp(up, -limit, limit): g sigmoid(1.702 g) (u + 1).
-enum class Activation : uint8_t { kSilu, kGelu, kGeluTanh, kRelu2, kClampedSwiglu };
 
 // out[t, i] = act(gate_up[t, i]) * gate_up[t, I + i]; not gated: out[t, i] = act(gate_up[t, i]).
 struct ActivateParams {

@@ -13,8 +13,9 @@
 #include <utility>
 #include <vector>
 
+#include "minisgl/base/ids.h"
 #include "minisgl/base/json.h"
-#include "minisgl/batch_plan.h"
+#include "minisgl/sampling_params.h"
 #include "minisgl/text/reasoning.h"
 
 namespace minisgl::batch {

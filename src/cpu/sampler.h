@@ -12,10 +12,12 @@
 // for a nucleus that holds most of it.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
-#include "minisgl/batch_plan.h"
+#include "minisgl/row_result.h"
+#include "minisgl/sampling_params.h"
 
 namespace minisgl::cpu {
 

@@ -11,6 +11,7 @@
 #include "minisgl/batch_plan.h"
 #include "minisgl/device_ops.h"
 #include "minisgl/engine/engine.h"
+#include "minisgl/row_result.h"
 
 namespace minisgl::engine {
 

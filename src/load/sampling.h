@@ -9,7 +9,7 @@
 
 #include "load/options.h"
 #include "minisgl/base/status.h"
-#include "minisgl/batch_plan.h"
+#include "minisgl/sampling_params.h"
 #include "minisgl/weights/model_config.h"
 
 namespace minisgl::load {

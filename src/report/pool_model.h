@@ -10,7 +10,7 @@
 #include <span>
 #include <unordered_map>
 
-#include "minisgl/batch_plan.h"
+#include "minisgl/base/ids.h"
 
 namespace minisgl::report {
 

@@ -10,7 +10,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "minisgl/batch_plan.h"
+#include "minisgl/base/ids.h"
 
 namespace minisgl {
 

@@ -6,7 +6,7 @@
 #include <deque>
 #include <vector>
 
-#include "minisgl/batch_plan.h"
+#include "minisgl/base/ids.h"
 
 namespace minisgl {
 

@@ -12,6 +12,7 @@
 
 #include "minisgl/base/status.h"
 #include "minisgl/batch_plan.h"
+#include "minisgl/row_result.h"
 
 namespace minisgl {
 

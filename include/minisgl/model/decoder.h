@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "minisgl/base/status.h"
-#include "minisgl/batch_plan.h"
 #include "minisgl/ops.h"
 #include "minisgl/weights/checkpoint.h"
 #include "minisgl/weights/model_config.h"

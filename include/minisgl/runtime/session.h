@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
+#include "minisgl/base/ids.h"
 #include "minisgl/base/json.h"
 #include "minisgl/base/status.h"
-#include "minisgl/batch_plan.h"
 #include "minisgl/text/chat_template.h"
 #include "minisgl/text/reasoning.h"
 #include "minisgl/text/tokenizer.h"

@@ -5,7 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "minisgl/batch_plan.h"
+#include "minisgl/row_result.h"
+#include "minisgl/sampling_params.h"
 
 namespace minisgl {
 

@@ -12,7 +12,7 @@
 
 #include "minisgl/base/ids.h"
 #include "minisgl/base/status.h"
-#include "minisgl/ops_params.h"
+#include "minisgl/model_kinds.h"
 #include "minisgl/tensor/dtype.h"
 
 namespace minisgl {
@@ -43,15 +43,6 @@ enum class NormPlacement : uint8_t {
   kAfter,     // x + norm(f(x))
   kAround,    // x + norm(f(norm(x)))
   kParallel,  // n = norm(x): x + attention(n) + feed_forward(n)
-};
-
-// How queries and keys are normalised.
-enum class QkNorm : uint8_t {
-  kNone,
-  kHead,             // each head, by weights that all heads share, before it is rotated
-  kHeadAfterRotary,  // likewise, afterwards
-  kHeadOwn,          // each head by weights of its own, before
-  kWhole,            // all heads of a token as one vector, before
 };
 
 // What one layer does differently from others.

@@ -1,0 +1,31 @@
+// What one row of a step returns.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "minisgl/base/ids.h"
+
+namespace minisgl {
+
+struct TokenLogprob {
+  TokenId id;
+  float logprob;  // natural logarithm of the probability
+};
+
+// The outcome is kNone, and token -1, for a row that wanted no token.
+//
+// A row with drafts returns 1 + accepted results: the first is this one, the others are in `more`
+// (whose own `more` are empty). A result with the outcome kNonFinite is the last one.
+struct RowResult {
+  // kNonFinite: the logits held NaN or +infinity, or bans left no token to choose.
+  enum class Outcome : uint8_t { kNone, kToken, kNonFinite };
+  Outcome outcome = Outcome::kNone;
+  TokenId token = -1;
+  // Both are of the raw distribution, and set only if SamplingParams::num_logprobs asks for them.
+  float logprob = 0;                       // of `token`
+  std::vector<TokenLogprob> top_logprobs;  // most likely first (ties: the lower id)
+  std::vector<RowResult> more;
+};
+
+}  // namespace minisgl

@@ -1,0 +1,33 @@
+// How the next token of one request is chosen.
+#pragma once
+
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "minisgl/base/ids.h"
+
+namespace minisgl {
+
+// Plain data; the neutral value of a field turns it off. Order: logit_bias, penalties, bans,
+// temperature, top_k, top_p, min_p, then the random draw.
+struct SamplingParams {
+  double temperature = 0.0;         // 0: greedy (ties: the lowest id)
+  int32_t top_k = 0;                // 0: all
+  double top_p = 1.0;               // (0, 1]
+  double min_p = 0.0;               // [0, 1]: keep p >= min_p * p_max
+  double repetition_penalty = 1.0;  // > 0: over prompt and answer (l > 0: l / r, else l * r)
+  double presence_penalty = 0.0;    // over the answer
+  double frequency_penalty = 0.0;   // over the answer, times the count
+  uint64_t seed = 0;                // together with the token's index, selects its random number
+  std::vector<std::pair<TokenId, float>> logit_bias;
+  int32_t num_logprobs = -1;  // -1: none; 0: of the chosen token; n: also of the n most likely
+  int32_t min_tokens = 0;     // `banned_until_min` is banned until the answer has this many tokens
+  std::vector<TokenId> banned_until_min;
+
+  bool UsesPenalties() const {
+    return repetition_penalty != 1.0 || presence_penalty != 0.0 || frequency_penalty != 0.0;
+  }
+};
+
+}  // namespace minisgl
