@@ -9,12 +9,13 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <bit>
+#include <bitset>
 #include <cmath>
 #include <iterator>
 #include <limits>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/decode_graphs.h"
@@ -252,7 +253,7 @@ std::string FormatBytes(uint64_t bytes) {
   return fmt::format("{:.{}f} {}", value, unit == 0 || value >= 100 ? 0 : 1, kUnits[unit]);
 }
 
-// The settings that make room: each can be moved a notch at a time, towards less.
+// The settings that make room. Each can be moved by a notch at a time, towards less memory.
 enum class Lever : uint8_t {
   kSeqLen,
   kMemoryRatio,
@@ -263,6 +264,10 @@ enum class Lever : uint8_t {
   kRunning
 };
 constexpr int kNumLevers = 7;
+
+using LeverSet = std::bitset<kNumLevers>;
+
+LeverSet Only(int lever) { return LeverSet().set(static_cast<size_t>(lever)); }
 
 // Moves `lever` a notch; false where it is at its end, or is not in use.
 bool Relax(const ModelConfig& config, Lever lever, uint64_t available, PlanOptions* options) {
@@ -309,21 +314,34 @@ bool Relax(const ModelConfig& config, Lever lever, uint64_t available, PlanOptio
   return false;
 }
 
-// Moves the levers of the set `levers` (a bit each) until a plan fits. Length goes last: it is what
-// the person asked for.
-bool RelaxUntilItFits(const ModelConfig& config, unsigned levers, uint64_t available,
-                      PlanOptions* options) {
-  while (!TryPlan(config, *options, available)) {
+// Moves `levers` until a plan fits; nothing if none does. The length is moved last, because the user
+// asked for it.
+std::optional<PlanOptions> RelaxUntilItFits(const ModelConfig& config, LeverSet levers,
+                                            uint64_t available, PlanOptions options) {
+  constexpr int kSeqLen = static_cast<int>(Lever::kSeqLen);
+  while (!TryPlan(config, options, available)) {
     bool moved = false;
-    for (int lever = 1; lever < kNumLevers; ++lever) {
-      if (!(levers >> lever & 1u)) continue;
-      moved = Relax(config, static_cast<Lever>(lever), available, options) || moved;
+    for (int lever = kSeqLen + 1; lever < kNumLevers; ++lever) {
+      if (!levers.test(static_cast<size_t>(lever))) continue;
+      moved = Relax(config, static_cast<Lever>(lever), available, &options) || moved;
     }
     if (moved) continue;
-    const bool may_shorten = (levers >> static_cast<int>(Lever::kSeqLen) & 1u) != 0;
-    if (!may_shorten || !Relax(config, Lever::kSeqLen, available, options)) return false;
+    if (!levers.test(kSeqLen) || !Relax(config, Lever::kSeqLen, available, &options)) {
+      return std::nullopt;
+    }
   }
-  return true;
+  return options;
+}
+
+// Those of `levers` that are needed to make room; all of them if they do not. Levers are left out
+// one after another, the length first.
+LeverSet LeversNeeded(const ModelConfig& config, LeverSet levers, uint64_t available,
+                      const PlanOptions& options) {
+  for (int lever = 0; lever < kNumLevers; ++lever) {
+    const LeverSet fewer = levers & ~Only(lever);
+    if (RelaxUntilItFits(config, fewer, available, options)) levers = fewer;
+  }
+  return levers;
 }
 
 // What of `changed` differs from `options`, as a person would type it.
@@ -342,29 +360,26 @@ std::string Describe(const PlanOptions& options, const PlanOptions& changed) {
   return fmt::format("{}", fmt::join(parts, " "));
 }
 
-// Up to three settings that fit, those that move the fewest levers first.
+// Up to three settings that fit: those that move one lever, then what several of the others can do
+// together.
 std::vector<std::string> SettingsThatFit(const ModelConfig& config, const PlanOptions& options,
                                          uint64_t available) {
   std::vector<std::string> settings;
-  // If all levers together make no room, fewer do not. A number of pages, once set, keeps a request
-  // from being shortened: so both are tried, with it and without it.
-  constexpr unsigned kAll = (1u << kNumLevers) - 1;
-  constexpr unsigned kNumPagesBit = 1u << static_cast<int>(Lever::kNumPages);
-  const auto makes_room = [&](unsigned levers) {
-    PlanOptions least = options;
-    return RelaxUntilItFits(config, levers, available, &least);
+  const auto add = [&](LeverSet levers) {
+    const auto changed = RelaxUntilItFits(config, levers, available, options);
+    if (!changed) return false;
+    std::string text = Describe(options, *changed);
+    const bool is_new = std::find(settings.begin(), settings.end(), text) == settings.end();
+    if (is_new && settings.size() < 3) settings.push_back(std::move(text));
+    return true;
   };
-  if (!makes_room(kAll) && !makes_room(kAll & ~kNumPagesBit)) return settings;
-  for (int size = 1; size <= kNumLevers; ++size) {
-    for (unsigned levers = 1; levers < 1u << kNumLevers; ++levers) {
-      if (std::popcount(levers) != size) continue;
-      PlanOptions changed = options;
-      if (!RelaxUntilItFits(config, levers, available, &changed)) continue;
-      const std::string text = Describe(options, changed);
-      if (std::find(settings.begin(), settings.end(), text) != settings.end()) continue;
-      settings.push_back(text);
-      if (settings.size() == 3) return settings;
-    }
+  LeverSet others;
+  for (int lever = 0; lever < kNumLevers; ++lever) {
+    if (!add(Only(lever))) others |= Only(lever);
+  }
+  // A number of pages, once set, keeps a request from being shortened: so without it and with it.
+  for (const LeverSet levers : {others & ~Only(static_cast<int>(Lever::kNumPages)), others}) {
+    add(LeversNeeded(config, levers, available, options));
   }
   return settings;
 }
