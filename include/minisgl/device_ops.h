@@ -1,10 +1,12 @@
-// Ops of a device with memory of its own, where operations are queued and run later: what the
-// engine needs beside the transformer's operations to keep such a device busy.
+// Ops of a device with its own memory, on which operations are queued and run later. Adds to the
+// transformer's operations what an engine needs to keep such a device busy.
 //
-// One compute stream: operations, uploads and graph replays run in the order of the calls. One copy
-// stream: downloads run beside later operations. No call waits for the device but those that say
-// so. Errors do not stop the caller: the first is kept and told by status(); after it, calls do
-// nothing. Called from one thread at a time, which need not be the one that made the operations.
+// - Compute stream: operations, uploads and graph replays run in the order of the calls.
+// - Copy stream: downloads run concurrently with later operations.
+// - A call waits for the device only if its comment says so.
+// - Errors do not stop the caller: status() returns the first one, and calls after it do nothing.
+//
+// Called from one thread at a time, which may differ from the one that made the operations.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +25,7 @@ class DeviceEvent {
   virtual ~DeviceEvent() = default;
 };
 
-// Operations recorded once, to be queued again and again with the same arguments.
+// Operations recorded once, to be queued many times with the same arguments.
 class DeviceGraph {
  public:
   virtual ~DeviceGraph() = default;
@@ -34,8 +36,8 @@ struct DeviceMemoryInfo {
   uint64_t total_bytes = 0;
 };
 
-// Table writes of a plan (batch_plan.h), applied in order of the arrays. All pointers are to device
-// memory.
+// Table writes of a plan (batch_plan.h), applied in the order of the arrays. All pointers are to
+// device memory.
 struct PlanWritesParams {
   const PageTableWrite* page_table_writes;  // [num_page_table_writes]
   const int32_t* pages;
@@ -49,9 +51,10 @@ struct PlanWritesParams {
   int64_t token_pool_stride;
 };
 
-// Of every token of a step, by its row r (row_begin) and place i in it: position = kv_len[r] -
-// extend_len[r] + i; id = token_pool[table_row[r]][position]; slot = page * P + position % P with
-// page = page_table[table_row[r]][position / P].
+// Ids, positions and slots of the tokens of a step. Token i of row r (row_begin) has
+//   position = kv_len[r] - extend_len[r] + i
+//   id       = token_pool[table_row[r]][position]
+//   slot     = page_table[table_row[r]][position / P] * P + position % P
 struct PrepareTokensParams {
   const int32_t* table_row;  // [R]
   const int32_t* row_begin;  // [R + 1]
@@ -68,8 +71,8 @@ struct PrepareTokensParams {
   int64_t* slots;      // [T]
 };
 
-// How one place (a token whose logits are wanted) is sampled: SamplingParams as plain data. Bias
-// and bans are ranges of the step's arrays.
+// How one place (a token whose logits are wanted) is sampled: SamplingParams as plain data. Biased
+// and banned tokens are ranges of the step's arrays.
 struct DeviceSampling {
   uint64_t seed;
   float temperature;
@@ -79,25 +82,26 @@ struct DeviceSampling {
   float presence_penalty;
   float frequency_penalty;
   int32_t top_k;
-  int32_t table_row;    // of the token pool: the history
+  int32_t table_row;    // row of the token pool that holds the history
   int32_t prompt_len;   // the answer begins here
-  int32_t history_len;  // index of the draw: history_len - prompt_len
+  int32_t history_len;  // the index of the draw is history_len - prompt_len
   int32_t bias_begin, bias_end;
   int32_t banned_begin, banned_end;
   int32_t num_logprobs;  // -1: none
 };
 
 struct DeviceToken {
-  int32_t token;      // -1 where the outcome is kNonFinite
+  int32_t token;      // -1 if the outcome is kNonFinite
   int32_t outcome;    // RowResult::Outcome
-  float logprob;      // where num_logprobs >= 0
-  int32_t num_ranks;  // how many of top_logprobs are set
+  float logprob;      // set if num_logprobs >= 0
+  int32_t num_ranks;  // entries of top_logprobs that are set
 };
 
-// The same choice as SampleParams (see ops_params.h), of places whose parameters lie in device
-// memory. Sums over the vocabulary are in fixed point: of weights rounded to multiples of 2^-40 of
-// the largest of their tile, and of tiles' sums rounded likewise against the largest of the row.
-// Adding is exact, so nothing depends on its order.
+// The same choice as SampleParams (ops_params.h), for places whose parameters are in device memory.
+//
+// Sums over the vocabulary are in fixed point: weights are rounded to multiples of 2^-40 of the
+// largest of their tile, and the sums of tiles likewise to the largest of the row. Such additions
+// are exact, so their order does not change a result.
 struct DeviceSampleParams {
   float* logits;  // [N, V]; overwritten
   int32_t num_places;
@@ -110,14 +114,14 @@ struct DeviceSampleParams {
   const int32_t* banned_ids;
   uint32_t* counts;            // [N, V] zero before and after
   float* raw_logits;           // [N, V] workspace, for places that want log-probabilities
-  int32_t max_logprobs;        // K >= num_logprobs of every place
+  int32_t max_logprobs;        // K: upper bound on num_logprobs of any place
   DeviceToken* sampled;        // [N]
   TokenLogprob* top_logprobs;  // [N, K]
 };
 
-// Holds drafts against what was sampled, and puts the new token into the token pool (the rule of
-// BatchPlan::num_drafts). Row r's places are [place_begin[r], place_begin[r + 1]); none: it wanted
-// no token.
+// Compares drafts with the sampled tokens and puts the new token into the token pool (the rule of
+// BatchPlan::num_drafts). Row r's places are [place_begin[r], place_begin[r + 1]); a row without
+// places wanted no token.
 struct AcceptTokensParams {
   const int32_t* table_row;    // [R]
   const int32_t* kv_len;       // [R]
@@ -125,16 +129,17 @@ struct AcceptTokensParams {
   int32_t num_rows;
   const DeviceToken* sampled;  // [N]
   int32_t* token_pool;
-  int64_t token_pool_stride;  // max_seq_len: no token is put past it
+  int64_t token_pool_stride;  // max_seq_len: no token is put at or after it
   int32_t* num_accepted;      // [R]
 };
 
-// The unit by which a decode row's keys are split: at multiples of it from position 0. A function
-// of the row alone, so that a result does not depend on batch-mates or on the grid. 256 keys of 128
-// elements are 128 KB, 4 us of a multiprocessor's share of 4.3 TB/s: much more than what ending a
-// split costs (about 0.5 us beside the loads that go on), little enough to even out the last round
-// of splits. 32 splits keep merging below the time of reading 1/32 of a row: one KV head of 32k
-// keys is then 32 splits, and 8 heads nearly fill 2 * 132 blocks.
+// A decode row's keys are split at multiples of AttentionSplitKeys from position 0. That is a
+// function of the row alone: a result depends neither on other rows nor on the grid.
+// - 256 keys of 128 elements are 128 KB, 4 us of a multiprocessor's share of 4.3 TB/s. That is much
+//   more than the cost of ending a split (about 0.5 us beside the loads that continue), and little
+//   enough to even out the last round of splits.
+// - 32 splits keep merging below the time of reading 1/32 of a row: one KV head of 32k keys is then
+//   32 splits, and 8 heads nearly fill 2 * 132 blocks.
 inline constexpr int32_t kSplitKeysMin = 256;
 inline constexpr int32_t kSplitsMax = 32;
 
@@ -144,25 +149,26 @@ MINISGL_HOST_DEVICE inline int32_t AttentionSplitKeys(int64_t kv_len) {
   return static_cast<int32_t>(keys);
 }
 
-// How many rows a group of SharedPrefixes may have: what a tile of the tensor cores holds.
+// Upper bound on the rows of a group of SharedPrefixes: what a tile of the tensor cores holds.
 inline int32_t SharedRowsMax(int32_t num_heads, int32_t num_kv_heads) {
   return 16 / (num_heads / num_kv_heads);
 }
 
-// Decode rows that share their first keys (the same pages in the page table), for attention that
-// reads these once for all of a group. Results are bit for bit those without. A group has at least
-// two rows, at most SharedRowsMax, of one AttentionSplitKeys(kv_len); shared_splits is the same for
-// all of them, at least one, and fewer than the row has. Not for models with a sliding window.
+// Groups of decode rows that share their first keys (the same pages in the page table), so that
+// attention reads these keys once for the group. Results are bit for bit those without groups.
+//
+// A group has 2 to SharedRowsMax rows with the same AttentionSplitKeys(kv_len). All of its rows
+// have the same shared_splits: at least one, and fewer than the row's splits. Not for models with a
+// sliding window.
 struct SharedPrefixes {
-  const int32_t* num_groups = nullptr;     // [1]; null: no groups, nor the arrays below
+  const int32_t* num_groups = nullptr;     // [1]; null: no groups, and no arrays below
   const int32_t* group_begin = nullptr;    // [groups + 1]
-  const int32_t* rows = nullptr;           // of decode rows, each in one group at most
-  const int32_t* shared_splits = nullptr;  // [num_decode_rows] of the row's group; 0: in none
+  const int32_t* rows = nullptr;           // decode rows, each in at most one group
+  const int32_t* shared_splits = nullptr;  // [num_decode_rows] of the row's group; 0: in no group
 };
 
-// What attention of a step has to do, planned once and used by every layer: rows 0 ..
-// num_decode_rows - 1 have one token each. The arrays are the ones that every AttentionParams of
-// the step names.
+// The attention of a step, planned once and used by every layer. Rows 0 .. num_decode_rows - 1
+// have one token each. The arrays are those of every AttentionParams of the step.
 struct AttentionPlanParams {
   const int32_t* row_begin;  // [R + 1]
   const int32_t* kv_len;     // [R]
@@ -173,15 +179,15 @@ struct AttentionPlanParams {
   SharedPrefixes shared = {};
 };
 
-// What kernels have to be made for.
+// The shape of a model, which decides whether there are kernels for it.
 struct ModelShape {
   int64_t hidden_size = 0, vocab_size = 0;
-  int64_t qk_norm_width = 0;  // of queries that are normalised as one vector; 0: are not
+  int64_t qk_norm_width = 0;  // of queries normalised as one vector; 0: no such norm
   int32_t head_dim = 0;
   int32_t num_experts = 0;
 };
 
-// The largest step, for what must stay where it is because graphs hold its address.
+// The largest step. Workspace is reserved for it once, because graphs hold its addresses.
 struct DeviceLimits {
   int32_t max_rows = 0;
   int32_t max_tokens = 0;
@@ -192,41 +198,41 @@ struct DeviceLimits {
 
 class DeviceOps : public Ops {
  public:
-  // The first error since the start, or OK. kOutOfMemory, kUnavailable, kInternal as the fault is.
+  // The first error since the start (kOutOfMemory, kUnavailable or kInternal), or OK.
   virtual Status status() const = 0;
   virtual DeviceMemoryInfo MemoryInfo() = 0;
 
   // kUnavailable, with the reason, for a model that the device's kernels cannot run.
   virtual Status CheckSupported(const ModelShape&) const { return Status(); }
-  // Takes the workspace of attention, of matrix products and of experts. Before the first
+  // Allocates the workspace of attention, matrix products and experts. Called before the first
   // operation.
   virtual Status Reserve(const DeviceLimits& limits) = 0;
-  // What Reserve will take.
+  // Bytes that Reserve allocates.
   virtual uint64_t ReservedBytes(const DeviceLimits& limits) const = 0;
 
-  // Memory of the host that copies can use in the background; zeroed.
+  // Zeroed host memory that copies can use in the background.
   virtual Result<std::shared_ptr<void>> AllocateHost(size_t num_bytes) = 0;
-  // `host` must be of AllocateHost and stay as it is until an event recorded afterwards is done.
+  // REQUIRES `host` from AllocateHost, unchanged until an event recorded afterwards is done.
   virtual void CopyToDevice(void* device, const void* host, size_t num_bytes) = 0;
-  // On the copy stream, after all that the compute stream was given so far.
+  // On the copy stream, after everything queued on the compute stream so far.
   virtual void CopyToHost(void* host, const void* device, size_t num_bytes) = 0;
 
   // On the compute stream, within device memory.
   virtual void CopyOnDevice(void* dst, const void* src, size_t num_bytes) = 0;
 
   virtual Result<std::unique_ptr<DeviceEvent>> MakeEvent() = 0;
-  // Records `event` behind everything given to both streams so far.
+  // Records `event` after everything queued on both streams so far.
   virtual void Record(DeviceEvent* event) = 0;
-  // Waits for the last Record of `event`, then tells status().
+  // Waits for the last Record of `event`, then returns status().
   virtual Status Wait(DeviceEvent* event) = 0;
-  // Between the last Records of two events, both waited for.
+  // Time between the last Records of two events. REQUIRES both to be waited for.
   virtual Result<double> ElapsedMs(DeviceEvent* begin, DeviceEvent* end) = 0;
-  // Waits for everything.
+  // Waits for everything queued so far.
   virtual Status Synchronize() = 0;
 
-  // Between the two, operations are recorded and do not run. A capture that fails leaves the device
-  // usable: EndCapture says why, and status() stays as it was, unless the fault is one that nothing
-  // survives.
+  // Between these two calls operations are recorded and do not run. A failed capture leaves the
+  // device usable: EndCapture returns the reason, and status() does not change, unless the fault
+  // breaks the device for good.
   virtual Status BeginCapture() = 0;
   virtual Result<std::unique_ptr<DeviceGraph>> EndCapture() = 0;
   virtual void Replay(DeviceGraph* graph) = 0;
@@ -238,8 +244,8 @@ class DeviceOps : public Ops {
   virtual void AcceptTokens(const AcceptTokensParams& params) = 0;
 };
 
-// cuda/: what `--device cuda[:N]` would run on, found before anything is loaded: driver, number of
-// devices, compute capability against what this program was built for, and one kernel that runs.
+// The GPU of `--device cuda[:N]` (cuda/). ProbeCuda checks, before anything is loaded, the driver,
+// the number of devices and the compute capability against those of the build, and runs one kernel.
 struct CudaDevice {
   int index = 0;
   std::string name;  // "NVIDIA H200"
@@ -248,7 +254,7 @@ struct CudaDevice {
   int num_multiprocessors = 0;
   DeviceMemoryInfo memory;
 };
-// kUnavailable with the reason, the driver's own words in it.
+// kUnavailable with the reason, which includes the driver's message.
 Result<CudaDevice> ProbeCuda(int index);
 
 struct CudaOpsConfig {

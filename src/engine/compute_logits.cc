@@ -1,5 +1,5 @@
-// One forward pass over a whole text, for tests against references: no engine, no thread, no cache
-// that lasts.
+// One forward pass over a whole text, for tests against references. No engine, no thread, and no
+// cache that outlives the call.
 #include <algorithm>
 #include <limits>
 #include <numeric>
@@ -14,7 +14,7 @@ namespace {
 
 constexpr int32_t kPageSize = 16;
 
-// One row whose pages are 0, 1, 2, ... so that slots equal positions.
+// One row with pages 0, 1, 2, ..., so that slots equal positions.
 BatchPlan WholePrompt(int32_t num_tokens) {
   BatchPlan plan;
   plan.positions.resize(static_cast<size_t>(num_tokens));

@@ -1,5 +1,5 @@
-// Graphs of decode steps, one for each batch size of a list: 1, 2, 4, then multiples of 8. A batch
-// runs in the smallest that holds it, padded with rows of the dummy.
+// Graphs of decode steps, one for each of the batch sizes 1, 2, 4 and multiples of 8. A batch runs
+// in the smallest graph that holds it, padded with rows that use the dummy page.
 //
 // Used by the engine's thread.
 #pragma once
@@ -14,21 +14,21 @@
 
 namespace minisgl::engine {
 
-// Batch sizes up to `max_rows`, ascending; the last is max_rows itself. Empty for 0.
+// Batch sizes up to and including `max_rows`, ascending. Empty for 0.
 std::vector<int32_t> GraphBatchSizes(int32_t max_rows);
 
 class DecodeGraphs {
  public:
   DecodeGraphs(DeviceStep* step, DeviceOps* ops) : step_(step), ops_(ops) {}
 
-  // Captures a graph of `num_rows` rows, larger than any before. The same rows run once before, so
-  // that nothing is prepared while capturing. An error leaves the graphs that there are.
+  // Captures a graph of `num_rows` rows. REQUIRES more rows than any graph has. Runs the step once
+  // before, so that nothing is initialised during the capture. An error keeps the existing graphs.
   Status Capture(int32_t num_rows);
   void Clear();
 
-  // The size that a batch of `num_rows` is padded to; 0 where no graph holds it.
+  // The size to which a batch of `num_rows` is padded; 0 if no graph holds it.
   int32_t PaddedRows(int32_t num_rows) const;
-  // REQUIRES padded_rows of PaddedRows.
+  // REQUIRES a nonzero result of PaddedRows.
   void Replay(int32_t padded_rows);
 
   int32_t max_rows() const { return graphs_.empty() ? 0 : graphs_.back().num_rows; }

@@ -1,7 +1,10 @@
-// The pipeline over DeviceStep: a ring of steps on their way, and at the start the order in which
-// memory is taken. A captured graph holds the addresses of keys and values, so what graphs cost is
-// learnt first, from the largest one over a pool of no pages; it is dropped, keys and values are
-// taken, and then all are captured.
+// The pipeline over DeviceStep: a queue of steps in flight.
+//
+// At the start memory is allocated in this order, because a captured graph holds the addresses of
+// keys and values:
+// 1. The largest graph is captured over a pool without pages, to measure what graphs take.
+// 2. It is dropped, and keys and values are allocated.
+// 3. All graphs are captured.
 #include "minisgl/engine/device_engine.h"
 
 #include <algorithm>
@@ -27,7 +30,7 @@ class DeviceEngine final : public Engine {
   DeviceEngine(std::unique_ptr<DeviceOps> ops, std::unique_ptr<DeviceStep> step)
       : ops_(std::move(ops)), step_(std::move(step)), graphs_(step_.get(), ops_.get()) {}
 
-  // The device may still be at work on memory that goes.
+  // Waits, because the device may still use memory that is about to be freed.
   ~DeviceEngine() override { (void)ops_->Synchronize(); }
 
   Status Start(const ModelConfig& config, const MemoryPlan& plan,
@@ -69,7 +72,7 @@ class DeviceEngine final : public Engine {
 
  private:
   Status Queue(InFlightStep* step);
-  Status LearnGraphBytes(const std::vector<int32_t>& sizes, uint64_t* num_bytes);
+  Status MeasureGraphBytes(const std::vector<int32_t>& sizes, uint64_t* num_bytes);
   void CaptureAll(const std::vector<int32_t>& sizes);
 
   const std::unique_ptr<DeviceOps> ops_;  // outlives what it made, below
@@ -77,7 +80,7 @@ class DeviceEngine final : public Engine {
   DecodeGraphs graphs_;
   std::deque<InFlightStep> in_flight_;  // the oldest first
   std::vector<InFlightStep> free_;
-  // The first fault: nothing is queued after it, for it would read what was not written.
+  // The first fault. Nothing is queued after it, because it would read what was not written.
   Status fault_;
 };
 
@@ -94,13 +97,13 @@ Status DeviceEngine::Queue(InFlightStep* step) {
   return ops_->status();
 }
 
-// Bytes that all graphs will take, by the largest: smaller ones hold as many operations.
-Status DeviceEngine::LearnGraphBytes(const std::vector<int32_t>& sizes, uint64_t* num_bytes) {
+// Estimates the bytes of all graphs from the largest: smaller ones hold as many operations.
+Status DeviceEngine::MeasureGraphBytes(const std::vector<int32_t>& sizes, uint64_t* num_bytes) {
   *num_bytes = 0;
   if (sizes.empty()) return Status();
   const uint64_t before = ops_->MemoryInfo().free_bytes;
   const Status captured = graphs_.Capture(sizes.back());
-  if (!captured.ok()) return ops_->status();  // graphs will be left out; a sticky fault is one
+  if (!captured.ok()) return ops_->status();  // OK unless the fault is sticky: runs without graphs
   const uint64_t after = ops_->MemoryInfo().free_bytes;
   graphs_.Clear();
   *num_bytes = (before > after ? before - after : 0) * sizes.size();
@@ -122,8 +125,8 @@ struct PageCounts {
   int64_t pages, window_pages;
 };
 
-// What was kept for graphs is in the plan; where they take `short_bytes` more, pages make room,
-// down to those of one request.
+// The pages of the plan, or fewer if graphs take `short_bytes` more than the plan reserves for
+// them; at least those of one request.
 PageCounts PagesBeside(const ModelConfig& config, const MemoryPlan& plan, uint64_t short_bytes,
                        DType dtype) {
   const EngineLimits& limits = plan.limits;
@@ -157,7 +160,7 @@ Status DeviceEngine::Start(const ModelConfig& config, const MemoryPlan& plan,
   }
   MINISGL_RETURN_IF_ERROR(step_->TakePages(0, 0));
   uint64_t graph_bytes = 0;
-  MINISGL_RETURN_IF_ERROR(LearnGraphBytes(sizes, &graph_bytes));
+  MINISGL_RETURN_IF_ERROR(MeasureGraphBytes(sizes, &graph_bytes));
 
   const uint64_t short_bytes = graph_bytes - std::min(graph_bytes, plan.graph_bytes);
   const PageCounts pages = PagesBeside(config, plan, short_bytes, ops_->activation_dtype());
@@ -167,9 +170,9 @@ Status DeviceEngine::Start(const ModelConfig& config, const MemoryPlan& plan,
   return ops_->status();
 }
 
-// The plan fitted what was free, and now it does not: somebody else took memory meanwhile. Halves
-// of what takes the most are ways out.
-Status WithWayOut(const Status& status, const MemoryPlan& plan) {
+// Adds suggestions to an out-of-memory error: the plan fitted the free memory, which has shrunk
+// since. Suggests half of each setting that takes the most.
+Status WithSuggestions(const Status& status, const MemoryPlan& plan) {
   if (status.code() != StatusCode::kOutOfMemory) return status;
   const EngineLimits& limits = plan.limits;
   return MakeStatus(StatusCode::kOutOfMemory,
@@ -193,10 +196,10 @@ Result<std::unique_ptr<Engine>> MakeDeviceEngine(const ModelConfig& config,
   try {
     auto made =
         engine::DeviceStep::Make(config, checkpoint, plan.weight_format, plan.limits, ops.get());
-    MINISGL_RETURN_IF_ERROR(engine::WithWayOut(made.status(), plan));
+    MINISGL_RETURN_IF_ERROR(engine::WithSuggestions(made.status(), plan));
     std::unique_ptr<engine::DeviceStep> step = std::move(made).value();
     auto engine = std::make_unique<engine::DeviceEngine>(std::move(ops), std::move(step));
-    MINISGL_RETURN_IF_ERROR(engine::WithWayOut(engine->Start(config, plan, options), plan));
+    MINISGL_RETURN_IF_ERROR(engine::WithSuggestions(engine->Start(config, plan, options), plan));
     return std::unique_ptr<Engine>(std::move(engine));
   } catch (const std::bad_alloc&) {
     return Status(StatusCode::kOutOfMemory, "the host ran out of memory while loading the model");

@@ -10,8 +10,8 @@
 namespace minisgl::engine {
 namespace {
 
-// Requests of so many windows use pages and window pages up alike. An answer of a chat is shorter
-// and a long document longer; at four, three quarters of what windowed layers would hold are saved.
+// A request of so many windows takes equal shares of pages and window pages. Chat answers are
+// shorter and long documents longer. Four saves three quarters of the windowed layers' memory.
 constexpr int64_t kWindowsOfRequest = 4;
 
 constexpr int64_t kPagesMax = std::numeric_limits<int32_t>::max() - 1;
@@ -39,7 +39,7 @@ std::optional<KvSplit> KvSplit::Make(const ModelConfig& config, const EngineLimi
   split.windows_of_request_ = entitled;
   split.pages_of_request_ =
       std::min(longest, CeilDiv<int64_t>(kWindowsOfRequest * window, limits.page_size));
-  // Never fewer than the entitlement: a window of a page and less has more than four of its pages.
+  // At least the entitlement, which exceeds four windows if a window is a page or less.
   split.pages_of_request_ = std::max(split.pages_of_request_, entitled);
   split.windows_of_chunks_ =
       CeilDiv<int64_t>(int64_t{limits.max_in_flight} * max_prefill_tokens, limits.page_size);

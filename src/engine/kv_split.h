@@ -1,9 +1,9 @@
-// How many pages, and how many window pages, the bytes for keys and values make.
+// Divides the memory for keys and values into pages and window pages.
 //
-// Layers with a sliding window need a request's last pages alone, layers without need all of them.
-// The two are given so much that a request of four windows (or of the longest length, where that is
-// less) takes the same part of either; shorter ones run out of window pages first, longer ones of
-// pages. What the prompts of the steps in flight take at once comes on top.
+// Layers with a sliding window need only the last pages of a request; other layers need all of
+// them. The split is such that a request of four windows (or of the longest length, if that is
+// less) takes the same share of both kinds: shorter requests run out of window pages first, longer
+// ones out of pages. Window pages for the prompts of the steps in flight are added.
 #pragma once
 
 #include <cstdint>
@@ -18,31 +18,32 @@ namespace minisgl::engine {
 
 class KvSplit {
  public:
-  // For requests of up to limits.max_seq_len tokens, and steps of up to `max_prefill_tokens` of a
-  // prompt. No window pages where no layer has a window, or where the longest request has no page
-  // that leaves it. Nothing where a size is past 2^64.
+  // For requests of up to limits.max_seq_len tokens, and steps with up to `max_prefill_tokens`
+  // prompt tokens. No window pages if no layer has a window, or if no page of the longest request
+  // ever leaves its window. Nothing if a size exceeds 2^64.
   static std::optional<KvSplit> Make(const ModelConfig& config, const EngineLimits& limits,
                                      int32_t max_prefill_tokens, DType dtype);
 
-  // The longest window of any layer, in keys; 0: there are no window pages.
+  // The longest window of any layer, in keys; 0 without window pages.
   int32_t window() const { return window_; }
-  // Of one page, and of one window page.
+  // Size of one page, and of one window page.
   uint64_t page_bytes() const { return page_bytes_; }
   uint64_t window_page_bytes() const { return window_page_bytes_; }
 
-  // Window pages beside `num_pages` pages: at most as many.
+  // Number of window pages that go with `num_pages` pages: at most num_pages.
   int64_t WindowPages(int64_t num_pages) const;
-  // Of pages, window pages and the two dummies. Nothing where that is past 2^64.
+  // Size of pages, window pages and the two dummies. Nothing if it exceeds 2^64.
   std::optional<uint64_t> Bytes(int64_t num_pages) const;
-  // The most pages, the dummies apart, that take at most `bytes`; 0 where not one does.
+  // The largest number of pages, not counting dummies, whose Bytes are at most `bytes`; 0 if one
+  // page does not fit.
   int64_t PagesWithin(uint64_t bytes) const;
 
  private:
   int32_t window_ = 0;
   uint64_t page_bytes_ = 0, window_page_bytes_ = 0;
-  int64_t windows_of_request_ = 0;  // of one of `pages_of_request_` pages
+  int64_t windows_of_request_ = 0;  // window pages of a request of `pages_of_request_` pages
   int64_t pages_of_request_ = 0;
-  int64_t windows_of_chunks_ = 0;  // of the prompts of all steps in flight
+  int64_t windows_of_chunks_ = 0;  // window pages of the prompts of all steps in flight
 };
 
 }  // namespace minisgl::engine

@@ -1,11 +1,9 @@
-// The keys and values of every layer: num_pages pages and one more, the dummy, that padding may
-// write to. Where there are window pages, layers with a sliding window have num_window_pages and a
-// dummy instead.
+// The keys and values of every layer: num_pages pages, and the dummy page that padding may write
+// to. With window pages, layers with a sliding window have num_window_pages and a dummy instead.
 //
-// Layout of a layer, heads first, so that one head's keys of a page are one run of memory:
+// Layout of a layer, heads first, so that one head's keys of a page are contiguous:
 //   [num_pages + 1][K, V][num_kv_heads][page_size][head_dim]
-// of the dtype that is asked for (KvDType).
-// One allocation a layer, zeroed on first touch: pages that are never used cost address space only.
+// Each layer is one allocation, zeroed on first touch: unused pages cost only address space.
 #pragma once
 
 #include <optional>
@@ -30,9 +28,9 @@ class KvStorage {
   std::vector<KvLayer> layers_;
 };
 
-// Bytes of one token in all layers. Nothing where that is past 2^64.
+// Bytes of one token in all layers. Nothing if that exceeds 2^64.
 std::optional<uint64_t> KvBytesPerToken(const ModelConfig& config, DType dtype);
-// The same in the layers with a sliding window alone.
+// Bytes of one token in the layers with a sliding window.
 std::optional<uint64_t> WindowBytesPerToken(const ModelConfig& config, DType dtype);
 
 }  // namespace minisgl::engine

@@ -1,11 +1,13 @@
-// Where the memory goes, decided before anything is loaded.
+// Divides memory before anything is loaded.
 //
-// Rules (CPU): weights and workspace come first; keys and values get what the running requests can
-// need at their longest, at most `memory_ratio` of what is available and at most what is left. A
-// given --num-pages is taken as it is while it fits what is left. On a device everything together
-// gets `memory_ratio` of what is free there, and keys and values all that is left of it. Between
-// layers with a sliding window and without KvSplit shares them out. Every size is checked
-// arithmetic: a configuration may claim anything.
+// - CPU: weights and workspace come first. Keys and values get what the running requests can need
+//   at their longest, at most `memory_ratio` of the available memory, and at most what is left. A
+//   given number of pages is used if it fits what is left.
+// - Device: everything together gets `memory_ratio` of the free memory, and keys and values get all
+//   that is left of it.
+// - KvSplit divides keys and values between layers with and without a sliding window.
+//
+// Sizes are computed with checked arithmetic, because a configuration may contain any number.
 #include <fmt/ranges.h>
 
 #include <algorithm>
@@ -33,11 +35,11 @@ constexpr int64_t kCpuSeqLenDefault = 8192;
 constexpr int64_t kSeqLenMin = 2;  // one token of prompt, one of answer
 constexpr int64_t kIntMax = std::numeric_limits<int32_t>::max();
 
-// A first guess at what a captured graph takes, before one is: some hundred operations of a few
-// hundred bytes each, and the driver's own.
+// Estimate of the bytes of a captured graph: some hundred operations of a few hundred bytes each,
+// and the driver's own memory.
 constexpr uint64_t kGraphBytes = uint64_t{2} << 20;
 
-// What the plan is made for: the memory of this machine, or of `device`.
+// The options, and the device whose memory is planned; null for this machine's.
 struct PlanOptions : ModelEngineOptions {
   DeviceOps* device = nullptr;
 
@@ -46,10 +48,10 @@ struct PlanOptions : ModelEngineOptions {
   }
 };
 
-// What is taken whatever the number of pages, and what each page takes.
+// Memory that does not depend on the number of pages, and the memory of pages.
 struct Needs {
   uint64_t weight_bytes = 0;
-  uint64_t workspace_bytes = 0;  // graphs too
+  uint64_t workspace_bytes = 0;  // including graphs
   uint64_t graph_bytes = 0;
   KvSplit kv;
 };
@@ -63,7 +65,7 @@ int32_t StepDrafts(const PlanOptions& options) {
   return std::min(options.max_step_drafts, options.max_prefill_tokens);
 }
 
-// Page tables, token pool and the ids of a step.
+// Bytes of page tables, token pool and the ids of a step.
 std::optional<uint64_t> TableBytes(const PlanOptions& options, int64_t max_seq_len,
                                    bool has_windows) {
   const auto rows = static_cast<uint64_t>(options.max_running_requests) + 1;
@@ -88,7 +90,7 @@ EngineLimits LimitsOf(const ModelConfig& config, const PlanOptions& options, int
   return limits;
 }
 
-// What the CPU's operations take beside the decoder's workspace.
+// Scratch bytes of the CPU's operations.
 std::optional<uint64_t> CpuBytes(const ModelConfig& config, const PlanOptions& options,
                                  const EngineLimits& limits) {
   const ExpertsConfig& experts = config.experts;
@@ -110,7 +112,7 @@ std::optional<uint64_t> CpuBytes(const ModelConfig& config, const PlanOptions& o
        .expert_inputs = experts.intermediate_size});
 }
 
-// What the engine takes beside the decoder and the tables.
+// Bytes of the engine, not counting the decoder and the tables.
 std::optional<uint64_t> EngineBytes(const ModelConfig& config, const PlanOptions& options,
                                     int64_t max_seq_len, bool has_windows) {
   const EngineLimits limits = LimitsOf(config, options, max_seq_len);
@@ -120,7 +122,7 @@ std::optional<uint64_t> EngineBytes(const ModelConfig& config, const PlanOptions
   return CheckedAdd(*step, options.device->ReservedBytes(DeviceLimitsOf(config, limits)));
 }
 
-// Nothing where a size is past 2^64.
+// Nothing if a size exceeds 2^64.
 std::optional<Needs> CountNeeds(const ModelConfig& config, const PlanOptions& options,
                                 int64_t max_seq_len) {
   const auto counted = CountDecoderBytes(
@@ -147,7 +149,7 @@ std::optional<Needs> CountNeeds(const ModelConfig& config, const PlanOptions& op
   return Needs{*counted.weights, *workspace, graph_bytes, *kv};
 }
 
-// Bytes that keys and values may take; 0 where weights and workspace leave nothing.
+// Upper bound on the bytes of keys and values; 0 if weights and workspace leave nothing.
 uint64_t KvBytesAllowed(const Needs& needs, const PlanOptions& options, uint64_t available) {
   const auto taken = CheckedAdd(needs.weight_bytes, needs.workspace_bytes);
   if (!taken || *taken >= available) return 0;
@@ -164,8 +166,8 @@ uint64_t KvBytesAllowed(const Needs& needs, const PlanOptions& options, uint64_t
                   static_cast<uint64_t>(options.memory_ratio * static_cast<double>(available)));
 }
 
-// How many pages requests of up to `max_seq_len` tokens can share, the dummy page apart; 0 where
-// not one.
+// Number of pages, without the dummy, that fit beside an engine for requests of up to `max_seq_len`
+// tokens; 0 if none fits.
 int64_t PagesThatFit(const ModelConfig& config, const PlanOptions& options, uint64_t available,
                      int64_t max_seq_len) {
   const auto needs = CountNeeds(config, options, max_seq_len);
@@ -181,8 +183,8 @@ bool OneRequestFits(const ModelConfig& config, const PlanOptions& options, uint6
          CeilDiv<int64_t>(max_seq_len, options.page_size);
 }
 
-// The longest request up to `wanted` that fits; 0 where none does. What fits only shrinks as the
-// length grows, for the tables and the pages of one request both grow with it.
+// The longest request of at most `wanted` tokens that fits; 0 if none does. If a length fits, so
+// does every shorter one, because the tables and the pages of one request grow with the length.
 int64_t LongestThatFits(const ModelConfig& config, const PlanOptions& options, uint64_t available,
                         int64_t wanted) {
   if (OneRequestFits(config, options, available, wanted)) return wanted;
@@ -208,7 +210,7 @@ std::string SeqLenReason(const ModelConfig& config, const PlanOptions& options,
   return by_default ? "the CPU default" : "what fits";
 }
 
-// The plan for `options`, or nothing where one request of the wanted length does not fit.
+// The plan for `options`; nothing if one request of the wanted length does not fit.
 std::optional<MemoryPlan> TryPlan(const ModelConfig& config, const PlanOptions& options,
                                   uint64_t available) {
   const int64_t wanted = WantedSeqLen(config, options);
@@ -219,7 +221,7 @@ std::optional<MemoryPlan> TryPlan(const ModelConfig& config, const PlanOptions& 
   const int64_t useful =
       options.max_running_requests * CeilDiv<int64_t>(max_seq_len, options.page_size);
   const int64_t fit = PagesThatFit(config, options, available, max_seq_len);
-  // A device's memory is for nobody else: what running requests cannot need keeps prefixes.
+  // A device's memory is used up: pages that running requests do not need keep prefixes.
   const bool all = options.num_pages > 0 || options.device != nullptr;
   const int64_t num_pages = all ? fit : std::min(fit, useful);
 
@@ -234,7 +236,7 @@ std::optional<MemoryPlan> TryPlan(const ModelConfig& config, const PlanOptions& 
   plan.graph_bytes = needs.graph_bytes;
   plan.limits = LimitsOf(config, options, max_seq_len);
   plan.limits.num_pages = static_cast<int32_t>(num_pages);
-  // A pool so small that each page has a window page needs none: all layers lie together.
+  // If every page has a window page (a small pool), all layers share pages instead.
   const int64_t num_window_pages = needs.kv.WindowPages(num_pages);
   if (num_window_pages < num_pages) {
     plan.window_bytes_per_token = needs.kv.window_page_bytes() / page_size;
@@ -269,7 +271,7 @@ using LeverSet = std::bitset<kNumLevers>;
 
 LeverSet Only(int lever) { return LeverSet().set(static_cast<size_t>(lever)); }
 
-// Moves `lever` a notch; false where it is at its end, or is not in use.
+// Moves `lever` by a notch. False if it is at its end or does not apply.
 bool Relax(const ModelConfig& config, Lever lever, uint64_t available, PlanOptions* options) {
   const int64_t least_pages =
       CeilDiv<int64_t>(std::max(options->max_seq_len, kSeqLenMin), options->page_size);
@@ -283,7 +285,7 @@ bool Relax(const ModelConfig& config, Lever lever, uint64_t available, PlanOptio
     }
     case Lever::kMemoryRatio:
       if (options->num_pages > 0 || options->memory_ratio >= 0.95) return false;
-      // On a grid of twentieths, so that the figure reads well.
+      // To the next multiple of 0.05, which reads well.
       options->memory_ratio =
           std::min(0.95, (std::floor(options->memory_ratio * 20 + 1e-6) + 1) / 20);
       return true;
@@ -314,8 +316,8 @@ bool Relax(const ModelConfig& config, Lever lever, uint64_t available, PlanOptio
   return false;
 }
 
-// Moves `levers` until a plan fits; nothing if none does. The length is moved last, because the user
-// asked for it.
+// Moves `levers` until a plan fits; nothing if none does. The length is moved last, because the
+// user asked for it.
 std::optional<PlanOptions> RelaxUntilItFits(const ModelConfig& config, LeverSet levers,
                                             uint64_t available, PlanOptions options) {
   constexpr int kSeqLen = static_cast<int>(Lever::kSeqLen);
@@ -344,7 +346,7 @@ LeverSet LeversNeeded(const ModelConfig& config, LeverSet levers, uint64_t avail
   return levers;
 }
 
-// What of `changed` differs from `options`, as a person would type it.
+// The settings of `changed` that differ from `options`, as a user types them.
 std::string Describe(const PlanOptions& options, const PlanOptions& changed) {
   std::vector<std::string> parts;
   const auto add = [&](const char* name, const auto& was, const auto& is) {
@@ -360,8 +362,8 @@ std::string Describe(const PlanOptions& options, const PlanOptions& changed) {
   return fmt::format("{}", fmt::join(parts, " "));
 }
 
-// Up to three settings that fit: those that move one lever, then what several of the others can do
-// together.
+// Up to three settings that fit: first those that move one lever, then the fewest of the other
+// levers that fit together.
 std::vector<std::string> SettingsThatFit(const ModelConfig& config, const PlanOptions& options,
                                          uint64_t available) {
   std::vector<std::string> settings;
@@ -377,18 +379,18 @@ std::vector<std::string> SettingsThatFit(const ModelConfig& config, const PlanOp
   for (int lever = 0; lever < kNumLevers; ++lever) {
     if (!add(Only(lever))) others |= Only(lever);
   }
-  // A number of pages, once set, keeps a request from being shortened: so without it and with it.
+  // Without kNumPages first: after it has set a number of pages, a shorter request frees none.
   for (const LeverSet levers : {others & ~Only(static_cast<int>(Lever::kNumPages)), others}) {
     add(LeversNeeded(config, levers, available, options));
   }
   return settings;
 }
 
-// What does not fit, and what it is held against.
+// Describes what does not fit, and the memory that it is compared with.
 std::string Shortage(const ModelConfig& config, const PlanOptions& options, uint64_t available) {
   const int64_t wanted = options.max_seq_len > 0 ? options.max_seq_len : kSeqLenMin;
   const auto needs = CountNeeds(config, options, wanted);
-  if (!needs) return "the model's sizes are past what any memory can hold";
+  if (!needs) return "the model's sizes exceed any memory";
   const uint64_t allowed = KvBytesAllowed(*needs, options, available);
   if (allowed == 0) {
     return fmt::format("the model takes {} of weights and {} of workspace ({} are available)",

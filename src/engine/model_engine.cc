@@ -1,6 +1,6 @@
-// The pipeline around StepRunner: plans wait in one queue for the engine's thread, and stay in it
-// with their results until they are collected. The thread sleeps while there is no plan, and takes
-// no memory of its own, so that nothing but a step can fail.
+// The pipeline around StepRunner. Plans wait in one queue for the engine's thread, and stay in it
+// with their results until they are collected. The thread sleeps while the queue has no new plan.
+// It allocates no memory itself, so that only a step can fail.
 #include "minisgl/engine/model_engine.h"
 
 #include <condition_variable>
@@ -19,8 +19,8 @@
 namespace minisgl::engine {
 namespace {
 
-// A plan on its way. What it takes to report a failure is made at launch, by the caller: where
-// memory has run out, the engine's thread could not.
+// A plan in flight. The caller prepares the report of a failure at launch, because the engine's
+// thread could not if memory has run out.
 struct Step {
   explicit Step(std::shared_ptr<const BatchPlan> launched) : plan(std::move(launched)) {
     result.status = MakeStatus(StatusCode::kOutOfMemory,
@@ -37,16 +37,16 @@ void SetFault(const char* what, Step* step) noexcept {
     step->result.status =
         MakeStatus(StatusCode::kInternal, "step {} failed ({})", step->plan->step, Visible(what));
   } catch (...) {
-    // No memory to say more: the result as it was made stands.
+    // No memory for this message: the prepared result is reported.
   }
 }
 
-// A fault inside a step is that step's result: the engine goes on.
+// A fault inside a step is the result of that step only. The engine goes on.
 void RunGuarded(StepRunner* runner, Step* step) noexcept {
   try {
     step->result = runner->Run(*step->plan);
   } catch (const std::bad_alloc&) {
-    // The result says so.
+    // The prepared result says so.
   } catch (const std::exception& error) {
     SetFault(error.what(), step);
   } catch (...) {
@@ -59,7 +59,7 @@ class ModelEngine final : public Engine {
   explicit ModelEngine(std::unique_ptr<StepRunner> runner)
       : runner_(std::move(runner)), thread_([this] { Work(); }) {}
 
-  // Plans that have not begun are dropped; nobody is left to collect them.
+  // Plans that have not begun are dropped: no caller is left to collect them.
   ~ModelEngine() override {
     {
       const std::lock_guard lock(mutex_);
@@ -97,7 +97,7 @@ class ModelEngine final : public Engine {
     while (true) {
       changed_.wait(lock, [this] { return stopping_ || num_begun_ < steps_.size(); });
       if (stopping_) return;
-      Step& step = steps_[num_begun_++];  // stays where it is until it is collected
+      Step& step = steps_[num_begun_++];  // keeps its address until it is collected
       lock.unlock();
       RunGuarded(runner_.get(), &step);
       lock.lock();
@@ -106,13 +106,13 @@ class ModelEngine final : public Engine {
     }
   }
 
-  const std::unique_ptr<StepRunner> runner_;  // the thread's, once it runs
-  std::mutex mutex_;                          // guards all below but thread_
+  const std::unique_ptr<StepRunner> runner_;  // used by the thread only, after it starts
+  std::mutex mutex_;                          // guards all below except thread_
   std::condition_variable changed_;
   std::deque<Step> steps_;  // in flight, the oldest first
-  size_t num_begun_ = 0;    // of those, by the thread
+  size_t num_begun_ = 0;    // of steps_, by the thread
   bool stopping_ = false;
-  std::thread thread_;  // last: it uses what stands above
+  std::thread thread_;  // last, because it uses the members above
 };
 
 }  // namespace

@@ -14,7 +14,7 @@ namespace {
 
 bool InRange(int64_t value, int64_t end) { return value >= 0 && value < end; }
 
-// Whether [first, first + count) lies in [0, end), for counts of at least 1.
+// True if count >= 1 and [first, first + count) is within [0, end).
 bool SpanInRange(int64_t first, int64_t count, int64_t end) {
   return first >= 0 && count >= 1 && count <= end && first <= end - count;
 }
@@ -31,7 +31,7 @@ std::string FindWriteFault(const BatchPlan& plan, const EngineLimits& limits) {
     }
   }
   for (const PageId page : plan.pages) {
-    // The dummy page, num_pages, may stand in the table.
+    // The table may hold the dummy page, num_pages.
     if (!InRange(page, int64_t{limits.num_pages} + 1)) {
       return fmt::format("page {} of {} pages", page, limits.num_pages);
     }
@@ -63,7 +63,7 @@ std::string FindRowFault(const BatchPlan& plan, const EngineLimits& limits, int 
                        plan.extend_len(row), limits.max_seq_len);
   }
   const int32_t num_drafts = plan.num_drafts[row];
-  // After the first of its tokens, for the one before the drafts is sampled after too.
+  // Not the row's first token: a place samples after the token before the drafts as well.
   if (!InRange(num_drafts, plan.extend_len(row))) {
     return fmt::format("row {}: {} drafts in {} tokens", row, num_drafts, plan.extend_len(row));
   }
@@ -88,18 +88,19 @@ bool HasDuplicate(std::vector<Value> values) {
   return std::adjacent_find(values.begin(), values.end()) != values.end();
 }
 
-// What a row reads and writes in the window pages, against the table; its slots into `written`.
+// Checks the window pages that a row reads and writes against the table. Appends the slots it
+// writes to `written`.
 std::string FindWindowFault(const BatchPlan& plan, const EngineLimits& limits,
                             const StepTables& tables, int row, std::vector<int64_t>* written) {
   const int32_t table_row = plan.table_row[row];
-  if (table_row == limits.max_running_requests) return "";  // padding: the dummy alone
+  if (table_row == limits.max_running_requests) return "";  // padding uses the dummy only
   const int32_t* pages = tables.window_table + table_row * tables.page_table_stride;
   const int32_t first = plan.kv_len[row] - plan.extend_len(row);
   const WindowMath math{limits.page_size, limits.sliding_window};
   for (int32_t page = math.FirstPage(first); page <= (plan.kv_len[row] - 1) / limits.page_size;
        ++page) {
     if (InRange(pages[page], limits.num_window_pages)) continue;
-    return fmt::format("row {}: window page {} of {} where its window reaches", row, pages[page],
+    return fmt::format("row {}: window page {} of {} within its window", row, pages[page],
                        limits.num_window_pages);
   }
   for (int t = plan.row_begin[row]; t < plan.row_begin[row + 1]; ++t) {
@@ -150,7 +151,7 @@ std::string FindPlanShapeFault(const BatchPlan& plan, const EngineLimits& limits
   if (num_drafts > limits.max_step_drafts) {
     return fmt::format("{} drafts, at most {}", num_drafts, limits.max_step_drafts);
   }
-  if (HasDuplicate(plan.table_row)) return "a table row stands twice";
+  if (HasDuplicate(plan.table_row)) return "a table row is used twice";
   return FindWriteFault(plan, limits);
 }
 
@@ -166,8 +167,7 @@ std::string FindPlanStateFault(const BatchPlan& plan, const EngineLimits& limits
     for (int t = plan.row_begin[row]; t < plan.row_begin[row + 1]; ++t) {
       const int32_t position = first_position + (t - plan.row_begin[row]);
       if (plan.positions[t] != position) {
-        return fmt::format("row {}: position {} where {} is next", row, plan.positions[t],
-                           position);
+        return fmt::format("row {}: position {}, expected {}", row, plan.positions[t], position);
       }
       const int64_t slot = int64_t{pages[position / limits.page_size]} * limits.page_size +
                            position % limits.page_size;

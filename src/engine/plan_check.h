@@ -1,8 +1,8 @@
-// What every plan must hold, checked before a step runs in debug builds: a plan that breaks one of
-// these would read or write memory of another request, or of nobody.
+// The rules that every plan must keep, checked before each step in debug builds. A plan that breaks
+// one would read or write memory of another request, or outside the tables.
 //
-// Each function gives the first fault as a sentence, or "" for none; neither assumes anything of
-// the plan but that its arrays are arrays.
+// Each function returns the first fault as a sentence, or "" if there is none. Neither assumes
+// anything about the contents of the plan's arrays, except as REQUIRES says.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace minisgl::engine {
 
-// Sizes agree with each other and with `limits`; every index that the plan writes to is in range.
+// Checks that sizes agree with each other and with `limits`, and that every index is in range.
 std::string FindPlanShapeFault(const BatchPlan& plan, const EngineLimits& limits);
 
 // Checks `plan` against the engine's tables after the plan's writes are applied. REQUIRES no shape

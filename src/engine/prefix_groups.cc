@@ -11,7 +11,7 @@
 namespace minisgl::engine {
 namespace {
 
-// How many of the first `pages_max` pages are the same.
+// Number of leading pages, at most `pages_max`, that are the same in `a` and `b`.
 int64_t CommonPages(const std::vector<int32_t>& a, const std::vector<int32_t>& b,
                     int64_t pages_max) {
   MINISGL_CHECK(pages_max <= std::ssize(a) && pages_max <= std::ssize(b),
@@ -26,8 +26,8 @@ PrefixGrouper::PrefixGrouper(int32_t num_table_rows, int32_t page_size)
       pages_(static_cast<size_t>(num_table_rows)),
       version_(static_cast<size_t>(num_table_rows), 0) {}
 
-// A write at the row's end is a request that grows. One inside what was written is another request
-// that took the row, or a page changed for an equal one.
+// A write at the end of what was written is a request that grows. A write before it is a new
+// request in the table row, or a page replaced by one with the same contents.
 void PrefixGrouper::ApplyWrites(const BatchPlan& plan) {
   for (const PageTableWrite& write : plan.page_table_writes) {
     const auto row = static_cast<size_t>(write.table_row);
@@ -55,9 +55,9 @@ const PrefixGroups& PrefixGrouper::Group(const BatchPlan& plan, int32_t num_deco
   return groups_;
 }
 
-// Rows sorted by their split and its last page: those that share a split are neighbours. A
-// group is what shares at least one whole split with the group's first row, and shares what all of
-// it does.
+// Sorts rows by the length of their splits and the last page of the first split, so that rows that
+// share a split are adjacent. A group is the rows that share at least one whole split with its
+// first row; its shared splits are those that all of them share.
 void PrefixGrouper::Regroup(const BatchPlan& plan, int32_t num_decode_rows, int32_t rows_max) {
   groups_ = PrefixGroups();
   groups_.shared_splits.assign(static_cast<size_t>(num_decode_rows), 0);
@@ -67,7 +67,7 @@ void PrefixGrouper::Regroup(const BatchPlan& plan, int32_t num_decode_rows, int3
   const auto key = [&](int32_t row) {
     const std::vector<int32_t>& pages = PagesOf(plan, row);
     const int32_t split_keys = AttentionSplitKeys(plan.kv_len[row]);
-    // The last page of the first split tells prefixes apart that share their first page.
+    // The last page of the first split, because different prefixes may share their first page.
     const auto last = static_cast<size_t>(split_keys / page_size_ - 1);
     return std::tuple(split_keys, last < pages.size() ? pages[last] : -1, row);
   };
@@ -82,7 +82,7 @@ void PrefixGrouper::Regroup(const BatchPlan& plan, int32_t num_decode_rows, int3
     for (; end < order.size() && end - next < static_cast<size_t>(rows_max); ++end) {
       const int32_t row = order[end];
       if (AttentionSplitKeys(plan.kv_len[row]) != split_keys) break;
-      // The last key of a row is its own: a step writes it.
+      // The last key of a row is its own, because the step writes it.
       const int64_t keys = std::min(plan.kv_len[first], plan.kv_len[row]) - 1;
       const int64_t pages =
           CommonPages(PagesOf(plan, first), PagesOf(plan, row), keys / page_size_);

@@ -8,10 +8,10 @@
 namespace minisgl::engine {
 namespace {
 
-// Hands out places one after another.
-class Places {
+// Assigns consecutive offsets.
+class Offsets {
  public:
-  explicit Places(size_t begin) : next_(begin) {}
+  explicit Offsets(size_t begin) : next_(begin) {}
   template <typename T>
   size_t Take(size_t count) {
     const size_t at = next_;
@@ -29,7 +29,7 @@ class Places {
 StepLayout::StepLayout(const EngineLimits& limits)
     : max_rows(limits.max_running_requests), max_places(MaxPlaces(limits)) {
   const auto rows = static_cast<size_t>(max_rows), count = static_cast<size_t>(max_places);
-  Places next(0);
+  Offsets next(0);
   table_row = next.Take<int32_t>(rows);
   row_begin = next.Take<int32_t>(rows + 1);
   kv_len = next.Take<int32_t>(rows);
@@ -47,7 +47,7 @@ StepLayout::StepLayout(const EngineLimits& limits)
 }
 
 StepTail::StepTail(const BatchPlan& plan, size_t begin, int64_t num_biased, int64_t num_banned) {
-  Places next(begin);
+  Offsets next(begin);
   page_table_writes = next.Take<PageTableWrite>(plan.page_table_writes.size());
   pages = next.Take<int32_t>(plan.pages.size());
   window_pages = next.Take<int32_t>(plan.window_pages.size());
@@ -60,7 +60,7 @@ StepTail::StepTail(const BatchPlan& plan, size_t begin, int64_t num_biased, int6
 }
 
 ResultLayout::ResultLayout(const StepLayout& step) {
-  Places next(0);
+  Offsets next(0);
   sampled = next.Take<DeviceToken>(static_cast<size_t>(step.max_places));
   num_accepted = next.Take<int32_t>(static_cast<size_t>(step.max_rows));
   front_bytes = next.next();

@@ -1,8 +1,8 @@
-// Where everything that a step tells the device stands: one block of memory, copied at once.
+// Layout of a step's input and results in device memory. Each is one block, copied at once.
 //
-// The front has fixed places, sized for the largest step, because captured graphs hold their
-// addresses; behind it stand the step's table writes, as long as they are. Offsets are in bytes and
-// 16-byte aligned.
+// The front of the input has fixed offsets, sized for the largest step, because captured graphs
+// hold its addresses. The tail after it holds the step's table writes, in their actual size.
+// Offsets are in bytes and 16-byte aligned.
 #pragma once
 
 #include <cstddef>
@@ -15,18 +15,18 @@
 
 namespace minisgl::engine {
 
-// The longest list of most likely tokens that a place may ask for.
+// Upper bound on the most likely tokens that a place may ask for.
 inline constexpr int32_t kTopLogprobsMax = 32;
-// Biased and banned tokens of one step that have fixed places: 4 KiB of each. A step with more of
-// either is an error of the plan's maker where graphs are concerned: it runs without one.
+// Biased and banned tokens of one step that fit the front: 4 KiB of each. A step with more of
+// either keeps both in its tail and runs without a graph.
 inline constexpr int32_t kBiasMax = 1024;
 
-// The fixed front.
+// The front: fixed offsets.
 struct StepLayout {
   explicit StepLayout(const EngineLimits& limits);
 
-  int32_t max_rows = 0;      // running requests, or the graph's padding
-  int32_t max_places = 0;    // rows and drafts
+  int32_t max_rows = 0;      // of requests and padding
+  int32_t max_places = 0;    // one for each row and each draft
   size_t table_row = 0;      // i32 [max_rows]
   size_t row_begin = 0;      // i32 [max_rows + 1]
   size_t kv_len = 0;         // i32 [max_rows]
@@ -40,10 +40,10 @@ struct StepLayout {
   size_t bias_ids = 0;       // i32 [kBiasMax]
   size_t bias_values = 0;    // f32 [kBiasMax]
   size_t banned_ids = 0;     // i32 [kBiasMax]
-  size_t front_bytes = 0;    // of all above
+  size_t front_bytes = 0;    // size of all above
 };
 
-// The writes behind the front (and bias and bans, where they are too many for it).
+// The tail: table writes, and biased and banned tokens if they do not fit the front.
 struct StepTail {
   StepTail(const BatchPlan& plan, size_t begin, int64_t num_biased, int64_t num_banned);
 
@@ -58,13 +58,13 @@ struct StepTail {
   size_t end = 0;
 };
 
-// What a step tells the host: one block of memory as well.
+// The results of a step.
 struct ResultLayout {
   explicit ResultLayout(const StepLayout& step);
 
   size_t sampled = 0;       // DeviceToken [max_places]
   size_t num_accepted = 0;  // i32 [max_rows]
-  size_t front_bytes = 0;   // of the two: what most steps copy
+  size_t front_bytes = 0;   // size of the two above, which is all that most steps copy
   size_t top_logprobs = 0;  // TokenLogprob [max_places, kTopLogprobsMax]
   size_t bytes = 0;
 };

@@ -2,7 +2,7 @@
 // drafts. Used by one thread.
 //
 // Two things differ from a device's step (device_step.h). Positions, slots and rows are read from
-// the plan where it stands. Sampling is Ops::Sample, in double precision.
+// the plan itself. Sampling is Ops::Sample, in double precision.
 #pragma once
 
 #include <memory>

@@ -1,4 +1,4 @@
-// A plan as JSON: for reports of faults, and for tests that compare traces.
+// A plan as JSON, for fault reports and for tests that compare traces.
 #include "minisgl/batch_plan.h"
 
 #include <span>

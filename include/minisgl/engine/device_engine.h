@@ -1,10 +1,11 @@
-// The engine of a device with memory of its own: steps are queued and run while the caller plans
-// the next one; decode steps replay graphs captured at the start.
+// The engine of a device with its own memory. Steps are queued and run while the caller plans the
+// next one; decode steps replay graphs that are captured at the start.
 //
-// Launch and Collect are called from one thread, which need not be the one that made the engine; no
-// thread is started. Launch never waits for
-// the device. The first fault is the result of the step that met it and of every later one: nothing
-// is launched after it. A step that was queued before keeps its own result.
+// Launch and Collect are called from one thread, which may differ from the one that made the
+// engine. The engine starts no thread, and Launch never waits for the device.
+//
+// The first fault is the result of its step and of every later step: nothing is launched after it.
+// A step that was queued before keeps its own result.
 #pragma once
 
 #include <cstdint>
@@ -20,13 +21,13 @@
 namespace minisgl {
 
 struct DeviceEngineOptions {
-  // The largest decode batch that a graph is captured for; 0: no graphs.
+  // Upper bound on the rows of a decode batch that runs as a graph; 0: no graphs.
   int32_t graph_max_rows = 256;
 };
 
-// Loads the model for `plan` (PlanMemory with the same `ops`), captures graphs, takes keys and
-// values. The engine's limits may have fewer pages than the plan, where graphs took more memory
-// than was kept for them. `ops` moves in.
+// Loads the model for `plan` (PlanMemory with the same `ops`), allocates keys and values, and
+// captures graphs. If graphs take more memory than the plan reserves for them, the engine's limits
+// have fewer pages than the plan. `ops` moves in.
 Result<std::unique_ptr<Engine>> MakeDeviceEngine(const ModelConfig& config,
                                                  const Checkpoint& checkpoint,
                                                  const MemoryPlan& plan,

@@ -1,9 +1,9 @@
-// What runs a step: token ids in, token ids out. The scheduler plans for an Engine and knows
-// nothing else of it.
+// The interface that runs steps: token ids in, token ids out. The scheduler plans for an Engine and
+// knows nothing else about it.
 //
-// Launch returns at once; steps run in the order launched, each seeing what the ones before it
-// wrote (KV, sampled ids in the token pool). Collect waits. All calls come from one thread (the
-// runtime's).
+// Launch returns at once. Steps run in the order of their launches, and each sees what earlier ones
+// wrote (keys and values, sampled ids in the token pool). Collect waits. All calls come from one
+// thread (the runtime's).
 #pragma once
 
 #include <cstdint>
@@ -20,12 +20,12 @@ struct EngineLimits {
   int64_t vocab_size = 0;
   int32_t page_size = 16;  // 1, 2, 4, ..., 64
   int32_t num_pages = 0;   // ids 0 .. num_pages - 1
-  // Layers with a sliding window may keep keys and values apart, in window pages 0 ..
-  // num_window_pages - 1, for as long as a window reaches them. 0: every page holds all layers.
-  // Else at least what one request can need at once (SchedulerContext checks it).
+  // Layers with a sliding window may keep their keys and values in window pages 0 ..
+  // num_window_pages - 1, as long as a window reaches them. 0: every page holds all layers.
+  // Otherwise at least what one request can need at once (SchedulerContext checks it).
   int32_t num_window_pages = 0;
-  int32_t sliding_window = 0;  // the longest of any layer, in keys; where there are window pages
-  // Table rows 0 .. max_running_requests - 1 (one more serves padding).
+  int32_t sliding_window = 0;  // the longest of any layer, in keys; 0 without window pages
+  // Requests have table rows 0 .. max_running_requests - 1; the row after them serves padding.
   int32_t max_running_requests = 0;
   int32_t max_seq_len = 0;      // longest prompt + answer
   int32_t max_step_tokens = 0;  // T of any plan
@@ -34,7 +34,7 @@ struct EngineLimits {
 };
 
 struct StepResult {
-  Status status;                // of the whole step; results are meaningless where it failed
+  Status status;                // of the whole step; if it failed, `rows` is meaningless
   std::vector<RowResult> rows;  // [R] of the plan
 };
 
@@ -44,7 +44,7 @@ class Engine {
   virtual const EngineLimits& limits() const = 0;
   // REQUIRES fewer than limits().max_in_flight plans in flight.
   virtual void Launch(std::shared_ptr<const BatchPlan> plan) = 0;
-  // The result of the oldest plan in flight; waits for it. REQUIRES one in flight.
+  // Waits for the oldest plan in flight and returns its result. REQUIRES a plan in flight.
   virtual StepResult Collect() = 0;
 };
 
