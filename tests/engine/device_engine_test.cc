@@ -1,6 +1,6 @@
-// The engine of a device, over one whose operations are the oracle's: bit for bit what the CPU's
-// engine gives over the same operations, however steps were cut, padded, captured or queued ahead;
-// and what it does where the device fails.
+// The engine of a device, over a device with the oracle's operations. Its results are bit for bit
+// those of the CPU's engine over the same operations, however steps are cut, padded, captured or
+// queued ahead. Also what it does when the device fails.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -40,7 +40,7 @@ class DeviceEngineTest : public testing::Test {
     sampling.num_logprobs = 20;
     return sampling;
   }
-  // Numbers that a float holds exactly, so that both engines have the same.
+  // Numbers that a float represents exactly, so that both engines use the same.
   static SamplingParams Warm(uint64_t seed) {
     SamplingParams sampling;
     sampling.temperature = 0.75;
@@ -201,9 +201,9 @@ TEST_F(DeviceEngineTest, MoreBiasThanTheGraphsHoldIsAppliedAllTheSame) {
   EXPECT_EQ(counters_->replays, 0);
 }
 
-// Prompts of 9,000 tokens whose pages, of one token each, are all in the cache: 18,000 words of
-// writes a row and one token to compute. (Nothing was ever written to those pages: their keys are
-// zeros for both engines.)
+// Prompts of 9,000 tokens, with pages of one token that are all in the cache: each row has 18,000
+// words of writes and one token to compute. (The pages were never written: their keys are zeros for
+// both engines.)
 class ManyWritesTest : public DeviceEngineTest {
  protected:
   static constexpr int32_t kLength = 9000;
@@ -223,7 +223,7 @@ class ManyWritesTest : public DeviceEngineTest {
     driver->ExtendAll(row);
     return row;
   }
-  // `count` such rows in one step, then as many more as there is room for in another.
+  // `count` such rows in one step, then as many more as fit in another.
   static std::vector<RowResult> Run(EngineDriver* driver, int count) {
     std::vector<TestRow*> rows;
     for (int i = 0; i < 8; ++i) {
@@ -238,8 +238,8 @@ class ManyWritesTest : public DeviceEngineTest {
 
 TEST_F(ManyWritesTest, AStepThatIsLargerThanTheRoomForWritesIsUploadedWhole) {
   MarkSlow("a step of very many writes");
-  // 3 rows fit behind the front (256 KiB), 4 do not; 5 after 3 and 4 after 4 grow or reuse the
-  // rest.
+  // The tail of 3 rows fits beside the front (256 KiB), that of 4 does not. 5 after 3 and 4 after 4
+  // grow or reuse the overflow.
   for (const int count : {3, 4, 7}) {
     const auto cpu = OnCpu(Options());
     const auto device = OnDevice(Options());
@@ -250,7 +250,7 @@ TEST_F(ManyWritesTest, AStepThatIsLargerThanTheRoomForWritesIsUploadedWhole) {
 TEST_F(ManyWritesTest, AStepThatFindsNoMemoryTakesNoResultFromTheOneBefore) {
   OnDevice(Options());
   HostDeviceFaults faults;
-  faults.fail_allocate = counters_->allocations + 1;  // the first after the start
+  faults.fail_allocate = counters_->allocations + 1;  // the first allocation after the start
   counters_->allocations = 0;
   const auto driver = OnDevice(Options(), faults);
   TestRow* before = driver->AddRow(RandomPrompt(9, 3));
@@ -284,7 +284,7 @@ TEST_F(DeviceEngineTest, AFaultEndsItsStepAndEveryLaterOne) {
 
 TEST_F(DeviceEngineTest, ACaptureThatFailsLeavesTheSmallerGraphs) {
   HostDeviceFaults faults;
-  faults.fail_capture = 4;  // the first learns what graphs cost; then 1, 2, 4 rows
+  faults.fail_capture = 4;  // the first measures what graphs take; then 1, 2, 4 rows
   const auto driver = OnDevice({.graph_max_rows = 8}, faults);
   std::vector<TestRow*> rows;
   for (int i = 0; i < 3; ++i) {
@@ -348,7 +348,7 @@ TEST_F(DeviceEngineTest, MemoryThatRunsOutAtAnyAllocationIsAnErrorAndLeaksNothin
       EXPECT_TRUE(engine.ok());
       break;
     }
-    // A capture that finds no memory leaves graphs out; everything else is needed.
+    // A capture without memory only leaves graphs out. Every other allocation is needed.
     if (!engine.ok()) {
       EXPECT_EQ(engine.status().code(), StatusCode::kOutOfMemory) << n;
       EXPECT_NE(engine.status().message().find("--max-running-requests 2"), std::string::npos)

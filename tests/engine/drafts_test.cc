@@ -1,5 +1,5 @@
-// Drafted tokens: whatever is guessed, a row's tokens and log-probabilities are bit for bit those
-// of the row generated one token at a time; and a wrong guess leaves no trace.
+// Drafted tokens. Whatever the drafts, a row's tokens and log-probabilities are bit for bit those
+// of the row generated one token at a time, and a rejected draft changes nothing.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -17,12 +17,12 @@ namespace minisgl {
 namespace {
 
 constexpr int32_t kVocabSize = 97;
-constexpr TokenId kPoison = 5;  // whose embedding is NaN in the damaged model
+constexpr TokenId kPoison = 5;  // its embedding is NaN in the damaged model
 
 enum class Guess : uint8_t { kRight, kWrong, kPartRight, kRandom };
 
-// `count` guesses of what follows the first `at` tokens of `answer`; fewer near its end, so that
-// the answer never grows past it.
+// `count` drafts of what follows the first `at` tokens of `answer`. Fewer near its end, so that no
+// answer grows longer.
 std::vector<TokenId> DraftsFor(const std::vector<RowResult>& answer, size_t at, size_t count,
                                Guess guess, uint64_t seed) {
   std::vector<TokenId> drafts;
@@ -37,7 +37,7 @@ std::vector<TokenId> DraftsFor(const std::vector<RowResult>& answer, size_t at, 
   return drafts;
 }
 
-// Greedy; then with everything that depends on what came before or on the place.
+// Greedy, then with every parameter that depends on earlier tokens or on the position.
 std::vector<SamplingParams> Samplings() {
   std::vector<SamplingParams> samplings(4);
   for (SamplingParams& sampling : samplings) sampling.num_logprobs = 20;
@@ -66,7 +66,7 @@ TestRow* AddSamplingRow(EngineDriver* driver, const std::vector<TokenId>& prompt
   return row;
 }
 
-// One token at a time, alone: the yardstick.
+// The expected answer: generated alone, one token at a time.
 std::vector<RowResult> Plain(const TestModel& model, const std::vector<TokenId>& prompt,
                              const SamplingParams& sampling, int32_t num_tokens,
                              const DriverOptions& options = {}) {
@@ -74,7 +74,7 @@ std::vector<RowResult> Plain(const TestModel& model, const std::vector<TokenId>&
   return driver.Generate(AddSamplingRow(&driver, prompt, sampling), kAll, num_tokens);
 }
 
-// The rest of `answer`, `count` drafts a step; the number of steps.
+// Generates the rest of `answer` with `count` drafts a step. Returns the number of steps.
 int Follow(EngineDriver* driver, TestRow* row, const std::vector<RowResult>& answer, size_t count,
            Guess guess) {
   int steps = 0;
@@ -144,7 +144,7 @@ TEST_F(DraftsTest, BatchMatesWithDraftsAndWithoutChangeNothing) {
       rows.push_back(AddSamplingRow(&driver, RandomPrompt(static_cast<int32_t>(3 + 17 * i), i),
                                     samplings[i % samplings.size()]));
     }
-    // Rows join one by one, the longer prompts in chunks, beside rows that draft.
+    // Rows join one by one, longer prompts in chunks, while other rows draft.
     bool any = true;
     for (size_t step = 0; any; ++step) {
       any = step + 1 < rows.size();
@@ -270,8 +270,8 @@ TEST_F(DraftsTest, TokenPastTheFullLengthIsWrittenNowhere) {
   EXPECT_EQ(sampled.back().history, (std::vector<TokenId>{50, 51, 52, behind->results[0].token}));
 }
 
-// A model in which the token kPoison makes everything that sees it NaN. It is as likely to be
-// sampled as ever, so `sampling` may ban it.
+// A model in which the token kPoison makes all later values of its row NaN. It is as likely to be
+// sampled as before, so `sampling` may ban it.
 class PoisonTest : public DraftsTest {
  protected:
   PoisonTest() {
@@ -305,7 +305,7 @@ TEST_F(PoisonTest, RejectedDraftsLeaveNoTrace) {
         if (drafting) drafts.insert(drafts.end(), 6, kPoison);
         driver.ExtendWithDrafts(row, drafts);
         ASSERT_TRUE(driver.Step().ok());
-        drafting = !drafting;  // the next step sees the last one's leavings
+        drafting = !drafting;  // the next step finds what this one left in the pool
       }
       EXPECT_TRUE(SameResults(row->results, wanted))
           << "pages of " << page_size << ", " << right << " right";
@@ -317,7 +317,7 @@ TEST_F(PoisonTest, NonFinitePlaceIsTheLastResult) {
   auto prompt = RandomPrompt(14, 4);
   std::replace(prompt.begin(), prompt.end(), kPoison, kPoison + 1);
   SamplingParams sampling = Samplings()[2];
-  sampling.logit_bias = {{kPoison, 1000.0f}};  // sampled as soon as it may be
+  sampling.logit_bias = {{kPoison, 1000.0f}};  // sampled as soon as it is allowed
   sampling.banned_until_min = {kPoison};
   const auto mate = Plain(*model_, RandomPrompt(9, 5), {.num_logprobs = 20}, 4);
   for (const int32_t finite : {1, 2, 4}) {
@@ -340,7 +340,7 @@ TEST_F(PoisonTest, NonFinitePlaceIsTheLastResult) {
 }
 
 TEST_F(PoisonTest, StepInFlightBehindANonFiniteOneReadsAnIdOfTheVocabulary) {
-  std::vector<Sampled> sampled;  // WatchingOps holds each id against the vocabulary
+  std::vector<Sampled> sampled;  // WatchingOps checks each id against the vocabulary
   EngineDriver driver(damaged_.config, *damaged_.checkpoint, {},
                       std::make_unique<WatchingOps>(&sampled));
   TestRow* row = driver.AddRow({1, kPoison, 3});

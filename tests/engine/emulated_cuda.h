@@ -14,7 +14,7 @@
 
 namespace minisgl {
 
-// One whose head_dim the kernels have: 3 query heads on each of 2 KV heads of 64.
+// A model with a head_dim that the kernels support: 3 query heads on each of 2 KV heads of 64.
 inline std::unique_ptr<TestModel> MakeEmulatedModel() {
   auto model = std::make_unique<TestModel>();
   model->config = TinyConfig();

@@ -1,8 +1,8 @@
-// The whole CUDA engine without a GPU: its host code, and its kernels on the thread-block emulator,
-// held against the CPU's engine over the oracle's operations with activations of the same 16 bits.
+// The whole CUDA engine without a GPU: its host code, and its kernels on the thread-block emulator.
+// Compared with the CPU's engine over the oracle's operations with the same 16-bit activations.
 //
-// Sums are taken in other orders, so log-probabilities agree within what 16-bit activations give;
-// under --deterministic the engine agrees with itself bit for bit however work is cut.
+// Sums are in different orders, so log-probabilities agree within the precision of 16-bit
+// activations. Under --deterministic the engine agrees with itself bit for bit however work is cut.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -14,7 +14,7 @@
 namespace minisgl {
 namespace {
 
-// Token for token, unless the two likeliest are too near each other to tell; then both stop.
+// Compares token by token. Stops at the first token whose two most likely candidates are too close.
 void ExpectAgree(const std::vector<RowResult>& actual, const std::vector<RowResult>& wanted,
                  double tolerance, const std::string& what) {
   ASSERT_EQ(actual.size(), wanted.size()) << what;
@@ -81,7 +81,7 @@ TEST_F(EmulatedCudaTest, DeterministicIsBitForBitWhateverTheCutting) {
     EXPECT_TRUE(SameResults(cuda->Generate(cuda->AddRow(prompt), chunk, 5), wanted))
         << "chunks of " << chunk;
   }
-  // Beside another row, and what was said as one prompt.
+  // Beside another row, with the answer so far as one prompt.
   const auto beside = OnCuda({.max_running_requests = 4}, deterministic);
   TestRow* row = beside->AddRow(prompt);
   TestRow* other = beside->AddRow(RandomPrompt(50, 4));

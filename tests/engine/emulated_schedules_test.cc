@@ -1,5 +1,5 @@
-// The CUDA engine on emulated kernels gives the same under schedules that read keys otherwise: rows
-// grouped by a common stem, and window pages that are given away.
+// The CUDA engine on emulated kernels gives the same results under schedules that read keys in
+// other ways: rows grouped by a common prefix, and window pages that are reused.
 #include <gtest/gtest.h>
 
 #include <utility>
@@ -15,8 +15,8 @@ namespace {
 
 using EmulatedSchedulesTest = EmulatedCudaTest;
 
-// Rows with a common stem decode together, their stem's keys read once (cascade attention), and
-// each says what it says when it decodes by itself.
+// Rows with a common prefix decode together and its keys are read once (cascade attention). Each
+// gives the answer that it gives alone.
 TEST_F(EmulatedSchedulesTest, RowsOfOneStemDecodeAsEachAlone) {
   MarkSlow("a long stem on the emulator");
   const auto stem = RandomPrompt(kSplitKeysMin, 8);
@@ -45,8 +45,9 @@ TEST_F(EmulatedSchedulesTest, RowsOfOneStemDecodeAsEachAlone) {
   EXPECT_TRUE(SameResults(answers(true), answers(false)));
 }
 
-// Layers with a sliding window keep their keys and values in a few window pages, given away behind
-// the window; with graphs and without. Deterministic, so that all is the same bit for bit.
+// Layers with a sliding window keep keys and values in a few window pages, which are freed when the
+// window has moved past them; with graphs and without. Deterministic, so results are bit for bit
+// the same.
 TEST_F(EmulatedSchedulesTest, AFewWindowPagesChangeNothing) {
   MarkSlow("long answers on the emulator");
   ModelConfig config = model_->config;

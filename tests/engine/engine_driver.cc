@@ -31,7 +31,7 @@ ModelEngineOptions EngineOptionsOf(const DriverOptions& options) {
   return engine_options;
 }
 
-// Accepted drafts are known and computed.
+// Counts accepted drafts as known and computed.
 void AddResults(RowResult result, TestRow* row) {
   std::vector<RowResult> more = std::exchange(result.more, {});
   const auto accepted = static_cast<int32_t>(more.size());
@@ -91,7 +91,7 @@ void EngineDriver::TakeEngine(Result<std::unique_ptr<Engine>> engine) {
   engine_ = std::move(engine).value();
   const EngineLimits& limits = engine_->limits();
   for (int32_t row = 0; row < limits.max_running_requests; ++row) free_table_rows_.push_back(row);
-  // Handed out from the back, neither ascending nor contiguous: 0, 2, 4, ..., then the odd ones.
+  // Taken from the back, neither ascending nor contiguous: 0, 2, 4, ..., then the odd ones.
   for (int32_t page = 1; page < limits.num_pages; page += 2) free_pages_.push_back(page);
   for (int32_t page = 0; page < limits.num_pages; page += 2) free_pages_.push_back(page);
 }
@@ -161,7 +161,7 @@ void EngineDriver::ExtendWithDrafts(TestRow* row, std::span<const TokenId> draft
   row->num_drafts = static_cast<int32_t>(drafts.size());
 }
 
-// The row's tokens up to position `end`, and `drafts` from there on.
+// Adds the row's tokens up to position `end`, followed by `drafts`.
 void EngineDriver::AddPlanRow(TestRow* row, int32_t end, std::span<const TokenId> drafts) {
   BatchPlan& plan = *plan_;
   if (!row->in_pool) WritePool(*row, 0, row->prompt);

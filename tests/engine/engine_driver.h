@@ -1,5 +1,5 @@
-// Plans built by hand: rows that are prefilled in chunks and decoded, with pages handed out in an
-// order of the test's choice, and no scheduler.
+// Builds plans without a scheduler: rows are prefilled in chunks and decoded as a test says, and
+// pages are given out in a scattered order.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@
 
 namespace minisgl {
 
-inline constexpr int32_t kAll = 1 << 20;  // no chunk is that long
+inline constexpr int32_t kAll = 1 << 20;  // longer than any chunk
 
 // A model on disk, opened.
 struct TestModel {
@@ -38,7 +38,7 @@ struct DriverOptions {
   int32_t max_prefill_tokens = 256;
   int32_t max_seq_len = 0;  // 0: the model's
   int32_t max_step_drafts = 64;
-  std::optional<DType> weight_dtype;  // as stored where unset
+  std::optional<DType> weight_dtype;  // unset: as stored
   Quantization quantization = Quantization::kNone;
   int32_t graph_max_rows = 0;  // of a device
 };
@@ -48,12 +48,12 @@ struct TestRow {
   std::vector<TokenId> prompt;
   SamplingParams sampling;
   int32_t table_row = 0;
-  int32_t computed_len = 0;        // tokens whose keys are written or will be by the plans so far
-  int32_t known_len = 0;           // tokens that are in the token pool, or will be
-  int32_t num_drafts = 0;          // not collected: both lengths above count none of them
+  int32_t computed_len = 0;        // tokens whose keys the plans so far write
+  int32_t known_len = 0;           // tokens that the plans so far put into the token pool
+  int32_t num_drafts = 0;          // not collected, and not counted in the lengths above
   bool in_pool = false;            // the prompt has been put into the token pool
   std::vector<PageId> pages;       // in position order
-  std::vector<RowResult> results;  // of steps collected, those of drafts in a line with the others
+  std::vector<RowResult> results;  // of collected steps, including those of drafts
 };
 
 class EngineDriver {
@@ -73,18 +73,18 @@ class EngineDriver {
   TestRow* AddRowSharing(const TestRow& other, int32_t num_pages, std::vector<TokenId> prompt);
   void FreeRow(TestRow* row);
 
-  // The next step under construction: `num_tokens` more of `row`; a token is wanted where that
-  // reaches all it knows.
+  // Adds `num_tokens` more tokens of `row` to the next plan. A token is wanted if these are the
+  // last that it knows.
   void Extend(TestRow* row, int32_t num_tokens);
   void ExtendAll(TestRow* row) { Extend(row, row->known_len - row->computed_len); }
-  // All that `row` knows, and `drafts` as guesses of what follows. REQUIRES no step of the row that
-  // samples in flight, and none launched before this one is collected.
+  // Adds all known tokens of `row`, followed by `drafts`. REQUIRES no sampling step of the row in
+  // flight, and no further step of it before this one is collected.
   void ExtendWithDrafts(TestRow* row, std::span<const TokenId> drafts);
-  // A row of padding, as a graph of fixed size would carry it.
+  // Adds a row of padding, like those of a graph of a fixed size.
   void Pad();
   std::shared_ptr<const BatchPlan> TakePlan();
 
-  void Launch();     // what was built so far
+  void Launch();     // the plan built so far
   Status Collect();  // the oldest step; results go to its rows
   Status Step();     // both
   Engine* engine() { return engine_.get(); }
@@ -106,7 +106,7 @@ class EngineDriver {
   std::vector<std::vector<TestRow*>> in_flight_;
   SamplingParams padding_sampling_;
   StepId next_step_ = 1;
-  // Last, so that it goes first: plans in flight read the rows' sampling parameters.
+  // Last, so that it is destroyed first: plans in flight read the rows' sampling parameters.
   std::unique_ptr<Engine> engine_;
 };
 

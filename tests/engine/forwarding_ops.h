@@ -1,5 +1,5 @@
-// Operations that pass every call on to the oracle's: a test overrides the one that it watches or
-// breaks.
+// Operations that forward every call to the oracle's. A test overrides those that it watches or
+// makes fail.
 #pragma once
 
 #include <memory>

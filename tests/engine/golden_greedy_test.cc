@@ -1,6 +1,6 @@
-// Greedy answers against an independent implementation's (tests/golden/README.md): all prompts of a
-// model in one batch that starts chunked and ends ragged, and each prompt again on a prefix that
-// another row computed.
+// Greedy answers compared with those of an independent implementation (tests/golden/README.md): all
+// prompts of a model in one batch, with chunked prefill and answers of different lengths, and each
+// prompt again on a prefix that another row computed.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -52,7 +52,7 @@ class GoldenGreedyTest : public testing::TestWithParam<Greedy> {
             .weight_dtype = DTypeOfF32KeysAndValues(config_)};
   }
 
-  // Until each of `rows` has said as many tokens as its reference, in common steps.
+  // Decodes `rows` in common steps until each has as many tokens as its reference.
   void Answer(EngineDriver* driver, const std::vector<TestRow*>& rows) {
     for (bool any = true; any;) {
       any = false;
@@ -87,7 +87,7 @@ TEST_P(GoldenGreedyTest, AnswersSoAfterACachedPrefix) {
   Answer(&driver, first);
   int32_t num_shared = 0;
   for (size_t i = 0; i < prompts_.size(); ++i) {
-    // All but the last token at the most: that one gives the first logits.
+    // At most all tokens except the last, which gives the first logits.
     const auto pages = static_cast<int32_t>(prompts_[i].size() - 1) / GetParam().page_size;
     second.push_back(driver.AddRowSharing(*first[i], pages, prompts_[i]));
     num_shared += pages;

@@ -13,7 +13,7 @@ namespace {
 using Operation = std::function<void()>;
 
 struct HostEvent final : DeviceEvent {
-  std::vector<Operation> copies;  // to the host, before it
+  std::vector<Operation> copies;  // to the host, queued before the event
 };
 
 struct HostGraph final : DeviceGraph {
@@ -107,7 +107,7 @@ class HostDeviceOps final : public DeviceOps {
   }
   void CopyToHost(void* host, const void* device, size_t num_bytes) override {
     MINISGL_CHECK(graph_ == nullptr, "a copy to the host inside a graph");
-    // The device's bytes as they are here in the queue; the host sees them after the wait.
+    // Takes the device's bytes as of this point of the queue. The host sees them after the wait.
     auto bytes = std::make_shared<std::string>(static_cast<const char*>(device), num_bytes);
     copies_.push_back([host, bytes] { std::memcpy(host, bytes->data(), bytes->size()); });
   }
@@ -175,8 +175,8 @@ class HostDeviceOps final : public DeviceOps {
   const std::shared_ptr<HostDeviceCounters> counters_;
   const std::unique_ptr<Ops> ops_;
   Status status_;
-  std::unique_ptr<HostGraph> graph_;  // while one is captured
-  std::vector<Operation> copies_;     // to the host, not behind an event yet
+  std::unique_ptr<HostGraph> graph_;  // the one being captured, or null
+  std::vector<Operation> copies_;     // to the host, since the last event
   cpu::Sampler sampler_;
 };
 

@@ -1,9 +1,8 @@
-// A device whose memory is the host's and whose operations are the oracle's, run at once: what the
-// engine of a device does with its queue, its copies and its graphs can be held bit for bit against
-// the CPU's engine.
+// A device with host memory and the oracle's operations, which run at once. With it the queue,
+// copies and graphs of a device's engine are compared bit for bit with the CPU's engine.
 //
-// A copy to the host arrives when the event behind it is waited for, so that results read too early
-// show. Graphs are the operations themselves, called again.
+// A copy to the host arrives when the event after it is waited for, so that reading results too
+// early is noticed. A graph is a list of operations to call again.
 #pragma once
 
 #include <functional>
@@ -17,15 +16,15 @@
 
 namespace minisgl {
 
-// Faults to come. Counts are of calls from the start; 0: never.
+// Planned faults. Numbers count calls from the start; 0: never.
 struct HostDeviceFaults {
-  int fail_wait = 0;     // the n-th Wait fails, and so does all after it
-  int fail_capture = 0;  // the n-th EndCapture fails, alone
+  int fail_wait = 0;     // the n-th Wait fails, and everything after it
+  int fail_capture = 0;  // only the n-th EndCapture fails
   int fail_allocate = 0;
   uint64_t graph_bytes = 0;  // what a captured graph takes
 };
 
-// What a test may look at.
+// Counters for tests.
 struct HostDeviceCounters {
   int replays = 0, captures = 0, runs = 0;  // runs: of PrepareTokens outside graphs
   int64_t live_bytes = 0;

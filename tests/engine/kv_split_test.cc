@@ -1,4 +1,4 @@
-// How bytes become pages and window pages.
+// Division of bytes into pages and window pages.
 #include "engine/kv_split.h"
 
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@
 namespace minisgl::engine {
 namespace {
 
-// Six layers, five of them with a window of 1024 keys; 8 KiB a token and layer in f32.
+// Six layers, five of them with a window of 1024 keys; 8 KiB per token and layer in f32.
 ModelConfig HybridConfig(int32_t window = 1024) {
   ModelConfig config;
   config.architecture = "LlamaForCausalLM";
@@ -76,7 +76,7 @@ TEST(KvSplitTest, PagesWithinIsTheMostThatFits) {
   }
 }
 
-// The search for the longest request that fits relies on it.
+// The search for the longest request that fits relies on this.
 TEST(KvSplitTest, OneRequestTakesMoreTheLongerItIs) {
   uint64_t before = 0;
   for (int32_t length = 2; length <= 32768; length += 37) {
@@ -110,12 +110,12 @@ TEST(KvSplitTest, ThePlanSaysBoth) {
   EXPECT_EQ(together->limits.num_window_pages, 0);
   EXPECT_EQ(together->kv_bytes_per_token, 6u * 4096);
   EXPECT_GT(plan->limits.num_pages, 2 * together->limits.num_pages);
-  // Within a page of each of the same bytes.
+  // The same bytes, within one page of each kind.
   EXPECT_LE(plan->kv_bytes, uint64_t{2} << 30);
   EXPECT_GT(plan->kv_bytes, (uint64_t{2} << 30) - (uint64_t{1} << 20));
 }
 
-// A pool where each page has a window page is one pool.
+// If each page has a window page, there is one pool.
 TEST(KvSplitTest, ASmallPoolIsNotSplit) {
   const auto plan =
       PlanMemory(HybridConfig(), {.max_seq_len = 1100, .num_pages = 100}, uint64_t{16} << 30);

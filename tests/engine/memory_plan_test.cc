@@ -1,5 +1,5 @@
-// The memory plan: what is chosen where there is room, and the way out that is named where there is
-// none.
+// The memory plan: what is chosen if there is room, and the settings that are suggested if there is
+// not.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -17,7 +17,7 @@ namespace {
 constexpr uint64_t kMiB = uint64_t{1} << 20;
 constexpr uint64_t kGiB = uint64_t{1} << 30;
 
-// About a billion parameters in bf16: 128 KiB of keys and values a token in f32.
+// About a billion parameters in bf16; 128 KiB of keys and values per token in f32.
 ModelConfig BillionConfig() {
   ModelConfig config;
   config.architecture = "LlamaForCausalLM";
@@ -54,7 +54,7 @@ TEST(MemoryPlanTest, RoomyMachineGetsTheCpuDefaultLength) {
   EXPECT_EQ(plan.weight_format, DType::kBF16);
 }
 
-// Keys and values follow the dtype that the weights have in memory, quantized or not.
+// Keys and values follow the dtype of the weights in memory, quantized or not.
 TEST(MemoryPlanTest, KeysAndValuesAreBf16WhereTheWeightsAre) {
   ModelEngineOptions options;
   options.quantization = Quantization::kInt8;
@@ -127,14 +127,14 @@ TEST(MemoryPlanTest, DraftsCostARowOfLogitsEachAndNoMoreThanAStepTakesAreUsed) {
   const MemoryPlan some = MustPlan(BillionConfig(), options, 64 * kGiB);
   EXPECT_EQ(some.limits.max_step_drafts, 100);
   EXPECT_EQ(some.limits.max_step_tokens, none.limits.max_step_tokens);
-  // Logits, and what goes into the head: two activations.
+  // Logits, and the two activations that the head reads.
   EXPECT_EQ(some.workspace_bytes - none.workspace_bytes, 100 * (32000 + 2 * 2048) * sizeof(float));
   options.max_step_drafts = std::numeric_limits<int32_t>::max();
   EXPECT_EQ(MustPlan(BillionConfig(), options, 64 * kGiB).limits.max_step_drafts, 512);
 }
 
-// Rows that are rounded for the widest matrix, 5632 inputs, lie in 177 lines; floats are read where
-// they are.
+// Rounded rows for the widest matrix (5632 inputs) take 177 cache lines each. f32 rows are read in
+// place and take none.
 TEST(MemoryPlanTest, WorkspaceHoldsWhatOperationsTakeForThemselves) {
   ModelEngineOptions options;
   const uint64_t bf16 = MustPlan(BillionConfig(), options, 64 * kGiB).workspace_bytes;
@@ -147,7 +147,7 @@ TEST(MemoryPlanTest, WorkspaceHoldsWhatOperationsTakeForThemselves) {
   EXPECT_LE(of_threads, 8 * 4 * kMiB);
 }
 
-// The settings that a message names, each as a change of `options`.
+// The settings that `message` suggests, each applied to `options`.
 std::vector<ModelEngineOptions> SettingsNamed(const std::string& message,
                                               const ModelEngineOptions& options) {
   std::vector<ModelEngineOptions> settings;
@@ -230,7 +230,7 @@ TEST(MemoryPlanTest, IfNoSettingFitsAloneSeveralAreNamedTogetherAndEachIsNeeded)
   }
 }
 
-// Every matrix of a block of 32 inputs a row holds 34 bytes for it; norms stay f32.
+// A block of 32 inputs takes 34 bytes in a row of a matrix. Norms stay f32.
 TEST(MemoryPlanTest, QuantizedWeightsTakeAByteEachAndAScaleABlock) {
   ModelEngineOptions options;
   options.quantization = Quantization::kInt8;

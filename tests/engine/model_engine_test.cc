@@ -1,5 +1,6 @@
-// Promise 1 at the engine's door: a row's tokens and log-probabilities, bit for bit, whatever
-// shares its step and however it was cut; and what the pipeline promises of order and failure.
+// Promise 1 at the level of the engine: a row's tokens and log-probabilities are the same bit for
+// bit, whatever shares its steps and however it was cut. Also the pipeline's promises about order
+// and failure.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -20,7 +21,7 @@ namespace {
 
 class ModelEngineTest : public testing::Test {
  protected:
-  // What `prompt` gives alone, in one prefill: the yardstick.
+  // The expected answer to `prompt`: alone, in one prefill.
   std::vector<RowResult> Alone(const std::vector<TokenId>& prompt, int32_t num_tokens,
                                const DriverOptions& options = {}) {
     EngineDriver driver(*model_, options);
@@ -76,7 +77,7 @@ TEST_F(ModelEngineTest, BatchMatesChangeNothing) {
   for (const int32_t length : {1, 40, 2, 17, 33, 64, 5}) {
     rows.push_back(driver.AddRow(RandomPrompt(length, static_cast<uint64_t>(length))));
   }
-  // Ragged on purpose: rows join one by one, some in chunks of 13, beside rows that already decode.
+  // Rows join one by one, some in chunks of 13, while other rows already decode.
   for (size_t step = 0; step < 14; ++step) {
     for (size_t i = 0; i < rows.size() && i <= step; ++i) {
       const int32_t left = rows[i]->known_len - rows[i]->computed_len;
@@ -102,7 +103,7 @@ TEST_F(ModelEngineTest, SharedPagesEqualComputedOnes) {
     TestRow* one = driver.AddRow(first);
     driver.Generate(one, kAll, 3);
     TestRow* two = driver.AddRowSharing(*one, 48 / page_size, second);
-    // Both go on at once: neither disturbs the pages they share.
+    // Both continue at once, and neither changes the pages that they share.
     for (int step = 0; step < 4; ++step) {
       driver.ExtendAll(two);
       driver.ExtendAll(one);
@@ -130,7 +131,7 @@ TEST_F(ModelEngineTest, LaunchingAheadEqualsOneAtATime) {
   TestRow* two = driver.AddRow(other);
   driver.ExtendAll(one);
   driver.Launch();
-  // Each plan reads the token that the one before it, not collected yet, samples.
+  // Each plan reads the token that the previous plan, not yet collected, samples.
   for (int step = 0; step < 10; ++step) {
     driver.ExtendAll(one);
     if (step >= 3) driver.ExtendAll(two);
@@ -224,7 +225,7 @@ TEST_F(ModelEngineTest, FailureInsideAStepIsItsResultAndTheNextStepRuns) {
   EXPECT_EQ(driver.Generate(next, kAll, 3).size(), 3u);
 }
 
-// Throws what it is told to, once.
+// Throws the given fault, once.
 class ThrowingOps final : public ForwardingOps {
  public:
   explicit ThrowingOps(void (*fault)()) : fault_(fault) {}
@@ -274,7 +275,7 @@ TEST_F(ModelEngineTest, SamplerSeesThePromptAndTheAnswerSoFar) {
   const auto prompt = RandomPrompt(20, 13);
   TestRow* row = driver.AddRow(prompt);
   driver.Generate(row, 8, 4);
-  ASSERT_EQ(sampled.size(), 4u);  // chunks before the last sample nothing
+  ASSERT_EQ(sampled.size(), 4u);  // only the last chunk samples
   auto known = prompt;
   for (size_t i = 0; i < sampled.size(); ++i) {
     EXPECT_EQ(sampled[i].history, known);
@@ -298,10 +299,10 @@ TEST_F(ModelEngineTest, TokenPastTheFullLengthIsWrittenNowhere) {
 }
 
 TEST_F(ModelEngineTest, PaddingHasAPageOfItsOwn) {
-  std::vector<Sampled> sampled;  // WatchingOps holds each write against its layer's end
+  std::vector<Sampled> sampled;  // WatchingOps checks each write against the end of its layer
   EngineDriver driver(model_->config, *model_->checkpoint, {.num_pages = 16},
                       std::make_unique<WatchingOps>(&sampled));
-  TestRow* row = driver.AddRow(RandomPrompt(256, 15));  // every page there is
+  TestRow* row = driver.AddRow(RandomPrompt(256, 15));  // all pages
   driver.Pad();
   driver.ExtendAll(row);
   EXPECT_TRUE(driver.Step().ok());

@@ -1,6 +1,6 @@
-// The engine where memory has run out for good: reporting the failure of a step takes none.
+// The engine without any memory left: reporting the failure of a step allocates nothing.
 //
-// Replaces the program's operator new by one that a test can make refuse.
+// Replaces the program's operator new by one that a test can make fail.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -18,14 +18,14 @@ thread_local bool t_may_refuse = false;
 
 }  // namespace
 
-// Not inlined: the compiler would take malloc and delete for a pair that does not match.
+// Not inlined: the compiler would warn that malloc and delete do not match.
 [[gnu::noinline]] void* operator new(size_t num_bytes) {
   void* const memory =
       t_may_refuse && g_refuse ? nullptr : std::malloc(num_bytes > 0 ? num_bytes : 1);
   if (memory == nullptr) throw std::bad_alloc();
   return memory;
 }
-// The address sanitizer has one of its own, which must not meet the delete below.
+// The address sanitizer has its own, which does not match the delete below.
 [[gnu::noinline]] void* operator new(size_t num_bytes, const std::nothrow_t&) noexcept {
   return t_may_refuse && g_refuse ? nullptr : std::malloc(num_bytes > 0 ? num_bytes : 1);
 }
@@ -35,7 +35,7 @@ thread_local bool t_may_refuse = false;
 namespace minisgl {
 namespace {
 
-// In the first step: no memory for this thread from here on, and a fault.
+// In the first step, makes every later allocation of this thread fail and raises a fault.
 class StarvedOps final : public ForwardingOps {
  public:
   explicit StarvedOps(void (*fault)()) : fault_(fault) {}

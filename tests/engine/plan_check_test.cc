@@ -1,4 +1,4 @@
-// Each way in which a plan could reach memory that is not its own is found before the step runs.
+// Every plan that would access memory outside its own is found before the step runs.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -21,8 +21,8 @@ EngineLimits Limits() {
   return limits;
 }
 
-// A decode row at position 5 of table row 2, and in table row 0 a prompt of two tokens with a draft
-// behind it.
+// A decode row at position 5 of table row 2, and in table row 0 a prompt of two tokens followed by
+// a draft.
 class PlanCheckTest : public testing::Test {
  protected:
   PlanCheckTest() {
@@ -145,7 +145,7 @@ TEST_F(PlanCheckTest, EachWindowFaultIsFound) {
     plan_ = sound;
     table = sound_table;
   }
-  limits.sliding_window = 2;  // position 3 is out of sight
+  limits.sliding_window = 2;  // position 3 is out of reach
   table[6] = 4;
   EXPECT_EQ(fault(), "");
 }
@@ -154,7 +154,7 @@ TEST_F(PlanCheckTest, AWindowReachesNoFurtherThanItsRow) {
   EngineLimits limits = Limits();
   limits.num_window_pages = 4;
   limits.sliding_window = 3;
-  // The row of table row 0 ends with its page; behind it the table has none.
+  // The tokens of table row 0 end with its page; the table has no page after it.
   plan_.positions = {5, 0, 1, 2, 3};
   plan_.slots = {13, 28, 29, 30, 31};
   plan_.window_pages = {2};

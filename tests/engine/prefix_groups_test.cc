@@ -1,4 +1,4 @@
-// Which rows attention reads together: those whose first pages are the same, for whole splits.
+// Grouping of rows that attention reads together: those that share the pages of whole splits.
 #include "engine/prefix_groups.h"
 
 #include <gtest/gtest.h>
@@ -24,7 +24,7 @@ class Steps {
     plan_.table_row.push_back(table_row);
     plan_.kv_len.push_back(kv_len);
   }
-  // Whole groups as "rows:splits" by plan row.
+  // The groups as "rows:splits", by plan row.
   std::string Run(int32_t rows_max = 8) {
     grouper_.ApplyWrites(plan_);
     const auto& groups =
@@ -65,7 +65,7 @@ TEST(PrefixGrouperTest, RowsThatShareWholeSplitsAreGrouped) {
   EXPECT_EQ(steps.Run(), "0,2:2");
 }
 
-// Whatever pages follow, which come from all over the pool.
+// The pages that follow come from anywhere in the pool.
 TEST(PrefixGrouperTest, RowsOfTwoPrefixesInTurnAreTwoGroups) {
   Steps steps;
   for (int32_t row = 0; row < 4; ++row) {
@@ -86,7 +86,7 @@ TEST(PrefixGrouperTest, LessThanASplitIsNothing) {
   EXPECT_EQ(steps.Run(), "");
 }
 
-// A step writes a row's last key: it is never shared, whatever the pages say.
+// A step writes a row's last key, so it is never shared, even if the pages are equal.
 TEST(PrefixGrouperTest, TheLastKeyIsTheRowsOwn) {
   Steps steps;
   for (const int32_t row : {0, 1}) steps.Write(row, 0, kSplitPages, 0);

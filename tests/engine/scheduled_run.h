@@ -1,5 +1,5 @@
-// Requests through a scheduler and an engine to their ends: for what only a scheduler plans, as
-// pages that are given away and taken again.
+// Runs requests through a scheduler and an engine. For cases that only a scheduler plans, such as
+// pages that are freed and used again.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -19,7 +19,7 @@ struct ScheduledRun {
   SchedulerStats stats;
 };
 
-// Submits all at once; `depth` steps stay in flight while the next is planned.
+// Submits all requests at once. `depth` steps stay in flight while the next is planned.
 inline ScheduledRun RunScheduled(Engine* engine, SchedulerOptions options,
                                  const std::vector<Request>& requests, int depth) {
   options.check_invariants = true;

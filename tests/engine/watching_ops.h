@@ -1,6 +1,7 @@
-// Operations that note what the sampler is given, and hold each token id against the vocabulary,
-// each write of keys and values against the end of its layer, and attention of each layer of a step
-// against the first one's.
+// Operations that record the sampler's arguments and check:
+// - each token id against the vocabulary,
+// - each write of keys and values against the end of its layer,
+// - the attention arguments of each layer of a step against those of the first.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -14,7 +15,7 @@
 
 namespace minisgl {
 
-// What the sampler was given, a value for each row of logits.
+// The sampler's arguments for one row of logits.
 struct Sampled {
   std::vector<TokenId> history;
   int32_t prompt_len;
@@ -52,7 +53,7 @@ class WatchingOps final : public ForwardingOps {
     ForwardingOps::RopeKvWrite(params);
   }
 
-  // What is planned for one call serves all of its step.
+  // A plan made for one call serves all calls of its step.
   void Attention(const AttentionParams& params) override {
     std::vector<int32_t> rows;
     for (int32_t row = 0; row < params.num_rows; ++row) {

@@ -1,6 +1,6 @@
-// Layers with a sliding window, their keys and values in window pages that are given
-// away behind the window: every answer is what it is with all layers together and room for all, bit
-// for bit.
+// Layers with a sliding window keep keys and values in window pages, which are freed when the
+// window has moved past them. Every answer is bit for bit that of a pool that holds all layers and
+// has room for everything.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -19,7 +19,7 @@ constexpr int32_t kPageSize = 4;
 
 struct Settings {
   std::vector<int32_t> windows;  // of each layer
-  int32_t num_window_pages = 0;  // 0: all layers together
+  int32_t num_window_pages = 0;  // 0: all layers share pages
   int32_t num_pages = 400;
   int32_t max_prefill_tokens = 64;
   int depth = 1;
@@ -100,7 +100,7 @@ TEST_F(WindowEngineTest, ALongAnswerFromAFewWindowPagesIsTheSame) {
   }
 }
 
-// The window matters: else the tests above would compare nothing.
+// The window changes answers. Otherwise the tests above would compare nothing.
 TEST_F(WindowEngineTest, AnotherWindowIsAnotherAnswer) {
   const std::vector<Request> requests = {MakeRequest(1, RandomPrompt(70, 1), 20)};
   const ScheduledRun narrow = Run({.windows = {5, 0}}, requests);
@@ -141,7 +141,7 @@ TEST_F(WindowEngineTest, RequestsThatShareAndAreTornApartAnswerTheSame) {
   }
 }
 
-// The same prompts again find what is left in the cache.
+// The same prompts again reuse what the cache still holds.
 TEST_F(WindowEngineTest, WhatIsFoundInTheCacheChangesNothing) {
   std::vector<Request> requests;
   for (RequestId id = 1; id <= 9; ++id) {
@@ -180,7 +180,7 @@ TEST_F(WindowEngineTest, ADeviceAnswersTheSame) {
   }
 }
 
-// Both kinds of pages make room, and one request fits still.
+// Pages of both kinds are given up for graphs, and one request still fits.
 TEST_F(WindowEngineTest, GraphsThatTakeMoreThanWasKeptForThemTakeItFromBothKindsOfPages) {
   ModelConfig config = TinyConfig();
   config.layers[0].sliding_window = 9;

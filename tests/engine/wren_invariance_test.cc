@@ -1,6 +1,6 @@
-// Promise 1 on the demo model: its answers, log-probabilities included, bit for bit, over page
-// sizes, chunks, threads, batch-mates and drafts. Wren's matrices are wide enough for every blocked
-// path of the kernels.
+// Promise 1 on the demo model: its answers and log-probabilities are the same bit for bit for all
+// page sizes, chunks, threads, batches and drafts. Wren's matrices are wide enough for every
+// blocked path of the kernels.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -34,7 +34,7 @@ class WrenInvarianceTest : public testing::Test {
     ASSERT_TRUE(config.ok() && checkpoint.ok());
     config_ = *config;
     checkpoint_ = std::move(checkpoint).value();
-    // The last one's answer begins in one split of attention and ends in the next.
+    // The answer to the last prompt begins in one split of attention and ends in the next.
     for (const int32_t length : {1, 7, 16, 50, 129, 506}) {
       prompts_.push_back(RandomPrompt(length, static_cast<uint64_t>(length), 2048));
     }
@@ -42,8 +42,8 @@ class WrenInvarianceTest : public testing::Test {
 
   using Answer = std::vector<RowResult>;
 
-  // The answers to all prompts, `rows_at_once` of them side by side. Drafts are those of `known`
-  // with every fifth of an answer wrong.
+  // The answers to all prompts, `rows_at_once` of them in one batch. Drafts are the tokens of
+  // `known`, with every fifth one wrong.
   std::vector<Answer> Answers(const Setting& setting, const std::vector<Answer>& known = {}) {
     EngineDriver driver(config_, *checkpoint_,
                         {.page_size = setting.page_size,
@@ -110,7 +110,7 @@ class WrenInvarianceTest : public testing::Test {
 class WrenSettingsTest : public WrenInvarianceTest, public testing::WithParamInterface<Setting> {};
 
 TEST_P(WrenSettingsTest, AnswersAreTheSameBitForBit) {
-  // One at a time and in one piece: the same for all settings of one format.
+  // Expected answers: one prompt at a time, in one prefill; the same for all settings of a format.
   static std::map<std::string, std::vector<Answer>> wanted_of;
   auto& wanted = wanted_of[GetParam().format.Name()];
   if (wanted.empty()) wanted = Answers({16, 256, 1, 1, 0, GetParam().format});
@@ -122,8 +122,8 @@ TEST_P(WrenSettingsTest, AnswersAreTheSameBitForBit) {
   }
 }
 
-// Each instruction set has bits of its own, and keeps them. (The scalar one takes minutes under a
-// sanitizer; the operations' tests hold it to the same.)
+// Answers are the same within each instruction set, not between them. (The scalar one takes minutes
+// under a sanitizer; the tests of operations check it.)
 TEST_F(WrenInvarianceTest, EveryTargetKeepsItsOwnBits) {
   prompts_ = {prompts_[1], prompts_[3], prompts_[4]};
   for (const cpu::CpuTarget target : cpu::AvailableCpuTargets()) {
