@@ -1,10 +1,14 @@
-// A model's chat template: a small interpreter of the Jinja that model directories contain.
+// A model's chat template: an interpreter for the subset of Jinja that model directories use.
 //
-// Templates are hostile: nesting is at most 128 deep in the parser and 500 nodes deep in evaluation
-// (macros included), work at most 1 M node visits and 512 MiB of values built, output and any text
-// at most 16 MiB, range at most 100,000; they reach no file and no attribute but those listed.
 // Rendering matches Jinja2 with trim_blocks, lstrip_blocks and loop controls, as the transformers
-// library sets it up. Immutable once parsed; Render may be called from any thread.
+// library configures it. A template is immutable after parsing; Render is thread-safe.
+//
+// Templates are untrusted input. They can read no file, and only the attributes listed here.
+// Upper bounds:
+//   nesting    128 levels in the parser, 500 nodes in evaluation (macros included)
+//   work       1 M node visits, 512 MiB of values built
+//   text       16 MiB for the output and for any other string
+//   range()    100,000 numbers
 #pragma once
 
 #include <atomic>
@@ -22,59 +26,63 @@
 
 namespace minisgl {
 
-// Of a template's source: far above real ones.
+// Upper bound on the size of a template's source, far above real templates.
 inline constexpr uint64_t kTemplateBytesMax = uint64_t{1} << 20;
 
-// What a template sees.
+// The variables of a template.
 struct ChatInput {
-  // An array of {role, content, ...}. Strings inside count as untrusted text, but for a role that
-  // is a word (letters, digits, `_`, `-`): it can name a marker like `<|user|>`, and spell none.
-  // As in the transformers library, a member that is null is left out, and what stands under
-  // reasoning_content, thinking or reasoning stands under the first two.
+  // An array of {role, content, ...}. All strings in it are untrusted, except a role that is a word
+  // (letters, digits, `_`, `-`): a word can be the name inside a marker like `<|user|>`, but cannot
+  // spell the marker itself.
+  // As in the transformers library, null members are omitted, and a value found under
+  // reasoning_content, thinking or reasoning is passed under each of the first two names.
   Json messages;
   bool add_generation_prompt = true;
-  std::string bos_token, eos_token, unk_token, pad_token;  // "": the template sees none defined
+  std::string bos_token, eos_token, unk_token, pad_token;  // "": undefined in the template
   Json tools;                                              // null or an array
   Json documents;                                          // null or an array
-  // Null or an object: chat_template_kwargs. Untrusted but for words; what the program sets
-  // (ChatTemplate::Sets) stays as it is.
+  // Null or an object: chat_template_kwargs. Its strings are untrusted, except words. It cannot
+  // replace the variables that the program sets (ChatTemplate::Sets).
   Json extra;
-  // What strftime_now reads, in seconds since 1970; unset: the clock.
+  // The time for strftime_now, in seconds since 1970; unset: the system clock.
   std::optional<int64_t> now;
-  // Rendering ends with an error soon after this became true; null: it cannot be cancelled.
+  // Rendering fails soon after this becomes true; null: it cannot be cancelled.
   const std::atomic<bool>* cancelled = nullptr;
 };
 
 class ChatTemplate {
  public:
-  // `name` (a file) stands in errors, with the template's line.
+  // Errors name `name` (a file) and the template's line.
   static Result<std::unique_ptr<ChatTemplate>> Parse(std::string_view source,
                                                      const std::string& name);
-  // The template of a model directory: chat_template.jinja and
-  // additional_chat_templates/NAME.jinja, else chat_template of tokenizer_config.json (a string, or
-  // a list of named ones), else chat_template.json. Of several, "default" counts, and "tool_use"
-  // where tools are given. A null pointer where there is none.
+  // Loads the template of a model directory. The first of these that has templates is used:
+  //   1. chat_template.jinja and additional_chat_templates/NAME.jinja
+  //   2. chat_template of tokenizer_config.json (a string, or a list of named templates)
+  //   3. chat_template.json
+  // Of several templates, "tool_use" is used if tools are given, otherwise "default". Returns null
+  // if the directory has no template.
   static Result<std::unique_ptr<ChatTemplate>> Load(const std::string& model_dir);
-  // The one of them that is called `name` (the only one is called "default"); kNoInput where none
-  // is.
+  // Loads the template named `name`; a single template is named "default". kNoInput if none has
+  // that name.
   static Result<std::unique_ptr<ChatTemplate>> LoadNamed(const std::string& model_dir,
                                                          const std::string& name);
 
   virtual ~ChatTemplate() = default;
 
-  // The rendered text; a piece is untrusted where it came out of `messages`, `tools` or
-  // `documents`, through whatever filters. kBadInput with the template's line where it refuses
-  // (raise_exception) or breaks a bound.
+  // Renders the text. A piece is untrusted if it comes from `messages`, `tools` or `documents`,
+  // even through filters. kBadInput with the template's line if the template calls raise_exception
+  // or exceeds a bound.
   virtual Result<std::vector<TextPiece>> Render(const ChatInput& input) const = 0;
 
-  // Whether every template has `variable` from the program: a member of ChatInput, or a function.
+  // True if the program defines `variable` for every template: a member of ChatInput or a function.
   static bool Sets(std::string_view variable);
-  // Whether the template speaks of `variable`, and so can be told something by it.
+  // True if the template mentions the name `variable`, so that setting it may have an effect.
   virtual bool Reads(std::string_view variable) const {
     (void)variable;
     return false;
   }
-  // Whether `text` stands in the template's source, as a tag does that it writes or looks for.
+  // True if the template's source contains `text`, for example a tag that it writes or searches
+  // for.
   virtual bool Spells(std::string_view text) const {
     (void)text;
     return false;

@@ -1,10 +1,9 @@
-// A model's reasoning apart from its answer: which tags stand around it, and a splitter for text
-// that comes in pieces.
+// Separates a model's reasoning from its answer: detection of the tags, and a streaming splitter.
 //
-// Reasoning counts where an answer begins with it, after white space at most, or where the prompt
-// has opened it already; a tag that an answer speaks of later is text. White space beside a tag
-// belongs to the tag. An answer without reasoning is given as it is, byte for byte. Used by one
-// thread.
+// Reasoning is recognised only at the beginning of an answer (after optional white space), or if
+// the prompt has already opened it; a tag later in an answer is ordinary text. White space next to
+// a tag belongs to the tag. An answer without reasoning is returned unchanged. A splitter is used
+// by one thread.
 #pragma once
 
 #include <cstdint>
@@ -18,33 +17,33 @@
 
 namespace minisgl {
 
-// What templates call their switch of reasoning.
+// The template variables that switch reasoning on and off.
 inline constexpr const char* kReasoningSwitches[] = {"enable_thinking", "thinking", "reasoning"};
 
-// `open` and `close` stand around the reasoning; both "" for a model that has none. They point to
-// static text.
+// `open` and `close` enclose the reasoning; both are "" for a model without reasoning. They refer
+// to static text.
 struct ReasoningTags {
   std::string_view open, close;
-  // The prompt ends with `open`: an answer begins inside.
+  // The prompt ends with `open`, so the answer begins inside the reasoning.
   bool starts_inside = false;
-  // What may stand before an answer without reasoning, and is no part of it; "" for nothing.
+  // Optional tag before an answer without reasoning, not part of the answer; "" if there is none.
   std::string_view answer = "";
 
   bool none() const { return open.empty(); }
   bool operator==(const ReasoningTags& other) const = default;
 };
 
-// The tags that `chat` speaks of. Control tokens among them are left out of an answer's text unless
-// they are asked for (Prompt::spelled_ids): they go into `*spelled`, and where that is null there
-// are no tags.
+// Returns the tags that the source of `chat` contains. Control tokens in these tags do not appear
+// in an answer's text unless requested (Prompt::spelled_ids), so their ids are stored in
+// `*spelled`. If `spelled` is null and the tags need control tokens, returns no tags.
 ReasoningTags FindReasoningTags(const ChatTemplate& chat, const Tokenizer& tokenizer,
                                 std::vector<TokenId>* spelled = nullptr);
 
-// `tags`, and whether the prompt that was rendered to `pieces` leaves them open. What a message
-// says opens nothing.
+// Returns `tags` with starts_inside set for the prompt rendered to `pieces`. Only trusted text can
+// open the reasoning, not the content of a message.
 ReasoningTags WithPrompt(const ReasoningTags& tags, std::span<const TextPiece> pieces);
 
-// Text that is certain to belong to one of the two; the reasoning stands before the text.
+// Newly decided output: text known to be reasoning, followed by text known to be the answer.
 struct ReasoningPiece {
   std::string reasoning, text;
 };
@@ -54,15 +53,15 @@ class ReasoningSplitter {
   ReasoningSplitter() = default;  // everything is text
   explicit ReasoningSplitter(const ReasoningTags& tags);
 
-  // The pieces joined are the same however the text is cut.
+  // The concatenated results do not depend on how the text is divided among calls.
   ReasoningPiece Push(std::string_view text);
-  // What was held back, at the end of an answer. Reasoning that was not closed is reasoning.
-  // Nothing may follow.
+  // Returns the text still held back, at the end of an answer. Unclosed reasoning counts as
+  // reasoning. No call may follow.
   ReasoningPiece Finish();
 
  private:
   enum class State : uint8_t { kStart, kInside, kBetween, kText };
-  // Take what is certain off `held_`; false where more has to come first.
+  // Remove the decided part of `held_`; false if more text is needed first.
   bool TakeStart();
   bool TakeInside(ReasoningPiece* piece);
   bool TakeBetween();
@@ -73,10 +72,10 @@ class ReasoningSplitter {
   std::string held_;
 };
 
-// The whole of an answer at once.
+// Splits a whole answer at once.
 ReasoningPiece SplitReasoning(const ReasoningTags& tags, std::string_view text);
-// The same with the white space beside the tags kept: what a template must be given so that the
-// tags and the two parts spell the answer again.
+// As SplitReasoning, but keeps the white space next to the tags, so that a template given the two
+// parts reproduces the answer exactly.
 ReasoningPiece SplitReasoningExactly(const ReasoningTags& tags, std::string_view text);
 
 }  // namespace minisgl
