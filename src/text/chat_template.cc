@@ -1,5 +1,5 @@
-// From a conversation to the text that a model is given: the template's variables, and the boundary
-// at which the interpreter's errors become a Status.
+// ChatTemplate on top of the interpreter in jinja/: builds a template's variables from a
+// conversation and converts the interpreter's exceptions to Status.
 #include "minisgl/text/chat_template.h"
 
 #include <algorithm>
@@ -20,8 +20,8 @@ namespace {
 using jinja::Text;
 using jinja::Value;
 
-// A word can spell no role marker by itself, only name one: "user" in `<|user|>` comes from the
-// conversation.
+// True if `text` is a word. A word cannot spell a role marker, it can only be the name inside one:
+// "user" in `<|user|>` comes from the conversation.
 bool IsWord(std::string_view text) {
   const auto is_part = [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
@@ -30,7 +30,7 @@ bool IsWord(std::string_view text) {
   return !text.empty() && text.size() <= 64 && std::all_of(text.begin(), text.end(), is_part);
 }
 
-// Which name of a message's reasoning counts: the first of these that it has. Null for none.
+// Returns a message's reasoning, under the first of these names that is present; null if none is.
 const Json* Reasoning(const Json& message) {
   for (const char* name : {"reasoning_content", "thinking", "reasoning"}) {
     const Json* value = message.Find(name);
@@ -39,7 +39,8 @@ const Json* Reasoning(const Json& message) {
   return nullptr;
 }
 
-// One message, without what is null. Its reasoning stands under both names that templates read.
+// One message without its null members. Its reasoning is stored under both names that templates
+// use.
 Value MessageValue(const Json& message) {
   const Json* const reasoning = Reasoning(message);
   const Json* const thinking = message.Find("thinking");
@@ -61,7 +62,7 @@ Value MessageValue(const Json& message) {
   return Value::FromDict(std::move(members));
 }
 
-// The messages, their texts untrusted; only a role that is a word is trusted.
+// The messages. Their strings are untrusted, except a role that is a word.
 Value MessagesValue(const Json& messages) {
   if (!messages.is_array()) return jinja::FromJson(messages, /*trusted=*/false);
   std::vector<Value> items;
@@ -107,7 +108,7 @@ std::vector<TextPiece> Pieces(const Text& text) {
   return pieces;
 }
 
-// Calls `body`, and turns what it throws into a Status that names `name` and the line.
+// Calls `body` and converts exceptions to a Status that names `name` and the line.
 template <typename Body>
 Status Guard(const std::string& name, Body body) {
   try {
@@ -153,7 +154,7 @@ class JinjaTemplate : public ChatTemplate {
   std::set<std::string, std::less<>> names_;
 };
 
-// The names that stand in tags, but for attributes.
+// Returns all names inside tags, except attribute names.
 std::set<std::string, std::less<>> NamesRead(const std::vector<jinja::Token>& tokens) {
   std::set<std::string, std::less<>> names;
   for (size_t i = 0; i < tokens.size(); ++i) {

@@ -1,6 +1,9 @@
-// Where a model directory keeps its chat templates, and which of them counts: chat_template.jinja
-// and additional_chat_templates/NAME.jinja before chat_template of tokenizer_config.json, as the
-// transformers library has it, and that before chat_template.json, which older processors wrote.
+// Finds the chat templates of a model directory and selects one.
+//
+// Sources in order of precedence (the first two as in the transformers library):
+//   1. chat_template.jinja and additional_chat_templates/NAME.jinja
+//   2. chat_template of tokenizer_config.json
+//   3. chat_template.json, written by older processors
 #include <fmt/ranges.h>
 
 #include <algorithm>
@@ -20,11 +23,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr size_t kTemplatesMax = 64;  // of one model; real ones have at most four
+constexpr size_t kTemplatesMax = 64;  // per model; real models have at most four
 constexpr const char* kDefault = "default";
 constexpr const char* kForTools = "tool_use";
 
-// Where a template stands: `source` where it is part of a configuration, else the file `origin`.
+// The location of a template: the file `origin`, or `source` if it is part of a configuration.
 struct Place {
   std::string origin;
   std::optional<std::string> source;
@@ -34,7 +37,7 @@ using Places = std::map<std::string, Place>;
 Status AddPlace(const std::string& name, Place place, const std::string& file, Places* places) {
   places->insert_or_assign(name, std::move(place));
   if (places->size() > kTemplatesMax) {
-    return BadInput("{}: there are more than {} chat templates", Visible(file, 400), kTemplatesMax);
+    return BadInput("{}: more than {} chat templates", Visible(file, 400), kTemplatesMax);
   }
   return {};
 }
@@ -55,7 +58,7 @@ Result<Places> JinjaFiles(const fs::path& dir) {
   return places;
 }
 
-// chat_template of a configuration: a string, or [{"name": ..., "template": ...}, ...].
+// Reads chat_template of a configuration: a string, or [{"name": ..., "template": ...}, ...].
 Result<Places> Configured(const std::string& dir, const char* file) {
   Places places;
   const std::string path = (fs::path(dir) / file).string();
@@ -84,7 +87,7 @@ Result<Places> Configured(const std::string& dir, const char* file) {
 }
 
 Result<Places> FindTemplates(const std::string& dir) {
-  // Another template is not to be taken because the model's own was not copied whole.
+  // A dangling link is an error: the model's own template must not be silently replaced by another.
   for (const char* file : {"chat_template.jinja", "chat_template.json"}) {
     MINISGL_RETURN_IF_ERROR(CheckLink((fs::path(dir) / file).string()));
   }
@@ -100,7 +103,7 @@ Result<Places> FindTemplates(const std::string& dir) {
 Result<std::unique_ptr<ChatTemplate>> ParsePlace(const Place& place) {
   if (place.source.has_value()) return ChatTemplate::Parse(*place.source, place.origin);
   MINISGL_ASSIGN_OR_RETURN(const std::string text, ReadFile(place.origin, kTemplateBytesMax));
-  // Any text is a template, also that of a pointer to one.
+  // Any text parses as a template, even a Git LFS pointer or an HTML page.
   if (const std::optional<FileKind> kind = KindOfFile(text)) {
     return BadInput("{}: is {}, not a template; {}", Visible(place.origin, 400), kind->name,
                     kind->advice);
@@ -114,7 +117,7 @@ std::string Names(const Places& places) {
   return fmt::format("{}", fmt::join(names, ", "));
 }
 
-// One template for conversations, and another where there are tools.
+// A pair of templates: `tools` is used if the conversation has tools, otherwise `plain`.
 class WithTools : public ChatTemplate {
  public:
   WithTools(std::unique_ptr<ChatTemplate> plain, std::unique_ptr<ChatTemplate> tools)
@@ -161,7 +164,7 @@ Result<std::unique_ptr<ChatTemplate>> ChatTemplate::LoadNamed(const std::string&
   MINISGL_ASSIGN_OR_RETURN(const text::Places places, text::FindTemplates(model_dir));
   const auto found = places.find(name);
   if (found != places.end()) return text::ParsePlace(found->second);
-  return MakeStatus(StatusCode::kNoInput, "{}: no chat template is named \"{}\" (there is {})",
+  return MakeStatus(StatusCode::kNoInput, "{}: no chat template is named \"{}\" (available: {})",
                     Visible(model_dir, 400), Visible(name),
                     places.empty() ? "none" : text::Names(places));
 }

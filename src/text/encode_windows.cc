@@ -1,3 +1,4 @@
+// Choice of windows, and the seams at which their tokens are joined.
 #include "text/encode_windows.h"
 
 #include <algorithm>
@@ -8,20 +9,20 @@ namespace {
 
 using Tokens = std::vector<PlacedToken>;
 
-// The first byte of the character that `at` lies in.
+// Returns the first byte of the character that contains `at`.
 size_t CharacterBegin(std::string_view text, size_t at) {
-  // A run of stray continuation bytes has no character to be kept whole.
+  // At most three steps: a longer run of continuation bytes is not part of a character.
   for (int i = 0; i < 3 && at > 0 && at < text.size() && (text[at] & 0xC0) == 0x80; ++i) --at;
   return at;
 }
 
-// Whether the first token at its place.
+// True if token `i` is the first at its place.
 bool BeginsPlace(const Tokens& tokens, size_t i) {
   return i == 0 || tokens[i].begin > tokens[i - 1].begin;
 }
 
-// Where the window after one from `begin` to `end` begins: at its last token that leaves an
-// overlap, or else at its last; at `end` where it has one token alone.
+// Returns the beginning of the window after [begin, end): the last token that leaves an overlap,
+// otherwise the last token, otherwise `end` (if the window is a single token).
 size_t NextBegin(const Tokens& tokens, size_t begin, size_t end) {
   size_t last = begin;
   for (size_t i = 0; i < tokens.size(); ++i) {
@@ -32,7 +33,7 @@ size_t NextBegin(const Tokens& tokens, size_t begin, size_t end) {
   return last > begin ? last : end;
 }
 
-// Where two windows are joined: a token of the former, and the same in the latter.
+// The place where two windows are joined: indices of the same token in both.
 struct Seam {
   size_t former = 0, latter = 0;
 };
@@ -82,7 +83,7 @@ Result<bool> EncodeInWindows(std::string_view text, const EncodeWindow& encode,
     if (!write(std::max(seam.former, written))) return false;
     tokens = std::move(next_tokens);
     written = seam.latter;
-    // One run of characters, in two windows.
+    // A run of characters that is split between two windows is one token.
     const bool goes_on = next == end && fused && last_id == fused;
     if (goes_on && written < tokens.size() && tokens[written].id == *fused) ++written;
     begin = next;

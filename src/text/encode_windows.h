@@ -1,10 +1,10 @@
-// Encoding of a long text window by window, so that memory depends on a window and not on the text.
+// Encoding of a long text window by window, with memory proportional to a window.
 //
-// Windows overlap, and each begins where a token of the one before begins. They are joined at a
-// token that both have at the same place. That gives the ids of the whole wherever a text's ids are
-// decided by which tokens may stand side by side: any two neighbours of the result are neighbours
-// in one window. Byte-pair encoding as models are trained with it is of this kind (tests compare
-// real models); the best path of a unigram model settles within a few words.
+// Windows overlap. Each begins at the beginning of a token of the previous one, and the two are
+// joined at a token that both have at the same place. The result equals the encoding of the whole
+// text if the ids depend only on which tokens may be neighbours, because any two neighbours of the
+// result are neighbours in one window. This holds for byte-pair encoding as models are trained with
+// it (tests compare real models); the best path of a unigram model settles within a few words.
 #pragma once
 
 #include <cstddef>
@@ -20,23 +20,23 @@
 
 namespace minisgl::text {
 
-// Of a text that is encoded at once: a library may take 250 bytes for each.
+// Maximum text that is encoded at once: a library may use 250 bytes of memory per byte of text.
 inline constexpr size_t kEncodeWindowBytes = size_t{64} << 10;
-// How far a window reaches over the beginning of the next.
+// Overlap of two neighbouring windows.
 inline constexpr size_t kEncodeOverlapBytes = size_t{8} << 10;
 
-// A token, and the first byte of what it stands for. Several may have one place: the bytes of a
-// character.
+// A token and the first byte of the text it encodes. Several tokens may have the same place, for
+// example the byte tokens of one character.
 struct PlacedToken {
   size_t begin = 0;
   TokenId id = 0;
 };
 
-// Gives the tokens of bytes `begin` to `end` of the text, their places counted in the whole text.
+// Encodes bytes [begin, end) of the text and appends the tokens, with places in the whole text.
 using EncodeWindow = std::function<Status(size_t begin, size_t end, std::vector<PlacedToken>*)>;
 
-// Gives `sink` the ids of `text`, which is longer than a window. `fused`: the token that stands for
-// a run of characters of any length. False where the sink wanted no more.
+// Passes the ids of `text`, which is longer than a window, to `sink`. `fused`: the token that
+// encodes a run of unknown characters of any length. False if the sink stopped the encoding.
 Result<bool> EncodeInWindows(std::string_view text, const EncodeWindow& encode,
                              std::optional<TokenId> fused, const TokenSink& sink);
 

@@ -1,4 +1,4 @@
-// Which file of a model directory its tokenizer is read from.
+// Chooses the file of a model directory from which its tokenizer is loaded, and loads it.
 #include <filesystem>
 #include <optional>
 #include <utility>
@@ -20,15 +20,15 @@ namespace minisgl::text {
 namespace {
 
 constexpr uint64_t kModelBytesMax = uint64_t{256} << 20;
-constexpr TokenId kAddedIdsMax = 65536;  // ids past the model's own
+constexpr TokenId kAddedIdsMax = 65536;  // ids beyond those of the model
 
 Result<std::unique_ptr<Tokenizer>> LoadSentencePiece(const std::string& model_dir,
                                                      const std::string& path) {
   MINISGL_ASSIGN_OR_RETURN(const std::string bytes, ReadFile(path, kModelBytesMax));
   if (IsRankFile(bytes)) {
     return BadInput(
-        "{}: it is a list of ranks (tiktoken's), which does not say how text is cut "
-        "into words; put the model's tokenizer.json beside it",
+        "{}: this is a tiktoken rank file, which does not define how text is cut into words; put "
+        "the model's tokenizer.json beside it",
         Visible(path, 400));
   }
   Result<SentencePieceModel> model = SentencePieceModel::Read(bytes);
@@ -64,7 +64,7 @@ namespace minisgl {
 
 Result<std::unique_ptr<Tokenizer>> Tokenizer::Load(const std::string& model_dir) {
   const std::filesystem::path dir(model_dir);
-  // Another tokenizer is not to be taken because the model's own was not copied whole.
+  // A dangling link is an error: the model's own tokenizer must not be silently replaced.
   for (const char* name : {"tokenizer.json", "tokenizer.model", text::kTekkenFile}) {
     MINISGL_RETURN_IF_ERROR(CheckLink((dir / name).string()));
   }
@@ -73,7 +73,7 @@ Result<std::unique_ptr<Tokenizer>> Tokenizer::Load(const std::string& model_dir)
   if (has("tokenizer.json")) {
     const std::string path = (dir / "tokenizer.json").string();
     MINISGL_ASSIGN_OR_RETURN(const Json file, text::ReadTokenizerJson(path));
-    // Another file is read where this one has a kind of model that is not supported (Unigram).
+    // If its model is of an unsupported type (Unigram), another file may be read instead.
     if (text::ModelType(file) == "BPE" || !(has_model || has_tekken)) {
       return text::LoadTokenizerJson(model_dir, path, file);
     }

@@ -1,4 +1,4 @@
-// The spelling of a token, a piece of text, as sentencepiece and the tokenizers after it write it.
+// Conventions for pieces (the spellings of tokens) that sentencepiece and tokenizer.json share.
 #pragma once
 
 #include <cstddef>
@@ -8,7 +8,7 @@ namespace minisgl::text {
 
 inline constexpr size_t kPieceBytesMax = 4096;
 
-// The spelling of a space inside pieces: U+2581.
+// A space inside a piece: U+2581 ("▁").
 inline constexpr std::string_view kSpaceSymbol = "\xE2\x96\x81";
 
 }  // namespace minisgl::text

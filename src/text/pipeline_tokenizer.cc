@@ -1,4 +1,5 @@
-// Joining of pieces, the order of the steps, and where trusted text lies after normalisation.
+// Runs the pipeline: joins pieces, applies the steps, and tracks trusted text through
+// normalisation.
 #include "text/pipeline_tokenizer.h"
 
 #include <algorithm>
@@ -10,20 +11,20 @@
 namespace minisgl::text {
 namespace {
 
-// Spans of trusted text that are followed through normalisation within one section; those behind
-// count as untrusted there.
+// Trusted spans that are tracked through normalisation within one section; later ones count as
+// untrusted there.
 constexpr size_t kFollowedSpansMax = 64;
 
 struct Joined {
   std::string_view text;  // well-formed
   std::vector<TextRange> trusted;
-  std::string storage;  // of `text`, where pieces were joined or repaired
+  std::string storage;  // holds the text if pieces were joined or repaired
 
-  // (Not kept in `text`: a short string's bytes move with it.)
+  // Not stored in `text`: moving a short string moves its bytes.
   std::string_view Text() const { return storage.empty() ? text : storage; }
 };
 
-// `pieces` outlive it.
+// Joins `pieces`, which must outlive the result.
 Result<Joined> Join(std::span<const TextPiece> pieces) {
   size_t total = 0;
   for (const TextPiece& piece : pieces) {
@@ -57,12 +58,13 @@ Result<Joined> Join(std::span<const TextPiece> pieces) {
     if (pieces[0].trusted && total > 0) joined.trusted.push_back({0, total});
     return joined;
   }
-  // A character may lie across pieces, so they are repaired one by one only where the whole is bad.
+  // A character may extend across pieces, so they are repaired one by one only if the whole is
+  // ill-formed.
   Joined joined = join(/*repair=*/false);
   return IsValidUtf8(joined.storage) ? std::move(joined) : join(/*repair=*/true);
 }
 
-// What of `spans` lies in `range`, counted from its beginning.
+// Returns the parts of `spans` inside `range`, relative to its beginning.
 std::vector<TextRange> Within(const std::vector<TextRange>& spans, const TextRange& range) {
   std::vector<TextRange> within;
   auto span = std::partition_point(spans.begin(), spans.end(),
@@ -130,7 +132,7 @@ class PipelineTokenizer : public Tokenizer {
     const AddedTokenRule* rule = added_.Find(id);
     return rule != nullptr ? rule->text : vocabulary().Spelling(id);
   }
-  // What the decoder is given for `id`.
+  // The spelling of `id` that the decoder receives.
   const std::string& DecodedSpelling(TokenId id) const {
     return added_.Find(id) != nullptr ? added_.DecodedText(id) : vocabulary().Spelling(id);
   }
@@ -160,7 +162,7 @@ class PipelineTokenizer : public Tokenizer {
     std::vector<TextRange> trusted;
     bool at_start = false;
   };
-  // All give false where the sink wanted no more.
+  // These return false if the sink stopped the encoding.
   Result<bool> EncodeSections(const Joined& joined, BpeScratch* scratch,
                               const TokenSink& sink) const;
   Result<bool> EncodeRun(const Run& run, BpeScratch* scratch, const TokenSink& sink) const;
@@ -173,11 +175,11 @@ class PipelineTokenizer : public Tokenizer {
 
   std::unordered_map<std::string, TokenId> added_ids_;  // by text
   TokenId ids_end_ = 0;
-  size_t piece_bytes_max_ = 0;  // of a text, that one token may stand for; 0: any number
+  size_t piece_bytes_max_ = 0;  // upper bound on the text of one token in bytes; 0: unbounded
 };
 
-// Of the text as it is given. None where characters may be dropped, and where an added token takes
-// the white space beside it.
+// Upper bound on the bytes of input text that one token encodes; 0 (unbounded) if characters may be
+// dropped or an added token absorbs the white space next to it.
 size_t PipelineTokenizer::CountPieceBytes() const {
   const Normalizer* const normalizer = parts_.normalizer.get();
   const PreTokenizer* const pre_tokenizer = parts_.pre_tokenizer.get();
@@ -185,7 +187,7 @@ size_t PipelineTokenizer::CountPieceBytes() const {
                        (pre_tokenizer != nullptr && pre_tokenizer->SpellsBytes());
   if (pre_tokenizer != nullptr && !pre_tokenizer->KeepsAll()) return 0;
   if (!parts_.bpe->KeepsAll(spelled)) return 0;
-  size_t longest = 4;  // a character that is no token
+  size_t longest = 4;  // a character that is not a token
   for (TokenId id = 0; id < vocabulary().ids_end(); ++id) {
     longest = std::max(longest, vocabulary().Spelling(id).size());
   }
@@ -198,7 +200,7 @@ size_t PipelineTokenizer::CountPieceBytes() const {
 
 Status PipelineTokenizer::EncodeTo(std::span<const TextPiece> pieces, const TokenSink& sink) const {
   MINISGL_ASSIGN_OR_RETURN(const Joined joined, Join(pieces));
-  // Patterns work on within one part of a text for long: they ask too.
+  // A pattern may search one part of a text for a long time, so it polls the sink too.
   bool wanted = true;
   const MatchBudget budget(joined.Text().size(), [&] { return wanted = wanted && sink({}); });
   BpeScratch scratch;
@@ -269,9 +271,9 @@ Result<bool> PipelineTokenizer::EncodeWords(WordList words, BpeScratch* scratch,
   return parts_.pre_tokenizer->Stream(std::move(words), encode);
 }
 
-// Where the trusted text of `run` lies in `normalized`: what comes before a border, normalised
-// alone, must be how the whole begins. Where it is not (a character composed across the border),
-// the span counts as untrusted.
+// Returns the spans of `normalized` that correspond to the trusted text of `run`. A border is
+// mapped by normalising the text before it alone, which must give a prefix of `normalized`. If it
+// does not (a character was composed across the border), the span counts as untrusted.
 Result<std::vector<TextRange>> PipelineTokenizer::Follow(const Run& run,
                                                          const std::string& normalized) const {
   if (run.trusted.size() == 1 && run.trusted[0].end - run.trusted[0].begin == run.text.size()) {

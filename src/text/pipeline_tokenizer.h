@@ -1,8 +1,10 @@
-// The Tokenizer of models whose rules are a chain: added tokens are cut out, text is normalised,
-// cut into words, and each word is byte-pair encoded; decoding is a chain too.
+// The Tokenizer of models whose rules form a pipeline, as tokenizer.json defines it and tekken.json
+// implies it:
+//   encoding  cut out added tokens, normalise, cut into words, byte-pair encode each word
+//   decoding  a chain of decoder stages
 //
-// tokenizer.json says the whole chain; tekken.json implies one. Ill-formed UTF-8 in a text is
-// U+FFFD, one for each maximal ill-formed run (ReplaceInvalidUtf8).
+// Ill-formed UTF-8 in a text becomes U+FFFD, one for each maximal ill-formed run
+// (ReplaceInvalidUtf8).
 #pragma once
 
 #include <memory>
@@ -13,9 +15,9 @@
 
 namespace minisgl::text {
 
-// kBadInput where an added token's normalised spelling cannot be matched.
-// REQUIRES bpe and decoder; the ids of `added` below kVocabularyIdsMax; bpe's options.never holds
-// the added tokens that are no ordinary ones (IsOrdinaryAddedToken).
+// kBadInput if the normalised spelling of an added token cannot be matched.
+// REQUIRES: bpe and decoder are set; the ids of `added` are below kVocabularyIdsMax; options.never
+// of bpe contains all added tokens except ordinary ones (IsOrdinaryAddedToken).
 Result<std::unique_ptr<Tokenizer>> MakePipelineTokenizer(TokenizerParts parts);
 
 }  // namespace minisgl::text

@@ -1,4 +1,4 @@
-// Base64 and the first line of a rank file.
+// Decoding of base64, and recognition of a rank file by its first line.
 #include "text/rank_file.h"
 
 #include <algorithm>
@@ -7,7 +7,7 @@
 namespace minisgl::text {
 namespace {
 
-// A line holds one token in base64 and its rank; real ones have at most 180 bytes.
+// A line contains one token in base64 and its rank; real lines have at most 180 bytes.
 constexpr size_t kLineBytesMax = 4096;
 
 int Base64Value(char c) {
@@ -41,7 +41,8 @@ std::optional<std::string> DecodeBase64(std::string_view text) {
     bytes += static_cast<char>(bits >> num_bits & 0xFF);
     bits &= (1u << num_bits) - 1;
   }
-  // What is left over of the last character is zero, else two texts would stand for the same bytes.
+  // The unused bits of the last character must be zero, so that no two texts decode to the same
+  // bytes.
   return bits == 0 ? std::optional<std::string>(std::move(bytes)) : std::nullopt;
 }
 

@@ -1,3 +1,4 @@
+// The known reasoning tags, and the state machine of ReasoningSplitter.
 #include "minisgl/text/reasoning.h"
 
 #include <algorithm>
@@ -5,9 +6,8 @@
 namespace minisgl {
 namespace {
 
-// A template that spells `close` is taken to be of a model that reasons so: it cuts the reasoning
-// out of earlier turns, or closes it for a model that is told not to reason. The first that a
-// template spells counts.
+// A template that contains `close` belongs to a model with these tags: it removes the reasoning
+// from earlier turns, or closes it if reasoning is switched off. The first match is used.
 constexpr ReasoningTags kKnownTags[] = {
     // DeepSeek-R1, Qwen 3, QwQ, GLM 4.5, SmolLM 3, EXAONE 4, Olmo 3, ...
     {"<think>", "</think>"},
@@ -28,7 +28,7 @@ std::string_view TrimRight(std::string_view text) {
   return text.substr(0, text.find_last_not_of(kWhiteSpace) + 1);
 }
 
-// Bytes at the end of `text` that may be the beginning of `tag`.
+// Returns the number of bytes at the end of `text` that may be the beginning of `tag`.
 size_t TagBeginning(std::string_view text, std::string_view tag) {
   for (size_t size = std::min(text.size(), tag.size() - 1); size > 0; --size) {
     if (tag.starts_with(text.substr(text.size() - size))) return size;
@@ -36,7 +36,7 @@ size_t TagBeginning(std::string_view text, std::string_view tag) {
   return 0;
 }
 
-// Adds the control tokens that `tag` is written with.
+// Appends the control tokens in the encoding of `tag`.
 void AddControlTokens(std::string_view tag, const Tokenizer& tokenizer, std::vector<TokenId>* ids) {
   const TextPiece piece{std::string(tag), true};
   const Result<std::vector<TokenId>> encoded = tokenizer.Encode(std::span(&piece, 1));
@@ -52,7 +52,8 @@ void AddControlTokens(std::string_view tag, const Tokenizer& tokenizer, std::vec
 ReasoningTags FindReasoningTags(const ChatTemplate& chat, const Tokenizer& tokenizer,
                                 std::vector<TokenId>* spelled) {
   for (const ReasoningTags& tags : kKnownTags) {
-    // gpt-oss's template opens an earlier turn of the assistant elsewhere than its channel.
+    // The template of gpt-oss does not contain `close` in one piece: it writes the beginning of an
+    // assistant turn separately from the channel.
     const std::string_view known = tags.answer.empty() ? tags.close : tags.answer;
     if (!chat.Spells(known)) continue;
     std::vector<TokenId> control;
@@ -105,7 +106,7 @@ ReasoningPiece ReasoningSplitter::Push(std::string_view text) {
   return piece;
 }
 
-// Also where the prompt opened the tag: some models write it again.
+// Accepts the opening tag even if the prompt has opened it: some models repeat it.
 bool ReasoningSplitter::TakeStart() {
   const std::string_view rest = TrimLeft(held_);
   const auto may_become = [&rest](std::string_view tag) {

@@ -1,6 +1,6 @@
-// Sentencepiece's decoding rules, one token at a time, unless the tokenizer has rules of its own.
-// Tokenizer::Decode runs on the same code, so the joined pieces equal the whole by construction;
-// the tests hold it against the libraries.
+// Sentencepiece's decoding rules, applied token by token, unless the tokenizer has its own rules.
+// Tokenizer::Decode uses the same code, so the concatenated pieces equal the whole by construction;
+// tests compare it with the libraries.
 #include "minisgl/text/stream_decoder.h"
 
 #include "minisgl/base/utf8.h"
@@ -17,7 +17,7 @@ StreamDecoder::StreamDecoder(const Tokenizer* tokenizer, bool at_start, bool kee
 std::string StreamDecoder::Push(TokenId id) {
   if (own_ != nullptr) return own_->Push(id);
   if (tokenizer_->IsSpecial(id)) {
-    // It ends a run of byte tokens like any other token that is not a byte.
+    // Like any token that is not a byte, it ends a run of byte tokens.
     std::string text = Drain(/*is_last=*/true);
     if (!keep_special_) return text;
     at_start_ = false;
@@ -25,8 +25,8 @@ std::string StreamDecoder::Push(TokenId id) {
   }
   std::string bytes = tokenizer_->PieceBytes(id);
   if (at_start_ && !bytes.empty()) {
-    // A dummy prefix is taken off once; where extra spaces were removed, every one before the first
-    // other text.
+    // Drop one space for a dummy prefix; every leading space if the model removes extra white
+    // space.
     const bool begins_with_space = tokenizer_->DropsLeadingSpace() &&
                                    tokenizer_->PieceText(id).starts_with(text::kSpaceSymbol);
     if (begins_with_space) bytes.erase(0, 1);
@@ -40,8 +40,8 @@ std::string StreamDecoder::Finish() {
   return own_ != nullptr ? own_->Finish() : Drain(/*is_last=*/true);
 }
 
-// Takes whole characters off `pending_`; a byte that can begin none is one U+FFFD, as the library
-// has it.
+// Removes complete characters from `pending_` and returns them. A byte that cannot begin a
+// character becomes one U+FFFD, as in the library.
 std::string StreamDecoder::Drain(bool is_last) {
   std::string text;
   size_t at = 0;

@@ -1,4 +1,4 @@
-// The byte trie of SymbolMatcher: a node is a number, an edge a (node, byte) key.
+// The byte trie of SymbolMatcher. Nodes are numbers; edges are keyed by (node, byte).
 #include "text/symbol_matcher.h"
 
 #include "minisgl/base/check.h"

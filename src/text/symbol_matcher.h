@@ -1,6 +1,6 @@
-// Finds the longest of a set of spellings that begins at a place of a text.
+// Longest-prefix search for a set of spellings.
 //
-// A byte trie in one hash table; built once, then immutable and usable from any thread.
+// A byte trie stored in one hash table. Immutable after building; thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -14,8 +14,8 @@
 
 namespace minisgl::text {
 
-// Longer spellings are matched nowhere (real ones have 40 bytes): each place of a text costs as
-// many steps as a spelling has bytes.
+// Longer spellings are not supported (real ones have 40 bytes): the search at each place of a text
+// takes up to one step per byte of a spelling.
 inline constexpr size_t kSymbolBytesMax = 128;
 
 class SymbolMatcher {
@@ -25,10 +25,10 @@ class SymbolMatcher {
     TokenId id = 0;
   };
 
-  // A later Add of the same spelling replaces the id. REQUIRES 1 to kSymbolBytesMax bytes.
+  // Adding a spelling again replaces its id. REQUIRES: 1 to kSymbolBytesMax bytes.
   void Add(std::string_view spelling, TokenId id);
 
-  // The longest spelling that `text` begins with.
+  // Returns the longest spelling that is a prefix of `text`.
   std::optional<Match> LongestPrefix(std::string_view text) const;
 
  private:
@@ -37,7 +37,7 @@ class SymbolMatcher {
   }
 
   std::unordered_map<uint64_t, uint32_t> edges_;
-  std::vector<TokenId> ids_ = {-1};  // by node; -1: no spelling ends there. Node 0 is the root
+  std::vector<TokenId> ids_ = {-1};  // by node; -1 if no spelling ends there. Node 0 is the root
   bool begins_[256] = {};            // bytes that some spelling begins with
 };
 

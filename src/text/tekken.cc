@@ -1,5 +1,5 @@
-// Reading of tekken.json: the configuration first, for it says how many entries of the two lists
-// count.
+// Reads tekken.json, the configuration first: it defines how many entries of the two lists are
+// used.
 #include "text/tekken.h"
 
 #include <charconv>
@@ -19,11 +19,12 @@ namespace {
 
 constexpr uint64_t kTekkenBytesMax = uint64_t{64} << 20;  // real ones have 15 to 20 MB
 constexpr uint64_t kTekkenValuesMax = 6'000'000;          // real ones 600,000: 150,000 times four
-// Real ones have 78 bytes. Finding the merges looks up both parts of a token at each place of it.
+// Real tokens have at most 78 bytes. Deriving the merges looks up both parts of every split of a
+// token.
 constexpr size_t kTokenBytesMax = 256;
-constexpr int64_t kSpecialMax = 65536;  // real files say 1000
+constexpr int64_t kSpecialMax = 65536;  // 1000 in real files
 
-// The special tokens of files that do not list them, in the order of their ids.
+// The special tokens of files that do not list them, in order of id.
 constexpr const char* kDefaultSpecial[] = {"<unk>",
                                            "<s>",
                                            "</s>",
@@ -98,7 +99,7 @@ class TekkenReader {
     return {};
   }
 
-  // Ids that the list leaves out are <SPECIAL_i>.
+  // Ids missing from the list are named <SPECIAL_i>.
   Status ReadSpecial(const JsonPlace& list) {
     special_.resize(static_cast<size_t>(num_special_));
     if (list.is_null()) {
@@ -108,7 +109,7 @@ class TekkenReader {
       }
       if (special_.size() < std::size(kDefaultSpecial)) {
         return root_["config"]["default_num_special_tokens"].Error(
-            "is {}; it must be at least {} where special_tokens is missing", special_.size(),
+            "is {}; it must be at least {} if special_tokens is missing", special_.size(),
             std::size(kDefaultSpecial));
       }
       std::copy(std::begin(kDefaultSpecial), std::end(kDefaultSpecial), special_.begin());
@@ -140,7 +141,7 @@ class TekkenReader {
                                         kSymbolBytesMax);
       }
       if (!special_[static_cast<size_t>(rank)].empty()) {
-        return token["rank"].Error("is {}, which is \"{}\" already", rank,
+        return token["rank"].Error("is {}, already used by \"{}\"", rank,
                                    Visible(special_[static_cast<size_t>(rank)]));
       }
       special_[static_cast<size_t>(rank)] = std::move(text);
@@ -152,18 +153,18 @@ class TekkenReader {
     if (!list.json().is_array()) return list.MustBe("an array");
     const Json::Array& array = list.json().as_array();
     if (array.size() < static_cast<size_t>(num_ranks_)) {
-      return list.Error("has {} tokens; config says {} and {} special ones", array.size(),
+      return list.Error("has {} tokens; config defines {}, of which {} are special", array.size(),
                         num_ranks_ + num_special_, num_special_);
     }
     vocabulary_ = std::make_shared<Vocabulary>();
-    // The file may have more tokens than the model: they do not exist for it.
+    // The file may have more tokens than the model uses; they are ignored.
     for (int64_t rank = 0; rank < num_ranks_; ++rank) {
       const JsonPlace token(&array[static_cast<size_t>(rank)], fmt::format("vocab[{}]", rank));
       if (!token.json().is_object()) return token.MustBe("an object");
       MINISGL_RETURN_IF_ERROR(token["rank"].Int(rank, rank).status());
       MINISGL_ASSIGN_OR_RETURN(const std::string base64, token["token_bytes"].String());
       std::optional<std::string> bytes = DecodeBase64(base64);
-      if (!bytes) return token["token_bytes"].Error("is \"{}\", no base64", Visible(base64));
+      if (!bytes) return token["token_bytes"].Error("is \"{}\", not base64", Visible(base64));
       if (bytes->size() > kTokenBytesMax) {
         return token["token_bytes"].Error("has {} bytes; at most {} are supported", bytes->size(),
                                           kTokenBytesMax);
@@ -205,7 +206,7 @@ Result<std::unique_ptr<Tokenizer>> LoadTekken(const std::string& model_dir) {
     limits.values_max = kTekkenValuesMax;
     MINISGL_ASSIGN_OR_RETURN(const Json file, ParseJson(text, limits));
     if (!file.is_object()) {
-      return BadInput("it holds {}; it must hold an object", file.TypeName());
+      return BadInput("the file contains {}; it must contain an object", file.TypeName());
     }
     MINISGL_ASSIGN_OR_RETURN(TokenizerParts parts, ReadTekkenParts(file));
     return MakePipelineTokenizer(std::move(parts));

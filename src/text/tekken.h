@@ -1,9 +1,9 @@
-// tekken.json, the tokenizer of Mistral's models since Nemo: tokens in the order of their ranks, a
-// pattern that cuts text into words, special tokens before all others.
+// tekken.json, the tokenizer of Mistral's models since Nemo: tokens in order of rank, a pattern
+// that cuts text into words, and special tokens, whose ids precede all others.
 //
-// Words are bytes from the start, and two neighbours merge wherever their bytes joined are a token,
-// the lowest rank first. A token's id is its rank plus the number of special tokens. White space
-// and ill-formed UTF-8 are not touched but that U+FFFD stands for the latter.
+// A word begins as single bytes. Two neighbours merge if their joined bytes are a token, the lowest
+// rank first. A token's id is its rank plus the number of special tokens. White space is kept as it
+// is; ill-formed UTF-8 becomes U+FFFD.
 #pragma once
 
 #include <memory>
@@ -21,7 +21,7 @@ inline constexpr const char* kTekkenFile = "tekken.json";
 // Reads `model_dir`/tekken.json. kBadInput names the file and the key.
 Result<std::unique_ptr<Tokenizer>> LoadTekken(const std::string& model_dir);
 
-// What `file` says. kBadInput names the key.
+// Reads the content of tekken.json. kBadInput names the key.
 Result<TokenizerParts> ReadTekkenParts(const Json& file);
 
 }  // namespace minisgl::text

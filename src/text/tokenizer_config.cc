@@ -1,5 +1,5 @@
-// Reads the JSON files beside a tokenizer. Types are checked for the keys that are used; others
-// are passed over, for these files carry the settings of a whole Python library.
+// Reads the JSON files beside a tokenizer. Only the keys in use are checked: these files contain
+// the settings of a whole Python library.
 #include "text/tokenizer_config.h"
 
 #include <charconv>
@@ -15,14 +15,14 @@ namespace minisgl::text {
 namespace {
 
 constexpr uint64_t kConfigBytesMax = uint64_t{64} << 20;
-// An added token has 7; vocabularies add some thousands.
+// An added token has 7 values; vocabularies add a few thousand tokens.
 constexpr uint64_t kConfigValuesMax = 1'000'000;
 
 Status Unexpected(const std::string& key, const Json& value, const char* wanted) {
   return BadInput("\"{}\" is {}; it must be {}", Visible(key), value.TypeName(), wanted);
 }
 
-// A token is written as its text or as an object with "content".
+// Reads a token, written as its text or as an object with "content".
 Result<std::string> TokenText(const std::string& key, const Json& value) {
   const Json* text = &value;
   if (value.is_object()) {
@@ -56,7 +56,7 @@ Status ReadRole(const Json& file, const std::string& key, RoleToken* role) {
   return {};
 }
 
-// The newer spelling of additional_special_tokens: an array, or an object of named ones.
+// Reads the newer form of additional_special_tokens: an array, or an object of named tokens.
 Status ReadExtraSpecialTokens(const Json& file, TokenizerConfig* config) {
   const Json* extra = file.Find("extra_special_tokens");
   if (extra == nullptr || extra->is_null()) return {};
@@ -103,7 +103,7 @@ Status AddToken(AddedToken token, int64_t id, TokenId ids_max, TokenizerConfig* 
     return BadInput("added token \"{}\" has two ids, {} and {}", Visible(token.text), same->second,
                     id);
   }
-  config->added.try_emplace(token.id, std::move(token));  // the first file that names an id counts
+  config->added.try_emplace(token.id, std::move(token));  // the first file with an id takes effect
   return {};
 }
 
@@ -139,11 +139,11 @@ Status ReadAddedTokensDecoder(const Json& file, TokenId ids_max, TokenizerConfig
   return {};
 }
 
-// {"<|end|>": 32000, ...}; special where a role or additional_special_tokens says so.
+// {"<|end|>": 32000, ...}. A role or additional_special_tokens may make a token special.
 Status ReadAddedTokens(const Json& file, TokenId ids_max, TokenizerConfig* config) {
   if (file.is_null()) return {};
   if (file.as_object().size() > 65536) {
-    return BadInput("it has {} tokens; at most 65536 are supported", file.as_object().size());
+    return BadInput("the file has {} tokens; at most 65536 are supported", file.as_object().size());
   }
   for (const auto& [text, id] : file.as_object()) {
     if (!id.is_int()) return Unexpected(text, id, "a token id");
@@ -164,7 +164,8 @@ Result<Json> LoadJsonObject(const std::string& dir, const std::string& name) {
   Result<Json> json = ParseJson(text, {.values_max = kConfigValuesMax});
   if (!json.ok()) return OrFileKind(json.status().WithPrefix(path.string()), text, path.string());
   if (!json->is_object()) {
-    return BadInput("{}: it holds {}; it must hold an object", path.string(), json->TypeName());
+    return BadInput("{}: the file contains {}; it must contain an object", path.string(),
+                    json->TypeName());
   }
   return json;
 }

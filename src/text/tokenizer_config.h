@@ -1,6 +1,6 @@
-// What stands beside tokenizer.model or tokenizer.json: tokenizer_config.json,
-// special_tokens_map.json and added_tokens.json. All are optional; where two say something about
-// one token, tokenizer_config.json counts.
+// The optional files beside tokenizer.model or tokenizer.json: tokenizer_config.json,
+// special_tokens_map.json and added_tokens.json. If two of them define the same token,
+// tokenizer_config.json takes precedence.
 #pragma once
 
 #include <map>
@@ -15,20 +15,20 @@
 
 namespace minisgl::text {
 
-// A token that a file adds, or says more about.
+// A token that a file adds to the vocabulary, or whose flags it sets.
 struct AddedToken {
   TokenId id = 0;
   std::string text;
   bool special = false;
-  bool strips_left = false, strips_right = false;  // white space beside it is not part of the text
-  bool single_word = false;                        // found only where no word stands next to it
-  std::optional<bool> normalized;                  // found in normalised text
-  bool has_flags = false;                          // the file says the above
+  bool strips_left = false, strips_right = false;  // absorbs the white space next to it
+  bool single_word = false;                        // matched only if no word character is adjacent
+  std::optional<bool> normalized;                  // matched in normalised text
+  bool has_flags = false;                          // the file sets the flags above
 };
 
-// A token that the model is said to use in a role.
+// The token of a role, such as the end of a sequence.
 struct RoleToken {
-  bool is_named = false;  // the key stands there; with null, there is no such token
+  bool is_named = false;  // the key is present; if its value is null, the model has no such token
   std::string text;       // "" for null
 };
 
@@ -38,17 +38,17 @@ struct TokenizerConfig {
   std::map<TokenId, AddedToken> added;
   std::unordered_map<std::string, TokenId> added_ids;  // by text
   bool add_bos = true, add_eos = false;
-  // The reference puts the dummy prefix after every special token (legacy) or at the beginning of a
-  // text alone.
+  // If true, the reference inserts the dummy prefix after every special token, otherwise only at
+  // the beginning of a text.
   bool legacy = true, legacy_is_named = false;
   bool add_prefix_space = true;
-  std::string tokenizer_class;  // "" where none is named
+  std::string tokenizer_class;  // "" if absent
 
-  // REQUIRES ids < `ids_max` in the files, else kBadInput.
+  // kBadInput if an id in the files is not below `ids_max`.
   static Result<TokenizerConfig> Load(const std::string& model_dir, TokenId ids_max);
 };
 
-// The JSON object in `dir`/`name`; null where there is no such file.
+// Reads the JSON object in `dir`/`name`; null if the file does not exist.
 Result<Json> LoadJsonObject(const std::string& dir, const std::string& name);
 
 }  // namespace minisgl::text

@@ -187,7 +187,7 @@ const BadTekken kBadTekkens[] = {
      "special_tokens has 5 tokens"},
     {"a special token's rank twice",
      [](Json* file) { At(file, "special_tokens")->as_array()[0].Set("rank", 1); },
-     "special_tokens[2].rank is 1, which is \"<unk>\" already"},
+     "special_tokens[2].rank is 1, already used by \"<unk>\""},
     {"a special token's text twice",
      [](Json* file) { At(file, "special_tokens")->as_array()[0].Set("token_str", "<s>"); },
      "special_tokens has \"<s>\" twice"},

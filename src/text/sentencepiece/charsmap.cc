@@ -1,10 +1,16 @@
-// The check of a sentencepiece normalisation table (precompiled_charsmap).
+// Validation of a sentencepiece normalisation table (precompiled_charsmap).
 //
-// Format: u32 little-endian size of the trie, the trie, replacement strings each ended by a zero
-// byte. The trie is a double array of u32 units: bits 0-7 label, bit 8 "a rule ends here", bit 9
-// with bits 10-30 the offset to the children, bit 31 a leaf whose other bits are the replacement's
-// place. The library walks it by the text's bytes without looking at bounds, so every unit that
-// some text can reach is visited here first.
+// Format:
+//   u32 little-endian   size of the trie in bytes
+//   the trie            a double array of u32 units
+//   replacements        strings, each terminated by a zero byte
+// Bits of a unit:
+//   0-7      label
+//   8        a rule ends here
+//   9, 10-30 the offset to the children
+//   31       leaf: the other bits are the place of the replacement
+// The library walks the trie by the bytes of a text without bounds checks, so every unit that a
+// text can reach is visited here first.
 #include "text/sentencepiece/charsmap.h"
 
 #include <cstdint>
@@ -36,11 +42,11 @@ class TrieCheck {
         num_units_(trie.size() / 4),
         rules_(num_units_, -1) {}
 
-  // Visits every reachable unit; `rules_` is the most rules met on a way to it, so a unit is
-  // visited again only where that number grows, at most kRulesMax times: cycles end too.
+  // Visits every reachable unit. `rules_` is the maximum number of rules on a path to it. A unit is
+  // visited again only if that number grows, at most kRulesMax times, so cycles terminate.
   Status Run() {
-    // The library asks for no rule where a walk begins, only where a byte has led: a walk that
-    // leads back to the root asks there.
+    // The library looks for a rule only after a byte, so not at the root, unless a path leads back
+    // to it.
     MINISGL_RETURN_IF_ERROR(CheckChildren(0));
     Enqueue(0, 0);
     while (!queue_.empty()) {
@@ -55,7 +61,7 @@ class TrieCheck {
       }
       steps_ += 256;
       if (steps_ > kWalkStepsMax)
-        return BadInput("the normalisation table is too entangled to be checked");
+        return BadInput("the normalisation table is too complex to be checked");
     }
     return {};
   }
@@ -79,7 +85,8 @@ class TrieCheck {
       ++rules;
     }
     if (rules > kRulesMax)
-      return BadInput("more than {} rules of the normalisation table begin one another", kRulesMax);
+      return BadInput("more than {} rules of the normalisation table are prefixes of one another",
+                      kRulesMax);
     Enqueue(index, rules);
     return {};
   }
@@ -113,16 +120,19 @@ class TrieCheck {
 }  // namespace
 
 Status CheckCharsmap(std::string_view blob) {
-  if (blob.size() <= 4) return BadInput("the normalisation table is cut ({} bytes)", blob.size());
+  if (blob.size() <= 4) {
+    return BadInput("the normalisation table is truncated ({} bytes)", blob.size());
+  }
   const uint64_t trie_bytes = ReadU32(blob.data());
   if (trie_bytes == 0 || trie_bytes % 4 != 0 || trie_bytes >= blob.size() - 4 ||
       trie_bytes / 4 > kUnitsMax) {
-    return BadInput("the normalisation table says {} bytes of {}", trie_bytes, blob.size() - 4);
+    return BadInput("the normalisation table has a trie of {} bytes in {}", trie_bytes,
+                    blob.size() - 4);
   }
   const std::string_view trie = blob.substr(4, trie_bytes);
   const std::string_view replacements = blob.substr(4 + trie_bytes);
   if (replacements.back() != '\0')
-    return BadInput("the normalisation table's last text has no end");
+    return BadInput("the last text of the normalisation table is not terminated");
   return TrieCheck(trie, replacements).Run();
 }
 

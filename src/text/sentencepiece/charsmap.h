@@ -1,4 +1,4 @@
-// The check of a sentencepiece normalisation table (precompiled_charsmap).
+// Validation of a sentencepiece normalisation table (precompiled_charsmap).
 #pragma once
 
 #include <string_view>
@@ -7,8 +7,8 @@
 
 namespace minisgl::text {
 
-// Checks a precompiled normalisation table: a double-array trie whose every walk stays inside it,
-// ends in a well-formed replacement, and passes few enough rules for the library's result array.
+// Checks that every walk through the table's double-array trie stays inside it, ends in a
+// well-formed replacement, and meets no more rules than the library's result array can hold.
 Status CheckCharsmap(std::string_view blob);
 
 }  // namespace minisgl::text

@@ -1,4 +1,4 @@
-// Calls of the sentencepiece library, its errors and exceptions turned into Status.
+// Calls the sentencepiece library and converts its errors and exceptions to Status.
 #include "text/sentencepiece/encoder.h"
 
 #include <sentencepiece_processor.h>
@@ -25,21 +25,21 @@ Result<std::shared_ptr<const SentencePieceEncoder>> SentencePieceEncoder::Create
   auto library = std::make_unique<Library>();
   const std::string bytes = model.Write();
   try {
-    // The protocol buffers inside are not to be unwound in the middle of being read: their
-    // destructors follow pointers that were never set.
+    // An exception must not unwind the library's protocol buffers while they are being parsed:
+    // their destructors follow pointers that were never set.
     const ExitsWhereMemoryRunsOut guard;
     const auto status = library->processor.LoadFromSerializedProto(bytes);
     if (!status.ok())
-      return BadInput("the sentencepiece library refuses it: {}", Visible(status.message(), 200));
+      return BadInput("rejected by the sentencepiece library: {}", Visible(status.message(), 200));
   } catch (const std::exception& error) {
-    return BadInput("the sentencepiece library refuses it: {}", Visible(error.what(), 200));
+    return BadInput("rejected by the sentencepiece library: {}", Visible(error.what(), 200));
   }
   return std::shared_ptr<const SentencePieceEncoder>(new SentencePieceEncoder(std::move(library)));
 }
 
 namespace {
 
-// Runs `encode`, a call of the library on a text of `bytes`.
+// Runs `encode`, a call of the library on a text of `bytes` bytes.
 template <typename Encode>
 Status CallLibrary(size_t bytes, Encode encode) {
   try {

@@ -1,4 +1,4 @@
-// The one door to the sentencepiece library: plain text to ids with a model that was checked.
+// The only interface to the sentencepiece library: plain text to ids, with a validated model.
 #pragma once
 
 #include <memory>
@@ -19,9 +19,10 @@ class SentencePieceEncoder {
       const SentencePieceModel& model);
   ~SentencePieceEncoder();
 
-  // Appends the ids of `text`, with their places in it. Takes up to 250 bytes for each of it.
+  // Appends the ids of `text` and their places in it. Needs up to 250 bytes of memory per byte of
+  // text.
   Status Encode(std::string_view text, std::vector<PlacedToken>* tokens) const;
-  // Appends the ids alone.
+  // Appends only the ids.
   Status Encode(std::string_view text, std::vector<TokenId>* ids) const;
 
  private:

@@ -1,9 +1,8 @@
-// The protocol-buffer reader and writer for sentencepiece models, and the rules over the whole
-// model.
+// Protocol-buffer reader and writer for sentencepiece models, and the checks of a whole model.
 //
-// Reading is one pass without recursion: the message nests two deep. Groups, overlong varints,
-// lengths past the end and known fields of another wire type are errors; unknown fields are passed
-// over.
+// The reader makes one pass without recursion: the message nests two deep. Groups, overlong
+// varints, lengths past the end and known fields of another wire type are errors; unknown fields
+// are ignored.
 #include "text/sentencepiece/model.h"
 
 #include <algorithm>
@@ -24,11 +23,11 @@ enum class Wire { kVarint = 0, kFixed64 = 1, kBytes = 2, kFixed32 = 5 };
 struct Field {
   uint64_t number = 0;
   Wire wire = Wire::kVarint;
-  uint64_t value = 0;      // of a varint or a fixed width
-  std::string_view bytes;  // of kBytes
+  uint64_t value = 0;      // for varints and fixed-width fields
+  std::string_view bytes;  // for kBytes
 };
 
-// The fields of one message in order.
+// Reads the fields of one message in order.
 class FieldReader {
  public:
   explicit FieldReader(std::string_view bytes) : rest_(bytes) {}
@@ -40,7 +39,7 @@ class FieldReader {
     Field field;
     uint64_t tag = 0;
     if (!ReadVarint(&tag))
-      return BadInput("not a sentencepiece model (a field's tag is cut or too long)");
+      return BadInput("not a sentencepiece model (the tag of a field is truncated or too long)");
     field.number = tag >> 3;
     if (field.number == 0 || field.number >= (uint64_t{1} << 29)) {
       return BadInput("not a sentencepiece model (field number {})", field.number);
@@ -74,7 +73,7 @@ class FieldReader {
 
  private:
   static Status Cut(uint64_t number) {
-    return BadInput("damaged sentencepiece model (field {} is cut or too long)", number);
+    return BadInput("damaged sentencepiece model (field {} is truncated or too long)", number);
   }
   bool ReadVarint(uint64_t* value) {
     *value = 0;
@@ -102,7 +101,8 @@ class FieldReader {
 };
 
 Status WrongWire(const char* message, uint64_t number) {
-  return BadInput("damaged sentencepiece model (field {} of {} has another type)", number, message);
+  return BadInput("damaged sentencepiece model (field {} of {} has the wrong type)", number,
+                  message);
 }
 
 Result<SentencePiece> ReadPiece(std::string_view bytes) {
@@ -192,7 +192,7 @@ Status ReadNormalizerSpec(std::string_view bytes, SentencePieceModel* model) {
   return {};
 }
 
-// A denormaliser is accepted only where it does nothing.
+// Accepts a denormaliser only if it does nothing.
 Status CheckDenormalizerSpec(std::string_view bytes) {
   FieldReader reader(bytes);
   while (!reader.done()) {
@@ -207,7 +207,7 @@ Status CheckPiece(const SentencePiece& piece, const SentencePieceModel& model) {
   if (piece.text.empty()) return BadInput("an empty piece");
   if (!std::isfinite(piece.score)) return BadInput("a score that is not finite");
   if (!IsValidUtf8(piece.text)) return BadInput("\"{}\" is not UTF-8", Visible(piece.text));
-  // The library hands pieces of its tries over as C strings.
+  // The library passes pieces to its tries as C strings.
   const bool in_trie = piece.type == PieceType::kUserDefined ||
                        (model.kind == SentencePieceModel::Kind::kUnigram &&
                         (piece.type == PieceType::kNormal || piece.type == PieceType::kUnused));
@@ -215,7 +215,7 @@ Status CheckPiece(const SentencePiece& piece, const SentencePieceModel& model) {
     return BadInput("\"{}\" holds a zero byte", Visible(piece.text));
   }
   if (piece.type == PieceType::kByte) {
-    if (!model.byte_fallback) return BadInput("a byte piece though byte_fallback is off");
+    if (!model.byte_fallback) return BadInput("a byte piece, but byte_fallback is off");
     if (BytePieceValue(piece.text) < 0) {
       return BadInput("byte piece \"{}\" is not <0xNN>", Visible(piece.text));
     }
@@ -223,7 +223,7 @@ Status CheckPiece(const SentencePiece& piece, const SentencePieceModel& model) {
   return {};
 }
 
-// The most user-defined symbols that are prefixes of one (itself too); `symbols` is sorted here.
+// Returns the maximum number of symbols that are prefixes of one symbol (including itself).
 size_t LongestPrefixChain(std::vector<std::string_view> symbols) {
   std::sort(symbols.begin(), symbols.end());
   std::vector<std::string_view> chain;
@@ -237,7 +237,7 @@ size_t LongestPrefixChain(std::vector<std::string_view> symbols) {
 }
 
 Status CheckPieces(const SentencePieceModel& model) {
-  if (model.pieces.empty()) return BadInput("it has no pieces");
+  if (model.pieces.empty()) return BadInput("the model has no pieces");
   std::unordered_set<std::string_view> normal, reserved;
   std::vector<std::string_view> symbols;
   int num_unknown = 0, num_bytes = 0;
@@ -248,24 +248,23 @@ Status CheckPieces(const SentencePieceModel& model) {
     const bool is_reserved = piece.type == PieceType::kUnknown ||
                              piece.type == PieceType::kControl || piece.type == PieceType::kByte;
     if (!(is_reserved ? reserved : normal).insert(piece.text).second) {
-      return BadInput("piece {}: \"{}\" stands there twice", id, Visible(piece.text));
+      return BadInput("piece {}: \"{}\" occurs twice", id, Visible(piece.text));
     }
     if (piece.type == PieceType::kUserDefined) symbols.push_back(piece.text);
     num_unknown += piece.type == PieceType::kUnknown;
     num_bytes += piece.type == PieceType::kByte;
   }
   if (num_unknown != 1) return BadInput("{} pieces are <unk>; exactly one must be", num_unknown);
-  // Spellings may differ in letter case: <0xab> and <0xAB> are one byte, and then another is
-  // missing.
+  // Every byte must have a piece.
   bool found[256] = {};
   for (const SentencePiece& piece : model.pieces) {
     if (piece.type == PieceType::kByte) found[BytePieceValue(piece.text)] = true;
   }
   if (model.byte_fallback && (num_bytes != 256 || std::count(found, found + 256, true) != 256)) {
-    return BadInput("byte_fallback needs 256 byte pieces, one a byte (found {})", num_bytes);
+    return BadInput("byte_fallback needs 256 byte pieces, one for each byte (found {})", num_bytes);
   }
   if (LongestPrefixChain(std::move(symbols)) > 64) {
-    return BadInput("more than 64 user-defined symbols begin one another");
+    return BadInput("more than 64 user-defined symbols are prefixes of one another");
   }
   return {};
 }

@@ -1,9 +1,9 @@
-// A sentencepiece model as plain data: read from tokenizer.model by a bounded reader, and written
-// again for the library, which so never sees a byte that was not checked here.
+// A sentencepiece model as plain data. It is read from tokenizer.model by a bounded reader and
+// written again for the library, which therefore receives only validated bytes.
 //
-// The packaged library (0.1.97) trusts its input in places: normalisation tables are walked without
-// bounds, nested unknown groups recurse, results of prefix searches are read past their array.
-// Read() refuses all of that.
+// The packaged library (0.1.97) trusts its input in places: it walks normalisation tables without
+// bounds, recurses into nested unknown groups, and reads results of prefix searches past their
+// array. Read() rejects such files.
 #pragma once
 
 #include <cstddef>
@@ -41,19 +41,19 @@ struct SentencePieceModel {
   Kind kind = Kind::kUnigram;
   bool byte_fallback = false;
   std::string unk_surface = " \xE2\x81\x87 ";
-  int32_t bos_id = 1, eos_id = 2, pad_id = -1;  // as trained; may name no control piece
+  int32_t bos_id = 1, eos_id = 2, pad_id = -1;  // as trained; not necessarily control pieces
   std::string charsmap;                         // normalisation table, empty for the identity
   bool add_dummy_prefix = true;
   bool remove_extra_whitespaces = true;
   bool escape_whitespaces = true;
 
-  // What the file's bytes hold; every rule that the library relies on is checked.
+  // Parses a model file and checks every assumption that the library makes.
   static Result<SentencePieceModel> Read(std::string_view bytes);
-  // The bytes of a model file with exactly the above.
+  // Returns a model file with exactly the fields above.
   std::string Write() const;
 };
 
-// The byte that a byte piece "<0xNN>" stands for, or -1 where `text` is none.
+// Returns the byte of a byte piece "<0xNN>", or -1 if `text` is not a byte piece.
 int BytePieceValue(std::string_view text);
 
 }  // namespace minisgl::text

@@ -1,4 +1,4 @@
-// What each id is, which spellings are matched in trusted text, and the encoding of pieces run by
+// Classifies the ids, indexes the spellings that trusted text may contain, and encodes text run by
 // run.
 #include "text/sentencepiece/tokenizer.h"
 
@@ -14,7 +14,7 @@ namespace {
 
 bool IsAsciiSpace(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
 
-// A user-defined symbol that is white space, or one character, is how a model spells ordinary text.
+// True for white space and single characters: user-defined symbols that encode ordinary text.
 bool IsOrdinarySymbol(std::string_view text) {
   if (Utf8CharLength(text) == text.size()) return true;
   while (!text.empty()) {
@@ -43,7 +43,7 @@ std::string WithSpaces(std::string_view piece) {
   return out;
 }
 
-// Where text may spell special tokens: the trusted pieces, neighbours joined.
+// A range of trusted text, which may spell special tokens. Adjacent trusted pieces are joined.
 struct Span {
   size_t begin = 0, end = 0;
 };
@@ -51,10 +51,10 @@ struct Span {
 struct JoinedBytes {
   std::string_view text;
   std::vector<Span> trusted;
-  std::string storage;  // of `text`, where pieces were joined
+  std::string storage;  // holds the text if pieces were joined
 };
 
-// `pieces` outlive it.
+// Joins `pieces`, which must outlive the result.
 Result<JoinedBytes> JoinBytes(std::span<const TextPiece> pieces) {
   JoinedBytes joined;
   size_t total = 0;
@@ -128,8 +128,8 @@ void SentencePieceTokenizer::DefineTokens(const SentencePieceModel& model,
   for (const auto& [id, added] : config.added) {
     Token& token = tokens_[id];
     const bool same_text = token.text == added.text || WithSpaces(token.text) == added.text;
-    // The files list ordinary pieces too ("\n", "▁▁"); only another text or a special one makes
-    // them more.
+    // The files list ordinary pieces too ("\n", "▁▁"). Such an entry changes the kind of a token
+    // only if its text differs or it is special.
     if (!added.special && same_text) {
       token.strips_left = added.strips_left;
       token.strips_right = added.strips_right;
@@ -177,7 +177,7 @@ void SentencePieceTokenizer::DefineRoles(const SentencePieceModel& model,
   add_eos_ = config.add_eos;
 }
 
-// As in the library, a reserved piece hides a plain one of the same spelling.
+// As in the library, a reserved piece hides a plain piece with the same spelling.
 void SentencePieceTokenizer::IndexSpellings() {
   for (size_t id = 0; id < tokens_.size(); ++id) {
     const Token& token = tokens_[id];
@@ -194,7 +194,7 @@ void SentencePieceTokenizer::IndexSymbols() {
   for (size_t i = 0; i < tokens_.size(); ++i) {
     const Token& token = tokens_[i];
     const auto id = static_cast<TokenId>(i);
-    // Unknown is spelled in prompts only where the configuration names it, as in the reference.
+    // Prompts may spell the unknown token only if the configuration names it, as in the reference.
     const bool is_symbol = token.kind == Kind::kSpecial || token.kind == Kind::kMarker ||
                            token.kind == Kind::kAdded ||
                            (token.kind == Kind::kUnknown && unk_.text == token.text);
@@ -204,8 +204,9 @@ void SentencePieceTokenizer::IndexSymbols() {
   }
 }
 
-// Of the text as it is given: a normaliser that may drop some leaves no bound, and neither does a
-// token that stands for any run of unknown characters or takes the white space beside it.
+// Computes the upper bound on the bytes of input text that one token encodes. There is no bound if
+// the normaliser may drop characters, if one token encodes any run of unknown characters, or if a
+// token absorbs the white space next to it.
 void SentencePieceTokenizer::CountPieceBytes(const SentencePieceModel& model) {
   for (size_t id = 0; id < model.pieces.size(); ++id) {
     if (model.pieces[id].type == PieceType::kUnknown && !model.byte_fallback) {
@@ -226,7 +227,7 @@ Status SentencePieceTokenizer::MakeEncoders(SentencePieceModel model) {
     SentencePiece& piece = model.pieces[id];
     const Kind kind = tokens_[id].kind;
     if (kind == Kind::kPlain || kind == Kind::kByte || kind == Kind::kUnused) continue;
-    // Text reaches the library's matching as well-formed UTF-8, so it never holds the byte FF.
+    // The library matches well-formed UTF-8, which never contains the byte FF.
     piece.text = fmt::format("\xFF{}", id);
     if (kind != Kind::kUnknown) piece.type = PieceType::kControl;
   }
@@ -235,10 +236,10 @@ Status SentencePieceTokenizer::MakeEncoders(SentencePieceModel model) {
   if (model.add_dummy_prefix) {
     model.add_dummy_prefix = false;
     MINISGL_ASSIGN_OR_RETURN(inside_, SentencePieceEncoder::Create(model));
-    if (model.remove_extra_whitespaces) behind_space_ = at_start_;
+    if (model.remove_extra_whitespaces) after_space_ = at_start_;
   } else if (model.remove_extra_whitespaces) {
     model.add_dummy_prefix = true;
-    MINISGL_ASSIGN_OR_RETURN(behind_space_, SentencePieceEncoder::Create(model));
+    MINISGL_ASSIGN_OR_RETURN(after_space_, SentencePieceEncoder::Create(model));
   }
   return {};
 }
@@ -269,14 +270,14 @@ Result<bool> SentencePieceTokenizer::EncodeRun(const Run& run, const TokenSink& 
 }
 
 Result<bool> SentencePieceTokenizer::EncodeLongRun(const Run& run, const TokenSink& sink) const {
-  bool at_start = true;  // nothing but what the library drops has come yet
+  bool at_start = true;  // no token yet: so far the library has dropped everything
   const auto encode = [&](size_t begin, size_t end, std::vector<PlacedToken>* tokens) -> Status {
     const auto is_space = [&](size_t at) { return IsAsciiSpace(run.text[at]); };
     const SentencePieceEncoder* encoder = inside_.get();
     if (at_start) {
       encoder = (run.with_prefix ? at_start_ : inside_).get();
-    } else if (behind_space_ != nullptr && (is_space(begin) || is_space(begin - 1))) {
-      encoder = behind_space_.get();
+    } else if (after_space_ != nullptr && (is_space(begin) || is_space(begin - 1))) {
+      encoder = after_space_.get();
     }
     MINISGL_RETURN_IF_ERROR(encoder->Encode(run.text.substr(begin, end - begin), tokens));
     for (PlacedToken& token : *tokens) token.begin += begin;
@@ -299,7 +300,7 @@ Result<std::vector<TokenId>> SentencePieceTokenizer::Encode(
 Status SentencePieceTokenizer::EncodeTo(std::span<const TextPiece> pieces,
                                         const TokenSink& sink) const {
   MINISGL_ASSIGN_OR_RETURN(const JoinedBytes joined, JoinBytes(pieces));
-  // Not of `joined` as it was returned: a short string's bytes move with it.
+  // Computed here, after `joined` has moved: the bytes of a short string move with it.
   const std::string_view text = joined.storage.empty() ? joined.text : joined.storage;
   size_t run_begin = 0;
   bool with_prefix = prefix_in_prompts_;
@@ -316,8 +317,8 @@ Status SentencePieceTokenizer::EncodeTo(std::span<const TextPiece> pieces,
         while (run_end > run_begin && IsAsciiSpace(text[run_end - 1])) --run_end;
       }
       std::string_view run = text.substr(run_begin, run_end - run_begin);
-      // Before a marker at the start the library gives the prefix alone, which is a space
-      // elsewhere.
+      // Before a marker at the start, the library emits only the prefix, which is encoded as a
+      // space.
       const bool lone_prefix = run.empty() && with_prefix && token.kind == Kind::kMarker;
       if (lone_prefix) run = " ";
       MINISGL_ASSIGN_OR_RETURN(const bool more,

@@ -1,10 +1,10 @@
-// The Tokenizer of sentencepiece models: special tokens and trust are decided here, plain runs go
-// to the library.
+// The Tokenizer of sentencepiece models. It handles special tokens and trust; the library encodes
+// the plain text between them.
 //
-// How untrusted text is kept from becoming a special token or a role marker: the library is given a
-// model in which every such piece has a spelling that no text can have (it is not UTF-8), so it
-// cannot find one whatever it reads. In trusted text the same spellings are matched here, longest
-// first, before the library sees what lies between.
+// Untrusted text cannot become a special token or a role marker, because the library is given a
+// model in which every such piece has a spelling that no text can have (it is not UTF-8). In
+// trusted text, the true spellings are matched here, longest first, before the library encodes the
+// text between them.
 #pragma once
 
 #include <memory>
@@ -53,13 +53,13 @@ class SentencePieceTokenizer : public Tokenizer {
 
  private:
   enum class Kind : uint8_t {
-    kPlain,  // text as the library has it, "▁" for a space
+    kPlain,  // text as in the library, "▁" for a space
     kByte,
     kUnknown,
     kSpecial,  // control: never part of a text
-    kMarker,   // not special, but text only where it is trusted: role markers, added tokens
-    kAdded,    // a marker whose text is not the library's: "▁" in it is itself
-    kUnused,   // an id that nothing defines
+    kMarker,   // not special, but recognised only in trusted text: role markers, added tokens
+    kAdded,    // a marker defined outside the library's model: "▁" in its text is literal
+    kUnused,   // an id without a definition
   };
   struct Token {
     std::string text;
@@ -70,38 +70,38 @@ class SentencePieceTokenizer : public Tokenizer {
     std::string text;
     std::optional<TokenId> id;
   };
-  // A run between matched spellings, and what stands before it.
+  // A run of text between matched spellings.
   struct Run;
 
   SentencePieceTokenizer() = default;
-  const Token& Get(TokenId id) const;  // an unused one where there is no such id
+  const Token& Get(TokenId id) const;  // a token of kind kUnused if the id does not exist
   void DefineTokens(const SentencePieceModel& model, const TokenizerConfig& config);
   void DefineRoles(const SentencePieceModel& model, const TokenizerConfig& config);
-  // The token that the files name, or that the model was trained with where they name none.
-  // REQUIRES IndexSpellings().
+  // Returns the token that the files name, or the one from training if they name none.
+  // REQUIRES: IndexSpellings() was called.
   Role FindRole(const RoleToken& named, int32_t trained_id) const;
   void MakeSpecial(TokenId id);
   void IndexSpellings();
   void IndexSymbols();
   Status MakeEncoders(SentencePieceModel model);
-  // False where the sink wanted no more.
+  // These return false if the sink stopped the encoding.
   Result<bool> EncodeRun(const Run& run, const TokenSink& sink) const;
   Result<bool> EncodeLongRun(const Run& run, const TokenSink& sink) const;
   void CountPieceBytes(const SentencePieceModel& model);
 
   std::vector<Token> tokens_;
   std::unordered_map<std::string, TokenId> ids_;  // by spelling
-  SymbolMatcher symbols_;                         // what only trusted text may spell
+  SymbolMatcher symbols_;                         // spellings recognised only in trusted text
   Role bos_, eos_, unk_, pad_;
   bool add_bos_ = false, add_eos_ = false, legacy_ = true;
   bool add_dummy_prefix_ = false, prefix_in_prompts_ = false, drops_every_leading_space_ = false;
   std::string unk_surface_;
-  // With the model's own dummy prefix, and without any (the same object where the model adds none).
+  // With the model's own dummy prefix, and without (the same object if the model adds none).
   std::shared_ptr<const SentencePieceEncoder> at_start_, inside_;
-  // Where white space at the ends of a text is dropped: for a part that begins with some.
-  std::shared_ptr<const SentencePieceEncoder> behind_space_;
-  std::optional<TokenId> fused_id_;  // stands for a run of unknown characters
-  size_t piece_bytes_max_ = 0;       // of a text, that one token may stand for; 0: any number
+  // For models that drop white space at the ends of a text: encodes a part after white space.
+  std::shared_ptr<const SentencePieceEncoder> after_space_;
+  std::optional<TokenId> fused_id_;  // encodes a run of unknown characters of any length
+  size_t piece_bytes_max_ = 0;       // upper bound on the text of one token in bytes; 0: unbounded
 };
 
 }  // namespace minisgl::text

@@ -1,4 +1,4 @@
-// Matching of added tokens: leftmost, the longest first, then the flags of the one found.
+// Matching of added tokens: the leftmost, then the longest, then the flags of the token found.
 #include "text/tokenizer_json/added_tokens.h"
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 namespace minisgl::text {
 namespace {
 
-// The first byte of the last character of `text` (not empty).
+// Returns the first byte of the last character of `text`, which is not empty.
 size_t LastCharacter(std::string_view text) {
   size_t at = text.size() - 1;
   while (at > 0 && (text[at] & 0xC0) == 0x80) --at;
@@ -27,7 +27,7 @@ bool StandsAlone(std::string_view text, const TextRange& range) {
   return range.end == text.size() || !IsWordAt(text, range.end);
 }
 
-// `range` with the white space that `rule` takes, but nothing before `from`.
+// Returns `range` extended by the white space that `rule` absorbs, but not before `from`.
 TextRange WithSpaces(std::string_view text, TextRange range, size_t from,
                      const AddedTokenRule& rule) {
   size_t length = 0;
@@ -71,7 +71,7 @@ Result<AddedTokens> AddedTokens::Create(const std::vector<AddedTokenRule>& rules
       MINISGL_RETURN_IF_ERROR(normalizer->Run(&spelling));
     }
     tokens.decoded_[id] = spelling;
-    // What is normalised to nothing is found nowhere.
+    // A spelling that normalises to nothing is never found.
     if (spelling.empty()) continue;
     if (spelling.size() > kSymbolBytesMax) continue;
     Set& set = tokens.sets_[rule.normalized ? 1 : 0];
@@ -96,7 +96,7 @@ Result<bool> AddedTokens::Cut(std::string_view text, const std::vector<TextRange
                               bool normalized, const Visit& visit) const {
   const Set& set = sets_[normalized ? 1 : 0];
   size_t run_begin = 0;
-  size_t span = 0;  // the first of `trusted` that does not end before `at`
+  size_t span = 0;  // index of the first trusted range that ends after `at`
   for (size_t at = 0; at < text.size() && (set.has_marks || set.has_ordinary);) {
     while (span < trusted.size() && trusted[span].end <= at) ++span;
     const bool in_span = span < trusted.size() && trusted[span].begin <= at;

@@ -1,8 +1,8 @@
-// Added tokens: spellings that are cut out of text before a model's own rules see it.
+// Added tokens: spellings that are cut out of a text before the model's own rules are applied.
 //
-// Those that are special, or that mark anything (`<tool_call>`), are found in trusted text alone;
-// white space and single characters that are not special are found everywhere (tokenizer.h).
-// Immutable once built; usable from any thread.
+// Special tokens and marks (such as `<tool_call>`) are found only in trusted text. Ordinary added
+// tokens, white space and single characters that are not special, are found everywhere
+// (tokenizer.h). Immutable after building; thread-safe.
 #pragma once
 
 #include <functional>
@@ -24,41 +24,42 @@ struct AddedTokenRule {
   TokenId id = 0;
   std::string text;
   bool special = false;
-  bool normalized = false;   // found in normalised text, where it is spelled normalised too
-  bool single_word = false;  // found only where no word character stands next to it
-  bool strips_left = false, strips_right = false;  // takes the white space beside it
+  bool normalized = false;   // matched in normalised text, by its normalised spelling
+  bool single_word = false;  // matched only if no word character is adjacent
+  bool strips_left = false, strips_right = false;  // absorbs the white space next to it
 };
 
-// White space and single characters: how a model spells ordinary text.
+// True for white space and single characters that are not special: they encode ordinary text.
 bool IsOrdinaryAddedToken(const AddedTokenRule& rule);
 
 class AddedTokens {
  public:
-  // A token found, or a run of text between them.
+  // A token that was found, or a run of text between tokens (no id).
   struct Section {
     std::optional<TokenId> id;
     TextRange range;
   };
 
-  // A later rule of the same text replaces the former. `normalizer` (may be null) spells the
-  // normalised ones.
+  // A later rule for the same id replaces an earlier one. `normalizer` (may be null) normalises the
+  // spellings of rules with `normalized`.
   static Result<AddedTokens> Create(const std::vector<AddedTokenRule>& rules,
                                     const Normalizer* normalizer);
 
-  // Takes a section; false: no more are wanted.
+  // Receives a section. Returns false to stop.
   using Visit = std::function<Result<bool>(const Section&)>;
-  // Cuts `text`, of which only `trusted` (in order, apart) may spell marks, into sections, and
-  // gives them to `visit` in order. `normalized` chooses the set of rules. False where `visit`
-  // wanted no more.
+  // Cuts `text` into sections and passes them to `visit` in order. Marks are matched only inside
+  // `trusted`, ranges in order that do not touch. `normalized` selects the set of rules. False if
+  // `visit` stopped.
   Result<bool> Cut(std::string_view text, const std::vector<TextRange>& trusted, bool normalized,
                    const Visit& visit) const;
-  // Whether any mark can be found in normalised text.
+  // True if a mark can be found in normalised text.
   bool HasNormalizedMarks() const { return sets_[1].has_marks; }
   bool HasNormalized() const { return sets_[1].has_marks || sets_[1].has_ordinary; }
 
-  // Null where `id` is no added token.
+  // Null if `id` is not an added token.
   const AddedTokenRule* Find(TokenId id) const;
-  // How it is decoded: normalised where it is found so, as in the reference. REQUIRES Find(id).
+  // Returns the text for decoding: the normalised spelling if the token is matched in normalised
+  // text, as in the reference. REQUIRES: Find(id) is not null.
   const std::string& DecodedText(TokenId id) const { return decoded_.at(id); }
   const std::map<TokenId, AddedTokenRule>& rules() const { return rules_; }
 
@@ -71,7 +72,7 @@ class AddedTokens {
                                               size_t trusted_end) const;
   std::map<TokenId, AddedTokenRule> rules_;
   std::map<TokenId, std::string> decoded_;
-  Set sets_[2];  // found in raw text, in normalised text
+  Set sets_[2];  // matched in raw text, in normalised text
 };
 
 }  // namespace minisgl::text

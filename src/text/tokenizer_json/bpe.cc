@@ -1,7 +1,8 @@
 // The merge loop: symbols in a doubly linked list, candidate merges in a heap.
 //
-// Candidates are never taken out when a neighbour changes; a popped one counts only where its place
-// still begins a pair with its result. (The reference compares the result alone, not the rank.)
+// Candidates stay in the heap when a neighbour changes. A popped candidate is applied only if the
+// pair at its place still merges to the same result. (The reference compares the result, not the
+// rank.)
 #include "text/tokenizer_json/bpe.h"
 
 #include <fmt/core.h>
@@ -111,7 +112,7 @@ void Bpe::SplitWord(const WordPart& part, std::vector<BpeScratch::Symbol>* symbo
   symbols->clear();
   const bool has_affixes =
       !options_.continuing_subword_prefix.empty() || !options_.end_of_word_suffix.empty();
-  bool unknown_waits = false;  // unknown characters stand for one unk_id, which is not yet written
+  bool unknown_waits = false;  // unknown characters were read whose unk_id is not yet written
   size_t unknown_place = 0;
   const auto note_places = [&](size_t place) {
     if (places != nullptr) places->resize(symbols->size(), place);

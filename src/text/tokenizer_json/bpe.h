@@ -1,7 +1,7 @@
-// Byte-pair encoding: one word to token ids by merging neighbours, the merge of the lowest rank
-// first and the leftmost among equals.
+// Byte-pair encoding: converts one word to token ids by merging neighbours, the merge of lowest
+// rank first, the leftmost among equals.
 //
-// O(n log n) in the word's length. Immutable; usable from any thread.
+// O(n log n) in the length of the word. Immutable; thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -20,32 +20,32 @@
 
 namespace minisgl::text {
 
-// Two tokens that become one; its place in a list of merges is its rank.
+// Two tokens that merge into one. The index of a merge in the list of merges is its rank.
 struct BpeMerge {
   TokenId left = 0, right = 0, result = 0;
 };
 
 struct BpeOptions {
-  // A word begins as its UTF-8 characters, or as its single bytes where this is set.
+  // Split a word into single bytes instead of UTF-8 characters before merging.
   bool splits_into_bytes = false;
-  bool ignore_merges = false;  // a word that is a token is that token
-  // A character without a token is its bytes' tokens "<0xNN>" where all of them exist.
+  bool ignore_merges = false;  // a word that is a token becomes that token without merging
+  // A character without a token becomes the tokens "<0xNN>" of its bytes if all of them exist.
   bool byte_fallback = false;
-  // What stands for a character without a token; none: it is left out. Neighbours become one where
-  // `fuse_unk`.
+  // The token for a character without a token; if unset, the character is dropped. With `fuse_unk`,
+  // adjacent ones become one token.
   std::optional<TokenId> unk_id;
   bool fuse_unk = false;
-  // Written before every character of a word but the first, and after the last, where they are
-  // looked up.
+  // Affixes for the lookup of a character: the prefix is added before every character of a word
+  // except the first, the suffix after the last.
   std::string continuing_subword_prefix, end_of_word_suffix;
-  // Ids that no word becomes (but unk_id): their spellings are ordinary text here.
+  // Ids that encoding never produces (except unk_id): their spellings are ordinary text here.
   std::vector<TokenId> never;
 };
 
-// What Encode needs besides; one may serve any number of calls, of one thread.
+// Working memory of Bpe::Encode. Can be reused for any number of calls on one thread.
 class BpeScratch {
  public:
-  // Heap pushes and pops of all calls: the measure of work that tests bound.
+  // Heap pushes and pops of all calls: the measure of work that tests check.
   uint64_t num_heap_operations() const { return num_heap_operations_; }
 
  private:
@@ -56,7 +56,7 @@ class BpeScratch {
     bool is_gone = false;
   };
   struct Candidate {
-    uint64_t key = 0;  // rank, then place: the smallest is next
+    uint64_t key = 0;  // rank, then place; the smallest key is merged first
     TokenId result = 0;
     bool operator<(const Candidate& other) const { return key > other.key; }  // a min-heap's order
   };
@@ -67,30 +67,30 @@ class BpeScratch {
 
 class Bpe {
  public:
-  // Of equal pairs the last counts. REQUIRES that every id in `merges` and `options` is in
+  // Of equal pairs, the last takes effect. REQUIRES: every id in `merges` and `options` is in
   // `vocabulary`.
   static Result<Bpe> Create(std::shared_ptr<const Vocabulary> vocabulary,
                             std::span<const BpeMerge> merges, BpeOptions options);
-  // Two tokens merge wherever their spellings joined are a token, the smallest id first: what rank
-  // files (tiktoken's, tekken.json) mean.
+  // Two tokens merge if their joined spellings are a token, the smallest id first. This is the
+  // meaning of rank files (tiktoken's, tekken.json).
   static Result<Bpe> FromRanks(std::shared_ptr<const Vocabulary> vocabulary, BpeOptions options);
 
-  // Appends the ids of `word` (well-formed UTF-8, but for splits_into_bytes).
-  // REQUIRES word.size() <= kTextBytesMax.
+  // Appends the ids of `word`, which is well-formed UTF-8 unless splits_into_bytes.
+  // REQUIRES: word.size() <= kTextBytesMax.
   void Encode(std::string_view word, BpeScratch* scratch, std::vector<TokenId>* ids) const;
 
-  // As Encode, for a word of any length: one longer than a window is encoded window by window
-  // (encode_windows.h). False where the sink wanted no more.
+  // As Encode, for a word of any length: a word longer than a window is encoded window by window
+  // (encode_windows.h). False if the sink stopped the encoding.
   Result<bool> EncodeTo(std::string_view word, BpeScratch* scratch, const TokenSink& sink) const;
 
-  // Whether every character of a word is in some token, and no token stands for a run of any
-  // length; `spelled_bytes`: words are bytes as byte-level models spell them.
+  // True if every character of a word becomes part of a token, and no token encodes a run of
+  // unbounded length. `spelled_bytes`: words are bytes in the spelling of byte-level models.
   bool KeepsAll(bool spelled_bytes) const;
 
   const Vocabulary& vocabulary() const { return *vocabulary_; }
 
  private:
-  // A pair's merge, in an open-addressed table (a power of two large, at most half full).
+  // The merge of a pair, in an open-addressing table (size a power of two, at most half full).
   struct Slot {
     uint64_t pair = kNoPair;
     uint32_t rank = 0;
@@ -107,12 +107,12 @@ class Bpe {
   size_t SlotOf(uint64_t pair) const;
   const Slot* FindMerge(TokenId left, TokenId right) const;
   std::optional<TokenId> FindToken(std::string_view spelling) const;
-  // Part of a word: what affixes are written before and after depends on where it is.
+  // A part of a word. Its position decides which affixes apply.
   struct WordPart {
     std::string_view text;
     bool is_first = true, is_last = true;
   };
-  // `places` (may be null) gets the first byte of what each symbol stands for.
+  // `places` (may be null) receives the first byte of the text of each symbol.
   void SplitWord(const WordPart& part, std::vector<BpeScratch::Symbol>* symbols,
                  std::vector<size_t>* places) const;
   bool AppendBytes(std::string_view spelling, std::vector<BpeScratch::Symbol>* symbols) const;
@@ -124,8 +124,8 @@ class Bpe {
   std::vector<Slot> slots_;
   int slot_shift_ = 0;
   std::vector<bool> hidden_;        // by id
-  std::vector<TokenId> byte_ids_;   // of "<0xNN>"; -1 where there is none
-  std::vector<TokenId> ascii_ids_;  // of the characters below 128, where no affix applies; or -1
+  std::vector<TokenId> byte_ids_;   // of "<0xNN>"; -1 if it does not exist
+  std::vector<TokenId> ascii_ids_;  // of the characters below 128 without affixes; or -1
 };
 
 }  // namespace minisgl::text

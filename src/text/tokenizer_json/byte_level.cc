@@ -1,3 +1,4 @@
+// The tables between bytes and the characters that spell them.
 #include "text/tokenizer_json/byte_level.h"
 
 #include <array>
@@ -8,7 +9,7 @@
 namespace minisgl::text {
 namespace {
 
-constexpr char32_t kShifted = 0x100;  // the first character that stands for another byte
+constexpr char32_t kShifted = 0x100;  // the first character that spells another byte
 constexpr size_t kShiftedBytes = 68;
 
 bool IsItself(int byte) { return (byte >= 0x21 && byte <= 0x7E) || (byte >= 0xA1 && byte != 0xAD); }

@@ -1,5 +1,5 @@
-// The spelling of bytes as printable characters in byte-level vocabularies: a byte that is a
-// printable Latin-1 character is itself, the others are U+0100 onwards (a space is "Ġ").
+// The spelling of bytes as printable characters in byte-level vocabularies: a printable Latin-1
+// character spells its own byte, the characters from U+0100 spell the others (a space is "Ġ").
 #pragma once
 
 #include <optional>
@@ -8,9 +8,10 @@
 
 namespace minisgl::text {
 
+// Appends the spelling of `bytes`.
 void AppendByteSpelling(std::string_view bytes, std::string* out);
 
-// The bytes that `spelling` stands for; none where a character stands for no byte.
+// Returns the bytes of `spelling`; nullopt if a character does not spell a byte.
 std::optional<std::string> BytesOfSpelling(std::string_view spelling);
 
 }  // namespace minisgl::text

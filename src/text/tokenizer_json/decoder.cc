@@ -1,4 +1,4 @@
-// The kinds of decoder stage, and their keys in tokenizer.json.
+// The kinds of decoder stage, and their construction from tokenizer.json.
 #include "text/tokenizer_json/decoder.h"
 
 #include <algorithm>
@@ -17,7 +17,7 @@ constexpr std::string_view kReplacementCharacter = "\xEF\xBF\xBD";
 using StagePointer = std::unique_ptr<DecoderStage>;
 using KindPointer = std::unique_ptr<const SpellingDecoder::Kind>;
 
-// Gathers the parts of each token for what needs it whole.
+// Base of stages that need whole tokens: gathers the parts of each token.
 class WholeTokenStage : public DecoderStage {
  public:
   void Push(std::string_view part, bool ends_token) final {
@@ -39,7 +39,7 @@ class WholeTokenStage : public DecoderStage {
   std::string token_;
 };
 
-// Bytes of one text, given on as characters; ill-formed runs become U+FFFD.
+// Converts the bytes of a text to characters; ill-formed runs become U+FFFD.
 class Utf8Stage : public WholeTokenStage {
  public:
   explicit Utf8Stage(bool spells_bytes) : spells_bytes_(spells_bytes) {}
@@ -50,7 +50,7 @@ class Utf8Stage : public WholeTokenStage {
       if (auto bytes = BytesOfSpelling(token)) token = std::move(*bytes);
     }
     pending_ += token;
-    // What is complete: all but a character that could still grow.
+    // `end`: end of the complete characters.
     size_t end = pending_.size();
     for (size_t back = 1; back <= 3 && back <= pending_.size(); ++back) {
       const std::string_view tail = std::string_view(pending_).substr(pending_.size() - back);
@@ -69,7 +69,8 @@ class Utf8Stage : public WholeTokenStage {
   std::string pending_;
 };
 
-// Tokens "<0xNN>" in a row are the bytes of a text; where that is ill-formed, each is a U+FFFD.
+// A run of tokens "<0xNN>" spells the bytes of a text. If the text is ill-formed, each byte becomes
+// U+FFFD.
 class ByteFallbackStage : public WholeTokenStage {
  protected:
   void PushToken(std::string token) override {
@@ -108,6 +109,7 @@ class ByteFallbackStage : public WholeTokenStage {
   std::string bytes_;
 };
 
+// Joins all tokens to one.
 class FuseStage : public DecoderStage {
  public:
   void Push(std::string_view part, bool /*ends_token*/) override { next->Push(part, false); }
@@ -117,13 +119,14 @@ class FuseStage : public DecoderStage {
   }
 };
 
+// Replaces the matches of a pattern in each token.
 class ReplaceStage : public WholeTokenStage {
  public:
   ReplaceStage(const Pattern& pattern, const std::string& by) : pattern_(pattern), by_(by) {}
 
  protected:
   void PushToken(std::string token) override {
-    // A pattern that fails leaves the token as it is: decoding has no errors.
+    // If the pattern fails, the token stays unchanged: decoding has no errors.
     std::string replaced = token;
     if (pattern_.ReplaceAll(by_, &replaced).ok()) token = std::move(replaced);
     next->Push(token, true);
@@ -134,7 +137,8 @@ class ReplaceStage : public WholeTokenStage {
   const std::string& by_;
 };
 
-// The same where the token is a whole text: what cannot be part of a match is given on.
+// ReplaceStage for tokens that were fused to a whole text: passes on all text that cannot be part
+// of a match.
 class ReplaceFusedStage : public DecoderStage {
  public:
   ReplaceFusedStage(const std::string& literal, const std::string& by)
@@ -167,9 +171,10 @@ class ReplaceFusedStage : public DecoderStage {
   std::string pending_;
 };
 
+// Removes up to `start` characters from the beginning and `stop` from the end of each token.
 class StripStage : public DecoderStage {
  public:
-  // `skips_first`: the first token goes on a text that began before.
+  // `skips_first`: the first token continues an earlier text, so its beginning is kept.
   StripStage(const std::string& character, size_t start, size_t stop, bool skips_first)
       : character_(character), start_(start), stop_(stop), stripped_(skips_first ? start : 0) {}
 
@@ -180,7 +185,7 @@ class StripStage : public DecoderStage {
     }
     if (!part.empty()) stripped_ = start_;
     std::string out;
-    // Held: the last few of the characters that a token's end would lose.
+    // Hold back up to stop_ characters, which are removed if the token ends here.
     for (; !part.empty(); part.remove_prefix(std::max<size_t>(Utf8CharLength(part), 1))) {
       if (part.starts_with(character_)) {
         if (held_ == stop_) {
@@ -204,10 +209,11 @@ class StripStage : public DecoderStage {
  private:
   const std::string& character_;
   size_t start_, stop_;
-  size_t stripped_;  // characters taken off this token's beginning; start_ once another was seen
+  size_t stripped_;  // characters removed from the beginning of this token; start_ if it is past
   size_t held_ = 0;
 };
 
+// Replaces the mark of a space by a space.
 class MetaspaceStage : public DecoderStage {
  public:
   MetaspaceStage(const std::string& replacement, bool drops_first)
@@ -230,10 +236,11 @@ class MetaspaceStage : public DecoderStage {
 
  private:
   const std::string& replacement_;
-  bool drops_;  // in the first token it stands for nothing
+  bool drops_;  // in the first token, the mark is dropped
 };
 
-// A word-piece vocabulary's end of a word is a space, but at the end of the text.
+// Replaces the suffix that marks the end of a word by a space, or by nothing at the end of the
+// text.
 class WordEndStage : public WholeTokenStage {
  public:
   explicit WordEndStage(const std::string& suffix) : suffix_(suffix) {}
@@ -267,7 +274,7 @@ class WordEndStage : public WholeTokenStage {
   bool waits_ = false;
 };
 
-// Tokens with spaces between them.
+// Joins tokens with spaces.
 class JoinStage : public WholeTokenStage {
  public:
   explicit JoinStage(bool at_start) : is_first_(at_start) {}

@@ -1,8 +1,8 @@
-// Token spellings to text ("decoder" of tokenizer.json), as they come.
+// Incremental decoding of token spellings to text ("decoder" of tokenizer.json).
 //
-// A decoder is a chain of stages; each takes tokens and gives tokens, whole or in parts, and holds
-// back only what later tokens can still change. The immutable SpellingDecoder makes a DecoderRun
-// for each text; a run is used by one thread.
+// A decoder is a chain of stages. Each stage receives tokens, whole or in parts, passes tokens to
+// the next stage, and holds back only the text that later tokens can change. SpellingDecoder is
+// immutable and creates a DecoderRun for each text; a run is used by one thread.
 #pragma once
 
 #include <memory>
@@ -15,22 +15,26 @@
 
 namespace minisgl::text {
 
-// One stage at work on one text.
+// One stage in the decoding of one text.
 class DecoderStage {
  public:
   virtual ~DecoderStage() = default;
-  // Takes a part of a token, `ends_token` with the last one, and appends to `next`'s input.
+  // Receives a part of a token and passes decided text to `next`. `ends_token`: this is the last
+  // part of the token.
   virtual void Push(std::string_view part, bool ends_token) = 0;
+  // Passes the rest of the text to `next` and finishes it.
   virtual void Finish() = 0;
   DecoderStage* next = nullptr;
 };
 
+// The decoding of one text.
 class DecoderRun {
  public:
   explicit DecoderRun(std::vector<std::unique_ptr<DecoderStage>> stages);
   ~DecoderRun();
-  // The text that is certain once this token is known.
+  // Adds a token and returns the text that no later token can change.
   std::string Push(std::string_view spelling);
+  // Returns the rest of the text.
   std::string Finish();
 
  private:
@@ -42,26 +46,29 @@ class DecoderRun {
 
 class SpellingDecoder {
  public:
-  // What one kind of stage does.
+  // One kind of stage with its parameters. Immutable.
   class Kind {
    public:
     virtual ~Kind() = default;
-    // `at_start`: the first token begins a text. `is_fused`: all tokens come as one.
+    // Creates a stage. `at_start`: the first token begins a text. `is_fused`: an earlier stage
+    // joins all tokens to one.
     virtual std::unique_ptr<DecoderStage> Begin(bool at_start, bool is_fused) const = 0;
-    // The bytes for `part`, which stands in the middle of a text.
+    // Decodes `part`, a token in the middle of a text, to bytes.
     virtual std::string Bytes(std::string part, bool is_fused) const = 0;
+    // True if the stage joins all tokens to one.
     virtual bool FusesTokens() const { return false; }
-    // Whether it takes a space off the beginning of a text.
+    // True if the stage removes a space from the beginning of a text.
     virtual bool DropsLeadingSpace(bool /*is_fused*/) const { return false; }
   };
 
-  // `place` holds null (tokens are joined by spaces) or an object with "type".
+  // Reads a decoder from null (tokens are joined by spaces) or an object with "type".
   static Result<std::unique_ptr<const SpellingDecoder>> Read(const JsonPlace& place);
-  // Spellings are raw bytes of the text; ill-formed UTF-8 becomes U+FFFD.
+  // Returns a decoder for spellings that are raw bytes; ill-formed UTF-8 becomes U+FFFD.
   static std::unique_ptr<const SpellingDecoder> RawBytes();
 
+  // Begins the decoding of a text. `at_start`: its first token begins a text.
   std::unique_ptr<DecoderRun> Begin(bool at_start) const;
-  // The bytes that one token adds to a text.
+  // Returns the bytes that one token adds to a text.
   std::string TokenBytes(std::string_view spelling) const;
   bool DropsLeadingSpace() const;
 

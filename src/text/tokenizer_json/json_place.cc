@@ -1,4 +1,4 @@
-// Paths and types of JSON values, for messages.
+// Access to JSON values with checks of their types, and the paths in error messages.
 #include "text/tokenizer_json/json_place.h"
 
 #include "minisgl/base/utf8.h"

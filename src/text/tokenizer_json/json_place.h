@@ -1,4 +1,4 @@
-// A value in a JSON file together with the path to it, so that every error can say where it stands:
+// A value in a JSON file with its path, so that error messages can name it:
 // `pre_tokenizer.pretokenizers[1].pattern is an integer; it must be an object`.
 #pragma once
 
@@ -13,13 +13,14 @@
 
 namespace minisgl::text {
 
-// Far above any real file, and small enough that recursion and a chain of steps stay harmless.
+// Limits on nested Sequences and their steps: far above real files, and small enough to bound the
+// recursion and the length of a chain.
 inline constexpr int kSequenceDepthMax = 8;
 inline constexpr size_t kStepsMax = 256;
 
 class JsonPlace {
  public:
-  // `value` outlives this.
+  // `value` must outlive this object.
   explicit JsonPlace(const Json* value, std::string path = "")
       : value_(value), path_(std::move(path)) {}
 
@@ -27,15 +28,15 @@ class JsonPlace {
   const std::string& path() const { return path_; }
   bool is_null() const { return value_->is_null(); }
 
-  // The member `key`; a null where there is none.
+  // Returns the member `key`, or null if it is absent.
   JsonPlace operator[](std::string_view key) const;
-  // The elements of an array; an error where this is none.
+  // Returns the elements of an array; an error if this is not an array.
   Result<std::vector<JsonPlace>> Elements() const;
-  // The steps of a Sequence, its member `key`, which stands within `depth` others; an error past
-  // kStepsMax of them, or kSequenceDepthMax Sequences.
+  // Returns the steps of a Sequence, its member `key`. `depth` is the number of enclosing
+  // Sequences. An error if there are more than kStepsMax steps or kSequenceDepthMax Sequences.
   Result<std::vector<JsonPlace>> Steps(std::string_view key, int depth) const;
 
-  // Reads the same steps, each with `read`(place of the step, depth + 1), in order.
+  // Reads these steps in order, each with `read`(place of the step, depth + 1).
   template <typename Step, typename Read>
   Result<std::vector<Step>> ReadSteps(std::string_view key, int depth, Read read) const {
     MINISGL_ASSIGN_OR_RETURN(const std::vector<JsonPlace> places, Steps(key, depth));
@@ -47,7 +48,8 @@ class JsonPlace {
     return steps;
   }
 
-  // The value, or an error where it has another type. With a default: that where it is null.
+  // Return the value, or an error if it has another type or is out of range. With `otherwise`, null
+  // gives that default.
   Result<std::string> String() const;
   Result<std::string> String(std::string_view otherwise) const;
   Result<bool> Bool(bool otherwise) const;
@@ -55,7 +57,7 @@ class JsonPlace {
   Result<int64_t> Int(int64_t least, int64_t most, int64_t otherwise) const;
   Status MustBe(const char* wanted) const;  // "... is an integer; it must be WANTED"
 
-  // An error that begins with this place.
+  // Returns an error that begins with the path of this place.
   template <typename... Args>
   Status Error(fmt::format_string<Args...> format, Args&&... args) const {
     return BadInput("{} {}", shown_path(), fmt::format(format, std::forward<Args>(args)...));

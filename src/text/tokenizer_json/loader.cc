@@ -1,5 +1,8 @@
-// The order of reading: vocabulary, added tokens, merges (which leave out what added tokens hide),
-// then the steps around the model.
+// Reads tokenizer.json in this order:
+//   1. the vocabulary
+//   2. added tokens, and those of the files beside it
+//   3. merges, except merges to added tokens
+//   4. the steps before and after the model
 #include "text/tokenizer_json/loader.h"
 
 #include <algorithm>
@@ -16,8 +19,8 @@
 namespace minisgl::text {
 namespace {
 
-constexpr uint64_t kFileBytesMax = uint64_t{64} << 20;  // Gemma 3's has 33 MB
-// Gemma 3's has 1.8 million, of which most are its 514,906 merges as arrays of two.
+constexpr uint64_t kFileBytesMax = uint64_t{64} << 20;  // Gemma 3: 33 MB
+// Gemma 3: 1.8 million, mostly its 514,906 merges, written as arrays of two.
 constexpr uint64_t kFileValuesMax = 6'000'000;
 constexpr size_t kAddedMax = 65536;
 
@@ -64,7 +67,7 @@ class TokenizerJsonReader {
     return added == added_.end() ? vocabulary_->Find(text) : added->second.id;
   }
 
-  // Where the vocabulary has the text, its id counts, as in the reference.
+  // If the vocabulary contains the text, its id is used, as in the reference.
   Status AddToken(const JsonPlace& place, AddedTokenRule rule) {
     if (const auto known = FindToken(rule.text)) {
       rule.id = *known;
@@ -74,7 +77,7 @@ class TokenizerJsonReader {
     }
     const auto [same, is_new] = added_texts_.try_emplace(rule.id, rule.text);
     if (!is_new && same->second != rule.text) {
-      return place.Error("gives \"{}\" the id {}, which is \"{}\" already", Visible(rule.text),
+      return place.Error("gives \"{}\" the id {}, already used by \"{}\"", Visible(rule.text),
                          rule.id, Visible(same->second));
     }
     if (added_.size() >= kAddedMax) {
@@ -96,7 +99,7 @@ class TokenizerJsonReader {
       if (!token.json().is_object()) return token.MustBe("an object");
       AddedTokenRule rule;
       MINISGL_ASSIGN_OR_RETURN(rule.text, token["content"].String());
-      if (rule.text.empty()) continue;  // the reference passes over them
+      if (rule.text.empty()) continue;  // as in the reference
       if (rule.text.size() > kPieceBytesMax) {
         return token["content"].Error("has {} bytes; at most {} are supported", rule.text.size(),
                                       kPieceBytesMax);
@@ -113,8 +116,8 @@ class TokenizerJsonReader {
     return {};
   }
 
-  // What tokenizer_config.json says of a token counts; added_tokens.json has no flags and only
-  // adds.
+  // Flags in tokenizer_config.json replace those of tokenizer.json. Entries of added_tokens.json
+  // have no flags and only add tokens.
   Status AddConfiguredTokens() {
     for (const auto& [id, token] : config_.added) {
       const auto known = added_.find(token.text);
@@ -198,7 +201,7 @@ class TokenizerJsonReader {
     return affix;
   }
 
-  // "a b", or ["a", "b"] where tokens may have spaces.
+  // Reads a merge: "a b", or ["a", "b"] in files whose tokens may contain spaces.
   static bool MergeTexts(const Json& merge, std::string_view* left, std::string_view* right) {
     if (merge.is_string()) {
       const std::string_view text = merge.as_string();
@@ -226,11 +229,11 @@ class TokenizerJsonReader {
     std::string joined;
     for (size_t i = 0; i < array.size(); ++i) {
       const auto at = [&] { return JsonPlace(&array[i], fmt::format("{}[{}]", place.path(), i)); };
-      // The head line of a merges file, which converters leave in.
+      // The first line of a merges file, which some converters keep.
       if (array[i].is_string() && array[i].as_string().starts_with("#version")) continue;
       std::string_view left, right;
       if (!MergeTexts(array[i], &left, &right)) {
-        return at().Error("is no pair; it must be two tokens");
+        return at().Error("is not a pair; it must be two tokens");
       }
       const auto left_id = vocabulary_->Find(left), right_id = vocabulary_->Find(right);
       if (!left_id || !right_id) {
@@ -261,9 +264,10 @@ class TokenizerJsonReader {
     return {};
   }
 
-  // The reference builds its Llama class from the vocabulary alone: spaces become "▁" and one is
-  // put before the text (before every run between added tokens where "legacy"), whichever way the
-  // file spells that.
+  // The reference builds its Llama class from the vocabulary alone, whatever steps the file
+  // defines: spaces become "▁", and one is inserted before the text (if "legacy", before every run
+  // between added tokens). Returns these steps if the file and the configuration ask for that
+  // class.
   std::optional<Json> LlamaSteps() const {
     if (config_.tokenizer_class != "LlamaTokenizer" &&
         config_.tokenizer_class != "LlamaTokenizerFast") {
@@ -292,8 +296,8 @@ class TokenizerJsonReader {
     return steps;
   }
 
-  // The configuration's add_bos_token and add_eos_token mean nothing beside a tokenizer.json, as in
-  // the reference.
+  // As in the reference, add_bos_token and add_eos_token of the configuration have no effect beside
+  // a tokenizer.json.
   Status ReadSurroundings() {
     const auto has_id = [this](int64_t id) {
       return id < kVocabularyIdsMax && (vocabulary_->Has(static_cast<TokenId>(id)) ||
@@ -321,7 +325,7 @@ std::string ModelType(const Json& file) {
   if (model == nullptr) return "";
   const Json* type = model->Find("type");
   if (type != nullptr && type->is_string()) return type->as_string();
-  // Files from before the key was written.
+  // Older files lack the key.
   return type == nullptr && model->Find("merges") != nullptr ? "BPE" : "";
 }
 
@@ -332,7 +336,7 @@ Result<Json> ReadTokenizerJson(const std::string& path) {
   Result<Json> json = ParseJson(text, limits);
   if (!json.ok()) return OrFileKind(json.status().WithPrefix(Visible(path, 400)), text, path);
   if (!json->is_object()) {
-    return BadInput("{}: it holds {}; it must hold an object", Visible(path, 400),
+    return BadInput("{}: the file contains {}; it must contain an object", Visible(path, 400),
                     json->TypeName());
   }
   return json;

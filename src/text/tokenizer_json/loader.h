@@ -1,7 +1,7 @@
-// tokenizer.json, with the files beside it, to a Tokenizer.
+// Reads tokenizer.json to the parts of a pipeline tokenizer.
 //
-// Models of type BPE are supported. The sections "truncation" and "padding" mean nothing here: a
-// text is never cut.
+// Models of type BPE are supported. The sections "truncation" and "padding" are ignored: a text is
+// never truncated.
 #pragma once
 
 #include <string>
@@ -15,10 +15,11 @@ namespace minisgl::text {
 
 // Reads and parses the file; kBadInput names it.
 Result<Json> ReadTokenizerJson(const std::string& path);
-// "BPE", "Unigram", ...; "" where the file does not say.
+// Returns the type of the model: "BPE", "Unigram", ...; "" if the file does not define it.
 std::string ModelType(const Json& file);
 
-// What `file` says together with `config`. kBadInput names the key.
+// Reads the parts from the content of tokenizer.json and the files beside it. kBadInput names the
+// key.
 Result<TokenizerParts> ReadTokenizerParts(const Json& file, const TokenizerConfig& config);
 
 }  // namespace minisgl::text

@@ -1,4 +1,4 @@
-// The kinds of normalizer, and their keys in tokenizer.json.
+// The kinds of normalizer, and their construction from tokenizer.json.
 #include "text/tokenizer_json/normalizer.h"
 
 #include <utf8proc.h>
@@ -22,7 +22,7 @@ using Pointer = std::unique_ptr<const Normalizer>;
 
 Status CheckLength(const std::string& text) {
   if (text.size() <= kTextBytesMax) return {};
-  return BadInput("the text is too long once it is normalised (more than {} MiB); shorten it",
+  return BadInput("the text is too long after normalisation (more than {} MiB); shorten it",
                   kTextBytesMax >> 20);
 }
 
@@ -40,7 +40,7 @@ class UnicodeForm : public Normalizer {
     std::string out;
     out.reserve(text->size());
     std::vector<utf8proc_int32_t> characters;
-    size_t run_begin = 0;  // of the combining characters at the end of `characters`
+    size_t run_begin = 0;  // beginning of the combining characters at the end of `characters`
     const auto finish = [&] {
       SortMarks(run_begin, &characters);
       Compose(&characters);
@@ -54,7 +54,7 @@ class UnicodeForm : public Normalizer {
       rest.remove_prefix(length);
       if (characters.size() >= kCharactersAtOnce && StandsApart(c)) finish();
       if (out.size() > kTextBytesMax) return CheckLength(out);
-      if (IsNewInNormalization(c)) {  // as an unassigned character: nothing reaches across it
+      if (IsNewInNormalization(c)) {  // like an unassigned character, it separates its neighbours
         finish();
         AppendUtf8(c, &out);
       } else {
@@ -65,23 +65,23 @@ class UnicodeForm : public Normalizer {
     *text = std::move(out);
     return CheckLength(*text);
   }
-  // Of UTF-8: a character decomposes to a third of its bytes at least (the sign of kelvin), with
-  // compatibility to a quarter (bold letters); and what is composed was three times as long at most
-  // (U+0390), with compatibility eleven times (U+FDFA).
+  // Lower bounds in bytes of UTF-8:
+  //   decomposition  a third (the kelvin sign), with compatibility a quarter (bold letters)
+  //   composition    a third (U+0390), with compatibility an eleventh (U+FDFA)
   size_t ShrinkMax() const override {
     return (compatible_ ? size_t{4} : 3) * (!composes_ ? 1 : compatible_ ? 11 : 3);
   }
 
  private:
-  // Whether nothing before `c` can change it or be changed by it: it is no mark and no second part
-  // of a composed character. Only scripts that long texts are written in are told apart.
+  // True if `c` does not interact with the text before it: it is neither a mark nor the second part
+  // of a composed character. Covers only the scripts of which long texts consist.
   static bool StandsApart(char32_t c) {
     return c < 0x300 || (c >= 0x370 && c < 0x483) || (c >= 0x3400 && c < 0xA000) ||
            (c >= 0xAC00 && c < 0xD7A4);
   }
 
-  // A run of marks is sorted here, in n log n steps; the library exchanges neighbours, which takes
-  // n * n for a text of nothing else.
+  // Sorts a run of marks in n log n steps; the library swaps neighbours, n * n steps for a text
+  // that consists of marks.
   static void SortMarks(size_t run_begin, std::vector<utf8proc_int32_t>* characters) {
     std::stable_sort(characters->begin() + static_cast<std::ptrdiff_t>(run_begin),
                      characters->end(), [](utf8proc_int32_t a, utf8proc_int32_t b) {
@@ -100,7 +100,7 @@ class UnicodeForm : public Normalizer {
   }
 
   void Decompose(char32_t c, std::vector<utf8proc_int32_t>* characters, size_t* run_begin) const {
-    // Unicode's longest decomposition has 18 characters.
+    // The longest decomposition in Unicode has 18 characters.
     std::array<utf8proc_int32_t, 32> parts;
     int boundary = 0;
     const auto options = static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_DECOMPOSE |
@@ -121,7 +121,7 @@ class UnicodeForm : public Normalizer {
     }
   }
 
-  // A text's characters take four times its bytes, so they are not held all at once.
+  // The characters of a text need four times its bytes, so they are processed in parts.
   static constexpr size_t kCharactersAtOnce = 4096;
 
   bool composes_, compatible_;
@@ -130,7 +130,7 @@ class UnicodeForm : public Normalizer {
 class Lowercase : public Normalizer {
  public:
   Status Run(std::string* text) const override {
-    constexpr char32_t kCapitalIWithDot = 0x130;  // the one letter that becomes two
+    constexpr char32_t kCapitalIWithDot = 0x130;  // the only letter that becomes two characters
     std::string out;
     out.reserve(text->size());
     for (std::string_view rest = *text; !rest.empty();) {
@@ -146,7 +146,7 @@ class Lowercase : public Normalizer {
     *text = std::move(out);
     return CheckLength(*text);
   }
-  size_t ShrinkMax() const override { return 3; }  // the sign of kelvin
+  size_t ShrinkMax() const override { return 3; }  // the kelvin sign
 };
 
 class StripAccents : public Normalizer {
@@ -169,7 +169,7 @@ class Strip : public Normalizer {
  public:
   Strip(bool left, bool right) : left_(left), right_(right) {}
   Status Run(std::string* text) const override {
-    size_t begin = 0, end = 0;  // of what is kept: to behind the last character that is no space
+    size_t begin = 0, end = 0;  // the kept range: `end` is one past the last non-space character
     bool seen = false;
     for (size_t at = 0; at < text->size();) {
       size_t length = 0;
@@ -234,7 +234,8 @@ class ByteLevel : public Normalizer {
   bool SpellsBytes() const override { return true; }
 };
 
-// What a corpus of translations needed: control characters go, kinds of space become a space.
+// The cleanup for a corpus of translations: drops control characters, converts all kinds of space
+// to a space.
 class Nmt : public Normalizer {
  public:
   Status Run(std::string* text) const override {
@@ -274,9 +275,9 @@ class Sequence : public Normalizer {
     return {};
   }
   size_t ShrinkMax() const override {
-    constexpr size_t kOfAnyUse = 1 << 20;
+    constexpr size_t kUsefulMax = 1 << 20;  // a larger bound is useless
     size_t product = 1;
-    for (const Pointer& step : steps_) product = std::min(product * step->ShrinkMax(), kOfAnyUse);
+    for (const Pointer& step : steps_) product = std::min(product * step->ShrinkMax(), kUsefulMax);
     return product;
   }
   bool SpellsBytes() const override {

@@ -1,6 +1,6 @@
-// Rewrites text before it is cut into words ("normalizer" of tokenizer.json).
+// Rewrites a text before it is cut into words ("normalizer" of tokenizer.json).
 //
-// Immutable; usable from any thread.
+// Immutable; thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -14,17 +14,18 @@ namespace minisgl::text {
 
 class Normalizer {
  public:
-  // `place` holds null (a null pointer comes back: text stays as it is) or an object with "type".
+  // Reads a normalizer from an object with "type", or from null (returns a null pointer: text is
+  // not changed).
   static Result<std::unique_ptr<const Normalizer>> Read(const JsonPlace& place);
 
   virtual ~Normalizer() = default;
-  // Well-formed UTF-8 in, well-formed UTF-8 out. kBadInput where the result would be past
+  // Normalises well-formed UTF-8 to well-formed UTF-8. kBadInput if the result would exceed
   // kTextBytesMax or a pattern takes too many steps.
   virtual Status Run(std::string* text) const = 0;
-  // How many bytes at most become one: a text of n gives n / ShrinkMax() at least. 0: any number,
-  // some may be dropped.
+  // Upper bound on the factor by which a text shrinks: n bytes become at least n / ShrinkMax(). 0:
+  // unbounded, because characters may be dropped.
   virtual size_t ShrinkMax() const { return 0; }
-  // Whether the text is spelled byte by byte (byte_level.h).
+  // True if the result spells the text byte by byte (byte_level.h).
   virtual bool SpellsBytes() const { return false; }
 };
 

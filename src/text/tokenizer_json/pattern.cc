@@ -1,4 +1,4 @@
-// Literals are searched for from left to right, without overlap.
+// Search and replacement. Literals are searched from left to right, without overlap.
 #include "text/tokenizer_json/pattern.h"
 
 #include "minisgl/base/utf8.h"
@@ -55,7 +55,7 @@ Status Pattern::ReplaceAll(std::string_view by, std::string* text) const {
   if (!any) return {};
   replaced.append(*text, at, std::string::npos);
   if (replaced.size() > kTextBytesMax) {
-    return BadInput("the text is too long once it is normalised (more than {} MiB); shorten it",
+    return BadInput("the text is too long after normalisation (more than {} MiB); shorten it",
                     kTextBytesMax >> 20);
   }
   *text = std::move(replaced);

@@ -1,4 +1,4 @@
-// What text is searched for: a literal or a regular expression, {"String": ...} or {"Regex": ...}.
+// A search pattern: a literal, {"String": ...}, or a regular expression, {"Regex": ...}.
 #pragma once
 
 #include <optional>
@@ -19,13 +19,13 @@ class Pattern {
   static Pattern Literal(std::string text) { return Pattern(std::move(text)); }  // not empty
   static Result<Pattern> Read(const JsonPlace& place);
 
-  // As Regex::FindAllIn.
+  // As in Regex::FindAllIn.
   Status FindAllIn(std::string_view text, const std::vector<TextRange>& words,
                    std::vector<TextRange>* matches) const;
-  // `text` with each match replaced. kBadInput where it grows past kTextBytesMax.
+  // Replaces each match in `text`. kBadInput if the text would exceed kTextBytesMax.
   Status ReplaceAll(std::string_view by, std::string* text) const;
 
-  // As RegexSearch: the matches some at a time.
+  // Returns matches in batches, like RegexSearch.
   class Search;
 
   // Null for a regular expression.
@@ -39,10 +39,10 @@ class Pattern {
 
 class Pattern::Search {
  public:
-  // Both outlive the search.
+  // Both must outlive the search.
   static Result<Search> Create(const Pattern* pattern, std::string_view text);
   void Begin(const TextRange& word);
-  // Appends the next matches, at most `count`. False: the word has no more.
+  // Appends up to `count` further matches. False if the word has no more.
   Result<bool> Next(size_t count, std::vector<TextRange>* matches);
 
  private:
@@ -54,7 +54,8 @@ class Pattern::Search {
   std::optional<RegexSearch> regex_;
 };
 
-// A string of exactly one character; `otherwise` where it is null, unless that is "".
+// Reads a string of exactly one character. Null gives `otherwise`, or an error if `otherwise` is
+// "".
 Result<std::string> ReadOneCharacter(const JsonPlace& place, std::string_view otherwise);
 
 }  // namespace minisgl::text

@@ -1,4 +1,4 @@
-// The kinds of post-processor, and their keys in tokenizer.json.
+// Reads the kinds of post-processor of tokenizer.json.
 #include "text/tokenizer_json/post_processor.h"
 
 #include <utility>
@@ -9,7 +9,7 @@
 namespace minisgl::text {
 namespace {
 
-constexpr size_t kElementsMax = 256;  // of a template, a token's ids
+constexpr size_t kElementsMax = 256;  // elements of a template, ids of a token
 
 class PostProcessorReader {
  public:
@@ -18,7 +18,7 @@ class PostProcessorReader {
   Status Read(const JsonPlace& place, int depth, Surroundings* around) const {
     if (!place.json().is_object()) return place.MustBe("an object");
     MINISGL_ASSIGN_OR_RETURN(const std::string type, place["type"].String());
-    if (type == "ByteLevel") return {};  // it only moves the places of words
+    if (type == "ByteLevel") return {};  // changes only the offsets of words
     if (type == "TemplateProcessing") return ReadTemplate(place, around);
     if (type == "BertProcessing" || type == "RobertaProcessing") {
       Surroundings added;
@@ -38,7 +38,7 @@ class PostProcessorReader {
       MINISGL_RETURN_IF_ERROR(Read(element, depth + 1, around));
     }
     if (around->prefix.size() > kElementsMax || around->suffix.size() > kElementsMax) {
-      return place.Error("puts more than {} tokens around a text", kElementsMax);
+      return place.Error("adds more than {} tokens before or after a text", kElementsMax);
     }
     return {};
   }
@@ -53,7 +53,7 @@ class PostProcessorReader {
     return elements;
   }
 
-  // A later step stands outside the earlier ones.
+  // Adds the ids of a later step, which enclose those of earlier steps.
   static void Add(const Surroundings& outer, Surroundings* around) {
     around->prefix.insert(around->prefix.begin(), outer.prefix.begin(), outer.prefix.end());
     around->suffix.insert(around->suffix.end(), outer.suffix.begin(), outer.suffix.end());
@@ -81,14 +81,14 @@ class PostProcessorReader {
       const JsonPlace token = piece["SpecialToken"], sequence = piece["Sequence"];
       if (!sequence.is_null()) {
         MINISGL_ASSIGN_OR_RETURN(const std::string id, sequence["id"].String());
-        if (id != "A" || past_text) return sequence.Error("is not the one text \"A\"");
+        if (id != "A" || past_text) return sequence.Error("is not the single text \"A\"");
         past_text = true;
         continue;
       }
       MINISGL_ASSIGN_OR_RETURN(const std::string name, token["id"].String());
       const JsonPlace special = place["special_tokens"][name];
       if (special.is_null()) {
-        return token.Error("is \"{}\", which {}.special_tokens does not have", Visible(name),
+        return token.Error("is \"{}\", which is not in {}.special_tokens", Visible(name),
                            place.path());
       }
       MINISGL_ASSIGN_OR_RETURN(const auto ids, Few(special["ids"]));

@@ -1,5 +1,5 @@
-// What is put around a text ("post_processor" of tokenizer.json): here, the ids before and after a
-// single one.
+// The ids that are added before and after a text ("post_processor" of tokenizer.json). Pairs of
+// texts are not supported.
 #pragma once
 
 #include <functional>
@@ -16,7 +16,7 @@ struct Surroundings {
   std::vector<TokenId> prefix, suffix;
 };
 
-// `place` holds null or an object with "type"; `has_id` says which ids exist.
+// Reads a post-processor from null or an object with "type". `has_id` returns true if an id exists.
 Result<Surroundings> ReadPostProcessor(const JsonPlace& place,
                                        const std::function<bool(int64_t)>& has_id);
 

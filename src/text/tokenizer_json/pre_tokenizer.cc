@@ -1,4 +1,7 @@
-// The kinds of pre-tokenizer, and their keys in tokenizer.json.
+// The kinds of pre-tokenizer, and their construction from tokenizer.json.
+//
+// A long text is split in a stream: a Matcher yields matches in batches, SplitStream groups them
+// into words and passes the words on in parts.
 #include "text/tokenizer_json/pre_tokenizer.h"
 
 #include <algorithm>
@@ -15,18 +18,19 @@ namespace minisgl::text {
 namespace pre_tokenizers {
 namespace {
 
-// GPT-2's words, which byte-level models without a pattern of their own have.
+// The words of GPT-2: the pattern of byte-level models that do not define one.
 constexpr std::string_view kGpt2Pattern =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
 using Pointer = std::unique_ptr<const PreTokenizer>;
 
+// A match, or the text between two matches.
 struct Part {
   TextRange range;
   bool is_match = false;
 };
 
-// The parts of one word as they are after `behavior`, whole words of the result.
+// Groups the parts of one word into words of the result, according to `behavior`.
 void Regroup(const std::vector<Part>& parts, SplitBehavior behavior,
              std::vector<TextRange>* words) {
   const size_t first = words->size();
@@ -59,13 +63,13 @@ void Regroup(const std::vector<Part>& parts, SplitBehavior behavior,
   }
 }
 
-// The matches of a splitter in a text, some at a time, as Pattern::Search has them.
+// Yields the matches of a splitter in batches, with the contract of Pattern::Search.
 struct Matcher {
   std::function<void(const TextRange&)> begin;
   std::function<Result<bool>(size_t, std::vector<TextRange>*)> next;
 };
 
-// Whether a word of the result may end between two parts, whatever stands around them.
+// True if a word of the result always ends between the two parts, whatever their context.
 bool MayCut(const Part& left, const Part& right, SplitBehavior behavior) {
   if (behavior == SplitBehavior::kContiguous) return left.is_match != right.is_match;
   if (behavior == SplitBehavior::kMergedWithPrevious) return left.is_match || !right.is_match;
@@ -73,7 +77,7 @@ bool MayCut(const Part& left, const Part& right, SplitBehavior behavior) {
   return true;
 }
 
-// SplitWords of a long list, part by part.
+// SplitWords for a long list, part by part.
 class SplitStream {
  public:
   SplitStream(const WordList& list, SplitBehavior behavior, bool invert, const WordSink& sink)
@@ -114,7 +118,8 @@ class SplitStream {
     }
   }
 
-  // Makes words of the parts, but of those whose neighbours to come may count.
+  // Groups the parts into words. Unless `all`, keeps the last parts, whose grouping may depend on
+  // parts to come.
   void Group(bool all) {
     size_t end = parts_.size();
     if (!all && end > 0) {
@@ -130,7 +135,7 @@ class SplitStream {
     }
   }
 
-  // Hands the words on once they span as many bytes.
+  // Passes the words on if they span at least `bytes_min` bytes.
   Result<bool> Flush(size_t bytes_min) {
     if (words_.empty()) return true;
     const size_t begin = words_.front().begin;
@@ -212,6 +217,7 @@ class SplitAtCharacters : public PreTokenizer {
   SplitBehavior behavior_;
 };
 
+// Splits at the matches of a pattern.
 class SplitAtPattern : public PreTokenizer {
  public:
   SplitAtPattern(Pattern pattern, SplitBehavior behavior, bool invert)
@@ -234,7 +240,7 @@ class SplitAtPattern : public PreTokenizer {
   bool invert_;
 };
 
-// Writes every word anew; `write` appends it to the text.
+// Rewrites every word: `write`(word, at_start, out) appends its new text to `out`.
 Status Rewrite(WordList* list,
                const std::function<void(std::string_view, bool, std::string*)>& write) {
   WordList written;
@@ -247,13 +253,14 @@ Status Rewrite(WordList* list,
           &written.text);
     written.words.push_back({begin, written.text.size()});
     at_start = false;
-    // Spelling bytes doubles a text at most, and a prefix is a few bytes a word.
+    // The spelling of bytes at most doubles a text, and a prefix adds a few bytes to each word.
     if (written.text.size() > 8 * kTextBytesMax) return BadInput("the text grows too long");
   }
   *list = std::move(written);
   return {};
 }
 
+// Splits at GPT-2's pattern (if it has one) and spells the words as bytes.
 class ByteLevel : public PreTokenizer {
  public:
   ByteLevel(bool add_prefix_space, std::optional<Regex> regex)
@@ -299,6 +306,7 @@ class ByteLevel : public PreTokenizer {
 
 enum class PrependScheme { kFirst, kAlways, kNever };
 
+// Replaces spaces by a mark, and optionally splits before each mark.
 class Metaspace : public PreTokenizer {
  public:
   Metaspace(std::string replacement, PrependScheme scheme, bool split)
@@ -342,7 +350,7 @@ class Metaspace : public PreTokenizer {
   bool split_;
 };
 
-// Words of so many characters, the last of what is left.
+// Splits into words of a fixed number of characters; the last word may be shorter.
 class FixedLength : public PreTokenizer {
  public:
   explicit FixedLength(int64_t length) : length_(length) {}
@@ -451,7 +459,7 @@ Result<Pointer> ReadMetaspace(const JsonPlace& place) {
   MINISGL_ASSIGN_OR_RETURN(const std::string replacement,
                            ReadOneCharacter(place["replacement"], kSpaceSymbol));
   MINISGL_ASSIGN_OR_RETURN(const std::string name, place["prepend_scheme"].String("always"));
-  // An older spelling; it says more where it is false.
+  // An older key; if false, it overrides prepend_scheme.
   MINISGL_ASSIGN_OR_RETURN(const bool adds, place["add_prefix_space"].Bool(true));
   MINISGL_ASSIGN_OR_RETURN(const bool split, place["split"].Bool(true));
   PrependScheme scheme = PrependScheme::kAlways;
@@ -492,7 +500,7 @@ Result<Pointer> ReadPunctuation(const JsonPlace& place) {
   return AtCharacters(&IsPunctuation, behavior);
 }
 
-// Runs of word characters, and of other characters that are no white space.
+// Words are runs of word characters, and runs of other characters except white space.
 Result<Pointer> ReadWhitespace(const JsonPlace&) {
   MINISGL_ASSIGN_OR_RETURN(
       Regex regex, Regex::Compile(R"([\w\x{200c}\x{200d}]+|(?:(?![\w\x{200c}\x{200d}])\S)+)"));
@@ -552,7 +560,7 @@ void SplitWords(const std::vector<TextRange>& matches, SplitBehavior behavior, b
     parts.clear();
     size_t at = word.begin;
     for (; next < matches.size() && matches[next].end <= word.end; ++next) {
-      // An empty match where two words meet is the first one's.
+      // An empty match at the border of two words belongs to the first.
       const TextRange& match = matches[next];
       if (match.begin < at) break;
       if (at < match.begin) parts.push_back({{at, match.begin}, invert});

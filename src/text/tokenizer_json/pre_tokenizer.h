@@ -1,6 +1,6 @@
-// Cuts text into the words that a model encodes one by one ("pre_tokenizer" of tokenizer.json).
+// Cuts a text into words, which are encoded one by one ("pre_tokenizer" of tokenizer.json).
 //
-// Immutable; usable from any thread.
+// Immutable; thread-safe.
 #pragma once
 
 #include <functional>
@@ -16,52 +16,52 @@
 
 namespace minisgl::text {
 
-// A text and the words in it, in order and without overlap; what lies between words is dropped.
+// A text and its words, in order and without overlap. Text between words is dropped.
 struct WordList {
   std::string text;
   std::vector<TextRange> words;  // none is empty
   bool at_start = false;         // the first word begins the whole text
 };
 
-// What becomes of the matches that a text is split at.
+// The treatment of the matches at which a text is split.
 enum class SplitBehavior {
   kRemoved,
-  kIsolated,  // a word each
+  kIsolated,  // each match is a word
   kMergedWithPrevious,
   kMergedWithNext,
-  kContiguous,  // neighbours are one word
+  kContiguous,  // adjacent matches are one word
 };
 
-// Takes the words of a text in order, part by part. False: no more are wanted.
+// Receives the words of a text in order, part by part. Returns false to stop.
 using WordSink = std::function<Result<bool>(WordList)>;
 
-// A list with a longer text is not held as words at once but handed on in parts.
+// The words of a longer text are not all held in memory but passed on in parts.
 inline constexpr size_t kWordPartBytes = size_t{64} << 10;
 
 class PreTokenizer {
  public:
-  // `place` holds null (the identity) or an object with "type".
+  // Reads a pre-tokenizer from null (the identity) or an object with "type".
   static Result<std::unique_ptr<const PreTokenizer>> Read(const JsonPlace& place);
-  // Every match of `pattern` is a word, and so is what lies between matches.
+  // Returns a pre-tokenizer whose words are the matches of `pattern` and the text between them.
   static std::unique_ptr<const PreTokenizer> IsolateMatches(Regex pattern);
 
   virtual ~PreTokenizer() = default;
-  // REQUIRES well-formed UTF-8.
+  // Splits the words of `list`. REQUIRES: well-formed UTF-8.
   virtual Status Run(WordList* list) const = 0;
-  // As Run, but the words go to `sink` some thousand at a time, each part with its own text: memory
-  // is a few bytes for each of the text. False where the sink wanted no more.
+  // As Run, but passes the words to `sink` in parts of about a thousand, each with its own text.
+  // Needs a few bytes of memory per byte of text. False if the sink stopped.
   virtual Result<bool> Stream(WordList list, const WordSink& sink) const {
     MINISGL_RETURN_IF_ERROR(Run(&list));
     return sink(std::move(list));
   }
-  // Whether every character of a text is in some word.
+  // True if every character of a text is in a word.
   virtual bool KeepsAll() const { return true; }
-  // Whether words are bytes as byte-level models spell them (byte_level.h).
+  // True if words are bytes in the spelling of byte-level models (byte_level.h).
   virtual bool SpellsBytes() const { return false; }
 };
 
-// Splits every word of `list` at `matches` of its text; with `invert`, at what lies between them.
-// REQUIRES that they are in order, do not overlap, and that each lies within one word.
+// Splits every word of `list` at `matches`; with `invert`, at the text between the matches.
+// REQUIRES: the matches are in order, do not overlap, and each lies within one word.
 void SplitWords(const std::vector<TextRange>& matches, SplitBehavior behavior, bool invert,
                 WordList* list);
 

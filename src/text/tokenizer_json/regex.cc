@@ -1,4 +1,4 @@
-// Calls of PCRE2, its limits and its errors.
+// Calls PCRE2 within limits and converts its errors to Status.
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include "text/tokenizer_json/regex.h"
 
@@ -13,21 +13,21 @@
 namespace minisgl::text {
 namespace {
 
-constexpr size_t kPatternBytesMax = size_t{64} << 10;  // DeepSeek's, which lists ranges, has 6,000
-constexpr uint32_t kHeapKibMax = 150 << 10;  // backtracking over 1 MiB one by one takes 130 MiB
+constexpr size_t kPatternBytesMax = size_t{64} << 10;  // DeepSeek's, a list of ranges: 6,000
+constexpr uint32_t kHeapKibMax = 150 << 10;  // single-step backtracking over 1 MiB needs 130 MiB
 
-// The work of a text. A run of n spaces that no newline follows costs a few steps for each; nested
-// repeats cost 2^n, and `.*x` n for each place.
+// Upper bound on the steps for a text: a constant, and a rate per byte. A run of n spaces without a
+// newline after it costs a few steps per space; nested repeats cost 2^n steps, `.*x` n per place.
 constexpr uint64_t kMatchStepsMax = 10'000'000;
 constexpr uint64_t kStepsPerByte = 64;
-// PCRE2 tells no steps, only that a limit was reached, and its compiled code counts a run over many
-// characters as one. So a match is tried with few steps on a little of the text first; one that
-// needs more is tried again with four times as many, and what was tried is charged. Words need
-// less than these, and are free.
+// PCRE2 does not report steps, only that a limit was reached, and its compiled code counts a run
+// over many characters as one step. Therefore a match is first tried with few steps on a short part
+// of the text. If that is not enough, it is tried again with four times as much, and the failed
+// attempt is charged. Words need less than the first attempt, so they are not charged.
 constexpr uint32_t kFreeSteps = 256;
 constexpr size_t kFreeBytes = 256;
 constexpr uint32_t kGrowth = 4;
-// Matches after which it is asked whether the search goes on.
+// Number of matches between two polls of whether to continue the search.
 constexpr size_t kMatchesPerQuestion = 4096;
 
 thread_local MatchBudget* g_budget = nullptr;
@@ -74,9 +74,9 @@ Result<Regex> Regex::Compile(std::string_view pattern) {
                                  PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C,
                                  &error, &place, context.get()));
   if (!code->pcre) {
-    return BadInput("the pattern \"{}\" is refused: {}", Visible(pattern), PcreMessage(error));
+    return BadInput("the pattern \"{}\" is invalid: {}", Visible(pattern), PcreMessage(error));
   }
-  // Where a system allows no code to be made, the interpreter does the same.
+  // If the system does not allow generated code, PCRE2's interpreter is used.
   pcre2_jit_compile(code->pcre.get(), PCRE2_JIT_COMPLETE | PCRE2_JIT_PARTIAL_HARD);
   return Regex(std::string(pattern), std::move(code));
 }
@@ -117,9 +117,9 @@ struct RegexSearch::State {
   std::string_view text, subject;
   size_t word_begin = 0;
   size_t from = 0;
-  bool behind_match = false;  // a match ends at `from`
+  bool after_match = false;  // a match ends at `from`
   size_t num_matches = 0;
-  uint32_t step_limit = 0;  // as it was set last
+  uint32_t step_limit = 0;  // the limit set last
   PcrePointer<pcre2_match_data> data;
   PcrePointer<pcre2_match_context> context;
   std::optional<MatchBudget> own_budget;
@@ -147,7 +147,7 @@ void RegexSearch::Begin(const TextRange& word) {
   state_->subject = state_->text.substr(word.begin, word.end - word.begin);
   state_->word_begin = word.begin;
   state_->from = 0;
-  state_->behind_match = false;
+  state_->after_match = false;
 }
 
 Status RegexSearch::TooManySteps() const {
@@ -169,7 +169,7 @@ Result<bool> RegexSearch::Match() {
     const bool is_whole = end == subject.size();
     if (steps != state.step_limit) pcre2_set_match_limit(state.context.get(), steps);
     state.step_limit = steps;
-    // Partial matching gives up at the end of what is shown, where more text might decide.
+    // With partial matching, PCRE2 reports if a match could depend on text after `end`.
     const int found =
         pcre2_match(pcre, units, end, state.from, options | (is_whole ? 0 : PCRE2_PARTIAL_HARD),
                     state.data.get(), state.context.get());
@@ -177,7 +177,7 @@ Result<bool> RegexSearch::Match() {
     if (found == PCRE2_ERROR_NOMATCH) {
       if (is_whole) return false;
       state.from = end;
-      state.behind_match = false;
+      state.after_match = false;
       bytes = kFreeBytes;
     } else if (found == PCRE2_ERROR_PARTIAL) {
       if (!state.budget->Spend(end - state.from)) return TooManySteps();
@@ -186,7 +186,7 @@ Result<bool> RegexSearch::Match() {
       if (!state.budget->Spend(steps) || !state.budget->GoesOn()) return TooManySteps();
       steps = static_cast<uint32_t>(std::min<uint64_t>(uint64_t{steps} * kGrowth, UINT32_MAX));
     } else if (found == PCRE2_ERROR_JIT_STACKLIMIT && (options & PCRE2_NO_JIT) == 0) {
-      options |= PCRE2_NO_JIT;  // the interpreter's memory is the heap
+      options |= PCRE2_NO_JIT;  // the interpreter uses the heap
     } else {
       return BadInput("the pattern \"{}\" fails on a text of {} bytes: {}",
                       Visible(state.regex->pattern_), state.text.size(), PcreMessage(found));
@@ -205,14 +205,14 @@ Result<bool> RegexSearch::Next(size_t count, std::vector<TextRange>* matches) {
       return BadInput("the pattern \"{}\" fails on a text of {} bytes: it moves backwards",
                       Visible(state.regex->pattern_), state.text.size());
     }
-    if (bounds[0] == bounds[1] && bounds[1] == state.from && state.behind_match) {
+    if (bounds[0] == bounds[1] && bounds[1] == state.from && state.after_match) {
       state.from += std::max<size_t>(Utf8CharLength(state.subject.substr(state.from)), 1);
-      state.behind_match = false;
+      state.after_match = false;
       continue;
     }
     matches->push_back({state.word_begin + bounds[0], state.word_begin + bounds[1]});
     state.from = bounds[1];
-    state.behind_match = true;
+    state.after_match = true;
     --count;
     if (++state.num_matches % kMatchesPerQuestion == 0 && !state.budget->GoesOn()) {
       return TooManySteps();

@@ -1,11 +1,11 @@
-// Regular expressions of tokenizer files (Oniguruma's syntax, as tokenizer.json is written for) on
-// PCRE2 with Unicode properties.
+// Regular expressions of tokenizer files: Oniguruma's syntax, for which tokenizer.json is written,
+// executed by PCRE2 with Unicode properties.
 //
-// The properties are those of PCRE2's own version of Unicode (14 on Debian 12); the reference's
-// know Unicode 16, so that characters added in between are letters there and not here.
+// PCRE2 has the properties of Unicode 14 (on Debian 12), the reference those of Unicode 16: letters
+// added in between are not letters here.
 //
-// Matching is bounded: steps over a whole text (MatchBudget) and memory, no use of the machine's
-// stack that grows with the text. Immutable; usable from any thread.
+// Steps over a whole text (MatchBudget) and memory are bounded, and the use of the stack does not
+// grow with the text. Immutable; thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -24,19 +24,20 @@ struct TextRange {
   size_t begin = 0, end = 0;
 };
 
-// What matching may do in one text, all patterns and all matches together, on the thread that made
-// it and as long as it is there (the innermost counts). Where there is none, each search has its
-// own. Work is counted, never time: what is refused depends on pattern and text alone.
+// The budget of matching steps for one text, shared by all patterns and matches. It applies to the
+// thread that created it until it is destroyed; budgets nest, and the innermost applies. Without a
+// budget, each search creates its own. It counts work, not time, so the result depends only on the
+// patterns and the text.
 class MatchBudget {
  public:
-  // `goes_on` (may be empty) is asked now and then; after a false every search fails.
+  // `goes_on` (may be empty) is polled; if it returns false, every search fails.
   explicit MatchBudget(size_t text_bytes, std::function<bool()> goes_on = {});
   ~MatchBudget();
   MatchBudget(const MatchBudget&) = delete;
   MatchBudget& operator=(const MatchBudget&) = delete;
 
   static MatchBudget* Current();
-  // False where there is not so much left.
+  // Takes `steps` from the budget; false if fewer are left.
   bool Spend(uint64_t steps);
   bool GoesOn() { return !goes_on_ || goes_on_(); }
   uint64_t left() const { return left_; }
@@ -49,14 +50,14 @@ class MatchBudget {
 
 class Regex {
  public:
-  // kBadInput where `pattern` is none, is longer than 64 KiB, or has what is not supported.
+  // kBadInput if `pattern` is invalid, is longer than 64 KiB, or uses an unsupported feature.
   static Result<Regex> Compile(std::string_view pattern);
 
-  // Appends the matches in `text` that do not overlap, from left to right; an empty match stands
-  // nowhere directly behind another. kBadInput where that takes too many steps.
-  // REQUIRES well-formed UTF-8.
+  // Appends the matches in `text` from left to right, without overlap; no empty match directly
+  // follows another match. kBadInput if the search takes too many steps.
+  // REQUIRES: well-formed UTF-8.
   Status FindAll(std::string_view text, std::vector<TextRange>* matches) const;
-  // The same in each of `words` as if it were a whole text; places count in `text`.
+  // As FindAll in each of `words`, as if each were a whole text. The ranges refer to `text`.
   Status FindAllIn(std::string_view text, const std::vector<TextRange>& words,
                    std::vector<TextRange>* matches) const;
 
@@ -70,31 +71,31 @@ class Regex {
   std::shared_ptr<const Code> code_;
 };
 
-// A search through the words of a text, some matches at a time. Used by one thread.
+// A search through the words of a text, in batches of matches. Used by one thread.
 class RegexSearch {
  public:
-  // Both outlive the search.
+  // Both must outlive the search.
   static Result<RegexSearch> Create(const Regex* regex, std::string_view text);
   RegexSearch(RegexSearch&&) noexcept;
   RegexSearch& operator=(RegexSearch&&) = delete;
   ~RegexSearch();
 
-  // Goes to the beginning of `word`, which is searched as if it were a whole text.
+  // Starts at the beginning of `word`, which is searched as if it were a whole text.
   void Begin(const TextRange& word);
-  // Appends the next matches, at most `count`. False: the word has no more.
+  // Appends up to `count` further matches. False if the word has no more.
   Result<bool> Next(size_t count, std::vector<TextRange>* matches);
 
  private:
   struct State;
   explicit RegexSearch(std::unique_ptr<State> state);
-  // The next match into the state; false where there is none.
+  // Stores the next match in the state; false if there is none.
   Result<bool> Match();
   Status TooManySteps() const;
   std::unique_ptr<State> state_;
 };
 
-// `pattern` in PCRE2's syntax: what the two spell differently (`\h`, `\s`, `{2,3}+`, `\uHHHH`,
-// classes within classes) is rewritten.
+// Converts `pattern` from Oniguruma's to PCRE2's syntax. Rewrites the constructs that differ: `\h`,
+// `\s`, `{2,3}+`, `\uHHHH`, nested classes (regex_syntax.cc).
 Result<std::string> PcrePattern(std::string_view pattern);
 
 }  // namespace minisgl::text

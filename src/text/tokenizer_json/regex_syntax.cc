@@ -1,9 +1,10 @@
-// Oniguruma's pattern syntax (Ruby's flavour) rewritten as PCRE2's.
-//
-// Written out are the shorthands whose Unicode sets differ (`\s`, `\w`), those of another meaning
-// (`\h`, `\v`), intervals before a `+` (which repeats them; in PCRE2 it makes them possessive),
-// classes within classes, and names of scripts (in PCRE2 they take in what several scripts share).
-// The rest is spelled the same.
+// Converts Oniguruma's pattern syntax (Ruby's flavour) to PCRE2's. These constructs are rewritten:
+//   `\s`, `\w`         their Unicode sets differ
+//   `\h`, `\v`         they have another meaning
+//   `{2,3}+`           repeats the interval; in PCRE2 the `+` makes it possessive
+//   `[a[b]&&[c]]`      nested classes and intersections
+//   `\p{Han}`          in PCRE2 it includes characters shared by several scripts
+// All others are the same in both.
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <fmt/core.h>
 #include <pcre2.h>
@@ -22,7 +23,7 @@ namespace {
 
 constexpr int kClassDepthMax = 8;
 
-// Unicode's White_Space, and what is not; PCRE2's \s has U+180E besides.
+// Unicode's White_Space and its complement; PCRE2's \s also contains U+180E.
 constexpr std::string_view kSpaces =
     "\\x09-\\x0d\\x20\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}"
     "\\x{205f}\\x{3000}";
@@ -30,12 +31,12 @@ constexpr std::string_view kNoSpaces =
     "\\x00-\\x08\\x0e-\\x1f\\x21-\\x{84}\\x{86}-\\x{9f}\\x{a1}-\\x{167f}\\x{1681}-\\x{1fff}"
     "\\x{200b}-\\x{2027}\\x{202a}-\\x{202e}\\x{2030}-\\x{205e}\\x{2060}-\\x{2fff}"
     "\\x{3001}-\\x{10ffff}";
-// The superscripts and fractions of Latin-1 are words' in Oniguruma alone.
+// The superscripts and fractions of Latin-1 are word characters only in Oniguruma.
 constexpr std::string_view kWordCharacters =
     "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\x{b2}\\x{b3}\\x{b9}\\x{bc}-\\x{be}";
 constexpr std::string_view kHexDigits = "0-9a-fA-F";
 
-// Names between "[:" and ":]" whose sets differ.
+// Names between "[:" and ":]" whose sets differ from PCRE2's.
 constexpr std::array<std::pair<std::string_view, std::string_view>, 5> kPosixClasses = {{
     {"alpha", "\\p{Alphabetic}"},
     {"alnum", "\\p{Alphabetic}\\p{Nd}"},
@@ -44,7 +45,7 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 5> kPosixCla
     {"word", kWordCharacters},
 }};
 
-// Long names of general categories, without "_" and in small letters.
+// Long names of general categories, in lower case and without "_".
 constexpr std::array<std::pair<std::string_view, std::string_view>, 37> kCategories = {{
     {"letter", "L"},
     {"casedletter", "L&"},
@@ -88,7 +89,7 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 37> kCategor
 bool IsDigit(char c) { return c >= '0' && c <= '9'; }
 bool IsHexDigit(char c) { return IsDigit(c) || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F'); }
 
-// Whether PCRE2 knows a script of this name.
+// True if PCRE2 has a script of this name.
 bool IsScript(std::string_view name) {
   const bool is_word = !name.empty() && std::all_of(name.begin(), name.end(), [](char c) {
     return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || c == '_' || c == ' ' || c == '-';
@@ -103,7 +104,8 @@ bool IsScript(std::string_view name) {
   return code != nullptr;
 }
 
-// A class: its members, where one class of PCRE2 says them all; and the pattern of one character.
+// A character class as a pattern for one character. `is_plain`: one class of PCRE2 with `members`
+// is enough.
 struct CharacterClass {
   bool is_plain = true;
   std::string members;
@@ -158,7 +160,7 @@ class Rewriter {
       return {};
     }
     out_ += c;
-    // A character is one atom, however many bytes it has.
+    // A character is one atom, even if it has several bytes.
     for (++at_; at_ < pattern_.size() && (pattern_[at_] & 0xC0) == 0x80; ++at_) {
       out_ += pattern_[at_];
     }
@@ -172,12 +174,12 @@ class Rewriter {
     out_ += pattern_[at_++];
     if (!Sees("?")) return {};
     out_ += pattern_[at_++];
-    // Options: what Ruby calls "m" is PCRE2's "s".
+    // Options: Ruby's "m" is PCRE2's "s".
     while (at_ < pattern_.size() && (Sees("i") || Sees("m") || Sees("x") || Sees("-"))) {
       out_ += pattern_[at_] == 'm' ? 's' : pattern_[at_];
       ++at_;
     }
-    // The marks of other kinds of group, and a name, are no atoms.
+    // The prefix of other kinds of group is not an atom.
     while (at_ < pattern_.size() &&
            (Sees(":") || Sees("=") || Sees("!") || Sees("<") || Sees(">"))) {
       out_ += pattern_[at_++];
@@ -185,7 +187,8 @@ class Rewriter {
     return {};
   }
 
-  // Bytes of the interval "{2}", "{2,}", "{,3}" or "{2,3}" that stands here; 0 where none does.
+  // Returns the length of the interval "{2}", "{2,}", "{,3}" or "{2,3}" at the current place; 0 if
+  // there is none.
   size_t Interval() const {
     size_t end = at_ + 1;
     size_t digits = 0;
@@ -212,7 +215,7 @@ class Rewriter {
     out_ += ')';
   }
 
-  // A property's braces and name: "{Letter}" is "{L}", "{Han}" is "{sc:Han}".
+  // Converts the name of a property in braces: "{Letter}" to "{L}", "{Han}" to "{sc:Han}".
   static std::string Property(std::string_view braces) {
     std::string_view name = braces.substr(1, braces.size() - 2);
     const bool negated = name.starts_with("^");
@@ -225,14 +228,14 @@ class Rewriter {
     for (const auto& [long_name, short_name] : kCategories) {
       if (folded == long_name) spelled = short_name;
     }
-    // Without "sc:" a name means the characters that the script uses, as "、" of {Han}.
+    // Without "sc:", PCRE2 includes all characters used with the script, such as "、" for {Han}.
     if (name.size() > 2 && spelled == name && IsScript(name)) spelled = fmt::format("sc:{}", name);
     return fmt::format("{{{}{}}}", negated ? "^" : "", spelled);
   }
 
-  // The escape at the place, past it afterwards.
+  // Reads and converts the escape at the current place.
   Result<std::string> ReadEscape(bool in_class) {
-    if (at_ + 1 >= pattern_.size()) return Refuse("a backslash at its end");
+    if (at_ + 1 >= pattern_.size()) return Refuse("a trailing backslash");
     const char c = pattern_[at_ + 1];
     const auto set = [&](std::string_view members, bool negated) {
       at_ += 2;
@@ -282,7 +285,7 @@ class Rewriter {
     return escape;
   }
 
-  // `\p`, `\P` or `\x` with what follows in braces.
+  // Reads `\p`, `\P` or `\x` with an optional argument in braces.
   Result<std::string> ReadBraces() {
     const std::string start(pattern_.substr(at_, 2));
     at_ += 2;
@@ -294,7 +297,7 @@ class Rewriter {
     return start + (start == "\\x" ? std::string(braces) : Property(braces));
   }
 
-  // One operand of `&&`: members that PCRE2 can list, and classes that it cannot list with them.
+  // One operand of `&&`: members for one class of PCRE2, and classes that cannot be merged into it.
   struct Operand {
     std::string members;
     std::vector<std::string> classes;
@@ -309,7 +312,7 @@ class Rewriter {
     }
   };
 
-  // The class whose "[" is behind the place.
+  // Reads the class whose "[" precedes the current place.
   Result<CharacterClass> ReadClass(int depth) {
     if (depth >= kClassDepthMax) return Refuse("classes nested more than 8 deep");
     const bool negated = Sees("^");
@@ -360,7 +363,7 @@ class Rewriter {
       operand->members += escape;
       return {};
     }
-    if (Sees("]")) operand->members += '\\';  // the first member
+    if (Sees("]")) operand->members += '\\';  // a literal "]" as the first member
     operand->members += pattern_[at_++];
     return {};
   }
@@ -386,8 +389,8 @@ class Rewriter {
   std::string_view pattern_;
   size_t at_ = 0;
   std::string out_;
-  size_t atom_ = 0;             // where in `out_` the last atom begins
-  std::vector<size_t> groups_;  // where the open ones begin
+  size_t atom_ = 0;             // beginning of the last atom in `out_`
+  std::vector<size_t> groups_;  // beginnings of the open groups in `out_`
 };
 
 }  // namespace

@@ -17,15 +17,15 @@ namespace minisgl::text {
 
 struct TokenizerParts {
   struct Role {
-    std::string text;           // "" where there is none
-    std::optional<TokenId> id;  // in the vocabulary or an added token
+    std::string text;           // "" if there is none
+    std::optional<TokenId> id;  // a token of the vocabulary or an added token
   };
 
   std::optional<Bpe> bpe;                             // with the model's vocabulary
-  std::unique_ptr<const Normalizer> normalizer;       // null: none
+  std::unique_ptr<const Normalizer> normalizer;       // null: text is not changed
   std::unique_ptr<const PreTokenizer> pre_tokenizer;  // null: a section is one word
   std::unique_ptr<const SpellingDecoder> decoder;
-  std::vector<AddedTokenRule> added;  // ids may be the vocabulary's own
+  std::vector<AddedTokenRule> added;  // ids may be in the vocabulary
   std::vector<TokenId> prefix, suffix;
   Role bos, eos, unk, pad;
 };

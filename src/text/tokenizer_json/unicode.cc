@@ -1,4 +1,4 @@
-// Unicode's general categories from utf8proc; the rest in ranges.
+// Character properties from the general categories of utf8proc, corrected by tables of ranges.
 #include "text/tokenizer_json/unicode.h"
 
 #include <utf8proc.h>
@@ -30,8 +30,7 @@ struct CharacterRange {
   char32_t first, last;
 };
 
-// What normalisation gives for each character in utf8proc 2.8 (Unicode 15), held against what
-// tokenizers 0.23 gives.
+// The characters that utf8proc 2.8 (Unicode 15) normalises differently from tokenizers 0.23.
 constexpr CharacterRange kNewInNormalization[] = {
     {0x7FD, 0x7FD},     {0x898, 0x89F},     {0x8CA, 0x8D3},     {0x9FE, 0x9FE},
     {0xC3C, 0xC3C},     {0xD3B, 0xD3C},     {0xEBA, 0xEBA},     {0x1715, 0x1715},
@@ -46,7 +45,7 @@ constexpr CharacterRange kNewInNormalization[] = {
     {0x1E130, 0x1E136}, {0x1E2AE, 0x1E2AE}, {0x1E2EC, 0x1E2EF}, {0x1E4EC, 0x1E4EF},
     {0x1F16C, 0x1F16C}, {0x1FBF0, 0x1FBF9}};
 
-// Punctuation that the reference, whose table is Unicode 8's, does not know.
+// Punctuation missing in the reference, whose table is Unicode 8.
 constexpr CharacterRange kNewPunctuation[] = {
     {0x61D, 0x61D},     {0x9FD, 0x9FD},     {0xA76, 0xA76},     {0xC77, 0xC77},
     {0xC84, 0xC84},     {0x1B7D, 0x1B7E},   {0x2E43, 0x2E4F},   {0x2E52, 0x2E5D},
@@ -57,7 +56,7 @@ constexpr CharacterRange kNewPunctuation[] = {
     {0x11C70, 0x11C71}, {0x11EF7, 0x11EF8}, {0x11F43, 0x11F4F}, {0x11FFF, 0x11FFF},
     {0x12FF1, 0x12FF2}, {0x16E97, 0x16E9A}, {0x16FE2, 0x16FE2}, {0x1E95E, 0x1E95F}};
 
-// Numbers that utf8proc 2.8 does not know.
+// Numbers missing in utf8proc 2.8.
 constexpr CharacterRange kNewNumbers[] = {
     {0x10D40, 0x10D49}, {0x116D0, 0x116E3}, {0x11BF0, 0x11BF9},
     {0x11DE0, 0x11DE9}, {0x16130, 0x16139}, {0x16D70, 0x16D79},
@@ -107,7 +106,7 @@ bool IsWordCharacter(char32_t c) {
   const utf8proc_category_t category = Category(c);
   if (category >= UTF8PROC_CATEGORY_LU && category <= UTF8PROC_CATEGORY_NL) return true;
   if (category == UTF8PROC_CATEGORY_PC || c == 0x200C || c == 0x200D) return true;
-  // The circled and squared letters, which are symbols by category.
+  // Circled and squared letters, which have the category of symbols.
   return (c >= 0x24B6 && c <= 0x24E9) || (c >= 0x1F130 && c <= 0x1F149) ||
          (c >= 0x1F150 && c <= 0x1F169) || (c >= 0x1F170 && c <= 0x1F189);
 }

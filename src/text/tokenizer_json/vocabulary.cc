@@ -1,4 +1,4 @@
-// The hash table of Vocabulary: slots hold ids, spellings are compared where they stand.
+// The hash table of Vocabulary. Slots contain ids; spellings are compared in place.
 #include "text/tokenizer_json/vocabulary.h"
 
 #include <functional>
@@ -33,13 +33,13 @@ Status Vocabulary::Add(std::string spelling, int64_t id) {
     return BadInput("\"{}\" has id {}; ids must be 0 to {}", Visible(spelling), id,
                     kVocabularyIdsMax - 1);
   }
-  if (spelling.empty()) return BadInput("the token of id {} has no text", id);
+  if (spelling.empty()) return BadInput("the token with id {} has no text", id);
   if (spelling.size() > kPieceBytesMax) {
-    return BadInput("the token of id {} has {} bytes; at most {} are supported", id,
+    return BadInput("the token with id {} has {} bytes; at most {} are supported", id,
                     spelling.size(), kPieceBytesMax);
   }
   if (Has(static_cast<TokenId>(id))) {
-    return BadInput("id {} stands for \"{}\" and for \"{}\"", id, Visible(spellings_[id]),
+    return BadInput("id {} belongs to both \"{}\" and \"{}\"", id, Visible(spellings_[id]),
                     Visible(spelling));
   }
   if (const auto taken = Find(spelling)) {

@@ -1,7 +1,7 @@
-// The spellings of a model's tokens and their ids, both ways.
+// The two-way map between the spellings of a model's tokens and their ids.
 //
-// A spelling is any bytes (not empty, at most kPieceBytesMax); ids may have holes. Built once, then
-// immutable and usable from any thread.
+// A spelling is any string of 1 to kPieceBytesMax bytes; ids may have gaps. Immutable after
+// building; thread-safe.
 #pragma once
 
 #include <optional>
@@ -14,8 +14,8 @@
 
 namespace minisgl::text {
 
-// Ids are below this: real vocabularies have 262,144 tokens, and a table of so many is allocated
-// for one id in a file.
+// Upper bound on ids: real vocabularies have 262,144 tokens, and a single large id in a file makes
+// the table that large.
 inline constexpr TokenId kVocabularyIdsMax = 1 << 21;
 
 class Vocabulary {
@@ -25,19 +25,19 @@ class Vocabulary {
 
   std::optional<TokenId> Find(std::string_view spelling) const;
   bool Has(TokenId id) const { return id >= 0 && id < ids_end() && !spellings_[id].empty(); }
-  // "" where there is no such id.
+  // "" if the id does not exist.
   const std::string& Spelling(TokenId id) const;
   TokenId ids_end() const { return static_cast<TokenId>(spellings_.size()); }  // largest id + 1
   size_t num_tokens() const { return num_tokens_; }
 
  private:
-  // Where in `slots_` a spelling is, or would be.
+  // Returns the slot of a spelling, or the slot in which it would be inserted.
   size_t SlotOf(std::string_view spelling) const;
   void Grow();
 
-  std::vector<std::string> spellings_;  // by id; "" in a hole
-  // Ids by their spellings' hashes: open-addressed, a power of two large, at most half full; -1
-  // where free. Half the memory and time of a map that keeps the spellings again.
+  std::vector<std::string> spellings_;  // by id; "" in a gap
+  // Ids by the hash of their spelling, -1 if free. Open addressing, size a power of two, at most
+  // half full. Needs half the memory and time of a map with its own copies of the spellings.
   std::vector<TokenId> slots_;
   size_t num_tokens_ = 0;
 };
