@@ -1,9 +1,9 @@
 #!/bin/sh
 # Builds minisgl and asks the demo model sixty questions about one long list of notes. The notes are computed once and
 # shared through the prefix cache. Run it from anywhere: sh prompts/demo.sh
-# On a terminal it ends with some of the answers. Otherwise all sixty go to standard output, a JSON row each, and the rest to
+# On a terminal it prints some of the answers. Otherwise all sixty go to standard output, one JSON row each, and messages to
 # standard error.
-# The program alone is built, in the folder build: for the CPU, and for the GPU if this machine has one.
+# Builds only the program, in the folder build: for the CPU, and for the GPU if this machine has one.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 . tests/packages.sh
@@ -18,7 +18,7 @@ trap 'exit 1' HUP INT TERM
 
 say() { printf '%s\n' "$*" >&2; }
 
-# fail LOG WHAT: the last lines of LOG, what failed, what to do; ends with 1.
+# fail LOG WHAT: prints the last lines of LOG, what failed and what to do; ends with 1.
 fail() {
     grep -vE '^\[[0-9]+/[0-9]+\]|^ninja: Entering|^(ccache )?(c\+\+|g\+\+) ' "$1" | tail -n 20 >&2
     say "$2"
@@ -26,23 +26,23 @@ fail() {
     exit 1
 }
 
-# The architectures of this machine's GPUs as nvcc calls them, separated by commas; "unknown" if they cannot be told, "old" if all
-# are older than those the program has code for; nothing if there is no GPU.
+# Prints the architectures of this machine's GPUs in nvcc's spelling, separated by commas; "unknown" if they cannot be
+# determined, "old" if the program supports none of them, nothing if there is no GPU.
 gpu_archs() {
     [ -e /dev/nvidia0 ] || [ -e /dev/dxg ] || return 0
     smi=$(command -v nvidia-smi || echo /usr/lib/wsl/lib/nvidia-smi)
     found=$("$smi" --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | tr -d ' .' | grep -E '^[0-9]+$' | sort -nu)
     if [ -z "$found" ]; then
-        # /dev/dxg is there with GPUs of other makers too.
+        # /dev/dxg exists with GPUs of other vendors too.
         [ ! -e /dev/nvidia0 ] || echo unknown
         return 0
     fi
-    # Code for compute capability 9.0 uses instructions that 9.0 alone has.
+    # Code for compute capability 9.0 uses instructions that only 9.0 has (sm_90a).
     printf '%s\n' "$found" |
         awk '$1 >= 80 { printf "%ssm_%s%s", separator, $1, $1 == 90 ? "a" : ""; separator = "," } END { if (!separator) print "old" }'
 }
 
-# CUDA 12 or newer.
+# True if nvcc is of CUDA 12 or newer.
 has_nvcc() {
     nvcc=$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)
     [ -x "$nvcc" ] || return 1
@@ -50,23 +50,23 @@ has_nvcc() {
     [ "${release:-0}" -ge 12 ]
 }
 
-# Sets `options` for what this machine has, and `gpu` to what code for it is called, or to nothing.
+# Sets `options` for this machine, and `gpu` to the architectures to build for, or to nothing.
 choose_options() {
-    # Several files are compiled as one, which takes a third of the time.
+    # Compiling several files as one takes a third of the time.
     options="--buildtype=release -Dtests=disabled -Dunity=on -Dunity_size=20"
     gpu=$(gpu_archs)
     case $gpu in
     "") ;;
     old)
-        say "The GPU here is older than compute capability 8.0: this build is for the CPU."
+        say "This machine's GPU is older than compute capability 8.0: this build is for the CPU."
         gpu=""
         ;;
     *)
         if ! has_nvcc; then
-            say "There is a GPU here, but no nvcc of CUDA 12 or newer to build for it: this build is for the CPU."
+            say "This machine has a GPU, but no nvcc of CUDA 12 or newer: this build is for the CPU."
             gpu=""
         elif [ "$gpu" = unknown ]; then
-            say "There is a GPU here, but no nvidia-smi that tells its kind: this build is for several kinds."
+            say "This machine has a GPU, but no nvidia-smi that names its architecture: this build is for several architectures."
         else
             options="$options -Dgpu_archs=$gpu"
         fi
@@ -76,21 +76,21 @@ choose_options() {
 }
 
 check_meson() {
-    version=$(meson --version 2>/dev/null) || { say "There is no meson. Install version 1.0.1 or newer: pip install meson"; exit 1; }
+    version=$(meson --version 2>/dev/null) || { say "meson is not installed. Install version 1.0.1 or newer: pip install meson"; exit 1; }
     if [ "$(printf '1.0.1\n%s\n' "$version" | sort -t. -k1,1n -k2,2n -k3,3n | head -n 1)" != 1.0.1 ]; then
         say "meson $version is too old: 1.0.1 or newer is needed. One way: pip install --user 'meson>=1.0.1'"
         exit 1
     fi
 }
 
-# Configures the folder build from nothing, whatever an earlier failure left in it.
+# Configures the folder build from the beginning, after removing the state of an earlier failure.
 configure_anew() {
     rm -rf build/meson-private build/meson-info build/build.ninja build/.ninja_log build/.ninja_deps
     # shellcheck disable=SC2086
     meson setup build $options >"$log" 2>&1 && [ -f build/build.ninja ]
 }
 
-# A folder that is configured already is changed only for a GPU.
+# Configures the folder build. If it is configured, changes it only for a GPU.
 configure() {
     if [ -f build/build.ninja ]; then
         # shellcheck disable=SC2086
@@ -107,7 +107,7 @@ configure() {
     esac
 }
 
-# Shows what ninja does, read from standard input: on a terminal in one line, else every fifteen seconds.
+# Shows the progress of ninja, read from standard input: on a terminal in one line, otherwise every fifteen seconds.
 show_progress() {
     shown=$(date +%s)
     begun=$shown
@@ -139,7 +139,7 @@ build() {
     [ "$status" = 0 ]
 }
 
-# Some of the questions with their answers, how many are right, and what was shared. Reads the questions, then the rows.
+# show_answers ROWS: prints some of the questions with their answers, how many answers are right, and how much was shared.
 show_answers() {
     LC_ALL=C awk -v shown_max=6 '
         function member(name,    at) {
@@ -178,7 +178,7 @@ show_answers() {
 install_packages $BUILD_PACKAGES || exit 1
 free=$(df -Pk . | awk 'END { print int($4 / 1024) }')
 if [ ! -x "$program" ] && [ "$free" -lt "$megabytes_needed" ]; then
-    say "The disk has $free MB left, and building takes $megabytes_needed. Free some room and run this again."
+    say "The disk has $free MB left, and building takes $megabytes_needed. Free some space and run this again."
     exit 1
 fi
 log=$(mktemp) || exit 1
@@ -188,10 +188,11 @@ choose_options
 [ -f build/build.ninja ] && was_there=yes || was_there=no
 configure
 say "Building (a minute or two the first time)"
-# What neither the compiler nor a lack of room or memory explains comes from files that an earlier failure or another version left.
+# If neither the compiler nor a full disk nor a lack of memory explains the failure, files of an earlier failure or of another
+# version may: the folder is configured again.
 if ! build && { [ $was_there = no ] ||
     grep -qiE '^[^ ]+:[0-9]+:[0-9]+: (fatal )?error:|no space left|killed signal|cannot allocate memory' "$log" ||
-    ! { say "The folder build is not whole: configuring it again" && configure_anew && build; }; }; then
+    ! { say "The folder build is incomplete: configuring it again" && configure_anew && build; }; }; then
     fail "$log" "The program was not built."
 fi
 say "Built in $(($(date +%s) - start)) s"

@@ -1,5 +1,5 @@
-"""prompts/demo.sh on machines that lack something, as TAP: a copy of it is run with stubs in the place of meson, ninja, the
-package tools, nvcc and nvidia-smi, and what it says and ends with is compared.
+"""Tests prompts/demo.sh on machines that lack something, as TAP: runs a copy of it with stubs for meson, ninja, the package
+tools, nvcc and nvidia-smi, and compares its messages and its exit status.
 
     python3 tests/demo_script.py SOURCE_ROOT
 """
@@ -14,7 +14,7 @@ from pathlib import Path
 SOURCE_ROOT = Path(sys.argv[1]).resolve()
 TOOLS = ["sh", "awk", "sed", "grep", "sort", "head", "tail", "df", "date", "mktemp", "rm", "cat", "tr", "dirname", "mkdir", "env",
          "touch", "cp", "chmod", "wc"]
-# What the stubs do where a case says nothing else: all goes well, and every call is noted.
+# The stubs of a machine on which everything succeeds; a case replaces some of them. Every call is recorded.
 STUBS = {
     "dpkg-query": 'printf "install ok installed"',
     "apt-get": "exit 0",
@@ -36,7 +36,7 @@ COMPILER_ERROR = 'echo "../src/a.cc:3:7: error: no member named x"; exit 1'
 
 
 class Machine:
-    """A folder with the demo, and a PATH that holds what a case gives it."""
+    """A folder with the demo, and a PATH of the tools and stubs of one case."""
 
     def __init__(self, folder, stubs, gpu):
         self.folder, self.calls = folder, folder / "calls"
@@ -90,11 +90,11 @@ def half_configured(root):
     (root / "build/meson-private/coredata.dat").touch()
 
 
-# Meson says so of a folder that it configured before, and ends with 0 though there is no build.ninja.
+# Meson refuses a folder that it configured before, and ends with 0 although there is no build.ninja.
 REFUSES_CONFIGURED = """case $1 in --version) echo 1.0.1; exit ;; esac
     if [ -f build/meson-private/coredata.dat ]; then echo "Directory already configured."; exit 0; fi
     mkdir -p build/meson-private; touch build/build.ninja"""
-BUILDS_WHAT_IS_WHOLE = ('if grep -q "cut off" build/build.ninja; then echo "ninja: error: build.ninja:1: expected ="; exit 1; fi\n'
+BUILDS_IF_CONFIGURED = ('if grep -q "cut off" build/build.ninja; then echo "ninja: error: build.ninja:1: expected ="; exit 1; fi\n'
                         + STUBS["ninja"])
 
 case("all goes well", status=0, says=["1 of 2 answers are right", "800 prompt tokens 780 (97 %)", "Next, talk to the model"],
@@ -104,7 +104,7 @@ case("a package that another needs is missing", {"meson": 'case $1 in --version)
      says=['ERROR: Dependency "fmt" not found', "could not be configured", "libfmt-dev"])
 case("meson is old", {"meson": "echo 0.61.2"}, says=["meson 0.61.2 is too old: 1.0.1"], calls_not=["ninja"])
 case("meson is newer than two digits", {"meson": STUBS["meson"].replace("1.0.1", "1.10.0")}, status=0)
-case("no meson", {"meson": None}, says=["There is no meson"])
+case("no meson", {"meson": None}, says=["meson is not installed"])
 case("neither root nor sudo", {"dpkg-query": "exit 1", "id": "echo 1000"},
      says=["only root can install", "As root: apt-get install g++ meson"], calls_not=["apt-get", "meson"])
 case("sudo refuses", {"dpkg-query": "exit 1", "id": "echo 1000", "sudo": 'echo "sudo: a password is required" >&2; exit 1'},
@@ -116,36 +116,36 @@ case("a system without the packages", {"dpkg-query": "exit 1", "apt-get":
      'case $1 in update) exit 0 ;; esac; echo "E: Unable to locate package libhwy-dev"; exit 100'},
      says=["Unable to locate package libhwy-dev", "Debian 12"])
 case("no apt", {"dpkg-query": None, "apt-get": None}, status=0, says=["This system has no apt", "g++ meson"])
-case("little room on the disk", {"df": 'echo "Filesystem 1024-blocks Used Available Capacity Mounted on"; echo "a 9 9 51200 9% /"'},
+case("little space on the disk", {"df": 'echo "Filesystem 1024-blocks Used Available Capacity Mounted on"; echo "a 9 9 51200 9% /"'},
      says=["The disk has 50 MB left"], calls_not=["meson setup"])
 case("the disk is full while it builds", {"ninja": 'echo "a.s: Fatal error: can\'t write: No space left on device"; exit 1'},
      says=["No space left on device", "The disk is full"])
 case("the compiler refuses", {"ninja": COMPILER_ERROR}, prepare=broken_build,
      says=["../src/a.cc:3:7: error", "The program was not built"], calls_not=["meson setup"])
-case("the memory runs out", {"ninja": 'echo "c++: fatal error: Killed signal terminated program cc1plus"; exit 1'},
+case("out of memory", {"ninja": 'echo "c++: fatal error: Killed signal terminated program cc1plus"; exit 1'},
      says=["Killed signal", "NINJAFLAGS=-j1"])
-case("a build folder that is broken", {"ninja": BUILDS_WHAT_IS_WHOLE, "meson": STUBS["meson"].replace(
+case("a build folder that is broken", {"ninja": BUILDS_IF_CONFIGURED, "meson": STUBS["meson"].replace(
      "touch build/meson-private/coredata.dat", "echo whole >build/build.ninja; touch")}, prepare=broken_build, status=0,
-     says=["not whole: configuring it again", "1 of 2"], calls=["meson setup build"])
+     says=["incomplete: configuring it again", "1 of 2"], calls=["meson setup build"])
 case("a build folder that is half configured", {"meson": REFUSES_CONFIGURED}, prepare=half_configured, status=0, says=["1 of 2"])
 case("the program fails", {"ninja": STUBS["ninja"] + '\necho "exit 3" | cat - >build/src/cli/minisgl; chmod +x build/src/cli/minisgl'},
      status=3, says=["Built in"])
 case("a GPU and nvcc", {"nvidia-smi": CAPABILITY, "nvcc": NVCC}, gpu="nvidia0", status=0,
      says=["for the CPU and for the GPU (sm_89)"], calls=["-Dgpu_archs=sm_89 -Dcuda=auto"])
-case("a GPU of the kind 9.0", {"nvidia-smi": "echo 9.0", "nvcc": NVCC}, gpu="nvidia0", status=0, calls=["-Dgpu_archs=sm_90a "])
+case("a GPU of compute capability 9.0", {"nvidia-smi": "echo 9.0", "nvcc": NVCC}, gpu="nvidia0", status=0, calls=["-Dgpu_archs=sm_90a "])
 case("a GPU under WSL", {"nvidia-smi": CAPABILITY, "nvcc": NVCC}, gpu="dxg", status=0, calls=["-Dgpu_archs=sm_89 "])
-case("a GPU of another maker under WSL", gpu="dxg", status=0, says_not=["GPU"], calls=["-Dcuda=disabled"])
+case("a GPU of another vendor under WSL", gpu="dxg", status=0, says_not=["GPU"], calls=["-Dcuda=disabled"])
 case("a GPU, and a build folder for the CPU", {"nvidia-smi": CAPABILITY, "nvcc": NVCC}, gpu="nvidia0", status=0,
      prepare=lambda root: ((root / "build").mkdir(), (root / "build/build.ninja").touch()),
      says=["for the CPU and for the GPU (sm_89)"], calls=["meson setup --reconfigure build"])
 case("a GPU and no nvcc", {"nvidia-smi": CAPABILITY}, gpu="nvidia0", status=0,
-     says=["no nvcc of CUDA 12 or newer to build for it: this build is for the CPU"], calls=["-Dcuda=disabled"])
+     says=["no nvcc of CUDA 12 or newer: this build is for the CPU"], calls=["-Dcuda=disabled"])
 case("a GPU and an old nvcc", {"nvidia-smi": CAPABILITY, "nvcc": NVCC.replace("12.4", "11.8")}, gpu="nvidia0", status=0,
      says=["no nvcc of CUDA 12 or newer"], calls=["-Dcuda=disabled"])
 case("a GPU and an nvcc that does not work", {"nvidia-smi": CAPABILITY, "nvcc": NVCC, "meson": STUBS["meson"].replace("sm_89", "no")},
      gpu="nvidia0", status=0, says=["nvcc cannot build for this GPU"], says_not=["and for the GPU ("])
 case("a GPU and an nvidia-smi that fails", {"nvidia-smi": 'echo "Failed to initialize NVML"; exit 18', "nvcc": NVCC}, gpu="nvidia0",
-     status=0, says=["no nvidia-smi that tells its kind"], calls=["-Dcuda=auto"], says_not=["sm_75"])
+     status=0, says=["no nvidia-smi that names its architecture"], calls=["-Dcuda=auto"], says_not=["sm_75"])
 case("a GPU that is too old", {"nvidia-smi": "echo 7.5", "nvcc": NVCC}, gpu="nvidia0", status=0,
      says=["older than compute capability 8.0"], calls=["-Dcuda=disabled"])
 
@@ -158,7 +158,7 @@ for number, (name, stubs, gpu, prepare, status, says, says_not, calls, calls_not
             prepare(Path(folder))
         result = machine.run()
         called = "\n" + machine.calls.read_text()
-        faults = [f"ends with {result.returncode} in the place of {status}"] if result.returncode != status else []
+        faults = [f"ends with {result.returncode} instead of {status}"] if result.returncode != status else []
         faults += [f"does not say: {text}" for text in says if text not in result.stderr]
         faults += [f"says: {text}" for text in says_not if text in result.stderr]
         faults += [f"does not call: {text}" for text in calls if text not in called]
@@ -166,7 +166,7 @@ for number, (name, stubs, gpu, prepare, status, says, says_not, calls, calls_not
         left = sorted(path.name for path in Path(folder).glob("tmp.*"))
         faults += [f"leaves {name}" for name in left]
         if status == 0 and len(result.stdout.splitlines()) != 2:
-            faults.append("standard output is not the rows")
+            faults.append("standard output does not hold the rows")
         if status != 0 and result.stdout:
             faults.append("standard output is not empty")
     all_pass &= not faults

@@ -8,7 +8,7 @@ LONG_PACKAGES="clang-tidy"
 # explain_failure LOG: prints to standard error what to do about the failed command whose output is in LOG.
 explain_failure() {
     if grep -qi "no space left" "$1"; then
-        echo "The disk is full ($(df -Pk . | awk 'END { printf "%d MB left on %s", $4 / 1024, $6 }')). Free some room and run this again." >&2
+        echo "The disk is full ($(df -Pk . | awk 'END { printf "%d MB left on %s", $4 / 1024, $6 }')). Free some space and run this again." >&2
     elif grep -qiE "could not resolve|temporary failure|could not connect|unable to connect|network is unreachable|connection timed out" "$1"; then
         echo "The package server cannot be reached. Check the network (behind a proxy: http_proxy) and run this again." >&2
     elif grep -qiE "unable to locate package|has no installation candidate" "$1"; then

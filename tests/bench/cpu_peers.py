@@ -510,7 +510,7 @@ def main():
     samples = Samples()
     try:
         measure_all(args, cases, samples)
-    finally:  # what was measured until somebody lost patience is shown too
+    finally:  # an interrupted run shows what it has measured
         make_table(samples, cases, args.isa).print()
         print(f"load after: {os.getloadavg()[0]:.2f}")
         if args.json:

@@ -1,11 +1,11 @@
-"""What every instance of every CUDA kernel takes, as a table: registers, shared memory, stack, spills.
+"""Prints the resources of every instance of every CUDA kernel as a table: registers, shared memory, stack, spills.
 
     python3 tests/bench/kernel_resources.py [--arch sm_90a] [--cuobjdump PATH] [NAME...]
 
 Compiles cuda/kernels/*.cu (or those named) with nvcc for one architecture and reads what ptxas reports. With a
-cuobjdump (the CUDA toolkit has it, and PyPI's triton), counts of instructions follow: 16-byte loads
-from memory, asynchronous 16-byte copies, matrix loads from shared memory, tensor-core products,
-local-memory accesses. Ends with 1 where a kernel spills.
+cuobjdump (part of the CUDA toolkit and of PyPI's triton) it also counts instructions: 16-byte loads from memory,
+asynchronous 16-byte copies, matrix loads from shared memory, tensor-core products, local-memory accesses. Exits with 1 if
+a kernel spills.
 """
 import argparse
 import re

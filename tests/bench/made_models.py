@@ -1,8 +1,7 @@
 """Model files with made-up weights, for benchmarks: GGUF for llama.cpp, a model directory (safetensors) for this program.
 
-Speed does not depend on the values, so a tensor is one block of random numbers again and again, small enough that
-activations stay finite. Of a configuration (config.json) the families llama and qwen3 are known. Needs the standard
-library alone.
+Speed does not depend on the values, so a tensor is one block of random numbers repeated, small enough that activations
+stay finite. Supports configurations (config.json) of the families llama and qwen3. Needs only the standard library.
 """
 import json
 import random
@@ -11,14 +10,14 @@ from pathlib import Path
 
 BLOCK_BYTES = 34 << 19  # a multiple of the 34 bytes of a Q8_0 block and of 2
 GGUF_ALIGNMENT = 32
-# As the format numbers them.
+# The numbers of the format.
 GGUF_UINT32, GGUF_FLOAT32, GGUF_STRING = 4, 6, 8
 GGML_F32, GGML_Q8_0, GGML_BF16 = 0, 8, 30
 FILE_TYPES = {"bf16": 32, "q8_0": 7}
 
 
 def masked_block(keep, fixed):
-    """Random bytes of which `keep` says the bits that stay and `fixed` those that are set, both repeated."""
+    """Random bytes: `keep` masks the bits that stay random, `fixed` holds those that are set; both are repeated."""
     count = BLOCK_BYTES // len(keep)
     bits = random.Random(0).getrandbits(8 * BLOCK_BYTES)
     bits = bits & int.from_bytes(keep * count, "little") | int.from_bytes(fixed * count, "little")

@@ -1,10 +1,10 @@
-"""What the prefix cache is worth on prompts that share a long stem: computed tokens, and time against --cache naive.
+"""Measures the gain of the prefix cache on prompts with a long common prefix: computed tokens, and time against --cache naive.
 
     python3 tests/bench/prefix_sharing.py [MINISGL] [--rounds N]
 
 Runs prompts/notes.jsonl through the demo model with the default options and with --cache naive in turn, and prints the
-medians and their ratio. Both are whole runs as the program itself times them (from the first row submitted to the last
-answer), so starting up counts for neither.
+medians and their ratio. Times are those of the program, from the first submitted row to the last answer, without the
+start.
 """
 import argparse
 import json

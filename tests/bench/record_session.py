@@ -4,8 +4,8 @@
     python3 tests/bench/record_session.py PROGRAM [FOLDER]
 
 Drives the program in a pseudo-terminal and writes FOLDER/session.cast (asciicast v2, for `asciinema play`) and
-FOLDER/session.svg (the same as an animation; where nothing moves, its last picture). FOLDER is man/ without one. Long waits
-are cut. Run by hand when what the program says has changed.
+FOLDER/session.svg (the same as an animation, or its last picture where animations are off). FOLDER defaults to man/. Long
+waits are cut. Run it by hand after the program's output has changed.
 """
 import fcntl
 import json
@@ -26,13 +26,13 @@ import pyte
 
 ROOT = Path(__file__).resolve().parents[2]
 COLUMNS, ROWS = 110, 24
-WAIT_MAX_S = 0.9       # nobody likes to watch a machine think
-TYPING_S = 0.035       # a quick typist
-READ_S = 1.6           # after each command, to read what it said
-END_S = 6.0            # before the animation begins again
-SILENCE_MAX_S = 60     # something is wrong then
-FRAME_S = 0.15         # the animation moves at most so often
-COPIES = 40            # of the sixty rows of prompts/notes.jsonl: enough to see some progress
+WAIT_MAX_S = 0.9       # longer waits are cut
+TYPING_S = 0.035       # between two keys
+READ_S = 1.6           # after each command, to read its output
+END_S = 6.0            # before the animation restarts
+SILENCE_MAX_S = 60     # after this the recording fails
+FRAME_S = 0.15         # least time between two pictures of the animation
+COPIES = 40            # of the sixty rows of prompts/notes.jsonl, so that progress shows
 
 CELL_W, CELL_H, MARGIN = 8, 17, 14
 FOREGROUND, BACKGROUND = "#e6edf3", "#0d1117"

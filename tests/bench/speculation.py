@@ -1,9 +1,9 @@
-"""What drafted tokens gain: the same prompts with and without, turn about on one machine.
+"""Measures the gain of drafted tokens: the same prompts with and without drafts, in turns on one machine.
 
     python3 tests/bench/speculation.py [--binary PATH] [--rounds N] [--drafts K]
 
 For answers that repeat their prompt (notes.jsonl) and open text (stories.jsonl), one request at a time and eight at once.
-Prints steps and median seconds of each, and their ratio; fails where an answer differs.
+Prints steps and median seconds of each, and their ratio; fails if an answer differs.
 """
 import argparse
 import json

@@ -1,10 +1,10 @@
-"""Processor time of turning text into token ids: this program's against that of the tokenizers library.
+"""Measures the processor time of tokenizing text: this program against the tokenizers library.
 
     python3 tests/bench/tokenizing.py PROGRAM MODEL_DIR TEXT_FILE [REPEAT]
 
 Needs the tokenizers package, and a MODEL_DIR with a tokenizer.json. TEXT_FILE is cut into prompts of about 64 KiB at
-line ends. Of the program it is `minisgl tokenize` over all prompts, less the same over none (starting and loading); of
-the library one thread's encode(). Both ids are compared. The best of REPEAT runs (3) counts.
+line ends. The program's time is that of `minisgl tokenize` over all prompts minus that over none (start and loading); the
+library's time is one thread's encode(). The ids of both are compared. The best of REPEAT runs (default 3) counts.
 """
 import json
 import os
