@@ -5,6 +5,7 @@
 #include <optional>
 #include <vector>
 
+#include "batch/row_text.h"
 #include "minisgl/base/file_kind.h"
 #include "minisgl/base/json.h"
 
@@ -15,7 +16,6 @@ namespace {
 constexpr size_t kLinesMax = 10;
 // What a writer of JSON may put between the beginning of an array and its first element.
 constexpr size_t kLookAhead = 100;
-constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 constexpr std::string_view kSpace = " \t\r\n";
 
 constexpr const char* kObjects = "give one JSON object a line";

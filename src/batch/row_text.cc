@@ -9,7 +9,6 @@
 namespace minisgl::batch {
 namespace {
 
-constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 // More than any id of a row has: each of its bytes may be an escape of six.
 constexpr size_t kRawIdBytesMax = 6 * 4096 + 2;
 

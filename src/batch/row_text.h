@@ -9,6 +9,9 @@
 
 namespace minisgl::batch {
 
+// UTF-8's byte order mark, which a text may begin with.
+inline constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
+
 // The bytes of the member `metadata` of the row, or of its `body`; on one line, as line breaks
 // between its values become blanks. REQUIRES that `text` is valid JSON and has the member.
 std::string RawMetadata(std::string_view text, bool in_body);

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "batch/row.h"
+#include "batch/row_text.h"
 #include "minisgl/base/log.h"
 #include "minisgl/base/mapped_file.h"
 #include "minisgl/base/utf8.h"
@@ -23,7 +24,6 @@ namespace {
 
 constexpr size_t kInputBytes = size_t{1} << 16;
 constexpr int kSilentWait_ms = 1000;
-constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 
 // For telling a block of a file from what it became: each step can be undone, so that one changed
 // word always gives another hash.
