@@ -89,7 +89,7 @@ class RopeReader {
             ? "\"default\" and \"longrope\" are supported for this model_type"
             : "\"default\", \"linear\", \"llama3\", \"yarn\", \"longrope\" and \"dynamic\" are "
               "supported";
-    const std::string type = object->OptionalString(key, supported).value_or("default");
+    std::string type = object->OptionalString(key, supported).value_or("default");
     if (type == "default" || type == "none") return "default";
     const bool longrope = type == "longrope";
     if (entry_.yarn_is_longrope) {
