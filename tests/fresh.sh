@@ -151,6 +151,7 @@ repeat() {
 }
 
 run_loaded() {
+    threaded="base runtime batch chat cli faults"
     # shellcheck disable=SC2086
     install_packages $BUILD_PACKAGES $TEST_PACKAGES || exit 1
     # A separate build with all cases: that of run.sh has a third of them.
@@ -164,15 +165,16 @@ run_loaded() {
     done
     # shellcheck disable=SC2064
     trap "kill $busy; finish" EXIT
-    for suite in base runtime cli faults; do
+    for suite in $threaded; do
         repeat 10 "$suite, every core busy" meson test -C build-loaded --no-rebuild --suite "$suite"
     done
-    repeat 1 "the others, every core busy" meson test -C build-loaded --no-rebuild --no-suite base --no-suite runtime --no-suite cli \
-        --no-suite faults --timeout-multiplier 4
+    # shellcheck disable=SC2046
+    repeat 1 "the others, every core busy" meson test -C build-loaded --no-rebuild $(printf -- '--no-suite %s ' $threaded) \
+        --timeout-multiplier 4
     # shellcheck disable=SC2086
     kill $busy
     trap finish EXIT
-    for suite in base runtime cli faults; do
+    for suite in $threaded; do
         repeat 10 "$suite, one processor" taskset -c 0 meson test -C build-loaded --no-rebuild --suite "$suite"
     done
 }
