@@ -5,9 +5,9 @@
 
 namespace minisgl {
 
-using TokenId = int32_t;  // of the model's vocabulary
-using PageId = int32_t;   // of the KV pool: [0, num_pages)
+using TokenId = int32_t;       // of the model's vocabulary
+using PageId = int32_t;        // of the KV pool: [0, num_pages)
 using WindowPageId = int32_t;  // of the window pages: [0, num_window_pages)
-using StepId = uint64_t;  // of a launched batch, counting from 1
+using StepId = uint64_t;       // of a launched batch, counting from 1
 
 }  // namespace minisgl
