@@ -37,9 +37,9 @@ Status TextAnswerWriter::WriteAnswers(const Row& row, const std::vector<RowAnswe
   if (view_.began() && !view_.has_text()) {
     const bool cut = answers.front().finish_reason == "length";
     term::PrintStderr(
-        cut ? "minisgl: the model was still reasoning as its tokens ended; give it more "
+        cut ? "minisgl: the model was still reasoning when its tokens ran out; give it more "
               "(--max-tokens) or turn reasoning off (--think off)"
-            : "minisgl: the model reasoned and gave no answer");
+            : "minisgl: the model reasoned but gave no answer");
   }
   return Status();
 }

@@ -1,5 +1,5 @@
-// What becomes of answers: rows of JSON Lines, in input order or as they come, or one text streamed
-// as it is written.
+// Writers of answers: rows of JSON Lines, in input order or in order of completion, or the text of
+// one answer, streamed while it is generated.
 #pragma once
 
 #include <deque>
@@ -20,22 +20,24 @@ namespace minisgl::batch {
 class AnswerWriter {
  public:
   virtual ~AnswerWriter() = default;
-  // The answers of `row`, whose prompt is built, will come.
+  // Called when the prompt of `row` is built, before any of its answers.
   virtual void Begin(const Row&) {}
-  // More text of an answer that is not complete.
+  // Writes more text of an unfinished answer.
   virtual Status WriteText(std::string_view text) = 0;
   virtual Status WriteAnswers(const Row& row, const std::vector<RowAnswer>& answers) = 0;
   virtual Status WriteError(const Row& row, const RowError& error) = 0;
-  // The row `index` will be given, after all that were announced before.
+  // Announces the row `index`: it will be written after all rows announced before it.
   virtual void Expect(int64_t) {}
-  // Rows given and not yet written, because one before them is not done.
+  // Rows (and their bytes) that were handed over but not yet written, because an earlier row is not
+  // done.
   virtual size_t held_rows() const { return 0; }
   virtual size_t held_bytes() const { return 0; }
 };
 
 class JsonAnswerWriter : public AnswerWriter {
  public:
-  // Both outlive this. `ordered`: rows are held until all announced before them are written.
+  // Both must outlive this. If `ordered`, a row is held until all rows announced before it are
+  // written.
   JsonAnswerWriter(term::Output* output, const Tokenizer* tokenizer, bool ordered)
       : output_(*output), tokenizer_(*tokenizer), ordered_(ordered) {}
 
@@ -55,12 +57,13 @@ class JsonAnswerWriter : public AnswerWriter {
   term::Output& output_;
   const Tokenizer& tokenizer_;
   const bool ordered_;
-  std::deque<int64_t> expected_;  // and not yet written; the next one first
+  std::deque<int64_t> expected_;  // announced and not yet written, next first
   std::map<int64_t, std::string> held_;
   size_t held_bytes_ = 0;
 };
 
-// The answer of one row as it is, its reasoning apart. A line break ends it.
+// Writes the answer of one row as plain text, apart from its reasoning, and ends it with a line
+// break.
 class TextAnswerWriter : public AnswerWriter {
  public:
   TextAnswerWriter(term::Output* output, term::AnswerView::Mode reasoning)

@@ -25,7 +25,7 @@ void Failures::Add(int64_t line, const RowError& error) {
     ++cancelled_;
     return;
   }
-  // Rows do not fail in the order of the input.
+  // Rows may fail in another order than that of the input.
   if (failed() > 1 && line >= first_line_) return;
   first_line_ = line;
   first_message_ = error.message;

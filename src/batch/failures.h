@@ -1,7 +1,7 @@
-// Why rows of a run have no answer: how many failed with each code, and the first of them.
+// Statistics of the failed rows of a run: a count for each error code, and the first failure.
 //
-// Rows that the end of the run cancelled are counted apart: they did not fail by themselves. Used
-// by one thread.
+// Rows cancelled by the end of the run are counted separately, because they did not fail by
+// themselves. Used by one thread.
 #pragma once
 
 #include <cstdint>
@@ -17,21 +17,20 @@ class Failures {
  public:
   void Add(int64_t line, const RowError& error);
 
-  // All of them, cancelled ones too.
+  // All failed rows, including cancelled ones.
   int64_t total() const { return total_; }
   int64_t cancelled() const { return cancelled_; }
-  // All but the cancelled ones.
+  // Failed rows without the cancelled ones.
   int64_t failed() const { return total_ - cancelled_; }
-  // Of the one added last; "" if none was added.
+  // Code of the failure added last; "" if none was added.
   const std::string& last_code() const { return last_code_; }
 
-  // "39 invalid_row, 4 unsupported_field, 2 cancelled", the most frequent first; "" where there is
-  // none.
+  // "39 invalid_row, 4 unsupported_field, 2 cancelled", most frequent first; "" if there are none.
   std::string Counts() const;
-  // "43 failed: 39 invalid_row, 4 unsupported_field; first: line 5: what is wrong", without those
-  // that were cancelled; "" where no other failed.
+  // "43 failed: 39 invalid_row, 4 unsupported_field; first: line 5: what is wrong", without
+  // cancelled rows; "" if no other row failed.
   std::string Text() const;
-  // {"invalid_row": 39, ...}, in the order of the codes.
+  // {"invalid_row": 39, ...}, sorted by code.
   Json ToJson() const;
 
  private:
@@ -40,7 +39,7 @@ class Failures {
   int64_t total_ = 0, cancelled_ = 0;
   std::map<std::string, int64_t> counts_;  // by code
   std::string last_code_;
-  // The one that stands first in the input.
+  // The failure on the first line of the input.
   int64_t first_line_ = 0;
   std::string first_message_;
 };

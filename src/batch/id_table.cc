@@ -8,7 +8,7 @@ namespace {
 
 constexpr int kNumberBits = 48;
 constexpr uint64_t kNumberMask = (uint64_t{1} << kNumberBits) - 1;
-// More pages than memory could hold: a hash that is one does not get here.
+// Reaching this would need more pages than memory holds, unless the hash were broken.
 constexpr int kDepthMax = 40;
 
 }  // namespace
@@ -58,7 +58,7 @@ std::optional<int64_t> IdTable::Note(const Json& id, int64_t number) {
   return std::nullopt;
 }
 
-// Moves the entries of the page of `hash` whose next bit is set to a page of their own.
+// Splits the page of `hash`: moves the entries whose next hash bit is set to a new page.
 void IdTable::Split(uint64_t hash) {
   const uint32_t old_number = directory_[Slot(hash)];
   Page* old_page = pages_[old_number].get();
@@ -81,7 +81,7 @@ void IdTable::Split(uint64_t hash) {
   old_page->num_entries = kept;
   const auto new_number = static_cast<uint32_t>(pages_.size());
   pages_.push_back(std::move(page));
-  // The slots of the old page are next to each other; the second half of them goes to the new one.
+  // The slots of the old page are contiguous; the second half now refers to the new page.
   const size_t num_slots = size_t{1} << (depth_ - old_page->depth);
   const size_t first = Slot((hash & ~(bit - 1)) | bit);
   for (size_t slot = first; slot < first + num_slots; ++slot) directory_[slot] = new_number;

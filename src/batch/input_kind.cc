@@ -12,9 +12,9 @@
 namespace minisgl::batch {
 namespace {
 
-// So many lines that are no rows, from the first on, are no mishap.
+// Number of first lines to look at: so many in a row that are not rows are no accident.
 constexpr size_t kLinesMax = 10;
-// What a writer of JSON may put between the beginning of an array and its first element.
+// Bound on the bytes (white space) between the start of an array and its first element.
 constexpr size_t kLookAhead = 100;
 constexpr std::string_view kSpace = " \t\r\n";
 
@@ -25,7 +25,7 @@ std::string_view Trimmed(std::string_view text) {
   return text.substr(0, text.find_last_not_of(kSpace) + 1);
 }
 
-// The first lines that are whole and not blank, without the space around them.
+// Returns the first lines that are complete and not blank, without surrounding white space.
 std::vector<std::string_view> FirstLines(std::string_view text, bool is_all) {
   std::vector<std::string_view> lines;
   while (!text.empty() && lines.size() < kLinesMax) {
@@ -40,7 +40,7 @@ std::vector<std::string_view> FirstLines(std::string_view text, bool is_all) {
 
 bool IsJson(std::string_view line) { return ParseJson(line).ok(); }
 
-// An object, which may have faults, or a string, which is a prompt.
+// True for an object, which may have errors, or a string, which is a prompt.
 bool MayBeRow(std::string_view line) {
   if (line.front() == '"') return IsJson(line);
   if (line.front() != '{') return false;
@@ -48,12 +48,12 @@ bool MayBeRow(std::string_view line) {
   return rest.starts_with('"') || rest.starts_with('}');
 }
 
-// On one line, which may be longer than what is looked at, or on several.
+// True for an array on one line, which may extend past `text`, or on several lines.
 bool IsArray(std::string_view text, const std::vector<std::string_view>& lines, bool is_all) {
   if (!text.starts_with('[')) return false;
   const std::string_view first = Trimmed(text.substr(1, kLookAhead));
   if (!first.starts_with('{') && !first.starts_with('"')) return false;
-  if (lines.size() > 1 && IsJson(lines.front())) return false;  // each line is one
+  if (lines.size() > 1 && IsJson(lines.front())) return false;  // each line is an array of its own
   return (is_all && text.ends_with(']')) ||
          std::none_of(lines.begin(), lines.end(),
                       [](std::string_view line) { return MayBeRow(line) && IsJson(line); });
@@ -63,7 +63,7 @@ bool IsObjectOverLines(const std::vector<std::string_view>& lines) {
   return lines.size() > 1 && lines[0] == "{" && lines[1].front() == '"' && !IsJson(lines[1]);
 }
 
-// How often `separator` stands between fields.
+// Counts the occurrences of `separator` between fields.
 size_t CountSeparators(std::string_view line, char separator) {
   size_t count = 0;
   bool quoted = false;
@@ -74,7 +74,8 @@ size_t CountSeparators(std::string_view line, char separator) {
   return count;
 }
 
-// All lines have as many fields, more than one. (Space after each separator is a sentence.)
+// True if all lines have the same number of fields, at least two. (A separator always followed by a
+// space is a sentence.)
 bool IsTable(const std::vector<std::string_view>& lines, char separator) {
   const size_t count = CountSeparators(lines.front(), separator);
   if (lines.size() < 2 || count == 0) return false;
@@ -99,10 +100,10 @@ std::optional<FileKind> KindOfInput(std::string_view text, bool is_all) {
   if (std::any_of(lines.begin(), lines.end(), MayBeRow)) return std::nullopt;
   if (lines.empty() || (lines.size() < kLinesMax && !is_all)) return std::nullopt;
   if (lines.front().starts_with("{'")) {
-    return FileKind{"Python's dictionaries", "give JSON, as json.dumps makes it"};
+    return FileKind{"Python dictionaries", "give JSON, as json.dumps makes it"};
   }
   if (IsTable(lines, ',') || IsTable(lines, ';')) return FileKind{"CSV", kObjects};
-  if (IsTable(lines, '\t')) return FileKind{"a table with tabs", kObjects};
+  if (IsTable(lines, '\t')) return FileKind{"a table separated by tabs", kObjects};
   if (lines.size() < kLinesMax) return std::nullopt;
   return FileKind{"text", kObjects};
 }
@@ -113,7 +114,7 @@ Status CheckIsJsonLines(std::string_view begin, bool is_all, const std::string& 
   if (begin.starts_with(kByteOrderMark)) begin.remove_prefix(kByteOrderMark.size());
   const std::optional<FileKind> kind = KindOfInput(begin, is_all);
   if (!kind) return Status();
-  return BadInput("{}: is no JSON Lines file (it looks like {}); {}", name, kind->name,
+  return BadInput("{}: is not a JSON Lines file (it looks like {}); {}", name, kind->name,
                   kind->advice);
 }
 

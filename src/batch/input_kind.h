@@ -1,5 +1,5 @@
-// Whether an input is JSON Lines at all: who gives a table, an archive or an array is told so once,
-// and not in an error row for each of its lines. Thread-safe (no state).
+// Detects inputs that are not JSON Lines at all (a table, an archive, a JSON array), so that the
+// user gets one message instead of an error row for each line. Thread-safe (no state).
 #pragma once
 
 #include <string>
@@ -9,9 +9,9 @@
 
 namespace minisgl::batch {
 
-// kBadInput naming what the input `name` looks like, where it begins with `begin` (with nothing
-// after it where `is_all`) and none of its first lines can be a row. OK where one can, or where
-// there are too few of them to tell: such lines are error rows.
+// Returns kBadInput, saying what the input `name` looks like, if none of its first lines can be a
+// row. `begin` is the beginning of the input, or all of it if `is_all`. Returns OK if any line can
+// be a row, or if there are too few lines to tell: those lines become error rows.
 Status CheckIsJsonLines(std::string_view begin, bool is_all, const std::string& name);
 
 }  // namespace minisgl::batch

@@ -11,17 +11,17 @@
 namespace minisgl::batch {
 namespace {
 
-// Every answer has this time, for a run to be the same bytes again.
+// Creation time of every answer: constant, so that a repeated run writes the same bytes.
 constexpr int64_t kCreated = 0;
 
-// FNV-1a, whose parameters these are: ids are to differ, not to be hard to guess.
+// FNV-1a with its standard parameters: ids must differ, but need not be unpredictable.
 uint64_t HashBytes(std::string_view bytes) {
   uint64_t hash = 0xcbf29ce484222325;
   for (const char byte : bytes) hash = (hash ^ static_cast<uint8_t>(byte)) * 0x100000001b3;
   return hash;
 }
 
-// What the ids of a row have in common: its custom_id and its place, hashed.
+// The part that all ids of a row share: a hash of its custom_id and its index.
 std::string IdTail(const Row& row) {
   const uint64_t name = HashBytes(row.id.Dump());
   const auto place = static_cast<uint64_t>(row.index);
@@ -31,7 +31,7 @@ std::string IdTail(const Row& row) {
 
 std::string ModelName(const Row& row) { return row.model.value_or(""); }
 
-// The service knows no timeout; `warnings` says what it was.
+// The service has no finish reason for a timeout, so it becomes "length"; `warnings` mentions it.
 std::string FinishReason(const RowAnswer& answer) {
   return answer.finish_reason == "stop" ? "stop" : "length";
 }
@@ -43,7 +43,8 @@ Json ChatLogprobs(const RowAnswer& answer, const Tokenizer& tokenizer) {
   return logprobs;
 }
 
-// A token as completions spell it: bytes that are no character on their own are written out.
+// Spells a token as the completions API does: bytes that are not characters on their own are
+// escaped.
 std::string TokenSpelling(TokenId id, const Tokenizer& tokenizer) {
   if (id < 0 || id >= tokenizer.vocab_size()) return "";
   const std::string bytes = tokenizer.PieceBytes(id);
@@ -59,7 +60,7 @@ int64_t CountCharacters(std::string_view bytes) {
                        [](char byte) { return (static_cast<uint8_t>(byte) & 0xC0) != 0x80; });
 }
 
-// Four arrays, an entry for each token; text_offset counts the answer's characters.
+// Four arrays with an entry for each token; text_offset counts the characters of the answer.
 Json CompletionLogprobs(const Row& row, const RowAnswer& answer, const Tokenizer& tokenizer) {
   if (answer.logprobs.empty()) return Json();
   Json tokens = Json(Json::Array()), values = tokens, tops = tokens, offsets = tokens;
@@ -106,7 +107,7 @@ Json Choice(const Row& row, const RowAnswer& answer, int64_t index, const Tokeni
   return choice;
 }
 
-// The prompt counts once, whatever the number of answers.
+// Prompt tokens are counted once, whatever the number of answers.
 Json BatchUsageJson(const std::vector<RowAnswer>& answers) {
   const Usage& first = answers.front().usage;
   int64_t completion_tokens = 0;
@@ -131,12 +132,12 @@ std::string Line(const Row& row, int status_code, Json body, Json error) {
   return line.Dump() + "\n";
 }
 
-// How the service would answer for each code of an error row.
+// HTTP status and error type that the service would return for each code of an error row.
 struct HttpFailure {
   const char* code;
   int status_code;
   const char* type;
-  bool internal;  // no fault of the row: said beside `response` too
+  bool internal;  // not the row's fault: also reported beside `response`
 };
 constexpr HttpFailure kFailures[] = {
     {"invalid_row", 400, "invalid_request_error", false},
@@ -147,7 +148,7 @@ constexpr HttpFailure kFailures[] = {
     {"timeout", 408, "timeout_error", false},
     {"cancelled", 503, "server_error", true},
 };
-// nan_logits, device_fault, internal.
+// Used for all other codes: nan_logits, device_fault, internal.
 constexpr HttpFailure kServerFailure = {"", 500, "server_error", true};
 
 const HttpFailure& FailureOf(std::string_view code) {
@@ -177,7 +178,7 @@ std::string FormatBatchAnswer(const Row& row, const std::vector<RowAnswer>& answ
   if (row.with_metrics && row.n == 1) body.Set("metrics", MetricsJson(answers.front()));
   if (row.metadata) body.Set("metadata", Json::Raw(*row.metadata));
   Json warnings = WarningsJson(row);
-  if (timed_out) warnings.Append("timeout_s passed before the answer was whole");
+  if (timed_out) warnings.Append("timeout_s passed before the answer was complete");
   if (!warnings.as_array().empty()) body.Set("warnings", std::move(warnings));
   return Line(row, 200, std::move(body), Json());
 }

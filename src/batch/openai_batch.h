@@ -1,8 +1,9 @@
-// Rows of an OpenAI Batch file, answered as that service answers them: the body of the row's URL
-// inside `response`, failures as a status code and the service's error object.
+// Formats output rows for an OpenAI Batch file: `response` holds the body that the row's URL
+// returns; failures become a status code and the service's error object.
 //
-// What the service draws or reads off a clock is a function of the row here, so that a run gives
-// the same bytes again: ids come from the custom_id and the row's place, `created` is 0.
+// Values that the service takes from a random generator or a clock are functions of the row here,
+// so that a repeated run writes the same bytes: ids derive from the custom_id and the row's index;
+// `created` is 0.
 #pragma once
 
 #include <string>
@@ -14,7 +15,7 @@
 
 namespace minisgl::batch {
 
-// One line each. REQUIRES row.format to be of a Batch file.
+// Each returns one line. REQUIRES row.format to be one of an OpenAI Batch file.
 std::string FormatBatchAnswer(const Row& row, const std::vector<RowAnswer>& answers,
                               const Tokenizer& tokenizer);
 std::string FormatBatchError(const Row& row, const RowError& error);

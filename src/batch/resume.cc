@@ -29,10 +29,10 @@ Status ReadFailure(const std::string& path) {
                     std::strerror(errno));
 }
 
-// Far above what the answers to one row take: those of `n` with log-probabilities are megabytes.
+// Far above the size of one row's answers: `n` answers with log-probabilities take megabytes.
 constexpr size_t kOldLineBytesMax = size_t{512} << 20;
 
-// The lines of a file as they stand, from any place on. Memory: a buffer and one line.
+// Reads raw lines of a file from any offset. Memory: one buffer and one line.
 class RawLines {
  public:
   static Result<std::unique_ptr<RawLines>> Open(const std::string& path, int64_t offset) {
@@ -46,8 +46,8 @@ class RawLines {
   RawLines(const RawLines&) = delete;
   RawLines& operator=(const RawLines&) = delete;
 
-  // The next line with its line break, which the last may lack; valid until the call after. Nothing
-  // at the end.
+  // Returns the next line with its line break, which the last line may lack. Valid until the next
+  // call. nullopt at the end.
   Result<std::optional<std::string_view>> Next() {
     size_t scanned = begin_;
     while (true) {
@@ -71,7 +71,7 @@ class RawLines {
       return Take(buffer_.size());
     }
   }
-  // Where the line that Next gives next begins.
+  // Offset of the line that Next returns next.
   int64_t place() const { return offset_ - static_cast<int64_t>(buffer_.size() - begin_); }
   void GoTo(int64_t offset) {
     offset_ = offset;
@@ -90,7 +90,7 @@ class RawLines {
 
   const std::string path_;
   const int fd_;
-  int64_t offset_;  // of what is read next
+  int64_t offset_;  // of the next read
   std::string buffer_;
   size_t begin_ = 0;
 };
@@ -112,7 +112,8 @@ Status CheckIndex(int64_t index, const FileCheck& check) {
   return BadInput("answers row {}; the input has {}", index, check.rows);
 }
 
-// The index of the first row that has `id`. An error row may be of a later one, whose line it says.
+// Returns the index of the first row with `id`. An error row may belong to a later row with the
+// same id, which it names by its line.
 Result<int64_t> IndexOfBatchRow(const Json& id, const Json* error, const ResumeOptions& options) {
   const std::optional<int64_t> first = options.ids->Find(id);
   if (!first) return BadInput("answers the row {}, which the input lacks", Visible(id.Dump(), 100));
@@ -127,7 +128,7 @@ Result<int64_t> IndexOfBatchRow(const Json& id, const Json* error, const ResumeO
   return is_later ? found->index : *first;
 }
 
-// A row of the OpenAI Batch format, which says nothing of its place but its id.
+// A row in OpenAI Batch format, whose only reference to the input is its id.
 Result<Outcome> OutcomeOfBatchRow(const Json& row, const ResumeOptions& options) {
   const Json *error = row.Find("error"), *response = row.Find("response");
   const Json* status = response == nullptr ? nullptr : response->Find("status_code");
@@ -142,7 +143,7 @@ Result<Outcome> OutcomeOfBatchRow(const Json& row, const ResumeOptions& options)
     return outcome;
   }
   if (status == nullptr || !status->is_int() || body == nullptr) {
-    return BadInput("is no answer row (it has custom_id and neither error nor response.body)");
+    return BadInput("is not an answer row (it has custom_id and neither error nor response.body)");
   }
   if (status->as_int() == 200) return outcome;
   outcome.failed = true;
@@ -150,8 +151,8 @@ Result<Outcome> OutcomeOfBatchRow(const Json& row, const ResumeOptions& options)
   return outcome;
 }
 
-// A line that somebody has put in, or of another input, is not taken for the answer to the row that
-// stands in its place.
+// Rejects a line that was added by hand or belongs to another input, instead of taking it as the
+// answer to the row with its index.
 Status CheckId(const Json& id, const Outcome& outcome, const ResumeOptions& options) {
   const FileCheck& check = *options.check;
   if (id.is_null()) {
@@ -170,7 +171,7 @@ Status CheckId(const Json& id, const Outcome& outcome, const ResumeOptions& opti
 }
 
 Result<Outcome> OutcomeOf(const Json& row, const ResumeOptions& options) {
-  if (!row.is_object()) return BadInput("is no answer row (found {})", row.TypeName());
+  if (!row.is_object()) return BadInput("is not an answer row (found {})", row.TypeName());
   const Json *id = row.Find("id"), *index = row.Find("index"), *error = row.Find("error");
   Outcome outcome;
   if (row.Find("custom_id") != nullptr) {
@@ -179,7 +180,7 @@ Result<Outcome> OutcomeOf(const Json& row, const ResumeOptions& options) {
     return outcome;
   }
   if (index == nullptr || !index->is_int() || id == nullptr) {
-    return BadInput("is no answer row (it has neither id and index nor custom_id)");
+    return BadInput("is not an answer row (it has neither id and index nor custom_id)");
   }
   outcome.index = index->as_int();
   outcome.failed = error != nullptr;
@@ -189,7 +190,7 @@ Result<Outcome> OutcomeOf(const Json& row, const ResumeOptions& options) {
   return outcome;
 }
 
-// Notes a whole row; a second one of its index goes.
+// Notes a complete row; a second row with the same index is dropped.
 void NoteRow(const Outcome& outcome, const ResumeOptions& options, OldOutput* old) {
   const auto place = static_cast<size_t>(outcome.index);
   const bool again = outcome.failed && (outcome.by_run || options.retry_failed);
@@ -204,7 +205,7 @@ void NoteRow(const Outcome& outcome, const ResumeOptions& options, OldOutput* ol
   old->indexes.push_back(static_cast<uint32_t>(outcome.index));
 }
 
-// The lines that stay, each followed by a line break, by index.
+// Writes the kept lines sorted by index, each with a line break.
 Status WriteSorted(const std::string& path, const OldOutput& old, RawLines* lines,
                    FileReplacement* file) {
   std::vector<int64_t> places;
@@ -220,7 +221,7 @@ Status WriteSorted(const std::string& path, const OldOutput& old, RawLines* line
     if (place != lines->place()) lines->GoTo(place);
     MINISGL_ASSIGN_OR_RETURN(const std::optional<std::string_view> line, lines->Next());
     if (!line)
-      return BadInput("{}: was changed meanwhile; give the command again", Visible(path, 400));
+      return BadInput("{}: was changed meanwhile; run the command again", Visible(path, 400));
     MINISGL_RETURN_IF_ERROR(file->Write(*line));
     if (!line->ends_with('\n')) MINISGL_RETURN_IF_ERROR(file->Write("\n"));
   }
@@ -237,7 +238,7 @@ Status WriteKept(const OldOutput& old, RawLines* lines, FileReplacement* file) {
   return Status();
 }
 
-// The end of the last line, in place.
+// Repairs the end of the last line in place.
 Status RepairTail(const std::string& path, const OldOutput& old) {
   if (old.torn_at < 0 && !old.lacks_line_break) return Status();
   const int fd = open(path.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC);
@@ -278,7 +279,7 @@ Result<OldOutput> ReadOldOutput(const std::string& path, const ResumeOptions& op
     const Result<Outcome> outcome =
         row.ok() ? OutcomeOf(*row, options) : Result<Outcome>(row.status());
     if (!outcome.ok()) {
-      return BadInput("{}:{}: {}; mend or remove this line, or write to another file",
+      return BadInput("{}:{}: {}; correct or remove this line, or write to another file",
                       Visible(path, 400), number, outcome.status().message());
     }
     old.lacks_line_break = !whole;

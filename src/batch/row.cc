@@ -23,7 +23,7 @@ class RowParser {
  public:
   RowParser(RowDraft* draft, bool lenient) : draft_(*draft), lenient_(lenient) {}
 
-  // Moves out of `json`: a row may be large.
+  // Moves values out of `json`, because a row may be large.
   std::optional<RowError> Parse(Json json) {
     if (json.is_string()) {
       draft_.row.kind = PromptKind::kText;
@@ -46,7 +46,7 @@ class RowParser {
   }
 
  private:
-  // Errors of other fields carry the id, wherever it stands.
+  // Takes the id before all other fields, so that their errors carry it wherever it stands.
   void TakeIdFirst(const Json& json) {
     for (const char* name : {"custom_id", "id"}) {
       const Json* id = json.Find(name);
@@ -60,7 +60,8 @@ class RowParser {
     const bool is_chat = url != nullptr && url->is_string()
                              ? *url != Json(kCompletionUrl)
                              : body == nullptr || body->Find("prompt") == nullptr;
-    // Without a custom_id to match it by, a line of the service's format would say less than ours.
+    // Without a custom_id to match by, a line in the service's format would be less useful than our
+    // own.
     const Json* id = json->Find("custom_id");
     if (id != nullptr && !id->is_null() && *id == draft_.row.id) {
       draft_.row.format = is_chat ? RowFormat::kBatchChat : RowFormat::kBatchCompletion;
@@ -80,7 +81,7 @@ class RowParser {
     return CheckWhole();
   }
 
-  // A member beside the body.
+  // Takes a member that stands beside the body.
   std::optional<RowError> TakeBatchMember(const std::string& key, Json& value) {
     const auto must_be = [&](const char* what) {
       return InvalidRow(
@@ -107,7 +108,7 @@ class RowParser {
     const RowField* field = FindRowField(key, place);
     if (field == nullptr) return Unsupported(shown, UnknownField(key, shown, place));
     if (value.is_null() && field->name != std::string_view("metadata")) {
-      return std::nullopt;  // not given, as clients that fill in every field write it
+      return std::nullopt;  // null means not given: some clients write every field
     }
     if (auto error = NoteSeen(*field, shown)) return error;
     draft_.detail.clear();
@@ -167,7 +168,7 @@ class RowParser {
     return std::find(seen_.begin(), seen_.end(), name) != seen_.end();
   }
 
-  // A value given under two spellings is refused: one of them would be ignored.
+  // Rejects a value given under two spellings: one of them would be ignored.
   std::optional<RowError> NoteSeen(const RowField& field, const std::string& shown) {
     const std::string_view name = field.canonical_name();
     if (Seen(name)) {
@@ -194,20 +195,23 @@ class RowParser {
       for (const char* name : {"tools", "documents", "chat_template_kwargs", "reasoning_effort"}) {
         if (Seen(name)) {
           return InvalidRow(
-              fmt::format("{} is for the chat template; the row has no messages", name), name);
+              fmt::format("{} is only for the chat template, but the row has no messages", name),
+              name);
         }
       }
     }
     if (draft_.add_special_tokens) {
       if (*draft_.add_special_tokens && row.kind != PromptKind::kText) {
-        return InvalidRow("add_special_tokens is for prompt; nothing is added to messages and ids",
-                          "add_special_tokens");
+        return InvalidRow(
+            "add_special_tokens is only for prompt; nothing is added to messages and ids",
+            "add_special_tokens");
       }
       row.add_special_tokens = *draft_.add_special_tokens;
     }
     if (draft_.best_of && *draft_.best_of != row.n) {
-      const std::string message = fmt::format(
-          "best_of must be n (found {} and {}): every answer is given", *draft_.best_of, row.n);
+      const std::string message =
+          fmt::format("best_of must equal n (found {} and {}): all answers are returned",
+                      *draft_.best_of, row.n);
       if (auto error = Unsupported("best_of", message)) return error;
     }
     if (!draft_.uses_tools) row.tools = Json();
@@ -248,7 +252,7 @@ class RowParser {
   std::vector<std::string_view> seen_;
 };
 
-// Of a row that is no valid JSON: the id, and the format that its error is to have.
+// For a row that is not valid JSON: takes its id and determines the format of its error row.
 void TakeBeginning(const RowBeginning& beginning, RowDraft* draft) {
   if (TakeId("custom_id", beginning.custom_id, draft)) {
     if (!beginning.has_frame) return;

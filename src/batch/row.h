@@ -1,9 +1,8 @@
-// A row of a prompt file: one JSON value, checked field by field before anything is asked of the
-// model.
+// A row of a prompt file: one JSON value, checked field by field before the model runs.
 //
-// Every field stands in one table (row_fields.cc) with its type, its range and the words of its
-// error; what is not in the table is an error of the row that names it. Rows are hostile: parsing
-// never crashes and never affects another row. Thread-safe (no state).
+// Every field is defined in one table (row_fields.cc) with its type, its range and the text of its
+// error. A field that is not in the table is an error that names the field. Rows are untrusted:
+// parsing never crashes, and a bad row never affects another. Thread-safe (no state).
 #pragma once
 
 #include <cstdint>
@@ -21,46 +20,46 @@
 namespace minisgl::batch {
 
 inline constexpr size_t kRowBytesMax = size_t{64} << 20;
-// Upper bound on the memory of a row's JSON values, as a value of two bytes becomes one of forty:
-// 1.6 million token ids, or 150,000 messages.
+// Upper bound on the memory of a row's JSON values, because a value of two bytes takes forty in
+// memory: enough for 1.6 million token ids or 150,000 messages.
 inline constexpr uint64_t kRowJsonMemoryMax = uint64_t{64} << 20;
 inline constexpr int32_t kAnswersMax = 128;  // of `n`
 inline constexpr int32_t kTopLogprobsMax = 20;
 
 enum class PromptKind : uint8_t { kNone, kText, kMessages, kTokenIds };
 
-// How a row came, and so how it is answered: as our own rows are, or as a line of an OpenAI Batch
-// file for one of its URLs.
+// Format of a row, and thus of its answer: the program's own, or a line of an OpenAI Batch file for
+// one of its URLs.
 enum class RowFormat : uint8_t { kOwn, kBatchChat, kBatchCompletion };
 
-// Why a row has no answer. `code` is one of cli.md's; `field` is "" where no single field is at
-// fault.
+// Why a row has no answer. `code` is one of the codes in minisgl-run(1); `field` is "" if no single
+// field is at fault.
 struct RowError {
   std::string code;
   std::string message;
   std::string field;
 };
-// What a row says that cannot be done; `field`: where, if one member is to blame.
+// An invalid_row error; `field` names the member at fault, if there is one.
 RowError InvalidRow(std::string message, std::string field = "");
 
 struct Row {
-  int64_t index = 0;  // place in the input, from 0
-  int64_t line = 0;   // of the file, from 1
+  int64_t index = 0;  // position in the input, from 0
+  int64_t line = 0;   // line of the file, from 1
   Json id;            // a string, a number, or null for none
   RowFormat format = RowFormat::kOwn;
   std::optional<std::string> model;  // echoed in the answer
 
   PromptKind kind = PromptKind::kNone;
-  std::string prompt;                     // kText
-  Json messages;                          // kMessages: contents are strings or null
-  std::vector<TokenId> prompt_token_ids;  // kTokenIds: not negative
+  std::string prompt;                     // for kText
+  Json messages;                          // for kMessages: contents are strings or null
+  std::vector<TokenId> prompt_token_ids;  // for kTokenIds: none is negative
 
   std::optional<double> temperature, top_p, min_p;
   std::optional<int32_t> top_k;
   std::optional<double> repetition_penalty, presence_penalty, frequency_penalty;
   std::vector<std::pair<TokenId, float>> logit_bias;
   std::optional<uint64_t> seed;
-  bool any_seed = false;              // -1 was given, which is as none
+  bool any_seed = false;              // seed -1 was given, which means none
   std::optional<int64_t> max_tokens;  // -1: no limit
   std::optional<int32_t> min_tokens;
   std::optional<std::vector<std::string>> stop;
@@ -72,27 +71,28 @@ struct Row {
   std::optional<double> timeout_s;
   bool add_special_tokens = true;
   bool return_token_ids = false;
-  Json tools, documents, template_kwargs;  // null where not given
-  std::string reasoning_effort;            // "" where not given
-  // Of the answers, once there is a prompt: what of their text is reasoning, and whether it is
-  // left out.
+  Json tools, documents, template_kwargs;  // null if not given
+  std::string reasoning_effort;            // "" if not given
+  // Set when the prompt is built: which part of the answer is reasoning, and whether that part is
+  // omitted.
   ReasoningTags reasoning;
   bool hide_reasoning = false;
-  bool with_metrics = false;            // its answers say how long they took
-  std::optional<std::string> metadata;  // its JSON as it stands in the row, on one line
+  bool with_metrics = false;            // answers include their timing
+  std::optional<std::string> metadata;  // the JSON text in the row, on one line
   std::vector<std::string> warnings;
 };
 
 struct ParsedRow {
-  // Where there is an error: index, line, format, and the id; of a row that is no valid JSON, the
-  // id that was read before its fault.
+  // If there is an error: index, line, format and id only. For a row that is not valid JSON, the id
+  // if it was read before the syntax error.
   Row row;
   std::optional<RowError> error;
 };
 
-// A row with `body`, or with `custom_id` and `url` or `method`, is one of an OpenAI Batch file.
-// Both may be left out, as some services' files do: then the body's prompt says which URL is meant.
-// `lenient`: what is unknown or unsupported becomes a warning of the row.
+// A row with `body`, or with `custom_id` and `url` or `method`, is a row of an OpenAI Batch file.
+// `url` and `method` may both be missing, as in the files of some services: then the kind of prompt
+// in the body determines the URL. If `lenient`, an unknown or unsupported field becomes a warning
+// of the row.
 ParsedRow ParseRow(std::string_view text, int64_t index, int64_t line, bool lenient = false);
 
 }  // namespace minisgl::batch

@@ -16,10 +16,10 @@ namespace minisgl::batch {
 namespace {
 
 constexpr double kInt32Max = std::numeric_limits<int32_t>::max();
-constexpr double kExactIntegers = 9007199254740992;  // 2^53: doubles from here on skip some
+constexpr double kExactIntegers = 9007199254740992;  // 2^53: above it, doubles skip some integers
 constexpr size_t kIdBytesMax = 4096;
-// Of a message, beside its role and content: what templates may know, and what services' answers
-// hold, which come back as a conversation goes on.
+// Fields of a message besides role and content: those that templates know, and those that services
+// put into answers, which come back when the conversation continues.
 constexpr std::array<std::string_view, 6> kTemplateKeys = {
     "name", "tool_calls", "tool_call_id", "reasoning_content", "reasoning", "thinking"};
 constexpr std::array<std::string_view, 4> kAnswerKeys = {"refusal", "audio", "function_call",
@@ -49,7 +49,7 @@ bool TakeBool(Json& value, RowDraft* draft) {
   return true;
 }
 
-// What it holds is copied from the text of the row (row.cc).
+// Only marks the metadata as present: its text is copied from the row later (row.cc).
 bool TakeMetadata(Json&, RowDraft* draft) {
   draft->row.metadata.emplace();
   return true;
@@ -69,7 +69,8 @@ bool AcceptTrue(Json& value, RowDraft*) { return value.as_bool(); }
 bool TakeId(Json& value, RowDraft* draft) {
   const bool is_name =
       value.is_string() && !value.as_string().empty() && value.as_string().size() <= kIdBytesMax;
-  // A whole number of more than 64 bits has lost its last digits: two such ids may look the same.
+  // An integer of more than 64 bits has lost its last digits, so that two different ids may look
+  // the same.
   const bool is_exact =
       value.is_int() || (value.is_double() && std::fabs(value.as_double()) < kExactIntegers);
   if (!is_name && !is_exact) return false;
@@ -77,7 +78,7 @@ bool TakeId(Json& value, RowDraft* draft) {
   return true;
 }
 
-// Where a row already has a prompt of another kind, ParseRow says so; here the last one counts.
+// If a row has prompts of several kinds, ParseRow reports it; here the last one counts.
 bool TakeText(Json& value, RowDraft* draft) {
   draft->row.kind = PromptKind::kText;
   draft->row.prompt = std::move(value.as_string());
@@ -100,7 +101,7 @@ bool TakePromptIds(Json& value, RowDraft* draft) {
   return TakeIds(value, &draft->row.prompt_token_ids) && !draft->row.prompt_token_ids.empty();
 }
 
-// OpenAI's `prompt` is a string, an array of token ids, or an array of such prompts.
+// OpenAI's `prompt` is a string, an array of token ids, or an array of these.
 bool TakePrompt(Json& value, RowDraft* draft) {
   if (value.is_string()) return TakeText(value, draft);
   if (!value.is_array() || value.as_array().empty()) return false;
@@ -122,7 +123,7 @@ bool FailMessage(RowDraft* draft, size_t index, std::string_view key, const std:
   return false;
 }
 
-// Makes a content one string: text parts follow each other as they are.
+// Joins the text parts of a content into one string, without separators.
 bool JoinContent(Json* content, size_t index, RowDraft* draft) {
   if (content->is_string() || content->is_null()) return true;
   if (!content->is_array()) {
@@ -173,7 +174,7 @@ MemberUse CheckMember(const std::string& key, Json* value, size_t index, RowDraf
   return MemberUse::kDrop;
 }
 
-// Checks a message in place, and drops what no template is given.
+// Checks a message in place, and drops the members that templates are not given.
 bool CheckMessage(Json* message, size_t index, RowDraft* draft) {
   if (!message->is_object()) {
     return FailMessage(draft, index, "",
@@ -190,7 +191,7 @@ bool CheckMessage(Json* message, size_t index, RowDraft* draft) {
   }
   members.resize(num_kept);
   if (message->Find("role") == nullptr) return FailMessage(draft, index, "role", "is missing");
-  // Alone, a content that is null is one that is not given.
+  // A null content counts as missing if the message has no other members besides the role.
   const Json* const content = message->Find("content");
   const bool has_content = content != nullptr && (!content->is_null() || members.size() > 2);
   if (!has_content && message->Find("tool_calls") == nullptr) {
@@ -210,14 +211,14 @@ bool TakeMessages(Json& value, RowDraft* draft) {
   return true;
 }
 
-// -1 is all, as elsewhere in the field.
+// -1 means all tokens, as usual for this parameter.
 bool TakeTopK(Json& value, RowDraft* draft) {
   draft->row.top_k = static_cast<int32_t>(std::max<int64_t>(value.as_int(), 0));
   return true;
 }
 
-// -1 is whichever, as elsewhere in the field: that of the row's place, so that a run gives the same
-// answers again.
+// -1 means any seed, as usual for this parameter. The row's index then determines it, so that a
+// repeated run gives the same answers.
 bool TakeSeed(Json& value, RowDraft* draft) {
   draft->row.any_seed = value == Json(-1);
   if (draft->row.any_seed) return true;
@@ -225,7 +226,7 @@ bool TakeSeed(Json& value, RowDraft* draft) {
   return true;
 }
 
-// -1 is no limit, as elsewhere in the field.
+// -1 means no limit, as usual for this parameter.
 bool TakeMaxTokens(Json& value, RowDraft* draft) {
   draft->row.max_tokens = value.as_int();
   return value.as_int() != 0;
@@ -285,7 +286,7 @@ bool TakeTopLogprobs(Json& value, RowDraft* draft) {
   return true;
 }
 
-// What a template is given in any case cannot be given to it.
+// Rejects names that the program itself always sets in the template.
 bool TakeTemplateKwargs(Json& value, RowDraft* draft) {
   for (const auto& [key, argument] : value.as_object()) {
     if (!ChatTemplate::Sets(key)) continue;
@@ -352,7 +353,7 @@ constexpr uint8_t kCompletion = kAtTop | kInCompletion;
 constexpr uint8_t kLimited = kAnywhere | kUnsupported;
 constexpr FieldRange kNoRange;
 constexpr FieldRange kCount{0, kInt32Max};
-constexpr FieldRange kLimit{-1, kInt32Max};  // and not 0
+constexpr FieldRange kLimit{-1, kInt32Max};  // except 0
 
 // clang-format off
 constexpr RowField kFields[] = {
@@ -418,7 +419,7 @@ constexpr RowField kFields[] = {
     {"metadata", kAny, "any JSON", TakeMetadata},
     {"model", kString, "a string", TakeModel},
 
-    // Fields of other programs' requests: accepted where they ask for what happens anyway.
+    // Fields of other programs' requests: accepted if they ask for what happens anyway.
     {"user", kString, "a string", Accept},
     {"store", kBool, kExpectsBool, Accept},
     {"service_tier", kString, "a string", Accept},
@@ -426,10 +427,11 @@ constexpr RowField kFields[] = {
     {"prompt_cache_key", kString, "a string", Accept},
     {"prompt_cache_retention", kString, "a string", Accept},
     {"prompt_cache_options", kObject, "an object", Accept},
-    {"prediction", kObject, "an object", Accept},  // may save time, and changes no answer
+    {"prediction", kObject, "an object", Accept},  // may save time, does not change the answer
     {"parallel_tool_calls", kBool, kExpectsBool, Accept, kNoRange, kChat},
-    {"stream", kBool, "false, as a row is answered whole", AcceptFalse, kNoRange, kLimited},
-    {"stream_options", kAny, "left out, as a row is answered whole", Refuse, kNoRange, kLimited},
+    {"stream", kBool, "false, because rows are answered whole", AcceptFalse, kNoRange, kLimited},
+    {"stream_options", kAny, "left out, because rows are answered whole", Refuse, kNoRange,
+     kLimited},
     {"echo", kBool, "false", AcceptFalse, kNoRange, kCompletion | kUnsupported},
     {"suffix", kString, "empty", AcceptEmpty, kNoRange, kCompletion | kUnsupported},
     {"best_of", kInteger, "an integer from 1 to 128", TakeBestOf, {1, kAnswersMax},
@@ -441,10 +443,10 @@ constexpr RowField kFields[] = {
     {"function_call", kAny, "left out; tool_choice is its successor", Refuse, kNoRange,
      kChat | kUnsupported},
     {"modalities", kArray, "[\"text\"]", AcceptTextModality, kNoRange, kChat | kUnsupported},
-    {"audio", kAny, "left out, as answers are text", Refuse, kNoRange, kChat | kUnsupported},
-    {"moderation", kAny, "left out, as answers are not moderated", Refuse, kNoRange, kLimited},
-    {"web_search_options", kAny, "left out, as the program reads no web", Refuse, kNoRange,
-     kChat | kUnsupported},
+    {"audio", kAny, "left out, because answers are text", Refuse, kNoRange, kChat | kUnsupported},
+    {"moderation", kAny, "left out, because answers are not moderated", Refuse, kNoRange, kLimited},
+    {"web_search_options", kAny, "left out, because the program has no web access", Refuse,
+     kNoRange, kChat | kUnsupported},
     {"verbosity", kString, "medium", AcceptMedium, kNoRange, kChat | kUnsupported},
     {"skip_special_tokens", kBool, "true", AcceptTrue, kNoRange, kSampling | kUnsupported},
     {"spaces_between_special_tokens", kBool, kExpectsBool, Accept, kNoRange, kSampling},
@@ -454,10 +456,10 @@ constexpr RowField kFields[] = {
 }  // namespace
 
 std::string_view NearestField(std::string_view name, FieldFlags place) {
-  constexpr size_t kNameMax = 40;  // longer than any field
+  constexpr size_t kNameMax = 40;  // longer than any field name
   std::string_view nearest;
   if (name.size() >= kNameMax) return nearest;
-  // A slip of the fingers is two letters at most, and leaves most of a name standing.
+  // A typo differs by at most two letters and keeps most of the name.
   size_t best = std::min<size_t>(2, name.size() / 3);
   for (const RowField& field : kFields) {
     if ((field.flags & place) == 0) continue;

@@ -26,7 +26,8 @@ Json TokenJson(TokenId id, float logprob, const Tokenizer& tokenizer) {
   return token;
 }
 
-// The prompt counts once, whatever the number of answers; what the cache gave is said of the first.
+// Prompt tokens are counted once, whatever the number of answers; cached tokens are those of the
+// first answer.
 Json UsageJson(const std::vector<RowAnswer>& answers) {
   int64_t completion_tokens = 0;
   for (const RowAnswer& answer : answers) completion_tokens += answer.usage.completion_tokens;
@@ -76,7 +77,7 @@ ReasoningPiece SplitAnswer(const Row& row, const RowAnswer& answer) {
   return piece;
 }
 
-// The shortest digits that give this float again, not those of the double it widens to.
+// Writes the shortest digits that parse to this float, not those of the double it widens to.
 Json FloatJson(float value) {
   char digits[32];
   const auto [end, error] = std::to_chars(digits, digits + sizeof digits, value);
@@ -86,7 +87,7 @@ Json FloatJson(float value) {
                                                           : Json(static_cast<double>(value));
 }
 
-// Whole microseconds: what lies below is noise.
+// Rounds times to microseconds; finer digits are noise.
 Json MetricsJson(const RowAnswer& answer) {
   const AnswerTimes& times = answer.times;
   const auto num_tokens = static_cast<double>(answer.usage.completion_tokens);

@@ -1,5 +1,5 @@
-// A row of the answer file as text: one JSON object and a line break, its keys in the order of the
-// manual. Rows of an OpenAI Batch file are answered in its format (openai_batch.h).
+// Formats a row of the answer file: one JSON object and a line break, with its keys in the order of
+// the manual. Rows of an OpenAI Batch file have that format instead (openai_batch.h).
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace minisgl::batch {
 
-// One answer, complete.
+// One complete answer.
 struct RowAnswer {
   std::string text;
   std::vector<TokenId> token_ids;
@@ -22,19 +22,19 @@ struct RowAnswer {
   AnswerTimes times;
 };
 
-// What of `answer` is reasoning, where the row's model tells it apart, and what is its text.
-// Without the reasoning where the row hides it.
+// Splits `answer` into reasoning and text, if the row's model marks reasoning. The reasoning is
+// left empty if the row hides it.
 ReasoningPiece SplitAnswer(const Row& row, const RowAnswer& answer);
 
-// Parts that both formats have. LogprobsJson: {"content": [...]}, in the shape of chat completions
-// with the ids beside.
+// Parts common to both formats. LogprobsJson: {"content": [...]}, in the shape of chat completions,
+// with token ids added.
 Json FloatJson(float value);
 Json MetricsJson(const RowAnswer& answer);
 Json LogprobsJson(const RowAnswer& answer, const Tokenizer& tokenizer);
 Json TokenIdsJson(const RowAnswer& answer);
 Json WarningsJson(const Row& row);
 
-// `answers` are row.n, in order. `tokenizer` spells the tokens of log-probabilities.
+// `answers` has row.n elements, in order. `tokenizer` spells the tokens of log-probabilities.
 std::string FormatAnswerRow(const Row& row, const std::vector<RowAnswer>& answers,
                             const Tokenizer& tokenizer);
 

@@ -5,7 +5,7 @@
 namespace minisgl::batch {
 namespace {
 
-// A copy of `row` but for what only its prompt needs, which may be large.
+// Returns a copy of `row` without what only its prompt needs, which may be large.
 Row WithoutPrompt(Row* row) {
   Row heavy;
   const auto exchange = [&] {

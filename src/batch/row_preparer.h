@@ -1,5 +1,6 @@
-// Makes the prompts of large rows on a thread of its own, so that a run goes on with other rows and
-// looks after signals meanwhile. One row at a time, in the order in which they came.
+// Builds the prompts of large rows on a separate thread, so that the run meanwhile continues with
+// other rows and reacts to signals. Rows are processed one at a time, in the order in which they
+// were added.
 //
 // Used by one thread, which may be any.
 #pragma once
@@ -22,33 +23,33 @@
 
 namespace minisgl::batch {
 
-// Frees what of a row only its prompt needed.
+// Frees the parts of a row that only its prompt needed.
 void DropPrompt(Row* row);
 
 class RowPreparer {
  public:
   struct Prepared {
     ReadyRow ready;
-    std::optional<RowError> error;  // why it has no prompts
+    std::optional<RowError> error;  // why there are no prompts
   };
 
-  // `prompts` outlives this.
+  // `prompts` must outlive this.
   explicit RowPreparer(const PromptBuilder* prompts) : prompts_(*prompts) {}
   RowPreparer(const RowPreparer&) = delete;
   RowPreparer& operator=(const RowPreparer&) = delete;
-  // Waits for the row at work, which is cancelled.
+  // Cancels the row in progress and waits for it.
   ~RowPreparer();
 
-  // A row without prompts yet.
+  // Adds a row without prompts.
   void Add(ReadyRow row);
-  // The next row that is finished; none where there is none within `wait`. Throws what making its
-  // prompts threw.
+  // Returns the next finished row, or nullopt if none finishes within `wait`. Rethrows the
+  // exception that building its prompts threw.
   std::optional<Prepared> Take(std::chrono::milliseconds wait);
-  // Gives up all rows that were not taken, without waiting, and returns what is known of them
-  // besides their prompts, in their order. Nothing may be added any more.
+  // Cancels all rows that were not taken, without waiting, and returns them in order, without their
+  // prompts. Add must not be called afterwards.
   std::vector<Row> Cancel();
 
-  // Of the rows that were not taken.
+  // Of the rows that were not yet taken.
   bool empty() const { return jobs_.empty(); }
   int64_t num_answers() const { return num_answers_; }
   size_t bytes() const { return bytes_; }
@@ -56,7 +57,7 @@ class RowPreparer {
  private:
   struct Job {
     ReadyRow ready;
-    Row told;  // the row without what only the prompt needs
+    Row told;  // the row without what only its prompt needs
     std::optional<RowError> error;
     std::exception_ptr thrown;
     bool is_done = false;
@@ -65,15 +66,15 @@ class RowPreparer {
   void Work();
 
   const PromptBuilder& prompts_;
-  std::list<std::shared_ptr<Job>> jobs_;  // not taken; of the caller's thread
+  std::list<std::shared_ptr<Job>> jobs_;  // not yet taken; used only by the caller's thread
   int64_t num_answers_ = 0;
   size_t bytes_ = 0;
 
   std::atomic<bool> cancelled_{false};
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::list<std::shared_ptr<Job>> waiting_;  // guarded by mutex_, as is_done of every job
-  std::thread thread_;                       // from the first row on
+  std::list<std::shared_ptr<Job>> waiting_;  // guarded by mutex_, like is_done of every job
+  std::thread thread_;                       // started by the first Add
 };
 
 }  // namespace minisgl::batch

@@ -16,7 +16,7 @@ std::optional<RowError> ApplyReasoningEffort(const load::TextModel& text, Row* r
   const std::string& effort = row->reasoning_effort;
   if (effort.empty() || text.chat_template == nullptr) return std::nullopt;
   if (row->template_kwargs.Find(kField) != nullptr) {
-    return InvalidRow("reasoning_effort is in chat_template_kwargs as well", kField);
+    return InvalidRow("reasoning_effort is given in chat_template_kwargs as well", kField);
   }
   if (text.chat_template->Reads(kField)) {
     row->template_kwargs.Set(kField, effort);
@@ -54,7 +54,7 @@ Json ChatMessages(const std::optional<std::string>& system, std::string text) {
   return messages;
 }
 
-// A line of an OpenAI file for completions says by its URL what is meant.
+// A completions row of an OpenAI file is not one of them: its URL states the intent.
 bool IsRawPrompt(const Row& row) {
   return row.kind == PromptKind::kText && row.format == RowFormat::kOwn;
 }
@@ -74,7 +74,7 @@ std::optional<RowError> CheckControlIds(const load::TextModel& text, const Row& 
   std::span<const TokenId> ids = row.prompt_token_ids;
   const std::vector<TokenId> prefix = text.tokenizer->Prefix();
   if (ids.size() >= prefix.size() && std::equal(prefix.begin(), prefix.end(), ids.begin())) {
-    ids = ids.subspan(prefix.size());  // what begins texts may stand there
+    ids = ids.subspan(prefix.size());  // a prefix that starts every text is allowed
   }
   for (const TokenId id : ids) {
     if (!text.tokenizer->IsSpecial(id)) continue;
@@ -87,7 +87,7 @@ std::optional<RowError> CheckControlIds(const load::TextModel& text, const Row& 
 }
 
 int64_t ContextCapacity(const EngineLimits& limits) {
-  // The last token of an answer is never computed on, and so needs no place in the pool.
+  // The last token of an answer is never an input of the model, so it needs no slot in the pool.
   return std::min<int64_t>(limits.max_seq_len, int64_t{limits.num_pages} * limits.page_size + 1);
 }
 
@@ -115,7 +115,7 @@ std::optional<RowError> PromptBuilder::Build(Row* row, std::vector<Prompt>* prom
   if (ids.total == 0) return InvalidRow("the prompt is empty: it has no tokens", "prompt");
   prompt.max_tokens = row->max_tokens.value_or(options_.defaults.max_tokens.value_or(-1));
   if (options_.truncate_left) Truncate(row, prompt.max_tokens, &ids);
-  // Before there are n of it.
+  // Check before the prompt is copied n times.
   if (auto error = CheckLength(ids.total, ids.is_whole)) return error;
   prompt.ids = std::move(ids.last);
   prompt.sampling = Sampling(*row);
@@ -148,8 +148,8 @@ std::optional<RowError> PromptBuilder::CheckIds(const Row& row) const {
     for (TokenId id : ids) {
       if (id < vocab_size_) continue;
       return InvalidRow(
-          fmt::format("{} holds an id past the vocabulary (found {}; the model has {})", field, id,
-                      vocab_size_),
+          fmt::format("{} holds an id outside the vocabulary (found {}; the model has {})", field,
+                      id, vocab_size_),
           field);
     }
     return std::nullopt;
@@ -161,7 +161,8 @@ std::optional<RowError> PromptBuilder::CheckIds(const Row& row) const {
   return check(biased, "logit_bias");
 }
 
-// One of the two may be a default. (ParseRow refuses a row that holds both.)
+// One of the two values may be a default. (ParseRow rejects a row that gives conflicting values for
+// both.)
 std::optional<RowError> PromptBuilder::CheckMinTokens(const Row& row, const Prompt& prompt) const {
   const int32_t min_tokens = prompt.sampling.min_tokens;
   if (prompt.max_tokens < 0 || min_tokens <= prompt.max_tokens) return std::nullopt;
@@ -212,7 +213,7 @@ std::optional<RowError> PromptBuilder::PromptIds(Row* row, const std::atomic<boo
   return std::nullopt;
 }
 
-// A long text that is too long is not read to its end to say by how much.
+// A text that is far too long is not tokenized to its end just to report its length.
 std::optional<RowError> PromptBuilder::EncodePieces(const Row& row, std::vector<TextPiece> pieces,
                                                     const std::atomic<bool>* cancelled,
                                                     Ids* ids) const {
@@ -236,7 +237,7 @@ std::optional<RowError> PromptBuilder::EncodePieces(const Row& row, std::vector<
   return InvalidRow(status.message(), row.kind == PromptKind::kMessages ? "messages" : "prompt");
 }
 
-// A prompt that is text is completed as it is: its answer is no turn of a template, and is whole.
+// A text prompt is completed as it is: its answer is not a turn of a template and has no reasoning.
 Result<std::vector<TextPiece>> PromptBuilder::Pieces(Row* row,
                                                      const std::atomic<bool>* cancelled) const {
   std::vector<TextPiece> pieces;
@@ -248,9 +249,9 @@ Result<std::vector<TextPiece>> PromptBuilder::Pieces(Row* row,
   return pieces;
 }
 
-// Keeps the end of the prompt, and the token that begins texts if it had one. Room is left for the
-// answer, though at most a quarter of the context, so that a generous max_tokens does not eat the
-// prompt.
+// Keeps the end of the prompt, and the token that starts every text if there was one. Leaves room
+// for the answer, but at most a quarter of the context, so that a generous max_tokens does not
+// consume the prompt.
 void PromptBuilder::Truncate(Row* row, int64_t max_tokens, Ids* ids) const {
   const int64_t length = ids->total;
   if (length < capacity_) return;

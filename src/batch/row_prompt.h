@@ -1,5 +1,5 @@
-// From a checked row to what the runtime is given: token ids, sampling parameters, and the ends of
-// the answer.
+// Converts a checked row into the input of the runtime: token ids, sampling parameters, and stop
+// conditions.
 #pragma once
 
 #include <atomic>
@@ -17,60 +17,61 @@
 
 namespace minisgl::batch {
 
-// The longest prompt and answer that `limits` allow together; a prompt is to be shorter.
+// Longest prompt and answer together that `limits` allow; the prompt alone must be shorter.
 int64_t ContextCapacity(const EngineLimits& limits);
 
 struct PromptBuilderOptions {
   load::SamplingDefaults defaults;
   std::vector<TokenId> eos_ids;
-  uint64_t seed = 0;           // a row without its own gets a function of this and its index
-  bool truncate_left = false;  // cut a prompt that does not fit, instead of refusing it
-  bool chat = false;           // a row's prompt is what a user says, and not what is completed
-  std::optional<std::string> system;  // with `chat`: what stands before it
+  uint64_t seed = 0;           // base seed: a row without a seed gets a hash of this and its index
+  bool truncate_left = false;  // cut a prompt that is too long instead of rejecting it
+  bool chat = false;           // a row's prompt is a user message, not text to complete
+  std::optional<std::string> system;  // with `chat`: the system message before it
   bool hide_reasoning = false;
   bool row_metrics = false;
 };
 
-// Tells the template what row->reasoning_effort asks for, as a variable of template_kwargs: the
-// level where it knows levels, else its switch. unsupported_field where it knows neither.
+// Passes row->reasoning_effort to the template as a variable in template_kwargs: the level if the
+// template knows levels, else its reasoning switch. unsupported_field if it knows neither.
 std::optional<RowError> ApplyReasoningEffort(const load::TextModel& text, Row* row);
 
-// What a user says, after a system message if one is given.
+// Returns the messages of a chat: a system message if one is given, and a user message.
 Json ChatMessages(const std::optional<std::string>& system, std::string text);
 
-// Whether the row is completed as it is although the model may have a chat template: that of a
-// first file, which is meant as questions, mostly.
+// True if the row's prompt is completed as it is even if the model has a chat template. In a user's
+// first file such a prompt is usually meant as a question.
 bool IsRawPrompt(const Row& row);
-// What is to be said of that once: `count` if it is known.
+// Warning about such rows, to be logged once. `count`: number of rows, if known.
 std::string RawPromptsWarning(const std::string& file, std::optional<int64_t> count);
 
-// Under --no-parse-special: an error where the row's ids hold a control token.
+// With --no-parse-special: returns an error if the row's ids contain a control token.
 std::optional<RowError> CheckControlIds(const load::TextModel& text, const Row& row);
 
 // Thread-safe.
 class PromptBuilder {
  public:
-  // `text` outlives this.
+  // `text` must outlive this.
   PromptBuilder(const load::TextModel* text, const EngineLimits& limits,
                 PromptBuilderOptions options);
 
-  // One prompt for each of row->n answers, or why there is none. What was changed on the way is a
-  // warning of the row, which learns what of its answers will be reasoning. A prompt that leaves no
-  // room for an answer is length_exceeded, or is cut where truncate_left. Takes what only the
-  // prompt needed out of the row. A row that is being worked on is an error soon after `*cancelled`
-  // (may be null) became true.
+  // Builds one prompt for each of row->n answers, or returns an error.
+  // - Changes to the prompt become warnings of the row; its reasoning tags are set.
+  // - A prompt that leaves no room for an answer is length_exceeded, or is cut if truncate_left.
+  // - The parts of the row that only the prompt needs are moved out of it.
+  // - If `cancelled` is not null and becomes true during the call, an error is returned soon after.
   std::optional<RowError> Build(Row* row, std::vector<Prompt>* prompts,
                                 const std::atomic<bool>* cancelled = nullptr) const;
 
   int64_t capacity() const { return capacity_; }
 
  private:
-  // The ids of a prompt as they come: the last of them are kept, as many as any prompt may have.
+  // Collects the ids of a prompt as they are produced; keeps only the last ones, as many as a
+  // prompt may have.
   struct Ids {
     std::vector<TokenId> last;
     std::optional<TokenId> first;
     int64_t total = 0;
-    bool is_whole = true;  // else there may be more than `total`
+    bool is_whole = true;  // if false, there may be more than `total`
   };
   void Add(std::span<const TokenId> ids, Ids* to) const;
   std::optional<RowError> PromptIds(Row* row, const std::atomic<bool>* cancelled, Ids* ids) const;
@@ -89,7 +90,7 @@ class PromptBuilder {
   const int64_t capacity_;
   const PromptBuilderOptions options_;
   ReasoningTags reasoning_;
-  std::vector<TokenId> spelled_ids_;  // of its tags
+  std::vector<TokenId> spelled_ids_;  // of the reasoning tags
 };
 
 }  // namespace minisgl::batch

@@ -18,8 +18,8 @@ RowError DuplicateId(const Row& row, int64_t first_line) {
           "id"};
 }
 
-// Where the rows stand that had the ids of `duplicates` first: few inputs have any, so that lines
-// are not kept for those that have none, but read again.
+// Finds the lines of the rows that had the ids of `duplicates` first by reading the file again. Few
+// inputs have duplicates, so line numbers are not stored for all rows.
 Status FindFirstLines(LineReader* reader, std::vector<DuplicateRow>* duplicates) {
   std::vector<DuplicateRow*> by_first;
   for (DuplicateRow& duplicate : *duplicates) by_first.push_back(&duplicate);
@@ -38,7 +38,8 @@ Status FindFirstLines(LineReader* reader, std::vector<DuplicateRow>* duplicates)
   return Status();
 }
 
-// Whether an earlier version drew other answers of the row: several of them, or by a seed of -1.
+// True if an earlier version used other seeds for the row: if it has several answers or a seed of
+// -1.
 bool IsReseeded(const Row& row) { return row.n > 1 || row.any_seed; }
 
 }  // namespace
@@ -57,7 +58,7 @@ int64_t RowSelection::Count(int64_t num_rows) const {
   return count;
 }
 
-// Before the first row: kRow where there may be rows.
+// Checks the beginning of the input before the first row. kRow: there may be rows.
 RowSource::Outcome FileRowSource::LookAtBeginning(int timeout_ms) {
   std::string_view begin;
   bool is_all = false;
@@ -108,7 +109,7 @@ RowSource::Outcome FileRowSource::Next(int timeout_ms, ParsedRow* row) {
   return Outcome::kRow;
 }
 
-// An error that the row has besides is said first.
+// An error that the row already has takes precedence.
 void FileRowSource::RefuseDuplicate(ParsedRow* row) {
   std::optional<int64_t> first_line;
   if (check_ids_) {
@@ -124,8 +125,8 @@ Status FileRowSource::status() const {
   if (!kind_.ok()) return kind_;
   if (!reader_.changed() || check_ == nullptr) return reader_.status();
   return BadInput(
-      "{}: changed while it was read: {} of its {} rows had been read, and the others "
-      "are not asked",
+      "{}: changed while it was read: {} of its {} rows had been read; the others are "
+      "not run",
       reader_.name(), next_index_, check_->rows);
 }
 
@@ -145,7 +146,7 @@ Result<FileCheck> CheckRows(LineReader* reader, bool lenient, IdTable* ids) {
   IdTable own_ids;
   if (ids == nullptr) ids = &own_ids;
   ParsedRow parsed;
-  ParsedRow first_bad;  // what its message needs
+  ParsedRow first_bad;  // needed for its message
   RowSource::Outcome outcome = RowSource::Outcome::kEnd;
   while ((outcome = source.Next(0, &parsed)) == RowSource::Outcome::kRow) {
     ++check.rows;

@@ -1,5 +1,4 @@
-// Where the rows of a run come from: the lines of a prompt file, or the one prompt of the command
-// line.
+// Sources of a run's rows: the lines of a prompt file, or the one prompt of the command line.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +16,7 @@
 
 namespace minisgl::batch {
 
-// How long a command that does nothing else meanwhile waits for a row at a time.
+// Timeout of each wait for a row, for commands that have nothing else to do meanwhile.
 inline constexpr int kRowWait_ms = 1000;
 
 class RowSource {
@@ -25,65 +24,66 @@ class RowSource {
   enum class Outcome { kRow, kNotYet, kEnd, kFailed };
   virtual ~RowSource() = default;
 
-  // The next row, checked, or its error. Waits at most `timeout_ms`.
+  // Returns the next row, checked, or its error. Waits at most `timeout_ms`.
   virtual Outcome Next(int timeout_ms, ParsedRow* row) = 0;
-  // Bytes of the row that Next gave last.
+  // Size of the row that Next returned last.
   virtual size_t row_bytes() const = 0;
-  // Why Next gave kFailed.
+  // The error, after Next returned kFailed.
   virtual Status status() const { return Status(); }
-  // Whether what is left can be read without waiting for anybody.
+  // True if the remaining rows can be read without waiting for another process.
   virtual bool never_waits() const { return true; }
 };
 
-// Which rows of an input are asked, by their index.
+// The rows of an input that are run, by index.
 struct RowSelection {
   int64_t first = 0;
   int64_t end = std::numeric_limits<int64_t>::max();
-  std::vector<bool> finished;  // left out where true; shorter than the input: none of the rest is
+  std::vector<bool> finished;  // true: skip the row; indexes past the end are not skipped
 
   bool Has(int64_t index) const {
     const auto place = static_cast<size_t>(index);
     return index >= first && index < end && (place >= finished.size() || !finished[place]);
   }
-  // How many of `num_rows`.
+  // Number of selected rows among `num_rows`.
   int64_t Count(int64_t num_rows) const;
 };
 
-// A row whose id an earlier row has.
+// A row whose id an earlier row has already.
 struct DuplicateRow {
   int64_t index = 0, line = 0;
-  int64_t first_index = 0, first_line = 0;  // of the row that had the id first
+  int64_t first_index = 0, first_line = 0;  // of the first row with the id
 };
 
-// What one reading of a whole file found, before anything runs.
+// Result of reading a whole file before the run.
 struct FileCheck {
   int64_t rows = 0;
   int64_t bad_rows = 0;
-  int64_t raw_prompts = 0;               // rows that are completed as they are
+  int64_t raw_prompts = 0;               // rows completed without the chat template
   std::string first_bad;                 // "FILE:LINE: what is wrong"
-  std::vector<DuplicateRow> duplicates;  // in the order of the input
-  std::vector<bool> has_id;              // by index of the row
-  // Rows whose answers versions before the second rule of seeds drew otherwise (run_journal.h).
+  std::vector<DuplicateRow> duplicates;  // in input order
+  std::vector<bool> has_id;              // by row index
+  // Rows that versions with the first seed rule answered differently (run_journal.h).
   int64_t reseeded_rows = 0;
   int64_t first_reseeded_line = 0;
 
-  // Null where the row's id is its own, or it has none.
+  // Returns null if the row's id is unique or it has none.
   const DuplicateRow* FindDuplicate(int64_t index) const;
 };
 
-// Reads all rows of a regular file and goes back to its beginning. `ids` (may be null) then has for
-// each id the index of the first row that has it.
+// Reads all rows of a regular file and returns to its beginning. Afterwards `ids` (may be null)
+// maps each id to the index of the first row that has it.
 Result<FileCheck> CheckRows(LineReader* reader, bool lenient, IdTable* ids = nullptr);
 
-// One row a line; one whose id an earlier row has is an error row. Rows that are not selected keep
-// their place in the input and are not looked at.
+// Reads one row from each line; a row whose id an earlier row has becomes an error row. Rows that
+// are not selected count in the indexes but are not parsed.
 class FileRowSource : public RowSource {
  public:
-  // Of what is read once: ids are compared as they come, where `check_ids`.
+  // For an input that is read once: compares ids as they arrive, if `check_ids`.
   FileRowSource(LineReader* reader, bool lenient, bool check_ids)
       : reader_(*reader), lenient_(lenient), check_ids_(check_ids) {}
-  // Of a file that CheckRows has read or will read into `*check` before the first row is taken. All
-  // outlive this. (Of a pipe nothing is read before: as above.)
+  // For a file that CheckRows has read, or will have read into `*check` before the first call of
+  // Next. All arguments must outlive this. (For a pipe, which cannot be read in advance, use the
+  // constructor above.)
   FileRowSource(LineReader* reader, bool lenient, const RowSelection* selection,
                 const FileCheck* check)
       : reader_(*reader),
@@ -106,14 +106,14 @@ class FileRowSource : public RowSource {
   const bool check_ids_;
   const RowSelection* const selection_ = nullptr;
   const FileCheck* const check_ = nullptr;
-  IdTable ids_;  // by line
+  IdTable ids_;  // maps to lines
   std::string line_;
   int64_t next_index_ = 0;
-  bool looked_ = false;  // at the beginning
-  Status kind_;          // an error where the input is no JSON Lines
+  bool looked_ = false;  // at the beginning of the input
+  Status kind_;          // an error if the input is not JSON Lines
 };
 
-// The rows of another source, each shown to `look` first if it could be read.
+// Forwards the rows of another source; calls `look` for each row that was parsed without error.
 class WatchedRowSource : public RowSource {
  public:
   WatchedRowSource(std::unique_ptr<RowSource> source, std::function<void(const Row&)> look)

@@ -9,7 +9,7 @@
 namespace minisgl::batch {
 namespace {
 
-// More than any id of a row has: each of its bytes may be an escape of six.
+// Upper bound on a valid id: each of its bytes may be an escape of six.
 constexpr size_t kRawIdBytesMax = 6 * 4096 + 2;
 
 std::string_view WithoutMark(std::string_view text) {
@@ -17,7 +17,8 @@ std::string_view WithoutMark(std::string_view text) {
   return text;
 }
 
-// In the object that begins at the scanner's token: goes to the key `name`. False if there is none.
+// Moves to the value of the key `name` in the object that begins at the scanner's token. Returns
+// false if there is none.
 bool GoToKey(JsonScanner* scanner, std::string_view name) {
   std::string_view passed;
   while (scanner->Next() && scanner->token() == JsonScanner::Token::kKey) {
@@ -37,7 +38,7 @@ std::string_view ValidBeginning(std::string_view text) {
   return text.substr(0, end);
 }
 
-// The first of two members of one name counts.
+// If a member appears twice, the first counts.
 void TakeFirst(std::string_view raw, Json* value) {
   if (!value->is_null() || raw.size() > kRawIdBytesMax) return;
   if (Result<Json> json = ParseJson(raw); json.ok()) *value = std::move(json).value();

@@ -31,7 +31,7 @@ ReadyRow RowWindow::TakeNext() {
   MINISGL_CHECK(!empty(), "no row to ask");
   if (num_taken_ - by_age_.front().taken_at_coming >= passed_max_) return TakeOldest();
   const int32_t priority = (*by_prefix_.begin())->ready.row.priority;
-  // Before any was asked, from the first of the input.
+  // Before any row was taken, start with the first of the input.
   if (last_number_ < 0 && by_age_.front().ready.row.priority == priority) return TakeOldest();
   auto next = by_prefix_.lower_bound(Key{priority, last_ids_, last_number_});
   if (next == by_prefix_.end() || (*next)->ready.row.priority != priority) {

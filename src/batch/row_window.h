@@ -1,10 +1,10 @@
-// Rows that are read and not yet asked, and which of them is asked next: rows that share a prefix
-// follow each other, so that it is computed once also where the cache holds few prefixes.
+// Window of rows that are read but not yet submitted; chooses the next row so that rows with a
+// common prefix run one after another. Thus the prefix is computed once even if the cache is small.
 //
-// They are asked in the order of their token ids, going on from the row asked last and round at the
-// end: the row after it is the one that shares the longest prefix with it. A smaller priority goes
-// first. No row waits for ever: once `passed_max` others were asked since it came, the oldest is
-// next. One thread.
+// Order: rows are sorted by token ids, and the next row is the one after the last submitted row,
+// wrapping around at the end; it shares the longest prefix with it. A smaller priority value goes
+// first. Starvation is bounded: after `passed_max` other rows were submitted since a row arrived,
+// the oldest row is next. Used by one thread.
 #pragma once
 
 #include <cstdint>
@@ -40,10 +40,10 @@ class RowWindow {
  private:
   struct Entry {
     ReadyRow ready;
-    int64_t number;           // of its coming
-    int64_t taken_at_coming;  // how many had been asked
+    int64_t number;           // order of arrival
+    int64_t taken_at_coming;  // rows that had been taken when it arrived
   };
-  // What is compared: of an entry, or of the row asked last.
+  // Sort key of an entry or of the row taken last.
   struct Key {
     int32_t priority;
     std::span<const TokenId> ids;
@@ -61,9 +61,9 @@ class RowWindow {
   ReadyRow Take(Place place);
 
   const int64_t passed_max_;
-  std::list<Entry> by_age_;  // the oldest first
+  std::list<Entry> by_age_;  // oldest first
   std::set<Place, Less> by_prefix_;
-  std::vector<TokenId> last_ids_;  // of the row asked last
+  std::vector<TokenId> last_ids_;  // of the row taken last
   int64_t last_number_ = -1;
   int64_t num_added_ = 0, num_taken_ = 0;
   int64_t num_answers_ = 0;

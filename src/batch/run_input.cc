@@ -25,8 +25,8 @@ namespace {
 constexpr size_t kInputBytes = size_t{1} << 16;
 constexpr int kSilentWait_ms = 1000;
 
-// For telling a block of a file from what it became: each step can be undone, so that one changed
-// word always gives another hash.
+// Detects changes of a file block. Each step is invertible, so that a change of a single word
+// always changes the hash.
 uint64_t HashBlock(std::string_view bytes) {
   constexpr uint64_t kOdd = 0x9e3779b97f4a7c15;
   uint64_t hash = bytes.size();
@@ -96,7 +96,7 @@ Status LineReader::Rewind() {
     return MakeStatus(StatusCode::kIoError, "{}: cannot be read again ({})", name_,
                       std::strerror(errno));
   }
-  // After half a reading the next is the first again.
+  // If the first reading was not finished, the next one counts as the first.
   reads_again_ = reads_again_ || at_end_;
   if (!reads_again_) {
     block_hashes_.clear();
@@ -134,7 +134,7 @@ LineReader::Outcome LineReader::Peek(int timeout_ms, std::string_view* bytes, bo
   return Outcome::kLine;
 }
 
-// Reads once. kLine: there may be a line now.
+// Reads once. kLine: a line may be available.
 LineReader::Outcome LineReader::Fill(int timeout_ms) {
   if (buffer_begin_ > 0) {
     buffer_.erase(0, buffer_begin_);
@@ -157,7 +157,7 @@ LineReader::Outcome LineReader::Fill(int timeout_ms) {
   return Outcome::kLine;
 }
 
-// A whole block, or what there is at the end of the file.
+// Reads a whole block, or the rest of the file.
 LineReader::Outcome LineReader::FillFromFile() {
   size_t wanted = kInputBytes;
   if (reads_again_) {
@@ -197,7 +197,7 @@ LineReader::Outcome LineReader::FailToRead(int error) {
   return Outcome::kFailed;
 }
 
-// Moves one line out of the buffer; false where the buffer holds no whole line.
+// Moves one line out of the buffer; returns false if the buffer holds no complete line.
 bool LineReader::TakeLine(std::string* line, Outcome* outcome) {
   const size_t line_break = buffer_.find('\n', scanned_);
   const bool found = line_break != std::string::npos;
@@ -205,7 +205,7 @@ bool LineReader::TakeLine(std::string* line, Outcome* outcome) {
   scanned_ = end;
   if (!skipping_ && end - buffer_begin_ > kRowBytesMax) skipping_ = true;
   if (!found && (!at_end_ || (end == buffer_begin_ && !skipping_))) {
-    if (skipping_) {  // what is passed over need not be kept
+    if (skipping_) {  // skipped bytes need not be kept
       buffer_.clear();
       buffer_begin_ = scanned_ = 0;
     }
@@ -237,19 +237,19 @@ Result<std::string> ReadStandardInput(bool may_be_left) {
   std::string text;
   bool said = false;
   while (true) {
-    // A program that leaves its pipe open looks like a hang; say what is waited for.
+    // A program that leaves its pipe open looks like a hang, so report the wait.
     pollfd waiting{STDIN_FILENO, POLLIN, 0};
     if (!said && poll(&waiting, 1, kSilentWait_ms) == 0) {
       said = true;
-      Log(LogLevel::kInfo, fmt::format("waiting for standard input{}",
-                                       may_be_left ? " (--no-stdin leaves it)" : ""));
+      Log(LogLevel::kInfo,
+          fmt::format("waiting for standard input{}", may_be_left ? " (--no-stdin skips it)" : ""));
     }
     const size_t size = text.size();
     text.resize(size + kInputBytes);
     const ssize_t got = read(STDIN_FILENO, text.data() + size, kInputBytes);
     text.resize(size + static_cast<size_t>(std::max<ssize_t>(got, 0)));
     if (got < 0 && errno == EINTR) continue;
-    if (got < 0 && errno == EBADF) return text;  // closed: the same as empty
+    if (got < 0 && errno == EBADF) return text;  // closed counts as empty
     if (got < 0) {
       return MakeStatus(StatusCode::kNoInput, "standard input: cannot be read ({})",
                         std::strerror(errno));

@@ -1,9 +1,8 @@
-// The lines of a prompt file, of standard input, or of a pipe, one at a time and without waiting
-// longer than asked.
+// Reads lines from a prompt file, standard input or a pipe, one at a time, with a timeout.
 //
-// Memory is bounded: one line of at most kRowBytesMax and one read buffer. A byte order mark before
-// the first line, a carriage return at a line's end, and lines of white space alone are passed
-// over. Used by one thread.
+// Memory is bounded: one line of at most kRowBytesMax and one read buffer. Ignored: a byte order
+// mark before the first line, a carriage return at the end of a line, and blank lines. Used by one
+// thread.
 #pragma once
 
 #include <cstdint>
@@ -19,40 +18,41 @@ class LineReader {
  public:
   enum class Outcome { kLine, kTooLong, kNotYet, kEnd, kFailed };
 
-  // `path` "-" is standard input. kNoInput where it cannot be opened.
+  // `path` "-" is standard input. kNoInput if it cannot be opened.
   static Result<LineReader> Open(const std::string& path);
   LineReader(LineReader&& other) noexcept;
   LineReader(const LineReader&) = delete;
   LineReader& operator=(const LineReader&) = delete;
   ~LineReader();
 
-  // The next line into *line. kTooLong: a line of more than kRowBytesMax was passed over. kNotYet:
-  // none came within `timeout_ms` (a regular file never waits), or a signal did. kFailed: see
-  // status().
+  // Reads the next line into *line.
+  // - kTooLong: skipped a line of more than kRowBytesMax.
+  // - kNotYet: no line arrived within `timeout_ms` (a regular file never waits), or a signal did.
+  // - kFailed: see status().
   Outcome Next(int timeout_ms, std::string* line);
 
-  // The bytes that come next, which Next gives all the same: of a file a block, of a pipe what
-  // there is. *is_all: nothing comes after them. As Next where there are none yet.
+  // Returns the next bytes without consuming them: a block of a file, or what a pipe has. *is_all:
+  // nothing follows them. Outcomes as for Next.
   Outcome Peek(int timeout_ms, std::string_view* bytes, bool* is_all);
 
-  // Of the line that Next gave last, from 1.
+  // Number, from 1, of the line that Next returned last.
   int64_t line_number() const { return line_number_; }
   const Status& status() const { return status_; }
-  // As messages name it.
+  // Name for messages.
   const std::string& name() const { return name_; }
   int fd() const { return fd_; }
-  // Of a regular file: where reading began.
+  // Offset at which reading began, for a regular file.
   int64_t start_offset() const { return start_offset_; }
 
-  // A regular file can be read twice.
+  // True for a regular file, which can be read twice.
   bool regular() const { return regular_; }
-  // Back to where reading began. REQUIRES regular(). After a whole reading the file is what that
-  // found: bytes added since are not read, and where others are changed or gone, Next gives kFailed
-  // before it gives a line of them.
+  // Returns to where reading began. REQUIRES regular(). After a complete first reading, the second
+  // one must find the same file: bytes appended since are not read, and if others changed or are
+  // gone, Next returns kFailed before any line that contains them.
   Status Rewind();
-  // Whether that happened.
+  // True if the file changed between two readings.
   bool changed() const { return changed_; }
-  // Of the first reading, once that has come to its end.
+  // Length of the first reading, after its end.
   int64_t num_bytes() const { return num_bytes_; }
 
  private:
@@ -67,14 +67,14 @@ class LineReader {
   bool regular_ = false;
   int64_t start_offset_ = 0;
   std::string name_;
-  std::string buffer_;  // read and not yet given out, from buffer_begin_ on
+  std::string buffer_;  // unread bytes start at buffer_begin_
   size_t buffer_begin_ = 0;
-  size_t scanned_ = 0;     // no line break before this
+  size_t scanned_ = 0;     // no line break before this offset
   bool skipping_ = false;  // inside a line that is too long
   bool at_end_ = false;
   int64_t line_number_ = 0;
   Status status_;
-  // Of a regular file: a hash of each block of the first reading, which the next is held against.
+  // For a regular file: hash of each block of the first reading, compared by the second.
   std::vector<uint64_t> block_hashes_;
   int64_t num_bytes_ = 0;
   bool reads_again_ = false;
@@ -82,14 +82,15 @@ class LineReader {
   bool changed_ = false;
 };
 
-// What is to be said of an input that holds no row.
+// Error message for an input without rows.
 std::string NoRows(const LineReader& reader);
 
-// The text that --system gives: itself, or that of the file after @.
+// Returns the text of --system: the option itself, or the contents of the file after @.
 Result<std::string> SystemText(const std::string& option);
 
-// All of standard input, at most kRowBytesMax bytes; ill-formed UTF-8 is replaced and said as a
-// warning. A second without any is said once; `may_be_left`: --no-stdin would leave it out.
+// Reads all of standard input, at most kRowBytesMax bytes. Ill-formed UTF-8 is replaced and logged
+// as a warning. If nothing arrives for a second, this is logged once; `may_be_left`: the message
+// mentions --no-stdin.
 Result<std::string> ReadStandardInput(bool may_be_left);
 
 }  // namespace minisgl::batch

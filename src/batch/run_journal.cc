@@ -29,14 +29,14 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int64_t kVersion = 2;
-constexpr int64_t kVersionCountedUp = 1;  // seeds of answers
+constexpr int64_t kVersionCountedUp = 1;  // first rule of seeds
 constexpr uint64_t kJournalBytesMax = uint64_t{1} << 20;
 constexpr size_t kReadBytes = size_t{1} << 20;
 
-// Tokenizers and templates are smaller, files of weights larger.
+// Tokenizers and templates are smaller than this, weight files larger.
 constexpr uint64_t kWholeFileBytesMax = uint64_t{32} << 20;
-// Of a file of weights: its beginning, which holds the names and shapes, and samples that no two
-// trainings have in common.
+// Of a weight file, hash its beginning, which holds names and shapes, and samples, which differ
+// between any two trained models.
 constexpr size_t kHeadBytes = size_t{1} << 20;
 constexpr size_t kSampleBytes = 4096;
 constexpr size_t kSamples = 64;
@@ -47,7 +47,7 @@ struct InputDigest {
   char last_byte = '\n';
 };
 
-// Of at most `bytes_max` bytes from where the reader began.
+// Digests at most `bytes_max` bytes from where the reader began.
 Result<InputDigest> DigestInput(const LineReader& reader, int64_t bytes_max) {
   InputDigest digest;
   Sha256 hasher;
@@ -95,7 +95,8 @@ Status DigestFile(const std::string& folder, const std::string& name, Sha256* ha
   return Status();
 }
 
-// The files of a folder that end in one of `endings`, by name, wherever the folder lies.
+// Digests the files of a folder whose names have one of `endings`, sorted by name, independent of
+// the folder's path.
 Result<std::string> DigestFolder(const std::string& folder,
                                  std::initializer_list<std::string_view> endings) {
   Sha256 hasher;
@@ -107,7 +108,8 @@ Result<std::string> DigestFolder(const std::string& folder,
   return hasher.FinishHex();
 }
 
-// All that a model is made of. Its folder of templates stands apart, as the first journals lack it.
+// Describes all parts of a model. The folder of templates is a member of its own, because the first
+// journals lack it.
 Result<Json> DescribeModel(const std::string& dir) {
   Json model = Json(Json::Object());
   model.Set("name", ReplaceInvalidUtf8(fs::path(dir).filename().string()));
@@ -136,7 +138,7 @@ std::string HashedText(const std::string& text) {
   return "sha256 " + hasher.FinishHex();
 }
 
-// By the names of the command line, for messages.
+// Keys are the names of the command line, which messages print.
 Json DescribeOptions(const RunOptions& options) {
   const load::SamplingOptions& sampling = options.sampling;
   Json out = Json(Json::Object());
@@ -168,7 +170,7 @@ Json DescribeOptions(const RunOptions& options) {
   out.Set("--chat-template", std::move(chat_template));
   out.Set("--on-overflow", options.on_overflow);
   out.Set("--lenient", options.lenient);
-  // Null where not given: journals of versions without them read so.
+  // Null if not given: journals of versions without these options read the same way.
   out.Set("--no-parse-special", options.model.no_parse_special ? Json(true) : Json());
   out.Set("--chat", options.chat ? Json(true) : Json());
   out.Set("--system", options.system ? Json(HashedText(*options.system)) : Json());
@@ -182,7 +184,7 @@ const Json& Member(const Json& object, std::string_view name) {
   return member == nullptr ? kNone : *member;
 }
 
-// Whether the input of `now` is that of `before` with lines added.
+// True if the input of `now` is that of `before` with lines appended.
 Result<bool> InputOnlyGrew(const Json& before, const Json& now, const LineReader& reader) {
   const Json &old_bytes = Member(before, "bytes"), &new_bytes = Member(now, "bytes");
   if (!old_bytes.is_int() || old_bytes.as_int() >= new_bytes.as_int()) return false;
@@ -209,7 +211,7 @@ Result<std::string> WhatDiffers(const Json& before, const Json& now, const LineR
   for (const auto& [name, value] : new_options.as_object()) {
     const Json& old_value = Member(old_options, name);
     if (old_value == value) continue;
-    // A version that did not know the option did what is done without it.
+    // A version without the option behaved as if it were not given.
     if (old_value.is_null() && value == Json(false)) continue;
     const auto shown = [&option = name](const Json& given) {
       return given.is_null() ? fmt::format("no {}", option)
@@ -233,7 +235,7 @@ std::string JournalPath(const std::string& output_path) { return output_path + "
 
 Result<Json> DescribeRun(const RunOptions& options, const LineReader& reader,
                          const FileCheck& check, const Shard& shard, const std::string& model_dir) {
-  // What was added since the rows were counted is no part of the run.
+  // Rows added after they were counted are not part of the run.
   MINISGL_ASSIGN_OR_RETURN(const InputDigest digest, DigestInput(reader, reader.num_bytes()));
   MINISGL_ASSIGN_OR_RETURN(Json model, DescribeModel(model_dir));
   Json input = Json(Json::Object());
@@ -249,7 +251,7 @@ Result<Json> ReadJournal(const std::string& output_path) {
   const std::string path = JournalPath(output_path);
   std::error_code error;
   if (!fs::exists(path, error)) {
-    return MakeStatus(StatusCode::kNoInput, "{}: is not there", Visible(path, 400));
+    return MakeStatus(StatusCode::kNoInput, "{}: does not exist", Visible(path, 400));
   }
   MINISGL_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kJournalBytesMax));
   Result<Json> run = ParseJson(text);
@@ -266,7 +268,7 @@ Result<Json> ReadJournal(const std::string& output_path) {
 }
 
 Status WriteJournal(const std::string& output_path, const Json& run) {
-  // No wider than the output: it says what was asked and how.
+  // Its permissions are no wider than the output's: it reveals what was asked and how.
   struct stat output {};
   const mode_t mode = stat(output_path.c_str(), &output) == 0 ? output.st_mode & 0666 : 0600;
   return ReplaceFile(JournalPath(output_path), run.Dump(1) + "\n", mode, /*follows_links=*/false);
@@ -287,14 +289,14 @@ uint64_t DrawSeedOfRun(const std::string& output_path, bool resume) {
 Result<std::string> DifferenceOfRuns(const Json& before, const Json& now, const LineReader& reader,
                                      const FileCheck& check) {
   MINISGL_ASSIGN_OR_RETURN(std::string what, WhatDiffers(before, now, reader));
-  if (!what.empty()) return what + "; give the same, or --force to resume all the same";
+  if (!what.empty()) return what + "; give the same, or --force to resume anyway";
   if (Member(before, "minisgl_run") != Json(kVersionCountedUp) || check.reseeded_rows == 0) {
     return what;
   }
   return fmt::format(
       "an earlier version, which made the seeds of further answers (n) and of a seed of -1 "
-      "otherwise; {} row{} such, the first on line {}: begin anew with another output, or give "
-      "--force to have answers of both kinds",
+      "differently; {} row{} affected, the first on line {}: start again with another output, or "
+      "give --force to have answers of both kinds",
       check.reseeded_rows, check.reseeded_rows == 1 ? " is" : "s are", check.first_reseeded_line);
 }
 

@@ -1,11 +1,11 @@
-// What a run's answers depend on, kept as JSON in OUT.meta beside the output, so that a run that
-// resumes is told when it would go on with something else.
+// The journal of a run: everything its answers depend on, as JSON in OUT.meta beside the output
+// OUT. A resumed run compares it and refuses to continue with something else.
 //
-// The input counts by all its bytes, the model by its small files whole and samples of its weights,
-// options by their values. What changes no answer is left out: where it runs, how much at once.
+// Identity: the input by all its bytes; the model by its small files as a whole and samples of its
+// weights; options by value. Settings that change no answer (devices, batch sizes) are left out.
 //
-// Its member minisgl_run is its version, which says too how seeds are made. In version 1 answer k
-// of a row took the row's seed + k, and a seed of -1 was 2^64 - 1.
+// The member minisgl_run is the version of the journal and of the seed rule. In version 1, answer k
+// of a row used the row's seed + k, and seed -1 was 2^64 - 1.
 #pragma once
 
 #include <cstdint>
@@ -22,21 +22,21 @@ namespace minisgl::batch {
 
 std::string JournalPath(const std::string& output_path);
 
-// REQUIRES reader.regular(), and `check` is of all of it. kIoError.
+// Describes the run. REQUIRES reader.regular() and a `check` of the whole input. kIoError.
 Result<Json> DescribeRun(const RunOptions& options, const LineReader& reader,
                          const FileCheck& check, const Shard& shard, const std::string& model_dir);
 
-// kNoInput where there is none, kBadInput where it is none.
+// kNoInput if there is no journal, kBadInput if it is invalid.
 Result<Json> ReadJournal(const std::string& output_path);
 Status WriteJournal(const std::string& output_path, const Json& run);
 
-// "" where `now` goes on with the run `before`: the same, or the same with rows added to the input
-// (not of a shard, whose rows would be others). Else what is not the same, and what to do.
+// Returns "" if `now` may continue `before`: both are the same, or rows were appended to the input
+// (not with shards, whose rows would change). Otherwise describes the difference and what to do.
 Result<std::string> DifferenceOfRuns(const Json& before, const Json& now, const LineReader& reader,
                                      const FileCheck& check);
 
-// The seed of a run that is to draw one: that of the journal, where the run goes on with
-// `output_path`.
+// Returns a seed for a run that needs one: the journal's if the run resumes `output_path`,
+// otherwise a random one.
 uint64_t DrawSeedOfRun(const std::string& output_path, bool resume);
 
 }  // namespace minisgl::batch

@@ -12,21 +12,22 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// Waits end at least this often, so that stops and the progress line are looked after.
+// Upper bound on each wait, so that stops and the progress line are handled in time.
 constexpr milliseconds kTick(50);
-// A pipe is looked at again this soon while answers are under way.
+// Interval of polling a pipe while requests are running.
 constexpr milliseconds kPipeTick(10);
-// Rows taken in before events are looked at, so that answers are not kept waiting by a long input.
+// Rows taken in before events are handled, so that a long input does not delay answers.
 constexpr int kRowsPerTurn = 64;
 
-// While nothing runs yet: what is asked first decides what is cached, and nobody wants to wait.
+// Time to fill the window before anything runs: the first rows decide what is cached, but the user
+// must not wait long.
 constexpr milliseconds kFillTime(200);
 
-// From so many bytes on a row's prompt is made beside the loop: a smaller one takes a few
+// Rows from this size on have their prompts built on another thread; smaller ones take only a few
 // milliseconds.
 constexpr size_t kLargeRowBytes = size_t{32} << 10;
 
-// A request's tag in the runtime: which row, which of its answers.
+// The tag of a request encodes the row and the number of the answer.
 constexpr uint64_t kAnswersPerRow = 256;
 static_assert(kAnswersMax < kAnswersPerRow);
 uint64_t MakeTag(int64_t index, size_t answer) {
@@ -39,7 +40,7 @@ RowError Cancelled() {
 
 RowError NotAsked() { return {"cancelled", "the run was stopped before this row was asked", ""}; }
 
-// The error that ends a run for an answer that failed by no fault of its row; OK for any other.
+// Returns the error that ends the run if an answer failed by no fault of its row, else OK.
 Status FaultOf(const Event& event) {
   const std::string& code = event.error_code;
   if (code == "out_of_memory") return Status(StatusCode::kOutOfMemory, event.error_message);
@@ -48,7 +49,7 @@ Status FaultOf(const Event& event) {
   return Status(StatusCode::kInternal, event.error_message);
 }
 
-// The codes that rows have for them.
+// Error code of a row for an error code of a request.
 std::string RowErrorCode(const std::string& code) {
   if (code == "out_of_memory") return "internal";
   return code == "device_unavailable" ? "device_fault" : code;
@@ -67,7 +68,7 @@ RunLoop::RunLoop(Runtime* runtime, const PromptBuilder* prompts, RowSource* sour
       window_(2 * options.window_answers_max),
       preparer_(prompts) {}
 
-// The queue must outlive its requests: after a failed write some are still under way.
+// The queue must outlive its requests: after a failed write some are still running.
 RunLoop::~RunLoop() {
   for (const auto& [index, pending] : pending_) AbortRow(pending);
   while (open_answers_ > 0) {
@@ -88,7 +89,8 @@ Status RunLoop::Run() {
   return End();
 }
 
-// What was taken in is in the output, also after a fault: others may be held for it.
+// Writes all rows that were taken in, even after a fault: other rows may be held until they are
+// written.
 Status RunLoop::End() {
   if (Stops()) MINISGL_RETURN_IF_ERROR(CancelPreparing());
   if (Stops()) MINISGL_RETURN_IF_ERROR(CancelWindow());
@@ -114,12 +116,12 @@ Status RunLoop::Admit() {
   const Clock::time_point until = Clock::now() + kFillTime;
   MINISGL_RETURN_IF_ERROR(FillWindow());
   MINISGL_RETURN_IF_ERROR(TakePrepared(milliseconds(0)));
-  // Large rows too are chosen from, at first.
+  // At first, wait for large rows as well, so that the choice includes them.
   while (!asked_any_ && !preparer_.empty() && Clock::now() < until && options_.stop().reason == 0) {
     MINISGL_RETURN_IF_ERROR(TakePrepared(kPipeTick));
   }
   for (int rows = 0; rows < kRowsPerTurn && !window_.empty() && HasRoom(); ++rows) {
-    // Where bounds are reached, others are held for the oldest.
+    // If a bound is reached, finished rows are held until the oldest row is written.
     Submit(IsWithinBounds() ? window_.TakeNext() : window_.TakeOldest());
   }
   return Status();
@@ -140,7 +142,7 @@ Status RunLoop::FillWindow() {
         source_ended_ = true;
         return Status();
       case RowSource::Outcome::kFailed:
-        // The rows before are whole: they are answered first.
+        // The rows before the failure are complete, so they are answered first.
         source_status_ = source_.status();
         source_ended_ = true;
         return Status();
@@ -174,7 +176,7 @@ Status RunLoop::AddToWindow(ReadyRow ready, const std::optional<RowError>& error
   return Status();
 }
 
-// Takes in the large rows that are ready; where none is, waits for one.
+// Takes all large rows that are ready; if none is ready, waits for one up to `wait`.
 Status RunLoop::TakePrepared(milliseconds wait) {
   while (auto prepared = preparer_.Take(wait)) {
     MINISGL_RETURN_IF_ERROR(AddToWindow(std::move(prepared->ready), prepared->error));
@@ -198,7 +200,7 @@ void RunLoop::Submit(ReadyRow ready) {
   for (size_t answer = 0; answer < prompts.size(); ++answer) tags.push_back(MakeTag(index, answer));
   Pending& entry = pending_.emplace(index, std::move(pending)).first->second;
   entry.requests = runtime_.SubmitAll(std::move(prompts), &queue_, tags);
-  // Now that there are requests to wait for: where memory ran out above, there are none.
+  // Only now do these requests exist: if memory runs out above, there are none to wait for.
   open_answers_ += entry.open_answers;
 }
 
@@ -215,7 +217,7 @@ Status RunLoop::TakeEvents() {
 }
 
 Status RunLoop::TakeEvent(Event event) {
-  // First: where memory runs out below, this answer is not waited for again.
+  // Do this first: if memory runs out below, this answer must not be waited for again.
   const bool is_done = event.kind == Event::Kind::kDone;
   if (is_done) --open_answers_;
   const auto index = static_cast<int64_t>(event.tag / kAnswersPerRow);
@@ -266,7 +268,7 @@ Status RunLoop::FinishRow(int64_t index) {
   for (const RowAnswer& answer : pending.answers) {
     finished_tokens_ += static_cast<int64_t>(answer.token_ids.size());
   }
-  // Of several answers one that began is kept, and the others are empty beside it.
+  // If any of several answers began, it is kept; the others are empty.
   const bool began = std::any_of(pending.answers.begin(), pending.answers.end(),
                                  [](const RowAnswer& a) { return !a.token_ids.empty(); });
   if (pending.timed_out && !began && !pending.error) {
@@ -289,7 +291,7 @@ void RunLoop::AbortRow(const Pending& pending) {
   for (const RequestId request : pending.requests) runtime_.Abort(request);
 }
 
-// As many as may, while any row is left to stop for.
+// True if failures_max is reached while rows remain that a stop would skip.
 bool RunLoop::TooManyFailed() const {
   if (!options_.failures_max || failures_.failed() < *options_.failures_max) return false;
   if (options_.rows_total) return rows_done_ + failures_.total() < *options_.rows_total;
@@ -299,18 +301,18 @@ bool RunLoop::TooManyFailed() const {
 void RunLoop::SayStop() const {
   const bool has_grace = options_.grace.count() > 0 && !pending_.empty();
   const std::string grace =
-      fmt::format("what was asked has {} s to finish",
+      fmt::format("running requests have {} s to finish",
                   std::chrono::duration_cast<std::chrono::seconds>(options_.grace).count());
   if (stop_.reason == 0) {
     Log(LogLevel::kWarning,
         fmt::format("{} failed (--max-failures {}); stopping{}", failures_.failed(),
                     *options_.failures_max, has_grace ? ": " + grace : ""));
   } else if (has_grace) {
-    Log(LogLevel::kInfo, fmt::format("stopping: {}; the signal again cancels it", grace));
+    Log(LogLevel::kInfo, fmt::format("stopping: {}; a second signal cancels them", grace));
   }
 }
 
-// A stop ends admission; what was submitted has until the end of the grace.
+// A stop ends admission; submitted rows may finish within the grace period.
 void RunLoop::CheckStop() {
   stop_ = options_.stop();
   if (!stopping_) {
@@ -324,8 +326,8 @@ void RunLoop::CheckStop() {
   for (const auto& [index, pending] : pending_) AbortRow(pending);
 }
 
-// Rows that wait for one before them are written with it: what is not finished is cancelled, and
-// its last event is not waited for here.
+// Writes finished rows that were waiting for an earlier one. Cancels the others without waiting for
+// their last events.
 Status RunLoop::LeaveAtOnce() {
   while (std::optional<Event> event = queue_.Pop(milliseconds(0))) {
     MINISGL_RETURN_IF_ERROR(TakeEvent(std::move(*event)));
@@ -338,7 +340,7 @@ Status RunLoop::LeaveAtOnce() {
   return End();
 }
 
-// They were not asked yet, so that the grace is not theirs.
+// These rows were not submitted, so the grace period does not apply to them.
 Status RunLoop::CancelPreparing() {
   for (const Row& row : preparer_.Cancel()) MINISGL_RETURN_IF_ERROR(WriteFailure(row, NotAsked()));
   return Status();
@@ -351,8 +353,8 @@ Status RunLoop::CancelWindow() {
   return Status();
 }
 
-// Rows of a file that were never asked are in the output too; what a pipe would still bring is not
-// waited for.
+// Rows of a file that were never submitted become error rows too. The rest of a pipe is not waited
+// for.
 Status RunLoop::CancelUnread() {
   while (!source_ended_ && source_.never_waits()) {
     ParsedRow parsed;

@@ -1,9 +1,8 @@
-// The heart of `minisgl run`: keeps a bounded number of rows in the runtime, puts their events
-// together, and hands each row to the writer exactly once: its answers, or the error that it ended
-// with.
+// Main loop of `minisgl run`: keeps a bounded number of rows in the runtime, collects their events,
+// and hands each row to the writer exactly once, with its answers or its error.
 //
-// One thread, which may be any: nothing here belongs to the process but what `stop` asks, where
-// that is left as it is. Memory depends on the bounds below, not on the length of the input.
+// Runs on one thread, which may be any. It uses nothing process-wide except the default of `stop`.
+// Memory depends on the bounds below, not on the length of the input.
 #pragma once
 
 #include <chrono>
@@ -28,56 +27,57 @@
 
 namespace minisgl::batch {
 
-// Rows kept in the runtime: enough that a step never lacks any, few enough that memory is flat.
+// Answers submitted for each running request: enough that no step lacks requests, few enough that
+// memory stays bounded.
 inline constexpr int64_t kAheadPerRunningRequest = 4;
 
 struct RunLoopOptions {
-  int64_t answers_ahead_max = 1024;  // submitted
-  // Read and not yet submitted: rows that share a prefix are chosen from so many, and none waits
-  // for more than twice as many others. 1: in the order of the input.
+  int64_t answers_ahead_max = 1024;  // submitted, not finished
+  // Bound on the window of rows read but not submitted, from which rows with a common prefix are
+  // chosen. A row waits for at most twice as many others. 1 means input order.
   int64_t window_answers_max = 1024;
-  // Answered and held for rows before them. More than those others, so that whom they wait for is
-  // asked before this is reached.
+  // Bound on rows that are answered but held until earlier rows are written. Larger than the bounds
+  // above, so that the row they wait for is submitted before this bound is reached.
   int64_t held_rows_max = 4096;
-  // Of their rows as read, and of answers held for those before them; one row always may.
+  // Bound on the bytes of these rows as read, and of held answers; a single row may exceed it.
   size_t bytes_ahead_max = size_t{64} << 20;
-  std::chrono::milliseconds grace{5000};  // to finish what runs after a stop
+  std::chrono::milliseconds grace{5000};  // for running requests to finish after a stop
   std::optional<int64_t> rows_total;      // for the progress line
-  // So many rows that fail end the run as a stop does; unset: none do.
+  // This many failed rows end the run like a stop; unset: no limit.
   std::optional<int64_t> failures_max;
-  // Asked often, from the thread of Run.
+  // Called often, on the thread of Run.
   std::function<term::StopRequest()> stop = term::StopOfProcess;
-  // Told how far the run is, from the thread of Run, many times a second and at its end; may be
-  // empty.
+  // Called with the state of the run on the thread of Run, many times a second and at the end; may
+  // be empty.
   std::function<void(const term::Progress::Numbers&)> on_numbers;
 };
 
 class RunLoop {
  public:
-  // All outlive the loop; `progress` may be null.
+  // All must outlive the loop; `progress` may be null.
   RunLoop(Runtime* runtime, const PromptBuilder* prompts, RowSource* source, AnswerWriter* writer,
           term::Progress* progress, const RunLoopOptions& options);
   ~RunLoop();
 
-  // Until every row is written, or a stop was asked for (at once: without waiting). kIoError: input
-  // or output failed; what the input gave before is answered. kBadInput: the input changed, and the
-  // same. kInternal: the device or the program did; the rows that were asked say
-  // so.
+  // Runs until every row is written or a stop is requested (with at_once: without waiting).
+  // - kIoError: input or output failed. Rows read before the failure are answered.
+  // - kBadInput: the input changed. Rows read before are answered.
+  // - kInternal: the device or the program failed. The submitted rows have error rows.
   Status Run();
 
   int64_t rows_done() const { return rows_done_; }
-  // Cancelled ones too.
+  // Including cancelled ones.
   int64_t rows_failed() const { return failures_.total(); }
   const Failures& failures() const { return failures_; }
-  // The reason of the stop that ended the run; 0 where none did.
+  // Reason of the stop that ended the run; 0 if there was none.
   int stop_reason() const { return stop_.reason; }
-  // Whether a stop or failures_max ended the run before its input did.
+  // True if a stop or failures_max ended the run before the end of the input.
   bool ended_early() const { return stopping_; }
 
  private:
   using Clock = std::chrono::steady_clock;
 
-  // A row that was submitted, without what only the prompt needed.
+  // A submitted row, without what only its prompt needed.
   struct Pending {
     Row row;
     std::vector<RowAnswer> answers;
@@ -85,7 +85,7 @@ class RunLoop {
     size_t bytes = 0;
     int32_t open_answers = 0;
     bool timed_out = false;
-    bool lowered = false;  // a warning says so already
+    bool lowered = false;  // the warning about it was added
     std::optional<RowError> error;
   };
 
@@ -96,7 +96,7 @@ class RunLoop {
   bool TooManyFailed() const;
   Status Admit();
   Status FillWindow();
-  // Whether nothing is left that has not been asked.
+  // True if every row has been submitted.
   bool IsAllAsked() const { return source_ended_ && window_.empty() && preparer_.empty(); }
   Status TakeInRow(ParsedRow parsed, size_t bytes);
   Status AddToWindow(ReadyRow ready, const std::optional<RowError>& error);
@@ -131,16 +131,16 @@ class RunLoop {
   int64_t open_answers_ = 0;
   size_t open_bytes_ = 0;
   int64_t tokens_ = 0;
-  int64_t finished_tokens_ = 0;  // of rows that are done
+  int64_t finished_tokens_ = 0;  // of finished rows
   int64_t rows_done_ = 0;
   Failures failures_;
   bool asked_any_ = false;
   bool source_ended_ = false;
-  Status source_status_;     // why it ended
-  bool source_dry_ = false;  // a pipe had nothing yet
+  Status source_status_;     // why the input ended
+  bool source_dry_ = false;  // a pipe had no data at the last read
   bool aborted_all_ = false;
   term::StopRequest stop_;
-  bool stopping_ = false;  // asked for, or too many failed
+  bool stopping_ = false;  // stop requested, or too many rows failed
   Clock::time_point stop_at_;
   std::optional<Status> fault_;
 };

@@ -7,27 +7,27 @@
 namespace minisgl::batch {
 namespace {
 
-// A day: who wants longer wants no end.
+// One day. No practical grace period is longer.
 constexpr double kGraceMax_s = 86400;
 
 constexpr int64_t kFailuresMax = int64_t{1} << 53;
 
 Status CheckResumeOptions(const RunOptions& options) {
   if (options.retry_failed && !options.resume) {
-    return UsageError("--retry-failed is for --resume; give both");
+    return UsageError("--retry-failed requires --resume");
   }
   if (options.row_metrics && !options.file && !options.json) {
-    return UsageError("--row-metrics is said in rows; give --file or --json");
+    return UsageError("--row-metrics applies to rows; give --file or --json");
   }
   if (options.resume && (!options.file || options.output.empty())) {
     return UsageError(
-        "--resume goes on with an output file; give --file and -o FILE, not standard output");
+        "--resume continues an output file; give --file and -o FILE, not standard output");
   }
   if (options.max_failures && !options.file) {
-    return UsageError("--max-failures is for rows; give it with --file");
+    return UsageError("--max-failures applies to rows; give it with --file");
   }
   if (!options.shard.empty() && !options.file) {
-    return UsageError("--shard is for rows; give them with --file");
+    return UsageError("--shard applies to rows; give it with --file");
   }
   if (options.shard.starts_with("auto") && !options.output.empty() &&
       options.output.find("%s") == std::string::npos) {
@@ -112,14 +112,14 @@ void AddRunOptions(load::OptionTable* app, RunOptions* options) {
 Status CheckRunOptions(const RunOptions& options) {
   if (options.file) {
     if (options.prompt) {
-      return UsageError("--file and --prompt exclude each other; rows say what they ask");
+      return UsageError("--file and --prompt exclude each other; each row has its own prompt");
     }
     if (options.raw && options.chat) {
       return UsageError("--raw and --chat exclude each other; give one");
     }
     if (options.system && !options.chat) {
       return UsageError(
-          "--file and --system exclude each other; rows say what they ask (--chat puts their "
+          "--file and --system exclude each other; each row has its own prompt (--chat puts "
           "prompts through the chat template, and allows --system)");
     }
   } else {
@@ -129,11 +129,10 @@ Status CheckRunOptions(const RunOptions& options) {
     } for_rows[] = {
         {options.strict, "--strict"}, {options.lenient, "--lenient"}, {options.chat, "--chat"}};
     for (const auto& option : for_rows) {
-      if (option.given) return UsageError("{} is for rows; give them with --file", option.name);
+      if (option.given) return UsageError("{} applies to rows; give it with --file", option.name);
     }
     if (options.no_stdin && !options.prompt) {
-      return UsageError(
-          "no prompt: --no-stdin leaves out standard input; give -p TEXT or --file F");
+      return UsageError("no prompt: --no-stdin skips standard input; give -p TEXT or --file F");
     }
   }
   if (options.raw && options.system) {

@@ -1,4 +1,4 @@
-// The command line of `minisgl run`.
+// Command line options of `minisgl run`.
 #pragma once
 
 #include <optional>
@@ -15,24 +15,24 @@ struct RunOptions {
   load::SamplingOptions sampling;
   load::ReportOptions reports;
 
-  std::optional<std::string> file;  // "-": standard input
+  std::optional<std::string> file;  // "-" is standard input
   std::optional<std::string> prompt;
-  std::optional<std::string> system;  // text, or @FILE until the run has read it
+  std::optional<std::string> system;  // text; or @FILE until the run has read the file
   bool raw = false;
-  bool chat = false;  // prompts of rows are what a user says
+  bool chat = false;  // prompts of rows are user messages
   bool json = false;
   bool hide_thinking = false;
   bool no_stdin = false;
 
-  std::string output;  // "": standard output
+  std::string output;  // "" is standard output
   bool force = false;
   bool ordered = false;
   bool resume = false;
   bool retry_failed = false;
   bool row_metrics = false;
-  std::string shard;  // "": all rows
+  std::string shard;  // "" means all rows
   double grace_s = 5;
-  std::optional<int64_t> max_failures;  // unset: as many as there are
+  std::optional<int64_t> max_failures;  // unset means no limit
 
   bool check = false;
   bool strict = false;
@@ -42,7 +42,7 @@ struct RunOptions {
 
 void AddRunOptions(load::OptionTable* app, RunOptions* options);
 
-// What options must agree on: kUsage where they do not, kUnavailable for the device.
+// Checks options that depend on each other. kUsage if they conflict, kUnavailable for the device.
 Status CheckRunOptions(const RunOptions& options);
 
 }  // namespace minisgl::batch

@@ -21,7 +21,7 @@ Result<std::unique_ptr<RunOutput>> RunOutput::Open(const RunOptions& options, co
                      : term::Output::Open(options.output, options.force, input_fd);
   const bool may_resume = !options.resume && !options.force && !options.output.empty();
   if (!output.ok() && may_resume && ReadJournal(options.output).ok()) {
-    return Status(output.status().code(), output.status().message() + ", --resume goes on with it");
+    return Status(output.status().code(), output.status().message() + ", --resume continues it");
   }
   if (!output.ok()) return output.status();
   run->output_ = std::move(output).value();
@@ -42,7 +42,7 @@ Result<std::unique_ptr<RunOutput>> RunOutput::Open(const RunOptions& options, co
   return run;
 }
 
-// The journal's name may be that of another file, which is not to be lost.
+// The name of the journal may belong to another file, which must not be overwritten.
 Status RunOutput::CheckIsOurs(const RunInput& input, bool force) const {
   const std::string path = JournalPath(output_->path());
   struct stat journal {
@@ -55,14 +55,14 @@ Status RunOutput::CheckIsOurs(const RunInput& input, bool force) const {
   }
   if (IsLocked(path)) {
     return MakeStatus(StatusCode::kCannotCreate,
-                      "{}: is being written already, by another run or for another option, and the "
+                      "{}: is already being written, by another run or for another option, and the "
                       "journal of {} goes there; choose another file, or wait",
                       Visible(path, 400), Visible(output_->path(), 400));
   }
   if (fstat(input.reader->fd(), &rows) == 0 && rows.st_dev == journal.st_dev &&
       rows.st_ino == journal.st_ino) {
     return MakeStatus(StatusCode::kCannotCreate,
-                      "{}: is the file that rows are read from, and the output's journal would "
+                      "{}: is the file that rows are read from, but the output's journal would "
                       "replace it; write to another",
                       Visible(path, 400));
   }
@@ -82,7 +82,7 @@ Status RunOutput::ReadOld(const RunOptions& options, const RunInput& input, RowS
     const Result<Json> before = ReadJournal(path);
     if (!before.ok()) {
       return MakeStatus(StatusCode::kCannotCreate,
-                        "{}; what {} answers is not known: --force resumes all the same",
+                        "{}; it is not known what {} answers: --force resumes anyway",
                         before.status().message(), name);
     }
     MINISGL_ASSIGN_OR_RETURN(const std::string difference,
@@ -100,10 +100,10 @@ Status RunOutput::ReadOld(const RunOptions& options, const RunInput& input, RowS
   asked->finished = std::move(old_->finished);
   if (!empty) {
     Log(LogLevel::kInfo,
-        fmt::format("resuming {}: {}{} rows answered, {} failed{}, {} to ask", name,
-                    old_->torn_at >= 0 ? "the last row is torn and is asked again; " : "",
+        fmt::format("resuming {}: {}{} rows answered, {} failed{}, {} to run", name,
+                    old_->torn_at >= 0 ? "the last row is torn and runs again; " : "",
                     old_->answered, old_->failed,
-                    old_->failed > 0 ? " (--retry-failed asks them again)" : "",
+                    old_->failed > 0 ? " (--retry-failed runs them again)" : "",
                     asked->Count(input.check->rows)));
   }
   return Status();

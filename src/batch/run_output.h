@@ -1,8 +1,8 @@
-// The output of a run with what makes it trustworthy: the journal beside it (run_journal.h), the
-// rows that an earlier run left in it (resume.h), and at the end the order that was asked for.
+// The output of a run, with its journal (run_journal.h), the rows of an earlier run that are kept
+// (resume.h), and the requested order.
 //
-// Order of calls: Open, before a model is loaded, changes nothing that is there; Begin, before the
-// first row; Finish, after the last.
+// Order of calls: Open before the model is loaded, which changes no existing file; Begin before the
+// first row; Finish after the last.
 #pragma once
 
 #include <cstdint>
@@ -22,32 +22,32 @@
 
 namespace minisgl::batch {
 
-// The rows that the output is of.
+// The input whose rows the output answers.
 struct RunInput {
-  const LineReader* reader = nullptr;  // null: the one prompt of the command line
-  const FileCheck* check = nullptr;    // of a regular file; used by Open alone
-  const IdTable* ids = nullptr;        // of its rows, where --resume is given; used by Open alone
+  const LineReader* reader = nullptr;  // null for the one prompt of the command line
+  const FileCheck* check = nullptr;    // of a regular file; used only by Open
+  const IdTable* ids = nullptr;        // of the rows, if --resume is given; used only by Open
   Shard shard;
   std::string model_dir;
 };
 
 class RunOutput {
  public:
-  // With --resume `*asked` loses the rows that are finished; it outlives this. kCannotCreate as
-  // Output::Open says it, and for an output of another run; kBadInput for one that holds what is no
-  // answer.
+  // With --resume, removes finished rows from `*asked`, which must outlive this. kCannotCreate as
+  // for Output::Open, and if the output belongs to another run; kBadInput if it holds something
+  // else than answers.
   static Result<std::unique_ptr<RunOutput>> Open(const RunOptions& options, const RunInput& input,
                                                  RowSelection* asked);
 
-  // Empties or repairs the file, and writes the journal.
+  // Empties or repairs the file and writes the journal.
   Status Begin();
-  // `all_written`: every row that was asked is there.
+  // `all_written`: true if every selected row is in the output.
   Status Finish(bool all_written);
 
   term::Output* output() { return output_.get(); }
-  // Whether --resume can go on with it after a failure.
+  // True if --resume can continue this output after a failure.
   bool can_resume() const { return has_journal_; }
-  // Of rows that stay in the output.
+  // Failed rows of the earlier run that stay in the output.
   int64_t failed_before() const { return failed_before_; }
 
  private:
@@ -56,14 +56,14 @@ class RunOutput {
   Status CheckIsOurs(const RunInput& input, bool force) const;
 
   std::unique_ptr<term::Output> output_;
-  std::optional<Json> run_;       // for the journal
-  std::optional<OldOutput> old_;  // of a run that resumes
+  std::optional<Json> run_;       // for the journal; unset if none is written
+  std::optional<OldOutput> old_;  // set if the run resumes
   const RowSelection* asked_ = nullptr;
   int64_t num_rows_ = 0;
   int64_t failed_before_ = 0;
   int64_t old_bytes_ = 0;
   bool ordered_ = false;
-  bool has_journal_ = false;  // on its disk
+  bool has_journal_ = false;  // and it is on disk
 };
 
 }  // namespace minisgl::batch

@@ -12,7 +12,7 @@
 namespace minisgl::batch {
 namespace {
 
-// More runs than that have no use for one file; products of two stay far from overflow.
+// More shards than any input needs; small enough that products of two counts cannot overflow.
 constexpr int64_t kShardsMax = 1'000'000;
 
 std::optional<int64_t> ParseNumber(std::string_view text) {
@@ -30,7 +30,7 @@ Result<Shard> Checked(int64_t number, int64_t count, std::string_view source) {
   return Shard{number, count};
 }
 
-// A number that a launcher sets; nothing where it does not. An empty variable is none.
+// Reads numbers from a launcher's variables; nullopt if not set or empty.
 class Variables {
  public:
   explicit Variables(const Environment& environment) : environment_(environment) {}
@@ -40,7 +40,7 @@ class Variables {
     if (text == nullptr || *text == '\0') return std::nullopt;
     const std::optional<int64_t> value = ParseNumber(text);
     if ((!value || *value < 0 || *value > kShardsMax) && status_.ok()) {
-      status_ = UsageError("--shard auto: {} is no number from 0 to {} (found {})", name,
+      status_ = UsageError("--shard auto: {} is not a number from 0 to {} (found {})", name,
                            kShardsMax, Visible(text, 40));
     }
     return value;
@@ -52,7 +52,7 @@ class Variables {
   Status status_;
 };
 
-// Rank and size among the tasks that were started together, from 0.
+// Rank, from 0, and size among the tasks started together.
 struct Place {
   int64_t rank = 0, size = 1;
   std::string source;
@@ -66,7 +66,7 @@ Result<std::optional<Place>> PlaceAmongTasks(Variables* variables) {
     const auto rank = variables->Find(rank_name), size = variables->Find(size_name);
     if (rank && size) return std::optional(Place{*rank, *size, rank_name});
   }
-  // A batch script holds the place of the first task, whatever runs in it.
+  // A batch script (without srun) has the variables of its first task, whatever runs in it.
   const auto tasks = variables->Find("SLURM_NTASKS");
   if (tasks.value_or(1) > 1) {
     return UsageError(
@@ -95,7 +95,7 @@ Result<Shard> ShardOfEnvironment(std::optional<int64_t> count, const Environment
   if (!task && !array && completion) {
     if (!count) {
       return UsageError(
-          "--shard auto: Kubernetes does not say how many there are (JOB_COMPLETION_INDEX is {}); "
+          "--shard auto: Kubernetes does not provide the count (JOB_COMPLETION_INDEX is {}); "
           "give auto/N",
           *completion);
     }
@@ -113,7 +113,7 @@ Result<Shard> ShardOfEnvironment(std::optional<int64_t> count, const Environment
   }
   const int64_t size = outer.size * inner.size;
   if (count && *count != size) {
-    return UsageError("--shard auto/{}: {} says that there are {}", *count,
+    return UsageError("--shard auto/{}: {} implies {} shards", *count,
                       task ? inner.source : outer.source, size);
   }
   return Checked(outer.rank * inner.size + inner.rank + 1, size,
@@ -142,7 +142,7 @@ Result<Shard> ParseShard(const std::string& text, const Environment& environment
 }
 
 RowRange RowsOfShard(const Shard& shard, int64_t num_rows) {
-  // The first `longer` blocks have one row more.
+  // The first `longer` blocks have one more row.
   const int64_t length = num_rows / shard.count, longer = num_rows % shard.count;
   const int64_t before = shard.number - 1;
   const int64_t first = before * length + std::min(before, longer);

@@ -11,7 +11,7 @@ namespace {
 
 class Skimmer {
  public:
-  // The members of an object.
+  // Reads the members of an object.
   Result<Json> Read(std::string_view text, int depth_max) {
     Json object = Json(Json::Object());
     JsonScanner scanner(text, depth_max);
@@ -36,7 +36,7 @@ class Skimmer {
   }
 
  private:
-  // Whether a member is read; counts it then.
+  // True if a member is to be read; counts its bytes.
   bool Takes(std::string_view key, std::string_view raw) {
     constexpr size_t kMemberBytes = 64;
     const size_t longest = raw.starts_with('"') ? kSkimmedStringBytes : kWholeJsonBytes;

@@ -1,5 +1,5 @@
-// Reads a JSON text of which only short members are wanted, in memory that does not depend on its
-// length: rows of an output may hold long answers, and a damaged one anything.
+// Reads the short members of a JSON text in bounded memory, independent of its length: a row of an
+// output may hold long answers, and a damaged file anything.
 #pragma once
 
 #include <cstddef>
@@ -10,16 +10,16 @@
 
 namespace minisgl::batch {
 
-// A text up to this length is read whole, as ParseJson() reads it.
+// Up to this length, a text is parsed as a whole by ParseJson().
 inline constexpr size_t kWholeJsonBytes = size_t{64} << 10;
-// Of a longer one a string up to this length is read,
+// In a longer text, strings up to this length are read,
 inline constexpr size_t kSkimmedStringBytes = size_t{1} << 20;
-// other members up to kWholeJsonBytes, and so many bytes of members in all.
+// other members up to kWholeJsonBytes, and at most this many bytes of members in total.
 inline constexpr size_t kSkimmedBytes = size_t{2} << 20;
 
-// The value of `text`. In a long text a member that is not read is null, but an object is read in
-// the same way; a text that is no object is null. (There a key that comes twice is not seen.)
-// Errors as ParseJson()'s.
+// Returns the value of `text`. In a long text: skipped members are null, nested objects are read
+// the same way, a text that is not an object gives null, and duplicate keys are not detected.
+// Errors as for ParseJson().
 Result<Json> SkimJson(std::string_view text);
 
 }  // namespace minisgl::batch

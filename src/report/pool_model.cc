@@ -31,13 +31,13 @@ void PoolModel::Add(std::span<const TokenId> prompt, int64_t answer_tokens) {
   size_t found = 0;
   while (found < usable && pages_.contains(hashes[found])) ++found;
   found_tokens_ += static_cast<int64_t>(found) * page_size_;
-  // The pages of answers are nobody else's: a number stands for each. Deepest first, as the cache
-  // has it: a prefix outlives what follows it.
+  // Pages of answers are never shared, so a serial number identifies each. Touch the deepest pages
+  // first, like the cache: a prefix outlives its continuations.
   const auto length = static_cast<int64_t>(prompt.size());
-  // The last token is never computed on, and what is no whole page is not kept.
+  // The last token is never computed, and partial pages are not kept.
   const int64_t pages = (length + std::max<int64_t>(answer_tokens, 1) - 1) / page_size_;
   const int64_t own = pages - static_cast<int64_t>(hashes.size());
-  // More than the pool holds push out all, whatever their number.
+  // Touching more pages than the pool holds evicts everything, so the rest can be skipped.
   for (int64_t i = 0; i < std::min(own, static_cast<int64_t>(pages_max_)); ++i) {
     Touch(++next_answer_);
   }

@@ -17,7 +17,7 @@ void PrefixCounter::Add(std::span<const TokenId> prompt) {
     if (!IsKept(hashes[page])) continue;
     const auto [entry, is_new] = pages_.try_emplace(hashes[page], false);
     if (is_new || page >= usable) continue;
-    // Each page that is kept stands for so many.
+    // Each kept page represents 2^halvings_ pages.
     hits_ += int64_t{1} << halvings_;
     shared_ += entry->second ? 0 : 1;
     entry->second = true;

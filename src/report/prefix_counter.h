@@ -1,9 +1,9 @@
-// How much of many prompts stands in a prefix that another one before had: what the radix cache
-// would find if it never had to let go of anything.
+// Counts the prompt tokens that lie in a prefix which an earlier prompt had: what the radix cache
+// would find if it never evicted anything.
 //
-// A page of tokens with all that stands before it is known by a hash, so that the set of hashes is
-// the tree. Memory is bounded: where there are too many pages a random half of them is forgotten,
-// and then another, and what is counted in the rest stands for all. Used by one thread.
+// A page is identified by a hash of its tokens and all tokens before it, so that a set of hashes
+// represents the tree. Memory is bounded by sampling: if there are too many pages, a random half of
+// them is dropped, repeatedly, and the counts of the rest are scaled up. Used by one thread.
 #pragma once
 
 #include <cstddef>
@@ -17,21 +17,21 @@ namespace minisgl::report {
 
 class PrefixCounter {
  public:
-  // Some 60 MB at most; with pages of 16 tokens, 16 million tokens that differ are counted exactly.
+  // About 60 MB. With pages of 16 tokens, up to 16 million distinct tokens are counted exactly.
   static constexpr size_t kPagesMax = size_t{1} << 20;
 
   explicit PrefixCounter(int32_t page_size, size_t pages_max = kPagesMax);
 
-  // A prompt, as whole pages of it.
+  // Adds the whole pages of a prompt.
   void Add(std::span<const TokenId> prompt);
 
-  // Tokens that a prompt found in one before it: whole pages, and never its last token, which is
-  // always computed.
+  // Tokens that a prompt shared with an earlier one: whole pages, never including its last token,
+  // which is always computed.
   int64_t shared_tokens() const { return hits_ * page_size_; }
-  // Whole pages that differ, and those of them that more than one prompt has.
+  // Number of distinct whole pages, and of those that more than one prompt has.
   int64_t unique_pages() const { return static_cast<int64_t>(pages_.size()) << halvings_; }
   int64_t shared_pages() const { return shared_ << halvings_; }
-  // Whether they were counted one by one.
+  // True if no page was dropped.
   bool is_exact() const { return halvings_ == 0; }
 
  private:
@@ -40,7 +40,7 @@ class PrefixCounter {
 
   const int32_t page_size_;
   const size_t pages_max_;
-  std::unordered_map<uint64_t, bool> pages_;  // of the pages kept: whether a second prompt had it
+  std::unordered_map<uint64_t, bool> pages_;  // kept pages: true if a second prompt had the page
   int halvings_ = 0;
   int64_t hits_ = 0;
   int64_t shared_ = 0;

@@ -9,26 +9,27 @@
 namespace minisgl::report {
 namespace {
 
-// One file is not two, and standard output takes one of them.
+// Two outputs must not be the same file, and only one can be standard output.
 Status CheckApart(const term::Output& file, const char* option, const std::string& path,
                   const term::Output& other, const char* what) {
   if (file.is_stdout() && other.is_stdout()) {
-    return UsageError("{} -: standard output is where {} written; name a file", option, what);
+    return UsageError("{} -: standard output is already used: {} written there; name a file",
+                      option, what);
   }
   if (!file.IsSameFileAs(other)) return Status();
   return MakeStatus(StatusCode::kCannotCreate,
-                    "{} {}: is the file that {} written to; choose another", option,
+                    "{} {}: names the same file that {} written to; choose another", option,
                     Visible(path, 400), what);
 }
 
-// A file that a run writes beside its answers would take the place of the report.
+// A file that the run itself writes beside its answers would replace the report.
 Status CheckBeside(const char* option, const std::string& path, const term::Output& answers) {
   if (path.empty() || path == "-" || !answers.is_regular_file()) return Status();
   const std::string journal = batch::JournalPath(answers.path());
   const bool is_journal = IsSamePlace(path, journal);
   if (!is_journal && !IsSamePlace(path, FileReplacement::PartOf(answers.path()))) return Status();
   return MakeStatus(StatusCode::kCannotCreate, "{} {}: is {} of {}; choose another", option,
-                    Visible(path, 400), is_journal ? "the journal" : "a file in the making",
+                    Visible(path, 400), is_journal ? "the journal" : "the temporary file",
                     Visible(answers.path(), 400));
 }
 
@@ -55,7 +56,7 @@ std::function<void(std::string_view)> ReportFiles::TraceSink() {
   return [this](std::string_view piece) { WriteTrace(piece); };
 }
 
-// An old file is emptied only here: a run that fails before costs nothing.
+// An existing file is truncated only here, so that a run that fails earlier loses nothing.
 void ReportFiles::WriteTrace(std::string_view piece) {
   if (!trace_begun_) trace_status_ = trace_->Begin();
   trace_begun_ = true;

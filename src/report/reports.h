@@ -1,7 +1,7 @@
-// What a run or a chat leaves beside its answers: figures as JSON, and a trace.
+// The report files of a run or a chat: figures as JSON (--summary), and a trace (--trace).
 //
-// The files are made before anything runs, so that one that cannot be is said at once. The trace
-// comes from the runtime's thread; all else is called by one thread.
+// The files are created before anything runs, so that a failure to create one is reported at once.
+// The trace is written from the runtime's thread; all other calls come from one thread.
 #pragma once
 
 #include <functional>
@@ -18,27 +18,28 @@ namespace minisgl::report {
 
 class ReportFiles {
  public:
-  // Makes the files that `options` name. kCannotCreate as Output::Open says it, and for a file that
-  // is another report's or that `answers` are written to; kUsage where standard output is meant to
-  // be two of them.
+  // Creates the files named in `options`. kCannotCreate as for Output::Open, and if two reports
+  // have the same file or a report is the file of the `answers`; kUsage if standard output is used
+  // twice.
   Status Open(const load::ReportOptions& options, bool force, int input_fd,
               const term::Output& answers);
 
-  // For RuntimeOptions::trace_sink; empty where no trace is asked for. This outlives the runtime.
+  // For RuntimeOptions::trace_sink; empty if no trace is requested. This must outlive the runtime.
   std::function<void(std::string_view)> TraceSink();
 
-  // Writes the summary, where one is asked for. A reader that left is End()'s to tell.
+  // Writes the summary, if requested. A closed pipe is not an error here, but changes the exit
+  // status in End().
   Status WriteSummary(const RunSummary& summary);
 
-  // Call once the runtime is gone, with the exit status that all else came to; gives the one to end
-  // with. A trace that could not be written is said here; neither that nor a reader of a report who
-  // left takes the place of another failure or of a signal.
+  // Call after the runtime is destroyed, with the exit status so far; returns the final one.
+  // Reports a trace that could not be written. A failed trace or a closed pipe does not replace the
+  // exit status of another failure or of a signal.
   int End(int exit_status);
 
  private:
   void WriteTrace(std::string_view piece);
 
-  std::unique_ptr<term::Output> summary_;  // null where none is asked for
+  std::unique_ptr<term::Output> summary_;  // null if not requested
   std::unique_ptr<term::Output> trace_;
   bool trace_begun_ = false;
   Status trace_status_;

@@ -10,7 +10,7 @@
 namespace minisgl::report {
 namespace {
 
-// A hundred times what this program writes.
+// A hundred times the size of the files that this program writes.
 constexpr uint64_t kFiguresBytesMax = 16 << 20;
 constexpr uint64_t kValuesMax = 4 << 20;
 
@@ -25,7 +25,7 @@ Result<const Json*> Field(const Json& object, const char* key, const std::string
   return value;
 }
 
-// Text for people: what is not text is as good as none.
+// A text for display: other types count as missing.
 std::string TextField(const Json& object, const char* key) {
   const Json* value = object.Find(key);
   return value != nullptr && value->is_string() ? value->as_string() : "";

@@ -1,7 +1,6 @@
-// A summary file read back: the figures of an earlier run that report draws and plan estimates
-// from.
+// Reads a summary file: the figures of an earlier run, which report draws and plan estimates from.
 //
-// The file may be anybody's: every field is checked, and the first that is wrong is named.
+// The file is untrusted: every field is checked, and the first invalid one is named.
 #pragma once
 
 #include <cstdint>
@@ -15,9 +14,9 @@
 namespace minisgl::report {
 
 struct RunFigures {
-  std::string version, model, device, weights;  // "" where not given
+  std::string version, model, device, weights;  // "" if not given
   int64_t rows_done = 0, rows_failed = 0;
-  int64_t rows_cancelled = 0;  // of those that failed; 0 where not given
+  int64_t rows_cancelled = 0;  // included in rows_failed; 0 if not given
   double seconds = 0;
   int64_t prompt_tokens = 0, cached_tokens = 0, computed_tokens = 0, completion_tokens = 0;
   int64_t preemptions = 0;
@@ -26,15 +25,16 @@ struct RunFigures {
   std::optional<term::TimeSeries> series;  // a chat's summary has none
 };
 
-// The JSON of `path` ("-": standard input).
+// Reads and parses `path` ("-" is standard input).
 Result<Json> ReadJsonFile(const std::string& path);
 
-// kBadInput for what is not a summary; `where` names it.
+// kBadInput if `json` is not a summary; `where` names the file in messages.
 Result<RunFigures> ParseRunFigures(const Json& json, const std::string& where);
 
-// The member `key` of `object` as a count from 0 to 2^53 (what JSON carries exactly).
+// Returns the member `key` of `object` as a count from 0 to 2^53 (the integers that JSON carries
+// exactly).
 Result<int64_t> CountField(const Json& object, const char* key, const std::string& where);
-// As a number from 0 to 1e15.
+// Returns the member as a number from 0 to 1e15.
 Result<double> NumberField(const Json& object, const char* key, const std::string& where);
 
 }  // namespace minisgl::report

@@ -12,12 +12,12 @@
 namespace minisgl::report {
 namespace {
 
-// Where prompts and answers always came in the same proportion, nothing tells their costs apart.
+// If prompts and answers always came in the same ratio, their costs cannot be separated.
 constexpr double kApartMin = 0.02;
 
-// The costs a (of a computed token) and b (of an answered one), neither below 0, for which a * c +
-// b * g comes closest to the time, over all points of the series; and no costs where they cannot be
-// told apart.
+// Least-squares fit over the points of the series: finds a (cost of a computed token) and b (cost
+// of an answer token), both >= 0, for which a * c + b * g is closest to the time. Leaves both at 0
+// if they cannot be separated.
 void FitCosts(const term::TimeSeries& series, double* a, double* b) {
   double cc = 0, cg = 0, gg = 0, ct = 0, gt = 0, before = 0;
   for (size_t i = 0; i < series.time_s.size(); ++i) {
@@ -36,7 +36,7 @@ void FitCosts(const term::TimeSeries& series, double* a, double* b) {
   if (!(determinant > kApartMin * cc * gg)) return;
   *a = (ct * gg - gt * cg) / determinant;
   *b = (gt * cc - ct * cg) / determinant;
-  // At the edge the best is the best of the other alone.
+  // At the boundary a = 0, the optimum is that of b alone; likewise for b.
   if (*a < 0) {
     *a = 0;
     *b = gt / gg;
@@ -50,13 +50,13 @@ Result<RunSpeed> SpeedOfRun(const RunFigures& run, const std::string& where) {
   const auto computed = static_cast<double>(run.computed_tokens);
   const auto answered = static_cast<double>(run.completion_tokens);
   if (!(run.seconds > 0) || computed + answered <= 0) {
-    return BadInput("{}: is of a run that took no time or answered nothing; give another", where);
+    return BadInput("{}: is from a run that took no time or answered nothing; give another", where);
   }
   RunSpeed speed;
   if (run.series) FitCosts(*run.series, &speed.prompt_token_s, &speed.answer_token_s);
   const double fitted = speed.prompt_token_s * computed + speed.answer_token_s * answered;
   if (fitted > 0) {
-    // What the fit explains is stretched to the whole time.
+    // Scale the fitted costs so that they explain the whole time.
     speed.prompt_token_s *= run.seconds / fitted;
     speed.answer_token_s *= run.seconds / fitted;
   } else {
@@ -75,7 +75,7 @@ Result<RunSpeed> SpeedOfBench(const Json& json, const std::string& where) {
   const Json* median = json.Find("median");
   if (workload == nullptr || median == nullptr) {
     return BadInput(
-        "{}: is of a benchmark that measures no throughput; give one of nano, uniform "
+        "{}: is from a benchmark that measures no throughput; give one of nano, uniform "
         "or shared",
         where);
   }
@@ -86,7 +86,7 @@ Result<RunSpeed> SpeedOfBench(const Json& json, const std::string& where) {
   MINISGL_ASSIGN_OR_RETURN(const double seconds,
                            NumberField(*median, "seconds", where + ": median"));
   if (!(seconds > 0) || prompts + answers <= 0) {
-    return BadInput("{}: is of a benchmark that took no time; give another", where);
+    return BadInput("{}: is from a benchmark that took no time; give another", where);
   }
   RunSpeed speed;
   speed.what = "a benchmark";
@@ -96,7 +96,7 @@ Result<RunSpeed> SpeedOfBench(const Json& json, const std::string& where) {
   MINISGL_ASSIGN_OR_RETURN(const double rate,
                            NumberField(*decoding, "tokens_per_s", where + ": decoding"));
   if (!(rate > 0)) return speed;
-  // What answers do not take, prompts do.
+  // The time not spent on answers is spent on prompts.
   const double answers_s = std::min(static_cast<double>(answers) / rate, seconds);
   speed.answer_token_s = 1 / rate;
   speed.prompt_token_s = (seconds - answers_s) / static_cast<double>(prompts);
@@ -137,7 +137,7 @@ void RunPlanner::Add(const std::vector<Prompt>& prompts) {
     plan_.unlimited_requests += prompt.max_tokens < 0 ? 1 : 0;
     answer_tokens_ += std::min(answer_mean_.value_or(0), static_cast<double>(answer));
     prompt_pages_ += length / limits_.page_size;
-    // The last token of an answer is never computed on.
+    // The last token of an answer is never an input of the model.
     longest_pages_ += CeilDiv<int64_t>(length + answer - 1, limits_.page_size);
     if (!keeps_prefixes_) continue;
     prefixes_.Add(prompt.ids);
@@ -155,7 +155,7 @@ RunPlan RunPlanner::Finish() const {
   RunPlan plan = plan_;
   if (answer_mean_) plan.answer_tokens = std::llround(answer_tokens_);
   plan.pages_total = limits_.num_pages;
-  // Pages of prompts are there once where they are shared, all others for each request.
+  // Shared pages of prompts are counted once, all others once for each request.
   const int64_t twice =
       keeps_prefixes_ ? std::max<int64_t>(prompt_pages_ - prefixes_.unique_pages(), 0) : 0;
   plan.pages_needed = longest_pages_ - twice;
@@ -166,7 +166,7 @@ RunPlan RunPlanner::Finish() const {
   plan.counted_exactly = prefixes_.is_exact();
   plan.at_once = std::min<int64_t>(plan.requests, limits_.max_running_requests);
   if (plan.fits() || plan.requests == 0) return plan;
-  // Beside all that is shared, or sharing nothing: whichever lets more in.
+  // Either all shared pages stay in the pool, or nothing is shared: take what admits more requests.
   const int64_t shared = std::min(prefixes_.shared_pages(), plan.pages_total);
   const auto requests = static_cast<double>(plan.requests);
   const double own = static_cast<double>(plan.pages_needed - shared) / requests;

@@ -19,7 +19,7 @@ double PercentOf(int64_t part, int64_t whole) {
   return whole > 0 ? 100.0 * static_cast<double>(part) / static_cast<double>(whole) : 0;
 }
 
-// Every figure of the scheduler with its name: the one list behind --stats and the summary file.
+// All figures of the scheduler with their names: the single list for --stats and the summary file.
 std::vector<std::pair<const char*, int64_t>> SchedulerFigures(const SchedulerStats& stats) {
   return {{"submitted", stats.submitted},
           {"finished", stats.finished},
@@ -57,19 +57,20 @@ double AcceptancePercent(const SchedulerStats& stats) {
   return PercentOf(stats.accepted_drafts, stats.drafted_tokens);
 }
 
-// The most memory that the process ever had, by the kernel's account.
+// Peak resident memory of the process, as the kernel counts it.
 int64_t PeakMemoryBytes() {
   rusage usage{};
   if (getrusage(RUSAGE_SELF, &usage) != 0) return 0;
   return int64_t{usage.ru_maxrss} * 1024;
 }
 
-// The name of a model's directory: what a person calls it.
+// Name of a model for display, from its directory.
 std::string ModelName(const std::string& dir) {
   std::error_code error;
   const std::filesystem::path path = std::filesystem::weakly_canonical(dir, error);
   const std::string name = path.filename().string();
-  // In the hub's cache the directory is a hash, and the model stands above "snapshots".
+  // In a hub cache, the directory is a hash, and the model's name is that of the parent of
+  // "snapshots".
   const std::filesystem::path parent = path.parent_path();
   if (parent.filename() == "snapshots") return parent.parent_path().filename().string();
   return name.empty() ? dir : name;
@@ -77,11 +78,11 @@ std::string ModelName(const std::string& dir) {
 
 struct Spread {
   const char* name;  // in the summary file
-  const char* said;  // by --stats
+  const char* said;  // for --stats
   const Histogram& seconds;
 };
 
-// How times are spread, by their names: likewise the one list.
+// Percentiles of times with their names: the single list for --stats and the summary file.
 std::vector<Spread> Spreads(const RuntimeStats& stats) {
   return {{"waiting_s", "waiting", stats.waiting_s},
           {"first_token_s", "first_token", stats.first_token_s},
@@ -97,7 +98,7 @@ Json PercentilesJson(const Histogram& values) {
   return json;
 }
 
-// Those that were answered: what failed or was cancelled took no time to speak of.
+// Counts only answered rows: failed or cancelled ones took almost no time.
 double RequestsPerSecond(const RunSummary& summary) {
   return term::PerSecond(summary.rows_done, summary.seconds);
 }
@@ -142,7 +143,7 @@ std::string FormatSummary(const RunSummary& summary) {
   const SchedulerStats& stats = all.scheduler;
   std::string text =
       fmt::format("rows            {}, {:.2f} s", RowCounts(summary), summary.seconds);
-  // Rates of nothing would be read as those of something.
+  // Omit rates if nothing was submitted: they would be misleading.
   if (stats.submitted == 0) return text;
   text += fmt::format(
       "\nprompt tokens   {} ({} from the prefix cache, {:.1f} %; {} computed)\n"
@@ -155,8 +156,9 @@ std::string FormatSummary(const RunSummary& summary) {
       term::FormatRate(term::PerSecond(stats.generated_tokens, summary.seconds)),
       RequestsPerSecond(summary));
   text += fmt::format(
-      "waiting         p50 {:.3f} s, p99 {:.3f} s (rows are asked before there is room for them)\n"
-      "first token     p50 {:.3f} s, p99 {:.3f} s (with the waiting)\n"
+      "waiting         p50 {:.3f} s, p99 {:.3f} s (rows are submitted before there is room for "
+      "them)\n"
+      "first token     p50 {:.3f} s, p99 {:.3f} s (including waiting)\n"
       "between tokens  p50 {:.1f} ms, p99 {:.1f} ms\n"
       "preemptions     {}",
       all.waiting_s.Percentile(50), all.waiting_s.Percentile(99), all.first_token_s.Percentile(50),
@@ -199,11 +201,11 @@ Json SummaryJson(const RunSummary& summary) {
   return json;
 }
 
-// A number a line would make a file of thousands of lines.
+// Writes each column of the series on one line; one number a line would give thousands of lines.
 std::string SummaryText(const RunSummary& summary) {
   std::string text = SummaryJson(summary).Dump(2);
   if (!summary.time_series.is_object()) return text + "\n";
-  text.resize(text.size() - 2);  // "\n}"
+  text.resize(text.size() - 2);  // remove "\n}"
   text += ",\n  \"time_series\": {";
   const char* before = "\n";
   for (const auto& [name, values] : summary.time_series.as_object()) {

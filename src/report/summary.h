@@ -1,6 +1,6 @@
-// What a run or a chat did, in figures: for a person on standard error, for programs as JSON.
+// Figures of a run or a chat: as text on standard error, and as JSON.
 //
-// The names in the JSON are documented in minisgl-options(7) and stay as they are.
+// The names in the JSON are documented in minisgl-options(7) and must not change.
 #pragma once
 
 #include <cstdint>
@@ -18,29 +18,29 @@
 namespace minisgl::report {
 
 struct RunSummary {
-  int64_t rows_done = 0;    // of a chat: answers
-  int64_t rows_failed = 0;  // cancelled ones too
-  // Of a run, why rows failed; of a chat not known.
+  int64_t rows_done = 0;    // for a chat: answers
+  int64_t rows_failed = 0;  // including cancelled ones
+  // Error counts of a run; unset for a chat.
   std::optional<batch::Failures> failures;
-  double seconds = 0;  // of a chat: that answers took
+  double seconds = 0;  // for a chat: time spent on answers
   RuntimeStats stats;
-  Json about;        // AboutRun; null: nothing is said of it
-  Json time_series;  // RunHistory::ToJson; null: none was kept
+  Json about;        // from AboutRun; null: omitted
+  Json time_series;  // from RunHistory::ToJson; null: omitted
 };
 
-// What ran: version, model, device, weights, and the options that decide about speed.
+// Describes what ran: version, model, device, weights, and the options that affect speed.
 Json AboutRun(const load::LoadedModel& model, const load::EngineOptions& options);
 
-// Several lines, without a line break at the end; of a run that asked nothing one.
+// Returns several lines without a final line break; a single line if no request was submitted.
 std::string FormatSummary(const RunSummary& summary);
-// Every figure, but the time series.
+// Returns all figures except the time series.
 Json SummaryJson(const RunSummary& summary);
-// The text of a summary file, the series a line a column.
+// Returns the text of a summary file: SummaryJson and the time series, one line for each column.
 std::string SummaryText(const RunSummary& summary);
-// Every figure of scheduler and runtime, one a line: what --stats prints.
+// Returns all figures of scheduler and runtime, one on a line, for --stats.
 std::string FormatStats(const RuntimeStats& stats);
 
-// Into `output`, which holds nothing else.
+// Writes SummaryText to `output`, which must hold nothing else.
 Status WriteSummaryFile(const RunSummary& summary, term::Output* output);
 
 }  // namespace minisgl::report

@@ -15,29 +15,29 @@
 namespace minisgl::report {
 namespace {
 
-// All in user units, which a browser shows as pixels.
+// All lengths are in user units, which browsers show as pixels.
 constexpr int kWidth = 960;
 constexpr int kLeft = 68, kRight = 28;
 constexpr int kPlotWidth = kWidth - kLeft - kRight;
 constexpr int kPlotHeight = 120;
-constexpr int kPanelHead = 40;  // above the plot: its name and legend
-constexpr int kPanelFoot = 26;  // below it: times
+constexpr int kPanelHead = 40;  // above the plot: title and legend
+constexpr int kPanelFoot = 26;  // below the plot: times
 constexpr int kTitleHeight = 46, kLineHeight = 20;
 constexpr int kSwatch = 10;
 
 constexpr int kValueSteps = 4;
 constexpr int kTimeSteps = 10;
 
-// Text in a title is cut here: what no width would show.
+// Titles are cut here; no display is wide enough for more.
 constexpr size_t kLabelBytesMax = 160;
 
-// Six hues that stay apart for most eyes, for a light and for a dark page.
+// Six colours that most people can tell apart, for light and for dark pages.
 constexpr const char* kLight[kChartColours] = {"#0969da", "#bc4c00", "#1a7f37",
                                                "#8250df", "#bf3989", "#6e7781"};
 constexpr const char* kDark[kChartColours] = {"#58a6ff", "#f0883e", "#3fb950",
                                               "#bc8cff", "#f778ba", "#9198a1"};
 
-// No control character, and none that XML does not take.
+// Escapes `text` for XML, without control characters and characters that XML does not allow.
 std::string Escaped(std::string_view text) {
   const std::string visible = Visible(text, kLabelBytesMax);
   std::string out;
@@ -97,7 +97,7 @@ std::string Text(double x, double y, std::string_view attributes, std::string_vi
                      Escaped(text));
 }
 
-// About what a text of 12 px takes at most: legends stand beside each other.
+// Upper estimate of the width of a text at 12 px, used to place legend entries.
 double TextWidth(std::string_view text) { return 7.4 * static_cast<double>(text.size()); }
 
 double Mean(const ChartSeries& series) {
@@ -109,7 +109,7 @@ double Mean(const ChartSeries& series) {
   return before > 0 ? sum / before : 0;
 }
 
-// One panel, its plot at `top_` and below.
+// Draws one panel, whose plot begins at `top_`.
 class PanelDrawing {
  public:
   PanelDrawing(const ChartPanel& panel, double seconds, double top, std::string* out)
@@ -136,7 +136,7 @@ class PanelDrawing {
     return top_ + kPlotHeight * (1 - std::clamp(value / ticks_.back(), 0.0, 1.0));
   }
 
-  // From the right: the last series stands at the edge.
+  // Draws from right to left: the last series is at the right edge.
   void DrawLegend() {
     double x = kWidth - kRight;
     for (auto series = panel_.series.rbegin(); series != panel_.series.rend(); ++series) {
@@ -165,7 +165,7 @@ class PanelDrawing {
     }
   }
 
-  // A value is that of the time since the point before it, and is drawn at the middle of it.
+  // A value covers the time since the previous point and is drawn at the middle of it.
   void DrawSeries(const ChartSeries& series) {
     MINISGL_CHECK(series.colour >= 0 && series.colour < kChartColours, "colour {}", series.colour);
     if (series.points.empty()) return;
@@ -198,7 +198,7 @@ std::string TickLabel(double value) {
   constexpr const char* kUnits[] = {"", "k", "M", "G", "T", "P"};
   size_t unit = 0;
   for (; value >= 1000 && unit + 1 < std::size(kUnits); ++unit) value /= 1000;
-  // At most three digits: "1.25", "12.5", "125".
+  // At most three significant digits: "1.25", "12.5", "125".
   const int digits = value == 0 || value >= 99.95 ? 0 : value >= 9.995 ? 1 : 2;
   std::string text = fmt::format("{:.{}f}", value, digits);
   if (text.find('.') != std::string::npos) {
@@ -221,7 +221,7 @@ std::string TimeLabel(double seconds) {
 }
 
 std::vector<double> RoundTicks(double most, int count) {
-  // A scale that ends at 0 has no height.
+  // A scale from 0 to 0 would have no height.
   const double range = most > 0 ? most : 1;
   const double rough = range / count;
   const double power = std::pow(10, std::floor(std::log10(rough)));
@@ -242,7 +242,7 @@ std::vector<double> RoundTicks(double most, int count) {
 std::vector<double> RoundTimes(double seconds, int count) {
   constexpr double kMinute = 60, kHour = 3600, kDay = 86400;
   double step = 0;
-  if (seconds / count <= 10) {  // tenths and less too
+  if (seconds / count <= 10) {  // includes steps of tenths of a second and less
     const std::vector<double> ticks = RoundTicks(seconds, count);
     step = ticks[1];
   } else {
@@ -281,7 +281,7 @@ std::string DrawSvg(const Chart& chart) {
     y += kLineHeight;
   }
   double top = head + kPanelHead;
-  // A run of no time still has an axis.
+  // A run that took no time still needs an axis.
   const double seconds = chart.seconds > 0 ? chart.seconds : 1;
   for (const ChartPanel& panel : chart.panels) {
     PanelDrawing(panel, seconds, top, &out).Draw();

@@ -1,8 +1,8 @@
-// Curves over time as one SVG: panels below each other on one time axis, each with a scale of round
-// numbers of its own.
+// Draws curves over time as an SVG: panels one below the other with a common time axis, each with
+// its own scale of round numbers.
 //
-// The picture needs nothing beside itself (no script, no font, no other file) and is drawn for a
-// light and a dark page. Texts may hold anything: they are escaped. Thread-safe (no state).
+// The picture is self-contained (no scripts, fonts or other files) and adapts to light and dark
+// pages. Texts may contain anything: they are escaped. Thread-safe (no state).
 #pragma once
 
 #include <optional>
@@ -16,7 +16,8 @@ struct ChartSeries {
   std::string name;
   int colour = 0;                                 // below kChartColours
   std::vector<std::pair<double, double>> points;  // (second, value >= 0), seconds ascending
-  std::optional<double> mean = {};  // as the legend says it; unset: that of the points over time
+  // for the legend; unset: computed from the points, weighted by time
+  std::optional<double> mean = {};
 };
 inline constexpr int kChartColours = 6;
 
@@ -24,26 +25,26 @@ struct ChartPanel {
   std::string title;
   std::string unit;  // "tokens/s"
   std::vector<ChartSeries> series;
-  std::optional<double> top;  // of the scale, where the data is not to decide
+  std::optional<double> top;  // upper end of the scale; unset: from the data
 };
 
 struct ChartLine {
   std::string text;
-  std::optional<int> colour;  // of the dot before it
+  std::optional<int> colour;  // of the dot before the text
 };
 
 struct Chart {
   std::string title;
   std::vector<ChartLine> lines;  // below the title
-  double seconds = 0;            // how far the time axis reaches
+  double seconds = 0;            // end of the time axis
   std::vector<ChartPanel> panels;
 };
 
 std::string DrawSvg(const Chart& chart);
 
-// Round numbers from 0 on, at most `count` steps, the last not below `most`.
+// Returns round numbers from 0 on, at most `count` steps; the last is at least `most`.
 std::vector<double> RoundTicks(double most, int count);
-// Round times from 0 on that `seconds` has room for, at most `count` steps.
+// Returns round times from 0 up to at most `seconds`, at most `count` steps.
 std::vector<double> RoundTimes(double seconds, int count);
 // "0", "250", "1.5k", "20M"
 std::string TickLabel(double value);

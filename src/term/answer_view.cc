@@ -52,8 +52,8 @@ Status AnswerView::End(LineBreak line_break) {
   return WriteText(rest);
 }
 
-// On a terminal a blank line stands between reasoning and text; where there is no text, the line
-// break that ends an answer ends this.
+// On a terminal, a blank line separates reasoning from text. Without text, the line break at the
+// end of the answer ends the reasoning too.
 Status AnswerView::EndReasoning(bool before_text) {
   if (!in_reasoning_) return Status();
   in_reasoning_ = false;
@@ -69,13 +69,13 @@ Status AnswerView::WriteText(std::string_view text) {
   return output_.WriteShown(text);
 }
 
-// Each piece is dimmed for itself: the program may end between two.
+// Each piece is dimmed separately, because the program may end between two pieces.
 Status AnswerView::WriteReasoning(std::string_view text) {
   if (text.empty()) return Status();
   const bool dims = dims_reasoning_ && text.find_first_not_of('\n') != std::string_view::npos;
   const std::string shown = dims ? Dimmed(text) : std::string(text);
   if (on_terminal_) return output_.WriteShown(shown);
-  // Standard error that cannot be written has nobody to be told about it.
+  // Ignore errors: there is no other place to report a failure of standard error.
   WriteAll(STDERR_FILENO, shown);
   return Status();
 }

@@ -1,6 +1,7 @@
-// How one answer after another is shown as it comes: its text on the output, through a filter where
-// that is a terminal; its reasoning dimmed above it there, on standard error where the output is a
-// pipe or a file, which get the answer alone, or nowhere.
+// Displays answers while they are generated.
+// - Text goes to the output; through a TerminalFilter if that is a terminal.
+// - Reasoning goes, dimmed, to the same terminal above the text. If the output is a pipe or a file,
+//   which gets only the text, it goes to standard error, or is not shown.
 #pragma once
 
 #include <string_view>
@@ -17,16 +18,16 @@ class AnswerView {
   enum class Mode { kHidden, kOnTerminalOnly, kShown };  // of reasoning
   enum class LineBreak { kAdd, kAddUnlessThere };
 
-  // `output` outlives this.
+  // `output` must outlive this.
   AnswerView(Output* output, Mode mode);
 
   void Begin(const ReasoningTags& tags);
-  // More of the answer. kIoError where the output cannot be written, here and below.
+  // Shows more of the answer. kIoError if the output cannot be written; the same below.
   Status Show(std::string_view text);
-  // The rest of it, and a line break.
+  // Shows the rest of the answer and a line break.
   Status End(LineBreak line_break);
 
-  // Of the answer so far: whether there is anything of it, and anything apart from reasoning.
+  // True if any part of the current answer was shown, or any text that is not reasoning.
   bool began() const { return began_; }
   bool has_text() const { return has_text_; }
 
@@ -45,11 +46,11 @@ class AnswerView {
   TerminalFilter text_filter_, reasoning_filter_;
   bool began_ = false;
   bool has_text_ = false;
-  bool in_reasoning_ = false;  // and some of it is shown
+  bool in_reasoning_ = false;  // and part of it was shown
   bool at_line_start_ = false;
 };
 
-// kHidden for --hide-thinking; --quiet leaves standard error to errors and warnings.
+// Returns kHidden for --hide-thinking. With --quiet, standard error gets only errors and warnings.
 AnswerView::Mode ReasoningMode(bool hide, bool quiet);
 
 }  // namespace minisgl::term

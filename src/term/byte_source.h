@@ -1,4 +1,4 @@
-// Bytes of standard input, waited for together with signals.
+// Reads bytes from standard input while waiting for signals.
 #pragma once
 
 #include <string>
@@ -15,26 +15,27 @@ enum class ByteOutcome {
   kEnd,
   kTimeout,
   kResized,
-  kStopped,    // Ctrl-Z: the process is to stop
-  kContinued,  // the process goes on after a stop that it could not see
+  kStopped,    // Ctrl-Z: the process should stop
+  kContinued,  // the process continued after a stop that it could not see (SIGSTOP)
 };
 
-// What the terminal's interrupt key sends; '\0' where it has none.
+// Character of the terminal's interrupt key; '\0' if it has none.
 char InterruptByte();
 
 // Used by one thread.
 class ByteSource {
  public:
-  // `signals` outlives this. An `interrupt` that is not '\0' is a byte that counts as SIGINT.
+  // `signals` must outlive this. If `interrupt` is not '\0', that byte counts as SIGINT.
   explicit ByteSource(SignalWatch* signals, char interrupt = '\0')
       : signals_(signals), interrupt_(interrupt) {}
 
   ByteOutcome Next(char* byte, int timeout_ms = -1);
-  // The next call gives `outcome` again: for one that came in the middle of a character or a key.
+  // Makes the next call return `outcome` again; used if it came in the middle of a character or a
+  // key.
   void Hold(ByteOutcome outcome);
   void PutBack(std::string_view bytes);
-  // The interrupt key, pressed ahead of its time: drops what was typed before it, as a terminal
-  // does.
+  // If the interrupt key is in the input read so far, drops the input before it, as a terminal
+  // does, and returns true.
   bool TakeInterruptAhead();
 
  private:

@@ -1,10 +1,10 @@
-// The exit statuses that are no error's (those are ExitCode of base/status.h).
+// Exit statuses that are not errors (those are ExitCode in base/status.h).
 #pragma once
 
 namespace minisgl::term {
 
-inline constexpr int kExitSomeFailed = 1;    // all was done, and some rows or turns have no answer
-inline constexpr int kExitSignalBase = 128;  // and the signal's number, as shells have it
-inline constexpr int kExitPipeClosed = 141;  // whoever read the answers left: SIGPIPE's
+inline constexpr int kExitSomeFailed = 1;    // finished, but some rows or turns have no answer
+inline constexpr int kExitSignalBase = 128;  // plus the signal's number, as in shells
+inline constexpr int kExitPipeClosed = 141;  // the reader of the answers closed its pipe (SIGPIPE)
 
 }  // namespace minisgl::term

@@ -16,11 +16,11 @@ namespace {
 std::mutex g_mutex;
 std::string g_progress_line;
 
-// Standard error that cannot be written has nobody to be told about it.
+// Ignores errors: there is no other place to report a failure of standard error.
 void WriteStderr(std::string_view text) { WriteAll(STDERR_FILENO, text); }
 
-// A progress line leaves the cursor at its beginning, which it keeps where a terminal that is
-// narrowed wraps the line: so all below the cursor is the line, on however many rows.
+// The cursor stays at the beginning of the progress line, even if a narrowed terminal wraps the
+// line. So everything from the cursor on is the progress line, on any number of rows.
 constexpr std::string_view kClearLine = "\r\x1b[J";
 
 std::string AsProgressLine(const std::string& line) { return line.empty() ? "" : line + '\r'; }
@@ -48,13 +48,12 @@ void InstallNotes(Verbosity verbosity) {
 
 std::string Utf8OrWarn(std::string text, const std::string& source) {
   if (IsValidUtf8(text)) return text;
-  Log(LogLevel::kWarning, source + ": is not all UTF-8; U+FFFD stands for what is not");
+  Log(LogLevel::kWarning, source + ": is not valid UTF-8; invalid bytes are replaced by U+FFFD");
   return ReplaceInvalidUtf8(text);
 }
 
 int Fail(const Status& status) {
-  // Messages quote with Visible() where they are made; this only catches what a library put into
-  // one.
+  // Messages are escaped with Visible() where they are built; this catches texts of libraries.
   PrintStderr("minisgl: " + Visible(status.message(), 4000));
   return ExitCode(status.code());
 }

@@ -1,8 +1,7 @@
-// What the program says to a person, all of it on standard error: errors, notes of other rooms, one
-// progress line.
+// Messages to the user, all on standard error: errors, log lines of other rooms, one progress line.
 //
-// Thread-safe. On a terminal a progress line may stand below everything else; printing anything
-// moves it away first.
+// Thread-safe. On a terminal, a progress line may be shown below all other output; it is cleared
+// before anything is printed.
 #pragma once
 
 #include <string>
@@ -13,30 +12,31 @@
 
 namespace minisgl::term {
 
-// How much is said. Errors always are; warnings always; notes unless quiet; details only when
-// verbose.
+// Controls which messages are printed: errors and warnings always, notes unless quiet, details only
+// if verbose.
 struct Verbosity {
   bool quiet = false;
   bool verbose = false;
 };
 
-// Makes base/log.h's Log() end here, and SayProgress() in a bar on a terminal. Call once options
-// are known.
+// Routes base/log.h here: Log() prints, SayProgress() draws a bar on a terminal. Call after options
+// are parsed.
 void InstallNotes(Verbosity verbosity);
 
-// Prints `line` (a line break is added); on a terminal through a TerminalFilter.
+// Prints `line` and a line break; on a terminal through a TerminalFilter.
 void PrintStderr(std::string_view line);
 
-// Gives `text` with U+FFFD for what is not UTF-8. Where something is not, a warning names `source`.
+// Returns `text` with ill-formed UTF-8 replaced by U+FFFD; logs a warning that names `source` if
+// there was any.
 std::string Utf8OrWarn(std::string text, const std::string& source);
 
-// Prints "minisgl: <message>" and gives the exit status that `status` means.
+// Prints "minisgl: <message>" and returns the exit status for `status`.
 int Fail(const Status& status);
 
-// Shows `line` as the progress line of a terminal in place of the last one; "" takes it away.
+// Shows `line` as the terminal's progress line in place of the previous one; "" clears it.
 void ShowProgressLine(const std::string& line);
 
-// Whether standard error is a terminal on which a line can be rewritten (TERM is not "dumb").
+// True if standard error is a terminal on which a line can be rewritten (TERM is not "dumb").
 bool StderrIsTerminal();
 
 }  // namespace minisgl::term

@@ -23,17 +23,17 @@
 namespace minisgl::term {
 namespace {
 
-// What a power cut may cost.
+// Upper bound on the answers that a power failure loses.
 constexpr std::chrono::seconds kSyncInterval(1);
 constexpr mode_t kOutputMode = 0666;
 
 }  // namespace
 
-// Brings a file to its disk once a second, while there is anything new in it.
+// Thread that syncs a file once a second while it has new data.
 class Output::Syncer {
  public:
   explicit Syncer(int fd) : fd_(fd) {
-    // Signals are for the threads that look at them.
+    // Block signals here, so that they are delivered to threads that handle them.
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -50,7 +50,7 @@ class Output::Syncer {
   }
 
   void NoteWrite() { has_news_ = true; }
-  // Why the file cannot be relied on: an errno, 0 while it can. ENOENT: it has no name any more.
+  // An errno if the file cannot be relied on, else 0. ENOENT: the file was removed.
   int error() const { return error_; }
 
  private:
@@ -120,7 +120,8 @@ Result<std::unique_ptr<Output>> Output::Open(const std::string& path, OldRows ol
   if (input_fd >= 0 && fstat(input_fd, &input) == 0 && input.st_dev == info.st_dev &&
       input.st_ino == info.st_ino) {
     return MakeStatus(StatusCode::kCannotCreate,
-                      "{}: is the file that rows are read from; write to another", output->name_);
+                      "{}: is the file that rows are read from; write to another file",
+                      output->name_);
   }
   if (output->owned_) MINISGL_RETURN_IF_ERROR(output->Lock());
   if (output->owned_ && info.st_size > 0 && old_rows == OldRows::kRefuse) {
@@ -130,12 +131,12 @@ Result<std::unique_ptr<Output>> Output::Open(const std::string& path, OldRows ol
   return output;
 }
 
-// Two runs that write one file would answer each row twice. Where a file system has no locks there
-// is none.
+// Two runs that write one file would answer each row twice. A file system without locks is used
+// without.
 Status Output::Lock() const {
   if (flock(fd_, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return Status();
   return MakeStatus(StatusCode::kCannotCreate,
-                    "{}: is being written already, by another run or for another option; choose "
+                    "{}: is already being written, by another run or for another option; choose "
                     "another file, or wait",
                     name_);
 }
@@ -190,7 +191,7 @@ Status Output::WriteShown(std::string_view text) {
   return Failure(error);
 }
 
-// Only the end of the file: who else writes to it keeps what is theirs.
+// Truncates only the end of the file, and only if no other process has written after it.
 void Output::TakeBack(size_t bytes) {
   struct stat info {};
   const off_t end = lseek(fd_, 0, SEEK_CUR);

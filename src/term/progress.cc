@@ -17,19 +17,19 @@
 namespace minisgl::term {
 namespace {
 
-// Fast enough to look alive, slow enough not to be seen flickering.
+// Fast enough to look alive, slow enough not to flicker.
 constexpr std::chrono::milliseconds kTerminalInterval(200);
 constexpr std::chrono::seconds kPlainInterval(10);
 constexpr std::chrono::milliseconds kSampleInterval(100);
 
-// Rates are those of the last seconds: long enough for some steps of a slow machine.
+// Rates are averaged over the last seconds: long enough for several steps of a slow machine.
 constexpr double kRateWindow_s = 10;
 
-// Before so much is done, the time left would be a guess.
+// Before this time and number of rows, the remaining time would be a guess.
 constexpr double kLeftAfter_s = 3;
 constexpr int64_t kLeftAfterRows = 5;
 
-// What is over sooner needs no bar.
+// Faster operations need no bar.
 constexpr std::chrono::milliseconds kBarDelay(300);
 constexpr int kBarColumns = 32;
 
@@ -37,7 +37,7 @@ constexpr int kLineBarColumns = 20;
 constexpr int kColumnsDefault = 80;
 constexpr std::string_view kGap = "  ";
 
-// As wide as it is at this moment: a window may be resized.
+// Queried each time, because windows are resized.
 int TerminalColumns() {
   winsize size{};
   if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) return size.ws_col;
@@ -49,18 +49,18 @@ int TerminalColumns() {
   return is_number && columns > 0 ? columns : kColumnsDefault;
 }
 
-// "" where there is nothing to say. While the run stops, not when all rows would be done: they will
-// not be.
+// Returns "" if nothing is known. While the run stops, returns the remaining grace period instead
+// of the time for all rows.
 std::string TimeLeft(const ProgressView& view) {
   if (view.grace_left_s) {
     return *view.grace_left_s > 0
-               ? fmt::format("stopping: {} left of the grace", FormatDuration(*view.grace_left_s))
+               ? fmt::format("stopping: {} of grace left", FormatDuration(*view.grace_left_s))
                : "stopping";
   }
   return view.left_s ? FormatDuration(*view.left_s) + " left" : "";
 }
 
-// The fields of a line, the most wanted first.
+// Returns the fields of a line, most important first.
 std::vector<std::string> Fields(const ProgressView& view) {
   std::vector<std::string> fields;
   std::string rows = FormatCount(view.done);
@@ -91,7 +91,7 @@ std::string LineBar(int64_t done, int64_t total, bool colour) {
   std::string bar(filled, '=');
   if (filled < kLineBarColumns) bar += '>';
   const std::string rest(kLineBarColumns - bar.size(), ' ');
-  // Not before all are done: nobody trusts a bar that is full and waits.
+  // Shows 100 % only if all rows are done.
   const int percent = done >= total ? 100 : std::min(static_cast<int>(100 * share), 99);
   return fmt::format("[{}{}] {:3} %", Coloured(bar, "32", colour), rest, percent);
 }
@@ -112,7 +112,7 @@ std::string FormatRate(double per_second) {
 }
 
 std::string FormatDuration(double seconds) {
-  // What a person would round to; and a bound for what no clock can be asked.
+  // Rounds as a person would; the bound covers values out of the range of clocks.
   const auto total = static_cast<int64_t>(std::clamp(seconds, 0.0, 1e9) + 0.5);
   if (total < 60) return fmt::format("{} s", total);
   if (total < 3600) return fmt::format("{}m{:02}s", total / 60, total % 60);
@@ -134,7 +134,7 @@ std::string FormatProgressLine(const ProgressView& view, int columns, bool colou
   for (size_t i = 0; i < fields.size(); ++i) {
     const size_t gap = used > 0 ? kGap.size() : 0;
     if (used + gap + fields[i].size() > room) break;
-    // Two colours: how far, and all else.
+    // Two colours: one for the progress, one for all other fields.
     const bool is_place = i == 0 || (i == 1 && (view.left_s || view.grace_left_s));
     line += std::string(gap, ' ') + (is_place ? fields[i] : Coloured(fields[i], "2", colour));
     used += gap + fields[i].size();
@@ -193,7 +193,7 @@ void Progress::Update(const Numbers& numbers, Clock::time_point now) {
   next_line_ = now + (terminal_ ? Clock::duration(kTerminalInterval) : kPlainInterval);
   const ProgressView view = ViewOf(numbers, now_s);
   if (terminal_) {
-    // The last column stays empty: writing there makes some terminals wrap.
+    // Leave the last column empty: writing it makes some terminals wrap.
     ShowProgressLine(FormatProgressLine(view, TerminalColumns() - 1, AllowsColour(STDERR_FILENO)));
   } else {
     PrintStderr("minisgl: " + FormatProgressPlain(view));
@@ -209,7 +209,7 @@ ProgressView Progress::ViewOf(const Numbers& numbers, double now_s) const {
   view.total = numbers.total;
   view.grace_left_s = numbers.grace_left_s;
   if (!view.grace_left_s) view.left_s = SecondsLeft(numbers, now_s);
-  // In the first seconds, since the beginning.
+  // In the first seconds, average since the beginning.
   const bool is_young = now_s <= kRateWindow_s || recent_.empty();
   const Mark since = is_young ? Mark() : recent_.front();
   if (now_s > since.time_s) {
@@ -230,16 +230,16 @@ ProgressView Progress::ViewOf(const Numbers& numbers, double now_s) const {
   return view;
 }
 
-// What is left is counted in tokens of answers, at the length of those that are done: rows end in
-// waves, tokens come all the time. The speed is that of the second half of the time so far, which
-// forgets a slow start and smooths the rest.
+// Estimates the remaining time in answer tokens, assuming that missing rows are as long as finished
+// ones: rows end in waves, but tokens arrive steadily. The speed is that of the second half of the
+// time so far, which forgets a slow start and smooths the rest.
 std::optional<double> Progress::SecondsLeft(const Numbers& numbers, double now_s) const {
   const int64_t ended = numbers.done + numbers.failed;
   if (!numbers.total || now_s < kLeftAfter_s || ended < std::min(kLeftAfterRows, *numbers.total)) {
     return std::nullopt;
   }
   if (ended >= *numbers.total) return std::nullopt;
-  if (numbers.finished_tokens == 0) {  // rows alone tell
+  if (numbers.finished_tokens == 0) {  // fall back to counting rows
     return now_s / static_cast<double>(ended) * static_cast<double>(*numbers.total - ended);
   }
   const std::vector<RunSample>& samples = history_.samples();
@@ -251,7 +251,7 @@ std::optional<double> Progress::SecondsLeft(const Numbers& numbers, double now_s
   const double expected = static_cast<double>(numbers.finished_tokens) /
                           static_cast<double>(ended) * static_cast<double>(*numbers.total);
   const double missing = expected - static_cast<double>(numbers.tokens);
-  // Longer answers than any before are under way: nobody can tell how long.
+  // Some running answers are longer than all before: the remaining time is unknown.
   if (tokens <= 0 || missing <= 0) return std::nullopt;
   return missing * (now_s - since.time_s) / tokens;
 }

@@ -1,7 +1,7 @@
-// How far a run is, on standard error: one line rewritten on a terminal, a plain line every ten
-// seconds elsewhere; and the history of it that the summary file keeps, shown or not.
+// Progress of a run on standard error: on a terminal one line that is rewritten, elsewhere a plain
+// line every ten seconds. Also keeps the history for the summary file, whether shown or not.
 //
-// The line fits the terminal as wide as it is when it is drawn: what does not fit is left out from
+// The line is fitted to the current width of the terminal: fields that do not fit are dropped from
 // the right. Used by one thread.
 #pragma once
 
@@ -17,26 +17,26 @@
 
 namespace minisgl::term {
 
-// What a line says.
+// Contents of a progress line.
 struct ProgressView {
-  int64_t done = 0;  // failed and cancelled ones too
+  int64_t done = 0;  // including failed and cancelled ones
   int64_t failed = 0, cancelled = 0;
   std::optional<int64_t> total;        // unset for a pipe
-  std::optional<double> left_s;        // unset while nobody can tell
-  std::optional<double> grace_left_s;  // while the run stops; then left_s is not said
+  std::optional<double> left_s;        // unset while unknown
+  std::optional<double> grace_left_s;  // set while the run stops; replaces left_s
   double in_per_s = 0, out_per_s = 0;
   int64_t running = 0, waiting = 0;
   std::optional<double> hit_percent;  // unset before the first prompt
   int64_t pages_used = 0, pages_total = 0;
 };
 
-// A line of at most `columns` columns.
+// Returns a line of at most `columns` columns.
 std::string FormatProgressLine(const ProgressView& view, int columns, bool colour);
-// One for a log file, without an end.
+// Returns a line for a log file, without a line break.
 std::string FormatProgressPlain(const ProgressView& view);
 // "1,234,567"
 std::string FormatCount(int64_t value);
-// "1,234" a second, below 10 "1.2": the one way that rates of tokens are said.
+// Formats a rate of tokens per second: "1,234", below 10 with a decimal, "1.2". Used for all rates.
 std::string FormatRate(double per_second);
 // "8 s", "2m05s", "3h20m", "4d02h"
 std::string FormatDuration(double seconds);
@@ -47,30 +47,30 @@ class Progress {
 
   struct Numbers {
     int64_t done = 0;
-    int64_t failed = 0;            // cancelled ones too
-    int64_t cancelled = 0;         // of those
+    int64_t failed = 0;            // including cancelled ones
+    int64_t cancelled = 0;         // included in failed
     std::optional<int64_t> total;  // unset for a pipe
-    int64_t tokens = 0;            // of answers so far
-    int64_t finished_tokens = 0;   // of those, of rows that are done
-    // Once the run stops: what is left of the time that asked rows have to finish.
+    int64_t tokens = 0;            // generated so far
+    int64_t finished_tokens = 0;   // included in tokens: those of finished rows
+    // While the run stops: remaining time for running requests to finish.
     std::optional<double> grace_left_s;
     SchedulerStats stats;
   };
 
-  // Shows nothing where not `enabled`.
+  // Shows nothing unless `enabled`.
   Progress(bool enabled, bool terminal, Clock::time_point begin = Clock::now());
   ~Progress();
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
-  // Whether Update has any use: gathering its numbers may cost more than looking.
+  // True if Update would use new numbers; check it first, since gathering them may be expensive.
   bool IsDue(Clock::time_point now = Clock::now()) const { return now >= next_sample_; }
-  // Notes `numbers`, and shows them if it is time.
+  // Records `numbers`, and shows them if it is time.
   void Update(const Numbers& numbers, Clock::time_point now = Clock::now());
-  // Takes the line away.
+  // Clears the line.
   void Finish();
 
-  // What was so at the end is noted with it.
+  // Records the final state and returns the history.
   const RunHistory& EndHistory(const SchedulerStats& stats, int64_t rows,
                                Clock::time_point now = Clock::now());
 
@@ -90,15 +90,16 @@ class Progress {
   const bool terminal_;
   const Clock::time_point begin_;
   Clock::time_point next_sample_, next_line_;
-  std::deque<Mark> recent_;  // of the last seconds, oldest first
+  std::deque<Mark> recent_;  // of the last kRateWindow_s, oldest first
   RunHistory history_;
 };
 
-// "loading weights [=====     ] 14/28", the bar `columns` wide. REQUIRES 0 <= done <= total.
+// Returns "loading weights [=====     ] 14/28" with a bar `columns` wide. REQUIRES 0 <= done <=
+// total.
 std::string ProgressBar(std::string_view what, int64_t done, int64_t total, int columns);
 
-// Shows what base/log.h's SayProgress says as a bar on the terminal, once it has gone on for a
-// moment.
+// Shows the progress that base/log.h's SayProgress reports as a bar on the terminal, if it takes
+// longer than a moment.
 void InstallProgressBar();
 
 }  // namespace minisgl::term

@@ -9,24 +9,24 @@
 namespace minisgl::term {
 namespace {
 
-// Far more than this program writes: a bound on what drawing a stranger's file may take.
+// Bounds the cost of drawing an untrusted file; far more than this program writes.
 constexpr size_t kPointsMax = 100000;
 
 double Ratio(int64_t part, int64_t whole) {
   return whole > 0 ? static_cast<double>(part) / static_cast<double>(whole) : 0;
 }
 
-// Digits that nobody reads only make the file long.
+// Drops digits that carry no information and make the file longer.
 double Rounded(double value) { return std::round(value * 1000) / 1000; }
 
-// As a file's reader finds it: rates times the written times are the counts, however short the time
-// was. (Half a millisecond that is rounded away is taken as it was.)
+// Interval as written to the file, so that rate times written interval gives the exact count even
+// for short intervals. (An interval that rounds to zero is used unrounded.)
 double WrittenSeconds(const RunSample& before, const RunSample& now) {
   const double seconds = Rounded(now.time_s) - Rounded(before.time_s);
   return seconds > 0 ? seconds : now.time_s - before.time_s;
 }
 
-// The one list of what a point of a file is made of.
+// The single list of the values of a point in a file.
 void AppendPoint(const RunSample& before, const RunSample& now, TimeSeries* series) {
   const double seconds = WrittenSeconds(before, now);
   const auto rate = [seconds](int64_t was, int64_t is) { return PerSecond(is - was, seconds); };
@@ -96,7 +96,7 @@ int64_t PagesInUse(const SchedulerStats& stats) {
   return stats.pages_total - stats.pages_free - (stats.pages_cached - stats.pages_locked);
 }
 
-// Between two looks a figure is taken to have moved evenly.
+// Between two calls, a gauge is assumed to change linearly.
 void RunHistory::Gather(const RunSample& now) {
   const double half = std::max(now.time_s - looked_.time_s, 0.0) / 2;
   running_ += half * (looked_.running + now.running);
@@ -119,7 +119,7 @@ void RunHistory::Add(const RunSample& now) {
   Gather(now);
   const double last = samples_.empty() ? 0 : samples_.back().time_s;
   if (now.time_s - last < interval_s_) return;
-  if (samples_.size() + 1 >= kSamplesMax) {  // one place is kept for the end
+  if (samples_.size() + 1 >= kSamplesMax) {  // one place is reserved for the end
     double begin = 0;
     for (size_t pair = 0; 2 * pair + 1 < samples_.size(); ++pair) {
       const RunSample first = samples_[2 * pair];
@@ -132,7 +132,7 @@ void RunHistory::Add(const RunSample& now) {
       begin = second.time_s;
       samples_[pair] = second;
     }
-    // The last of an odd number stays as it is.
+    // With an odd number of samples, the last one stays.
     const size_t left = samples_.size() / 2;
     if (samples_.size() % 2 != 0) samples_[left] = samples_.back();
     samples_.resize((samples_.size() + 1) / 2);
@@ -144,7 +144,7 @@ void RunHistory::Add(const RunSample& now) {
 
 void RunHistory::End(const RunSample& now) {
   if (!samples_.empty() && now.time_s - samples_.back().time_s < kIntervalMin_s / 10) {
-    // Too short a time to say anything of: it counts to the one before.
+    // The interval is too short for meaningful rates: merge it with the previous one.
     RunSample last = now;
     last.time_s = std::max(now.time_s, samples_.back().time_s);
     last.running = samples_.back().running;
@@ -198,7 +198,7 @@ Result<TimeSeries> ParseTimeSeries(const Json& json, const std::string& where) {
     std::vector<double>& values = series.*column.values;
     MINISGL_RETURN_IF_ERROR(ParseColumn(json, column.name, where, &values));
     if (values.size() != series.time_s.size()) {
-      return BadInput("{}: time_series.{} has {} values where time_s has {}", where, column.name,
+      return BadInput("{}: time_series.{} has {} values, but time_s has {}", where, column.name,
                       values.size(), series.time_s.size());
     }
   }

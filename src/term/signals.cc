@@ -14,7 +14,7 @@ std::atomic<int> g_stop_signal{0};
 std::atomic<int> g_num_signals{0};
 static_assert(std::atomic<int>::is_always_lock_free, "a handler may use nothing that locks");
 
-// For what is left to write after the second signal, where a disk or a reader is slow.
+// Time to finish writing after the second signal if a disk or a reader is slow.
 constexpr unsigned kLeaving_s = 2;
 
 void OnStopSignal(int signal_number) {
@@ -34,11 +34,11 @@ void InstallStopSignals() {
   alarm_action.sa_handler = OnAlarm;
   sigaction(SIGALRM, &alarm_action, nullptr);
   struct sigaction action {};
-  action.sa_handler = OnStopSignal;  // without SA_RESTART: a wait for input ends
+  action.sa_handler = OnStopSignal;  // without SA_RESTART, so that reads of input are interrupted
   for (int signal_number : {SIGINT, SIGTERM, SIGHUP}) {
     struct sigaction before {};
     sigaction(signal_number, nullptr, &before);
-    if (before.sa_handler == SIG_IGN) continue;  // as nohup asks
+    if (before.sa_handler == SIG_IGN) continue;  // stays ignored, as nohup requires
     sigaction(signal_number, &action, nullptr);
   }
 }

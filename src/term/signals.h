@@ -1,25 +1,25 @@
-// SIGINT, SIGTERM and SIGHUP as a request to stop in order: the first is noted, the second leaves
-// two seconds to write what is finished, the third ends the program where it is.
+// Turns SIGINT, SIGTERM and SIGHUP into requests to stop: the first requests an orderly stop; the
+// second leaves two seconds to write finished answers; the third kills the program.
 #pragma once
 
 namespace minisgl::term {
 
-// Call once everything is loaded; until then a signal ends the program, as anywhere.
+// Call after everything is loaded; until then a signal kills the program as usual.
 void InstallStopSignals();
 
-// The first signal that came, 0 while none has.
+// Returns the first signal received, or 0.
 int StopSignal();
 
-// Whether a second came: nothing more is to be waited for.
+// True if a second signal was received: do not wait for anything more.
 bool StopsAtOnce();
 
-// A wish that a run end before its input does.
+// A request to end a run before the end of its input.
 struct StopRequest {
-  int reason = 0;        // a signal's number; 0: there is no such wish
-  bool at_once = false;  // what was asked is not waited for either
+  int reason = 0;        // number of the signal; 0: no request
+  bool at_once = false;  // do not wait for running requests either
 };
 
-// The process's signals as one.
+// The stop request from the signals of the process.
 StopRequest StopOfProcess();
 
 }  // namespace minisgl::term

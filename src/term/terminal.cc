@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::array<int, 4> kWatched = {SIGINT, SIGTERM, SIGHUP, SIGWINCH};
 
-// Written by the handler: only what a handler may touch.
+// Written by signal handlers: restricted to types that are safe there.
 volatile sig_atomic_t g_interrupted = 0;
 volatile sig_atomic_t g_terminated = 0;
 volatile sig_atomic_t g_resized = 0;
@@ -38,18 +38,18 @@ void OnSignal(int signal_number) {
   } else {
     g_terminated = signal_number;
   }
-  // A full pipe is readable already.
+  // If the pipe is full, it is readable already.
   [[maybe_unused]] const ssize_t written = write(g_wake_pipe[1], "", 1);
   errno = saved_errno;
 }
 
-// Unless it is ignored: nohup, background jobs and shells without job control want some so.
+// Leaves ignored signals ignored, as nohup, background jobs and shells without job control expect.
 void Handle(int signal_number, void (*handler)(int)) {
   struct sigaction before {};
   sigaction(signal_number, nullptr, &before);
   if (before.sa_handler == SIG_IGN) return;
   struct sigaction action {};
-  action.sa_handler = handler;  // no SA_RESTART: a read at the prompt returns
+  action.sa_handler = handler;  // no SA_RESTART: a read at the prompt must return
   sigemptyset(&action.sa_mask);
   sigaction(signal_number, &action, nullptr);
 }
@@ -74,8 +74,8 @@ std::string Dimmed(std::string_view text) {
 }
 
 SignalWatch::SignalWatch() {
-  MINISGL_CHECK(g_wake_pipe[0] < 0, "two watches at a time");
-  MINISGL_CHECK(pipe2(g_wake_pipe, O_CLOEXEC | O_NONBLOCK) == 0, "no pipe: errno {}", errno);
+  MINISGL_CHECK(g_wake_pipe[0] < 0, "only one SignalWatch may exist");
+  MINISGL_CHECK(pipe2(g_wake_pipe, O_CLOEXEC | O_NONBLOCK) == 0, "pipe2 failed: errno {}", errno);
   g_interrupted = 0;
   g_terminated = 0;
   g_resized = 0;
@@ -141,7 +141,7 @@ void SignalWatch::StopProcess() {
   Handle(SIGTSTP, SIG_DFL);
   raise(SIGTSTP);
   Handle(SIGTSTP, OnSignal);
-  g_continued = 0;  // the end of this stop
+  g_continued = 0;  // it belongs to this stop
 }
 
 int SignalWatch::Terminated() const { return g_terminated; }

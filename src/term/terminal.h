@@ -1,8 +1,8 @@
-// What the terminal is and allows, and signals as flags that a loop can look at.
+// Properties of the terminal, and signals as flags for an event loop.
 //
-// SignalWatch: while one lives, SIGINT, SIGTERM, SIGHUP and SIGWINCH only set flags and make fd()
-// readable; what they mean is decided where the program waits. One at a time; all calls but the
-// signals themselves come from one thread.
+// SignalWatch: while an instance exists, SIGINT, SIGTERM, SIGHUP and SIGWINCH only set flags and
+// make fd() readable; the loop decides what to do. At most one instance at a time. All functions
+// are called by one thread.
 #pragma once
 
 #include <string>
@@ -11,11 +11,12 @@
 namespace minisgl::term {
 
 bool IsTerminal(int fd);
-// A terminal that can move its cursor: not TERM=dumb, not without TERM.
+// True for a terminal that can move its cursor: TERM is set and is not "dumb".
 bool IsCapableTerminal(int fd);
-// Colours may be shown on `fd`: a capable terminal, and NO_COLOR not set.
+// True if colours may be used on `fd`: a capable terminal, and NO_COLOR is not set.
 bool AllowsColour(int fd);
-// `text` in faint letters, and what follows it as before: an answer may be cut off anywhere.
+// Returns `text` in faint letters with the style reset at its end, because output may stop
+// anywhere.
 std::string Dimmed(std::string_view text);
 
 class SignalWatch {
@@ -25,25 +26,26 @@ class SignalWatch {
   SignalWatch(const SignalWatch&) = delete;
   SignalWatch& operator=(const SignalWatch&) = delete;
 
-  // Readable once a signal came; Drain() makes it quiet again.
+  // Readable after a signal until Drain().
   int fd() const;
   void Drain();
-  // Whether SIGINT came since the last call.
+  // True if SIGINT was received since the last call.
   bool TakeInterrupt();
-  // Whether the terminal's size changed since the last call.
+  // True if the terminal's size changed since the last call.
   bool TakeResize();
-  // SIGTERM or SIGHUP where one came, else 0.
+  // Returns SIGTERM or SIGHUP if one was received, else 0.
   int Terminated() const;
 
-  // From WatchStops to LeaveStops SIGTSTP and SIGCONT only set flags as well: for who has set the
-  // terminal and wants to set it back first. LeaveStops stops the process if a stop was not taken.
+  // Between WatchStops and LeaveStops, SIGTSTP and SIGCONT only set flags as well, so that a
+  // program that changed the terminal's settings can restore them first. LeaveStops stops the
+  // process if a stop is still pending.
   void WatchStops();
   void LeaveStops();
-  // Whether SIGTSTP, or SIGCONT, came since the last call.
+  // True if SIGTSTP (TakeStop) or SIGCONT (TakeContinue) was received since the last call.
   bool TakeStop();
   bool TakeContinue();
-  // Stops the process as SIGTSTP does without a watch, and returns once it goes on; at once where
-  // there is no shell that could let it. REQUIRES WatchStops.
+  // Stops the process like SIGTSTP without a watch; returns after it continues, or at once if no
+  // shell could continue it. REQUIRES WatchStops.
   void StopProcess();
 };
 

@@ -1,5 +1,5 @@
-// A terminal's parser (after Paul Williams' state diagram of the VT500) that prints only what would
-// be printed.
+// A terminal's parser (after Paul Williams' state diagram of the VT500) that outputs only printable
+// text.
 #include "term/terminal_filter.h"
 
 #include "minisgl/base/utf8.h"
@@ -12,8 +12,8 @@ constexpr uint32_t kDcs = 0x90, kSos = 0x98, kCsiCode = 0x9B, kStringEnd = 0x9C,
                    kPm = 0x9E, kApc = 0x9F;
 constexpr std::string_view kReplacement = "\uFFFD";
 
-// Length of the ill-formed run that one U+FFFD stands for. REQUIRES `text` to begin with no whole
-// character.
+// Length of the ill-formed bytes that one U+FFFD replaces. REQUIRES that `text` does not begin with
+// a complete character.
 size_t IllFormedLength(std::string_view text) {
   size_t length = 1;
   while (length < text.size() && length < 3 && IsIncompleteUtf8(text.substr(0, length + 1)))
@@ -64,8 +64,8 @@ std::string TerminalFilter::Finish() {
   return out;
 }
 
-// A character past ASCII belongs to no sequence: it ends one, and is swallowed only by a control
-// string.
+// A non-ASCII character is not part of any sequence: it ends one, except for control strings, which
+// swallow it.
 void TerminalFilter::Printable(std::string_view character, std::string* out) {
   if (InString()) return;
   state_ = State::kGround;
@@ -92,12 +92,12 @@ void TerminalFilter::StartEscape(uint32_t code) {
 }
 
 void TerminalFilter::Control(uint32_t code, std::string* out) {
-  if (code == kEscapeCode) {  // cancels whatever was open
+  if (code == kEscapeCode) {  // cancels an open sequence
     state_ = State::kEscape;
     return;
   }
   if (code >= 0x80 && code < 0xA0) {
-    // The other C1 controls are data inside a string, and are dropped there as elsewhere.
+    // Inside a string, the other C1 controls are data; they are dropped as everywhere.
     if (!InString() || code == kStringEnd) StartEscape(code);
     return;
   }
@@ -109,7 +109,7 @@ void TerminalFilter::Control(uint32_t code, std::string* out) {
     if (code != '\n') return;
     state_ = State::kGround;
   }
-  if (code < 0x20 || code == 0x7F) {  // acted on even inside a sequence, which goes on
+  if (code < 0x20 || code == 0x7F) {  // executed even inside a sequence, which continues
     if (code == '\n' || code == '\t') *out += static_cast<char>(code);
     return;
   }

@@ -1,4 +1,4 @@
-// Rows without an answer: how they are counted, and what a run says of them at its end.
+// Failed rows: how they are counted, and what a run reports at its end.
 #include "batch/failures.h"
 
 #include <gtest/gtest.h>
@@ -38,7 +38,7 @@ TEST(FailuresTest, CountsEachCodeAndNamesTheFirstLine) {
   EXPECT_EQ(failures.last_code(), "unsupported_field");
 }
 
-// What the end of the run cancelled has not failed by itself.
+// Rows cancelled by the end of the run have not failed by themselves.
 TEST(FailuresTest, CancelledRowsAreCountedApart) {
   Failures failures;
   failures.Add(1, Error("cancelled"));
@@ -53,7 +53,7 @@ TEST(FailuresTest, CancelledRowsAreCountedApart) {
   EXPECT_EQ(failures.failed(), 1);
 }
 
-// 4520 answers in 7.24 s, and the rows that a signal cancelled took none of it.
+// 4520 answers in 7.24 s; the rows cancelled by a signal took no time.
 TEST(FailuresTest, OnlyAnswersAreRequestsPerSecond) {
   report::RunSummary summary;
   summary.rows_done = 4520;
@@ -74,7 +74,7 @@ TEST(FailuresTest, OnlyAnswersAreRequestsPerSecond) {
   EXPECT_EQ(json.Find("failures")->Dump(), R"({"cancelled": 15436, "invalid_row": 44})");
 }
 
-// Of a chat nobody counted why.
+// A chat has no failure counts.
 TEST(FailuresTest, WhatIsNotKnownIsNoField) {
   report::RunSummary summary;
   summary.rows_failed = 2;
@@ -97,7 +97,7 @@ TEST(FailuresTest, ARunThatStopsSaysWhatIsLeftOfTheGrace) {
   view.left_s = 24;
   view.grace_left_s = 3.6;
   EXPECT_TRUE(term::FormatProgressPlain(view).starts_with(
-      "5,000/20,000 rows, 44 failed; stopping: 4 s left of the grace; 0.0 in"))
+      "5,000/20,000 rows, 44 failed; stopping: 4 s of grace left; 0.0 in"))
       << term::FormatProgressPlain(view);
   view.grace_left_s = 0;
   view.cancelled = 15000;

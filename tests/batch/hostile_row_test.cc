@@ -1,6 +1,6 @@
-// Rows and prompts that nobody would write on purpose: every field with values of every kind, texts
-// at the edges of UTF-8 and JSON, lengths around the context, ids that clash. Each has a defined
-// answer or is an error of its row, and the rows around it do not notice.
+// Malformed and extreme rows: every field with values of every kind, texts at the limits of UTF-8
+// and JSON, lengths around the context, duplicate ids. Each row has a defined answer or is an error
+// of its own, and the rows around it are unaffected.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -24,7 +24,7 @@ std::string GoodRow(size_t number) {
   return row.replace(row.find('%'), 1, std::to_string(number));
 }
 
-// `field` with `value`, in a row that is good but for that.
+// A row that is valid except for `field` with `value`.
 std::string RowWith(const RowField& field, const std::string& value, FieldFlags place) {
   const std::string member = "\"" + std::string(field.name) + "\": " + value;
   const std::string_view name = field.canonical_name();
@@ -47,7 +47,7 @@ std::string RowWith(const RowField& field, const std::string& value, FieldFlags 
   }
 }
 
-// Every field wherever it may stand, with eight values.
+// Every field in every place, with eight values.
 std::vector<std::string> HostileRows() {
   static const char* const values[] = {"true",         "-1",    "1e308",     "9223372036854775808",
                                        R"("\u0000x")", R"([])", R"([[{}]])", R"({"\u001b[2J": 1})"};
@@ -97,7 +97,7 @@ TEST(HostileRowTest, EveryFieldWithEveryKindOfValueIsAnswered) {
   EXPECT_GE(refused, 700u);
 }
 
-// A row of each kind of damage, and its error code; "" is answered.
+// One row for each kind of error, and its error code; "" means it is answered.
 struct HostileLine {
   std::string line;
   const char* code;
@@ -107,7 +107,7 @@ std::string PromptRow(const std::string& escaped) { return R"({"prompt": ")" + e
 
 std::vector<HostileLine> HostilePrompts() {
   return {
-      {PromptRow(""), ""},  // the token that begins texts is a prompt
+      {PromptRow(""), ""},  // the token that starts every text is a prompt
       {R"({"prompt": "", "add_special_tokens": false})", "invalid_row"},
       {PromptRow("a\\u0000b"), ""},
       {PromptRow("\\ufeffa"), ""},
@@ -142,7 +142,7 @@ TEST(HostilePromptTest, TextsAtTheEdgesAreExactOrErrors) {
     if (!parsed.error) parsed.error = builder.Build(&parsed.row, &prompts);
     EXPECT_EQ(parsed.error ? parsed.error->code : "", code) << line;
     if (parsed.error || parsed.row.kind != PromptKind::kText) continue;
-    // Bytes stay as they are: the tokenizer of these tests has one token for each.
+    // Bytes are preserved: the tokenizer of these tests has one token for each byte.
     EXPECT_EQ(text.tokenizer->Decode(prompts[0].ids, false), prompt) << line;
   }
   EXPECT_EQ(ParseRow(PromptRow("a\\u0000b"), 0, 1).row.prompt, std::string("a\0b", 3));
@@ -151,13 +151,13 @@ TEST(HostilePromptTest, TextsAtTheEdgesAreExactOrErrors) {
 
 TEST(HostilePromptTest, LengthsAroundTheContextAreAnsweredAtOnce) {
   const load::TextModel text = FakeTextModel();
-  // A context of 64 tokens, or of two pages and the token that is never computed on.
+  // A context of 64 tokens, or of two pages plus the last token, which is never computed.
   const struct {
     int32_t num_pages;
     size_t length;
     const char* more;
     bool truncate_left;
-    size_t kept;  // 0: length_exceeded
+    size_t kept;  // 0 means length_exceeded
   } cases[] = {
       {16, 1, "", false, 1},
       {16, 63, "", false, 63},

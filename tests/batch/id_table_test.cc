@@ -1,4 +1,5 @@
-// Ids of rows by their hashes: none is lost, none is mistaken, and a million cost what is said.
+// The id table: no id is lost or mistaken for another, and a million ids take the documented
+// memory.
 #include "batch/id_table.h"
 
 #include <fmt/core.h>
@@ -18,7 +19,7 @@ std::string HexOf(const std::string& text) {
   return hasher.FinishHex();
 }
 
-// The examples of FIPS 180-4, and lengths about the ends of blocks.
+// The examples of FIPS 180-4, and lengths around block boundaries.
 TEST(Sha256Test, GivesTheStandardsDigests) {
   EXPECT_EQ(HexOf(""), "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
   EXPECT_EQ(HexOf("abc"), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
@@ -37,7 +38,7 @@ TEST(Sha256Test, DoesNotDependOnThePieces) {
   }
 }
 
-// Where the processor has instructions for it; elsewhere both are one.
+// Compares the instructions of the processor, if it has them, with the plain code.
 TEST(Sha256Test, InstructionsGiveWhatPlainCodeDoes) {
   std::string text;
   for (size_t length = 0; length < 700; length += 13) {

@@ -1,4 +1,4 @@
-// Inputs that are no JSON Lines are named once; those with some bad lines are left to their rows.
+// An input that is not JSON Lines gives one error; an input with some bad lines gives error rows.
 #include "batch/input_kind.h"
 
 #include <gtest/gtest.h>
@@ -17,13 +17,13 @@ std::string Times(const std::string& text, int count) {
   return all;
 }
 
-// What it looks like, "" where it may be JSON Lines.
+// Returns what the input looks like, "" if it may be JSON Lines.
 std::string Looks(const std::string& begin, bool is_all = true) {
   const Status status = CheckIsJsonLines(begin, is_all, "in");
   if (status.ok()) return "";
   EXPECT_EQ(status.code(), StatusCode::kBadInput);
   const std::string& message = status.message();
-  const std::string before = "in: is no JSON Lines file (it looks like ";
+  const std::string before = "in: is not a JSON Lines file (it looks like ";
   EXPECT_TRUE(message.starts_with(before)) << message;
   return message.substr(before.size(), message.find(");") - before.size());
 }
@@ -49,17 +49,17 @@ TEST(InputKindTest, JsonThatIsNotALineEachIsNamed) {
   EXPECT_EQ(Looks("\xEF\xBB\xBF[\n  {\n    \"prompt\": \"a\"\n  }\n]\n"), array);
   EXPECT_EQ(Looks("[\"a\",\n\"b\"]"), array);
   EXPECT_EQ(Looks("[\n\"a\",\n\"b\"\n]\n"), array);
-  // One line that is longer than what is looked at.
+  // A line longer than the bytes that are examined.
   EXPECT_EQ(Looks("[{\"prompt\": \"" + std::string(65000, 'a'), false), array);
   EXPECT_EQ(Looks("{\n  \"prompt\": \"a\"\n}\n"), object);
   EXPECT_EQ(Looks("{\r\n  \"prompt\": \"a\",\r\n", false), object);
-  EXPECT_EQ(Looks("{'prompt': 'a'}\n"), "Python's dictionaries");
+  EXPECT_EQ(Looks("{'prompt': 'a'}\n"), "Python dictionaries");
 }
 
 TEST(InputKindTest, TablesAreNamed) {
   EXPECT_EQ(Looks("id,prompt\n1,\"a, b\"\n"), "CSV");
   EXPECT_EQ(Looks("\xEF\xBB\xBFid;prompt\n1;a\n"), "CSV");
-  EXPECT_EQ(Looks("id\tprompt\n1\ta\n"), "a table with tabs");
+  EXPECT_EQ(Looks("id\tprompt\n1\ta\n"), "a table separated by tabs");
   EXPECT_EQ(Looks(Times("x,1\n", 10), false), "CSV");
 }
 
@@ -71,7 +71,7 @@ TEST(InputKindTest, TenLinesThatAreNoRowsAreEnough) {
   EXPECT_EQ(Looks(Times("[1, 2]\n", 10)), "text");
 }
 
-// Lines that may be rows, or too few to say that none is.
+// Lines that may be rows, or too few lines to tell.
 TEST(InputKindTest, FaultsOfRowsAreLeftToTheRows) {
   for (const std::string& begin :
        {std::string(), std::string("\n \n"), std::string("not json"), std::string("{\"prompt\": "),
@@ -83,24 +83,24 @@ TEST(InputKindTest, FaultsOfRowsAreLeftToTheRows) {
         std::string("{\n\"a prompt\"\n")}) {
     EXPECT_EQ(Looks(begin, begin.size() < 60000), "") << begin.substr(0, 60);
   }
-  // Of a pipe only a line has come yet.
+  // Only one line of a pipe has arrived.
   EXPECT_EQ(Looks("x,1\nx,2\n", false), "");
 }
 
-// The whole file is not read for it, and no row of it is given out.
+// The file is not read to its end, and no row is returned.
 TEST(InputKindTest, ASourceFailsAtItsFirstRow) {
   const TemporaryFolder folder;
   Result<LineReader> reader = LineReader::Open(folder.Write("in.csv", Times("x,1\n", 100000)));
   ASSERT_TRUE(reader.ok());
   const Result<FileCheck> check = CheckRows(&*reader, /*lenient=*/true);
   ASSERT_FALSE(check.ok());
-  EXPECT_NE(check.status().message().find("in.csv: is no JSON Lines file (it looks like CSV)"),
+  EXPECT_NE(check.status().message().find("in.csv: is not a JSON Lines file (it looks like CSV)"),
             std::string::npos)
       << check.status().message();
   EXPECT_EQ(check.status().code(), StatusCode::kBadInput);
 }
 
-// Small and large files, and those of just a block, are read whole after the look.
+// Files smaller than a block, larger, and of exactly one block are read completely after the check.
 TEST(InputKindTest, WhatIsLookedAtIsNotLost) {
   const TemporaryFolder folder;
   for (const size_t size : {size_t{10}, size_t{65535}, size_t{65536}, size_t{65537}}) {

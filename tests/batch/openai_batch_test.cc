@@ -1,5 +1,5 @@
-// OpenAI Batch rows: what is recognised as one, which fields each URL takes, and the lines that
-// answer them. check_openai_types.py, run by hand, holds such lines to the service's own types.
+// OpenAI Batch rows: which rows are recognized, which fields each URL accepts, and the output
+// lines. check_openai_types.py, run by hand, checks such lines against the service's own types.
 #include "batch/openai_batch.h"
 
 #include <gtest/gtest.h>
@@ -80,7 +80,7 @@ TEST(BatchRowTest, IsRecognisedByItsIdAndBody) {
   EXPECT_EQ(GoodRow(Completion()).format, RowFormat::kBatchCompletion);
   EXPECT_EQ(GoodRow(Chat()).id, Json("c"));
   EXPECT_EQ(GoodRow(R"({"custom_id": "c", "prompt": "a"})").format, RowFormat::kOwn);
-  // Some services' files leave the URL out.
+  // Files of some services have no URL.
   EXPECT_EQ(GoodRow(R"({"custom_id": "c", "body": {"prompt": "a"}})").format,
             RowFormat::kBatchCompletion);
   EXPECT_EQ(GoodRow(std::string(R"({"custom_id": 5, "body": {)") + kBatchMessages + "}}").format,
@@ -134,7 +134,7 @@ TEST(BatchRowTest, TheFrameIsChecked) {
   }
 }
 
-// It could not be told from another of the kind.
+// Without an id, its answer could not be matched to it in Batch format.
 TEST(BatchRowTest, WithoutAnIdItIsARowOfOurs) {
   for (const char* row : {R"({"body": {"prompt": "a"}})", R"({"id": 1, "body": {"prompt": "a"}})",
                           R"({"custom_id": null, "body": {"prompt": "a"}})",

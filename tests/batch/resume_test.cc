@@ -1,4 +1,4 @@
-// What an output file of an earlier run is taken for, and what of it stays.
+// How the output file of an earlier run is read, and which of its lines are kept.
 #include "batch/resume.h"
 
 #include <fmt/core.h>
@@ -43,7 +43,7 @@ class ResumeTest : public ::testing::Test {
     folder_.Write("out", content);
     return ReadOldOutput(folder_.Path("out"), options_);
   }
-  // The finished rows as digits, and what the file holds after its repair.
+  // Returns the finished rows as digits, and the contents of the file after the repair.
   std::string FinishedOf(const std::string& content, bool ordered = false) {
     const Result<OldOutput> old = ReadOld(content);
     if (!old.ok()) return old.status().message();
@@ -72,7 +72,7 @@ TEST_F(ResumeTest, AFileThatIsNotThereOrEmptyHasNoRows) {
   EXPECT_EQ(old->finished, std::vector<bool>(kRows));
 }
 
-// Cut at every byte: a row counts once all of it is there, with its line break or without.
+// Cut at every byte: a row counts if it is complete, with or without its line break.
 TEST_F(ResumeTest, ATornLastRowIsCutOffOrCompleted) {
   const std::string whole = Answer(0) + "\n" + BatchAnswer(2) + "\n" + Answer(1) + "\n";
   const std::vector<std::string> rows = {Answer(0), BatchAnswer(2), Answer(1)};
@@ -123,18 +123,19 @@ TEST_F(ResumeTest, AWholeLineThatIsNoAnswerIsNamed) {
     std::string line;
     const char* said;
   };
-  for (const Case& c : {Case{"{broken", "out:2: "}, Case{"", "out:2: "}, Case{"7", "no answer row"},
-                        Case{"{}", "no answer row"}, Case{"{\"index\": 1}", "no answer row"},
-                        Case{"{\"id\": 1, \"index\": 6}", "answers row 6; the input has 6"},
-                        Case{"{\"id\": 1, \"index\": -1}", "answers row -1"},
-                        Case{R"({"id": "zzz", "index": 3})", "\"zzz\", which the input lacks"},
-                        Case{R"({"id": 3, "index": 3})", "answers the row 3, which the input"},
-                        Case{R"({"id": "r2", "index": 3})", "the input has that id at 2"},
-                        Case{R"({"id": "r2", "index": 3, "error": {"code": "cancelled"}})",
-                             "the input has that id at 2"},
-                        Case{R"({"id": null, "index": 3})", "has the index 3 and no id"},
-                        Case{"{\"custom_id\": \"x\", \"response\": null}", "the input lacks"},
-                        Case{"{\"custom_id\": \"r1\", \"response\": null}", "no answer row"}}) {
+  for (const Case& c :
+       {Case{"{broken", "out:2: "}, Case{"", "out:2: "}, Case{"7", "not an answer row"},
+        Case{"{}", "not an answer row"}, Case{"{\"index\": 1}", "not an answer row"},
+        Case{"{\"id\": 1, \"index\": 6}", "answers row 6; the input has 6"},
+        Case{"{\"id\": 1, \"index\": -1}", "answers row -1"},
+        Case{R"({"id": "zzz", "index": 3})", "\"zzz\", which the input lacks"},
+        Case{R"({"id": 3, "index": 3})", "answers the row 3, which the input"},
+        Case{R"({"id": "r2", "index": 3})", "the input has that id at 2"},
+        Case{R"({"id": "r2", "index": 3, "error": {"code": "cancelled"}})",
+             "the input has that id at 2"},
+        Case{R"({"id": null, "index": 3})", "has the index 3 and no id"},
+        Case{"{\"custom_id\": \"x\", \"response\": null}", "the input lacks"},
+        Case{"{\"custom_id\": \"r1\", \"response\": null}", "not an answer row"}}) {
     const Result<OldOutput> old = ReadOld(Answer(0) + "\n" + c.line + "\n" + Answer(1) + "\n");
     EXPECT_EQ(old.status().code(), StatusCode::kBadInput) << c.line;
     EXPECT_NE(old.status().message().find("out:2: "), std::string::npos) << old.status().message();
@@ -142,7 +143,7 @@ TEST_F(ResumeTest, AWholeLineThatIsNoAnswerIsNamed) {
   }
 }
 
-// Rows 0 to 2 have ids; 3 has none, 4 that of row 1, 5 that of row 1 too.
+// Rows 0 to 2 have unique ids; 3 has none; 4 and 5 have the id of row 1.
 class ResumeDuplicatesTest : public ResumeTest {
  protected:
   ResumeDuplicatesTest() {
@@ -167,7 +168,7 @@ TEST_F(ResumeDuplicatesTest, RowsWithoutIdsGoByTheirPlace) {
                        "\n" +
                        Answer(0) + "\n"),
             "03");
-  // A row that failed may have lost its id.
+  // A failed row may have lost its id.
   EXPECT_EQ(FinishedOf(R"({"id": null, "index": 2, "error": {"code": "invalid_row"}})"
                        "\n"),
             "2");

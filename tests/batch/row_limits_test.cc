@@ -1,5 +1,5 @@
-// Rows at the upper bounds: of how many values one may have, millions of them, and of what one may
-// take.
+// Rows at the upper bounds: number of values in a row, millions of them, and memory and time of a
+// row.
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 
@@ -32,7 +32,7 @@ TEST(RowTest, ARowOfTooManyValuesIsRefused) {
 
 class LargeRowTest : public RunProgramTest {
  protected:
-  // What a run over `input` took that answers it, or refuses its one row where `refused`.
+  // Returns the peak memory of a run that answers `input`, or refuses its one row if `refused`.
   int64_t PeakKib(const std::string& input, const std::vector<std::string>& more, bool refused) {
     std::vector<std::string> arguments = {"-q", "--file", folder_.Write("in.jsonl", input)};
     arguments.insert(arguments.end(), more.begin(), more.end());
@@ -43,7 +43,7 @@ class LargeRowTest : public RunProgramTest {
   }
 };
 
-// 200 MiB and 8 bytes for each byte of the row.
+// 200 MiB plus 8 bytes for each byte of the row.
 constexpr int64_t PeakKibMax(size_t row_bytes) {
   return (200 << 10) + static_cast<int64_t>(8 * row_bytes >> 10);
 }
@@ -56,8 +56,8 @@ TEST_F(LargeRowTest, MemoryIsAFewBytesForEachOfALongText) {
   EXPECT_LT(PeakKib(row, {"--on-overflow", "truncate-left"}, /*refused=*/false), PeakKibMax(bytes));
 }
 
-// Of each kind of value as many as a row may hold, in the place where most is made of them; and as
-// many more, which are refused before they are all in memory.
+// For each kind of value: as many as a row may hold, in the field that expands them most; and twice
+// as many, which are refused before all are in memory.
 TEST_F(LargeRowTest, MemoryIsBoundedForVeryManyValues) {
   MarkSlow("rows of a million values");
   struct Shape {
@@ -95,7 +95,7 @@ TEST_F(LargeRowTest, MemoryIsBoundedForVeryManyMessages) {
   EXPECT_LT(result.peak_kib, PeakKibMax(row.size()));
 }
 
-// vLLM's GHSA-69j4-grxj-j64p: merged one by one they took minutes.
+// vLLM's GHSA-69j4-grxj-j64p: merging arguments one by one took minutes.
 TEST_F(LargeRowTest, VeryManyTemplateArgumentsAreMergedInLinearTime) {
   MarkSlow("a row of 6 MB");
   std::string row = R"({"max_tokens": 1, "messages": [{"role": "user", "content": "hi"}],

@@ -1,5 +1,5 @@
-// Large rows beside the loop of a run: others go on while one is encoded, a stop ends that at once,
-// and what memory running out throws there comes out here.
+// Large rows are prepared beside the loop of a run: other rows continue while one is encoded, a
+// stop ends the encoding at once, and running out of memory there is reported by the loop.
 #include "batch/row_preparer.h"
 
 #include <gtest/gtest.h>
@@ -22,7 +22,7 @@ namespace {
 
 constexpr size_t kLargeBytes = 40'000;
 
-// Is not done with a large text before it is opened, unless no more is wanted.
+// Blocks on a large text until it is opened or cancelled.
 class GatedTokenizer : public ByteTokenizer {
  public:
   Status EncodeTo(std::span<const TextPiece> pieces, const TokenSink& sink) const override {
@@ -58,7 +58,7 @@ class RowPreparerTest : public ::testing::Test {
     return ready;
   }
 
-  // The rows that a run over `input` writes, as "INDEX CODE".
+  // Returns the rows that a run over `input` writes, as "INDEX CODE".
   std::vector<std::string> Run(const std::string& input, const RunLoopOptions& loop_options) {
     Result<LineReader> reader = LineReader::Open(folder_.Write("in.jsonl", input));
     FileRowSource source(&*reader, false, true);
@@ -93,7 +93,7 @@ TEST_F(RowPreparerTest, OtherRowsGoOnWhileALargeOneIsEncoded) {
   EXPECT_EQ(Run(LargeRow() + "\"a\"\n\"b\"\n", {}), (std::vector<std::string>{"1", "2", "0"}));
 }
 
-// What is not asked yet has no part in the grace.
+// The grace period does not apply to rows that are not submitted.
 TEST_F(RowPreparerTest, AStopEndsTheEncodingOfALargeRow) {
   RunLoopOptions options;
   options.grace = std::chrono::hours(1);

@@ -1,4 +1,4 @@
-// From a row and the defaults of a run to prompts: what of the two holds, and where they disagree.
+// From a row and the defaults of a run to prompts: precedence and conflicts.
 #include "batch/row_prompt.h"
 
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@
 namespace minisgl::batch {
 namespace {
 
-// The error of a row with `members`, "" where it has none.
+// Returns the error of a row with `members`, "" if there is none.
 std::string ErrorOf(const std::string& members, const load::SamplingDefaults& defaults) {
   const load::TextModel text = FakeTextModel();
   PromptBuilderOptions options;
@@ -25,7 +25,7 @@ std::string ErrorOf(const std::string& members, const load::SamplingDefaults& de
   return parsed.error ? parsed.error->message : "";
 }
 
-// One of the two stands in the row, the other is a default; or both are.
+// One of the two values is in the row and the other a default, or both are defaults.
 TEST(RowPromptTest, AMinTokensAboveTheMaxTokensThatHoldsIsAnError) {
   load::SamplingDefaults defaults;
   defaults.max_tokens = 5;

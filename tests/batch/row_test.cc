@@ -1,5 +1,5 @@
-// Rows of prompt files: every field of the table against values that it must refuse, and the
-// spellings that other programs' rows use.
+// Rows of prompt files: every field of the table with values that it must reject, and the spellings
+// in rows of other programs.
 #include "batch/row.h"
 
 #include <gtest/gtest.h>
@@ -32,13 +32,13 @@ RowError Bad(std::string_view text) {
   return parsed.error.value_or(RowError());
 }
 
-// A number just past `bound`, on the side of `direction`, as JSON for the field's type.
+// Returns a number just past `bound` in `direction`, as JSON of the field's type.
 Json Past(const RowField& field, double bound, int direction) {
   if (field.type == FieldType::kInteger) return Json(static_cast<int64_t>(bound) + direction);
   return Json(std::nextafter(bound, direction * HUGE_VAL));
 }
 
-// Values that `field` must refuse: each wrong type, and both sides of its range.
+// Returns values that `field` must reject: each wrong type, and both sides of its range.
 std::vector<Json> BadValues(const RowField& field) {
   const std::vector<std::pair<FieldType, Json>> of_type = {
       {FieldType::kBool, Json(true)},
@@ -65,7 +65,7 @@ std::vector<Json> BadValues(const RowField& field) {
 
 constexpr FieldFlags kPlaces[] = {kAtTop, kInSamplingParams, kInChat, kInCompletion};
 
-// A row with `name` in one of those places.
+// Returns a row with `name` in one of those places.
 std::string RowWith(const std::string& name, const Json& value, FieldFlags place) {
   Json row = Json(Json::Object());
   if (place == kInChat || place == kInCompletion) {
@@ -135,7 +135,7 @@ TEST(RowFieldTest, EveryFieldTakesTheEndsOfItsRange) {
   }
 }
 
-// The numbers of "an integer from -1 to 20" and the like.
+// Returns the numbers in a text like "an integer from -1 to 20".
 std::vector<double> NumbersIn(const std::string& text) {
   std::vector<double> numbers;
   for (size_t at = 0; at < text.size();) {
@@ -456,7 +456,7 @@ TEST(RowTest, ARowThatIsNoValidJsonKeepsTheIdThatWasReadBefore) {
   }
 }
 
-// As a column of integers with a gap is written.
+// Integers as written by programs whose columns have gaps.
 TEST(RowTest, WholeNumbersWithAPointAreIntegers) {
   const Row row =
       Good(R"({"prompt_token_ids": [1.0, 2e1], "max_tokens": 2.0, "min_tokens": 1.0, "top_k": 3.0,)"
@@ -489,7 +489,7 @@ TEST(RowTest, SeedsHave64BitsAndMinusOneIsNone) {
   };
   EXPECT_EQ(seed_of("18446744073709551615"), ~uint64_t{0});
   EXPECT_EQ(seed_of("9223372036854775808"), uint64_t{1} << 63);
-  EXPECT_EQ(seed_of("18446744073709551557"), ~uint64_t{0} - 58);  // no double is that
+  EXPECT_EQ(seed_of("18446744073709551557"), ~uint64_t{0} - 58);  // not representable as a double
   EXPECT_EQ(seed_of("-2"), ~uint64_t{0} - 1);
   EXPECT_EQ(seed_of("-1"), std::nullopt);
   EXPECT_EQ(seed_of("-1.0"), std::nullopt);
@@ -522,7 +522,7 @@ TEST(RowTest, MetadataIsKeptByteForByte) {
   }
   EXPECT_EQ(Good(R"({"prompt": "a", "\u006detadata": 1e3})").metadata, "1e3");
   EXPECT_EQ(Good("\xEF\xBB\xBF{\"prompt\": \"a\", \"metadata\": 1e3}").metadata, "1e3");
-  // No line break comes into the answer.
+  // Answers contain no line break.
   EXPECT_EQ(Good("{\"prompt\": \"a\", \"metadata\": [1,\r2]}").metadata, "[1, 2]");
   EXPECT_EQ(Good(R"({"prompt": "a"})").metadata, std::nullopt);
 }
@@ -549,7 +549,7 @@ TEST(RowTest, ReadsOtherProgramsSpellings) {
   EXPECT_EQ(Good(R"({"prompt": "a", "n": 3, "best_of": 3})").n, 3);
 }
 
-// An answer's message goes back into the conversation as it came.
+// A message of an answer can be part of the next conversation.
 TEST(RowTest, MessagesOfAnswersAreMessages) {
   const Row row = Good(
       R"({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b",)"

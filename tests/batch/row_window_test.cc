@@ -1,4 +1,5 @@
-// Which row is asked next: the one that shares most with the last, and in time every one.
+// Choice of the next row: the one with the longest common prefix, with a bound on the waiting time
+// of every row.
 #include "batch/row_window.h"
 
 #include <gtest/gtest.h>
@@ -32,7 +33,7 @@ TEST(RowWindowTest, RowsThatShareAPrefixFollowEachOther) {
   for (int i = 0; i < 6; ++i) window.Add(RowOf(i, prompts[i]));
   EXPECT_EQ(window.num_answers(), 6);
   EXPECT_EQ(window.bytes(), 60u);
-  EXPECT_EQ(TakeAll(&window), "024315");  // from the first of the input, and round
+  EXPECT_EQ(TakeAll(&window), "024315");  // starts with the first of the input and wraps around
   EXPECT_EQ(window.num_answers(), 0);
   EXPECT_EQ(window.bytes(), 0u);
 }
@@ -63,7 +64,7 @@ TEST(RowWindowTest, ASmallerPriorityGoesFirst) {
   EXPECT_EQ(TakeAll(&window), "3210");
 }
 
-// Rows of one prefix keep coming: the others wait for no more than they may.
+// Rows with one prefix keep coming: the others wait no longer than the bound.
 TEST(RowWindowTest, NoRowIsPassedByMoreThanItsBound) {
   constexpr int64_t kPassedMax = 20, kRows = 2000;
   std::mt19937 random(7);
@@ -72,7 +73,7 @@ TEST(RowWindowTest, NoRowIsPassedByMoreThanItsBound) {
   int64_t taken = 0;
   const auto take = [&] {
     const int64_t index = window.TakeNext().row.index;
-    // Those that were over their bound at once go one after the other.
+    // Rows that exceed their bound at the same time go one after another.
     EXPECT_LE(taken - came[static_cast<size_t>(index)], kPassedMax + 10);
     ++taken;
   };

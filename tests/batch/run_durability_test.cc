@@ -1,5 +1,5 @@
-// A run that is killed, stopped, starved of disk or memory, or shared out: no row is lost, torn or
-// there twice, and a resumed run gives the rows of an uninterrupted one.
+// Runs that are killed, stopped, short of disk or memory, or sharded: no row is lost, torn or
+// duplicated, and a resumed run gives the same rows as an uninterrupted one.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -49,7 +49,7 @@ class RunDurabilityTest : public ::testing::Test {
   static ProgramResult RunFile(const std::string& input, const Arguments& more) {
     return RunProgram(Run(input, more));
   }
-  // Notes share prefixes; the rows after them are drawn with seeds of their places.
+  // Rows with notes share prefixes; the rows after them are sampled with seeds from their indexes.
   std::string WriteInput(int pairs = 24) const {
     std::string text;
     for (int i = 0; i < pairs; ++i) {
@@ -61,7 +61,7 @@ class RunDurabilityTest : public ::testing::Test {
     }
     return folder_.Write("in.jsonl", text);
   }
-  // Rows by what tells them apart, without what the cache happened to hold.
+  // Returns the rows sorted, without the cache statistics, which may differ.
   static std::vector<std::string> SortedRows(const std::string& text) {
     std::vector<std::string> rows;
     for (const std::string& line : Lines(text)) {
@@ -83,7 +83,7 @@ class RunDurabilityTest : public ::testing::Test {
     for (const std::string& line : Lines(text)) count += line.find(holding) != std::string::npos;
     return count;
   }
-  // Until the output has `bytes`, or the program has ended.
+  // Waits until the output has `bytes` or the program has ended.
   void WaitForBytes(const Program& program, uintmax_t bytes) const {
     std::error_code error;
     while (program.Runs()) {
@@ -108,7 +108,7 @@ TEST_F(RunDurabilityTest, KilledRunsResumeToTheRowsOfTheUninterruptedOne) {
   const int kills = LongForm() ? 200 : 20;
   int killed_inside = 0;
   for (int kill_number = 0; kill_number < kills; ++kill_number) {
-    // Some outputs are killed several times before they are whole.
+    // Some outputs survive several kills before they are complete.
     if (kill_number % 3 == 0) fs::remove(out_);
     Program program(Run(input, {"-o", out_, "--resume", "--quiet"}), {});
     WaitForBytes(program, random() % whole.size());
@@ -122,7 +122,7 @@ TEST_F(RunDurabilityTest, KilledRunsResumeToTheRowsOfTheUninterruptedOne) {
     ASSERT_EQ(SortedRows(folder_.Read("out.jsonl")), rows) << resumed.err;
   }
   EXPECT_GT(killed_inside, kills / 4);
-  // Nothing is left beside the output but its journal.
+  // No file is left beside the output except its journal.
   int files = 0;
   for (const auto& entry : fs::directory_iterator(fs::path(out_).parent_path())) {
     files += entry.path().filename().string().starts_with("out.jsonl") ? 1 : 0;
@@ -131,7 +131,7 @@ TEST_F(RunDurabilityTest, KilledRunsResumeToTheRowsOfTheUninterruptedOne) {
 }
 
 TEST_F(RunDurabilityTest, ASignalLeavesRowsThatAreAskedAgain) {
-  // A fast machine may be through before the signal comes: then there are to be more rows.
+  // A fast machine may finish before the signal arrives: then retry with more rows.
   std::string input;
   ProgramResult stopped;
   size_t num_rows = 48;
@@ -159,7 +159,7 @@ TEST_F(RunDurabilityTest, ASignalLeavesRowsThatAreAskedAgain) {
   }
 }
 
-// The rows that end up last were there first.
+// The last rows of the file were written first.
 TEST_F(RunDurabilityTest, OrderedOutputIsInOrderAlsoWhereEarlierRowsAreAddedLast) {
   const std::string input = WriteInput();
   ASSERT_EQ(RunFile(input, {"-o", out_, "--ordered"}).exit_code, 0);
@@ -195,7 +195,7 @@ TEST_F(RunDurabilityTest, ARunOfSomethingElseIsNotResumed) {
   refuses({"--seed", "7", "--shard", "1/2"}, "--shard");
   EXPECT_EQ(RunFile(input, {"-o", out_, "--resume", "--seed", "7"}).exit_code, 0);
   EXPECT_EQ(RunFile(input, {"-o", out_, "--resume", "--force"}).exit_code, 0);
-  // Rows that are added are asked; a row that is changed is not overlooked.
+  // Added rows are run; a changed row is detected.
   const std::string old_input = folder_.Read("in.jsonl");
   folder_.Write("in.jsonl",
                 old_input + "{\"id\": \"more\", \"prompt\": \"a\", \"max_tokens\": 1}\n");
@@ -209,10 +209,10 @@ TEST_F(RunDurabilityTest, ARunOfSomethingElseIsNotResumed) {
   fs::remove(out_ + ".meta");
   const ProgramResult unknown = RunFile(input, resume);
   EXPECT_EQ(unknown.exit_code, 73);
-  EXPECT_NE(unknown.err.find("out.jsonl.meta: is not there"), std::string::npos) << unknown.err;
+  EXPECT_NE(unknown.err.find("out.jsonl.meta: does not exist"), std::string::npos) << unknown.err;
 }
 
-// Rows of the OpenAI Batch format say their place by their id alone.
+// Rows of the OpenAI Batch format are identified only by their id.
 TEST_F(RunDurabilityTest, BatchFilesAreResumedToo) {
   std::string text;
   for (int i = 0; i < 12; ++i) {
@@ -277,7 +277,7 @@ TEST_F(RunDurabilityTest, WhatCannotBeResumedIsWrongUsage) {
 }
 
 TEST_F(RunDurabilityTest, TwoRunsDoNotWriteOneOutput) {
-  // More than the first can answer before the second has begun.
+  // More rows than the first run can answer before the second has started.
   std::string text = "{\"prompt\": \"a\", \"max_tokens\": 1}\n";
   for (int i = 0; i < 400; ++i) {
     text += "{\"prompt\": \"a\", \"max_tokens\": 1900, \"ignore_eos\": true}\n";
@@ -287,7 +287,7 @@ TEST_F(RunDurabilityTest, TwoRunsDoNotWriteOneOutput) {
   WaitForBytes(first, 1);
   const ProgramResult second = RunFile(input, {"-o", out_, "--resume"});
   EXPECT_EQ(second.exit_code, 73);
-  EXPECT_NE(second.err.find("being written already"), std::string::npos) << second.err;
+  EXPECT_NE(second.err.find("already being written"), std::string::npos) << second.err;
   first.Signal(SIGTERM);
   EXPECT_EQ(first.Wait().exit_code, 143);
 }
@@ -305,7 +305,7 @@ TEST_F(RunDurabilityTest, AnOutputThatIsRemovedMeanwhileIsSaid) {
   EXPECT_NE(result.err.find("removed"), std::string::npos) << result.err;
 }
 
-// The disk is full after so many bytes: whole rows stay, and the run goes on from there.
+// The disk is full after a number of bytes: complete rows are kept, and the run is resumed.
 TEST_F(RunDurabilityTest, AFileSizeLimitLosesNothingThatWasWritten) {
   const std::string input = WriteInput();
   ASSERT_EQ(RunFile(input, {"-o", folder_.Path("whole")}).exit_code, 0);
@@ -351,9 +351,10 @@ TEST_F(RunDurabilityTest, ShardsJoinedAreTheWholeRun) {
   EXPECT_EQ(SortedRows(auto_shard.out), SortedRows(folder_.Read("part-2-of-3")));
 }
 
-// Every row is read, noted and answered with an error; none is kept. The model's own memory differs
-// by some megabytes from start to start, so that what a check alone takes, which loads none, says
-// more of few rows. (What a program took counts from its fork on: this process must stay small.)
+// Every row is read, noted and answered with an error; none is kept in memory. The model's memory
+// varies by some megabytes from start to start, so that --check, which loads no weights, is more
+// precise for few rows. (The kernel counts a program's peak from its fork on, so this process must
+// stay small.)
 TEST_F(RunDurabilityTest, MemoryDoesNotGrowWithTheInput) {
   MarkSlow("thousands of rows");
 #if defined(__SANITIZE_ADDRESS__)
@@ -379,10 +380,10 @@ TEST_F(RunDurabilityTest, MemoryDoesNotGrowWithTheInput) {
   EXPECT_LT(peak_kib(many, run, 1), peak_kib(1000, run, 1) + many * 32 / 1024 + kModelNoiseKib);
 }
 
-// What a shell says of the first command of a pipeline.
+// Exit statuses that a shell sees for the first command of a pipeline.
 class PipelineTest : public RunDurabilityTest {
  protected:
-  // "0" where `command` ended so, its standard output read by `reader`.
+  // Returns "0" if `command` ended with 0 while `reader` read its standard output.
   std::string StatusOf(const std::string& command, const std::string& reader) {
     const std::string script = "{ " + command + "; echo $? >" + folder_.Path("status") + "; } 2>" +
                                folder_.Path("err") + " | " + reader + " >/dev/null";
@@ -407,8 +408,8 @@ TEST_F(PipelineTest, AReaderThatLeavesEndsTheRunQuietly) {
   }
 }
 
-// A streamed answer, longer than the pipe holds: the program cannot be through before its reader
-// leaves.
+// The streamed answer is longer than the pipe's buffer, so that the program cannot finish before
+// the reader leaves.
 TEST_F(RunDurabilityTest, AReaderThatLeavesEndsAStreamedAnswerQuietly) {
   int ends[2];
   ASSERT_EQ(pipe2(ends, O_CLOEXEC), 0);
@@ -425,7 +426,7 @@ TEST_F(RunDurabilityTest, AReaderThatLeavesEndsAStreamedAnswerQuietly) {
   EXPECT_EQ(result.err, "");
 }
 
-// Those that write once: the reader is gone when they do.
+// Commands that write once, after the reader has left.
 TEST_F(RunDurabilityTest, AReaderThatLeftEndsOtherCommandsQuietlyToo) {
   const std::string input = folder_.Write("in.jsonl", "{\"prompt\": \"a\"}\n");
   const std::string summary = folder_.Path("summary"), model = DemoModel();
@@ -494,15 +495,15 @@ TEST_F(RunDurabilityTest, InputsAndOutputsOfEveryKind) {
     EXPECT_EQ(folder_.Read("mine.meta"), "my own notes\n");
   }
   EXPECT_FALSE(fs::exists(folder_.Path("none")));
-  // By its descriptor, as `-o /dev/stdout >>in.jsonl` would.
+  // By descriptor, as in `-o /dev/stdout >>in.jsonl`.
   const ProgramResult by_descriptor =
       RunProgram(Run(input, {"-o", "/dev/stdout", "--force"}), {"", input, {}});
   EXPECT_EQ(by_descriptor.exit_code, 73) << by_descriptor.err;
   EXPECT_EQ(folder_.Read("in.jsonl"), row);
 }
 
-// Each signal at each stage: while the model loads, before the first answer, among answers, while
-// it drains, again while it drains, and when all is written.
+// Each signal at each stage: while the model loads, before the first answer, during answers, while
+// running requests finish, a second time then, and after everything is written.
 TEST_F(RunDurabilityTest, SignalsAtEveryStageEndTheRunAsTheySay) {
   MarkSlow("a run for each signal and stage");
   std::string text;

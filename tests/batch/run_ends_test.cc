@@ -1,5 +1,4 @@
-// Runs that end before they are through: by a signal, for a reader that left, a full disk, a limit
-// of time.
+// Runs that end early: by a signal, a closed pipe, a full disk, a timeout.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -35,10 +34,11 @@ TEST_F(RunEndsTest, AReaderThatLeavesIs141WithoutAWord) {
   const std::string pipe = folder_.Path("pipe");
   ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
   const int reading_end = open(pipe.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
-  // A pipe that holds less than the answers: the writer cannot be done before the reader leaves.
+  // The pipe's buffer is smaller than the answers, so that the writer cannot finish before the
+  // reader leaves.
   ASSERT_EQ(fcntl(reading_end, F_SETPIPE_SZ, 4096), 4096);
   Program program(Run({"--quiet", "--file", rows, "-o", pipe}), {});
-  // Open at the writer's end too once a byte has come.
+  // After the first byte, the writer has opened the pipe too.
   char byte = 0;
   for (int tries = 0; read(reading_end, &byte, 1) != 1 && tries < 30000; ++tries) {
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
@@ -52,7 +52,7 @@ TEST_F(RunEndsTest, AReaderThatLeavesIs141WithoutAWord) {
 TEST_F(RunEndsTest, ASignalStopsAStreamedAnswerAtOnce) {
   const std::string summary = folder_.Path("summary");
   int exit_code = 0;
-  // The answer may be whole before the signal comes: once more, then.
+  // The answer may be complete before the signal arrives: then try again.
   for (int tries = 0; exit_code == 0 && tries < 20; ++tries) {
     Program program(Run({"-p", kPeru, "--ignore-eos", "-n", "1900", "--cpu-target", "naive",
                          "--grace", "3600", "--summary", summary, "--force"}),
@@ -62,14 +62,14 @@ TEST_F(RunEndsTest, ASignalStopsAStreamedAnswerAtOnce) {
     exit_code = program.Wait().exit_code;
   }
   EXPECT_EQ(exit_code, 130);
-  // It was not finished first.
+  // The answer was not finished first.
   const Result<Json> figures = ParseJson(folder_.Read("summary"));
   ASSERT_TRUE(figures.ok()) << folder_.Read("summary");
   EXPECT_LT(figures->Find("completion_tokens")->as_int(), 1900);
 }
 
-// A signal after the first of many rows: what was asked is finished, the rest are cancelled rows,
-// and each row is there once.
+// A signal after the first of many rows: submitted rows finish, the rest become cancelled rows, and
+// each row is written once.
 TEST_F(RunEndsTest, ASignalEndsTheRunInOrderWithTheRestCancelled) {
   std::string input = "{\"prompt\": \"a\", \"ignore_eos\": true, \"max_tokens\": 1}\n";
   for (int i = 0; i < 300; ++i) {
@@ -100,7 +100,8 @@ TEST_F(RunEndsTest, ASecondSignalEndsTheRunAtOnceWithEveryRowInItsPlace) {
                   {});
   program.WaitForOutput();
   program.Signal(SIGINT);
-  program.WaitForError("to finish");  // a second one before the first is taken would be none
+  // a second signal before the first is handled would be merged with it
+  program.WaitForError("to finish");
   program.Signal(SIGINT);
   const ProgramResult result = program.Wait();
   EXPECT_EQ(result.exit_code, 128 + SIGINT);
@@ -109,7 +110,7 @@ TEST_F(RunEndsTest, ASecondSignalEndsTheRunAtOnceWithEveryRowInItsPlace) {
   for (size_t i = 0; i < out.size(); ++i) {
     EXPECT_EQ(*out[i].Find("index"), Json(static_cast<int64_t>(i)));
   }
-  // Four are asked at once: the first signal alone would have let them finish.
+  // Four are submitted at once: the first signal alone would have let them finish.
   EXPECT_EQ(Code(out[4]), "cancelled");
   EXPECT_EQ(Code(out.back()), "cancelled");
 }
@@ -126,7 +127,7 @@ TEST_F(RunEndsTest, ARowWithTooLittleTimeEndsAsTimeout) {
   EXPECT_EQ(result.exit_code, 1) << result.err;
   const std::vector<Json> out = Rows(result.out);
   ASSERT_EQ(out.size(), 3u);
-  // Where the machine is slow not even the first token came.
+  // On a slow machine, not even the first token arrived in time.
   if (Code(out[0]).empty()) {
     EXPECT_EQ(*out[0].Find("finish_reason"), Json("timeout"));
     EXPECT_LT(out[0].Find("usage")->Find("completion_tokens")->as_int(), 1900);
@@ -137,7 +138,8 @@ TEST_F(RunEndsTest, ARowWithTooLittleTimeEndsAsTimeout) {
   EXPECT_EQ(Code(out[2]), "");
 }
 
-// Some rows fail: their kinds and the first of them are said, and nothing of what did not happen.
+// Some rows fail: the error codes and the first failure are reported, and codes that did not occur
+// are not mentioned.
 TEST_F(RunEndsTest, WhyRowsFailedIsSaidAtTheEnd) {
   const std::string rows = folder_.Write(
       "in.jsonl", kPeruRow +
@@ -154,7 +156,7 @@ TEST_F(RunEndsTest, WhyRowsFailedIsSaidAtTheEnd) {
   ASSERT_TRUE(figures.ok());
   EXPECT_EQ(figures->Find("failures")->Dump(), R"({"invalid_row": 3, "unsupported_field": 1})");
   EXPECT_EQ(*figures->Find("rows_cancelled"), Json(0));
-  // A warning, so --quiet leaves it alone.
+  // It is a warning, so --quiet does not suppress it.
   const ProgramResult quiet = RunModel({"-q", "--file", rows});
   EXPECT_EQ(quiet.exit_code, 1);
   EXPECT_TRUE(quiet.err.starts_with(said)) << quiet.err;
@@ -174,13 +176,13 @@ TEST_F(RunEndsTest, MaxFailuresEndsTheRunInOrder) {
   int64_t cancelled = 0;
   for (const Json& row : ended) cancelled += Code(row) == "cancelled" ? 1 : 0;
   EXPECT_GE(cancelled, 50);
-  // What was cancelled is asked by the next run, which may fail as often.
+  // Cancelled rows are run by the next run, in which again as many may fail.
   const ProgramResult resumed =
       RunModel({"--file", rows, "-o", out, "--resume", "--max-failures", "3"});
   EXPECT_EQ(resumed.exit_code, 1) << resumed.err;  // for the three that failed before
   const ProgramResult again = RunModel({"-q", "--file", rows, "-o", out, "--resume"});
   EXPECT_EQ(again.exit_code, 1);
-  EXPECT_EQ(again.err, "minisgl: 3 failed before; --retry-failed asks them again\n");
+  EXPECT_EQ(again.err, "minisgl: 3 failed before; --retry-failed runs them again\n");
   const ProgramResult whole = RunModel({"-q", "--file", rows, "--max-failures", "4"});
   EXPECT_EQ(whole.exit_code, 1);
   std::set<std::string> expected, found;
@@ -188,11 +190,11 @@ TEST_F(RunEndsTest, MaxFailuresEndsTheRunInOrder) {
   for (const std::string& row : Lines(folder_.Read("out"))) found.insert(row);
   EXPECT_EQ(found.size(), 54u);
   EXPECT_EQ(found, expected);
-  ExpectFails(RunModel({"-p", "a", "--max-failures", "3"}), 64, "--max-failures is for rows");
+  ExpectFails(RunModel({"-p", "a", "--max-failures", "3"}), 64, "--max-failures applies to rows");
   ExpectFails(RunModel({"--file", rows, "--max-failures", "0"}), 64, "--max-failures");
 }
 
-// The last failure of an input leaves nothing to stop.
+// If the last row of the input fails, there is nothing left to stop.
 TEST_F(RunEndsTest, MaxFailuresAtTheEndOfTheInputStopsNothing) {
   const ProgramResult result =
       RunModel({"-q", "--file", "-", "--max-failures", "1", "--ordered"}, "{\"prompt\": 3}\n");

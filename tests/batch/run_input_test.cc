@@ -1,4 +1,4 @@
-// Lines and rows of input files, and where answers may be written.
+// Lines and rows of input files, and output files.
 #include "batch/run_input.h"
 
 #include <fcntl.h>
@@ -172,7 +172,7 @@ TEST_F(CheckRowsTest, RowsWhoseSeedsWereMadeOtherwiseAreCounted) {
   EXPECT_EQ(check->first_reseeded_line, 2);
 }
 
-// Blocks that are read before the first change are given, and no line of it or after it.
+// Returns the blocks before the first change, but no line in or after it.
 TEST_F(LineReaderTest, AFileThatChangesBetweenTwoReadingsIsToldAndNotGiven) {
   std::string content;
   while (content.size() < 200000) content += "line " + std::to_string(content.size()) + "\n";
@@ -218,7 +218,7 @@ TEST_F(LineReaderTest, AFileThatChangesBetweenTwoReadingsIsToldAndNotGiven) {
   }
 }
 
-// A last line without its end is the same line after bytes were added to it.
+// A last line without a line break stays the same line when bytes are added to it.
 TEST_F(LineReaderTest, WhatIsAddedToTheLastLineIsNotRead) {
   Result<LineReader> reader = LineReader::Open(folder_.Write("in", "a\nhal"));
   ASSERT_TRUE(reader.ok());
@@ -243,7 +243,7 @@ TEST_F(OutputTest, AFileThatIsNotEmptyIsRefusedWithoutForce) {
   EXPECT_EQ(folder_.Read("out"), "old");
   Result<std::unique_ptr<term::Output>> output = term::Output::Open(path, true, -1);
   ASSERT_TRUE(output.ok());
-  EXPECT_EQ(folder_.Read("out"), "old");  // until the run begins
+  EXPECT_EQ(folder_.Read("out"), "old");  // unchanged until the run begins
   ASSERT_TRUE((*output)->Begin().ok());
   ASSERT_TRUE((*output)->Write("new").ok());
   EXPECT_EQ(folder_.Read("out"), "new");

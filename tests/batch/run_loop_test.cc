@@ -1,5 +1,4 @@
-// The loop of `minisgl run` over a runtime that answers as told: order, bounds, errors, timeouts,
-// ends.
+// The loop of `minisgl run` over a fake runtime: order, bounds, errors, timeouts, ends.
 #include "batch/run_loop.h"
 
 #include <gtest/gtest.h>
@@ -30,7 +29,7 @@ namespace {
 
 class RunLoopTest : public ::testing::Test {
  protected:
-  // Runs `input` as a prompt file and gives the rows written.
+  // Runs `input` as a prompt file and returns the rows written.
   std::vector<Json> RunFile(const std::string& input, bool ordered = true) {
     const Status status = RunTo(input, folder_.Path("out.jsonl"), ordered);
     EXPECT_TRUE(status.ok()) << status.message();
@@ -70,7 +69,7 @@ class RunLoopTest : public ::testing::Test {
     };
   }
 
-  // Holds answers back until `count` are asked, then gives them last first.
+  // Holds answers back until `count` requests are submitted, then delivers them in reverse order.
   void AnswerBackwards(size_t count) {
     runtime_.on_submit = [this, count](const FakeRuntime::Asked&) {
       if (runtime_.open.size() < count) return;
@@ -188,12 +187,12 @@ TEST_F(RunLoopTest, NoMoreAnswersAreAheadThanAllowed) {
   EXPECT_EQ(runtime_.open_max, 8u);
 }
 
-// A slow first row: what is held for it is bounded, and then nothing more is asked.
+// A slow first row: the number of rows held for it is bounded; then nothing more is submitted.
 TEST_F(RunLoopTest, NoMoreRowsAreHeldThanAllowed) {
   loop_options_.held_rows_max = 5;
   loop_options_.answers_ahead_max = 2;
   runtime_.on_submit = [this](const FakeRuntime::Asked& asked) {
-    if (asked.id == 1) return;  // until its place is taken by the stop below
+    if (asked.id == 1) return;  // answered only after the stop below
     runtime_.Answer(asked, "x");
   };
   int turns = 0;
@@ -226,7 +225,8 @@ TEST_F(RunLoopTest, RowsThatShareAPrefixAreAskedTogetherAndWrittenInOrder) {
   EXPECT_EQ(asked, "bxaxbyay");
 }
 
-// Rows that were taken in and not asked are in the output too, and so are those held for them.
+// After a fault, the output also contains rows that were read but not submitted, and rows held for
+// them.
 TEST_F(RunLoopTest, AFaultLeavesNoAnswerBehindARowThatWasNotAsked) {
   loop_options_.answers_ahead_max = 1;
   runtime_.on_submit = [this](const FakeRuntime::Asked& asked) {
@@ -236,7 +236,7 @@ TEST_F(RunLoopTest, AFaultLeavesNoAnswerBehindARowThatWasNotAsked) {
     done.error_code = "device_fault";
     runtime_.End(asked, std::move(done));
   };
-  // Asked: 0, 2, then 3, which fails; 2 is held for 1, which is not asked.
+  // Submitted: 0, 2, then 3, which fails; 2 is held for 1, which is not submitted.
   const Status status = RunTo("\"bx\"\n\"ax\"\n\"by\"\n\"bz\"\n", folder_.Path("out.jsonl"), true);
   EXPECT_EQ(status.code(), StatusCode::kInternal);
   std::vector<std::string> codes;
@@ -307,7 +307,7 @@ TEST_F(RunLoopTest, ARowWithoutATimeoutHasNone) {
   EXPECT_FALSE(runtime_.asked.at(0).prompt.timeout.has_value());
 }
 
-// Of several answers those that began are given; only where none did the row has failed.
+// Of several answers, those that began are returned; the row fails only if none did.
 TEST_F(RunLoopTest, TimeoutsOfSeveralAnswersKeepWhatBegan) {
   runtime_.on_submit = [this](const FakeRuntime::Asked& asked) {
     EXPECT_TRUE(asked.prompt.timeout.has_value());
@@ -404,7 +404,7 @@ TEST_F(RunLoopTest, APromptMustLeaveRoomForOneToken) {
             "the prompt has 64 tokens; at most 63 leave room for an answer");
 }
 
-// n copies of what can never be answered took gigabytes once.
+// Regression: n copies of an overlong prompt took gigabytes.
 TEST_F(RunLoopTest, AnOverlongPromptIsRefusedBeforeThereAreNOfIt) {
   const std::vector<Json> rows =
       RunFile("{\"prompt\": \"" + std::string(100, 'a') + "\", \"n\": 128}\n");
@@ -416,10 +416,10 @@ TEST(ContextCapacityTest, IsTheRuntimes) {
   EngineLimits limits = SmallLimits();
   EXPECT_EQ(ContextCapacity(limits), 64);
   limits.max_seq_len = 1000;
-  EXPECT_EQ(ContextCapacity(limits), 16 * 16 + 1);  // the last token is never computed on
+  EXPECT_EQ(ContextCapacity(limits), 16 * 16 + 1);  // the last token is never computed
 }
 
-// The loop waited for answers that were never asked for.
+// Regression: the loop waited for answers that were never requested.
 TEST_F(RunLoopTest, MemoryThatRunsOutWhileARowIsSubmittedIsNotWaitedFor) {
   runtime_.on_submit = [](const FakeRuntime::Asked&) { throw std::bad_alloc(); };
   EXPECT_THROW(RunFile("\"a\"\n"), std::bad_alloc);
@@ -443,14 +443,14 @@ TEST_F(RunLoopTest, LogprobsHaveOpenAisShapeAndTheId) {
       R"({"token": "</s>", "id": 257, "logprob": 0.0, "bytes": [], "top_logprobs": []}]})");
 }
 
-// As a program that a terminal starts: what a shell starts in the background has SIGINT ignored.
+// Restores the default actions: background processes of a shell ignore SIGINT.
 void TakeStopSignals() {
   signal(SIGINT, SIG_DFL);
   signal(SIGTERM, SIG_DFL);
   term::InstallStopSignals();
 }
 
-// In a process of its own: a signal is for good.
+// In a separate process, because a signal stays in effect.
 TEST_F(RunLoopTest, ASignalCancelsWhatIsNotDoneWithinTheGrace) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   loop_options_.grace = std::chrono::milliseconds(50);
@@ -468,7 +468,7 @@ TEST_F(RunLoopTest, ASignalCancelsWhatIsNotDoneWithinTheGrace) {
   EXPECT_EXIT(run_and_report(), ::testing::ExitedWithCode(12), "<><cancelled><cancelled>");
 }
 
-// Rows that were held for a slow one are written before the program leaves, in order.
+// Rows held for a slow one are written, in order, before the program exits.
 TEST_F(RunLoopTest, ASecondSignalWritesWhatIsFinishedAndCancelsTheRest) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   loop_options_.grace = std::chrono::hours(1);
@@ -491,8 +491,8 @@ TEST_F(RunLoopTest, ASecondSignalWritesWhatIsFinishedAndCancelsTheRest) {
               "<0 cancelled><1 ><2 ><3 cancelled>");
 }
 
-// As the chat runs a file behind its conversation: no signal of the process is needed, or looked
-// at.
+// As in a chat that runs a file in the background: signals of the process are neither needed nor
+// used.
 TEST_F(RunLoopTest, AStopOfItsOwnEndsARunInAThreadOfItsOwn) {
   std::atomic<int> reason{0};
   loop_options_.stop = [&] { return term::StopRequest{reason.load(), reason.load() == 2}; };
@@ -548,7 +548,7 @@ TEST(StopSignalsTest, AfterTheSecondThereAreTwoSeconds) {
   EXPECT_EXIT(hang(), ::testing::ExitedWithCode(128 + SIGTERM), "");
 }
 
-// The disk fails at write n, at once or within a row: what was written before is whole and stays,
+// The disk fails at write n, at once or within a row: rows written before are complete and kept,
 // and the error names the file.
 TEST_F(RunLoopTest, AWriteThatFailsLeavesTheRowsBeforeItWhole) {
   MarkSlow("a run for each write");
@@ -575,7 +575,7 @@ TEST_F(RunLoopTest, AWriteThatFailsLeavesTheRowsBeforeItWhole) {
       EXPECT_TRUE(runtime_.open.empty());
     }
   }
-  // A signal in the middle of a row costs nothing.
+  // A signal in the middle of a row loses nothing.
   for (int failing = 1; failing <= kRows; failing += 57) {
     FailingWrite plan({path.c_str(), failing, EINTR, failing % 3 * 7, true});
     EXPECT_TRUE(RunTo(input, path, true).ok());

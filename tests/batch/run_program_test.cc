@@ -1,4 +1,4 @@
-// `minisgl run` as a user runs it, on the demo model: exit statuses, text and rows, pipes.
+// `minisgl run` as a user runs it, with the demo model: exit statuses, text and rows, pipes.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -57,8 +57,8 @@ TEST_F(RunProgramTest, AModelThatCannotBeReadIs66Or65) {
   ExpectFails(RunProgram({"run", "-m", copy, "-p", "x"}), 65, "config.json");
 }
 
-// The first thing to say of a directory that is no model's, not which of its files is looked at
-// first.
+// The error for a directory without a model mentions config.json, not the file that happens to be
+// read first.
 TEST_F(RunProgramTest, ADirectoryThatIsNoModelsHasNoConfig) {
   const std::string empty = folder_.Path("empty"), repo = folder_.Path("models--small--wren");
   std::filesystem::create_directories(empty);
@@ -73,12 +73,12 @@ TEST_F(RunProgramTest, ADirectoryThatIsNoModelsHasNoConfig) {
   ExpectFails(RunProgram({"info", "-m", repo}), 65, "it is the folder of a model in the hub cache");
 }
 
-// A table is no input of rows that all fail: it is said once, and before the model is loaded.
+// A table gives one error before the model is loaded, not an error row for each line.
 TEST_F(RunProgramTest, AnInputThatIsNoJsonLinesIs65) {
   std::string table = "id,question\n";
   for (int i = 0; i < 1000; ++i) table += "x,1\n";
   const std::string csv = folder_.Write("in.csv", table), out = folder_.Path("out");
-  const std::string said = "in.csv: is no JSON Lines file (it looks like CSV)";
+  const std::string said = "in.csv: is not a JSON Lines file (it looks like CSV)";
   for (const Arguments& more : {Arguments{"-o", out}, Arguments{"--check"}, Arguments{"--lenient"},
                                 Arguments{"--ordered"}}) {
     Arguments arguments = {"--file", csv};
@@ -122,7 +122,7 @@ TEST_F(RunProgramTest, AMinusIsStandardOutput) {
   EXPECT_EQ(result.exit_code, 0) << result.err;
   ASSERT_FALSE(Rows(result.out).empty());
   EXPECT_EQ(Text(Rows(result.out)[0]), kLima);
-  // An output that is gone on with is a file.
+  // Only a file can be resumed.
   ExpectFails(RunModel({"--file", rows, "-o", "-", "--resume"}), 64, "not standard output");
   ExpectFails(RunModel({"--file", rows, "-o", ""}), 64, "must not be empty");
 }
@@ -154,7 +154,7 @@ TEST_F(RunProgramTest, OnePromptAnswersInPlainText) {
   EXPECT_EQ(result.err, "");
 }
 
-// The second start packs nothing, and says the same.
+// The second start does not pack again, and gives the same answer.
 TEST_F(RunProgramTest, PackedWeightsAreKeptForTheNextStart) {
   const ProgramResult plain = RunModel({"-p", kPeru});
   for (const char* quantize : {"none", "int8"}) {
@@ -417,7 +417,8 @@ TEST_F(RunProgramTest, LogprobsOfEachTokenSumToNoMoreThanOne) {
     EXPECT_EQ(*content[i].Find("id"), out[0].Find("token_ids")->as_array()[i]);
     const Json::Array& top = content[i].Find("top_logprobs")->as_array();
     ASSERT_EQ(top.size(), 3u);
-    EXPECT_EQ(*top[0].Find("logprob"), *content[i].Find("logprob"));  // greedy: the likeliest
+    // greedy sampling takes the most likely token
+    EXPECT_EQ(*top[0].Find("logprob"), *content[i].Find("logprob"));
     double sum = 0;
     for (const Json& token : top) sum += std::exp(token.Find("logprob")->as_double());
     EXPECT_LE(sum, 1.0001);
@@ -465,7 +466,7 @@ TEST_F(RunProgramTest, BlankLinesAreNoRowsForRunAndTokenize) {
 }
 
 TEST_F(RunProgramTest, BytesOfTheCommandLineThatAreNoUtf8AreSaid) {
-  const std::string warning = "is not all UTF-8; U+FFFD stands for what is not\n";
+  const std::string warning = "is not valid UTF-8; invalid bytes are replaced by U+FFFD\n";
   const ProgramResult bad = RunModel({"--quiet", "-n", "1", "-p", "caf\xe9"});
   EXPECT_EQ(bad.exit_code, 0);
   EXPECT_EQ(bad.err, "minisgl: --prompt: " + warning);

@@ -1,5 +1,5 @@
-// What `minisgl run` takes for a prompt: standard input, rows that are completed as they are, rows
-// that go through the chat template, texts of strangers.
+// Sources of prompts in `minisgl run`: standard input, rows completed as they are, rows put through
+// the chat template, and untrusted texts.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -33,7 +33,7 @@ class RunPromptsTest : public ::testing::Test {
     arguments.insert(arguments.end(), more.begin(), more.end());
     return RunProgram(arguments, {.input = input});
   }
-  // Of each row of an output its text, or the code of its error.
+  // Returns for each row of an output its text or error code.
   static std::vector<std::string> Texts(const std::string& output) {
     std::vector<std::string> texts;
     for (const std::string& line : Lines(output)) {
@@ -50,8 +50,7 @@ class RunPromptsTest : public ::testing::Test {
 };
 
 TEST_F(RunPromptsTest, WhatIsReadBesideAPromptIsSaid) {
-  const std::string note =
-      "read 4 bytes of standard input before the prompt (--no-stdin leaves it)";
+  const std::string note = "read 4 bytes of standard input before the prompt (--no-stdin skips it)";
   const ProgramResult said = Run({"-n", "1", "-p", "Hi"}, "2\n3\n");
   EXPECT_EQ(said.exit_code, 0) << said.err;
   EXPECT_EQ(CountOf(said.err, note), 1u) << said.err;
@@ -82,7 +81,7 @@ TEST_F(RunPromptsTest, AWaitForStandardInputIsSaidOnce) {
   const std::string script = "(sleep 1.3; echo a; sleep 1.3; echo b) | " + ProgramBinary() +
                              " run -m " + DemoModel() + " --threads 1 -n 1 -p Hi; echo end $?";
   PtyProcess shell({"-c", script}, {{"TERM", "dumb"}}, "/bin/sh");
-  ASSERT_TRUE(shell.WaitFor("waiting for standard input (--no-stdin leaves it)")) << shell.output();
+  ASSERT_TRUE(shell.WaitFor("waiting for standard input (--no-stdin skips it)")) << shell.output();
   ASSERT_TRUE(shell.WaitFor("read 4 bytes")) << shell.output();
   ASSERT_TRUE(shell.WaitFor("end 0")) << shell.output();
   EXPECT_EQ(CountOf(shell.output(), "waiting for"), 1u) << shell.output();
@@ -134,7 +133,7 @@ TEST_F(RunPromptsTest, RowsThatSkipTheTemplateAreWarnedOfOnce) {
   }
   const std::string others = folder_.Write("others.jsonl", messages + "\n" + completion + "\n");
   EXPECT_EQ(CountOf(Run({"-q", "-f", others}).err, kWarning), 0u);
-  // Asked for either way, it is no surprise.
+  // No warning if either mode is requested explicitly.
   for (const char* option : {"--chat", "--raw"}) {
     EXPECT_EQ(CountOf(Run({"-q", "-n", "1", option, "-f", file}).err, kWarning), 0u);
     EXPECT_EQ(CountOf(RunProgram({"plan", "-q", "-m", DemoModel(), option, file}).err, kWarning),
@@ -153,7 +152,8 @@ TEST_F(RunPromptsTest, PromptsOfAFileGoThroughTheTemplate) {
   EXPECT_EQ(chat.exit_code, 0) << chat.err;
   EXPECT_EQ(Texts(chat.out), (std::vector<std::string>{"The capital of Peru is Lima.",
                                                        "The capital of Peru is Lima."}));
-  // With a system message it is the prompt that -p and --system make; messages have their own.
+  // With a system message, the row's prompt equals that of -p with --system; rows with messages
+  // have their own.
   const std::string system = "Answer questions about these notes. Notes:\n- Olga lives in Manila.";
   const std::string asked = "Where does Olga live?";
   const ProgramResult one = Run({"-q", "--system", system, "-p", asked});
@@ -224,7 +224,7 @@ TEST_F(RunPromptsTest, ControlTokensOfStrangersAreText) {
   EXPECT_GT(after.size(), before.size());
   EXPECT_EQ(ids(lines[1]).size(), 2u) << lines[1];
   EXPECT_NE(lines[2].find("control token 2"), std::string::npos) << lines[2];
-  // The same of a run, and of the one prompt.
+  // A run of rows and a run of one prompt behave the same.
   const ProgramResult run = Run({"-q", "-n", "1", "--no-parse-special", "-f", file});
   EXPECT_EQ(run.exit_code, 1) << run.err;
   ASSERT_EQ(Texts(run.out).size(), 3u);

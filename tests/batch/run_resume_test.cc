@@ -1,6 +1,6 @@
-// What a run goes on with and what it refuses: inputs that change while they are read, rows of
-// other ids, journals of an earlier version, templates, seeds that were drawn; and kills among rows
-// that are bad, doubled and of several answers.
+// What --resume accepts and refuses: inputs that change during the run, rows with other ids,
+// journals of an earlier version, templates, drawn seeds; and kills with bad rows, duplicate rows
+// and several answers.
 #include <gtest/gtest.h>
 #include <signal.h>
 
@@ -41,7 +41,7 @@ class RunResumeTest : public ::testing::Test {
   ProgramResult RunFile(const std::string& input, const Arguments& more) const {
     return RunProgram(Run(input, more));
   }
-  // That it is refused with 73 and leaves the rows alone.
+  // Expects exit status 73 and unchanged rows.
   void Refuses(const std::string& input, const Arguments& more, const std::string& said) const {
     const std::string rows = folder_.Read("out.jsonl");
     Arguments arguments = {"-o", out_, "--resume"};
@@ -51,14 +51,14 @@ class RunResumeTest : public ::testing::Test {
     EXPECT_NE(result.err.find(said), std::string::npos) << result.err;
     EXPECT_EQ(folder_.Read("out.jsonl"), rows);
   }
-  // Replaces `from` in a file, which has it.
+  // Replaces `from`, which must be in the file.
   void Edit(const std::string& name, const std::string& from, const std::string& to) const {
     std::string text = folder_.Read(name);
     const size_t at = text.find(from);
     ASSERT_NE(at, std::string::npos) << from << " in " << text;
     folder_.Write(name, text.replace(at, from.size(), to));
   }
-  // Rows by what tells them apart, without what the cache happened to hold.
+  // Returns the rows sorted, without the cache statistics, which may differ.
   static std::vector<std::string> SortedRows(const std::string& text) {
     constexpr std::string_view kCached = "\"cached_tokens\": ";
     std::vector<std::string> rows = Lines(text);
@@ -85,7 +85,7 @@ class RunResumeTest : public ::testing::Test {
   std::string out_, model_;
 };
 
-// Many more rows than are read ahead, of many blocks.
+// Many more rows than are read ahead, in many blocks.
 class ChangedInputTest : public RunResumeTest {
  protected:
   static std::string Rows(int count) {
@@ -96,7 +96,7 @@ class ChangedInputTest : public RunResumeTest {
     }
     return text;
   }
-  // The run of a file that becomes `now` after its first answer.
+  // Runs a file that is replaced by `now` after the first answer.
   ProgramResult RunWhileItBecomes(const std::string& before, const std::string& now) {
     const std::string input = folder_.Write("in.jsonl", before);
     fs::remove(out_);
@@ -124,7 +124,7 @@ TEST_F(ChangedInputTest, IsSaidAndWhatWasAnsweredIsOfTheFileAsItWas) {
     EXPECT_NE(changed.err.find("in.jsonl: changed while it was read: "), std::string::npos)
         << changed.err;
     EXPECT_NE(changed.err.find(" of its 2000 rows "), std::string::npos) << changed.err;
-    EXPECT_NE(changed.err.find("--resume asks the rest"), std::string::npos) << changed.err;
+    EXPECT_NE(changed.err.find("--resume runs the rest"), std::string::npos) << changed.err;
     const std::vector<std::string> some = SortedRows(folder_.Read("out.jsonl"));
     EXPECT_GE(some.size(), 1000u);
     EXPECT_LT(some.size(), whole.size());
@@ -145,7 +145,7 @@ TEST_F(ChangedInputTest, RowsThatAreAddedAreLeftForTheNextRun) {
   const std::string input = folder_.Write("in.jsonl", Rows(kRows + 6));
   const ProgramResult second = RunFile(input, {"-o", out_, "--resume"});
   EXPECT_EQ(second.exit_code, 0) << second.err;
-  EXPECT_NE(second.err.find("6 to ask"), std::string::npos) << second.err;
+  EXPECT_NE(second.err.find("6 to run"), std::string::npos) << second.err;
   EXPECT_EQ(Lines(folder_.Read("out.jsonl")).size(), static_cast<size_t>(kRows + 6));
 }
 
@@ -175,11 +175,11 @@ TEST_F(RunResumeTest, JournalsOfTheFirstVersionGoOnUnlessSeedsWereMadeOtherwise)
   ASSERT_EQ(RunFile(input, {"-o", out_}).exit_code, 0);
   make_old();
   EXPECT_EQ(RunFile(input, {"-o", out_, "--resume"}).exit_code, 0);
-  // Now it is of this version, and rows that are added may have several answers.
+  // The journal now has this version, and added rows may have several answers.
   folder_.Write("in.jsonl", plain + plain + several);
   EXPECT_EQ(RunFile(input, {"-o", out_, "--resume"}).exit_code, 0);
   make_old();
-  Refuses(input, {}, "1 row is such, the first on line 3");
+  Refuses(input, {}, "1 row is affected, the first on line 3");
   EXPECT_EQ(RunFile(input, {"-o", out_, "--resume", "--force"}).exit_code, 0);
   folder_.Write("in.jsonl", plain + "{\"prompt\": \"Once\", \"seed\": -1}\n");
   EXPECT_EQ(RunFile(input, {"-o", out_, "--force"}).exit_code, 0);
@@ -222,7 +222,7 @@ TEST_F(RunResumeTest, ASeedThatWasDrawnIsThatOfTheResumedRunToo) {
   folder_.Write("out.jsonl", Lines(whole)[0] + "\n");
   EXPECT_EQ(RunFile(input, drawn).exit_code, 0);
   EXPECT_EQ(SortedRows(folder_.Read("out.jsonl")), SortedRows(whole));
-  // It is said, and gives the same answers.
+  // The seed is logged, and gives the same answers.
   const size_t at = first.err.find("--seed ");
   ASSERT_NE(at, std::string::npos) << first.err;
   const std::string seed = first.err.substr(at + 7, first.err.find(' ', at + 7) - at - 7);
@@ -230,7 +230,7 @@ TEST_F(RunResumeTest, ASeedThatWasDrawnIsThatOfTheResumedRunToo) {
   EXPECT_NE(SortedRows(RunFile(input, {"--seed", "-1"}).out), SortedRows(whole));
 }
 
-// Rows of each kind that fails, twins, and several answers, in both formats.
+// Rows that fail in each way, duplicates, and several answers, in both formats.
 TEST_F(RunResumeTest, KilledRunsOfBadAndDoubledRowsResumeToTheRowsOfTheWholeRun) {
   MarkSlow("many runs, killed and resumed");
   std::string text;

@@ -1,4 +1,4 @@
-// Which rows a shard has, and what launchers say of its place.
+// Rows of a shard, and the shard from a launcher's variables.
 #include "batch/shard.h"
 
 #include <gtest/gtest.h>
@@ -57,7 +57,7 @@ TEST(ShardTest, AutoIsWhatTheLauncherSays) {
   EXPECT_EQ(Place("auto", {{"OMPI_COMM_WORLD_RANK", "2"}, {"OMPI_COMM_WORLD_SIZE", "3"}}), "3/3");
   EXPECT_EQ(Place("auto", {{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}}), "2/2");
   EXPECT_EQ(Place("auto/5", {{"JOB_COMPLETION_INDEX", "4"}}), "5/5");
-  // Tasks 10, 13, 16 of an array, each of two ranks.
+  // Tasks 10, 13 and 16 of an array, with two ranks each.
   const Variables array = {{"SLURM_ARRAY_TASK_ID", "13"},
                            {"SLURM_ARRAY_TASK_MIN", "10"},
                            {"SLURM_ARRAY_TASK_STEP", "3"},
@@ -77,16 +77,16 @@ TEST(ShardTest, AutoThatIsNotCertainIsRefused) {
     EXPECT_NE(Place(text, variables).find(said), std::string::npos) << Place(text, variables);
   };
   refuses("auto", {}, "no variable");
-  // A batch script has the first task's place, whoever runs.
+  // A batch script has the variables of the first task, whichever runs.
   refuses("auto", {{"SLURM_NTASKS", "4"}, {"SLURM_PROCID", "0"}}, "srun");
   refuses("auto", {{"JOB_COMPLETION_INDEX", "4"}}, "auto/N");
   refuses("auto/4", {{"JOB_COMPLETION_INDEX", "4"}}, "shard 5 of 4");
-  refuses("auto/3", {{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}}, "there are 2");
+  refuses("auto/3", {{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}}, "implies 2 shards");
   refuses("auto", {{"PMI_RANK", "2"}, {"PMI_SIZE", "2"}}, "PMI_RANK says shard 3 of 2");
   refuses("auto", {{"SLURM_ARRAY_TASK_ID", "3"}, {"SLURM_ARRAY_TASK_COUNT", "3"}},
           "SLURM_ARRAY_TASK_ID says shard 4 of 3");
-  refuses("auto", {{"PMI_RANK", "x"}, {"PMI_SIZE", "2"}}, "PMI_RANK is no number");
-  refuses("auto", {{"PMI_RANK", "-1"}, {"PMI_SIZE", "2"}}, "PMI_RANK is no number");
+  refuses("auto", {{"PMI_RANK", "x"}, {"PMI_SIZE", "2"}}, "PMI_RANK is not a number");
+  refuses("auto", {{"PMI_RANK", "-1"}, {"PMI_SIZE", "2"}}, "PMI_RANK is not a number");
 }
 
 TEST(ShardTest, NamesSortAsNumbersDo) {

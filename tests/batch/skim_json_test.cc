@@ -1,4 +1,4 @@
-// Long rows are read for their short members alone.
+// Long rows are read only for their short members.
 #include "batch/skim_json.h"
 
 #include <gtest/gtest.h>
@@ -40,7 +40,7 @@ TEST(SkimJsonTest, FaultsAnywhereInALongTextAreErrors) {
   EXPECT_TRUE(SkimJson("[\"" + zeros + "\"]")->is_null());
 }
 
-// Each of two bytes would be a value of forty, or a member of a hundred.
+// Each value of two bytes would take forty in memory, and each member a hundred.
 TEST(SkimJsonTest, WhatIsReadIsBounded) {
   std::string text = R"({"id": 1)";
   for (int i = 0; i < 100'000; ++i) text += ",\"" + std::to_string(i) + "\":0";

@@ -1,5 +1,4 @@
-// What run and chat leave beside their answers: statistics, summary and trace; and what drafting
-// shows in them.
+// Reports of run and chat: statistics, summary and trace; and the effect of drafts on them.
 #include "report/reports.h"
 
 #include <fcntl.h>
@@ -49,7 +48,7 @@ TEST_F(ReportFilesTest, NothingAskedForIsNothing) {
 TEST_F(ReportFilesTest, ATraceIsWhatItsPiecesAre) {
   const std::string path = folder_.Write("trace", "old");
   ASSERT_TRUE(Open(Trace(path), /*force=*/true).ok());
-  EXPECT_EQ(folder_.Read("trace"), "old");  // until something is known of the run
+  EXPECT_EQ(folder_.Read("trace"), "old");  // unchanged until the first event of the trace
   files_.TraceSink()("[1");
   files_.TraceSink()(",2]");
   EXPECT_EQ(files_.End(0), 0);
@@ -67,7 +66,7 @@ TEST_F(ReportFilesTest, AFileIsRefusedThatHoldsSomethingOrIsAnothersOrCannotBe) 
   EXPECT_NE(status.message().find("for another option"), std::string::npos) << status.message();
 }
 
-// A full disk is said once, at the end, and hides no other failure.
+// A full disk is reported once, at the end, and hides no other failure.
 TEST_F(ReportFilesTest, ATraceThatCannotBeWrittenShowsInTheStatusOfARunThatWentWell) {
   ASSERT_TRUE(Open(Trace("/dev/full")).ok());
   testing::internal::CaptureStderr();
@@ -82,7 +81,7 @@ TEST_F(ReportFilesTest, ATraceThatCannotBeWrittenShowsInTheStatusOfARunThatWentW
   }
 }
 
-// Whoever read a report left: that is no failure to speak of, but shows in the status.
+// A closed pipe of a report gives no message, but changes the exit status.
 TEST_F(ReportFilesTest, AReaderWhoLeftIs141WithoutAWord) {
   signal(SIGPIPE, SIG_IGN);
   const std::string path = folder_.Path("pipe");
@@ -118,8 +117,8 @@ class ReportsProgramTest : public ::testing::Test {
   static ProgramResult Chat(const Arguments& more, const std::string& input) {
     return RunProgram(Command("chat", more), {input, "", {}});
   }
-  // The exit status of a program that gets `signals` once it answers. It may be through before
-  // they come: once more, then.
+  // Returns the exit status of a program that gets `signals` while it answers. If it ends before
+  // they arrive, tries again.
   static int ExitOfStopped(const Arguments& arguments, const std::vector<int>& signals) {
     int exit_code = 0;
     for (int tries = 0; exit_code == 0 && tries < 20; ++tries) {
@@ -130,7 +129,7 @@ class ReportsProgramTest : public ::testing::Test {
     }
     return exit_code;
   }
-  // `count` rows whose answers repeat themselves.
+  // Returns `count` rows with repetitive answers.
   std::string Rows(int count, const char* more = "") const {
     std::string rows;
     for (int i = 0; i < count; ++i) {
@@ -145,7 +144,7 @@ class ReportsProgramTest : public ::testing::Test {
     EXPECT_TRUE(json.ok()) << name << ": " << json.status().message();
     return json.ok() ? std::move(json).value() : Json();
   }
-  // A whole trace in the Chrome trace event format.
+  // Expects a complete trace in the Chrome trace event format.
   void ExpectTrace(const std::string& name) const {
     const Json json = ReadJson(name);
     const Json* events = json.is_array() ? &json : json.Find("traceEvents");
@@ -169,12 +168,12 @@ TEST_F(ReportsProgramTest, AMinusIsStandardOutputForOneOfThem) {
   for (const char* report : {"--summary", "--trace"}) {
     const ProgramResult refused = Run({"-p", "x", report, "-"});
     EXPECT_EQ(refused.exit_code, 64);
-    EXPECT_NE(refused.err.find("where answers are written"), std::string::npos) << refused.err;
+    EXPECT_NE(refused.err.find("answers are written there"), std::string::npos) << refused.err;
   }
   const ProgramResult both =
       Run({"-p", "x", "-o", answers, "--force", "--summary", "-", "--trace", "-"});
   EXPECT_EQ(both.exit_code, 64);
-  EXPECT_NE(both.err.find("where the summary is written"), std::string::npos) << both.err;
+  EXPECT_NE(both.err.find("the summary is written there"), std::string::npos) << both.err;
 }
 
 TEST_F(ReportsProgramTest, ARunLeavesAWholeTrace) {
@@ -225,7 +224,7 @@ TEST_F(ReportsProgramTest, ATraceThatCannotBeMadeIs73BeforeAnythingRuns) {
   ExpectTrace("old");
 }
 
-// What the run was, and how it went over time, whose sums are the totals.
+// Description of the run, and its history, whose sums are the totals.
 TEST_F(ReportsProgramTest, ASummarySaysWhatRanAndHowItWentOverTime) {
   const ProgramResult result =
       Run({"--quiet", "--file", Rows(20), "--summary", folder_.Path("summary")});
@@ -254,7 +253,7 @@ TEST_F(ReportsProgramTest, ASummarySaysWhatRanAndHowItWentOverTime) {
   EXPECT_NEAR(total(series->completion_tokens_per_s), 20 * 60, 60);
   EXPECT_NEAR(total(series->prompt_tokens_per_s),
               static_cast<double>(summary.Find("prompt_tokens")->as_int()), 20);
-  // A line a column: a person may look at it.
+  // Each column is on one line, so that the file stays readable.
   EXPECT_LT(Lines(folder_.Read("summary")).size(), 120u);
 }
 
@@ -271,7 +270,7 @@ TEST_F(ReportsProgramTest, AChatLeavesATraceAndASummary) {
   EXPECT_EQ(*summary.Find("rows_failed"), Json(0));
   EXPECT_GT(summary.Find("completion_tokens")->as_int(), 2);
   EXPECT_GT(summary.Find("cached_tokens")->as_int(), 0);
-  // Its turns are of one conversation, whose prefix stays.
+  // Its turns belong to one session, whose prefix stays cached.
   EXPECT_EQ(*summary.Find("scheduler")->Find("sessions"), Json(1));
   EXPECT_GT(summary.Find("scheduler")->Find("session_pages")->as_int(), 0);
 }
@@ -311,7 +310,7 @@ TEST_F(ReportsProgramTest, StatsAreSaidAtTheEnd) {
   EXPECT_NE(chat.err.find("  last answer"), std::string::npos) << chat.err;
 }
 
-// The answers are the same ones, and drafts were made and taken.
+// The answers are the same, and drafts were made and accepted.
 TEST_F(ReportsProgramTest, DraftsChangeNoAnswer) {
   for (const char* sampling : {"", ", \"temperature\": 0.8, \"seed\": 3"}) {
     const std::string rows = Rows(2, sampling);
@@ -338,7 +337,7 @@ TEST_F(ReportsProgramTest, InfoShowsWhatDraftsTake) {
   EXPECT_EQ(info({}).find("drafts "), std::string::npos);
   EXPECT_NE(info({"--speculate", "ngram:2"}).find("2 tokens of a request in a step, 64 of all"),
             std::string::npos);
-  // No more than a step may take.
+  // Not more tokens than a step may have.
   EXPECT_NE(info({"--speculate", "ngram:16"}).find("16 tokens of a request in a step, 512 of all"),
             std::string::npos);
 }

@@ -1,4 +1,4 @@
-// What running prompts would take: prefixes counted, pages, speeds.
+// Estimates of a run: shared prefixes, pages, speeds.
 #include "report/run_plan.h"
 
 #include <gtest/gtest.h>
@@ -27,7 +27,8 @@ TEST(PrefixCounterTest, SharesWholePagesButNeverTheLastToken) {
   EXPECT_EQ(counter.shared_tokens(), 4);
   counter.Add(Ids{1, 2, 3, 4, 5, 6, 7, 8, 9});
   EXPECT_EQ(counter.shared_tokens(), 4 + 8);
-  counter.Add(Ids{1, 2, 3, 9, 5, 6, 7, 8, 9});  // a page alike behind another prefix is another
+  // the same page after another prefix is another page
+  counter.Add(Ids{1, 2, 3, 9, 5, 6, 7, 8, 9});
   EXPECT_EQ(counter.shared_tokens(), 4 + 8);
   counter.Add(Ids{1, 2, 3});
   counter.Add(Ids{});
@@ -36,7 +37,7 @@ TEST(PrefixCounterTest, SharesWholePagesButNeverTheLastToken) {
   EXPECT_EQ(counter.shared_pages(), 2);
 }
 
-// Prompts that branch at random, against prefixes kept as they are.
+// Random prompts with common prefixes, compared to a set of all prefixes.
 class PrefixCounterRandomTest : public ::testing::Test {
  protected:
   static constexpr int kPage = 2;
@@ -49,7 +50,7 @@ class PrefixCounterRandomTest : public ::testing::Test {
     }
     return prompt;
   }
-  // As the cache would: the pages that stand, then all of it is there.
+  // Counts the pages already present, then adds all, like the cache.
   int64_t AddTo(std::set<Ids>* seen, const Ids& prompt) {
     int64_t shared = 0;
     for (size_t end = kPage; end <= prompt.size(); end += kPage) {
@@ -82,14 +83,14 @@ TEST_F(PrefixCounterRandomTest, CountsWhatATreeOfPrefixesHolds) {
   EXPECT_TRUE(counter.is_exact());
 }
 
-// 200,000 pages, each met twice, in the memory of 4,096.
+// 200,000 pages, each added twice, with room for 4,096.
 TEST(PrefixCounterTest, ASampleStandsForWhatDoesNotFit) {
   PrefixCounter counter(1, 4096);
   for (int round = 0; round < 2; ++round) {
     for (TokenId id = 0; id < 200000; ++id) counter.Add(Ids{id, 0});
   }
   EXPECT_FALSE(counter.is_exact());
-  // Two tokens are a page each, and the first of them can be shared.
+  // Each of the two tokens is a page, and only the first can be shared.
   EXPECT_NEAR(static_cast<double>(counter.unique_pages()), 400000, 40000);
   EXPECT_NEAR(static_cast<double>(counter.shared_tokens()), 200000, 30000);
   EXPECT_NEAR(static_cast<double>(counter.shared_pages()), 200000, 30000);
@@ -112,7 +113,7 @@ TEST(PoolModelTest, WhatWasNotUsedForLongIsLetGo) {
     for (const TokenId stem : order) pool.Add(Ids{stem, stem, stem, stem, 9}, 0);
     return pool.found_tokens();
   };
-  // Each prompt has two pages of its own: two of three fit.
+  // Each prompt has two pages of its own: two of three prompts fit.
   EXPECT_EQ(found({1, 2, 3, 1, 2, 3}), 0);
   EXPECT_EQ(found({1, 1, 2, 2, 3, 3}), 3 * 4);
   EXPECT_EQ(found({1, 2, 1, 2, 3, 1}), 2 * 4);
@@ -122,7 +123,7 @@ TEST(PoolModelTest, AStemOutlivesWhatFollowsIt) {
   PoolModel pool(2, 3);
   for (TokenId tail = 10; tail < 20; ++tail) pool.Add(Ids{1, 1, tail, tail, tail}, 4);
   EXPECT_EQ(pool.found_tokens(), 9 * 2);
-  // An answer as long as the pool takes all of it.
+  // An answer as long as the pool evicts everything.
   pool.Add(Ids{7}, 1000000000);
   pool.Add(Ids{1, 1, 1}, 0);
   EXPECT_EQ(pool.found_tokens(), 9 * 2);
@@ -166,7 +167,7 @@ TEST(RunPlannerTest, CountsTokensAnswersAndPages) {
   EXPECT_EQ(plan.answer_tokens_max, 3 * 4 + 2 * 63);
   EXPECT_EQ(plan.unlimited_requests, 1);
   EXPECT_FALSE(plan.answer_tokens);
-  // Three of 12 tokens whose KV is kept, two pages of which are the same; two of 63.
+  // Three requests of 12 cached tokens with two common pages; two of 63.
   EXPECT_EQ(plan.pages_needed, 2 + 3 * 1 + 2 * 16);
   EXPECT_TRUE(plan.fits());
   EXPECT_EQ(plan.at_once, 5);
@@ -178,7 +179,7 @@ TEST(RunPlannerTest, ASmallPoolRunsFewAtOnce) {
   for (TokenId i = 0; i < 20; ++i) {
     Ids ids = stem;
     ids.push_back(100 + i);
-    planner.Add({PromptOf(ids, 12)});  // 20 tokens: 2 pages shared, 3 of its own
+    planner.Add({PromptOf(ids, 12)});  // 20 tokens: 2 shared pages, 3 of its own
   }
   const RunPlan plan = planner.Finish();
   EXPECT_EQ(plan.pages_needed, 2 + 20 * 3);
@@ -200,7 +201,7 @@ TEST(RunPlannerTest, NothingToRunIsAPlanToo) {
 TEST(RunPlannerTest, AnEarlierRunTellsHowLongAnswersAre) {
   RunPlanner planner(Limits(100), true, RunSpeed{0.5, 2, 10.0, "w"});
   planner.Add({PromptOf({1, 2, 3}, -1)});
-  planner.Add({PromptOf({4, 5, 6}, 4)});  // not more than it may
+  planner.Add({PromptOf({4, 5, 6}, 4)});  // at most max_tokens
   const RunPlan plan = planner.Finish();
   ASSERT_TRUE(plan.answer_tokens);
   EXPECT_EQ(*plan.answer_tokens, 14);
@@ -217,7 +218,7 @@ Json Summary(double seconds, int64_t computed, int64_t answered) {
   return json.Set("completion_tokens", answered);
 }
 
-// A run in which a computed token took 1 ms and one of an answer 10: its series tells.
+// A run in which a computed token took 1 ms and an answer token 10 ms, as its series shows.
 TEST(RunSpeedTest, TheSeriesTellsPromptsFromAnswers) {
   Json summary = Summary(44, 4000, 4000);
   Json series = Json(Json::Object());

@@ -1,5 +1,5 @@
-// Curves as SVG: round scales, texts that are anybody's, and `minisgl report` over good and hostile
-// summary files.
+// Curves as SVG: round scales, untrusted texts, and `minisgl report` with valid and hostile summary
+// files.
 #include "report/svg_chart.h"
 
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@ namespace {
 TEST(SvgChartTest, ScalesAreRoundAndReachTheLargestValue) {
   EXPECT_EQ(RoundTicks(8, 4), (std::vector<double>{0, 2, 4, 6, 8}));
   EXPECT_EQ(RoundTicks(100, 4), (std::vector<double>{0, 25, 50, 75, 100}));
-  EXPECT_EQ(RoundTicks(0, 4).size(), 5u);  // nothing but zeros still has a scale
+  EXPECT_EQ(RoundTicks(0, 4).size(), 5u);  // all zeros still needs a scale
   for (const double most : {1e-9, 0.3, 1.0, 7.0, 9.99, 255.0, 256.0, 1001.0, 3.2e14}) {
     for (const int count : {1, 4, 10}) {
       const std::vector<double> ticks = RoundTicks(most, count);
@@ -75,10 +75,10 @@ TEST(SvgChartTest, WhateverTheTextsHoldThePictureIsWellFormed) {
   EXPECT_EQ(svg.find("\xEF\xBF\xBF"), std::string::npos);
   EXPECT_NE(svg.find("&lt;script&gt;"), std::string::npos);
   EXPECT_EQ(Count(svg, "<text"), Count(svg, "</text>"));
-  EXPECT_EQ(Count(svg, "<polyline"), 1u);  // what has no points has no line
+  EXPECT_EQ(Count(svg, "<polyline"), 1u);  // a series without points has no line
   EXPECT_TRUE(svg.ends_with("</svg>\n"));
-  // Nothing from elsewhere.
-  EXPECT_EQ(Count(svg, "http"), 1u);  // the name space
+  // No external references.
+  EXPECT_EQ(Count(svg, "http"), 1u);  // the XML namespace
 }
 
 TEST(SvgChartTest, AnEmptyRunIsDrawn) {
@@ -98,7 +98,7 @@ class ReportProgramTest : public ::testing::Test {
     arguments.insert(arguments.begin(), "report");
     return RunProgram(arguments, {input, "", {}});
   }
-  // A summary of a run of two seconds, with `name` replaced by `text`.
+  // Returns a summary of a run of two seconds.
   static Json Summary() {
     Json series = Json(Json::Object());
     for (const term::TimeSeriesColumn& column : term::TimeSeriesColumns()) {
@@ -129,17 +129,17 @@ TEST_F(ReportProgramTest, ARunIsDrawn) {
         ">Answers</text>", ">Queue</text>", "prefers-color-scheme:dark", "running (mean 45)"}) {
     EXPECT_NE(result.out.find(part), std::string::npos) << part << "\n" << result.out;
   }
-  // Where a panel has one curve, what lies below it is filled: answers and the queue.
+  // In a panel with one curve, the area below it is filled: answers and the queue.
   EXPECT_EQ(Count(result.out, "<polygon"), 2u);
   const std::string path = folder_.Path("a.svg");
   EXPECT_EQ(Report({folder_.Path("a.json"), "-o", path, "--title", "A title"}).exit_code, 0);
   EXPECT_NE(folder_.Read("a.svg").find(">A title</text>"), std::string::npos);
-  EXPECT_EQ(Report({folder_.Path("a.json"), "-o", path}).exit_code, 73);  // it is there
+  EXPECT_EQ(Report({folder_.Path("a.json"), "-o", path}).exit_code, 73);  // the file exists
   EXPECT_EQ(Report({folder_.Path("a.json"), "-o", path, "--force"}).exit_code, 0);
   EXPECT_EQ(Report({"-"}, Summary().Dump()).exit_code, 0);
 }
 
-// As a summary of another program may be.
+// As in a summary of another program.
 TEST_F(ReportProgramTest, PagesAreDrawnWhereTheyAreKnown) {
   constexpr const char* kPages = "pages in use";
   EXPECT_NE(Report({"-"}, Summary().Dump()).out.find(kPages), std::string::npos);
@@ -161,7 +161,7 @@ TEST_F(ReportProgramTest, SeveralRunsAreCompared) {
   EXPECT_EQ(Report({"-", "-"}).exit_code, 64);
 }
 
-// A tenth of a second in which ten prompt tokens of none were cached is not half of the run.
+// A tenth of a second in which ten prompt tokens were computed must not count as half of the run.
 TEST_F(ReportProgramTest, MeansAreWeightedByWhatTheyAreOf) {
   Json json = Summary(), series = *json.Find("time_series");
   series.Set("time_s", *ParseJson("[1.9, 2.0]"));
@@ -170,7 +170,7 @@ TEST_F(ReportProgramTest, MeansAreWeightedByWhatTheyAreOf) {
   series.Set("batch_size", *ParseJson("[0, 7]"));
   series.Set("running", *ParseJson("[40, 20]"));
   json.Set("time_series", series);
-  // As the title says it, and the steps as the scheduler counted them.
+  // Means from the totals, as in the title, and steps as the scheduler counted them.
   json.Set("prompt_tokens", 1910).Set("cached_tokens", 1710);
   json.Set("scheduler", *ParseJson(R"({"steps": 4, "step_rows": 50})"));
   const ProgramResult exact = Report({Write("a.json", json)});
@@ -182,7 +182,7 @@ TEST_F(ReportProgramTest, MeansAreWeightedByWhatTheyAreOf) {
   const ProgramResult both = Report({path, path});
   EXPECT_EQ(Count(both.out, "(mean 89.5)"), 2u) << both.out;
   EXPECT_EQ(Count(both.out, "(mean 12.5)"), 2u) << both.out;
-  // From the points alone, where nothing else says it.
+  // From the points alone, if there are no totals.
   json.Set("prompt_tokens", 0).Set("cached_tokens", 0).Set("scheduler", Json(Json::Object()));
   const ProgramResult drawn = Report({Write("b.json", json)});
   EXPECT_NE(drawn.out.find("hits (mean 89.5)"), std::string::npos) << drawn.out;

@@ -1,5 +1,5 @@
-// How an answer is shown: its reasoning apart from it in a pipe, dimmed above it on a terminal,
-// nowhere where it is hidden.
+// Display of an answer: reasoning is kept out of a pipe, dimmed above the answer on a terminal, and
+// not shown if hidden.
 #include <gtest/gtest.h>
 #include <pty.h>
 #include <stdlib.h>
@@ -29,7 +29,7 @@ struct Shown {
 
 class AnswerViewTest : public ::testing::Test {
  protected:
-  // An answer in these pieces, into a file.
+  // Writes an answer in these pieces into a file.
   Shown Write(const std::vector<std::string>& pieces, AnswerView::Mode mode,
               const std::string& finish_reason = "stop") {
     auto output = Output::Open(folder_.Path("out"), true, -1);
@@ -86,8 +86,8 @@ TEST_F(AnswerViewTest, ASecondAnswerBeginsAnew) {
             Write(kPieces, AnswerView::Mode::kShown).out);
 }
 
-// What was written to a terminal since the last call. Its bytes come one write at a time and some
-// time after it, so this writes a byte that no answer holds and reads up to it.
+// Returns what was written to a terminal since the last call. The bytes arrive in pieces and with a
+// delay, so this writes a byte that no answer contains and reads up to it.
 std::string ReadWritten(int terminal, int master) {
   constexpr char kEnd = '\x03';
   EXPECT_EQ(write(terminal, &kEnd, 1), 1);
@@ -98,7 +98,7 @@ std::string ReadWritten(int terminal, int master) {
   return text;
 }
 
-// One answer after another on a terminal, as a chat shows them.
+// Several answers on a terminal, as in a chat.
 TEST(AnswerViewTerminalTest, ReasoningStandsAboveTheAnswerAndBothAreFiltered) {
   int master = -1, terminal = -1;
   char name[64] = "";
@@ -107,7 +107,7 @@ TEST(AnswerViewTerminalTest, ReasoningStandsAboveTheAnswerAndBothAreFiltered) {
   tcgetattr(terminal, &settings);
   settings.c_oflag &= ~static_cast<tcflag_t>(OPOST);
   tcsetattr(terminal, TCSANOW, &settings);
-  setenv("NO_COLOR", "1", 1);  // where the test itself runs on a terminal
+  setenv("NO_COLOR", "1", 1);  // in case the test itself runs on a terminal
   auto output = Output::Open(name, false, -1);
   ASSERT_TRUE(output.ok()) << output.status().message();
   AnswerView view(output->get(), AnswerView::Mode::kOnTerminalOnly);
@@ -126,7 +126,7 @@ TEST(AnswerViewTerminalTest, ReasoningStandsAboveTheAnswerAndBothAreFiltered) {
   close(terminal);
 }
 
-// A model whose template is `source`.
+// Returns a model whose template is `source`.
 load::TextModel Model(const std::string& source) {
   load::TextModel text = FakeTextModel(false);
   auto chat = ChatTemplate::Parse(source, "template");
@@ -193,7 +193,7 @@ TEST(RowReasoningTest, PromptsSayWhatOfTheirAnswersIsReasoning) {
   row = Asked(kMessages + std::string(R"(, "chat_template_kwargs": {"x": true})"));
   ASSERT_FALSE(builder.Build(&row, &prompts));
   EXPECT_EQ(row.reasoning, (ReasoningTags{"<think>", "</think>", false}));
-  // No template has seen these.
+  // These prompts do not go through a template.
   for (const char* prompt : {R"("prompt": "<think>")", R"("prompt_token_ids": [60])"}) {
     row = Asked(prompt);
     ASSERT_FALSE(builder.Build(&row, &prompts));
@@ -216,7 +216,7 @@ TEST(RowReasoningTest, RowsCarryItApartFromTheText) {
             "\n");
 }
 
-// The demo model's template, whose prompt opens a tag: all that it says is reasoning.
+// The demo model's template with a prompt that opens a tag, so that all output is reasoning.
 constexpr const char* kTemplate =
     "{{ bos_token }}{% for message in messages %}{{ '<|' + message['role'] + '|>\\n' + "
     "message['content'].split('</think>')[-1] + eos_token + '\\n' }}{% endfor %}"

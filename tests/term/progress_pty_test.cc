@@ -1,4 +1,4 @@
-// What a run shows of its progress on a terminal.
+// Progress of a run on a terminal.
 #include <gtest/gtest.h>
 #include <signal.h>
 
@@ -20,7 +20,7 @@ class ProgressPtyTest : public ::testing::Test {
  protected:
   void SetUp() override {
     if (ProgramPath().empty()) GTEST_SKIP() << "no program to run";
-    // One row that is soon answered, and more than any machine answers while a line is waited for.
+    // One row that is answered soon, and more rows than any machine answers during the test.
     std::string rows = R"({"prompt": "one two three", "max_tokens": 1})"
                        "\n";
     for (int i = 1; i < 1000; ++i) {
@@ -43,13 +43,13 @@ class ProgressPtyTest : public ::testing::Test {
              "--max-running-requests",
              "2"};
   }
-  // What is on the terminal once the first line was there.
+  // Returns the terminal's contents after the first line was shown.
   std::string Shown(const std::map<std::string, std::string>& environment) const {
     PtyProcess program(args_, environment);
     EXPECT_TRUE(program.WaitFor("/1,000 rows")) << program.output();
     return OutputOfKilled(&program);
   }
-  // What is on the terminal some time after the first row was answered: others show a line then.
+  // Returns the terminal's contents some time after the first row was answered, when a line is due.
   std::string ShownOfOneRow(const std::map<std::string, std::string>& environment,
                             const char* more = "--force") const {
     std::filesystem::remove(folder_.Path("out.jsonl"));
@@ -65,7 +65,7 @@ class ProgressPtyTest : public ::testing::Test {
   }
   static std::string OutputOfKilled(PtyProcess* program) {
     program->Signal(SIGKILL);
-    EXPECT_EQ(program->WaitForExit(), 128 + SIGKILL);  // it was not through
+    EXPECT_EQ(program->WaitForExit(), 128 + SIGKILL);  // it was still running
     return program->output();
   }
 
@@ -85,14 +85,14 @@ TEST_F(ProgressPtyTest, NoColourIsObeyed) {
   EXPECT_EQ(shown.find("\x1b[32m"), std::string::npos) << shown;
 }
 
-// A terminal wraps what it shows as it is narrowed; the next line takes the place of all of it.
+// A terminal wraps its contents when it is narrowed; the next line must replace all of them.
 TEST_F(ProgressPtyTest, ANarrowerTerminalShowsOneLine) {
   MarkSlow("a slow engine, so that there is something to show");
   PtyProcess program(args_, {{"TERM", "xterm"}, {"NO_COLOR", "1"}});
   ASSERT_TRUE(program.WaitFor("/1,000 rows")) << program.output();
   Screen screen(200);
   size_t fed = 0;
-  // The program stands still meanwhile, so that it is known for which width a line was written.
+  // The program is stopped meanwhile, so that the width for which a line was written is known.
   const auto stop_and_look = [&] {
     program.Stop();
     program.ReadFor(0.1);
@@ -103,12 +103,12 @@ TEST_F(ProgressPtyTest, ANarrowerTerminalShowsOneLine) {
   stop_and_look();
   const size_t num_lines = screen.Lines().size();
   ASSERT_GT(screen.Lines().back().size(), 90u);
-  // Wide enough for rates, which change: a line is written again only if it does.
+  // Wide enough for rates, which change: a line is only rewritten if it changes.
   for (const size_t columns : {60, 44, 200}) {
     program.Resize(static_cast<int>(columns));
     screen.Resize(columns);
     program.Signal(SIGCONT);
-    // The first may have been made before the terminal changed.
+    // The first may have been formatted before the terminal changed.
     for (int i = 0; i < 2; ++i) {
       ASSERT_TRUE(program.WaitFor("/1,000 rows")) << program.output();
     }

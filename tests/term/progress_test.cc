@@ -1,5 +1,4 @@
-// What a run says of its progress: the line of a terminal, the lines of a log, and the bar that
-// loading shows.
+// Progress: the line on a terminal, the lines in a log, and the bar during loading.
 #include "term/progress.h"
 
 #include <gtest/gtest.h>
@@ -65,7 +64,7 @@ TEST(ProgressLineTest, WhatIsNotKnownIsNotSaid) {
   EXPECT_EQ(FormatProgressLine(view, 200, false),
             "27 rows, 2 failed  12,346 in, 3.2 out tok/s  16 running  1,700 waiting  "
             "pages 512/8,192");
-  view.total = 0;  // of nothing there is no share
+  view.total = 0;  // no percentage of an empty input
   EXPECT_EQ(FormatProgressLine(view, 24, false), "27/0 rows, 2 failed");
 }
 
@@ -76,7 +75,7 @@ TEST(ProgressLineTest, FitsEveryWidthAndKeepsTheBeginning) {
     const std::string line = FormatProgressLine(View(), columns, false);
     EXPECT_LE(line.size(), static_cast<size_t>(columns));
     EXPECT_TRUE(line == whole || bare.starts_with(line)) << line;
-    // Colours take no room.
+    // Colours take no columns.
     std::string coloured = FormatProgressLine(View(), columns, true);
     for (const std::string code : {"\x1b[32m", "\x1b[2m", "\x1b[0m"}) {
       for (size_t at = 0; (at = coloured.find(code)) != std::string::npos;) {
@@ -89,7 +88,7 @@ TEST(ProgressLineTest, FitsEveryWidthAndKeepsTheBeginning) {
   EXPECT_EQ(FormatProgressLine(View(), 10, false), "27/60 rows");
 }
 
-// Full only when all is done, whatever rounding says.
+// Full only if all is done, in spite of rounding.
 TEST(ProgressLineTest, TheBarIsFullAtTheEndAlone) {
   ProgressView view = View();
   view.total = 1000000;
@@ -103,7 +102,7 @@ class ProgressTest : public ::testing::Test {
  protected:
   using Clock = Progress::Clock;
 
-  // What is said at `second`, where `done` rows of 100 tokens each are done.
+  // Returns the line at `second`, when `done` rows of 100 tokens each are done.
   std::string At(double second, int64_t done, int64_t total = 1000) {
     Progress::Numbers numbers;
     numbers.done = done;
@@ -139,7 +138,7 @@ TEST_F(ProgressTest, ALogGetsALineEveryTenSeconds) {
 
 TEST_F(ProgressTest, RatesAreThoseOfTheLastSeconds) {
   for (int second = 1; second <= 30; ++second) At(second, 10 * second);
-  for (int second = 31; second < 60; ++second) At(second, 300);  // nothing moves any more
+  for (int second = 31; second < 60; ++second) At(second, 300);  // no more progress
   EXPECT_NE(At(60, 300).find("; 0.0 in, 0.0 out tok/s;"), std::string::npos);
 }
 
@@ -149,7 +148,7 @@ TEST_F(ProgressTest, TheTimeLeftIsSaidOnceItMeansSomething) {
   EXPECT_EQ(At(30, 1000).find("left"), std::string::npos);
 }
 
-// A start that took long, say to compute the first prompts, is forgotten.
+// A slow start, for example to compute the first prompts, is forgotten.
 TEST_F(ProgressTest, TheTimeLeftForgetsASlowStart) {
   for (int second = 1; second <= 50; ++second) At(second, 0);
   std::string said;
@@ -160,7 +159,7 @@ TEST_F(ProgressTest, TheTimeLeftForgetsASlowStart) {
   EXPECT_NE(said.find("500/1,000 rows; 50 s left;"), std::string::npos) << said;
 }
 
-// Rows that all end at once at the end of a wave: what the open ones have is counted.
+// If all rows of a wave end at the same time, tokens of the running ones count.
 TEST_F(ProgressTest, TheTimeLeftCountsAnswersUnderWay) {
   Progress::Numbers numbers;
   numbers.done = 100;

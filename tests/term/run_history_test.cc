@@ -1,4 +1,4 @@
-// The history of a run: bounded, exact between what is kept, and read back with suspicion.
+// The history of a run: bounded, exact between the kept samples, and validated when read back.
 #include "term/run_history.h"
 
 #include <gtest/gtest.h>
@@ -42,7 +42,7 @@ TEST(RunHistoryTest, HalvesItsResolutionWhenItIsFull) {
     EXPECT_GT(sample.time_s, before);
     EXPECT_LT(sample.time_s - before, 2.1 * history.interval_s());
     EXPECT_NEAR(static_cast<double>(sample.completion_tokens), 70 * sample.time_s, 0.01);
-    // All but the first, which begins with none.
+    // Except the first sample, which has no predecessor.
     if (before > 0) {
       EXPECT_NEAR(sample.running, 5, 1e-9);
     }
@@ -95,7 +95,7 @@ TEST(RunHistoryTest, RatesAndSharesAreOfTheTimeBetween) {
   sample.step_rows = 40;
   history.Add(sample);
   sample = Sample(4, 300);
-  sample.prompt_tokens = 1000;  // no prompt came: no hit rate
+  sample.prompt_tokens = 1000;  // no prompt tokens, so no hit rate
   sample.cached_tokens = 250;
   sample.steps = 14;
   sample.step_rows = 72;
@@ -111,7 +111,7 @@ TEST(RunHistoryTest, RatesAndSharesAreOfTheTimeBetween) {
   EXPECT_EQ(series->preemptions, (std::vector<double>{0, 3}));
 }
 
-// Times are written in milliseconds: a tenth of what the last of them may be.
+// Times are written in milliseconds, so that the error of the last interval may be large.
 TEST(RunHistoryTest, WrittenRatesTimesWrittenTimesAreTheCounts) {
   RunHistory history;
   history.Add(Sample(0.1004, 40));
@@ -133,7 +133,7 @@ TEST(RunHistoryTest, PagesInUseAreThoseOfRequests) {
   EXPECT_EQ(PagesInUse(stats), 30);  // 20 locked, and 10 that are not in the cache
 }
 
-// A whole series, one of its members replaced by `text` ("" takes it out).
+// Returns a complete series with one member replaced by `text` ("" removes it).
 Json Series(const std::string& name = "", const std::string& text = "") {
   Json json = Json(Json::Object());
   for (const TimeSeriesColumn& column : TimeSeriesColumns()) {
@@ -157,7 +157,7 @@ TEST(RunHistoryTest, AStrangersFileIsReadOnlyWhereItMakesSense) {
   } cases[] = {
       {"batch_size", "", "f: time_series has no batch_size"},
       {"running", "7", "f: time_series.running must be an array (found an integer)"},
-      {"running", "[1]", "f: time_series.running has 1 values where time_s has 2"},
+      {"running", "[1]", "f: time_series.running has 1 values, but time_s has 2"},
       {"waiting", "[1, \"two\"]", "f: time_series.waiting[1] must be a number"},
       {"waiting", "[1, null]", "f: time_series.waiting[1] must be a number"},
       {"waiting", "[-1, 1]", "f: time_series.waiting[0] must be a number"},

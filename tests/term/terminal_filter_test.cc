@@ -1,4 +1,4 @@
-// TerminalFilter against payloads that real programs were attacked with, cut at every place.
+// TerminalFilter with payloads of real attacks, split at every position.
 #include "term/terminal_filter.h"
 
 #include <gtest/gtest.h>
@@ -19,10 +19,10 @@ struct Payload {
   std::string shown;
 };
 
-// Every payload stands between "a" and "z" unless it swallows the rest.
+// Every payload is between "a" and "z", unless it swallows the rest.
 const std::vector<Payload>& Payloads() {
   static const std::vector<Payload> kPayloads = {
-      // Plain text passes as it is.
+      // Plain text is unchanged.
       {"hello", "hello"},
       {"", ""},
       {"two\nlines\tand a tab", "two\nlines\tand a tab"},
@@ -92,7 +92,7 @@ const std::vector<Payload>& Payloads() {
       {"a\x1bP never ends", "a"},
       {"a\x1bPq\nz", "a\nz"},
       {"a\x1bktitle\nz", "a\nz"},
-      // Controls that reorder text; their neighbours stay.
+      // Bidirectional controls; their neighbours stay.
       {"a\u202a\u202b\u202c\u202d\u202ez", "az"},
       {"a\u2066\u2067\u2068\u2069z", "az"},
       {"a\u200c\u200d\u202f\u2065\u2070z", "a\u200c\u200d\u202f\u2065\u2070z"},

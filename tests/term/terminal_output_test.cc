@@ -1,5 +1,5 @@
-// What each command shows on a terminal: neither controls nor characters that reorder text,
-// wherever they come from.
+// Output of each command on a terminal: neither control characters nor bidirectional controls, from
+// any source.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -14,7 +14,7 @@
 namespace minisgl::term {
 namespace {
 
-// CSI as one character, an escape, and an override of direction with what would close it.
+// CSI as one character, an escape sequence, and a direction override with its closing character.
 constexpr const char* kHostile = "\u009b31mRED\x1b[2J \u202eabc\u2069";
 constexpr const char* kHostileJson = R"(\u009b31mRED\u001b[2J \u202eabc\u2069)";
 
@@ -24,7 +24,7 @@ class TerminalOutputTest : public testing::Test {
     if (ProgramPath().empty()) GTEST_SKIP() << "no program to run";
   }
 
-  // Runs the program in a terminal; what it shows must hold `wanted` and no control.
+  // Runs the program in a terminal; its output must contain `wanted` and no control characters.
   static void ExpectHarmless(const std::vector<std::string>& arguments, int exit_code,
                              const std::string& wanted) {
     PtyProcess program(arguments, {{"TERM", "xterm"}, {"MINISGL_NO_HISTORY", "1"}});
