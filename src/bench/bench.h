@@ -1,5 +1,5 @@
-// The benchmarks of minisgl bench. Each measures the ceilings of its machine first, then what it is
-// named after, and tells the report every figure with its ratio to the limit (bench_limits.h).
+// Benchmarks of minisgl bench. Each measures the limits of the machine first, then its subject, and
+// reports every figure with its ratio to the limit (bench_limits.h).
 #pragma once
 
 #include "bench/bench_options.h"
@@ -8,19 +8,19 @@
 
 namespace minisgl::bench {
 
-// Throughput of batches, whole runtime: bench_throughput.cc.
+// Throughput of batches through the whole runtime (bench_throughput.cc).
 Status BenchNano(const BenchOptions& options, const ThroughputOptions& sizes, BenchReport* report);
 Status BenchUniform(const BenchOptions& options, const ThroughputOptions& sizes,
                     BenchReport* report);
 Status BenchShared(const BenchOptions& options, const ThroughputOptions& sizes,
                    BenchReport* report);
 
-// Latency, whole runtime: bench_latency.cc.
+// Latency through the whole runtime (bench_latency.cc).
 Status BenchSingle(const BenchOptions& options, const LatencyOptions& sizes, BenchReport* report);
 Status BenchPrefix(const BenchOptions& options, const LatencyOptions& sizes, BenchReport* report);
 Status BenchSpec(const BenchOptions& options, const LatencyOptions& sizes, BenchReport* report);
 
-// The attention operation alone, on made-up keys and values: bench_attention.cc.
+// The attention operation alone, on generated keys and values (bench_attention.cc).
 Status BenchAttentionDecode(const BenchOptions& options, const AttentionOptions& sizes,
                             BenchReport* report);
 Status BenchAttentionPrefill(const BenchOptions& options, const AttentionOptions& sizes,

@@ -1,6 +1,6 @@
-// Sweeps over sizes of the attention operation alone. Limits are per launch: keys and values read
-// once, or 4 operations for each query head, element and pair of token and key, whichever takes
-// longer.
+// Sweeps over problem sizes of the attention operation alone. Limits are per launch: reading keys
+// and values once, or 4 operations for each query head, element, and pair of token and key,
+// whichever takes longer.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -18,10 +18,10 @@
 namespace minisgl::bench {
 namespace {
 
-constexpr int64_t kGpuColdMib = 3072, kCpuColdMib = 64;  // far past the caches of either
+constexpr int64_t kGpuColdMib = 3072, kCpuColdMib = 64;  // much larger than the caches
 constexpr int kCopiesMax = 1024;
 constexpr int kGpuLaunchesMin = 20, kCpuLaunchesMin = 4;
-// Shares of free memory that keys and values of one size may take.
+// Fractions of free memory that the keys and values of one size may use.
 constexpr double kGpuMemoryShare = 0.6, kCpuMemoryShare = 0.25;
 
 using List = std::vector<int32_t>;
@@ -45,7 +45,7 @@ Result<AttentionHeads> ChooseHeads(const BenchOptions& options, const AttentionO
   return heads;
 }
 
-// What all sizes of a sweep are measured on.
+// State common to all sizes of a sweep.
 class Sweep {
  public:
   static Result<Sweep> Open(const BenchOptions& options, const AttentionOptions& sizes) {
@@ -61,7 +61,7 @@ class Sweep {
     return sweep;
   }
 
-  // Before the first size: none has more rows, tokens or keys than `largest`.
+  // Call before the first size. `largest` bounds the rows, tokens and keys of all sizes.
   Status Begin(const BenchOptions& options, const AttentionSize& largest, BenchReport* report) {
     MINISGL_RETURN_IF_ERROR(
         device_.Reserve({.max_rows = largest.num_rows,
@@ -88,11 +88,11 @@ class Sweep {
     return Status();
   }
 
-  // Seconds of one launch; nothing where its keys and values do not fit.
+  // Returns the seconds of one launch, or nullopt if its keys and values do not fit.
   Result<std::optional<double>> Measure(const AttentionSize& size) {
     const uint64_t copy_bytes = static_cast<uint64_t>(size.num_pages()) * size.page_size *
                                 KvTokenBytes(heads_, BenchKvDType(*device_.ops()));
-    // Copies of a prefill would not be read again before the cache has forgotten them anyway.
+    // A prefill needs no copies: the cache forgets its keys before they are read again.
     const uint64_t wanted = size.extend_len > 1 ? 1 : CeilDiv(cold_bytes_, copy_bytes);
     const int copies = static_cast<int>(std::clamp<uint64_t>(wanted, 1, kCopiesMax));
     if (copy_bytes > MemoryLeft() / static_cast<uint64_t>(copies) ||
@@ -142,7 +142,7 @@ class Sweep {
   BenchDevice device_;
 };
 
-// The figures of one size, with what the caller says of it.
+// Returns the figures of one size, to which the caller adds.
 Json ResultJson(const Sweep& sweep, const AttentionSize& size, double seconds) {
   Json json;
   json.Set("page_size", size.page_size);
@@ -158,7 +158,7 @@ Json ResultJson(const Sweep& sweep, const AttentionSize& size, double seconds) {
 }
 
 void ReportSkipped(const std::string& name, BenchReport* report) {
-  report->Line(name, "passed over: its keys and values do not fit");
+  report->Line(name, "skipped: its keys and values do not fit");
 }
 
 }  // namespace

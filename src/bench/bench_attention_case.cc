@@ -13,11 +13,11 @@
 namespace minisgl::bench {
 namespace {
 
-constexpr int64_t kFillTokens = 4096;  // of one RopeKvWrite
+constexpr int64_t kFillTokens = 4096;  // tokens of one RopeKvWrite
 
 uint64_t Count(int64_t value) { return static_cast<uint64_t>(value); }
 
-// [count, width] random activations of the device.
+// Fills [count, width] activations of the device with random values.
 Status FillRandom(const ActivationArray& array, uint64_t count, uint64_t seed, Ops* ops) {
   const uint64_t num_bytes = count * DTypeBytes(array.ptr().dtype);
   MINISGL_ASSIGN_OR_RETURN(const auto values,
@@ -35,8 +35,8 @@ std::vector<int32_t> ShuffledPages(int64_t count, uint64_t seed) {
   return pages;
 }
 
-// [copies * rows, row_pages]: each copy takes its pages in order from `pages`, those that its rows
-// share first.
+// Returns [copies * rows, row_pages]: each copy takes consecutive elements of `pages`, first those
+// that its rows share.
 std::vector<int32_t> MakePageTable(const AttentionSize& size, int copies,
                                    const std::vector<int32_t>& pages) {
   std::vector<int32_t> table;
@@ -86,10 +86,10 @@ Result<std::unique_ptr<AttentionCase>> AttentionCase::Make(const AttentionSize& 
   return made;
 }
 
-// As many rows a group as attention takes, over the splits that all rows share.
+// Groups the maximum number of rows that attention accepts, over the splits that all rows share.
 Status AttentionCase::MakeGroups() {
   const int32_t rows_max = SharedRowsMax(heads_.query, heads_.kv);
-  // The last key of a row is its own: a step writes it.
+  // The last key of a row is never shared, because each step writes it.
   const int32_t shared_pages = std::min(size_.shared_pages(), (size_.kv_len - 1) / size_.page_size);
   const int32_t splits = shared_pages * size_.page_size / AttentionSplitKeys(size_.kv_len);
   if (size_.extend_len > 1 || splits == 0 || rows_max < 2) return Status();
@@ -156,7 +156,7 @@ Status AttentionCase::MakeArrays(int copies, uint64_t seed) {
   return Status();
 }
 
-// Every slot gets a key and a value, not rotated: the angle of position 0 is 0.
+// Writes a key and a value to every slot, not rotated: at position 0 the angle is 0.
 Status AttentionCase::FillKv(int64_t num_slots, uint64_t seed) {
   Ops* ops = device_->ops();
   const DType dtype = ops->activation_dtype();
@@ -177,7 +177,7 @@ Status AttentionCase::FillKv(int64_t num_slots, uint64_t seed) {
     std::iota(host_slots.begin(), host_slots.end(), first);
     MINISGL_RETURN_IF_ERROR(
         ops->Upload(slots.data(), host_slots.data(), Count(tokens) * sizeof(int64_t)));
-    // The operation may leave anything in what it has read.
+    // Upload again: the operation may overwrite its inputs.
     MINISGL_RETURN_IF_ERROR(ops->Upload(qkv.ptr().data, values.get(), num_bytes));
     ops->RopeKvWrite({.qkv = qkv.ptr(),
                       .positions = positions.data(),
@@ -220,14 +220,14 @@ void AttentionCase::Launch(int copy) {
 Status AttentionCase::CheckFinite() {
   const size_t count = Count(size_.num_tokens()) * Count(heads_.query) * Count(heads_.dim);
   MINISGL_ASSIGN_OR_RETURN(const std::vector<float> values, device_->Download(out_.ptr(), count));
-  // An even mix of numbers of size 1 is never 0 everywhere: an operation that did nothing shows.
+  // Averages of values around 1 are never all 0, so that an operation that did nothing is detected.
   const bool any = std::any_of(values.begin(), values.end(), [](float v) { return v != 0; });
   const bool all =
       std::all_of(values.begin(), values.end(), [](float v) { return std::isfinite(v); });
   if (any && all) return Status();
   return MakeStatus(StatusCode::kInternal,
                     "attention of {} rows and {} keys in pages of {} gave {}", size_.num_rows,
-                    size_.kv_len, size_.page_size, all ? "nothing" : "what is no number");
+                    size_.kv_len, size_.page_size, all ? "nothing" : "a value that is not finite");
 }
 
 }  // namespace minisgl::bench

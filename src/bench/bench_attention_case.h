@@ -1,9 +1,9 @@
-// One size of the attention operation with everything it reads, made up: rows of equal length over
-// a shuffled page table, keys and values written by RopeKvWrite, so that the layout is the
-// device's.
+// One problem size of the attention operation with generated inputs: rows of equal length over a
+// shuffled page table. Keys and values are written by RopeKvWrite, so that they have the device's
+// layout.
 //
-// Several copies of the rows with keys of their own let launches follow each other without finding
-// anything in a cache. Used by one thread; the device outlives it.
+// Several copies of the rows with different keys allow launches in sequence without cache hits.
+// Used by one thread; the device must outlive it.
 #pragma once
 
 #include <cstdint>
@@ -25,9 +25,9 @@ struct AttentionHeads {
 struct AttentionSize {
   int32_t page_size = 16;
   int32_t num_rows = 1;
-  int32_t extend_len = 1;  // tokens of each row that attend: 1 for decoding
+  int32_t extend_len = 1;  // query tokens of each row: 1 for decoding
   int32_t kv_len = 1;      // keys of each row, >= extend_len
-  int32_t shared_len = 0;  // the first keys, the same pages for all rows; whole pages count
+  int32_t shared_len = 0;  // leading keys in pages common to all rows; rounded down to whole pages
 
   int32_t num_tokens() const { return num_rows * extend_len; }
   int32_t row_pages() const { return (kv_len + page_size - 1) / page_size; }
@@ -36,7 +36,7 @@ struct AttentionSize {
   int64_t num_pages() const {
     return shared_pages() + int64_t{num_rows} * (row_pages() - shared_pages());
   }
-  // Keys of one copy, each counted once.
+  // Keys of one copy; shared ones are counted once.
   int64_t num_keys() const {
     const int64_t shared = int64_t{shared_pages()} * page_size;
     return shared + num_rows * (kv_len - shared);
@@ -50,15 +50,15 @@ class AttentionCase {
                                                      const AttentionHeads& heads, int copies,
                                                      uint64_t seed, BenchDevice* device);
 
-  // Attention of copy `copy`.
+  // Launches attention on copy `copy`.
   void Launch(int copy);
-  // After a Launch: kInternal where an output is no number.
+  // Call after a Launch: kInternal if an output is not finite.
   Status CheckFinite();
 
  private:
   AttentionCase(const AttentionSize& size, const AttentionHeads& heads, BenchDevice* device)
       : size_(size), heads_(heads), device_(device) {}
-  // Rounded to bf16 where the device is faster so, as with a model's.
+  // Rounded to bf16 if the device is faster then, as for a model.
   KvLayer Kv() const;
   Status MakeArrays(int copies, uint64_t seed);
   Status MakeGroups();
@@ -71,17 +71,17 @@ class AttentionCase {
   engine::KvStorage kv_;
   ActivationArray qkv_, out_;
   DeviceArray<int32_t> page_table_, table_row_, row_begin_, kv_len_;
-  // SharedPrefixes; null where rows share too little.
+  // SharedPrefixes; null if rows share too little.
   DeviceArray<int32_t> num_groups_, group_begin_, group_rows_, shared_splits_;
 };
 
-// One layer of such heads, in bf16.
+// A configuration with one layer of these heads, in bf16.
 ModelConfig AttentionConfig(const AttentionHeads& heads);
 
-// What keys and values of its layer are kept as.
+// Data type of the keys and values of such a layer.
 inline DType BenchKvDType(const Ops& ops) { return KvDType(ops.activation_dtype(), DType::kBF16); }
 
-// Bytes of the key and the value of one token.
+// Bytes of the key and value of one token.
 uint64_t KvTokenBytes(const AttentionHeads& heads, DType dtype);
 
 }  // namespace minisgl::bench

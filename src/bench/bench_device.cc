@@ -25,10 +25,10 @@ using Clock = std::chrono::steady_clock;
 constexpr int kCeilingRepeats = 5;
 constexpr uint64_t kSeed = 1;
 
-// A row of the copy that stands for memcpy on a CPU.
+// Row length of the copy that replaces memcpy on a CPU.
 constexpr int64_t kCopyRowFloats = 1 << 14;
 
-// Seconds to copy `num_bytes` (rounded down to whole rows).
+// Returns the seconds to copy `num_bytes`, rounded down to whole rows.
 Result<double> TimeCopy(uint64_t num_bytes, BenchDevice* device) {
   Ops* ops = device->ops();
   MINISGL_ASSIGN_OR_RETURN(const std::shared_ptr<void> from, ops->Allocate(num_bytes));
@@ -48,7 +48,7 @@ Result<double> TimeCopy(uint64_t num_bytes, BenchDevice* device) {
   });
 }
 
-// Seconds to read `num_bytes` of the host's memory with `num_threads` threads.
+// Returns the seconds to read `num_bytes` of host memory with `num_threads` threads.
 double TimeRead(uint64_t num_bytes, int num_threads) {
   constexpr uint64_t kChunkWords = uint64_t{1} << 17;
   const std::vector<uint64_t> words(num_bytes / sizeof(uint64_t), 1);
@@ -67,12 +67,12 @@ double TimeRead(uint64_t num_bytes, int num_threads) {
     });
     best = std::min(best, std::chrono::duration<double>(Clock::now() - begin).count());
   }
-  // What was read is used, so that it must be read.
+  // Use the sums, so that the reads are not optimized away.
   const uint64_t total = std::accumulate(sums.begin(), sums.end(), uint64_t{0});
   return total == words.size() * kCeilingRepeats ? best : 0;
 }
 
-// Seconds of one product [n, n] x [n, n] by Linear.
+// Returns the seconds of one product [n, n] x [n, n] by Linear.
 Result<double> TimeMatrix(int64_t n, const WeightFormat& format, BenchDevice* device) {
   Ops* ops = device->ops();
   const DType dtype = ops->activation_dtype();
@@ -162,7 +162,7 @@ Result<double> BenchDevice::TimeLaunches(int count, int repeats,
     for (int i = 0; i < count; ++i) launch(i);
   };
   if (device_ != nullptr) {
-    launch(0);  // outside of a capture first: what is loaded on first use is loaded here
+    launch(0);  // warm up before the capture: loads what is loaded on first use
     MINISGL_RETURN_IF_ERROR(device_->Synchronize());
     MINISGL_RETURN_IF_ERROR(device_->BeginCapture());
     run();

@@ -1,4 +1,5 @@
-// Single prompts and small batches: time between tokens, to the first token, and what drafts save.
+// Benchmarks of single prompts and small batches: time between tokens, time to the first token, and
+// the effect of drafts.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -16,12 +17,12 @@ namespace {
 constexpr int32_t kSinglePrompt = 128, kSingleOutput = 512;
 constexpr int32_t kGpuPrefix = 8192, kCpuPrefix = 1024;
 constexpr int32_t kSpecPrompt = 256, kSpecOutput = 256, kSpecDrafts = 7;
-constexpr int64_t kPhraseTokens = 32;  // what a prompt of the task copy repeats
+constexpr int64_t kPhraseTokens = 32;  // the phrase that a prompt of the task copy repeats
 
-// Of each run that counts, one prompt at a time.
+// Times of the measured runs, one prompt at a time.
 struct SingleTimes {
   std::vector<double> first_token, mean_gap;
-  // Of all their tokens, by the runtime's thread, which no reader's delay disturbs.
+  // Between all tokens, measured on the runtime's thread, so that a slow reader does not matter.
   Histogram gaps;
 };
 
@@ -55,13 +56,13 @@ Result<FirstToken> TimeFirstToken(Prompt prompt, Runtime* runtime) {
   return FirstToken{run.first_token_s[0], run.cached_tokens};
 }
 
-// One side of the comparison of drafts: all runs, the first of them not counted.
+// One side of the comparison with and without drafts: all runs after the first.
 struct SpecSide {
   double seconds = 0;  // median
   int64_t steps = 0, drafted = 0, accepted = 0, output_tokens = 0;
   std::vector<std::vector<TokenId>> token_ids;  // of the last run
 
-  // Of one answer.
+  // Mean for one answer.
   double tokens_per_step() const {
     const auto rows = static_cast<double>(token_ids.size());
     return static_cast<double>(output_tokens) / rows / static_cast<double>(steps);

@@ -17,7 +17,8 @@ double WeightsTime(int64_t rows, const ModelCost& cost, const Ceilings& ceilings
   return std::max(cost.step_bytes / ceilings.bytes_per_s, flops / ceilings.flops_per_s);
 }
 
-// Of reading the keys of `positions`, and of computing `pairs` of a row and a key.
+// Seconds of reading the keys of `positions`, or of computing `pairs` of a row and a key, whichever
+// takes longer.
 double KvTime(int64_t positions, int64_t pairs, const ModelCost& cost, const Ceilings& ceilings) {
   return std::max(static_cast<double>(positions) * cost.kv_bytes_per_token / ceilings.bytes_per_s,
                   static_cast<double>(pairs) * cost.pair_flops / ceilings.flops_per_s);
@@ -27,7 +28,7 @@ double KvTime(int64_t positions, const ModelCost& cost, const Ceilings& ceilings
   return KvTime(positions, positions, cost, ceilings);
 }
 
-// Weights that one token passes in a layer's feed-forward part: of experts, those it chooses.
+// Weights of a layer's feed-forward part that one token uses: with experts, only the chosen ones.
 double FeedForwardWeights(const ModelConfig& config, const LayerConfig& layer) {
   const auto d = static_cast<double>(config.hidden_size);
   const double matrices = config.gated ? 3 : 2;
@@ -38,7 +39,7 @@ double FeedForwardWeights(const ModelConfig& config, const LayerConfig& layer) {
   return matrices * d * width + d * experts.num_experts;
 }
 
-// In a matrix of whole blocks. Routers, which are never quantized, are too small to tell apart.
+// Of a matrix of whole blocks. Routers, which are never quantized, are too small to matter.
 double BytesPerWeight(const WeightFormat& format) {
   return static_cast<double>(*WeightBytes(format, 1, kQuantBlock)) / kQuantBlock;
 }

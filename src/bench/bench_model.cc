@@ -16,7 +16,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// The benchmark that others publish draws its ids from these.
+// Upper bound on token ids in the published benchmark.
 constexpr int64_t kTokenIdMax = 10000;
 
 double Since(Clock::time_point begin) {
@@ -69,7 +69,7 @@ Status CheckDone(const Event& event, const Prompt& prompt) {
                     event.error_code.empty() ? "" : ": ", Visible(event.error_message, 400));
 }
 
-// What the scheduler did between two looks at it.
+// Adds what the scheduler did between two snapshots of its statistics.
 void AddStats(const RuntimeStats& before, const RuntimeStats& after, BatchRun* run) {
   run->steps = after.scheduler.steps - before.scheduler.steps;
   run->preemptions = after.scheduler.preemptions - before.scheduler.preemptions;
@@ -103,7 +103,8 @@ Result<BenchModel> OpenBenchModel(const BenchOptions& options, BenchReport* repo
   MINISGL_ASSIGN_OR_RETURN(model.config, LoadBenchConfig(options));
   ReportModel(options, model.config, report);
   {
-    // Given back before the model is loaded: what it takes is not there to measure with.
+    // Release it before the model is loaded: its memory is then free, and nothing disturbs the
+    // measurement.
     MINISGL_ASSIGN_OR_RETURN(BenchDevice device, BenchDevice::Open(options.engine, model.config));
     MINISGL_RETURN_IF_ERROR(device.Reserve(kCeilingLimits));
     model.on_gpu = device.on_gpu();
@@ -168,7 +169,7 @@ Result<BatchRun> RunPrompts(std::vector<Prompt> prompts, Runtime* runtime) {
   run.first_token_s.resize(prompts.size());
   const RuntimeStats before = runtime->Stats();
   size_t not_started = prompts.size();
-  EventQueue queue;  // outlives the requests: all are waited for
+  EventQueue queue;  // outlives the requests, because all are waited for
   const auto begin = Clock::now();
   const std::vector<RequestId> requests = runtime->SubmitAll(prompts, &queue, tags);
   Status status;

@@ -1,5 +1,5 @@
-// The model that a benchmark of whole steps runs: its configuration, its weights (of a file or made
-// up), and batches of random token ids through the runtime.
+// The model of a whole-step benchmark: its configuration, its weights (from a file or generated),
+// and batches of random token ids run through the runtime.
 #pragma once
 
 #include <cstdint>
@@ -19,20 +19,20 @@
 
 namespace minisgl::bench {
 
-// --shape, or else config.json of --model. kUsage where neither is given.
+// Reads --shape, or config.json of --model. kUsage if neither is given.
 Result<ModelConfig> LoadBenchConfig(const BenchOptions& options);
 
-// A model and what its machine allows. The ceilings were measured before it was loaded.
+// A model and the limits of its machine, which are measured before the model is loaded.
 struct BenchModel {
   ModelConfig config;
   std::unique_ptr<Checkpoint> checkpoint;
   MeasuredCeilings ceilings;
   bool on_gpu = false;
 };
-// Also tells the report what is measured, and where. kUsage for --shape without --dummy-weights.
+// Also reports what is measured, and where. kUsage for --shape without --dummy-weights.
 Result<BenchModel> OpenBenchModel(const BenchOptions& options, BenchReport* report);
 
-// Starts the runtime of `model`, and completes the cost of a step by what it was planned with.
+// Starts the runtime of `model`, and completes the cost of a step from the plan.
 struct RunningModel {
   load::BareModel bare;
   ModelCost cost;
@@ -40,30 +40,31 @@ struct RunningModel {
 Result<RunningModel> StartBenchModel(const BenchModel& model, const load::EngineOptions& engine,
                                      BenchReport* report);
 
-// What came back of prompts that were submitted at once.
+// Result of prompts that were submitted at once.
 struct BatchRun {
   double seconds = 0;                           // until the last was done
-  std::vector<double> first_token_s;            // of each
-  double all_started_s = 0;                     // when the last of them had its first token
-  int64_t decode_tokens = 0;                    // that came after that
-  std::vector<std::vector<TokenId>> token_ids;  // of each
+  std::vector<double> first_token_s;            // of each request
+  double all_started_s = 0;                     // when the last request had its first token
+  int64_t decode_tokens = 0;                    // tokens after that time
+  std::vector<std::vector<TokenId>> token_ids;  // of each request
   int64_t prompt_tokens = 0, cached_tokens = 0, output_tokens = 0;
-  // Of the scheduler during the run:
+  // Scheduler counters of the run:
   int64_t steps = 0, preemptions = 0, drafted_tokens = 0, accepted_drafts = 0;
-  double host_step_s = 0;  // mean time of its thread for a step
+  double host_step_s = 0;  // mean time of the scheduler's thread for a step
 
-  // Of answers that go on side by side; 0 where the last to begin ended at once.
+  // Rate while all answers run in parallel; 0 if the last to start ended at once.
   double decode_tokens_per_s() const {
     return seconds > all_started_s ? static_cast<double>(decode_tokens) / (seconds - all_started_s)
                                    : 0;
   }
   double output_tokens_per_s() const { return static_cast<double>(output_tokens) / seconds; }
 };
-// kUsage naming --max-seq-len for a prompt that cannot be as long; kInternal where one fails.
+// Runs `prompts` to the end. kUsage naming --max-seq-len if a prompt is too long; kInternal if one
+// fails.
 Result<BatchRun> RunPrompts(std::vector<Prompt> prompts, Runtime* runtime);
 
-// A prompt of `count` random ids below `vocab_size` that asks for `output` tokens whatever they
-// are; (seed, stream) decides.
+// Returns a prompt of `count` random ids below `vocab_size`, determined by (seed, stream), that
+// generates exactly `output` tokens.
 Prompt RandomPrompt(int64_t count, int64_t output, int64_t vocab_size, uint64_t seed,
                     uint64_t stream);
 

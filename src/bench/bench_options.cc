@@ -21,7 +21,7 @@ load::TableOption* AddTokens(load::OptionTable* app, const char* names,
   return Add(app, names, value, "N", help, load::IntegerIn(1, kTokensMax));
 }
 
-// Numbers with commas between them.
+// Adds an option whose value is a list of numbers separated by commas.
 void AddList(load::OptionTable* app, const char* names, std::vector<int32_t>* values,
              const char* help, int64_t low, int64_t high) {
   Add(app, names, values, "N,...", help, load::IntegerIn(low, high))

@@ -1,7 +1,7 @@
-// The options of minisgl bench: what its benchmarks share, and what each has of its own.
+// Options of minisgl bench: common ones, and those of each benchmark.
 //
-// Sizes that a user does not give depend on the device (a GPU, or a CPU on which all of them
-// together end within minutes), so they are optional here and filled in where the device is known.
+// Default sizes depend on the device (a GPU, or a CPU, on which all benchmarks together should take
+// minutes), so they are optional here and set after the device is known.
 #pragma once
 
 #include <cstdint>
@@ -15,20 +15,20 @@
 namespace minisgl::bench {
 
 struct BenchOptions {
-  std::string model;  // a directory; "": none
-  std::string shape;  // a config.json; "": none
+  std::string model;  // a directory; "" means none
+  std::string shape;  // a config.json; "" means none
   bool dummy_weights = false;
   bool quiet = false;
   bool verbose = false;
   load::EngineOptions engine;
-  std::string json;  // "": no file, "-": standard output
+  std::string json;  // "" means none, "-" is standard output
   bool force = false;
   uint64_t seed = 0;
   int repeat = 3;
   CeilingSizes ceilings;
 };
 
-// nano, uniform and shared
+// nano, uniform and shared.
 struct ThroughputOptions {
   std::optional<int32_t> num_seqs;  // of nano
   int32_t uniform_seqs = 0, uniform_input = 0, uniform_output = 0;
@@ -37,7 +37,7 @@ struct ThroughputOptions {
   double top_p = 1;
 };
 
-// bs1, prefix and spec
+// bs1, prefix and spec.
 struct LatencyOptions {
   std::optional<int32_t> prompt_tokens, output_tokens;
   std::optional<int32_t> prefix_tokens;
@@ -46,7 +46,7 @@ struct LatencyOptions {
   int32_t batch = 1;
 };
 
-// attn-decode, attn-prefill and cascade
+// attn-decode, attn-prefill and cascade.
 struct AttentionOptions {
   std::vector<int32_t> page_sizes, batches, contexts, cached, prefixes;
   int32_t suffix = 256;
@@ -55,7 +55,7 @@ struct AttentionOptions {
 };
 
 void AddBenchOptions(load::OptionTable* app, BenchOptions* options);
-// Takes the engine options away that a benchmark of attention alone has no use for.
+// Removes engine options that a benchmark of attention alone does not use.
 void RemoveSchedulingOptions(load::OptionTable* app);
 
 void AddNanoOptions(load::OptionTable* app, ThroughputOptions* options);

@@ -9,7 +9,7 @@
 namespace minisgl::bench {
 namespace {
 
-// `value` with the largest prefix that leaves at least 1 before the point.
+// Formats `value` with the largest prefix that leaves at least 1 before the decimal point.
 std::string WithPrefix(double value, const char* unit) {
   constexpr const char* kPrefixes[] = {"", "k", "M", "G", "T", "P"};
   size_t prefix = 0;

@@ -1,5 +1,5 @@
-// Batches whose prompts are all there at the start. Every run has token ids of its own, so that no
-// run finds its prompts cached by the one before.
+// Benchmarks of batches whose prompts are all present at the start. Each run has different token
+// ids, so that no run finds prompts of an earlier one in the cache.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -88,10 +88,10 @@ void ReportMedian(const std::vector<double>& seconds, const WorkloadLimit& limit
                                      rate, FormatPercent(ratio)));
 }
 
-// What rows do once each has its first token.
+// Reports the decode rate after each row has its first token.
 void ReportDecoding(const std::vector<double>& rates, const std::vector<double>& started,
                     BenchReport* report) {
-  if (Median(rates) == 0) return;  // answers of one token
+  if (Median(rates) == 0) return;  // every answer has one token
   Json json;
   json.Set("all_started_s", Median(started));
   json.Set("tokens_per_s", Median(rates));
@@ -100,7 +100,7 @@ void ReportDecoding(const std::vector<double>& rates, const std::vector<double>&
                                        Median(rates), FormatSeconds(Median(started))));
 }
 
-// `make_prompts` gives those of a run, which share no token ids with those of another.
+// `make_prompts` returns the prompts of a run, which have no token ids in common with another run.
 Status Measure(const BenchOptions& options, const WorkloadLimit& limit,
                const std::function<std::vector<Prompt>(int run)>& make_prompts, Runtime* runtime,
                BenchReport* report) {
@@ -141,7 +141,7 @@ Status MeasureRows(const BenchOptions& options, const ThroughputOptions& sizes,
       runtime, report);
 }
 
-// The stem of a run is stream 0 of its streams, what row i has of its own is stream i + 1.
+// Stream 0 of a run gives the shared prefix, stream i + 1 the rest of row i.
 std::vector<Prompt> MakeSharedPrompts(const ThroughputOptions& sizes, int64_t vocab_size,
                                       uint64_t seed, int run) {
   const uint64_t stream = static_cast<uint64_t>(run) * (uint64_t{1} << 32);

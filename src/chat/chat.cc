@@ -1,8 +1,8 @@
-// The loop of a chat and its turns.
+// The main loop of a chat and its turns.
 //
-// A turn that gets no answer at all (refused, failed, or stopped before a word was said) leaves the
-// conversation as it was: most templates refuse two messages of the user in a row. What was said
-// before Ctrl-C stays.
+// If a turn gets no answer at all (refused, failed, or stopped before the first token), the
+// conversation stays as it was, because most templates reject two user messages in a row. Text
+// generated before Ctrl-C is kept.
 #include "chat/chat.h"
 
 #include <poll.h>
@@ -27,8 +27,7 @@ namespace minisgl::chat {
 namespace {
 
 constexpr uint64_t kSystemBytesMax = uint64_t{16} << 20;
-// Room that turns are dropped for where the length of the answer is open; a quarter of a small
-// context.
+// Room for an answer of unlimited length, made by dropping turns; at most a quarter of the context.
 constexpr int64_t kAnswerRoom = 256;
 
 Result<std::string> ReadSystem(const std::string& text) {
@@ -38,7 +37,8 @@ Result<std::string> ReadSystem(const std::string& text) {
   return term::Utf8OrWarn(std::move(content), text.substr(1));
 }
 
-// The text side is quick, and what it lacks is said before files are made and weights are read.
+// Load the tokenizer and template first: that is fast, and their errors are reported before files
+// are created and weights are read.
 Result<load::LoadedModel> LoadChatModel(const ChatOptions& options, const term::Output& answers,
                                         report::ReportFiles* reports) {
   MINISGL_ASSIGN_OR_RETURN(load::TextModel text, load::LoadTextModel(options.model));
@@ -148,13 +148,14 @@ bool Chat::MayLeave() {
   if (!asks) return true;
   offered_to_stop_batch_ = true;
   interrupted_ = false;
-  Say(fmt::format("A batch runs, with {} rows to go: leave again to stop it; /batch wait waits.",
-                  batch_->rows_left()));
+  Say(fmt::format(
+      "A batch is running, with {} rows to go: leave again to stop it, or wait with /batch wait.",
+      batch_->rows_left()));
   return false;
 }
 
 void Chat::WaitForBatch() {
-  // How soon its end, or a signal, is seen.
+  // Polling interval for the end of the batch and for signals.
   constexpr std::chrono::milliseconds kWait(20);
   bool terminated = signals_.Terminated() != 0;
   while (batch_ && !batch_->ended()) {
@@ -180,13 +181,13 @@ term::RunSample Chat::SampleNow() const {
   const double time_s = std::chrono::duration<double>(Clock::now() - begin_).count();
   term::RunSample sample =
       term::RunSample::Of(model_.runtime->Stats().scheduler, num_answers_, time_s);
-  // The figures are those of a step, and an answer may have ended with the last one.
+  // The statistics describe a step, and an answer may have ended with the last step.
   if (!IsBusy()) sample.running = sample.waiting = 0;
   return sample;
 }
 
 void Chat::Look(bool always) {
-  constexpr std::chrono::milliseconds kInterval(100);  // asking for the figures costs something
+  constexpr std::chrono::milliseconds kInterval(100);  // reading the statistics is not free
   const Clock::time_point now = Clock::now();
   if (!always && (now < next_look_ || (!IsBusy() && !looked_busy_))) return;
   next_look_ = now + kInterval;
@@ -194,7 +195,7 @@ void Chat::Look(bool always) {
   history_.Add(SampleNow());
 }
 
-// Gives the exit status that this alone comes to.
+// Returns the exit status for failures of the reports.
 int Chat::WriteReports() {
   report::RunSummary summary;
   summary.rows_done = num_answers_ - num_failures_;
@@ -213,7 +214,7 @@ int Chat::WriteReports() {
 }
 
 int Chat::ExitStatus() const {
-  // A terminal that is gone takes no more answers; the signal that says so may come a moment later.
+  // If the terminal is gone, output fails, but the signal (SIGHUP) may arrive a moment later.
   constexpr int kHangUpWait_ms = 100;
   if (!output_status_.ok() && interactive_) {
     pollfd wait = {signals_.fd(), POLLIN, 0};
@@ -237,8 +238,8 @@ void Chat::HintAtCommands(const std::string& message) {
   if (hinted_at_commands_ || !message.starts_with('/')) return;
   hinted_at_commands_ = true;
   Note(
-      "minisgl: a line begins with \"/\" and is sent as a message; --commands takes such lines as "
-      "commands");
+      "minisgl: a line that begins with \"/\" was sent as a message; --commands takes such lines "
+      "as commands");
 }
 
 Chat::Next Chat::HandleInterrupt(bool was_empty) {
@@ -286,7 +287,7 @@ void Chat::TurnsChanged() {
 
 int64_t Chat::ContextLimit() const { return batch::ContextCapacity(model_.runtime->limits()); }
 
-// The end of an advice: the option that limits the context, if it is not the model itself.
+// Ends an advice with the option that limits the context, unless the model itself does.
 std::string Chat::HowToLengthenContext() const {
   const MemoryPlan& plan = model_.facts.plan;
   if (plan.limits.max_seq_len >= model_.facts.config.max_seq_len) return "";
@@ -294,7 +295,8 @@ std::string Chat::HowToLengthenContext() const {
   return options_.engine.num_pages > 0 ? ", or raise --num-pages" : ", or raise --memory-ratio";
 }
 
-// The conversation's ids, after dropping the oldest turns where they leave no room for an answer.
+// Returns the ids of the conversation, after dropping the oldest turns if they leave no room for an
+// answer.
 Result<std::vector<TokenId>> Chat::FitPrompt() {
   const int64_t limit = ContextLimit();
   const int64_t wanted = settings_.max_tokens < 0 ? kAnswerRoom : settings_.max_tokens;
@@ -316,7 +318,7 @@ Result<std::vector<TokenId>> Chat::FitPrompt() {
     if (length + 1 > limit) {
       return BadInput("the conversation does not fit the context ({} of {} tokens); {}", length,
                       limit,
-                      drops ? "say less at once" + HowToLengthenContext()
+                      drops ? "send shorter messages" + HowToLengthenContext()
                             : "use /reset or /undo, or --on-overflow drop-turns");
     }
     if (num_dropped > 0) {
@@ -331,8 +333,9 @@ Result<std::vector<TokenId>> Chat::FitPrompt() {
 Result<Prompt> Chat::MakePrompt() {
   const int32_t min_tokens = settings_.sampling.min_tokens;
   if (settings_.max_tokens >= 0 && min_tokens > settings_.max_tokens) {
-    return UsageError("min_tokens is more than max_tokens (found {} and {}); /set one of them",
-                      min_tokens, settings_.max_tokens);
+    return UsageError(
+        "min_tokens is more than max_tokens (found {} and {}); change one of them with /set",
+        min_tokens, settings_.max_tokens);
   }
   Prompt prompt;
   MINISGL_ASSIGN_OR_RETURN(prompt.ids, FitPrompt());
@@ -358,7 +361,7 @@ bool Chat::Reply(uint64_t variant, size_t count, Answers* answers) {
   std::vector<Prompt> prompts(count, *prompt);
   for (size_t i = 0; i < count; ++i) {
     prompts[i].sampling.seed = AnswerSeed(prompt->sampling.seed, variant + i);
-    if (i > 0) prompts[i].session = 0;  // the turns of a session come one after another
+    if (i > 0) prompts[i].session = 0;  // the turns of a session must be sequential
   }
   const ReasoningTags tags = PromptTags();
   auto begin_answer = [&, next = size_t{0}](size_t answer) mutable {
@@ -374,7 +377,7 @@ bool Chat::Reply(uint64_t variant, size_t count, Answers* answers) {
       },
       [&, begin = std::ref(begin_answer)](size_t answer, const ChatAnswer& whole) {
         begin(answer);
-        // A terminal shows where the answer ends, even one of no words.
+        // A terminal shows where the answer ends, even an empty one.
         const bool is_there =
             !whole.text.empty() || (whole.error_message.empty() && !whole.interrupted);
         if (is_there && output_status_.ok()) {
@@ -383,7 +386,7 @@ bool Chat::Reply(uint64_t variant, size_t count, Answers* answers) {
         Report(whole, count);
       },
       [this] { Look(false); }};
-  Look(true);  // so that the time before, in which nothing was done, is told from what follows
+  Look(true);  // marks the end of the idle time before this turn
   answering_ = true;
   std::vector<ChatAnswer> whole =
       RunTurn(model_.runtime.get(), std::move(prompts), &signals_, listener);
@@ -403,7 +406,7 @@ bool Chat::Reply(uint64_t variant, size_t count, Answers* answers) {
   return num_kept > 0;
 }
 
-// The tags of the model's reasoning as the prompt of the conversation leaves them.
+// Returns the model's reasoning tags, as the prompt of the conversation leaves them.
 ReasoningTags Chat::PromptTags() const {
   const ReasoningTags& tags = session_.reasoning_tags();
   if (tags.none()) return tags;
@@ -411,7 +414,7 @@ ReasoningTags Chat::PromptTags() const {
   return pieces.ok() ? WithPrompt(tags, *pieces) : tags;
 }
 
-// Whether what was written to the output is there; the first failure ends the chat.
+// Records the result of a write; the first failure ends the chat. Returns true if all was written.
 bool Chat::TakeOutput(const Status& status) {
   if (output_status_.ok()) output_status_ = status;
   return output_status_.ok();
@@ -427,7 +430,7 @@ void Chat::CountAnswer(const ChatAnswer& answer, bool kept) {
   total_s_ += answer.total_s;
 }
 
-// What a person should know of an answer, one of `count`, that did not simply end.
+// Reports how an answer, one of `count`, ended, unless it ended normally.
 void Chat::Report(const ChatAnswer& answer, size_t count) const {
   if (answer.finish_reason == FinishReason::kError) {
     Say("minisgl: " + Visible(answer.error_message, 4000));

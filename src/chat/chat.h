@@ -1,9 +1,8 @@
 // `minisgl chat`: a conversation at a terminal, or line by line through a pipe.
 //
-// Answers go to standard output and everything else to standard error. Chat turns a typed message
-// into a turn of the session, and at a terminal, or with --commands, a line that begins with "/"
-// into a command of chat_commands.cc.
-// Used by one thread.
+// Answers go to standard output, everything else to standard error. Chat turns a typed message into
+// a turn of the session. At a terminal or with --commands, a line that begins with "/" is a command
+// of chat_commands.cc. Used by one thread.
 #pragma once
 
 #include <chrono>
@@ -36,26 +35,25 @@ struct ChatOptions {
   load::EngineOptions engine;
   load::SamplingOptions sampling;
   load::ReportOptions reports;
-  bool force = false;  // report files that are not empty are replaced
-  std::string prompt;  // the first turn
-  std::string system;  // the text, or @FILE
+  bool force = false;  // replace report files that are not empty
+  std::string prompt;  // the first message
+  std::string system;  // text or @FILE
   std::string load;
-  bool commands = false;  // also where standard input is no terminal
+  bool commands = false;  // also if standard input is not a terminal
   std::string on_overflow = "drop-turns";
   bool hide_thinking = false;
 };
 
 class Chat {
  public:
-  // All outlive the chat. `model` has a template.
-  // `output` is standard output.
+  // All must outlive the chat. `model` must have a template; `output` is standard output.
   Chat(const load::LoadedModel* model, const ChatOptions& options, term::Output* output,
        report::ReportFiles* reports);
   ~Chat();
   Chat(const Chat&) = delete;
   Chat& operator=(const Chat&) = delete;
 
-  // The whole conversation and its reports; gives the exit status.
+  // Runs the whole conversation and writes the reports; returns the exit status.
   int Run();
 
  private:
@@ -72,27 +70,26 @@ class Chat {
   int WriteReports();
   bool IsBusy() const { return answering_ || (batch_ && !batch_->ended()); }
   term::RunSample SampleNow() const;
-  // Notes how it goes, for the summary; where not `always`, only if it is time and something runs.
+  // Records a sample for the summary; unless `always`, only if it is due and something is running.
   void Look(bool always);
   void Greet() const;
   Next Message(std::string text);
-  // Says `text` and answers it; where there is no answer, puts `before` back and gives false.
+  // Sends `text` and shows the answer. If there is no answer, restores `before` and returns false.
   bool Send(std::string text, ChatTurns before);
   Next HandleInterrupt(bool was_empty);
-  // Whether the chat may end: not, the first time, while a batch runs.
+  // True if the chat may end: false the first time while a batch is running.
   bool MayLeave();
-  // Waits for the end of the batch. A signal stops it; one that comes while it stops does so at
-  // once.
+  // Waits for the end of the batch. A signal stops it; a second signal stops it at once.
   void WaitForBatch();
-  void SayBatchEnded();  // if it did, and that was not said
-  // Says once that a message which begins with "/" is no command.
+  void SayBatchEnded();  // if it ended and this was not reported yet
+  // Explains once that a message which begins with "/" is not a command.
   void HintAtCommands(const std::string& message);
   void WarnOfReplacedBytes(const PromptReader& reader);
-  // Answers the conversation as it stands (its last message is the user's), `count` times at once;
-  // the first answer that is worth keeping goes into the conversation, and all into *answers (may
-  // be null), nothing in the place of one that is not. `variant` counts the answers to this message
-  // that there were before. False where there is nothing to keep: then turns may have been dropped
-  // for nothing, and the caller puts back what there was.
+  // Answers the conversation, whose last message is the user's, `count` times in parallel. The
+  // first answer worth keeping is added to the conversation. *answers (may be null) receives all
+  // answers, with nullopt for those not worth keeping. `variant`: number of earlier answers to this
+  // message. Returns false if no answer is worth keeping; turns may have been dropped then, and the
+  // caller restores them.
   using Answers = std::vector<std::optional<SessionMessage>>;
   bool Reply(uint64_t variant, size_t count = 1, Answers* answers = nullptr);
   ReasoningTags PromptTags() const;
@@ -106,7 +103,7 @@ class Chat {
   void Report(const ChatAnswer& answer, size_t count) const;
   int ExitStatus() const;
 
-  // What is said to the person, on standard error: always, or unless --quiet.
+  // Messages to the user on standard error: Say and SayFailure always, Note unless --quiet.
   void Say(const std::string& text) const;
   void SayFailure(const Status& status) const;
   void Note(const std::string& text) const;
@@ -148,12 +145,13 @@ class Chat {
   void Regenerate(const std::string& arguments);
   void Pick(const std::string& arguments);
 
-  static constexpr size_t kBranchesMax = 64;  // each holds a copy of what was said
+  // bounded, because each holds a copy of its conversation
+  static constexpr size_t kBranchesMax = 64;
   struct Branch {
     std::string name;
-    ChatTurns turns;             // of the branch talked in, session_ and dropped_ have them
-    uint64_t regenerations = 0;  // of its last turn
-    SessionId session = 0;       // keeps the prefix of the turns cached between them
+    ChatTurns turns;             // for the current branch, see session_ and dropped_ instead
+    uint64_t regenerations = 0;  // of the last turn
+    SessionId session = 0;       // keeps the prefix of the conversation cached between its turns
   };
   std::optional<size_t> FindBranch(std::string_view name) const;
   std::string UnusedBranchName() const;
@@ -169,40 +167,41 @@ class Chat {
   Session session_;
   ChatSettings settings_;
   term::Output& output_;
-  Status output_status_;  // the first failure
+  Status output_status_;  // the first error
   term::AnswerView view_;
   const bool interactive_;
-  std::vector<SessionMessage> dropped_;  // turns that no longer fit, for /save
-  std::unique_ptr<ChatBatch> batch_;     // the last one
+  std::vector<SessionMessage> dropped_;  // turns that no longer fit; for /save
+  std::unique_ptr<ChatBatch> batch_;     // the last batch
   bool said_batch_ended_ = true;
   bool offered_to_stop_batch_ = false;
-  std::string waiting_text_;  // of /read, for the next message
-  std::string file_;          // that /save or /load used last: it may be written again
+  std::string waiting_text_;  // from /read, for the next message
+  std::string file_;          // last used by /save or /load: it may be overwritten
   std::vector<Branch> branches_;
-  size_t branch_ = 0;              // the one talked in
-  Answers alternatives_;           // to the last message: the one before /regen, then those it gave
-  size_t picked_ = 0;              // which of them the conversation goes on from
-  bool offered_to_leave_ = false;  // Ctrl-C at an empty prompt, once
-  bool interrupted_ = false;       // the end of it all
-  bool warned_of_bytes_ = false;   // that are no UTF-8
+  size_t branch_ = 0;  // the current branch
+  // answers to the last message: the one before /regen, then those of /regen
+  Answers alternatives_;
+  size_t picked_ = 0;              // the alternative that the conversation continues
+  bool offered_to_leave_ = false;  // Ctrl-C at an empty prompt was answered by a hint
+  bool interrupted_ = false;       // by a signal; the chat ends
+  bool warned_of_bytes_ = false;   // about input that is not UTF-8
   bool hinted_at_commands_ = false;
-  bool failed_ = false;       // some turn has no answer
-  bool device_lost_ = false;  // it will not come back: the chat ends
+  bool failed_ = false;       // a turn had no answer
+  bool device_lost_ = false;  // permanently; the chat ends
 
   std::optional<ChatAnswer> last_answer_;
   int64_t num_answers_ = 0;
-  int64_t num_failures_ = 0;  // of those, without an answer
+  int64_t num_failures_ = 0;  // included in num_turns_
   Usage total_usage_;
   double total_s_ = 0;
   const Clock::time_point begin_ = Clock::now();
   term::RunHistory history_;
   bool answering_ = false;
-  bool looked_busy_ = false;  // as it was looked at last
+  bool looked_busy_ = false;  // at the last sample
   Clock::time_point next_look_;
 };
 
-// The whole of `minisgl chat`, on this process's standard streams: loads the model, opens the files
-// of `reports`, and returns the exit status.
+// Runs `minisgl chat` on the standard streams of this process: loads the model, opens the files of
+// `reports`, and returns the exit status.
 int RunChat(const ChatOptions& options, report::ReportFiles* reports);
 
 }  // namespace minisgl::chat

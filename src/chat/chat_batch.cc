@@ -31,10 +31,11 @@ Result<std::unique_ptr<ChatBatch>> ChatBatch::Start(const load::LoadedModel* mod
   struct stat info {};
   if (!options.force && !options.resume && stat(options.output.c_str(), &info) == 0 &&
       S_ISREG(info.st_mode) && info.st_size > 0) {
-    return MakeStatus(StatusCode::kCannotCreate,
-                      "{}: exists and is not empty; name another after FILE, or /batch -f FILE to "
-                      "replace it, -r to go on with it",
-                      Visible(options.output, 400));
+    return MakeStatus(
+        StatusCode::kCannotCreate,
+        "{}: exists and is not empty; give another name after FILE, or use /batch -f FILE to "
+        "replace it, -r to continue it",
+        Visible(options.output, 400));
   }
   if (options.sampling.draws_seed) {
     options.sampling.seed = batch::DrawSeedOfRun(options.output, options.resume);
@@ -68,7 +69,7 @@ Status ChatBatch::OpenFiles(const load::LoadedModel& model, const ChatBatchOptio
   MINISGL_ASSIGN_OR_RETURN(batch::LineReader reader, batch::LineReader::Open(options.input));
   reader_ = std::make_unique<batch::LineReader>(std::move(reader));
   if (!reader_->regular()) {
-    return UsageError("{}: is no regular file, and so cannot be read beside the conversation",
+    return UsageError("{}: is not a regular file, so it cannot be read during the conversation",
                       input_);
   }
   batch::IdTable ids;
@@ -76,7 +77,7 @@ Status ChatBatch::OpenFiles(const load::LoadedModel& model, const ChatBatchOptio
   if (check_.raw_prompts > 0) {
     Log(LogLevel::kWarning, batch::RawPromptsWarning(input_, check_.raw_prompts));
   }
-  // What run would be told to do the same.
+  // The options of an equivalent `minisgl run`.
   batch::RunOptions run;
   run.model = options.model;
   run.engine = options.engine;
@@ -103,13 +104,13 @@ void ChatBatch::Stop(bool at_once) {
 }
 
 void ChatBatch::Run() {
-  // Signals are the chat's.
+  // Signals are handled by the chat's thread.
   sigset_t all;
   sigfillset(&all);
   pthread_sigmask(SIG_BLOCK, &all, nullptr);
   const Status status = RunRows();
   writer_.reset();
-  output_.reset();  // another batch may go on with the file
+  output_.reset();  // so that another batch may continue the file
   {
     const std::lock_guard lock(mutex_);
     status_ = status;
@@ -131,12 +132,12 @@ Status ChatBatch::RunRows() {
     const std::lock_guard lock(mutex_);
     failures_ = loop.failures();
   }
-  // Also after a failure: rows that were written are kept.
+  // Also after a failure, so that rows already written are kept.
   const Status finished = output_->Finish(status.ok() && loop.stop_reason() == 0);
   if (reader_->changed()) {
     return BadInput(
-        "{}; what is written answers the file as it was: /batch -r asks the rest once it is so "
-        "again; else name another output",
+        "{}; written answers belong to the file as it was: /batch -r runs the rest after it is "
+        "restored; otherwise name another output",
         status.message());
   }
   return status.ok() ? finished : status;

@@ -1,8 +1,8 @@
-// A prompt file that is answered in the background of a chat, by the same runtime: as `minisgl run`
-// would, at the priority of rows, which every turn of the chat goes before.
+// Answers a prompt file in the background of a chat with the same runtime, like `minisgl run`, at
+// the priority of rows: every turn of the chat goes first.
 //
-// The file is read and answers are written by a thread of this class's own; all calls come from the
-// chat's.
+// A thread of this class reads the file and writes the answers; all calls come from the chat's
+// thread.
 #pragma once
 
 #include <atomic>
@@ -27,37 +27,37 @@ namespace minisgl::chat {
 
 struct ChatBatchOptions {
   std::string input, output;
-  bool force = false;   // an output that is not empty is replaced
-  bool resume = false;  // an output of an earlier run is gone on with
-  // Those of the command line; rows that do not say otherwise are sampled so.
+  bool force = false;   // replace an output that is not empty
+  bool resume = false;  // continue the output of an earlier run
+  // Options of the command line: the defaults for rows.
   load::ModelOptions model;
   load::EngineOptions engine;
   load::SamplingOptions sampling;
-  bool hide_reasoning = false;  // it is left out of the rows
+  bool hide_reasoning = false;  // leave reasoning out of the rows
 };
 
 class ChatBatch {
  public:
-  // Checks both files as run does, writes the journal, and begins. `model` outlives this.
+  // Checks both files like `run`, writes the journal, and starts. `model` must outlive this.
   static Result<std::unique_ptr<ChatBatch>> Start(const load::LoadedModel* model,
                                                   ChatBatchOptions options);
-  // Stops at once, if it has not ended.
+  // Stops at once, unless the batch has ended.
   ~ChatBatch();
   ChatBatch(const ChatBatch&) = delete;
   ChatBatch& operator=(const ChatBatch&) = delete;
 
-  // What was asked has some seconds to finish, or none; the other rows are cancelled.
+  // Cancels the remaining rows; running ones have some seconds to finish, or none if `at_once`.
   void Stop(bool at_once);
   bool stopping() const { return stop_; }
   bool ended() const { return ended_; }
 
   int64_t rows_asked() const { return *loop_options_.rows_total; }
   int64_t rows_left() const;
-  // Whether all rows have answers. REQUIRES ended().
+  // True if all rows have answers. REQUIRES ended().
   bool succeeded() const;
-  // A word or two for the prompt: "[batch 12/60]".
+  // Short status for the prompt: "[batch 12/60]".
   std::string Short() const;
-  // One line on where it stands, or on how it ended.
+  // Status or result in one line.
   std::string Long() const;
 
  private:
@@ -76,19 +76,19 @@ class ChatBatch {
   std::unique_ptr<batch::PromptBuilder> prompts_;
   std::unique_ptr<batch::AnswerWriter> writer_;
   batch::RunLoopOptions loop_options_;
-  int64_t failed_before_ = 0;  // rows of an earlier run that stay
+  int64_t failed_before_ = 0;  // rows of an earlier run that are kept
 
   std::atomic<bool> stop_ = false, stop_at_once_ = false;
   std::atomic<bool> ended_ = false;
-  mutable std::mutex mutex_;  // of what follows
+  mutable std::mutex mutex_;  // guards the members below
   term::Progress::Numbers numbers_;
-  batch::Failures failures_;  // of the end
-  Status status_;             // of the end
+  batch::Failures failures_;  // set at the end
+  Status status_;             // set at the end
   std::chrono::steady_clock::time_point begin_, end_;
   std::thread thread_;
 };
 
-// Where the answers to `input` go if nobody says: beside it, as NAME.answers.jsonl.
+// Default for the answers to `input`: NAME.answers.jsonl in the same directory.
 std::string DefaultAnswersPath(const std::string& input);
 
 }  // namespace minisgl::chat

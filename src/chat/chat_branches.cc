@@ -1,8 +1,8 @@
-// The commands that fork a conversation, and those that answer a message again.
+// Commands that fork a conversation, and commands that answer a message again.
 //
-// A branch has a session of the runtime for itself, so that its prefix stays cached while others
-// are talked in. Several answers to one message are asked at once: their prompt is the same, and
-// the steps that they share cost little more than one's.
+// Each branch has its own session in the runtime, so that its prefix stays cached while another
+// branch is used. Several answers to one message are submitted at once: they have the same prompt,
+// and shared steps cost little more than those of a single answer.
 #include <algorithm>
 #include <charconv>
 #include <iterator>
@@ -14,10 +14,10 @@
 namespace minisgl::chat {
 namespace {
 
-// Of /regen N: what a person still reads, and a small batch.
+// Limit of /regen N: a small batch, and as many answers as a user may read.
 constexpr int64_t kAnswersAtOnceMax = 16;
 
-// A whole number of at least `low`; -1 where `text` is none.
+// Parses an integer of at least `low`; returns -1 if `text` is not one.
 int64_t ParseNumber(std::string_view text, int64_t low) {
   int64_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -25,7 +25,7 @@ int64_t ParseNumber(std::string_view text, int64_t low) {
   return whole && value >= low ? value : -1;
 }
 
-// The first word of *text, which it takes away.
+// Removes the first word of *text and returns it.
 std::string TakeWord(std::string* text) {
   const size_t end = std::min(text->find_first_of(" \t"), text->size());
   std::string word = text->substr(0, end);
@@ -51,7 +51,7 @@ std::string Chat::UnusedBranchName() const {
   }
 }
 
-// Leaves the branch that is talked in and enters another.
+// Leaves the current branch and enters another.
 void Chat::EnterBranch(size_t index) {
   branches_[branch_].turns = CopyTurns();
   branch_ = index;
@@ -64,19 +64,19 @@ void Chat::NewBranch(const std::string& arguments) {
   std::string name = TakeWord(&rest);
   if (name == "-d") return DeleteBranch(rest);
   std::string turn = TakeWord(&rest);
-  // A number alone is a turn.
+  // A number alone means a turn.
   if (turn.empty() && ParseNumber(name, 0) >= 0) std::swap(name, turn);
   if (name.empty()) name = UnusedBranchName();
   if (!IsBranchName(name) || !rest.empty()) {
-    Say("/branch takes a name of letters and digits, and the number of a turn after it");
+    Say("/branch takes a name of letters and digits, followed by the number of a turn");
     return;
   }
   if (FindBranch(name)) {
-    Say(fmt::format("There is a branch {} already; /switch goes to it.", name));
+    Say(fmt::format("Branch {} exists already; /switch goes to it.", name));
     return;
   }
   if (branches_.size() >= kBranchesMax) {
-    Say(fmt::format("There are {} branches, and no more are kept; /branch -d NAME ends one.",
+    Say(fmt::format("There are already {} branches, the maximum; /branch -d NAME deletes one.",
                     branches_.size()));
     return;
   }
@@ -91,10 +91,10 @@ void Chat::NewBranch(const std::string& arguments) {
                       Visible(turn)));
       return;
     }
-    // What was dropped for the room that later turns took may fit again.
+    // Turns that were dropped to make room for later ones may fit again.
     if (kept < num_turns) turns = {FirstTurns(all, kept), {}};
   }
-  // Where the last message is the same, answers to it that there were are not given again.
+  // If the last message is the same, do not repeat earlier answers to it.
   const uint64_t regenerations = kept == num_turns ? branch().regenerations : 0;
   branches_.push_back({name, std::move(turns), regenerations, model_.runtime->OpenSession()});
   const std::string from = branches_[branch_].name;
@@ -112,7 +112,7 @@ void Chat::DeleteBranch(const std::string& name) {
   model_.runtime->CloseSession(branches_[*index].session);
   branches_.erase(branches_.begin() + static_cast<std::ptrdiff_t>(*index));
   if (branch_ > *index) --branch_;
-  Note(fmt::format("Branch {} is gone.", name));
+  Note(fmt::format("Branch {} is deleted.", name));
 }
 
 void Chat::SwitchBranch(const std::string& arguments) {
@@ -175,7 +175,7 @@ void Chat::Regenerate(const std::string& arguments) {
   alternatives_ = std::move(answers);
   for (picked_ = 1; !alternatives_[picked_];) ++picked_;
   if (count > 1) {
-    Note(fmt::format("(the conversation goes on from the first; /pick K takes another{})",
+    Note(fmt::format("(the conversation continues with the first; /pick K takes another{})",
                      alternatives_[0] ? ", /pick 0 the one before" : ""));
   }
 }
@@ -201,7 +201,7 @@ void Chat::Pick(const std::string& arguments) {
   }
   picked_ = index;
   session_.messages().back() = *alternatives_[index];
-  Note(fmt::format("The conversation goes on from answer {}: {}", index,
+  Note(fmt::format("The conversation continues with answer {}: {}", index,
                    Visible(alternatives_[index]->content, 60)));
 }
 

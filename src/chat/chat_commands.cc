@@ -1,4 +1,4 @@
-// The commands of a chat: one table of names, help lines and bodies.
+// The commands of a chat, in one table of names, help lines and functions.
 #include <unistd.h>
 
 #include <algorithm>
@@ -27,11 +27,11 @@ std::string Trimmed(const std::string& text) {
 
 struct Chat::Command {
   std::string_view name;
-  std::string_view arguments;                        // as /help shows them
-  std::string_view help;                             // "": a second name, which /help does not list
-  void (Chat::*body)(const std::string& arguments);  // null: leaves
+  std::string_view arguments;                        // as shown by /help
+  std::string_view help;                             // "" for an alias, which /help does not list
+  void (Chat::*body)(const std::string& arguments);  // null leaves
   ArgumentKind argument = ArgumentKind::kNone;
-  std::string_view group = "";  // of this and the commands after it
+  std::string_view group = "";  // of this command and those after it
 };
 
 const std::vector<Chat::Command>& Chat::Commands() {
@@ -40,10 +40,9 @@ const std::vector<Chat::Command>& Chat::Commands() {
       {"regen", "[N]", "answer the last message again, N times at once (also /retry)",
        &Chat::Regenerate, Kind::kText, "The last message"},
       {"retry", "", "", &Chat::Regenerate, Kind::kText},
-      {"pick", "[K]", "go on from answer K of those /regen gave; alone: list them", &Chat::Pick,
+      {"pick", "[K]", "continue with answer K of /regen; alone: list them", &Chat::Pick,
        Kind::kText},
-      {"edit", "[new]", "write the last message again in $EDITOR, or a new one", &Chat::Edit,
-       Kind::kText},
+      {"edit", "[new]", "edit the last message in $EDITOR, or a new one", &Chat::Edit, Kind::kText},
       {"undo", "", "take back the last message and its answer", &Chat::Undo},
       {"read", "FILE", "put the text of FILE before the next message", &Chat::Read, Kind::kFile},
       {"show", "[N]", "show the last N turns, or all", &Chat::Show, Kind::kText,
@@ -54,13 +53,13 @@ const std::vector<Chat::Command>& Chat::Commands() {
        Kind::kText},
       {"save", "[-f] FILE", "write the conversation to FILE (-f: over another)", &Chat::Save,
        Kind::kFile},
-      {"load", "FILE", "go on with the conversation in FILE", &Chat::Load, Kind::kFile},
-      {"branch", "[NAME] [TURN]", "fork the conversation here, or after TURN (-d NAME: end one)",
+      {"load", "FILE", "continue the conversation in FILE", &Chat::Load, Kind::kFile},
+      {"branch", "[NAME] [TURN]", "fork the conversation here, or after TURN (-d NAME: delete one)",
        &Chat::NewBranch, Kind::kBranch, "Branches"},
-      {"switch", "NAME", "go on in another branch", &Chat::SwitchBranch, Kind::kBranch},
+      {"switch", "NAME", "continue in another branch", &Chat::SwitchBranch, Kind::kBranch},
       {"tree", "", "show the branches and their turns", &Chat::Tree},
       {"batch", "[-f|-r] FILE [OUT]",
-       "answer a prompt file meanwhile; alone: how far it is (also wait, stop)", &Chat::Batch,
+       "answer a prompt file beside the chat; alone: progress (also wait, stop)", &Chat::Batch,
        Kind::kTwoFiles, "Beside the conversation"},
       {"set", "NAME VALUE", "change a sampling parameter", &Chat::Set, Kind::kParameter,
        "Settings and figures"},
@@ -79,7 +78,7 @@ const std::vector<Chat::Command>& Chat::Commands() {
   return kCommands;
 }
 
-// All names that may be typed, or those that /help lists.
+// Returns all names that may be typed, or only those listed by /help.
 std::vector<std::string> Chat::CommandNames(bool listed) {
   std::vector<std::string> names;
   for (const Command& command : Commands()) {
@@ -138,7 +137,7 @@ void Chat::Help(const std::string& arguments) {
     const std::string name = arguments.substr(arguments.starts_with('/') ? 1 : 0);
     const Command* named = FindCommand(name);
     if (named == nullptr) return SayUnknown(name);
-    // A second name is explained by the first, which stands before it.
+    // The help of an alias is that of the preceding command with the same function.
     while (named->help.empty() && named > Commands().data() && (named - 1)->body == named->body) {
       --named;
     }
@@ -151,11 +150,11 @@ void Chat::Help(const std::string& arguments) {
     if (!command.help.empty()) text += line(command);
   }
   text +=
-      "A message of several lines stands between \"\"\" and \"\"\"; \\ at the end of a line goes "
-      "on with the next.\n"
+      "A message of several lines is put between \"\"\" and \"\"\"; \\ at the end of a line "
+      "continues it.\n"
       "// begins a message with /. Tab completes commands, their arguments and files; Ctrl-R "
       "searches\n"
-      "what was typed before. Ctrl-C stops an answer, Ctrl-D leaves.";
+      "earlier input. Ctrl-C stops an answer, Ctrl-D leaves.";
   Say(text);
 }
 
@@ -163,7 +162,7 @@ void Chat::Image(const std::string&) {
   Say("This program reads text and no images: describe in words what you see.");
 }
 
-// Answers go to standard output as when they came; who speaks stands before them.
+// Answers go to standard output like the original ones, with the speaker before each message.
 void Chat::Show(const std::string& arguments) {
   const std::vector<SessionMessage> all = AllMessages();
   if (all.empty()) return Say("Nothing was said yet.");
@@ -187,7 +186,7 @@ void Chat::Show(const std::string& arguments) {
   }
 }
 
-// Its reasoning stands before it, wherever the message has it.
+// Shows the reasoning before the answer, whether it is in the text or stored separately.
 void Chat::ShowAnswer(const SessionMessage& message) const {
   ReasoningPiece parts = SplitReasoning(session_.reasoning_tags(), message.content);
   if (!message.reasoning.empty()) parts = {Trimmed(message.reasoning), Trimmed(message.content)};
@@ -204,7 +203,7 @@ void Chat::Reset(const std::string&) {
                  messages.end());
   dropped_.clear();
   TurnsChanged();
-  Note("The conversation starts anew.");
+  Note("The conversation starts over.");
 }
 
 void Chat::SetSystem(const std::string& text) {
@@ -233,7 +232,7 @@ void Chat::System(const std::string& arguments) {
 void Chat::Edit(const std::string& arguments) {
   if (!interactive_) return Say("/edit needs a terminal for the editor");
   if (!arguments.empty() && arguments != "new") {
-    return Say("/edit takes nothing, for the last message, or new");
+    return Say("/edit takes no argument, for the last message, or new");
   }
   ChatTurns before = CopyTurns();
   auto& messages = session_.messages();
@@ -248,7 +247,7 @@ void Chat::Edit(const std::string& arguments) {
   }
   if (*edited == text || edited->find_first_not_of(" \t\r\n") == std::string::npos) {
     return Note(edited->empty() ? "(nothing is sent: the text is empty)"
-                                : "(nothing is sent: the text is as it was)");
+                                : "(nothing is sent: the text is unchanged)");
   }
   if (has_one) messages.erase(last.base() - 1, messages.end());
   Say(*edited);
@@ -264,12 +263,13 @@ void Chat::Read(const std::string& arguments) {
     return;
   }
   if (text->find('\0') != std::string::npos) {
-    return Say(fmt::format("{} is no text (it holds NUL bytes)", Visible(arguments, 400)));
+    return Say(
+        fmt::format("{} is not a text file (it contains NUL bytes)", Visible(arguments, 400)));
   }
   if (!waiting_text_.empty()) waiting_text_ += '\n';
   waiting_text_ += term::Utf8OrWarn(*text, Visible(arguments, 400));
   while (waiting_text_.ends_with('\n')) waiting_text_.pop_back();
-  Note(fmt::format("{} bytes stand before the next message.", waiting_text_.size()));
+  Note(fmt::format("{} bytes will be put before the next message.", waiting_text_.size()));
 }
 
 void Chat::Undo(const std::string&) {
@@ -338,7 +338,7 @@ void Chat::Set(const std::string& arguments) {
   const size_t begin = std::min(arguments.find_first_not_of(" \t=", name_end), arguments.size());
   const std::string name = arguments.substr(0, name_end);
   if (name.empty()) {
-    Say("/set needs a name and a value; /params shows what there is");
+    Say("/set needs a name and a value; /params lists them");
     return;
   }
   const Status status = SetParameter(name, std::string_view(arguments).substr(begin), &settings_);
@@ -384,7 +384,7 @@ void Chat::Tokens(const std::string&) {
   }
 }
 
-// The files that /batch is given, and what is to become of an output that is there.
+// Parses the files of /batch and its flags for an existing output.
 ChatBatchOptions Chat::ParseBatch(std::string arguments) {
   ChatBatchOptions options;
   const struct {
@@ -403,7 +403,7 @@ ChatBatchOptions Chat::ParseBatch(std::string arguments) {
     }
   }
   options.input = std::move(arguments);
-  // Two names, unless the whole is the name of a file.
+  // Two names, unless the whole text names an existing file.
   const size_t space = options.input.find_last_of(" \t");
   if (space != std::string::npos && access(ExpandHome(options.input).c_str(), F_OK) != 0) {
     options.output = ExpandHome(options.input.substr(space + 1));
@@ -420,12 +420,12 @@ void Chat::Batch(const std::string& arguments) {
     return Say(batch_ ? "  " + batch_->Long() : "No batch was started; /batch FILE starts one.");
   }
   if (arguments == "stop" || arguments == "wait") {
-    if (!runs) return Say("No batch runs.");
+    if (!runs) return Say("No batch is running.");
     if (arguments == "stop") batch_->Stop(false);
     if (arguments == "wait") Note("(Ctrl-C stops the batch)");
     return WaitForBatch();
   }
-  if (runs) return Say("A batch runs already; /batch shows it, /batch stop ends it.");
+  if (runs) return Say("A batch is already running; /batch shows it, /batch stop ends it.");
   SayBatchEnded();
   ChatBatchOptions batch_options = ParseBatch(arguments);
   const std::string output = Visible(batch_options.output, 400);
@@ -443,9 +443,9 @@ void Chat::Batch(const std::string& arguments) {
   said_batch_ended_ = offered_to_stop_batch_ = false;
   if (batch_->rows_asked() == 0) {
     said_batch_ended_ = true;
-    return Note(fmt::format("No row is left to ask; the answers are in {}", output));
+    return Note(fmt::format("No rows are left to run; the answers are in {}", output));
   }
-  Note(fmt::format("{} of {} are answered meanwhile, into {}; /batch shows how far it is.",
+  Note(fmt::format("Answering {} of {} in the background, into {}; /batch shows the progress.",
                    batch_->rows_asked(), Visible(batch_options.input, 400), output));
 }
 

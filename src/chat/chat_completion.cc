@@ -12,9 +12,9 @@
 namespace minisgl::chat {
 namespace {
 
-// A directory of more names is not listed to its end.
+// Listing of a directory stops after this many names.
 constexpr size_t kFilesMax = 2000;
-// Longer words are no misspelt command.
+// A longer word is not taken for a misspelt command.
 constexpr size_t kMisspeltBytesMax = 32;
 constexpr size_t kMisspeltLettersMax = 2;
 
@@ -26,8 +26,7 @@ std::vector<std::string> BeginningWith(std::string_view head, std::vector<std::s
   return words;
 }
 
-// Names that could be typed, and may be shown: those with control characters, or bytes that are no
-// text, could not.
+// True if the name can be typed and displayed: no control characters and no invalid UTF-8.
 bool IsTypable(const std::string& name) { return Visible(name, name.size() + 1) == name; }
 
 std::vector<std::string> Files(const std::string& typed) {
@@ -57,12 +56,12 @@ Completion CompleteChatLine(std::string_view line, const CompletionWords& words)
   }
   size_t begin = line.find_first_not_of(" \t", name_end);
   if (begin == std::string_view::npos) begin = line.size();
-  // "/save -f FILE" and the like.
+  // Skips an option, as in "/save -f FILE".
   for (const std::string_view option : {"-f ", "-r ", "-d "}) {
     if (line.substr(begin).starts_with(option)) begin += option.size();
   }
   const ArgumentKind kind = words.argument(line.substr(1, name_end - 1));
-  // The name of one file may hold spaces.
+  // A single file name may contain spaces; with two, only the last word is completed.
   if (kind == ArgumentKind::kTwoFiles) begin = line.find_last_of(" \t") + 1;
   const std::string head(line.substr(begin));
   switch (kind) {
@@ -88,7 +87,7 @@ std::string CommonPrefix(const std::vector<std::string>& words) {
     const auto [end, other] = std::mismatch(common.begin(), common.end(), word.begin(), word.end());
     common = common.substr(0, static_cast<size_t>(end - common.begin()));
   }
-  // Not in the middle of a character.
+  // Do not cut inside a character.
   while (!IsValidUtf8(common)) common.remove_suffix(1);
   return std::string(common);
 }
@@ -115,7 +114,7 @@ std::string ExpandHome(const std::string& path) {
 std::string NearestWord(std::string_view typed, const std::vector<std::string>& words) {
   if (typed.empty() || typed.size() > kMisspeltBytesMax) return "";
   std::string nearest;
-  // Of a short word, two letters are too much of it.
+  // In a short word, two different letters are too many.
   size_t distance_max = std::min(kMisspeltLettersMax, typed.size() / 2);
   for (const std::string& word : words) {
     if (word.starts_with(typed)) return word;

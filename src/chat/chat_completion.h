@@ -1,6 +1,6 @@
-// What Tab offers at the chat prompt: commands, their arguments, and the names of files.
+// Tab completion at the chat prompt: commands, their arguments, and file names.
 //
-// Reads directories for names of files, and nothing else.
+// Reads directories for file names, and nothing else.
 #pragma once
 
 #include <cstddef>
@@ -11,35 +11,35 @@
 
 namespace minisgl::chat {
 
-// What a command's argument names.
+// Kind of a command's argument.
 enum class ArgumentKind { kNone, kText, kFile, kTwoFiles, kBranch, kParameter, kCommand };
 
 struct Completion {
-  size_t begin = 0;                // where the word that is completed begins in the line
-  std::vector<std::string> words;  // what it may become, sorted
+  size_t begin = 0;                // start of the completed word in the line
+  std::vector<std::string> words;  // possible completions, sorted
 };
 
 struct CompletionWords {
-  std::vector<std::string> commands;  // without their "/"
+  std::vector<std::string> commands;  // without "/"
   std::function<ArgumentKind(std::string_view command)> argument;
   std::vector<std::string> branches;
   std::vector<std::string> parameters;
 };
 
-// `line` is what stands before the cursor. No words for a line that is no command.
+// Completes `line`, the text before the cursor. No words if it is not a command.
 Completion CompleteChatLine(std::string_view line, const CompletionWords& words);
 
-// What all of `words` begin with. REQUIRES at least one.
+// Returns the longest common prefix of `words`. REQUIRES at least one.
 std::string CommonPrefix(const std::vector<std::string>& words);
 
-// `words` in columns of a terminal of `columns`.
+// Formats `words` in columns for a terminal of `columns`.
 std::string InColumns(const std::vector<std::string>& words, size_t columns);
 
-// `path` with the home directory in place of a "~" that begins it.
+// Replaces "~" at the beginning of `path` by the home directory.
 std::string ExpandHome(const std::string& path);
 
-// The word of `words` that `typed` is most likely meant for: one that begins with it, or that
-// differs by two letters at most; "" where none is.
+// Returns the word of `words` that `typed` probably means: one that begins with it, or differs by
+// at most two letters; "" if there is none.
 std::string NearestWord(std::string_view typed, const std::vector<std::string>& words);
 
 }  // namespace minisgl::chat

@@ -22,10 +22,10 @@ namespace minisgl::chat {
 namespace {
 
 constexpr uint64_t kEditedBytesMax = uint64_t{16} << 20;
-// How soon the end of the editor is seen: its signal wakes nobody here.
+// Polling interval: the editor's exit does not wake this thread.
 constexpr int kEditorWait_ms = 20;
 
-// A file for the editor, which only its owner reads.
+// A temporary file, readable only by its owner.
 class TextFile {
  public:
   static Result<std::unique_ptr<TextFile>> Create(const std::string& text) {
@@ -64,14 +64,14 @@ std::string Editor() {
   return "vi";
 }
 
-// The exit status of waitpid, or -1 where it could not be started.
+// Returns the exit status from waitpid, or -1 if the editor could not be started.
 int RunEditor(const std::string& editor, const std::string& path, term::SignalWatch* signals) {
   std::string shell = "sh", option = "-c", command = editor + " \"$1\"", file = path;
   char* const argv[] = {shell.data(), option.data(), command.data(),
                         shell.data(), file.data(),   nullptr};
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
-  // An editor draws on the terminal, also where answers go to a file.
+  // The editor draws on the terminal even if answers go to a file.
   if (!term::IsTerminal(STDOUT_FILENO)) {
     posix_spawn_file_actions_adddup2(&actions, STDIN_FILENO, STDOUT_FILENO);
   }
@@ -88,7 +88,7 @@ int RunEditor(const std::string& editor, const std::string& path, term::SignalWa
     poll(nullptr, 0, kEditorWait_ms);
   }
   signals->Drain();
-  signals->TakeInterrupt();  // Ctrl-C was the editor's
+  signals->TakeInterrupt();  // discard a Ctrl-C meant for the editor
   return status;
 }
 
@@ -100,7 +100,7 @@ Result<std::string> EditText(const std::string& text, term::SignalWatch* signals
   const int status = RunEditor(editor, file->path(), signals);
   if (status == -1 || !WIFEXITED(status) || WEXITSTATUS(status) != 0) {
     return MakeStatus(StatusCode::kUnavailable,
-                      "the editor \"{}\" failed; set EDITOR to one that runs here",
+                      "the editor \"{}\" failed; set EDITOR to one that works here",
                       Visible(editor));
   }
   MINISGL_ASSIGN_OR_RETURN(std::string edited, ReadFile(file->path(), kEditedBytesMax));

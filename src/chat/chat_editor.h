@@ -1,4 +1,4 @@
-// A text in the person's own editor, as a file that is gone afterwards.
+// Edits a text with the user's editor, in a temporary file.
 #pragma once
 
 #include <string>
@@ -8,10 +8,10 @@
 
 namespace minisgl::chat {
 
-// Opens $VISUAL, else $EDITOR, else vi on `text`, waits for its end, and gives what was saved,
-// without line breaks at its end. A command of the shell, as other programs take these variables.
-// kUnavailable where the editor cannot be run or ends with a failure; kCannotCreate, kIoError of
-// the file. A signal that ends this program ends the editor too.
+// Opens `text` in $VISUAL, else $EDITOR, else vi, waits for the editor, and returns the saved text
+// without line breaks at its end. The variable is a shell command, as for other programs.
+// kUnavailable if the editor cannot be started or fails; kCannotCreate or kIoError for the file. A
+// signal that ends this program also ends the editor.
 Result<std::string> EditText(const std::string& text, term::SignalWatch* signals);
 
 }  // namespace minisgl::chat

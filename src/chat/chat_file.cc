@@ -21,23 +21,23 @@ namespace minisgl::chat {
 namespace {
 
 constexpr uint64_t kFileBytesMax = uint64_t{64} << 20;
-constexpr mode_t kSavedMode = 0600;  // of a new file: a conversation is its owner's, as the history
-// JSON values of a line or of the whole file: far more than a conversation has, and a bound on what
-// parsing may take, as a value of two bytes becomes one of forty.
+constexpr mode_t kSavedMode = 0600;  // of a new file: private, like the history
+// Limit on the JSON values of a line or of the whole file. It is far above any conversation and
+// bounds the memory of parsing, because a value of two bytes takes forty in memory.
 constexpr uint64_t kValuesMax = uint64_t{1} << 20;
-// As in the rows that run writes.
+// The same name as in the rows of `run`.
 constexpr const char* kReasoningField = "reasoning";
 constexpr std::array<std::string_view, 5> kRoles = {"system", "developer", "user", "assistant",
                                                     "tool"};
 
-// A text, or an array of parts that are texts, or of an answer's reasoning.
+// Reads a string, or an array of parts that are text or an answer's reasoning.
 Status ReadContent(const Json& content, SessionMessage* message) {
   if (content.is_string()) {
     message->content = content.as_string();
     return Status();
   }
   if (!content.is_array()) {
-    return BadInput("content is {}; it must be a string or an array of text parts",
+    return BadInput("content is {}, but must be a string or an array of text parts",
                     content.TypeName());
   }
   for (const Json& part : content.as_array()) {
@@ -46,21 +46,21 @@ Status ReadContent(const Json& content, SessionMessage* message) {
     const bool is_reasoning = kind == "thinking" && message->role == "assistant";
     const Json* words = part.Find(is_reasoning ? "thinking" : "text");
     if ((kind != "text" && !is_reasoning) || words == nullptr || !words->is_string()) {
-      return BadInput("a part of content is no text; this program reads text and no images");
+      return BadInput("a part of content is not text; this program reads only text, no images");
     }
     (is_reasoning ? message->reasoning : message->content) += words->as_string();
   }
   return Status();
 }
 
-// Under the first of its names that an answer has; null is none.
+// Takes the first of the possible names that is present and not null.
 Status ReadReasoning(const Json& json, SessionMessage* message) {
   if (message->role != "assistant") return Status();
   for (const char* name : {kReasoningField, "reasoning_content", "thinking"}) {
     const Json* reasoning = json.Find(name);
     if (reasoning == nullptr || reasoning->is_null()) continue;
     if (!reasoning->is_string()) {
-      return BadInput("{} is {}; it must be a string", name, reasoning->TypeName());
+      return BadInput("{} is {}, but must be a string", name, reasoning->TypeName());
     }
     message->reasoning = reasoning->as_string();
     return Status();
@@ -96,15 +96,15 @@ Status AddLine(std::string_view line, std::vector<SessionMessage>* messages) {
   MINISGL_ASSIGN_OR_RETURN(const Json json, ParseJson(line, {.values_max = kValuesMax}));
   const Json* list = json.Find("messages");
   if (list == nullptr) return AddMessage(json, messages);
-  if (!list->is_array()) return BadInput("messages is {}; it must be an array", list->TypeName());
+  if (!list->is_array()) return BadInput("messages is {}, but must be an array", list->TypeName());
   if (!messages->empty()) {
     return BadInput("a second conversation; keep one in a file to load it");
   }
   return AddAll(*list, messages);
 }
 
-// One value over several lines, as other programs write it: an array of messages, or an object with
-// one. Nothing where the text is no such value.
+// Parses one value over several lines, as other programs write it: an array of messages, or an
+// object with such an array. Returns nullopt if the text is not such a value.
 std::optional<Status> AddDocument(std::string_view text, std::vector<SessionMessage>* messages) {
   const Result<Json> json = ParseJson(text, {.values_max = kValuesMax});
   if (!json.ok()) return std::nullopt;
@@ -113,7 +113,7 @@ std::optional<Status> AddDocument(std::string_view text, std::vector<SessionMess
   return AddAll(*list, messages);
 }
 
-// To a device or a pipe, which is not replaced.
+// Writes to a device or a pipe, which cannot be replaced.
 Status WriteInPlace(const std::string& path, std::string_view text) {
   MINISGL_ASSIGN_OR_RETURN(const OpenedFile file, OpenToWrite(path, 0, kSavedMode));
   const bool written = WriteAll(file.fd, text);

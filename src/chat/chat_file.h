@@ -1,5 +1,5 @@
-// Conversations in files: JSON Lines, one {"role", "content"} a message; an answer whose reasoning
-// stands between control tokens has it apart, as "reasoning".
+// Conversations in files: JSON Lines, one {"role", "content"} for each message. Reasoning between
+// control tokens is stored separately, as "reasoning".
 #pragma once
 
 #include <string>
@@ -10,15 +10,14 @@
 
 namespace minisgl::chat {
 
-// Reads `path`: a message a line, or one value {"messages": [...]} (whose other fields do not
-// matter) or [...], on one line or on many. A content may be an array of text parts, and reasoning
-// may have any of the names that templates and services give it. kBadInput with the line of what is
-// wrong where there is one.
+// Reads `path`: a message on each line, or one value {"messages": [...]} (other fields are ignored)
+// or [...], on one or several lines. A content may be an array of text parts, and reasoning may
+// have any of the names that templates and services use. kBadInput with the line of the error, if
+// there is one.
 Result<std::vector<SessionMessage>> LoadConversation(const std::string& path);
 
-// Writes `messages` to `path`: into a new file that takes the place of the old one when it is whole
-// and on its disk. A file that holds something is replaced only where `overwrite` is set;
-// kCannotCreate otherwise.
+// Writes `messages` to `path`: to a new file, which replaces the old one after it is complete and
+// synced. A file that is not empty is replaced only if `overwrite`; otherwise kCannotCreate.
 Status SaveConversation(const std::string& path, const std::vector<SessionMessage>& messages,
                         bool overwrite);
 

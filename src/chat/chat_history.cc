@@ -22,8 +22,8 @@ namespace {
 constexpr uint64_t kHistoryBytesMax = uint64_t{16} << 20;
 constexpr mode_t kHistoryMode = 0600;
 
-// The history to append to, made where it is missing; -1 where it cannot be. Rights that others
-// have to an old file are taken from it. A FIFO would be waited for: it is opened without.
+// Opens the history for appending and creates it if necessary; -1 on failure. Removes permissions
+// that others have to an old file. O_NONBLOCK, because opening a FIFO would block.
 int OpenPrivate(const std::string& path) {
   const Result<OpenedFile> file = OpenToWrite(path, O_APPEND | O_NONBLOCK, kHistoryMode);
   if (!file.ok()) return -1;
@@ -43,7 +43,7 @@ std::string HistoryPath() {
   const char* none = std::getenv("MINISGL_NO_HISTORY");
   if (none != nullptr && *none != '\0') return "";
   const char* state = std::getenv("XDG_STATE_HOME");
-  // A relative path there is to be ignored, says the specification of those variables.
+  // The XDG specification requires that a relative path in the variable is ignored.
   if (state != nullptr && *state == '/') return std::string(state) + "/minisgl/history";
   const char* home = std::getenv("HOME");
   if (home == nullptr || *home == '\0') return "";
@@ -56,10 +56,10 @@ std::vector<std::string> HistoryFile::Load() {
   struct stat info {};
   if (stat(path_.c_str(), &info) != 0) return lines;
   if (!S_ISREG(info.st_mode)) {
-    // A link to /dev/null is how some say that they want none.
+    // Some users link the history to /dev/null to disable it: no warning then.
     if (!S_ISCHR(info.st_mode)) {
-      Log(LogLevel::kWarning,
-          fmt::format("{}: is no regular file; no history is read or kept", Visible(path_, 400)));
+      Log(LogLevel::kWarning, fmt::format("{}: is not a regular file; no history is read or kept",
+                                          Visible(path_, 400)));
     }
     path_.clear();
     return lines;

@@ -1,10 +1,9 @@
-// The lines that were typed at the chat prompt, kept in a file from one session to the next.
+// History of lines typed at the chat prompt, kept in a file across sessions.
 //
-// Plain lines, the oldest first, in a file that only its owner reads (an old file that others may
-// read is closed to them). What is no regular file is refused with a warning. Every line is
-// appended as it is typed, so that nothing is lost where the program is killed and sessions at the
-// same time do not undo each other. History is a comfort: what else fails is left out without a
-// word.
+// The file holds plain lines, oldest first, readable only by its owner (permissions of an old file
+// are restricted). A file that is not a regular file is refused with a warning. Each line is
+// appended when it is entered, so that nothing is lost if the program is killed, and concurrent
+// sessions do not overwrite each other. All other errors are ignored: the history is optional.
 #pragma once
 
 #include <string>
@@ -16,10 +15,10 @@ class HistoryFile {
  public:
   static constexpr size_t kLinesMax = 1000;
 
-  // "": nothing is kept.
+  // With "", no history is kept.
   explicit HistoryFile(std::string path) : path_(std::move(path)) {}
 
-  // The last kLinesMax lines; a file of more than twice as many is cut to those.
+  // Returns the last kLinesMax lines; a file with more than twice as many is shortened to these.
   std::vector<std::string> Load();
   // REQUIRES no line break in `line`.
   void Append(const std::string& line);

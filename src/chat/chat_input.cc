@@ -12,7 +12,7 @@ constexpr const char* kMorePrompt = "... ";
 
 using Kind = ChatInputLine::Kind;
 
-// What ends input other than a line.
+// Converts an outcome other than a line.
 ChatInputLine Ended(const ReadLineResult& result) {
   switch (result.outcome) {
     case LineOutcome::kInterrupted:
@@ -29,8 +29,8 @@ std::string_view TrimRight(std::string_view text) {
   return text.substr(0, end == std::string_view::npos ? 0 : end + 1);
 }
 
-// Adds lines to `text` until `ends` says that one was the last (and has cut what marked it). False
-// where input or the message ended otherwise; then *ended says how.
+// Appends lines to `text` until `ends` accepts one as the last (and cuts its mark). Returns false
+// if the input or the message ended in another way; then *ended tells how.
 template <typename Ends>
 bool ReadMore(PromptReader* reader, std::string* text, ChatInputLine* ended, Ends ends) {
   while (true) {
@@ -48,7 +48,7 @@ bool ReadMore(PromptReader* reader, std::string* text, ChatInputLine* ended, End
   }
 }
 
-// `text` ends with the mark that ends a block: cuts it.
+// If `text` ends with the mark that closes a block, cuts it and returns true.
 bool CutQuotes(std::string* text) {
   const std::string_view trimmed = TrimRight(*text);
   if (!trimmed.ends_with(kQuotes)) return false;
@@ -56,7 +56,7 @@ bool CutQuotes(std::string* text) {
   return true;
 }
 
-// `text` ends with the mark that it goes on: cuts it.
+// If `text` ends with the continuation mark, cuts it and returns true.
 bool CutBackslash(std::string* text) {
   if (!text->ends_with('\\')) return false;
   text->pop_back();
@@ -67,7 +67,7 @@ ChatInputLine ReadBlock(PromptReader* reader, std::string text) {
   text.erase(0, text.find(kQuotes) + kQuotes.size());
   ChatInputLine ended;
   if (!CutQuotes(&text) && !ReadMore(reader, &text, &ended, CutQuotes)) return ended;
-  // The marks may stand on lines of their own.
+  // The marks may be on separate lines.
   if (text.starts_with('\n')) text.erase(0, 1);
   if (text.ends_with('\n')) text.pop_back();
   return {Kind::kMessage, std::move(text)};

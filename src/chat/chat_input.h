@@ -1,10 +1,10 @@
-// What a person says at the chat prompt: a message, or a command.
+// Parses input at the chat prompt into messages and commands.
 //
-//   /name arguments    a command                      //text    a message that begins with "/"
-//   """ ... """        a message of several lines     text\     goes on with the next line
-// A pasted block that holds line breaks is a message as it stands. What comes through a pipe may be
-// text of unknown origin: there a line is a message, whatever it holds, unless commands are asked
-// for.
+// /name arguments    a command                      //text    a message that begins with "/"
+// """ ... """        a message of several lines     text\     continues on the next line
+//
+// A pasted block with line breaks is a message as it stands. Input from a pipe may be text of
+// unknown origin: there every line is a message, whatever it holds, unless commands are enabled.
 #pragma once
 
 #include <string>
@@ -16,15 +16,14 @@ namespace minisgl::chat {
 struct ChatInputLine {
   enum class Kind { kMessage, kCommand, kInterrupted, kEnd, kTerminated };
   Kind kind = Kind::kEnd;
-  std::string text;       // kCommand: without its "/"
-  bool was_empty = true;  // kInterrupted: nothing had been typed
+  std::string text;       // for kCommand: without its "/"
+  bool was_empty = true;  // for kInterrupted: nothing had been typed
 };
 
-// Reads one message or command; blank lines are passed over. What stands unfinished at the end of
-// input is a message.
+// Reads one message or command; skips blank lines. Unfinished input at the end is a message.
 ChatInputLine ReadChatInput(PromptReader* reader);
 
-// Reads one line as a message, byte for byte; blank lines are passed over.
+// Reads one line as a message, byte for byte; skips blank lines.
 ChatInputLine ReadChatMessage(PromptReader* reader);
 
 }  // namespace minisgl::chat

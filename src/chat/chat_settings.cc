@@ -1,4 +1,4 @@
-// One table of parameters serves setting, showing and the list of names.
+// A single table of parameters, used to set, show and list them.
 #include "chat/chat_settings.h"
 
 #include <fmt/core.h>
@@ -27,7 +27,7 @@ std::optional<Number> Parse(std::string_view text) {
 
 struct Parameter {
   std::string_view name;
-  // False where `value` is out of range.
+  // Returns false if `value` is out of range.
   std::function<bool(std::string_view value, ChatSettings*)> set;
   std::function<std::string(const ChatSettings&)> show;
   std::string_view range;

@@ -1,4 +1,4 @@
-// How the answers of a chat are sampled, by name: what /set changes and /params shows.
+// Sampling parameters of a chat by name, for /set and /params.
 #pragma once
 
 #include <cstdint>
@@ -14,26 +14,26 @@
 namespace minisgl::chat {
 
 struct ChatSettings {
-  SamplingParams sampling;  // without its seed, which each turn derives from `seed`
+  SamplingParams sampling;  // without a seed: each turn derives its own from `seed`
   uint64_t seed = 0;
-  int64_t max_tokens = -1;  // -1: to the end of the context
+  int64_t max_tokens = -1;  // -1 means up to the end of the context
   std::vector<std::string> stop;
   bool ignore_eos = false;
 };
 
-// What the command line says, else the model, else greedy. `drawn_seed` serves where no --seed was
-// given.
+// Takes values from the command line, else from the model, else greedy. `drawn_seed` is used if
+// there is no --seed.
 ChatSettings MakeChatSettings(const load::SamplingOptions& options,
                               const GenerationConfig& generation, uint64_t drawn_seed);
 
-// Sets `name` (with "-" or "_") to what `value` spells. kUsage naming the range, or the names there
-// are; then nothing has changed.
+// Sets `name` (with "-" or "_") to the parsed `value`. kUsage, with the range or the known names,
+// without any change.
 Status SetParameter(std::string_view name, std::string_view value, ChatSettings* settings);
 
-// The names that SetParameter knows.
+// Names that SetParameter accepts.
 std::vector<std::string> ParameterNames();
 
-// One "name value" a line, in a fixed order.
+// Returns one line "name value" for each parameter, in a fixed order.
 std::string ListParameters(const ChatSettings& settings);
 
 }  // namespace minisgl::chat

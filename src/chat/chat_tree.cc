@@ -11,17 +11,18 @@ namespace minisgl::chat {
 namespace {
 
 constexpr size_t kNameBytesMax = 40;
-// Of a message in a line of the tree; two of them, a number and a name fit 100 columns.
+// Length of a message in a line of the tree: two of them, a number and a name fit in 100 columns.
 constexpr size_t kShownBytesMax = 44;
-// Forks deeper than this are drawn at this depth: a line has an end.
+// Upper bound on the indentation, so that lines stay readable; deeper forks are drawn at this
+// depth.
 constexpr size_t kIndentMax = 12;
 
-// One turn of one or more branches. Node 0 stands before the first turn.
+// A turn, shared by one or more branches. Node 0 is the root, before the first turn.
 struct Node {
   std::string question, answer;
   int64_t number = 0;             // of the turn, from 1
-  std::vector<size_t> next;       // nodes that follow
-  std::vector<std::string> ends;  // branches that end here
+  std::vector<size_t> next;       // following nodes
+  std::vector<std::string> ends;  // branches that end at this node
 };
 
 std::string FirstLine(const std::string& text) {
@@ -30,7 +31,7 @@ std::string FirstLine(const std::string& text) {
   return Visible(std::string_view(text).substr(begin, end - begin), kShownBytesMax);
 }
 
-// The turns of a conversation as nodes without links; what stands before the first is no turn.
+// Returns the turns of a conversation as unlinked nodes; messages before the first are not turns.
 std::vector<Node> TurnsOf(const std::vector<SessionMessage>& messages) {
   std::vector<Node> turns;
   for (const SessionMessage& message : messages) {
@@ -106,7 +107,7 @@ bool IsBranchName(std::string_view name) {
   if (name.empty() || name.size() > kNameBytesMax || !IsValidUtf8(name)) return false;
   const auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
   if (std::all_of(name.begin(), name.end(), is_digit)) return false;
-  if (name.front() == '-') return false;  // an option
+  if (name.front() == '-') return false;  // would look like an option
   return std::all_of(name.begin(), name.end(), [&](char c) {
     const bool is_letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
     return is_letter || is_digit(c) || c == '-' || c == '_' || c == '.' ||
@@ -120,7 +121,8 @@ std::string DrawTree(const std::vector<NamedConversation>& branches, size_t curr
     size_t node, depth;
     bool begins_fork;
   };
-  std::vector<Step> steps = {{0, 0, false}};  // a stack: a conversation may be long
+  // a stack instead of recursion: a conversation may be long
+  std::vector<Step> steps = {{0, 0, false}};
   std::string text;
   while (!steps.empty()) {
     const Step step = steps.back();
@@ -130,7 +132,7 @@ std::string DrawTree(const std::vector<NamedConversation>& branches, size_t curr
       if (!text.empty()) text += '\n';
       text += DrawNode(node, step.depth, step.begins_fork);
     }
-    // What follows a fork, or an end of another branch, stands deeper.
+    // Indent what follows a fork, or the end of another branch.
     const bool forks = node.next.size() + (node.ends.empty() ? 0 : 1) > 1 && node.number > 0;
     for (auto next = node.next.rbegin(); next != node.next.rend(); ++next) {
       steps.push_back({*next, step.depth + (forks ? 1 : 0), forks});

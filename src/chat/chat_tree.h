@@ -1,8 +1,7 @@
-// The branches of a chat: conversations that begin alike, and how they are drawn as one tree.
+// Branches of a chat: conversations with a common beginning, and a drawing of them as a tree.
 //
-// A branch is its whole conversation; what branches share is found by comparing them. The prefix
-// cache does the same with their tokens, so going from one branch to another computes nothing
-// again. No state.
+// A branch is a complete conversation; common parts are found by comparing messages. The prefix
+// cache does the same with tokens, so that switching between branches recomputes nothing. No state.
 #pragma once
 
 #include <cstdint>
@@ -14,23 +13,23 @@
 
 namespace minisgl::chat {
 
-// What was said: the messages that the model is given, and the older turns that no longer fit.
+// A conversation: the messages given to the model, and the older turns that no longer fit.
 struct ChatTurns {
   std::vector<SessionMessage> messages, dropped;
 };
 
-// All of it in order: the messages before the first turn, the dropped turns, the others.
+// Returns all messages in order: those before the first turn, the dropped turns, the rest.
 std::vector<SessionMessage> WholeConversation(const ChatTurns& turns);
 
-// Messages of the user.
+// Number of messages of the user.
 int64_t CountTurns(const std::vector<SessionMessage>& messages);
 
-// The first `num_turns` turns and what stands before them.
+// Returns the messages before the first turn and the first `num_turns` turns.
 std::vector<SessionMessage> FirstTurns(const std::vector<SessionMessage>& messages,
                                        int64_t num_turns);
 
-// Letters, digits, "-", "_", ".", and what lies past ASCII; not a number alone (a turn is one), and
-// no more than 40 bytes.
+// True for letters, digits, "-", "_", "." and non-ASCII characters, at most 40 bytes; not for a
+// number alone, which means a turn.
 bool IsBranchName(std::string_view name);
 
 struct NamedConversation {
@@ -38,8 +37,8 @@ struct NamedConversation {
   std::vector<SessionMessage> messages;
 };
 
-// One line for each turn, what branches share once; a fork indents what follows it.
-// `current` is the branch that is marked as the one talked in. REQUIRES at least one branch.
+// Draws one line for each turn; turns shared by several branches appear once, and turns after a
+// fork are indented. `current` is marked. REQUIRES at least one branch.
 std::string DrawTree(const std::vector<NamedConversation>& branches, size_t current);
 
 }  // namespace minisgl::chat

@@ -9,20 +9,20 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// How soon a signal is seen while no token comes.
+// Upper bound on the delay of a signal while no token arrives.
 constexpr std::chrono::milliseconds kSignalWait{30};
 
 double SecondsSince(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
-// The answers of one turn as their events come, and how far each has been told.
+// Collects the events of one turn and tracks what was passed to the listener.
 class Turn {
  public:
   Turn(size_t count, const AnswerListener& listener)
       : listener_(listener), answers_(count), done_(count), begin_(Clock::now()) {}
 
-  // False once the listener wants no more.
+  // Returns false if the listener wants to stop.
   bool Take(Event event) {
     ChatAnswer& answer = answers_[event.tag];
     if (answer.token_ids.empty() && !event.token_ids.empty()) {
@@ -62,8 +62,8 @@ class Turn {
   std::vector<ChatAnswer> answers_;
   std::vector<bool> done_;
   const Clock::time_point begin_;
-  size_t told_ = 0;        // answers that were told whole
-  size_t told_bytes_ = 0;  // of the one after them
+  size_t told_ = 0;        // answers passed completely
+  size_t told_bytes_ = 0;  // bytes passed of the next answer
   bool shows_ = true;
 };
 
@@ -88,7 +88,7 @@ std::vector<ChatAnswer> RunTurn(Runtime* runtime, std::vector<Prompt> prompts,
     listener.wait();
   }
   signals->Drain();
-  signals->TakeInterrupt();  // one that came too late to stop anything
+  signals->TakeInterrupt();  // discard an interrupt that came too late to stop anything
   return turn.TakeAnswers();
 }
 

@@ -1,4 +1,4 @@
-// The answers to one message: asked for together, shown as they come, stopped by Ctrl-C.
+// Answers to one message: submitted together, shown while they are generated, stopped by Ctrl-C.
 #pragma once
 
 #include <cstdint>
@@ -13,30 +13,30 @@
 namespace minisgl::chat {
 
 struct ChatAnswer {
-  std::string text;                // as the model gave it
-  std::vector<TokenId> token_ids;  // end token included
+  std::string text;                // as generated
+  std::vector<TokenId> token_ids;  // including the end token
   FinishReason finish_reason = FinishReason::kStop;
   Usage usage;
-  std::string error_code, error_message;  // kError
-  bool interrupted = false;               // by Ctrl-C or a signal that ends the program
+  std::string error_code, error_message;  // for kError
+  bool interrupted = false;               // by Ctrl-C or a terminating signal
   bool max_tokens_lowered = false;
-  double first_token_s = 0;  // from asking to the first token
+  double first_token_s = 0;  // time from submission to the first token
   double total_s = 0;
 };
 
-// Who is told of answers, one after another: all of answer 0 before any of answer 1.
+// Receives the answers one after another: all of answer 0 before any of answer 1.
 struct AnswerListener {
-  // More text; false aborts all.
+  // More text; returning false aborts all answers.
   std::function<bool(size_t answer, std::string_view text)> text;
-  // It is whole. Comes once for each answer.
+  // The answer is complete. Called once for each answer.
   std::function<void(size_t answer, const ChatAnswer& whole)> end;
-  // Comes many times a second until all are whole.
+  // Called many times a second until all answers are complete.
   std::function<void()> wait;
 };
 
-// Asks `runtime` all `prompts` at once and tells `listener` as answers come; what comes of a later
-// answer waits until those before it are whole. Returns after the last event. A signal, or
-// `listener` giving false, aborts them.
+// Submits all `prompts` at once and passes the answers to `listener`; text of a later answer is
+// held until the earlier ones are complete. Returns after the last event. A signal, or false from
+// `listener`, aborts all answers.
 std::vector<ChatAnswer> RunTurn(Runtime* runtime, std::vector<Prompt> prompts,
                                 term::SignalWatch* signals, const AnswerListener& listener);
 

@@ -1,8 +1,8 @@
-// Two readers: lines as they come (LinesReader), and libedit (EditingReader).
+// Two readers: LinesReader for plain lines, EditingReader with libedit.
 //
-// libedit asks for characters through a function of ours, which waits for input and signals
-// together and knows a bracketed paste. A paste that does not fit on a line stands there as a label
-// and is put in its place at the end.
+// libedit gets characters from a function of this file, which waits for input and signals together
+// and recognizes a bracketed paste. A paste that does not fit on a line is represented by a label
+// and inserted when the line is finished.
 #include "chat/line_editor.h"
 
 #include <fcntl.h>
@@ -38,14 +38,14 @@ constexpr std::string_view kPasteOn = "\x1b[?2004h", kPasteOff = "\x1b[?2004l";
 constexpr std::string_view kPasteBegin = "\x1b[200~", kPasteEnd = "\x1b[201~";
 constexpr char kEscape = '\x1b';
 constexpr size_t kKeyBytesMax = 32;
-constexpr int kEscapeWait_ms = 50;  // the bytes of a key come together; a person's ESC stands alone
-constexpr size_t kPasteInLineMax = 1024;  // bytes of a paste that are edited as if typed
+constexpr int kEscapeWait_ms = 50;  // the bytes of a key arrive together; a typed ESC arrives alone
+constexpr size_t kPasteInLineMax = 1024;  // a longer paste is represented by a label
 
-constexpr wchar_t kRubout = 0x7F;  // the key that takes back the character before the cursor
-// How often the status before the prompt is looked at while nothing is typed.
+constexpr wchar_t kRubout = 0x7F;  // the key that deletes the character before the cursor
+// Interval at which the status before the prompt is refreshed while nothing is typed.
 constexpr int kStatusWait_ms = 500;
 
-// A pipe, a file, or a terminal that cannot move its cursor.
+// Reader for a pipe, a file, or a terminal that cannot move its cursor.
 class LinesReader : public PromptReader {
  public:
   explicit LinesReader(term::SignalWatch* signals) : source_(signals) {}
@@ -93,11 +93,11 @@ class LinesReader : public PromptReader {
   term::ByteSource source_;
 };
 
-// The sequences of keys that libedit is given.
+// Key sequences that are passed to libedit.
 constexpr std::string_view kKeys[] = {
     "\x1b[A",    "\x1b[B",    "\x1b[C",    "\x1b[D",    "\x1b[H",  "\x1b[F",  // arrows, Home, End
     "\x1b[1~",   "\x1b[3~",   "\x1b[4~",   "\x1b[7~",   "\x1b[8~",            // Home, Delete, End
-    "\x1b[1;5C", "\x1b[1;5D", "\x1b[1;3C", "\x1b[1;3D",                       // by words
+    "\x1b[1;5C", "\x1b[1;5D", "\x1b[1;3C", "\x1b[1;3D",                       // by word
 };
 bool IsKnownKey(std::string_view bytes) {
   return std::find(std::begin(kKeys), std::end(kKeys), bytes) != std::end(kKeys);
@@ -107,8 +107,7 @@ class EditingReader : public PromptReader {
  public:
   EditingReader(term::SignalWatch* signals, const std::string& history_path)
       : signals_(*signals), source_(signals, term::InterruptByte()), history_file_(history_path) {
-    // libedit turns its wide characters to bytes by the locale; the program's text is UTF-8 in
-    // every locale.
+    // libedit converts its wide characters by the locale, but the program's text is always UTF-8.
     std::setlocale(LC_CTYPE, "");
     if (std::string_view(nl_langinfo(CODESET)) != "UTF-8") std::setlocale(LC_CTYPE, "C.UTF-8");
     out_ = term::IsTerminal(STDOUT_FILENO) ? stdout : stderr;
@@ -126,8 +125,9 @@ class EditingReader : public PromptReader {
     el_set(edit_, EL_PROMPT_ESC, &EditingReader::Prompt, '\1');
     el_set(edit_, EL_HIST, history, history_);
     el_set(edit_, EL_GETCFN, &EditingReader::GetCharacter);
-    // What a terminal inserts and deletes by itself, libedit counts in characters and not in
-    // columns: wide ones would be lost. Without, it writes the rest of the line again.
+    // Disables insertion and deletion by the terminal: libedit counts characters instead of columns
+    // there, so that wide characters would be garbled. Without it, libedit rewrites the rest of the
+    // line.
     for (const char* capability : {"ic", "im", "ei", "IC", "dc", "dm", "ed", "DC"}) {
       el_set(edit_, EL_SETTC, capability, "", nullptr);
     }
@@ -138,7 +138,7 @@ class EditingReader : public PromptReader {
     for (const char* key : {"\\e[1;5D", "\\e[1;3D"}) {
       el_set(edit_, EL_BIND, key, "ed-prev-word", nullptr);
     }
-    // (The narrow form of this call copies both texts and never frees them.)
+    // (The narrow variant of this call copies both texts and never frees them.)
     el_wset(edit_, EL_ADDFN, L"complete", L"Complete what stands before the cursor",
             &EditingReader::Complete);
     el_set(edit_, EL_BIND, "^I", "complete", nullptr);
@@ -157,7 +157,7 @@ class EditingReader : public PromptReader {
     outcome_ = term::ByteOutcome::kByte;
     el_resize(edit_);
     signals_.WatchStops();
-    TakeTerminal();  // before the prompt shows, so that no key meets a cooked terminal
+    TakeTerminal();  // before the prompt is shown, so that no key is read in cooked mode
     int length = 0;
     const char* line = el_gets(edit_, &length);
     if (bold_prompt_) Write(kPlain);
@@ -176,19 +176,19 @@ class EditingReader : public PromptReader {
     std::string text(line, static_cast<size_t>(length));
     while (text.ends_with('\n') || text.ends_with('\r')) text.pop_back();
     Remember(text);
-    if (source_.TakeInterruptAhead()) raise(SIGINT);  // meant for what this line begins
+    if (source_.TakeInterruptAhead()) raise(SIGINT);  // the interrupt was meant for this line
     return {LineOutcome::kLine, ReplaceInvalidUtf8(ExpandPastes(text))};
   }
 
  private:
-  // libedit sends an invisible sequence with the character after it, and not at all where there is
-  // none: the last character, a space, carries what ends the bold ones.
+  // libedit sends an invisible sequence together with the following character, and not at all if
+  // there is none. So the last character, a space, carries the sequence that ends bold.
   static std::string BoldPrompt(const std::string& prompt) {
     const size_t last = prompt.size() - 1;
     return fmt::format("\1{}\1{}\1{}\1{}", kBold, prompt.substr(0, last), kPlain,
                        prompt.substr(last));
   }
-  // Whether it is another than before.
+  // Returns true if the prompt changed.
   bool SetPrompt() {
     std::string plain = WithStatus(bare_prompt_);
     if (plain == plain_prompt_) return false;
@@ -212,16 +212,16 @@ class EditingReader : public PromptReader {
     std::fflush(out_);
   }
 
-  // Keys come one by one, and a paste is marked.
+  // Switches to raw mode, and to marked (bracketed) pastes.
   void TakeTerminal() {
     el_set(edit_, EL_PREP_TERM, 1);
-    // The interrupt key's byte and not its signal: with a signal the terminal throws away what was
-    // typed and not read yet, and a line that the key clears would be taken for an empty one.
+    // Read the interrupt key as a byte instead of a signal: with a signal, the terminal discards
+    // typed input that was not read yet, and a line that the key should clear would look empty.
     el_set(edit_, EL_SETTY, "-d", "intr=", nullptr);
     Write(kPasteOn);
   }
 
-  // 1 and a character, 0 at the end, -1 where a signal ends the line.
+  // Returns 1 and a character, 0 at the end of input, -1 if a signal ends the line.
   int NextCharacter(wchar_t* character) {
     while (characters_.empty()) {
       char byte = 0;
@@ -241,7 +241,7 @@ class EditingReader : public PromptReader {
         was_empty_ = info->lastchar == info->buffer;
         return outcome == term::ByteOutcome::kEnd ? 0 : -1;
       }
-      // A Ctrl-D typed while an answer was shown: the terminal's line discipline kept it as NUL.
+      // The terminal stored a Ctrl-D typed during an answer as NUL.
       if (byte == '\0') byte = '\x04';
       if (byte == kEscape) {
         Escape();
@@ -254,11 +254,11 @@ class EditingReader : public PromptReader {
     return 1;
   }
 
-  // Tab: completes as far as all that is offered agrees, and lists it where that is no further.
+  // Tab: completes up to the common prefix of all candidates, and lists them if that adds nothing.
   unsigned char CompleteWord() {
     const LineInfo* info = el_line(edit_);
     const std::string_view line(info->buffer, static_cast<size_t>(info->cursor - info->buffer));
-    if (!line.starts_with('/')) {  // a message may hold tabs
+    if (!line.starts_with('/')) {  // in a message, tabs are text
       el_insertstr(edit_, "\t");
       return CC_REFRESH;
     }
@@ -279,22 +279,23 @@ class EditingReader : public PromptReader {
   }
 
   struct Place {
-    size_t row = 0;  // counted from the prompt's
+    size_t row = 0;  // relative to the row of the prompt
     int column = 0;
   };
-  // Where the character at `end` of the edited line stands if lines have `columns`.
+  // Returns the position of the character at `end` of the edited line, if the terminal has
+  // `columns`.
   Place PlaceOf(const wchar_t* end, int columns) const {
     constexpr int kTabStop = 8;
     Place place;
     const auto advance = [&](wchar_t character) {
-      if (character == L'\n') {  // before what a search of the history asks for
+      if (character == L'\n') {  // may come from the prompt of a history search
         place = {place.row + 1, 0};
         return;
       }
       int width = std::max(wcwidth(character), 0);
-      if (character < 0x20 || character == kRubout) width = 2;  // as ^X
+      if (character < 0x20 || character == kRubout) width = 2;  // shown as ^X
       if (character == L'\t') width = kTabStop - place.column % kTabStop;
-      if (place.column + width > columns) {  // a wide character is not cut
+      if (place.column + width > columns) {  // a wide character moves to the next row as a whole
         ++place.row;
         place.column = 0;
       }
@@ -310,31 +311,31 @@ class EditingReader : public PromptReader {
   }
   size_t RowOfCursor(int columns) const { return PlaceOf(el_wline(edit_)->cursor, columns).row; }
 
-  // How long libedit takes the terminal's lines to be.
+  // Number of columns that libedit assumes.
   int Columns() const {
     int columns = 0;
     el_get(edit_, EL_GETTC, "co", &columns, nullptr);
     return std::max(columns, 1);
   }
 
-  // Clears what the prompt and the line take, where the cursor stands `rows` below the prompt, and
-  // leaves the cursor at its beginning. It is not shown before what is written next.
+  // Clears the rows of the prompt and the line, if the cursor is `rows` below the prompt, and
+  // leaves the cursor at their beginning. Becomes visible with the next output.
   void ClearLine(size_t rows) {
     if (rows > 0) std::fputs(fmt::format("\x1b[{}A", rows).c_str(), out_);
     std::fputs("\r\x1b[J", out_);
   }
 
-  // The status that there is now takes the place of the one before it. libedit writes a line anew
-  // from where it takes an empty one to begin: there the cursor must stand.
+  // Replaces the status by the current one. libedit redraws a line from where it assumes an empty
+  // line to begin, so the cursor must be there.
   void FollowStatus() {
-    const size_t rows = RowOfCursor(Columns());  // below the prompt that is shown
+    const size_t rows = RowOfCursor(Columns());  // below the prompt as shown
     if (!SetPrompt()) return;
     ClearLine(rows);
     el_set(edit_, EL_REFRESH);
   }
 
-  // Terminals lay out their lines anew for another width, and libedit does not know: the rows that
-  // the line takes by then are cleared.
+  // Terminals wrap lines again when their width changes, but libedit does not know: clear the rows
+  // that the line occupies after that.
   void FollowResize() {
     winsize size{};
     const bool known = ioctl(fileno(out_), TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
@@ -343,14 +344,14 @@ class EditingReader : public PromptReader {
     el_set(edit_, EL_REFRESH);
   }
 
-  // False where `outcome` is no stop and no end of one.
+  // Returns false if `outcome` is neither a stop nor a continuation.
   bool FollowStop(term::ByteOutcome outcome) {
     if (outcome == term::ByteOutcome::kStopped) Stop();
     if (outcome == term::ByteOutcome::kContinued) ShowAgain();
     return outcome == term::ByteOutcome::kStopped || outcome == term::ByteOutcome::kContinued;
   }
 
-  // Stops the process, the terminal as it was before the prompt, and the cursor behind the line.
+  // Stops the process, after restoring the terminal and moving the cursor behind the line.
   void Stop() {
     const LineInfoW* info = el_wline(edit_);
     const int columns = Columns();
@@ -366,9 +367,10 @@ class EditingReader : public PromptReader {
     ShowAgain();
   }
 
-  // After a stop the terminal may be set otherwise, and another program has written to it.
+  // Redraws after a stop: the terminal's modes may have changed, and another program has written to
+  // it.
   void ShowAgain() {
-    el_set(edit_, EL_PREP_TERM, 0);  // else libedit takes it to be set
+    el_set(edit_, EL_PREP_TERM, 0);  // otherwise libedit assumes it is already set
     TakeTerminal();
     el_resize(edit_);
     SetPrompt();
@@ -376,14 +378,14 @@ class EditingReader : public PromptReader {
     el_set(edit_, EL_REFRESH);
   }
 
-  // A byte that belongs to the one before it, and so comes at once.
+  // Reads a byte that belongs to the previous one, and so arrives immediately.
   bool NextSoon(char* byte) {
     const term::ByteOutcome outcome = source_.Next(byte, kEscapeWait_ms);
     if (outcome != term::ByteOutcome::kByte) source_.Hold(outcome);
     return outcome == term::ByteOutcome::kByte;
   }
 
-  // One character, whose first byte was read; bytes that are none are U+FFFD.
+  // Decodes one character, whose first byte was read; invalid bytes become U+FFFD.
   void Character(char first) {
     std::string bytes(1, first);
     while (IsIncompleteUtf8(bytes)) {
@@ -400,8 +402,8 @@ class EditingReader : public PromptReader {
     if (bytes.size() > 1) ComposeWithLast();
   }
 
-  // A letter and the accent typed after it become one character where there is one: libedit gives
-  // an accent alone a place on the screen, which a terminal does not.
+  // Combines a letter and the accent typed after it into one character, if that exists: libedit
+  // reserves a column for a combining accent, but terminals do not.
   void ComposeWithLast() {
     const LineInfoW* info = el_wline(edit_);
     if (characters_.size() != 1 || info->cursor == info->buffer) return;
@@ -415,7 +417,7 @@ class EditingReader : public PromptReader {
     characters_ = {kRubout, static_cast<wchar_t>(pair[0])};
   }
 
-  // A key's sequence, or the beginning of a paste.
+  // Handles the sequence of a key, or the start of a paste.
   void Escape() {
     std::string bytes(1, kEscape);
     char byte = 0;
@@ -425,19 +427,20 @@ class EditingReader : public PromptReader {
       return Type(bytes);
     }
     bytes += byte;
-    // What ends such a sequence is the first byte from '@' to '~' (ECMA-48).
+    // The final byte of such a sequence is in the range '@' to '~' (ECMA-48).
     for (bool ended = false; !ended && bytes.size() < kKeyBytesMax;) {
       if (!NextSoon(&byte)) return Type(bytes);
-      if (byte < ' ' || byte > '~') {  // none of it
+      if (byte < ' ' || byte > '~') {  // not part of a sequence
         source_.PutBack(std::string_view(&byte, 1));
         return;
       }
       bytes += byte;
-      ended = byte >= '@' && bytes != "\x1b[[";  // (the console's function keys)
+      // (except in the function keys of the Linux console)
+      ended = byte >= '@' && bytes != "\x1b[[";
     }
     if (bytes == kPasteBegin) return Paste();
-    // libedit drops the beginning of a sequence that it does not know and types the rest. So does
-    // the mark that ends a paste where the text pasted holds that mark itself.
+    // Drop unknown sequences as a whole: libedit would drop their beginning and type the rest. This
+    // also drops an end-of-paste mark that occurs inside the pasted text.
     if (IsKnownKey(bytes)) Type(bytes);
   }
 
@@ -453,7 +456,7 @@ class EditingReader : public PromptReader {
         source_.Hold(outcome);
         return;
       }
-      // A terminal sends its Enter key's byte for a line break.
+      // A terminal sends the byte of the Enter key for a line break.
       if (byte == '\n' && text.ends_with('\r')) continue;
       text += byte;
     }
@@ -466,9 +469,9 @@ class EditingReader : public PromptReader {
       if (byte == '\n') ++num_lines;
       if (static_cast<unsigned char>(byte) < 0x20 || byte == 0x7F) plain = false;
     }
-    if (text.ends_with('\n')) --num_lines;  // it ends the last one
+    if (text.ends_with('\n')) --num_lines;  // no line follows it
     const std::string typed = ReplaceInvalidUtf8(text);
-    // A paste with controls of display, which the line would show, stands there as a label too.
+    // A paste with display controls, which the line would show, also becomes a label.
     if (plain && Visible(typed, typed.size() + 1) == typed) {
       Type(typed);
       return;
@@ -492,9 +495,10 @@ class EditingReader : public PromptReader {
     }
   }
 
-  // Labels are those of the line as it was edited: what a paste says is never taken for one.
+  // Replaces labels by their pastes. Positions refer to the line as it was edited, so that pasted
+  // text is never taken for a label.
   std::string ExpandPastes(const std::string& line) const {
-    std::map<size_t, size_t> places;  // of a label in the line: which paste it stands for
+    std::map<size_t, size_t> places;  // position of a label in the line -> index of the paste
     for (size_t i = 0; i < pastes_.size(); ++i) {
       const size_t at = line.find(pastes_[i].first);
       if (at != std::string::npos) places.emplace(at, i);
@@ -508,7 +512,7 @@ class EditingReader : public PromptReader {
     return text + line.substr(copied);
   }
 
-  // A line that stood for pasted text is not worth recalling: the text is gone.
+  // A line with labels is not kept in the history: the pasted text is gone.
   void Remember(const std::string& line) {
     if (line.find_first_not_of(" \t") == std::string::npos || !pastes_.empty()) return;
     HistEvent event;
@@ -521,14 +525,14 @@ class EditingReader : public PromptReader {
   HistoryFile history_file_;
   FILE* out_ = nullptr;
   bool bold_prompt_ = false;
-  bool has_status_ = false;  // it may change, but comes only between lines
+  bool has_status_ = false;  // changes only between lines
   History* history_ = nullptr;
   EditLine* edit_ = nullptr;
-  std::string bare_prompt_;                                  // without status and looks
-  std::string plain_prompt_;                                 // with its status
-  std::string prompt_;                                       // as libedit is given it
-  std::deque<wchar_t> characters_;                           // read and not yet given to libedit
-  std::vector<std::pair<std::string, std::string>> pastes_;  // label, text
+  std::string bare_prompt_;                                  // without status and formatting
+  std::string plain_prompt_;                                 // with the status
+  std::string prompt_;                                       // as passed to libedit
+  std::deque<wchar_t> characters_;                           // read, not yet passed to libedit
+  std::vector<std::pair<std::string, std::string>> pastes_;  // (label, text)
   term::ByteOutcome outcome_ = term::ByteOutcome::kByte;
   bool was_empty_ = true;
 };

@@ -1,8 +1,8 @@
-// Lines from a person or a pipe.
+// Reads lines from a terminal or a pipe.
 //
-// On a capable terminal: editing with history, kept in a file, completion, and a pasted block as
-// one line with line breaks in it. Elsewhere: lines as they come. Both wake up for signals. Used by
-// one thread.
+// On a capable terminal: editing with completion and a history that is kept in a file; a pasted
+// block is one line with embedded line breaks. Elsewhere: plain lines. Both are interrupted by
+// signals. Used by one thread.
 #pragma once
 
 #include <functional>
@@ -17,30 +17,30 @@ namespace minisgl::chat {
 
 enum class LineOutcome {
   kLine,
-  kInterrupted,  // Ctrl-C; the line is dropped
-  kEnd,          // end of input, Ctrl-D
-  kTerminated,   // SignalWatch::Terminated() says by what
+  kInterrupted,  // Ctrl-C; the line is discarded
+  kEnd,          // end of input, or Ctrl-D
+  kTerminated,   // see SignalWatch::Terminated()
 };
 
 struct ReadLineResult {
   LineOutcome outcome = LineOutcome::kEnd;
-  std::string text;       // kLine: without its line break; valid UTF-8
-  bool was_empty = true;  // kInterrupted: nothing had been typed
+  std::string text;       // for kLine: without its line break; valid UTF-8
+  bool was_empty = true;  // for kInterrupted: nothing had been typed
 };
 
 class PromptReader {
  public:
   virtual ~PromptReader() = default;
-  // REQUIRES no outcome kEnd before.
+  // REQUIRES that no earlier outcome was kEnd.
   virtual ReadLineResult ReadLine(const std::string& prompt) = 0;
-  // What Tab offers for what stands before the cursor.
+  // Returns the completions that Tab offers for the text before the cursor.
   using Completer = std::function<Completion(std::string_view line)>;
   void set_completer(Completer completer) { completer_ = std::move(completer); }
-  // What stands before the prompt, "" for nothing; asked again while a line is typed, so that what
-  // changes is seen.
+  // Returns a status shown before the prompt, "" for none; called repeatedly while a line is
+  // edited, so that changes are shown.
   using StatusText = std::function<std::string()>;
   void set_status(StatusText status) { status_ = std::move(status); }
-  // Whether a line so far held bytes that are no UTF-8; they are U+FFFD in its text.
+  // True if any line so far contained bytes that are not UTF-8; they were replaced by U+FFFD.
   bool replaced_bytes() const { return replaced_bytes_; }
 
  protected:
@@ -54,13 +54,13 @@ class PromptReader {
   StatusText status_;
 };
 
-// Where typed lines are kept: $XDG_STATE_HOME/minisgl/history, or ~/.local/state/...; "" where
-// there is no home, or $MINISGL_NO_HISTORY asks for none.
+// Returns the history file: $XDG_STATE_HOME/minisgl/history, or ~/.local/state/...; "" if there is
+// no home directory or $MINISGL_NO_HISTORY is set.
 std::string HistoryPath();
 
-// Reads standard input. `signals` outlives the reader. A prompt is shown where standard input is a
-// terminal, on standard output, or on standard error where that is no terminal. "" for
-// `history_path`: none is kept.
+// Reads standard input. `signals` must outlive the reader. If standard input is a terminal, the
+// prompt is shown on standard output if that is a terminal, else on standard error. `history_path`
+// "": no history.
 std::unique_ptr<PromptReader> MakePromptReader(term::SignalWatch* signals,
                                                const std::string& history_path);
 

@@ -1,4 +1,5 @@
-// minisgl bench: measures the program on this machine, each figure beside what the machine allows.
+// minisgl bench: measures the program on this machine and compares each figure to the machine's
+// limit.
 #include <iterator>
 #include <memory>
 #include <string>
@@ -13,7 +14,7 @@
 namespace minisgl::cli {
 namespace {
 
-// Where all benchmarks keep what was parsed.
+// Parsed options of all benchmarks.
 struct BenchCommand {
   bench::BenchOptions options;
   bench::ThroughputOptions throughput;
@@ -103,7 +104,7 @@ Result<int> Run(const Benchmark& benchmark, const BenchCommand& command) {
 CommandBody AddBenchCommand(load::OptionTable* app) {
   const auto commands =
       std::make_shared<std::vector<std::pair<const load::OptionTable*, BenchCommand>>>();
-  commands->reserve(std::size(kBenchmarks));  // options point into it
+  commands->reserve(std::size(kBenchmarks));  // no reallocation: options point into it
   for (const Benchmark& benchmark : kBenchmarks) {
     load::OptionTable* sub = app->AddSubcommand(benchmark.name, benchmark.help);
     BenchCommand& command = commands->emplace_back(sub, BenchCommand()).second;

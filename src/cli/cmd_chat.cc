@@ -38,7 +38,7 @@ CommandBody AddChatCommand(load::OptionTable* app) {
   return [options] {
     term::InstallNotes({options->model.quiet, options->model.verbose});
     if (options->sampling.logprobs) {
-      return term::Fail(UsageError("--logprobs has no place in a chat; use minisgl run --json"));
+      return term::Fail(UsageError("--logprobs cannot be used in a chat; use minisgl run --json"));
     }
     if (const Status status = load::CheckSamplingOptions(options->sampling); !status.ok()) {
       return term::Fail(status);

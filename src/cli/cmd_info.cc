@@ -1,5 +1,5 @@
-// minisgl info: what a model directory holds, where it would run, and where the memory would go.
-// Reads headers only.
+// minisgl info: shows what a model directory contains, on which device it would run, and how memory
+// would be used. Reads only headers.
 #include <fmt/core.h>
 #include <unistd.h>
 
@@ -29,7 +29,7 @@ namespace {
 
 struct InfoOptions {
   load::ModelOptions model;
-  std::string shape;  // a config.json; "": none
+  std::string shape;  // a config.json; "" means none
   load::EngineOptions engine;
 };
 
@@ -60,7 +60,7 @@ int64_t CountParameters(const Checkpoint& checkpoint) {
   return count;
 }
 
-// Which layers see how many of the keys before them.
+// Describes how many layers have which attention window.
 void DescribeWindows(const ModelConfig& config, std::string* out) {
   std::map<int32_t, int> counts;
   for (const LayerConfig& layer : config.layers) ++counts[layer.sliding_window];
@@ -190,7 +190,7 @@ void DescribePlan(const load::ModelFacts& facts, const load::EngineOptions& opti
            out);
 }
 
-// A configuration alone: what the weights would be, and where the memory would go.
+// Describes a configuration without weights: their size, and how memory would be used.
 Status DescribeShape(const InfoOptions& options, std::string* out) {
   MINISGL_ASSIGN_OR_RETURN(ModelConfig config, LoadModelConfigFile(options.shape));
   MINISGL_ASSIGN_OR_RETURN(const auto required, RequiredTensors(config));
@@ -211,7 +211,7 @@ Status DescribeShape(const InfoOptions& options, std::string* out) {
   return Status();
 }
 
-// What is known before an error stands in `out`.
+// On error, `out` holds what is known so far.
 Status Describe(const InfoOptions& options, std::string* out) {
   MINISGL_RETURN_IF_ERROR(load::CheckDeviceUsable(options.engine.device));
   if (!options.shape.empty()) return DescribeShape(options, out);

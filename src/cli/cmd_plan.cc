@@ -1,5 +1,5 @@
-// minisgl plan: what running a prompt file would take: tokens, shared prefixes, memory, how many
-// run at once, and with the figures of an earlier run the time. Reads headers of the model, no
+// minisgl plan: estimates what running a prompt file takes: tokens, shared prefixes, memory,
+// concurrency, and, given the figures of an earlier run, time. Reads only headers of the model, no
 // weights.
 #include <fmt/core.h>
 
@@ -36,7 +36,7 @@ struct PlanOptions {
   load::EngineOptions engine;
   load::SamplingOptions sampling;
   std::string file;
-  std::string from;  // "": no earlier run
+  std::string from;  // "" means no earlier run
   bool json = false;
   bool lenient = false;
   bool raw = false;
@@ -45,13 +45,13 @@ struct PlanOptions {
   std::string on_overflow = "error";  // or "truncate-left"
 };
 
-// What a plan is made of, beside its numbers.
+// Inputs of a plan besides its numbers.
 struct Subject {
-  std::string file;  // as messages name it
+  std::string file;  // name for messages
   load::ModelFacts facts;
   bool keeps_prefixes = true;
   std::optional<report::RunSpeed> speed;
-  std::string first_bad;  // "FILE:LINE: code: what"
+  std::string first_bad;  // "FILE:LINE: code: message"
   int64_t raw_prompts = 0;
 };
 
@@ -78,11 +78,11 @@ double Percent(int64_t part, int64_t whole) {
   return whole > 0 ? 100 * static_cast<double>(part) / static_cast<double>(whole) : 0;
 }
 
-// Why the figure of shared tokens may be off; "" where it is not.
+// Explains why the number of shared tokens may be inexact; "" if it is exact.
 std::string Doubt(const report::RunPlan& plan, const Subject& subject) {
   if (!subject.keeps_prefixes) return "--cache naive keeps no prefix";
   if (subject.facts.plan.limits.num_window_pages > 0) {
-    return "at most: layers with a window let old pages go";
+    return "at most: layers with a window free old pages";
   }
   if (!plan.fits()) {
     return fmt::format("the pool is too small for all: down to {:.1f} %, as rows are ordered",
@@ -198,7 +198,7 @@ Json PlanJson(const report::RunPlan& plan, const Subject& subject) {
   return json;
 }
 
-// A line on the terminal while a long file is read.
+// Progress line on the terminal while a long file is read.
 class ReadingLine {
  public:
   explicit ReadingLine(bool enabled) : enabled_(enabled && term::StderrIsTerminal()) {}
@@ -251,7 +251,7 @@ Result<int> Plan(const PlanOptions& options) {
   MINISGL_RETURN_IF_ERROR(load::CheckDeviceUsable(options.engine.device));
   if (options.raw && options.chat) return UsageError("--raw and --chat exclude each other");
   if (options.system && !options.chat) {
-    return UsageError("--system stands before the prompts of rows only with --chat; give both");
+    return UsageError("--system requires --chat: it goes before the prompts of rows");
   }
   MINISGL_RETURN_IF_ERROR(load::ResolveModelDir(options.model.model).status());
   MINISGL_ASSIGN_OR_RETURN(batch::LineReader reader, batch::LineReader::Open(options.file));

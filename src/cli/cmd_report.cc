@@ -1,5 +1,5 @@
-// minisgl report: draws runs from their summary files, one SVG: throughput, batch size and cache
-// hits over time. Loads no model.
+// minisgl report: draws the summary files of runs as one SVG: throughput, batch size and cache hits
+// over time. Loads no model.
 #include <fmt/core.h>
 #include <unistd.h>
 
@@ -25,7 +25,7 @@
 namespace minisgl::cli {
 namespace {
 
-// More points than this in the width of a picture are noise.
+// More points than this are noise at the width of the picture.
 constexpr size_t kChartPointsMax = 120;
 
 struct ReportCommandOptions {
@@ -42,21 +42,21 @@ struct NamedRun {
 
 using Values = std::vector<double> term::TimeSeries::*;
 
-// What a mean of values counts each of them by.
+// Weights of the values in a mean.
 enum class CountBy : uint8_t {
   kTime,
-  kTimeOfSteps,  // a time without a step says nothing
-  kPrompts,      // their tokens: a share of few of them counts little
+  kTimeOfSteps,  // intervals without a step do not count
+  kPrompts,      // prompt tokens, so that the share of a few tokens counts little
 };
 
-// A curve of a run, of the time series' `column`.
+// A curve of a run, from `column` of its time series.
 struct Curve {
   Values column;
   CountBy count_by = CountBy::kTime;
   double factor = 1;
 };
 
-// The mean of `curve` over points [begin, end) of `series`; none where nothing counts.
+// Returns the mean of `curve` over points [begin, end) of `series`; nullopt if their weight is 0.
 std::optional<double> MeanOf(const term::TimeSeries& series, const Curve& curve, size_t begin,
                              size_t end) {
   double sum = 0, weights = 0;
@@ -71,8 +71,8 @@ std::optional<double> MeanOf(const term::TimeSeries& series, const Curve& curve,
   return curve.factor * sum / weights;
 }
 
-// The values of `curve` by time, at most kChartPointsMax of them, and their mean: `mean`, where the
-// run's totals give it.
+// Returns at most kChartPointsMax points of `curve`, and its mean: `mean` if the run's totals give
+// it.
 report::ChartSeries Drawn(const std::string& name, int colour, const term::TimeSeries& series,
                           const Curve& curve, std::optional<double> mean = {}) {
   const size_t count = series.time_s.size();
@@ -86,7 +86,7 @@ report::ChartSeries Drawn(const std::string& name, int colour, const term::TimeS
   return drawn;
 }
 
-// Where a run has these figures in all, its means are exactly these.
+// Exact means from the run's totals, if it has these figures.
 std::optional<double> HitPercent(const report::RunFigures& run) {
   if (run.prompt_tokens == 0) return std::nullopt;
   return 100 * static_cast<double>(run.cached_tokens) / static_cast<double>(run.prompt_tokens);
@@ -272,7 +272,7 @@ Result<int> Report(const ReportCommandOptions& options) {
     return UsageError("standard input can be read once; name the other files");
   }
   if (options.output.empty() && isatty(STDOUT_FILENO) != 0) {
-    return UsageError("the picture is no text for a terminal; give -o FILE.svg, or a pipe");
+    return UsageError("the SVG is not readable on a terminal; give -o FILE.svg, or use a pipe");
   }
   std::vector<NamedRun> runs;
   for (const std::string& file : options.files) {
@@ -281,7 +281,7 @@ Result<int> Report(const ReportCommandOptions& options) {
     std::error_code error;
     if (!options.output.empty() && std::filesystem::equivalent(file, options.output, error)) {
       return MakeStatus(StatusCode::kCannotCreate,
-                        "{}: is the summary that is to be drawn; choose "
+                        "{}: is one of the summaries to draw; choose "
                         "another --output",
                         Visible(file, 400));
     }

@@ -1,8 +1,8 @@
-// minisgl run: answers the rows of a prompt file, or one prompt in plain text.
+// minisgl run: answers the rows of a prompt file, or one prompt as plain text.
 //
-// Order of work: what the command line alone shows, then input, output and the model's files, then
-// the weights; so that a mistake is found before minutes are spent. Only then is an old output file
-// emptied.
+// Order of work: check the command line, then input, output and the model's files, then load the
+// weights, so that mistakes are found before minutes are spent. An existing output file is emptied
+// only after that.
 
 #include <fmt/core.h>
 #include <unistd.h>
@@ -40,23 +40,22 @@ namespace minisgl::cli {
 namespace {
 
 constexpr const char* kChangedInputAdvice =
-    "; what is written answers the file as it was: --resume asks the rest once it is so again; "
-    "else "
-    "write to another output";
+    "; written answers belong to the file as it was: --resume runs the rest after it is restored; "
+    "otherwise write to another output";
 
-// What one run works on. Stays where it is made: parts point to each other.
+// State of one run. It is not moved, because its parts point to each other.
 struct Job {
-  std::unique_ptr<batch::LineReader> reader;  // of a file
+  std::unique_ptr<batch::LineReader> reader;  // null for a prompt of the command line
   batch::Shard shard;
   batch::RowSelection asked;  // of a file
   std::unique_ptr<batch::RowSource> source;
   std::unique_ptr<batch::RunOutput> output;
   batch::FileCheck check;             // of a regular file
-  std::optional<int64_t> rows_total;  // to be asked
+  std::optional<int64_t> rows_total;  // number of rows to run, if known
   bool one_prompt = false;
 };
 
-// -p and standard input as one text: the document first, the question last.
+// Joins standard input and -p into one text: the document first, the question last.
 Result<std::string> PromptText(const batch::RunOptions& options) {
   const bool reads_stdin = !options.no_stdin && isatty(STDIN_FILENO) == 0;
   const std::string prompt = term::Utf8OrWarn(options.prompt.value_or(""), "--prompt");
@@ -69,16 +68,16 @@ Result<std::string> PromptText(const batch::RunOptions& options) {
   MINISGL_ASSIGN_OR_RETURN(std::string text, batch::ReadStandardInput(options.prompt.has_value()));
   if (!options.prompt) {
     if (!options.raw && text.ends_with('\n')) text.pop_back();
-    // What comes of a pipe whose first program failed.
+    // Typically a pipe whose first program failed.
     if (text.empty()) {
       return BadInput("standard input is empty: no prompt; give text on it, -p TEXT or --file F");
     }
     return text;
   }
-  // Where a loop of a shell reads the same input, this is the only sign that it loses some.
+  // If a shell loop reads the same input, this is the only sign that it loses some of it.
   if (!text.empty()) {
     Log(LogLevel::kInfo,
-        fmt::format("read {} bytes of standard input before the prompt (--no-stdin leaves it)",
+        fmt::format("read {} bytes of standard input before the prompt (--no-stdin skips it)",
                     text.size()));
   }
   if (!text.empty() && !text.ends_with('\n')) text += '\n';
@@ -131,7 +130,7 @@ Status OpenOutputs(const batch::RunOptions& options, const std::string& model_di
   const batch::RunInput input{job->reader.get(), &job->check, &ids, job->shard, model_dir};
   MINISGL_ASSIGN_OR_RETURN(job->output, batch::RunOutput::Open(options, input, &job->asked));
   if (job->rows_total && !job->one_prompt) job->rows_total = job->asked.Count(job->check.rows);
-  // A report of what was done before the run was resumed gives way to one of what is done now.
+  // With --resume, reports of the earlier run are replaced.
   const int input_fd = job->reader ? job->reader->fd() : -1;
   return reports->Open(options.reports, options.force || options.resume, input_fd,
                        *job->output->output());
@@ -150,7 +149,7 @@ Status CheckFile(const batch::RunOptions& options, batch::IdTable* ids, Job* job
   return Status();
 }
 
-// What is to be known of the text side before rows are looked at.
+// Checks the model's text side before rows are read.
 Status CheckText(const batch::RunOptions& options, const load::TextModel& text, Job* job) {
   if (options.chat) return load::CheckHasTemplate(text);
   const bool warns = text.chat_template != nullptr && job->reader != nullptr && !options.raw;
@@ -186,7 +185,7 @@ batch::PromptBuilder MakePromptBuilder(const batch::RunOptions& options,
   return batch::PromptBuilder(&text, facts.plan.limits, std::move(builder));
 }
 
-// --check: everything that can be said of the rows without weights.
+// --check: checks rows as far as possible without weights.
 Result<int> CheckOnly(const batch::RunOptions& options, Job* job) {
   MINISGL_ASSIGN_OR_RETURN(const load::TextModel text, load::LoadTextModel(options.model));
   MINISGL_ASSIGN_OR_RETURN(const load::ModelFacts facts,
@@ -219,33 +218,34 @@ Result<int> CheckOnly(const batch::RunOptions& options, Job* job) {
 
 void SaySummary(const batch::RunOptions& options, const report::RunSummary& summary,
                 bool one_prompt) {
-  // One prompt's answer is its own summary; the figures are there for who asks.
+  // The answer to a single prompt speaks for itself; print its summary only if verbose.
   if (!options.model.quiet && (!one_prompt || options.model.verbose)) {
     term::PrintStderr(report::FormatSummary(summary));
   }
   if (options.reports.stats) term::PrintStderr(report::FormatStats(summary.stats));
 }
 
-// Why the exit status is 1, said also where notes are not.
+// Reports why the exit status is 1, even if notes are off.
 void SayFailures(const batch::RunOptions& options, const batch::Failures& failures,
                  const batch::RunOutput& output) {
   if (const std::string text = failures.Text(); !text.empty()) Log(LogLevel::kWarning, text);
-  // A note has said so as the run was resumed.
+  // When the run was resumed, a note reported this already.
   if (output.failed_before() == 0 || !options.model.quiet) return;
   Log(LogLevel::kWarning,
-      fmt::format("{} failed before; --retry-failed asks them again", output.failed_before()));
+      fmt::format("{} failed before; --retry-failed runs them again", output.failed_before()));
 }
 
 int ExitStatus(const batch::RunLoop& loop, const Job& job) {
   if (loop.stop_reason() != 0) return term::kExitSignalBase + loop.stop_reason();
-  // For one prompt of the command line a template that refuses is a bad model file, not a bad row.
+  // For the single prompt of the command line, an error in the template is the model's, not the
+  // row's.
   if (job.one_prompt && loop.failures().last_code() == "template_error") {
     return ExitCode(StatusCode::kBadInput);
   }
   return loop.rows_failed() + job.output->failed_before() > 0 ? term::kExitSomeFailed : 0;
 }
 
-// An output that has every answer needs no model.
+// An output that already has all answers needs no model.
 Result<int> FinishWithoutRows(const batch::RunOptions& options, Job* job,
                               report::ReportFiles* reports) {
   MINISGL_RETURN_IF_ERROR(job->output->Begin());
@@ -257,14 +257,14 @@ Result<int> FinishWithoutRows(const batch::RunOptions& options, Job* job,
   return job->output->failed_before() > 0 ? term::kExitSomeFailed : 0;
 }
 
-// What is to be done after a failure of the output or the device, where something can be.
+// Adds what the user can do after a failure of the output or the device, if anything.
 Status WithAdvice(const Status& status, const batch::RunOutput& output,
                   const batch::LineReader* reader) {
   if (status.ok() || !output.can_resume()) return status;
   const bool changed = reader != nullptr && reader->changed();
   return Status(status.code(), status.message() + (changed ? kChangedInputAdvice
-                                                           : "; what is written stays, and "
-                                                             "--resume goes on from there"));
+                                                           : "; written answers are kept, and "
+                                                             "--resume continues from there"));
 }
 
 Result<int> RunRows(const batch::RunOptions& options, Job* job, report::ReportFiles* reports) {
@@ -293,12 +293,12 @@ Result<int> RunRows(const batch::RunOptions& options, Job* job, report::ReportFi
       batch::kAheadPerRunningRequest * options.engine.max_running_requests;
   loop_options.rows_total = job->rows_total;
   loop_options.failures_max = options.max_failures;
-  // Without prefixes to share, or asked for the order of coming, there is nothing to choose.
+  // Without a prefix cache, or with order of arrival, there is no choice of rows.
   if (options.engine.cache != "radix" || options.engine.policy == "fcfs") {
     loop_options.window_answers_max = 1;
   }
   loop_options.grace = std::chrono::milliseconds(static_cast<int64_t>(options.grace_s * 1000));
-  // A streamed answer stops at the first signal: what was said is on the screen.
+  // A streamed answer stops at the first signal: its text is already on the screen.
   if (as_text) loop_options.grace = std::chrono::milliseconds(0);
   term::Progress progress(
       !options.model.quiet && !as_text && !(term::StderrIsTerminal() && output.is_terminal()),
@@ -312,7 +312,7 @@ Result<int> RunRows(const batch::RunOptions& options, Job* job, report::ReportFi
   const bool was_empty =
       status.ok() && !loop.ended_early() && loop.rows_done() + loop.rows_failed() == 0;
   if (was_empty && !job->rows_total) Log(LogLevel::kWarning, batch::NoRows(*job->reader));
-  // Also after a failure: rows that were written are kept.
+  // Also after a failure, so that rows already written are kept.
   const Status finished = job->output->Finish(status.ok() && !loop.ended_early());
   if (status.ok()) status = finished;
   report::RunSummary summary;
@@ -329,13 +329,13 @@ Result<int> RunRows(const batch::RunOptions& options, Job* job, report::ReportFi
   if (!job->one_prompt) SayFailures(options, loop.failures(), *job->output);
   MINISGL_RETURN_IF_ERROR(WithAdvice(status, *job->output, job->reader.get()));
   if (loop.failures().cancelled() > 0 && job->output->can_resume()) {
-    Log(LogLevel::kInfo, "stopped; --resume asks the rows that were cancelled");
+    Log(LogLevel::kInfo, "stopped; --resume runs the cancelled rows");
   }
   MINISGL_RETURN_IF_ERROR(reports->WriteSummary(summary));
   return ExitStatus(loop, *job);
 }
 
-// The shard, and its name in those of files.
+// Determines the shard and inserts its name into file names.
 Status TakeShard(batch::RunOptions* options, Job* job) {
   if (options->shard.empty()) return Status();
   MINISGL_ASSIGN_OR_RETURN(job->shard, batch::ParseShard(options->shard, [](const char* name) {
@@ -347,7 +347,7 @@ Status TakeShard(batch::RunOptions* options, Job* job) {
   return Status();
 }
 
-// For --seed -1.
+// Draws the seed for --seed -1.
 void TakeSeed(batch::RunOptions* options) {
   const uint64_t seed = batch::DrawSeedOfRun(options->output, options->resume);
   options->sampling.seed = seed;
@@ -359,14 +359,14 @@ Result<int> RunCommand(batch::RunOptions options, report::ReportFiles* reports) 
   if (options.system) {
     MINISGL_ASSIGN_OR_RETURN(options.system, batch::SystemText(*options.system));
   }
-  // Before standard input is waited for: a model that is not there needs no prompt.
+  // Resolve the model before waiting for standard input: if it is missing, no prompt is needed.
   MINISGL_ASSIGN_OR_RETURN(const std::string model_dir, load::ResolveModelDir(options.model.model));
   Job job;
   MINISGL_RETURN_IF_ERROR(TakeShard(&options, &job));
   if (options.sampling.draws_seed && !options.check) TakeSeed(&options);
   MINISGL_RETURN_IF_ERROR(OpenInput(options, &job));
   {
-    // Before files are made: a run that is refused leaves none.
+    // Check before files are created: a run that is refused leaves none behind.
     batch::IdTable ids;
     MINISGL_RETURN_IF_ERROR(CheckFile(options, &ids, &job));
     if (options.check) return CheckOnly(options, &job);

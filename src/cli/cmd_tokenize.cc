@@ -1,7 +1,8 @@
-// minisgl tokenize: what the model is given for rows or lines of text, and what ids spell.
+// minisgl tokenize: shows what the model gets for rows or lines of text, or the text of token ids.
 //
-// Reads the tokenizer and the chat template of a model directory, no weights and no config.json.
-// Rows are checked as `run` checks them; a bad one is an error row and the others go on.
+// Reads the tokenizer and the chat template of a model directory, but no weights and no
+// config.json. Rows are checked as `run` does; a bad row becomes an error row, and the others
+// continue.
 #include <fmt/core.h>
 #include <unistd.h>
 
@@ -37,8 +38,7 @@ struct TokenizeOptions {
   bool lenient = false;
 };
 
-// Each line of a text is what a user says; under --raw, or where the model has no template, a
-// prompt.
+// Makes each line of a text a user message; with --raw, or if the model has no template, a prompt.
 class TextLineSource : public batch::RowSource {
  public:
   TextLineSource(batch::LineReader* reader, bool templated)
@@ -92,7 +92,7 @@ std::optional<batch::RowError> CheckIds(const batch::Row& row, const Tokenizer& 
     if (id < tokenizer.vocab_size()) continue;
     return batch::RowError{
         "invalid_row",
-        fmt::format("prompt_token_ids holds an id past the vocabulary (found {}; the "
+        fmt::format("prompt_token_ids holds an id outside the vocabulary (found {}; the "
                     "tokenizer has {})",
                     id, tokenizer.vocab_size()),
         "prompt_token_ids"};
@@ -123,7 +123,7 @@ std::optional<batch::RowError> TokenizeText(batch::Row row, const load::TextMode
   return std::nullopt;
 }
 
-// The line of one row, or why there is none.
+// Formats the output line of one row, or returns why there is none.
 std::optional<batch::RowError> FormatRow(const batch::Row& row, const load::TextModel& text,
                                          bool decode, std::string* line) {
   Json out;
@@ -155,7 +155,7 @@ std::optional<batch::RowError> FormatRow(const batch::Row& row, const load::Text
   return std::nullopt;
 }
 
-// All rows of `source` to `output`; gives the exit status.
+// Writes all rows of `source` to `output`; returns the exit status.
 int TokenizeAll(batch::RowSource* source, const load::TextModel& text, bool decode,
                 term::Output* output) {
   bool some_failed = false;
@@ -170,13 +170,13 @@ int TokenizeAll(batch::RowSource* source, const load::TextModel& text, bool deco
     if (!parsed.error) parsed.error = FormatRow(parsed.row, text, decode, &line);
     if (parsed.error) {
       some_failed = true;
-      parsed.row.format = batch::RowFormat::kOwn;  // as the lines are beside it
+      parsed.row.format = batch::RowFormat::kOwn;  // the format of the other lines
       line = batch::FormatErrorRow(parsed.row, *parsed.error);
     }
     written = output->Write(line);
   }
   if (output->pipe_closed()) return term::kExitPipeClosed;
-  // Also after a failure: rows that were written are kept.
+  // Also after a failure, so that rows already written are kept.
   const Status finished = output->Finish();
   if (!read.ok()) return term::Fail(read);
   if (!written.ok() || !finished.ok()) return term::Fail(written.ok() ? finished : written);

@@ -1,9 +1,9 @@
-// The subcommands of the program: each registers its options and says what to do once they are
-// parsed.
+// Subcommands of the program. Each Add... function registers options and returns what to do after
+// they are parsed.
 //
-// A CommandBody gives the exit status. It runs after the whole command line was accepted; what it
-// finds wrong it says with Fail() of messages.h. Whatever an Add... function allocates for its
-// options is kept alive by the body.
+// A CommandBody returns the exit status. It runs after the whole command line was accepted, and
+// reports errors with Fail() of messages.h. Options allocated by an Add... function are kept alive
+// by the body.
 #pragma once
 
 #include <functional>

@@ -1,4 +1,4 @@
-// See program_main.h. This file parses the command line and hands over to the subcommand's body.
+// Implements program_main.h: parses the command line and calls the subcommand.
 #include "cli/program_main.h"
 
 #include <fcntl.h>
@@ -41,18 +41,19 @@ constexpr Subcommand kSubcommands[] = {
      AddTokenizeCommand},
 };
 
-// A file opened later must not become one of the standard files because the caller closed those.
-// Standard input then ends at once; writing to the others is an error, so no answer vanishes.
+// If the caller closed standard files, open them on /dev/null, so that no file opened later takes
+// their place. Reading standard input then ends at once; writing to the others is an error, so that
+// no answer is lost unnoticed.
 void KeepStandardFilesApart() {
   for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; ++fd) {
     if (fcntl(fd, F_GETFD) < 0 && errno == EBADF) {
-      const int opened = open("/dev/null", O_RDONLY);  // the lowest that is free: fd itself
+      const int opened = open("/dev/null", O_RDONLY);  // the lowest free descriptor, which is fd
       static_cast<void>(opened);
     }
   }
 }
 
-// --help and --version: written as other answers are, so that one that cannot be is an error.
+// Prints the text of --help or --version like an answer, so that a failed write is an error.
 int PrintAnswer(const std::string& text) {
   const auto output = term::Output::Open("", false, -1);
   if (!output.ok()) return term::Fail(output.status());
@@ -63,10 +64,10 @@ int Main(int argc, char** argv) {
   InstallBusErrorHandler();
   InstallOutOfMemoryHandler();
   KeepStandardFilesApart();
-  // A closed pipe is an error of write(2), which ends the run in order; not a signal that ends it
-  // anywhere.
+  // A closed pipe should be an error of write(2), which ends the run in an orderly way. The same
+  // holds for a file that exceeds `ulimit -f`.
   signal(SIGPIPE, SIG_IGN);
-  signal(SIGXFSZ, SIG_IGN);  // likewise a file that grows past `ulimit -f`
+  signal(SIGXFSZ, SIG_IGN);
   const std::string version = std::string("minisgl ") + MINISGL_VERSION;
   load::OptionTable program(
       "minisgl", "Answers prompts with a language model, in batches or in conversation.");
@@ -89,8 +90,8 @@ int Main(int argc, char** argv) {
 }  // namespace
 
 int ProgramMain(int argc, char** argv) {
-  // The last boundary: what a library throws for want of memory ends the program with its exit
-  // status, not an abort.
+  // Outermost handler: an exception of a library, such as std::bad_alloc, becomes an exit status
+  // instead of an abort.
   try {
     return Main(argc, argv);
   } catch (const std::bad_alloc&) {

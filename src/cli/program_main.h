@@ -1,10 +1,10 @@
-// The whole program: what main() is, to be called by tests too.
+// The body of main(), as a function that tests can call.
 #pragma once
 
 namespace minisgl::cli {
 
-// Answers prompts in batches or in conversation, as `argv` says; gives the exit status, one of
-// sysexits' codes (base/status.h). Throws nothing.
+// Runs the program with the command line `argv` and returns the exit status, one of the codes of
+// sysexits (base/status.h). Does not throw.
 int ProgramMain(int argc, char** argv);
 
 }  // namespace minisgl::cli

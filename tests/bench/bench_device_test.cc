@@ -1,5 +1,4 @@
-// Timing and the attention operation on a device with a queue and graphs, which the host stands
-// for.
+// Timing and attention cases on a device with a queue and graphs, emulated by the host.
 #include "bench/bench_device.h"
 
 #include <gtest/gtest.h>
@@ -32,9 +31,9 @@ TEST_F(BenchDeviceTest, LaunchesAreOneGraph) {
   std::vector<int> launched;
   const auto seconds = device_.TimeLaunches(5, 3, [&](int i) { launched.push_back(i); });
   ASSERT_TRUE(seconds.ok()) << seconds.status().message();
-  EXPECT_EQ(launched, (std::vector<int>{0, 0, 1, 2, 3, 4}));  // one before the capture
+  EXPECT_EQ(launched, (std::vector<int>{0, 0, 1, 2, 3, 4}));  // one warm-up before the capture
   EXPECT_EQ(counters_->captures, 1);
-  EXPECT_EQ(counters_->replays, 4);  // one is not counted
+  EXPECT_EQ(counters_->replays, 4);  // including one warm-up
 }
 
 TEST_F(BenchDeviceTest, CopiesComeBackAsFloats) {
@@ -62,7 +61,7 @@ TEST_F(BenchDeviceTest, AttentionRunsInEveryShape) {
   }
 }
 
-// Eight rows of a group are what 2 query heads a KV head allow; a row left alone is in none.
+// A group has at most eight rows with 2 query heads a KV head; a single row is in no group.
 TEST_F(BenchDeviceTest, RowsThatShareWholeSplitsAreGrouped) {
   const auto groups = [&](int32_t num_rows, int32_t shared_len) {
     const AttentionSize size = {

@@ -1,4 +1,4 @@
-// The limits of minisgl bench against figures worked out by hand for an H200: 4.3 TB/s, 790
+// The limits of minisgl bench compared to figures computed by hand for an H200: 4.3 TB/s, 790
 // TFLOP/s.
 #include "bench/bench_limits.h"
 
@@ -52,7 +52,7 @@ TEST(BenchLimitsTest, CountsBytesOfAStep) {
   ExpectNear(Bf16Cost(kQwen14).step_bytes, 27.98e9);
   ExpectNear(Bf16Cost(kLlama1).step_bytes, 2.471e9);
   EXPECT_EQ(CostOf(kQwen06, DType::kF32, 0).step_bytes, 2 * cost.step_bytes);
-  // A byte a weight, and two of scale for 32 of them.
+  // One byte a weight, and two bytes of scale for each 32.
   EXPECT_EQ(CostOf(kQwen06, {DType::kBF16, Quantization::kInt8}, 0).step_bytes,
             cost.step_bytes * 34 / 64);
 }
@@ -86,7 +86,7 @@ TEST(BenchLimitsTest, ASharedPrefixIsCountedOnce) {
   EXPECT_EQ(many.decode_steps, 2);
   EXPECT_EQ(many.kv_positions, (96 + 32 * 5) + (96 + 32 * 6));
   EXPECT_EQ(many.prompt_pairs, 96 * 97 / 2 + 32 * (4 * 96 + 4 * 5 / 2));
-  // Keys that are read once are still computed with once for each row.
+  // Keys that are read once still take part in the computation of each row.
   const Ceilings slow_cores = {.bytes_per_s = 1e18, .flops_per_s = 1e9};
   EXPECT_NEAR(LimitOfShared(32, 96, {4, 3}, cost, slow_cores).kv_s,
               32 * (101 + 102) * cost.pair_flops / 1e9, 1e-9);
@@ -110,7 +110,7 @@ TEST(BenchLimitsTest, OneRowReadsAllWeights) {
   ExpectNear(1 / StepLimit(1, 0, Bf16Cost(kLlama1), kH200), 1'740);
   ExpectNear(1 / StepLimit(1, 0, Bf16Cost(kQwen06), kH200), 3'607);
   ExpectNear(1 / StepLimit(1, 0, Bf16Cost(kQwen14), kH200), 154);
-  // Past the rows at which computing takes as long as reading, it decides.
+  // Above the number of rows at which computing takes as long as reading, computing is the limit.
   const ModelCost cost = Bf16Cost(kQwen14);
   EXPECT_EQ(StepLimit(180, 0, cost, kH200), StepLimit(1, 0, cost, kH200));
   EXPECT_GT(StepLimit(200, 0, cost, kH200), 1.05 * StepLimit(1, 0, cost, kH200));

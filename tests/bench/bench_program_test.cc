@@ -1,5 +1,5 @@
-// `minisgl bench` as a user runs it, at sizes that end at once: every benchmark gives its figures
-// as text and as JSON, and what is wrong ends with its exit status.
+// `minisgl bench` as a user runs it, at sizes that take no time: every benchmark gives its figures
+// as text and as JSON, and errors give their exit status.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -33,20 +33,20 @@ class BenchProgramTest : public ::testing::Test {
                            "32", "--repeat", "1"});
     return RunProgram(all, {"", "", {"MINISGL_MODEL="}});
   }
-  // On made-up weights.
+  // With generated weights.
   ProgramResult BenchShape(Arguments arguments) const {
     arguments.insert(arguments.end(), {"--shape", shape_, "--dummy-weights", "--num-pages", "512",
                                        "--max-prefill-length", "64"});
     return Bench(arguments);
   }
-  // The JSON of a run that succeeds; `json` is what it is told with.
+  // Returns the JSON of a successful run with --json -.
   static Json Figures(const ProgramResult& result) {
     EXPECT_EQ(result.exit_code, 0) << result.err;
     Result<Json> json = ParseJson(result.out);
     EXPECT_TRUE(json.ok()) << result.out;
     return json.ok() ? std::move(json).value() : Json();
   }
-  // The number at `path` ("limit.total_s"); fails the test where there is none.
+  // Returns the number at `path` ("limit.total_s"); fails the test if there is none.
   static double Number(const Json& json, const std::string& path) {
     const Json* at = &json;
     for (size_t begin = 0; at != nullptr && begin <= path.size();) {
@@ -82,7 +82,7 @@ TEST_F(BenchProgramTest, NanoGivesThroughputBesideItsLimit) {
   EXPECT_EQ(json.Find("runs")->as_array().size(), 1u);
   const Json& run = json.Find("runs")->as_array()[0];
   EXPECT_EQ(Number(run, "output_tokens"), Number(json, "workload.output_tokens"));
-  // Every step decodes, but for those in which prompts alone are computed.
+  // Every step decodes, except steps that only compute prompts.
   EXPECT_GE(Number(run, "steps"), Number(json, "workload.decode_steps"));
   EXPECT_NEAR(Number(json, "median.ratio_to_limit"),
               Number(json, "limit.total_s") / Number(json, "median.seconds"), 1e-9);
@@ -119,7 +119,7 @@ TEST_F(BenchProgramTest, SingleGivesTheTimeBetweenTokens) {
       Figures(BenchShape({"bs1", "--prompt-tokens", "8", "--output-tokens", "16", "--json", "-"}));
   ExpectPositive(json, {"result.first_token_s", "result.between_tokens_s",
                         "result.mean_between_tokens_s", "result.limit_s", "result.ratio_to_limit"});
-  // Of the run that counts, not of the one before it.
+  // From the measured run, not the warm-up run.
   EXPECT_EQ(Number(json, "result.num_gaps"), 15);
 }
 
@@ -173,8 +173,8 @@ TEST_F(BenchProgramTest, AttentionIsSweptOverItsSizes) {
   const Json& row = cascade.Find("results")->as_array()[0];
   ExpectPositive(row, figures);
   ExpectPositive(row, {"own_seconds", "speedup"});
-  // Two pages shared, then 8 keys of each of 4 rows: 2 heads x 16 numbers, key and value, in bf16
-  // whatever the processor computes in.
+  // Two shared pages, then 8 keys of each of 4 rows: 2 heads x 16 numbers, key and value, in bf16
+  // on any processor.
   EXPECT_EQ(*cascade.Find("attention")->Find("kv_dtype"), Json("bf16"));
   EXPECT_NEAR(Number(row, "bytes_per_s") * Number(row, "seconds"), (32 + 4 * 8) * 2 * 16 * 2 * 2,
               1);

@@ -25,12 +25,12 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr int kRepeats = 5;
-// Long enough that starting the threads and a first step of the clock rate do not show.
+// Long enough that starting the threads and a change of the clock rate are negligible.
 constexpr double kCeilingSeconds = 0.1;
 constexpr uint64_t kReadBytesMin = uint64_t{1} << 30;
 constexpr ptrdiff_t kPrefetchBytes = 4096;
 
-// body(thread) on every thread at once; the seconds until the last is done.
+// Runs body(thread) on all threads at once; returns the seconds until the last is done.
 template <typename Body>
 double TimeTogether(int num_threads, const Body& body) {
   std::barrier start(num_threads), end(num_threads);
@@ -58,15 +58,15 @@ double BestTogether(int num_threads, const Body& body) {
   return best;
 }
 
-// An empty assembler statement that takes a value makes the compiler compute it; one that may
-// change an operand keeps it from computing a product once for all.
+// An empty assembler statement that takes a value forces the compiler to compute it; one that may
+// change an operand prevents it from hoisting a product out of the loop.
 
 // --- reading -------------------------------------------------------------------------------------
 
 using ReadFunction = void (*)(const std::byte* begin, size_t num_bytes, bool prefetch);
 
-// A step of every reader below: eight vectors of the widest, so that a range that holds for one
-// holds for all.
+// Step of every reader below: eight of the widest vectors, so that a size valid for one is valid
+// for all.
 constexpr size_t kReadStep = 512;
 
 void ReadWords(const std::byte* begin, size_t num_bytes, bool prefetch) {
@@ -125,11 +125,11 @@ ReadFunction WidestRead() {
   return ReadWords;
 }
 
-// Each thread reads a part of its own, of memory in huge pages where the system has them.
+// Each thread reads its own part of the memory, which is in huge pages if the system has them.
 void MeasureRead(CpuCeilings* ceilings) {
   const auto threads = static_cast<size_t>(ceilings->num_threads);
   const size_t part = ColdBytes(kReadBytesMin) / threads / kReadStep * kReadStep;
-  // What is prefetched past the end must be there too.
+  // The bytes that are prefetched past the end must be mapped too.
   const size_t mapped = part * threads + static_cast<size_t>(kPrefetchBytes) + kReadStep;
   void* memory = mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) return;
@@ -153,7 +153,7 @@ void MeasureRead(CpuCeilings* ceilings) {
 
 #if defined(__x86_64__)
 
-// Independent chains: more than latency (4 or 5 cycles) times the instructions a cycle (2), and as
+// Independent chains: more than latency (4 or 5 cycles) times instructions per cycle (2), and as
 // many as leave registers for the operands.
 constexpr int kChains = 12, kChains512 = 24;
 
@@ -212,7 +212,7 @@ __attribute__((target("avx512f,avx512vnni"))) void DotInt8Avx512(int64_t steps) 
 #pragma GCC unroll 24
     for (__m512i& sum : sums) {
       asm volatile("" : "+v"(x));
-      // Its intrinsic stores every sum (GCC 12).
+      // The intrinsic of GCC 12 stores every sum.
       asm volatile("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(x), "v"(y));
     }
   }
@@ -282,7 +282,7 @@ __attribute__((target("ssse3"))) void MaddInt8Ssse3(int64_t steps) {
   for (const __m128i& sum : sums) asm volatile("" : : "x"(sum));
 }
 
-// Of numbers widened to 16 bits before.
+// On numbers already widened to 16 bits.
 __attribute__((target("sse2"))) void MaddInt16Sse2(int64_t steps) {
   __m128i sums[kChains] = {}, x = _mm_set1_epi16(1), y = _mm_set1_epi16(2);
   for (int64_t step = 0; step < steps; ++step) {

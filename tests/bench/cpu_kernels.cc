@@ -1,18 +1,20 @@
-// The kernels of the CPU engine, each beside what this processor allows.
+// Kernels of the CPU engine compared to the limits of this processor.
 //
-//   bench_cpu_kernels [--threads 1,2] [--shapes NAME,...] [--formats bf16,f16,f32,int8]
-//                     [--rows 1,2,8,64,512] [--kernels linear,norm,rope,activate,decode,prefill]
-//                     [--target NAME] [--cold-mib N] [--repeats N] [--json FILE]
+// bench_cpu_kernels [--threads 1,2] [--shapes NAME,...] [--formats bf16,f16,f32,int8]
+//                   [--rows 1,2,8,64,512] [--kernels linear,norm,rope,activate,decode,prefill]
+//                   [--target NAME] [--cold-mib N] [--repeats N] [--json FILE]
 //
-// For each number of threads the ceilings come first (cpu_ceilings.h), then every kernel through
-// the Ops interface: the best and the median of several runs, as a rate and as shares of the
-// ceiling. A matrix product is held against the bytes of its weights and the read bandwidth, or its
-// operations and the fastest instruction for its operands (bf16: dot product or f32 multiply-add,
-// whichever is faster here; f16, f32: multiply-add; int8: integer dot product), whichever takes
-// longer. Up to 8 rows distinct copies of the matrix take turns, so that they come from memory.
-// With --target, instructions that this target does not have do not count. "step" is all matrices
-// of the model together (the head for up to 64 rows). Norms, rotations and activations work on what
-// a step has just written, so they may exceed the bandwidth of memory.
+// For each number of threads, measures the limits first (cpu_ceilings.h), then every kernel through
+// the Ops interface: the best and the median of several runs, as a rate and as shares of the limit.
+// - A matrix product is compared to reading its weights at the read bandwidth, or to its operations
+//   at the rate of the fastest instruction for its operands, whichever takes longer. (bf16: dot
+//   product or f32 multiply-add, whichever is faster here; f16, f32: multiply-add; int8: integer
+//   dot product.)
+// - Up to 8 rows, distinct copies of the matrix alternate, so that they come from memory.
+// - With --target, instructions that the target lacks do not count.
+// - "step" is the sum of all matrices of the model (the head for up to 64 rows).
+// - Norms, rotations and activations work on data that a step has just written, so they may exceed
+//   the bandwidth of memory.
 #include <fmt/ranges.h>
 
 #include <algorithm>
@@ -45,7 +47,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Sizes, as config.json of the model says.
+// Sizes from config.json of the model.
 struct Shape {
   const char* name;
   int64_t layers, hidden, num_heads, num_kv_heads, head_dim, intermediate, vocab;
@@ -90,19 +92,19 @@ const NamedFormat kFormats[] = {{"bf16", DType::kBF16},
 
 constexpr uint64_t kMiB = uint64_t{1} << 20;
 constexpr uint64_t kSeed = 1;
-constexpr float kUnitSpread = 1.732f;  // of even numbers around 0 with standard deviation 1
-constexpr int64_t kFewRowsMax = 8;     // up to here a product may be bound by reading its weights
-constexpr int64_t kHeadRowsMax = 64;   // rows of a prompt but its last do not pass the head
+constexpr float kUnitSpread = 1.732f;  // uniform around 0 with standard deviation 1
+constexpr int64_t kFewRowsMax = 8;     // up to this, a product may be bound by reading its weights
+constexpr int64_t kHeadRowsMax = 64;   // the head gets only the last row of each prompt
 constexpr int64_t kDecodeKeys = 4096, kPrefillTokens = 512;
 constexpr int32_t kPageSize = 16;
-// A run is at least this long, so that the clock's resolution does not show; all runs of a kernel
-// together are about kAllRunsSeconds, but three at least.
+// Minimum length of a run, so that the clock's resolution does not matter. All runs of a kernel
+// together take about kAllRunsSeconds, but there are at least three.
 constexpr double kRunSeconds = 2e-3, kAllRunsSeconds = 2;
 constexpr int kRunsMin = 3;
 
 struct Options {
   std::vector<int64_t> threads = {1, 2}, rows = {1, 2, 8, 64, 512};
-  std::vector<std::string> shapes, formats, kernels;  // empty: all
+  std::vector<std::string> shapes, formats, kernels;  // empty means all
   std::string target, json;
   uint64_t cold_bytes = ColdBytes(512 * kMiB);
   int repeats = 7;
@@ -124,8 +126,8 @@ bool Chosen(const std::vector<std::string>& names, std::string_view name) {
   return names.empty() || std::find(names.begin(), names.end(), name) != names.end();
 }
 
-// The widest vectors of an instruction set of the engine, and whether it has the dot product of a
-// kind; "" is the best.
+// Returns the widest vectors of an instruction set of the engine, and whether it has the dot
+// product of a kind; "" is the best set.
 int VectorBits(std::string_view target) {
   if (target.empty() || target.starts_with("avx512")) return 512;
   return target.starts_with("avx") ? 256 : 128;
@@ -139,7 +141,8 @@ struct Times {
   double best_s, median_s;
 };
 
-// Seconds of one launch. A run is `launches` launches, or more where those are too short.
+// Returns the seconds of one launch. A run consists of `launches` launches, or more if they are too
+// short.
 Times Measure(int launches, int repeats, const std::function<void(int)>& launch) {
   const auto run = [&](int count) {
     const auto begin = Clock::now();
@@ -159,17 +162,17 @@ Times Measure(int launches, int repeats, const std::function<void(int)>& launch)
   return {*std::min_element(all.begin(), all.end()), bench::Median(all)};
 }
 
-// What a launch needs at least, and what that is held against.
+// Lower bound on the work of a launch, and the limit that it is compared to.
 struct Work {
-  double amount = 0;      // bytes, or operations
+  double amount = 0;      // bytes or operations
   const char* unit = "";  // "GB/s", "GFLOP/s", "GOP/s"
   std::string ceiling_name;
-  double ceiling = 0;  // a second; 0: not measured
+  double ceiling = 0;  // per second; 0 if not measured
 
   double limit_s() const { return ceiling == 0 ? 0 : amount / ceiling; }
 };
 
-// All matrices of a step with some number of rows.
+// Sum over all matrices of a step with some number of rows.
 struct StepSum {
   int64_t rows = 0;
   Times times = {0, 0};
@@ -248,7 +251,7 @@ class KernelBench {
   Work Operations(double amount, std::initializer_list<OperandKind> kinds) const;
 
   void Linears(const Shape& shape);
-  // Adds to `steps`, one for each number of rows.
+  // Adds to `steps`, which has an element for each number of rows.
   void Linear(const Shape& shape, const NamedMatrix& matrix, const NamedFormat& format,
               std::vector<StepSum>* steps);
   std::vector<Matrix> PackCopies(const NamedMatrix& matrix, const WeightFormat& format);
@@ -324,8 +327,8 @@ void KernelBench::Linears(const Shape& shape) {
   }
 }
 
-// As many as exceed every cache together. Each begins elsewhere in the same made-up numbers, so
-// that no two are equal and share their memory.
+// Enough copies to exceed all caches together. Each begins at another place of the same generated
+// numbers, so that no two copies are equal.
 std::vector<Matrix> KernelBench::PackCopies(const NamedMatrix& matrix, const WeightFormat& format) {
   const auto count = static_cast<uint64_t>(matrix.num_out * matrix.num_in);
   const uint64_t matrix_bytes = *WeightBytes(format, static_cast<uint64_t>(matrix.num_out),
@@ -361,7 +364,7 @@ void KernelBench::Linear(const Shape& shape, const NamedMatrix& matrix, const Na
     const auto out = OrDie(ActivationArray::Make(
         ops(), dtype(), {static_cast<uint64_t>(rows), static_cast<uint64_t>(matrix.num_out)}));
     const auto num_copies = static_cast<int>(copies.size());
-    // With many rows one product is a run; the copies still take turns.
+    // With many rows, a run is one product; the copies still alternate.
     const bool few = rows <= kFewRowsMax;
     int turn = 0;
     const Times times = Measure(few ? num_copies : 1, options_.repeats, [&](int) {
@@ -400,13 +403,13 @@ void KernelBench::Norm(const Shape& shape, int64_t rows) {
                  .num_tokens = rows,
                  .width = shape.hidden,
                  .eps = 1e-6f,
-                 .x_scale = 1e-6f});  // the residual stream stays near 1 over all runs
+                 .x_scale = 1e-6f});  // keeps the residual stream near 1 over all runs
   });
   const double element = 2.0 * static_cast<double>(DTypeBytes(dtype())) + 2 * sizeof(float);
   Report(shape, "norm", "", rows, times, Bytes(static_cast<double>(count) * element));
 }
 
-// Reads q, k and v, writes q in place, keys and values to their pages.
+// Reads q, k and v; writes q in place, and keys and values to their pages.
 void KernelBench::RopeKvWrite(const Shape& shape, int64_t rows) {
   const auto pages = static_cast<int32_t>(CeilDiv<int64_t>(rows, kPageSize));
   const auto kv = OrDie(engine::KvStorage::Make(
@@ -458,7 +461,7 @@ void KernelBench::Activate(const Shape& shape, int64_t rows) {
 
 // --- attention -----------------------------------------------------------------------------------
 
-// One row against kDecodeKeys keys, of copies that exceed every cache together.
+// One row with kDecodeKeys keys, from copies that exceed all caches together.
 void KernelBench::AttentionDecode(const Shape& shape) {
   const bench::AttentionSize size = {.page_size = kPageSize, .num_rows = 1, .kv_len = kDecodeKeys};
   const uint64_t bytes =

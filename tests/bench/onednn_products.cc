@@ -1,15 +1,18 @@
-// Matrix products of the CPU engine beside those of oneDNN, a library of just-in-time kernels:
-// built where oneDNN's headers are installed (Debian: libdnnl-dev).
+// Matrix products of the CPU engine compared to those of oneDNN, a library of just-in-time kernels.
+// Built if oneDNN's headers are installed (Debian: libdnnl-dev).
 //
-//   bench_onednn [THREADS]
+// bench_onednn [THREADS]
 //
-// The matrices of a layer of Qwen3-0.6B, weights packed beforehand on both sides, runs that take
-// turns, the best of each. bf16: both round x to bf16 where the engine's target has the dot
-// product; oneDNN is given it rounded, the engine rounds it within the run. int8: oneDNN multiplies
-// bytes by signed bytes into 32-bit sums and no more; the engine's blocks of 32 have scales, and it
-// quantises x within the run. `alike` tells whether the first row's result has the same bits as
-// when it is multiplied alone, as the engine promises of its own. With THREADS above 1 set
-// OMP_WAIT_POLICY=passive: else the library's threads spin on through the engine's turn.
+// Multiplies the matrices of a layer of Qwen3-0.6B, with weights packed beforehand by both sides;
+// runs alternate, and the best of each counts.
+// - bf16: both round x to bf16 if the engine's target has the dot product; oneDNN gets it rounded,
+//   the engine rounds it within the run.
+// - int8: oneDNN only multiplies bytes by signed bytes into 32-bit sums; the engine's blocks of 32
+//   have scales, and it quantises x within the run.
+//
+// `alike` tells whether the first row's result is bitwise equal to that of multiplying it alone, as
+// the engine guarantees for its own. With THREADS above 1, set OMP_WAIT_POLICY=passive: otherwise
+// the library's threads keep spinning during the engine's runs.
 #include <fmt/core.h>
 #include <omp.h>
 
@@ -47,7 +50,7 @@ constexpr int64_t kRowsMost = 512;
 constexpr int kRounds = 9;
 constexpr double kRunSeconds = 0.02;
 constexpr uint64_t kSeed = 1;
-// Copies of a matrix take turns, so that its weights come from memory as those of a model do.
+// Copies of a matrix alternate, so that its weights come from memory, as in a model.
 constexpr uint64_t kColdBytes = uint64_t{256} << 20;
 
 template <typename T>
@@ -57,15 +60,15 @@ T OrDie(Result<T> result) {
   std::exit(1);
 }
 
-// Seconds of one of `count` launches.
+// Returns the seconds of one of `count` launches.
 double Time(int count, const std::function<void()>& launch) {
   const auto begin = std::chrono::steady_clock::now();
   for (int i = 0; i < count; ++i) launch();
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() / count;
 }
 
-// A product of [rows, num_in] with [num_out, num_in] transposed, its weights packed as oneDNN
-// likes.
+// A product of [rows, num_in] with [num_out, num_in] transposed, with weights in oneDNN's packed
+// format.
 class OnednnProduct {
  public:
   OnednnProduct(int64_t rows, int64_t num_out, int64_t num_in, bool int8, int copies)
@@ -104,7 +107,7 @@ class OnednnProduct {
   const std::byte* sums() const { return static_cast<const std::byte*>(sums_.get_data_handle()); }
 
  private:
-  // The rows are the first ones of the same numbers, however many there are.
+  // The same numbers for any number of rows.
   void FillX(int64_t count) {
     const uint64_t bytes = static_cast<uint64_t>(count) * (int8_ ? 1 : 2);
     const auto from = OrDie(MakeRandomMemory(CeilDiv<uint64_t>(bytes, 2) * 2, DType::kBF16, 0,

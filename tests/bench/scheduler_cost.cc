@@ -1,9 +1,9 @@
-// What one step costs the host: Next + Collect + TakeEvents of the scheduler, without an engine.
+// Host cost of one step: Next + Collect + TakeEvents of the scheduler, without an engine.
 //
-//   build/tests/bench_scheduler_cost
+// build/tests/bench_scheduler_cost
 //
-// Prints microseconds a step (the median of the steps measured) for numbers of decoding rows, then
-// again with a long queue and a large tree, which must not change them.
+// Prints microseconds per step (the median of the measured steps) for several numbers of decoding
+// rows, then again with a long queue and a large tree, which must not change them.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -35,7 +35,7 @@ Request MakeRequest(RequestId id, int64_t length, int64_t max_tokens) {
   return request;
 }
 
-// Collects the plan with made-up tokens.
+// Collects the plan with generated tokens.
 void CollectPlan(Scheduler* scheduler, const BatchPlan& plan) {
   StepResult result;
   result.rows.resize(static_cast<size_t>(plan.num_rows()));
@@ -63,7 +63,7 @@ double MedianStep(const Case& what) {
   options.check_invariants = false;
   Scheduler scheduler(limits, options);
   RequestId next_id = 1;
-  // A tree of that many nodes: requests that ended, each with a prefix of its own.
+  // Builds a tree of that many nodes: finished requests, each with a different prefix.
   for (int64_t node = 0; node < what.tree_nodes; ++node) {
     scheduler.Submit(MakeRequest(next_id++, 17, 1));
     if (node % what.rows != what.rows - 1 && node + 1 < what.tree_nodes) continue;

@@ -1,12 +1,12 @@
-// What a person at a chat waits while the program does other work, on a real model.
+// Latency of a chat beside other work, with a real model.
 //
-//   bench_serving_latency MODEL_DIR [ROUNDS]
+// bench_serving_latency MODEL_DIR [ROUNDS]
 //
-// Two questions, each as a ratio of runs that take turns on one machine:
-//   1. Time to the first token of a chat turn beside 64 batch rows that run and 64 that wait,
-//      against a turn with the machine to itself.
-//   2. The longest time between two tokens of a chat answer while a prompt of 1,500 tokens is
-//      prefilled, mixed against prefill-first steps.
+// Two ratios of alternating runs on one machine:
+// 1. Time to the first token of a chat turn beside 64 running and 64 waiting batch rows, compared
+//    to a turn on an idle machine.
+// 2. The longest time between two tokens of a chat answer while a prompt of 1,500 tokens is
+//    prefilled, for mixed and prefill-first steps.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -50,7 +50,7 @@ T OrDie(Result<T> result) {
 std::unique_ptr<Runtime> Start(const std::string& dir, StepPolicy step) {
   const ModelConfig config = OrDie(LoadModelConfig(dir));
   ModelEngineOptions options;
-  options.max_running_requests = kBatchRows + 1;  // one is kept for the chat
+  options.max_running_requests = kBatchRows + 1;  // one is reserved for the chat
   options.max_prefill_tokens = kBudget;
   const MemoryPlan plan = OrDie(PlanMemory(config, options));
   auto checkpoint = OrDie(Checkpoint::Open(dir));
@@ -79,7 +79,7 @@ void DrainUntilDone(EventQueue* queue, int count) {
   }
 }
 
-// Milliseconds from Submit to the first token.
+// Returns the milliseconds from Submit to the first token.
 double FirstToken(Runtime* runtime, Prompt prompt) {
   EventQueue queue;
   const auto begin = Clock::now();

@@ -1,4 +1,4 @@
-// A prompt file beside a conversation.
+// A prompt file in the background of a chat.
 #include <gtest/gtest.h>
 #include <signal.h>
 
@@ -21,8 +21,8 @@ constexpr const char* kPrompts = MINISGL_SOURCE_DIR "/prompts/mixed.jsonl";
 
 class ChatBatchTest : public ChatTest {
  protected:
-  // Rows whose answers have `tokens` tokens each. No test may depend on how far they are at some
-  // moment: it takes as many as no machine answers meanwhile, and stops them.
+  // Writes rows whose answers have `tokens` tokens each. Tests must not depend on the progress at a
+  // given moment: they use more rows than any machine can answer meanwhile, and stop them.
   std::string WriteRows(const std::string& name, int rows, int tokens) const {
     std::ofstream out(File(name));
     for (int i = 0; i < rows; ++i) {
@@ -32,7 +32,7 @@ class ChatBatchTest : public ChatTest {
     return File(name);
   }
   static constexpr int kManyRows = 400;
-  // A row that is soon answered, and many that are not.
+  // One row that is answered soon, and many that are not.
   std::string WriteEndlessRows() const {
     const std::string rows = ReadAll(WriteRows("rows.jsonl", kManyRows, 1500));
     const size_t end = rows.find('\n') + 1;
@@ -40,12 +40,12 @@ class ChatBatchTest : public ChatTest {
     std::ofstream(File("rows.jsonl")) << first << '\n' << rows.substr(end);
     return File("rows.jsonl");
   }
-  // Until an answer is in `path`.
+  // Waits until `path` contains an answer.
   void WaitForAnAnswer(PtyProcess* chat, const std::string& path) const {
     for (int i = 0; i < 20000 && ReadAll(path).empty(); ++i) chat->ReadFor(0.01);
     ASSERT_NE(ReadAll(path), "") << chat->output();
   }
-  // A batch that is stopped before anything was asked has nothing to finish.
+  // Waits until a row is running: a batch stopped earlier has nothing to finish.
   static void WaitForTokens(PtyProcess* chat) {
     for (int i = 0; i < 8000; ++i) {
       const size_t begin = chat->output().size();
@@ -56,7 +56,7 @@ class ChatBatchTest : public ChatTest {
     }
     FAIL() << chat->output();
   }
-  // The rows of an answer file by id, without what depends on what else runs.
+  // Returns the rows of an answer file by id, without what depends on other requests.
   static std::map<std::string, std::string> Rows(const std::string& path) {
     std::map<std::string, std::string> rows;
     std::ifstream in(path);
@@ -102,7 +102,7 @@ TEST_F(ChatBatchTest, ThePromptShowsHowFarItIs) {
   chat->Send("/batch " + rows + "\r");
   ASSERT_TRUE(chat->WaitFor("20000 of ")) << chat->output();
   ASSERT_TRUE(chat->WaitFor("/20000] > ")) << chat->output();
-  // What is typed stays while the numbers before it change, and a turn does not wait for the rows.
+  // Typed text stays while the numbers before it change, and a turn does not wait for the rows.
   chat->Send("What is the capital of France?");
   for (int i = 0; i < 2; ++i) {
     ASSERT_TRUE(chat->WaitFor("[batch ")) << chat->output();
@@ -112,7 +112,7 @@ TEST_F(ChatBatchTest, ThePromptShowsHowFarItIs) {
   ASSERT_TRUE(chat->WaitFor("Paris")) << chat->output();
   ASSERT_TRUE(chat->WaitFor("/20000] > ")) << chat->output();
   Say(chat.get(), "/batch stop");
-  // The end of one shows without a key.
+  // The end of a batch is shown without a key press.
   chat->Send("/batch -f " + WriteRows("rows.jsonl", 9, 4) + "\r");
   ASSERT_TRUE(chat->WaitFor("9 of ")) << chat->output();
   ASSERT_TRUE(chat->WaitFor("[batch done] > ")) << chat->output();
@@ -130,7 +130,7 @@ TEST_F(ChatBatchTest, ABatchIsStopped) {
   chat->Send("/batch " + rows + "\r");
   ASSERT_TRUE(chat->WaitFor("/400] > ")) << chat->output();
   chat->Send("/batch " + rows + "\r");
-  ASSERT_TRUE(chat->WaitFor("A batch runs already")) << chat->output();
+  ASSERT_TRUE(chat->WaitFor("A batch is already running")) << chat->output();
   WaitForTokens(chat.get());
   chat->Send("/batch stop\r");
   ASSERT_TRUE(chat->WaitFor("5 s to finish")) << chat->output();
@@ -143,14 +143,14 @@ TEST_F(ChatBatchTest, ABatchIsStopped) {
   const std::string said = "stopped: " + std::to_string(kManyRows - cancelled) + " of 400 rows, " +
                            std::to_string(cancelled) + " without an answer";
   EXPECT_NE(chat->output().find(said), std::string::npos) << said << chat->output();
-  // Those that were asked, 16 of them, were not waited for.
+  // The submitted rows, 16 of them, were not waited for.
   EXPECT_GT(cancelled, kManyRows - 16) << chat->output();
   EXPECT_NE(Say(chat.get(), "What is the capital of France?").find("Paris"), std::string::npos);
   chat->Send(kCtrlD);
   EXPECT_EQ(chat->WaitForExit(), 0);
 }
 
-// The journal beside the answers is that of a run with the options of the chat.
+// The journal beside the answers equals that of a run with the options of the chat.
 TEST_F(ChatBatchTest, WhatWasStoppedIsGoneOnWith) {
   MarkSlow("a slow engine, so that the stop finds rows that are running");
   const std::string rows = File("rows.jsonl"), answers = File("rows.answers.jsonl");
@@ -161,13 +161,13 @@ TEST_F(ChatBatchTest, WhatWasStoppedIsGoneOnWith) {
                     std::nullopt);
   };
   auto chat = Start({"--cpu-target", "naive", "--seed", "7", "-t", "0.5"});
-  // More than are asked at once. A fast machine may have answered them all before the stop comes:
-  // then there are to be more of them.
+  // More rows than are submitted at once. A fast machine may answer all of them before the stop:
+  // then retry with more.
   int num_rows = 24, shown = 1;
   for (; shown == 1 && num_rows < 100000; num_rows *= 2) {
     WriteRows("rows.jsonl", num_rows, 12);
     chat->Send("/batch -f " + rows + "\r");
-    ASSERT_TRUE(chat->WaitFor(" are answered meanwhile")) << chat->output();
+    ASSERT_TRUE(chat->WaitFor(" in the background")) << chat->output();
     ASSERT_NO_FATAL_FAILURE(WaitForAnAnswer(chat.get(), answers));
     chat->Send("/batch stop\r");
     shown = chat->WaitForOneOf({" without an answer", "done: "});
@@ -179,9 +179,9 @@ TEST_F(ChatBatchTest, WhatWasStoppedIsGoneOnWith) {
   for (const char* name : {"", ".meta"}) {
     std::filesystem::copy_file(answers + name, File("copy") + name);
   }
-  // The same chat may go on with it, and so may a run.
+  // Both the same chat and a run may continue the output.
   chat->Send("/batch " + rows + "\r");
-  ASSERT_TRUE(chat->WaitFor("-r to go on with it")) << chat->output();
+  ASSERT_TRUE(chat->WaitFor("-r to continue it")) << chat->output();
   ASSERT_TRUE(WaitForPrompt(chat.get()));
   chat->Send("/batch -r " + rows + "\r");
   ASSERT_TRUE(chat->WaitFor(num_left + " of ")) << chat->output();
@@ -192,15 +192,16 @@ TEST_F(ChatBatchTest, WhatWasStoppedIsGoneOnWith) {
   ASSERT_TRUE(chat->WaitFor("done: " + num_left + " of " + num_left + " rows")) << chat->output();
   EXPECT_EQ(Rows(answers), Rows(expected));
   ASSERT_TRUE(WaitForPrompt(chat.get()));
-  EXPECT_NE(Say(chat.get(), "/batch -r " + rows).find("No row is left to ask"), std::string::npos);
-  // Other options are not gone on with unasked.
+  EXPECT_NE(Say(chat.get(), "/batch -r " + rows).find("No rows are left to run"),
+            std::string::npos);
+  // With other options, the output is not continued without -f.
   const PipedResult other =
       RunPiped(Arguments({"--commands", "--seed", "8", "-t", "0.5"}), "/batch -r " + rows + "\n");
   EXPECT_NE(other.err.find("was begun with --seed"), std::string::npos) << other.err;
   EXPECT_EQ(other.status, 1);
 }
 
-// What was read before is answered; the rest waits for the file as it was.
+// Rows read before the change are answered; the rest needs the original file.
 TEST_F(ChatBatchTest, AFileThatChangesWhileItIsReadIsSaid) {
   MarkSlow("more rows than are read ahead");
   const std::string rows = WriteRows("rows.jsonl", 6000, 1), answers = File("rows.answers.jsonl");
@@ -233,7 +234,7 @@ TEST_F(ChatBatchTest, LeavingWhileOneRunsAsks) {
   ASSERT_TRUE(chat->WaitFor("/400] > ")) << chat->output();
   WaitForTokens(chat.get());
   chat->Send(kCtrlD);
-  ASSERT_TRUE(chat->WaitFor("A batch runs, with ")) << chat->output();
+  ASSERT_TRUE(chat->WaitFor("A batch is running, with ")) << chat->output();
   ASSERT_TRUE(chat->WaitFor(" rows to go")) << chat->output();
   ASSERT_TRUE(chat->WaitFor("/400] > ")) << chat->output();
   chat->Send("/exit\r");
@@ -265,7 +266,7 @@ TEST_F(ChatBatchTest, WhatCannotRunIsSaidAndTheChatGoesOn) {
   } cases[] = {
       {File("none.jsonl"), "cannot be opened"},
       {dir_, "is a directory"},
-      {"/dev/null", "no regular file"},
+      {"/dev/null", "not a regular file"},
       {"-", "standard input is the conversation"},
       {File("mine.jsonl") + " -", "standard output is the conversation"},
       {File("mine.jsonl"), "exists and is not empty"},
@@ -274,7 +275,7 @@ TEST_F(ChatBatchTest, WhatCannotRunIsSaidAndTheChatGoesOn) {
        "is the file that rows are read from"},
       {File("mine.jsonl") + " /no/such/folder/x", "cannot be created"},
       {"", "No batch was started"},
-      {"stop", "No batch runs"},
+      {"stop", "No batch is running"},
   };
   for (const auto& test : cases) {
     const PipedResult result =
@@ -285,7 +286,7 @@ TEST_F(ChatBatchTest, WhatCannotRunIsSaidAndTheChatGoesOn) {
     EXPECT_EQ(result.out, "The capital of France is Paris.\n");
   }
   EXPECT_EQ(ReadAll(File("mine.answers.jsonl")), "mine");
-  // A row that fails shows in the exit status of a pipe.
+  // A failed row affects the exit status if input comes from a pipe.
   std::ofstream(File("bad.jsonl")) << "{\"prompt\": 3}\n{\"prompt\": \"a\", \"max_tokens\": 1}\n";
   const PipedResult result =
       RunPiped(Arguments({"--commands"}), "/batch " + File("bad.jsonl") + "\n");

@@ -1,5 +1,5 @@
-// Branches of a conversation in the chat: going between them computes nothing again, and what is
-// said in one is not in another.
+// Branches of a conversation in the chat: switching between them recomputes nothing, and messages
+// of one branch are not in another.
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -13,7 +13,7 @@ namespace {
 
 class ChatBranchTest : public ChatTest {
  protected:
-  // What the chat says to `lines`, through pipes.
+  // Returns the chat's output for `lines`, through pipes.
   PipedResult Talk(const std::vector<std::string>& lines,
                    std::vector<std::string> more = {}) const {
     std::string input;
@@ -23,7 +23,7 @@ class ChatBranchTest : public ChatTest {
     EXPECT_EQ(result.status, 0) << result.err;
     return result;
   }
-  // The number before `after` in the last place where that stands.
+  // Returns the number before the last occurrence of `after`.
   static int64_t NumberBefore(const std::string& text, const std::string& after) {
     const size_t at = text.rfind(after);
     if (at == std::string::npos) return -1;
@@ -32,13 +32,13 @@ class ChatBranchTest : public ChatTest {
   }
 };
 
-// The proof is the cache's own count: all whole pages of what was computed in the branch before.
+// The cache's own counters prove it: all whole pages computed earlier in the branch are found.
 TEST_F(ChatBranchTest, SwitchingComputesNothingAgain) {
   const std::vector<std::string> talk = {
       "What is the capital of France?",
       "My name is Ada, and I live near the river.",
       "What is the opposite of hot?",
-      "/stats",  // how much of the context main fills
+      "/stats",  // how much of the context branch main fills
       "/branch other 1",
       "What is the capital of Italy?",
       "What is the capital of Spain?",
@@ -52,7 +52,7 @@ TEST_F(ChatBranchTest, SwitchingComputesNothingAgain) {
     const int64_t before = NumberBefore(result.err.substr(0, second), " of 2048 tokens");
     const int64_t cached = NumberBefore(result.err, " of them cached");
     ASSERT_GT(before, 60) << result.err;
-    // The last token of an answer is not computed on.
+    // The last token of an answer is not computed.
     EXPECT_GE(cached, (before - 1) / page * page) << "pages of " << page << "\n" << result.err;
     EXPECT_NE(result.out.find("Your name is Ada"), std::string::npos) << result.out;
   }
@@ -90,10 +90,10 @@ TEST_F(ChatBranchTest, WhatIsSaidInOneBranchIsNotInAnother) {
   EXPECT_NE(result.err.find("What is my name? -> Your name is Ben.   <- ben (here)"),
             std::string::npos)
       << result.err;
-  // The branch talked in is what is saved, and said so.
+  // Only the current branch is saved, and a message says so.
   EXPECT_EQ(ReadAll(File("ben")).find("Ada"), std::string::npos);
   EXPECT_NE(result.err.find("other branches are not"), std::string::npos) << result.err;
-  EXPECT_NE(result.err.find("Branch main is gone"), std::string::npos) << result.err;
+  EXPECT_NE(result.err.find("Branch main is deleted"), std::string::npos) << result.err;
   EXPECT_NE(result.err.find("You are in that branch"), std::string::npos) << result.err;
   EXPECT_NE(result.err.find("There is no branch main; there are ben, branch-3"), std::string::npos)
       << result.err;
@@ -105,7 +105,7 @@ TEST_F(ChatBranchTest, WhatIsNoBranchIsRefused) {
             "/switch nowhere", "/branch -d none", "/tree"});
   EXPECT_EQ(result.err.find("Now in branch"), std::string::npos) << result.err;
   EXPECT_NE(result.err.find("There is no turn 1"), std::string::npos) << result.err;
-  EXPECT_NE(result.err.find("There is a branch main already"), std::string::npos) << result.err;
+  EXPECT_NE(result.err.find("Branch main exists already"), std::string::npos) << result.err;
   EXPECT_NE(result.err.find("(nothing said)   <- main (here)"), std::string::npos) << result.err;
 }
 
@@ -130,7 +130,8 @@ TEST_F(ChatBranchTest, SeveralAnswersComeAtOnceAndInOrder) {
   const std::string line = result.err.substr(at, result.err.find('\n', at) - at);
   EXPECT_GE(NumberBefore(line, " of them cached"), (NumberBefore(line, " tokens") - 1) / 16 * 16)
       << line;
-  // One at a time they are the same: only the number of an answer decides its random numbers.
+  // One at a time, the answers are the same: only the number of an answer selects its random
+  // numbers.
   const PipedResult single = Talk({"Tell me a story.", "/regen", "/regen", "/regen"}, options);
   EXPECT_EQ(single.out, result.out.substr(0, single.out.size()));
 }
@@ -139,7 +140,7 @@ TEST_F(ChatBranchTest, AMinTokensAboveTheMaxTokensThatHoldsIsSaid) {
   const PipedResult by_options =
       RunPiped(Arguments({"--min-tokens", "3", "--max-tokens", "2"}), "hi\n");
   EXPECT_EQ(by_options.status, 64) << by_options.err;
-  // The other is of the model's generation_config.json.
+  // The other value comes from the model's generation_config.json.
   const PipedResult by_model = RunPiped(Arguments({"--min-tokens", "300"}), "hi\n");
   EXPECT_EQ(by_model.status, 1) << by_model.err;
   EXPECT_NE(by_model.err.find("min_tokens is more than max_tokens (found 300 and 256)"),

@@ -1,5 +1,5 @@
 // The line at the chat prompt: completion, history and its search, wide characters, resizing, the
-// editor of the person's own.
+// user's editor.
 #include <gtest/gtest.h>
 
 #include <sys/stat.h>
@@ -62,7 +62,7 @@ TEST(ChatCompletionTest, WhatWordsShare) {
   EXPECT_EQ(CommonPrefix({"main", "mars"}), "ma");
   EXPECT_EQ(CommonPrefix({"one"}), "one");
   EXPECT_EQ(CommonPrefix({"a", "b"}), "");
-  // Half a character is none.
+  // No completion ends inside a character.
   EXPECT_EQ(CommonPrefix({"x\u00e9", "x\u00e8"}), "x");
   EXPECT_EQ(InColumns({"a", "bb", "c"}, 8), "a   bb\nc\n");
   EXPECT_EQ(InColumns({"wide", "words"}, 1), "wide\nwords\n");
@@ -82,7 +82,7 @@ TEST(ChatCompletionTest, TheNearestWord) {
 
 class ChatLineTest : public ChatTest {
  protected:
-  // Types `keys` at the prompt and waits until the screen shows `line`, the cursor in `column`.
+  // Types `keys` at the prompt and waits until the screen shows `line` with the cursor in `column`.
   void ExpectLine(PtyProcess* chat, const std::string& keys, const std::string& line,
                   size_t column) {
     chat->Send(keys);
@@ -103,7 +103,7 @@ class ChatLineTest : public ChatTest {
     return File(name);
   }
 
-  static constexpr size_t kColumns = 200;  // of a new PtyProcess
+  static constexpr size_t kColumns = 200;  // default of PtyProcess
   static constexpr const char* kLeft = "\x1b[D";
   static constexpr const char* kHome = "\x01";
 };
@@ -123,7 +123,7 @@ TEST_F(ChatLineTest, TabCompletesAndLists) {
   const std::string line = "> /load " + File("some");
   ExpectLine(chat.get(), "\x15/load " + File("so") + "\t", line, line.size());
   ExpectLine(chat.get(), " \t", line + " notes.jsonl ", line.size() + 13);
-  // A message may hold a tab.
+  // A message may contain a tab.
   Say(chat.get(), "\x15one\ttwo");
   Say(chat.get(), "/save " + File("saved"));
   EXPECT_NE(ReadAll(File("saved")).find("\"one\\ttwo\""), std::string::npos);
@@ -138,7 +138,7 @@ TEST_F(ChatLineTest, WideCharactersStandWhereTheyAreTyped) {
   ExpectLine(chat.get(), "\x7f", "> \u65e5\u672cabc", 6);
   ExpectLine(chat.get(), kLeft + std::string("\u8a9e"), "> \u65e5\u8a9e\u672cabc", 6);
   ExpectLine(chat.get(), kHome + std::string("\x04"), "> \u8a9e\u672cabc", 2);
-  // An accent typed by itself joins the letter before it.
+  // An accent typed separately joins the letter before it.
   ExpectLine(chat.get(), "\x05 cafe\u0301", "> \u8a9e\u672cabc caf\u00e9", 14);
   ExpectLine(chat.get(), kLeft + std::string("f"), "> \u8a9e\u672cabc caff\u00e9", 14);
   Say(chat.get(), "");
@@ -161,7 +161,8 @@ TEST_F(ChatLineTest, ResizingDrawsTheLineAnew) {
   while (text.size() < 120) text += " and words";
   ExpectLine(chat.get(), text, "> " + text, text.size() + 2);
   chat->Resize(50);
-  // What was three rows by then is cleared from the first on, and written again in rows of 50.
+  // The line, three rows high at the new width, is cleared from its first row and written again in
+  // rows of 50.
   ASSERT_TRUE(chat->WaitFor("\x1b[2A\r\x1b[J")) << chat->output();
   ASSERT_TRUE(chat->WaitFor("> words and words")) << chat->output();
   chat->Resize(200);
@@ -192,7 +193,7 @@ TEST_F(ChatLineTest, NoHistoryWhereNoneIsWanted) {
   auto chat = Start({}, "xterm", {{"MINISGL_NO_HISTORY", "1"}});
   Say(chat.get(), "/params");
   ExpectLine(chat.get(), "\x1b[A", "> /params", 9);
-  ExpectLine(chat.get(), "\x1b[A", "> /params", 9);  // and nothing before it
+  ExpectLine(chat.get(), "\x1b[A", "> /params", 9);  // with nothing before it
   chat->Send("\x15\x04");
   EXPECT_EQ(chat->WaitForExit(), 0);
   EXPECT_EQ(ReadAll(File("minisgl/history")), "kept before\n");
@@ -206,7 +207,7 @@ TEST_F(ChatLineTest, TheEditorsTextIsSent) {
   EXPECT_NE(Say(chat.get(), "What is the capital of France?").find("Paris"), std::string::npos);
   EXPECT_NE(Say(chat.get(), "/edit").find("Italy?"), std::string::npos) << chat->output();
   EXPECT_EQ(ReadAll(File("seen")), "What is the capital of France?\n");
-  EXPECT_NE(Say(chat.get(), "/edit").find("as it was"), std::string::npos) << chat->output();
+  EXPECT_NE(Say(chat.get(), "/edit").find("is unchanged"), std::string::npos) << chat->output();
   Say(chat.get(), "/edit new");
   EXPECT_EQ(ReadAll(File("seen")), "");
   Say(chat.get(), "/save " + File("edited"));
@@ -239,7 +240,7 @@ TEST_F(ChatLineTest, AFileIsReadBeforeTheNextMessage) {
       RunPiped(Arguments({"--commands"}),
                "/read " + File("notes") + "\nWhat is the capital of France?\nHi\n/read " +
                    File("none") + "\n/edit\n/image cat.png\n/save " + File("saved") + "\n");
-  EXPECT_EQ(result.status, 1) << result.err;  // a file that is not there
+  EXPECT_EQ(result.status, 1) << result.err;  // the file does not exist
   const std::string saved = ReadAll(File("saved"));
   EXPECT_NE(saved.find("\"one\\ntwo\\nWhat is the capital of France?\""), std::string::npos)
       << saved;

@@ -1,4 +1,4 @@
-// The parts of a chat that need no model and no terminal: what a typed line means, parameters,
+// The parts of a chat that need neither a model nor a terminal: parsing of lines, parameters,
 // conversation files.
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -22,7 +22,7 @@ namespace {
 
 using Kind = ChatInputLine::Kind;
 
-// Gives lines from a list, then the end of input; "^C" stands for an interrupt.
+// Returns lines from a list, then the end of input; "^C" stands for an interrupt.
 class ListReader : public PromptReader {
  public:
   explicit ListReader(std::deque<std::string> lines) : lines_(std::move(lines)) {}
@@ -252,7 +252,7 @@ TEST(ChatFileTest, BadFilesAreErrorsThatNameTheLine) {
   EXPECT_EQ(LoadConversation(dir.File("none")).status().code(), StatusCode::kNoInput);
 }
 
-// Two bytes of a file become a value of forty.
+// A value of two bytes takes forty in memory.
 TEST(ChatFileTest, AFileOfVeryManyValuesIsRefused) {
   MarkSlow("a file of a million values");
   std::string zeros = "[0";

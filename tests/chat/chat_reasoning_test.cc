@@ -1,5 +1,5 @@
-// Reasoning apart from answers in a chat: tags that are text, tags that are control tokens, and
-// where both parts are printed.
+// Reasoning in a chat: tags that are text, tags that are control tokens, and where reasoning and
+// answer are printed.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -13,7 +13,7 @@
 namespace minisgl::chat {
 namespace {
 
-// A template that has the model reason from the start; it never says that it is done.
+// A template that starts every answer with reasoning, which the model never ends.
 class ChatReasoningTest : public ChatTest {
  protected:
   std::vector<std::string> Thinking(std::vector<std::string> more) const {
@@ -47,8 +47,8 @@ TEST_F(ChatReasoningTest, OnATerminalItIsDimmed) {
   EXPECT_EQ(chat.WaitForExit(), 0);
 }
 
-// The demo model where "I" and "," are the tags: it says of itself "I am Wren, a very small ...".
-// Its template wants reasoning as a part of the content.
+// The demo model with "I" and "," as tags: it describes itself as "I am Wren, a very small ...".
+// Its template takes reasoning as a part of the content.
 class ChatControlTagsTest : public ChatTest {
  protected:
   static constexpr const char* kAnswer = "a very small language model that ships with minisgl.\n";
@@ -79,15 +79,15 @@ TEST_F(ChatControlTagsTest, InAPipeTheAnswerStandsAlone) {
   EXPECT_EQ(hidden.err.find("am Wren"), std::string::npos) << hidden.err;
 }
 
-// The second prompt is the first, its answer as it was sampled, and what follows: but for the last
-// token of all of it everything was computed before.
+// The second prompt is the first, its sampled answer, and the new message, so that everything was
+// computed before except the last token of the answer.
 TEST_F(ChatControlTagsTest, TheNextTurnFindsTheAnswerInTheCache) {
   const PipedResult result = RunPiped(
       Tagged({}), "Who are you?\n/stats\nWhat is 2 + 3?\n/stats\n/save " + File("saved") + "\n");
   EXPECT_TRUE(result.out.starts_with(kAnswer)) << result.out << result.err;
   EXPECT_NE(result.err.find("prompt        11 tokens, 0 of them cached"), std::string::npos)
       << result.err;
-  // 11 of the prompt and 15 of the answer, whose end is never computed.
+  // 11 tokens of the prompt and 15 of the answer, whose last one is never computed.
   EXPECT_NE(result.err.find(" tokens, 25 of them cached"), std::string::npos) << result.err;
   const std::string saved = ReadAll(File("saved"));
   EXPECT_NE(saved.find(R"("content": " a very small language model that ships with minisgl.", )"

@@ -1,5 +1,5 @@
-// The chat's prompt and the terminal it shares: what a screen shows of a line whose prompt changes,
-// stops and what comes after them, keys that mean nothing, pastes that hold their own end.
+// The chat's prompt on a shared terminal: what the screen shows when the prompt changes, after
+// stops, for keys without meaning, and for pastes that contain the end-of-paste mark.
 #include <gtest/gtest.h>
 #include <signal.h>
 
@@ -17,13 +17,13 @@ namespace {
 
 class ChatTerminalTest : public ChatTest {
  protected:
-  // What a screen shows from `begin` of the output on, up to what was waited for.
+  // Returns the screen after the output from `begin` up to the text that was waited for.
   static Screen ScreenOf(const PtyProcess& chat, size_t columns, size_t begin) {
     Screen screen(columns);
     screen.Feed(std::string_view(chat.Seen()).substr(begin));
     return screen;
   }
-  // Reads until the last line of the screen is `line` and the cursor stands in `column`.
+  // Reads until the last line of the screen is `line` with the cursor in `column`.
   static void ExpectLine(PtyProcess* chat, const std::string& line, size_t column) {
     Screen screen(kColumns);
     for (int attempt = 0; attempt < 500; ++attempt) {
@@ -40,7 +40,7 @@ class ChatTerminalTest : public ChatTest {
     return ReadAll(File("saved"));
   }
 
-  static constexpr size_t kColumns = 200;  // of a new PtyProcess
+  static constexpr size_t kColumns = 200;  // default of PtyProcess
 };
 
 TEST_F(ChatTerminalTest, TheStatusOfABatchIsShownInItsPlace) {
@@ -49,7 +49,7 @@ TEST_F(ChatTerminalTest, TheStatusOfABatchIsShownInItsPlace) {
   for (int i = 0; i < 20000; ++i) rows << "{\"prompt\": \"Tell me a story.\", \"max_tokens\": 4}\n";
   rows.close();
   auto chat = Start({"-q", "--cpu-target", "naive", "--on-overflow", "error"});
-  // The second so narrow that the line takes several rows.
+  // The second width is so small that the line takes several rows.
   const std::string text = "some words before it is sent";
   for (const int columns : {200, 24}) {
     chat->Resize(columns);
@@ -62,7 +62,7 @@ TEST_F(ChatTerminalTest, TheStatusOfABatchIsShownInItsPlace) {
       ASSERT_TRUE(chat->WaitFor("sent")) << chat->output();
     }
     const Screen screen = ScreenOf(*chat, static_cast<size_t>(columns), begin);
-    // A blank at the end of a row need not be written.
+    // A space at the end of a row need not be written.
     std::string shown;
     for (const std::string& line : screen.Lines()) shown += line;
     shown.erase(std::remove(shown.begin(), shown.end(), ' '), shown.end());
@@ -77,7 +77,7 @@ TEST_F(ChatTerminalTest, TheStatusOfABatchIsShownInItsPlace) {
   }
 }
 
-// Under a shell, which takes the terminal while the chat is stopped and gives it back.
+// Under a shell, which takes over the terminal while the chat is stopped.
 TEST_F(ChatTerminalTest, CtrlZStopsItAndTheLineIsThereAgain) {
   std::string command = ProgramPath();
   for (const std::string& argument : Arguments({})) command += " " + argument;
@@ -88,11 +88,11 @@ TEST_F(ChatTerminalTest, CtrlZStopsItAndTheLineIsThereAgain) {
   PtyProcess shell({"-m", "-c", script},
                    {{"TERM", "xterm"}, {"NO_COLOR", "1"}, {"XDG_STATE_HOME", dir_}}, "/bin/sh");
   ASSERT_TRUE(shell.WaitFor(kEditingPrompt)) << shell.output();
-  shell.Send("half typed\x1b[D\x1b[D");  // the cursor is in the midst of it
+  shell.Send("half typed\x1b[D\x1b[D");  // the cursor is inside the line
   ExpectLine(&shell, "> half typed", 10);
   shell.Send("\x1a");
   ASSERT_TRUE(shell.WaitFor("stopped with 148")) << shell.output();  // 128 + SIGTSTP
-  // The shell need not set the terminal back, and pastes are not marked for it.
+  // The terminal was restored by the chat itself, including unmarked pastes.
   ASSERT_TRUE(shell.WaitFor("\nicanon")) << shell.output();
   EXPECT_GT(shell.output().rfind("\x1b[?2004l"), shell.output().rfind("\x1b[?2004h"));
   shell.Send("\r");
@@ -107,7 +107,7 @@ TEST_F(ChatTerminalTest, CtrlZStopsItAndTheLineIsThereAgain) {
   EXPECT_EQ(shell.WaitForExit(), 0) << shell.output();
 }
 
-// A stop that no program sees, after which the terminal is set as a shell has it.
+// A stop that the program cannot see (SIGSTOP), after which the terminal has the shell's modes.
 TEST_F(ChatTerminalTest, AfterAStopTheTerminalIsSetAgain) {
   auto chat = Start();
   chat->Send("half typed");
@@ -124,7 +124,7 @@ TEST_F(ChatTerminalTest, AfterAStopTheTerminalIsSetAgain) {
   ExpectLine(chat.get(), "> half typ!ed", 11);
 }
 
-// A size that changes in height alone is one, too.
+// A change of the height alone is a resize too.
 TEST_F(ChatTerminalTest, ALineIsNotShownTwiceForANewHeight) {
   auto chat = Start();
   chat->Send("some words\x1b[D");
@@ -135,7 +135,7 @@ TEST_F(ChatTerminalTest, ALineIsNotShownTwiceForANewHeight) {
   ExpectLine(chat.get(), "> some words", 11);
 }
 
-// Where no shell could let it go on, the system ignores such a stop.
+// If no shell could continue it, the system ignores such a stop.
 TEST_F(ChatTerminalTest, AStopWithoutAShellIsNone) {
   auto chat = Start();
   chat->Send("half typed");
@@ -149,15 +149,15 @@ TEST_F(ChatTerminalTest, AStopWithoutAShellIsNone) {
 
 TEST_F(ChatTerminalTest, KeysThatMeanNothingTypeNothing) {
   auto chat = Start();
-  // F5, F12, Insert, Shift with an arrow and with F3, Ctrl with Delete, what a window that is
-  // focused sends, a function key of the console, and an end of a paste.
+  // F5, F12, Insert, Shift with an arrow and with F3, Ctrl with Delete, focus events, a function
+  // key of the Linux console, and an end-of-paste mark.
   for (const char* key : {"\x1b[15~", "\x1b[24~", "\x1b[2~", "\x1b[1;2D", "\x1b[1;2R", "\x1b[3;5~",
                           "\x1b[I", "\x1b[[A", "\x1b[201~"}) {
     chat->Send(key);
   }
   chat->Send("one two");
   ExpectLine(chat.get(), "> one two", 9);
-  // With Ctrl or Alt arrows go by words; other keys of a terminal stay what they are.
+  // With Ctrl or Alt, arrows move by words; other keys of a terminal keep their meaning.
   chat->Send("\x1b[1;5D!");
   ExpectLine(chat.get(), "> one !two", 7);
   chat->Send("\x1b[1;3D\x1b[1;3D?\x1b[1;5C,");

@@ -1,4 +1,4 @@
-// Branches of a conversation: how they are cut and drawn.
+// Branches of a conversation: cutting and drawing.
 #include "chat/chat_tree.h"
 
 #include <gtest/gtest.h>

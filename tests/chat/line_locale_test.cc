@@ -1,4 +1,4 @@
-// What is typed at the prompt arrives as it is, whatever characters the locale knows.
+// Text typed at the prompt arrives unchanged in every locale.
 #include <gtest/gtest.h>
 
 #include <string>

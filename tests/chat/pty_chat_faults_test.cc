@@ -1,5 +1,5 @@
-// Row 43 of the scoreboard: what a person, a terminal or a signal can do to a chat in a bad moment.
-// After each it answers as if nothing had been, or has ended as it should.
+// Row 43 of the scoreboard: disturbances of a chat by the user, the terminal or signals. Afterwards
+// it answers as before, or has ended as specified.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <unistd.h>
@@ -29,9 +29,9 @@ std::string Repeat(const std::string& text, size_t bytes) {
 struct FaultCase {
   const char* name;
   std::vector<std::string> options;
-  std::vector<std::string> keys;  // each sent once what stands before it in `shown` is there
+  std::vector<std::string> keys;  // each is sent after the text before it in `shown` has appeared
   std::vector<std::string> shown;
-  int status = 0;  // where it ends by itself; it goes on otherwise
+  int status = 0;  // exit status if it ends by itself; otherwise it continues
   bool ends = false;
 };
 
@@ -75,7 +75,7 @@ const std::vector<FaultCase>& Cases() {
       {"ContextFullIsAnError",
        {"--max-seq-len", "34", "--on-overflow", "error"},
        {kQuestion, kQuestion, "/reset\r"},
-       {"Paris", "does not fit", "anew"}},
+       {"Paris", "does not fit", "starts over"}},
       {"BytesThatAreNoText", {"-n", "2"}, {"\xff\xfe\x80 caf\xe9\r"}, {"not UTF-8"}},
       {"Terminated", kSlow, {kQuestion}, {"Paris"}, 128 + SIGTERM, true},
       {"HungUp", kSlow, {kQuestion}, {"Paris"}, 128 + SIGHUP, true},
@@ -85,7 +85,7 @@ const std::vector<FaultCase>& Cases() {
 
 class ChatFaultTest : public ChatTest, public ::testing::WithParamInterface<FaultCase> {
  protected:
-  // A chat to which all of it was done; null if an answer was whole before it was to be stopped.
+  // Returns a chat after the fault; null if the answer was complete before it could be stopped.
   std::unique_ptr<PtyProcess> Suffer(const FaultCase& fault) const {
     auto chat = Start(fault.options);
     for (size_t i = 0; i < std::max(fault.keys.size(), fault.shown.size()); ++i) {
@@ -113,9 +113,9 @@ TEST_P(ChatFaultTest, StaysUsable) {
     EXPECT_EQ(chat->WaitForExit(), fault.status) << chat->output().substr(0, 4000);
     return;
   }
-  // What was typed is gone by then, or answered.
+  // By then, earlier input is discarded or answered.
   chat->Send("/set max_tokens 40\r/set ignore_eos off\r/reset\r");
-  ASSERT_TRUE(chat->WaitFor("starts anew")) << chat->output().substr(0, 4000);
+  ASSERT_TRUE(chat->WaitFor("starts over")) << chat->output().substr(0, 4000);
   chat->Send(kQuestion);
   ASSERT_TRUE(chat->WaitFor("The capital of France is Paris.")) << chat->output().substr(0, 4000);
   ASSERT_TRUE(WaitForPrompt(chat.get()));

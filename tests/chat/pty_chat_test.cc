@@ -30,7 +30,7 @@ TEST_F(ChatTest, KeysTypedDuringAnAnswerCount) {
   EXPECT_NE(chat->output().find("Paris"), std::string::npos) << chat->output();
 }
 
-// What minisgl report draws: nothing is lost, and time that nobody asked anything is in it.
+// minisgl report can draw it: nothing is lost, and idle time is included.
 TEST_F(ChatTest, TheSummaryHoldsItOverTime) {
   const std::string path = File("chat.json");
   auto chat = Start({"--summary", path});
@@ -54,7 +54,7 @@ TEST_F(ChatTest, TheSummaryHoldsItOverTime) {
     running += length * series->running[i];
   }
   EXPECT_NEAR(tokens, summary->Find("completion_tokens")->as_double(), 0.5);
-  // One request at most, and none while nothing was asked.
+  // At most one request, and none while the chat was idle.
   EXPECT_LT(running, summary->Find("seconds")->as_double() + 0.2);
   const PipedResult drawn = RunPiped({"report", path, "-o", File("chat.svg")}, std::nullopt);
   EXPECT_EQ(drawn.status, 0) << drawn.err;
@@ -74,7 +74,7 @@ TEST_F(ChatTest, CtrlCStopsAnAnswerAndNotTheProgram) {
   ASSERT_TRUE(StopAnAnswer(chat.get(), "What is the capital of France?", "Paris"))
       << chat->output();
   Say(chat.get(), "/set ignore_eos off");
-  // What was said stays in the conversation.
+  // The partial answer stays in the conversation.
   Say(chat.get(), "/save " + File("stopped"));
   EXPECT_NE(ReadAll(File("stopped")).find("Paris"), std::string::npos);
   EXPECT_NE(Say(chat.get(), "What is the opposite of hot?").find("cold"), std::string::npos)
@@ -88,12 +88,12 @@ TEST_F(ChatTest, CtrlCBeforeTheAnswerBeginsTakesTheMessageBack) {
   auto chat = Start({"--max-prefill-length", "1", "--cpu-target", "naive"});
   std::string text = "Count these:";
   for (int i = 0; i < 800; ++i) text += " a" + std::to_string(i % 10);
-  // A fast machine may have read it before the key comes: once more, then.
+  // A fast machine may have read it before the key arrives: then try again.
   int shown = 1;
   for (int tries = 0; shown == 1 && tries < 20; ++tries) {
     if (tries > 0) Say(chat.get(), "/reset");
     chat->Send("\x1b[200~" + text + "\x1b[201~\r");
-    ASSERT_TRUE(chat->WaitFor("2004l")) << chat->output();  // the line is the program's
+    ASSERT_TRUE(chat->WaitFor("2004l")) << chat->output();  // the line editor has the terminal
     chat->Send(kCtrlC);
     shown = chat->WaitForOneOf({"taken back", kEditingPrompt});
   }
@@ -115,7 +115,7 @@ TEST_F(ChatTest, CtrlCClearsALine) {
   EXPECT_EQ(chat->WaitForExit(), 0) << chat->output();
 }
 
-// All at once: a terminal that signals would throw the line away before it is read.
+// All at once: if the terminal generated the signal, it would discard the line before it is read.
 TEST_F(ChatTest, ACtrlCThatClearsALineIsNoneAtAnEmptyPrompt) {
   auto chat = Start();
   chat->Send(std::string("abc") + kCtrlC);
@@ -252,7 +252,7 @@ TEST_F(ChatTest, AConversationIsSavedAndLoaded) {
   EXPECT_EQ(ReadAll(File("one")), ReadAll(File("two")));
   EXPECT_FALSE(ReadAll(File("one")).empty());
   EXPECT_NE(Say(again.get(), "What is my name?").find("Ada"), std::string::npos) << again->output();
-  // Another file is not overwritten, the one of this conversation is.
+  // Another file is not overwritten, but the file of this conversation is.
   std::ofstream(File("mine")) << "mine";
   EXPECT_NE(Say(again.get(), "/save " + File("mine")).find("not empty"), std::string::npos);
   EXPECT_EQ(ReadAll(File("mine")), "mine");
@@ -358,7 +358,7 @@ TEST_F(ChatTest, NothingInAPipeIsACommand) {
   EXPECT_EQ(commands.err.find(hint), std::string::npos) << commands.err;
 }
 
-// Turns that were dropped for an answer that did not come are neither lost nor doubled.
+// Turns dropped for an answer that failed are neither lost nor duplicated.
 TEST_F(ChatTest, ATurnThatFailsLeavesTheConversationAsItWas) {
   const std::string long_text(5000, 'x');
   const std::string two_turns = "What is the capital of France?\nWhat is the opposite of hot?\n";
@@ -395,9 +395,9 @@ TEST_F(ChatTest, WhatDoesNotFitNamesTheOptionThatLimits) {
     std::vector<std::string> options;
     const char* advice;
   } cases[] = {
-      {{"--num-pages", "1"}, "say less at once, or raise --num-pages\n"},
-      {{"--max-seq-len", "64"}, "say less at once, or raise --max-seq-len\n"},
-      {{}, "say less at once\n"},  // the model's own context
+      {{"--num-pages", "1"}, "send shorter messages, or raise --num-pages\n"},
+      {{"--max-seq-len", "64"}, "send shorter messages, or raise --max-seq-len\n"},
+      {{}, "send shorter messages\n"},  // limited by the model's context
   };
   std::string text;
   while (text.size() < 20000) text += "word ";

@@ -1,4 +1,4 @@
-// Writing to descriptors, replacing files, and what a full disk leaves of a row.
+// Writing to descriptors, replacing files, and rows on a full disk.
 #include "minisgl/base/file_io.h"
 
 #include <fcntl.h>
@@ -26,7 +26,8 @@ namespace fs = std::filesystem;
 const std::vector<SessionMessage> kSavedMessages = {{"user", "Hi", {}}};
 constexpr const char* kSaved = "{\"role\": \"user\", \"content\": \"Hi\"}\n";
 
-// While one lives, files of this process end at `bytes`: what is past them fails as on a full disk.
+// While an instance exists, files of this process are limited to `bytes`: writes past that fail as
+// on a full disk.
 class FileSizeLimit {
  public:
   explicit FileSizeLimit(rlim_t bytes) : old_handler_(signal(SIGXFSZ, SIG_IGN)) {
@@ -47,7 +48,7 @@ class FileSizeLimit {
 TEST(WriteAllTest, WaitsForAPipeThatWouldNot) {
   int ends[2] = {-1, -1};
   ASSERT_EQ(pipe2(ends, O_CLOEXEC | O_NONBLOCK), 0);
-  const std::string text(size_t{1} << 20, 'x');  // more than a pipe holds
+  const std::string text(size_t{1} << 20, 'x');  // more than the buffer of a pipe
   std::string got;
   std::thread reader([&got, fd = ends[0], size = text.size()] {
     char bytes[65536];
@@ -89,7 +90,7 @@ TEST(OutputFileTest, ARowThatDoesNotFitIsTakenBackAndTheOthersStay) {
     const FileSizeLimit limit(1000);
     EXPECT_TRUE((*output)->Write(std::string(599, 'a') + "\n").ok());
     torn = (*output)->Write(std::string(599, 'b') + "\n");
-    EXPECT_TRUE((*output)->Write("short\n").ok());  // after it, without a hole
+    EXPECT_TRUE((*output)->Write("short\n").ok());  // follows it without a hole
   }
   EXPECT_EQ(torn.code(), StatusCode::kIoError);
   EXPECT_EQ(folder.Read("out"), std::string(599, 'a') + "\nshort\n");

@@ -1,5 +1,5 @@
-// minisgl info: a configuration alone is described, and its plan too where the machine is large
-// enough for it.
+// minisgl info: describes a configuration alone, and its memory plan if the machine is large
+// enough.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -58,7 +58,7 @@ TEST_F(InfoProgramTest, QuantizedWeightsAreSaidAndSmaller) {
   EXPECT_EQ(weights_line(Info(config, {"--quantize", "int8"})), "  weights     165.0 KiB as int8");
 }
 
-// The KV cache alone would be larger than any machine.
+// The KV cache alone is larger than any machine's memory.
 TEST_F(InfoProgramTest, AModelThatDoesNotFitIsDescribedToo) {
   const ProgramResult result = RunProgram(
       {"info", "--device", "cpu", "-m", DemoModel(), "--num-pages", "1", "--page-size", "1"});
@@ -83,7 +83,7 @@ TEST_F(InfoProgramTest, ABadConfigurationIsNamed) {
   EXPECT_EQ(Info(folder_.Path("none.json")).exit_code, 66);
 }
 
-// Sizes of models people run, where they are at hand.
+// Shapes of common models, if available.
 TEST_F(InfoProgramTest, ShapesOfRealModelsAreDescribed) {
   const char* shared = std::getenv("MINISGL_SHARED");
   const std::filesystem::path shapes =
@@ -98,7 +98,7 @@ TEST_F(InfoProgramTest, ShapesOfRealModelsAreDescribed) {
       {"tinyllama-1.1b.json", "1100048384 parameters in 201 tensors"}};
   for (const auto& [name, weights] : wanted) {
     const ProgramResult result = Info((shapes / name).string());
-    // 75 on a machine too small for it.
+    // 75 on a machine that is too small.
     EXPECT_TRUE(result.exit_code == 0 || result.exit_code == 75) << name << ": " << result.err;
     EXPECT_NE(result.out.find(weights), std::string::npos) << result.out;
     EXPECT_EQ(result.out.find("KV cache") != std::string::npos, result.exit_code == 0) << name;

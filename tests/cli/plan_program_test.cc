@@ -1,4 +1,4 @@
-// `minisgl plan` held against what a run then says.
+// `minisgl plan` compared to the run that it predicts.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -34,7 +34,7 @@ class PlanProgramTest : public ::testing::Test {
     EXPECT_EQ(result.exit_code, 0) << result.err;
     return Parse(result.out);
   }
-  // A plan is what a run then finds.
+  // Expects the plan to equal the figures of the run.
   void ExpectPlanned(const std::string& file, const std::vector<std::string>& more) const {
     std::vector<std::string> arguments = {"--quiet", "--file",    file,
                                           "--force", "--summary", folder_.Path("summary")};
@@ -60,7 +60,7 @@ TEST_F(PlanProgramTest, APlanSaysWhatARunThenFinds) {
   ExpectPlanned(notes, {"--num-pages", "2048"});
   ExpectPlanned(notes, {"--num-pages", "2048", "--page-size", "64"});
   ExpectPlanned(notes, {"--num-pages", "30000", "--page-size", "1", "--max-prefill-length", "100"});
-  // Several answers of one prompt, prompts as ids, as text and as messages.
+  // Several answers to one prompt; prompts as ids, as text and as messages.
   std::string rows;
   for (int i = 0; i < 12; ++i) {
     rows += R"({"prompt_token_ids": [5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, )" +

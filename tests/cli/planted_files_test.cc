@@ -1,6 +1,5 @@
-// What another user may have put where the program writes: links, files, FIFOs. And what the
-// program leaves to others: permissions from the first byte on, names that a power cut does not
-// take.
+// Files that another user may have placed where the program writes: links, files, FIFOs. Also:
+// permissions of new files from the first byte on, and names that survive a power failure.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/file.h>
@@ -44,7 +43,7 @@ class PlantedFilesTest : public testing::Test {
     EXPECT_EQ(status.code(), StatusCode::kCannotCreate) << status.message();
     EXPECT_NE(status.message().find(part), std::string::npos) << status.message();
   }
-  // A link of another user, as in /tmp.
+  // A link owned by another user, as in /tmp.
   std::string PlantLink(const std::string& name, const std::string& target) const {
     const std::string path = folder_.Path(name);
     fs::create_symlink(target, path);
@@ -65,7 +64,7 @@ TEST_F(PlantedFilesTest, ALinkOfAnotherUserIsNotFollowed) {
                 "symbolic link of another user");
   chat::HistoryFile(link).Append("line");
   EXPECT_FALSE(fs::exists(folder_.Path("victim")));
-  // Neither is one that a link of one's own leads to.
+  // Also through a link of our own that leads to it.
   fs::create_symlink("link", folder_.Path("own"));
   ExpectRefused(term::Output::Open(folder_.Path("own"), true, -1).status(),
                 "link is a symbolic link");
@@ -90,7 +89,7 @@ TEST_F(PlantedFilesTest, AFileOfAnotherUserInASharedFolderIsNotWritten) {
   ExpectRefused(term::Output::Open(path, false, -1).status(), "belongs to another user");
 }
 
-// /dev/stdout leads to an open file, which no name stands for.
+// /dev/stdout leads to an open file without a name of its own.
 TEST_F(PlantedFilesTest, ANameOfAnOpenFileIsThatFile) {
   const int fd = open(folder_.Path("file").c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
   ASSERT_GE(fd, 0);
@@ -114,7 +113,7 @@ TEST_F(PlantedFilesTest, AJournalIsNeverALink) {
   EXPECT_EQ(folder_.Read("victim"), "");
 }
 
-// A journal takes the place of no file that is being written.
+// A journal must not replace a file that is being written.
 TEST_F(PlantedFilesTest, AFileThatAnOutputWritesIsLocked) {
   const std::string path = folder_.Path("out.meta");
   EXPECT_FALSE(IsLocked(path));
@@ -137,7 +136,7 @@ TEST_F(PlantedFilesTest, AFileInTheMakingIsNewAndFollowsNoLink) {
   ASSERT_TRUE((*file)->Commit().ok());
   EXPECT_EQ(folder_.Read("out"), "new");
   EXPECT_EQ(folder_.Read("victim"), "precious");
-  // Who held the leftover of another attempt open reads nothing of this one.
+  // A process that holds the leftover file of another attempt open cannot read the new one.
   const std::string leftover = folder_.Write("out.resume.part", "left");
   const int held = open(leftover.c_str(), O_RDONLY | O_CLOEXEC);
   const auto again = FileReplacement::Begin(path, {.sole_writer = true});
@@ -147,7 +146,7 @@ TEST_F(PlantedFilesTest, AFileInTheMakingIsNewAndFollowsNoLink) {
   EXPECT_EQ(fstat(held, &info), 0);
   EXPECT_EQ(info.st_nlink, 0u);
   close(held);
-  // What cannot be taken away is said.
+  // A leftover that cannot be removed is reported.
   fs::create_directory(folder_.Path("dir.resume.part"));
   ExpectRefused(FileReplacement::Begin(folder_.Path("dir"), {.sole_writer = true}).status(),
                 "dir.resume.part");
@@ -212,14 +211,14 @@ TEST_F(PlantedFilesTest, AFifoIsNoHistory) {
   chat::HistoryFile history(path);
   EXPECT_TRUE(history.Load().empty());
   history.Append("line");
-  // A link to /dev/null asks for no history.
+  // A link to /dev/null disables the history.
   EXPECT_TRUE(chat::HistoryFile("/dev/null").Load().empty());
   SetLogSink(nullptr);
   ASSERT_EQ(warnings.size(), 1u);
-  EXPECT_NE(warnings[0].find("is no regular file"), std::string::npos) << warnings[0];
+  EXPECT_NE(warnings[0].find("is not a regular file"), std::string::npos) << warnings[0];
 }
 
-// A power cut after either takes neither the file nor its name.
+// A power failure after either loses neither the file nor its name.
 TEST_F(PlantedFilesTest, FoldersAreSyncedAfterCreateAndRename) {
   const std::string dir = fs::canonical(folder_.Path("")).string();
   const auto count = [&](const SyncedFiles& synced, const std::string& path) {
@@ -275,7 +274,7 @@ TEST_F(PlantedProgramTest, AReportThatIsAFileOfTheRunIsRefusedBeforeTheRun) {
       EXPECT_EQ(folder_.Read("out"), "");
     }
   }
-  // By another name, too, and where the journal is there already.
+  // Also by another name, and if the journal exists already.
   ASSERT_EQ(RunModel({"-f", folder_.Path("in.jsonl"), "-o", folder_.Path("out")}).exit_code, 0);
   fs::create_symlink("out.meta", folder_.Path("link"));
   ExpectFails(RunModel({"-f", folder_.Path("in.jsonl"), "-o", folder_.Path("out"), "--resume",

@@ -33,13 +33,13 @@ FailingWrite::~FailingWrite() { g_active = false; }
 
 }  // namespace minisgl
 
-// In place of the C library's.
+// Replaces the function of the C library.
 extern "C" ssize_t write(int fd, const void* bytes, size_t size) {
   using namespace minisgl;
   if (!g_active || !IsOfPlan(fd)) return syscall(SYS_write, fd, bytes, size);
   const int64_t number = ++g_num_writes;
   const int64_t failing = g_plan.failing;
-  // The call that fails may write a part first; then the next one says why.
+  // The failing call may write a part first; then the next call returns the error.
   if (number == failing && g_plan.bytes_before > 0) {
     return syscall(SYS_write, fd, bytes,
                    std::min<size_t>(size, static_cast<size_t>(g_plan.bytes_before)));

@@ -1,13 +1,12 @@
-// Writes that fail when a test says so: the program of the tests has its own write(2), which counts
-// the calls to one file.
+// Injects write errors: test programs define write(2), which counts the calls for one file.
 #pragma once
 
 #include <cstdint>
 
 namespace minisgl {
 
-// While one lives, write number `failing` (from 1) to a descriptor of `path` fails with `error`,
-// after `bytes_before` of its bytes; and every later one, unless it is `transient`.
+// While an instance exists, write number `failing` (from 1) to a descriptor of `path` fails with
+// `error`, after `bytes_before` of its bytes. All later ones fail too, unless `transient`.
 class FailingWrite {
  public:
   struct Plan {

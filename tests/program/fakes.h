@@ -1,5 +1,5 @@
-// Stand-ins for the rooms below the command line: a tokenizer of bytes, a template of one line a
-// message, and a runtime that answers as a test tells it to.
+// Fakes for the rooms below the command line: a tokenizer of bytes, a template of one line a
+// message, and a runtime controlled by the test.
 #pragma once
 
 #include <cstdint>
@@ -42,7 +42,7 @@ class ByteTokenizer : public Tokenizer {
   bool DropsLeadingSpace() const override { return false; }
 };
 
-// "role: content\n" for each message; refuses the role "refused".
+// "role: content\n" for each message; rejects the role "refused".
 class LineTemplate : public ChatTemplate {
  public:
   Result<std::vector<TextPiece>> Render(const ChatInput& input) const override;
@@ -77,7 +77,7 @@ class FakeRuntime : public Runtime {
   void End(const Asked& asked, Event done);
 
   std::function<void(const Asked&)> on_submit;  // called for each request
-  std::vector<Asked> asked;                     // all of them, in order
+  std::vector<Asked> asked;                     // all requests, in order
   std::set<RequestId> open;
   size_t open_max = 0;
 

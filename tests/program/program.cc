@@ -55,7 +55,7 @@ Program::Program(const std::vector<std::string>& arguments, const Options& optio
   for (const std::string& variable : options.environment) {
     putenv(const_cast<char*>(variable.c_str()));
   }
-  // Whoever runs the tests may ignore signals (nohup does); a program inherits that.
+  // The parent may ignore signals (nohup does), which a program inherits.
   for (const int signal_number : {SIGINT, SIGTERM, SIGHUP}) signal(signal_number, SIG_DFL);
   execv(binary.c_str(), argv.data());
   _exit(127);

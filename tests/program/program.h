@@ -1,5 +1,5 @@
-// Runs the program as a user would and keeps what it said. The binary is named by the environment
-// variable MINISGL_BINARY; without it tests are skipped.
+// Runs the program as a user would and keeps its output. The environment variable MINISGL_BINARY
+// names the binary; without it, tests are skipped.
 #pragma once
 
 #include <cstdint>
@@ -10,34 +10,35 @@
 
 namespace minisgl {
 
-// The path of the binary, "" where none is named.
+// Returns the path of the binary, "" if none is named.
 std::string ProgramBinary();
 std::string DemoModel();
 
 struct ProgramResult {
-  int exit_code = -1;  // 128 + n where signal n ended it
+  int exit_code = -1;  // 128 + n if signal n ended it
   std::string out;
   std::string err;
-  int64_t peak_kib = 0;  // most memory that was resident
+  int64_t peak_kib = 0;  // peak resident memory
 };
 
-// A program under way, its standard streams in files of `folder`.
+// A running program, with its standard streams in files of `folder`.
 class Program {
  public:
   struct Options {
-    std::string input;                     // what standard input holds
-    std::string output_path;               // standard output goes there; "": it is kept
-    std::vector<std::string> environment;  // "NAME=VALUE", beside the test's own
-    int output_fd = -1;                    // standard output, if given; the test closes its own
+    std::string input;                     // contents of standard input
+    std::string output_path;               // file for standard output; "" keeps it in `out`
+    std::vector<std::string> environment;  // "NAME=VALUE", added to the test's own
+    // for standard output, if given; the test closes its own copy
+    int output_fd = -1;
   };
 
   Program(const std::vector<std::string>& arguments, const Options& options);
   ~Program();
   void Signal(int signal_number) const;
   bool Runs() const;
-  // Until standard output holds something, or the program has ended.
+  // Waits until standard output holds something or the program has ended.
   void WaitForOutput() const;
-  // Until standard error holds `text`, or the program has ended.
+  // Waits until standard error holds `text` or the program has ended.
   void WaitForError(const std::string& text) const;
   ProgramResult Wait();
 

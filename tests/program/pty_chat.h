@@ -1,5 +1,5 @@
-// A chat with the demo model at a pseudo-terminal, its state in a folder of its own: what the tests
-// of `minisgl chat` stand on.
+// Fixture for tests of `minisgl chat`: a chat with the demo model at a pseudo-terminal, with its
+// state in a temporary folder.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@ namespace minisgl {
 
 inline constexpr const char* kWrenDir = MINISGL_SOURCE_DIR "/tests/models/wren";
 inline constexpr const char* kPrompt = "> ";
-// An editing prompt comes after switching pastes on: answers never hold that.
+// An editing prompt follows the sequence that enables paste marks, which answers never contain.
 inline constexpr const char* kEditingPrompt = "2004h> ";
 inline constexpr const char* kCtrlC = "\x03";
 inline constexpr const char* kCtrlD = "\x04";
@@ -43,7 +43,7 @@ class ChatTest : public ::testing::Test {
     args.insert(args.end(), more.begin(), more.end());
     return args;
   }
-  // A chat at its first prompt.
+  // Returns a chat at its first prompt.
   std::unique_ptr<PtyProcess> Start(std::vector<std::string> more = {},
                                     const std::string& term = "xterm",
                                     std::map<std::string, std::string> environment = {}) const {
@@ -52,20 +52,20 @@ class ChatTest : public ::testing::Test {
     EXPECT_TRUE(chat->WaitFor(kPrompt)) << chat->output();
     return chat;
   }
-  // A plain prompt begins a line, which no answer does that way.
+  // A plain prompt is at the beginning of a line; answers never contain that.
   static bool WaitForPrompt(PtyProcess* chat) {
     const bool edits = chat->output().find("2004h") != std::string::npos;
     return chat->WaitFor(edits ? kEditingPrompt : "\n> ");
   }
-  // Sends a line and waits for the next prompt; gives what was shown between.
+  // Sends a line and waits for the next prompt; returns the output in between.
   static std::string Say(PtyProcess* chat, const std::string& line) {
     chat->Send(line + "\r");
     const size_t begin = chat->output().size();
     EXPECT_TRUE(WaitForPrompt(chat)) << chat->output();
     return chat->output().substr(begin);
   }
-  // Asks, and stops the answer once `begun` was shown. An answer may be whole before it is stopped,
-  // and is thrown away then; whether one was stopped in the end.
+  // Sends `question` and stops the answer after `begun` is shown. If the answer is complete before
+  // it is stopped, discards it and tries again. Returns true if an answer was stopped.
   static bool StopAnAnswer(PtyProcess* chat, const std::string& question,
                            const std::string& begun) {
     for (int tries = 0; tries < 20; ++tries) {

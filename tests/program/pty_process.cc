@@ -22,15 +22,15 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// After this long a program counts as hung. Nothing takes as long, but on a machine that is slow,
-// busy and checks every access to memory it may take a minute.
+// After this time a program counts as hung. Nothing takes that long normally, but a slow, busy
+// machine that checks every memory access may need a minute.
 constexpr std::chrono::seconds kPatience(240);
 
 [[noreturn]] void Execute(const std::string& program, const std::vector<std::string>& args) {
   std::vector<char*> argv = {const_cast<char*>(program.c_str())};
   for (const std::string& arg : args) argv.push_back(const_cast<char*>(arg.c_str()));
   argv.push_back(nullptr);
-  // Whoever runs the tests may ignore signals (nohup does); a program inherits that.
+  // The parent may ignore signals (nohup does), which a program inherits.
   for (const int signal_number : {SIGINT, SIGTERM, SIGHUP}) signal(signal_number, SIG_DFL);
   execv(program.c_str(), argv.data());
   _exit(127);
@@ -64,7 +64,7 @@ PtyProcess::PtyProcess(const std::vector<std::string>& args,
                        const std::string& program) {
   winsize size{};
   size.ws_row = 50;
-  size.ws_col = 200;  // wide: what is typed stays on one line
+  size.ws_col = 200;  // wide enough that typed text stays on one line
   pid_ = forkpty(&fd_, nullptr, nullptr, &size);
   if (pid_ == 0) {
     for (const auto& [name, value] : environment) setenv(name.c_str(), value.c_str(), 1);
@@ -80,7 +80,7 @@ PtyProcess::~PtyProcess() {
   if (fd_ >= 0) close(fd_);
 }
 
-// The terminal's input queue is small: what the program says meanwhile is read between parts.
+// The terminal's input queue is small, so output is read between parts of the input.
 void PtyProcess::Send(const std::string& bytes) {
   const int flags = fcntl(fd_, F_GETFL);
   fcntl(fd_, F_SETFL, flags | O_NONBLOCK);

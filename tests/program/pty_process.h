@@ -1,5 +1,5 @@
-// The program in a pseudo-terminal, or between pipes, driven as a person would: send, wait for what
-// must appear.
+// Runs the program in a pseudo-terminal or between pipes and drives it as a user would: send, then
+// wait for output.
 #pragma once
 
 #include <sys/types.h>
@@ -11,53 +11,51 @@
 
 namespace minisgl {
 
-// The program that stands beside the tests in the build folder, or $MINISGL_BINARY; "" where there
-// is none.
+// Returns the program in the build folder, or $MINISGL_BINARY; "" if there is none.
 std::string ProgramPath();
 
 class PtyProcess {
  public:
-  // Starts `program`, ours if not given, with `args`; `environment` is set on top of this process's
-  // own.
+  // Starts `program`, by default ours, with `args`; `environment` is added to this process's own.
   PtyProcess(const std::vector<std::string>& args,
              const std::map<std::string, std::string>& environment,
              const std::string& program = ProgramPath());
-  // Kills what has not ended.
+  // Kills the process if it has not ended.
   ~PtyProcess();
   PtyProcess(const PtyProcess&) = delete;
   PtyProcess& operator=(const PtyProcess&) = delete;
 
   void Send(const std::string& bytes);
   void Signal(int signal_number) const;
-  // Stops it as SIGSTOP does, and returns once it stands still; SIGCONT lets it go on.
+  // Stops it with SIGSTOP and returns after it has stopped; SIGCONT continues it.
   void Stop() const;
-  // Gives the terminal another width; the program is told by a signal, as by any terminal.
+  // Changes the width of the terminal; the program gets SIGWINCH.
   void Resize(int columns) const;
-  // As a shell sets the terminal for itself: whole lines, which it echoes; and whether it is so.
+  // Sets the terminal's modes as a shell does (whole lines, with echo), and checks for these modes.
   void SetLineMode() const;
   bool IsInLineMode() const;
-  // The terminal goes away, as a window that is closed.
+  // Hangs up the terminal, as when a window is closed.
   void HangUp();
-  // Whether `text` appears after what the last successful wait found. The time is only for a
-  // program that hangs: a busy machine takes a part of it.
+  // Returns true if `text` appears after the match of the last successful wait. The timeout is only
+  // for programs that hang, and is far longer than a busy machine needs.
   bool WaitFor(const std::string& text) { return WaitForOneOf({text}) == 0; }
-  // Which of `texts` appears first; -1 if none does in time.
+  // Returns the index of the text that appears first; -1 after the timeout.
   int WaitForOneOf(const std::vector<std::string>& texts);
-  // Reads what is shown meanwhile.
+  // Reads output for a time.
   void ReadFor(double seconds);
-  // What was shown so far is no answer to a later wait.
+  // Excludes the output so far from later waits.
   void PassOver() { seen_ = output_.size(); }
-  // The exit status, or 128 + the signal; -1 if it does not end in time. Reads the rest of the
+  // Returns the exit status, or 128 + the signal; -1 after the timeout. Reads the rest of the
   // output.
   int WaitForExit();
-  // All that was shown so far, and what was shown after the last successful wait.
+  // All output so far, and the output after the last successful wait.
   const std::string& output() const { return output_; }
   std::string Unseen() const { return output_.substr(seen_); }
-  // What was shown up to the end of what the last successful wait found.
+  // The output up to the end of the last match.
   std::string Seen() const { return output_.substr(0, seen_); }
 
  private:
-  // Reads what is there, waiting up to `timeout_ms` for it; false at the end.
+  // Reads available output, waiting up to `timeout_ms` for it; returns false at the end.
   bool Read(int timeout_ms);
   int FirstOf(const std::vector<std::string>& texts, size_t* end) const;
 
@@ -72,8 +70,8 @@ struct PipedResult {
   std::string out, err;
 };
 
-// Runs the program to its end with `input` as its standard input, which is closed if there is none.
-// A program that does not end is killed after some minutes.
+// Runs the program to its end with `input` as standard input, which is closed if there is none. A
+// program that does not end is killed after some minutes.
 PipedResult RunPiped(const std::vector<std::string>& args, const std::optional<std::string>& input);
 
 }  // namespace minisgl

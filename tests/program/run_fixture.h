@@ -1,4 +1,4 @@
-// For tests that run `minisgl run` on the demo model.
+// Fixture for tests that run `minisgl run` with the demo model.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -21,7 +21,7 @@ class RunProgramTest : public ::testing::Test {
     if (ProgramBinary().empty()) GTEST_SKIP() << "MINISGL_BINARY names no program";
   }
 
-  // minisgl run on the demo model, with little memory.
+  // Arguments of minisgl run with the demo model and little memory.
   static Arguments Run(const Arguments& more) {
     Arguments arguments = {"run", "-m", DemoModel(), "--num-pages", "512", "--threads", "1"};
     arguments.insert(arguments.end(), more.begin(), more.end());
@@ -47,7 +47,7 @@ class RunProgramTest : public ::testing::Test {
     const Json* text = row.Find("text");
     return text == nullptr ? "none: " + row.Dump() : text->as_string();
   }
-  // The error is one line for a person, and the last thing said.
+  // Expects the error as a single line at the end of the output.
   static void ExpectFails(const ProgramResult& result, int exit_code, const std::string& said) {
     EXPECT_EQ(result.exit_code, exit_code) << result.err;
     EXPECT_EQ(result.out, "");

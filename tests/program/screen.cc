@@ -83,7 +83,7 @@ void Screen::Put(std::string_view character) {
     column_ = 0;
   }
   std::vector<std::string>& row = Row(row_);
-  if (width == 0) {  // belongs to the one before it
+  if (width == 0) {  // combines with the previous character
     if (column_ > 0 && column_ <= row.size()) row[column_ - 1] += character;
     return;
   }
@@ -107,7 +107,7 @@ void Screen::Resize(size_t columns) {
   Row(row_);
   for (size_t i = 0; i < rows_.size(); ++i) {
     if (i == row_) {
-      // Before its cell, or after the last.
+      // Before its cell, or after the last one.
       const size_t at = resized.column_ + column_;
       row = resized.row_ + at / columns;
       column = at % columns;

@@ -1,5 +1,5 @@
-// What a terminal would show of the bytes that a program sends it: enough of one to check an edited
-// line with. It has no height, and lines that are too long go on in the next.
+// Emulates the screen of a terminal, as far as needed to check an edited line. It has no height;
+// lines that are too long continue in the next row.
 #pragma once
 
 #include <string>
@@ -12,19 +12,19 @@ class Screen {
  public:
   explicit Screen(size_t columns) : columns_(columns) {}
 
-  // Well-formed UTF-8; sequences may not be cut.
+  // Processes well-formed UTF-8; sequences must not be split.
   void Feed(std::string_view bytes);
 
-  // Another width: rows that run into each other are one text, which is wrapped anew, and the
-  // cursor stays where it stands in it. For texts without wide characters.
+  // Changes the width: wrapped rows are joined and wrapped again, and the cursor keeps its place in
+  // the text. For texts without wide characters.
   void Resize(size_t columns);
 
-  // The lines that are not blank from the top, whole, however many rows they take.
+  // The lines from the top that are not blank, joined if they are wrapped.
   std::vector<std::string> Lines() const;
-  // The line that the cursor stands in and the column it stands in; wide characters count once in
-  // the text and twice in the column.
+  // The row of the cursor, and its column; a wide character counts once in the text and twice in
+  // the column.
   std::string Line() const { return Text(row_); }
-  // That line and those before it which run into it.
+  // That row, joined with the rows before it that continue into it.
   std::string WholeLine() const;
   size_t column() const { return column_; }
 
@@ -35,9 +35,9 @@ class Screen {
   std::vector<std::string>& Row(size_t row);
 
   size_t columns_;
-  // Of each row a text for each column: "" for the second column of a wide character.
+  // For each row, a text for each column: "" for the second column of a wide character.
   std::vector<std::vector<std::string>> rows_;
-  std::vector<bool> wrapped_;  // whether the row goes on in the next
+  std::vector<bool> wrapped_;  // true if the row continues in the next
   size_t row_ = 0, column_ = 0;
 };
 

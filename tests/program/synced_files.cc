@@ -33,7 +33,7 @@ std::vector<std::string> SyncedFiles::Paths() const {
 
 }  // namespace minisgl
 
-// In place of the C library's.
+// Replaces the function of the C library.
 extern "C" int fsync(int fd) {
   {
     const std::lock_guard lock(minisgl::g_synced_mutex);

@@ -1,5 +1,4 @@
-// What was brought to its disk: the program of the tests has its own fsync(2), which notes the
-// names of the files.
+// Records synced files: test programs define fsync(2), which notes the names of the files.
 #pragma once
 
 #include <string>
@@ -7,7 +6,7 @@
 
 namespace minisgl {
 
-// While one lives (one at a time), every fsync is noted.
+// While an instance exists (at most one), every fsync is recorded.
 class SyncedFiles {
  public:
   SyncedFiles();
