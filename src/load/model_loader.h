@@ -1,8 +1,8 @@
 // Loads what a command needs, in one place and one order: the text side alone, or the model with
 // its runtime.
 //
-// What is found is said as notes through base/log.h; failures are Status values with exit codes of
-// cli.md.
+// Reports its findings as notes through base/log.h. Failures are Status values;
+// ExitCode of base/status.h gives their exit statuses.
 #pragma once
 
 #include <atomic>
