@@ -1,8 +1,9 @@
 // Pages and table rows of requests: taken, promised, given back.
+#include "sched/context.h"
+
 #include <algorithm>
 
 #include "minisgl/base/check.h"
-#include "sched/scheduler_impl.h"
 
 namespace minisgl {
 namespace {
@@ -16,17 +17,6 @@ std::unique_ptr<PrefixCache> MakeCache(const EngineLimits& limits,
 constexpr int64_t kTurnTokens = 512;
 
 }  // namespace
-
-void StepDraft::Withdraw(const RequestState* state) {
-  const auto is_its = [state](const Row& row) { return row.state == state; };
-  for (const Row& row : prefill) {
-    if (!is_its(row)) continue;
-    budget += row.count;
-    if (!row.state->is_chat()) batch_budget += row.count;
-  }
-  std::erase_if(decode, is_its);
-  std::erase_if(prefill, is_its);
-}
 
 SchedulerContext::SchedulerContext(const EngineLimits& engine_limits,
                                    const SchedulerOptions& scheduler_options)

@@ -4,10 +4,11 @@
 // Planning it without would halve what drafting gains, and letting it sit out would split the batch
 // into halves that alternate; so while anybody drafts, a step is planned when the one before it has
 // been collected, and steps overlap again as soon as nobody does.
+#include "sched/decode_manager.h"
+
 #include <algorithm>
 
 #include "minisgl/base/check.h"
-#include "sched/scheduler_impl.h"
 
 namespace minisgl {
 bool DecodeManager::WantsDrafts(const RequestState& state) const {

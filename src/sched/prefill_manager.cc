@@ -1,8 +1,9 @@
 // Admission and chunked prefill.
+#include "sched/prefill_manager.h"
+
 #include <algorithm>
 
 #include "minisgl/base/check.h"
-#include "sched/scheduler_impl.h"
 
 namespace minisgl {
 namespace {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "minisgl/base/check.h"
+#include "sched/plan_builder.h"
 #include "sched/scheduler_impl.h"
 
 namespace minisgl {
@@ -402,49 +403,41 @@ Scheduler::~Scheduler() {
 }
 
 void Scheduler::Submit(Request request) {
-  impl_->Submit(std::move(request));
-  if (impl_->context.options.check_invariants) CheckInvariants();
+  impl_->Checked([&] { impl_->Submit(std::move(request)); });
 }
 
 void Scheduler::Abort(RequestId id) {
-  impl_->EndById(id, EndReason::kAborted);
-  if (impl_->context.options.check_invariants) CheckInvariants();
+  impl_->Checked([&] { impl_->EndById(id, EndReason::kAborted); });
 }
 
 void Scheduler::Stop(RequestId id) {
-  impl_->EndById(id, EndReason::kStopped);
-  if (impl_->context.options.check_invariants) CheckInvariants();
+  impl_->Checked([&] { impl_->EndById(id, EndReason::kStopped); });
 }
 
 void Scheduler::TimeOut(RequestId id) {
-  impl_->EndById(id, EndReason::kTimedOut);
-  if (impl_->context.options.check_invariants) CheckInvariants();
+  impl_->Checked([&] { impl_->EndById(id, EndReason::kTimedOut); });
 }
 
 void Scheduler::OpenGate(RequestId id) {
-  impl_->OpenGate(id);
-  if (impl_->context.options.check_invariants) CheckInvariants();
+  impl_->Checked([&] { impl_->OpenGate(id); });
 }
 
 void Scheduler::OpenSession(SessionId id) {
-  impl_->context.sessions.Open(id);
-  if (impl_->context.options.check_invariants) CheckInvariants();
+  impl_->Checked([&] { impl_->context.sessions.Open(id); });
 }
 
 void Scheduler::CloseSession(SessionId id) {
-  impl_->CloseSession(id);
-  if (impl_->context.options.check_invariants) CheckInvariants();
+  impl_->Checked([&] { impl_->CloseSession(id); });
 }
 
 std::shared_ptr<const BatchPlan> Scheduler::Next() {
-  auto plan = impl_->Next();
-  if (impl_->context.options.check_invariants) CheckInvariants();
+  std::shared_ptr<const BatchPlan> plan;
+  impl_->Checked([&] { plan = impl_->Next(); });
   return plan;
 }
 
 void Scheduler::Collect(const StepResult& result) {
-  impl_->Collect(result);
-  if (impl_->context.options.check_invariants) CheckInvariants();
+  impl_->Checked([&] { impl_->Collect(result); });
 }
 
 std::vector<SchedEvent> Scheduler::TakeEvents() { return std::exchange(impl_->events, {}); }

@@ -29,10 +29,11 @@
 // longer chunk takes beyond that is borrowed from what nobody is promised, and comes back when the
 // chunk is collected; until then its next step may have to wait, and nobody is preempted for it.
 // Admission leaves some for that (windows_of_chunks).
+#include "sched/context.h"
+
 #include <algorithm>
 
 #include "minisgl/base/check.h"
-#include "sched/scheduler_impl.h"
 
 namespace minisgl {
 
