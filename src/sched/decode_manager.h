@@ -1,30 +1,46 @@
-// The rows of a decode step, and the drafts of each.
+// The rows of a decode step: one token for every running request whose answer goes on, and drafts
+// of the tokens that follow.
+//
+// A draft continues known tokens, so a request with a step in flight cannot have one. To plan it
+// without a draft would halve the gain of drafting, and to skip it would split the batch into
+// halves that alternate. Therefore, while any request drafts, a step is planned only after the one
+// before it was collected; steps overlap again when no request drafts.
 #pragma once
 
 #include <cstdint>
 
 #include "sched/context.h"
+#include "sched/page_ledger.h"
+#include "sched/preemptor.h"
+#include "sched/request_state.h"
 #include "sched/step_draft.h"
 
 namespace minisgl {
 
 class DecodeManager {
  public:
-  explicit DecodeManager(SchedulerContext* context) : context_(context) {}
+  DecodeManager(const SchedulerContext* context, const PageLedger* pages, StepDraft* draft,
+                Preemptor* preemptor)
+      : context_(context), pages_(pages), draft_(draft), preemptor_(preemptor) {}
+
+  // Drafts one row of one token for each request that can decode.
   void Schedule();
-  // Guesses for the rows drafted, within what budget and pages are left: REQUIRES that all else of
-  // the step is decided.
+  // Adds drafted tokens to those rows, within the budget and pages that are left. REQUIRES that
+  // all other rows of the step are decided.
   void AddDrafts();
-  // Whether some row would be given a guess if its tokens were all known: then no step may be
-  // planned beside one in flight.
-  bool AnyoneDrafts() const;
+  // True if any row would get drafts if its tokens were all known: then no step may be planned
+  // beside one in flight.
+  bool WantsDrafts() const;
 
  private:
   bool WantsDrafts(const RequestState& state) const;
   bool TooManyToDraft() const;
   void AddDraftsTo(StepDraft::Row* row, int64_t most);
 
-  SchedulerContext* context_;
+  const SchedulerContext* context_;
+  const PageLedger* pages_;
+  StepDraft* draft_;
+  Preemptor* preemptor_;
 };
 
 }  // namespace minisgl

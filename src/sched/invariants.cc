@@ -73,8 +73,8 @@ void Scheduler::Impl::CheckRequest(const RequestState& state) const {
   const int32_t page_size = context.limits.page_size;
   const RequestId id = state.request.id;
   const bool is_running =
-      std::find(context.running.begin(), context.running.end(), &state) != context.running.end();
-  const bool is_waiting = context.waiting.Contains(const_cast<RequestState*>(&state));
+      std::find(pages.running().begin(), pages.running().end(), &state) != pages.running().end();
+  const bool is_waiting = queues.waiting().Contains(const_cast<RequestState*>(&state));
   MINISGL_CHECK(is_waiting == (state.phase == Phase::kWaiting),
                 "I9: request {} in phase {} {}waits", id, static_cast<int>(state.phase),
                 is_waiting ? "" : "does not ");
@@ -109,7 +109,7 @@ void Scheduler::Impl::CheckRequest(const RequestState& state) const {
                     CeilDiv<int64_t>(state.launched_len + state.load_len, page_size),
                 "I7: request {}: {} pages for {} + {} tokens", id, state.pages.size(),
                 state.launched_len, state.load_len);
-  const std::vector<PageId> cached = context.cache.cache().PathPages(state.node);
+  const std::vector<PageId> cached = pages.cache().cache().PathPages(state.node);
   MINISGL_CHECK(static_cast<int32_t>(cached.size()) == state.tree_pages &&
                     std::equal(cached.begin(), cached.end(), state.pages.begin()),
                 "I4: request {} maps pages that are not under the node it locks", id);
@@ -119,14 +119,14 @@ void Scheduler::Impl::CheckRequest(const RequestState& state) const {
 void Scheduler::Impl::CheckPromises() const {
   std::unordered_set<PageId> held;
   int64_t owed = 0;
-  for (const RequestState* state : context.running) {
+  for (const RequestState* state : pages.running()) {
     if (!state->is_guaranteed) continue;
     held.insert(state->pages.begin(), state->pages.end());
     owed += state->max_pages(context.limits.page_size) - static_cast<int64_t>(state->pages.size());
   }
-  const auto room = context.cache.pool().num_pages() - static_cast<int64_t>(held.size());
+  const auto room = pages.cache().pool().num_pages() - static_cast<int64_t>(held.size());
   MINISGL_CHECK(owed <= room, "I8: {} pages promised, {} to be had", owed, room);
-  if (context.cache.windows() != nullptr) CheckWindows();
+  if (pages.cache().windows() != nullptr) CheckWindows();
   for (const auto& [id, state] : requests) {
     MINISGL_CHECK(state->preemptions <= kPreemptionsMax, "I12: request {} preempted {} times", id,
                   state->preemptions);
@@ -135,22 +135,22 @@ void Scheduler::Impl::CheckPromises() const {
 
 void Scheduler::Impl::CheckWindows() const {
   int64_t pledged = 0;
-  for (const RequestState* state : context.running) {
-    MINISGL_CHECK(state->window_begin == context.window.FirstPage(state->computed_len),
+  for (const RequestState* state : pages.running()) {
+    MINISGL_CHECK(state->window_begin == pages.windows().math().FirstPage(state->computed_len),
                   "I5: request {} claims from page {} with {} computed", state->request.id,
                   state->window_begin, state->computed_len);
     MINISGL_CHECK(state->claimed_windows() >= 0, "I7: request {} claims {} pages",
                   state->request.id, state->claimed_windows());
     if (!state->is_guaranteed) continue;
-    pledged += std::max(context.EntitledWindows(*state), state->claimed_windows());
+    pledged += std::max(pages.windows().Entitled(*state), state->claimed_windows());
   }
   MINISGL_CHECK(pledged <= context.limits.num_window_pages,
                 "I8: {} window pages promised, there are {}", pledged,
                 context.limits.num_window_pages);
   if (!requests.empty() || !in_flight.empty()) return;
-  MINISGL_CHECK(context.cache.windows()->num_available() == context.limits.num_window_pages,
+  MINISGL_CHECK(pages.cache().windows()->num_available() == context.limits.num_window_pages,
                 "I14: idle, and {} of {} window pages are to be had",
-                context.cache.windows()->num_available(), context.limits.num_window_pages);
+                pages.cache().windows()->num_available(), context.limits.num_window_pages);
 }
 
 void Scheduler::Impl::CheckInvariants() const {
@@ -166,23 +166,23 @@ void Scheduler::Impl::CheckInvariants() const {
     taken.insert(taken.end(), state->load_pages.begin(), state->load_pages.end());
     if (state->table_row < 0) continue;
     taken.insert(taken.end(), state->pages.begin() + state->tree_pages, state->pages.end());
-    if (context.cache.windows() != nullptr) {
+    if (pages.cache().windows() != nullptr) {
       window_claims.insert(window_claims.end(), state->pages.begin() + state->window_begin,
                            state->pages.end());
     }
     rows.push_back(state->table_row);
     locked.push_back(state->node);
   }
-  for (PrefixNode* node : context.sessions.Locks()) locked.push_back(node);
-  context.cache.CheckInvariants(taken, window_claims);
-  context.cache.cache().CheckInvariants(locked);
-  context.table.CheckInvariants(rows);
-  MINISGL_CHECK(context.computing.num_waiters() == held_by_prefix,
-                "I9: {} are listed as waiting for a prefix, {} do", context.computing.num_waiters(),
-                held_by_prefix);
+  for (PrefixNode* node : queues.sessions().Locks()) locked.push_back(node);
+  pages.cache().CheckInvariants(taken, window_claims);
+  pages.cache().cache().CheckInvariants(locked);
+  pages.table().CheckInvariants(rows);
+  MINISGL_CHECK(queues.computing().num_waiters() == held_by_prefix,
+                "I9: {} are listed as waiting for a prefix, {} do",
+                queues.computing().num_waiters(), held_by_prefix);
   for (const InFlight& step : in_flight) {
     for (PageId page : step.pages_in_use) {
-      MINISGL_CHECK(!context.cache.pool().IsFree(page), "I6: page {} of step {} is free", page,
+      MINISGL_CHECK(!pages.cache().pool().IsFree(page), "I6: page {} of step {} is free", page,
                     step.plan->step);
     }
   }
@@ -193,11 +193,11 @@ void Scheduler::Impl::CheckInvariants() const {
                 "I10: {} submitted, {} live, {} + {} + {} ended", stats.submitted, live,
                 stats.finished, stats.failed, stats.aborted);
   if (requests.empty() && in_flight.empty()) {
-    MINISGL_CHECK(context.cache.num_deferred() == 0 && context.table.num_deferred() == 0 &&
-                      context.cache.cache().num_locked() <= context.sessions.num_pages() &&
-                      context.computing.size() == 0 &&
-                      context.cache.num_available() + context.cache.cache().num_locked() ==
-                          context.cache.pool().num_pages(),
+    MINISGL_CHECK(pages.cache().num_deferred() == 0 && pages.table().num_deferred() == 0 &&
+                      pages.cache().cache().num_locked() <= queues.sessions().num_pages() &&
+                      queues.computing().size() == 0 &&
+                      pages.cache().num_available() + pages.cache().cache().num_locked() ==
+                          pages.cache().pool().num_pages(),
                   "I14: idle, and something is still held");
   }
 }
@@ -207,7 +207,7 @@ std::string Scheduler::DebugString() const {
   return fmt::format(
       "{} waiting, {} running, {} in flight; pages: {} free, {} cached ({} locked), {} deferred",
       stats.waiting, stats.running, impl_->in_flight.size(), stats.pages_free, stats.pages_cached,
-      stats.pages_locked, impl_->context.cache.num_deferred());
+      stats.pages_locked, impl_->pages.cache().num_deferred());
 }
 
 }  // namespace minisgl

@@ -1,179 +1,182 @@
-// Pages and table rows of requests: taken, promised, given back.
-#include "sched/context.h"
+#include "sched/page_ledger.h"
 
 #include <algorithm>
+#include <memory>
+#include <utility>
 
 #include "minisgl/base/check.h"
+#include "minisgl/base/checked_math.h"
 
 namespace minisgl {
 namespace {
 
-std::unique_ptr<PrefixCache> MakeCache(const EngineLimits& limits,
-                                       const SchedulerOptions& options) {
-  return options.cache == CacheKind::kRadix ? MakeRadixCache(limits.page_size) : MakeNaiveCache();
+std::unique_ptr<PrefixCache> MakeCache(CacheKind kind, int32_t page_size) {
+  return kind == CacheKind::kRadix ? MakeRadixCache(page_size) : MakeNaiveCache();
 }
-
-// What is kept free for the coming turn of a session: a question and the beginning of an answer.
-constexpr int64_t kTurnTokens = 512;
 
 }  // namespace
 
-SchedulerContext::SchedulerContext(const EngineLimits& engine_limits,
-                                   const SchedulerOptions& scheduler_options)
-    : limits(engine_limits),
-      options(scheduler_options),
-      window{engine_limits.page_size, std::max(engine_limits.sliding_window, 1)},
-      cache(engine_limits.num_pages, MakeCache(engine_limits, scheduler_options),
-            engine_limits.num_window_pages),
-      table(engine_limits.max_running_requests),
-      waiting(scheduler_options.queue),
-      sessions(&cache.cache()),
-      // A source writes whole pages and knows of no window pages: it is not asked where there are.
-      loader(engine_limits.num_window_pages > 0 ? nullptr : scheduler_options.kv_source, &cache,
-             engine_limits.page_size) {
-  MINISGL_CHECK(options.max_prefill_tokens >= 1 && limits.max_running_requests >= 1 &&
-                    limits.num_pages >= 1 && limits.max_seq_len >= 2,
-                "limits that nothing can run within");
-  if (limits.num_window_pages > 0) {
-    // Else a request that runs alone could not go on.
-    const int64_t longest = CeilDiv<int64_t>(limits.max_seq_len - 1, limits.page_size);
-    const int64_t most = std::min<int64_t>(longest, limits.num_pages);
-    MINISGL_CHECK(
-        limits.sliding_window >= 1 &&
-            limits.num_window_pages >= std::min(most, window.PagesOf(limits.max_in_flight)),
-        "{} window pages for a window of {} keys", limits.num_window_pages, limits.sliding_window);
-    const int64_t chunks = CeilDiv<int64_t>(
-        int64_t{limits.max_in_flight} * options.max_prefill_tokens, limits.page_size);
-    // A quarter where there are few: slower prompts rather than fewer requests.
-    windows_of_chunks =
-        static_cast<int32_t>(std::min<int64_t>(chunks, limits.num_window_pages / 4));
-  }
-  MINISGL_CHECK(options.max_drafts == 0 || options.drafter != nullptr, "drafts of nobody");
-}
+PageLedger::PageLedger(const EngineLimits& limits, const SchedulerOptions& options)
+    : page_size_(limits.page_size),
+      cache_(limits.num_pages, MakeCache(options.cache, limits.page_size), limits.num_window_pages),
+      table_(limits.max_running_requests),
+      windows_(limits, options.max_prefill_tokens, &cache_, &running_),
+      // A source writes whole pages and knows of no window pages: with those it is not asked.
+      loader_(limits.num_window_pages > 0 ? nullptr : options.kv_source, &cache_,
+              limits.page_size) {}
 
-int32_t SchedulerContext::RowsKeptForSessions() const {
-  if (sessions.size() == 0) return 0;
-  // One where rows are few, and never so many that the turns of some sessions and the rows kept for
-  // others are all.
-  const int32_t most = std::min(std::max((table.num_rows() - 1) / 2, 1), table.num_rows() - 1);
-  return std::min(sessions.num_without_place(), most);
-}
-
-int64_t SchedulerContext::PagesKeptForSessions() const {
-  if (sessions.size() == 0) return 0;
-  const int64_t of_a_turn = CeilDiv<int64_t>(kTurnTokens, limits.page_size);
-  return std::min<int64_t>(sessions.num_without_place() * of_a_turn, limits.num_pages / 4);
-}
-
-bool SchedulerContext::IsChatIn(Phase phase) const {
-  return std::any_of(running.begin(), running.end(), [phase](const RequestState* state) {
-    return state->phase == phase && state->is_chat();
-  });
-}
-
-int64_t SchedulerContext::PromisedPages(const RequestState& state) const {
-  const int32_t longest = state.max_pages(limits.page_size);
-  if (state.is_guaranteed) return longest;
-  return std::min(longest, state.prefill_pages(limits.page_size) + 1);
-}
-
-int64_t SchedulerContext::OwedPages() const {
+int64_t PageLedger::OwedPages() const {
   int64_t owed = 0;
-  for (const RequestState* state : running) {
+  for (const RequestState* state : running_) {
     const auto held = static_cast<int64_t>(state->pages.size());
-    const int64_t grows =
-        state->is_guaranteed || held == state->max_pages(limits.page_size) ? 0 : 1;
-    owed += std::max(PromisedPages(*state) - held, grows);
+    const int64_t grows = state->is_guaranteed || held == state->max_pages(page_size_) ? 0 : 1;
+    owed += std::max(state->promised_pages(page_size_) - held, grows);
   }
   return owed;
 }
 
-bool SchedulerContext::TakePagesFor(RequestState* state, int64_t count) {
-  const int64_t needed = CeilDiv<int64_t>(state->launched_len + count, limits.page_size);
-  const auto missing = static_cast<int32_t>(needed - static_cast<int64_t>(state->pages.size()));
-  if (missing <= 0) return true;
-  if (cache.windows() != nullptr && !MayTakeWindows(*state, missing)) return false;
-  // Pages behind a fence count as coming: else every retry would preempt one more.
-  while (missing > cache.num_available() + num_coming() || WindowsAreShort(missing, true)) {
-    // Sessions claim no window pages.
-    if (!WindowsAreShort(missing, true) && sessions.LetOldestGo()) continue;
-    RequestState* victim = PickVictim();
-    MINISGL_CHECK(victim != nullptr, "I8: request {} was promised pages that are not there",
-                  state->request.id);
-    Preempt(victim);
-    if (victim == state) return false;
-  }
-  if (missing > cache.num_available() || WindowsAreShort(missing, false)) return false;
-  cache.Take(missing, &state->pages);
-  ClaimWindows(state, state->pages.size() - static_cast<size_t>(missing));
-  const int64_t used = cache.pool().num_pages() - cache.num_available();
-  stats.pages_peak = std::max(stats.pages_peak, used);
+bool PageLedger::IsShortOf(int32_t count) const {
+  return count > num_available() + num_pending_free() || windows_.IsShortOf(count);
+}
+
+int64_t PageLedger::AvailableTokens(const RequestState& state) const {
+  const int64_t pages = std::min<int64_t>(num_available(), windows_.Available(state));
+  return (static_cast<int64_t>(state.pages.size()) + pages) * page_size_ - state.launched_len;
+}
+
+bool PageLedger::MayLoad(int64_t load_len) const {
+  return load_len / page_size_ <= num_available() && released_in_ <= last_collected_;
+}
+
+PrefixMatch PageLedger::Match(std::span<const TokenId> tokens) {
+  PrefixMatch match = cache_.cache().Match(tokens);
+  const size_t usable = windows_.UsablePages(match.pages);
+  if (usable == match.pages.size()) return match;
+  // Again, for the node that ends there.
+  return cache_.cache().Match(tokens.first(usable * static_cast<size_t>(page_size_)));
+}
+
+bool PageLedger::LockIfRoom(const PrefixMatch& match, int64_t wanted) {
+  if (wanted > num_attainable()) return false;
+  cache_.cache().Lock(match.node);
+  if (wanted <= num_attainable()) return true;
+  cache_.cache().Unlock(match.node);  // the match itself was counted as evictable
+  return false;
+}
+
+void PageLedger::Unlock(const PrefixMatch& match) { cache_.cache().Unlock(match.node); }
+
+void PageLedger::Admit(RequestState* state, PrefixMatch match) {
+  state->tree_pages = static_cast<int32_t>(match.pages.size());
+  state->node = match.node;
+  state->holds_lock = true;
+  state->pages = std::move(match.pages);
+  state->cached_len = int64_t{state->tree_pages} * page_size_;
+  state->computed_len = state->launched_len = state->cached_len;
+  windows_.Begin(state);
+  state->table_row = table_.Take();
+  running_.push_back(state);
+}
+
+bool PageLedger::Take(RequestState* state, int32_t count) {
+  if (count > num_available() || !windows_.CanTakeNow(count)) return false;
+  cache_.Take(count, &state->pages);
+  windows_.Claim(state, state->pages.size() - static_cast<size_t>(count));
+  const int64_t used = cache_.pool().num_pages() - num_available();
+  pages_peak_ = std::max(pages_peak_, used);
   return true;
 }
 
-RequestState* SchedulerContext::PickVictim() const {
-  RequestState* victim = nullptr;
-  for (RequestState* state : running) {  // in order of admission: the last of the lowest class wins
-    if (state->is_guaranteed) continue;
-    if (victim != nullptr && state->is_loading != victim->is_loading) {
-      if (victim->is_loading) victim = state;
-      continue;
-    }
-    if (victim == nullptr || state->queue_class >= victim->queue_class) victim = state;
+// Who owns what, in page indices:
+//   before  [0, tree)      the cache, locked
+//           [tree, whole)  the request, computed and whole
+//           [whole, end)   the request
+//   after   [0, whole)     the cache, locked
+//           [whole, end)   the request
+// If the cache had a page of [tree, whole) already, the request's entry becomes the cache's page,
+// and its own page is freed after the last launched step, which may still read it.
+InsertedPages PageLedger::InsertComputed(RequestState* state, std::optional<StepId> fence) {
+  InsertedPages inserted;
+  const int32_t whole = WholePages(*state);
+  PrefixCache& cache = cache_.cache();
+  if (whole <= state->tree_pages || !cache.keeps_pages()) return inserted;
+  inserted.first = state->tree_pages;
+  inserted.end = whole;
+  const auto num_tokens = static_cast<size_t>(whole) * static_cast<size_t>(page_size_);
+  const auto num_pages = static_cast<size_t>(whole);
+  const PrefixInsertion insertion =
+      cache.Insert(state->node, state->tree_pages, std::span(state->tokens).first(num_tokens),
+                   std::span<const PageId>(state->pages).first(num_pages));
+  std::vector<PageId> duplicates;
+  for (int32_t page = state->tree_pages; page < whole; ++page) {
+    const PageId held = insertion.pages[static_cast<size_t>(page - state->tree_pages)];
+    PageId& mine = state->pages[static_cast<size_t>(page)];
+    if (mine == held) continue;
+    windows_.Move(*state, page, mine, held);
+    duplicates.push_back(mine);
+    mine = held;
+    state->clean_pages = std::min(state->clean_pages, page);
   }
-  return victim;
-}
-
-void SchedulerContext::Preempt(RequestState* state) {
-  MINISGL_CHECK(!state->is_guaranteed && state->preemptions < kPreemptionsMax,
-                "request {} may not be preempted", state->request.id);
-  draft.Withdraw(state);
-  draft.preempted = true;
-  Release(state);
-  ++state->preemptions;
-  ++stats.preemptions;
-  state->phase = Phase::kWaiting;
-  state->in_token_pool = false;
-  state->clean_pages = 0;
-  waiting.Add(state);
-  Note(SchedNote::Kind::kPreempted, state->request.id, state->preemptions);
-}
-
-void SchedulerContext::Unregister(RequestState* state, int32_t up_to_page) {
-  const int32_t end = std::min(up_to_page, state->registered_pages);
-  std::vector<RequestState*> freed;
-  for (int32_t page = state->tree_pages; page < end; ++page) {
-    computing.Remove(state->page_hashes[static_cast<size_t>(page)], &freed);
+  cache.Lock(insertion.node);
+  cache.Unlock(state->node);
+  state->node = insertion.node;
+  state->tree_pages = whole;
+  inserted.num_remapped = static_cast<int32_t>(duplicates.size());
+  if (fence) {
+    cache_.GiveAfter(*fence, duplicates);
+  } else {
+    cache_.Give(duplicates);
   }
-  for (RequestState* waiter : freed) waiting.Free(waiter, kHeldByPrefix);
+  return inserted;
 }
 
-// The request's own pages and its table row wait until the last step launched is collected where
-// one in flight names them. Pages of the cache are only unlocked: steps run in the order they were
-// launched, so whoever takes such a page writes it after the steps in flight have read it.
-void SchedulerContext::Release(RequestState* state) {
-  Unregister(state, state->registered_pages);
-  UnclaimWindows(state, static_cast<size_t>(state->window_begin), state->pages.size());
-  cache.cache().Unlock(state->node);
+void PageLedger::SetLaunched(RequestState* state, int64_t launched_len) {
+  state->launched_len = launched_len;
+  const auto kept = static_cast<size_t>(CeilDiv<int64_t>(launched_len, page_size_));
+  windows_.Unclaim(state, kept, state->pages.size());
+  cache_.Give(std::span<const PageId>(state->pages).subspan(kept));
+  state->pages.resize(kept);
+  state->clean_pages = std::min(state->clean_pages, static_cast<int32_t>(kept));
+}
+
+// If a step in flight names the request, its own pages and its table row are returned after the
+// last launched step is collected. Pages of the cache are only unlocked: steps run in the order
+// they were launched, so a step that takes such a page writes it after the steps in flight have
+// read it.
+void PageLedger::Release(RequestState* state) {
+  windows_.Unclaim(state, static_cast<size_t>(state->window_begin), state->pages.size());
+  cache_.cache().Unlock(state->node);
   state->holds_lock = false;
   const auto own =
       std::span<const PageId>(state->pages).subspan(static_cast<size_t>(state->tree_pages));
   if (state->is_loading) {  // no step has named it
-    loader.Abandon(state, state->tree_pages);
-    table.Give(state->table_row);
+    loader_.Abandon(state, state->tree_pages);
+    table_.Give(state->table_row);
   } else if (state->in_flight > 0) {
-    released_in = last_launched;
-    cache.GiveAfter(last_launched, own);
-    table.GiveAfter(last_launched, state->table_row);
+    released_in_ = last_launched_;
+    cache_.GiveAfter(last_launched_, own);
+    table_.GiveAfter(last_launched_, state->table_row);
   } else {
-    cache.Give(own);
-    table.Give(state->table_row);
+    cache_.Give(own);
+    table_.Give(state->table_row);
   }
   state->pages.clear();
   state->load_len = 0;
-  state->tree_pages = state->registered_pages = state->window_begin = 0;
+  state->tree_pages = state->window_begin = 0;
   state->table_row = -1;
-  std::erase(running, state);
+  std::erase(running_, state);
+}
+
+void PageLedger::Collected(StepId step) {
+  last_collected_ = step;
+  cache_.Collected(step);
+  table_.Collected(step);
+}
+
+void PageLedger::UnlockAll() {
+  for (const RequestState* state : running_) {
+    if (state->holds_lock) cache_.cache().Unlock(state->node);
+  }
 }
 
 }  // namespace minisgl

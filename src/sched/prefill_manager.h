@@ -1,47 +1,54 @@
-// Admission from the waiting queue, and chunked prefill.
+// Admission from the waiting queue, chunked prefill, and the beginning of loads.
 #pragma once
 
 #include <cstdint>
 
 #include "sched/context.h"
+#include "sched/page_ledger.h"
+#include "sched/preemptor.h"
+#include "sched/request_queues.h"
+#include "sched/request_state.h"
+#include "sched/step_draft.h"
 
 namespace minisgl {
 
 class PrefillManager {
  public:
-  explicit PrefillManager(SchedulerContext* context) : context_(context) {}
+  PrefillManager(SchedulerContext* context, PageLedger* pages, RequestQueues* queues,
+                 StepDraft* draft, Preemptor* preemptor)
+      : context_(context), pages_(pages), queues_(queues), draft_(draft), preemptor_(preemptor) {}
 
-  // Drafts the prefill rows of a step within the token budget: continuing chunks first, then new
-  // requests in the order of the waiting queue.
+  // Drafts the prefill rows of a step within the token budget: first the next chunks of admitted
+  // prompts, then new requests in the order of the waiting queue.
   void Schedule();
-  // Asks the source again for those that wait for its word.
-  void AskSource();
+  // Asks the source again for requests that are held because it did not know yet.
+  void PollKvSource();
 
  private:
   enum class Admission { kAdmitted, kWaits, kNoRoom };
   void AdmitNew();
   void AdmitFront();
   Admission TryAdmit(RequestState* state);
-  // Pages that there must be room for if `state` is to be admitted with `match`.
+  // Pages that must be attainable to admit `state` with `match`.
   int64_t WantedPages(const RequestState& state, const PrefixMatch& match) const;
-  // Makes some session let go of its prefix for `state`; false where that is not to be.
-  bool TakePrefixFromSession(const RequestState& state, const PrefixMatch& match);
-  // Locks `match` where the promises leave room for `state` with it.
-  bool LockWhereItFits(const RequestState& state, const PrefixMatch& match);
+  // Drops the prefix that a session keeps, to make room for `state`. False if none may be dropped.
+  bool DropSessionPrefixFor(const RequestState& state, const PrefixMatch& match);
+  // Admits `state` with a locked `match`, and begins its load if load_len > 0.
   void Admit(RequestState* state, PrefixMatch match, int64_t load_len);
-  // Holds `state` where an admitted request computes what it shares beyond its match.
-  bool HoldForPrefix(RequestState* state, int32_t matched_pages);
-  // A chat turn may take the place of batch rows: preempts one of a lower class.
-  bool PreemptFor(const RequestState& state);
   // Drafts the next chunk of an admitted prompt.
   void AddChunk(RequestState* state);
-  // Most tokens of one chunk: a part of the budget while others wait, whom a chat's turn outranks.
+  // Upper bound on the tokens of one chunk: a part of the budget while others wait, except for a
+  // chat's turn, which outranks them.
   int64_t ChunkLimit(const RequestState& state) const;
   // Prefill tokens that the step has left for `state`.
   int64_t BudgetFor(const RequestState& state) const;
 
   SchedulerContext* context_;
-  uint64_t asked_last_ = 0;  // arrival of whom AskSource asked last
+  PageLedger* pages_;
+  RequestQueues* queues_;
+  StepDraft* draft_;
+  Preemptor* preemptor_;
+  uint64_t polled_last_ = 0;  // arrival of the request that PollKvSource asked about last
 };
 
 }  // namespace minisgl

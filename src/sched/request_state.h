@@ -19,6 +19,7 @@
 //   [window_begin, pages.size())  whose window pages it claims, where there are any
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -92,8 +93,12 @@ struct RequestState {
   int32_t max_pages(int32_t page_size) const {
     return static_cast<int32_t>(CeilDiv<int64_t>(max_kv_len(), page_size));
   }
-  int32_t prefill_pages(int32_t page_size) const {
-    return static_cast<int32_t>(CeilDiv<int64_t>(prefill_len, page_size));
+  // Pages that admission promises it: for its longest length if that is guaranteed, else for its
+  // prompt and one more.
+  int64_t promised_pages(int32_t page_size) const {
+    const int32_t longest = max_pages(page_size);
+    if (is_guaranteed) return longest;
+    return std::min<int64_t>(longest, CeilDiv<int64_t>(prefill_len, page_size) + 1);
   }
   // Another step may be launched: a known or promised token has no KV yet, and its successor is
   // wanted.

@@ -1,6 +1,8 @@
 #include "minisgl/sched/scheduler.h"
 
 #include <algorithm>
+#include <optional>
+#include <utility>
 
 #include "minisgl/base/check.h"
 #include "sched/plan_builder.h"
@@ -10,10 +12,10 @@ namespace minisgl {
 
 namespace {
 
-// While a chat's turn waits or runs, other prompts take this part of a step's budget.
+// While a chat's turn waits or runs, other prompts take at most a 1/kChatShare of a step's budget.
 constexpr int64_t kChatShare = 4;
 
-// What the answers of a failed step are told.
+// Error code reported to every request of a failed step.
 const char* FaultCode(StatusCode code) {
   switch (code) {
     case StatusCode::kOutOfMemory:
@@ -28,7 +30,12 @@ const char* FaultCode(StatusCode code) {
 }  // namespace
 
 Scheduler::Impl::Impl(const EngineLimits& limits, const SchedulerOptions& options)
-    : context(limits, options), prefill(&context), decode(&context) {}
+    : context(limits, options),
+      pages(limits, options),
+      queues(limits, options.queue, pages.prefix_cache()),
+      preemptor(&context, &pages, &queues, &draft),
+      prefill(&context, &pages, &queues, &draft, &preemptor),
+      decode(&context, &pages, &draft, &preemptor) {}
 
 void Scheduler::Impl::Submit(Request request) {
   MINISGL_CHECK(!request.prompt.empty(), "an empty prompt");
@@ -42,8 +49,8 @@ void Scheduler::Impl::Submit(Request request) {
   MINISGL_CHECK(requests.emplace(id, std::move(owned)).second, "request id {} is used twice", id);
   ++context.stats.submitted;
   const int64_t length = state->max_device_len();
-  const int64_t pages = CeilDiv<int64_t>(state->max_kv_len(), context.limits.page_size);
-  if (length > context.limits.max_seq_len || pages > context.limits.num_pages) {
+  const int64_t num_pages = CeilDiv<int64_t>(state->max_kv_len(), context.limits.page_size);
+  if (length > context.limits.max_seq_len || num_pages > context.limits.num_pages) {
     const int64_t capacity = int64_t{context.limits.num_pages} * context.limits.page_size + 1;
     End(state, EndReason::kFailed, "length_exceeded",
         fmt::format("a prompt of {} tokens and an answer of up to {} do not fit in {} tokens",
@@ -53,27 +60,27 @@ void Scheduler::Impl::Submit(Request request) {
   }
   context.Note(SchedNote::Kind::kQueued, id, state->prompt_len());
   const SessionId session = state->request.session;
-  if (session != 0 && !context.sessions.IsOpen(session)) {
+  if (session != 0 && !queues.sessions().IsOpen(session)) {
     End(state, EndReason::kAborted);
     return;
   }
   if (state->request.is_gated) state->holds |= kHeldByGate;
-  if (session != 0 && !context.sessions.AddTurn(state)) state->holds |= kHeldByTurn;
-  context.waiting.Add(state);
+  if (session != 0 && !queues.sessions().AddTurn(state)) state->holds |= kHeldByTurn;
+  queues.waiting().Add(state);
 }
 
 void Scheduler::Impl::OpenGate(RequestId id) {
   const auto found = requests.find(id);
   if (found == requests.end() || found->second->phase != Phase::kWaiting) return;
-  context.waiting.Free(found->second.get(), kHeldByGate);
+  queues.waiting().Unhold(found->second.get(), kHeldByGate);
 }
 
 void Scheduler::Impl::CloseSession(SessionId id) {
-  if (!context.sessions.IsOpen(id)) return;
-  // The last turn first, so that none of them is let go on by the end of the one before it.
-  const std::vector<RequestState*> turns = context.sessions.Turns(id);
+  if (!queues.sessions().IsOpen(id)) return;
+  // End turns newest first, so that ending one does not release the next.
+  const std::vector<RequestState*> turns = queues.sessions().Turns(id);
   for (auto turn = turns.rbegin(); turn != turns.rend(); ++turn) End(*turn, EndReason::kAborted);
-  context.sessions.Close(id);
+  queues.sessions().Close(id);
 }
 
 void Scheduler::Impl::EndById(RequestId id, EndReason reason) {
@@ -85,30 +92,36 @@ void Scheduler::Impl::EndById(RequestId id, EndReason reason) {
 std::shared_ptr<const BatchPlan> Scheduler::Impl::Next() {
   CollectLoads();
   if (static_cast<int32_t>(in_flight.size()) >= context.limits.max_in_flight) return nullptr;
-  // What a step with drafts leaves behind is known when it is collected.
-  if (!in_flight.empty() && (in_flight.back().has_drafts || decode.AnyoneDrafts())) return nullptr;
-  const int64_t evicted_before = context.cache.num_evicted();
-  prefill.AskSource();
-  // A step that preempts admits nothing. Where that leaves it empty, the next attempt does.
+  // The lengths that a step with drafts leaves are known only after it is collected.
+  if (!in_flight.empty() && (in_flight.back().has_drafts || decode.WantsDrafts())) return nullptr;
+  const int64_t evicted_before = pages.cache().num_evicted();
+  prefill.PollKvSource();
+  // A step that preempts admits nothing. If that leaves it empty, the next attempt may admit.
   do {
     DraftStep();
-  } while (context.draft.empty() && context.draft.preempted);
-  const int64_t evicted = context.cache.num_evicted() - evicted_before;
+  } while (draft.empty() && draft.preempted);
+  const int64_t evicted = pages.cache().num_evicted() - evicted_before;
   if (evicted > 0) context.Note(SchedNote::Kind::kPagesEvicted, 0, evicted);
-  if (context.draft.empty()) return nullptr;
+  if (draft.empty()) return nullptr;
   in_flight.push_back(BuildStep());
   return in_flight.back().plan;
 }
 
+bool Scheduler::Impl::RunsChatIn(Phase phase) const {
+  const std::vector<RequestState*>& running = pages.running();
+  return std::any_of(running.begin(), running.end(), [phase](const RequestState* state) {
+    return state->phase == phase && state->is_chat();
+  });
+}
+
 void Scheduler::Impl::DraftStep() {
-  StepDraft& draft = context.draft;
   draft = StepDraft();
   draft.budget = draft.batch_budget = context.options.max_prefill_tokens;
   const bool is_mixed = context.options.step == StepPolicy::kMixed;
-  // Who reads an answer as it comes waits for the whole step between two tokens, and a turn that
-  // has come is not to wait for the prompts of others.
-  if (context.waiting.HasChat() || context.IsChatIn(Phase::kPrefill) ||
-      (is_mixed && context.IsChatIn(Phase::kDecode))) {
+  // The reader of a chat's answer waits for a whole step between two tokens, and a turn that just
+  // came must not wait for other prompts.
+  if (queues.waiting().HasChat() || RunsChatIn(Phase::kPrefill) ||
+      (is_mixed && RunsChatIn(Phase::kDecode))) {
     draft.batch_budget = std::max<int64_t>(draft.budget / kChatShare, 1);
   }
   if (is_mixed) {
@@ -121,24 +134,23 @@ void Scheduler::Impl::DraftStep() {
   decode.AddDrafts();
 }
 
-// Turns the draft into a plan: from here on its rows are launched.
 Scheduler::Impl::InFlight Scheduler::Impl::BuildStep() {
-  PlanBuilder builder(next_step, context.limits.page_size, context.cache.windows());
+  PlanBuilder builder(next_step, context.limits.page_size, pages.cache().windows());
   InFlight step;
-  for (const StepDraft::Row& row : context.draft.decode) {
+  for (const StepDraft::Row& row : draft.decode) {
     builder.AddRow(row.state, row.count, true, row.drafts);
     step.has_drafts |= !row.drafts.empty();
   }
-  for (const StepDraft::Row& row : context.draft.prefill) {
+  for (const StepDraft::Row& row : draft.prefill) {
     const bool is_last = row.state->launched_len + row.count == row.state->prefill_len;
     builder.AddRow(row.state, row.count, is_last);
     if (is_last) row.state->phase = Phase::kDecode;
     context.stats.computed_tokens += row.count;
     if (row.state->preemptions > 0) context.stats.recomputed_tokens += row.count;
   }
-  context.last_launched = next_step++;
+  pages.Launched(next_step++);
   ++context.stats.steps;
-  context.stats.prefill_steps += context.draft.prefill.empty() ? 0 : 1;
+  context.stats.prefill_steps += draft.prefill.empty() ? 0 : 1;
   step.rows = builder.TakeRows();
   context.stats.step_rows += static_cast<int64_t>(step.rows.size());
   step.plan = builder.Finish();
@@ -170,9 +182,7 @@ void Scheduler::Impl::Collect(const StepResult& result) {
     }
     CollectRow(state, step.plan->kv_len[row], step.plan->num_drafts[row], result.rows[row]);
   }
-  context.last_collected = step.plan->step;
-  context.cache.Collected(step.plan->step);
-  context.table.Collected(step.plan->step);
+  pages.Collected(step.plan->step);
 }
 
 void Scheduler::Impl::CollectRow(RequestState* state, int32_t kv_len, int32_t num_drafts,
@@ -186,7 +196,7 @@ void Scheduler::Impl::CollectRow(RequestState* state, int32_t kv_len, int32_t nu
     state->pacer.CountVerified(num_drafts, accepted, state->answer_len());
     if (state->phase != Phase::kWaiting) RollBack(state, known_len + accepted);
   }
-  // What was accepted past an end is dropped; `state` may be gone with it.
+  // Tokens accepted past an end are dropped; `state` may be deleted by then.
   bool goes_on = CollectToken(state, known_len, row);
   for (size_t i = 0; i < row.more.size() && goes_on; ++i) {
     goes_on = CollectToken(state, known_len + 1 + static_cast<int64_t>(i), row.more[i]);
@@ -196,42 +206,34 @@ void Scheduler::Impl::CollectRow(RequestState* state, int32_t kv_len, int32_t nu
 void Scheduler::Impl::RollBack(RequestState* state, int64_t launched_len) {
   MINISGL_CHECK(state->in_flight == 0, "request {} is rolled back with a step in flight",
                 state->request.id);
-  SetLaunched(state, launched_len);
+  pages.SetLaunched(state, launched_len);
   state->device_len = launched_len + 1;
-}
-
-void Scheduler::Impl::SetLaunched(RequestState* state, int64_t launched_len) {
-  state->launched_len = launched_len;
-  const auto kept = static_cast<size_t>(CeilDiv<int64_t>(launched_len, context.limits.page_size));
-  context.UnclaimWindows(state, kept, state->pages.size());
-  context.cache.Give(std::span<const PageId>(state->pages).subspan(kept));
-  state->pages.resize(kept);
-  state->clean_pages = std::min(state->clean_pages, static_cast<int32_t>(kept));
 }
 
 bool Scheduler::Impl::CollectToken(RequestState* state, int64_t computed_len,
                                    const RowResult& row) {
-  // Non-finite logits may come from non-finite keys: such pages must not be shared.
+  // Non-finite logits may come from non-finite keys, and such pages must not be shared.
   if (row.outcome == RowResult::Outcome::kNonFinite) {
     End(state, EndReason::kFailed, "nan_logits",
         fmt::format("the model gave logits that are not finite after {} tokens", computed_len));
     return false;
   }
-  // Preempted since: its pages are gone, the token stays.
+  // If it was preempted since, its pages are gone; the token stays.
   if (state->phase != Phase::kWaiting) {
     state->computed_len = std::max(state->computed_len, computed_len);
     InsertComputedPages(state);
-    context.AdvanceWindow(state);
+    pages.AdvanceWindow(state);
   }
   return row.outcome != RowResult::Outcome::kToken || AcceptToken(state, row);
 }
 
 void Scheduler::Impl::CollectLoads() {
-  for (const KvLoadResult& result : context.loader.TakeFinished()) {
+  for (const KvLoadResult& result : pages.loader().TakeFinished()) {
     const auto found = requests.find(result.id);
-    MINISGL_CHECK(found != requests.end(), "a load of request {}, which nobody began", result.id);
+    MINISGL_CHECK(found != requests.end(), "a load of request {} ended that never began",
+                  result.id);
     RequestState* state = found->second.get();
-    context.loader.Finish(state);
+    pages.loader().Finish(state);
     if (state->phase == Phase::kLoading) {
       CollectLoad(state, result);
     } else {
@@ -247,7 +249,7 @@ void Scheduler::Impl::CollectLoad(RequestState* state, const KvLoadResult& resul
   context.stats.loaded_tokens += loaded;
   state->load_len = 0;
   state->phase = Phase::kPrefill;
-  SetLaunched(state, state->launched_len + loaded);
+  pages.SetLaunched(state, state->launched_len + loaded);
   if (result.failed) {
     ++context.stats.failed_loads;
     if (context.options.kv_failure == KvFailurePolicy::kFail) {
@@ -289,59 +291,24 @@ bool Scheduler::Impl::AcceptToken(RequestState* state, const RowResult& row) {
   return true;
 }
 
-// Who owns what, in page indices, before and after:
-//   before  [0, tree) the cache, locked;   [tree, whole) its own, written and whole;   [whole, end)
-//   its own after   [0, whole) the cache, locked;  [whole, end) its own
-// Where the cache had a page of [tree, whole) already, the request's entry becomes the cache's page
-// and its own one waits behind the last launched step, which may still read it.
 void Scheduler::Impl::InsertComputedPages(RequestState* state) {
-  const int32_t page_size = context.limits.page_size;
-  const auto whole = static_cast<int32_t>(state->computed_len / page_size);
-  if (whole <= state->tree_pages || !context.cache.cache().keeps_pages()) return;
-  const auto num_tokens = static_cast<size_t>(whole) * static_cast<size_t>(page_size);
-  const auto num_pages = static_cast<size_t>(whole);
-  PrefixCache& cache = context.cache.cache();
-  const PrefixInsertion insertion =
-      cache.Insert(state->node, state->tree_pages, std::span(state->tokens).first(num_tokens),
-                   std::span<const PageId>(state->pages).first(num_pages));
-  std::vector<PageId> duplicates;
-  for (int32_t page = state->tree_pages; page < whole; ++page) {
-    const PageId held = insertion.pages[static_cast<size_t>(page - state->tree_pages)];
-    PageId& mine = state->pages[static_cast<size_t>(page)];
-    if (mine == held) continue;
-    context.MoveWindow(*state, page, mine, held);
-    duplicates.push_back(mine);
-    mine = held;
-    state->clean_pages = std::min(state->clean_pages, page);
-  }
-  cache.Lock(insertion.node);
-  cache.Unlock(state->node);
-  state->node = insertion.node;
-  context.Unregister(state, whole);
-  const int64_t stored = whole - state->tree_pages;
-  state->tree_pages = whole;
-  const auto remapped = static_cast<int64_t>(duplicates.size());
-  context.stats.remapped_pages += remapped;
-  if (stored > remapped) {
-    context.Note(SchedNote::Kind::kPagesStored, state->request.id, stored - remapped);
-  }
-  if (in_flight.empty()) {
-    context.cache.Give(duplicates);
-  } else {
-    context.cache.GiveAfter(context.last_launched, duplicates);
-  }
+  if (pages.WholePages(*state) <= state->tree_pages) return;
+  std::optional<StepId> fence;
+  if (!in_flight.empty()) fence = pages.last_launched();
+  const InsertedPages inserted = pages.InsertComputed(state, fence);
+  queues.StopComputing(*state, inserted.first, inserted.end);
+  context.stats.remapped_pages += inserted.num_remapped;
+  const int64_t stored = inserted.end - inserted.first - inserted.num_remapped;
+  if (stored > 0) context.Note(SchedNote::Kind::kPagesStored, state->request.id, stored);
 }
 
 void Scheduler::Impl::End(RequestState* state, EndReason reason, std::string error_code,
                           std::string error_message) {
   MINISGL_CHECK(state->phase != Phase::kEnded, "request {} ends twice", state->request.id);
-  if ((state->holds & kHeldByPrefix) != 0) {
-    context.computing.RemoveWaiter(state->awaited_hash, state);
-  }
-  if (context.waiting.Contains(state)) context.waiting.Remove(state);
+  queues.Remove(state);
   state->phase = Phase::kEnded;
   EndTurn(state, reason);
-  if (state->table_row >= 0) context.Release(state);
+  if (state->table_row >= 0) preemptor.Release(state);
   if (context.options.drafter != nullptr) context.options.drafter->Forget(state->request.id);
   SchedEvent event;
   event.id = state->request.id;
@@ -365,15 +332,15 @@ void Scheduler::Impl::End(RequestState* state, EndReason reason, std::string err
   ForgetIfDone(state);
 }
 
-// The session keeps what the turn held of the cache, and its next turn may go.
 void Scheduler::Impl::EndTurn(RequestState* state, EndReason reason) {
   const SessionId id = state->request.session;
-  if (id == 0 || !context.sessions.IsOpen(id)) return;
-  if (state->holds_lock && reason != EndReason::kFailed && context.cache.cache().keeps_pages()) {
-    context.sessions.Keep(id, state->node, state->tree_pages);
+  if (id == 0 || !queues.sessions().IsOpen(id)) return;
+  const bool keeps_pages = pages.cache().cache().keeps_pages();
+  if (state->holds_lock && reason != EndReason::kFailed && keeps_pages) {
+    queues.sessions().Keep(id, state->node, state->tree_pages);
   }
-  RequestState* next = context.sessions.EndTurn(state);
-  if (next != nullptr) context.waiting.Free(next, kHeldByTurn);
+  RequestState* next = queues.sessions().EndTurn(state);
+  if (next != nullptr) queues.waiting().Unhold(next, kHeldByTurn);
 }
 
 void Scheduler::Impl::ForgetIfDone(RequestState* state) {
@@ -384,22 +351,21 @@ void Scheduler::Impl::ForgetIfDone(RequestState* state) {
 
 bool Scheduler::Impl::WaitsOutside() const {
   if (!in_flight.empty() || requests.empty()) return false;
-  if (context.loader.num_abandoned_pages() > 0) return true;  // somebody may run once they are free
+  // A request may run after the source frees these.
+  if (pages.loader().num_abandoned_pages() > 0) return true;
   const auto runs = [](const RequestState* state) { return state->phase != Phase::kLoading; };
-  if (std::any_of(context.running.begin(), context.running.end(), runs)) return false;
-  return context.loader.num_loading() > 0 || context.waiting.num_ready() == 0;
+  if (std::any_of(pages.running().begin(), pages.running().end(), runs)) return false;
+  return pages.loader().num_loading() > 0 || queues.waiting().num_ready() == 0;
 }
 
 Scheduler::Scheduler(const EngineLimits& limits, const SchedulerOptions& options)
     : impl_(std::make_unique<Impl>(limits, options)) {}
 
 Scheduler::~Scheduler() {
-  // Locks are the cache's business until the last: whoever still runs lets go.
-  PrefixCache& cache = impl_->context.cache.cache();
-  for (RequestState* state : impl_->context.running) {
-    if (state->holds_lock) cache.Unlock(state->node);
-  }
-  for (PrefixNode* node : impl_->context.sessions.Locks()) cache.Unlock(node);
+  // The cache checks when it is destroyed that no lock is left.
+  PrefixCache* cache = impl_->pages.prefix_cache();
+  for (PrefixNode* node : impl_->queues.sessions().Locks()) cache->Unlock(node);
+  impl_->pages.UnlockAll();
 }
 
 void Scheduler::Submit(Request request) {
@@ -423,7 +389,7 @@ void Scheduler::OpenGate(RequestId id) {
 }
 
 void Scheduler::OpenSession(SessionId id) {
-  impl_->Checked([&] { impl_->context.sessions.Open(id); });
+  impl_->Checked([&] { impl_->queues.sessions().Open(id); });
 }
 
 void Scheduler::CloseSession(SessionId id) {
@@ -452,26 +418,28 @@ bool Scheduler::WaitsOutside() const { return impl_->WaitsOutside(); }
 
 SchedulerStats Scheduler::Stats() const {
   SchedulerStats stats = impl_->context.stats;
-  const CacheManager& cache = impl_->context.cache;
-  stats.waiting = static_cast<int64_t>(impl_->context.waiting.size());
-  stats.running = static_cast<int64_t>(impl_->context.running.size());
+  const CacheManager& cache = impl_->pages.cache();
+  const SessionTable& sessions = impl_->queues.sessions();
+  stats.waiting = static_cast<int64_t>(impl_->queues.waiting().size());
+  stats.running = static_cast<int64_t>(impl_->pages.running().size());
   stats.pages_total = cache.pool().num_pages();
   stats.pages_free = cache.pool().num_free();
   stats.pages_cached = cache.cache().num_evictable() + cache.cache().num_locked();
   stats.pages_locked = cache.cache().num_locked();
+  stats.pages_peak = impl_->pages.pages_peak();
   stats.evicted_pages = cache.num_evicted();
   if (cache.windows() != nullptr) {
     stats.window_pages_total = cache.windows()->num_window_pages();
     stats.window_pages_free = cache.windows()->num_free();
     stats.reclaimed_window_pages = cache.windows()->num_reclaimed();
   }
-  stats.sessions = impl_->context.sessions.size();
-  stats.session_pages = impl_->context.sessions.num_pages();
+  stats.sessions = sessions.size();
+  stats.session_pages = sessions.num_pages();
   return stats;
 }
 
 int64_t Scheduler::ResetPrefixCache() {
-  const int64_t kept = impl_->context.cache.Reset();
+  const int64_t kept = impl_->pages.ResetCache();
   impl_->context.Note(SchedNote::Kind::kCacheReset, 0, kept);
   return kept;
 }

@@ -1,4 +1,10 @@
-// The scheduler's state: requests, steps in flight, and what each step changes.
+// The scheduler's state. What may change what:
+//   PrefillManager  admits from the waiting queue, drafts chunks of prompts, begins loads
+//   DecodeManager   drafts the rows of a decode step, and their drafted tokens
+//   Preemptor       takes pages for drafted rows; moves running requests back to waiting
+//   PageLedger      pages, locks, window claims and table rows of running requests
+//   RequestQueues   requests that wait, and what they wait for
+//   Impl            steps in flight, what they bring, and the ends of requests
 #pragma once
 
 #include <deque>
@@ -9,8 +15,12 @@
 #include "minisgl/sched/scheduler.h"
 #include "sched/context.h"
 #include "sched/decode_manager.h"
+#include "sched/page_ledger.h"
+#include "sched/preemptor.h"
 #include "sched/prefill_manager.h"
+#include "sched/request_queues.h"
 #include "sched/request_state.h"
+#include "sched/step_draft.h"
 
 namespace minisgl {
 
@@ -21,8 +31,8 @@ struct Scheduler::Impl {
     std::shared_ptr<const BatchPlan> plan;
     std::vector<RequestState*> rows;
     bool has_drafts = false;
-    std::vector<PageId>
-        pages_in_use;  // what it may read or write; kept only where invariants are checked
+    // Pages that it may read or write; kept only if invariants are checked.
+    std::vector<PageId> pages_in_use;
   };
 
   // Runs `change`, then checks the invariants if the options ask for it.
@@ -38,32 +48,33 @@ struct Scheduler::Impl {
   void CloseSession(SessionId id);
   bool WaitsOutside() const;
   std::shared_ptr<const BatchPlan> Next();
+  // True if a chat's turn runs and is in this phase.
+  bool RunsChatIn(Phase phase) const;
   void DraftStep();
+  // Turns the draft into a plan. From here on its rows are launched.
   InFlight BuildStep();
   void Collect(const StepResult& result);
 
-  // What loads that ended say.
+  // Takes the results of loads that ended.
   void CollectLoads();
   void CollectLoad(RequestState* state, const KvLoadResult& result);
-  // What a collected step says about one row: `kv_len` tokens, the last `num_drafts` of them
-  // guesses.
+  // Takes the result of one row of a collected step: `kv_len` tokens, the last `num_drafts` of them
+  // drafted.
   void CollectRow(RequestState* state, int32_t kv_len, int32_t num_drafts, const RowResult& row);
-  // Lengths and pages of `state` go back to what was accepted; nothing in flight names them.
+  // Reduces lengths and pages of `state` to what was accepted. REQUIRES no step in flight with it.
   void RollBack(RequestState* state, int64_t launched_len);
-  // Sets launched_len and gives back the pages past it.
-  void SetLaunched(RequestState* state, int64_t launched_len);
-  // KV below `computed_len` is written, and `row` is what was sampled after it. False where the
-  // request ended by it.
+  // KV below `computed_len` is written, and `row` was sampled after it. Returns false if that ended
+  // the request.
   bool CollectToken(RequestState* state, int64_t computed_len, const RowResult& row);
-  bool AcceptToken(RequestState* state, const RowResult& row);  // false where it was the last
-  // Moves whole computed pages into the prefix cache; a page the cache had already is remapped and
-  // given back.
+  bool AcceptToken(RequestState* state, const RowResult& row);  // false if it was the last
+  // Moves whole computed pages into the prefix cache, and counts them.
   void InsertComputedPages(RequestState* state);
-  // The one way out: event, cache insertion, lock, pages, table row.
+  // The only way in which a request ends: event, lock, pages, table row.
   void End(RequestState* state, EndReason reason, std::string error_code = "",
            std::string error_message = "");
+  // The session keeps the turn's cached prefix, and its next turn may be tried.
   void EndTurn(RequestState* state, EndReason reason);
-  // Forgets an ended request once nothing in flight, and no load, mentions it.
+  // Forgets an ended request when no step in flight and no load names it any more.
   void ForgetIfDone(RequestState* state);
   void CheckInvariants() const;
   void CheckRequest(const RequestState& state) const;
@@ -71,10 +82,14 @@ struct Scheduler::Impl {
   void CheckWindows() const;
 
   SchedulerContext context;
+  PageLedger pages;
+  RequestQueues queues;
+  StepDraft draft;
+  Preemptor preemptor;
   PrefillManager prefill;
   DecodeManager decode;
-  std::map<RequestId, std::unique_ptr<RequestState>>
-      requests;  // waiting, running, or ended and still in flight or loading
+  // Waiting, running, or ended and still in flight or loading.
+  std::map<RequestId, std::unique_ptr<RequestState>> requests;
   std::deque<InFlight> in_flight;
   std::vector<SchedEvent> events;
   StepId next_step = 1;

@@ -3,8 +3,16 @@
 #include <algorithm>
 
 #include "minisgl/base/check.h"
+#include "minisgl/base/checked_math.h"
 
 namespace minisgl {
+namespace {
+
+// Tokens for which pages are kept free for the next turn of a session: a question and the beginning
+// of an answer.
+constexpr int64_t kTurnTokens = 512;
+
+}  // namespace
 
 void SessionTable::Open(SessionId id) {
   MINISGL_CHECK(id != 0 && sessions_.try_emplace(id).second, "session {} is opened twice", id);
@@ -49,7 +57,7 @@ void SessionTable::Keep(SessionId id, PrefixNode* node, int32_t num_pages) {
   num_pages_ += num_pages;
 }
 
-void SessionTable::LetGo(SessionId id) {
+void SessionTable::DropPrefix(SessionId id) {
   const auto found = sessions_.find(id);
   if (found != sessions_.end()) Unlock(&found->second);
 }
@@ -59,7 +67,7 @@ int64_t SessionTable::PagesBeside(SessionId id) const {
   return num_pages_ - (found == sessions_.end() ? 0 : found->second.num_pages);
 }
 
-bool SessionTable::LetOldestGo(SessionId spared) {
+bool SessionTable::DropOldestPrefix(SessionId spared) {
   Session* oldest = nullptr;
   for (auto& [id, session] : sessions_) {
     if (session.node == nullptr || id == spared) continue;
@@ -76,6 +84,21 @@ int32_t SessionTable::num_without_place() const {
     count += session.turns.empty() || session.turns.front()->table_row < 0 ? 1 : 0;
   }
   return count;
+}
+
+int32_t SessionTable::num_kept_rows() const {
+  if (sessions_.empty()) return 0;
+  // At least one, even if rows are few; and never so many that the rows kept for some sessions and
+  // the turns of the others take all.
+  const int32_t rows = limits_.max_running_requests;
+  const int32_t most = std::min(std::max((rows - 1) / 2, 1), rows - 1);
+  return std::min(num_without_place(), most);
+}
+
+int64_t SessionTable::num_kept_pages() const {
+  if (sessions_.empty()) return 0;
+  const int64_t pages_per_turn = CeilDiv<int64_t>(kTurnTokens, limits_.page_size);
+  return std::min<int64_t>(num_without_place() * pages_per_turn, limits_.num_pages / 4);
 }
 
 std::vector<PrefixNode*> SessionTable::Locks() const {

@@ -7,6 +7,7 @@
 #include <map>
 #include <vector>
 
+#include "minisgl/engine/engine.h"
 #include "minisgl/kv/prefix_cache.h"
 #include "sched/request_state.h"
 
@@ -14,7 +15,7 @@ namespace minisgl {
 
 class SessionTable {
  public:
-  explicit SessionTable(PrefixCache* cache) : cache_(cache) {}
+  SessionTable(const EngineLimits& limits, PrefixCache* cache) : limits_(limits), cache_(cache) {}
 
   void Open(SessionId id);  // REQUIRES a new one
   bool IsOpen(SessionId id) const { return sessions_.contains(id); }
@@ -29,16 +30,18 @@ class SessionTable {
 
   // Locks `node`, the end of a prefix of `num_pages`, in place of what the session kept.
   void Keep(SessionId id, PrefixNode* node, int32_t num_pages);
-  void LetGo(SessionId id);
+  void DropPrefix(SessionId id);
   // The prefix kept longest goes, that of `spared` never; false where there is none.
-  bool LetOldestGo(SessionId spared = 0);
+  bool DropOldestPrefix(SessionId spared = 0);
   // Pages that sessions other than `id` keep; shared ones count for each.
   int64_t PagesBeside(SessionId id) const;
 
   int64_t size() const { return static_cast<int64_t>(sessions_.size()); }
   int64_t num_pages() const { return num_pages_; }
-  // Sessions without a turn that has been admitted: those a place is kept for.
-  int32_t num_without_place() const;
+  // Table rows and pages kept free for the next turns of open sessions; other requests are not
+  // admitted into them.
+  int32_t num_kept_rows() const;
+  int64_t num_kept_pages() const;
   // Every lock held, one entry each.
   std::vector<PrefixNode*> Locks() const;
 
@@ -50,7 +53,10 @@ class SessionTable {
     uint64_t kept_at = 0;
   };
   void Unlock(Session* session);
+  // Sessions without an admitted turn.
+  int32_t num_without_place() const;
 
+  EngineLimits limits_;
   PrefixCache* cache_;
   std::map<SessionId, Session> sessions_;
   uint64_t num_kept_ = 0;  // counts calls of Keep

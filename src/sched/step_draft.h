@@ -8,8 +8,8 @@
 
 namespace minisgl {
 
-// The rows of the step being planned. Pages are taken as rows are decided, but nothing of a request
-// moves on until all are: a request preempted meanwhile is simply taken out again.
+// Pages are taken as rows are added, but the lengths of a request stay as they are until the whole
+// step is decided: if a request is preempted meanwhile, its rows are taken out again.
 struct StepDraft {
   struct Row {
     RequestState* state;
@@ -17,12 +17,12 @@ struct StepDraft {
     std::vector<TokenId> drafts;  // the last of the count
   };
   std::vector<Row> decode, prefill;
-  int64_t budget = 0;  // prefill and drafted tokens left
-  // Of those, what prompts below the chat's class may take.
-  int64_t batch_budget = 0;
-  bool preempted = false;  // a step that preempts admits nothing
+  int64_t budget = 0;        // prefill and drafted tokens left
+  int64_t batch_budget = 0;  // of those, what prompts below the chat's class may take
+  bool preempted = false;    // a step that preempts admits nothing
 
   bool empty() const { return decode.empty() && prefill.empty(); }
+  // Takes out the rows of `state`, and returns their tokens to the budget.
   void Withdraw(const RequestState* state);
 };
 

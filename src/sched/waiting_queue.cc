@@ -29,7 +29,7 @@ void WaitingQueue::Hold(RequestState* state, HoldReason reason) {
   state->holds |= reason;
 }
 
-void WaitingQueue::Free(RequestState* state, HoldReason reason) {
+void WaitingQueue::Unhold(RequestState* state, HoldReason reason) {
   if ((state->holds & reason) == 0) return;
   state->holds &= static_cast<uint8_t>(~reason);
   if (state->holds != 0) return;

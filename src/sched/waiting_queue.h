@@ -30,7 +30,7 @@ class WaitingQueue {
 
   // Sets or clears a reason why it may not be tried. REQUIRES that it waits.
   void Hold(RequestState* state, HoldReason reason);
-  void Free(RequestState* state, HoldReason reason);
+  void Unhold(RequestState* state, HoldReason reason);
   // Those held by `reason`, at most `count`, beginning after the arrival `after` and going round.
   std::vector<RequestState*> Held(HoldReason reason, size_t count, uint64_t after) const;
 

@@ -310,7 +310,7 @@ TEST_F(ToldSourceDeathTest, TheEndOfALoadThatNobodyBeganIsABug) {
   driver_->Submit(MakeRequest(1, 20, 2));
   StepAll();
   source_.finished.push_back({99, 8, false});
-  EXPECT_DEATH(driver_->scheduler().Next(), "a load of request 99, which nobody began");
+  EXPECT_DEATH(driver_->scheduler().Next(), "a load of request 99 ended that never began");
   source_.finished.clear();
   source_.FinishAll();
   ASSERT_TRUE(driver_->RunToEnd());

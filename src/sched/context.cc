@@ -1,0 +1,17 @@
+#include "sched/context.h"
+
+#include "minisgl/base/check.h"
+
+namespace minisgl {
+
+SchedulerContext::SchedulerContext(const EngineLimits& engine_limits,
+                                   const SchedulerOptions& scheduler_options)
+    : limits(engine_limits), options(scheduler_options) {
+  MINISGL_CHECK(options.max_prefill_tokens >= 1 && limits.max_running_requests >= 1 &&
+                    limits.num_pages >= 1 && limits.max_seq_len >= 2,
+                "engine limits too small to run any request");
+  MINISGL_CHECK(options.max_drafts == 0 || options.drafter != nullptr,
+                "max_drafts > 0 requires a drafter");
+}
+
+}  // namespace minisgl
