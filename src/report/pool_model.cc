@@ -26,7 +26,7 @@ void PoolModel::Touch(uint64_t page) {
 
 void PoolModel::Add(std::span<const TokenId> prompt, int64_t answer_tokens) {
   if (prompt.empty()) return;
-  const std::vector<uint64_t> hashes = ChainHashes(prompt, page_size_);
+  const std::vector<uint64_t> hashes = sched::ChainHashes(prompt, page_size_);
   const size_t usable = (prompt.size() - 1) / static_cast<size_t>(page_size_);
   size_t found = 0;
   while (found < usable && pages_.contains(hashes[found])) ++found;

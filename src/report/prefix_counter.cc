@@ -11,7 +11,7 @@ PrefixCounter::PrefixCounter(int32_t page_size, size_t pages_max)
 
 void PrefixCounter::Add(std::span<const TokenId> prompt) {
   if (prompt.empty()) return;
-  const std::vector<uint64_t> hashes = ChainHashes(prompt, page_size_);
+  const std::vector<uint64_t> hashes = sched::ChainHashes(prompt, page_size_);
   const size_t usable = (prompt.size() - 1) / static_cast<size_t>(page_size_);
   for (size_t page = 0; page < hashes.size(); ++page) {
     if (!IsKept(hashes[page])) continue;

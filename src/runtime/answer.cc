@@ -5,6 +5,26 @@
 #include "minisgl/base/check.h"
 
 namespace minisgl {
+
+const char* FinishReasonName(FinishReason reason) {
+  switch (reason) {
+    case FinishReason::kStop:
+      return "stop";
+    case FinishReason::kLength:
+      return "length";
+    case FinishReason::kAborted:
+      return "aborted";
+    case FinishReason::kTimeout:
+      return "timeout";
+    case FinishReason::kError:
+      return "error";
+  }
+  return "error";
+}
+
+}  // namespace minisgl
+
+namespace minisgl::runtime {
 namespace {
 
 FinishReason ReasonOf(EndReason reason) {
@@ -25,22 +45,6 @@ FinishReason ReasonOf(EndReason reason) {
 }
 
 }  // namespace
-
-const char* FinishReasonName(FinishReason reason) {
-  switch (reason) {
-    case FinishReason::kStop:
-      return "stop";
-    case FinishReason::kLength:
-      return "length";
-    case FinishReason::kAborted:
-      return "aborted";
-    case FinishReason::kTimeout:
-      return "timeout";
-    case FinishReason::kError:
-      return "error";
-  }
-  return "error";
-}
 
 Answer::Answer(RequestId id, uint64_t tag, const Prompt& prompt, const Tokenizer* tokenizer,
                EventQueue* queue)
@@ -145,4 +149,4 @@ void Answer::PushDone(Event done) {
   queue_->Push(std::move(done));
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::runtime

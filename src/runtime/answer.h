@@ -11,7 +11,7 @@
 #include "minisgl/text/stream_decoder.h"
 #include "runtime/stop_filter.h"
 
-namespace minisgl {
+namespace minisgl::runtime {
 
 class Answer {
  public:
@@ -57,4 +57,4 @@ class Answer {
   std::string delivered_;
 };
 
-}  // namespace minisgl
+}  // namespace minisgl::runtime

@@ -15,7 +15,7 @@
 #include "minisgl/base/out_of_memory.h"
 #include "runtime/serve_loop.h"
 
-namespace minisgl {
+namespace minisgl::runtime {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -240,6 +240,9 @@ void SchedulerRuntime::TakeStats(const RuntimeStats& news) {
 }
 
 }  // namespace
+}  // namespace minisgl::runtime
+
+namespace minisgl {
 
 Result<std::unique_ptr<Runtime>> Runtime::Create(std::unique_ptr<Engine> engine,
                                                  const Tokenizer* tokenizer,
@@ -262,7 +265,7 @@ Result<std::unique_ptr<Runtime>> Runtime::Create(std::unique_ptr<Engine> engine,
                       options.scheduler.max_drafts);
   }
   return std::unique_ptr<Runtime>(
-      std::make_unique<SchedulerRuntime>(std::move(engine), tokenizer, options));
+      std::make_unique<runtime::SchedulerRuntime>(std::move(engine), tokenizer, options));
 }
 
 }  // namespace minisgl

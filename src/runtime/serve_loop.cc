@@ -7,7 +7,7 @@
 
 #include "minisgl/base/check.h"
 
-namespace minisgl {
+namespace minisgl::runtime {
 namespace {
 
 // How old histograms may get while no request ends.
@@ -297,4 +297,4 @@ void ServeLoop::CheckIdle() const {
                 "idle, with pages lost or held: {}", scheduler_.DebugString());
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::runtime

@@ -20,7 +20,7 @@
 #include "runtime/answer.h"
 #include "runtime/trace_writer.h"
 
-namespace minisgl {
+namespace minisgl::runtime {
 
 struct Submission {
   RequestId id = 0;  // never used before
@@ -129,4 +129,4 @@ class ServeLoop {
   std::optional<Failure> failure_;
 };
 
-}  // namespace minisgl
+}  // namespace minisgl::runtime

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-namespace minisgl {
+namespace minisgl::runtime {
 
 StopFilter::StopFilter(std::vector<std::string> stops) : stops_(std::move(stops)) {
   std::erase_if(stops_, [](const std::string& stop) { return stop.empty(); });
@@ -50,4 +50,4 @@ size_t StopFilter::HeldBack() const {
   return held;
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::runtime

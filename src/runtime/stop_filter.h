@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-namespace minisgl {
+namespace minisgl::runtime {
 
 class StopFilter {
  public:
@@ -32,4 +32,4 @@ class StopFilter {
   std::string pending_;
 };
 
-}  // namespace minisgl
+}  // namespace minisgl::runtime

@@ -8,7 +8,7 @@
 
 #include "minisgl/base/json.h"
 
-namespace minisgl {
+namespace minisgl::runtime {
 namespace {
 
 constexpr size_t kPieceBytes = 64 * 1024;
@@ -149,4 +149,4 @@ void TraceWriter::Flush() {
   buffer_.clear();
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::runtime

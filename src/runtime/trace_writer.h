@@ -13,7 +13,7 @@
 #include "minisgl/batch_plan.h"
 #include "minisgl/runtime/runtime.h"
 
-namespace minisgl {
+namespace minisgl::runtime {
 
 class TraceWriter {
  public:
@@ -57,4 +57,4 @@ class TraceWriter {
   bool is_first_ = true;
 };
 
-}  // namespace minisgl
+}  // namespace minisgl::runtime

@@ -2,7 +2,7 @@
 
 #include "minisgl/base/check.h"
 
-namespace minisgl {
+namespace minisgl::sched {
 
 std::vector<uint64_t> ChainHashes(std::span<const TokenId> tokens, int32_t page_size) {
   const auto page_tokens = static_cast<size_t>(page_size);
@@ -44,4 +44,4 @@ void ComputingIndex::RemoveWaiter(uint64_t hash, RequestState* state) {
   if (waiters->second.empty()) waiters_.erase(waiters);
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::sched

@@ -12,7 +12,7 @@
 
 #include "minisgl/base/ids.h"
 
-namespace minisgl {
+namespace minisgl::sched {
 
 struct RequestState;
 
@@ -36,4 +36,4 @@ class ComputingIndex {
   size_t num_waiters_ = 0;
 };
 
-}  // namespace minisgl
+}  // namespace minisgl::sched

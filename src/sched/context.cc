@@ -2,7 +2,7 @@
 
 #include "minisgl/base/check.h"
 
-namespace minisgl {
+namespace minisgl::sched {
 
 SchedulerContext::SchedulerContext(const EngineLimits& engine_limits,
                                    const SchedulerOptions& scheduler_options)
@@ -14,4 +14,4 @@ SchedulerContext::SchedulerContext(const EngineLimits& engine_limits,
                 "max_drafts > 0 requires a drafter");
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::sched

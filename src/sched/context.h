@@ -7,7 +7,7 @@
 #include "minisgl/engine/engine.h"
 #include "minisgl/sched/scheduler.h"
 
-namespace minisgl {
+namespace minisgl::sched {
 
 struct SchedulerContext {
   // REQUIRES limits in which at least one request can run, and a drafter if drafts are asked for.
@@ -23,4 +23,4 @@ struct SchedulerContext {
   std::vector<SchedNote> notes;
 };
 
-}  // namespace minisgl
+}  // namespace minisgl::sched

@@ -5,7 +5,7 @@
 
 #include "minisgl/base/check.h"
 
-namespace minisgl {
+namespace minisgl::sched {
 
 bool DecodeManager::WantsDrafts(const RequestState& state) const {
   return context_->options.max_drafts > 0 && state.CanLaunchDecode() &&
@@ -71,4 +71,4 @@ void DecodeManager::AddDraftsTo(StepDraft::Row* row, int64_t most) {
   MINISGL_CHECK(taken, "no pages for drafts of request {}", state->request.id);
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::sched

@@ -15,7 +15,7 @@
 #include "sched/request_state.h"
 #include "sched/step_draft.h"
 
-namespace minisgl {
+namespace minisgl::sched {
 
 class DecodeManager {
  public:
@@ -43,4 +43,4 @@ class DecodeManager {
   Preemptor* preemptor_;
 };
 
-}  // namespace minisgl
+}  // namespace minisgl::sched

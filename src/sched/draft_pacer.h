@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 
-namespace minisgl {
+namespace minisgl::sched {
 
 class DraftPacer {
  public:
@@ -47,4 +47,4 @@ class DraftPacer {
   int64_t paused_until_ = 0;
 };
 
-}  // namespace minisgl
+}  // namespace minisgl::sched

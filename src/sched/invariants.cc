@@ -162,7 +162,7 @@ void Scheduler::Impl::CheckInvariants() const {
   for (const auto& [id, state] : requests) {
     CheckRequest(*state);
     live += state->phase == Phase::kEnded ? 0 : 1;
-    held_by_prefix += (state->holds & kHeldByPrefix) != 0 ? 1 : 0;
+    held_by_prefix += (state->holds & sched::kHeldByPrefix) != 0 ? 1 : 0;
     taken.insert(taken.end(), state->load_pages.begin(), state->load_pages.end());
     if (state->table_row < 0) continue;
     taken.insert(taken.end(), state->pages.begin() + state->tree_pages, state->pages.end());

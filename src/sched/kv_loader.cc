@@ -4,7 +4,7 @@
 
 #include "minisgl/base/check.h"
 
-namespace minisgl {
+namespace minisgl::sched {
 
 std::optional<int64_t> KvLoader::Lookup(const RequestState& state, int64_t cached_len) const {
   if (source_ == nullptr) return 0;
@@ -46,4 +46,4 @@ void KvLoader::Finish(RequestState* state) {
   state->load_pages.clear();
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::sched

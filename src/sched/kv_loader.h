@@ -10,7 +10,7 @@
 #include "minisgl/sched/kv_source.h"
 #include "sched/request_state.h"
 
-namespace minisgl {
+namespace minisgl::sched {
 
 class KvLoader {
  public:
@@ -43,4 +43,4 @@ class KvLoader {
   int32_t num_abandoned_pages_ = 0;
 };
 
-}  // namespace minisgl
+}  // namespace minisgl::sched

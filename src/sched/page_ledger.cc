@@ -7,7 +7,7 @@
 #include "minisgl/base/check.h"
 #include "minisgl/base/checked_math.h"
 
-namespace minisgl {
+namespace minisgl::sched {
 namespace {
 
 std::unique_ptr<PrefixCache> MakeCache(CacheKind kind, int32_t page_size) {
@@ -179,4 +179,4 @@ void PageLedger::UnlockAll() {
   }
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::sched

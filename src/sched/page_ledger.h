@@ -21,7 +21,7 @@
 #include "sched/request_table.h"
 #include "sched/window_ledger.h"
 
-namespace minisgl {
+namespace minisgl::sched {
 
 // What InsertComputed moved into the prefix cache.
 struct InsertedPages {
@@ -115,4 +115,4 @@ class PageLedger {
   StepId released_in_ = 0;
 };
 
-}  // namespace minisgl
+}  // namespace minisgl::sched

@@ -2,7 +2,7 @@
 
 #include "minisgl/base/check.h"
 
-namespace minisgl {
+namespace minisgl::sched {
 
 PlanBuilder::PlanBuilder(StepId step, int32_t page_size, const WindowPool* windows)
     : page_size_(page_size), windows_(windows), plan_(std::make_shared<BatchPlan>()) {
@@ -78,4 +78,4 @@ void PlanBuilder::AddRow(RequestState* state, int64_t count, bool wants_token,
   plan.sampling.push_back(&state->request.sampling);
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::sched

@@ -11,7 +11,7 @@
 #include "minisgl/kv/window_pool.h"
 #include "sched/request_state.h"
 
-namespace minisgl {
+namespace minisgl::sched {
 
 class PlanBuilder {
  public:
@@ -39,4 +39,4 @@ class PlanBuilder {
   std::vector<RequestState*> rows_;
 };
 
-}  // namespace minisgl
+}  // namespace minisgl::sched

@@ -2,7 +2,7 @@
 
 #include "minisgl/base/check.h"
 
-namespace minisgl {
+namespace minisgl::sched {
 
 bool Preemptor::TakePages(RequestState* state, int64_t count) {
   const int32_t missing = pages_->MissingPages(*state, count);
@@ -68,4 +68,4 @@ void Preemptor::Release(RequestState* state) {
   pages_->Release(state);
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::sched

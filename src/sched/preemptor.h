@@ -12,7 +12,7 @@
 #include "sched/request_state.h"
 #include "sched/step_draft.h"
 
-namespace minisgl {
+namespace minisgl::sched {
 
 class Preemptor {
  public:
@@ -43,4 +43,4 @@ class Preemptor {
   StepDraft* draft_;
 };
 
-}  // namespace minisgl
+}  // namespace minisgl::sched

@@ -8,7 +8,7 @@
 
 #include "minisgl/base/check.h"
 
-namespace minisgl {
+namespace minisgl::sched {
 namespace {
 
 // Upper bound on the requests admitted past one that does not fit; after that all wait for it.
@@ -191,4 +191,4 @@ void PrefillManager::AddChunk(RequestState* state) {
   if (!state->is_chat()) draft_->batch_budget -= count;
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::sched

@@ -10,7 +10,7 @@
 #include "sched/request_state.h"
 #include "sched/step_draft.h"
 
-namespace minisgl {
+namespace minisgl::sched {
 
 class PrefillManager {
  public:
@@ -51,4 +51,4 @@ class PrefillManager {
   uint64_t polled_last_ = 0;  // arrival of the request that PollKvSource asked about last
 };
 
-}  // namespace minisgl
+}  // namespace minisgl::sched

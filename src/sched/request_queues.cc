@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <vector>
 
-namespace minisgl {
+namespace minisgl::sched {
 
 bool RequestQueues::HoldForPrefix(RequestState* state, int32_t matched_pages) {
   // The last token is always computed, for its logits: only pages before it can be shared.
@@ -40,4 +40,4 @@ void RequestQueues::Remove(RequestState* state) {
   if (waiting_.Contains(state)) waiting_.Remove(state);
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::sched

@@ -14,7 +14,7 @@
 #include "sched/session_table.h"
 #include "sched/waiting_queue.h"
 
-namespace minisgl {
+namespace minisgl::sched {
 
 class RequestQueues {
  public:
@@ -46,4 +46,4 @@ class RequestQueues {
   SessionTable sessions_;
 };
 
-}  // namespace minisgl
+}  // namespace minisgl::sched

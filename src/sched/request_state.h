@@ -28,7 +28,7 @@
 #include "minisgl/sched/request.h"
 #include "sched/draft_pacer.h"
 
-namespace minisgl {
+namespace minisgl::sched {
 
 // kLoading: admitted, and a KvSource writes its pages.
 enum class Phase : uint8_t { kWaiting, kLoading, kPrefill, kDecode, kEnded };
@@ -105,4 +105,4 @@ struct RequestState {
   bool CanLaunchDecode() const { return phase == Phase::kDecode && device_len < max_device_len(); }
 };
 
-}  // namespace minisgl
+}  // namespace minisgl::sched

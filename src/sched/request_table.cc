@@ -2,7 +2,7 @@
 
 #include "minisgl/base/check.h"
 
-namespace minisgl {
+namespace minisgl::sched {
 
 RequestTable::RequestTable(int32_t num_rows) : is_free_(static_cast<size_t>(num_rows), true) {
   for (int32_t row = num_rows - 1; row >= 0; --row) free_.push_back(row);
@@ -46,4 +46,4 @@ void RequestTable::CheckInvariants(const std::vector<int32_t>& taken) const {
   }
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::sched

@@ -8,7 +8,7 @@
 
 #include "minisgl/base/ids.h"
 
-namespace minisgl {
+namespace minisgl::sched {
 
 class RequestTable {
  public:
@@ -36,4 +36,4 @@ class RequestTable {
   std::deque<Deferred> deferred_;
 };
 
-}  // namespace minisgl
+}  // namespace minisgl::sched

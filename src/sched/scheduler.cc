@@ -64,15 +64,15 @@ void Scheduler::Impl::Submit(Request request) {
     End(state, EndReason::kAborted);
     return;
   }
-  if (state->request.is_gated) state->holds |= kHeldByGate;
-  if (session != 0 && !queues.sessions().AddTurn(state)) state->holds |= kHeldByTurn;
+  if (state->request.is_gated) state->holds |= sched::kHeldByGate;
+  if (session != 0 && !queues.sessions().AddTurn(state)) state->holds |= sched::kHeldByTurn;
   queues.waiting().Add(state);
 }
 
 void Scheduler::Impl::OpenGate(RequestId id) {
   const auto found = requests.find(id);
   if (found == requests.end() || found->second->phase != Phase::kWaiting) return;
-  queues.waiting().Unhold(found->second.get(), kHeldByGate);
+  queues.waiting().Unhold(found->second.get(), sched::kHeldByGate);
 }
 
 void Scheduler::Impl::CloseSession(SessionId id) {
@@ -115,7 +115,7 @@ bool Scheduler::Impl::RunsChatIn(Phase phase) const {
 }
 
 void Scheduler::Impl::DraftStep() {
-  draft = StepDraft();
+  draft = sched::StepDraft();
   draft.budget = draft.batch_budget = context.options.max_prefill_tokens;
   const bool is_mixed = context.options.step == StepPolicy::kMixed;
   // The reader of a chat's answer waits for a whole step between two tokens, and a turn that just
@@ -135,13 +135,13 @@ void Scheduler::Impl::DraftStep() {
 }
 
 Scheduler::Impl::InFlight Scheduler::Impl::BuildStep() {
-  PlanBuilder builder(next_step, context.limits.page_size, pages.cache().windows());
+  sched::PlanBuilder builder(next_step, context.limits.page_size, pages.cache().windows());
   InFlight step;
-  for (const StepDraft::Row& row : draft.decode) {
+  for (const sched::StepDraft::Row& row : draft.decode) {
     builder.AddRow(row.state, row.count, true, row.drafts);
     step.has_drafts |= !row.drafts.empty();
   }
-  for (const StepDraft::Row& row : draft.prefill) {
+  for (const sched::StepDraft::Row& row : draft.prefill) {
     const bool is_last = row.state->launched_len + row.count == row.state->prefill_len;
     builder.AddRow(row.state, row.count, is_last);
     if (is_last) row.state->phase = Phase::kDecode;
@@ -295,7 +295,7 @@ void Scheduler::Impl::InsertComputedPages(RequestState* state) {
   if (pages.WholePages(*state) <= state->tree_pages) return;
   std::optional<StepId> fence;
   if (!in_flight.empty()) fence = pages.last_launched();
-  const InsertedPages inserted = pages.InsertComputed(state, fence);
+  const sched::InsertedPages inserted = pages.InsertComputed(state, fence);
   queues.StopComputing(*state, inserted.first, inserted.end);
   context.stats.remapped_pages += inserted.num_remapped;
   const int64_t stored = inserted.end - inserted.first - inserted.num_remapped;
@@ -340,7 +340,7 @@ void Scheduler::Impl::EndTurn(RequestState* state, EndReason reason) {
     queues.sessions().Keep(id, state->node, state->tree_pages);
   }
   RequestState* next = queues.sessions().EndTurn(state);
-  if (next != nullptr) queues.waiting().Unhold(next, kHeldByTurn);
+  if (next != nullptr) queues.waiting().Unhold(next, sched::kHeldByTurn);
 }
 
 void Scheduler::Impl::ForgetIfDone(RequestState* state) {
@@ -419,7 +419,7 @@ bool Scheduler::WaitsOutside() const { return impl_->WaitsOutside(); }
 SchedulerStats Scheduler::Stats() const {
   SchedulerStats stats = impl_->context.stats;
   const CacheManager& cache = impl_->pages.cache();
-  const SessionTable& sessions = impl_->queues.sessions();
+  const sched::SessionTable& sessions = impl_->queues.sessions();
   stats.waiting = static_cast<int64_t>(impl_->queues.waiting().size());
   stats.running = static_cast<int64_t>(impl_->pages.running().size());
   stats.pages_total = cache.pool().num_pages();

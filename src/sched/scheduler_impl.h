@@ -25,6 +25,9 @@
 namespace minisgl {
 
 struct Scheduler::Impl {
+  using Phase = sched::Phase;
+  using RequestState = sched::RequestState;
+
   Impl(const EngineLimits& limits, const SchedulerOptions& options);
 
   struct InFlight {
@@ -81,13 +84,13 @@ struct Scheduler::Impl {
   void CheckPromises() const;
   void CheckWindows() const;
 
-  SchedulerContext context;
-  PageLedger pages;
-  RequestQueues queues;
-  StepDraft draft;
-  Preemptor preemptor;
-  PrefillManager prefill;
-  DecodeManager decode;
+  sched::SchedulerContext context;
+  sched::PageLedger pages;
+  sched::RequestQueues queues;
+  sched::StepDraft draft;
+  sched::Preemptor preemptor;
+  sched::PrefillManager prefill;
+  sched::DecodeManager decode;
   // Waiting, running, or ended and still in flight or loading.
   std::map<RequestId, std::unique_ptr<RequestState>> requests;
   std::deque<InFlight> in_flight;

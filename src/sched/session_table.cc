@@ -5,7 +5,7 @@
 #include "minisgl/base/check.h"
 #include "minisgl/base/checked_math.h"
 
-namespace minisgl {
+namespace minisgl::sched {
 namespace {
 
 // Tokens for which pages are kept free for the next turn of a session: a question and the beginning
@@ -117,4 +117,4 @@ void SessionTable::Unlock(Session* session) {
   session->num_pages = 0;
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::sched

@@ -11,7 +11,7 @@
 #include "minisgl/kv/prefix_cache.h"
 #include "sched/request_state.h"
 
-namespace minisgl {
+namespace minisgl::sched {
 
 class SessionTable {
  public:
@@ -63,4 +63,4 @@ class SessionTable {
   int64_t num_pages_ = 0;  // under all locks; shared ones count for each
 };
 
-}  // namespace minisgl
+}  // namespace minisgl::sched

@@ -1,6 +1,6 @@
 #include "sched/step_draft.h"
 
-namespace minisgl {
+namespace minisgl::sched {
 
 void StepDraft::Withdraw(const RequestState* state) {
   const auto is_its = [state](const Row& row) { return row.state == state; };
@@ -13,4 +13,4 @@ void StepDraft::Withdraw(const RequestState* state) {
   std::erase_if(prefill, is_its);
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::sched

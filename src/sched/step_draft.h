@@ -6,7 +6,7 @@
 
 #include "sched/request_state.h"
 
-namespace minisgl {
+namespace minisgl::sched {
 
 // Pages are taken as rows are added, but the lengths of a request stay as they are until the whole
 // step is decided: if a request is preempted meanwhile, its rows are taken out again.
@@ -26,4 +26,4 @@ struct StepDraft {
   void Withdraw(const RequestState* state);
 };
 
-}  // namespace minisgl
+}  // namespace minisgl::sched

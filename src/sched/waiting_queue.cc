@@ -2,7 +2,7 @@
 
 #include "minisgl/base/check.h"
 
-namespace minisgl {
+namespace minisgl::sched {
 
 bool WaitingQueue::ByClass::operator()(const RequestState* a, const RequestState* b) const {
   if (a->queue_class != b->queue_class) return a->queue_class < b->queue_class;
@@ -75,4 +75,4 @@ std::vector<RequestState*> WaitingQueue::Front(size_t count) const {
   return front;
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::sched

@@ -14,7 +14,7 @@
 #include "minisgl/sched/scheduler.h"
 #include "sched/request_state.h"
 
-namespace minisgl {
+namespace minisgl::sched {
 
 class WaitingQueue {
  public:
@@ -63,4 +63,4 @@ class WaitingQueue {
   int64_t num_admissions_ = 0;
 };
 
-}  // namespace minisgl
+}  // namespace minisgl::sched

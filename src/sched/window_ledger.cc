@@ -37,7 +37,7 @@
 #include "minisgl/base/check.h"
 #include "minisgl/base/checked_math.h"
 
-namespace minisgl {
+namespace minisgl::sched {
 
 WindowLedger::WindowLedger(const EngineLimits& limits, int32_t max_prefill_tokens,
                            CacheManager* cache, const std::vector<RequestState*>* running)
@@ -156,4 +156,4 @@ void WindowLedger::Move(const RequestState& state, int32_t index, PageId from, P
   if (is_claimed) pool_->Claim(to);
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::sched

@@ -16,7 +16,7 @@
 #include "minisgl/kv/cache_manager.h"
 #include "sched/request_state.h"
 
-namespace minisgl {
+namespace minisgl::sched {
 
 class WindowLedger {
  public:
@@ -72,4 +72,4 @@ class WindowLedger {
   int64_t kept_for_chunks_ = 0;
 };
 
-}  // namespace minisgl
+}  // namespace minisgl::sched

@@ -5,7 +5,7 @@
 
 #include <string>
 
-namespace minisgl {
+namespace minisgl::runtime {
 namespace {
 
 class AnswerTest : public ::testing::Test {
@@ -96,4 +96,4 @@ TEST_F(AnswerTest, ControlTokensAreSpelledWhereAskedFor) {
 }
 
 }  // namespace
-}  // namespace minisgl
+}  // namespace minisgl::runtime

@@ -16,7 +16,7 @@
 #include "runtime/serve_loop.h"
 #include "sim/sim_engine.h"
 
-namespace minisgl {
+namespace minisgl::runtime {
 
 inline EngineLimits SmallLimits() {
   EngineLimits limits;
@@ -142,4 +142,4 @@ class LoopDriver {
   }
 };
 
-}  // namespace minisgl
+}  // namespace minisgl::runtime

@@ -12,7 +12,7 @@
 #include "runtime/runtime_fixture.h"
 #include "sim/sim_engine.h"
 
-namespace minisgl {
+namespace minisgl::runtime {
 namespace {
 
 constexpr auto kPatience = std::chrono::milliseconds(120000);
@@ -364,4 +364,4 @@ TEST(EventQueueTest, InterruptWakesAWaitingPopOnce) {
 }
 
 }  // namespace
-}  // namespace minisgl
+}  // namespace minisgl::runtime

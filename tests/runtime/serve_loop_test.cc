@@ -15,7 +15,7 @@
 #include "runtime/runtime_fixture.h"
 #include "sim/sim_drafter.h"
 
-namespace minisgl {
+namespace minisgl::runtime {
 namespace {
 
 EngineLimits OneRow() {
@@ -452,4 +452,4 @@ TEST(ServeLoopTest, ADeadlinePassesWhileTheSourceIsWaitedFor) {
 }
 
 }  // namespace
-}  // namespace minisgl
+}  // namespace minisgl::runtime

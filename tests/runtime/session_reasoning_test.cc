@@ -12,7 +12,7 @@
 #include "minisgl/text/stream_decoder.h"
 #include "renamed_wren.h"
 
-namespace minisgl {
+namespace minisgl::runtime {
 namespace {
 
 // Reasoning as a part of the content, each turn's kept.
@@ -231,4 +231,4 @@ TEST_F(SessionReasoningTest, TagsThatAreTextStayInTheContent) {
 }
 
 }  // namespace
-}  // namespace minisgl
+}  // namespace minisgl::runtime

@@ -11,7 +11,7 @@
 
 #include "minisgl/text/stream_decoder.h"
 
-namespace minisgl {
+namespace minisgl::runtime {
 namespace {
 
 constexpr const char* kWrenDir = MINISGL_SOURCE_DIR "/tests/models/wren";
@@ -208,4 +208,4 @@ TEST_F(SessionTest, TheOldestTurnGoesAndTheSystemMessageStays) {
 }
 
 }  // namespace
-}  // namespace minisgl
+}  // namespace minisgl::runtime

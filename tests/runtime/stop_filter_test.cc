@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <random>
 
-namespace minisgl {
+namespace minisgl::runtime {
 namespace {
 
 struct Streamed {
@@ -101,4 +101,4 @@ TEST(StopFilterTest, EverySplitGivesWhatReadingLetterByLetterGives) {
 }
 
 }  // namespace
-}  // namespace minisgl
+}  // namespace minisgl::runtime

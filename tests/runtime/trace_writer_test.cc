@@ -10,7 +10,7 @@
 #include "minisgl/base/json.h"
 #include "runtime/runtime_fixture.h"
 
-namespace minisgl {
+namespace minisgl::runtime {
 namespace {
 
 struct Trace {
@@ -194,4 +194,4 @@ TEST(TraceWriterTest, ComesInPiecesOfWholeEventsOneALine) {
 }
 
 }  // namespace
-}  // namespace minisgl
+}  // namespace minisgl::runtime

@@ -9,14 +9,14 @@
 #include "sim/sim_drafter.h"
 #include "sim/sim_driver.h"
 
-namespace minisgl {
+namespace minisgl::sched {
 namespace {
 
 using sim::RightAnswer;
 using sim::SimDrafter;
 using sim::SimDriver;
 
-EngineLimits Limits(int32_t max_step_drafts = 32, int32_t num_pages = 100) {
+EngineLimits DraftLimits(int32_t max_step_drafts = 32, int32_t num_pages = 100) {
   EngineLimits limits;
   limits.vocab_size = kVocab;
   limits.page_size = 4;
@@ -28,7 +28,7 @@ EngineLimits Limits(int32_t max_step_drafts = 32, int32_t num_pages = 100) {
   return limits;
 }
 
-SchedulerOptions Options(int32_t max_drafts, int64_t right_percent) {
+SchedulerOptions DraftOptions(int32_t max_drafts, int64_t right_percent) {
   SchedulerOptions options;
   options.max_prefill_tokens = 32;
   options.step = StepPolicy::kMixed;
@@ -41,7 +41,8 @@ SchedulerOptions Options(int32_t max_drafts, int64_t right_percent) {
 TEST(DraftsTest, RightGuessesTakeFewerStepsAndWrongOnesGiveTheSameAnswer) {
   std::vector<int64_t> plans;
   for (const int64_t right_percent : {-1, 0, 60, 100}) {
-    SimDriver driver(Limits(), Options(right_percent < 0 ? 0 : 4, right_percent), 1, kEndRate);
+    SimDriver driver(DraftLimits(), DraftOptions(right_percent < 0 ? 0 : 4, right_percent), 1,
+                     kEndRate);
     const Request request = MakeRequest(1, 10, 60);
     driver.Submit(request);
     ASSERT_TRUE(driver.RunToEnd());
@@ -60,7 +61,7 @@ TEST(DraftsTest, RightGuessesTakeFewerStepsAndWrongOnesGiveTheSameAnswer) {
 
 TEST(DraftsTest, NeverMoreThanOfARowOfAStepOrOfTheBudget) {
   for (const int32_t step_drafts : {1, 5, 100}) {
-    SimDriver driver(Limits(step_drafts), Options(3, 100), 0, kEndRate);
+    SimDriver driver(DraftLimits(step_drafts), DraftOptions(3, 100), 0, kEndRate);
     for (RequestId id = 1; id <= 20; ++id) driver.Submit(MakeRequest(id, 4, 40));
     int32_t largest = 0;
     while (driver.Step()) {
@@ -78,7 +79,7 @@ TEST(DraftsTest, NeverMoreThanOfARowOfAStepOrOfTheBudget) {
 
 TEST(DraftsTest, NothingIsDraftedPastTheLastToken) {
   for (const int64_t max_tokens : {1, 2, 3, 5, 6}) {
-    SimDriver driver(Limits(), Options(8, 100), 0, kEndRate);
+    SimDriver driver(DraftLimits(), DraftOptions(8, 100), 0, kEndRate);
     const Request request = MakeRequest(1, 5, max_tokens);
     driver.Submit(request);
     while (driver.Step()) EXPECT_LE(driver.last_plan().kv_len[0], 5 + max_tokens - 1);
@@ -89,9 +90,9 @@ TEST(DraftsTest, NothingIsDraftedPastTheLastToken) {
 TEST(DraftsTest, WhatFollowsAnEndTokenInsideAGuessIsDropped) {
   int ends_inside = 0;
   for (RequestId id = 1; id <= 40; ++id) {
-    SchedulerOptions options = Options(8, 100);
+    SchedulerOptions options = DraftOptions(8, 100);
     options.drafter = std::make_shared<SimDrafter>(sim::DrafterPlan{100, 0}, kVocab, 6);
-    SimDriver driver(Limits(), options, 1, /*end_rate=*/6);
+    SimDriver driver(DraftLimits(), options, 1, /*end_rate=*/6);
     Request request = MakeRequest(id, 6, 60);
     request.stop_ids = {0};
     driver.Submit(request);
@@ -108,7 +109,7 @@ TEST(DraftsTest, WhatFollowsAnEndTokenInsideAGuessIsDropped) {
 // A draft continues tokens that were collected: no step is planned beside one in flight while
 // somebody drafts, and steps overlap once nobody does.
 TEST(DraftsTest, StepsOverlapAgainWhenNobodyDrafts) {
-  SimDriver driver(Limits(), Options(4, /*right_percent=*/0), 1, kEndRate);
+  SimDriver driver(DraftLimits(), DraftOptions(4, /*right_percent=*/0), 1, kEndRate);
   const Request request = MakeRequest(1, 4, 100);
   driver.Submit(request);
   bool drafted_alone = true, overlapped = false;
@@ -129,7 +130,7 @@ TEST(DraftsTest, StepsOverlapAgainWhenNobodyDrafts) {
 }
 
 TEST(DraftsTest, AFullBatchIsNotDraftedFor) {
-  SimDriver driver(Limits(32, 1000), Options(4, 100), 0, kEndRate);
+  SimDriver driver(DraftLimits(32, 1000), DraftOptions(4, 100), 0, kEndRate);
   for (RequestId id = 1; id <= 36; ++id) driver.Submit(MakeRequest(id, 1, 30));
   size_t full_steps = 0;
   while (driver.Step()) {
@@ -149,7 +150,7 @@ TEST(DraftsTest, AFullBatchIsNotDraftedFor) {
 // A pool that the rows fill to the last page: guesses are cut, and nobody is preempted for one.
 TEST(DraftsTest, NobodyIsPreemptedForAGuess) {
   for (const int32_t max_drafts : {0, 8}) {
-    SimDriver driver(Limits(32, 14), Options(max_drafts, 50), 0, kEndRate);
+    SimDriver driver(DraftLimits(32, 14), DraftOptions(max_drafts, 50), 0, kEndRate);
     std::vector<Request> requests;
     for (RequestId id = 1; id <= 2; ++id) requests.push_back(MakeRequest(id, 8, 20));
     for (const Request& request : requests) driver.Submit(request);
@@ -245,4 +246,4 @@ TEST(NgramDrafterTest, TheIndexGrowsToTheSameGuesses) {
 }
 
 }  // namespace
-}  // namespace minisgl
+}  // namespace minisgl::sched

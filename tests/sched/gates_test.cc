@@ -5,12 +5,12 @@
 #include "sim/sim_driver.h"
 #include "sim/sim_source.h"
 
-namespace minisgl {
+namespace minisgl::sched {
 namespace {
 
 using sim::SimDriver;
 
-EngineLimits Limits(int32_t num_pages = 100, int32_t max_running = 4) {
+EngineLimits GateLimits(int32_t num_pages = 100, int32_t max_running = 4) {
   EngineLimits limits;
   limits.vocab_size = kVocab;
   limits.page_size = 4;
@@ -21,7 +21,7 @@ EngineLimits Limits(int32_t num_pages = 100, int32_t max_running = 4) {
   return limits;
 }
 
-SchedulerOptions Options() {
+SchedulerOptions GateOptions() {
   SchedulerOptions options;
   options.max_prefill_tokens = 32;
   options.step = StepPolicy::kMixed;
@@ -36,7 +36,7 @@ Request MakeGated(RequestId id, int64_t length, int64_t max_tokens) {
 
 // More gated ones than a step looks at in the queue.
 TEST(GatesTest, AThousandGatedRequestsBlockNobody) {
-  SimDriver driver(Limits(), Options(), 1, kEndRate);
+  SimDriver driver(GateLimits(), GateOptions(), 1, kEndRate);
   for (RequestId id = 1; id <= 1000; ++id) driver.Submit(MakeGated(id, 4, 2));
   const Request free = MakeRequest(2000, 8, 10);
   driver.Submit(free);
@@ -52,7 +52,7 @@ TEST(GatesTest, AThousandGatedRequestsBlockNobody) {
 }
 
 TEST(GatesTest, AGatedRequestKeepsItsPlace) {
-  SimDriver driver(Limits(100, /*max_running=*/1), Options(), 0, kEndRate);
+  SimDriver driver(GateLimits(100, /*max_running=*/1), GateOptions(), 0, kEndRate);
   driver.Submit(MakeRequest(1, 4, 20));
   driver.Step();
   driver.Submit(MakeGated(2, 4, 3));
@@ -66,7 +66,7 @@ TEST(GatesTest, AGatedRequestKeepsItsPlace) {
 }
 
 TEST(GatesTest, OpeningTwiceOrForNobodyIsNothingAndAnAbortEndsTheWait) {
-  SimDriver driver(Limits(), Options(), 0, kEndRate);
+  SimDriver driver(GateLimits(), GateOptions(), 0, kEndRate);
   driver.Submit(MakeGated(1, 4, 3));
   driver.Submit(MakeGated(2, 4, 3));
   driver.scheduler().OpenGate(99);
@@ -82,7 +82,7 @@ TEST(GatesTest, OpeningTwiceOrForNobodyIsNothingAndAnAbortEndsTheWait) {
 TEST(GatesTest, ADeadlineEndsARequestAtEveryStage) {
   for (const bool gated : {true, false}) {
     for (int steps = 0; steps < 6; ++steps) {
-      SimDriver driver(Limits(), Options(), 1, kEndRate);
+      SimDriver driver(GateLimits(), GateOptions(), 1, kEndRate);
       driver.Submit(gated ? MakeGated(1, 60, 20) : MakeRequest(1, 60, 20));
       for (int i = 0; i < steps; ++i) driver.Step();
       driver.scheduler().TimeOut(1);
@@ -136,10 +136,10 @@ class HandSource : public KvSource {
 class KvSourceTest : public testing::Test {
  protected:
   void Start(int32_t num_pages = 100, KvFailurePolicy failure = KvFailurePolicy::kRecompute) {
-    SchedulerOptions options = Options();
+    SchedulerOptions options = GateOptions();
     options.kv_source = &source_;
     options.kv_failure = failure;
-    driver_ = std::make_unique<SimDriver>(Limits(num_pages), options, 1, kEndRate);
+    driver_ = std::make_unique<SimDriver>(GateLimits(num_pages), options, 1, kEndRate);
     source_.engine = &driver_->engine();
   }
   void StepAll() {
@@ -276,4 +276,4 @@ TEST_F(KvSourceTest, WhoNeedsThePagesOfAnAbandonedLoadWaits) {
 }
 
 }  // namespace
-}  // namespace minisgl
+}  // namespace minisgl::sched

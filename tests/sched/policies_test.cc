@@ -7,12 +7,12 @@
 #include "sched/sched_fixture.h"
 #include "sim/sim_driver.h"
 
-namespace minisgl {
+namespace minisgl::sched {
 namespace {
 
 using sim::SimDriver;
 
-EngineLimits Limits(int32_t page_size, int32_t num_pages, int32_t max_running = 8) {
+EngineLimits PolicyLimits(int32_t page_size, int32_t num_pages, int32_t max_running = 8) {
   EngineLimits limits;
   limits.vocab_size = kVocab;
   limits.page_size = page_size;
@@ -23,7 +23,7 @@ EngineLimits Limits(int32_t page_size, int32_t num_pages, int32_t max_running = 
   return limits;
 }
 
-SchedulerOptions Options(StepPolicy step, AdmissionPolicy admission, QueuePolicy queue) {
+SchedulerOptions PolicyOptions(StepPolicy step, AdmissionPolicy admission, QueuePolicy queue) {
   SchedulerOptions options;
   options.max_prefill_tokens = 32;
   options.step = step;
@@ -35,8 +35,8 @@ SchedulerOptions Options(StepPolicy step, AdmissionPolicy admission, QueuePolicy
 // The tokens of `id` that come while a prompt of 160 tokens, submitted after its first, is computed
 // in chunks of 32.
 size_t TokensBesideALongPrompt(StepPolicy step) {
-  SimDriver driver(Limits(4, 200), Options(step, AdmissionPolicy::kReserve, QueuePolicy::kFcfs), 0,
-                   kEndRate);
+  SimDriver driver(PolicyLimits(4, 200),
+                   PolicyOptions(step, AdmissionPolicy::kReserve, QueuePolicy::kFcfs), 0, kEndRate);
   driver.Submit(MakeRequest(1, 8, 30));
   driver.Step();
   driver.Submit(MakeRequest(2, 160, 2));
@@ -54,8 +54,8 @@ TEST(StepPolicyTest, MixedStepsLetAnswersGoOnBesideALongPrompt) {
 TEST(StepPolicyTest, AChatsAnswerWaitsForShortStepsOnly) {
   for (const bool is_chat : {true, false}) {
     SimDriver driver(
-        Limits(4, 200),
-        Options(StepPolicy::kMixed, AdmissionPolicy::kOptimistic, QueuePolicy::kPriority), 0,
+        PolicyLimits(4, 200),
+        PolicyOptions(StepPolicy::kMixed, AdmissionPolicy::kOptimistic, QueuePolicy::kPriority), 0,
         kEndRate);
     const int32_t priority = is_chat ? kChatPriority : 0;
     driver.Submit(MakeRequest(1, 32, 60, priority));
@@ -74,8 +74,8 @@ TEST(StepPolicyTest, AChatsAnswerWaitsForShortStepsOnly) {
 // Long prompts of the batch that are half computed do not hold up a turn that comes.
 TEST(StepPolicyTest, ATurnIsComputedBesideLongPromptsAtOnce) {
   for (const StepPolicy step : {StepPolicy::kMixed, StepPolicy::kPrefillFirst}) {
-    SimDriver driver(Limits(4, 400),
-                     Options(step, AdmissionPolicy::kOptimistic, QueuePolicy::kPriority), 0,
+    SimDriver driver(PolicyLimits(4, 400),
+                     PolicyOptions(step, AdmissionPolicy::kOptimistic, QueuePolicy::kPriority), 0,
                      kEndRate);
     for (RequestId id = 1; id <= 4; ++id) driver.Submit(MakeRequest(id, 190, 2));
     driver.Step();
@@ -93,8 +93,9 @@ TEST(AdmissionTest, OptimisticRunsMoreAtOnceAndPreemptsWithTheSameAnswers) {
     for (RequestId id = 1; id <= 6; ++id) requests.push_back(MakeRequest(id, 8, 60));
     int64_t steps[2] = {0, 0};
     for (AdmissionPolicy admission : {AdmissionPolicy::kReserve, AdmissionPolicy::kOptimistic}) {
-      SimDriver driver(Limits(4, 40), Options(StepPolicy::kMixed, admission, QueuePolicy::kFcfs),
-                       depth, kEndRate);
+      SimDriver driver(PolicyLimits(4, 40),
+                       PolicyOptions(StepPolicy::kMixed, admission, QueuePolicy::kFcfs), depth,
+                       kEndRate);
       for (const Request& request : requests) driver.Submit(request);
       ASSERT_TRUE(driver.RunToEnd());
       for (const Request& request : requests) ExpectRight(driver, request);
@@ -111,9 +112,10 @@ TEST(AdmissionTest, OptimisticRunsMoreAtOnceAndPreemptsWithTheSameAnswers) {
 TEST(AdmissionTest, NobodyIsPreemptedForEver) {
   // A pool of little more than one request, and many of them: all finish, each preempted within the
   // bound (checked by the scheduler's invariants after every call).
-  SimDriver driver(Limits(1, 70),
-                   Options(StepPolicy::kMixed, AdmissionPolicy::kOptimistic, QueuePolicy::kFcfs), 1,
-                   kEndRate);
+  SimDriver driver(
+      PolicyLimits(1, 70),
+      PolicyOptions(StepPolicy::kMixed, AdmissionPolicy::kOptimistic, QueuePolicy::kFcfs), 1,
+      kEndRate);
   std::vector<Request> requests;
   for (RequestId id = 1; id <= 30; ++id) requests.push_back(MakeRequest(id, 4, 60));
   for (const Request& request : requests) driver.Submit(request);
@@ -123,9 +125,10 @@ TEST(AdmissionTest, NobodyIsPreemptedForEver) {
 }
 
 TEST(AdmissionTest, CachedTokensAreThoseOfTheFirstAdmission) {
-  SimDriver driver(Limits(4, 24),
-                   Options(StepPolicy::kMixed, AdmissionPolicy::kOptimistic, QueuePolicy::kFcfs), 1,
-                   kEndRate);
+  SimDriver driver(
+      PolicyLimits(4, 24),
+      PolicyOptions(StepPolicy::kMixed, AdmissionPolicy::kOptimistic, QueuePolicy::kFcfs), 1,
+      kEndRate);
   for (RequestId id = 1; id <= 4; ++id) driver.Submit(MakeRequest(id, 8, 40));
   ASSERT_TRUE(driver.RunToEnd());
   EXPECT_GT(driver.scheduler().Stats().preemptions, 0);
@@ -134,9 +137,10 @@ TEST(AdmissionTest, CachedTokensAreThoseOfTheFirstAdmission) {
 
 TEST(AdmissionTest, AnAbortOfAPreemptedRequestAnswersIt) {
   for (int64_t stage = 1; stage < 60; ++stage) {
-    SimDriver driver(Limits(4, 24),
-                     Options(StepPolicy::kMixed, AdmissionPolicy::kOptimistic, QueuePolicy::kFcfs),
-                     1, kEndRate);
+    SimDriver driver(
+        PolicyLimits(4, 24),
+        PolicyOptions(StepPolicy::kMixed, AdmissionPolicy::kOptimistic, QueuePolicy::kFcfs), 1,
+        kEndRate);
     const Request first = MakeRequest(1, 8, 40);
     driver.Submit(first);
     for (RequestId id = 2; id <= 4; ++id) driver.Submit(MakeRequest(id, 8, 40));
@@ -152,8 +156,9 @@ TEST(AdmissionTest, AnAbortOfAPreemptedRequestAnswersIt) {
 
 // In which order requests of one token each end, one running at a time.
 std::vector<RequestId> OrderOfEnds(QueuePolicy queue, const std::vector<Request>& requests) {
-  SimDriver driver(Limits(4, 60, 1), Options(StepPolicy::kMixed, AdmissionPolicy::kReserve, queue),
-                   0, kEndRate);
+  SimDriver driver(PolicyLimits(4, 60, 1),
+                   PolicyOptions(StepPolicy::kMixed, AdmissionPolicy::kReserve, queue), 0,
+                   kEndRate);
   for (const Request& request : requests) driver.Submit(request);
   std::vector<RequestId> order;
   while (!driver.scheduler().Idle()) {
@@ -182,9 +187,9 @@ TEST(QueuePolicyTest, AgeingBoundsTheWaitOfTheLowestClass) {
 }
 
 TEST(QueuePolicyTest, OneThatDoesNotFitIsBypassedButNotForEver) {
-  SimDriver driver(Limits(4, 30, 8),
-                   Options(StepPolicy::kMixed, AdmissionPolicy::kReserve, QueuePolicy::kFcfs), 0,
-                   kEndRate);
+  SimDriver driver(PolicyLimits(4, 30, 8),
+                   PolicyOptions(StepPolicy::kMixed, AdmissionPolicy::kReserve, QueuePolicy::kFcfs),
+                   0, kEndRate);
   driver.Submit(MakeRequest(1, 8, 40));          // 12 pages
   const Request large = MakeRequest(2, 80, 30);  // 28 pages: not beside the first
   driver.Submit(large);
@@ -207,8 +212,8 @@ TEST(QueuePolicyTest, OneThatDoesNotFitIsBypassedButNotForEver) {
 
 TEST(ChatTest, ATurnTakesThePlaceOfABatchRow) {
   SimDriver driver(
-      Limits(4, 60, 2),
-      Options(StepPolicy::kMixed, AdmissionPolicy::kOptimistic, QueuePolicy::kPriority), 1,
+      PolicyLimits(4, 60, 2),
+      PolicyOptions(StepPolicy::kMixed, AdmissionPolicy::kOptimistic, QueuePolicy::kPriority), 1,
       kEndRate);
   std::vector<Request> rows;
   for (RequestId id = 1; id <= 3; ++id) {
@@ -230,4 +235,4 @@ TEST(ChatTest, ATurnTakesThePlaceOfABatchRow) {
 }
 
 }  // namespace
-}  // namespace minisgl
+}  // namespace minisgl::sched

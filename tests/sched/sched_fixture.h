@@ -6,7 +6,7 @@
 
 #include "sim/sim_driver.h"
 
-namespace minisgl {
+namespace minisgl::sched {
 
 inline constexpr int64_t kVocab = 80;
 inline constexpr int64_t kEndRate = 0;  // answers run to their length
@@ -30,4 +30,4 @@ inline void ExpectRight(sim::SimDriver& driver, const Request& request) {
             sim::RightAnswer(request.prompt, request.max_tokens, false, kVocab, kEndRate));
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::sched

@@ -10,19 +10,19 @@
 #include "sim/sim_driver.h"
 #include "slow.h"
 
-namespace minisgl {
+namespace minisgl::sched {
 namespace {
 
 using sim::Answer;
 using sim::RightAnswer;
 using sim::SimDriver;
 
-constexpr int64_t kVocab = 97;
-constexpr int64_t kEndRate = 20;
+constexpr int64_t kSmallVocab = 97;
+constexpr int64_t kSmallEndRate = 20;
 
-EngineLimits Limits(int32_t page_size = 4, int32_t num_pages = 64, int32_t max_running = 8) {
+EngineLimits SmallLimits(int32_t page_size = 4, int32_t num_pages = 64, int32_t max_running = 8) {
   EngineLimits limits;
-  limits.vocab_size = kVocab;
+  limits.vocab_size = kSmallVocab;
   limits.page_size = page_size;
   limits.num_pages = num_pages;
   limits.max_running_requests = max_running;
@@ -31,7 +31,7 @@ EngineLimits Limits(int32_t page_size = 4, int32_t num_pages = 64, int32_t max_r
   return limits;
 }
 
-SchedulerOptions Options(int32_t max_prefill = 64, CacheKind cache = CacheKind::kRadix) {
+SchedulerOptions SmallOptions(int32_t max_prefill = 64, CacheKind cache = CacheKind::kRadix) {
   SchedulerOptions options;
   options.max_prefill_tokens = max_prefill;
   options.cache = cache;
@@ -42,12 +42,12 @@ std::vector<TokenId> Tokens(int64_t count, int seed) {
   std::mt19937 random(static_cast<uint32_t>(seed));
   std::vector<TokenId> tokens;
   for (int64_t i = 0; i < count; ++i)
-    tokens.push_back(static_cast<TokenId>(1 + random() % (kVocab - 1)));
+    tokens.push_back(static_cast<TokenId>(1 + random() % (kSmallVocab - 1)));
   return tokens;
 }
 
-Request MakeRequest(RequestId id, std::vector<TokenId> prompt, int64_t max_tokens,
-                    bool stops = true) {
+Request RequestOf(RequestId id, std::vector<TokenId> prompt, int64_t max_tokens,
+                  bool stops = true) {
   Request request;
   request.id = id;
   request.prompt = std::move(prompt);
@@ -56,57 +56,57 @@ Request MakeRequest(RequestId id, std::vector<TokenId> prompt, int64_t max_token
   return request;
 }
 
-void ExpectRight(SimDriver& driver, const Request& request) {
+void ExpectAnswer(SimDriver& driver, const Request& request) {
   const Answer& answer = driver.answers()[request.id];
   EXPECT_EQ(driver.engine().violation(), "");
   EXPECT_EQ(answer.num_ends, 1);
   EXPECT_FALSE(answer.token_after_end);
   EXPECT_EQ(answer.tokens, RightAnswer(request.prompt, request.max_tokens,
-                                       !request.stop_ids.empty(), kVocab, kEndRate));
+                                       !request.stop_ids.empty(), kSmallVocab, kSmallEndRate));
 }
 
 TEST(SchedulerTest, OnePromptGetsItsRightAnswerAtEveryPipelineDepth) {
   for (int depth : {0, 1}) {
-    SimDriver driver(Limits(), Options(), depth, kEndRate);
-    const Request request = MakeRequest(1, Tokens(10, 1), 30, false);
+    SimDriver driver(SmallLimits(), SmallOptions(), depth, kSmallEndRate);
+    const Request request = RequestOf(1, Tokens(10, 1), 30, false);
     driver.Submit(request);
     ASSERT_TRUE(driver.RunToEnd());
-    ExpectRight(driver, request);
+    ExpectAnswer(driver, request);
     EXPECT_EQ(driver.answers()[1].reason, EndReason::kLength);
   }
 }
 
 TEST(SchedulerTest, LengthEndsWithoutASurplusStep) {
-  SimDriver driver(Limits(), Options(), 1, kEndRate);
-  driver.Submit(MakeRequest(1, Tokens(10, 1), 5, false));
+  SimDriver driver(SmallLimits(), SmallOptions(), 1, kSmallEndRate);
+  driver.Submit(RequestOf(1, Tokens(10, 1), 5, false));
   ASSERT_TRUE(driver.RunToEnd());
   // 10 prompt tokens and 4 answer tokens have KV: the fifth is never fed back.
   EXPECT_EQ(driver.engine().num_tokens(), 14);
 }
 
 TEST(SchedulerTest, ALongPromptIsChunkedWithinTheBudget) {
-  SimDriver driver(Limits(), Options(8), 1, kEndRate);
-  const Request request = MakeRequest(1, Tokens(61, 2), 4);
+  SimDriver driver(SmallLimits(), SmallOptions(8), 1, kSmallEndRate);
+  const Request request = RequestOf(1, Tokens(61, 2), 4);
   driver.Submit(request);
   ASSERT_TRUE(driver.RunToEnd());
-  ExpectRight(driver, request);
+  ExpectAnswer(driver, request);
   EXPECT_EQ(driver.scheduler().Stats().prefill_steps, 8);
 }
 
 TEST(SchedulerTest, PromptsWithOneStemThatArriveTogetherComputeItOnce) {
   for (int depth : {0, 1}) {
-    SimDriver driver(Limits(4, 400, 60), Options(), depth, kEndRate);
+    SimDriver driver(SmallLimits(4, 400, 60), SmallOptions(), depth, kSmallEndRate);
     const std::vector<TokenId> stem = Tokens(40, 3);
     std::vector<Request> requests;
     for (int i = 0; i < 20; ++i) {
       std::vector<TokenId> prompt = stem;
       prompt.push_back(static_cast<TokenId>(1 + i));
       prompt.push_back(7);
-      requests.push_back(MakeRequest(static_cast<RequestId>(i + 1), prompt, 4));
+      requests.push_back(RequestOf(static_cast<RequestId>(i + 1), prompt, 4));
       driver.Submit(requests.back());
     }
     ASSERT_TRUE(driver.RunToEnd());
-    for (const Request& request : requests) ExpectRight(driver, request);
+    for (const Request& request : requests) ExpectAnswer(driver, request);
     // The stem once, two tokens of each prompt.
     EXPECT_EQ(driver.scheduler().Stats().computed_tokens, 40 + 20 * 2);
   }
@@ -116,12 +116,12 @@ TEST(SchedulerTest, APromptSentAgainRecomputesAtLeastItsLastToken) {
   for (int32_t page_size : {1, 2, 4, 8, 16, 64}) {
     for (int64_t extra : {-1, 0, 1}) {
       const int64_t length = 64 + extra;
-      SimDriver driver(Limits(page_size, 512 / page_size), Options(), 1, kEndRate);
+      SimDriver driver(SmallLimits(page_size, 512 / page_size), SmallOptions(), 1, kSmallEndRate);
       for (RequestId id = 1; id <= 4; ++id) {
-        const Request request = MakeRequest(id, Tokens(length, 4), 5);
+        const Request request = RequestOf(id, Tokens(length, 4), 5);
         driver.Submit(request);
         ASSERT_TRUE(driver.RunToEnd());
-        ExpectRight(driver, request);
+        ExpectAnswer(driver, request);
         const int64_t expected = id == 1 ? 0 : (length - 1) / page_size * page_size;
         EXPECT_EQ(driver.answers()[id].cached_tokens, expected) << page_size << " " << length;
       }
@@ -130,20 +130,20 @@ TEST(SchedulerTest, APromptSentAgainRecomputesAtLeastItsLastToken) {
 }
 
 TEST(SchedulerTest, TheNaiveCacheFindsNothingAndAnswersTheSame) {
-  SimDriver driver(Limits(), Options(64, CacheKind::kNaive), 1, kEndRate);
+  SimDriver driver(SmallLimits(), SmallOptions(64, CacheKind::kNaive), 1, kSmallEndRate);
   for (RequestId id = 1; id <= 3; ++id) {
-    const Request request = MakeRequest(id, Tokens(33, 5), 6);
+    const Request request = RequestOf(id, Tokens(33, 5), 6);
     driver.Submit(request);
     ASSERT_TRUE(driver.RunToEnd());
-    ExpectRight(driver, request);
+    ExpectAnswer(driver, request);
     EXPECT_EQ(driver.answers()[id].cached_tokens, 0);
   }
 }
 
 TEST(SchedulerTest, WhatCanNeverFitIsAnsweredAtOnce) {
-  SimDriver driver(Limits(4, 8), Options(), 1, kEndRate);
-  driver.Submit(MakeRequest(1, Tokens(100, 6), 5));  // 26 pages of 8
-  driver.Submit(MakeRequest(2, Tokens(200, 6), 5));  // past max_seq_len
+  SimDriver driver(SmallLimits(4, 8), SmallOptions(), 1, kSmallEndRate);
+  driver.Submit(RequestOf(1, Tokens(100, 6), 5));  // 26 pages of 8
+  driver.Submit(RequestOf(2, Tokens(200, 6), 5));  // past max_seq_len
   for (RequestId id : {1, 2}) {
     EXPECT_TRUE(driver.answers()[id].ended);
     EXPECT_EQ(driver.answers()[id].error_code, "length_exceeded");
@@ -154,9 +154,9 @@ TEST(SchedulerTest, WhatCanNeverFitIsAnsweredAtOnce) {
 TEST(SchedulerTest, AbortIsLegalAtEveryStageAndTwice) {
   for (int depth : {0, 1}) {
     for (int stage = 0; stage < 12; ++stage) {
-      SimDriver driver(Limits(4, 64), Options(8), depth, kEndRate);
-      const Request other = MakeRequest(2, Tokens(20, 8), 10, false);
-      driver.Submit(MakeRequest(1, Tokens(20, 7), 6, false));
+      SimDriver driver(SmallLimits(4, 64), SmallOptions(8), depth, kSmallEndRate);
+      const Request other = RequestOf(2, Tokens(20, 8), 10, false);
+      driver.Submit(RequestOf(1, Tokens(20, 7), 6, false));
       driver.Submit(other);
       for (int step = 0; step < stage; ++step) driver.Step();
       driver.scheduler().Abort(1);
@@ -164,7 +164,7 @@ TEST(SchedulerTest, AbortIsLegalAtEveryStageAndTwice) {
       driver.scheduler().Abort(99);
       ASSERT_TRUE(driver.RunToEnd());
       driver.scheduler().Abort(1);
-      ExpectRight(driver, other);
+      ExpectAnswer(driver, other);
       EXPECT_LE(driver.answers()[1].tokens.size(), 6u);
       EXPECT_EQ(driver.scheduler().ResetPrefixCache(), 0);
       EXPECT_EQ(driver.scheduler().Stats().pages_free, 64);
@@ -173,15 +173,15 @@ TEST(SchedulerTest, AbortIsLegalAtEveryStageAndTwice) {
 }
 
 TEST(SchedulerTest, ANonFiniteRowFailsAloneAndItsPagesAreNotShared) {
-  SimDriver driver(Limits(), Options(), 1, kEndRate);
-  const Request good = MakeRequest(2, Tokens(12, 10), 6);
-  driver.Submit(MakeRequest(1, Tokens(12, 9), 6));
+  SimDriver driver(SmallLimits(), SmallOptions(), 1, kSmallEndRate);
+  const Request good = RequestOf(2, Tokens(12, 10), 6);
+  driver.Submit(RequestOf(1, Tokens(12, 9), 6));
   driver.Submit(good);
   driver.engine().NonFiniteInNextStep(0);
   ASSERT_TRUE(driver.RunToEnd());
   EXPECT_EQ(driver.answers()[1].error_code, "nan_logits");
-  ExpectRight(driver, good);
-  driver.Submit(MakeRequest(3, Tokens(12, 9), 6));
+  ExpectAnswer(driver, good);
+  driver.Submit(RequestOf(3, Tokens(12, 9), 6));
   ASSERT_TRUE(driver.RunToEnd());
   EXPECT_EQ(driver.answers()[3].cached_tokens, 0);
 }
@@ -192,14 +192,14 @@ TEST(SchedulerTest, AFailedStepFailsItsRowsAndTheRestGoesOn) {
       {StatusCode::kUnavailable, "device_unavailable"},
       {StatusCode::kOutOfMemory, "out_of_memory"}};
   for (const auto& [status, error_code] : faults) {
-    SimDriver driver(Limits(4, 64, 1), Options(), 1, kEndRate);
-    driver.Submit(MakeRequest(1, Tokens(12, 9), 6));
-    const Request later = MakeRequest(2, Tokens(12, 11), 6);
+    SimDriver driver(SmallLimits(4, 64, 1), SmallOptions(), 1, kSmallEndRate);
+    driver.Submit(RequestOf(1, Tokens(12, 9), 6));
+    const Request later = RequestOf(2, Tokens(12, 11), 6);
     driver.Submit(later);
     driver.engine().FailNextStep("the device went away", status);
     ASSERT_TRUE(driver.RunToEnd());
     EXPECT_EQ(driver.answers()[1].error_code, error_code);
-    ExpectRight(driver, later);
+    ExpectAnswer(driver, later);
   }
 }
 
@@ -215,12 +215,12 @@ void RunRandom(uint32_t seed) {
   const int32_t page_size = pick(1, 2, 4, 8, 16, 64);
   const int32_t max_running = pick(1, 2, 3, 8, 20);
   const int32_t need = 100 / page_size + 1;
-  EngineLimits limits = Limits(page_size, need * pick(1, 2, 5), max_running);
+  EngineLimits limits = SmallLimits(page_size, need * pick(1, 2, 5), max_running);
   limits.max_in_flight = 3;
   const int32_t budget = pick(1, 7, 16, 64);
   const int depth = pick(0, 1, 2);
   const CacheKind cache = random() % 4 == 0 ? CacheKind::kNaive : CacheKind::kRadix;
-  SimDriver driver(limits, Options(budget, cache), depth, kEndRate);
+  SimDriver driver(limits, SmallOptions(budget, cache), depth, kSmallEndRate);
   std::vector<Request> requests;
   std::vector<bool> aborted(41, false);
   for (RequestId id = 1; id <= 40; ++id) {
@@ -229,7 +229,7 @@ void RunRandom(uint32_t seed) {
     const auto tail = Tokens(pick(1, 2, page_size, page_size + 1), static_cast<int>(random() % 5));
     prompt.insert(prompt.end(), tail.begin(), tail.end());
     if (prompt.size() > 70) prompt.resize(70);
-    requests.push_back(MakeRequest(id, prompt, pick(1, 2, 8, 30), random() % 2 == 0));
+    requests.push_back(RequestOf(id, prompt, pick(1, 2, 8, 30), random() % 2 == 0));
     driver.Submit(requests.back());
     for (int step = pick(0, 0, 1, 4); step > 0; --step) driver.Step();
     if (random() % 8 == 0) {
@@ -241,7 +241,7 @@ void RunRandom(uint32_t seed) {
   ASSERT_TRUE(driver.RunToEnd()) << driver.scheduler().DebugString();
   ASSERT_EQ(driver.engine().violation(), "");
   for (const Request& request : requests) {
-    if (!aborted[request.id]) ExpectRight(driver, request);
+    if (!aborted[request.id]) ExpectAnswer(driver, request);
     EXPECT_EQ(driver.answers()[request.id].num_ends, 1);
   }
   EXPECT_EQ(driver.scheduler().ResetPrefixCache(), 0);
@@ -260,4 +260,4 @@ TEST(SchedulerTest, RandomWorkloadsGetTheirRightAnswers) {
 }
 
 }  // namespace
-}  // namespace minisgl
+}  // namespace minisgl::sched

@@ -4,7 +4,7 @@
 #include "sched/sched_fixture.h"
 #include "sim/sim_driver.h"
 
-namespace minisgl {
+namespace minisgl::sched {
 namespace {
 
 using sim::RightAnswer;
@@ -12,7 +12,7 @@ using sim::SimDriver;
 
 constexpr SessionId kSession = 7;
 
-EngineLimits Limits(int32_t num_pages, int32_t max_running = 4) {
+EngineLimits SessionLimits(int32_t num_pages, int32_t max_running = 4) {
   EngineLimits limits;
   limits.vocab_size = kVocab;
   limits.page_size = 4;
@@ -23,7 +23,7 @@ EngineLimits Limits(int32_t num_pages, int32_t max_running = 4) {
   return limits;
 }
 
-SchedulerOptions Options(AdmissionPolicy admission = AdmissionPolicy::kOptimistic) {
+SchedulerOptions SessionOptions(AdmissionPolicy admission = AdmissionPolicy::kOptimistic) {
   SchedulerOptions options;
   options.max_prefill_tokens = 32;
   options.step = StepPolicy::kMixed;
@@ -52,7 +52,7 @@ std::vector<TokenId> Continue(const Request& turn) {
 }
 
 TEST(SessionsTest, ATurnWaitsForTheEndOfTheTurnBeforeIt) {
-  SimDriver driver(Limits(100), Options(), 1, kEndRate);
+  SimDriver driver(SessionLimits(100), SessionOptions(), 1, kEndRate);
   driver.scheduler().OpenSession(kSession);
   const Request first = MakeTurn(1, MakeRequest(1, 9, 1).prompt, 10);
   const Request second = MakeTurn(2, Continue(first), 10);
@@ -71,7 +71,7 @@ TEST(SessionsTest, ATurnWaitsForTheEndOfTheTurnBeforeIt) {
 
 TEST(SessionsTest, ThePrefixSurvivesABatchThatFillsThePool) {
   for (const bool in_session : {false, true}) {
-    SimDriver driver(Limits(60), Options(AdmissionPolicy::kReserve), 1, kEndRate);
+    SimDriver driver(SessionLimits(60), SessionOptions(AdmissionPolicy::kReserve), 1, kEndRate);
     driver.scheduler().OpenSession(kSession);
     Request first = MakeTurn(1, MakeRequest(1, 41, 1).prompt, 8);
     Request second = MakeTurn(2, Continue(first), 8);
@@ -92,7 +92,7 @@ TEST(SessionsTest, ThePrefixSurvivesABatchThatFillsThePool) {
 
 // A request that needs the whole pool gets it: what a session keeps is lent, not owned.
 TEST(SessionsTest, ThePrefixGoesWhereMemoryIsShort) {
-  SimDriver driver(Limits(20), Options(), 1, kEndRate);
+  SimDriver driver(SessionLimits(20), SessionOptions(), 1, kEndRate);
   driver.scheduler().OpenSession(kSession);
   driver.Submit(MakeTurn(1, MakeRequest(1, 40, 1).prompt, 4));
   ASSERT_TRUE(driver.RunToEnd());
@@ -107,7 +107,7 @@ TEST(SessionsTest, ThePrefixGoesWhereMemoryIsShort) {
 
 TEST(SessionsTest, ARowIsKeptFreeWhileTheSessionIsOpen) {
   for (const bool is_open : {false, true}) {
-    SimDriver driver(Limits(400), Options(), 0, kEndRate);
+    SimDriver driver(SessionLimits(400), SessionOptions(), 0, kEndRate);
     if (is_open) driver.scheduler().OpenSession(kSession);
     for (RequestId id = 10; id < 16; ++id) driver.Submit(MakeRequest(id, 4, 40));
     for (int i = 0; i < 3; ++i) driver.Step();
@@ -125,9 +125,9 @@ TEST(SessionsTest, ARowIsKeptFreeWhileTheSessionIsOpen) {
 // same.
 TEST(SessionsTest, ManySessionsDoNotStarveABatchRow) {
   for (const QueuePolicy queue : {QueuePolicy::kPriority, QueuePolicy::kFcfs}) {
-    SchedulerOptions options = Options();
+    SchedulerOptions options = SessionOptions();
     options.queue = queue;
-    SimDriver driver(Limits(400), options, 1, kEndRate);
+    SimDriver driver(SessionLimits(400), options, 1, kEndRate);
     for (SessionId session = 1; session <= 4; ++session) driver.scheduler().OpenSession(session);
     RequestId next = 100;
     std::vector<RequestId> talking;
@@ -151,8 +151,8 @@ TEST(SessionsTest, ManySessionsDoNotStarveABatchRow) {
 
 // A turn that waits for room leaves its own prefix alone, and nobody of the batch overtakes it.
 TEST(SessionsTest, ATurnThatWaitsForRoomKeepsItsPrefixAndItsPlace) {
-  SimDriver driver(Limits(100, /*max_running=*/20), Options(AdmissionPolicy::kReserve), 1,
-                   kEndRate);
+  SimDriver driver(SessionLimits(100, /*max_running=*/20),
+                   SessionOptions(AdmissionPolicy::kReserve), 1, kEndRate);
   driver.scheduler().OpenSession(kSession);
   const Request first = MakeTurn(1, MakeRequest(1, 60, 1).prompt, 9);
   const Request second = MakeTurn(2, Continue(first), 100);
@@ -178,7 +178,7 @@ TEST(SessionsTest, ATurnThatWaitsForRoomKeepsItsPrefixAndItsPlace) {
 
 // One row in all: batch rows still run while a session is open, and its turn preempts them.
 TEST(SessionsTest, TheOnlyRowServesBoth) {
-  SimDriver driver(Limits(100, /*max_running=*/1), Options(), 0, kEndRate);
+  SimDriver driver(SessionLimits(100, /*max_running=*/1), SessionOptions(), 0, kEndRate);
   driver.scheduler().OpenSession(kSession);
   const Request row = MakeRequest(10, 4, 40);
   driver.Submit(row);
@@ -191,7 +191,7 @@ TEST(SessionsTest, TheOnlyRowServesBoth) {
 }
 
 TEST(SessionsTest, ClosingEndsWhatRunsAndWhatWaits) {
-  SimDriver driver(Limits(100), Options(), 1, kEndRate);
+  SimDriver driver(SessionLimits(100), SessionOptions(), 1, kEndRate);
   driver.scheduler().OpenSession(kSession);
   driver.Submit(MakeTurn(1, {1, 2, 3, 4, 5}, 100));
   driver.Submit(MakeTurn(2, {1, 2, 3, 4, 6}, 100));
@@ -210,7 +210,7 @@ TEST(SessionsTest, ClosingEndsWhatRunsAndWhatWaits) {
 }
 
 TEST(SessionsTest, AbortingAWaitingTurnLetsTheOneAfterItGo) {
-  SimDriver driver(Limits(100), Options(), 1, kEndRate);
+  SimDriver driver(SessionLimits(100), SessionOptions(), 1, kEndRate);
   driver.scheduler().OpenSession(kSession);
   driver.Submit(MakeTurn(1, {1, 2, 3, 4, 5}, 20));
   driver.Submit(MakeTurn(2, {1, 2, 3, 4, 6}, 20));
@@ -225,7 +225,7 @@ TEST(SessionsTest, AbortingAWaitingTurnLetsTheOneAfterItGo) {
 
 // A turn that can never fit does not block the session.
 TEST(SessionsTest, ATurnThatFailsIsNoTurn) {
-  SimDriver driver(Limits(100), Options(), 1, kEndRate);
+  SimDriver driver(SessionLimits(100), SessionOptions(), 1, kEndRate);
   driver.scheduler().OpenSession(kSession);
   driver.Submit(MakeTurn(1, {1, 2, 3, 4, 5}, 1000));
   EXPECT_EQ(driver.answers()[1].error_code, "length_exceeded");
@@ -235,4 +235,4 @@ TEST(SessionsTest, ATurnThatFailsIsNoTurn) {
 }
 
 }  // namespace
-}  // namespace minisgl
+}  // namespace minisgl::sched

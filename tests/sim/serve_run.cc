@@ -32,7 +32,8 @@ class ServeRunner {
       options.scheduler.drafter = std::make_shared<SimDrafter>(
           workload.drafter, workload.limits.vocab_size, workload.end_rate);
     }
-    loop_ = std::make_unique<ServeLoop>(&engine_, nullptr, options, [this] { return now_; });
+    loop_ =
+        std::make_unique<runtime::ServeLoop>(&engine_, nullptr, options, [this] { return now_; });
     loop_->set_depth(workload.depth);
   }
 
@@ -44,7 +45,7 @@ class ServeRunner {
     } catch (const Violation& violation) {
       outcome_.violation = violation.what();
       // Its books may be broken: taking it apart could only fail again. It stays reachable.
-      static auto* const graves = new std::vector<ServeLoop*>;
+      static auto* const graves = new std::vector<runtime::ServeLoop*>;
       graves->push_back(loop_.release());
     }
     return outcome_;
@@ -74,7 +75,7 @@ class ServeRunner {
   SimEngine engine_;
   SimSource source_;
   EventQueue queue_;
-  std::unique_ptr<ServeLoop> loop_;
+  std::unique_ptr<runtime::ServeLoop> loop_;
   std::string* trace_text_;
   Clock::time_point now_;
   Outcome outcome_;
@@ -128,7 +129,7 @@ void ServeRunner::Submit(const Arrival& arrival) {
   Told& told = told_[request.id];
   told.was_timed_out = arrival.times_out >= 0;
   for (int64_t after : arrival.aborts) aborts_.emplace(outcome_.steps + after, request.id);
-  Submission submission;
+  runtime::Submission submission;
   submission.id = request.id;
   submission.queue = &queue_;
   submission.time = now_;
