@@ -1,8 +1,8 @@
-"""Rules of the tree that no compiler checks, one TAP line each.
+"""Checks rules of the tree that no compiler checks; prints one TAP line for each.
 
     python3 tests/tidy/tidy.py SOURCE_ROOT [MINISGL_BINARY]
 
-With the program given, its --help and the man pages are held against each other too.
+With MINISGL_BINARY, also compares the program's --help with the manual pages.
 """
 import re
 import shutil
@@ -30,7 +30,7 @@ def read_rooms():
 
 
 MAY_INCLUDE, LOOSE = read_rooms()
-# A library's headers, and the only places that may know it.
+# The headers of each library, and the only places that may include them.
 LIBRARIES = {
     r"nlohmann/": ["src/base/"],
     r"sentencepiece": ["src/text/"],
@@ -43,7 +43,7 @@ LIBRARIES = {
 }
 BANNED = {
     r"\bstd::regex\b": "a linear scanner (it overflows the stack on long input)",
-    r"\bstd::sto[ild]\b|\batoi\(|\batof\(": "std::from_chars (these throw, or take what is no number)",
+    r"\bstd::sto[ild]\b|\batoi\(|\batof\(": "std::from_chars (these throw, or accept text that is not a number)",
     r"\busing namespace std;": "names with std::",
     r"\b(TODO|FIXME|XXX|HACK)\b": "the work, or an issue",
     r"\brand\(\)|\bstd::random_device\b": "base/random.h or a seeded generator (src/load may draw a seed)",
@@ -142,7 +142,7 @@ def check_sizes():
 
 
 def check_functions():
-    """A function begins at a line in column 0 (or one level in) that opens a brace and ends at its closing one."""
+    """A function begins at a line in column 0 (or one level in) that opens a brace, and ends at the closing brace there."""
     for path in sources("src", "include", "cuda"):
         lines = path.read_text().splitlines()
         for indent in ("", "  "):
@@ -164,11 +164,11 @@ def check_headers():
             if "#pragma once" not in text and not path.name.endswith("-inl.h"):
                 yield f"{name_of(path)}: no #pragma once"
             if not text.startswith("//"):
-                yield f"{name_of(path)}: opens without saying what it is"
+                yield f"{name_of(path)}: does not begin with a comment that says what it is"
 
 
 # Phrases of an English of our own, and how many of them 1,000 comment lines of the product may have.
-IDIOMS = r"\bwhere there (?:is|are|was|were)\b|\b(?:nobody|somebody|everybody|whoever)\b|\blets? (?:\w+ )?go\b|\bbut for\b"
+IDIOMS = r"\bwhere\s+there\s+(?:is|are|was|were)\b|\b(?:nobody|somebody|everybody|whoever)\b|\blets?\s+(?:\w+\s+)?go\b|\bbut\s+for\b"
 IDIOMS_PER_1000_MAX = 28
 
 
@@ -181,7 +181,7 @@ def comments_of(path):
             continue
         whole_line = line.lstrip().startswith("//")
         if whole_line and runs and runs[-1][3] and runs[-1][0] + runs[-1][2] == number:
-            runs[-1][1] += " " + match[1].strip()
+            runs[-1][1] += "\n" + match[1].strip()
             runs[-1][2] += 1
         else:
             runs.append([number, match[1].strip(), 1, whole_line])
@@ -193,7 +193,8 @@ def check_plain_english():
     for path in sources("src", "include", "cuda"):
         for number, text, count in comments_of(path):
             lines += count
-            found += [f"{name_of(path)}:{number}: {match[0]}" for match in re.finditer(IDIOMS, text, re.I)]
+            for match in re.finditer(IDIOMS, text, re.I):
+                found.append(f"{name_of(path)}:{number + text.count(chr(10), 0, match.start())}: {' '.join(match[0].split())}")
     if len(found) * 1000 > IDIOMS_PER_1000_MAX * lines:
         yield f"{len(found)} idioms in {lines} comment lines (at most {IDIOMS_PER_1000_MAX} in 1,000; .github/CONTRIBUTING.md)"
         yield from found
@@ -232,8 +233,8 @@ def check_commit_subjects():
         raise Skipped("no git history")
     if subprocess.run([*git, "merge-base", "--is-ancestor", SUBJECTS_AFTER, "HEAD"], capture_output=True).returncode != 0:
         raise Skipped(f"the history does not reach back to {SUBJECTS_AFTER}")
-    log = subprocess.run([*git, "log", "--no-merges", "--format=%h %s", f"{SUBJECTS_AFTER}..HEAD"], capture_output=True, text=True,
-                         check=True).stdout
+    log = subprocess.run([*git, "log", "--no-merges", "--format=%h %s", f"{SUBJECTS_AFTER}..HEAD"], capture_output=True,
+                         text=True, check=True).stdout
     for line in log.splitlines():
         commit, subject = line.split(" ", 1)
         if len(subject) > SUBJECT_COLUMNS_MAX:
@@ -245,7 +246,7 @@ def check_commit_subjects():
 def types_of(text):
     """(namespace, type, line) of each class, struct, union or enum that `text` defines outside of functions, other types and
     unnamed namespaces."""
-    blank = lambda match: re.sub(r"[^\n]", " ", match[0])  # noqa: E731: lines keep their numbers
+    blank = lambda match: re.sub(r"[^\n]", " ", match[0])  # noqa: E731: keeps line numbers
     text = re.sub(r'//[^\n]*|/\*.*?\*/|R"(\w*)\(.*?\)\1"|"(?:\\.|[^"\\\n])*"|(?<![0-9a-fA-F])\'(?:\\.|[^\'\\\n])+\'',
                   blank, text, flags=re.S)
     text = re.sub(r"^[ \t]*#(?:[^\n]*\\\n)*[^\n]*", blank, text, flags=re.M)
@@ -266,9 +267,9 @@ def types_of(text):
 
 
 def check_types_have_one_name():
-    """Two types of one name in one namespace share their inline functions, and the linker keeps those of one of them."""
+    """If two types have one name in one namespace, the linker keeps the inline functions of only one of them."""
     seen = {}
-    # device.h includes one of the two headers for one device.
+    # device.h includes either device_emulated.h or device_nvidia.h.
     files = [path for path in [*sources("src", "include", "cuda"), *sources("tests")] if path.name != "device_emulated.h"]
     for path in files:
         for namespace, name, line in types_of(path.read_text()):
@@ -278,13 +279,13 @@ def check_types_have_one_name():
 
 
 def check_sources_are_built():
-    """Every source file stands in some meson.build."""
+    """Every source file is listed in a meson.build."""
     built = "\n".join(path.read_text() for path in [ROOT / "meson.build", *sorted((ROOT / "src").rglob("meson.build")),
                                                    *sorted((ROOT / "tests").rglob("meson.build"))])
     for path in sources("src", "tests"):
         names = (path.name, f"'{path.stem.removeprefix('fuzz_')}'")
         if path.suffix == ".cc" and not any(name in built for name in names):
-            yield f"{name_of(path)}: no meson.build names it"
+            yield f"{name_of(path)}: no meson.build lists it"
 
 
 def check_machine_paths():
@@ -342,7 +343,7 @@ def options_of(command):
 def manual(name):
     path = ROOT / "man" / name
     text = path.read_text().replace("\\-", "-") if path.exists() else ""
-    # mdoc writes --option as `Fl Fl option`.
+    # mdoc spells --option as `Fl Fl option`.
     return text + "".join(f" --{option} " for option in re.findall(r"Fl (?:Fl |-)([a-z][a-z0-9-]+)", text))
 
 
@@ -355,10 +356,10 @@ def check_manual():
             options |= options_of([command, benchmark])
         for option in sorted(options):
             if not re.search(re.escape(option) + r"(?![\w-])", page + shared):
-                yield f"minisgl {command} {option}: in --help, not in its man page"
+                yield f"minisgl {command} {option}: in --help, not in its manual page"
         for option in sorted(set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]+", page))):
             if option not in options and option not in options_of([]) and f"see {option}" not in page:
-                yield f"minisgl-{command}.1: names {option}, which --help does not"
+                yield f"minisgl-{command}.1: names {option}, which is not in --help"
 
 
 def check_man_pages_lint():
