@@ -59,7 +59,7 @@ class Recorder:
 
 
 def run(recorder, program, command, folder, keys=()):
-    """Types `command` at a prompt and runs it; `keys`: what is typed once a text was shown, [(shown, typed)]."""
+    """Types `command` at a prompt and runs it; `keys` is [(shown, typed)]: the text that is typed after another was shown."""
     recorder.show("\x1b[32m$\x1b[0m ")
     recorder.wait(0.4)
     recorder.type(command)
@@ -69,7 +69,7 @@ def run(recorder, program, command, folder, keys=()):
     if pid == 0:
         os.chdir(folder)
         environment = {"TERM": "xterm-256color", "HOME": str(folder), "LANG": "C.UTF-8", "PATH": os.environ["PATH"]}
-        words = command.split("'")  # one quoted word at most is all that is needed here
+        words = command.split("'")  # a command has at most one quoted word
         arguments = words[0].split() + (words[1:2] + words[2].split() if len(words) > 2 else [])
         os.execve(program, arguments, environment)
     fcntl.ioctl(fd, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
@@ -93,7 +93,7 @@ def run(recorder, program, command, folder, keys=()):
             for letter in typed:
                 recorder.wait(TYPING_S)
                 os.write(fd, letter.encode())
-                # What the program echoes comes at the pace of typing.
+                # The program's echo comes at the pace of typing.
                 if select.select([fd], [], [], 0.2)[0]:
                     text = os.read(fd, 65536).decode("utf-8", "replace")
                     recorder.show(text)
@@ -114,7 +114,7 @@ def write_cast(recorder, path):
 
 
 def row_of(screen, y):
-    """The spans of a row, each (text, colour, bold), without what is blank at its end."""
+    """The spans of a row, each (text, colour, bold), without trailing blanks."""
     spans = []
     for x in range(COLUMNS):
         cell = screen.buffer[y][x]
@@ -131,7 +131,7 @@ def row_of(screen, y):
 
 
 def shown_rows(recorder):
-    """What stood in which row from when to when: [(y, spans, begin, end)], and how long all takes."""
+    """The contents of each row over time: [(y, spans, begin, end)], and the length of the whole."""
     screen = pyte.Screen(COLUMNS, ROWS)
     stream = pyte.Stream(screen)
     standing, done, frame = {}, [], -FRAME_S
