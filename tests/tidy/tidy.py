@@ -224,7 +224,7 @@ def check_format():
 
 SUBJECT_COLUMNS_MAX = 72
 # The rule holds for commits after this one.
-SUBJECTS_AFTER = "eb1267e"
+SUBJECTS_AFTER = "16e0148"
 
 
 def check_commit_subjects():
