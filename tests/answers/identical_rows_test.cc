@@ -1,8 +1,10 @@
-// Promise 1 through the whole program: whatever the schedule, the rows are the same, byte for byte.
+// Promise 1 through the whole program: rows are the same byte for byte, whatever the schedule.
 //
-// Each prompt file under settings that cover every value of every option; and a sample of all files
-// under the full cross of schedule, admission, policy, page size, cache, overlap, pool and drafts.
-// The short form takes a part of each; with MINISGL_LONG set (the long form) both are whole.
+// - Each prompt file runs under settings that cover every value of every option.
+// - A sample of all files runs under the full cross of schedule, admission, policy, page size,
+//   cache, overlap, pool and drafts.
+//
+// The short form runs a part of each. With MINISGL_LONG set (the long form) both run whole.
 #include <fmt/ranges.h>
 #include <gtest/gtest.h>
 
@@ -22,7 +24,7 @@ struct Setting {
   const char* cache;
   bool overlap;
   const char *schedule, *admission, *policy;
-  int num_pages;   // 0: as planned
+  int num_pages;   // 0: the memory plan's
   int max_drafts;  // 0: none
 
   std::string Name() const { return fmt::format("{}", fmt::join(Args(), " ")); }
@@ -52,7 +54,7 @@ struct Setting {
 
 bool IsLong() { return std::getenv("MINISGL_LONG") != nullptr; }
 
-// The smallest pool that holds one request of the prompts used: 640 tokens.
+// The smallest pool that holds one request with these prompts: 640 tokens.
 int SmallestPool(int page_size) { return 640 / page_size; }
 
 std::vector<Setting> Settings() {
@@ -68,7 +70,7 @@ std::vector<Setting> Settings() {
            SmallestPool(16), 4}};
 }
 
-// All 512 of them; what is not crossed varies along.
+// All 512 of them. Settings that are not crossed vary as well.
 std::vector<Setting> Cross() {
   constexpr int kPrefills[] = {32, 512, 8192}, kRunning[] = {1, 3, 7, 64};
   std::vector<Setting> settings;
@@ -84,7 +86,7 @@ std::vector<Setting> Cross() {
   return settings;
 }
 
-// Every `stride`-th line of a prompt file, with `extra` put at the start of each row.
+// Every `stride`-th line of a prompt file, with `extra` inserted at the start of each row.
 std::string Sample(const std::string& name, int stride, const std::string& extra) {
   std::ifstream in(PromptFile(name));
   const std::string path = ::testing::TempDir() + "minisgl_sample_" + name;
@@ -122,8 +124,8 @@ TEST(IdenticalRowsTest, Conversations) {
   ExpectIdenticalRows(Sample("conversations.jsonl", IsLong() ? 1 : 4, ""));
 }
 
-// Drafts are right often enough to save steps where an answer repeats its prompt, greedy and
-// sampled: else identical rows would show nothing about them.
+// Drafts are accepted often enough to save steps if an answer repeats its prompt, greedy or
+// sampled. Otherwise identical rows would prove nothing about drafts.
 TEST(IdenticalRowsTest, DraftsAreAcceptedAndSaveSteps) {
   const std::string file = Sample("notes.jsonl", 10, "");
   const std::string summary_file = ::testing::TempDir() + "minisgl_drafts.json";
@@ -145,7 +147,7 @@ TEST(IdenticalRowsTest, DraftsAreAcceptedAndSaveSteps) {
   EXPECT_LT(steps[1], steps[0]);
 }
 
-// Rows of stories.jsonl that are sampled, with everything that sampling can do.
+// Sampled rows of stories.jsonl that use every sampling parameter.
 std::vector<std::string> SampledStories(int count) {
   std::ifstream in(PromptFile("stories.jsonl"));
   std::vector<std::string> rows;
@@ -161,7 +163,7 @@ std::vector<std::string> SampledStories(int count) {
   return rows;
 }
 
-// Sampled answers too, and the log-probabilities of the raw logits to the last bit.
+// Sampled answers are the same too, and so are the log-probabilities, to the last bit.
 TEST(IdenticalRowsTest, SampledStoriesWithLogprobs) {
   MarkSlow("long answers under several schedules");
   const std::string path = ::testing::TempDir() + "minisgl_sampled.jsonl";

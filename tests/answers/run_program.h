@@ -12,7 +12,7 @@ struct ProgramRun {
   int exit_code = -1;
   std::string out;                 // standard output
   std::string err;                 // standard error
-  std::vector<Json> Rows() const;  // one a line of `out`; fails the test where one is no JSON
+  std::vector<Json> Rows() const;  // one per line of `out`; fails the test if one is not JSON
 };
 
 // `minisgl ARGS` with nothing on standard input and MINISGL_MODEL unset.
@@ -21,11 +21,11 @@ ProgramRun RunProgram(const std::vector<std::string>& args);
 std::string DemoModel();                          // tests/models/wren
 std::string PromptFile(const std::string& name);  // prompts/NAME
 
-// How many rows answer with the text their metadata expects.
+// Number of rows whose answer is the text that their metadata expects.
 int CountRight(const std::vector<Json>& rows);
 
-// The rows sorted by index, each as text, without usage.cached_tokens: what must not depend on any
-// schedule.
+// The rows as text, sorted by index, without usage.cached_tokens: the part that must not depend on
+// the schedule.
 std::vector<std::string> Comparable(const std::vector<Json>& rows);
 
 }  // namespace minisgl::answers

@@ -1,6 +1,5 @@
-// The demo model's own skills, through the whole program: greedy answers score what the model
-// scores in a reference implementation (the figures are those of its training's README: 59, 188 and
-// 40 in any precision).
+// The demo model's skills through the whole program: greedy answers get the same scores as in a
+// reference implementation (from the README of its training: 59, 188 and 40 in any precision).
 #include <gtest/gtest.h>
 
 #include "answers/run_program.h"
@@ -45,7 +44,7 @@ TEST(ScoresTest, StoriesRunToTheirEndOrTheirLength) {
   }
 }
 
-// Sixty prompts with one stem compute it once: fewer than 15 % of the tokens submitted.
+// Sixty prompts with a common prefix compute it once: less than 15 % of the submitted tokens.
 TEST(ScoresTest, TheSharedNotesAreComputedOnce) {
   const auto rows = RunFile("notes.jsonl").Rows();
   int64_t prompt = 0, cached = 0;
@@ -58,7 +57,7 @@ TEST(ScoresTest, TheSharedNotesAreComputedOnce) {
   EXPECT_LT(prompt - cached, prompt * 15 / 100) << prompt << " submitted, " << cached << " cached";
 }
 
-// Quantized weights move logits by 1 %: the model keeps its skills, and nearly every answer.
+// Quantized weights change logits by 1 %. The model keeps its scores, and nearly every answer.
 TEST(ScoresTest, QuantizedWeightsAnswerAlike) {
   const auto notes = RunFile("notes.jsonl", "int8").Rows();
   ASSERT_EQ(notes.size(), 60u);

@@ -110,7 +110,7 @@ TEST_F(DeviceEngineTest, ABatchLargerThanTheLargestGraphRunsWithout) {
   for (TestRow* row : rows) EXPECT_TRUE(SameResults(row->results, Alone(row->prompt, 2)));
 }
 
-TEST_F(DeviceEngineTest, AStepQueuedBehindAnotherReadsWhatThatOneSampled) {
+TEST_F(DeviceEngineTest, AStepQueuedAfterAnotherReadsItsSample) {
   for (const int32_t graph_rows : {0, 4}) {
     const auto driver = OnDevice({.graph_max_rows = graph_rows});
     TestRow* a = driver->AddRow(RandomPrompt(20, 3));
@@ -160,7 +160,7 @@ TEST_F(DeviceEngineTest, DraftsAreAcceptedAndRolledBackAsOnTheCpu) {
   }
 }
 
-TEST_F(DeviceEngineTest, RowsOfOneStemAreToldToAttention) {
+TEST_F(DeviceEngineTest, RowsOfOnePrefixAreGroupedForAttention) {
   model_->config.max_seq_len = 512;
   const auto driver = OnDevice({.max_running_requests = 8, .graph_max_rows = 4});
   const auto stem = RandomPrompt(kSplitKeysMin, 8);
@@ -247,7 +247,7 @@ TEST_F(ManyWritesTest, AStepThatIsLargerThanTheRoomForWritesIsUploadedWhole) {
   }
 }
 
-TEST_F(ManyWritesTest, AStepThatFindsNoMemoryTakesNoResultFromTheOneBefore) {
+TEST_F(ManyWritesTest, AStepWithoutMemoryKeepsTheResultOfTheOneBefore) {
   OnDevice(Options());
   HostDeviceFaults faults;
   faults.fail_allocate = counters_->allocations + 1;  // the first allocation after the start
@@ -303,7 +303,7 @@ TEST_F(DeviceEngineTest, ACaptureThatFailsLeavesTheSmallerGraphs) {
   EXPECT_TRUE(SameResults(rows[2]->results, Alone(rows[2]->prompt, 2)));
 }
 
-TEST_F(DeviceEngineTest, GraphsThatTakeMoreThanWasKeptForThemTakeItFromThePages) {
+TEST_F(DeviceEngineTest, GraphsLargerThanReservedTakePages) {
   ModelEngineOptions options;
   options.max_running_requests = 8;
   options.max_prefill_tokens = 64;

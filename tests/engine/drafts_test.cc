@@ -174,7 +174,7 @@ TEST_F(DraftsTest, BatchMatesWithDraftsAndWithoutChangeNothing) {
   }
 }
 
-TEST_F(DraftsTest, DraftsMayComeBehindAStepInFlight) {
+TEST_F(DraftsTest, DraftsMayFollowAStepInFlight) {
   const auto prompt = RandomPrompt(21, 6), other = RandomPrompt(9, 7);
   const SamplingParams sampling = Samplings()[2];
   const auto wanted = Plain(*model_, prompt, sampling, 24);
@@ -339,7 +339,7 @@ TEST_F(PoisonTest, NonFinitePlaceIsTheLastResult) {
   }
 }
 
-TEST_F(PoisonTest, StepInFlightBehindANonFiniteOneReadsAnIdOfTheVocabulary) {
+TEST_F(PoisonTest, StepInFlightAfterANonFiniteOneReadsAnIdOfTheVocabulary) {
   std::vector<Sampled> sampled;  // WatchingOps checks each id against the vocabulary
   EngineDriver driver(damaged_.config, *damaged_.checkpoint, {},
                       std::make_unique<WatchingOps>(&sampled));

@@ -97,7 +97,7 @@ TEST(KvSplitTest, AModelOfWindowsAloneHasPagesOfNoBytes) {
             static_cast<int64_t>(3 * (uint64_t{1} << 30) / split.window_page_bytes()));
 }
 
-TEST(KvSplitTest, ThePlanSaysBoth) {
+TEST(KvSplitTest, ThePlanHasBothCounts) {
   const auto plan = PlanMemory(HybridConfig(), {}, uint64_t{8} << 30);
   ASSERT_TRUE(plan.ok()) << plan.status().message();
   EXPECT_EQ(plan->limits.sliding_window, 1024);

@@ -55,7 +55,7 @@ TEST(MemoryPlanTest, RoomyMachineGetsTheCpuDefaultLength) {
 }
 
 // Keys and values follow the dtype of the weights in memory, quantized or not.
-TEST(MemoryPlanTest, KeysAndValuesAreBf16WhereTheWeightsAre) {
+TEST(MemoryPlanTest, KeysAndValuesAreBf16IfTheWeightsAre) {
   ModelEngineOptions options;
   options.quantization = Quantization::kInt8;
   EXPECT_EQ(MustPlan(BillionConfig(), options, 64 * kGiB).kv_bytes_per_token, 64u * 1024);
@@ -241,7 +241,7 @@ TEST(MemoryPlanTest, QuantizedWeightsTakeAByteEachAndAScaleABlock) {
   EXPECT_EQ(plan.weight_bytes - norm_bytes, (whole.weight_bytes - norm_bytes) / 64 * 34);
 }
 
-TEST(MemoryPlanTest, WhereOnlyInt8FitsItIsNamed) {
+TEST(MemoryPlanTest, IfOnlyInt8FitsItIsNamed) {
   // 2 GiB of weights in bf16, and a request of 256 tokens.
   ModelEngineOptions options;
   options.max_seq_len = 256;
@@ -327,7 +327,7 @@ TEST(MemoryPlanTest, WrongOptionsAreUsageErrorsThatNameThem) {
   }
 }
 
-TEST(MemoryPlanTest, ThisMachineIsAskedWhereNothingIsGiven) {
+TEST(MemoryPlanTest, WithoutAGivenSizeTheMachinesMemoryIsUsed) {
   ModelConfig config = BillionConfig();
   config.num_layers = 1;
   config.layers.resize(1);

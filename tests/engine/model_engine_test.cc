@@ -43,7 +43,7 @@ TEST_F(ModelEngineTest, ChunkedPrefillEqualsWhole) {
   }
 }
 
-TEST_F(ModelEngineTest, DecodingEqualsPrefillingWhatWasSaid) {
+TEST_F(ModelEngineTest, DecodingEqualsPrefillingTheAnswer) {
   const auto prompt = RandomPrompt(29, 2);
   const auto decoded = Alone(prompt, 12);
   auto said = prompt;
@@ -316,7 +316,7 @@ int64_t ResidentBytes() {
   return resident * sysconf(_SC_PAGESIZE);
 }
 
-TEST_F(ModelEngineTest, RoomThatNobodyUsesCostsNoMemory) {
+TEST_F(ModelEngineTest, UnusedRoomCostsNoMemory) {
   const int64_t before = ResidentBytes();
   // Page table and token pool of 100 MB each, 100 MB of pages, logits of 40 MB.
   EngineDriver driver(*model_,

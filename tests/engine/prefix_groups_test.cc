@@ -76,7 +76,7 @@ TEST(PrefixGrouperTest, RowsOfTwoPrefixesInTurnAreTwoGroups) {
   EXPECT_EQ(steps.Run(), "0,2:1 1,3:1");
 }
 
-TEST(PrefixGrouperTest, LessThanASplitIsNothing) {
+TEST(PrefixGrouperTest, LessThanASplitMakesNoGroup) {
   Steps steps;
   steps.Write(0, 0, kSplitPages + 2, 0);
   steps.Write(1, 0, kSplitPages - 1, 0);

@@ -119,7 +119,7 @@ TEST_F(WindowEngineTest, LayersOfDifferentWindowsAndOfNoneShareAPlan) {
 }
 
 // Shared prefixes, a small pool, chunks and preemption.
-TEST_F(WindowEngineTest, RequestsThatShareAndAreTornApartAnswerTheSame) {
+TEST_F(WindowEngineTest, RequestsThatShareAndArePreemptedAnswerTheSame) {
   std::vector<Request> requests;
   const std::vector<TokenId> stem = RandomPrompt(60, 9);
   for (RequestId id = 1; id <= 8; ++id) {
@@ -181,7 +181,7 @@ TEST_F(WindowEngineTest, ADeviceAnswersTheSame) {
 }
 
 // Pages of both kinds are given up for graphs, and one request still fits.
-TEST_F(WindowEngineTest, GraphsThatTakeMoreThanWasKeptForThemTakeItFromBothKindsOfPages) {
+TEST_F(WindowEngineTest, GraphsLargerThanReservedTakePagesOfBothKinds) {
   ModelConfig config = TinyConfig();
   config.layers[0].sliding_window = 9;
   const auto limits_with = [&](uint64_t graph_bytes) {

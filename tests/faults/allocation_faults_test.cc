@@ -1,6 +1,6 @@
-// Memory that runs out, at every allocation of loading a tiny model and answering requests, once
-// and for good: the program ends by itself with its exit status and one line, and what it has
-// written is whole.
+// Allocations that fail while a tiny model is loaded and answers requests: each of them, once or
+// permanently. The program exits by itself with its exit status and one line, and what it has
+// written is complete.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -19,17 +19,17 @@ namespace minisgl::faults {
 namespace {
 
 constexpr int kOutOfMemory = 75;
-constexpr int kSomeFailed = 1;  // a row could not be made into a prompt; its error says why
-// Faults of the normal run: half of them spread over all allocations there are, half over the last
-// twentieth, where rows are answered and threads run. The long form takes every one.
+constexpr int kSomeFailed = 1;  // a row could not be made into a prompt; its error has the reason
+// Faults of the short form: half of them spread over all allocations, half over the last twentieth,
+// in which rows are answered and threads run. The long form takes every allocation.
 #if defined(__SANITIZE_ADDRESS__)
 constexpr int64_t kShortRuns = 20;
 #else
 constexpr int64_t kShortRuns = 100;
 #endif
 
-// Which calls out of `total` are to fail. $MINISGL_FAULT names one (7), to look at it alone, or a
-// range of them (1-9000), for several processes to share the long form.
+// The calls out of `total` that fail, one in each run. $MINISGL_FAULT selects one of them (7), or a
+// range (1-9000) so that several processes share the long form.
 std::vector<int64_t> Numbers(int64_t total) {
   std::vector<int64_t> numbers;
   if (const char* some = std::getenv("MINISGL_FAULT")) {
@@ -78,7 +78,7 @@ class Job {
                         fault);
   }
 
-  // What is in the output: whole lines, each a row of the reference, or one that says an error.
+  // Checks that the output has whole lines only, each a row of the reference or an error row.
   void CheckOutput(const Outcome& outcome) {
     const std::string text = folder_.Read("out.jsonl");
     EXPECT_TRUE(text.empty() || text.ends_with('\n')) << "a torn row: " << Visible(text, 1000);
@@ -121,7 +121,7 @@ class Job {
   std::vector<std::string> rows_;
 };
 
-// One line for the user, and the last.
+// One line for the user, at the end.
 void ExpectSaid(const Outcome& outcome) {
   EXPECT_TRUE(outcome.err.starts_with("minisgl: ") && outcome.err.ends_with('\n')) << outcome.err;
   EXPECT_NE(outcome.err.find("memory"), std::string::npos) << outcome.err;

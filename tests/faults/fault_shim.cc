@@ -1,5 +1,5 @@
-// See fault_shim.h. Nothing here may allocate by what it stands in for, and every count is atomic:
-// the calls come from any thread.
+// See fault_shim.h. No code here may allocate through the functions that it replaces. Counts are
+// atomic, because calls come from any thread.
 #include "faults/fault_shim.h"
 
 #include <dlfcn.h>
@@ -28,14 +28,14 @@ Fault g_fault;  // written while nothing is armed
 std::array<std::atomic<int64_t>, minisgl::faults::kNumCalls> g_counts;
 std::atomic<bool> g_struck{false};
 std::atomic<int64_t> g_bytes{0}, g_peak_bytes{0};
-std::atomic<int64_t> g_bytes_limit{0};  // of a lasting want of memory, once it began
+std::atomic<int64_t> g_bytes_limit{0};  // of a lasting shortage of memory, after it began
 
 constexpr size_t kPathsMax = 256;
 constexpr size_t kPathBytes = 512;
 std::array<std::array<char, kPathBytes>, kPathsMax> g_paths;
 std::atomic<size_t> g_num_paths{0};
 
-// Counts a call; true where it is to fail.
+// Counts a call. True if it must fail.
 bool Strikes(Call call) {
   if (!g_armed.load(std::memory_order_relaxed)) return false;
   const int64_t number = g_counts[static_cast<size_t>(call)].fetch_add(1) + 1;
@@ -45,7 +45,7 @@ bool Strikes(Call call) {
   return true;
 }
 
-// Memory: a lasting want is a limit at what is out when it begins.
+// Memory: a lasting shortage is a limit of the bytes in use when it begins.
 bool AllocationFails(size_t size) {
   if (g_fault.call == Call::kAllocate && g_fault.persistent &&
       g_struck.load(std::memory_order_relaxed)) {
@@ -134,7 +134,7 @@ void operator delete[](void* memory, size_t, std::align_val_t) noexcept { Free(m
 
 extern "C" {
 
-// Given back by free(), which is not stood in for: not counted as bytes.
+// Freed by free(), which is not replaced: its bytes are not counted.
 void* aligned_alloc(size_t alignment, size_t size) {
   static const auto real = Next<AlignedAlloc>("aligned_alloc");
   if (AllocationFails(size)) {
@@ -167,7 +167,7 @@ int fstat(int fd, struct stat* info) noexcept {
   return real(fd, info);
 }
 
-// A map of memory alone counts as an allocation.
+// An anonymous map counts as an allocation, any other as a call of kind kMap.
 void* mmap(void* address, size_t size, int protection, int flags, int fd, off_t offset) noexcept {
   static const auto real = Next<void* (*)(void*, size_t, int, int, int, off_t)>("mmap");
   const bool fails = (flags & MAP_ANONYMOUS) != 0 ? AllocationFails(size) : Strikes(Call::kMap);

@@ -1,9 +1,9 @@
-// Faults on request, for the whole program that links fault_shim.cc: memory that runs out and files
-// that cannot be read.
+// Injects faults into a program that links fault_shim.cc: memory that runs out, and files that
+// cannot be read.
 //
-// The shim stands in place of operator new, aligned_alloc and the calls that open, look at, map and
-// read files. Until it is told otherwise it passes everything on. Calls are counted from Arm() on,
-// over all threads, so that the same work meets the same fault at (nearly) the same place.
+// The shim replaces operator new, aligned_alloc and the calls that open, examine, map and read
+// files. Without a fault it forwards every call. Calls are counted from Arm() on, over all threads,
+// so that the same work meets the same fault at (nearly) the same place.
 #pragma once
 
 #include <cstdint>
@@ -18,30 +18,30 @@ inline constexpr int kNumCalls = 5;
 struct Fault {
   Call call = Call::kAllocate;
   int64_t number = 0;  // which call fails, from 1; 0: none
-  // From then on all of them do. Of memory: as where a limit is reached: what is given back can be
-  // had again.
+  // All later calls fail too. For memory this acts like a limit: freed bytes can be allocated
+  // again.
   bool persistent = false;
-  // What the call says (errno); 0, for kRead: it gives one byte where more was asked for. Memory
-  // has no say.
+  // The error of the call (errno). For kRead 0 means that it returns one byte of those requested.
+  // Unused for memory.
   int error = 0;
 };
 
-// Counts begin at zero, and `fault` strikes once it is its turn. One thread is to run.
+// Resets the counts and sets the fault. REQUIRES that no other thread runs.
 void Arm(const Fault& fault);
-// Nothing fails from here on.
+// No later call fails.
 void Disarm();
 
 // Since Arm().
 int64_t NumCalls(Call call);
-// Whether a call has failed.
+// True if a call has failed.
 bool HasStruck();
-// What was opened and is no file of the system (/proc, /sys, /etc, /usr, /lib, /dev), in order.
+// The files opened, in order, except those of the system (/proc, /sys, /etc, /usr, /lib, /dev).
 std::vector<std::string> OpenedPaths();
 
-// Most bytes that operator new and aligned_alloc had given out at one time since Arm(), beyond what
-// was out then.
+// Peak number of bytes allocated by operator new and aligned_alloc since Arm(), beyond those in use
+// at Arm().
 int64_t PeakBytes();
-// Bytes of operator new that are out now: since the last Arm(), or since the program began.
+// Bytes of operator new in use, allocated since the last Arm() or since the program began.
 int64_t BytesOut();
 
 }  // namespace minisgl::faults

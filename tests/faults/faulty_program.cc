@@ -27,12 +27,12 @@ namespace fs = std::filesystem;
 
 constexpr size_t kPathsBytes = 1 << 16;
 
-// What the child leaves for the test to see: in memory that both have.
+// The child's report to the test, in shared memory.
 struct Report {
   bool struck = false;
   int64_t calls[kNumCalls] = {};
   int64_t peak_bytes = 0;
-  char opened[kPathsBytes] = {};  // each path ends with a line break
+  char opened[kPathsBytes] = {};  // paths, each followed by a line break
 };
 
 void Redirect(const char* path, int flags, int target) {
@@ -57,7 +57,7 @@ void FillReport(Report* report) {
   Redirect("/dev/null", O_RDONLY, STDIN_FILENO);
   Redirect(out.c_str(), O_WRONLY | O_CREAT | O_TRUNC, STDOUT_FILENO);
   Redirect(err.c_str(), O_WRONLY | O_CREAT | O_TRUNC, STDERR_FILENO);
-  // Whoever runs the tests may ignore signals (nohup does).
+  // The process that runs the tests may ignore signals (nohup does).
   for (const int number : {SIGINT, SIGTERM, SIGHUP}) signal(number, SIG_DFL);
   Arm(fault);
   const int code = cli::ProgramMain(static_cast<int>(argv.size()) - 1, argv.data());
@@ -66,7 +66,7 @@ void FillReport(Report* report) {
   std::exit(code);
 }
 
-// The status of `pid`, which is ended after `seconds`.
+// Waits for `pid` and returns its status. Kills it after `seconds`.
 int WaitFor(pid_t pid, int seconds, bool* hung) {
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(seconds);
   int status = 0;
@@ -99,7 +99,7 @@ Outcome RunWithFault(const std::vector<std::string>& arguments, const Fault& fau
       mmap(nullptr, sizeof(Report), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   EXPECT_NE(shared, MAP_FAILED);
   auto* const report = new (shared) Report();
-  std::fflush(nullptr);  // what is buffered is not to be written twice
+  std::fflush(nullptr);  // or buffered output would be written twice
   const pid_t pid = fork();
   if (pid == 0) BeChild(argv, out, err, fault, report);
   Outcome outcome;
@@ -126,7 +126,7 @@ Folder::Folder() {
 }
 
 Folder::~Folder() {
-  if (getpid() != owner_) return;  // a child goes; the test is still there
+  if (getpid() != owner_) return;  // a child exits; the test still uses the folder
   std::error_code ignored;
   fs::remove_all(path_, ignored);
 }

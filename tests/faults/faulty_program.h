@@ -1,6 +1,6 @@
-// Runs the program in a child of the test's own process, with one fault put in: main() itself, as
-// linked into this test, from its command line to its exit status. Far quicker than starting it
-// anew for each of thousands of faults.
+// Runs the program with one fault in a child of the test's process: main(), linked into the test,
+// from command line to exit status. Much faster than starting the program for each of thousands of
+// faults.
 #pragma once
 
 #include <unistd.h>
@@ -14,10 +14,10 @@
 namespace minisgl::faults {
 
 struct Outcome {
-  int exit_code = -1;  // 128 + n where signal n ended it
-  bool hung = false;   // it had to be ended
+  int exit_code = -1;  // 128 + n if signal n ended it
+  bool hung = false;   // it had to be killed
   std::string out, err;
-  // Where it came to its end by itself:
+  // If it exited by itself:
   bool struck = false;
   int64_t calls[kNumCalls] = {};
   int64_t peak_bytes = 0;
@@ -25,14 +25,14 @@ struct Outcome {
 };
 
 struct RunLimits {
-  int seconds = 240;  // until it counts as hung
+  int seconds = 240;  // after which it counts as hung
 };
 
-// `arguments` without the program's name. Standard input is empty.
+// `arguments` exclude the program's name. Standard input is empty.
 Outcome RunWithFault(const std::vector<std::string>& arguments, const Fault& fault,
                      const RunLimits& limits = {});
 
-// A folder that goes with its test.
+// A folder that is removed with the object.
 class Folder {
  public:
   Folder();
@@ -42,7 +42,7 @@ class Folder {
   std::string Path(const std::string& name) const { return path_ + "/" + name; }
   const std::string& path() const { return path_; }
   void Write(const std::string& name, const std::string& bytes) const;
-  std::string Read(const std::string& name) const;  // "" where there is none
+  std::string Read(const std::string& name) const;  // "" if there is none
   void Copy(const std::string& source, const std::string& name) const;
 
  private:
@@ -50,11 +50,11 @@ class Folder {
   const pid_t owner_ = getpid();
 };
 
-// The smallest model there is: some 90 KB of random weights, 170 tokens; with tokenizer.model, or
-// with tokenizer.json and a chat template.
+// The smallest model: some 90 KB of random weights and 170 tokens; with tokenizer.model, or with
+// tokenizer.json and a chat template.
 void WriteTinyModel(const Folder& folder, bool with_tokenizer_json);
 
-// $MINISGL_LONG is set: the long form, in which nothing is left out.
+// True if $MINISGL_LONG is set: the long form, which leaves nothing out.
 bool IsLongForm();
 
 }  // namespace minisgl::faults

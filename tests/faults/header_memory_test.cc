@@ -1,5 +1,5 @@
-// Headers of safetensors files that are as large as they may be and hold as much as can be written
-// there: each is refused, in little memory and in time that grows with its size alone.
+// Headers of safetensors files of the largest allowed size, filled with as many entries as fit.
+// Each is refused, in little memory, and in time proportional to its size.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -19,7 +19,7 @@ namespace {
 constexpr int64_t kMemoryMax = int64_t{64} << 20;
 constexpr size_t kHeaderBytesMax = 100'000'000;
 constexpr size_t kShortHeaderBytes = 2'000'000;
-// What does not grow with the header: most keys of metadata, and small things.
+// Memory that does not grow with the header: the largest metadata, and small things.
 constexpr int64_t kFixedBytesMax = 600 << 10;
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -36,7 +36,7 @@ double ProcessorSeconds() {
 
 using Part = std::function<std::string(size_t)>;
 
-// `front`, then part(0), part(1), ... as far as they fit with `back`.
+// `front`, then part(0), part(1), ... as long as they fit, then `back`.
 struct HostileHeader {
   const char* what;
   std::string front;
@@ -197,15 +197,15 @@ TEST(HeaderMemoryTest, HostileHeadersAreRefusedInLittleMemoryAndTime) {
     const double seconds = ProcessorSeconds() - begin;
     EXPECT_EQ(status.code(), StatusCode::kBadInput);
     EXPECT_TRUE(status.message().starts_with("m.safetensors: ")) << status.message();
-    // Where there is room for more of them than there may be, that is said first.
+    // If more entries fit than are allowed, their number is reported first.
     EXPECT_TRUE(status.message().find(header.message) != std::string::npos ||
                 (IsLongForm() && status.message().ends_with("more than 1000000 tensors")))
         << status.message();
     EXPECT_LT(status.message().size(), 1000u);
-    // Of a header as long as it may be 64 MiB, of a shorter one its share and what is fixed.
+    // 64 MiB for a header of the largest size; for a shorter one its share and a fixed part.
     EXPECT_LT(PeakBytes(),
               std::min(kMemoryMax, static_cast<int64_t>(share * kMemoryMax) + kFixedBytesMax));
-    // 50 ms for each of its megabytes: the files of large models have less than one.
+    // 50 ms for each megabyte of the header; those of large models have less than one.
     EXPECT_LT(seconds, 0.05 * kSlowdown * static_cast<double>(bytes) / 1e6);
     most_bytes = std::max(most_bytes, PeakBytes());
     most_seconds = std::max(most_seconds, seconds);
@@ -214,7 +214,7 @@ TEST(HeaderMemoryTest, HostileHeadersAreRefusedInLittleMemoryAndTime) {
   RecordProperty("most_ms", static_cast<int>(most_seconds * 1e3));
 }
 
-// As many tensors as a model of many experts has in all its files, in one.
+// As many tensors in one file as a model of many experts has in all its files.
 TEST(HeaderMemoryTest, TheLargestRealHeadersLoad) {
   constexpr size_t kTensors = 100'000;
   std::string text = R"({"__metadata__":{"format":"pt"})";

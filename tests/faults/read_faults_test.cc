@@ -1,5 +1,5 @@
-// Files that cannot be opened, looked at, mapped or read, at every such call of loading a model and
-// answering a row; files that change under the program; and which files it opens at all.
+// Failures of every call that opens, examines, maps or reads a file while a model is loaded and
+// answers a row; files that change while the program reads them; and the list of files it opens.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -58,7 +58,7 @@ TEST_P(ReadFaultTest, AFailedCallEndsInOrderNamingTheFile) {
                                       << ", errno " << error);
       const Outcome outcome = Run({.call = call, .number = number, .error = error});
       EXPECT_FALSE(outcome.hung);
-      if (outcome.exit_code == 0) {  // what is asked of the system has answers of its own
+      if (outcome.exit_code == 0) {  // a query about the system, which has a default
         EXPECT_EQ(outcome.out, reference.out);
         continue;
       }
@@ -89,7 +89,7 @@ TEST_P(ReadFaultTest, InterruptedAndShortReadsChangeNothing) {
       EXPECT_EQ(outcome.out, reference.out) << number << " " << error;
     }
   }
-  // Every read from the first on gives one byte.
+  // Every read, from the first on, returns one byte.
   const Outcome slow = Run({.call = Call::kRead, .number = 1, .persistent = true, .error = 0});
   EXPECT_EQ(slow.exit_code, 0) << slow.err;
   EXPECT_EQ(slow.out, reference.out);
@@ -110,7 +110,7 @@ INSTANTIATE_TEST_SUITE_P(All, ReadFaultTest, testing::Values(false, true), [](co
   return test.param ? "TokenizerJson" : "TokenizerModel";
 });
 
-// A shard that leads out of the directory is refused before anything is opened.
+// A shard whose path leaves the directory is refused before anything is opened.
 TEST(OpenedFilesTest, AShardOutsideOfTheDirectoryIsNotOpened) {
   const Folder outer;
   fs::create_directory(outer.Path("model"));
@@ -136,8 +136,7 @@ TEST(OpenedFilesTest, AShardOutsideOfTheDirectoryIsNotOpened) {
   }
 }
 
-// The program's own loading of a model whose file is cut at a random place, or anywhere in its
-// header.
+// Loading a model whose file is truncated at a random place, or anywhere in its header.
 TEST(TruncatedModelTest, EveryCutIsExit65NamingTheFile) {
   const Folder folder;
   WriteTinyModel(folder, /*with_tokenizer_json=*/false);
@@ -157,7 +156,7 @@ TEST(TruncatedModelTest, EveryCutIsExit65NamingTheFile) {
   }
 }
 
-// Cut between the moment it was opened and the moment its weights are read.
+// Truncated after it was opened and before its weights are read.
 TEST(TruncatedModelTest, ALiveCutIsExit74NamingTheFile) {
   testing::GTEST_FLAG(death_test_style) = "threadsafe";
   const Folder folder;
@@ -177,7 +176,7 @@ TEST(TruncatedModelTest, ALiveCutIsExit74NamingTheFile) {
       testing::ExitedWithCode(kIoError), "model.safetensors.*became shorter");
 }
 
-// A line of more than 64 MiB is an error row, and is not kept to say so.
+// A line of more than 64 MiB becomes an error row, and is not kept in memory for that.
 TEST(LongLineTest, ALineOverTheCapIsAnErrorRowInFlatMemory) {
   MarkSlow("a line of hundreds of megabytes");
   const Folder folder;
@@ -195,7 +194,8 @@ TEST(LongLineTest, ALineOverTheCapIsAnErrorRowInFlatMemory) {
   EXPECT_EQ(outcome.exit_code, 1) << outcome.err;
   EXPECT_EQ(std::count(outcome.out.begin(), outcome.out.end(), '\n'), 3) << outcome.out;
   EXPECT_NE(outcome.out.find("\"line\": 2"), std::string::npos) << outcome.out;
-  EXPECT_LT(outcome.peak_bytes, int64_t{200} << 20);  // the line up to its cap, twice as it grows
+  EXPECT_LT(outcome.peak_bytes,
+            int64_t{200} << 20);  // the line up to its limit, twice while the buffer grows
 }
 
 }  // namespace

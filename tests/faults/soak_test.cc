@@ -1,8 +1,8 @@
-// A runtime that is never quiet: requests of every kind at once, most of them waiting for room in a
-// pool of few pages, some aborted, timed out, refused, some of them turns of sessions. After each
-// round of them everything is as it was: each request has had one end, no page and no byte is lost.
+// A runtime under constant load: requests of every kind at once, most of them waiting for pages of
+// a small pool. Some are aborted, time out or are refused, and some are turns of sessions. After
+// each round every request has ended exactly once, and no page and no byte is lost.
 //
-// $MINISGL_SOAK is the number of requests for each kind of runtime, and has each round shown.
+// $MINISGL_SOAK sets the number of requests for each kind of runtime, and prints each round.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -32,12 +32,12 @@ namespace {
 constexpr int64_t kShortRequests = 1'600;
 constexpr int64_t kLongRequests = 100'000;
 constexpr int kRounds = 16;
-constexpr std::chrono::seconds kPatience(240);  // until a runtime counts as hung
+constexpr std::chrono::seconds kPatience(240);  // after which a runtime counts as hung
 constexpr size_t kAtOnce = 24;
 constexpr int32_t kMaxSeqLen = 64;
-constexpr TokenId kFirstTextId = 3, kTextIds = 100;  // beside control tokens, within the vocabulary
-constexpr int64_t kHeapNoise = 64 << 10;     // what the cache holds differs from round to round
-constexpr int64_t kResidentNoiseKib = 2048;  // of the C library's own keeping
+constexpr TokenId kFirstTextId = 3, kTextIds = 100;  // no control tokens, within the vocabulary
+constexpr int64_t kHeapNoise = 64 << 10;     // the contents of the cache differ from round to round
+constexpr int64_t kResidentNoiseKib = 2048;  // kept by the C library
 
 int64_t NumRequests() {
   const char* wanted = std::getenv("MINISGL_SOAK");
@@ -57,7 +57,7 @@ struct SoakCase {
   const char* name;
   const char* model;  // of tests/golden/models
   int32_t page_size;
-  int32_t num_pages;  // room for two or three requests
+  int32_t num_pages;  // for two or three requests
   int32_t max_drafts;
   StepPolicy step;
 };
@@ -91,12 +91,12 @@ std::unique_ptr<Runtime> StartRuntime(const std::string& model_dir, const Tokeni
                       tokenizer, options));
 }
 
-// Submits requests, each made of its number alone, and keeps account of how they end.
+// Submits requests, each a function of its number, and counts how they end.
 class Crowd {
  public:
   explicit Crowd(Runtime* runtime) : runtime_(runtime) {}
 
-  // So many more requests, to the end of the last.
+  // Submits so many more requests and waits for the end of the last.
   void Answer(int64_t count) {
     for (const int64_t last = next_ + count; next_ < last || !open_.empty();) {
       while (next_ < last && open_.size() < kAtOnce) Submit();
@@ -109,7 +109,7 @@ class Crowd {
   }
 
   const std::map<FinishReason, int64_t>& ends() const { return ends_; }
-  // Share of the pool that was in use, on average, while requests were waiting.
+  // Average share of the pool in use while requests were waiting.
   double share_used() const { return samples_ > 0 ? share_sum_ / samples_ : 0; }
 
  private:
@@ -126,7 +126,7 @@ class Crowd {
     return ids;
   }
 
-  // One of a few beginnings, so that prompts share pages and parts of pages.
+  // One of a few prefixes, so that prompts share pages and parts of pages.
   std::vector<TokenId> Stem(uint64_t number) const {
     constexpr std::array<uint64_t, 6> kLengths = {1, 7, 8, 9, 16, 24};
     std::mt19937_64 rng(number % kLengths.size());
@@ -138,7 +138,7 @@ class Crowd {
     *conversation = {};
   }
 
-  // A turn of one of four conversations, which ends where it becomes long.
+  // A turn of one of four conversations, each of which ends when it becomes long.
   void MakeTurn(std::mt19937_64* rng, Prompt* prompt) {
     Conversation& conversation = conversations_[(*rng)() % conversations_.size()];
     if (conversation.ids.size() > kMaxSeqLen / 2) Close(&conversation);
@@ -206,7 +206,7 @@ class Crowd {
   double share_sum_ = 0, samples_ = 0;
 };
 
-// Nothing waits, runs or holds a page: what is not free is in the cache, and nobody needs it.
+// Nothing waits, runs or holds a page: pages that are not free are in the cache, unreferenced.
 bool IsAtRest(const SchedulerStats& stats) {
   return stats.waiting == 0 && stats.running == 0 && stats.sessions == 0 &&
          stats.pages_locked == 0 && stats.pages_free + stats.pages_cached == stats.pages_total;
@@ -268,10 +268,10 @@ TEST_P(SoakTest, MemoryAndPagesStayAsTheyAre) {
   EXPECT_GT(stats.preemptions, 0);
   RecordProperty("preemptions", static_cast<int>(stats.preemptions));
   RecordProperty("percent_of_pool", static_cast<int>(crowd.share_used() * 100));
-  // The second half against the end of the first: what is filled once is filled by then.
+  // Compares the second half with the end of the first, by which one-time buffers are filled.
   const auto half = static_cast<ptrdiff_t>(heap.size() / 2);
   EXPECT_LT(heap.back(), *std::max_element(heap.begin(), heap.begin() + half) + kHeapNoise);
-#if !defined(__SANITIZE_ADDRESS__)  // which keeps for a while what was given back
+#if !defined(__SANITIZE_ADDRESS__)  // it delays the reuse of freed memory
   EXPECT_LT(resident.back(),
             *std::max_element(resident.begin(), resident.begin() + half) + kResidentNoiseKib);
 #endif

@@ -1,5 +1,5 @@
-// What a hostile template takes: 16 MiB at most, counted byte by byte, parsing and rendering alike;
-// and what a rendering of long conversations may still take.
+// Memory of hostile templates: at most 16 MiB, counted byte by byte, for parsing and for rendering;
+// and memory for rendering long conversations.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -43,7 +43,7 @@ TEST(TemplateMemoryTest, HostileTemplatesTakeLittle) {
   RecordProperty("most_kib", static_cast<int>(most >> 10));
 }
 
-// The bounds grow with the conversation: what is rendered of a long one is as long.
+// The bounds grow with the conversation, because its rendering is as long.
 TEST(TemplateMemoryTest, LongConversationsAreRendered) {
   const auto chat = ChatTemplate::Parse(
       "{% for m in messages %}<|{{ m.role }}|>{{ m.content | trim }}{{ m | tojson }}{% endfor %}",
@@ -56,7 +56,7 @@ TEST(TemplateMemoryTest, LongConversationsAreRendered) {
     for (const TextPiece& piece : *pieces) bytes += piece.text.size();
     EXPECT_GT(bytes, 2 * size);
   }
-  // Each byte as an escape of six.
+  // Each byte as an escape of six bytes.
   const auto escaped = (*chat)->Render(InputOf(std::string(size_t{1} << 20, '\x01')));
   EXPECT_TRUE(escaped.ok()) << escaped.status().message();
 }

@@ -1,5 +1,5 @@
-// Values whose copies and texts run out of memory at any point: what was there stays whole, what
-// was begun is gone.
+// Copies and texts of values that run out of memory at any point: existing values stay whole, and
+// unfinished ones are freed.
 #include <gtest/gtest.h>
 
 #include <new>
@@ -10,8 +10,8 @@
 namespace minisgl::faults {
 namespace {
 
-// Calls `work` with its first, second, ... allocation failing, until it gets through. How often it
-// failed.
+// Calls `work` with its first, second, ... allocation failing, until it succeeds. Returns how often
+// it failed.
 template <typename Work>
 int64_t FailAtEach(const Work& work) {
   for (int64_t number = 1;; ++number) {

@@ -12,12 +12,12 @@ import torch
 class Variant:
     name: str
     config: dict
-    old_spelling: bool = True  # of the file that is kept as config.json
+    old_spelling: bool = True  # of the file that is stored as config.json
     without: list = field(default_factory=list)
     names: list = field(default_factory=list)  # tensors that the hub's files of the family have, as patterns
     dtype: torch.dtype = torch.float32
     tied: bool = False
-    embedding: float = 1.0  # standard deviation; less where the head is tied, or every answer would echo the prompt
+    embedding: float = 1.0  # standard deviation; less if the head is tied, or every answer would echo the prompt
     norms_add_one: bool = False
     experts_in_first: bool = False
     long_rotary: bool = False

@@ -38,14 +38,14 @@ PROMPT_LENGTHS = (2, 19, 90)
 GREEDY_LENGTHS = (1, 5, 40)
 # What taking an option away must change, as a share of the largest logit: a hundred times the tests' tolerance.
 EFFECT_MIN = 1e-2
-# Above what float32 moves a logit, as a share of the largest: two answers, or two experts, that close are no test.
+# As a share of the largest logit, more than float32 changes one: closer answers, or experts, would test nothing.
 MARGIN_MIN = 1e-4
 FLOAT32_MAX = 2e-5  # a plain float32 run stays this close, or the model is too chaotic for a test
 SEEDS_MAX = 200
 
 
 class Widen(TorchFunctionMode):
-    """float64 wherever float32 is asked for. `strict` once the model is loaded: nothing may be float32 any more."""
+    """float64 wherever float32 is requested. `strict` after the model is loaded: then nothing may be float32."""
 
     strict = False
 
@@ -231,7 +231,7 @@ def write_logits(variant, folder, rng, prompts, logits):
 
 
 def greedy_answer(model, ids):
-    """Nothing where two answers or two experts are too close."""
+    """None if two answers or two experts are too close."""
     answer = []
     margins = Margins(model)
     while len(answer) < GREEDY_TOKENS:
@@ -251,7 +251,7 @@ def write_greedy(variant, folder, model):
             rng = np.random.default_rng(seed_of(variant.name) + 1000 * length + attempt)
             ids = rng.integers(3, model.config.vocab_size, size=length).tolist()
             answer = greedy_answer(model, ids)
-            # A model that says one thing over and over would hide what it gets wrong.
+            # A model that repeats one token would hide errors.
             if answer is not None and len(set(answer)) >= variant.distinct_min:
                 break
         else:

@@ -62,9 +62,9 @@ SHARDS = {"f16_sharded": 3}
 PROMPT_LENGTHS = {"separate_head": [1, 7, 65], "odd_heads": [3, 33, 100],
                   "f16_sharded": [2, 17, 130], "qwen2": [2, 19, 90], "qwen3": [2, 19, 90]}
 GREEDY = ["qwen2", "qwen3"]  # of the made-up models
-# Above what float32 moves a logit, as a share of the largest: two answers that close are no test.
+# As a share of the largest logit, more than float32 changes one: closer answers would test nothing.
 GREEDY_MARGIN_MIN = 1e-4
-# A trained model is asked what it knows: at random ids it is chaotic, and float32 rounding alone reaches the tolerance.
+# A trained model gets prompts it knows: at random ids it is chaotic, and float32 alone reaches the tolerance.
 TOWNS = ["Olga lives in Manila.", "Otto lives in Hanoi.", "Petra lives in Tehran.", "Nora lives in Bogota.",
          "Clara lives in Baghdad.", "Ezra lives in Nairobi.", "Walter lives in London.", "Dora lives in Ankara.",
          "Bella lives in Accra.", "Viola lives in Athens.", "Mona lives in Tehran.", "Greta lives in Bern.",
@@ -252,7 +252,7 @@ def write_greedy(prompts_dir):
 
 @torch.no_grad()
 def write_made_up_greedy(name):
-    """What float64 greedy decoding answers to random prompts; end tokens count as any other."""
+    """The answers of float64 greedy decoding to random prompts; end tokens count like any other."""
     folder = HERE / "models" / name
     model = load(folder, torch.float64)
     rng = np.random.default_rng(sum(name.encode()) + 1)

@@ -1,6 +1,6 @@
-// Five faults that a simulation found in the scheduler this program follows, each as a case that
-// shows it. All run over an engine that remembers which prefix wrote each slot, with every
-// invariant checked after every step.
+// Five faults that a simulation found in the scheduler whose design this program follows, one case
+// each. The engine remembers which prefix wrote each slot, and every invariant is checked after
+// every step.
 #include <gtest/gtest.h>
 
 #include "sim/sim_driver.h"
@@ -52,8 +52,8 @@ void ExpectRight(SimDriver& driver, const Request& request) {
             RightAnswer(request.prompt, request.max_tokens, true, kVocab, kEndRate));
 }
 
-// Two requests computed the same pages; the cache kept one copy and freed the other, but the second
-// request's page table went on naming the freed pages, which a third request then overwrote.
+// Two requests computed the same pages. The cache kept one copy and freed the other, but the second
+// request's page table still named the freed pages, which a third request then overwrote.
 TEST(SchedulerFaultsTest, ARequestNeverMapsPagesThatWereFreedAsDuplicates) {
   for (int32_t page_size : {1, 4, 16}) {
     for (int depth : {0, 1}) {
@@ -76,9 +76,9 @@ TEST(SchedulerFaultsTest, ARequestNeverMapsPagesThatWereFreedAsDuplicates) {
   }
 }
 
-// An abort freed pages at once while a launched step still wrote to them, and the step's result
-// then freed or cached the same request again.
-TEST(SchedulerFaultsTest, AbortAfterLaunchReleasesOnceAndBehindTheFence) {
+// An abort freed pages at once while a launched step still wrote to them. The step's result then
+// freed or cached the same request again.
+TEST(SchedulerFaultsTest, AbortAfterLaunchReleasesOnceAndAfterTheFence) {
   for (int32_t page_size : {1, 4, 16}) {
     for (int stage = 0; stage < 30; ++stage) {
       SimDriver driver(Limits(page_size, 400 / page_size), Options(), 1, kEndRate);
@@ -91,7 +91,7 @@ TEST(SchedulerFaultsTest, AbortAfterLaunchReleasesOnceAndBehindTheFence) {
       for (int step = 0; step < stage; ++step) driver.Step();
       driver.scheduler().Abort(1);  // with a step in flight from stage 1 on
       const Request newcomer = MakeRequest(9, Count(40, 30), 20);
-      driver.Submit(newcomer);  // takes the pages that come free
+      driver.Submit(newcomer);  // takes the pages that become free
       others.push_back(newcomer);
       ASSERT_TRUE(driver.RunToEnd());
       for (const Request& request : others) ExpectRight(driver, request);
@@ -102,14 +102,14 @@ TEST(SchedulerFaultsTest, AbortAfterLaunchReleasesOnceAndBehindTheFence) {
   }
 }
 
-// Admission reserved tokens, allocation took whole pages: a pool of few large pages ran out in the
-// middle of answers.
+// Admission reserved tokens, but allocation took whole pages: a pool of few large pages ran out in
+// the middle of answers.
 TEST(SchedulerFaultsTest, ReservationCountsWholePages) {
   for (int depth : {0, 1}) {
     SimDriver driver(Limits(16, 4), Options(), depth, kEndRate);
     std::vector<Request> requests;
     for (RequestId id = 1; id <= 30; ++id) {
-      // Between 1 and 4 pages each, mostly with a page barely begun.
+      // 1 to 4 pages each, most with a last page of few tokens.
       requests.push_back(MakeRequest(id, Count(static_cast<TokenId>(id), 1 + id % 40),
                                      1 + static_cast<int64_t>(id % 18)));
       driver.Submit(requests.back());
@@ -119,8 +119,7 @@ TEST(SchedulerFaultsTest, ReservationCountsWholePages) {
   }
 }
 
-// A prompt too long for the model was dropped with a line in a log, and whoever asked waited for
-// ever.
+// A prompt too long for the model was dropped with a line in a log, and its caller waited forever.
 TEST(SchedulerFaultsTest, APromptThatCannotFitIsAnswered) {
   SimDriver driver(Limits(16, 4), Options(), 1, kEndRate);
   driver.Submit(MakeRequest(1, Count(1, 300), 4));
@@ -135,8 +134,8 @@ TEST(SchedulerFaultsTest, APromptThatCannotFitIsAnswered) {
   ExpectRight(driver, fits);
 }
 
-// With overlap, the end of an answer that ran into max_tokens was announced one token early,
-// because the question whether it can go on was asked after the next step had been launched.
+// With overlap, an answer that reached max_tokens was reported as finished one token early, because
+// the check ran after the next step had been launched.
 TEST(SchedulerFaultsTest, TheEndComesWithTheLastTokenAndNotBefore) {
   for (int depth : {0, 1}) {
     for (int64_t max_tokens : {1, 2, 3, 7}) {
