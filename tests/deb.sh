@@ -21,12 +21,22 @@ fail() {
     exit 1
 }
 
+# Prints what is built and installed, as ninja names it: the tests of the folder are neither.
+installed_targets() {
+    meson introspect "$build" --targets | python3 -c '
+import json, os, sys
+for target in json.load(sys.stdin):
+    if target["installed"]:
+        print(*(os.path.relpath(name, sys.argv[1]) for name in target["filename"]))' "$(realpath "$build")"
+}
+
 # Installs into $stage/tree, with the prefix /usr whatever the build folder's is.
 install_files() {
     [ -f "$build/build.ninja" ] || meson setup "$build" --buildtype=release -Dtests=disabled -Dunity=on -Dunity_size=20 >"$stage/log" 2>&1 ||
         fail "$stage/log" "The build could not be configured."
-    { ninja -C "$build" src/cli/minisgl && meson install -C "$build" --no-rebuild --destdir "$stage/installed" --strip; } >"$stage/log" 2>&1 ||
-        fail "$stage/log" "The program was not built."
+    # shellcheck disable=SC2046
+    { ninja -C "$build" $(installed_targets) && meson install -C "$build" --no-rebuild --destdir "$stage/installed" --strip; } \
+        >"$stage/log" 2>&1 || fail "$stage/log" "The program was not built."
     prefix=$(cd "$stage/installed" && find . -path '*/bin/minisgl' | sed 's,/bin/minisgl$,,')
     mkdir -p "$stage/tree/DEBIAN" && mv "$stage/installed/$prefix" "$stage/tree/usr" || exit 1
     documents=$stage/tree/usr/share/doc/minisgl
