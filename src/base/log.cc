@@ -33,7 +33,7 @@ void SetProgressSink(ProgressSink sink) {
   Progress() = std::move(sink);
 }
 
-void SayProgress(std::string_view what, int64_t done, int64_t total) {
+void ReportProgress(std::string_view what, int64_t done, int64_t total) {
   std::lock_guard lock(g_mutex);
   if (Progress()) Progress()(what, done, total);
 }

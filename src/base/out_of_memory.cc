@@ -25,7 +25,7 @@ void OnTerminate() {
 
 }  // namespace
 
-void SayOutOfMemory() noexcept {
+void PrintOutOfMemory() noexcept {
   constexpr std::string_view kLine =
       "minisgl: out of memory; lower --memory-ratio, --max-seq-len or --max-running-requests\n";
   const ssize_t ignored = write(STDERR_FILENO, kLine.data(), kLine.size());
@@ -33,7 +33,7 @@ void SayOutOfMemory() noexcept {
 }
 
 void ExitOutOfMemory() noexcept {
-  SayOutOfMemory();
+  PrintOutOfMemory();
   _exit(ExitCode(StatusCode::kOutOfMemory));
 }
 

@@ -95,7 +95,7 @@ int ProgramMain(int argc, char** argv) {
   try {
     return Main(argc, argv);
   } catch (const std::bad_alloc&) {
-    SayOutOfMemory();
+    PrintOutOfMemory();
     return ExitCode(StatusCode::kOutOfMemory);
   } catch (const std::exception& error) {
     return term::Fail(

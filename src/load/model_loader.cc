@@ -268,7 +268,7 @@ std::optional<PackSource> MakePackSource(const ModelConfig& config, const Checkp
       config.rotary_interleaved, ropes, HashWeights(checkpoint, *folder, NumThreads(options)));
   std::vector<std::pair<std::string, FileStamp>> stamps;
   for (const MappedFile* file : files) stamps.emplace_back(file->path(), file->stamp());
-  source.is_public = EverybodyMayRead(checkpoint);
+  source.is_public = IsWorldReadable(checkpoint);
   source.holds = [stamps = std::move(stamps)] {
     return std::all_of(stamps.begin(), stamps.end(),
                        [](const auto& file) { return StampOf(file.first) == file.second; });

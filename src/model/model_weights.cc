@@ -220,14 +220,14 @@ Status LoadFeedForward(const ModelConfig& config, const Packer& packer, LayerWei
 class LoadingProgress {
  public:
   explicit LoadingProgress(int32_t num_layers) : total_(int64_t{num_layers} + 1) {
-    SayProgress(kWhat, 0, total_);
+    ReportProgress(kWhat, 0, total_);
   }
-  ~LoadingProgress() { SayProgress(kWhat, total_, total_); }
+  ~LoadingProgress() { ReportProgress(kWhat, total_, total_); }
   LoadingProgress(const LoadingProgress&) = delete;
   LoadingProgress& operator=(const LoadingProgress&) = delete;
 
   void Advance() {
-    if (++done_ < total_) SayProgress(kWhat, done_, total_);
+    if (++done_ < total_) ReportProgress(kWhat, done_, total_);
   }
 
  private:

@@ -19,8 +19,8 @@ struct Verbosity {
   bool verbose = false;
 };
 
-// Routes base/log.h here: Log() prints, SayProgress() draws a bar on a terminal. Call after options
-// are parsed.
+// Routes base/log.h here: Log() prints, ReportProgress() draws a bar on a terminal. Call after
+// options are parsed.
 void InstallNotes(Verbosity verbosity);
 
 // Prints `line` and a line break; on a terminal through a TerminalFilter.

@@ -98,7 +98,7 @@ class Progress {
 // total.
 std::string ProgressBar(std::string_view what, int64_t done, int64_t total, int columns);
 
-// Shows the progress that base/log.h's SayProgress reports as a bar on the terminal, if it takes
+// Shows the progress that base/log.h's ReportProgress reports as a bar on the terminal, if it takes
 // longer than a moment.
 void InstallProgressBar();
 

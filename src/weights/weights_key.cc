@@ -129,7 +129,7 @@ std::string HashWeights(const Checkpoint& checkpoint, const TrustedFolder& folde
   Log(LogLevel::kVerbose,
       fmt::format("--pack-cache: {} bytes of weights hashed", checkpoint.total_bytes()));
   if (!stamps) return hash;
-  const mode_t mode = EverybodyMayRead(checkpoint) ? kPublicMode : kPrivateMode;
+  const mode_t mode = IsWorldReadable(checkpoint) ? kPublicMode : kPrivateMode;
   const Status kept = folder.ReplaceFile(name, mode, [&](int fd) {
     return WriteAll(fd, Remembered(*stamps, hash))
                ? Status()
@@ -142,7 +142,7 @@ std::string HashWeights(const Checkpoint& checkpoint, const TrustedFolder& folde
   return hash;
 }
 
-bool EverybodyMayRead(const Checkpoint& checkpoint) {
+bool IsWorldReadable(const Checkpoint& checkpoint) {
   const Files files = checkpoint.Files();
   return std::all_of(files.begin(), files.end(),
                      [](const MappedFile* file) { return (file->stamp().mode & S_IROTH) != 0; });

@@ -1,5 +1,5 @@
-// Checks of what must hold in a program without bugs. A failed check prints one line with its place
-// to stderr and aborts; nothing a user or a file does may reach one.
+// Checks of conditions that only a bug in the program can break. A failed check prints one line
+// with its place to stderr and aborts. No input of a user or a file may make one fail.
 #pragma once
 
 #include <fmt/core.h>
@@ -8,7 +8,7 @@
 
 namespace minisgl {
 
-// What a failed check does instead of aborting: it must not return (a test's handler throws). Null:
+// Called by a failed check instead of aborting; must not return (a test's handler throws). Null:
 // abort. Set it before any thread starts.
 using CheckHandler = void (*)(const std::string& message);
 void SetCheckHandler(CheckHandler handler);
@@ -31,7 +31,7 @@ inline constexpr bool kDebugBuild = true;
       ::minisgl::CheckFailed(__FILE__, __LINE__, #condition, ::fmt::format(__VA_ARGS__)); \
   } while (false)
 
-// As MINISGL_CHECK, in debug builds only; for checks that cost time on a hot path.
+// MINISGL_CHECK in debug builds only, for checks that cost time on a hot path.
 #define MINISGL_DCHECK(condition, ...)                                           \
   do {                                                                           \
     if constexpr (::minisgl::kDebugBuild) MINISGL_CHECK(condition, __VA_ARGS__); \

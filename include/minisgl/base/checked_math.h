@@ -1,4 +1,4 @@
-// Arithmetic on sizes that come from files: every sum and product is checked, none wraps.
+// Arithmetic on sizes that come from files. Functions return nullopt if the result exceeds 64 bits.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ inline std::optional<uint64_t> CheckedMul(uint64_t a, uint64_t b) {
   return product;
 }
 
-// The product of all of `factors` (1 for none).
+// The product of `factors`; 1 for an empty list.
 inline std::optional<uint64_t> CheckedProduct(std::span<const uint64_t> factors) {
   std::optional<uint64_t> product = 1;
   for (uint64_t factor : factors) {
@@ -29,13 +29,13 @@ inline std::optional<uint64_t> CheckedProduct(std::span<const uint64_t> factors)
   return product;
 }
 
-// The least multiple of `alignment` (not 0) that is at least `value`.
+// `value` rounded up to a multiple of `alignment`. REQUIRES alignment > 0.
 inline std::optional<uint64_t> CheckedAlign(uint64_t value, uint64_t alignment) {
   const uint64_t remainder = value % alignment;
   return remainder == 0 ? std::optional<uint64_t>(value) : CheckedAdd(value, alignment - remainder);
 }
 
-// ceil(a / b) for a >= 0, b > 0.
+// ceil(a / b). REQUIRES a >= 0 and b > 0.
 template <typename Int>
 constexpr Int CeilDiv(Int a, Int b) {
   return a / b + (a % b != 0 ? 1 : 0);

@@ -1,4 +1,4 @@
-// How far a misspelt name is from one that was meant: what "did you mean" compares.
+// Edit distance between names, for "did you mean" suggestions.
 #pragma once
 
 #include <cstddef>
@@ -6,8 +6,9 @@
 
 namespace minisgl {
 
-// Letters to put in, take out, change or exchange with their neighbour to make `a` of `b`. Time and
-// memory grow with the product of both lengths: callers bound them.
+// The number of insertions, deletions, substitutions and swaps of neighbouring bytes that turn `a`
+// into `b` (optimal string alignment). Time and memory are proportional to the product of both
+// lengths; callers bound them.
 size_t EditDistance(std::string_view a, std::string_view b);
 
 }  // namespace minisgl

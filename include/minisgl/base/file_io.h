@@ -1,8 +1,7 @@
-// Writing, the same way wherever the program writes: all of a text to a descriptor, or a file that
-// is replaced as a whole.
+// Writing to descriptors, and replacing files atomically.
 //
-// A write that a signal interrupts goes on, and one to a full pipe that would not wait is waited
-// for. The functions are thread-safe (no state); an object is used by one thread.
+// A write continues after a signal, and waits if a non-blocking descriptor is full. The functions
+// are thread-safe (no state); an object is used by one thread.
 #pragma once
 
 #include <sys/types.h>
@@ -15,59 +14,59 @@
 
 namespace minisgl {
 
-// Writes all of `text`; false where that fails, with errno. `*written` (may be null): the bytes
-// that were.
+// Writes all of `text`. Returns false on failure, with errno set. `*written` (may be null) becomes
+// the number of bytes written.
 bool WriteAll(int fd, std::string_view text, size_t* written = nullptr);
 
-// Waits until what was written to `fd` is on its disk; true where its file system has no such
-// thing.
+// Waits until data written to `fd` is on disk. Also true if the file system cannot sync.
 bool SyncFile(int fd);
 
-// The path that `path` names in the end, also where nothing is there yet. Links that this user or
-// root made are followed; one of another user is kCannotCreate: in a folder that all may write to,
-// it would choose which of this user's files is written over.
+// Resolves symbolic links in `path`, whose target need not exist. Follows links owned by this user
+// or root. A link of another user is kCannotCreate: in a folder that everyone may write to, it
+// would choose which of this user's files is overwritten.
 Result<std::string> FollowOwnLinks(const std::string& path);
 
 struct OpenedFile {
   int fd = -1;
   bool is_new = false;
-  bool has_name = true;  // it is not what another name, as /dev/stdout, finds open
+  bool has_name = true;  // false: `path` refers to an already open file, such as /dev/stdout
 };
-// Opens `path` for writing, with FollowOwnLinks and `flags` beside; makes it with `mode` less the
-// umask where it is not there. kCannotCreate, also for a file that another user has put into a
-// folder that all may write to (sticky, as /tmp is).
+// Opens `path` for writing after FollowOwnLinks, with `flags` added. Creates a missing file with
+// `mode` & ~umask. kCannotCreate, also for another user's file in a sticky folder that everyone may
+// write to (such as /tmp).
 Result<OpenedFile> OpenToWrite(const std::string& path, int flags, mode_t mode);
 
-// Whether an Output writes the file `path`, of this process or another.
+// True if an Output of this or another process is writing to `path`.
 bool IsLocked(const std::string& path);
 
-// Whether both name one file, also where there is none yet.
+// True if both paths name the same file, which need not exist.
 bool IsSamePlace(const std::string& path, const std::string& other);
 
-// Waits until the folder of a file that was made or renamed has its name on the disk. kIoError.
+// Waits until the folder entry of a created or renamed file is on disk. kIoError.
 Status SyncNameOf(const std::string& path);
 
-// What a regular file is to hold, written piece by piece beside it: a reader finds the old file or
-// all of the new one, also after a power cut. A file keeps its permissions, owner and group (as far
-// as this user may give them), from the first byte; a new one gets `mode` less the umask.
+// Replaces a regular file atomically. The new contents are written piece by piece to a temporary
+// file in the same folder: a reader sees the old file or all of the new one, also after a power
+// cut. An existing file's permissions, owner and group are kept (as far as this user may set them)
+// from the first byte; a new file gets `mode` & ~umask.
 class FileReplacement {
  public:
   struct Options {
     mode_t mode = 0666;
-    // Nobody else replaces this file: what a killed program left of an earlier attempt is removed.
+    // No other writer replaces this file, so the leftover of a killed attempt is removed.
     bool sole_writer = false;
-    // A symbolic link stays, and the file that it names is replaced (FollowOwnLinks). Else a link
-    // is kCannotCreate.
+    // True: a symbolic link stays, and its target is replaced (FollowOwnLinks). False: a link is
+    // kCannotCreate.
     bool follows_links = true;
   };
   // kCannotCreate.
   static Result<std::unique_ptr<FileReplacement>> Begin(const std::string& path,
                                                         const Options& options);
-  // Takes away what a killed program left beside a file with a `sole_writer`.
+  // Removes the temporary file that a killed program left beside a file with a `sole_writer`.
   static void RemoveLeftover(const std::string& path);
-  // The name of that.
+  // The path of that temporary file.
   static std::string PartOf(const std::string& path);
-  // Unless it was committed the old file stays, and nothing beside it.
+  // Without a Commit, removes the temporary file; the old file stays.
   ~FileReplacement();
   FileReplacement(const FileReplacement&) = delete;
   FileReplacement& operator=(const FileReplacement&) = delete;
@@ -80,14 +79,15 @@ class FileReplacement {
   FileReplacement() = default;
   Status Flush();
 
-  std::string path_;    // as the caller named it
-  std::string target_;  // that without symbolic links
-  std::string part_;    // "": nothing to take away
+  std::string path_;    // as given by the caller
+  std::string target_;  // with symbolic links resolved
+  std::string part_;    // the temporary file; "": none to remove
   int fd_ = -1;
   std::string buffer_;
 };
 
-// Puts `text` into the regular file `path` as a FileReplacement. kCannotCreate, kIoError.
+// Replaces the contents of the regular file `path` with `text`, by a FileReplacement.
+// kCannotCreate, kIoError.
 Status ReplaceFile(const std::string& path, std::string_view text, mode_t mode,
                    bool follows_links = true);
 

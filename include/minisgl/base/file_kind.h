@@ -1,5 +1,5 @@
-// What a file is by its first bytes, for the message about one that is not what it should be: what
-// interrupted downloads leave, archives, formats of other programs. Thread-safe (no state).
+// Recognises a file's kind by its first bytes, for error messages about unexpected files: leftovers
+// of interrupted downloads, archives, formats of other programs. Thread-safe (no state).
 #pragma once
 
 #include <optional>
@@ -15,12 +15,12 @@ struct FileKind {
   const char* advice;  // "run git lfs pull"
 };
 
-// Of a file that begins with `begin`; none where these bytes tell nothing, or there are none. Some
-// formats begin alike: ask once a file has failed to be what it should be.
+// The kind of a file that begins with `begin`; nullopt if it is unknown or `begin` is empty. Some
+// formats share their first bytes, so ask only after the expected format has failed to parse.
 std::optional<FileKind> KindOfFile(std::string_view begin);
 
-// `status` of reading the file with `bytes`, or, where that failed and the file is of another kind,
-// the error that says of which. `file` names it in messages.
+// Returns `status`, the result of parsing `bytes`; but if it is an error and the file is of a known
+// other kind, an error that names that kind. `file` is its name in messages.
 Status OrFileKind(Status status, std::string_view bytes, const std::string& file);
 
 }  // namespace minisgl

@@ -1,7 +1,7 @@
-// What a folder holds.
+// Listing folders.
 //
-// In place of std::filesystem::directory_iterator, whose increment takes memory and is noexcept:
-// where there is none it ends the program, with no word of why. Thread-safe (no state).
+// Replaces std::filesystem::directory_iterator, whose noexcept increment allocates: out of memory,
+// it terminates the program without a message. Thread-safe (no state).
 #pragma once
 
 #include <string>
@@ -11,14 +11,13 @@
 
 namespace minisgl {
 
-// Whether `path` is there, a symbolic link that leads nowhere included: opening it says so.
+// True if `path` exists. A dangling symbolic link counts: opening it gives the error.
 bool IsListed(const std::string& path);
 
-// kNoInput where `path` is a symbolic link that leads nowhere, as a download or a copy that is not
-// whole leaves them.
+// kNoInput if `path` is a dangling symbolic link, which an incomplete download or copy leaves.
 Status CheckLink(const std::string& path);
 
-// Names in `folder` without "." and "..", sorted; none where it cannot be read. Throws
+// Names in `folder` without "." and "..", sorted; empty if it cannot be read. Throws
 // std::bad_alloc.
 std::vector<std::string> NamesIn(const std::string& folder);
 

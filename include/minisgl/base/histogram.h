@@ -1,5 +1,5 @@
-// How values are spread: counts in buckets that grow by the same factor, so that memory stays the
-// same however many values come, and a percentile is right to 1.1 %.
+// Distribution of values in constant memory: counts in buckets whose bounds grow by a constant
+// factor. Percentiles are accurate to 1.1 %.
 #pragma once
 
 #include <cstdint>
@@ -12,16 +12,16 @@ class Histogram {
   void Add(double value);
   void Add(const Histogram& other);
 
-  // What was added after this was `earlier`, which it REQUIRES to have been. Its max() is right to
-  // 2.2 %.
+  // The values added since `earlier`, a copy of this histogram's past state (REQUIRES). max() of
+  // the result is accurate to 2.2 %.
   Histogram Since(const Histogram& earlier) const;
 
   int64_t count() const { return count_; }
   double sum() const { return sum_; }
   double max() const { return max_; }
   double mean() const { return count_ > 0 ? sum_ / static_cast<double>(count_) : 0; }
-  // The value that `percent` of all are not above, in (0, 100]; 0 where there is none. At most
-  // max().
+  // The value that `percent` percent of all values do not exceed; 0 for an empty histogram. At most
+  // max(). REQUIRES percent in (0, 100].
   double Percentile(double percent) const;
 
  private:

@@ -1,4 +1,4 @@
-// Marks functions that kernels call too.
+// Marks functions that run on the host and in CUDA kernels.
 #pragma once
 
 #ifdef __CUDACC__

@@ -1,4 +1,4 @@
-// The integers that the rooms speak to each other in.
+// Integer ids shared by all rooms.
 #pragma once
 
 #include <cstdint>

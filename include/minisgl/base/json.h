@@ -1,7 +1,8 @@
-// JSON values and text. Parsing is bounded (depth, bytes, duplicate keys refused) and never throws;
-// writing never fails: ill-formed UTF-8 becomes U+FFFD, NaN and infinities become null.
+// JSON values and text.
 //
 // A Json is a plain value, copied deeply. Objects keep the order in which keys were added.
+// Parsing has limits (depth, number of values, memory), rejects duplicate keys and never throws.
+// Writing never fails: ill-formed UTF-8 becomes U+FFFD; NaN and infinities become null.
 #pragma once
 
 #include <cstdint>
@@ -33,8 +34,8 @@ class Json {
   Json(std::string_view value) : value_(std::string(value)) {}  // NOLINT
   Json(Array value) : value_(std::move(value)) {}               // NOLINT
   Json(Object value) : value_(std::move(value)) {}              // NOLINT
-  // What Dump() writes as it stands. REQUIRES that `text` is JSON on one line. It has no type:
-  // every is_*() is false.
+  // A value that Dump() writes verbatim. Every is_*() is false. REQUIRES that `text` is JSON on one
+  // line.
   static Json Raw(std::string text) {
     Json json;
     json.value_ = RawText{std::move(text)};
@@ -46,8 +47,8 @@ class Json {
   bool is_int() const { return std::holds_alternative<int64_t>(value_); }
   bool is_double() const { return std::holds_alternative<double>(value_) || is_past_int(); }
   bool is_number() const { return is_int() || is_double(); }
-  // An integer from 0 to 2^64 - 1. One past INT64_MAX is a double to the functions above, but keeps
-  // its digits.
+  // An integer from 0 to 2^64 - 1. One above INT64_MAX is a double to the functions above, but
+  // keeps all its digits.
   bool is_uint() const { return (is_int() && as_int() >= 0) || is_past_int(); }
   bool is_string() const { return std::holds_alternative<std::string>(value_); }
   bool is_array() const { return std::holds_alternative<Array>(value_); }
@@ -70,37 +71,37 @@ class Json {
   const Object& as_object() const { return std::get<Object>(value_); }
   Object& as_object() { return std::get<Object>(value_); }
 
-  // The text of a Raw() value, else null.
+  // The text of a Raw() value; null for any other.
   const std::string* raw() const {
     const RawText* raw = std::get_if<RawText>(&value_);
     return raw == nullptr ? nullptr : &raw->text;
   }
 
-  // The member `key` of an object; null if this is no object or has no such member.
+  // The member `key` of an object; null if this is not an object or has no such member.
   const Json* Find(std::string_view key) const;
   Json* Find(std::string_view key);
   // Sets or replaces a member. REQUIRES is_object() or is_null() (which becomes an object).
   Json& Set(std::string key, Json value);
-  // Sets every member of `members`, whose keys are all different, in time in step with both (Set
-  // looks at every member that is there). REQUIRES as Set(); `members` is an object.
+  // Sets every member of the object `members`, in time linear in both objects (Set searches all
+  // existing members each time). REQUIRES the same as Set(), and distinct keys in `members`.
   Json& SetAll(Json members);
   // Appends to an array. REQUIRES is_array() or is_null() (which becomes an array).
   Json& Append(Json value);
 
-  // "null", "true or false", "an integer", "a number", "a string", "an array", "an object": for
-  // messages.
+  // For messages: "null", "true or false", "an integer", "a number", "a string", "an array",
+  // "an object".
   const char* TypeName() const;
 
-  // Text on one line; `indent` > 0 spreads it over lines, so many spaces a level.
-  // REQUIRES depth <= kJsonDepthMax (parsed values are).
+  // The JSON text: on one line, or over several with `indent` > 0 spaces a level.
+  // REQUIRES depth <= kJsonDepthMax (true of parsed values).
   std::string Dump(int indent = 0) const;
 
   bool operator==(const Json& other) const = default;
 
  private:
-  // Never held. libstdc++ takes a variant of numbers, strings and vectors alone for one that always
-  // holds a value, and after a copy that ran out of memory destroys what was never made; with a
-  // type it knows nothing about beside them it looks first.
+  // An alternative that is never held. libstdc++ treats a variant of only numbers, strings and
+  // vectors as never valueless, and destroys an unconstructed value after a copy that ran out of
+  // memory. With an alternative of another kind it checks first.
   struct NeverHeld {
     NeverHeld() = delete;
     NeverHeld(const NeverHeld&) noexcept {}
@@ -121,18 +122,18 @@ inline constexpr int kJsonDepthMax = 64;
 
 struct JsonLimits {
   int depth_max = kJsonDepthMax;
-  // Most values in the whole text (0: as many as its bytes allow).
+  // Upper bound on the number of values in the whole text (0: no limit).
   uint64_t values_max = 0;
-  // Upper bound on the memory of the values, without the characters of strings and keys (0: no
+  // Upper bound on the memory of the values, not counting the characters of strings and keys (0: no
   // limit). A value of two bytes of text takes sizeof(Json), a member several times that.
   uint64_t memory_max = 0;
 };
 
-// One JSON value with nothing but white space around it. The error says the byte, what was found,
-// and for a duplicate key its name.
+// Parses one JSON value, with only white space around it. kBadInput with the byte offset and what
+// was found there, or the name of a duplicate key.
 Result<Json> ParseJson(std::string_view text, const JsonLimits& limits = {});
 
-// `text` as a JSON string literal, quotes included.
+// Appends `text` as a JSON string literal, with its quotes.
 void AppendJsonString(std::string_view text, std::string* out);
 
 }  // namespace minisgl

@@ -1,8 +1,8 @@
-// Walks over JSON text without keeping any of it: for large texts from files that are not trusted,
-// of which little is wanted. Takes no memory, and time in step with the text.
+// Scans JSON text token by token without building values, for large untrusted texts of which only
+// a few members are needed. Allocates no memory; time is linear in the text.
 //
-// What it walks over is checked as ParseJson() checks it (base/json.h), but for two things that
-// take memory or a conversion: keys may come twice, and numbers may be larger than any double.
+// Checks the text as ParseJson() does (base/json.h), with two exceptions that would take memory or
+// a conversion: duplicate keys, and numbers outside the range of double, are accepted.
 #pragma once
 
 #include <cstddef>
@@ -21,32 +21,32 @@ class JsonScanner {
     kBool,
     kNumber,
     kString,
-    kKey,  // of the member whose value comes next
+    kKey,  // of the member whose value follows
     kBeginObject,
     kEndObject,
     kBeginArray,
     kEndArray,
-    kEnd,  // the text is at its end, as it should be
+    kEnd,  // the text ends after one complete value
   };
 
-  // `text` outlives the scanner. REQUIRES that it is valid UTF-8, and depth_max <= kJsonDepthMax.
+  // `text` must outlive the scanner. REQUIRES valid UTF-8, and depth_max <= kJsonDepthMax.
   JsonScanner(std::string_view text, int depth_max);
 
-  // Goes to the next token; after kEnd to kEnd again. False at the first thing that is not JSON, or
-  // is nested too deep, and from then on: status() says what.
+  // Advances to the next token; after kEnd, stays there. Returns false at a syntax error or if
+  // nesting exceeds depth_max, and in every later call: status() is the error.
   bool Next();
   const Status& status() const { return status_; }
 
-  // The token that Next() went to.
+  // The current token.
   Token token() const { return token_; }
-  // Its bytes in the text: of a string or key with its quotes and as it is written.
+  // Its bytes in the text. A string or key is with its quotes, and escapes are not decoded.
   std::string_view raw() const { return text_.substr(begin_, end_ - begin_); }
   size_t begin() const { return begin_; }
-  // How many objects and arrays are open.
+  // The number of open objects and arrays.
   int depth() const { return depth_; }
 
-  // Goes past the value that comes next, whatever it is, and sets `raw` to its bytes. As Next().
-  // REQUIRES that a value may come next: behind kKey, or within an array.
+  // Skips the next value, of any kind, and sets `raw` to its bytes. Returns false as Next() does.
+  // REQUIRES that a value may come next: after kKey, or within an array.
   bool SkipValue(std::string_view* raw);
 
  private:
@@ -62,25 +62,25 @@ class JsonScanner {
   bool TakeNumber();
   bool TakeKey();
   void SkipSpace();
-  // The byte at `at`; a NUL, which no JSON has outside of a string, behind the end.
+  // The byte at `at`; past the end a NUL, which JSON does not allow outside of strings.
   char At(size_t at) const { return at < text_.size() ? text_[at] : '\0'; }
   bool InObject() const { return (objects_ >> (depth_ - 1) & 1) != 0; }
 
   std::string_view text_;
   int depth_max_;
   size_t begin_ = 0, end_ = 0;  // the token
-  size_t at_ = 0;               // what comes next
+  size_t at_ = 0;               // the first byte not scanned yet
   Token token_ = Token::kEnd;
   Expect expect_ = Expect::kValue;
   int depth_ = 0;
-  uint64_t objects_ = 0;  // which of the open ones are objects: one bit each, the outermost lowest
+  uint64_t objects_ = 0;  // bit i is set if the open container at depth i + 1 is an object
   Status status_;
 };
 
-// What a string or key means whose raw() this is.
+// The characters of the string or key whose raw() this is.
 std::string UnquoteJson(std::string_view raw);
 
-// The kind of the value that begins with `raw`, in the words of Json::TypeName().
+// The type of the value that begins with `raw`, in the words of Json::TypeName().
 const char* JsonTypeName(std::string_view raw);
 
 }  // namespace minisgl

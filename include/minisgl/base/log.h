@@ -1,5 +1,5 @@
-// Notes to the person at the terminal that no room may print itself: collected here, shown by
-// src/cli. Thread-safe. Without a sink, notes are dropped.
+// Log lines and progress of all rooms, passed to one sink each, which the program sets (src/term
+// prints them). Thread-safe. Without a sink they are dropped.
 #pragma once
 
 #include <cstdint>
@@ -12,16 +12,16 @@ namespace minisgl {
 enum class LogLevel { kVerbose, kInfo, kWarning };
 using LogSink = std::function<void(LogLevel, const std::string& line)>;
 
-// How far work that may take seconds has come ("loading weights", 3 of 28). `done` == `total`: it
-// is over, in whatever way.
+// Progress of work that may take seconds ("loading weights", 3 of 28). `done` == `total`: the work
+// has ended, also if it failed.
 using ProgressSink = std::function<void(std::string_view what, int64_t done, int64_t total)>;
 
-// The sink is called under a lock, one line a call without its line break; it must not log.
+// The sink is called under a lock, with one line without its line break. It must not call Log.
 void SetLogSink(LogSink sink);
 void Log(LogLevel level, const std::string& line);
 
-// As the above, under the same lock.
+// The same for progress, under the same lock.
 void SetProgressSink(ProgressSink sink);
-void SayProgress(std::string_view what, int64_t done, int64_t total);
+void ReportProgress(std::string_view what, int64_t done, int64_t total);
 
 }  // namespace minisgl

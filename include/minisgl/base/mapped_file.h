@@ -1,4 +1,4 @@
-// Files read whole: mapped read-only, or copied to memory.
+// Reading whole files: mapped read-only, or copied to memory.
 #pragma once
 
 #include <cstddef>
@@ -11,20 +11,21 @@
 
 namespace minisgl {
 
-// What changes whenever a file does, and with it: when its inode was changed last cannot be set.
+// Identity of a file's contents. It changes with every change of the file, because no user can set
+// the time of the last inode change.
 struct FileStamp {
   uint64_t device = 0, inode = 0, num_bytes = 0;
-  int64_t changed_ns = 0;        // the contents
-  int64_t inode_changed_ns = 0;  // contents, name or permissions
+  int64_t changed_ns = 0;        // last change of the contents; nanoseconds since 1970
+  int64_t inode_changed_ns = 0;  // last change of contents, name or permissions
   uint32_t mode = 0;
   bool operator==(const FileStamp&) const = default;
 };
-// Of the file that `path` names now; null where there is none.
+// The stamp of the file at `path`; nullopt if it does not exist.
 std::optional<FileStamp> StampOf(const std::string& path);
 
-// A regular file mapped read-only for as long as this lives. Move-only. Reading it is safe from any
-// thread. A file cut short while it is mapped raises SIGBUS where it is read;
-// InstallBusErrorHandler() makes that an exit with code 74 that names the file.
+// A regular file, mapped read-only for the life of this object. Move-only. Readable from any
+// thread. If the file is truncated while mapped, reading the lost part raises SIGBUS;
+// InstallBusErrorHandler() turns that into exit 74 with the name of the file.
 class MappedFile {
  public:
   static Result<MappedFile> Open(const std::string& path);
@@ -36,7 +37,7 @@ class MappedFile {
 
   std::span<const std::byte> bytes() const { return {data_, size_}; }
   const std::string& path() const { return path_; }
-  // As it was opened.
+  // Taken when the file was opened.
   const FileStamp& stamp() const { return stamp_; }
 
  private:
@@ -48,7 +49,7 @@ class MappedFile {
   FileStamp stamp_;
 };
 
-// The whole of a regular file; larger than `bytes_max` is an error that says so.
+// The contents of a regular file. An error if it is larger than `bytes_max`.
 Result<std::string> ReadFile(const std::string& path, uint64_t bytes_max);
 
 // Call once, before any thread starts.

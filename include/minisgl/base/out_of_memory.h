@@ -1,31 +1,32 @@
-// Memory that has run out where nothing can be unwound or told: the program says so in one line and
-// ends with its exit status, 75. None of this takes memory.
+// Ends the program when memory runs out in a place that cannot return an error: one line on
+// standard error and exit status 75. None of these functions allocates.
 #pragma once
 
 #include <new>
 
 namespace minisgl {
 
-// Writes the line to standard error.
-void SayOutOfMemory() noexcept;
+// Writes that line to standard error.
+void PrintOutOfMemory() noexcept;
 
-// Says it and ends the program at once. What was written to files by then is in them.
+// Writes the line and ends the program at once. Data already passed to the system for files is not
+// lost.
 [[noreturn]] void ExitOutOfMemory() noexcept;
 
-// From here on std::bad_alloc that nobody can catch (thrown in a destructor, or out of a thread)
-// ends the program by ExitOutOfMemory(); anything else that is not caught aborts it as before. Call
+// After this call, a std::bad_alloc that cannot be caught (thrown in a destructor, or out of a
+// thread) ends the program by ExitOutOfMemory(). Other uncaught exceptions abort it as before. Call
 // once.
 void InstallOutOfMemoryHandler();
 
-// While one lives, an allocation that fails in any thread ends the program by ExitOutOfMemory() in
-// place of throwing: around calls of a library that does not survive an exception of its own
-// allocations. Only the innermost may be destroyed.
-class ExitsWhereMemoryRunsOut {
+// During its lifetime, a failed allocation in any thread ends the program by ExitOutOfMemory()
+// instead of throwing. For calls of libraries that do not survive std::bad_alloc. Destroy in
+// reverse order of construction.
+class ExitOnOutOfMemory {
  public:
-  ExitsWhereMemoryRunsOut() : previous_(std::set_new_handler(&ExitOutOfMemory)) {}
-  ~ExitsWhereMemoryRunsOut() { std::set_new_handler(previous_); }
-  ExitsWhereMemoryRunsOut(const ExitsWhereMemoryRunsOut&) = delete;
-  ExitsWhereMemoryRunsOut& operator=(const ExitsWhereMemoryRunsOut&) = delete;
+  ExitOnOutOfMemory() : previous_(std::set_new_handler(&ExitOutOfMemory)) {}
+  ~ExitOnOutOfMemory() { std::set_new_handler(previous_); }
+  ExitOnOutOfMemory(const ExitOnOutOfMemory&) = delete;
+  ExitOnOutOfMemory& operator=(const ExitOnOutOfMemory&) = delete;
 
  private:
   const std::new_handler previous_;

@@ -1,9 +1,8 @@
-// Counter-based random numbers: number i of a stream is a function of (seed, i), so it does not
-// depend on when, where or beside what it is drawn (promise 1 of the design).
+// Counter-based random numbers: number i of a stream is a function of (seed, i) alone, independent
+// of when, where and in which batch it is drawn (promise 1 of src/README.md).
 //
 // Formula: Philox4x32-10 (Salmon et al., "Parallel Random Numbers: As Easy as 1, 2, 3", SC 2011),
-// key = seed, counter = (index, stream). Usable from any thread; holds no state. The same code runs
-// on a GPU.
+// key = seed, counter = (index, stream). Thread-safe (no state). The same code runs on a GPU.
 #pragma once
 
 #include <cstdint>
@@ -44,15 +43,15 @@ MINISGL_HOST_DEVICE inline double UniformDouble(uint64_t seed, uint64_t index,
   return static_cast<double>(word) * 0x1.0p-53;
 }
 
-// One well-mixed word of (seed, index): for deriving a row's seed from the run's.
+// A well-mixed word of (seed, index), to derive a row's seed from the run's seed.
 MINISGL_HOST_DEVICE inline uint64_t DeriveSeed(uint64_t seed, uint64_t index) {
   const RandomBits bits = PhiloxBits(seed, index, 0x6d696e697367ull);
   return uint64_t{bits.word[2]} << 32 | bits.word[3];
 }
 
-// The seed of answer number `answer`, from 0, to a prompt that has `seed`: the first answer takes
-// that seed itself. The others take a word of a stream of their own, so that they share no random
-// numbers with the answers of neighbouring seeds, nor with a seed from DeriveSeed.
+// The seed of answer number `answer` (from 0) to a prompt with `seed`. The first answer uses `seed`
+// itself. The others use words of a separate stream, so that they share no random numbers with
+// answers of neighbouring seeds or of a seed from DeriveSeed.
 MINISGL_HOST_DEVICE inline uint64_t AnswerSeed(uint64_t seed, uint64_t answer) {
   if (answer == 0) return seed;
   const RandomBits bits = PhiloxBits(seed, answer, 0x616e73776572ull);

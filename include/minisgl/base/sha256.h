@@ -1,4 +1,4 @@
-// SHA-256 (FIPS 180-4): for telling files and ids apart where a chance collision must not matter.
+// SHA-256 (FIPS 180-4), to identify files and ids without chance collisions.
 #pragma once
 
 #include <array>
@@ -12,14 +12,15 @@ class Sha256 {
  public:
   using Digest = std::array<uint8_t, 32>;
 
-  // The instructions for it where the processor has them, or plain code: the digests are the same.
+  // kFastest: the processor's SHA instructions if it has them. kPlain: portable code. Both give the
+  // same digests.
   enum class Path { kFastest, kPlain };
 
   explicit Sha256(Path path = Path::kFastest);
   void Add(std::string_view bytes);
-  // Of all that was added. Call once.
+  // The digest of all added bytes. Call once.
   Digest Finish();
-  // The same as 64 hexadecimal digits.
+  // Finish() as 64 hexadecimal digits.
   std::string FinishHex();
 
  private:

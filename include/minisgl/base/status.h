@@ -1,9 +1,11 @@
-// Errors as values: what went wrong, in one line a person can act on, and the exit code it means.
+// Errors as values: a one-line message that a user can act on, and a code with its exit status.
 //
-// Three tiers of error in this program: a user's or a file's mistake is a Status; a request's
-// failure is its terminal event (runtime/runtime.h); a bug in the program is a MINISGL_CHECK
-// (base/check.h). Messages follow `FILE:LINE: what is wrong (what was found); what to do` and hold
-// no control characters (quote untrusted text with Visible() of base/utf8.h).
+// The program has three kinds of errors:
+//   a mistake of the user or in a file: a Status;
+//   a failed request: its terminal event (runtime/runtime.h);
+//   a bug in the program: a MINISGL_CHECK (base/check.h).
+// Messages have the form `FILE:LINE: what is wrong (what was found); what to do`, without control
+// characters (quote untrusted text with Visible() of base/utf8.h).
 #pragma once
 
 #include <fmt/core.h>
@@ -28,7 +30,7 @@ enum class StatusCode {
   kOutOfMemory,   // does not fit; smaller settings may        -> exit 75
 };
 
-// The sysexits code that a command ends with for `code`.
+// The exit status (sysexits.h) of a command that fails with `code`.
 int ExitCode(StatusCode code);
 
 class [[nodiscard]] Status {
@@ -40,7 +42,7 @@ class [[nodiscard]] Status {
   StatusCode code() const { return code_; }
   const std::string& message() const { return message_; }
 
-  // The same error with `prefix` (a file name, a place) and ": " before its message.
+  // The same error with `prefix` (a file name, a place) and ": " put before its message.
   Status WithPrefix(const std::string& prefix) const {
     return ok() ? *this : Status(code_, prefix + ": " + message_);
   }
@@ -63,7 +65,7 @@ Status BadInput(fmt::format_string<Args...> format, Args&&... args) {
   return Status(StatusCode::kBadInput, fmt::format(format, std::forward<Args>(args)...));
 }
 
-// A T, or the Status that says why there is none. REQUIRES ok() before value().
+// A T, or the Status of the failure to make one. value() REQUIRES ok().
 template <typename T>
 class [[nodiscard]] Result {
  public:
@@ -107,8 +109,8 @@ class [[nodiscard]] Result {
     if (!minisgl_status_.ok()) return minisgl_status_; \
   } while (false)
 
-// `lhs` (a declaration or an lvalue) gets the value of the Result `expr`, or the caller returns its
-// Status.
+// Assigns the value of the Result `expr` to `lhs` (a declaration or an lvalue), or returns its
+// Status from the caller.
 #define MINISGL_ASSIGN_OR_RETURN(lhs, expr) \
   MINISGL_ASSIGN_OR_RETURN_INNER(MINISGL_CONCAT(minisgl_result_, __LINE__), lhs, expr)
 #define MINISGL_ASSIGN_OR_RETURN_INNER(result, lhs, expr) \

@@ -1,5 +1,5 @@
-// What this machine lets the process use: memory and cores, within cgroup limits (v1 and v2), the
-// limits of the process and CPU affinity.
+// Memory and cores that the process may use, within cgroup limits (v1 and v2), process limits and
+// CPU affinity.
 #pragma once
 
 #include <cstdint>
@@ -7,8 +7,8 @@
 
 namespace minisgl {
 
-// Bytes that can still be taken without swapping: MemAvailable, or less where a cgroup or a limit
-// of the process (address space, data) leaves less.
+// Bytes that can still be allocated without swapping: the least of MemAvailable and what cgroups
+// and process limits (address space, data) leave.
 uint64_t AvailableMemoryBytes();
 
 // One logical CPU of each physical core within the affinity mask.

@@ -1,11 +1,12 @@
-// A fixed set of threads that work through the chunks of one loop at a time, the caller among them.
+// A fixed set of threads, the caller included, that runs the chunks of one loop at a time.
 //
-// Chunks are handed out dynamically, so a thread that lost its core delays one chunk, not the loop.
-// Threads that the system left on one core part, and one whose core another process wants gives it
-// up between chunks (src/base/core_share.h); each may run on the same CPUs as before.
-// Workers spin briefly between loops and then sleep on a futex, so an idle program uses no CPU. One
-// loop at a time: ParallelFor is called from one thread (the engine's). The result of a loop must
-// not depend on which thread runs a chunk.
+// ParallelFor is called from one thread (the engine's). The result of a loop must not depend on
+// which thread runs a chunk.
+//
+// Chunks are assigned dynamically, so a thread that lost its core delays one chunk, not the loop.
+// Two threads that the system put on one core separate, and a thread gives up a core that another
+// process wants, between chunks (src/base/core_share.h); the affinity of threads does not change.
+// Workers spin briefly between loops and then sleep on a futex, so an idle program uses no CPU.
 #pragma once
 
 #include <cstdint>
@@ -16,10 +17,10 @@ namespace minisgl {
 
 class ThreadPool {
  public:
-  // `num_threads` >= 1 counts the caller: 1 makes no thread. Where the system gives fewer the pool
-  // goes on with those, and logs a warning: num_threads() says how many there are. `pin` keeps each
-  // but the caller on a core of its own, which leaves one for the caller; where that fails a
-  // warning says so.
+  // `num_threads` >= 1 counts the caller: 1 creates no thread. If the system refuses threads, the
+  // pool runs with those it got and logs a warning; num_threads() is the actual number. `pin` binds
+  // each thread except the caller to its own core and leaves one core for the caller; a failure is
+  // logged as a warning.
   explicit ThreadPool(int num_threads, bool pin = false);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
@@ -27,16 +28,16 @@ class ThreadPool {
 
   int num_threads() const;
 
-  // Calls body(chunk, thread) once for each chunk in [0, num_chunks), thread in [0, num_threads);
-  // returns when all are done. Body must not call ParallelFor.
+  // Calls body(chunk, thread) once for each chunk in [0, num_chunks), with thread in
+  // [0, num_threads), and returns after all have ended. `body` must not call ParallelFor.
   //
-  // Where a chunk throws, the first exception is thrown here once nothing runs any more; chunks
-  // that had not begun may be left out. The pool stays usable.
+  // If a chunk throws, the first exception is rethrown here after all running chunks have ended;
+  // chunks that had not begun may be skipped. The pool stays usable.
   void ParallelFor(int64_t num_chunks, const std::function<void(int64_t chunk, int thread)>& body);
 
-  // The same, but each thread has a range of neighbouring chunks and goes through it in order; one
-  // that is done takes the last chunks of another's. For work that reads memory in the order of its
-  // chunks and asks for it ahead.
+  // The same, but each thread runs a contiguous range of chunks in order; a thread that has
+  // finished takes the last chunks of another's range. For work that reads memory in chunk order
+  // and prefetches it.
   void ParallelForRanges(int64_t num_chunks,
                          const std::function<void(int64_t chunk, int thread)>& body);
 

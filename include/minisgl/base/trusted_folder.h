@@ -1,9 +1,9 @@
-// A folder of files that decide what the program computes, such as packed weights: no other user
-// may be able to change them.
+// A folder that no other user can change, for files that determine what the program computes, such
+// as packed weights.
 //
-// A folder or file is trusted if this user or root owns it and neither its group nor others may
-// write to it. The folder is opened once and its files are opened within it, none through a
-// symbolic link, so that what was checked is what is used. Thread-safe once open.
+// A folder or file is trusted if its owner is this user or root and neither its group nor others
+// may write to it. The folder is opened once and its files are opened relative to it, never through
+// a symbolic link, so that the checked files are the used ones. Thread-safe after Open.
 #pragma once
 
 #include <sys/types.h>
@@ -17,7 +17,7 @@
 
 namespace minisgl {
 
-// An open file, closed with this.
+// Owns a file descriptor.
 class FileHandle {
  public:
   explicit FileHandle(int fd = -1) : fd_(fd) {}
@@ -34,23 +34,23 @@ class FileHandle {
   int fd_;
 };
 
-// Reads `num_bytes` from `offset` on; false where the file has fewer, or cannot be read.
+// Reads `num_bytes` from `offset` on. False if the file is too short or cannot be read.
 bool ReadAt(int fd, void* data, size_t num_bytes, uint64_t offset);
 
 class TrustedFolder {
  public:
-  // Opens `path`, which is made (for this user alone) where it is missing. kIoError where it cannot
-  // be, kBadInput for one that is not trusted.
+  // Opens `path`; creates a missing folder, readable by this user only. kIoError if that fails,
+  // kBadInput for a folder that is not trusted.
   static Result<TrustedFolder> Open(const std::string& path);
 
-  // A regular file of the folder, to read. kNoInput where there is none, kBadInput for one that is
-  // not trusted, kIoError.
+  // Opens a regular file of the folder for reading. kNoInput if it does not exist, kBadInput if it
+  // is not trusted, kIoError.
   Result<FileHandle> OpenFile(const std::string& name) const;
 
-  // Puts what `write` writes into the file `name`, with `mode` less the umask: under a name of its
-  // own, then renamed, so that the file is there whole or not at all, also beside another process
-  // that writes it. What processes that died left of such attempts is removed. kIoError, or what
-  // `write` gives.
+  // Replaces the file `name` with what `write` writes, with permissions `mode` & ~umask. The data
+  // goes to a temporary file that is then renamed, so that readers see a complete file or none,
+  // also if another process writes the same file. Removes temporary files of dead processes.
+  // kIoError, or the error of `write`.
   Status ReplaceFile(const std::string& name, mode_t mode,
                      const std::function<Status(int fd)>& write) const;
 

@@ -1,4 +1,4 @@
-// UTF-8: validity, and showing untrusted bytes to a person.
+// UTF-8: validation, repair, and display of untrusted bytes.
 #pragma once
 
 #include <cstddef>
@@ -7,12 +7,11 @@
 
 namespace minisgl {
 
-// Length in bytes of the well-formed character (Unicode 15, table 3-7: no overlong forms, no
-// surrogates, nothing past U+10FFFF) that `text` begins with; 0 where it begins with none.
+// Length in bytes of the well-formed character at the beginning of `text`; 0 if it begins with
+// none. Well-formed: Unicode 15, table 3-7 (no overlong forms, no surrogates, at most U+10FFFF).
 size_t Utf8CharLength(std::string_view text);
 
-// True where `text` (not empty) could still become a well-formed character if more bytes followed:
-// a proper prefix of one.
+// True if `text` is a proper prefix, not empty, of a well-formed character.
 bool IsIncompleteUtf8(std::string_view text);
 
 bool IsValidUtf8(std::string_view text);
@@ -21,17 +20,17 @@ bool IsValidUtf8(std::string_view text);
 // ("substitution of maximal subparts").
 std::string ReplaceInvalidUtf8(std::string_view text);
 
-// Whether `character`, one well-formed character past ASCII, shows nothing itself and changes how
-// what stands around it is shown: C1 controls, controls of direction (bidi), separators of lines
-// and paragraphs, tags. No terminal is to see one.
+// True if `character`, one well-formed character outside of ASCII, is invisible and changes how the
+// text around it is displayed: C1 controls, bidirectional controls, line and paragraph separators,
+// tags. They must never be sent to a terminal.
 bool IsDisplayControl(std::string_view character);
 
-// For messages: control characters as \xNN or \n, \t, \r; ill-formed bytes as \xNN; display
-// controls as \xNN, \uNNNN or \UNNNNNNNN; cut to about `bytes_max` with "..." at a character
-// boundary.
+// `text` for messages: control characters become \xNN or \n, \t, \r; ill-formed bytes \xNN; display
+// controls \xNN, \uNNNN or \UNNNNNNNN. Truncated to about `bytes_max` bytes at a character
+// boundary, followed by "...".
 std::string Visible(std::string_view text, size_t bytes_max = 80);
 
-// Appends the UTF-8 form of `code_point` (<= 0x10FFFF).
+// Appends the UTF-8 encoding of `code_point`. REQUIRES code_point <= 0x10FFFF.
 void AppendUtf8(char32_t code_point, std::string* out);
 
 }  // namespace minisgl

@@ -1,5 +1,5 @@
-// Which pages a sliding window reaches. A query at position p sees the keys of positions p - window
-// + 1 ... p; pages hold page_size positions each.
+// Pages that a sliding window covers. A query at position p attends to the keys at positions
+// p - window + 1 ... p; each page holds page_size positions.
 #pragma once
 
 #include <algorithm>
@@ -13,15 +13,15 @@ struct WindowMath {
   int32_t page_size = 1;
   int32_t window = 1;  // >= 1
 
-  // The first page with a key that the query at position `length` sees, or any later one.
+  // The first page with a key that the query at position `length`, or a later one, attends to.
   int32_t FirstPage(int64_t length) const {
     return static_cast<int32_t>(std::max<int64_t>(length - window + 1, 0) / page_size);
   }
-  // How many whole pages before a page boundary hold keys that a query at the boundary sees: of a
-  // prefix of m pages the last min(m, this).
+  // The number of whole pages before a page boundary with keys that a query at the boundary attends
+  // to: the last min(m, PagesBefore()) pages of a prefix of m pages.
   int64_t PagesBefore() const { return CeilDiv<int64_t>(window - 1, page_size); }
-  // The most pages that the keys seen by `count` consecutive queries stand in, however they lie:
-  // window - 1 + count positions, the first of them the last of its page.
+  // Upper bound on the pages with keys that `count` consecutive queries attend to, for any
+  // alignment: window - 1 + count positions, of which the first is the last one of its page.
   int64_t PagesOf(int64_t count) const {
     return CeilDiv<int64_t>(window - 1 + count - 1, page_size) + 1;
   }

@@ -1,4 +1,4 @@
-// Element types, and exact conversions between them.
+// Element types, and conversions between them. Widening to f32 is exact.
 #pragma once
 
 #include <bit>
@@ -18,7 +18,7 @@ inline float Bf16ToFloat(uint16_t bits) {
   return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16);
 }
 
-// Round to nearest, ties to even; NaN stays NaN.
+// Rounds to nearest, ties to even; NaN stays NaN.
 inline uint16_t FloatToBf16(float value) {
   const uint32_t bits = std::bit_cast<uint32_t>(value);
   if ((bits & 0x7FFFFFFFu) > 0x7F800000u) return static_cast<uint16_t>(bits >> 16 | 0x40u);
@@ -26,6 +26,6 @@ inline uint16_t FloatToBf16(float value) {
 }
 
 float F16ToFloat(uint16_t bits);
-uint16_t FloatToF16(float value);  // round to nearest, ties to even; past the range: infinity
+uint16_t FloatToF16(float value);  // rounds to nearest, ties to even; overflows to infinity
 
 }  // namespace minisgl

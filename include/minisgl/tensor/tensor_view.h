@@ -1,4 +1,4 @@
-// A read-only view of a dense row-major tensor, and checks that bind shapes by symbol.
+// A read-only view of a dense row-major tensor, and shape checks with symbolic dimensions.
 #pragma once
 
 #include <cstddef>
@@ -13,8 +13,8 @@
 
 namespace minisgl {
 
-// Does not own `data`, which may have any alignment (safetensors files do not align): copy elements
-// with memcpy.
+// Does not own `data`. `data` may be unaligned (safetensors files do not align): read elements with
+// memcpy.
 struct TensorView {
   const std::byte* data = nullptr;
   DType dtype = DType::kF32;
@@ -22,13 +22,13 @@ struct TensorView {
 
   int64_t num_elements() const;  // 1 for a scalar
   size_t num_bytes() const { return static_cast<size_t>(num_elements()) * DTypeBytes(dtype); }
-  float At(int64_t index) const;  // element `index` in row-major order, widened
+  float At(int64_t index) const;  // element `index` in row-major order, widened to f32
 };
 
 std::string ShapeToString(const std::vector<int64_t>& shape);  // "[2, 3]"
 
-// One named dimension: a number that must match, or a symbol bound on first sight and compared ever
-// after.
+// An expected dimension: a number, or a symbol that is bound at its first use and must match at
+// every later one.
 struct Dim {
   Dim(int64_t number) : size(number) {}    // NOLINT: literals read as dimensions
   Dim(const char* name) : symbol(name) {}  // NOLINT
@@ -41,9 +41,9 @@ struct Dim {
 //   RETURN_IF_ERROR(shapes.Check("q_proj", q.shape, {"HD", "D"}));
 class ShapeChecker {
  public:
-  // Fixes a symbol before any tensor is seen.
+  // Binds a symbol in advance.
   void Bind(const std::string& symbol, int64_t size) { bound_[symbol] = size; }
-  // kBadInput naming the tensor, the shape found and the shape wanted.
+  // kBadInput with the name of the tensor, its shape and the expected one.
   Status Check(std::string_view tensor, const std::vector<int64_t>& shape,
                const std::vector<Dim>& dims);
 

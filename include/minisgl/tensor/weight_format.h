@@ -1,9 +1,11 @@
-// How a weight matrix is kept by an engine: elements of a type, or quantized.
+// Storage format of a weight matrix in an engine: elements of one type, or quantized.
 //
-// int8: each run of kQuantBlock inputs of an output has a scale s and whole numbers q in
-// [-127, 127]; the weight is s q. s is the block's largest magnitude / 127 rounded up to a bf16, so
-// that no q is cut; q is the weight / s rounded to nearest, ties to even. The product's input is
-// quantized alike (its scale an f32, not rounded up), and a block's sum of q products is exact.
+// int8: each block of kQuantBlock consecutive inputs of one output has a scale s and integers q in
+// [-127, 127]; a weight is s * q.
+//   s: largest magnitude of the block / 127, rounded up to bf16, so that no q is clipped
+//   q: weight / s, rounded to nearest, ties to even
+// The input of a product is quantized the same way, except that its scale is f32 and not rounded
+// up. The sum of products of q within a block is exact.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +22,7 @@ enum class Quantization : uint8_t { kNone, kInt8 };
 inline constexpr int64_t kQuantBlock = 32;
 
 struct WeightFormat {
-  DType dtype = DType::kF32;  // of what is not quantized
+  DType dtype = DType::kF32;  // of weights that are not quantized
   Quantization quantization = Quantization::kNone;
 
   WeightFormat() = default;
@@ -34,7 +36,7 @@ struct WeightFormat {
   }
 };
 
-// Of `num_out` rows of `num_in` weights each; nothing past 2^64.
+// Bytes of a matrix [num_out, num_in] in `format`; nullopt if 2^64 or more.
 inline std::optional<uint64_t> WeightBytes(const WeightFormat& format, uint64_t num_out,
                                            uint64_t num_in) {
   if (format.quantization == Quantization::kNone) {

@@ -1,9 +1,9 @@
-// The tensors of a model directory: model.safetensors, or the shards of
+// The tensors of a model directory: model.safetensors, or the shards named by
 // model.safetensors.index.json.
 //
-// Files are mapped, never copied; headers are hostile until every rule of the format has been
-// checked. Views stay valid as long as the Checkpoint lives. Immutable once open; readable from any
-// thread.
+// Files are mapped, not copied. Headers are untrusted: every rule of the safetensors format is
+// checked. Views are valid during the lifetime of the Checkpoint. Immutable after Open; readable
+// from any thread.
 #pragma once
 
 #include <cstdint>
@@ -24,12 +24,13 @@ namespace minisgl {
 class SafetensorsFile {
  public:
   struct Entry {
-    std::string dtype_name;  // as the file spells it: "BF16"
+    std::string dtype_name;  // as spelled in the file: "BF16"
     std::vector<int64_t> shape;
     uint64_t begin = 0;  // byte offsets in the file's data part
     uint64_t end = 0;
   };
-  // Checks the whole header of `bytes`; `file` is named in errors.
+  // Parses and checks the header of the file contents `bytes`. Sets `*data_begin` to the offset of
+  // the data part. `file` is its name in errors.
   static Result<std::map<std::string, Entry, std::less<>>> ParseHeader(
       std::span<const std::byte> bytes, const std::string& file, uint64_t* data_begin);
 };
@@ -37,22 +38,22 @@ class SafetensorsFile {
 class Checkpoint {
  public:
   static Result<std::unique_ptr<Checkpoint>> Open(const std::string& model_dir);
-  // Tensors that lie in memory, which `memory` keeps alive. `source` stands for the file in errors.
-  // REQUIRES no name twice, and fewer than 2^64 bytes in all.
+  // A checkpoint of tensors in memory that `memory` keeps alive. `source` replaces the file name in
+  // errors. REQUIRES fewer than 2^64 bytes in total.
   static std::unique_ptr<Checkpoint> FromViews(std::map<std::string, TensorView> tensors,
                                                std::shared_ptr<const void> memory,
                                                std::string source);
   ~Checkpoint();
 
-  // The tensor `name`; kBadInput naming it (and the files looked in) where there is none, or where
+  // The tensor `name`. kBadInput with its name and the files searched if it does not exist, or if
   // its dtype is not bf16, f16 or f32.
   Result<TensorView> Get(std::string_view name) const;
   bool Has(std::string_view name) const;
   std::vector<std::string> Names() const;  // sorted
   uint64_t total_bytes() const;            // of all tensors
-  // Those that hold the tensors, in the order of their names; none for tensors in memory.
+  // The files of the tensors, sorted by name; empty for tensors in memory.
   std::vector<const MappedFile*> Files() const;
-  // The file that holds `name` ("" where none does): for messages.
+  // The path of the file with the tensor `name`, or "" if there is none: for messages.
   std::string FileOf(std::string_view name) const;
 
  private:

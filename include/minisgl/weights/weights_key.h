@@ -1,9 +1,9 @@
-// What tells one checkpoint's packed weights from another's: a hash of all bytes of its files.
+// The identity of a checkpoint's weights: a hash of all bytes of its files.
 //
-// The hash of files that are as they were (device, inode, size and times, one of which no user can
-// set) is remembered in the folder of packed weights, so that later starts read it instead of the
-// files. It is not where those are no proof: on file systems that may make the times up, and for
-// files that were changed in the last seconds.
+// The hash is stored in the folder of packed weights, beside the stamps of the files (device,
+// inode, size and times, of which users cannot set one). Later starts with equal stamps read it
+// instead of the files. It is not stored if stamps prove nothing: on file systems that may invent
+// times, and for files changed in the last seconds.
 #pragma once
 
 #include <string>
@@ -13,11 +13,11 @@
 
 namespace minisgl {
 
-// SHA-256 over all bytes of the files of `checkpoint`, wherever they lie, as hexadecimal digits; ""
-// for tensors in memory. Computed by `num_threads` threads unless `folder` remembers it.
+// SHA-256 over all bytes of the files of `checkpoint`, independent of their paths, as hexadecimal
+// digits; "" for tensors in memory. Computed by `num_threads` threads, unless `folder` has it.
 std::string HashWeights(const Checkpoint& checkpoint, const TrustedFolder& folder, int num_threads);
 
-// Whether everybody may read all files of `checkpoint`. What is made of them is as private.
-bool EverybodyMayRead(const Checkpoint& checkpoint);
+// True if all users may read every file of `checkpoint`. Data derived from it is as private.
+bool IsWorldReadable(const Checkpoint& checkpoint);
 
 }  // namespace minisgl

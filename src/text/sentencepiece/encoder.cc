@@ -27,7 +27,7 @@ Result<std::shared_ptr<const SentencePieceEncoder>> SentencePieceEncoder::Create
   try {
     // An exception must not unwind the library's protocol buffers while they are being parsed:
     // their destructors follow pointers that were never set.
-    const ExitsWhereMemoryRunsOut guard;
+    const ExitOnOutOfMemory guard;
     const auto status = library->processor.LoadFromSerializedProto(bytes);
     if (!status.ok())
       return BadInput("rejected by the sentencepiece library: {}", Visible(status.message(), 200));
