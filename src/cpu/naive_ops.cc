@@ -1,9 +1,8 @@
-// The oracle of every other implementation of Ops: plain loops in the order of the formulas, sums
-// in double, one thread. Slow on purpose; nothing here is clever, so that reading it is enough to
-// trust it.
+// The oracle for every other implementation of Ops: plain loops in the order of the formulas, sums
+// in double, one thread. Slow on purpose: the code is simple enough to be trusted by reading it.
 //
-// Weights are kept as the floats that the asked-for format rounds them to: an implementation that
-// stores bf16 is compared with exactly the numbers it has.
+// Weights are stored as floats, rounded to the requested format: an implementation that stores bf16
+// is compared with exactly the numbers that it uses.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -13,7 +12,7 @@
 #include <vector>
 
 #include "cpu/memory.h"
-#include "cpu/sampler.h"
+#include "cpu/naive_sampler.h"
 #include "minisgl/ops.h"
 #include "tensor/quantize.h"
 
@@ -32,7 +31,7 @@ float RoundTo(DType dtype, float value) {
   return value;
 }
 
-// Element `index` of activations of any dtype, and back with rounding to nearest.
+// Reads element `index` of activations of any dtype. Put writes it, rounded to nearest.
 double Get(ConstActivationPtr x, int64_t index) {
   switch (x.dtype) {
     case DType::kBF16:
@@ -59,13 +58,13 @@ void Put(ActivationPtr x, int64_t index, double value) {
   }
 }
 
-// Of a Matrix, or of ExpertMatrices: one expert after another.
+// The elements of a Matrix, or of ExpertMatrices: one expert after another.
 template <typename Matrices>
 const float* Elements(const Matrices& matrices) {
   return static_cast<const std::vector<float>*>(matrices.storage.get())->data();
 }
 
-// `values` of one row as what they are after quantizing, block by block.
+// Replaces the values of one row by their quantized values, block by block.
 template <typename Quantize>
 void RoundBlocks(float* values, int64_t count, const Quantize& quantize) {
   for (int64_t first = 0; first < count; first += kQuantBlock) {
@@ -94,7 +93,7 @@ void Append(std::span<const TensorView> parts, const WeightFormat& format,
   }
 }
 
-// `count` values of x from `first` on, as a product with `weights` sees them.
+// `count` values of x from `first` on, quantized if a product with `weights` quantizes them.
 template <typename Matrices>
 std::vector<double> InputOf(const Matrices& weights, ConstActivationPtr x, int64_t first,
                             int64_t count) {
@@ -129,13 +128,13 @@ double Act(const ActivateParams& p, double x) {
   return x;
 }
 
-// What the activation of the gate is multiplied by.
+// The factor that the activation of the gate is multiplied by.
 double Up(const ActivateParams& p, double x) {
   if (p.activation != Activation::kClampedSwiglu) return x;
   return (x > p.limit ? p.limit : x < -p.limit ? -p.limit : x) + 1;
 }
 
-// The element where slot `slot` keeps head `head`'s key; its value lies v_offset further.
+// Index of the first element of a head's key in a slot. The value is v_offset elements further.
 int64_t KeyAt(const KvLayer& kv, int64_t slot, int64_t head) {
   return slot / kv.page_size * kv.page_stride + slot % kv.page_size * kv.slot_stride +
          head * kv.head_stride;
@@ -278,7 +277,7 @@ class NaiveOps : public Ops {
       const float* logits = p.logits + t * p.num_experts;
       std::iota(order.begin(), order.end(), 0);
       std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) {
-        // NaN before all numbers: the token's shares are NaN, and so is what comes of it.
+        // NaN ranks before all numbers, so that the token's shares and results become NaN.
         if (std::isnan(logits[a]) || std::isnan(logits[b])) return !std::isnan(logits[b]);
         return logits[a] > logits[b];
       });
@@ -335,18 +334,18 @@ class NaiveOps : public Ops {
 
   void Sample(const SampleParams& p) override {
     for (int64_t i = 0; i < p.num_rows; ++i) {
-      sampler_.SampleRow({.logits = p.logits + i * p.vocab_size,
-                          .vocab_size = p.vocab_size,
-                          .sampling = p.sampling[i],
-                          .history = p.history[i],
-                          .prompt_len = p.prompt_len[i],
-                          .history_len = p.history_len[i]},
-                         &p.results[i]);
+      NaiveSampleRow({.logits = p.logits + i * p.vocab_size,
+                      .vocab_size = p.vocab_size,
+                      .sampling = p.sampling[i],
+                      .history = p.history[i],
+                      .prompt_len = p.prompt_len[i],
+                      .history_len = p.history_len[i]},
+                     &p.results[i]);
     }
   }
 
  private:
-  // RMS norm of the whole of `v`.
+  // RMS norm over all of `v`.
   static void Normalize(const float* weight, double eps, std::vector<double>* v) {
     double sum_of_squares = 0;
     for (const double x : *v) sum_of_squares += x * x;
@@ -354,7 +353,7 @@ class NaiveOps : public Ops {
     for (size_t i = 0; i < v->size(); ++i) (*v)[i] *= scale * weight[i];
   }
 
-  // One token's features, group by group.
+  // Normalises one token's features, group by group.
   static void NormalizeGroups(const NormParams& p, std::vector<double>* v) {
     const int64_t width = p.group_width == 0 ? p.width : p.group_width;
     for (int64_t begin = 0; begin < p.width; begin += width) {
@@ -374,8 +373,8 @@ class NaiveOps : public Ops {
     }
   }
 
-  // The head at element `from` of qkv, rotated and where `norm` is given normalised, multiplied by
-  // `scale`, to element `to` of `out`.
+  // Reads the head at element `from` of qkv, normalises it if `norm` is given, rotates it,
+  // multiplies it by `scale` and writes it to element `to` of `out`.
   static void Rotate(const RopeKvWriteParams& p, int64_t token, int64_t from, const float* norm,
                      double scale, ActivationPtr out, int64_t to) {
     std::vector<double> x(static_cast<size_t>(p.head_dim));
@@ -392,7 +391,7 @@ class NaiveOps : public Ops {
     for (int32_t e = 0; e < p.head_dim; ++e) Put(out, to + e, x[e] * scale);
   }
 
-  // Softmax over the keys that the token may see, in the two passes of the definition.
+  // Softmax over the keys that the token sees, in the two passes of the definition.
   void AttendOne(const AttentionParams& p, int64_t table_row, int64_t token, int64_t position,
                  int32_t head) {
     const int32_t kv_head = head / (p.num_heads / p.num_kv_heads);
@@ -430,7 +429,6 @@ class NaiveOps : public Ops {
   }
 
   const DType activation_dtype_;
-  Sampler sampler_;
   std::vector<double> scores_;
 };
 

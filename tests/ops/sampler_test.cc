@@ -1,9 +1,11 @@
-// The sampler: exact cases by hand, distributions against exact probabilities, and what must never
-// happen.
+// The sampler: exact cases computed by hand, distributions against exact probabilities, random rows
+// against the oracle, and rejected inputs.
 #include <algorithm>
 #include <numeric>
+#include <random>
 #include <set>
 
+#include "cpu/naive_sampler.h"
 #include "cpu/sampler.h"
 #include "op_check.h"
 
@@ -43,8 +45,8 @@ TokenId TokenOf(const Row& row, const SamplingParams& sampling) {
 }
 
 // Draws `count` tokens with seeds 0, 1, ... and compares their frequencies with `probabilities`: no
-// token of probability 0, and chi-square within 5 standard deviations of what chance gives. Seeds
-// are fixed, so is the outcome.
+// token of probability 0, and chi-square within 5 standard deviations of its expectation. Seeds are
+// fixed, so the outcome is too.
 void ExpectDistribution(const std::vector<float>& logits, SamplingParams sampling,
                         const std::vector<double>& probabilities) {
   constexpr int kCount = 20000;
@@ -123,7 +125,7 @@ TEST(SamplerTest, TopPKeepsTheFewestThatReachIt) {
   ExpectDistribution(kLogits, {.temperature = 1.0, .top_p = 1.0}, p);
 }
 
-// Of three left by top-k, top-p counts shares of those three.
+// Top-p counts shares of the three tokens that top-k keeps.
 TEST(SamplerTest, TopPIsOfWhatTopKLeft) {
   const auto p = Keep(Softmax(kLogits, 1.0), {3, 1, 5});
   ExpectDistribution(kLogits, {.temperature = 1.0, .top_k = 3, .top_p = p[3] + 1e-6},
@@ -157,7 +159,7 @@ TEST(SamplerTest, WideNucleusEqualsFullSort) {
       ASSERT_TRUE(allowed[token]) << "top_p " << top_p;
       drawn[token] = true;
     }
-    // Where the nucleus is small every member turns up, so it is not too small either.
+    // If the nucleus is small, every member is drawn, so it is not too small either.
     if (kept <= 50) {
       EXPECT_EQ(std::count(drawn.begin(), drawn.end(), true), static_cast<int>(kept));
     }
@@ -179,7 +181,7 @@ TEST(SamplerTest, TokenIsAFunctionOfSeedAndIndex) {
   std::vector<int32_t> answer;
   for (int i = 0; i < 20; ++i) {
     tokens.push_back(TokenOf({.logits = logits, .prompt = {1, 2}, .answer = answer}, sampling));
-    // Neither the prompt's length nor what the answer says enters the draw.
+    // The draw does not depend on the prompt's length or on the answer's tokens.
     EXPECT_EQ(TokenOf({.logits = logits, .prompt = {9}, .answer = answer}, sampling),
               tokens.back());
     answer.push_back(i);
@@ -192,7 +194,7 @@ TEST(SamplerTest, TokenIsAFunctionOfSeedAndIndex) {
 TEST(SamplerTest, LogitBiasAdds) {
   EXPECT_EQ(TokenOf({.logits = {1, 2, 3}}, {.logit_bias = {{0, 2.5f}}}), 0);
   EXPECT_EQ(TokenOf({.logits = {1, 2, 3}}, {.logit_bias = {{2, -100.0f}, {1, -100.0f}}}), 0);
-  // Past the largest float it stays the largest.
+  // A sum past the largest float becomes the largest float.
   EXPECT_EQ(
       TokenOf({.logits = {1, 3e38f, 3.1e38f}}, {.logit_bias = {{0, 3.40282347e38f}, {1, 3e38f}}}),
       0);
@@ -235,8 +237,7 @@ TEST(SamplerTest, MinTokensBansUntilReached) {
             1);
 }
 
-// The scan goes over vectors and pieces: any place in a row of several pieces is seen, and of equal
-// logits the first counts.
+// The scan covers every index of a row of several pieces, and the first of equal logits is chosen.
 TEST(SamplerTest, FindsTheLargestOfManyWhereverItIs) {
   constexpr int64_t kVocab = 9001;
   const SamplingParams greedy = {.temperature = 0};
@@ -303,6 +304,69 @@ TEST(SamplerTest, NumLogprobsIsHonoured) {
   EXPECT_TRUE(SampleOne({.logits = {1, 2}}, {.num_logprobs = 0}).top_logprobs.empty());
   EXPECT_LT(SampleOne({.logits = {1, 2}}, {.num_logprobs = 0}).logprob, 0.0f);
   EXPECT_EQ(SampleOne({.logits = {1, 2}}, {.num_logprobs = 20}).top_logprobs.size(), 2u);
+}
+
+// Sampling parameters of every kind, from `seed`.
+SamplingParams RandomSampling(uint64_t seed, int32_t vocab_size) {
+  std::mt19937_64 random(seed);
+  const auto one_of = [&](auto... values) {
+    const double all[] = {static_cast<double>(values)...};
+    return all[random() % std::size(all)];
+  };
+  const auto id = [&] {
+    return static_cast<TokenId>(random() % static_cast<uint64_t>(vocab_size));
+  };
+  SamplingParams sampling = {.temperature = one_of(0, 0.3, 1, 5),
+                             .top_k = static_cast<int32_t>(one_of(0, 1, 7, 90, 1000)),
+                             .top_p = one_of(1, 1, 0.99, 0.6, 1e-3),
+                             .min_p = one_of(0, 0, 0.02, 1),
+                             .repetition_penalty = one_of(1, 1.3, 0.7),
+                             .presence_penalty = one_of(0, 0.5, -0.5),
+                             .frequency_penalty = one_of(0, 0.25, -0.25),
+                             .seed = random(),
+                             .num_logprobs = static_cast<int32_t>(one_of(-1, 0, 5, 1000)),
+                             .min_tokens = static_cast<int32_t>(one_of(0, 20))};
+  for (int i = static_cast<int>(one_of(0, 3)); i > 0; --i) {
+    sampling.logit_bias.push_back({id(), static_cast<float>(one_of(-100, 2, 3e38))});
+    sampling.banned_until_min.push_back(id());
+  }
+  return sampling;
+}
+
+TEST(SamplerTest, AgreesWithTheOracle) {
+  constexpr int32_t kVocab = 400;
+  Sampler sampler;
+  for (uint64_t seed = 0; seed < 3000; ++seed) {
+    const SamplingParams sampling = RandomSampling(seed, kVocab);
+    std::vector<float> logits = RandomFloats(kVocab, seed, 3.0);
+    if (seed % 2 == 0) {  // many are equal
+      for (float& logit : logits) logit = std::round(logit);
+    }
+    if (seed % 5 == 0) std::fill_n(logits.begin(), seed % 390, -kInf);
+    std::mt19937_64 random(seed + 1);
+    std::vector<int32_t> history(random() % 30);
+    for (int32_t& id : history) id = static_cast<int32_t>(random() % kVocab);
+    std::vector<float> actual_logits = logits, expected_logits = logits;
+    SampleRowParams row = {.logits = actual_logits.data(),
+                           .vocab_size = kVocab,
+                           .sampling = &sampling,
+                           .history = history.data(),
+                           .prompt_len = static_cast<int32_t>(history.size() / 2),
+                           .history_len = static_cast<int32_t>(history.size())};
+    RowResult actual, expected;
+    sampler.SampleRow(row, &actual);
+    row.logits = expected_logits.data();
+    NaiveSampleRow(row, &expected);
+    ASSERT_EQ(actual.outcome, expected.outcome) << "seed " << seed;
+    ASSERT_EQ(actual.token, expected.token) << "seed " << seed;
+    ASSERT_EQ(actual.logprob, expected.logprob) << "seed " << seed;
+    ASSERT_EQ(actual.top_logprobs.size(), expected.top_logprobs.size()) << "seed " << seed;
+    for (size_t i = 0; i < actual.top_logprobs.size(); ++i) {
+      ASSERT_EQ(actual.top_logprobs[i].id, expected.top_logprobs[i].id) << "seed " << seed;
+      ASSERT_EQ(actual.top_logprobs[i].logprob, expected.top_logprobs[i].logprob);
+    }
+    ExpectSameBits(actual_logits, expected_logits, "logits");
+  }
 }
 
 // Every row of a mixed batch has the result it has alone, from every implementation and number of
