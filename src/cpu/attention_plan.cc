@@ -10,24 +10,23 @@
 namespace minisgl::cpu {
 namespace {
 
-// An item that takes more than this share of a thread's part is shared out, so that one that is
-// late holds the others up by no more.
+// An item that costs more than a thread's share of the work divided by this is split up, so that a
+// late item delays the end by at most that much.
 constexpr int64_t kPartsPerThread = 4;
-// Reading a key and its value takes about as long as so many query rows take for it.
+// Reading a key and its value takes about as long as the arithmetic of this many query rows.
 constexpr int64_t kReadCost = 8;
-// Query rows that are worth a reading of the keys of their own: from here on the arithmetic takes
-// several times as long.
+// Minimum number of query rows of an item: with fewer, reading the keys would be a large part of
+// the time.
 constexpr int64_t kRowsWorthReading = 24;
 
-// Most query rows of an item: fewer than may be, where there would be too few items for the
-// threads.
+// Maximum number of query rows of an item: reduced if there would be too few items for the threads.
 int64_t ItemRowsMax(const AttentionParams& p, int num_threads) {
   if (num_threads == 1) return kQueryRowsMax;
   const int64_t num_rows = p.num_tokens * p.num_heads;  // of all KV heads
   return std::clamp(num_rows / (kPartsPerThread * num_threads), kRowsWorthReading, kQueryRowsMax);
 }
 
-// Makes the segments of a step and groups them.
+// Cuts the rows of a step into segments and groups those into items.
 class Planner {
  public:
   Planner(const AttentionParams& params, int num_threads, int64_t floats_max)
@@ -47,7 +46,7 @@ class Planner {
   }
 
  private:
-  // Segments [begin, end), in order, that go over their keys together.
+  // Segments [begin, end) that pass over their keys together.
   struct Pack {
     int32_t begin, end;
   };
@@ -56,10 +55,10 @@ class Planner {
     int64_t cost;
   };
 
-  // Cuts rows into segments of at most tokens_max_ tokens, from the end. What is left at a row's
-  // beginning (all of it, of a row that decodes) may share its keys with that of the next row.
+  // Cuts rows into segments of at most tokens_max_ tokens, from the end. The rest at a row's
+  // beginning (the whole row if it decodes) may share keys with the rest of the next row.
   void CutRows() {
-    int64_t shared = 0;  // tiles that the row shares with the last in short_
+    int64_t shared = 0;  // tiles that the row shares with the last segment in short_
     for (const PrefixRow& next : OrderByPrefix(p_)) {
       const int32_t row_begin = p_.row_begin[next.row];
       int32_t end = p_.row_begin[next.row + 1];
@@ -73,8 +72,8 @@ class Planner {
     }
   }
 
-  // Chains of short segments of which each shares a tile or more with the one before it are divided
-  // into packs of about the same number of tokens, at most tokens_max_.
+  // Divides chains of short segments, each of which shares at least one tile with the one before
+  // it, into packs of about the same number of tokens, at most tokens_max_.
   void PackShared() {
     for (const AttentionSegment& s : long_) {
       plan_.segments.push_back(s);
@@ -94,7 +93,7 @@ class Planner {
   }
 
   void PackChain(size_t begin, size_t end, int64_t tokens_wanted) {
-    int64_t tokens = INT64_MAX;  // of the last pack
+    int64_t tokens = INT64_MAX;  // in the last pack
     for (size_t i = begin; i < end; ++i) {
       AttentionSegment segment = short_[i];
       const int64_t own = segment.token_end - segment.token_begin;
@@ -109,8 +108,8 @@ class Planner {
     }
   }
 
-  // An item for each pack and KV head; those of a KV head side by side, as they may read the same
-  // keys.
+  // Makes an item for each pack and KV head. Items of one KV head are neighbours, as they may read
+  // the same keys.
   void PlaceItems() {
     std::vector<Costed> heads;
     for (const Pack& pack : packs_) heads.push_back(CostOf(pack));
@@ -148,7 +147,7 @@ class Planner {
     return result;
   }
 
-  // Splits come before whole items: they are of the costliest.
+  // Splits come before whole items: they belong to the costliest items.
   void FillLoops() {
     plan_.loops.emplace_back();
     std::vector<AttentionItem> whole;
@@ -187,7 +186,7 @@ class Planner {
   const int num_threads_;
   const int64_t floats_max_;
   const int64_t group_size_;
-  const int32_t tokens_max_;  // of an item
+  const int32_t tokens_max_;  // upper bound on the tokens of an item
   std::vector<AttentionSegment> long_, short_;
   std::vector<Pack> packs_;
   std::vector<Costed> items_;

@@ -1,8 +1,8 @@
-// How attention is divided into chunks of work. Plain bookkeeping: no result depends on it.
+// Divides the attention of a step into items of work. No result depends on the division.
 //
-// An item is some tokens and one KV head. Tokens of rows that share a prefix are put into one item,
-// which passes their query rows over each shared tile together (prefix_order.h). Items that are too
-// long for the threads to end together are shared out split by split, and their states merged.
+// An item is some tokens and one KV head. Tokens of rows that share a prefix go into one item,
+// which passes their query rows over each shared tile together (prefix_order.h). An item that would
+// keep one thread busy after the others are done is divided into splits, whose states are merged.
 #pragma once
 
 #include <cstdint>
@@ -12,10 +12,10 @@
 
 namespace minisgl::cpu {
 
-// Floats that the states of splits in flight may take: 32 MiB.
+// Upper bound on the floats of one loop's split states: 32 MiB.
 inline constexpr int64_t kSplitStateFloatsMax = int64_t{8} << 20;
 
-// What runs side by side: all of `attend`, then all of `merge`.
+// Items that may run in parallel: all of `attend`, then all of `merge`.
 struct AttentionLoop {
   // Costliest first: a loop ends evenly if its longest chunks come first.
   std::vector<AttentionItem> attend;
@@ -32,18 +32,19 @@ struct AttentionPlan {
   std::vector<AttentionLoop> loops;
 };
 
-// `floats_max`: of the states of one loop. An item whose own are more is not shared out.
+// `floats_max`: upper bound on the state floats of one loop. An item that needs more is not
+// divided.
 AttentionPlan PlanAttention(const AttentionParams& params, int num_threads,
                             int64_t floats_max = kSplitStateFloatsMax);
 
-// Keeps plans for as long as the calls are of one step.
+// Caches the plans of one step.
 class AttentionPlanner {
  public:
-  // Good until the next call.
+  // The result is valid until the next call.
   const AttentionPlan& Plan(const AttentionParams& params, int num_threads);
 
  private:
-  // What a plan depends on within a step.
+  // Everything that a plan depends on within one step.
   struct Key {
     explicit Key(const AttentionParams& params);
     const int32_t* page_table;
@@ -55,7 +56,7 @@ class AttentionPlanner {
     AttentionPlan plan;
   };
   uint64_t step_ = 0;
-  std::vector<Entry> entries_;  // of that step: one for each kind of layer
+  std::vector<Entry> entries_;  // plans of that step, one for each kind of layer
 };
 
 }  // namespace minisgl::cpu

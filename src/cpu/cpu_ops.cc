@@ -1,5 +1,5 @@
 // Ops on the CPU: divides each operation into chunks for the thread pool and calls the kernels of
-// the chosen instruction set (kernels.h). How work is divided never changes a result.
+// the chosen instruction set (kernels.h). The division of work never changes a result.
 #include <algorithm>
 #include <new>
 #include <span>
@@ -22,19 +22,22 @@
 namespace minisgl::cpu {
 namespace {
 
-// Elements of a chunk of an operation that is linear in its elements: some microseconds, so that
-// handing a chunk to another thread (about one) pays.
+// Elements in a chunk of an operation that is linear in its elements: a few microseconds of work,
+// against about one microsecond to hand a chunk to another thread.
 constexpr int64_t kChunkElements = 8192;
 constexpr int64_t kCacheLine = 64;
-// Rows of x in a chunk of a matrix product: what fits half a small second-level cache (512 KiB) in
-// the form that the kernel reads, but enough to make widening a block of weights cheap.
+// Rows of x in a chunk of a matrix product: as many as fit into half a small second-level cache
+// (512 KiB) in the form that the kernel reads, but enough that widening a block of weights is
+// cheap.
 constexpr int64_t kLinearChunkBytes = 256 * 1024;
 constexpr int64_t kLinearRowsMin = 8 * kRowsMax;
 
-// A gathering of rows costs about an eighth of one group's product (a copy of 8 bytes against 64
-// multiply-adds an element), so eight groups make it small.
+// Maximum number of groups of an expert item. Gathering rows costs about an eighth of one group's
+// product (8 bytes copied against 64 multiply-adds for each element), so eight groups make it
+// small.
 constexpr int64_t kExpertGroupsMax = 8;
-// Items of work for each thread, so that one that lost its core holds up an eighth of a share.
+// Items of work for each thread: a thread that loses its core delays the end by an eighth of its
+// share.
 constexpr int64_t kItemsPerThread = 8;
 
 struct PerThread {
@@ -121,8 +124,8 @@ class CpuOps : public Ops {
   }
 
  private:
-  // body(begin, end) over ranges of tokens that cost about kChunkElements each. Neighbours are one
-  // thread's: they write the same lines of a page.
+  // Calls body(begin, end) for ranges of tokens that cost about kChunkElements each. A thread gets
+  // neighbouring ranges: they write the same cache lines of a page.
   template <typename Body>
   void ForTokens(int64_t num_tokens, int64_t cost, const Body& body) {
     const int64_t per_chunk = std::max<int64_t>(1, kChunkElements / std::max<int64_t>(1, cost));
@@ -131,7 +134,7 @@ class CpuOps : public Ops {
     });
   }
 
-  // What multiplies with the layer's keys and values; null: attention.cc does, in f32.
+  // The bf16 products for the layer's keys and values; null if attention.cc multiplies in f32.
   const Bf16Products* Bf16ProductsOf(const KvLayer& kv) const {
     return kv.base.dtype == DType::kBF16 && target_ == CpuTarget::kAvx512Bf16
                ? AttentionBf16Products()
@@ -152,11 +155,11 @@ class CpuOps : public Ops {
   FloatBuffer split_states_;
   ExpertPlan expert_plan_;
   FloatBuffer prepared_;
-  std::unique_ptr<PackStore> store_;  // null where packed weights are not kept
-  // The last matrix packed from one part, for as long as it is in use: a tied output head and the
-  // embedding are packed one right after the other. Only that pair shares, and only where the view
-  // is the same: other matrices of made-up weights lie at one address too, but each is to be read
-  // for itself.
+  std::unique_ptr<PackStore> store_;  // null if packed weights are not kept
+  // The last matrix packed from one part, while it is in use. A tied output head and the embedding
+  // are packed one right after the other and share one matrix. No other pair does: the made-up
+  // weights of benchmarks have the same address too, but each matrix is to be read from memory of
+  // its own.
   struct Shareable {
     TensorView view;
     bool is_table = false;
@@ -204,7 +207,7 @@ Result<ExpertMatrices> CpuOps::PackExperts(std::span<const std::vector<TensorVie
 }
 
 void CpuOps::Embedding(const EmbeddingParams& p) {
-  if (store_ != nullptr) store_->Finish();  // a forward pass begins: the weights are all there
+  if (store_ != nullptr) store_->Finish();  // a forward pass begins: all weights are packed
   const PackedMatrix& table = Packed(*p.table);
   const int64_t width = table.num_in;
   ForTokens(p.num_tokens, 4 * width, [&](int64_t begin, int64_t end) {
@@ -225,20 +228,21 @@ void CpuOps::GatherRows(const GatherRowsParams& p) {
   });
 }
 
-// An odd number of lines: rows a power of two apart would meet in few sets of the first-level cache
-// (and in AMD's guess at which way of a set a line is in).
+// Rounds up to an odd number of cache lines: rows a power of two apart would fall into few sets of
+// the first-level cache (and collide in AMD's way predictor).
 int64_t PreparedStride(int64_t row_bytes) {
   return (CeilDiv(row_bytes, kCacheLine) | 1) * kCacheLine;
 }
 
-// Most rows of x in a chunk, `row_bytes` each as the kernel reads them: whole register blocks.
+// Maximum number of rows of x in a chunk, of `row_bytes` each in the form that the kernel reads: a
+// multiple of kRowsMax.
 int64_t LinearRowsMax(int64_t row_bytes) {
   return std::clamp(kLinearChunkBytes / std::max<int64_t>(1, row_bytes), kLinearRowsMin,
                     kLinearRowsMax) /
          kRowsMax * kRowsMax;
 }
 
-// x is brought once, for all outputs, into the form that the kernel reads.
+// Converts x once, for all outputs, to the form that the kernel reads.
 LinearInput CpuOps::Prepare(const LinearKernel& kernel, const float* x, int64_t num_rows,
                             int64_t num_in) {
   if (kernel.prepare == nullptr) {
@@ -253,8 +257,8 @@ LinearInput CpuOps::Prepare(const LinearKernel& kernel, const float* x, int64_t 
   return {rows, stride};
 }
 
-// How many of `num_groups` groups are one item, at most `groups_max`: every thread has several
-// items.
+// Groups in one item, at most `groups_max`, so that every thread has several of the items of
+// `num_groups` groups.
 int64_t CpuOps::GroupsPerItem(int64_t num_groups, int64_t groups_max) const {
   return std::clamp<int64_t>(num_groups / (kItemsPerThread * pool_.num_threads()), 1, groups_max);
 }
@@ -264,15 +268,15 @@ void CpuOps::Linear(const LinearParams& p) {
   const LinearKernel kernel = FindLinearKernel(target_, weight.format);
   const LinearInput x = Prepare(kernel, p.x.f32(), p.num_tokens, weight.num_in);
   const int64_t num_groups = CeilDiv(weight.num_out, kGroupWidth);
-  // Even chunks of whole register blocks. A thread goes through its groups of a chunk before the
-  // next begins, so that its rows of x stay in the second-level cache and only weights, which lie
-  // in order, come from further away.
+  // Even chunks, multiples of kRowsMax. A thread finishes its groups of one chunk before it begins
+  // the next, so that its rows of x stay in the second-level cache, and only weights, which are
+  // read in order, come from further away.
   const int64_t rows_max = LinearRowsMax(x.stride);
   const int64_t num_chunks = CeilDiv(p.num_tokens, rows_max);
   const int64_t rows =
       CeilDiv(CeilDiv(p.num_tokens, std::max<int64_t>(1, num_chunks)), kRowsMax) * kRowsMax;
-  // Neighbouring groups are one thread's: the kernels fetch the beginning of the next while they
-  // end one.
+  // A thread gets neighbouring groups: at the end of one group the kernels prefetch the beginning
+  // of the next.
   pool_.ParallelForRanges(num_chunks * num_groups, [&](int64_t i, int thread) {
     const int64_t begin = std::min(p.num_tokens, i / num_groups * rows);
     const int64_t group = i % num_groups;
@@ -298,7 +302,7 @@ void CpuOps::ExpertLinear(const ExpertLinearParams& p) {
   PlanExperts(p, rows_max, &expert_plan_);
   const auto num_chunks = static_cast<int64_t>(expert_plan_.chunks.size());
   const int64_t num_groups = CeilDiv(p.weights->num_out, kGroupWidth);
-  // Neighbouring groups share one gathering of their rows.
+  // An item is several neighbouring groups, for which rows are gathered once.
   const int64_t groups = GroupsPerItem(num_chunks * num_groups, kExpertGroupsMax);
   const int64_t num_blocks = CeilDiv(num_groups, groups);
   pool_.ParallelFor(num_chunks * num_blocks, [&](int64_t i, int thread) {
@@ -312,7 +316,7 @@ void CpuOps::ExpertLinear(const ExpertLinearParams& p) {
   });
 }
 
-// Query rows of an item.
+// Upper bound on the query rows of an item.
 int64_t QueryRowsMax(int64_t num_heads, int64_t num_kv_heads) {
   return std::max(kQueryRowsMax, num_heads / num_kv_heads);
 }
@@ -348,9 +352,10 @@ void CpuOps::Sample(const SampleParams& p) {
   });
 }
 
-// Of a row of `num_in` inputs as the widest of the kernels for `format` reads it; 0: as it is.
+// Upper bound over all targets on the stride of a converted row of `num_in` inputs, for weights of
+// `format`. 0 if rows are never converted.
 int64_t PreparedStrideMax(const WeightFormat& format, int64_t num_in) {
-  // A scale and a sum for each block, and two bytes an input.
+  // A scale and a sum for each block, and two bytes for each input.
   if (format.quantization == Quantization::kInt8) {
     return PreparedStride(CeilDiv<int64_t>(num_in, kQuantBlock) * (8 + 2 * kQuantBlock));
   }
@@ -378,7 +383,7 @@ int64_t ThreadScratchBytes(const CpuScratchLimits& limits) {
 namespace minisgl {
 
 std::optional<uint64_t> CpuScratchBytes(const CpuScratchLimits& limits) {
-  // Sizes with which no sum and no product of two comes near 2^63.
+  // With sizes up to these no sum and no product of two overflows 64 bits.
   constexpr int64_t kSizeMax = int64_t{1} << 31, kAreaMax = int64_t{1} << 40;
   for (const int64_t size : {limits.max_tokens, limits.max_logit_rows, limits.vocab_size,
                              limits.max_inputs, limits.expert_inputs, limits.num_chosen}) {
@@ -403,7 +408,7 @@ std::optional<uint64_t> CpuScratchBytes(const CpuScratchLimits& limits) {
 
 Result<std::unique_ptr<Ops>> MakeCpuOps(const CpuOpsConfig& config) {
   if (config.num_threads < 1) {
-    return UsageError("{} CPU threads were asked for; give 1 or more", config.num_threads);
+    return UsageError("cannot use {} CPU threads; give 1 or more", config.num_threads);
   }
   MINISGL_ASSIGN_OR_RETURN(const cpu::CpuTarget target, cpu::FindCpuTarget(config.target));
   try {

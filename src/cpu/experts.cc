@@ -14,13 +14,13 @@ namespace {
 
 constexpr int64_t kFloatBytes = sizeof(float);
 
-// Whether a logit comes before another; equal ones keep the order of their experts.
+// True if logit a ranks before logit b. Equal logits keep the order of their experts.
 bool IsBefore(float a, float b) {
   if (std::isnan(a) || std::isnan(b)) return !std::isnan(b);
   return a > b;
 }
 
-// The experts with the largest logits, in order, by insertion into those found so far.
+// Finds the experts with the largest logits, in order, by insertion sort.
 void ChooseExperts(const float* logits, int32_t num_experts, int32_t num_chosen, int32_t* chosen) {
   int32_t found = 0;
   for (int32_t expert = 0; expert < num_experts; ++expert) {
@@ -73,7 +73,7 @@ void RouteTokens(const RouteParams& p, int64_t begin, int64_t end) {
 void PlanExperts(const ExpertLinearParams& p, int64_t rows_max, ExpertPlan* plan) {
   const int64_t num_experts = p.weights->num_experts;
   const int64_t num_pairs = p.num_tokens * p.num_chosen;
-  // Where the pairs of each expert begin: counted, summed up, then moved along as they are put in.
+  // Where the pairs of each expert begin: a counting sort.
   std::vector<int32_t> begin(static_cast<size_t>(num_experts) + 1, 0);
   for (int64_t pair = 0; pair < num_pairs; ++pair) {
     const int32_t expert = p.experts[pair];
@@ -121,8 +121,8 @@ void RunExpertItem(const ExpertLinearParams& p, const ExpertItem& item, const Li
                        .num_rows = num_rows,
                        .group = 0,
                        .scratch = scratch};
-  // One row is read and written where it is; more are made contiguous, and their outputs handed
-  // out.
+  // A single row is read and written in place. Several rows are copied next to each other, and
+  // their outputs are copied back.
   float* const gathered = scratch + kLinearScratchFloats;
   const int64_t row_floats = x.stride / kFloatBytes;
   if (num_rows > 1) {

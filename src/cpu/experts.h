@@ -1,5 +1,5 @@
-// Mixture of experts on the CPU: routing, packed weights, and how the rows that chose an expert are
-// gathered into matrix products. Plain bookkeeping: no result depends on how work is divided.
+// Mixture of experts on the CPU: routing, packed weights, and the gathering of the rows that chose
+// an expert into matrix products. No result depends on how work is divided.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace minisgl::cpu {
 
-// What ExpertMatrices::storage holds.
+// The object behind ExpertMatrices::storage.
 struct PackedExperts {
   std::vector<PackedMatrix> experts;  // of one shape
 };
@@ -22,23 +22,23 @@ Result<PackedExperts> PackAllExperts(std::span<const std::vector<TensorView>> ex
                                      const WeightFormat& format, PackStore* store,
                                      ThreadPool* pool);
 
-// Route for tokens [begin, end). A NaN counts as the largest logit: it is chosen, and the token's
-// shares are NaN, so that the step does not hide it.
+// Ops::Route for tokens [begin, end). A NaN counts as the largest logit: it is chosen, and the
+// token's shares become NaN, so that the step does not hide it.
 void RouteTokens(const RouteParams& params, int64_t begin, int64_t end);
 
-// Some of the pairs (t, k), numbered t K + k, that chose one expert.
+// Some of the pairs (token t, choice k) that chose one expert. Pairs are numbered t K + k.
 struct ExpertChunk {
   int64_t expert;
-  std::span<const int32_t> pairs;  // of ExpertPlan::pairs
+  std::span<const int32_t> pairs;  // part of ExpertPlan::pairs
 };
 
 struct ExpertPlan {
-  std::vector<int32_t> pairs;  // all of them, by expert
+  std::vector<int32_t> pairs;  // all pairs, grouped by expert
   std::vector<ExpertChunk> chunks;
 };
 
-// Cuts the pairs of every expert into even chunks of at most `rows_max`, whole multiples of
-// kRowsMax but for the last.
+// Cuts the pairs of every expert into even chunks of at most `rows_max`. All but the last chunk of
+// an expert are multiples of kRowsMax.
 void PlanExperts(const ExpertLinearParams& params, int64_t rows_max, ExpertPlan* plan);
 
 // Outputs [64 group_begin, 64 group_end) of a chunk.
@@ -47,10 +47,10 @@ struct ExpertItem {
   int64_t group_begin, group_end;
 };
 
-// Floats of scratch for items of up to `rows_max` rows of `row_bytes` each.
+// Floats of scratch for items of at most `rows_max` rows of `row_bytes` bytes each.
 int64_t ExpertScratchFloats(int64_t rows_max, int64_t row_bytes);
 
-// `x`: the tokens' rows, or the pairs' where x_per_choice.
+// `x`: one row for each token, or for each pair if x_per_choice.
 void RunExpertItem(const ExpertLinearParams& params, const ExpertItem& item,
                    const LinearKernel& linear, const LinearInput& x, float* scratch);
 

@@ -17,17 +17,16 @@ namespace minisgl::cpu {
 namespace {
 
 constexpr size_t kAlignment = 64;
-// From here on a block is mapped: below, the rounding to pages and the system calls would cost more
-// than clearing.
+// Blocks of at least this size are mapped. For smaller ones, rounding to pages and the system calls
+// would cost more than clearing.
 constexpr size_t kMappedBytesMin = size_t{1} << 20;
-// x86-64's large page. Weights are read from end to end for each token: 2 threads that stream 1 GiB
-// from large pages are 8 to 17 % faster than from small ones (Xeon, AVX-512), and touching it
-// first takes a third of the time.
+// The large page of x86-64. Weights are read from end to end for each token: 2 threads stream 1 GiB
+// 8 to 17 % faster from large pages than from small ones (Xeon, AVX-512), and touching it for the
+// first time takes a third of the time.
 constexpr size_t kHugeBytes = size_t{2} << 20;
-// But a virtual machine may have given free memory back to its host, large blocks before small
-// ones: then a large page takes 2.5 to 5 ms, eight times as long as small pages that are at hand,
-// where it should take 0.3. The first page of each block tells; after a slow one no more are asked
-// for.
+// A virtual machine may have returned free memory to its host, large blocks first. A large page
+// then takes 2.5 to 5 ms instead of 0.3, eight times as long as small pages that are available. The
+// first page of each block is timed; after a slow one, large pages are not requested again.
 constexpr int64_t kHugeSlowNs = 1'500'000;
 
 int64_t ThreadCpuNs() {
@@ -36,7 +35,7 @@ int64_t ThreadCpuNs() {
   return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
 }
 
-// Asks for large pages for `size` bytes at `begin`, as long as those are quick to come by.
+// Requests large pages for `size` bytes at `begin`, unless they were slow before.
 void AskForLargePages(std::byte* begin, size_t size) {
   static std::atomic<bool> is_slow{false};
   if (is_slow.load(std::memory_order_relaxed)) return;
@@ -48,8 +47,8 @@ void AskForLargePages(std::byte* begin, size_t size) {
   madvise(begin, size, MADV_NOHUGEPAGE);
 }
 
-// `num_bytes` mapped; null where there is no memory. Blocks of a large page or more begin at a
-// multiple of one.
+// Maps `num_bytes`; null if there is not enough memory. Blocks of a large page or more are aligned
+// to one.
 std::shared_ptr<void> Map(size_t num_bytes) {
   const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
   const size_t size = (num_bytes + page - 1) / page * page;

@@ -1,5 +1,5 @@
 // Memory of the CPU implementations: zeroed, 64-byte aligned (a cache line, and the widest vector),
-// shared ownership.
+// with shared ownership.
 #pragma once
 
 #include <cstddef>
@@ -9,17 +9,18 @@
 
 namespace minisgl::cpu {
 
-// Zeroed memory, freed with the last copy of the pointer. Large blocks come straight from the
-// system, in large pages where it has them, and cost nothing until they are touched. kOutOfMemory
-// where there is none.
+// Allocates zeroed memory, freed with the last copy of the pointer. Large blocks are mapped, in
+// large pages if the system has them, and cost nothing until they are touched. kOutOfMemory if
+// there is not enough memory.
 Result<std::shared_ptr<void>> AllocateZeroed(size_t num_bytes);
 
-// Floats that grow on demand and never shrink: the workspace of one thread. Contents do not survive
-// growing.
+// The workspace of one thread: a buffer of floats that grows on demand and never shrinks. Growing
+// loses the contents.
 class FloatBuffer {
  public:
-  // At least `count` floats, 64-byte aligned, of any value. Throws std::bad_alloc where there is no
-  // memory for them: the engine makes it the result of the step, and the buffer may be tried again.
+  // Returns at least `count` floats, 64-byte aligned, of any value. Throws std::bad_alloc if there
+  // is not enough memory: the engine turns that into the result of the step, and a later call may
+  // succeed.
   float* Reserve(size_t count);
   size_t bytes() const { return count_ * sizeof(float); }
 

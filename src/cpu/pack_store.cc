@@ -1,5 +1,7 @@
-// See pack_store.h. The file: a header, the matrices at multiples of 4 KiB, the table of entries.
-// Numbers are as the machine has them; another byte order reads as another magic number.
+// See pack_store.h.
+//
+// The file: a header, the matrices at multiples of 4 KiB, the table of entries. Numbers have the
+// machine's byte order; a file of another byte order has another magic number.
 #include "cpu/pack_store.h"
 
 #include <sys/resource.h>
@@ -24,14 +26,14 @@ namespace minisgl::cpu {
 namespace {
 
 constexpr uint64_t kMagic = 0x324B434150474C53;  // "SLGPACK2"
-constexpr uint64_t kDataAlignment = 4096;        // a page, so that mapped matrices begin at one
-constexpr uint64_t kEntriesMax = 1'000'000;      // as many as a checkpoint may have tensors
+constexpr uint64_t kDataAlignment = 4096;        // matrices begin at a page
+constexpr uint64_t kEntriesMax = 1'000'000;      // as many as the tensors a checkpoint may have
 constexpr size_t kSampleBytes = 64;
-constexpr size_t kHashedBytes = size_t{1} << 20;  // by one thread at a time
+constexpr size_t kHashedBytes = size_t{1} << 20;  // the part that one thread hashes at a time
 constexpr size_t kWriteBytes = size_t{1} << 20;
 constexpr mode_t kPrivateMode = 0600, kPublicMode = 0644;
 
-// Tells contents apart; no defence against someone who makes them collide.
+// A hash that detects accidental changes. Not cryptographic: collisions can be constructed.
 class Hasher {
  public:
   explicit Hasher(uint64_t seed = 0) : hash_(seed) {}
@@ -56,7 +58,7 @@ class Hasher {
 
 struct Header {
   uint64_t magic, key[2], num_entries, table_offset, table_hash, file_bytes;
-  uint64_t header_hash;  // of all before it
+  uint64_t header_hash;  // hash of the fields before it
 };
 
 uint64_t HashOf(const Header& header) {
@@ -71,7 +73,8 @@ uint64_t HashOf(const void* data, size_t num_bytes) {
   return hasher.value();
 }
 
-// Eight chains of multiplications side by side, for one waits longer for itself than for memory.
+// Eight independent chains of multiplications: a single chain is limited by the latency of
+// multiplication, not by memory.
 uint64_t HashOfPart(const char* bytes, size_t num_bytes) {
   constexpr size_t kChains = 8, kLine = kChains * sizeof(uint64_t);
   Hasher chains[kChains];
@@ -87,8 +90,8 @@ uint64_t HashOfPart(const char* bytes, size_t num_bytes) {
   return all.value();
 }
 
-// Of every byte, each part after `prepare(begin, bytes)`; by the threads of `pool`, where there is
-// one. Nothing where that failed for a part.
+// Hashes every byte, with the threads of `pool` (may be null). Calls `prepare(begin, bytes)` before
+// each part is hashed. Returns nullopt if that fails for any part.
 template <typename Prepare>
 std::optional<uint64_t> ContentHash(const void* data, size_t num_bytes, ThreadPool* pool,
                                     const Prepare& prepare) {
@@ -116,7 +119,7 @@ uint64_t ContentHash(const void* data, size_t num_bytes) {
   return *ContentHash(data, num_bytes, nullptr, [](size_t, size_t) { return true; });
 }
 
-// Of what a matrix is packed from: its shape and type, and some lines of each part.
+// Identity of a matrix: format, types and shapes of its parts, and samples of their bytes.
 uint64_t IdentityOf(std::span<const TensorView> parts, const WeightFormat& format) {
   constexpr size_t kLines = 4;
   Hasher hasher;
@@ -132,8 +135,8 @@ uint64_t IdentityOf(std::span<const TensorView> parts, const WeightFormat& forma
   return hasher.value();
 }
 
-// Changes with whatever a program of this build makes of a matrix: two panels, several blocks and
-// an odd end.
+// Hash of the packed form of a small matrix (two panels, several blocks, an odd number of inputs)
+// in each format. Changes if the layout does.
 uint64_t LayoutHash() {
   constexpr int64_t kNumOut = 19, kNumIn = 71;
   std::vector<float> values(kNumOut * kNumIn);
@@ -217,7 +220,7 @@ void PackStore::Read() {
   entries_ = std::move(entries).value();
 }
 
-// Every offset is checked here; what ReadEntries gives lay within the file as it was opened.
+// Checks every offset: the entries returned lie within the file as it was opened.
 Result<std::vector<PackStore::Entry>> PackStore::ReadEntries(int fd, const uint64_t (&key)[2]) {
   Header header;
   struct stat info {};
@@ -226,11 +229,11 @@ Result<std::vector<PackStore::Entry>> PackStore::ReadEntries(int fd, const uint6
   if (file_bytes < kDataAlignment || !ReadAt(fd, &header, sizeof(header), 0)) {
     return BadInput("is cut short (found {} bytes)", file_bytes);
   }
-  if (header.magic != kMagic) return BadInput("is no file of packed weights");
+  if (header.magic != kMagic) return BadInput("is not a file of packed weights");
   if (header.header_hash != HashOf(header)) return BadInput("its header is damaged");
   if (header.key[0] != key[0] || header.key[1] != key[1]) return BadInput("is of another model");
   if (header.file_bytes != file_bytes) {
-    return BadInput("has {} bytes (wanted {})", file_bytes, header.file_bytes);
+    return BadInput("has {} bytes (expected {})", file_bytes, header.file_bytes);
   }
   const uint64_t table_offset = header.table_offset;
   if (header.num_entries > kEntriesMax || table_offset < kDataAlignment ||
@@ -255,7 +258,7 @@ Result<std::vector<PackStore::Entry>> PackStore::ReadEntries(int fd, const uint6
   return entries;
 }
 
-// In memory of its own: a mapped file could change after it was checked.
+// Reads into memory of its own: a mapped file could change after the check.
 std::shared_ptr<void> PackStore::ReadMatrix(const Entry& entry, ThreadPool* pool) const {
   Result<std::shared_ptr<void>> memory = AllocateZeroed(entry.num_bytes);
   if (!memory.ok()) return nullptr;
@@ -302,7 +305,7 @@ void PackStore::Finish() {
   }
   try {
     writer_ = std::thread([this] {
-      // Answers come first.
+      // The lowest priority: inference goes first.
       setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), 19);
       const Status written = Write();
       if (!written.ok()) Warn(path_, written.message());
@@ -343,7 +346,7 @@ Status PackStore::WriteTo(int fd) const {
     return SystemError("write");
   }
   MINISGL_RETURN_IF_ERROR(WriteAll(fd, first_page.data(), first_page.size(), 0));
-  // Weights that changed while they were packed are not those of the key.
+  // If the weights changed while they were packed, the key is wrong.
   if (source_.holds && !source_.holds()) return BadInput("the model's files changed meanwhile");
   return Status();
 }

@@ -1,13 +1,16 @@
-// Packed matrices kept in a file from one start to the next, which reads them instead of packing.
+// A file of packed matrices, which the next start reads instead of packing again.
 //
-// A file holds the matrices of one model in one format, in the order they are asked for. Its name
-// and header carry a key: a hash of what the caller says of the source, and of how this program
-// packs a small matrix, so that a changed source or layout is another file. Each matrix carries an
-// identity (format, shape, samples of the source) and a hash of all its bytes, which is checked as
-// they are read into memory: a later change of the file changes nothing. A file that is not exactly
-// right is written anew, and so is one that others may write; a folder that others may write is not
-// used (trusted_folder.h). Nothing here fails a run: what cannot be read or written is packed, and
-// said in a warning.
+// A file holds the matrices of one model in one format, in the order of the calls to Find. Its name
+// and header carry a key: a hash of PackSource::key and of the bytes that this program packs a
+// small matrix to, so that another source or layout means another file. Each matrix has an identity
+// (format, shape, samples of the source) and a hash of all its bytes.
+//
+// Safety: bytes are read into memory and checked there, so that later changes of the file have no
+// effect. A file with any error is rewritten, and so is one that other users can write; a folder
+// that other users can write is not used (trusted_folder.h).
+//
+// Errors never fail a run: if the file cannot be read or written, weights are packed, and a warning
+// is logged.
 //
 // Find, Add and Finish are called from one thread.
 #pragma once
@@ -32,20 +35,20 @@ namespace minisgl::cpu {
 
 class PackStore {
  public:
-  // For the model that `source` stands for, in `dir`, which is made where it is missing.
+  // Opens the file of the model that `source` identifies, in `dir`, which is created if missing.
   PackStore(std::string dir, PackSource source);
-  // Waits until a file that is being written is there.
+  // Waits for the writing of the file to end.
   ~PackStore();
   PackStore(const PackStore&) = delete;
   PackStore& operator=(const PackStore&) = delete;
 
-  // The next matrix, if the file has it whole, else null: then it is packed, and handed to Add.
-  // `pool` (may be null) checks it.
+  // Returns the next matrix, or null if the file does not have it whole; the caller then packs it
+  // and calls Add. `pool` (may be null) shares the reading and checking.
   std::shared_ptr<void> Find(uint64_t identity, size_t num_bytes, ThreadPool* pool = nullptr);
-  // `data` must not change any more.
+  // `data` must not change afterwards.
   void Add(uint64_t identity, std::shared_ptr<void> data, size_t num_bytes);
-  // All matrices were asked for. Where one was not found, a thread begins to write the file. Later
-  // calls do nothing.
+  // Ends loading. If any matrix was not found, starts a thread that writes the file. Later calls do
+  // nothing.
   void Finish();
 
   int64_t num_found() const { return num_found_; }
@@ -53,7 +56,7 @@ class PackStore {
   const std::string& path() const { return path_; }
 
  private:
-  struct Entry {  // as the file has it
+  struct Entry {  // as stored in the file
     uint64_t identity, offset, num_bytes, content_hash;
   };
   struct Kept {
@@ -72,16 +75,16 @@ class PackStore {
   uint64_t key_[2] = {};
   std::string name_;                     // within folder_
   std::string path_;                     // for messages
-  std::optional<TrustedFolder> folder_;  // empty where nothing is kept
-  FileHandle file_;                      // not open where none is to be read
-  std::vector<Entry> entries_;           // of file_
-  std::vector<Kept> matrices_;           // asked for so far
+  std::optional<TrustedFolder> folder_;  // empty if the folder cannot be used
+  FileHandle file_;                      // open while matrices are read from it
+  std::vector<Entry> entries_;           // the table of file_
+  std::vector<Kept> matrices_;           // found or added so far
   int64_t num_found_ = 0, num_packed_ = 0;
   bool finished_ = false;
   std::thread writer_;
 };
 
-// PackParts, or what `store` (may be null) has of it.
+// Returns the packed matrix from `store` (may be null), or packs it with PackParts.
 Result<PackedMatrix> FindOrPack(std::span<const TensorView> parts, const WeightFormat& format,
                                 PackStore* store, ThreadPool* pool);
 

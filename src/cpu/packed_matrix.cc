@@ -13,9 +13,9 @@
 namespace minisgl::cpu {
 namespace {
 
-constexpr uint8_t kInt8Offset = 128;  // of a kept byte
+constexpr uint8_t kInt8Offset = 128;  // added to each stored byte
 
-// A row of a part: what becomes an output. Files do not align their tensors.
+// A row of a part: the weights of one output. May have any alignment.
 struct SourceRow {
   const std::byte* data;
   DType dtype;
@@ -47,7 +47,7 @@ void WidenRow(const SourceRow& source, int64_t count, float* row) {
   }
 }
 
-// Where the weight of (input, lane) lies in a panel that is not quantized, in elements.
+// Index of the weight of (input, lane) in a panel that is not quantized, in elements.
 int64_t IndexInPanel(DType dtype, int64_t input, int64_t lane) {
   if (dtype == DType::kBF16) return (input / 2 * kPanelWidth + lane) * 2 + input % 2;
   return input * kPanelWidth + lane;
@@ -55,8 +55,8 @@ int64_t IndexInPanel(DType dtype, int64_t input, int64_t lane) {
 
 constexpr int64_t kTile = 16;
 
-// Sixteen words of sixteen rows, transposed: in squares of four by four, and of each row a line of
-// the cache at once, as rows are often a power of two apart.
+// Transposes sixteen words of sixteen rows, in squares of four by four. Reads a whole cache line of
+// each row at a time, as rows are often a power of two apart.
 void TransposeTile(std::span<const SourceRow> rows, size_t offset, std::byte* to) {
   using Words = uint32_t __attribute__((vector_size(16)));
   constexpr size_t kSide = 4;
@@ -82,8 +82,8 @@ void TransposeTile(std::span<const SourceRow> rows, size_t offset, std::byte* to
   }
 }
 
-// Rows of words, one for each lane, as the words of all lanes, one after another: a sixteenth at a
-// time, so that every line of memory is read and written once.
+// Interleaves rows of words, one row for each lane: word 0 of all lanes, word 1 of all lanes, and
+// so on. Takes 16 words of each row at a time, so that each cache line is read and written once.
 template <typename Word>
 void Interleave(std::span<const SourceRow> rows, int64_t num_words, std::byte* panel) {
   Word tile[kTile][kPanelWidth] = {};
@@ -117,8 +117,8 @@ void WriteRow(const float* row, int64_t lane, const PackedMatrix& matrix, std::b
   }
 }
 
-// Outputs `rows` of panel `index`. Where the dtype stays, words are moved as they are: bf16 by
-// pairs of inputs, a last odd one by itself.
+// Writes the outputs `rows` of panel `index`. If the dtype stays the same, words are moved without
+// conversion: bf16 by pairs of inputs, an odd last input by itself.
 void PackPanel(std::span<const SourceRow> rows, int64_t index, PackedMatrix* matrix) {
   const DType dtype = matrix->format.dtype;
   std::byte* const panel = matrix->panel(index);
@@ -194,7 +194,7 @@ Result<PackedMatrix> PackParts(std::span<const TensorView> parts, const WeightFo
   PackedMatrix matrix;
   matrix.format = format;
   matrix.num_in = parts[0].shape[1];
-  std::vector<SourceRow> rows;  // of each output
+  std::vector<SourceRow> rows;  // one for each output
   for (const TensorView& part : parts) {
     MINISGL_CHECK(part.shape.size() == 2 && part.shape[1] == matrix.num_in,
                   "a part of shape {} in a matrix of {} inputs", ShapeToString(part.shape),

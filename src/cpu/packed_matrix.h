@@ -1,15 +1,15 @@
 // A weight matrix [out, in] in the order that the kernels of linear*.cc read.
 //
-// Panels of 16 outputs, one after another, the last filled up with zeros.
+// The matrix is a sequence of panels of 16 outputs; the last is padded with zeros.
 //
-// Not quantized: in a panel the inputs in order, and for each input its 16 weights in the dtype of
-// the matrix. bf16 is kept in pairs of inputs: 16 words of 32 bits, the even input's weight in the
-// low half, so that one shift or one mask widens a vector of them, and a word is an operand of the
-// dot-product instruction. An odd number of inputs is filled up with one zero.
+// Not quantized: a panel holds its inputs in order, and for each input the 16 weights in the dtype
+// of the matrix. bf16 is stored in pairs of inputs: 16 words of 32 bits with the even input's
+// weight in the low half, so that a shift or a mask widens a vector of them, and a word is an
+// operand of the dot-product instruction. An odd number of inputs is padded with one zero.
 //
-// int8 (weight_format.h): in a panel the blocks of 32 inputs in order, the last filled up with
-// zeros; in a block 8 quads of inputs, of each 16 words of four bytes q + 128. Behind the last
-// panel the scales, [panels][blocks][16] bf16.
+// int8 (weight_format.h): a panel holds its blocks of 32 inputs in order, the last padded with
+// zeros. A block is 8 quads of inputs, each 16 words of four bytes q + 128. The scales follow the
+// last panel: [panels][blocks][16] bf16.
 #pragma once
 
 #include <cstddef>
@@ -37,7 +37,7 @@ struct PackedMatrix {
   size_t num_bytes() const;
 
   // --- not quantized ---
-  // From a panel to the next, in elements.
+  // Distance between panels, in elements.
   int64_t panel_stride() const { return (num_in + num_in % 2) * kPanelWidth; }
   const std::byte* panel(int64_t index) const {
     return static_cast<const std::byte*>(data.get()) +
@@ -64,11 +64,12 @@ struct PackedMatrix {
     return const_cast<uint16_t*>(std::as_const(*this).int8_scales(index));
   }
 
-  // The weights of output `out`, widened: row[num_in].
+  // Writes the weights of output `out`, as floats, to row[num_in].
   void ReadRow(int64_t out, float* row) const;
 };
 
-// The matrices `parts` (each [out_i, in]) one below another, in `format`, rounded to nearest.
+// Packs the matrices `parts` (each [out_i, in]), stacked along the outputs, in `format`, rounded to
+// nearest.
 Result<PackedMatrix> PackParts(std::span<const TensorView> parts, const WeightFormat& format,
                                ThreadPool* pool);
 

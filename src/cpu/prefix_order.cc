@@ -1,8 +1,8 @@
 // See prefix_order.h.
 //
-// Of rows that are known to share their first pages one is the leader. The others are sorted by how
-// many pages they have in common with it; those that leave it at the same page are divided further
-// among themselves, from that page on. So a page is compared once for each row that has it.
+// Among rows known to share their first pages, one is the leader. The others are sorted by how many
+// pages they have in common with it. Rows that differ from it at the same page are divided further
+// among themselves, from that page on. So each page is compared once for each row that has it.
 #include "cpu/prefix_order.h"
 
 #include <algorithm>
@@ -16,20 +16,20 @@ namespace {
 struct Row {
   int32_t row;
   const int32_t* pages;
-  int64_t num_pages;  // that may be shared
-  int64_t common;     // with the row before it
+  int64_t num_pages;  // pages that may be shared
+  int64_t common;     // pages in common with the previous row
 
   int32_t PageAt(int64_t index) const { return index < num_pages ? pages[index] : -1; }
 };
 
-// Rows [begin, end), that share pages [0, depth) with each other and with the row before them, but
-// not the next with that row.
+// Rows [begin, end), which share pages [0, depth) with each other and with the row before them, but
+// not page `depth` with that row.
 struct Range {
   size_t begin, end;
   int64_t depth;
 };
 
-// How many pages are the same, where the first `known` are.
+// Returns the number of leading pages that are equal. REQUIRES the first `known` to be.
 int64_t CommonPages(const Row& a, const Row& b, int64_t known) {
   constexpr int64_t kBlock = 64;  // compared by memcmp, which is vectorised
   const int64_t most = std::min(a.num_pages, b.num_pages);
@@ -42,8 +42,8 @@ int64_t CommonPages(const Row& a, const Row& b, int64_t known) {
   return same;
 }
 
-// Rows [begin, end), that share more than `depth` pages: sorts them, and adds what is to be divided
-// further to `ranges`.
+// Sorts rows [begin, end), which share more than `depth` pages, and appends the ranges that need
+// further division to `ranges`.
 void DivideAlike(size_t begin, size_t end, int64_t depth, std::vector<Row>* rows,
                  std::vector<Range>* ranges) {
   const auto at = [&](size_t i) { return rows->begin() + static_cast<int64_t>(i); };

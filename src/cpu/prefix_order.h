@@ -1,5 +1,5 @@
-// Rows of a step in an order in which those that begin with the same pages are neighbours, so that
-// their query rows can pass over the shared keys together.
+// Orders the rows of a step so that rows that begin with the same pages are neighbours. Their query
+// rows can then pass over the shared keys together.
 #pragma once
 
 #include <cstdint>
@@ -11,14 +11,14 @@ namespace minisgl::cpu {
 
 struct PrefixRow {
   int32_t row;
-  // Tiles of keys that it shares with the row before it in the order; with any row further up: the
-  // least of those in between.
+  // Tiles of keys that it shares with the previous row in the order. With an earlier row it shares
+  // the minimum over the rows in between.
   int64_t shared_tiles;
 };
 
-// All rows of the step. Tiles are shared where every page that they lie in is the same one, all
-// their keys are older than the step's tokens, and no window cuts them. Time is linear in the
-// shared pages, beside sorting the rows.
+// Returns all rows of the step. A tile is shared if all its pages are the same, all its keys are
+// older than the step's tokens, and no window cuts it. Takes time linear in the number of shared
+// pages, plus the sorting of rows.
 std::vector<PrefixRow> OrderByPrefix(const AttentionParams& params);
 
 }  // namespace minisgl::cpu

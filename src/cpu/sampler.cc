@@ -15,15 +15,16 @@ namespace {
 
 constexpr float kBanned = -std::numeric_limits<float>::infinity();
 
-// Logits of a piece: they are in the first-level cache when the largest of them is looked for.
+// Logits of a piece, which fits the first-level cache: the index of the largest logit is searched
+// within one piece only.
 constexpr int64_t kPiece = 4096;
 
 struct Largest {
-  float value;    // NaN where a logit is NaN or +infinity
-  int64_t begin;  // of the first piece that has it
+  float value;    // NaN if a logit is NaN or +infinity
+  int64_t begin;  // start of the first piece that holds it
 };
 
-// In lanes of their own, and as many as make a loop, so that the compiler uses vectors.
+// Keeps a maximum for each of kLanes lanes, so that the compiler vectorises the inner loop.
 Largest FindLargest(const float* logits, int64_t count) {
   constexpr int64_t kLanes = 128;
   Largest result = {kBanned, 0};
@@ -53,7 +54,7 @@ Largest FindLargest(const float* logits, int64_t count) {
   return result;
 }
 
-// Adding a bias or a penalty to a large logit may overflow: it stays the largest float there is. A
+// The changed logit as a float. A finite value past the largest float becomes the largest float; a
 // banned token stays banned.
 float ClampToFinite(double logit) {
   constexpr double kMax = std::numeric_limits<float>::max();
@@ -74,7 +75,7 @@ void ApplyMinTokens(const SampleRowParams& row) {
 
 }  // namespace
 
-// Log-softmax of the raw logits, before anything is applied to them.
+// Log-softmax of the raw logits: before bias, penalties and bans.
 void Sampler::AddLogprobs(const SampleRowParams& row, RowResult* result) {
   const float largest = *std::max_element(raw_logits_.begin(), raw_logits_.end());
   double sum = 0;
@@ -93,8 +94,8 @@ void Sampler::AddLogprobs(const SampleRowParams& row, RowResult* result) {
   for (int64_t i = 0; i < count; ++i) result->top_logprobs.push_back({ids_[i], logprob(ids_[i])});
 }
 
-// Repetition over prompt and answer, then presence and frequency over the answer; each distinct
-// token once.
+// Applies the repetition penalty over prompt and answer, then presence and frequency penalties over
+// the answer, once for each distinct token.
 void Sampler::ApplyPenalties(const SampleRowParams& row) {
   const SamplingParams& sampling = *row.sampling;
   counts_.resize(row.vocab_size, 0);
@@ -119,7 +120,7 @@ void Sampler::ApplyPenalties(const SampleRowParams& row) {
   }
 }
 
-// Drops the candidates that rank after `last`. Those left stay in the order of their ids.
+// Drops the candidates that rank after `last`. The others stay ordered by id.
 void Sampler::KeepUpTo(const Candidate& last) {
   std::erase_if(candidates_, [last](const Candidate& c) { return RanksBefore(last, c); });
 }
@@ -131,14 +132,14 @@ void Sampler::KeepTopK(int32_t top_k) {
   KeepUpTo(ranked_[top_k - 1]);
 }
 
-// The fewest of the most likely candidates whose weights sum to at least top_p of the whole; at
+// Keeps the fewest most likely candidates whose weights sum to at least top_p of the total; at
 // least one.
 void Sampler::KeepTopP(double top_p) {
   if (top_p >= 1.0) return;
   double total = 0;
   for (const Candidate& candidate : candidates_) total += candidate.weight;
 
-  // Sorts ever larger pieces from the top; most nuclei end within the first.
+  // Sorts pieces of growing size, from the top; most nuclei end within the first.
   ranked_ = candidates_;
   double sum = 0;
   size_t kept = 0;
@@ -158,7 +159,7 @@ void Sampler::KeepTopP(double top_p) {
 TokenId Sampler::Draw(const SampleRowParams& row, double largest) {
   const SamplingParams& sampling = *row.sampling;
   candidates_.clear();
-  candidates_.reserve(static_cast<size_t>(row.vocab_size));  // growing might take twice that
+  candidates_.reserve(static_cast<size_t>(row.vocab_size));  // growing could take twice as much
   for (int64_t id = 0; id < row.vocab_size; ++id) {
     // Subtracted before dividing: at most 0, so the smallest temperature cannot overflow.
     const double weight = std::exp((row.logits[id] - largest) / sampling.temperature);
@@ -182,7 +183,7 @@ TokenId Sampler::Draw(const SampleRowParams& row, double largest) {
     sum += candidate.weight;
     if (sum > target) return candidate.id;
   }
-  return candidates_.back().id;  // the product above was rounded up to the total
+  return candidates_.back().id;  // `target` was rounded up to the total
 }
 
 size_t Sampler::bytes() const {

@@ -1,15 +1,19 @@
-// Choosing the next token of one row from its logits: one sampler for every implementation of Ops
-// on the host.
+// Chooses the next token of one row from its logits, on the host.
 //
-// Everything is computed in double and in an order fixed by token ids, so a row's token is a
-// function of its logits, its parameters, its history and the index of the draw; nothing of
-// batch-mates or threads enters.
+// All arithmetic is in double, in an order fixed by token ids: the token is a function of the row's
+// logits, parameters, history and draw index, not of other rows or threads.
 //
-// The draw: with u = UniformDouble(seed, index), the candidates left by top-k, top-p and min-p are
-// walked by ascending id, and the first whose running sum of weights exceeds u * (sum of all) is
-// the token. Equal logits rank by ascending id wherever a rank matters (greedy, top-k, top-p, the
-// list of most likely tokens). No sort of the vocabulary: selection takes time linear in V, except
-// for a nucleus that holds most of it.
+// Steps, in this order:
+//   1. logit bias; repetition penalty over prompt and answer; presence and frequency penalties over
+//      the answer; banned tokens until min_tokens;
+//   2. temperature 0: the largest logit. Otherwise weights exp((logit - largest) / temperature);
+//   3. top-k, then top-p of the remaining weight, then min-p relative to the largest weight;
+//   4. the draw: with u = UniformDouble(seed, index), the first token by ascending id at which the
+//      running sum of weights exceeds u * (sum of all).
+// Equal logits rank by ascending id (greedy, top-k, top-p, the list of most likely tokens).
+//
+// The vocabulary is not sorted: selection takes time linear in V, except for a nucleus that holds
+// most of it.
 #pragma once
 
 #include <cstddef>
@@ -32,11 +36,11 @@ struct SampleRowParams {
 
 class Sampler {
  public:
-  // kNonFinite where a raw logit is NaN or +infinity, or where bans leave no token with a finite
-  // logit.
+  // The outcome is kNonFinite if a raw logit is NaN or +infinity, or if bans leave no token with a
+  // finite logit.
   void SampleRow(const SampleRowParams& row, RowResult* result);
 
-  // Of the workspace, and the most of it.
+  // Bytes of the workspace, and an upper bound on them.
   size_t bytes() const;
   static int64_t MaxBytes(int64_t vocab_size);
 
@@ -57,11 +61,11 @@ class Sampler {
   void KeepTopP(double top_p);
   TokenId Draw(const SampleRowParams& row, double largest);
 
-  // Workspace, kept from row to row.
+  // Workspace, reused for every row.
   std::vector<Candidate> candidates_;  // by ascending id
   std::vector<Candidate> ranked_;
   std::vector<int32_t> counts_;    // [V], zero between rows
-  std::vector<float> raw_logits_;  // [V] where log-probabilities are wanted
+  std::vector<float> raw_logits_;  // [V] if log-probabilities are wanted
   std::vector<TokenId> ids_;
 };
 

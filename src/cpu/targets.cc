@@ -11,8 +11,8 @@
 namespace minisgl::cpu {
 namespace {
 
-// The bit that Highway knows a target by; 0 where it is not compiled in. (AVX3_DL is compiled into
-// the files that need it, wherever AVX3 is.)
+// Highway's bit for a target; 0 if it is not compiled in. (AVX3_DL is compiled into the files that
+// need it if AVX3 is.)
 int64_t HighwayBit(CpuTarget target) {
   switch (target) {
     case CpuTarget::kAvx512Bf16:
@@ -40,9 +40,10 @@ bool HasBf16Dot() {
 #endif
 }
 
-// AMD's processors issue it as often as a multiply-add, so it does twice the work; Intel's every
-// other cycle on one of two ports, half the work of multiply-adds (measured: 86 GFLOP/s against 176
-// on Sapphire Rapids; 495 against 268 on Zen 5). They have AMX for such products instead.
+// True if the bf16 dot product is faster than multiply-adds. AMD's processors issue it as often as
+// a multiply-add, for twice the work. Intel's issue it every other cycle on one of two ports, for
+// half the work: they have AMX for such products. Measured: 86 GFLOP/s against 176 on Sapphire
+// Rapids, 495 against 268 on Zen 5.
 bool IsBf16DotFast() {
 #if defined(__x86_64__)
   return __builtin_cpu_is("amd") != 0;
@@ -80,7 +81,7 @@ std::vector<CpuTarget> AvailableCpuTargets() {
     if (target == CpuTarget::kAvx512Bf16 && !HasBf16Dot()) continue;
     if ((HighwayBit(target) & hwy::SupportedTargets()) != 0) available.push_back(target);
   }
-  // Where the dot product is no faster than multiply-adds its target is there, but not the best.
+  // If the dot product is not faster than multiply-adds, its target is available but not the best.
   if (available.size() > 1 && available[0] == CpuTarget::kAvx512Bf16 && !IsBf16DotFast()) {
     std::swap(available[0], available[1]);
   }

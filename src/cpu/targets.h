@@ -1,14 +1,14 @@
-// The instruction sets the CPU kernels are compiled for. Included by every kernel file before
-// Highway, which compiles the file once for each.
+// The instruction sets that the CPU kernels are compiled for. Every kernel file includes this
+// before Highway, which compiles the file once for each.
 //
-// Left out: SSSE3 (no machine of the last 15 years stops there), SVE; and AVX3_DL, which adds
-// nothing to float arithmetic, but where a file defines MINISGL_NEEDS_VNNI.
+// Not compiled: SSSE3 (every x86 machine of the last 15 years has more); SVE; and AVX3_DL, which
+// adds nothing to float arithmetic, unless the file defines MINISGL_NEEDS_VNNI.
 #pragma once
 
 #define MINISGL_UNUSED_TARGETS \
   (HWY_SSSE3 | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV)
-// A build with -DMINISGL_FEW_TARGETS has AVX2 and the fallback alone: the others are the same
-// source, and with sanitizers each takes a minute to compile.
+// A build with -DMINISGL_FEW_TARGETS has only AVX2 and the fallback: with sanitizers each target
+// takes a minute to compile, and all have the same source.
 #if defined(MINISGL_FEW_TARGETS)
 #define HWY_DISABLED_TARGETS (MINISGL_UNUSED_TARGETS | HWY_SSE4 | HWY_AVX3 | HWY_AVX3_DL)
 #elif defined(MINISGL_NEEDS_VNNI)
@@ -27,26 +27,26 @@
 
 namespace minisgl::cpu {
 
-// kAvx512Vnni: AVX-512 with what Ice Lake has, the int8 dot product among it. kAvx512Bf16: besides
-// that the bf16 dot product.
+// kAvx512Vnni: AVX-512 with the extensions of Ice Lake, including the int8 dot product.
+// kAvx512Bf16: kAvx512Vnni and the bf16 dot product.
 enum class CpuTarget { kAvx512Bf16, kAvx512Vnni, kAvx512, kAvx2, kSse4, kNeon, kScalar };
 inline constexpr int kNumCpuTargets = 7;
 
 const char* CpuTargetName(CpuTarget target);
 
-// Those that are compiled in and that this processor has, the best first.
+// The targets that are compiled in and that this processor supports, the best first.
 std::vector<CpuTarget> AvailableCpuTargets();
 
-// "" is the best; kUsage naming what is available where `name` is not.
+// Finds a target by name; "" is the best. kUsage, naming those available, if there is no such one.
 Result<CpuTarget> FindCpuTarget(std::string_view name);
 
-// One function for each target, null where it is not compiled in.
+// One function for each target; null if it is not compiled in.
 template <typename Function>
 using PerTarget = std::array<Function, kNumCpuTargets>;
 
 }  // namespace minisgl::cpu
 
-// After HWY_ONCE, the PerTarget table of FUNC, a function in HWY_NAMESPACE within minisgl.
+// Use after HWY_ONCE: the PerTarget table of FUNC, a function in minisgl::cpu::HWY_NAMESPACE.
 #ifdef MINISGL_NEEDS_VNNI
 #define MINISGL_CHOOSE_VNNI HWY_CHOOSE_AVX3_DL
 #else

@@ -1,15 +1,17 @@
 // Causal attention over paged keys and values with an online softmax.
 //
-// Order of every result, whatever it is computed with: keys in tiles of kTileKeys positions at
-// multiples of it; scores summed over head_dim one multiply-add after another; a tile's weighted
-// values summed key by key, then added to the running sum; splits of kSplitKeys positions on their
-// own, merged in order. A key that a query must not see is never multiplied, so what lies in
-// unwritten slots does not matter.
+// Order of every sum, whatever other rows a row is computed with:
+//   - keys in tiles of kTileKeys positions, aligned to multiples of it;
+//   - a score over head_dim, one multiply-add after another;
+//   - a tile's weighted values key by key, then added to the running sum;
+//   - splits of kSplitKeys positions separately, merged in order.
+// A key that a query must not see is never multiplied, so the content of unwritten slots does not
+// matter.
 //
 // An item passes its query rows (tokens x heads of one KV head) over each tile while it is in the
-// cache; rows of different requests that share the tile go together. Keys of a page are read where
-// they lie if the page holds whole panels of 16 positions, else they are copied to scratch. Where
-// the products are those of bf16 (attention_bf16.h) they take the place of the two here.
+// cache; rows of different requests that share the tile pass together. Keys of a page are read in
+// place if the page holds whole panels of 16 positions, otherwise they are copied to scratch. If
+// Bf16Products are given (attention_bf16.h), they replace the two products of this file.
 #include "cpu/targets.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -27,12 +29,12 @@ HWY_BEFORE_NAMESPACE();
 namespace minisgl::cpu {
 namespace HWY_NAMESPACE {
 
-// Room for kRowsMax numbers in whole vectors.
+// kRowsMax rounded up to whole vectors.
 constexpr int64_t kRowsPadded = 16;
 
-// Query rows that pass over a tile together. Each count of rows is a kernel of its own, and this
-// file takes longer to compile than any other: processors without AVX2 (before 2013) get fewer.
-// The count changes no bit of a row's output.
+// Maximum number of query rows that pass over a tile together. Each number of rows is a separate
+// kernel, and this file takes longer to compile than any other: processors without AVX2 (before
+// 2013) get fewer. The number does not change any bit of a row's output.
 constexpr bool kIsOldTarget = (HWY_TARGET & (HWY_SCALAR | HWY_EMU128 | HWY_SSE4)) != 0;
 constexpr int64_t kBlockRows = kIsOldTarget ? 2 : kRowsMax;
 
@@ -96,10 +98,10 @@ HWY_INLINE VisibleKeys FindVisibleKeys(const QueryBlock& block, const Tile& tile
   return keys;
 }
 
-// exp(x) of x <= 0 or NaN, within 2 units in the last place; 0 below -87, where the result would
-// soon be no normal number. Method: x = n ln 2 + r with |r| <= ln(2) / 2, exp(r) by a polynomial
-// (fitted to 4e-9), times 2^n. Adding 1.5 * 2^23 rounds to a whole number, which is then the last
-// bits of the sum.
+// exp(x) for x <= 0 or NaN, within 2 units in the last place; 0 below -87, close to where results
+// become subnormal. Method: x = n ln 2 + r with |r| <= ln(2) / 2, exp(r) by a polynomial (fitted to
+// 4e-9), times 2^n. Adding 1.5 * 2^23 rounds to an integer, which is then in the low bits of the
+// sum.
 HWY_INLINE Floats ExpOfNegative(Floats x) {
   const F32 d;
   const hn::RebindToSigned<F32> di;
@@ -144,7 +146,7 @@ HWY_INLINE void MaskScores(int64_t begin, int64_t end, float* scores) {
 }
 
 // Turns scores of the visible keys into weights relative to each row's new maximum, updates the
-// rows' maxima and sums of weights, and finds what the earlier values are to be multiplied by.
+// rows' maxima and sums of weights, and sets `rescale`: the factors for the earlier values.
 HWY_INLINE void SoftmaxRows(const AttentionParams& p, const VisibleKeys& keys, int64_t num_rows,
                             float* scores, RowState* states, float* rescale) {
   constexpr int kVectors = static_cast<int>(kTileKeys) / kLanes;
@@ -189,7 +191,7 @@ HWY_INLINE Floats LoadValue(const Tile& tile, int64_t key, int64_t column) {
   }
 }
 
-// Keys [begin, end) added to the sum of one row.
+// Adds the weighted values of keys [begin, end) to the sum of one row.
 template <Read kRead, int kVectors>
 HWY_INLINE void AddKeys(const Tile& tile, int64_t begin, int64_t end, const float* weights,
                         int64_t column, Floats (&sum)[kVectors]) {
@@ -202,7 +204,7 @@ HWY_INLINE void AddKeys(const Tile& tile, int64_t begin, int64_t end, const floa
   }
 }
 
-// For each row the keys that it sees before those that all see, or (kAfter) after them.
+// Adds for each row the keys that it sees before those that all rows see, or (kAfter) after them.
 template <Read kRead, bool kAfter, int kRow, int kRows, int kVectors>
 HWY_INLINE void AddRaggedKeys(const Tile& tile, const VisibleKeys& keys, const float* weights,
                               int64_t column, Floats (&sum)[kRows][kVectors]) {
@@ -214,7 +216,7 @@ HWY_INLINE void AddRaggedKeys(const Tile& tile, const VisibleKeys& keys, const f
   }
 }
 
-// Keys [begin, end), which all rows see, added to their sums.
+// Adds the weighted values of keys [begin, end), which all rows see, to their sums.
 template <Read kRead, int kRows, int kVectors>
 HWY_INLINE void AddSharedKeys(const Tile& tile, int64_t begin, int64_t end, const float* weights,
                               int64_t column, Floats (&sum)[kRows][kVectors]) {
@@ -238,8 +240,8 @@ HWY_INLINE void AddSharedKeys(const Tile& tile, int64_t begin, int64_t end, cons
   }
 }
 
-// values[r] = values[r] * rescale[r] + sum over the keys that r sees of weights[r][key] * v[key],
-// for kVectors vectors of the head from `column` on.
+// values[r] = values[r] * rescale[r] + sum over the keys that row r sees of weights[r][key] *
+// v[key], for kVectors vectors of the head from `column` on.
 template <int kRows, int kVectors, Read kRead>
 HWY_INLINE void AddValueColumns(const Tile& tile, const VisibleKeys& keys, const float* weights,
                                 const float* rescale, float* values, int64_t width,
@@ -278,7 +280,7 @@ HWY_INLINE void AddValues(const Tile& tile, const VisibleKeys& keys, const float
   }
 }
 
-// Query rows [row, row + kRows), all of which see some key of the tile.
+// Attention of query rows [row, row + kRows), all of which see some key of the tile.
 template <int kRows, Read kRead>
 HWY_NOINLINE void AttendRows(const QueryBlock& block, const Tile& tile, int64_t row) {
   HWY_ALIGN float scores[kRows * kTileKeys];
@@ -290,7 +292,7 @@ HWY_NOINLINE void AttendRows(const QueryBlock& block, const Tile& tile, int64_t 
                           block.value_width);
 }
 
-// The same with products of bf16, of a tile that is rounded.
+// The same with bf16 products, for a tile that has pairs.
 HWY_NOINLINE void AttendRowsBf16(const QueryBlock& block, const Bf16Products& products,
                                  const Tile& tile, int64_t row, int64_t num_rows, bool fetches) {
   HWY_ALIGN float scores[kRowsMax * kTileKeys];
@@ -301,7 +303,7 @@ HWY_NOINLINE void AttendRowsBf16(const QueryBlock& block, const Bf16Products& pr
   products.add_values(block, tile, keys, row, num_rows, fetches, scores, rescale);
 }
 
-// At most kBlockRows rows.
+// Calls the kernel for `num_rows`, at most kBlockRows.
 template <Read kRead>
 HWY_INLINE void AttendSome(const QueryBlock& block, const Tile& tile, int64_t row,
                            int64_t num_rows) {
@@ -324,7 +326,7 @@ HWY_INLINE void AttendSome(const QueryBlock& block, const Tile& tile, int64_t ro
   }
 }
 
-// The pairs of a row of 16 or more numbers: the first of each to `first`, the second to `second`.
+// Widens a row of pairs, a multiple of 16: the first of each to `first`, the second to `second`.
 HWY_INLINE void WidenPairs(const uint32_t* HWY_RESTRICT pairs, int64_t count,
                            float* HWY_RESTRICT first, float* HWY_RESTRICT second) {
   const F32 d;
@@ -334,7 +336,8 @@ HWY_INLINE void WidenPairs(const uint32_t* HWY_RESTRICT pairs, int64_t count,
   }
 }
 
-// The tile's floats from its pairs: keys panel by panel, so that a panel's lines are neighbours.
+// Makes the tile's floats from its pairs: keys panel by panel, so that a panel's cache lines are
+// neighbours.
 HWY_INLINE void WidenTile(const QueryBlock& block, Tile* tile) {
   constexpr int64_t kPanels = kTileKeys / kPanelWidth;
   const int64_t head_dim = block.head_dim;
@@ -361,12 +364,13 @@ HWY_INLINE void WidenTile(const QueryBlock& block, Tile* tile) {
   }
 }
 
-// Where more rows pass over a tile of pairs, they are widened once for all of them, and each block
-// of rows fetches a part of the next tile.
+// If more rows than this pass over a tile of pairs, the tile is widened once for all of them, and
+// each block of rows prefetches a part of the next tile.
 constexpr int64_t kPairRowsMax = 12;
 
-// Query rows [begin, end), in blocks of about the same size. The first of few brings the tile's
-// values and the next tile's keys into the cache, or the next tile where it reads pairs.
+// Attention of query rows [begin, end), in blocks of about equal size. If there are few rows, the
+// first block prefetches the tile's values and the next tile's keys, or the next tile if it reads
+// pairs.
 HWY_INLINE void AttendTile(const QueryBlock& block, const Bf16Products* products, Tile* tile,
                            int64_t begin, int64_t end) {
   const bool has_many = block.has_pairs && end - begin > kPairRowsMax;
@@ -392,7 +396,7 @@ HWY_INLINE void AttendTile(const QueryBlock& block, const Bf16Products* products
   }
 }
 
-// All keys of one split. Returns how many tiles were read.
+// Attention over all keys of one split. Returns the number of tiles read.
 HWY_INLINE int64_t AttendSplit(const QueryBlock& block, const Bf16Products* products, int64_t split,
                                float* scratch) {
   int64_t key_end = 0;
@@ -424,7 +428,7 @@ HWY_INLINE int64_t AttendSplit(const QueryBlock& block, const Bf16Products* prod
   return num_tiles;
 }
 
-// a and b scaled to their common maximum and added.
+// Adds b to a, both scaled to their common maximum.
 HWY_INLINE void MergeRow(RowState* a, float* a_values, const RowState& b, const float* b_values,
                          int64_t width) {
   const F32 d;
@@ -446,7 +450,7 @@ HWY_INLINE void MergeRow(RowState* a, float* a_values, const RowState& b, const 
   }
 }
 
-// Adds the states of a later split, of the rows that have a part in it.
+// Adds the states of a later split, for the rows that see it.
 HWY_INLINE void MergeSplit(const QueryBlock& later, int64_t split, RowState* states,
                            float* values) {
   for (int64_t i = 0; i < later.num_segments; ++i) {
@@ -459,7 +463,7 @@ HWY_INLINE void MergeSplit(const QueryBlock& later, int64_t split, RowState* sta
   }
 }
 
-// out = values * scale / sum; `values` has whole vectors, `out` `width` elements.
+// out = values * scale / sum. `values` is padded to whole vectors; `out` has `width` elements.
 HWY_INLINE void WriteRow(const float* values, float scale, float sum, int64_t width, float* out) {
   const F32 d;
   const Floats scales = hn::Set(d, scale), sums = hn::Set(d, sum);

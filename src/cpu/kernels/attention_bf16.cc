@@ -1,31 +1,28 @@
-// See attention_bf16.h. As in linear_bf16.cc: a file of one instruction set.
+// See attention_bf16.h. Compiled for one instruction set, as linear_bf16.cc is.
 //
-// Order of every sum, whatever it is computed with: a score pair of elements after pair, a tile's
-// weighted values pair of keys after pair (positions 2p and 2p + 1; the instruction adds the two
-// products of a pair, subnormal numbers taken as 0), then added to the running sum. Of a pair with
-// one key that a row does not see, that key's value is taken as 0: what it holds does not matter.
+// Order of every sum, whatever other rows a row is computed with: a score by pairs of elements; a
+// tile's weighted values by pairs of keys (positions 2p and 2p + 1), then added to the running sum.
+// The instruction adds the two products of a pair and takes subnormal numbers as 0. If a row sees
+// only one key of a pair, the other key's value is replaced by 0, so that its content does not
+// matter.
 #include "cpu/kernels/attention_bf16.h"
 
 #if defined(__x86_64__)
 
-// Before the target below, or the compiler takes the header's functions for that target's.
-#include <immintrin.h>
-
 #include <cstddef>
 
+#include "cpu/kernels/bf16_dot.h"
 #include "cpu/kernels/kernels.h"
 
-#pragma GCC push_options
-#pragma GCC target("avx512f,avx512bw,avx512vl,avx512dq,avx512bf16")
-
-#define MINISGL_UNROLL _Pragma("GCC unroll 16")
-
+MINISGL_BF16_DOT_BEGIN
 namespace minisgl::cpu {
 namespace {
 
-constexpr int kLanes = 16;
+using bf16_dot::kLanes;
+using bf16_dot::SetZero;
+
 constexpr int64_t kTilePairs = kTileKeys / 2;
-// Vectors of a row of sums: 6 rows of 4 leave registers for what is multiplied.
+// Maximum number of vectors of a row of sums: 6 rows of 4 leave registers for the operands.
 constexpr int kVectorsMax = 4;
 
 // 16 pairs (even[i], odd[i]) as bf16.
@@ -44,7 +41,7 @@ void RoundQueries(const QueryBlock& block) {
   }
 }
 
-// A panel of 16 keys at a time, as they lie.
+// Rounds a panel of 16 keys at a time.
 void RoundKeys(const QueryBlock& block, const Tile& tile, uint32_t* pairs) {
   const int64_t num_pairs = HeadPairs(block.head_dim);
   for (int64_t panel = 0; panel * kLanes < tile.key_end; ++panel) {
@@ -88,7 +85,7 @@ void RoundTile(const QueryBlock& block, const Tile& tile, PairTile* pairs) {
   }
 }
 
-// Vector v of row k of the keys or the values of a tile, and of the next one.
+// Vector v of row k of the keys or the values of a tile, and of the next tile.
 struct KeyPairs {
   const uint32_t* const* panels;
   const uint32_t* const* next;
@@ -104,8 +101,8 @@ struct ValuePairs {
   const uint32_t* Next(int64_t k, int v) const { return next[k] + column + v * kLanes; }
 };
 
-// sum[r][v] += the products of pairs x[r * x_stride + k] and w.At(k, v), for k = 0, 1, ... num_k -
-// 1 in this order. A line for each line that is read is asked for into the second-level cache.
+// sum[r][v] += the products of pairs x[r * x_stride + k] and w.At(k, v), for k = 0, 1, ..., num_k -
+// 1 in this order. If kFetches, prefetches a line into the second-level cache for each line read.
 template <bool kFetches, int kRows, int kVectors, class Operand>
 inline void AddProducts(const uint32_t* x, int64_t x_stride, const Operand& w, int64_t num_k,
                         __m512 (&sum)[kRows][kVectors]) {
@@ -121,13 +118,6 @@ inline void AddProducts(const uint32_t* x, int64_t x_stride, const Operand& w, i
         sum[r][v] = _mm512_dpbf16_ps(sum[r][v], both, operand[v]);
       }
     }
-  }
-}
-
-template <int kRows, int kVectors>
-inline void SetZero(__m512 (&sum)[kRows][kVectors]) {
-  MINISGL_UNROLL for (int r = 0; r < kRows; ++r) {
-    MINISGL_UNROLL for (int v = 0; v < kVectors; ++v) sum[r][v] = _mm512_setzero_ps();
   }
 }
 
@@ -162,8 +152,8 @@ struct PairRange {
   int64_t begin, end;
 };
 
-// Those of [range.begin, range.end) that row r sees, added to its sums: of a pair in part where it
-// sees one key of it.
+// Adds the pairs of `range` that a row sees to its sums; for a pair of which it sees one key, only
+// that key.
 template <int kVectors>
 inline void AddSeenPairs(PairRange range, int64_t key_begin, int64_t key_end,
                          const uint32_t* weights, const ValuePairs& values,
@@ -195,7 +185,7 @@ inline void AddSeenPairsOfRows(PairRange range, const VisibleKeys& keys, const u
 template <bool kFetches, int kRows, int kVectors>
 inline void AddValueColumns(const Tile& tile, const VisibleKeys& keys, const uint32_t* weights,
                             const float* rescale, int64_t width, int64_t column, float* values) {
-  // Pairs of which all rows see both keys.
+  // The pairs of which all rows see both keys.
   const PairRange all = {(keys.all_begin + 1) / 2, keys.all_end / 2};
   const ValuePairs pairs = {tile.pairs.values, tile.pairs.next_values, column};
   const ValuePairs seen = {pairs.rows + all.begin, pairs.next + all.begin, column};
@@ -263,8 +253,7 @@ constexpr Bf16Products kProducts = {RoundQueries, RoundTile, Score, AddValues};
 
 }  // namespace
 }  // namespace minisgl::cpu
-
-#pragma GCC pop_options
+MINISGL_BF16_DOT_END
 
 namespace minisgl::cpu {
 

@@ -14,14 +14,14 @@ constexpr int64_t kPanelsPerTile = kTileKeys / kPanelWidth;
 
 int64_t RoundUp(int64_t floats) { return (floats + 15) / 16 * 16; }
 
-// Of a tile's keys and values that are copied.
+// Floats of a tile's copied keys and values.
 int64_t TileCopyFloats(int64_t head_dim) { return kTileKeys * (head_dim + RoundUp(head_dim)); }
 
 float ToFloat(float x) { return x; }
 float ToFloat(uint16_t bf16) { return Bf16ToFloat(bf16); }
 
-// The keys of [begin, end) of the tile as [head_dim][kTileKeys]. Sixteen keys at a time, so that
-// writes fill lines.
+// Copies the keys [begin, end) of the tile as [head_dim][kTileKeys], 16 keys at a time, so that
+// writes fill cache lines.
 template <typename T>
 void CopyKeys(const T* const* keys, int64_t begin, int64_t end, int64_t head_dim,
               int64_t element_stride, float* to) {
@@ -35,7 +35,8 @@ void CopyKeys(const T* const* keys, int64_t begin, int64_t end, int64_t head_dim
   }
 }
 
-// The values of the keys that some row sees as [kTileKeys][value_width], zeros past head_dim.
+// Copies the values of the keys that some row sees as [kTileKeys][value_width], zeros past
+// head_dim.
 template <typename T>
 void CopyValues(const QueryBlock& block, const T* const* values, float* to, Tile* tile) {
   for (int64_t key = tile->key_begin; key < tile->key_end; ++key) {
@@ -46,7 +47,7 @@ void CopyValues(const QueryBlock& block, const T* const* values, float* to, Tile
   }
 }
 
-// Where the first element of each key and value that some row sees lies, of element type T.
+// Finds the first element, of type T, of each key and value that some row sees.
 template <typename T>
 void FindElements(const QueryBlock& block, const BlockSegment& segment, const Tile& tile,
                   int64_t key_stride, const T** keys, const T** values) {
@@ -65,8 +66,8 @@ void FindElements(const QueryBlock& block, const BlockSegment& segment, const Ti
   }
 }
 
-// Panel `panel` of a tile's pairs, whose first key is at position `key`: where its keys begin, and
-// its rows of values.
+// Finds panel `panel` of a tile's pairs, whose first key is at position `key`: the start of its
+// keys, and its rows of values.
 void FindPanel(const QueryBlock& block, const BlockSegment& segment, int64_t key, int64_t panel,
                const uint32_t** keys, const uint32_t** values) {
   constexpr int64_t kPairs = kPanelWidth / 2;
@@ -92,7 +93,7 @@ void FindPairs(const QueryBlock& block, const BlockSegment& segment, Tile* tile)
   }
 }
 
-// As floats where they lie, or copied.
+// Sets the tile's floats: in place, or copied to `scratch`.
 void FindFloats(const QueryBlock& block, const BlockSegment& segment, float* scratch, Tile* tile) {
   const KvLayer& kv = block.params->kv;
   const KeyLayout layout(kv, block.params->head_dim);
@@ -252,7 +253,7 @@ void FindNextTile(const QueryBlock& block, const BlockSegment& segment, int64_t 
   }
 }
 
-// Into the second-level cache: the first is full of this tile.
+// Prefetches into the second-level cache: the first is full of this tile.
 void FetchNextPairs(const QueryBlock& block, const PairTile& tile, int64_t part,
                     int64_t num_parts) {
   const auto fetch = [](const uint32_t* line) {
@@ -283,14 +284,14 @@ int64_t RunEnd(const QueryBlock& block, int64_t segment, int64_t first) {
 Rows RowsThatSee(const QueryBlock& block, int64_t segment_begin, int64_t segment_end,
                  int64_t first) {
   const BlockSegment& segment = block.segments[segment_begin];
-  if (segment_end - segment_begin > 1) {  // a shared tile, which all see
+  if (segment_end - segment_begin > 1) {  // a shared tile: all rows see it
     return {segment.row_begin, block.segments[segment_end - 1].row_end};
   }
   const int64_t window = block.params->sliding_window;
   const int64_t first_token = std::max<int64_t>(0, first - segment.first_position);
   int64_t end_token = segment.num_tokens;
   if (window > 0) {
-    // The last that sees the tile's last key is at that key's position + window - 1.
+    // The last token that sees the tile's last key is at that key's position + window - 1.
     end_token = std::min(end_token, first + kTileKeys - 1 + window - segment.first_position);
   }
   return {segment.row_begin + first_token * block.group_size,

@@ -1,4 +1,4 @@
-// A tile's keys and values as operands of MultiplyAccumulate, compiled once for each instruction
+// A tile's keys and values as operands of MultiplyAccumulate. Compiled once for each instruction
 // set (simd-inl.h).
 #if defined(MINISGL_CPU_ATTENTION_OPERANDS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef MINISGL_CPU_ATTENTION_OPERANDS_INL_H_
@@ -19,10 +19,10 @@ HWY_BEFORE_NAMESPACE();
 namespace minisgl::cpu {
 namespace HWY_NAMESPACE {
 
-// Operands of MultiplyAccumulate that fetch what is needed next into the cache, a line for each
-// line that they read. (The processor's own prefetching starts anew with every page.)
+// These operands of MultiplyAccumulate prefetch the data that is needed next, a line for each line
+// that they read. (The hardware prefetcher starts anew in every page.)
 
-// The keys of a tile, where `fetch` is the values of the first key of the same panel.
+// The keys of a tile. `fetch`: the value of the first key of the same panel.
 template <int kVectors>
 struct FetchingKeys : StridedOperand<kVectors> {
   const float* fetch[kVectors];
@@ -33,7 +33,7 @@ struct FetchingKeys : StridedOperand<kVectors> {
   }
 };
 
-// The values of a tile, where `fetch` is the place of the same panel in the next tile's keys.
+// The values of a tile. `fetch`: the same panel of the next tile's keys.
 template <int kVectors>
 struct FetchingValues : ScatteredOperand<kVectors> {
   const float* fetch[kVectors];
@@ -45,8 +45,8 @@ struct FetchingValues : ScatteredOperand<kVectors> {
   }
 };
 
-// The keys of a tile as pairs of their elements, a row of pairs every `stride`; `fetch` is where
-// those of the next tile begin.
+// The keys of a tile as pairs of their elements, rows of pairs `stride` apart. `fetch`: the next
+// tile's pairs.
 template <int kVectors, bool kFetches>
 struct PairedKeys {
   const uint32_t* start[kVectors];
@@ -60,7 +60,7 @@ struct PairedKeys {
   }
 };
 
-// The values of a tile as pairs of keys, from an even one on; `fetch` are those of the next tile.
+// The values of a tile as pairs of keys, from an even key on. `fetch`: the next tile's pairs.
 template <int kVectors, bool kFetches>
 struct PairedValues {
   const uint32_t* const* rows;

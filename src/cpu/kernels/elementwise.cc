@@ -1,5 +1,5 @@
-// Norms, activations, rotary embedding with the write to the KV storage, soft cap, weighted sum of
-// experts: operations of O(width) a token.
+// Operations that take time O(width) for each token: norms, activations, rotary embedding with the
+// write to the KV storage, soft-capping, the weighted sum of experts.
 #include "cpu/targets.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -16,7 +16,7 @@ HWY_BEFORE_NAMESPACE();
 namespace minisgl::cpu {
 namespace HWY_NAMESPACE {
 
-// Squares are summed in f32 within blocks of this many, the blocks in double.
+// Squares are summed in f32 within blocks of this many elements, the blocks' sums in double.
 constexpr int64_t kNormBlock = 256;
 
 HWY_INLINE double SumOfSquares(const float* v, int64_t width) {
@@ -37,7 +37,8 @@ HWY_INLINE double SumOfSquares(const float* v, int64_t width) {
   return total;
 }
 
-// The mean of v as two numbers, `rough` near it and `rest`, and 1 / sqrt(variance + eps).
+// The mean of v as the sum of two numbers, `rough` and a small `rest`, and 1 / sqrt(variance +
+// eps).
 struct Centre {
   float rough = 0;
   float rest = 0;
@@ -59,8 +60,9 @@ HWY_INLINE double Sum(const float* v, int64_t width) {
   return total;
 }
 
-// Two passes: the second sums distances from the rough mean of the first, and their squares, and so
-// corrects the first's rounding. Nothing cancels where the mean is far larger than the deviation.
+// Two passes: the second sums distances from the first pass's rough mean, and their squares. This
+// corrects the rounding of the first pass, and does not cancel if the mean is far larger than the
+// deviation.
 HWY_INLINE Centre FindCentre(const float* v, int64_t width, float eps) {
   const F32 d;
   const auto count = static_cast<double>(width);
@@ -164,14 +166,14 @@ void NormTokens(const NormParams& p, int64_t begin, int64_t end) {
   }
 }
 
-// A NaN passes through every one of these: a comparison with it is false, and min and max, which on
-// some machines drop it, are not used.
+// All of these propagate NaN: comparisons with it are false, and min and max, which drop it on some
+// machines, are not used.
 template <Activation kActivation>
 HWY_INLINE Floats Act(Floats x, Floats limit) {
   const F32 d;
   if constexpr (kActivation == Activation::kSilu) return hn::Mul(x, Sigmoid(x));
   if constexpr (kActivation == Activation::kGelu) {
-    // x Phi(x): the tail's relative error is the result's.
+    // x Phi(x): the result has the relative error of the tail.
     const Floats tail = NormalTail(hn::Abs(x));
     const Floats below =
         hn::IfThenElse(hn::Lt(x, hn::Zero(d)), tail, hn::Sub(hn::Set(d, 1.0f), tail));
@@ -193,7 +195,7 @@ HWY_INLINE Floats Act(Floats x, Floats limit) {
   }
 }
 
-// What the activation of the gate is multiplied by.
+// The factor that the activation of the gate is multiplied by.
 template <Activation kActivation>
 HWY_INLINE Floats Up(Floats x, Floats limit) {
   if constexpr (kActivation == Activation::kClampedSwiglu) {
@@ -250,8 +252,8 @@ void ActivateTokens(const ActivateParams& p, int64_t begin, int64_t end) {
 
 HWY_INLINE Floats Softcap(Floats x, Floats cap) { return hn::Mul(cap, Tanh(hn::Div(x, cap))); }
 
-// Ranges may begin anywhere, so the last values go through the same functions as whole vectors: a
-// result does not depend on where a value stands.
+// Ranges may begin anywhere, so the remainder goes through the same vector functions: a result does
+// not depend on a value's index.
 void SoftcapValues(const SoftcapParams& p, int64_t begin, int64_t end) {
   const F32 d;
   const Floats cap = hn::Set(d, p.cap);
@@ -318,7 +320,7 @@ HWY_INLINE void Scale(float* x, float scale, int64_t width) {
   for (; i < width; ++i) x[i] *= scale;
 }
 
-// A query or key head: norm and rotation in the order asked for.
+// Normalises and rotates a query or key head, in the order that `norm_last` gives.
 HWY_INLINE void TurnHead(const RopeKvWriteParams& p, int64_t position, const float* norm,
                          float* head) {
   const int64_t half = p.cos == nullptr ? 0 : p.rotary_dim / 2;

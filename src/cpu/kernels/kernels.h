@@ -1,9 +1,9 @@
-// The doors between cpu_ops.cc, which is compiled once, and the kernels, which are compiled for
-// each instruction set: plain structs in, no allocation, no threads. Each kernel file exports its
-// functions as a table by target.
+// The interface between cpu_ops.cc, which is compiled once, and the kernels, which are compiled for
+// each instruction set. Kernels take plain structs, allocate nothing and start no threads. Each
+// kernel file exports its functions as a table by target.
 //
-// A kernel's result for one token does not depend on which tokens it is computed with: every sum is
-// taken in an order that follows from the operation's shape alone.
+// A kernel's result for one token does not depend on the other tokens of the call: the order of
+// every sum follows from the operation's shape alone.
 #pragma once
 
 #include <cstdint>
@@ -16,28 +16,28 @@ namespace minisgl::cpu {
 
 // --- linear.cc -----------------------------------------------------------------------------------
 
-// Outputs are computed in groups of four panels, inputs in blocks that are summed on their own and
-// then added.
+// Outputs are computed in groups of four panels. Inputs are summed block by block, and the block
+// sums are added.
 inline constexpr int64_t kGroupWidth = 64;
-// Bounds the length of a chain of rounding errors, and what of the weights is in the first-level
-// cache while rows pass by: 256 inputs x 16 outputs, widened, are 16 KiB (AVX2; with AVX-512 twice
-// that). 128 inputs lose 2 % of the speed to sums that are stored and added.
+// Bounds the length of a chain of rounding errors, and the part of the weights that stays in the
+// first-level cache while rows pass over it: 256 inputs x 16 outputs, widened, are 16 KiB (AVX2;
+// AVX-512: 32 KiB). With 128 inputs, storing and adding sums costs 2 % of the speed.
 inline constexpr int64_t kBlockInputs = 256;
-// Rows that share one read of the weights in registers.
+// Maximum number of rows that share one read of the weights into registers.
 inline constexpr int64_t kRowsMax = 6;
-// Most rows of a LinearBlock.
+// Maximum number of rows of a LinearBlock.
 inline constexpr int64_t kLinearRowsMax = 21 * kRowsMax;
-// Outputs that are computed together where many rows pass, and what that takes of scratch: a block
-// of their weights and a sum for each row.
+// Maximum number of outputs computed together for many rows, and the scratch for them: one block of
+// their weights, and a sum for each row.
 inline constexpr int64_t kColumnWidthMax = 32;
 inline constexpr int64_t kLinearScratchFloats = kColumnWidthMax * (kBlockInputs + kLinearRowsMax);
 
 struct LinearBlock {
-  const std::byte* x;  // [num_rows] rows as LinearKernel says
+  const std::byte* x;  // [num_rows] rows in the form of LinearKernel::prepare
   int64_t x_stride;    // bytes
   const PackedMatrix* weight;
   const float* bias;  // [out] or null
-  // [num_rows, 64] the group's outputs, a row every `out_stride`; past num_out none is written
+  // [num_rows, 64] the group's outputs, rows `out_stride` apart; none is written past num_out
   float* out;
   int64_t out_stride;
   int64_t num_rows;  // at most kLinearRowsMax
@@ -46,12 +46,12 @@ struct LinearBlock {
 };
 struct LinearKernel {
   void (*multiply)(const LinearBlock&) = nullptr;
-  // What `multiply` wants a row of x as, and the bytes of that; null where it is the f32 row
-  // itself. Made once for all outputs of a product.
+  // Converts a row of x to the form that `multiply` reads, and the bytes of that form. Both null if
+  // `multiply` reads the f32 row itself. Done once for all outputs of a product.
   void (*prepare)(const float* x, int64_t num_in, std::byte* row) = nullptr;
   int64_t (*row_bytes)(int64_t num_in) = nullptr;
 };
-// Rows of x as a kernel wants them.
+// Rows of x in the form that a kernel reads.
 struct LinearInput {
   const std::byte* rows;
   int64_t stride;  // bytes
@@ -60,7 +60,7 @@ struct LinearInput {
 // The kernel for weights of `format`.
 LinearKernel FindLinearKernel(CpuTarget target, const WeightFormat& format);
 
-// Each file's part of it:
+// The kernels of each file:
 using GetLinearKernel = LinearKernel (*)();
 // linear.cc: weights of any dtype, widened; x is f32.
 const PerTarget<GetLinearKernel>& WidenedLinearKernels();
@@ -69,12 +69,12 @@ const PerTarget<GetLinearKernel>& Int8LinearKernels();
 // linear_bf16.cc: bf16 weights with the dot-product instruction, x rounded to bf16. Runs on
 // CpuTarget::kAvx512Bf16 only.
 LinearKernel Bf16DotLinearKernel();
-// Its rounding of a row, with a zero past an odd number. Of the same processors.
+// Its rounding of a row; appends a zero if `count` is odd. Runs on the same processors only.
 void RoundRowToBf16(const float* x, int64_t count, std::byte* row);
 
 // --- elementwise.cc ------------------------------------------------------------------------------
 
-// Writes k and v of a token, which RopeKvWriteParams::qkv holds as they are to be kept.
+// Writes k and v of a token to the KV storage. RopeKvWriteParams::qkv holds their final values.
 using WriteKv = void (*)(const RopeKvWriteParams&, int64_t token);
 struct ElementwiseKernels {
   // Each over tokens [begin, end).
@@ -89,9 +89,9 @@ const PerTarget<GetElementwiseKernels>& ElementwiseKernelGetters();
 
 // --- the KV storage: written by kv_write.cc, read by attention.cc and attention_bf16.cc ----------
 
-// How keys lie in the KV storage where they are floats. Where a head's keys of a page are one block
-// (slot_stride == head_dim) they are kept transposed, [head_dim][page_size], so that vectors run
-// over keys without shuffles; else as the strides say.
+// The layout of f32 keys in the KV storage. If a head's keys of a page form one block (slot_stride
+// == head_dim), they are transposed, [head_dim][page_size], so that vectors run over keys without
+// shuffles. Otherwise the strides of KvLayer apply.
 struct KeyLayout {
   explicit KeyLayout(const KvLayer& kv, int32_t head_dim)
       : transposed(kv.slot_stride == head_dim),
@@ -102,10 +102,12 @@ struct KeyLayout {
   int64_t element_stride;
 };
 
-// Whether keys and values are kept as pairs of bf16, the first of a pair in the lower half: in each
-// block of a head and a page [head_dim / 2][page_size] elements 2p and 2p + 1 of keys, [page_size /
-// 2][head_dim] an element of the values of slots 2p and 2p + 1. So the dot product instruction
-// wants them, and a shift or a mask widens them. Other bf16 lies as the strides say.
+// True if keys and values are stored as pairs of bf16, the first of a pair in the low half. Each
+// block of a head and a page holds
+//   keys    [head_dim / 2][page_size]: elements 2p and 2p + 1 of one key;
+//   values  [page_size / 2][head_dim]: one element of the values of slots 2p and 2p + 1.
+// The dot-product instruction takes this form, and a shift or a mask widens it. Other bf16 keys and
+// values follow the strides of KvLayer.
 inline bool KeepsPairs(const KvLayer& kv, int32_t head_dim) {
   return kv.base.dtype == DType::kBF16 && kv.slot_stride == head_dim &&
          kv.page_size % kPanelWidth == 0 && head_dim % kPanelWidth == 0;

@@ -1,5 +1,5 @@
-// Keys and values into the KV storage: as floats, as pairs of bf16 (KeepsPairs), or as bf16 where
-// the strides say.
+// Writes keys and values to the KV storage: as floats, as pairs of bf16 (KeepsPairs), or as bf16 at
+// the strides of KvLayer.
 #include "cpu/targets.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -16,7 +16,7 @@ HWY_BEFORE_NAMESPACE();
 namespace minisgl::cpu {
 namespace HWY_NAMESPACE {
 
-// Where a token's key or value of each head begins in qkv.
+// A token's keys and values in qkv.
 struct TokenKv {
   HWY_INLINE TokenKv(const RopeKvWriteParams& p, int64_t token)
       : width(int64_t{p.num_kv_heads} * p.head_dim),
@@ -28,7 +28,7 @@ struct TokenKv {
   const float* v;
 };
 
-// bf16 nearest to each of x, ties to even; NaN stays NaN.
+// Rounds to the nearest bf16, ties to even; NaN stays NaN.
 HWY_INLINE hn::Vec<hn::Rebind<uint16_t, F32>> RoundToBf16(Floats x) {
   const hn::RebindToUnsigned<F32> du;
   const hn::RebindToSigned<F32> di;
@@ -40,7 +40,7 @@ HWY_INLINE hn::Vec<hn::Rebind<uint16_t, F32>> RoundToBf16(Floats x) {
   return hn::DemoteTo(hn::Rebind<uint16_t, F32>(), hn::BitCast(di, hn::ShiftRight<16>(rounded)));
 }
 
-// `width` elements as bf16, one after another.
+// Rounds `width` consecutive elements to bf16.
 HWY_INLINE void RoundElements(const float* HWY_RESTRICT from, int64_t width,
                               uint16_t* HWY_RESTRICT to) {
   const hn::Rebind<uint16_t, F32> d16;
@@ -78,7 +78,7 @@ void WriteRows(const RopeKvWriteParams& p, int64_t token) {
   }
 }
 
-// Asks for the lines that WritePairs is going to write to.
+// Prefetches the lines that WritePairs is going to write.
 HWY_INLINE void FetchPairs(const RopeKvWriteParams& p, int64_t token) {
   const KvLayer& kv = p.kv;
   const uint16_t* head = kv.base.as<uint16_t>() + p.slots[token] / kv.page_size * kv.page_stride;
@@ -92,11 +92,10 @@ HWY_INLINE void FetchPairs(const RopeKvWriteParams& p, int64_t token) {
   }
 }
 
-// Each half of a pair of values is written for itself: the token of the other may be another
-// thread's.
+// Writes each half of a pair of values separately: another thread may be writing the other half.
 void WritePairs(const RopeKvWriteParams& p, int64_t token) {
   const KvLayer& kv = p.kv;
-  // The next token is most likely this thread's, and of a row that decodes in another page.
+  // The next token is most likely written by this thread, and in another page if rows decode.
   if (token + 1 < p.num_tokens &&
       p.slots[token + 1] / kv.page_size != p.slots[token] / kv.page_size) {
     FetchPairs(p, token + 1);

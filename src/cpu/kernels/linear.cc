@@ -1,12 +1,12 @@
-// out = x w^T + bias: matrix products with packed weights (packed_matrix.h).
+// out = x w^T + bias: matrix products with packed weights (packed_matrix.h), widened to f32.
 //
 // Order of summation of every output, whatever the number of rows: inputs in blocks of
-// kBlockInputs, in a block one multiply-add after another, blocks added in order, then the bias.
-// Vectors run over outputs, so a row is never split.
+// kBlockInputs, one multiply-add after another within a block, blocks added in order, then the
+// bias. Vectors run over outputs, so a row's sum is never split.
 //
-// Rows are taken in parts. Each part of a few passes over the weights as they lie in memory and
-// widens them in registers. Of many the first part leaves the widened weights of a block in
-// scratch, in the first-level cache, for the others.
+// Rows are processed in parts. If there are few rows, every part reads the packed weights and
+// widens them in registers. If there are many, the first part stores a block's widened weights in
+// scratch, in the first-level cache, for the other parts.
 #include "cpu/targets.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -23,21 +23,21 @@ namespace minisgl::cpu {
 namespace HWY_NAMESPACE {
 
 constexpr size_t kCacheLine = 64;
-// Rows of x that share one widening of the weights in registers.
+// Maximum number of rows of x in a part: they share one widening of the weights in registers.
 constexpr int64_t kPartRowsMax = HWY_TARGET == HWY_AVX3 ? 12 : kRowsMax;
 
-// So few rows that leaving widened weights takes longer than widening them for each part.
+// Up to this many rows, storing widened weights takes longer than widening them for each part.
 constexpr int64_t kFewRowsMax = 3 * kRowsMax;
 
-// How far ahead weights of a panel are fetched for one row that passes over all four at once: as
-// far as memory takes (AVX2, all matrices of Qwen3-0.6B, one thread: f32 107 to 95 ms, f16 60 to
-// 55, bf16 56 to 54). Rows that take a panel after another need a whole block ahead: with 1 KiB
-// four of them take twice as long.
+// Prefetch distance within a panel for one row that passes over all four panels at once: the memory
+// latency (AVX2, all matrices of Qwen3-0.6B, one thread: f32 107 to 95 ms, f16 60 to 55, bf16 56 to
+// 54). Rows that take one panel after another need a whole block: with 1 KiB four of them take
+// twice as long.
 constexpr int64_t kBytesAhead = 1024;
 constexpr bool kReadsGroupAtOnce = VectorsPerRow<1>() * kLanes == kGroupWidth;
 
-// What is fetched while weights are multiplied. kAhead: what comes `bytes_ahead` behind them.
-// kNone: the caller sees to it.
+// What an operand prefetches while weights are multiplied. kAhead: the memory `bytes_ahead` past
+// the weights it reads. kNone: nothing; the caller prefetches.
 enum class Fetch { kAhead, kNone };
 
 template <Fetch kFetch>
@@ -49,7 +49,7 @@ HWY_INLINE void FetchPair(const void* from, int64_t bytes_ahead, int v) {
 
 // Operands of MultiplyAccumulate (simd-inl.h).
 
-// bf16 in pairs of inputs: 16 words of (even input, odd input), a line of the cache.
+// bf16 in pairs of inputs: 16 words of (even input, odd input) are a cache line.
 template <int kVectors, Fetch kFetch>
 struct Bf16Operand {
   const uint32_t* start[kVectors];
@@ -96,9 +96,9 @@ struct F16Operand {
   }
 };
 
-// Four panels from `base` on, `stride` elements apart; weights before the current block of inputs
-// left out. The last group of a matrix has fewer: then the last one stands for those missing, and
-// their outputs are not stored.
+// Four panels from `base` on, `stride` elements apart; `base` is at the current block of inputs.
+// The last group may have fewer panels; missing ones alias the last panel, and their outputs are
+// discarded.
 struct Group {
   const std::byte* base;
   int64_t stride;
@@ -109,7 +109,7 @@ struct Group {
   }
 };
 
-// The dtypes of weights: what a weight (of bf16: two) is kept in, and its operand.
+// The dtypes of weights: the word that holds a weight (bf16: two weights), and the operand.
 struct Bf16Weights {
   using Word = uint32_t;
   template <int kVectors, Fetch kFetch>
@@ -139,7 +139,7 @@ HWY_INLINE auto MakeOperand(const Group& group, int64_t column, int64_t bytes_ah
   return operand;
 }
 
-// How weights of a dtype lie in a panel.
+// The layout of a dtype's weights in a panel.
 struct PackedLayout {
   int64_t words_per_input_pair;
   int64_t word_bytes;
@@ -147,13 +147,13 @@ struct PackedLayout {
     return w.panel_stride() / 2 / kPanelWidth * words_per_input_pair;
   }
   HWY_INLINE int64_t PanelBytes(const PackedMatrix& w) const { return PanelWords(w) * word_bytes; }
-  // Of inputs [0, num_inputs), which is even.
+  // Bytes of the first `num_inputs` inputs of a panel. REQUIRES an even number.
   HWY_INLINE int64_t InputBytes(int64_t num_inputs) const {
     return num_inputs / 2 * words_per_input_pair * word_bytes;
   }
 };
 
-// The group of outputs, from `input` on.
+// The block's group of outputs, from `input` on.
 HWY_INLINE Group GroupAt(const LinearBlock& linear, const PackedLayout& layout, int64_t input) {
   const PackedMatrix& w = *linear.weight;
   const int64_t first = linear.group * kGroupWidth;
@@ -172,16 +172,17 @@ struct RowBlock {
   float* out;
   int64_t out_stride;
   int64_t num_columns;  // outputs of the group, at most 64
-  bool adds;            // not the first block of inputs: add to what is there
-  const float* bias;    // of the group; only with the last block of inputs
-  // What is fetched meanwhile lies `bytes_ahead` behind the weights of the first `num_first` inputs
-  // (an even number) and `last_bytes_ahead` behind the others'.
+  bool adds;            // not the first block of inputs: add to `out`
+  const float* bias;    // bias of the group; set only for the last block of inputs
+  // Prefetch distance for the first `num_first` inputs (an even number): `bytes_ahead`; for the
+  // others: `last_bytes_ahead`.
   size_t num_first;
   int64_t bytes_ahead, last_bytes_ahead;
 };
 
-// Outputs of one row from `column` on, fewer than a vector: out = (out) + sums (+ bias). Added to 0
-// where nothing is there, as everywhere else: a sum may be -0, if its products underflow.
+// Stores less than a vector of one row's outputs, from `column` on: out = (out or 0) + sums (+
+// bias). Like the vector code it adds to 0 in the first block: a sum may be -0, if its products
+// underflow.
 HWY_NOINLINE void StoreSome(const RowBlock& b, const float* sums, float* out, int64_t column) {
   for (int64_t i = 0; column + i < b.num_columns; ++i) {
     float value = (b.adds ? out[column + i] : 0.0f) + sums[i];
@@ -226,7 +227,7 @@ HWY_NOINLINE void MultiplyRows(const RowBlock& b, const Group& group) {
   }
 }
 
-// The function for `rows`, from kRows on.
+// Calls MultiplyRows for `rows`. REQUIRES rows >= kRows.
 template <class Weights, int kRows>
 HWY_INLINE void MultiplyPart(const RowBlock& b, const Group& group, int64_t rows) {
   if constexpr (kRows < kPartRowsMax) {
@@ -235,7 +236,7 @@ HWY_INLINE void MultiplyPart(const RowBlock& b, const Group& group, int64_t rows
   MultiplyRows<kRows, Weights>(b, group);
 }
 
-// Rows in even parts of at most kPartRowsMax.
+// Multiplies rows in even parts of at most kPartRowsMax.
 template <class Weights>
 HWY_INLINE void MultiplyParts(RowBlock b, const Group& group, int64_t num_rows) {
   for (int64_t parts = (num_rows + kPartRowsMax - 1) / kPartRowsMax; parts > 0; --parts) {
@@ -260,7 +261,7 @@ HWY_INLINE void MultiplyFewRows(const LinearBlock& linear, const PackedLayout& l
     const int64_t even_inputs = num_inputs + num_inputs % 2;
     const int64_t ahead = is_near ? MinOf(inputs_ahead, even_inputs) : even_inputs;
     const int64_t num_first = even_inputs - ahead;
-    // Behind the last block comes the next group, four panels further.
+    // After the last block the next group begins, four panels further.
     const int64_t next =
         layout.InputBytes(even_inputs) + (is_last ? kOtherPanels * layout.PanelBytes(w) : 0);
     const RowBlock block = {
@@ -282,17 +283,17 @@ HWY_INLINE void MultiplyFewRows(const LinearBlock& linear, const PackedLayout& l
 
 // --- many rows -----------------------------------------------------------------------------------
 
-// Some outputs at a time, two vectors (NEON: four), over all inputs. Of each block of inputs the
-// first part of the rows widens the weights in registers and leaves them in scratch, from where the
-// others read them. A row's sums lie beside it until they are done: in `out`, where rows are often
-// a power of two apart, they would push each other out of the first-level cache.
+// A column of outputs at a time, two vectors (NEON: four), over all inputs. For each block of
+// inputs the first part of the rows widens the weights in registers and stores them in scratch for
+// the other parts. Sums are also kept in scratch until they are complete: in `out`, where rows are
+// often a power of two apart, they would evict each other from the first-level cache.
 constexpr int kColumnVectors = VectorsPerRow<kPartRowsMax>();
 constexpr int64_t kColumnWidth = int64_t{kColumnVectors} * kLanes;
 static_assert(kColumnWidth <= kColumnWidthMax);
-// Panels that a column reads, each of them from end to end.
+// Panels that a column reads.
 constexpr int64_t kColumnPanels = kColumnWidth > kPanelWidth ? kColumnWidth / kPanelWidth : 1;
 
-// Leaves the widened weights in scratch.
+// Reads weights, and stores the widened weights in scratch.
 template <class Operand>
 struct LeavingOperand {
   Operand from;
@@ -305,8 +306,8 @@ struct LeavingOperand {
   }
 };
 
-// Fetches the weights needed next: a line of the cache for each pair of inputs, into the
-// second-level cache, as what rows pass over fills the first.
+// Reads widened weights from scratch. Prefetches the weights needed next, a cache line for each
+// pair of inputs, into the second-level cache: the first is full of the scratch.
 struct ScratchOperand {
   const float* scratch;
   const std::byte* next;
@@ -317,8 +318,8 @@ struct ScratchOperand {
   }
 };
 
-// What is fetched while rows pass over a block: the next one, a piece with each part of the rows
-// but the first. (Behind the last group there is nothing: then in vain.)
+// The next block's weights, which are prefetched while rows pass over a block: a piece with each
+// part of the rows except the first. (After the last group the prefetch has no use.)
 constexpr int64_t kPieceBytes = kBlockInputs / 2 * static_cast<int64_t>(kCacheLine);
 struct NextWeights {
   const std::byte* first;
@@ -341,7 +342,7 @@ struct ColumnBlock {
 
 template <int kRows, class Operand>
 HWY_NOINLINE void MultiplyColumnRows(const ColumnBlock& b, const Operand& at) {
-  // Copied, so that the compiler keeps it in registers.
+  // A copy, so that the compiler keeps it in registers.
   const Operand operand = at;
   const F32 d;
   Floats sum[kRows][kColumnVectors];
@@ -356,7 +357,7 @@ HWY_NOINLINE void MultiplyColumnRows(const ColumnBlock& b, const Operand& at) {
   }
 }
 
-// The function for `rows`, from kRows on.
+// Calls MultiplyColumnRows for `rows`. REQUIRES rows >= kRows.
 template <int kRows, class Operand>
 HWY_INLINE void MultiplyColumnPart(const ColumnBlock& b, const Operand& operand, int64_t rows) {
   if constexpr (kRows < kPartRowsMax) {
@@ -365,13 +366,13 @@ HWY_INLINE void MultiplyColumnPart(const ColumnBlock& b, const Operand& operand,
   MultiplyColumnRows<kRows>(b, operand);
 }
 
-// Rows in even parts of at most kPartRowsMax. `out`: where they are going to be written after this
-// block, or null.
+// Multiplies rows in even parts of at most kPartRowsMax. `out`: where their outputs are written
+// after this block, for prefetching; null if this is not the last block.
 template <class Operand>
 HWY_INLINE void MultiplyColumnBlock(ColumnBlock b, const Operand& weights, const NextWeights& next,
                                     int64_t num_rows, float* scratch, const float* out,
                                     int64_t out_stride) {
-  // Of even parts none has fewer rows than half of the most.
+  // No even part has fewer than half of the maximum.
   constexpr int kRowsMin = kPartRowsMax / 2;
   const int64_t num_parts = (num_rows + kPartRowsMax - 1) / kPartRowsMax;
   for (int64_t part = 0; part < num_parts; ++part) {

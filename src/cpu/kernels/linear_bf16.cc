@@ -1,37 +1,35 @@
-// out = x w^T + bias of bf16 weights with the dot-product instruction of AVX512-BF16, for which the
-// SIMD library has no name: a file of one instruction set, run on CpuTarget::kAvx512Bf16 only.
+// out = x w^T + bias for bf16 weights, with the dot-product instruction of AVX512-BF16. The SIMD
+// library does not have this instruction, so the file is compiled for one instruction set, and runs
+// on CpuTarget::kAvx512Bf16 only.
 //
 // x is rounded to bf16 once for all outputs. Order of summation of every output, whatever the
-// number of rows: inputs in blocks of kDotBlockInputs, in a block pair after pair (the instruction
-// adds the two products of a pair, subnormal numbers taken as 0), blocks added in order, then the
-// bias. Weights are read as they are packed: 16 outputs' pairs of inputs are one vector.
+// number of rows: inputs in blocks of kDotBlockInputs, pair by pair within a block, blocks added in
+// order, then the bias. The instruction adds the two products of a pair and takes subnormal numbers
+// as 0. Weights are read as packed: a pair of inputs of 16 outputs is one vector.
 #include "cpu/kernels/kernels.h"
 
 #if defined(__x86_64__)
 
-// Before the target below, or the compiler takes the header's functions for that target's.
-#include <immintrin.h>
-
 #include <cstring>
 
-#pragma GCC push_options
-#pragma GCC target("avx512f,avx512bw,avx512vl,avx512dq,avx512bf16")
+#include "cpu/kernels/bf16_dot.h"
 
-#define MINISGL_UNROLL _Pragma("GCC unroll 16")
-
+MINISGL_BF16_DOT_BEGIN
 namespace minisgl::cpu {
 namespace {
 
-constexpr int kLanes = 16;
+using bf16_dot::kLanes;
+
 constexpr int kPanels = static_cast<int>(kGroupWidth / kPanelWidth);
-constexpr int64_t kPairBytes = kPanelWidth * 4;  // of a panel
-// The weights of a block, 64 KiB, come from the second-level cache while rows pass: 256 bytes for
-// 24 products, as fast as those take. Smaller blocks keep them in the first and lose more to sums
-// that are stored and added (128 inputs: 88 % of the peak at 32 rows, 256: 91, 512: 94, 1024: 94).
+constexpr int64_t kPairBytes = kPanelWidth * 4;  // bytes of a pair of inputs in a panel
+// The weights of a block, 64 KiB, come from the second-level cache while rows pass over them: 256
+// bytes for 24 products, which take as long. Smaller blocks stay in the first-level cache but lose
+// more to storing and adding sums (128 inputs: 88 % of the peak at 32 rows, 256: 91, 512: 94, 1024:
+// 94).
 constexpr int64_t kDotBlockInputs = 512;
-// How far ahead weights are fetched, in pairs, where up to so many rows read them once: as far as
-// memory takes (one row, one thread, all matrices of Qwen3-0.6B: 44 ms, with 8 pairs 46, with 64 or
-// a block 49). With six rows products take so long that a block ahead is better.
+// Prefetch distance in pairs for at most kFewRowsMax rows: the memory latency (one row, one thread,
+// all matrices of Qwen3-0.6B: 44 ms; with 8 pairs 46, with 64 or a block 49). With six rows,
+// products take so long that a block ahead is better.
 constexpr int64_t kPairsAhead = 16;
 constexpr int64_t kFewRowsMax = 4;
 
@@ -43,15 +41,15 @@ struct RowBlock {
   int64_t x_stride;
   const std::byte* panel[kPanels];  // the block's weights
   int64_t num_pairs;
-  // Weights are fetched this many pairs ahead: those of the block's last pairs lie in the next one,
-  // whose first pair is `next` bytes behind this one's.
+  // Weights are prefetched this many pairs ahead. For the block's last pairs those are in the next
+  // block, whose first pair is `next` bytes past this block's.
   int64_t pairs_ahead;
   int64_t next;
   float* out;
   int64_t out_stride;
   int64_t num_columns;
-  bool adds;          // not the first block of inputs
-  const float* bias;  // of the group; only with the last block
+  bool adds;          // not the first block of inputs: add to `out`
+  const float* bias;  // bias of the group; set only for the last block
 };
 
 inline void StoreSums(const RowBlock& b, __m512 sum, float* out, int64_t column) {
@@ -64,8 +62,7 @@ inline void StoreSums(const RowBlock& b, __m512 sum, float* out, int64_t column)
   _mm512_mask_storeu_ps(out + column, mask, sum);
 }
 
-// sum += the products of pairs [begin, end); with each, the weights `bytes_ahead` of it are
-// fetched.
+// sum += the products of pairs [begin, end). Prefetches the weights `bytes_ahead` past each.
 template <int kRows>
 inline void AddPairs(const RowBlock& b, int64_t begin, int64_t end, int64_t bytes_ahead,
                      __m512 (&sum)[kRows][kPanels]) {
@@ -90,9 +87,7 @@ inline void AddPairs(const RowBlock& b, int64_t begin, int64_t end, int64_t byte
 template <int kRows>
 inline void MultiplyRows(const RowBlock& b) {
   __m512 sum[kRows][kPanels];
-  MINISGL_UNROLL for (int r = 0; r < kRows; ++r) {
-    MINISGL_UNROLL for (int v = 0; v < kPanels; ++v) sum[r][v] = _mm512_setzero_ps();
-  }
+  bf16_dot::SetZero(sum);
   const int64_t last = b.num_pairs - b.pairs_ahead;
   AddPairs(b, 0, last, b.pairs_ahead * kPairBytes, sum);
   AddPairs(b, last, b.num_pairs, b.next - last * kPairBytes, sum);
@@ -103,30 +98,20 @@ inline void MultiplyRows(const RowBlock& b) {
   }
 }
 
-// Rows in even parts of at most kRowsMax.
+// Calls MultiplyRows for `rows`. REQUIRES rows >= kRows.
+template <int kRows>
+inline void MultiplyPart(const RowBlock& b, int64_t rows) {
+  if constexpr (kRows < kRowsMax) {
+    if (rows > kRows) return MultiplyPart<kRows + 1>(b, rows);
+  }
+  MultiplyRows<kRows>(b);
+}
+
+// Multiplies rows in even parts of at most kRowsMax.
 void MultiplyBlock(RowBlock b, int64_t num_rows) {
   for (int64_t parts = (num_rows + kRowsMax - 1) / kRowsMax; parts > 0; --parts) {
     const int64_t rows = (num_rows + parts - 1) / parts;
-    switch (rows) {
-      case 1:
-        MultiplyRows<1>(b);
-        break;
-      case 2:
-        MultiplyRows<2>(b);
-        break;
-      case 3:
-        MultiplyRows<3>(b);
-        break;
-      case 4:
-        MultiplyRows<4>(b);
-        break;
-      case 5:
-        MultiplyRows<5>(b);
-        break;
-      default:
-        MultiplyRows<6>(b);
-        break;
-    }
+    MultiplyPart<1>(b, rows);
     b.x += rows * b.x_stride;
     b.out += rows * b.out_stride;
     num_rows -= rows;
@@ -148,8 +133,8 @@ void Multiply(const LinearBlock& linear) {
       .num_columns = w.num_out - first < kGroupWidth ? w.num_out - first : kGroupWidth,
       .adds = false,
       .bias = nullptr};
-  // The last group may have fewer panels: then its last stands for those missing, whose outputs are
-  // not stored.
+  // The last group may have fewer panels; missing ones alias the last panel, and their outputs are
+  // discarded.
   const int64_t last_panel = (w.num_out - 1) / kPanelWidth;
   for (int64_t input = 0; input < w.num_in; input += kDotBlockInputs) {
     const int64_t left = w.num_in - input;
@@ -158,10 +143,11 @@ void Multiply(const LinearBlock& linear) {
       block.panel[v] = w.panel(panel < last_panel ? panel : last_panel) + input * kPanelWidth * 2;
     }
     block.num_pairs = ((left < kDotBlockInputs ? left : kDotBlockInputs) + 1) / 2;
-    // Behind the last block comes the next group, four panels further.
+    // After the last block the next group begins, four panels further.
     block.next = block.num_pairs * kPairBytes;
     if (left <= kDotBlockInputs) block.next += (kPanels - 1) * w.panel_stride() * 2;
-    // What several parts of the rows pass over has to be in the second-level cache as a whole.
+    // If several parts of the rows pass over a block, all of it has to be in the second-level
+    // cache.
     const bool is_near = linear.num_rows <= kFewRowsMax && kPairsAhead < block.num_pairs;
     block.pairs_ahead = is_near ? kPairsAhead : block.num_pairs;
     block.adds = input > 0;
@@ -189,8 +175,7 @@ void RoundRowToBf16(const float* x, int64_t num_in, std::byte* row) {
 }
 
 }  // namespace minisgl::cpu
-
-#pragma GCC pop_options
+MINISGL_BF16_DOT_END
 
 namespace minisgl::cpu {
 

@@ -1,17 +1,17 @@
-// out = x w^T + bias of int8 weights in blocks (weight_format.h), packed as packed_matrix.h says.
+// out = x w^T + bias for int8 weights in blocks (weight_format.h), packed as in packed_matrix.h.
 //
-// x is quantized once for all outputs. Weights are kept as q + 128, so that the instructions that
-// multiply unsigned by signed bytes apply; what that adds, 128 times the sum of a block's x, is
-// taken off by beginning each block's sum with -128 sum(x).
+// x is quantized once for all outputs. Weights are stored as q + 128 for the instructions that
+// multiply unsigned by signed bytes. Each block's sum begins with -128 sum(x), which cancels the
+// offset.
 //
-// Order of summation of every output, whatever the number of rows: a block's products as whole
-// numbers, exact; times the product of the two scales; blocks added in order, one multiply-add
-// after another; then the bias. Every target computes the same whole numbers.
+// Order of summation of every output, whatever the number of rows: a block's products as integers,
+// exact; times the product of the two scales; blocks added in order, one multiply-add after
+// another; then the bias. Every target computes the same integers.
 //
 // Four inputs ("a quad") of an output are the four bytes of a 32-bit lane. With VNNI one
-// instruction adds their products to the lane. Without, x is kept as 16-bit numbers, inputs 0 and 2
-// of a quad and inputs 1 and 3, and weights are widened to two vectors of such pairs: in registers
-// for few rows, once for all of many.
+// instruction adds their products to the lane. Without VNNI, x is stored as 16-bit integers (inputs
+// 0 and 2 of a quad, then 1 and 3), and weights are widened to two vectors of such pairs: in
+// registers if there are few rows, once for all rows if there are many.
 #define MINISGL_NEEDS_VNNI
 #include "cpu/targets.h"
 
@@ -27,30 +27,30 @@
 
 HWY_BEFORE_NAMESPACE();
 #if HWY_TARGET == HWY_AVX3_DL
-// Ended, like the target itself, by HWY_AFTER_NAMESPACE. The library names the target for other
-// instructions; every processor that has it has this one too.
+// HWY_AFTER_NAMESPACE ends this, like the target itself. The library defines the target by other
+// instructions; every processor that has those has VNNI too.
 #pragma GCC target("avx512vnni")
 #endif
 namespace minisgl::cpu {
 namespace HWY_NAMESPACE {
-namespace {  // linear.cc has its own of some names
+namespace {
 
 using Ints = hn::Vec<hn::RebindToSigned<F32>>;
 
-inline constexpr int64_t kQuads = kQuantBlock / 4;  // of a block
+inline constexpr int64_t kQuads = kQuantBlock / 4;  // quads of a block
 inline constexpr int64_t kQuadBytes = kPanelWidth * 4;
-inline constexpr int64_t kOffset = 128;  // of the weights
-// How far ahead weights are fetched. A group's panels lie one after another, so that past the end
-// of a panel comes its like of the next group.
+inline constexpr int64_t kOffset = 128;  // added to the weights
+// Prefetch distance. kOtherPanels: a group's panels follow one another, so the same panel of the
+// next group begins three panels past the end of a panel.
 inline constexpr int64_t kBlocksAhead = 4;
 inline constexpr int64_t kOtherPanels = kGroupWidth / kPanelWidth - 1;
-// Up to this many rows read the weights once, as they lie. More pass over a part that stays in the
-// first-level cache: 256 inputs x 64 outputs are 16 KiB. (Where weights are widened once, fewer do:
-// kPartRowsMax.)
+// Up to this many rows pass over all weights at once. More rows pass over kCachedBlocks blocks at a
+// time, which stay in the first-level cache: 256 inputs x 64 outputs are 16 KiB. (If weights are
+// widened once for all rows, the limit is kPartRowsMax.)
 inline constexpr int64_t kRowsStreamedMax = 12;
 inline constexpr int64_t kCachedBlocks = 8;
 
-// Targets that multiply pairs of 16-bit numbers and add the two products.
+// Targets that multiply pairs of 16-bit integers and add the two products.
 #if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_SSE4
 #define MINISGL_INT8_PAIRS 1
 #endif
@@ -58,7 +58,7 @@ inline constexpr int64_t kCachedBlocks = 8;
 #if HWY_TARGET == HWY_AVX3_DL
 inline constexpr int64_t kInputBytes = 1;
 inline constexpr int kRegisterRows = 6;
-// All of a block: of a loop that is left, GCC stores every sum each time.
+// All of a block: if a loop is left, GCC stores every sum in each iteration.
 inline constexpr int kQuadsUnrolled = kQuads;
 #else
 inline constexpr int64_t kInputBytes = 2;
@@ -66,9 +66,9 @@ inline constexpr int kRegisterRows = 4;
 inline constexpr int kQuadsUnrolled = 2;
 #endif
 
-// Vectors of outputs that share a read of x. With 32 registers those of all four panels of a group;
-// with 16 as many as hold their sums, but one row reads four panels at once where it can: the
-// processor fetches several streams ahead at a time.
+// Vectors of outputs that share a read of x. With 32 registers: all four panels of a group. With
+// 16: as many as the registers hold sums for; one row reads four panels at once if it can, as the
+// hardware prefetcher follows several streams.
 template <int kRows>
 constexpr int ColumnVectors() {
 #if HWY_TARGET == HWY_AVX3_DL || HWY_TARGET == HWY_AVX3
@@ -78,8 +78,8 @@ constexpr int ColumnVectors() {
 #endif
 }
 
-// A row of x: [blocks] f32 scales, [blocks] int32 -128 sum(q), then the q's, quads one after
-// another; where kInputBytes is 2 in the order 0, 2, 1, 3 of each quad.
+// A quantized row of x: [blocks] f32 scales, [blocks] int32 -128 sum(q), then the q's quad by quad;
+// if kInputBytes is 2, in the order 0, 2, 1, 3 within a quad.
 struct RowLayout {
   explicit RowLayout(int64_t num_in)
       : num_blocks((num_in + kQuantBlock - 1) / kQuantBlock), q_offset(8 * num_blocks) {}
@@ -90,11 +90,12 @@ struct RowLayout {
 
 int64_t RowBytes(int64_t num_in) { return RowLayout(num_in).bytes(); }
 
-// The q's of one block of 32 values, its scale, and the sum of the q's (the rules: quantize.h).
+// Quantizes one block of 32 values by the rules of quantize.h: sets the q's and their sum, returns
+// the scale.
 HWY_INLINE float QuantizeBlock(const float* x, int32_t* HWY_RESTRICT q, int32_t* sum) {
   const F32 d;
   const hn::RebindToSigned<F32> di;
-  // Magnitudes as whole numbers, so that a NaN counts as the largest.
+  // Magnitudes as integers, so that a NaN counts as the largest.
   Ints largest = hn::Zero(di);
   for (int64_t i = 0; i < kQuantBlock; i += kLanes) {
     const auto bits = hn::BitCast(di, hn::LoadU(d, x + i));
@@ -124,7 +125,7 @@ HWY_INLINE float QuantizeBlock(const float* x, int32_t* HWY_RESTRICT q, int32_t*
 }
 
 #ifdef MINISGL_INT8_PAIRS
-// Of every quad of q's its pairs of 16-bit words, (0, 2) and (1, 3), in the first half of its
+// The pairs of 16-bit words (0, 2) and (1, 3) of every quad of q's, in the first half of the quad's
 // lanes.
 HWY_INLINE auto PairQuads(const int32_t* q) {
   const hn::RebindToSigned<F32> di;
@@ -135,7 +136,7 @@ HWY_INLINE auto PairQuads(const int32_t* q) {
 }
 #endif
 
-// A block's q's as 16-bit words, of each quad in the order 0, 2, 1, 3.
+// Stores a block's q's as 16-bit words, in the order 0, 2, 1, 3 within each quad.
 HWY_INLINE void StoreWords(const int32_t* HWY_RESTRICT q, int16_t* HWY_RESTRICT words) {
 #ifdef MINISGL_INT8_PAIRS
   const hn::Repartition<int64_t, F32> d64;
@@ -184,17 +185,17 @@ using Words = hn::Repartition<int16_t, F32>;
 // sum += the products of pairs of weights with one pair of x.
 HWY_INLINE void AddPairs(hn::Vec<Words> w, int32_t pair, Ints* sum) {
   const hn::RebindToSigned<F32> di;
-  // (The second sum stays 0 on x86, where a lane gets its own two products.)
+  // The second sum stays 0 on x86, where a lane gets its own two products.
   Ints unused = hn::Zero(di);
   *sum =
       hn::ReorderWidenMulAccumulate(di, w, hn::BitCast(Words(), hn::Set(di, pair)), *sum, unused);
-  // Keeps the compiler from adding several products in another order, for which the registers do
-  // not suffice.
+  // Keeps the compiler from reordering the additions, which would need more registers than there
+  // are.
   asm("" : "+v"(sum->raw));
 }
 #endif
 
-// One quad of weights of a vector of outputs, as the multiplication wants it.
+// One quad of weights for a vector of outputs, in the form that the multiplication takes.
 struct QuadWeights {
 #if HWY_TARGET == HWY_AVX3_DL
   HWY_INLINE void Load(const uint8_t* from) {
@@ -204,7 +205,7 @@ struct QuadWeights {
   HWY_INLINE void MultiplyAdd(const std::byte* x, Ints* sum) const {
     const hn::RebindToSigned<F32> di;
     const auto quad = hn::Set(di, *reinterpret_cast<const int32_t*>(x));
-    // Not by its intrinsic, which GCC 12 takes for three operands: a copy and a store of every sum.
+    // Assembler, because GCC 12 compiles the intrinsic to a copy and a store of every sum.
     asm("vpdpbusd %2, %1, %0" : "+v"(sum->raw) : "v"(all.raw), "v"(quad.raw));
   }
   Ints all;
@@ -253,8 +254,8 @@ struct RowBlocks {
   int64_t num_columns;
 };
 
-// The vectors of kVectors from `column` of the group on. The last group may have fewer panels: then
-// its last stands for those missing, whose outputs are not stored.
+// kVectors vectors of outputs, from `column` of the group on. The last group may have fewer panels;
+// missing ones alias the last panel, and their outputs are discarded.
 template <int kVectors>
 struct Columns {
   HWY_INLINE Columns(const PackedMatrix& weight, int64_t first_panel, int64_t column) {
@@ -270,8 +271,8 @@ struct Columns {
   const uint16_t* scales[kVectors];
 };
 
-// sums[r] += dot[r] of a block times its scales: those of the weights, of one vector's panel a
-// pointer, and those of x, at the block.
+// sums[r] += dot[r] times the block's two scales. `w_scales`: the weights' scales, a pointer for
+// each vector; `x_scales` points at the block's scales of x.
 template <int kRows, int kVectors>
 HWY_INLINE void AddBlock(const Ints (&dot)[kRows][kVectors],
                          const uint16_t* const (&w_scales)[kVectors], int64_t block,
@@ -291,11 +292,11 @@ HWY_INLINE void AddBlock(const Ints (&dot)[kRows][kVectors],
   }
 }
 
-// sums += x w^T of kRows rows and the outputs from `column` of the group on. Sums lie in memory
-// between blocks, so that registers are left for the whole numbers.
+// sums += x w^T for kRows rows and the outputs from `column` of the group on. Sums are in memory
+// between blocks, which leaves the registers to the integers.
 template <int kRows, int kVectors>
 HWY_INLINE void MultiplyColumns(const RowBlocks& of, int64_t column) {
-  // Of its own, so that a store of sums changes nothing in it.
+  // A copy, so that no store of sums can alias it.
   const RowBlocks b = of;
   float* const HWY_RESTRICT sums = b.sums + column;
   const Columns<kVectors> columns(*b.weight, b.first_panel, column);
@@ -340,32 +341,20 @@ HWY_NOINLINE void MultiplyRows(const RowBlocks& b) {
   }
 }
 
-// Rows in even parts of at most kRegisterRows.
+// Calls MultiplyRows for `rows`. REQUIRES rows >= kRows.
+template <int kRows>
+HWY_INLINE void MultiplyPart(const RowBlocks& b, int64_t rows) {
+  if constexpr (kRows < kRegisterRows) {
+    if (rows > kRows) return MultiplyPart<kRows + 1>(b, rows);
+  }
+  MultiplyRows<kRows>(b);
+}
+
+// Multiplies rows in even parts of at most kRegisterRows.
 HWY_INLINE void MultiplyAllRows(RowBlocks b, int64_t num_rows) {
   for (int64_t parts = (num_rows + kRegisterRows - 1) / kRegisterRows; parts > 0; --parts) {
     const int64_t rows = (num_rows + parts - 1) / parts;
-    switch (rows) {
-      case 1:
-        MultiplyRows<1>(b);
-        break;
-      case 2:
-        MultiplyRows<2>(b);
-        break;
-      case 3:
-        MultiplyRows<3>(b);
-        break;
-      case 4:
-        MultiplyRows<4>(b);
-        break;
-#if HWY_TARGET == HWY_AVX3_DL
-      case 5:
-        MultiplyRows<5>(b);
-        break;
-      default:
-        MultiplyRows<6>(b);
-        break;
-#endif
-    }
+    MultiplyPart<1>(b, rows);
     b.x += rows * b.x_stride;
     b.sums += rows * kGroupWidth;
     num_rows -= rows;
@@ -377,16 +366,16 @@ HWY_INLINE void MultiplyAllRows(RowBlocks b, int64_t num_rows) {
 #ifdef MINISGL_INT8_PAIRS
 
 // A column of outputs, two vectors, at a time over all inputs. The weights of some blocks are
-// widened once, less their offset, and left in scratch, in the first-level cache, while all rows
-// pass over them: without offset there is nothing to take off, and without widening registers are
-// left for more rows.
+// widened once, the offset subtracted, and stored in scratch, in the first-level cache, while all
+// rows pass over them. Without the offset there is nothing to correct, and without widening more
+// registers are free for rows.
 constexpr int kColumnVectors = 2;
 constexpr int64_t kColumnWidth = int64_t{kColumnVectors} * kLanes;
-// Panels that a column has a part of.
+// Panels that a column reads.
 constexpr int64_t kColumnPanels = kColumnWidth > kPanelWidth ? kColumnWidth / kPanelWidth : 1;
-// Rows that share a read of the widened weights, of 32 or 16 registers.
+// Maximum number of rows that share a read of the widened weights, with 32 or 16 registers.
 constexpr int kPartRowsMax = HWY_TARGET == HWY_AVX3 ? 12 : 6;
-constexpr int64_t kPairs = kQuantBlock / 2;  // of a block
+constexpr int64_t kPairs = kQuantBlock / 2;  // pairs of a block
 constexpr int64_t kWidenedBytes = kCachedBlocks * kQuantBlock * kColumnWidth * 2;
 static_assert(kColumnWidth <= kColumnWidthMax);
 static_assert(kWidenedBytes / 4 + kColumnWidth * kLinearRowsMax <= kLinearScratchFloats);
@@ -395,20 +384,20 @@ static_assert(kWidenedBytes / 4 + kColumnWidth * kLinearRowsMax <= kLinearScratc
 struct ColumnBlocks {
   const std::byte* x;
   int64_t x_stride;
-  int64_t num_blocks;  // of a whole row
+  int64_t num_blocks;  // blocks of a whole row
   int64_t block_begin, block_end;
   const std::byte* widened;  // [pairs of these blocks, kColumnVectors] vectors
   const uint16_t* scales[kColumnVectors];
   float* sums;  // [rows, kColumnWidth]
-  // The weights of the next blocks: a piece of them is fetched with each part of the rows.
+  // The weights of the next blocks: a piece is prefetched with each part of the rows.
   const uint8_t* next[kColumnPanels];
   int64_t piece;
 };
-// As many parts as there are at least.
+// The minimum number of parts.
 constexpr int64_t kPieces = 2;
 static_assert(kQuads % kPieces == 0);
 
-// The cache lines of one of the next blocks that belong to the piece.
+// Prefetches the cache lines of one of the next blocks that belong to the piece.
 HWY_INLINE void FetchPiece(const ColumnBlocks& b, int64_t block) {
   constexpr int64_t kLines = kQuads / kPieces;
   const int64_t first = (block - b.block_begin) * kQuads + b.piece * kLines;
@@ -419,12 +408,12 @@ HWY_INLINE void FetchPiece(const ColumnBlocks& b, int64_t block) {
   }
 }
 
-// Leaves the weights of some blocks of the column in `to`.
+// Stores the widened weights of some blocks of the column in `to`.
 HWY_INLINE void WidenBlocks(const Columns<kColumnVectors>& columns, int64_t block_begin,
                             int64_t block_end, std::byte* to) {
   const auto offset = hn::Set(Words(), static_cast<int16_t>(kOffset));
   auto* words = reinterpret_cast<int16_t*>(to);
-  constexpr int64_t kWords = kLanes * 2;  // of a vector
+  constexpr int64_t kWords = kLanes * 2;  // words of a vector
   for (int64_t quad = block_begin * kQuads; quad < block_end * kQuads; ++quad) {
     MINISGL_UNROLL for (int v = 0; v < kColumnVectors; ++v) {
       QuadWeights w;
@@ -472,7 +461,7 @@ HWY_NOINLINE void MultiplyWidened(const ColumnBlocks& of) {
   }
 }
 
-// The function for `rows`, from kRows on.
+// Calls MultiplyWidened for `rows`. REQUIRES rows >= kRows.
 template <int kRows>
 HWY_INLINE void MultiplyWidenedPart(const ColumnBlocks& b, int64_t rows) {
   if constexpr (kRows < kPartRowsMax) {
@@ -481,9 +470,9 @@ HWY_INLINE void MultiplyWidenedPart(const ColumnBlocks& b, int64_t rows) {
   MultiplyWidened<kRows>(b);
 }
 
-// Rows in even parts of at most kPartRowsMax. REQUIRES more rows than that: then no part has fewer
-// than half of them.
-// `out`: where they are going to be written after these blocks, or null.
+// Multiplies rows in even parts of at most kPartRowsMax. REQUIRES more rows than that, so that no
+// part has fewer than half of it. `out`: where their outputs are written after these blocks, for
+// prefetching; null if these are not the last blocks.
 HWY_INLINE void MultiplyWidenedRows(ColumnBlocks b, int64_t num_rows, const float* out,
                                     int64_t out_stride) {
   for (int64_t parts = (num_rows + kPartRowsMax - 1) / kPartRowsMax; parts > 0; --parts) {
@@ -525,8 +514,8 @@ void RunManyRows(const LinearBlock& linear) {
                              .sums = sums,
                              .next = {},
                              .piece = 0};
-      // Behind a column the next one's panels begin. (Behind the last there is nothing, and a
-      // column of half a panel has the other half beside it, which is in the cache: in vain.)
+      // After a column the next column's panels begin. (After the last column, and if a column is
+      // half a panel, whose other half is already in the cache, the prefetch has no use.)
       const int64_t ends = end == w.num_blocks() ? (kColumnPanels - 1) * w.num_blocks() : 0;
       for (int64_t panel = 0; panel < kColumnPanels; ++panel) {
         blocks.next[panel] =

@@ -1,4 +1,4 @@
-// Which file multiplies weights of a format on a target.
+// The choice of the linear kernel for a target and a weight format.
 #include "cpu/kernels/kernels.h"
 
 namespace minisgl::cpu {

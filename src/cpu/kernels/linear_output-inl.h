@@ -1,5 +1,4 @@
-// Where a matrix product of many rows puts its sums, compiled once for each instruction set
-// (simd-inl.h).
+// The output of a matrix product of many rows. Compiled once for each instruction set (simd-inl.h).
 #if defined(MINISGL_CPU_LINEAR_OUTPUT_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef MINISGL_CPU_LINEAR_OUTPUT_INL_H_
 #undef MINISGL_CPU_LINEAR_OUTPUT_INL_H_
@@ -16,8 +15,9 @@ HWY_BEFORE_NAMESPACE();
 namespace minisgl::cpu {
 namespace HWY_NAMESPACE {
 
-// Lines that are going to be written soon: `rows` of `width` floats, `stride` apart. Rows are often
-// a power of two apart and would push each other out of the first-level cache.
+// Prefetches lines that are going to be written: `rows` rows of `width` floats, `stride` apart.
+// Into the second-level cache: rows are often a power of two apart and would evict each other from
+// the first.
 HWY_INLINE void FetchOutputs(const float* out, int64_t stride, int64_t rows, int64_t width) {
   constexpr int64_t kLineFloats = 16;
   for (int64_t r = 0; r < rows; ++r, out += stride) {
@@ -27,7 +27,7 @@ HWY_INLINE void FetchOutputs(const float* out, int64_t stride, int64_t rows, int
   }
 }
 
-// out = sums (+ bias) of `width` outputs from `column` of the group on; `sums` is [rows, stride].
+// out = sums (+ bias), for `width` outputs from `column` of the group on. `sums` is [rows, stride].
 HWY_INLINE void StoreOutputs(const LinearBlock& linear, const float* sums, int64_t stride,
                              int64_t column, int64_t width) {
   const F32 d;

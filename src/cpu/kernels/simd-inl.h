@@ -1,9 +1,9 @@
-// Vector building blocks of the kernels, compiled once for each instruction set (include after
-// foreach_target.h): a block of a matrix product in registers, exp and what is made of it.
+// Vector building blocks of the kernels: a block of a matrix product in registers, exp and the
+// functions made of it. Compiled once for each instruction set; include after foreach_target.h.
 //
-// Code here and in the kernel files calls no function of the standard library and no lambda: an
-// inline function that the linker keeps from the copy for a newer instruction set would crash older
-// machines.
+// Code here and in the kernel files calls no function of the standard library and no lambda: the
+// linker might keep the copy of an inline function that was compiled for a newer instruction set,
+// which would crash on older machines.
 #if defined(MINISGL_CPU_SIMD_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef MINISGL_CPU_SIMD_INL_H_
 #undef MINISGL_CPU_SIMD_INL_H_
@@ -36,7 +36,7 @@ HWY_INLINE Int MaxOf(Int a, Int b) {
   return a > b ? a : b;
 }
 
-// Vectors of one row of a block that kRows rows share: as many as the registers hold besides
+// Vectors of sums for each row of a block of kRows rows: as many as the registers hold besides
 // operands, at most one group of 64 columns. (x86 before AVX-512 has 16 registers, AVX-512 and
 // NEON 32.)
 template <int kRows>
@@ -50,12 +50,12 @@ constexpr int VectorsPerRow() {
 #endif
 }
 
-// Weights that stream by are asked for ahead, as the processor itself does not look past the end of
-// a page; into the second-level cache, as the first is small and full of what is multiplied (Zen 4,
-// eight rows: 15.2 GB/s into the first, 19.5 into the second, of 25).
+// Prefetches data that is read once. Needed because the hardware prefetcher does not cross the end
+// of a page. Into the second-level cache: the first is small and full of operands (Zen 4, eight
+// rows: 15.2 GB/s into the first, 19.5 into the second, of 25).
 HWY_INLINE void PrefetchStream(const void* p) { __builtin_prefetch(p, /*rw=*/0, /*locality=*/2); }
 
-// The mask of the second of a pair.
+// The mask of the second element of a pair.
 alignas(32) inline constexpr uint32_t kHighHalf[] = {0xFFFF0000u, 0xFFFF0000u, 0xFFFF0000u,
                                                      0xFFFF0000u, 0xFFFF0000u, 0xFFFF0000u,
                                                      0xFFFF0000u, 0xFFFF0000u};
@@ -63,8 +63,7 @@ alignas(32) inline constexpr uint32_t kHighHalf[] = {0xFFFF0000u, 0xFFFF0000u, 0
 template <class D>
 HWY_INLINE hn::Vec<D> HighHalves(D du, hn::Vec<D> pair) {
 #if HWY_TARGET == HWY_AVX2
-  // The mask as an operand in memory: the compiler would give it one of 16 registers, and a sum its
-  // place in memory.
+  // The mask is a memory operand: the compiler would give it one of 16 registers and spill a sum.
   (void)du;
   hn::Vec<D> high;
   asm("vpand %2, %1, %0" : "=x"(high.raw) : "x"(pair.raw), "m"(kHighHalf));
@@ -74,7 +73,8 @@ HWY_INLINE hn::Vec<D> HighHalves(D du, hn::Vec<D> pair) {
 #endif
 }
 
-// Of pairs of bf16 (the first in the lower half) the first (0) or the second (1) of each.
+// Widens the first (kHalf 0) or the second (1) element of each pair of bf16; the first is in the
+// low half.
 template <int kHalf>
 HWY_INLINE Floats WidenHalves(const uint32_t* pairs) {
   const F32 d;
@@ -108,8 +108,8 @@ struct ScatteredOperand {
   }
 };
 
-// Some rows of x at one stride, addressed by a pointer for three of them and it: with a pointer for
-// each the integer registers run out, and the compiler begins to keep sums in memory.
+// Some rows of x at one stride, addressed by the stride and a pointer for every three rows: with a
+// pointer for each row the integer registers run out, and the compiler spills sums.
 inline constexpr int kPointerRows = 3;
 template <int kRows, typename T = float>
 struct RowPointers {
@@ -130,10 +130,10 @@ struct RowPointers {
   size_t stride;
 };
 
-// Whether registers are short: x86 before AVX-512 has 16.
+// True if registers are scarce: x86 before AVX-512 has 16.
 inline constexpr bool kFewRegisters = HWY_TARGET != HWY_AVX3 && HWY_TARGET != HWY_NEON;
-// Whether the loads of the next step, moved up, would take registers of sums. One sum that lives in
-// memory costs a third of the speed (AVX2, 6 x 2 vectors: 81 instead of 120 GFLOP/s of 134).
+// True if hoisting the loads of the next step would take registers from sums. One spilled sum costs
+// a third of the speed (AVX2, 6 x 2 vectors: 81 instead of 120 GFLOP/s of 134).
 template <int kRows, int kVectors>
 inline constexpr bool kKeepsSteps = HWY_TARGET != HWY_AVX3 || (kRows >= 5 && kVectors >= 4);
 
@@ -141,7 +141,7 @@ inline constexpr bool kKeepsSteps = HWY_TARGET != HWY_AVX3 || (kRows >= 5 && kVe
 template <int kHalf, int kRows, int kVectors, class Operand>
 HWY_INLINE void MultiplyAccumulateStep(const RowPointers<kRows>& x, const Operand& operand,
                                        size_t k, Floats (&sum)[kRows][kVectors]) {
-  // Of x and weights those of which there are fewer are held, where registers are short.
+  // If registers are scarce, hold the operand of which there are fewer vectors.
   if constexpr (kFewRegisters && kRows < kVectors) {
     Floats factor[kRows];
     MINISGL_UNROLL for (int r = 0; r < kRows; ++r) factor[r] = hn::Set(F32(), x.At(r, kHalf));
@@ -161,7 +161,7 @@ HWY_INLINE void MultiplyAccumulateStep(const RowPointers<kRows>& x, const Operan
       }
     }
   }
-  // Keeps the compiler from moving the next step's loads up.
+  // Keeps the compiler from hoisting the next step's loads.
   if constexpr (kKeepsSteps<kRows, kVectors>) asm volatile("" ::: "memory");
 }
 
@@ -187,10 +187,10 @@ HWY_INLINE void SetZero(Floats (&sum)[kRows][kVectors]) {
   }
 }
 
-// exp(x) within 2 units in the last place; below the least normal number 0, above the range
-// infinity; NaN stays. Method: x = n ln 2 + r with |r| <= ln(2) / 2, exp(r) by its Taylor
-// polynomial of degree 7 (next term below 3e-9 of the sum), times 2^n in two factors, as n = 128
-// alone is out of range.
+// exp(x) within 2 units in the last place; 0 below the smallest normal number, infinity above the
+// range; NaN stays NaN. Method: x = n ln 2 + r with |r| <= ln(2) / 2, exp(r) by its Taylor
+// polynomial of degree 7 (next term below 3e-9 of the sum), times 2^n as two factors, because
+// 2^128 is out of range.
 HWY_INLINE Floats Exp(Floats x) {
   const F32 d;
   const hn::RebindToSigned<F32> di;
@@ -218,7 +218,7 @@ HWY_INLINE Floats Exp(Floats x) {
   Floats result = hn::Mul(hn::Mul(p, scale1), scale2);
   result = hn::IfThenElse(hn::Lt(x, lowest), hn::Zero(d), result);
   result = hn::IfThenElse(hn::Gt(x, highest), hn::Inf(d), result);
-  // Not Ne, which is false for NaN on some targets.
+  // Eq, because Ne is false for NaN on some targets.
   return hn::IfThenElse(hn::Eq(x, x), result, x);
 }
 
@@ -228,8 +228,8 @@ HWY_INLINE Floats Sigmoid(Floats x) {
   return hn::Div(one, hn::Add(one, Exp(hn::Neg(x))));
 }
 
-// tanh(x), relative error below 3e-7: 1 - 2 / (exp(2x) + 1); near 0, where that would cancel, x
-// times a polynomial in x^2 (fitted to 5e-9 over |x| < 0.625).
+// tanh(x), relative error below 3e-7: 1 - 2 / (exp(2x) + 1). Near 0, where that cancels: x times a
+// polynomial in x^2 (fitted to 5e-9 over |x| < 0.625).
 HWY_INLINE Floats Tanh(Floats x) {
   const F32 d;
   const Floats one = hn::Set(d, 1.0f), two = hn::Set(d, 2.0f);
@@ -244,10 +244,10 @@ HWY_INLINE Floats Tanh(Floats x) {
   return hn::IfThenElse(hn::Lt(hn::Abs(x), hn::Set(d, 0.625f)), near, far);
 }
 
-// Phi(-a) for a >= 0, the weight of the normal distribution below -a: relative error below 5e-7 as
-// long as the result is a normal number. Phi(-a) = exp(-a^2 / 2) g(a); g by a polynomial in
-// (a - 3.5) / (a + 3.5) over 1 + 0.75 a (fitted to 1e-8 over 0 <= a <= 13.4). The square is taken
-// in two parts, one of 12 bits, whose square is exact: rounding a^2 would cost up to 5e-6.
+// Phi(-a) for a >= 0, the probability of the normal distribution below -a: relative error below
+// 5e-7 if the result is a normal number. Phi(-a) = exp(-a^2 / 2) g(a); g is a polynomial in (a -
+// 3.5) / (a + 3.5) over 1 + 0.75 a (fitted to 1e-8 over 0 <= a <= 13.4). a^2 is computed from a
+// part of 12 bits, whose square is exact, and a rest: rounding a^2 would cost up to 5e-6.
 HWY_INLINE Floats NormalTail(Floats a) {
   const F32 d;
   const hn::RebindToUnsigned<F32> du;

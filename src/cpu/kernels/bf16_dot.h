@@ -1,0 +1,33 @@
+// What linear_bf16.cc and attention_bf16.cc share: they use the dot-product instruction of
+// AVX512-BF16, for which the SIMD library has no function.
+//
+// Code for that instruction set is between MINISGL_BF16_DOT_BEGIN and MINISGL_BF16_DOT_END. Include
+// all headers before, or the compiler would compile their functions for it too.
+#pragma once
+
+#if defined(__x86_64__)
+
+#include <immintrin.h>
+
+#define MINISGL_BF16_DOT_BEGIN \
+  _Pragma("GCC push_options")  \
+      _Pragma("GCC target(\"avx512f,avx512bw,avx512vl,avx512dq,avx512bf16\")")
+#define MINISGL_BF16_DOT_END _Pragma("GCC pop_options")
+#define MINISGL_UNROLL _Pragma("GCC unroll 16")
+
+MINISGL_BF16_DOT_BEGIN
+namespace minisgl::cpu::bf16_dot {
+
+inline constexpr int kLanes = 16;
+
+template <int kRows, int kVectors>
+inline void SetZero(__m512 (&sum)[kRows][kVectors]) {
+  MINISGL_UNROLL for (int r = 0; r < kRows; ++r) {
+    MINISGL_UNROLL for (int v = 0; v < kVectors; ++v) sum[r][v] = _mm512_setzero_ps();
+  }
+}
+
+}  // namespace minisgl::cpu::bf16_dot
+MINISGL_BF16_DOT_END
+
+#endif
