@@ -15,19 +15,19 @@
 #include <unordered_set>
 #include <utility>
 
-namespace minisgl {
+namespace minisgl::cuda {
 namespace {
 
-// One interface serves both: what is used here is the same in them.
+// Both versions have the functions used here, with the same types.
 constexpr const char* kLibraryNames[] = {"libcublasLt.so.13", "libcublasLt.so.12"};
 
-// In deterministic use, the number of tokens that the one way of a matrix is chosen for: large
-// enough for the tensor cores to be busy, small enough that a decode batch does not wait.
+// In deterministic mode, the number of tokens for which a matrix's only algorithm is chosen: large
+// enough to keep the tensor cores busy, small enough to suit a decode batch.
 constexpr int64_t kDeterministicTokens = 128;
-// How many ways it may choose from until one serves the asked number of tokens.
+// Number of algorithms requested in deterministic mode; the first usable one is taken.
 constexpr int kCandidates = 8;
-// Past this, numbers of tokens are rounded up to multiples of it, not to powers of two: another
-// quarter of a thousand rows hardly changes which way is best.
+// Numbers of tokens above this are rounded up to multiples of it, not to powers of two: a few
+// hundred more rows hardly change which algorithm is best.
 constexpr int64_t kBucketStep = 256;
 
 struct Functions {
@@ -72,8 +72,8 @@ bool FindAll(void* library, Functions* f) {
          Find(library, "cublasLtMatmulPreferenceSetAttribute", &f->preference_set);
 }
 
-// The functions of the first of `names` that loads. A loaded library stays: its threads and its
-// kernels' code outlive what uses them.
+// Returns the functions of the first of `names` that loads. A loaded library is never unloaded: its
+// threads and its kernels' code outlive their users.
 Result<Functions> LoadFunctions(std::span<const char* const> names) {
   std::string reasons;
   for (const char* name : names) {
@@ -107,11 +107,11 @@ std::string ShapeText(const MatmulShape& shape) {
 
 using PlanKey = std::tuple<int64_t, int64_t, int64_t, DType, DType>;
 
-// How products of a bucket are done.
+// Layouts and algorithm for the products of a bucket.
 struct Plan {
   cublasLtMatrixLayout_t weight = nullptr, x = nullptr, out = nullptr;
   cublasLtMatmulAlgo_t algorithm = {};
-  std::unordered_set<int64_t> checked;  // deterministic: numbers of tokens it was found to serve
+  std::unordered_set<int64_t> checked;  // deterministic: numbers of tokens that it supports
 };
 
 class CublasLt : public MatmulLibrary {
@@ -123,7 +123,7 @@ class CublasLt : public MatmulLibrary {
         deterministic_(deterministic) {}
   ~CublasLt() override;
 
-  // Once, before anything else.
+  // Called once, before any other function.
   Status Open();
 
   Status Prepare(const MatmulShape& shape) override { return FindPlan(shape).status(); }
@@ -202,8 +202,8 @@ Status CublasLt::SetNumTokens(int64_t num_tokens, Plan* plan) {
   return Status();
 }
 
-// Sums split over blocks are added in f32, or, in deterministic use, not split at all: then an
-// element is one loop over K whatever the number of tokens.
+// Sums that are split over blocks are added in f32. In deterministic mode they are not split: an
+// element is one loop over K, whatever the number of tokens.
 Status CublasLt::SetPreferences(cublasLtMatmulPreference_t preference) {
   const auto set = [&](cublasLtMatmulPreferenceAttributes_t attribute, auto value) {
     return Error(lt_.preference_set(preference, attribute, &value, sizeof(value)), "a preference");
@@ -213,7 +213,7 @@ Status CublasLt::SetPreferences(cublasLtMatmulPreference_t preference) {
   const uint32_t reductions =
       deterministic_ ? CUBLASLT_REDUCTION_SCHEME_NONE : CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
   MINISGL_RETURN_IF_ERROR(set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, reductions));
-  // Activations are pieces of one buffer; 16 bytes are what the widest load wants.
+  // Activations are parts of one buffer, aligned to 16 bytes, as the widest load requires.
   constexpr uint32_t kAlignment = 16;
   MINISGL_RETURN_IF_ERROR(set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, kAlignment));
   MINISGL_RETURN_IF_ERROR(set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, kAlignment));
@@ -240,7 +240,7 @@ Status CublasLt::ChooseAlgorithm(const MatmulShape& shape, Plan* plan) {
     plan->algorithm = candidate.algo;
     return Status();
   }
-  return MakeStatus(StatusCode::kInternal, "cuBLAS has no way to compute {}{}", ShapeText(shape),
+  return MakeStatus(StatusCode::kInternal, "cuBLAS has no algorithm for {}{}", ShapeText(shape),
                     deterministic_ ? " that is deterministic; leave out --deterministic" : "");
 }
 
@@ -272,7 +272,7 @@ Status CublasLt::CheckServes(const MatmulShape& shape, Plan* plan) {
                                               plan->out, plan->out, &plan->algorithm, &needs);
   if (error != CUBLAS_STATUS_SUCCESS || needs.workspaceSize > workspace_bytes_) {
     return MakeStatus(StatusCode::kInternal,
-                      "cuBLAS cannot compute {} in the way it computes {} tokens ({}); leave out "
+                      "cuBLAS cannot compute {} with the algorithm for {} tokens ({}); leave out "
                       "--deterministic",
                       ShapeText(shape), kDeterministicTokens, lt_.status_string(error));
   }
@@ -310,4 +310,4 @@ Result<std::unique_ptr<MatmulLibrary>> LoadCublasLt(CudaApi*, void* workspace,
   return LoadCublasLtOf(kLibraryNames, workspace, workspace_bytes, deterministic);
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::cuda

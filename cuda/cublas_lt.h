@@ -1,4 +1,4 @@
-// cuBLASLt, loaded when it is needed. LoadCublasLt (cuda_api.h) is the rest of this.
+// cuBLASLt, loaded at run time. LoadCublasLt is declared in cuda_api.h.
 #pragma once
 
 #include <memory>
@@ -6,15 +6,15 @@
 
 #include "cuda_api.h"
 
-namespace minisgl {
+namespace minisgl::cuda {
 
-// Loads the library and lets nothing run. kUnavailable: which names were looked for, and the
-// loader's words.
+// Checks that the library can be loaded. kUnavailable, with the names tried and the loader's
+// messages, if not.
 Status FindCublasLt();
 
-// LoadCublasLt of the first of `names` that loads.
+// LoadCublasLt with the first of `names` that loads.
 Result<std::unique_ptr<MatmulLibrary>> LoadCublasLtOf(std::span<const char* const> names,
                                                       void* workspace, size_t workspace_bytes,
                                                       bool deterministic);
 
-}  // namespace minisgl
+}  // namespace minisgl::cuda

@@ -1,9 +1,9 @@
-// Every call that this program makes of CUDA and of cuBLASLt, as tables that a test can replace: a
-// failure of any call can be had without a device.
+// Interfaces for all calls that this program makes to CUDA and cuBLASLt. Tests replace them, and
+// can make any call fail without a device.
 //
-// No header of CUDA is needed to include this. Handles are opaque; CudaError holds CUDA's own
-// numbers, 0 for success. One thread at a time calls, not always the same: the device that
-// SetDevice chose is the caller's, whichever it is.
+// This needs no header of CUDA. Handles are opaque; CudaError holds CUDA's own numbers, 0 for
+// success. Any thread may call, but only one at a time: the device set by SetDevice is current in
+// whichever thread calls.
 #pragma once
 
 #include <cstddef>
@@ -11,8 +11,8 @@
 #include <memory>
 #include <string>
 
-// fmt 9 takes nvcc for a compiler without constexpr, and then its own functions that are constexpr
-// call others that are not.
+// fmt 9 assumes that nvcc lacks constexpr; its own constexpr functions then call functions that are
+// not.
 #if defined(__NVCC__) && !defined(FMT_USE_CONSTEXPR)
 #define FMT_USE_CONSTEXPR 1
 #endif
@@ -20,12 +20,12 @@
 #include "minisgl/base/status.h"
 #include "minisgl/tensor/dtype.h"
 
-namespace minisgl {
+namespace minisgl::cuda {
 
 using CudaError = int;
 inline constexpr CudaError kCudaSuccess = 0;
 
-// Named as CUDA names them (cudaError...), with CUDA's numbers.
+// CUDA's names (cudaError...) and numbers.
 enum CudaErrorCode : CudaError {
   kCudaInvalidValue = 1,
   kCudaMemoryAllocation = 2,
@@ -82,7 +82,7 @@ struct CudaLaunch {
   CudaDim3 grid, block;
   size_t shared_bytes = 0;
   CudaStream stream = nullptr;
-  bool programmatic = false;  // may begin before the kernel in front of it has ended (GridWait)
+  bool programmatic = false;  // may begin before the previous kernel has ended (GridWait)
 };
 
 struct CudaDeviceProperties {
@@ -98,7 +98,7 @@ class CudaApi {
   virtual ~CudaApi() = default;
   virtual const char* ErrorName(CudaError error) = 0;
   virtual const char* ErrorText(CudaError error) = 0;
-  virtual CudaError DriverVersion(int* version) = 0;  // 0 where there is no driver
+  virtual CudaError DriverVersion(int* version) = 0;  // 0 if there is no driver
   virtual CudaError RuntimeVersion(int* version) = 0;
   virtual CudaError DeviceCount(int* count) = 0;
   virtual CudaError SetDevice(int device) = 0;
@@ -110,7 +110,7 @@ class CudaApi {
   virtual CudaError MallocHost(void** pointer, size_t num_bytes) = 0;
   virtual CudaError FreeHost(void* pointer) = 0;
   virtual CudaError MemsetAsync(void* pointer, int value, size_t num_bytes, CudaStream stream) = 0;
-  // Either direction, by what the pointers are.
+  // The pointers decide the direction.
   virtual CudaError CopyAsync(void* dst, const void* src, size_t num_bytes, CudaStream stream) = 0;
 
   virtual CudaError StreamCreate(CudaStream* stream) = 0;  // not synchronised with the default one
@@ -130,15 +130,15 @@ class CudaApi {
   virtual CudaError GraphDestroy(CudaGraph graph) = 0;
   virtual CudaError GraphExecDestroy(CudaGraphExec exec) = 0;
 
-  // `kernel`: the address of a kernel; `arguments`: the address of each of its arguments.
+  // `kernel`: the kernel's address; `arguments`: the addresses of its arguments.
   virtual CudaError LaunchKernel(const void* kernel, const CudaLaunch& launch,
                                  void** arguments) = 0;
-  // Lets a block of `kernel` have that much dynamic shared memory.
+  // Raises the limit on the dynamic shared memory of a block of `kernel`.
   virtual CudaError SetSharedBytesMax(const void* kernel, size_t num_bytes) = 0;
-  // How many blocks of `kernel` run on a multiprocessor at once.
+  // Number of blocks of `kernel` that run on a multiprocessor at once.
   virtual CudaError BlocksPerMultiprocessor(int* count, const void* kernel, int threads,
                                             size_t shared_bytes) = 0;
-  // The error of the last launch; cleared by asking, unless it is one that stays.
+  // Returns and clears the error of the last launch; a sticky error is not cleared.
   virtual CudaError LastError() = 0;
 };
 
@@ -147,7 +147,7 @@ struct MatmulShape {
   int64_t num_tokens = 0;          // T
   int64_t num_out = 0;             // N
   int64_t num_in = 0;              // K
-  DType dtype = DType::kBF16;      // of x and weight
+  DType dtype = DType::kBF16;      // type of x and weight
   DType out_dtype = DType::kBF16;  // or kF32
 };
 
@@ -155,17 +155,18 @@ struct MatmulShape {
 class MatmulLibrary {
  public:
   virtual ~MatmulLibrary() = default;
-  // Chooses how products of `shape` are done and keeps it; num_tokens stands for its bucket. In
-  // deterministic use one way serves every num_tokens of a (N, K).
+  // Chooses and keeps the algorithm for products of `shape`, for all numbers of tokens in the same
+  // bucket. In deterministic mode one algorithm serves every num_tokens of a (N, K).
   virtual Status Prepare(const MatmulShape& shape) = 0;
-  // Queues one product. Prepares first where that was not done.
+  // Queues one product, after Prepare if that was not called.
   virtual Status Matmul(const MatmulShape& shape, const void* x, const void* weight, void* out,
                         CudaStream stream) = 0;
 };
 
-// The real tables. kUnavailable with the reason where the library cannot be loaded.
+// The real implementations. LoadCublasLt returns kUnavailable, with the reason, if the library
+// cannot be loaded.
 std::unique_ptr<CudaApi> MakeCudaRuntimeApi();
 Result<std::unique_ptr<MatmulLibrary>> LoadCublasLt(CudaApi* api, void* workspace,
                                                     size_t workspace_bytes, bool deterministic);
 
-}  // namespace minisgl
+}  // namespace minisgl::cuda

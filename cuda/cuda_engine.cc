@@ -1,4 +1,4 @@
-// What device_ops.h promises of CUDA, over the real runtime and cuBLASLt.
+// The CUDA functions of device_ops.h, with the real runtime and cuBLASLt.
 #include <utility>
 
 #include "cublas_lt.h"
@@ -8,17 +8,18 @@
 
 namespace minisgl {
 
-// MINISGL_CUDA_ARCHS: what the kernels were compiled for, as RunsOn reads it.
+// MINISGL_CUDA_ARCHS: the architectures that the kernels were compiled for, in the form of RunsOn.
 Result<CudaDevice> ProbeCuda(int index) {
-  const std::unique_ptr<CudaApi> api = MakeCudaRuntimeApi();
-  return ProbeCudaOver(api.get(), index, MINISGL_CUDA_ARCHS);
+  const std::unique_ptr<cuda::CudaApi> api = cuda::MakeCudaRuntimeApi();
+  return cuda::ProbeCudaOver(api.get(), index, MINISGL_CUDA_ARCHS);
 }
 
 Result<std::unique_ptr<DeviceOps>> MakeCudaOps(const CudaOpsConfig& config) {
-  MINISGL_ASSIGN_OR_RETURN(std::unique_ptr<DeviceOps> ops,
-                           MakeCudaOpsOver(MakeCudaRuntimeApi(), LoadCublasLt, config));
-  // Used later, but a library that is not there should be known before weights are read.
-  MINISGL_RETURN_IF_ERROR(FindCublasLt());
+  MINISGL_ASSIGN_OR_RETURN(
+      std::unique_ptr<DeviceOps> ops,
+      cuda::MakeCudaOpsOver(cuda::MakeCudaRuntimeApi(), cuda::LoadCublasLt, config));
+  // A missing library should be reported before weights are read, although it is used later.
+  MINISGL_RETURN_IF_ERROR(cuda::FindCublasLt());
   return ops;
 }
 

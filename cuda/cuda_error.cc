@@ -1,7 +1,7 @@
 // See cuda_error.h.
 #include "cuda_error.h"
 
-namespace minisgl {
+namespace minisgl::cuda {
 namespace {
 
 constexpr char kSmaller[] = "use smaller settings, or free memory of the GPU (nvidia-smi lists it)";
@@ -10,13 +10,13 @@ constexpr char kUpdateDriver[] = "update the NVIDIA driver, or build with an old
 constexpr char kOtherArchitecture[] =
     "build with this GPU's architecture in the option gpu_archs, or use --device cpu";
 constexpr char kAnotherProcess[] =
-    "another process may have the GPU to itself, or it needs a reset; nvidia-smi tells";
+    "another process may have exclusive use of the GPU, or it needs a reset; check nvidia-smi";
 constexpr char kHardware[] =
     "the GPU or its link has a fault: check dmesg for Xid; start the program again on another GPU, "
     "or after a reset";
 constexpr char kStartAgain[] =
-    "this process cannot use the GPU any more: start the program again; check dmesg for Xid if it "
-    "comes back";
+    "this process cannot use the GPU any more: start the program again; if the error persists, "
+    "check dmesg for Xid";
 constexpr char kReport[] = "this is a fault of the program or the driver; please report it";
 
 using enum CudaFault;
@@ -66,7 +66,7 @@ constexpr CudaErrorClass kClasses[] = {
     {kCudaTensorMemoryLeak, kSticky, kInternal, kStartAgain},
     {kCudaMpsClientTerminated, kSticky, kInternal, kStartAgain},
     {kCudaExternalDevice, kSticky, kInternal, kStartAgain},
-    // Seen where the driver itself lost the device, as after a suspend.
+    // Occurs if the driver lost the device, for example after a suspend.
     {kCudaUnknown, kSticky, kInternal, kStartAgain},
 };
 
@@ -92,4 +92,4 @@ Status CudaStatus(CudaApi* api, CudaError error, std::string_view call, std::str
                     api->ErrorText(error), known.advice);
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::cuda

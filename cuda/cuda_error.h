@@ -1,9 +1,10 @@
-// What an error of CUDA means for this program, and the Status it becomes: one table.
+// The table of CUDA's errors: the class of each, and the Status it becomes.
 //
-// Four classes. What does not fit may fit with smaller settings, and nothing is lost. No usable
-// device is found out before anything is loaded. After a sticky error every later call of the
-// process fails, so the program stops at once. Any other is a fault of this program or of the
-// driver, and leaves the device usable.
+// Classes:
+//   kDoesNotFit      not enough memory: smaller settings may fit, and the device stays usable;
+//   kNoUsableDevice  detected before anything is loaded;
+//   kSticky          every later call of the process fails, so the program stops at once;
+//   kOther           a fault of this program or of the driver; the device stays usable.
 #pragma once
 
 #include <span>
@@ -11,7 +12,7 @@
 
 #include "cuda_api.h"
 
-namespace minisgl {
+namespace minisgl::cuda {
 
 enum class CudaFault { kDoesNotFit, kNoUsableDevice, kSticky, kOther };
 
@@ -19,19 +20,19 @@ struct CudaErrorClass {
   CudaError error;
   CudaFault fault;
   StatusCode code;
-  const char* advice;  // what to do, after "; "
+  const char* advice;  // what the user can do; follows "; " in messages
 };
 
-// Every error that is not just kOther with kInternal.
+// All errors except those that are kOther with kInternal.
 std::span<const CudaErrorClass> CudaErrorClasses();
 
-// The class of `error`, which is not kCudaSuccess.
+// The class of `error`. REQUIRES an error, not kCudaSuccess.
 CudaErrorClass ClassifyCudaError(CudaError error);
-// Whether `error` (or success, which is not) ends all use of the device.
+// True if `error` ends all use of the device; false for kCudaSuccess.
 bool IsSticky(CudaError error);
 
-// "CALL on DEVICE: cudaErrorNoDevice (no CUDA-capable device is detected); what to do". `device`
-// names the GPU: "cuda:0 (NVIDIA H200)".
+// The Status for an error: "CALL on DEVICE: cudaErrorNoDevice (no CUDA-capable device is detected);
+// ADVICE". `device` names the GPU: "cuda:0 (NVIDIA H200)".
 Status CudaStatus(CudaApi* api, CudaError error, std::string_view call, std::string_view device);
 
-}  // namespace minisgl
+}  // namespace minisgl::cuda

@@ -1,4 +1,4 @@
-// Owners of CUDA's handles: each is given back once, and keeps the table of calls alive for that.
+// Owners of CUDA's handles. Each destroys its handle once, and keeps the CudaApi alive until then.
 #pragma once
 
 #include <memory>
@@ -6,7 +6,7 @@
 
 #include "cuda_api.h"
 
-namespace minisgl {
+namespace minisgl::cuda {
 
 template <typename Handle, CudaError (CudaApi::*kDestroy)(Handle)>
 class CudaHandle {
@@ -20,7 +20,7 @@ class CudaHandle {
     std::swap(handle_, other.handle_);
     return *this;
   }
-  // An error here has nobody to tell: it was told by an earlier call, or the process ends.
+  // An error here is ignored: an earlier call reported it, or the process is ending.
   ~CudaHandle() {
     if (handle_ != nullptr) static_cast<void>((api_.get()->*kDestroy)(handle_));
   }
@@ -39,4 +39,4 @@ using OwnedGraphExec = CudaHandle<CudaGraphExec, &CudaApi::GraphExecDestroy>;
 using OwnedDeviceMemory = CudaHandle<void*, &CudaApi::Free>;
 using OwnedHostMemory = CudaHandle<void*, &CudaApi::FreeHost>;
 
-}  // namespace minisgl
+}  // namespace minisgl::cuda

@@ -1,8 +1,8 @@
-// See cuda_ops.h. Each operation is one call of a kernel's host door; what is here is memory,
-// streams, events, graphs, and what becomes of errors.
+// See cuda_ops.h. Each operation is one call of a kernel's launcher; this file handles memory,
+// streams, events, graphs and errors.
 //
-// An error is told to the caller where the call has a Status, and kept where it has none, or where
-// nothing works after it. Weights have the type of the activations, row-major.
+// Errors: a call that has a Status returns its error. An error is kept in status() if the call has
+// none, or if it is sticky. Weights have the type of the activations, row-major.
 #include "cuda_ops.h"
 
 #include <fmt/ranges.h>
@@ -20,7 +20,7 @@
 #include "stacked_matrix.h"
 #include "staging.h"
 
-namespace minisgl {
+namespace minisgl::cuda {
 namespace {
 
 struct CudaDeviceEvent : DeviceEvent {
@@ -34,8 +34,8 @@ struct CudaDeviceGraph : DeviceGraph {
   OwnedGraphExec exec;
 };
 
-// A matrix packed from one view that may still be in use: a tied output head shares the
-// embedding's.
+// A matrix packed from one view, which may still be in use: a tied output head shares the
+// embedding's matrix.
 struct PackedView {
   const std::byte* data;
   DType dtype;
@@ -50,7 +50,7 @@ class CudaOps : public DeviceOps {
       : api_(std::move(api)), make_matmul_(std::move(make_matmul)), config_(config) {}
   ~CudaOps() override;
 
-  // Once, before anything else.
+  // Called once, before any other function.
   Status Open();
 
   std::string Name() const override { return name_; }
@@ -147,11 +147,11 @@ class CudaOps : public DeviceOps {
     Queue("AcceptTokens", [&] { return LaunchAcceptTokens(context_, p); });
   }
   void Sample(const SampleParams&) override {
-    MINISGL_CHECK(false, "sampling from arrays of the host is not for a device: SamplePlaces is");
+    MINISGL_CHECK(false, "Sample takes host arrays; a device uses SamplePlaces");
   }
 
  private:
-  // Queues one kernel; its error is kept.
+  // Queues one kernel and keeps its error.
   template <typename Door>
   void Queue(const char* operation, const Door& door) {
     if (!Usable()) return;
@@ -161,11 +161,11 @@ class CudaOps : public DeviceOps {
     }
   }
 
-  // False after an error: then calls do nothing.
+  // False after an error: calls then do nothing.
   bool Usable() const { return status_.ok() && (!capturing_ || capture_status_.ok()); }
-  // For calls that cannot tell: kept by the capture, if there is one, else by status().
+  // For calls without a Status: the capture keeps the error, if there is one, otherwise status().
   void Keep(CudaError error, std::string_view call);
-  // For calls that tell their caller: kept only where nothing works after it.
+  // For calls that return a Status: status() keeps the error only if it is sticky.
   Status Tell(CudaError error, std::string_view call);
   Status Tell(const CudaFailure& failure) {
     return failure.ok() ? Status() : Tell(failure.error, failure.call);
@@ -173,13 +173,13 @@ class CudaOps : public DeviceOps {
 
   void CheckReserved() const {
     MINISGL_CHECK(!Usable() || attention_workspace_.memory != nullptr,
-                  "an operation before Reserve");
+                  "an operation was called before Reserve");
   }
   void CheckNotCapturing() const {
-    MINISGL_CHECK(!capturing_, "a call that cannot be captured, between the two of a capture");
+    MINISGL_CHECK(!capturing_, "a call that cannot be captured was made during a capture");
   }
   void CopyOnCompute(void* dst, const void* src, size_t num_bytes, const char* call);
-  // Lets the copy stream wait for what the compute stream was given so far.
+  // Makes the copy stream wait for all work queued on the compute stream so far.
   bool LetCopiesWait();
   Result<OwnedDeviceMemory> TakeWorkspace(size_t num_bytes, const char* what);
   Result<std::shared_ptr<const void>> FindPacked(const TensorView& view);
@@ -193,7 +193,7 @@ class CudaOps : public DeviceOps {
   OwnedStream compute_;
   OwnedStream copy_;
   OwnedEvent computed_;
-  bool copies_wait_ = false;  // the compute stream was given work that the copy stream ignores
+  bool copies_wait_ = false;  // the copy stream has to wait for work on the compute stream
   LaunchContext context_;
   std::unique_ptr<Staging> staging_;
 
@@ -212,7 +212,7 @@ class CudaOps : public DeviceOps {
 
 CudaOps::~CudaOps() {
   if (capturing_) static_cast<void>(CudaOps::EndCapture());
-  // Nothing may run on what is given back below.
+  // No kernel may use the memory that is freed below.
   if (compute_.get() != nullptr) static_cast<void>(api_->StreamSynchronize(compute_.get()));
   if (copy_.get() != nullptr) static_cast<void>(api_->StreamSynchronize(copy_.get()));
 }
@@ -285,7 +285,7 @@ Status CudaOps::CheckSupported(const ModelShape& shape) const {
   if (std::find(std::begin(kHeadDims), std::end(kHeadDims), shape.head_dim) ==
       std::end(kHeadDims)) {
     return refuse("attention for a head_dim of", shape.head_dim,
-                  fmt::format("there is for {}", fmt::join(kHeadDims, ", ")));
+                  fmt::format("supported: {}", fmt::join(kHeadDims, ", ")));
   }
   const auto at_most = [&](int64_t size, int64_t limit, std::string_view what) {
     return size <= limit ? Status() : refuse(what, size, fmt::format("at most {}", limit));
@@ -399,9 +399,9 @@ void CudaOps::CopyToHost(void* host, const void* device, size_t num_bytes) {
   if (error != kCudaSuccess) Keep(error, "cudaMemcpyAsync to the host");
 }
 
-// What was packed from `view`, if it still lies on the device, else null. The address alone does
-// not prove it: a file may have been unmapped and another mapped there. Comparing costs time only
-// where there is something to share.
+// Returns the matrix packed from `view`, if it is still on the device, otherwise null. The address
+// alone does not prove it: a file may have been unmapped and another mapped there. So the bytes are
+// compared, which costs time only if there is a candidate.
 Result<std::shared_ptr<const void>> CudaOps::FindPacked(const TensorView& view) {
   std::erase_if(shareable_, [](const PackedView& packed) { return packed.storage.expired(); });
   const StackedMatrix matrix({&view, 1}, config_.activation_dtype);
@@ -452,7 +452,7 @@ Result<ExpertMatrices> CudaOps::PackExperts(std::span<const std::vector<TensorVi
                                             const WeightFormat&) {
   MINISGL_RETURN_IF_ERROR(status_);
   CheckNotCapturing();
-  MINISGL_CHECK(!experts.empty(), "matrices of no experts");
+  MINISGL_CHECK(!experts.empty(), "there are no experts to pack");
   const StackedMatrix first(experts[0], config_.activation_dtype);
   const auto num_bytes = CheckedMul(experts.size(), first.num_bytes());
   if (!num_bytes) return BadInput("{} experts of {} bytes", experts.size(), first.num_bytes());
@@ -461,7 +461,7 @@ Result<ExpertMatrices> CudaOps::PackExperts(std::span<const std::vector<TensorVi
   for (const std::vector<TensorView>& parts : experts) {
     const StackedMatrix matrix(parts, config_.activation_dtype);
     MINISGL_CHECK(matrix.num_out() == first.num_out() && matrix.num_in() == first.num_in(),
-                  "experts of several shapes");
+                  "experts have different shapes");
     MINISGL_RETURN_IF_ERROR(Write(matrix, next));
     next += matrix.num_bytes();
   }
@@ -480,7 +480,7 @@ Result<std::unique_ptr<DeviceEvent>> CudaOps::MakeEvent() {
   return std::unique_ptr<DeviceEvent>(std::make_unique<CudaDeviceEvent>(OwnedEvent(api_, event)));
 }
 
-// The copy stream is behind the compute stream, so an event of it covers both.
+// The copy stream waits for the compute stream first, so its event covers both.
 void CudaOps::Record(DeviceEvent* event) {
   CheckNotCapturing();
   if (!Usable() || !LetCopiesWait()) return;
@@ -504,7 +504,7 @@ Result<double> CudaOps::ElapsedMs(DeviceEvent* begin, DeviceEvent* end) {
   MINISGL_RETURN_IF_ERROR(status_);
   const auto* const first = static_cast<CudaDeviceEvent*>(begin);
   const auto* const last = static_cast<CudaDeviceEvent*>(end);
-  MINISGL_CHECK(first->recorded && last->recorded, "the time between events never recorded");
+  MINISGL_CHECK(first->recorded && last->recorded, "ElapsedMs of an event that was not recorded");
   float ms = 0;
   const CudaError error = api_->EventElapsedMs(&ms, first->event.get(), last->event.get());
   if (error != kCudaSuccess) return Tell(error, "cudaEventElapsedTime");
@@ -534,7 +534,7 @@ Status CudaOps::BeginCapture() {
 Result<std::unique_ptr<DeviceGraph>> CudaOps::EndCapture() {
   MINISGL_CHECK(capturing_, "EndCapture without BeginCapture");
   capturing_ = false;
-  // Ended even where the capture failed: else the stream could not be used again.
+  // Ends the capture even after an error: otherwise the stream could not be used again.
   CudaGraph captured = nullptr;
   CudaError error = api_->EndCapture(compute_.get(), &captured);
   const OwnedGraph graph(api_, captured);
@@ -560,7 +560,7 @@ void CudaOps::Replay(DeviceGraph* graph) {
 void CudaOps::Linear(const LinearParams& p) {
   if (p.num_tokens == 0 || !Usable()) return;
   const Matrix& weight = *p.weight;
-  MINISGL_CHECK(p.x.dtype == weight.dtype, "a product of {} and {}", DTypeName(p.x.dtype),
+  MINISGL_CHECK(p.x.dtype == weight.dtype, "Linear of {} with weights of {}", DTypeName(p.x.dtype),
                 DTypeName(weight.dtype));
   if (p.num_tokens <= kGemvTokensMax && !config_.deterministic) {
     Queue("Linear", [&] { return LaunchGemv(context_, p, weight.storage.get()); });
@@ -575,7 +575,7 @@ void CudaOps::Linear(const LinearParams& p) {
                                          .out_dtype = p.out.dtype},
                                         p.x.data, weight.storage.get(), p.out.data, compute_.get());
   if (!status.ok()) {
-    // The library has few words for a device that is lost: CUDA says why.
+    // If the device is lost, CUDA's error has the cause; the library's has not.
     const CudaError cause =
         capturing_ ? api_->LastError() : api_->StreamSynchronize(compute_.get());
     if (IsSticky(cause)) return Keep(cause, "cublasLtMatmul");
@@ -597,4 +597,4 @@ Result<std::unique_ptr<DeviceOps>> MakeCudaOpsOver(std::shared_ptr<CudaApi> api,
   return std::unique_ptr<DeviceOps>(std::move(ops));
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::cuda

@@ -1,4 +1,4 @@
-// What device_ops.h promises of CUDA, in a build without it: the reason there is none.
+// The CUDA functions of device_ops.h in a build without CUDA: they return the reason.
 #include "minisgl/device_ops.h"
 
 namespace minisgl {

@@ -1,5 +1,5 @@
-// Compiled when the build is set up, to see whether nvcc works here: with its host compiler, with
-// C++20, and for every architecture asked for.
+// Compiled at configure time to check that nvcc works: with its host compiler, with C++20, and for
+// every requested architecture.
 #include <concepts>
 
 template <std::integral T>

@@ -1,5 +1,4 @@
-// See probe.h. Each question is asked before one that needs its answer, so that the reason given is
-// the first cause.
+// See probe.h. The checks are ordered so that the reported reason is the first cause.
 #include "probe.h"
 
 #include <algorithm>
@@ -9,22 +8,22 @@
 #include "cuda_error.h"
 #include "kernels/kernels.h"
 
-namespace minisgl {
+namespace minisgl::cuda {
 namespace {
 
 constexpr uint32_t kTestWord = 0x5A17C0DE;
-constexpr int kTestWords = 1000;  // more than one block, and no multiple of one
+constexpr int kTestWords = 1000;  // more than one block, and not a multiple of one
 
 std::string VersionText(int version) {
   return fmt::format("{}.{}", version / 1000, version % 1000 / 10);
 }
 
-// Whatever the fault's class is elsewhere: here it says that this device cannot be used.
+// Any error here, whatever its class, means that the device cannot be used.
 Status Unusable(CudaApi* api, CudaError error, std::string_view call, std::string_view device) {
   return Status(StatusCode::kUnavailable, CudaStatus(api, error, call, device).message());
 }
 
-// Takes what is given in `api` back on every way out of the test.
+// Frees the test's resources on every return.
 struct TestResources {
   CudaApi* api;
   CudaStream stream = nullptr;
@@ -35,7 +34,7 @@ struct TestResources {
   }
 };
 
-// One kernel that runs and whose result comes back.
+// Runs one kernel and checks its result.
 Status TestKernel(CudaApi* api, std::string_view device) {
   TestResources test{.api = api};
   std::array<uint32_t, kTestWords> found = {};
@@ -53,8 +52,8 @@ Status TestKernel(CudaApi* api, std::string_view device) {
   for (const uint32_t word : found) {
     if (word == kTestWord) continue;
     return MakeStatus(StatusCode::kUnavailable,
-                      "a test kernel on {} ran and left a wrong result ({:#x} for {:#x}); check "
-                      "the driver, and dmesg for Xid",
+                      "a test kernel on {} had a wrong result ({:#x} instead of {:#x}); check the "
+                      "driver, and dmesg for Xid",
                       device, word, kTestWord);
   }
   return Status();
@@ -68,14 +67,14 @@ Status CheckDriver(CudaApi* api, CudaDevice* device) {
   if (error != kCudaSuccess) return Unusable(api, error, "cudaRuntimeGetVersion", name);
   if (device->driver_version == 0) {
     return Status(StatusCode::kUnavailable,
-                  "no NVIDIA driver is here (libcuda.so.1 is not found); install it, or give the "
+                  "no NVIDIA driver found (libcuda.so.1 is missing); install it, or give the "
                   "container access to the GPU");
   }
   // Within a major version every driver serves every runtime.
   if (device->driver_version / 1000 < device->runtime_version / 1000) {
     return MakeStatus(
         StatusCode::kUnavailable,
-        "the NVIDIA driver serves CUDA {}, this program was built with CUDA {}: {} ({}); update "
+        "the NVIDIA driver supports CUDA {}, this program was built with CUDA {}: {} ({}); update "
         "the driver, or build with an older CUDA toolkit",
         VersionText(device->driver_version), VersionText(device->runtime_version),
         api->ErrorName(kCudaInsufficientDriver), api->ErrorText(kCudaInsufficientDriver));
@@ -144,4 +143,4 @@ Result<CudaDevice> ProbeCudaOver(CudaApi* api, int index, std::string_view archi
   return device;
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::cuda

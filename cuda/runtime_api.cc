@@ -1,12 +1,12 @@
-// CudaApi over the CUDA runtime. Compiled with the toolkit's headers; the runtime is linked
-// statically and finds the driver by itself, so that without a driver every call just fails.
+// CudaApi over the CUDA runtime. Compiled with the toolkit's headers. The runtime is linked
+// statically and loads the driver by itself: without a driver every call returns an error.
 #include <cuda_runtime.h>
 
 #include <unordered_map>
 
 #include "cuda_api.h"
 
-namespace minisgl {
+namespace minisgl::cuda {
 namespace {
 
 constexpr bool Same(CudaError ours, cudaError_t theirs) { return ours == theirs; }
@@ -207,7 +207,7 @@ class CudaRuntimeApi : public CudaApi {
   }
 
  private:
-  // CUDA's current device is one of each thread, and loading and steps may run on two.
+  // CUDA's current device belongs to the thread, and loading and steps may run on different ones.
   template <typename Call>
   CudaError Here(const Call& call) {
     if (thread_device != device_) {
@@ -218,10 +218,10 @@ class CudaRuntimeApi : public CudaApi {
     return call();
   }
 
-  static thread_local int thread_device;  // 0 is what CUDA begins with
+  static thread_local int thread_device;  // 0 is CUDA's initial device
 
   int device_ = 0;
-  std::unordered_map<const void*, size_t> shared_bytes_max_;  // set so far, of each kernel
+  std::unordered_map<const void*, size_t> shared_bytes_max_;  // limit set so far, by kernel
 };
 
 thread_local int CudaRuntimeApi::thread_device = 0;
@@ -230,4 +230,4 @@ thread_local int CudaRuntimeApi::thread_device = 0;
 
 std::unique_ptr<CudaApi> MakeCudaRuntimeApi() { return std::make_unique<CudaRuntimeApi>(); }
 
-}  // namespace minisgl
+}  // namespace minisgl::cuda

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
-namespace minisgl {
+namespace minisgl::cuda {
 namespace {
 
 template <DType kDType>
@@ -67,7 +67,7 @@ void ConvertFrom(DType from, std::byte* dst, const std::byte* src, size_t count)
 
 StackedMatrix::StackedMatrix(std::span<const TensorView> parts, DType dtype)
     : parts_(parts), dtype_(dtype) {
-  MINISGL_CHECK(!parts.empty() && parts[0].shape.size() == 2, "a matrix of no parts");
+  MINISGL_CHECK(!parts.empty() && parts[0].shape.size() == 2, "a stacked matrix without parts");
   num_in_ = parts[0].shape[1];
   for (const TensorView& part : parts) {
     MINISGL_CHECK(part.shape.size() == 2 && part.shape[1] == num_in_,
@@ -79,7 +79,7 @@ StackedMatrix::StackedMatrix(std::span<const TensorView> parts, DType dtype)
 
 void StackedMatrix::Read(std::byte* out, size_t offset, size_t num_bytes) const {
   const size_t width = DTypeBytes(dtype_);
-  MINISGL_CHECK(offset % width == 0 && num_bytes % width == 0, "parts of elements are asked for");
+  MINISGL_CHECK(offset % width == 0 && num_bytes % width == 0, "the range cuts an element");
   size_t first = offset / width;
   size_t left = num_bytes / width;
   for (const TensorView& part : parts_) {
@@ -107,4 +107,4 @@ void StackedMatrix::Read(std::byte* out, size_t offset, size_t num_bytes) const 
   MINISGL_CHECK(left == 0, "{} elements past the end of a matrix", left);
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::cuda

@@ -1,5 +1,5 @@
-// Matrices of any element type one below another, read as one row-major matrix of another type: the
-// form in which weights lie on the device.
+// Matrices of any element type, stacked along the outputs and read as one row-major matrix of
+// another type: the form of weights on the device.
 #pragma once
 
 #include <cstddef>
@@ -8,11 +8,11 @@
 
 #include "minisgl/tensor/tensor_view.h"
 
-namespace minisgl {
+namespace minisgl::cuda {
 
 class StackedMatrix {
  public:
-  // REQUIRES one part at least, all of shape [out_i, num_in]; they must outlive this.
+  // REQUIRES at least one part, all of shape [out_i, num_in]. The parts must outlive this.
   StackedMatrix(std::span<const TensorView> parts, DType dtype);
 
   int64_t num_out() const { return num_out_; }
@@ -20,8 +20,8 @@ class StackedMatrix {
   DType dtype() const { return dtype_; }
   size_t num_bytes() const { return static_cast<size_t>(num_out_ * num_in_) * DTypeBytes(dtype_); }
 
-  // Writes bytes [offset, offset + num_bytes) of it, rounded to nearest where types differ.
-  // REQUIRES whole elements; `out` aligned to one.
+  // Writes bytes [offset, offset + num_bytes) of the stacked matrix to `out`, rounded to nearest if
+  // types differ. REQUIRES whole elements, and `out` aligned to one.
   void Read(std::byte* out, size_t offset, size_t num_bytes) const;
 
  private:
@@ -31,4 +31,4 @@ class StackedMatrix {
   int64_t num_in_ = 0;
 };
 
-}  // namespace minisgl
+}  // namespace minisgl::cuda

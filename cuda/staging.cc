@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <utility>
 
-namespace minisgl {
+namespace minisgl::cuda {
 
 Staging::Staging(std::shared_ptr<CudaApi> api, CudaStream stream)
     : api_(std::move(api)), stream_(stream) {}
@@ -63,4 +63,4 @@ CudaFailure Staging::Read(const void* src, size_t num_bytes, const Take& take) {
   return {};
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::cuda

@@ -1,6 +1,6 @@
-// The vocabulary that kernels are written in: plain CUDA C++ (threadIdx, __syncthreads, warp
-// shuffles, atomics) and what is named here. A kernel that keeps to it compiles with nvcc, and with
-// the host compiler onto the thread-block emulator of tests/kernels, which checks every shared
+// The functions and types that kernels use, in addition to plain CUDA C++ (threadIdx,
+// __syncthreads, warp shuffles, atomics). A kernel that uses nothing else compiles with nvcc, and
+// with the host compiler for the thread-block emulator of tests/kernels, which checks every shared
 // access, barrier and copy.
 //
 // In both:
@@ -11,28 +11,28 @@
 //                            even), Pack2<T>(low, high): two as one word; Unpack2<T>(word): float2
 //   Vec<T, N>                N elements, aligned as a whole (at most 16 bytes): x[i]
 //   LoadVec<N>(p), StoreVec(p, v)   global memory, one access; p aligned to the whole
-//   LoadStream<N>(p)         the same, read once: past the first-level cache
+//   LoadStream<N>(p)         the same for data that is read once: bypasses the first-level cache
 //   Shared<T>                pointer into the block's shared memory: s[i], s + i, LoadShared<N>(s),
-//                            StoreShared(s, v). Elements are read and written by value; take no
-//                            address of one, and name the type of what is read (no auto).
-//   SharedArena arena;       hands out the block's dynamic shared memory from its start:
+//                            StoreShared(s, v). Elements are read and written by value: do not take
+//                            the address of one, and name the type of a value read (no auto).
+//   SharedArena arena;       allocates the block's dynamic shared memory from its start:
 //     arena.Take<T>(n)       Shared<T> of n elements, 16-byte aligned. Every thread takes the same.
 //   CopyAsync16(dst, src, valid)   16 bytes from global to shared, in the background; zeros where
 //                            not valid (src is then not read). Both 16-byte aligned.
 //   CopyAsyncCommit(), CopyAsyncWait<N>()   closes a group; waits until at most N of this thread's
-//                            groups are unfinished. Others see the bytes after a barrier.
+//                            groups are unfinished. Other threads see the bytes after a barrier.
 //   LoadMatrix4<T>(regs, row), LoadMatrix4Trans<T>(regs, row)   ldmatrix.x4(.trans): lane i gives
 //                            the address of row i % 8 of 8x8 matrix i / 8 (16 bytes, aligned)
 //   Mma16816<T>(d, a, b)     d[4] += a[4] (16x16, row) * b[2] (16x8, column), f32 sums:
 //                            mma.sync.m16n8k16; fragments as the PTX manual lays them out
 //   GridWait(), GridRelease()   programmatic dependent launch: waits for the kernels before this
-//                            one; lets the next begin. Nothing where there is no such thing.
+//                            one; allows the next to begin. No effect if it is not supported.
 //   Exp2(x), Exp(x), Log(x), Tanh(x), Erfc(x), Rsqrt(x), Sqrt(x)   of floats
 //   AtomicAddShared(s, v), AtomicMaxShared(s, v), AtomicAddGlobal(p, v), ThreadFence()
-//   kWarpSize, WarpSum(x), WarpMax(x)   over the warp, every lane given the result; sums in the
-//                            order of a butterfly, so they do not depend on anything else
-//   BlockSum(x, scratch), BlockMax(x, scratch)   over the block, every thread given the result;
-//                            scratch: Shared<T> of 33 elements; has barriers before and after
+//   kWarpSize, WarpSum(x), WarpMax(x)   over the warp; every lane gets the result. Sums are in
+//                            butterfly order
+//   BlockSum(x, scratch), BlockMax(x, scratch)   over the block; every thread gets the result.
+//                            scratch: Shared<T> of 33 elements. Has barriers before and after
 // No static shared memory, no __shared__ variables, no texture, no recursion.
 #pragma once
 

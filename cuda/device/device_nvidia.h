@@ -1,5 +1,4 @@
-// The vocabulary of device.h for nvcc. Instructions are those of the PTX manual; each wrapper is
-// one of them.
+// The functions and types of device.h for nvcc. Each wrapper is one instruction of the PTX manual.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -11,7 +10,7 @@
 #define MINISGL_DEVICE __device__ __forceinline__
 #define MINISGL_LAUNCH_BOUNDS(threads, blocks_per_sm) __launch_bounds__(threads, blocks_per_sm)
 
-namespace minisgl::device {
+namespace minisgl::cuda::device {
 
 inline constexpr int kWarpSize = 32;
 
@@ -109,7 +108,7 @@ class Shared {
   MINISGL_DEVICE T& operator[](int i) const { return p_[i]; }
   MINISGL_DEVICE Shared operator+(int i) const { return Shared(p_ + i); }
   MINISGL_DEVICE T* raw() const { return p_; }
-  // The same bytes seen as another type.
+  // Reinterprets the same bytes as another type.
   template <typename U>
   MINISGL_DEVICE Shared<U> As() const {
     return Shared<U>(reinterpret_cast<U*>(p_));
@@ -240,4 +239,4 @@ MINISGL_DEVICE T AtomicExchangeGlobal(T* p, T value) {
 }
 MINISGL_DEVICE void ThreadFence() { __threadfence(); }
 
-}  // namespace minisgl::device
+}  // namespace minisgl::cuda::device

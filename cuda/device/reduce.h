@@ -1,11 +1,11 @@
-// Reductions over a warp and over a block, the same code on the device and in the emulator.
+// Reductions over a warp and over a block, with the same code on the device and in the emulator.
 //
-// The order of every sum is fixed by lane and warp numbers alone.
+// The order of every sum depends on lane and warp numbers only.
 #pragma once
 
-namespace minisgl::device {
+namespace minisgl::cuda::device {
 
-inline constexpr unsigned kAllLanes = 0xffffffffu;  // of a warp, for what they do together
+inline constexpr unsigned kAllLanes = 0xffffffffu;  // the mask of all lanes of a warp
 
 template <typename T>
 MINISGL_DEVICE T WarpSum(T x) {
@@ -26,9 +26,8 @@ MINISGL_DEVICE T WarpMax(T x) {
   return x;
 }
 
-// What BlockSum and BlockMax share: `reduce` over each warp, then over the warps' results. The
-// barriers: the scratch may still be read by an earlier reduction; the warps' results must be there
-// before they are read; and so must the block's.
+// Reduces each warp with `reduce`, then the warps' results. Its barriers: an earlier reduction may
+// still read the scratch; the warps' results are written; the block's result is written.
 template <typename T, typename Reduce>
 MINISGL_DEVICE T BlockReduce(T x, T identity, Shared<T> scratch, const Reduce& reduce) {
   const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
@@ -54,10 +53,10 @@ MINISGL_DEVICE T BlockSum(T x, Shared<T> scratch) {
   return BlockReduce(x, T(0), scratch, [](T v) { return WarpSum(v); });
 }
 
-// `lowest` is what a block of nothing gives.
+// `lowest`: the identity of the maximum.
 template <typename T>
 MINISGL_DEVICE T BlockMax(T x, T lowest, Shared<T> scratch) {
   return BlockReduce(x, lowest, scratch, [](T v) { return WarpMax(v); });
 }
 
-}  // namespace minisgl::device
+}  // namespace minisgl::cuda::device

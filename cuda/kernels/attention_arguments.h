@@ -1,4 +1,4 @@
-// What the kernels of attention are told: typed pointers and the numbers of the step, the plan in
+// The arguments of the attention kernels: typed pointers, the sizes of the step, and the plan in
 // the workspace.
 #pragma once
 
@@ -10,48 +10,48 @@
 #include "kernels/launch.h"
 #include "minisgl/base/host_device.h"
 
-namespace minisgl {
+namespace minisgl::cuda {
 
-// Rows of a tile of the tensor cores: query heads of one token in the decode kernel.
+// Rows of a tensor core tile: query heads of one token in the decode kernel.
 inline constexpr int32_t kTileRows = 16;
 
 MINISGL_HOST_DEVICE inline int32_t DivideUp(int32_t a, int32_t b) { return (a + b - 1) / b; }
 
-// One split of a decode row, or of all rows of a group that share it: their keys are read once, and
-// their query heads are M rows of one tile, those of a row side by side.
+// One split of a decode row, or of all rows of a group that share it. Its keys are read once. The
+// query heads of all its rows are M rows of one tile, a row's heads next to each other.
 struct DecodeItem {
   int32_t row;  // the first row of the group
   int32_t split;
   int32_t kv_len;  // of `row`
   int32_t split_keys;
-  int32_t first_query;  // into DeviceAttentionPlan::queries, where there are several rows
-  int32_t num_queries;  // rows
+  int32_t first_query;  // index into DeviceAttentionPlan::queries, if there are several rows
+  int32_t num_queries;  // number of rows
 };
 inline constexpr int32_t kItemWords = 8;
 
-// M rows [first, first + tile) of a row that extends; M row m is query head m % G of the KV head's
-// G and token m / G of the row.
+// M rows [first, first + tile) of a row that extends. M row m is query head m % G of the KV head's
+// G query heads, and token m / G of the row.
 struct ExtendTile {
   int32_t row;
   int32_t first;
 };
 
-// The workspace, divided. A row's parts (its splits' states and sums) are neighbours, in order of
-// splits, from part_begin on, whatever items they come of.
+// The parts of the workspace. A row's splits have their states and sums next to each other, in
+// order, from part_begin on, whatever items compute them.
 struct DeviceAttentionPlan {
   int32_t* counts = nullptr;      // [2] items, tiles
   int32_t* items = nullptr;       // DecodeItem, kItemWords apart
-  int32_t* queries = nullptr;     // rows of groups
+  int32_t* queries = nullptr;     // the rows of the groups
   int32_t* part_begin = nullptr;  // [decode rows]
   int32_t* tiles = nullptr;       // ExtendTile
-  uint32_t* arrived = nullptr;  // [rows, HKV, M tiles of G]: splits written; zero between launches
-  float* states = nullptr;      // [parts, H, 2] SoftmaxState
-  float* sums = nullptr;        // [parts, H, E] of values, each relative to its state
+  uint32_t* arrived = nullptr;    // [rows, HKV, M tiles of G] splits written; zero between launches
+  float* states = nullptr;        // [parts, H, 2] SoftmaxState
+  float* sums = nullptr;          // [parts, H, E] weighted sums of values, relative to the state
 };
 DeviceAttentionPlan DivideWorkspace(const AttentionWorkspace& workspace);
 
-// How scores come from products: log2 units are product * weight, or weight * tanh(product * inner)
-// where there is a cap. REQUIRES weight > 0: masked products are -infinity.
+// Converts products to scores in units of log2: product * weight, or with a soft cap weight *
+// tanh(product * inner). REQUIRES weight > 0: masked products are -infinity.
 struct ScoreScale {
   float weight = 1;
   float inner = 0;  // 0: no cap
@@ -77,15 +77,15 @@ struct AttentionArguments {
   int32_t window = 0;  // keys that a token sees; INT32_MAX: all
 };
 
-// Which kernel rows that extend take: M rows of a block, and stages of its ring of key tiles. Known
-// to the plan too, whose tiles it cuts.
+// The kernel for rows that extend: whether its tiles are large, and the stages of its ring of key
+// tiles. The plan cuts its tiles to match.
 struct ExtendChoice {
   bool large = false;
   int stages = 1;
 };
 ExtendChoice ChooseExtend(int32_t head_dim, int32_t group, int64_t num_tokens, int64_t num_rows,
                           size_t shared_bytes_max);
-// The kernel of few M rows, for decode rows too.
+// The kernel of small tiles, which also serves decode rows.
 ExtendChoice SmallExtend(int32_t head_dim, size_t shared_bytes_max);
 inline constexpr int32_t kLargeTileRows = 128;
 
@@ -93,8 +93,8 @@ inline constexpr int32_t kLargeTileRows = 128;
 template <typename T>
 CudaError LaunchDecode(const LaunchContext& context, const AttentionArguments<T>& arguments,
                        int32_t head_dim, int32_t num_decode_rows, int32_t max_splits);
-// attention_extend.cu, attention_extend_f16.cu: the plan's tiles, at most max_tiles; or, where
-// `decode_rows`, the rows [0, max_tiles / ceil(G / 16)), each of one token.
+// attention_extend.cu, attention_extend_f16.cu: the plan's tiles, at most max_tiles; or, if
+// `decode_rows`, rows [0, max_tiles / ceil(G / 16)), of one token each.
 template <typename T>
 CudaError LaunchExtend(const LaunchContext& context, const AttentionArguments<T>& arguments,
                        int32_t head_dim, ExtendChoice choice, int64_t max_tiles, bool decode_rows);
@@ -118,4 +118,4 @@ CudaError DispatchHeadDim(int32_t head_dim, const F& f) {
   }
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::cuda

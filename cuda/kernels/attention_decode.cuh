@@ -1,25 +1,30 @@
-// Decode attention: rows of one token against their keys, bound by the reading of KV.
+// Decode attention: rows of one token against their keys. Bound by reading the KV cache.
 //
-// Work: the plan's items (a split of a row, or of a group of rows that share its keys: cascade
-// attention, in the same kernel and with the same bits) times KV heads times M tiles of at most 16
-// query heads. A group's keys are read once for SharedRowsMax rows: of B rows with P shared keys
-// and S own ones (B P / rows + B S) 2 E bytes of each head instead of B (P + S) 2 E, and no launch
-// more. Grid: 2 blocks for each multiprocessor, 3 where E <= 80 (fewer where there is less work),
-// block b takes works b, b + grid, ...; so it is the same for every step of a graph. KV heads are
-// neighbours in that order: blocks that run together read the heads of the same pages.
-// Block: 4 warps (2 where E is 256). Of every tile of 64 (32) keys warp w takes 16, which it copies
-// through a ring of stages of its own; only the end of an item has barriers. The ring runs ahead
-// of the products across the ends of items, and page numbers are fetched a tile before their use.
-// Shared: stages * warps * 2 * 16 rows of E + 8, and a tile of f32 for merging: 111 KB for E = 128
-// and 3 stages, so that two blocks fit into 227 KB. With 2 blocks * 4 warps * 2 stages * 8 KB 128
-// KB of loads are under way: 4.3 TB/s * 0.8 us / 132 = 26 KB are needed. Moves 2 * E * sizeof(T)
-// bytes for each key of each KV head, once, and of a row with several splits 2 * (E + 2) * 4 bytes
-// a split and query head: 1.6 % at 256 keys, E = 128, G = 2. Operations: 4 * E a key and query
-// head, of 16 rows of the tensor cores' whatever G is: at most 15 % of their time at 4.3 TB/s (16 *
-// 4 * E per 4 * E bytes = 16 a byte = 69 T/s of about 500).
+// A row's states are merged in an order that depends on kv_len alone: the keys of a warp in order,
+// then the warps of a block, then the splits of the row. The block that writes a row's last split
+// merges its splits.
 //
-// A row's states meet in an order fixed by kv_len: keys of a warp in order, the block's warps, the
-// row's splits. The block that writes a row's last split merges them.
+// Works. A work is an item of the plan, a KV head and an M tile of at most 16 query heads. An item
+//   is a split of a row, or of a group of rows that share its keys (cascade attention, in the same
+//   kernel and with the same bits). A group's keys are read once for SharedRowsMax rows: B rows
+//   with P shared and S own keys read (B P / rows + B S) 2 E bytes of each head instead of
+//   B (P + S) 2 E, with no additional launch.
+// Grid. 2 blocks for each multiprocessor, 3 if E <= 80, fewer if there is less work. Block b takes
+//   works b, b + grid, ..., so the grid is the same for every step of a graph. KV heads are
+//   neighbours in that order: blocks that run together read the heads of the same pages.
+// Block. 4 warps (2 if E is 256). Warp w takes 16 keys of every tile of 64 (32), and copies them
+//   through a ring of stages of its own; only the end of an item has barriers. The ring runs ahead
+//   of the products across the ends of items, and page numbers are fetched a tile before their use.
+// Shared memory. stages * warps * 2 * 16 rows of E + 8 elements, and a tile of f32 for merging:
+//   111 KB for E = 128 and 3 stages, so that two blocks fit into 227 KB.
+// Loads in flight. 2 blocks * 4 warps * 2 stages * 8 KB = 128 KB; 4.3 TB/s * 0.8 us / 132 = 26 KB
+//   are needed.
+// Traffic. 2 * E * sizeof(T) bytes for each key of each KV head, once; for a row with several
+//   splits also 2 * (E + 2) * 4 bytes for each split and query head: 1.6 % at 256 keys, E = 128,
+//   G = 2.
+// Operations. 4 * E for each key and query head, of 16 rows of the tensor cores' tile whatever G
+//   is: at most 15 % of their time at 4.3 TB/s (16 * 4 * E per 4 * E bytes = 16 a byte = 69 T/s of
+//   about 500).
 #pragma once
 
 #include <algorithm>
@@ -30,13 +35,13 @@
 #include "kernels/attention_tile.cuh"
 #include "kernels/launch.h"
 
-namespace minisgl {
+namespace minisgl::cuda {
 
 template <int D>
 struct DecodeShape {
   static constexpr int kWarps = D > 128 ? 2 : 4;
   static constexpr int kThreads = kWarps * 32;
-  // Of a multiprocessor: as many as registers and 227 KB of shared memory hold.
+  // Blocks of a multiprocessor: as many as registers and 227 KB of shared memory allow.
   static constexpr int kBlocks = D <= 80 ? 3 : 2;
   static constexpr int kTileKeys = kWarps * 16;
   static constexpr int kPart = 16 * kPaddedRow<D>;  // elements of K, or V, of a warp's stage
@@ -51,7 +56,7 @@ struct DecodeShape {
   }
 };
 
-// A place in the works of a block: a tile of keys of one of them.
+// A position in the works of a block: a tile of keys of one work.
 struct DecodeWalk {
   int32_t work;  // item, KV head, M tile
   DecodeItem item;
@@ -115,8 +120,8 @@ class DecodeBlock {
  private:
   static MINISGL_DEVICE int32_t NumBlocks() { return static_cast<int32_t>(gridDim.x); }
 
-  // Goes on to the first work, from walk->work on, that has keys to see. (A split wholly before
-  // the window has none.)
+  // Advances to the first work, from walk->work on, that has visible keys. (A split before the
+  // window has none.)
   MINISGL_DEVICE void FindWork(DecodeWalk* walk) {
     for (; walk->work < num_works_; walk->work += NumBlocks()) {
       const int32_t head = walk->work / m_tiles_;
@@ -142,7 +147,7 @@ class DecodeBlock {
     return first < walk.high && first + 16 > walk.low;
   }
 
-  // What is copied next is the first tile of a work.
+  // Prepares to copy the first tile of a work.
   MINISGL_DEVICE void EnterAhead() {
     if (ahead_.work >= num_works_) return;
     table_row_ = args_.table_row[ahead_.item.row];
@@ -156,8 +161,8 @@ class DecodeBlock {
     place_ = FindKey(args_, pages, key, key >= ahead_.low && key < ahead_.high);
   }
 
-  // Copies the warp's keys of the tile ahead, and moves on. Closes a group in any case, so that
-  // waiting can count groups.
+  // Copies the warp's keys of the tile ahead, and advances to the next tile. Always closes a group,
+  // so that waiting can count groups.
   MINISGL_DEVICE void CopyAhead(int stage) {
     if (ahead_.work < num_works_) {
       if (HasKeys(ahead_)) {
@@ -177,13 +182,13 @@ class DecodeBlock {
     device::CopyAsyncCommit();
   }
 
-  // Of one row.
+  // Query heads of one row in the M tile.
   MINISGL_DEVICE int32_t NumHeads(const DecodeWalk& walk) const {
     const int32_t rest = args_.group - walk.m_tile * kTileRows;
     return rest < kTileRows ? rest : kTileRows;
   }
 
-  // Of all rows: rows share an item only where one tile holds a row's heads.
+  // Query heads of all rows of the item. Rows share an item only if one M tile holds a row's heads.
   MINISGL_DEVICE int32_t NumQueries(const DecodeWalk& walk) const {
     return NumHeads(walk) * walk.item.num_queries;
   }
@@ -207,7 +212,7 @@ class DecodeBlock {
     return {RowOf(walk, m / args_.group), FirstHead(walk) + m % args_.group};
   }
 
-  // A fragments in registers; nothing where the query is in shared memory.
+  // A fragments in registers; unused if the query is in shared memory.
   struct Query {
     uint32_t a[Shape::kQueryInShared ? 1 : D / 16][4];
   };
@@ -218,14 +223,14 @@ class DecodeBlock {
     return args_.qkv + query.row * width + query.head * D;
   }
 
-  // The work's query heads, zeros below them.
+  // Loads the work's query heads; M rows after the last are zeros.
   MINISGL_DEVICE void LoadQuery(const DecodeWalk& walk, Query* query) const {
     const int32_t num_queries = NumQueries(walk);
     if constexpr (Shape::kQueryInShared) {
       // No warp reads the last work's query any more: it has passed a barrier of its end.
       for (int i = static_cast<int>(threadIdx.x); i < kTileRows * (D / 8); i += Shape::kThreads) {
         const int m = i / (D / 8), column = i % (D / 8) * 8;
-        // Not by an asynchronous copy: waiting for one is waiting for the keys ahead too.
+        // A plain load: waiting for an asynchronous copy would also wait for the keys ahead.
         device::Vec<T, 8> part;
         for (int e = 0; e < 8; ++e) part[e] = device::FromFloat<T>(0.0f);
         if (m < num_queries) part = device::LoadVec<8>(QueryAt(walk, m) + column);
@@ -283,8 +288,8 @@ class DecodeBlock {
     return state;
   }
 
-  // Merges the warps' states in order of warps; the last warp is left with the sums, and gets each
-  // of its rows' state.
+  // Merges the warps' states in order of warps. The last warp ends with the sums and the merged
+  // states of its rows.
   MINISGL_DEVICE void MergeWarps(RowStates<D>* rows, SoftmaxState (&merged)[2]) const {
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
@@ -311,11 +316,11 @@ class DecodeBlock {
     }
     for (int w = 0; w < Shape::kWarps; ++w) {
       if (w == warp_) AddSums(w, rows);
-      if (w + 1 < Shape::kWarps) __syncthreads();  // warp w's sums are there for the next
+      if (w + 1 < Shape::kWarps) __syncthreads();  // warp w's sums are written
     }
   }
 
-  // Adds what the warps before have left to this warp's sums, and leaves that to the next.
+  // Adds the sums of the previous warps to this warp's, and stores the result for the next warp.
   MINISGL_DEVICE void AddSums(int warp, RowStates<D>* rows) const {
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
@@ -347,12 +352,12 @@ class DecodeBlock {
     return {first, DivideUp(kv_len, walk.item.split_keys) - first};
   }
 
-  // The barriers of MergeWarps also keep works apart: what one leaves in shared memory is read
-  // before any warp passes the first barrier of the next.
+  // The barriers of MergeWarps also separate works: what one work stores in shared memory is read
+  // before any warp passes the first barrier of the next work.
   MINISGL_DEVICE void EndWork(const DecodeWalk& walk, RowStates<D>* rows) const {
     SoftmaxState merged[2];
     MergeWarps(rows, merged);
-    // Rows of a group have splits of their own, so more than one.
+    // Rows of a group also have splits of their own, so more than one.
     const bool whole = SplitsOf(walk, walk.item.row).count == 1;
     if (warp_ == Shape::kWarps - 1) {
 #pragma unroll
@@ -377,10 +382,10 @@ class DecodeBlock {
     }
   }
 
-  // Counts this item's part of each of its rows; last_ tells of which rows it was the last one.
+  // Counts this item's split for each of its rows, and sets last_[q] if it was row q's last.
   MINISGL_DEVICE void CountParts(const DecodeWalk& walk) const {
     if (warp_ == Shape::kWarps - 1) {
-      device::ThreadFence();  // the parts are seen by whoever sees the count
+      device::ThreadFence();  // a thread that sees the count sees the parts
       __syncwarp();
       if (lane_ < walk.item.num_queries) {
         const int32_t row = RowOf(walk, lane_);
@@ -438,7 +443,7 @@ class DecodeBlock {
     }
   }
 
-  // Lane s of a warp has split s of a head, and finds what its sums are multiplied by.
+  // Computes the factors of the splits' sums: lane s of a warp takes split s of a head.
   MINISGL_DEVICE void MergeSplits(const DecodeWalk& walk, int32_t row, Splits splits) const {
     static_assert(kSplitsMax == 32 && Shape::kSumRow >= kSplitsMax);
     const int32_t num_heads = NumHeads(walk);
@@ -462,10 +467,10 @@ class DecodeBlock {
     }
   }
 
-  // Four neighbours of an output row from the row's splits, in order of splits.
+  // Computes four neighbouring elements of an output row, adding the row's splits in order.
   MINISGL_DEVICE void AddSplits(const DecodeWalk& walk, int32_t row, Splits splits, int32_t head,
                                 int32_t column) const {
-    constexpr int kAtOnce = D > 128 ? 2 : 8;  // loads under way, from the second-level cache
+    constexpr int kAtOnce = D > 128 ? 2 : 8;  // loads in flight, from the second-level cache
     const float* const part =
         args_.plan.sums + Part(row, splits.first, FirstHead(walk) + head) * D + column;
     const int64_t stride = int64_t{args_.num_heads} * D;
@@ -491,14 +496,14 @@ class DecodeBlock {
 
   const AttentionArguments<T>& args_;
   const int stages_, lane_, warp_, m_tiles_, num_works_;
-  device::Shared<T> ring_;         // [stages][K, V][16][D + 8] of this warp
+  device::Shared<T> ring_;         // [stages][K, V][16][D + 8] this warp's
   device::Shared<T> query_;        // [16][D + 8]
   device::Shared<float> sums_;     // [16][D + 8] sums of the warps; factors of splits
   device::Shared<float> states_;   // [warps][16][2]
   device::Shared<uint32_t> last_;  // [16] this block merges the splits of the item's q-th row
-  DecodeWalk ahead_;               // what is copied next
-  int32_t table_row_;              // of it
-  KeyPlace place_;                 // this lane's key of it
+  DecodeWalk ahead_;               // the tile that is copied next
+  int32_t table_row_;              // its row of the page table
+  KeyPlace place_;                 // this lane's key of that tile
 };
 
 template <typename T, int D>
@@ -510,8 +515,8 @@ MINISGL_KERNEL void MINISGL_LAUNCH_BOUNDS(DecodeShape<D>::kThreads, DecodeShape<
   block.Run();
 }
 
-// Three stages where all blocks of them fit into a multiprocessor (which has 1 KB more than a block
-// may take, and keeps 1 KB of each block's for itself), else two.
+// Three stages if all kBlocks blocks then fit into a multiprocessor (which has 1 KB more than one
+// block may use, and reserves 1 KB for each block), otherwise two.
 template <int D>
 int DecodeStages(size_t shared_bytes_max) {
   const size_t needed = DecodeShape<D>::kBlocks * (DecodeShape<D>::SharedBytes(3) + 1024);
@@ -535,4 +540,4 @@ CudaError LaunchDecode(const LaunchContext& context, const AttentionArguments<T>
   });
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::cuda

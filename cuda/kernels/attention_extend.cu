@@ -1,10 +1,10 @@
 // Attention of rows that extend, of bf16, and the choice of its kernel: see attention_extend.cuh.
 #include "kernels/attention_extend.cuh"
 
-namespace minisgl {
+namespace minisgl::cuda {
 namespace {
 
-// Rows with up to two small tiles of M rows on average take the kernel of small tiles: a large one
+// Rows of up to two small tiles of M rows on average use the kernel of small tiles: a large tile
 // would be three quarters empty, and there would be few blocks.
 constexpr int64_t kSmallRowsMax = 2 * kTileRows;
 
@@ -41,4 +41,4 @@ template CudaError LaunchExtend<device::bf16>(const LaunchContext& context,
                                               int32_t head_dim, ExtendChoice choice,
                                               int64_t max_tiles, bool decode_rows);
 
-}  // namespace minisgl
+}  // namespace minisgl::cuda

@@ -1,24 +1,25 @@
-// Attention of rows that extend: chunks of prompts over a cached prefix, drafts to be verified; and
-// of rows of one token where results must not depend on how many tokens a row has. Bound by the
-// tensor cores for long chunks.
+// Extend attention: chunks of prompts over a cached prefix, and drafts to be verified; in
+// deterministic mode rows of one token too. Bound by the tensor cores for long chunks.
 //
-// Work: M rows of a row and KV head (M row m: query head m % G of token m / G) in tiles of 128, or
-// of 16 where rows have few. Grid: tiles * HKV blocks, KV heads of a tile being neighbours; for the
-// plan's list as many tiles as there can be, and blocks beyond the list leave. In the list a row's
-// later tiles, which see more keys, come first.
-// Block: 4 warps of 32 M rows, each fragment of K and V serving two products. (With 16 M rows of
-// E = 128 four warps would read 4 * 32 KB of fragments a tile, 1,024 cycles at 128 bytes, beside
-// products of 4 * 128 mma at about 7 cycles on 4 tensor cores, 896.) Where E is 256, 8 warps of 16
-// rows, as 32 would need 256 registers for the output alone. The kernel of 16 M rows has one warp.
-// Shared: Q, and a ring of 2 stages (1 where they do not fit) of 64 keys and values of E + 8:
-// 102 KB for E = 128, 2 blocks on a multiprocessor with 227 KB.
-// Moves, a tile, 4 * E * 2 bytes of Q and out and K and V of the keys that its last token sees,
-// mostly from the second-level cache. Operations: 4 * E a query head and key, those of masked keys
-// in the last tile included.
+// A token's result depends on its position and keys only: tiles of 64 keys from position 0 in
+// order; a tile that a row does not see leaves its state unchanged. (A value that is not finite
+// does reach earlier tokens of the same row and M tile that share its key tile: 0 * NaN.)
 //
-// A token's result depends on its position and keys alone: tiles of 64 keys from position 0 in
-// order, and in a tile that a row does not see it stays what it was. (A value that is not finite
-// does reach earlier tokens of the same row and M tile whose key tile it shares: 0 * NaN.)
+// Work. The M rows of a row and KV head (M row m is query head m % G of token m / G), in tiles of
+//   128, or of 16 if rows have few.
+// Grid. tiles * HKV blocks; the KV heads of a tile are neighbours. The grid has the maximum number
+//   of tiles, and blocks past the end of the plan's list exit. A row's later tiles, which see more
+//   keys, come first in the list.
+// Block. 4 warps of 32 M rows: each fragment of K and V serves two products. (With 16 M rows of
+//   E = 128 four warps would read 4 * 32 KB of fragments for each tile, 1,024 cycles at 128 bytes,
+//   against 896 cycles of products: 4 * 128 mma at about 7 cycles on 4 tensor cores.) If E is 256,
+//   8 warps of 16 rows, as 32 rows would need 256 registers for the output alone. The kernel of
+//   16 M rows has one warp.
+// Shared memory. Q, and a ring of 2 stages (1 if they do not fit) of 64 keys and values of E + 8
+//   elements: 102 KB for E = 128, so that a multiprocessor with 227 KB holds 2 blocks.
+// Traffic of a tile. 4 * E * 2 bytes of Q and out for each M row, and K and V of the keys that its
+//   last token sees, mostly from the second-level cache.
+// Operations. 4 * E for each query head and key, including masked keys of the last tile.
 #pragma once
 
 #include "device/device.h"
@@ -27,19 +28,19 @@
 #include "kernels/attention_tile.cuh"
 #include "kernels/launch.h"
 
-namespace minisgl {
+namespace minisgl::cuda {
 
-inline constexpr int kExtendKeys = 64;  // of a tile
+inline constexpr int kExtendKeys = 64;  // keys of a tile
 
 template <int D, bool LARGE>
 struct ExtendShape {
   static constexpr int kWarps = !LARGE ? 1 : D > 128 ? 8 : 4;
-  static constexpr int kFragments = LARGE && D <= 128 ? 2 : 1;  // of 16 M rows, a warp
+  static constexpr int kFragments = LARGE && D <= 128 ? 2 : 1;  // of 16 M rows, for each warp
   static constexpr int kWarpRows = 16 * kFragments;
   static constexpr int kRows = kWarps * kWarpRows;
   static constexpr int kThreads = kWarps * 32;
-  // Registers for two blocks of 128 threads, or one of 256; the kernel of one warp is held back by
-  // shared memory alone.
+  // Registers for two blocks of 128 threads, or one of 256. The kernel of one warp is limited by
+  // shared memory only.
   static constexpr int kBlocks = !LARGE ? 3 : D > 128 ? 1 : 2;
   static constexpr int kCopiesAtOnce = LARGE && D <= 128 ? 1 : 4;  // more would cost spills
   static constexpr int kPart = kExtendKeys * kPaddedRow<D>;  // elements of K, or V, of a stage
@@ -67,7 +68,7 @@ class ExtendBlock {
     ring_ = arena.Take<T>(stages * 2 * Shape::kPart);
   }
 
-  // Finds the block's tile: of the plan's list, or of decode rows. False: there is none.
+  // Finds the block's tile, in the plan's list or among decode rows. False if there is none.
   MINISGL_DEVICE bool FindTile(bool decode_rows) {
     const int32_t block = static_cast<int32_t>(blockIdx.x);
     const int32_t index = block / args_.num_kv_heads;
@@ -93,7 +94,7 @@ class ExtendBlock {
     num_rows_ = rest < Shape::kRows ? rest : Shape::kRows;
     low_ = Low(Position(0) + 1);
     high_ = Position(num_rows_ - 1) + 1;
-    // M rows past the tile's last are taken for its last: their scores are not masked for nothing.
+    // M rows past the tile's last count as its last, so that they do not cause masking.
     const int32_t first = warp_ * Shape::kWarpRows, last = first + Shape::kWarpRows - 1;
     own_first_high_ = Position(first < num_rows_ ? first : num_rows_ - 1) + 1;
     own_last_high_ = Position(last < num_rows_ ? last : num_rows_ - 1) + 1;
@@ -111,11 +112,11 @@ class ExtendBlock {
     int stage = 0;
     for (int32_t tile = first_tile; tile < high_; tile += kExtendKeys) {
       if (stages_ == 1) {
-        __syncthreads();  // nobody reads the last tile any more
+        __syncthreads();  // no warp reads the last tile any more
         CopyTile(tile, 0);
       }
       device::CopyAsyncWait<0>();
-      __syncthreads();  // all copies of the tile are there; the other stage is not read any more
+      __syncthreads();  // the tile's copies are complete; no warp reads the other stage any more
       if (stages_ == 2) {
         if (tile + kExtendKeys < high_) CopyTile(tile + kExtendKeys, stage ^ 1);
       }
@@ -131,14 +132,14 @@ class ExtendBlock {
 
  private:
   static constexpr int kWarpKeys = kExtendKeys / Shape::kWarps;      // that a warp copies
-  static constexpr int kCopyKeys = kWarpKeys < 32 ? kWarpKeys : 32;  // at a time
+  static constexpr int kCopyKeys = kWarpKeys < 32 ? kWarpKeys : 32;  // copied at a time
   static constexpr int kCopies = kWarpKeys / kCopyKeys;
 
   MINISGL_DEVICE int32_t Position(int32_t tile_row) const {
     return first_position_ + (first_row_ + tile_row) / args_.group;
   }
 
-  // First key that a token sees which sees those before `high`.
+  // The first visible key of the token whose last visible key is high - 1.
   MINISGL_DEVICE int32_t Low(int32_t high) const {
     return high > args_.window ? high - args_.window : 0;
   }
@@ -151,7 +152,7 @@ class ExtendBlock {
     return first_token_ + (first_row_ + tile_row) / args_.group;
   }
 
-  // Each warp copies the M rows that it alone reads; zeros below the tile's last.
+  // Each warp copies the M rows that only it reads; rows past the tile's last become zeros.
   MINISGL_DEVICE void CopyQuery() const {
     const int32_t tile_row = warp_ * Shape::kWarpRows + lane_ % Shape::kWarpRows;
     const int64_t width = args_.num_heads + 2 * args_.num_kv_heads;
@@ -170,8 +171,8 @@ class ExtendBlock {
     }
   }
 
-  // Copies this warp's keys of `tile`, whose pages FindKeys has fetched, then fetches those of the
-  // next tile.
+  // Copies this warp's keys of `tile`, whose pages FindKeys has fetched, then fetches the pages of
+  // the next tile.
   MINISGL_DEVICE void CopyTile(int32_t tile, int stage) {
     const device::Shared<T> part = ring_ + stage * 2 * Shape::kPart;
 #pragma unroll
@@ -194,7 +195,7 @@ class ExtendBlock {
           device::LoadMatrix4<T>(a, corner + (m * 16 * kPaddedRow<D> + k * 16));
         });
     uint32_t weights[kFragments][kExtendKeys / 16][4];
-    // Does every M row of the warp see the whole tile?
+    // True if every M row of the warp sees the whole tile.
     const bool whole = tile >= Low(own_last_high_) && tile + kExtendKeys <= own_first_high_;
 #pragma unroll
     for (int m = 0; m < kFragments; ++m) {
@@ -205,7 +206,7 @@ class ExtendBlock {
     MultiplyValues<T, D, kExtendKeys, kFragments>(weights, keys + Shape::kPart, lane_, rows);
   }
 
-  // M rows past the tile's last are masked as their place says; they are not stored.
+  // M rows past the tile's last are masked by their index; they are not stored.
   MINISGL_DEVICE void MaskTile(int32_t tile, int m, float (&scores)[kExtendKeys / 8][4]) const {
     int32_t low[2], high[2];
 #pragma unroll
@@ -238,16 +239,16 @@ class ExtendBlock {
 
   const AttentionArguments<T>& args_;
   const int stages_, lane_, warp_;
-  device::Shared<T> query_;  // [32 or 16][D + 8] of this warp
+  device::Shared<T> query_;  // [32 or 16][D + 8] this warp's
   device::Shared<T> ring_;   // [stages][K, V][64][D + 8]
   const int32_t* pages_ = nullptr;
   int32_t kv_head_ = 0;
-  int32_t first_row_ = 0;       // of the row's M rows
+  int32_t first_row_ = 0;       // the tile's first M row, among the row's
   int32_t num_rows_ = 0;        // M rows of the tile
-  int32_t first_token_ = 0;     // of the row
-  int32_t first_position_ = 0;  // of the row's first token
+  int32_t first_token_ = 0;     // the row's first token
+  int32_t first_position_ = 0;  // position of the row's first token
   int32_t low_ = 0, high_ = 0;  // keys that any token of the tile sees
-  // Ends of what the first and the last token of the warp's M rows see.
+  // Ends of the keys that the first and the last token of the warp's M rows see.
   int32_t own_first_high_ = 0, own_last_high_ = 0;
   KeyPlace places_[kCopies];  // this lane's keys of the tile that is copied next
 };
@@ -280,4 +281,4 @@ CudaError LaunchExtend(const LaunchContext& context, const AttentionArguments<T>
   });
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::cuda

@@ -1,8 +1,9 @@
-// The plan of a step's attention, and the host doors of attention.
+// The plan of a step's attention, and the launchers of attention.
 //
-// PlanKernel: one block of 256 threads, once a step. Rows are taken 256 at a time: a prefix sum of
-// how many pieces each has, then a thread for each piece, which finds its row by bisection. Shared:
-// 290 words. Moves 32 bytes an item, 8 a tile, 16 a row: some 200 KB at most.
+// PlanKernel: one block of 256 threads, once for each step. It takes 256 rows at a time: a prefix
+// sum of the number of pieces of each row, then a thread for each piece, which finds its row by
+// bisection. Shared memory: 290 words. Traffic: 32 bytes for each item, 8 for each tile, 16 for
+// each row: at most about 200 KB.
 #include <algorithm>
 #include <bit>
 #include <cstdint>
@@ -12,7 +13,7 @@
 #include "kernels/dispatch.h"
 #include "minisgl/base/checked_math.h"
 
-namespace minisgl {
+namespace minisgl::cuda {
 namespace {
 
 using device::Shared;
@@ -27,12 +28,12 @@ struct PlanArguments {
   int32_t num_rows;
   int32_t num_decode_rows;
   int32_t group;
-  int32_t tile_rows;  // of an extend tile
+  int32_t tile_rows;  // M rows of an extend tile
   SharedPrefixes shared;
 };
 
-// scan[i] = pieces of this round's rows before its row i, for i in [0, 256]: an inclusive sum in
-// each warp, then of the warps' totals.
+// scan[i] = number of pieces of this round's rows before its row i, for i in [0, 256]: an inclusive
+// sum in each warp, then over the warps' totals.
 MINISGL_DEVICE void ScanPieces(int32_t pieces, Shared<int32_t> scan, Shared<int32_t> totals) {
   const int thread = static_cast<int>(threadIdx.x), lane = thread % 32, warp = thread / 32;
   int32_t sum = pieces;
@@ -42,18 +43,18 @@ MINISGL_DEVICE void ScanPieces(int32_t pieces, Shared<int32_t> scan, Shared<int3
     if (lane >= offset) sum += below;
   }
   if (lane == 31) totals[warp] = sum;
-  __syncthreads();  // the warps' totals are there; nobody reads the last round's scan any more
+  __syncthreads();  // totals are written; no thread reads the last round's scan any more
   for (int w = 0; w < warp; ++w) {
     const int32_t total = totals[w];
     sum += total;
   }
   scan[thread + 1] = sum;
   if (thread == 0) scan[0] = 0;
-  __syncthreads();  // the scan is there; totals may be written again
+  __syncthreads();  // the scan is written; totals may be written again
 }
 
-// Cuts rows [begin, end) into pieces: count(row) of them, store(i, row, piece) for piece i of all.
-// Gives how many there are.
+// Cuts rows [begin, end) into count(row) pieces each, and calls store(i, row, piece) for piece i of
+// all. Returns the number of pieces.
 template <typename Count, typename Store>
 MINISGL_DEVICE int32_t CutRows(int32_t begin, int32_t end, Shared<int32_t> scan,
                                Shared<int32_t> totals, const Count& count, const Store& store) {
@@ -96,7 +97,7 @@ MINISGL_DEVICE void StoreItem(const PlanArguments& p, int32_t i, int32_t row, in
   device::StoreVec(item + 4, whose);
 }
 
-// The items of groups first: they end with the most work. Gives how many there are of all.
+// Writes the items, those of groups first, as they have the most work. Returns the number of items.
 MINISGL_DEVICE int32_t PlanItems(const PlanArguments& p, Shared<int32_t> scan,
                                  Shared<int32_t> totals) {
   const int thread = static_cast<int>(threadIdx.x);
@@ -143,7 +144,7 @@ MINISGL_KERNEL void MINISGL_LAUNCH_BOUNDS(kPlanThreads, 1) PlanKernel(PlanArgume
   const auto num_tiles = [&](int32_t row) {
     return DivideUp((p.row_begin[row + 1] - p.row_begin[row]) * p.group, p.tile_rows);
   };
-  // A row's last tile sees the most keys and goes first.
+  // A row's last tile sees the most keys and comes first.
   const int32_t all_tiles =
       CutRows(p.num_decode_rows, p.num_rows, scan, totals, num_tiles,
               [&](int32_t i, int32_t row, int32_t place) {
@@ -160,12 +161,13 @@ int64_t MaxSplits(const DeviceLimits& limits) {
   return std::min<int64_t>(kSplitsMax, CeilDiv<int64_t>(limits.max_seq_len, kSplitKeysMin));
 }
 
-// Tiles of `rows` rows with `tokens` tokens together: each row's last may be short.
+// Upper bound on the tiles of `rows` rows with `tokens` tokens in total: each row's last tile may
+// be short.
 int64_t MaxTiles(int64_t tokens, int64_t rows, int32_t group, int32_t tile_rows) {
   return tokens * group / tile_rows + rows;
 }
 
-// Hands out pieces of the workspace, 256-byte aligned, or only measures where there is no memory.
+// Divides the workspace into pieces, 256-byte aligned. With null memory it only measures.
 class Divider {
  public:
   explicit Divider(void* memory) : memory_(static_cast<unsigned char*>(memory)) {}
@@ -293,4 +295,4 @@ CudaError LaunchAttention(const LaunchContext& context, const AttentionParams& p
   });
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::cuda

@@ -1,28 +1,30 @@
-// What one warp does with a tile of keys: 16 (or 2 x 16) query rows on the tensor cores against
-// KEYS keys in shared memory. Both kernels of attention are made of these pieces, and every query
-// row goes through the same operations in the same order in both instances of the extend kernel:
-// what other rows a warp holds changes nothing.
+// The work of one warp on a tile of keys: 16 (or 2 x 16) query rows against KEYS keys in shared
+// memory, on the tensor cores. Both attention kernels are built from these functions.
 //
-// Rows of shared memory hold D elements and 8 of padding: D / 2 + 4 words are 4 times an odd number
-// for every D here, so the 8 rows of 16 bytes that ldmatrix reads at once lie in different banks.
-// Fragments (PTX manual, mma.m16n8k16): lane l holds rows l / 4 and l / 4 + 8, columns
-// 2 * (l % 4) and the next one of each 8.
+// Every query row goes through the same operations in the same order in both instances of the
+// extend kernel, whatever other rows the warp holds.
+//
+// Shared memory: a row has D elements and 8 of padding. D / 2 + 4 words are 4 times an odd number
+// for every D used, so the 8 rows of 16 bytes that ldmatrix reads at once are in different banks.
+//
+// Fragments (PTX manual, mma.m16n8k16): lane l holds rows l / 4 and l / 4 + 8, and columns
+// 2 * (l % 4) and 2 * (l % 4) + 1 of each 8.
 #pragma once
 
 #include "device/device.h"
 #include "kernels/attention_arguments.h"
 #include "kernels/attention_state.h"
 
-namespace minisgl {
+namespace minisgl::cuda {
 
 using device::kAllLanes;
 
 template <int D>
 inline constexpr int kPaddedRow = D + 8;
 
-// Copies ROWS rows of D elements to `dst`, and where V the rows v_offset further to `dst_v`. Lane i
-// knows where row i begins, relative to base; negative: zeros. AT_ONCE: how many of its chunks a
-// lane has under way between two looks at the registers that are left.
+// Copies ROWS rows of D elements to `dst`, and if V the rows v_offset further to `dst_v`. Lane i
+// passes the offset of row i relative to base; a negative one gives zeros. AT_ONCE: how far the
+// loop over a lane's chunks is unrolled, which bounds its registers.
 template <typename T, int D, int ROWS, bool V, int AT_ONCE>
 MINISGL_DEVICE void CopyRows(device::Shared<T> dst, device::Shared<T> dst_v, const T* base,
                              int64_t v_offset, int64_t offset, int lane) {
@@ -42,8 +44,8 @@ MINISGL_DEVICE void CopyRows(device::Shared<T> dst, device::Shared<T> dst_v, con
   }
 }
 
-// Where the key of `lane` lies, fetched in two steps so that the page's number can be under way
-// while other work is done.
+// The location of a lane's key, found in two steps, so that the load of the page number overlaps
+// with other work.
 struct KeyPlace {
   int32_t key = 0;
   int32_t page = -1;  // none
@@ -66,7 +68,7 @@ MINISGL_DEVICE int64_t KeyOffset(const AttentionArguments<T>& args, KeyPlace pla
   return place.page * args.page_stride + slot * args.slot_stride + kv_head * args.head_stride;
 }
 
-// scores[m] = query rows m * KEYS^T. query(k, m, a) gives the fragment of columns [16k, 16k + 16).
+// scores[m] = query rows m * KEYS^T. query(k, m, a) sets the fragment of columns [16k, 16k + 16).
 template <typename T, int D, int KEYS, int M, typename Query>
 MINISGL_DEVICE void MultiplyKeys(float (&scores)[M][KEYS / 8][4], device::Shared<T> keys, int lane,
                                  const Query& query) {
@@ -78,10 +80,11 @@ MINISGL_DEVICE void MultiplyKeys(float (&scores)[M][KEYS / 8][4], device::Shared
       for (int i = 0; i < 4; ++i) scores[m][n][i] = 0;
     }
   }
-  // Lane l points at row l % 8 of matrix l / 8: keys 0-7 twice, columns 0-7 and 8-15; keys 8-15.
+  // Lane l addresses row l % 8 of matrix l / 8. The matrices: keys 0-7 with columns 0-7 and 8-15,
+  // then keys 8-15 with the same columns.
   const device::Shared<T> corner =
       keys + ((lane % 8 + lane / 16 * 8) * kPaddedRow<D> + lane / 8 % 2 * 8);
-#pragma unroll(D > 128 ? 4 : D / 16)  // where registers are short, fewer fragments are under way
+#pragma unroll(D > 128 ? 4 : D / 16)  // fewer fragments in flight if registers are scarce
   for (int k = 0; k < D / 16; ++k) {
     uint32_t a[M][4];
 #pragma unroll
@@ -100,7 +103,7 @@ MINISGL_DEVICE void MultiplyKeys(float (&scores)[M][KEYS / 8][4], device::Shared
   }
 }
 
-// Products to what ScoreScale::weight multiplies.
+// Applies the soft cap: turns products into the values that ScoreScale::weight multiplies.
 template <int N>
 MINISGL_DEVICE void CapScores(float (&scores)[N][4], const ScoreScale& scale) {
   if (scale.inner == 0) return;
@@ -111,7 +114,8 @@ MINISGL_DEVICE void CapScores(float (&scores)[N][4], const ScoreScale& scale) {
   }
 }
 
-// Row half h of the lane sees keys [low[h], high[h]). The tile begins with key `first`.
+// Sets the scores of invisible keys to -infinity. The lane's row of half h sees keys [low[h],
+// high[h]); the tile begins with key `first`.
 template <int N>
 MINISGL_DEVICE void MaskScores(float (&scores)[N][4], int32_t first, const int32_t (&low)[2],
                                const int32_t (&high)[2], int lane) {
@@ -125,8 +129,8 @@ MINISGL_DEVICE void MaskScores(float (&scores)[N][4], int32_t first, const int32
   }
 }
 
-// What 16 query rows have come to. Each lane sums the weights of its own columns; SumOfRow adds
-// the four lanes of a row.
+// The states and outputs of 16 query rows. Each lane sums the weights of its own columns;
+// StateOfRow adds the four lanes of a row.
 template <int D>
 struct RowStates {
   float out[D / 8][4];
@@ -154,10 +158,10 @@ struct RowStates {
   }
 };
 
-// Takes the scores of row half h into its state: P as half of the A fragments of the product with
-// V, and what the row's output is to be multiplied by. A row that sees no key of the tile stays bit
-// for bit what it was. Multiply-adds are written as fmaf, lest the compiler fuse them in one
-// instance and not in another.
+// Adds the scores of row half h to its state. Sets the weights, as half of the A fragments of the
+// product with V, and returns the factor for the row's output. A row that sees no key of the tile
+// keeps its state bit for bit. Multiply-adds are written as fmaf, so that the compiler does not
+// fuse them in one instance and not in another.
 template <typename T, int D, int N>
 MINISGL_DEVICE float UpdateHalf(const float (&scores)[N][4], float weight, int h,
                                 uint32_t (&weights)[N / 2][4], RowStates<D>* states) {
@@ -184,8 +188,8 @@ MINISGL_DEVICE float UpdateHalf(const float (&scores)[N][4], float weight, int h
   return shrink;
 }
 
-// The same for both halves. The output is left alone where no row of the warp has a larger score
-// than before: most tiles of a long row, and multiplying by 1 would change nothing.
+// The same for both halves. Skips the scaling of the output if no row of the warp has a new
+// maximum, as in most tiles of a long row: all factors are 1.
 template <typename T, int D, int N>
 MINISGL_DEVICE void UpdateStates(const float (&scores)[N][4], float weight,
                                  uint32_t (&weights)[N / 2][4], RowStates<D>* states) {
@@ -202,11 +206,12 @@ MINISGL_DEVICE void UpdateStates(const float (&scores)[N][4], float weight,
   }
 }
 
-// out += P * V, sixteen keys at a time in order.
+// out += P * V, 16 keys at a time, in order.
 template <typename T, int D, int KEYS, int M>
 MINISGL_DEVICE void MultiplyValues(const uint32_t (&weights)[M][KEYS / 16][4],
                                    device::Shared<T> values, int lane, RowStates<D> (&states)[M]) {
-  // Lane l points at row l % 8 of matrix l / 8: columns 0-7 of keys 0-7 and 8-15; columns 8-15.
+  // Lane l addresses row l % 8 of matrix l / 8. The matrices: keys 0-7 and 8-15 with columns 0-7,
+  // then the same keys with columns 8-15.
   const device::Shared<T> corner = values + (lane % 16 * kPaddedRow<D> + lane / 16 * 8);
 #pragma unroll
   for (int k = 0; k < KEYS / 16; ++k) {
@@ -224,7 +229,7 @@ MINISGL_DEVICE void MultiplyValues(const uint32_t (&weights)[M][KEYS / 16][4],
   }
 }
 
-// Two neighbours of an output row.
+// Stores two neighbouring elements of an output row.
 template <typename T>
 MINISGL_DEVICE void StorePair(T* p, float low, float high) {
   device::Vec<uint32_t, 1> word;
@@ -232,4 +237,4 @@ MINISGL_DEVICE void StorePair(T* p, float low, float high) {
   device::StoreVec(reinterpret_cast<uint32_t*>(p), word);
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::cuda

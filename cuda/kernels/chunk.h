@@ -1,21 +1,23 @@
-// Rows taken in chunks of 8 elements: one thread's piece of an elementwise kernel, as floats.
+// Rows in chunks of 8 elements, read and written as floats: a thread's part of an elementwise
+// kernel.
 //
-// Aligned: rows begin at multiples of 16 bytes and have whole chunks only; then a chunk moves in
-// accesses of 16 bytes. Otherwise it moves element by element, and the last of a row may be short.
+// Aligned rows begin at multiples of 16 bytes and consist of whole chunks: a chunk is accessed in
+// units of 16 bytes. Otherwise it is accessed element by element, and a row's last chunk may be
+// short.
 #pragma once
 
 #include <cstdint>
 
 #include "device/device.h"
 
-namespace minisgl {
+namespace minisgl::cuda {
 
 inline constexpr int kChunk = 8;  // 16 bytes of 16-bit elements
 
 inline bool IsAligned16(const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; }
 
-// N elements as floats, in accesses of 16 bytes (or of all N, where that is less), to which p is
-// aligned.
+// Reads N elements as floats, in accesses of 16 bytes (or of all N, if that is less). REQUIRES p
+// aligned to one access.
 template <int N, typename T>
 MINISGL_DEVICE void LoadFloats(const T* p, float (&v)[N]) {
   constexpr int kVec = N < 16 / static_cast<int>(sizeof(T)) ? N : 16 / static_cast<int>(sizeof(T));
@@ -39,7 +41,7 @@ MINISGL_DEVICE void StoreFloats(T* p, const float (&v)[N]) {
   }
 }
 
-// Elements [0, count) from p on, zeros behind them.
+// Reads elements [0, count) from p on; the rest of the chunk is 0.
 template <typename T>
 MINISGL_DEVICE void LoadChunk(const T* p, int64_t count, bool aligned, float (&v)[kChunk]) {
   if (aligned) {
@@ -62,4 +64,4 @@ MINISGL_DEVICE void StoreChunk(T* p, int64_t count, bool aligned, const float (&
   }
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::cuda

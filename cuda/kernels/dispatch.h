@@ -1,5 +1,5 @@
-// From element types known at run time to template arguments: each calls f.operator()<T>() with the
-// device's type and gives what that returns.
+// Dispatch of element types known at run time: each function calls f.operator()<T>() with the
+// device's type and returns the result.
 #pragma once
 
 #include "cuda_api.h"
@@ -7,9 +7,9 @@
 #include "minisgl/base/check.h"
 #include "minisgl/tensor/dtype.h"
 
-namespace minisgl {
+namespace minisgl::cuda {
 
-// REQUIRES dtype is kBF16 or kF16: what activations, keys and values are.
+// REQUIRES dtype is kBF16 or kF16, the types of activations, keys and values.
 template <typename F>
 CudaError DispatchHalf(DType dtype, const F& f) {
   if (dtype == DType::kBF16) return f.template operator()<device::bf16>();
@@ -23,4 +23,4 @@ CudaError DispatchDType(DType dtype, const F& f) {
   return DispatchHalf(dtype, f);
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::cuda

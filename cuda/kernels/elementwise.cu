@@ -1,10 +1,9 @@
-// Kernels that take a row or an element at a time: embedding, norms, activation, soft-capping, the
-// gathering of rows, bias.
+// Kernels on rows or elements: embedding, norms, activation, soft-capping, gathering of rows, bias.
 //
-// All but the norm map alike: grid (rows, chunks of a row / 128), block 128, a thread for each
-// chunk of 8 elements (chunk.h), no shared memory. They are bound by memory; at 2,048 threads of a
-// multiprocessor with 16 bytes or more each, 32 KB are under way there, above the 26 KB that
-// 4.3 TB/s * 0.8 us / 132 asks for. Tokens lie along grid.x, whose limit is 2^31.
+// All except the norm have the same mapping: grid (rows, chunks of a row / 128), block 128, a
+// thread for each chunk of 8 elements (chunk.h), no shared memory. They are bound by memory: 2,048
+// threads of a multiprocessor have at least 16 bytes each in flight, 32 KB, above the 26 KB that
+// are needed (4.3 TB/s * 0.8 us / 132). Tokens are along grid.x, whose limit is 2^31.
 #include <algorithm>
 
 #include "kernels/chunk.h"
@@ -12,7 +11,7 @@
 #include "kernels/kernels.h"
 #include "minisgl/base/checked_math.h"
 
-namespace minisgl {
+namespace minisgl::cuda {
 namespace {
 
 using device::GridRelease;
@@ -44,7 +43,7 @@ struct EmbeddingKernelParams {
   bool aligned;
 };
 
-// Moves T * D * (sizeof(TABLE) + 4) bytes; one multiplication for each element.
+// Traffic: T * D * (sizeof(TABLE) + 4) bytes; one multiplication for each element.
 template <typename TABLE>
 MINISGL_KERNEL void MINISGL_LAUNCH_BOUNDS(kRowThreads, 1) EmbeddingKernel(EmbeddingKernelParams p) {
   GridRelease();
@@ -60,14 +59,14 @@ MINISGL_KERNEL void MINISGL_LAUNCH_BOUNDS(kRowThreads, 1) EmbeddingKernel(Embedd
   StoreChunk(p.out + blockIdx.x * p.width + first, p.width - first, p.aligned, v);
 }
 
-// A row stays in registers between the sum and the scaling: 2 chunks of each of at most 1,024
-// threads. More chunks would leave fewer than 64 registers to such a block's threads.
+// A row stays in registers between the sum and the scaling: 2 chunks for each of at most 1,024
+// threads. With more chunks the threads of such a block would not fit into 64 registers.
 constexpr int kNormChunksMax = 2;
 constexpr int kNormThreadsMax = 1024;
 static_assert(kNormWidthMax == int64_t{kNormChunksMax} * kNormThreadsMax * kChunk);
 
-// The block's sum, in an order fixed by the number of warps. One barrier: the scratch (a float for
-// each warp) is used once, and every warp adds the warps' sums itself.
+// Returns the block's sum, in an order that depends on the number of warps only. Has one barrier:
+// the scratch (a float for each warp) is used once, and every warp adds the warps' sums itself.
 MINISGL_DEVICE float BlockSumOnce(float x, Shared<float> scratch) {
   const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
   const int num_warps = static_cast<int>(blockDim.x) / kWarpSize;
@@ -79,17 +78,17 @@ MINISGL_DEVICE float BlockSumOnce(float x, Shared<float> scratch) {
   return device::WarpSum(partial);
 }
 
-// Chunk `c` of this thread begins here.
+// First element of chunk `c` of this thread.
 MINISGL_DEVICE int64_t NormChunk(int c) { return (int64_t{c} * blockDim.x + threadIdx.x) * kChunk; }
 
-// What a norm of one block is: group_width features of one token.
+// A block normalises group_width features of one token.
 struct NormKernelParams {
   NormParams norm;  // group_width and stride are set
   bool aligned;
 };
 
-// v = what is to be normalised, the residual brought up to date. `row`: of the residual, `x_row`:
-// of x, where the block's features begin.
+// Sets v to the values to be normalised, and updates the residual. The block's features begin at
+// `row` in the residual and at `x_row` in x.
 template <typename T>
 MINISGL_DEVICE void LoadNormRow(const NormKernelParams& params, int64_t row, int64_t x_row,
                                 float (&v)[kNormChunksMax][kChunk]) {
@@ -116,7 +115,7 @@ MINISGL_DEVICE void LoadNormRow(const NormKernelParams& params, int64_t row, int
   }
 }
 
-// v less its mean over the block.
+// Subtracts the block's mean from v.
 MINISGL_DEVICE void CenterNormRow(int64_t width, Shared<float> scratch,
                                   float (&v)[kNormChunksMax][kChunk]) {
   float sum = 0;
@@ -136,10 +135,10 @@ MINISGL_DEVICE void CenterNormRow(int64_t width, Shared<float> scratch,
   }
 }
 
-// Grid (tokens, groups), block: a thread for each chunk of a group, or for two where it has over
-// 1,024. Shared: two floats for each warp. Moves T * D * (8 residual + 2 * sizeof(T)) + 4 * D
-// bytes; about 5 operations for each element. The sum's order is fixed by the group's width.
-// Weights are read before the wait.
+// Grid (tokens, groups), block: a thread for each chunk of a group, or for two chunks if there are
+// more than 1,024. Shared memory: two floats for each warp. Traffic: T * D * (8 residual + 2 *
+// sizeof(T)) + 4 * D bytes; about 5 operations for each element. The order of the sum depends on
+// the group's width only. Weights are read before GridWait.
 template <typename T>
 MINISGL_KERNEL void MINISGL_LAUNCH_BOUNDS(kNormThreadsMax, 1) NormKernel(NormKernelParams params) {
   const NormParams& p = params.norm;
@@ -190,9 +189,9 @@ MINISGL_KERNEL void MINISGL_LAUNCH_BOUNDS(kNormThreadsMax, 1) NormKernel(NormKer
   }
 }
 
-// x * sigmoid(u): u is x for SiLU, 1.702 x for the gate of GPT-OSS, and twice what GELU's tanh form
-// takes the tanh of. No form cancels, and NaN stays NaN. Loops are apart so that the elements of
-// one go through its chain of operations side by side.
+// x * sigmoid(u), where u is x for SiLU, 1.702 x for the gate of GPT-OSS, and for GELU's tanh form
+// twice the argument of tanh. No form cancels, and NaN stays NaN. The loops are separate so that
+// the elements' chains of operations overlap.
 MINISGL_DEVICE void ActivateChunk(Activation activation, float (&x)[kChunk]) {
   if (activation == Activation::kRelu2) {
 #pragma unroll
@@ -215,16 +214,16 @@ MINISGL_DEVICE void ActivateChunk(Activation activation, float (&x)[kChunk]) {
   for (int i = 0; i < kChunk; ++i) x[i] = x[i] / (1.0f + device::Exp(-u[i]));
 }
 
-// GELU by the error function.
+// GELU with the error function.
 MINISGL_DEVICE void ActivateExactGelu(float (&x)[kChunk]) {
   constexpr float kSqrtHalf = 0.70710678118654752f;
 #pragma unroll
   for (int i = 0; i < kChunk; ++i) x[i] = 0.5f * x[i] * device::Erfc(-kSqrtHalf * x[i]);
 }
 
-// Moves 3 * T * I * sizeof(T) bytes, or 2 where not gated; about 25 operations for each element (an
-// exponential and a division are most of them). EXACT_GELU is its own instance: the error function
-// takes more registers than all others.
+// Traffic: 3 * T * I * sizeof(T) bytes, or 2 * ... if not gated. About 25 operations for each
+// element, most of them an exponential and a division. EXACT_GELU is a separate instance: the error
+// function takes more registers than the others.
 template <typename T, bool EXACT_GELU>
 MINISGL_KERNEL void MINISGL_LAUNCH_BOUNDS(kRowThreads, 1)
     ActivateKernel(ActivateParams p, bool aligned) {
@@ -258,7 +257,7 @@ MINISGL_KERNEL void MINISGL_LAUNCH_BOUNDS(kRowThreads, 1)
   StoreChunk(p.out.as<T>() + blockIdx.x * p.width + first, count, aligned, up);
 }
 
-// Grid (count / 1,024), block 128. Moves 8 bytes for each value.
+// Grid (count / 1,024), block 128. Traffic: 8 bytes for each value.
 MINISGL_KERNEL void MINISGL_LAUNCH_BOUNDS(kRowThreads, 1)
     SoftcapKernel(SoftcapParams p, bool aligned) {
   GridRelease();
@@ -274,8 +273,8 @@ MINISGL_KERNEL void MINISGL_LAUNCH_BOUNDS(kRowThreads, 1)
   StoreChunk(p.values + first, count, whole, v);
 }
 
-// Rows as words of WORD, `words` of them in a row: 16 bytes at once, or an element. Moves
-// 2 * N * D * sizeof(T) bytes.
+// Rows of `words` words of type WORD, moved 16 bytes or one element at a time. Traffic: 2 * N * D *
+// sizeof(T) bytes.
 struct GatherKernelParams {
   const void* x;
   const int32_t* rows;
@@ -302,7 +301,7 @@ struct AddBiasKernelParams {
   bool aligned;
 };
 
-// Moves T * N * 2 * sizeof(T) + 4 * N bytes; one addition for each element.
+// Traffic: T * N * 2 * sizeof(T) + 4 * N bytes; one addition for each element.
 template <typename T>
 MINISGL_KERNEL void MINISGL_LAUNCH_BOUNDS(kRowThreads, 1) AddBiasKernel(AddBiasKernelParams p) {
   GridRelease();
@@ -403,4 +402,4 @@ CudaError LaunchAddBias(const LaunchContext& context, ActivationPtr out, const f
                        [&]<typename T>() { return Launch(context, shape, AddBiasKernel<T>, p); });
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::cuda

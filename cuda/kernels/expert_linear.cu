@@ -1,23 +1,26 @@
-// The matrix products of experts: out[t K + k] = x[t] * weights[experts[t, k]]^T + bias, each
-// expert's weights read about once a step, whoever chose it. Nothing of it is known to the host, so
-// a graph can hold it.
+// The matrix products of experts: out[t K + k] = x[t] * weights[experts[t, k]]^T + bias.
 //
-// Two kernels. The first, one block, sorts the T * K pairs (token, choice) by expert and cuts each
-// expert's pairs into tiles of 16 or 64: the work list. The second has a block for each tile of the
-// list that there can be and each 64 outputs; those past the list's end leave at once. Where there
-// are few pairs, mostly of different experts, the second does without the first: block x looks
-// through all pairs, and leaves unless pair x is the first of a tile.
+// Each expert's weights are read about once for each step, however many tokens chose it. The host
+// needs no result of the routing, so a graph can hold these kernels. An element is summed in one
+// chain in the order of K, in tiles of 16 as in tiles of 64, and the rows of a product do not
+// interact: a result depends on its own row, its expert and K only.
+//
+// Two kernels:
+//   GroupPairsKernel, one block, sorts the T * K pairs (token, choice) by expert and cuts each
+//     expert's pairs into tiles of 16 or 64 rows: the work list;
+//   ExpertLinearKernel has a block for each possible tile of the list and each 64 outputs; blocks
+//     past the list's end exit at once. If there are few pairs, mostly of different experts, the
+//     first kernel is skipped: block x looks through all pairs, and exits unless pair x is the
+//     first of a tile.
 //
 // A block copies 64 elements of K of its rows of x and of the weights at a time into shared memory,
 // several steps ahead, and multiplies them on the tensor cores (mma m16n8k16, x as the first
-// operand): each of 4 warps has 16 of the outputs for all rows. An element is summed in one chain
-// in the order of K, in tiles of 16 as in tiles of 64, and the rows of a product do not meet: a
-// result depends on nothing but its own row, expert and K.
+// operand). Each of its 4 warps computes 16 of the outputs for all rows.
 //
-// Moves the weights of the experts in use (2 * N * K bytes each; again for each further tile,
+// Traffic: the weights of the experts in use (2 * N * K bytes each; again for each further tile,
 // mostly from the second-level cache), 2 * K bytes of x for each pair and 64 outputs, and 2 * N
-// bytes for each pair; 2 * N * K operations for each row of a tile. Little's law (26 KB under way
-// on each multiprocessor, see gemv.cu): with tiles of 16 rows, three blocks of 5 steps of 10 KB are
+// bytes for each pair. 2 * N * K operations for each row of a tile. Loads in flight: 26 KB are
+// needed on each multiprocessor (gemv.cu); three blocks of 5 steps of 10 KB (tiles of 16 rows) have
 // 150 KB.
 #include <algorithm>
 
@@ -26,7 +29,7 @@
 #include "kernels/kernels.h"
 #include "minisgl/base/checked_math.h"
 
-namespace minisgl {
+namespace minisgl::cuda {
 namespace {
 
 using device::GridRelease;
@@ -39,7 +42,7 @@ using device::SharedArena;
 // --- the work list ---
 
 constexpr int kGroupThreads = kExpertsMax;  // a thread for each expert
-constexpr int kRowsMin = 16;                // of a tile
+constexpr int kRowsMin = 16;                // rows of a small tile
 
 // Pairs [first, first + count) of ExpertLists::pairs, which all chose `expert`.
 struct ExpertTile {
@@ -49,10 +52,11 @@ struct ExpertTile {
 struct ExpertLists {
   int32_t* num_tiles;
   ExpertTile* tiles;
-  int32_t* pairs;  // t K + k, those of an expert together
+  int32_t* pairs;  // t K + k, grouped by expert
 };
 
-// Every expert may have one tile that is not full; none has more tiles than pairs.
+// Upper bound on the number of tiles: every expert may have one tile that is not full, and there
+// are no more tiles than pairs.
 int64_t TilesMax(int64_t num_pairs, int64_t num_experts, int64_t rows) {
   return std::min(num_pairs, num_pairs / rows + num_experts);
 }
@@ -65,8 +69,8 @@ struct GroupKernelParams {
   ExpertLists lists;
 };
 
-// The sum of x over the block's threads before this one. `scratch`: an int for each warp, used
-// once.
+// Returns the sum of x over the block's threads before this one. `scratch`: an int for each warp,
+// used only here.
 MINISGL_DEVICE int SumBefore(int x, Shared<int> scratch) {
   const int thread = static_cast<int>(threadIdx.x);
   const int lane = thread % kWarpSize, warp = thread / kWarpSize;
@@ -83,8 +87,8 @@ MINISGL_DEVICE int SumBefore(int x, Shared<int> scratch) {
   return sum;
 }
 
-// f(pair, expert) for this thread's pairs. Several loads are under way at once: a block alone has
-// nothing else to do in the meantime.
+// Calls f(pair, expert) for this thread's pairs. Several loads are in flight at once, as a single
+// block has nothing else to do.
 template <typename F>
 MINISGL_DEVICE void ForEachPair(const GroupKernelParams& p, const F& f) {
   constexpr int kAtOnce = 8;
@@ -103,8 +107,8 @@ MINISGL_DEVICE void ForEachPair(const GroupKernelParams& p, const F& f) {
   }
 }
 
-// Grid (1), block 512. Shared: 4.2 KB. Moves 12 bytes for each pair. The order of an expert's pairs
-// is whatever the atomics make it; no result depends on it.
+// Grid (1), block 512. Shared memory: 4.2 KB. Traffic: 12 bytes for each pair. The order of an
+// expert's pairs depends on the order of atomics; no result depends on it.
 MINISGL_KERNEL void MINISGL_LAUNCH_BOUNDS(kGroupThreads, 1) GroupPairsKernel(GroupKernelParams p) {
   SharedArena arena;
   const Shared<int> counts = arena.Take<int>(kExpertsMax);
@@ -115,9 +119,9 @@ MINISGL_KERNEL void MINISGL_LAUNCH_BOUNDS(kGroupThreads, 1) GroupPairsKernel(Gro
   const int thread = static_cast<int>(threadIdx.x);
   counts[thread] = 0;
   GridWait();
-  __syncthreads();  // zero before they count
+  __syncthreads();  // all counts are zero
   ForEachPair(p, [&](int, int expert) { device::AtomicAddShared(counts + expert, 1); });
-  __syncthreads();  // counted
+  __syncthreads();  // the counts are complete
   const int count = counts[thread];
   const int num_tiles = (count + p.tile_rows - 1) / p.tile_rows;
   const int first = SumBefore(count, pair_scratch);
@@ -128,7 +132,7 @@ MINISGL_KERNEL void MINISGL_LAUNCH_BOUNDS(kGroupThreads, 1) GroupPairsKernel(Gro
     p.lists.tiles[first_tile + i] = {thread, first + done, min(count - done, p.tile_rows)};
   }
   if (thread == kGroupThreads - 1) *p.lists.num_tiles = first_tile + num_tiles;
-  __syncthreads();  // every expert knows where its pairs begin
+  __syncthreads();  // `next` is written
   ForEachPair(p, [&](int pair, int expert) {
     p.lists.pairs[device::AtomicAddShared(next + expert, 1)] = pair;
   });
@@ -139,14 +143,14 @@ MINISGL_KERNEL void MINISGL_LAUNCH_BOUNDS(kGroupThreads, 1) GroupPairsKernel(Gro
 constexpr int kTileThreads = 128;
 constexpr int kOutsOfWarp = 16;
 constexpr int kTileOuts = kTileThreads / kWarpSize * kOutsOfWarp;
-constexpr int kStep = 64;                            // elements of K at once: rows of 128 bytes
-constexpr int kChunks = kStep / kChunk;              // of 16 bytes, in a row of a step
-constexpr int kRowsAtOnce = kTileThreads / kChunks;  // that the block copies with one copy each
-constexpr int kLeadersMax = kTileThreads;            // a thread looks at one pair
+constexpr int kStep = 64;                            // elements of K at a time: rows of 128 bytes
+constexpr int kChunks = kStep / kChunk;              // chunks of 16 bytes in a row of a step
+constexpr int kRowsAtOnce = kTileThreads / kChunks;  // rows copied by one copy of each thread
+constexpr int kLeadersMax = kTileThreads;            // each thread looks at one pair
 static_assert(kRowsAtOnce == kRowsMin && kTileOuts % kRowsAtOnce == 0);
 
 struct ExpertLinearKernelParams {
-  // Of at most kLeadersMax pairs, which the kernel groups itself; null: by the list.
+  // The experts of at most kLeadersMax pairs, which the kernel groups itself; null: use the list.
   const int32_t* experts;
   int num_pairs;
   const void* x;
@@ -156,17 +160,17 @@ struct ExpertLinearKernelParams {
   ExpertLists lists;
   int num_in;
   int num_out;
-  int pairs_per_row;  // of x: K, or 1 where each pair has its own row
+  int pairs_per_row;  // pairs for each row of x: K, or 1 if each pair has its own row
   bool aligned;       // rows of x and of the weights are whole chunks of 16 bytes
 };
 
-// The 8 rows of 16 bytes that a matrix load reads at once lie in different banks: chunk c of row r
-// lies in the place of chunk c ^ (r % 8).
+// Chunk c of row r is stored in the place of chunk c ^ (r % 8), so that the 8 rows of 16 bytes that
+// a matrix load reads at once are in different banks.
 MINISGL_DEVICE int TileOffset(int row, int chunk) {
   return row * kStep + (chunk ^ row % 8) * kChunk;
 }
 
-// ROWS16 * 16 rows of x. STEPS of K lie in shared memory at a time.
+// A tile of ROWS16 * 16 rows of x. Shared memory holds kSteps steps of K at a time.
 template <int ROWS16>
 struct TileShape {
   static constexpr int kRows = 16 * ROWS16;
@@ -175,8 +179,9 @@ struct TileShape {
                                    (kRows + kTileThreads / kWarpSize) * sizeof(int);
 };
 
-// The tile of block x by the work list: its expert, its pairs in `pairs` (-1 behind the last). -1:
-// the block has none. Every thread of the block comes here; so below.
+// Finds the tile of block x in the work list: sets `pairs` (-1 after the last) and returns its
+// expert, or -1 if the block has no tile. Every thread of the block must call this, and
+// TileOfLeader.
 template <int ROWS>
 MINISGL_DEVICE int TileOfList(const ExpertLinearKernelParams& p, Shared<int> pairs) {
   const int thread = static_cast<int>(threadIdx.x);
@@ -185,12 +190,12 @@ MINISGL_DEVICE int TileOfList(const ExpertLinearKernelParams& p, Shared<int> pai
   if (thread < ROWS) {
     pairs[thread] = thread < tile.count ? p.lists.pairs[tile.first + thread] : -1;
   }
-  __syncthreads();  // all pairs are there
+  __syncthreads();  // all pairs are written
   return tile.expert;
 }
 
-// The same by the pairs themselves: the tile of pair x and of the ROWS - 1 behind it that chose the
-// same expert, where as many tiles as are full come before it. `same`: an int for each warp.
+// The same without a list: the tile of pair x and the next ROWS - 1 pairs that chose the same
+// expert, if the number of such pairs before x is a multiple of ROWS. `same`: an int for each warp.
 template <int ROWS>
 MINISGL_DEVICE int TileOfLeader(const ExpertLinearKernelParams& p, Shared<int> pairs,
                                 Shared<unsigned> same) {
@@ -201,12 +206,12 @@ MINISGL_DEVICE int TileOfLeader(const ExpertLinearKernelParams& p, Shared<int> p
   const unsigned same_lanes = __ballot_sync(kAllLanes, is_same);
   if (lane == 0) same[warp] = same_lanes;
   if (thread < ROWS) pairs[thread] = -1;
-  __syncthreads();  // who is the same is there, and pairs are none
+  __syncthreads();  // `same` is written, and `pairs` is cleared
   int rank = __popc(same_lanes & ((1u << lane) - 1)), leader_rank = 0;
 #pragma unroll
   for (int w = 0; w < kTileThreads / kWarpSize; ++w) {
     const unsigned mask = same[w];
-    const int before = leader - w * kWarpSize;  // so many of these lanes come before the leader
+    const int before = leader - w * kWarpSize;  // lanes of warp w before the leader
     const unsigned earlier = before >= kWarpSize ? ~0u : before <= 0 ? 0u : (1u << before) - 1;
     leader_rank += __popc(mask & earlier);
     if (w < warp) rank += __popc(mask);
@@ -214,11 +219,11 @@ MINISGL_DEVICE int TileOfLeader(const ExpertLinearKernelParams& p, Shared<int> p
   if (leader_rank % ROWS != 0) return -1;
   const int place = rank - leader_rank;
   if (is_same && place >= 0 && place < ROWS) pairs[place] = thread;
-  __syncthreads();  // all pairs are there
+  __syncthreads();  // all pairs are written
   return expert;
 }
 
-// One thread's chunk of every kRowsAtOnce-th row of a tile, step after step.
+// A thread's copies: one chunk of every kRowsAtOnce-th row of a tile, for each step.
 template <typename T, int COUNT>
 struct RowCopies {
   const T* source[COUNT];  // null: zeros
@@ -246,20 +251,20 @@ struct RowCopies {
   }
 };
 
-// sums += the warp's products of one step.
+// Adds the warp's products of one step to `sums`.
 template <typename T, int ROWS16>
 MINISGL_DEVICE void MultiplyStep(Shared<T> x, Shared<T> weights, int lane,
                                  float (&sums)[ROWS16][2][4]) {
 #pragma unroll
   for (int k = 0; k < kStep / 16; ++k) {
-    // Lane l points at row l % 8 of matrix l / 8: outputs 0-7 twice, chunks 2 k and 2 k + 1;
-    // outputs 8-15.
+    // Lane l addresses row l % 8 of matrix l / 8. The matrices: outputs 0-7 with chunks 2 k and
+    // 2 k + 1, then outputs 8-15 with the same chunks.
     uint32_t w[4];
     device::LoadMatrix4<T>(w, weights + TileOffset(lane % 8 + lane / 16 * 8, 2 * k + lane / 8 % 2));
     const uint32_t low[2] = {w[0], w[1]}, high[2] = {w[2], w[3]};
 #pragma unroll
     for (int m = 0; m < ROWS16; ++m) {
-      // Rows 0-7 and 8-15 of chunk 2 k, then of chunk 2 k + 1.
+      // The matrices: rows 0-7 and 8-15 of chunk 2 k, then of chunk 2 k + 1.
       uint32_t a[4];
       device::LoadMatrix4<T>(
           a, x + TileOffset(m * 16 + lane % 8 + lane / 8 % 2 * 8, 2 * k + lane / 16));
@@ -269,7 +274,7 @@ MINISGL_DEVICE void MultiplyStep(Shared<T> x, Shared<T> weights, int lane,
   }
 }
 
-// `first_out`: of the warp.
+// `first_out`: the warp's first output.
 template <typename T, int ROWS16>
 MINISGL_DEVICE void StoreTile(const ExpertLinearKernelParams& p, int expert, int first_out,
                               int lane, Shared<int> pairs, const float (&sums)[ROWS16][2][4]) {
@@ -303,8 +308,8 @@ MINISGL_DEVICE void StoreTile(const ExpertLinearKernelParams& p, int expert, int
   }
 }
 
-// Grid (tiles of the list at most, N / 64), block 128. Shared: TileShape::kBytes. What it moves
-// stands at the head of this file.
+// Grid (upper bound on the tiles, N / 64), block 128. Shared memory: TileShape::kBytes. Traffic:
+// see the head of this file.
 template <typename T, int ROWS16>
 MINISGL_KERNEL void MINISGL_LAUNCH_BOUNDS(kTileThreads, 3)
     ExpertLinearKernel(ExpertLinearKernelParams p) {
@@ -356,7 +361,7 @@ MINISGL_KERNEL void MINISGL_LAUNCH_BOUNDS(kTileThreads, 3)
   float sums[ROWS16][2][4] = {};
   for (int step = 0; step < num_steps; ++step) {
     device::CopyAsyncWait<Tile::kSteps - 2>();
-    __syncthreads();  // all see the step's rows, and are done with those of the step before
+    __syncthreads();  // the step's rows are visible, and those of the previous step are not in use
     const int ahead = step + Tile::kSteps - 1;
     if (ahead < num_steps) {
       weights.Copy(p, ahead, ahead % Tile::kSteps);
@@ -370,14 +375,14 @@ MINISGL_KERNEL void MINISGL_LAUNCH_BOUNDS(kTileThreads, 3)
   StoreTile<T, ROWS16>(p, expert, first_out + warp_out, lane, pairs, sums);
 }
 
-// Where the parts of the workspace begin, in bytes.
+// Offsets of the parts of the workspace, in bytes.
 struct ListLayout {
   int64_t tiles, pairs, end;
 };
 
 ListLayout LayOut(int64_t num_pairs, int64_t num_experts) {
   constexpr int64_t kAlignment = 256;
-  ListLayout layout = {.tiles = kAlignment};  // the number of tiles before them
+  ListLayout layout = {.tiles = kAlignment};  // the number of tiles is at offset 0
   const int64_t tile_bytes =
       TilesMax(num_pairs, num_experts, kRowsMin) * static_cast<int64_t>(sizeof(ExpertTile));
   layout.pairs = layout.tiles + CeilDiv(tile_bytes, kAlignment) * kAlignment;
@@ -419,14 +424,14 @@ CudaError LaunchExpertLinear(const LaunchContext& context, const ExpertLinearPar
   const int64_t num_experts = params.weights->num_experts;
   MINISGL_CHECK(params.num_tokens <= limits.max_tokens && params.num_chosen <= limits.num_chosen &&
                     num_experts <= limits.num_experts && num_experts <= kExpertsMax,
-                "a product of {} tokens with {} of {} experts in a workspace for {} with {} of {}",
+                "{} tokens with {} of {} experts do not fit a workspace for {} with {} of {}",
                 params.num_tokens, params.num_chosen, num_experts, limits.max_tokens,
                 limits.num_chosen, limits.num_experts);
   MINISGL_CHECK(params.x.dtype == params.out.dtype && params.x.dtype == params.weights->dtype,
-                "a product of {} and {} as {}", DTypeName(params.x.dtype),
+                "x is {}, weights are {}, the output is {}", DTypeName(params.x.dtype),
                 DTypeName(params.weights->dtype), DTypeName(params.out.dtype));
-  // Tiles of 64 where experts have more than 16 pairs on average: below, they would mostly multiply
-  // zeros. With at most one pair for each expert on average, most pairs lead a tile.
+  // Tiles of 64 if experts have more than 16 pairs on average: otherwise they would mostly multiply
+  // zeros. With at most one pair for each expert on average, most pairs are the first of a tile.
   const bool large = num_pairs > kRowsMin * num_experts;
   const bool leads = num_pairs <= std::min<int64_t>(kLeadersMax, num_experts);
   const int rows = large ? TileShape<4>::kRows : TileShape<1>::kRows;
@@ -465,4 +470,4 @@ CudaError LaunchExpertLinear(const LaunchContext& context, const ExpertLinearPar
   });
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::cuda

@@ -1,11 +1,11 @@
-// Mixture of experts beside its matrix products: which experts a token takes, and the sum of what
-// they give.
+// Mixture of experts except its matrix products: routing, and the weighted sum of the experts'
+// outputs.
 #include "kernels/chunk.h"
 #include "kernels/dispatch.h"
 #include "kernels/kernels.h"
 #include "minisgl/base/checked_math.h"
 
-namespace minisgl {
+namespace minisgl::cuda {
 namespace {
 
 using device::GridRelease;
@@ -17,18 +17,18 @@ constexpr int kRouteThreads = 128;  // a warp for each token
 constexpr int kLogitsOfLane = kExpertsMax / kWarpSize;
 constexpr int kCombineThreads = 128;
 
-// Orders logits as numbers, -0 as 0, and NaN above all, so that the choice is one of experts
-// whatever the logits are. Above 0, which stands for none.
+// A key that orders logits as numbers, with -0 equal to 0 and NaN above all, so that any logits
+// give a valid choice. Keys are above 0, which means none.
 MINISGL_DEVICE uint32_t LogitKey(float logit) {
   if (!(logit == logit)) return 0xffffffffu;
   const uint32_t bits = __float_as_uint(logit == 0 ? 0.0f : logit);
   return (bits & 0x80000000u) != 0 ? ~bits : bits | 0x80000000u;
 }
 
-// This lane's logits: of experts lane, lane + 32, ...
+// This lane's logits: those of experts lane, lane + 32, ...
 struct LaneLogits {
   float logit[kLogitsOfLane];
-  uint32_t key[kLogitsOfLane];  // 0: chosen already, or past the last expert
+  uint32_t key[kLogitsOfLane];  // 0: already chosen, or past the last expert
 };
 
 struct Choice {
@@ -36,7 +36,7 @@ struct Choice {
   float logit;
 };
 
-// The largest logit that is left, of the lower expert among equals; it is then left no longer.
+// Removes and returns the largest remaining logit; the lowest expert among equal ones.
 MINISGL_DEVICE Choice TakeLargest(int lane, LaneLogits& logits) {
   uint32_t key = 0;
   int expert = 0;
@@ -60,8 +60,8 @@ MINISGL_DEVICE Choice TakeLargest(int lane, LaneLogits& logits) {
   return {chosen, logit};
 }
 
-// Grid (T / 4), block 128: a warp for each token, all logits in its registers. No shared memory.
-// Moves T * (4 X + 8 K) bytes; about 60 operations of a lane for each expert chosen.
+// Grid (T / 4), block 128: a warp for each token, with all logits in its registers. No shared
+// memory. Traffic: T * (4 X + 8 K) bytes; about 60 operations of a lane for each chosen expert.
 MINISGL_KERNEL void MINISGL_LAUNCH_BOUNDS(kRouteThreads, 1) RouteKernel(RouteParams p) {
   GridRelease();
   GridWait();
@@ -90,7 +90,7 @@ MINISGL_KERNEL void MINISGL_LAUNCH_BOUNDS(kRouteThreads, 1) RouteKernel(RoutePar
     shares[k] = weight;
   }
   if (!p.over_chosen) {
-    // The experts that were not chosen: their keys are left.
+    // Add the experts that were not chosen: their keys are not 0.
     float rest = 0;
 #pragma unroll
     for (int i = 0; i < kLogitsOfLane; ++i) {
@@ -102,8 +102,8 @@ MINISGL_KERNEL void MINISGL_LAUNCH_BOUNDS(kRouteThreads, 1) RouteKernel(RoutePar
   for (int k = lane; k < p.num_chosen; k += kWarpSize) shares[k] /= sum;
 }
 
-// Grid (T, D / 1,024), block 128, a thread for each chunk of 8 elements. Moves T * D * sizeof(T) *
-// (K + 1), and once more with a shared part; 2 K operations for each element.
+// Grid (T, D / 1,024), block 128, a thread for each chunk of 8 elements. Traffic: T * D * sizeof(T)
+// * (K + 1) bytes, K + 2 with shared experts; 2 K operations for each element.
 template <typename T>
 MINISGL_KERNEL void MINISGL_LAUNCH_BOUNDS(kCombineThreads, 1)
     CombineExpertsKernel(CombineExpertsParams p, bool aligned) {
@@ -113,7 +113,7 @@ MINISGL_KERNEL void MINISGL_LAUNCH_BOUNDS(kCombineThreads, 1)
   const int64_t count = p.width - first, token = blockIdx.x;
   if (count <= 0) return;
   float sum[kChunk] = {}, v[kChunk];
-#pragma unroll 4  // loads of several experts are under way at once
+#pragma unroll 4  // several experts' loads in flight at once
   for (int k = 0; k < p.num_chosen; ++k) {
     const int64_t row = token * p.num_chosen + k;
     const float share = p.shares[row];
@@ -135,8 +135,8 @@ MINISGL_KERNEL void MINISGL_LAUNCH_BOUNDS(kCombineThreads, 1)
 
 CudaError LaunchRoute(const LaunchContext& context, const RouteParams& params) {
   MINISGL_CHECK(params.num_experts <= kExpertsMax && params.num_chosen <= params.num_experts,
-                "{} of {} experts; of {} at most", params.num_chosen, params.num_experts,
-                kExpertsMax);
+                "cannot route to {} of {} experts; at most {}", params.num_chosen,
+                params.num_experts, kExpertsMax);
   const int64_t threads = params.num_tokens * kWarpSize;
   const LaunchShape shape = {
       .grid = {static_cast<unsigned>(CeilDiv<int64_t>(threads, kRouteThreads))},
@@ -159,4 +159,4 @@ CudaError LaunchCombineExperts(const LaunchContext& context, const CombineExpert
   });
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::cuda

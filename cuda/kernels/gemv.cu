@@ -1,22 +1,23 @@
-// Matrix times few vectors: out[T, N] = x[T, K] * weight[N, K]^T + bias for T <= 8, bound by
+// Matrix times few vectors: out[T, N] = x[T, K] * weight[N, K]^T + bias for T <= 8. Bound by
 // reading the weights once.
 //
-// The product is done by tensor cores, mma m16n8k16 with x as the first operand (8 of its 16 rows
-// are tokens, the others zero) and 8 rows of the weights as the second. The cost is the same for 1
-// token and for 8, one instance serves all, and an element's result cannot depend on the number of
-// tokens: the rows of a product do not meet. A step of K needs no shuffles: the order of k within a
-// product is free as long as both operands have the same, so a lane gives the 8 consecutive
-// elements that it loads with 16 bytes (lane 4 g + q: elements 8 q ... of row g), as two products
-// of 4 elements each. Lanes then read 64 bytes of each of 8 rows: whole sectors.
+// An element's result does not depend on the number of tokens: the rows of a product do not
+// interact, and the division of K is a function of (N, K) only.
 //
-// A block takes tiles of 8 * ROWS8 rows of the weights; its warps share a tile's K in batches,
-// batch b to warp b % warps, and add their sums in the order of the warps. How K is shared is a
-// function of (N, K) alone.
+// Products: tensor cores, mma m16n8k16, with x as the first operand (8 of its 16 rows are tokens,
+// the others zero) and 8 rows of the weights as the second. The cost is the same for 1 token and
+// for 8, so one instance serves all. A step of K needs no shuffles: the order of k within a product
+// is free if both operands have the same, so a lane passes the 8 consecutive elements that it loads
+// with 16 bytes (lane 4 g + q: elements 8 q ... of row g), as two products of 4 elements each.
+// Lanes then read 64 bytes of each of 8 rows: whole sectors.
 //
-// Little's law: 4.3 TB/s * 0.8 us / 132 multiprocessors = 26 KB under way on each. 16 warps of a
-// multiprocessor, with kLoads = 8 loads of 16 bytes in each lane, hold 64 KB; each load is issued
-// again, for the next batch or the next tile, as soon as its registers have been used, so the
-// tile's end (a barrier, the sum over warps) does not drain them.
+// Division: a block takes tiles of 8 * ROWS8 rows of the weights. Its warps share a tile's K in
+// batches, batch b to warp b % warps, and their sums are added in the order of the warps.
+//
+// Loads in flight (Little's law): 4.3 TB/s * 0.8 us / 132 multiprocessors = 26 KB are needed on
+// each. 16 warps with kLoads = 8 loads of 16 bytes in each lane have 64 KB. Each load is reissued,
+// for the next batch or the next tile, as soon as its registers have been used, so that the end of
+// a tile (a barrier, the sum over warps) does not drain them.
 #include <algorithm>
 
 #include "kernels/chunk.h"
@@ -24,7 +25,7 @@
 #include "kernels/kernels.h"
 #include "minisgl/base/checked_math.h"
 
-namespace minisgl {
+namespace minisgl::cuda {
 namespace {
 
 using device::kWarpSize;
@@ -32,10 +33,10 @@ using device::Shared;
 using device::SharedArena;
 using device::Vec;
 
-constexpr int kLoads = 8;               // of 16 bytes, under way in a lane
+constexpr int kLoads = 8;               // loads of 16 bytes in flight in a lane
 constexpr int kGroup = 32;              // elements of a row that 4 lanes load at once
 constexpr int kWarpsPerProcessor = 16;  // 128 registers for each thread
-// Where rows are not aligned, elements come one by one: 16 loads for each step of 8 elements.
+// For rows that are not aligned, which are loaded element by element.
 constexpr int kGroupsUnaligned = 2;
 constexpr int kGemvThreadsMax = kWarpsPerProcessor * kWarpSize;
 constexpr int kTokens = static_cast<int>(kGemvTokensMax);
@@ -56,8 +57,8 @@ struct GemvKernelParams {
 
 using Words = Vec<uint32_t, 4>;  // 8 elements
 
-// Elements [k, k + 8) of a row; zeros past its end and where not valid. ALIGNED: K is a multiple of
-// 8 and rows begin at multiples of 16 bytes. STREAM: read once.
+// Loads elements [k, k + 8) of a row; zeros past its end and if not valid. ALIGNED: K is a multiple
+// of 8 and rows begin at multiples of 16 bytes. STREAM: the data is read once.
 template <bool ALIGNED, bool STREAM>
 MINISGL_DEVICE Words LoadWords(const uint16_t* row, int k, int num_in, bool valid) {
   Words words = {};
@@ -89,15 +90,15 @@ MINISGL_DEVICE void LoadWeightGroup(const GemvKernelParams& p, int tile, int bat
   const bool valid = tile < p.num_tiles && group < p.groups_per_batch;
 #pragma unroll
   for (int n = 0; n < ROWS8; ++n) {
-    // Rows past the last stand for it: what they give is not stored.
+    // Rows past the last alias it; their results are not stored.
     const int row = min((tile * ROWS8 + n) * 8 + lane / 4, p.num_out - 1);
     w.words[group][n] =
         LoadWords<ALIGNED, true>(p.weight + int64_t{row} * p.num_in, k, p.num_in, valid);
   }
 }
 
-// Products in two chains, so that one does not wait for the other: of the first 4 elements of each
-// lane's 8, and of the last 4.
+// Sums in two independent chains of products: of the first 4 elements of each lane's 8, and of the
+// last 4.
 template <int ROWS8>
 struct Sums {
   float chain[ROWS8][2][4];
@@ -132,8 +133,8 @@ MINISGL_DEVICE void MultiplyBatch(const GemvKernelParams& p, int batch, int next
   }
 }
 
-// Writes the tile: the warps' sums, added in their order. `partial`: [warps][tokens * rows] floats,
-// which nothing touches until the barrier of the next tile has passed.
+// Writes the tile: the warps' sums, added in the order of warps. `partial`: [warps][tokens * rows]
+// floats, which are not written again before the barrier of the next tile.
 template <typename T, int ROWS8>
 MINISGL_DEVICE void CombineTile(const GemvKernelParams& p, int tile, const Sums<ROWS8>& sums,
                                 Shared<float> partial) {
@@ -147,7 +148,7 @@ MINISGL_DEVICE void CombineTile(const GemvKernelParams& p, int tile, const Sums<
     mine[n * 8] = sums.chain[n][0][0] + sums.chain[n][1][0];
     mine[n * 8 + 1] = sums.chain[n][0][1] + sums.chain[n][1][1];
   }
-  __syncthreads();  // all warps' sums are there
+  __syncthreads();  // all warps' sums are written
   const int row = tile * kRows + thread % kRows, token = thread / kRows;
   if (token >= p.num_tokens || row >= p.num_out) return;
   float sum = 0;
@@ -161,11 +162,11 @@ MINISGL_DEVICE void CombineTile(const GemvKernelParams& p, int tile, const Sums<
   }
 }
 
-// Grid (min(tiles, what runs at once)), block 32 * warps; a block takes tiles b, b + grid, ...
-// Shared: 2 * warps * 8 * 8 * ROWS8 floats (8 KB at most), two tiles' sums in turn, so that one
-// barrier for each tile is enough. Moves 2 * N * K bytes, and 2 * T * K of x for each tile, mostly
-// from the first-level cache; 2 * 16 * N * K operations of tensor cores, half of them on zeros. The
-// first weights are on their way before the wait.
+// Grid (min(tiles, blocks that run at once)), block 32 * warps; a block takes tiles b, b + grid,
+// ... Shared memory: 2 * warps * 8 * 8 * ROWS8 floats (at most 8 KB), for two tiles' sums in turn,
+// so that one barrier for each tile is enough. Traffic: 2 * N * K bytes, and 2 * T * K of x for
+// each tile, mostly from the first-level cache. 2 * 16 * N * K operations of the tensor cores, half
+// of them on zeros. The first weights are loaded before GridWait.
 template <typename T, int ROWS8, int GROUPS, bool ALIGNED>
 MINISGL_KERNEL void MINISGL_LAUNCH_BOUNDS(kGemvThreadsMax, 1) GemvKernel(GemvKernelParams p) {
   constexpr int kTile = kTokens * 8 * ROWS8;
@@ -199,7 +200,7 @@ MINISGL_KERNEL void MINISGL_LAUNCH_BOUNDS(kGemvThreadsMax, 1) GemvKernel(GemvKer
   }
 }
 
-// How a matrix is divided, and by which instance.
+// The division of a matrix, and the instance that computes it.
 struct GemvSplit {
   bool aligned;
   int rows8;
@@ -207,10 +208,10 @@ struct GemvSplit {
   int groups_per_batch;
 };
 
-// From 4,096 rows on, tiles of 16 rows (a load of x serves two of weights) still give 256 blocks of
-// 8 warps, two for each of 132 multiprocessors. From 2,048 rows on, so do tiles of 8 rows. Below,
-// there are at most two tiles for each, and 16 warps share one. A batch is as long as the loads of
-// a lane allow, but not so long that warps go without.
+// From 4,096 rows on, tiles of 16 rows (a load of x serves two loads of weights) still give 256
+// blocks of 8 warps, two for each of 132 multiprocessors. From 2,048 rows on, tiles of 8 rows do.
+// Below that there are at most two tiles for each multiprocessor, and 16 warps share one. A batch
+// is as long as a lane's loads allow, but not so long that warps would have no batch.
 GemvSplit ChooseSplit(int64_t num_out, int64_t num_in) {
   GemvSplit split = {.aligned = num_in % 8 == 0,
                      .rows8 = num_in % 8 == 0 && num_out >= 4096 ? 2 : 1,
@@ -226,7 +227,7 @@ GemvSplit ChooseSplit(int64_t num_out, int64_t num_in) {
 }  // namespace
 
 CudaError LaunchGemv(const LaunchContext& context, const LinearParams& params, const void* weight) {
-  MINISGL_CHECK(params.num_tokens <= kGemvTokensMax, "{} tokens; {} at most", params.num_tokens,
+  MINISGL_CHECK(params.num_tokens <= kGemvTokensMax, "{} tokens; at most {}", params.num_tokens,
                 kGemvTokensMax);
   const int64_t num_out = params.weight->num_out, num_in = params.weight->num_in;
   const GemvSplit split = ChooseSplit(num_out, num_in);
@@ -250,7 +251,7 @@ CudaError LaunchGemv(const LaunchContext& context, const LinearParams& params, c
                              .shared_bytes = 2 * static_cast<size_t>(split.num_warps) * tile_bytes,
                              .programmatic = true};
   MINISGL_CHECK(!split.aligned || (IsAligned16(weight) && IsAligned16(p.x)),
-                "matrices begin at multiples of 16 bytes");
+                "matrices must begin at multiples of 16 bytes");
   return DispatchHalf(params.x.dtype, [&]<typename T>() {
     if (!split.aligned) return Launch(context, shape, GemvKernel<T, 1, kGroupsUnaligned, false>, p);
     if (split.rows8 == 1) return Launch(context, shape, GemvKernel<T, 1, kLoads, true>, p);
@@ -258,4 +259,4 @@ CudaError LaunchGemv(const LaunchContext& context, const LinearParams& params, c
   });
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::cuda

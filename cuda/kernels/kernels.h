@@ -1,7 +1,7 @@
-// The host doors of the kernels: one for each operation, named Launch<Operation>. Each takes the
-// operation's params (ops_params.h, device_ops.h: pointers to device memory), checks nothing that
-// its caller has checked, queues the kernel and returns its error. What a kernel moves, its grid
-// and its needs stand at the head of its .cu file.
+// The launchers of the kernels: one for each operation, named Launch<Operation>. A launcher takes
+// the operation's params (ops_params.h, device_ops.h: pointers to device memory), queues the kernel
+// and returns its error; it does not repeat its caller's checks. A kernel's grid, shared memory and
+// memory traffic are described in its .cu file.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 #include "kernels/launch.h"
 #include "minisgl/device_ops.h"
 
-namespace minisgl {
+namespace minisgl::cuda {
 
 // elementwise.cu
 // `table`: [V, D] of table_dtype.
@@ -32,12 +32,12 @@ CudaError LaunchRopeKvWrite(const LaunchContext& context, const RopeKvWriteParam
 CudaError LaunchApplyPlanWrites(const LaunchContext& context, const PlanWritesParams& params);
 CudaError LaunchPrepareTokens(const LaunchContext& context, const PrepareTokensParams& params);
 CudaError LaunchAcceptTokens(const LaunchContext& context, const AcceptTokensParams& params);
-// Writes num_words times `value`: what the probe runs to see a kernel work.
+// Fills num_words words with `value`: the probe's test kernel.
 CudaError LaunchFill(const LaunchContext& context, uint32_t* words, uint32_t value,
                      int64_t num_words);
 
-// gemv.cu: out = x * weight^T for few rows; weight [out, in] of x's dtype. Each output element is
-// summed in one order whatever the number of rows.
+// gemv.cu: out = x * weight^T for few rows; weight [out, in] of x's dtype. The order of an output
+// element's sum does not depend on the number of rows.
 inline constexpr int64_t kGemvTokensMax = 8;
 CudaError LaunchGemv(const LaunchContext& context, const LinearParams& params, const void* weight);
 
@@ -52,9 +52,9 @@ struct ExpertWorkspace {
   void* memory = nullptr;  // ExpertWorkspaceBytes(limits)
   DeviceLimits limits;
 };
-size_t ExpertWorkspaceBytes(const DeviceLimits& limits);  // 0 where there are no experts
-// `weights`: [X, out, in] of x's dtype. Each output element is summed in one order whatever the
-// tokens are.
+size_t ExpertWorkspaceBytes(const DeviceLimits& limits);  // 0 if there are no experts
+// `weights`: [X, out, in] of x's dtype. The order of an output element's sum does not depend on the
+// other tokens.
 CudaError LaunchExpertLinear(const LaunchContext& context, const ExpertLinearParams& params,
                              const void* weights, const ExpertWorkspace& workspace);
 
@@ -63,9 +63,9 @@ CudaError LaunchExpertLinear(const LaunchContext& context, const ExpertLinearPar
 inline constexpr int64_t kSampleVocabMax = 524288;
 CudaError LaunchSample(const LaunchContext& context, const DeviceSampleParams& params);
 
-// attention_plan.cu, attention_decode*.cu, attention_extend*.cu. The workspace is what the plan
-// writes and the kernels of every layer read; it stays where it is between steps, and its counters
-// are zero before the first.
+// attention_plan.cu, attention_decode*.cu, attention_extend*.cu. The plan kernel writes the
+// workspace, and the kernels of every layer read it. Its address stays the same between steps, and
+// its counters are zero before the first step.
 struct AttentionWorkspace {
   void* memory = nullptr;  // AttentionWorkspaceBytes(limits), zeroed once
   DeviceLimits limits;
@@ -73,9 +73,9 @@ struct AttentionWorkspace {
 size_t AttentionWorkspaceBytes(const DeviceLimits& limits);
 CudaError LaunchPlanAttention(const LaunchContext& context, const AttentionPlanParams& params,
                               const AttentionWorkspace& workspace);
-// Rows of one token take the decode kernel, the others the extend kernel. `deterministic`: all take
-// kernels in which a token's result does not depend on the number of tokens of its row.
+// Rows of one token use the decode kernel, the others the extend kernel. `deterministic`: all rows
+// use kernels in which a token's result does not depend on the number of tokens of its row.
 CudaError LaunchAttention(const LaunchContext& context, const AttentionParams& params,
                           const AttentionWorkspace& workspace, bool deterministic);
 
-}  // namespace minisgl
+}  // namespace minisgl::cuda

@@ -1,24 +1,24 @@
-// How a host door launches its kernel: one call, checked, through the table of CUDA's calls.
+// Launching a kernel through CudaApi: one call, with its error checked.
 #pragma once
 
 #include <cstddef>
 
 #include "cuda_api.h"
 
-namespace minisgl {
+namespace minisgl::cuda {
 
 struct LaunchContext {
   CudaApi* api = nullptr;
   CudaStream stream = nullptr;
   int num_multiprocessors = 1;
-  size_t shared_bytes_max = 48 * 1024;  // of a block, with the limit raised
+  size_t shared_bytes_max = 48 * 1024;  // for a block, with the limit raised
   bool programmatic = false;            // programmatic dependent launch may be used
 };
 
 struct LaunchShape {
   CudaDim3 grid, block;
   size_t shared_bytes = 0;
-  // The kernel calls GridWait before it touches what others wrote.
+  // True if the kernel calls GridWait before it reads the results of earlier kernels.
   bool programmatic = false;
 };
 
@@ -43,7 +43,7 @@ CudaError Launch(const LaunchContext& context, const LaunchShape& shape, void (*
 }
 #endif
 
-}  // namespace minisgl
+}  // namespace minisgl::cuda
 
 #ifdef MINISGL_EMULATOR
 #include "emulator/launch_emulated.h"

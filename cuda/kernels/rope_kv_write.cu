@@ -1,26 +1,26 @@
-// Rotary position embedding of q and k, with the QK-norm before or behind it where the model has
-// one, and the writing of k and v to their KV slots: one kernel, so that k and v are read once.
+// Rotary position embedding of q and k, with the model's QK-norm before or after it, and the
+// writing of k and v to their KV slots: one kernel, so that k and v are read once.
 //
-// q is rotated in place. In qkv, k and v stay as they were: what attention reads of them is in the
-// KV slots. Between the norm, the rotation and the scaling of q values stay f32.
+// q is rotated in place; k and v in qkv are not changed, as attention reads them from the KV slots.
+// Between the norm, the rotation and the scaling of q, values stay f32.
 #include "kernels/chunk.h"
 #include "kernels/dispatch.h"
 #include "kernels/kernels.h"
 #include "minisgl/base/checked_math.h"
 
-namespace minisgl {
+namespace minisgl::cuda {
 namespace {
 
 using device::kWarpSize;
 
 constexpr int kRopeThreads = 256;
-// A head's elements lie in the registers of one warp at most, 16 in each lane.
+// A head's elements are in the registers of at most one warp, 16 in each lane.
 constexpr int kHeadDimMax = 16 * kWarpSize;
 
-// A head is taken in units of two pieces of W elements: for i < rot/2 the two halves of W pairs;
-// past `rot` two pieces that stay as they are, of which the last may be missing. W is 8 (16 bytes),
-// or 1 where head_dim, rot/2 or a stride is no multiple of 8. `lanes` lanes share a head, a power
-// of two, and each has at most kUnits units.
+// A head is divided into units of two pieces of W elements. Units that rotate hold the two halves
+// of W pairs; units past `rot` hold two pieces that are copied, the last of which may be missing. W
+// is 8 (16 bytes), or 1 if head_dim, rot/2 or a stride is not a multiple of 8. `lanes` lanes, a
+// power of two, share a head, and each has at most kUnits units.
 struct RopeKernelParams {
   RopeKvWriteParams rope;
   int num_units;
@@ -29,7 +29,7 @@ struct RopeKernelParams {
 
 template <int W>
 struct Unit {
-  int first, second;  // where the pieces begin in the head
+  int first, second;  // offsets of the pieces in the head
   bool rotates;
   bool has_second;
 };
@@ -65,8 +65,8 @@ MINISGL_DEVICE void LoadHead(const RopeKernelParams& p, int lane, const T* head,
   }
 }
 
-// v *= weight / rms(v), over the head's lanes. Every lane of the warp comes here; those of a head
-// without `weight` are left as they are.
+// v *= weight / rms(v), over the head's lanes. Every lane of the warp must call this; a null
+// `weight` leaves v unchanged.
 template <int W>
 MINISGL_DEVICE void NormHead(const RopeKernelParams& p, int lane, const float* weight,
                              LaneValues<W>& v) {
@@ -146,8 +146,8 @@ MINISGL_DEVICE void StoreHead(const RopeKernelParams& p, int lane, const LaneVal
   }
 }
 
-// Where kv head `head` of the token's slot keeps its key. Slots fit in 32 bits: 2^32 of them, with
-// 64 elements of k and of v in each, would be 1 TB. Division of 32 bits is a fifth of that of 64.
+// The key of KV head `head` in a slot. Slots fit in 32 bits: 2^32 slots of 64 elements of k and v
+// would be 1 TB. A 32-bit division costs a fifth of a 64-bit one.
 template <typename T>
 MINISGL_DEVICE T* KeyAt(const KvLayer& kv, int64_t slot, int head) {
   const uint32_t page_size = static_cast<uint32_t>(kv.page_size);
@@ -157,9 +157,9 @@ MINISGL_DEVICE T* KeyAt(const KvLayer& kv, int64_t slot, int head) {
 }
 
 // Grid (T * (H + 2 HKV) * lanes / 256), block 256: `lanes` lanes for each head of a token, 8 for a
-// head of 128. No shared memory. Moves T * E * sizeof(T) * (2 H + 4 HKV) bytes, and 4 * rot of the
-// tables for each token (they are in the caches after its first head). 3 operations for an element
-// that rotates, 4 more for one that is normalised.
+// head of 128. No shared memory. Traffic: T * E * sizeof(T) * (2 H + 4 HKV) bytes, and 4 * rot of
+// the tables for each token (cached after its first head). 3 operations for an element that
+// rotates, 4 more if it is normalised.
 template <typename T, int W>
 MINISGL_KERNEL void MINISGL_LAUNCH_BOUNDS(kRopeThreads, 1) RopeKvWriteKernel(RopeKernelParams p) {
   device::GridRelease();
@@ -170,7 +170,7 @@ MINISGL_KERNEL void MINISGL_LAUNCH_BOUNDS(kRopeThreads, 1) RopeKvWriteKernel(Rop
   const int64_t item = thread / p.lanes;
   const int lane = static_cast<int>(threadIdx.x) % p.lanes;
   const bool valid = item < rope.num_tokens * num_heads;
-  // Threads past the end take part in the warps' sums: they load what the last item has.
+  // Threads past the end take part in the warps' sums: they load the last item.
   const uint32_t last = static_cast<uint32_t>(rope.num_tokens * num_heads - 1);
   const uint32_t index = valid ? static_cast<uint32_t>(item) : last;
   const int64_t token = index / static_cast<uint32_t>(num_heads);
@@ -197,7 +197,7 @@ MINISGL_KERNEL void MINISGL_LAUNCH_BOUNDS(kRopeThreads, 1) RopeKvWriteKernel(Rop
   StoreHead(p, lane, v, target);
 }
 
-bool TakesVectors(const RopeKvWriteParams& p) {
+bool CanUseVectors(const RopeKvWriteParams& p) {
   const int64_t multiples_of_8 = p.head_dim | p.rotary_dim / 2 | p.kv.page_stride |
                                  p.kv.slot_stride | p.kv.head_stride | p.kv.v_offset;
   return multiples_of_8 % 8 == 0 && IsAligned16(p.qkv.data) && IsAligned16(p.kv.base.data) &&
@@ -209,7 +209,7 @@ bool TakesVectors(const RopeKvWriteParams& p) {
 CudaError LaunchRopeKvWrite(const LaunchContext& context, const RopeKvWriteParams& params) {
   MINISGL_CHECK(params.head_dim <= kHeadDimMax, "heads of {} elements; {} at most", params.head_dim,
                 kHeadDimMax);
-  const bool vectors = TakesVectors(params);
+  const bool vectors = CanUseVectors(params);
   const int width = vectors ? 8 : 1;
   const int half = params.rotary_dim / 2;
   RopeKernelParams p = {.rope = params, .num_units = 0, .lanes = 1};
@@ -227,4 +227,4 @@ CudaError LaunchRopeKvWrite(const LaunchContext& context, const RopeKvWriteParam
   });
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::cuda

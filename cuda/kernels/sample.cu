@@ -1,47 +1,50 @@
-// The next token of each place, on the device alone: Sampler's choice (src/cpu/sampler.h) with
-// weights in 64-bit fixed point. Nothing depends on the order in which threads run.
+// The next token of each place, computed on the device: the same rules as Sampler
+// (src/cpu/sampler.h), with weights in 64-bit fixed point, so that no result depends on the order
+// of threads.
 //
-// Two kernels; rows of up to kTilesAlone tiles take the second only. T: number of tiles of 256.
+// Two kernels; rows of at most kTilesAlone tiles use only the second. T: number of tiles of 256.
 //
-// SummarizeKernel  grid (blocks for a place, N), 256 threads, a warp a tile; no shared memory.
-//   Reads the logits once: 4 N V bytes. Of each tile it leaves the largest logit and, where the sum
-//   over the row will be wanted, the sum of weights relative to that: some 20 operations a logit
-//   with the sum, 4 without. They wait in the first words of the place's counts: 12 N T bytes.
-// SampleKernel  grid N, 512 threads, a block a place; SharedBytes(V): 20 bytes a tile and 34.5 KiB.
-//   Takes the summaries and leaves zeros in their place. Then
+// SummarizeKernel  grid (blocks for each place, N), 256 threads, a warp for each tile; no shared
+//   memory. Reads the logits once: 4 N V bytes. For each tile it stores the largest logit and, if
+//   the sum over the row is needed, the sum of weights relative to it: about 20 operations for each
+//   logit with the sum, 4 without. Summaries are stored in the first words of the place's counts:
+//   12 N T bytes.
+// SampleKernel  grid N, 512 threads, a block for each place. Shared memory: SharedBytes(V), 20
+//   bytes for each tile and 34.5 KiB. Reads the summaries and clears them. Then
 //   - bias, penalties, bans: 12 bytes for each token of history; the tiles that they touch are
 //     summarised again (at most 4 V bytes);
-//   - greedy, or a temperature alone: one tile (1 KiB);
-//   - top-k, top-p, min-p: a cut is found from the summaries (41 T steps), the tiles that reach it
-//     are read twice (some k tiles for top-k, some hundred for the nucleus of a peaked row), and
-//     what they hold above the cut is then in shared memory. Nearly flat rows, of more than 4096
-//     logits above the cut, are read two times for a top-k or a top-p and once for the draw;
-//   - log-probabilities: 4 V bytes more, 1 KiB for each rank, and where logits were changed the
+//   - greedy, or only a temperature: one tile (1 KiB);
+//   - top-k, top-p, min-p: a cut is found from the summaries (41 T steps). The tiles that reach it
+//     are read twice (about k tiles for top-k, about a hundred for the nucleus of a peaked row),
+//     and their logits above the cut are then in shared memory. Nearly flat rows, with more than
+//     4096 logits above the cut, are read twice for a top-k or a top-p, and once for the draw;
+//   - log-probabilities: 4 V bytes more, 1 KiB for each rank, and if logits were changed the
 //     touched tiles read and written once.
 //
-// With N = 256 and V = 151,936 a read is 156 MB: 36 us at 90 % of 4.8 TB/s, 1 % of a step of 3.5
-// ms, and all there is to greedy, temperature, top-k, and top-p of a peaked row. A flat row's top-p
-// reads four times, 4 %.
+// With N = 256 and V = 151,936 one read is 156 MB: 36 us at 90 % of 4.8 TB/s, 1 % of a step of 3.5
+// ms. Greedy, temperature, top-k, and top-p of a peaked row need no more. A flat row's top-p reads
+// four times, 4 %.
 #include "kernels/kernels.h"
 #include "kernels/sample_select.h"
 #include "minisgl/base/random.h"
 
-namespace minisgl {
+namespace minisgl::cuda {
 namespace sample {
 namespace {
 
 inline constexpr int kSummarizeThreads = 256;
 inline constexpr int kSummarizeWarps = kSummarizeThreads / kWarpSize;
 
-// A row of one tile a warp is summarised by SampleKernel itself: that is one read's latency, less
-// than a launch.
+// SampleKernel itself summarises a row of at most one tile for each warp: the latency of one read
+// is less than that of a launch.
 inline constexpr int kTilesAlone = kWarps;
 
-// 2048 tiles are 40 KiB of summaries, with the rest within the 99 KiB of the smallest devices.
+// 2048 tiles have 40 KiB of summaries; together with the rest they fit the 99 KiB of the smallest
+// devices.
 inline constexpr int64_t kVocabMax = 2048 * kTileSize;
 static_assert(kVocabMax == kSampleVocabMax);
 
-// Words of the counts that a tile's summary takes until SampleKernel has read it.
+// Words of the counts that a tile's summary occupies until SampleKernel has read it.
 inline constexpr int kSummaryWords = 3;
 
 MINISGL_HOST_DEVICE constexpr int NumTiles(int64_t vocab_size) {
@@ -59,12 +62,12 @@ MINISGL_DEVICE bool HasTopK(const DeviceSampling& sampling, int32_t vocab_size) 
   return sampling.top_k > 0 && sampling.top_k < vocab_size;
 }
 
-// A row of which one token can be left.
+// True if only one token can remain.
 MINISGL_DEVICE bool IsGreedy(const DeviceSampling& sampling) {
   return !(sampling.temperature > 0) || sampling.top_k == 1;
 }
 
-// Whether the sum over the whole row is wanted.
+// True if the sum over the whole row is needed.
 MINISGL_DEVICE bool WantsSum(const DeviceSampling& sampling, int32_t vocab_size) {
   if (IsGreedy(sampling) || HasTopK(sampling, vocab_size)) return false;
   return sampling.top_p < 1 || !(sampling.min_p > 0);
@@ -92,7 +95,7 @@ MINISGL_KERNEL void MINISGL_LAUNCH_BOUNDS(kSummarizeThreads, 6)
   }
 }
 
-// Summarises the tiles that `wanted` names.
+// Summarises the tiles for which `wanted` is true.
 template <typename Wanted>
 MINISGL_DEVICE void SummarizeTiles(const PlaceBlock& block, const DeviceSampling& sampling,
                                    const Wanted& wanted) {
@@ -108,7 +111,7 @@ MINISGL_DEVICE void SummarizeTiles(const PlaceBlock& block, const DeviceSampling
   }
 }
 
-// Takes the summaries of SummarizeKernel and clears where they were.
+// Reads the summaries of SummarizeKernel and clears their memory.
 MINISGL_DEVICE void TakeSummaries(const PlaceBlock& block, uint32_t* summaries) {
   for (int tile = static_cast<int>(threadIdx.x); tile < block.num_tiles; tile += kThreads) {
     uint32_t* const words = summaries + static_cast<int64_t>(tile) * kSummaryWords;
@@ -118,7 +121,7 @@ MINISGL_DEVICE void TakeSummaries(const PlaceBlock& block, uint32_t* summaries) 
   }
 }
 
-// +infinity where a logit is NaN or +infinity.
+// The row's largest logit; +infinity if a logit is NaN or +infinity.
 MINISGL_DEVICE float LargestOfTiles(const PlaceBlock& block) {
   __syncthreads();
   float largest = -kInfinity;
@@ -130,10 +133,10 @@ MINISGL_DEVICE float LargestOfTiles(const PlaceBlock& block) {
 
 MINISGL_DEVICE bool IsFinite(float x) { return x >= -kLargestFloat && x <= kLargestFloat; }
 
-// Adding a bias or a penalty to a large logit may overflow: it stays the largest float there is. A
+// The changed logit as a float. A finite value past the largest float becomes the largest float; a
 // banned token stays banned. In double, as on the host: few logits are changed.
 MINISGL_DEVICE float ClampToFinite(double logit) {
-  if (logit < -1e300) return -kInfinity;  // no sum of two floats is there, but -infinity
+  if (logit < -1e300) return -kInfinity;  // only -infinity is that small
   return static_cast<float>(fmin(fmax(logit, -double{kLargestFloat}), double{kLargestFloat}));
 }
 
@@ -149,7 +152,8 @@ struct PlaceArrays {
   const int32_t* history;  // [history_len]
 };
 
-// bias[begin .. end): a token named twice is added to twice, in order, by the thread of the first.
+// Adds bias[begin .. end). If a token is listed twice, the thread of its first entry adds both, in
+// order.
 MINISGL_DEVICE void ApplyBias(const DeviceSampleParams& params, const DeviceSampling& sampling,
                               float* logits) {
   const int begin = sampling.bias_begin, end = sampling.bias_end;
@@ -168,7 +172,7 @@ MINISGL_DEVICE void ApplyBias(const DeviceSampleParams& params, const DeviceSamp
   __syncthreads();
 }
 
-// logit = apply(logit, count) once for each distinct token of history[begin .. end).
+// Sets logit = apply(logit, count), once for each distinct token of history[begin .. end).
 template <typename Apply>
 MINISGL_DEVICE void ForEachDistinct(const PlaceArrays& place, int begin, int end,
                                     const Apply& apply) {
@@ -208,8 +212,8 @@ MINISGL_DEVICE bool ChangesLogits(const DeviceSampling& sampling) {
          sampling.repetition_penalty != 1 || HasAnswerPenalty(sampling);
 }
 
-// Marks the tiles in which bias, penalties or bans change a logit, and where log-probabilities are
-// wanted keeps a copy of them.
+// Marks the tiles in which bias, penalties or bans change a logit. If log-probabilities are wanted,
+// keeps a copy of those tiles.
 MINISGL_DEVICE void TouchTiles(const DeviceSampleParams& params, const DeviceSampling& sampling,
                                const PlaceArrays& place, const PlaceBlock& block) {
   const auto touch = [&](const int32_t* ids, int begin, int end) {
@@ -265,9 +269,9 @@ MINISGL_DEVICE double LogSum(const PlaceBlock& block, float largest) {
   return double{largest} + double{Log(static_cast<float>(sum) * 0x1p-40f)};
 }
 
-// The `count` most likely tokens, by the first warp: each time the first tile of the largest logit,
-// then the first token in it that has it. next[tile] is the key of the tile's largest logit not yet
-// listed, 0 where all are.
+// Lists the `count` most likely tokens; called by the first warp. For each rank it finds the first
+// tile with the largest logit, then the first token of that logit in the tile. next[tile] is the
+// key of the tile's largest logit that is not listed yet; 0 if all are listed.
 MINISGL_DEVICE void ListMostLikely(const PlaceBlock& block, int count, double log_sum,
                                    Shared<uint32_t> next, TokenLogprob* out) {
   for (int tile = Lane(); tile < block.num_tiles; tile += kWarpSize) {
@@ -313,7 +317,7 @@ MINISGL_DEVICE void ListMostLikely(const PlaceBlock& block, int count, double lo
   }
 }
 
-// By one block; every thread is given it.
+// The lowest token with the largest logit. Called by the whole block; every thread gets the result.
 MINISGL_DEVICE int Greedy(const PlaceBlock& block, float largest) {
   int first = block.num_tiles;
   for (int tile = static_cast<int>(threadIdx.x); tile < block.num_tiles; tile += kThreads) {
@@ -324,7 +328,7 @@ MINISGL_DEVICE int Greedy(const PlaceBlock& block, float largest) {
                     [largest](float logit, int) -> uint64_t { return logit == largest ? 1 : 0; });
 }
 
-// Tile sums become relative to the row's largest logit; gives their sum.
+// Makes the tile sums relative to the row's largest logit, and returns their sum.
 MINISGL_DEVICE uint64_t RescaleSums(const PlaceBlock& block, const Weight& weight) {
   uint64_t total = 0;
   for (int tile = static_cast<int>(threadIdx.x); tile < block.num_tiles; tile += kThreads) {
@@ -344,8 +348,8 @@ MINISGL_DEVICE uint64_t DrawTarget(const DeviceSampling& sampling, uint64_t tota
   return min(static_cast<uint64_t>(u * static_cast<double>(total)), total - 1);
 }
 
-// Nothing but a temperature: the tile from the summaries, then the token from the tile, whose
-// weights are relative to its own largest.
+// Draws with only a temperature: the tile from the summaries, then the token from the tile, with
+// weights relative to the tile's largest logit.
 MINISGL_DEVICE int DrawFromAll(const PlaceBlock& block, const DeviceSampling& sampling,
                                const Weight& weight) {
   const uint64_t total = RescaleSums(block, weight);
@@ -423,8 +427,7 @@ MINISGL_DEVICE PlaceBlock TakeWorkspace(const float* logits, int32_t vocab_size)
   return block;
 }
 
-// What the place's row gives; every thread is given it. `summaries`: null where SummarizeKernel did
-// not run.
+// Samples one place; every thread gets the result. `summarized`: SummarizeKernel ran.
 MINISGL_DEVICE DeviceToken SamplePlace(const DeviceSampleParams& params,
                                        const DeviceSampling& sampling, const PlaceArrays& place,
                                        bool summarized, TokenLogprob* top_logprobs) {
@@ -490,7 +493,7 @@ CudaError LaunchSample(const LaunchContext& context, const DeviceSampleParams& p
   const auto num_places = static_cast<unsigned>(params.num_places);
   const bool summarized = num_tiles > kTilesAlone;
   if (summarized && num_places > 0) {
-    // Eight blocks are all that a multiprocessor holds; as far as there are tiles for all warps.
+    // A multiprocessor holds eight blocks; no more blocks than there are tiles for their warps.
     const int wanted = 8 * context.num_multiprocessors / params.num_places;
     const int useful = (num_tiles + kSummarizeWarps - 1) / kSummarizeWarps;
     const auto blocks = static_cast<unsigned>(wanted < 1 ? 1 : wanted < useful ? wanted : useful);
@@ -510,4 +513,4 @@ CudaError LaunchSample(const LaunchContext& context, const DeviceSampleParams& p
                 SampleKernel, params, summarized);
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::cuda

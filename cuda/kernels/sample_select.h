@@ -1,35 +1,35 @@
-// Which tokens of a row top-k, top-p and min-p leave, without a sort.
+// Selects the tokens of a row that top-k, top-p and min-p keep, without a sort.
 //
-// Likely tokens are few and stand in few tiles. From the tiles' summaries alone a logit is found
-// below which nothing can be left; only the tiles that reach it are read again, and where the
-// logits at or above it fit into shared memory, those are read once more only. The exact cut is
-// then found by radix selection: histograms of 8 bits of the logit's order-preserving key, from the
-// highest bit in which candidates can differ. Tokens of the same logit at the cut are kept by
-// ascending id.
+// Likely tokens are few and in few tiles. The tiles' summaries give a logit below which no token
+// can be kept (FindCut). Only the tiles that reach it are read again; if the logits at or above it
+// fit into shared memory, the row is not read after that. The exact cut is found by radix
+// selection: histograms of 8 bits of the logit's order-preserving key, from the highest bit in
+// which candidates can differ. Tokens whose logit is at the cut are kept by ascending id.
 #pragma once
 
 #include "kernels/sample_tiles.h"
 
-namespace minisgl::sample {
+namespace minisgl::cuda::sample {
 
 inline constexpr int kDigitBits = 8;
 inline constexpr int kNumBins = 1 << kDigitBits;
 
-// Candidates that are kept in shared memory: 32 KiB, so that two blocks and their first-level cache
-// have room on a multiprocessor. The nucleus of a peaked distribution holds some hundred.
+// Maximum number of candidates in shared memory: 32 KiB, so that a multiprocessor has room for two
+// blocks and their first-level cache. The nucleus of a peaked distribution has about a hundred.
 inline constexpr int kBufferSize = 4096;
 
-// What a block knows of its place: the row, its tiles' summaries and the workspace.
+// A block's place: the row, its tiles' summaries and the workspace.
 struct PlaceBlock {
   Row row;
   int num_tiles;
-  Shared<float> tile_largest;    // [num_tiles]
-  Shared<uint64_t> tile_sum;     // [num_tiles]
-  Shared<uint32_t> tile_list;    // [num_tiles] the tiles that are read again, ascending
-  Shared<uint32_t> touched;      // [num_tiles] 1: bias, penalties or bans changed a logit
-  Shared<uint64_t> scratch;      // [kScratchWords]
-  Shared<uint32_t> bin_low;      // [kNumBins] sums as two words: shared memory adds 32 bits in one
-  Shared<uint32_t> bin_high;     // [kNumBins] operation, 64 in a loop
+  Shared<float> tile_largest;  // [num_tiles]
+  Shared<uint64_t> tile_sum;   // [num_tiles]
+  Shared<uint32_t> tile_list;  // [num_tiles] the tiles to read again, ascending
+  Shared<uint32_t> touched;    // [num_tiles] 1: bias, penalties or bans changed a logit
+  Shared<uint64_t> scratch;    // [kScratchWords]
+  // [kNumBins] sums as two words: shared memory adds 32 bits in one operation, 64 bits in a loop.
+  Shared<uint32_t> bin_low;
+  Shared<uint32_t> bin_high;
   Shared<uint32_t> counter;      // [1]
   Shared<float> buffer_logit;    // [kBufferSize] candidates
   Shared<int32_t> buffer_token;  // [kBufferSize]
@@ -43,7 +43,7 @@ struct PlaceBlock {
   MINISGL_DEVICE uint64_t Bin(int i) const {
     return uint64_t(bin_high[i]) << 32 | uint64_t(bin_low[i]);
   }
-  // What is left of a row once the tiles are listed.
+  // Listed tile i: from the buffer if candidates are buffered, otherwise from the row.
   MINISGL_DEVICE Tile LoadListed(int i) const {
     if (num_buffered < 0) return LoadTile(row, static_cast<int>(uint32_t(tile_list[i])));
     Tile tile;
@@ -63,17 +63,17 @@ struct PlaceBlock {
 
 inline constexpr int kLastToken = 0x7fffffff;
 
-// The tokens left so far.
+// The tokens kept so far.
 struct Kept {
   Weight weight;
-  float lowest;                 // logits above it are left,
-  int last_token = kLastToken;  // and of those equal to it tokens up to this one
+  float lowest;                 // tokens of larger logits are kept;
+  int last_token = kLastToken;  // of this logit, tokens up to this one
   uint64_t min_weight = 1;
 
   MINISGL_DEVICE bool Has(float logit, int token) const {
     return logit > lowest || (logit == lowest && token <= last_token);
   }
-  // 0 where the token is not left.
+  // 0 if the token is not kept.
   MINISGL_DEVICE uint64_t operator()(float logit, int token) const {
     if (!Has(logit, token)) return 0;
     const uint64_t w = weight(logit);
@@ -81,7 +81,7 @@ struct Kept {
   }
 };
 
-// Keys order as logits do; -0 and 0 are one.
+// An order-preserving key of a logit; -0 and 0 have the same.
 MINISGL_DEVICE uint32_t KeyOf(float logit) {
   const uint32_t bits = __builtin_bit_cast(uint32_t, logit + 0.0f);
   return bits >> 31 != 0 ? ~bits : bits | 0x80000000u;
@@ -91,7 +91,7 @@ MINISGL_DEVICE float LogitOf(uint32_t key) {
   return __builtin_bit_cast(float, key >> 31 != 0 ? key & 0x7fffffffu : ~key);
 }
 
-// Sums of weight_of(logit, token) over each listed tile, put into tile_sum; gives the sum of all.
+// Sets tile_sum to the sum of weight_of(logit, token) over each listed tile; returns the total.
 template <typename WeightOf>
 MINISGL_DEVICE uint64_t SumListed(const PlaceBlock& block, const WeightOf& weight_of) {
   uint64_t total = 0;
@@ -109,8 +109,8 @@ MINISGL_DEVICE uint64_t SumListed(const PlaceBlock& block, const WeightOf& weigh
   return BlockSum(total, block.scratch);
 }
 
-// After SumListed with the same weights, and target < the sum: the first token at which the running
-// sum by ascending id exceeds the target.
+// Returns the first token at which the running sum by ascending id exceeds the target. REQUIRES a
+// preceding SumListed with the same weights, and target < its result.
 template <typename WeightOf>
 MINISGL_DEVICE int FindListed(const PlaceBlock& block, uint64_t target, const WeightOf& weight_of) {
   const Found found = BlockFind(block.num_listed, target, block.scratch,
@@ -119,14 +119,14 @@ MINISGL_DEVICE int FindListed(const PlaceBlock& block, uint64_t target, const We
 }
 
 struct Rank {
-  float logit;     // of the token at which the sum by descending logit reaches the target
+  float logit;     // the logit at which the running sum by descending logit reaches the target
   uint64_t above;  // the sum over larger logits
-  uint64_t at;     // over logits equal to it
+  uint64_t at;     // the sum over logits equal to it
   bool reached;
 };
 
-// The histogram of weight_of(logit, token) over bin_of(logit), which is asked where the weight is
-// not 0; kNumBins: in no bin.
+// Makes the histogram of weight_of(logit, token) over bin_of(logit). bin_of is called if the weight
+// is not 0, and returns kNumBins for no bin.
 template <typename WeightOf, typename BinOf>
 MINISGL_DEVICE void FillBins(const PlaceBlock& block, const WeightOf& weight_of,
                              const BinOf& bin_of) {
@@ -154,7 +154,7 @@ MINISGL_DEVICE void FillBins(const PlaceBlock& block, const WeightOf& weight_of,
   __syncthreads();
 }
 
-// The bin in which the running sum exceeds target.
+// Finds the bin in which the running sum exceeds target.
 MINISGL_DEVICE Found FindBin(const PlaceBlock& block, uint64_t target) {
   return BlockFind(kNumBins, target, block.scratch,
                    [&](int i) -> uint64_t { return block.Bin(i); });
@@ -169,13 +169,13 @@ struct Slices {
   MINISGL_DEVICE Slices(float high, float low)
       : highest(high), per_logit(high > low ? (kNumBins - 1) / (high - low) : 0.0f) {}
   MINISGL_DEVICE int operator()(float logit) const {
-    // Of NaN (infinitely far below, where slices are infinitely wide) the last too.
+    // fminf also maps NaN (from an infinite range) to the last slice.
     return static_cast<int>(fminf((highest - logit) * per_logit, float{kNumBins - 1}));
   }
 };
 
-// Reads those of a slice that have a weight into the buffer, in any order. Leaves `block` as it is
-// where they do not fit.
+// Reads the tokens with a weight into the buffer, in any order. Leaves `block` unchanged if they do
+// not fit.
 template <typename WeightOf>
 MINISGL_DEVICE void BufferSlice(PlaceBlock* block, const WeightOf& weight_of) {
   if (threadIdx.x == 0) block->counter[0] = 0;
@@ -196,8 +196,8 @@ MINISGL_DEVICE void BufferSlice(PlaceBlock* block, const WeightOf& weight_of) {
   if (count <= kBufferSize) block->SetBuffered(static_cast<int>(count));
 }
 
-// By descending logit, the one at which the running sum of weight_of(logit, token) reaches target
-// >= 1. REQUIRES weight 0 for logits outside [lowest, highest].
+// Finds the logit at which the running sum of weight_of(logit, token), by descending logit, reaches
+// target >= 1. REQUIRES weight 0 for logits outside [lowest, highest].
 template <typename WeightOf>
 MINISGL_DEVICE Rank SelectRank(PlaceBlock block, float highest, float lowest, uint64_t target,
                                const WeightOf& weight_of) {
@@ -239,7 +239,8 @@ MINISGL_DEVICE Rank SelectRank(PlaceBlock block, float highest, float lowest, ui
   return rank;
 }
 
-// Leaves what ranks up to `rank`, and of the `num_equal` tokens of its logit the first num_left.
+// Keeps the tokens that rank before `rank`, and the first num_left of the `num_equal` tokens of its
+// logit.
 MINISGL_DEVICE void Cut(const PlaceBlock& block, const Rank& rank, uint64_t num_equal,
                         uint64_t num_left, Kept* kept) {
   if (num_left < num_equal) {
@@ -262,13 +263,13 @@ MINISGL_DEVICE void KeepTopK(const PlaceBlock& block, int top_k, Kept* kept) {
   if (rank.reached) Cut(block, rank, rank.at, num_left - rank.above, kept);
 }
 
-// The weight that a nucleus needs.
+// The weight that the nucleus has to reach.
 MINISGL_DEVICE uint64_t TopPTarget(float top_p, uint64_t total) {
   const double target = ceil(static_cast<double>(top_p) * static_cast<double>(total));
   return target >= 1 ? static_cast<uint64_t>(target) : 1;
 }
 
-// `total`: the weight of all that is left, listed or not.
+// `total`: the weight of all tokens kept so far, listed or not.
 MINISGL_DEVICE void KeepTopP(const PlaceBlock& block, float top_p, uint64_t total, Kept* kept) {
   const uint64_t target = TopPTarget(top_p, total);
   const Rank rank = SelectRank(block, kept->weight.largest, kept->lowest, target, *kept);
@@ -278,18 +279,17 @@ MINISGL_DEVICE void KeepTopP(const PlaceBlock& block, float top_p, uint64_t tota
   Cut(block, rank, rank.at / each, num_left, kept);
 }
 
-// Cuts that are tried: logits of 2^-1, 2^-2, ... 2^-41 of the largest weight. Below the last all
-// weights are 0, but for the rounding of the cut itself.
+// Number of cuts tried: logits of 2^-1, 2^-2, ... 2^-41 of the largest weight. Below the last all
+// weights are 0, up to the rounding of the cut itself.
 inline constexpr int kNumCuts = 41;
 
-// The highest cut such that all that top-k, or else top-p, or else min-p leaves is at or above it.
-// Each warp tries some, from the tiles' summaries alone:
+// Returns the highest cut such that all tokens that top-k, or else top-p, or else min-p keeps are
+// at or above it. Each warp tries some cuts, from the tiles' summaries only:
 //   top-k: k tiles reach the cut, so k logits do;
-//   top-p: what is below weighs at most what top-p may leave out. Of a tile that does not reach the
-//     cut that is its sum; of another at most its sum less its largest, and at most the cut's
-//     weight for each of its other logits;
+//   top-p: the weight below the cut is at most `allowed`, the weight that top-p may drop. For a
+//     tile that does not reach the cut, the weight below is its sum; for another it is at most its
+//     sum minus its largest weight, and at most the cut's weight for each of its other logits;
 //   min-p: the cut weighs at most min_weight.
-// `allowed` is the weight that top-p may leave out.
 MINISGL_DEVICE float FindCut(const PlaceBlock& block, const Weight& weight, int top_k,
                              bool has_top_p, uint64_t allowed, uint64_t min_weight) {
   const auto cut_logit = [&](int cut) {
@@ -337,7 +337,7 @@ MINISGL_DEVICE void ListTiles(PlaceBlock* block, float lowest) {
   __syncthreads();
 }
 
-// Puts the logits at or above `lowest` into the buffer, by ascending token, where they fit.
+// Copies the logits at or above `lowest` to the buffer, by ascending token, if they fit.
 MINISGL_DEVICE void BufferListed(PlaceBlock* block, float lowest) {
   const auto reaches = [lowest](float logit) { return logit >= lowest ? 1u : 0u; };
   if (threadIdx.x == 0) block->counter[0] = 0;
@@ -353,13 +353,13 @@ MINISGL_DEVICE void BufferListed(PlaceBlock* block, float lowest) {
       block->tile_sum[i] = count;
       before = AtomicAddShared(block->counter, count);
     }
-    // A row of too many shows within its first tiles.
+    // A row with too many logits is detected in its first tiles.
     if (__shfl_sync(0xffffffffu, before, 0) + count > kBufferSize) break;
   }
   __syncthreads();
   const uint32_t total = block->counter[0];
   if (total > kBufferSize) return;
-  // Each tile's place: the running sum in front of it.
+  // Each tile's offset in the buffer: the sum of the counts before it.
   const int per_thread = (block->num_listed + kThreads - 1) / kThreads;
   const int begin = static_cast<int>(threadIdx.x) * per_thread;
   const int end = min(begin + per_thread, block->num_listed);
@@ -396,4 +396,4 @@ MINISGL_DEVICE void BufferListed(PlaceBlock* block, float lowest) {
   __syncthreads();
 }
 
-}  // namespace minisgl::sample
+}  // namespace minisgl::cuda::sample

@@ -1,29 +1,30 @@
-// What the sampler's kernels are made of: a row of logits in tiles of 256, one warp at a time, and
-// sums over tiles.
+// Building blocks of the sampling kernels: a row of logits in tiles of 256, each processed by one
+// warp, and sums over tiles.
 //
-// A tile is held in the registers of a warp, eight logits a lane, so that its largest logit and the
-// weights relative to that come from one read. Weights are 64-bit fixed point, 2^40 for the largest
-// logit: their sums are exact, whatever the order, and hold for rows of up to 2^23 logits.
+// A tile is held in the registers of a warp, eight logits in each lane, so that its largest logit
+// and the weights relative to it need one read. Weights are 64-bit fixed point, 2^40 for the
+// largest logit: their sums are exact, whatever the order, and do not overflow for rows of up to
+// 2^23 logits.
 #pragma once
 
 #include <cstdint>
 
 #include "device/device.h"
 
-namespace minisgl::sample {
+namespace minisgl::cuda::sample {
 
-using namespace minisgl::device;  // NOLINT: the vocabulary of kernels
+using namespace minisgl::cuda::device;  // NOLINT: the vocabulary of kernels
 
-// 256: a lane's eight logits are two loads of 16 bytes, and the largest and the sum of a warp cost
-// a fifth of the work on the logits. Larger tiles make that less, but top-k and top-p read whole
-// tiles again around each likely token.
+// 256: a lane's eight logits are two loads of 16 bytes, and the warp's maximum and sum cost a fifth
+// of the work on the logits. Larger tiles would reduce that, but top-k and top-p read a whole tile
+// again for each likely token.
 inline constexpr int kTileSize = 256;
 inline constexpr int kPerLane = kTileSize / kWarpSize;
 inline constexpr int kPerLoad = 4;
 inline constexpr int kLoads = kPerLane / kPerLoad;
 
-// Threads of a block that samples. 512: two blocks of 64 registers a thread on a multiprocessor, so
-// 256 places are one wave on 132 of them.
+// Threads of a sampling block. 512: a multiprocessor holds two blocks with 64 registers for each
+// thread, so 256 places are one wave on 132 multiprocessors.
 inline constexpr int kThreads = 512;
 inline constexpr int kWarps = kThreads / kWarpSize;
 
@@ -50,13 +51,13 @@ struct Tile {
   int token[kPerLane];
 };
 
-// The place in its row of a lane's i-th logit of a tile: ascending by load, lane and element.
+// Index in the row of a lane's i-th logit of a tile: ascending by load, lane and element.
 MINISGL_DEVICE int PlaceInRow(int tile, int i) {
   return tile * kTileSize + i / kPerLoad * (kWarpSize * kPerLoad) + Lane() * kPerLoad +
          i % kPerLoad;
 }
 
-// -infinity past the row's end.
+// Loads a tile; logits past the row's end are -infinity.
 MINISGL_DEVICE Tile LoadTile(const Row& row, int tile) {
   Tile result;
 #pragma unroll
@@ -84,29 +85,29 @@ struct Weight {
   float largest;
   float scale;  // WeightScale(temperature)
 
-  // Past -64 all is 0. NaN (-infinity less itself, or times 0) becomes -64 too. Half the difference
-  // of two floats is one: the whole might be past the largest.
+  // Below -64 all weights are 0. NaN (-infinity minus itself, or times 0) becomes -64 too. Half the
+  // difference of two floats is a float; the whole difference might overflow.
   MINISGL_DEVICE float Log2(float logit) const {
     return fmaxf((0.5f * logit - 0.5f * largest) * scale, -64.0f);
   }
   MINISGL_DEVICE uint64_t operator()(float logit) const {
     return static_cast<uint64_t>(Exp2(Log2(logit)) * 0x1p40f);
   }
-  // How many times a weight relative to `logit` is one relative to the largest.
+  // The factor from weights relative to `logit` to weights relative to the largest.
   MINISGL_DEVICE double Ratio(float logit) const { return static_cast<double>(Exp2(Log2(logit))); }
 };
 
-// 2 log2(e) / temperature, for a temperature > 0. Kept finite: 0 * scale must be 0.
+// 2 log2(e) / temperature, for a temperature > 0. Finite, as 0 * scale must be 0.
 MINISGL_DEVICE float WeightScale(float temperature) {
   return fminf(2.88539008f / temperature, kLargestFloat);
 }
 
 struct TileSummary {
-  float largest;  // +infinity where a logit is NaN or +infinity
-  uint64_t sum;   // of weights relative to `largest`
+  float largest;  // +infinity if a logit is NaN or +infinity
+  uint64_t sum;   // sum of weights relative to `largest`
 };
 
-// By one warp; every lane is given it.
+// Called by one warp; every lane gets the result.
 MINISGL_DEVICE TileSummary Summarize(const Row& row, int tile, bool wants_sum, float scale) {
   const Tile values = LoadTile(row, tile);
   TileSummary summary = {-kInfinity, 0};
@@ -124,7 +125,7 @@ MINISGL_DEVICE TileSummary Summarize(const Row& row, int tile, bool wants_sum, f
   return summary;
 }
 
-// Sums of the lanes up to this one, itself included.
+// The sum over the lanes up to and including this one.
 MINISGL_DEVICE uint64_t WarpInclusiveSum(uint64_t x) {
 #pragma unroll
   for (int offset = 1; offset < kWarpSize; offset *= 2) {
@@ -138,8 +139,8 @@ MINISGL_DEVICE uint64_t WarpInclusiveSum(uint64_t x) {
 inline constexpr int kScratchWords = 36;
 
 struct BlockPrefix {
-  uint64_t before;  // the sum of the threads before this one
-  uint64_t total;   // of all
+  uint64_t before;  // the sum over the threads before this one
+  uint64_t total;   // the sum over all threads
 };
 
 MINISGL_DEVICE BlockPrefix BlockExclusiveSum(uint64_t x, Shared<uint64_t> scratch) {
@@ -156,12 +157,13 @@ MINISGL_DEVICE BlockPrefix BlockExclusiveSum(uint64_t x, Shared<uint64_t> scratc
 }
 
 struct Found {
-  int index;        // the first at which the running sum exceeds the target; -1: none
-  uint64_t before;  // the running sum in front of it
-  uint64_t sum;     // of all
+  int index;        // the first at which the running sum exceeds the target; -1 if none
+  uint64_t before;  // the running sum before it
+  uint64_t sum;     // the total
 };
 
-// Over get(0 .. count - 1). REQUIRES a barrier since what get reads was written.
+// Searches the running sum of get(0 .. count - 1). REQUIRES a barrier after the writes that get
+// reads.
 template <typename Get>
 MINISGL_DEVICE Found BlockFind(int count, uint64_t target, Shared<uint64_t> scratch,
                                const Get& get) {
@@ -184,8 +186,8 @@ MINISGL_DEVICE Found BlockFind(int count, uint64_t target, Shared<uint64_t> scra
   return {static_cast<int>(index), before, prefix.total};
 }
 
-// The first token of the tile at which the running sum of weight_of(logit, token) exceeds the
-// target; -1 where the tile's sum does not. By one warp; every lane is given it.
+// Returns the first token of the tile at which the running sum of weight_of(logit, token) exceeds
+// the target; -1 if the tile's sum does not. Called by one warp; every lane gets the result.
 template <typename WeightOf>
 MINISGL_DEVICE int FindInTile(const Tile& values, uint64_t target, const WeightOf& weight_of) {
   int found = -1;
@@ -215,4 +217,4 @@ MINISGL_DEVICE int FindInTile(const Tile& values, uint64_t target, const WeightO
   return WarpMax(found);
 }
 
-}  // namespace minisgl::sample
+}  // namespace minisgl::cuda::sample

@@ -1,12 +1,12 @@
-// What keeps the tables of the engine on the device from step to step: the writes of a plan, the
-// tokens of a step from the tables, and the answer's tokens back into the pool. And a fill.
+// The kernels of the engine's tables on the device: the writes of a plan, the tokens of a step read
+// from the tables, and the sampled tokens written back to the pool. Also a fill.
 //
-// These kernels move a few KB; what counts is how long the chains of dependent loads are.
+// These kernels move a few KB; their time is that of the chains of dependent loads.
 #include "kernels/dispatch.h"
 #include "kernels/kernels.h"
 #include "minisgl/base/checked_math.h"
 
-namespace minisgl {
+namespace minisgl::cuda {
 namespace {
 
 using device::GridRelease;
@@ -23,21 +23,21 @@ LaunchShape FlatShape(int64_t num_threads) {
           .programmatic = true};
 }
 
-// PageTableWrite and TokenPoolWrite have the same fields; so one code applies both.
+// PageTableWrite and TokenPoolWrite have the same fields, so a template applies both.
 template <typename WRITE>
 MINISGL_DEVICE bool Covers(const WRITE& write, int32_t table_row, int32_t index) {
   return write.table_row == table_row && index >= write.first && index - write.first < write.count;
 }
 
-// Applies writes[w]: elements that a later write covers are left to it. Every thread of the block
-// comes here. `any_later`: an int of shared memory.
+// Applies writes[w] to the elements that no later write covers. Every thread of the block must call
+// this. `any_later`: an int of shared memory.
 template <typename WRITE>
 MINISGL_DEVICE void ApplyWrite(const WRITE* writes, int w, int num_writes, const int32_t* values,
                                int32_t* table, int64_t stride, Shared<int> any_later) {
   const WRITE write = writes[w];
   const int thread = static_cast<int>(threadIdx.x);
   if (thread == 0) any_later[0] = 0;
-  __syncthreads();  // zero before it is raised
+  __syncthreads();  // any_later is zero
   for (int later = w + 1 + thread; later < num_writes; later += kStepThreads) {
     const WRITE other = writes[later];
     const bool overlaps = other.table_row == write.table_row &&
@@ -45,7 +45,7 @@ MINISGL_DEVICE void ApplyWrite(const WRITE* writes, int w, int num_writes, const
                           write.first < other.first + other.count;
     if (overlaps) device::AtomicMaxShared(any_later, 1);
   }
-  __syncthreads();  // raised before it is read
+  __syncthreads();  // any_later is final
   const bool check = any_later[0] != 0;
   int32_t* const row = table + write.table_row * stride;
   for (int i = thread; i < write.count; i += kStepThreads) {
@@ -59,8 +59,8 @@ MINISGL_DEVICE void ApplyWrite(const WRITE* writes, int w, int num_writes, const
 }
 
 // Grid (page table writes + token pool writes), block 256, 4 bytes of shared memory. Each block
-// looks at all writes after its own (16 bytes each, from the caches), so blocks need no order among
-// each other: at 512 writes two loads for each thread. Moves 8 bytes for each element.
+// looks at all writes after its own (16 bytes each, from the caches; at 512 writes two loads for
+// each thread), so that the order of blocks does not matter. Traffic: 8 bytes for each element.
 MINISGL_KERNEL void MINISGL_LAUNCH_BOUNDS(kStepThreads, 1) PlanWritesKernel(PlanWritesParams p) {
   SharedArena arena;
   const Shared<int> any_later = arena.Take<int>(1);
@@ -76,8 +76,8 @@ MINISGL_KERNEL void MINISGL_LAUNCH_BOUNDS(kStepThreads, 1) PlanWritesKernel(Plan
   }
 }
 
-// The last of `num_rows` rows that begins at `token` or before it. REQUIRES row_begin[0] <= token.
-// Rows without tokens are passed over: a later row begins at the same place.
+// Returns the last of `num_rows` rows that begins at or before `token`. REQUIRES row_begin[0] <=
+// token. Rows without tokens are skipped, as a later row begins at the same token.
 MINISGL_DEVICE int RowOf(Shared<int32_t> row_begin, int num_rows, int token) {
   int low = 0, high = num_rows;  // row_begin[low] <= token; from `high` on rows begin later
   while (high - low > 1) {
@@ -92,7 +92,7 @@ MINISGL_DEVICE int RowOf(Shared<int32_t> row_begin, int num_rows, int token) {
 }
 
 // Grid (T / 256), block 256: a thread for each token, which finds its row by bisection of row_begin
-// in shared memory: 4 * (R + 1) bytes, 9 reads for 512 rows. Moves 24 bytes for each token, and
+// in shared memory: 4 * (R + 1) bytes, 9 reads for 512 rows. Traffic: 24 bytes for each token, and
 // 4 * R for each block.
 MINISGL_KERNEL void MINISGL_LAUNCH_BOUNDS(kStepThreads, 1)
     PrepareTokensKernel(PrepareTokensParams p) {
@@ -120,8 +120,8 @@ MINISGL_DEVICE bool IsToken(const DeviceToken& sampled) {
   return sampled.outcome == static_cast<int32_t>(RowResult::Outcome::kToken);
 }
 
-// Grid (R / 8), block 256: a warp for each row, a lane for each of its drafts. Moves 20 bytes for
-// each place.
+// Grid (R / 8), block 256: a warp for each row, a lane for each of its drafts. Traffic: 20 bytes
+// for each place.
 MINISGL_KERNEL void MINISGL_LAUNCH_BOUNDS(kStepThreads, 1)
     AcceptTokensKernel(AcceptTokensParams p) {
   GridRelease();
@@ -138,7 +138,7 @@ MINISGL_KERNEL void MINISGL_LAUNCH_BOUNDS(kStepThreads, 1)
   const DeviceToken* const sampled = p.sampled + begin;
   const int32_t first = p.kv_len[row] - num_drafts;  // the position of sampled[0]
   int32_t* const tokens = p.token_pool + p.table_row[row] * p.token_pool_stride;
-  // Accepted drafts are those before the first that differs; 32 of them are looked at together.
+  // Accepted drafts are those before the first that differs; 32 are compared at a time.
   int32_t accepted = num_drafts;
   for (int32_t base = 0; base < num_drafts && accepted == num_drafts; base += kWarpSize) {
     const int32_t i = base + lane;
@@ -148,15 +148,15 @@ MINISGL_KERNEL void MINISGL_LAUNCH_BOUNDS(kStepThreads, 1)
     accepted = first_different;
   }
   if (lane != 0) return;
-  // A place without a token leaves the pool as it is: what a step in flight may read there is some
-  // valid id, and its result is dropped.
+  // A place without a token leaves the pool unchanged: a step in flight may read the old id, which
+  // is valid, and its result is dropped.
   if (IsToken(sampled[accepted]) && first + accepted < p.token_pool_stride) {
     tokens[first + accepted] = sampled[accepted].token;
   }
   p.num_accepted[row] = accepted;
 }
 
-// Grid (num_words / 256), block 256. Moves 4 bytes for each word.
+// Grid (num_words / 256), block 256. Traffic: 4 bytes for each word.
 MINISGL_KERNEL void MINISGL_LAUNCH_BOUNDS(kStepThreads, 1)
     FillKernel(uint32_t* words, uint32_t value, int64_t num_words) {
   GridRelease();
@@ -192,4 +192,4 @@ CudaError LaunchFill(const LaunchContext& context, uint32_t* words, uint32_t val
   return Launch(context, FlatShape(num_words), FillKernel, words, value, num_words);
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::cuda

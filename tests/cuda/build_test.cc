@@ -1,10 +1,10 @@
-// The CUDA engine as this build has it, on whatever machine runs the tests: it answers, and where
-// there is nothing to use it says so.
+// The CUDA engine of this build on the machine that runs the tests: it works, or reports why it
+// cannot.
 #include <gtest/gtest.h>
 
 #include "minisgl/device_ops.h"
 
-namespace minisgl {
+namespace minisgl::cuda {
 namespace {
 
 void ExpectReason(const Status& status) {
@@ -36,10 +36,10 @@ TEST(CudaBuildTest, OperationsAreThereIfTheProbeFoundADevice) {
     ASSERT_FALSE(ops.ok());
     ExpectReason(ops.status());
   } else if (!ops.ok()) {
-    // The one other thing it may lack.
+    // cuBLAS is the only other thing that may be missing.
     EXPECT_NE(ops.status().message().find("cuBLAS"), std::string::npos) << ops.status().message();
   }
 }
 
 }  // namespace
-}  // namespace minisgl
+}  // namespace minisgl::cuda

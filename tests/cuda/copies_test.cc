@@ -1,4 +1,4 @@
-// Memory of the device, copies in both directions, and matrices on their way to it.
+// Device memory, copies in both directions, and the packing of matrices.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -9,7 +9,7 @@
 #include "stacked_matrix.h"
 #include "staging.h"
 
-namespace minisgl {
+namespace minisgl::cuda {
 namespace {
 
 std::vector<uint8_t> RandomBytes(size_t count, uint64_t seed) {
@@ -19,7 +19,7 @@ std::vector<uint8_t> RandomBytes(size_t count, uint64_t seed) {
   return bytes;
 }
 
-// A tensor at an address that is aligned to nothing, as files have them.
+// A tensor at an unaligned address, as in files.
 class OddTensor {
  public:
   OddTensor(std::vector<int64_t> shape, DType dtype, uint64_t seed) {
@@ -48,7 +48,7 @@ class OddTensor {
   TensorView view_;
 };
 
-// What lies on the device for the elements of `parts` one after another, as 16-bit words.
+// The device's 16-bit words for the elements of `parts`, one part after another.
 std::vector<uint16_t> Expected16(const std::vector<TensorView>& parts, DType dtype) {
   std::vector<uint16_t> expected;
   for (const TensorView& part : parts) {
@@ -161,7 +161,7 @@ TEST_F(CudaCopiesTest, UploadsOfEverySizeArriveThoughTheSourceChangesAtOnce) {
   EXPECT_EQ(api_->num_calls("MallocHost"), 2 + 8);  // two chunks, and Get's
 }
 
-// The host may go on filling while the copy runs: it waits for a chunk only when it needs it again.
+// The host fills chunks while a copy runs: it waits for a chunk only before it uses it again.
 TEST_F(CudaCopiesTest, AnUploadOfTwoChunksWaitsForNothing) {
   auto ops = MakeReserved();
   const auto memory = ops->Allocate(4 * Staging::kChunkBytes);
@@ -303,4 +303,4 @@ TEST_F(CudaCopiesTest, NothingIsSharedWithAMatrixThatIsGone) {
 }
 
 }  // namespace
-}  // namespace minisgl
+}  // namespace minisgl::cuda

@@ -1,4 +1,4 @@
-// What is asked of cuBLASLt, on a library with its functions that computes on the host.
+// The calls to cuBLASLt, with a fake library that computes on the host.
 #include "cublas_lt.h"
 
 #include <dlfcn.h>
@@ -11,7 +11,7 @@
 
 #include "fake_cublas_lt.h"
 
-namespace minisgl {
+namespace minisgl::cuda {
 namespace {
 
 constexpr const char* kFakeNames[] = {"libno-such-library.so.1", MINISGL_FAKE_CUBLAS_LT};
@@ -161,7 +161,7 @@ TEST_F(CublasLtTest, AShapeWithoutAWayIsAnError) {
   for (int i = 0; i < 2; ++i) {
     const Status status = Multiply(shape);
     EXPECT_EQ(status.code(), StatusCode::kInternal);
-    // Named by its bucket, which is what was asked for.
+    // The algorithm has the number of its bucket.
     EXPECT_NE(status.message().find("[32, 2] x [13, 2]"), std::string::npos) << status.message();
   }
 }
@@ -186,4 +186,4 @@ TEST(FindCublasLtTest, ALibraryOfOtherFunctionsIsUnavailable) {
 }
 
 }  // namespace
-}  // namespace minisgl
+}  // namespace minisgl::cuda

@@ -1,4 +1,4 @@
-// What each error of CUDA becomes.
+// The class and Status of each error of CUDA.
 #include "cuda_error.h"
 
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@
 
 #include "cuda_ops_fixture.h"
 
-namespace minisgl {
+namespace minisgl::cuda {
 namespace {
 
 struct Expected {
@@ -105,4 +105,4 @@ TEST(CudaErrorClassesTest, AHardwareFaultNamesTheGpuAndXid) {
 }
 
 }  // namespace
-}  // namespace minisgl
+}  // namespace minisgl::cuda

@@ -1,5 +1,5 @@
-// The host side of the CUDA engine on the emulated device: operations whose every call of CUDA can
-// be made to fail, and small verbs around them.
+// The host side of the CUDA engine on the emulated device: operations whose calls to CUDA can be
+// made to fail, and helpers.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@
 #include "emulator/emulated_cuda_api.h"
 #include "emulator/emulated_matmul.h"
 
-namespace minisgl {
+namespace minisgl::cuda {
 
 using emulator::EmulatedCudaApi;
 using emulator::EmulatedCudaConfig;
@@ -92,4 +92,4 @@ class CudaOpsFixture : public ::testing::Test {
   bool deterministic_ = false;
 };
 
-}  // namespace minisgl
+}  // namespace minisgl::cuda

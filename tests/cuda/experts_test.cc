@@ -1,5 +1,5 @@
-// Matrices of experts on the device, products with them (recorded too, with other choices at each
-// replay), and which models the device's kernels refuse.
+// Expert matrices on the device, products with them (also recorded, with other choices at each
+// replay), and the models that the device's kernels reject.
 #include <gtest/gtest.h>
 
 #include <random>
@@ -7,7 +7,7 @@
 #include "cuda_ops_fixture.h"
 #include "kernels/kernels.h"
 
-namespace minisgl {
+namespace minisgl::cuda {
 namespace {
 
 // [rows, columns] of small whole numbers, so that every product and sum is exact.
@@ -79,7 +79,7 @@ TEST_F(CudaExpertsTest, ExpertsLieOneBehindTheOther) {
   EXPECT_EQ(Get<uint16_t>(ops.get(), packed.storage.get(), expected.size()), expected);
 }
 
-// What is recorded holds no choice: the same graph serves whatever the router chose.
+// A graph does not depend on the router's choices: it is replayed with other ones.
 TEST_F(CudaExpertsTest, AGraphTakesTheChoicesOfItsReplay) {
   auto ops = MakeReserved();
   const ExpertMatrices packed = Pack(ops.get());
@@ -124,8 +124,7 @@ TEST_F(CudaExpertsTest, ModelsThatTheKernelsCannotRunAreRefused) {
   };
   ModelShape shape = fits;
   shape.head_dim = 72;
-  expect_refused(shape,
-                 "no CUDA attention for a head_dim of 72 (there is for 64, 80, 96, 128, 256)");
+  expect_refused(shape, "no CUDA attention for a head_dim of 72 (supported: 64, 80, 96, 128, 256)");
   shape = fits;
   ++shape.hidden_size;
   expect_refused(shape, "no CUDA norm for a hidden_size of 16385 (at most 16384)");
@@ -141,4 +140,4 @@ TEST_F(CudaExpertsTest, ModelsThatTheKernelsCannotRunAreRefused) {
 }
 
 }  // namespace
-}  // namespace minisgl
+}  // namespace minisgl::cuda

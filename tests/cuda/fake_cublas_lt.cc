@@ -1,9 +1,8 @@
-// A library with the functions of cuBLASLt that the program calls, which computes on the host: so
-// that what it is asked to compute can be checked without a GPU.
+// A fake of cuBLASLt with the functions that the program calls. It computes on the host, so that
+// the calls can be checked without a GPU.
 //
-// Ways to compute are numbered by the number of tokens they were chosen for. It knows none for 13
-// outputs, and checks none for 77 tokens; the workspace and reduction asked for are kept to be
-// looked at.
+// An algorithm's number is the number of tokens it was chosen for. There is none for 13 outputs,
+// and none passes the check for 77 tokens. Tests can read the requested workspace and reduction.
 #include "fake_cublas_lt.h"
 
 #include <cublasLt.h>

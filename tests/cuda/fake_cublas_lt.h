@@ -1,4 +1,4 @@
-// What fake_cublas_lt.cc lets a test look at.
+// The state of fake_cublas_lt.cc that tests read.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// Faults of every call of CUDA: who is told, what is kept, what still works, and that nothing
-// leaks.
+// Failures of every call to CUDA: which call reports the error, whether it is kept, what still
+// works, and that nothing leaks.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 #include "cuda_ops_fixture.h"
 #include "slow.h"
 
-namespace minisgl {
+namespace minisgl::cuda {
 namespace {
 
 constexpr CudaError kOtherError = kCudaInvalidValue;
@@ -51,7 +51,7 @@ TEST_F(CudaFaultsTest, ActivationsInF32AreRefused) {
   EXPECT_EQ(ops.status().code(), StatusCode::kUsage);
 }
 
-// One use of everything that can fail; gives the first Status that was not OK, or status().
+// Uses everything that can fail once; returns the first Status that is not OK, or status().
 Status UseEverything(const std::function<Result<std::unique_ptr<DeviceOps>>()>& make,
                      Status* kept) {
   auto made = make();
@@ -133,7 +133,7 @@ TEST_F(CudaFaultsTest, UsingEverythingWorksAndLeavesNothing) {
   EXPECT_TRUE(status.ok()) << status.message();
 }
 
-// Every call that the use of everything makes, failing in turn with an error of each class.
+// Every call that UseEverything makes fails in turn, with an error of each class.
 TEST_F(CudaFaultsTest, EveryCallMayFailInEveryWay) {
   MarkSlow("a start for each call and way");
   const char* const kCalls[] = {
@@ -278,7 +278,7 @@ TEST_F(CudaFaultsTest, TheFirstErrorIsKeptAndLaterCallsDoNothing) {
   EXPECT_EQ(calls(), before);
 }
 
-// The error of a kernel comes with the next wait.
+// A kernel's error is reported by the next wait.
 TEST_F(CudaFaultsTest, AStickyErrorThatAWaitBringsIsKept) {
   auto ops = MakeReserved();
   auto event = ops->MakeEvent();
@@ -400,4 +400,4 @@ TEST_F(CudaCaptureFaultsTest, AStickyErrorInACaptureIsKept) {
 }
 
 }  // namespace
-}  // namespace minisgl
+}  // namespace minisgl::cuda

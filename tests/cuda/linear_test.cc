@@ -1,4 +1,4 @@
-// Which way a matrix product goes, and that both ways give the same result.
+// The choice of the kernel for a matrix product, and that both kernels have the same result.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -7,7 +7,7 @@
 #include "cuda_ops_fixture.h"
 #include "kernels/kernels.h"
 
-namespace minisgl {
+namespace minisgl::cuda {
 namespace {
 
 constexpr int64_t kOut = 24, kIn = 40;
@@ -130,7 +130,7 @@ TEST_F(CudaLinearTest, AnErrorOfTheLibraryIsKeptAndNamesTheDevice) {
   EXPECT_EQ(api_->num_calls("LaunchKernel"), launches);
 }
 
-// cuBLAS says that a product failed; that the memory is broken, CUDA says.
+// cuBLAS reports that a product failed; CUDA reports the cause.
 TEST_F(CudaLinearTest, ALostDeviceIsTheCauseOfAProductThatFails) {
   Open();
   matmul_->FailAt(1, Status(StatusCode::kInternal, "CUBLAS_STATUS_EXECUTION_FAILED"));
@@ -169,4 +169,4 @@ TEST_F(CudaLinearTest, AGraphComputesAgainFromWhatItsInputsHold) {
 }
 
 }  // namespace
-}  // namespace minisgl
+}  // namespace minisgl::cuda

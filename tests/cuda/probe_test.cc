@@ -1,4 +1,4 @@
-// What the probe says of a machine that has no GPU to use, and of one that has.
+// The probe on machines with and without a usable GPU.
 #include "probe.h"
 
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@
 #include "cuda_error.h"
 #include "cuda_ops_fixture.h"
 
-namespace minisgl {
+namespace minisgl::cuda {
 namespace {
 
 constexpr char kArchs[] = "sm_80 sm_90a sm_100 sm_120";
@@ -64,7 +64,7 @@ TEST(ProbeTest, NoDriver) {
 
 TEST(ProbeTest, DriverOfAnOlderMajorVersion) {
   const auto api = MakeEmulatedApi({.driver_version = 12080});
-  ExpectUnavailable(api.get(), "serves CUDA 12.8, this program was built with CUDA 13.0");
+  ExpectUnavailable(api.get(), "supports CUDA 12.8, this program was built with CUDA 13.0");
   ExpectUnavailable(api.get(), api->ErrorText(kCudaInsufficientDriver));
 }
 
@@ -92,7 +92,7 @@ TEST(ProbeTest, ArchitectureThisProgramWasNotBuiltFor) {
 }
 
 TEST(ProbeTest, KernelThatLeavesAWrongResult) {
-  // The copy fails to happen, but says nothing: what the host has is not the kernel's.
+  // The copy silently does nothing: the host does not get the kernel's result.
   class SilentCopies : public EmulatedCudaApi {
    public:
     CudaError CopyAsync(void*, const void*, size_t, CudaStream) override { return kCudaSuccess; }
@@ -100,7 +100,7 @@ TEST(ProbeTest, KernelThatLeavesAWrongResult) {
   ExpectUnavailable(&api, "wrong result");
 }
 
-// Every call of the probe times every error that can come of a machine.
+// Every call of the probe fails with every error that a machine can cause.
 struct ProbeFault {
   const char* call;
   CudaError error;
@@ -157,4 +157,4 @@ TEST(RunsOnTest, OfNothingNothing) {
 }
 
 }  // namespace
-}  // namespace minisgl
+}  // namespace minisgl::cuda

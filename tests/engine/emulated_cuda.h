@@ -28,12 +28,12 @@ inline std::unique_ptr<TestModel> MakeEmulatedModel() {
 }
 
 inline std::unique_ptr<DeviceOps> EmulatedCuda(
-    const CudaOpsConfig& config, std::shared_ptr<emulator::EmulatedCudaApi> api = nullptr) {
-  if (api == nullptr) api = std::make_shared<emulator::EmulatedCudaApi>();
-  auto ops = MakeCudaOpsOver(
+    const CudaOpsConfig& config, std::shared_ptr<cuda::emulator::EmulatedCudaApi> api = nullptr) {
+  if (api == nullptr) api = std::make_shared<cuda::emulator::EmulatedCudaApi>();
+  auto ops = cuda::MakeCudaOpsOver(
       api,
-      [api](CudaApi*, void*, size_t, bool) -> Result<std::unique_ptr<MatmulLibrary>> {
-        return std::unique_ptr<MatmulLibrary>(new emulator::EmulatedMatmul(api.get()));
+      [api](cuda::CudaApi*, void*, size_t, bool) -> Result<std::unique_ptr<cuda::MatmulLibrary>> {
+        return std::unique_ptr<cuda::MatmulLibrary>(new cuda::emulator::EmulatedMatmul(api.get()));
       },
       config);
   MINISGL_CHECK(ops.ok(), "{}", ops.status().message());

@@ -47,7 +47,7 @@ TEST_F(EmulatedCudaTest, AgreesWithTheCpuInBothTypes) {
 TEST_F(EmulatedCudaTest, BatchesInGraphsAgreeWithTheCpu) {
   MarkSlow("a model on the emulator");
   const DriverOptions options{.max_running_requests = 4, .graph_max_rows = 4};
-  const auto api = std::make_shared<emulator::EmulatedCudaApi>();
+  const auto api = std::make_shared<cuda::emulator::EmulatedCudaApi>();
   {
     EngineDriver cuda(*model_, options, EmulatedCuda({}, api));
     std::vector<TestRow*> rows;
@@ -120,13 +120,13 @@ TEST_F(EmulatedCudaTest, DraftsAreVerifiedByTheSameKernels) {
 }
 
 TEST_F(EmulatedCudaTest, NothingOfTheDeviceIsLeftBehind) {
-  const auto api = std::make_shared<emulator::EmulatedCudaApi>();
+  const auto api = std::make_shared<cuda::emulator::EmulatedCudaApi>();
   {
     EngineDriver cuda(*model_, {.max_running_requests = 4, .graph_max_rows = 2},
                       EmulatedCuda({}, api));
     cuda.Generate(cuda.AddRow(RandomPrompt(5, 6)), kAll, 2);
   }
-  EXPECT_TRUE(api->live() == emulator::EmulatedCudaApi::Live());
+  EXPECT_TRUE(api->live() == cuda::emulator::EmulatedCudaApi::Live());
 }
 
 }  // namespace

@@ -7,30 +7,25 @@
 #include <cmath>
 #include <iterator>
 
-namespace minisgl {
+namespace minisgl::cuda {
 
 std::string GpuAttentionCase::Name() const {
   std::string name = fmt::format(
       "{} E{} H{}/{} P{} window {} cap {} sinks {} deterministic {} rows", DTypeName(dtype),
       head_dim, num_heads, num_kv_heads, page_size, window, softcap, has_sinks, deterministic);
-  for (const GpuAttentionRow& row : rows) {
+  for (const PagedAttentionRow& row : rows) {
     fmt::format_to(std::back_inserter(name), " {}/{}", row.num_tokens, row.kv_len);
   }
   return name;
 }
 
-GpuAttentionScene::GpuAttentionScene(const GpuAttentionCase& c) : case_(c), row_begin_{0} {
-  int32_t longest = 0;
-  for (const GpuAttentionRow& row : c.rows) {
+GpuAttentionScene::GpuAttentionScene(const GpuAttentionCase& c)
+    : case_(c), random_(c.seed), tables_(c.rows, c.page_size, &random_), row_begin_{0} {
+  for (const PagedAttentionRow& row : c.rows) {
     row_begin_.push_back(row_begin_.back() + row.num_tokens);
-    longest = std::max(longest, row.kv_len);
-    num_pages_ += (row.kv_len + c.page_size - 1) / c.page_size;
   }
   all_rows_.resize(c.rows.size());
   std::iota(all_rows_.begin(), all_rows_.end(), 0);
-  table_stride_ = (longest + c.page_size - 1) / c.page_size + 3;
-  std::mt19937_64 random(c.seed);
-  FillPageTable(&random);
   FillKeys();
   qkv_ = Rounded(c.dtype, RandomFloats(row_begin_.back() * qkv_width(), c.seed + 5));
   for (size_t i = 0; i < qkv_.size(); ++i) {
@@ -41,31 +36,15 @@ GpuAttentionScene::GpuAttentionScene(const GpuAttentionCase& c) : case_(c), row_
   if (c.has_sinks) sinks_ = RandomFloats(c.num_heads, c.seed + 7, 2.0);
 }
 
-void GpuAttentionScene::FillPageTable(std::mt19937_64* random) {
-  const size_t num_rows = case_.rows.size();
-  table_row_ = all_rows_;
-  std::shuffle(table_row_.begin(), table_row_.end(), *random);
-  std::vector<int32_t> pages(static_cast<size_t>(num_pages_));
-  std::iota(pages.begin(), pages.end(), 0);
-  std::shuffle(pages.begin(), pages.end(), *random);
-  page_table_.assign(num_rows * static_cast<size_t>(table_stride_), 1 << 28);
-  for (size_t r = 0; r < num_rows; ++r) {
-    for (int32_t i = 0; i * case_.page_size < case_.rows[r].kv_len; ++i) {
-      page_table_[static_cast<size_t>(table_row_[r] * table_stride_ + i)] = pages.back();
-      pages.pop_back();
-    }
-  }
-}
-
 void GpuAttentionScene::FillKeys() {
   const int64_t block = int64_t{case_.page_size} * case_.head_dim;
   const int64_t page = 2 * case_.num_kv_heads * block;
-  keys_ = Rounded(case_.dtype, RandomFloats(num_pages_ * page, case_.seed + 3));
+  keys_ = Rounded(case_.dtype, RandomFloats(tables_.num_pages * page, case_.seed + 3));
   for (size_t r = 0; r < case_.rows.size(); ++r) {
     const int32_t used = case_.rows[r].kv_len % case_.page_size;
     if (used == 0) continue;
-    const int64_t last = page_table_[static_cast<size_t>(table_row_[r] * table_stride_ +
-                                                         case_.rows[r].kv_len / case_.page_size)];
+    const int64_t last = tables_.entries[static_cast<size_t>(
+        tables_.table_row[r] * tables_.stride + case_.rows[r].kv_len / case_.page_size)];
     for (int32_t part = 0; part < 2 * case_.num_kv_heads; ++part) {
       const auto begin = keys_.begin() + last * page + part * block;
       std::fill(begin + int64_t{used} * case_.head_dim, begin + block,
@@ -77,8 +56,8 @@ void GpuAttentionScene::FillKeys() {
 GpuAttentionScene::Step GpuAttentionScene::StepOf(const std::vector<int32_t>& rows) const {
   Step step;
   for (const int32_t row : rows) {
-    const GpuAttentionRow& shape = case_.rows[static_cast<size_t>(row)];
-    step.table_row.push_back(table_row_[static_cast<size_t>(row)]);
+    const PagedAttentionRow& shape = case_.rows[static_cast<size_t>(row)];
+    step.table_row.push_back(tables_.table_row[static_cast<size_t>(row)]);
     step.row_begin.push_back(step.row_begin.back() + shape.num_tokens);
     step.kv_len.push_back(shape.kv_len);
     const auto begin = qkv_.begin() + row_begin_[static_cast<size_t>(row)] * qkv_width();
@@ -89,25 +68,12 @@ GpuAttentionScene::Step GpuAttentionScene::StepOf(const std::vector<int32_t>& ro
   return step;
 }
 
-// Everything but arrays.
+// All parameters except arrays.
 AttentionParams GpuAttentionScene::Params(const Step& step) const {
-  const int64_t block = int64_t{case_.page_size} * case_.head_dim;
-  AttentionParams params = {};
-  params.kv.page_stride = 2 * case_.num_kv_heads * block;
-  params.kv.slot_stride = case_.head_dim;
-  params.kv.head_stride = block;
-  params.kv.v_offset = case_.num_kv_heads * block;
-  params.kv.page_size = case_.page_size;
-  params.page_table_stride = table_stride_;
+  AttentionParams params = PagedAttentionParams(case_, tables_.stride);
   params.num_rows = static_cast<int32_t>(step.kv_len.size());
   params.num_decode_rows = step.num_decode_rows;
   params.num_tokens = step.row_begin.back();
-  params.num_heads = case_.num_heads;
-  params.num_kv_heads = case_.num_kv_heads;
-  params.head_dim = case_.head_dim;
-  params.scale = 2.0f / std::sqrt(static_cast<float>(case_.head_dim));
-  params.sliding_window = case_.window;
-  params.logit_softcap = case_.softcap;
   return params;
 }
 
@@ -116,16 +82,16 @@ std::vector<unsigned char> GpuAttentionScene::Run(const std::vector<int32_t>& ro
   auto made = MakeGpu({.activation_dtype = case_.dtype, .deterministic = case_.deterministic});
   MINISGL_CHECK(made.ok(), "{}", made.status().message());
   DeviceOps* const ops = made->get();
-  // One limit for all choices of rows: how keys are divided may depend on it.
+  // The same limits for all choices of rows: the division of keys may depend on them.
   const Status reserved = ops->Reserve({.max_rows = static_cast<int32_t>(case_.rows.size()) + 2,
                                         .max_tokens = row_begin_.back() + 5,
-                                        .max_seq_len = table_stride_ * case_.page_size,
+                                        .max_seq_len = tables_.stride * case_.page_size,
                                         .num_heads = case_.num_heads,
                                         .num_kv_heads = case_.num_kv_heads,
                                         .head_dim = case_.head_dim});
   MINISGL_CHECK(reserved.ok(), "{}", reserved.message());
   const GpuArray qkv(ops, case_.dtype, step.qkv), keys(ops, case_.dtype, keys_);
-  const GpuArray page_table(ops, page_table_), table_row(ops, step.table_row);
+  const GpuArray page_table(ops, tables_.entries), table_row(ops, step.table_row);
   const GpuArray row_begin(ops, step.row_begin), kv_len(ops, step.kv_len), sinks(ops, sinks_);
   GpuArray out(ops, static_cast<size_t>(step.row_begin.back() * out_width()) * 2);
   AttentionParams params = Params(step);
@@ -157,21 +123,17 @@ std::vector<unsigned char> GpuAttentionScene::RowOf(const std::vector<unsigned c
           all.begin() + row_begin_[static_cast<size_t>(row) + 1] * width};
 }
 
-// `magnitude`: of the values' magnitudes.
+// `magnitude`: the result with each value replaced by its magnitude.
 std::vector<float> GpuAttentionScene::Expected(bool magnitude) const {
   const Step step = StepOf(all_rows_);
   AttentionParams params = Params(step);
   std::vector<float> keys = keys_;
-  for (size_t i = 0; magnitude && i < keys.size(); ++i) {
-    if (static_cast<int64_t>(i) % params.kv.page_stride >= params.kv.v_offset) {
-      keys[i] = std::abs(keys[i]);
-    }
-  }
+  if (magnitude) TakeValueMagnitudes(params.kv, &keys);
   std::vector<float> out(static_cast<size_t>(step.row_begin.back() * out_width()));
   params.qkv = step.qkv.data();
   params.out = out.data();
   params.kv.base = keys.data();
-  params.page_table = page_table_.data();
+  params.page_table = tables_.entries.data();
   params.table_row = step.table_row.data();
   params.row_begin = step.row_begin.data();
   params.kv_len = step.kv_len.data();
@@ -180,23 +142,19 @@ std::vector<float> GpuAttentionScene::Expected(bool magnitude) const {
   return out;
 }
 
-// An element is off by its own rounding and by that of the weights: with w_i off by u * w_i,
-// sum w_i v_i / sum w_i is off by no more than u * (sum w_i |v_i| / sum w_i + |out|), plus the f32
-// sums of a score (E terms, cut by tensor cores), its exponential, and the sums over keys.
+// Tensor cores truncate the sum of a score, which doubles its error.
 void GpuAttentionScene::Check() const {
   const std::vector<float> actual = FloatsOf(case_.dtype, Run());
   const std::vector<float> expected = Expected(false), magnitude = Expected(true);
   int32_t longest = 0;
-  for (const GpuAttentionRow& row : case_.rows) longest = std::max(longest, row.kv_len);
-  const double u = UnitRoundoff(case_.dtype);
-  const double sums = 0x1.0p-24 * (32.0 * case_.head_dim + 2.0 * longest);
+  for (const PagedAttentionRow& row : case_.rows) longest = std::max(longest, row.kv_len);
   ExpectWithin(
       actual, expected,
       [&](size_t i) {
-        return RoundingError(case_.dtype, expected[i]) +
-               (u + sums) * (std::abs(expected[i]) + magnitude[i]) + 1e-6;
+        return AttentionBound(case_.dtype, 32.0 * case_.head_dim, longest, expected[i],
+                              magnitude[i]);
       },
       case_.Name());
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::cuda

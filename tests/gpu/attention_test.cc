@@ -1,20 +1,20 @@
 // Attention on the device: every head size, group and page size, decode, extension and both in one
-// step, long contexts, and that a decoded row does not depend on what stands beside it.
+// step, long contexts; and a decoded row does not depend on other rows.
 #include "gpu/attention_scene.h"
 
-namespace minisgl {
+namespace minisgl::cuda {
 namespace {
 
 using GpuAttentionTest = GpuTest;
 
-const std::vector<GpuAttentionRow> kDecode = {{1, 1}, {1, 16}, {1, 17}, {1, 100}, {1, 333}};
-const std::vector<GpuAttentionRow> kExtend = {{5, 5}, {33, 40}, {2, 130}, {70, 70}};
-const std::vector<GpuAttentionRow> kMixed = {{1, 40}, {1, 200}, {3, 3}, {40, 90}};
+const std::vector<PagedAttentionRow> kDecode = {{1, 1}, {1, 16}, {1, 17}, {1, 100}, {1, 333}};
+const std::vector<PagedAttentionRow> kExtend = {{5, 5}, {33, 40}, {2, 130}, {70, 70}};
+const std::vector<PagedAttentionRow> kMixed = {{1, 40}, {1, 200}, {3, 3}, {40, 90}};
 
-// A long context is where a slow device would take seconds.
-std::vector<GpuAttentionRow> Shortened(std::vector<GpuAttentionRow> rows) {
+// The length of a long context; a slow device would take seconds for more.
+std::vector<PagedAttentionRow> Shortened(std::vector<PagedAttentionRow> rows) {
   if (!IsSlow()) return rows;
-  for (GpuAttentionRow& row : rows) {
+  for (PagedAttentionRow& row : rows) {
     row.num_tokens = std::min(row.num_tokens, 9);
     row.kv_len = std::min(row.kv_len, 70);
   }
@@ -53,7 +53,7 @@ TEST_F(GpuAttentionTest, EveryPageSizeMatchesTheOracle) {
 }
 
 TEST_F(GpuAttentionTest, WindowsCapsAndSinksMatchTheOracle) {
-  const std::vector<GpuAttentionRow> rows = Shortened(kMixed);
+  const std::vector<PagedAttentionRow> rows = Shortened(kMixed);
   GpuAttentionScene({.head_dim = 64, .rows = rows, .window = 20}).Check();
   GpuAttentionScene({.head_dim = 64, .rows = rows, .softcap = 5.0f}).Check();
   GpuAttentionScene({.head_dim = 64, .rows = rows, .has_sinks = true}).Check();
@@ -61,7 +61,7 @@ TEST_F(GpuAttentionTest, WindowsCapsAndSinksMatchTheOracle) {
       .Check();
 }
 
-// More keys than one block takes, up to those of the longest answers.
+// More keys than one block processes, up to those of the longest answers.
 TEST_F(GpuAttentionTest, LongContextsMatchTheOracle) {
   if (IsSlow()) return GpuAttentionScene({.head_dim = 64, .rows = {{1, 700}, {2, 600}}}).Check();
   GpuAttentionScene({.rows = {{1, 33000}}}).Check();
@@ -74,15 +74,16 @@ TEST_F(GpuAttentionTest, LongContextsMatchTheOracle) {
 }
 
 TEST_F(GpuAttentionTest, ManyRowsMatchTheOracle) {
-  std::vector<GpuAttentionRow> rows;
+  std::vector<PagedAttentionRow> rows;
   for (int32_t i = 0; i < (IsSlow() ? 9 : 256); ++i) rows.push_back({1, 1 + i * 37 % 900});
   GpuAttentionScene({.num_heads = 2, .num_kv_heads = 1, .rows = Shortened(rows)}).Check();
 }
 
-// Bit for bit, whatever stands beside it.
+// The same bit for bit, whatever other rows are in the step.
 TEST_F(GpuAttentionTest, ADecodedRowDoesNotDependOnItsBatchMates) {
   for (const bool deterministic : {false, true}) {
-    std::vector<GpuAttentionRow> rows = Shortened({{1, 3000}, {1, 1}, {1, 777}, {1, 64}, {1, 129}});
+    std::vector<PagedAttentionRow> rows =
+        Shortened({{1, 3000}, {1, 1}, {1, 777}, {1, 64}, {1, 129}});
     rows.push_back({7, 60});
     const GpuAttentionScene scene({.head_dim = 64, .rows = rows, .deterministic = deterministic});
     const auto all = scene.Run();
@@ -94,4 +95,4 @@ TEST_F(GpuAttentionTest, ADecodedRowDoesNotDependOnItsBatchMates) {
 }
 
 }  // namespace
-}  // namespace minisgl
+}  // namespace minisgl::cuda

@@ -1,30 +1,29 @@
-// What nothing may write to: keys and values of a request in the first and the last page, while
-// every captured graph is replayed beside it, full and padded; and memory of the device around the
-// engine's.
+// Memory that must not change while every captured graph is replayed, full and padded: the keys and
+// values of another request in the first and the last page, and device memory around the engine's.
 #include "gpu/gpu_fixture.h"
 #include "gpu/gpu_models.h"
 #include "slow.h"
 
-namespace minisgl {
+namespace minisgl::cuda {
 namespace {
 
 constexpr int32_t kPageSize = 4;
 
 class GpuCanaryTest : public GpuTest {
  protected:
-  // Of each graph: half of them with rows that fill it, half padded.
+  // Replays of each graph: half of them with rows that fill it, half padded.
   static int32_t NumReplays() { return IsSlow() ? 2 : 1000; }
   static int32_t MaxRows() { return IsSlow() ? 4 : 256; }
   static int32_t MaxSeqLen() { return NumReplays() / 2 + 30; }
 
-  // More than twice what all rows take, and odd. The driver gives out even pages first, the highest
-  // first of them, and then what was given back: page 0 stays free.
+  // More than twice the pages of all rows, and odd. The driver allocates even pages first, from the
+  // highest down, then freed ones: page 0 stays free.
   static int32_t NumPages() {
     return 2 * (MaxRows() + 3) * ((MaxSeqLen() + kPageSize - 1) / kPageSize + 1) + 1;
   }
 
   void AddKnown();
-  // What the known request says next: a row that shares its two pages.
+  // Decodes the known request: a row that shares its two pages.
   std::vector<RowResult> AskKnown();
   // `num_rows` rows decoded for `num_steps` steps.
   void Replay(int32_t num_rows, int32_t num_steps);
@@ -37,7 +36,7 @@ class GpuCanaryTest : public GpuTest {
 
 void GpuCanaryTest::AddKnown() {
   const int32_t last = driver_->engine()->limits().num_pages - 1;
-  // Takes the last page from the driver, so that no other row gets it, and is heard of no more.
+  // Takes the last page from the driver, so that no other row gets it.
   TestRow* const holder = driver_->AddRow({1});
   driver_->ExtendAll(holder);
   ASSERT_TRUE(driver_->Step().ok());
@@ -54,7 +53,7 @@ std::vector<RowResult> GpuCanaryTest::AskKnown() {
   more.push_back(5);
   TestRow* const row = driver_->AddRowSharing(pages_, 2, more);
   const auto results = driver_->Generate(row, 1, 3);
-  row->pages.erase(row->pages.begin(), row->pages.begin() + 2);  // they stay what they are
+  row->pages.erase(row->pages.begin(), row->pages.begin() + 2);  // these keep their contents
   driver_->FreeRow(row);
   return results;
 }
@@ -76,7 +75,7 @@ void GpuCanaryTest::Replay(int32_t num_rows, int32_t num_steps) {
   }
   for (TestRow* row : rows) {
     driver_->FreeRow(row);
-    row->results = {};  // many, of all replays together
+    row->results = {};  // drops the results of earlier replays
   }
 }
 
@@ -98,7 +97,8 @@ TEST_F(GpuCanaryTest, ReplaysWriteToNothingElse) {
   int32_t smaller = 0;
   for (const int32_t size : CapturedSizes(MaxRows())) {
     ASSERT_NO_FATAL_FAILURE(Replay(size, NumReplays() / 2));
-    // For a size with none between it and the one before, the same once more.
+    // Padded: the fewest rows that use this graph (the same size, if the previous one is smaller by
+    // 1).
     ASSERT_NO_FATAL_FAILURE(Replay(smaller + 1, NumReplays() / 2));
     ASSERT_TRUE(SameResults(AskKnown(), wanted)) << "after graphs of " << size << " rows";
     smaller = size;
@@ -108,4 +108,4 @@ TEST_F(GpuCanaryTest, ReplaysWriteToNothingElse) {
 }
 
 }  // namespace
-}  // namespace minisgl
+}  // namespace minisgl::cuda

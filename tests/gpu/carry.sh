@@ -1,10 +1,10 @@
 #!/bin/sh
-# Gathers the suite `gpu` of a build, with the program, its benchmarks, the libraries they need and a model, into one
-# folder that runs on a machine that has a GPU and none of this:
+# Copies the suite `gpu` of a build, the program, its benchmarks, the libraries they need and a model into a folder that
+# runs on a machine with a GPU and without these sources:
 #   sh tests/gpu/carry.sh BUILD FOLDER [SHAPE.json...]       then, there:  sh FOLDER/run_gpu.sh [PART...]
-# SHAPE.json: the config.json of a model whose speed is to be measured, with made-up weights.
-# That machine brings its driver, cuBLAS (libcublasLt.so.13 or .12), a C library no older than this one's and, for the
-# sanitizers' part, compute-sanitizer.
+# SHAPE.json: the config.json of a model whose speed is measured, with made-up weights.
+# That machine needs a driver, cuBLAS (libcublasLt.so.13 or .12), a C library at least as new as this machine's and, for
+# the part `sanitizers`, compute-sanitizer.
 set -eu
 if [ $# -lt 2 ]; then
     echo "usage: sh tests/gpu/carry.sh BUILD FOLDER [SHAPE.json...]" >&2
@@ -25,7 +25,7 @@ for program in tests/gpu/test_gpu src/cli/minisgl tests/bench_scheduler_cost tes
         echo "not built, left out: $program" >&2
     fi
 done
-# All that the loader finds but the C library, which belongs to its loader.
+# All libraries that the loader finds, except the C library, which must match its loader.
 for program in "$folder"/bin/*; do
     ldd "$program"
 done | awk '$2 == "=>" && $3 ~ /^\// { print $3 }' | sort -u |

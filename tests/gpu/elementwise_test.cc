@@ -6,12 +6,12 @@
 
 #include "gpu/gpu_fixture.h"
 
-namespace minisgl {
+namespace minisgl::cuda {
 namespace {
 
 using GpuElementwiseTest = GpuTest;
 
-// Rows of whole and of broken vectors, and those of models.
+// Rows of whole vectors, with a remainder, and of models' widths.
 std::vector<int64_t> Widths() {
   if (IsSlow()) return {7, 256, 1001};
   return {1, 7, 8, 250, 896, 1000, 1001, 1024, 3072, 4096, 5120, 8192, 16384};
@@ -62,7 +62,7 @@ TEST_F(GpuElementwiseTest, EmbeddingIsTheTablesRow) {
   }
 }
 
-// With a residual; as the engine has it, `x` in place.
+// With a residual and `x` in place, as in the engine.
 TEST_F(GpuElementwiseTest, NormMatchesTheOracle) {
   const auto oracle = MakeNaiveOps();
   for (const DType dtype : kHalfTypes) {
@@ -129,7 +129,7 @@ class GpuNormTest : public GpuTest {
     const std::vector<float> x = Rounded(dtype, RandomFloats(kTokens * stride, 2));
     const std::vector<float> residual = RandomFloats(kTokens * width, 3);
     const std::vector<float> weight = RandomFloats(width, 4), bias = RandomFloats(width, 5);
-    // In place: what lies between rows stays.
+    // In place: the gaps between rows must not change.
     std::vector<float> expected = x, sums = residual;
     NormParams params = {.x = expected.data(),
                          .residual = c.has_residual ? sums.data() : nullptr,
@@ -205,7 +205,7 @@ struct RopeCase {
   bool norm_last = false, query_scale = false;
 };
 
-// A step's inputs on the host, and where they go.
+// A step's inputs on the host, and the layout of its outputs.
 struct RopeInput {
   static constexpr int64_t kMaxPosition = 5000;
 
@@ -237,7 +237,7 @@ struct RopeInput {
   size_t kv_elements(const RopeCase& c) const {
     return static_cast<size_t>(num_pages * 2 * c.num_kv_heads * block);
   }
-  // With the arrays of the host, but qkv and kv.
+  // The parameters with host arrays, except qkv and kv.
   RopeKvWriteParams Params(const RopeCase& c) const {
     return {.qkv = nullptr,
             .positions = positions.data(),
@@ -312,7 +312,7 @@ class GpuRopeTest : public GpuTest {
       };
     };
     ExpectWithin(FloatsOf(c.dtype, kv_bytes), expected_kv, bound_of(expected_kv), name + " kv");
-    // k and v of qkv are whatever they are afterwards.
+    // k and v in qkv are unspecified afterwards.
     const std::vector<float> actual = FloatsOf(c.dtype, qkv.Bytes());
     for (int64_t t = 0; t < c.num_tokens; ++t) {
       std::copy_n(actual.begin() + t * input.width + input.q_width, input.width - input.q_width,
@@ -444,4 +444,4 @@ TEST_F(GpuElementwiseTest, GatherRowsCopiesEveryBit) {
 }
 
 }  // namespace
-}  // namespace minisgl
+}  // namespace minisgl::cuda

@@ -1,5 +1,5 @@
 // The CUDA engine from end to end: against the CPU's, against itself with and without graphs and
-// with two steps in flight, and --deterministic, bit for bit however work is cut.
+// with two steps in flight, and --deterministic: the same bits however work is divided.
 //
 // Against the CPU, sums are taken in other orders and rounded to 16 bits: log-probabilities agree
 // within a tolerance, and tokens unless the two likeliest are nearer to each other than twice that.
@@ -11,7 +11,7 @@
 #include "gpu/gpu_models.h"
 #include "slow.h"
 
-namespace minisgl {
+namespace minisgl::cuda {
 namespace {
 
 constexpr int32_t kAll = 1 << 20;     // no chunk is that long
@@ -25,7 +25,7 @@ class GpuEngineTest : public GpuTest {
                                              const CudaOpsConfig& config = {}) {
     return std::make_unique<EngineDriver>(model, options, Make(config));
   }
-  // Answers of `num_tokens` to all prompts, each alone.
+  // Answers of `num_tokens` tokens to all prompts, each run alone.
   static std::vector<Answer> Answers(EngineDriver* driver,
                                      const std::vector<std::vector<TokenId>>& prompts,
                                      int32_t chunk, int32_t num_tokens) {
@@ -47,8 +47,9 @@ class GpuEngineTest : public GpuTest {
   }
 };
 
-// How far an answer of the device agrees with the CPU's, token by token. Where the two choose
-// between near equals, the device goes on from the CPU's choice, so that every token is compared.
+// Compares an answer of the device with the CPU's, token by token. If the two choose differently
+// between nearly equal tokens, the device continues from the CPU's choice, so that every token is
+// compared.
 struct Agreement {
   double tolerance;  // of the likeliest token's log-probability; of less likely ones three times it
   int num_tokens = 0, num_same = 0;
@@ -154,9 +155,9 @@ TEST_F(GpuEngineTest, WrenAgreesWithTheCpu) {
   }
 }
 
-// Every option of the operations, as models combine them. In f16: where the oracle and the device
-// round differently, the router of a token may choose other experts, and bf16 rounds 8 times as
-// much.
+// Every option of the operations, as models combine them. In f16: if the oracle and the device
+// round differently, a token's router may choose other experts, and bf16's rounding is 8 times as
+// large.
 TEST_F(GpuEngineTest, ArchitecturesAgreeWithTheOracle) {
   MarkSlow("every architecture on the emulator");
   for (const char* const name :
@@ -195,7 +196,7 @@ std::vector<TestRow*> ShortRows(EngineDriver* driver, int32_t count) {
   return rows;
 }
 
-// Every size that is captured, full: replayed it does what the operations do one by one.
+// Every captured size with all its rows: the replay equals the operations one by one.
 TEST_F(GpuEngineTest, EveryGraphIsTheOperationsBitForBit) {
   const auto model = MakeGpuTinyModel(IsSlow() ? 32 : 64);
   const int32_t max_rows = IsSlow() ? 4 : 256;
@@ -252,7 +253,8 @@ struct Cutting {
   int32_t page_size, chunk, graph_max_rows;
 };
 
-// Over pages, chunks, graphs, batch-mates, and whether a token was said by the model or to it.
+// The same over page sizes, chunks, graphs, other rows, and whether a token was generated or part
+// of the prompt.
 TEST_F(GpuEngineTest, DeterministicIsBitForBitWhateverTheCutting) {
   const CudaOpsConfig deterministic{.deterministic = true};
   const auto model = IsSlow() ? MakeGpuTinyModel() : OpenWren();
@@ -274,7 +276,7 @@ TEST_F(GpuEngineTest, DeterministicIsBitForBitWhateverTheCutting) {
     EXPECT_TRUE(SameResults(gpu->Generate(gpu->AddRow(prompt), cutting.chunk, num_tokens), wanted))
         << "pages of " << cutting.page_size << ", chunks of " << cutting.chunk;
   }
-  // Beside other rows, of which more come in as it goes on.
+  // Beside other rows, more of which join as it runs.
   const auto beside =
       OnGpu(*model, {.max_running_requests = 32, .max_prefill_tokens = 512}, deterministic);
   std::vector<TestRow*> rows = {beside->AddRow(prompt)};
@@ -288,7 +290,7 @@ TEST_F(GpuEngineTest, DeterministicIsBitForBitWhateverTheCutting) {
     ASSERT_TRUE(beside->Step().ok());
   }
   EXPECT_TRUE(SameResults(rows[0]->results, wanted)) << "beside others";
-  // What was decoded, as a prompt.
+  // The generated tokens as a prompt.
   auto said = prompt;
   for (int32_t i = 0; i + 1 < num_tokens; ++i) said.push_back(wanted[static_cast<size_t>(i)].token);
   const auto again = OnGpu(*model, {.max_running_requests = 32}, deterministic);
@@ -297,4 +299,4 @@ TEST_F(GpuEngineTest, DeterministicIsBitForBitWhateverTheCutting) {
 }
 
 }  // namespace
-}  // namespace minisgl
+}  // namespace minisgl::cuda

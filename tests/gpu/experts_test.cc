@@ -1,8 +1,8 @@
 // Mixture of experts on the device: routing, the products of experts and their sum, against the
 // oracle or sums in double.
 //
-// Of a large product some thousand elements are checked, drawn anew for each case; that none was
-// left out and that a second run gives the same is checked of all.
+// A few thousand elements of a large product are checked, drawn at random for each case. All
+// elements are checked to be written, and to be the same in a second run.
 #include <fmt/core.h>
 
 #include <numeric>
@@ -10,7 +10,7 @@
 #include "gpu/gpu_fixture.h"
 #include "slow.h"
 
-namespace minisgl {
+namespace minisgl::cuda {
 namespace {
 
 using GpuExpertsTest = GpuTest;
@@ -70,7 +70,7 @@ class GpuExpertLinearTest : public GpuTest {
                        c.num_experts, c.num_out, c.num_in, c.has_bias ? " bias" : "",
                        c.x_per_choice ? " x per choice" : "");
   }
-  // Some experts are chosen often, some by nobody.
+  // Some experts are chosen often, some by no token.
   static std::vector<int32_t> Choices(const ProductCase& c, int64_t num_tokens) {
     std::mt19937_64 random(5);
     std::vector<int32_t> choices;
@@ -121,7 +121,7 @@ class GpuExpertLinearTest : public GpuTest {
                            .num_chosen = c.num_chosen,
                            .x_per_choice = c.x_per_choice});
       });
-      // A row is bit for bit the same whatever stands beside it.
+      // A row is the same bit for bit, whatever other rows there are.
       if (largest.empty()) largest = bytes;
       EXPECT_TRUE(std::equal(bytes.begin(), bytes.end(), largest.begin())) << name;
       CheckElements(c, name, choices, FloatsOf(c.dtype, bytes));
@@ -148,7 +148,7 @@ class GpuExpertLinearTest : public GpuTest {
         sum += product;
         magnitude += std::abs(product);
       }
-      // A product of tensor cores adds 16 terms at a time and cuts, not rounds.
+      // Tensor cores add 16 products at a time, and truncate instead of rounding.
       const double f32_error = 32 * std::sqrt(c.num_in + 1.0) * 0x1.0p-24 * magnitude;
       ASSERT_LE(std::abs(actual[i] - sum), f32_error + RoundingError(c.dtype, sum) * 1.01)
           << name << " element " << i << ": " << actual[i] << " instead of " << sum;
@@ -235,4 +235,4 @@ TEST_F(GpuExpertsTest, CombiningMatchesTheOracle) {
 }
 
 }  // namespace
-}  // namespace minisgl
+}  // namespace minisgl::cuda

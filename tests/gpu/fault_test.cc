@@ -1,5 +1,5 @@
-// What a GPU does when it is full or broken: engines that do not fit say what would, and a process
-// whose kernel faulted says so at once and leaves others alone. For a real GPU.
+// A full or broken GPU: an engine that does not fit reports settings that would, and a process
+// whose kernel faulted reports it at once and does not disturb others. For a real GPU.
 #include "gpu/fault_process.h"
 
 #include <sys/wait.h>
@@ -12,9 +12,9 @@
 #include "gpu/gpu_models.h"
 #include "minisgl/engine/device_engine.h"
 
-namespace minisgl {
+namespace minisgl::cuda {
 
-// The device memory that a kernel is made to read or write: of nobody, or of somebody who is gone.
+// Makes a kernel read or write an address that is not mapped, or a misaligned one.
 int RunFaultProcess(const std::string& fault) {
   constexpr int64_t kWidth = 1024;
   auto made = MakeGpu({});
@@ -55,7 +55,7 @@ using GpuFaultTest = GpuTest;
 
 constexpr uint64_t kMiB = uint64_t{1} << 20;
 
-// Takes all memory of the device but about `left` bytes.
+// Allocates all device memory except about `left` bytes.
 std::vector<std::shared_ptr<void>> TakeAllBut(DeviceOps* ops, uint64_t left) {
   std::vector<std::shared_ptr<void>> pieces;
   for (uint64_t share = 1; share <= 1024;) {
@@ -68,7 +68,7 @@ std::vector<std::shared_ptr<void>> TakeAllBut(DeviceOps* ops, uint64_t left) {
     }
     MINISGL_CHECK(memory.status().code() == StatusCode::kOutOfMemory, "{}",
                   memory.status().message());
-    share *= 2;  // no one piece is that large
+    share *= 2;  // no single piece is that large
   }
   return pieces;
 }
@@ -99,8 +99,8 @@ TEST_F(GpuFaultTest, AFullDeviceIsToldWithSettingsThatFit) {
   ballast.clear();
 }
 
-// Planned for when there was room, and taken by another since then: at the workspace, or at keys
-// and values.
+// The memory was free when it was planned and is taken afterwards: by the time of the workspace, or
+// of the keys and values.
 TEST_F(GpuFaultTest, MemoryThatWentAwayIsToldAndTheNextEngineStarts) {
   const auto model = MakeGpuTinyModel();
   const auto holder = Make();
@@ -132,4 +132,4 @@ TEST_F(GpuFaultTest, AKernelThatFaultsEndsItsProcessAndNoOther) {
 }
 
 }  // namespace
-}  // namespace minisgl
+}  // namespace minisgl::cuda

@@ -1,20 +1,20 @@
-// The device that the suite `gpu` runs on: a GPU in one executable, the emulator in the other, with
-// the same tests. Linked with gpu_device_real.cc or gpu_device_emulated.cc.
+// The device of the suite `gpu`: a GPU in one executable, the emulator in the other, with the same
+// tests. Linked with gpu_device_real.cc or gpu_device_emulated.cc.
 #pragma once
 
 #include <memory>
 
 #include "minisgl/device_ops.h"
 
-namespace minisgl {
+namespace minisgl::cuda {
 
-// Emulated kernels are slow, and so are those of a GPU under compute-sanitizer, for which
-// $MINISGL_SMALL_TESTS is set: then tests take fewer and smaller cases.
+// True if tests should run fewer and smaller cases: on the emulator, and on a GPU under
+// compute-sanitizer, for which $MINISGL_SMALL_TESTS is set.
 bool IsSlow();
 
-// Why nothing can be run here, or OK. Asked once.
+// OK, or why nothing can run on this machine. Computed once.
 const Status& GpuStatus();
 
 Result<std::unique_ptr<DeviceOps>> MakeGpu(const CudaOpsConfig& config);
 
-}  // namespace minisgl
+}  // namespace minisgl::cuda

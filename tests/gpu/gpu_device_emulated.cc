@@ -4,7 +4,7 @@
 #include "emulator/emulated_matmul.h"
 #include "gpu/gpu_device.h"
 
-namespace minisgl {
+namespace minisgl::cuda {
 
 bool IsSlow() { return true; }
 
@@ -23,4 +23,4 @@ Result<std::unique_ptr<DeviceOps>> MakeGpu(const CudaOpsConfig& config) {
       config);
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::cuda

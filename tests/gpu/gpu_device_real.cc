@@ -3,7 +3,7 @@
 
 #include "gpu/gpu_device.h"
 
-namespace minisgl {
+namespace minisgl::cuda {
 
 bool IsSlow() { return std::getenv("MINISGL_SMALL_TESTS") != nullptr; }
 
@@ -16,4 +16,4 @@ Result<std::unique_ptr<DeviceOps>> MakeGpu(const CudaOpsConfig& config) {
   return MakeCudaOps(config);
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::cuda

@@ -1,8 +1,7 @@
-// What the tests of the suite `gpu` share: operations of the device, and arrays in its memory
-// between guards.
+// Helpers of the suite `gpu`: device operations, and arrays in device memory between guards.
 //
-// Guards and what was not written yet are bytes of 0xFF: NaN in every float type and an index of
-// -1, so a stray read shows in a result and a stray write in a guard.
+// Guards and unwritten elements are bytes of 0xFF: NaN in every float type and an index of -1, so
+// that a stray read shows in a result and a stray write in a guard.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -16,9 +15,9 @@
 #include "gpu/gpu_device.h"
 #include "kernels/kernel_check.h"
 
-namespace minisgl {
+namespace minisgl::cuda {
 
-// Waits for all that was queued, and reads device memory.
+// Waits for all queued work, and reads device memory.
 inline std::vector<unsigned char> ReadDevice(DeviceOps* ops, const void* device, size_t num_bytes) {
   const auto host = ops->AllocateHost(num_bytes);
   MINISGL_CHECK(host.ok(), "{}", host.status().message());
@@ -72,7 +71,7 @@ class GpuArray {
   int32_t* i32() const { return as<int32_t>(); }
   ActivationPtr ptr(DType dtype) const { return {as<void*>(), dtype}; }
 
-  // Waits; the test fails where a guard was written to.
+  // Waits; the test fails if a guard was written to.
   std::vector<unsigned char> Bytes() const {
     const auto all = ReadDevice(ops_, memory_.get(), num_bytes_ + 2 * kGuardBytes);
     for (size_t i = 0; i < kGuardBytes; ++i) {
@@ -121,8 +120,8 @@ inline std::vector<float> FloatsOf(DType dtype, const std::vector<unsigned char>
   return values;
 }
 
-// What `run` leaves in `out`, which is poisoned first. Twice: threads that race do not agree with
-// themselves.
+// Returns the contents of `out` after `run`, which is poisoned before. Runs twice and compares, to
+// detect races.
 template <typename Run>
 std::vector<unsigned char> RunTwice(GpuArray* out, const std::string& what, const Run& run) {
   std::vector<unsigned char> first;
@@ -162,4 +161,4 @@ class GpuTest : public testing::Test {
   }
 };
 
-}  // namespace minisgl
+}  // namespace minisgl::cuda

@@ -11,10 +11,10 @@
 #include "minisgl/base/random.h"
 #include "weights/architectures.h"
 
-namespace minisgl {
+namespace minisgl::cuda {
 namespace {
 
-constexpr int32_t kHeadDim = 64;  // one that the kernels of attention have
+constexpr int32_t kHeadDim = 64;  // one that the attention kernels support
 
 // Norms near 1, matrices so that products keep the size of their inputs, biases of a fifth.
 FileTensor RandomTensor(const RequiredTensor& tensor, bool norm_plus_one, uint64_t number) {
@@ -83,4 +83,4 @@ std::unique_ptr<TestModel> MakeGpuArchitecture(const std::string& name) {
 
 std::vector<int32_t> CapturedSizes(int32_t max_rows) { return engine::GraphBatchSizes(max_rows); }
 
-}  // namespace minisgl
+}  // namespace minisgl::cuda

@@ -1,12 +1,13 @@
-// Products on the device: the kernel of few tokens and the library's, against sums in double.
+// Matrix products on the device: the kernel for few tokens and the library's, against sums in
+// double.
 //
-// Of a large product some thousand elements are checked, drawn anew for each case; that none was
-// left out and that a second run gives the same is checked of all.
+// A few thousand elements of a large product are checked, drawn at random for each case. All
+// elements are checked to be written, and to be the same in a second run.
 #include <fmt/core.h>
 
 #include "gpu/gpu_fixture.h"
 
-namespace minisgl {
+namespace minisgl::cuda {
 namespace {
 
 struct LinearCase {
@@ -76,8 +77,8 @@ class GpuLinearTest : public GpuTest {
         sum += product;
         magnitude += std::abs(product);
       }
-      // A product of tensor cores adds 16 terms at a time and cuts, not rounds. The bias is added
-      // to what was rounded to the output's type.
+      // Tensor cores add 16 products at a time, and truncate instead of rounding. The bias is added
+      // after rounding to the output's type.
       const double f32_error = (static_cast<double>(c.num_in) / 16 + 16) * 0x1.0p-23 * magnitude /
                                std::sqrt(c.num_in) * 4;
       const double rounding = RoundingError(c.out_dtype, std::abs(sum) + f32_error);
@@ -110,7 +111,7 @@ TEST_F(GpuLinearTest, MatchesTheSumAtModelSizes) {
   Check({.out_dtype = DType::kF32, .num_out = 151936, .num_in = 1024});
 }
 
-// The promise of --deterministic: a token's result is one function of the token.
+// --deterministic: a token's result depends on the token only.
 TEST_F(GpuLinearTest, DeterministicProductsDoNotDependOnTheBatch) {
   const std::vector<int64_t> counts = TokenCounts();
   const int64_t num_out = IsSlow() ? 96 : 4096, num_in = IsSlow() ? 64 : 1024;
@@ -142,4 +143,4 @@ TEST_F(GpuLinearTest, DeterministicProductsDoNotDependOnTheBatch) {
 }
 
 }  // namespace
-}  // namespace minisgl
+}  // namespace minisgl::cuda

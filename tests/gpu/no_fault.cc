@@ -1,8 +1,8 @@
-// See fault_process.h: on the emulator, faults of kernels are other tests' (tests/cuda).
+// See fault_process.h. On the emulator tests/cuda tests the faults of kernels.
 #include "gpu/fault_process.h"
 
-namespace minisgl {
+namespace minisgl::cuda {
 
 int RunFaultProcess(const std::string&) { return kFaultNotReported; }
 
-}  // namespace minisgl
+}  // namespace minisgl::cuda

@@ -1,7 +1,7 @@
 #!/bin/sh
-# Runs what carry.sh gathered, from the folder it stands in:
-#   sh run_gpu.sh [PART...]   PART: suite, sanitizers, benchmarks; without, all of them in this order
-# Ends with one line for each run: what, and its exit status. Logs go to $OUT, or to out/ beside this file.
+# Runs the folder that carry.sh made:
+#   sh run_gpu.sh [PART...]   PART: suite, sanitizers, benchmarks; default: all, in this order
+# Ends with one line for each run: its name and exit status. Logs go to $OUT, or to out/ beside this file.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 export LD_LIBRARY_PATH="$here/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
@@ -13,7 +13,7 @@ PATH=$PATH:/usr/local/cuda/bin
 summary=""
 failures=0
 
-# run LABEL SECONDS COMMAND...: the end of what it says, and all of it in LABEL.log
+# run LABEL SECONDS COMMAND...: prints the end of the output; LABEL.log has all of it
 run() {
     label=$1 seconds=$2
     shift 2
@@ -31,8 +31,8 @@ suite() {
     grep "tokens the same" "$out/suite.log"
 }
 
-# Kernels run 10 to 1,000 times slower, so tests take their small sizes. What fills the device or breaks it on purpose
-# is left out; where only shared memory and barriers are watched, whole engines are too.
+# Kernels run 10 to 1,000 times slower, so tests use small sizes. Tests that fill the device or break it on purpose are left
+# out; so are whole engines in the tools that check only shared memory and barriers.
 sanitizers() {
     if ! command -v compute-sanitizer >/dev/null 2>&1; then
         echo "skipped: sanitizers: no compute-sanitizer is here"

@@ -3,7 +3,7 @@
 #include "gpu/gpu_fixture.h"
 #include "kernels/sample_check.h"
 
-namespace minisgl {
+namespace minisgl::cuda {
 namespace {
 
 class GpuSampleTest : public GpuTest {
@@ -18,7 +18,7 @@ class GpuSampleTest : public GpuTest {
   static int NumPlaces() { return IsSlow() ? 12 : 64; }
 };
 
-// Twice; counts must be zero again after each run.
+// Runs twice; counts must be zero again after each run.
 std::vector<SampledResult> GpuSampleTest::Run(const std::vector<SampledPlace>& places) {
   const StepArrays step(places);
   const auto vocab_size = static_cast<int64_t>(places[0].logits.size());
@@ -68,7 +68,7 @@ std::vector<SampledResult> GpuSampleTest::Run(const std::vector<SampledPlace>& p
   return results;
 }
 
-// One place may differ, and one more of each hundred, by rounding at a border between two tokens.
+// One place may differ, and one more for each hundred, if rounding moves the border between tokens.
 void GpuSampleTest::ExpectAsSampler(const std::vector<SampledPlace>& places,
                                     const std::string& what) {
   const std::vector<SampledResult> results = Run(places);
@@ -183,4 +183,4 @@ TEST_F(GpuSampleTest, ARowThatIsNotFiniteSaysSo) {
 }
 
 }  // namespace
-}  // namespace minisgl
+}  // namespace minisgl::cuda

@@ -1,8 +1,8 @@
-// The engine's tables on the device: writes of a plan, what a step's tokens are, and which drafts
-// are accepted, against their rules written out.
+// The engine's tables on the device against their rules: writes of a plan, the tokens of a step,
+// and the acceptance of drafts.
 #include "gpu/gpu_fixture.h"
 
-namespace minisgl {
+namespace minisgl::cuda {
 namespace {
 
 using Random = std::mt19937_64;
@@ -176,4 +176,4 @@ TEST_F(GpuTablesTest, DraftsAreAcceptedUpToTheFirstThatDiffers) {
 }
 
 }  // namespace
-}  // namespace minisgl
+}  // namespace minisgl::cuda

@@ -1,9 +1,9 @@
-// Decode attention of rows that share their first keys: read once for a group, and bit for bit what
-// each row gives by itself.
+// Decode attention of rows that share their first keys: keys are read once for a group, and each
+// row has bit for bit the result that it has alone.
 #include "attention_check.h"
 #include "kernels/attention_arguments.h"
 
-namespace minisgl {
+namespace minisgl::cuda {
 namespace {
 
 PagedAttentionCase SharingCase(const std::vector<int32_t>& kv_lens, int32_t group) {
@@ -16,7 +16,7 @@ PagedAttentionCase SharingCase(const std::vector<int32_t>& kv_lens, int32_t grou
   return c;
 }
 
-// Groups must change no byte, and the oracle agrees.
+// Checks that groups change no byte, and compares with the oracle.
 void ExpectSame(PagedAttentionScene scene, const std::vector<PagedAttentionScene::Group>& groups,
                 const std::string& what) {
   for (const auto& group : groups) scene.Share(group.rows, group.splits * kSplitKeysMin);
@@ -66,7 +66,7 @@ TEST(AttentionCascadeTest, EveryOrderOfThreadsAndBlocks) {
                          [&](int order) { EXPECT_EQ(scene.Run(), alone) << order; });
 }
 
-// A plan is used by every layer: counters are back at zero after each.
+// Every layer uses the plan: counters are zero again after each.
 TEST(AttentionCascadeTest, AgainWithTheSamePlan) {
   PagedAttentionScene scene(SharingCase({300, 400}, 2));
   scene.Share({0, 1}, kSplitKeysMin);
@@ -75,7 +75,7 @@ TEST(AttentionCascadeTest, AgainWithTheSamePlan) {
   EXPECT_EQ(scene.Run(false, nullptr, nullptr, 3), alone);
 }
 
-// Fewer items: what a group shares is there once.
+// A group's shared splits are in the plan once.
 TEST(AttentionCascadeTest, ItemsOfAGroupAreThereOnce) {
   PagedAttentionScene scene(SharingCase({700, 800, 600}, 2));
   const auto count = [&](const PagedAttentionScene& of) {
@@ -90,4 +90,4 @@ TEST(AttentionCascadeTest, ItemsOfAGroupAreThereOnce) {
 }
 
 }  // namespace
-}  // namespace minisgl
+}  // namespace minisgl::cuda

@@ -1,22 +1,16 @@
-// What the tests of attention share: a step of rows over a paged cache, run through the kernels and
-// through the oracle.
+// Helpers of the attention tests: a step of rows over a paged cache, run by the kernels and by the
+// oracle.
 //
-// Pages are taken in random order, table rows too. Slots that no token may see hold NaN, as do the
-// parts of qkv that attention does not read, so that a stray read shows in the result.
+// Pages and table rows are in random order. Slots that no token sees hold NaN, as do the parts of
+// qkv that attention does not read, so that a stray read shows in the result.
 #pragma once
 
 #include <fmt/core.h>
 
-#include <numeric>
-
 #include "kernel_check.h"
+#include "paged_attention.h"
 
-namespace minisgl {
-
-struct PagedAttentionRow {
-  int32_t num_tokens;
-  int32_t kv_len;
-};
+namespace minisgl::cuda {
 
 struct PagedAttentionCase {
   DType dtype = DType::kBF16;
@@ -44,17 +38,13 @@ struct PagedAttentionCase {
 
 class PagedAttentionScene {
  public:
-  explicit PagedAttentionScene(const PagedAttentionCase& c) : case_(c), random_(c.seed) {
+  explicit PagedAttentionScene(const PagedAttentionCase& c)
+      : case_(c), random_(c.seed), tables_(c.rows, c.page_size, &random_) {
     row_begin_.push_back(0);
-    int32_t longest = 0;
     for (const PagedAttentionRow& row : c.rows) {
       row_begin_.push_back(row_begin_.back() + row.num_tokens);
       kv_len_.push_back(row.kv_len);
-      longest = std::max(longest, row.kv_len);
-      num_pages_ += (row.kv_len + c.page_size - 1) / c.page_size;
     }
-    table_stride_ = (longest + c.page_size - 1) / c.page_size + 3;
-    FillPageTable();
     FillKeys();
     FillQueries();
     if (c.sinks) {
@@ -68,36 +58,23 @@ class PagedAttentionScene {
   DeviceLimits Limits() const {
     return {.max_rows = static_cast<int32_t>(kv_len_.size()) + 2,
             .max_tokens = num_tokens() + 5,
-            .max_seq_len = table_stride_ * case_.page_size,
+            .max_seq_len = tables_.stride * case_.page_size,
             .num_heads = case_.num_heads,
             .num_kv_heads = case_.num_kv_heads,
             .head_dim = case_.head_dim};
   }
 
-  // Everything but arrays.
+  // All parameters except arrays.
   AttentionParams Params() const {
-    const int64_t block = int64_t{case_.page_size} * case_.head_dim;
-    AttentionParams params = {};
-    params.kv.page_stride = 2 * case_.num_kv_heads * block;
-    params.kv.slot_stride = case_.head_dim;
-    params.kv.head_stride = block;
-    params.kv.v_offset = case_.num_kv_heads * block;
-    params.kv.page_size = case_.page_size;
-    params.page_table_stride = table_stride_;
+    AttentionParams params = PagedAttentionParams(case_, tables_.stride);
     params.num_rows = static_cast<int32_t>(kv_len_.size());
     params.num_decode_rows = case_.num_decode_rows;
     params.num_tokens = num_tokens();
-    params.num_heads = case_.num_heads;
-    params.num_kv_heads = case_.num_kv_heads;
-    params.head_dim = case_.head_dim;
-    params.scale = 2.0f / std::sqrt(static_cast<float>(case_.head_dim));
-    params.sliding_window = case_.window;
-    params.logit_softcap = case_.softcap;
     return params;
   }
 
-  // The kernels' output as stored, [T, H * E] of the case's type. With a workspace given, it is
-  // left as the kernels leave it.
+  // Returns the kernels' output as stored, [T, H * E] of the case's type. A given workspace keeps
+  // the state that the kernels leave it in.
   std::vector<unsigned char> Run(bool deterministic = false, KernelDevice* device = nullptr,
                                  DeviceArray<unsigned char>* workspace = nullptr,
                                  int repeats = 1) const {
@@ -109,7 +86,7 @@ class PagedAttentionScene {
       workspace = own_workspace.get();
     }
     const DeviceInput qkv(case_.dtype, qkv_), keys(case_.dtype, keys_);
-    const DeviceArray<int32_t> page_table(page_table_), table_row(table_row_),
+    const DeviceArray<int32_t> page_table(tables_.entries), table_row(tables_.table_row),
         row_begin(row_begin_), kv_len(kv_len_);
     const DeviceArray<float> sinks(sinks_);
     DeviceOutput out(case_.dtype, num_tokens() * out_width());
@@ -153,9 +130,7 @@ class PagedAttentionScene {
         std::vector<unsigned char>(AttentionWorkspaceBytes(Limits()), 0));
   }
 
-  // The oracle's. An element is off by its own rounding and by that of the weights: with w_i off
-  // by u * w_i, sum w_i v_i / sum w_i is off by no more than u * (sum w_i |v_i| / sum w_i + |out|),
-  // plus the f32 sums of a score (E terms), its exponential, and the sums over keys.
+  // Compares with the oracle.
   void Check(const std::vector<unsigned char>& bytes, const std::string& what) const {
     if (expected_.empty()) {
       expected_ = Expected(false);
@@ -165,22 +140,20 @@ class PagedAttentionScene {
     for (size_t i = 0; i < actual.size(); ++i) {
       actual[i] = LoadElement(bytes.data(), case_.dtype, static_cast<int64_t>(i));
     }
-    const double u = UnitRoundoff(case_.dtype);
-    const double sums = 0x1.0p-24 * (16.0 * case_.head_dim +
-                                     2.0 * *std::max_element(kv_len_.begin(), kv_len_.end()));
+    const int32_t longest = *std::max_element(kv_len_.begin(), kv_len_.end());
     ExpectWithin(
         actual, expected_,
         [&](size_t i) {
-          return RoundingError(case_.dtype, expected_[i]) +
-                 (u + sums) * (std::abs(expected_[i]) + magnitude_[i]) + 1e-6;
+          return AttentionBound(case_.dtype, 16.0 * case_.head_dim, longest, expected_[i],
+                                magnitude_[i]);
         },
         what + " " + case_.Name());
   }
 
-  // Lets `rows` begin with the pages of the first of them, for `keys` keys (whole pages).
+  // Makes `rows` begin with the pages of the first of them, for `keys` keys (whole pages).
   void Share(const std::vector<int32_t>& rows, int32_t keys) {
     const auto pages_of = [&](int32_t row) {
-      return page_table_.begin() + table_row_[static_cast<size_t>(row)] * table_stride_;
+      return tables_.entries.begin() + tables_.table_row[static_cast<size_t>(row)] * tables_.stride;
     };
     for (const int32_t row : rows) {
       std::copy_n(pages_of(rows[0]), keys / case_.page_size, pages_of(row));
@@ -188,7 +161,7 @@ class PagedAttentionScene {
     expected_.clear();
   }
 
-  // The groups that the plan is told of, each with the splits that its rows share.
+  // The groups passed to the plan, each with the number of splits that its rows share.
   struct Group {
     std::vector<int32_t> rows;
     int32_t splits;
@@ -210,8 +183,8 @@ class PagedAttentionScene {
   // Makes the value of a key of a row NaN, in every head.
   void SpoilValue(int32_t row, int32_t key) {
     const AttentionParams p = Params();
-    const int64_t page = page_table_[static_cast<size_t>(
-        table_row_[static_cast<size_t>(row)] * table_stride_ + key / case_.page_size)];
+    const int64_t page = tables_.entries[static_cast<size_t>(
+        tables_.table_row[static_cast<size_t>(row)] * tables_.stride + key / case_.page_size)];
     for (int32_t head = 0; head < case_.num_kv_heads; ++head) {
       const int64_t value = page * p.kv.page_stride + key % case_.page_size * p.kv.slot_stride +
                             head * p.kv.head_stride + p.kv.v_offset;
@@ -219,7 +192,7 @@ class PagedAttentionScene {
     }
   }
 
-  // Output rows of tokens [begin, end), of what Run gave.
+  // The output rows of tokens [begin, end) from the result of Run.
   std::vector<unsigned char> Tokens(const std::vector<unsigned char>& bytes, int32_t begin,
                                     int32_t end) const {
     const int64_t width = out_width() * 2;
@@ -234,7 +207,7 @@ class PagedAttentionScene {
     scene.case_.rows.clear();
     scene.row_begin_ = {0};
     scene.kv_len_.clear();
-    scene.table_row_.clear();
+    scene.tables_.table_row.clear();
     scene.qkv_.clear();
     scene.expected_.clear();
     const int64_t width = qkv_width();
@@ -244,7 +217,7 @@ class PagedAttentionScene {
       scene.qkv_.insert(scene.qkv_.end(), qkv_.begin() + begin * width, qkv_.begin() + end * width);
       scene.row_begin_.push_back(scene.row_begin_.back() + end - begin);
       scene.kv_len_.push_back(kv_len_[row]);
-      scene.table_row_.push_back(table_row_[row]);
+      scene.tables_.table_row.push_back(tables_.table_row[row]);
       scene.case_.rows.push_back({end - begin, kv_len_[row]});
     }
     return scene;
@@ -255,34 +228,17 @@ class PagedAttentionScene {
     return int64_t{case_.num_heads + 2 * case_.num_kv_heads} * case_.head_dim;
   }
 
-  void FillPageTable() {
-    const size_t num_rows = kv_len_.size();
-    table_row_.resize(num_rows);
-    std::iota(table_row_.begin(), table_row_.end(), 0);
-    std::shuffle(table_row_.begin(), table_row_.end(), random_);
-    std::vector<int32_t> pages(static_cast<size_t>(num_pages_));
-    std::iota(pages.begin(), pages.end(), 0);
-    std::shuffle(pages.begin(), pages.end(), random_);
-    // Entries that no key needs would take a reader far out of the cache.
-    page_table_.assign(num_rows * static_cast<size_t>(table_stride_), 1 << 28);
-    for (size_t r = 0; r < num_rows; ++r) {
-      for (int32_t i = 0; i * case_.page_size < kv_len_[r]; ++i) {
-        page_table_[static_cast<size_t>(table_row_[r] * table_stride_ + i)] = pages.back();
-        pages.pop_back();
-      }
-    }
-  }
-
   void FillKeys() {
     const int64_t block = int64_t{case_.page_size} * case_.head_dim;
     const int64_t page = 2 * case_.num_kv_heads * block;
-    keys_.assign(static_cast<size_t>(num_pages_ * page), std::numeric_limits<float>::quiet_NaN());
+    keys_.assign(static_cast<size_t>(tables_.num_pages * page),
+                 std::numeric_limits<float>::quiet_NaN());
     std::normal_distribution<float> normal;
     const std::vector<float> one = RandomFloats(page, case_.seed + 3);
     for (size_t r = 0; r < kv_len_.size(); ++r) {
       for (int32_t key = 0; key < kv_len_[r]; ++key) {
-        const int64_t place =
-            page_table_[static_cast<size_t>(table_row_[r] * table_stride_ + key / case_.page_size)];
+        const int64_t place = tables_.entries[static_cast<size_t>(
+            tables_.table_row[r] * tables_.stride + key / case_.page_size)];
         for (int32_t part = 0; part < 2 * case_.num_kv_heads; ++part) {
           const int64_t begin = part * block + key % case_.page_size * int64_t{case_.head_dim};
           for (int64_t e = begin; e < begin + case_.head_dim; ++e) {
@@ -303,25 +259,18 @@ class PagedAttentionScene {
     }
   }
 
-  // `magnitude`: of the values' magnitudes.
+  // `magnitude`: the result with each value replaced by its magnitude.
   std::vector<float> Expected(bool magnitude) const {
     const DeviceInput qkv(case_.dtype, qkv_), keys(case_.dtype, keys_);
     std::vector<float> values = keys.values();
-    if (magnitude) {
-      const AttentionParams p = Params();
-      for (size_t i = 0; i < values.size(); ++i) {
-        if (static_cast<int64_t>(i) % p.kv.page_stride >= p.kv.v_offset) {
-          values[i] = std::abs(values[i]);
-        }
-      }
-    }
+    if (magnitude) TakeValueMagnitudes(Params().kv, &values);
     std::vector<float> out(static_cast<size_t>(num_tokens() * out_width()));
     AttentionParams params = Params();
     params.qkv = ConstActivationPtr(qkv.values().data());
     params.out = ActivationPtr(out.data());
     params.kv.base = ActivationPtr(values.data());
-    params.page_table = page_table_.data();
-    params.table_row = table_row_.data();
+    params.page_table = tables_.entries.data();
+    params.table_row = tables_.table_row.data();
     params.row_begin = row_begin_.data();
     params.kv_len = kv_len_.data();
     params.sinks = case_.sinks ? sinks_.data() : nullptr;
@@ -331,11 +280,11 @@ class PagedAttentionScene {
 
   PagedAttentionCase case_;
   std::mt19937_64 random_;
-  int64_t num_pages_ = 0, table_stride_ = 0;
-  std::vector<int32_t> row_begin_, kv_len_, table_row_, page_table_;
+  PageTables tables_;
+  std::vector<int32_t> row_begin_, kv_len_;
   std::vector<int32_t> num_groups_, group_begin_, group_rows_, shared_splits_;
   std::vector<float> keys_, qkv_, sinks_;
   mutable std::vector<float> expected_, magnitude_;
 };
 
-}  // namespace minisgl
+}  // namespace minisgl::cuda

@@ -4,7 +4,7 @@
 #include "kernels/attention_arguments.h"
 #include "slow.h"
 
-namespace minisgl {
+namespace minisgl::cuda {
 namespace {
 
 PagedAttentionCase DecodeCase(const std::vector<int32_t>& kv_lens) {
@@ -59,7 +59,7 @@ TEST(AttentionDecodeTest, PageSizes) {
   }
 }
 
-// Windows within a tile, across splits, and longer than a row; splits wholly before one.
+// Windows within a tile, across splits, and longer than a row; splits entirely before a window.
 TEST(AttentionDecodeTest, WindowsCapsAndSinks) {
   MarkSlow("a product of options on the emulator");
   for (const int32_t window : {0, 1, 40, 257, 300, 5000}) {
@@ -143,7 +143,7 @@ TEST(AttentionDecodeTest, RowAloneIsTheSame) {
   }
 }
 
-// A second layer of the same step finds the workspace as the first did.
+// A second layer of the same step finds the workspace in the same state.
 TEST(AttentionDecodeTest, CountersReturnToZero) {
   PagedAttentionCase c = DecodeCase({300, 257, 20, 1000});
   c.num_heads = 34;
@@ -161,7 +161,7 @@ TEST(AttentionDecodeTest, CountersReturnToZero) {
   scene.Check(once, "decode");
 }
 
-// A row of an overflowing model: its results say so, the others' are as they were.
+// A row with infinities: its results are not finite, and those of other rows do not change.
 TEST(AttentionDecodeTest, NanStaysInItsRow) {
   for (const bool deterministic : {false, true}) {
     PagedAttentionScene scene(DecodeCase({300, 520, 40}));
@@ -192,4 +192,4 @@ TEST(AttentionDecodeTest, UnknownHeadDimsAreRefused) {
 }
 
 }  // namespace
-}  // namespace minisgl
+}  // namespace minisgl::cuda

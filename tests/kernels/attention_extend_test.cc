@@ -1,9 +1,9 @@
-// Attention of rows that extend, and of decode rows in deterministic use, on the emulator: against
-// the oracle, and token by token against itself under other chunks, tiles and thread orders.
+// Attention of rows that extend, and of decode rows in deterministic mode, on the emulator: against
+// the oracle, and token by token against itself with other chunks, tiles and thread orders.
 #include "attention_check.h"
 #include "kernels/attention_arguments.h"
 
-namespace minisgl {
+namespace minisgl::cuda {
 namespace {
 
 PagedAttentionCase ExtendCase(const std::vector<PagedAttentionRow>& rows) {
@@ -117,9 +117,8 @@ TEST(AttentionExtendTest, SameUnderEveryThreadOrder) {
   }
 }
 
-// What deterministic use rests on: the result of a token is the same bit for bit whether its row
-// brings it alone as a decode row, as one of few (small tiles), or as one of many (large tiles,
-// and masks of other tokens beside its own).
+// The basis of deterministic mode: a token's result is the same bit for bit as a decode row, as one
+// of few tokens (small tiles), and as one of many (large tiles, with the masks of other tokens).
 TEST(AttentionExtendTest, TokenAloneIsTheSame) {
   for (const int32_t head_dim : {64, 80, 96, 128, 256}) {
     PagedAttentionCase c = ExtendCase({{70, 200}});
@@ -139,7 +138,7 @@ TEST(AttentionExtendTest, TokenAloneIsTheSame) {
   }
 }
 
-// A chunk of prompt cut in two: each token's result is as in one piece.
+// A prompt chunk cut in two: each token has the result of the uncut chunk.
 TEST(AttentionExtendTest, ChunkingIsTheSame) {
   PagedAttentionCase c = ExtendCase({{150, 170}});
   const PagedAttentionScene scene(c);
@@ -161,7 +160,7 @@ TEST(AttentionExtendTest, RowAloneIsTheSame) {
   }
 }
 
-// One stage, small tiles for want of room, other numbers of multiprocessors.
+// One stage, small tiles because of little shared memory, other numbers of multiprocessors.
 TEST(AttentionExtendTest, SameOnEveryDevice) {
   for (const int32_t head_dim : {128, 256}) {
     PagedAttentionCase c = ExtendCase({{1, 100}, {50, 130}});
@@ -190,4 +189,4 @@ TEST(AttentionExtendTest, ChoiceFitsTheDevice) {
 }
 
 }  // namespace
-}  // namespace minisgl
+}  // namespace minisgl::cuda

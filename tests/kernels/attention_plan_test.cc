@@ -5,7 +5,7 @@
 #include "kernels/attention_arguments.h"
 #include "kernels/attention_state.h"
 
-namespace minisgl {
+namespace minisgl::cuda {
 namespace {
 
 TEST(AttentionPlanTest, SplitsOfARow) {
@@ -175,4 +175,4 @@ TEST(AttentionStateTest, MergeAddsWeights) {
 }
 
 }  // namespace
-}  // namespace minisgl
+}  // namespace minisgl::cuda

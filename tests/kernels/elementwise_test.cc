@@ -1,8 +1,8 @@
 // Embedding, norms, activations, soft-capping, gathering and bias against the oracle, over ragged
-// widths (rows of whole and of broken vectors), element types, options and thread orders.
+// widths (rows of whole vectors and with a remainder), element types, options and thread orders.
 #include "kernel_check.h"
 
-namespace minisgl {
+namespace minisgl::cuda {
 namespace {
 
 // Around the edges of a vector (8), a warp (256), a block (1,024), and a thread's chunks of a norm
@@ -75,8 +75,8 @@ std::string Name(const NormCase& c) {
          " groups of " + std::to_string(c.group_width) + " gap " + std::to_string(c.gap);
 }
 
-// Rows of a case are those of `first_token` on of one long input. What lies between rows is NaN and
-// stays as it is.
+// The rows of a case are those from `first_token` on of one long input. The gaps between rows hold
+// NaN and must not change.
 class NormTest : public ::testing::Test {
  protected:
   static constexpr float kEps = 1e-5f;
@@ -195,7 +195,7 @@ TEST_F(NormTest, LayerNormMatchesOracle) {
   for (DType dtype : kAllTypes) {
     for (int64_t width : kWidths) {
       Check({.dtype = dtype, .num_tokens = 2, .width = width, .kind = NormKind::kLayer});
-      // A mean that is large beside what differs from it.
+      // A mean that is large against the deviation.
       Check({.dtype = dtype,
              .width = width,
              .has_residual = false,
@@ -424,4 +424,4 @@ TEST(ElementwiseKernelTest, NothingToDoIsNothingDone) {
 }
 
 }  // namespace
-}  // namespace minisgl
+}  // namespace minisgl::cuda

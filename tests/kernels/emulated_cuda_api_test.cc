@@ -1,4 +1,4 @@
-// The emulated table of CUDA's calls: memory, streams, events, graphs, failures on demand.
+// The emulated CudaApi: memory, streams, events, graphs, injected failures.
 #include "emulator/emulated_cuda_api.h"
 
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@
 #include "emulator/emulator.h"
 #include "kernels/launch.h"
 
-namespace minisgl {
+namespace minisgl::cuda {
 namespace {
 
 using namespace device;
@@ -321,4 +321,4 @@ TEST(EmulatedMatmul, ProductsOfEachType) {
 }
 
 }  // namespace
-}  // namespace minisgl
+}  // namespace minisgl::cuda

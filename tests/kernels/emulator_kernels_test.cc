@@ -1,4 +1,4 @@
-// Right kernels on the emulator: each gives the right result in every order.
+// Correct kernels on the emulator: each has the right result in every order.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -11,7 +11,7 @@
 #include "emulator/emulator.h"
 #include "emulator_check.h"
 
-namespace minisgl {
+namespace minisgl::cuda {
 namespace {
 
 using namespace device;
@@ -107,7 +107,7 @@ TEST(EmulatorKernels, TransposingTileCopy) {
       });
 }
 
-// Each lane writes what an operation gives it.
+// Each lane writes its result of an operation.
 template <typename T, typename Fn>
 std::vector<T> OfLanes(const Fn& fn) {
   DeviceArray<T> out(32);
@@ -317,7 +317,7 @@ TEST(EmulatorKernels, OrdersDiffer) {
   });
 }
 
-// A block of 1024 threads that meet in every way many times: the emulator's own cost.
+// A block of 1024 threads with many barriers and warp operations: the cost of the emulator.
 TEST(EmulatorKernels, ManyMeetings) {
   DeviceArray<float> out(1024);
   RunInOrders(
@@ -333,4 +333,4 @@ TEST(EmulatorKernels, ManyMeetings) {
 }
 
 }  // namespace
-}  // namespace minisgl
+}  // namespace minisgl::cuda

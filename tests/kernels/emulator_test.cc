@@ -1,5 +1,5 @@
-// The thread-block emulator tested by itself: small wrong kernels, each of which it must catch, and
-// right ones, which must pass in every order.
+// Tests of the thread-block emulator: small wrong kernels, each of which it must detect, and
+// correct ones, which must pass in every order.
 #include "emulator/emulator.h"
 
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@
 
 #include "device/device.h"
 
-namespace minisgl {
+namespace minisgl::cuda {
 namespace {
 
 using namespace device;
@@ -77,7 +77,7 @@ TEST(EmulatorRace, ReadWithinAWarpWithoutSyncWarp) {
     __syncthreads();
     s[Lane()] = 2;
     if (synchronise) __syncwarp();
-    // A shuffle is no memory barrier.
+    // A shuffle is not a memory barrier.
     (void)__shfl_xor_sync(kAllLanes, Lane(), 1);
     const float x = s[31 - Lane()];
     if (x != 2) __trap();
@@ -176,7 +176,7 @@ TEST(EmulatorRace, BarrierAloneBetweenLoopIterationsIsNotEnough) {
   });
 }
 
-// Wrong kernels: meeting points.
+// Wrong kernels: barriers and warp operations.
 
 TEST(EmulatorMeeting, DivergentBarrier) {
   ExpectFault(64, 0, {"divergent barrier", "__syncthreads at emulator_test.cc"}, [] {
@@ -490,4 +490,4 @@ TEST(EmulatorCopyAsync, OtherFaults) {
 }
 
 }  // namespace
-}  // namespace minisgl
+}  // namespace minisgl::cuda

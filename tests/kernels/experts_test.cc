@@ -1,12 +1,12 @@
 // Routing, the products of experts and their sum against the oracle: choices among equals and among
-// NaN, tiles of both sizes and their edges, inputs of whole and broken chunks, experts that nobody
-// chose, and the promise that a row's result is the same whatever stands beside it.
+// NaN, tiles of both sizes and their edges, inputs of whole chunks and with a remainder, experts
+// that no token chose; and a row's result does not depend on the other rows.
 #include <numeric>
 #include <utility>
 
 #include "kernel_check.h"
 
-namespace minisgl {
+namespace minisgl::cuda {
 namespace {
 
 struct RouteResult {
@@ -80,7 +80,7 @@ TEST_F(RouteTest, AmongEqualsTheLowerNumberComesFirst) {
   EXPECT_EQ(Check(zeros, 40, 3, true).experts, (std::vector<int32_t>{0, 1, 2}));
 }
 
-// Whatever the logits are, the experts are different ones of those there are.
+// Whatever the logits are, the chosen experts are distinct and in range.
 TEST_F(RouteTest, LogitsThatAreNoNumbersChooseExperts) {
   EXPECT_EQ(Run(std::vector<float>(40, kNan), 40, 3, true).experts,
             (std::vector<int32_t>{0, 1, 2}));
@@ -120,7 +120,7 @@ std::string Name(const ProductCase& c) {
          (c.x_per_choice ? " x per choice" : "");
 }
 
-// K different experts for each token; the last expert is nobody's where there are others.
+// K different experts for each token; no token chooses the last expert if there are enough others.
 std::vector<int32_t> Choices(const ProductCase& c) {
   std::mt19937_64 random(5);
   std::vector<int32_t> all(static_cast<size_t>(std::max(c.num_experts - 1, c.num_chosen)));
@@ -238,7 +238,7 @@ TEST_F(ExpertLinearTest, EveryNumberOfPairsMatchesTheSum) {
   }
 }
 
-// Up to 128 pairs, and no more than there are experts, do without the work list.
+// With at most 128 pairs, and at most as many as experts, the work list is not used.
 TEST_F(ExpertLinearTest, PairsThatLeadTilesMatchTheSum) {
   const auto check = [&](int64_t num_tokens, int32_t num_experts,
                          const std::function<int32_t(int32_t)>& choice) {
@@ -303,7 +303,7 @@ TEST_F(ExpertLinearTest, EveryThreadOrderGivesTheSame) {
   }
 }
 
-// Infinity times the zeros that stand for absent rows is NaN; it must not reach present ones.
+// Infinity times the zeros of absent rows is NaN; it must not reach rows that exist.
 TEST_F(ExpertLinearTest, NonFiniteInputsReachOnlyTheirOwnRows) {
   const ProductCase c = {.num_tokens = 2, .num_experts = 2, .num_chosen = 1, .num_in = 40};
   std::vector<float> x_values(static_cast<size_t>(c.num_tokens * c.num_in), 1.0f);
@@ -406,4 +406,4 @@ TEST_F(CombineExpertsTest, EveryThreadOrderMatches) {
 }
 
 }  // namespace
-}  // namespace minisgl
+}  // namespace minisgl::cuda

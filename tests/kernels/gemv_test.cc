@@ -1,9 +1,9 @@
-// Matrix times few vectors against the oracle: matrices of whole and broken tiles, batches and
-// vectors, each way of dividing them, and the promise that a token's result is the same whatever
-// stands beside it.
+// Matrix times few vectors against the oracle: matrices of whole tiles, batches and vectors and
+// with remainders, and each division of the work; and a token's result does not depend on the other
+// tokens.
 #include "kernel_check.h"
 
-namespace minisgl {
+namespace minisgl::cuda {
 namespace {
 
 struct GemvCase {
@@ -147,7 +147,7 @@ TEST_F(GemvTest, TokenDoesNotDependOnItsBatchMates) {
   }
 }
 
-// How tiles fall to blocks depends on the device; no sum does.
+// The distribution of tiles to blocks depends on the device; no sum does.
 TEST_F(GemvTest, ResultDoesNotDependOnTheNumberOfMultiprocessors) {
   for (GemvCase c : {kDivisions[0], kDivisions[2]}) {
     c.num_tokens = 2;
@@ -172,7 +172,7 @@ TEST_F(GemvTest, EveryThreadOrderGivesTheSame) {
   }
 }
 
-// Infinity times the zeros that stand for absent tokens is NaN; it must not reach present ones.
+// Infinity times the zeros of absent tokens is NaN; it must not reach tokens that exist.
 TEST_F(GemvTest, NonFiniteWeightsReachOnlyTheirOwnOutputs) {
   const GemvCase c = {.out_dtype = DType::kF32, .num_tokens = 2, .num_out = 20, .num_in = 40};
   const DeviceInput x(c.dtype, std::vector<float>(c.num_tokens * c.num_in, 1.0f));
@@ -197,4 +197,4 @@ TEST_F(GemvTest, NonFiniteWeightsReachOnlyTheirOwnOutputs) {
 }
 
 }  // namespace
-}  // namespace minisgl
+}  // namespace minisgl::cuda

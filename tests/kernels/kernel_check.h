@@ -1,4 +1,4 @@
-// What every test of a kernel shares: arrays of the emulated device, seeded random inputs, fenced
+// Helpers of the kernels' tests: arrays of the emulated device, seeded random inputs, fenced
 // outputs, and comparison with a bound for each element.
 //
 // Expected values come from the oracle (naive_ops) run in f32 on the inputs as the device's type
@@ -25,7 +25,7 @@
 #include "minisgl/base/check.h"
 #include "minisgl/ops.h"
 
-namespace minisgl {
+namespace minisgl::cuda {
 
 using emulator::DeviceArray;
 
@@ -39,7 +39,7 @@ struct KernelDevice {
       .api = &api, .num_multiprocessors = 4, .shared_bytes_max = 227 * 1024, .programmatic = true};
 };
 
-// Of rounding to nearest: relative, of normal numbers.
+// The relative error of rounding a normal number to nearest.
 inline double UnitRoundoff(DType dtype) {
   switch (dtype) {
     case DType::kBF16:
@@ -81,8 +81,8 @@ inline std::vector<float> RandomFloats(int64_t count, uint64_t seed, double devi
   return values;
 }
 
-// What a kernel reads: an array of the device of exactly these elements, so that the emulator
-// (vectors) and the address sanitizer (single elements) find reads outside of it.
+// An input of a kernel: a device array of exactly these elements, so that the emulator (vectors)
+// and the address sanitizer (single elements) detect reads outside of it.
 class DeviceInput {
  public:
   DeviceInput(DType dtype, const std::vector<float>& values)
@@ -95,7 +95,7 @@ class DeviceInput {
   ConstActivationPtr ptr() const { return {bytes_.data(), dtype_}; }
   const void* data() const { return bytes_.data(); }
   const float* f32() const { return ptr().f32(); }  // REQUIRES dtype kF32
-  // As the type rounded them: what the oracle is given.
+  // The values as rounded by the type: the oracle's input.
   const std::vector<float>& values() const { return values_; }
 
  private:
@@ -104,8 +104,8 @@ class DeviceInput {
   std::vector<float> values_;
 };
 
-// What a kernel writes, between guards. Holds NaN until written, so what was left out shows; or
-// what it is given, for a kernel that works in place.
+// An output of a kernel, between guards. Holds NaN until written, so that missing outputs are
+// detected; or given values, for a kernel that works in place.
 class DeviceOutput {
  public:
   DeviceOutput(DType dtype, int64_t count)
@@ -198,4 +198,4 @@ inline void ExpectSameBytes(const void* a, const void* b, size_t num_bytes,
 inline const DType kHalfTypes[] = {DType::kBF16, DType::kF16};
 inline const DType kAllTypes[] = {DType::kBF16, DType::kF16, DType::kF32};
 
-}  // namespace minisgl
+}  // namespace minisgl::cuda

@@ -4,7 +4,7 @@
 
 #include "kernel_check.h"
 
-namespace minisgl {
+namespace minisgl::cuda {
 namespace {
 
 struct RopeCase {
@@ -123,7 +123,7 @@ class RopeKvWriteTest : public ::testing::Test {
     return {qkv.values(), kv.values()};
   }
 
-  // k and v of qkv as they were: the kernel leaves them.
+  // The kernel does not change k and v in qkv.
   RopeResult Expected(const RopeCase& c) {
     const RopeInput input(c, 0);
     const DeviceInput qkv(c.dtype, input.qkv);
@@ -192,8 +192,7 @@ TEST_F(RopeKvWriteTest, PartialRotationMatchesOracle) {
   }
 }
 
-// No rotation, with tables that are not there; the norm behind the rotation; queries scaled by
-// position.
+// No rotation, with null tables; the norm after the rotation; queries scaled by position.
 TEST_F(RopeKvWriteTest, EveryOptionMatchesOracle) {
   for (const auto& [head_dim, rotary_dim] :
        {std::pair{128, 128}, {128, 96}, {64, 16}, {64, 0}, {96, 72}, {7, 4}, {7, 0}}) {
@@ -276,4 +275,4 @@ TEST_F(RopeKvWriteTest, EveryThreadOrderGivesTheSame) {
 }
 
 }  // namespace
-}  // namespace minisgl
+}  // namespace minisgl::cuda

@@ -1,5 +1,5 @@
-// What the tests of the sampling kernels share: places as plain data, a run of the kernels on them,
-// the same of Sampler, and an oracle that says which tokens rounding could lead to.
+// Helpers of the sampling kernels' tests: places as plain data, runs of the kernels and of Sampler
+// on them, and an oracle for the tokens that rounding could lead to.
 #pragma once
 
 #include <numeric>
@@ -9,7 +9,7 @@
 #include "kernel_check.h"
 #include "minisgl/base/random.h"
 
-namespace minisgl {
+namespace minisgl::cuda {
 
 struct SampledPlace {
   std::vector<float> logits;
@@ -24,7 +24,7 @@ struct SampledResult {
   std::vector<float> logits;  // as the call left them
 };
 
-// The device has parameters of 32 bits: these are the values that it has.
+// Rounds the parameters to the 32 bits that the device stores.
 inline SamplingParams AsOnDevice(SamplingParams sampling) {
   const auto round = [](double* value) {
     *value = static_cast<double>(static_cast<float>(*value));
@@ -44,7 +44,7 @@ inline std::vector<int32_t> HistoryOf(const SampledPlace& place) {
   return history;
 }
 
-// The step's arrays, as the engine makes them of SamplingParams.
+// The step's arrays, made from SamplingParams as the engine does.
 struct StepArrays {
   std::vector<DeviceSampling> places;
   std::vector<int32_t> bias_ids, banned_ids;
@@ -59,7 +59,7 @@ struct StepArrays {
       token_pool_stride = std::max(token_pool_stride, length + 3);
       max_logprobs = std::max(max_logprobs, place.sampling.num_logprobs);
     }
-    // Rows of the pool in the opposite order, and ids that nothing may read past a history.
+    // Pool rows in reverse order, and ids past a history that no kernel may read.
     token_pool.assign(all.size() * token_pool_stride, 0x7ffffff0);
     for (size_t i = 0; i < all.size(); ++i) Add(all[i], all.size() - 1 - i);
   }
@@ -102,7 +102,7 @@ struct StepArrays {
 
 inline constexpr TokenLogprob kUnsetLogprob = {-77, 77.0f};
 
-// Runs the kernels; what every run must leave is checked here: guards, and counts of zero.
+// Runs the kernels, and checks what every run must leave: intact guards, and counts of zero.
 inline std::vector<SampledResult> RunSampleArrays(const StepArrays& step,
                                                   const std::vector<float>& logits,
                                                   int64_t vocab_size, int num_multiprocessors = 3) {
@@ -163,7 +163,7 @@ inline std::vector<SampledResult> RunSample(const std::vector<SampledPlace>& pla
   return RunSampleArrays(StepArrays(places), logits, static_cast<int64_t>(places[0].logits.size()));
 }
 
-// The same place by Sampler; `logits` as it left them.
+// Sampler's result for a place; `logits` as it left them.
 struct HostResult {
   RowResult row;
   std::vector<float> logits;
@@ -183,9 +183,9 @@ inline HostResult SampleOnHost(const SampledPlace& place) {
   return result;
 }
 
-// The draw told plainly, in double, with a full sort, from logits as bias, penalties and bans left
-// them: of rank-ordered tokens the first top_k, of those the first that weigh top_p, of those the
-// ones of min_p. Each share may be shifted.
+// The draw in double, with a full sort, from logits after bias, penalties and bans: the first top_k
+// tokens by rank, of those the first that weigh top_p, of those the ones of at least min_p. Each
+// share may be shifted.
 struct Shifts {
   double top_p = 0, min_p = 0, target = 0;
 };
@@ -230,7 +230,7 @@ class DrawOracle {
     return kept.back().id;
   }
 
-  // All tokens that shares moved by up to `error` lead to.
+  // All tokens drawn with shares shifted by up to `error`.
   std::set<int> Within(double error) const {
     std::set<int> tokens;
     for (double top_p : {-error, 0.0, error}) {
@@ -257,11 +257,11 @@ class DrawOracle {
   std::vector<Token> ranked_;
 };
 
-// Weights of the device are those of f32 arithmetic: exp2 of a product of two rounded values below
-// 64 in size, 64 * 2^-23 of each weight at the very most.
+// The error of the device's weights, from f32 arithmetic: exp2 of a product of two rounded values
+// below 64 in magnitude, at most 64 * 2^-23 of each weight.
 inline constexpr double kShareError = 0x1p-17;
 
-// Compares one place with Sampler. Gives 1 where the tokens differ, which rounding must explain.
+// Compares one place with Sampler. Returns 1 if the tokens differ, which rounding must explain.
 inline int ComparePlace(const SampledPlace& place, const SampledResult& actual,
                         const std::string& what) {
   const HostResult expected = SampleOnHost(place);
@@ -295,4 +295,4 @@ inline std::vector<SampledResult> ExpectAsSampler(const std::vector<SampledPlace
   return results;
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::cuda

@@ -1,8 +1,8 @@
 // The sampling kernels: log-probabilities, distributions, large rows, drafts, and results that
-// depend on nothing but the place.
+// depend on their place only.
 #include "sample_check.h"
 
-namespace minisgl {
+namespace minisgl::cuda {
 namespace {
 
 void ExpectLogprobs(const SampledPlace& place, const SampledResult& actual,
@@ -237,4 +237,4 @@ TEST(SampleDraftsTest, PlacesOfOneRow) {
 }
 
 }  // namespace
-}  // namespace minisgl
+}  // namespace minisgl::cuda

@@ -2,7 +2,7 @@
 // never happen.
 #include "sample_check.h"
 
-namespace minisgl {
+namespace minisgl::cuda {
 namespace {
 
 // Parameters drawn from what each field may be, neutral values among them.
@@ -257,4 +257,4 @@ TEST(SampleTest, RefusesRowsItHasNoRoomFor) {
 }
 
 }  // namespace
-}  // namespace minisgl
+}  // namespace minisgl::cuda

@@ -1,8 +1,8 @@
-// The kernels of the engine's tables against their rules written out on the host, with random
-// cases and under every thread order.
+// The kernels of the engine's tables against their rules on the host, with random cases and every
+// thread order.
 #include "kernel_check.h"
 
-namespace minisgl {
+namespace minisgl::cuda {
 namespace {
 
 using Random = std::mt19937_64;
@@ -203,7 +203,7 @@ TEST(PrepareTokensKernelTest, EveryThreadOrderGivesTheSame) {
   });
 }
 
-// Rows of random drafts, of which about `accept` of 8 are what was sampled.
+// Rows of random drafts, of which about `accept` of 8 equal the sampled token.
 class AcceptTokensTest : public ::testing::Test {
  protected:
   static constexpr int kStride = 120;
@@ -219,7 +219,7 @@ class AcceptTokensTest : public ::testing::Test {
                            .logprob = 0,
                            .num_ranks = 0};
     if (Draw(&random_, 1, fail_one_in_) == 1) {
-      // A place that failed is never equal to a draft, even where its token is.
+      // A place that failed never equals a draft, even if its token does.
       sampled.outcome = static_cast<int32_t>(RowResult::Outcome::kNonFinite);
       if (Draw(&random_, 0, 1) == 0) sampled.token = -1;
     }
@@ -323,4 +323,4 @@ TEST(FillKernelTest, WritesEveryWord) {
 }
 
 }  // namespace
-}  // namespace minisgl
+}  // namespace minisgl::cuda

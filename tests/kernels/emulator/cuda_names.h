@@ -45,7 +45,7 @@ extern constinit thread_local dim3 blockDim;
 extern constinit thread_local dim3 gridDim;
 inline constexpr int warpSize = 32;
 
-namespace minisgl::emulator {
+namespace minisgl::cuda::emulator {
 
 // A value of 4 or 8 bytes as one word, and back.
 template <typename T>
@@ -77,96 +77,109 @@ inline uint32_t Meet(WarpOp op, unsigned mask, uint64_t value, const Place& plac
   return static_cast<uint32_t>(call.result);
 }
 
-}  // namespace minisgl::emulator
+}  // namespace minisgl::cuda::emulator
 
 inline void __syncthreads(
-    const minisgl::emulator::Place& place = minisgl::emulator::Place::current()) {
-  minisgl::emulator::Machine::Get().SyncThreads(place);
+    const minisgl::cuda::emulator::Place& place = minisgl::cuda::emulator::Place::current()) {
+  minisgl::cuda::emulator::Machine::Get().SyncThreads(place);
 }
 
-inline void __syncwarp(unsigned mask = 0xffffffffu, const minisgl::emulator::Place& place =
-                                                        minisgl::emulator::Place::current()) {
-  minisgl::emulator::Meet(minisgl::emulator::WarpOp::kSyncWarp, mask, 0, place);
-}
-
-template <typename T>
-T __shfl_sync(unsigned mask, T value, int lane, int width = 32,
-              const minisgl::emulator::Place& place = minisgl::emulator::Place::current()) {
-  return minisgl::emulator::Shuffle(minisgl::emulator::WarpOp::kShuffle, mask, value, lane, width,
-                                    place);
+inline void __syncwarp(unsigned mask = 0xffffffffu, const minisgl::cuda::emulator::Place& place =
+                                                        minisgl::cuda::emulator::Place::current()) {
+  minisgl::cuda::emulator::Meet(minisgl::cuda::emulator::WarpOp::kSyncWarp, mask, 0, place);
 }
 
 template <typename T>
-T __shfl_xor_sync(unsigned mask, T value, int lane_mask, int width = 32,
-                  const minisgl::emulator::Place& place = minisgl::emulator::Place::current()) {
-  return minisgl::emulator::Shuffle(minisgl::emulator::WarpOp::kShuffleXor, mask, value, lane_mask,
-                                    width, place);
+T __shfl_sync(
+    unsigned mask, T value, int lane, int width = 32,
+    const minisgl::cuda::emulator::Place& place = minisgl::cuda::emulator::Place::current()) {
+  return minisgl::cuda::emulator::Shuffle(minisgl::cuda::emulator::WarpOp::kShuffle, mask, value,
+                                          lane, width, place);
 }
 
 template <typename T>
-T __shfl_up_sync(unsigned mask, T value, unsigned distance, int width = 32,
-                 const minisgl::emulator::Place& place = minisgl::emulator::Place::current()) {
-  return minisgl::emulator::Shuffle(minisgl::emulator::WarpOp::kShuffleUp, mask, value,
-                                    static_cast<int>(distance), width, place);
+T __shfl_xor_sync(
+    unsigned mask, T value, int lane_mask, int width = 32,
+    const minisgl::cuda::emulator::Place& place = minisgl::cuda::emulator::Place::current()) {
+  return minisgl::cuda::emulator::Shuffle(minisgl::cuda::emulator::WarpOp::kShuffleXor, mask, value,
+                                          lane_mask, width, place);
 }
 
 template <typename T>
-T __shfl_down_sync(unsigned mask, T value, unsigned distance, int width = 32,
-                   const minisgl::emulator::Place& place = minisgl::emulator::Place::current()) {
-  return minisgl::emulator::Shuffle(minisgl::emulator::WarpOp::kShuffleDown, mask, value,
-                                    static_cast<int>(distance), width, place);
+T __shfl_up_sync(
+    unsigned mask, T value, unsigned distance, int width = 32,
+    const minisgl::cuda::emulator::Place& place = minisgl::cuda::emulator::Place::current()) {
+  return minisgl::cuda::emulator::Shuffle(minisgl::cuda::emulator::WarpOp::kShuffleUp, mask, value,
+                                          static_cast<int>(distance), width, place);
+}
+
+template <typename T>
+T __shfl_down_sync(
+    unsigned mask, T value, unsigned distance, int width = 32,
+    const minisgl::cuda::emulator::Place& place = minisgl::cuda::emulator::Place::current()) {
+  return minisgl::cuda::emulator::Shuffle(minisgl::cuda::emulator::WarpOp::kShuffleDown, mask,
+                                          value, static_cast<int>(distance), width, place);
 }
 
 inline unsigned __ballot_sync(
     unsigned mask, int predicate,
-    const minisgl::emulator::Place& place = minisgl::emulator::Place::current()) {
-  return minisgl::emulator::Meet(minisgl::emulator::WarpOp::kBallot, mask, predicate != 0, place);
+    const minisgl::cuda::emulator::Place& place = minisgl::cuda::emulator::Place::current()) {
+  return minisgl::cuda::emulator::Meet(minisgl::cuda::emulator::WarpOp::kBallot, mask,
+                                       predicate != 0, place);
 }
 
-inline int __any_sync(unsigned mask, int predicate,
-                      const minisgl::emulator::Place& place = minisgl::emulator::Place::current()) {
-  return minisgl::emulator::Meet(minisgl::emulator::WarpOp::kAny, mask, predicate != 0, place) != 0;
+inline int __any_sync(
+    unsigned mask, int predicate,
+    const minisgl::cuda::emulator::Place& place = minisgl::cuda::emulator::Place::current()) {
+  return minisgl::cuda::emulator::Meet(minisgl::cuda::emulator::WarpOp::kAny, mask, predicate != 0,
+                                       place) != 0;
 }
 
-inline int __all_sync(unsigned mask, int predicate,
-                      const minisgl::emulator::Place& place = minisgl::emulator::Place::current()) {
-  return minisgl::emulator::Meet(minisgl::emulator::WarpOp::kAll, mask, predicate != 0, place) != 0;
+inline int __all_sync(
+    unsigned mask, int predicate,
+    const minisgl::cuda::emulator::Place& place = minisgl::cuda::emulator::Place::current()) {
+  return minisgl::cuda::emulator::Meet(minisgl::cuda::emulator::WarpOp::kAll, mask, predicate != 0,
+                                       place) != 0;
 }
 
 template <typename T>
 unsigned __match_any_sync(
     unsigned mask, T value,
-    const minisgl::emulator::Place& place = minisgl::emulator::Place::current()) {
-  return minisgl::emulator::Meet(minisgl::emulator::WarpOp::kMatch, mask,
-                                 minisgl::emulator::ToWord(value), place);
+    const minisgl::cuda::emulator::Place& place = minisgl::cuda::emulator::Place::current()) {
+  return minisgl::cuda::emulator::Meet(minisgl::cuda::emulator::WarpOp::kMatch, mask,
+                                       minisgl::cuda::emulator::ToWord(value), place);
 }
 
 inline unsigned __reduce_add_sync(
     unsigned mask, unsigned value,
-    const minisgl::emulator::Place& place = minisgl::emulator::Place::current()) {
-  return minisgl::emulator::Meet(minisgl::emulator::WarpOp::kReduceAdd, mask, value, place);
+    const minisgl::cuda::emulator::Place& place = minisgl::cuda::emulator::Place::current()) {
+  return minisgl::cuda::emulator::Meet(minisgl::cuda::emulator::WarpOp::kReduceAdd, mask, value,
+                                       place);
 }
 
 inline unsigned __reduce_min_sync(
     unsigned mask, unsigned value,
-    const minisgl::emulator::Place& place = minisgl::emulator::Place::current()) {
-  return minisgl::emulator::Meet(minisgl::emulator::WarpOp::kReduceMin, mask, value, place);
+    const minisgl::cuda::emulator::Place& place = minisgl::cuda::emulator::Place::current()) {
+  return minisgl::cuda::emulator::Meet(minisgl::cuda::emulator::WarpOp::kReduceMin, mask, value,
+                                       place);
 }
 
 inline unsigned __reduce_max_sync(
     unsigned mask, unsigned value,
-    const minisgl::emulator::Place& place = minisgl::emulator::Place::current()) {
-  return minisgl::emulator::Meet(minisgl::emulator::WarpOp::kReduceMax, mask, value, place);
+    const minisgl::cuda::emulator::Place& place = minisgl::cuda::emulator::Place::current()) {
+  return minisgl::cuda::emulator::Meet(minisgl::cuda::emulator::WarpOp::kReduceMax, mask, value,
+                                       place);
 }
 
 inline unsigned __reduce_or_sync(
     unsigned mask, unsigned value,
-    const minisgl::emulator::Place& place = minisgl::emulator::Place::current()) {
-  return minisgl::emulator::Meet(minisgl::emulator::WarpOp::kReduceOr, mask, value, place);
+    const minisgl::cuda::emulator::Place& place = minisgl::cuda::emulator::Place::current()) {
+  return minisgl::cuda::emulator::Meet(minisgl::cuda::emulator::WarpOp::kReduceOr, mask, value,
+                                       place);
 }
 
 // A bug that the kernel found itself.
-[[noreturn]] inline void __trap() { minisgl::emulator::Machine::Get().Fail("__trap"); }
+[[noreturn]] inline void __trap() { minisgl::cuda::emulator::Machine::Get().Fail("__trap"); }
 
 inline int __popc(unsigned x) { return std::popcount(x); }
 inline int __popcll(unsigned long long x) { return std::popcount(x); }

@@ -1,8 +1,8 @@
-// The vocabulary of cuda/device/device.h on the thread-block emulator, and the part of CUDA C++
-// that kernels may use beside it. Included by kernels only, through device/device.h.
+// The functions and types of cuda/device/device.h on the thread-block emulator, and the part of
+// CUDA C++ that kernels may use. Included by kernels only, through device/device.h.
 //
-// Shared<T> gives proxies: s[i] reads when it is converted to T and writes when it is assigned,
-// each checked. Warp operations and barriers note the place of their call.
+// Shared<T> returns proxies: s[i] reads when it is converted to T and writes when it is assigned;
+// both are checked. Warp operations and barriers record their source location.
 #pragma once
 
 #include <cmath>
@@ -18,7 +18,7 @@
 #define MINISGL_DEVICE inline
 #define MINISGL_LAUNCH_BOUNDS(threads, blocks_per_sm)
 
-namespace minisgl::device {
+namespace minisgl::cuda::device {
 
 inline constexpr int kWarpSize = 32;
 
@@ -307,4 +307,4 @@ T AtomicExchangeGlobal(T* p, T value) {
 
 inline void ThreadFence() {}
 
-}  // namespace minisgl::device
+}  // namespace minisgl::cuda::device

@@ -13,10 +13,10 @@
 #include "emulator/emulator.h"
 #include "emulator/launch_support.h"
 
-namespace minisgl::emulator {
+namespace minisgl::cuda::emulator {
 namespace {
 
-constexpr std::align_val_t kAlignment{256};  // as CUDA gives
+constexpr std::align_val_t kAlignment{256};  // as cudaMalloc does
 constexpr size_t kFilledBytesMax = size_t{64} << 20;
 constexpr size_t kSharedBytesUnraised = 48 * 1024;
 constexpr CudaError kCudaStreamCaptureUnsupported = 900;
@@ -65,7 +65,7 @@ const ErrorText& TextOf(CudaError error) {
   return kErrors[std::size(kErrors) - 1];
 }
 
-// Errors after which a context gives nothing else.
+// Errors after which every call of a context fails.
 bool Stays(CudaError error) {
   switch (error) {
     case kCudaEccUncorrectable:
@@ -84,7 +84,7 @@ bool Stays(CudaError error) {
 
 void* NewBytes(size_t num_bytes) {
   void* const pointer = ::operator new(num_bytes, kAlignment);
-  // Bytes that look like no data; of very large pieces the beginning, the rest costs too much.
+  // Bytes that do not look like data; for very large pieces only at the beginning, to save time.
   std::memset(pointer, 0xCD, std::min(num_bytes, kFilledBytesMax));
   return pointer;
 }
@@ -141,7 +141,7 @@ EmulatedCudaApi::Live EmulatedCudaApi::live() const {
           .graph_execs = static_cast<int>(execs_.size())};
 }
 
-// At the beginning of every call: what it is to give instead of doing its work.
+// Called first by every call: the error to return instead of doing the work.
 CudaError EmulatedCudaApi::Enter(const char* call) {
   ++num_calls_[call];
   if (staying_error_ != kCudaSuccess) return staying_error_;
@@ -164,7 +164,7 @@ bool EmulatedCudaApi::Capturing() const {
                      [](const auto& entry) { return entry.second->capture != nullptr; });
 }
 
-// Of calls that CUDA does not take while the thread captures: they break the capture.
+// For calls that CUDA does not allow while the thread captures: they invalidate the capture.
 CudaError EmulatedCudaApi::EnterUncaptured(const char* call) {
   const CudaError error = Enter(call);
   if (error != kCudaSuccess) return error;
@@ -231,7 +231,7 @@ bool EmulatedCudaApi::IsHostPiece(const void* pointer) const {
   return PieceOf(host_pieces_, pointer) != nullptr;
 }
 
-// One end of a copy: where it begins within a known piece, it must end there.
+// One end of a copy: if it begins within a known piece, it must end there.
 void EmulatedCudaApi::CheckEnd(const void* pointer, size_t num_bytes) const {
   for (const auto* const pieces : {&device_pieces_, &host_pieces_}) {
     const auto* const piece = PieceOf(*pieces, pointer);
@@ -556,8 +556,8 @@ CudaError EmulatedCudaApi::BlocksPerMultiprocessor(int* count, const void* kerne
   (void)kernel;
   const CudaError error = Enter("BlocksPerMultiprocessor");
   if (error != kCudaSuccess) return error;
-  // As on compute capability 9.0: 2048 threads, 32 blocks and 228 KiB, of which each block takes 1
-  // KiB more than it asks for.
+  // As on compute capability 9.0: 2048 threads, 32 blocks and 228 KiB, of which each block uses 1
+  // KiB more than it requests.
   const size_t by_shared = size_t{228} * 1024 / (shared_bytes + 1024);
   *count = static_cast<int>(
       std::min({size_t{32}, size_t{2048} / static_cast<size_t>(threads), by_shared}));
@@ -570,4 +570,4 @@ CudaError EmulatedCudaApi::LastError() {
   return error != kCudaSuccess ? error : launch_error;
 }
 
-}  // namespace minisgl::emulator
+}  // namespace minisgl::cuda::emulator

@@ -1,11 +1,11 @@
-// CUDA's calls on the emulator: device memory is host memory that the emulator knows, kernels run
-// as emulator.h says, and any call can be made to fail.
+// CudaApi on the emulator: device memory is host memory registered with the emulator, kernels run
+// as described in emulator.h, and any call can be made to fail.
 //
-// Streams run what they are given at once, or, with Config::lazy, as late as the calls allow: when
-// the host waits for it. Lazy shows where the host uses memory that a copy still needs. What CUDA
-// forbids and a caller must not do (double free, destroyed handles, waiting for an event that was
-// never recorded, a copy past its memory) throws emulator::Fault, as do faults of kernels. What the
-// caller has not freed is freed with the object.
+// Streams run work at once, or, with Config::lazy, as late as possible: when the host waits for it.
+// Lazy detects a host that reuses memory which a copy still needs. Errors of the caller (double
+// free, destroyed handles, waiting for an event that was never recorded, a copy past its memory)
+// throw emulator::Fault, as do faults of kernels. Memory and handles that are not freed are freed
+// with the object.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@
 
 #include "cuda_api.h"
 
-namespace minisgl::emulator {
+namespace minisgl::cuda::emulator {
 
 struct EmulatedDevice {
   CudaDeviceProperties properties = {.name = "Emulated GPU",
@@ -43,11 +43,11 @@ class EmulatedCudaApi : public CudaApi {
   explicit EmulatedCudaApi(EmulatedCudaConfig config = {});
   ~EmulatedCudaApi() override;
 
-  // The n-th call of that name from now on (1: the next) gives `error`, and, with `forever`, so do
-  // those after it. A call that fails does nothing, but Free and the Destroys always release. After
-  // an error that CUDA's contexts do not survive, every call gives it.
+  // Makes the n-th call of that name from now on (1: the next) return `error`; with `forever`, also
+  // those after it. A failing call does nothing, except that Free and the Destroys always release.
+  // After an error that CUDA's contexts do not survive, every call returns it.
   void FailAt(const std::string& call, int n, CudaError error, bool forever = false);
-  void StopFailing();  // forgets FailAt, and the error that stays
+  void StopFailing();  // clears FailAt, and a sticky error
   int num_calls(const std::string& call) const;
 
   // Handles and memory that are alive.
@@ -59,7 +59,7 @@ class EmulatedCudaApi : public CudaApi {
   size_t device_bytes() const { return device_bytes_; }
   size_t device_bytes_peak() const { return device_bytes_peak_; }
 
-  // Gives `work` to a stream as a launch is: runs it, keeps it for later, or records it.
+  // Queues `work` on a stream like a launch: runs it, keeps it for later, or records it.
   void Enqueue(CudaStream stream, std::function<void()> work);
 
   const char* ErrorName(CudaError error) override;
@@ -107,7 +107,7 @@ class EmulatedCudaApi : public CudaApi {
     std::unique_ptr<Graph> capture;
     bool capture_broken = false;
   };
-  // What every copy of an event's state shares: queued work may outlive the handle.
+  // An event's state, shared with queued work, which may outlive the handle.
   struct Event {
     bool timing = false;
     Stream* stream = nullptr;  // of the last record
@@ -154,4 +154,4 @@ class EmulatedCudaApi : public CudaApi {
   double clock_ms_ = 0;  // each piece of work takes a microsecond
 };
 
-}  // namespace minisgl::emulator
+}  // namespace minisgl::cuda::emulator

@@ -8,7 +8,7 @@
 
 #include "emulator/emulator.h"
 
-namespace minisgl::emulator {
+namespace minisgl::cuda::emulator {
 namespace {
 
 std::vector<float> ToFloats(const void* data, int64_t count, DType dtype) {
@@ -31,7 +31,7 @@ void Store(double sum, DType dtype, void* out, int64_t i) {
   }
 }
 
-// Four sums side by side: one alone waits for each addition.
+// Four independent sums: a single sum is limited by the latency of addition.
 double Dot(const float* a, const float* b, int64_t count) {
   double sums[4] = {};
   int64_t i = 0;
@@ -87,4 +87,4 @@ Status EmulatedMatmul::Matmul(const MatmulShape& shape, const void* x, const voi
   return Status();
 }
 
-}  // namespace minisgl::emulator
+}  // namespace minisgl::cuda::emulator

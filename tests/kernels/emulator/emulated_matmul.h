@@ -7,13 +7,13 @@
 #include "cuda_api.h"
 #include "emulator/emulated_cuda_api.h"
 
-namespace minisgl::emulator {
+namespace minisgl::cuda::emulator {
 
 class EmulatedMatmul : public MatmulLibrary {
  public:
   explicit EmulatedMatmul(EmulatedCudaApi* api) : api_(api) {}
 
-  // The n-th product from now on (1: the next) gives `status` and is not done.
+  // Makes the n-th product from now on (1: the next) return `status` without computing.
   void FailAt(int n, Status status);
   int num_prepared() const { return num_prepared_; }
   int num_products() const { return num_products_; }
@@ -29,4 +29,4 @@ class EmulatedMatmul : public MatmulLibrary {
   int num_prepared_ = 0, num_products_ = 0;
 };
 
-}  // namespace minisgl::emulator
+}  // namespace minisgl::cuda::emulator

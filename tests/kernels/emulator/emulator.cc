@@ -1,4 +1,4 @@
-// Options and the register of global memory.
+// Options and the registry of global memory.
 #include "emulator/emulator.h"
 
 #include <fmt/core.h>
@@ -10,7 +10,7 @@
 #include "emulator/launch_support.h"
 #include "emulator/machine.h"
 
-namespace minisgl::emulator {
+namespace minisgl::cuda::emulator {
 namespace {
 
 struct GlobalMemory {
@@ -81,4 +81,4 @@ std::string KernelName(const char* pretty_function) {
   return fmt::format("({})", text.substr(begin + 1, end - begin - 1));
 }
 
-}  // namespace minisgl::emulator
+}  // namespace minisgl::cuda::emulator

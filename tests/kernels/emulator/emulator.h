@@ -1,11 +1,12 @@
-// The thread-block emulator: runs kernels written in the vocabulary of cuda/device/device.h on the
-// host, one fiber for each thread of a block, and checks every shared access, barrier, warp
-// operation and copy (what is checked: machine.h, shared_memory.h).
+// The thread-block emulator: runs kernels that use cuda/device/device.h on the host, with a fiber
+// for each thread of a block, and checks every shared access, barrier, warp operation and copy (the
+// checks: machine.h, shared_memory.h).
 //
-// Blocks run one after another, threads of a block one at a time; a thread runs until it meets
-// others (barrier, warp operation). Which runs next, and the order of the blocks, is the options'
-// `order`; a right kernel gives the same results in all. State is of the OS thread that launches;
-// the register of global memory belongs to the process and is used by one thread at a time.
+// Blocks run one after another, and the threads of a block one at a time; a thread runs until its
+// next barrier or warp operation. The options' `order` selects the next thread, and the order of
+// blocks; a correct kernel has the same results in all orders. State belongs to the OS thread that
+// launches; the registry of global memory belongs to the process and is used by one thread at a
+// time.
 #pragma once
 
 #include <algorithm>
@@ -19,10 +20,10 @@
 
 #include "cuda_api.h"
 
-namespace minisgl::emulator {
+namespace minisgl::cuda::emulator {
 
-// What a kernel did wrong, thrown out of its launch (or out of the replay of its graph). The
-// message says which kernel, block and thread, what, and where the thread last met others.
+// A kernel's error, thrown from its launch (or from the replay of its graph). The message has the
+// kernel, block and thread, the error, and the thread's last barrier or warp operation.
 class Fault : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -30,14 +31,14 @@ class Fault : public std::runtime_error {
 
 struct Options {
   // 0: the first thread of the block that can run; 1: the last; 2: lanes 0 of all warps, lanes 1,
-  // ...; from 3 on: seeded by the number, threads drawn at random, which also give way at random
-  // where they meet others.
+  // ...; from 3 on: random threads, seeded by the number, which also yield at random at barriers
+  // and warp operations.
   int order = 0;
 };
 const Options& GetOptions();
 void SetOptions(const Options& options);
 
-// Calls fn(order) under each of `count` orders; then the options are as before.
+// Calls fn(order) with each of `count` orders; restores the options afterwards.
 inline constexpr int kNumOrders = 8;
 void ForEachOrder(int count, const std::function<void(int)>& fn);
 
@@ -45,11 +46,11 @@ void ForEachOrder(int count, const std::function<void(int)>& fn);
 void RunGrid(const CudaLaunch& launch, const std::string& kernel,
              const std::function<void()>& body);
 
-// Global memory: what vector accesses, asynchronous copies and atomics may touch. Plain
-// dereferences are left to the address sanitizer.
+// Global memory that vector accesses, asynchronous copies and atomics may use. The address
+// sanitizer checks plain dereferences.
 void RegisterGlobal(const void* pointer, size_t num_bytes);
 void UnregisterGlobal(const void* pointer);
-// Whether one registered piece holds all of [pointer, pointer + num_bytes).
+// True if one registered piece holds all of [pointer, pointer + num_bytes).
 bool InGlobal(const void* pointer, size_t num_bytes);
 
 // An array in registered global memory, for tests of kernels. Elements not given are 0xCD bytes.
@@ -79,4 +80,4 @@ class DeviceArray {
   size_t count_;
 };
 
-}  // namespace minisgl::emulator
+}  // namespace minisgl::cuda::emulator

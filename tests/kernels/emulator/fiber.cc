@@ -20,25 +20,25 @@
 #include <sanitizer/common_interface_defs.h>
 #endif
 
-namespace minisgl::emulator {
+namespace minisgl::cuda::emulator {
 namespace {
 
 namespace context = boost::context::detail;
 
-// Kernels hold their tiles in registers, which here lie on the stack: a few KiB, several times that
-// under the address sanitizer. Only pages that are touched take memory.
+// Kernels hold their tiles in registers, which here are on the stack: a few KiB, several times that
+// under the address sanitizer. Only touched pages use memory.
 constexpr size_t kStackBytes = 256 * 1024;
 constexpr size_t kGuardBytes = 4096;
 
-// How far the top of the n-th stack lies below the end of its mapping, which is at the same place
-// of a page in all: fibers that take turns would share a few sets of the first-level cache (64 sets
-// of 64-byte lines). 13 lines on from the one before takes all 64 in turn.
+// Distance of the n-th stack's top from the end of its mapping. All mappings end at a page, so
+// without it fibers that take turns would share a few sets of the first-level cache (64 sets of
+// 64-byte lines). Steps of 13 lines use all 64 sets.
 size_t StackOffset() {
   static thread_local size_t n = 0;
   return n++ * 13 % 64 * 64;
 }
 
-// `leaving`: null where the fiber that is left has ended.
+// `leaving`: null if the fiber that is left has ended.
 void AnnounceStart(void** leaving, const void* bottom, size_t num_bytes) {
 #ifdef MINISGL_ADDRESS_SANITIZER
   __sanitizer_start_switch_fiber(leaving, bottom, num_bytes);
@@ -87,8 +87,8 @@ Fiber::~Fiber() {
 
 void Fiber::Arrived(Fiber* self, void* context, Fiber* from) {
   from->context_ = context;
-  // Leaves the bounds alone without the sanitizer; with it, they are how the OS thread's own become
-  // known.
+  // With the sanitizer this sets the bounds of the OS thread's own stack; otherwise it does
+  // nothing.
   const void* old_bottom = from->stack_bottom_;
   size_t old_bytes = from->stack_bytes_;
   AnnounceFinish(self->fake_stack_, &old_bottom, &old_bytes);
@@ -111,4 +111,4 @@ void Fiber::Run() {
   __builtin_unreachable();
 }
 
-}  // namespace minisgl::emulator
+}  // namespace minisgl::cuda::emulator

@@ -1,4 +1,4 @@
-// Fibers for the emulator: one for each thread of a block, kept from block to block.
+// Fibers for the emulator: one for each thread of a block, reused for every block.
 //
 // A switch saves and restores the registers that the calling convention keeps (Boost.Context) and
 // is announced to the address sanitizer. A fiber stays on the OS thread that made it. Stacks are
@@ -7,10 +7,10 @@
 
 #include <cstddef>
 
-namespace minisgl::emulator {
+namespace minisgl::cuda::emulator {
 
-// A place that execution can be switched from and to. Default-made: stands for the stack of the OS
-// thread itself, to which nothing can switch before it has switched away.
+// A context that execution can be switched from and to. A default-constructed one is the OS
+// thread's own stack, which must be switched away from before it can be switched to.
 class Fiber {
  public:
   Fiber() = default;
@@ -21,12 +21,12 @@ class Fiber {
   Fiber(const Fiber&) = delete;
   Fiber& operator=(const Fiber&) = delete;
 
-  // Leaves `from`, which must be what runs, for `to`; returns when something switches to `from`.
+  // Switches from `from`, the running fiber, to `to`; returns when another switches to `from`.
   static void Switch(Fiber* from, Fiber* to);
 
  private:
   struct Entry;
-  // What travels with a switch. Kept here: the stack of a fiber that ends goes with it.
+  // The data passed with a switch. Stored here, as the stack of a fiber that ends is freed.
   struct Message {
     Fiber* from = nullptr;
     Fiber* to = nullptr;
@@ -34,7 +34,7 @@ class Fiber {
   static void Arrived(Fiber* self, void* context, Fiber* from);
   [[noreturn]] void Run();
 
-  void* context_ = nullptr;  // where it stands, while it does not run
+  void* context_ = nullptr;  // its saved context, while it does not run
   void* mapping_ = nullptr;
   const void* stack_bottom_ = nullptr;
   size_t stack_bytes_ = 0;
@@ -45,4 +45,4 @@ class Fiber {
   Message message_;
 };
 
-}  // namespace minisgl::emulator
+}  // namespace minisgl::cuda::emulator

@@ -1,12 +1,12 @@
-// How a host door launches its kernel on the emulator. The table of calls decides: it is asked as
-// for a real launch, and the kernel runs where the table takes it (EmulatedCudaApi: at once, or
-// recorded while a capture is on). Included by kernels/launch.h.
+// Launching a kernel on the emulator. CudaApi::LaunchKernel is called as for a real launch and runs
+// the kernel (EmulatedCudaApi: at once, or records it during a capture). Included by
+// kernels/launch.h.
 #pragma once
 
 #include "cuda_api.h"
 #include "emulator/launch_support.h"
 
-namespace minisgl {
+namespace minisgl::cuda {
 
 template <typename... Params>
 CudaError Launch(const LaunchContext& context, const LaunchShape& shape, void (*kernel)(Params...),
@@ -33,4 +33,4 @@ CudaError Launch(const LaunchContext& context, const LaunchShape& shape, void (*
   return error;
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::cuda

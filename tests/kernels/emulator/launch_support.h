@@ -1,20 +1,20 @@
-// What a launch on the emulator hands from the host door to the table of CUDA's calls.
+// The data that a launch on the emulator passes from the launcher to the CudaApi.
 #pragma once
 
 #include <functional>
 #include <string>
 
-namespace minisgl::emulator {
+namespace minisgl::cuda::emulator {
 
-// The kernel of a launch that is being asked for: its name, and what each thread runs.
+// The kernel of the launch in progress: its name, and the function of each thread.
 struct PendingKernel {
   std::string name;
   std::function<void()> body;
 };
-// Of this OS thread; null while no launch is being asked for.
+// This OS thread's launch; null if none is in progress.
 PendingKernel*& CurrentPendingKernel();
 
-// The part of __PRETTY_FUNCTION__ that tells kernels apart: their parameters.
+// The part of __PRETTY_FUNCTION__ that differs between kernels: their parameters.
 std::string KernelName(const char* pretty_function);
 
-}  // namespace minisgl::emulator
+}  // namespace minisgl::cuda::emulator

@@ -1,4 +1,4 @@
-// Blocks, threads and where they meet.
+// Blocks, threads, barriers and warp operations.
 #include "emulator/machine.h"
 
 #include <fmt/core.h>
@@ -18,7 +18,7 @@ constinit thread_local uint3 blockIdx{0, 0, 0};
 constinit thread_local dim3 blockDim{1, 1, 1};
 constinit thread_local dim3 gridDim{1, 1, 1};
 
-namespace minisgl::emulator {
+namespace minisgl::cuda::emulator {
 namespace {
 
 constexpr uint32_t kThreadsMax = 1024;
@@ -173,7 +173,7 @@ void Machine::ThreadMain(void* argument) {
   }
 }
 
-// Ends the block: every thread that has not ended goes on once more, to unwind its stack.
+// Ends the block: every thread that has not ended runs once more, to unwind its stack.
 void Machine::FailAll(const std::string& fault) {
   failed_ = true;
   fault_ = fault;
@@ -182,7 +182,7 @@ void Machine::FailAll(const std::string& fault) {
   }
 }
 
-// The fault of a block in which no thread can go on: two that wait in different ways.
+// The fault of a block in which no thread can continue: two threads that wait for different things.
 std::string Machine::Deadlock() const {
   const Thread* first = nullptr;
   const Thread* second = nullptr;
@@ -212,8 +212,8 @@ void Machine::SetReady(Thread* thread) {
   ready_[rank / 64] |= uint64_t{1} << rank % 64;
 }
 
-// Takes the next thread that can run off the ready ones: the lowest rank, or, in a random order,
-// the next from a random rank on. Null where none is.
+// Removes the next thread from the ready ones: the lowest rank, or, in a random order, the next
+// from a random rank on. Null if there is none.
 Machine::Thread* Machine::NextReady() {
   const uint32_t num_words = (num_threads_ + 63) / 64;
   uint32_t word = 0;
@@ -251,7 +251,7 @@ void Machine::Leave() {
   Fiber::Switch(self->fiber.get(), next != nullptr ? next->fiber.get() : &host_);
 }
 
-// Where the running thread could go on but others may as well.
+// Called where the running thread could continue, but so could others.
 void Machine::GiveWay() {
   if (options.order >= kFirstRandomOrder && Random() % 4 == 0) {
     SetReady(&running());
@@ -315,8 +315,8 @@ void Machine::SyncThreads(const Place& place) {
   RefreshActor(self);
 }
 
-// Why the running thread cannot meet the lanes of the mask; `other` waits in something else, or is
-// null.
+// Throws the fault that the running thread cannot meet the lanes of the mask; `other` waits in
+// another operation, or is null.
 void Machine::FailToMeet(const Warp& warp, const WarpCall& call, const Thread* other) {
   const uint32_t base = running_ / 32 * 32;
   const char* const name = WarpOpName(call.op);
@@ -335,7 +335,7 @@ void Machine::FailToMeet(const Warp& warp, const WarpCall& call, const Thread* o
                    Where(*threads_[base + static_cast<uint32_t>(lane)])));
 }
 
-// What can be known of the other lanes of the mask when one arrives.
+// Checks the other lanes of the mask when one arrives.
 void Machine::CheckLanesCanMeet(const Warp& warp, const WarpCall& call, const Place& place) {
   if (!(call.mask >> running_ % 32 & 1) || (call.mask & (~warp.lanes | warp.barred)) != 0) {
     FailToMeet(warp, call, nullptr);
@@ -376,7 +376,7 @@ void Machine::Synchronize(Warp* warp, uint32_t mask) {
   }
 }
 
-// Does the operation where all lanes of the mask wait with that mask, and readies the others.
+// Performs the operation if all lanes of the mask wait with that mask, and makes the others ready.
 bool Machine::CompleteWarpOp(Warp* warp, uint32_t mask) {
   const uint32_t base = running_ / 32 * 32;
   const auto for_lanes = [&](uint32_t lanes, const auto& fn) {
@@ -552,4 +552,4 @@ void Machine::CopyAsyncWait(int num_unfinished) {
   for (size_t& end : self.group_ends) end -= num_copies;
 }
 
-}  // namespace minisgl::emulator
+}  // namespace minisgl::cuda::emulator

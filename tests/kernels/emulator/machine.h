@@ -1,10 +1,11 @@
-// What the device vocabulary (device_emulated.h) calls: the running block of the emulator.
+// The running block of the emulator, called by the functions of device_emulated.h.
 //
-// Meeting points, and what is a fault at them: __syncthreads, where all threads of the block that
-// have not ended must arrive, at the same place of the source; warp operations, where all lanes of
-// the mask must arrive with the same mask, operation and place, and none may have ended, wait at a
-// barrier or be missing from the block. A block in which no thread can go on is a fault too. A
-// thread must have waited for its asynchronous copies when it ends.
+// Rules whose violation is a fault:
+//   - __syncthreads: all threads of the block that have not ended arrive, at the same source line;
+//   - warp operations: all lanes of the mask arrive with the same mask, operation and source line;
+//     none has ended, waits at a barrier or is missing from the block;
+//   - some thread of the block can always continue;
+//   - a thread has waited for its asynchronous copies when it ends.
 #pragma once
 
 #include <array>
@@ -24,7 +25,7 @@ struct uint3 {
   unsigned x, y, z;
 };
 
-namespace minisgl::emulator {
+namespace minisgl::cuda::emulator {
 
 using Place = std::source_location;
 
@@ -68,11 +69,11 @@ struct WarpCall {
 };
 const char* WarpOpName(WarpOp op);
 
-// Does what `op` does for the lanes of calls[0]'s mask; calls[lane] is null outside it. Returns
-// what is wrong, or nothing.
+// Performs `op` for the lanes of calls[0]'s mask; calls[lane] is null outside it. Returns the
+// error, or an empty string.
 Complaint RunWarpOp(const std::array<WarpCall*, 32>& calls, uint32_t mask);
 
-// Which array of shared memory a pointer was made from; bounds in bytes.
+// The array of shared memory that a pointer was made from; bounds in bytes.
 struct SharedArray {
   int64_t begin = 0;
   int64_t end = 0;
@@ -138,7 +139,7 @@ class Machine {
     SharedArray array;
     Place place;
   };
-  // Thrown through the threads of a block that has failed.
+  // Unwinds the threads of a block that has failed.
   struct Unwound {};
 
   static void ThreadMain(void* thread);
@@ -151,7 +152,7 @@ class Machine {
   Thread& running() { return *threads_[running_]; }
   void SetReady(Thread* thread);
   Thread* NextReady();
-  void Leave();  // lets others run; returns when the running thread is to go on
+  void Leave();  // runs other threads; returns when the calling thread continues
   void GiveWay();
   void ReleaseBarrier();
   void CheckLanesCanMeet(const Warp& warp, const WarpCall& call, const Place& place);
@@ -191,4 +192,4 @@ class Machine {
   std::array<uint64_t, 16> ready_ = {};        // by rank
 };
 
-}  // namespace minisgl::emulator
+}  // namespace minisgl::cuda::emulator

@@ -7,7 +7,7 @@
 #include <bit>
 #include <memory>
 
-namespace minisgl::emulator {
+namespace minisgl::cuda::emulator {
 
 void SharedMemory::Begin(size_t num_bytes) {
   const size_t num_lines = (num_bytes + kLine - 1) / kLine;
@@ -17,7 +17,7 @@ void SharedMemory::Begin(size_t num_bytes) {
     split_.assign(num_lines, 0);
     cells_ = std::make_unique<Cell[]>(num_lines * kLine);
   }
-  // What the block before left must not look like data.
+  // The previous block's contents must not look like data.
   std::fill_n(bytes_.begin(), num_lines * kLine, static_cast<unsigned char>(0xCD));
   std::fill_n(lines_.begin(), num_lines, Cell());
   std::fill_n(split_.begin(), num_lines, static_cast<uint8_t>(0));
@@ -138,4 +138,4 @@ void SharedMemory::EndCopy(const Actor& actor, size_t offset) {
   cell.state = State::kWritten;
 }
 
-}  // namespace minisgl::emulator
+}  // namespace minisgl::cuda::emulator

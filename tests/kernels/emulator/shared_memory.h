@@ -1,15 +1,16 @@
-// The shared memory of the running block and what is known of each of its bytes: whether it was
-// written in this block, by whom and when, who has read it since, and whether an asynchronous copy
-// into it is under way. Every access is checked against that; a fault is thrown at once.
+// The shared memory of the running block and the history of each byte: whether it was written in
+// this block, by which thread and when, which threads have read it since, and whether an
+// asynchronous copy into it is in flight. Every access is checked against it; a fault is thrown at
+// once.
 //
 // Time: `epoch` counts barriers (and blocks) since the start, `time` the __syncwarps of a warp. An
-// access is ordered after another of the same block where a barrier lies between the two or, within
-// a warp, a __syncwarp with both lanes in its mask (or a chain of such). Nothing else orders:
-// shuffles and votes are no memory barriers. An access that is not ordered after one of another
-// thread is a race, unless both read or both are atomic.
+// access is ordered after another of the same block if a barrier is between the two or, within a
+// warp, a __syncwarp with both lanes in its mask (or a chain of them). Nothing else orders:
+// shuffles and votes are not memory barriers. An access that is not ordered after another thread's
+// is a race, unless both read or both are atomic.
 //
-// Knowledge is kept for each 16 bytes while all accesses are to all 16, and for each byte from the
-// first that is not until the next write of all 16.
+// The history is kept for 16 bytes at a time as long as all accesses are to all 16; after one that
+// is not, for each byte, until the next write of all 16.
 #pragma once
 
 #include <cstddef>
@@ -18,11 +19,11 @@
 #include <string>
 #include <vector>
 
-namespace minisgl::emulator {
+namespace minisgl::cuda::emulator {
 
 enum class Access : uint8_t { kRead, kWrite, kAtomic };
 
-// Who accesses, and when.
+// The thread and time of an access.
 struct Actor {
   uint32_t thread = 0;
   uint32_t epoch = 0;
@@ -35,27 +36,27 @@ struct Actor {
   uint32_t lane() const { return thread % 32; }
 };
 
-// What is wrong with an access: empty where nothing is.
+// The error of an access; empty if there is none.
 using Complaint = std::string;
 
 class SharedMemory {
  public:
-  // For the next block, which has num_bytes; forgets what was.
+  // Starts the next block, of num_bytes; clears the history.
   void Begin(size_t num_bytes);
   unsigned char* data() { return bytes_.data(); }
   size_t size() const { return size_; }
 
   // REQUIRES [offset, offset + num_bytes) within size().
   Complaint Check(Access access, const Actor& actor, size_t offset, size_t num_bytes);
-  // A copy of 16 bytes to `offset`, a multiple of 16, starts: its bytes may not be touched until
-  // it has ended.
+  // Starts a copy of 16 bytes to `offset`, a multiple of 16: its bytes may not be accessed until it
+  // has ended.
   Complaint BeginCopy(const Actor& actor, size_t offset);
   void EndCopy(const Actor& actor, size_t offset);
 
  private:
-  // Accesses of one kind to the same bytes in one epoch: the lanes that did, of one warp, and the
-  // time of the last. With lanes that are not ordered among each other the last stands for all,
-  // which is exact while __syncwarps have full masks.
+  // Accesses of one kind to the same bytes in one epoch: the lanes, of one warp, and the time of
+  // the last. The last represents lanes that are not ordered among each other, which is exact as
+  // long as __syncwarps have full masks.
   struct Accesses {
     uint32_t epoch = 0;
     uint32_t lanes = 0;
@@ -84,4 +85,4 @@ class SharedMemory {
   std::unique_ptr<Cell[]> cells_;  // [16 for each line]
 };
 
-}  // namespace minisgl::emulator
+}  // namespace minisgl::cuda::emulator

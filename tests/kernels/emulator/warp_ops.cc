@@ -1,4 +1,4 @@
-// What each warp operation does, once all its lanes are there.
+// The warp operations, performed when all their lanes have arrived.
 //
 // Fragments of ldmatrix and mma.m16n8k16 as the PTX manual lays them out; with lane = 4 * group +
 // place: an 8x8 matrix has its elements (group, 2 * place) and (group, 2 * place + 1) in the lane's
@@ -13,7 +13,7 @@
 #include "emulator/machine.h"
 #include "minisgl/tensor/dtype.h"
 
-namespace minisgl::emulator {
+namespace minisgl::cuda::emulator {
 namespace {
 
 using Calls = std::array<WarpCall*, 32>;
@@ -130,7 +130,8 @@ const float* F16Table() {
   return table.get();
 }
 
-// Each element: d, then the 16 products in order of k, in f32. The columns of a row side by side.
+// Each element: d, then the 16 products in order of k, in f32. The columns of a row are independent
+// sums.
 template <bool kF16>
 void Mma(const Calls& calls) {
   const float* const table = kF16 ? F16Table() : nullptr;
@@ -218,4 +219,4 @@ Complaint RunWarpOp(const Calls& calls, uint32_t mask) {
   return {};
 }
 
-}  // namespace minisgl::emulator
+}  // namespace minisgl::cuda::emulator

@@ -1,0 +1,91 @@
+// A step of attention over a paged cache, for the tests of the kernels (here) and of the device
+// (tests/gpu): page tables, the layout of the cache, and the bound of a result.
+#pragma once
+
+#include <cmath>
+#include <numeric>
+
+#include "kernel_check.h"
+
+namespace minisgl::cuda {
+
+struct PagedAttentionRow {
+  int32_t num_tokens;
+  int32_t kv_len;
+};
+
+// Pages and table rows in random order. Unused entries are far out of the cache.
+struct PageTables {
+  int64_t stride = 0;
+  int64_t num_pages = 0;
+  std::vector<int32_t> table_row;
+  std::vector<int32_t> entries;  // [rows, stride]
+
+  PageTables() = default;
+  PageTables(const std::vector<PagedAttentionRow>& rows, int32_t page_size,
+             std::mt19937_64* random) {
+    const auto pages_of = [page_size](const PagedAttentionRow& row) {
+      return (row.kv_len + page_size - 1) / page_size;
+    };
+    for (const PagedAttentionRow& row : rows) {
+      num_pages += pages_of(row);
+      stride = std::max<int64_t>(stride, pages_of(row) + 3);
+    }
+    table_row.resize(rows.size());
+    std::iota(table_row.begin(), table_row.end(), 0);
+    std::shuffle(table_row.begin(), table_row.end(), *random);
+    std::vector<int32_t> pages(static_cast<size_t>(num_pages));
+    std::iota(pages.begin(), pages.end(), 0);
+    std::shuffle(pages.begin(), pages.end(), *random);
+    entries.assign(rows.size() * static_cast<size_t>(stride), 1 << 28);
+    for (size_t r = 0; r < rows.size(); ++r) {
+      for (int32_t i = 0; i < pages_of(rows[r]); ++i) {
+        entries[static_cast<size_t>(table_row[r] * stride + i)] = pages.back();
+        pages.pop_back();
+      }
+    }
+  }
+};
+
+// The parameters of a case, except arrays, rows and tokens. A page holds the keys of each KV head,
+// then the values of each, [slot][head_dim].
+template <typename Case>
+AttentionParams PagedAttentionParams(const Case& c, int64_t table_stride) {
+  const int64_t block = int64_t{c.page_size} * c.head_dim;
+  AttentionParams params = {};
+  params.kv.page_stride = 2 * c.num_kv_heads * block;
+  params.kv.slot_stride = c.head_dim;
+  params.kv.head_stride = block;
+  params.kv.v_offset = c.num_kv_heads * block;
+  params.kv.page_size = c.page_size;
+  params.page_table_stride = table_stride;
+  params.num_heads = c.num_heads;
+  params.num_kv_heads = c.num_kv_heads;
+  params.head_dim = c.head_dim;
+  params.scale = 2.0f / std::sqrt(static_cast<float>(c.head_dim));
+  params.sliding_window = c.window;
+  params.logit_softcap = c.softcap;
+  return params;
+}
+
+// Replaces the values of a cache by their magnitudes.
+inline void TakeValueMagnitudes(const KvLayer& kv, std::vector<float>* cache) {
+  for (size_t i = 0; i < cache->size(); ++i) {
+    if (static_cast<int64_t>(i) % kv.page_stride >= kv.v_offset) {
+      (*cache)[i] = std::abs((*cache)[i]);
+    }
+  }
+}
+
+// Bound of an element: its own rounding and the weights'. If each w_i is off by u * w_i,
+// sum w_i v_i / sum w_i is off by at most u * (sum w_i |v_i| / sum w_i + |out|). To that add
+// `score_terms` f32 roundings for the sum of a score and its exponential, and those of the sums
+// over keys.
+inline double AttentionBound(DType dtype, double score_terms, int32_t longest, float expected,
+                             float magnitude) {
+  const double sums = 0x1.0p-24 * (score_terms + 2.0 * longest);
+  return RoundingError(dtype, expected) +
+         (UnitRoundoff(dtype) + sums) * (std::abs(expected) + magnitude) + 1e-6;
+}
+
+}  // namespace minisgl::cuda
