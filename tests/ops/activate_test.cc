@@ -1,4 +1,4 @@
-// Activate: every activation against the oracle, and both against values worked out by hand.
+// Activate: every activation against the oracle, and both against values computed by hand.
 #include "op_check.h"
 
 namespace minisgl::cpu {
@@ -32,7 +32,7 @@ TEST(ActivateTest, GatedAgreesWithOracle) {
   }
 }
 
-// The exponential inside: at its limits nothing overflows into NaN, and NaN is not hidden.
+// The exponential does not overflow into NaN at its limits, and NaN is not hidden.
 TEST(ActivateTest, ExtremeGates) {
   const float inf = std::numeric_limits<float>::infinity();
   const float nan = std::numeric_limits<float>::quiet_NaN();

@@ -1,5 +1,5 @@
-// Dividing attention: every split of every token once, shared keys once for a pack of rows, and
-// never more states at a time than allowed.
+// The division of attention: every split of every token is computed once, shared keys are read once
+// for a pack of rows, and the states in flight stay within their bound.
 #include "cpu/attention_plan.h"
 
 #include <gtest/gtest.h>
@@ -13,30 +13,30 @@
 namespace minisgl::cpu {
 namespace {
 
-constexpr int32_t kPageSize = 16;
+constexpr int32_t kPlanPageSize = 16;
 
-// Requests of the given numbers of keys, `extend` new tokens each. Those of `shared` keys or more
-// begin with the same pages.
+// Requests with the given numbers of keys and `extend` new tokens each. Those with at least
+// `shared` keys begin with the same pages.
 struct Rows {
   Rows(std::vector<int32_t> lengths, int32_t shared, int32_t extend = 1)
       : kv_len(std::move(lengths)) {
     const int64_t num_rows = std::ssize(kv_len);
-    const int64_t stride = *std::max_element(kv_len.begin(), kv_len.end()) / kPageSize + 1;
+    const int64_t stride = *std::max_element(kv_len.begin(), kv_len.end()) / kPlanPageSize + 1;
     pages.resize(num_rows * stride);
     row_begin = {0};
     for (int64_t row = 0; row < num_rows; ++row) {
       table_row.push_back(static_cast<int32_t>(row));
       row_begin.push_back(row_begin.back() + std::min(extend, kv_len[row]));
     }
-    // A row's own pages are past all that are shared.
+    // A row's own pages come after all shared pages.
     for (int64_t i = 0; i < std::ssize(pages); ++i) {
       const int64_t row = i / stride, page = i % stride;
-      const bool is_shared = kv_len[row] >= shared && page < shared / kPageSize;
+      const bool is_shared = kv_len[row] >= shared && page < shared / kPlanPageSize;
       pages[i] = static_cast<int32_t>(is_shared ? page : 1000000 + i);
     }
     params.page_table = pages.data();
     params.page_table_stride = stride;
-    params.kv.page_size = kPageSize;
+    params.kv.page_size = kPlanPageSize;
     params.table_row = table_row.data();
     params.row_begin = row_begin.data();
     params.kv_len = kv_len.data();
@@ -55,7 +55,7 @@ int64_t StateFloats(const AttentionParams& p, const AttentionItem& item) {
          (item.split_end - item.split_begin);
 }
 
-// How often each (token, KV head, split) of its keys is attended to.
+// How often each (token, KV head, split) is computed.
 using Visits = std::map<std::tuple<int32_t, int32_t, int64_t>, int>;
 
 Visits Expected(const Rows& rows) {
@@ -93,8 +93,8 @@ void AddVisits(const Rows& rows, const AttentionItem& item, const Visits& expect
   EXPECT_LE(num_tokens * (rows.params.num_heads / rows.params.num_kv_heads), kQueryRowsMax);
 }
 
-// Every split of every token once, splits of shared items with states of their own within the
-// bound.
+// Checks that every split of every token is computed once, and that split items have separate
+// states within the bound.
 void ExpectSound(const Rows& rows, int num_threads, int64_t bound) {
   const AttentionPlan plan = PlanAttention(rows.params, num_threads, bound);
   const Visits expected = Expected(rows);
@@ -135,7 +135,7 @@ TEST(AttentionPlanTest, EverySplitOnceAndWithinTheBound) {
   }
 }
 
-// One long row: its splits are shared out, unless their states are past the bound.
+// One long row is divided into splits, unless their states exceed the bound.
 TEST(AttentionPlanTest, LongItemsAreSharedOut) {
   const Rows rows({20000}, 0);
   EXPECT_EQ(PlanAttention(rows.params, 1).loops[0].attend.size(), 2u);
@@ -148,8 +148,8 @@ TEST(AttentionPlanTest, LongItemsAreSharedOut) {
   EXPECT_TRUE(bounded.loops[0].merge.empty());
 }
 
-// 40 rows of 4 query heads on a KV head: two packs of 20 rows, of which each reads the shared keys
-// once.
+// 40 rows of 4 query heads for each KV head: two packs of 20 rows, each of which reads the shared
+// keys once.
 TEST(AttentionPlanTest, RowsThatShareAPrefixArePacked) {
   const Rows rows(std::vector<int32_t>(40, 430), 428);
   const AttentionPlan plan = PlanAttention(rows.params, 1);
@@ -172,7 +172,7 @@ TEST(AttentionPlanTest, RowsThatShareNothingStayApart) {
   }
 }
 
-// More threads than full packs: smaller ones, so that each thread has its part.
+// If there are more threads than full packs, packs are smaller, so that each thread has some.
 TEST(AttentionPlanTest, PacksAreSmallerWhereThreadsAreMany) {
   const Rows rows(std::vector<int32_t>(40, 430), 428);
   EXPECT_EQ(PlanAttention(rows.params, 4).loops[0].attend.size(), 7u * 2);
@@ -193,7 +193,7 @@ TEST(AttentionPlanTest, APlanIsKeptForTheStep) {
   rows.params.step = 2;
   EXPECT_EQ(num_items(), 4u);
   rows.pages[0] = 0;
-  rows.params.step = 0;  // nothing is known: always planned anew
+  rows.params.step = 0;  // step unknown: always planned again
   EXPECT_EQ(num_items(), 2u);
   rows.pages[0] = 7;
   EXPECT_EQ(num_items(), 4u);

@@ -1,5 +1,5 @@
-// Rows whose page tables begin with the same pages: bit for bit what each row gives alone, whatever
-// its batch-mates share with it, and the shared keys are read once for all of them.
+// Rows whose page tables begin with the same pages: each row has bit for bit the result that it has
+// alone, and the shared keys are read once for all of them.
 #include <algorithm>
 #include <numeric>
 #include <vector>
@@ -54,7 +54,7 @@ class Step {
       }
     }
     const int64_t page_floats = 2 * int64_t{shape.page_size} * shape.num_kv_heads * shape.head_dim;
-    // What nobody wrote must not matter.
+    // Unwritten slots must not matter.
     storage_ = KvMemory(num_pages * page_floats);
     kv_ = {.base = KvBase(&storage_, keeps_bf16),
            .page_stride = page_floats,
@@ -153,7 +153,7 @@ class Step {
   std::vector<std::vector<float>> inputs_;
 };
 
-// As AttentionTest has it, of inputs of deviation 1.
+// The bound of attention_test.cc, for inputs of deviation 1.
 double Bound(const AttentionShape& shape) {
   const double score_error = (shape.head_dim + 8) * kEpsilon * 5 * std::sqrt(shape.head_dim) * 0.6;
   return (2 * (score_error + shape.logit_softcap * 8 * kEpsilon) + 140 * kEpsilon) * 5;
@@ -243,7 +243,7 @@ TEST(AttentionSharingTest, RowsOfManyKinds) {
     ExpectSharingChangesNothing({.num_heads = group_size, .head_dim = 4}, rows);
   }
   const std::vector<StepRow> few = {{128, 140}, {128, 150, 2}, {64, 90}, {128, 133, 5}};
-  // More query rows a token than an item takes otherwise.
+  // More query rows for one token than the usual maximum of an item.
   ExpectSharingChangesNothing({.num_heads = 100, .head_dim = 4}, few);
   ExpectSharingChangesNothing({.num_heads = 6, .num_kv_heads = 2, .head_dim = 64}, few);
   ExpectSharingChangesNothing({.num_heads = 2, .head_dim = 128, .page_size = 64}, few);
@@ -267,7 +267,7 @@ TEST(AttentionSharingTest, WindowsCapsAndSinks) {
   }
 }
 
-// Tiles that the kernels read for a step of all rows.
+// Number of tiles that the kernels read for a step of all rows.
 int64_t TilesRead(const AttentionShape& shape, const std::vector<StepRow>& rows, bool is_apart,
                   int num_threads) {
   const CpuTarget target = AvailableCpuTargets().front();
@@ -291,8 +291,8 @@ int64_t TilesRead(const AttentionShape& shape, const std::vector<StepRow>& rows,
   return num_tiles;
 }
 
-// 12 rows of 2 query heads on each of 2 KV heads: one pack. The stem's whole tiles once for each
-// KV head, a tile of its own for each row.
+// 12 rows of 2 query heads on each of 2 KV heads are one pack: it reads the stem's whole tiles once
+// for each KV head, and one more tile for each row.
 TEST(AttentionSharingTest, SharedTilesAreReadOnce) {
   const AttentionShape shape = {.num_heads = 4, .num_kv_heads = 2};
   for (const int num_threads : {1, 2, 8}) {
@@ -306,7 +306,7 @@ TEST(AttentionSharingTest, SharedTilesAreReadOnce) {
   }
 }
 
-// Rows that extend share their stem as well, and a window that does not cut it is no hindrance.
+// Rows that extend share their stem too, also with a window that does not cut it.
 TEST(AttentionSharingTest, ExtendingRowsShareTilesToo) {
   AttentionShape shape = {.num_heads = 2, .sliding_window = 600};
   const std::vector<StepRow> rows = {{512, 517, 5}, {512, 513}, {512, 520, 8}, {512, 515, 2}};

@@ -27,7 +27,7 @@ struct AttentionCase {
   }
 };
 
-// How many tokens each request extends by in each step.
+// Number of tokens by which each request extends in each step.
 using Schedule = std::vector<std::vector<int32_t>>;
 
 // Requests with paged storage of their own, run step by step.
@@ -51,7 +51,7 @@ class AttentionRun {
       }
     }
     const int64_t page_floats = 2 * int64_t{c.page_size} * c.num_kv_heads * c.head_dim;
-    // What nobody wrote must not matter.
+    // Unwritten slots must not matter.
     storage_ = KvMemory(num_pages * page_floats);
     kv_ = {.base = KvBase(&storage_, c.keeps_bf16),
            .page_stride = page_floats,
@@ -159,9 +159,9 @@ class AttentionRun {
 
 const Schedule kAtOnce = {{1 << 20}};
 
-// Rounding of a score: of its sum and of the scale, tanh and exponential that follow (their
-// arguments grow with the score); a weight is off by twice that, and a result by at most the
-// weights' error times the largest value.
+// A score has the rounding errors of its sum and of the scale, tanh and exponential that follow
+// (their arguments grow with the score). A weight's error is at most twice that, and a result's at
+// most the weights' error times the largest value.
 double Bound(const AttentionCase& c) {
   const double largest_score = 5 * c.deviation * c.deviation * std::sqrt(c.head_dim) * 0.6;
   const double score_error = (c.head_dim + 8) * kEpsilon * largest_score;
@@ -247,14 +247,14 @@ TEST(AttentionTest, AgreesWithOracleOverLongContexts) {
   }
 }
 
-// Scores far apart: the running maximum moves, and early keys underflow to a weight of nothing.
+// Scores far apart: the running maximum changes, and early keys underflow to weight 0.
 TEST(AttentionTest, LargeScoresDoNotOverflow) {
   const AttentionCase c = {.num_heads = 2, .num_kv_heads = 1, .head_dim = 16, .deviation = 8.0};
   ExpectAllAgreeWithOracle(c, {200}, {{200}});
 }
 
-// One key that is no number makes every output that sees it none, wherever it stands in its tile,
-// and no other; so does one value, in its element.
+// A NaN in a key makes every output that sees it NaN, wherever the key is in its tile, and no other
+// output. A NaN in a value does so for its element.
 TEST(AttentionTest, ANanScoreIsNotHidden) {
   for (const auto& [target, keeps_bf16] : AttentionTargets()) {
     const auto ops = MakeOps(CpuTargetName(target), 1);
@@ -287,7 +287,7 @@ TEST(AttentionTest, ANanScoreIsNotHidden) {
   }
 }
 
-// Promise 1, over everything that may differ between two runs of the same request.
+// A request's results are the same bit for bit whatever may differ between two runs of it.
 TEST(AttentionTest, BitsDependOnNothingButTheRequest) {
   MarkSlow("many batches on every instruction set");
   for (const auto& [target, keeps_bf16] : AttentionTargets()) {
@@ -320,8 +320,8 @@ TEST(AttentionTest, BitsDependOnNothingButTheRequest) {
   }
 }
 
-// One long row: with two threads its splits are computed apart and merged; the bits must be those
-// of one thread.
+// One long row: two threads compute its splits separately and merge them; the result must have the
+// bits of one thread's.
 TEST(AttentionTest, SharedOutSplitsMergeToTheSameBits) {
   for (const auto& [target, keeps_bf16] : AttentionTargets()) {
     const AttentionCase c = {.num_heads = 2,
@@ -337,8 +337,8 @@ TEST(AttentionTest, SharedOutSplitsMergeToTheSameBits) {
   }
 }
 
-// One query token for each of `kv_len`, with very many heads of one element. All pages are the same
-// one, so that long contexts cost no memory.
+// One query token for each of `kv_len`, with very many heads of one element. All page table entries
+// are the same page, so that long contexts need no memory.
 std::vector<float> ManyHeads(Ops& ops, std::vector<int32_t> kv_len) {
   constexpr int32_t kHeads = 4096, kPageSize = 64;
   const auto num_rows = static_cast<int32_t>(kv_len.size());
@@ -374,7 +374,7 @@ std::vector<float> ManyHeads(Ops& ops, std::vector<int32_t> kv_len) {
   return out.values();
 }
 
-// 295 KB of states a split: more than may be kept at a time, of many rows together and of one row
+// 295 KB of states for each split: more than the bound, for many rows together and for one row
 // alone.
 TEST(AttentionTest, MoreSplitsThanMayBeKeptGiveTheSameBits) {
   const auto one = MakeOps("", 1), many = MakeOps("", 48);

@@ -1,4 +1,4 @@
-// Making CPU operations: the choice of an instruction set, names, memory.
+// CPU operations: the choice of an instruction set, names, memory.
 #include <new>
 
 #include "cpu/memory.h"
@@ -61,7 +61,7 @@ TEST(AllocateTest, TooMuchIsAnErrorNotACrash) {
   }
 }
 
-// From small to a few large pages, on both sides of where one way of taking memory ends.
+// Sizes from small blocks to a few large pages, on both sides of the limit for mapped blocks.
 TEST(AllocateTest, MemoryIsZeroedAlignedAndWritableToItsEnd) {
   constexpr size_t kMiB = size_t{1} << 20;
   for (const size_t num_bytes :
@@ -82,12 +82,13 @@ TEST(FloatBufferTest, WithoutMemoryItThrowsAndCanBeUsedAgain) {
   for (const size_t count : {SIZE_MAX, SIZE_MAX / 4, size_t{1} << 58}) {
     EXPECT_THROW(buffer.Reserve(count), std::bad_alloc);
   }
-  float* const floats = buffer.Reserve(100);  // what it held before is gone, not forgotten
+  float* const floats = buffer.Reserve(100);  // its previous memory is freed
   ASSERT_NE(floats, nullptr);
   floats[99] = 1;
 }
 
-// A tied head is packed once; made-up weights, whose layers lie at one address, are not.
+// A tied head is packed once; made-up weights, whose layers have one address, are packed
+// separately.
 TEST(CpuOpsTest, OnlyEmbeddingAndHeadShare) {
   const std::vector<float> w(40, 1.0f);
   const TensorView view = View(w, 4, 5), other = View(w, 5, 4);
@@ -101,7 +102,7 @@ TEST(CpuOpsTest, OnlyEmbeddingAndHeadShare) {
   EXPECT_NE(storage(ops->PackEmbedding(other, DType::kF32)), head);
 }
 
-// Operations over nothing do nothing: a step may have no row of a kind.
+// Operations on no rows do nothing: a step may have no row of a kind.
 TEST(CpuOpsTest, NoTokensAreNoWork) {
   const std::vector<float> w(20, 1.0f);
   const TensorView view = View(w, 4, 5);

@@ -1,4 +1,4 @@
-// Embedding, GatherRows, Softcap against the oracle and against values worked out by hand.
+// Embedding, GatherRows, Softcap against the oracle and against values computed by hand.
 #include "op_check.h"
 
 namespace minisgl::cpu {

@@ -1,5 +1,5 @@
-// Route, PackExperts, ExpertLinear, CombineExperts: against the oracle, against values worked out
-// by hand, and bit for bit over batches and threads.
+// Route, PackExperts, ExpertLinear, CombineExperts: against the oracle, against values computed by
+// hand, and bit for bit over batches and threads.
 #include <algorithm>
 
 #include "op_check.h"
@@ -59,7 +59,7 @@ TEST(RouteTest, AgreesWithOracle) {
         if (num_chosen > num_experts) continue;
         for (const int64_t num_tokens : {1, 5, 40}) {
           auto logits = RandomFloats(num_tokens * num_experts, 70, 3);
-          // Half of them from a few values, so that many are equal.
+          // Half of them are one of a few values, so that many are equal.
           for (size_t i = 0; i < logits.size() / 2; ++i) logits[i] = std::round(logits[i]);
           for (const bool over_chosen : {false, true}) {
             const auto actual = RunRoute(*ops, logits, num_experts, num_chosen, over_chosen);
@@ -76,7 +76,7 @@ TEST(RouteTest, AgreesWithOracle) {
   }
 }
 
-// What is not a number is not hidden, and ids stay in range and differ.
+// NaN is not hidden, and ids are distinct and in range.
 TEST(RouteTest, NanMakesTheTokensSharesNan) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   for (const auto& ops : OracleAndAllCpuOps()) {
@@ -121,7 +121,7 @@ ExpertMatrices PackAll(Ops& ops, const std::vector<float>& weights, const Expert
   return std::move(packed).value();
 }
 
-// Tokens and what they chose; x for each token, or for each choice.
+// Tokens and their choices; x has a row for each token, or for each choice.
 struct Batch {
   std::vector<float> x;
   std::vector<int32_t> experts;
@@ -219,8 +219,8 @@ TEST(ExpertLinearTest, AgreesWithOracle) {
   }
 }
 
-// Promise 1: a pair's result is that of Linear over its expert's matrix alone, whoever else chose
-// the expert, and however many threads there are.
+// A pair's result is that of Linear with its expert's matrix, whatever other tokens chose the
+// expert and however many threads there are.
 TEST(ExpertLinearTest, APairHasTheBitsOfLinearAlone) {
   const ExpertShape s = {5, 150, 300};
   const auto w = RandomFloats(s.num_experts * s.num_out * s.num_in, 75);

@@ -46,8 +46,7 @@ TEST(LinearTest, AgreesWithOracle) {
           const float* b = num_tokens % 2 == 0 ? bias.data() : nullptr;
           const auto sizes =
               RunLinear(*oracle, magnitude, Absolute(x), b == nullptr ? b : Absolute(bias).data());
-          // Standard bound of a sum: roundings on the way of one product times the sum of
-          // magnitudes.
+          // Standard bound of a sum: the number of roundings times the sum of magnitudes.
           const double roundings = RoundingsOf(format, shape.num_in);
           ExpectClose(
               RunLinear(*ops, packed, x, b), RunLinear(*oracle, exact, x, b),
@@ -60,7 +59,7 @@ TEST(LinearTest, AgreesWithOracle) {
   }
 }
 
-// Promise 1: a token's result does not depend on its batch or on the number of threads.
+// A token's result does not depend on its batch or on the number of threads.
 TEST(LinearTest, RowAloneHasTheBitsItHasInABatch) {
   const MatrixShape shape = {150, 600};
   const auto w = RandomFloats(shape.num_out * shape.num_in, 4);
@@ -85,8 +84,8 @@ TEST(LinearTest, RowAloneHasTheBitsItHasInABatch) {
   }
 }
 
-// The same where products underflow, some to -0: also the sign of a zero is a bit. One whole vector
-// of outputs and a part of one, rows that are few and many to the kernels.
+// The same if products underflow, some to -0: the sign of a zero is compared too. One whole vector
+// of outputs and a part of one, and both few and many rows.
 TEST(LinearTest, SignsOfZerosDoNotDependOnTheBatch) {
   const MatrixShape shape = {25, 3};
   const auto w = RandomFloats(shape.num_out * shape.num_in, 14, 1e-25);
@@ -124,7 +123,7 @@ TEST(LinearTest, PartsAreStackedInOrder) {
   }
 }
 
-// bf16 and f16 sources are kept bit for bit; the view may lie at an odd address.
+// bf16 and f16 sources are stored bit for bit; the view may have an odd address.
 TEST(LinearTest, NarrowSourcesAreNotRoundedAgain) {
   const int64_t num_in = 20;
   for (DType dtype : {DType::kBF16, DType::kF16}) {
@@ -157,11 +156,10 @@ TEST(LinearTest, F16RangeIsWidenedExactly) {
   }
 }
 
-// Few rows, and enough for another path.
+// Few rows, and enough rows for the other path.
 constexpr int64_t kFewAndManyRows[] = {1, 13};
 
-// The largest whole numbers on both sides do not overflow on the way, whatever instruction adds
-// them.
+// The largest integers of both operands do not overflow, whatever instruction adds their products.
 TEST(LinearTest, Int8SumsDoNotSaturate) {
   const WeightFormat format = {DType::kF32, Quantization::kInt8};
   const MatrixShape shape = {70, 288};
@@ -182,8 +180,8 @@ TEST(LinearTest, Int8SumsDoNotSaturate) {
   }
 }
 
-// Blocks of zeros, of numbers too small to have a scale, and of very different sizes side by side:
-// each block has its own scale, so that the small are not lost beside the large.
+// Blocks of zeros, of numbers too small for a scale, and of very different magnitudes in one row:
+// each block has its own scale, so that small values are kept next to large ones.
 TEST(LinearTest, Int8BlocksKeepTheirOwnScale) {
   const WeightFormat format = {DType::kF32, Quantization::kInt8};
   const MatrixShape shape = {17, 160};
@@ -212,7 +210,7 @@ TEST(LinearTest, Int8BlocksKeepTheirOwnScale) {
   }
 }
 
-// A weight that is not finite is not hidden, nor spread to other outputs.
+// A weight that is not finite shows in its output, and in no other.
 TEST(LinearTest, Int8WeightThatIsNotFiniteShows) {
   const WeightFormat format = {DType::kF32, Quantization::kInt8};
   const MatrixShape shape = {20, 70};

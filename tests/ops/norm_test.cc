@@ -1,4 +1,4 @@
-// Norm: every kind and option against the oracle, and both against values worked out by hand.
+// Norm: every kind and option against the oracle, and both against values computed by hand.
 #include "op_check.h"
 
 namespace minisgl::cpu {
@@ -52,12 +52,12 @@ TEST(RmsNormTest, WorksInPlace) {
   }
 }
 
-// What Norm leaves in `out` and in the residual.
+// The results of Norm: `out` and the residual.
 struct Normed {
   std::vector<float> out, residual;
 };
 
-// `params` with its pointers set: x and out one array where `in_place`.
+// Sets the pointers of `params`; x and out are the same array if `in_place`.
 Normed RunNorm(Ops& ops, NormParams params, const std::vector<float>& x,
                const std::vector<float>& residual, bool in_place = false) {
   Normed result = {in_place ? x : std::vector<float>(x.size(), -77.0f), residual};
@@ -174,8 +174,8 @@ TEST(NormTest, EveryOptionAgreesWithOracleAloneAndInPlace) {
       ExpectClose(
           actual.residual, sums, [&](size_t i) { return 2 * kEpsilon * (1 + std::abs(sums[i])); },
           name);
-      // From the sums that these operations were given to normalise: where a group's deviation is
-      // small against its mean, their last bit is far more than a bit of the result.
+      // Normalises the sums that these operations computed: if a group's deviation is small against
+      // its mean, a sum's last bit changes much more than a bit of the result.
       NormParams again = p;
       again.x_scale = 1;
       const Normed expected =
@@ -206,7 +206,8 @@ TEST(NormTest, EveryOptionAgreesWithOracleAloneAndInPlace) {
   }
 }
 
-// A mean that is 10^6 deviations from 0: what a sum of squares less the square of the mean loses.
+// A mean that is 10^6 deviations from 0: a sum of squares minus the square of the mean would
+// cancel.
 TEST(NormTest, LayerNormOfFeaturesFarFromZero) {
   std::vector<float> x(1024), weight(1024, 1.0f);
   for (int i = 0; i < 1024; ++i) x[i] = 1e6f + static_cast<float>(i % 3 - 1);

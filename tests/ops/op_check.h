@@ -1,5 +1,5 @@
-// What every test of an operation shares: seeded random inputs, fenced outputs, comparison with a
-// bound for each element, and the list of CPU implementations this machine can run.
+// Helpers of the operations' tests: seeded random inputs, fenced outputs, comparison with a bound
+// for each element, and the list of CPU implementations that this machine can run.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -22,8 +22,8 @@ namespace minisgl::cpu {
 
 inline constexpr double kEpsilon = 0x1.0p-24;  // unit roundoff of f32
 
-// n floats that an operation writes, between guards. Holds NaN until written, so what was left out
-// shows.
+// n floats that an operation writes, between guards. Holds NaN until written, so that missing
+// outputs are detected.
 class OpOutput {
  public:
   explicit OpOutput(int64_t count) : count_(count), storage_(count + 2 * kGuard, kGuardValue) {
@@ -55,8 +55,8 @@ inline std::vector<float> RandomFloats(int64_t count, uint64_t seed, double devi
   return values;
 }
 
-// Instruction sets with float kernels of their own: the dot products change matrix products, and
-// attention where it may round (AttentionTargets).
+// Instruction sets with different float kernels. The two dot-product targets differ only in matrix
+// products, and in attention over bf16 keys and values (AttentionTargets).
 inline std::vector<CpuTarget> FloatCpuTargets() {
   std::vector<CpuTarget> targets = AvailableCpuTargets();
   std::erase_if(targets, [](CpuTarget target) {
@@ -65,8 +65,8 @@ inline std::vector<CpuTarget> FloatCpuTargets() {
   return targets;
 }
 
-// Every way of attention: the float kernels with keys and values as floats and as bf16, and the
-// bf16 dot product with the latter.
+// Every variant of attention: the float kernels with f32 and with bf16 keys and values, and the
+// bf16 dot product with bf16 ones.
 struct AttentionTarget {
   CpuTarget target;
   bool keeps_bf16;
@@ -83,7 +83,7 @@ inline std::vector<AttentionTarget> AttentionTargets() {
   return targets;
 }
 
-// Floats to keep keys and values in: no number, of f32 and of bf16 alike, until they are written.
+// Memory for keys and values: NaN as f32 and as bf16 until it is written.
 inline std::vector<float> KvMemory(int64_t count) {
   std::vector<float> memory(static_cast<size_t>(count));
   std::fill(memory.begin(), memory.end(), std::bit_cast<float>(0x7FC07FC0u));
@@ -101,21 +101,22 @@ inline void RoundToBf16(std::vector<float>* values) {
   for (float& value : *values) value = Bf16ToFloat(FloatToBf16(value));
 }
 
-// What rounding softmax weights to bf16 may move a mean of values by, of the largest of them.
+// Upper bound on the error of a weighted mean from rounding softmax weights to bf16, relative to
+// the largest value.
 inline constexpr double kBf16WeightError = 1.0 / 512;
 
-// Every way to keep a matrix on the CPU.
+// Every format of a matrix on the CPU.
 inline const WeightFormat kWeightFormats[] = {
     DType::kF32, DType::kBF16, DType::kF16, {DType::kF32, Quantization::kInt8}};
 
-// x as a product with weights of `format` reads it: the bf16 dot product takes bf16.
+// x as a product with weights of `format` reads it: rounded to bf16 for the bf16 dot product.
 inline std::vector<float> AsRead(const Ops& ops, const WeightFormat& format, std::vector<float> x) {
   if (HasBf16Dot(ops) && format == DType::kBF16) RoundToBf16(&x);
   return x;
 }
 
-// Roundings on the way of one product into an output: in a block of inputs one after another, then
-// one for each block. What a quantized weight and x are is rounded too.
+// Number of roundings from a product to the output: those within a block of inputs, then one for
+// each block. Quantized weights and x are rounded too.
 inline double RoundingsOf(const WeightFormat& format, int64_t num_in) {
   if (format.quantization == Quantization::kInt8) return num_in / kQuantBlock + 8;
   constexpr int64_t kBlock = 256;  // of the bf16 dot product: pairs
@@ -159,7 +160,7 @@ inline std::vector<float> Absolute(std::vector<float> values) {
   return values;
 }
 
-// Every instruction set of this machine with one thread and with two.
+// Every instruction set of this machine, with one thread and with two.
 inline std::vector<std::unique_ptr<Ops>> AllCpuOps() {
   std::vector<std::unique_ptr<Ops>> all;
   for (CpuTarget target : AvailableCpuTargets()) {

@@ -1,5 +1,5 @@
-// Packed matrices in a file: the second start reads what the first one packed; whatever is not
-// right about a file is found before its bytes are used, and the file is written anew.
+// Packed matrices in a file: the second start reads what the first one packed. Any error in a file
+// is detected before its bytes are used, and the file is rewritten.
 #include "cpu/pack_store.h"
 
 #include <sys/resource.h>
@@ -44,8 +44,8 @@ class PackStoreTest : public testing::Test {
   struct Start {
     int64_t num_found, num_packed;
   };
-  // What one process does: matrices of three shapes and two formats, then the end of loading.
-  // Whatever was found or packed, they are right.
+  // One process: loads matrices of three shapes and two formats, then ends loading. Checks the
+  // matrices, whether they were found or packed.
   Start Run(const std::string& source = "model", size_t shift = 0) {
     PackStore store((dir_ / "cache").string(), {.key = source, .is_public = is_public_});
     ThreadPool pool(2);
@@ -112,7 +112,7 @@ TEST_F(PackStoreTest, AnotherModelHasAFileOfItsOwn) {
   ExpectAllFound("b");
 }
 
-// The source says it is the same and is not: found by its samples, and written anew.
+// The source has the same key but other bytes: its samples reveal it, and the file is rewritten.
 TEST_F(PackStoreTest, OtherWeightsAreNotTakenForTheModels) {
   Run();
   const Start other = Run("model", 9000);
@@ -135,15 +135,14 @@ TEST_F(PackStoreTest, WhatWasFoundBeforeADamagedMatrixIsKept) {
   ExpectAllFound();
 }
 
-// Each byte of the header and of the table, and bytes all over the matrices: what is damaged is
-// packed.
+// Damage to any byte of the header or the table, or to bytes all over the matrices, means packing.
 TEST_F(PackStoreTest, DamageOfAnyByteIsFound) {
   Run();
   const std::string right = ReadAll();
   std::vector<size_t> places;
   for (size_t i = 0; i < 64; ++i) places.push_back(i);
   for (size_t i = right.size() - 3 * 32; i < right.size(); ++i) places.push_back(i);
-  // Of the matrix of 300 x 300 floats, whose panels are filled up to 304 outputs.
+  // The matrix of 300 x 300 floats, whose panels are padded to 304 outputs.
   constexpr size_t kBegin = 4096 + 2 * 4096, kEnd = kBegin + 304 * 300 * 4;
   for (size_t i = kBegin; i < kEnd; i += 9973) places.push_back(i);
   places.push_back(kEnd - 1);
@@ -174,8 +173,8 @@ TEST_F(PackStoreTest, AFileCutShortAnywhereOrTooLongIsWrittenAnew) {
   ExpectAllFound();
 }
 
-// A header that hashes right and lies: numbers at and past every limit. The hash is the file's own
-// rule, so the test follows it.
+// A header with a valid hash and wrong numbers, at and past every limit. The test computes the hash
+// as the file format does.
 uint64_t Hash(const std::string& bytes) {
   uint64_t hash = 0;
   const auto add = [&hash](uint64_t word) {
@@ -225,7 +224,7 @@ TEST_F(PackStoreTest, HostileNumbersAreRefusedWithoutACrash) {
       EXPECT_GT(Run().num_packed, 0) << value << " at " << place;
     }
   }
-  // The rule above is the file's: rewritten hashes of an unchanged file are taken.
+  // The test's hash is the format's: an unchanged file with rewritten hashes is accepted.
   std::string same = right;
   put(&same, 40, Hash(same.substr(table)));
   put(&same, 56, Hash(same.substr(0, 56)));
@@ -240,7 +239,7 @@ TEST_F(PackStoreTest, ADirectoryThatCannotBeWrittenIsAWarning) {
   EXPECT_NE(warnings_[0].find("--pack-cache"), std::string::npos) << warnings_[0];
 }
 
-// Whoever may write the file or the folder would choose the weights.
+// A user who can write the file or the folder could choose the weights.
 TEST_F(PackStoreTest, AFileThatOthersMayWriteIsNotReadAndIsWrittenAnew) {
   Run();
   ASSERT_EQ(chmod(path_.c_str(), 0666), 0);
@@ -274,7 +273,7 @@ TEST_F(PackStoreTest, AnotherUsersFileIsNotRead) {
   ExpectAllFound();
 }
 
-// What was checked is what is used, however the file changes after that.
+// The bytes that were checked are used, however the file changes afterwards.
 TEST_F(PackStoreTest, ALaterChangeOfTheFileChangesNothing) {
   Run();
   const TensorView view = Matrix(0, 40, 70);
@@ -306,7 +305,7 @@ TEST_F(PackStoreTest, AFileIsAsPrivateAsTheModel) {
   umask(old_umask);
 }
 
-// The key was made from bytes that are the model's no more.
+// The model's files changed after the key was computed.
 TEST_F(PackStoreTest, WeightsThatChangedWhileTheyWerePackedAreNotKept) {
   const TensorView view = Matrix(0, 40, 70);
   ThreadPool pool(1);
@@ -320,7 +319,7 @@ TEST_F(PackStoreTest, WeightsThatChangedWhileTheyWerePackedAreNotKept) {
   EXPECT_NE(warnings_[0].find("changed meanwhile"), std::string::npos) << warnings_[0];
 }
 
-// A limit on file sizes stands for a full disk.
+// A limit on file sizes simulates a full disk.
 TEST_F(PackStoreTest, AFullDiskIsAWarningAndLeavesNothing) {
   const pid_t child = fork();
   ASSERT_GE(child, 0);
@@ -337,8 +336,8 @@ TEST_F(PackStoreTest, AFullDiskIsAWarningAndLeavesNothing) {
   EXPECT_EQ(status, 0);
 }
 
-// Killed at some moment of writing: the next start packs or finds, and is right; what was left
-// lying is cleared away once it is old.
+// The process is killed at some moment of writing: the next start finds or packs the right
+// matrices, and temporary files are removed when they are old.
 TEST_F(PackStoreTest, AProcessKilledWhileItWritesLeavesNothingThatMisleads) {
   fs::create_directory(dir_ / "cache");
   for (int delay_us = 0; delay_us < 3000; delay_us += 300) {

@@ -1,4 +1,4 @@
-// Rows that begin with the same pages become neighbours: against a search over all pairs of rows.
+// Rows that begin with the same pages become neighbours: compared with a search over all pairs.
 #include "cpu/prefix_order.h"
 
 #include <gtest/gtest.h>
@@ -56,9 +56,9 @@ int64_t SharedTiles(const Table& table, int32_t a, int32_t b) {
   return pages * table.page_size / kTileKeys;
 }
 
-// Each row once; what a row shares with any before it is the least in between, and no row stands
-// behind one that it shares less with than with an earlier one that could have its place.
-// Returns how many rows share some with the one before.
+// Checks that each row occurs once, that the tiles a row shares with an earlier one are the minimum
+// in between, and that no row follows one that it shares less with than with an earlier row that
+// could be its predecessor. Returns the number of rows that share tiles with the one before.
 int ExpectOrder(const Table& table) {
   const std::vector<PrefixRow> order = Order(table);
   EXPECT_EQ(order.size(), table.pages.size());

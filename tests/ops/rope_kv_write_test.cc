@@ -1,4 +1,4 @@
-// RopeKvWrite: every option against the oracle, and both against values worked out by hand.
+// RopeKvWrite: every option against the oracle, and both against values computed by hand.
 #include "op_check.h"
 
 namespace minisgl::cpu {
@@ -27,7 +27,7 @@ TEST(RopeKvWriteTest, AgreesWithOracleInBothLayouts) {
         const int64_t page = 2 * 4 * s.num_kv_heads * s.head_dim;
         auto qkv = before, expected = before;
         std::vector<float> kv(12 * page, 0.0f), expected_kv(12 * page, 0.0f);
-        // Token first, so that the CPU keeps keys as the strides say and storages can be compared.
+        // Token first, so that the CPU stores keys at the strides, and storages can be compared.
         const auto layer = [&](float* base) {
           return KvLayer{base,
                          page,
@@ -49,7 +49,7 @@ TEST(RopeKvWriteTest, AgreesWithOracleInBothLayouts) {
         const auto name = fmt::format("{} head_dim {}", ops->Name(), s.head_dim);
         // Weights and normalised values of a few units each.
         const auto bound = [&](size_t) { return (norms ? 32 : 4) * kEpsilon * 16; };
-        // Keys and values may stand in qkv as they like afterwards.
+        // The keys and values in qkv are unspecified afterwards.
         for (int64_t t = 0; t < num_tokens; ++t) {
           const auto queries = [&](const std::vector<float>& of) {
             return std::vector<float>(of.begin() + t * width,
@@ -63,8 +63,8 @@ TEST(RopeKvWriteTest, AgreesWithOracleInBothLayouts) {
   }
 }
 
-// One token at position 1 of a model with one head of each kind, rotated by 90 degrees there, with
-// norms that tell the order: q and k after it.
+// One token at position 1 of a model with one head of each kind, which is rotated by 90 degrees.
+// The norms reveal the order of norm and rotation. Holds q and k after the operation.
 struct Heads {
   std::vector<float> q, k;
 };
@@ -137,7 +137,7 @@ TEST(RopeKvWriteTest, PartOfAHeadByHand) {
   }
 }
 
-// Kept as bf16, keys and values are the nearest, ties to even, in pairs and as the strides say.
+// bf16 keys and values are rounded to nearest, ties to even, both as pairs and at strides.
 TEST(RopeKvWriteTest, Bf16IsTheNearestInBothLayouts) {
   constexpr int32_t kKvHeads = 2;
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
@@ -202,7 +202,7 @@ TEST(RopeKvWriteTest, Bf16IsTheNearestInBothLayouts) {
   }
 }
 
-// A token's queries and its key and value do not depend on which tokens it is computed with.
+// A token's queries, key and value do not depend on the other tokens of the call.
 TEST(RopeKvWriteTest, EveryOptionAloneAndAgainstTheOracle) {
   const auto oracle = MakeNaiveOps();
   constexpr int32_t kHeadDim = 40, kNumTokens = 33, kWidth = 4 * kHeadDim;

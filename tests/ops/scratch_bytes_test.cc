@@ -1,4 +1,4 @@
-// CpuScratchBytes against what operations take: never less, and not much more.
+// CpuScratchBytes against the bytes that operations use: never less, and not much more.
 #include <algorithm>
 #include <numeric>
 
@@ -26,7 +26,7 @@ CpuScratchLimits SmallLimits(int num_threads, const WeightFormat& format) {
           .expert_inputs = 500};
 }
 
-// What the numbers are does not matter.
+// The values do not matter.
 std::vector<float> Floats(int64_t count) {
   return std::vector<float>(static_cast<size_t>(count), 0.5f);
 }
@@ -41,7 +41,7 @@ void MultiplyAll(Ops& ops, const CpuScratchLimits& limits) {
       {.x = x.data(), .weight = &weight, .out = out.data(), .num_tokens = limits.max_tokens});
 }
 
-// `per_choice`: the second matrix of the experts, else the first. All tokens choose the same.
+// `per_choice`: the second matrix of the experts, otherwise the first. All tokens choose the same.
 void MultiplyExperts(Ops& ops, const CpuScratchLimits& limits, bool per_choice) {
   const int64_t num_in = per_choice ? limits.expert_inputs : limits.max_inputs;
   const int64_t num_choices = limits.max_tokens * limits.num_chosen;
@@ -132,7 +132,7 @@ TEST(CpuScratchTest, OperationsTakeNoMoreThanIsCounted) {
   }
 }
 
-// One thread shares nothing out; the last target reads int8 in the widest form.
+// With one thread no item is divided; the last target reads int8 in the widest form.
 TEST(CpuScratchTest, LittleIsCountedThatOneThreadDoesNotTake) {
   constexpr uint64_t kStateBytes = kSplitStateFloatsMax * sizeof(float);
   for (const WeightFormat& format : {WeightFormat(DType::kF32), kInt8}) {
