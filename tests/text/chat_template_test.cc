@@ -230,9 +230,9 @@ TEST(ChatTemplateTest, ErrorsNameTheTemplatesLine) {
       {"{{ nothing.at_all }}", "t.jinja:1: 'nothing' is undefined"},
       {"{% include 'x' %}", "\"include\" is not supported"},
       {"{% endfor %}", "t.jinja:1:"},
-      {"{{ 'x", "t.jinja:1: a string without its end"},
-      {"{# x", "t.jinja:1: a comment without its end"},
-      {"{{ x ", "t.jinja:1: a tag without its end"},
+      {"{{ 'x", "t.jinja:1: a string without an end"},
+      {"{# x", "t.jinja:1: a comment without an end"},
+      {"{{ x ", "t.jinja:1: a tag without an end"},
       {"{{ ) }}", "t.jinja:1: unexpected ')'"},
       {"{% break %}", "outside of a loop"},
       {"{{ x | \x01 }}", "\\x01"},
@@ -250,7 +250,7 @@ TEST(ChatTemplateTest, ErrorsNameTheTemplatesLine) {
 TEST(ChatTemplateTest, WidthsAndLeewaysAreBounded) {
   EXPECT_NE(Origins("{{ 'x\ty'.expandtabs(1025) }}").find("at most 1024"), std::string::npos);
   EXPECT_EQ(Origins("{{ 'x\ty'.expandtabs(1024) | length }}"), "T:1025;");
-  EXPECT_NE(Origins("{{ 'x' | truncate(3, leeway=100001) }}").find("leeway be 0 to 100000"),
+  EXPECT_NE(Origins("{{ 'x' | truncate(3, leeway=100001) }}").find("leeway 0 to 100000"),
             std::string::npos);
   EXPECT_EQ(Origins("{{ 'x' | truncate(3, leeway=100000) }}"), "T:x;");
 }

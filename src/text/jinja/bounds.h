@@ -1,5 +1,5 @@
-// How much memory a rendering may hold at one time: of the conversation it is given some multiples,
-// and a little that a template needs for itself. A thread runs one rendering at a time.
+// Bounds on the memory that a rendering holds at one time: a constant for the template plus a
+// multiple of the size of the conversation. A thread runs one rendering at a time.
 #pragma once
 
 #include <algorithm>
@@ -7,25 +7,26 @@
 
 namespace minisgl::text::jinja {
 
-// The longest text, the output among them, for a conversation of any size, and for one of none:
-// templates say a few kilobytes themselves. A byte of the conversation may come back as an escape
-// of six, in several places.
+// Upper bound on the length of a text, including the output: the first for any conversation, the
+// second for an empty one (templates contain a few kilobytes of text). A byte of the conversation
+// may appear as a six-byte escape, in several places.
 inline constexpr uint64_t kTextBytesMax = uint64_t{16} << 20;
 inline constexpr uint64_t kOwnTextBytesMax = uint64_t{1} << 20;
 inline constexpr uint64_t kTextBytesPerByte = 16;
-// All values together: lists of what it was given take several times its bytes.
+// The same for all values together: lists of parts of the input need several times its bytes.
 inline constexpr uint64_t kHeldBytesMax = uint64_t{512} << 20;
 inline constexpr uint64_t kOwnHeldBytesMax = uint64_t{6} << 20;
 inline constexpr uint64_t kHeldBytesPerByte = 64;
 
-// What texts, lists and dicts take that were made on this thread, less those given back on it.
+// Bytes of the texts, lists and dicts created minus those freed on this thread.
 inline thread_local int64_t g_bytes_held = 0;
-// Of the rendering that this thread runs.
+// The bound for the current rendering of this thread.
 inline thread_local uint64_t g_text_bytes_max = kTextBytesMax;
 
+// Upper bound on the length of a text in the current rendering.
 inline uint64_t TextBytesMax() { return g_text_bytes_max; }
 
-// Beside a value: counts it as long as it is there.
+// Counts bytes as held during its lifetime; stored next to the value it counts.
 class HeldBytes {
  public:
   explicit HeldBytes(uint64_t bytes) { Add(bytes); }
@@ -41,7 +42,7 @@ class HeldBytes {
   int64_t bytes_ = 0;
 };
 
-// The bounds of one rendering on this thread, as long as it is there.
+// The memory bounds of one rendering, in effect on this thread during its lifetime.
 class MemoryBounds {
  public:
   explicit MemoryBounds(uint64_t input_bytes) : outer_text_bytes_max_(g_text_bytes_max) {

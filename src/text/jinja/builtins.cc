@@ -1,4 +1,4 @@
-// Functions that a template may call, the attributes of `loop`, and the dispatch of methods.
+// The built-in functions of a template, the attributes of `loop`, and the dispatch of methods.
 #include <ctime>
 
 #include "minisgl/base/utf8.h"
@@ -55,8 +55,8 @@ Value MakeDict(Interpreter* run, const CallArguments& arguments) {
   return builder.Build();
 }
 
-// The format for strftime: what Python's datetime answers itself, for a time without a zone and
-// read in whole seconds, is filled in.
+// Converts a format to one for strftime: replaces the directives that Python's datetime formats
+// itself, for a time without a zone in whole seconds.
 std::string StrftimeFormat(const std::string& format) {
   std::string out;
   for (size_t i = 0; i < format.size(); ++i) {
@@ -134,7 +134,8 @@ Value Interpreter::LoopAttribute(const Value& value, std::string_view name) {
   if (name == "depth") return Value(int64_t{loop.level});
   if (name == "depth0") return Value(int64_t{loop.level - 1});
   if (name == "previtem") return index > 0 ? loop.previous : Value(Undefined{"loop.previtem"});
-  // Everything else looks ahead, which a loop that has ended cannot: its scope is gone.
+  // The other attributes look ahead, which is impossible after the loop: its scope no longer
+  // exists.
   if (loop.has_ended && loop.statement->condition != nullptr && loop.next < loop.items.size())
     Fail("loop.{} is read after the loop has ended", Visible(name));
   if (name == "last") return Value(!LookAhead(&loop));

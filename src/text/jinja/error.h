@@ -1,6 +1,6 @@
-// How the interpreter stops: one exception type that never leaves this room (chat_template.cc turns
-// it into a Status). Evaluation is deeply mutual recursion, where a Result at each level would hide
-// the rules it is about.
+// The exception of the lexer, parser and interpreter. It does not leave this room: chat_template.cc
+// converts it to a Status. Evaluation is deep mutual recursion, in which a Result at each level
+// would obscure the rules.
 #pragma once
 
 #include <fmt/core.h>
@@ -15,8 +15,8 @@ class Error : public std::runtime_error {
  public:
   explicit Error(const std::string& message, int line = 0)
       : std::runtime_error(message), line_(line) {}
-  int line() const { return line_; }  // 0: not yet known
-  // Set once, by the innermost node that knows.
+  int line() const { return line_; }  // the template's line; 0 if not yet known
+  // Sets the line unless it is known: the innermost node sets it.
   void SetLine(int line) {
     if (line_ == 0) line_ = line;
   }
@@ -25,6 +25,7 @@ class Error : public std::runtime_error {
   int line_;
 };
 
+// Throws an Error with a formatted message.
 template <typename... Args>
 [[noreturn]] void Fail(fmt::format_string<Args...> format, Args&&... args) {
   throw Error(fmt::format(format, std::forward<Args>(args)...));

@@ -1,4 +1,4 @@
-// Expressions.
+// Evaluation of expressions: operators, attributes, items, slices and calls.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -14,14 +14,14 @@ namespace {
   Fail("'{}' is undefined", Visible(value.undefined_name()));
 }
 
-// Where Python's slice of a sequence of `size` begins or ends.
+// Returns the begin or end of a Python slice of a sequence of `size` elements.
 int64_t ClampIndex(const Value& index, int64_t size, int64_t fallback, int64_t low, int64_t high) {
   if (index.is_none() || index.is_undefined()) return fallback;
   const int64_t at = NeedInt(index, "a slice's index");
   return std::clamp(at < 0 ? std::max(at, -size - 1) + size : at, low, high);
 }
 
-// The places that a slice takes, in order.
+// Returns the indices that a slice selects, in order.
 std::vector<size_t> SlicePlaces(size_t count, const Value& begin, const Value& end,
                                 const Value& step) {
   const auto size = static_cast<int64_t>(count);
@@ -112,7 +112,7 @@ int64_t NeedInt(const Value& value, std::string_view what) {
 
 Value Interpreter::Eval(const Expr& expr) {
   ChargeVisits(1);
-  if (depth_ >= kCallDepthMax) Fail("it nests more than {} deep while it runs", kCallDepthMax);
+  if (depth_ >= kCallDepthMax) Fail("evaluation nests more than {} deep", kCallDepthMax);
   ++depth_;
   try {
     Value value = EvalNode(expr);
@@ -277,7 +277,7 @@ bool Interpreter::Compare(std::string_view op, const Value& a, const Value& b) {
 bool Interpreter::Contains(const Value& container, const Value& item) {
   if (container.is_text()) {
     ChargeWork(container.text().size());
-    const Text& wanted = NeedText(item, "what is looked for in a string");
+    const Text& wanted = NeedText(item, "the substring of 'in'");
     return Find(container.text().bytes(), wanted.bytes()) != std::string::npos;
   }
   if (container.is_dict()) {
@@ -326,7 +326,7 @@ Value Interpreter::EvalSlice(const Expr& expr) {
 Value Interpreter::EvalFilter(const Expr& expr, const Value* block_text) {
   Value input;
   if (expr.children[0] != nullptr) {
-    // In a block's chain of filters the innermost has no operand: the block's text is it.
+    // The innermost filter of a block has no operand; the block's text is its input.
     const Expr& operand = *expr.children[0];
     input = block_text != nullptr && operand.kind == Expr::Kind::kFilter
                 ? EvalFilter(operand, block_text)
@@ -461,7 +461,7 @@ Value Interpreter::Arithmetic(std::string_view op, const Value& a, const Value& 
     if (count > 0 && weight > std::numeric_limits<uint64_t>::max() / 64 / count)
       Fail("a repetition is too large");
     if (repeated.is_text()) {
-      // Copies of one origin are one run.
+      // Copies of a text with a single run merge into one run.
       const Text& text_once = repeated.text();
       ChargeText(count * (text_once.runs().size() > 1 ? text_once.footprint() : text_once.size()));
       ChargeVisits(static_cast<int64_t>(count / 64));

@@ -1,5 +1,5 @@
-// Precedence, loosest first: if-else, or, and, not, comparisons, + -, ~, * / // %, **, sign,
-// postfix, filters.
+// The grammar of expressions. Precedence from lowest to highest: if-else, or, and, not,
+// comparisons, + -, ~, * / // %, **, sign, postfix, filters.
 #include "text/jinja/expression_parser.h"
 
 #include <algorithm>
@@ -130,7 +130,7 @@ ExprPtr ExpressionParser::ParseTuple(bool with_conditional) {
   return tuple;
 }
 
-// operand (operator operand)*, as one flat node.
+// Parses operand (operator operand)* to one flat node.
 template <typename Operand>
 ExprPtr ExpressionParser::ParseChain(Kind kind, std::initializer_list<std::string_view> operators,
                                      Operand operand) {
@@ -410,7 +410,7 @@ ExprPtr ExpressionParser::ParseTest(ExprPtr base) {
   AddChild(test.get(), std::move(base));
   const Token& token = Current();
   if (token.IsName("is")) throw Error("tests with 'is' cannot be chained", token.line);
-  // Any other name is the argument, as in the reference: `if` too, which it then refuses.
+  // As in the reference, any other name is the argument, even `if`, which then fails.
   const bool has_argument =
       (token.kind == Token::Kind::kName && token.text != "else" && token.text != "or" &&
        token.text != "and") ||

@@ -1,4 +1,5 @@
-// The expressions of a template, by recursive descent; each level of the grammar is one function.
+// Recursive-descent parser for the expressions of a template, one function for each level of the
+// grammar. Its methods throw Error with the line.
 #pragma once
 
 #include <algorithm>
@@ -14,18 +15,19 @@ namespace minisgl::text::jinja {
 
 class ExpressionParser {
  public:
-  // Whether the name is read between the tokens `begin` and the current one.
+  // True if the tokens from index `begin` to the current one contain the name, not as an attribute.
   bool ReadsName(std::string_view name, size_t begin) const;
-  size_t place() const { return at_; }
+  size_t place() const { return at_; }  // index of the current token
 
-  // The last token is kEnd.
+  // REQUIRES: the last token is kEnd.
   explicit ExpressionParser(std::vector<Token> tokens) : tokens_(std::move(tokens)) {}
 
   const Token& Current() const { return tokens_[at_]; }
   const Token& Look(size_t ahead = 1) const {
     return tokens_[std::min(at_ + ahead, tokens_.size() - 1)];
   }
-  Token Next();
+  Token Next();  // returns the current token and advances
+  // Skip* advance and return true if the current token matches; Expect* throw if it does not.
   bool SkipOperator(std::string_view op);
   bool SkipName(std::string_view name);
   void ExpectOperator(std::string_view op);
@@ -33,14 +35,14 @@ class ExpressionParser {
   [[noreturn]] void FailUnexpected(std::string_view wanted) const;
 
   ExprPtr ParseExpression();
-  // An expression, or several with commas between them as a tuple. `with_conditional` false leaves
-  // `if` standing.
+  // Parses an expression, or a tuple of expressions separated by commas. If `with_conditional` is
+  // false, stops before an `if`.
   ExprPtr ParseTuple(bool with_conditional = true);
-  // `| name (...)` as often as it stands there, applied to `base` (null: to a block's text).
+  // Parses a chain of `| name (...)`, applied to `base` (null: to the text of a block).
   ExprPtr ParseFilters(ExprPtr base);
   Arguments ParseArguments();
 
-  // Counts a nesting level for as long as it lives.
+  // Counts a nesting level during its lifetime; throws if there are more than kTreeDepthMax.
   class Level {
    public:
     explicit Level(ExpressionParser* parser);
@@ -74,7 +76,7 @@ class ExpressionParser {
                      Operand operand);
 
   ExprPtr Make(Expr::Kind kind, int line) const;
-  // Adds `child` (may be null) and counts the depth.
+  // Appends `child` (may be null) and updates the depth.
   void AddChild(Expr* parent, ExprPtr child) const;
   void SetArguments(Expr* parent, Arguments arguments) const;
   static void CountDepth(Expr* parent, const ExprPtr& child);

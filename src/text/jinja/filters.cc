@@ -1,5 +1,5 @@
-// `value | filter`: the table, and the filters of texts and numbers (those of lists and dicts are
-// in filters_sequence.cc).
+// The table of filters (`value | filter`), and the filters of strings and numbers. Filters of lists
+// and dicts are in filters_sequence.cc.
 #include <algorithm>
 #include <cctype>
 #include <charconv>
@@ -14,20 +14,20 @@
 namespace minisgl::text::jinja {
 namespace {
 
-// The text that a filter of texts begins with: str(value), which stays escaped HTML where it is.
+// Returns the input of a string filter: str(value), marked as escaped HTML if the value is.
 Text SoftText(Interpreter* run, const Value& input) {
   Text text = run->StrOf(input);
   text.SetMarkup(input.is_text() && input.text().is_markup());
   return text;
 }
 
-// `text` made out of `input`, which may be escaped HTML.
+// Returns `text` as a value, marked as escaped HTML if `input` is.
 Value AsMarkupLike(Interpreter* run, const Value& input, Text text) {
   text.SetMarkup(input.is_text() && input.text().is_markup());
   return run->MakeText(std::move(text));
 }
 
-// Filters of texts take any value and begin with str(value).
+// String filters accept any value and convert it with str(value).
 template <LetterCase letter_case>
 Value CaseFilter(Interpreter* run, const Value& input, const CallArguments&) {
   Text text = ChangeCase(run, run->StrOf(input), letter_case);
@@ -82,7 +82,7 @@ Value IndentFilter(Interpreter* run, const Value& input, const CallArguments& ar
     if (count > 1024) Fail("indent's width is {}; at most 1024 are supported", count);
     margin.Append(std::string(static_cast<size_t>(std::max<int64_t>(0, count)), ' '));
   }
-  Text text = NeedText(input, "what is indented");
+  Text text = NeedText(input, "the input of indent");
   text.Append("\n");
   const std::vector<Value> lines = SplitLines(run, text, /*keeps_ends=*/false);
   Text out;
@@ -140,8 +140,8 @@ Value DefaultFilter(Interpreter*, const Value& input, const CallArguments& argum
   return is_missing ? arguments.Get(0, "default_value", Value(Text())) : input;
 }
 
-// The digits that Python's int() and float() read: without white space at the ends, a plus, and
-// underscores between digits. Empty where it reads none.
+// Returns the number that Python's int() and float() would read, without surrounding white space, a
+// plus sign, and underscores between digits; "" if the text is not a number.
 std::string Digits(Interpreter* run, const Text& text) {
   run->ChargeWork(text.size());
   const std::string stripped = Strip(text, "", true, true).bytes();
@@ -221,18 +221,18 @@ Value RoundFilter(Interpreter*, const Value& input, const CallArguments& argumen
   if (method == "floor") return Value(std::floor(input.as_double() * scale) / scale);
   if (input.is_integral() && precision >= 0) return Value(input.as_int());
   if (!std::isfinite(input.as_double())) return input;
-  if (precision < 0) {  // halves to even
+  if (precision < 0) {  // rounds halves to even
     const double rounded = std::nearbyint(input.as_double() * scale) / scale;
     return input.is_integral() ? Value(static_cast<int64_t>(rounded)) : Value(rounded);
   }
   if (precision > 300) return input;
-  // Through the digits, which are those of the exact value: 2.675 is a little less than it reads.
+  // Round by formatting the exact value: the double 2.675 is slightly less than 2.675.
   return Value(*ReadDouble(fmt::format("{:.{}f}", input.as_double(), precision)));
 }
 
 Value FormatFilter(Interpreter* run, const Value& input, const CallArguments& arguments) {
   if (!arguments.named.empty() && !arguments.positional.empty())
-    Fail("format takes values or names with values, not both");
+    Fail("format takes positional or named values, not both");
   if (!arguments.named.empty()) {
     DictBuilder names(run);
     for (const auto& [name, value] : arguments.named) names.Add(Value(Text(name)), value);
@@ -263,7 +263,7 @@ Value WordCountFilter(Interpreter* run, const Value& input, const CallArguments&
   return Value(count);
 }
 
-// Cut to `length` characters, at a word's end unless told otherwise.
+// Truncates to `length` characters, at the end of a word unless `killwords`.
 Value TruncateFilter(Interpreter* run, const Value& input, const CallArguments& arguments) {
   const int64_t length =
       NeedInt(arguments.Get(0, "length", Value(int64_t{255})), "truncate's length");
@@ -273,12 +273,12 @@ Value TruncateFilter(Interpreter* run, const Value& input, const CallArguments& 
   const int64_t leeway = given.is_none() ? 5 : NeedInt(given, "truncate's leeway");
   const auto end_length = static_cast<int64_t>(CountCharacters(end.bytes()));
   if (length < end_length || leeway < 0 || leeway > kRangeMax)
-    Fail("truncate's length must hold its end, and its leeway be 0 to {}", kRangeMax);
+    Fail("truncate's length must be at least that of its end, and its leeway 0 to {}", kRangeMax);
   if (input.is_undefined()) return input;
   if (input.is_sequence() &&
       static_cast<int64_t>(input.list().items.size()) <= std::min(length, kRangeMax) + leeway)
     return input;
-  const Text text = NeedText(input, "what is truncated");
+  const Text text = NeedText(input, "the input of truncate");
   run->ChargeWork(uint64_t{16} * text.size());
   const std::vector<size_t> offsets = CharacterOffsets(text.bytes());
   const auto characters = static_cast<int64_t>(offsets.size()) - 1;
@@ -290,7 +290,7 @@ Value TruncateFilter(Interpreter* run, const Value& input, const CallArguments& 
   return AsMarkupLike(run, input, std::move(out));
 }
 
-// Percent-encoded, as in a URL; a dict or a list of pairs becomes a query.
+// Percent-encodes as in a URL; a dict or a list of pairs becomes a query.
 Value UrlEncodeFilter(Interpreter* run, const Value& input, const CallArguments&) {
   const auto encoded = [run](const Value& value, bool keeps_slash) {
     const Text text = run->StrOf(value);

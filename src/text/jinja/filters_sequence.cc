@@ -1,4 +1,4 @@
-// Filters of lists, dicts and whatever else can be looped over.
+// Filters of lists, dicts and other iterable values.
 #include <algorithm>
 #include <charconv>
 #include <map>
@@ -39,7 +39,7 @@ Value ReverseFilter(Interpreter* run, const Value& input, const CallArguments&) 
                          : run->MakeGenerator(std::move(items));
 }
 
-// "a.b.0" of `value`, as attribute= of filters takes it.
+// Returns the member of `value` at a path such as "a.b.0", the argument attribute= of filters.
 Value AttributePath(Interpreter* run, Value value, const Value& path) {
   if (!path.is_text()) return run->Item(value, path);
   std::string_view rest = path.text().bytes();
@@ -55,7 +55,8 @@ Value AttributePath(Interpreter* run, Value value, const Value& path) {
   }
 }
 
-// What sort, unique, min and max compare: the attribute, in lower case unless told otherwise.
+// Returns the key for sort, unique, min and max: the attribute, in lower case unless
+// `case_sensitive`.
 Value SortKey(Interpreter* run, const Value& item, const Value& attribute, bool case_sensitive) {
   const auto folded = [&](Value key) {
     return key.is_text() && !case_sensitive
@@ -65,7 +66,7 @@ Value SortKey(Interpreter* run, const Value& item, const Value& attribute, bool 
   if (attribute.is_none()) return folded(item);
   if (!attribute.is_text() || attribute.text().bytes().find(',') == std::string::npos)
     return folded(AttributePath(run, item, attribute));
-  // Several attributes, by which sort orders one after the other.
+  // Several attributes: a list of keys, compared in order.
   std::vector<Value> keys;
   const std::string& names = attribute.text().bytes();
   for (size_t begin = 0; begin <= names.size();) {
@@ -87,7 +88,7 @@ std::vector<std::pair<Value, Value>> Keyed(Interpreter* run, const std::vector<V
   return keyed;
 }
 
-// Charges each comparison; keys without an order end the rendering wherever two of them meet.
+// Sorts by key and charges each comparison. Comparing two keys that have no order fails.
 void SortKeyed(Interpreter* run, std::vector<std::pair<Value, Value>>* keyed, bool reverse) {
   const auto before = [run, reverse](const auto& a, const auto& b) {
     run->ChargeWork(16);
@@ -129,7 +130,7 @@ Value UniqueFilter(Interpreter* run, const Value& input, const CallArguments& ar
   std::vector<Value> kept, keys;
   for (const auto& [key, item] : keyed) {
     if (key.is_dict() || (key.is_list() && !key.is_tuple()))
-      Fail("unique cannot tell values of the kind {} apart", key.TypeName());
+      Fail("unique cannot compare values of type {}", key.TypeName());
     run->ChargeVisits(static_cast<int64_t>(keys.size() / 16));
     const bool is_known = std::any_of(keys.begin(), keys.end(), [&, k = &key](const Value& other) {
       run->ChargeComparison(*k, other);
@@ -182,12 +183,12 @@ Value JoinFilter(Interpreter* run, const Value& input, const CallArguments& argu
 
 Value AttrFilter(Interpreter* run, const Value& input, const CallArguments& arguments) {
   const std::string name = NeedText(arguments.Get(0, "name", Value()), "attr's name").bytes();
-  // Unlike a dot, this never looks a member up.
+  // Unlike a dot, this filter never looks up a member.
   if (input.is_dict() && !HasMethod(input, name)) return Value(Undefined{name});
   return run->Attribute(input, name, /*item_first=*/false);
 }
 
-// `arguments` but the first `count`.
+// Returns `arguments` without the first `count`.
 CallArguments Without(Interpreter* run, const CallArguments& arguments, size_t count) {
   run->ChargeItems(arguments.positional.size() + 4 * arguments.named.size());
   CallArguments rest;
@@ -198,7 +199,7 @@ CallArguments Without(Interpreter* run, const CallArguments& arguments, size_t c
   return rest;
 }
 
-// map and select take whatever is false for nothing, None too.
+// map and select treat a false value, such as None, as empty.
 std::vector<Value> ElementsOrNone(Interpreter* run, const Value& input) {
   return Truthy(input) ? run->Elements(input) : std::vector<Value>();
 }
@@ -221,8 +222,8 @@ Value MapFilter(Interpreter* run, const Value& input, const CallArguments& argum
   return run->MakeGenerator(std::move(items));
 }
 
-// select, reject (of the value) and selectattr, rejectattr (of its attribute), by a test or by
-// truth.
+// select and reject (by the value), selectattr and rejectattr (by an attribute); the condition is a
+// test or truth.
 template <bool keeps, bool by_attribute>
 Value SelectFilter(Interpreter* run, const Value& input, const CallArguments& arguments) {
   constexpr size_t kFirst = by_attribute ? 1 : 0;
@@ -241,7 +242,7 @@ Value SelectFilter(Interpreter* run, const Value& input, const CallArguments& ar
   return run->MakeGenerator(std::move(kept));
 }
 
-// Rows of `linecount` items, the last filled up where there is something to fill with.
+// Groups items into rows of `linecount`; the last row is padded if `fill_with` is given.
 Value BatchFilter(Interpreter* run, const Value& input, const CallArguments& arguments) {
   const int64_t count = NeedInt(arguments.Get(0, "linecount", Value()), "batch's count");
   const Value filler = arguments.Get(1, "fill_with", Value(None{}));
@@ -262,7 +263,8 @@ Value BatchFilter(Interpreter* run, const Value& input, const CallArguments& arg
   return run->MakeGenerator(std::move(rows));
 }
 
-// `slices` columns of nearly one length, the first the longer ones.
+// Divides items into `slices` columns; the first columns are longer by one if it does not divide
+// evenly.
 Value SliceFilter(Interpreter* run, const Value& input, const CallArguments& arguments) {
   const int64_t slices = NeedInt(arguments.Get(0, "slices", Value()), "slice's count");
   const Value filler = arguments.Get(1, "fill_with", Value(None{}));
@@ -283,7 +285,7 @@ Value SliceFilter(Interpreter* run, const Value& input, const CallArguments& arg
   return run->MakeGenerator(std::move(columns));
 }
 
-// (key, items) for each value of an attribute, in its order.
+// Returns (key, items) for each value of an attribute, sorted by key.
 Value GroupByFilter(Interpreter* run, const Value& input, const CallArguments& arguments) {
   const Value* const attribute = arguments.Find(0, "attribute");
   if (attribute == nullptr) Fail("groupby needs an attribute");
@@ -306,7 +308,7 @@ Value GroupByFilter(Interpreter* run, const Value& input, const CallArguments& a
       if (!Equal(keyed[begin].first, keyed[end].first)) break;
       items.push_back(keyed[end].second);
     }
-    // What the group is called is the first item's own value, in its own case.
+    // The key of a group is the value of its first item, in its original case.
     Value name = AttributePath(run, keyed[begin].second, *attribute);
     if (name.is_undefined() && !fallback.is_none()) name = fallback;
     groups.push_back(

@@ -1,4 +1,4 @@
-// Statements, scopes and the bounds of work.
+// Execution of statements: scopes, loops, macros, and the accounting of work.
 #include "text/jinja/interpreter.h"
 
 #include <algorithm>
@@ -9,13 +9,12 @@
 
 namespace minisgl::text::jinja {
 
-// Counts one node: its visit, and its depth for as long as it runs.
+// Counts the visit of a node, and a nesting level during its lifetime.
 class Interpreter::Nest {
  public:
   explicit Nest(Interpreter* run) : run_(run) {
     run_->ChargeVisits(1);
-    if (run_->depth_ >= kCallDepthMax)
-      Fail("it nests more than {} deep while it runs", kCallDepthMax);
+    if (run_->depth_ >= kCallDepthMax) Fail("evaluation nests more than {} deep", kCallDepthMax);
     ++run_->depth_;
   }
   ~Nest() { --run_->depth_; }
@@ -69,7 +68,7 @@ void Interpreter::ChargeVisits(int64_t count) {
   visits_ += count;
   if (cancelled_ != nullptr && cancelled_->load(std::memory_order_relaxed))
     Fail("it was cancelled");
-  if (visits_ > kVisitsMax) Fail("it does more than {} steps; it may never end", kVisitsMax);
+  if (visits_ > kVisitsMax) Fail("it takes more than {} steps; it may not terminate", kVisitsMax);
 }
 
 void Interpreter::ChargeWork(uint64_t bytes) {
@@ -92,8 +91,8 @@ void Interpreter::ChargeKeys(const Dict& dict) {
 }
 
 void Interpreter::ChargeSearch(size_t count, std::string_view key) {
-  // Looking at a member costs about two steps; only keys of one length are compared, 16 bytes in
-  // about one.
+  // Visiting a member costs about two steps. Only keys of equal length are compared, at about 16
+  // bytes per step.
   ChargeWork(uint64_t{count} * (2 + key.size() / 16));
 }
 
@@ -102,7 +101,7 @@ void Interpreter::ChargeKeySearch(const Dict& dict, const Value& key) {
 }
 
 void Interpreter::ChargeComparison(const Value& a, const Value& b) {
-  // The members of dicts are put in order first.
+  // A factor for dicts, whose members are sorted first.
   const uint64_t weight = std::min(a.Weight(), b.Weight());
   ChargeWork(a.is_text() ? weight : 8 * weight);
 }
@@ -200,7 +199,7 @@ Interpreter::Flow Interpreter::RunLoop(const Statement& statement, std::vector<V
   loop->outer = scope_;
   loop->level = level;
   for (const Value& item : loop->items) loop->depth = std::max(loop->depth, item.Depth() + 1);
-  // Whatever ends the loop: what stays of it reaches no scope, and holds no values that hold it.
+  // However the loop ends, its state then refers to no scope and holds no values that refer to it.
   struct End {
     LoopState* loop;
     ~End() {
@@ -252,8 +251,8 @@ size_t Interpreter::CountAhead(LoopState* loop) {
   return loop->ahead.size();
 }
 
-// `had_whole_one`: an iteration came to its end. One that a break or continue cut short does not
-// count when the reference decides on the else.
+// `had_whole_one` is set if an iteration was completed. As in the reference, an iteration ended by
+// break or continue does not suppress the else.
 Interpreter::Flow Interpreter::RunIterations(const Statement& statement,
                                              const std::shared_ptr<LoopState>& loop,
                                              bool* had_whole_one) {
@@ -373,15 +372,15 @@ void Interpreter::SetVariable(std::string_view name, Value value) {
   }
 }
 
-// Nests as a node does: map("map", ...) is a filter within a filter in one node.
+// Counts a nesting level, as for a node: map("map", ...) nests filters inside one node.
 Value Interpreter::Filter(std::string_view name, const Value& input,
                           const CallArguments& arguments) {
   const Nest nest(this);
   return ApplyFilter(this, name, input, arguments);
 }
 
-// The macro's names in the current scope; what it does not name goes into varargs and kwargs where
-// it reads them.
+// Defines the macro's parameters in the current scope. Other arguments go into varargs and kwargs
+// if the macro uses them.
 void Interpreter::BindParameters(const Macro& macro, const CallArguments& arguments) {
   const size_t count = macro.parameters.size();
   std::vector<Value> more_positional;
@@ -441,12 +440,12 @@ Value Interpreter::CallMacro(const Macro& macro, Scope* outer, const CallArgumen
   return MakeText(std::move(text));
 }
 
-// loop(items) within a recursive loop: its body again, over `items`.
+// loop(items) inside a recursive loop: runs its body over `items`.
 Value Interpreter::CallLoop(LoopState* loop, const CallArguments& arguments) {
   const Nest nest(this);
   if (!loop->statement->is_recursive || loop->has_ended)
     Fail("only a recursive loop that runs can be called");
-  if (arguments.positional.size() != 1) Fail("loop takes what to loop over");
+  if (arguments.positional.size() != 1) Fail("loop takes one argument");
   std::vector<Value> items = Elements(arguments.positional[0]);
   Text text;
   Text* const out = std::exchange(out_, &text);

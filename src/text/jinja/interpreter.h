@@ -1,9 +1,12 @@
-// Runs a parsed template within bounds. One interpreter serves one rendering; it owns the
+// Runs a parsed template within bounds. An interpreter is used for one rendering and owns its
 // namespaces.
 //
-// Bounds: node visits, the bytes that are built or copied, those that are held (bounds.h), nesting.
-// Breaking one throws Error with the template's line, as everything else that the template does
-// wrong.
+// Bounded are node visits, bytes built or copied, bytes held (bounds.h), and nesting. Exceeding a
+// bound throws Error with the template's line, like every other error of a template.
+//
+// Implemented in interpreter.cc (statements), evaluate.cc (expressions), is_operators.cc and
+// builtins.cc; the functions below the class in filters*.cc, methods.cc, string_format.cc and
+// letter_case.cc.
 #pragma once
 
 #include <atomic>
@@ -24,21 +27,22 @@
 
 namespace minisgl::text::jinja {
 
-// Names are copied and hashed at each visit of a node, which counts as one step.
+// Names are bounded because each visit of a node copies and hashes them as one step.
 inline constexpr size_t kNameBytesMax = 256;
 inline constexpr int64_t kVisitsMax = 1'000'000;
 inline constexpr uint64_t kWorkBytesMax = uint64_t{512} << 20;  // all texts and lists together
 inline constexpr int64_t kRangeMax = 100'000;
-inline constexpr int kCallDepthMax =
-    500;  // nodes within nodes within macros; real templates stay below 60
+// Nested nodes, including those of called macros; real templates stay below 60.
+inline constexpr int kCallDepthMax = 500;
 
-// Arguments of a call, evaluated.
+// The evaluated arguments of a call.
 struct CallArguments {
   std::vector<Value> positional;
   std::vector<std::pair<std::string, Value>> named;
 
-  // The argument at `index` or called `name`; null where there is none.
+  // Returns the argument at `index`, otherwise the one named `name`, otherwise null.
   const Value* Find(size_t index, std::string_view name) const;
+  // The same with `fallback` instead of null.
   Value Get(size_t index, std::string_view name, Value fallback) const;
 };
 
@@ -47,11 +51,13 @@ struct NameHash {
   size_t operator()(std::string_view name) const { return std::hash<std::string_view>()(name); }
 };
 
-// A nesting of names: a template's, an iteration's or a macro's. Names are found outwards.
+// The variables of a template, of an iteration or of a macro call. Lookup proceeds to the parent.
 struct Scope {
   Scope* parent = nullptr;
   std::unordered_map<std::string, Value, NameHash, std::equal_to<>> variables;
-  std::shared_ptr<Scope*> handle;  // for macros made here; made with the first
+  // Shared with the macros defined here, and set to null at the end of the scope. Created with the
+  // first macro.
+  std::shared_ptr<Scope*> handle;
 
   ~Scope() {
     if (handle != nullptr) *handle = nullptr;
@@ -60,8 +66,8 @@ struct Scope {
 
 class Interpreter {
  public:
-  // `variables` are what the template may read besides the functions; `now` is what strftime_now
-  // reads in place of the clock; a true `*cancelled` (may be null) breaks a bound.
+  // `variables` are visible to the template in addition to the built-in functions. `now` replaces
+  // the clock of strftime_now. Rendering fails if `*cancelled` (may be null) becomes true.
   explicit Interpreter(std::vector<std::pair<std::string, Value>> variables,
                        std::optional<int64_t> now = std::nullopt,
                        const std::atomic<bool>* cancelled = nullptr);
@@ -69,40 +75,43 @@ class Interpreter {
   Interpreter(const Interpreter&) = delete;
   Interpreter& operator=(const Interpreter&) = delete;
 
-  // The template's output. Called once.
+  // Runs the template and returns its output. Called once.
   Text Run(const Block& block);
 
-  // For filters, tests and functions.
+  // Accounting for filters, tests and functions; call before the work. Throw if a bound is
+  // exceeded.
   void ChargeVisits(int64_t count);
-  void ChargeText(uint64_t bytes);  // of one text, which may not be longer than TextBytesMax()
-  void ChargeItems(size_t count) { ChargeWork(uint64_t{count} * 64); }
-  void ChargeWork(uint64_t bytes);
+  void ChargeText(uint64_t bytes);  // one text, which must not be longer than TextBytesMax()
+  void ChargeItems(size_t count) { ChargeWork(uint64_t{count} * 64); }  // elements of a list
+  void ChargeWork(uint64_t bytes);                        // bytes built, copied or scanned
   void ChargeKeys(const Dict& dict);                      // a copy of its keys
-  void ChargeSearch(size_t count, std::string_view key);  // for `key` among `count` others
+  void ChargeSearch(size_t count, std::string_view key);  // a search for `key` among `count` keys
   void ChargeKeySearch(const Dict& dict, const Value& key);
   void ChargeComparison(const Value& a, const Value& b);
+  // Create values and charge for them.
   Value MakeText(Text text);
   Value MakeList(std::vector<Value> items, ListKind kind = ListKind::kList);
-  // What a filter gives that Jinja2 makes lazily.
+  // For the result of a filter that is lazy in Jinja2.
   Value MakeGenerator(std::vector<Value> items) {
     return MakeList(std::move(items), ListKind::kGenerator);
   }
   Namespace* NewNamespace();
-  // value.name or value[name], as a template reads it; Undefined where there is none.
+  // value.name, or value["name"] if `item_first`; Undefined if absent.
   Value Attribute(const Value& value, std::string_view name, bool item_first);
+  // value[index]; Undefined if absent.
   Value Item(const Value& value, const Value& index);
-  // The elements that a loop over `value` meets.
+  // Returns the elements for a loop over `value`. A generator is empty afterwards.
   std::vector<Value> Elements(const Value& value);
   Value Filter(std::string_view name, const Value& input, const CallArguments& arguments);
   bool Test(std::string_view name, const Value& input, const CallArguments& arguments);
   Value Arithmetic(std::string_view op, const Value& a, const Value& b);
   Value AddTexts(const Text& a, const Text& b);
-  Text StrOf(const Value& value);
-  int64_t Now() const;  // seconds since 1970
+  Text StrOf(const Value& value);  // str(value)
+  int64_t Now() const;             // seconds since 1970
 
  private:
-  enum class Flow { kNext, kBreak, kContinue };
-  // The body of a {% call %} that runs now, and the scope that it sees.
+  enum class Flow { kNext, kBreak, kContinue };  // how a block ended
+  // The body of a running {% call %}, and its scope.
   struct Caller {
     const Macro* macro = nullptr;
     Scope* scope = nullptr;
@@ -116,9 +125,10 @@ class Interpreter {
   Flow RunLoop(const Statement& statement, std::vector<Value> items, int level);
   Flow RunIterations(const Statement& statement, const std::shared_ptr<LoopState>& loop,
                      bool* had_whole_one);
-  // The next item that passes the loop's condition, looked ahead to where `ahead` is empty.
+  // Ensures that `ahead` contains the next item that satisfies the loop's condition; false if there
+  // is none.
   bool LookAhead(LoopState* loop);
-  size_t CountAhead(LoopState* loop);  // the items to come
+  size_t CountAhead(LoopState* loop);  // number of items to come
   void DefineMacro(const Macro& macro);
   void RunSetBlock(const Statement& statement);
   void RunCall(const Statement& statement);
@@ -168,17 +178,16 @@ class Interpreter {
 };
 
 using FilterHandler = Value (*)(Interpreter*, const Value& input, const CallArguments&);
-// The filter of lists and dicts that is called so, null for none (filters_sequence.cc).
+// Returns a filter of lists and dicts by name, or null (filters_sequence.cc).
 FilterHandler SequenceFilter(std::string_view name);
 
 bool HasFilter(std::string_view name);
 
-// The filter itself (filters.cc); everyone else calls Interpreter::Filter, which counts its
-// nesting.
+// Applies a filter (filters.cc). Called only by Interpreter::Filter, which counts the nesting.
 Value ApplyFilter(Interpreter* run, std::string_view name, const Value& input,
                   const CallArguments& arguments);
 
-// Methods of texts, dicts and lists (methods.cc). `name` is one that HasMethod(self, name).
+// Methods of strings, dicts and lists (methods.cc). The calls REQUIRE: HasMethod(self, name).
 bool HasMethod(const Value& self, std::string_view name);
 Value CallTextMethod(Interpreter* run, const Text& self, std::string_view name,
                      const CallArguments& arguments);
@@ -187,7 +196,7 @@ Value CallDictMethod(Interpreter* run, const Value& self, std::string_view name,
 Value CallListMethod(Interpreter* run, const List& self, std::string_view name,
                      const CallArguments& arguments);
 
-// `format % values` and format.format(...), as Python has them (format.cc).
+// Python's `format % values` and format.format(...) (string_format.cc).
 Value FormatPercent(Interpreter* run, const Text& format, const Value& values);
 Value FormatBraces(Interpreter* run, const Text& format, const CallArguments& arguments);
 
@@ -198,28 +207,28 @@ enum class LetterCase {
   kUpper,
   kLower,
   kCapitalize,
-  kTitle,  // str.title(): after whatever is no letter
+  kTitle,  // str.title(): words begin after any character that is not a letter
   kSwap,
-  kTitleWords,  // the filter: after white space, '-' and opening brackets
+  kTitleWords,  // the filter: words begin after white space, '-' and opening brackets
 };
 Text ChangeCase(Interpreter* run, const Text& text, LetterCase letter_case);  // letter_case.cc
 bool IsLetter(char32_t c);
 bool IsNumeral(char32_t c);
-// isupper and islower: a cased letter, and none of the other case.
+// isupper and islower: true if the text has a letter of that case and none of the other.
 bool IsAllUpper(std::string_view text);
 bool IsAllLower(std::string_view text);
 std::vector<Value> SplitLines(Interpreter* run, const Text& text, bool keeps_ends);
 Text Join(Interpreter* run, const std::vector<Value>& items, const Text& separator);
 std::vector<Value> DictItems(Interpreter* run, const Dict& dict);
 
-// Fails on names that the reference refuses.
+// Sets a member of a namespace. Fails for names that the reference rejects.
 void SetMember(Interpreter* run, Namespace* space, std::string_view name, const Value& value);
 
-// Gathers the members of a dict; a key that is there already keeps its place.
+// Builds a dict. Setting an existing key replaces its value and keeps its place.
 class DictBuilder {
  public:
   explicit DictBuilder(Interpreter* run) : run_(run) {}
-  // Fails where `key` cannot be one: lists and dicts.
+  // Fails if `key` cannot be a key, such as a list or a dict.
   void Add(Value key, Value value);
   void AddAll(const Value& dict_or_pairs);
   Value Build() { return Value::FromDict(std::move(members_)); }
@@ -229,7 +238,7 @@ class DictBuilder {
   std::vector<std::pair<Value, Value>> members_;
 };
 
-// The text that `value` must be; Fails naming `what` otherwise.
+// Return the text or number in `value`; fail, naming `what`, if it has another type.
 const Text& NeedText(const Value& value, std::string_view what);
 int64_t NeedInt(const Value& value, std::string_view what);
 

@@ -1,4 +1,4 @@
-// `value is test`.
+// The operators after `is`, which Jinja calls tests: `value is test`.
 #include <algorithm>
 #include <cmath>
 #include <string>
@@ -10,7 +10,7 @@
 namespace minisgl::text::jinja {
 namespace {
 
-// Tests of kind, which take no argument; nullopt for any other name.
+// Applies a test without arguments, such as of the type; nullopt if `name` is another test.
 std::optional<bool> TestKind(std::string_view name, const Value& input) {
   if (name == "defined") return !input.is_undefined();
   if (name == "undefined") return input.is_undefined();
@@ -39,7 +39,7 @@ std::optional<bool> TestKind(std::string_view name, const Value& input) {
   return std::nullopt;
 }
 
-// The comparison that a test spells, "" for none.
+// Returns the comparison operator of a test, or "" if it is not a comparison.
 std::string_view ComparisonOf(std::string_view name) {
   if (name == "equalto" || name == "eq") return "==";
   if (name == "ne") return "!=";

@@ -1,5 +1,5 @@
-// Upper, lower and title case as Python's strings have them: the full mappings of Unicode, where
-// one letter may become three.
+// Upper, lower and title case as in Python's strings: the full mappings of Unicode, in which one
+// letter may become three.
 #include <utf8proc.h>
 
 #include <algorithm>
@@ -13,7 +13,8 @@
 namespace minisgl::text::jinja {
 namespace {
 
-// Letters whose upper or title case is several (SpecialCasing.txt of Unicode); 0 fills up.
+// Letters whose upper or title case has several characters (Unicode's SpecialCasing.txt), padded
+// with 0.
 struct SpecialCase {
   char32_t letter;
   char32_t upper[3];
@@ -139,7 +140,7 @@ bool IsCased(char32_t c) {
          Simple(utf8proc_toupper, c) != c;
 }
 
-// What stands within a word without a case of its own.
+// True for caseless characters that do not end a word (Unicode's Case_Ignorable).
 bool IsCaseIgnorable(char32_t c) {
   switch (CategoryOf(c)) {
     case UTF8PROC_CATEGORY_MN:
@@ -154,7 +155,7 @@ bool IsCaseIgnorable(char32_t c) {
   }
 }
 
-// Whether the sigma at [begin, end) ends its word, and so has another small letter.
+// True if the sigma at [begin, end) ends its word, where its lower case is another letter.
 bool IsFinalSigma(std::string_view bytes, size_t begin, size_t end) {
   size_t length = 0;
   bool follows_letter = false;
@@ -182,7 +183,7 @@ void AppendForm(std::string_view bytes, size_t begin, size_t end, char32_t c, Fo
                 std::string* out) {
   if (form == Form::kLower) {
     if (c == 0x130) {
-      *out += "i\xCC\x87";  // the dot stays, as a mark
+      *out += "i\xCC\x87";  // keeps the dot as a combining mark
     } else if (c == 0x3A3) {
       AppendUtf8(IsFinalSigma(bytes, begin, end) ? 0x3C2 : 0x3C3, out);
     } else {
@@ -202,7 +203,7 @@ void AppendForm(std::string_view bytes, size_t begin, size_t end, char32_t c, Fo
   }
 }
 
-// Whether `text` has a letter of the case `wanted`, and none of the others.
+// True if `text` has a letter of the case `wanted` and no letter of another case.
 bool HasOneCase(std::string_view text, utf8proc_category_t wanted, utf8proc_category_t other) {
   bool found = false;
   for (size_t at = 0, length = 0; at < text.size(); at += length) {
@@ -231,7 +232,7 @@ bool IsAllLower(std::string_view text) {
 }
 
 Text ChangeCase(Interpreter* run, const Text& text, LetterCase letter_case) {
-  run->ChargeWork(uint64_t{16} * text.size());  // each character is looked up in tables
+  run->ChargeWork(uint64_t{16} * text.size());  // table lookups for each character
   Text out;
   const std::string_view bytes = text.bytes();
   size_t at = 0;
@@ -242,7 +243,7 @@ Text ChangeCase(Interpreter* run, const Text& text, LetterCase letter_case) {
       size_t length = 0;
       const char32_t c = FirstCodePoint(bytes.substr(at, origin.end - at), &length);
       if (Utf8CharLength(bytes.substr(at, length)) != length) {
-        changed += bytes.substr(at, length);  // no character
+        changed += bytes.substr(at, length);  // an ill-formed byte
       } else {
         Form form = Form::kLower;
         if (letter_case == LetterCase::kSwap) {

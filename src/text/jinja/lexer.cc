@@ -1,4 +1,4 @@
-// Two modes: text up to the next tag, and tokens up to the tag's end.
+// The lexer alternates between two modes: text up to the next tag, and tokens up to its end.
 #include "text/jinja/lexer.h"
 
 #include <algorithm>
@@ -22,7 +22,8 @@ bool IsNameStart(char c) {
 }
 bool IsNamePart(char c) { return IsNameStart(c) || IsDigit(c); }
 
-// Every line break as \n, and the last one left out, as the reference reads templates.
+// Converts line breaks to \n and removes the last one, as the reference does when it reads a
+// template.
 std::string NormalizeLines(std::string_view source) {
   std::string out;
   out.reserve(source.size());
@@ -76,7 +77,7 @@ class Lexer {
     return tokens_.back();
   }
 
-  // Text up to the next tag, the blanks before it as the tag wants, and the tag.
+  // Reads text up to the next tag, trims it as the tag requires, and reads the tag.
   void LexText() {
     size_t tag = at_;
     do {
@@ -114,8 +115,8 @@ class Lexer {
     return data;
   }
 
-  // After a tag's end sign: `-` takes all blanks, nothing takes one line break unless the tag
-  // prints.
+  // Skips white space after a tag: all blanks if its end sign is `-`; one line break if it has no
+  // sign and `trims_line` (all tags except {{ }}).
   void TrimAfterTag(char sign, bool trims_line) {
     const size_t begin = at_;
     if (sign == '-') {
@@ -128,7 +129,7 @@ class Lexer {
 
   void LexComment() {
     const size_t end = source_.find("#}", at_ + 2);
-    if (end == std::string::npos) FailHere("a comment without its end #}");
+    if (end == std::string::npos) FailHere("a comment without an end #}");
     const char sign = end > at_ + 2 && (source_[end - 1] == '-' || source_[end - 1] == '+')
                           ? source_[end - 1]
                           : '\0';
@@ -136,8 +137,7 @@ class Lexer {
     TrimAfterTag(sign, /*trims_line=*/true);
   }
 
-  // The length of `{%[-+] NAME [-+]%}` at `at`, with the signs; 0 where something else stands
-  // there.
+  // Returns the length of `{%[-+] NAME [-+]%}` at `at`, and its signs; 0 if there is none.
   size_t MatchBareTag(size_t at, std::string_view name, char* begin_sign, char* end_sign) const {
     const std::string_view text = std::string_view(source_).substr(at);
     size_t i = 2;
@@ -152,7 +152,7 @@ class Lexer {
     return text.substr(i).starts_with("%}") ? i + 2 : 0;
   }
 
-  // `{% raw %}` text `{% endraw %}`; false where none begins here.
+  // Reads `{% raw %}` text `{% endraw %}`; false if there is none here.
   bool LexRaw() {
     char begin_sign = 0, end_sign = 0;
     const size_t length = MatchBareTag(at_, "raw", &begin_sign, &end_sign);
@@ -182,7 +182,7 @@ class Lexer {
     std::string brackets;
     while (true) {
       SkipBlanks();
-      if (at_ == source_.size()) FailHere(fmt::format("a tag without its end {}", close));
+      if (at_ == source_.size()) FailHere(fmt::format("a tag without an end {}", close));
       if (brackets.empty()) {
         const bool has_sign =
             (At("-") || (At("+") && !is_variable)) && Rest().substr(1).starts_with(close);
@@ -256,7 +256,7 @@ class Lexer {
   void LexString(char quote) {
     size_t end = at_ + 1;
     while (end < source_.size() && source_[end] != quote) end += source_[end] == '\\' ? 2 : 1;
-    if (end >= source_.size()) FailHere("a string without its end");
+    if (end >= source_.size()) FailHere("a string without an end");
     const std::string_view body = std::string_view(source_).substr(at_ + 1, end - at_ - 1);
     Emit(Kind::kString, Unescape(body));
     Advance(end + 1 - at_);
@@ -300,7 +300,7 @@ class Lexer {
         std::from_chars(digits.data(), digits.data() + digits.size(), value, base);
     if (error != std::errc() || digits.size() != wanted || end != digits.data() + digits.size() ||
         value > 0x10FFFF || (value >= 0xD800 && value < 0xE000)) {
-      FailHere("an escape in a string that is no character");
+      FailHere("an escape in a string is not a character");
     }
     return value;
   }
@@ -328,7 +328,7 @@ class Lexer {
   std::string source_;
   size_t at_ = 0;
   int line_ = 1;
-  bool line_starting_ = true;  // the text that follows begins a line
+  bool line_starting_ = true;  // the next text begins a line
   std::vector<Token> tokens_;
 };
 

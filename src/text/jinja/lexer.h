@@ -1,6 +1,7 @@
-// A template's source as tokens. White space around tags is settled here: trim_blocks (the line
-// break after a block or comment goes), lstrip_blocks (blanks before one that begins its line go),
-// and the signs - and +.
+// Converts the source of a template to tokens. Also removes white space around tags:
+//   trim_blocks    the line break after a block or comment
+//   lstrip_blocks  blanks before a block or comment that begins a line
+//   - and +        the signs in a tag, which trim all blanks or none
 #pragma once
 
 #include <cstddef>
@@ -38,10 +39,10 @@ struct Token {
   bool IsOperator(std::string_view op) const { return Is(Kind::kOperator, op); }
 };
 
-// The longest templates there are have some 5,000; each becomes some hundred bytes of the tree.
+// The longest known templates have about 5,000 tokens; each becomes a few hundred bytes of tree.
 inline constexpr size_t kTokensMax = 32'768;
 
-// The last token is kEnd. Throws Error with its line.
+// Returns the tokens of `source`; the last is kEnd. Throws Error with the line.
 std::vector<Token> Lex(std::string_view source);
 
 }  // namespace minisgl::text::jinja

@@ -1,5 +1,5 @@
-// Methods of strings, dicts and lists that change nothing; those that would are not there, as in
-// the reference's sandbox.
+// The methods of strings, dicts and lists. Methods that would modify their object do not exist, as
+// in the sandbox of the reference.
 #include <algorithm>
 #include <optional>
 
@@ -26,7 +26,7 @@ bool IsOneOf(const std::string_view (&names)[N], std::string_view name) {
   return std::find(std::begin(names), std::end(names), name) != std::end(names);
 }
 
-// Whether `text` has a character and each passes.
+// True if `text` is not empty and every character satisfies `predicate`.
 template <typename Predicate>
 bool EachCharacter(std::string_view text, Predicate predicate) {
   for (size_t at = 0, length = 0; at < text.size(); at += length) {
@@ -35,7 +35,7 @@ bool EachCharacter(std::string_view text, Predicate predicate) {
   return !text.empty();
 }
 
-// What one more part of a split costs while the parts are gathered.
+// The charge for each part of a split, in items.
 constexpr size_t kItemsOfAPart = 2;
 
 std::vector<Value> SplitOnSpace(Interpreter* run, const Text& text, int64_t count_max) {
@@ -59,7 +59,7 @@ std::vector<Value> SplitOnSpace(Interpreter* run, const Text& text, int64_t coun
   return parts;
 }
 
-// The last `count_max` words, and before them what is left.
+// Splits off the last `count_max` words; the rest is the first element.
 std::vector<Value> SplitOnSpaceFromRight(Interpreter* run, const Text& text, int64_t count_max) {
   std::vector<Value> parts;
   const std::string_view bytes = text.bytes();
@@ -127,7 +127,7 @@ Value Split(Interpreter* run, const Text& self, const CallArguments& arguments, 
   return run->MakeList(SplitOnText(run, self, wanted, count_max, from_right));
 }
 
-// REQUIRES that the affix's weight is charged.
+// REQUIRES: the weight of the affix was charged.
 bool AffixMatches(const Text& self, const Value& affix, bool at_start) {
   if (affix.is_list()) {
     const auto& items = affix.list().items;
@@ -138,7 +138,7 @@ bool AffixMatches(const Text& self, const Value& affix, bool at_start) {
   return at_start ? self.bytes().starts_with(bytes) : self.bytes().ends_with(bytes);
 }
 
-// The character index of `needle`, or -1.
+// Returns the character index of `needle`, or -1.
 int64_t FindText(const Text& self, std::string_view needle, bool from_right) {
   const std::string_view bytes = self.bytes();
   size_t found = from_right ? Find(Reversed(bytes), Reversed(needle)) : Find(bytes, needle);
@@ -157,7 +157,8 @@ int64_t CountText(std::string_view text, std::string_view needle) {
   return count;
 }
 
-// The text before, the separator, and the text after; all of it on one side where none is found.
+// Returns the text before the separator, the separator, and the text after. If it is not found, the
+// whole text is on one side.
 Value Partition(Interpreter* run, const Text& self, const Text& separator, bool from_right) {
   if (separator.empty()) Fail("partition needs a separator that is not empty");
   size_t at = 0;
@@ -197,7 +198,7 @@ Value ZeroFill(Interpreter* run, const Text& self, int64_t width) {
   return Value(std::move(out));
 }
 
-// Methods that answer a question about the characters; nullopt for any other name.
+// Calls a method that tests the characters, such as isdigit; nullopt if `name` is another method.
 std::optional<bool> AskText(std::string_view text, std::string_view name) {
   if (name == "isdigit") return EachCharacter(text, IsNumeral);
   if (name == "isalpha") return EachCharacter(text, IsLetter);
@@ -213,8 +214,8 @@ std::optional<bool> AskText(std::string_view text, std::string_view name) {
   return std::nullopt;
 }
 
-// The part [start, end) of `self` that find, count, startswith and the like look at, as Python
-// takes the two; nullopt where it begins after the end.
+// Returns the part [start, end) of `self` that find, count, startswith and similar methods search,
+// with Python's meaning of the two; nullopt if it begins after the end.
 std::optional<Text> Range(Interpreter* run, const Text& self, const CallArguments& arguments,
                           size_t* start) {
   const Value from = arguments.Get(1, "start", Value(None{}));
@@ -260,7 +261,7 @@ Value Pad(Interpreter* run, const Text& self, std::string_view name,
   if (width <= have) return Value(self);
   if (static_cast<uint64_t>(width) > TextBytesMax()) run->ChargeText(static_cast<uint64_t>(width));
   const int64_t missing = width - have;
-  // As Python: of an odd number the smaller half stands first, but where the width is odd too.
+  // As in Python: an odd padding has its smaller half on the left, unless the width is odd too.
   const int64_t left = name == "ljust"   ? 0
                        : name == "rjust" ? missing
                                          : missing / 2 + (missing & width & 1);
@@ -272,7 +273,7 @@ Value Pad(Interpreter* run, const Text& self, std::string_view name,
   return run->MakeText(std::move(out));
 }
 
-// Tabs as spaces up to the next multiple of `size` characters of the line.
+// Replaces tabs by spaces up to the next multiple of `size` characters in the line.
 Value ExpandTabs(Interpreter* run, const Text& self, int64_t size) {
   if (size > 1024) Fail("expandtabs' size is {}; at most 1024 are supported", size);
   run->ChargeWork(uint64_t{16} * self.size());
@@ -301,7 +302,7 @@ std::optional<LetterCase> LetterCaseOf(std::string_view name) {
   return std::nullopt;
 }
 
-// Methods of plain text.
+// The methods of strings that are not escaped HTML.
 Value CallPlainMethod(Interpreter* run, const Text& self, std::string_view name,
                       const CallArguments& arguments) {
   const auto value_at = [&](size_t index, std::string_view key) -> const Value& {
@@ -396,7 +397,7 @@ Value CallTextMethod(Interpreter* run, const Text& self, std::string_view name,
                      const CallArguments& arguments) {
   run->ChargeWork(self.size());
   if (!self.is_markup()) return CallPlainMethod(run, self, name, arguments);
-  // Of escaped HTML: what is put in is escaped, and the result is of its kind.
+  // Escaped HTML: the arguments are escaped, and the result is escaped HTML too.
   static constexpr std::string_view kTakeText[] = {"join", "replace", "format"};
   if (!IsOneOf(kTakeText, name)) return AsMarkup(run, CallPlainMethod(run, self, name, arguments));
   CallArguments escaped;
@@ -474,7 +475,7 @@ Text Replace(Interpreter* run, const Text& text, const Text& from, const Text& t
     out.AppendRange(text, at, found);
     out.Append(to);
     at = found + from.size();
-    if (from.empty()) {  // before each character and at the end
+    if (from.empty()) {  // inserts before each character and at the end
       if (at == bytes.size()) return out;
       size_t length = 0;
       FirstCodePoint(bytes.substr(at), &length);

@@ -1,4 +1,4 @@
-// The statements of a template: {% ... %} blocks and the text between them.
+// Parses the statements of a template: {% ... %} blocks and the text between them.
 #include "text/jinja/parser.h"
 
 #include <algorithm>
@@ -23,8 +23,8 @@ class StatementParser {
   Block ParseTemplate() { return ParseBlock({}); }
 
  private:
-  // Statements up to `{% end` with one of `ends`, which is left as the current token; up to the end
-  // of the template where `ends` is empty.
+  // Parses statements up to a tag named by one of `ends`, which becomes the current token. If
+  // `ends` is empty, parses up to the end of the template.
   Block ParseBlock(std::initializer_list<std::string_view> ends) {
     const ExpressionParser::Level level(&expressions_);
     Block block;
@@ -61,7 +61,7 @@ class StatementParser {
     expressions_.Next();
   }
 
-  // A body up to `end`, and its tag.
+  // Parses a body up to the tag `end`, inclusive.
   Block ParseBody(std::string_view end) {
     Block body = ParseBlock({end});
     expressions_.Next();
@@ -106,9 +106,7 @@ class StatementParser {
       EndBlock();
       return Make(name == "break" ? Kind::kBreak : Kind::kContinue, line);
     }
-    throw Error(
-        fmt::format("the tag \"{}\" is not supported or stands in the wrong place", Visible(name)),
-        line);
+    throw Error(fmt::format("the tag \"{}\" is not supported or misplaced", Visible(name)), line);
   }
 
   StatementPtr ParseIf(int line) {
@@ -205,7 +203,7 @@ class StatementParser {
     expressions_.Next();
   }
 
-  // A macro's body is its own: break and continue do not reach a loop around it.
+  // In the body of a macro, break and continue do not apply to a loop around it.
   Block ParseMacroBody(std::string_view end) {
     const int loop_depth = std::exchange(loop_depth_, 0);
     Block body = ParseBody(end);

@@ -1,4 +1,4 @@
-// Tokens to a tree, by Jinja's grammar.
+// Parses the tokens of a template to a syntax tree, by the grammar of Jinja.
 #pragma once
 
 #include <vector>

@@ -1,5 +1,5 @@
-// Python's two ways to fill a text with values: `format % values` and format.format(...). Numbers
-// are written by the rules of the second, which the first is brought to.
+// Python's two ways to format values: `format % values` and format.format(...). Both format numbers
+// with a Spec; conversions of the first are translated to one.
 #include <algorithm>
 #include <charconv>
 #include <cmath>
@@ -12,9 +12,10 @@
 namespace minisgl::text::jinja {
 namespace {
 
-constexpr int64_t kWidthMax = 4096;  // a column's; wider ones only fill memory
+constexpr int64_t kWidthMax = 4096;  // of a field; a larger width would only use memory
 constexpr int64_t kPrecisionMax = 300;
 
+// A format specification of Python.
 struct Spec {
   Text fill = Text(" ");
   char align = '\0';  // <, >, ^, or = (between the sign and the digits)
@@ -47,7 +48,7 @@ bool BeginsNumber(std::string_view text) {
 
 constexpr std::string_view kAligns = "<>^=";
 
-// [[fill]align][sign][#][0][width][grouping][.precision][type]
+// Parses [[fill]align][sign][#][0][width][grouping][.precision][type].
 Spec ParseSpec(const Text& spec_text) {
   Spec spec;
   std::string_view text = spec_text.bytes();
@@ -98,7 +99,7 @@ Text Padded(const Spec& spec, char default_align, std::string_view sign, const T
   return out;
 }
 
-// `digits` with the separator after each third digit of its whole part.
+// Returns `digits` with a separator between groups of three digits of the integer part.
 std::string Grouped(const std::string& digits, char separator) {
   const size_t whole = std::min(digits.find_first_not_of("0123456789"), digits.size());
   std::string out;
@@ -124,8 +125,7 @@ std::string WholeDigits(uint64_t number, const Spec& spec) {
     case 'b':
       return (spec.alternate ? "0b" : "") + fmt::format("{:b}", number);
     default:
-      Fail("the format's type '{}' is not one of whole numbers",
-           Visible(std::string(1, spec.type)));
+      Fail("the format type '{}' is not for whole numbers", Visible(std::string(1, spec.type)));
   }
 }
 
@@ -153,7 +153,7 @@ std::string FloatDigits(double number, const Spec& spec) {
     case '%':
       return fmt::format("{:.{}f}%", number * 100, precision);
     default:
-      Fail("the format's type '{}' is not one of numbers", Visible(std::string(1, spec.type)));
+      Fail("the format type '{}' is not for numbers", Visible(std::string(1, spec.type)));
   }
 }
 
@@ -170,7 +170,7 @@ Text FormatNumber(const Value& value, const Spec& spec) {
   } else if (spec.type == 'c') {
     const int64_t code = value.as_int();
     if (code < 0 || code > 0x10FFFF || (code >= 0xD800 && code < 0xE000))
-      Fail("{} is no character", code);
+      Fail("{} is not a character", code);
     AppendUtf8(static_cast<char32_t>(code), &digits);
     return Padded(spec, '<', "", Text(digits, /*trusted=*/false));
   } else {
@@ -190,7 +190,7 @@ Text FormatValue(Interpreter* run, const Value& value, const Spec& spec, bool ha
   if (value.is_number() && !is_plain_bool) return FormatNumber(value, spec);
   if (has_spec && !value.is_text() && !is_plain_bool) Fail("{} takes no format", value.TypeName());
   if (spec.type != '\0' && spec.type != 's') {
-    Fail("the format's type '{}' is not one of strings", Visible(std::string(1, spec.type)));
+    Fail("the format type '{}' is not for strings", Visible(std::string(1, spec.type)));
   }
   Text text = run->StrOf(value);
   if (spec.precision >= 0) {
@@ -209,7 +209,7 @@ Text ReprOf(Interpreter* run, const Value& value) {
   return text;
 }
 
-// `text % values`, one conversion after the other.
+// Evaluates `format % values`, conversion by conversion.
 class PercentFormatter {
  public:
   PercentFormatter(Interpreter* run, const Text& format, const Value& values)
@@ -231,7 +231,7 @@ class PercentFormatter {
       if (out_.size() > TextBytesMax()) break;
     }
     if (values_.is_dict() || (values_.is_list() && !values_.is_tuple())) used_ = positional_.size();
-    if (used_ < positional_.size()) Fail("a format leaves values over");
+    if (used_ < positional_.size()) Fail("a format has more values than conversions");
     out_.SetMarkup(format_.is_markup());
     return run_->MakeText(std::move(out_));
   }
@@ -262,14 +262,14 @@ class PercentFormatter {
     return count;
   }
 
-  // %[(name)][flags][width][.precision]type
+  // Formats %[(name)][flags][width][.precision]type.
   void Convert() {
     run_->ChargeVisits(1);
     ++at_;
     std::optional<Value> named;
     if (at_ < format_.size() && format_.bytes()[at_] == '(') {
       const size_t end = format_.bytes().find(')', at_);
-      if (end == std::string::npos) Fail("a format's name without its end");
+      if (end == std::string::npos) Fail("a name in a format has no end");
       if (!values_.is_dict()) Fail("a format with names needs a dict");
       const std::string name = format_.bytes().substr(at_ + 1, end - at_ - 1);
       run_->ChargeSearch(values_.dict().members.size(), name);
@@ -333,8 +333,7 @@ class PercentFormatter {
     if (kWhole.find(type) != kWhole.npos) {
       int64_t number = 0;
       if (value.is_double()) {
-        if (!(std::abs(value.as_double()) < 9e18))
-          Fail("a number is too large to be written whole");
+        if (!(std::abs(value.as_double()) < 9e18)) Fail("a number is too large for a whole number");
         number = static_cast<int64_t>(value.as_double());
       } else {
         number = value.as_int();
@@ -347,7 +346,7 @@ class PercentFormatter {
     return FormatNumber(value.is_bool() ? Value(value.as_int()) : value, spec);
   }
 
-  // A whole number of at least `precision` digits.
+  // Formats a whole number with at least `precision` digits.
   Text Precise(int64_t number, Spec spec) {
     Spec digits = spec;
     digits.width = spec.precision + (number < 0 || spec.sign != '-' ? 1 : 0);
@@ -378,7 +377,7 @@ class BraceFormatter {
   BraceFormatter(Interpreter* run, const CallArguments& arguments)
       : run_(run), arguments_(arguments) {}
 
-  // `nested`: within a specification, which may hold fields but no fields with fields.
+  // `nested`: the format is a specification, which may contain fields, but not nested ones.
   Text Run(const Text& format, bool nested) {
     const std::string_view bytes = format.bytes();
     Text out;
@@ -393,7 +392,7 @@ class BraceFormatter {
         at += 2;
         continue;
       }
-      if (bytes[at] == '}') Fail("a format has a '}}' alone");
+      if (bytes[at] == '}') Fail("a format has a single '}}'");
       const size_t end = FieldEnd(bytes, at);
       if (nested && bytes.substr(at + 1, end - at - 1).find('{') != bytes.npos)
         Fail("a format's fields nest too deep");
@@ -410,10 +409,10 @@ class BraceFormatter {
       if (bytes[at] == '{') ++depth;
       if (bytes[at] == '}' && --depth == 0) return at;
     }
-    Fail("a format's field without its end");
+    Fail("a field of a format has no end");
   }
 
-  // name[.attribute | [index]]*[!conversion][:specification]
+  // Formats a field: name[.attribute | [index]]*[!conversion][:specification].
   Text Field(const Text& format, size_t begin, size_t end) {
     run_->ChargeVisits(1);
     const std::string_view bytes = format.bytes();
@@ -431,7 +430,7 @@ class BraceFormatter {
       }
       at += 2;
     }
-    if (at < end && bytes[at] != ':') Fail("a format's field has something after its end");
+    if (at < end && bytes[at] != ':') Fail("a field of a format is malformed after its conversion");
     const bool has_spec = at < end && at + 1 < end;
     Spec spec;
     if (has_spec) spec = ParseSpec(Run(format.Substr(at + 1, end), /*nested=*/true));
@@ -448,7 +447,7 @@ class BraceFormatter {
     if (name.empty()) index = next_++;
     if (name.empty() || is_index) {
       (name.empty() ? counts_ : numbers_) = true;
-      if (counts_ && numbers_) Fail("a format's fields are numbered, or none is");
+      if (counts_ && numbers_) Fail("a format mixes numbered and unnumbered fields");
       if (index < 0 || index >= static_cast<int64_t>(arguments_.positional.size()))
         Fail("a format takes more values than there are");
       value = arguments_.positional[static_cast<size_t>(index)];
@@ -463,7 +462,7 @@ class BraceFormatter {
       const size_t part_end =
           is_item ? rest.find(']') : std::min(rest.find_first_of(".[", 1), rest.size());
       if (part_end == rest.npos || (!is_item && rest[0] != '.'))
-        Fail("a format's field is not one");
+        Fail("a field of a format is malformed");
       const std::string_view part = rest.substr(1, part_end - 1);
       int64_t place = 0;
       const auto number = std::from_chars(part.data(), part.data() + part.size(), place);

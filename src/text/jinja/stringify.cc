@@ -1,4 +1,4 @@
-// Values as text: Python's str, repr and json.dumps.
+// Conversion of values to text: Python's str, repr and json.dumps.
 #include <utf8proc.h>
 
 #include <algorithm>
@@ -16,7 +16,7 @@ void CheckSize(const Text& out) {
   if (out.size() > TextBytesMax()) Fail("a text is longer than {} MiB", TextBytesMax() >> 20);
 }
 
-// Python's str.isprintable of one character.
+// Python's str.isprintable for one character.
 bool IsPrintable(char32_t c) {
   switch (utf8proc_category(static_cast<utf8proc_int32_t>(c))) {
     case UTF8PROC_CATEGORY_CN:
@@ -232,7 +232,7 @@ class JsonWriter {
     out_->Append("}");
   }
 
-  // A key that is no text is written as one.
+  // Writes a key; if it is not a string, its text in quotes.
   void WriteKey(const Value& key, int depth) {
     if (key.is_text()) {
       JsonText(key.text(), style_.ascii, out_);

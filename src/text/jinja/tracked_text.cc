@@ -1,4 +1,4 @@
-// Runs of origin, and the characters of a text.
+// The runs of a Text, searching and stripping, and the characters of UTF-8.
 #include "text/jinja/tracked_text.h"
 
 #include <algorithm>
@@ -48,8 +48,8 @@ bool Text::AllTrusted() const { return runs_.empty() || (runs_.size() == 1 && ru
 
 size_t Find(std::string_view text, std::string_view wanted, size_t from) {
   if (from > text.size()) return std::string_view::npos;
-  // In windows that grow: where matches are many, each call costs its window and not the whole rest
-  // (which a sanitizer looks at first).
+  // Search in growing windows: with many matches, each call costs its window instead of the whole
+  // rest (which a sanitizer checks first).
   for (size_t window = 8 * wanted.size() + 256;; window *= 2) {
     const size_t length = std::min(window, text.size() - from);
     const void* const found = memmem(text.data() + from, length, wanted.data(), wanted.size());
@@ -66,7 +66,7 @@ Text EscapeHtml(const Text& text) {
   size_t at = 0;
   for (const Text::Run& run : text.runs()) {
     std::string escaped;
-    // What is too long is cut where that shows: nobody makes a value of it.
+    // Stop if the result is too long: the caller rejects it.
     for (; at < run.end && out.size() + escaped.size() <= TextBytesMax(); ++at) {
       const char c = text.bytes()[at];
       switch (c) {

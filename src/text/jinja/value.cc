@@ -1,4 +1,4 @@
-// Building, testing and comparing values.
+// Construction, truth, equality and order of values.
 #include "text/jinja/value.h"
 
 #include <algorithm>
@@ -13,7 +13,7 @@ namespace minisgl::text::jinja {
 
 namespace {
 
-// A value and, as long as it is there, what it takes beside those it holds.
+// A value with the count of its own memory, without that of the values it contains.
 template <typename T>
 struct Counted {
   template <typename... Args>
@@ -51,7 +51,7 @@ uint64_t Value::Weight() const {
 
 namespace {
 
-// Throws where a container of `children` would break a bound.
+// Adds up the depth and weight of a container; throws if a bound is exceeded.
 struct Measure {
   int depth = 1;
   uint64_t weight = 1;
@@ -142,7 +142,7 @@ void Namespace::Set(std::string_view name, Value value) {
     }
   }
   members.emplace_back(name, std::move(value));
-  // Twice: the vector has room for as many again.
+  // Doubled, because a vector may have twice the capacity.
   held.Add(2 * sizeof(members[0]) + name.size());
 }
 
@@ -158,12 +158,12 @@ bool Truthy(const Value& value) {
 
 namespace {
 
-// An order of keys, in which equal ones are neighbours: texts, then numbers, then None.
+// A total order of keys in which equal keys are adjacent: texts, then numbers, then None.
 bool KeyBefore(const Value& a, const Value& b) {
   if (a.is_text() && b.is_text()) return a.text().bytes() < b.text().bytes();
   if (a.is_text() || b.is_text()) return a.is_text();
   if (!a.is_number() || !b.is_number()) return a.is_number() && b.is_none();
-  // Holds every int64_t and every double. A NaN stands after all.
+  // long double represents every int64_t and every double. NaN is last.
   const auto number = [](const Value& value) {
     return value.is_integral() ? static_cast<long double>(value.as_int()) : value.as_double();
   };
@@ -173,7 +173,7 @@ bool KeyBefore(const Value& a, const Value& b) {
 
 bool EqualDicts(const Dict& a, const Dict& b) {
   if (a.members.size() != b.members.size()) return false;
-  // By rising key: a search for each key would make large dicts quadratic.
+  // Compare in order of keys: a search for each key would be quadratic.
   const auto in_order = [](const Dict& dict) {
     std::vector<const std::pair<Value, Value>*> members;
     members.reserve(dict.members.size());
@@ -192,14 +192,14 @@ bool EqualDicts(const Dict& a, const Dict& b) {
   Fail("{} and {} have no order", a.TypeName(), b.TypeName());
 }
 
-// The order of two values within lists, where equal ones need none. One walk finds the first
-// difference and its order, however deep it lies.
+// Compares two values inside lists; equal values need no order. Finds the first difference, at any
+// depth, in one walk.
 std::partial_ordering Order(const Value& a, const Value& b) {
   if (a.is_number() && b.is_number()) {
     if (a.is_integral() && b.is_integral()) return a.as_int() <=> b.as_int();
     return a.as_double() <=> b.as_double();
   }
-  // Bytes of UTF-8 are in the order of their code points, which is Python's.
+  // The byte order of UTF-8 is that of code points, as in Python.
   if (a.is_text() && b.is_text()) return a.text().bytes() <=> b.text().bytes();
   if (a.is_sequence() && b.is_sequence() && a.list().kind == b.list().kind) {
     const auto &x = a.list().items, &y = b.list().items;

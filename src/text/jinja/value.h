@@ -1,10 +1,11 @@
-// What a template computes with: Python's values as far as templates see them.
+// The values of a template: the Python values that templates use.
 //
 // Lists, dicts and texts are immutable and shared (the reference runs templates in a sandbox that
-// forbids changing them), so no value can hold itself; namespaces, which do change, are owned by
-// the interpreter and pointed to. A list or dict nests at most kValueDepthMax deep and weighs at
-// most kValueWeightMax, shared parts counted each time they are met; that bounds every walk and its
-// destruction.
+// forbids modification), so no value can contain itself. Namespaces are mutable; the interpreter
+// owns them, and values point to them.
+//
+// A list or dict nests at most kValueDepthMax deep and has a weight of at most kValueWeightMax, in
+// which shared parts count each time they occur. This bounds every traversal and the destruction.
 #pragma once
 
 #include <cstdint>
@@ -29,8 +30,8 @@ class Value;
 enum class ListKind {
   kList,
   kTuple,
-  kGenerator,  // what map, select and the like give: true, without length, gone once looped over
-  kKeys,       // what the methods of a dict give, which no index reads
+  kGenerator,  // the result of map, select etc.: true, without length, empty after one loop
+  kKeys,       // the views of a dict, which have no index
   kValues,
   kItems,
 };
@@ -40,16 +41,17 @@ struct Namespace;
 struct Callable;
 struct LoopState;
 
-// What was looked up in vain. Lists hold many of them: copies share the name, of which the message
-// needs only the beginning.
+// The result of a failed lookup. Copies share the name, because a list may contain many. Only the
+// beginning of the name is kept, for messages.
 struct Undefined {
   Undefined() = default;
   explicit Undefined(std::string_view whole_name)
       : name(std::make_shared<const std::string>(whole_name.substr(0, 80))) {}
-  std::shared_ptr<const std::string> name;  // null for none
+  std::shared_ptr<const std::string> name;  // may be null
 };
 struct None {};
 
+// A value of any type. Copies are cheap.
 class Value {
  public:
   using Variant = std::variant<Undefined, None, bool, int64_t, double, std::shared_ptr<const Text>,
@@ -84,7 +86,7 @@ class Value {
   bool is_tuple() const;
   bool is_generator() const;
 
-  // REQUIRE the matching is_*().
+  // REQUIRE: the matching is_*() is true.
   const Text& text() const { return *std::get<std::shared_ptr<const Text>>(v_); }
   const List& list() const { return *std::get<std::shared_ptr<const List>>(v_); }
   const Dict& dict() const { return *std::get<std::shared_ptr<const Dict>>(v_); }
@@ -103,14 +105,14 @@ class Value {
   }
 
   static Value FromList(std::vector<Value> items, ListKind kind = ListKind::kList);
-  // Keys are texts, numbers or None, each once.
+  // REQUIRES: keys are texts, numbers or None, without duplicates.
   static Value FromDict(std::vector<std::pair<Value, Value>> members);
 
-  // Values and bytes of text in it, and how deep it nests.
+  // The number of values and bytes of text in it, and its nesting depth.
   uint64_t Weight() const;
   int Depth() const;
 
-  // "str", "int", ... as Python names them, for messages.
+  // The name of the type in Python ("str", "int", ...), for messages.
   const char* TypeName() const;
 
  private:
@@ -126,10 +128,10 @@ struct List {
   ListKind kind = ListKind::kList;
   int depth = 1;
   uint64_t weight = 1;
-  mutable bool is_spent = false;  // a generator that was looped over
+  mutable bool is_spent = false;  // true after a loop over a generator
 };
 
-// Small, so searched in order.
+// Dicts are small, so the search is linear.
 struct Dict {
   std::vector<std::pair<Value, Value>> members;
   int depth = 1;
@@ -149,8 +151,8 @@ struct Macro;      // ast.h
 struct Statement;  // ast.h
 struct Scope;      // interpreter.h
 
-// Something that is called: a function by name, a method with the value it belongs to, or a macro
-// with the scope that it was made in (null once that has ended).
+// A function by name, a method with its object, or a macro with the scope of its definition (null
+// after that scope has ended).
 struct Callable {
   std::string name;
   bool is_method = false;
@@ -159,12 +161,12 @@ struct Callable {
   std::shared_ptr<Scope*> home;
 };
 
-// `loop` of a loop that runs, or has run. Items are tested against the loop's condition when they
-// are met, or looked ahead to.
+// The variable `loop`, during and after a loop. The loop's condition is evaluated for an item when
+// the loop reaches it or looks ahead to it.
 struct LoopState {
   std::vector<Value> items;  // before the condition
-  size_t next = 0;           // of items, the first that was not looked at
-  std::deque<Value> ahead;   // passed the condition and not met yet
+  size_t next = 0;           // index of the first item not yet examined
+  std::deque<Value> ahead;   // items that satisfy the condition but are not yet reached
   Value current, previous;
   size_t index = 0;
   const Statement* statement = nullptr;
@@ -173,31 +175,33 @@ struct LoopState {
   int depth = 1;  // of values
   bool has_ended = false;
   bool has_changed = false;
-  std::vector<Value> last_changed;  // what loop.changed was given
+  std::vector<Value> last_changed;  // the arguments of the last loop.changed
   HeldBytes held{sizeof(items)};
 };
 
+// Python's bool(value).
 bool Truthy(const Value& value);
-// Python's ==. Values of kinds that cannot be compared are unequal.
+// Python's ==. Values of types that cannot be compared are unequal.
 bool Equal(const Value& a, const Value& b);
-// Python's <; Fails on kinds that have no order.
+// Python's <. Fails for types that have no order.
 bool Less(const Value& a, const Value& b);
 // Appends str(value) and repr(value).
 void AppendStr(const Value& value, Text* out);
 void AppendRepr(const Value& value, Text* out);
-// json.dumps(value, ensure_ascii=False, indent=indent); indent < 0: one line. Fails on what JSON
-// has not.
+// The arguments of json.dumps.
 struct JsonStyle {
-  int indent = -1;  // how often `margin` stands before a level
+  int indent = -1;  // repetitions of `margin` for each level; < 0: a single line
   std::string margin = " ";
   bool sort_keys = false;
   bool ascii = false;
   std::string item_separator = ", ", key_separator = ": ";
 };
+// Appends json.dumps(value). Fails for values that JSON cannot represent.
 void AppendJson(const Value& value, const JsonStyle& style, Text* out);
+// Python's str(value) of a float.
 std::string DoubleText(double value);
 
-// `json` as a value; its texts are untrusted unless `trusted`.
+// Converts JSON to a value. Its strings are untrusted unless `trusted`.
 Value FromJson(const Json& json, bool trusted);
 
 }  // namespace minisgl::text::jinja
