@@ -1,4 +1,4 @@
-// Any text as a chat template: refused with one readable line, or rendered within bounds.
+// Any text as a chat template: either rejected with one readable line, or rendered within bounds.
 #include <cstdint>
 #include <string>
 #include <string_view>

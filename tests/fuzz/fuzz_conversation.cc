@@ -1,5 +1,5 @@
-// Any text as a saved conversation: refused with one readable line that names the file and its
-// line, or messages that are saved again and come back the same.
+// Any text as a saved conversation: either rejected with one readable line that names the file and
+// the line, or messages that are the same after saving and loading.
 #include <cstdint>
 #include <filesystem>
 #include <fstream>

@@ -1,6 +1,6 @@
-// Any text as JSON: refused in one readable line, or written out as valid UTF-8 that reads back the
-// same, and JSON to the scanner too. The same bytes as a string value: always written as valid
-// JSON.
+// Any text as JSON: either rejected with one readable line, or written as valid UTF-8 that parses
+// to the same value and that the scanner accepts too. The same bytes as a string value: always
+// written as valid JSON.
 #include <cstdint>
 #include <string_view>
 
@@ -10,7 +10,7 @@
 
 namespace {
 
-// Goes through all of `text`: whether it is JSON to the scanner.
+// Scans all of `text`; true if the scanner accepts it as JSON.
 bool ScansAsJson(std::string_view text) {
   using namespace minisgl;
   JsonScanner scanner(text, kJsonDepthMax);
@@ -32,7 +32,7 @@ bool ScansAsJson(std::string_view text) {
   return false;
 }
 
-// Whether `error` of ParseJson() is one of those that the scanner does not look for.
+// True if `error` of ParseJson() is one that the scanner does not check.
 bool IsPassedOver(const std::string& error) {
   return error.starts_with("duplicate key") || error.ends_with("is out of range");
 }
@@ -43,7 +43,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace minisgl;
   const std::string_view text(reinterpret_cast<const char*>(data), size);
   const auto json = ParseJson(text);
-  // The reader, not the scanner, passes over a byte order mark.
+  // The reader, but not the scanner, skips a byte order mark.
   if (IsValidUtf8(text) && !text.starts_with("\xEF\xBB\xBF")) {
     MINISGL_CHECK(ScansAsJson(text) == json.ok() || IsPassedOver(json.status().message()),
                   "the scanner and the reader differ: {}", Visible(text));

@@ -1,5 +1,5 @@
-// Any text as config.json, generation_config.json and a shard index: refused in one readable line,
-// or every number that the decoder divides by or allocates from is in its range.
+// Any text as config.json, generation_config.json and a shard index: either rejected with one
+// readable line, or every number by which the decoder divides or allocates is in its range.
 #include <cstdint>
 #include <string>
 

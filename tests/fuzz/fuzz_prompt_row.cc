@@ -1,5 +1,6 @@
-// Any line as a row of a prompt file, for the demo model's text side: refused with an error row, or
-// made into prompts and answered; what is written is one line of valid JSON in the row's format.
+// Any line as a row of a prompt file, with the text part of the demo model: either rejected with an
+// error row, or converted to prompts and answered. The output is one line of valid JSON in the
+// row's format.
 #include <cstdint>
 #include <string>
 #include <string_view>

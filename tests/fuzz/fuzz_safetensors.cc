@@ -1,6 +1,6 @@
-// Any bytes as a safetensors file: refused in one readable line, or every tensor lies in the data
-// part and has the bytes that its shape says. The first and last byte of each is read, so that the
-// address sanitizer sees the rest.
+// Any bytes as a safetensors file: either rejected with one readable line, or every tensor lies in
+// the data part and has the size of its shape. The first and last byte of each is read, so that the
+// address sanitizer checks its bounds.
 #include <cstdint>
 
 #include "minisgl/base/checked_math.h"

@@ -1,5 +1,5 @@
-// Any bytes as token ids, two bytes an id, some of them outside the vocabulary: the streamed pieces
-// are whole characters and join to what Decode gives.
+// Any bytes as token ids of two bytes, some outside the vocabulary: the streamed pieces are whole
+// characters, and their concatenation equals Decode.
 #include <cstdint>
 #include <memory>
 #include <string>

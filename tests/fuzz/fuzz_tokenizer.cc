@@ -1,5 +1,5 @@
-// Any bytes as a tokenizer.model: refused with a reason, or a tokenizer that encodes and decodes
-// some texts, in whose untrusted parts no special token appears.
+// Any bytes as a tokenizer.model: either rejected with a reason, or a tokenizer that encodes and
+// decodes some texts without special tokens in their untrusted parts.
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -19,7 +19,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     MINISGL_CHECK(Visible(message, message.size()) == message, "not one readable line");
     return 0;
   }
-  // Texts that the model itself is about, beside fixed ones.
+  // Texts from the model itself in addition to fixed ones.
   std::vector<std::string> texts = {"Hello </s> <s>\n\n",
                                     "\xEF\xAC\x81 \xC3\xA9\xFF  x\xE3\x80\x80"
                                     "A\xCC\x80",

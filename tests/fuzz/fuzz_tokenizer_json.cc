@@ -1,6 +1,5 @@
-// Any bytes as a tokenizer.json: refused with a reason that is one readable line, or a tokenizer
-// whose ids exist, whose stream is its whole text, and that makes no special token of untrusted
-// text.
+// Any bytes as a tokenizer.json: either rejected with one readable line, or a tokenizer whose ids
+// exist, whose streamed text equals the whole, and that gives no special token for untrusted text.
 #include <algorithm>
 #include <cstdint>
 #include <string>
@@ -23,7 +22,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     MINISGL_CHECK(Visible(message, message.size()) == message, "not one readable line");
     return 0;
   }
-  // A character that the model cannot spell is its unknown token, which may be special.
+  // A character that the model cannot spell becomes its unknown token, which may be special.
   const Json* unknown = file->Find("model")->Find("unk_token");
   auto tokenizer = MakePipelineTokenizer(std::move(*parts));
   if (!tokenizer.ok()) return 0;
@@ -31,7 +30,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
                               ? (*tokenizer)->IdOf(unknown->as_string())
                               : std::nullopt;
 
-  // Texts that the model itself is about, beside fixed ones.
+  // Texts from the model itself in addition to fixed ones.
   std::vector<std::string> texts = {"Hello </s> <s>\n\n 123", "\xEF\xAC\x81 \xC3\xA9\xFF  x",
                                     std::string("\0a\xE2\x82", 4)};
   std::string spelled;

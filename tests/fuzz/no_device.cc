@@ -1,6 +1,6 @@
-// In place of the engines' operations, in fuzz targets of the command line's parts: what they fuzz
-// loads no model, and the kernels would take clang++ a quarter of an hour to compile with all
-// checks.
+// Replaces the operations of the engines in fuzz targets for parts of the command line. These
+// targets load no model, and clang++ would take a quarter of an hour to compile the kernels with
+// all checks.
 #include "minisgl/device_ops.h"
 #include "minisgl/ops.h"
 

@@ -1,7 +1,7 @@
-// Replays a fuzz target without libFuzzer: every file of its corpus as it is, then mutations of
-// them drawn from a fixed seed. Each target is linked with this file. $MINISGL_FUZZ_CORPUS is the
-// corpus's folder (else that of the program's name, fuzz_NAME), $MINISGL_FUZZ_RUNS how many
-// mutations are tried.
+// Runs a fuzz target without libFuzzer: every file of its corpus unchanged, then mutations of them
+// from a fixed seed. Each target is linked with this file.
+//   $MINISGL_FUZZ_CORPUS  the folder of the corpus (default: by the program's name, fuzz_NAME)
+//   $MINISGL_FUZZ_RUNS    the number of mutations
 #include <gtest/gtest.h>
 
 #include <errno.h>

@@ -1,4 +1,4 @@
-// Which added tokens any text spells, and which of two that begin at one place is found.
+// Added tokens: which are found in untrusted text, and which of two that begin at the same place.
 #include "text/tokenizer_json/added_tokens.h"
 
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@ AddedTokenRule Rule(TokenId id, const std::string& text, bool special = false) {
   return {.id = id, .text = text, .special = special};
 }
 
-// The tokens that stand in `text`, whose first `trusted` bytes may spell marks.
+// Returns the tokens found in `text`, whose first `trusted` bytes are trusted.
 std::vector<TokenId> Found(const std::vector<AddedTokenRule>& rules, const std::string& text,
                            size_t trusted) {
   const Result<AddedTokens> tokens = AddedTokens::Create(rules, nullptr);
@@ -60,9 +60,9 @@ TEST(AddedTokensCutTest, TheLongerOfAnOrdinaryOneAndAMarkIsFound) {
   const std::vector<AddedTokenRule> rules = {Rule(1, "<"), Rule(2, "<x>"), Rule(3, "    "),
                                              Rule(4, "  ", /*special=*/true)};
   EXPECT_EQ(Found(rules, "<x>", 3), (std::vector<TokenId>{2}));
-  // The mark does not end in trusted text.
+  // The end of the mark is not trusted.
   EXPECT_EQ(Found(rules, "<x>", 2), (std::vector<TokenId>{1}));
-  // In trusted text stands the mark alone; the ordinary one goes on beyond.
+  // Only the mark is within the trusted text; the ordinary token extends beyond it.
   EXPECT_EQ(Found(rules, "    ", 2), (std::vector<TokenId>{3}));
   EXPECT_EQ(Found(rules, "    ", 4), (std::vector<TokenId>{3}));
   EXPECT_EQ(Found({Rule(1, "   "), Rule(2, "  ", /*special=*/true)}, "   ", 2),
@@ -71,7 +71,8 @@ TEST(AddedTokensCutTest, TheLongerOfAnOrdinaryOneAndAMarkIsFound) {
   EXPECT_EQ(Found(rules, "  ", 1), (std::vector<TokenId>{}));
 }
 
-// Of one spelling the later rule counts, but an ordinary one stays what untrusted text spells.
+// Of two rules with one spelling the later applies, but untrusted text still finds the ordinary
+// one.
 TEST(AddedTokensCutTest, AMarkOfTheSameSpellingIsFoundInTrustedText) {
   const std::vector<AddedTokenRule> rules = {Rule(1, "~"), Rule(2, "~", /*special=*/true)};
   EXPECT_EQ(Found(rules, "~", 1), (std::vector<TokenId>{2}));

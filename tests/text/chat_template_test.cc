@@ -1,4 +1,4 @@
-// Templates against what Jinja2 renders, and where the rendered text came from.
+// Compares rendered templates with Jinja2, and tests the origin of the rendered text.
 #include "minisgl/text/chat_template.h"
 
 #include <gtest/gtest.h>
@@ -92,7 +92,7 @@ TEST(ChatTemplateTest, TemplatesOfKnownModelsRenderExactly) {
   }
 }
 
-// A row of make_template_cases.py: what it does not know is a variable.
+// Renders a row of make_template_cases.py; its unknown members are variables.
 ChatInput FolderInputOf(const Json& row) {
   static const std::set<std::string> kKnown = {
       "case",      "messages",  "now",       "tools",     "documents", "add_generation_prompt",
@@ -139,7 +139,7 @@ TEST(ChatTemplateTest, TemplatesOfAFolderRenderExactly) {
   EXPECT_GT(count, 0u);
 }
 
-// The file holds what Jinja2 gave; make_jinja_cases.py beside it says how it was made.
+// The file contains the output of Jinja2, written by make_jinja_cases.py.
 TEST(ChatTemplateTest, TheLanguageAgreesWithJinja2) {
   const auto rows = ReadRows(MINISGL_SOURCE_DIR "/tests/text/jinja_cases.jsonl");
   ASSERT_GE(rows.size(), 190u);

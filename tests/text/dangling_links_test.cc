@@ -1,5 +1,5 @@
-// Model directories that were copied in part: a symbolic link that leads nowhere is said, and never
-// passed over for another tokenizer, template or default.
+// Incompletely copied model directories: a dangling symbolic link is an error and is never replaced
+// by another tokenizer, template or default.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -17,7 +17,7 @@ namespace fs = std::filesystem;
 
 constexpr const char* kWren = MINISGL_SOURCE_DIR "/tests/models/wren";
 
-// The demo model's directory as links, but for `name`, which leads nowhere.
+// A directory of links to the files of the demo model, in which the link `name` is dangling.
 void FillBut(const ModelDir& dir, const std::string& name) {
   for (const fs::directory_entry& entry : fs::directory_iterator(kWren)) {
     if (entry.path().filename() == name) continue;
@@ -60,7 +60,7 @@ TEST(DanglingLinksTest, WhatIsNotLookedForDoesNotMatter) {
   EXPECT_TRUE(Tokenizer::Load(dir.path()).ok());
   const auto chat = ChatTemplate::Load(dir.path());
   EXPECT_TRUE(chat.ok() && *chat != nullptr);
-  // A link to itself leads nowhere either.
+  // A link to itself is dangling too.
   fs::create_symlink("chat_template.jinja", dir.path() + "/chat_template.jinja");
   EXPECT_EQ(ChatTemplate::Load(dir.path()).status().code(), StatusCode::kNoInput);
 }

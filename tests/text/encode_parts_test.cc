@@ -1,5 +1,5 @@
-// Long texts are encoded in parts: the ids are those of the whole, memory is a few bytes for each
-// byte of the text, and work ends where it is no longer wanted.
+// Long texts are encoded in parts: the ids equal those of the whole text, memory is a few bytes per
+// byte of text, and encoding ends when the sink stops it.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -51,7 +51,7 @@ struct LongText {
   std::string text;
 };
 
-// Three windows of each.
+// Three windows of each kind of text.
 std::vector<LongText> LongTexts() {
   constexpr size_t kBytes = size_t{150} << 10;
   return {
@@ -81,7 +81,7 @@ TEST_P(SentencePiecePartsTest, IdsAreThoseOfTheWhole) {
   if (!std::filesystem::exists(GetParam())) GTEST_SKIP() << "no " << GetParam();
   const auto model = SentencePieceModel::Read(ReadBytes(GetParam()));
   ASSERT_TRUE(model.ok()) << model.status().message();
-  // Every combination of what the library does to white space.
+  // Every combination of the library's options for white space.
   for (const bool prefix : {true, false}) {
     for (const bool removes : {true, false}) {
       SentencePieceModel variant = *model;
@@ -160,7 +160,7 @@ INSTANTIATE_TEST_SUITE_P(Kinds, PipelinePartsTest,
                            return name;
                          });
 
-// Words of one list, whole and streamed.
+// Compares the words of a list, computed at once and streamed.
 void ExpectSameWords(const std::string& json, const std::string& text) {
   SCOPED_TRACE(json);
   const auto parsed = ParseJson(json);
@@ -216,7 +216,7 @@ TEST(WordStreamTest, WordsAreThoseOfTheWhole) {
   }
 }
 
-// Of 8 MiB the first window and the overlapping one are looked at, not the whole.
+// Of 8 MiB, only the first window and the one that overlaps it are encoded.
 TEST(EncodePartsTest, WorkEndsWhereNoMoreIsWanted) {
   const std::vector<TextPiece> pieces = {{Filled("word ", size_t{8} << 20), true}};
   for (const std::string& dir : {kWrenDir, kTokenizers + "qwen2", kTokenizers + "gemma"}) {
@@ -251,7 +251,7 @@ TEST(EncodePartsTest, NoTextHasFewerTokensThanItsBytesSay) {
       EXPECT_LE(least, static_cast<int64_t>(ids->size())) << one.name;
       most = std::max(most, least);
     }
-    // The small vocabularies of the others lack bytes, which are dropped.
+    // The other, small vocabularies lack some bytes, which are dropped.
     const bool is_bounded = dir == kWrenDir || dir.ends_with("tekken");
     EXPECT_EQ(most > 0, is_bounded);
   }

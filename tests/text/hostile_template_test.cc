@@ -1,5 +1,5 @@
-// Templates that would never end, overflow the stack or fill the memory: each is an error that
-// names its line, soon.
+// Templates that would not terminate, overflow the stack or exhaust memory: each soon fails with an
+// error that names its line.
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
@@ -15,9 +15,9 @@
 namespace minisgl {
 namespace {
 
-// Each is to take less than a second of a processor of today in an optimised build. Times are of
-// the processor, so that other work beside the test does not count; an old one may be three times
-// as slow, and a sanitizer's build at -O1 twenty times.
+// Bound: one second of processor time in an optimised build on a current processor, so that other
+// load does not count. An old processor may take three times as long, a sanitizer build at -O1
+// twenty times.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr double kSlowdown = 3 * 20;
 #else
@@ -58,7 +58,7 @@ TEST(HostileTemplateTest, SearchesTakeTimeInStepWithTheText) {
     const double begin = ProcessorSeconds();
     const auto pieces = (*chat)->Render(input);
     EXPECT_TRUE(pieces.ok()) << slow.what << ": " << pieces.status().message();
-    // Some hundredths; a square takes minutes.
+    // Takes a few hundredths of a second; quadratic time would be minutes.
     EXPECT_LT(ProcessorSeconds() - begin, 1.0 * kSlowdown) << slow.what;
   }
 }
@@ -77,7 +77,7 @@ TEST(HostileTemplateTest, SearchesFindATextAtEveryPlace) {
   EXPECT_TRUE(pieces->empty()) << (*pieces)[0].text;
 }
 
-// What was looked up in vain is remembered for messages; a list of such values must not copy it.
+// A failed lookup keeps its name for messages; a list of such values must not copy the name.
 TEST(HostileTemplateTest, UndefinedValuesOfLongKeysAreSmall) {
   auto chat = ChatTemplate::Parse(
       "{% set k = 'k' * 1000000 %}{% set u = {}[k] %}{{ ([u] * 20000) | length }}", "t");
@@ -87,7 +87,7 @@ TEST(HostileTemplateTest, UndefinedValuesOfLongKeysAreSmall) {
   ChatInput input;
   EXPECT_TRUE((*chat)->Render(input).ok());
   getrusage(RUSAGE_SELF, &after);
-  EXPECT_LT(after.ru_maxrss - before.ru_maxrss, 512 * 1024) << "KiB";  // 20 GB where copied
+  EXPECT_LT(after.ru_maxrss - before.ru_maxrss, 512 * 1024) << "KiB";  // 20 GB with copies
 }
 
 TEST(HostileTemplateTest, NamesInMessagesAreMadeVisible) {

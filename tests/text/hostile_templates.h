@@ -1,5 +1,5 @@
-// Templates that would never end, overflow the stack or fill the memory, and some whose work must
-// not grow with the square of it: for the tests of what each takes.
+// Templates that would not terminate, overflow the stack or exhaust memory, and templates whose
+// work must not be quadratic, for tests of their time and memory.
 #pragma once
 
 #include <fmt/core.h>
@@ -15,7 +15,7 @@ inline std::string Repeated(const std::string& text, int count) {
   return out;
 }
 
-// "a0=1,a1=1,...", and the same the other way round.
+// Returns "a0=1,a1=1,...", or the same in reverse order.
 inline std::string ManyArguments(int count, bool backwards = false) {
   std::string out;
   for (int i = 0; i < count; ++i) {
@@ -203,7 +203,7 @@ struct Slow {
   std::string source;
 };
 
-// Work that must grow with its input's size, not with the square of it.
+// Templates whose work must be linear in the size of the input, not quadratic.
 inline std::vector<Slow> SlowTemplates() {
   const std::string texts =
       "{% set a = 'aaaaaaaaaaaaaaaa' * 50000 %}{% set h = 'aaaaaaaaaaaaaaaa' * 25000 %}"

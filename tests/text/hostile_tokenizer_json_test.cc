@@ -1,5 +1,5 @@
-// Damaged and crafted tokenizer.json files: refused with the file's name, the key and the reason,
-// or loaded, encoding and decoding without harm.
+// Damaged and crafted tokenizer.json files: either rejected with the file's name, the key and the
+// reason, or loaded so that encoding and decoding work.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -29,7 +29,7 @@ constexpr const char* kGood = R"({
     "vocab": {"a": 0, "b": 1, "c": 2, "ab": 3, "abc": 4, "<u>": 5, " ": 6},
     "merges": ["a b", "ab c"]}})";
 
-// Sets the member that `path` leads to, "model.vocab": objects only.
+// Sets the member at `path`, such as "model.vocab", through objects only.
 void SetAt(Json* root, std::string_view path, Json value) {
   Json* at = root;
   while (true) {
@@ -57,7 +57,7 @@ Json GoodWith(const std::string& path, const std::string& value) {
   return file;
 }
 
-// Loads `text` as tokenizer.json; where that works, uses it as a run would.
+// Loads `text` as tokenizer.json; on success, uses the tokenizer as a run would.
 Status LoadAndUse(const std::string& text) {
   const ModelDir dir;
   dir.Write("tokenizer.json", text);
@@ -216,7 +216,7 @@ TEST(HostileTokenizerJsonTest, DeepSequencesAreRefused) {
   }
 }
 
-// Merges that lead back to one another only ever shorten a word.
+// Cyclic merges terminate, because each merge shortens the word.
 TEST(HostileTokenizerJsonTest, CyclicMergesEnd) {
   Json file = *ParseJson(kGood);
   SetAt(&file, "model.vocab",
@@ -255,8 +255,8 @@ TEST(HostileTokenizerJsonTest, APatternThatBacktracksForEverIsAnError) {
   }
 }
 
-// Each match alone is cheap, and there is one at every place (vLLM's GHSA-rwxx-mrjm-wc2m): the work
-// of a whole text is bounded.
+// Each match alone is cheap, but every place has one (vLLM's GHSA-rwxx-mrjm-wc2m), so the work for
+// a whole text is bounded.
 TEST(HostileTokenizerJsonTest, APatternThatBacktracksAtEveryPlaceIsAnError) {
   std::string runs;
   while (runs.size() < 105'000) runs += "xxxxxxxxxxxxxxxxxxxx.";
@@ -275,7 +275,7 @@ TEST(HostileTokenizerJsonTest, APatternThatBacktracksAtEveryPlaceIsAnError) {
   }
 }
 
-// Parts that a text is matched in, and patterns of one tokenizer, share one measure of work.
+// The parts of a text and the patterns of a tokenizer share one budget.
 TEST(HostileTokenizerJsonTest, ABudgetIsOneForAllSearches) {
   const auto regex = Regex::Compile("(x+x+)+y|.");
   ASSERT_TRUE(regex.ok());
@@ -291,7 +291,7 @@ TEST(HostileTokenizerJsonTest, ABudgetIsOneForAllSearches) {
   EXPECT_EQ(searches, static_cast<int>(whole / one));
 }
 
-// A match is looked for in a little of the text first, and in more where that does not decide.
+// A match is searched in a short part of the text first, and in more if that is not decisive.
 TEST(HostileTokenizerJsonTest, MatchesReachAsFarAsTheyDoInTheWhole) {
   const std::string a(3000, 'a');
   const struct {
@@ -324,7 +324,7 @@ TEST(HostileTokenizerJsonTest, MatchesReachAsFarAsTheyDoInTheWhole) {
   }
 }
 
-// More to strip than there is: the reference's decoder fails there.
+// Strips more characters than a token has; the reference's decoder fails on this.
 TEST(HostileTokenizerJsonTest, StrippingMoreThanThereIsLeavesNothing) {
   const auto with = [](const char* decoder) {
     const ModelDir dir;

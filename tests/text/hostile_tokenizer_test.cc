@@ -1,5 +1,5 @@
-// Damaged and crafted tokenizer.model files: refused with a reason, or loaded, encoding and
-// decoding without harm.
+// Damaged and crafted tokenizer.model files: either rejected with a reason, or loaded so that
+// encoding and decoding work.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -25,7 +25,7 @@ SentencePieceModel GoodModel(const std::string& file = kWrenDir + "/tokenizer.mo
   return *model;
 }
 
-// Reads `bytes`; where that works, uses the tokenizer as a run would. False where they are refused.
+// Reads `bytes`; on success, uses the tokenizer as a run would. False if they are rejected.
 bool LoadsAndWorks(const std::string& bytes) {
   auto model = SentencePieceModel::Read(bytes);
   auto tokenizer = model.ok() ? SentencePieceTokenizer::Create(std::move(*model), TokenizerConfig())
@@ -184,7 +184,7 @@ TEST(HostileTokenizerTest, RandomDamageIsHarmless) {
   }
 }
 
-// The table itself, past the protocol buffer: every unit's bits in turn.
+// Flips the bits of every unit of the table, without the protocol buffer around it.
 TEST(HostileTokenizerTest, DamagedNormalisationTablesAreHarmless) {
   const SentencePieceModel good = GoodModel(kCorpus + "small_unigram.model");
   ASSERT_FALSE(good.charsmap.empty());
@@ -202,27 +202,26 @@ TEST(HostileTokenizerTest, DamagedNormalisationTablesAreHarmless) {
   EXPECT_GT(refused, 0);
 }
 
-// A trie that leads back to itself through a rule would give the library more results than it has
-// room for.
+// A cyclic trie with a rule would give the library more results than its array can hold.
 TEST(HostileTokenizerTest, ATableWithACycleOfRulesIsRefused) {
   constexpr uint32_t kUnits = 256;
   const uint32_t rule = 1u << 8;
   std::string trie(kUnits * 4, '\0');
   const auto set = [&](uint32_t index, uint32_t unit) { std::memcpy(&trie[index * 4], &unit, 4); };
   set(0, 0);                             // root: children at 0 ^ label
-  set('a', ('a' | rule) | ('a' << 10));  // 'a': its base is 0 again, so 'a' follows 'a' for ever
+  set('a', ('a' | rule) | ('a' << 10));  // 'a': its base is 0 again, so 'a' can follow 'a' forever
   const std::string size("\0\4\0\0", 4);
   EXPECT_FALSE(CheckCharsmap(size + trie + std::string("x\0", 2)).ok());
 }
 
-// The walk begins at the root, where no rule is asked for; a text may lead back to the root, where
-// one is.
+// A walk begins at the root without looking for a rule, but looks for one if a text leads back to
+// it.
 TEST(HostileTokenizerTest, ATableThatLeadsBackToItsRootIsCheckedThere) {
   constexpr uint32_t kUnits = 2048, kRule = 1u << 8, kBase = 0x100, kChild = kBase ^ 'B';
   std::string trie;
   const auto set = [&](uint32_t index, uint32_t unit) { std::memcpy(&trie[index * 4], &unit, 4); };
   for (const uint32_t place : {0u, 0x70000000u}) {
-    trie.assign(kUnits * 4, '\xFF');  // leaves, which no text enters
+    trie.assign(kUnits * 4, '\xFF');  // leaves that no text reaches
     set(0, kBase << 10 | kRule | 'A');
     set(kChild, (kChild ^ 'A') << 10 | 'B');  // 'A' after 'B' is the root again
     set(kBase, place | 1u << 31);             // the text of the root's rule
@@ -247,7 +246,7 @@ TEST(HostileTokenizerTest, LongSymbolsDoNotMakeMatchingSlow) {
 
 TEST(HostileTokenizerTest, AControlPieceOfOneLetterNeverComesFromText) {
   SentencePieceModel model = GoodModel();
-  model.pieces[1].text = "x";  // plain "x" stands in the vocabulary too
+  model.pieces[1].text = "x";  // the vocabulary also has a plain "x"
   const auto tokenizer = MakeTokenizer(model.Write());
   ASSERT_NE(tokenizer, nullptr);
   const auto ids = Encoded(*tokenizer, {{"x axe", false}});

@@ -1,5 +1,5 @@
-// A mebibyte of one class of character through each kind of tokenizer: in little time, and on a
-// small stack, so that nothing recurses by the length of its input.
+// Encodes 1 MiB of one class of character with each kind of tokenizer, in bounded time and on a
+// small stack, so that nothing recurses with the length of the input.
 #include <gtest/gtest.h>
 #include <pthread.h>
 
@@ -13,12 +13,13 @@
 namespace minisgl {
 namespace {
 
-// A release takes less than one second for each, alone on its core; a sanitizer's build is ten
-// times slower, and finds in less text what it finds at all.
+// A release build takes less than one second for each, alone on its core. A sanitizer build is ten
+// times slower, and shorter texts are enough for its findings.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr size_t kTextBytes = size_t{128} << 10;
 constexpr double kSecondsMax = 30.0;
-constexpr size_t kStackBytes = size_t{2} << 20;  // a sanitizer's frames are several times as large
+// The stack frames of a sanitizer build are several times as large.
+constexpr size_t kStackBytes = size_t{2} << 20;
 #else
 constexpr size_t kTextBytes = size_t{1} << 20;
 constexpr double kSecondsMax = 3.0;
@@ -66,7 +67,7 @@ TEST_P(LongTextTest, EveryClassTakesLittleTimeAndStack) {
       const auto ids = tokenizer->EncodeText(text);
       seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
       encoded = ids.ok();
-      // Back again as well: a decoder may keep what it has not decided on. (What a small vocabulary
+      // Decode too, because a decoder may hold back undecided text. (Text that a small vocabulary
       // cannot spell has no ids.)
       if (encoded) encoded = tokenizer->Decode(*ids, /*keep_special=*/true).empty() == ids->empty();
     });

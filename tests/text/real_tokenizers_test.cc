@@ -1,7 +1,7 @@
-// Real tokenizers against the libraries that define them: ids and decoded text of many texts, and
-// streams. make_real_tokenizer_cases.py wrote the cases; those in tests/text/tokenizers are the
-// pipelines of real ones with small vocabularies trained on the texts. Where $MINISGL_TOKENIZERS
-// names a folder of whole ones, they are compared too.
+// Compares real tokenizers with the libraries that define them: ids, decoded text and streams of
+// many texts. make_real_tokenizer_cases.py wrote the cases. Those in tests/text/tokenizers are
+// pipelines of real tokenizers with small vocabularies trained on the texts; complete tokenizers in
+// the folder $MINISGL_TOKENIZERS, if it is set, are compared too.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -50,7 +50,7 @@ class Comparison {
     Same("ids", line, EncodedText(tokenizer_, line), ids);
     const Json* text = row.Find("text");
     DecodesTo(line, ids, /*spells=*/true, text == nullptr ? line : text->as_string());
-    // Trusted text may spell special tokens; nothing else changes.
+    // In trusted text, only special tokens are recognised in addition.
     const bool differs = row.Find("trusted") != nullptr;
     const std::vector<TokenId> trusted = differs ? IdsIn(row, "trusted") : ids;
     Same("trusted ids", line, Encoded(tokenizer_, {{line, true}}), trusted);

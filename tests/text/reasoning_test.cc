@@ -1,5 +1,5 @@
-// Reasoning apart from the answer: the same pieces however an answer is cut, and the tags that
-// templates know.
+// Separation of reasoning from the answer: the result does not depend on how an answer is divided,
+// and the tags of templates are found.
 #include "minisgl/text/reasoning.h"
 
 #include <gtest/gtest.h>
@@ -73,7 +73,7 @@ TEST(ReasoningSplitterTest, EveryCutGivesTheSame) {
         ReasoningSplitter splitter(c.tags);
         std::string reasoning, text;
         const auto take = [&](const ReasoningPiece& piece) {
-          // Reasoning never comes once there is text.
+          // No reasoning follows text.
           EXPECT_TRUE(text.empty() || piece.reasoning.empty()) << c.answer;
           reasoning += piece.reasoning;
           text += piece.text;
@@ -120,7 +120,7 @@ std::unique_ptr<ChatTemplate> Template(std::string_view source) {
   return std::move(chat).value();
 }
 
-// What FindReasoningTags asks of a tokenizer.
+// The functions of a tokenizer that FindReasoningTags needs.
 class TagTokenizer : public Tokenizer {
  public:
   explicit TagTokenizer(std::string control = "") : control_(std::move(control)) {}

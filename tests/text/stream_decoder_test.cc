@@ -1,4 +1,5 @@
-// Streams of tokens against the library's decoding of the whole, for random ids and for real texts.
+// Compares streams of tokens with the library's decoding of the whole, for random ids and real
+// texts.
 #include "minisgl/text/stream_decoder.h"
 
 #include <gtest/gtest.h>
@@ -13,7 +14,7 @@
 namespace minisgl {
 namespace {
 
-// The file holds what the library gave; make_decode_cases.py beside it says how it was made.
+// The file contains the output of the library, written by make_decode_cases.py.
 TEST(StreamDecoderTest, RandomIdsDecodeAsTheLibraryDecodesThem) {
   const auto rows = ReadRows(MINISGL_SOURCE_DIR "/tests/text/decode_cases.jsonl");
   ASSERT_GE(rows.size(), 700u);
@@ -31,7 +32,7 @@ TEST(StreamDecoderTest, RandomIdsDecodeAsTheLibraryDecodesThem) {
   }
 }
 
-// Every tokenizer there is, at every split: the rules are the same whether the ids come at once.
+// Every tokenizer, at every split: the result does not depend on how the ids are divided.
 TEST(StreamDecoderTest, JoinedPiecesAreTheWholeForRandomIds) {
   SCOPED_TRACE("seed 7");
   std::mt19937 random(7);

@@ -1,5 +1,5 @@
-// tekken.json: what it says of special tokens, and damaged files. Ids of texts are compared with
-// the reference's in real_tokenizers_test.cc.
+// tekken.json: special tokens and damaged files. real_tokenizers_test.cc compares ids with the
+// reference.
 #include "text/tekken.h"
 
 #include <gtest/gtest.h>
@@ -47,8 +47,8 @@ Json Special(int64_t rank, const char* text) {
   return token;
 }
 
-// The bytes, "ab" (256), "abc" (257), "bc" (258); special tokens <unk>, <s>, </s> and one without a
-// name.
+// A file with the bytes, "ab" (256), "abc" (257) and "bc" (258); special tokens <unk>, <s>, </s>
+// and one without a name.
 Json GoodFile() {
   Json config, special(Json::Array{}), vocab(Json::Array{}), file;
   config.Set("pattern", "\\p{L}+|\\s+|[^\\p{L}\\s]+");
@@ -71,7 +71,7 @@ Json GoodFile() {
   return file;
 }
 
-// The member `key` of `json`, to be changed.
+// Returns the member `key` of `json` for modification.
 Json* At(Json* json, std::string_view key) {
   for (auto& [name, value] : json->as_object()) {
     if (name == key) return &value;
@@ -100,8 +100,8 @@ TEST(TekkenTest, TokensMergeByRankAndIdsFollowTheSpecialTokens) {
   const auto tokenizer = LoadFile(GoodFile());
   ASSERT_NE(tokenizer, nullptr);
   EXPECT_EQ(tokenizer->vocab_size(), 263);
-  EXPECT_EQ(EncodedText(*tokenizer, "abc"), (std::vector<TokenId>{4 + 257}));  // a word of its own
-  // "ab" has the lower rank, and "abc" comes of it.
+  EXPECT_EQ(EncodedText(*tokenizer, "abc"), (std::vector<TokenId>{4 + 257}));  // a word by itself
+  // "ab" has the lower rank and merges to "abc".
   EXPECT_EQ(EncodedText(*tokenizer, "xabc"), (std::vector<TokenId>{4 + 'x', 4 + 257}));
   EXPECT_EQ(EncodedText(*tokenizer, "xbc\xC3"),
             (std::vector<TokenId>{4 + 'x', 4 + 258, 4 + 0xEF, 4 + 0xBF, 4 + 0xBD}));

@@ -1,4 +1,4 @@
-// Where the tests of text find their data, and a model directory made for one test.
+// The paths of test data for this suite, and a temporary model directory.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -37,7 +37,7 @@ inline std::string ReadBytes(const std::string& path) {
   return std::string(std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>());
 }
 
-// One JSON value a line.
+// Reads a file with one JSON value per line.
 inline std::vector<Json> ReadRows(const std::string& path) {
   std::ifstream file(path);
   EXPECT_TRUE(file.good()) << path;
@@ -50,7 +50,7 @@ inline std::vector<Json> ReadRows(const std::string& path) {
   return rows;
 }
 
-// What a stream gives of these tokens, piece by piece; `spells`: control tokens too.
+// Decodes the tokens as a stream; `spells`: including control tokens.
 inline std::string Streamed(const Tokenizer& tokenizer, const std::vector<TokenId>& ids,
                             bool spells = false) {
   StreamDecoder decoder(&tokenizer, /*at_start=*/true, spells);
@@ -63,7 +63,7 @@ inline std::string Streamed(const Tokenizer& tokenizer, const std::vector<TokenI
   return text + decoder.Finish();
 }
 
-// A directory that lives as long as this.
+// A temporary directory, removed by the destructor.
 class ModelDir {
  public:
   ModelDir() {
@@ -92,8 +92,8 @@ inline std::unique_ptr<Tokenizer> LoadTokenizer(const std::string& dir) {
   return tokenizer.ok() ? std::move(*tokenizer) : nullptr;
 }
 
-// A tokenizer of `model` (a file's bytes) with `config` as tokenizer_config.json where it is not
-// empty.
+// Creates a tokenizer from `model` (the bytes of the file), with `config` as tokenizer_config.json
+// if it is not empty.
 inline std::unique_ptr<Tokenizer> MakeTokenizer(const std::string& model,
                                                 const std::string& config = "") {
   const ModelDir dir;

@@ -1,4 +1,4 @@
-// The files beside a tokenizer: the bounds of what they may say.
+// The files beside a tokenizer, and the bounds on their values.
 #include "text/tokenizer_config.h"
 
 #include <gtest/gtest.h>
@@ -20,7 +20,7 @@ Result<TokenizerConfig> Loaded(const std::string& file, const std::string& bytes
   return TokenizerConfig::Load(dir.path(), kIdsMax);
 }
 
-// Each file of a tokenizer, and a template, as which any text would do.
+// Each file of a tokenizer, and a template, for which any text would be valid.
 TEST(TokenizerConfigTest, SaysWhatADownloadLeftInPlaceOfAFile) {
   for (const char* name : {"tokenizer.model", "tokenizer.json", "tekken.json",
                            "tokenizer_config.json", "chat_template.jinja"}) {

@@ -1,5 +1,5 @@
-// tokenizer.json: every component against what the tokenizers library gives
-// (make_tokenizer_json_cases.py), trust, the files beside it, and the work that long texts take.
+// tokenizer.json: every component compared with the tokenizers library
+// (make_tokenizer_json_cases.py), trust, the files beside it, and the work for long texts.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -128,7 +128,7 @@ TEST_F(AddedTokensTest, IllFormedTextIsReplacedByMaximalRuns) {
   EXPECT_EQ(EncodedText(*tokenizer_, "a\xFF\xE2\x82z"), EncodedText(*tokenizer_, "a\uFFFD\uFFFDz"));
 }
 
-// Trust is followed through a normaliser that changes lengths.
+// Trust is tracked through a normaliser that changes lengths.
 TEST_F(AddedTokensTest, TrustSurvivesNormalisation) {
   file_.Set("normalizer",
             *ParseJson(R"({"type": "Replace", "pattern": {"String": "x"}, "content": "yyy"})"));
@@ -143,7 +143,7 @@ TEST_F(AddedTokensTest, TrustSurvivesNormalisation) {
       before);
 }
 
-// A vocabulary whose own merges or whole words spell a special token.
+// A vocabulary in which merges or whole words give a special token.
 TEST_F(AddedTokensTest, MergesMakeNoAddedToken) {
   const Json file = *ParseJson(R"({
       "added_tokens": [{"id": 3, "content": "ab", "special": true}], "pre_tokenizer": null,
@@ -165,7 +165,7 @@ TEST_F(AddedTokensTest, TheConfigurationAddsTokensAndRoles) {
                                "410": {"content": "<more>", "special": false}}})");
   ASSERT_NE(tokenizer, nullptr);
   EXPECT_EQ(tokenizer->vocab_size(), 411);
-  // The file's post-processor alone says what is put around a text, and it has none.
+  // Only the file's post-processor adds ids around a text, and this file has none.
   EXPECT_TRUE(tokenizer->Prefix().empty());
   EXPECT_TRUE(tokenizer->Suffix().empty());
   EXPECT_EQ(tokenizer->bos_id(), 400);
@@ -174,7 +174,7 @@ TEST_F(AddedTokensTest, TheConfigurationAddsTokensAndRoles) {
   EXPECT_TRUE(tokenizer->IsSpecial(410));
   EXPECT_EQ(tokenizer->IdOf("<more>"), 410);
   EXPECT_EQ(tokenizer->pad_token(), "<none>");
-  // The flags of the configuration count: no space is taken now.
+  // The flags of the configuration apply: no space is absorbed now.
   EXPECT_EQ(Encoded(*tokenizer, {{"x <mask>", true}}),
             Concat({EncodedText(*tokenizer, "x "), {402}}));
   EXPECT_NE(Encoded(*tokenizer_, {{"x <mask>", true}}), Encoded(*tokenizer, {{"x <mask>", true}}));
@@ -207,8 +207,8 @@ TEST_F(AddedTokensTest, AnAnswerKeepsItsFirstSpace) {
   EXPECT_EQ(llama->Decode(ids), "the the");
 }
 
-// The reference's Llama class puts the space before the text, not behind special tokens; with
-// "legacy" there too.
+// The reference's Llama class adds the space before the text, and after special tokens only if
+// "legacy".
 TEST_F(AddedTokensTest, TheLlamaClassDecidesWhereASpaceIsPut) {
   const auto literal = MakeJsonTokenizer(llama_);
   const auto llama = MakeJsonTokenizer(llama_, R"({"tokenizer_class": "LlamaTokenizer"})");
@@ -244,8 +244,7 @@ TEST_F(AddedTokensTest, TextsPastTheLimitAreRefused) {
   EXPECT_EQ(tokenizer_->EncodeText(text).status().code(), StatusCode::kBadInput);
 }
 
-// One word of a million letters: heap operations in proportion, whatever merges.
-// Files of later versions of the library write 0 where earlier ones write null.
+// Files of later versions of the library contain 0 where earlier versions wrote null.
 TEST_F(AddedTokensTest, ADropoutOfNothingIsNone) {
   for (const Json& nothing : {Json(), Json(int64_t{0}), Json(0.0)}) {
     Json model = *file_.Find("model");
@@ -257,6 +256,7 @@ TEST_F(AddedTokensTest, ADropoutOfNothingIsNone) {
   }
 }
 
+// One word of 2^20 letters: the heap operations are linear in its length.
 TEST(BpeTest, WorkGrowsWithTheLengthOfAWordAlone) {
   MarkSlow("words of a megabyte");
   auto vocabulary = std::make_shared<Vocabulary>();
@@ -276,7 +276,7 @@ TEST(BpeTest, WorkGrowsWithTheLengthOfAWordAlone) {
     std::vector<TokenId> ids;
     bpe->Encode(text, &scratch, &ids);
     EXPECT_EQ(ids.size(), num_ids);
-    // Each symbol is pushed and popped once, each merge pushes two more.
+    // Each symbol is pushed and popped once, and each merge pushes two more.
     EXPECT_LE(scratch.num_heap_operations(), 6 * kBytes);
   }
 }
@@ -300,7 +300,7 @@ TEST(BpeTest, RanksMergeWhatIsATokenTogether) {
 // 1 MiB of each class of character, through normaliser, pattern and merges.
 TEST(TokenizerJsonTest, LongRunsOfOneClassTakeLessThanASecondEach) {
   MarkSlow("long runs of every class");
-  constexpr double kSecondsMax = 10.0;  // a sanitizer's build on a busy machine; 0.4 in a release
+  constexpr double kSecondsMax = 10.0;  // sanitizer build on a busy machine; 0.4 in a release build
 #if defined(__SANITIZE_ADDRESS__)
   constexpr size_t kTextBytes = size_t{128} << 10;
 #else

@@ -110,7 +110,7 @@ TEST_F(WrenTokenizerTest, OddTextsHaveADefinedResult) {
 
 TEST_F(WrenTokenizerTest, LongRunsOfOneCharacterTakeLessThanASecondEach) {
   constexpr double kSecondsMax =
-      5.0;  // a sanitizer's build takes several times as long as a release
+      5.0;  // a sanitizer build takes several times as long as a release build
   for (const char* unit :
        {" ", "a", "7", "\n", "\xE4\xB8\xAD", "\xF0\x9F\x98\x80", "\xE2\x80\x8D"}) {
     std::string text;
@@ -130,7 +130,7 @@ TEST_F(WrenTokenizerTest, TextsPastTheLimitAreRefused) {
             StatusCode::kBadInput);
 }
 
-// The dummy prefix: ids as the transformers library gives them for a Llama tokenizer.
+// The dummy prefix: the ids are those of the transformers library for a Llama tokenizer.
 class DummyPrefixTest : public ::testing::Test {
  protected:
   void SetUp() override {

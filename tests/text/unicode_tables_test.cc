@@ -1,5 +1,5 @@
-// Characters whose properties differ between the versions of Unicode that the libraries here know
-// and those that the reference (tokenizers 0.23) knows: it decides.
+// Characters whose properties differ between the Unicode versions of the libraries here and of the
+// reference (tokenizers 0.23), which decides.
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -33,7 +33,7 @@ size_t NumMatches(const char* pattern, const std::string& text) {
 
 TEST(UnicodeTablesTest, CharactersNewInNormalizationStay) {
   EXPECT_EQ(Normalized("NFKC", "\u32fe\u32ff\ua7f2"), "\u30f2\u32ff\ua7f2");
-  // U+1DF6 is a mark since Unicode 10; before, nothing was composed or sorted across it.
+  // U+1DF6 is a mark since Unicode 10; in earlier versions it separates its neighbours.
   EXPECT_EQ(Normalized("NFC", "a\u1df6\u0301"), "a\u1df6\u0301");
   EXPECT_EQ(Normalized("NFD", "a\u0301\u1df6\u0323"), "a\u0301\u1df6\u0323");
   EXPECT_EQ(Normalized("NFC", "e\u0301\u1df6e\u0301"), "\u00e9\u1df6\u00e9");
