@@ -22,7 +22,7 @@ struct EngineLimits {
   int32_t num_pages = 0;   // ids 0 .. num_pages - 1
   // Layers with a sliding window may keep their keys and values in window pages 0 ..
   // num_window_pages - 1, as long as a window reaches them. 0: every page holds all layers.
-  // Otherwise at least what one request can need at once (SchedulerContext checks it).
+  // Otherwise at least what one request can need at once (the scheduler checks it).
   int32_t num_window_pages = 0;
   int32_t sliding_window = 0;  // the longest of any layer, in keys; 0 without window pages
   // Requests have table rows 0 .. max_running_requests - 1; the row after them serves padding.

@@ -1,12 +1,11 @@
-// Pages of the pool and of the prefix cache under one roof, with pages that wait behind a step
-// fence.
+// The pages of the pool and of the prefix cache, and pages that wait for the end of a step.
 //
 // Every page is in exactly one place: free, in the cache, taken by a caller, or deferred. One
 // thread.
 //
-// Where there are window pages, a page has one from the moment it is taken, loses it where somebody
-// reclaims it, and gives it back with itself. A deferred page keeps it by a claim: the step in
-// flight may still write it.
+// Window pages, if the engine has them: a page gets one when it is taken, may lose it to another
+// page that reclaims it, and returns it when it is freed. A deferred page keeps its window page by
+// a claim, because the step in flight may still write it.
 #pragma once
 
 #include <cstdint>
@@ -24,42 +23,41 @@ namespace minisgl {
 
 class CacheManager {
  public:
-  // num_window_pages 0: none, and no page has one.
+  // num_window_pages 0: no page has a window page.
   CacheManager(int32_t num_pages, std::unique_ptr<PrefixCache> cache, int32_t num_window_pages = 0);
 
   PrefixCache& cache() { return *cache_; }
   const PrefixCache& cache() const { return *cache_; }
   const PagePool& pool() const { return pool_; }
-  // Null where there are no window pages.
+  // Null if there are no window pages.
   WindowPool* windows() { return windows_.get(); }
   const WindowPool* windows() const { return windows_.get(); }
 
   // Pages that Take can give now.
   int32_t num_available() const { return pool_.num_free() + cache_->num_evictable(); }
-  // Pages that will be free once the steps in flight are collected.
+  // Pages that will be free after the steps in flight are collected.
   int32_t num_deferred() const { return num_deferred_; }
   // Of those, pages with a window page.
   int32_t num_deferred_windows() const { return num_deferred_windows_; }
 
-  // Appends `count` pages to `pages`, evicting where the pool is short, each with a window
-  // page that nobody claims yet. REQUIRES count <= num_available(), and <= what windows() has
-  // available.
+  // Appends `count` pages to `pages`, and evicts if the pool has too few. Each has a window page,
+  // not claimed yet. REQUIRES count <= num_available(), and <= windows()->num_available().
   void Take(int32_t count, std::vector<PageId>* pages);
   // Frees pages now.
   void Give(std::span<const PageId> pages);
-  // Frees pages once step `fence` has been collected: a step in flight may still read or write
+  // Frees pages after step `fence` is collected, because a step in flight may still read or write
   // them.
   void GiveAfter(StepId fence, std::span<const PageId> pages);
   // Steps up to `step` have been collected.
   void Collected(StepId step);
 
-  // Evicts everything that no lock holds; the number of pages still cached.
+  // Evicts all pages without a lock. Returns the number of pages still cached.
   int32_t Reset();
 
   int64_t num_evicted() const { return num_evicted_; }
 
-  // I1, I2: each page in exactly one place. `taken`: every page that callers hold (not through the
-  // cache); `window_claims`: every claim of theirs on a window page.
+  // Checks I1 and I2: each page is in exactly one place. `taken`: every page that callers hold, not
+  // counting pages of the cache. `window_claims`: every claim of theirs on a window page.
   void CheckInvariants(std::span<const PageId> taken,
                        std::span<const PageId> window_claims = {}) const;
 
@@ -68,7 +66,7 @@ class CacheManager {
     StepId fence;
     std::vector<PageId> pages;
   };
-  // Whether a page that waits has a window page, by a claim: a hole stays one until it is free.
+  // True if a deferred page has a window page, by a claim. A hole stays a hole until it is free.
   bool HasWindow(PageId page) const { return windows_ != nullptr && windows_->Has(page); }
 
   void CheckWindows(std::span<const PageId> claims) const;

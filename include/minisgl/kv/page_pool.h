@@ -1,8 +1,7 @@
 // The free pages of the KV pool. Ids only; one thread.
 //
-// Reuse is last in, first out: the window between a page's free and its reuse is as short as it can
-// be, so a page that is used after its free is overwritten at once, where tests see it, and not
-// when the pool has cycled.
+// Reuse is last in, first out. A page is reused as soon as possible after it is freed, so tests see
+// a use after free at once, not only after the pool has cycled.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +14,7 @@ namespace minisgl {
 
 class PagePool {
  public:
-  // All of [0, num_pages) are free at first.
+  // At first all of [0, num_pages) are free.
   explicit PagePool(int32_t num_pages);
 
   int32_t num_pages() const { return static_cast<int32_t>(is_free_.size()); }
@@ -25,7 +24,7 @@ class PagePool {
   PageId Take();           // REQUIRES num_free() > 0
   void Give(PageId page);  // REQUIRES taken: a second give is a bug and aborts
 
-  // The list and the flags agree; no page twice.
+  // Checks that the list and the flags agree and that no page is listed twice.
   void CheckInvariants() const;
 
  private:

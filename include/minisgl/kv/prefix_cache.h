@@ -1,10 +1,10 @@
 // The prefix cache: which pages hold the KV of which token prefixes. Two kinds: RadixCache and
 // NaiveCache (which keeps nothing). Ids and counts only; one thread.
 //
-// A page enters the cache once it is written and whole; from then on it belongs to the cache. A
-// request holds pages of the cache by locking the node its prefix ends at: a locked node and all
-// its ancestors cannot be evicted. Nodes are keyed by whole pages of tokens, compared as tokens, so
-// no two prefixes can be confused.
+// A page enters the cache when it is written and whole; from then on it belongs to the cache. A
+// request holds pages of the cache by locking the node at which its prefix ends: a locked node and
+// all its ancestors cannot be evicted. Nodes are keyed by whole pages of tokens, compared as
+// tokens, so no two prefixes can be confused.
 #pragma once
 
 #include <cstdint>
@@ -19,15 +19,15 @@ namespace minisgl {
 struct PrefixNode;  // of the implementation; stays valid while locked
 
 struct PrefixMatch {
-  PrefixNode* node = nullptr;  // ends exactly at the match; the root where nothing matched
+  PrefixNode* node = nullptr;  // ends exactly at the match; the root if nothing matched
   std::vector<PageId> pages;   // of the matched prefix, from position 0 on
 };
 
 struct PrefixInsertion {
   // Where the inserted prefix ends: lock it, then unlock the old one.
   PrefixNode* node = nullptr;
-  // What the cache holds from `first_page` on; where it differs from what was offered, the cache
-  // had that page already and the offered one stays the caller's.
+  // The pages that the cache holds from `first_page` on. If one differs from the page offered, the
+  // cache had it already, and the caller keeps the offered page.
   std::vector<PageId> pages;
 };
 
@@ -35,7 +35,8 @@ class PrefixCache {
  public:
   virtual ~PrefixCache() = default;
 
-  // The longest cached prefix of `tokens` in whole pages; marks it as used now. May split a node.
+  // Returns the longest cached prefix of `tokens` in whole pages, and marks it as used now. May
+  // split a node.
   virtual PrefixMatch Match(std::span<const TokenId> tokens) = 0;
 
   virtual void Lock(PrefixNode* node) = 0;
@@ -52,14 +53,14 @@ class PrefixCache {
   // num_evictable(). Costs O(pages dropped): no walk of the tree.
   virtual void Evict(int32_t count, std::vector<PageId>* freed) = 0;
 
-  virtual int32_t num_evictable() const = 0;  // pages no lock holds
-  virtual int32_t num_locked() const = 0;     // pages some lock holds
+  virtual int32_t num_evictable() const = 0;  // pages without a lock
+  virtual int32_t num_locked() const = 0;     // pages with at least one lock
 
-  // Whether pages enter at all (false for NaiveCache).
+  // False if no page ever enters the cache (NaiveCache).
   virtual bool keeps_pages() const = 0;
 
-  // Structure, locks and counters, recounted (I3, I5). `locked_nodes`: every lock held now, one
-  // entry each.
+  // Recounts structure, locks and counters (I3, I5). `locked_nodes`: every lock held now, one entry
+  // each.
   virtual void CheckInvariants(std::span<PrefixNode* const> locked_nodes) const = 0;
   // The pages of the prefix that ends at `node`, from position 0 on.
   virtual std::vector<PageId> PathPages(const PrefixNode* node) const = 0;

@@ -1,10 +1,13 @@
-// The window pages: where layers with a sliding window keep the keys and values of a page. A page
-// of the KV pool has one or none; one that has none is a hole, and what such layers knew of its
-// positions is gone. Ids and counts only; one thread.
+// The window pages: storage for the keys and values of a page in layers with a sliding window. Ids
+// and counts only; one thread.
 //
-// A running request claims the pages that its window reaches. A window page is in exactly one
-// place: free; held by a page that somebody claims; or held by a page that nobody claims, and then
-// whoever needs a window page may reclaim it: least recently claimed first.
+// A page of the KV pool has one window page or none. A page without one is a hole: such layers have
+// lost the keys and values of its positions. A running request claims the pages that its window
+// reaches. A window page is in exactly one place:
+//   - free
+//   - held by a page with claims
+//   - held by a page without claims: it may be reclaimed for another page, least recently claimed
+//     first
 #pragma once
 
 #include <cstddef>
@@ -18,13 +21,13 @@ namespace minisgl {
 
 class WindowPool {
  public:
-  // All window pages are free at first, and all pages holes. REQUIRES 1 <= num_window_pages <=
+  // At first all window pages are free and all pages are holes. REQUIRES 1 <= num_window_pages <=
   // num_pages.
   WindowPool(int32_t num_pages, int32_t num_window_pages);
 
   int32_t num_window_pages() const { return static_cast<int32_t>(page_of_.size()); }
   int32_t num_free() const { return static_cast<int32_t>(free_.size()); }
-  // What Assign can give now.
+  // Window pages that Assign can give now.
   int32_t num_available() const { return num_free() + num_reclaimable_; }
   int64_t num_reclaimed() const { return num_reclaimed_; }
 
@@ -32,26 +35,27 @@ class WindowPool {
   // The window page of `page`; -1: it is a hole.
   WindowPageId WindowOf(PageId page) const { return window_of_[static_cast<size_t>(page)]; }
 
-  // Gives a hole a window page; the page it is reclaimed from becomes a hole. REQUIRES
-  // num_available() > 0.
+  // Gives a window page to `page`. If it is reclaimed from another page, that page becomes a hole.
+  // REQUIRES that `page` is a hole and num_available() > 0.
   void Assign(PageId page);
-  // Frees the window page of `page`; nothing where it is a hole. REQUIRES no claim.
+  // Frees the window page of `page`; does nothing if it is a hole. REQUIRES no claim.
   void Release(PageId page);
-  // One more, or one less, who needs what the window page of `page` holds. REQUIRES no hole.
+  // Adds or removes one claim on the window page of `page`. REQUIRES that it is not a hole.
   void Claim(PageId page);
   void Unclaim(PageId page);
-  // The window page of `from`, if it has one, goes to `to`. REQUIRES no claim of `from`, and `to` a
-  // hole.
+  // Moves the window page of `from`, if it has one, to `to`. REQUIRES no claim of `from`, and that
+  // `to` is a hole.
   void Move(PageId from, PageId to);
 
-  // Each window page in exactly one place; claims recounted. `claims`: every claim held now, one
-  // entry each.
+  // Checks that each window page is in exactly one place, and recounts the claims. `claims`: every
+  // claim held now, one entry each.
   void CheckInvariants(std::span<const PageId> claims) const;
 
  private:
   static constexpr int32_t kNone = -1;
-  // Neighbours in the ring of what may be reclaimed, kNone where not listed. The entry past the
-  // last window page is the ring's end: its `fresher` is the oldest, its `older` the freshest.
+  // Neighbours in the ring of window pages that may be reclaimed; kNone if it is not listed. The
+  // entry past the last window page is the ring's end: its `fresher` is the oldest, its `older` the
+  // freshest.
   struct Link {
     WindowPageId older = kNone, fresher = kNone;
   };

@@ -1,5 +1,5 @@
-// Who guesses the next tokens of an answer. A guess costs computing when it is wrong and never
-// changes the answer.
+// A drafter: proposes the next tokens of an answer, which a step then verifies. A wrong draft costs
+// compute; none ever changes the answer.
 #pragma once
 
 #include <cstdint>
@@ -15,17 +15,17 @@ namespace minisgl {
 class Drafter {
  public:
   virtual ~Drafter() = default;
-  // Up to `count` tokens of the vocabulary that may follow `tokens` (prompt and answer so far),
-  // appended to `drafts`; none where there is no good guess. `tokens` only grows from call to call
-  // of one request.
+  // Appends to `drafts` up to `count` tokens of the vocabulary that may follow `tokens` (prompt and
+  // answer so far); none if it has no good guess. From call to call of one request `tokens` only
+  // grows.
   virtual void Draft(RequestId id, std::span<const TokenId> tokens, int32_t count,
                      std::vector<TokenId>* drafts) = 0;
   // The request ended.
   virtual void Forget(RequestId id) = 0;
 };
 
-// Prompt lookup: what followed the last place where the final few tokens stood before, in prompt or
-// answer; longer matches first.
+// Prompt lookup: proposes the tokens that followed the latest earlier occurrence of the final few
+// tokens, in prompt or answer; longer matches first.
 std::unique_ptr<Drafter> MakeNgramDrafter();
 
 }  // namespace minisgl

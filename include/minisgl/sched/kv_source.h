@@ -1,11 +1,10 @@
-// Where KV of a prefix may come from besides the prefix cache: a disk, another process. The
-// scheduler asks at admission, keeps the pages while a load writes them, and goes on when it is
-// told.
+// A source of KV for prefixes besides the prefix cache: a disk, or another process.
 //
-// It is not asked where layers with a sliding window keep window pages of their own: what it writes
-// is whole pages of all layers.
+// The scheduler asks it at admission, keeps the pages while a load writes them, and goes on with
+// the request when the load ends. A source writes whole pages of all layers, so it is not used if
+// layers with a sliding window keep separate window pages.
 //
-// Used by the scheduler's thread alone; loads run wherever the source likes.
+// Only the scheduler's thread calls it; loads may run on any thread.
 #pragma once
 
 #include <cstdint>
@@ -28,16 +27,16 @@ class KvSource {
  public:
   virtual ~KvSource() = default;
 
-  // How many tokens of `tokens` past the first `cached_len` (whole pages) it has, 0 for none;
-  // nothing where it does not know yet: asked again at later steps, the request waits and blocks
-  // nobody.
+  // Returns how many tokens of `tokens` past the first `cached_len` (whole pages) it has, 0 for
+  // none. Returns nothing if it does not know yet: the scheduler asks again at later steps, and
+  // until then the request waits without blocking others.
   virtual std::optional<int64_t> Lookup(RequestId id, std::span<const TokenId> tokens,
                                         int64_t cached_len) = 0;
-  // Begins to write KV of positions [begin, begin + count), whole pages, into `pages`. One load a
-  // request at a time. The pages stay the load's until TakeFinished names the request.
+  // Begins to write KV of positions [begin, begin + count), whole pages, into `pages`. At most one
+  // load per request at a time. The pages stay the load's until TakeFinished names the request.
   virtual void Load(RequestId id, std::span<const TokenId> tokens, int64_t begin, int64_t count,
                     std::span<const PageId> pages) = 0;
-  // Nobody needs it any more. It still ends through TakeFinished.
+  // The load is no longer needed. It still ends through TakeFinished.
   virtual void Cancel(RequestId id) = 0;
   // Loads that ended since the last call.
   virtual std::vector<KvLoadResult> TakeFinished() = 0;

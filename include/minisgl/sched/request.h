@@ -1,4 +1,4 @@
-// What the scheduler is asked to answer, and what it says about it.
+// A request to the scheduler, and the events and notes that it returns.
 #pragma once
 
 #include <cstdint>
@@ -23,9 +23,10 @@ struct Request {
   int64_t max_tokens = 0;         // >= 1
   std::vector<TokenId> stop_ids;  // end and stop tokens, sorted; empty: only length ends it
   int32_t priority = 0;
-  // The conversation it is a turn of, open at Submit. A turn waits until the turn before it ended.
+  // The conversation whose turn it is, open at Submit. A turn waits until the turn before it ended.
   SessionId session = 0;
-  // Waits for Scheduler::OpenGate (a grammar, an image), keeping its place and blocking nobody.
+  // Waits for Scheduler::OpenGate (a grammar, an image); keeps its place, and does not block
+  // others.
   bool is_gated = false;
 };
 
@@ -40,21 +41,21 @@ struct SchedEvent {
   // kEnd: always after the last kToken.
   EndReason reason = EndReason::kStopToken;
   std::string error_code, error_message;  // kFailed
-  int64_t cached_tokens = 0;              // what the first admission found
+  int64_t cached_tokens = 0;              // found in the cache at the first admission
 };
 
-// Something worth a mark in a trace. Recorded only with SchedulerOptions::record_notes.
+// A note for a trace. Recorded only with SchedulerOptions::record_notes.
 struct SchedNote {
   enum class Kind : uint8_t {
     kQueued,        // value: tokens of the prompt
     kAdmitted,      // value: tokens found in the cache
-    kPreempted,     // value: how often by now
+    kPreempted,     // value: number of its preemptions so far
     kPagesStored,   // value: pages that entered the prefix cache
     kPagesEvicted,  // value: pages that left it
     kCacheReset,    // value: pages still cached
   };
   Kind kind = Kind::kQueued;
-  RequestId id = 0;  // 0 where it concerns no one request
+  RequestId id = 0;  // 0 if it concerns no single request
   int64_t value = 0;
 };
 

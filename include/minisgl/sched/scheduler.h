@@ -1,5 +1,5 @@
-// The scheduler: what runs next. Pure bookkeeping over ids and counts; no tensor, no clock, no
-// thread.
+// The scheduler: decides what the next step runs. Pure bookkeeping over ids and counts: no tensor,
+// no clock, no thread.
 //
 // One thread drives it:
 //   Submit / Abort ...; plan = Next(); engine.Launch(plan); ...; result = engine.Collect();
@@ -28,45 +28,49 @@ namespace minisgl {
 
 enum class CacheKind : uint8_t { kRadix, kNaive };
 
-// What shares a step: prefill chunks and decode rows together, or a prefill step whenever there is
-// one to run. Beside a chat's turn, prompts of lower classes take a quarter of the budget: so that
-// it is not held up, and in mixed steps because whoever reads its answer waits for the whole step.
+// Batching policy:
+//   kMixed         prefill chunks and decode rows share a step
+//   kPrefillFirst  a step is prefill only whenever a prompt can run, else decode only
+// While a chat's turn waits or runs, prompts of lower classes take at most a quarter of the budget:
+// they must not delay the turn, and the reader of its answer waits for each whole mixed step.
 enum class StepPolicy : uint8_t { kPrefillFirst, kMixed };
 
-// When a request may start: with room for its longest answer promised to it, so that nothing is
-// ever preempted; or with room for its prompt and a page for each running request, and preemption
-// where that was too hopeful.
+// When a request may start:
+//   kReserve     room for its longest answer is promised to it, so nothing is ever preempted
+//   kOptimistic  there is room for its prompt and one page for each running request; if that was
+//                too optimistic, a request is preempted
 enum class AdmissionPolicy : uint8_t { kReserve, kOptimistic };
 
-// Who is next: who came first; or the smallest priority, then who came first. A request that
-// kAgeingAdmissions others overtook goes before all classes, so nobody waits for ever.
+// Queue order: by arrival; or by priority (smallest first), then by arrival. A request that was
+// overtaken by kAgeingAdmissions others goes before all classes, so every wait is bounded.
 enum class QueuePolicy : uint8_t { kFcfs, kPriority };
 inline constexpr int64_t kAgeingAdmissions = 256;
 
-// A preempted request starts again from what the prefix cache kept of it. After the last of these
-// it is admitted with its whole length promised and is never preempted again.
+// Upper bound on the preemptions of one request. A preempted request starts again from what the
+// prefix cache kept of it; after the last preemption its whole length is promised at admission.
 inline constexpr int32_t kPreemptionsMax = 8;
 
-// With more rows than this decoding, a step computes enough to hide no guesses: nobody drafts.
+// With more decoding rows than this, a step is bound by compute, and drafts would cost time: no
+// request drafts.
 inline constexpr int32_t kDraftRowsMax = 32;
 
-// What becomes of a request whose prefix a KvSource promised and could not load: it is computed
-// instead, or the request fails with kv_load_failed.
+// If a KvSource could not load a prefix that it promised: compute it instead, or fail the request
+// with kv_load_failed.
 enum class KvFailurePolicy : uint8_t { kRecompute, kFail };
 
 struct SchedulerOptions {
   int32_t max_prefill_tokens = 512;  // of one step
-  // Most tokens of one prompt in one step while others wait; 0: half of max_prefill_tokens.
+  // Maximum tokens of one prompt in one step while others wait; 0: half of max_prefill_tokens.
   int32_t long_prefill_threshold = 0;
   CacheKind cache = CacheKind::kRadix;
   StepPolicy step = StepPolicy::kPrefillFirst;
   AdmissionPolicy admission = AdmissionPolicy::kReserve;
   QueuePolicy queue = QueuePolicy::kFcfs;
-  // Drafted tokens of one row in one step; 0: none. While any request has drafts no step is planned
-  // beside one in flight, because a draft continues tokens that must have been collected: steps
-  // overlap again as soon as nobody drafts.
+  // Maximum drafted tokens of one row in one step; 0: none. While any request drafts, no step is
+  // planned beside one in flight, because a draft continues collected tokens. Steps overlap again
+  // as soon as no request drafts.
   int32_t max_drafts = 0;
-  std::shared_ptr<Drafter> drafter;  // REQUIRED where max_drafts > 0
+  std::shared_ptr<Drafter> drafter;  // REQUIRED if max_drafts > 0
   KvSource* kv_source = nullptr;     // outlives the scheduler
   KvFailurePolicy kv_failure = KvFailurePolicy::kRecompute;
   bool record_notes = false;            // for TakeNotes
@@ -77,7 +81,7 @@ struct SchedulerStats {
   int64_t submitted = 0, finished = 0, failed = 0, aborted = 0;
   int64_t waiting = 0, running = 0;
   int64_t steps = 0, prefill_steps = 0;
-  int64_t step_rows = 0;        // of all steps together
+  int64_t step_rows = 0;        // sum over all steps
   int64_t prompt_tokens = 0;    // of admitted requests
   int64_t cached_tokens = 0;    // of those, found in the cache at admission
   int64_t computed_tokens = 0;  // prompt tokens that a step computed
@@ -90,9 +94,9 @@ struct SchedulerStats {
   int64_t evicted_pages = 0;
   int64_t recomputed_tokens = 0;  // computed before, and again after a preemption
   int64_t drafted_tokens = 0, accepted_drafts = 0;
-  int64_t loaded_tokens = 0;  // whose KV came from the source
+  int64_t loaded_tokens = 0;  // with KV from the source
   int64_t failed_loads = 0;
-  int64_t sessions = 0, session_pages = 0;  // open now; cached pages they keep locked
+  int64_t sessions = 0, session_pages = 0;  // open now; cached pages that they lock
 };
 
 class Scheduler {
@@ -102,29 +106,29 @@ class Scheduler {
   Scheduler(const Scheduler&) = delete;
   Scheduler& operator=(const Scheduler&) = delete;
 
-  // Takes the request. What can never fit ends at once as kFailed, length_exceeded. REQUIRES a new
-  // id.
+  // Takes the request. A request that can never fit ends at once as kFailed, length_exceeded.
+  // REQUIRES a new id.
   void Submit(Request request);
-  // Ends it as kAborted; at any stage, twice, or after its end (then nothing happens).
+  // Ends it as kAborted, at any stage. Does nothing if it has ended.
   void Abort(RequestId id);
   // Ends it as kStopped: a stop string was found in its text. As Abort otherwise.
   void Stop(RequestId id);
   // Ends it as kTimedOut: its deadline passed (the scheduler has no clock). As Abort otherwise.
   void TimeOut(RequestId id);
-  // A gated request may go on. Nothing happens where it is not gated or not there.
+  // Lets a gated request be admitted. Does nothing if it is not gated or unknown.
   void OpenGate(RequestId id);
 
-  // A conversation. While it is open, one table row and the pages of a short turn are kept free of
-  // other requests for it where the limits leave room for that, and after each turn the cached
-  // prefix of the turn stays locked until its pages are needed by somebody. REQUIRES a new id.
+  // Opens a conversation. While it is open, one table row and the pages of a short turn are kept
+  // free for it, if the limits leave room for that; and after each turn the turn's cached prefix
+  // stays locked until another request needs its pages. REQUIRES a new id.
   void OpenSession(SessionId id);
-  // Aborts its turns, waiting or running, and lets its prefix go. Unknown ids are ignored.
+  // Aborts its turns, waiting or running, and unlocks its prefix. Unknown ids are ignored.
   void CloseSession(SessionId id);
 
-  // The next step, or null where nothing can run now (all waits for what is in flight, for a gate
-  // or the source, or there is nothing).
+  // Returns the next step, or null if nothing can run now: all requests wait for steps in flight,
+  // gates or the source, or there is no request.
   std::shared_ptr<const BatchPlan> Next();
-  // The result of the oldest plan not yet collected.
+  // Takes the result of the oldest plan not yet collected.
   void Collect(const StepResult& result);
 
   // Events since the last call, in order.
@@ -135,14 +139,14 @@ class Scheduler {
 
   bool HasInFlight() const;
   bool Idle() const;  // nothing waits, runs, is in flight or being loaded
-  // For the caller whose Next gave null with nothing in flight: what there is waits for a gate or
-  // the source, and Next stays null until one of them moves.
+  // After Next returned null with nothing in flight: true if requests wait for a gate or the
+  // source. Then Next returns null until one of those changes.
   bool WaitsOutside() const;
   SchedulerStats Stats() const;
-  // Drops every cached page that no request holds; the number of pages still cached.
+  // Drops every cached page that no request holds. Returns the number of pages still cached.
   int64_t ResetPrefixCache();
-  // I1-I10, I13, I14 of the invariants (docs in src/sched/invariants.cc); aborts with a message
-  // where one fails.
+  // Checks the invariants I1-I10, I13, I14 (listed in src/sched/invariants.cc); aborts with a
+  // message if one fails.
   void CheckInvariants() const;
   std::string DebugString() const;
 
