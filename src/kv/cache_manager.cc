@@ -36,7 +36,8 @@ void CacheManager::Give(std::span<const PageId> pages) {
 
 void CacheManager::GiveAfter(StepId fence, std::span<const PageId> pages) {
   if (pages.empty()) return;
-  MINISGL_CHECK(deferred_.empty() || deferred_.back().fence <= fence, "a fence before its elder");
+  MINISGL_CHECK(deferred_.empty() || deferred_.back().fence <= fence,
+                "a fence before an earlier one");
   if (deferred_.empty() || deferred_.back().fence < fence) deferred_.push_back({fence, {}});
   auto& waiting = deferred_.back().pages;
   waiting.insert(waiting.end(), pages.begin(), pages.end());
@@ -70,8 +71,7 @@ int32_t CacheManager::Reset() {
 
 void CacheManager::CheckWindows(std::span<const PageId> claims) const {
   if (windows_ == nullptr) {
-    MINISGL_CHECK(claims.empty(), "I5: {} claims on window pages, of which there are none",
-                  claims.size());
+    MINISGL_CHECK(claims.empty(), "I5: {} claims, but no window pages", claims.size());
     return;
   }
   std::vector<PageId> all(claims.begin(), claims.end());
@@ -80,8 +80,8 @@ void CacheManager::CheckWindows(std::span<const PageId> claims) const {
                  [this](PageId page) { return HasWindow(page); });
   }
   MINISGL_CHECK(all.size() - claims.size() == static_cast<size_t>(num_deferred_windows_),
-                "I5: {} window pages wait behind a fence, counter says {}",
-                all.size() - claims.size(), num_deferred_windows_);
+                "I5: {} deferred window pages, counter says {}", all.size() - claims.size(),
+                num_deferred_windows_);
   windows_->CheckInvariants(all);
   for (PageId page = 0; page < pool_.num_pages(); ++page) {
     MINISGL_CHECK(!pool_.IsFree(page) || !windows_->Has(page),
@@ -110,7 +110,7 @@ void CacheManager::CheckInvariants(std::span<const PageId> taken,
     for (PageId page : deferred.pages) put(page, "deferred");
   }
   for (PageId page = 0; page < pool_.num_pages(); ++page) {
-    MINISGL_CHECK(place[static_cast<size_t>(page)] != nullptr, "I1: page {} is nowhere", page);
+    MINISGL_CHECK(place[static_cast<size_t>(page)] != nullptr, "I1: page {} is in no place", page);
   }
 }
 

@@ -1,5 +1,5 @@
-// The cache that keeps nothing: every request computes and owns all of its pages. The baseline that
-// the radix cache is measured against, and the proof that answers do not depend on it.
+// The cache that keeps nothing: every request computes and owns all of its pages. It is the
+// baseline for the radix cache's speed, and shows that answers do not depend on the cache.
 #include "minisgl/base/check.h"
 #include "minisgl/kv/prefix_cache.h"
 

@@ -1,14 +1,13 @@
 // The prefix cache as a radix tree over whole pages of tokens.
 //
 // Invariants (I3, I5):
-//  - A node's key is a whole number of pages; children of one node differ in their first page of
-//  tokens.
+//  - A node's key is a whole number of pages. Children of one node differ in their first page of
+//    tokens.
 //  - refs(node) = locks on the node and below it, so refs(parent) >= refs(child).
 //  - A node is in the LRU list if and only if its refs are 0 and it is not the root.
-//  - In the list every parent is fresher than its children, so the oldest entry is always a leaf
-//  and eviction pops the
-//    list's end: no search. It holds because a path is always touched, and unlocked, deepest node
-//    first.
+//  - In the list every parent is fresher than its children, because a path is always touched and
+//    unlocked from its deepest node up. The oldest entry is therefore a leaf, and eviction pops the
+//    end of the list without a search.
 #include <algorithm>
 #include <map>
 #include <unordered_map>
@@ -36,7 +35,7 @@ struct PrefixNode {
   std::vector<PageId> pages;
   std::map<std::vector<TokenId>, PrefixNode*, PageKeyLess> children;  // by first page of tokens
   int64_t refs = 0;
-  // LRU list links; null where not listed.
+  // LRU list links; null if not listed.
   PrefixNode* fresher = nullptr;
   PrefixNode* older = nullptr;
 };
@@ -104,8 +103,8 @@ class RadixCache : public PrefixCache {
 
   size_t page_size_;
   PrefixNode* root_;
-  std::unordered_map<const PrefixNode*, std::unique_ptr<PrefixNode>>
-      nodes_;  // owns; never iterated for decisions
+  // Owns the nodes. Never iterated for decisions.
+  std::unordered_map<const PrefixNode*, std::unique_ptr<PrefixNode>> nodes_;
   LruList lru_;
   int32_t num_evictable_ = 0;
   int32_t num_locked_ = 0;
@@ -120,7 +119,7 @@ PrefixNode* RadixCache::NewNode(PrefixNode* parent) {
 }
 
 void RadixCache::DeleteLeaf(PrefixNode* leaf) {
-  MINISGL_CHECK(leaf != root_ && leaf->children.empty(), "only a leaf can go");
+  MINISGL_CHECK(leaf != root_ && leaf->children.empty(), "only a leaf can be removed");
   const auto place = leaf->parent->children.find(FirstPage(leaf->tokens));
   leaf->parent->children.erase(place);
   nodes_.erase(leaf);
@@ -140,8 +139,8 @@ size_t RadixCache::CommonPages(const PrefixNode* node, std::span<const TokenId> 
   return static_cast<size_t>(a - node->tokens.begin()) / page_size_;
 }
 
-// A new node takes the first `num_pages` of `lower` and its place; `lower` keeps its identity, so
-// locks on it stay locks on the same prefix.
+// A new node takes the first `num_pages` pages of `lower` and its place in the tree. `lower` keeps
+// its identity, so locks on it remain locks on the same prefix.
 PrefixNode* RadixCache::Split(PrefixNode* lower, size_t num_pages) {
   const auto cut_tokens = static_cast<std::ptrdiff_t>(num_pages * page_size_);
   const auto cut_pages = static_cast<std::ptrdiff_t>(num_pages);
@@ -159,7 +158,8 @@ PrefixNode* RadixCache::Split(PrefixNode* lower, size_t num_pages) {
   return upper;
 }
 
-// Marks the path to `node` as used now, deepest first, so that parents stay fresher than children.
+// Marks the path to `node` as used now, deepest node first, so that parents stay fresher than
+// children.
 void RadixCache::Touch(PrefixNode* node) {
   for (; node != root_; node = node->parent) {
     if (node->refs > 0) continue;
@@ -228,8 +228,8 @@ PrefixInsertion RadixCache::Insert(PrefixNode* from, int32_t first_page,
       node = child;
       continue;
     }
-    // A leaf that only the caller locks grows in place: an answer's pages do not become a chain of
-    // tiny nodes. A lock of anybody else would come to hold pages it never asked for.
+    // A leaf that only the caller locks grows in place, so that an answer's pages do not become a
+    // chain of tiny nodes. Another lock on the leaf would come to hold pages beyond its prefix.
     const bool grows =
         node != root_ && node->children.empty() && node->refs <= (node == from ? 1 : 0);
     if (!grows) {
@@ -281,7 +281,7 @@ void RadixCache::CheckNode(const PrefixNode* node) const {
     MINISGL_CHECK(child->parent == node, "I3: a parent link is wrong");
     MINISGL_CHECK(
         std::equal(key.begin(), key.end(), child->tokens.begin()) && key.size() == page_size_,
-        "I3: a child stands under another first page than its own");
+        "I3: the key of a child is not its first page");
     child_refs += child->refs;
   }
   MINISGL_CHECK(node->refs >= child_refs, "I5: {} locks on a node, {} below it", node->refs,

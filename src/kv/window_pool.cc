@@ -35,8 +35,8 @@ void WindowPool::Unlist(WindowPageId window_page) {
 }
 
 void WindowPool::Assign(PageId page) {
-  MINISGL_CHECK(!Has(page), "page {} is given a second window page", page);
-  MINISGL_CHECK(num_available() > 0, "no window page");
+  MINISGL_CHECK(!Has(page), "page {} already has a window page", page);
+  MINISGL_CHECK(num_available() > 0, "no window page is available");
   WindowPageId window_page = kNone;
   if (free_.empty()) {
     window_page = links_[end()].fresher;
@@ -77,7 +77,7 @@ void WindowPool::Move(PageId from, PageId to) {
   const WindowPageId window_page = WindowOf(from);
   if (window_page == kNone) return;
   MINISGL_CHECK(claims_[static_cast<size_t>(from)] == 0 && !Has(to),
-                "the window page of page {} cannot go to page {}", from, to);
+                "the window page of page {} cannot move to page {}", from, to);
   window_of_[static_cast<size_t>(from)] = kNone;
   window_of_[static_cast<size_t>(to)] = window_page;
   page_of_[static_cast<size_t>(window_page)] = to;
@@ -97,7 +97,7 @@ void WindowPool::CheckInvariants(std::span<const PageId> claims) const {
     if (window_page == kNone) continue;
     ++held;
     MINISGL_CHECK(page_of_[static_cast<size_t>(window_page)] == static_cast<PageId>(page),
-                  "I1: window page {} is of page {} and of page {}", window_page, page,
+                  "I1: window page {} belongs to pages {} and {}", window_page, page,
                   page_of_[static_cast<size_t>(window_page)]);
     MINISGL_CHECK(IsListed(window_page) == (claims_[page] == 0),
                   "I5: a window page of {} claims is {}listed as reclaimable", claims_[page],
@@ -108,12 +108,12 @@ void WindowPool::CheckInvariants(std::span<const PageId> claims) const {
   for (const WindowPageId window_page : free_) {
     MINISGL_CHECK(page_of_[static_cast<size_t>(window_page)] == kNone && !IsListed(window_page) &&
                       !seen[static_cast<size_t>(window_page)],
-                  "I2: window page {} is free and something else", window_page);
+                  "I2: window page {} is free and also in use or listed", window_page);
     seen[static_cast<size_t>(window_page)] = true;
   }
   MINISGL_CHECK(held + num_free() == num_window_pages(),
                 "I1: {} window pages held and {} free of {}", held, num_free(), num_window_pages());
-  int32_t reached = 0;  // along the ring
+  int32_t reached = 0;  // entries visited along the ring
   for (WindowPageId at = links_[end()].fresher; at != static_cast<WindowPageId>(end());
        at = links_[static_cast<size_t>(at)].fresher) {
     MINISGL_CHECK(++reached <= listed, "I5: the list of reclaimable window pages has a loop");

@@ -83,7 +83,7 @@ bool Answer::AcceptToken(const RowResult& row) {
   Event event = MakeEvent(Event::Kind::kTokens);
   event.token_ids.push_back(row.token);
   if (wants_logprobs_) event.logprobs.push_back({row.token, row.logprob, row.top_logprobs});
-  // An end token has no text, also where a user's stop token is an ordinary word.
+  // An end token has no text, even if a user's stop token is an ordinary word.
   const bool is_stop = std::find(stop_ids_.begin(), stop_ids_.end(), row.token) != stop_ids_.end();
   if (decoder_ && !is_stop) {
     std::string text = Decode(row.token, &*decoder_);
@@ -97,7 +97,7 @@ bool Answer::AcceptToken(const RowResult& row) {
     event.text = std::move(text);
   }
   queue_->Push(std::move(event));
-  usage_.completion_tokens = num_tokens;  // what was told, also where memory ran out before
+  usage_.completion_tokens = num_tokens;  // what was delivered, even if memory ran out before
   return stop_found_;
 }
 
@@ -112,8 +112,8 @@ FinishReason Answer::End(const SchedEvent& end, const AnswerTimes& times) {
     done.text = output.text + (output.stopped ? "" : stop_filter_.Finish());
     if constexpr (kDebugBuild) delivered_ += done.text;
   }
-  // A stop string ends the answer whatever the rest of its step gave, as it would have where each
-  // step gives one token.
+  // A stop string ends the answer, whatever other tokens its step gave: the same as if each step
+  // gave one token.
   const FinishReason reason = stop_found_ ? FinishReason::kStop : ReasonOf(end.reason);
   done.finish_reason = reason;
   if (reason == FinishReason::kError) {
@@ -132,7 +132,7 @@ void Answer::CheckText() const {
   for (TokenId id : spoken_ids_) whole += Decode(id, &decoder);
   whole += decoder.Finish();
   MINISGL_CHECK(stop_found_ ? whole.starts_with(delivered_) : whole == delivered_,
-                "I11: request {} was told another text than its tokens spell", id_);
+                "I11: the text delivered for request {} is not that of its tokens", id_);
 }
 
 void Answer::Fail(std::string code, std::string message) {

@@ -1,5 +1,5 @@
-// One answer on its way out: token ids become text, stop strings end it, usage is counted, events
-// are pushed. Used by the runtime's thread alone.
+// One answer in progress: turns token ids into text, finds stop strings, counts usage and pushes
+// events. Used by the runtime's thread only.
 #pragma once
 
 #include <memory>
@@ -19,12 +19,12 @@ class Answer {
   Answer(RequestId id, uint64_t tag, const Prompt& prompt, const Tokenizer* tokenizer,
          EventQueue* queue);
 
-  // Takes a sampled token; true where it completed a stop string: the request is to be stopped, and
-  // tokens that come after it are dropped.
+  // Takes a sampled token. Returns true if it completed a stop string: the request must be stopped,
+  // and later tokens are dropped.
   bool AcceptToken(const RowResult& row);
-  // The end, as the scheduler says it; what its kDone says.
+  // Ends it as the scheduler's event `end` says. Returns the reason in its kDone.
   FinishReason End(const SchedEvent& end, const AnswerTimes& times = {});
-  // The end of a request that the scheduler never saw.
+  // Ends it with an error: the scheduler never saw the request, or can run no more.
   void Fail(std::string code, std::string message);
   void set_max_tokens_lowered() { max_tokens_lowered_ = true; }
 
@@ -32,9 +32,10 @@ class Answer {
   int64_t num_tokens() const { return usage_.completion_tokens; }
 
  private:
-  // What `decoder` makes of one more token, and its spelling where that is asked for.
+  // Returns the text that one more token completes in `decoder`, including the spelling of
+  // spelled_ids_.
   std::string Decode(TokenId id, StreamDecoder* decoder) const;
-  // I11: the text delivered is the text of the tokens, whole (up to a stop string).
+  // I11: the delivered text is the whole text of the tokens, up to a stop string.
   void CheckText() const;
   Event MakeEvent(Event::Kind kind) const;
   void PushDone(Event done);

@@ -1,4 +1,4 @@
-// The runtime's thread around the serving loop. Callers put what they want into the inbox under a
+// The runtime's thread, which runs the serving loop. Callers put commands into the inbox under a
 // mutex, in order; the thread owns everything else.
 #include "minisgl/runtime/runtime.h"
 
@@ -20,7 +20,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// How often a source of KV is asked while all waits for it: it has no way to wake the thread.
+// Interval at which a KV source is polled while all requests wait for it: it cannot wake the
+// thread.
 constexpr auto kSourcePoll = std::chrono::milliseconds(1);
 
 class SchedulerRuntime : public Runtime {
@@ -44,8 +45,8 @@ class SchedulerRuntime : public Runtime {
       wake_.notify_one();
     }
     thread_.join();
-    // Before the scheduler: after a failure steps may be in flight, and they read the requests'
-    // sampling parameters.
+    // Before the scheduler: after a failure steps may be in flight, which read the sampling
+    // parameters of requests.
     engine_.reset();
   }
 
@@ -70,7 +71,8 @@ class SchedulerRuntime : public Runtime {
         inbox_.push_back(Submission{ids.back(), tags[i], std::move(prompts[i]), queue, now});
       }
     } catch (...) {
-      // Nobody waits for those that were taken before memory ran out: their queue may be gone.
+      // Take back those that were added before memory ran out: the caller does not wait for them,
+      // and their queue may be destroyed.
       while (inbox_.size() > inbox_before) inbox_.pop_back();
       throw;
     }
@@ -122,11 +124,11 @@ class SchedulerRuntime : public Runtime {
   }
 
   void Run();
-  // What arrived since the last call. With `sleeps`, waits until something does, a deadline passes,
-  // or it is time to ask the source.
+  // Takes the commands that arrived since the last call. With `sleeps`, waits until one arrives, a
+  // deadline passes, or it is time to poll the source.
   void TakeInbox(bool sleeps);
   std::optional<Clock::time_point> WakeTime() const;
-  void Obey(Command* command);
+  void Execute(Command* command);
   void FailAll(const char* code, const char* message) noexcept;
   static void WaitForMemory(int tries) noexcept;
   void TakeStats(const RuntimeStats& news);
@@ -135,7 +137,7 @@ class SchedulerRuntime : public Runtime {
   const EngineLimits limits_;
   const bool has_source_;
   ServeLoop loop_;
-  std::deque<Command> taken_;  // from the inbox, not yet obeyed
+  std::deque<Command> taken_;  // from the inbox, not yet executed
   bool is_ending_ = false;     // the thread has seen shutdown_
   const Clock::time_point started_;
 
@@ -147,25 +149,24 @@ class SchedulerRuntime : public Runtime {
   SessionId next_session_ = 1;
   RuntimeStats stats_;
 
-  std::thread thread_;  // last: starts when all else is there
+  std::thread thread_;  // last: starts after all other members
 };
 
 void SchedulerRuntime::Run() {
   bool sleeps = false;
-  int tries = 0;  // in vain, since something was done
+  int tries = 0;  // failed ones since the last success
   while (true) {
     try {
       TakeInbox(sleeps);
-      for (; !taken_.empty(); taken_.pop_front()) Obey(&taken_.front());
+      for (; !taken_.empty(); taken_.pop_front()) Execute(&taken_.front());
       if (is_ending_) loop_.AbortAll();
       sleeps = !loop_.Turn();
       tries = 0;
     } catch (const std::bad_alloc&) {
       if (++tries > 1) WaitForMemory(tries);
       FailAll("out_of_memory",
-              "memory ran out; run fewer requests at once (--max-running-requests), or leave the "
-              "KV pool less (--num-pages)");
-      sleeps = false;  // what was taken from the inbox is to be told too
+              "out of memory; run fewer requests at once, or make the KV pool smaller");
+      sleeps = false;  // commands taken from the inbox must be answered too
     } catch (const std::exception& error) {
       FailAll("internal", error.what());
       sleeps = false;
@@ -175,19 +176,20 @@ void SchedulerRuntime::Run() {
   try {
     loop_.FinishTrace();
   } catch (const std::bad_alloc&) {
-    // The trace stays without its end; its readers take that.
+    // The trace stays incomplete; its readers accept that.
   }
 }
 
-// After `tries` in vain, one after the other. Where there is none for a second, who waits for an
-// answer would wait for ever.
+// Called after `tries` consecutive allocation failures. Exits after about one second of them, so
+// that callers do not wait forever.
 void SchedulerRuntime::WaitForMemory(int tries) noexcept {
   constexpr int kTriesMax = 100;
   if (tries == kTriesMax) ExitOutOfMemory();
   std::this_thread::sleep_for(std::chrono::milliseconds(10));
 }
 
-// Telling everybody takes memory too: what could not be told is told when there is some again.
+// Failing the requests takes memory too. If it runs out, the remaining ones are failed when memory
+// is free again.
 void SchedulerRuntime::FailAll(const char* code, const char* message) noexcept {
   for (int tries = 1;; ++tries) {
     try {
@@ -217,9 +219,9 @@ std::optional<Clock::time_point> SchedulerRuntime::WakeTime() const {
   return time;
 }
 
-void SchedulerRuntime::Obey(Command* command) {
+void SchedulerRuntime::Execute(Command* command) {
   if (auto* submission = std::get_if<Submission>(command)) {
-    // Without a queue: it was taken when the loop broke, and was told so.
+    // queue == nullptr: Submit threw halfway through earlier, and the request was already answered.
     if (submission->queue != nullptr) loop_.Submit(std::move(*submission));
   } else if (const auto* abort = std::get_if<AbortCommand>(command)) {
     loop_.Abort(abort->id);
@@ -249,7 +251,7 @@ Result<std::unique_ptr<Runtime>> Runtime::Create(std::unique_ptr<Engine> engine,
                                                  const RuntimeOptions& options) {
   if (engine->limits().max_in_flight < 2 && options.overlap) {
     return MakeStatus(StatusCode::kInternal,
-                      "the engine takes one step at a time; overlap needs two");
+                      "overlap needs an engine that takes two steps at a time");
   }
   const EngineLimits& limits = engine->limits();
   if (options.scheduler.max_prefill_tokens + limits.max_running_requests > limits.max_step_tokens) {
@@ -260,9 +262,10 @@ Result<std::unique_ptr<Runtime>> Runtime::Create(std::unique_ptr<Engine> engine,
   }
   if (options.scheduler.max_drafts > 0 &&
       (options.scheduler.drafter == nullptr || limits.max_step_drafts < 1)) {
-    return MakeStatus(StatusCode::kInternal,
-                      "drafts of up to {} tokens need a drafter and an engine that verifies them",
-                      options.scheduler.max_drafts);
+    return MakeStatus(
+        StatusCode::kInternal,
+        "drafts of up to {} tokens require a drafter and an engine that verifies them",
+        options.scheduler.max_drafts);
   }
   return std::unique_ptr<Runtime>(
       std::make_unique<runtime::SchedulerRuntime>(std::move(engine), tokenizer, options));

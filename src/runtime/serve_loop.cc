@@ -10,9 +10,9 @@
 namespace minisgl::runtime {
 namespace {
 
-// How old histograms may get while no request ends.
+// Maximum age of published histograms while no request ends.
 constexpr auto kHistogramsAge = std::chrono::milliseconds(100);
-// Longer timeouts are none: 30 years, far within what a time point holds.
+// 30 years. Longer timeouts count as none, so that deadlines stay far within a time point's range.
 constexpr double kTimeoutMax = 1e9;
 
 double Seconds(ServeLoop::Time::duration duration) {
@@ -20,7 +20,7 @@ double Seconds(ServeLoop::Time::duration duration) {
 }
 
 SchedulerOptions WithNotes(SchedulerOptions options) {
-  options.record_notes = true;  // waiting times come from them
+  options.record_notes = true;  // waiting times are computed from them
   return options;
 }
 
@@ -140,7 +140,7 @@ bool ServeLoop::Turn() {
   HandleEvents(begin);
   const auto plan = scheduler_.Next();
   const Time planned = now_();
-  // A request that cannot be loaded fails while a step is planned.
+  // A request whose load failed ends while a step is planned.
   bool found_something = HandleEvents(planned);
   if (plan != nullptr) {
     LaunchStep(plan, begin, planned);
@@ -148,10 +148,10 @@ bool ServeLoop::Turn() {
   }
   if (in_flight_.size() > depth_ || (plan == nullptr && !in_flight_.empty())) {
     CollectStep();
-    found_something = true;  // it may have made room for what waits
+    found_something = true;  // it may have made room for waiting requests
   }
   MINISGL_CHECK(found_something || scheduler_.Idle() || scheduler_.WaitsOutside(),
-                "nothing runs and something waits: {}", scheduler_.DebugString());
+                "requests wait and nothing runs: {}", scheduler_.DebugString());
   if (!found_something && scheduler_.Idle()) CheckIdle();
   PublishStats(/*with_histograms=*/!found_something, planned);
   return found_something;
@@ -199,7 +199,7 @@ bool ServeLoop::HandleEvents(Time now) {
     HandleNotes(now);
     if (events.empty()) return any;
     any = true;
-    // Tokens first: who sees the end of a request sees it counted.
+    // Tokens, then figures, then ends: a reader that sees the end of a request sees it counted.
     bool any_end = false;
     for (const SchedEvent& event : events) {
       if (event.kind == SchedEvent::Kind::kToken) HandleToken(event, now);

@@ -1,6 +1,8 @@
-// What the runtime's thread does, without the thread: requests go to the scheduler, steps to the
-// engine, tokens and ends to the answers' queues. No mutex, no sleep, and time comes from outside,
-// so that a simulation drives this very code.
+// The work of the runtime's thread, without the thread: passes requests to the scheduler, steps to
+// the engine, and tokens and ends to the answers' queues.
+//
+// It has no mutex and does not sleep, and its time comes from outside, so a simulation can drive
+// the same code.
 #pragma once
 
 #include <chrono>
@@ -33,9 +35,9 @@ struct Submission {
 class ServeLoop {
  public:
   using Time = std::chrono::steady_clock::time_point;
-  // Takes what Runtime::Stats is made of: the scheduler's figures as they are, and of the
-  // histograms what came since the last call. Called every turn, mostly with empty histograms; what
-  // there is to say of a request was said before its kDone is pushed.
+  // Receives the figures of Runtime::Stats: the scheduler's figures as they are, and of the
+  // histograms what came since the last call. Called every turn, mostly with empty histograms. It
+  // has received all figures of a request before the request's kDone is pushed.
   using StatsSink = std::function<void(const RuntimeStats& news)>;
 
   // `engine` and `tokenizer` (which may be null) outlive it. Without a `stats_sink` the loop keeps
@@ -43,22 +45,24 @@ class ServeLoop {
   ServeLoop(Engine* engine, const Tokenizer* tokenizer, const RuntimeOptions& options,
             std::function<Time()> now, StatsSink stats_sink = {});
 
-  // Takes it: from here on it gets its answer whatever happens, and `submission.queue` is null.
+  // Takes the request and sets `submission.queue` to null: from then on it gets its kDone whatever
+  // happens.
   void Submit(Submission&& submission);
   void Abort(RequestId id);
   void OpenSession(SessionId id);  // REQUIRES a new id
   void CloseSession(SessionId id);
-  // Ends all that is there, and closes all sessions.
+  // Aborts all requests and closes all sessions.
   void AbortAll();
 
-  // One round: deadlines, a step planned and launched, a step collected, events handed out. False
-  // where there was nothing to do: before something is submitted, a deadline passes or what waits
-  // outside comes, another round will not find anything either. What it throws is for FailAll.
+  // One round: expires deadlines, plans and launches a step, collects a step, hands out events.
+  // Returns false if there was nothing to do: another round will find nothing either, until a
+  // request is submitted, a deadline passes, or what requests wait for outside comes. If it throws,
+  // call FailAll.
   bool Turn();
 
-  // After an exception, memory that ran out most likely, in a place that cannot be made good:
-  // nothing can run any more. Fails all that is there, and all that is submitted later at once. May
-  // throw where memory is short still: called again, it goes on where it was.
+  // After an exception from which the loop cannot recover, most likely out of memory: fails all
+  // requests, and later ones at Submit. May throw while memory is still short; called again, it
+  // continues where it stopped.
   void FailAll(const std::string& code, const std::string& message);
 
   // Nothing waits, runs or is in flight.
@@ -67,12 +71,13 @@ class ServeLoop {
   bool WaitsOutside() const { return !failure_ && scheduler_.WaitsOutside(); }
   std::optional<Time> NextDeadline() const;
 
-  // All since the beginning; where there is a stats sink, since it was last told. No uptime.
+  // Figures since the beginning; with a stats sink, since its last call. Without uptime.
   RuntimeStats Stats() const;
-  // Writes the end of the trace. No Turn may follow.
+  // Writes the end of the trace. REQUIRES no Turn after it.
   void FinishTrace();
 
-  // Steps that may stay in flight while the next is planned. At first 1 with overlap, else 0.
+  // Number of steps that may stay in flight while the next is planned. Initially 1 with overlap,
+  // else 0.
   void set_depth(int depth) { depth_ = static_cast<size_t>(depth); }
   Scheduler& scheduler() { return scheduler_; }
 
@@ -88,7 +93,7 @@ class ServeLoop {
   struct InFlight {
     std::shared_ptr<const BatchPlan> plan;
     Time launched;
-    double plan_s = 0;  // what planning it took
+    double plan_s = 0;  // time spent on planning it
   };
   struct Failure {
     std::string code, message;
@@ -102,14 +107,16 @@ class ServeLoop {
   void LaunchStep(std::shared_ptr<const BatchPlan> plan, Time begin, Time planned);
   void CollectStep();
   void TraceStep(const InFlight& step, Time asked, Time collected);
-  // Passes the scheduler's events on; a stop string found makes new ones. False: there were none.
+  // Passes the scheduler's events on, including those that a found stop string causes. Returns
+  // false if there were none.
   bool HandleEvents(Time now);
   void HandleToken(const SchedEvent& event, Time now);
   void HandleEnd(const SchedEvent& event, Time now);
   void HandleNotes(Time now);
   void Forget(LiveMap::iterator place);
   void PublishStats(bool with_histograms, Time now);
-  // In every build: with nothing to do, no page is lost, and none held but by sessions.
+  // Checks, in every build, that an idle scheduler has lost no page, and that only sessions hold
+  // any.
   void CheckIdle() const;
 
   Engine* engine_;

@@ -1,11 +1,11 @@
-// Splicing: the rendered text of the whole conversation is cut where an answer stands, and the
-// answer's own ids take the place of its text.
+// Splices the sampled ids of answers into the rendered text of the whole conversation.
 //
-// An answer to messages[0, i) began right after the text of rendering those with the generation
-// prompt. So where the whole text begins with that text, and goes on with the answer's, the answer
-// stands there. A template that leaves out earlier reasoning goes on with the answer's end alone,
-// from the control token that begins it. Both the texts between answers and their cuts are then the
-// same in every later turn, and so are the ids before them.
+// An answer to messages[0, i) began right after the text that those messages render to with the
+// generation prompt. If the whole text begins with that text and continues with the answer's, the
+// answer is there, and its ids replace that part. A template that leaves out earlier reasoning
+// continues with only the end of the answer, from the control token that begins that end. The texts
+// between answers, and their cuts, are then the same in every later turn, and so are the ids before
+// them.
 #include "minisgl/runtime/session.h"
 
 #include <algorithm>
@@ -23,7 +23,7 @@ std::string Join(const std::vector<TextPiece>& pieces) {
   return text;
 }
 
-// The bytes [begin, end) of the text that `pieces` make.
+// Returns the bytes [begin, end) of the text of `pieces`, as pieces.
 std::vector<TextPiece> Cut(const std::vector<TextPiece>& pieces, size_t begin, size_t end) {
   std::vector<TextPiece> cut;
   size_t at = 0;
@@ -39,7 +39,7 @@ bool AllTrusted(const std::vector<TextPiece>& pieces) {
   return std::all_of(pieces.begin(), pieces.end(), [](const TextPiece& p) { return p.trusted; });
 }
 
-// A message as templates are given it.
+// Returns a message as templates take it.
 Json MessageJson(const SessionMessage& message, bool reasoning_in_blocks) {
   Json json;
   json.Set("role", message.role);
@@ -58,19 +58,19 @@ Json MessageJson(const SessionMessage& message, bool reasoning_in_blocks) {
 
 }  // namespace
 
-// The bytes [begin, end) of the rendered text that `ids` stand for.
+// `ids` replace the bytes [begin, end) of the rendered text.
 struct Session::Splice {
   size_t begin = 0;
   size_t end = 0;
   std::vector<TokenId> ids;
 };
 
-// A conversation as the template makes it.
+// A conversation as the template renders it.
 struct Session::Rendered {
   std::string text;
   std::vector<TextPiece> pieces;
 
-  // Whether the template itself writes `spelling` at `begin`.
+  // True if the template itself, and no content, writes `spelling` at `begin`.
   bool Writes(const std::string& spelling, size_t begin) const {
     return text.compare(begin, spelling.size(), spelling) == 0 &&
            AllTrusted(Cut(pieces, begin, begin + spelling.size()));
@@ -91,9 +91,9 @@ SessionMessage Session::AnswerMessage(const std::string& text, std::vector<Token
   return {"assistant", std::move(parts.text), std::move(ids), std::move(parts.reasoning)};
 }
 
-// Whether the template writes the reasoning of an answer that it is given so.
+// True if the template writes the reasoning of an answer that is passed in this form.
 bool Session::ShowsReasoning(bool in_blocks, std::string_view open, std::string_view close) const {
-  const std::string reasoning = "r4s0n";  // as no template writes by itself
+  const std::string reasoning = "r4s0n";  // a text that no template writes by itself
   const SessionMessage answer = {"assistant", "a", {}, reasoning};
   const auto pieces =
       RenderMessages({MessageJson({"user", "a", {}}, false), MessageJson(answer, in_blocks)},
@@ -132,11 +132,11 @@ Result<std::vector<TextPiece>> Session::Render(size_t num_messages,
   return pieces;
 }
 
-// Where the first `num_ids` ids of an answer, or these from a control token on, spell what stands
-// in `whole` from `at` on: them in the place of it.
+// If the first `num_ids` ids of an answer, or those from a control token on, spell the text of
+// `whole` from `at` on: returns the splice of those ids for that text.
 std::optional<Session::Splice> Session::MatchAnswer(const SessionMessage& message, size_t num_ids,
                                                     const Rendered& whole, size_t at) const {
-  // The spelling of the ids, and where in it control tokens stand.
+  // The spelling of the ids, and the places of control tokens in it.
   StreamDecoder decoder(tokenizer_, /*at_start=*/false, /*keep_special=*/true);
   std::string spelled;
   struct Control {
@@ -186,14 +186,15 @@ std::vector<Session::Splice> Session::FindSplices(const Rendered& whole,
     if (!before.ok()) continue;
     const std::string head = Join(*before);
     if (!whole.text.starts_with(head)) continue;
-    // The last id may be an end token that the answer's text does not show: a control token, or
-    // what completed a stop string.
+    // The last id may be an end token that is not in the answer's text: a control token, or one
+    // that completed a stop string.
     const bool ends = tokenizer_->IsSpecial(ids.back());
     std::optional<Splice> splice;
     if (!ends) splice = MatchAnswer(message, ids.size(), whole, head.size());
     if (!splice) splice = MatchAnswer(message, ids.size() - 1, whole, head.size());
     if (!splice || splice->begin < last_end) continue;
-    // The template writes the same end after it, or another one: then the answer's own is left out.
+    // If the template writes the same end token after the answer, the answer's own takes its place;
+    // else the answer's own is left out.
     const std::string spelling = tokenizer_->PieceText(ids.back());
     if (ends && whole.Writes(spelling, splice->end)) {
       splice->end += spelling.size();
@@ -205,8 +206,8 @@ std::vector<Session::Splice> Session::FindSplices(const Rendered& whole,
   return splices;
 }
 
-// The ids of `pieces` where they follow a control token: encoded with its spelling before them, so
-// that no tokenizer takes their beginning for the beginning of a text.
+// Returns the ids of `pieces` that follow the control token `marker`. They are encoded with its
+// spelling before them, so that no tokenizer treats them as the beginning of a text.
 Result<std::vector<TokenId>> Session::EncodeAfter(TokenId marker,
                                                   std::vector<TextPiece> pieces) const {
   pieces.insert(pieces.begin(), TextPiece{tokenizer_->PieceText(marker), true});
@@ -251,7 +252,7 @@ Result<std::vector<TokenId>> Session::PromptIds(const Json& template_args) const
   MINISGL_ASSIGN_OR_RETURN(std::vector<TokenId> whole, tokenizer_->Encode(pieces));
   if (splices.empty()) return whole;
   MINISGL_ASSIGN_OR_RETURN(std::vector<TokenId> spliced, EncodeSpliced(pieces, splices));
-  // Whatever a tokenizer makes of cut text: the model must be given the same text either way.
+  // A tokenizer may encode cut text differently; the model must get the same text either way.
   const bool same = tokenizer_->Decode(spliced, /*keep_special=*/true) ==
                     tokenizer_->Decode(whole, /*keep_special=*/true);
   return same ? spliced : whole;

@@ -1,5 +1,5 @@
-// Finds stop strings in a text that comes in pieces, and lets nothing through that may still become
-// a part of one.
+// Finds stop strings in a text that comes in pieces, and holds back text that may still become part
+// of one.
 #pragma once
 
 #include <string>
@@ -15,18 +15,18 @@ class StopFilter {
 
   struct Output {
     std::string text;  // certain: can no longer be part of a stop string
-    bool stopped =
-        false;  // a stop string was found; `text` ends before it, and what followed it is gone
+    // A stop string was found: `text` ends before it, and the text after it is dropped.
+    bool stopped = false;
   };
-  // Where several stop strings match, the one that is complete first counts. Without `may_stop` one
-  // that is complete is ordinary text; one that only begins is held back all the same. REQUIRES no
-  // stop string found before.
+  // If several stop strings match, the one that is complete first counts. Without `may_stop` a
+  // complete one is ordinary text, but an incomplete one is still held back. REQUIRES that no stop
+  // string was found before.
   Output Push(std::string_view text, bool may_stop = true);
-  // The end of the text: what was held back, which became no stop string.
+  // Ends the text. Returns the text held back, which became no stop string.
   std::string Finish();
 
  private:
-  size_t HeldBack() const;  // bytes at the end of pending_ that a stop string may begin with
+  size_t HeldBack() const;  // bytes at the end of pending_ that may begin a stop string
 
   std::vector<std::string> stops_;
   std::string pending_;

@@ -13,8 +13,8 @@ namespace {
 
 constexpr size_t kPieceBytes = 64 * 1024;
 
-// A row that brings tokens known before: of its prompt, or of its answer after a preemption. A row
-// that is no prefill brings the last token sampled, and drafts.
+// True if the row computes tokens known before: of its prompt, or of its answer after a preemption.
+// A decode row computes the last sampled token, and drafts.
 bool IsPrefill(const BatchPlan& plan, int row) {
   const auto at = static_cast<size_t>(row);
   const int32_t begin = plan.kv_len[at] - plan.extend_len(row);

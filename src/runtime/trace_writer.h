@@ -1,5 +1,5 @@
-// A trace of the serving loop in the Chrome trace event format, which Perfetto opens: what the
-// engine computed when, what the runtime's thread did meanwhile, and what became of requests.
+// Writes a trace of the serving loop in the Chrome trace event format, which Perfetto opens: steps
+// of the engine, work of the runtime's thread, and events of requests.
 #pragma once
 
 #include <chrono>
@@ -25,13 +25,13 @@ class TraceWriter {
 
   // A step of the engine.
   void Step(const BatchPlan& plan, Time begin, Time end);
-  // What the runtime's thread did: "plan", "wait", "collect".
+  // Work of the runtime's thread: "plan", "wait" or "collect".
   void Host(std::string_view what, Time begin, Time end);
   void Note(const SchedNote& note, Time time);
   void Ended(RequestId id, FinishReason reason, int64_t num_tokens, Time time);
-  // The figures after a step.
+  // The scheduler's figures after a step.
   void Counters(const SchedulerStats& stats, Time time);
-  // Completes the JSON text. Nothing may follow.
+  // Completes the JSON text. REQUIRES no call after it.
   void Finish();
 
  private:

@@ -10,7 +10,7 @@ std::vector<uint64_t> ChainHashes(std::span<const TokenId> tokens, int32_t page_
   hashes.reserve(tokens.size() / page_tokens);
   uint64_t hash = 0x9E3779B97F4A7C15ull;
   for (size_t i = 0; i < tokens.size(); ++i) {
-    // The finaliser of splitmix64 over (hash, token).
+    // The finalizer of splitmix64 over (hash, token).
     hash += static_cast<uint32_t>(tokens[i]) + 0x9E3779B97F4A7C15ull;
     hash = (hash ^ hash >> 30) * 0xBF58476D1CE4E5B9ull;
     hash = (hash ^ hash >> 27) * 0x94D049BB133111EBull;
@@ -20,15 +20,15 @@ std::vector<uint64_t> ChainHashes(std::span<const TokenId> tokens, int32_t page_
   return hashes;
 }
 
-void ComputingIndex::Remove(uint64_t hash, std::vector<RequestState*>* freed) {
+void ComputingIndex::Remove(uint64_t hash, std::vector<RequestState*>* waiters) {
   const auto found = counts_.find(hash);
-  MINISGL_CHECK(found != counts_.end(), "a page that nobody computes");
+  MINISGL_CHECK(found != counts_.end(), "a page that no request computes");
   if (--found->second == 0) counts_.erase(found);
-  const auto waiters = waiters_.find(hash);
-  if (waiters == waiters_.end()) return;
-  freed->insert(freed->end(), waiters->second.begin(), waiters->second.end());
-  num_waiters_ -= waiters->second.size();
-  waiters_.erase(waiters);
+  const auto listed = waiters_.find(hash);
+  if (listed == waiters_.end()) return;
+  waiters->insert(waiters->end(), listed->second.begin(), listed->second.end());
+  num_waiters_ -= listed->second.size();
+  waiters_.erase(listed);
 }
 
 void ComputingIndex::AddWaiter(uint64_t hash, RequestState* state) {
@@ -39,7 +39,7 @@ void ComputingIndex::AddWaiter(uint64_t hash, RequestState* state) {
 void ComputingIndex::RemoveWaiter(uint64_t hash, RequestState* state) {
   const auto waiters = waiters_.find(hash);
   MINISGL_CHECK(waiters != waiters_.end() && std::erase(waiters->second, state) == 1,
-                "somebody waits for a page without being listed");
+                "a request waits for a page and is not listed");
   --num_waiters_;
   if (waiters->second.empty()) waiters_.erase(waiters);
 }

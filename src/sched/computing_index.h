@@ -1,8 +1,9 @@
-// Which pages of which prefixes are being computed right now, so that a request that needs one
-// waits for it instead of computing it again, and who waits. Keyed by chain hashes: a collision
-// costs a short wait, never a wrong answer, because what a request may use is decided by the prefix
-// cache, which compares tokens. Whoever computes a page takes it out again when it is in the cache
-// or when he stops, so every wait ends.
+// An index of the prefix pages that running requests are computing, and of the requests that wait
+// for them instead of computing them again.
+//
+// Keyed by chain hashes. A collision costs a short wait, never a wrong answer, because the prefix
+// cache, which compares tokens, decides what a request may use. A request removes its pages when
+// they are in the cache or when it stops, so every wait ends.
 #pragma once
 
 #include <cstdint>
@@ -16,14 +17,16 @@ namespace minisgl::sched {
 
 struct RequestState;
 
-// hashes[i] covers tokens [0, (i + 1) * page_size); one for each whole page of `tokens`.
+// Returns one hash for each whole page of `tokens`: hashes[i] covers tokens
+// [0, (i + 1) * page_size).
 std::vector<uint64_t> ChainHashes(std::span<const TokenId> tokens, int32_t page_size);
 
 class ComputingIndex {
  public:
   void Add(uint64_t hash) { ++counts_[hash]; }
-  // Appends who waited for the page to `freed`. REQUIRES an Add without its Remove.
-  void Remove(uint64_t hash, std::vector<RequestState*>* freed);
+  // Undoes one Add, and appends the requests that wait for the page to `waiters`. REQUIRES an Add
+  // without its Remove.
+  void Remove(uint64_t hash, std::vector<RequestState*>* waiters);
   void AddWaiter(uint64_t hash, RequestState* state);
   void RemoveWaiter(uint64_t hash, RequestState* state);
   bool Contains(uint64_t hash) const { return counts_.contains(hash); }
@@ -31,7 +34,8 @@ class ComputingIndex {
   size_t num_waiters() const { return num_waiters_; }
 
  private:
-  std::unordered_map<uint64_t, int32_t> counts_;  // looked up, never iterated, like the next
+  // Both are looked up, never iterated.
+  std::unordered_map<uint64_t, int32_t> counts_;
   std::unordered_map<uint64_t, std::vector<RequestState*>> waiters_;
   size_t num_waiters_ = 0;
 };

@@ -1,5 +1,5 @@
-// How much of one request is drafted: longer guesses where they are right, none for a while where
-// they miss, so that drafting goes away by itself where it does not pay.
+// Decides how much of one request is drafted: longer drafts after accepted ones, none for a while
+// after rejected ones. Drafting stops by itself if it does not pay.
 #pragma once
 
 #include <algorithm>
@@ -9,14 +9,14 @@ namespace minisgl::sched {
 
 class DraftPacer {
  public:
-  // Whether guesses are wanted once the answer has `answer_len` tokens.
+  // True if drafts are wanted for an answer of `answer_len` tokens so far.
   bool Wants(int64_t answer_len) const { return answer_len >= paused_until_; }
-  // Tokens of the next guess, at most `max_drafts`.
+  // Tokens of the next draft, at most `max_drafts`.
   int32_t length(int32_t max_drafts) const { return std::min(length_, max_drafts); }
 
-  // A step was planned with a guess wanted and none there.
+  // A draft was wanted, and the drafter had none.
   void CountNoGuess(int64_t answer_len) { Pay(-1, answer_len); }
-  // A guess of `drafted` tokens was verified.
+  // A draft of `drafted` tokens was verified.
   void CountVerified(int32_t drafted, int32_t accepted, int64_t answer_len) {
     length_ = accepted == drafted ? std::min(2 * length_, kLengthMax) : accepted + 1;
     if (accepted > 0) pause_ = kPauseMin;
@@ -24,8 +24,8 @@ class DraftPacer {
   }
 
  private:
-  // A token verified costs a part of a step, a token accepted saves one: with a part of a quarter
-  // both weigh the same.
+  // Worth of an accepted token, which saves a step, in verified tokens, each of which costs about a
+  // quarter of a step.
   static constexpr int32_t kWorth = 4;
   static constexpr int32_t kCreditStart = 16;
   static constexpr int32_t kCreditMax = 32;

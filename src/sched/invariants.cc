@@ -1,23 +1,26 @@
-// The invariants of the scheduler, recounted from scratch. Run after every call in debug builds and
-// in tests; a failure is a bug and aborts with what was found.
+// The invariants of the scheduler, recounted from scratch. Checked after every call in debug builds
+// and in tests. A failure is a bug and aborts with a message.
 //
 //   I1  every page is in exactly one place: free, cached, owned by one request, deferred
 //   I2  the free lists have no duplicates; table rows likewise
 //   I3  the tree's structure; I5 its locks and counters (checked by the cache)
 //   I4  every page a request maps below computed_len is its own, or cached under the node it locks
 //   I6  no page of a launched, uncollected step is free
-//   I7  cached <= computed <= launched <= device <= max lengths; pages == ceil((launched + load) /
-//       page_size)
+//   I7  cached <= computed <= launched <= device <= max lengths;
+//       pages == ceil((launched + load) / page_size)
 //   I8  pages promised to admitted requests <= free + evictable + deferred
 //   I9  phases agree with queues and resources
 //   I10 submitted == waiting + running + ended
 //   I13 rows and tokens of every plan within limits, no row empty or twice, write slots distinct
-//   I14 idle: nothing locked but by sessions, nothing deferred or taken
+//   I14 idle: only sessions hold locks, nothing is deferred or taken
 //
-// Of window pages, where there are any: I1, I2 each is free or of one page; I4 each page that a
-// running request's window reaches has one; I5 claims are those of running requests, from the
-// first page that the window after computed_len reaches, and of deferred pages; I8 whoever was
-// promised his whole length can have what that takes; I14 idle: nothing claimed.
+// The same for window pages, if the engine has them:
+//   I1, I2  each is free or belongs to one page
+//   I4  each page that a running request's window reaches has one
+//   I5  claims are those of deferred pages and of running requests, the latter from the first page
+//       that the window after computed_len reaches
+//   I8  each request whose whole length was promised can have the window pages that it takes
+//   I14 idle: nothing is claimed
 #include <algorithm>
 #include <unordered_set>
 
@@ -37,7 +40,7 @@ void CheckPlan(const BatchPlan& plan, const EngineLimits& limits, const Schedule
     MINISGL_CHECK(plan.extend_len(row) >= 1, "I13: a row of no tokens");
     MINISGL_CHECK(rows.insert(plan.table_row[at]).second, "I13: table row {} twice in a plan",
                   plan.table_row[at]);
-    // A chunk of one token after a preemption counts as a decode row: it costs what one does.
+    // A chunk of one token after a preemption counts as a decode row: its cost is the same.
     const int32_t num_drafts = plan.num_drafts[at];
     const bool is_decode = plan.extend_len(row) == 1 + num_drafts &&
                            plan.kv_len[at] - num_drafts > plan.prompt_len[at];
@@ -85,8 +88,8 @@ void Scheduler::Impl::CheckRequest(const RequestState& state) const {
                 "I9: request {} in phase {} has another phase's resources", id,
                 static_cast<int>(state.phase));
   if (state.phase == Phase::kEnded) {
-    MINISGL_CHECK(state.in_flight > 0 || state.is_loading, "I9: request {} ended and is still here",
-                  id);
+    MINISGL_CHECK(state.in_flight > 0 || state.is_loading,
+                  "I9: request {} ended and is not forgotten", id);
   }
   MINISGL_CHECK((state.phase != Phase::kLoading || state.is_loading) &&
                     (state.load_len > 0) == (state.phase == Phase::kLoading) &&
@@ -115,7 +118,7 @@ void Scheduler::Impl::CheckRequest(const RequestState& state) const {
                 "I4: request {} maps pages that are not under the node it locks", id);
 }
 
-// Whoever was promised his whole length can have it, if all others are preempted.
+// Each request whose whole length was promised can have it, if all others are preempted.
 void Scheduler::Impl::CheckPromises() const {
   std::unordered_set<PageId> held;
   int64_t owed = 0;
@@ -125,7 +128,7 @@ void Scheduler::Impl::CheckPromises() const {
     owed += state->max_pages(context.limits.page_size) - static_cast<int64_t>(state->pages.size());
   }
   const auto room = pages.cache().pool().num_pages() - static_cast<int64_t>(held.size());
-  MINISGL_CHECK(owed <= room, "I8: {} pages promised, {} to be had", owed, room);
+  MINISGL_CHECK(owed <= room, "I8: {} pages promised, {} available", owed, room);
   if (pages.cache().windows() != nullptr) CheckWindows();
   for (const auto& [id, state] : requests) {
     MINISGL_CHECK(state->preemptions <= kPreemptionsMax, "I12: request {} preempted {} times", id,
@@ -144,12 +147,11 @@ void Scheduler::Impl::CheckWindows() const {
     if (!state->is_guaranteed) continue;
     pledged += std::max(pages.windows().Entitled(*state), state->claimed_windows());
   }
-  MINISGL_CHECK(pledged <= context.limits.num_window_pages,
-                "I8: {} window pages promised, there are {}", pledged,
-                context.limits.num_window_pages);
+  MINISGL_CHECK(pledged <= context.limits.num_window_pages, "I8: {} window pages promised of {}",
+                pledged, context.limits.num_window_pages);
   if (!requests.empty() || !in_flight.empty()) return;
   MINISGL_CHECK(pages.cache().windows()->num_available() == context.limits.num_window_pages,
-                "I14: idle, and {} of {} window pages are to be had",
+                "I14: idle, and {} of {} window pages are available",
                 pages.cache().windows()->num_available(), context.limits.num_window_pages);
 }
 
@@ -178,7 +180,7 @@ void Scheduler::Impl::CheckInvariants() const {
   pages.cache().cache().CheckInvariants(locked);
   pages.table().CheckInvariants(rows);
   MINISGL_CHECK(queues.computing().num_waiters() == held_by_prefix,
-                "I9: {} are listed as waiting for a prefix, {} do",
+                "I9: {} requests are listed as waiting for a prefix, {} are held for one",
                 queues.computing().num_waiters(), held_by_prefix);
   for (const InFlight& step : in_flight) {
     for (PageId page : step.pages_in_use) {

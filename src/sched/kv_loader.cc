@@ -26,8 +26,8 @@ void KvLoader::Begin(RequestState* state) {
 }
 
 void KvLoader::Abandon(RequestState* state, int32_t first_page) {
-  MINISGL_CHECK(state->is_loading && state->load_pages.empty(), "request {} abandons nothing",
-                state->request.id);
+  MINISGL_CHECK(state->is_loading && state->load_pages.empty(),
+                "request {} abandons a load that it does not have", state->request.id);
   state->load_pages.assign(state->pages.begin() + first_page, state->pages.end());
   num_abandoned_pages_ += static_cast<int32_t>(state->load_pages.size());
   source_->Cancel(state->request.id);

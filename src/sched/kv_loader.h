@@ -1,5 +1,5 @@
-// Loads of KV from outside, and the pages they write: taken at admission, and kept until the source
-// lets go, whatever became of the request meanwhile. One thread.
+// Loads of KV from a KvSource, and the pages that they write. The pages are taken at admission and
+// kept until the source ends the load, even if the request is released meanwhile. One thread.
 #pragma once
 
 #include <cstdint>
@@ -14,25 +14,25 @@ namespace minisgl::sched {
 
 class KvLoader {
  public:
-  // `source` may be null: then it has nothing.
+  // `source` may be null: then no prefix is ever loaded.
   KvLoader(KvSource* source, CacheManager* cache, int32_t page_size)
       : source_(source), cache_(cache), page_size_(page_size) {}
 
   bool has_source() const { return source_ != nullptr; }
-  // Whole pages past `cached_len` that the source has, in tokens, never the last token of all;
-  // nothing where it does not know yet.
+  // Returns how many tokens past `cached_len` the source has, in whole pages, never including the
+  // last token of all. Returns nothing if the source does not know yet.
   std::optional<int64_t> Lookup(const RequestState& state, int64_t cached_len) const;
-  // The request's pages past launched_len are handed to the source for load_len tokens.
+  // Begins the load of load_len tokens into the request's pages past launched_len.
   void Begin(RequestState* state);
-  // The request lets go of its pages [first_page, ...) while the source still writes them.
+  // Takes over pages [first_page, ...) of a request that is released while the source writes them.
   void Abandon(RequestState* state, int32_t first_page);
-  // Loads that ended since the last call. REQUIRES Finish for each.
+  // Returns the loads that ended since the last call. REQUIRES Finish for each.
   std::vector<KvLoadResult> TakeFinished();
-  // The source let go of the pages: abandoned ones are free.
+  // The load ended: frees its pages if they were abandoned.
   void Finish(RequestState* state);
 
   int32_t num_loading() const { return num_loading_; }
-  // Pages of loads that nobody waits for: they will be free.
+  // Pages of loads whose request was released. They will be free.
   int32_t num_abandoned_pages() const { return num_abandoned_pages_; }
 
  private:

@@ -1,6 +1,6 @@
-// Prompt lookup. For each request an index of every run of 2, 3 and 4 tokens gives the place after
-// its last occurrence; it grows with the answer, a bounded part at a time, so a guess costs the
-// same however long the text.
+// Prompt lookup. An index for each request maps every run of 2, 3 and 4 tokens to the place after
+// its last occurrence. It grows with the answer, a bounded part at a time, so the cost of a draft
+// does not depend on the length of the text.
 #include <algorithm>
 #include <array>
 #include <unordered_map>
@@ -12,13 +12,14 @@ namespace {
 
 constexpr std::array<size_t, 3> kRunLengths = {4, 3, 2};  // tried in this order
 
-// Places of a long prompt that one call puts into its index: nobody waits for all of them.
+// Upper bound on the places of a long prompt that one call adds to its index: indexing all of them
+// at once would delay the step.
 constexpr size_t kIndexedMax = 2048;
 
 uint64_t HashRun(std::span<const TokenId> run) {
   uint64_t hash = 0x9E3779B97F4A7C15ull * run.size();
   for (const TokenId token : run) {
-    // The finaliser of splitmix64 over (hash, token).
+    // The finalizer of splitmix64 over (hash, token).
     hash += static_cast<uint32_t>(token) + 0x9E3779B97F4A7C15ull;
     hash = (hash ^ hash >> 30) * 0xBF58476D1CE4E5B9ull;
     hash = (hash ^ hash >> 27) * 0x94D049BB133111EBull;
@@ -44,7 +45,7 @@ class NgramDrafter final : public Drafter {
     const size_t start = FindContinuation(index, tokens);
     if (start == 0) return;
     for (size_t i = 0; i < static_cast<size_t>(count); ++i) {
-      // A text that repeats itself goes on doing so past its end.
+      // Past the end of the text, the draft repeats itself.
       const size_t place = start + i;
       drafts->push_back(place < size ? tokens[place] : (*drafts)[drafts->size() - (size - start)]);
     }
@@ -54,12 +55,12 @@ class NgramDrafter final : public Drafter {
 
  private:
   struct Index {
-    size_t num_ends = 0;  // runs that end before this place are in
+    size_t num_ends = 0;  // runs that end before this place are indexed
     std::unordered_map<uint64_t, size_t> after;
   };
 
-  // Where the text went on after the longest run that ends it stood before; 0: nowhere. Tokens are
-  // compared, so that two runs of one hash are not confused.
+  // Returns the place after the last earlier occurrence of the longest run that ends the text, or 0
+  // if there is none. Compares tokens, so two runs with one hash are not confused.
   static size_t FindContinuation(const Index& index, std::span<const TokenId> tokens) {
     for (const size_t length : kRunLengths) {
       if (tokens.size() <= length) continue;

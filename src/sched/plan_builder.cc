@@ -10,8 +10,8 @@ PlanBuilder::PlanBuilder(StepId step, int32_t page_size, const WindowPool* windo
   plan_->row_begin.push_back(0);
 }
 
-// The device's page tables agree from here on with all pages of `state`; with the window pages, for
-// those that it claims.
+// Adds the writes after which the device's page table has all pages of `state`, and the window
+// pages of those that it claims.
 void PlanBuilder::WritePageTable(RequestState* state) {
   const auto num_pages = static_cast<int32_t>(state->pages.size());
   if (state->clean_pages >= num_pages) return;
@@ -39,7 +39,7 @@ int64_t PlanBuilder::WindowSlot(PageId page, int64_t position) const {
 void PlanBuilder::AddRow(RequestState* state, int64_t count, bool wants_token,
                          std::span<const TokenId> drafts) {
   const auto num_drafts = static_cast<int64_t>(drafts.size());
-  MINISGL_CHECK(count >= 1 + num_drafts, "a row of no tokens but drafts");
+  MINISGL_CHECK(count >= 1 + num_drafts, "a row of drafts without a known token");
   BatchPlan& plan = *plan_;
   const int32_t row = state->table_row;
   const auto num_pages = static_cast<int32_t>(state->pages.size());

@@ -15,17 +15,17 @@ namespace minisgl::sched {
 
 class PlanBuilder {
  public:
-  // `windows`: null where there are no window pages.
+  // `windows`: null if there are no window pages.
   PlanBuilder(StepId step, int32_t page_size, const WindowPool* windows = nullptr);
 
-  // Adds a row for the next `count` tokens of `state` (whose pages cover them), the last of them
-  // `drafts`, samples if `wants_token`, and moves the state's launched_len, device_len and
-  // device-side marks on.
+  // Adds a row for the next `count` tokens of `state`, the last of them `drafts`, that samples if
+  // `wants_token`. Advances launched_len, device_len and the device-side marks of `state`. REQUIRES
+  // that its pages cover the tokens.
   void AddRow(RequestState* state, int64_t count, bool wants_token,
               std::span<const TokenId> drafts = {});
 
   int num_rows() const { return plan_->num_rows(); }
-  // Whose rows they are, in order.
+  // Returns the requests of the rows, in order.
   std::vector<RequestState*> TakeRows() { return std::move(rows_); }
   std::shared_ptr<const BatchPlan> Finish() { return std::move(plan_); }
 

@@ -1,22 +1,22 @@
-// One request as the scheduler sees it, from Submit until nothing in flight mentions it.
+// One request as the scheduler sees it, from Submit until no step in flight names it.
 //
-// Its lengths, in tokens, and what each says (I7):
+// Its lengths, in tokens (I7):
 //   cached_len      found in the cache at the last admission, whole pages
 //   computed_len    KV written by steps that were collected, or by a load that ended
 //   launched_len    KV written, or being written, by steps that were launched
-//   device_len      ids in the token pool, or on their way there: the prompt, then one for each
-//                   token that a launched step may give
+//   device_len      ids in the token pool, or being written there: the prompt, then one for each
+//                   token that a launched step may sample
 //   max_device_len  prompt + max_tokens
 // cached_len <= computed_len <= launched_len <= device_len <= max_device_len
 //
-// A step with drafts counts them in launched_len and device_len; when it is collected both go back
-// to what was accepted.
+// A step with drafts counts them in launched_len and device_len. When it is collected, both return
+// to the accepted length.
 //
 // Its pages, as half-open intervals of page indices:
 //   [0, tree_pages)             in the prefix cache, under `node`, which it locks
 //   [tree_pages, pages.size())  its own
-//   pages.size() == ceil((launched_len + load_len) / page_size) once it runs
-//   [window_begin, pages.size())  whose window pages it claims, where there are any
+//   [window_begin, pages.size())  with a claim on the window page, if the engine has them
+// While it runs, pages.size() == ceil((launched_len + load_len) / page_size).
 #pragma once
 
 #include <algorithm>
@@ -33,7 +33,8 @@ namespace minisgl::sched {
 // kLoading: admitted, and a KvSource writes its pages.
 enum class Phase : uint8_t { kWaiting, kLoading, kPrefill, kDecode, kEnded };
 
-// Why a waiting request may not be tried, as bits.
+// Why a waiting request may not be tried, as bits: its gate is closed, an earlier turn has not
+// ended, the KV source does not know yet, or another request computes a prefix of it.
 enum HoldReason : uint8_t {
   kHeldByGate = 1,
   kHeldByTurn = 2,
@@ -44,17 +45,17 @@ enum HoldReason : uint8_t {
 struct RequestState {
   Request request;
   Phase phase = Phase::kWaiting;
-  std::vector<TokenId> tokens;  // the prompt, then the answer as far as collected
+  std::vector<TokenId> tokens;  // the prompt, then the collected part of the answer
 
-  uint64_t arrival = 0;               // counts submissions
+  uint64_t arrival = 0;               // number of its submission
   int32_t queue_class = 0;            // smaller goes first
-  int64_t admissions_at_arrival = 0;  // how many others had been admitted when it began to wait
-  uint8_t holds = 0;                  // of HoldReason; 0: it may be tried
+  int64_t admissions_at_arrival = 0;  // number of admissions when it began to wait
+  uint8_t holds = 0;                  // HoldReason bits; 0: it may be tried
   int32_t preemptions = 0;
   int32_t bypassed = 0;        // requests admitted past it while it did not fit
   bool is_guaranteed = false;  // its whole length is promised: it is never preempted
 
-  int64_t first_cached_len = -1;  // of its first admission: what usage reports; -1: never admitted
+  int64_t first_cached_len = -1;  // at its first admission, for usage; -1: never admitted
   int64_t cached_len = 0;
   int64_t prefill_len = 0;
   int64_t computed_len = 0;
@@ -67,28 +68,28 @@ struct RequestState {
   int32_t tree_pages = 0;
   std::vector<PageId> pages;
   int32_t window_begin = 0;
-  int32_t clean_pages = 0;     // the device's page table agrees on [0, clean_pages)
+  int32_t clean_pages = 0;     // the device's page table has pages [0, clean_pages)
   bool in_token_pool = false;  // the device has the prompt
 
   std::vector<uint64_t> page_hashes;  // chain hash of each whole page of the prompt
-  int32_t registered_pages =
-      0;  // hashes [tree_pages, registered_pages) are in the index of pages being computed
-  uint64_t awaited_hash = 0;  // what it waits for, while held by kHeldByPrefix
+  // Hashes [tree_pages, registered_pages) are in the index of pages being computed.
+  int32_t registered_pages = 0;
+  uint64_t awaited_hash = 0;  // of the page that it waits for, while held by kHeldByPrefix
 
-  int64_t in_flight = 0;  // launched steps with a row of it
+  int64_t in_flight = 0;  // number of launched steps with a row of it
 
   DraftPacer pacer;
 
-  bool is_loading = false;         // the source has not named it yet
+  bool is_loading = false;         // its load has not ended
   int64_t load_len = 0;            // tokens that the load writes, from launched_len on
-  std::vector<PageId> load_pages;  // of a load that goes on though the request let go of it
+  std::vector<PageId> load_pages;  // of a load that outlives the request's release
 
   int64_t claimed_windows() const { return static_cast<int64_t>(pages.size()) - window_begin; }
   bool is_chat() const { return queue_class <= kChatPriority; }
   int64_t prompt_len() const { return static_cast<int64_t>(request.prompt.size()); }
   int64_t answer_len() const { return static_cast<int64_t>(tokens.size()) - prompt_len(); }
   int64_t max_device_len() const { return prompt_len() + request.max_tokens; }
-  // KV is never needed of the last token: nothing follows it.
+  // The last token needs no KV: no token follows it.
   int64_t max_kv_len() const { return max_device_len() - 1; }
   int32_t max_pages(int32_t page_size) const {
     return static_cast<int32_t>(CeilDiv<int64_t>(max_kv_len(), page_size));
@@ -100,8 +101,8 @@ struct RequestState {
     if (is_guaranteed) return longest;
     return std::min<int64_t>(longest, CeilDiv<int64_t>(prefill_len, page_size) + 1);
   }
-  // Another step may be launched: a known or promised token has no KV yet, and its successor is
-  // wanted.
+  // True if another step may be launched: a known or expected token has no KV yet, and the answer
+  // continues after it.
   bool CanLaunchDecode() const { return phase == Phase::kDecode && device_len < max_device_len(); }
 };
 

@@ -1,5 +1,5 @@
-// Rows of the page table and the token pool: which are free. One release path; a row that a step in
-// flight names waits behind its fence. One thread.
+// The free rows of the page table and the token pool. A row that a step in flight names becomes
+// free only after that step is collected. One thread.
 #pragma once
 
 #include <cstdint>
@@ -20,10 +20,12 @@ class RequestTable {
 
   int32_t Take();  // REQUIRES num_free() > 0
   void Give(int32_t row);
+  // Frees `row` after step `fence` is collected.
   void GiveAfter(StepId fence, int32_t row);
+  // Steps up to `step` have been collected.
   void Collected(StepId step);
 
-  // I2 for rows: each is free, deferred, or in `taken`, once.
+  // Checks I2 for rows: each is free, deferred, or in `taken`, exactly once.
   void CheckInvariants(const std::vector<int32_t>& taken) const;
 
  private:

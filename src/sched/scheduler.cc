@@ -12,7 +12,7 @@ namespace minisgl {
 
 namespace {
 
-// While a chat's turn waits or runs, other prompts take at most a 1/kChatShare of a step's budget.
+// While a chat's turn waits or runs, other prompts take at most 1/kChatShare of a step's budget.
 constexpr int64_t kChatShare = 4;
 
 // Error code reported to every request of a failed step.
@@ -164,7 +164,7 @@ Scheduler::Impl::InFlight Scheduler::Impl::BuildStep() {
 }
 
 void Scheduler::Impl::Collect(const StepResult& result) {
-  MINISGL_CHECK(!in_flight.empty(), "a result without a step in flight");
+  MINISGL_CHECK(!in_flight.empty(), "a step result, but no step in flight");
   const InFlight step = std::move(in_flight.front());
   in_flight.pop_front();
   MINISGL_CHECK(!result.status.ok() || result.rows.size() == step.rows.size(),

@@ -21,7 +21,7 @@ void SessionTable::Open(SessionId id) {
 void SessionTable::Close(SessionId id) {
   const auto found = sessions_.find(id);
   MINISGL_CHECK(found != sessions_.end() && found->second.turns.empty(),
-                "session {} closes with turns left", id);
+                "session {} is not open or has turns left", id);
   Unlock(&found->second);
   sessions_.erase(found);
 }
@@ -35,7 +35,7 @@ bool SessionTable::AddTurn(RequestState* turn) {
 RequestState* SessionTable::EndTurn(RequestState* turn) {
   Session& session = sessions_.at(turn->request.session);
   const auto place = std::find(session.turns.begin(), session.turns.end(), turn);
-  if (place == session.turns.end()) return nullptr;  // it never got so far
+  if (place == session.turns.end()) return nullptr;  // it was never added
   const bool was_first = place == session.turns.begin();
   session.turns.erase(place);
   return was_first && !session.turns.empty() ? session.turns.front() : nullptr;

@@ -1,5 +1,5 @@
-// Conversations that are open: the turns of each that have not ended, in order, and the cached
-// prefix that each keeps locked between turns. One thread.
+// Open conversations: for each the turns that have not ended, in order, and the cached prefix that
+// it keeps locked between turns. One thread.
 #pragma once
 
 #include <cstdint>
@@ -17,21 +17,25 @@ class SessionTable {
  public:
   SessionTable(const EngineLimits& limits, PrefixCache* cache) : limits_(limits), cache_(cache) {}
 
-  void Open(SessionId id);  // REQUIRES a new one
+  void Open(SessionId id);  // REQUIRES a new id
   bool IsOpen(SessionId id) const { return sessions_.contains(id); }
-  // Lets its prefix go and forgets it. REQUIRES no turn of it left.
+  // Unlocks its prefix and forgets it. REQUIRES that it has no turns left.
   void Close(SessionId id);
 
-  // True where no turn stands before it. REQUIRES that the session is open.
+  // Returns true if it is the first turn. REQUIRES that the session is open.
   bool AddTurn(RequestState* turn);
-  // The turn that has become the first by this, or null. Nothing happens for one never added.
+  // Returns the turn that becomes the first by this, or null. Does nothing if `turn` was never
+  // added.
   RequestState* EndTurn(RequestState* turn);
   std::vector<RequestState*> Turns(SessionId id) const;
 
-  // Locks `node`, the end of a prefix of `num_pages`, in place of what the session kept.
+  // Locks `node`, the end of a prefix of `num_pages` pages, and unlocks what the session kept
+  // before.
   void Keep(SessionId id, PrefixNode* node, int32_t num_pages);
+  // Unlocks what the session keeps, if anything.
   void DropPrefix(SessionId id);
-  // The prefix kept longest goes, that of `spared` never; false where there is none.
+  // Unlocks the prefix that is kept longest, except that of session `spared`. Returns false if
+  // there is none.
   bool DropOldestPrefix(SessionId spared = 0);
   // Pages that sessions other than `id` keep; shared ones count for each.
   int64_t PagesBeside(SessionId id) const;
@@ -42,7 +46,7 @@ class SessionTable {
   // admitted into them.
   int32_t num_kept_rows() const;
   int64_t num_kept_pages() const;
-  // Every lock held, one entry each.
+  // Returns every lock held, one entry each.
   std::vector<PrefixNode*> Locks() const;
 
  private:
@@ -59,7 +63,7 @@ class SessionTable {
   EngineLimits limits_;
   PrefixCache* cache_;
   std::map<SessionId, Session> sessions_;
-  uint64_t num_kept_ = 0;  // counts calls of Keep
+  uint64_t num_kept_ = 0;  // number of calls of Keep
   int64_t num_pages_ = 0;  // under all locks; shared ones count for each
 };
 

@@ -1,10 +1,12 @@
-// The requests that wait for admission, in the order in which they may be tried.
+// The requests that wait for admission, in the order in which they are tried.
 //
-// By class (smaller first; one class under fcfs), preempted requests before the others of their
-// class, then by arrival. The one that arrived first goes before all once kAgeingAdmissions
-// requests were admitted since it came, so the wait of any request is bounded by what was ahead of
-// it when it came and that many admissions each. One that is held (state->holds) is passed over at
-// no cost and keeps its place. Every operation costs O(log n), whatever the length of the queue.
+// Order: by class (smaller first; one class under fcfs), then preempted requests, then by arrival.
+// The oldest request goes before all classes after kAgeingAdmissions admissions since its arrival.
+// The wait of a request is therefore bounded: by that many admissions for itself and for each
+// request that was ahead of it when it arrived.
+//
+// A held request (state->holds) is skipped at no cost and keeps its place. Every operation costs
+// O(log n) of the length of the queue.
 #pragma once
 
 #include <cstdint>
@@ -28,23 +30,24 @@ class WaitingQueue {
   size_t size() const { return by_arrival_.size() + held_.size(); }
   size_t num_ready() const { return by_arrival_.size(); }
 
-  // Sets or clears a reason why it may not be tried. REQUIRES that it waits.
+  // Sets or clears a reason why `state` may not be tried. REQUIRES that it waits.
   void Hold(RequestState* state, HoldReason reason);
   void Unhold(RequestState* state, HoldReason reason);
-  // Those held by `reason`, at most `count`, beginning after the arrival `after` and going round.
+  // Returns at most `count` requests held by `reason`, in order of arrival, beginning after the
+  // arrival `after` and wrapping around.
   std::vector<RequestState*> Held(HoldReason reason, size_t count, uint64_t after) const;
 
-  // One of the queue was admitted: the others are that much older.
+  // A request of the queue was admitted: the others age by one admission.
   void CountAdmission() { ++num_admissions_; }
 
-  // Whether so many were admitted since it came that it goes before all classes.
+  // True if so many were admitted since its arrival that it goes before all classes.
   bool IsAged(const RequestState& state) const {
     return num_admissions_ - state.admissions_at_arrival >= kAgeingAdmissions;
   }
-  // Whether a chat's turn may be tried.
+  // True if a chat's turn may be tried.
   bool HasChat() const { return !by_class_.empty() && (*by_class_.begin())->is_chat(); }
 
-  // The first `count` in the order of trying (fewer where fewer wait).
+  // Returns the first `count` requests in the order of trying, or all if fewer wait.
   std::vector<RequestState*> Front(size_t count) const;
 
  private:

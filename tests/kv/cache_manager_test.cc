@@ -59,7 +59,7 @@ TEST(CacheManagerDeathTest, APageInTwoPlacesOrNoneIsFound) {
   CacheManager manager(2, MakeNaiveCache());
   std::vector<PageId> pages;
   manager.Take(1, &pages);
-  EXPECT_DEATH(manager.CheckInvariants({}), "I1: page . is nowhere");
+  EXPECT_DEATH(manager.CheckInvariants({}), "I1: page . is in no place");
   pages.push_back(pages.front());
   EXPECT_DEATH(manager.CheckInvariants(pages), "I1: page . is taken and taken");
 }

@@ -17,7 +17,7 @@ Tokens Sequence(TokenId from, int count) {
   return tokens;
 }
 
-// Offers pages for the whole of `tokens`; what the cache holds of it then.
+// Offers pages for all of `tokens`. Returns what the cache then holds of them.
 Pages InsertAll(PrefixCache& cache, const Tokens& tokens, const Pages& pages) {
   PrefixNode* root = cache.Match({}).node;
   cache.Lock(root);
@@ -27,7 +27,7 @@ Pages InsertAll(PrefixCache& cache, const Tokens& tokens, const Pages& pages) {
   return insertion.pages;
 }
 
-// As many pages as `tokens` fill, taken and inserted.
+// Takes and inserts as many pages as `tokens` fill.
 Pages TakeAndInsert(CacheManager& manager, const Tokens& tokens, int32_t page_size) {
   Pages pages;
   manager.Take(static_cast<int32_t>(tokens.size()) / page_size, &pages);
@@ -177,7 +177,7 @@ TEST(PrefixPagesTest, APrefixIsFoundWhileItIsInUseAndAfter) {
   EXPECT_EQ(manager.num_available(), 7);
   cache.Unlock(second.node);
   EXPECT_EQ(manager.num_available(), 10);
-  EXPECT_EQ(cache.Match(stem).pages, pages);  // nobody does
+  EXPECT_EQ(cache.Match(stem).pages, pages);  // no lock is left
   Pages all;
   manager.Take(10, &all);
   EXPECT_TRUE(cache.Match(stem).pages.empty());

@@ -14,7 +14,7 @@ namespace {
 using Tokens = std::vector<TokenId>;
 using Pages = std::vector<PageId>;
 
-// Verbs over a cache of pages of two tokens, unless said otherwise; letters are tokens.
+// Verbs for a cache, with pages of two tokens by default; letters are tokens.
 class RadixCacheTest : public ::testing::Test {
  protected:
   explicit RadixCacheTest(int32_t page_size = 2)
@@ -143,7 +143,7 @@ TEST_F(RadixCacheTest, EvictingEverythingLeavesAnEmptyTree) {
   EXPECT_EQ(cache_->num_evictable(), 0);
 }
 
-// Against a map from whole prefixes to pages, at several page sizes.
+// Compares with a map from whole prefixes to pages, at several page sizes.
 class RadixCacheModelTest : public ::testing::TestWithParam<int> {};
 
 TEST_P(RadixCacheModelTest, BehavesAsAMapFromPrefixesToPages) {
@@ -206,7 +206,7 @@ TEST_P(RadixCacheModelTest, BehavesAsAMapFromPrefixesToPages) {
 
 INSTANTIATE_TEST_SUITE_P(PageSizes, RadixCacheModelTest, ::testing::Values(1, 2, 4, 16));
 
-// A chain of nodes, as branches at every token make it: neither use nor destruction may recurse
+// A long chain of nodes, made by a branch at every token: neither use nor destruction may recurse
 // along it.
 TEST(RadixCacheDepthTest, AChainOfThousandsOfNodesIsNoProblem) {
   MarkSlow("a chain of thousands of nodes");

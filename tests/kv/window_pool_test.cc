@@ -11,7 +11,7 @@
 namespace minisgl {
 namespace {
 
-// Held against the definition: which pages hold a key that some query from `length` on sees.
+// Compares with the definition: the pages with a key that some query from `length` on sees.
 TEST(WindowMathTest, AgreesWithCountingPositions) {
   for (const int32_t page_size : {1, 2, 4, 7}) {
     for (int32_t window = 1; window <= 20; ++window) {
@@ -97,7 +97,7 @@ TEST(WindowPoolTest, AMovedWindowPageKeepsItsPlaceInTheOrder) {
   pool.Move(1, 8);
   EXPECT_FALSE(pool.Has(1));
   EXPECT_EQ(pool.WindowOf(8), moved);
-  pool.Move(1, 7);  // a hole has nothing to give
+  pool.Move(1, 7);  // a hole has no window page to move
   EXPECT_FALSE(pool.Has(7));
   pool.Release(1);
   EXPECT_EQ(pool.num_free(), 0);
@@ -111,11 +111,11 @@ TEST(WindowPoolDeathTest, BugsAbort) {
   EXPECT_DEATH(pool.Claim(1), "no window page");
   EXPECT_DEATH(pool.Unclaim(1), "no claim");
   pool.Assign(1);
-  EXPECT_DEATH(pool.Assign(1), "second window page");
+  EXPECT_DEATH(pool.Assign(1), "already has a window page");
   pool.Claim(1);
   EXPECT_DEATH(pool.Assign(2), "no window page");
   EXPECT_DEATH(pool.Release(1), "freed and claimed");
-  EXPECT_DEATH(pool.Move(1, 2), "cannot go");
+  EXPECT_DEATH(pool.Move(1, 2), "cannot move");
   EXPECT_DEATH(pool.CheckInvariants({}), "I5");
 }
 
@@ -181,7 +181,7 @@ TEST(CacheManagerWindowTest, ADeferredPageKeepsItsWindowPageUntilItsFence) {
   manager.CheckInvariants(others);
 }
 
-// A hole among the deferred is given back without one.
+// A deferred hole is freed without a window page.
 TEST(CacheManagerWindowTest, AHoleMayBeDeferred) {
   CacheManager manager(6, MakeRadixCache(2), 2);
   std::vector<PageId> pages;

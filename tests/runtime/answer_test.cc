@@ -1,4 +1,4 @@
-// The end of an answer where a step gave several tokens.
+// The end of an answer if a step gave several tokens.
 #include "runtime/answer.h"
 
 #include <gtest/gtest.h>
@@ -16,7 +16,8 @@ class AnswerTest : public ::testing::Test {
     tokenizer_ = std::move(tokenizer).value();
   }
 
-  // An answer of the letters of `spelled`, one a token, which ends as `end` says.
+  // Returns the events of an answer of the letters of `spelled`, one per token, that ends with
+  // `end`.
   Event Tell(const std::string& spelled, SchedEvent end) {
     Prompt prompt;
     prompt.ids = {1};
@@ -53,8 +54,8 @@ class AnswerTest : public ::testing::Test {
   std::string text_;
 };
 
-// The tokens after the stop string came with the same step, and so did the end: with one token a
-// step neither would have been.
+// The tokens after the stop string came with the same step, and so did the end: with one token per
+// step neither would exist.
 TEST_F(AnswerTest, AStopStringEndsItWhateverTheStepGaveBeyond) {
   for (const EndReason reason : {EndReason::kLength, EndReason::kStopToken, EndReason::kFailed}) {
     const Event done = Tell("abcdef", Ends(reason));
@@ -73,7 +74,7 @@ TEST_F(AnswerTest, WithoutAStopStringTheEndIsTheSchedulers) {
   EXPECT_EQ(Tell("abc", Ends(EndReason::kFailed)).error_code, "nan_logits");
 }
 
-// "<s>" stands in the text only where it is to be spelled, where it came among the others.
+// "<s>" is in the text only if it is to be spelled, at its place among the other tokens.
 TEST_F(AnswerTest, ControlTokensAreSpelledWhereAskedFor) {
   const std::vector<TokenId> said = {*tokenizer_->IdOf("a"), *tokenizer_->bos_id(),
                                      *tokenizer_->IdOf("b")};

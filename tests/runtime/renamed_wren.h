@@ -1,5 +1,5 @@
-// The demo model with some of its tokens made control tokens of other names: it says them where it
-// would have said the words, and so has reasoning tags to tell apart.
+// The demo model with some of its tokens renamed to control tokens. It samples them in place of the
+// words, so it has reasoning tags that can be distinguished from text.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@
 
 namespace minisgl {
 
-// One field of a sentencepiece model, which is a protocol buffer: bytes after their length.
+// Appends one field of a sentencepiece model, which is a protocol buffer: bytes after their length.
 inline std::string LengthPrefixed(char key, const std::string& bytes) {
   std::string field(1, key);
   size_t size = bytes.size();

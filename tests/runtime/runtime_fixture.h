@@ -1,5 +1,5 @@
-// What the tests of the runtime share: limits, prompts, a clock that stands still, and the serving
-// loop driven by hand over an engine without a model.
+// Shared by the tests of the runtime: limits, prompts, a clock that only the test moves, and the
+// serving loop driven by the test over an engine without a model.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -38,7 +38,7 @@ inline Prompt MakePrompt(TokenId first, int64_t length, int64_t max_tokens) {
   return prompt;
 }
 
-// What one request was told.
+// The events that one request received.
 struct Collected {
   std::vector<TokenId> ids;
   int num_done = 0;
@@ -53,7 +53,7 @@ struct Collected {
   }
 };
 
-// An engine whose steps take time on a clock, and call back before they begin.
+// An engine whose steps advance a clock, and call back before they begin.
 class TimedEngine : public sim::SimEngine {
  public:
   using Time = std::chrono::steady_clock::time_point;
@@ -75,7 +75,7 @@ class TimedEngine : public sim::SimEngine {
   Time* now_;
 };
 
-// A source of KV that knows nothing, and cannot even say so for as many questions as it is told.
+// A KV source that has nothing, and does not know that yet for a set number of lookups.
 class SlowSource : public KvSource {
  public:
   explicit SlowSource(int64_t questions) : questions_(questions) {}
@@ -92,7 +92,7 @@ class SlowSource : public KvSource {
   int64_t questions_;
 };
 
-// Answers never end by themselves here: they have max_tokens tokens.
+// Answers do not end by themselves: they have max_tokens tokens.
 class LoopDriver {
  public:
   explicit LoopDriver(RuntimeOptions options = {}, const EngineLimits& limits = SmallLimits())
@@ -119,7 +119,7 @@ class LoopDriver {
     for (int turns = 0; loop.Turn(); ++turns) ASSERT_LT(turns, 10000);
     EXPECT_EQ(engine.violation(), "");
   }
-  // What all were told so far.
+  // The events of all requests so far.
   std::map<RequestId, Collected>& Told() {
     while (const auto event = queue.Pop(std::chrono::milliseconds(0))) {
       told[event->request].Take(*event);

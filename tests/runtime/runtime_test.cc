@@ -70,8 +70,8 @@ TEST(RuntimeTest, EveryPromptGetsItsRightAnswerAndOneEnd) {
   }
 }
 
-// With one table row the next request can only be planned once the last one's step was collected:
-// nothing is in flight then, and yet something waits.
+// With one table row the next request can be planned only after the last one's step was collected:
+// then nothing is in flight, although a request waits.
 TEST(RuntimeTest, OneRunningRequestAtATimeServesAQueue) {
   for (bool overlap : {false, true}) {
     EngineLimits limits = SmallLimits();
@@ -174,7 +174,7 @@ TEST(RuntimeTest, BadPromptsFailAloneAndAtOnce) {
   EXPECT_EQ(collected[4].done.error_code, "invalid_row");
 }
 
-// An engine that breaks where nothing can be made good: memory runs out in the middle of a launch.
+// An engine that fails without recovery: memory runs out in the middle of a launch.
 class BreakingEngine : public sim::SimEngine {
  public:
   BreakingEngine() : SimEngine(SmallLimits(), kEndRate) {}
@@ -195,7 +195,7 @@ TEST(RuntimeTest, WhenTheLoopBreaksEverybodyIsToldAndSoAreThoseWhoComeLater) {
   EventQueue queue;
   for (uint64_t i = 0; i < 20; ++i) {
     Prompt prompt = MakePrompt(static_cast<TokenId>(i), 20, 100);
-    prompt.stop_token_ids.clear();  // none ends before the engine breaks
+    prompt.stop_token_ids.clear();  // no answer ends before the engine fails
     runtime->Submit(std::move(prompt), &queue, i);
   }
   for (const auto& [tag, collected] : CollectAll(queue, 20)) {
@@ -205,7 +205,7 @@ TEST(RuntimeTest, WhenTheLoopBreaksEverybodyIsToldAndSoAreThoseWhoComeLater) {
   EXPECT_EQ(CollectAll(queue, 1)[99].done.error_code, "out_of_memory");
 }
 
-// Steps still in flight when the engine goes read what their requests own.
+// Steps that are in flight when the engine is destroyed read what their requests own.
 class LingeringEngine : public BreakingEngine {
  public:
   explicit LingeringEngine(std::vector<uint64_t>* seeds_read) : seeds_read_(seeds_read) {}

@@ -1,5 +1,5 @@
-// The serving loop driven by hand, with a clock that moves where the test says: deadlines,
-// sessions, figures, breaking down.
+// The serving loop driven by the test, with a clock that the test moves: deadlines, sessions,
+// figures, failures.
 #include "runtime/serve_loop.h"
 
 #include <gtest/gtest.h>
@@ -98,7 +98,7 @@ TEST(ServeLoopTest, AnAnswerThatIsWholeInTimeHasNoDeadlineLeft) {
   EXPECT_EQ(driver.Told()[id].num_done, 1);
 }
 
-// The last token and the deadline come with the same step: the answer is whole.
+// The last token and the deadline come with the same step: the answer is complete.
 TEST(ServeLoopTest, TheDeadlineIsLookedAtAfterTheStepThatWasUnderWay) {
   RuntimeOptions options;
   options.overlap = false;
@@ -156,7 +156,7 @@ TEST(ServeLoopTest, ATurnOfASessionWaitsForTheTurnBefore) {
   driver.RunToRest();
   EXPECT_EQ(driver.Told()[b].ids, Right(second));
   EXPECT_GE(driver.Told()[b].done.usage.cached_tokens, 24);
-  // Idle, and the session holds pages: Turn above checked the books.
+  // Idle, and the session holds pages: Turn above checked the page counts.
   const SchedulerStats stats = driver.loop.scheduler().Stats();
   EXPECT_EQ(stats.sessions, 1);
   EXPECT_GT(stats.session_pages, 0);
@@ -244,7 +244,7 @@ TEST(ServeLoopTest, LatenciesAreThoseOfTheClock) {
   EXPECT_NEAR(stats.between_tokens_s.max(), 0.01, 1e-9);
   EXPECT_EQ(stats.host_step_s.count(), stats.scheduler.steps);
   EXPECT_EQ(stats.host_step_s.sum(), 0) << "time in the engine was counted as the host's";
-  // The same, as the ends say it.
+  // The same, as the end events report it.
   const AnswerTimes first = driver.Told()[1].done.times, second = driver.Told()[2].done.times;
   EXPECT_NEAR(first.admitted_s, 1, 1e-9);
   EXPECT_NEAR(first.first_token_s, 1.01, 1e-9);
@@ -302,7 +302,7 @@ TEST(ServeLoopTest, TokensOfOneStepHaveNoTimeBetweenThem) {
   EXPECT_EQ(prefills, 1) << "a step that verifies drafts is a decode step";
 }
 
-// What is told through a sink: never two times, and of an ended request before its end.
+// A sink receives each figure once, and those of a request before its end.
 TEST(ServeLoopTest, AStatsSinkIsToldEverythingOnce) {
   TimedEngine::Time now{std::chrono::hours(1)};
   TimedEngine engine(SmallLimits(), &now);
@@ -372,7 +372,7 @@ TEST(ServeLoopTest, AfterABreakdownEverybodyIsToldOnce) {
   EXPECT_EQ(driver.Told()[late].done.error_message, "out of memory");
 }
 
-// The other way to break down: while a request is being taken, when it is known already.
+// Another way to fail: while a request is being taken, after it was registered.
 TEST(ServeLoopTest, ARequestThatBreaksTheLoopIsToldOnce) {
   LoopDriver driver;
   Request twice;

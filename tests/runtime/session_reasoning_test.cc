@@ -1,5 +1,5 @@
-// Conversations with a model whose reasoning stands between control tokens: what of an answer the
-// template is given, and how much of the cached prefix the next prompt goes on with.
+// Conversations with a model whose reasoning is between control tokens: which parts of an answer
+// the template gets, and how much of the cached prefix the next prompt continues.
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 
@@ -15,7 +15,7 @@
 namespace minisgl::runtime {
 namespace {
 
-// Reasoning as a part of the content, each turn's kept.
+// Reasoning as a part of the content, kept in each turn.
 constexpr const char* kBlocks =
     "{{ bos_token }}{% for m in messages %}{% if m['role'] == 'user' %}[INST]{{ m['content'] }}"
     "[/INST]{% else %}{% if m['content'] is string %}{{ m['content'] }}{% else %}"
@@ -30,7 +30,7 @@ constexpr const char* kField =
     "}}"
     "{% endif %}{{ m['content'] + eos_token }}{% endif %}{% endfor %}";
 
-// The same where the prompt opens the reasoning.
+// The same, but the prompt opens the reasoning.
 constexpr const char* kOpened =
     "{{ bos_token }}{% for m in messages %}{% if m['role'] == 'user' %}[INST]{{ m['content'] }}"
     "[/INST][THINK]{% else %}{{ m.reasoning_content + '[/THINK]' + m['content'] + eos_token }}"
@@ -80,7 +80,7 @@ class SessionReasoningTest : public ::testing::Test {
     return ids.ok() ? std::move(ids).value() : std::vector<TokenId>();
   }
   std::string Text(const std::vector<TokenId>& ids) const { return tokenizer_->Decode(ids, true); }
-  // One character a token, which is not how the tokenizer cuts a text; then `control`.
+  // One character per token, unlike the tokenizer's own cuts; then `control`.
   std::vector<TokenId> Letters(const std::string& text, std::vector<TokenId> control = {}) const {
     std::vector<TokenId> ids;
     for (const char c : text) {
@@ -95,7 +95,7 @@ class SessionReasoningTest : public ::testing::Test {
     a.insert(a.end(), b.begin(), b.end());
     return a;
   }
-  // The answer of `ids` as the runtime tells its text.
+  // Returns the answer of `ids` with the text that the runtime reports.
   SessionMessage Answer(const Session& session, const std::vector<TokenId>& ids) const {
     StreamDecoder decoder(tokenizer_.get(), /*at_start=*/false);
     const std::vector<TokenId>& spelled = session.spelled_ids();
@@ -111,8 +111,8 @@ class SessionReasoningTest : public ::testing::Test {
     return session.AnswerMessage(text + decoder.Finish(), ids,
                                  WithPrompt(session.reasoning_tags(), *pieces));
   }
-  // The prompt after an answer of `ids` and one more message, which is to say `text` behind the
-  // first prompt, the answer's own ids in it as `kept`.
+  // Checks the prompt after an answer of `ids` and one more message: it is the first prompt, then
+  // `text`, with the answer's own ids as `kept`.
   void ExpectGoesOn(Session* session, const std::vector<TokenId>& ids,
                     const std::vector<TokenId>& kept, const std::string& text) const {
     const std::vector<TokenId> prompt = Ids(*session);
@@ -174,7 +174,7 @@ TEST_F(SessionReasoningTest, AnAnswerWithoutReasoningIsPlain) {
   EXPECT_EQ(session.messages()[1].reasoning, "");
 }
 
-// The answer after its reasoning keeps its ids, and so the text before it is cut as it was.
+// The answer after its reasoning keeps its ids, so the text before it is cut as before.
 TEST_F(SessionReasoningTest, ReasoningThatATemplateLeavesOutIsNotInThePrompt) {
   Session session = MakeSession(kChannels);
   auto ids = Joined({kChannel}, Letters("analysis", {kMessage}));
@@ -218,7 +218,7 @@ TEST_F(SessionReasoningTest, WhatAnAnswerSpellsInLettersIsNoControlToken) {
   EXPECT_EQ(std::count(plain.begin(), plain.end(), kClose), 1);
 }
 
-// A model whose tags are words has them in its content, as its template looks for them there.
+// If a model's tags are words, they stay in the content, where its template looks for them.
 TEST_F(SessionReasoningTest, TagsThatAreTextStayInTheContent) {
   Session session = MakeSession(
       "{% for m in messages %}{{ m['content'].split('</think>')[-1] + eos_token }}{% endfor %}");

@@ -1,5 +1,5 @@
-// Session::PromptIds: turn k + 1 begins with turn k's prompt and its answer's ids, wherever the
-// template allows it.
+// Session::PromptIds: turn k + 1 begins with turn k's prompt and its answer's ids, if the template
+// allows it.
 #include "minisgl/runtime/session.h"
 
 #include <gtest/gtest.h>
@@ -16,8 +16,7 @@ namespace {
 
 constexpr const char* kWrenDir = MINISGL_SOURCE_DIR "/tests/models/wren";
 
-// A template that trims every content, and puts the system message into the last message of the
-// user.
+// A template that trims every content, and puts the system message into the user's last message.
 constexpr const char* kRewritingTemplate =
     "{{ bos_token }}{% for m in messages %}{% if m['role'] == 'user' %}"
     "[{% if loop.last %}{{ messages[0]['content'] }}: {% endif %}{{ m['content'] | trim }}]"
@@ -43,14 +42,14 @@ class SessionTest : public ::testing::Test {
     EXPECT_TRUE(ids.ok()) << ids.status().message();
     return ids.ok() ? std::move(ids).value() : std::vector<TokenId>();
   }
-  // The ids of the same conversation where nothing is known of how answers were sampled.
+  // Returns the ids of the same conversation without the sampled ids of its answers.
   std::vector<TokenId> PlainIds(const Session& session, const ChatTemplate* chat_template) const {
     Session plain(tokenizer_.get(), chat_template);
     plain.messages() = session.messages();
     for (SessionMessage& message : plain.messages()) message.answer_ids.clear();
     return Ids(plain);
   }
-  // An answer of `ids` as the runtime would report it.
+  // Returns an answer of `ids` as the runtime would report it.
   SessionMessage Sampled(std::vector<TokenId> ids) const {
     StreamDecoder decoder(tokenizer_.get(), /*at_start=*/false);
     std::string text;
@@ -58,7 +57,7 @@ class SessionTest : public ::testing::Test {
     text += decoder.Finish();
     return {"assistant", text, std::move(ids)};
   }
-  // The pieces of `text` one character a token: not as the tokenizer would cut it.
+  // Returns `text` with one character per token, unlike the tokenizer's own cuts.
   std::vector<TokenId> Spelled(const std::string& text) const {
     std::vector<TokenId> ids;
     for (const char c : text) {
@@ -114,7 +113,7 @@ TEST_F(SessionTest, TextAfterAnAnswerIsTokenisedAsInTheWhole) {
   Session session(tokenizer_.get(), wren_.get());
   session.messages() = {{"user", "Hi", {}}};
   const std::vector<TokenId> prompt = Ids(session);
-  // An answer cut as the tokenizer itself would cut it: then splicing changes nothing.
+  // If the answer's ids are those of the tokenizer itself, splicing changes nothing.
   session.messages().push_back({"assistant", "Hello!", {}});
   session.messages().push_back({"user", "Bye", {}});
   const std::vector<TokenId> whole = PlainIds(session, wren_.get());

@@ -62,8 +62,8 @@ TEST(StopFilterTest, BeforeItMayStopAWholeStopStringIsTextAndAPartIsHeldBack) {
   EXPECT_TRUE(output.stopped);
 }
 
-// The reference: the text is read letter by letter and ends where the first stop string is
-// complete, the longest of those that are complete there.
+// The reference: reads the text letter by letter and ends it at the first complete stop string; if
+// several are complete there, at the longest.
 Streamed ReadLetterByLetter(const std::vector<std::string>& stops, const std::string& text) {
   for (size_t end = 1; end <= text.size(); ++end) {
     size_t cut = std::string::npos;

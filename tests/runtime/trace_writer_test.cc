@@ -1,4 +1,4 @@
-// The trace: JSON as the Chrome trace event format wants it, and in it what the scheduler counted.
+// The trace: JSON in the Chrome trace event format, with the figures that the scheduler counted.
 #include "runtime/trace_writer.h"
 
 #include <gtest/gtest.h>
@@ -30,7 +30,7 @@ struct Trace {
     }
     return found;
   }
-  // The spans of one track, in order.
+  // Returns the spans of one track, in order.
   std::vector<Json> Spans(const std::string& track) const {
     int64_t tid = 0;
     for (const Json& event : Named("thread_name")) {
@@ -108,7 +108,7 @@ TEST(TraceWriterTest, TellsOfStepsRequestsAndPages) {
   EXPECT_EQ(Arg(trace.Named("requests")[0], "running"), 1);
 }
 
-// Perfetto shows spans of one track that overlap as if one had called the other.
+// Perfetto shows overlapping spans of one track as if one had called the other.
 TEST(TraceWriterTest, SpansOfATrackFollowOneAnother) {
   for (const bool overlap : {false, true}) {
     Trace trace;

@@ -1,5 +1,5 @@
-// Drafted tokens: who is given how many, what is rolled back, when they stop, and the drafter by
-// prompt lookup. That answers are the same with them is the simulation's matter too.
+// Drafted tokens: how many each request gets, what is rolled back, when drafting stops, and the
+// drafter by prompt lookup. The simulation too checks that drafts do not change answers.
 #include <gtest/gtest.h>
 
 #include <numeric>
@@ -106,8 +106,8 @@ TEST(DraftsTest, WhatFollowsAnEndTokenInsideAGuessIsDropped) {
   EXPECT_GT(ends_inside, 0);
 }
 
-// A draft continues tokens that were collected: no step is planned beside one in flight while
-// somebody drafts, and steps overlap once nobody does.
+// A draft continues collected tokens: no step is planned beside one in flight while any request
+// drafts, and steps overlap again when none does.
 TEST(DraftsTest, StepsOverlapAgainWhenNobodyDrafts) {
   SimDriver driver(DraftLimits(), DraftOptions(4, /*right_percent=*/0), 1, kEndRate);
   const Request request = MakeRequest(1, 4, 100);
@@ -147,7 +147,7 @@ TEST(DraftsTest, AFullBatchIsNotDraftedFor) {
   EXPECT_GT(full_steps, 10u);
 }
 
-// A pool that the rows fill to the last page: guesses are cut, and nobody is preempted for one.
+// The rows fill the pool to the last page: drafts are cut, and no request is preempted for one.
 TEST(DraftsTest, NobodyIsPreemptedForAGuess) {
   for (const int32_t max_drafts : {0, 8}) {
     SimDriver driver(DraftLimits(32, 14), DraftOptions(max_drafts, 50), 0, kEndRate);
@@ -176,7 +176,7 @@ TEST(DraftPacerTest, PausesWhereGuessesMissAndGrowsWhereTheyHit) {
     ASSERT_LT(++steps, 40);
   }
   EXPECT_GT(steps, 3);
-  // The pause ends, and the next one is longer unless a guess was right meanwhile.
+  // The pause ends, and the next one is longer unless a draft was accepted meanwhile.
   const auto pause = [&pacer](int64_t from) {
     int64_t length = 0;
     while (!pacer.Wants(from + length)) ++length;
@@ -220,7 +220,7 @@ TEST(NgramDrafterTest, ARepetitionGoesOnPastTheEndOfTheText) {
   EXPECT_EQ(Guess(MakeNgramDrafter().get(), {7, 7, 7}, 4), (std::vector<TokenId>{7, 7, 7, 7}));
 }
 
-// A long prompt enters the index in parts; in the end all of it is there.
+// A long prompt is indexed in parts; in the end all of it is in the index.
 TEST(NgramDrafterTest, ALongPromptIsIndexedOverSeveralCalls) {
   std::vector<TokenId> tokens;
   for (TokenId i = 0; i < 9000; ++i) tokens.push_back(i);
@@ -231,7 +231,8 @@ TEST(NgramDrafterTest, ALongPromptIsIndexedOverSeveralCalls) {
   EXPECT_EQ(Guess(drafter.get(), tokens, 2), (std::vector<TokenId>{8003, 8004}));
 }
 
-// Asked once a token or once at the end: the same guess, for texts of few words.
+// The drafter gives the same draft if asked after each token or once at the end, for texts of few
+// distinct tokens.
 TEST(NgramDrafterTest, TheIndexGrowsToTheSameGuesses) {
   const auto growing = MakeNgramDrafter();
   std::vector<TokenId> tokens;

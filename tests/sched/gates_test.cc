@@ -1,4 +1,4 @@
-// Requests that wait for something outside: a gate, a source of KV, a deadline.
+// Requests that wait for something outside: a gate, a KV source, a deadline.
 #include <gtest/gtest.h>
 
 #include "sched/sched_fixture.h"
@@ -34,7 +34,7 @@ Request MakeGated(RequestId id, int64_t length, int64_t max_tokens) {
   return request;
 }
 
-// More gated ones than a step looks at in the queue.
+// More gated requests than a step looks at in the queue.
 TEST(GatesTest, AThousandGatedRequestsBlockNobody) {
   SimDriver driver(GateLimits(), GateOptions(), 1, kEndRate);
   for (RequestId id = 1; id <= 1000; ++id) driver.Submit(MakeGated(id, 4, 2));
@@ -95,7 +95,8 @@ TEST(GatesTest, ADeadlineEndsARequestAtEveryStage) {
   }
 }
 
-// A source under the test's hand: has so many tokens of every prompt, and loads when it is told.
+// A source that the test controls: has a set number of tokens of every prompt, and ends loads on
+// call.
 class HandSource : public KvSource {
  public:
   std::optional<int64_t> Lookup(RequestId, std::span<const TokenId>, int64_t cached_len) override {
@@ -152,7 +153,7 @@ class KvSourceTest : public testing::Test {
 
 TEST_F(KvSourceTest, WhatIsLoadedIsNotComputed) {
   Start();
-  source_.has = 1000;  // the last token is computed all the same
+  source_.has = 1000;  // the last token is computed nevertheless
   const Request request = MakeRequest(1, 41, 5);
   driver_->Submit(request);
   StepAll();
@@ -164,7 +165,7 @@ TEST_F(KvSourceTest, WhatIsLoadedIsNotComputed) {
   ExpectRight(*driver_, request);
   EXPECT_EQ(driver_->scheduler().Stats().computed_tokens, 1);
   EXPECT_EQ(driver_->scheduler().Stats().loaded_tokens, 40);
-  // And it is in the prefix cache for whoever comes next.
+  // And it is in the prefix cache for the next request.
   source_.has = 0;
   Request again = request;
   again.id = 2;
@@ -233,7 +234,7 @@ TEST_F(KvSourceTest, AFailedLoadFailsTheRequestWhereThatIsWanted) {
   EXPECT_EQ(driver_->scheduler().Stats().pages_free, 100);
 }
 
-// The pages of an aborted load are nobody's until the source lets go of them.
+// The pages of an aborted load are not reused until the source ends it.
 TEST_F(KvSourceTest, PagesAreFreeOnlyWhenTheSourceLetsGo) {
   Start();
   source_.has = 40;
@@ -255,8 +256,8 @@ TEST_F(KvSourceTest, PagesAreFreeOnlyWhenTheSourceLetsGo) {
   EXPECT_TRUE(driver_->scheduler().Idle());
 }
 
-// Pages behind an abandoned load count as coming: the one that needs them waits and preempts
-// nobody.
+// Pages of an abandoned load count as pending: a request that needs them waits and does not
+// preempt.
 TEST_F(KvSourceTest, WhoNeedsThePagesOfAnAbandonedLoadWaits) {
   Start(/*num_pages=*/12);
   source_.has = 40;

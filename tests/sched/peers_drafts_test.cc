@@ -8,7 +8,7 @@ namespace {
 
 using sim::SimDriver;
 
-// Guesses the right answer, so many tokens of it, the first `right` of them unspoilt.
+// Drafts tokens of the right answer; all after the first `right` of them are made wrong.
 class HandDrafter : public Drafter {
  public:
   struct Hand {
@@ -42,7 +42,7 @@ class HandDraftsTest : public testing::Test {
   void Submit(const Request& request, int32_t offered, int32_t right) {
     HandDrafter::Hand& hand = drafter_->hands[request.id];
     Request longer = request;
-    longer.max_tokens += 20;  // a drafter knows no end
+    longer.max_tokens += 20;  // a drafter does not know where the answer ends
     hand.text = request.prompt;
     const auto answer = AnswerOf(longer);
     hand.text.insert(hand.text.end(), answer.begin(), answer.end());
@@ -50,7 +50,7 @@ class HandDraftsTest : public testing::Test {
     hand.right = right;
     driver_->Submit(request);
   }
-  // The prompts, then the first step with guesses in it.
+  // Runs the prompts, then launches the first step with drafts.
   std::shared_ptr<const BatchPlan> LaunchGuesses() {
     Launch(*driver_);
     driver_->CollectOne();
@@ -62,7 +62,7 @@ class HandDraftsTest : public testing::Test {
   std::unique_ptr<SimDriver> driver_;
 };
 
-// A first guess is of two tokens at most.
+// A first draft has at most two tokens.
 TEST_F(HandDraftsTest, DraftedAndAcceptedTokensAreCounted) {
   struct Row {
     int32_t offered, right;
@@ -74,10 +74,10 @@ TEST_F(HandDraftsTest, DraftedAndAcceptedTokensAreCounted) {
   const Case cases[] = {
       {{{2, 2}}, 2, 2},          // all right
       {{{2, 1}}, 2, 1},          // wrong at the second
-      {{{2, 0}}, 2, 0},          // wrong at once
+      {{{2, 0}}, 2, 0},          // wrong at the first
       {{{2, 2}, {1, 1}}, 3, 3},  // two rows
       {{{1, 1}}, 1, 1},          // one token
-      {{{0, 0}}, 0, 0},          // no guess
+      {{{0, 0}}, 0, 0},          // no draft
       {{{2, 1}, {2, 0}}, 4, 1},  // both wrong, at different places
   };
   for (const Case& wanted : cases) {
@@ -104,7 +104,7 @@ TEST_F(HandDraftsTest, DraftedAndAcceptedTokensAreCounted) {
 }
 
 TEST_F(HandDraftsTest, AStopTokenInsideAGuessEndsThereAndTheOtherRowGoesOn) {
-  for (const size_t place : {1u, 2u}) {  // of the second step's three tokens, the first or second
+  for (const size_t place : {1u, 2u}) {  // the first or second of the second step's three tokens
     Start();
     Request stops = MakeRequest(1, 5, 30);
     const Request other = MakeRequest(2, 6, 30);
@@ -130,7 +130,7 @@ TEST_F(HandDraftsTest, TheLengthEndsAnAnswerThoughTheGuessGoesOn) {
   Submit(brief, 8, 8);
   Submit(other, 0, 0);
   const auto plan = LaunchGuesses();
-  EXPECT_EQ(plan->num_drafts, (std::vector<int32_t>{0, 0}));  // its last token: nothing to guess
+  EXPECT_EQ(plan->num_drafts, (std::vector<int32_t>{0, 0}));  // its last token: nothing to draft
   driver_->CollectOne();
   EXPECT_EQ(driver_->answers()[1].reason, EndReason::kLength);
   ExpectRight(*driver_, brief);
@@ -148,8 +148,8 @@ TEST_F(HandDraftsTest, WithoutStopTokensNoTokenEndsAnAnswer) {
   EXPECT_EQ(driver_->answers()[1].tokens, std::vector<TokenId>(answer.begin(), answer.begin() + 4));
 }
 
-// A guess whose row gives nothing: its request was aborted, its logits were not finite, the step
-// failed.
+// A draft whose row gives no token: its request was aborted, its logits were not finite, or the
+// step failed.
 TEST_F(HandDraftsTest, AGuessThatGivesNothingIsNoAcceptance) {
   for (const int how : {0, 1, 2}) {
     Start();
@@ -184,7 +184,7 @@ TEST_F(HandDraftsTest, AChunkOfAPromptHasNoGuess) {
   ExpectRight(*driver_, request);
 }
 
-// Nothing of a guess is kept for a later step: each continues all that is known by then.
+// No draft is kept for a later step: each continues all tokens known by then.
 TEST_F(HandDraftsTest, EachGuessContinuesAllThatIsKnown) {
   Start();
   const std::vector<Request> requests{MakeRequest(1, 5, 30), MakeRequest(2, 6, 30)};

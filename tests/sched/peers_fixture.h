@@ -1,5 +1,5 @@
-// What the tests named peers_* share: small limits, requests that can be told apart in a plan, and
-// steps launched and collected one at a time.
+// Shared by the tests named peers_*: small limits, requests that can be distinguished in a plan,
+// and steps launched and collected one at a time.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -43,7 +43,7 @@ inline SchedulerOptions Optimistic(QueuePolicy queue) {
 }
 
 // Prompts of different ids differ in their first token. Requests of one test have prompts of
-// different lengths, by which a plan's rows are told apart.
+// different lengths, by which a plan's rows are distinguished.
 inline Request MakeRequest(RequestId id, int64_t length, int64_t max_tokens, int32_t priority = 0) {
   Request request;
   request.id = id;
@@ -66,27 +66,27 @@ inline void ExpectRight(sim::SimDriver& driver, const Request& request) {
   EXPECT_EQ(driver.answers()[request.id].tokens, AnswerOf(request));
 }
 
-// The next step, launched; null where nothing can run.
+// Launches the next step. Returns null if nothing can run.
 inline std::shared_ptr<const BatchPlan> Launch(sim::SimDriver& driver) {
   auto plan = driver.scheduler().Next();
   if (plan != nullptr) driver.engine().Launch(plan);
   return plan;
 }
 
-// The row of a request in a plan, -1 where it has none.
+// Returns the row of a request in a plan, -1 if it has none.
 inline int RowOf(const BatchPlan& plan, const Request& request) {
   const auto length = static_cast<int32_t>(request.prompt.size());
   const auto found = std::find(plan.prompt_len.begin(), plan.prompt_len.end(), length);
   return found == plan.prompt_len.end() ? -1 : static_cast<int>(found - plan.prompt_len.begin());
 }
 
-// Tokens of a request that a plan computes.
+// Returns the number of tokens of a request that a plan computes.
 inline int64_t TokensOf(const BatchPlan& plan, const Request& request) {
   const int row = RowOf(plan, request);
   return row < 0 ? 0 : plan.extend_len(row);
 }
 
-// Whom the notes since the last call name as this, in order.
+// Returns the requests with a note of this kind since the last call, in order.
 inline std::vector<RequestId> Noted(sim::SimDriver& driver, SchedNote::Kind kind) {
   std::vector<RequestId> ids;
   for (const SchedNote& note : driver.scheduler().TakeNotes()) {
@@ -95,7 +95,7 @@ inline std::vector<RequestId> Noted(sim::SimDriver& driver, SchedNote::Kind kind
   return ids;
 }
 
-// Everything submitted runs to its end; who was admitted, in order.
+// Runs all requests to their end. Returns those admitted, in order.
 inline std::vector<RequestId> OrderOfAdmissions(sim::SimDriver& driver) {
   EXPECT_TRUE(driver.RunToEnd());
   return Noted(driver, SchedNote::Kind::kAdmitted);

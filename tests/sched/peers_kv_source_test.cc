@@ -1,5 +1,5 @@
-// Scenarios that other schedulers of the field are tested for (tests/sim/PEERS.md): keys that come
-// from outside.
+// Scenarios that other schedulers of the field are tested for (tests/sim/PEERS.md): KV from a
+// source.
 #include <map>
 #include <set>
 
@@ -10,7 +10,7 @@ namespace {
 
 using sim::SimDriver;
 
-// Says for each request what the test says, and ends loads when the test does.
+// A source whose answers, and ends of loads, the test sets for each request.
 class ToldSource : public KvSource {
  public:
   struct LoadJob {
@@ -34,7 +34,7 @@ class ToldSource : public KvSource {
   void Cancel(RequestId) override {}
   std::vector<KvLoadResult> TakeFinished() override { return std::exchange(finished, {}); }
 
-  // All that was asked for is there.
+  // Ends the load with all requested tokens.
   void Finish(RequestId id) {
     const LoadJob job = jobs.at(id);
     jobs.erase(id);
@@ -46,8 +46,8 @@ class ToldSource : public KvSource {
   }
 
   sim::SimEngine* engine = nullptr;
-  std::map<RequestId, int64_t> past_cache;  // how many tokens it has past the cached ones
-  std::set<RequestId> unknown;              // of whom it does not know yet
+  std::map<RequestId, int64_t> past_cache;  // tokens that it has past the cached ones
+  std::set<RequestId> unknown;              // requests about which it does not know yet
   std::vector<std::pair<RequestId, int64_t>> lookups;
   std::map<RequestId, LoadJob> jobs;
   int num_loads = 0;
@@ -67,7 +67,7 @@ class ToldSourceTest : public testing::Test {
     while (driver_->Step()) {
     }
   }
-  // To the end, every load ending as soon as it began.
+  // Runs to the end; every load ends as soon as it begins.
   void RunToEnd() {
     for (int step = 0; step < 1000 && !driver_->scheduler().Idle(); ++step) {
       source_.FinishAll();
@@ -148,7 +148,8 @@ TEST_F(ToldSourceTest, ALoadWithoutRoomBeginsWhenThereIsSome) {
   EXPECT_EQ(Stats().pages_locked, 0);
 }
 
-// Two prefixes that both fit, of two requests that do not: with both loaded neither could go on.
+// Two prefixes that both fit, of two requests that do not: if both were loaded, neither could go
+// on.
 TEST_F(ToldSourceTest, LoadsThatCannotBothEndInAnAnswerAreNotBothBegun) {
   for (const AdmissionPolicy admission :
        {AdmissionPolicy::kReserve, AdmissionPolicy::kOptimistic}) {
@@ -182,7 +183,7 @@ TEST_F(ToldSourceTest, APreemptedRequestFindsSomeInTheCacheAndLoadsTheRest) {
     for (const Request& request : requests) ExpectRight(*driver_, request);
     EXPECT_EQ(Stats().preemptions, 1);
     EXPECT_EQ(Stats().cached_tokens, 0) << "of first admissions";
-    // Two pages were still cached when it came back, and one more was loaded.
+    // Two pages were still cached when it was admitted again, and one more was loaded.
     EXPECT_EQ(source_.lookups.back(), (std::pair<RequestId, int64_t>{2, 8}));
     EXPECT_EQ(source_.num_loads, 3);
     EXPECT_EQ(Stats().loaded_tokens, 3 * 4);
@@ -191,8 +192,7 @@ TEST_F(ToldSourceTest, APreemptedRequestFindsSomeInTheCacheAndLoadsTheRest) {
   }
 }
 
-// The pool is full of the prefix that the request found: what is evicted for its load is none of
-// it.
+// The pool is full, with the prefix that the request found: its load evicts no page of that prefix.
 TEST_F(ToldSourceTest, PagesOfALoadAreNotThoseOfItsOwnMatch) {
   Start(/*num_pages=*/12);
   const Request seed = MakeRequest(1, 20, 1), other = MakeRequest(2, 28, 1);
@@ -211,7 +211,7 @@ TEST_F(ToldSourceTest, PagesOfALoadAreNotThoseOfItsOwnMatch) {
   EXPECT_EQ(std::set<PageId>(pages.begin(), pages.end()).size(), 5u);
   source_.Finish(3);
   StepAll();
-  ExpectRight(*driver_, request);  // the engine saw each key where it belongs
+  ExpectRight(*driver_, request);  // the engine saw each key in its place
   EXPECT_EQ(driver_->answers()[3].cached_tokens, 20);
 }
 
@@ -222,7 +222,7 @@ TEST_F(ToldSourceTest, GatesAndLoadsEndInAnyOrderAndArrivalCounts) {
     Request request = MakeRequest(id, 10, 2);
     request.is_gated = id <= 2;
     if (id == 4) {
-      StepAll();  // the third is asked about, and nothing else may run
+      StepAll();  // the source is asked about the third, and nothing else may run
       EXPECT_EQ(Stats().running, 0);
     }
     driver_->Submit(request);
@@ -266,7 +266,7 @@ TEST_F(ToldSourceTest, HeldForDifferentReasonsTheyKeepTheirOrder) {
   driver_->scheduler().CloseSession(7);
 }
 
-// The load is done and nobody has asked yet: an abort comes between.
+// An abort comes after the load ended and before the scheduler asked for that.
 TEST_F(ToldSourceTest, AnAbortBetweenTheEndOfALoadAndItsTelling) {
   Start(100);
   source_.past_cache = {{1, 8}};
@@ -283,7 +283,7 @@ TEST_F(ToldSourceTest, AnAbortBetweenTheEndOfALoadAndItsTelling) {
   EXPECT_EQ(driver_->answers()[1].reason, EndReason::kAborted);
 }
 
-// The load's end is told long after its request was, while others come and go.
+// The load ends long after its request, while others come and go.
 TEST_F(ToldSourceTest, ALoadMayEndLongAfterItsRequest) {
   Start(30);
   source_.past_cache = {{1, 8}};

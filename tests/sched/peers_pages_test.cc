@@ -1,5 +1,5 @@
-// Scenarios that other schedulers of the field are tested for (tests/sim/PEERS.md): pages behind a
-// step in flight, and what of a request the prefix cache has, and when.
+// Scenarios that other schedulers of the field are tested for (tests/sim/PEERS.md): pages that a
+// step in flight uses, and which pages of a request the prefix cache has at what time.
 #include "sched/peers_fixture.h"
 
 namespace minisgl::peers {
@@ -10,8 +10,7 @@ using sim::SimDriver;
 constexpr int32_t kNumPages = 40;
 constexpr int64_t kPromptLen = 9;  // three pages of four
 
-// Over the cache that keeps nothing, so that every page a request lets go of is free or behind a
-// fence.
+// With the cache that keeps nothing, so that every released page is free or deferred.
 class FenceTest : public testing::Test {
  protected:
   void Start(SchedulerOptions options = Options(), int32_t max_in_flight = 2) {
@@ -20,7 +19,7 @@ class FenceTest : public testing::Test {
     limits.max_in_flight = max_in_flight;
     driver_ = std::make_unique<SimDriver>(limits, options, 1, kEndRate);
   }
-  // One that ends with its first token.
+  // A request that ends with its first token.
   static Request MakeBrief(RequestId id, int64_t length = kPromptLen) {
     Request request = MakeRequest(id, length, 9);
     request.stop_ids = {AnswerOf(request).front()};
@@ -35,7 +34,7 @@ TEST_F(FenceTest, PagesOfAnEndedAnswerWaitForTheStepInFlight) {
   Start();
   driver_->Submit(MakeBrief(1));
   ASSERT_NE(Launch(*driver_), nullptr);
-  ASSERT_NE(Launch(*driver_), nullptr);  // one step too many, which only the first token tells
+  ASSERT_NE(Launch(*driver_), nullptr);  // one step too many, which only the first token shows
   driver_->CollectOne();
   EXPECT_EQ(driver_->answers()[1].reason, EndReason::kStopToken);
   EXPECT_EQ(NumFree(), kNumPages - 3);
@@ -120,7 +119,7 @@ TEST_F(FenceTest, PagesOfAPreemptedRequestWaitForTheStepInFlight) {
     const auto plan = Launch(driver);
     if (Noted(driver, SchedNote::Kind::kPreempted).size() == 1) {
       seen = true;
-      // Of the victim nothing is free, and who needed a page of it sits this step out.
+      // No page of the victim is free yet, and the request that needs one skips this step.
       EXPECT_EQ(driver.scheduler().Stats().pages_free, free);
       EXPECT_EQ(plan, nullptr);
       EXPECT_EQ(driver.engine().in_flight(), 1);
@@ -145,8 +144,8 @@ TEST(CachedPrefixTest, AnAnswersPageEntersWhenItIsWhole) {
   }
 }
 
-// The token that ended an answer was sampled and never computed: no KV of it is there to be found,
-// whatever steps ran ahead of the end.
+// The token that ended an answer was sampled and never computed: its KV is never found in the
+// cache, whatever steps ran past the end.
 TEST(CachedPrefixTest, AnAnswersLastTokenIsNotCached) {
   for (const int depth : {0, 1, 2}) {
     for (const bool by_length : {true, false}) {
@@ -195,7 +194,7 @@ TEST(CachedPrefixTest, TheNextTurnFindsPromptAndAnswerOfTheLast) {
   for (const Request& turn : turns) ExpectRight(driver, turn);
 }
 
-// A hit that there is no room for: asked at each step, it changes no lock and counts once.
+// A hit without room to admit it: although tried at each step, it changes no lock and counts once.
 TEST(CachedPrefixTest, AHitThatWaitsForRoomLocksNothingAndCountsOnce) {
   SimDriver driver(Limits(20), Options(), 0, kEndRate);
   const Request seed = MakeRequest(1, 12, 1);
@@ -280,7 +279,7 @@ TEST(CachedPrefixTest, NotesCountThePagesThatEnterAndLeave) {
   }
 }
 
-// No page is set aside for anything: what needs all of them runs, and one token more never fits.
+// No page is reserved: a request that needs all pages runs, and one token more never fits.
 TEST(CachedPrefixTest, ARequestMayTakeEveryPageThereIs) {
   SimDriver driver(Limits(10), Options(), 1, kEndRate);
   const Request all = MakeRequest(1, 20, 21), more = MakeRequest(2, 20, 22);

@@ -92,7 +92,7 @@ TEST(BudgetTest, LongPromptsAreComputedInChunksBesideEachOther) {
     const std::vector<Request> requests{MakeRequest(1, 80, 9), MakeRequest(2, 81, 9),
                                         MakeRequest(3, 82, 9)};
     for (const Request& request : requests) driver.Submit(request);
-    // The threshold holds while somebody waits: not for the third, nor later.
+    // The threshold holds while others wait: not for the third, nor later.
     const std::vector<std::vector<int64_t>> wanted{{40, 40, 20}, {40, 41, 19}, {1, 1, 43}};
     for (const auto& tokens : wanted) {
       const auto plan = Launch(driver);
@@ -112,7 +112,7 @@ TEST(BudgetTest, PromptsAreTakenInOrderOfArrivalUpToTheBudget) {
   const std::vector<Request> requests{MakeRequest(1, 80, 9), MakeRequest(2, 81, 9),
                                       MakeRequest(3, 10, 9), MakeRequest(4, 11, 9)};
   for (const Request& request : requests) driver.Submit(request);
-  // The budget, then the three seats: nobody is left out for one that is shorter.
+  // First the budget limits, then the three rows: no request is passed over for a shorter one.
   const std::vector<std::vector<int64_t>> wanted{{80, 20, 0, 0}, {1, 61, 10, 0}};
   for (const auto& tokens : wanted) {
     const auto plan = Launch(driver);
@@ -143,7 +143,7 @@ TEST(BudgetTest, PromptsBelowTheThresholdAreNeverCut) {
   for (int row = 0; row < 4; ++row) EXPECT_EQ(plan->extend_len(row), 13 + row);
 }
 
-// Whose rows a step has, first row first.
+// Returns the requests of a step's rows, in order.
 std::vector<RequestId> RowsOf(const BatchPlan& plan, const std::vector<Request>& requests) {
   std::vector<RequestId> ids(static_cast<size_t>(plan.num_rows()), 0);
   for (const Request& request : requests) {
@@ -209,8 +209,8 @@ struct Squeeze {
     driver.Step();
     driver.Submit(high);
   }
-  // Launches and collects, one step ahead, until somebody is preempted; who. The step before is
-  // still in flight then.
+  // Launches and collects, one step ahead, until a request is preempted; returns which. The step
+  // before is still in flight then.
   RequestId RunToPreemption() {
     for (int step = 0; step < 100; ++step) {
       Launch(driver);

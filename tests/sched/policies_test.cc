@@ -1,5 +1,5 @@
-// Schedules, admissions and policies: what runs beside what, who goes when pages run out, who is
-// next.
+// Batching, admission and queue policies: what shares a step, which request is preempted when pages
+// run out, and which is next.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -49,8 +49,8 @@ TEST(StepPolicyTest, MixedStepsLetAnswersGoOnBesideALongPrompt) {
   EXPECT_GE(TokensBesideALongPrompt(StepPolicy::kMixed), 6u);
 }
 
-// Beside a chat's answer a long prompt takes a quarter of each step, beside another row's all of
-// it; and the chat's own prompt takes all.
+// A long prompt takes a quarter of each step beside a chat's answer, and all of it beside another
+// row's; the chat's own prompt takes all.
 TEST(StepPolicyTest, AChatsAnswerWaitsForShortStepsOnly) {
   for (const bool is_chat : {true, false}) {
     SimDriver driver(
@@ -71,7 +71,7 @@ TEST(StepPolicyTest, AChatsAnswerWaitsForShortStepsOnly) {
   }
 }
 
-// Long prompts of the batch that are half computed do not hold up a turn that comes.
+// Half-computed long prompts of the batch do not delay a turn that arrives.
 TEST(StepPolicyTest, ATurnIsComputedBesideLongPromptsAtOnce) {
   for (const StepPolicy step : {StepPolicy::kMixed, StepPolicy::kPrefillFirst}) {
     SimDriver driver(PolicyLimits(4, 400),
@@ -154,7 +154,7 @@ TEST(AdmissionTest, AnAbortOfAPreemptedRequestAnswersIt) {
   }
 }
 
-// In which order requests of one token each end, one running at a time.
+// Returns the order in which requests of one token each end, one running at a time.
 std::vector<RequestId> OrderOfEnds(QueuePolicy queue, const std::vector<Request>& requests) {
   SimDriver driver(PolicyLimits(4, 60, 1),
                    PolicyOptions(StepPolicy::kMixed, AdmissionPolicy::kReserve, queue), 0,
@@ -205,7 +205,7 @@ TEST(QueuePolicyTest, OneThatDoesNotFitIsBypassedButNotForEver) {
   }
   ExpectRight(driver, large);
   EXPECT_GE(small_before_large, 5);
-  // Sixteen past it, and a few beside its chunks once it runs; without the bound all 88.
+  // Sixteen overtake it, and a few run beside its chunks; without the bound it would be all 88.
   EXPECT_LE(small_before_large, 40);
   ASSERT_TRUE(driver.RunToEnd());
 }

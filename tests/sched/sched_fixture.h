@@ -1,4 +1,4 @@
-// What the tests of the scheduler's policies and features share: a vocabulary, requests whose
+// Shared by the tests of the scheduler's policies and features: a vocabulary, requests whose
 // prompts differ, and the check of an answer.
 #pragma once
 
@@ -22,7 +22,7 @@ inline Request MakeRequest(RequestId id, int64_t length, int64_t max_tokens, int
   return request;
 }
 
-// Answered once, whole and right.
+// Checks that the request was answered once, wholly and correctly.
 inline void ExpectRight(sim::SimDriver& driver, const Request& request) {
   EXPECT_EQ(driver.engine().violation(), "");
   EXPECT_EQ(driver.answers()[request.id].num_ends, 1);

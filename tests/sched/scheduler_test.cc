@@ -80,7 +80,7 @@ TEST(SchedulerTest, LengthEndsWithoutASurplusStep) {
   SimDriver driver(SmallLimits(), SmallOptions(), 1, kSmallEndRate);
   driver.Submit(RequestOf(1, Tokens(10, 1), 5, false));
   ASSERT_TRUE(driver.RunToEnd());
-  // 10 prompt tokens and 4 answer tokens have KV: the fifth is never fed back.
+  // 10 prompt tokens and 4 answer tokens have KV: the fifth is never an input.
   EXPECT_EQ(driver.engine().num_tokens(), 14);
 }
 
@@ -107,7 +107,7 @@ TEST(SchedulerTest, PromptsWithOneStemThatArriveTogetherComputeItOnce) {
     }
     ASSERT_TRUE(driver.RunToEnd());
     for (const Request& request : requests) ExpectAnswer(driver, request);
-    // The stem once, two tokens of each prompt.
+    // The stem is computed once, and two tokens of each prompt.
     EXPECT_EQ(driver.scheduler().Stats().computed_tokens, 40 + 20 * 2);
   }
 }
@@ -203,8 +203,8 @@ TEST(SchedulerTest, AFailedStepFailsItsRowsAndTheRestGoesOn) {
   }
 }
 
-// Many requests of few stems, small pools, every page size, aborts: each answer right, each step's
-// invariants hold.
+// Many requests of few stems, small pools, every page size, aborts: each answer is right, and the
+// invariants hold after each step.
 void RunRandom(uint32_t seed) {
   SCOPED_TRACE("seed " + std::to_string(seed));
   std::mt19937 random(seed);

@@ -1,4 +1,4 @@
-// Conversations: turns in order, the prefix kept between them, the place kept free for them.
+// Conversations: order of turns, the prefix kept between them, and the place kept free for them.
 #include <gtest/gtest.h>
 
 #include "sched/sched_fixture.h"
@@ -42,7 +42,7 @@ Request MakeTurn(RequestId id, std::vector<TokenId> prompt, int64_t max_tokens) 
   return request;
 }
 
-// The prompt, its right answer, and a question more.
+// Returns the prompt, its right answer, and another question.
 std::vector<TokenId> Continue(const Request& turn) {
   std::vector<TokenId> prompt = turn.prompt;
   const auto answer = RightAnswer(turn.prompt, turn.max_tokens, false, kVocab, kEndRate);
@@ -64,7 +64,7 @@ TEST(SessionsTest, ATurnWaitsForTheEndOfTheTurnBeforeIt) {
   }
   ASSERT_TRUE(driver.RunToEnd());
   EXPECT_EQ(driver.answers()[2].tokens, RightAnswer(second.prompt, 10, false, kVocab, kEndRate));
-  // All whole pages of the first turn: 9 + 10 tokens, of which the last has no keys.
+  // All whole pages of the first turn: 9 + 10 tokens, the last without keys.
   EXPECT_EQ(driver.answers()[2].cached_tokens, (9 + 10 - 1) / 4 * 4);
   driver.scheduler().CloseSession(kSession);
 }
@@ -90,7 +90,7 @@ TEST(SessionsTest, ThePrefixSurvivesABatchThatFillsThePool) {
   }
 }
 
-// A request that needs the whole pool gets it: what a session keeps is lent, not owned.
+// A request that needs the whole pool gets it: a session loses its prefix if others need the pages.
 TEST(SessionsTest, ThePrefixGoesWhereMemoryIsShort) {
   SimDriver driver(SessionLimits(20), SessionOptions(), 1, kEndRate);
   driver.scheduler().OpenSession(kSession);
@@ -121,8 +121,7 @@ TEST(SessionsTest, ARowIsKeptFreeWhileTheSessionIsOpen) {
   }
 }
 
-// As many sessions as rows, and people who talk without a pause: a batch row is answered all the
-// same.
+// As many sessions as rows, each with turns without a pause: a batch row is answered nevertheless.
 TEST(SessionsTest, ManySessionsDoNotStarveABatchRow) {
   for (const QueuePolicy queue : {QueuePolicy::kPriority, QueuePolicy::kFcfs}) {
     SchedulerOptions options = SessionOptions();
@@ -149,7 +148,7 @@ TEST(SessionsTest, ManySessionsDoNotStarveABatchRow) {
   }
 }
 
-// A turn that waits for room leaves its own prefix alone, and nobody of the batch overtakes it.
+// A turn that waits for room keeps its own prefix, and no batch request overtakes it.
 TEST(SessionsTest, ATurnThatWaitsForRoomKeepsItsPrefixAndItsPlace) {
   SimDriver driver(SessionLimits(100, /*max_running=*/20),
                    SessionOptions(AdmissionPolicy::kReserve), 1, kEndRate);
@@ -176,7 +175,7 @@ TEST(SessionsTest, ATurnThatWaitsForRoomKeepsItsPrefixAndItsPlace) {
   EXPECT_EQ(driver.answers()[2].tokens, RightAnswer(second.prompt, 100, false, kVocab, kEndRate));
 }
 
-// One row in all: batch rows still run while a session is open, and its turn preempts them.
+// With a single row, batch requests still run while a session is open, and its turn preempts them.
 TEST(SessionsTest, TheOnlyRowServesBoth) {
   SimDriver driver(SessionLimits(100, /*max_running=*/1), SessionOptions(), 0, kEndRate);
   driver.scheduler().OpenSession(kSession);
@@ -205,7 +204,7 @@ TEST(SessionsTest, ClosingEndsWhatRunsAndWhatWaits) {
     EXPECT_EQ(driver.answers()[id].reason, EndReason::kAborted) << id;
   }
   EXPECT_TRUE(driver.answers()[2].tokens.empty());
-  driver.scheduler().CloseSession(kSession);  // twice: nothing happens
+  driver.scheduler().CloseSession(kSession);  // twice: the second does nothing
   EXPECT_EQ(driver.scheduler().Stats().pages_locked, 0);
 }
 

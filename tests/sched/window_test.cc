@@ -1,5 +1,5 @@
-// Layers with a sliding window let go of the pages that left it: what is planned with fewer window
-// pages than pages, what is shared, and when it has to be computed again.
+// Layers with a sliding window give up pages that left it: what is planned with fewer window pages
+// than pages, what is shared, and when it has to be computed again.
 #include <gtest/gtest.h>
 
 #include "minisgl/base/window_math.h"
@@ -11,7 +11,7 @@ namespace {
 using sim::SimDriver;
 
 constexpr int32_t kWindow = 9;
-// What one request is entitled to: a window and two tokens in flight, in pages of 4.
+// Entitlement of one request: a window and two tokens in flight, in pages of 4.
 constexpr int32_t kEntitled = 4;
 
 EngineLimits WindowLimits(int32_t num_pages, int32_t num_window_pages, int32_t max_running = 8) {
@@ -65,7 +65,7 @@ TEST(WindowTest, APlanNamesAWindowPageForEachPageAndASlotForEachToken) {
   for (const WindowPageId page : plan->window_pages) EXPECT_LT(page, 50);
 }
 
-// A chunk may borrow what nobody is promised, and no more.
+// A chunk may borrow only window pages that are not promised.
 TEST(WindowTest, AChunkIsAsLongAsThereAreWindowPagesFor) {
   SimDriver driver(WindowLimits(100, kEntitled + 3), Options(), 0, kEndRate);
   const Request request = MakeRequest(1, 100, 3);
@@ -76,7 +76,7 @@ TEST(WindowTest, AChunkIsAsLongAsThereAreWindowPagesFor) {
   ExpectRight(driver, request);
 }
 
-// Admission leaves window pages for chunks: beside many that decode a long prompt does not crawl.
+// Admission leaves window pages for chunks, so a long prompt beside many decoding rows is not slow.
 TEST(WindowTest, APromptGoesOnAtFullSpeedBesideManyThatRun) {
   SimDriver driver(WindowLimits(400, 10 * kEntitled, 20), Options(32), 0, kEndRate);
   for (RequestId id = 1; id <= 9; ++id) driver.Submit(MakeRequest(id, 3, 100));
@@ -106,7 +106,7 @@ TEST(WindowTest, WhoIsPromisedHisLengthWaitsForWindowPages) {
   for (const Request& request : requests) ExpectRight(driver, request);
 }
 
-// A short request is promised what its length takes, not a whole window.
+// A short request is promised the pages of its length, not a whole window.
 TEST(WindowTest, ShortRequestsArePromisedTheirLength) {
   SimDriver driver(WindowLimits(200, kEntitled + 3), Options(), 1, kEndRate);
   for (RequestId id = 1; id <= 3; ++id) driver.Submit(MakeRequest(id, 6, 3));  // 2 pages each
@@ -143,8 +143,8 @@ TEST(WindowTest, AMatchEndsBeforeAHoleWithinItsReach) {
   ASSERT_TRUE(driver.RunToEnd());
   driver.Submit(other);  // reclaims five window pages
   ASSERT_TRUE(driver.RunToEnd());
-  // Of the first 16 pages the last three have a window page: of a prefix that ends earlier none
-  // has what a window of two pages needs.
+  // Only the last three of the first 16 pages have a window page: no shorter prefix has the two
+  // pages that its window needs.
   Request shorter = first;
   shorter.id = 3;
   shorter.prompt.resize(57);
@@ -154,7 +154,7 @@ TEST(WindowTest, AMatchEndsBeforeAHoleWithinItsReach) {
   EXPECT_EQ(driver.answers()[3].cached_tokens, 0);
 }
 
-// What was computed again fills the holes: the pages are found whole afterwards.
+// Pages computed again fill the holes: later matches find them.
 TEST(WindowTest, WhatIsComputedAgainFillsTheHoles) {
   SimDriver driver(WindowLimits(200, 2 * kEntitled), Options(), 1, kEndRate);
   const Request first = MakeRequest(1, 31, 1);
@@ -177,8 +177,8 @@ TEST(WindowTest, WhatIsComputedAgainFillsTheHoles) {
   for (const Request& request : {first, again, third}) ExpectRight(driver, request);
 }
 
-// One reader has moved past the shared prefix, the other begins after it: what the second needs
-// stays while it needs it.
+// One request has moved past the shared prefix, the other begins after it: window pages that the
+// second needs stay while it needs them.
 TEST(WindowTest, ReadersAtDifferentPlacesKeepWhatEachNeeds) {
   for (const auto cache : {CacheKind::kRadix, CacheKind::kNaive}) {
     SchedulerOptions options = Options(16);

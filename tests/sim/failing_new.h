@@ -1,4 +1,4 @@
-// Allocation that fails when it is told to, for the whole program that links failing_new.cc.
+// Allocation that fails on demand, for each program that links failing_new.cc.
 #pragma once
 
 #include <cstdint>

@@ -1,9 +1,11 @@
 // The simulation's long run.
 //
-//   sim --seeds N [--first S]   runs seeds S .. S + N - 1; the last line is `N seeds, V violations,
-//   X steps/s` sim --trace SEED            prints every plan and event of one seed
+//   sim --seeds N [--first S]   runs seeds S .. S + N - 1; the last line is
+//                               `N seeds, V violations, X steps/s`
+//   sim --hunt N                runs seeds until one fails, at most N
+//   sim --trace SEED            prints every plan and event of one seed
 //
-// A failing seed is shrunk and described. Exits 1 where any failed, 64 for a wrong command line.
+// A failing seed is shrunk and described. Exits 1 if any failed, 64 for a wrong command line.
 #include <fmt/core.h>
 #include <unistd.h>
 
@@ -80,7 +82,7 @@ int RunSeeds(uint64_t first, uint64_t count) {
 
 volatile std::sig_atomic_t g_seed = 0;
 
-// A mutant may crash instead of failing a check: that is found too.
+// A mutant may crash instead of failing a check: that counts as found.
 void OnCrash(int) {
   char text[] = "crash at seed 000000\n";
   int seed = g_seed;

@@ -62,8 +62,8 @@ int64_t StepsToIdle(const Workload& workload, const std::map<RequestId, Told>& t
   for (const Arrival& arrival : workload.arrivals) {
     const auto found = told.find(arrival.request.id);
     if (found == told.end() || found->second.ended) continue;
-    // At worst alone, a token a step, all of it again after each preemption, and as long again for
-    // the pipeline.
+    // Upper bound: the request runs alone, one token per step, all of it again after each
+    // preemption, and as long again for the pipeline.
     steps += 2 * (kPreemptionsMax + 2) *
              (static_cast<int64_t>(arrival.request.prompt.size()) + arrival.request.max_tokens + 4);
   }

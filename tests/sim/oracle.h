@@ -1,4 +1,4 @@
-// What the simulation knows of the right answers, and how it says that something is wrong.
+// The right answers of a simulation, and the report of a violation.
 #pragma once
 
 #include <cstdint>
@@ -27,26 +27,26 @@ class ChecksThrow {
   ~ChecksThrow();
 };
 
-// What became of one request, as it was told.
+// The outcome of one request, as reported by its events.
 struct Told {
   std::vector<TokenId> tokens;
   bool ended = false;
   bool was_aborted = false;  // an abort was sent while it had not ended
   bool was_timed_out = false;
   bool gate_is_open = true;
-  bool all_failed = false;  // memory ran out: everything ends as internal
+  bool all_failed = false;  // memory ran out: every request ends as internal
   EndReason reason = EndReason::kStopToken;
   std::string error_code;
 };
 
-// Requires that it ended, for a reason that there was, and that its tokens are the right ones so
-// far as they go.
+// Checks that it ended, that the reason is a possible one, and that its tokens are a prefix of the
+// right ones.
 void CheckAnswer(const Workload& workload, const Request& request, const Told& told);
 
-// Steps within which all that is there ends when nothing fails or comes any more.
+// Upper bound on the steps in which all requests end if no faults and no requests come any more.
 int64_t StepsToIdle(const Workload& workload, const std::map<RequestId, Told>& told);
 
-// Simulate, with the runtime's loop between requests and scheduler.
+// Like Simulate, but with the runtime's loop between requests and scheduler.
 Outcome SimulateServeLoop(const Workload& workload, std::string* trace_text);
 
 }  // namespace minisgl::sim

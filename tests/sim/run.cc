@@ -1,4 +1,4 @@
-// One simulated run: the production scheduler over a SimEngine, everything checked.
+// One simulated run of the production scheduler over a SimEngine, with all checks.
 #include <fmt/ranges.h>
 
 #include <algorithm>
@@ -13,8 +13,8 @@
 namespace minisgl::sim {
 namespace {
 
-// A scheduler whose books are broken: taking it apart would only fail again. It stays reachable, so
-// it is no leak.
+// A scheduler with broken invariants: its destructor would only fail again. It stays reachable, so
+// that it is no leak.
 void Bury(std::unique_ptr<Scheduler> scheduler) {
   static auto* const graves = new std::vector<Scheduler*>;
   graves->push_back(scheduler.release());
@@ -60,7 +60,7 @@ class Runner {
   void OpenSessions();
   void Arrive();
   void Submit(const Arrival& arrival);
-  // One thing that happens to a request at a given step.
+  // An event for a request at a given step.
   struct Happening {
     enum class Kind : uint8_t { kAbort, kTimeOut, kOpenGate, kCloseSession };
     Kind kind;
@@ -85,7 +85,7 @@ class Runner {
   size_t next_arrival_ = 0, next_fault_ = 0;
   std::multimap<int64_t, Happening> happenings_;
   int64_t healed_at_ = -1;
-  int64_t steps_left_ = 0;  // once healed
+  int64_t steps_left_ = 0;  // after Heal
 };
 
 void Runner::OpenSessions() {
@@ -162,8 +162,8 @@ void Runner::Arrive() {
   TakeEvents();
 }
 
-// Liveness: nothing fails or comes any more, and all doors are open; from here on the scheduler has
-// so many steps to become idle.
+// Liveness: no faults and no requests come any more, and all gates are open; from here on the
+// scheduler has a bounded number of steps to become idle.
 void Runner::Heal() {
   healed_at_ = outcome_.steps;
   next_fault_ = workload_.faults.size();
@@ -200,7 +200,7 @@ void Runner::Collect() {
 
 void Runner::Loop() {
   int64_t last_progress = 0;
-  // Nothing may stand still for longer than the queue of the pipeline is long (I12).
+  // Progress may pause for at most as many steps as the pipeline is deep (I12).
   const int64_t patience = 8;
   OpenSessions();
   while (true) {
@@ -219,7 +219,8 @@ void Runner::Loop() {
     if (collects) Collect();
     Require(engine_.violation().empty(), engine_.violation());
     Require(source_.violation().empty(), source_.violation());
-    // What the runtime's loop relies on: with nothing in flight there is a step, or none is wanted.
+    // The runtime's loop relies on this: with nothing in flight, there is a step or no need for
+    // one.
     Require(plan != nullptr || collects || scheduler_->Idle() || scheduler_->WaitsOutside(),
             "I12: nothing runs and something waits: " + scheduler_->DebugString());
     if (scheduler_->Idle() || scheduler_->WaitsOutside()) last_progress = outcome_.steps;

@@ -1,5 +1,5 @@
-// One simulated run through the runtime's loop: requests come as prompts and leave as events, time
-// is the number of the step, and memory may run out in the middle of anything.
+// One simulated run through the runtime's loop: requests come as prompts and leave as events, the
+// time is the number of the step, and memory may run out at any allocation.
 #include <fmt/ranges.h>
 
 #include <algorithm>
@@ -44,7 +44,7 @@ class ServeRunner {
       outcome_.stats = loop_->scheduler().Stats();
     } catch (const Violation& violation) {
       outcome_.violation = violation.what();
-      // Its books may be broken: taking it apart could only fail again. It stays reachable.
+      // Its invariants may be broken: its destructor could only fail again. It stays reachable.
       static auto* const graves = new std::vector<runtime::ServeLoop*>;
       graves->push_back(loop_.release());
     }
@@ -60,14 +60,14 @@ class ServeRunner {
   void Submit(const Arrival& arrival);
   void Heal();
   bool Turn();
-  // Runs `work`; where it runs out of memory, all fails.
+  // Runs `work`. If it runs out of memory, fails all requests.
   template <typename Work>
   void Guarded(int64_t allocations, Work work);
   void SetFault();
   void TakeEvents();
   void TakeDone(const Event& event, Told* told);
   void CheckEnd();
-  // As the runtime lowers it: to the room there is.
+  // As the runtime lowers it: to the room left.
   Request Lowered(const Request& request) const;
   void Trace(const std::string& line);
 
@@ -83,9 +83,9 @@ class ServeRunner {
   std::map<SessionId, std::vector<RequestId>> turns_;  // of open sessions
   std::multimap<int64_t, RequestId> aborts_;
   size_t next_arrival_ = 0, next_fault_ = 0;
-  int64_t fails_at_ = 0;  // the allocation of the coming turn; 0: none
+  int64_t fails_at_ = 0;  // the allocation of the next turn that fails; 0: none
   bool all_failed_ = false;
-  int64_t steps_left_ = -1;  // once healed
+  int64_t steps_left_ = -1;  // after the faults end
 };
 
 void ServeRunner::Trace(const std::string& line) {
@@ -106,7 +106,7 @@ void ServeRunner::Guarded(int64_t allocations, Work work) {
   }
   if (!failed) return;
   all_failed_ = true;
-  for (int64_t again = allocations % 5;; again = 0) {  // it may fail while it is told, too
+  for (int64_t again = allocations % 5;; again = 0) {  // failing all may run out of memory too
     try {
       const FailingNew failing(again);
       loop_->FailAll("out_of_memory", "memory ran out");

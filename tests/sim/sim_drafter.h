@@ -1,4 +1,4 @@
-// A Drafter that knows the right answer and is wrong now and then.
+// A Drafter that knows the right answer and is sometimes wrong.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@ namespace minisgl::sim {
 
 struct DrafterPlan {
   int64_t right_percent = 80;  // of the tokens it drafts
-  int64_t none_percent = 20;   // of the times it is asked
+  int64_t none_percent = 20;   // of its calls
 };
 
 class SimDrafter : public Drafter {

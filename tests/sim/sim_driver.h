@@ -1,5 +1,5 @@
-// Drives the production scheduler over a SimEngine, with a pipeline of any depth, and remembers
-// every answer.
+// Drives the production scheduler over a SimEngine, with a pipeline of any depth, and records every
+// answer.
 #pragma once
 
 #include <cstdint>
@@ -41,8 +41,8 @@ class SimDriver {
     TakeEvents();
   }
 
-  // Launches what can be launched; then collects so that at most `depth` steps stay in flight.
-  // False when nothing could be launched or collected.
+  // Launches a step if one can run; then collects until at most `depth` steps are in flight.
+  // Returns false if nothing could be launched or collected.
   bool Step() {
     const auto plan = scheduler_->Next();
     TakeEvents();
@@ -55,13 +55,13 @@ class SimDriver {
     CollectOne();
     return true;
   }
-  // The last one launched.
+  // The last plan launched.
   const BatchPlan& last_plan() const { return *last_plan_; }
   void CollectOne() {
     scheduler_->Collect(engine_.Collect());
     TakeEvents();
   }
-  // Runs until nothing is left; false where it does not end within `steps_max`.
+  // Runs until idle. Returns false if that takes more than `steps_max` steps.
   bool RunToEnd(int64_t steps_max = 100000) {
     for (int64_t step = 0; step < steps_max; ++step) {
       TakeEvents();

@@ -1,13 +1,14 @@
-// An engine without a model. Each slot of its KV remembers the whole prefix (as a hash) that wrote
-// it; a step that reads a slot which does not hold the expected prefix fails the test. The next
-// token is a hash of the prefix, so the right answer of every request is known under every
-// schedule.
+// An engine without a model.
 //
-// Steps take effect at Launch, in order, as on a stream; results wait for Collect, so a scheduler
-// that frees too early is caught by what a later step overwrites.
+// Each slot of its KV stores a hash of the whole prefix for which it was written. A step that reads
+// a slot without the expected prefix fails the test. The next token is a hash of the prefix, so the
+// right answer of every request is known under every schedule.
 //
-// Where there are window pages it has layers of both kinds: a row writes both, reads all that
-// stands before it in its pages, and in its window pages what the windows of its tokens reach.
+// Steps take effect at Launch, in order, as on a stream; results wait for Collect. If a scheduler
+// frees a page too early, a later step overwrites it, and that is found.
+//
+// With window pages it has layers of both kinds: a row writes both, reads all earlier positions in
+// its pages, and the positions within its tokens' windows in its window pages.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +22,7 @@
 
 namespace minisgl::sim {
 
-// The hash of a prefix with one more token.
+// Returns the hash of a prefix with one more token.
 inline uint64_t Extend(uint64_t prefix, TokenId token) {
   uint64_t hash = prefix + 0x9E3779B97F4A7C15ull + static_cast<uint32_t>(token);
   hash = (hash ^ hash >> 30) * 0xBF58476D1CE4E5B9ull;
@@ -29,15 +30,15 @@ inline uint64_t Extend(uint64_t prefix, TokenId token) {
   return hash ^ hash >> 31;
 }
 
-// The token that follows a prefix: 0 (the end token) about once in `end_rate`, else one of [1,
-// vocab).
+// Returns the token that follows a prefix: 0 (the end token) about once in `end_rate`, else one of
+// [1, vocab).
 inline TokenId NextToken(uint64_t prefix, int64_t vocab, int64_t end_rate) {
   const uint64_t draw = Extend(prefix, -7);
   if (end_rate > 0 && draw % static_cast<uint64_t>(end_rate) == 0) return 0;
   return static_cast<TokenId>(1 + (draw >> 20) % static_cast<uint64_t>(vocab - 1));
 }
 
-// The whole right answer: ends with token 0 where that is a stop token, or at max_tokens.
+// Returns the whole right answer: it ends with token 0 if that is a stop token, or at max_tokens.
 std::vector<TokenId> RightAnswer(std::span<const TokenId> prompt, int64_t max_tokens, bool stops,
                                  int64_t vocab, int64_t end_rate);
 
@@ -49,19 +50,20 @@ class SimEngine : public Engine {
   void Launch(std::shared_ptr<const BatchPlan> plan) override;
   StepResult Collect() override;
 
-  // The first wrong read or plan, "" while all is well.
+  // The first wrong read or plan; "" if there was none.
   const std::string& violation() const { return violation_; }
   int64_t num_tokens() const { return num_tokens_; }
   int in_flight() const { return static_cast<int>(in_flight_.size()); }
 
-  // A load from outside begins to write `pages`, beside whatever is in flight: rows that read them
-  // give wrong tokens. Until it ends no step may touch them.
+  // A load begins to write `pages` while steps are in flight: rows that read them give wrong
+  // tokens. Until it ends no step may read or write them.
   void BeginLoad(std::span<const PageId> pages);
-  // It wrote positions [begin, begin + count) of the prefix `tokens`, and nonsense past that.
+  // The load wrote positions [begin, begin + count) of the prefix `tokens`, and invalid KV past
+  // that.
   void EndLoad(std::span<const PageId> pages, std::span<const TokenId> tokens, int64_t begin,
                int64_t count);
 
-  // Faults of the coming step.
+  // Faults of the next step.
   void FailNextStep(std::string message, StatusCode code = StatusCode::kInternal) {
     fail_next_ = Status(code, std::move(message));
   }

@@ -14,7 +14,7 @@ std::optional<int64_t> SimSource::Lookup(RequestId id, std::span<const TokenId> 
   static_cast<void>(id);
   if (!is_healed_ && Draw(100) < plan_.unknown_percent) return std::nullopt;
   if (Draw(100) >= plan_.has_percent) return 0;
-  // Not in whole pages, and up to the very last token: what it may use is the scheduler's matter.
+  // Not in whole pages, and up to the last token: the scheduler decides how much of it to use.
   return Draw(static_cast<int64_t>(tokens.size()) - cached_len + 1);
 }
 

@@ -1,5 +1,5 @@
-// A KvSource whose lookups may not be known yet, whose loads take their time, and fail. What it
-// does depends on its seed and on what it was asked, never on time: the same run asks the same.
+// A KvSource with lookups whose result is not known yet, and loads that take time and may fail. Its
+// behaviour depends on its seed and its calls, never on time, so a run can be repeated.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ namespace minisgl::sim {
 
 struct SourcePlan {
   bool exists = false;
-  int64_t has_percent = 50;      // of the tokens asked about, about
+  int64_t has_percent = 50;      // of the tokens of a lookup, roughly
   int64_t unknown_percent = 30;  // of lookups
   int64_t delay_max = 10;        // steps
   int64_t fail_percent = 20;     // of loads
@@ -32,10 +32,10 @@ class SimSource : public KvSource {
   std::vector<KvLoadResult> TakeFinished() override;
 
   void Tick() { ++now_; }
-  // From here on everything is known, quick and right.
+  // From here on every lookup is known, and every load is immediate and complete.
   void Heal() { is_healed_ = true; }
   size_t num_loading() const { return loads_.size(); }
-  // A call that breaks the contract, "" while all is well.
+  // The first call that broke the contract; "" if there was none.
   const std::string& violation() const { return violation_; }
 
  private:

@@ -36,8 +36,8 @@ TEST(SimTest, TheSameSeedGivesTheSameTrace) {
   }
 }
 
-// A workload that fails for a reason of its own: the engine gives a token outside the vocabulary,
-// which a run without faults may not see. What is left is small and still fails.
+// A workload that fails by construction: one request has a stop token that the oracle does not
+// expect. The shrunk workload is small and still fails.
 TEST(SimTest, ShrinkingKeepsTheFailureAndLittleElse) {
   for (uint64_t seed = 1; seed < 400; ++seed) {
     Workload workload = DrawWorkload(seed);

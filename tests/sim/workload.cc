@@ -44,7 +44,7 @@ void DrawSystem(Dice* dice, Workload* workload) {
   limits.page_size = static_cast<int32_t>(dice->Pick(1, 2, 4, 8, 16, 64));
   limits.max_seq_len = static_cast<int32_t>(dice->Pick(20, 70, 130));
   limits.max_running_requests = static_cast<int32_t>(dice->Pick(1, 2, 3, 8, 50));
-  // From one request of the longest kind to fifty.
+  // Room for one of the longest requests, up to fifty.
   const int64_t longest = CeilDiv<int64_t>(limits.max_seq_len, limits.page_size);
   limits.num_pages = static_cast<int32_t>(longest * dice->Pick(1, 1, 2, 3, 10, 50));
   if (dice->OneIn(3)) limits.num_pages += static_cast<int32_t>(dice->Below(longest + 1));
@@ -74,7 +74,7 @@ void DrawSystem(Dice* dice, Workload* workload) {
   }
 }
 
-// A length at a page boundary or one beside it, or any.
+// Returns a length at a page boundary, one token off it, or any.
 int64_t DrawLength(Dice* dice, const EngineLimits& limits) {
   const int64_t pages = dice->Below(1 + limits.max_seq_len / limits.page_size);
   const int64_t near = pages * limits.page_size + dice->Pick(-1, 0, 1);
@@ -97,14 +97,14 @@ Request DrawRequest(Dice* dice, const Workload& workload,
   if (request.prompt.empty()) request.prompt = DrawTokens(dice, 1, limits.vocab_size);
   const auto room = limits.max_seq_len - static_cast<int64_t>(request.prompt.size());
   request.max_tokens = dice->Pick(1, 2, 3, limits.page_size, 30);
-  // Mostly what fits; now and then what cannot.
+  // Mostly requests that fit; sometimes one that cannot.
   if (room >= 1 && !dice->OneIn(15)) request.max_tokens = std::min(request.max_tokens, room);
   if (!dice->OneIn(4)) request.stop_ids = {0};
   request.priority = static_cast<int32_t>(dice->Pick(0, 0, 0, 1, -1, kChatPriority));
   return request;
 }
 
-// The turns of sessions: a turn mostly goes on from the right answer of the turn before it.
+// The turns of sessions: most continue the right answer of the previous turn.
 void DrawTurns(Dice* dice, Workload* workload) {
   for (int64_t i = dice->OneIn(3) ? dice->Pick(1, 1, 3) : 0; i > 0; --i) {
     workload->sessions.push_back(
@@ -136,7 +136,7 @@ void DrawTurns(Dice* dice, Workload* workload) {
   }
 }
 
-// Many long answers in a pool that holds about one of them: whoever runs is preempted again and
+// Many long answers in a pool for about one of them: running requests are preempted again and
 // again.
 void MakeThrash(Workload* workload) {
   EngineLimits& limits = workload->limits;
@@ -153,8 +153,9 @@ void MakeThrash(Workload* workload) {
   }
 }
 
-// A window of one key to all of them, and window pages from what one request needs to one for each
-// page. Drawn last, and by dice of their own: what a seed is without them does not depend on them.
+// A window of one key up to all keys, and window pages from the need of one request up to one for
+// each page. Drawn last, by separate dice, so that the rest of a seed's workload does not depend on
+// them.
 void DrawWindows(Workload* workload) {
   Dice dice(workload->seed ^ 0x3C6EF372FE94F82Bull);
   if (workload->source.exists || !dice.OneIn(3)) return;  // a source is not asked beside windows

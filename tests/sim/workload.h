@@ -1,6 +1,6 @@
-// What one simulated run is made of, drawn from a seed: the shape of the system, the requests and
-// when they come, aborts, and faults. Plain data, so that a failing run can be shrunk by leaving
-// parts out.
+// The workload of one simulated run, drawn from a seed: the shape of the system, the requests with
+// their times, aborts, and faults. Plain data, so that a failing run can be shrunk by leaving out
+// parts.
 #pragma once
 
 #include <cstdint>
@@ -18,15 +18,15 @@ namespace minisgl::sim {
 struct Arrival {
   int64_t step = 0;  // of the driver's loop
   Request request;
-  std::vector<int64_t>
-      aborts;              // steps, counted from the arrival; may repeat, may come after its end
+  // Steps, counted from the arrival; may repeat, may come after its end.
+  std::vector<int64_t> aborts;
   int64_t times_out = -1;  // steps after the arrival; -1: never
   int64_t gate_opens = 0;  // steps after the arrival, for a gated request
 };
 
 struct SessionPlan {
   SessionId id = 0;
-  int64_t closes = -1;  // at this step; -1: when all else is done
+  int64_t closes = -1;  // at this step; -1: after all requests ended
 };
 
 struct Fault {
@@ -41,10 +41,10 @@ struct Workload {
   uint64_t seed = 0;
   EngineLimits limits;
   SchedulerOptions options;
-  bool through_runtime = false;  // the serving loop stands between; nothing is gated then
+  bool through_runtime = false;  // driven by the serving loop; no request is gated then
   int depth = 1;                 // steps that stay in flight while the next is planned
   int64_t end_rate = 20;
-  DrafterPlan drafter;  // where options.max_drafts > 0
+  DrafterPlan drafter;  // if options.max_drafts > 0
   SourcePlan source;
   std::vector<SessionPlan> sessions;  // open from the start
   std::vector<Arrival> arrivals;      // by step
@@ -56,7 +56,7 @@ struct Workload {
 Workload DrawWorkload(uint64_t seed);
 
 struct Outcome {
-  std::string violation;  // "" while all is well
+  std::string violation;  // "" if there was none
   int64_t steps = 0;      // of the driver's loop
   int64_t plans = 0;
   int64_t turns = 0;     // submitted to open sessions
@@ -64,13 +64,13 @@ struct Outcome {
   uint64_t trace = 0;    // a hash over every plan and event, in order
 };
 
-// Runs it to its end with every invariant checked after every step, every read of KV checked by the
-// engine, and every answer compared with the right one. With `trace_text`, appends a line for each
-// plan and event.
+// Runs the workload to its end. Checks every invariant after every step, every read of KV in the
+// engine, and every answer against the right one. If `trace_text` is not null, appends a line for
+// each plan and event to it.
 Outcome Simulate(const Workload& workload, std::string* trace_text = nullptr);
 
-// The smallest workload found that still fails: halves of the requests and the faults are left out,
-// then single ones.
+// Returns the smallest workload found that still fails, by leaving out halves of the requests and
+// faults, then single ones.
 Workload Shrink(const Workload& failing);
 
 }  // namespace minisgl::sim

@@ -1,8 +1,8 @@
 // Runtime: one scheduler thread over one engine. Submit a prompt, receive its events, abort it.
 //
-// Submit, Abort and stats may be called from any thread. Events are pushed to the request's
-// EventQueue by the runtime's thread; every request gets any number of kTokens events and then
-// exactly one kDone. With nothing to do the thread sleeps.
+// Submit, Abort and Stats may be called from any thread. The runtime's thread pushes events to the
+// request's EventQueue: any number of kTokens events, then exactly one kDone. The thread sleeps if
+// it has nothing to do.
 #pragma once
 
 #include <chrono>
@@ -26,21 +26,21 @@ struct Prompt {
   std::vector<TokenId> ids;  // not empty
   SamplingParams sampling;
   int64_t max_tokens = -1;  // -1: to the end of the context
-  // Stop strings: neither one that ends the answer nor a part of it reaches the text. Before
-  // sampling.min_tokens tokens a stop string is ordinary text.
+  // Stop strings. The one that ends the answer does not reach the text, nor does any part of it.
+  // Before sampling.min_tokens tokens a stop string is ordinary text.
   std::vector<std::string> stop;
-  // End the answer: the model's end tokens, and the user's own.
+  // Tokens that end the answer: the model's end tokens and the user's.
   std::vector<TokenId> stop_token_ids;
-  // For whoever fills stop_token_ids: the runtime itself reads those alone.
+  // For the caller that fills stop_token_ids; the runtime does not read it.
   bool ignore_eos = false;
-  // Control tokens that the text spells all the same, as the tags are that tell a model's reasoning
-  // from its answer. Few.
+  // Control tokens whose spelling the text includes, such as the tags around a model's reasoning.
+  // Few.
   std::vector<TokenId> spelled_ids;
   int32_t priority = 0;  // smaller first; chat turns use kChatPriority
-  // From Submit on: an answer not whole by then ends with kTimeout.
+  // Counted from Submit. An answer that is not complete by then ends with kTimeout.
   std::optional<std::chrono::duration<double>> timeout;
-  // The conversation it is a turn of, as OpenSession gave it (kError, "invalid_row" where that is
-  // closed); 0: none.
+  // The conversation whose turn it is, from OpenSession; 0: none. If it is closed, the request ends
+  // with kError, "invalid_row".
   SessionId session = 0;
 };
 
@@ -50,10 +50,10 @@ struct Usage {
   int64_t completion_tokens = 0;
 };
 
-// Of one answer, in seconds from Submit on; 0 for what was not reached.
+// Times of one answer, in seconds from Submit; 0 if not reached.
 struct AnswerTimes {
-  double admitted_s = 0;     // the first time, where it was admitted more than once
-  double first_token_s = 0;  // and the last one, as they were handed out
+  double admitted_s = 0;     // of its first admission
+  double first_token_s = 0;  // when it was pushed to the queue; likewise the last
   double last_token_s = 0;
 };
 
@@ -72,21 +72,21 @@ struct Event {
   RequestId request = 0;
   uint64_t tag = 0;  // as given to Submit
   Kind kind = Kind::kTokens;
-  // kTokens: text that is now certain ("" while a character or a possible stop string is
-  // incomplete), and the tokens accepted since the event before. kDone carries the last text.
+  // kTokens: text that is certain now ("" while a character or a possible stop string is
+  // incomplete), and the tokens accepted since the previous event. kDone carries the last text.
   std::string text;
   std::vector<TokenId> token_ids;
-  std::vector<TokenLogprobs> logprobs;  // one for each of token_ids, where asked for
+  std::vector<TokenLogprobs> logprobs;  // one for each of token_ids, if requested
   // kDone:
   FinishReason finish_reason = FinishReason::kStop;
   Usage usage;
   AnswerTimes times;
-  // kError: "invalid_row", "length_exceeded", "nan_logits", "kv_load_failed", "internal"; of a step
-  // that failed, and so of all that ran: "device_fault", "device_unavailable" (it will not come
-  // back), "out_of_memory".
+  // kError: "invalid_row", "length_exceeded", "nan_logits", "kv_load_failed" or "internal". If a
+  // step failed, for every request that ran: "device_fault", "device_unavailable" (permanent) or
+  // "out_of_memory".
   std::string error_code;
   std::string error_message;
-  bool max_tokens_lowered = false;  // max_tokens was more than the room left
+  bool max_tokens_lowered = false;  // max_tokens exceeded the room left
 };
 
 // Unbounded; any thread pushes, one thread pops.
@@ -95,7 +95,7 @@ class EventQueue {
   EventQueue();
   ~EventQueue();
   void Push(Event event);
-  // The next event; nothing where none came before `timeout`, or Interrupt was called.
+  // Returns the next event, or nothing if none came within `timeout` or Interrupt was called.
   std::optional<Event> Pop(std::chrono::milliseconds timeout);
   // Wakes a waiting Pop once. Safe in a signal handler's thread, not in the handler.
   void Interrupt();
@@ -111,40 +111,41 @@ struct RuntimeStats {
   Histogram waiting_s;         // from Submit to the first admission
   Histogram first_token_s;     // from Submit to the first token
   Histogram between_tokens_s;  // every gap between two tokens of one answer
-  // Of each step: the time the runtime's thread spent planning it and handing out its tokens, apart
-  // from waiting for the engine.
+  // Of each step: the time that the runtime's thread spent on planning it and handing out its
+  // tokens, without waiting for the engine.
   Histogram host_step_s;
 };
 
 struct RuntimeOptions {
   SchedulerOptions scheduler;
   bool overlap = true;  // plan the next step while one computes
-  // Takes a trace in the Chrome trace event format (what Perfetto opens), piece by piece, from the
+  // Receives a trace in the Chrome trace event format, which Perfetto opens, piece by piece, on the
   // runtime's thread; the last piece comes before the runtime's destructor returns. It must not
-  // throw. Empty: none.
+  // throw. Empty: no trace.
   std::function<void(std::string_view)> trace_sink;
 };
 
 class Runtime {
  public:
-  // `tokenizer` outlives the runtime; may be null where nobody needs text (then events carry none).
+  // `tokenizer` outlives the runtime. It may be null: then events carry no text.
   static Result<std::unique_ptr<Runtime>> Create(std::unique_ptr<Engine> engine,
                                                  const Tokenizer* tokenizer,
                                                  const RuntimeOptions& options);
-  // Aborts what is left (each request still gets its kDone) and joins the thread.
+  // Aborts the remaining requests (each still gets its kDone) and joins the thread.
   virtual ~Runtime() = default;
 
-  // Takes `prompt`; `queue` outlives the request. What can never fit gets its kDone at once. `tag`
-  // comes back in every event.
+  // Takes `prompt`; `queue` outlives the request. A request that can never fit gets its kDone at
+  // once. Every event carries `tag`.
   virtual RequestId Submit(Prompt prompt, EventQueue* queue, uint64_t tag = 0) = 0;
-  // All or nothing: the scheduler sees them at once and in this order (n answers of one prompt).
+  // Takes all or none. The scheduler sees them at once and in this order (n answers of one prompt).
   virtual std::vector<RequestId> SubmitAll(std::vector<Prompt> prompts, EventQueue* queue,
                                            const std::vector<uint64_t>& tags) = 0;
-  // Its kDone says kAborted, unless it ended before. Unknown ids are ignored.
+  // Ends the request with kAborted, unless it has ended. Unknown ids are ignored.
   virtual void Abort(RequestId request) = 0;
 
-  // A conversation (see Scheduler::OpenSession): between its turns its prefix stays cached and its
-  // place is kept free. A turn submitted during another waits for that one's end.
+  // Opens a conversation (see Scheduler::OpenSession): between its turns its prefix stays cached
+  // and its place is kept free. A turn that is submitted during another waits for the end of that
+  // one.
   virtual SessionId OpenSession() = 0;
   // Aborts its turns. Unknown ids are ignored.
   virtual void CloseSession(SessionId session) = 0;

@@ -1,8 +1,8 @@
-// A conversation: its turns as token ids, so that each turn's prompt extends the last one's answer
-// and hits the cache.
+// A conversation as token ids: the prompt of each turn extends the previous answer, so it hits the
+// prefix cache.
 //
-// The ids of answers are kept as sampled; only text that came later is tokenised. Used by one
-// thread; many sessions may share a Runtime.
+// Answers keep the ids that were sampled; only later text is tokenized. Used by one thread; many
+// sessions may share a Runtime.
 #pragma once
 
 #include <optional>
@@ -21,10 +21,10 @@ namespace minisgl {
 struct SessionMessage {
   std::string role;  // "system", "user", "assistant"
   std::string content;
-  std::vector<TokenId>
-      answer_ids;  // assistant: the ids as sampled, end token included; empty where unknown
-  // assistant: what stands between control tokens, which no content can spell; where the tags are
-  // text they stand in the content.
+  // assistant: the ids as sampled, end token included; empty if unknown.
+  std::vector<TokenId> answer_ids;
+  // assistant: the reasoning between control tokens, which no content can spell. If the tags are
+  // ordinary text, the reasoning is in the content.
   std::string reasoning = {};
 };
 
@@ -36,32 +36,32 @@ class Session {
   std::vector<SessionMessage>& messages() { return messages_; }
   const std::vector<SessionMessage>& messages() const { return messages_; }
 
-  // What the model's reasoning stands between, without what a prompt opens; and the control tokens
-  // among it: an answer's text is expected with these spelled (Prompt::spelled_ids).
+  // The tags around the model's reasoning, not counting one that a prompt opens; and those of them
+  // that are control tokens: an answer's text is expected to spell these (Prompt::spelled_ids).
   const ReasoningTags& reasoning_tags() const { return tags_; }
   const std::vector<TokenId>& spelled_ids() const { return spelled_ids_; }
-  // The message of an answer of `ids`, its reasoning apart from the content where control tokens
-  // divide them. `tags` are reasoning_tags() as the answer's prompt leaves them.
+  // Returns the message of an answer of `ids`, its reasoning separate from the content if control
+  // tokens divide them. `tags` are reasoning_tags() as the answer's prompt leaves them.
   SessionMessage AnswerMessage(const std::string& text, std::vector<TokenId> ids,
                                const ReasoningTags& tags) const;
 
-  // Control tokens spelled in a content count as such (they are text otherwise).
+  // Whether control tokens spelled in a content count as such; otherwise they are text.
   void set_parse_special(bool parse_special) { parse_special_ = parse_special; }
 
-  // The ids of the conversation so far with the generation prompt after it: what the next answer
-  // continues. Answers are spliced in by the ids they were sampled as where rendering them gives
-  // the same text, or the same from some control token on (a template that leaves out earlier
-  // reasoning); where a template rewrites what came before, all is tokenised.
+  // Returns the ids of the conversation so far and the generation prompt: the next answer continues
+  // them. An answer is spliced in by its sampled ids if rendering it gives the same text, or the
+  // same from some control token on (a template that leaves out earlier reasoning). If a template
+  // rewrites earlier messages, the whole text is tokenized.
   Result<std::vector<TokenId>> PromptIds(const Json& template_args = Json()) const;
 
-  // The text of the same prompt, as the template makes it.
+  // Returns the text of the same prompt, as the template renders it.
   Result<std::vector<TextPiece>> PromptPieces(const Json& template_args = Json()) const {
     return Render(messages_.size(), template_args);
   }
 
-  // Takes the oldest turn (the first user message and all up to the next one) out of the
-  // conversation and returns it. Messages before the first user message stay, and so does the last
-  // turn: nothing is returned where it is the only one.
+  // Removes and returns the oldest turn: the first user message and all messages up to the next
+  // one. Messages before the first user message stay. The last turn stays too: returns nothing if
+  // it is the only one.
   std::vector<SessionMessage> TakeOldestTurn();
 
  private:
@@ -82,7 +82,7 @@ class Session {
   const ChatTemplate* chat_template_;
   std::vector<TokenId> spelled_ids_;
   const ReasoningTags tags_;
-  // The template takes a message's reasoning as a part of its content, of type "thinking".
+  // True if the template takes a message's reasoning as a part of its content, of type "thinking".
   const bool reasoning_in_blocks_;
   bool parse_special_ = false;
   std::vector<SessionMessage> messages_;
