@@ -19,8 +19,8 @@
 #include "minisgl/base/checked_math.h"
 #include "minisgl/base/log.h"
 #include "minisgl/base/utf8.h"
+#include "report/run_estimate.h"
 #include "report/run_figures.h"
-#include "report/run_plan.h"
 #include "term/messages.h"
 #include "term/output.h"
 #include "term/progress.h"
@@ -79,48 +79,48 @@ double Percent(int64_t part, int64_t whole) {
 }
 
 // Explains why the number of shared tokens may be inexact; "" if it is exact.
-std::string Doubt(const report::RunPlan& plan, const Subject& subject) {
+std::string Doubt(const report::RunEstimate& estimate, const Subject& subject) {
   if (!subject.keeps_prefixes) return "--cache naive keeps no prefix";
   if (subject.facts.plan.limits.num_window_pages > 0) {
     return "at most: layers with a window free old pages";
   }
-  if (!plan.fits()) {
+  if (!estimate.fits()) {
     return fmt::format("the pool is too small for all: down to {:.1f} %, as rows are ordered",
-                       Percent(plan.cached_tokens_min, plan.prompt_tokens));
+                       Percent(estimate.cached_tokens_min, estimate.prompt_tokens));
   }
-  return plan.counted_exactly ? "" : "estimated from a sample of the pages";
+  return estimate.counted_exactly ? "" : "estimated from a sample of the pages";
 }
 
 void PlanLine(const char* name, const std::string& value, std::string* out) {
   *out += fmt::format("{:<12}{}\n", name, value);
 }
 
-void DescribeAnswers(const report::RunPlan& plan, std::string* out) {
+void DescribeAnswers(const report::RunEstimate& estimate, std::string* out) {
   std::string answers;
-  if (plan.answer_tokens) {
+  if (estimate.answer_tokens) {
     answers = fmt::format("about {} tokens, going by the earlier run; at most {}",
-                          term::FormatCount(*plan.answer_tokens),
-                          term::FormatCount(plan.answer_tokens_max));
+                          term::FormatCount(*estimate.answer_tokens),
+                          term::FormatCount(estimate.answer_tokens_max));
   } else {
-    answers = fmt::format("at most {} tokens", term::FormatCount(plan.answer_tokens_max));
+    answers = fmt::format("at most {} tokens", term::FormatCount(estimate.answer_tokens_max));
   }
-  if (plan.unlimited_requests > 0) {
-    answers +=
-        fmt::format("; {} of {} may go on to the end of the context (no max_tokens)",
-                    term::FormatCount(plan.unlimited_requests), term::FormatCount(plan.requests));
+  if (estimate.unlimited_requests > 0) {
+    answers += fmt::format("; {} of {} may go on to the end of the context (no max_tokens)",
+                           term::FormatCount(estimate.unlimited_requests),
+                           term::FormatCount(estimate.requests));
   }
   PlanLine("answers", answers, out);
 }
 
-void DescribeTime(const report::RunPlan& plan, const Subject& subject, std::string* out) {
+void DescribeTime(const report::RunEstimate& estimate, const Subject& subject, std::string* out) {
   if (!subject.speed) {
     PlanLine("time",
              "unknown: --from takes the summary of an earlier run, or the JSON of a benchmark",
              out);
     return;
   }
-  const report::PlannedTime time = report::TimeOf(plan, *subject.speed);
-  const char* how = plan.answer_tokens ? "about" : "at most about";
+  const report::EstimatedTime time = report::TimeOf(estimate, *subject.speed);
+  const char* how = estimate.answer_tokens ? "about" : "at most about";
   std::string text =
       fmt::format("{} {}: {} for prompts, {} for answers", how, Seconds(time.total_s()),
                   Seconds(time.prompts_s), Seconds(time.answers_s));
@@ -128,71 +128,74 @@ void DescribeTime(const report::RunPlan& plan, const Subject& subject, std::stri
   PlanLine("time", text, out);
 }
 
-std::string PlanText(const report::RunPlan& plan, const Subject& subject) {
+std::string PlanText(const report::RunEstimate& estimate, const Subject& subject) {
   std::string out;
-  std::string rows =
-      fmt::format("{}, {} bad", term::FormatCount(plan.rows), term::FormatCount(plan.bad_rows));
-  if (plan.requests != plan.rows - plan.bad_rows) {
-    rows += fmt::format("; {} answers", term::FormatCount(plan.requests));
+  std::string rows = fmt::format("{}, {} bad", term::FormatCount(estimate.rows),
+                                 term::FormatCount(estimate.bad_rows));
+  if (estimate.requests != estimate.rows - estimate.bad_rows) {
+    rows += fmt::format("; {} answers", term::FormatCount(estimate.requests));
   }
   PlanLine("rows", rows, &out);
-  if (plan.requests == 0) return out;
+  if (estimate.requests == 0) return out;
   PlanLine("prompts",
-           fmt::format("{} tokens (mean {}, longest {})", term::FormatCount(plan.prompt_tokens),
-                       term::FormatCount(plan.prompt_tokens / plan.requests),
-                       term::FormatCount(plan.longest_prompt)),
+           fmt::format("{} tokens (mean {}, longest {})", term::FormatCount(estimate.prompt_tokens),
+                       term::FormatCount(estimate.prompt_tokens / estimate.requests),
+                       term::FormatCount(estimate.longest_prompt)),
            &out);
-  const std::string doubt = Doubt(plan, subject);
+  const std::string doubt = Doubt(estimate, subject);
   PlanLine(
       "shared",
       fmt::format("{} tokens ({:.1f} %) stand in a prefix that another row has; {} to compute{}",
-                  term::FormatCount(plan.cached_tokens),
-                  Percent(plan.cached_tokens, plan.prompt_tokens),
-                  term::FormatCount(plan.computed_tokens),
+                  term::FormatCount(estimate.cached_tokens),
+                  Percent(estimate.cached_tokens, estimate.prompt_tokens),
+                  term::FormatCount(estimate.computed_tokens),
                   doubt.empty() ? "" : fmt::format(" ({})", doubt)),
       &out);
-  DescribeAnswers(plan, &out);
+  DescribeAnswers(estimate, &out);
   const MemoryPlan& memory = subject.facts.plan;
   const auto page_bytes = static_cast<double>(PageBytes(memory));
   PlanLine("KV cache",
            fmt::format("{} for all rows at their longest; the pool has {} ({} pages of {} tokens)",
-                       Bytes(static_cast<double>(plan.pages_needed) * page_bytes),
+                       Bytes(static_cast<double>(estimate.pages_needed) * page_bytes),
                        Bytes(static_cast<double>(memory.kv_bytes)),
-                       term::FormatCount(plan.pages_total), memory.limits.page_size),
+                       term::FormatCount(estimate.pages_total), memory.limits.page_size),
            &out);
   const bool by_memory =
-      plan.at_once < std::min<int64_t>(plan.requests, memory.limits.max_running_requests);
+      estimate.at_once < std::min<int64_t>(estimate.requests, memory.limits.max_running_requests);
   std::string why = "all of them";
-  if (plan.at_once < plan.requests) why = "--max-running-requests";
+  if (estimate.at_once < estimate.requests) why = "--max-running-requests";
   if (by_memory) why = "at their longest; more start, and are preempted if need be";
   PlanLine("at once",
-           fmt::format("{} request{} ({})", term::FormatCount(plan.at_once),
-                       plan.at_once == 1 ? "" : "s", why),
+           fmt::format("{} request{} ({})", term::FormatCount(estimate.at_once),
+                       estimate.at_once == 1 ? "" : "s", why),
            &out);
-  DescribeTime(plan, subject, &out);
+  DescribeTime(estimate, subject, &out);
   return out;
 }
 
-Json PlanJson(const report::RunPlan& plan, const Subject& subject) {
+Json PlanJson(const report::RunEstimate& estimate, const Subject& subject) {
   const MemoryPlan& memory = subject.facts.plan;
   Json json = Json(Json::Object());
   json.Set("file", ReplaceInvalidUtf8(subject.file));
-  json.Set("rows", plan.rows).Set("bad_rows", plan.bad_rows).Set("requests", plan.requests);
-  json.Set("prompt_tokens", plan.prompt_tokens).Set("longest_prompt", plan.longest_prompt);
-  json.Set("cached_tokens", plan.cached_tokens).Set("computed_tokens", plan.computed_tokens);
-  json.Set("cached_tokens_min", plan.cached_tokens_min);
-  json.Set("cache_hit_percent", Percent(plan.cached_tokens, plan.prompt_tokens));
-  json.Set("exact", Doubt(plan, subject).empty() || !subject.keeps_prefixes);
-  json.Set("completion_tokens_max", plan.answer_tokens_max);
-  json.Set("unlimited_requests", plan.unlimited_requests);
-  json.Set("completion_tokens", plan.answer_tokens ? Json(*plan.answer_tokens) : Json());
-  json.Set("pages_needed", plan.pages_needed).Set("pages_total", plan.pages_total);
+  json.Set("rows", estimate.rows)
+      .Set("bad_rows", estimate.bad_rows)
+      .Set("requests", estimate.requests);
+  json.Set("prompt_tokens", estimate.prompt_tokens).Set("longest_prompt", estimate.longest_prompt);
+  json.Set("cached_tokens", estimate.cached_tokens)
+      .Set("computed_tokens", estimate.computed_tokens);
+  json.Set("cached_tokens_min", estimate.cached_tokens_min);
+  json.Set("cache_hit_percent", Percent(estimate.cached_tokens, estimate.prompt_tokens));
+  json.Set("exact", Doubt(estimate, subject).empty() || !subject.keeps_prefixes);
+  json.Set("completion_tokens_max", estimate.answer_tokens_max);
+  json.Set("unlimited_requests", estimate.unlimited_requests);
+  json.Set("completion_tokens", estimate.answer_tokens ? Json(*estimate.answer_tokens) : Json());
+  json.Set("pages_needed", estimate.pages_needed).Set("pages_total", estimate.pages_total);
   json.Set("page_size", memory.limits.page_size);
   json.Set("page_bytes", PageBytes(memory)).Set("kv_bytes", memory.kv_bytes);
   json.Set("weight_bytes", memory.weight_bytes);
-  json.Set("requests_at_once", plan.at_once);
+  json.Set("requests_at_once", estimate.at_once);
   if (!subject.speed) return json.Set("seconds", Json());
-  const report::PlannedTime time = report::TimeOf(plan, *subject.speed);
+  const report::EstimatedTime time = report::TimeOf(estimate, *subject.speed);
   json.Set("seconds", time.total_s());
   json.Set("prompt_seconds", time.prompts_s).Set("answer_seconds", time.answers_s);
   return json;
@@ -217,9 +220,11 @@ class ReadingLine {
   std::chrono::steady_clock::time_point next_ = std::chrono::steady_clock::now() + kSayInterval;
 };
 
-Result<report::RunPlan> ReadRows(const PlanOptions& options, const batch::PromptBuilder& builder,
-                                 batch::LineReader* reader, Subject* subject) {
-  report::RunPlanner planner(subject->facts.plan.limits, subject->keeps_prefixes, subject->speed);
+Result<report::RunEstimate> ReadRows(const PlanOptions& options,
+                                     const batch::PromptBuilder& builder, batch::LineReader* reader,
+                                     Subject* subject) {
+  report::RunEstimator estimator(subject->facts.plan.limits, subject->keeps_prefixes,
+                                 subject->speed);
   batch::FileRowSource source(reader, options.lenient, /*check_ids=*/true);
   ReadingLine line(!options.model.quiet);
   batch::ParsedRow parsed;
@@ -235,15 +240,15 @@ Result<report::RunPlan> ReadRows(const PlanOptions& options, const batch::Prompt
     if (!parsed.error && batch::IsRawPrompt(parsed.row)) ++subject->raw_prompts;
     if (!parsed.error) parsed.error = builder.Build(&parsed.row, &prompts);
     if (!parsed.error) {
-      planner.Add(prompts);
+      estimator.Add(prompts);
       continue;
     }
-    planner.AddBad();
+    estimator.AddBad();
     if (!subject->first_bad.empty()) continue;
     subject->first_bad = fmt::format("{}:{}: {}: {}", reader->name(), parsed.row.line,
                                      parsed.error->code, Visible(parsed.error->message, 1000));
   }
-  return planner.Finish();
+  return estimator.Finish();
 }
 
 Result<int> Plan(const PlanOptions& options) {
@@ -275,20 +280,20 @@ Result<int> Plan(const PlanOptions& options) {
   }
   builder_options.truncate_left = options.on_overflow == "truncate-left";
   const batch::PromptBuilder builder(&text, subject.facts.plan.limits, std::move(builder_options));
-  MINISGL_ASSIGN_OR_RETURN(const report::RunPlan plan,
+  MINISGL_ASSIGN_OR_RETURN(const report::RunEstimate estimate,
                            ReadRows(options, builder, &reader, &subject));
   MINISGL_ASSIGN_OR_RETURN(const auto output, term::Output::Open("", false, -1));
   const int exit_status = output->ExitAfter(output->Write(
-      options.json ? PlanJson(plan, subject).Dump(2) + "\n" : PlanText(plan, subject)));
+      options.json ? PlanJson(estimate, subject).Dump(2) + "\n" : PlanText(estimate, subject)));
   if (exit_status != 0) return exit_status;
-  if (plan.rows == 0) Log(LogLevel::kWarning, batch::NoRows(reader));
+  if (estimate.rows == 0) Log(LogLevel::kWarning, batch::NoRows(reader));
   if (subject.raw_prompts > 0 && text.chat_template != nullptr && !options.chat && !options.raw) {
     Log(LogLevel::kWarning, batch::RawPromptsWarning(subject.file, subject.raw_prompts));
   }
-  if (plan.bad_rows == 0) return 0;
+  if (estimate.bad_rows == 0) return 0;
   Log(LogLevel::kWarning,
       fmt::format("{}{}", subject.first_bad,
-                  plan.bad_rows == 1 ? "" : "; run --check names all bad rows"));
+                  estimate.bad_rows == 1 ? "" : "; run --check names all bad rows"));
   return kExitSomeBad;
 }
 

@@ -1,4 +1,4 @@
-#include "report/run_plan.h"
+#include "report/run_estimate.h"
 
 #include <fmt/core.h>
 
@@ -111,30 +111,30 @@ Result<RunSpeed> ParseRunSpeed(const Json& json, const std::string& where) {
   return SpeedOfRun(run, where);
 }
 
-RunPlanner::RunPlanner(const EngineLimits& limits, bool keeps_prefixes,
-                       const std::optional<RunSpeed>& speed)
+RunEstimator::RunEstimator(const EngineLimits& limits, bool keeps_prefixes,
+                           const std::optional<RunSpeed>& speed)
     : limits_(limits),
       keeps_prefixes_(keeps_prefixes),
       answer_mean_(speed ? speed->answer_tokens_mean : std::nullopt),
       prefixes_(limits.page_size),
       pool_(limits.page_size, limits.num_pages) {}
 
-int64_t RunPlanner::AnswerRoom(const Prompt& prompt) const {
+int64_t RunEstimator::AnswerRoom(const Prompt& prompt) const {
   const int64_t room = std::max<int64_t>(
       batch::ContextCapacity(limits_) - static_cast<int64_t>(prompt.ids.size()), 1);
   return prompt.max_tokens < 0 ? room : std::min(prompt.max_tokens, room);
 }
 
-void RunPlanner::Add(const std::vector<Prompt>& prompts) {
-  ++plan_.rows;
+void RunEstimator::Add(const std::vector<Prompt>& prompts) {
+  ++estimate_.rows;
   for (const Prompt& prompt : prompts) {
     const auto length = static_cast<int64_t>(prompt.ids.size());
     const int64_t answer = AnswerRoom(prompt);
-    ++plan_.requests;
-    plan_.prompt_tokens += length;
-    plan_.longest_prompt = std::max(plan_.longest_prompt, length);
-    plan_.answer_tokens_max += answer;
-    plan_.unlimited_requests += prompt.max_tokens < 0 ? 1 : 0;
+    ++estimate_.requests;
+    estimate_.prompt_tokens += length;
+    estimate_.longest_prompt = std::max(estimate_.longest_prompt, length);
+    estimate_.answer_tokens_max += answer;
+    estimate_.unlimited_requests += prompt.max_tokens < 0 ? 1 : 0;
     answer_tokens_ += std::min(answer_mean_.value_or(0), static_cast<double>(answer));
     prompt_pages_ += length / limits_.page_size;
     // The last token of an answer is never an input of the model.
@@ -146,40 +146,43 @@ void RunPlanner::Add(const std::vector<Prompt>& prompts) {
   }
 }
 
-void RunPlanner::AddBad() {
-  ++plan_.rows;
-  ++plan_.bad_rows;
+void RunEstimator::AddBad() {
+  ++estimate_.rows;
+  ++estimate_.bad_rows;
 }
 
-RunPlan RunPlanner::Finish() const {
-  RunPlan plan = plan_;
-  if (answer_mean_) plan.answer_tokens = std::llround(answer_tokens_);
-  plan.pages_total = limits_.num_pages;
+RunEstimate RunEstimator::Finish() const {
+  RunEstimate estimate = estimate_;
+  if (answer_mean_) estimate.answer_tokens = std::llround(answer_tokens_);
+  estimate.pages_total = limits_.num_pages;
   // Shared pages of prompts are counted once, all others once for each request.
   const int64_t twice =
       keeps_prefixes_ ? std::max<int64_t>(prompt_pages_ - prefixes_.unique_pages(), 0) : 0;
-  plan.pages_needed = longest_pages_ - twice;
-  plan.cached_tokens = std::min(prefixes_.shared_tokens(), plan.prompt_tokens);
-  plan.cached_tokens_min =
-      plan.fits() ? plan.cached_tokens : std::min(pool_.found_tokens(), plan.cached_tokens);
-  plan.computed_tokens = plan.prompt_tokens - plan.cached_tokens;
-  plan.counted_exactly = prefixes_.is_exact();
-  plan.at_once = std::min<int64_t>(plan.requests, limits_.max_running_requests);
-  if (plan.fits() || plan.requests == 0) return plan;
+  estimate.pages_needed = longest_pages_ - twice;
+  estimate.cached_tokens = std::min(prefixes_.shared_tokens(), estimate.prompt_tokens);
+  estimate.cached_tokens_min = estimate.fits()
+                                   ? estimate.cached_tokens
+                                   : std::min(pool_.found_tokens(), estimate.cached_tokens);
+  estimate.computed_tokens = estimate.prompt_tokens - estimate.cached_tokens;
+  estimate.counted_exactly = prefixes_.is_exact();
+  estimate.at_once = std::min<int64_t>(estimate.requests, limits_.max_running_requests);
+  if (estimate.fits() || estimate.requests == 0) return estimate;
   // Either all shared pages stay in the pool, or nothing is shared: take what admits more requests.
-  const int64_t shared = std::min(prefixes_.shared_pages(), plan.pages_total);
-  const auto requests = static_cast<double>(plan.requests);
-  const double own = static_cast<double>(plan.pages_needed - shared) / requests;
+  const int64_t shared = std::min(prefixes_.shared_pages(), estimate.pages_total);
+  const auto requests = static_cast<double>(estimate.requests);
+  const double own = static_cast<double>(estimate.pages_needed - shared) / requests;
   const double alone = static_cast<double>(longest_pages_) / requests;
-  const double room = std::max(static_cast<double>(plan.pages_total - shared) / std::max(own, 1e-9),
-                               static_cast<double>(plan.pages_total) / std::max(alone, 1e-9));
-  plan.at_once = std::clamp<int64_t>(static_cast<int64_t>(std::min(room, 1e15)), 1, plan.at_once);
-  return plan;
+  const double room =
+      std::max(static_cast<double>(estimate.pages_total - shared) / std::max(own, 1e-9),
+               static_cast<double>(estimate.pages_total) / std::max(alone, 1e-9));
+  estimate.at_once =
+      std::clamp<int64_t>(static_cast<int64_t>(std::min(room, 1e15)), 1, estimate.at_once);
+  return estimate;
 }
 
-PlannedTime TimeOf(const RunPlan& plan, const RunSpeed& speed) {
-  const int64_t answers = plan.answer_tokens.value_or(plan.answer_tokens_max);
-  return {static_cast<double>(plan.computed_tokens) * speed.prompt_token_s,
+EstimatedTime TimeOf(const RunEstimate& estimate, const RunSpeed& speed) {
+  const int64_t answers = estimate.answer_tokens.value_or(estimate.answer_tokens_max);
+  return {static_cast<double>(estimate.computed_tokens) * speed.prompt_token_s,
           static_cast<double>(answers) * speed.answer_token_s};
 }
 

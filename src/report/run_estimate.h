@@ -33,7 +33,7 @@ struct RunSpeed {
 // Parses a summary file, or the output of a throughput benchmark by `minisgl bench --json`.
 Result<RunSpeed> ParseRunSpeed(const Json& json, const std::string& where);
 
-struct RunPlan {
+struct RunEstimate {
   int64_t rows = 0, bad_rows = 0;
   int64_t requests = 0;  // answers; a row may have several
   int64_t prompt_tokens = 0, longest_prompt = 0;
@@ -50,16 +50,17 @@ struct RunPlan {
   bool fits() const { return pages_needed <= pages_total; }
 };
 
-class RunPlanner {
+class RunEstimator {
  public:
   // `limits` are those of the engine. `keeps_prefixes`: true if the radix cache is used. `speed`:
   // if known; may have only some of its values.
-  RunPlanner(const EngineLimits& limits, bool keeps_prefixes, const std::optional<RunSpeed>& speed);
+  RunEstimator(const EngineLimits& limits, bool keeps_prefixes,
+               const std::optional<RunSpeed>& speed);
 
   // Adds the prompts of one row.
   void Add(const std::vector<Prompt>& prompts);
   void AddBad();
-  RunPlan Finish() const;
+  RunEstimate Finish() const;
 
  private:
   int64_t AnswerRoom(const Prompt& prompt) const;
@@ -69,17 +70,17 @@ class RunPlanner {
   const std::optional<double> answer_mean_;
   PrefixCounter prefixes_;
   PoolModel pool_;
-  RunPlan plan_;
+  RunEstimate estimate_;
   double answer_tokens_ = 0;   // expected number
   int64_t prompt_pages_ = 0;   // whole pages of all prompts, shared ones counted repeatedly
   int64_t longest_pages_ = 0;  // of all requests at full length, shared ones counted repeatedly
 };
 
-// Estimated seconds for `plan` at `speed`: computing prompts and generating answers.
-struct PlannedTime {
+// Estimated seconds for `estimate` at `speed`: computing prompts and generating answers.
+struct EstimatedTime {
   double prompts_s = 0, answers_s = 0;
   double total_s() const { return prompts_s + answers_s; }
 };
-PlannedTime TimeOf(const RunPlan& plan, const RunSpeed& speed);
+EstimatedTime TimeOf(const RunEstimate& estimate, const RunSpeed& speed);
 
 }  // namespace minisgl::report

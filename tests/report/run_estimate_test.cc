@@ -1,5 +1,5 @@
 // Estimates of a run: shared prefixes, pages, speeds.
-#include "report/run_plan.h"
+#include "report/run_estimate.h"
 
 #include <gtest/gtest.h>
 
@@ -146,66 +146,66 @@ EngineLimits Limits(int32_t num_pages) {
   return limits;
 }
 
-TEST(RunPlannerTest, CountsTokensAnswersAndPages) {
-  RunPlanner planner(Limits(100), true, std::nullopt);
+TEST(RunEstimatorTest, CountsTokensAnswersAndPages) {
+  RunEstimator estimator(Limits(100), true, std::nullopt);
   const Ids stem = {1, 2, 3, 4, 5, 6, 7, 8};
   for (TokenId i = 0; i < 3; ++i) {
     Ids ids = stem;
     ids.push_back(100 + i);
-    planner.Add({PromptOf(ids, 4)});
+    estimator.Add({PromptOf(ids, 4)});
   }
-  planner.Add({PromptOf({9}, -1), PromptOf({9}, 1000)});
-  planner.AddBad();
-  const RunPlan plan = planner.Finish();
-  EXPECT_EQ(plan.rows, 5);
-  EXPECT_EQ(plan.bad_rows, 1);
-  EXPECT_EQ(plan.requests, 5);
-  EXPECT_EQ(plan.prompt_tokens, 29);
-  EXPECT_EQ(plan.longest_prompt, 9);
-  EXPECT_EQ(plan.cached_tokens, 16);
-  EXPECT_EQ(plan.computed_tokens, 13);
-  EXPECT_EQ(plan.answer_tokens_max, 3 * 4 + 2 * 63);
-  EXPECT_EQ(plan.unlimited_requests, 1);
-  EXPECT_FALSE(plan.answer_tokens);
+  estimator.Add({PromptOf({9}, -1), PromptOf({9}, 1000)});
+  estimator.AddBad();
+  const RunEstimate estimate = estimator.Finish();
+  EXPECT_EQ(estimate.rows, 5);
+  EXPECT_EQ(estimate.bad_rows, 1);
+  EXPECT_EQ(estimate.requests, 5);
+  EXPECT_EQ(estimate.prompt_tokens, 29);
+  EXPECT_EQ(estimate.longest_prompt, 9);
+  EXPECT_EQ(estimate.cached_tokens, 16);
+  EXPECT_EQ(estimate.computed_tokens, 13);
+  EXPECT_EQ(estimate.answer_tokens_max, 3 * 4 + 2 * 63);
+  EXPECT_EQ(estimate.unlimited_requests, 1);
+  EXPECT_FALSE(estimate.answer_tokens);
   // Three requests of 12 cached tokens with two common pages; two of 63.
-  EXPECT_EQ(plan.pages_needed, 2 + 3 * 1 + 2 * 16);
-  EXPECT_TRUE(plan.fits());
-  EXPECT_EQ(plan.at_once, 5);
+  EXPECT_EQ(estimate.pages_needed, 2 + 3 * 1 + 2 * 16);
+  EXPECT_TRUE(estimate.fits());
+  EXPECT_EQ(estimate.at_once, 5);
 }
 
-TEST(RunPlannerTest, ASmallPoolRunsFewAtOnce) {
-  RunPlanner planner(Limits(12), true, std::nullopt);
+TEST(RunEstimatorTest, ASmallPoolRunsFewAtOnce) {
+  RunEstimator estimator(Limits(12), true, std::nullopt);
   const Ids stem = {1, 2, 3, 4, 5, 6, 7, 8};
   for (TokenId i = 0; i < 20; ++i) {
     Ids ids = stem;
     ids.push_back(100 + i);
-    planner.Add({PromptOf(ids, 12)});  // 20 tokens: 2 shared pages, 3 of its own
+    estimator.Add({PromptOf(ids, 12)});  // 20 tokens: 2 shared pages, 3 of its own
   }
-  const RunPlan plan = planner.Finish();
-  EXPECT_EQ(plan.pages_needed, 2 + 20 * 3);
-  EXPECT_FALSE(plan.fits());
-  EXPECT_EQ(plan.at_once, 3);
-  RunPlanner naive(Limits(12), false, std::nullopt);
+  const RunEstimate estimate = estimator.Finish();
+  EXPECT_EQ(estimate.pages_needed, 2 + 20 * 3);
+  EXPECT_FALSE(estimate.fits());
+  EXPECT_EQ(estimate.at_once, 3);
+  RunEstimator naive(Limits(12), false, std::nullopt);
   for (TokenId i = 0; i < 20; ++i) naive.Add({PromptOf(stem, 13)});
   EXPECT_EQ(naive.Finish().cached_tokens, 0);
   EXPECT_EQ(naive.Finish().pages_needed, 20 * 5);
   EXPECT_EQ(naive.Finish().at_once, 2);
 }
 
-TEST(RunPlannerTest, NothingToRunIsAPlanToo) {
-  const RunPlan plan = RunPlanner(Limits(12), true, std::nullopt).Finish();
-  EXPECT_EQ(plan.at_once, 0);
-  EXPECT_EQ(TimeOf(plan, {1, 1, {}, ""}).total_s(), 0);
+TEST(RunEstimatorTest, NothingToRunIsAPlanToo) {
+  const RunEstimate estimate = RunEstimator(Limits(12), true, std::nullopt).Finish();
+  EXPECT_EQ(estimate.at_once, 0);
+  EXPECT_EQ(TimeOf(estimate, {1, 1, {}, ""}).total_s(), 0);
 }
 
-TEST(RunPlannerTest, AnEarlierRunTellsHowLongAnswersAre) {
-  RunPlanner planner(Limits(100), true, RunSpeed{0.5, 2, 10.0, "w"});
-  planner.Add({PromptOf({1, 2, 3}, -1)});
-  planner.Add({PromptOf({4, 5, 6}, 4)});  // at most max_tokens
-  const RunPlan plan = planner.Finish();
-  ASSERT_TRUE(plan.answer_tokens);
-  EXPECT_EQ(*plan.answer_tokens, 14);
-  const PlannedTime time = TimeOf(plan, {0.5, 2, 10.0, "w"});
+TEST(RunEstimatorTest, AnEarlierRunTellsHowLongAnswersAre) {
+  RunEstimator estimator(Limits(100), true, RunSpeed{0.5, 2, 10.0, "w"});
+  estimator.Add({PromptOf({1, 2, 3}, -1)});
+  estimator.Add({PromptOf({4, 5, 6}, 4)});  // at most max_tokens
+  const RunEstimate estimate = estimator.Finish();
+  ASSERT_TRUE(estimate.answer_tokens);
+  EXPECT_EQ(*estimate.answer_tokens, 14);
+  const EstimatedTime time = TimeOf(estimate, {0.5, 2, 10.0, "w"});
   EXPECT_DOUBLE_EQ(time.prompts_s, 3);
   EXPECT_DOUBLE_EQ(time.answers_s, 28);
 }
