@@ -106,7 +106,7 @@ void Chat::Converse() {
                                       : Message(term::Utf8OrWarn(options_.prompt, "--prompt"));
   const std::unique_ptr<PromptReader> reader = MakePromptReader(&signals_, HistoryPath());
   reader->set_status([this] {
-    Look(false);
+    RecordSample(false);
     return said_batch_ended_ ? "" : batch_->Short();
   });
   reader->set_completer([this](std::string_view line) { return Complete(line); });
@@ -162,10 +162,10 @@ void Chat::WaitForBatch() {
     const bool terminates = !terminated && signals_.Terminated() != 0;
     terminated = terminated || terminates;
     if (signals_.TakeInterrupt() || terminates) batch_->Stop(batch_->stopping());
-    Look(false);
+    RecordSample(false);
     std::this_thread::sleep_for(kWait);
   }
-  Look(false);
+  RecordSample(false);
   SayBatchEnded();
 }
 
@@ -186,12 +186,12 @@ term::RunSample Chat::SampleNow() const {
   return sample;
 }
 
-void Chat::Look(bool always) {
+void Chat::RecordSample(bool always) {
   constexpr std::chrono::milliseconds kInterval(100);  // reading the statistics is not free
   const Clock::time_point now = Clock::now();
-  if (!always && (now < next_look_ || (!IsBusy() && !looked_busy_))) return;
-  next_look_ = now + kInterval;
-  looked_busy_ = IsBusy();
+  if (!always && (now < next_sample_ || (!IsBusy() && !was_busy_))) return;
+  next_sample_ = now + kInterval;
+  was_busy_ = IsBusy();
   history_.Add(SampleNow());
 }
 
@@ -268,14 +268,14 @@ bool Chat::Send(std::string text, ChatTurns before) {
   if (answered) {
     TurnsChanged();
   } else {
-    PutTurns(std::move(before));
+    RestoreTurns(std::move(before));
   }
   return answered;
 }
 
 ChatTurns Chat::CopyTurns() const { return {session_.messages(), dropped_}; }
 
-void Chat::PutTurns(ChatTurns turns) {
+void Chat::RestoreTurns(ChatTurns turns) {
   session_.messages() = std::move(turns.messages);
   dropped_ = std::move(turns.dropped);
 }
@@ -373,7 +373,7 @@ bool Chat::Reply(uint64_t variant, size_t count, Answers* answers) {
   const AnswerListener listener = {
       [&, begin = std::ref(begin_answer)](size_t answer, std::string_view text) {
         begin(answer);
-        return TakeOutput(view_.Show(text));
+        return NoteOutputStatus(view_.Show(text));
       },
       [&, begin = std::ref(begin_answer)](size_t answer, const ChatAnswer& whole) {
         begin(answer);
@@ -381,17 +381,17 @@ bool Chat::Reply(uint64_t variant, size_t count, Answers* answers) {
         const bool is_there =
             !whole.text.empty() || (whole.error_message.empty() && !whole.interrupted);
         if (is_there && output_status_.ok()) {
-          TakeOutput(view_.End(term::AnswerView::LineBreak::kAddUnlessThere));
+          NoteOutputStatus(view_.End(term::AnswerView::LineBreak::kAddUnlessThere));
         }
         Report(whole, count);
       },
-      [this] { Look(false); }};
-  Look(true);  // marks the end of the idle time before this turn
+      [this] { RecordSample(false); }};
+  RecordSample(true);  // marks the end of the idle time before this turn
   answering_ = true;
   std::vector<ChatAnswer> whole =
       RunTurn(model_.runtime.get(), std::move(prompts), &signals_, listener);
   answering_ = false;
-  Look(true);
+  RecordSample(true);
   size_t num_kept = 0;
   for (ChatAnswer& answer : whole) {
     if (answer.interrupted && !interactive_) interrupted_ = true;
@@ -415,7 +415,7 @@ ReasoningTags Chat::PromptTags() const {
 }
 
 // Records the result of a write; the first failure ends the chat. Returns true if all was written.
-bool Chat::TakeOutput(const Status& status) {
+bool Chat::NoteOutputStatus(const Status& status) {
   if (output_status_.ok()) output_status_ = status;
   return output_status_.ok();
 }

@@ -71,7 +71,7 @@ class Chat {
   bool IsBusy() const { return answering_ || (batch_ && !batch_->ended()); }
   term::RunSample SampleNow() const;
   // Records a sample for the summary; unless `always`, only if it is due and something is running.
-  void Look(bool always);
+  void RecordSample(bool always);
   void Greet() const;
   Next Message(std::string text);
   // Sends `text` and shows the answer. If there is no answer, restores `before` and returns false.
@@ -93,10 +93,10 @@ class Chat {
   using Answers = std::vector<std::optional<SessionMessage>>;
   bool Reply(uint64_t variant, size_t count = 1, Answers* answers = nullptr);
   ReasoningTags PromptTags() const;
-  bool TakeOutput(const Status& status);
+  bool NoteOutputStatus(const Status& status);
   void CountAnswer(const ChatAnswer& answer, bool kept);
   ChatTurns CopyTurns() const;
-  void PutTurns(ChatTurns turns);
+  void RestoreTurns(ChatTurns turns);
   Result<Prompt> MakePrompt();
   Result<std::vector<TokenId>> FitPrompt();
   std::string HowToLengthenContext() const;
@@ -196,8 +196,8 @@ class Chat {
   const Clock::time_point begin_ = Clock::now();
   term::RunHistory history_;
   bool answering_ = false;
-  bool looked_busy_ = false;  // at the last sample
-  Clock::time_point next_look_;
+  bool was_busy_ = false;  // at the last sample
+  Clock::time_point next_sample_;
 };
 
 // Runs `minisgl chat` on the standard streams of this process: loads the model, opens the files of

@@ -55,7 +55,7 @@ std::string Chat::UnusedBranchName() const {
 void Chat::EnterBranch(size_t index) {
   branches_[branch_].turns = CopyTurns();
   branch_ = index;
-  PutTurns(branches_[index].turns);
+  RestoreTurns(branches_[index].turns);
   alternatives_.clear();
 }
 
@@ -158,7 +158,7 @@ void Chat::Regenerate(const std::string& arguments) {
   ForgetAnswer();
   auto& messages = session_.messages();
   if (messages.empty() || messages.back().role != "user") {
-    PutTurns(std::move(before));
+    RestoreTurns(std::move(before));
     Say("There is no message to answer again.");
     return;
   }
@@ -171,7 +171,7 @@ void Chat::Regenerate(const std::string& arguments) {
   const uint64_t variant = branch().regenerations + 1;
   const bool kept = Reply(variant, static_cast<size_t>(count), &answers);
   branch().regenerations += static_cast<uint64_t>(count);
-  if (!kept) return PutTurns(std::move(before));
+  if (!kept) return RestoreTurns(std::move(before));
   alternatives_ = std::move(answers);
   for (picked_ = 1; !alternatives_[picked_];) ++picked_;
   if (count > 1) {
