@@ -58,13 +58,9 @@ Chat::Chat(const load::LoadedModel* model, const ChatOptions& options, term::Out
       settings_(MakeChatSettings(options.sampling, model->facts.generation, load::DrawSeed())),
       output_(*output),
       view_(output, term::ReasoningMode(options.hide_thinking, options.model.quiet)),
-      interactive_(term::IsTerminal(STDIN_FILENO)) {
+      interactive_(term::IsTerminal(STDIN_FILENO)),
+      branches_(model->runtime.get()) {
   session_.set_parse_special(model->text.parse_special);
-  branches_.push_back({"main", {}, 0, model->runtime->OpenSession()});
-}
-
-Chat::~Chat() {
-  for (const Branch& branch : branches_) model_.runtime->CloseSession(branch.session);
 }
 
 void Chat::Say(const std::string& text) const { term::PrintStderr(text); }
@@ -177,34 +173,18 @@ void Chat::SayBatchEnded() {
   failed_ = true;
 }
 
-term::RunSample Chat::SampleNow() const {
-  const double time_s = std::chrono::duration<double>(Clock::now() - begin_).count();
-  term::RunSample sample =
-      term::RunSample::Of(model_.runtime->Stats().scheduler, num_answers_, time_s);
-  // The statistics describe a step, and an answer may have ended with the last step.
-  if (!IsBusy()) sample.running = sample.waiting = 0;
-  return sample;
-}
-
 void Chat::RecordSample(bool always) {
-  constexpr std::chrono::milliseconds kInterval(100);  // reading the statistics is not free
-  const Clock::time_point now = Clock::now();
-  if (!always && (now < next_sample_ || (!IsBusy() && !was_busy_))) return;
-  next_sample_ = now + kInterval;
-  was_busy_ = IsBusy();
-  history_.Add(SampleNow());
+  if (!always && !statistics_.IsSampleDue(IsBusy())) return;
+  const SchedulerStats stats = model_.runtime->Stats().scheduler;
+  statistics_.RecordSample(stats, IsBusy());
 }
 
 // Returns the exit status for failures of the reports.
 int Chat::WriteReports() {
   report::RunSummary summary;
-  summary.rows_done = num_answers_ - num_failures_;
-  summary.rows_failed = num_failures_;
-  summary.seconds = total_s_;
   summary.stats = model_.runtime->Stats();
   summary.about = report::AboutRun(model_, options_.engine);
-  history_.End(SampleNow());
-  summary.time_series = history_.ToJson();
+  statistics_.End(&summary);
   if (options_.reports.stats) {
     Stats("");
     term::PrintStderr(report::FormatStats(summary.stats));
@@ -281,8 +261,8 @@ void Chat::RestoreTurns(ChatTurns turns) {
 }
 
 void Chat::TurnsChanged() {
-  branch().regenerations = 0;
-  alternatives_.clear();
+  branches_.current().regenerations = 0;
+  alternatives_.Clear();
 }
 
 int64_t Chat::ContextLimit() const { return batch::ContextCapacity(model_.runtime->limits()); }
@@ -346,13 +326,13 @@ Result<Prompt> Chat::MakePrompt() {
   prompt.stop = settings_.stop;
   prompt.ignore_eos = settings_.ignore_eos;
   prompt.priority = kChatPriority;
-  prompt.session = branches_[branch_].session;
+  prompt.session = branches_.current().session;
   prompt.spelled_ids = session_.spelled_ids();
   load::SetEndTokens(model_.eos_ids, &prompt);
   return prompt;
 }
 
-bool Chat::Reply(uint64_t variant, size_t count, Answers* answers) {
+bool Chat::Reply(uint64_t variant, size_t count, ChatAlternatives::Answers* answers) {
   Result<Prompt> prompt = MakePrompt();
   if (!prompt.ok()) {
     SayFailure(prompt.status());
@@ -397,11 +377,11 @@ bool Chat::Reply(uint64_t variant, size_t count, Answers* answers) {
     if (answer.interrupted && !interactive_) interrupted_ = true;
     const bool kept = answer.finish_reason != FinishReason::kError &&
                       (!answer.interrupted || !answer.text.empty());
-    CountAnswer(answer, kept);
+    device_lost_ = device_lost_ || answer.error_code == "device_unavailable";
     const SessionMessage message = session_.AnswerMessage(answer.text, answer.token_ids, tags);
     if (kept && ++num_kept == 1) session_.messages().push_back(message);
     if (answers != nullptr) answers->push_back(kept ? std::optional(message) : std::nullopt);
-    last_answer_ = std::move(answer);
+    statistics_.Add(std::move(answer), kept);
   }
   return num_kept > 0;
 }
@@ -418,16 +398,6 @@ ReasoningTags Chat::PromptTags() const {
 bool Chat::NoteOutputStatus(const Status& status) {
   if (output_status_.ok()) output_status_ = status;
   return output_status_.ok();
-}
-
-void Chat::CountAnswer(const ChatAnswer& answer, bool kept) {
-  ++num_answers_;
-  num_failures_ += kept ? 0 : 1;
-  device_lost_ = device_lost_ || answer.error_code == "device_unavailable";
-  total_usage_.prompt_tokens += answer.usage.prompt_tokens;
-  total_usage_.cached_tokens += answer.usage.cached_tokens;
-  total_usage_.completion_tokens += answer.usage.completion_tokens;
-  total_s_ += answer.total_s;
 }
 
 // Reports how an answer, one of `count`, ended, unless it ended normally.

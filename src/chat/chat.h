@@ -5,17 +5,19 @@
 // of chat_commands.cc. Used by one thread.
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "chat/chat_alternatives.h"
 #include "chat/chat_batch.h"
+#include "chat/chat_branch_list.h"
 #include "chat/chat_completion.h"
 #include "chat/chat_input.h"
 #include "chat/chat_settings.h"
+#include "chat/chat_statistics.h"
 #include "chat/chat_tree.h"
 #include "chat/chat_turn.h"
 #include "chat/line_editor.h"
@@ -26,7 +28,6 @@
 #include "report/reports.h"
 #include "term/answer_view.h"
 #include "term/output.h"
-#include "term/run_history.h"
 
 namespace minisgl::chat {
 
@@ -49,7 +50,6 @@ class Chat {
   // All must outlive the chat. `model` must have a template; `output` is standard output.
   Chat(const load::LoadedModel* model, const ChatOptions& options, term::Output* output,
        report::ReportFiles* reports);
-  ~Chat();
   Chat(const Chat&) = delete;
   Chat& operator=(const Chat&) = delete;
 
@@ -57,7 +57,6 @@ class Chat {
   int Run();
 
  private:
-  using Clock = std::chrono::steady_clock;
   struct Command;
   static const std::vector<Command>& Commands();
   static std::vector<std::string> CommandNames(bool listed);
@@ -69,7 +68,6 @@ class Chat {
   void Converse();
   int WriteReports();
   bool IsBusy() const { return answering_ || (batch_ && !batch_->ended()); }
-  term::RunSample SampleNow() const;
   // Records a sample for the summary; unless `always`, only if it is due and something is running.
   void RecordSample(bool always);
   void Greet() const;
@@ -90,11 +88,9 @@ class Chat {
   // answers, with nullopt for those not worth keeping. `variant`: number of earlier answers to this
   // message. Returns false if no answer is worth keeping; turns may have been dropped then, and the
   // caller restores them.
-  using Answers = std::vector<std::optional<SessionMessage>>;
-  bool Reply(uint64_t variant, size_t count = 1, Answers* answers = nullptr);
+  bool Reply(uint64_t variant, size_t count = 1, ChatAlternatives::Answers* answers = nullptr);
   ReasoningTags PromptTags() const;
   bool NoteOutputStatus(const Status& status);
-  void CountAnswer(const ChatAnswer& answer, bool kept);
   ChatTurns CopyTurns() const;
   void RestoreTurns(ChatTurns turns);
   Result<Prompt> MakePrompt();
@@ -130,7 +126,6 @@ class Chat {
   void Context(const std::string& arguments);
   void Model(const std::string& arguments);
   void Batch(const std::string& arguments);
-  static ChatBatchOptions ParseBatch(std::string arguments);
 
   void SetSystem(const std::string& text);
   Status LoadFrom(const std::string& path);
@@ -145,18 +140,8 @@ class Chat {
   void Regenerate(const std::string& arguments);
   void Pick(const std::string& arguments);
 
-  // bounded, because each holds a copy of its conversation
-  static constexpr size_t kBranchesMax = 64;
-  struct Branch {
-    std::string name;
-    ChatTurns turns;             // for the current branch, see session_ and dropped_ instead
-    uint64_t regenerations = 0;  // of the last turn
-    SessionId session = 0;       // keeps the prefix of the conversation cached between its turns
-  };
-  std::optional<size_t> FindBranch(std::string_view name) const;
-  std::string UnusedBranchName() const;
+  // Leaves the current branch and enters another.
   void EnterBranch(size_t index);
-  Branch& branch() { return branches_[branch_]; }
   void ForgetAnswer();  // of the last turn
   void TurnsChanged();  // other than by an answer
 
@@ -176,28 +161,16 @@ class Chat {
   bool offered_to_stop_batch_ = false;
   std::string waiting_text_;  // from /read, for the next message
   std::string file_;          // last used by /save or /load: it may be overwritten
-  std::vector<Branch> branches_;
-  size_t branch_ = 0;  // the current branch
-  // answers to the last message: the one before /regen, then those of /regen
-  Answers alternatives_;
-  size_t picked_ = 0;              // the alternative that the conversation continues
+  ChatBranchList branches_;
+  ChatAlternatives alternatives_;
   bool offered_to_leave_ = false;  // Ctrl-C at an empty prompt was answered by a hint
   bool interrupted_ = false;       // by a signal; the chat ends
   bool warned_of_bytes_ = false;   // about input that is not UTF-8
   bool hinted_at_commands_ = false;
   bool failed_ = false;       // a turn had no answer
   bool device_lost_ = false;  // permanently; the chat ends
-
-  std::optional<ChatAnswer> last_answer_;
-  int64_t num_answers_ = 0;
-  int64_t num_failures_ = 0;  // included in num_turns_
-  Usage total_usage_;
-  double total_s_ = 0;
-  const Clock::time_point begin_ = Clock::now();
-  term::RunHistory history_;
+  ChatStatistics statistics_;
   bool answering_ = false;
-  bool was_busy_ = false;  // at the last sample
-  Clock::time_point next_sample_;
 };
 
 // Runs `minisgl chat` on the standard streams of this process: loads the model, opens the files of

@@ -2,11 +2,13 @@
 
 #include <signal.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <utility>
 
 #include "batch/answer_writer.h"
 #include "batch/run_journal.h"
+#include "chat/chat_completion.h"
 #include "load/sampling.h"
 #include "minisgl/base/log.h"
 #include "minisgl/base/utf8.h"
@@ -22,6 +24,35 @@ std::string DefaultAnswersPath(const std::string& input) {
   constexpr std::string_view kEnding = ".jsonl";
   const bool has_ending = input.ends_with(kEnding) && input.size() > kEnding.size();
   return input.substr(0, input.size() - (has_ending ? kEnding.size() : 0)) + ".answers.jsonl";
+}
+
+ChatBatchOptions ParseBatchArguments(std::string arguments) {
+  ChatBatchOptions options;
+  const struct {
+    std::string_view name;
+    bool ChatBatchOptions::*set;
+  } flags[] = {{"-f ", &ChatBatchOptions::force},
+               {"--force ", &ChatBatchOptions::force},
+               {"-r ", &ChatBatchOptions::resume},
+               {"--resume ", &ChatBatchOptions::resume}};
+  for (bool found = true; found;) {
+    found = false;
+    for (const auto& flag : flags) {
+      if (!arguments.starts_with(flag.name)) continue;
+      options.*flag.set = found = true;
+      arguments.erase(0, arguments.find_first_not_of(' ', flag.name.size()));
+    }
+  }
+  options.input = std::move(arguments);
+  // Two names, unless the whole text names an existing file.
+  const size_t space = options.input.find_last_of(" \t");
+  if (space != std::string::npos && access(ExpandHome(options.input).c_str(), F_OK) != 0) {
+    options.output = ExpandHome(options.input.substr(space + 1));
+    options.input.resize(options.input.find_last_not_of(" \t", space) + 1);
+  }
+  options.input = ExpandHome(options.input);
+  if (options.output.empty()) options.output = DefaultAnswersPath(options.input);
+  return options;
 }
 
 Result<std::unique_ptr<ChatBatch>> ChatBatch::Start(const load::LoadedModel* model,

@@ -91,4 +91,7 @@ class ChatBatch {
 // Default for the answers to `input`: NAME.answers.jsonl in the same directory.
 std::string DefaultAnswersPath(const std::string& input);
 
+// Parses the arguments of /batch: flags for an existing output, the input, and the output if given.
+ChatBatchOptions ParseBatchArguments(std::string arguments);
+
 }  // namespace minisgl::chat

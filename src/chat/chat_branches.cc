@@ -5,7 +5,6 @@
 // and shared steps cost little more than those of a single answer.
 #include <algorithm>
 #include <charconv>
-#include <iterator>
 #include <utility>
 
 #include "chat/chat.h"
@@ -37,26 +36,9 @@ std::string Turns(int64_t count) { return fmt::format("{} turn{}", count, count 
 
 }  // namespace
 
-std::optional<size_t> Chat::FindBranch(std::string_view name) const {
-  for (size_t i = 0; i < branches_.size(); ++i) {
-    if (branches_[i].name == name) return i;
-  }
-  return std::nullopt;
-}
-
-std::string Chat::UnusedBranchName() const {
-  for (size_t number = branches_.size() + 1;; ++number) {
-    std::string name = fmt::format("branch-{}", number);
-    if (!FindBranch(name)) return name;
-  }
-}
-
-// Leaves the current branch and enters another.
 void Chat::EnterBranch(size_t index) {
-  branches_[branch_].turns = CopyTurns();
-  branch_ = index;
-  RestoreTurns(branches_[index].turns);
-  alternatives_.clear();
+  RestoreTurns(branches_.Enter(index, CopyTurns()));
+  alternatives_.Clear();
 }
 
 void Chat::NewBranch(const std::string& arguments) {
@@ -66,16 +48,16 @@ void Chat::NewBranch(const std::string& arguments) {
   std::string turn = TakeWord(&rest);
   // A number alone means a turn.
   if (turn.empty() && ParseNumber(name, 0) >= 0) std::swap(name, turn);
-  if (name.empty()) name = UnusedBranchName();
+  if (name.empty()) name = branches_.UnusedName();
   if (!IsBranchName(name) || !rest.empty()) {
     Say("/branch takes a name of letters and digits, followed by the number of a turn");
     return;
   }
-  if (FindBranch(name)) {
+  if (branches_.Find(name)) {
     Say(fmt::format("Branch {} exists already; /switch goes to it.", name));
     return;
   }
-  if (branches_.size() >= kBranchesMax) {
+  if (branches_.full()) {
     Say(fmt::format("There are already {} branches, the maximum; /branch -d NAME deletes one.",
                     branches_.size()));
     return;
@@ -95,31 +77,28 @@ void Chat::NewBranch(const std::string& arguments) {
     if (kept < num_turns) turns = {FirstTurns(all, kept), {}};
   }
   // If the last message is the same, do not repeat earlier answers to it.
-  const uint64_t regenerations = kept == num_turns ? branch().regenerations : 0;
-  branches_.push_back({name, std::move(turns), regenerations, model_.runtime->OpenSession()});
-  const std::string from = branches_[branch_].name;
-  EnterBranch(branches_.size() - 1);
+  const uint64_t regenerations = kept == num_turns ? branches_.current().regenerations : 0;
+  const std::string from = branches_.current().name;
+  EnterBranch(branches_.Add(name, std::move(turns), regenerations));
   Note(fmt::format("Now in branch {}, with {} of {}.", name, Turns(kept), from));
 }
 
 void Chat::DeleteBranch(const std::string& name) {
-  const std::optional<size_t> index = FindBranch(name);
-  if (!index || *index == branch_) {
+  const std::optional<size_t> index = branches_.Find(name);
+  if (!index || branches_.IsCurrent(*index)) {
     Say(index ? "You are in that branch; /switch to another first."
               : fmt::format("There is no branch {}; /tree shows them.", Visible(name)));
     return;
   }
-  model_.runtime->CloseSession(branches_[*index].session);
-  branches_.erase(branches_.begin() + static_cast<std::ptrdiff_t>(*index));
-  if (branch_ > *index) --branch_;
+  branches_.Remove(*index);
   Note(fmt::format("Branch {} is deleted.", name));
 }
 
 void Chat::SwitchBranch(const std::string& arguments) {
-  const std::optional<size_t> index = FindBranch(arguments);
+  const std::optional<size_t> index = branches_.Find(arguments);
   if (!index) {
     std::string names;
-    for (const Branch& branch : branches_) names += (names.empty() ? "" : ", ") + branch.name;
+    for (const std::string& name : branches_.Names()) names += (names.empty() ? "" : ", ") + name;
     Say(fmt::format("{}; there {} {}",
                     arguments.empty() ? std::string("/switch needs the name of a branch")
                                       : fmt::format("There is no branch {}", Visible(arguments)),
@@ -134,14 +113,7 @@ void Chat::SwitchBranch(const std::string& arguments) {
                    last == all.rend() ? "." : "; the last: " + Visible(last->content, 60)));
 }
 
-void Chat::Tree(const std::string&) {
-  std::vector<NamedConversation> branches;
-  for (size_t i = 0; i < branches_.size(); ++i) {
-    branches.push_back(
-        {branches_[i].name, i == branch_ ? AllMessages() : WholeConversation(branches_[i].turns)});
-  }
-  Say(DrawTree(branches, branch_));
-}
+void Chat::Tree(const std::string&) { Say(branches_.Draw(CopyTurns())); }
 
 void Chat::ForgetAnswer() {
   auto& messages = session_.messages();
@@ -162,21 +134,20 @@ void Chat::Regenerate(const std::string& arguments) {
     Say("There is no message to answer again.");
     return;
   }
-  Answers answers(1);
+  ChatAlternatives::Answers answers(1);
   if (messages.size() < before.messages.size()) answers[0] = before.messages.back();
   if (settings_.sampling.temperature == 0) {
     Note(fmt::format("(the temperature is 0: {}; see /set temperature)",
                      count == 1 ? "the answer will be the same" : "all answers will be the same"));
   }
-  const uint64_t variant = branch().regenerations + 1;
+  const uint64_t variant = branches_.current().regenerations + 1;
   const bool kept = Reply(variant, static_cast<size_t>(count), &answers);
-  branch().regenerations += static_cast<uint64_t>(count);
+  branches_.current().regenerations += static_cast<uint64_t>(count);
   if (!kept) return RestoreTurns(std::move(before));
-  alternatives_ = std::move(answers);
-  for (picked_ = 1; !alternatives_[picked_];) ++picked_;
+  alternatives_.Set(std::move(answers));
   if (count > 1) {
     Note(fmt::format("(the conversation continues with the first; /pick K takes another{})",
-                     alternatives_[0] ? ", /pick 0 the one before" : ""));
+                     alternatives_.has_previous() ? ", /pick 0 the one before" : ""));
   }
 }
 
@@ -185,24 +156,17 @@ void Chat::Pick(const std::string& arguments) {
     Say("There is nothing to pick from; /regen N gives several answers to the last message.");
     return;
   }
-  if (arguments.empty()) {
-    for (size_t i = 0; i < alternatives_.size(); ++i) {
-      if (!alternatives_[i]) continue;
-      Say(fmt::format("  {}{:>2}  {}", i == picked_ ? '*' : ' ', i,
-                      Visible(alternatives_[i]->content, 80)));
-    }
-    return;
-  }
+  if (arguments.empty()) return Say(alternatives_.List());
   const int64_t number = ParseNumber(arguments, 0);
-  const auto index = static_cast<size_t>(std::max<int64_t>(number, 0));
-  if (number < 0 || index >= alternatives_.size() || !alternatives_[index]) {
+  const SessionMessage* answer =
+      number < 0 ? nullptr : alternatives_.Pick(static_cast<size_t>(number));
+  if (answer == nullptr) {
     Say(fmt::format("There is no answer {}; /pick alone lists them", Visible(arguments)));
     return;
   }
-  picked_ = index;
-  session_.messages().back() = *alternatives_[index];
-  Note(fmt::format("The conversation continues with answer {}: {}", index,
-                   Visible(alternatives_[index]->content, 60)));
+  session_.messages().back() = *answer;
+  Note(fmt::format("The conversation continues with answer {}: {}", number,
+                   Visible(answer->content, 60)));
 }
 
 }  // namespace minisgl::chat

@@ -1,6 +1,4 @@
 // The commands of a chat, in one table of names, help lines and functions.
-#include <unistd.h>
-
 #include <algorithm>
 #include <charconv>
 #include <utility>
@@ -101,7 +99,7 @@ Completion Chat::Complete(std::string_view line) const {
     const Command* command = FindCommand(name);
     return command == nullptr ? ArgumentKind::kNone : command->argument;
   };
-  for (const Branch& branch : branches_) words.branches.push_back(branch.name);
+  words.branches = branches_.Names();
   words.parameters = ParameterNames();
   return CompleteChatLine(line, words);
 }
@@ -304,9 +302,9 @@ void Chat::Save(const std::string& arguments) {
   }
   file_ = path;
   Note(fmt::format("Saved {} messages to {}{}", all.size(), Visible(path, 400),
-                   branches_.size() == 1
-                       ? ""
-                       : fmt::format(" (branch {}; other branches are not in it)", branch().name)));
+                   branches_.size() == 1 ? ""
+                                         : fmt::format(" (branch {}; other branches are not in it)",
+                                                       branches_.current().name)));
 }
 
 Status Chat::LoadFrom(const std::string& path) {
@@ -348,24 +346,8 @@ void Chat::Set(const std::string& arguments) {
 void Chat::Parameters(const std::string&) { Say(ListParameters(settings_)); }
 
 void Chat::Stats(const std::string&) {
-  if (!last_answer_) {
-    Say("There has been no answer yet.");
-    return;
-  }
-  const ChatAnswer& last = *last_answer_;
-  const double decode_s = last.total_s - last.first_token_s;
-  const auto tokens = last.usage.completion_tokens;
-  const double rate = tokens > 1 && decode_s > 0 ? static_cast<double>(tokens - 1) / decode_s : 0;
-  Say(fmt::format("  last answer   {} tokens in {:.2f} s, {:.1f} tokens/s after the first", tokens,
-                  last.total_s, rate));
-  Say(fmt::format("  first token   after {:.0f} ms", last.first_token_s * 1000));
-  Say(fmt::format("  prompt        {} tokens, {} of them cached", last.usage.prompt_tokens,
-                  last.usage.cached_tokens));
-  Say(fmt::format("  context       {} of {} tokens", last.usage.prompt_tokens + tokens,
-                  ContextLimit()));
-  Say(fmt::format("  all answers   {}: prompts {} tokens ({} cached), answers {} tokens, {:.2f} s",
-                  num_answers_, total_usage_.prompt_tokens, total_usage_.cached_tokens,
-                  total_usage_.completion_tokens, total_s_));
+  const std::string text = statistics_.Text(ContextLimit());
+  Say(text.empty() ? "There has been no answer yet." : text);
 }
 
 void Chat::Tokens(const std::string&) {
@@ -384,36 +366,6 @@ void Chat::Tokens(const std::string&) {
   }
 }
 
-// Parses the files of /batch and its flags for an existing output.
-ChatBatchOptions Chat::ParseBatch(std::string arguments) {
-  ChatBatchOptions options;
-  const struct {
-    std::string_view name;
-    bool ChatBatchOptions::*set;
-  } flags[] = {{"-f ", &ChatBatchOptions::force},
-               {"--force ", &ChatBatchOptions::force},
-               {"-r ", &ChatBatchOptions::resume},
-               {"--resume ", &ChatBatchOptions::resume}};
-  for (bool found = true; found;) {
-    found = false;
-    for (const auto& flag : flags) {
-      if (!arguments.starts_with(flag.name)) continue;
-      options.*flag.set = found = true;
-      arguments.erase(0, arguments.find_first_not_of(' ', flag.name.size()));
-    }
-  }
-  options.input = std::move(arguments);
-  // Two names, unless the whole text names an existing file.
-  const size_t space = options.input.find_last_of(" \t");
-  if (space != std::string::npos && access(ExpandHome(options.input).c_str(), F_OK) != 0) {
-    options.output = ExpandHome(options.input.substr(space + 1));
-    options.input.resize(options.input.find_last_not_of(" \t", space) + 1);
-  }
-  options.input = ExpandHome(options.input);
-  if (options.output.empty()) options.output = DefaultAnswersPath(options.input);
-  return options;
-}
-
 void Chat::Batch(const std::string& arguments) {
   const bool runs = batch_ && !batch_->ended();
   if (arguments.empty()) {
@@ -427,7 +379,7 @@ void Chat::Batch(const std::string& arguments) {
   }
   if (runs) return Say("A batch is already running; /batch shows it, /batch stop ends it.");
   SayBatchEnded();
-  ChatBatchOptions batch_options = ParseBatch(arguments);
+  ChatBatchOptions batch_options = ParseBatchArguments(arguments);
   const std::string output = Visible(batch_options.output, 400);
   batch_options.model = options_.model;
   batch_options.engine = options_.engine;

@@ -1,0 +1,68 @@
+#include "chat/chat_statistics.h"
+
+#include <utility>
+
+namespace minisgl::chat {
+namespace {
+
+constexpr std::chrono::milliseconds kSampleInterval(100);
+
+}  // namespace
+
+void ChatStatistics::Add(ChatAnswer answer, bool kept) {
+  ++num_answers_;
+  num_failures_ += kept ? 0 : 1;
+  total_usage_.prompt_tokens += answer.usage.prompt_tokens;
+  total_usage_.cached_tokens += answer.usage.cached_tokens;
+  total_usage_.completion_tokens += answer.usage.completion_tokens;
+  total_s_ += answer.total_s;
+  last_ = std::move(answer);
+}
+
+bool ChatStatistics::IsSampleDue(bool busy) const {
+  return Clock::now() >= next_sample_ && (busy || was_busy_);
+}
+
+void ChatStatistics::RecordSample(const SchedulerStats& stats, bool busy) {
+  next_sample_ = Clock::now() + kSampleInterval;
+  was_busy_ = busy;
+  history_.Add(SampleNow(stats, busy));
+}
+
+term::RunSample ChatStatistics::SampleNow(const SchedulerStats& stats, bool busy) const {
+  const double time_s = std::chrono::duration<double>(Clock::now() - begin_).count();
+  term::RunSample sample = term::RunSample::Of(stats, num_answers_, time_s);
+  // The statistics describe a step, and an answer may have ended with the last step.
+  if (!busy) sample.running = sample.waiting = 0;
+  return sample;
+}
+
+std::string ChatStatistics::Text(int64_t context_limit) const {
+  if (!last_) return "";
+  const double decode_s = last_->total_s - last_->first_token_s;
+  const auto tokens = last_->usage.completion_tokens;
+  const double rate = tokens > 1 && decode_s > 0 ? static_cast<double>(tokens - 1) / decode_s : 0;
+  std::string text =
+      fmt::format("  last answer   {} tokens in {:.2f} s, {:.1f} tokens/s after the first\n",
+                  tokens, last_->total_s, rate);
+  text += fmt::format("  first token   after {:.0f} ms\n", last_->first_token_s * 1000);
+  text += fmt::format("  prompt        {} tokens, {} of them cached\n", last_->usage.prompt_tokens,
+                      last_->usage.cached_tokens);
+  text += fmt::format("  context       {} of {} tokens\n", last_->usage.prompt_tokens + tokens,
+                      context_limit);
+  text +=
+      fmt::format("  all answers   {}: prompts {} tokens ({} cached), answers {} tokens, {:.2f} s",
+                  num_answers_, total_usage_.prompt_tokens, total_usage_.cached_tokens,
+                  total_usage_.completion_tokens, total_s_);
+  return text;
+}
+
+void ChatStatistics::End(report::RunSummary* summary) {
+  summary->rows_done = num_answers_ - num_failures_;
+  summary->rows_failed = num_failures_;
+  summary->seconds = total_s_;
+  history_.End(SampleNow(summary->stats.scheduler, false));
+  summary->time_series = history_.ToJson();
+}
+
+}  // namespace minisgl::chat
