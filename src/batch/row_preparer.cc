@@ -39,7 +39,7 @@ RowPreparer::~RowPreparer() {
 
 void RowPreparer::Add(ReadyRow row) {
   auto job = std::make_shared<Job>();
-  job->told = WithoutPrompt(&row.row);
+  job->without_prompt = WithoutPrompt(&row.row);
   num_answers_ += row.row.n;
   bytes_ += row.bytes;
   job->ready = std::move(row);
@@ -60,7 +60,7 @@ std::optional<RowPreparer::Prepared> RowPreparer::Take(std::chrono::milliseconds
     if (!changed_.wait_for(lock, wait, [&] { return job->is_done; })) return std::nullopt;
   }
   jobs_.pop_front();
-  num_answers_ -= job->told.n;
+  num_answers_ -= job->without_prompt.n;
   bytes_ -= job->ready.bytes;
   if (job->thrown) std::rethrow_exception(job->thrown);
   return Prepared{std::move(job->ready), std::move(job->error)};
@@ -74,7 +74,7 @@ std::vector<Row> RowPreparer::Cancel() {
   }
   changed_.notify_all();
   std::vector<Row> rows;
-  for (const auto& job : jobs_) rows.push_back(std::move(job->told));
+  for (const auto& job : jobs_) rows.push_back(std::move(job->without_prompt));
   jobs_.clear();
   num_answers_ = 0;
   bytes_ = 0;

@@ -57,7 +57,7 @@ class RowPreparer {
  private:
   struct Job {
     ReadyRow ready;
-    Row told;  // the row without what only its prompt needs
+    Row without_prompt;  // what is returned if the job is cancelled
     std::optional<RowError> error;
     std::exception_ptr thrown;
     bool is_done = false;

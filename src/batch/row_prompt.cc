@@ -64,8 +64,8 @@ std::string RawPromptsWarning(const std::string& file, std::optional<int64_t> co
                            : *count == 1 ? "1 row that holds prompt is"
                                          : fmt::format("{} rows that hold prompt are", *count);
   return fmt::format(
-      "{}: {} completed without the model's chat template; with --chat run puts them through it, "
-      "with --raw it does not warn",
+      "{}: {} completed without the model's chat template; --chat applies it, --raw silences "
+      "this warning",
       file, rows);
 }
 

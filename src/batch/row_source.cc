@@ -59,20 +59,20 @@ int64_t RowSelection::Count(int64_t num_rows) const {
 }
 
 // Checks the beginning of the input before the first row. kRow: there may be rows.
-RowSource::Outcome FileRowSource::LookAtBeginning(int timeout_ms) {
+RowSource::Outcome FileRowSource::CheckBeginning(int timeout_ms) {
   std::string_view begin;
   bool is_all = false;
   const LineReader::Outcome outcome = reader_.Peek(timeout_ms, &begin, &is_all);
   if (outcome == LineReader::Outcome::kNotYet) return Outcome::kNotYet;
   if (outcome == LineReader::Outcome::kFailed) return Outcome::kFailed;
-  looked_ = true;
+  checked_beginning_ = true;
   kind_ = CheckIsJsonLines(begin, is_all, reader_.name());
   return kind_.ok() ? Outcome::kRow : Outcome::kFailed;
 }
 
 RowSource::Outcome FileRowSource::Next(int timeout_ms, ParsedRow* row) {
-  if (!looked_) {
-    const Outcome beginning = LookAtBeginning(timeout_ms);
+  if (!checked_beginning_) {
+    const Outcome beginning = CheckBeginning(timeout_ms);
     if (beginning != Outcome::kRow) return beginning;
   }
   LineReader::Outcome outcome = LineReader::Outcome::kEnd;

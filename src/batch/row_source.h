@@ -98,7 +98,7 @@ class FileRowSource : public RowSource {
   bool never_waits() const override { return reader_.regular(); }
 
  private:
-  Outcome LookAtBeginning(int timeout_ms);
+  Outcome CheckBeginning(int timeout_ms);
   void RefuseDuplicate(ParsedRow* row);
 
   LineReader& reader_;
@@ -109,8 +109,8 @@ class FileRowSource : public RowSource {
   IdTable ids_;  // maps to lines
   std::string line_;
   int64_t next_index_ = 0;
-  bool looked_ = false;  // at the beginning of the input
-  Status kind_;          // an error if the input is not JSON Lines
+  bool checked_beginning_ = false;
+  Status kind_;  // an error if the input is not JSON Lines
 };
 
 // Forwards the rows of another source; calls `look` for each row that was parsed without error.

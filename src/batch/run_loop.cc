@@ -38,7 +38,9 @@ RowError Cancelled() {
   return {"cancelled", "the run was stopped before this row was answered", ""};
 }
 
-RowError NotAsked() { return {"cancelled", "the run was stopped before this row was asked", ""}; }
+RowError NotSubmitted() {
+  return {"cancelled", "the run was stopped before this row was asked", ""};
+}
 
 // Returns the error that ends the run if an answer failed by no fault of its row, else OK.
 Status FaultOf(const Event& event) {
@@ -80,9 +82,9 @@ RunLoop::~RunLoop() {
 Status RunLoop::Run() {
   while (true) {
     CheckStop();
-    if (stop_.at_once) return LeaveAtOnce();
+    if (stop_.at_once) return StopAtOnce();
     MINISGL_RETURN_IF_ERROR(Stops() ? CancelPreparing() : Admit());
-    if (pending_.empty() && (Stops() || IsAllAsked())) break;
+    if (pending_.empty() && (Stops() || AllSubmitted())) break;
     MINISGL_RETURN_IF_ERROR(TakeEvents());
     ShowProgress();
   }
@@ -117,7 +119,8 @@ Status RunLoop::Admit() {
   MINISGL_RETURN_IF_ERROR(FillWindow());
   MINISGL_RETURN_IF_ERROR(TakePrepared(milliseconds(0)));
   // At first, wait for large rows as well, so that the choice includes them.
-  while (!asked_any_ && !preparer_.empty() && Clock::now() < until && options_.stop().reason == 0) {
+  while (!submitted_any_ && !preparer_.empty() && Clock::now() < until &&
+         options_.stop().reason == 0) {
     MINISGL_RETURN_IF_ERROR(TakePrepared(kPipeTick));
   }
   for (int rows = 0; rows < kRowsPerTurn && !window_.empty() && HasRoom(); ++rows) {
@@ -186,7 +189,7 @@ Status RunLoop::TakePrepared(milliseconds wait) {
 }
 
 void RunLoop::Submit(ReadyRow ready) {
-  asked_any_ = true;
+  submitted_any_ = true;
   Pending pending;
   pending.row = std::move(ready.row);
   std::vector<Prompt> prompts = std::move(ready.prompts);
@@ -295,10 +298,10 @@ void RunLoop::AbortRow(const Pending& pending) {
 bool RunLoop::TooManyFailed() const {
   if (!options_.failures_max || failures_.failed() < *options_.failures_max) return false;
   if (options_.rows_total) return rows_done_ + failures_.total() < *options_.rows_total;
-  return !(IsAllAsked() && pending_.empty());
+  return !(AllSubmitted() && pending_.empty());
 }
 
-void RunLoop::SayStop() const {
+void RunLoop::LogStop() const {
   const bool has_grace = options_.grace.count() > 0 && !pending_.empty();
   const std::string grace =
       fmt::format("running requests have {} s to finish",
@@ -319,7 +322,7 @@ void RunLoop::CheckStop() {
     if (stop_.reason == 0 && !TooManyFailed()) return;
     stopping_ = true;
     stop_at_ = Clock::now() + options_.grace;
-    SayStop();
+    LogStop();
   }
   if (aborted_all_ || Clock::now() < stop_at_) return;
   aborted_all_ = true;
@@ -328,7 +331,7 @@ void RunLoop::CheckStop() {
 
 // Writes finished rows that were waiting for an earlier one. Cancels the others without waiting for
 // their last events.
-Status RunLoop::LeaveAtOnce() {
+Status RunLoop::StopAtOnce() {
   while (std::optional<Event> event = queue_.Pop(milliseconds(0))) {
     MINISGL_RETURN_IF_ERROR(TakeEvent(std::move(*event)));
   }
@@ -342,13 +345,14 @@ Status RunLoop::LeaveAtOnce() {
 
 // These rows were not submitted, so the grace period does not apply to them.
 Status RunLoop::CancelPreparing() {
-  for (const Row& row : preparer_.Cancel()) MINISGL_RETURN_IF_ERROR(WriteFailure(row, NotAsked()));
+  for (const Row& row : preparer_.Cancel())
+    MINISGL_RETURN_IF_ERROR(WriteFailure(row, NotSubmitted()));
   return Status();
 }
 
 Status RunLoop::CancelWindow() {
   while (!window_.empty()) {
-    MINISGL_RETURN_IF_ERROR(WriteFailure(window_.TakeOldest().row, NotAsked()));
+    MINISGL_RETURN_IF_ERROR(WriteFailure(window_.TakeOldest().row, NotSubmitted()));
   }
   return Status();
 }
@@ -362,7 +366,7 @@ Status RunLoop::CancelUnread() {
       case RowSource::Outcome::kRow:
         writer_.Expect(parsed.row.index);
         MINISGL_RETURN_IF_ERROR(
-            WriteFailure(parsed.row, parsed.error ? *parsed.error : NotAsked()));
+            WriteFailure(parsed.row, parsed.error ? *parsed.error : NotSubmitted()));
         break;
       case RowSource::Outcome::kFailed:
         return source_.status();

@@ -29,7 +29,7 @@ namespace minisgl::batch {
 
 // Answers submitted for each running request: enough that no step lacks requests, few enough that
 // memory stays bounded.
-inline constexpr int64_t kAheadPerRunningRequest = 4;
+inline constexpr int64_t kSubmittedPerRunningRequest = 4;
 
 struct RunLoopOptions {
   int64_t answers_ahead_max = 1024;  // submitted, not finished
@@ -97,7 +97,7 @@ class RunLoop {
   Status Admit();
   Status FillWindow();
   // True if every row has been submitted.
-  bool IsAllAsked() const { return source_ended_ && window_.empty() && preparer_.empty(); }
+  bool AllSubmitted() const { return source_ended_ && window_.empty() && preparer_.empty(); }
   Status TakeInRow(ParsedRow parsed, size_t bytes);
   Status AddToWindow(ReadyRow ready, const std::optional<RowError>& error);
   Status TakePrepared(std::chrono::milliseconds wait);
@@ -109,8 +109,8 @@ class RunLoop {
   Status WriteFailure(const Row& row, const RowError& error);
   void AbortRow(const Pending& pending);
   void CheckStop();
-  void SayStop() const;
-  Status LeaveAtOnce();
+  void LogStop() const;
+  Status StopAtOnce();
   Status End();
   Status CancelPreparing();
   Status CancelWindow();
@@ -134,7 +134,7 @@ class RunLoop {
   int64_t finished_tokens_ = 0;  // of finished rows
   int64_t rows_done_ = 0;
   Failures failures_;
-  bool asked_any_ = false;
+  bool submitted_any_ = false;
   bool source_ended_ = false;
   Status source_status_;     // why the input ended
   bool source_dry_ = false;  // a pipe had no data at the last read

@@ -103,13 +103,13 @@ void Chat::Converse() {
   const std::unique_ptr<PromptReader> reader = MakePromptReader(&signals_, HistoryPath());
   reader->set_status([this] {
     RecordSample(false);
-    return said_batch_ended_ ? "" : batch_->Short();
+    return reported_batch_end_ ? "" : batch_->Short();
   });
   reader->set_completer([this](std::string_view line) { return Complete(line); });
   const bool takes_commands = interactive_ || options_.commands;
   while (next == Next::kGoOn && output_status_.ok() && signals_.Terminated() == 0 &&
          !device_lost_) {
-    SayBatchEnded();
+    ReportBatchEnd();
     ChatInputLine line =
         takes_commands ? ReadChatInput(reader.get()) : ReadChatMessage(reader.get());
     if (!takes_commands) HintAtCommands(line.text);
@@ -162,12 +162,12 @@ void Chat::WaitForBatch() {
     std::this_thread::sleep_for(kWait);
   }
   RecordSample(false);
-  SayBatchEnded();
+  ReportBatchEnd();
 }
 
-void Chat::SayBatchEnded() {
-  if (said_batch_ended_ || !batch_->ended()) return;
-  said_batch_ended_ = true;
+void Chat::ReportBatchEnd() {
+  if (reported_batch_end_ || !batch_->ended()) return;
+  reported_batch_end_ = true;
   if (batch_->succeeded()) return Note(batch_->Long());
   Say("minisgl: " + batch_->Long());
   failed_ = true;

@@ -79,7 +79,7 @@ class Chat {
   bool MayLeave();
   // Waits for the end of the batch. A signal stops it; a second signal stops it at once.
   void WaitForBatch();
-  void SayBatchEnded();  // if it ended and this was not reported yet
+  void ReportBatchEnd();  // if it ended and this was not reported yet
   // Explains once that a message which begins with "/" is not a command.
   void HintAtCommands(const std::string& message);
   void WarnOfReplacedBytes(const PromptReader& reader);
@@ -107,7 +107,7 @@ class Chat {
   // chat_commands.cc
   Next RunCommand(const std::string& line);
   Completion Complete(std::string_view line) const;
-  void SayUnknown(const std::string& name) const;
+  void ReportUnknownCommand(const std::string& name) const;
   void Help(const std::string& arguments);
   void Image(const std::string& arguments);
   void Show(const std::string& arguments);
@@ -157,7 +157,7 @@ class Chat {
   const bool interactive_;
   std::vector<SessionMessage> dropped_;  // turns that no longer fit; for /save
   std::unique_ptr<ChatBatch> batch_;     // the last batch
-  bool said_batch_ended_ = true;
+  bool reported_batch_end_ = true;
   bool offered_to_stop_batch_ = false;
   std::string waiting_text_;  // from /read, for the next message
   std::string file_;          // last used by /save or /load: it may be overwritten

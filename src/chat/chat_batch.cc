@@ -90,7 +90,7 @@ Result<std::unique_ptr<ChatBatch>> ChatBatch::Start(const load::LoadedModel* mod
   MINISGL_RETURN_IF_ERROR(batch->output_->Begin());
   batch->loop_options_.rows_total = batch->numbers_.total;
   batch->loop_options_.answers_ahead_max =
-      batch::kAheadPerRunningRequest * options.engine.max_running_requests;
+      batch::kSubmittedPerRunningRequest * options.engine.max_running_requests;
   batch->begin_ = std::chrono::steady_clock::now();
   batch->thread_ = std::thread([pointer = batch.get()] { pointer->Run(); });
   return batch;

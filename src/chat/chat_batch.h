@@ -51,7 +51,7 @@ class ChatBatch {
   bool stopping() const { return stop_; }
   bool ended() const { return ended_; }
 
-  int64_t rows_asked() const { return *loop_options_.rows_total; }
+  int64_t num_rows() const { return *loop_options_.rows_total; }
   int64_t rows_left() const;
   // True if all rows have answers. REQUIRES ended().
   bool succeeded() const;

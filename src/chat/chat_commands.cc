@@ -110,7 +110,7 @@ Chat::Next Chat::RunCommand(const std::string& line) {
   const size_t begin = std::min(line.find_first_not_of(" \t", name_end), line.size());
   const Command* command = FindCommand(name);
   if (command == nullptr) {
-    SayUnknown(name);
+    ReportUnknownCommand(name);
     return Next::kGoOn;
   }
   if (command->body == nullptr) return Next::kLeave;
@@ -118,7 +118,7 @@ Chat::Next Chat::RunCommand(const std::string& line) {
   return interrupted_ ? Next::kLeave : Next::kGoOn;
 }
 
-void Chat::SayUnknown(const std::string& name) const {
+void Chat::ReportUnknownCommand(const std::string& name) const {
   const std::string nearest = NearestWord(name, CommandNames(true));
   const std::string advice = nearest.empty() ? "" : fmt::format("did you mean /{}? ", nearest);
   Say(fmt::format("unknown command /{}; {}/help lists commands, // begins a message with /",
@@ -134,7 +134,7 @@ void Chat::Help(const std::string& arguments) {
   if (!arguments.empty()) {
     const std::string name = arguments.substr(arguments.starts_with('/') ? 1 : 0);
     const Command* named = FindCommand(name);
-    if (named == nullptr) return SayUnknown(name);
+    if (named == nullptr) return ReportUnknownCommand(name);
     // The help of an alias is that of the preceding command with the same function.
     while (named->help.empty() && named > Commands().data() && (named - 1)->body == named->body) {
       --named;
@@ -378,7 +378,7 @@ void Chat::Batch(const std::string& arguments) {
     return WaitForBatch();
   }
   if (runs) return Say("A batch is already running; /batch shows it, /batch stop ends it.");
-  SayBatchEnded();
+  ReportBatchEnd();
   ChatBatchOptions batch_options = ParseBatchArguments(arguments);
   const std::string output = Visible(batch_options.output, 400);
   batch_options.model = options_.model;
@@ -392,13 +392,13 @@ void Chat::Batch(const std::string& arguments) {
     return;
   }
   batch_ = std::move(batch).value();
-  said_batch_ended_ = offered_to_stop_batch_ = false;
-  if (batch_->rows_asked() == 0) {
-    said_batch_ended_ = true;
+  reported_batch_end_ = offered_to_stop_batch_ = false;
+  if (batch_->num_rows() == 0) {
+    reported_batch_end_ = true;
     return Note(fmt::format("No rows are left to run; the answers are in {}", output));
   }
   Note(fmt::format("Answering {} of {} in the background, into {}; /batch shows the progress.",
-                   batch_->rows_asked(), Visible(batch_options.input, 400), output));
+                   batch_->num_rows(), Visible(batch_options.input, 400), output));
 }
 
 void Chat::Context(const std::string&) {

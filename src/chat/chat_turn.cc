@@ -43,18 +43,18 @@ class Turn {
     Tell();
     return shows_;
   }
-  bool IsDone() const { return told_ == answers_.size(); }
+  bool IsDone() const { return num_passed_ == answers_.size(); }
   std::vector<ChatAnswer> TakeAnswers() { return std::move(answers_); }
 
  private:
   void Tell() {
-    for (; told_ < answers_.size(); ++told_, told_bytes_ = 0) {
-      const ChatAnswer& answer = answers_[told_];
-      const std::string_view more = std::string_view(answer.text).substr(told_bytes_);
-      if (shows_ && !more.empty()) shows_ = listener_.text(told_, more);
-      told_bytes_ = answer.text.size();
-      if (!done_[told_]) return;
-      listener_.end(told_, answer);
+    for (; num_passed_ < answers_.size(); ++num_passed_, passed_bytes_ = 0) {
+      const ChatAnswer& answer = answers_[num_passed_];
+      const std::string_view more = std::string_view(answer.text).substr(passed_bytes_);
+      if (shows_ && !more.empty()) shows_ = listener_.text(num_passed_, more);
+      passed_bytes_ = answer.text.size();
+      if (!done_[num_passed_]) return;
+      listener_.end(num_passed_, answer);
     }
   }
 
@@ -62,8 +62,8 @@ class Turn {
   std::vector<ChatAnswer> answers_;
   std::vector<bool> done_;
   const Clock::time_point begin_;
-  size_t told_ = 0;        // answers passed completely
-  size_t told_bytes_ = 0;  // bytes passed of the next answer
+  size_t num_passed_ = 0;    // answers passed completely
+  size_t passed_bytes_ = 0;  // bytes passed of the next answer
   bool shows_ = true;
 };
 

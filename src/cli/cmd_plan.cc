@@ -202,10 +202,10 @@ Json PlanJson(const report::RunEstimate& estimate, const Subject& subject) {
 }
 
 // Progress line on the terminal while a long file is read.
-class ReadingLine {
+class ReadingProgress {
  public:
-  explicit ReadingLine(bool enabled) : enabled_(enabled && term::StderrIsTerminal()) {}
-  ~ReadingLine() {
+  explicit ReadingProgress(bool enabled) : enabled_(enabled && term::StderrIsTerminal()) {}
+  ~ReadingProgress() {
     if (enabled_) term::ShowProgressLine("");
   }
   void Say(int64_t rows) {
@@ -226,7 +226,7 @@ Result<report::RunEstimate> ReadRows(const PlanOptions& options,
   report::RunEstimator estimator(subject->facts.plan.limits, subject->keeps_prefixes,
                                  subject->speed);
   batch::FileRowSource source(reader, options.lenient, /*check_ids=*/true);
-  ReadingLine line(!options.model.quiet);
+  ReadingProgress line(!options.model.quiet);
   batch::ParsedRow parsed;
   std::vector<Prompt> prompts;
   int64_t rows = 0;

@@ -226,8 +226,8 @@ void SaySummary(const batch::RunOptions& options, const report::RunSummary& summ
 }
 
 // Reports why the exit status is 1, even if notes are off.
-void SayFailures(const batch::RunOptions& options, const batch::Failures& failures,
-                 const batch::RunOutput& output) {
+void ReportFailures(const batch::RunOptions& options, const batch::Failures& failures,
+                    const batch::RunOutput& output) {
   if (const std::string text = failures.Text(); !text.empty()) Log(LogLevel::kWarning, text);
   // When the run was resumed, a note reported this already.
   if (output.failed_before() == 0 || !options.model.quiet) return;
@@ -252,7 +252,7 @@ Result<int> FinishWithoutRows(const batch::RunOptions& options, Job* job,
   MINISGL_RETURN_IF_ERROR(job->output->Finish(true));
   report::RunSummary nothing;
   nothing.failures = batch::Failures();
-  SayFailures(options, batch::Failures(), *job->output);
+  ReportFailures(options, batch::Failures(), *job->output);
   MINISGL_RETURN_IF_ERROR(reports->WriteSummary(nothing));
   return job->output->failed_before() > 0 ? term::kExitSomeFailed : 0;
 }
@@ -290,7 +290,7 @@ Result<int> RunRows(const batch::RunOptions& options, Job* job, report::ReportFi
   MINISGL_RETURN_IF_ERROR(job->output->Begin());
   batch::RunLoopOptions loop_options;
   loop_options.answers_ahead_max =
-      batch::kAheadPerRunningRequest * options.engine.max_running_requests;
+      batch::kSubmittedPerRunningRequest * options.engine.max_running_requests;
   loop_options.rows_total = job->rows_total;
   loop_options.failures_max = options.max_failures;
   // Without a prefix cache, or with order of arrival, there is no choice of rows.
@@ -326,7 +326,7 @@ Result<int> RunRows(const batch::RunOptions& options, Job* job, report::ReportFi
       progress.EndHistory(summary.stats.scheduler, summary.rows_done + summary.rows_failed)
           .ToJson();
   SaySummary(options, summary, job->one_prompt);
-  if (!job->one_prompt) SayFailures(options, loop.failures(), *job->output);
+  if (!job->one_prompt) ReportFailures(options, loop.failures(), *job->output);
   MINISGL_RETURN_IF_ERROR(WithAdvice(status, *job->output, job->reader.get()));
   if (loop.failures().cancelled() > 0 && job->output->can_resume()) {
     Log(LogLevel::kInfo, "stopped; --resume runs the cancelled rows");

@@ -98,11 +98,11 @@ int64_t PagesInUse(const SchedulerStats& stats) {
 
 // Between two calls, a gauge is assumed to change linearly.
 void RunHistory::Gather(const RunSample& now) {
-  const double half = std::max(now.time_s - looked_.time_s, 0.0) / 2;
-  running_ += half * (looked_.running + now.running);
-  waiting_ += half * (looked_.waiting + now.waiting);
-  pages_used_ += half * (looked_.pages_used + now.pages_used);
-  looked_ = now;
+  const double half = std::max(now.time_s - last_added_.time_s, 0.0) / 2;
+  running_ += half * (last_added_.running + now.running);
+  waiting_ += half * (last_added_.waiting + now.waiting);
+  pages_used_ += half * (last_added_.pages_used + now.pages_used);
+  last_added_ = now;
 }
 
 void RunHistory::Keep(const RunSample& now) {

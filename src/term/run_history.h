@@ -62,7 +62,7 @@ class RunHistory {
   double interval_s_ = kIntervalMin_s;
   // Integrals over time since the last kept sample, up to the last call of Add.
   double running_ = 0, waiting_ = 0, pages_used_ = 0;
-  RunSample looked_;
+  RunSample last_added_;
 };
 
 // A history as stored in a summary file: rates and shares over the interval that ends at `time_s`.
