@@ -155,11 +155,12 @@ Json DescribeOptions(const RunOptions& options) {
   out.Set("--stop", Strings(sampling.stop));
   out.Set("--ignore-eos", sampling.ignore_eos);
   out.Set("--logprobs", OrNull(sampling.logprobs));
-  out.Set("--sampling-defaults", sampling.sampling_defaults);
-  out.Set("--dtype", options.engine.dtype);
-  out.Set("--quantize", options.engine.quantize);
+  out.Set("--sampling-defaults",
+          load::ChoiceName(load::kSamplingSourceChoices, sampling.sampling_defaults));
+  out.Set("--dtype", load::ChoiceName(load::kDTypeChoices, options.engine.dtype));
+  out.Set("--quantize", load::ChoiceName(load::kQuantizationChoices, options.engine.quantize));
   out.Set("--max-seq-len", options.engine.max_seq_len);
-  out.Set("--think", options.model.think);
+  out.Set("--think", load::ChoiceName(load::kThinkingChoices, options.model.think));
   out.Set("--hide-thinking", options.hide_thinking);
   out.Set("--parse-special", options.model.parse_special);
   out.Set("--template-arg", Strings(options.model.template_args));
@@ -168,7 +169,7 @@ Json DescribeOptions(const RunOptions& options) {
     chat_template = HashedText(*text);
   }
   out.Set("--chat-template", std::move(chat_template));
-  out.Set("--on-overflow", options.on_overflow);
+  out.Set("--on-overflow", load::ChoiceName(load::kPromptOverflowChoices, options.on_overflow));
   out.Set("--lenient", options.lenient);
   // Null if not given: journals of versions without these options read the same way.
   out.Set("--no-parse-special", options.model.no_parse_special ? Json(true) : Json());

@@ -39,70 +39,92 @@ Status CheckResumeOptions(const RunOptions& options) {
   return Status();
 }
 
-}  // namespace
-
-void AddRunOptions(load::OptionTable* app, RunOptions* options) {
-  const std::string input = "Input", output = "Output";
+void AddInputOptions(load::OptionTable* app, RunOptions* options) {
+  const std::string input = "Input";
   app->Add("-f,--file", &options->file, "Read rows of JSON Lines from FILE; - is standard input")
       ->TypeName("FILE")
       ->Group(input);
   app->Add("-p,--prompt", &options->prompt,
-           "Answer TEXT; standard input that is no terminal stands before it")
+           "Answer TEXT, after standard input if that is no terminal")
       ->TypeName("TEXT")
       ->Group(input);
   app->Add("--system", &options->system,
-           "System message for the one prompt, or with --chat for those of rows")
+           "System message for -p, or with --chat for the prompts of rows")
       ->TypeName("TEXT|@FILE")
       ->Group(input);
-  app->AddFlag("--chat", &options->chat, "Put a row's prompt through the chat template, as -p is")
+  app->AddFlag("--chat", &options->chat, "Put prompts of rows through the chat template, as -p is")
       ->Group(input);
   app->AddFlag("--raw", &options->raw, "Send prompts as they are, without the chat template")
-      ->Group(input);
+      ->Group(input)
+      ->Advanced();
   app->AddFlag("--no-stdin", &options->no_stdin, "Do not read standard input beside -p")
-      ->Group(input);
+      ->Group(input)
+      ->Advanced();
   app->AddFlag("--check", &options->check, "Check the input and run nothing")->Group(input);
-  app->AddFlag("--strict", &options->strict, "End with 65 before anything runs where a row is bad")
-      ->Group(input);
-  app->AddFlag("--lenient", &options->lenient, "Warn of unknown fields of a row and go on")
-      ->Group(input);
-  app->Add("--on-overflow", &options->on_overflow,
-           "A prompt that is too long: error or truncate-left (default error)")
-      ->Check(load::OneOf({"error", "truncate-left"}))
+  app->AddFlag("--strict", &options->strict, "Exit 65 before running if any row is invalid")
+      ->Group(input)
+      ->Advanced();
+  app->AddFlag("--lenient", &options->lenient, "Warn about unknown fields of a row and go on")
+      ->Group(input)
+      ->Advanced();
+  app->AddChoice("--on-overflow", &options->on_overflow, load::kPromptOverflowChoices,
+                 "If a prompt is too long: error or truncate-left (default error)")
       ->TypeName("WHAT")
-      ->Group(input);
+      ->Group(input)
+      ->Advanced();
+  app->Add("--shard", &options->shard,
+           "Answer part I of N of the rows; auto: as set by Slurm, MPI or (auto/N) Kubernetes")
+      ->TypeName("I/N|auto")
+      ->Group(input)
+      ->Advanced();
+}
+
+void AddOutputOptions(load::OptionTable* app, RunOptions* options) {
+  const std::string output = "Output";
   load::AddOutputOption(app, &options->output, "Write answers to")->Group(output);
-  app->AddFlag("--force", &options->force,
-               "Replace an output or report file that is not empty; with --resume: also where the "
-               "run was begun otherwise")
+  app->AddFlag(
+         "--force", &options->force,
+         "Replace output and report files that are not empty; with --resume, continue even if "
+         "the run was started with other options")
       ->Group(output);
   app->AddFlag("--resume", &options->resume,
-               "Go on with the output file: ask what it does not answer")
+               "Continue an output file: answer the rows that it does not answer")
       ->Group(output);
-  app->AddFlag("--retry-failed", &options->retry_failed, "With --resume: ask failed rows again")
-      ->Group(output);
-  app->AddFlag("--row-metrics", &options->row_metrics, "Rows say how long their answers took")
-      ->Group(output);
-  app->Add("--shard", &options->shard,
-           "Answer part I of N of the rows; auto: as Slurm, MPI or (auto/N) Kubernetes says")
-      ->TypeName("I/N|auto")
-      ->Group(input);
+  app->AddFlag("--retry-failed", &options->retry_failed, "With --resume, answer failed rows again")
+      ->Group(output)
+      ->Advanced();
+  app->AddFlag("--row-metrics", &options->row_metrics,
+               "Write how long each answer took into its row")
+      ->Group(output)
+      ->Advanced();
   app->Add("--grace", &options->grace_s,
-           "Time in seconds for what was asked to finish after a signal (default 5)")
+           "Seconds that running requests have to finish after a signal (default 5)")
       ->Check(load::NumberIn(0, kGraceMax_s))
       ->TypeName("S")
-      ->Group(output);
+      ->Group(output)
+      ->Advanced();
   app->Add("--max-failures", &options->max_failures,
-           "After N failed rows end the run as a signal does, with exit status 1 (default: go on)")
+           "End the run after N failed rows, as a signal does, with exit status 1 (default: go on)")
       ->Check(load::IntegerIn(1, kFailuresMax))
       ->TypeName("N")
-      ->Group(output);
+      ->Group(output)
+      ->Advanced();
   app->AddFlag("--hide-thinking", &options->hide_thinking,
                "Leave the model's reasoning out of what is shown and written")
-      ->Group(output);
-  app->AddFlag("--json", &options->json, "Print the one prompt's answer as a row")->Group(output);
+      ->Group(output)
+      ->Advanced();
+  app->AddFlag("--json", &options->json, "Print the answer to -p as a JSON row")->Group(output);
   app->AddFlag("--ordered", &options->ordered,
-               "Keep the order of the input (always so on standard output)")
-      ->Group(output);
+               "Write answers in input order (always so on standard output)")
+      ->Group(output)
+      ->Advanced();
+}
+
+}  // namespace
+
+void AddRunOptions(load::OptionTable* app, RunOptions* options) {
+  AddInputOptions(app, options);
+  AddOutputOptions(app, options);
   load::AddReportOptions(app, &options->reports);
   load::AddSamplingOptions(app, &options->sampling);
   load::AddModelOptions(app, &options->model);

@@ -37,7 +37,7 @@ struct RunOptions {
   bool check = false;
   bool strict = false;
   bool lenient = false;
-  std::string on_overflow = "error";  // or "truncate-left"
+  load::PromptOverflow on_overflow = load::PromptOverflow::kError;
 };
 
 void AddRunOptions(load::OptionTable* app, RunOptions* options);

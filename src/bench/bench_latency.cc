@@ -77,7 +77,7 @@ std::vector<Prompt> SpecPrompts(const BenchOptions& options, const LatencyOption
   for (int32_t i = 0; i < sizes.batch; ++i) {
     Prompt prompt = RandomPrompt(prompt_tokens, output_tokens, vocab_size, options.seed,
                                  static_cast<uint64_t>(run * sizes.batch + i));
-    if (sizes.task == "copy") {
+    if (sizes.task == SpecTask::kCopy) {
       for (size_t at = kPhraseTokens; at < prompt.ids.size(); ++at) {
         prompt.ids[at] = prompt.ids[at - kPhraseTokens];
       }
@@ -226,7 +226,7 @@ Status BenchSpec(const BenchOptions& options, const LatencyOptions& sizes, Bench
                         : static_cast<double>(spec.accepted) / static_cast<double>(spec.drafted);
   const bool same = plain.token_ids == spec.token_ids;
   Json json;
-  json.Set("task", sizes.task);
+  json.Set("task", load::ChoiceName(kSpecTaskChoices, sizes.task));
   json.Set("batch", sizes.batch);
   json.Set("drafts", drafts);
   json.Set("without", SideJson(plain, options.repeat));

@@ -32,7 +32,7 @@ void AddList(load::OptionTable* app, const char* names, std::vector<int32_t>* va
 void AddPageSizes(load::OptionTable* app, AttentionOptions* options) {
   app->Add("--page-sizes", &options->page_sizes,
            "Tokens in a page: powers of two up to 64 (default 1,16,64)")
-      ->Check(load::OneOf({"1", "2", "4", "8", "16", "32", "64"}))
+      ->OneOf({"1", "2", "4", "8", "16", "32", "64"})
       ->Delimiter(',')
       ->OneValueEach()
       ->TypeName("N,...")
@@ -55,7 +55,8 @@ void AddTemperature(load::OptionTable* app, ThroughputOptions* options) {
   Add(app, "--temperature", &options->temperature, "T", "Temperature (default 0.6)",
       load::NumberIn(0, 100));
   Add(app, "--top-p", &options->top_p, "P",
-      "Draw from the likeliest tokens that make up P (default 1)", load::NumberIn(0, 1, true));
+      "Sample from the likeliest tokens with total probability P (default 1)",
+      load::NumberIn(0, 1, true));
 }
 
 }  // namespace
@@ -70,9 +71,9 @@ void AddBenchOptions(load::OptionTable* app, BenchOptions* options) {
       ->TypeName("FILE")
       ->Group(model);
   app->AddFlag("--dummy-weights", &options->dummy_weights,
-               "Make the weights up: speed does not depend on their values")
+               "Use random weights: speed does not depend on their values")
       ->Group(model);
-  Add(app, "--repeat", &options->repeat, "N", "Timed runs after one that is not (default 3)",
+  Add(app, "--repeat", &options->repeat, "N", "Timed runs, after one that is not timed (default 3)",
       load::IntegerIn(1, 1000));
   Add(app, "--seed", &options->seed, "N", "Seed of token ids and made-up values (default 0)",
       load::IntegerIn(0, int64_t{1} << 62));
@@ -88,8 +89,8 @@ void AddBenchOptions(load::OptionTable* app, BenchOptions* options) {
       ->TypeName("FILE")
       ->Group(kGroup);
   app->AddFlag("--force", &options->force, "Replace a file that is not empty")->Group(kGroup);
-  app->AddFlag("-q,--quiet", &options->quiet, "Say errors and warnings only");
-  app->AddFlag("-v,--verbose", &options->verbose, "Say more about what is done");
+  app->AddFlag("-q,--quiet", &options->quiet, "Print only errors and warnings");
+  app->AddFlag("-v,--verbose", &options->verbose, "Print more about what is done");
   load::AddEngineOptions(app, &options->engine);
 }
 
@@ -121,7 +122,7 @@ void AddSharedOptions(load::OptionTable* app, ThroughputOptions* options) {
   Add(app, "PREFIX", &options->shared_prefix, "", "Tokens that all prompts begin with",
       load::IntegerIn(1, kTokensMax))
       ->Required();
-  Add(app, "OWN", &options->shared_own, "", "Tokens of each prompt behind them",
+  Add(app, "OWN", &options->shared_own, "", "Tokens of each prompt after them",
       load::IntegerIn(1, kTokensMax))
       ->Required();
   Add(app, "OUT", &options->shared_output, "", "Tokens of each answer",
@@ -140,13 +141,14 @@ void AddPrefixOptions(load::OptionTable* app, LatencyOptions* options) {
   AddTokens(app, "--prefix-tokens", &options->prefix_tokens,
             "Tokens that prompts share (default 8192 on a GPU, 1024 on a CPU)");
   Add(app, "--suffix-tokens", &options->suffix_tokens, "N",
-      "Tokens of each prompt behind them (default 16)", load::IntegerIn(1, kTokensMax));
+      "Tokens of each prompt after them (default 16)", load::IntegerIn(1, kTokensMax));
 }
 
 void AddSpecOptions(load::OptionTable* app, LatencyOptions* options) {
-  Add(app, "--task", &options->task, "KIND",
-      "copy: prompts that repeat a phrase; random: text without repeats (default copy)",
-      load::OneOf({"copy", "random"}));
+  app->AddChoice("--task", &options->task, kSpecTaskChoices,
+                 "copy: prompts that repeat a phrase; random: text without repeats (default copy)")
+      ->TypeName("KIND")
+      ->Group(kGroup);
   Add(app, "--batch", &options->batch, "N", "Prompts at once (default 1)",
       load::IntegerIn(1, 4096));
   AddTokens(app, "--prompt-tokens", &options->prompt_tokens, "Tokens of the prompt (default 256)");

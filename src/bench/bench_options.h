@@ -37,12 +37,17 @@ struct ThroughputOptions {
   double top_p = 1;
 };
 
-// bs1, prefix and spec.
+// Prompts of spec: texts that repeat a phrase, or random tokens.
+enum class SpecTask : uint8_t { kCopy, kRandom };
+inline constexpr load::Choice<SpecTask> kSpecTaskChoices[] = {{"copy", SpecTask::kCopy},
+                                                              {"random", SpecTask::kRandom}};
+
+// bs1, prefix and spec
 struct LatencyOptions {
   std::optional<int32_t> prompt_tokens, output_tokens;
   std::optional<int32_t> prefix_tokens;
   int32_t suffix_tokens = 16;
-  std::string task = "copy";
+  SpecTask task = SpecTask::kCopy;
   int32_t batch = 1;
 };
 

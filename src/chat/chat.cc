@@ -280,7 +280,7 @@ std::string Chat::HowToLengthenContext() const {
 Result<std::vector<TokenId>> Chat::FitPrompt() {
   const int64_t limit = ContextLimit();
   const int64_t wanted = settings_.max_tokens < 0 ? kAnswerRoom : settings_.max_tokens;
-  const bool drops = options_.on_overflow == "drop-turns";
+  const bool drops = options_.on_overflow == ContextOverflow::kDropTurns;
   const int64_t room = drops ? std::clamp<int64_t>(wanted, 1, std::max<int64_t>(limit / 4, 1)) : 1;
   int64_t num_dropped = 0;
   while (true) {

@@ -31,6 +31,11 @@
 
 namespace minisgl::chat {
 
+// What a turn does for which the context has no room left.
+enum class ContextOverflow : uint8_t { kDropTurns, kError };  // kDropTurns: the oldest
+inline constexpr load::Choice<ContextOverflow> kContextOverflowChoices[] = {
+    {"drop-turns", ContextOverflow::kDropTurns}, {"error", ContextOverflow::kError}};
+
 struct ChatOptions {
   load::ModelOptions model;
   load::EngineOptions engine;
@@ -41,7 +46,7 @@ struct ChatOptions {
   std::string system;  // text or @FILE
   std::string load;
   bool commands = false;  // also if standard input is not a terminal
-  std::string on_overflow = "drop-turns";
+  ContextOverflow on_overflow = ContextOverflow::kDropTurns;
   bool hide_thinking = false;
 };
 

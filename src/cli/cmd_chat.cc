@@ -12,21 +12,23 @@ namespace minisgl::cli {
 CommandBody AddChatCommand(load::OptionTable* app) {
   const auto options = std::make_shared<chat::ChatOptions>();
   const std::string group = "Conversation";
-  app->Add("-p,--prompt", &options->prompt, "Say TEXT first")->TypeName("TEXT")->Group(group);
-  app->Add("--system", &options->system, "System message, or @ and a file that holds it")
+  app->Add("-p,--prompt", &options->prompt, "Send TEXT as the first turn")
+      ->TypeName("TEXT")
+      ->Group(group);
+  app->Add("--system", &options->system, "System message, or @ and the file that holds it")
       ->TypeName("TEXT|@FILE")
       ->Group(group);
-  app->Add("--load", &options->load, "Go on with the conversation in FILE")
+  app->Add("--load", &options->load, "Continue the conversation in FILE")
       ->TypeName("FILE")
       ->Group(group);
-  app->AddFlag("--commands", &options->commands,
-               "Without a terminal too, take lines as commands and marks, as at one")
-      ->Group(group);
-  app->Add("--on-overflow", &options->on_overflow,
-           "When the context is full: drop-turns (the oldest) or error (default drop-turns)")
-      ->Check(load::OneOf({"drop-turns", "error"}))
+  app->AddFlag("--commands", &options->commands, "Read commands and marks without a terminal too")
+      ->Group(group)
+      ->Advanced();
+  app->AddChoice("--on-overflow", &options->on_overflow, chat::kContextOverflowChoices,
+                 "If the context is full: drop-turns (the oldest) or error (default drop-turns)")
       ->TypeName("WHAT")
-      ->Group(group);
+      ->Group(group)
+      ->Advanced();
   app->AddFlag("--hide-thinking", &options->hide_thinking, "Do not show the reasoning of the model")
       ->Group(group);
   load::AddReportOptions(app, &options->reports);

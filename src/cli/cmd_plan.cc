@@ -42,7 +42,7 @@ struct PlanOptions {
   bool raw = false;
   bool chat = false;
   std::optional<std::string> system;
-  std::string on_overflow = "error";  // or "truncate-left"
+  load::PromptOverflow on_overflow = load::PromptOverflow::kError;
 };
 
 // Inputs of a plan besides its numbers.
@@ -262,7 +262,7 @@ Result<int> Plan(const PlanOptions& options) {
   MINISGL_ASSIGN_OR_RETURN(batch::LineReader reader, batch::LineReader::Open(options.file));
   Subject subject;
   subject.file = reader.name();
-  subject.keeps_prefixes = options.engine.cache == "radix";
+  subject.keeps_prefixes = options.engine.cache == CacheKind::kRadix;
   if (!options.from.empty()) {
     MINISGL_ASSIGN_OR_RETURN(const Json json, report::ReadJsonFile(options.from));
     MINISGL_ASSIGN_OR_RETURN(subject.speed,
@@ -278,7 +278,7 @@ Result<int> Plan(const PlanOptions& options) {
   if (options.system) {
     MINISGL_ASSIGN_OR_RETURN(builder_options.system, batch::SystemText(*options.system));
   }
-  builder_options.truncate_left = options.on_overflow == "truncate-left";
+  builder_options.truncate_left = options.on_overflow == load::PromptOverflow::kTruncateLeft;
   const batch::PromptBuilder builder(&text, subject.facts.plan.limits, std::move(builder_options));
   MINISGL_ASSIGN_OR_RETURN(const report::RunEstimate estimate,
                            ReadRows(options, builder, &reader, &subject));
@@ -303,28 +303,32 @@ CommandBody AddPlanCommand(load::OptionTable* app) {
   const auto options = std::make_shared<PlanOptions>();
   const std::string group = "Input and output";
   app->Add("-f,--file,file", &options->file,
-           "The rows to plan for, as run takes them; - is standard input")
+           "Rows to plan for, as run reads them; - is standard input")
       ->Required()
       ->TypeName("FILE")
       ->Group(group);
   app->Add("--from", &options->from,
-           "Estimate the time by FILE: the summary of a run, or the JSON of a benchmark")
+           "Estimate the time from FILE: the summary of a run, or the JSON of a benchmark")
       ->TypeName("FILE")
       ->Group(group);
   app->AddFlag("--json", &options->json, "Print the plan as one JSON object")->Group(group);
-  app->AddFlag("--lenient", &options->lenient, "Pass over unknown fields of a row")->Group(group);
-  app->AddFlag("--raw", &options->raw, "Prompts of rows are meant without the chat template")
+  app->AddFlag("--lenient", &options->lenient, "Ignore unknown fields of a row")
+      ->Group(group)
+      ->Advanced();
+  app->AddFlag("--raw", &options->raw,
+               "Send prompts of rows as they are, without the chat template")
+      ->Group(group)
+      ->Advanced();
+  app->AddFlag("--chat", &options->chat, "Put prompts of rows through the chat template")
       ->Group(group);
-  app->AddFlag("--chat", &options->chat, "Put a row's prompt through the chat template")
-      ->Group(group);
-  app->Add("--system", &options->system, "System message before such a prompt, with --chat")
+  app->Add("--system", &options->system, "System message for the prompts of rows, with --chat")
       ->TypeName("TEXT|@FILE")
       ->Group(group);
-  app->Add("--on-overflow", &options->on_overflow,
-           "A prompt that is too long: error or truncate-left (default error)")
-      ->Check(load::OneOf({"error", "truncate-left"}))
+  app->AddChoice("--on-overflow", &options->on_overflow, load::kPromptOverflowChoices,
+                 "If a prompt is too long: error or truncate-left (default error)")
       ->TypeName("WHAT")
-      ->Group(group);
+      ->Group(group)
+      ->Advanced();
   load::AddSamplingOptions(app, &options->sampling);
   load::AddModelOptions(app, &options->model);
   load::AddEngineOptions(app, &options->engine);

@@ -297,9 +297,9 @@ CommandBody AddReportCommand(load::OptionTable* app) {
   const auto options = std::make_shared<ReportCommandOptions>();
   app->Add("FILE", &options->files, "Summary files of runs; - is standard input")
       ->Required()
-      ->TypeName("");
+      ->TypeName("FILE");
   load::AddOutputOption(app, &options->output, "Write to");
-  app->Add("--title", &options->title, "The title (default: the model's name)")->TypeName("TEXT");
+  app->Add("--title", &options->title, "Title (default: the name of the model)")->TypeName("TEXT");
   app->AddFlag("--force", &options->force, "Replace an output file that is not empty");
   return [options] {
     term::InstallNotes({});

@@ -180,7 +180,7 @@ batch::PromptBuilder MakePromptBuilder(const batch::RunOptions& options,
   builder.system = options.system;
   builder.hide_reasoning = options.hide_thinking;
   builder.row_metrics = options.row_metrics;
-  builder.truncate_left = options.on_overflow == "truncate-left";
+  builder.truncate_left = options.on_overflow == load::PromptOverflow::kTruncateLeft;
   if (!builder.defaults.note.empty()) Log(LogLevel::kInfo, builder.defaults.note);
   return batch::PromptBuilder(&text, facts.plan.limits, std::move(builder));
 }
@@ -294,7 +294,7 @@ Result<int> RunRows(const batch::RunOptions& options, Job* job, report::ReportFi
   loop_options.rows_total = job->rows_total;
   loop_options.failures_max = options.max_failures;
   // Without a prefix cache, or with order of arrival, there is no choice of rows.
-  if (options.engine.cache != "radix" || options.engine.policy == "fcfs") {
+  if (options.engine.cache == CacheKind::kNaive || options.engine.policy == QueuePolicy::kFcfs) {
     loop_options.window_answers_max = 1;
   }
   loop_options.grace = std::chrono::milliseconds(static_cast<int64_t>(options.grace_s * 1000));

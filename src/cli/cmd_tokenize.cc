@@ -214,11 +214,11 @@ CommandBody AddTokenizeCommand(load::OptionTable* app) {
            "Read rows of JSON Lines from FILE; - is standard input (default: its lines)")
       ->TypeName("FILE")
       ->Group(group);
-  app->AddFlag("--decode", &options->decode, "Rows hold prompt_token_ids; give their text")
+  app->AddFlag("--decode", &options->decode, "Print the text of the token ids that rows hold")
       ->Group(group);
-  app->AddFlag("--raw", &options->raw, "Take lines as they are, without the chat template")
+  app->AddFlag("--raw", &options->raw, "Use lines as they are, without the chat template")
       ->Group(group);
-  app->AddFlag("--lenient", &options->lenient, "Pass over unknown fields of a row")->Group(group);
+  app->AddFlag("--lenient", &options->lenient, "Ignore unknown fields of a row")->Group(group);
   load::AddOutputOption(app, &options->output, "Write to")->Group(group);
   app->AddFlag("--force", &options->force, "Replace an output file that is not empty")
       ->Group(group);

@@ -15,11 +15,13 @@
 
 #include "cli/commands.h"
 #include "load/option_table.h"
+#include "load/shell_completions.h"
 #include "minisgl/base/mapped_file.h"
 #include "minisgl/base/out_of_memory.h"
 #include "minisgl/base/utf8.h"
 #include "term/messages.h"
 #include "term/output.h"
+#include "term/terminal.h"
 
 namespace minisgl::cli {
 namespace {
@@ -35,9 +37,9 @@ constexpr Subcommand kSubcommands[] = {
     {"chat", "Talk to the model", AddChatCommand},
     {"bench", "Measure the program on this machine", AddBenchCommand},
     {"info", "Show a model, the device and the memory plan; load nothing", AddInfoCommand},
-    {"plan", "Say what running a prompt file would take; load nothing", AddPlanCommand},
+    {"plan", "Estimate what running a prompt file would take; load nothing", AddPlanCommand},
     {"report", "Draw runs from their summary files", AddReportCommand},
-    {"tokenize", "Show what the model is given: text after the template, and token ids",
+    {"tokenize", "Show the model's input: text after the template, and token ids",
      AddTokenizeCommand},
 };
 
@@ -60,6 +62,36 @@ int PrintAnswer(const std::string& text) {
   return (*output)->ExitAfter((*output)->Write(text));
 }
 
+// What `minisgl help` and `minisgl completions` are asked for.
+struct ProgramOptions {
+  std::vector<std::string> help_words;
+  load::Shell shell = load::Shell::kBash;
+};
+
+constexpr load::Choice<load::Shell> kShells[] = {
+    {"bash", load::Shell::kBash}, {"zsh", load::Shell::kZsh}, {"fish", load::Shell::kFish}};
+
+// The commands that are about the command line itself.
+void AddProgramCommands(load::OptionTable* program, ProgramOptions* options,
+                        std::vector<std::pair<const load::OptionTable*, CommandBody>>* bodies) {
+  load::OptionTable* help =
+      program->AddSubcommand("help", "Show the help of the program or of a command");
+  std::vector<std::string> names;
+  for (const Subcommand& subcommand : kSubcommands) names.emplace_back(subcommand.name);
+  help->Add("COMMAND", &options->help_words, "The command, such as run or bench nano")
+      ->Suggest(std::move(names));
+  bodies->emplace_back(help, [program, options] {
+    const Result<std::string> text = program->Help(options->help_words);
+    return text.ok() ? PrintAnswer(*text) : term::Fail(text.status());
+  });
+  load::OptionTable* completions =
+      program->AddSubcommand("completions", "Print a shell's script of completions");
+  completions->AddChoice("SHELL", &options->shell, kShells, "bash, zsh or fish")->Required();
+  bodies->emplace_back(completions, [program, options] {
+    return PrintAnswer(load::CompletionScript(options->shell, program->Describe()));
+  });
+}
+
 int Main(int argc, char** argv) {
   InstallBusErrorHandler();
   InstallOutOfMemoryHandler();
@@ -78,6 +110,9 @@ int Main(int argc, char** argv) {
     sub->AddVersion(version);
     bodies.emplace_back(sub, subcommand.add(sub));
   }
+  ProgramOptions options;
+  AddProgramCommands(&program, &options, &bodies);
+  program.SetHelpWidth(static_cast<size_t>(term::TerminalColumns(STDOUT_FILENO)));
   const Result<std::string> answer = program.Parse({argv + std::min(argc, 1), argv + argc});
   if (!answer.ok()) return term::Fail(answer.status());
   if (!answer->empty()) return PrintAnswer(*answer);

@@ -3,10 +3,6 @@
 
 #include <unistd.h>
 
-#include <charconv>
-#include <limits>
-#include <string_view>
-#include <system_error>
 #include <utility>
 
 #include "minisgl/base/utf8.h"
@@ -21,31 +17,19 @@ constexpr int32_t kCpuPrefillLength = 512;
 constexpr double kCudaMemoryRatio = 0.9;
 constexpr double kCpuMemoryRatio = 0.25;
 
-// N of cuda:N; 0 for cuda. The option's check has seen that N is a number; one past what an int
-// holds is no device.
-int CudaIndex(std::string_view device) {
-  constexpr std::string_view kPrefix = "cuda:";
-  if (!device.starts_with(kPrefix)) return 0;
-  device.remove_prefix(kPrefix.size());
-  int index = 0;
-  const auto parsed = std::from_chars(device.data(), device.data() + device.size(), index);
-  return parsed.ec == std::errc() ? index : std::numeric_limits<int>::max();
-}
-
 Status NotUsable(const std::string& device, const Status& why) {
   return MakeStatus(why.code(), "--device {}: {}; use --device cpu", Visible(device),
                     why.message());
 }
 
 DType CudaDType(const EngineOptions& options, DType model_dtype) {
-  if (options.dtype == DTypeName(DType::kF16)) return DType::kF16;
-  if (options.dtype == DTypeName(DType::kBF16)) return DType::kBF16;
-  return model_dtype == DType::kF16 ? DType::kF16 : DType::kBF16;
+  const DType dtype = options.dtype.value_or(model_dtype);
+  return dtype == DType::kF16 ? DType::kF16 : DType::kBF16;
 }
 
 Result<std::unique_ptr<DeviceOps>> OpenCuda(const EngineOptions& options,
                                             const ModelConfig& config) {
-  const int index = CudaIndex(options.device);
+  const int index = options.device.index;
   MINISGL_RETURN_IF_ERROR(ProbeCuda(index).status());
   MINISGL_ASSIGN_OR_RETURN(auto cuda,
                            MakeCudaOps({.index = index,
@@ -63,29 +47,30 @@ Result<std::unique_ptr<DeviceOps>> OpenCuda(const EngineOptions& options,
 
 }  // namespace
 
-Status CheckDeviceUsable(const std::string& device) {
-  if (device == "auto" || device == "cpu") return Status();
-  const auto found = ProbeCuda(CudaIndex(device));
-  return found.ok() ? Status() : NotUsable(device, found.status());
+Status CheckDeviceUsable(const DeviceOption& device) {
+  if (device.kind != DeviceKind::kCuda) return Status();
+  const auto found = ProbeCuda(device.index);
+  return found.ok() ? Status() : NotUsable(device.name, found.status());
 }
 
 Result<Device> ChooseDevice(const EngineOptions& options, const ModelConfig& config) {
   Device device;
-  if (options.device == "cpu") return device;
-  const bool automatic = options.device == "auto";
-  if (options.dtype == DTypeName(DType::kF32)) {
+  if (options.device.kind == DeviceKind::kCpu) return device;
+  const bool automatic = options.device.kind == DeviceKind::kAuto;
+  if (options.dtype == DType::kF32) {
     if (!automatic) {
       return UsageError("--dtype f32: CUDA computes in bf16 or f16; use one, or --device cpu");
     }
     device.fallback = "--dtype f32";
     return device;
   }
-  if (options.quantize != "none") {
+  if (options.quantize != Quantization::kNone) {
+    const std::string given =
+        fmt::format("--quantize {}", ChoiceName(kQuantizationChoices, options.quantize));
     if (!automatic) {
-      return UsageError("--quantize {}: CUDA computes in bf16 or f16; use --device cpu",
-                        options.quantize);
+      return UsageError("{}: CUDA computes in bf16 or f16; use --device cpu", given);
     }
-    device.fallback = "--quantize " + options.quantize;
+    device.fallback = given;
     return device;
   }
   if (automatic && !options.cpu_target.empty()) {
@@ -101,7 +86,7 @@ Result<Device> ChooseDevice(const EngineOptions& options, const ModelConfig& con
     // What to do about it is for those who have a GPU.
     device.fallback = device.fallback_is_news ? reason : reason.substr(0, reason.find(';'));
   } else {
-    return NotUsable(options.device, cuda.status());
+    return NotUsable(options.device.name, cuda.status());
   }
   return device;
 }

@@ -23,7 +23,7 @@ struct Device {
 Result<Device> ChooseDevice(const EngineOptions& options, const ModelConfig& config);
 
 // The same answer without taking the device.
-Status CheckDeviceUsable(const std::string& device);
+Status CheckDeviceUsable(const DeviceOption& device);
 
 // `options` with what depends on the device set: the tokens of a step, the share of memory.
 EngineOptions WithDeviceDefaults(EngineOptions options, const Device& device);

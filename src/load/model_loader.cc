@@ -166,25 +166,18 @@ Result<std::unique_ptr<ChatTemplate>> LoadChatTemplate(const std::string& dir,
 }
 
 // Adds the template's switch to `args`, under what the user says of it with --template-arg.
-Status AddThinking(const ChatTemplate* chat, const std::string& think, Json* args) {
-  if (think == "auto") return {};
+Status AddThinking(const ChatTemplate* chat, Thinking think, Json* args) {
+  if (think == Thinking::kAuto) return {};
   bool is_known = false;
   for (const char* name : kReasoningSwitches) {
     if (chat == nullptr || !chat->Reads(name)) continue;
     is_known = true;
     if (args->is_null()) *args = Json(Json::Object());
-    if (args->Find(name) == nullptr) args->Set(name, think == "on");
+    if (args->Find(name) == nullptr) args->Set(name, think == Thinking::kOn);
   }
   if (is_known) return {};
   return UsageError("--think: the chat template has no switch for it (it reads none of {})",
                     fmt::join(kReasoningSwitches, ", "));
-}
-
-std::optional<DType> ParseDType(const std::string& name) {
-  for (DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
-    if (name == DTypeName(dtype)) return dtype;
-  }
-  return std::nullopt;
 }
 
 ModelEngineOptions ToModelEngineOptions(const EngineOptions& options) {
@@ -197,8 +190,8 @@ ModelEngineOptions ToModelEngineOptions(const EngineOptions& options) {
   engine.num_pages = options.num_pages;
   engine.memory_ratio = options.memory_ratio;
   engine.graph_max_rows = options.cuda_graph_max_rows;
-  engine.weight_dtype = ParseDType(options.dtype);
-  engine.quantization = WantedFormat(options, DType::kF32).quantization;
+  engine.weight_dtype = options.dtype;
+  engine.quantization = options.quantize;
   engine.max_step_drafts = options.max_drafts * kDraftRowsMax;
   return engine;
 }
@@ -208,11 +201,10 @@ RuntimeOptions ToRuntimeOptions(const EngineOptions& options) {
   SchedulerOptions& scheduler = runtime.scheduler;
   scheduler.max_prefill_tokens = options.max_prefill_length;
   scheduler.long_prefill_threshold = options.long_prefill_threshold;
-  scheduler.cache = options.cache == "naive" ? CacheKind::kNaive : CacheKind::kRadix;
-  scheduler.step = options.schedule == "mixed" ? StepPolicy::kMixed : StepPolicy::kPrefillFirst;
-  scheduler.admission =
-      options.admission == "optimistic" ? AdmissionPolicy::kOptimistic : AdmissionPolicy::kReserve;
-  scheduler.queue = options.policy == "priority" ? QueuePolicy::kPriority : QueuePolicy::kFcfs;
+  scheduler.cache = options.cache;
+  scheduler.step = options.schedule;
+  scheduler.admission = options.admission;
+  scheduler.queue = options.policy;
   scheduler.max_drafts = options.max_drafts;
   if (options.max_drafts > 0) scheduler.drafter = MakeNgramDrafter();
   runtime.overlap = !options.disable_overlap;
@@ -383,8 +375,7 @@ int NumThreads(const EngineOptions& options) {
 }
 
 WeightFormat WantedFormat(const EngineOptions& options, DType stored) {
-  return {ParseDType(options.dtype).value_or(stored),
-          options.quantize == "int8" ? Quantization::kInt8 : Quantization::kNone};
+  return {options.dtype.value_or(stored), options.quantize};
 }
 
 // "naive" is the double-precision oracle of the tests, reachable to tell a kernel's fault from a

@@ -2,31 +2,34 @@
 #include "load/option_table.h"
 
 #include <fmt/ranges.h>
-#include <CLI/CLI.hpp>
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <sstream>
+#include <type_traits>
 #include <utility>
 
+#include "load/help_text.h"
 #include "minisgl/base/utf8.h"
 
 namespace minisgl::load {
 namespace {
 
-std::string Choices(const CLI::App& app) {
-  std::vector<std::string> names;
-  for (const CLI::App* choice : app.get_subcommands([](const CLI::App*) { return true; })) {
-    names.push_back(choice->get_name());
-  }
-  return fmt::format("{} needs one of {}", app.get_name(), fmt::join(names, ", "));
+constexpr const char* kHelpHelp = "Show this help and exit";
+constexpr const char* kHelpAllHelp = "Show the help of all options and exit";
+
+std::string Choices(const CommandSpec& spec) {
+  std::vector<std::string_view> names;
+  for (const CommandSpec& command : spec.commands) names.push_back(command.last_name());
+  return fmt::format("{} needs one of {}", spec.last_name(), fmt::join(names, ", "));
 }
 
 constexpr std::string_view kNoSubcommand = "A subcommand is required";  // as CLI11 says it
 
 // CLI11's shorthand as sentences. Other messages stay as they are.
-std::string InSentences(const std::string& what, const CLI::App& used) {
+std::string InSentences(const std::string& what, const CommandSpec& used) {
   constexpr std::string_view kValue = ": 1 required ", kMissing = " missing";
   constexpr std::string_view kOnce = ": At Most 1 required but received ";
   const size_t value = what.find(kValue);
@@ -44,30 +47,95 @@ std::string InSentences(const std::string& what, const CLI::App& used) {
   return what;
 }
 
-// One sentence for what CLI11 found wrong with `arguments`.
-Status UsageErrorOf(const CLI::App& app, const CLI::ParseError& error,
-                    const std::vector<std::string>& arguments) {
-  std::string command = app.get_name();
-  const CLI::App* used = &app;
-  while (!used->get_subcommands().empty()) {
-    used = used->get_subcommands().front();
-    command.append(" ").append(used->get_name());
+// The deepest command that was parsed.
+const CommandSpec* UsedSpec(const CLI::App* app, const CommandSpec* spec) {
+  while (!app->get_subcommands().empty()) {
+    app = app->get_subcommands().front();
+    spec = spec->FindCommand(app->get_name());
   }
+  return spec;
+}
+
+// "unknown option (--modle); did you mean --model?" for a word that `spec` does not know.
+std::string UnknownWord(const CommandSpec& spec, const std::string& word) {
+  const bool is_option = word.starts_with('-');
+  const char* what = is_option ? "option" : spec.commands.empty() ? "argument" : "command";
+  std::string message = fmt::format("unknown {} ({})", what, Visible(word));
+  const std::string nearest = is_option ? NearestFlag(spec, word) : NearestCommand(spec, word);
+  if (!nearest.empty()) message += fmt::format("; did you mean {}?", nearest);
+  return message;
+}
+
+// `message` with the help that `spec` has.
+std::string WithAdvice(const std::string& message, const CommandSpec& spec) {
+  return fmt::format("{}{} {} --help", message, message.ends_with('?') ? " See" : "; see",
+                     spec.name);
+}
+
+// What is wrong with a command line that names no command of the program.
+std::string NoCommand(const CommandSpec& program, const std::vector<std::string>& arguments) {
+  const std::string unknown = FirstUnknown(program, arguments);
+  if (!unknown.empty()) return UnknownWord(program, unknown);
+  if (arguments.empty()) return "no command given";
+  return fmt::format("no command given with {}; {}", Visible(arguments.front()), Choices(program));
+}
+
+// One sentence for what CLI11 found wrong with `arguments`.
+Status UsageErrorOf(const CLI::App& app, const CommandSpec& program, const CLI::ParseError& error,
+                    const std::vector<std::string>& arguments) {
+  const CommandSpec* used = UsedSpec(&app, &program);
   std::string message = InSentences(error.what(), *used);
   const std::vector<std::string> extras = app.remaining(true);
-  if (used == &app && app.get_require_subcommand_min() > 0) {
-    message = arguments.empty()
-                  ? std::string("no command given")
-                  : fmt::format("unknown command or option ({})", Visible(arguments.front()));
+  if (used == &program && !program.commands.empty()) {
+    message = NoCommand(program, arguments);
   } else if (!extras.empty() && (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr ||
                                  dynamic_cast<const CLI::RequiredError*>(&error) != nullptr)) {
-    message = fmt::format("unknown option or argument ({})", Visible(extras.front()));
+    message = UnknownWord(*used, extras.front());
     if (error.what() == kNoSubcommand) message += "; " + Choices(*used);
   }
-  return UsageError("{}; see {} --help", Visible(message, 400), command);
+  return UsageError("{}", WithAdvice(Visible(message, 400), *used));
+}
+
+// Puts the names of the commands above before those of `spec` and of all below it.
+void Prefix(const std::string& names, CommandSpec* spec) {
+  spec->name = names + ' ' + spec->name;
+  for (CommandSpec& command : spec->commands) Prefix(names, &command);
+}
+
+template <typename T>
+struct IsVector : std::false_type {};
+template <typename T>
+struct IsVector<std::vector<T>> : std::true_type {};
+
+OptionSpec HelpSpec(std::vector<std::string> flags, const char* help) {
+  OptionSpec spec;
+  spec.flags = std::move(flags);
+  spec.help = help;
+  return spec;
 }
 
 }  // namespace
+
+TableOption::TableOption(CLI::Option* option, OptionSpec spec)
+    : option_(option), spec_(std::move(spec)) {}
+
+TableOption* TableOption::Suggest(std::vector<std::string> words) {
+  spec_.choices = std::move(words);
+  return this;
+}
+
+TableOption* TableOption::OneOf(std::vector<std::string> words) {
+  Suggest(words);
+  return Check([words = std::move(words)](const std::string& text) -> std::string {
+    if (std::find(words.begin(), words.end(), text) != words.end()) return "";
+    return fmt::format("must be one of {} (found {})", fmt::join(words, ", "), Visible(text));
+  });
+}
+
+TableOption* TableOption::Advanced() {
+  spec_.is_advanced = true;
+  return this;
+}
 
 TableOption* TableOption::Check(OptionCheck check) {
   option_->check(std::move(check));
@@ -76,16 +144,19 @@ TableOption* TableOption::Check(OptionCheck check) {
 
 TableOption* TableOption::TypeName(const std::string& name) {
   option_->type_name(name);
+  spec_.type = name;
   return this;
 }
 
 TableOption* TableOption::Group(const std::string& name) {
   option_->group(name);
+  spec_.group = name;
   return this;
 }
 
 TableOption* TableOption::EnvName(const std::string& name) {
   option_->envname(name);
+  spec_.env = name;
   return this;
 }
 
@@ -105,19 +176,36 @@ TableOption* TableOption::Delimiter(char separator) {
 }
 
 OptionTable::OptionTable(const std::string& name, const std::string& help)
-    : app_(std::make_shared<CLI::App>(help, name)) {}
+    : app_(std::make_shared<CLI::App>(help, name)) {
+  app_->set_help_all_flag("--help-all", kHelpAllHelp);  // which subcommands take over
+}
 
 OptionTable::OptionTable(std::shared_ptr<CLI::App> app) : app_(std::move(app)) {}
 
 OptionTable::~OptionTable() = default;
 
-TableOption* OptionTable::Keep(CLI::Option* option) {
-  return &options_.emplace_back(TableOption(option));
+TableOption* OptionTable::Keep(CLI::Option* option, const std::string& names,
+                               const std::string& help, bool takes_value) {
+  OptionSpec spec;
+  spec.help = help;
+  spec.takes_value = takes_value;
+  std::istringstream words(names);
+  for (std::string word; std::getline(words, word, ',');) {
+    if (word.starts_with('-')) {
+      spec.flags.push_back(word);
+    } else {
+      spec.argument = word;
+    }
+  }
+  options_.emplace_back(new TableOption(option, std::move(spec)));
+  return options_.back().get();
 }
 
 template <typename T>
 TableOption* OptionTable::Add(const std::string& names, T* value, const std::string& help) {
-  return Keep(app_->add_option(names, *value, help));
+  TableOption* option = Keep(app_->add_option(names, *value, help), names, help, true);
+  option->spec_.is_repeatable = IsVector<T>::value;
+  return option;
 }
 
 using OptionText = const std::string&;  // names, help
@@ -137,21 +225,28 @@ template TableOption* OptionTable::Add(OptionText, std::vector<int32_t>*, Option
 TableOption* OptionTable::AddCall(const std::string& names,
                                   std::function<void(const std::string&)> take,
                                   const std::string& help) {
-  return Keep(app_->add_option_function<std::string>(names, std::move(take), help));
+  return Keep(app_->add_option_function<std::string>(names, std::move(take), help), names, help,
+              /*takes_value=*/true);
 }
 
 TableOption* OptionTable::AddFlag(const std::string& names, bool* value, const std::string& help) {
-  return Keep(app_->add_flag(names, *value, help));
+  return Keep(app_->add_flag(names, *value, help), names, help, /*takes_value=*/false);
 }
 
-void OptionTable::AddVersion(const std::string& text) { app_->set_version_flag("--version", text); }
+void OptionTable::AddVersion(const std::string& text) {
+  app_->set_version_flag("--version", text);
+  has_version_ = true;
+}
 
 void OptionTable::RemoveGroup(const std::string& group,
                               std::initializer_list<std::string_view> kept) {
-  for (CLI::Option* option : app_->get_options()) {
-    const bool keep = std::find(kept.begin(), kept.end(), option->get_name()) != kept.end();
-    if (option->get_group() == group && !keep) app_->remove_option(option);
-  }
+  std::erase_if(options_, [&](const std::unique_ptr<TableOption>& option) {
+    const bool keeps = std::any_of(kept.begin(), kept.end(), [&](std::string_view flag) {
+      return option->spec_.HasFlag(flag);
+    });
+    if (option->spec_.group != group || keeps) return false;
+    return app_->remove_option(option->option_);
+  });
 }
 
 OptionTable* OptionTable::AddSubcommand(const std::string& name, const std::string& help) {
@@ -162,18 +257,50 @@ OptionTable* OptionTable::AddSubcommand(const std::string& name, const std::stri
 }
 
 Result<std::string> OptionTable::Parse(const std::vector<std::string>& arguments) {
+  const CommandSpec spec = Describe();
+  const std::vector<std::string> ordered = MoveOptionsAfterCommands(spec, arguments);
   try {
-    app_->parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));
-  } catch (const CLI::Success& success) {  // --help, --version
-    std::ostringstream text;
-    app_->exit(success, text, text);
-    return text.str();
+    app_->parse(std::vector<std::string>(ordered.rbegin(), ordered.rend()));
+  } catch (const CLI::CallForHelp&) {
+    return HelpText(*UsedSpec(app_.get(), &spec), HelpAmount::kCommon, help_width_);
+  } catch (const CLI::CallForAllHelp&) {
+    return HelpText(*UsedSpec(app_.get(), &spec), HelpAmount::kAll, help_width_);
+  } catch (const CLI::CallForVersion& version) {
+    return std::string(version.what()) + '\n';
   } catch (const CLI::ParseError& error) {
-    return UsageErrorOf(*app_, error, arguments);
+    return UsageErrorOf(*app_, spec, error, ordered);
   }
   return std::string();
 }
 
 bool OptionTable::parsed() const { return app_->parsed(); }
+
+Result<std::string> OptionTable::Help(const std::vector<std::string>& words) const {
+  const CommandSpec program = Describe();
+  const CommandSpec* spec = &program;
+  for (const std::string& word : words) {
+    const CommandSpec* command = spec->FindCommand(word);
+    if (command == nullptr) {
+      return UsageError("{}", WithAdvice(UnknownWord(*spec, word), *spec));
+    }
+    spec = command;
+  }
+  return HelpText(*spec, HelpAmount::kCommon, help_width_);
+}
+
+CommandSpec OptionTable::Describe() const {
+  CommandSpec spec;
+  spec.name = app_->get_name();
+  spec.help = app_->get_description();
+  spec.options.push_back(HelpSpec({"-h", "--help"}, kHelpHelp));
+  spec.options.push_back(HelpSpec({"--help-all"}, kHelpAllHelp));
+  if (has_version_) spec.options.push_back(HelpSpec({"--version"}, "Show the version and exit"));
+  for (const auto& option : options_) spec.options.push_back(option->spec_);
+  for (const auto& subcommand : subcommands_) {
+    spec.commands.push_back(subcommand->Describe());
+    Prefix(spec.name, &spec.commands.back());
+  }
+  return spec;
+}
 
 }  // namespace minisgl::load

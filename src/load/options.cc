@@ -1,6 +1,6 @@
 #include "load/options.h"
 
-#include <fmt/ranges.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <charconv>
@@ -52,9 +52,7 @@ std::string CheckMaxTokens(const std::string& text) {
 }
 
 std::string CheckDevice(const std::string& text) {
-  const std::string_view device = text;
-  if (device == "auto" || device == "cpu" || device == "cuda") return "";
-  if (device.starts_with("cuda:") && ToInteger(device.substr(5)).value_or(-1) >= 0) return "";
+  if (ParseDevice(text)) return "";
   return fmt::format("must be auto, cpu, cuda or cuda:N (found {})", Visible(text));
 }
 
@@ -94,26 +92,118 @@ TableOption* AddRepeatable(OptionTable* app, const std::string& names,
 }
 
 void AddCpuOptions(OptionTable* app, const std::string& group, EngineOptions* options) {
-  app->Add("--threads", &options->threads, "Threads that compute (default: the usable cores)")
+  app->Add("--threads", &options->threads, "Compute threads (default: the usable cores)")
       ->Check(IntegerIn(1, 1024))
       ->TypeName("N")
       ->Group(group);
   app->Add("--cpu-target", &options->cpu_target,
-           "A lower instruction set than this machine's best, for tests")
+           "Use a lower instruction set than this machine's best, for tests")
       ->EnvName("MINISGL_CPU_TARGET")
       ->Check(CheckNotEmpty)
       ->TypeName("NAME")
-      ->Group(group);
-  app->AddFlag("--pin-threads", &options->pin_threads, "Keep each thread on a core of its own")
-      ->Group(group);
+      ->Group(group)
+      ->Advanced();
+  app->AddFlag("--pin-threads", &options->pin_threads, "Pin each compute thread to a core")
+      ->Group(group)
+      ->Advanced();
   app->Add("--pack-cache", &options->pack_cache,
-           "Keep packed weights in DIR, so that the next start reads them (CPU only)")
+           "Keep packed weights in DIR, so that later starts load faster (CPU only)")
       ->Check(CheckNotEmpty)
       ->TypeName("DIR")
+      ->Group(group)
+      ->Advanced();
+}
+
+// Sizes of steps and of the KV cache.
+void AddSizeOptions(OptionTable* app, const std::string& group, EngineOptions* options) {
+  const auto add = [app, &group](const char* names, auto* value, const char* type, const char* help,
+                                 OptionCheck check) {
+    return app->Add(names, value, help)->Check(std::move(check))->TypeName(type)->Group(group);
+  };
+  app->AddCall(
+         "--max-seq-len",
+         [options](const std::string& text) {
+           options->max_seq_len = text == "auto" ? 0 : ToInteger(text).value_or(0);
+         },
+         "Maximum tokens of prompt and answer together, or auto (default auto)")
+      ->Check([](const std::string& text) {
+        return text == "auto" ? std::string() : IntegerIn(2, 1 << 30)(text);
+      })
+      ->TypeName("N|auto")
       ->Group(group);
+  add("--memory-ratio", &options->memory_ratio, "R",
+      "Share of the available memory to use: on the CPU for the KV cache (default 0.25), on CUDA "
+      "for everything (default 0.9)",
+      NumberIn(0, 1, true));
+  add("--max-running-requests", &options->max_running_requests, "N",
+      "Maximum requests in a step (default 256)", IntegerIn(1, 4096))
+      ->Advanced();
+  add("--max-prefill-length", &options->max_prefill_length, "N",
+      "Maximum prompt tokens in a step (default 512; on CUDA 8192)", IntegerIn(1, 1 << 20))
+      ->Advanced();
+  add("--long-prefill-threshold", &options->long_prefill_threshold, "N",
+      "Maximum tokens of one prompt in a step while others wait (default: half the step)",
+      IntegerIn(1, 1 << 20))
+      ->Advanced();
+  add("--num-pages", &options->num_pages, "N", "Pages of the KV cache (default: as many as fit)",
+      IntegerIn(1, kOptionMax))
+      ->Advanced();
+  add("--page-size", &options->page_size, "N", "Tokens in a page: 1, 2, 4, ... 64 (default 16)",
+      CheckPageSize)
+      ->Advanced();
+}
+
+void AddSchedulerOptions(OptionTable* app, const std::string& group, EngineOptions* options) {
+  const auto add = [app, &group](const char* names, auto* value, const auto& choices,
+                                 const char* help) {
+    app->AddChoice(names, value, choices, help)->TypeName("KIND")->Group(group)->Advanced();
+  };
+  add("--cache", &options->cache, kCacheChoices, "Prefix cache: radix or naive (default radix)");
+  add("--schedule", &options->schedule, kScheduleChoices,
+      "Batching policy: mixed or prefill-first (default mixed)");
+  add("--admission", &options->admission, kAdmissionChoices,
+      "Admission of requests: optimistic or reserve (default optimistic)");
+  add("--policy", &options->policy, kPolicyChoices,
+      "Queue order: priority or fcfs (default priority)");
+  app->AddFlag("--disable-overlap", &options->disable_overlap,
+               "Finish each step before planning the next")
+      ->Group(group)
+      ->Advanced();
+}
+
+// What ends an answer.
+void AddLengthOptions(OptionTable* app, const std::string& group, SamplingOptions* options) {
+  app->Add("-n,--max-tokens", &options->max_tokens, "Maximum tokens to generate; -1 is no limit")
+      ->Check(CheckMaxTokens)
+      ->TypeName("N")
+      ->Group(group);
+  app->Add("--min-tokens", &options->min_tokens, "Suppress end-of-text until N tokens")
+      ->Check(IntegerIn(0, kOptionMax))
+      ->TypeName("N")
+      ->Group(group)
+      ->Advanced();
+  AddRepeatable(app, "--stop", &options->stop,
+                "End the answer at TEXT, which is left out (repeatable)")
+      ->Check(CheckNotEmpty)
+      ->TypeName("TEXT")
+      ->Group(group);
+  app->AddFlag("--ignore-eos", &options->ignore_eos, "Do not stop at end-of-text tokens")
+      ->Group(group)
+      ->Advanced();
 }
 
 }  // namespace
+
+std::optional<DeviceOption> ParseDevice(const std::string& name) {
+  constexpr std::string_view kIndexed = "cuda:";
+  if (name == "auto") return DeviceOption{DeviceKind::kAuto, 0, name};
+  if (name == "cpu") return DeviceOption{DeviceKind::kCpu, 0, name};
+  if (name == "cuda") return DeviceOption{DeviceKind::kCuda, 0, name};
+  if (!name.starts_with(kIndexed)) return std::nullopt;
+  const int64_t index = ToInteger(std::string_view(name).substr(kIndexed.size())).value_or(-1);
+  if (index < 0) return std::nullopt;
+  return DeviceOption{DeviceKind::kCuda, static_cast<int>(std::min(index, kOptionMax)), name};
+}
 
 TableOption* AddOutputOption(OptionTable* app, std::string* output, const std::string& what) {
   const auto set = [output](const std::string& file) { *output = file == "-" ? "" : file; };
@@ -148,15 +238,6 @@ OptionCheck NumberIn(double low, double high, bool open) {
   };
 }
 
-OptionCheck OneOf(std::vector<std::string> names) {
-  return [names = std::move(names)](const std::string& text) -> std::string {
-    for (const std::string& name : names) {
-      if (text == name) return "";
-    }
-    return fmt::format("must be one of {} (found {})", fmt::join(names, ", "), Visible(text));
-  };
-}
-
 void AddModelOptions(OptionTable* app, ModelOptions* options) {
   const std::string group = "Model";
   app->Add("-m,--model", &options->model, "Model directory, or OWNER/NAME of one in the hub cache")
@@ -167,119 +248,100 @@ void AddModelOptions(OptionTable* app, ModelOptions* options) {
            "Chat template: a file, or the name of one of the model's (default: the model's)")
       ->Check(CheckNotEmpty)
       ->TypeName("NAME|FILE")
-      ->Group(group);
+      ->Group(group)
+      ->Advanced();
   AddRepeatable(app, "--template-arg", &options->template_args,
                 "Variable for the chat template; a JSON value, else a string (repeatable)")
       ->Check(CheckTemplateArg)
       ->TypeName("K=V")
-      ->Group(group);
-  app->Add("--think", &options->think,
-           "Whether the model reasons before it answers: on, off or auto (the template's)")
-      ->Check(OneOf({"on", "off", "auto"}))
+      ->Group(group)
+      ->Advanced();
+  app->AddChoice("--think", &options->think, kThinkingChoices,
+                 "Reason before answering: on, off or auto (default auto: as the template does)")
       ->TypeName("WHEN")
       ->Group(group);
   app->AddFlag("--parse-special", &options->parse_special,
-               "Let the content of messages hold control tokens")
-      ->Group(group);
+               "Allow control tokens in the content of messages")
+      ->Group(group)
+      ->Advanced();
   app->AddFlag("--no-parse-special", &options->no_parse_special,
-               "Take control tokens that a raw prompt spells as text; refuse their ids in rows")
-      ->Group(group);
-  app->AddFlag("-q,--quiet", &options->quiet, "Say errors and warnings only");
-  app->AddFlag("-v,--verbose", &options->verbose, "Say more about what is done");
+               "Read control tokens in raw prompts as text; refuse their ids in rows")
+      ->Group(group)
+      ->Advanced();
+  app->AddFlag("-q,--quiet", &options->quiet, "Print only errors and warnings");
+  app->AddFlag("-v,--verbose", &options->verbose, "Print more about what is done");
 }
 
 void AddEngineOptions(OptionTable* app, EngineOptions* options) {
   const std::string group = "Engine";
-  const auto add = [app, &group](const char* names, auto* value, const char* type, const char* help,
-                                 OptionCheck check) {
-    app->Add(names, value, help)->Check(std::move(check))->TypeName(type)->Group(group);
-  };
-  add("--device", &options->device, "NAME", "Where it runs: auto, cpu or cuda[:N] (default auto)",
-      CheckDevice);
-  add("--dtype", &options->dtype, "TYPE",
-      "Type of the weights: auto, bf16, f16 or f32 (default auto: as stored)",
-      OneOf({"auto", "bf16", "f16", "f32"}));
-  add("--quantize", &options->quantize, "KIND",
-      "Quantize the weights as they are loaded: none or int8 (CPU only; default none)",
-      OneOf({"none", "int8"}));
-  add("--max-running-requests", &options->max_running_requests, "N",
-      "Most requests in one step (default 256)", IntegerIn(1, 4096));
-  add("--max-prefill-length", &options->max_prefill_length, "N",
-      "Most prompt tokens in one step (default 512, on CUDA 8192)", IntegerIn(1, 1 << 20));
-  add("--long-prefill-threshold", &options->long_prefill_threshold, "N",
-      "Most tokens of one prompt in one step while others wait (default half of the step's)",
-      IntegerIn(1, 1 << 20));
   app->AddCall(
-         "--max-seq-len",
-         [options](const std::string& text) {
-           options->max_seq_len = text == "auto" ? 0 : ToInteger(text).value_or(0);
+         "--device",
+         [options](const std::string& name) {
+           options->device = ParseDevice(name).value_or(DeviceOption());
          },
-         "Longest prompt and answer together, or auto (default auto)")
-      ->Check([](const std::string& text) {
-        return text == "auto" ? std::string() : IntegerIn(2, 1 << 30)(text);
-      })
-      ->TypeName("N|auto")
+         "Device to run on: auto, cpu or cuda[:N] (default auto)")
+      ->Check(CheckDevice)
+      ->TypeName("NAME")
       ->Group(group);
-  add("--memory-ratio", &options->memory_ratio, "R",
-      "Share of the available memory: for keys and values on the CPU (default 0.25), for "
-      "everything "
-      "on CUDA (default 0.9)",
-      NumberIn(0, 1, true));
-  add("--num-pages", &options->num_pages, "N", "Pages of the KV pool (default: planned)",
-      IntegerIn(1, kOptionMax));
-  add("--page-size", &options->page_size, "N", "Tokens in a page: 1, 2, 4, ... 64 (default 16)",
-      CheckPageSize);
-  add("--cache", &options->cache, "KIND", "Prefix cache: radix or naive (default radix)",
-      OneOf({"radix", "naive"}));
-  add("--schedule", &options->schedule, "KIND",
-      "What shares a step: mixed (default) or prefill-first", OneOf({"mixed", "prefill-first"}));
-  add("--admission", &options->admission, "KIND",
-      "When a request may start: optimistic (default) or reserve",
-      OneOf({"optimistic", "reserve"}));
-  add("--policy", &options->policy, "KIND", "Who is next: priority (default) or fcfs",
-      OneOf({"priority", "fcfs"}));
-  app->AddFlag("--disable-overlap", &options->disable_overlap,
-               "Finish each step before the next is planned")
+  app->AddChoice("--dtype", &options->dtype, kDTypeChoices,
+                 "Type of the weights: auto, bf16, f16 or f32 (default auto: as stored)")
+      ->TypeName("TYPE")
+      ->Group(group)
+      ->Advanced();
+  app->AddChoice("--quantize", &options->quantize, kQuantizationChoices,
+                 "Quantize the weights while loading: none or int8 (CPU only; default none)")
+      ->TypeName("KIND")
       ->Group(group);
-  add("--cuda-graph-max-bs", &options->cuda_graph_max_rows, "N",
-      "Largest decode batch that runs as a CUDA graph; 0: none (default 256)", IntegerIn(0, 4096));
+  AddSizeOptions(app, group, options);
+  AddSchedulerOptions(app, group, options);
+  app->Add("--cuda-graph-max-bs", &options->cuda_graph_max_rows,
+           "Largest decode batch that runs as a CUDA graph; 0: none (default 256)")
+      ->Check(IntegerIn(0, 4096))
+      ->TypeName("N")
+      ->Group(group)
+      ->Advanced();
   app->AddFlag("--deterministic", &options->deterministic,
-               "On CUDA, kernels whose results do not depend on the batch")
-      ->Group(group);
+               "On CUDA, use kernels whose results do not depend on the batch")
+      ->Group(group)
+      ->Advanced();
   AddCpuOptions(app, group, options);
   app->AddCall(
          "--speculate",
          [options](const std::string& text) {
            options->max_drafts = static_cast<int32_t>(ParseSpeculate(text));
          },
-         "Guess up to K tokens a step from what the text repeats: ngram:K, or none (default none)")
+         "Draft up to K tokens a step from repetitions in the text: ngram:K or none (default none)")
       ->Check(CheckSpeculate)
       ->TypeName("KIND")
-      ->Group(group);
+      ->Group(group)
+      ->Advanced();
 }
 
 void AddReportOptions(OptionTable* app, ReportOptions* options) {
   const std::string group = "Reports";
-  app->AddFlag("--stats", &options->stats, "Print figures of scheduler and runtime at the end")
-      ->Group(group);
+  app->AddFlag("--stats", &options->stats,
+               "Print statistics of the scheduler and the runtime at the end")
+      ->Group(group)
+      ->Advanced();
   app->Add("--summary", &options->summary,
-           "Write the figures to FILE as JSON; - is standard output")
+           "Write statistics of the run to FILE as JSON; - is standard output")
       ->Check(CheckNotEmpty)
       ->TypeName("FILE")
       ->Group(group);
   app->Add("--trace", &options->trace,
-           "Write what happened when to FILE (- is standard output), for ui.perfetto.dev or "
+           "Write a timeline of the run to FILE (- is standard output), for ui.perfetto.dev or "
            "chrome://tracing")
       ->Check(CheckNotEmpty)
       ->TypeName("FILE")
-      ->Group(group);
+      ->Group(group)
+      ->Advanced();
 }
 
 void AddSamplingOptions(OptionTable* app, SamplingOptions* options) {
-  const std::string group = "Sampling (default: as the model says, then greedy)";
+  const std::string group = "Sampling (default: the model's, else greedy)";
   const auto add = [app, &group](const char* names, auto* value, const char* type, const char* help,
                                  OptionCheck check) {
-    app->Add(names, value, help)->Check(std::move(check))->TypeName(type)->Group(group);
+    return app->Add(names, value, help)->Check(std::move(check))->TypeName(type)->Group(group);
   };
   add("-t,--temperature", &options->temperature, "T", "Temperature; 0 is greedy", NumberIn(0, 100));
   app->AddCall(
@@ -287,44 +349,44 @@ void AddSamplingOptions(OptionTable* app, SamplingOptions* options) {
          [options](const std::string& text) {
            options->top_k = static_cast<int32_t>(std::max<int64_t>(*ToInteger(text), 0));
          },
-         "Draw from the N likeliest tokens; 0 or -1 is all")
+         "Sample from the N likeliest tokens; 0 or -1 is all")
       ->Check(IntegerIn(-1, kOptionMax))
       ->TypeName("N")
-      ->Group(group);
-  add("--top-p", &options->top_p, "P", "Draw from the likeliest tokens that make up P",
+      ->Group(group)
+      ->Advanced();
+  add("--top-p", &options->top_p, "P", "Sample from the likeliest tokens with total probability P",
       NumberIn(0, 1, true));
-  add("--min-p", &options->min_p, "P", "Leave out tokens below P times the likeliest",
-      NumberIn(0, 1));
+  add("--min-p", &options->min_p, "P", "Exclude tokens less likely than P times the likeliest",
+      NumberIn(0, 1))
+      ->Advanced();
   add("--repetition-penalty", &options->repetition_penalty, "R",
-      "Make tokens of prompt and answer less likely; 1 is off", NumberIn(0, 100, true));
+      "Penalize tokens of prompt and answer; 1 is off", NumberIn(0, 100, true))
+      ->Advanced();
   add("--presence-penalty", &options->presence_penalty, "R",
-      "Subtract R from tokens that the answer holds", NumberIn(-2, 2));
+      "Subtract R from the logits of tokens in the answer", NumberIn(-2, 2))
+      ->Advanced();
   add("--frequency-penalty", &options->frequency_penalty, "R",
-      "Subtract R for each time that the answer holds a token", NumberIn(-2, 2));
+      "Subtract R times a token's count in the answer from its logit", NumberIn(-2, 2))
+      ->Advanced();
   app->AddCall(
          "--seed",
          [options](const std::string& text) {
            options->draws_seed = text == "-1";
            options->seed = ToSeed(text);
          },
-         "Seed of random numbers; -1 draws one")
+         "Random seed; -1 draws one")
       ->Check(CheckSeed)
       ->TypeName("N")
       ->Group(group);
-  add("-n,--max-tokens", &options->max_tokens, "N", "Most tokens of an answer; -1 is no limit",
-      CheckMaxTokens);
-  add("--min-tokens", &options->min_tokens, "N", "No end of the answer before N tokens",
-      IntegerIn(0, kOptionMax));
-  AddRepeatable(app, "--stop", &options->stop, "End the answer before TEXT (repeatable)")
-      ->Check(CheckNotEmpty)
-      ->TypeName("TEXT")
-      ->Group(group);
-  app->AddFlag("--ignore-eos", &options->ignore_eos, "Do not stop at end tokens")->Group(group);
   add("--logprobs", &options->logprobs, "N",
-      "Give log-probabilities of each token and of the N likeliest", IntegerIn(0, 20));
-  add("--sampling-defaults", &options->sampling_defaults, "KIND",
-      "model: take generation_config.json; neutral: leave it out (default model)",
-      OneOf({"model", "neutral"}));
+      "Return log-probabilities of each token and of the N likeliest", IntegerIn(0, 20))
+      ->Advanced();
+  app->AddChoice("--sampling-defaults", &options->sampling_defaults, kSamplingSourceChoices,
+                 "Sampling defaults: model (generation_config.json) or neutral (default model)")
+      ->TypeName("KIND")
+      ->Group(group)
+      ->Advanced();
+  AddLengthOptions(app, group, options);
 }
 
 }  // namespace minisgl::load

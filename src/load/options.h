@@ -11,15 +11,57 @@
 #include <vector>
 
 #include "load/option_table.h"
+#include "minisgl/sched/scheduler.h"
+#include "minisgl/tensor/dtype.h"
+#include "minisgl/tensor/weight_format.h"
 
 namespace minisgl::load {
+
+// The chat template's switch for reasoning.
+enum class Thinking : uint8_t { kAuto, kOn, kOff };  // kAuto: as the template has it
+inline constexpr Choice<Thinking> kThinkingChoices[] = {
+    {"on", Thinking::kOn}, {"off", Thinking::kOff}, {"auto", Thinking::kAuto}};
+
+// What happens to a prompt that leaves no room for an answer.
+enum class PromptOverflow : uint8_t { kError, kTruncateLeft };
+inline constexpr Choice<PromptOverflow> kPromptOverflowChoices[] = {
+    {"error", PromptOverflow::kError}, {"truncate-left", PromptOverflow::kTruncateLeft}};
+
+// The words of the engine's options.
+inline constexpr Choice<std::optional<DType>> kDTypeChoices[] = {
+    {"auto", std::nullopt}, {"bf16", DType::kBF16}, {"f16", DType::kF16}, {"f32", DType::kF32}};
+inline constexpr Choice<Quantization> kQuantizationChoices[] = {{"none", Quantization::kNone},
+                                                                {"int8", Quantization::kInt8}};
+inline constexpr Choice<CacheKind> kCacheChoices[] = {{"radix", CacheKind::kRadix},
+                                                      {"naive", CacheKind::kNaive}};
+inline constexpr Choice<StepPolicy> kScheduleChoices[] = {
+    {"mixed", StepPolicy::kMixed}, {"prefill-first", StepPolicy::kPrefillFirst}};
+inline constexpr Choice<AdmissionPolicy> kAdmissionChoices[] = {
+    {"optimistic", AdmissionPolicy::kOptimistic}, {"reserve", AdmissionPolicy::kReserve}};
+inline constexpr Choice<QueuePolicy> kPolicyChoices[] = {{"priority", QueuePolicy::kPriority},
+                                                         {"fcfs", QueuePolicy::kFcfs}};
+
+// Where sampling parameters come from that neither an option nor a row sets.
+enum class SamplingSource : uint8_t { kModel, kNeutral };
+inline constexpr Choice<SamplingSource> kSamplingSourceChoices[] = {
+    {"model", SamplingSource::kModel}, {"neutral", SamplingSource::kNeutral}};
+
+enum class DeviceKind : uint8_t { kAuto, kCpu, kCuda };
+
+struct DeviceOption {
+  DeviceKind kind = DeviceKind::kAuto;
+  int index = 0;              // of kCuda
+  std::string name = "auto";  // as it was given
+};
+// auto, cpu, cuda or cuda:N. An N that is no device's index becomes the largest int.
+std::optional<DeviceOption> ParseDevice(const std::string& name);
 
 // Which model, and how its text is made.
 struct ModelOptions {
   std::string model;
   std::string chat_template;               // "": the model's
   std::vector<std::string> template_args;  // K=V
-  std::string think = "auto";              // the template's switch: on, off, or as it stands
+  Thinking think = Thinking::kAuto;
   bool parse_special = false;
   bool no_parse_special = false;
   bool quiet = false;
@@ -28,9 +70,9 @@ struct ModelOptions {
 
 // Where and how it runs.
 struct EngineOptions {
-  std::string device = "auto";
-  std::string dtype = "auto";
-  std::string quantize = "none";  // or "int8"
+  DeviceOption device;
+  std::optional<DType> dtype;  // unset: as stored
+  Quantization quantize = Quantization::kNone;
   int32_t max_running_requests = 256;
   int32_t max_prefill_length = 0;      // 0: the device's default
   int32_t long_prefill_threshold = 0;  // 0: half of max_prefill_length while others wait
@@ -38,10 +80,10 @@ struct EngineOptions {
   double memory_ratio = 0;             // 0: the device's default
   int32_t num_pages = 0;               // 0: planned
   int32_t page_size = 16;
-  std::string cache = "radix";
-  std::string schedule = "mixed";
-  std::string admission = "optimistic";
-  std::string policy = "priority";
+  CacheKind cache = CacheKind::kRadix;
+  StepPolicy schedule = StepPolicy::kMixed;
+  AdmissionPolicy admission = AdmissionPolicy::kOptimistic;
+  QueuePolicy policy = QueuePolicy::kPriority;
   bool disable_overlap = false;
   int32_t cuda_graph_max_rows = 256;  // 0: no graphs
   bool deterministic = false;
@@ -71,7 +113,7 @@ struct SamplingOptions {
   std::vector<std::string> stop;
   bool ignore_eos = false;
   std::optional<int32_t> logprobs;
-  std::string sampling_defaults = "model";  // or "neutral"
+  SamplingSource sampling_defaults = SamplingSource::kModel;
 };
 
 void AddModelOptions(OptionTable* app, ModelOptions* options);
@@ -82,12 +124,11 @@ void AddReportOptions(OptionTable* app, ReportOptions* options);
 // its help line ("Write answers to").
 TableOption* AddOutputOption(OptionTable* app, std::string* output, const std::string& what);
 
-// A check: any text but none.
+// A check: refuses the empty text.
 std::string CheckNotEmpty(const std::string& text);
 
-// Checks: an integer or a number in [low, high] (or above `low`, where `open`), one of `names`.
+// Checks: an integer or a number in [low, high], or in (low, high] if `open`.
 OptionCheck IntegerIn(int64_t low, int64_t high);
 OptionCheck NumberIn(double low, double high, bool open = false);
-OptionCheck OneOf(std::vector<std::string> names);
 
 }  // namespace minisgl::load

@@ -38,7 +38,7 @@ SamplingDefaults ResolveSamplingDefaults(const SamplingOptions& options,
                                          const GenerationConfig& generation) {
   SamplingDefaults defaults;
   SamplingParams& params = defaults.params;
-  if (options.sampling_defaults != "neutral") {
+  if (options.sampling_defaults == SamplingSource::kModel) {
     ModelValues model;
     model.Take("temperature", options.temperature, ModelTemperature(generation),
                &params.temperature);

@@ -122,10 +122,10 @@ Json AboutRun(const load::LoadedModel& model, const load::EngineOptions& options
   settings.Set("max_seq_len", limits.max_seq_len);
   settings.Set("num_pages", limits.num_pages);
   settings.Set("page_size", limits.page_size);
-  settings.Set("cache", options.cache);
-  settings.Set("schedule", options.schedule);
-  settings.Set("admission", options.admission);
-  settings.Set("policy", options.policy);
+  settings.Set("cache", load::ChoiceName(load::kCacheChoices, options.cache));
+  settings.Set("schedule", load::ChoiceName(load::kScheduleChoices, options.schedule));
+  settings.Set("admission", load::ChoiceName(load::kAdmissionChoices, options.admission));
+  settings.Set("policy", load::ChoiceName(load::kPolicyChoices, options.policy));
   settings.Set("overlap", !options.disable_overlap);
   settings.Set("max_drafts", options.max_drafts);
   settings.Set("deterministic", options.deterministic);

@@ -1,13 +1,10 @@
 #include "term/progress.h"
 
 #include <fmt/core.h>
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
-#include <cstdlib>
 #include <utility>
 #include <vector>
 
@@ -34,20 +31,7 @@ constexpr std::chrono::milliseconds kBarDelay(300);
 constexpr int kBarColumns = 32;
 
 constexpr int kLineBarColumns = 20;
-constexpr int kColumnsDefault = 80;
 constexpr std::string_view kGap = "  ";
-
-// Queried each time, because windows are resized.
-int TerminalColumns() {
-  winsize size{};
-  if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) return size.ws_col;
-  const char* given = std::getenv("COLUMNS");
-  const std::string_view text = given == nullptr ? "" : given;
-  int columns = 0;
-  const auto parsed = std::from_chars(text.data(), text.data() + text.size(), columns);
-  const bool is_number = parsed.ec == std::errc() && parsed.ptr == text.data() + text.size();
-  return is_number && columns > 0 ? columns : kColumnsDefault;
-}
 
 // Returns "" if nothing is known. While the run stops, returns the remaining grace period instead
 // of the time for all rows.
@@ -194,7 +178,8 @@ void Progress::Update(const Numbers& numbers, Clock::time_point now) {
   const ProgressView view = ViewOf(numbers, now_s);
   if (terminal_) {
     // Leave the last column empty: writing it makes some terminals wrap.
-    ShowProgressLine(FormatProgressLine(view, TerminalColumns() - 1, AllowsColour(STDERR_FILENO)));
+    ShowProgressLine(
+        FormatProgressLine(view, TerminalColumns(STDERR_FILENO) - 1, AllowsColour(STDERR_FILENO)));
   } else {
     PrintStderr("minisgl: " + FormatProgressPlain(view));
   }

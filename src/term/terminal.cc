@@ -2,10 +2,12 @@
 
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <array>
 #include <cerrno>
+#include <charconv>
 #include <cstdlib>
 #include <string_view>
 
@@ -69,6 +71,18 @@ bool AllowsColour(int fd) {
 }
 
 // SGR 2, and 22 for neither bold nor faint (ECMA-48).
+int TerminalColumns(int fd) {
+  constexpr int kUsualColumns = 80;
+  winsize size{};
+  if (ioctl(fd, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) return size.ws_col;
+  const char* given = std::getenv("COLUMNS");
+  const std::string_view text = given == nullptr ? "" : given;
+  int columns = 0;
+  const auto parsed = std::from_chars(text.data(), text.data() + text.size(), columns);
+  const bool is_number = parsed.ec == std::errc() && parsed.ptr == text.data() + text.size();
+  return is_number && columns > 0 ? columns : kUsualColumns;
+}
+
 std::string Dimmed(std::string_view text) {
   return std::string("\x1b[2m").append(text).append("\x1b[22m");
 }

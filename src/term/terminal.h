@@ -15,6 +15,9 @@ bool IsTerminal(int fd);
 bool IsCapableTerminal(int fd);
 // True if colours may be used on `fd`: a capable terminal, and NO_COLOR is not set.
 bool AllowsColour(int fd);
+// Width of the terminal on `fd` at this moment, or COLUMNS of the environment; 80 if neither is
+// known.
+int TerminalColumns(int fd);
 // Returns `text` in faint letters with the style reset at its end, because output may stop
 // anywhere.
 std::string Dimmed(std::string_view text);

@@ -192,7 +192,7 @@ class KernelBench {
  public:
   KernelBench(const Options& options, int num_threads) : options_(options) {
     load::EngineOptions engine;
-    engine.device = "cpu";
+    engine.device = *load::ParseDevice("cpu");
     engine.threads = num_threads;
     engine.cpu_target = options.target;
     device_ = OrDie(bench::BenchDevice::Open(engine, bench::AttentionConfig(kShapes[0].heads())));

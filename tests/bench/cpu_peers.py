@@ -167,7 +167,7 @@ class Program:
         self.target = ["--cpu-target", "avx2"] if isa == "avx2" else []
 
     def options(self, command):
-        return run_text([self.binary, *command, "--help"])
+        return run_text([self.binary, *command, "--help-all"])
 
     def bench(self, what, shape, threads, quantize, pages=None):
         """`pages`: what the workload takes of the cache, so that the timed run takes those of the run before it."""

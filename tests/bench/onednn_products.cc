@@ -214,7 +214,7 @@ int Main(int argc, char** argv) {
   const int threads = argc > 1 ? std::max(1, std::atoi(argv[1])) : 1;
   omp_set_num_threads(threads);
   load::EngineOptions options;
-  options.device = "cpu";
+  options.device = *load::ParseDevice("cpu");
   options.threads = threads;
   Comparison(OrDie(bench::BenchDevice::Open(options, bench::AttentionConfig({}))), threads).Run();
   return 0;

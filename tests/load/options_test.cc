@@ -158,9 +158,10 @@ TEST_F(OptionsTest, ValuesReachTheirFields) {
   EXPECT_EQ(options_.sampling.top_p, std::nullopt);
   EXPECT_EQ(options_.engine.max_seq_len, 100);
   EXPECT_EQ(options_.engine.page_size, 64);
-  EXPECT_EQ(options_.engine.cache, "naive");
-  EXPECT_EQ(options_.engine.device, "cuda:1");
-  EXPECT_EQ(options_.engine.quantize, "int8");
+  EXPECT_EQ(options_.engine.cache, CacheKind::kNaive);
+  EXPECT_EQ(options_.engine.device.kind, DeviceKind::kCuda);
+  EXPECT_EQ(options_.engine.device.index, 1);
+  EXPECT_EQ(options_.engine.quantize, Quantization::kInt8);
 }
 
 TEST_F(OptionsTest, SpeculateSaysWhatIsAllowedAndTakesItAll) {
@@ -257,7 +258,7 @@ TEST(SamplingDefaultsTest, OptionsOverrideFieldByField) {
 
 TEST(SamplingDefaultsTest, NeutralLeavesTheModelOut) {
   SamplingOptions options;
-  options.sampling_defaults = "neutral";
+  options.sampling_defaults = SamplingSource::kNeutral;
   const SamplingDefaults defaults = ResolveSamplingDefaults(options, SamplingModel());
   EXPECT_EQ(defaults.params.temperature, 0);
   EXPECT_EQ(defaults.params.top_p, 1);

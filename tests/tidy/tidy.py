@@ -2,7 +2,7 @@
 
     python3 tests/tidy/tidy.py SOURCE_ROOT [MINISGL_BINARY]
 
-With MINISGL_BINARY, also compares the program's --help with the manual pages.
+With MINISGL_BINARY, also compares the program's --help-all with the manual pages.
 """
 import re
 import shutil
@@ -334,9 +334,10 @@ def check_models_manual():
 
 
 def options_of(command):
-    done = subprocess.run([BINARY, *command, "--help"], capture_output=True, text=True, timeout=60)
+    help_option = "--help-all" if command else "--help"
+    done = subprocess.run([BINARY, *command, help_option], capture_output=True, text=True, timeout=60)
     if done.returncode != 0:
-        raise RuntimeError(f"{' '.join(command)} --help ended with {done.returncode}")
+        raise RuntimeError(f"{' '.join(command)} {help_option} ended with {done.returncode}")
     return set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]+", done.stdout))
 
 
@@ -356,10 +357,10 @@ def check_manual():
             options |= options_of([command, benchmark])
         for option in sorted(options):
             if not re.search(re.escape(option) + r"(?![\w-])", page + shared):
-                yield f"minisgl {command} {option}: in --help, not in its manual page"
+                yield f"minisgl {command} {option}: in --help-all, not in its manual page"
         for option in sorted(set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]+", page))):
             if option not in options and option not in options_of([]) and f"see {option}" not in page:
-                yield f"minisgl-{command}.1: names {option}, which is not in --help"
+                yield f"minisgl-{command}.1: names {option}, which is not in --help-all"
 
 
 def check_man_pages_lint():

@@ -1,0 +1,131 @@
+// See command_spec.h.
+#include "load/command_spec.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "minisgl/base/edit_distance.h"
+
+namespace minisgl::load {
+namespace {
+
+bool IsFlag(std::string_view word) { return word.size() > 1 && word.front() == '-'; }
+
+// Words that `argument` and its value take, if it is an option of `spec`; else nothing.
+std::optional<size_t> NumWords(const CommandSpec& spec, std::string_view argument) {
+  if (const OptionSpec* option = spec.FindOption(argument)) return option->takes_value ? 2 : 1;
+  if (argument.starts_with("--")) {  // --name=value
+    const OptionSpec* option = spec.FindOption(argument.substr(0, argument.find('=')));
+    if (option == nullptr || !option->takes_value) return std::nullopt;
+    return 1;
+  }
+  // -xVALUE, or -xyz: several flags.
+  for (size_t i = 1; i < argument.size(); ++i) {
+    const OptionSpec* option = spec.FindOption(std::string{'-', argument[i]});
+    if (option == nullptr) return std::nullopt;
+    if (option->takes_value) return i + 1 < argument.size() ? 1 : 2;
+  }
+  return 1;
+}
+
+// True if `arguments` up to `end` are options of `spec` and their values.
+bool AreOptionsOf(const CommandSpec& spec, const std::vector<std::string>& arguments, size_t end) {
+  size_t at = 0;
+  while (at < end && IsFlag(arguments[at])) {
+    const std::optional<size_t> words = NumWords(spec, arguments[at]);
+    if (!words) return false;
+    at += *words;
+  }
+  return at == end;
+}
+
+std::string Nearest(std::string_view word, const std::vector<std::string>& names) {
+  constexpr size_t kNameBytesMax = 40;  // longer than any name
+  if (word.size() > kNameBytesMax) return "";
+  std::string nearest;
+  // A slip of the fingers is two letters at most, and leaves most of a name standing.
+  size_t distance_max = std::min<size_t>(2, word.size() / 3);
+  for (const std::string& name : names) {
+    const size_t distance = EditDistance(word, name);
+    if (distance > distance_max || (distance == distance_max && !nearest.empty())) continue;
+    nearest = name;
+    distance_max = distance;
+  }
+  return nearest;
+}
+
+void AddFlags(const CommandSpec& spec, std::vector<std::string>* flags) {
+  for (const OptionSpec& option : spec.options) {
+    for (const std::string& flag : option.flags) {
+      if (flag.starts_with("--")) flags->push_back(flag);
+    }
+  }
+  for (const CommandSpec& command : spec.commands) AddFlags(command, flags);
+}
+
+}  // namespace
+
+bool OptionSpec::HasFlag(std::string_view flag) const {
+  return std::find(flags.begin(), flags.end(), flag) != flags.end();
+}
+
+std::string_view CommandSpec::last_name() const {
+  return std::string_view(name).substr(name.rfind(' ') + 1);
+}
+
+const CommandSpec* CommandSpec::FindCommand(std::string_view command) const {
+  for (const CommandSpec& candidate : commands) {
+    if (candidate.last_name() == command) return &candidate;
+  }
+  return nullptr;
+}
+
+const OptionSpec* CommandSpec::FindOption(std::string_view flag) const {
+  for (const OptionSpec& option : options) {
+    if (option.HasFlag(flag)) return &option;
+  }
+  for (const CommandSpec& command : commands) {
+    if (const OptionSpec* option = command.FindOption(flag)) return option;
+  }
+  return nullptr;
+}
+
+std::vector<std::string> MoveOptionsAfterCommands(const CommandSpec& spec,
+                                                  std::vector<std::string> arguments) {
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const CommandSpec* command = spec.FindCommand(arguments[i]);
+    if (command == nullptr || !AreOptionsOf(*command, arguments, i)) continue;
+    std::vector<std::string> rest(arguments.begin(), arguments.begin() + static_cast<int64_t>(i));
+    rest.insert(rest.end(), arguments.begin() + static_cast<int64_t>(i) + 1, arguments.end());
+    rest = MoveOptionsAfterCommands(*command, std::move(rest));
+    rest.insert(rest.begin(), arguments[i]);
+    return rest;
+  }
+  return arguments;
+}
+
+std::string FirstUnknown(const CommandSpec& spec, const std::vector<std::string>& arguments) {
+  size_t at = 0;
+  while (at < arguments.size()) {
+    if (spec.FindCommand(arguments[at]) != nullptr) return "";
+    if (!IsFlag(arguments[at])) return arguments[at];
+    const std::optional<size_t> words = NumWords(spec, arguments[at]);
+    if (!words) return arguments[at];
+    at += *words;
+  }
+  return "";
+}
+
+std::string NearestFlag(const CommandSpec& spec, std::string_view flag) {
+  std::vector<std::string> flags;
+  AddFlags(spec, &flags);
+  return Nearest(flag.substr(0, flag.find('=')), flags);
+}
+
+std::string NearestCommand(const CommandSpec& spec, std::string_view word) {
+  std::vector<std::string> names;
+  for (const CommandSpec& command : spec.commands) names.emplace_back(command.last_name());
+  return Nearest(word, names);
+}
+
+}  // namespace minisgl::load
