@@ -12,15 +12,15 @@
 #include "minisgl/base/log.h"
 #include "minisgl/base/mapped_file.h"
 #include "minisgl/base/system_info.h"
-#include "minisgl/base/trusted_folder.h"
 #include "minisgl/base/utf8.h"
 #include "minisgl/engine/device_engine.h"
+#include "minisgl/model/pack_source.h"
 #include "minisgl/ops.h"
 #include "minisgl/text/reasoning.h"
 #include "minisgl/weights/checkpoint.h"
-#include "minisgl/weights/weights_key.h"
+#include "minisgl/weights/end_tokens.h"
+#include "minisgl/weights/find_model_dir.h"
 #include "term/messages.h"
-#include "weights/model_dir.h"
 
 namespace minisgl::load {
 namespace {
@@ -29,110 +29,9 @@ namespace fs = std::filesystem;
 
 constexpr uint64_t kSmallFileBytesMax = uint64_t{64} << 20;
 
-std::string Environment(const char* name) {
-  const char* value = std::getenv(name);
-  return value == nullptr ? "" : value;
-}
-
 bool IsDirectory(const fs::path& path) {
   std::error_code error;
   return fs::is_directory(path, error);
-}
-
-bool EndsWithGguf(const fs::path& path) {
-  std::string extension = path.extension().string();
-  std::transform(extension.begin(), extension.end(), extension.begin(),
-                 [](unsigned char c) { return c < 0x80 ? std::tolower(c) : c; });
-  return extension == ".gguf";
-}
-
-Status GgufRefused(const std::string& path) {
-  return BadInput(
-      "{}: GGUF files are not read; give the directory with config.json and *.safetensors that the "
-      "file was made from",
-      Visible(path, 400));
-}
-
-// The GGUF file that a directory without config.json holds, if any.
-std::optional<std::string> GgufInside(const fs::path& dir) {
-  std::error_code error;
-  if (fs::exists(dir / "config.json", error)) return std::nullopt;
-  for (const std::string& name : NamesIn(dir.string())) {
-    if (EndsWithGguf(dir / name)) return (dir / name).string();
-  }
-  return std::nullopt;
-}
-
-// Letters, digits, '-', '_' and '.', and not a name that walks the tree.
-bool IsHubName(std::string_view name) {
-  if (name.empty() || name == "." || name == "..") return false;
-  return std::all_of(name.begin(), name.end(), [](unsigned char c) {
-    return c < 0x80 && (std::isalnum(c) != 0 || c == '-' || c == '_' || c == '.');
-  });
-}
-
-fs::path HubCacheDir() {
-  if (const std::string cache = Environment("HF_HUB_CACHE"); !cache.empty()) return cache;
-  if (const std::string home = Environment("HF_HOME"); !home.empty()) return fs::path(home) / "hub";
-  std::string base = Environment("XDG_CACHE_HOME");
-  if (base.empty()) base = Environment("HOME") + "/.cache";
-  return fs::path(base) / "huggingface" / "hub";
-}
-
-// The directory of `owner/name` in the hub cache: the snapshot that refs/main names, or the only
-// one there is.
-Result<std::string> FindInHubCache(const std::string& owner, const std::string& name) {
-  const fs::path repo = HubCacheDir() / ("models--" + owner + "--" + name);
-  const fs::path snapshots = repo / "snapshots";
-  if (const Result<std::string> ref = ReadFile((repo / "refs" / "main").string(), 4096); ref.ok()) {
-    std::string commit = *ref;
-    while (!commit.empty() && std::isspace(static_cast<unsigned char>(commit.back())) != 0) {
-      commit.pop_back();
-    }
-    if (IsHubName(commit) && IsDirectory(snapshots / commit)) return (snapshots / commit).string();
-  }
-  std::vector<std::string> found;
-  for (const std::string& commit : NamesIn(snapshots.string())) {
-    if (IsDirectory(snapshots / commit)) found.push_back((snapshots / commit).string());
-  }
-  if (found.size() == 1) return found.front();
-  if (found.empty()) {
-    return MakeStatus(StatusCode::kNoInput,
-                      "{}/{}: no such directory, and not in the hub cache ({}); download the model "
-                      "or give its directory",
-                      owner, name, Visible(HubCacheDir().string(), 400));
-  }
-  return BadInput(
-      "{}/{}: the hub cache holds {} snapshots and refs/main names none; give the "
-      "directory of one ({})",
-      owner, name, found.size(), Visible(snapshots.string(), 400));
-}
-
-// The folder of a model in the hub cache holds model directories and is none.
-Status CheckIsNoHubFolder(const fs::path& dir) {
-  std::error_code error;
-  const fs::path snapshots = dir / "snapshots";
-  if (fs::exists(dir / "config.json", error) || !IsDirectory(snapshots)) return Status();
-  const std::vector<std::string> names = NamesIn(snapshots.string());
-  if (names.empty()) {
-    return BadInput(
-        "{}: has no config.json, and its folder of snapshots is empty; download the "
-        "model",
-        Visible(dir.string(), 400));
-  }
-  return BadInput(
-      "{}: has no config.json: it is the folder of a model in the hub cache; give its snapshot, "
-      "{}{}",
-      Visible(dir.string(), 400), Visible((snapshots / names[0]).string(), 400),
-      names.size() > 1 ? fmt::format(", or another of {}", names.size()) : "");
-}
-
-// The first thing to say of a directory that is no model's.
-Status CheckIsModelDir(const std::string& dir) {
-  for (const char* name : {"config.json", "tokenizer.json", "tokenizer.model", "tekken.json"}) {
-    if (IsListed(dir, name)) return Status();
-  }
-  return MissingFile(dir, "config.json");
 }
 
 Result<Json> ParseTemplateArgs(const std::vector<std::string>& args) {
@@ -211,16 +110,6 @@ RuntimeOptions ToRuntimeOptions(const EngineOptions& options) {
   return runtime;
 }
 
-std::vector<TokenId> EndTokens(const ModelFacts& facts, const Tokenizer& tokenizer) {
-  std::vector<TokenId> ids = facts.config.eos_token_ids;
-  ids.insert(ids.end(), facts.generation.eos_token_ids.begin(),
-             facts.generation.eos_token_ids.end());
-  if (tokenizer.eos_id()) ids.push_back(*tokenizer.eos_id());
-  std::sort(ids.begin(), ids.end());
-  ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
-  return ids;
-}
-
 void SayWhereItRuns(const Device& device, const std::string& name) {
   const bool fallback = !device.fallback.empty();
   const bool say = device.fallback_is_news || (term::StderrIsTerminal() && fallback);
@@ -239,33 +128,6 @@ void SayMemoryPlan(const MemoryPlan& plan) {
           static_cast<double>(plan.workspace_bytes) / kMiB,
           static_cast<double>(plan.kv_bytes) / kMiB, plan.limits.num_pages, plan.limits.page_size,
           plan.limits.max_seq_len, plan.max_seq_len_reason));
-}
-
-// Stands for what weights are packed from: all bytes of the files, and what of the configuration
-// decides in which order and format. Nothing for made-up weights, which are not worth keeping.
-std::optional<PackSource> MakePackSource(const ModelConfig& config, const Checkpoint& checkpoint,
-                                         const MemoryPlan& plan, const EngineOptions& options) {
-  const std::vector<const MappedFile*> files = checkpoint.Files();
-  if (files.empty() || options.pack_cache.empty()) return std::nullopt;
-  PackSource source;
-  const Result<TrustedFolder> folder = TrustedFolder::Open(options.pack_cache);
-  if (!folder.ok()) return source;  // the operations open it too, and say why they cannot
-  std::string ropes;
-  for (const LayerConfig& layer : config.layers) {
-    ropes += fmt::format(" {}", layer.rope < 0 ? 0 : config.ropes[layer.rope].dim);
-  }
-  source.key = fmt::format(
-      "{} {} {} {} {} {} {}{}\n{}", config.architecture, plan.weight_format.Name(),
-      DTypeName(plan.weight_format.dtype), config.num_heads, config.num_kv_heads, config.head_dim,
-      config.rotary_interleaved, ropes, HashWeights(checkpoint, *folder, NumThreads(options)));
-  std::vector<std::pair<std::string, FileStamp>> stamps;
-  for (const MappedFile* file : files) stamps.emplace_back(file->path(), file->stamp());
-  source.is_public = IsWorldReadable(checkpoint);
-  source.holds = [stamps = std::move(stamps)] {
-    return std::all_of(stamps.begin(), stamps.end(),
-                       [](const auto& file) { return StampOf(file.first) == file.second; });
-  };
-  return source;
 }
 
 Result<std::unique_ptr<Engine>> StartEngine(const ModelConfig& config, const Checkpoint& checkpoint,
@@ -289,7 +151,9 @@ Result<std::unique_ptr<Engine>> StartEngine(const ModelConfig& config, const Che
   }
   MINISGL_ASSIGN_OR_RETURN(
       std::unique_ptr<Ops> ops,
-      MakeOps(engine_options, MakePackSource(config, checkpoint, plan, engine_options)));
+      MakeOps(engine_options,
+              MakePackSource(config, checkpoint, plan.weight_format, engine_options.pack_cache,
+                             NumThreads(engine_options))));
   *name = ops->Name();
   SayWhereItRuns(device, *name);
   SayMemoryPlan(plan);
@@ -314,24 +178,7 @@ Result<std::string> ResolveModelDir(const std::string& model) {
   if (model.empty()) {
     return UsageError("no model given; use --model DIR or set MINISGL_MODEL");
   }
-  std::error_code error;
-  if (IsDirectory(model)) {
-    if (const std::optional<std::string> gguf = GgufInside(model)) return GgufRefused(*gguf);
-    MINISGL_RETURN_IF_ERROR(CheckIsNoHubFolder(model));
-    return model;
-  }
-  if (EndsWithGguf(model)) return GgufRefused(model);
-  if (fs::exists(model, error)) {
-    return BadInput("{}: is not a directory; give the directory that holds config.json",
-                    Visible(model, 400));
-  }
-  MINISGL_RETURN_IF_ERROR(CheckLink(model));
-  const size_t slash = model.find('/');
-  if (slash != std::string::npos) {
-    const std::string owner = model.substr(0, slash), name = model.substr(slash + 1);
-    if (IsHubName(owner) && IsHubName(name)) return FindInHubCache(owner, name);
-  }
-  return MakeStatus(StatusCode::kNoInput, "{}: no such model directory", Visible(model, 400));
+  return FindModelDir(model);
 }
 
 Result<TextModel> LoadTextModel(const ModelOptions& options) {
@@ -340,7 +187,7 @@ Result<TextModel> LoadTextModel(const ModelOptions& options) {
   }
   TextModel text;
   MINISGL_ASSIGN_OR_RETURN(text.dir, ResolveModelDir(options.model));
-  MINISGL_RETURN_IF_ERROR(CheckIsModelDir(text.dir));
+  MINISGL_RETURN_IF_ERROR(CheckHasModelFiles(text.dir));
   MINISGL_ASSIGN_OR_RETURN(text.tokenizer, Tokenizer::Load(text.dir));
   MINISGL_ASSIGN_OR_RETURN(text.chat_template, LoadChatTemplate(text.dir, options.chat_template));
   MINISGL_ASSIGN_OR_RETURN(text.template_args, ParseTemplateArgs(options.template_args));
@@ -414,7 +261,8 @@ Result<LoadedModel> LoadModel(TextModel text, const EngineOptions& engine_option
   }
   MINISGL_ASSIGN_OR_RETURN(const std::unique_ptr<Checkpoint> checkpoint,
                            Checkpoint::Open(model.text.dir));
-  model.eos_ids = EndTokens(model.facts, *model.text.tokenizer);
+  model.eos_ids =
+      EndTokens(model.facts.config, model.facts.generation, model.text.tokenizer->eos_id());
   const EngineOptions resolved = WithDeviceDefaults(engine_options, model.facts.device);
   RuntimeOptions options = ToRuntimeOptions(resolved);
   options.trace_sink = std::move(trace_sink);

@@ -1,0 +1,153 @@
+// See find_model_dir.h. File system errors count as "does not exist": opening the files later
+// reports them.
+#include "minisgl/weights/find_model_dir.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cstdlib>
+#include <filesystem>
+#include <optional>
+#include <string_view>
+#include <system_error>
+#include <vector>
+
+#include "minisgl/base/folder.h"
+#include "minisgl/base/mapped_file.h"
+#include "minisgl/base/utf8.h"
+#include "weights/model_dir.h"
+
+namespace minisgl {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string Environment(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+bool IsDirectory(const fs::path& path) {
+  std::error_code error;
+  return fs::is_directory(path, error);
+}
+
+bool EndsWithGguf(const fs::path& path) {
+  std::string extension = path.extension().string();
+  std::transform(extension.begin(), extension.end(), extension.begin(),
+                 [](unsigned char c) { return c < 0x80 ? std::tolower(c) : c; });
+  return extension == ".gguf";
+}
+
+Status GgufRefused(const std::string& path) {
+  return BadInput(
+      "{}: GGUF files are not read; give the directory with config.json and *.safetensors that the "
+      "file was made from",
+      Visible(path, 400));
+}
+
+// The GGUF file that a directory without config.json holds, if any.
+std::optional<std::string> GgufInside(const fs::path& dir) {
+  std::error_code error;
+  if (fs::exists(dir / "config.json", error)) return std::nullopt;
+  for (const std::string& name : NamesIn(dir.string())) {
+    if (EndsWithGguf(dir / name)) return (dir / name).string();
+  }
+  return std::nullopt;
+}
+
+// True for a name of letters, digits, '-', '_' and '.', except "." and "..".
+bool IsHubName(std::string_view name) {
+  if (name.empty() || name == "." || name == "..") return false;
+  return std::all_of(name.begin(), name.end(), [](unsigned char c) {
+    return c < 0x80 && (std::isalnum(c) != 0 || c == '-' || c == '_' || c == '.');
+  });
+}
+
+fs::path HubCacheDir() {
+  if (const std::string cache = Environment("HF_HUB_CACHE"); !cache.empty()) return cache;
+  if (const std::string home = Environment("HF_HOME"); !home.empty()) return fs::path(home) / "hub";
+  std::string base = Environment("XDG_CACHE_HOME");
+  if (base.empty()) base = Environment("HOME") + "/.cache";
+  return fs::path(base) / "huggingface" / "hub";
+}
+
+// The snapshot of `owner/name` in the hub cache that refs/main names, or the only one.
+Result<std::string> FindInHubCache(const std::string& owner, const std::string& name) {
+  const fs::path repo = HubCacheDir() / ("models--" + owner + "--" + name);
+  const fs::path snapshots = repo / "snapshots";
+  if (const Result<std::string> ref = ReadFile((repo / "refs" / "main").string(), 4096); ref.ok()) {
+    std::string commit = *ref;
+    while (!commit.empty() && std::isspace(static_cast<unsigned char>(commit.back())) != 0) {
+      commit.pop_back();
+    }
+    if (IsHubName(commit) && IsDirectory(snapshots / commit)) return (snapshots / commit).string();
+  }
+  std::vector<std::string> found;
+  for (const std::string& commit : NamesIn(snapshots.string())) {
+    if (IsDirectory(snapshots / commit)) found.push_back((snapshots / commit).string());
+  }
+  if (found.size() == 1) return found.front();
+  if (found.empty()) {
+    return MakeStatus(StatusCode::kNoInput,
+                      "{}/{}: no such directory, and not in the hub cache ({}); download the model "
+                      "or give its directory",
+                      owner, name, Visible(HubCacheDir().string(), 400));
+  }
+  return BadInput(
+      "{}/{}: the hub cache holds {} snapshots and refs/main names none; give the "
+      "directory of one ({})",
+      owner, name, found.size(), Visible(snapshots.string(), 400));
+}
+
+// kBadInput for the folder of a model in the hub cache, which holds model directories.
+Status CheckIsNotHubFolder(const fs::path& dir) {
+  std::error_code error;
+  const fs::path snapshots = dir / "snapshots";
+  if (fs::exists(dir / "config.json", error) || !IsDirectory(snapshots)) return Status();
+  const std::vector<std::string> names = NamesIn(snapshots.string());
+  if (names.empty()) {
+    return BadInput(
+        "{}: has no config.json, and its folder of snapshots is empty; download the "
+        "model",
+        Visible(dir.string(), 400));
+  }
+  return BadInput(
+      "{}: has no config.json: it is the folder of a model in the hub cache; give its snapshot, "
+      "{}{}",
+      Visible(dir.string(), 400), Visible((snapshots / names[0]).string(), 400),
+      names.size() > 1 ? fmt::format(", or another of {}", names.size()) : "");
+}
+
+}  // namespace
+
+Result<std::string> FindModelDir(const std::string& model) {
+  std::error_code error;
+  if (IsDirectory(model)) {
+    if (const std::optional<std::string> gguf = GgufInside(model)) return GgufRefused(*gguf);
+    MINISGL_RETURN_IF_ERROR(CheckIsNotHubFolder(model));
+    return model;
+  }
+  if (EndsWithGguf(model)) return GgufRefused(model);
+  if (fs::exists(model, error)) {
+    return BadInput("{}: is not a directory; give the directory that holds config.json",
+                    Visible(model, 400));
+  }
+  MINISGL_RETURN_IF_ERROR(CheckLink(model));
+  const size_t slash = model.find('/');
+  if (slash != std::string::npos) {
+    const std::string owner = model.substr(0, slash), name = model.substr(slash + 1);
+    if (IsHubName(owner) && IsHubName(name)) return FindInHubCache(owner, name);
+  }
+  return MakeStatus(StatusCode::kNoInput, "{}: no such model directory", Visible(model, 400));
+}
+
+Status CheckHasModelFiles(const std::string& model_dir) {
+  for (const char* name : {"config.json", "tokenizer.json", "tokenizer.model", "tekken.json"}) {
+    if (IsListed(model_dir, name)) return Status();
+  }
+  return MissingFile(model_dir, "config.json");
+}
+
+}  // namespace minisgl

@@ -1,0 +1,110 @@
+// Names of models: directories, and owner/name in a hub cache made for each test.
+#include "minisgl/weights/find_model_dir.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "minisgl/weights/end_tokens.h"
+#include "temporary_folder.h"
+
+namespace minisgl {
+namespace {
+
+namespace fs = std::filesystem;
+
+class FindModelDirTest : public testing::Test {
+ protected:
+  FindModelDirTest() { setenv("HF_HUB_CACHE", folder_.Path("hub").c_str(), 1); }
+  ~FindModelDirTest() override { unsetenv("HF_HUB_CACHE"); }
+
+  std::string Repo() const { return folder_.Path("hub") + "/models--owner--name"; }
+
+  std::string AddSnapshot(const std::string& commit) const {
+    const std::string dir = Repo() + "/snapshots/" + commit;
+    fs::create_directories(dir);
+    return dir;
+  }
+
+  static void Write(const std::string& path, const std::string& text) {
+    fs::create_directories(fs::path(path).parent_path());
+    std::ofstream(path) << text;
+  }
+
+  static void ExpectError(const std::string& model, StatusCode code, const std::string& words) {
+    const Result<std::string> found = FindModelDir(model);
+    ASSERT_FALSE(found.ok()) << *found;
+    EXPECT_EQ(found.status().code(), code);
+    EXPECT_NE(found.status().message().find(words), std::string::npos) << found.status().message();
+  }
+
+  const TemporaryFolder folder_;
+};
+
+TEST_F(FindModelDirTest, ADirectoryIsItself) {
+  fs::create_directory(folder_.Path("model"));
+  EXPECT_EQ(*FindModelDir(folder_.Path("model")), folder_.Path("model"));
+}
+
+TEST_F(FindModelDirTest, TheOnlySnapshotIsFound) {
+  const std::string only = AddSnapshot("aaa");
+  EXPECT_EQ(*FindModelDir("owner/name"), only);
+}
+
+TEST_F(FindModelDirTest, RefsMainChoosesAmongSnapshots) {
+  AddSnapshot("aaa");
+  const std::string main = AddSnapshot("bbb");
+  ExpectError("owner/name", StatusCode::kBadInput, "holds 2 snapshots and refs/main names none");
+  Write(Repo() + "/refs/main", "bbb\n");
+  EXPECT_EQ(*FindModelDir("owner/name"), main);
+}
+
+TEST_F(FindModelDirTest, ACommitThatLeavesTheCacheIsIgnored) {
+  const std::string only = AddSnapshot("aaa");
+  Write(Repo() + "/refs/main", "../../..");
+  EXPECT_EQ(*FindModelDir("owner/name"), only);
+}
+
+TEST_F(FindModelDirTest, AMissingModelIsNoInput) {
+  ExpectError("owner/name", StatusCode::kNoInput, "not in the hub cache (" + folder_.Path("hub"));
+  ExpectError(folder_.Path("missing"), StatusCode::kNoInput, "no such model directory");
+}
+
+TEST_F(FindModelDirTest, GgufFilesAreRefused) {
+  Write(folder_.Path("model/a.GGUF"), "GGUF");
+  ExpectError(folder_.Path("model"), StatusCode::kBadInput, "GGUF files are not read");
+  ExpectError(folder_.Path("other.gguf"), StatusCode::kBadInput, "GGUF files are not read");
+  Write(folder_.Path("model/config.json"), "{}");
+  EXPECT_TRUE(FindModelDir(folder_.Path("model")).ok());
+}
+
+TEST_F(FindModelDirTest, AFolderOfSnapshotsIsRefused) {
+  fs::create_directories(Repo() + "/snapshots");
+  ExpectError(Repo(), StatusCode::kBadInput, "its folder of snapshots is empty");
+  const std::string snapshot = AddSnapshot("aaa");
+  ExpectError(Repo(), StatusCode::kBadInput, "give its snapshot, " + snapshot);
+}
+
+TEST_F(FindModelDirTest, ModelFilesAreLookedFor) {
+  fs::create_directory(folder_.Path("model"));
+  EXPECT_EQ(CheckHasModelFiles(folder_.Path("model")).code(), StatusCode::kNoInput);
+  Write(folder_.Path("model/tokenizer.model"), "");
+  EXPECT_TRUE(CheckHasModelFiles(folder_.Path("model")).ok());
+}
+
+TEST(EndTokensTest, EndTokensOfAllFilesAreSortedWithoutDuplicates) {
+  ModelConfig config;
+  config.eos_token_ids = {7, 2};
+  GenerationConfig generation;
+  generation.eos_token_ids = {9, 7};
+  EXPECT_EQ(EndTokens(config, generation, 1), (std::vector<TokenId>{1, 2, 7, 9}));
+  EXPECT_EQ(EndTokens(config, generation, std::nullopt), (std::vector<TokenId>{2, 7, 9}));
+}
+
+}  // namespace
+}  // namespace minisgl
