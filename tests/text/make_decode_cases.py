@@ -1,8 +1,8 @@
-"""Writes decode_cases.jsonl: random token ids and what the sentencepiece library decodes them to.
+"""Writes decode_cases.jsonl: random token ids and their text as decoded by the sentencepiece library.
 
     python3 make_decode_cases.py     # run by hand; needs sentencepiece; the tests never run it
 
-Half of the ids are drawn from byte tokens, spaces and control tokens, where the rules of decoding are.
+Half of the ids are byte tokens, spaces and control tokens, to which the rules of decoding apply.
 """
 import json
 import random

@@ -1,4 +1,4 @@
-"""Writes jinja_cases.jsonl anew: what the transformers library makes of each `source` in it.
+"""Rewrites jinja_cases.jsonl: each `source` in it as rendered by the transformers library.
 
     TZ=UTC python3 make_jinja_cases.py jinja_cases.jsonl            # run by hand; needs transformers 5 and jinja2
     TZ=UTC python3 make_jinja_cases.py jinja_cases.jsonl new.txt    # first adds new.txt, sources between lines of ----

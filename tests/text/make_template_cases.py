@@ -1,10 +1,10 @@
-"""Writes what the transformers library makes of every FOLDER/*.jinja: FOLDER/inputs.jsonl and FOLDER/cases.jsonl.
+"""Writes FOLDER/inputs.jsonl and FOLDER/cases.jsonl: every FOLDER/*.jinja as rendered by the transformers library.
 
     TZ=UTC python3 make_template_cases.py FOLDER     # run by hand; needs transformers 5 and jinja2; no test runs it
 
-The test ChatTemplateTest.TemplatesOfAFolderRenderExactly reads both where $MINISGL_TEMPLATES names FOLDER. A line of
-inputs.jsonl is one conversation with everything a template is given beside it; one of cases.jsonl has `template`,
-`input` (a line number, from 0) and `expected` or `error`.
+The test ChatTemplateTest.TemplatesOfAFolderRenderExactly reads both if $MINISGL_TEMPLATES names FOLDER. A line of
+inputs.jsonl is one conversation with all other variables of a template; a line of cases.jsonl has `template`, `input`
+(a line number, from 0) and `expected` or `error`.
 """
 import datetime
 import json

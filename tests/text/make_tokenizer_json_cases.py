@@ -1,10 +1,10 @@
-"""Writes tokenizer_json_cases.jsonl: small tokenizer.json files and what the tokenizers library does with them.
+"""Writes tokenizer_json_cases.jsonl: small tokenizer.json files and their results in the tokenizers library.
 
     pip install tokenizers==0.23.3; python3 tests/text/make_tokenizer_json_cases.py
 
-Line 1 holds the models (vocabulary and merges) by name, each further line one tokenizer: the model's name, options set
-in the model, the other sections, and cases of text, ids (nothing added), ids with what the post-processor adds where
-that differs, and the ids decoded with special tokens left out and kept. `decodes` are ids drawn at random.
+Line 1 contains the models (vocabulary and merges) by name, every other line one tokenizer: the name of its model, options
+of the model, the other sections, and cases. A case has a text, its ids without and (if they differ) with those of the
+post-processor, and the decoded text without and with special tokens. `decodes` are random ids.
 """
 import json
 import random
@@ -62,13 +62,13 @@ def make_models():
     byte_level = train(models.BPE(), pre_tokenizers.ByteLevel(add_prefix_space=False), 400,
                        pre_tokenizers.ByteLevel.alphabet())
     metaspace = train(models.BPE(), pre_tokenizers.Metaspace(), 300)
-    # As sentencepiece has it: control tokens and bytes come first.
+    # As in sentencepiece, control tokens and bytes come first.
     tokens = ["<unk>", "<s>", "</s>"] + [f"<0x{b:02X}>" for b in range(256)]
     tokens += [t for t in metaspace["vocab"] if t not in tokens]
     sentence = {"vocab": {t: i for i, t in enumerate(tokens)}, "merges": metaspace["merges"]}
     suffix = train(models.BPE(unk_token="<unk>", end_of_word_suffix="</w>", continuing_subword_prefix="##"),
                    pre_tokenizers.Whitespace(), 60, special=["<unk>"])
-    # The trainer knows no affix in merges; these are spelled by hand.
+    # The trainer does not support affixes in merges, so these are written by hand.
     words = {"vocab": {}, "merges": [["l", "##o"], ["lo", "##w</w>"], ["n", "##e"], ["##e", "##r</w>"]]}
     for token in ["<unk>", "l", "##o", "o", "##w</w>", "w</w>", "##w", "lo", "low</w>", "n", "##e", "ne", "e", "##r</w>",
                   "##er</w>", "t</w>", "##n", "##t</w>"]:
@@ -76,7 +76,7 @@ def make_models():
     del suffix
     return {
         "byte": {"vocab": byte_level["vocab"], "merges": byte_level["merges"]},
-        # The older spelling of merges.
+        # The older form of merges.
         "byte_strings": {"vocab": byte_level["vocab"], "merges": [" ".join(m) for m in byte_level["merges"]]},
         "sentence": sentence,
         "plain": {"vocab": {"<unk>": 0, **{t: i + 1 for i, t in enumerate(metaspace["vocab"])}}, "merges": metaspace["merges"]},
@@ -197,7 +197,7 @@ def tokenizers():
 
 
 def decode(tokenizer, ids, **options):
-    """None where the library's Strip cuts more than there is, and panics."""
+    """None if the library panics because Strip removes more characters than a token has."""
     try:
         return tokenizer.decode(ids, **options)
     except BaseException as error:  # noqa: B902, its panics are no Exception

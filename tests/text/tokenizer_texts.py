@@ -1,4 +1,4 @@
-"""Texts that tokenizers disagree about: many scripts, code, emoji, white space, ill-formed bytes.
+"""Texts on which tokenizers differ: many scripts, code, emoji, white space, ill-formed bytes.
 
 texts(count) gives the same `count` byte strings every time. Sentences stand here; the rest is drawn from
 Unicode's blocks with a fixed seed. Most texts are short, so that one that differs shows why.

@@ -12,7 +12,7 @@
 
 namespace minisgl::text {
 
-// Immutable; usable from any thread.
+// Immutable; thread-safe.
 class SentencePieceEncoder {
  public:
   static Result<std::shared_ptr<const SentencePieceEncoder>> Create(

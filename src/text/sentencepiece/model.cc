@@ -34,7 +34,7 @@ class FieldReader {
 
   bool done() const { return rest_.empty(); }
 
-  // REQUIRES !done().
+  // Reads the next field. REQUIRES: !done().
   Result<Field> Next() {
     Field field;
     uint64_t tag = 0;
