@@ -187,7 +187,7 @@ class BreakingEngine : public sim::SimEngine {
   int launches_ = 0;
 };
 
-TEST(RuntimeTest, WhenTheLoopBreaksEverybodyIsToldAndSoAreThoseWhoComeLater) {
+TEST(RuntimeTest, WhenTheLoopFailsAllRequestsFailAndSoDoLaterOnes) {
   RuntimeOptions options;
   options.scheduler.max_prefill_tokens = 32;
   const auto runtime =

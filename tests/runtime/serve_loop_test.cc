@@ -342,7 +342,7 @@ TEST(ServeLoopTest, AStatsSinkIsToldEverythingOnce) {
   EXPECT_LT(num_with_histograms, num_calls / 10) << "histograms go out with every step";
 }
 
-TEST(ServeLoopTest, AfterABreakdownEverybodyIsToldOnce) {
+TEST(ServeLoopTest, AfterAFailureEachRequestGetsOneEnd) {
   LoopDriver driver;
   int launches = 0;
   driver.engine.before_launch = [&launches] {
@@ -373,7 +373,7 @@ TEST(ServeLoopTest, AfterABreakdownEverybodyIsToldOnce) {
 }
 
 // Another way to fail: while a request is being taken, after it was registered.
-TEST(ServeLoopTest, ARequestThatBreaksTheLoopIsToldOnce) {
+TEST(ServeLoopTest, ARequestThatBreaksTheLoopGetsOneEnd) {
   LoopDriver driver;
   Request twice;
   twice.id = 1;

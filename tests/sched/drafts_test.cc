@@ -108,7 +108,7 @@ TEST(DraftsTest, WhatFollowsAnEndTokenInsideAGuessIsDropped) {
 
 // A draft continues collected tokens: no step is planned beside one in flight while any request
 // drafts, and steps overlap again when none does.
-TEST(DraftsTest, StepsOverlapAgainWhenNobodyDrafts) {
+TEST(DraftsTest, StepsOverlapAgainWhenNoRequestDrafts) {
   SimDriver driver(DraftLimits(), DraftOptions(4, /*right_percent=*/0), 1, kEndRate);
   const Request request = MakeRequest(1, 4, 100);
   driver.Submit(request);
@@ -148,7 +148,7 @@ TEST(DraftsTest, AFullBatchIsNotDraftedFor) {
 }
 
 // The rows fill the pool to the last page: drafts are cut, and no request is preempted for one.
-TEST(DraftsTest, NobodyIsPreemptedForAGuess) {
+TEST(DraftsTest, NothingIsPreemptedForADraft) {
   for (const int32_t max_drafts : {0, 8}) {
     SimDriver driver(DraftLimits(32, 14), DraftOptions(max_drafts, 50), 0, kEndRate);
     std::vector<Request> requests;

@@ -35,7 +35,7 @@ Request MakeGated(RequestId id, int64_t length, int64_t max_tokens) {
 }
 
 // More gated requests than a step looks at in the queue.
-TEST(GatesTest, AThousandGatedRequestsBlockNobody) {
+TEST(GatesTest, AThousandGatedRequestsBlockNoOther) {
   SimDriver driver(GateLimits(), GateOptions(), 1, kEndRate);
   for (RequestId id = 1; id <= 1000; ++id) driver.Submit(MakeGated(id, 4, 2));
   const Request free = MakeRequest(2000, 8, 10);
@@ -65,7 +65,7 @@ TEST(GatesTest, AGatedRequestKeepsItsPlace) {
   ASSERT_TRUE(driver.RunToEnd());
 }
 
-TEST(GatesTest, OpeningTwiceOrForNobodyIsNothingAndAnAbortEndsTheWait) {
+TEST(GatesTest, OpeningTwiceOrAnUnknownGateDoesNothingAndAnAbortEndsTheWait) {
   SimDriver driver(GateLimits(), GateOptions(), 0, kEndRate);
   driver.Submit(MakeGated(1, 4, 3));
   driver.Submit(MakeGated(2, 4, 3));
@@ -192,7 +192,7 @@ TEST_F(KvSourceTest, OthersRunWhileALoadTakesItsTime) {
   ExpectRight(*driver_, slow);
 }
 
-TEST_F(KvSourceTest, ALookupThatIsNotKnownYetBlocksNobody) {
+TEST_F(KvSourceTest, ALookupThatIsNotKnownYetBlocksNoOther) {
   Start();
   source_.known = false;
   for (RequestId id = 1; id <= 200; ++id) driver_->Submit(MakeRequest(id, 8, 2));
@@ -258,7 +258,7 @@ TEST_F(KvSourceTest, PagesAreFreeOnlyWhenTheSourceLetsGo) {
 
 // Pages of an abandoned load count as pending: a request that needs them waits and does not
 // preempt.
-TEST_F(KvSourceTest, WhoNeedsThePagesOfAnAbandonedLoadWaits) {
+TEST_F(KvSourceTest, ARequestThatNeedsPagesOfAnAbandonedLoadWaits) {
   Start(/*num_pages=*/12);
   source_.has = 40;
   driver_->Submit(MakeRequest(1, 44, 2));

@@ -304,7 +304,7 @@ TEST_F(ToldSourceTest, ALoadMayEndLongAfterItsRequest) {
 
 using ToldSourceDeathTest = ToldSourceTest;
 
-TEST_F(ToldSourceDeathTest, TheEndOfALoadThatNobodyBeganIsABug) {
+TEST_F(ToldSourceDeathTest, TheEndOfALoadThatNeverBeganIsABug) {
   Start(100);
   source_.past_cache = {{1, 8}};
   driver_->Submit(MakeRequest(1, 20, 2));

@@ -90,7 +90,7 @@ TEST_F(FenceTest, SeveralThatEndTogetherAreFreedTogether) {
   EXPECT_EQ(NumFree(), kNumPages);
 }
 
-TEST_F(FenceTest, AnAnswerThatEndsByItsLengthWaitsForNobodysStep) {
+TEST_F(FenceTest, AnAnswerThatEndsByItsLengthWaitsForNoOtherStep) {
   Start();
   const Request brief = MakeRequest(1, kPromptLen, 1), lasting = MakeRequest(2, 10, 30);
   driver_->Submit(brief);

@@ -191,7 +191,7 @@ TEST(PriorityTest, ManyClassesAreServedSmallestFirstAndOneInOrderOfArrival) {
   }
 }
 
-TEST(PreemptionTest, NobodyGoesWhereThereIsRoom) {
+TEST(PreemptionTest, NothingIsPreemptedIfThereIsRoom) {
   SimDriver driver(Limits(100, /*max_running=*/3), Optimistic(QueuePolicy::kPriority), 0, kEndRate);
   driver.Submit(MakeRequest(1, 30, 9, 5));
   driver.Submit(MakeRequest(2, 31, 9, 5));
@@ -248,7 +248,7 @@ TEST(PreemptionTest, ATokenInFlightIsKeptWhenItLands) {
   ExpectRight(squeeze.driver, squeeze.low);
 }
 
-TEST(PreemptionTest, WhoComesBackIsToldPromptAndAnswerSoFar) {
+TEST(PreemptionTest, AReadmittedRequestSendsPromptAndAnswerSoFar) {
   Squeeze squeeze(QueuePolicy::kPriority);
   SimDriver& driver = squeeze.driver;
   ASSERT_EQ(squeeze.RunToPreemption(), 1u);

@@ -109,7 +109,7 @@ TEST(AdmissionTest, OptimisticRunsMoreAtOnceAndPreemptsWithTheSameAnswers) {
   }
 }
 
-TEST(AdmissionTest, NobodyIsPreemptedForEver) {
+TEST(AdmissionTest, PreemptionsOfARequestAreBounded) {
   // A pool of little more than one request, and many of them: all finish, each preempted within the
   // bound (checked by the scheduler's invariants after every call).
   SimDriver driver(
@@ -171,7 +171,7 @@ std::vector<RequestId> OrderOfEnds(QueuePolicy queue, const std::vector<Request>
   return order;
 }
 
-TEST(QueuePolicyTest, PriorityTakesTheSmallestFirstAndFcfsWhoCameFirst) {
+TEST(QueuePolicyTest, PriorityTakesTheSmallestFirstAndFcfsTheEarliest) {
   const std::vector<Request> requests{MakeRequest(1, 8, 1, 5), MakeRequest(2, 8, 1, -2),
                                       MakeRequest(3, 8, 1, 5), MakeRequest(4, 8, 1, kChatPriority)};
   EXPECT_EQ(OrderOfEnds(QueuePolicy::kPriority, requests), (std::vector<RequestId>{4, 2, 1, 3}));

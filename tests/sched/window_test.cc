@@ -91,7 +91,7 @@ TEST(WindowTest, APromptGoesOnAtFullSpeedBesideManyThatRun) {
   EXPECT_LE(chunks, 250 / 32 + 2);
 }
 
-TEST(WindowTest, WhoIsPromisedHisLengthWaitsForWindowPages) {
+TEST(WindowTest, AGuaranteedRequestWaitsForWindowPages) {
   SimDriver driver(WindowLimits(200, 2 * kEntitled + 3), Options(), 1, kEndRate);
   const Request requests[] = {MakeRequest(1, 40, 30), MakeRequest(2, 41, 30),
                               MakeRequest(3, 42, 30)};
@@ -114,7 +114,7 @@ TEST(WindowTest, ShortRequestsArePromisedTheirLength) {
   EXPECT_EQ(driver.scheduler().Stats().running, 3);
 }
 
-TEST(WindowTest, WhereWindowPagesRunShortSomebodyIsPreempted) {
+TEST(WindowTest, AShortageOfWindowPagesPreempts) {
   SimDriver driver(WindowLimits(200, kEntitled + 1), Optimistic(QueuePolicy::kFcfs), 1, kEndRate);
   const Request requests[] = {MakeRequest(1, 3, 60), MakeRequest(2, 4, 60), MakeRequest(3, 2, 60)};
   for (const Request& request : requests) driver.Submit(request);
