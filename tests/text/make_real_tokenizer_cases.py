@@ -6,14 +6,14 @@
     V/bin/python tests/text/make_real_tokenizer_cases.py PACKAGES OUT   # 5,000 texts for each: MINISGL_TOKENIZERS=OUT
     V/bin/python tests/text/make_real_tokenizer_cases.py PACKAGES tests/text/tokenizers --small
 
-A package that is not there leaves its tokenizers out. OUT/lines.jsonl has the texts ({"hex": ...} where they are not
-UTF-8), OUT/NAME a tokenizer and cases.jsonl with a row for each text:
-    ids      of the text where nothing in it is special (marks of more than one character are taken out of the rules)
-    text     these ids decoded, where that is not the text
-    trusted  ids where the text may spell special tokens, if they differ; spelled, plain: these decoded, special
-             tokens spelled or left out
-With --small there are 300 texts, and the pipelines of some families with small vocabularies of their own, trained on
-these texts.
+The tokenizers of missing packages are omitted. OUT/lines.jsonl contains the texts ({"hex": ...} if they are not UTF-8),
+OUT/NAME a tokenizer and cases.jsonl with a row for each text:
+    ids      ids of the text without special tokens (rules for marks of more than one character are removed)
+    text     these ids decoded, if that differs from the text
+    trusted  ids of the text with special tokens, if they differ
+    spelled  `trusted` decoded with special tokens
+    plain    `trusted` decoded without special tokens
+With --small there are 300 texts, and the pipelines of some families have small vocabularies trained on these texts.
 """
 import argparse
 import base64
