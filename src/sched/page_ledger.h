@@ -42,7 +42,7 @@ class PageLedger {
   PrefixCache* prefix_cache() { return &cache_.cache(); }
   // Admitted requests that have not ended, in order of admission.
   const std::vector<RequestState*>& running() const { return running_; }
-  // Upper bound of the pages in use at any time so far.
+  // Largest number of pages in use at any time so far.
   int64_t pages_peak() const { return pages_peak_; }
 
   int32_t num_available() const { return cache_.num_available(); }
