@@ -166,9 +166,9 @@ class CudaOps : public DeviceOps {
   // For calls without a Status: the capture keeps the error, if there is one, otherwise status().
   void Keep(CudaError error, std::string_view call);
   // For calls that return a Status: status() keeps the error only if it is sticky.
-  Status Tell(CudaError error, std::string_view call);
-  Status Tell(const CudaFailure& failure) {
-    return failure.ok() ? Status() : Tell(failure.error, failure.call);
+  Status Report(CudaError error, std::string_view call);
+  Status Report(const CudaFailure& failure) {
+    return failure.ok() ? Status() : Report(failure.error, failure.call);
   }
 
   void CheckReserved() const {
@@ -180,7 +180,7 @@ class CudaOps : public DeviceOps {
   }
   void CopyOnCompute(void* dst, const void* src, size_t num_bytes, const char* call);
   // Makes the copy stream wait for all work queued on the compute stream so far.
-  bool LetCopiesWait();
+  bool MakeCopiesWait();
   Result<OwnedDeviceMemory> TakeWorkspace(size_t num_bytes, const char* what);
   Result<std::shared_ptr<const void>> FindPacked(const TensorView& view);
   Status Write(const StackedMatrix& matrix, void* device);
@@ -223,23 +223,23 @@ Status CudaOps::Open() {
     return UsageError("{} computes in bf16 or f16, not in f32; choose one of them", name_);
   }
   CudaError error = api_->SetDevice(config_.index);
-  if (error != kCudaSuccess) return Tell(error, "cudaSetDevice");
+  if (error != kCudaSuccess) return Report(error, "cudaSetDevice");
   CudaDeviceProperties properties;
   error = api_->DeviceProperties(config_.index, &properties);
-  if (error != kCudaSuccess) return Tell(error, "cudaGetDeviceProperties");
+  if (error != kCudaSuccess) return Report(error, "cudaGetDeviceProperties");
   name_ = fmt::format("cuda:{} ({}, sm_{}{})", config_.index, properties.name,
                       properties.compute_major, properties.compute_minor);
 
   CudaStream stream = nullptr;
   error = api_->StreamCreate(&stream);
-  if (error != kCudaSuccess) return Tell(error, "cudaStreamCreate");
+  if (error != kCudaSuccess) return Report(error, "cudaStreamCreate");
   compute_ = OwnedStream(api_, stream);
   error = api_->StreamCreate(&stream);
-  if (error != kCudaSuccess) return Tell(error, "cudaStreamCreate");
+  if (error != kCudaSuccess) return Report(error, "cudaStreamCreate");
   copy_ = OwnedStream(api_, stream);
   CudaEvent event = nullptr;
   error = api_->EventCreate(&event, /*timing=*/false);
-  if (error != kCudaSuccess) return Tell(error, "cudaEventCreate");
+  if (error != kCudaSuccess) return Report(error, "cudaEventCreate");
   computed_ = OwnedEvent(api_, event);
 
   context_ = {.api = api_.get(),
@@ -260,7 +260,7 @@ void CudaOps::Keep(CudaError error, std::string_view call) {
   if (status_.ok()) status_ = status;
 }
 
-Status CudaOps::Tell(CudaError error, std::string_view call) {
+Status CudaOps::Report(CudaError error, std::string_view call) {
   const Status status = CudaStatus(api_.get(), error, call, name_);
   if (IsSticky(error) && status_.ok()) status_ = status;
   return status;
@@ -302,7 +302,7 @@ Result<OwnedDeviceMemory> CudaOps::TakeWorkspace(size_t num_bytes, const char* w
   void* memory = nullptr;
   const CudaError error = api_->Malloc(&memory, num_bytes);
   if (error != kCudaSuccess) {
-    return Tell(error, fmt::format("cudaMalloc of {} bytes for {}", num_bytes, what));
+    return Report(error, fmt::format("cudaMalloc of {} bytes for {}", num_bytes, what));
   }
   return OwnedDeviceMemory(api_, memory);
 }
@@ -323,7 +323,7 @@ Status CudaOps::Reserve(const DeviceLimits& limits) {
   MINISGL_ASSIGN_OR_RETURN(OwnedDeviceMemory attention_memory,
                            TakeWorkspace(num_bytes, "attention"));
   const CudaError error = api_->MemsetAsync(attention_memory.get(), 0, num_bytes, compute_.get());
-  if (error != kCudaSuccess) return Tell(error, "cudaMemsetAsync");
+  if (error != kCudaSuccess) return Report(error, "cudaMemsetAsync");
   matmul_memory_ = std::move(matmul_memory);
   matmul_ = std::move(matmul);
   expert_memory_ = std::move(expert_memory);
@@ -338,11 +338,11 @@ Result<std::shared_ptr<void>> CudaOps::Allocate(size_t num_bytes) {
   CheckNotCapturing();
   void* memory = nullptr;
   CudaError error = api_->Malloc(&memory, std::max<size_t>(num_bytes, 1));
-  if (error != kCudaSuccess) return Tell(error, fmt::format("cudaMalloc of {} bytes", num_bytes));
+  if (error != kCudaSuccess) return Report(error, fmt::format("cudaMalloc of {} bytes", num_bytes));
   std::shared_ptr<void> owner(memory, [api = api_](void* p) { static_cast<void>(api->Free(p)); });
   copies_wait_ = true;
   error = api_->MemsetAsync(memory, 0, num_bytes, compute_.get());
-  if (error != kCudaSuccess) return Tell(error, "cudaMemsetAsync");
+  if (error != kCudaSuccess) return Report(error, "cudaMemsetAsync");
   return owner;
 }
 
@@ -352,7 +352,7 @@ Result<std::shared_ptr<void>> CudaOps::AllocateHost(size_t num_bytes) {
   void* memory = nullptr;
   const CudaError error = api_->MallocHost(&memory, std::max<size_t>(num_bytes, 1));
   if (error != kCudaSuccess) {
-    return Tell(error, fmt::format("cudaMallocHost of {} bytes", num_bytes));
+    return Report(error, fmt::format("cudaMallocHost of {} bytes", num_bytes));
   }
   std::memset(memory, 0, num_bytes);
   return std::shared_ptr<void>(memory,
@@ -364,7 +364,7 @@ Status CudaOps::Upload(void* dst, const void* src, size_t num_bytes) {
   CheckNotCapturing();
   copies_wait_ = true;
   const auto* const source = static_cast<const std::byte*>(src);
-  return Tell(staging_->Write(dst, num_bytes, [&](std::byte* chunk, size_t offset, size_t part) {
+  return Report(staging_->Write(dst, num_bytes, [&](std::byte* chunk, size_t offset, size_t part) {
     std::memcpy(chunk, source + offset, part);
   }));
 }
@@ -376,7 +376,7 @@ void CudaOps::CopyOnCompute(void* dst, const void* src, size_t num_bytes, const 
   if (error != kCudaSuccess) Keep(error, call);
 }
 
-bool CudaOps::LetCopiesWait() {
+bool CudaOps::MakeCopiesWait() {
   if (!copies_wait_) return true;
   CudaError error = api_->EventRecord(computed_.get(), compute_.get());
   if (error != kCudaSuccess) {
@@ -394,7 +394,7 @@ bool CudaOps::LetCopiesWait() {
 
 void CudaOps::CopyToHost(void* host, const void* device, size_t num_bytes) {
   CheckNotCapturing();
-  if (!Usable() || num_bytes == 0 || !LetCopiesWait()) return;
+  if (!Usable() || num_bytes == 0 || !MakeCopiesWait()) return;
   const CudaError error = api_->CopyAsync(host, device, num_bytes, copy_.get());
   if (error != kCudaSuccess) Keep(error, "cudaMemcpyAsync to the host");
 }
@@ -412,7 +412,7 @@ Result<std::shared_ptr<const void>> CudaOps::FindPacked(const TensorView& view) 
     }
     const std::shared_ptr<const void> storage = packed.storage.lock();
     bool same = true;
-    MINISGL_RETURN_IF_ERROR(Tell(staging_->Read(
+    MINISGL_RETURN_IF_ERROR(Report(staging_->Read(
         storage.get(), matrix.num_bytes(), [&](const std::byte* chunk, size_t offset, size_t part) {
           wanted.resize(part);
           matrix.Read(wanted.data(), offset, part);
@@ -425,7 +425,7 @@ Result<std::shared_ptr<const void>> CudaOps::FindPacked(const TensorView& view) 
 }
 
 Status CudaOps::Write(const StackedMatrix& matrix, void* device) {
-  return Tell(staging_->Write(
+  return Report(staging_->Write(
       device, matrix.num_bytes(),
       [&](std::byte* chunk, size_t offset, size_t part) { matrix.Read(chunk, offset, part); }));
 }
@@ -476,14 +476,14 @@ Result<std::unique_ptr<DeviceEvent>> CudaOps::MakeEvent() {
   MINISGL_RETURN_IF_ERROR(status_);
   CudaEvent event = nullptr;
   const CudaError error = api_->EventCreate(&event, /*timing=*/true);
-  if (error != kCudaSuccess) return Tell(error, "cudaEventCreate");
+  if (error != kCudaSuccess) return Report(error, "cudaEventCreate");
   return std::unique_ptr<DeviceEvent>(std::make_unique<CudaDeviceEvent>(OwnedEvent(api_, event)));
 }
 
 // The copy stream waits for the compute stream first, so its event covers both.
 void CudaOps::Record(DeviceEvent* event) {
   CheckNotCapturing();
-  if (!Usable() || !LetCopiesWait()) return;
+  if (!Usable() || !MakeCopiesWait()) return;
   auto* const recorded = static_cast<CudaDeviceEvent*>(event);
   const CudaError error = api_->EventRecord(recorded->event.get(), copy_.get());
   if (error != kCudaSuccess) return Keep(error, "cudaEventRecord");
@@ -507,7 +507,7 @@ Result<double> CudaOps::ElapsedMs(DeviceEvent* begin, DeviceEvent* end) {
   MINISGL_CHECK(first->recorded && last->recorded, "ElapsedMs of an event that was not recorded");
   float ms = 0;
   const CudaError error = api_->EventElapsedMs(&ms, first->event.get(), last->event.get());
-  if (error != kCudaSuccess) return Tell(error, "cudaEventElapsedTime");
+  if (error != kCudaSuccess) return Report(error, "cudaEventElapsedTime");
   return static_cast<double>(ms);
 }
 
@@ -525,7 +525,7 @@ Status CudaOps::BeginCapture() {
   MINISGL_RETURN_IF_ERROR(status_);
   CheckNotCapturing();
   const CudaError error = api_->BeginCapture(compute_.get());
-  if (error != kCudaSuccess) return Tell(error, "cudaStreamBeginCapture");
+  if (error != kCudaSuccess) return Report(error, "cudaStreamBeginCapture");
   capturing_ = true;
   capture_status_ = Status();
   return Status();
@@ -540,10 +540,10 @@ Result<std::unique_ptr<DeviceGraph>> CudaOps::EndCapture() {
   const OwnedGraph graph(api_, captured);
   MINISGL_RETURN_IF_ERROR(status_);
   MINISGL_RETURN_IF_ERROR(capture_status_);
-  if (error != kCudaSuccess) return Tell(error, "cudaStreamEndCapture");
+  if (error != kCudaSuccess) return Report(error, "cudaStreamEndCapture");
   CudaGraphExec made = nullptr;
   error = api_->GraphInstantiate(&made, graph.get());
-  if (error != kCudaSuccess) return Tell(error, "cudaGraphInstantiate");
+  if (error != kCudaSuccess) return Report(error, "cudaGraphInstantiate");
   return std::unique_ptr<DeviceGraph>(
       std::make_unique<CudaDeviceGraph>(OwnedGraphExec(api_, made)));
 }

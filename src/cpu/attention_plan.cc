@@ -161,13 +161,13 @@ class Planner {
         continue;
       }
       if (plan_.loops.back().state_floats + floats > floats_max_) plan_.loops.emplace_back();
-      ShareOut(item, split_floats, &plan_.loops.back());
+      SplitItem(item, split_floats, &plan_.loops.back());
     }
     auto& first = plan_.loops.front().attend;
     first.insert(first.end(), whole.begin(), whole.end());
   }
 
-  static void ShareOut(AttentionItem item, int64_t split_floats, AttentionLoop* loop) {
+  static void SplitItem(AttentionItem item, int64_t split_floats, AttentionLoop* loop) {
     item.state_begin = loop->state_floats;
     loop->merge.push_back(item);
     for (int64_t split = item.split_begin; split < item.split_end; ++split) {

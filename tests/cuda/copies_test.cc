@@ -110,14 +110,14 @@ TEST_F(CudaCopiesTest, AllocateGivesZeroedMemoryThatGoesBack) {
   EXPECT_EQ(api_->live(), before);
 }
 
-TEST_F(CudaCopiesTest, AllocateOfNothingIsMemory) {
+TEST_F(CudaCopiesTest, AllocateOfZeroBytesReturnsMemory) {
   auto ops = MakeReserved();
   const auto memory = ops->Allocate(0);
   ASSERT_TRUE(memory.ok());
   EXPECT_NE(memory->get(), nullptr);
 }
 
-TEST_F(CudaCopiesTest, WhatWasGivenOutOutlivesTheOperations) {
+TEST_F(CudaCopiesTest, MemoryAndEventsOutliveTheOperations) {
   auto ops = MakeReserved();
   auto memory = ops->Allocate(10);
   auto host = ops->AllocateHost(10);
@@ -174,7 +174,7 @@ TEST_F(CudaCopiesTest, AnUploadOfTwoChunksWaitsForNothing) {
   EXPECT_EQ(api_->num_calls("EventSynchronize"), 4);
 }
 
-TEST_F(CudaCopiesTest, ACopyToTheHostIsBehindAllThatWasQueued) {
+TEST_F(CudaCopiesTest, ACopyToTheHostWaitsForAllQueuedWork) {
   api_ = MakeEmulatedApi({.lazy = true});
   auto ops = MakeReserved();
   const std::vector<int32_t> values = {1, 2, 3, 4};
@@ -279,7 +279,7 @@ TEST_F(CudaCopiesTest, ATiedHeadSharesTheEmbedding) {
   EXPECT_NE(embedding->storage, apart->storage);
 }
 
-TEST_F(CudaCopiesTest, AViewWhoseMemoryHoldsSomethingElseByNowIsPackedAnew) {
+TEST_F(CudaCopiesTest, AViewWithOtherContentsIsPackedAgain) {
   auto ops = MakeReserved();
   OddTensor table({20, 8}, DType::kBF16, 1);
   const auto first = ops->PackEmbedding(table.view(), DType::kBF16);
@@ -291,7 +291,7 @@ TEST_F(CudaCopiesTest, AViewWhoseMemoryHoldsSomethingElseByNowIsPackedAnew) {
             Expected16({table.view()}, DType::kBF16));
 }
 
-TEST_F(CudaCopiesTest, NothingIsSharedWithAMatrixThatIsGone) {
+TEST_F(CudaCopiesTest, AFreedMatrixIsNotShared) {
   auto ops = MakeReserved();
   const OddTensor table({20, 8}, DType::kBF16, 1);
   const int before = api_->live().device_pieces;

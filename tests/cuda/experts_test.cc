@@ -67,7 +67,7 @@ class CudaExpertsTest : public CudaOpsFixture {
   std::vector<float> weights_;
 };
 
-TEST_F(CudaExpertsTest, ExpertsLieOneBehindTheOther) {
+TEST_F(CudaExpertsTest, ExpertsAreStoredOneAfterAnother) {
   auto ops = MakeReserved();
   const ExpertMatrices packed = Pack(ops.get());
   EXPECT_EQ(packed.num_experts, 4);

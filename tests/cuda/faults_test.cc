@@ -127,7 +127,7 @@ Status UseEverything(const std::function<Result<std::unique_ptr<DeviceOps>>()>& 
   return first;
 }
 
-TEST_F(CudaFaultsTest, UsingEverythingWorksAndLeavesNothing) {
+TEST_F(CudaFaultsTest, UsingEverythingWorksAndLeaksNothing) {
   Status kept;
   const Status status = UseEverything([this] { return Make(); }, &kept);
   EXPECT_TRUE(status.ok()) << status.message();
@@ -168,7 +168,7 @@ TEST_F(CudaFaultsTest, EveryCallMayFailInEveryWay) {
   }
 }
 
-TEST_F(CudaFaultsTest, WhatDoesNotFitIsToldAndNothingIsLost) {
+TEST_F(CudaFaultsTest, AFailedAllocationIsReportedAndNothingIsLost) {
   for (int n = 1; n <= 6; ++n) {
     SCOPED_TRACE(n);
     api_ = MakeEmulatedApi();
@@ -300,7 +300,7 @@ TEST_F(CudaFaultsTest, AStickyErrorThatAnAllocationBringsIsKept) {
   EXPECT_EQ(ExitCode(ops->status().code()), 70);
 }
 
-TEST_F(CudaFaultsTest, ErrorsOfGivingBackTroubleNobody) {
+TEST_F(CudaFaultsTest, ErrorsOfReleasingAreIgnored) {
   for (const char* call :
        {"Free", "FreeHost", "EventDestroy", "StreamDestroy", "GraphDestroy", "GraphExecDestroy"}) {
     SCOPED_TRACE(call);

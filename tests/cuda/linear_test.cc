@@ -98,7 +98,7 @@ TEST_F(CudaLinearTest, WhereItMustBeDeterministicAllTakeTheLibrary) {
   EXPECT_EQ(matmul_->num_products(), 2);
 }
 
-TEST_F(CudaLinearTest, OfNoTokensNothingIsQueued) {
+TEST_F(CudaLinearTest, NoTokensQueueNothing) {
   Open({.deterministic = true});
   const int launches = api_->num_calls("LaunchKernel");
   ops_->Linear({.x = {nullptr, DType::kBF16},
@@ -146,7 +146,7 @@ TEST_F(CudaLinearTest, ALostDeviceIsTheCauseOfAProductThatFails) {
   EXPECT_NE(ops_->status().message().find("Emulated GPU"), std::string::npos);
 }
 
-TEST_F(CudaLinearTest, AGraphComputesAgainFromWhatItsInputsHold) {
+TEST_F(CudaLinearTest, AGraphReadsItsInputsAtEachReplay) {
   Open();
   const std::vector<uint16_t> x(kIn, FloatToBf16(1));
   const auto device_x = ops_->Allocate(kIn * 2), out = ops_->Allocate(kOut * 4);

@@ -30,7 +30,7 @@ EmulatedCudaConfig WithCapability(int major, int minor) {
   return config;
 }
 
-TEST(ProbeTest, TellsWhatIsThere) {
+TEST(ProbeTest, ReportsTheDevice) {
   const auto api = MakeEmulatedApi();
   const auto probed = ProbeCudaOver(api.get(), 0, kArchs);
   ASSERT_TRUE(probed.ok()) << probed.status().message();
@@ -107,7 +107,7 @@ struct ProbeFault {
 };
 class ProbeFaultTest : public ::testing::TestWithParam<ProbeFault> {};
 
-TEST_P(ProbeFaultTest, IsUnavailableWithCudasWordsAndLeavesNothing) {
+TEST_P(ProbeFaultTest, IsUnavailableWithCudasMessageAndLeaksNothing) {
   const auto api = MakeEmulatedApi();
   api->FailAt(GetParam().call, 1, GetParam().error);
   ExpectUnavailable(api.get(), api->ErrorText(GetParam().error));
@@ -137,7 +137,7 @@ TEST(RunsOnTest, CodeRunsOnLaterMinorVersions) {
   EXPECT_FALSE(RunsOn("sm_80 sm_90a", 7, 5));
 }
 
-TEST(RunsOnTest, AnArchitectureOfItsOwnRunsNowhereElse) {
+TEST(RunsOnTest, AnArchitectureWithAnARunsOnItselfOnly) {
   EXPECT_TRUE(RunsOn("sm_90a", 9, 0));
   EXPECT_FALSE(RunsOn("sm_90a", 9, 1));
   EXPECT_FALSE(RunsOn("sm_90a", 10, 0));
@@ -151,7 +151,7 @@ TEST(RunsOnTest, PtxOfTheLastServesAllLaterOnes) {
   EXPECT_TRUE(RunsOn("sm_80", 12, 0));
 }
 
-TEST(RunsOnTest, OfNothingNothing) {
+TEST(RunsOnTest, NoArchitectureRunsNowhere) {
   EXPECT_FALSE(RunsOn("", 8, 0));
   EXPECT_FALSE(RunsOn("sm_", 8, 0));
 }

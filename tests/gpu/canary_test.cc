@@ -79,7 +79,7 @@ void GpuCanaryTest::Replay(int32_t num_rows, int32_t num_steps) {
   }
 }
 
-TEST_F(GpuCanaryTest, ReplaysWriteToNothingElse) {
+TEST_F(GpuCanaryTest, ReplaysWriteOnlyTheirOwnRows) {
   MarkSlow("a model on the emulator");
   auto owner = Make();
   DeviceOps* const ops = owner.get();

@@ -255,7 +255,7 @@ struct Cutting {
 
 // The same over page sizes, chunks, graphs, other rows, and whether a token was generated or part
 // of the prompt.
-TEST_F(GpuEngineTest, DeterministicIsBitForBitWhateverTheCutting) {
+TEST_F(GpuEngineTest, DeterministicIsTheSameForAnyDivision) {
   const CudaOpsConfig deterministic{.deterministic = true};
   const auto model = IsSlow() ? MakeGpuTinyModel() : OpenWren();
   const auto vocab_size = static_cast<int32_t>(model->config.vocab_size);

@@ -84,7 +84,7 @@ int RunSelf(const std::string& fault) {
   return WEXITSTATUS(status);
 }
 
-TEST_F(GpuFaultTest, AFullDeviceIsToldWithSettingsThatFit) {
+TEST_F(GpuFaultTest, AFullDeviceIsReportedWithSettingsThatFit) {
   const auto model = MakeGpuTinyModel();
   const auto holder = Make();
   auto ballast = TakeAllBut(holder.get(), 1024 * kMiB);
@@ -101,7 +101,7 @@ TEST_F(GpuFaultTest, AFullDeviceIsToldWithSettingsThatFit) {
 
 // The memory was free when it was planned and is taken afterwards: by the time of the workspace, or
 // of the keys and values.
-TEST_F(GpuFaultTest, MemoryThatWentAwayIsToldAndTheNextEngineStarts) {
+TEST_F(GpuFaultTest, LostMemoryIsReportedAndTheNextEngineStarts) {
   const auto model = MakeGpuTinyModel();
   const auto holder = Make();
   for (const uint64_t left : {16 * kMiB, 512 * kMiB}) {

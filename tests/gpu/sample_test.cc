@@ -159,7 +159,7 @@ TEST_F(GpuSampleTest, PenaltiesBiasAndBansAreAsSampler) {
   }
 }
 
-TEST_F(GpuSampleTest, ARowThatIsNotFiniteSaysSo) {
+TEST_F(GpuSampleTest, ARowThatIsNotFiniteIsReported) {
   const int32_t vocab_size = VocabSizes().back();
   std::vector<SampledPlace> places;
   for (const double temperature : {0.0, 1.0}) {

@@ -51,7 +51,7 @@ TEST(AttentionCascadeTest, HeadDimsTypesHeadsAndSinks) {
   }
 }
 
-TEST(AttentionCascadeTest, SeveralGroupsBesideRowsOfNone) {
+TEST(AttentionCascadeTest, SeveralGroupsAndRowsOutsideGroups) {
   PagedAttentionCase c = SharingCase({700, 5, 520, 600, 300, 770, 515, 290}, 2);
   ExpectSame(PagedAttentionScene(c), {{{0, 2}, 2}, {{3, 5, 6}, 2}, {{7, 4}, 1}}, "three groups");
 }

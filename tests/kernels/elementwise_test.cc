@@ -410,7 +410,7 @@ TEST(AddBiasKernelTest, AddsToEveryRow) {
   }
 }
 
-TEST(ElementwiseKernelTest, NothingToDoIsNothingDone) {
+TEST(ElementwiseKernelTest, EmptyInputsLaunchNothing) {
   KernelDevice device;
   EXPECT_EQ(LaunchNorm(device.context, {.x = nullptr,
                                         .residual = nullptr,

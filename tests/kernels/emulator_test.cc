@@ -86,7 +86,7 @@ TEST(EmulatorRace, ReadWithinAWarpWithoutSyncWarp) {
   ExpectNoFault(32, 128, [&] { kernel(true); });
 }
 
-TEST(EmulatorRace, WriteOverWhatAnotherReadOrWrote) {
+TEST(EmulatorRace, WriteAfterAnotherThreadsAccess) {
   const auto kernel = [](bool first_barrier, bool second_barrier) {
     SharedArena arena;
     const Shared<int> s = arena.Take<int>(1);

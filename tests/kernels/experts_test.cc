@@ -333,7 +333,7 @@ TEST_F(ExpertLinearTest, NonFiniteInputsReachOnlyTheirOwnRows) {
   }
 }
 
-TEST(ExpertWorkspaceTest, NothingForModelsWithoutExperts) {
+TEST(ExpertWorkspaceTest, EmptyForModelsWithoutExperts) {
   EXPECT_EQ(ExpertWorkspaceBytes({.max_tokens = 100}), 0u);
 }
 

@@ -152,7 +152,7 @@ TEST(SampleTest, GreedyTakesTheLowestOfEqualIds) {
   EXPECT_EQ(RunSample({{.logits = {7}}})[0].token.token, 0);
 }
 
-TEST(SampleTest, NonFiniteRowsSaySo) {
+TEST(SampleTest, NonFiniteRowsAreReported) {
   std::vector<SampledPlace> places;
   for (double temperature : {0.0, 1.0}) {
     for (const auto& logits : std::vector<std::vector<float>>{

@@ -163,7 +163,7 @@ TEST(AttentionPlanTest, RowsThatShareAPrefixArePacked) {
   }
 }
 
-TEST(AttentionPlanTest, RowsThatShareNothingStayApart) {
+TEST(AttentionPlanTest, RowsWithoutSharedPagesAreNotGrouped) {
   for (const int32_t shared : {0, 48}) {
     const Rows rows(std::vector<int32_t>(9, 430), shared);
     const AttentionPlan plan = PlanAttention(rows.params, 1);

@@ -288,7 +288,7 @@ TEST(AttentionTest, ANanScoreIsNotHidden) {
 }
 
 // A request's results are the same bit for bit whatever may differ between two runs of it.
-TEST(AttentionTest, BitsDependOnNothingButTheRequest) {
+TEST(AttentionTest, ResultsDependOnTheRequestOnly) {
   MarkSlow("many batches on every instruction set");
   for (const auto& [target, keeps_bf16] : AttentionTargets()) {
     for (AttentionCase c : {AttentionCase{.num_heads = 4, .num_kv_heads = 2, .head_dim = 32},

@@ -118,7 +118,7 @@ TEST(NormTest, ResidualAndScaleByHand) {
   }
 }
 
-TEST(NormTest, AStrideLeavesWhatLiesBetween) {
+TEST(NormTest, AStrideKeepsTheGapsBetweenRows) {
   const std::vector<float> x = {3, 3, 100, 5, -5, 200}, weight = {1, 2};
   for (const auto& ops : OracleAndAllCpuOps()) {
     NormParams p = {.weight = weight.data(), .num_tokens = 2, .width = 2, .eps = 0, .stride = 3};

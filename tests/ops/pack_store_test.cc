@@ -122,7 +122,7 @@ TEST_F(PackStoreTest, OtherWeightsAreNotTakenForTheModels) {
   EXPECT_EQ(again.num_found, 3);
 }
 
-TEST_F(PackStoreTest, WhatWasFoundBeforeADamagedMatrixIsKept) {
+TEST_F(PackStoreTest, MatricesBeforeADamagedOneAreKept) {
   Run();
   std::string bytes = ReadAll();
   // The second matrix: 300 x 300 floats from its page on.
@@ -156,7 +156,7 @@ TEST_F(PackStoreTest, DamageOfAnyByteIsFound) {
   }
 }
 
-TEST_F(PackStoreTest, AFileCutShortAnywhereOrTooLongIsWrittenAnew) {
+TEST_F(PackStoreTest, AFileOfWrongLengthIsRewritten) {
   Run();
   const std::string right = ReadAll();
   for (const size_t length :
@@ -240,7 +240,7 @@ TEST_F(PackStoreTest, ADirectoryThatCannotBeWrittenIsAWarning) {
 }
 
 // A user who can write the file or the folder could choose the weights.
-TEST_F(PackStoreTest, AFileThatOthersMayWriteIsNotReadAndIsWrittenAnew) {
+TEST_F(PackStoreTest, AFileThatOthersMayWriteIsRewrittenUnread) {
   Run();
   ASSERT_EQ(chmod(path_.c_str(), 0666), 0);
   EXPECT_EQ(Run().num_packed, 3);
@@ -274,7 +274,7 @@ TEST_F(PackStoreTest, AnotherUsersFileIsNotRead) {
 }
 
 // The bytes that were checked are used, however the file changes afterwards.
-TEST_F(PackStoreTest, ALaterChangeOfTheFileChangesNothing) {
+TEST_F(PackStoreTest, ALaterChangeOfTheFileHasNoEffect) {
   Run();
   const TensorView view = Matrix(0, 40, 70);
   PackStore store((dir_ / "cache").string(), {.key = "model"});
@@ -320,7 +320,7 @@ TEST_F(PackStoreTest, WeightsThatChangedWhileTheyWerePackedAreNotKept) {
 }
 
 // A limit on file sizes simulates a full disk.
-TEST_F(PackStoreTest, AFullDiskIsAWarningAndLeavesNothing) {
+TEST_F(PackStoreTest, AFullDiskIsAWarningAndLeavesNoFile) {
   const pid_t child = fork();
   ASSERT_GE(child, 0);
   if (child == 0) {
@@ -338,7 +338,7 @@ TEST_F(PackStoreTest, AFullDiskIsAWarningAndLeavesNothing) {
 
 // The process is killed at some moment of writing: the next start finds or packs the right
 // matrices, and temporary files are removed when they are old.
-TEST_F(PackStoreTest, AProcessKilledWhileItWritesLeavesNothingThatMisleads) {
+TEST_F(PackStoreTest, AProcessKilledWhileWritingLeavesNoWrongFile) {
   fs::create_directory(dir_ / "cache");
   for (int delay_us = 0; delay_us < 3000; delay_us += 300) {
     const pid_t child = fork();

@@ -104,7 +104,7 @@ Table RandomTable(int num_rows, int32_t page_size, std::mt19937_64* random) {
   return table;
 }
 
-TEST(PrefixOrderTest, NeighboursShareWhatAllPairsDo) {
+TEST(PrefixOrderTest, NeighboursShareAsMuchAsAnyPair) {
   std::mt19937_64 random(1);
   int num_sharing = 0;
   for (int round = 0; round < 60; ++round) {

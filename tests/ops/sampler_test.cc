@@ -126,7 +126,7 @@ TEST(SamplerTest, TopPKeepsTheFewestThatReachIt) {
 }
 
 // Top-p counts shares of the three tokens that top-k keeps.
-TEST(SamplerTest, TopPIsOfWhatTopKLeft) {
+TEST(SamplerTest, TopPIsAShareOfTheTopKWeight) {
   const auto p = Keep(Softmax(kLogits, 1.0), {3, 1, 5});
   ExpectDistribution(kLogits, {.temperature = 1.0, .top_k = 3, .top_p = p[3] + 1e-6},
                      Keep(p, {3, 1}));
@@ -254,7 +254,7 @@ TEST(SamplerTest, FindsTheLargestOfManyWhereverItIs) {
   }
 }
 
-TEST(SamplerTest, NonFiniteRowsSaySo) {
+TEST(SamplerTest, NonFiniteRowsAreReported) {
   for (double temperature : {0.0, 1.0}) {
     for (const auto& logits : std::vector<std::vector<float>>{
              {1, kNan, 2}, {1, kInf}, {-kInf, -kInf}, {kNan}, {kNan, 5}, {5, kNan}}) {
