@@ -1,5 +1,5 @@
 #!/bin/sh
-# Makes a Debian package of the program and its manual pages, for the release and the architecture of this machine.
+# Makes a Debian package of the program, its manual pages and its shell completions, for the release and the architecture of this machine.
 #   sh tests/deb.sh [FOLDER]   FOLDER is a build folder (build), which is configured and built if necessary
 # Prints the name of the package, FOLDER/minisgl_VERSION_ARCHITECTURE.deb. Install it with
 #   apt install ./FOLDER/minisgl_VERSION_ARCHITECTURE.deb
@@ -39,6 +39,9 @@ install_files() {
         >"$stage/log" 2>&1 || fail "$stage/log" "The program was not built."
     prefix=$(cd "$stage/installed" && find . -path '*/bin/minisgl' | sed 's,/bin/minisgl$,,')
     mkdir -p "$stage/tree/DEBIAN" && mv "$stage/installed/$prefix" "$stage/tree/usr" || exit 1
+    # The folder that Debian's zsh reads.
+    zsh=$stage/tree/usr/share/zsh
+    [ ! -d "$zsh/site-functions" ] || mv "$zsh/site-functions" "$zsh/vendor-completions"
     documents=$stage/tree/usr/share/doc/minisgl
     mkdir -p "$documents"
     cp CHANGELOG.md "$documents/changelog"

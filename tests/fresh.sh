@@ -105,6 +105,7 @@ install_package() {
         }
         minisgl --version &&
             man -w minisgl minisgl-run minisgl-models &&
+            test -s /usr/share/bash-completion/completions/minisgl &&
             test "$(man minisgl | grep -c resume)" -gt 0 &&
             minisgl run --quiet -m tests/models/wren --file prompts/notes.jsonl >/tmp/rows &&
             test "$(wc -l </tmp/rows)" -eq 60 &&
