@@ -184,7 +184,7 @@ TEST_F(DeviceEngineTest, RowsOfOnePrefixAreGroupedForAttention) {
   EXPECT_EQ(counters_->replays, 1) << "graphs read groups from memory";
   driver->ExtendAll(rows[1]);
   ASSERT_TRUE(driver->Step().ok());
-  EXPECT_EQ(counters_->groups, 0) << "one row has nobody to share with";
+  EXPECT_EQ(counters_->groups, 0) << "one row has no other to share with";
 }
 
 TEST_F(DeviceEngineTest, MoreBiasThanTheGraphsHoldIsAppliedAllTheSame) {

@@ -259,15 +259,15 @@ TEST_F(DraftsTest, TokenPastTheFullLengthIsWrittenNowhere) {
   const auto prompt = RandomPrompt(12, 14);
   TestRow* plain = driver.AddRow(prompt);
   const auto wanted = driver.Generate(plain, kAll, 9);
-  TestRow* behind = driver.AddRow({50, 51, 52});  // the table row after the full one's
+  TestRow* next = driver.AddRow({50, 51, 52});  // the table row after the full one's
   TestRow* full = driver.AddRow(prompt);
-  ASSERT_EQ(behind->table_row, full->table_row + 1);
-  driver.Generate(behind, kAll, 1);
+  ASSERT_EQ(next->table_row, full->table_row + 1);
+  driver.Generate(next, kAll, 1);
   ASSERT_EQ(Follow(&driver, full, wanted, 8, Guess::kRight), 1);
   ASSERT_EQ(full->results.size(), 9u);
   ASSERT_NE(full->results.back().token, 50);
-  driver.Generate(behind, kAll, 2);
-  EXPECT_EQ(sampled.back().history, (std::vector<TokenId>{50, 51, 52, behind->results[0].token}));
+  driver.Generate(next, kAll, 2);
+  EXPECT_EQ(sampled.back().history, (std::vector<TokenId>{50, 51, 52, next->results[0].token}));
 }
 
 // A model in which the token kPoison makes all later values of its row NaN. It is as likely to be

@@ -288,14 +288,14 @@ TEST_F(ModelEngineTest, TokenPastTheFullLengthIsWrittenNowhere) {
   std::vector<Sampled> sampled;
   EngineDriver driver(model_->config, *model_->checkpoint, {.max_seq_len = 12},
                       std::make_unique<WatchingOps>(&sampled));
-  TestRow* behind = driver.AddRow({50, 51, 52});  // the table row after the full one's
+  TestRow* next = driver.AddRow({50, 51, 52});  // the table row after the full one's
   TestRow* full = driver.AddRow(RandomPrompt(12, 14));
-  ASSERT_EQ(behind->table_row, full->table_row + 1);
-  driver.Generate(behind, kAll, 1);
+  ASSERT_EQ(next->table_row, full->table_row + 1);
+  driver.Generate(next, kAll, 1);
   driver.Generate(full, kAll, 1);
   ASSERT_NE(full->results[0].token, 50);
-  driver.Generate(behind, kAll, 2);
-  EXPECT_EQ(sampled.back().history, (std::vector<TokenId>{50, 51, 52, behind->results[0].token}));
+  driver.Generate(next, kAll, 2);
+  EXPECT_EQ(sampled.back().history, (std::vector<TokenId>{50, 51, 52, next->results[0].token}));
 }
 
 TEST_F(ModelEngineTest, PaddingHasAPageOfItsOwn) {

@@ -112,7 +112,7 @@ std::vector<HostileHeader> HostileValues() {
       {"an open value", tensor + "\"x\":\"", Same("\\ud83d\\ude00"), "", "not valid JSON"},
       {"an open list", "{\"t\":{\"x\":[0", Same(",\"a text\",0"), "", "not valid JSON"},
       {"space", "{", Same("\n"), "x", "not valid JSON"},
-      {"space behind", "{}", Same(" "), "x", "not valid JSON"},
+      {"space after", "{}", Same(" "), "x", "not valid JSON"},
       {"bytes that are no UTF-8", "{\"", Same("t"), "\xFF\":0}", "not valid UTF-8"},
   };
 }
