@@ -13,7 +13,7 @@
 
 #include "base/thread_affinity.h"
 
-namespace minisgl {
+namespace minisgl::base {
 namespace {
 
 constexpr int64_t kMs = 1'000'000;
@@ -113,4 +113,4 @@ void CoreShare::NoteLoss(int64_t now_ns, int64_t had_ns) {
   keep_ns_ += (target - keep_ns_) / 8;
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::base

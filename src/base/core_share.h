@@ -19,7 +19,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace minisgl {
+namespace minisgl::base {
 
 // How long threads of a pool spin for the next loop before they sleep: longer than the pauses
 // between the operations of a step, far shorter than a time slice.
@@ -56,4 +56,4 @@ class CoreShare {
   int64_t num_losses_ = 0;       // as the system counts them, those that are known
 };
 
-}  // namespace minisgl
+}  // namespace minisgl::base

@@ -122,7 +122,7 @@ uint64_t CpuQuotaCores(const std::string& root) {
 
 }  // namespace
 
-uint64_t AvailableMemoryBytesUnder(const std::string& root) {
+uint64_t base::AvailableMemoryBytesUnder(const std::string& root) {
   uint64_t available = kNoLimit;
   if (const auto kib = ReadField(root + "/proc/meminfo", "MemAvailable:")) available = *kib * 1024;
   for (const std::string& directory : GroupDirectories(root, "")) {
@@ -157,15 +157,15 @@ std::vector<int> FirstOfEachCore(const std::string& root, const std::vector<int>
   return firsts;
 }
 
-int UsableCoresUnder(const std::string& root, const std::vector<int>& cpus) {
+int base::UsableCoresUnder(const std::string& root, const std::vector<int>& cpus) {
   const uint64_t count = std::max<uint64_t>(1, FirstOfEachCore(root, cpus).size());
   return static_cast<int>(std::min(count, CpuQuotaCores(root)));
 }
 
-uint64_t AvailableMemoryBytes() { return AvailableMemoryBytesUnder(""); }
+uint64_t AvailableMemoryBytes() { return base::AvailableMemoryBytesUnder(""); }
 
-std::vector<int> UsableCpus() { return FirstOfEachCore("", AffinityCpus()); }
+std::vector<int> UsableCpus() { return FirstOfEachCore("", base::AffinityCpus()); }
 
-int UsableCores() { return UsableCoresUnder("", AffinityCpus()); }
+int UsableCores() { return base::UsableCoresUnder("", base::AffinityCpus()); }
 
 }  // namespace minisgl

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-namespace minisgl {
+namespace minisgl::base {
 
 // `root` stands before /proc and /sys ("" for this machine).
 uint64_t AvailableMemoryBytesUnder(const std::string& root);
@@ -13,4 +13,4 @@ uint64_t AvailableMemoryBytesUnder(const std::string& root);
 // `cpus`: the affinity mask, as numbers of logical CPUs.
 int UsableCoresUnder(const std::string& root, const std::vector<int>& cpus);
 
-}  // namespace minisgl
+}  // namespace minisgl::base

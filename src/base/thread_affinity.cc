@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cstddef>
 
-namespace minisgl {
+namespace minisgl::base {
 
 std::vector<int> AffinityCpus() {
   // A machine with more CPUs than the set holds makes the call fail; then a larger set is tried.
@@ -32,4 +32,4 @@ bool CpuSet::Apply(pthread_t thread) const noexcept {
   return pthread_setaffinity_np(thread, bits_.size() * sizeof(cpu_set_t), bits_.data()) == 0;
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::base

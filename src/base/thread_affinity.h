@@ -6,7 +6,7 @@
 
 #include <vector>
 
-namespace minisgl {
+namespace minisgl::base {
 
 // CPU numbers that this thread may run on, ascending; none where the system does not tell.
 std::vector<int> AffinityCpus();
@@ -22,4 +22,4 @@ class CpuSet {
   std::vector<cpu_set_t> bits_;
 };
 
-}  // namespace minisgl
+}  // namespace minisgl::base

@@ -42,7 +42,7 @@ void Pause() {
 template <typename Done>
 bool SpinUntil(const Done& done) {
   constexpr int kPausesPerLook = 16;
-  const auto deadline = std::chrono::steady_clock::now() + kPoolSpin;
+  const auto deadline = std::chrono::steady_clock::now() + base::kPoolSpin;
   do {
     for (int i = 0; i < kPausesPerLook; ++i) {
       if (done()) return true;
@@ -123,8 +123,8 @@ struct ThreadPool::State {
   // nothing runs.
   std::atomic<bool> failed{false};
   std::exception_ptr error;
-  std::vector<CoreShare> shares;   // of each thread, the caller's first
-  std::vector<ChunkRange> ranges;  // the same
+  std::vector<base::CoreShare> shares;  // of each thread, the caller's first
+  std::vector<ChunkRange> ranges;       // the same
   std::vector<std::thread> workers;
 
   explicit State(int num_threads)
@@ -141,7 +141,7 @@ struct ThreadPool::State {
     const std::vector<int> cpus = UsableCpus();
     size_t num_pinned = 0;
     for (size_t i = 0; i < workers.size() && !cpus.empty(); ++i) {
-      const CpuSet cpu({cpus[(i + 1) % cpus.size()]});
+      const base::CpuSet cpu({cpus[(i + 1) % cpus.size()]});
       num_pinned += cpu.Apply(workers[i].native_handle());
     }
     if (num_pinned == workers.size()) return;
@@ -167,7 +167,7 @@ struct ThreadPool::State {
   // Claims and runs chunks until the loop has none left.
   void Work(int thread) {
     uint64_t seen = ticket.load(std::memory_order_acquire);
-    CoreShare& share = shares[static_cast<size_t>(thread)];
+    base::CoreShare& share = shares[static_cast<size_t>(thread)];
     if (static_cast<uint32_t>(seen) != 0) share.BeginLoop(shares, static_cast<size_t>(thread));
     while (static_cast<uint32_t>(seen) != 0) {
       // A claim that succeeds proves that `seen` was current all the while, so these belong to it.

@@ -20,8 +20,9 @@ uint64_t Count(int64_t value) { return static_cast<uint64_t>(value); }
 // Fills [count, width] activations of the device with random values.
 Status FillRandom(const ActivationArray& array, uint64_t count, uint64_t seed, Ops* ops) {
   const uint64_t num_bytes = count * DTypeBytes(array.ptr().dtype);
-  MINISGL_ASSIGN_OR_RETURN(const auto values,
-                           MakeRandomMemory(num_bytes, array.ptr().dtype, 0, kUnitSpread, seed));
+  MINISGL_ASSIGN_OR_RETURN(
+      const auto values,
+      weights::MakeRandomMemory(num_bytes, array.ptr().dtype, 0, kUnitSpread, seed));
   return ops->Upload(array.ptr().data, values.get(), num_bytes);
 }
 
@@ -171,7 +172,7 @@ Status AttentionCase::FillKv(int64_t num_slots, uint64_t seed) {
   std::vector<int64_t> host_slots(Count(chunk));
   const uint64_t num_bytes = count * DTypeBytes(dtype);
   MINISGL_ASSIGN_OR_RETURN(const auto values,
-                           MakeRandomMemory(num_bytes, dtype, 0, kUnitSpread, seed));
+                           weights::MakeRandomMemory(num_bytes, dtype, 0, kUnitSpread, seed));
   for (int64_t first = 0; first < num_slots; first += chunk) {
     const int64_t tokens = std::min(chunk, num_slots - first);
     std::iota(host_slots.begin(), host_slots.end(), first);

@@ -12,7 +12,7 @@
 #include "bench/bench_device.h"
 #include "engine/kv_storage.h"
 #include "minisgl/base/status.h"
-#include "model/device_array.h"
+#include "minisgl/device_array.h"
 
 namespace minisgl::bench {
 

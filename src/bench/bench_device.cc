@@ -14,7 +14,7 @@
 #include "minisgl/base/checked_math.h"
 #include "minisgl/base/log.h"
 #include "minisgl/base/thread_pool.h"
-#include "model/device_array.h"
+#include "minisgl/device_array.h"
 #include "weights/random_checkpoint.h"
 
 namespace minisgl::bench {
@@ -79,7 +79,7 @@ Result<double> TimeMatrix(int64_t n, const WeightFormat& format, BenchDevice* de
   const auto size = static_cast<uint64_t>(n);
   MINISGL_ASSIGN_OR_RETURN(
       const auto weights,
-      MakeRandomMemory(size * size * DTypeBytes(format.dtype), format.dtype, 0, 1, kSeed));
+      weights::MakeRandomMemory(size * size * DTypeBytes(format.dtype), format.dtype, 0, 1, kSeed));
   const TensorView view = {weights.get(), format.dtype, {n, n}};
   MINISGL_ASSIGN_OR_RETURN(const Matrix matrix, ops->PackMatrix({&view, 1}, format));
   MINISGL_ASSIGN_OR_RETURN(const ActivationArray x,
@@ -88,7 +88,7 @@ Result<double> TimeMatrix(int64_t n, const WeightFormat& format, BenchDevice* de
                            ActivationArray::Make(ops, dtype, {size, size}));
   const uint64_t x_bytes = size * size * DTypeBytes(dtype);
   MINISGL_ASSIGN_OR_RETURN(const auto values,
-                           MakeRandomMemory(x_bytes, dtype, 0, kUnitSpread, kSeed + 1));
+                           weights::MakeRandomMemory(x_bytes, dtype, 0, kUnitSpread, kSeed + 1));
   MINISGL_RETURN_IF_ERROR(ops->Upload(x.ptr().data, values.get(), x_bytes));
   return device->Time(kCeilingRepeats, [&] {
     ops->Linear(

@@ -24,12 +24,12 @@ double Since(Clock::time_point begin) {
 }
 
 Result<std::unique_ptr<Checkpoint>> MakeDummyWeights(const ModelConfig& config, uint64_t seed) {
-  MINISGL_ASSIGN_OR_RETURN(const auto required, RequiredTensors(config));
-  std::vector<RandomTensor> tensors;
-  for (const RequiredTensor& tensor : required) {
+  MINISGL_ASSIGN_OR_RETURN(const auto required, weights::RequiredTensors(config));
+  std::vector<weights::RandomTensor> tensors;
+  for (const weights::RequiredTensor& tensor : required) {
     tensors.push_back({tensor.name, tensor.shape, tensor.is_norm});
   }
-  return MakeRandomCheckpoint(tensors, config.dtype, seed);
+  return weights::MakeRandomCheckpoint(tensors, config.dtype, seed);
 }
 
 void ReportModel(const BenchOptions& options, const ModelConfig& config, BenchReport* report) {

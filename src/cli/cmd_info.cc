@@ -193,9 +193,9 @@ void DescribePlan(const load::ModelFacts& facts, const load::EngineOptions& opti
 // Describes a configuration without weights: their size, and how memory would be used.
 Status DescribeShape(const InfoOptions& options, std::string* out) {
   MINISGL_ASSIGN_OR_RETURN(ModelConfig config, LoadModelConfigFile(options.shape));
-  MINISGL_ASSIGN_OR_RETURN(const auto required, RequiredTensors(config));
+  MINISGL_ASSIGN_OR_RETURN(const auto required, weights::RequiredTensors(config));
   double parameters = 0;
-  for (const RequiredTensor& tensor : required) {
+  for (const weights::RequiredTensor& tensor : required) {
     double count = 1;
     for (const int64_t size : tensor.shape) count *= static_cast<double>(size);
     parameters += count;

@@ -87,7 +87,7 @@ void Append(std::span<const TensorView> parts, const WeightFormat& format,
     for (int64_t row = 0; quantized && row < part.shape[0]; ++row) {
       RoundBlocks(elements->data() + begin + row * width, width,
                   [](const float* block, int64_t count, int8_t* q) {
-                    return Bf16ToFloat(QuantizeWeights(block, count, q));
+                    return Bf16ToFloat(tensor::QuantizeWeights(block, count, q));
                   });
     }
   }
@@ -100,7 +100,7 @@ std::vector<double> InputOf(const Matrices& weights, ConstActivationPtr x, int64
   std::vector<float> values(static_cast<size_t>(count));
   for (int64_t i = 0; i < count; ++i) values[i] = static_cast<float>(Get(x, first + i));
   if (weights.quantization == Quantization::kInt8) {
-    RoundBlocks(values.data(), count, QuantizeActivations);
+    RoundBlocks(values.data(), count, tensor::QuantizeActivations);
   }
   return {values.begin(), values.end()};
 }

@@ -152,7 +152,7 @@ void QuantizePanel(std::span<const SourceRow> rows, int64_t index, PackedMatrix*
     for (int64_t block = 0; block < num_blocks; ++block) {
       int8_t q[kQuantBlock];
       scales[block * kPanelWidth + static_cast<int64_t>(lane)] =
-          QuantizeWeights(row.data() + block * kQuantBlock, kQuantBlock, q);
+          tensor::QuantizeWeights(row.data() + block * kQuantBlock, kQuantBlock, q);
       for (int64_t i = 0; i < kQuantBlock; i += 4) {
         uint8_t* to = panel + (block * kQuantBlock + i) * kPanelWidth + lane * 4;
         for (int64_t j = 0; j < 4; ++j) to[j] = static_cast<uint8_t>(q[i + j] + kInt8Offset);

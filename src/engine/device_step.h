@@ -15,9 +15,9 @@
 #include "engine/step_layout.h"
 #include "engine/step_state.h"
 #include "minisgl/base/status.h"
+#include "minisgl/device_array.h"
 #include "minisgl/device_ops.h"
 #include "minisgl/engine/engine.h"
-#include "model/device_array.h"
 
 namespace minisgl::engine {
 

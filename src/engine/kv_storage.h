@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "minisgl/base/status.h"
+#include "minisgl/device_array.h"
 #include "minisgl/ops.h"
 #include "minisgl/weights/model_config.h"
-#include "model/device_array.h"
 
 namespace minisgl::engine {
 

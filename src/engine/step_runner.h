@@ -10,9 +10,9 @@
 
 #include "engine/step_state.h"
 #include "minisgl/base/status.h"
+#include "minisgl/device_array.h"
 #include "minisgl/engine/engine.h"
 #include "minisgl/ops.h"
-#include "model/device_array.h"
 
 namespace minisgl::engine {
 

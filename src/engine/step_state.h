@@ -11,10 +11,10 @@
 #include "engine/kv_storage.h"
 #include "engine/step_tables.h"
 #include "minisgl/base/status.h"
+#include "minisgl/device_array.h"
 #include "minisgl/engine/engine.h"
 #include "minisgl/model/decoder.h"
 #include "minisgl/ops.h"
-#include "model/device_array.h"
 
 namespace minisgl::engine {
 

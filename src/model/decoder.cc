@@ -1,7 +1,6 @@
-// The transformer over Ops, for every architecture: a block is attention and a feed-forward part,
-// with norms where ModelConfig places them. One residual stream; what a part computes lies in
-// `hidden` and is added to the stream at the next norm, so that adding and normalising are one pass
-// over memory.
+// The transformer over Ops, for every architecture. A block is attention and a feed-forward part,
+// with norms placed by ModelConfig. The output of a part is left in `hidden` and added to the
+// residual stream by the next norm, so that addition and norm are one pass over memory.
 #include "minisgl/model/decoder.h"
 
 #include <cmath>
@@ -16,7 +15,7 @@ namespace {
 class OpsDecoder final : public Decoder {
  public:
   OpsDecoder(const ModelConfig& config, const DecoderOptions& options, DecoderBytes bytes,
-             ModelWeights weights, Workspace workspace, Ops* ops)
+             model::ModelWeights weights, model::Workspace workspace, Ops* ops)
       : config_(config),
         options_(options),
         bytes_(bytes),
@@ -37,18 +36,18 @@ class OpsDecoder final : public Decoder {
                      .out = space_.residual.data(),
                      .num_tokens = num_tokens});
     const ActivationPtr hidden = space_.hidden.ptr();
-    ConstActivationPtr pending = nullptr;  // what the last part computed
+    ConstActivationPtr pending = nullptr;  // output of the last part, not added yet
     for (size_t i = 0; i < weights_.layers.size(); ++i) {
-      const LayerWeights& layer = weights_.layers[i];
-      Add(pending, layer.attention_norm, num_tokens);
+      const model::LayerWeights& layer = weights_.layers[i];
+      AddAndNorm(pending, layer.attention_norm, num_tokens);
       if (config_.norm_placement == NormPlacement::kParallel) {
         Attention(input, i, space_.branch.ptr());
         FeedForward(i, num_tokens);
-        AddOnly(space_.branch.ptr(), num_tokens);
+        AddResidual(space_.branch.ptr(), num_tokens);
       } else {
         Attention(input, i, hidden);
         NormOutput(layer.attention_post_norm, num_tokens);
-        Add(hidden, layer.feed_forward_norm, num_tokens);
+        AddAndNorm(hidden, layer.feed_forward_norm, num_tokens);
         FeedForward(i, num_tokens);
         NormOutput(layer.feed_forward_post_norm, num_tokens);
       }
@@ -62,8 +61,8 @@ class OpsDecoder final : public Decoder {
   uint64_t workspace_bytes() const override { return *bytes_.workspace; }
 
  private:
-  // The common parts of a norm over rows of the hidden width.
-  NormParams MakeNorm(const NormWeights& weights, int64_t num_tokens) const {
+  // The parameters common to all norms over the hidden size.
+  NormParams MakeNorm(const model::NormWeights& weights, int64_t num_tokens) const {
     return {.x = nullptr,
             .residual = nullptr,
             .weight = weights.weight.data(),
@@ -76,9 +75,9 @@ class OpsDecoder final : public Decoder {
             .x_scale = static_cast<float>(config_.residual_scale)};
   }
 
-  // Adds `x` (null: nothing) to the stream and puts its norm into `hidden`; where the architecture
-  // has no norm here, the stream itself.
-  void Add(ConstActivationPtr x, const NormWeights& norm, int64_t num_tokens) {
+  // Adds `x` (if not null) to the residual stream, and writes the norm of the stream to `hidden`;
+  // if the architecture has no norm here, writes the stream itself.
+  void AddAndNorm(ConstActivationPtr x, const model::NormWeights& norm, int64_t num_tokens) {
     NormParams params = MakeNorm(norm, num_tokens);
     params.x = x;
     params.residual = space_.residual.data();
@@ -86,15 +85,16 @@ class OpsDecoder final : public Decoder {
     ops_->Norm(params);
   }
 
-  void AddOnly(ConstActivationPtr x, int64_t num_tokens) {
-    NormParams params = MakeNorm(NormWeights(), num_tokens);
+  // Adds `x` to the residual stream.
+  void AddResidual(ConstActivationPtr x, int64_t num_tokens) {
+    NormParams params = MakeNorm(model::NormWeights(), num_tokens);
     params.x = x;
     params.residual = space_.residual.data();
     ops_->Norm(params);
   }
 
-  // The norm behind a part, where there is one.
-  void NormOutput(const NormWeights& norm, int64_t num_tokens) {
+  // Normalises `hidden` in place, if the architecture has a norm after the part.
+  void NormOutput(const model::NormWeights& norm, int64_t num_tokens) {
     if (norm.weight.data() == nullptr) return;
     NormParams params = MakeNorm(norm, num_tokens);
     params.x = space_.hidden.ptr();
@@ -107,9 +107,9 @@ class OpsDecoder final : public Decoder {
     ops_->Linear({.x = x, .weight = &weight, .bias = bias, .out = out, .num_tokens = num_tokens});
   }
 
-  // `hidden` through attention into `out`.
+  // Runs attention on `hidden` and writes its output to `out`.
   void Attention(const ForwardInput& input, size_t index, ActivationPtr out) {
-    const LayerWeights& layer = weights_.layers[index];
+    const model::LayerWeights& layer = weights_.layers[index];
     Linear(space_.hidden.ptr(), layer.qkv, space_.qkv.ptr(), input.num_tokens,
            layer.qkv_bias.data());
     if (config_.qk_norm == QkNorm::kWhole || config_.qk_norm == QkNorm::kHeadOwn) {
@@ -123,7 +123,7 @@ class OpsDecoder final : public Decoder {
            layer.attention_output_bias.data());
   }
 
-  // Normalises `count` heads from `first` on within qkv, all together or each on its own.
+  // Normalises heads [first, first + count) of qkv in place, as one vector or head by head.
   void NormHeads(const DeviceArray<float>& weight, int64_t first, int64_t count,
                  int64_t num_tokens) {
     const int64_t head_dim = config_.head_dim;
@@ -140,34 +140,35 @@ class OpsDecoder final : public Decoder {
                 .stride = (config_.num_heads + int64_t{2} * config_.num_kv_heads) * head_dim});
   }
 
-  // Whether the layer's keys and values are found by the window pages.
-  bool LiesApart(const ForwardInput& input, size_t index) const {
+  // True if the layer's KV is in window pages.
+  bool UsesWindowPages(const ForwardInput& input, size_t index) const {
     return input.window_page_table != nullptr && config_.layers[index].sliding_window > 0;
   }
 
   void Rotate(const ForwardInput& input, size_t index) {
-    const LayerWeights& layer = weights_.layers[index];
+    const model::LayerWeights& layer = weights_.layers[index];
     const int32_t rope = config_.layers[index].rope;
     const bool in_place =
         config_.qk_norm == QkNorm::kHead || config_.qk_norm == QkNorm::kHeadAfterRotary;
-    RopeKvWriteParams params = {.qkv = space_.qkv.ptr(),
-                                .positions = input.positions,
-                                .slots = LiesApart(input, index) ? input.window_slots : input.slots,
-                                .cos = nullptr,
-                                .sin = nullptr,
-                                .kv = input.kv[index],
-                                .num_tokens = input.num_tokens,
-                                .num_heads = config_.num_heads,
-                                .num_kv_heads = config_.num_kv_heads,
-                                .head_dim = config_.head_dim,
-                                .rotary_dim = 0,
-                                .q_norm = in_place ? layer.query_norm.data() : nullptr,
-                                .k_norm = in_place ? layer.key_norm.data() : nullptr,
-                                .norm_eps = static_cast<float>(config_.norm_eps),
-                                .norm_last = config_.qk_norm == QkNorm::kHeadAfterRotary,
-                                .query_scale = space_.query_scales.data()};
+    RopeKvWriteParams params = {
+        .qkv = space_.qkv.ptr(),
+        .positions = input.positions,
+        .slots = UsesWindowPages(input, index) ? input.window_slots : input.slots,
+        .cos = nullptr,
+        .sin = nullptr,
+        .kv = input.kv[index],
+        .num_tokens = input.num_tokens,
+        .num_heads = config_.num_heads,
+        .num_kv_heads = config_.num_kv_heads,
+        .head_dim = config_.head_dim,
+        .rotary_dim = 0,
+        .q_norm = in_place ? layer.query_norm.data() : nullptr,
+        .k_norm = in_place ? layer.key_norm.data() : nullptr,
+        .norm_eps = static_cast<float>(config_.norm_eps),
+        .norm_last = config_.qk_norm == QkNorm::kHeadAfterRotary,
+        .query_scale = space_.query_scales.data()};
     if (rope >= 0) {
-      const RotaryTable& table = space_.rotary[static_cast<size_t>(rope)];
+      const model::RotaryTable& table = space_.rotary[static_cast<size_t>(rope)];
       params.cos = table.cos.data();
       params.sin = table.sin.data();
       params.rotary_dim = config_.ropes[static_cast<size_t>(rope)].dim;
@@ -183,7 +184,7 @@ class OpsDecoder final : public Decoder {
         {.qkv = space_.qkv.ptr(),
          .out = space_.attention.ptr(),
          .kv = input.kv[index],
-         .page_table = LiesApart(input, index) ? input.window_page_table : input.page_table,
+         .page_table = UsesWindowPages(input, index) ? input.window_page_table : input.page_table,
          .page_table_stride = input.page_table_stride,
          .table_row = input.table_row,
          .row_begin = input.row_begin,
@@ -201,9 +202,9 @@ class OpsDecoder final : public Decoder {
          .step = input.step});
   }
 
-  // `hidden` through the feed-forward part, in place.
+  // Runs the feed-forward part on `hidden`, in place.
   void FeedForward(size_t index, int64_t num_tokens) {
-    const LayerWeights& layer = weights_.layers[index];
+    const model::LayerWeights& layer = weights_.layers[index];
     if (!config_.layers[index].has_experts) {
       Dense(layer.feed_forward, config_.intermediate_size, num_tokens);
       return;
@@ -226,7 +227,7 @@ class OpsDecoder final : public Decoder {
                           .num_chosen = experts.num_chosen});
   }
 
-  void Dense(const FeedForwardWeights& weights, int64_t width, int64_t num_tokens) {
+  void Dense(const model::FeedForwardWeights& weights, int64_t width, int64_t num_tokens) {
     Linear(space_.hidden.ptr(), weights.gate_up, space_.gate_up.ptr(), num_tokens,
            weights.gate_up_bias.data());
     Activate(space_.gate_up.ptr(), space_.gated.ptr(), width, num_tokens);
@@ -244,8 +245,9 @@ class OpsDecoder final : public Decoder {
                     .limit = static_cast<float>(config_.activation_limit)});
   }
 
-  // What the chosen experts of each token make of `hidden`, into expert_out, and their shares.
-  void RunExperts(const ExpertWeights& weights, int64_t num_tokens) {
+  // Chooses the experts of each token, and writes their weights to `shares` and their outputs to
+  // `expert_out`.
+  void RunExperts(const model::ExpertWeights& weights, int64_t num_tokens) {
     const ExpertsConfig& experts = config_.experts;
     Linear(space_.hidden.ptr(), weights.router, space_.router_logits.data(), num_tokens,
            weights.router_bias.data());
@@ -275,8 +277,8 @@ class OpsDecoder final : public Decoder {
     ops_->ExpertLinear(params);
   }
 
-  // Final norm and head of the wanted tokens alone: the head is the largest matrix of a small
-  // model.
+  // Final norm and output head, for the tokens that need logits only: the head is the largest
+  // matrix of a small model.
   float* Logits(const ForwardInput& input) {
     const int64_t num_rows = input.num_logit_tokens;
     if (num_rows == 0) return space_.logits.data();
@@ -308,28 +310,28 @@ class OpsDecoder final : public Decoder {
   const ModelConfig config_;
   const DecoderOptions options_;
   const DecoderBytes bytes_;
-  const ModelWeights weights_;
-  const Workspace space_;
+  const model::ModelWeights weights_;
+  const model::Workspace space_;
   Ops* const ops_;
 };
 
 }  // namespace
 
 DecoderBytes CountDecoderBytes(const ModelConfig& config, const DecoderOptions& options) {
-  return {.weights = ModelWeightBytes(config, options.weight_format),
-          .workspace = WorkspaceBytes(config, options)};
+  return {.weights = model::ModelWeightBytes(config, options.weight_format),
+          .workspace = model::WorkspaceBytes(config, options)};
 }
 
 Result<std::unique_ptr<Decoder>> Decoder::Load(const ModelConfig& config,
                                                const Checkpoint& checkpoint,
                                                const DecoderOptions& options, Ops* ops) {
-  MINISGL_ASSIGN_OR_RETURN(ModelWeights weights,
-                           LoadModelWeights(config, checkpoint, options.weight_format, ops));
+  MINISGL_ASSIGN_OR_RETURN(model::ModelWeights weights,
+                           model::LoadModelWeights(config, checkpoint, options.weight_format, ops));
   const DecoderBytes bytes = CountDecoderBytes(config, options);
   if (!bytes.weights || !bytes.workspace) {
     return Status(StatusCode::kOutOfMemory, "the model's sizes are past what memory can hold");
   }
-  MINISGL_ASSIGN_OR_RETURN(Workspace workspace, MakeWorkspace(config, options, ops));
+  MINISGL_ASSIGN_OR_RETURN(model::Workspace workspace, model::MakeWorkspace(config, options, ops));
   return std::unique_ptr<Decoder>(
       new OpsDecoder(config, options, bytes, std::move(weights), std::move(workspace), ops));
 }

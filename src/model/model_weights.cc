@@ -10,23 +10,24 @@
 #include "model/tensor_arrangement.h"
 #include "weights/architectures.h"
 
-namespace minisgl {
+namespace minisgl::model {
 namespace {
 
-using Role = TensorRole;
+using Role = weights::TensorRole;
 
 // Packs the tensors of one layer, or of the model outside its layers.
 class Packer {
  public:
   // `rotary_dim`: of the layer.
-  Packer(const ModelConfig& config, const Checkpoint& checkpoint, std::vector<TensorSpec> specs,
-         int32_t rotary_dim, const WeightFormat& format, Ops* ops)
+  Packer(const ModelConfig& config, const Checkpoint& checkpoint,
+         std::vector<weights::TensorSpec> specs, int32_t rotary_dim, const WeightFormat& format,
+         Ops* ops)
       : config_(config),
         checkpoint_(checkpoint),
         rotary_dim_(rotary_dim),
         format_(format),
         ops_(ops) {
-    for (TensorSpec& spec : specs) {
+    for (weights::TensorSpec& spec : specs) {
       const auto key = std::pair(spec.role, spec.index);
       specs_[key] = std::move(spec);
     }
@@ -109,7 +110,7 @@ class Packer {
   // Tensor `index` of `role`, or entry `index` of the one that holds all.
   Result<ArrangedTensor> Get(Role role, int32_t index) const {
     const auto own = specs_.find({role, index});
-    const TensorSpec& spec = own != specs_.end() ? own->second : specs_.at({role, 0});
+    const weights::TensorSpec& spec = own != specs_.end() ? own->second : specs_.at({role, 0});
     MINISGL_ASSIGN_OR_RETURN(TensorView view, checkpoint_.Get(spec.name));
     const bool of_experts = role == Role::kExpertGateUp || role == Role::kExpertGate ||
                             role == Role::kExpertUp || role == Role::kExpertDown;
@@ -117,7 +118,7 @@ class Packer {
     return Arrange(spec, std::move(view));
   }
 
-  Result<ArrangedTensor> Arrange(const TensorSpec& spec, TensorView view) const {
+  Result<ArrangedTensor> Arrange(const weights::TensorSpec& spec, TensorView view) const {
     if (config_.rotary_interleaved && rotary_dim_ > 0) {
       if (spec.role == Role::kQuery || spec.role == Role::kQueryBias) {
         return TakeRows(view, HalvesOfPairs(config_.num_heads, config_.head_dim, rotary_dim_));
@@ -127,15 +128,15 @@ class Packer {
       }
     }
     switch (spec.order) {
-      case TensorOrder::kPlain:
+      case weights::TensorOrder::kPlain:
         break;
-      case TensorOrder::kInputsFirst:
+      case weights::TensorOrder::kInputsFirst:
         return Transposed(view);
-      case TensorOrder::kInputsFirstInterleaved: {
+      case weights::TensorOrder::kInputsFirstInterleaved: {
         MINISGL_ASSIGN_OR_RETURN(const ArrangedTensor turned, Transposed(view));
         return TakeRows(turned.view, EvensThenOdds(turned.view.shape[0]));
       }
-      case TensorOrder::kInterleaved:
+      case weights::TensorOrder::kInterleaved:
         return TakeInterleaved(view);
     }
     return ArrangedTensor{std::move(view), nullptr};
@@ -156,7 +157,7 @@ class Packer {
   const int32_t rotary_dim_;
   const WeightFormat format_;
   Ops* const ops_;
-  std::map<std::pair<Role, int32_t>, TensorSpec> specs_;
+  std::map<std::pair<Role, int32_t>, weights::TensorSpec> specs_;
 };
 
 Status LoadAttention(const ModelConfig& config, const Packer& packer, LayerWeights* layer) {
@@ -247,7 +248,7 @@ Result<ModelWeights> LoadModelWeights(const ModelConfig& config, const Checkpoin
   MINISGL_RETURN_IF_ERROR(CheckTensors(config, checkpoint));
   ModelWeights weights;
   LoadingProgress progress(config.num_layers);
-  const Packer packer(config, checkpoint, ModelTensors(config), 0, format, ops);
+  const Packer packer(config, checkpoint, weights::ModelTensors(config), 0, format, ops);
   const Role head = config.tie_word_embeddings ? Role::kEmbedding : Role::kHead;
   MINISGL_ASSIGN_OR_RETURN(weights.head, packer.Pack({head}));
   MINISGL_ASSIGN_OR_RETURN(weights.embedding, packer.PackTable(Role::kEmbedding));
@@ -258,7 +259,8 @@ Result<ModelWeights> LoadModelWeights(const ModelConfig& config, const Checkpoin
   progress.Advance();
   for (int32_t i = 0; i < config.num_layers; ++i) {
     const int32_t rotary_dim = RotaryDim(config, config.layers[static_cast<size_t>(i)]);
-    const Packer layer_packer(config, checkpoint, LayerTensors(config, i), rotary_dim, format, ops);
+    const Packer layer_packer(config, checkpoint, weights::LayerTensors(config, i), rotary_dim,
+                              format, ops);
     LayerWeights layer;
     MINISGL_RETURN_IF_ERROR(LoadAttention(config, layer_packer, &layer));
     MINISGL_RETURN_IF_ERROR(LoadFeedForward(config, layer_packer, &layer));
@@ -269,4 +271,4 @@ Result<ModelWeights> LoadModelWeights(const ModelConfig& config, const Checkpoin
   return weights;
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::model

@@ -6,12 +6,12 @@
 #include <vector>
 
 #include "minisgl/base/status.h"
+#include "minisgl/device_array.h"
 #include "minisgl/ops.h"
 #include "minisgl/weights/checkpoint.h"
 #include "minisgl/weights/model_config.h"
-#include "model/device_array.h"
 
-namespace minisgl {
+namespace minisgl::model {
 
 // Null where the architecture has no such norm, or the norm no bias. What ModelConfig says of them
 // (norm_plus_one, for the last one logit_scale) is worked in.
@@ -74,4 +74,4 @@ Result<ModelWeights> LoadModelWeights(const ModelConfig& config, const Checkpoin
 // fills up the last rows of a packed matrix is not counted.
 std::optional<uint64_t> ModelWeightBytes(const ModelConfig& config, const WeightFormat& format);
 
-}  // namespace minisgl
+}  // namespace minisgl::model

@@ -5,7 +5,7 @@
 #include <new>
 #include <utility>
 
-namespace minisgl {
+namespace minisgl::model {
 namespace {
 
 Result<std::shared_ptr<std::byte[]>> Allocate(size_t num_bytes) {
@@ -71,4 +71,4 @@ std::vector<int64_t> EvensThenOdds(int64_t count) {
   return rows;
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::model

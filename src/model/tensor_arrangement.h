@@ -11,7 +11,7 @@
 #include "minisgl/base/status.h"
 #include "minisgl/tensor/tensor_view.h"
 
-namespace minisgl {
+namespace minisgl::model {
 
 struct ArrangedTensor {
   TensorView view;
@@ -34,4 +34,4 @@ std::vector<int64_t> HalvesOfPairs(int32_t num_heads, int32_t head_dim, int32_t 
 // 0, 2, 4, ..., then 1, 3, 5, ...; REQUIRES an even count.
 std::vector<int64_t> EvensThenOdds(int64_t count);
 
-}  // namespace minisgl
+}  // namespace minisgl::model

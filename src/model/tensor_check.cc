@@ -10,7 +10,7 @@
 #include "model/model_weights.h"
 #include "weights/architectures.h"
 
-namespace minisgl {
+namespace minisgl::model {
 namespace {
 
 // "model.safetensors: " of the file that holds `name`, or nothing where none does.
@@ -20,12 +20,12 @@ Status InFile(const Checkpoint& checkpoint, const std::string& name, const Statu
 }
 
 Status CheckTensor(const ModelConfig& config, const Checkpoint& checkpoint,
-                   const TensorSpec& spec) {
+                   const weights::TensorSpec& spec) {
   MINISGL_ASSIGN_OR_RETURN(const TensorView view, checkpoint.Get(spec.name));
   ShapeChecker shapes;
   std::vector<Dim> dims;
   for (const std::string& symbol : spec.dims) {
-    const auto size = SymbolSize(config, symbol);
+    const auto size = weights::SymbolSize(config, symbol);
     if (!size) return BadInput("the configuration's sizes are too large ({})", symbol);
     shapes.Bind(symbol, *size);
     dims.emplace_back(symbol.c_str());
@@ -36,7 +36,7 @@ Status CheckTensor(const ModelConfig& config, const Checkpoint& checkpoint,
 Status CheckNoOthers(const ModelConfig& config, const Checkpoint& checkpoint,
                      const std::set<std::string>& known) {
   for (const std::string& name : checkpoint.Names()) {
-    if (known.contains(name) || IsIgnorable(config, name)) continue;
+    if (known.contains(name) || weights::IsIgnorable(config, name)) continue;
     return InFile(checkpoint, name,
                   BadInput("unknown tensor \"{}\"; want only those of {} with {} layers",
                            Visible(name), config.architecture, config.num_layers));
@@ -44,8 +44,8 @@ Status CheckNoOthers(const ModelConfig& config, const Checkpoint& checkpoint,
   return Status();
 }
 
-bool IsMatrix(TensorRole role) {
-  using Role = TensorRole;
+bool IsMatrix(weights::TensorRole role) {
+  using Role = weights::TensorRole;
   switch (role) {
     case Role::kEmbedding:
     case Role::kHead:
@@ -74,22 +74,23 @@ bool IsMatrix(TensorRole role) {
 }
 
 // How the tensors of `role` are kept where matrices are kept in `format`.
-WeightFormat FormatOf(TensorRole role, const WeightFormat& format) {
+WeightFormat FormatOf(weights::TensorRole role, const WeightFormat& format) {
   if (!IsMatrix(role)) return DType::kF32;
-  const bool whole = role == TensorRole::kRouter || role == TensorRole::kSharedShare;
+  const bool whole =
+      role == weights::TensorRole::kRouter || role == weights::TensorRole::kSharedShare;
   return whole ? WeightFormat(format.dtype) : format;
 }
 
-std::optional<uint64_t> TensorBytes(const ModelConfig& config, const TensorSpec& spec,
+std::optional<uint64_t> TensorBytes(const ModelConfig& config, const weights::TensorSpec& spec,
                                     const WeightFormat& format) {
   std::vector<uint64_t> sizes;
   for (const std::string& symbol : spec.dims) {
-    const auto size = SymbolSize(config, symbol);
+    const auto size = weights::SymbolSize(config, symbol);
     if (!size) return std::nullopt;
     sizes.push_back(static_cast<uint64_t>(*size));
   }
-  if (spec.order == TensorOrder::kInputsFirst ||
-      spec.order == TensorOrder::kInputsFirstInterleaved) {
+  if (spec.order == weights::TensorOrder::kInputsFirst ||
+      spec.order == weights::TensorOrder::kInputsFirstInterleaved) {
     std::swap(sizes[sizes.size() - 2], sizes[sizes.size() - 1]);
   }
   const uint64_t num_in = sizes.back();
@@ -98,10 +99,11 @@ std::optional<uint64_t> TensorBytes(const ModelConfig& config, const TensorSpec&
   return num_out ? WeightBytes(FormatOf(spec.role, format), *num_out, num_in) : std::nullopt;
 }
 
-std::optional<uint64_t> SumBytes(const ModelConfig& config, const std::vector<TensorSpec>& specs,
+std::optional<uint64_t> SumBytes(const ModelConfig& config,
+                                 const std::vector<weights::TensorSpec>& specs,
                                  const WeightFormat& format) {
   std::optional<uint64_t> sum = 0;
-  for (const TensorSpec& spec : specs) {
+  for (const weights::TensorSpec& spec : specs) {
     const auto bytes = TensorBytes(config, spec, format);
     sum = bytes ? CheckedAdd(*sum, *bytes) : std::nullopt;
     if (!sum) return std::nullopt;
@@ -113,23 +115,23 @@ std::optional<uint64_t> SumBytes(const ModelConfig& config, const std::vector<Te
 
 Status CheckTensors(const ModelConfig& config, const Checkpoint& checkpoint) {
   std::set<std::string> known;
-  const auto check = [&](const std::vector<TensorSpec>& specs) -> Status {
-    for (const TensorSpec& spec : specs) {
+  const auto check = [&](const std::vector<weights::TensorSpec>& specs) -> Status {
+    for (const weights::TensorSpec& spec : specs) {
       MINISGL_RETURN_IF_ERROR(CheckTensor(config, checkpoint, spec));
       known.insert(spec.name);
     }
     return Status();
   };
-  MINISGL_RETURN_IF_ERROR(check(ModelTensors(config)));
+  MINISGL_RETURN_IF_ERROR(check(weights::ModelTensors(config)));
   // A configuration may claim any number of layers; the first that the files lack ends this.
   for (int32_t layer = 0; layer < config.num_layers; ++layer) {
-    MINISGL_RETURN_IF_ERROR(check(LayerTensors(config, layer)));
+    MINISGL_RETURN_IF_ERROR(check(weights::LayerTensors(config, layer)));
   }
   return CheckNoOthers(config, checkpoint, known);
 }
 
 std::optional<uint64_t> ModelWeightBytes(const ModelConfig& config, const WeightFormat& format) {
-  std::optional<uint64_t> sum = SumBytes(config, ModelTensors(config), format);
+  std::optional<uint64_t> sum = SumBytes(config, weights::ModelTensors(config), format);
   // Layers with experts are alike, and so are those without.
   for (const bool has_experts : {false, true}) {
     uint64_t count = 0;
@@ -140,11 +142,11 @@ std::optional<uint64_t> ModelWeightBytes(const ModelConfig& config, const Weight
       example = static_cast<int32_t>(layer);
     }
     if (count == 0) continue;
-    const auto layer = SumBytes(config, LayerTensors(config, example), format);
+    const auto layer = SumBytes(config, weights::LayerTensors(config, example), format);
     const auto layers = layer ? CheckedMul(*layer, count) : std::nullopt;
     sum = sum && layers ? CheckedAdd(*sum, *layers) : std::nullopt;
   }
   return sum;
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::model

@@ -6,7 +6,7 @@
 
 #include "minisgl/base/checked_math.h"
 
-namespace minisgl {
+namespace minisgl::model {
 namespace {
 
 // One array of the list: where it goes and its extents.
@@ -138,4 +138,4 @@ std::optional<uint64_t> WorkspaceBytes(const ModelConfig& config, const DecoderO
   return sum;
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::model

@@ -10,12 +10,12 @@
 #include <vector>
 
 #include "minisgl/base/status.h"
+#include "minisgl/device_array.h"
 #include "minisgl/model/decoder.h"
 #include "minisgl/ops.h"
 #include "minisgl/weights/model_config.h"
-#include "model/device_array.h"
 
-namespace minisgl {
+namespace minisgl::model {
 
 struct RotaryTable {
   DeviceArray<float> cos, sin;  // [max_seq_len, dim / 2]
@@ -54,4 +54,4 @@ std::optional<uint64_t> WorkspaceBytes(const ModelConfig& config, const DecoderO
 // or the part that experts share, whichever is wider.
 int64_t GatedWidth(const ModelConfig& config);
 
-}  // namespace minisgl
+}  // namespace minisgl::model

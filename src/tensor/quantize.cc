@@ -10,7 +10,7 @@
 #include <cmath>
 #include <limits>
 
-namespace minisgl {
+namespace minisgl::tensor {
 namespace {
 
 constexpr float kLevels = 127.0f;
@@ -64,4 +64,4 @@ float QuantizeActivations(const float* x, int64_t count, int8_t* q) {
   return largest / kLevels;
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::tensor

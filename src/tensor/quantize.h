@@ -6,7 +6,7 @@
 
 #include "minisgl/tensor/weight_format.h"
 
-namespace minisgl {
+namespace minisgl::tensor {
 
 // Blocks whose largest magnitude is below this are zeros: its reciprocal would not be finite.
 inline constexpr float kQuantSmallest = 1e-30f;
@@ -18,4 +18,4 @@ uint16_t QuantizeWeights(const float* weights, int64_t count, int8_t* q);
 // The same of activations, with their f32 scale.
 float QuantizeActivations(const float* x, int64_t count, int8_t* q);
 
-}  // namespace minisgl
+}  // namespace minisgl::tensor

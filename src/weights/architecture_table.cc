@@ -4,7 +4,7 @@
 
 #include "weights/family_keys.h"
 
-namespace minisgl {
+namespace minisgl::weights {
 namespace {
 
 using Role = TensorRole;
@@ -414,4 +414,4 @@ const Architecture* FindArchitecture(std::string_view name) {
   return nullptr;
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::weights

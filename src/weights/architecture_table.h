@@ -12,7 +12,7 @@
 #include "weights/architectures.h"
 #include "weights/field_reader.h"
 
-namespace minisgl {
+namespace minisgl::weights {
 
 // Whether a bias is there: what the file's `key` says, `fallback` where it is silent. Without a
 // key, always `fallback`.
@@ -101,4 +101,4 @@ const std::vector<Architecture>& Architectures();
 // By `architectures` of config.json, old names too; null where there is none.
 const Architecture* FindArchitecture(std::string_view name);
 
-}  // namespace minisgl
+}  // namespace minisgl::weights

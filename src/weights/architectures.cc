@@ -9,7 +9,7 @@
 #include "minisgl/base/utf8.h"
 #include "weights/architecture_table.h"
 
-namespace minisgl {
+namespace minisgl::weights {
 namespace {
 
 using Role = TensorRole;
@@ -314,4 +314,4 @@ std::string SupportedArchitectures() {
   return names;
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::weights

@@ -18,7 +18,7 @@
 #include "minisgl/tensor/tensor_view.h"
 #include "minisgl/weights/model_config.h"
 
-namespace minisgl {
+namespace minisgl::weights {
 
 enum class TensorRole : uint8_t {
   kEmbedding,  // once a model
@@ -107,4 +107,4 @@ Result<std::vector<RequiredTensor>> RequiredTensors(const ModelConfig& config);
 // "LlamaForCausalLM, MistralForCausalLM, ...", for messages.
 std::string SupportedArchitectures();
 
-}  // namespace minisgl
+}  // namespace minisgl::weights

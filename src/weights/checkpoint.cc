@@ -34,12 +34,12 @@ std::string Shown(const std::string& path) { return Visible(path, 400); }
 
 // The one safetensors file of a directory without an index.
 Result<std::string> SingleFile(const std::string& model_dir) {
-  if (IsListed(model_dir, kSingleFileName)) return std::string(kSingleFileName);
-  const std::vector<std::string> names = FilesEndingWith(model_dir, ".safetensors");
+  if (weights::IsListed(model_dir, kSingleFileName)) return std::string(kSingleFileName);
+  const std::vector<std::string> names = weights::FilesEndingWith(model_dir, ".safetensors");
   if (names.size() == 1) return names[0];
-  if (names.empty()) return MissingFile(model_dir, kSingleFileName);
+  if (names.empty()) return weights::MissingFile(model_dir, kSingleFileName);
   return BadInput("{}: has {} safetensors files but no {} (found {}, {}{}); download it again",
-                  Shown(model_dir), names.size(), kShardIndexName, Visible(names[0]),
+                  Shown(model_dir), names.size(), weights::kShardIndexName, Visible(names[0]),
                   Visible(names[1]), names.size() > 2 ? ", ..." : "");
 }
 
@@ -60,7 +60,7 @@ struct Checkpoint::Impl {
 
   Status AddFile(const std::string& path);
   Status OpenSharded(const std::string& model_dir);
-  Status CheckAgainst(const ShardIndex& index, const std::string& model_dir) const;
+  Status CheckAgainst(const weights::ShardIndex& index, const std::string& model_dir) const;
 };
 
 // Maps one file and takes in its tensors.
@@ -89,17 +89,18 @@ Status Checkpoint::Impl::AddFile(const std::string& path) {
 }
 
 Status Checkpoint::Impl::OpenSharded(const std::string& model_dir) {
-  const std::string path = JoinPath(model_dir, kShardIndexName);
+  const std::string path = weights::JoinPath(model_dir, weights::kShardIndexName);
   looked_in = path;
   MINISGL_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kIndexBytesMax));
-  Result<ShardIndex> parsed = ParseShardIndex(text, path);
+  Result<weights::ShardIndex> parsed = weights::ParseShardIndex(text, path);
   if (!parsed.ok()) return OrFileKind(parsed.status(), text, path);
-  const ShardIndex index = std::move(parsed).value();
+  const weights::ShardIndex index = std::move(parsed).value();
   for (const std::string& shard : index.shards) {
-    const Status added = AddFile(JoinPath(model_dir, shard));
+    const Status added = AddFile(weights::JoinPath(model_dir, shard));
     // The model directory is what the user gave; a file it lacks is a fault of that input.
     if (added.code() == StatusCode::kNoInput) {
-      return BadInput("{}, but {} names it; download it again", added.message(), kShardIndexName);
+      return BadInput("{}, but {} names it; download it again", added.message(),
+                      weights::kShardIndexName);
     }
     MINISGL_RETURN_IF_ERROR(added);
   }
@@ -107,14 +108,15 @@ Status Checkpoint::Impl::OpenSharded(const std::string& model_dir) {
 }
 
 // The index and the shards hold the same tensors at the same places.
-Status Checkpoint::Impl::CheckAgainst(const ShardIndex& index, const std::string& model_dir) const {
+Status Checkpoint::Impl::CheckAgainst(const weights::ShardIndex& index,
+                                      const std::string& model_dir) const {
   for (const auto& [name, shard] : index.shard_of) {
     const auto found = tensors.find(name);
     if (found == tensors.end()) {
       return BadInput("{}: tensor \"{}\" is in no file ({} is to hold it); download that again",
                       Shown(looked_in), Visible(name), Visible(shard));
     }
-    if (found->second.file->path() != JoinPath(model_dir, shard)) {
+    if (found->second.file->path() != weights::JoinPath(model_dir, shard)) {
       return BadInput("{}: tensor \"{}\" is in another file (found in {}, not {})",
                       Shown(looked_in), Visible(name), Shown(found->second.file->path()),
                       Visible(shard));
@@ -133,15 +135,16 @@ Checkpoint::Checkpoint() : impl_(std::make_unique<Impl>()) {}
 Checkpoint::~Checkpoint() = default;
 
 Result<std::unique_ptr<Checkpoint>> Checkpoint::Open(const std::string& model_dir) {
-  MINISGL_RETURN_IF_ERROR(CheckModelDir(model_dir));
+  MINISGL_RETURN_IF_ERROR(weights::CheckModelDir(model_dir));
   // One file in place of shards would be other weights.
-  MINISGL_RETURN_IF_ERROR(CheckLink(JoinPath(model_dir, kShardIndexName)));
+  MINISGL_RETURN_IF_ERROR(CheckLink(weights::JoinPath(model_dir, weights::kShardIndexName)));
   std::unique_ptr<Checkpoint> checkpoint(new Checkpoint());
-  if (!IsListed(model_dir, kSingleFileName) && IsListed(model_dir, kShardIndexName)) {
+  if (!weights::IsListed(model_dir, kSingleFileName) &&
+      weights::IsListed(model_dir, weights::kShardIndexName)) {
     MINISGL_RETURN_IF_ERROR(checkpoint->impl_->OpenSharded(model_dir));
   } else {
     MINISGL_ASSIGN_OR_RETURN(const std::string name, SingleFile(model_dir));
-    checkpoint->impl_->looked_in = JoinPath(model_dir, name);
+    checkpoint->impl_->looked_in = weights::JoinPath(model_dir, name);
     MINISGL_RETURN_IF_ERROR(checkpoint->impl_->AddFile(checkpoint->impl_->looked_in));
   }
   return checkpoint;

@@ -7,7 +7,7 @@
 
 #include "weights/field_reader.h"
 
-namespace minisgl {
+namespace minisgl::weights {
 
 // Far above any model, and small enough that a product of two fits int64_t.
 inline constexpr IntRange kVocabRange = {1, 1 << 24};
@@ -32,4 +32,4 @@ inline constexpr int64_t kPartsMax = 1 << 18;
 void CheckNeutral(FieldReader* reader, std::string_view key, const std::optional<Json>& neutral,
                   std::string_view supported);
 
-}  // namespace minisgl
+}  // namespace minisgl::weights

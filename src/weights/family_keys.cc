@@ -7,7 +7,7 @@
 #include "minisgl/base/utf8.h"
 #include "weights/config_keys.h"
 
-namespace minisgl {
+namespace minisgl::weights {
 namespace {
 
 constexpr IntRange kStepRange = {1, 1 << 20};
@@ -181,4 +181,4 @@ void ReadGptOss(FieldReader* reader, ModelConfig* config) {
   config->activation_limit = reader->Number("swiglu_limit", kPositiveRange, 7);
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::weights

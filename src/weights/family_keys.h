@@ -5,7 +5,7 @@
 #include "minisgl/weights/model_config.h"
 #include "weights/field_reader.h"
 
-namespace minisgl {
+namespace minisgl::weights {
 
 void ReadGemma(FieldReader* reader, ModelConfig* config);
 void ReadGemma2(FieldReader* reader, ModelConfig* config);
@@ -20,4 +20,4 @@ void ReadOlmoe(FieldReader* reader, ModelConfig* config);
 void ReadGraniteMoe(FieldReader* reader, ModelConfig* config);
 void ReadGptOss(FieldReader* reader, ModelConfig* config);
 
-}  // namespace minisgl
+}  // namespace minisgl::weights

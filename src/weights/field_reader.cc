@@ -4,7 +4,7 @@
 
 #include "minisgl/base/utf8.h"
 
-namespace minisgl {
+namespace minisgl::weights {
 namespace {
 
 constexpr size_t kFileBytesMax = 400;
@@ -143,4 +143,4 @@ Result<Json> ParseJsonObject(std::string_view text, const std::string& file, int
   return json;
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::weights

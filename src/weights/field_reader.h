@@ -17,7 +17,7 @@
 #include "minisgl/base/json.h"
 #include "minisgl/base/status.h"
 
-namespace minisgl {
+namespace minisgl::weights {
 
 inline constexpr size_t kQuotedBytesMax = 60;  // of a value that a message quotes
 
@@ -82,4 +82,4 @@ class FieldReader {
 // The JSON object that `text` is; the error names `file`.
 Result<Json> ParseJsonObject(std::string_view text, const std::string& file, int depth_max);
 
-}  // namespace minisgl
+}  // namespace minisgl::weights

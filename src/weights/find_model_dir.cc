@@ -145,9 +145,9 @@ Result<std::string> FindModelDir(const std::string& model) {
 
 Status CheckHasModelFiles(const std::string& model_dir) {
   for (const char* name : {"config.json", "tokenizer.json", "tokenizer.model", "tekken.json"}) {
-    if (IsListed(model_dir, name)) return Status();
+    if (weights::IsListed(model_dir, name)) return Status();
   }
-  return MissingFile(model_dir, "config.json");
+  return weights::MissingFile(model_dir, "config.json");
 }
 
 }  // namespace minisgl

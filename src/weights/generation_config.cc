@@ -6,7 +6,7 @@
 #include "weights/field_reader.h"
 #include "weights/model_dir.h"
 
-namespace minisgl {
+namespace minisgl::weights {
 namespace {
 
 constexpr const char* kFileName = "generation_config.json";
@@ -20,10 +20,8 @@ constexpr NumberRange kPenaltyRange = {0, 100, true};
 constexpr IntRange kTopKRange = {0, (int64_t{1} << 31) - 1};
 constexpr IntRange kNewTokensRange = {1, 1 << 30};
 
-}  // namespace
-
-Result<GenerationConfig> ParseGenerationConfig(const std::string& text, const std::string& file,
-                                               int64_t vocab_size) {
+Result<GenerationConfig> ReadGenerationConfig(const std::string& text, const std::string& file,
+                                              int64_t vocab_size) {
   MINISGL_ASSIGN_OR_RETURN(const Json json, ParseJsonObject(text, file, kGenerationConfigDepthMax));
   FieldReader reader(json, file);
   GenerationConfig config;
@@ -40,11 +38,21 @@ Result<GenerationConfig> ParseGenerationConfig(const std::string& text, const st
   if (!reader.ok()) return reader.status();
   return config;
 }
+}  // namespace
+}  // namespace minisgl::weights
+
+namespace minisgl {
+
+Result<GenerationConfig> ParseGenerationConfig(const std::string& text, const std::string& file,
+                                               int64_t vocab_size) {
+  return weights::ReadGenerationConfig(text, file, vocab_size);
+}
 
 Result<GenerationConfig> LoadGenerationConfig(const std::string& model_dir, int64_t vocab_size) {
-  if (!IsListed(model_dir, kFileName)) return GenerationConfig();
-  const std::string path = JoinPath(model_dir, kFileName);
-  MINISGL_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kGenerationConfigBytesMax));
+  if (!weights::IsListed(model_dir, weights::kFileName)) return GenerationConfig();
+  const std::string path = weights::JoinPath(model_dir, weights::kFileName);
+  MINISGL_ASSIGN_OR_RETURN(const std::string text,
+                           ReadFile(path, weights::kGenerationConfigBytesMax));
   Result<GenerationConfig> config = ParseGenerationConfig(text, path, vocab_size);
   if (!config.ok()) return OrFileKind(config.status(), text, path);
   return config;

@@ -6,7 +6,7 @@
 #include "minisgl/base/utf8.h"
 #include "weights/config_keys.h"
 
-namespace minisgl {
+namespace minisgl::weights {
 namespace {
 
 constexpr IntRange kPeriodRange = {1, 1 << 20};
@@ -172,4 +172,4 @@ void ReadLayers(const Architecture& architecture, FieldReader* reader, ModelConf
   }
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::weights

@@ -3,9 +3,9 @@
 
 #include "weights/architecture_table.h"
 
-namespace minisgl {
+namespace minisgl::weights {
 
 // Fills config->layers, one for each layer: windows and rotary. REQUIRES sizes and ropes read.
 void ReadLayers(const Architecture& architecture, FieldReader* reader, ModelConfig* config);
 
-}  // namespace minisgl
+}  // namespace minisgl::weights

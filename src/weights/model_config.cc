@@ -16,7 +16,7 @@
 #include "weights/model_dir.h"
 #include "weights/rope_config.h"
 
-namespace minisgl {
+namespace minisgl::weights {
 namespace {
 
 constexpr int kConfigDepthMax = 32;
@@ -198,6 +198,29 @@ void ReadTokens(FieldReader* reader, ModelConfig* config) {
   config->eos_token_ids = reader->TokenIds("eos_token_id", config->vocab_size);
 }
 
+Result<ModelConfig> ReadModelConfig(const std::string& text, const std::string& file) {
+  MINISGL_ASSIGN_OR_RETURN(const Json json, ParseJsonObject(text, file, kConfigDepthMax));
+  FieldReader reader(json, file);
+  ModelConfig config;
+  // The first error is returned, so the architecture is read before its details.
+  const Architecture* entry = ReadArchitecture(&reader, &config);
+  if (entry == nullptr) return reader.status();
+  CheckTopLevelNeutral(&reader);
+  CheckUnread(*entry, &reader);
+  ReadActivation(*entry, &reader, &config);
+  ReadNorms(*entry, &reader, &config);
+  ReadBiases(*entry, &reader, &config);
+  ReadDType(&reader, &config);
+  ReadSizes(*entry, &reader, &config);
+  // The readers below compute with sizes, so these must be valid.
+  if (reader.ok()) ReadRopes(*entry, &reader, &config);
+  if (reader.ok()) ReadLayers(*entry, &reader, &config);
+  if (reader.ok() && entry->read != nullptr) entry->read(&reader, &config);
+  if (reader.ok()) ReadTokens(&reader, &config);
+  if (!reader.ok()) return reader.status();
+  return config;
+}
+
 }  // namespace
 
 void CheckNeutral(FieldReader* reader, std::string_view key, const std::optional<Json>& neutral,
@@ -210,33 +233,19 @@ void CheckNeutral(FieldReader* reader, std::string_view key, const std::optional
   if (!holds) reader->Fail(key, supported);
 }
 
+}  // namespace minisgl::weights
+
+namespace minisgl {
+
 Result<ModelConfig> ParseModelConfig(const std::string& text, const std::string& file) {
-  MINISGL_ASSIGN_OR_RETURN(const Json json, ParseJsonObject(text, file, kConfigDepthMax));
-  FieldReader reader(json, file);
-  ModelConfig config;
-  // The first error is the one told: what the model is comes before its details.
-  const Architecture* entry = ReadArchitecture(&reader, &config);
-  if (entry == nullptr) return reader.status();
-  CheckTopLevelNeutral(&reader);
-  CheckUnread(*entry, &reader);
-  ReadActivation(*entry, &reader, &config);
-  ReadNorms(*entry, &reader, &config);
-  ReadBiases(*entry, &reader, &config);
-  ReadDType(&reader, &config);
-  ReadSizes(*entry, &reader, &config);
-  // What follows computes with sizes.
-  if (reader.ok()) ReadRopes(*entry, &reader, &config);
-  if (reader.ok()) ReadLayers(*entry, &reader, &config);
-  if (reader.ok() && entry->read != nullptr) entry->read(&reader, &config);
-  if (reader.ok()) ReadTokens(&reader, &config);
-  if (!reader.ok()) return reader.status();
-  return config;
+  return weights::ReadModelConfig(text, file);
 }
 
 Result<ModelConfig> LoadModelConfig(const std::string& model_dir) {
-  MINISGL_RETURN_IF_ERROR(CheckModelDir(model_dir));
-  if (!IsListed(model_dir, "config.json")) return MissingFile(model_dir, "config.json");
-  return LoadModelConfigFile(JoinPath(model_dir, "config.json"));
+  MINISGL_RETURN_IF_ERROR(weights::CheckModelDir(model_dir));
+  if (!weights::IsListed(model_dir, "config.json"))
+    return weights::MissingFile(model_dir, "config.json");
+  return LoadModelConfigFile(weights::JoinPath(model_dir, "config.json"));
 }
 
 Result<ModelConfig> LoadModelConfigFile(const std::string& path) {

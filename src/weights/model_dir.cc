@@ -9,7 +9,7 @@
 #include "minisgl/base/folder.h"
 #include "minisgl/base/utf8.h"
 
-namespace minisgl {
+namespace minisgl::weights {
 namespace {
 
 namespace fs = std::filesystem;
@@ -70,11 +70,11 @@ Status MissingFile(const std::string& model_dir, const std::string& missing) {
 }
 
 bool IsListed(const std::string& model_dir, const std::string& name) {
-  return IsListed(JoinPath(model_dir, name));
+  return minisgl::IsListed(JoinPath(model_dir, name));
 }
 
 std::string JoinPath(const std::string& model_dir, const std::string& name) {
   return model_dir.ends_with('/') ? model_dir + name : model_dir + "/" + name;
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::weights

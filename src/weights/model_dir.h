@@ -6,7 +6,7 @@
 
 #include "minisgl/base/status.h"
 
-namespace minisgl {
+namespace minisgl::weights {
 
 // OK where `path` is a directory; else an error that says what it is. A GGUF file is refused by
 // name.
@@ -31,4 +31,4 @@ bool IsListed(const std::string& model_dir, const std::string& name);
 
 std::string JoinPath(const std::string& model_dir, const std::string& name);
 
-}  // namespace minisgl
+}  // namespace minisgl::weights

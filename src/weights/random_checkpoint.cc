@@ -16,7 +16,7 @@
 #include "minisgl/base/random.h"
 #include "minisgl/base/utf8.h"
 
-namespace minisgl {
+namespace minisgl::weights {
 namespace {
 
 constexpr uint64_t kPeriodBytes = uint64_t{64} << 20;
@@ -124,4 +124,4 @@ Result<std::unique_ptr<Checkpoint>> MakeRandomCheckpoint(const std::vector<Rando
   return Checkpoint::FromViews(std::move(views), std::move(memory), "made-up weights");
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::weights

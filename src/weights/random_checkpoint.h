@@ -16,7 +16,7 @@
 #include "minisgl/tensor/dtype.h"
 #include "minisgl/weights/checkpoint.h"
 
-namespace minisgl {
+namespace minisgl::weights {
 
 struct RandomTensor {
   std::string name;
@@ -35,4 +35,4 @@ Result<std::shared_ptr<const std::byte>> MakeRandomMemory(uint64_t num_bytes, DT
                                                           float center, float spread,
                                                           uint64_t seed);
 
-}  // namespace minisgl
+}  // namespace minisgl::weights

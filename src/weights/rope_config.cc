@@ -8,7 +8,7 @@
 #include "minisgl/base/utf8.h"
 #include "weights/config_keys.h"
 
-namespace minisgl {
+namespace minisgl::weights {
 namespace {
 
 constexpr NumberRange kShareRange = {0, 1, true};
@@ -320,4 +320,4 @@ void ReadRopes(const Architecture& architecture, FieldReader* reader, ModelConfi
   reader->Absorb(object);
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::weights

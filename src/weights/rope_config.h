@@ -3,10 +3,10 @@
 
 #include "weights/architecture_table.h"
 
-namespace minisgl {
+namespace minisgl::weights {
 
 // Fills config->ropes (where layers with windows have one of their own it is the second) and
 // query_scale_*. REQUIRES sizes read and in their ranges.
 void ReadRopes(const Architecture& architecture, FieldReader* reader, ModelConfig* config);
 
-}  // namespace minisgl
+}  // namespace minisgl::weights

@@ -5,7 +5,7 @@
 #include "minisgl/base/utf8.h"
 #include "weights/field_reader.h"
 
-namespace minisgl {
+namespace minisgl::weights {
 namespace {
 
 constexpr int kIndexDepthMax = 8;
@@ -40,4 +40,4 @@ Result<ShardIndex> ParseShardIndex(const std::string& text, const std::string& f
   return index;
 }
 
-}  // namespace minisgl
+}  // namespace minisgl::weights

@@ -8,7 +8,7 @@
 
 #include "minisgl/base/status.h"
 
-namespace minisgl {
+namespace minisgl::weights {
 
 inline constexpr const char* kShardIndexName = "model.safetensors.index.json";
 
@@ -20,4 +20,4 @@ struct ShardIndex {
 // `file` is named in errors. Shard names that lead out of the directory are errors.
 Result<ShardIndex> ParseShardIndex(const std::string& text, const std::string& file);
 
-}  // namespace minisgl
+}  // namespace minisgl::weights

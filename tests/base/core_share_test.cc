@@ -21,7 +21,9 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
-void RunOnlyOn(const std::vector<int>& cpus) { ASSERT_TRUE(CpuSet(cpus).Apply(pthread_self())); }
+void RunOnlyOn(const std::vector<int>& cpus) {
+  ASSERT_TRUE(base::CpuSet(cpus).Apply(pthread_self()));
+}
 
 int64_t NumLosses() {
   rusage usage{};
@@ -30,9 +32,9 @@ int64_t NumLosses() {
 }
 
 TEST(CoreShareTest, AThreadLeavesTheCpuOfAnother) {
-  const std::vector<int> cpus = AffinityCpus();
+  const std::vector<int> cpus = base::AffinityCpus();
   if (cpus.size() < 2) GTEST_SKIP() << "this machine lets the test use one CPU";
-  std::vector<CoreShare> shares(2);
+  std::vector<base::CoreShare> shares(2);
   // The system may move it back in the same instant, and does where the other CPUs are busy; but
   // not again and again.
   bool parted = false;
@@ -47,7 +49,7 @@ TEST(CoreShareTest, AThreadLeavesTheCpuOfAnother) {
       RunOnlyOn(cpus);
       shares[1].BeginLoop(shares, 1);
       parted = sched_getcpu() != cpus[0];
-      EXPECT_EQ(AffinityCpus(), cpus);
+      EXPECT_EQ(base::AffinityCpus(), cpus);
     }).join();
     std::this_thread::sleep_for(milliseconds(10));
   }
@@ -55,37 +57,37 @@ TEST(CoreShareTest, AThreadLeavesTheCpuOfAnother) {
 }
 
 TEST(CoreShareTest, CpusOfThreadsAreNotFree) {
-  const std::vector<int> cpus = AffinityCpus();
+  const std::vector<int> cpus = base::AffinityCpus();
   ASSERT_FALSE(cpus.empty());
-  std::vector<CoreShare> shares(2);
-  EXPECT_EQ(CoreShare::FreeCpus(cpus, shares), cpus);
+  std::vector<base::CoreShare> shares(2);
+  EXPECT_EQ(base::CoreShare::FreeCpus(cpus, shares), cpus);
   std::thread([&] {
     RunOnlyOn({cpus.back()});
     shares[1].BeginLoop(shares, 1);
   }).join();
   std::vector<int> others = cpus;
   others.pop_back();
-  EXPECT_EQ(CoreShare::FreeCpus(cpus, shares), others);
-  EXPECT_TRUE(CoreShare::FreeCpus({cpus.back()}, shares).empty());
+  EXPECT_EQ(base::CoreShare::FreeCpus(cpus, shares), others);
+  EXPECT_TRUE(base::CoreShare::FreeCpus({cpus.back()}, shares).empty());
 }
 
 // The thread's one CPU is taken, by another as well.
 TEST(CoreShareTest, WithoutAFreeCpuAThreadStays) {
-  const std::vector<int> cpus = AffinityCpus();
+  const std::vector<int> cpus = base::AffinityCpus();
   ASSERT_FALSE(cpus.empty());
-  std::vector<CoreShare> shares(2);
+  std::vector<base::CoreShare> shares(2);
   for (size_t index : {0, 1}) {
     std::thread([&] {
       RunOnlyOn({cpus[0]});
       shares[index].BeginLoop(shares, index);
       EXPECT_EQ(sched_getcpu(), cpus[0]);
-      EXPECT_EQ(AffinityCpus(), std::vector<int>{cpus[0]});
+      EXPECT_EQ(base::AffinityCpus(), std::vector<int>{cpus[0]});
     }).join();
   }
 }
 
 TEST(CoreShareTest, AContendedCoreIsGivenUpBetweenChunks) {
-  const std::vector<int> cpus = AffinityCpus();
+  const std::vector<int> cpus = base::AffinityCpus();
   ASSERT_FALSE(cpus.empty());
   const int cpu = cpus[0];
   std::atomic<bool> done = false;
@@ -98,7 +100,7 @@ TEST(CoreShareTest, AContendedCoreIsGivenUpBetweenChunks) {
   int64_t num_told = 0;
   std::thread([&] {
     RunOnlyOn({cpu});
-    std::vector<CoreShare> shares(1);
+    std::vector<base::CoreShare> shares(1);
     shares[0].BeginLoop(shares, 0);
     const auto end = Clock::now() + std::chrono::seconds(10);
     while (num_given < 10 && Clock::now() < end) {

@@ -39,7 +39,7 @@ class SystemInfoTest : public testing::Test {
     Write(topology + "physical_package_id", std::to_string(package) + "\n");
     Write(topology + "core_id", std::to_string(core) + "\n");
   }
-  uint64_t AvailableMiB() const { return AvailableMemoryBytesUnder(root_) / kMiB; }
+  uint64_t AvailableMiB() const { return base::AvailableMemoryBytesUnder(root_) / kMiB; }
 
   std::string root_;
 };
@@ -83,7 +83,7 @@ TEST_F(SystemInfoTest, UseAboveTheLimitLeavesNothing) {
   Write("/proc/self/cgroup", "0::/\n");
   Write("/sys/fs/cgroup/memory.max", "1000\n");
   Write("/sys/fs/cgroup/memory.current", "2000\n");
-  EXPECT_EQ(AvailableMemoryBytesUnder(root_), 0u);
+  EXPECT_EQ(base::AvailableMemoryBytesUnder(root_), 0u);
 }
 
 TEST_F(SystemInfoTest, LimitsOfTheProcessLessItsUse) {
@@ -103,7 +103,7 @@ TEST_F(SystemInfoTest, LimitsOfTheProcessLessItsUse) {
                                  line("Max address space", std::to_string(700 * kMiB)));
   EXPECT_EQ(AvailableMiB(), 400u);
   Write("/proc/self/limits", head + line("Max address space", std::to_string(90 * kMiB)));
-  EXPECT_EQ(AvailableMemoryBytesUnder(root_), 0u);
+  EXPECT_EQ(base::AvailableMemoryBytesUnder(root_), 0u);
 }
 
 TEST_F(SystemInfoTest, HyperthreadsShareACore) {
@@ -111,33 +111,33 @@ TEST_F(SystemInfoTest, HyperthreadsShareACore) {
   WriteCpu(1, 0, 0);
   WriteCpu(2, 0, 1);
   WriteCpu(3, 1, 1);
-  EXPECT_EQ(UsableCoresUnder(root_, {0, 1, 2, 3}), 3);
-  EXPECT_EQ(UsableCoresUnder(root_, {0, 1}), 1);
-  EXPECT_EQ(UsableCoresUnder(root_, {3}), 1);
+  EXPECT_EQ(base::UsableCoresUnder(root_, {0, 1, 2, 3}), 3);
+  EXPECT_EQ(base::UsableCoresUnder(root_, {0, 1}), 1);
+  EXPECT_EQ(base::UsableCoresUnder(root_, {3}), 1);
 }
 
 TEST_F(SystemInfoTest, UnknownTopologyCountsEveryCpu) {
-  EXPECT_EQ(UsableCoresUnder(root_, {4, 5, 6}), 3);
-  EXPECT_EQ(UsableCoresUnder(root_, {}), 1);
+  EXPECT_EQ(base::UsableCoresUnder(root_, {4, 5, 6}), 3);
+  EXPECT_EQ(base::UsableCoresUnder(root_, {}), 1);
 }
 
 TEST_F(SystemInfoTest, QuotaIsRoundedUp) {
   Write("/proc/self/cgroup", "0::/a\n");
   Write("/sys/fs/cgroup/a/cpu.max", "250000 100000\n");
-  EXPECT_EQ(UsableCoresUnder(root_, {0, 1, 2, 3}), 3);
+  EXPECT_EQ(base::UsableCoresUnder(root_, {0, 1, 2, 3}), 3);
   Write("/sys/fs/cgroup/a/cpu.max", "10000 100000\n");
-  EXPECT_EQ(UsableCoresUnder(root_, {0, 1, 2, 3}), 1);
+  EXPECT_EQ(base::UsableCoresUnder(root_, {0, 1, 2, 3}), 1);
   Write("/sys/fs/cgroup/a/cpu.max", "max 100000\n");
-  EXPECT_EQ(UsableCoresUnder(root_, {0, 1, 2, 3}), 4);
+  EXPECT_EQ(base::UsableCoresUnder(root_, {0, 1, 2, 3}), 4);
 }
 
 TEST_F(SystemInfoTest, Version1Quota) {
   Write("/proc/self/cgroup", "2:cpu,cpuacct:/\n");
   Write("/sys/fs/cgroup/cpu/cpu.cfs_quota_us", "200000\n");
   Write("/sys/fs/cgroup/cpu/cpu.cfs_period_us", "100000\n");
-  EXPECT_EQ(UsableCoresUnder(root_, {0, 1, 2, 3}), 2);
+  EXPECT_EQ(base::UsableCoresUnder(root_, {0, 1, 2, 3}), 2);
   Write("/sys/fs/cgroup/cpu/cpu.cfs_quota_us", "-1\n");
-  EXPECT_EQ(UsableCoresUnder(root_, {0, 1, 2, 3}), 4);
+  EXPECT_EQ(base::UsableCoresUnder(root_, {0, 1, 2, 3}), 4);
 }
 
 TEST_F(SystemInfoTest, BrokenFilesAreNoLimit) {
@@ -146,8 +146,8 @@ TEST_F(SystemInfoTest, BrokenFilesAreNoLimit) {
     Write("/sys/fs/cgroup/cpu.max", text);
     Write("/sys/fs/cgroup/memory.current", text);
     Write("/proc/meminfo", std::string("MemAvailable: ") + text + "\n");
-    EXPECT_GE(UsableCoresUnder(root_, {0, 1}), 1) << text;
-    AvailableMemoryBytesUnder(root_);
+    EXPECT_GE(base::UsableCoresUnder(root_, {0, 1}), 1) << text;
+    base::AvailableMemoryBytesUnder(root_);
   }
 }
 

@@ -39,7 +39,7 @@
 #include "minisgl/base/checked_math.h"
 #include "minisgl/base/json.h"
 #include "minisgl/base/system_info.h"
-#include "model/device_array.h"
+#include "minisgl/device_array.h"
 #include "weights/random_checkpoint.h"
 
 namespace minisgl {
@@ -232,7 +232,7 @@ class KernelBench {
   ActivationArray Random(uint64_t count) {
     auto array = OrDie(ActivationArray::Make(ops(), dtype(), {count}));
     const uint64_t num_bytes = count * DTypeBytes(dtype());
-    const auto values = OrDie(MakeRandomMemory(num_bytes, dtype(), 0, kUnitSpread, kSeed));
+    const auto values = OrDie(weights::MakeRandomMemory(num_bytes, dtype(), 0, kUnitSpread, kSeed));
     if (const Status status = ops()->Upload(array.ptr().data, values.get(), num_bytes);
         !status.ok()) {
       Usage(status.message());
@@ -335,8 +335,8 @@ std::vector<Matrix> KernelBench::PackCopies(const NamedMatrix& matrix, const Wei
                                              static_cast<uint64_t>(matrix.num_in));
   const uint64_t copies = std::max<uint64_t>(2, CeilDiv(options_.cold_bytes, matrix_bytes));
   const uint64_t element = DTypeBytes(format.dtype);
-  const auto values =
-      OrDie(MakeRandomMemory((count + copies) * element, format.dtype, 0, kUnitSpread / 32, kSeed));
+  const auto values = OrDie(weights::MakeRandomMemory((count + copies) * element, format.dtype, 0,
+                                                      kUnitSpread / 32, kSeed));
   std::vector<Matrix> packed;
   for (uint64_t i = 0; i < copies; ++i) {
     const TensorView view = {

@@ -31,7 +31,7 @@
 #include "bench/bench_attention_case.h"
 #include "bench/bench_device.h"
 #include "minisgl/base/checked_math.h"
-#include "model/device_array.h"
+#include "minisgl/device_array.h"
 #include "weights/random_checkpoint.h"
 
 namespace minisgl {
@@ -86,8 +86,8 @@ class OnednnProduct {
     sums_ = dnnl::memory(sums, engine_);
     FillX(rows * num_in);
     const auto count = static_cast<uint64_t>(num_out * num_in);
-    const auto values =
-        OrDie(MakeRandomMemory(count * 2, DType::kBF16, 0, bench::kUnitSpread / 32, kSeed));
+    const auto values = OrDie(
+        weights::MakeRandomMemory(count * 2, DType::kBF16, 0, bench::kUnitSpread / 32, kSeed));
     dnnl::memory from(plain, engine_);
     std::memcpy(from.get_data_handle(), values.get(), count * (int8 ? 1 : 2));
     for (int i = 0; i < copies; ++i) {
@@ -110,8 +110,8 @@ class OnednnProduct {
   // The same numbers for any number of rows.
   void FillX(int64_t count) {
     const uint64_t bytes = static_cast<uint64_t>(count) * (int8_ ? 1 : 2);
-    const auto from = OrDie(MakeRandomMemory(CeilDiv<uint64_t>(bytes, 2) * 2, DType::kBF16, 0,
-                                             bench::kUnitSpread, kSeed + 1));
+    const auto from = OrDie(weights::MakeRandomMemory(CeilDiv<uint64_t>(bytes, 2) * 2, DType::kBF16,
+                                                      0, bench::kUnitSpread, kSeed + 1));
     std::memcpy(x_.get_data_handle(), from.get(), bytes);
   }
 
@@ -146,8 +146,8 @@ class Comparison {
   std::vector<Matrix> Pack(int64_t num_out, int64_t num_in, bool int8, int copies) {
     const WeightFormat format = {DType::kBF16, int8 ? Quantization::kInt8 : Quantization::kNone};
     const auto count = static_cast<uint64_t>(num_out * num_in + copies);
-    const auto values =
-        OrDie(MakeRandomMemory(count * 2, DType::kBF16, 0, bench::kUnitSpread / 32, kSeed));
+    const auto values = OrDie(
+        weights::MakeRandomMemory(count * 2, DType::kBF16, 0, bench::kUnitSpread / 32, kSeed));
     std::vector<Matrix> packed;
     for (int i = 0; i < copies; ++i) {
       const TensorView view = {values.get() + i * 2, DType::kBF16, {num_out, num_in}};
@@ -161,7 +161,8 @@ class Comparison {
     const auto elements = static_cast<uint64_t>(count);
     auto array = OrDie(ActivationArray::Make(ops(), dtype, {elements}));
     const uint64_t bytes = elements * DTypeBytes(dtype);
-    const auto values = OrDie(MakeRandomMemory(bytes, dtype, 0, bench::kUnitSpread, kSeed + 1));
+    const auto values =
+        OrDie(weights::MakeRandomMemory(bytes, dtype, 0, bench::kUnitSpread, kSeed + 1));
     if (const Status status = ops()->Upload(array.ptr().data, values.get(), bytes); !status.ok()) {
       std::fputs((status.message() + "\n").c_str(), stderr);
       std::exit(1);

@@ -65,10 +65,11 @@ void CheckConfig(const ModelConfig& config) {
     MINISGL_CHECK(!layer.has_experts || config.experts.num_experts > 0, "experts are amiss");
   }
   CheckExperts(config.experts);
-  for (const auto& tensors : {ModelTensors(config), LayerTensors(config, 0)}) {
-    for (const TensorSpec& spec : tensors) {
+  for (const auto& tensors : {weights::ModelTensors(config), weights::LayerTensors(config, 0)}) {
+    for (const weights::TensorSpec& spec : tensors) {
       for (const std::string& symbol : spec.dims) {
-        MINISGL_CHECK(SymbolSize(config, symbol).value_or(0) > 0, "{} of {}", symbol, spec.name);
+        MINISGL_CHECK(weights::SymbolSize(config, symbol).value_or(0) > 0, "{} of {}", symbol,
+                      spec.name);
       }
     }
   }
@@ -91,7 +92,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   } else {
     CheckReadable(generation.status());
   }
-  const auto index = ParseShardIndex(text, "index.json");
+  const auto index = weights::ParseShardIndex(text, "index.json");
   if (!index.ok()) {
     CheckReadable(index.status());
     return 0;

@@ -17,7 +17,8 @@ namespace {
 constexpr int32_t kHeadDim = 64;  // one that the attention kernels support
 
 // Norms near 1, matrices so that products keep the size of their inputs, biases of a fifth.
-FileTensor RandomTensor(const RequiredTensor& tensor, bool norm_plus_one, uint64_t number) {
+FileTensor RandomTensor(const weights::RequiredTensor& tensor, bool norm_plus_one,
+                        uint64_t number) {
   int64_t count = 1;
   for (const int64_t size : tensor.shape) count *= size;
   const bool is_matrix = tensor.shape.size() > 1;
@@ -71,10 +72,10 @@ std::unique_ptr<TestModel> MakeGpuArchitecture(const std::string& name) {
     rope.dim = rope.dim == model->config.head_dim ? kHeadDim : kHeadDim / 4;
   }
   model->config.head_dim = kHeadDim;
-  const auto required = RequiredTensors(model->config);
+  const auto required = weights::RequiredTensors(model->config);
   MINISGL_CHECK(required.ok(), "{}", required.status().message());
   std::vector<FileTensor> tensors;
-  for (const RequiredTensor& tensor : *required) {
+  for (const weights::RequiredTensor& tensor : *required) {
     tensors.push_back(RandomTensor(tensor, model->config.norm_plus_one, tensors.size()));
   }
   model->checkpoint = WriteCheckpoint(model->dir, tensors);

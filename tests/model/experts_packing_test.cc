@@ -61,7 +61,7 @@ class ExpertsPackingTest : public testing::Test {
     auto checkpoint = Checkpoint::Open(dir);
     ASSERT_TRUE(checkpoint.ok()) << checkpoint.status().message();
     checkpoint_ = std::move(*checkpoint);
-    const auto weights = LoadModelWeights(*config, *checkpoint_, DType::kF32, &ops_);
+    const auto weights = model::LoadModelWeights(*config, *checkpoint_, DType::kF32, &ops_);
     ASSERT_TRUE(weights.ok()) << weights.status().message();
     num_experts_ = static_cast<size_t>(config->experts.num_experts);
     ASSERT_GT(num_experts_, 1u);

@@ -29,7 +29,7 @@ class LoadingProgressTest : public testing::Test {
     const TinyModelDir dir;
     const auto checkpoint = WriteCheckpoint(dir, tensors);
     const auto ops = MakeNaiveOps();
-    return LoadModelWeights(TinyConfig(), *checkpoint, DType::kF32, ops.get()).status();
+    return model::LoadModelWeights(TinyConfig(), *checkpoint, DType::kF32, ops.get()).status();
   }
 
   Said said_;

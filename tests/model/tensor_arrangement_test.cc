@@ -39,24 +39,24 @@ class TensorArrangementTest : public testing::TestWithParam<DType> {
 };
 
 TEST_P(TensorArrangementTest, ASliceIsOneEntryOfTheFirstAxis) {
-  const TensorView slice = Slice(Counting({3, 2, 4}), 2);
+  const TensorView slice = model::Slice(Counting({3, 2, 4}), 2);
   EXPECT_EQ(slice.shape, (std::vector<int64_t>{2, 4}));
   EXPECT_EQ(Elements(slice), (std::vector<int>{16, 17, 18, 19, 20, 21, 22, 23}));
 }
 
 TEST_P(TensorArrangementTest, RowsAndElementsAreTakenInOrder) {
   const std::vector<int64_t> order = {2, 0, 3};
-  const auto rows = TakeRows(Counting({4, 2}), order);
+  const auto rows = model::TakeRows(Counting({4, 2}), order);
   ASSERT_TRUE(rows.ok());
   EXPECT_EQ(rows->view.shape, (std::vector<int64_t>{3, 2}));
   EXPECT_EQ(Elements(rows->view), (std::vector<int>{4, 5, 0, 1, 6, 7}));
-  const auto elements = TakeRows(Counting({4}), order);
+  const auto elements = model::TakeRows(Counting({4}), order);
   ASSERT_TRUE(elements.ok());
   EXPECT_EQ(Elements(elements->view), (std::vector<int>{2, 0, 3}));
 }
 
 TEST_P(TensorArrangementTest, TransposedSwapsTheAxes) {
-  const auto turned = Transposed(Counting({2, 3}));
+  const auto turned = model::Transposed(Counting({2, 3}));
   ASSERT_TRUE(turned.ok());
   EXPECT_EQ(turned->view.shape, (std::vector<int64_t>{3, 2}));
   EXPECT_EQ(Elements(turned->view), (std::vector<int>{0, 3, 1, 4, 2, 5}));
@@ -67,12 +67,13 @@ INSTANTIATE_TEST_SUITE_P(All, TensorArrangementTest,
                          [](const auto& test) { return std::string(DTypeName(test.param)); });
 
 TEST(RowOrderTest, PairsOfTheRotatedPartBecomeHalvesAndTheRestStays) {
-  EXPECT_EQ(HalvesOfPairs(2, 6, 4), (std::vector<int64_t>{0, 2, 1, 3, 4, 5, 6, 8, 7, 9, 10, 11}));
-  EXPECT_EQ(HalvesOfPairs(1, 4, 0), (std::vector<int64_t>{0, 1, 2, 3}));
+  EXPECT_EQ(model::HalvesOfPairs(2, 6, 4),
+            (std::vector<int64_t>{0, 2, 1, 3, 4, 5, 6, 8, 7, 9, 10, 11}));
+  EXPECT_EQ(model::HalvesOfPairs(1, 4, 0), (std::vector<int64_t>{0, 1, 2, 3}));
 }
 
 TEST(RowOrderTest, EvensComeBeforeOdds) {
-  EXPECT_EQ(EvensThenOdds(6), (std::vector<int64_t>{0, 2, 4, 1, 3, 5}));
+  EXPECT_EQ(model::EvensThenOdds(6), (std::vector<int64_t>{0, 2, 4, 1, 3, 5}));
 }
 
 }  // namespace

@@ -17,7 +17,7 @@ namespace {
 Status CheckTiny(const ModelConfig& config, const std::vector<FileTensor>& tensors) {
   const TinyModelDir dir;
   const auto checkpoint = WriteCheckpoint(dir, tensors);
-  return CheckTensors(config, *checkpoint);
+  return model::CheckTensors(config, *checkpoint);
 }
 
 void ExpectRefused(const Status& status, const std::vector<std::string>& mentions) {
@@ -168,11 +168,11 @@ TEST(TensorCheckTest, RequiredTensorsAreThoseOfTheReference) {
     const auto config = LoadModelConfig(dir);
     const auto checkpoint = Checkpoint::Open(dir);
     ASSERT_TRUE(config.ok() && checkpoint.ok());
-    const auto required = RequiredTensors(*config);
+    const auto required = weights::RequiredTensors(*config);
     ASSERT_TRUE(required.ok()) << required.status().message();
     EXPECT_EQ(required->size(), (*checkpoint)->Names().size());
     uint64_t bytes = 0;
-    for (const RequiredTensor& tensor : *required) {
+    for (const weights::RequiredTensor& tensor : *required) {
       const auto view = (*checkpoint)->Get(tensor.name);
       ASSERT_TRUE(view.ok()) << view.status().message();
       EXPECT_EQ(view->shape, tensor.shape) << tensor.name;

@@ -31,9 +31,11 @@ ModelConfig SmallConfig(const char* architecture) {
   return config;
 }
 
-const TensorSpec* SpecNamed(const std::vector<TensorSpec>& specs, std::string_view name) {
-  const auto found = std::find_if(specs.begin(), specs.end(),
-                                  [&](const TensorSpec& spec) { return spec.name == name; });
+const weights::TensorSpec* SpecNamed(const std::vector<weights::TensorSpec>& specs,
+                                     std::string_view name) {
+  const auto found = std::find_if(specs.begin(), specs.end(), [&](const weights::TensorSpec& spec) {
+    return spec.name == name;
+  });
   return found == specs.end() ? nullptr : &*found;
 }
 
@@ -49,41 +51,42 @@ TEST(ArchitecturesTest, RequiredTensorsAreThoseOfTheReference) {
     if (!config.ok()) continue;
     const auto checkpoint = Checkpoint::Open(entry.path());
     EXPECT_TRUE(checkpoint.ok()) << checkpoint.status().message();
-    const auto required = RequiredTensors(*config);
+    const auto required = weights::RequiredTensors(*config);
     EXPECT_TRUE(required.ok()) << required.status().message();
     if (!checkpoint.ok() || !required.ok()) continue;
     std::map<std::string, std::vector<int64_t>> wanted, found;
-    for (const RequiredTensor& tensor : *required) {
+    for (const weights::RequiredTensor& tensor : *required) {
       EXPECT_TRUE(wanted.emplace(tensor.name, tensor.shape).second) << tensor.name << " twice";
     }
     for (const std::string& name : (*checkpoint)->Names()) {
-      if (!IsIgnorable(*config, name)) found[name] = (*checkpoint)->Get(name)->shape;
+      if (!weights::IsIgnorable(*config, name)) found[name] = (*checkpoint)->Get(name)->shape;
     }
     EXPECT_EQ(wanted, found);
     architectures.insert(config->architecture);
   }
-  for (const Architecture& architecture : Architectures()) {
+  for (const weights::Architecture& architecture : weights::Architectures()) {
     EXPECT_TRUE(architectures.contains(architecture.name)) << "no model of " << architecture.name;
   }
 }
 
 TEST(ArchitecturesTest, NamesAreUnique) {
   std::set<std::string> names, types;
-  for (const Architecture& architecture : Architectures()) {
+  for (const weights::Architecture& architecture : weights::Architectures()) {
     EXPECT_TRUE(names.insert(architecture.name).second) << architecture.name;
     EXPECT_TRUE(types.insert(architecture.model_type).second) << architecture.model_type;
-    EXPECT_EQ(FindArchitecture(architecture.name), &architecture);
-    EXPECT_NE(SupportedArchitectures().find(architecture.name), std::string::npos);
+    EXPECT_EQ(weights::FindArchitecture(architecture.name), &architecture);
+    EXPECT_NE(weights::SupportedArchitectures().find(architecture.name), std::string::npos);
   }
   EXPECT_EQ(names.size(), 28u);
-  EXPECT_EQ(FindArchitecture("Ernie4_5_ForCausalLM"), FindArchitecture("Ernie4_5ForCausalLM"));
-  EXPECT_EQ(FindArchitecture(""), nullptr);
-  EXPECT_EQ(FindArchitecture("llama"), nullptr);
+  EXPECT_EQ(weights::FindArchitecture("Ernie4_5_ForCausalLM"),
+            weights::FindArchitecture("Ernie4_5ForCausalLM"));
+  EXPECT_EQ(weights::FindArchitecture(""), nullptr);
+  EXPECT_EQ(weights::FindArchitecture("llama"), nullptr);
 }
 
 TEST(ArchitecturesTest, LayerNumbersAndSizesStandInTheNames) {
   const ModelConfig config = SmallConfig("LlamaForCausalLM");
-  const auto required = RequiredTensors(config);
+  const auto required = weights::RequiredTensors(config);
   ASSERT_TRUE(required.ok());
   EXPECT_EQ(required->size(), 3u + 2u * 9u);
   const auto value = std::find_if(required->begin(), required->end(), [](const auto& tensor) {
@@ -95,12 +98,12 @@ TEST(ArchitecturesTest, LayerNumbersAndSizesStandInTheNames) {
 }
 
 TEST(ArchitecturesTest, FusedTensorsStandForTheirParts) {
-  const auto phi = LayerTensors(SmallConfig("Phi3ForCausalLM"), 0);
-  const TensorSpec* qkv = SpecNamed(phi, "model.layers.0.self_attn.qkv_proj.weight");
+  const auto phi = weights::LayerTensors(SmallConfig("Phi3ForCausalLM"), 0);
+  const weights::TensorSpec* qkv = SpecNamed(phi, "model.layers.0.self_attn.qkv_proj.weight");
   ASSERT_NE(qkv, nullptr);
-  EXPECT_EQ(qkv->role, TensorRole::kQkv);
+  EXPECT_EQ(qkv->role, weights::TensorRole::kQkv);
   EXPECT_EQ(qkv->dims, (std::vector<std::string>{"(H+2HKV)*E", "D"}));
-  const TensorSpec* gate_up = SpecNamed(phi, "model.layers.0.mlp.gate_up_proj.weight");
+  const weights::TensorSpec* gate_up = SpecNamed(phi, "model.layers.0.mlp.gate_up_proj.weight");
   ASSERT_NE(gate_up, nullptr);
   EXPECT_EQ(gate_up->dims, (std::vector<std::string>{"2I", "D"}));
   EXPECT_EQ(SpecNamed(phi, "model.layers.0.mlp.up_proj.weight"), nullptr);
@@ -115,11 +118,12 @@ TEST(ArchitecturesTest, ExpertsReplaceTheFeedForwardOfTheirLayers) {
                     .shared_intermediate_size = 12,
                     .shared_gate = true};
   config.layers[1].has_experts = true;
-  const auto dense = LayerTensors(config, 0), sparse = LayerTensors(config, 1);
+  const auto dense = weights::LayerTensors(config, 0), sparse = weights::LayerTensors(config, 1);
   EXPECT_NE(SpecNamed(dense, "model.layers.0.mlp.up_proj.weight"), nullptr);
   EXPECT_EQ(SpecNamed(dense, "model.layers.0.mlp.gate.weight"), nullptr);
   EXPECT_EQ(SpecNamed(sparse, "model.layers.1.mlp.up_proj.weight"), nullptr);
-  const TensorSpec* last = SpecNamed(sparse, "model.layers.1.mlp.experts.2.down_proj.weight");
+  const weights::TensorSpec* last =
+      SpecNamed(sparse, "model.layers.1.mlp.experts.2.down_proj.weight");
   ASSERT_NE(last, nullptr);
   EXPECT_EQ(last->index, 2);
   EXPECT_EQ(last->dims, (std::vector<std::string>{"D", "J"}));
@@ -132,34 +136,36 @@ TEST(ArchitecturesTest, ExpertsStoredAsOneTensorSayTheirOrder) {
   config.feed_forward_bias = config.attention_sinks = true;
   config.experts = {.num_experts = 3, .num_chosen = 2, .intermediate_size = 8};
   for (LayerConfig& layer : config.layers) layer.has_experts = true;
-  auto specs = LayerTensors(config, 0);
-  const std::map<std::string, TensorOrder> orders = {
-      {"mlp.experts.gate_up_proj", TensorOrder::kInputsFirstInterleaved},
-      {"mlp.experts.gate_up_proj_bias", TensorOrder::kInterleaved},
-      {"mlp.experts.down_proj", TensorOrder::kInputsFirst},
-      {"mlp.experts.down_proj_bias", TensorOrder::kPlain},
-      {"mlp.router.bias", TensorOrder::kPlain},
-      {"self_attn.sinks", TensorOrder::kPlain},
+  auto specs = weights::LayerTensors(config, 0);
+  const std::map<std::string, weights::TensorOrder> orders = {
+      {"mlp.experts.gate_up_proj", weights::TensorOrder::kInputsFirstInterleaved},
+      {"mlp.experts.gate_up_proj_bias", weights::TensorOrder::kInterleaved},
+      {"mlp.experts.down_proj", weights::TensorOrder::kInputsFirst},
+      {"mlp.experts.down_proj_bias", weights::TensorOrder::kPlain},
+      {"mlp.router.bias", weights::TensorOrder::kPlain},
+      {"self_attn.sinks", weights::TensorOrder::kPlain},
   };
   for (const auto& [name, order] : orders) {
-    const TensorSpec* spec = SpecNamed(specs, "model.layers.0." + name);
+    const weights::TensorSpec* spec = SpecNamed(specs, "model.layers.0." + name);
     ASSERT_NE(spec, nullptr) << name;
     EXPECT_EQ(spec->order, order) << name;
   }
   config.architecture = "GraniteMoeForCausalLM";
   config.feed_forward_bias = config.attention_sinks = false;
-  specs = LayerTensors(config, 0);
-  const TensorSpec* fused = SpecNamed(specs, "model.layers.0.block_sparse_moe.input_linear.weight");
+  specs = weights::LayerTensors(config, 0);
+  const weights::TensorSpec* fused =
+      SpecNamed(specs, "model.layers.0.block_sparse_moe.input_linear.weight");
   ASSERT_NE(fused, nullptr);
   EXPECT_EQ(fused->dims, (std::vector<std::string>{"X", "2J", "D"}));
-  EXPECT_EQ(fused->order, TensorOrder::kPlain);
+  EXPECT_EQ(fused->order, weights::TensorOrder::kPlain);
 }
 
 TEST(ArchitecturesTest, HeadsMayHaveNormsOfTheirOwn) {
   ModelConfig config = SmallConfig("StableLmForCausalLM");
   config.qk_norm = QkNorm::kHeadOwn;
-  const auto specs = LayerTensors(config, 0);
-  const TensorSpec* last = SpecNamed(specs, "model.layers.0.self_attn.q_layernorm.norms.5.weight");
+  const auto specs = weights::LayerTensors(config, 0);
+  const weights::TensorSpec* last =
+      SpecNamed(specs, "model.layers.0.self_attn.q_layernorm.norms.5.weight");
   ASSERT_NE(last, nullptr);
   EXPECT_EQ(last->index, 5);
   EXPECT_TRUE(last->is_norm());
@@ -169,24 +175,24 @@ TEST(ArchitecturesTest, HeadsMayHaveNormsOfTheirOwn) {
 
 TEST(ArchitecturesTest, OfATiedModelTheHeadIsNotAskedFor) {
   ModelConfig config = SmallConfig("LlamaForCausalLM");
-  EXPECT_NE(SpecNamed(ModelTensors(config), "lm_head.weight"), nullptr);
-  EXPECT_FALSE(IsIgnorable(config, "lm_head.weight"));
+  EXPECT_NE(SpecNamed(weights::ModelTensors(config), "lm_head.weight"), nullptr);
+  EXPECT_FALSE(weights::IsIgnorable(config, "lm_head.weight"));
   config.tie_word_embeddings = true;
-  EXPECT_EQ(SpecNamed(ModelTensors(config), "lm_head.weight"), nullptr);
-  EXPECT_TRUE(IsIgnorable(config, "lm_head.weight"));
-  EXPECT_TRUE(IsIgnorable(config, "model.layers.0.self_attn.rotary_emb.inv_freq"));
-  EXPECT_FALSE(IsIgnorable(config, "model.layers.0.self_attn.q_proj.bias"));
+  EXPECT_EQ(SpecNamed(weights::ModelTensors(config), "lm_head.weight"), nullptr);
+  EXPECT_TRUE(weights::IsIgnorable(config, "lm_head.weight"));
+  EXPECT_TRUE(weights::IsIgnorable(config, "model.layers.0.self_attn.rotary_emb.inv_freq"));
+  EXPECT_FALSE(weights::IsIgnorable(config, "model.layers.0.self_attn.q_proj.bias"));
 }
 
 TEST(ArchitecturesTest, AbsurdSizesAndUnknownNamesAreErrors) {
   ModelConfig config = SmallConfig("LlamaForCausalLM");
   config.intermediate_size = std::numeric_limits<int64_t>::max();
-  EXPECT_EQ(SymbolSize(config, "2I"), std::nullopt);
-  EXPECT_EQ(SymbolSize(config, "1"), 1);
+  EXPECT_EQ(weights::SymbolSize(config, "2I"), std::nullopt);
+  EXPECT_EQ(weights::SymbolSize(config, "1"), 1);
   config.architecture = "Phi3ForCausalLM";
-  ExpectError(RequiredTensors(config).status(), StatusCode::kBadInput, "2I");
+  ExpectError(weights::RequiredTensors(config).status(), StatusCode::kBadInput, "2I");
   config.architecture = "Mystery\nForCausalLM";
-  ExpectError(RequiredTensors(config).status(), StatusCode::kBadInput, "LlamaForCausalLM");
+  ExpectError(weights::RequiredTensors(config).status(), StatusCode::kBadInput, "LlamaForCausalLM");
 }
 
 }  // namespace

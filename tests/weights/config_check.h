@@ -44,11 +44,11 @@ inline std::string RefusedKey(const std::string& text, const std::string& more) 
 }
 
 inline int64_t CountParameters(const ModelConfig& config) {
-  const auto required = RequiredTensors(config);
+  const auto required = weights::RequiredTensors(config);
   EXPECT_TRUE(required.ok()) << required.status().message();
   int64_t count = 0;
   if (!required.ok()) return count;
-  for (const RequiredTensor& tensor : *required) {
+  for (const weights::RequiredTensor& tensor : *required) {
     int64_t elements = 1;
     for (const int64_t size : tensor.shape) elements *= size;
     count += elements;

@@ -14,12 +14,12 @@ namespace {
 
 constexpr int64_t kPeriodFloats = 16 << 20;  // 64 MiB
 
-const std::vector<RandomTensor> kTensors = {
+const std::vector<weights::RandomTensor> kTensors = {
     {"norm", {40}, true}, {"small", {3, 5}, false}, {"large", {300, 40}, false}};
 
 TEST(RandomCheckpointTest, HoldsWhatIsAskedFor) {
   for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
-    const auto checkpoint = MakeRandomCheckpoint(kTensors, dtype, 7);
+    const auto checkpoint = weights::MakeRandomCheckpoint(kTensors, dtype, 7);
     ASSERT_TRUE(checkpoint.ok()) << checkpoint.status().message();
     EXPECT_EQ((*checkpoint)->Names(), (std::vector<std::string>{"large", "norm", "small"}));
     EXPECT_EQ((*checkpoint)->total_bytes(), (40 + 15 + 12000) * DTypeBytes(dtype));
@@ -34,7 +34,7 @@ TEST(RandomCheckpointTest, HoldsWhatIsAskedFor) {
 }
 
 TEST(RandomCheckpointTest, MatricesLieAroundZeroAndNormsAroundOne) {
-  const auto checkpoint = MakeRandomCheckpoint(kTensors, DType::kBF16, 7);
+  const auto checkpoint = weights::MakeRandomCheckpoint(kTensors, DType::kBF16, 7);
   ASSERT_TRUE(checkpoint.ok());
   const TensorView large = *(*checkpoint)->Get("large");
   double sum = 0, squares = 0;
@@ -53,7 +53,7 @@ TEST(RandomCheckpointTest, MatricesLieAroundZeroAndNormsAroundOne) {
 
 TEST(RandomCheckpointTest, TheSeedDecides) {
   const auto values = [](uint64_t seed) {
-    const auto memory = MakeRandomMemory(4096, DType::kF32, 0, 1, seed);
+    const auto memory = weights::MakeRandomMemory(4096, DType::kF32, 0, 1, seed);
     EXPECT_TRUE(memory.ok());
     std::vector<float> floats(1024);
     std::memcpy(floats.data(), memory->get(), 4096);
@@ -66,7 +66,7 @@ TEST(RandomCheckpointTest, TheSeedDecides) {
 TEST(RandomCheckpointTest, MemoryRepeatsAfterOnePeriod) {
   // 16 GiB of addresses, 64 MiB of memory.
   const uint64_t bytes = uint64_t{1} << 34;
-  const auto memory = MakeRandomMemory(bytes, DType::kF32, 0, 1, 3);
+  const auto memory = weights::MakeRandomMemory(bytes, DType::kF32, 0, 1, 3);
   ASSERT_TRUE(memory.ok()) << memory.status().message();
   const auto at = [&](uint64_t index) {
     float value = 0;
@@ -81,7 +81,7 @@ TEST(RandomCheckpointTest, MemoryRepeatsAfterOnePeriod) {
 TEST(RandomCheckpointTest, AbsurdShapesAreRefused) {
   for (const std::vector<int64_t>& shape :
        std::vector<std::vector<int64_t>>{{int64_t{1} << 46}, {int64_t{1} << 40, 1 << 24}, {-1}}) {
-    const auto checkpoint = MakeRandomCheckpoint({{"absurd", shape}}, DType::kF32, 1);
+    const auto checkpoint = weights::MakeRandomCheckpoint({{"absurd", shape}}, DType::kF32, 1);
     ExpectError(checkpoint.status(), StatusCode::kBadInput, "\"absurd\"");
   }
 }

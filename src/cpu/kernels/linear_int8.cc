@@ -108,7 +108,7 @@ HWY_INLINE float QuantizeBlock(const float* x, int32_t* HWY_RESTRICT q, int32_t*
   const float magnitude = hn::GetLane(hn::BitCast(d, hn::Set(di, largest_bits)));
   const bool finite = largest_bits < 0x7F800000;
   *sum = 0;
-  if (!finite || magnitude < kQuantSmallest) {
+  if (!finite || magnitude < tensor::kQuantSmallest) {
     for (int64_t i = 0; i < kQuantBlock; ++i) q[i] = 0;
     return finite ? 0.0f : hn::GetLane(hn::BitCast(d, hn::Set(di, 0x7FC00000)));
   }
