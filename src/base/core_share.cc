@@ -17,14 +17,14 @@ namespace minisgl::base {
 namespace {
 
 constexpr int64_t kMs = 1'000'000;
-// A chunk that took this long may have lost its core; whether the thread did since the last look,
-// the system tells.
+// A chunk that took this long may have lost its core; the system's count of involuntary context
+// switches then tells.
 constexpr int64_t kLongNs = kMs;
 // Workers have slept between loops that are further apart, so that what they had of their core is
 // over. (The caller may have gone on; it begins anew with them.)
 constexpr int64_t kIdleNs = std::chrono::nanoseconds(kPoolSpin).count();
 constexpr int64_t kLookEveryNs = 5 * kMs;
-// How long a loss is taken to mean that there will be more.
+// Time after a loss during which further losses are expected.
 constexpr int64_t kContendedNs = 100 * kMs;
 constexpr int64_t kKeepLeastNs = kMs / 2, kKeepMostNs = 3 * kMs + kMs / 2;
 
@@ -34,7 +34,7 @@ int64_t NowNs() {
       .count();
 }
 
-// How often this thread lost its core though it had work to do.
+// The number of involuntary context switches of this thread.
 int64_t CountLosses() {
   rusage usage{};
   getrusage(RUSAGE_THREAD, &usage);
@@ -76,13 +76,14 @@ std::vector<int> CoreShare::FreeCpus(const std::vector<int>& usable,
   return free;
 }
 
-// Which of the free CPUs, and where to from there, is the system's choice.
+// The system chooses among the free CPUs, and later moves.
 void CoreShare::MoveToFreeCpus(const std::vector<CoreShare>& all) {
   const std::vector<int> usable = AffinityCpus();
   const std::vector<int> free = FreeCpus(usable, all);
   if (free.empty()) return;
-  // Both are made before the first is used: what follows cannot fail for want of memory. The second
-  // fails where the machine has just lost all these CPUs; then the thread stays on what is free.
+  // Both sets are allocated before the first is used, so that restoring the affinity cannot run out
+  // of memory. It fails only if the machine has just lost all these CPUs; the thread then stays on
+  // the free ones.
   const CpuSet free_set(free), usable_set(usable);
   if (!free_set.Apply(pthread_self())) return;
   usable_set.Apply(pthread_self());
@@ -100,12 +101,12 @@ void CoreShare::BetweenChunks() noexcept {
   if (now >= contended_until_ns_ || now - given_ns_ < keep_ns_) return;
   sched_yield();
   given_ns_ = last_ns_ = NowNs();
-  // Whoever was given the core is still there. (The system counts that as a loss as well.)
+  // Another process got the core and still wants it. (The system counts the yield as a loss, too.)
   if (given_ns_ - now > kLongNs) contended_until_ns_ = given_ns_ + kContendedNs;
   num_losses_ = CountLosses();
 }
 
-// It keeps the core for three quarters of what it mostly had.
+// Keeps the core for three quarters of its usual time slice.
 void CoreShare::NoteLoss(int64_t now_ns, int64_t had_ns) {
   contended_until_ns_ = now_ns + kContendedNs;
   given_ns_ = now_ns;

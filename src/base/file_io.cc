@@ -23,15 +23,15 @@ namespace fs = std::filesystem;
 
 constexpr int kLinksMax = 40;  // as the kernel follows
 constexpr int kOpenTries = 10;
-// Nobody names a file of their own so.
+// A suffix that users' own files do not have.
 constexpr const char* kSoleWritersPart = ".resume.part";
 
 Status Failure(StatusCode code, const std::string& path, const char* what) {
   return MakeStatus(code, "{}: {} ({})", Visible(path, 400), what, std::strerror(errno));
 }
 
-// Whether a link of the folder `parent` leads to an open file and not to a name, as those of
-// /proc/self/fd do, where /dev/stdout leads.
+// True if links in the folder `parent` lead to open files instead of names, as in /proc/self/fd,
+// the target of /dev/stdout.
 bool HoldsOpenFiles(const fs::path& parent) {
   std::error_code error;
   const fs::path real = fs::canonical(parent.empty() ? "." : parent, error);
@@ -43,7 +43,7 @@ std::string FolderOf(const std::string& path) {
   return parent.empty() ? "." : parent.string();
 }
 
-// Brings the names in the folder of `path` to its disk. A folder that may not be read cannot be.
+// Syncs the folder of `path` to disk. A folder without read permission is skipped.
 bool SyncFolderOf(const std::string& path) {
   const int fd = open(FolderOf(path).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (fd < 0) return true;
@@ -54,7 +54,7 @@ bool SyncFolderOf(const std::string& path) {
   return done;
 }
 
-// Whether anybody may put files into the folder of `path`, and take away only his own.
+// True if the folder of `path` is sticky and writable by all users.
 bool IsInSharedFolder(const std::string& path, uid_t* owner) {
   struct stat folder {};
   if (stat(FolderOf(path).c_str(), &folder) != 0) return false;
@@ -62,8 +62,8 @@ bool IsInSharedFolder(const std::string& path, uid_t* owner) {
   return (folder.st_mode & S_ISVTX) != 0 && (folder.st_mode & 0022) != 0;
 }
 
-// Gives the new file `fd` owner, group and permissions of `old`. Rights of a group that it cannot
-// have are left out.
+// Gives the new file `fd` the owner, group and permissions of `old`. If the group cannot be set,
+// its permissions are dropped.
 bool TakeAfter(const struct stat& old, int fd) {
   struct stat now {};
   if (fstat(fd, &now) != 0) return false;
@@ -124,8 +124,8 @@ Result<std::string> FollowOwnLinks(const std::string& path) {
   return at.string();
 }
 
-// A new file is made by O_EXCL, and an old one opened without O_CREAT, so that each is what it
-// was taken for.
+// A new file is created with O_EXCL and an existing one opened without O_CREAT, so that a race
+// cannot replace one by the other.
 Result<OpenedFile> OpenToWrite(const std::string& path, int flags, mode_t mode) {
   MINISGL_ASSIGN_OR_RETURN(const std::string target, FollowOwnLinks(path));
   const bool by_name = !HoldsOpenFiles(fs::path(target).parent_path());
@@ -204,7 +204,7 @@ Result<std::unique_ptr<FileReplacement>> FileReplacement::Begin(const std::strin
   const std::string part = options.sole_writer ? file->target_ + kSoleWritersPart
                                                : fmt::format("{}.part{}", file->target_, getpid());
   if (options.sole_writer) unlink(part.c_str());  // what a killed program left
-  // Open to nobody else until it is the old file's owner's; a new one has its mode at once.
+  // Private to this user until it has the old file's owner; a new file has its mode at once.
   const mode_t first_mode = exists ? old.st_mode & 0700 : options.mode;
   file->fd_ = open(part.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, first_mode);
   if (file->fd_ < 0) {

@@ -16,7 +16,7 @@ namespace minisgl {
 
 bool IsListed(const std::string& path) {
   struct stat info {};
-  // What cannot be looked at is there until it is opened, which says why.
+  // A path that cannot be examined counts as existing: opening it gives the reason.
   return lstat(path.c_str(), &info) == 0 || (errno != ENOENT && errno != ENOTDIR);
 }
 

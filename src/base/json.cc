@@ -14,13 +14,14 @@ namespace minisgl {
 namespace {
 
 constexpr int kNumberOutOfRange = 406;  // the reader's id of a number that no double holds
-// Of a member beside its value: the key, and the key's node in the set of an open object.
+// Memory of a member besides its value: the key, and its node in the set of an open object's keys.
 constexpr uint64_t kKeyMemory = sizeof(std::string) + 64;
-// Of a string, an array or an object beside its value: what malloc adds to their memory,
-// and what a chat template's copy of them takes more.
+// Memory of a string, array or object besides its values: overhead of malloc, and of a chat
+// template's copy.
 constexpr uint64_t kHeapMemory = 40;
 
-// Builds a Json from the reader's events without recursion, and stops it at the first broken bound.
+// Builds a Json from the reader's events without recursion. Stops the reader at the first exceeded
+// limit.
 class Builder : public nlohmann::json_sax<nlohmann::json> {
  public:
   explicit Builder(const JsonLimits& limits) : limits_(limits) {}
@@ -65,7 +66,7 @@ class Builder : public nlohmann::json_sax<nlohmann::json> {
   struct Container {
     Json value;
     std::string key;  // of the member being read
-    // Ordered: a text can be written so that all its keys have one hash.
+    // Ordered, because hostile text can make all keys have one hash.
     std::set<std::string> keys;
   };
 
@@ -218,7 +219,7 @@ Json& Json::Set(std::string key, Json value) {
 Json& Json::SetAll(Json members) {
   if (is_null()) value_ = Object{};
   Object& own = as_object();
-  // Ordered: keys can be chosen so that all have one hash.
+  // Ordered, because hostile keys can all have one hash.
   std::map<std::string_view, Json*> values;
   for (auto& [key, value] : own) values.emplace(key, &value);
   Object added;
@@ -257,7 +258,7 @@ std::string Json::Dump(int indent) const {
 }
 
 Result<Json> ParseJson(std::string_view text, const JsonLimits& limits) {
-  // The reader takes a NUL for the end of the text, and would pass over what follows it.
+  // The reader treats a NUL as the end of the text and would ignore the rest.
   const size_t nul = text.find('\0');
   if (nul != std::string_view::npos)
     return BadInput("not valid JSON at byte {} (found \\x00)", nul);
@@ -311,7 +312,7 @@ void AppendJsonString(std::string_view text, std::string* out) {
       text.remove_prefix(length);
       continue;
     }
-    // The ill-formed run up to the next character that is whole or plain.
+    // The ill-formed run up to the next well-formed character.
     size_t run = 1;
     while (run < text.size() && static_cast<uint8_t>(text[run]) >= 0x80 &&
            Utf8CharLength(text.substr(run)) == 0) {

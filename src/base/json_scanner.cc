@@ -1,4 +1,4 @@
-// One step a token, and of each open object or array one bit: whether it is an object.
+// See json_scanner.h. The only state per open container is one bit: object or array.
 #include "minisgl/base/json_scanner.h"
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 namespace minisgl {
 namespace {
 
-constexpr size_t kFoundBytesMax = 16;  // of the text shown where it breaks the format
+constexpr size_t kFoundBytesMax = 16;  // of the text quoted in an error
 
 bool IsDigit(char c) { return c >= '0' && c <= '9'; }
 
@@ -19,7 +19,7 @@ int HexDigit(char c) {
   return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
 }
 
-// The number that the four digits at the front of `text` spell; -1 where they are none.
+// The value of the four hexadecimal digits at the beginning of `text`; -1 if they are not digits.
 int32_t FourHexDigits(std::string_view text) {
   if (text.size() < 4) return -1;
   int32_t value = 0;
@@ -32,11 +32,11 @@ int32_t FourHexDigits(std::string_view text) {
 }
 
 struct Escape {
-  size_t length = 0;  // 0: it is none
+  size_t length = 0;  // in bytes; 0: not an escape
   char32_t code_point = 0;
 };
 
-// The escape that `text` begins with, behind its backslash. Surrogates come in pairs.
+// The escape at the beginning of `text`, without its backslash. Surrogates must come in pairs.
 Escape ReadEscape(std::string_view text) {
   constexpr std::string_view kLetters = "\"\\/bfnrt", kMeanings = "\"\\/\b\f\n\r\t";
   if (text.empty()) return {};
@@ -71,7 +71,8 @@ void JsonScanner::SkipSpace() {
   while (At(at_) == ' ' || At(at_) == '\n' || At(at_) == '\t' || At(at_) == '\r') ++at_;
 }
 
-// The token from at_ to `end`, behind which a value is done: a key, or what opens one, goes on.
+// Sets the token [at_, end) and what may follow it, as after a complete value. Callers change that
+// for a key and for the begin of an object or array.
 bool JsonScanner::Take(Token token, size_t end) {
   token_ = token;
   begin_ = at_;

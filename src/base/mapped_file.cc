@@ -18,8 +18,8 @@
 namespace minisgl {
 namespace {
 
-// What is mapped now, for the SIGBUS handler: fixed size and lock-free, because a handler may only
-// read.
+// The files mapped now, for the SIGBUS handler: of fixed size and lock-free, because a handler may
+// only read.
 struct Mapping {
   std::atomic<uintptr_t> begin{0};
   std::atomic<uintptr_t> end{0};
@@ -192,7 +192,7 @@ Result<std::string> ReadFile(const std::string& path, uint64_t bytes_max) {
       return MakeStatus(StatusCode::kIoError, "{}: cannot be read ({})", Visible(path, 400),
                         std::strerror(errno));
     }
-    if (got == 0) break;  // cut short since fstat: what is there is what there is
+    if (got == 0) break;  // file shrank since fstat; return the bytes that exist
     done += static_cast<size_t>(got);
   }
   text.resize(done);

@@ -18,7 +18,7 @@ void OnTerminate() {
   } catch (const std::bad_alloc&) {
     ExitOutOfMemory();
   } catch (...) {
-    // Said below, by whoever did so before.
+    // Handled by the previous handler below.
   }
   g_terminate_before();
 }

@@ -1,5 +1,5 @@
-// See system_info.h. Files of /proc and /sys that are missing or not as expected are taken as "no
-// limit": a wrong guess here costs speed or memory, not correctness.
+// See system_info.h. Files of /proc and /sys that are missing or malformed count as "no limit": a
+// wrong guess here costs speed or memory, not correctness.
 #include "minisgl/base/system_info.h"
 
 #include <algorithm>
@@ -29,7 +29,7 @@ std::optional<std::string> ReadText(const std::string& path) {
   }
 }
 
-// The number at the start of `text` after blanks; none for "max", "-1" and anything else.
+// The number at the beginning of `text`, after blanks; nullopt for "max", "-1" and anything else.
 std::optional<uint64_t> ParseNumber(const std::string& text) {
   const size_t begin = text.find_first_not_of(" \t");
   if (begin == std::string::npos) return std::nullopt;
@@ -53,9 +53,9 @@ std::optional<uint64_t> ReadField(const std::string& path, const std::string& ke
   return std::nullopt;
 }
 
-// The directories whose limits hold for this process under the hierarchy of `controller` ("" for
-// version 2): its own group's and every one above. A path that is not mounted here (a container
-// sees its own group as the top) adds directories without files, which limit nothing.
+// The directories whose limits apply to this process in the hierarchy of `controller` ("" for
+// version 2): that of its group and all above. A path that is not mounted here (a container sees
+// its own group as the root) adds directories without files, which limit nothing.
 std::vector<std::string> GroupDirectories(const std::string& root, const std::string& controller) {
   const std::string mount = root + "/sys/fs/cgroup" + (controller.empty() ? "" : "/" + controller);
   std::vector<std::string> directories;
@@ -77,8 +77,7 @@ std::vector<std::string> GroupDirectories(const std::string& root, const std::st
   return directories;
 }
 
-// What one group leaves: its limit less what it uses, pages of files that can be dropped not
-// counted as used.
+// Bytes that one group leaves: its limit minus its usage, not counting droppable file pages.
 uint64_t LeftInGroup(const std::string& directory, const char* limit_file, const char* usage_file,
                      const char* reclaimable_key) {
   const auto limit = ReadNumber(directory + limit_file);
@@ -89,7 +88,7 @@ uint64_t LeftInGroup(const std::string& directory, const char* limit_file, const
   return *limit - std::min(*limit, used);
 }
 
-// What a limit of the process itself (`ulimit -v`, `ulimit -d`) leaves.
+// Bytes that a limit of the process itself (`ulimit -v`, `ulimit -d`) leaves.
 uint64_t LeftInProcess(const std::string& root, const char* limit_key, const char* usage_key) {
   const auto limit = ReadField(root + "/proc/self/limits", limit_key);
   if (!limit) return kNoLimit;
@@ -97,7 +96,7 @@ uint64_t LeftInProcess(const std::string& root, const char* limit_key, const cha
   return *limit - std::min(*limit, used_kib * 1024);
 }
 
-// CPUs' worth of time a quota gives, rounded up.
+// The CPU quota in CPUs, rounded up.
 uint64_t QuotaCores(uint64_t quota_us, uint64_t period_us) {
   if (period_us == 0) return kNoLimit;
   return std::max<uint64_t>(1, quota_us / period_us + (quota_us % period_us != 0 ? 1 : 0));
@@ -137,10 +136,10 @@ uint64_t base::AvailableMemoryBytesUnder(const std::string& root) {
   return std::min(available, LeftInProcess(root, "Max data size ", "VmData:"));
 }
 
-// Those of `cpus` that are the first of their core.
+// The CPUs of `cpus` that are the first of their physical core.
 std::vector<int> FirstOfEachCore(const std::string& root, const std::vector<int>& cpus) {
-  // Logical CPUs of one core share its arithmetic units; a CPU whose core is not told counts as one
-  // of its own.
+  // Logical CPUs of a core share its arithmetic units. A CPU whose core is unknown counts as a
+  // core.
   std::set<std::pair<int64_t, int64_t>> cores;
   std::vector<int> firsts;
   for (int cpu : cpus) {

@@ -8,14 +8,14 @@
 
 namespace minisgl::base {
 
-// CPU numbers that this thread may run on, ascending; none where the system does not tell.
+// CPU numbers that this thread may run on, ascending; empty if the system does not report them.
 std::vector<int> AffinityCpus();
 
-// CPUs for a thread, made before they are used: memory is taken here alone.
+// A set of CPUs for Apply(). Only the constructor allocates memory.
 class CpuSet {
  public:
   explicit CpuSet(const std::vector<int>& cpus);
-  // From now on the thread runs on these alone; false where the system refuses.
+  // Restricts the thread to these CPUs. False if the system refuses.
   bool Apply(pthread_t thread) const noexcept;
 
  private:

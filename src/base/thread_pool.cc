@@ -1,11 +1,11 @@
 // See thread_pool.h.
 //
 // A loop is one 64-bit word, the ticket: (number of the loop, chunks not yet claimed). A thread
-// claims a chunk by lowering the second half with compare-and-swap. The number makes a claim by a
-// thread that slept through the end of a loop fail, so the caller waits for chunks that are running
-// and never for a thread that has none.
+// claims a chunk by decrementing the second half with compare-and-swap. If a thread slept past the
+// end of a loop, the changed number makes its claim fail, so the caller waits only for running
+// chunks, never for an idle thread.
 //
-// In a loop over ranges the ticket only counts: which chunk a claim means comes from the ranges,
+// In a loop over ranges the ticket only counts claims. The chunk of a claim comes from the ranges,
 // which are set before the ticket and hold one chunk for each claim.
 #include "minisgl/base/thread_pool.h"
 
@@ -52,7 +52,7 @@ bool SpinUntil(const Done& done) {
   return done();
 }
 
-// Chunks [begin, end) that nobody has taken: the owner takes the first, others the last.
+// Chunks [begin, end) not taken yet. The owner takes the first, other threads the last.
 class ChunkRange {
  public:
   void Set(int64_t begin, int64_t end) { ends_.store(Pack(begin, end), std::memory_order_relaxed); }
@@ -60,7 +60,7 @@ class ChunkRange {
     const uint64_t ends = ends_.load(std::memory_order_relaxed);
     return End(ends) - Begin(ends);
   }
-  // -1 where there is none.
+  // -1 if the range is empty.
   int64_t TakeFirst() {
     return Take([](int64_t begin, int64_t end) { return std::pair(Pack(begin + 1, end), begin); });
   }
@@ -89,8 +89,8 @@ class ChunkRange {
   alignas(64) std::atomic<uint64_t> ends_{0};
 };
 
-// The next chunk of `thread`, its own or one of whoever has most left. REQUIRES one that nobody has
-// taken for each call that is under way.
+// The next chunk of `thread`: from its own range, or from the range with the most chunks left.
+// REQUIRES at least as many untaken chunks as calls in progress.
 int64_t TakeChunk(std::vector<ChunkRange>* ranges, size_t thread) {
   while (true) {
     int64_t chunk = (*ranges)[thread].TakeFirst();
@@ -108,7 +108,7 @@ int64_t TakeChunk(std::vector<ChunkRange>* ranges, size_t thread) {
 struct ThreadPool::State {
   using Body = std::function<void(int64_t, int)>;
 
-  // Written before the ticket of a loop is, read by whoever then claims from that ticket.
+  // Written before the ticket of a loop, and read after a claim from that ticket.
   std::atomic<const Body*> body{nullptr};
   std::atomic<uint32_t> num_chunks{0};
 
@@ -119,8 +119,8 @@ struct ThreadPool::State {
   // Grows with each loop and at the end; the workers sleep on it.
   alignas(64) std::atomic<uint32_t> wakeups{0};
   std::atomic<bool> stopping{false};
-  // Whether a chunk of the loop threw; whoever sets it writes `error`, which the caller reads once
-  // nothing runs.
+  // True if a chunk of the loop threw. The thread that sets it writes `error`, which the caller
+  // reads after all chunks have ended.
   std::atomic<bool> failed{false};
   std::exception_ptr error;
   std::vector<base::CoreShare> shares;  // of each thread, the caller's first
@@ -154,7 +154,7 @@ struct ThreadPool::State {
     return static_cast<uint32_t>(ticket.load(std::memory_order_relaxed)) != 0;
   }
 
-  // Once a chunk has thrown, those after it are passed over: the loop's result is lost anyway.
+  // After a chunk has thrown, the following ones are skipped: the loop's result is lost anyway.
   void RunChunk(const Body& loop_body, int64_t chunk, int thread) {
     if (failed.load(std::memory_order_relaxed)) return;
     try {
@@ -164,7 +164,7 @@ struct ThreadPool::State {
     }
   }
 
-  // Claims and runs chunks until the loop has none left.
+  // Claims and runs chunks until all are claimed.
   void Work(int thread) {
     uint64_t seen = ticket.load(std::memory_order_acquire);
     base::CoreShare& share = shares[static_cast<size_t>(thread)];
@@ -257,7 +257,7 @@ void ThreadPool::ParallelForRanges(int64_t num_chunks,
   for (int64_t t = 0; t < threads; ++t) {
     ranges[static_cast<size_t>(t)].Set(num_chunks * t / threads, num_chunks * (t + 1) / threads);
   }
-  // As many calls as chunks, so that each finds one.
+  // There are as many calls as chunks, so each call finds one.
   ParallelFor(num_chunks, [&](int64_t, int thread) {
     body(TakeChunk(&ranges, static_cast<size_t>(thread)), thread);
   });

@@ -21,14 +21,14 @@ namespace {
 
 constexpr mode_t kFolderMode = 0700;
 constexpr mode_t kOthersWrite = 0022;
-// A file in the making that no process holds for this long was left by one that died.
+// A temporary file of this age that no process has locked was left by a dead process.
 constexpr time_t kAbandonedAfter_s = 60;
 
 Status SystemError(const char* what) {
   return MakeStatus(StatusCode::kIoError, "{} ({})", what, std::strerror(errno));
 }
 
-// OK where only this user and root may change what `info` is of.
+// OK if only this user and root may change the file or folder of `info`.
 Status CheckTrusted(const struct stat& info, const char* remedy) {
   if (info.st_uid != geteuid() && info.st_uid != 0) {
     return BadInput("belongs to another user (found user {}, and this is user {})", info.st_uid,

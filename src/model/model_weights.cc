@@ -1,5 +1,5 @@
-// Packing of a model's tensors: finds each by its role, brings it into the decoder's order, and
-// hands it to the operations. All checks come before (tensor_check.cc).
+// Packs a model's tensors: finds each by its role, reorders it for the decoder, and passes it to
+// the operations. All checks come before (tensor_check.cc).
 #include "model/model_weights.h"
 
 #include <map>
@@ -35,13 +35,13 @@ class Packer {
 
   bool Has(Role role) const { return specs_.contains({role, 0}); }
 
-  // The matrices of `roles`, one below another; those that the architecture lacks are left out.
+  // The matrices of `roles`, concatenated; those that the architecture lacks are left out.
   Result<Matrix> Pack(std::initializer_list<Role> roles) const {
     MINISGL_ASSIGN_OR_RETURN(const auto parts, Parts(roles, 0));
     return ops_->PackMatrix(Views(parts), format_);
   }
 
-  // One that stays in its element type however the others are quantized.
+  // A matrix that is never quantized.
   Result<Matrix> PackUnquantized(Role role) const {
     MINISGL_ASSIGN_OR_RETURN(const ArrangedTensor tensor, Get(role, 0));
     return ops_->PackMatrix({&tensor.view, 1}, format_.dtype);
@@ -52,8 +52,8 @@ class Packer {
     return ops_->PackEmbedding(tensor.view, format_);
   }
 
-  // The vectors of `roles`, one behind another, as f32: (value + plus) * times. Null where the
-  // architecture has none of them.
+  // The vectors of `roles`, concatenated, as f32: (value + plus) * times. Null if the architecture
+  // has none of them.
   Result<DeviceArray<float>> PackVectors(std::initializer_list<Role> roles, float plus = 0,
                                          float times = 1) const {
     std::vector<float> values;
@@ -76,7 +76,8 @@ class Packer {
     return norm;
   }
 
-  // Of each expert the matrices of `roles`, one below another: stored apart, or all in one tensor.
+  // For each expert the matrices of `roles`, concatenated. They are stored separately, or all in
+  // one tensor.
   Result<ExpertMatrices> PackExperts(std::initializer_list<Role> roles) const {
     const auto count = config_.experts.num_experts;
     std::vector<std::vector<ArrangedTensor>> kept;  // while their views are in use
@@ -107,7 +108,7 @@ class Packer {
     return parts;
   }
 
-  // Tensor `index` of `role`, or entry `index` of the one that holds all.
+  // Tensor `index` of `role`, or entry `index` of the tensor with all of them.
   Result<ArrangedTensor> Get(Role role, int32_t index) const {
     const auto own = specs_.find({role, index});
     const weights::TensorSpec& spec = own != specs_.end() ? own->second : specs_.at({role, 0});
@@ -216,8 +217,8 @@ Status LoadFeedForward(const ModelConfig& config, const Packer& packer, LayerWei
   return Status();
 }
 
-// Says how far loading is, in layers and what stands outside them; over when it goes, in whatever
-// way loading ended.
+// Reports the progress of loading, in layers and the part outside of them. Its destructor reports
+// the end, also after a failure.
 class LoadingProgress {
  public:
   explicit LoadingProgress(int32_t num_layers) : total_(int64_t{num_layers} + 1) {

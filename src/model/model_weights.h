@@ -13,65 +13,65 @@
 
 namespace minisgl::model {
 
-// Null where the architecture has no such norm, or the norm no bias. What ModelConfig says of them
-// (norm_plus_one, for the last one logit_scale) is worked in.
+// Null if the architecture has no such norm, or the norm has no bias. norm_plus_one of ModelConfig
+// (and logit_scale, for the final norm) is already applied to the weights.
 struct NormWeights {
   DeviceArray<float> weight;  // [D]
   DeviceArray<float> bias;    // [D]
 };
 
-// A feed-forward part; `up` alone stands in `gate_up` where it is not gated.
+// A feed-forward part. If it is not gated, `gate_up` holds `up` only.
 struct FeedForwardWeights {
   Matrix gate_up;                   // [2 I, D], or [I, D]
-  DeviceArray<float> gate_up_bias;  // null where there is none
+  DeviceArray<float> gate_up_bias;  // [2 I], or [I]; null: none
   Matrix down;                      // [D, I]
-  DeviceArray<float> down_bias;     // likewise
+  DeviceArray<float> down_bias;     // [D]; null: none
 };
 
 struct ExpertWeights {
   Matrix router;                    // [X, D]
-  DeviceArray<float> router_bias;   // [X]; null where there is none
+  DeviceArray<float> router_bias;   // [X]; null: none
   ExpertMatrices gate_up;           // [X, 2 J, D]
-  DeviceArray<float> gate_up_bias;  // [X, 2 J]; likewise
+  DeviceArray<float> gate_up_bias;  // [X, 2 J]; null: none
   ExpertMatrices down;              // [X, D, J]
-  DeviceArray<float> down_bias;     // [X, D]; likewise
-  Matrix shared_share;              // [1, D]; of no rows where the shared part counts in full
+  DeviceArray<float> down_bias;     // [X, D]; null: none
+  Matrix shared_share;              // [1, D] gate of the shared expert; no rows: not gated
 };
 
 struct LayerWeights {
   NormWeights attention_norm, attention_post_norm;
   Matrix qkv;                                // [(H + 2 HKV) * E, D]
-  DeviceArray<float> qkv_bias;               // [(H + 2 HKV) * E]; null where there is none
-  DeviceArray<float> query_norm;             // as QkNorm says: [E] or [H * E]; null: none
+  DeviceArray<float> qkv_bias;               // [(H + 2 HKV) * E]; null: none
+  DeviceArray<float> query_norm;             // [E] or [H * E], by QkNorm; null: none
   DeviceArray<float> key_norm;               // [E] or [HKV * E]
-  DeviceArray<float> sinks;                  // [H]; null where there are none
+  DeviceArray<float> sinks;                  // [H]; null: none
   Matrix attention_output;                   // [D, H * E]
-  DeviceArray<float> attention_output_bias;  // [D]; null where there is none
+  DeviceArray<float> attention_output_bias;  // [D]; null: none
   NormWeights feed_forward_norm, feed_forward_post_norm;
-  FeedForwardWeights feed_forward;  // of a layer with experts the shared part, if there is one
-  ExpertWeights experts;            // of a layer that has them
+  FeedForwardWeights feed_forward;  // in a layer with experts: the shared expert, if any
+  ExpertWeights experts;            // in a layer with experts
 };
 
 struct ModelWeights {
   Matrix embedding;  // [V, D]
   std::vector<LayerWeights> layers;
   NormWeights final_norm;
-  Matrix head;  // [V, D]; the embedding's values where the model ties them
+  Matrix head;  // [V, D]; the embedding's values if the model ties them
 };
 
-// Every required tensor is there in the shape that `config` says, and none is there that the
-// architecture does not know. Any fault is kBadInput naming the tensor, what was found and what is
-// wanted. Reads headers only.
+// Checks that `checkpoint` has every required tensor in the shape given by `config` and no tensor
+// unknown to the architecture. kBadInput with the tensor, what was found and what is expected.
+// Reads headers only.
 Status CheckTensors(const ModelConfig& config, const Checkpoint& checkpoint);
 
-// CheckTensors, then packs. Matrices are converted to `format` (the routers' and the weight of the
-// shared part to its dtype, unquantized: they are small, and experts are chosen by them), vectors
-// to f32.
+// Checks the tensors (CheckTensors), then packs them. Matrices are converted to `format`; those of
+// routers and shared gates to its dtype without quantization, because they are small and choose the
+// experts. Vectors are converted to f32.
 Result<ModelWeights> LoadModelWeights(const ModelConfig& config, const Checkpoint& checkpoint,
                                       const WeightFormat& format, Ops* ops);
 
-// What LoadModelWeights will hold, by `config` alone. Nothing where that is past 2^64. What
-// fills up the last rows of a packed matrix is not counted.
+// Bytes of the result of LoadModelWeights, computed from `config` alone, not counting the padding
+// of a matrix's last rows; nullopt if 2^64 or more.
 std::optional<uint64_t> ModelWeightBytes(const ModelConfig& config, const WeightFormat& format);
 
 }  // namespace minisgl::model

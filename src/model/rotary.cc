@@ -1,6 +1,6 @@
-// Rotary tables: the angle of pair i at position p is p * frequency[i], frequency[i] = theta^(-2i /
-// dim), bent by the model's scaling rule. Where a rule depends on the length of a sequence, the
-// longest that is allowed counts for all, so that keys once computed stay right as a sequence
+// Rotary tables. The angle of pair i at position p is p * frequency[i] with frequency[i] =
+// theta^(-2i / dim), modified by the model's scaling rule. A rule that depends on the sequence
+// length uses the maximum length for all sequences, so that cached keys stay valid as a sequence
 // grows.
 #include <algorithm>
 #include <cmath>
@@ -11,9 +11,9 @@
 namespace minisgl {
 namespace {
 
-// Frequencies whose wavelength is short against the length the model was first trained on stay;
-// long ones are slowed by `factor`; between the two bounds the one passes into the other. (Meta's
-// Llama 3.1 release.)
+// Llama 3.1: frequencies with a wavelength much shorter than the original training length are
+// unchanged, those with a long one are divided by `factor`, and between the two bounds they are
+// interpolated.
 double Llama3Frequency(const RopeConfig& rope, double frequency) {
   const double wavelength = 2.0 * std::numbers::pi / frequency;
   const double original = static_cast<double>(rope.original_max_seq_len);
@@ -24,16 +24,16 @@ double Llama3Frequency(const RopeConfig& rope, double frequency) {
   return (1.0 - share) * frequency / rope.factor + share * frequency;
 }
 
-// The pair (as a real number) that turns `turns` times over the original length.
+// The index (a real number) of the pair that rotates `turns` times over the original length.
 double PairOfTurns(const RopeConfig& rope, double turns) {
   const double original = static_cast<double>(rope.original_max_seq_len);
   return rope.dim * std::log(original / (turns * 2.0 * std::numbers::pi)) /
          (2.0 * std::log(rope.theta));
 }
 
-// YaRN (arXiv:2309.00071, section 3.2): pairs that turn more than beta_fast times over the original
-// length stay, those that turn less than beta_slow times are slowed by `factor`, between them a
-// straight line by pair.
+// YaRN (arXiv:2309.00071, section 3.2): pairs that rotate more than beta_fast times over the
+// original length are unchanged, those that rotate less than beta_slow times are divided by
+// `factor`, and between them the blend is linear in the index of the pair.
 double YarnFrequency(const RopeConfig& rope, double frequency, int32_t pair) {
   double low = PairOfTurns(rope, rope.beta_fast), high = PairOfTurns(rope, rope.beta_slow);
   if (rope.truncate) {
@@ -47,8 +47,8 @@ double YarnFrequency(const RopeConfig& rope, double frequency, int32_t pair) {
   return slowed * frequency / rope.factor + (1.0 - slowed) * frequency;
 }
 
-// LongRoPE (arXiv:2402.13753): a divisor for each pair, of one list up to the original length and
-// of another beyond.
+// LongRoPE (arXiv:2402.13753): a divisor for each pair, from the short list up to the original
+// length and from the long list beyond.
 double LongRopeFrequency(const RopeConfig& rope, double frequency, int32_t pair,
                          int64_t max_seq_len) {
   const auto& factors =
@@ -56,8 +56,8 @@ double LongRopeFrequency(const RopeConfig& rope, double frequency, int32_t pair,
   return frequency / factors[static_cast<size_t>(pair)];
 }
 
-// Past the original length theta grows so that the slowest pair is slowed by `factor` times what
-// the sequence is longer ("dynamic NTK").
+// Dynamic NTK: beyond the original length L, theta grows with the length n so that the frequency of
+// the slowest pair is divided by factor * n / L - (factor - 1).
 double DynamicTheta(const RopeConfig& rope, int64_t max_seq_len) {
   if (max_seq_len <= rope.original_max_seq_len || rope.dim <= 2) return rope.theta;
   const double times =

@@ -1,5 +1,5 @@
-// Stored tensors brought into the order the decoder wants: rows taken in another order, matrices
-// turned over. What comes out is in memory of its own and lives as long as the struct.
+// Reorders stored tensors for the decoder: permutes rows, transposes matrices. Results own their
+// memory.
 #pragma once
 
 #include <cstddef>
@@ -15,20 +15,21 @@ namespace minisgl::model {
 
 struct ArrangedTensor {
   TensorView view;
-  std::shared_ptr<const std::byte[]> memory;  // null where the view is of a checkpoint
+  std::shared_ptr<const std::byte[]> memory;  // null if the view is of a checkpoint
 };
 
 // Entry `index` of the first axis; shares the view's memory.
 TensorView Slice(const TensorView& view, int64_t index);
 
-// Rows (or elements of a vector) `rows` of the first axis, in that order.
+// Copies the entries `rows` of the first axis, in that order.
 Result<ArrangedTensor> TakeRows(const TensorView& view, std::span<const int64_t> rows);
 
-// [n, m] of a matrix [m, n].
+// The transpose [n, m] of a matrix [m, n].
 Result<ArrangedTensor> Transposed(const TensorView& matrix);
 
-// The order of rows that turns rotary pairs (2 i, 2 i + 1) of the first `rotary_dim` features of
-// each head into pairs (i, i + rotary_dim / 2). Done to queries and keys alike it changes no score.
+// The permutation of rows that turns rotary pairs (2 i, 2 i + 1) of the first `rotary_dim` features
+// of each head into pairs (i, i + rotary_dim / 2). Applied to both queries and keys, it does not
+// change attention scores.
 std::vector<int64_t> HalvesOfPairs(int32_t num_heads, int32_t head_dim, int32_t rotary_dim);
 
 // 0, 2, 4, ..., then 1, 3, 5, ...; REQUIRES an even count.

@@ -1,5 +1,5 @@
-// Holds the tensors of a checkpoint against what its architecture needs, and counts what they will
-// take. Reads headers only, so that a damaged model is refused before any time is spent on it.
+// Compares the tensors of a checkpoint with the requirements of its architecture, and counts the
+// bytes of packed weights. Reads headers only, so that a damaged model is rejected at once.
 #include <set>
 #include <string>
 #include <utility>
@@ -13,7 +13,7 @@
 namespace minisgl::model {
 namespace {
 
-// "model.safetensors: " of the file that holds `name`, or nothing where none does.
+// The prefix "model.safetensors: " for the file of tensor `name`; "" if there is none.
 Status InFile(const Checkpoint& checkpoint, const std::string& name, const Status& status) {
   const std::string file = checkpoint.FileOf(name);
   return file.empty() ? status : status.WithPrefix(file);
@@ -73,7 +73,7 @@ bool IsMatrix(weights::TensorRole role) {
   }
 }
 
-// How the tensors of `role` are kept where matrices are kept in `format`.
+// The format of tensors of `role` if matrices have `format`.
 WeightFormat FormatOf(weights::TensorRole role, const WeightFormat& format) {
   if (!IsMatrix(role)) return DType::kF32;
   const bool whole =
@@ -123,7 +123,7 @@ Status CheckTensors(const ModelConfig& config, const Checkpoint& checkpoint) {
     return Status();
   };
   MINISGL_RETURN_IF_ERROR(check(weights::ModelTensors(config)));
-  // A configuration may claim any number of layers; the first that the files lack ends this.
+  // A configuration may claim any number of layers; the loop ends at the first missing one.
   for (int32_t layer = 0; layer < config.num_layers; ++layer) {
     MINISGL_RETURN_IF_ERROR(check(weights::LayerTensors(config, layer)));
   }

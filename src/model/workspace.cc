@@ -1,4 +1,4 @@
-// One list of the arrays serves both making and counting them.
+// One list of arrays, used to allocate them and to count their bytes.
 #include "model/workspace.h"
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 namespace minisgl::model {
 namespace {
 
-// One array of the list: where it goes and its extents.
+// An array of the list: its destination and its extents.
 struct Floats {
   DeviceArray<float> Workspace::*array;
   uint64_t count, width;
@@ -29,7 +29,7 @@ bool HasDenseLayers(const ModelConfig& config) {
                      [](const LayerConfig& layer) { return !layer.has_experts; });
 }
 
-// Saturating: what is past 2^64 is found when bytes are counted.
+// Saturating: an overflow is detected when bytes are counted.
 uint64_t Times(uint64_t a, uint64_t b) { return CheckedMul(a, b).value_or(UINT64_MAX); }
 
 void ListExperts(const ModelConfig& config, uint64_t tokens, Arrays* arrays) {

@@ -1,8 +1,8 @@
-// The arrays a forward pass works in, made once for the largest step.
+// The arrays of a forward pass, allocated once for the largest step.
 //
-// T tokens (max_step_tokens), N rows of logits (max_logit_rows), K experts of a token. The residual
-// stream, the logits and what chooses experts are f32, whatever the device computes with. Arrays
-// that the model does not need are null.
+// Letters: T tokens (max_step_tokens), N rows of logits (max_logit_rows), K experts of a token. The
+// residual stream, the logits and the routing of experts are f32 on every device. Arrays that the
+// model does not need are null.
 #pragma once
 
 #include <cstdint>
@@ -22,9 +22,9 @@ struct RotaryTable {
 };
 
 struct Workspace {
-  DeviceArray<float> residual;         // [T, D] the stream
-  ActivationArray hidden;              // [T, D] into and out of each part of a block
-  ActivationArray branch;              // [T, D] attention's part beside the feed-forward's
+  DeviceArray<float> residual;         // [T, D] residual stream
+  ActivationArray hidden;              // [T, D] input and output of each part of a block
+  ActivationArray branch;              // [T, D] output of attention in parallel blocks
   ActivationArray qkv;                 // [T, (H + 2 HKV) * E]
   ActivationArray attention;           // [T, H * E]
   ActivationArray gate_up;             // [T, 2 I]
@@ -41,17 +41,17 @@ struct Workspace {
   ActivationArray expert_out;        // [T * K, D]
   DeviceArray<float> shared_share;   // [T]
 
-  std::vector<RotaryTable> rotary;  // of each of ModelConfig::ropes
+  std::vector<RotaryTable> rotary;  // one for each of ModelConfig::ropes
   DeviceArray<float> query_scales;  // [max_seq_len]
 };
 
 Result<Workspace> MakeWorkspace(const ModelConfig& config, const DecoderOptions& options, Ops* ops);
 
-// What MakeWorkspace takes. Nothing where that is past 2^64.
+// Bytes that MakeWorkspace allocates; nullopt if 2^64 or more.
 std::optional<uint64_t> WorkspaceBytes(const ModelConfig& config, const DecoderOptions& options);
 
-// Features that come in and go out of a feed-forward part's activation: of layers without experts,
-// or the part that experts share, whichever is wider.
+// Width of the activation of dense feed-forward parts: the larger of that of layers without experts
+// and that of the shared expert.
 int64_t GatedWidth(const ModelConfig& config);
 
 }  // namespace minisgl::model

@@ -1,7 +1,9 @@
-// The table of differences: one entry for each architecture, read against the build of llama, whose
-// values are the defaults below. An entry holds what config.json may leave unsaid, what stands in
-// no configuration (kinds and places of norms, which biases there are), under which names tensors
-// are stored where not under llama's, and a function for the keys that only its family has.
+// The table of architectures. An entry lists differences from llama, whose values are the defaults
+// below:
+//   defaults of keys that config.json may omit
+//   properties that no configuration states (kinds and places of norms, which biases exist)
+//   names of stored tensors that differ from llama's
+//   a function that reads the keys of its family
 #pragma once
 
 #include <cstdint>
@@ -14,22 +16,22 @@
 
 namespace minisgl::weights {
 
-// Whether a bias is there: what the file's `key` says, `fallback` where it is silent. Without a
-// key, always `fallback`.
+// True if a bias exists: the value of the file's `key`, or `fallback` if the key is absent. Without
+// a key, always `fallback`.
 struct BiasSwitch {
   std::string_view key = "";
   bool fallback = false;
 };
 
-// Which layers attend over a window of keys (ModelConfig reads sliding_window for its width).
-// layer_types, where a file has it, decides instead of the patterns.
+// The layers with sliding-window attention (sliding_window is the width). If a file has
+// layer_types, that decides instead.
 enum class Windows : uint8_t {
   kNone,
-  kEvery,           // all, where the width is not null
-  kSwitched,        // all, where use_sliding_window
-  kFromLayer,       // from max_window_layers on, where use_sliding_window
-  kOddUpToLayer,    // the 1st, 3rd, ... below max_window_layers, where use_sliding_window
-  kUnrotated,       // those without rotary, where use_sliding_window
+  kEvery,           // all, if the width is not null
+  kSwitched,        // all, if use_sliding_window
+  kFromLayer,       // from max_window_layers on, if use_sliding_window
+  kOddUpToLayer,    // the 1st, 3rd, ... below max_window_layers, if use_sliding_window
+  kUnrotated,       // those without rotary, if use_sliding_window
   kAllButEach,      // all but the last of each `window_period`
   kAllButEachKey,   // likewise, but the file's sliding_window_pattern is the period
   kAllButEachNull,  // likewise; a width of null turns windows off
@@ -53,7 +55,7 @@ struct Architecture {
   const char* model_type;     // and of its `model_type`
   const char* old_name = "";  // that some files have for `name`
 
-  // Where config.json is silent; a number of heads or a head_dim that is null is derived.
+  // Defaults of absent keys. A number of heads or a head_dim that is null is derived.
   int64_t max_seq_len = 2048;
   int64_t num_kv_heads = 0;  // 0: the number of query heads
   int64_t head_dim = 0;      // 0: hidden_size / num_attention_heads
@@ -77,28 +79,28 @@ struct Architecture {
   bool rotary_partial = false;  // partial_rotary_factor is read; else it must be 1
   double rotary_share = 1;
   double theta = 10000;
-  // Layers with windows have a rotary of their own: its theta (0: they have none).
+  // Theta of a separate rotary embedding for layers with windows; 0: there is none.
   double window_theta = 0;
   const char* window_theta_key = nullptr;
-  int64_t original_max_seq_len = 0;    // of scalings, where not in the file; 0: max_seq_len
+  int64_t original_max_seq_len = 0;    // default of scalings; 0: max_seq_len
   bool yarn_is_longrope = false;       // and "su" too: names that longrope had
   bool rope_alpha = false;             // "dynamic" with "alpha" is a theta fixed once for all
   bool query_scale = false;            // "llama_4_scaling_beta" is read; else it must be null
   const char* rope_default = nullptr;  // JSON for rope_parameters
 
   Windows windows = Windows::kNone;
-  int64_t window = 0;  // sliding_window where the file is silent; 0: null
+  int64_t window = 0;  // default of sliding_window; 0: null
   int64_t window_period = 0;
 
-  std::vector<NamedRole> names;       // tensors are fused where a fused role is named here
+  std::vector<NamedRole> names;       // naming a fused role here means that its tensors are fused
   bool experts_inputs_first = false;  // matrices of experts are [in, out], gate and up alternating
   bool softcaps = false;              // `read` knows keys of soft-capping; else they must be null
-  // Reads keys that only this family has, once all others are read.
+  // Reads keys that only this family has, after all others.
   void (*read)(FieldReader* reader, ModelConfig* config) = nullptr;
 };
 
 const std::vector<Architecture>& Architectures();
-// By `architectures` of config.json, old names too; null where there is none.
+// The entry for a name in `architectures` of config.json, old names included; null if unknown.
 const Architecture* FindArchitecture(std::string_view name);
 
 }  // namespace minisgl::weights

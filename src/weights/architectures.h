@@ -1,12 +1,12 @@
-// The architectures this program knows: one table of differences. An entry says what the files of a
-// family leave unsaid (defaults of config.json), what its configuration switches, and under which
-// names its tensors are stored; the decoder itself is written once, from ModelConfig and the roles
-// below.
+// The tensors of each supported architecture: their roles in the decoder, names in the files, and
+// shapes. The decoder is written once, over ModelConfig and these roles.
 //
 // Shapes are written in symbols:
-//   V vocabulary, D hidden width, I feed-forward width, E one head, H*E all query heads, HKV*E all
-//   key (or value) heads, H heads, HKV key/value heads, (H+2HKV)*E fused q, k, v, 2I fused gate and
-//   up, X experts, J an expert's width, 2J fused, S the shared part's width, 1.
+//   V vocabulary size, D hidden size, 1
+//   H query heads, HKV key/value heads, E head_dim
+//   H*E all query heads, HKV*E all key (or value) heads, (H+2HKV)*E fused q, k, v
+//   I feed-forward size, 2I fused gate and up
+//   X experts, J size of an expert, 2J fused gate and up, S size of the shared expert
 #pragma once
 
 #include <cstdint>
@@ -24,28 +24,28 @@ enum class TensorRole : uint8_t {
   kEmbedding,  // once a model
   kFinalNorm,
   kFinalNormBias,
-  kHead,           // left out where the embedding serves as the head
+  kHead,           // absent if the embedding is also the head
   kAttentionNorm,  // once a layer; before attention
   kAttentionNormBias,
-  kAttentionPostNorm,  // behind it
+  kAttentionPostNorm,  // after it
   kFeedForwardNorm,
   kFeedForwardNormBias,
   kFeedForwardPostNorm,
-  kQkv,  // fused, or apart:
+  kQkv,  // fused, or separate:
   kQuery,
   kKey,
   kValue,
   kQueryBias,
   kKeyBias,
   kValueBias,
-  kQueryNorm,  // [E], [H*E] or, where each head has its own file entry, one role a head
+  kQueryNorm,  // [E], [H*E], or one tensor for each head
   kKeyNorm,
   kSinks,
   kAttentionOutput,
   kAttentionOutputBias,
-  kGateUp,  // fused, or apart:
+  kGateUp,  // fused, or separate:
   kGate,
-  kUp,  // the only one where the feed-forward part is not gated
+  kUp,  // the only one if the feed-forward part is not gated
   kDown,
   kGateBias,
   kUpBias,
@@ -58,14 +58,14 @@ enum class TensorRole : uint8_t {
   kExpertDown,
   kExpertGateUpBias,
   kExpertDownBias,
-  kSharedGate,  // matrices of the shared part
+  kSharedGate,  // matrices of the shared expert
   kSharedUp,
   kSharedDown,
-  kSharedShare,  // [1, D] whose sigmoid weighs the shared part
+  kSharedShare,  // [1, D] gate of the shared expert, through a sigmoid
 };
 inline constexpr int kNumTensorRoles = static_cast<int>(TensorRole::kSharedShare) + 1;
 
-// How the rows of a stored tensor stand, where not as the decoder wants them.
+// Layout of a stored tensor, if it differs from the decoder's.
 enum class TensorOrder : uint8_t {
   kPlain,
   kInputsFirst,             // [in, out] instead of [out, in]
@@ -73,30 +73,29 @@ enum class TensorOrder : uint8_t {
   kInterleaved,             // a vector gate 0, up 0, ...
 };
 
-// One tensor that the files must hold.
+// A tensor that the files must have.
 struct TensorSpec {
   TensorRole role;
-  int32_t index = 0;              // of the expert, or of the head (kHeadOwn); 0 where there is one
+  int32_t index = 0;              // of the expert, or of the head (kHeadOwn); else 0
   std::string name;               // as stored
   std::vector<std::string> dims;  // symbols
   TensorOrder order = TensorOrder::kPlain;
 
-  bool is_norm() const;  // weights near 1 (or 0 where norm_plus_one): not biases
+  bool is_norm() const;  // weights near 1 (near 0 with norm_plus_one); not biases
 };
 
-// What every file of `config` must hold outside the layers, and in layer `layer`.
+// The required tensors of `config` outside the layers, and in layer `layer`.
 std::vector<TensorSpec> ModelTensors(const ModelConfig& config);
 std::vector<TensorSpec> LayerTensors(const ModelConfig& config, int32_t layer);
 
-// Whether a tensor that no spec names is known to be needed by nothing (frequencies that follow
-// from the configuration, a head that repeats the embedding).
+// True for a tensor without a role that is known to be redundant (rotary frequencies, a head equal
+// to the embedding).
 bool IsIgnorable(const ModelConfig& config, std::string_view name);
 
-// The size that `symbol` stands for; REQUIRES one of the symbols above. Nothing where it is past
-// 2^63.
+// The size of `symbol`; nullopt if 2^63 or more. REQUIRES one of the symbols above.
 std::optional<int64_t> SymbolSize(const ModelConfig& config, std::string_view symbol);
 
-// Every tensor that the files of a model of `config` must hold. kBadInput for sizes past 2^63.
+// Every tensor that the files of `config` must have. kBadInput if a size is 2^63 or more.
 struct RequiredTensor {
   std::string name;
   std::vector<int64_t> shape;

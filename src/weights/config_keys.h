@@ -1,5 +1,4 @@
-// What the readers of config.json share: the ranges of its numbers, and keys that may only hold one
-// value.
+// Shared by the readers of config.json: ranges of numbers, and keys with one supported value.
 #pragma once
 
 #include <optional>
@@ -23,12 +22,12 @@ inline constexpr NumberRange kThetaRange = {1, 1e15};
 inline constexpr NumberRange kFactorRange = {1, 1e6};
 inline constexpr NumberRange kPositiveRange = {1e-6, 1e6};  // dividing by one is harmless
 
-// Most tensors that a configuration may ask for where each layer has one for each expert or head:
-// ten times the largest models there are.
+// Upper bound on the tensors of a configuration with one for each expert or head of each layer: ten
+// times that of the largest known models.
 inline constexpr int64_t kPartsMax = 1 << 18;
 
-// `key` must be absent, null or `neutral`; without `neutral`, absent or null. `supported` ends the
-// error.
+// Fails unless `key` is absent, null or, if given, `neutral`. `supported` is the end of the error
+// message.
 void CheckNeutral(FieldReader* reader, std::string_view key, const std::optional<Json>& neutral,
                   std::string_view supported);
 

@@ -1,10 +1,8 @@
-// Reads the members of a JSON object by key, each with its type and its range, and words what is
-// wrong with one:
+// Reads members of a JSON object by key, with checks of type and range. Errors have the form
 //   FILE: key "KEY": found WHAT; WHAT IS SUPPORTED
 //
-// The first error is kept and later reads give their fallback, so a caller reads every field and
-// asks status() once. A member that is null counts as absent, as it does in the configurations of
-// the hub.
+// The first error is kept and later reads return their fallback, so a caller reads all fields and
+// checks status() once. A null member counts as absent, as in the hub's configurations.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +29,7 @@ inline constexpr IntRange kLayerRange = {0, 1 << 30};  // of a layer's number
 struct NumberRange {
   double min = 0;
   double max = 0;
-  bool above_min = false;  // `min` itself is out
+  bool above_min = false;  // true: `min` itself is excluded
 };
 
 class FieldReader {
@@ -41,10 +39,10 @@ class FieldReader {
   FieldReader(const Json& object, std::string file, std::string path = "")
       : object_(object), file_(std::move(file)), path_(std::move(path)) {}
 
-  // The member, or null where there is none or it is null.
+  // The member, or null if it is absent or null.
   const Json* Find(std::string_view key) const;
 
-  // Whether there is such a member, null or not: for keys whose null means other than silence.
+  // True if the member exists, even if it is null: for keys whose null differs from absence.
   bool Has(std::string_view key) const { return object_.Find(key) != nullptr; }
 
   // Without `fallback` the key is required.
@@ -57,13 +55,13 @@ class FieldReader {
   std::optional<bool> OptionalBool(std::string_view key);
   std::optional<std::string> OptionalString(std::string_view key, std::string_view supported);
 
-  // A token id, or a list of them; none where the key is absent.
+  // A token id or a list of them; empty if the key is absent.
   std::vector<TokenId> TokenIds(std::string_view key, int64_t vocab_size);
 
-  // A member that is an object, read under its own path; none where the key is absent.
+  // A reader of a member that is an object; nullopt if the key is absent.
   std::optional<FieldReader> Object(std::string_view key);
 
-  // Notes that `key` holds (or lacks) what is not supported. The first note stays.
+  // Records the error that `key` has an unsupported value or is missing. The first error stays.
   void Fail(std::string_view key, std::string_view supported);
   void FailWith(std::string_view key, std::string_view found, std::string_view supported);
   // Takes over the error of a reader made by Object().
@@ -79,7 +77,7 @@ class FieldReader {
   Status status_;
 };
 
-// The JSON object that `text` is; the error names `file`.
+// Parses `text` as a JSON object. `file` is its name in errors.
 Result<Json> ParseJsonObject(std::string_view text, const std::string& file, int depth_max);
 
 }  // namespace minisgl::weights

@@ -1,4 +1,4 @@
-// What stands in a model directory, for the errors of a directory that cannot be used.
+// The files of a model directory, and the errors of a directory that cannot be used.
 #pragma once
 
 #include <string>
@@ -8,25 +8,21 @@
 
 namespace minisgl::weights {
 
-// OK where `path` is a directory; else an error that says what it is. A GGUF file is refused by
-// name.
+// OK if `path` is a directory; else an error with what it is. GGUF files are recognised by name.
 Status CheckModelDir(const std::string& path);
 
-// The names in `model_dir` that end with `suffix`, sorted. Empty where the directory cannot be
-// read.
+// The names in `model_dir` that end with `suffix`, sorted. Empty if it cannot be read.
 std::vector<std::string> FilesEndingWith(const std::string& model_dir, const std::string& suffix);
 
-// The error of a model directory in which `missing` was looked for in vain: kBadInput where weights
-// of another format are there in its place, and names them, or where a download was interrupted;
-// else kNoInput.
+// The error of a model directory without the file `missing`: kBadInput, with names, if it has
+// weights of another format instead or an incomplete download; else kNoInput.
 Status MissingFile(const std::string& model_dir, const std::string& missing);
 
-// The file of a download that goes on, or was interrupted, into `model_dir`, a snapshot of the hub
-// cache or a folder of its own; "" where there is none.
+// The file of a running or interrupted download to `model_dir` (a snapshot in the hub cache or any
+// other folder), or "" if there is none.
 std::string IncompleteDownload(const std::string& model_dir);
 
-// True where `name` is in `model_dir`, a symbolic link that leads nowhere included (opening it says
-// so).
+// True if `name` is in `model_dir`. A dangling symbolic link counts: opening it gives the error.
 bool IsListed(const std::string& model_dir, const std::string& name);
 
 std::string JoinPath(const std::string& model_dir, const std::string& name);

@@ -1,10 +1,8 @@
-// Made-up weights: a checkpoint for a configuration alone, so that a model of any size can be timed
-// without its files.
+// A checkpoint of random weights, to time a model of any size without its files.
 //
-// All matrices are views into one buffer of random numbers, all norms into another. A buffer is as
-// large as its largest tensor in addresses, but holds one period of 64 MiB again and again: a model
-// of 28 GB takes 128 MiB at most. Values are small enough that no activation grows past the range
-// of f16; they mean nothing.
+// All matrices are views into one buffer of random numbers, all norms into another. A buffer has
+// the address range of its largest tensor, but maps one period of 64 MiB repeatedly: a model of
+// 28 GB takes at most 128 MiB. Values are small enough that activations stay in the range of f16.
 #pragma once
 
 #include <cstdint>
@@ -21,16 +19,16 @@ namespace minisgl::weights {
 struct RandomTensor {
   std::string name;
   std::vector<int64_t> shape;
-  bool is_norm = false;  // near 1, where others are near 0
+  bool is_norm = false;  // true: values near 1; false: near 0
 };
 
-// The same tensors and seed give the same values. kBadInput for sizes past what can be addressed,
-// kOutOfMemory where there is no memory for the buffers.
+// Values are a function of the tensors and the seed. kBadInput for sizes that cannot be addressed,
+// kOutOfMemory.
 Result<std::unique_ptr<Checkpoint>> MakeRandomCheckpoint(const std::vector<RandomTensor>& tensors,
                                                          DType dtype, uint64_t seed);
 
-// `num_bytes` of such numbers, `spread` around `center` evenly, read-only; freed with the last
-// copy.
+// `num_bytes` of random numbers, uniform in center +- spread, read-only; freed with the last copy
+// of the pointer.
 Result<std::shared_ptr<const std::byte>> MakeRandomMemory(uint64_t num_bytes, DType dtype,
                                                           float center, float spread,
                                                           uint64_t seed);

@@ -5,8 +5,8 @@
 
 namespace minisgl::weights {
 
-// Fills config->ropes (where layers with windows have one of their own it is the second) and
-// query_scale_*. REQUIRES sizes read and in their ranges.
+// Sets config->ropes (the second is that of layers with windows, if they have a separate one) and
+// query_scale_*. REQUIRES valid sizes in `config`.
 void ReadRopes(const Architecture& architecture, FieldReader* reader, ModelConfig* config);
 
 }  // namespace minisgl::weights

@@ -1,4 +1,4 @@
-// model.safetensors.index.json: which tensor stands in which file of a sharded model.
+// model.safetensors.index.json: the file of each tensor of a sharded model.
 #pragma once
 
 #include <functional>
@@ -17,7 +17,7 @@ struct ShardIndex {
   std::set<std::string> shards;                              // bare file names, none empty
 };
 
-// `file` is named in errors. Shard names that lead out of the directory are errors.
+// `file` is its name in errors. A shard name that leaves the directory is an error.
 Result<ShardIndex> ParseShardIndex(const std::string& text, const std::string& file);
 
 }  // namespace minisgl::weights
