@@ -20,7 +20,7 @@ std::string RawMetadata(std::string_view text, bool in_body);
 struct RowBeginning {
   Json id, custom_id;
   Json url;
-  // it has a body, a url or a method, so it is a row of an OpenAI Batch file
+  // True if there is a body, a url or a method: it is a row of an OpenAI Batch file.
   bool has_frame = false;
 };
 // Reads any text as far as it is the beginning of a JSON object.

@@ -121,7 +121,7 @@ std::string DrawTree(const std::vector<NamedConversation>& branches, size_t curr
     size_t node, depth;
     bool begins_fork;
   };
-  // a stack instead of recursion: a conversation may be long
+  // A stack instead of recursion, because a conversation may be long.
   std::vector<Step> steps = {{0, 0, false}};
   std::string text;
   while (!steps.empty()) {
