@@ -15,7 +15,7 @@ RowError Error(const std::string& code, const std::string& message = "m") {
   return {code, message, ""};
 }
 
-TEST(FailuresTest, OfNoneNothingIsSaid) {
+TEST(FailuresTest, NoFailuresGiveNoText) {
   const Failures failures;
   EXPECT_EQ(failures.Text(), "");
   EXPECT_EQ(failures.Counts(), "");
@@ -54,7 +54,7 @@ TEST(FailuresTest, CancelledRowsAreCountedApart) {
 }
 
 // 4520 answers in 7.24 s; the rows cancelled by a signal took no time.
-TEST(FailuresTest, OnlyAnswersAreRequestsPerSecond) {
+TEST(FailuresTest, RequestRatesCountOnlyAnswers) {
   report::RunSummary summary;
   summary.rows_done = 4520;
   summary.failures = Failures();
@@ -75,21 +75,21 @@ TEST(FailuresTest, OnlyAnswersAreRequestsPerSecond) {
 }
 
 // A chat has no failure counts.
-TEST(FailuresTest, WhatIsNotKnownIsNoField) {
+TEST(FailuresTest, UnknownCountsAreOmitted) {
   report::RunSummary summary;
   summary.rows_failed = 2;
   EXPECT_EQ(report::SummaryJson(summary).Find("failures"), nullptr);
   EXPECT_EQ(report::SummaryJson(summary).Find("rows_cancelled"), nullptr);
 }
 
-TEST(FailuresTest, ARunThatAskedNothingHasNoRates) {
+TEST(FailuresTest, ARunWithoutRequestsHasNoRates) {
   report::RunSummary summary;
   summary.rows_failed = 2;
   summary.seconds = 0.00005;
   EXPECT_EQ(report::FormatSummary(summary), "rows            0 done, 2 failed, 0.00 s");
 }
 
-TEST(FailuresTest, ARunThatStopsSaysWhatIsLeftOfTheGrace) {
+TEST(FailuresTest, AStoppingRunShowsTheRestOfItsGracePeriod) {
   term::ProgressView view;
   view.done = 5000;
   view.failed = 44;

@@ -132,7 +132,7 @@ std::vector<HostileLine> HostilePrompts() {
   };
 }
 
-TEST(HostilePromptTest, TextsAtTheEdgesAreExactOrErrors) {
+TEST(HostilePromptTest, TextsAtTheLimitsAreExactOrErrors) {
   const load::TextModel text = FakeTextModel();
   const PromptBuilder builder = SmallBuilder(text);
   for (const auto& [line, code] : HostilePrompts()) {
@@ -149,7 +149,7 @@ TEST(HostilePromptTest, TextsAtTheEdgesAreExactOrErrors) {
   EXPECT_EQ(ParseRow(PromptRow("\\ud83d\\ude00"), 0, 1).row.prompt, "\xF0\x9F\x98\x80");
 }
 
-TEST(HostilePromptTest, LengthsAroundTheContextAreAnsweredAtOnce) {
+TEST(HostilePromptTest, LengthsAroundTheContextAreAnsweredOrRefused) {
   const load::TextModel text = FakeTextModel();
   // A context of 64 tokens, or of two pages plus the last token, which is never computed.
   const struct {
@@ -223,7 +223,7 @@ class HostileFileTest : public ::testing::Test {
   TemporaryFolder folder_;
 };
 
-TEST_F(HostileFileTest, BadPromptsLeaveTheRowsAroundThemAlone) {
+TEST_F(HostileFileTest, BadPromptsDoNotAffectOtherRows) {
   std::string input = "\xEF\xBB\xBF";
   size_t number = 0;
   for (const HostileLine& hostile : HostilePrompts()) {
@@ -246,7 +246,7 @@ TEST_F(HostileFileTest, BadPromptsLeaveTheRowsAroundThemAlone) {
   }
 }
 
-TEST_F(HostileFileTest, DeepAndDoubledJsonLeaveTheRowsAroundThemAlone) {
+TEST_F(HostileFileTest, DeepAndDuplicateJsonDoesNotAffectOtherRows) {
   const std::string deep(100000, '['), deep_objects = [] {
     std::string text;
     for (int i = 0; i < 100000; ++i) text += "{\"a\":";
@@ -278,7 +278,7 @@ TEST_F(HostileFileTest, DeepAndDoubledJsonLeaveTheRowsAroundThemAlone) {
   }
 }
 
-TEST_F(HostileFileTest, IdsThatClashAreErrorRowsThatNameTheFirstLine) {
+TEST_F(HostileFileTest, DuplicateIdsAreErrorRowsThatNameTheFirstLine) {
   const auto batch = [](const std::string& id) {
     return R"({"custom_id": )" + id + R"(, "body": {"prompt": "a", "max_tokens": 1}})" + "\n";
   };

@@ -51,7 +51,7 @@ TEST(Sha256Test, InstructionsGiveWhatPlainCodeDoes) {
   }
 }
 
-TEST(IdTableTest, SaysWhichRowHadAnIdFirst) {
+TEST(IdTableTest, FindsTheFirstRowOfAnId) {
   IdTable ids;
   EXPECT_EQ(ids.Note(Json("a"), 0), std::nullopt);
   EXPECT_EQ(ids.Note(Json("b"), 4), std::nullopt);
@@ -65,7 +65,7 @@ TEST(IdTableTest, SaysWhichRowHadAnIdFirst) {
   EXPECT_EQ(ids.Find(Json()), std::nullopt);
 }
 
-TEST(IdTableTest, KeepsEveryIdThroughItsGrowth) {
+TEST(IdTableTest, KeepsEveryIdWhileGrowing) {
   constexpr int64_t kRows = 30000;
   IdTable ids;
   for (int64_t row = 0; row < kRows; ++row) {

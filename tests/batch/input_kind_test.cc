@@ -41,7 +41,7 @@ TEST(InputKindTest, ArchivesAndPointersAreNamedFromTheirFirstBytes) {
   }
 }
 
-TEST(InputKindTest, JsonThatIsNotALineEachIsNamed) {
+TEST(InputKindTest, JsonThatIsNotOneValueALineIsNamed) {
   const std::string array = "a JSON array", object = "JSON over several lines";
   EXPECT_EQ(Looks(R"([{"prompt": "a"}, {"prompt": "b"}])"), array);
   EXPECT_EQ(Looks("[\n" + Times("{\"prompt\": \"a\"},\n", 20), false), array);
@@ -63,7 +63,7 @@ TEST(InputKindTest, TablesAreNamed) {
   EXPECT_EQ(Looks(Times("x,1\n", 10), false), "CSV");
 }
 
-TEST(InputKindTest, TenLinesThatAreNoRowsAreEnough) {
+TEST(InputKindTest, TenLinesThatAreNotRowsAreEnough) {
   EXPECT_EQ(Looks(Times("What is this?\n\n", 10), false), "text");
   EXPECT_EQ(Looks(Times("What is this?\n\n", 9) + "\"a\"\n"), "");
   EXPECT_EQ(Looks(Times("What is this?\n", 9), false), "");
@@ -72,7 +72,7 @@ TEST(InputKindTest, TenLinesThatAreNoRowsAreEnough) {
 }
 
 // Lines that may be rows, or too few lines to tell.
-TEST(InputKindTest, FaultsOfRowsAreLeftToTheRows) {
+TEST(InputKindTest, ErrorsInSomeRowsAreErrorRows) {
   for (const std::string& begin :
        {std::string(), std::string("\n \n"), std::string("not json"), std::string("{\"prompt\": "),
         std::string("Hello, you.\nBye, you.\n"), Times("{\"prompt\": NaN}\n", 20),
@@ -101,7 +101,7 @@ TEST(InputKindTest, ASourceFailsAtItsFirstRow) {
 }
 
 // Files smaller than a block, larger, and of exactly one block are read completely after the check.
-TEST(InputKindTest, WhatIsLookedAtIsNotLost) {
+TEST(InputKindTest, ExaminedBytesAreNotLost) {
   const TemporaryFolder folder;
   for (const size_t size : {size_t{10}, size_t{65535}, size_t{65536}, size_t{65537}}) {
     const std::string line = "\"" + std::string(size - 3, 'a') + "\"\n";

@@ -87,7 +87,7 @@ TEST(BatchRowTest, IsRecognisedByItsIdAndBody) {
             RowFormat::kBatchChat);
 }
 
-TEST(BatchRowTest, ARowThatIsNoValidJsonIsRefusedInItsFormat) {
+TEST(BatchRowTest, InvalidJsonIsRefusedInTheFormatOfItsRow) {
   for (const char* row :
        {R"({"custom_id": "c", "body": {"max_tokens": 1, "max_tokens": 2}})",
         R"({"custom_id": "c", "url": "/v1/chat/completions", "body": {"temperature": 1e999}})",
@@ -135,7 +135,7 @@ TEST(BatchRowTest, TheFrameIsChecked) {
 }
 
 // Without an id, its answer could not be matched to it in Batch format.
-TEST(BatchRowTest, WithoutAnIdItIsARowOfOurs) {
+TEST(BatchRowTest, WithoutAnIdItIsNotABatchRow) {
   for (const char* row : {R"({"body": {"prompt": "a"}})", R"({"id": 1, "body": {"prompt": "a"}})",
                           R"({"custom_id": null, "body": {"prompt": "a"}})",
                           R"({"custom_id": "", "body": {"prompt": "a"}})"}) {
@@ -193,7 +193,7 @@ TEST(BatchRowTest, HarmlessFieldsAreAccepted) {
                      R"("stream": false, "logprobs": null, "seed": 5)"));
 }
 
-TEST(BatchAnswerTest, AChatCompletionIsExactlyOneOfTheService) {
+TEST(BatchAnswerTest, AChatCompletionEqualsTheServices) {
   const Row row = GoodRow(Chat(R"("model": "the model")"));
   const Json line = Answered(row, {Answer("Hello")});
   EXPECT_EQ(Keys(line), (std::vector<std::string>{"id", "custom_id", "response", "error"}));
@@ -213,7 +213,7 @@ TEST(BatchAnswerTest, AChatCompletionIsExactlyOneOfTheService) {
             R"("prompt_tokens_details": {"cached_tokens": 4}}, "system_fingerprint": null})");
 }
 
-TEST(BatchAnswerTest, ATextCompletionIsExactlyOneOfTheService) {
+TEST(BatchAnswerTest, ATextCompletionEqualsTheServices) {
   const Row row = GoodRow(Completion(R"("n": 2)"));
   Json body = At(Answered(row, {Answer("one"), Answer("two", "length")}), {"response", "body"});
   EXPECT_TRUE(At(body, {"id"}).as_string().starts_with("cmpl-"));
@@ -251,7 +251,7 @@ TEST(BatchAnswerTest, LogprobsHaveTheShapeOfTheirUrl) {
                   .is_null());
 }
 
-TEST(BatchAnswerTest, WhatTheServiceHasNoPlaceForStandsBeside) {
+TEST(BatchAnswerTest, FieldsUnknownToTheServiceAreBesideTheBody) {
   Row row = GoodRow(Chat(R"("return_token_ids": true, "metadata": {"k": "v"}, "timeout_s": 1)"));
   row.warnings.push_back("the warning");
   const Json body = At(Answered(row, {Answer("ab", "timeout")}), {"response", "body"});
@@ -262,7 +262,7 @@ TEST(BatchAnswerTest, WhatTheServiceHasNoPlaceForStandsBeside) {
   EXPECT_EQ(At(body, {"warnings", "0"}), Json("the warning"));
 }
 
-TEST(BatchAnswerTest, ReasoningStandsApart) {
+TEST(BatchAnswerTest, ReasoningIsSeparate) {
   for (const std::string& text : {Chat(), Chat(R"("n": 1)")}) {
     Row row = GoodRow(text);
     row.reasoning = {"<think>", "</think>"};
@@ -277,7 +277,7 @@ TEST(BatchAnswerTest, ReasoningStandsApart) {
   }
 }
 
-TEST(BatchAnswerTest, IdsAreOfTheRowAlone) {
+TEST(BatchAnswerTest, IdsDependOnlyOnTheRow) {
   const auto id = [](const std::string& text, int64_t index) {
     ParsedRow parsed = ParseRow(text, index, 1);
     return At(Answered(parsed.row, {Answer("a")}), {"id"}).as_string();
@@ -288,7 +288,7 @@ TEST(BatchAnswerTest, IdsAreOfTheRowAlone) {
             id(R"({"custom_id": 1, "body": {"prompt": "a"}})", 3));
 }
 
-TEST(BatchErrorTest, FaultsOfTheRowAreInTheResponse) {
+TEST(BatchErrorTest, ErrorsOfTheRowAreInTheResponse) {
   const struct {
     const char* code;
     int status_code;
@@ -312,7 +312,7 @@ TEST(BatchErrorTest, FaultsOfTheRowAreInTheResponse) {
   }
 }
 
-TEST(BatchErrorTest, FaultsOfTheProgramAreBesideItToo) {
+TEST(BatchErrorTest, ErrorsOfTheProgramAreBesideTheResponseToo) {
   for (const char* code : {"nan_logits", "device_fault", "internal", "cancelled"}) {
     const Json line = ParseLine(FormatErrorRow(GoodRow(Completion()), {code, "what", ""}));
     EXPECT_GE(At(line, {"response", "status_code"}).as_int(), 500) << code;

@@ -64,7 +64,7 @@ class ResumeTest : public ::testing::Test {
   ResumeOptions options_;
 };
 
-TEST_F(ResumeTest, AFileThatIsNotThereOrEmptyHasNoRows) {
+TEST_F(ResumeTest, AMissingOrEmptyFileHasNoRows) {
   EXPECT_EQ(FinishedOf(""), "");
   std::filesystem::remove(folder_.Path("out"));
   const Result<OldOutput> old = ReadOldOutput(folder_.Path("out"), options_);
@@ -87,12 +87,12 @@ TEST_F(ResumeTest, ATornLastRowIsCutOffOrCompleted) {
   }
 }
 
-TEST_F(ResumeTest, ZerosThatAPowerCutLeftAreATornRow) {
+TEST_F(ResumeTest, ZerosLeftByAPowerFailureAreATornRow) {
   EXPECT_EQ(FinishedOf(Answer(0) + "\n" + std::string(5000, '\0')), "0");
   EXPECT_EQ(folder_.Read("out"), Answer(0) + "\n");
 }
 
-TEST_F(ResumeTest, RowsThatFailedByThemselvesStayUnlessAskedAgain) {
+TEST_F(ResumeTest, RowsThatFailedByThemselvesStayUnlessRetried) {
   const std::string content = Answer(0) + "\n" + Failure(1, "invalid_row") + "\n" +
                               Failure(2, "cancelled") + "\n" + BatchFailure(3, "timeout") + "\n" +
                               BatchFailure(4, "cancelled") + "\n" + Failure(5, "device_fault") +
@@ -105,7 +105,7 @@ TEST_F(ResumeTest, RowsThatFailedByThemselvesStayUnlessAskedAgain) {
   EXPECT_EQ(folder_.Read("out"), Answer(0) + "\n");
 }
 
-TEST_F(ResumeTest, TheOpenAiFormatsOwnErrorsAreFailures) {
+TEST_F(ResumeTest, ErrorsInTheOpenAiFormatAreFailures) {
   const std::string row =
       R"({"custom_id": "r3", "response": null, "error": {"code": "batch_expired"}})";
   EXPECT_EQ(FinishedOf(row + "\n"), "3");
@@ -113,12 +113,12 @@ TEST_F(ResumeTest, TheOpenAiFormatsOwnErrorsAreFailures) {
   EXPECT_EQ(FinishedOf(row + "\n"), "");
 }
 
-TEST_F(ResumeTest, ARowThatIsThereTwiceStaysOnce) {
+TEST_F(ResumeTest, DuplicateLinesOfARowAreDropped) {
   EXPECT_EQ(FinishedOf(Answer(1) + "\n" + Answer(1) + "\n" + Answer(2)), "12");
   EXPECT_EQ(folder_.Read("out"), Answer(1) + "\n" + Answer(2) + "\n");
 }
 
-TEST_F(ResumeTest, AWholeLineThatIsNoAnswerIsNamed) {
+TEST_F(ResumeTest, ACompleteLineThatIsNotAnAnswerIsNamed) {
   struct Case {
     std::string line;
     const char* said;
@@ -163,7 +163,7 @@ class ResumeDuplicatesTest : public ResumeTest {
   }
 };
 
-TEST_F(ResumeDuplicatesTest, RowsWithoutIdsGoByTheirPlace) {
+TEST_F(ResumeDuplicatesTest, RowsWithoutIdsAreMatchedByIndex) {
   EXPECT_EQ(FinishedOf(R"({"id": null, "index": 3})"
                        "\n" +
                        Answer(0) + "\n"),
@@ -189,14 +189,14 @@ TEST_F(ResumeDuplicatesTest, ErrorRowsOfDuplicatesAreNotTakenForTheFirst) {
   EXPECT_EQ(FinishedOf(BatchDuplicate(15) + "\n" + BatchAnswer(1) + "\n"), "1");
 }
 
-TEST_F(ResumeTest, WhatIsToBeOrderedIsSorted) {
+TEST_F(ResumeTest, OrderedOutputIsSorted) {
   EXPECT_EQ(FinishedOf(Answer(3) + "\n" + Failure(2, "cancelled") + "\n" + Answer(1), true), "13");
   EXPECT_EQ(folder_.Read("out"), Answer(1) + "\n" + Answer(3) + "\n");
   EXPECT_EQ(FinishedOf(Answer(3) + "\n" + Answer(1) + "\n", false), "13");
   EXPECT_EQ(folder_.Read("out"), Answer(3) + "\n" + Answer(1) + "\n");
 }
 
-TEST_F(ResumeTest, WhatAKilledRepairLeftIsTakenAway) {
+TEST_F(ResumeTest, LeftoversOfAKilledRepairAreRemoved) {
   folder_.Write("out.resume.part", "half");
   EXPECT_EQ(FinishedOf(Answer(0) + "\n"), "0");
   EXPECT_FALSE(std::filesystem::exists(folder_.Path("out.resume.part")));

@@ -85,7 +85,7 @@ class RowPreparerTest : public ::testing::Test {
   PromptBuilderOptions options_;
 };
 
-TEST_F(RowPreparerTest, OtherRowsGoOnWhileALargeOneIsEncoded) {
+TEST_F(RowPreparerTest, OtherRowsContinueWhileALargeOneIsEncoded) {
   runtime_.on_submit = [&](const FakeRuntime::Asked& asked) {
     runtime_.Answer(asked, "x");
     if (runtime_.asked.size() == 2) gate_->open = true;
@@ -102,7 +102,7 @@ TEST_F(RowPreparerTest, AStopEndsTheEncodingOfALargeRow) {
             (std::vector<std::string>{"0 cancelled", "1 cancelled"}));
 }
 
-TEST_F(RowPreparerTest, RowsComeInTheirOrderAndKnowWhatTheyWere) {
+TEST_F(RowPreparerTest, RowsKeepTheirOrderAndTheirFields) {
   gate_->open = true;
   const PromptBuilder builder(&text_, runtime_.limits(), options_);
   RowPreparer preparer(&builder);
@@ -123,7 +123,7 @@ TEST_F(RowPreparerTest, RowsComeInTheirOrderAndKnowWhatTheyWere) {
   EXPECT_TRUE(preparer.empty());
 }
 
-TEST_F(RowPreparerTest, MemoryThatRunsOutThereIsThrownHere) {
+TEST_F(RowPreparerTest, OutOfMemoryOnTheThreadIsRethrown) {
   gate_->no_memory = true;
   const PromptBuilder builder(&text_, runtime_.limits(), options_);
   RowPreparer preparer(&builder);

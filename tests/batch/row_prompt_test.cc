@@ -26,7 +26,7 @@ std::string ErrorOf(const std::string& members, const load::SamplingDefaults& de
 }
 
 // One of the two values is in the row and the other a default, or both are defaults.
-TEST(RowPromptTest, AMinTokensAboveTheMaxTokensThatHoldsIsAnError) {
+TEST(RowPromptTest, MinTokensAboveTheEffectiveMaxTokensIsAnError) {
   load::SamplingDefaults defaults;
   defaults.max_tokens = 5;
   defaults.max_tokens_origin = "--max-tokens";
@@ -49,7 +49,7 @@ TEST(RowPromptTest, AMinTokensAboveTheMaxTokensThatHoldsIsAnError) {
   EXPECT_EQ(ErrorOf("", defaults), "");
 }
 
-TEST(RowPromptTest, ASeedOfMinusOneIsThatOfTheRowsPlace) {
+TEST(RowPromptTest, ASeedOfMinusOneDependsOnTheRowsIndex) {
   const load::TextModel text = FakeTextModel();
   PromptBuilderOptions options;
   options.seed = 7;

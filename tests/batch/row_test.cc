@@ -114,7 +114,7 @@ TEST(RowFieldTest, EveryFieldRefusesWrongTypesAndValuesPastItsRange) {
   EXPECT_GE(cases, 700);
 }
 
-TEST(RowFieldTest, EveryFieldTakesTheEndsOfItsRange) {
+TEST(RowFieldTest, EveryFieldAcceptsTheBoundsOfItsRange) {
   for (const RowField& field : RowFields()) {
     if (!std::isfinite(field.range.low) || (field.flags & kAtTop) == 0) continue;
     const auto as_json = [&field](double value) {
@@ -147,7 +147,7 @@ std::vector<double> NumbersIn(const std::string& text) {
   return numbers;
 }
 
-TEST(RowFieldTest, ErrorsNameTheRangeThatHolds) {
+TEST(RowFieldTest, ErrorsNameTheActualRange) {
   int ranges = 0;
   for (const RowField& field : RowFields()) {
     if (!std::isfinite(field.range.low)) continue;
@@ -181,7 +181,7 @@ TEST(RowFieldTest, AliasesAndNamesAreKnownFields) {
   }
 }
 
-TEST(RowTest, ValuesOfFinerShapeAreRefusedWithTheirField) {
+TEST(RowTest, ValuesWithInvalidPartsAreRefusedNamingTheField) {
   const struct {
     const char* row;
     const char* field;
@@ -292,7 +292,7 @@ TEST(RowTest, UnsupportedFieldsAreNamed) {
   }
 }
 
-TEST(RowTest, AMisspeltFieldIsToldWhatItLooksLike) {
+TEST(RowTest, AMisspeltFieldGetsASuggestion) {
   const auto said = [](const std::string& name) {
     return Bad("{\"prompt\": \"a\", \"" + name + "\": 1}").message;
   };
@@ -306,7 +306,7 @@ TEST(RowTest, AMisspeltFieldIsToldWhatItLooksLike) {
   }
 }
 
-TEST(RowTest, AnUnknownFieldIsSaidWithItsPlace) {
+TEST(RowTest, AnUnknownFieldIsNamedWithItsPlace) {
   EXPECT_EQ(Bad(R"({"prompt": "a", "colour": 1})").message, "colour is not a known field");
   for (const std::string url : {"/v1/chat/completions", "/v1/completions"}) {
     EXPECT_EQ(Bad(R"({"custom_id": "a", "method": "POST", "url": ")" + url +
@@ -324,7 +324,7 @@ TEST(RowTest, LenientTurnsUnsupportedFieldsIntoWarningsAndNothingElse) {
   EXPECT_TRUE(Parse(R"({"prompt": "a", "temperature": "hot"})", true).error);
 }
 
-TEST(RowTest, UnknownFieldsOfMessagesAreAsThoseOfRows) {
+TEST(RowTest, UnknownFieldsOfMessagesAreTreatedLikeThoseOfRows) {
   const char* const row = R"({"messages": [{"role": "user", "content": "a", "colour": 1}]})";
   EXPECT_EQ(Bad(row).code, "unsupported_field");
   EXPECT_EQ(Bad(row).field, "messages[0].colour");
@@ -347,7 +347,7 @@ TEST(RowTest, ARowNeedsExactlyOnePrompt) {
   }
 }
 
-TEST(RowTest, DamagedJsonIsARowErrorThatKeepsIndexAndLine) {
+TEST(RowTest, InvalidJsonIsARowErrorWithIndexAndLine) {
   const std::string deep(100000, '[');
   for (const std::string& row :
        {std::string("{"), std::string("nonsense"), std::string(R"({"prompt": "a"} x)"),
@@ -414,7 +414,7 @@ TEST(RowTest, ReadsEveryFieldOfARow) {
   EXPECT_EQ(row.metadata, R"({"a": [1]})");
 }
 
-TEST(RowTest, ARowThatIsNoValidJsonKeepsTheIdThatWasReadBefore) {
+TEST(RowTest, InvalidJsonKeepsTheIdBeforeTheError) {
   const std::string deep(70, '[');
   const struct {
     std::string row;
@@ -457,7 +457,7 @@ TEST(RowTest, ARowThatIsNoValidJsonKeepsTheIdThatWasReadBefore) {
 }
 
 // Integers as written by programs whose columns have gaps.
-TEST(RowTest, WholeNumbersWithAPointAreIntegers) {
+TEST(RowTest, IntegersWithADecimalPointAreIntegers) {
   const Row row =
       Good(R"({"prompt_token_ids": [1.0, 2e1], "max_tokens": 2.0, "min_tokens": 1.0, "top_k": 3.0,)"
            R"( "seed": 4.0, "n": 2.0, "priority": -5.0, "stop_token_ids": [6.0], "logprobs": 7.0,)"

@@ -44,7 +44,7 @@ TEST(RowWindowTest, EqualPromptsComeInTheOrderOfTheInput) {
   EXPECT_EQ(TakeAll(&window), "01234");
 }
 
-TEST(RowWindowTest, ARowThatComesIsTakenWhereItsPrefixIs) {
+TEST(RowWindowTest, AnAddedRowIsTakenInPrefixOrder) {
   RowWindow window(100);
   for (const auto& [index, prompt] : {std::pair(0, "aa"), {1, "ba"}, {2, "ca"}}) {
     window.Add(RowOf(index, prompt));
@@ -65,7 +65,7 @@ TEST(RowWindowTest, ASmallerPriorityGoesFirst) {
 }
 
 // Rows with one prefix keep coming: the others wait no longer than the bound.
-TEST(RowWindowTest, NoRowIsPassedByMoreThanItsBound) {
+TEST(RowWindowTest, NoRowIsOvertakenByMoreThanTheBound) {
   constexpr int64_t kPassedMax = 20, kRows = 2000;
   std::mt19937 random(7);
   RowWindow window(kPassedMax);

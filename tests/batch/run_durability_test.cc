@@ -130,7 +130,7 @@ TEST_F(RunDurabilityTest, KilledRunsResumeToTheRowsOfTheUninterruptedOne) {
   EXPECT_EQ(files, 2);
 }
 
-TEST_F(RunDurabilityTest, ASignalLeavesRowsThatAreAskedAgain) {
+TEST_F(RunDurabilityTest, RowsCancelledByASignalAreRunOnResume) {
   // A fast machine may finish before the signal arrives: then retry with more rows.
   std::string input;
   ProgramResult stopped;
@@ -160,7 +160,7 @@ TEST_F(RunDurabilityTest, ASignalLeavesRowsThatAreAskedAgain) {
 }
 
 // The last rows of the file were written first.
-TEST_F(RunDurabilityTest, OrderedOutputIsInOrderAlsoWhereEarlierRowsAreAddedLast) {
+TEST_F(RunDurabilityTest, OrderedOutputIsInOrderEvenIfEarlierRowsAreAddedLast) {
   const std::string input = WriteInput();
   ASSERT_EQ(RunFile(input, {"-o", out_, "--ordered"}).exit_code, 0);
   const std::vector<std::string> lines = Lines(folder_.Read("out.jsonl"));
@@ -177,7 +177,7 @@ TEST_F(RunDurabilityTest, OrderedOutputIsInOrderAlsoWhereEarlierRowsAreAddedLast
   }
 }
 
-TEST_F(RunDurabilityTest, ARunOfSomethingElseIsNotResumed) {
+TEST_F(RunDurabilityTest, AnotherRunIsNotResumed) {
   const std::string input = WriteInput();
   const Arguments resume = {"-o", out_, "--resume"};
   ASSERT_EQ(RunFile(input, {"-o", out_, "--seed", "7"}).exit_code, 0);
@@ -239,7 +239,7 @@ TEST_F(RunDurabilityTest, BatchFilesAreResumedToo) {
   EXPECT_EQ(without_cached(folder_.Read("out.jsonl")), without_cached(whole));
 }
 
-TEST_F(RunDurabilityTest, FailedRowsAreAskedAgainWhereThatIsAskedFor) {
+TEST_F(RunDurabilityTest, FailedRowsAreRetriedOnRequest) {
   const std::string input =
       folder_.Write("in.jsonl", "{\"prompt\": \"a\", \"max_tokens\": 1}\n{\"colour\": 1}\n");
   ASSERT_EQ(RunFile(input, {"-o", out_}).exit_code, 1);
@@ -292,7 +292,7 @@ TEST_F(RunDurabilityTest, TwoRunsDoNotWriteOneOutput) {
   EXPECT_EQ(first.Wait().exit_code, 143);
 }
 
-TEST_F(RunDurabilityTest, AnOutputThatIsRemovedMeanwhileIsSaid) {
+TEST_F(RunDurabilityTest, ARemovedOutputIsReported) {
   std::string text = "{\"prompt\": \"a\", \"max_tokens\": 1}\n";
   for (int i = 0; i < 1000; ++i) {
     text += "{\"prompt\": \"a\", \"max_tokens\": 100, \"ignore_eos\": true}\n";
@@ -504,7 +504,7 @@ TEST_F(RunDurabilityTest, InputsAndOutputsOfEveryKind) {
 
 // Each signal at each stage: while the model loads, before the first answer, during answers, while
 // running requests finish, a second time then, and after everything is written.
-TEST_F(RunDurabilityTest, SignalsAtEveryStageEndTheRunAsTheySay) {
+TEST_F(RunDurabilityTest, SignalsAtEveryStageEndTheRunWithTheirStatus) {
   MarkSlow("a run for each signal and stage");
   std::string text;
   for (int i = 0; i < 60; ++i)

@@ -27,7 +27,7 @@ TEST_F(RunEndsTest, AFullDiskIs74) {
   EXPECT_EQ(RunProgram(Run({"-p", kPeru}), {"", "/dev/full", {}}).exit_code, 74);
 }
 
-TEST_F(RunEndsTest, AReaderThatLeavesIs141WithoutAWord) {
+TEST_F(RunEndsTest, AClosedPipeIs141WithoutAMessage) {
   std::string input;
   for (int i = 0; i < 40; ++i) input += kPeruRow + "\n";
   const std::string rows = folder_.Write("in.jsonl", input);
@@ -100,7 +100,7 @@ TEST_F(RunEndsTest, ASecondSignalEndsTheRunAtOnceWithEveryRowInItsPlace) {
                   {});
   program.WaitForOutput();
   program.Signal(SIGINT);
-  // a second signal before the first is handled would be merged with it
+  // A second signal before the first is handled would be merged with it.
   program.WaitForError("to finish");
   program.Signal(SIGINT);
   const ProgramResult result = program.Wait();
@@ -140,7 +140,7 @@ TEST_F(RunEndsTest, ARowWithTooLittleTimeEndsAsTimeout) {
 
 // Some rows fail: the error codes and the first failure are reported, and codes that did not occur
 // are not mentioned.
-TEST_F(RunEndsTest, WhyRowsFailedIsSaidAtTheEnd) {
+TEST_F(RunEndsTest, FailuresAreSummarizedAtTheEnd) {
   const std::string rows = folder_.Write(
       "in.jsonl", kPeruRow +
                       "\n{\"prompt\": 3}\n{\"prompt\": \n{\"prompt\": \"a\", \"n\": \"x\"}\n" +

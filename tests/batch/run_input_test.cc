@@ -58,7 +58,7 @@ TEST_F(LineReaderTest, GivesLinesWithTheirNumbers) {
   EXPECT_TRUE(ReadAll("\n \t\r\n\n").empty());
 }
 
-TEST_F(LineReaderTest, BlankLinesCountAndAreNotGiven) {
+TEST_F(LineReaderTest, BlankLinesAreSkippedButCounted) {
   EXPECT_EQ(ReadAll("\na\n  \n\nb"), (std::vector<NumberedLine>{{2, "a"}, {5, "b"}}));
 }
 
@@ -80,7 +80,7 @@ TEST_F(LineReaderTest, LinesLongerThanABufferAreWhole) {
             (std::vector<NumberedLine>{{1, a}, {2, b}, {3, c}}));
 }
 
-TEST_F(LineReaderTest, ALineOverTheCapIsPassedOverAndTheNextIsRead) {
+TEST_F(LineReaderTest, AnOverlongLineIsSkippedAndTheNextIsRead) {
   const std::string at_cap(kRowBytesMax, 'a');
   const std::vector<NumberedLine> lines = ReadAll(at_cap + "\n" + at_cap + "b\nc\n");
   ASSERT_EQ(lines.size(), 3u);
@@ -140,7 +140,7 @@ TEST_F(CheckRowsTest, CountsRowsAndNamesTheFirstBadOne) {
   EXPECT_NE(check.value().first_bad.find("in:3: "), std::string::npos) << check.value().first_bad;
 }
 
-TEST_F(CheckRowsTest, ADuplicateIdIsABadRowThatKnowsTheFirst) {
+TEST_F(CheckRowsTest, ADuplicateIdIsABadRowThatNamesTheFirst) {
   const std::string long_id(4096, 'x');
   for (const std::string& id : {std::string("\"a\""), std::string("17"), "\"" + long_id + "\""}) {
     const std::string row = "{\"id\": " + id + ", \"prompt\": \"a\"}\n";
@@ -163,7 +163,7 @@ TEST_F(CheckRowsTest, ADuplicateIdIsABadRowThatKnowsTheFirst) {
   }
 }
 
-TEST_F(CheckRowsTest, RowsWhoseSeedsWereMadeOtherwiseAreCounted) {
+TEST_F(CheckRowsTest, RowsWithSeedsOfTheFirstRuleAreCounted) {
   const Result<FileCheck> check = Check(
       "\"a\"\n{\"prompt\": \"a\", \"n\": 2}\n{\"prompt\": \"a\", \"seed\": -1}\n"
       "{\"prompt\": \"a\", \"n\": 1, \"seed\": 3}\n{\"prompt\": 5, \"n\": 2}\n");
@@ -173,7 +173,7 @@ TEST_F(CheckRowsTest, RowsWhoseSeedsWereMadeOtherwiseAreCounted) {
 }
 
 // Returns the blocks before the first change, but no line in or after it.
-TEST_F(LineReaderTest, AFileThatChangesBetweenTwoReadingsIsToldAndNotGiven) {
+TEST_F(LineReaderTest, AFileThatChangesBetweenTwoReadingsIsDetected) {
   std::string content;
   while (content.size() < 200000) content += "line " + std::to_string(content.size()) + "\n";
   const auto changed = [&](size_t at) {
@@ -219,7 +219,7 @@ TEST_F(LineReaderTest, AFileThatChangesBetweenTwoReadingsIsToldAndNotGiven) {
 }
 
 // A last line without a line break stays the same line when bytes are added to it.
-TEST_F(LineReaderTest, WhatIsAddedToTheLastLineIsNotRead) {
+TEST_F(LineReaderTest, BytesAppendedToTheLastLineAreNotRead) {
   Result<LineReader> reader = LineReader::Open(folder_.Write("in", "a\nhal"));
   ASSERT_TRUE(reader.ok());
   const std::vector<NumberedLine> first = ReadAll(&*reader);
@@ -267,14 +267,14 @@ TEST_F(OutputTest, TheInputIsNeverTheOutput) {
   EXPECT_EQ(folder_.Read("in"), "\"a\"\n");
 }
 
-TEST_F(OutputTest, WhatCannotBeCreatedSaysSo) {
+TEST_F(OutputTest, AFailureToCreateIsReported) {
   EXPECT_EQ(term::Output::Open(folder_.Path("none/out"), false, -1).status().code(),
             StatusCode::kCannotCreate);
   EXPECT_EQ(term::Output::Open(folder_.Path(""), true, -1).status().code(),
             StatusCode::kCannotCreate);
 }
 
-TEST_F(OutputTest, AFullDiskIsAnErrorAndAClosedPipeIsTold) {
+TEST_F(OutputTest, AFullDiskAndAClosedPipeAreDistinguished) {
   Result<std::unique_ptr<term::Output>> full = term::Output::Open("/dev/full", false, -1);
   ASSERT_TRUE(full.ok());
   EXPECT_EQ((*full)->Write("x").code(), StatusCode::kIoError);

@@ -116,12 +116,12 @@ TEST_F(RunLoopTest, OrderedRowsWaitForThoseBeforeThem) {
   EXPECT_EQ(Indexes(RunFile(kThreeRows, true)), (std::vector<int64_t>{0, 1, 2}));
 }
 
-TEST_F(RunLoopTest, UnorderedRowsComeAsCompleted) {
+TEST_F(RunLoopTest, UnorderedRowsAreWrittenAsCompleted) {
   AnswerBackwards(3);
   EXPECT_EQ(Indexes(RunFile(kThreeRows, false)), (std::vector<int64_t>{2, 1, 0}));
 }
 
-TEST_F(RunLoopTest, ABadRowIsAnErrorRowAndTheOthersGoOn) {
+TEST_F(RunLoopTest, ABadRowIsAnErrorRowAndTheOthersContinue) {
   AnswerAtOnce();
   const std::vector<Json> rows = RunFile(
       "\"a\"\n"
@@ -178,7 +178,7 @@ TEST_F(RunLoopTest, ContentNeverBecomesAControlTokenAndAPromptMay) {
             (std::vector<TokenId>{ByteTokenizer::kBos, ByteTokenizer::kEos}));
 }
 
-TEST_F(RunLoopTest, NoMoreAnswersAreAheadThanAllowed) {
+TEST_F(RunLoopTest, SubmittedAnswersAreBounded) {
   loop_options_.answers_ahead_max = 8;
   AnswerBackwards(8);
   std::string input;
@@ -188,7 +188,7 @@ TEST_F(RunLoopTest, NoMoreAnswersAreAheadThanAllowed) {
 }
 
 // A slow first row: the number of rows held for it is bounded; then nothing more is submitted.
-TEST_F(RunLoopTest, NoMoreRowsAreHeldThanAllowed) {
+TEST_F(RunLoopTest, HeldRowsAreBounded) {
   loop_options_.held_rows_max = 5;
   loop_options_.answers_ahead_max = 2;
   runtime_.on_submit = [this](const FakeRuntime::Asked& asked) {
@@ -208,7 +208,7 @@ TEST_F(RunLoopTest, NoMoreRowsAreHeldThanAllowed) {
   EXPECT_EQ(ErrorCode(rows[63]), "cancelled");
 }
 
-TEST_F(RunLoopTest, RowsThatShareAPrefixAreAskedTogetherAndWrittenInOrder) {
+TEST_F(RunLoopTest, RowsWithACommonPrefixRunTogetherAndAreWrittenInOrder) {
   AnswerAtOnce();
   const std::vector<Json> rows = RunFile("\"bx\"\n\"ax\"\n\"by\"\n\"ay\"\n", true);
   EXPECT_EQ(Indexes(rows), (std::vector<int64_t>{0, 1, 2, 3}));
@@ -227,7 +227,7 @@ TEST_F(RunLoopTest, RowsThatShareAPrefixAreAskedTogetherAndWrittenInOrder) {
 
 // After a fault, the output also contains rows that were read but not submitted, and rows held for
 // them.
-TEST_F(RunLoopTest, AFaultLeavesNoAnswerBehindARowThatWasNotAsked) {
+TEST_F(RunLoopTest, AfterAFaultHeldRowsAreWritten) {
   loop_options_.answers_ahead_max = 1;
   runtime_.on_submit = [this](const FakeRuntime::Asked& asked) {
     if (runtime_.asked.size() < 3) return runtime_.Answer(asked, "x");
@@ -339,7 +339,7 @@ TEST_F(RunLoopTest, AFailedRequestIsAnErrorRow) {
             R"("error": {"code": "nan_logits", "message": "not a number", "line": 1}})");
 }
 
-TEST_F(RunLoopTest, AFaultThatIsNoRowsOwnEndsTheRunWithItsOwnStatus) {
+TEST_F(RunLoopTest, ADeviceOrProgramFaultEndsTheRunWithItsStatus) {
   struct Case {
     const char *event_code, *row_code;
     StatusCode status;
@@ -363,7 +363,7 @@ TEST_F(RunLoopTest, AFaultThatIsNoRowsOwnEndsTheRunWithItsOwnStatus) {
   }
 }
 
-TEST_F(RunLoopTest, LoweredMaxTokensAreSaidInTheRow) {
+TEST_F(RunLoopTest, LoweredMaxTokensAreAWarningOfTheRow) {
   runtime_.on_submit = [this](const FakeRuntime::Asked& asked) {
     Event done;
     done.max_tokens_lowered = true;
@@ -405,14 +405,14 @@ TEST_F(RunLoopTest, APromptMustLeaveRoomForOneToken) {
 }
 
 // Regression: n copies of an overlong prompt took gigabytes.
-TEST_F(RunLoopTest, AnOverlongPromptIsRefusedBeforeThereAreNOfIt) {
+TEST_F(RunLoopTest, AnOverlongPromptIsRefusedBeforeItIsCopied) {
   const std::vector<Json> rows =
       RunFile("{\"prompt\": \"" + std::string(100, 'a') + "\", \"n\": 128}\n");
   EXPECT_EQ(ErrorCode(rows.at(0)), "length_exceeded");
   EXPECT_TRUE(runtime_.asked.empty());
 }
 
-TEST(ContextCapacityTest, IsTheRuntimes) {
+TEST(ContextCapacityTest, EqualsTheRuntimesCapacity) {
   EngineLimits limits = SmallLimits();
   EXPECT_EQ(ContextCapacity(limits), 64);
   limits.max_seq_len = 1000;
@@ -420,7 +420,7 @@ TEST(ContextCapacityTest, IsTheRuntimes) {
 }
 
 // Regression: the loop waited for answers that were never requested.
-TEST_F(RunLoopTest, MemoryThatRunsOutWhileARowIsSubmittedIsNotWaitedFor) {
+TEST_F(RunLoopTest, ARowThatRunsOutOfMemoryIsNotWaitedFor) {
   runtime_.on_submit = [](const FakeRuntime::Asked&) { throw std::bad_alloc(); };
   EXPECT_THROW(RunFile("\"a\"\n"), std::bad_alloc);
 }
@@ -493,7 +493,7 @@ TEST_F(RunLoopTest, ASecondSignalWritesWhatIsFinishedAndCancelsTheRest) {
 
 // As in a chat that runs a file in the background: signals of the process are neither needed nor
 // used.
-TEST_F(RunLoopTest, AStopOfItsOwnEndsARunInAThreadOfItsOwn) {
+TEST_F(RunLoopTest, AStopFunctionEndsARunOnAnyThread) {
   std::atomic<int> reason{0};
   loop_options_.stop = [&] { return term::StopRequest{reason.load(), reason.load() == 2}; };
   loop_options_.grace = std::chrono::milliseconds(0);
@@ -522,7 +522,7 @@ TEST_F(RunLoopTest, AStopOfItsOwnEndsARunInAThreadOfItsOwn) {
   }
 }
 
-TEST(StopSignalsTest, AThirdEndsTheProgramWhereItIs) {
+TEST(StopSignalsTest, AThirdSignalKillsTheProgram) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   const auto take_three = [] {
     TakeStopSignals();
@@ -537,7 +537,7 @@ TEST(StopSignalsTest, AThirdEndsTheProgramWhereItIs) {
   EXPECT_EXIT(take_three(), ::testing::ExitedWithCode(128 + SIGINT), "");
 }
 
-TEST(StopSignalsTest, AfterTheSecondThereAreTwoSeconds) {
+TEST(StopSignalsTest, ASecondSignalLeavesTwoSeconds) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   const auto hang = [] {
     TakeStopSignals();

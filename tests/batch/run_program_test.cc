@@ -59,7 +59,7 @@ TEST_F(RunProgramTest, AModelThatCannotBeReadIs66Or65) {
 
 // The error for a directory without a model mentions config.json, not the file that happens to be
 // read first.
-TEST_F(RunProgramTest, ADirectoryThatIsNoModelsHasNoConfig) {
+TEST_F(RunProgramTest, ADirectoryWithoutAModelHasNoConfig) {
   const std::string empty = folder_.Path("empty"), repo = folder_.Path("models--small--wren");
   std::filesystem::create_directories(empty);
   ExpectFails(RunProgram({"run", "-m", empty, "-p", "x"}), 66, "empty: has no config.json; give");
@@ -106,7 +106,7 @@ TEST_F(RunProgramTest, AModelInTheHubCacheIsFoundByName) {
   EXPECT_EQ(result.out, std::string(kLima) + "\n");
 }
 
-TEST_F(RunProgramTest, ADeviceThatIsNotThereIs69) {
+TEST_F(RunProgramTest, AMissingDeviceIs69) {
   ExpectFails(RunModel({"--device", "cuda:1000", "-p", "x"}), 69, "cuda:1000");
 }
 
@@ -127,7 +127,7 @@ TEST_F(RunProgramTest, AMinusIsStandardOutput) {
   ExpectFails(RunModel({"--file", rows, "-o", ""}), 64, "must not be empty");
 }
 
-TEST_F(RunProgramTest, OutputThatWouldBeLostIs73) {
+TEST_F(RunProgramTest, OverwritingAnOutputIs73) {
   const std::string rows = folder_.Write("in.jsonl", kPeruRow + "\n");
   const std::string old = folder_.Write("out.jsonl", "old\n");
   ExpectFails(RunModel({"--file", rows, "-o", old}), 73, "--force");
@@ -168,7 +168,7 @@ TEST_F(RunProgramTest, PackedWeightsAreKeptForTheNextStart) {
   }
 }
 
-TEST_F(RunProgramTest, StandardInputAloneIsThePromptAndWithPStandsBeforeIt) {
+TEST_F(RunProgramTest, StandardInputIsThePromptOrPrecedesIt) {
   EXPECT_EQ(RunModel({}, std::string(kPeru) + "\n").out, std::string(kLima) + "\n");
   EXPECT_EQ(RunModel({"-p", "capital of Peru?"}, "What is the\n").out,
             RunModel({"--no-stdin", "-p", "What is the\ncapital of Peru?"}, "ignored").out);
@@ -227,7 +227,7 @@ TEST_F(RunProgramTest, BadRowsAreErrorRowsAmongGoodOnes) {
   EXPECT_EQ(Code(Rows(RunModel({"--file", rows, "--lenient"}).out).at(3)), "");
 }
 
-TEST_F(RunProgramTest, DuplicateIdsAreErrorRowsAnd65WhereAskedForStrictly) {
+TEST_F(RunProgramTest, DuplicateIdsAreErrorRowsOr65WithStrict) {
   const std::string two = "{\"id\": \"a\", \"prompt\": \"x\", \"max_tokens\": 1}\n";
   const std::string rows = folder_.Write("in.jsonl", two + two);
   const char* const said = "the id \"a\" was already on line 1";
@@ -260,7 +260,7 @@ TEST_F(RunProgramTest, DuplicateIdsAreErrorRowsAnd65WhereAskedForStrictly) {
   EXPECT_EQ(Code(Rows(result.out).at(1)), "duplicate_id");
 }
 
-TEST_F(RunProgramTest, CheckSaysWhatIsWrongAndRunsNothing) {
+TEST_F(RunProgramTest, CheckReportsErrorsAndRunsNothing) {
   const std::string good = folder_.Write("good.jsonl", kPeruRow + "\n");
   const ProgramResult fine = RunModel({"--check", "--file", good});
   EXPECT_EQ(fine.exit_code, 0) << fine.err;
@@ -355,7 +355,7 @@ TEST_F(RunProgramTest, SeveralAnswersDifferAndSeedsRepeatThem) {
   EXPECT_NE(RunModel({"--file", rows, "--seed", "1"}).out, result.out);
 }
 
-TEST_F(RunProgramTest, RowsSayHowLongTheyTookWhereAsked) {
+TEST_F(RunProgramTest, RowsHaveMetricsOnRequest) {
   const std::string rows =
       folder_.Write("in.jsonl",
                     "{\"prompt\": \"Once\", \"max_tokens\": 5}\n"
@@ -417,7 +417,7 @@ TEST_F(RunProgramTest, LogprobsOfEachTokenSumToNoMoreThanOne) {
     EXPECT_EQ(*content[i].Find("id"), out[0].Find("token_ids")->as_array()[i]);
     const Json::Array& top = content[i].Find("top_logprobs")->as_array();
     ASSERT_EQ(top.size(), 3u);
-    // greedy sampling takes the most likely token
+    // Greedy sampling takes the most likely token.
     EXPECT_EQ(*top[0].Find("logprob"), *content[i].Find("logprob"));
     double sum = 0;
     for (const Json& token : top) sum += std::exp(token.Find("logprob")->as_double());
@@ -465,7 +465,7 @@ TEST_F(RunProgramTest, BlankLinesAreNoRowsForRunAndTokenize) {
   EXPECT_EQ(*Rows(tokenize.out).at(2).Find("error")->Find("line"), Json(6));
 }
 
-TEST_F(RunProgramTest, BytesOfTheCommandLineThatAreNoUtf8AreSaid) {
+TEST_F(RunProgramTest, InvalidUtf8OnTheCommandLineIsReported) {
   const std::string warning = "is not valid UTF-8; invalid bytes are replaced by U+FFFD\n";
   const ProgramResult bad = RunModel({"--quiet", "-n", "1", "-p", "caf\xe9"});
   EXPECT_EQ(bad.exit_code, 0);

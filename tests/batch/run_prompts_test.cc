@@ -49,7 +49,7 @@ class RunPromptsTest : public ::testing::Test {
   TemporaryFolder folder_;
 };
 
-TEST_F(RunPromptsTest, WhatIsReadBesideAPromptIsSaid) {
+TEST_F(RunPromptsTest, StandardInputReadBesideAPromptIsReported) {
   const std::string note = "read 4 bytes of standard input before the prompt (--no-stdin skips it)";
   const ProgramResult said = Run({"-n", "1", "-p", "Hi"}, "2\n3\n");
   EXPECT_EQ(said.exit_code, 0) << said.err;
@@ -62,7 +62,7 @@ TEST_F(RunPromptsTest, WhatIsReadBesideAPromptIsSaid) {
   EXPECT_EQ(CountOf(Run({"-n", "1"}, "Hi\n").err, "standard input"), 0u);
 }
 
-TEST_F(RunPromptsTest, NothingOnStandardInputIsNoPrompt) {
+TEST_F(RunPromptsTest, EmptyStandardInputIsAnError) {
   for (const char* input : {"", "\n"}) {
     const ProgramResult result = Run({"-q"}, input);
     EXPECT_EQ(result.exit_code, 65) << result.err;
@@ -77,7 +77,7 @@ TEST_F(RunPromptsTest, NothingOnStandardInputIsNoPrompt) {
   EXPECT_EQ(Run({"-q", "-n", "1", "-p", "Hi"}, "").exit_code, 0);
 }
 
-TEST_F(RunPromptsTest, AWaitForStandardInputIsSaidOnce) {
+TEST_F(RunPromptsTest, WaitingForStandardInputIsReportedOnce) {
   const std::string script = "(sleep 1.3; echo a; sleep 1.3; echo b) | " + ProgramBinary() +
                              " run -m " + DemoModel() + " --threads 1 -n 1 -p Hi; echo end $?";
   PtyProcess shell({"-c", script}, {{"TERM", "dumb"}}, "/bin/sh");
@@ -171,7 +171,7 @@ TEST_F(RunPromptsTest, PromptsOfAFileGoThroughTheTemplate) {
   EXPECT_EQ(RunProgram({"plan", "-m", DemoModel(), "--system", "x", file}).exit_code, 64);
 }
 
-TEST_F(RunPromptsTest, ARunIsGoneOnWithAsItWasBegun) {
+TEST_F(RunPromptsTest, ARunIsResumedOnlyWithTheSameOptions) {
   const std::string file = folder_.Write("rows.jsonl", "\"Hi\"\n");
   const std::string out = folder_.Path("out.jsonl");
   const auto run = [&](std::vector<std::string> more) {
@@ -194,7 +194,7 @@ TEST_F(RunPromptsTest, ARunIsGoneOnWithAsItWasBegun) {
   }
 }
 
-TEST_F(RunPromptsTest, ControlTokensOfStrangersAreText) {
+TEST_F(RunPromptsTest, ControlTokensInUntrustedTextAreText) {
   const std::string file = folder_.Write(
       "rows.jsonl",
       "\"a</s>b\"\n{\"prompt_token_ids\": [1, 300]}\n{\"prompt_token_ids\": [1, 300, 2, 301]}\n");

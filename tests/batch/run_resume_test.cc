@@ -110,7 +110,7 @@ class ChangedInputTest : public RunResumeTest {
   static constexpr int kRows = 2000;
 };
 
-TEST_F(ChangedInputTest, IsSaidAndWhatWasAnsweredIsOfTheFileAsItWas) {
+TEST_F(ChangedInputTest, IsReportedAndAnswersBelongToTheOldFile) {
   MarkSlow("thousands of rows");
   const std::string rows = Rows(kRows);
   const std::string input = folder_.Write("in.jsonl", rows);
@@ -136,7 +136,7 @@ TEST_F(ChangedInputTest, IsSaidAndWhatWasAnsweredIsOfTheFileAsItWas) {
   }
 }
 
-TEST_F(ChangedInputTest, RowsThatAreAddedAreLeftForTheNextRun) {
+TEST_F(ChangedInputTest, AddedRowsAreLeftForTheNextRun) {
   MarkSlow("thousands of rows");
   const std::string rows = Rows(kRows);
   const ProgramResult first = RunWhileItBecomes(rows, Rows(kRows + 5) + "{\"id\": \"half");
@@ -149,7 +149,7 @@ TEST_F(ChangedInputTest, RowsThatAreAddedAreLeftForTheNextRun) {
   EXPECT_EQ(Lines(folder_.Read("out.jsonl")).size(), static_cast<size_t>(kRows + 6));
 }
 
-TEST_F(RunResumeTest, ARowOfAnotherIdIsNamedAndNotTakenForAnAnswer) {
+TEST_F(RunResumeTest, ARowWithAnotherIdIsNamedAndNotAccepted) {
   const std::string input =
       folder_.Write("in.jsonl",
                     "{\"id\": \"r0\", \"prompt\": \"a\", \"max_tokens\": 1}\n"
@@ -164,7 +164,7 @@ TEST_F(RunResumeTest, ARowOfAnotherIdIsNamedAndNotTakenForAnAnswer) {
   EXPECT_EQ(folder_.Read("out.jsonl"), rows);
 }
 
-TEST_F(RunResumeTest, JournalsOfTheFirstVersionGoOnUnlessSeedsWereMadeOtherwise) {
+TEST_F(RunResumeTest, JournalsOfTheFirstVersionResumeUnlessSeedsDiffer) {
   const std::string plain = "{\"prompt\": \"Once\", \"temperature\": 1, \"max_tokens\": 4}\n";
   const std::string several = "{\"prompt\": \"Once\", \"temperature\": 1, \"n\": 2}\n";
   const auto make_old = [&] {
@@ -189,7 +189,7 @@ TEST_F(RunResumeTest, JournalsOfTheFirstVersionGoOnUnlessSeedsWereMadeOtherwise)
   Refuses(input, {}, "was written by a later version");
 }
 
-TEST_F(RunResumeTest, ATemplateOfTheModelsFolderIsPartOfTheRun) {
+TEST_F(RunResumeTest, ATemplateInTheModelsFolderIsPartOfTheRun) {
   model_ = folder_.Path("model");
   const fs::path templates = fs::path(model_) / "additional_chat_templates";
   fs::create_directories(templates);
@@ -209,7 +209,7 @@ TEST_F(RunResumeTest, ATemplateOfTheModelsFolderIsPartOfTheRun) {
   Refuses(input, plain, "other templates in the model's additional_chat_templates");
 }
 
-TEST_F(RunResumeTest, ASeedThatWasDrawnIsThatOfTheResumedRunToo) {
+TEST_F(RunResumeTest, ADrawnSeedIsKeptOnResume) {
   std::string text;
   for (int i = 0; i < 20; ++i) {
     text += "{\"prompt\": \"Once\", \"temperature\": 1, \"max_tokens\": 8, \"ignore_eos\": true}\n";
@@ -231,7 +231,7 @@ TEST_F(RunResumeTest, ASeedThatWasDrawnIsThatOfTheResumedRunToo) {
 }
 
 // Rows that fail in each way, duplicates, and several answers, in both formats.
-TEST_F(RunResumeTest, KilledRunsOfBadAndDoubledRowsResumeToTheRowsOfTheWholeRun) {
+TEST_F(RunResumeTest, KilledRunsWithBadAndDuplicateRowsResumeCompletely) {
   MarkSlow("many runs, killed and resumed");
   std::string text;
   for (int i = 0; i < 12; ++i) {

@@ -49,7 +49,7 @@ TEST(ShardTest, NumbersCountFromOne) {
   }
 }
 
-TEST(ShardTest, AutoIsWhatTheLauncherSays) {
+TEST(ShardTest, AutoFollowsTheLauncher) {
   const Variables srun = {
       {"SLURM_NTASKS", "4"}, {"SLURM_STEP_NUM_TASKS", "4"}, {"SLURM_PROCID", "0"}};
   EXPECT_EQ(Place("auto", srun), "1/4");
@@ -70,7 +70,7 @@ TEST(ShardTest, AutoIsWhatTheLauncherSays) {
   EXPECT_EQ(Place("auto", both), "4/6");
 }
 
-TEST(ShardTest, AutoThatIsNotCertainIsRefused) {
+TEST(ShardTest, AmbiguousAutoIsRefused) {
   const auto refuses = [](const std::string& text, const Variables& variables,
                           const std::string& said) {
     EXPECT_EQ(Parse(text, variables).status().code(), StatusCode::kUsage) << text;

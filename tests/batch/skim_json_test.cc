@@ -14,7 +14,7 @@ TEST(SkimJsonTest, AShortTextIsReadWhole) {
   EXPECT_EQ(SkimJson("{\"a\": 1, \"a\": 2}").status().message(), "duplicate key \"a\"");
 }
 
-TEST(SkimJsonTest, OfALongTextShortMembersAreRead) {
+TEST(SkimJsonTest, ALongTextIsReadForItsShortMembers) {
   std::string ids = "[1";
   while (ids.size() < 2 * kWholeJsonBytes) ids += ", 1";
   ids += "]";
@@ -41,7 +41,7 @@ TEST(SkimJsonTest, FaultsAnywhereInALongTextAreErrors) {
 }
 
 // Each value of two bytes would take forty in memory, and each member a hundred.
-TEST(SkimJsonTest, WhatIsReadIsBounded) {
+TEST(SkimJsonTest, MemoryIsBounded) {
   std::string text = R"({"id": 1)";
   for (int i = 0; i < 100'000; ++i) text += ",\"" + std::to_string(i) + "\":0";
   const auto row = SkimJson(text + "}");

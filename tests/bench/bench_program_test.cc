@@ -123,7 +123,7 @@ TEST_F(BenchProgramTest, SingleGivesTheTimeBetweenTokens) {
   EXPECT_EQ(Number(json, "result.num_gaps"), 15);
 }
 
-TEST_F(BenchProgramTest, PrefixFindsWhatItAskedBefore) {
+TEST_F(BenchProgramTest, PrefixFindsItsEarlierPrompts) {
   const Json json = Figures(
       BenchShape({"prefix", "--prefix-tokens", "128", "--suffix-tokens", "4", "--json", "-"}));
   EXPECT_EQ(Number(json, "result.cached_tokens"), 128);

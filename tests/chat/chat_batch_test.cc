@@ -151,7 +151,7 @@ TEST_F(ChatBatchTest, ABatchIsStopped) {
 }
 
 // The journal beside the answers equals that of a run with the options of the chat.
-TEST_F(ChatBatchTest, WhatWasStoppedIsGoneOnWith) {
+TEST_F(ChatBatchTest, AStoppedBatchIsResumed) {
   MarkSlow("a slow engine, so that the stop finds rows that are running");
   const std::string rows = File("rows.jsonl"), answers = File("rows.answers.jsonl");
   const std::string expected = File("run.jsonl");
@@ -202,7 +202,7 @@ TEST_F(ChatBatchTest, WhatWasStoppedIsGoneOnWith) {
 }
 
 // Rows read before the change are answered; the rest needs the original file.
-TEST_F(ChatBatchTest, AFileThatChangesWhileItIsReadIsSaid) {
+TEST_F(ChatBatchTest, AFileThatChangesWhileItIsReadIsReported) {
   MarkSlow("more rows than are read ahead");
   const std::string rows = WriteRows("rows.jsonl", 6000, 1), answers = File("rows.answers.jsonl");
   const std::string before = ReadAll(rows);
@@ -227,7 +227,7 @@ TEST_F(ChatBatchTest, AFileThatChangesWhileItIsReadIsSaid) {
   EXPECT_EQ(chat->WaitForExit(), 0);
 }
 
-TEST_F(ChatBatchTest, LeavingWhileOneRunsAsks) {
+TEST_F(ChatBatchTest, LeavingWhileABatchRunsNeedsConfirmation) {
   const std::string rows = WriteRows("rows.jsonl", kManyRows, 1500);
   auto chat = Start({"--cpu-target", "naive"});
   chat->Send("/batch " + rows + "\r");
@@ -257,7 +257,7 @@ TEST_F(ChatBatchTest, ASignalToEndWritesWhatWasDone) {
   EXPECT_GT(CountOf(answers, "cancelled"), 0);
 }
 
-TEST_F(ChatBatchTest, WhatCannotRunIsSaidAndTheChatGoesOn) {
+TEST_F(ChatBatchTest, AFailedStartIsReportedAndTheChatContinues) {
   std::ofstream(File("mine.answers.jsonl")) << "mine";
   WriteRows("mine.jsonl", 1, 2);
   const struct {

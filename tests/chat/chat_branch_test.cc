@@ -58,7 +58,7 @@ TEST_F(ChatBranchTest, SwitchingComputesNothingAgain) {
   }
 }
 
-TEST_F(ChatBranchTest, AnAnswerWithoutChanceIsTheSameAgain) {
+TEST_F(ChatBranchTest, AGreedyAnswerIsTheSameAgain) {
   const auto said = [this](const char* command) {
     return Talk({"Hello.", command}, {"--temperature", "0"}).err;
   };
@@ -76,7 +76,7 @@ TEST_F(ChatBranchTest, SavingNeedsANameBesideItsOption) {
   EXPECT_FALSE(std::ifstream("-f").is_open());
 }
 
-TEST_F(ChatBranchTest, WhatIsSaidInOneBranchIsNotInAnother) {
+TEST_F(ChatBranchTest, BranchesAreIndependent) {
   const PipedResult result =
       Talk({"My name is Ada.", "/branch ben 0", "My name is Ben.", "/branch", "/tree",
             "/switch main", "What is my name?", "/switch ben", "What is my name?", "/tree",
@@ -99,7 +99,7 @@ TEST_F(ChatBranchTest, WhatIsSaidInOneBranchIsNotInAnother) {
       << result.err;
 }
 
-TEST_F(ChatBranchTest, WhatIsNoBranchIsRefused) {
+TEST_F(ChatBranchTest, InvalidBranchesAreRefused) {
   const PipedResult result =
       Talk({"/branch a b", "/branch a/b", "/branch x 1", "/branch main", "/branch a 0 c", "/switch",
             "/switch nowhere", "/branch -d none", "/tree"});
@@ -136,7 +136,7 @@ TEST_F(ChatBranchTest, SeveralAnswersComeAtOnceAndInOrder) {
   EXPECT_EQ(single.out, result.out.substr(0, single.out.size()));
 }
 
-TEST_F(ChatBranchTest, AMinTokensAboveTheMaxTokensThatHoldsIsSaid) {
+TEST_F(ChatBranchTest, MinTokensAboveTheEffectiveMaxTokensIsReported) {
   const PipedResult by_options =
       RunPiped(Arguments({"--min-tokens", "3", "--max-tokens", "2"}), "hi\n");
   EXPECT_EQ(by_options.status, 64) << by_options.err;

@@ -58,7 +58,7 @@ TEST(ChatCompletionTest, CommandsAndTheirArguments) {
   }
 }
 
-TEST(ChatCompletionTest, WhatWordsShare) {
+TEST(ChatCompletionTest, CommonPrefixOfWords) {
   EXPECT_EQ(CommonPrefix({"main", "mars"}), "ma");
   EXPECT_EQ(CommonPrefix({"one"}), "one");
   EXPECT_EQ(CommonPrefix({"a", "b"}), "");
@@ -187,7 +187,7 @@ TEST_F(ChatLineTest, TheHistoryIsSearched) {
       << chat->output();
 }
 
-TEST_F(ChatLineTest, NoHistoryWhereNoneIsWanted) {
+TEST_F(ChatLineTest, NoHistoryIfDisabled) {
   std::filesystem::create_directory(File("minisgl"));
   std::ofstream(File("minisgl/history")) << "kept before\n";
   auto chat = Start({}, "xterm", {{"MINISGL_NO_HISTORY", "1"}});

@@ -97,7 +97,7 @@ TEST(ChatInputTest, LinesAreMessagesAndCommands) {
   }
 }
 
-TEST(ChatInputTest, OtherPeoplesLinesAreMessagesAsTheyAre) {
+TEST(ChatInputTest, LinesOfAPipeAreMessagesUnchanged) {
   const std::deque<std::string> lines = {
       "/save -f victim.txt", "//two", "\"\"\"three", "four\"\"\"", "five\\", "  six\t ", "\"\"\""};
   ListReader reader(lines);
@@ -136,7 +136,7 @@ TEST(ChatSettingsTest, SetsWhatIsInRange) {
   }
 }
 
-TEST(ChatSettingsTest, RefusesWhatIsNotAndChangesNothing) {
+TEST(ChatSettingsTest, RefusesInvalidValuesAndChangesNothing) {
   const struct {
     const char* name;
     const char* value;
@@ -323,7 +323,7 @@ TEST(ChatFileTest, ReasoningIsReadByAnyOfItsNames) {
       << bad.status().message();
 }
 
-TEST(HistoryFileTest, WhereNothingCanBeKeptNothingHappens) {
+TEST(HistoryFileTest, FailuresAreIgnored) {
   HistoryFile none("");
   none.Append("one");
   EXPECT_TRUE(none.Load().empty());

@@ -136,7 +136,7 @@ TEST_F(ChatTerminalTest, ALineIsNotShownTwiceForANewHeight) {
 }
 
 // If no shell could continue it, the system ignores such a stop.
-TEST_F(ChatTerminalTest, AStopWithoutAShellIsNone) {
+TEST_F(ChatTerminalTest, AStopWithoutAShellIsIgnored) {
   auto chat = Start();
   chat->Send("half typed");
   ExpectLine(chat.get(), "> half typed", 12);
@@ -147,7 +147,7 @@ TEST_F(ChatTerminalTest, AStopWithoutAShellIsNone) {
   ExpectLine(chat.get(), "> half typed!", 13);
 }
 
-TEST_F(ChatTerminalTest, KeysThatMeanNothingTypeNothing) {
+TEST_F(ChatTerminalTest, UnknownKeysTypeNothing) {
   auto chat = Start();
   // F5, F12, Insert, Shift with an arrow and with F3, Ctrl with Delete, focus events, a function
   // key of the Linux console, and an end-of-paste mark.

@@ -31,7 +31,7 @@ TEST_F(ChatTest, KeysTypedDuringAnAnswerCount) {
 }
 
 // minisgl report can draw it: nothing is lost, and idle time is included.
-TEST_F(ChatTest, TheSummaryHoldsItOverTime) {
+TEST_F(ChatTest, TheSummaryHasATimeSeries) {
   const std::string path = File("chat.json");
   auto chat = Start({"--summary", path});
   Say(chat.get(), "What is the capital of France?");
@@ -116,7 +116,7 @@ TEST_F(ChatTest, CtrlCClearsALine) {
 }
 
 // All at once: if the terminal generated the signal, it would discard the line before it is read.
-TEST_F(ChatTest, ACtrlCThatClearsALineIsNoneAtAnEmptyPrompt) {
+TEST_F(ChatTest, ACtrlCThatClearsALineDoesNotCountAtAnEmptyPrompt) {
   auto chat = Start();
   chat->Send(std::string("abc") + kCtrlC);
   ASSERT_TRUE(WaitForPrompt(chat.get())) << chat->output();
@@ -390,7 +390,7 @@ TEST_F(ChatTest, AMessageThatCanNeverFitLosesNothing) {
   EXPECT_NE(result.out.find("Your name is Zack"), std::string::npos) << result.out;
 }
 
-TEST_F(ChatTest, WhatDoesNotFitNamesTheOptionThatLimits) {
+TEST_F(ChatTest, AContextErrorNamesTheLimitingOption) {
   const struct {
     std::vector<std::string> options;
     const char* advice;
@@ -407,7 +407,7 @@ TEST_F(ChatTest, WhatDoesNotFitNamesTheOptionThatLimits) {
   }
 }
 
-TEST_F(ChatTest, BytesThatAreNoUtf8AreSaidOnce) {
+TEST_F(ChatTest, InvalidUtf8IsReportedOnce) {
   const std::string warning = "not UTF-8";
   const PipedResult result = RunPiped(Arguments({"-n", "2"}), "caf\xe9\nna\xefve\nHi\n");
   EXPECT_EQ(result.status, 0) << result.err;

@@ -45,7 +45,7 @@ class FileSizeLimit {
   void (*old_handler_)(int);
 };
 
-TEST(WriteAllTest, WaitsForAPipeThatWouldNot) {
+TEST(WriteAllTest, WaitsForANonBlockingPipe) {
   int ends[2] = {-1, -1};
   ASSERT_EQ(pipe2(ends, O_CLOEXEC | O_NONBLOCK), 0);
   const std::string text(size_t{1} << 20, 'x');  // more than the buffer of a pipe
@@ -65,7 +65,7 @@ TEST(WriteAllTest, WaitsForAPipeThatWouldNot) {
   EXPECT_EQ(got.size(), text.size());
 }
 
-TEST(WriteAllTest, SaysHowMuchWasWrittenBeforeItFailed) {
+TEST(WriteAllTest, ReturnsTheBytesWrittenBeforeAFailure) {
   const TemporaryFolder folder;
   const int fd = open(folder.Path("f").c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
   ASSERT_GE(fd, 0);

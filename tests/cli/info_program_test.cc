@@ -48,7 +48,7 @@ TEST_F(InfoProgramTest, AConfigurationAloneIsDescribedAndPlanned) {
   }
 }
 
-TEST_F(InfoProgramTest, QuantizedWeightsAreSaidAndSmaller) {
+TEST_F(InfoProgramTest, QuantizedWeightsAreShownAndSmaller) {
   const std::string config = Write(kMixed);
   const auto weights_line = [](const ProgramResult& result) {
     const size_t begin = result.out.find("\n  weights") + 1;
@@ -69,7 +69,7 @@ TEST_F(InfoProgramTest, AModelThatDoesNotFitIsDescribedToo) {
   EXPECT_NE(result.err.find("--num-pages 1"), std::string::npos) << result.err;
 }
 
-TEST_F(InfoProgramTest, WhatDoesNotFitIsDescribedBeforeItIsSaid) {
+TEST_F(InfoProgramTest, AModelThatDoesNotFitIsDescribedBeforeTheError) {
   const ProgramResult result = Info(Write(kMixed), {"--num-pages", "2000000000"});
   EXPECT_EQ(result.exit_code, 75);
   EXPECT_NE(result.out.find("Gemma2ForCausalLM"), std::string::npos) << result.out;

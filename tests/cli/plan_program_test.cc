@@ -55,7 +55,7 @@ class PlanProgramTest : public ::testing::Test {
   TemporaryFolder folder_;
 };
 
-TEST_F(PlanProgramTest, APlanSaysWhatARunThenFinds) {
+TEST_F(PlanProgramTest, APlanPredictsTheRun) {
   const std::string notes = MINISGL_SOURCE_DIR "/prompts/notes.jsonl";
   ExpectPlanned(notes, {"--num-pages", "2048"});
   ExpectPlanned(notes, {"--num-pages", "2048", "--page-size", "64"});
@@ -74,7 +74,7 @@ TEST_F(PlanProgramTest, APlanSaysWhatARunThenFinds) {
   ExpectPlanned(file, {"--num-pages", "2048", "--cache", "naive"});
 }
 
-TEST_F(PlanProgramTest, APersonReadsItAndBadRowsAreCounted) {
+TEST_F(PlanProgramTest, TheTextIsReadableAndBadRowsAreCounted) {
   const std::string rows = R"({"prompt": "Hi", "max_tokens": 3})"
                            "\n{\"prompt\": 7}\n{\"oops\n";
   const ProgramResult result = Program("plan", {"--raw", "-"}, rows);
@@ -111,7 +111,7 @@ TEST_F(PlanProgramTest, AnEarlierRunTellsTheTime) {
   EXPECT_NE(text.out.find("(as fast as wren, cpu"), std::string::npos) << text.out;
 }
 
-TEST_F(PlanProgramTest, WhatCannotBeReadIsSaid) {
+TEST_F(PlanProgramTest, UnreadableInputsAreReported) {
   const std::string notes = MINISGL_SOURCE_DIR "/prompts/notes.jsonl";
   EXPECT_EQ(Program("plan", {}).exit_code, 64);
   EXPECT_EQ(Program("plan", {folder_.Path("none")}).exit_code, 66);

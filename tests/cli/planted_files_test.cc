@@ -71,7 +71,7 @@ TEST_F(PlantedFilesTest, ALinkOfAnotherUserIsNotFollowed) {
   EXPECT_FALSE(fs::exists(folder_.Path("victim")));
 }
 
-TEST_F(PlantedFilesTest, OnesOwnLinkIsFollowed) {
+TEST_F(PlantedFilesTest, AnOwnLinkIsFollowed) {
   fs::create_symlink("target", folder_.Path("link"));
   const auto output = term::Output::Open(folder_.Path("link"), false, -1);
   ASSERT_TRUE(output.ok()) << output.status().message();
@@ -90,7 +90,7 @@ TEST_F(PlantedFilesTest, AFileOfAnotherUserInASharedFolderIsNotWritten) {
 }
 
 // /dev/stdout leads to an open file without a name of its own.
-TEST_F(PlantedFilesTest, ANameOfAnOpenFileIsThatFile) {
+TEST_F(PlantedFilesTest, ANameUnderProcIsTheOpenFile) {
   const int fd = open(folder_.Path("file").c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
   ASSERT_GE(fd, 0);
   fs::create_symlink("/proc/self/fd/" + std::to_string(fd), folder_.Path("link"));
@@ -125,7 +125,7 @@ TEST_F(PlantedFilesTest, AFileThatAnOutputWritesIsLocked) {
   EXPECT_FALSE(IsLocked(path));
 }
 
-TEST_F(PlantedFilesTest, AFileInTheMakingIsNewAndFollowsNoLink) {
+TEST_F(PlantedFilesTest, ATemporaryFileIsNewAndFollowsNoLink) {
   const std::string path = folder_.Write("out", "old");
   folder_.Write("victim", "precious");
   fs::create_symlink("victim", folder_.Path("out.resume.part"));
@@ -152,7 +152,7 @@ TEST_F(PlantedFilesTest, AFileInTheMakingIsNewAndFollowsNoLink) {
                 "dir.resume.part");
 }
 
-TEST_F(PlantedFilesTest, PermissionsAreThoseOfTheEndFromTheBeginning) {
+TEST_F(PlantedFilesTest, PermissionsAreFinalFromTheBeginning) {
   const std::string path = folder_.Write("out", "old");
   for (const mode_t mode : {0600, 0640, 0666, 0400}) {
     ASSERT_EQ(chmod(path.c_str(), mode), 0);
@@ -177,14 +177,14 @@ TEST_F(PlantedFilesTest, AReplacedFileKeepsItsOwner) {
   EXPECT_EQ(info.st_gid, kOtherUser);
 }
 
-TEST_F(PlantedFilesTest, AJournalIsNoWiderThanItsOutput) {
+TEST_F(PlantedFilesTest, AJournalHasThePermissionsOfItsOutput) {
   const std::string path = folder_.Write("out", "");
   ASSERT_EQ(chmod(path.c_str(), 0600), 0);
   ASSERT_TRUE(batch::WriteJournal(path, Json(Json::Object())).ok());
   EXPECT_EQ(ModeOf(path + ".meta"), 0600u);
 }
 
-TEST_F(PlantedFilesTest, ConversationsAndHistoriesAreTheirOwners) {
+TEST_F(PlantedFilesTest, ConversationsAndHistoriesArePrivate) {
   ASSERT_TRUE(chat::SaveConversation(folder_.Path("saved"), {{"user", "Hi", {}}}, false).ok());
   EXPECT_EQ(ModeOf(folder_.Path("saved")), 0600u);
   chat::HistoryFile(folder_.Path("new")).Append("line");
@@ -200,7 +200,7 @@ TEST_F(PlantedFilesTest, ConversationsAndHistoriesAreTheirOwners) {
 }
 
 // Opening it would wait for a reader.
-TEST_F(PlantedFilesTest, AFifoIsNoHistory) {
+TEST_F(PlantedFilesTest, AFifoIsRefusedAsHistory) {
   std::vector<std::string> warnings;
   SetLogSink([&](LogLevel level, const std::string& line) {
     if (level == LogLevel::kWarning) warnings.push_back(line);

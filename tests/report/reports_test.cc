@@ -38,14 +38,14 @@ class ReportFilesTest : public ::testing::Test {
   ReportFiles files_;
 };
 
-TEST_F(ReportFilesTest, NothingAskedForIsNothing) {
+TEST_F(ReportFilesTest, WithoutOptionsNothingIsWritten) {
   ASSERT_TRUE(Open({}).ok());
   EXPECT_FALSE(files_.TraceSink());
   EXPECT_TRUE(files_.WriteSummary({}).ok());
   EXPECT_EQ(files_.End(7), 7);
 }
 
-TEST_F(ReportFilesTest, ATraceIsWhatItsPiecesAre) {
+TEST_F(ReportFilesTest, ATraceIsTheConcatenationOfItsPieces) {
   const std::string path = folder_.Write("trace", "old");
   ASSERT_TRUE(Open(Trace(path), /*force=*/true).ok());
   EXPECT_EQ(folder_.Read("trace"), "old");  // unchanged until the first event of the trace
@@ -55,7 +55,7 @@ TEST_F(ReportFilesTest, ATraceIsWhatItsPiecesAre) {
   EXPECT_EQ(folder_.Read("trace"), "[1,2]");
 }
 
-TEST_F(ReportFilesTest, AFileIsRefusedThatHoldsSomethingOrIsAnothersOrCannotBe) {
+TEST_F(ReportFilesTest, FilesThatAreFullOrSharedOrCannotBeCreatedAreRefused) {
   for (const std::string& path :
        {folder_.Write("old", "old"), folder_.Path("answers"), folder_.Path("none/trace")}) {
     EXPECT_EQ(Open(Trace(path)).code(), StatusCode::kCannotCreate) << path;
@@ -67,7 +67,7 @@ TEST_F(ReportFilesTest, AFileIsRefusedThatHoldsSomethingOrIsAnothersOrCannotBe) 
 }
 
 // A full disk is reported once, at the end, and hides no other failure.
-TEST_F(ReportFilesTest, ATraceThatCannotBeWrittenShowsInTheStatusOfARunThatWentWell) {
+TEST_F(ReportFilesTest, AFailedTraceChangesTheStatusOfASuccessfulRun) {
   ASSERT_TRUE(Open(Trace("/dev/full")).ok());
   testing::internal::CaptureStderr();
   for (int i = 0; i < 3; ++i) files_.TraceSink()("piece");
@@ -82,7 +82,7 @@ TEST_F(ReportFilesTest, ATraceThatCannotBeWrittenShowsInTheStatusOfARunThatWentW
 }
 
 // A closed pipe of a report gives no message, but changes the exit status.
-TEST_F(ReportFilesTest, AReaderWhoLeftIs141WithoutAWord) {
+TEST_F(ReportFilesTest, AClosedPipeIs141WithoutAMessage) {
   signal(SIGPIPE, SIG_IGN);
   const std::string path = folder_.Path("pipe");
   ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
@@ -200,7 +200,7 @@ TEST_F(ReportsProgramTest, ATraceIsWholeAfterARunThatFailed) {
   ExpectTrace("trace");
 }
 
-TEST_F(ReportsProgramTest, ATraceThatCannotBeWrittenCostsNoAnswer) {
+TEST_F(ReportsProgramTest, AFailedTraceCostsNoAnswer) {
   const std::string rows = Rows(3);
   const ProgramResult result = Run({"--quiet", "--raw", "--file", rows, "--trace", "/dev/full"});
   EXPECT_EQ(result.exit_code, 74);
@@ -294,7 +294,7 @@ TEST_F(ReportsProgramTest, AChatsSummaryThatCannotBeWrittenIs74AfterTheAnswers) 
   EXPECT_NE(result.err.find("/dev/full: cannot be written"), std::string::npos) << result.err;
 }
 
-TEST_F(ReportsProgramTest, StatsAreSaidAtTheEnd) {
+TEST_F(ReportsProgramTest, StatsArePrintedAtTheEnd) {
   const ProgramResult run = Run({"--quiet", "--stats", "--file", Rows(2)});
   const ProgramResult chat = Chat({"--quiet", "--stats", "-n", "4"}, "Hi\n");
   for (const ProgramResult* result : {&run, &chat}) {

@@ -27,7 +27,7 @@ TEST(PrefixCounterTest, SharesWholePagesButNeverTheLastToken) {
   EXPECT_EQ(counter.shared_tokens(), 4);
   counter.Add(Ids{1, 2, 3, 4, 5, 6, 7, 8, 9});
   EXPECT_EQ(counter.shared_tokens(), 4 + 8);
-  // the same page after another prefix is another page
+  // The same page after another prefix is another page.
   counter.Add(Ids{1, 2, 3, 9, 5, 6, 7, 8, 9});
   EXPECT_EQ(counter.shared_tokens(), 4 + 8);
   counter.Add(Ids{1, 2, 3});
@@ -84,7 +84,7 @@ TEST_F(PrefixCounterRandomTest, CountsWhatATreeOfPrefixesHolds) {
 }
 
 // 200,000 pages, each added twice, with room for 4,096.
-TEST(PrefixCounterTest, ASampleStandsForWhatDoesNotFit) {
+TEST(PrefixCounterTest, ASampleEstimatesWhatDoesNotFit) {
   PrefixCounter counter(1, 4096);
   for (int round = 0; round < 2; ++round) {
     for (TokenId id = 0; id < 200000; ++id) counter.Add(Ids{id, 0});
@@ -107,7 +107,7 @@ TEST_F(PrefixCounterRandomTest, APoolForAllFindsWhatATreeHolds) {
   }
 }
 
-TEST(PoolModelTest, WhatWasNotUsedForLongIsLetGo) {
+TEST(PoolModelTest, TheLeastRecentlyUsedPageIsEvicted) {
   const auto found = [](const std::vector<TokenId>& order) {
     PoolModel pool(2, 4);
     for (const TokenId stem : order) pool.Add(Ids{stem, stem, stem, stem, 9}, 0);
@@ -119,7 +119,7 @@ TEST(PoolModelTest, WhatWasNotUsedForLongIsLetGo) {
   EXPECT_EQ(found({1, 2, 1, 2, 3, 1}), 2 * 4);
 }
 
-TEST(PoolModelTest, AStemOutlivesWhatFollowsIt) {
+TEST(PoolModelTest, APrefixOutlivesItsContinuations) {
   PoolModel pool(2, 3);
   for (TokenId tail = 10; tail < 20; ++tail) pool.Add(Ids{1, 1, tail, tail, tail}, 4);
   EXPECT_EQ(pool.found_tokens(), 9 * 2);
@@ -192,7 +192,7 @@ TEST(RunEstimatorTest, ASmallPoolRunsFewAtOnce) {
   EXPECT_EQ(naive.Finish().at_once, 2);
 }
 
-TEST(RunEstimatorTest, NothingToRunIsAPlanToo) {
+TEST(RunEstimatorTest, AnEmptyInputHasAnEstimate) {
   const RunEstimate estimate = RunEstimator(Limits(12), true, std::nullopt).Finish();
   EXPECT_EQ(estimate.at_once, 0);
   EXPECT_EQ(TimeOf(estimate, {1, 1, {}, ""}).total_s(), 0);

@@ -62,7 +62,7 @@ size_t Count(const std::string& text, const std::string& part) {
   return count;
 }
 
-TEST(SvgChartTest, WhateverTheTextsHoldThePictureIsWellFormed) {
+TEST(SvgChartTest, AnyTextGivesAWellFormedPicture) {
   Chart chart;
   chart.title = "<script>alert(1)</script> & \"x\"\x01\xEF\xBF\xBF\xFF";
   chart.lines = {{"<line>", 3}};
@@ -162,7 +162,7 @@ TEST_F(ReportProgramTest, SeveralRunsAreCompared) {
 }
 
 // A tenth of a second in which ten prompt tokens were computed must not count as half of the run.
-TEST_F(ReportProgramTest, MeansAreWeightedByWhatTheyAreOf) {
+TEST_F(ReportProgramTest, MeansAreWeighted) {
   Json json = Summary(), series = *json.Find("time_series");
   series.Set("time_s", *ParseJson("[1.9, 2.0]"));
   series.Set("prompt_tokens_per_s", *ParseJson("[1000, 100]"));
@@ -189,7 +189,7 @@ TEST_F(ReportProgramTest, MeansAreWeightedByWhatTheyAreOf) {
   EXPECT_NE(drawn.out.find("in a step (mean 7)"), std::string::npos) << drawn.out;
 }
 
-TEST_F(ReportProgramTest, CancelledRowsAreSaidApart) {
+TEST_F(ReportProgramTest, CancelledRowsAreListedSeparately) {
   Json json = Summary();
   json.Set("rows_done", 4520).Set("rows_failed", 15480).Set("rows_cancelled", 15436);
   const ProgramResult result = Report({Write("a.json", json)});
@@ -198,7 +198,7 @@ TEST_F(ReportProgramTest, CancelledRowsAreSaidApart) {
       << result.out;
 }
 
-TEST_F(ReportProgramTest, WhatIsNoSummaryIs65AndNamesTheField) {
+TEST_F(ReportProgramTest, AnInvalidSummaryIs65AndNamesTheField) {
   const auto with = [](const char* key, const char* text) {
     Json json = Summary();
     json.Set(key, *ParseJson(text));

@@ -58,7 +58,7 @@ TEST_F(AnswerViewTest, AFileGetsTheAnswerAndStandardErrorTheReasoning) {
   EXPECT_EQ(shown.err, "Two and two.\n");
 }
 
-TEST_F(AnswerViewTest, HiddenReasoningIsNowhere) {
+TEST_F(AnswerViewTest, HiddenReasoningIsNotShown) {
   for (const auto mode : {AnswerView::Mode::kHidden, AnswerView::Mode::kOnTerminalOnly}) {
     const Shown shown = Write(kPieces, mode);
     EXPECT_EQ(shown.out, "Four.\n");
@@ -72,7 +72,7 @@ TEST_F(AnswerViewTest, AnAnswerWithoutReasoningIsExact) {
   EXPECT_EQ(shown.err, "");
 }
 
-TEST_F(AnswerViewTest, ReasoningWithoutAnAnswerIsSaid) {
+TEST_F(AnswerViewTest, ReasoningWithoutAnAnswerIsReported) {
   const Shown cut = Write({"<think>Two and"}, AnswerView::Mode::kShown, "length");
   EXPECT_EQ(cut.out, "\n");
   EXPECT_TRUE(cut.err.starts_with("Two and\nminisgl: the model was still reasoning")) << cut.err;
@@ -81,7 +81,7 @@ TEST_F(AnswerViewTest, ReasoningWithoutAnAnswerIsSaid) {
   EXPECT_EQ(Write({}, AnswerView::Mode::kShown).err, "");
 }
 
-TEST_F(AnswerViewTest, ASecondAnswerBeginsAnew) {
+TEST_F(AnswerViewTest, ASecondAnswerStartsAfresh) {
   EXPECT_EQ(Write(kPieces, AnswerView::Mode::kShown).out,
             Write(kPieces, AnswerView::Mode::kShown).out);
 }

@@ -79,7 +79,7 @@ TEST_F(ProgressPtyTest, TheLineIsRewrittenInColour) {
   EXPECT_NE(shown.find(" running"), std::string::npos) << shown;
 }
 
-TEST_F(ProgressPtyTest, NoColourIsObeyed) {
+TEST_F(ProgressPtyTest, NoColorIsRespected) {
   const std::string shown = Shown({{"TERM", "xterm"}, {"NO_COLOR", "1"}});
   EXPECT_NE(shown.find("\r\x1b[J[>"), std::string::npos) << shown;
   EXPECT_EQ(shown.find("\x1b[32m"), std::string::npos) << shown;

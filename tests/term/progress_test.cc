@@ -49,13 +49,13 @@ ProgressView View() {
   return view;
 }
 
-TEST(ProgressLineTest, SaysHowFarHowFastAndWhatIsHeld) {
+TEST(ProgressLineTest, ShowsProgressRatesAndPages) {
   EXPECT_EQ(FormatProgressLine(View(), 200, false),
             "[=========>          ]  45 %  27/60 rows  12 s left  12,346 in, 3.2 out tok/s  "
             "16 running  1,700 waiting  cache 92 %  pages 512/8,192");
 }
 
-TEST(ProgressLineTest, WhatIsNotKnownIsNotSaid) {
+TEST(ProgressLineTest, UnknownFieldsAreOmitted) {
   ProgressView view = View();
   view.total.reset();
   view.left_s.reset();
@@ -142,7 +142,7 @@ TEST_F(ProgressTest, RatesAreThoseOfTheLastSeconds) {
   EXPECT_NE(At(60, 300).find("; 0.0 in, 0.0 out tok/s;"), std::string::npos);
 }
 
-TEST_F(ProgressTest, TheTimeLeftIsSaidOnceItMeansSomething) {
+TEST_F(ProgressTest, TheTimeLeftIsShownOnceItIsMeaningful) {
   EXPECT_EQ(At(10, 4).find("left"), std::string::npos);  // 4 rows are too few
   EXPECT_NE(At(20, 100).find("; 1m34s left;"), std::string::npos);
   EXPECT_EQ(At(30, 1000).find("left"), std::string::npos);
@@ -176,7 +176,7 @@ TEST_F(ProgressTest, WhereAllFailRowsTellTheTime) {
   EXPECT_NE(Say(10, numbers).find("50/200 rows, 50 failed; 30 s left;"), std::string::npos);
 }
 
-TEST_F(ProgressTest, ShownOrNotAHistoryIsKept) {
+TEST_F(ProgressTest, AHistoryIsKeptEvenIfNothingIsShown) {
   Progress quiet(false, true, begin_);
   Progress::Numbers numbers;
   numbers.stats.generated_tokens = 70;

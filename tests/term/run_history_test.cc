@@ -69,7 +69,7 @@ TEST(RunHistoryTest, MeansSurviveHalving) {
   EXPECT_NEAR(sum, integral, 1e-6 * integral);
 }
 
-TEST(RunHistoryTest, AnEndRightAfterASampleCountsToIt) {
+TEST(RunHistoryTest, AnEndRightAfterASampleIsMergedWithIt) {
   RunHistory history;
   history.Add(Sample(1, 10));
   history.End(Sample(1.0001, 12));
@@ -148,7 +148,7 @@ Json Series(const std::string& name = "", const std::string& text = "") {
   return json;
 }
 
-TEST(RunHistoryTest, AStrangersFileIsReadOnlyWhereItMakesSense) {
+TEST(RunHistoryTest, AnUntrustedFileIsValidated) {
   ASSERT_TRUE(ParseTimeSeries(Series(), "f").ok());
   const struct {
     const char* name;
