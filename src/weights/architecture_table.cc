@@ -1,5 +1,4 @@
-// The entries. See architecture_table.h for what a field means and what it is where an entry is
-// silent.
+// The entries. architecture_table.h has the meanings and defaults of the fields.
 #include "weights/architecture_table.h"
 
 #include "weights/family_keys.h"
@@ -202,7 +201,7 @@ std::vector<Architecture> GemmaFamilies() {
   };
 }
 
-// Norms behind a block instead of before it, one block for both parts, layers without rotary.
+// Norms after a block instead of before it, parallel blocks, layers without rotary.
 std::vector<Architecture> OlmoAndCohereFamilies() {
   return {
       {.name = "Olmo2ForCausalLM",
@@ -361,7 +360,7 @@ std::vector<Architecture> ExpertFamilies() {
   };
 }
 
-// Attention sinks, biases everywhere, experts in tensors of their own order.
+// Attention sinks, biases everywhere, experts in transposed and interleaved tensors.
 std::vector<Architecture> GptOssFamily() {
   return {
       {.name = "GptOssForCausalLM",

@@ -1,5 +1,5 @@
-// Which tensors a model has follows from its configuration; under which names, from the names of
-// llama below and what an entry of the table says of others.
+// The configuration determines the tensors of a model. Their names are those of llama below, except
+// for those that the entry of the table overrides.
 #include "weights/architectures.h"
 
 #include <limits>
@@ -14,7 +14,8 @@ namespace {
 
 using Role = TensorRole;
 
-// Where an entry does not name a role. Names without "model." or "lm_head" stand within a layer.
+// Names of roles that an entry does not name. Those without "model." or "lm_head" are within a
+// layer.
 constexpr NamedRole kLlamaNames[] = {
     {Role::kEmbedding, "model.embed_tokens.weight"},
     {Role::kFinalNorm, "model.norm.weight"},
@@ -51,7 +52,7 @@ constexpr NamedRole kLlamaNames[] = {
     {Role::kSharedShare, "mlp.shared_expert_gate.weight"},
 };
 
-// The name of `role`; null where neither the entry nor llama has one.
+// The name of `role`; null if neither the entry nor llama has one.
 const char* NameOf(const Architecture& architecture, Role role) {
   for (const NamedRole& named : architecture.names) {
     if (named.role == role) return named.name;

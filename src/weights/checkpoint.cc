@@ -1,6 +1,5 @@
-// Every header is parsed and checked against the index before the first tensor can be asked for, so
-// that a bad model fails at load and never in the middle of a run. Shards are opened in the order
-// of their names.
+// Open parses every header and checks it against the index, so that a bad model fails at load and
+// not during a run. Shards are opened in the order of their names.
 #include "minisgl/weights/checkpoint.h"
 
 #include <optional>
@@ -63,7 +62,7 @@ struct Checkpoint::Impl {
   Status CheckAgainst(const weights::ShardIndex& index, const std::string& model_dir) const;
 };
 
-// Maps one file and takes in its tensors.
+// Maps one file and adds its tensors.
 Status Checkpoint::Impl::AddFile(const std::string& path) {
   MINISGL_ASSIGN_OR_RETURN(MappedFile mapped, MappedFile::Open(path));
   files.push_back(std::make_unique<MappedFile>(std::move(mapped)));
@@ -71,7 +70,7 @@ Status Checkpoint::Impl::AddFile(const std::string& path) {
   uint64_t data_begin = 0;
   MINISGL_ASSIGN_OR_RETURN(auto entries,
                            SafetensorsFile::ParseHeader(file.bytes(), path, &data_begin));
-  while (!entries.empty()) {  // each goes as it is taken: a header may have a million
+  while (!entries.empty()) {  // frees each entry at once: a header may have a million
     auto node = entries.extract(entries.begin());
     SafetensorsFile::Entry& entry = node.mapped();
     const auto [place, is_new] = tensors.try_emplace(std::move(node.key()));
@@ -97,7 +96,7 @@ Status Checkpoint::Impl::OpenSharded(const std::string& model_dir) {
   const weights::ShardIndex index = std::move(parsed).value();
   for (const std::string& shard : index.shards) {
     const Status added = AddFile(weights::JoinPath(model_dir, shard));
-    // The model directory is what the user gave; a file it lacks is a fault of that input.
+    // The user gave the model directory, so a missing file in it is a fault of the input.
     if (added.code() == StatusCode::kNoInput) {
       return BadInput("{}, but {} names it; download it again", added.message(),
                       weights::kShardIndexName);
@@ -107,7 +106,7 @@ Status Checkpoint::Impl::OpenSharded(const std::string& model_dir) {
   return CheckAgainst(index, model_dir);
 }
 
-// The index and the shards hold the same tensors at the same places.
+// Checks that the index and the shards list the same tensors in the same files.
 Status Checkpoint::Impl::CheckAgainst(const weights::ShardIndex& index,
                                       const std::string& model_dir) const {
   for (const auto& [name, shard] : index.shard_of) {
@@ -136,7 +135,7 @@ Checkpoint::~Checkpoint() = default;
 
 Result<std::unique_ptr<Checkpoint>> Checkpoint::Open(const std::string& model_dir) {
   MINISGL_RETURN_IF_ERROR(weights::CheckModelDir(model_dir));
-  // One file in place of shards would be other weights.
+  // A single file beside the shards could hold different weights.
   MINISGL_RETURN_IF_ERROR(CheckLink(weights::JoinPath(model_dir, weights::kShardIndexName)));
   std::unique_ptr<Checkpoint> checkpoint(new Checkpoint());
   if (!weights::IsListed(model_dir, kSingleFileName) &&

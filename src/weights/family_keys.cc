@@ -1,4 +1,5 @@
-// Grouped as the table is. What an entry of the table can say is not read here.
+// Keys that only one family has, in the order of the table. Differences that a field of the table
+// expresses are not read here.
 #include "weights/family_keys.h"
 
 #include <cmath>
@@ -17,7 +18,7 @@ float RoundTo(DType dtype, float value) {
   return dtype == DType::kF16 ? F16ToFloat(FloatToF16(value)) : value;
 }
 
-// The reference multiplies embeddings by a number of their own type.
+// The reference rounds the embedding factor to the dtype of the embeddings.
 void SetGemmaEmbeddingScale(ModelConfig* config) {
   const auto width = static_cast<double>(config->hidden_size);
   config->embedding_scale = RoundTo(config->dtype, static_cast<float>(std::sqrt(width)));
@@ -28,7 +29,7 @@ void ReadQueryScalar(FieldReader* reader, ModelConfig* config) {
   config->attention_scale = 1 / std::sqrt(scalar);
 }
 
-// A key whose null turns it off, and whose silence means `fallback`.
+// Reads a key that null turns off and whose absence means `fallback`.
 double ReadSoftcap(FieldReader* reader, const char* key, double fallback) {
   return reader->Number(key, kPositiveRange, reader->Has(key) ? 0 : fallback);
 }
@@ -41,7 +42,7 @@ void CheckDerivedHeadDim(FieldReader* reader, const ModelConfig& config) {
                                        derived));
 }
 
-// How many experts there are and how many a token has, in all layers.
+// Reads the number of experts and the number chosen for each token, for all layers.
 void ReadExperts(FieldReader* reader, int64_t num_experts, int64_t num_chosen,
                  ModelConfig* config) {
   ExpertsConfig& experts = config->experts;
@@ -69,7 +70,7 @@ void ReadExperts(FieldReader* reader, int64_t num_experts, int64_t num_chosen,
   for (LayerConfig& layer : config->layers) layer.has_experts = true;
 }
 
-// Layers that keep a feed-forward part of intermediate_size.
+// Reads the layers with a dense feed-forward part of intermediate_size.
 void ReadDenseLayers(FieldReader* reader, ModelConfig* config) {
   const int64_t step = reader->Int("decoder_sparse_step", kStepRange, 1);
   for (size_t i = 0; i < config->layers.size(); ++i) {

@@ -1,5 +1,5 @@
-// The wording of every configuration error stands here once: what a value is shown as, and what a
-// range reads like. No value is converted before it is known to be of its type and in its range.
+// Words every configuration error: how values and ranges are shown. A value is converted only after
+// its type and range are checked.
 #include "weights/field_reader.h"
 
 #include "minisgl/base/utf8.h"
@@ -8,8 +8,8 @@ namespace minisgl::weights {
 namespace {
 
 constexpr size_t kFileBytesMax = 400;
-// An index of as many tensors as a file may have, and what stands around them. A value takes some
-// 40 bytes where its text takes 2.
+// Enough for an index of as many tensors as a file may have. A value takes some 40 bytes while its
+// text may take 2.
 constexpr uint64_t kValuesMax = 1'100'000;
 
 std::string Found(const Json* value) {

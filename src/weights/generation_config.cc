@@ -1,5 +1,5 @@
-// generation_config.json: the model's own sampling defaults. Keys for other ways of decoding are
-// passed over, because they change nothing unless asked for.
+// generation_config.json: the model's sampling defaults. Keys of other decoding methods are
+// ignored, because they change nothing unless requested.
 #include "minisgl/base/file_kind.h"
 #include "minisgl/base/mapped_file.h"
 #include "minisgl/weights/model_config.h"

@@ -1,4 +1,4 @@
-// Windows are decided first, layer by layer, then which layers are rotated and how.
+// Decides first which layers have windows, then which are rotated and how.
 #include "weights/layer_pattern.h"
 
 #include <optional>
@@ -16,7 +16,7 @@ bool IsSwitched(Windows windows) {
          windows == Windows::kOddUpToLayer || windows == Windows::kUnrotated;
 }
 
-// The width of windows; 0: there are none.
+// The width of windows; 0: none.
 int32_t ReadWidth(const Architecture& entry, FieldReader* reader) {
   if (entry.windows == Windows::kNone) {
     CheckNeutral(reader, "sliding_window", std::nullopt,
@@ -29,7 +29,7 @@ int32_t ReadWidth(const Architecture& entry, FieldReader* reader) {
       reader->OptionalInt("sliding_window", kWindowRange).value_or(fallback));
 }
 
-// Of each layer whether layer_types gives it a window; nothing where the file has no such key.
+// For each layer, true if layer_types gives it a window; nullopt if the file has no such key.
 std::optional<std::vector<bool>> ReadTypes(FieldReader* reader, int32_t num_layers) {
   constexpr const char* kKey = "layer_types";
   const Json* types = reader->Find(kKey);
@@ -54,7 +54,7 @@ std::optional<std::vector<bool>> ReadTypes(FieldReader* reader, int32_t num_laye
   return windows;
 }
 
-// Of each layer whether it is rotated, by the keys of models that list it.
+// For each layer, true if it is rotated, for models that list these layers.
 std::vector<bool> ReadRotated(FieldReader* reader, int32_t num_layers) {
   const int64_t interval = reader->Int("no_rope_layer_interval", kPeriodRange, 4);
   std::vector<bool> rotated;
@@ -78,12 +78,12 @@ std::vector<bool> ReadRotated(FieldReader* reader, int32_t num_layers) {
   return rotated;
 }
 
-// Which layers have windows where layer_types does not say it.
+// Sets the layers with windows if there is no layer_types.
 class Pattern {
  public:
   Pattern(const Architecture& entry, bool types_given, FieldReader* reader)
       : windows_(entry.windows), period_(entry.window_period) {
-    if (types_given) return;  // then the keys below mean nothing
+    if (types_given) return;  // layer_types overrides the keys below
     if (windows_ == Windows::kFromLayer || windows_ == Windows::kOddUpToLayer) {
       bound_ = reader->Int("max_window_layers", kLayerRange, 28);
     } else if (windows_ == Windows::kAllButEachKey || windows_ == Windows::kAllButEachNull) {
@@ -116,7 +116,7 @@ class Pattern {
   bool needs_width() const {
     return windows_ == Windows::kAllButEach || windows_ == Windows::kAllButEachKey;
   }
-  // The pattern is all there is: the reference does not look at layer_types.
+  // Only the pattern counts: the reference ignores layer_types.
   bool is_all() const { return windows_ == Windows::kEvery || windows_ == Windows::kSwitched; }
 
  private:

@@ -1,6 +1,6 @@
-// config.json: every key that the decoder depends on is read with its type and range, and every key
-// that would change the computation in a way the decoder does not know is refused unless it holds
-// its neutral value. What differs between architectures stands in their table.
+// config.json. Every key that the decoder depends on is read, with its type and range. A key that
+// would change the computation in an unsupported way is rejected unless it has its neutral value.
+// Differences between architectures are in architecture_table.cc.
 #include "minisgl/weights/model_config.h"
 
 #include <algorithm>
@@ -21,7 +21,7 @@ namespace {
 
 constexpr int kConfigDepthMax = 32;
 
-// Options of some architectures that none of the table has.
+// Rejects options that no architecture of the table supports.
 void CheckTopLevelNeutral(FieldReader* reader) {
   CheckNeutral(reader, "quantization_config", std::nullopt,
                "only weights that are not quantized (null) are supported");
@@ -31,7 +31,7 @@ void CheckTopLevelNeutral(FieldReader* reader) {
   CheckNeutral(reader, "scale_attn_by_inverse_layer_idx", Json(false), "only false is supported");
 }
 
-// Options that some architectures read, where this one does not.
+// Rejects options that other architectures support and this one does not.
 void CheckUnread(const Architecture& entry, FieldReader* reader) {
   if (!entry.softcaps) {
     for (const char* key : {"attn_logit_softcapping", "final_logit_softcapping"}) {
@@ -52,14 +52,14 @@ void CheckUnread(const Architecture& entry, FieldReader* reader) {
   }
 }
 
-// Whether this is the configuration of a model that also sees or hears, with a text model inside.
+// True for the configuration of a multimodal model (images, audio) with a text model inside.
 bool IsWrapper(const FieldReader& reader) {
   const Json* text = reader.Find("text_config");
   return text != nullptr && text->is_object();
 }
 
-// `architectures` decides; `model_type` must not contradict it, and stands in where there is none.
-// Null where the reader has failed.
+// Reads `architectures`; `model_type` must not contradict it, and replaces it if it is absent. Null
+// if the reader has failed.
 const Architecture* ReadArchitecture(FieldReader* reader, ModelConfig* config) {
   std::string supported = "supported: " + SupportedArchitectures();
   if (IsWrapper(*reader)) {
@@ -118,7 +118,8 @@ std::optional<Activation> ActivationNamed(std::string_view name, bool gelu_is_ta
   return std::nullopt;
 }
 
-// One key decides; the other, which older files have beside it, must not contradict it.
+// Reads the activation from one key; a second one, which older files also have, must not contradict
+// it.
 void ReadActivation(const Architecture& entry, FieldReader* reader, ModelConfig* config) {
   constexpr const char* kSupported =
       "\"silu\", \"gelu\", \"gelu_pytorch_tanh\", \"gelu_new\" and \"relu2\" are supported";

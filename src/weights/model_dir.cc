@@ -1,5 +1,5 @@
-// Looks at names only and opens nothing. File system errors count as "not there": the open that
-// follows says more.
+// Looks at names only and opens no file. File system errors count as "does not exist": opening the
+// files later reports them.
 #include "weights/model_dir.h"
 
 #include <algorithm>
@@ -15,7 +15,7 @@ namespace {
 namespace fs = std::filesystem;
 constexpr size_t kPathBytesMax = 400;
 
-// Weights that people have beside, or in place of, safetensors.
+// Suffixes of weights in other formats than safetensors.
 constexpr const char* kForeignSuffixes[] = {".gguf", ".bin", ".pt",      ".pth",
                                             ".ckpt", ".h5",  ".msgpack", ".onnx"};
 
@@ -44,7 +44,7 @@ std::vector<std::string> FilesEndingWith(const std::string& model_dir, const std
 }
 
 std::string IncompleteDownload(const std::string& model_dir) {
-  // Where the hub's own programs keep what is under way.
+  // Where the hub's client keeps incomplete downloads.
   fs::path folder = fs::path(model_dir) / ".cache" / "huggingface" / "download";
   const fs::path snapshots = fs::path(JoinPath(model_dir, "")).parent_path().parent_path();
   if (snapshots.filename() == "snapshots") folder = snapshots.parent_path() / "blobs";

@@ -1,5 +1,5 @@
-// One period of random numbers is written to an anonymous file, which is then mapped as often as
-// the largest tensor needs.
+// Writes one period of random numbers to an anonymous file and maps it as often as the largest
+// tensor needs.
 #include "weights/random_checkpoint.h"
 
 #include <sys/mman.h>

@@ -1,5 +1,5 @@
-// What a scaling leaves unsaid is filled in as transformers does, and attention_factor is computed,
-// so that the decoder only has formulas of frequencies.
+// Fills in absent settings of a scaling as transformers does, and computes attention_factor, so
+// that the decoder only needs the formulas of frequencies.
 #include "weights/rope_config.h"
 
 #include <cmath>
@@ -17,28 +17,28 @@ constexpr NumberRange kOptionalNumberRange = {0, 1e6};
 constexpr double kDefaultBetaFast = 32;
 constexpr double kDefaultBetaSlow = 1;
 
-// How much yarn sharpens attention for a context `factor` times as long.
+// YaRN's attention factor for a context `factor` times as long.
 double YarnSharpening(double factor, double mscale) {
   return factor <= 1 ? 1.0 : 0.1 * mscale * std::log(factor) + 1.0;
 }
 
-// Reads objects of rotary settings against what the top level says.
+// Reads objects of rotary settings, with defaults from the top level.
 class RopeReader {
  public:
   RopeReader(const Architecture& entry, FieldReader* top, ModelConfig* config)
       : entry_(entry), config_(*config) {
     share_ = ReadShare(top, entry.rotary_share);
-    // Where the whole model has one length before scaling, it stands over those of the objects.
+    // An original length of the whole model overrides those of the objects.
     original_ = top->OptionalInt("original_max_position_embeddings", kSeqLenRange);
     if (!original_ && entry.original_max_seq_len > 0) original_ = entry.original_max_seq_len;
   }
 
-  // Where there is no object.
+  // Without an object.
   RopeConfig Plain(FieldReader* top, double theta) const {
     return {.theta = theta, .dim = RotatedFeatures(top, share_)};
   }
 
-  // `theta` is what the file says outside the object. Settings of one kind of layer are `nested`.
+  // `theta` is the value outside of the object. `nested`: the settings are for one kind of layer.
   RopeConfig Read(FieldReader* object, double theta, bool nested) const {
     RopeConfig rope;
     rope.theta = object->Number("rope_theta", kThetaRange, theta);
@@ -108,7 +108,7 @@ class RopeReader {
     return nested ? in_object : original_.value_or(in_object);
   }
 
-  // How many times longer than the original the context is, where no factor says it.
+  // The ratio of the context to the original length, for files without a factor.
   double Stretch(const RopeConfig& rope) const {
     return static_cast<double>(config_.max_seq_len) /
            static_cast<double>(rope.original_max_seq_len);
@@ -232,7 +232,7 @@ void ReadQueryScale(const Architecture& entry, FieldReader* object, ModelConfig*
 constexpr const char* kFull = "full_attention";
 constexpr const char* kSliding = "sliding_attention";
 
-// Rotary settings of a model whose layers with windows have their own: [full, with windows].
+// Rotary settings of a model with separate ones for layers with windows: [full, with windows].
 class TwoRopes {
  public:
   TwoRopes(const Architecture& entry, FieldReader* top, const RopeReader& reader)
@@ -252,7 +252,7 @@ class TwoRopes {
     return {reader_.Plain(top_, full_theta_), reader_.Plain(top_, window_theta_)};
   }
 
-  // Settings that name no kind of layer are of layers without a window.
+  // Settings that name no kind of layer apply to layers without a window.
   std::vector<RopeConfig> Read(FieldReader* object) const {
     if (!AreByKind(*object)) {
       return {reader_.Read(object, full_theta_, false), reader_.Plain(top_, window_theta_)};
@@ -291,7 +291,7 @@ void ReadRopes(const Architecture& architecture, FieldReader* reader, ModelConfi
     return {ropes.Read(object, theta, false)};
   };
 
-  // What a model of two kinds of layers has under the older name is of layers without a window.
+  // Settings under the older name apply to layers without a window, in a model with both kinds.
   constexpr std::string_view kNewer = "rope_parameters", kOlder = "rope_scaling";
   bool stated = false;
   for (const std::string_view key : {kNewer, kOlder}) {

@@ -1,12 +1,13 @@
 // The header of a safetensors file: 8 bytes of length (little endian), that many bytes of JSON,
 // then the data part.
 //
-// Every rule is checked before an offset is believed: the header lies in the file, each tensor has
-// as many bytes as its shape and dtype say, and the tensors in order of their offsets tile the data
-// part with no hole, overlap or rest.
+// Rules, all checked before an offset is used:
+//   the header is inside the file
+//   the bytes of each tensor match its shape and dtype
+//   the tensors, in order of offsets, cover the data part without gap, overlap or remainder
 //
-// A header may have 100 MB, so it is walked over twice and never kept: the first walk checks all of
-// it with 32 bytes a tensor, the second, of a header that is right, makes the entries.
+// A header may have 100 MB, so it is scanned twice and not kept in memory: the first pass checks
+// all of it with 32 bytes a tensor, the second one, of a valid header, makes the entries.
 #include <algorithm>
 #include <array>
 #include <charconv>
@@ -32,7 +33,7 @@ constexpr size_t kNameBytesMax = 512;
 constexpr size_t kRawNameBytesMax = 6 * kNameBytesMax + 2;  // each byte as \u00NN, in quotes
 constexpr size_t kRankMax = 8;
 constexpr size_t kTensorsMax = 1'000'000;
-// {"":{"dtype":"U8","shape":[],"data_offsets":[0,0]}, without what surrounds all of them.
+// The shortest entry of a tensor: "":{"dtype":"U8","shape":[],"data_offsets":[0,0]},
 constexpr size_t kEntryBytesMin = 49;
 constexpr size_t kMembersMax = 16;           // of one tensor; three mean something
 constexpr size_t kMetadataKeysMax = 16'384;  // trainers write some dozens
@@ -49,14 +50,14 @@ constexpr DTypeSize kDTypes[] = {
     {"U32", 4},  {"F32", 4}, {"F64", 8}, {"I64", 8},     {"U64", 8},
 };
 
-// Where a name stands in the header, and what it takes to find the same one again.
+// The place of a name in the header, with a hash to find duplicates.
 struct NamedPlace {
   uint64_t hash = 0;
   uint64_t begin = 0, end = 0;  // offsets of the tensor's data
   uint32_t name_at = 0;
 };
 
-// Names may be made to share a hash: they are then compared.
+// Hostile names can share a hash, so names with equal hashes are compared.
 uint64_t HashOf(std::string_view name) {
   uint64_t hash = 0xcbf29ce484222325;  // FNV-1a
   for (const char c : name) hash = (hash ^ static_cast<uint8_t>(c)) * 0x100000001b3;
@@ -69,7 +70,7 @@ std::string NameAt(std::string_view text, const NamedPlace& place) {
   return UnquoteJson(scanner.raw());
 }
 
-// Sorts `places`. An error where a name comes twice.
+// Sorts `places`. An error if a name occurs twice.
 Status CheckNoDuplicate(std::string_view text, std::vector<NamedPlace>* places) {
   std::sort(places->begin(), places->end(), [text](const NamedPlace& a, const NamedPlace& b) {
     if (a.hash != b.hash) return a.hash < b.hash;
@@ -90,7 +91,7 @@ std::string Found(std::string_view raw) {
   return raw.empty() ? "nothing" : Visible(raw, kFoundBytesMax);
 }
 
-// What JSON says in `raw`, a string or key, where its meaning has a name's length.
+// The characters of `raw`, a string or key; an error if longer than a name may be.
 Result<std::string> ReadName(std::string_view raw, const char* what) {
   std::string name;
   if (raw.size() <= kRawNameBytesMax) name = UnquoteJson(raw);
@@ -102,8 +103,8 @@ Result<std::string> ReadName(std::string_view raw, const char* what) {
   return name;
 }
 
-// The non-negative integers of the array `raw`, of at most `count_max`; none where it is anything
-// else.
+// The non-negative integers of the array `raw`; nullopt if it is anything else or has more than
+// `count_max` elements.
 std::optional<std::vector<int64_t>> ReadSizes(std::string_view raw, size_t count_max) {
   std::vector<int64_t> sizes;
   if (!raw.starts_with('[')) return {};
@@ -150,17 +151,17 @@ Result<std::string_view> HeaderText(std::span<const std::byte> bytes) {
   return text;
 }
 
-// What a tensor's object says, as it is written; "" for what it lacks.
+// The members of a tensor's object as raw JSON; "" for absent ones.
 struct Members {
   std::string_view dtype, shape, offsets;
 };
 
-// Of the value that comes next.
+// Reads the members of the next value.
 Result<Members> ReadMembers(JsonScanner* scanner) {
   if (!scanner->Next()) return scanner->status();
   if (scanner->token() != Token::kBeginObject) {
     const char* type = JsonTypeName(scanner->raw());
-    while (scanner->depth() > 1 && scanner->Next()) {  // what is no JSON either is said first
+    while (scanner->depth() > 1 && scanner->Next()) {  // reports invalid JSON first
     }
     MINISGL_RETURN_IF_ERROR(scanner->status());
     return BadInput("an object is needed (found {})", type);
@@ -185,12 +186,12 @@ Result<Members> ReadMembers(JsonScanner* scanner) {
   return members;
 }
 
-// What the header says of one tensor, consistent in itself.
+// The entry of one tensor, checked for consistency.
 Result<Entry> ReadEntry(JsonScanner* scanner) {
   MINISGL_ASSIGN_OR_RETURN(const Members members, ReadMembers(scanner));
   Entry entry;
   const DTypeSize* known = nullptr;
-  // No name is so long that more than this could spell it.
+  // Longer JSON cannot spell the name of a known dtype.
   if (members.dtype.starts_with('"') && members.dtype.size() < kFoundBytesMax) {
     const std::string dtype = UnquoteJson(members.dtype);
     for (const DTypeSize& candidate : kDTypes) {
@@ -228,7 +229,7 @@ Result<Entry> ReadEntry(JsonScanner* scanner) {
   return entry;
 }
 
-// The value of __metadata__, which comes next: strings only, each key once.
+// Checks the next value, that of __metadata__: strings only, without duplicate keys.
 Status CheckMetadata(std::string_view text, JsonScanner* scanner) {
   if (!scanner->Next()) return scanner->status();
   if (scanner->token() != Token::kBeginObject) {

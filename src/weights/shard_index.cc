@@ -1,5 +1,4 @@
-// Only the weight map is read; the metadata beside it (a total size) is neither needed nor
-// believed.
+// Reads only the weight map; the metadata (a total size) is not needed and not trusted.
 #include "weights/shard_index.h"
 
 #include "minisgl/base/utf8.h"
@@ -10,7 +9,7 @@ namespace {
 
 constexpr int kIndexDepthMax = 8;
 
-// A name that can only mean a file of the model directory itself.
+// True for a name that can only be a file in the model directory itself.
 bool IsBareFileName(std::string_view name) {
   return !name.empty() && name != "." && name != ".." && name.find('/') == std::string_view::npos &&
          name.find('\0') == std::string_view::npos;

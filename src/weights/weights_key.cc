@@ -1,5 +1,5 @@
-// See weights_key.h. What is remembered is a file of lines: a stamp for each file of the
-// checkpoint, the hash, and a hash of those lines. It is named by the stamps.
+// See weights_key.h. The stored file has lines: a stamp for each file of the checkpoint, the hash,
+// and a hash of those lines. Its name is a hash of the stamps.
 #include "minisgl/weights/weights_key.h"
 
 #include <fmt/core.h>
@@ -28,11 +28,12 @@ namespace {
 constexpr size_t kPartBytes = size_t{1} << 20;  // hashed by one thread at a time
 constexpr size_t kHexDigits = 64;
 constexpr mode_t kPrivateMode = 0600, kPublicMode = 0644;
-// Clocks of file systems go in ticks: a file that was changed as lately as this may be changed once
-// more and show the same time.
+// File system clocks have a limited resolution: a file changed within this time may be changed
+// again and keep the same time.
 constexpr int64_t kTooNewNs = 2'000'000'000;
-// Whose times of inodes are kept, and set by the system alone: ext2 to ext4, XFS, Btrfs, F2FS, ZFS,
-// tmpfs, NFS. (An image made elsewhere may hold any times, and an overlay may lie on one.)
+// File systems that store inode change times set by the system only: ext2 to ext4, XFS, Btrfs,
+// F2FS, ZFS, tmpfs, NFS. (An image made elsewhere may have any times, and an overlay may lie on
+// one.)
 constexpr int64_t kKnownFileSystems[] = {0xEF53,     0x58465342, 0x9123683E, 0xF2F52010,
                                          0x2FC12FC1, 0x01021994, 0x6969};
 
@@ -71,7 +72,7 @@ bool KeepsTimes(const std::string& path) {
   return std::count(std::begin(kKnownFileSystems), std::end(kKnownFileSystems), info.f_type) > 0;
 }
 
-// What changes whenever a byte of `files` does; nothing where that cannot be told.
+// The stamps of `files`, which change with any byte; nullopt if the file system cannot prove that.
 std::optional<std::string> StampsOf(const Files& files) {
   timespec now{};
   clock_gettime(CLOCK_REALTIME, &now);
@@ -94,7 +95,7 @@ std::string Remembered(const std::string& stamps, const std::string& hash) {
   return text + HexHash(text) + '\n';
 }
 
-// Nothing where no such hash is remembered.
+// The stored hash, or nullopt if there is none.
 std::optional<std::string> Recall(const TrustedFolder& folder, const std::string& name,
                                   const std::string& stamps) {
   const Result<FileHandle> file = folder.OpenFile(name);
