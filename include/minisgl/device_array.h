@@ -1,7 +1,7 @@
-// Typed arrays in the memory of an Ops' device, with every size checked.
+// Typed arrays in the memory of an Ops' device, with checked sizes.
 //
-// A DeviceArray owns its memory and is moved, not copied. What fills one from host values goes
-// through Upload.
+// Copies of an array share its memory, which is freed with the last one. Upload() makes an array
+// from host values.
 #pragma once
 
 #include <cstddef>
@@ -22,8 +22,7 @@ class DeviceArray {
  public:
   DeviceArray() = default;
 
-  // Zeroed memory for the product of `extents` elements (at least one). kOutOfMemory where there is
-  // none.
+  // Zeroed memory for the product of `extents` elements, at least one. kOutOfMemory.
   static Result<DeviceArray> Make(Ops* ops, std::initializer_list<uint64_t> extents) {
     auto count = CheckedProduct({extents.begin(), extents.size()});
     if (count) count = CheckedMul(*count == 0 ? 1 : *count, sizeof(T));

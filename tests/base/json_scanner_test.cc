@@ -16,7 +16,7 @@ namespace {
 
 using Token = JsonScanner::Token;
 
-// Why `text` is no JSON to the scanner; "" where it is.
+// The scanner's error for `text`, or "" if it is valid JSON.
 std::string ScanError(std::string_view text, int depth_max = kJsonDepthMax) {
   JsonScanner scanner(text, depth_max);
   while (scanner.Next()) {

@@ -117,7 +117,7 @@ double Draw(uint64_t seed, uint64_t answer, uint64_t position) {
   return UniformDouble(AnswerSeed(seed, answer), position);
 }
 
-// Where two draws fall in a grid of kBins times kBins.
+// The cell of two draws in a grid of kBins times kBins.
 constexpr uint64_t kBins = 10;
 size_t Cell(double a, double b) {
   return static_cast<size_t>(a * kBins) * kBins + static_cast<size_t>(b * kBins);

@@ -1,4 +1,4 @@
-// Tensors in other orders: elements end up where the comments of tensor_arrangement.h say.
+// Reordered tensors have the orders that tensor_arrangement.h documents.
 #include "model/tensor_arrangement.h"
 
 #include <gtest/gtest.h>

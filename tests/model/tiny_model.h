@@ -42,10 +42,10 @@ ModelConfig TinyConfig();
 // Every tensor that `config` needs, f32.
 std::vector<FileTensor> TinyTensors(const ModelConfig& config, uint64_t seed = 1);
 
-// The tensor `name` of `tensors`; the test fails where there is none.
+// The tensor `name` of `tensors`; the test fails if it does not exist.
 FileTensor& TensorNamed(std::vector<FileTensor>* tensors, const std::string& name);
 
-// Writes model.safetensors into `dir` and opens it; aborts where that fails.
+// Writes model.safetensors into `dir` and opens it; aborts on failure.
 std::unique_ptr<Checkpoint> WriteCheckpoint(const TinyModelDir& dir,
                                             const std::vector<FileTensor>& tensors);
 

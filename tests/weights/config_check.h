@@ -24,7 +24,7 @@ inline std::string Joined(const std::string& text, const std::string& more) {
   return json->Dump();
 }
 
-// What the configuration reads as; the test fails where it is refused.
+// The parsed configuration; the test fails if it is rejected.
 inline ModelConfig Config(const std::string& text, const std::string& more = "{}") {
   const auto config = ParseModelConfig(Joined(text, more), "config.json");
   EXPECT_TRUE(config.ok()) << config.status().message();
@@ -33,7 +33,7 @@ inline ModelConfig Config(const std::string& text, const std::string& more = "{}
   return *config;
 }
 
-// The key at which the configuration is refused; "" where it is taken.
+// The key that the configuration is rejected for; "" if it is accepted.
 inline std::string RefusedKey(const std::string& text, const std::string& more) {
   const auto config = ParseModelConfig(Joined(text, more), "config.json");
   if (config.ok()) return "";

@@ -189,7 +189,7 @@ TEST(RopeConfigTest, OtherLayersThanTheWindowedNeedAPatternThatHolds) {
   const ModelConfig pattern = Config(gemma, R"({"sliding_window_pattern": 2})");
   EXPECT_EQ(pattern.layers[0].sliding_window, 4096);
   EXPECT_EQ(pattern.layers[1].sliding_window, 0);
-  // layer_types decides where both are there.
+  // layer_types decides if both are given.
   const ModelConfig types = Config(gemma, R"({"sliding_window_pattern": 2, "layer_types":
       ["full_attention", "sliding_attention", "full_attention", "full_attention"]})");
   EXPECT_EQ(types.layers[0].sliding_window, 0);

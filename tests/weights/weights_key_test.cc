@@ -33,7 +33,7 @@ class WeightsKeyTest : public testing::Test {
   }
   ~WeightsKeyTest() override { SetLogSink(nullptr); }
 
-  // A model directory with one tensor, of zeros but for a one at `place`.
+  // A model directory with one tensor, all zeros except a one at `place`.
   std::string Model(const std::string& name, size_t place) const {
     const std::string dir = folder_.Path(name);
     fs::create_directory(dir);
