@@ -129,8 +129,7 @@ void BesideBatch(const std::string& dir, int rounds) {
   fmt::print(
       "first token of a turn of 60 tokens: alone {:.1f} ms; beside {} rows that run and as many "
       "that wait {:.1f} ms ({:.1f} times)\n",
-      bench::Median(alone), kBatchRows, bench::Median(beside),
-      bench::Median(beside) / bench::Median(alone));
+      Median(alone), kBatchRows, Median(beside), Median(beside) / Median(alone));
 }
 
 // The longest and the median gap between tokens of a chat answer beside a long prompt.
@@ -162,7 +161,7 @@ Gaps GapsBesideLongPrompt(const std::string& dir, StepPolicy step) {
     if (last != Clock::time_point{} && !done) gaps.push_back(Milliseconds(now - last));
     last = now;
   }
-  return {*std::max_element(gaps.begin() + 50, gaps.end()), bench::Median(gaps), first_token};
+  return {*std::max_element(gaps.begin() + 50, gaps.end()), Median(gaps), first_token};
 }
 
 void BesideLongPrompt(const std::string& dir, int rounds) {
@@ -180,11 +179,11 @@ void BesideLongPrompt(const std::string& dir, int rounds) {
     fmt::print(
         "{}: between tokens of the chat {:.1f} ms, at worst beside a prompt of 1,500 tokens "
         "{:.1f} ms; that prompt's first token after {:.0f} ms\n",
-        policy == 0 ? "mixed        " : "prefill-first", bench::Median(median[policy]),
-        bench::Median(longest[policy]), bench::Median(first_token[policy]));
+        policy == 0 ? "mixed        " : "prefill-first", Median(median[policy]),
+        Median(longest[policy]), Median(first_token[policy]));
   }
   fmt::print("worst gap, prefill-first against mixed: {:.1f} times\n",
-             bench::Median(longest[1]) / bench::Median(longest[0]));
+             Median(longest[1]) / Median(longest[0]));
 }
 
 }  // namespace
