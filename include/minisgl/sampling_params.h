@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -29,5 +30,36 @@ struct SamplingParams {
     return repetition_penalty != 1.0 || presence_penalty != 0.0 || frequency_penalty != 0.0;
   }
 };
+
+// The parameters that one source sets: options, a row or generation_config.json. The rest are left
+// to the sources below it.
+struct SamplingOverrides {
+  std::optional<double> temperature, top_p, min_p;
+  std::optional<int32_t> top_k;
+  std::optional<double> repetition_penalty, presence_penalty, frequency_penalty;
+  std::optional<uint64_t> seed;
+  std::vector<std::pair<TokenId, float>> logit_bias;  // empty: not set
+  std::optional<int32_t> num_logprobs;
+  std::optional<int32_t> min_tokens;
+};
+
+// Returns `base` with the parameters that `overrides` sets.
+inline SamplingParams Apply(SamplingParams base, const SamplingOverrides& overrides) {
+  const auto set = [](auto* value, const auto& override_value) {
+    if (override_value) *value = *override_value;
+  };
+  set(&base.temperature, overrides.temperature);
+  set(&base.top_p, overrides.top_p);
+  set(&base.min_p, overrides.min_p);
+  set(&base.top_k, overrides.top_k);
+  set(&base.repetition_penalty, overrides.repetition_penalty);
+  set(&base.presence_penalty, overrides.presence_penalty);
+  set(&base.frequency_penalty, overrides.frequency_penalty);
+  set(&base.seed, overrides.seed);
+  if (!overrides.logit_bias.empty()) base.logit_bias = overrides.logit_bias;
+  set(&base.num_logprobs, overrides.num_logprobs);
+  set(&base.min_tokens, overrides.min_tokens);
+  return base;
+}
 
 }  // namespace minisgl

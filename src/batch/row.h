@@ -42,7 +42,8 @@ struct RowError {
 // An invalid_row error; `field` names the member at fault, if there is one.
 RowError InvalidRow(std::string message, std::string field = "");
 
-struct Row {
+// Its base: the sampling parameters that the row sets.
+struct Row : SamplingOverrides {
   int64_t index = 0;  // position in the input, from 0
   int64_t line = 0;   // line of the file, from 1
   Json id;            // a string, a number, or null for none
@@ -54,18 +55,11 @@ struct Row {
   Json messages;                          // for kMessages: contents are strings or null
   std::vector<TokenId> prompt_token_ids;  // for kTokenIds: none is negative
 
-  std::optional<double> temperature, top_p, min_p;
-  std::optional<int32_t> top_k;
-  std::optional<double> repetition_penalty, presence_penalty, frequency_penalty;
-  std::vector<std::pair<TokenId, float>> logit_bias;
-  std::optional<uint64_t> seed;
   bool any_seed = false;              // seed -1 was given, which means none
   std::optional<int64_t> max_tokens;  // -1: no limit
-  std::optional<int32_t> min_tokens;
   std::optional<std::vector<std::string>> stop;
   std::vector<TokenId> stop_token_ids;
   std::optional<bool> ignore_eos;
-  std::optional<int32_t> num_logprobs;  // as SamplingParams::num_logprobs
   int32_t n = 1;
   int32_t priority = 0;
   std::optional<double> timeout_s;

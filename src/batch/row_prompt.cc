@@ -267,18 +267,8 @@ void PromptBuilder::Truncate(Row* row, int64_t max_tokens, Ids* ids) const {
 }
 
 SamplingParams PromptBuilder::Sampling(const Row& row) const {
-  SamplingParams params = options_.defaults.params;
-  params.temperature = row.temperature.value_or(params.temperature);
-  params.top_k = row.top_k.value_or(params.top_k);
-  params.top_p = row.top_p.value_or(params.top_p);
-  params.min_p = row.min_p.value_or(params.min_p);
-  params.repetition_penalty = row.repetition_penalty.value_or(params.repetition_penalty);
-  params.presence_penalty = row.presence_penalty.value_or(params.presence_penalty);
-  params.frequency_penalty = row.frequency_penalty.value_or(params.frequency_penalty);
-  params.min_tokens = row.min_tokens.value_or(params.min_tokens);
-  params.num_logprobs = row.num_logprobs.value_or(params.num_logprobs);
-  params.logit_bias = row.logit_bias;
-  params.seed = row.seed.value_or(DeriveSeed(options_.seed, static_cast<uint64_t>(row.index)));
+  SamplingParams params = Apply(options_.defaults.params, row);
+  if (!row.seed) params.seed = DeriveSeed(options_.seed, static_cast<uint64_t>(row.index));
   return params;
 }
 

@@ -1,11 +1,10 @@
 #include "batch/run_input.h"
 
 #include <fcntl.h>
+#include <fmt/core.h>
 #include <poll.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include <fmt/core.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -223,9 +222,10 @@ bool LineReader::TakeLine(std::string* line, Outcome* outcome) {
   return true;
 }
 
-Result<std::string> SystemText(const std::string& option) {
+Result<std::string> SystemText(const std::string& option, bool strip_line_breaks) {
   if (!option.starts_with('@')) return term::Utf8OrWarn(option, "--system");
   MINISGL_ASSIGN_OR_RETURN(std::string text, ReadFile(option.substr(1), kRowBytesMax));
+  while (strip_line_breaks && (text.ends_with('\n') || text.ends_with('\r'))) text.pop_back();
   return term::Utf8OrWarn(std::move(text), option.substr(1));
 }
 

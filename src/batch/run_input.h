@@ -85,8 +85,9 @@ class LineReader {
 // Error message for an input without rows.
 std::string NoRows(const LineReader& reader);
 
-// Returns the text of --system: the option itself, or the contents of the file after @.
-Result<std::string> SystemText(const std::string& option);
+// Returns the text of --system: the option itself, or the contents of the file after @, if wanted
+// without the line breaks at its end.
+Result<std::string> SystemText(const std::string& option, bool strip_line_breaks = false);
 
 // Reads all of standard input, at most kRowBytesMax bytes. Ill-formed UTF-8 is replaced and logged
 // as a warning. If nothing arrives for a second, this is logged once; `may_be_left`: the message

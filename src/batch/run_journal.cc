@@ -154,7 +154,7 @@ Json DescribeOptions(const RunOptions& options) {
   out.Set("--min-tokens", OrNull(sampling.min_tokens));
   out.Set("--stop", Strings(sampling.stop));
   out.Set("--ignore-eos", sampling.ignore_eos);
-  out.Set("--logprobs", OrNull(sampling.logprobs));
+  out.Set("--logprobs", OrNull(sampling.num_logprobs));
   out.Set("--sampling-defaults",
           load::ChoiceName(load::kSamplingSourceChoices, sampling.sampling_defaults));
   out.Set("--dtype", load::ChoiceName(load::kDTypeChoices, options.engine.dtype));

@@ -52,9 +52,9 @@ void AddHeads(load::OptionTable* app, AttentionOptions* options) {
 }
 
 void AddTemperature(load::OptionTable* app, ThroughputOptions* options) {
-  Add(app, "--temperature", &options->temperature, "T", "Temperature (default 0.6)",
+  Add(app, "--temperature", &options->sampling.temperature, "T", "Temperature (default 0.6)",
       load::NumberIn(0, 100));
-  Add(app, "--top-p", &options->top_p, "P",
+  Add(app, "--top-p", &options->sampling.top_p, "P",
       "Sample from the likeliest tokens with total probability P (default 1)",
       load::NumberIn(0, 1, true));
 }

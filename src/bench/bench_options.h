@@ -33,8 +33,7 @@ struct ThroughputOptions {
   std::optional<int32_t> num_seqs;  // of nano
   int32_t uniform_seqs = 0, uniform_input = 0, uniform_output = 0;
   int32_t shared_seqs = 0, shared_prefix = 0, shared_own = 0, shared_output = 0;
-  double temperature = 0.6;
-  double top_p = 1;
+  SamplingParams sampling{.temperature = 0.6};
 };
 
 // Prompts of spec: texts that repeat a phrase, or random tokens.

@@ -22,8 +22,8 @@ std::vector<Prompt> MakePrompts(const std::vector<Lengths>& rows, const Throughp
   for (size_t i = 0; i < rows.size(); ++i) {
     const uint64_t stream = static_cast<uint64_t>(run) * rows.size() + i;
     Prompt prompt = RandomPrompt(rows[i].prompt, rows[i].output, vocab_size, seed, stream);
-    prompt.sampling.temperature = sizes.temperature;
-    prompt.sampling.top_p = sizes.top_p;
+    prompt.sampling.temperature = sizes.sampling.temperature;
+    prompt.sampling.top_p = sizes.sampling.top_p;
     prompts.push_back(std::move(prompt));
   }
   return prompts;
@@ -152,8 +152,8 @@ std::vector<Prompt> MakeSharedPrompts(const ThroughputOptions& sizes, int64_t vo
     Prompt prompt = RandomPrompt(sizes.shared_own, sizes.shared_output, vocab_size, seed,
                                  stream + static_cast<uint64_t>(i) + 1);
     prompt.ids.insert(prompt.ids.begin(), stem.ids.begin(), stem.ids.end());
-    prompt.sampling.temperature = sizes.temperature;
-    prompt.sampling.top_p = sizes.top_p;
+    prompt.sampling.temperature = sizes.sampling.temperature;
+    prompt.sampling.top_p = sizes.sampling.top_p;
     prompts.push_back(std::move(prompt));
   }
   return prompts;

@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "batch/row_prompt.h"
+#include "batch/run_input.h"
 #include "load/sampling.h"
 #include "minisgl/base/mapped_file.h"
 #include "minisgl/base/random.h"
@@ -26,16 +27,8 @@
 namespace minisgl::chat {
 namespace {
 
-constexpr uint64_t kSystemBytesMax = uint64_t{16} << 20;
 // Room for an answer of unlimited length, made by dropping turns; at most a quarter of the context.
 constexpr int64_t kAnswerRoom = 256;
-
-Result<std::string> ReadSystem(const std::string& text) {
-  if (!text.starts_with('@')) return term::Utf8OrWarn(text, "--system");
-  MINISGL_ASSIGN_OR_RETURN(std::string content, ReadFile(text.substr(1), kSystemBytesMax));
-  while (content.ends_with('\n') || content.ends_with('\r')) content.pop_back();
-  return term::Utf8OrWarn(std::move(content), text.substr(1));
-}
 
 // Load the tokenizer and template first: that is fast, and their errors are reported before files
 // are created and weights are read.
@@ -76,7 +69,8 @@ void Chat::Note(const std::string& text) const {
 Status Chat::Prepare() {
   if (!options_.load.empty()) MINISGL_RETURN_IF_ERROR(LoadFrom(options_.load));
   if (!options_.system.empty()) {
-    MINISGL_ASSIGN_OR_RETURN(const std::string system, ReadSystem(options_.system));
+    MINISGL_ASSIGN_OR_RETURN(const std::string system,
+                             batch::SystemText(options_.system, /*strip_line_breaks=*/true));
     SetSystem(system);
   }
   return Status();
@@ -269,7 +263,7 @@ int64_t Chat::ContextLimit() const { return batch::ContextCapacity(model_.runtim
 
 // Ends an advice with the option that limits the context, unless the model itself does.
 std::string Chat::HowToLengthenContext() const {
-  const MemoryPlan& plan = model_.facts.plan;
+  const MemoryPlan& plan = model_.facts.engine.plan;
   if (plan.limits.max_seq_len >= model_.facts.config.max_seq_len) return "";
   if (plan.max_seq_len_reason != "what fits") return ", or raise --max-seq-len";
   return options_.engine.num_pages > 0 ? ", or raise --num-pages" : ", or raise --memory-ratio";

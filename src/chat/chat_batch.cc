@@ -83,8 +83,8 @@ Result<std::unique_ptr<ChatBatch>> ChatBatch::Start(const load::LoadedModel* mod
   builder.eos_ids = model->eos_ids;
   builder.hide_reasoning = options.hide_reasoning;
   builder.seed = options.sampling.seed.value_or(0);
-  batch->prompts_ = std::make_unique<batch::PromptBuilder>(&model->text, model->facts.plan.limits,
-                                                           std::move(builder));
+  batch->prompts_ = std::make_unique<batch::PromptBuilder>(
+      &model->text, model->facts.engine.plan.limits, std::move(builder));
   batch->writer_ = std::make_unique<batch::JsonAnswerWriter>(batch->output_->output(),
                                                              model->text.tokenizer.get(), false);
   MINISGL_RETURN_IF_ERROR(batch->output_->Begin());

@@ -421,7 +421,7 @@ void Chat::Model(const std::string&) {
   const ModelConfig& config = model_.facts.config;
   Say(fmt::format("  {}: {}, {} layers, width {}, {} weights, on {}", Visible(model_.text.dir, 400),
                   config.architecture, config.num_layers, config.hidden_size,
-                  model_.facts.plan.weight_format.Name(), model_.device));
+                  model_.facts.engine.plan.weight_format.Name(), model_.device));
 }
 
 }  // namespace minisgl::chat

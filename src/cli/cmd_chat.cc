@@ -39,7 +39,7 @@ CommandBody AddChatCommand(load::OptionTable* app) {
   load::AddEngineOptions(app, &options->engine);
   return [options] {
     term::InstallNotes({options->model.quiet, options->model.verbose});
-    if (options->sampling.logprobs) {
+    if (options->sampling.num_logprobs) {
       return term::Fail(UsageError("--logprobs cannot be used in a chat; use minisgl run --json"));
     }
     if (const Status status = load::CheckSamplingOptions(options->sampling); !status.ok()) {

@@ -145,16 +145,16 @@ void DescribeText(const load::TextModel& text, const load::ModelFacts& facts, st
   InfoLine("end tokens", ids.empty() ? "none" : ids, out);
 }
 
-void DescribePlan(const load::ModelFacts& facts, const load::EngineOptions& options,
-                  std::string* out) {
-  const MemoryPlan& plan = facts.plan;
+void DescribePlan(const load::EngineSetup& engine, std::string* out) {
+  const load::EngineOptions& options = engine.options;
+  const MemoryPlan& plan = engine.plan;
   const EngineLimits& limits = plan.limits;
   const int threads = load::NumThreads(options);
-  std::string device = facts.device.cuda != nullptr
-                           ? facts.device.cuda->Name()
+  std::string device = engine.device.cuda != nullptr
+                           ? engine.device.cuda->Name()
                            : fmt::format("cpu, {} thread{}", threads, threads == 1 ? "" : "s");
-  if (!facts.device.fallback.empty()) {
-    device += fmt::format("; not on CUDA: {}", facts.device.fallback);
+  if (!engine.device.fallback.empty()) {
+    device += fmt::format("; not on CUDA: {}", engine.device.fallback);
   }
   InfoLine("device", device, out);
   InfoLine("memory", Bytes(plan.available_bytes) + " available", out);
@@ -192,7 +192,7 @@ void DescribePlan(const load::ModelFacts& facts, const load::EngineOptions& opti
 
 // Describes a configuration without weights: their size, and how memory would be used.
 Status DescribeShape(const InfoOptions& options, std::string* out) {
-  MINISGL_ASSIGN_OR_RETURN(ModelConfig config, LoadModelConfigFile(options.shape));
+  MINISGL_ASSIGN_OR_RETURN(const ModelConfig config, LoadModelConfigFile(options.shape));
   MINISGL_ASSIGN_OR_RETURN(const auto required, weights::RequiredTensors(config));
   double parameters = 0;
   for (const weights::RequiredTensor& tensor : required) {
@@ -205,9 +205,9 @@ Status DescribeShape(const InfoOptions& options, std::string* out) {
            fmt::format("{:.0f} parameters in {} tensors, {}; no file was looked for", parameters,
                        required.size(), DTypeName(config.dtype)),
            out);
-  MINISGL_ASSIGN_OR_RETURN(const load::ModelFacts facts,
-                           load::PlanModel(std::move(config), options.engine));
-  DescribePlan(facts, options.engine, out);
+  MINISGL_ASSIGN_OR_RETURN(const load::EngineSetup engine,
+                           load::ResolveEngine(options.engine, config));
+  DescribePlan(engine, out);
   return Status();
 }
 
@@ -223,9 +223,8 @@ Status Describe(const InfoOptions& options, std::string* out) {
   DescribeModel(text.dir, facts.config, out);
   MINISGL_RETURN_IF_ERROR(DescribeFiles(text, facts, out));
   DescribeText(text, facts, out);
-  MINISGL_ASSIGN_OR_RETURN(const load::ModelFacts planned,
-                           load::PlanModel(facts.config, options.engine));
-  DescribePlan(planned, options.engine, out);
+  MINISGL_ASSIGN_OR_RETURN(facts.engine, load::ResolveEngine(options.engine, facts.config));
+  DescribePlan(facts.engine, out);
   return Status();
 }
 

@@ -81,7 +81,7 @@ double Percent(int64_t part, int64_t whole) {
 // Explains why the number of shared tokens may be inexact; "" if it is exact.
 std::string Doubt(const report::RunEstimate& estimate, const Subject& subject) {
   if (!subject.keeps_prefixes) return "--cache naive keeps no prefix";
-  if (subject.facts.plan.limits.num_window_pages > 0) {
+  if (subject.facts.engine.plan.limits.num_window_pages > 0) {
     return "at most: layers with a window free old pages";
   }
   if (!estimate.fits()) {
@@ -152,7 +152,7 @@ std::string PlanText(const report::RunEstimate& estimate, const Subject& subject
                   doubt.empty() ? "" : fmt::format(" ({})", doubt)),
       &out);
   DescribeAnswers(estimate, &out);
-  const MemoryPlan& memory = subject.facts.plan;
+  const MemoryPlan& memory = subject.facts.engine.plan;
   const auto page_bytes = static_cast<double>(PageBytes(memory));
   PlanLine("KV cache",
            fmt::format("{} for all rows at their longest; the pool has {} ({} pages of {} tokens)",
@@ -174,7 +174,7 @@ std::string PlanText(const report::RunEstimate& estimate, const Subject& subject
 }
 
 Json PlanJson(const report::RunEstimate& estimate, const Subject& subject) {
-  const MemoryPlan& memory = subject.facts.plan;
+  const MemoryPlan& memory = subject.facts.engine.plan;
   Json json = Json(Json::Object());
   json.Set("file", ReplaceInvalidUtf8(subject.file));
   json.Set("rows", estimate.rows)
@@ -223,7 +223,7 @@ class ReadingProgress {
 Result<report::RunEstimate> ReadRows(const PlanOptions& options,
                                      const batch::PromptBuilder& builder, batch::LineReader* reader,
                                      Subject* subject) {
-  report::RunEstimator estimator(subject->facts.plan.limits, subject->keeps_prefixes,
+  report::RunEstimator estimator(subject->facts.engine.plan.limits, subject->keeps_prefixes,
                                  subject->speed);
   batch::FileRowSource source(reader, options.lenient, /*check_ids=*/true);
   ReadingProgress line(!options.model.quiet);
@@ -279,7 +279,8 @@ Result<int> Plan(const PlanOptions& options) {
     MINISGL_ASSIGN_OR_RETURN(builder_options.system, batch::SystemText(*options.system));
   }
   builder_options.truncate_left = options.on_overflow == load::PromptOverflow::kTruncateLeft;
-  const batch::PromptBuilder builder(&text, subject.facts.plan.limits, std::move(builder_options));
+  const batch::PromptBuilder builder(&text, subject.facts.engine.plan.limits,
+                                     std::move(builder_options));
   MINISGL_ASSIGN_OR_RETURN(const report::RunEstimate estimate,
                            ReadRows(options, builder, &reader, &subject));
   MINISGL_ASSIGN_OR_RETURN(const auto output, term::Output::Open("", false, -1));

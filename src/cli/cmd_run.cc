@@ -182,7 +182,7 @@ batch::PromptBuilder MakePromptBuilder(const batch::RunOptions& options,
   builder.row_metrics = options.row_metrics;
   builder.truncate_left = options.on_overflow == load::PromptOverflow::kTruncateLeft;
   if (!builder.defaults.note.empty()) Log(LogLevel::kInfo, builder.defaults.note);
-  return batch::PromptBuilder(&text, facts.plan.limits, std::move(builder));
+  return batch::PromptBuilder(&text, facts.engine.plan.limits, std::move(builder));
 }
 
 // --check: checks rows as far as possible without weights.

@@ -5,6 +5,7 @@
 
 #include <utility>
 
+#include "minisgl/base/system_info.h"
 #include "minisgl/base/utf8.h"
 
 namespace minisgl::load {
@@ -43,6 +44,22 @@ Result<std::unique_ptr<DeviceOps>> OpenCuda(const EngineOptions& options,
                             .head_dim = config.head_dim,
                             .num_experts = config.experts.num_experts}));
   return cuda;
+}
+
+ModelEngineOptions ToModelEngineOptions(const EngineOptions& options) {
+  ModelEngineOptions engine;
+  engine.num_threads = NumThreads(options);
+  engine.max_running_requests = options.max_running_requests;
+  engine.max_prefill_tokens = options.max_prefill_length;
+  engine.max_seq_len = options.max_seq_len;
+  engine.page_size = options.page_size;
+  engine.num_pages = options.num_pages;
+  engine.memory_ratio = options.memory_ratio;
+  engine.graph_max_rows = options.cuda_graph_max_rows;
+  engine.weight_dtype = options.dtype;
+  engine.quantization = options.quantize;
+  engine.max_step_drafts = options.max_drafts * kDraftRowsMax;
+  return engine;
 }
 
 }  // namespace
@@ -100,6 +117,19 @@ EngineOptions WithDeviceDefaults(EngineOptions options, const Device& device) {
     options.memory_ratio = cuda ? kCudaMemoryRatio : kCpuMemoryRatio;
   }
   return options;
+}
+
+Result<EngineSetup> ResolveEngine(const EngineOptions& options, const ModelConfig& config) {
+  EngineSetup setup;
+  MINISGL_ASSIGN_OR_RETURN(setup.device, ChooseDevice(options, config));
+  setup.options = WithDeviceDefaults(options, setup.device);
+  MINISGL_ASSIGN_OR_RETURN(setup.plan, PlanMemory(config, ToModelEngineOptions(setup.options), 0,
+                                                  setup.device.cuda.get()));
+  return setup;
+}
+
+int NumThreads(const EngineOptions& options) {
+  return options.threads > 0 ? options.threads : UsableCores();
 }
 
 }  // namespace minisgl::load

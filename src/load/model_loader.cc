@@ -11,7 +11,6 @@
 #include "minisgl/base/folder.h"
 #include "minisgl/base/log.h"
 #include "minisgl/base/mapped_file.h"
-#include "minisgl/base/system_info.h"
 #include "minisgl/base/utf8.h"
 #include "minisgl/engine/device_engine.h"
 #include "minisgl/model/pack_source.h"
@@ -79,22 +78,6 @@ Status AddThinking(const ChatTemplate* chat, Thinking think, Json* args) {
                     fmt::join(kReasoningSwitches, ", "));
 }
 
-ModelEngineOptions ToModelEngineOptions(const EngineOptions& options) {
-  ModelEngineOptions engine;
-  engine.num_threads = NumThreads(options);
-  engine.max_running_requests = options.max_running_requests;
-  engine.max_prefill_tokens = options.max_prefill_length;
-  engine.max_seq_len = options.max_seq_len;
-  engine.page_size = options.page_size;
-  engine.num_pages = options.num_pages;
-  engine.memory_ratio = options.memory_ratio;
-  engine.graph_max_rows = options.cuda_graph_max_rows;
-  engine.weight_dtype = options.dtype;
-  engine.quantization = options.quantize;
-  engine.max_step_drafts = options.max_drafts * kDraftRowsMax;
-  return engine;
-}
-
 RuntimeOptions ToRuntimeOptions(const EngineOptions& options) {
   RuntimeOptions runtime;
   SchedulerOptions& scheduler = runtime.scheduler;
@@ -130,46 +113,34 @@ void SayMemoryPlan(const MemoryPlan& plan) {
           plan.limits.max_seq_len, plan.max_seq_len_reason));
 }
 
+// Loads the weights. Moves the device out of `setup`; `name` becomes what the engine runs on.
 Result<std::unique_ptr<Engine>> StartEngine(const ModelConfig& config, const Checkpoint& checkpoint,
-                                            const MemoryPlan& plan,
-                                            const EngineOptions& engine_options, Device device,
-                                            std::string* name) {
+                                            EngineSetup* setup, std::string* name) {
+  const EngineOptions& options = setup->options;
+  Device& device = setup->device;
   if (device.cuda != nullptr) {
     *name = device.cuda->Name();
     SayWhereItRuns(device, *name);
     if (config.dtype == DType::kF32) {
       Log(LogLevel::kInfo, fmt::format("the weights are f32 and CUDA computes in {}; --device cpu "
                                        "computes in f32",
-                                       plan.weight_format.Name()));
+                                       setup->plan.weight_format.Name()));
     }
-    SayMemoryPlan(plan);
-    if (!engine_options.pack_cache.empty()) {
+    SayMemoryPlan(setup->plan);
+    if (!options.pack_cache.empty()) {
       Log(LogLevel::kInfo, "--pack-cache: on CUDA weights are not packed; nothing is kept");
     }
-    return MakeDeviceEngine(config, checkpoint, plan, std::move(device.cuda),
-                            {.graph_max_rows = engine_options.cuda_graph_max_rows});
+    return MakeDeviceEngine(config, checkpoint, setup->plan, std::move(device.cuda),
+                            {.graph_max_rows = options.cuda_graph_max_rows});
   }
   MINISGL_ASSIGN_OR_RETURN(
       std::unique_ptr<Ops> ops,
-      MakeOps(engine_options,
-              MakePackSource(config, checkpoint, plan.weight_format, engine_options.pack_cache,
-                             NumThreads(engine_options))));
+      MakeOps(options, MakePackSource(config, checkpoint, setup->plan.weight_format,
+                                      options.pack_cache, NumThreads(options))));
   *name = ops->Name();
   SayWhereItRuns(device, *name);
-  SayMemoryPlan(plan);
-  return MakeModelEngine(config, checkpoint, plan, std::move(ops));
-}
-
-// Loads the weights and starts the engine; `name` becomes what it runs on.
-Result<std::unique_ptr<Runtime>> StartRuntime(const ModelConfig& config,
-                                              const Checkpoint& checkpoint, const MemoryPlan& plan,
-                                              const EngineOptions& engine_options, Device device,
-                                              const Tokenizer* tokenizer,
-                                              const RuntimeOptions& options, std::string* name) {
-  MINISGL_ASSIGN_OR_RETURN(
-      std::unique_ptr<Engine> engine,
-      StartEngine(config, checkpoint, plan, engine_options, std::move(device), name));
-  return Runtime::Create(std::move(engine), tokenizer, options);
+  SayMemoryPlan(setup->plan);
+  return MakeModelEngine(config, checkpoint, setup->plan, std::move(ops));
 }
 
 }  // namespace
@@ -199,26 +170,12 @@ Result<TextModel> LoadTextModel(const ModelOptions& options) {
 }
 
 Result<ModelFacts> LoadModelFacts(const std::string& model_dir, const EngineOptions& options) {
-  MINISGL_ASSIGN_OR_RETURN(ModelConfig config, LoadModelConfig(model_dir));
-  MINISGL_ASSIGN_OR_RETURN(GenerationConfig generation,
-                           LoadGenerationConfig(model_dir, config.vocab_size));
-  MINISGL_ASSIGN_OR_RETURN(ModelFacts facts, PlanModel(std::move(config), options));
-  facts.generation = std::move(generation);
-  return facts;
-}
-
-Result<ModelFacts> PlanModel(ModelConfig config, const EngineOptions& options) {
   ModelFacts facts;
-  facts.config = std::move(config);
-  MINISGL_ASSIGN_OR_RETURN(facts.device, ChooseDevice(options, facts.config));
-  const EngineOptions resolved = WithDeviceDefaults(options, facts.device);
-  MINISGL_ASSIGN_OR_RETURN(facts.plan, PlanMemory(facts.config, ToModelEngineOptions(resolved), 0,
-                                                  facts.device.cuda.get()));
+  MINISGL_ASSIGN_OR_RETURN(facts.config, LoadModelConfig(model_dir));
+  MINISGL_ASSIGN_OR_RETURN(facts.generation,
+                           LoadGenerationConfig(model_dir, facts.config.vocab_size));
+  MINISGL_ASSIGN_OR_RETURN(facts.engine, ResolveEngine(options, facts.config));
   return facts;
-}
-
-int NumThreads(const EngineOptions& options) {
-  return options.threads > 0 ? options.threads : UsableCores();
 }
 
 WeightFormat WantedFormat(const EngineOptions& options, DType stored) {
@@ -263,26 +220,25 @@ Result<LoadedModel> LoadModel(TextModel text, const EngineOptions& engine_option
                            Checkpoint::Open(model.text.dir));
   model.eos_ids =
       EndTokens(model.facts.config, model.facts.generation, model.text.tokenizer->eos_id());
-  const EngineOptions resolved = WithDeviceDefaults(engine_options, model.facts.device);
-  RuntimeOptions options = ToRuntimeOptions(resolved);
+  RuntimeOptions options = ToRuntimeOptions(model.facts.engine.options);
   options.trace_sink = std::move(trace_sink);
+  MINISGL_ASSIGN_OR_RETURN(
+      std::unique_ptr<Engine> engine,
+      StartEngine(model.facts.config, *checkpoint, &model.facts.engine, &model.device));
   MINISGL_ASSIGN_OR_RETURN(model.runtime,
-                           StartRuntime(model.facts.config, *checkpoint, model.facts.plan, resolved,
-                                        std::move(model.facts.device), model.text.tokenizer.get(),
-                                        options, &model.device));
+                           Runtime::Create(std::move(engine), model.text.tokenizer.get(), options));
   return model;
 }
 
 Result<BareModel> LoadBareModel(const ModelConfig& config, const Checkpoint& checkpoint,
                                 const EngineOptions& engine_options) {
   BareModel model;
-  MINISGL_ASSIGN_OR_RETURN(Device device, ChooseDevice(engine_options, config));
-  const EngineOptions resolved = WithDeviceDefaults(engine_options, device);
+  MINISGL_ASSIGN_OR_RETURN(EngineSetup setup, ResolveEngine(engine_options, config));
+  MINISGL_ASSIGN_OR_RETURN(std::unique_ptr<Engine> engine,
+                           StartEngine(config, checkpoint, &setup, &model.device));
+  model.plan = std::move(setup.plan);
   MINISGL_ASSIGN_OR_RETURN(
-      model.plan, PlanMemory(config, ToModelEngineOptions(resolved), 0, device.cuda.get()));
-  MINISGL_ASSIGN_OR_RETURN(model.runtime,
-                           StartRuntime(config, checkpoint, model.plan, resolved, std::move(device),
-                                        nullptr, ToRuntimeOptions(resolved), &model.device));
+      model.runtime, Runtime::Create(std::move(engine), nullptr, ToRuntimeOptions(setup.options)));
   return model;
 }
 

@@ -42,16 +42,13 @@ struct TextModel {
 };
 Result<TextModel> LoadTextModel(const ModelOptions& options);
 
-// What the files say about the model, and where its memory would go; loads nothing.
+// The configuration of a model and how it would run, without its weights.
 struct ModelFacts {
   ModelConfig config;
   GenerationConfig generation;
-  MemoryPlan plan;
-  Device device;  // gone once a model is loaded
+  EngineSetup engine;  // without its device once a model is loaded
 };
 Result<ModelFacts> LoadModelFacts(const std::string& model_dir, const EngineOptions& options);
-// The same of a configuration alone.
-Result<ModelFacts> PlanModel(ModelConfig config, const EngineOptions& options);
 
 struct LoadedModel {
   TextModel text;
@@ -76,9 +73,6 @@ Result<BareModel> LoadBareModel(const ModelConfig& config, const Checkpoint& che
 
 // How --dtype and --quantize have the weights of a model that stores `stored`.
 WeightFormat WantedFormat(const EngineOptions& options, DType stored);
-
-// That compute on the CPU: --threads, or the usable cores.
-int NumThreads(const EngineOptions& options);
 
 // The operations of the CPU as `options` say, with nothing loaded. Without a `pack_source` packed
 // weights are not kept.

@@ -378,7 +378,7 @@ void AddSamplingOptions(OptionTable* app, SamplingOptions* options) {
       ->Check(CheckSeed)
       ->TypeName("N")
       ->Group(group);
-  add("--logprobs", &options->logprobs, "N",
+  add("--logprobs", &options->num_logprobs, "N",
       "Return log-probabilities of each token and of the N likeliest", IntegerIn(0, 20))
       ->Advanced();
   app->AddChoice("--sampling-defaults", &options->sampling_defaults, kSamplingSourceChoices,

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "load/option_table.h"
+#include "minisgl/sampling_params.h"
 #include "minisgl/sched/scheduler.h"
 #include "minisgl/tensor/dtype.h"
 #include "minisgl/tensor/weight_format.h"
@@ -102,17 +103,11 @@ struct ReportOptions {
 };
 
 // Defaults for what a row or a turn leaves open; unset means the model's.
-struct SamplingOptions {
-  std::optional<double> temperature, top_p, min_p;
-  std::optional<int32_t> top_k;
-  std::optional<double> repetition_penalty, presence_penalty, frequency_penalty;
-  std::optional<uint64_t> seed;
+struct SamplingOptions : SamplingOverrides {
   bool draws_seed = false;            // -1 was given: one is drawn
   std::optional<int64_t> max_tokens;  // -1: no limit
-  std::optional<int32_t> min_tokens;
   std::vector<std::string> stop;
   bool ignore_eos = false;
-  std::optional<int32_t> logprobs;
   SamplingSource sampling_defaults = SamplingSource::kModel;
 };
 

@@ -133,7 +133,7 @@ Json AboutRun(const load::LoadedModel& model, const load::EngineOptions& options
   about.Set("version", MINISGL_VERSION);
   about.Set("model", ReplaceInvalidUtf8(ModelName(model.text.dir)));
   about.Set("device", model.device);
-  about.Set("weights", model.facts.plan.weight_format.Name());
+  about.Set("weights", model.facts.engine.plan.weight_format.Name());
   about.Set("options", std::move(settings));
   return about;
 }

@@ -14,6 +14,7 @@
 #include "minisgl/base/ids.h"
 #include "minisgl/base/status.h"
 #include "minisgl/model_kinds.h"
+#include "minisgl/sampling_params.h"
 #include "minisgl/tensor/dtype.h"
 
 namespace minisgl {
@@ -110,11 +111,9 @@ struct ModelConfig {
   ExpertsConfig experts;
 };
 
-struct GenerationConfig {
+struct GenerationConfig : SamplingOverrides {
   std::vector<TokenId> eos_token_ids;
   std::optional<bool> do_sample;
-  std::optional<double> temperature, top_p, min_p, repetition_penalty;
-  std::optional<int32_t> top_k;
   std::optional<int64_t> max_new_tokens;
 };
 
