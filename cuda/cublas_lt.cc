@@ -6,6 +6,7 @@
 
 #include <cublasLt.h>
 #include <dlfcn.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <bit>
@@ -14,6 +15,8 @@
 #include <tuple>
 #include <unordered_set>
 #include <utility>
+
+#include "minisgl/base/setting.h"
 
 namespace minisgl::cuda {
 namespace {
@@ -241,7 +244,9 @@ Status CublasLt::ChooseAlgorithm(const MatmulShape& shape, Plan* plan) {
     return Status();
   }
   return MakeStatus(StatusCode::kInternal, "cuBLAS has no algorithm for {}{}", ShapeText(shape),
-                    deterministic_ ? " that is deterministic; leave out --deterministic" : "");
+                    deterministic_ ? fmt::format(" that is deterministic; leave out {}",
+                                                 SettingName(Setting::kDeterministic))
+                                   : "");
 }
 
 Result<Plan*> CublasLt::FindPlan(const MatmulShape& shape) {
@@ -271,10 +276,11 @@ Status CublasLt::CheckServes(const MatmulShape& shape, Plan* plan) {
   const cublasStatus_t error = lt_.algo_check(handle_, description_, plan->weight, plan->x,
                                               plan->out, plan->out, &plan->algorithm, &needs);
   if (error != CUBLAS_STATUS_SUCCESS || needs.workspaceSize > workspace_bytes_) {
-    return MakeStatus(StatusCode::kInternal,
-                      "cuBLAS cannot compute {} with the algorithm for {} tokens ({}); leave out "
-                      "--deterministic",
-                      ShapeText(shape), kDeterministicTokens, lt_.status_string(error));
+    return MakeStatus(
+        StatusCode::kInternal,
+        "cuBLAS cannot compute {} with the algorithm for {} tokens ({}); leave out {}",
+        ShapeText(shape), kDeterministicTokens, lt_.status_string(error),
+        SettingName(Setting::kDeterministic));
   }
   plan->checked.insert(shape.num_tokens);
   return Status();

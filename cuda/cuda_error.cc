@@ -8,7 +8,7 @@ constexpr char kSmaller[] = "use smaller settings, or free memory of the GPU (nv
 constexpr char kCheckDriver[] = "check that nvidia-smi works here";
 constexpr char kUpdateDriver[] = "update the NVIDIA driver, or build with an older CUDA toolkit";
 constexpr char kOtherArchitecture[] =
-    "build with this GPU's architecture in the option gpu_archs, or use --device cpu";
+    "build with this GPU's architecture in the option gpu_archs, or run on the CPU";
 constexpr char kAnotherProcess[] =
     "another process may have exclusive use of the GPU, or it needs a reset; check nvidia-smi";
 constexpr char kHardware[] =

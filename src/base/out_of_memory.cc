@@ -1,10 +1,12 @@
 #include "minisgl/base/out_of_memory.h"
 
+#include <fmt/core.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <exception>
-#include <string_view>
 
+#include "minisgl/base/setting.h"
 #include "minisgl/base/status.h"
 
 namespace minisgl {
@@ -26,9 +28,12 @@ void OnTerminate() {
 }  // namespace
 
 void PrintOutOfMemory() noexcept {
-  constexpr std::string_view kLine =
-      "minisgl: out of memory; lower --memory-ratio, --max-seq-len or --max-running-requests\n";
-  const ssize_t ignored = write(STDERR_FILENO, kLine.data(), kLine.size());
+  char line[256];
+  const auto end =
+      fmt::format_to_n(line, sizeof(line), "minisgl: out of memory; lower {}, {} or {}\n",
+                       SettingName(Setting::kMemoryRatio), SettingName(Setting::kMaxSeqLen),
+                       SettingName(Setting::kMaxRunningRequests));
+  const ssize_t ignored = write(STDERR_FILENO, line, std::min(end.size, sizeof(line)));
   static_cast<void>(ignored);
 }
 

@@ -8,6 +8,7 @@
 // In a loop over ranges the ticket only counts claims. The chunk of a claim comes from the ranges,
 // which are set before the ticket and hold one chunk for each claim.
 #include "minisgl/base/thread_pool.h"
+#include "minisgl/base/setting.h"
 
 #include <fmt/core.h>
 
@@ -145,8 +146,9 @@ struct ThreadPool::State {
       num_pinned += cpu.Apply(workers[i].native_handle());
     }
     if (num_pinned == workers.size()) return;
-    Log(LogLevel::kWarning, fmt::format("--pin-threads: {} of {} threads could not be pinned to a "
+    Log(LogLevel::kWarning, fmt::format("{}: {} of {} threads could not be pinned to a "
                                         "core; they run where the system puts them",
+                                        SettingName(Setting::kPinThreads),
                                         workers.size() - num_pinned, workers.size()));
   }
 

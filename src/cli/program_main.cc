@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "cli/commands.h"
+#include "load/option_names.h"
 #include "load/option_table.h"
 #include "load/shell_completions.h"
 #include "minisgl/base/mapped_file.h"
@@ -93,6 +94,7 @@ void AddProgramCommands(load::OptionTable* program, ProgramOptions* options,
 }
 
 int Main(int argc, char** argv) {
+  SetSettingNames(load::OptionName);
   InstallBusErrorHandler();
   InstallOutOfMemoryHandler();
   KeepStandardFilesApart();

@@ -20,6 +20,7 @@
 #include "cpu/memory.h"
 #include "minisgl/base/checked_math.h"
 #include "minisgl/base/log.h"
+#include "minisgl/base/setting.h"
 #include "minisgl/base/utf8.h"
 
 namespace minisgl::cpu {
@@ -173,8 +174,8 @@ Status WriteAll(int fd, const void* data, size_t num_bytes, uint64_t offset) {
 }
 
 void Warn(const std::string& path, const std::string& what) {
-  Log(LogLevel::kWarning,
-      fmt::format("--pack-cache: {}: {}; going on without it", Visible(path, 400), what));
+  Log(LogLevel::kWarning, fmt::format("{}: {}: {}; going on without it",
+                                      SettingName(Setting::kPackCache), Visible(path, 400), what));
 }
 
 }  // namespace
@@ -206,14 +207,16 @@ void PackStore::Read() {
   auto file = folder_->OpenFile(name_);
   if (!file.ok()) {
     if (file.status().code() == StatusCode::kNoInput) return;
-    Log(LogLevel::kWarning, fmt::format("--pack-cache: {}: {}; writing it anew",
-                                        Visible(path_, 400), file.status().message()));
+    Log(LogLevel::kWarning,
+        fmt::format("{}: {}: {}; writing it anew", SettingName(Setting::kPackCache),
+                    Visible(path_, 400), file.status().message()));
     return;
   }
   auto entries = ReadEntries(file->fd(), key_);
   if (!entries.ok()) {
-    Log(LogLevel::kInfo, fmt::format("--pack-cache: {}: {}; writing it anew", Visible(path_, 400),
-                                     entries.status().message()));
+    Log(LogLevel::kInfo,
+        fmt::format("{}: {}: {}; writing it anew", SettingName(Setting::kPackCache),
+                    Visible(path_, 400), entries.status().message()));
     return;
   }
   file_ = std::move(file).value();
@@ -276,9 +279,10 @@ std::shared_ptr<void> PackStore::Find(uint64_t identity, size_t num_bytes, Threa
   const bool is_wanted = entry.identity == identity && entry.num_bytes == num_bytes;
   std::shared_ptr<void> found = is_wanted ? ReadMatrix(entry, pool) : nullptr;
   if (found == nullptr) {
-    Log(LogLevel::kInfo, fmt::format("--pack-cache: {}: matrix {} is not the model's, or damaged; "
-                                     "writing the file anew",
-                                     Visible(path_, 400), matrices_.size()));
+    Log(LogLevel::kInfo,
+        fmt::format("{}: {}: matrix {} is not the model's, or damaged; "
+                    "writing the file anew",
+                    SettingName(Setting::kPackCache), Visible(path_, 400), matrices_.size()));
     file_ = FileHandle();
     return nullptr;
   }
@@ -296,8 +300,9 @@ void PackStore::Finish() {
   if (std::exchange(finished_, true)) return;
   const bool is_right = num_packed() == 0 && entries_.size() == matrices_.size();
   Log(LogLevel::kVerbose,
-      fmt::format("--pack-cache: {}: {} matrices read, {} packed{}", Visible(path_, 400),
-                  num_found_, num_packed(), is_right || !folder_ ? "" : "; writing it"));
+      fmt::format("{}: {}: {} matrices read, {} packed{}", SettingName(Setting::kPackCache),
+                  Visible(path_, 400), num_found_, num_packed(),
+                  is_right || !folder_ ? "" : "; writing it"));
   file_ = FileHandle();
   if (is_right || !folder_) {
     matrices_.clear();

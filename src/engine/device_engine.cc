@@ -20,6 +20,7 @@
 #include "minisgl/base/check.h"
 #include "minisgl/base/checked_math.h"
 #include "minisgl/base/log.h"
+#include "minisgl/base/setting.h"
 #include "minisgl/base/utf8.h"
 
 namespace minisgl::engine {
@@ -176,10 +177,11 @@ Status WithSuggestions(const Status& status, const MemoryPlan& plan) {
   if (status.code() != StatusCode::kOutOfMemory) return status;
   const EngineLimits& limits = plan.limits;
   return MakeStatus(StatusCode::kOutOfMemory,
-                    "{}; less memory is free than was planned with. Try again, or give --num-pages "
-                    "{}, --max-running-requests {} or --max-seq-len {}",
-                    status.message(), std::max(limits.num_pages / 2, 1),
-                    std::max(limits.max_running_requests / 2, 1),
+                    "{}; less memory is free than was planned with. Try again, or give {} {}, {} "
+                    "{} or {} {}",
+                    status.message(), SettingName(Setting::kNumPages),
+                    std::max(limits.num_pages / 2, 1), SettingName(Setting::kMaxRunningRequests),
+                    std::max(limits.max_running_requests / 2, 1), SettingName(Setting::kMaxSeqLen),
                     std::max(limits.max_seq_len / 2, 2));
 }
 

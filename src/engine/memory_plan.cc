@@ -24,6 +24,7 @@
 #include "engine/device_step.h"
 #include "engine/kv_split.h"
 #include "minisgl/base/checked_math.h"
+#include "minisgl/base/setting.h"
 #include "minisgl/base/system_info.h"
 #include "minisgl/engine/model_engine.h"
 #include "minisgl/model/decoder.h"
@@ -204,7 +205,7 @@ int64_t WantedSeqLen(const ModelConfig& config, const PlanOptions& options) {
 
 std::string SeqLenReason(const ModelConfig& config, const PlanOptions& options,
                          int64_t max_seq_len) {
-  if (options.max_seq_len > 0) return "--max-seq-len";
+  if (options.max_seq_len > 0) return SettingName(Setting::kMaxSeqLen);
   if (max_seq_len == config.max_seq_len) return "the model's";
   const bool by_default = options.device == nullptr && max_seq_len == kCpuSeqLenDefault;
   return by_default ? "the CPU default" : "what fits";
@@ -346,19 +347,22 @@ LeverSet LeversNeeded(const ModelConfig& config, LeverSet levers, uint64_t avail
   return levers;
 }
 
-// The settings of `changed` that differ from `options`, as a user types them.
+// The settings of `changed` that differ from `options`, each name with its value.
 std::string Describe(const PlanOptions& options, const PlanOptions& changed) {
   std::vector<std::string> parts;
-  const auto add = [&](const char* name, const auto& was, const auto& is) {
-    if (is != was) parts.push_back(fmt::format("{} {}", name, is));
+  const auto put = [&](Setting setting, const auto& value) {
+    parts.push_back(fmt::format("{} {}", SettingName(setting), value));
   };
-  add("--max-seq-len", options.max_seq_len, changed.max_seq_len);
-  add("--memory-ratio", options.memory_ratio, changed.memory_ratio);
-  add("--num-pages", options.num_pages, changed.num_pages);
-  if (changed.weight_dtype != options.weight_dtype) parts.push_back("--dtype bf16");
-  if (changed.quantization != options.quantization) parts.push_back("--quantize int8");
-  add("--max-prefill-length", options.max_prefill_tokens, changed.max_prefill_tokens);
-  add("--max-running-requests", options.max_running_requests, changed.max_running_requests);
+  const auto add = [&](Setting setting, const auto& was, const auto& is) {
+    if (is != was) put(setting, is);
+  };
+  add(Setting::kMaxSeqLen, options.max_seq_len, changed.max_seq_len);
+  add(Setting::kMemoryRatio, options.memory_ratio, changed.memory_ratio);
+  add(Setting::kNumPages, options.num_pages, changed.num_pages);
+  if (changed.weight_dtype != options.weight_dtype) put(Setting::kDType, "bf16");
+  if (changed.quantization != options.quantization) put(Setting::kQuantize, "int8");
+  add(Setting::kMaxPrefillLength, options.max_prefill_tokens, changed.max_prefill_tokens);
+  add(Setting::kMaxRunningRequests, options.max_running_requests, changed.max_running_requests);
   return fmt::format("{}", fmt::join(parts, " "));
 }
 
@@ -399,8 +403,8 @@ std::string Shortage(const ModelConfig& config, const PlanOptions& options, uint
   }
   const int64_t pages = CeilDiv<int64_t>(wanted, options.page_size);
   if (options.num_pages > 0 && options.num_pages < pages) {
-    return fmt::format("a request of {} tokens takes {} pages (--num-pages {})", wanted, pages,
-                       options.num_pages);
+    return fmt::format("a request of {} tokens takes {} pages ({} {})", wanted, pages,
+                       SettingName(Setting::kNumPages), options.num_pages);
   }
   const int64_t wanted_pages = std::max<int64_t>(pages, options.num_pages);
   const auto bytes = needs->kv.Bytes(wanted_pages);
@@ -424,37 +428,44 @@ Status DoesNotFit(const ModelConfig& config, const PlanOptions& options, uint64_
 Status CheckOptions(const ModelConfig& config, const PlanOptions& options) {
   if (options.page_size < 1 || options.page_size > 64 ||
       (options.page_size & (options.page_size - 1)) != 0) {
-    return UsageError("--page-size must be a power of two up to 64 ({})", options.page_size);
+    return UsageError("{} must be a power of two up to 64 ({})", SettingName(Setting::kPageSize),
+                      options.page_size);
   }
   if (options.max_running_requests < 1) {
-    return UsageError("--max-running-requests must be at least 1 ({})",
+    return UsageError("{} must be at least 1 ({})", SettingName(Setting::kMaxRunningRequests),
                       options.max_running_requests);
   }
   if (options.max_prefill_tokens < 1) {
-    return UsageError("--max-prefill-length must be at least 1 ({})", options.max_prefill_tokens);
+    return UsageError("{} must be at least 1 ({})", SettingName(Setting::kMaxPrefillLength),
+                      options.max_prefill_tokens);
   }
   if (int64_t{options.max_prefill_tokens} + options.max_running_requests > kIntMax) {
-    return UsageError("--max-prefill-length and --max-running-requests are too large ({} and {})",
-                      options.max_prefill_tokens, options.max_running_requests);
+    return UsageError("{} and {} are too large ({} and {})",
+                      SettingName(Setting::kMaxPrefillLength),
+                      SettingName(Setting::kMaxRunningRequests), options.max_prefill_tokens,
+                      options.max_running_requests);
   }
   if (options.max_step_drafts < 0) {
-    return UsageError("--speculate must not ask for less than no drafts ({})",
+    return UsageError("{}: drafts must not be negative ({})", SettingName(Setting::kSpeculate),
                       options.max_step_drafts);
   }
   if (options.num_pages < 0 || options.num_pages == kIntMax) {
-    return UsageError("--num-pages is out of range ({})", options.num_pages);
+    return UsageError("{} is out of range ({})", SettingName(Setting::kNumPages),
+                      options.num_pages);
   }
   if (!(options.memory_ratio > 0 && options.memory_ratio <= 1)) {
-    return UsageError("--memory-ratio must be above 0 and at most 1 ({})", options.memory_ratio);
+    return UsageError("{} must be above 0 and at most 1 ({})", SettingName(Setting::kMemoryRatio),
+                      options.memory_ratio);
   }
   if (options.device != nullptr && options.quantization != Quantization::kNone) {
-    return UsageError("--quantize int8: CUDA computes in bf16 or f16; use --device cpu");
+    return UsageError("{} int8: CUDA computes in bf16 or f16; run on the CPU",
+                      SettingName(Setting::kQuantize));
   }
   if (options.max_seq_len == 0) return Status();
   const int64_t longest = std::min(config.max_seq_len, kIntMax);
   if (options.max_seq_len < kSeqLenMin || options.max_seq_len > longest) {
-    return UsageError("--max-seq-len must be from {} to the model's {} ({})", kSeqLenMin, longest,
-                      options.max_seq_len);
+    return UsageError("{} must be from {} to the model's {} ({})", SettingName(Setting::kMaxSeqLen),
+                      kSeqLenMin, longest, options.max_seq_len);
   }
   return Status();
 }

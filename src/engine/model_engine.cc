@@ -14,6 +14,7 @@
 
 #include "engine/step_runner.h"
 #include "minisgl/base/check.h"
+#include "minisgl/base/setting.h"
 #include "minisgl/base/utf8.h"
 
 namespace minisgl::engine {
@@ -129,9 +130,9 @@ Result<std::unique_ptr<Engine>> MakeModelEngine(const ModelConfig& config,
                                               std::move(ops)));
     return std::unique_ptr<Engine>(new engine::ModelEngine(std::move(runner)));
   } catch (const std::bad_alloc&) {
-    return Status(StatusCode::kOutOfMemory,
-                  "out of memory while loading the model; try --dtype bf16 or a smaller "
-                  "--max-prefill-length");
+    return MakeStatus(StatusCode::kOutOfMemory,
+                      "out of memory while loading the model; try {} bf16 or a smaller {}",
+                      SettingName(Setting::kDType), SettingName(Setting::kMaxPrefillLength));
   } catch (const std::exception& error) {
     return MakeStatus(StatusCode::kInternal, "the engine cannot start ({})", Visible(error.what()));
   }

@@ -14,6 +14,7 @@
 #include "minisgl/base/file_kind.h"
 #include "minisgl/base/folder.h"
 #include "minisgl/base/mapped_file.h"
+#include "minisgl/base/setting.h"
 #include "minisgl/base/utf8.h"
 #include "minisgl/text/chat_template.h"
 #include "text/tokenizer_config.h"
@@ -147,9 +148,9 @@ Result<std::unique_ptr<ChatTemplate>> ChatTemplate::Load(const std::string& mode
   if (places.empty()) return std::unique_ptr<ChatTemplate>();
   const auto plain = places.find(text::kDefault), tools = places.find(text::kForTools);
   if (plain == places.end()) {
-    return BadInput(
-        "{}: none of its chat templates ({}) is named \"default\"; choose one with --chat-template",
-        Visible(model_dir, 400), text::Names(places));
+    return BadInput("{}: none of its chat templates ({}) is named \"default\"; choose one with {}",
+                    Visible(model_dir, 400), text::Names(places),
+                    SettingName(Setting::kChatTemplate));
   }
   MINISGL_ASSIGN_OR_RETURN(std::unique_ptr<ChatTemplate> chat, text::ParsePlace(plain->second));
   if (tools == places.end()) return chat;

@@ -18,6 +18,7 @@
 #include "minisgl/base/file_io.h"
 #include "minisgl/base/log.h"
 #include "minisgl/base/mapped_file.h"
+#include "minisgl/base/setting.h"
 #include "minisgl/base/sha256.h"
 #include "minisgl/base/thread_pool.h"
 #include "minisgl/base/utf8.h"
@@ -102,8 +103,9 @@ std::optional<std::string> Recall(const TrustedFolder& folder, const std::string
   if (!file.ok()) {
     if (file.status().code() == StatusCode::kBadInput) {
       Log(LogLevel::kWarning,
-          fmt::format("--pack-cache: {}/{}: {}; the weights are hashed anew",
-                      Visible(folder.path(), 400), name, file.status().message()));
+          fmt::format("{}: {}/{}: {}; the weights are hashed anew",
+                      SettingName(Setting::kPackCache), Visible(folder.path(), 400), name,
+                      file.status().message()));
     }
     return std::nullopt;
   }
@@ -127,8 +129,8 @@ std::string HashWeights(const Checkpoint& checkpoint, const TrustedFolder& folde
     if (std::optional<std::string> hash = Recall(folder, name, *stamps)) return *hash;
   }
   std::string hash = HashFiles(files, num_threads);
-  Log(LogLevel::kVerbose,
-      fmt::format("--pack-cache: {} bytes of weights hashed", checkpoint.total_bytes()));
+  Log(LogLevel::kVerbose, fmt::format("{}: {} bytes of weights hashed",
+                                      SettingName(Setting::kPackCache), checkpoint.total_bytes()));
   if (!stamps) return hash;
   const mode_t mode = IsWorldReadable(checkpoint) ? kPublicMode : kPrivateMode;
   const Status kept = folder.ReplaceFile(name, mode, [&](int fd) {
@@ -137,8 +139,8 @@ std::string HashWeights(const Checkpoint& checkpoint, const TrustedFolder& folde
                : Status(StatusCode::kIoError, "cannot be written");
   });
   if (!kept.ok()) {
-    Log(LogLevel::kVerbose,
-        fmt::format("--pack-cache: {}/{}: {}", Visible(folder.path(), 400), name, kept.message()));
+    Log(LogLevel::kVerbose, fmt::format("{}: {}/{}: {}", SettingName(Setting::kPackCache),
+                                        Visible(folder.path(), 400), name, kept.message()));
   }
   return hash;
 }

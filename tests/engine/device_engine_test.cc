@@ -351,7 +351,7 @@ TEST_F(DeviceEngineTest, MemoryThatRunsOutAtAnyAllocationIsAnErrorAndLeaksNothin
     // A capture without memory only leaves graphs out. Every other allocation is needed.
     if (!engine.ok()) {
       EXPECT_EQ(engine.status().code(), StatusCode::kOutOfMemory) << n;
-      EXPECT_NE(engine.status().message().find("--max-running-requests 2"), std::string::npos)
+      EXPECT_NE(engine.status().message().find("max_running_requests 2"), std::string::npos)
           << engine.status().message();
       EXPECT_EQ(counters->live_bytes, 0) << n;
       ++failed;

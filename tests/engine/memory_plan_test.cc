@@ -115,7 +115,7 @@ TEST(MemoryPlanTest, LengthAskedForIsKept) {
   options.max_running_requests = 3;
   const MemoryPlan plan = MustPlan(BillionConfig(), options, 64 * kGiB);
   EXPECT_EQ(plan.limits.max_seq_len, 100);
-  EXPECT_EQ(plan.max_seq_len_reason, "--max-seq-len");
+  EXPECT_EQ(plan.max_seq_len_reason, "max_seq_len");
   EXPECT_EQ(plan.limits.num_pages, 3 * 7);
 }
 
@@ -159,13 +159,13 @@ std::vector<ModelEngineOptions> SettingsNamed(const std::string& message,
     std::istringstream words(rest.substr(0, end));
     ModelEngineOptions changed = options;
     for (std::string name, value; words >> name >> value;) {
-      if (name == "--max-seq-len") changed.max_seq_len = std::stoll(value);
-      if (name == "--memory-ratio") changed.memory_ratio = std::stod(value);
-      if (name == "--num-pages") changed.num_pages = std::stoi(value);
-      if (name == "--dtype") changed.weight_dtype = DType::kBF16;
-      if (name == "--quantize") changed.quantization = Quantization::kInt8;
-      if (name == "--max-prefill-length") changed.max_prefill_tokens = std::stoi(value);
-      if (name == "--max-running-requests") changed.max_running_requests = std::stoi(value);
+      if (name == "max_seq_len") changed.max_seq_len = std::stoll(value);
+      if (name == "memory_ratio") changed.memory_ratio = std::stod(value);
+      if (name == "num_pages") changed.num_pages = std::stoi(value);
+      if (name == "dtype") changed.weight_dtype = DType::kBF16;
+      if (name == "quantize") changed.quantization = Quantization::kInt8;
+      if (name == "max_prefill_length") changed.max_prefill_tokens = std::stoi(value);
+      if (name == "max_running_requests") changed.max_running_requests = std::stoi(value);
     }
     settings.push_back(changed);
     rest = end + 5 <= rest.size() ? rest.substr(end + 5) : "";
@@ -250,7 +250,7 @@ TEST(MemoryPlanTest, IfOnlyInt8FitsItIsNamed) {
   const auto plan = PlanMemory(BillionConfig(), options, 1800 * kMiB);
   ASSERT_EQ(plan.status().code(), StatusCode::kOutOfMemory);
   const std::string& message = plan.status().message();
-  EXPECT_NE(message.find("these fit: --quantize int8"), std::string::npos) << message;
+  EXPECT_NE(message.find("these fit: quantize int8"), std::string::npos) << message;
   options.quantization = Quantization::kInt8;
   EXPECT_TRUE(PlanMemory(BillionConfig(), options, 1800 * kMiB).ok());
 }
@@ -299,23 +299,22 @@ TEST(MemoryPlanTest, WrongOptionsAreUsageErrorsThatNameThem) {
     const char* option;
     void (*change)(ModelEngineOptions*);
   } kCases[] = {
-      {"--page-size", [](auto* o) { o->page_size = 3; }},
-      {"--page-size", [](auto* o) { o->page_size = 0; }},
-      {"--page-size", [](auto* o) { o->page_size = 128; }},
-      {"--max-running-requests", [](auto* o) { o->max_running_requests = 0; }},
-      {"--max-prefill-length", [](auto* o) { o->max_prefill_tokens = 0; }},
-      {"--max-prefill-length",
+      {"page_size", [](auto* o) { o->page_size = 3; }},
+      {"page_size", [](auto* o) { o->page_size = 0; }},
+      {"page_size", [](auto* o) { o->page_size = 128; }},
+      {"max_running_requests", [](auto* o) { o->max_running_requests = 0; }},
+      {"max_prefill_length", [](auto* o) { o->max_prefill_tokens = 0; }},
+      {"max_prefill_length",
        [](auto* o) { o->max_prefill_tokens = std::numeric_limits<int32_t>::max(); }},
-      {"--speculate", [](auto* o) { o->max_step_drafts = -1; }},
-      {"--num-pages", [](auto* o) { o->num_pages = -1; }},
-      {"--memory-ratio", [](auto* o) { o->memory_ratio = 0; }},
-      {"--memory-ratio", [](auto* o) { o->memory_ratio = 1.5; }},
-      {"--memory-ratio",
-       [](auto* o) { o->memory_ratio = std::numeric_limits<double>::quiet_NaN(); }},
-      {"--max-seq-len", [](auto* o) { o->max_seq_len = -1; }},
-      {"--max-seq-len", [](auto* o) { o->max_seq_len = 1; }},
-      {"--max-seq-len", [](auto* o) { o->max_seq_len = 131073; }},
-      {"--max-seq-len", [](auto* o) { o->max_seq_len = int64_t{1} << 40; }},
+      {"speculate", [](auto* o) { o->max_step_drafts = -1; }},
+      {"num_pages", [](auto* o) { o->num_pages = -1; }},
+      {"memory_ratio", [](auto* o) { o->memory_ratio = 0; }},
+      {"memory_ratio", [](auto* o) { o->memory_ratio = 1.5; }},
+      {"memory_ratio", [](auto* o) { o->memory_ratio = std::numeric_limits<double>::quiet_NaN(); }},
+      {"max_seq_len", [](auto* o) { o->max_seq_len = -1; }},
+      {"max_seq_len", [](auto* o) { o->max_seq_len = 1; }},
+      {"max_seq_len", [](auto* o) { o->max_seq_len = 131073; }},
+      {"max_seq_len", [](auto* o) { o->max_seq_len = int64_t{1} << 40; }},
   };
   for (const auto& test : kCases) {
     ModelEngineOptions options;
@@ -371,7 +370,7 @@ TEST(MemoryPlanTest, ADeviceHasNoQuantizedWeights) {
   const auto plan = PlanMemory(
       BillionConfig(), {.memory_ratio = 0.9, .quantization = Quantization::kInt8}, 0, device.get());
   EXPECT_EQ(plan.status().code(), StatusCode::kUsage);
-  EXPECT_NE(plan.status().message().find("--quantize int8"), std::string::npos);
+  EXPECT_NE(plan.status().message().find("quantize int8"), std::string::npos);
 }
 
 TEST(MemoryPlanTest, ADeviceThatIsTooSmallNamesSettingsThatFit) {
@@ -384,8 +383,8 @@ TEST(MemoryPlanTest, ADeviceThatIsTooSmallNamesSettingsThatFit) {
   ASSERT_EQ(plan.status().code(), StatusCode::kOutOfMemory);
   const std::string& message = plan.status().message();
   EXPECT_NE(message.find("these fit: "), std::string::npos) << message;
-  EXPECT_EQ(message.find("--dtype"), std::string::npos) << "a device has one type: " << message;
-  EXPECT_EQ(message.find("--quantize"), std::string::npos) << message;
+  EXPECT_EQ(message.find("dtype"), std::string::npos) << "a device has one type: " << message;
+  EXPECT_EQ(message.find("quantize"), std::string::npos) << message;
 }
 
 }  // namespace

@@ -131,6 +131,15 @@ def check_spelling():
                 yield f"{name_of(path)}:{number}: only src/term/messages.cc prints"
 
 
+def check_option_names():
+    """Only the rooms of the command line spell its options; the others name a minisgl/base/setting.h."""
+    above = {"load", "batch", "report", "chat", "bench", "cli", "term"}
+    for path in sources("src", "include", "cuda"):
+        for number, line in enumerate(path.read_text().splitlines(), 1):
+            if room_of(path) not in above and re.search(r'"[^"]*(?<![\w-])--[a-z][^"]*"', line.split("//")[0]):
+                yield f"{name_of(path)}:{number}: names an option of the command line: {line.strip()[:60]}"
+
+
 def check_sizes():
     for path in sources("src", "include", "tests", "cuda"):
         lines = path.read_text().splitlines()
@@ -372,7 +381,7 @@ def check_man_pages_lint():
 
 
 def main():
-    rules = [check_rooms, check_libraries, check_spelling, check_sizes, check_functions, check_headers, check_types_have_one_name,
+    rules = [check_rooms, check_libraries, check_spelling, check_option_names, check_sizes, check_functions, check_headers, check_types_have_one_name,
              check_sources_are_built, check_machine_paths, check_documents, check_models_manual, check_man_pages_lint,
              check_plain_english, check_format, check_commit_subjects]
     if BINARY:

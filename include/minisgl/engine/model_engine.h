@@ -47,7 +47,7 @@ struct MemoryPlan {
   uint64_t kv_bytes = 0;
   uint64_t graph_bytes = 0;  // reserved for captured graphs, on a device
   EngineLimits limits;
-  std::string max_seq_len_reason;  // "the model's", "what fits", "the CPU default", "--max-seq-len"
+  std::string max_seq_len_reason;  // "the model's", "what fits", "the CPU default", or the setting
 };
 
 // Plans the memory of an engine: the CPU's, or `device`'s if one is given. `available_bytes` 0: as

@@ -1,0 +1,46 @@
+#include "minisgl/base/setting.h"
+
+namespace minisgl {
+namespace {
+
+const char* NeutralName(Setting setting) {
+  switch (setting) {
+    case Setting::kChatTemplate:
+      return "chat_template";
+    case Setting::kDeterministic:
+      return "deterministic";
+    case Setting::kDType:
+      return "dtype";
+    case Setting::kMaxPrefillLength:
+      return "max_prefill_length";
+    case Setting::kMaxRunningRequests:
+      return "max_running_requests";
+    case Setting::kMaxSeqLen:
+      return "max_seq_len";
+    case Setting::kMemoryRatio:
+      return "memory_ratio";
+    case Setting::kNumPages:
+      return "num_pages";
+    case Setting::kPackCache:
+      return "pack_cache";
+    case Setting::kPageSize:
+      return "page_size";
+    case Setting::kPinThreads:
+      return "pin_threads";
+    case Setting::kQuantize:
+      return "quantize";
+    case Setting::kSpeculate:
+      return "speculate";
+  }
+  return "";
+}
+
+const char* (*g_name)(Setting setting) = NeutralName;
+
+}  // namespace
+
+const char* SettingName(Setting setting) noexcept { return g_name(setting); }
+
+void SetSettingNames(const char* (*name)(Setting setting)) { g_name = name; }
+
+}  // namespace minisgl

@@ -1,0 +1,37 @@
+#include "load/option_names.h"
+
+namespace minisgl::load {
+
+const char* OptionName(Setting setting) {
+  switch (setting) {
+    case Setting::kChatTemplate:
+      return "--chat-template";
+    case Setting::kDeterministic:
+      return "--deterministic";
+    case Setting::kDType:
+      return "--dtype";
+    case Setting::kMaxPrefillLength:
+      return "--max-prefill-length";
+    case Setting::kMaxRunningRequests:
+      return "--max-running-requests";
+    case Setting::kMaxSeqLen:
+      return "--max-seq-len";
+    case Setting::kMemoryRatio:
+      return "--memory-ratio";
+    case Setting::kNumPages:
+      return "--num-pages";
+    case Setting::kPackCache:
+      return "--pack-cache";
+    case Setting::kPageSize:
+      return "--page-size";
+    case Setting::kPinThreads:
+      return "--pin-threads";
+    case Setting::kQuantize:
+      return "--quantize";
+    case Setting::kSpeculate:
+      return "--speculate";
+  }
+  return "";
+}
+
+}  // namespace minisgl::load
