@@ -11,7 +11,7 @@ namespace {
 
 using Variables = std::map<std::string, std::string>;
 
-Result<Shard> Parse(const std::string& text, const Variables& variables = {}) {
+Result<Shard> ParseShardText(const std::string& text, const Variables& variables = {}) {
   return ParseShard(text, [&variables](const char* name) {
     const auto found = variables.find(name);
     return found == variables.end() ? nullptr : found->second.c_str();
@@ -19,7 +19,7 @@ Result<Shard> Parse(const std::string& text, const Variables& variables = {}) {
 }
 
 std::string Place(const std::string& text, const Variables& variables = {}) {
-  const Result<Shard> shard = Parse(text, variables);
+  const Result<Shard> shard = ParseShardText(text, variables);
   if (!shard.ok()) return shard.status().message();
   return std::to_string(shard->number) + "/" + std::to_string(shard->count);
 }
@@ -45,7 +45,7 @@ TEST(ShardTest, NumbersCountFromOne) {
   EXPECT_EQ(Place("4/4"), "4/4");
   for (const char* text : {"0/4", "5/4", "1/0", "-1/4", "1", "/", "1/", "/4", "a/4", "1/4x", "",
                            "1/99999999999999999999", "automatic", "auto/0"}) {
-    EXPECT_EQ(Parse(text).status().code(), StatusCode::kUsage) << text;
+    EXPECT_EQ(ParseShardText(text).status().code(), StatusCode::kUsage) << text;
   }
 }
 
@@ -73,7 +73,7 @@ TEST(ShardTest, AutoFollowsTheLauncher) {
 TEST(ShardTest, AmbiguousAutoIsRefused) {
   const auto refuses = [](const std::string& text, const Variables& variables,
                           const std::string& said) {
-    EXPECT_EQ(Parse(text, variables).status().code(), StatusCode::kUsage) << text;
+    EXPECT_EQ(ParseShardText(text, variables).status().code(), StatusCode::kUsage) << text;
     EXPECT_NE(Place(text, variables).find(said), std::string::npos) << Place(text, variables);
   };
   refuses("auto", {}, "no variable");
