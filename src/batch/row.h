@@ -21,8 +21,8 @@ namespace minisgl::batch {
 
 inline constexpr size_t kRowBytesMax = size_t{64} << 20;
 // Upper bound on the memory of a row's JSON values, because a value of two bytes takes forty in
-// memory: enough for 1.6 million token ids or 150,000 messages.
-inline constexpr uint64_t kRowJsonMemoryMax = uint64_t{64} << 20;
+// memory: enough for 1.2 million token ids or 110,000 messages.
+inline constexpr uint64_t kRowJsonMemoryMax = uint64_t{48} << 20;
 inline constexpr int32_t kAnswersMax = 128;  // of `n`
 inline constexpr int32_t kTopLogprobsMax = 20;
 
