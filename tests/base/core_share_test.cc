@@ -117,9 +117,8 @@ TEST(CoreShareTest, AContendedCoreIsGivenUpBetweenChunks) {
   done = true;
   neighbour.join();
   if (num_told == 0) GTEST_SKIP() << "this system does not tell a thread that it lost its core";
-  // The first loss tells that the core is contended. Chunks take nearly all of the time, and yet
-  // few are interrupted.
-  EXPECT_GE(num_lost, 1);
+  // A loss reveals that the core is contended: one that interrupts a chunk or, on a busy machine, one
+  // outside of all chunks. Chunks take nearly all of the time, and yet few are interrupted.
   EXPECT_EQ(num_given, 10) << num_lost << " chunks were interrupted";
   // Without giving it up all are losses; learning how long it is kept takes about ten.
   EXPECT_LE(num_lost, 20);
