@@ -236,7 +236,7 @@ TEST_F(PackStoreTest, ADirectoryThatCannotBeWrittenIsAWarning) {
   std::ofstream(dir_ / "cache") << "a file, not a directory";
   EXPECT_EQ(Run().num_packed, 3);
   ASSERT_EQ(warnings_.size(), 1u);
-  EXPECT_NE(warnings_[0].find("--pack-cache"), std::string::npos) << warnings_[0];
+  EXPECT_NE(warnings_[0].find("pack_cache: "), std::string::npos) << warnings_[0];
 }
 
 // A user who can write the file or the folder could choose the weights.
