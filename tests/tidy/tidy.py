@@ -233,7 +233,7 @@ def check_format():
 
 SUBJECT_COLUMNS_MAX = 72
 # The rule holds for commits after this one.
-SUBJECTS_AFTER = "16e0148"
+SUBJECTS_AFTER = "dc40ac0"
 
 
 def check_commit_subjects():
