@@ -123,9 +123,9 @@ Contention RunContended(int cpu) {
   return found;
 }
 
-// A loss reveals that the core is contended; learning how long the core is kept takes about ten more.
-// Chunks take nearly all of the time: without giving up the core all losses interrupt one. Other
-// processes of a busy machine may interrupt more, so the best of three runs counts.
+// A loss reveals that the core is contended; learning how long the core is kept takes about ten
+// more. Chunks take nearly all of the time: without giving up the core all losses interrupt one.
+// Other processes of a busy machine may interrupt more, so the best of three runs counts.
 TEST(CoreShareTest, AContendedCoreIsGivenUpBetweenChunks) {
   const std::vector<int> cpus = base::AffinityCpus();
   ASSERT_FALSE(cpus.empty());
