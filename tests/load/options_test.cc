@@ -10,6 +10,7 @@
 #include "batch/run_options.h"
 #include "engine/host_device_ops.h"
 #include "load/device_choice.h"
+#include "load/option_names.h"
 #include "load/sampling.h"
 #include "report/summary.h"
 
@@ -27,6 +28,16 @@ class OptionsTest : public ::testing::Test {
   }
   batch::RunOptions options_;
 };
+
+TEST_F(OptionsTest, SettingsInMessagesAreNamedByOptionsOfRun) {
+  OptionTable app("test", "");
+  batch::AddRunOptions(&app, &options_);
+  const CommandSpec spec = app.Describe();
+  for (int i = 0; i <= static_cast<int>(Setting::kSpeculate); ++i) {
+    const std::string name = OptionName(static_cast<Setting>(i));
+    EXPECT_NE(spec.FindOption(name), nullptr) << name;
+  }
+}
 
 TEST_F(OptionsTest, BadValuesAreRefusedNamingTheOption) {
   const std::vector<std::vector<std::string>> cases = {
