@@ -23,4 +23,18 @@ size_t EditDistance(std::string_view a, std::string_view b) {
   return cost[a.size()][b.size()];
 }
 
+std::string_view NearestName(std::string_view word, const std::vector<std::string_view>& names,
+                             size_t distance_max) {
+  constexpr size_t kWordBytesMax = 40;
+  std::string_view nearest;
+  if (word.size() > kWordBytesMax) return nearest;
+  for (std::string_view name : names) {
+    const size_t distance = EditDistance(word, name);
+    if (distance > distance_max || (distance == distance_max && !nearest.empty())) continue;
+    nearest = name;
+    distance_max = distance;
+  }
+  return nearest;
+}
+
 }  // namespace minisgl

@@ -7,6 +7,7 @@
 #include <charconv>
 #include <cmath>
 #include <utility>
+#include <vector>
 
 #include "minisgl/base/edit_distance.h"
 #include "minisgl/base/utf8.h"
@@ -456,19 +457,11 @@ constexpr RowField kFields[] = {
 }  // namespace
 
 std::string_view NearestField(std::string_view name, FieldFlags place) {
-  constexpr size_t kNameMax = 40;  // longer than any field name
-  std::string_view nearest;
-  if (name.size() >= kNameMax) return nearest;
-  // A typo differs by at most two letters and keeps most of the name.
-  size_t best = std::min<size_t>(2, name.size() / 3);
+  std::vector<std::string_view> fields;
   for (const RowField& field : kFields) {
-    if ((field.flags & place) == 0) continue;
-    const size_t distance = EditDistance(field.name, name);
-    if (distance > best || (distance == best && !nearest.empty())) continue;
-    best = distance;
-    nearest = field.name;
+    if ((field.flags & place) != 0) fields.push_back(field.name);
   }
-  return nearest;
+  return NearestName(name, fields, TypoDistanceMax(name));
 }
 
 std::span<const RowField> RowFields() { return kFields; }

@@ -14,9 +14,6 @@ namespace {
 
 // Listing of a directory stops after this many names.
 constexpr size_t kFilesMax = 2000;
-// A longer word is not taken for a misspelt command.
-constexpr size_t kMisspeltBytesMax = 32;
-constexpr size_t kMisspeltLettersMax = 2;
 
 std::vector<std::string> BeginningWith(std::string_view head, std::vector<std::string> words) {
   words.erase(std::remove_if(words.begin(), words.end(),
@@ -112,18 +109,13 @@ std::string ExpandHome(const std::string& path) {
 }
 
 std::string NearestWord(std::string_view typed, const std::vector<std::string>& words) {
-  if (typed.empty() || typed.size() > kMisspeltBytesMax) return "";
-  std::string nearest;
-  // In a short word, two different letters are too many.
-  size_t distance_max = std::min(kMisspeltLettersMax, typed.size() / 2);
+  if (typed.empty()) return "";
   for (const std::string& word : words) {
     if (word.starts_with(typed)) return word;
-    const size_t distance = EditDistance(typed, word);
-    if (distance > distance_max || (distance == distance_max && !nearest.empty())) continue;
-    nearest = word;
-    distance_max = distance;
   }
-  return nearest;
+  // In a short word, two different letters are too many.
+  const size_t distance_max = std::min<size_t>(2, typed.size() / 2);
+  return std::string(NearestName(typed, {words.begin(), words.end()}, distance_max));
 }
 
 }  // namespace minisgl::chat

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <vector>
 
 #include "minisgl/base/edit_distance.h"
 
@@ -39,22 +40,7 @@ bool AreOptionsOf(const CommandSpec& spec, const std::vector<std::string>& argum
   return at == end;
 }
 
-std::string Nearest(std::string_view word, const std::vector<std::string>& names) {
-  constexpr size_t kNameBytesMax = 40;  // longer than any name
-  if (word.size() > kNameBytesMax) return "";
-  std::string nearest;
-  // A slip of the fingers is two letters at most, and leaves most of a name standing.
-  size_t distance_max = std::min<size_t>(2, word.size() / 3);
-  for (const std::string& name : names) {
-    const size_t distance = EditDistance(word, name);
-    if (distance > distance_max || (distance == distance_max && !nearest.empty())) continue;
-    nearest = name;
-    distance_max = distance;
-  }
-  return nearest;
-}
-
-void AddFlags(const CommandSpec& spec, std::vector<std::string>* flags) {
+void AddFlags(const CommandSpec& spec, std::vector<std::string_view>* flags) {
   for (const OptionSpec& option : spec.options) {
     for (const std::string& flag : option.flags) {
       if (flag.starts_with("--")) flags->push_back(flag);
@@ -117,15 +103,16 @@ std::string FirstUnknown(const CommandSpec& spec, const std::vector<std::string>
 }
 
 std::string NearestFlag(const CommandSpec& spec, std::string_view flag) {
-  std::vector<std::string> flags;
+  std::vector<std::string_view> flags;
   AddFlags(spec, &flags);
-  return Nearest(flag.substr(0, flag.find('=')), flags);
+  const std::string_view name = flag.substr(0, flag.find('='));
+  return std::string(NearestName(name, flags, TypoDistanceMax(name)));
 }
 
 std::string NearestCommand(const CommandSpec& spec, std::string_view word) {
-  std::vector<std::string> names;
-  for (const CommandSpec& command : spec.commands) names.emplace_back(command.last_name());
-  return Nearest(word, names);
+  std::vector<std::string_view> names;
+  for (const CommandSpec& command : spec.commands) names.push_back(command.last_name());
+  return std::string(NearestName(word, names, TypoDistanceMax(word)));
 }
 
 }  // namespace minisgl::load
