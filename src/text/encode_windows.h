@@ -4,7 +4,9 @@
 // joined at a token that both have at the same place. The result equals the encoding of the whole
 // text if the ids depend only on which tokens may be neighbours, because any two neighbours of the
 // result are neighbours in one window. This holds for byte-pair encoding as models are trained with
-// it (tests compare real models); the best path of a unigram model settles within a few words.
+// it (tests compare real models). The best path of a unigram model settles within a few words, but
+// of segmentations with equal scores another one may win than in the whole text: sentencepiece adds
+// scores as floats from the beginning of what it encodes, and rounding decides between them.
 #pragma once
 
 #include <cstddef>
