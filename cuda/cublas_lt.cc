@@ -9,20 +9,18 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <bit>
 #include <map>
 #include <string>
 #include <tuple>
 #include <unordered_set>
 #include <utility>
+#include <vector>
 
+#include "cuda_error.h"
 #include "minisgl/base/setting.h"
 
 namespace minisgl::cuda {
 namespace {
-
-// Both versions have the functions used here, with the same types.
-constexpr const char* kLibraryNames[] = {"libcublasLt.so.13", "libcublasLt.so.12"};
 
 // In deterministic mode, the number of tokens for which a matrix's only algorithm is chosen: large
 // enough to keep the tensor cores busy, small enough to suit a decode batch.
@@ -75,21 +73,30 @@ bool FindAll(void* library, Functions* f) {
          Find(library, "cublasLtMatmulPreferenceSetAttribute", &f->preference_set);
 }
 
-// Returns the functions of the first of `names` that loads. A loaded library is never unloaded: its
+Result<LibraryNames> NamesFor(CudaApi* api) {
+  int driver_version = 0;
+  if (const CudaError error = api->DriverVersion(&driver_version); error != kCudaSuccess) {
+    return CudaStatus(api, error, "cudaDriverGetVersion", "cuBLAS");
+  }
+  return CublasLtNames(driver_version, PlacesOfEnvironment());
+}
+
+// Returns the functions of the first name that loads. A loaded library is never unloaded: its
 // threads and its kernels' code outlive their users.
-Result<Functions> LoadFunctions(std::span<const char* const> names) {
+Result<Functions> LoadFunctions(const LibraryNames& library) {
   std::string reasons;
-  for (const char* name : names) {
-    void* const library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+  for (const std::string& name : library.names) {
+    void* const loaded = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
     Functions functions;
-    if (library != nullptr && FindAll(library, &functions)) return functions;
+    if (loaded != nullptr && FindAll(loaded, &functions)) return functions;
     const char* const reason = dlerror();
     reasons += fmt::format("{}{}", reasons.empty() ? "" : "; ", reason ? reason : name);
   }
   return MakeStatus(StatusCode::kUnavailable,
-                    "cuBLAS cannot be loaded: {}; install the CUDA toolkit's cuBLAS, or put the "
+                    "cuBLAS cannot be loaded: {}; searched after the loader's folders: {}; install "
+                    "cuBLAS (of the CUDA toolkit, or Python's package nvidia-cublas), or put the "
                     "folder that has it into LD_LIBRARY_PATH",
-                    reasons);
+                    reasons, library.folders);
 }
 
 cudaDataType DataType(DType dtype) {
@@ -300,20 +307,38 @@ Status CublasLt::Matmul(const MatmulShape& shape, const void* x, const void* wei
 
 }  // namespace
 
-Status FindCublasLt() { return LoadFunctions(kLibraryNames).status(); }
-
-Result<std::unique_ptr<MatmulLibrary>> LoadCublasLtOf(std::span<const char* const> names,
-                                                      void* workspace, size_t workspace_bytes,
-                                                      bool deterministic) {
-  MINISGL_ASSIGN_OR_RETURN(const Functions functions, LoadFunctions(names));
-  auto library = std::make_unique<CublasLt>(functions, workspace, workspace_bytes, deterministic);
-  MINISGL_RETURN_IF_ERROR(library->Open());
-  return std::unique_ptr<MatmulLibrary>(std::move(library));
+// Versions 12 and 13 have the functions used here, with the same types.
+Result<LibraryNames> CublasLtNames(int driver_version, const SearchPlaces& places) {
+  std::vector<std::string> sonames;
+  for (const int major : UsableMajors(driver_version, CUBLAS_VER_MAJOR)) {
+    sonames.push_back(fmt::format("libcublasLt.so.{}", major));
+  }
+  if (sonames.empty()) {
+    return MakeStatus(StatusCode::kUnavailable,
+                      "cuBLAS cannot be loaded: the NVIDIA driver supports CUDA {}.{}, and cuBLAS "
+                      "12 is the first version used here; update the driver",
+                      driver_version / 1000, driver_version % 1000 / 10);
+  }
+  return FindLibrary(places, sonames);
 }
 
-Result<std::unique_ptr<MatmulLibrary>> LoadCublasLt(CudaApi*, void* workspace,
+Status FindCublasLt(CudaApi* api) {
+  MINISGL_ASSIGN_OR_RETURN(const LibraryNames library, NamesFor(api));
+  return LoadFunctions(library).status();
+}
+
+Result<std::unique_ptr<MatmulLibrary>> LoadCublasLtOf(const LibraryNames& library, void* workspace,
+                                                      size_t workspace_bytes, bool deterministic) {
+  MINISGL_ASSIGN_OR_RETURN(const Functions functions, LoadFunctions(library));
+  auto made = std::make_unique<CublasLt>(functions, workspace, workspace_bytes, deterministic);
+  MINISGL_RETURN_IF_ERROR(made->Open());
+  return std::unique_ptr<MatmulLibrary>(std::move(made));
+}
+
+Result<std::unique_ptr<MatmulLibrary>> LoadCublasLt(CudaApi* api, void* workspace,
                                                     size_t workspace_bytes, bool deterministic) {
-  return LoadCublasLtOf(kLibraryNames, workspace, workspace_bytes, deterministic);
+  MINISGL_ASSIGN_OR_RETURN(const LibraryNames library, NamesFor(api));
+  return LoadCublasLtOf(library, workspace, workspace_bytes, deterministic);
 }
 
 }  // namespace minisgl::cuda

@@ -2,19 +2,22 @@
 #pragma once
 
 #include <memory>
-#include <span>
 
 #include "cuda_api.h"
+#include "library_search.h"
 
 namespace minisgl::cuda {
 
-// Checks that the library can be loaded. kUnavailable, with the names tried and the loader's
+// Checks that the library can be loaded. kUnavailable, with the places tried and the loader's
 // messages, if not.
-Status FindCublasLt();
+Status FindCublasLt(CudaApi* api);
 
-// LoadCublasLt with the first of `names` that loads.
-Result<std::unique_ptr<MatmulLibrary>> LoadCublasLtOf(std::span<const char* const> names,
-                                                      void* workspace, size_t workspace_bytes,
-                                                      bool deterministic);
+// The names under which the library is searched. kUnavailable if the driver is too old for all.
+// driver_version: in CUDA's form, 13000 for 13.0.
+Result<LibraryNames> CublasLtNames(int driver_version, const SearchPlaces& places);
+
+// LoadCublasLt with the first of `library.names` that loads.
+Result<std::unique_ptr<MatmulLibrary>> LoadCublasLtOf(const LibraryNames& library, void* workspace,
+                                                      size_t workspace_bytes, bool deterministic);
 
 }  // namespace minisgl::cuda

@@ -1,4 +1,5 @@
 // The CUDA functions of device_ops.h, with the real runtime and cuBLASLt.
+#include <memory>
 #include <utility>
 
 #include "cublas_lt.h"
@@ -15,11 +16,11 @@ Result<CudaDevice> ProbeCuda(int index) {
 }
 
 Result<std::unique_ptr<DeviceOps>> MakeCudaOps(const CudaOpsConfig& config) {
-  MINISGL_ASSIGN_OR_RETURN(
-      std::unique_ptr<DeviceOps> ops,
-      cuda::MakeCudaOpsOver(cuda::MakeCudaRuntimeApi(), cuda::LoadCublasLt, config));
+  const std::shared_ptr<cuda::CudaApi> api = cuda::MakeCudaRuntimeApi();
+  MINISGL_ASSIGN_OR_RETURN(std::unique_ptr<DeviceOps> ops,
+                           cuda::MakeCudaOpsOver(api, cuda::LoadCublasLt, config));
   // A missing library should be reported before weights are read, although it is used later.
-  MINISGL_RETURN_IF_ERROR(cuda::FindCublasLt());
+  MINISGL_RETURN_IF_ERROR(cuda::FindCublasLt(api.get()));
   return ops;
 }
 

@@ -5,22 +5,25 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <filesystem>
 #include <random>
 #include <string>
 #include <vector>
 
 #include "fake_cublas_lt.h"
+#include "temporary_folder.h"
 
 namespace minisgl::cuda {
 namespace {
 
-constexpr const char* kFakeNames[] = {"libno-such-library.so.1", MINISGL_FAKE_CUBLAS_LT};
+const LibraryNames kFake = {.names = {"libno-such-library.so.1", MINISGL_FAKE_CUBLAS_LT},
+                            .folders = ""};
 constexpr size_t kWorkspaceBytes = 1 << 20;
 
 class CublasLtTest : public ::testing::Test {
  protected:
   void Open(bool deterministic = false) {
-    auto made = LoadCublasLtOf(kFakeNames, workspace_, kWorkspaceBytes, deterministic);
+    auto made = LoadCublasLtOf(kFake, workspace_, kWorkspaceBytes, deterministic);
     ASSERT_TRUE(made.ok()) << made.status().message();
     library_ = std::move(made).value();
     void* const fake = dlopen(MINISGL_FAKE_CUBLAS_LT, RTLD_NOW | RTLD_LOCAL);
@@ -167,23 +170,55 @@ TEST_F(CublasLtTest, AShapeWithoutAWayIsAnError) {
   }
 }
 
-TEST(FindCublasLtTest, ALibraryThatIsNotThereIsUnavailableWithTheLoadersWords) {
-  const char* const names[] = {"libno-such-library.so.1", "libno-such-library.so.2"};
-  const auto made = LoadCublasLtOf(names, nullptr, 0, false);
+TEST(FindCublasLtTest, AnAbsentLibraryIsUnavailableWithThePlacesAndTheLoadersMessages) {
+  const LibraryNames library = {.names = {"libno-such-library.so.1", "libno-such-library.so.2"},
+                                .folders = "/some/cuda*/lib64"};
+  const auto made = LoadCublasLtOf(library, nullptr, 0, false);
   ASSERT_FALSE(made.ok());
   EXPECT_EQ(made.status().code(), StatusCode::kUnavailable);
-  for (const std::string name : names) {
-    EXPECT_NE(made.status().message().find(name + ": cannot open"), std::string::npos)
-        << made.status().message();
+  for (const char* const part : {"libno-such-library.so.1", "libno-such-library.so.2",
+                                 "No such file", "/some/cuda*/lib64", "LD_LIBRARY_PATH"}) {
+    EXPECT_NE(made.status().message().find(part), std::string::npos) << made.status().message();
   }
 }
 
 TEST(FindCublasLtTest, ALibraryOfOtherFunctionsIsUnavailable) {
-  const char* const names[] = {"libm.so.6"};
-  const auto made = LoadCublasLtOf(names, nullptr, 0, false);
+  const auto made = LoadCublasLtOf({.names = {"libm.so.6"}, .folders = ""}, nullptr, 0, false);
   ASSERT_FALSE(made.ok());
   EXPECT_NE(made.status().message().find("cublasLtCreate"), std::string::npos)
       << made.status().message();
+}
+
+// Past a file that is no library, as an interrupted installation leaves it.
+TEST(FindCublasLtTest, LoadsFromTheFolderOfAPythonPackage) {
+  namespace fs = std::filesystem;
+  const TemporaryFolder folder;
+  const std::string package = "lib/python3.12/site-packages/nvidia/cu13/lib";
+  fs::create_directories(folder.Path("toolkit/lib64"));
+  fs::create_directories(folder.Path("venv/" + package));
+  const std::string broken = folder.Write("toolkit/lib64/libcublasLt-fake.so.13", "no library");
+  fs::copy_file(MINISGL_FAKE_CUBLAS_LT, folder.Path("venv/" + package + "/libcublasLt-fake.so.13"));
+  const std::string soname = "libcublasLt-fake.so.13";
+  SearchPlaces places = {.root = folder.Path("root"), .cuda_home = folder.Path("toolkit")};
+  const auto without = LoadCublasLtOf(FindLibrary(places, {&soname, 1}), nullptr, 0, false);
+  ASSERT_FALSE(without.ok());
+  EXPECT_NE(without.status().message().find(broken), std::string::npos)
+      << without.status().message();
+  places.path = "/usr/bin:" + folder.Path("venv/bin");
+  const auto made = LoadCublasLtOf(FindLibrary(places, {&soname, 1}), nullptr, 0, false);
+  EXPECT_TRUE(made.ok()) << made.status().message();
+}
+
+TEST(FindCublasLtTest, TheDriverDecidesWhichVersionsAreTried) {
+  const auto newest = CublasLtNames(13000, {.root = "/nowhere"});
+  ASSERT_TRUE(newest.ok());
+  EXPECT_EQ(newest->names.size(), 2u);
+  const auto older = CublasLtNames(12040, {.root = "/nowhere"});
+  ASSERT_TRUE(older.ok());
+  EXPECT_EQ(older->names, std::vector<std::string>{"libcublasLt.so.12"});
+  const auto none = CublasLtNames(11080, {.root = "/nowhere"});
+  EXPECT_EQ(none.status().code(), StatusCode::kUnavailable);
+  EXPECT_NE(none.status().message().find("11.8"), std::string::npos) << none.status().message();
 }
 
 }  // namespace
