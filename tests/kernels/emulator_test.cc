@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "device/device.h"
+#include "emulator_check.h"
 
 namespace minisgl::cuda {
 namespace {
