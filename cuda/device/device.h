@@ -28,7 +28,11 @@
 //   GridWait(), GridRelease()   programmatic dependent launch: waits for the kernels before this
 //                            one; allows the next to begin. No effect if it is not supported.
 //   Exp2(x), Exp(x), Log(x), Tanh(x), Erfc(x), Rsqrt(x), Sqrt(x)   of floats
-//   AtomicAddShared(s, v), AtomicMaxShared(s, v), AtomicAddGlobal(p, v), ThreadFence()
+//   AtomicAddShared(s, v), AtomicMaxShared(s, v), AtomicAddGlobal(p, v)
+//   ThreadFence()            orders this thread's accesses, and those of threads that it met at a
+//                            barrier before, with its atomics: for all threads of the device.
+//                            Release: others store, barrier, fence, atomic. Acquire: atomic, fence,
+//                            barrier, others load.
 //   kWarpSize, WarpSum(x), WarpMax(x)   over the warp; every lane gets the result. Sums are in
 //                            butterfly order
 //   BlockSum(x, scratch), BlockMax(x, scratch)   over the block; every thread gets the result.

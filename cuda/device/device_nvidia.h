@@ -237,6 +237,7 @@ template <typename T>
 MINISGL_DEVICE T AtomicExchangeGlobal(T* p, T value) {
   return atomicExch(p, value);
 }
-MINISGL_DEVICE void ThreadFence() { __threadfence(); }
+// Not __threadfence, which is the slower fence.sc: acquire and release are what a counter needs.
+MINISGL_DEVICE void ThreadFence() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }
 
 }  // namespace minisgl::cuda::device

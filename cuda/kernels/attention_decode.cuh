@@ -385,20 +385,22 @@ class DecodeBlock {
   // Counts this item's split for each of its rows, and sets last_[q] if it was row q's last.
   MINISGL_DEVICE void CountParts(const DecodeWalk& walk) const {
     if (warp_ == Shape::kWarps - 1) {
-      device::ThreadFence();  // a thread that sees the count sees the parts
-      __syncwarp();
+      __syncwarp();  // every lane's parts are stored
       if (lane_ < walk.item.num_queries) {
+        device::ThreadFence();  // a thread that sees the count sees the parts
         const int32_t row = RowOf(walk, lane_);
         const int64_t counter =
             (int64_t{row} * args_.num_kv_heads + walk.kv_head) * m_tiles_ + walk.m_tile;
         const uint32_t before = device::AtomicAddGlobal(args_.plan.arrived + counter, 1u);
         const bool is_last = before + 1 == static_cast<uint32_t>(SplitsOf(walk, row).count);
-        if (is_last) args_.plan.arrived[counter] = 0;
+        if (is_last) {
+          device::ThreadFence();  // this block sees the other blocks' parts after the barrier
+          args_.plan.arrived[counter] = 0;
+        }
         last_[lane_] = is_last ? 1u : 0u;
       }
     }
-    __syncthreads();        // last_ is there
-    device::ThreadFence();  // the other blocks' parts are seen by every thread here
+    __syncthreads();  // last_ is there
   }
 
   MINISGL_DEVICE T* OutputRow(int32_t row, int32_t head) const {
