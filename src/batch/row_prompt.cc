@@ -11,7 +11,7 @@
 
 namespace minisgl::batch {
 
-std::optional<RowError> ApplyReasoningEffort(const load::TextModel& text, Row* row) {
+std::optional<RowError> ApplyReasoningEffort(const TextModel& text, Row* row) {
   constexpr const char* kField = "reasoning_effort";
   const std::string& effort = row->reasoning_effort;
   if (effort.empty() || text.chat_template == nullptr) return std::nullopt;
@@ -69,7 +69,7 @@ std::string RawPromptsWarning(const std::string& file, std::optional<int64_t> co
       file, rows);
 }
 
-std::optional<RowError> CheckControlIds(const load::TextModel& text, const Row& row) {
+std::optional<RowError> CheckControlIds(const TextModel& text, const Row& row) {
   if (!text.no_parse_special) return std::nullopt;
   std::span<const TokenId> ids = row.prompt_token_ids;
   const std::vector<TokenId> prefix = text.tokenizer->Prefix();
@@ -91,7 +91,7 @@ int64_t ContextCapacity(const EngineLimits& limits) {
   return std::min<int64_t>(limits.max_seq_len, int64_t{limits.num_pages} * limits.page_size + 1);
 }
 
-PromptBuilder::PromptBuilder(const load::TextModel* text, const EngineLimits& limits,
+PromptBuilder::PromptBuilder(const TextModel* text, const EngineLimits& limits,
                              PromptBuilderOptions options)
     : text_(text),
       vocab_size_(limits.vocab_size),
@@ -229,7 +229,7 @@ std::optional<RowError> PromptBuilder::EncodePieces(const Row& row, std::vector<
     ids->is_whole = counts || ids->total < capacity_;
     return ids->is_whole && (cancelled == nullptr || !cancelled->load());
   };
-  const Status status = load::EncodeRenderedTo(*text_, std::move(pieces), sink);
+  const Status status = EncodeRenderedTo(*text_, std::move(pieces), sink);
   if (cancelled != nullptr && cancelled->load()) {
     return RowError{"cancelled", "the run was stopped before this row was asked", ""};
   }
@@ -241,10 +241,11 @@ std::optional<RowError> PromptBuilder::EncodePieces(const Row& row, std::vector<
 Result<std::vector<TextPiece>> PromptBuilder::Pieces(Row* row,
                                                      const std::atomic<bool>* cancelled) const {
   std::vector<TextPiece> pieces;
-  if (row->kind == PromptKind::kText) return load::RawPieces(*text_, std::move(row->prompt));
+  if (row->kind == PromptKind::kText) return RawPieces(*text_, std::move(row->prompt));
+  MINISGL_RETURN_IF_ERROR(load::CheckHasTemplate(*text_));
   MINISGL_ASSIGN_OR_RETURN(
-      pieces, load::RenderChat(*text_, std::move(row->messages), std::move(row->template_kwargs),
-                               std::move(row->tools), std::move(row->documents), cancelled));
+      pieces, RenderChat(*text_, std::move(row->messages), std::move(row->template_kwargs),
+                         std::move(row->tools), std::move(row->documents), cancelled));
   row->reasoning = WithPrompt(reasoning_, pieces);
   return pieces;
 }

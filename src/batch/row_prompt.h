@@ -14,6 +14,7 @@
 #include "load/sampling.h"
 #include "minisgl/engine/engine.h"
 #include "minisgl/runtime/runtime.h"
+#include "minisgl/text/text_model.h"
 
 namespace minisgl::batch {
 
@@ -33,7 +34,7 @@ struct PromptBuilderOptions {
 
 // Passes row->reasoning_effort to the template as a variable in template_kwargs: the level if the
 // template knows levels, else its reasoning switch. unsupported_field if it knows neither.
-std::optional<RowError> ApplyReasoningEffort(const load::TextModel& text, Row* row);
+std::optional<RowError> ApplyReasoningEffort(const TextModel& text, Row* row);
 
 // Returns the messages of a chat: a system message if one is given, and a user message.
 Json ChatMessages(const std::optional<std::string>& system, std::string text);
@@ -45,14 +46,13 @@ bool IsRawPrompt(const Row& row);
 std::string RawPromptsWarning(const std::string& file, std::optional<int64_t> count);
 
 // With --no-parse-special: returns an error if the row's ids contain a control token.
-std::optional<RowError> CheckControlIds(const load::TextModel& text, const Row& row);
+std::optional<RowError> CheckControlIds(const TextModel& text, const Row& row);
 
 // Thread-safe.
 class PromptBuilder {
  public:
   // `text` must outlive this.
-  PromptBuilder(const load::TextModel* text, const EngineLimits& limits,
-                PromptBuilderOptions options);
+  PromptBuilder(const TextModel* text, const EngineLimits& limits, PromptBuilderOptions options);
 
   // Builds one prompt for each of row->n answers, or returns an error.
   // - Changes to the prompt become warnings of the row; its reasoning tags are set.
@@ -85,7 +85,7 @@ class PromptBuilder {
   void Truncate(Row* row, int64_t max_tokens, Ids* ids) const;
   SamplingParams Sampling(const Row& row) const;
 
-  const load::TextModel* text_;
+  const TextModel* text_;
   const int64_t vocab_size_;
   const int64_t capacity_;
   const PromptBuilderOptions options_;

@@ -34,7 +34,7 @@ constexpr int64_t kAnswerRoom = 256;
 // are created and weights are read.
 Result<load::LoadedModel> LoadChatModel(const ChatOptions& options, const term::Output& answers,
                                         report::ReportFiles* reports) {
-  MINISGL_ASSIGN_OR_RETURN(load::TextModel text, load::LoadTextModel(options.model));
+  MINISGL_ASSIGN_OR_RETURN(TextModel text, load::LoadTextModel(options.model));
   MINISGL_RETURN_IF_ERROR(load::CheckHasTemplate(text));
   MINISGL_RETURN_IF_ERROR(reports->Open(options.reports, options.force, STDIN_FILENO, answers));
   return load::LoadModel(std::move(text), options.engine, reports->TraceSink());

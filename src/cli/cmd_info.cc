@@ -100,7 +100,7 @@ void DescribeModel(const std::string& source, const ModelConfig& config, std::st
   InfoLine("context", fmt::format("{} tokens", config.max_seq_len), out);
 }
 
-Status DescribeFiles(const load::TextModel& text, const load::ModelFacts& facts, std::string* out) {
+Status DescribeFiles(const TextModel& text, const load::ModelFacts& facts, std::string* out) {
   MINISGL_ASSIGN_OR_RETURN(const std::unique_ptr<Checkpoint> checkpoint,
                            Checkpoint::Open(text.dir));
   InfoLine("weights",
@@ -125,7 +125,7 @@ Status DescribeFiles(const load::TextModel& text, const load::ModelFacts& facts,
   return Status();
 }
 
-void DescribeText(const load::TextModel& text, const load::ModelFacts& facts, std::string* out) {
+void DescribeText(const TextModel& text, const load::ModelFacts& facts, std::string* out) {
   const Tokenizer& tokenizer = *text.tokenizer;
   InfoLine("tokenizer",
            fmt::format("{} tokens, begins with {}, ends with {}", tokenizer.vocab_size(),
@@ -215,7 +215,7 @@ Status DescribeShape(const InfoOptions& options, std::string* out) {
 Status Describe(const InfoOptions& options, std::string* out) {
   MINISGL_RETURN_IF_ERROR(load::CheckDeviceUsable(options.engine.device));
   if (!options.shape.empty()) return DescribeShape(options, out);
-  MINISGL_ASSIGN_OR_RETURN(const load::TextModel text, load::LoadTextModel(options.model));
+  MINISGL_ASSIGN_OR_RETURN(const TextModel text, load::LoadTextModel(options.model));
   load::ModelFacts facts;
   MINISGL_ASSIGN_OR_RETURN(facts.config, LoadModelConfig(text.dir));
   MINISGL_ASSIGN_OR_RETURN(facts.generation,

@@ -268,7 +268,7 @@ Result<int> Plan(const PlanOptions& options) {
     MINISGL_ASSIGN_OR_RETURN(subject.speed,
                              report::ParseRunSpeed(json, Visible(options.from, 400)));
   }
-  MINISGL_ASSIGN_OR_RETURN(const load::TextModel text, load::LoadTextModel(options.model));
+  MINISGL_ASSIGN_OR_RETURN(const TextModel text, load::LoadTextModel(options.model));
   if (options.chat) MINISGL_RETURN_IF_ERROR(load::CheckHasTemplate(text));
   MINISGL_ASSIGN_OR_RETURN(subject.facts, load::LoadModelFacts(text.dir, options.engine));
   batch::PromptBuilderOptions builder_options;

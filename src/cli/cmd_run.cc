@@ -150,7 +150,7 @@ Status CheckFile(const batch::RunOptions& options, batch::IdTable* ids, Job* job
 }
 
 // Checks the model's text side before rows are read.
-Status CheckText(const batch::RunOptions& options, const load::TextModel& text, Job* job) {
+Status CheckText(const batch::RunOptions& options, const TextModel& text, Job* job) {
   if (options.chat) return load::CheckHasTemplate(text);
   const bool warns = text.chat_template != nullptr && job->reader != nullptr && !options.raw;
   if (!warns) return Status();
@@ -169,8 +169,8 @@ Status CheckText(const batch::RunOptions& options, const load::TextModel& text, 
   return Status();
 }
 
-batch::PromptBuilder MakePromptBuilder(const batch::RunOptions& options,
-                                       const load::TextModel& text, const load::ModelFacts& facts,
+batch::PromptBuilder MakePromptBuilder(const batch::RunOptions& options, const TextModel& text,
+                                       const load::ModelFacts& facts,
                                        std::vector<TokenId> eos_ids) {
   batch::PromptBuilderOptions builder;
   builder.defaults = load::ResolveSamplingDefaults(options.sampling, facts.generation);
@@ -187,7 +187,7 @@ batch::PromptBuilder MakePromptBuilder(const batch::RunOptions& options,
 
 // --check: checks rows as far as possible without weights.
 Result<int> CheckOnly(const batch::RunOptions& options, Job* job) {
-  MINISGL_ASSIGN_OR_RETURN(const load::TextModel text, load::LoadTextModel(options.model));
+  MINISGL_ASSIGN_OR_RETURN(const TextModel text, load::LoadTextModel(options.model));
   MINISGL_ASSIGN_OR_RETURN(const load::ModelFacts facts,
                            load::LoadModelFacts(text.dir, options.engine));
   MINISGL_RETURN_IF_ERROR(CheckText(options, text, job));
@@ -269,7 +269,7 @@ Status WithAdvice(const Status& status, const batch::RunOutput& output,
 
 Result<int> RunRows(const batch::RunOptions& options, Job* job, report::ReportFiles* reports) {
   const bool as_text = job->one_prompt && !options.json;
-  MINISGL_ASSIGN_OR_RETURN(load::TextModel text, load::LoadTextModel(options.model));
+  MINISGL_ASSIGN_OR_RETURN(TextModel text, load::LoadTextModel(options.model));
   if (as_text && !options.raw) MINISGL_RETURN_IF_ERROR(load::CheckHasTemplate(text));
   MINISGL_RETURN_IF_ERROR(CheckText(options, text, job));
   MINISGL_ASSIGN_OR_RETURN(const load::LoadedModel model,

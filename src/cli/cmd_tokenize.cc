@@ -100,19 +100,23 @@ std::optional<batch::RowError> CheckIds(const batch::Row& row, const Tokenizer& 
   return std::nullopt;
 }
 
-std::optional<batch::RowError> TokenizeText(batch::Row row, const load::TextModel& text,
-                                            Tokenized* out) {
+Result<std::vector<TextPiece>> RenderMessages(const TextModel& text, const batch::Row& row) {
+  MINISGL_RETURN_IF_ERROR(load::CheckHasTemplate(text));
+  return RenderChat(text, row.messages, row.template_kwargs, row.tools, row.documents);
+}
+
+std::optional<batch::RowError> TokenizeText(batch::Row row, const TextModel& text, Tokenized* out) {
   if (auto error = batch::ApplyReasoningEffort(text, &row)) return error;
-  std::vector<TextPiece> pieces = load::RawPieces(text, row.prompt);
+  std::vector<TextPiece> pieces = RawPieces(text, row.prompt);
   if (row.kind == batch::PromptKind::kMessages) {
-    auto rendered =
-        load::RenderChat(text, row.messages, row.template_kwargs, row.tools, row.documents);
-    if (!rendered.ok())
+    auto rendered = RenderMessages(text, row);
+    if (!rendered.ok()) {
       return batch::RowError{"template_error", rendered.status().message(), "messages"};
+    }
     pieces = std::move(rendered).value();
   }
   for (const TextPiece& piece : pieces) out->prompt += piece.text;
-  auto encoded = load::EncodeRendered(text, std::move(pieces));
+  auto encoded = EncodeRendered(text, std::move(pieces));
   if (!encoded.ok()) return batch::RowError{"invalid_row", encoded.status().message(), ""};
   out->ids = std::move(encoded).value();
   if (row.kind == batch::PromptKind::kText && row.add_special_tokens) {
@@ -124,8 +128,8 @@ std::optional<batch::RowError> TokenizeText(batch::Row row, const load::TextMode
 }
 
 // Formats the output line of one row, or returns why there is none.
-std::optional<batch::RowError> FormatRow(const batch::Row& row, const load::TextModel& text,
-                                         bool decode, std::string* line) {
+std::optional<batch::RowError> FormatRow(const batch::Row& row, const TextModel& text, bool decode,
+                                         std::string* line) {
   Json out;
   out.Set("id", row.id).Set("index", row.index);
   if (row.kind == batch::PromptKind::kTokenIds) {
@@ -156,7 +160,7 @@ std::optional<batch::RowError> FormatRow(const batch::Row& row, const load::Text
 }
 
 // Writes all rows of `source` to `output`; returns the exit status.
-int TokenizeAll(batch::RowSource* source, const load::TextModel& text, bool decode,
+int TokenizeAll(batch::RowSource* source, const TextModel& text, bool decode,
                 term::Output* output) {
   bool some_failed = false;
   Status read, written;

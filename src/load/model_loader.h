@@ -5,7 +5,6 @@
 // ExitCode of base/status.h gives their exit statuses.
 #pragma once
 
-#include <atomic>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -15,13 +14,11 @@
 
 #include "load/device_choice.h"
 #include "load/options.h"
-#include "minisgl/base/json.h"
 #include "minisgl/base/status.h"
 #include "minisgl/engine/model_engine.h"
 #include "minisgl/ops.h"
 #include "minisgl/runtime/runtime.h"
-#include "minisgl/text/chat_template.h"
-#include "minisgl/text/tokenizer.h"
+#include "minisgl/text/text_model.h"
 #include "minisgl/weights/checkpoint.h"
 #include "minisgl/weights/model_config.h"
 
@@ -31,15 +28,7 @@ namespace minisgl::load {
 // refused by name.
 Result<std::string> ResolveModelDir(const std::string& model);
 
-// What turns messages into tokens and back: reads no weights and no config.json.
-struct TextModel {
-  std::string dir;
-  std::unique_ptr<Tokenizer> tokenizer;
-  std::unique_ptr<ChatTemplate> chat_template;  // null where the model has none
-  Json template_args;                           // an object, or null for none
-  bool parse_special = false;
-  bool no_parse_special = false;
-};
+// Loads the tokenizer and the chat template. Reads no weights and no config.json.
 Result<TextModel> LoadTextModel(const ModelOptions& options);
 
 // The configuration of a model and how it would run, without its weights.
@@ -84,22 +73,5 @@ Status CheckHasTemplate(const TextModel& text);
 
 // Adds the end tokens to prompt->stop_token_ids, unless prompt->ignore_eos.
 void SetEndTokens(const std::vector<TokenId>& eos_ids, Prompt* prompt);
-
-// What the template of `text` makes of `messages`, for generation. `kwargs` (null or an object)
-// come on top of --template-arg. Rendering ends with an error soon after `*cancelled` (may be null)
-// became true. A model without a template: kBadInput naming --chat-template.
-Result<std::vector<TextPiece>> RenderChat(const TextModel& text, Json messages,
-                                          Json kwargs = Json(), Json tools = Json(),
-                                          Json documents = Json(),
-                                          const std::atomic<bool>* cancelled = nullptr);
-// A prompt that is completed as it is: control tokens that it spells count as such, unless
-// --no-parse-special.
-std::vector<TextPiece> RawPieces(const TextModel& text, std::string prompt);
-
-// The token ids of rendered text; control tokens in content count only under --parse-special.
-Result<std::vector<TokenId>> EncodeRendered(const TextModel& text, std::vector<TextPiece> pieces);
-// The same, to `sink` part by part (Tokenizer::EncodeTo).
-Status EncodeRenderedTo(const TextModel& text, std::vector<TextPiece> pieces,
-                        const TokenSink& sink);
 
 }  // namespace minisgl::load

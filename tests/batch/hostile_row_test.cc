@@ -61,7 +61,7 @@ std::vector<std::string> HostileRows() {
   return rows;
 }
 
-PromptBuilder SmallBuilder(const load::TextModel& text, int32_t num_pages = 16,
+PromptBuilder SmallBuilder(const TextModel& text, int32_t num_pages = 16,
                            bool truncate_left = false) {
   EngineLimits limits = SmallLimits();
   limits.num_pages = num_pages;
@@ -74,7 +74,7 @@ PromptBuilder SmallBuilder(const load::TextModel& text, int32_t num_pages = 16,
 TEST(HostileRowTest, EveryFieldWithEveryKindOfValueIsAnswered) {
   const std::vector<std::string> rows = HostileRows();
   EXPECT_GE(rows.size(), 1000u);
-  const load::TextModel text = FakeTextModel();
+  const TextModel text = FakeTextModel();
   const PromptBuilder builder = SmallBuilder(text);
   size_t refused = 0;
   for (const std::string& row : rows) {
@@ -133,7 +133,7 @@ std::vector<HostileLine> HostilePrompts() {
 }
 
 TEST(HostilePromptTest, TextsAtTheLimitsAreExactOrErrors) {
-  const load::TextModel text = FakeTextModel();
+  const TextModel text = FakeTextModel();
   const PromptBuilder builder = SmallBuilder(text);
   for (const auto& [line, code] : HostilePrompts()) {
     ParsedRow parsed = ParseRow(line, 0, 1);
@@ -150,7 +150,7 @@ TEST(HostilePromptTest, TextsAtTheLimitsAreExactOrErrors) {
 }
 
 TEST(HostilePromptTest, LengthsAroundTheContextAreAnsweredOrRefused) {
-  const load::TextModel text = FakeTextModel();
+  const TextModel text = FakeTextModel();
   // A context of 64 tokens, or of two pages plus the last token, which is never computed.
   const struct {
     int32_t num_pages;

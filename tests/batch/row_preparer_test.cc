@@ -79,7 +79,7 @@ class RowPreparerTest : public ::testing::Test {
   }
 
   TemporaryFolder folder_;
-  load::TextModel text_ = FakeTextModel();
+  TextModel text_ = FakeTextModel();
   GatedTokenizer* gate_ = nullptr;
   FakeRuntime runtime_{SmallLimits()};
   PromptBuilderOptions options_;

@@ -14,7 +14,7 @@ namespace {
 
 // Returns the error of a row with `members`, "" if there is none.
 std::string ErrorOf(const std::string& members, const load::SamplingDefaults& defaults) {
-  const load::TextModel text = FakeTextModel();
+  const TextModel text = FakeTextModel();
   PromptBuilderOptions options;
   options.defaults = defaults;
   const PromptBuilder builder(&text, SmallLimits(), options);
@@ -50,7 +50,7 @@ TEST(RowPromptTest, MinTokensAboveTheEffectiveMaxTokensIsAnError) {
 }
 
 TEST(RowPromptTest, ASeedOfMinusOneDependsOnTheRowsIndex) {
-  const load::TextModel text = FakeTextModel();
+  const TextModel text = FakeTextModel();
   PromptBuilderOptions options;
   options.seed = 7;
   const PromptBuilder builder(&text, SmallLimits(), options);

@@ -80,7 +80,7 @@ class RunLoopTest : public ::testing::Test {
   }
 
   TemporaryFolder folder_;
-  load::TextModel text_ = FakeTextModel();
+  TextModel text_ = FakeTextModel();
   FakeRuntime runtime_{SmallLimits()};
   load::SamplingDefaults defaults_;
   RunLoopOptions loop_options_;

@@ -18,11 +18,11 @@ namespace {
 
 using namespace minisgl;
 
-const load::TextModel& DemoText() {
-  static const load::TextModel text = [] {
+const TextModel& DemoText() {
+  static const TextModel text = [] {
     load::ModelOptions options;
     options.model = MINISGL_SOURCE_DIR "/tests/models/wren";
-    Result<load::TextModel> loaded = load::LoadTextModel(options);
+    Result<TextModel> loaded = load::LoadTextModel(options);
     MINISGL_CHECK(loaded.ok(), "{}", loaded.status().message());
     return std::move(loaded).value();
   }();

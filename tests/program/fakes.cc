@@ -64,8 +64,8 @@ Result<std::vector<TextPiece>> LineTemplate::Render(const ChatInput& input) cons
   return pieces;
 }
 
-load::TextModel FakeTextModel(bool with_template) {
-  load::TextModel text;
+TextModel FakeTextModel(bool with_template) {
+  TextModel text;
   text.dir = "the-model";
   text.tokenizer = std::make_unique<ByteTokenizer>();
   if (with_template) text.chat_template = std::make_unique<LineTemplate>();

@@ -12,8 +12,7 @@
 
 #include "load/model_loader.h"
 #include "minisgl/runtime/runtime.h"
-#include "minisgl/text/chat_template.h"
-#include "minisgl/text/tokenizer.h"
+#include "minisgl/text/text_model.h"
 #include "temporary_folder.h"
 
 namespace minisgl {
@@ -48,7 +47,7 @@ class LineTemplate : public ChatTemplate {
   Result<std::vector<TextPiece>> Render(const ChatInput& input) const override;
 };
 
-load::TextModel FakeTextModel(bool with_template = true);
+TextModel FakeTextModel(bool with_template = true);
 
 // Requests wait until `on_submit` or the test answers them.
 class FakeRuntime : public Runtime {

@@ -127,8 +127,8 @@ TEST(AnswerViewTerminalTest, ReasoningStandsAboveTheAnswerAndBothAreFiltered) {
 }
 
 // Returns a model whose template is `source`.
-load::TextModel Model(const std::string& source) {
-  load::TextModel text = FakeTextModel(false);
+TextModel Model(const std::string& source) {
+  TextModel text = FakeTextModel(false);
   auto chat = ChatTemplate::Parse(source, "template");
   EXPECT_TRUE(chat.ok()) << chat.status().message();
   text.chat_template = std::move(chat).value();
@@ -180,8 +180,7 @@ TEST(ReasoningEffortTest, IsAnErrorWhereNothingReadsIt) {
 }
 
 TEST(RowReasoningTest, PromptsSayWhatOfTheirAnswersIsReasoning) {
-  const load::TextModel text =
-      Model("{{ messages[0].content }}<think>{% if x %}</think></s>{% endif %}");
+  const TextModel text = Model("{{ messages[0].content }}<think>{% if x %}</think></s>{% endif %}");
   batch::PromptBuilderOptions options;
   options.hide_reasoning = true;
   const batch::PromptBuilder builder(&text, SmallLimits(), options);
