@@ -116,8 +116,8 @@ class RowParser {
     if (TakeValue(*field, value)) return RefuseUnknown();
     std::string message = draft_.detail;
     if (message.empty()) {
-      message =
-          fmt::format("{} must be {} (found {})", shown, field->expects, Visible(value.Dump(), 60));
+      message = fmt::format("{} must be {} (found {})", shown, Expects(*field),
+                            Visible(value.Dump(), 60));
     }
     if ((field->flags & kUnsupported) != 0) return Unsupported(draft_.detail_field, message);
     return InvalidRow(std::move(message), draft_.detail_field);

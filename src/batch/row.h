@@ -24,7 +24,6 @@ inline constexpr size_t kRowBytesMax = size_t{64} << 20;
 // memory: enough for 1.2 million token ids or 110,000 messages.
 inline constexpr uint64_t kRowJsonMemoryMax = uint64_t{48} << 20;
 inline constexpr int32_t kAnswersMax = 128;  // of `n`
-inline constexpr int32_t kTopLogprobsMax = 20;
 
 enum class PromptKind : uint8_t { kNone, kText, kMessages, kTokenIds };
 

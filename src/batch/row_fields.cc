@@ -11,12 +11,12 @@
 
 #include "minisgl/base/edit_distance.h"
 #include "minisgl/base/utf8.h"
+#include "minisgl/sampling_fields.h"
 #include "minisgl/text/chat_template.h"
 
 namespace minisgl::batch {
 namespace {
 
-constexpr double kInt32Max = std::numeric_limits<int32_t>::max();
 constexpr double kExactIntegers = 9007199254740992;  // 2^53: above it, doubles skip some integers
 constexpr size_t kIdBytesMax = 4096;
 // Fields of a message besides role and content: those that templates know, and those that services
@@ -277,7 +277,7 @@ bool TakeLogprobs(Json& value, RowDraft* draft) {
     return true;
   }
   const int64_t count = ExactInteger(value).value_or(-1);
-  if (count < 0 || count > kTopLogprobsMax) return false;
+  if (!kNumLogprobs.range.Holds(count)) return false;
   draft->logprobs = Json(count);
   return true;
 }
@@ -345,16 +345,30 @@ constexpr const char* kExpectsIds = "an array of token ids";
 constexpr const char* kExpectsId =
     "a string of 1 to 4096 bytes, or a number of at most 64 bits (write a longer one as a string)";
 constexpr const char* kExpectsBool = "true or false";
-constexpr const char* kExpectsCount = "an integer from 0 to 2147483647";
 constexpr const char* kExpectsLimit = "an integer from 1 to 2147483647, or -1 for no limit";
 
 constexpr uint8_t kSampling = kAnywhere | kInSamplingParams;
 constexpr uint8_t kChat = kAtTop | kInChat;
 constexpr uint8_t kCompletion = kAtTop | kInCompletion;
 constexpr uint8_t kLimited = kAnywhere | kUnsupported;
-constexpr FieldRange kNoRange;
-constexpr FieldRange kCount{0, kInt32Max};
-constexpr FieldRange kLimit{-1, kInt32Max};  // except 0
+
+constexpr NumberRange AsNumbers(IntRange range) {
+  return {static_cast<double>(range.min), static_cast<double>(range.max)};
+}
+
+constexpr NumberRange kNoRange;
+constexpr NumberRange kAnswers = AsNumbers({1, kAnswersMax});
+constexpr NumberRange kLimit = AsNumbers(FromMinusOne(kMaxTokensRange));  // except 0
+constexpr NumberRange kLogprobsRange = AsNumbers(kNumLogprobs.range);
+constexpr NumberRange kMinTokensRange = AsNumbers(kMinTokens.range);
+static_assert(kMaxTokensRange.max == 2147483647 && kNumLogprobs.range.max == 20);  // words below
+
+// A parameter of the table of sampling parameters.
+template <const NumberField& kField>
+constexpr RowField Sampled() {
+  return {kField.name,  kNumber,  nullptr, TakeNumber<kField.override_value>,
+          kField.range, kSampling};
+}
 
 // clang-format off
 constexpr RowField kFields[] = {
@@ -367,18 +381,13 @@ constexpr RowField kFields[] = {
     {"prompt_token_ids", kArray, kExpectsIds, TakePromptIds, kNoRange, kAtTop},
     {"input_ids", kArray, kExpectsIds, TakePromptIds, kNoRange, kAtTop, "prompt_token_ids"},
 
-    {"temperature", kNumber, "a number from 0 to 100", TakeNumber<&Row::temperature>, {0, 100},
-     kSampling},
-    {"top_k", kInteger, "an integer from -1 to 2147483647", TakeTopK, {-1, kInt32Max}, kSampling},
-    {"top_p", kNumber, "a number above 0 and at most 1", TakeNumber<&Row::top_p>, {0, 1, true},
-     kSampling},
-    {"min_p", kNumber, "a number from 0 to 1", TakeNumber<&Row::min_p>, {0, 1}, kSampling},
-    {"repetition_penalty", kNumber, "a number above 0 and at most 100",
-     TakeNumber<&Row::repetition_penalty>, {0, 100, true}, kSampling},
-    {"presence_penalty", kNumber, "a number from -2 to 2", TakeNumber<&Row::presence_penalty>,
-     {-2, 2}, kSampling},
-    {"frequency_penalty", kNumber, "a number from -2 to 2", TakeNumber<&Row::frequency_penalty>,
-     {-2, 2}, kSampling},
+    Sampled<kTemperature>(),
+    {kTopK.name, kInteger, nullptr, TakeTopK, AsNumbers(FromMinusOne(kTopK.range)), kSampling},
+    Sampled<kTopP>(),
+    Sampled<kMinP>(),
+    Sampled<kRepetitionPenalty>(),
+    Sampled<kPresencePenalty>(),
+    Sampled<kFrequencyPenalty>(),
     {"logit_bias", kObject, "an object of token ids, each with a number from -100 to 100",
      TakeLogitBias, kNoRange, kSampling},
     {"seed", kInteger, "an integer of 64 bits", TakeSeed, kNoRange, kSampling},
@@ -389,25 +398,22 @@ constexpr RowField kFields[] = {
      "max_tokens"},
     {"max_new_tokens", kInteger, kExpectsLimit, TakeMaxTokens, kLimit,
      kAtTop | kInSamplingParams, "max_tokens"},
-    {"min_tokens", kInteger, kExpectsCount, TakeInt32<&Row::min_tokens>, kCount, kSampling},
-    {"min_new_tokens", kInteger, kExpectsCount, TakeInt32<&Row::min_tokens>, kCount,
+    {"min_tokens", kInteger, nullptr, TakeInt32<&Row::min_tokens>, kMinTokensRange, kSampling},
+    {"min_new_tokens", kInteger, nullptr, TakeInt32<&Row::min_tokens>, kMinTokensRange,
      kInSamplingParams, "min_tokens"},
     {"stop", kAny, "a string, or an array of at most 64 strings, none empty", TakeStop, kNoRange,
      kSampling},
     {"stop_token_ids", kArray, kExpectsIds, TakeStopIds, kNoRange, kSampling},
     {"ignore_eos", kBool, kExpectsBool, TakeBool<&Row::ignore_eos>, kNoRange, kSampling},
-    {"n", kInteger, "an integer from 1 to 128", TakeInt32<&Row::n>, {1, kAnswersMax}, kSampling},
+    {"n", kInteger, nullptr, TakeInt32<&Row::n>, kAnswers, kSampling},
     {"logprobs", kAny, "true, false, or an integer from 0 to 20", TakeLogprobs, kNoRange,
      kAtTop | kInSamplingParams},
     {"logprobs", kBool, "true or false (top_logprobs says how many)", TakeLogprobs, kNoRange,
      kInChat},
-    {"logprobs", kInteger, "an integer from 0 to 20", TakeLogprobs, {0, kTopLogprobsMax},
-     kInCompletion},
-    {"top_logprobs", kInteger, "an integer from 0 to 20", TakeTopLogprobs, {0, kTopLogprobsMax},
-     kChat},
+    {"logprobs", kInteger, nullptr, TakeLogprobs, kLogprobsRange, kInCompletion},
+    {"top_logprobs", kInteger, nullptr, TakeTopLogprobs, kLogprobsRange, kChat},
 
-    {"priority", kInteger, "an integer from -1000000 to 1000000", TakeInt32<&Row::priority>,
-     {-1e6, 1e6}},
+    {"priority", kInteger, nullptr, TakeInt32<&Row::priority>, {-1e6, 1e6}},
     {"timeout_s", kNumber, "a number of seconds above 0 and at most 1e9",
      TakeNumber<&Row::timeout_s>, {0, 1e9, true}},
     {"tools", kArray, "an array", TakeJson<&Row::tools>, kNoRange, kChat},
@@ -435,8 +441,7 @@ constexpr RowField kFields[] = {
      kLimited},
     {"echo", kBool, "false", AcceptFalse, kNoRange, kCompletion | kUnsupported},
     {"suffix", kString, "empty", AcceptEmpty, kNoRange, kCompletion | kUnsupported},
-    {"best_of", kInteger, "an integer from 1 to 128", TakeBestOf, {1, kAnswersMax},
-     kCompletion | kUnsupported},
+    {"best_of", kInteger, nullptr, TakeBestOf, kAnswers, kCompletion | kUnsupported},
     {"response_format", kObject, "{\"type\": \"text\"}", AcceptTextFormat, kNoRange, kLimited},
     {"tool_choice", kString, "auto or none", TakeToolChoice, kNoRange, kChat | kUnsupported},
     {"functions", kAny, "left out; tools is its successor", Refuse, kNoRange,
@@ -481,17 +486,21 @@ std::optional<int64_t> ExactInteger(const Json& value) {
   return static_cast<int64_t>(number);
 }
 
+std::string Expects(const RowField& field) {
+  const NumberRange& range = field.range;
+  if (field.expects != nullptr) return field.expects;
+  if (field.type == kNumber) return Describe(range);
+  return Describe(IntRange{static_cast<int64_t>(range.min), static_cast<int64_t>(range.max)});
+}
+
 bool InRange(const RowField& field, const Json& value) {
-  const auto within = [&range = field.range](double number) {
-    return (range.low_open ? number > range.low : number >= range.low) && number <= range.high;
-  };
   switch (field.type) {
     case kBool:
       return value.is_bool();
     case kInteger:
-      return (value.is_int() || value.is_uint()) && within(value.as_double());
+      return (value.is_int() || value.is_uint()) && field.range.Holds(value.as_double());
     case kNumber:
-      return value.is_number() && within(value.as_double());
+      return value.is_number() && field.range.Holds(value.as_double());
     case kString:
       return value.is_string();
     case kArray:

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <limits>
 #include <optional>
 #include <span>
 #include <string>
@@ -12,6 +11,7 @@
 
 #include "batch/row.h"
 #include "minisgl/base/json.h"
+#include "minisgl/base/number_range.h"
 
 namespace minisgl::batch {
 
@@ -31,13 +31,6 @@ struct RowDraft {
   std::vector<std::string> unknown;  // unknown fields in messages
 };
 
-// Range of a numeric field; unbounded by default.
-struct FieldRange {
-  double low = -std::numeric_limits<double>::infinity();
-  double high = std::numeric_limits<double>::infinity();
-  bool low_open = false;  // `low` itself is not allowed
-};
-
 // Places where a field is allowed, and the error code of a disallowed value.
 enum FieldFlags : uint8_t {
   kAtTop = 1,             // the row itself
@@ -52,11 +45,11 @@ enum FieldFlags : uint8_t {
 struct RowField {
   const char* name;
   FieldType type;
-  const char* expects;  // "a number from 0 to 100"
+  const char* expects;  // "a string"; null: what the range says, see Expects
   // Stores a value that has the right type and range, and may move out of it. Returns false if the
   // value is invalid after all; then `detail` is set, or `value` is unchanged.
   bool (*take)(Json& value, RowDraft* draft);
-  FieldRange range = {};
+  NumberRange range = {};  // of a numeric field
   uint8_t flags = kAnywhere;
   const char* alias_of = nullptr;  // the field that this is another spelling of
 
@@ -68,6 +61,9 @@ std::span<const RowField> RowFields();
 const RowField* FindRowField(std::string_view name, FieldFlags place);
 // Returns the field of `place` of which `name` looks like a misspelling; "" if there is none.
 std::string_view NearestField(std::string_view name, FieldFlags place);
+
+// Returns what a value of `field` must be, for errors: "a number from 0 to 100".
+std::string Expects(const RowField& field);
 
 // True if `value` has the field's type and is in its range.
 bool InRange(const RowField& field, const Json& value);

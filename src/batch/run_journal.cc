@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <cstring>
 #include <filesystem>
 #include <initializer_list>
@@ -20,6 +19,7 @@
 #include "minisgl/base/file_io.h"
 #include "minisgl/base/folder.h"
 #include "minisgl/base/mapped_file.h"
+#include "minisgl/base/parse_number.h"
 #include "minisgl/base/sha256.h"
 #include "minisgl/base/utf8.h"
 
@@ -278,11 +278,8 @@ Status WriteJournal(const std::string& output_path, const Json& run) {
 uint64_t DrawSeedOfRun(const std::string& output_path, bool resume) {
   const Result<Json> run = resume ? ReadJournal(output_path) : Result<Json>(Json());
   const Json before = run.ok() ? Member(Member(*run, "options"), "--seed") : Json();
-  uint64_t seed = 0;
   if (before.is_string()) {
-    const std::string& text = before.as_string();
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seed);
-    if (error == std::errc() && end == text.data() + text.size()) return seed;
+    if (const auto seed = ParseNumber<uint64_t>(before.as_string())) return *seed;
   }
   return load::DrawSeed();
 }

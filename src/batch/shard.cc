@@ -3,10 +3,10 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <charconv>
 #include <optional>
 #include <string_view>
 
+#include "minisgl/base/parse_number.h"
 #include "minisgl/base/utf8.h"
 
 namespace minisgl::batch {
@@ -14,13 +14,6 @@ namespace {
 
 // More shards than any input needs; small enough that products of two counts cannot overflow.
 constexpr int64_t kShardsMax = 1'000'000;
-
-std::optional<int64_t> ParseNumber(std::string_view text) {
-  int64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return value;
-}
 
 Result<Shard> Checked(int64_t number, int64_t count, std::string_view source) {
   if (count < 1 || count > kShardsMax || number < 1 || number > count) {
@@ -38,7 +31,7 @@ class Variables {
   std::optional<int64_t> Find(const char* name) {
     const char* text = environment_(name);
     if (text == nullptr || *text == '\0') return std::nullopt;
-    const std::optional<int64_t> value = ParseNumber(text);
+    const std::optional<int64_t> value = ParseNumber<int64_t>(text);
     if ((!value || *value < 0 || *value > kShardsMax) && status_.ok()) {
       status_ = UsageError("--shard auto: {} is not a number from 0 to {} (found {})", name,
                            kShardsMax, Visible(text, 40));
@@ -127,14 +120,14 @@ Result<Shard> ParseShard(const std::string& text, const Environment& environment
   const std::string_view left = std::string_view(text).substr(0, slash);
   std::optional<int64_t> count;
   if (slash != std::string::npos) {
-    count = ParseNumber(std::string_view(text).substr(slash + 1));
+    count = ParseNumber<int64_t>(std::string_view(text).substr(slash + 1));
     if (!count || *count < 1 || *count > kShardsMax) {
       return UsageError("--shard must be I/N, auto or auto/N with N from 1 to {} (found {})",
                         kShardsMax, Visible(text, 40));
     }
   }
   if (left == "auto") return ShardOfEnvironment(count, environment);
-  const std::optional<int64_t> number = ParseNumber(left);
+  const std::optional<int64_t> number = ParseNumber<int64_t>(left);
   if (!number || !count) {
     return UsageError("--shard must be I/N, auto or auto/N (found {})", Visible(text, 40));
   }

@@ -4,6 +4,8 @@
 
 #include <utility>
 
+#include "minisgl/sampling_fields.h"
+
 namespace minisgl::bench {
 namespace {
 
@@ -53,10 +55,10 @@ void AddHeads(load::OptionTable* app, AttentionOptions* options) {
 
 void AddTemperature(load::OptionTable* app, ThroughputOptions* options) {
   Add(app, "--temperature", &options->sampling.temperature, "T", "Temperature (default 0.6)",
-      load::NumberIn(0, 100));
+      load::InRange(kTemperature.range));
   Add(app, "--top-p", &options->sampling.top_p, "P",
       "Sample from the likeliest tokens with total probability P (default 1)",
-      load::NumberIn(0, 1, true));
+      load::InRange(kTopP.range));
 }
 
 }  // namespace

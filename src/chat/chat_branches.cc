@@ -4,10 +4,10 @@
 // branch is used. Several answers to one message are submitted at once: they have the same prompt,
 // and shared steps cost little more than those of a single answer.
 #include <algorithm>
-#include <charconv>
 #include <utility>
 
 #include "chat/chat.h"
+#include "minisgl/base/parse_number.h"
 #include "minisgl/base/utf8.h"
 
 namespace minisgl::chat {
@@ -16,12 +16,10 @@ namespace {
 // Limit of /regen N: a small batch, and as many answers as a user may read.
 constexpr int64_t kAnswersAtOnceMax = 16;
 
-// Parses an integer of at least `low`; returns -1 if `text` is not one.
-int64_t ParseNumber(std::string_view text, int64_t low) {
-  int64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  const bool whole = error == std::errc() && end == text.data() + text.size();
-  return whole && value >= low ? value : -1;
+// Returns the integer `text` if it is at least `low`, else -1.
+int64_t ParseAtLeast(std::string_view text, int64_t low) {
+  const int64_t value = ParseNumber<int64_t>(text).value_or(-1);
+  return value >= low ? value : -1;
 }
 
 // Removes the first word of *text and returns it.
@@ -47,7 +45,7 @@ void Chat::NewBranch(const std::string& arguments) {
   if (name == "-d") return DeleteBranch(rest);
   std::string turn = TakeWord(&rest);
   // A number alone means a turn.
-  if (turn.empty() && ParseNumber(name, 0) >= 0) std::swap(name, turn);
+  if (turn.empty() && ParseAtLeast(name, 0) >= 0) std::swap(name, turn);
   if (name.empty()) name = branches_.UnusedName();
   if (!IsBranchName(name) || !rest.empty()) {
     Say("/branch takes a name of letters and digits, followed by the number of a turn");
@@ -67,7 +65,7 @@ void Chat::NewBranch(const std::string& arguments) {
   const int64_t num_turns = CountTurns(all);
   int64_t kept = num_turns;
   if (!turn.empty()) {
-    kept = ParseNumber(turn, 0);
+    kept = ParseAtLeast(turn, 0);
     if (kept < 0 || kept > num_turns) {
       Say(fmt::format("There is no turn {} to fork after; /tree shows them (0: before the first)",
                       Visible(turn)));
@@ -121,7 +119,7 @@ void Chat::ForgetAnswer() {
 }
 
 void Chat::Regenerate(const std::string& arguments) {
-  const int64_t count = arguments.empty() ? 1 : ParseNumber(arguments, 1);
+  const int64_t count = arguments.empty() ? 1 : ParseAtLeast(arguments, 1);
   if (count < 1 || count > kAnswersAtOnceMax) {
     Say(fmt::format("/regen takes the number of answers, from 1 to {}", kAnswersAtOnceMax));
     return;
@@ -157,7 +155,7 @@ void Chat::Pick(const std::string& arguments) {
     return;
   }
   if (arguments.empty()) return Say(alternatives_.List());
-  const int64_t number = ParseNumber(arguments, 0);
+  const int64_t number = ParseAtLeast(arguments, 0);
   const SessionMessage* answer =
       number < 0 ? nullptr : alternatives_.Pick(static_cast<size_t>(number));
   if (answer == nullptr) {

@@ -1,12 +1,12 @@
 // The commands of a chat, in one table of names, help lines and functions.
 #include <algorithm>
-#include <charconv>
 #include <utility>
 
 #include "chat/chat.h"
 #include "chat/chat_editor.h"
 #include "chat/chat_file.h"
 #include "minisgl/base/mapped_file.h"
+#include "minisgl/base/parse_number.h"
 #include "minisgl/base/utf8.h"
 #include "term/messages.h"
 
@@ -166,11 +166,8 @@ void Chat::Show(const std::string& arguments) {
   if (all.empty()) return Say("Nothing was said yet.");
   int64_t wanted = CountTurns(all);
   if (!arguments.empty()) {
-    const auto [end, error] =
-        std::from_chars(arguments.data(), arguments.data() + arguments.size(), wanted);
-    if (error != std::errc() || *end != '\0' || wanted < 1) {
-      return Say("/show takes the number of turns to show");
-    }
+    wanted = ParseNumber<int64_t>(arguments).value_or(0);
+    if (wanted < 1) return Say("/show takes the number of turns to show");
   }
   int64_t to_skip = CountTurns(all) - wanted;
   for (const SessionMessage& message : all) {

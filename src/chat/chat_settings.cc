@@ -4,63 +4,48 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <charconv>
-#include <cmath>
 #include <functional>
 #include <limits>
 #include <optional>
+#include <type_traits>
 #include <utility>
 
 #include "load/sampling.h"
+#include "minisgl/base/number_range.h"
+#include "minisgl/base/parse_number.h"
 #include "minisgl/base/utf8.h"
+#include "minisgl/sampling_fields.h"
 
 namespace minisgl::chat {
 namespace {
-
-template <typename Number>
-std::optional<Number> Parse(std::string_view text) {
-  Number value{};
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return value;
-}
 
 struct Parameter {
   std::string_view name;
   // Returns false if `value` is out of range.
   std::function<bool(std::string_view value, ChatSettings*)> set;
   std::function<std::string(const ChatSettings&)> show;
-  std::string_view range;
+  std::string expects;  // "a number from 0 to 1"
 };
 
-Parameter Number(std::string_view name, double SamplingParams::*field, double low, double high,
-                 bool open, std::string_view range) {
-  return {name,
-          [=](std::string_view text, ChatSettings* settings) {
-            const std::optional<double> value = Parse<double>(text);
-            if (!value || !std::isfinite(*value) || *value > high) return false;
-            if (open ? *value <= low : *value < low) return false;
-            settings->sampling.*field = *value;
+// A parameter of the table of sampling parameters; `note` follows its range in errors.
+template <typename Value, typename Range>
+Parameter Sampled(const SamplingField<Value, Range>& field, std::string_view note = "") {
+  using Number = std::conditional_t<std::is_integral_v<Value>, int64_t, Value>;
+  return {field.name,
+          [field](std::string_view text, ChatSettings* settings) {
+            const std::optional<Number> value = ParseNumber<Number>(text);
+            if (!value || !field.range.Holds(*value)) return false;
+            settings->sampling.*field.param = static_cast<Value>(*value);
             return true;
           },
-          [=](const ChatSettings& settings) { return fmt::format("{}", settings.sampling.*field); },
-          range};
-}
-
-Parameter Count(std::string_view name, int32_t SamplingParams::*field, std::string_view range) {
-  return {name,
-          [=](std::string_view text, ChatSettings* settings) {
-            const std::optional<int32_t> value = Parse<int32_t>(text);
-            if (!value || *value < 0) return false;
-            settings->sampling.*field = *value;
-            return true;
+          [field](const ChatSettings& settings) {
+            return fmt::format("{}", settings.sampling.*field.param);
           },
-          [=](const ChatSettings& settings) { return fmt::format("{}", settings.sampling.*field); },
-          range};
+          Describe(field.range).append(note)};
 }
 
 bool SetSeed(std::string_view text, ChatSettings* settings) {
-  const std::optional<uint64_t> value = Parse<uint64_t>(text);
+  const std::optional<uint64_t> value = ParseNumber<uint64_t>(text);
   if (value) settings->seed = *value;
   return value.has_value();
 }
@@ -70,8 +55,8 @@ bool SetMaxTokens(std::string_view text, ChatSettings* settings) {
     settings->max_tokens = -1;
     return true;
   }
-  const std::optional<int32_t> value = Parse<int32_t>(text);
-  if (!value || *value < 1) return false;
+  const std::optional<int64_t> value = ParseNumber<int64_t>(text);
+  if (!value || !kMaxTokensRange.Holds(*value)) return false;
   settings->max_tokens = *value;
   return true;
 }
@@ -103,20 +88,18 @@ bool SetIgnoreEos(std::string_view text, ChatSettings* settings) {
 }
 
 const std::vector<Parameter>& Parameters() {
-  using S = SamplingParams;
   static const std::vector<Parameter> kParameters = {
-      Number("temperature", &S::temperature, 0, 100, false, "a number from 0 (greedy) to 100"),
-      Count("top_k", &S::top_k, "a whole number, 0 for all"),
-      Number("top_p", &S::top_p, 0, 1, true, "a number above 0, at most 1"),
-      Number("min_p", &S::min_p, 0, 1, false, "a number from 0 to 1"),
-      Number("repetition_penalty", &S::repetition_penalty, 0, 100, true,
-             "a number above 0, 1 for none"),
-      Number("presence_penalty", &S::presence_penalty, -2, 2, false, "a number from -2 to 2"),
-      Number("frequency_penalty", &S::frequency_penalty, -2, 2, false, "a number from -2 to 2"),
+      Sampled(kTemperature, ", 0 for greedy"),
+      Sampled(kTopK, ", 0 for all"),
+      Sampled(kTopP),
+      Sampled(kMinP),
+      Sampled(kRepetitionPenalty, ", 1 for none"),
+      Sampled(kPresencePenalty),
+      Sampled(kFrequencyPenalty),
       {"seed", SetSeed, [](const ChatSettings& s) { return fmt::format("{}", s.seed); },
-       "a whole number"},
-      {"max_tokens", SetMaxTokens, ShowMaxTokens, "a whole number from 1, or auto"},
-      Count("min_tokens", &S::min_tokens, "a whole number"),
+       fmt::format("an integer from 0 to {}", std::numeric_limits<uint64_t>::max())},
+      {"max_tokens", SetMaxTokens, ShowMaxTokens, Describe(kMaxTokensRange) + ", or auto"},
+      Sampled(kMinTokens),
       {"stop", SetStop, ShowStop, "a text, or none"},
       {"ignore_eos", SetIgnoreEos,
        [](const ChatSettings& s) { return std::string(s.ignore_eos ? "on" : "off"); }, "on or off"},
@@ -145,7 +128,7 @@ Status SetParameter(std::string_view name, std::string_view value, ChatSettings*
   for (const Parameter& parameter : Parameters()) {
     if (parameter.name == spelled) {
       if (!value.empty() && parameter.set(value, settings)) return Status();
-      return UsageError("{} must be {} (found \"{}\")", parameter.name, parameter.range,
+      return UsageError("{} must be {} (found \"{}\")", parameter.name, parameter.expects,
                         Visible(value));
     }
     if (!names.empty()) names += ", ";

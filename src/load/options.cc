@@ -3,52 +3,28 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <charconv>
-#include <cmath>
 #include <limits>
 #include <utility>
 
+#include "minisgl/base/parse_number.h"
 #include "minisgl/base/utf8.h"
+#include "minisgl/sampling_fields.h"
 
 namespace minisgl::load {
 namespace {
 
 constexpr int64_t kOptionMax = std::numeric_limits<int32_t>::max();
-constexpr int64_t kInt64Max = std::numeric_limits<int64_t>::max();
-
-std::optional<int64_t> ToInteger(std::string_view text) {
-  int64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return value;
-}
-
-std::optional<double> ToNumber(std::string_view text) {
-  double value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return value;
-}
-
-// From 0 to 2^64 - 1.
-std::optional<uint64_t> ToSeed(std::string_view text) {
-  uint64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return value;
-}
 
 std::string CheckSeed(const std::string& text) {
-  if (text == "-1" || ToSeed(text)) return "";
+  if (text == "-1" || ParseNumber<uint64_t>(text)) return "";
   return fmt::format("must be an integer from 0 to {}, or -1 (found {})",
                      std::numeric_limits<uint64_t>::max(), Visible(text));
 }
 
 std::string CheckMaxTokens(const std::string& text) {
-  const int64_t value = ToInteger(text).value_or(0);
-  if (value == -1 || (value >= 1 && value <= kOptionMax)) return "";
-  return fmt::format("must be an integer from 1 to {}, or -1 (found {})", kOptionMax,
-                     Visible(text));
+  const int64_t value = ParseNumber<int64_t>(text).value_or(0);
+  if (value == -1 || kMaxTokensRange.Holds(value)) return "";
+  return fmt::format("must be {}, or -1 (found {})", Describe(kMaxTokensRange), Visible(text));
 }
 
 std::string CheckDevice(const std::string& text) {
@@ -57,7 +33,7 @@ std::string CheckDevice(const std::string& text) {
 }
 
 std::string CheckPageSize(const std::string& text) {
-  const int64_t value = ToInteger(text).value_or(0);
+  const int64_t value = ParseNumber<int64_t>(text).value_or(0);
   if (value >= 1 && value <= 64 && (value & (value - 1)) == 0) return "";
   return fmt::format("must be a power of two from 1 to 64 (found {})", Visible(text));
 }
@@ -69,7 +45,7 @@ constexpr std::string_view kNgram = "ngram:";
 int64_t ParseSpeculate(std::string_view text) {
   if (text == "none") return 0;
   if (!text.starts_with(kNgram)) return -1;
-  const int64_t drafts = ToInteger(text.substr(kNgram.size())).value_or(-1);
+  const int64_t drafts = ParseNumber<int64_t>(text.substr(kNgram.size())).value_or(-1);
   return drafts >= 1 && drafts <= kDraftsMax ? drafts : -1;
 }
 
@@ -123,7 +99,7 @@ void AddSizeOptions(OptionTable* app, const std::string& group, EngineOptions* o
   app->AddCall(
          "--max-seq-len",
          [options](const std::string& text) {
-           options->max_seq_len = text == "auto" ? 0 : ToInteger(text).value_or(0);
+           options->max_seq_len = text == "auto" ? 0 : ParseNumber<int64_t>(text).value_or(0);
          },
          "Maximum tokens of prompt and answer together, or auto (default auto)")
       ->Check([](const std::string& text) {
@@ -178,7 +154,7 @@ void AddLengthOptions(OptionTable* app, const std::string& group, SamplingOption
       ->TypeName("N")
       ->Group(group);
   app->Add("--min-tokens", &options->min_tokens, "Suppress end-of-text until N tokens")
-      ->Check(IntegerIn(0, kOptionMax))
+      ->Check(InRange(kMinTokens.range))
       ->TypeName("N")
       ->Group(group)
       ->Advanced();
@@ -200,7 +176,8 @@ std::optional<DeviceOption> ParseDevice(const std::string& name) {
   if (name == "cpu") return DeviceOption{DeviceKind::kCpu, 0, name};
   if (name == "cuda") return DeviceOption{DeviceKind::kCuda, 0, name};
   if (!name.starts_with(kIndexed)) return std::nullopt;
-  const int64_t index = ToInteger(std::string_view(name).substr(kIndexed.size())).value_or(-1);
+  const int64_t index =
+      ParseNumber<int64_t>(std::string_view(name).substr(kIndexed.size())).value_or(-1);
   if (index < 0) return std::nullopt;
   return DeviceOption{DeviceKind::kCuda, static_cast<int>(std::min(index, kOptionMax)), name};
 }
@@ -216,26 +193,26 @@ std::string CheckNotEmpty(const std::string& text) {
   return text.empty() ? "must not be empty" : "";
 }
 
-OptionCheck IntegerIn(int64_t low, int64_t high) {
-  return [low, high](const std::string& text) -> std::string {
-    const std::optional<int64_t> value = ToInteger(text);
-    if (value && *value >= low && *value <= high) return "";
-    if (high == kInt64Max) {
-      return fmt::format("must be an integer of at least {} (found {})", low, Visible(text));
-    }
-    return fmt::format("must be an integer from {} to {} (found {})", low, high, Visible(text));
+OptionCheck InRange(IntRange range) {
+  return [range](const std::string& text) -> std::string {
+    const std::optional<int64_t> value = ParseNumber<int64_t>(text);
+    if (value && range.Holds(*value)) return "";
+    return fmt::format("must be {} (found {})", Describe(range), Visible(text));
   };
 }
 
-OptionCheck NumberIn(double low, double high, bool open) {
-  return [low, high, open](const std::string& text) -> std::string {
-    const std::optional<double> value = ToNumber(text);
-    if (value && std::isfinite(*value) && (open ? *value > low : *value >= low) && *value <= high) {
-      return "";
-    }
-    return fmt::format("must be a number {} {} {} {} (found {})", open ? "above" : "from", low,
-                       open ? "and at most" : "to", high, Visible(text));
+OptionCheck InRange(NumberRange range) {
+  return [range](const std::string& text) -> std::string {
+    const std::optional<double> value = ParseNumber<double>(text);
+    if (value && range.Holds(*value)) return "";
+    return fmt::format("must be {} (found {})", Describe(range), Visible(text));
   };
+}
+
+OptionCheck IntegerIn(int64_t low, int64_t high) { return InRange(IntRange{low, high}); }
+
+OptionCheck NumberIn(double low, double high, bool open) {
+  return InRange(NumberRange{low, high, open});
 }
 
 void AddModelOptions(OptionTable* app, ModelOptions* options) {
@@ -339,47 +316,47 @@ void AddReportOptions(OptionTable* app, ReportOptions* options) {
 
 void AddSamplingOptions(OptionTable* app, SamplingOptions* options) {
   const std::string group = "Sampling (default: the model's, else greedy)";
-  const auto add = [app, &group](const char* names, auto* value, const char* type, const char* help,
-                                 OptionCheck check) {
-    return app->Add(names, value, help)->Check(std::move(check))->TypeName(type)->Group(group);
+  const auto add = [app, &group, options](const char* names, const auto& field, const char* type,
+                                          const char* help) {
+    return app->Add(names, &(options->*field.override_value), help)
+        ->Check(InRange(field.range))
+        ->TypeName(type)
+        ->Group(group);
   };
-  add("-t,--temperature", &options->temperature, "T", "Temperature; 0 is greedy", NumberIn(0, 100));
+  add("-t,--temperature", kTemperature, "T", "Temperature; 0 is greedy");
   app->AddCall(
          "--top-k",
          [options](const std::string& text) {
-           options->top_k = static_cast<int32_t>(std::max<int64_t>(*ToInteger(text), 0));
+           options->top_k = static_cast<int32_t>(std::max<int64_t>(*ParseNumber<int64_t>(text), 0));
          },
          "Sample from the N likeliest tokens; 0 or -1 is all")
-      ->Check(IntegerIn(-1, kOptionMax))
+      ->Check(InRange(FromMinusOne(kTopK.range)))
       ->TypeName("N")
       ->Group(group)
       ->Advanced();
-  add("--top-p", &options->top_p, "P", "Sample from the likeliest tokens with total probability P",
-      NumberIn(0, 1, true));
-  add("--min-p", &options->min_p, "P", "Exclude tokens less likely than P times the likeliest",
-      NumberIn(0, 1))
+  add("--top-p", kTopP, "P", "Sample from the likeliest tokens with total probability P");
+  add("--min-p", kMinP, "P", "Exclude tokens less likely than P times the likeliest")->Advanced();
+  add("--repetition-penalty", kRepetitionPenalty, "R",
+      "Penalize tokens of prompt and answer; 1 is off")
       ->Advanced();
-  add("--repetition-penalty", &options->repetition_penalty, "R",
-      "Penalize tokens of prompt and answer; 1 is off", NumberIn(0, 100, true))
+  add("--presence-penalty", kPresencePenalty, "R",
+      "Subtract R from the logits of tokens in the answer")
       ->Advanced();
-  add("--presence-penalty", &options->presence_penalty, "R",
-      "Subtract R from the logits of tokens in the answer", NumberIn(-2, 2))
-      ->Advanced();
-  add("--frequency-penalty", &options->frequency_penalty, "R",
-      "Subtract R times a token's count in the answer from its logit", NumberIn(-2, 2))
+  add("--frequency-penalty", kFrequencyPenalty, "R",
+      "Subtract R times a token's count in the answer from its logit")
       ->Advanced();
   app->AddCall(
          "--seed",
          [options](const std::string& text) {
            options->draws_seed = text == "-1";
-           options->seed = ToSeed(text);
+           options->seed = ParseNumber<uint64_t>(text);
          },
          "Random seed; -1 draws one")
       ->Check(CheckSeed)
       ->TypeName("N")
       ->Group(group);
-  add("--logprobs", &options->num_logprobs, "N",
-      "Return log-probabilities of each token and of the N likeliest", IntegerIn(0, 20))
+  add("--logprobs", kNumLogprobs, "N",
+      "Return log-probabilities of each token and of the N likeliest")
       ->Advanced();
   app->AddChoice("--sampling-defaults", &options->sampling_defaults, kSamplingSourceChoices,
                  "Sampling defaults: model (generation_config.json) or neutral (default model)")

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "load/option_table.h"
+#include "minisgl/base/number_range.h"
 #include "minisgl/sampling_params.h"
 #include "minisgl/sched/scheduler.h"
 #include "minisgl/tensor/dtype.h"
@@ -122,7 +123,10 @@ TableOption* AddOutputOption(OptionTable* app, std::string* output, const std::s
 // A check: refuses the empty text.
 std::string CheckNotEmpty(const std::string& text);
 
-// Checks: an integer or a number in [low, high], or in (low, high] if `open`.
+// Checks of a range: the value is one integer or one number, and in it. The same with bounds:
+// [low, high], or (low, high] if `open`.
+OptionCheck InRange(IntRange range);
+OptionCheck InRange(NumberRange range);
 OptionCheck IntegerIn(int64_t low, int64_t high);
 OptionCheck NumberIn(double low, double high, bool open = false);
 

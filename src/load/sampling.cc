@@ -4,6 +4,8 @@
 
 #include <random>
 
+#include "minisgl/sampling_fields.h"
+
 namespace minisgl::load {
 namespace {
 
@@ -26,17 +28,16 @@ std::string DescribeModelOverrides(const SamplingOverrides& options,
                                    const SamplingOverrides& model) {
   const SamplingParams neutral;
   std::string text;
-  const auto add = [&text](const char* name, const auto& given, const auto& value,
-                           const auto& neutral_value) {
-    if (given || !value || *value == neutral_value) return;
-    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", name, *value);
+  const auto add = [&](const auto& field) {
+    const auto& value = model.*field.override_value;
+    if (options.*field.override_value || !value || *value == neutral.*field.param) return;
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", field.name, *value);
   };
-  add("temperature", options.temperature, model.temperature, neutral.temperature);
-  add("top_k", options.top_k, model.top_k, neutral.top_k);
-  add("top_p", options.top_p, model.top_p, neutral.top_p);
-  add("min_p", options.min_p, model.min_p, neutral.min_p);
-  add("repetition_penalty", options.repetition_penalty, model.repetition_penalty,
-      neutral.repetition_penalty);
+  add(kTemperature);
+  add(kTopK);
+  add(kTopP);
+  add(kMinP);
+  add(kRepetitionPenalty);
   return text;
 }
 

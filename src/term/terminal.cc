@@ -7,11 +7,11 @@
 
 #include <array>
 #include <cerrno>
-#include <charconv>
 #include <cstdlib>
 #include <string_view>
 
 #include "minisgl/base/check.h"
+#include "minisgl/base/parse_number.h"
 
 namespace minisgl::term {
 namespace {
@@ -76,11 +76,8 @@ int TerminalColumns(int fd) {
   winsize size{};
   if (ioctl(fd, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) return size.ws_col;
   const char* given = std::getenv("COLUMNS");
-  const std::string_view text = given == nullptr ? "" : given;
-  int columns = 0;
-  const auto parsed = std::from_chars(text.data(), text.data() + text.size(), columns);
-  const bool is_number = parsed.ec == std::errc() && parsed.ptr == text.data() + text.size();
-  return is_number && columns > 0 ? columns : kUsualColumns;
+  const int columns = ParseNumber<int>(given == nullptr ? "" : given).value_or(0);
+  return columns > 0 ? columns : kUsualColumns;
 }
 
 std::string Dimmed(std::string_view text) {

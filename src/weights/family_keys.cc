@@ -81,7 +81,7 @@ void ReadDenseLayers(FieldReader* reader, ModelConfig* config) {
   constexpr const char* kSupported = "an array of layer numbers is supported";
   if (!dense->is_array()) return reader->Fail("mlp_only_layers", kSupported);
   for (const Json& layer : dense->as_array()) {
-    if (!layer.is_int() || layer.as_int() < kLayerRange.min || layer.as_int() > kLayerRange.max) {
+    if (!layer.is_int() || !kLayerRange.Holds(layer.as_int())) {
       return reader->FailWith("mlp_only_layers", Visible(layer.Dump(), 60), kSupported);
     }
     const auto at = static_cast<size_t>(layer.as_int());

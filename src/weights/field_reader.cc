@@ -16,24 +16,12 @@ std::string Found(const Json* value) {
   return value == nullptr ? "nothing" : Visible(value->Dump(), kQuotedBytesMax);
 }
 
-std::string ToString(IntRange range) {
-  return fmt::format("an integer from {} to {}", range.min, range.max);
-}
-
-std::string ToString(NumberRange range) {
-  return range.above_min ? fmt::format("a number above {} and at most {}", range.min, range.max)
-                         : fmt::format("a number from {} to {}", range.min, range.max);
-}
-
 bool Holds(IntRange range, const Json& value) {
-  return value.is_int() && value.as_int() >= range.min && value.as_int() <= range.max;
+  return value.is_int() && range.Holds(value.as_int());
 }
 
-// Written so that NaN is in no range.
 bool Holds(NumberRange range, const Json& value) {
-  if (!value.is_number()) return false;
-  const double number = value.as_double();
-  return (range.above_min ? number > range.min : number >= range.min) && number <= range.max;
+  return value.is_number() && range.Holds(value.as_double());
 }
 
 }  // namespace
@@ -47,13 +35,13 @@ std::optional<int64_t> FieldReader::OptionalInt(std::string_view key, IntRange r
   const Json* value = Find(key);
   if (value == nullptr) return std::nullopt;
   if (Holds(range, *value)) return value->as_int();
-  Fail(key, ToString(range) + " is supported");
+  Fail(key, Describe(range) + " is supported");
   return std::nullopt;
 }
 
 int64_t FieldReader::Int(std::string_view key, IntRange range, std::optional<int64_t> fallback) {
   const std::optional<int64_t> value = OptionalInt(key, range);
-  if (!value && !fallback) Fail(key, ToString(range) + " is needed");
+  if (!value && !fallback) Fail(key, Describe(range) + " is needed");
   return value.value_or(fallback.value_or(range.min));
 }
 
@@ -61,14 +49,14 @@ std::optional<double> FieldReader::OptionalNumber(std::string_view key, NumberRa
   const Json* value = Find(key);
   if (value == nullptr) return std::nullopt;
   if (Holds(range, *value)) return value->as_double();
-  Fail(key, ToString(range) + " is supported");
+  Fail(key, Describe(range) + " is supported");
   return std::nullopt;
 }
 
 double FieldReader::Number(std::string_view key, NumberRange range,
                            std::optional<double> fallback) {
   const std::optional<double> value = OptionalNumber(key, range);
-  if (!value && !fallback) Fail(key, ToString(range) + " is needed");
+  if (!value && !fallback) Fail(key, Describe(range) + " is needed");
   return value.value_or(fallback.value_or(range.min));
 }
 

@@ -13,24 +13,14 @@
 
 #include "minisgl/base/ids.h"
 #include "minisgl/base/json.h"
+#include "minisgl/base/number_range.h"
 #include "minisgl/base/status.h"
 
 namespace minisgl::weights {
 
 inline constexpr size_t kQuotedBytesMax = 60;  // of a value that a message quotes
 
-struct IntRange {
-  int64_t min = 0;
-  int64_t max = 0;
-};
-
 inline constexpr IntRange kLayerRange = {0, 1 << 30};  // of a layer's number
-
-struct NumberRange {
-  double min = 0;
-  double max = 0;
-  bool above_min = false;  // true: `min` itself is excluded
-};
 
 class FieldReader {
  public:

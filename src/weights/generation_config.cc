@@ -2,6 +2,7 @@
 // ignored, because they change nothing unless requested.
 #include "minisgl/base/file_kind.h"
 #include "minisgl/base/mapped_file.h"
+#include "minisgl/sampling_fields.h"
 #include "minisgl/weights/model_config.h"
 #include "weights/field_reader.h"
 #include "weights/model_dir.h"
@@ -13,12 +14,17 @@ constexpr const char* kFileName = "generation_config.json";
 constexpr uint64_t kGenerationConfigBytesMax = 1 << 20;
 constexpr int kGenerationConfigDepthMax = 32;
 
-constexpr NumberRange kTemperatureRange = {0, 100};
-constexpr NumberRange kTopPRange = {0, 1, true};
-constexpr NumberRange kMinPRange = {0, 1};
-constexpr NumberRange kPenaltyRange = {0, 100, true};
-constexpr IntRange kTopKRange = {0, (int64_t{1} << 31) - 1};
-constexpr IntRange kNewTokensRange = {1, 1 << 30};
+constexpr IntRange kNewTokensRange = {1, 1 << 30};  // narrower than kMaxTokensRange
+
+void ReadField(const NumberField& field, FieldReader* reader, GenerationConfig* config) {
+  config->*field.override_value = reader->OptionalNumber(field.name, field.range);
+}
+
+void ReadField(const IntField& field, FieldReader* reader, GenerationConfig* config) {
+  if (const auto value = reader->OptionalInt(field.name, field.range)) {
+    config->*field.override_value = static_cast<int32_t>(*value);
+  }
+}
 
 Result<GenerationConfig> ReadGenerationConfig(const std::string& text, const std::string& file,
                                               int64_t vocab_size) {
@@ -27,13 +33,11 @@ Result<GenerationConfig> ReadGenerationConfig(const std::string& text, const std
   GenerationConfig config;
   config.eos_token_ids = reader.TokenIds("eos_token_id", vocab_size);
   config.do_sample = reader.OptionalBool("do_sample");
-  config.temperature = reader.OptionalNumber("temperature", kTemperatureRange);
-  config.top_p = reader.OptionalNumber("top_p", kTopPRange);
-  config.min_p = reader.OptionalNumber("min_p", kMinPRange);
-  config.repetition_penalty = reader.OptionalNumber("repetition_penalty", kPenaltyRange);
-  if (const auto top_k = reader.OptionalInt("top_k", kTopKRange)) {
-    config.top_k = static_cast<int32_t>(*top_k);
-  }
+  ReadField(kTemperature, &reader, &config);
+  ReadField(kTopP, &reader, &config);
+  ReadField(kMinP, &reader, &config);
+  ReadField(kRepetitionPenalty, &reader, &config);
+  ReadField(kTopK, &reader, &config);
   config.max_new_tokens = reader.OptionalInt("max_new_tokens", kNewTokensRange);
   if (!reader.ok()) return reader.status();
   return config;

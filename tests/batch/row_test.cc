@@ -55,11 +55,11 @@ std::vector<Json> BadValues(const RowField& field) {
       if (type != field.type && !number_for_number) values.push_back(value);
     }
   }
-  if (std::isfinite(field.range.low)) {
-    values.push_back(field.range.low_open ? Json(field.range.low)
-                                          : Past(field, field.range.low, -1));
+  if (std::isfinite(field.range.min)) {
+    values.push_back(field.range.above_min ? Json(field.range.min)
+                                           : Past(field, field.range.min, -1));
   }
-  if (std::isfinite(field.range.high)) values.push_back(Past(field, field.range.high, 1));
+  if (std::isfinite(field.range.max)) values.push_back(Past(field, field.range.max, 1));
   return values;
 }
 
@@ -102,7 +102,7 @@ TEST(RowFieldTest, EveryFieldRefusesWrongTypesAndValuesPastItsRange) {
         EXPECT_EQ(parsed.error->code,
                   (field.flags & kUnsupported) != 0 ? "unsupported_field" : "invalid_row");
         EXPECT_NE(parsed.error->message.find(shown), std::string::npos) << parsed.error->message;
-        EXPECT_NE(parsed.error->message.find(field.expects), std::string::npos)
+        EXPECT_NE(parsed.error->message.find(Expects(field)), std::string::npos)
             << parsed.error->message;
         EXPECT_EQ(parsed.row.id, Json("the row"));
         EXPECT_EQ(parsed.row.index, 3);
@@ -116,13 +116,13 @@ TEST(RowFieldTest, EveryFieldRefusesWrongTypesAndValuesPastItsRange) {
 
 TEST(RowFieldTest, EveryFieldAcceptsTheBoundsOfItsRange) {
   for (const RowField& field : RowFields()) {
-    if (!std::isfinite(field.range.low) || (field.flags & kAtTop) == 0) continue;
+    if (!std::isfinite(field.range.min) || (field.flags & kAtTop) == 0) continue;
     const auto as_json = [&field](double value) {
       return field.type == FieldType::kInteger ? Json(static_cast<int64_t>(value)) : Json(value);
     };
-    std::vector<Json> values = {as_json(field.range.high)};
-    values.push_back(field.range.low_open ? Past(field, field.range.low, 1)
-                                          : as_json(field.range.low));
+    std::vector<Json> values = {as_json(field.range.max)};
+    values.push_back(field.range.above_min ? Past(field, field.range.min, 1)
+                                           : as_json(field.range.min));
     for (const Json& value : values) {
       Json row = Json(Json::Object());
       row.Set("prompt", "a");
@@ -150,14 +150,13 @@ std::vector<double> NumbersIn(const std::string& text) {
 TEST(RowFieldTest, ErrorsNameTheActualRange) {
   int ranges = 0;
   for (const RowField& field : RowFields()) {
-    if (!std::isfinite(field.range.low)) continue;
-    const std::vector<double> numbers = NumbersIn(field.expects);
+    if (!std::isfinite(field.range.min)) continue;
+    const std::vector<double> numbers = NumbersIn(Expects(field));
     ASSERT_FALSE(numbers.empty()) << field.name;
     const auto [low, high] = std::minmax_element(numbers.begin(), numbers.end());
-    EXPECT_EQ(*low, field.range.low) << field.name;
-    EXPECT_EQ(*high, field.range.high) << field.name;
-    EXPECT_EQ(std::string_view(field.expects).find("above") != std::string_view::npos,
-              field.range.low_open)
+    EXPECT_EQ(*low, field.range.min) << field.name;
+    EXPECT_EQ(*high, field.range.max) << field.name;
+    EXPECT_EQ(Expects(field).find("above") != std::string::npos, field.range.above_min)
         << field.name;
     ++ranges;
   }
@@ -476,7 +475,7 @@ TEST(RowTest, IntegersWithADecimalPointAreIntegers) {
   EXPECT_EQ(Good(R"({"prompt": "a", "n": 3.0, "best_of": 3.0})").n, 3);
   for (const RowField& field : RowFields()) {
     if (field.type != FieldType::kInteger || (field.flags & kAtTop) == 0) continue;
-    const double value = std::isfinite(field.range.high) ? field.range.high : 5;
+    const double value = std::isfinite(field.range.max) ? field.range.max : 5;
     const ParsedRow parsed = Parse(RowWith(field.name, Json(value), kAtTop));
     ASSERT_TRUE(parsed.error);  // it has no prompt
     EXPECT_EQ(parsed.error->field, "") << field.name << ": " << parsed.error->message;

@@ -169,6 +169,31 @@ TEST(ChatSettingsTest, RefusesInvalidValuesAndChangesNothing) {
   }
 }
 
+TEST(ChatSettingsTest, RefusalsNameBothBounds) {
+  const struct {
+    const char* name;
+    const char* value;
+    const char* expects;
+  } cases[] = {
+      {"temperature", "101", "a number from 0 to 100, 0 for greedy"},
+      {"top_k", "2147483648", "an integer from 0 to 2147483647, 0 for all"},
+      {"top_p", "0", "a number above 0 and at most 1"},
+      {"min_p", "-0.1", "a number from 0 to 1"},
+      {"repetition_penalty", "101", "a number above 0 and at most 100, 1 for none"},
+      {"presence_penalty", "2.1", "a number from -2 to 2"},
+      {"frequency_penalty", "-2.1", "a number from -2 to 2"},
+      {"seed", "18446744073709551616", "an integer from 0 to 18446744073709551615"},
+      {"max_tokens", "2147483648", "an integer from 1 to 2147483647, or auto"},
+      {"min_tokens", "2147483648", "an integer from 0 to 2147483647"},
+  };
+  for (const auto& test : cases) {
+    ChatSettings settings;
+    const Status status = SetParameter(test.name, test.value, &settings);
+    EXPECT_EQ(status.message(), std::string(test.name) + " must be " + test.expects + " (found \"" +
+                                    test.value + "\")");
+  }
+}
+
 TEST(ChatFileTest, WhatIsSavedIsLoaded) {
   const TempDir dir;
   const std::vector<SessionMessage> messages = {

@@ -118,6 +118,32 @@ TEST_F(OptionsTest, BadValuesAreRefusedNamingTheOption) {
   }
 }
 
+TEST_F(OptionsTest, ErrorsSpellRangesInFull) {
+  const struct {
+    const char* option;
+    const char* value;
+    const char* error;
+  } cases[] = {
+      {"--temperature", "101", "must be a number from 0 to 100"},
+      {"--top-k", "-2", "must be an integer from -1 to 2147483647"},
+      {"--top-p", "0", "must be a number above 0 and at most 1"},
+      {"--min-p", "1.5", "must be a number from 0 to 1"},
+      {"--repetition-penalty", "0", "must be a number above 0 and at most 100"},
+      {"--presence-penalty", "-3", "must be a number from -2 to 2"},
+      {"--frequency-penalty", "3", "must be a number from -2 to 2"},
+      {"--logprobs", "21", "must be an integer from 0 to 20"},
+      {"--seed", "-2", "must be an integer from 0 to 18446744073709551615, or -1"},
+      {"--max-tokens", "0", "must be an integer from 1 to 2147483647, or -1"},
+      {"--min-tokens", "-1", "must be an integer from 0 to 2147483647"},
+  };
+  for (const auto& test : cases) {
+    const std::string error = Parse({test.option, test.value});
+    const std::string expected =
+        std::string(test.option) + ": " + test.error + " (found " + test.value + ")";
+    EXPECT_NE(error.find(expected), std::string::npos) << error;
+  }
+}
+
 TEST_F(OptionsTest, MinusOneIsOffWhereOtherProgramsHaveItSo) {
   ASSERT_EQ(Parse({"--top-k", "-1", "--max-tokens", "-1", "--seed", "-1"}), "");
   EXPECT_EQ(options_.sampling.top_k, 0);
