@@ -12,9 +12,9 @@
 #include <utility>
 #include <vector>
 
+#include "load/answer_settings.h"
 #include "minisgl/base/ids.h"
 #include "minisgl/base/json.h"
-#include "minisgl/sampling_params.h"
 #include "minisgl/text/reasoning.h"
 
 namespace minisgl::batch {
@@ -41,8 +41,8 @@ struct RowError {
 // An invalid_row error; `field` names the member at fault, if there is one.
 RowError InvalidRow(std::string message, std::string field = "");
 
-// Its base: the sampling parameters that the row sets.
-struct Row : SamplingOverrides {
+// Its base: the settings of the answer that the row sets.
+struct Row : load::AnswerOverrides {
   int64_t index = 0;  // position in the input, from 0
   int64_t line = 0;   // line of the file, from 1
   Json id;            // a string, a number, or null for none
@@ -54,11 +54,8 @@ struct Row : SamplingOverrides {
   Json messages;                          // for kMessages: contents are strings or null
   std::vector<TokenId> prompt_token_ids;  // for kTokenIds: none is negative
 
-  bool any_seed = false;              // seed -1 was given, which means none
-  std::optional<int64_t> max_tokens;  // -1: no limit
-  std::optional<std::vector<std::string>> stop;
+  bool any_seed = false;  // seed -1 was given, which means none
   std::vector<TokenId> stop_token_ids;
-  std::optional<bool> ignore_eos;
   int32_t n = 1;
   int32_t priority = 0;
   std::optional<double> timeout_s;

@@ -107,23 +107,21 @@ std::optional<RowError> PromptBuilder::Build(Row* row, std::vector<Prompt>* prom
   prompts->clear();
   if (auto error = CheckIds(*row)) return error;
   if (options_.chat && IsRawPrompt(*row)) AskInChat(row);
-  Prompt prompt;
   row->hide_reasoning = options_.hide_reasoning;
   row->with_metrics = options_.row_metrics;
   Ids ids;
   if (auto error = PromptIds(row, cancelled, &ids)) return error;
   if (ids.total == 0) return InvalidRow("the prompt is empty: it has no tokens", "prompt");
-  prompt.max_tokens = row->max_tokens.value_or(options_.defaults.max_tokens.value_or(-1));
-  if (options_.truncate_left) Truncate(row, prompt.max_tokens, &ids);
+  load::AnswerSettings settings = SettingsOf(*row);
+  if (options_.truncate_left) Truncate(row, settings.max_tokens, &ids);
   // Check before the prompt is copied n times.
   if (auto error = CheckLength(ids.total, ids.is_whole)) return error;
+  if (auto error = CheckMinTokens(*row, settings)) return error;
+  Prompt prompt;
   prompt.ids = std::move(ids.last);
-  prompt.sampling = Sampling(*row);
-  if (auto error = CheckMinTokens(*row, prompt)) return error;
-  prompt.stop = row->stop.value_or(options_.defaults.stop);
+  load::SetAnswerSettings(std::move(settings), &prompt);
   prompt.stop_token_ids = row->stop_token_ids;
   if (!row->reasoning.none()) prompt.spelled_ids = spelled_ids_;
-  prompt.ignore_eos = row->ignore_eos.value_or(options_.defaults.ignore_eos);
   prompt.priority = row->priority;
   if (row->timeout_s) prompt.timeout = std::chrono::duration<double>(*row->timeout_s);
   load::SetEndTokens(options_.eos_ids, &prompt);
@@ -163,16 +161,17 @@ std::optional<RowError> PromptBuilder::CheckIds(const Row& row) const {
 
 // One of the two values may be a default. (ParseRow rejects a row that gives conflicting values for
 // both.)
-std::optional<RowError> PromptBuilder::CheckMinTokens(const Row& row, const Prompt& prompt) const {
-  const int32_t min_tokens = prompt.sampling.min_tokens;
-  if (prompt.max_tokens < 0 || min_tokens <= prompt.max_tokens) return std::nullopt;
+std::optional<RowError> PromptBuilder::CheckMinTokens(const Row& row,
+                                                      const load::AnswerSettings& settings) const {
+  const int32_t min_tokens = settings.sampling.min_tokens;
+  if (settings.max_tokens < 0 || min_tokens <= settings.max_tokens) return std::nullopt;
   const load::SamplingDefaults& defaults = options_.defaults;
   const auto from = [](bool of_row, const std::string& origin) {
     return of_row || origin.empty() ? "" : " of " + origin;
   };
   return InvalidRow(
       fmt::format("min_tokens is more than max_tokens (found {}{} and {}{})", min_tokens,
-                  from(row.min_tokens.has_value(), defaults.min_tokens_origin), prompt.max_tokens,
+                  from(row.min_tokens.has_value(), defaults.min_tokens_origin), settings.max_tokens,
                   from(row.max_tokens.has_value(), defaults.max_tokens_origin)),
       "min_tokens");
 }
@@ -267,10 +266,13 @@ void PromptBuilder::Truncate(Row* row, int64_t max_tokens, Ids* ids) const {
       fmt::format("the prompt was cut from {} tokens to its last {}", length, keep));
 }
 
-SamplingParams PromptBuilder::Sampling(const Row& row) const {
-  SamplingParams params = Apply(options_.defaults.params, row);
-  if (!row.seed) params.seed = DeriveSeed(options_.seed, static_cast<uint64_t>(row.index));
-  return params;
+load::AnswerSettings PromptBuilder::SettingsOf(const Row& row) const {
+  load::AnswerSettings settings = Apply(options_.defaults, row);
+  if (!row.seed) {
+    const uint64_t seed = options_.defaults.sampling.seed;
+    settings.sampling.seed = DeriveSeed(seed, static_cast<uint64_t>(row.index));
+  }
+  return settings;
 }
 
 }  // namespace minisgl::batch

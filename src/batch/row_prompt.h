@@ -22,11 +22,11 @@ namespace minisgl::batch {
 int64_t ContextCapacity(const EngineLimits& limits);
 
 struct PromptBuilderOptions {
+  // Of rows. A row without a seed gets a hash of `sampling.seed` and the row's index.
   load::SamplingDefaults defaults;
   std::vector<TokenId> eos_ids;
-  uint64_t seed = 0;           // base seed: a row without a seed gets a hash of this and its index
-  bool truncate_left = false;  // cut a prompt that is too long instead of rejecting it
-  bool chat = false;           // a row's prompt is a user message, not text to complete
+  bool truncate_left = false;         // cut a prompt that is too long instead of rejecting it
+  bool chat = false;                  // a row's prompt is a user message, not text to complete
   std::optional<std::string> system;  // with `chat`: the system message before it
   bool hide_reasoning = false;
   bool row_metrics = false;
@@ -80,10 +80,11 @@ class PromptBuilder {
   Result<std::vector<TextPiece>> Pieces(Row* row, const std::atomic<bool>* cancelled) const;
   void AskInChat(Row* row) const;
   std::optional<RowError> CheckIds(const Row& row) const;
-  std::optional<RowError> CheckMinTokens(const Row& row, const Prompt& prompt) const;
+  std::optional<RowError> CheckMinTokens(const Row& row,
+                                         const load::AnswerSettings& settings) const;
   std::optional<RowError> CheckLength(int64_t length, bool is_whole) const;
   void Truncate(Row* row, int64_t max_tokens, Ids* ids) const;
-  SamplingParams Sampling(const Row& row) const;
+  load::AnswerSettings SettingsOf(const Row& row) const;
 
   const TextModel* text_;
   const int64_t vocab_size_;

@@ -314,11 +314,8 @@ Result<Prompt> Chat::MakePrompt() {
   Prompt prompt;
   MINISGL_ASSIGN_OR_RETURN(prompt.ids, FitPrompt());
   const auto turn = static_cast<uint64_t>(CountTurns(AllMessages()));
-  prompt.sampling = settings_.sampling;
-  prompt.sampling.seed = DeriveSeed(settings_.seed, turn);
-  prompt.max_tokens = settings_.max_tokens;
-  prompt.stop = settings_.stop;
-  prompt.ignore_eos = settings_.ignore_eos;
+  load::SetAnswerSettings(settings_, &prompt);
+  prompt.sampling.seed = DeriveSeed(settings_.sampling.seed, turn);
   prompt.priority = kChatPriority;
   prompt.session = branches_.current().session;
   prompt.spelled_ids = session_.spelled_ids();

@@ -155,7 +155,7 @@ class Chat {
   report::ReportFiles& reports_;
   term::SignalWatch signals_;
   Session session_;
-  ChatSettings settings_;
+  load::AnswerSettings settings_;
   term::Output& output_;
   Status output_status_;  // the first error
   term::AnswerView view_;

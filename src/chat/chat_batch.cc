@@ -82,7 +82,6 @@ Result<std::unique_ptr<ChatBatch>> ChatBatch::Start(const load::LoadedModel* mod
   builder.defaults = load::ResolveSamplingDefaults(options.sampling, model->facts.generation);
   builder.eos_ids = model->eos_ids;
   builder.hide_reasoning = options.hide_reasoning;
-  builder.seed = options.sampling.seed.value_or(0);
   batch->prompts_ = std::make_unique<batch::PromptBuilder>(
       &model->text, model->facts.engine.plan.limits, std::move(builder));
   batch->writer_ = std::make_unique<batch::JsonAnswerWriter>(batch->output_->output(),

@@ -17,13 +17,16 @@
 #include "minisgl/sampling_fields.h"
 
 namespace minisgl::chat {
+
+using load::AnswerSettings;
+
 namespace {
 
 struct Parameter {
   std::string_view name;
   // Returns false if `value` is out of range.
-  std::function<bool(std::string_view value, ChatSettings*)> set;
-  std::function<std::string(const ChatSettings&)> show;
+  std::function<bool(std::string_view value, AnswerSettings*)> set;
+  std::function<std::string(const AnswerSettings&)> show;
   std::string expects;  // "a number from 0 to 1"
 };
 
@@ -32,25 +35,25 @@ template <typename Value, typename Range>
 Parameter Sampled(const SamplingField<Value, Range>& field, std::string_view note = "") {
   using Number = std::conditional_t<std::is_integral_v<Value>, int64_t, Value>;
   return {field.name,
-          [field](std::string_view text, ChatSettings* settings) {
+          [field](std::string_view text, AnswerSettings* settings) {
             const std::optional<Number> value = ParseNumber<Number>(text);
             if (!value || !field.range.Holds(*value)) return false;
             settings->sampling.*field.param = static_cast<Value>(*value);
             return true;
           },
-          [field](const ChatSettings& settings) {
+          [field](const AnswerSettings& settings) {
             return fmt::format("{}", settings.sampling.*field.param);
           },
           Describe(field.range).append(note)};
 }
 
-bool SetSeed(std::string_view text, ChatSettings* settings) {
+bool SetSeed(std::string_view text, AnswerSettings* settings) {
   const std::optional<uint64_t> value = ParseNumber<uint64_t>(text);
-  if (value) settings->seed = *value;
+  if (value) settings->sampling.seed = *value;
   return value.has_value();
 }
 
-bool SetMaxTokens(std::string_view text, ChatSettings* settings) {
+bool SetMaxTokens(std::string_view text, AnswerSettings* settings) {
   if (text == "auto") {
     settings->max_tokens = -1;
     return true;
@@ -61,17 +64,17 @@ bool SetMaxTokens(std::string_view text, ChatSettings* settings) {
   return true;
 }
 
-std::string ShowMaxTokens(const ChatSettings& settings) {
+std::string ShowMaxTokens(const AnswerSettings& settings) {
   return settings.max_tokens < 0 ? "auto" : fmt::format("{}", settings.max_tokens);
 }
 
-bool SetStop(std::string_view text, ChatSettings* settings) {
+bool SetStop(std::string_view text, AnswerSettings* settings) {
   settings->stop.clear();
   if (text != "none") settings->stop.emplace_back(text);
   return true;
 }
 
-std::string ShowStop(const ChatSettings& settings) {
+std::string ShowStop(const AnswerSettings& settings) {
   std::string shown;
   for (const std::string& stop : settings.stop) {
     if (!shown.empty()) shown += ", ";
@@ -80,7 +83,7 @@ std::string ShowStop(const ChatSettings& settings) {
   return shown.empty() ? "none" : shown;
 }
 
-bool SetIgnoreEos(std::string_view text, ChatSettings* settings) {
+bool SetIgnoreEos(std::string_view text, AnswerSettings* settings) {
   const bool on = text == "on" || text == "true" || text == "1";
   if (!on && text != "off" && text != "false" && text != "0") return false;
   settings->ignore_eos = on;
@@ -96,32 +99,28 @@ const std::vector<Parameter>& Parameters() {
       Sampled(kRepetitionPenalty, ", 1 for none"),
       Sampled(kPresencePenalty),
       Sampled(kFrequencyPenalty),
-      {"seed", SetSeed, [](const ChatSettings& s) { return fmt::format("{}", s.seed); },
+      {"seed", SetSeed, [](const AnswerSettings& s) { return fmt::format("{}", s.sampling.seed); },
        fmt::format("an integer from 0 to {}", std::numeric_limits<uint64_t>::max())},
       {"max_tokens", SetMaxTokens, ShowMaxTokens, Describe(kMaxTokensRange) + ", or auto"},
       Sampled(kMinTokens),
       {"stop", SetStop, ShowStop, "a text, or none"},
       {"ignore_eos", SetIgnoreEos,
-       [](const ChatSettings& s) { return std::string(s.ignore_eos ? "on" : "off"); }, "on or off"},
+       [](const AnswerSettings& s) { return std::string(s.ignore_eos ? "on" : "off"); },
+       "on or off"},
   };
   return kParameters;
 }
 
 }  // namespace
 
-ChatSettings MakeChatSettings(const load::SamplingOptions& options,
-                              const GenerationConfig& generation, uint64_t drawn_seed) {
-  load::SamplingDefaults defaults = load::ResolveSamplingDefaults(options, generation);
-  ChatSettings settings;
-  settings.sampling = std::move(defaults.params);
-  settings.seed = options.seed.value_or(drawn_seed);
-  settings.max_tokens = defaults.max_tokens.value_or(-1);
-  settings.stop = std::move(defaults.stop);
-  settings.ignore_eos = defaults.ignore_eos;
+AnswerSettings MakeChatSettings(const load::SamplingOptions& options,
+                                const GenerationConfig& generation, uint64_t drawn_seed) {
+  AnswerSettings settings = load::ResolveSamplingDefaults(options, generation);
+  if (!options.seed) settings.sampling.seed = drawn_seed;
   return settings;
 }
 
-Status SetParameter(std::string_view name, std::string_view value, ChatSettings* settings) {
+Status SetParameter(std::string_view name, std::string_view value, AnswerSettings* settings) {
   std::string spelled(name);
   std::replace(spelled.begin(), spelled.end(), '-', '_');
   std::string names;
@@ -143,7 +142,7 @@ std::vector<std::string> ParameterNames() {
   return names;
 }
 
-std::string ListParameters(const ChatSettings& settings) {
+std::string ListParameters(const AnswerSettings& settings) {
   std::string list;
   for (const Parameter& parameter : Parameters()) {
     list += fmt::format("  {:<20} {}\n", parameter.name, parameter.show(settings));

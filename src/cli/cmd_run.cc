@@ -175,7 +175,6 @@ batch::PromptBuilder MakePromptBuilder(const batch::RunOptions& options, const T
   batch::PromptBuilderOptions builder;
   builder.defaults = load::ResolveSamplingDefaults(options.sampling, facts.generation);
   builder.eos_ids = std::move(eos_ids);
-  builder.seed = options.sampling.seed.value_or(0);
   builder.chat = options.chat;
   builder.system = options.system;
   builder.hide_reasoning = options.hide_thinking;

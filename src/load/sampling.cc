@@ -15,29 +15,40 @@ std::optional<double> ModelTemperature(const GenerationConfig& generation) {
   return generation.do_sample ? std::optional<double>(1.0) : std::nullopt;
 }
 
-// What the model sets that `options` leave open.
-SamplingOverrides ModelOverrides(const GenerationConfig& generation) {
-  SamplingOverrides overrides = generation;
+AnswerOverrides OverridesOf(const GenerationConfig& generation) {
+  AnswerOverrides overrides{generation};
   overrides.temperature = ModelTemperature(generation);
+  overrides.max_tokens = generation.max_new_tokens;
   return overrides;
 }
 
-// "temperature 0.6, top_k 20": the model's parameters that options leave open and that differ from
-// the neutral ones.
-std::string DescribeModelOverrides(const SamplingOverrides& options,
-                                   const SamplingOverrides& model) {
+AnswerOverrides OverridesOf(const SamplingOptions& options) {
+  AnswerOverrides overrides{options};
+  overrides.max_tokens = options.max_tokens;
+  if (!options.stop.empty()) overrides.stop = options.stop;
+  if (options.ignore_eos) overrides.ignore_eos = true;
+  return overrides;
+}
+
+// Returns "temperature 0.6, top_k 20": the model's settings that options leave open and that differ
+// from the neutral ones.
+std::string DescribeOverrides(const AnswerOverrides& model, const AnswerOverrides& options) {
   const SamplingParams neutral;
   std::string text;
-  const auto add = [&](const auto& field) {
+  const auto add = [&text](const char* name, const auto& value) {
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", name, value);
+  };
+  const auto add_field = [&](const auto& field) {
     const auto& value = model.*field.override_value;
     if (options.*field.override_value || !value || *value == neutral.*field.param) return;
-    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", field.name, *value);
+    add(field.name, *value);
   };
-  add(kTemperature);
-  add(kTopK);
-  add(kTopP);
-  add(kMinP);
-  add(kRepetitionPenalty);
+  add_field(kTemperature);
+  add_field(kTopK);
+  add_field(kTopP);
+  add_field(kMinP);
+  add_field(kRepetitionPenalty);
+  if (model.max_tokens && !options.max_tokens) add("max_tokens", *model.max_tokens);
   return text;
 }
 
@@ -45,32 +56,18 @@ std::string DescribeModelOverrides(const SamplingOverrides& options,
 
 SamplingDefaults ResolveSamplingDefaults(const SamplingOptions& options,
                                          const GenerationConfig& generation) {
-  SamplingDefaults defaults;
-  if (options.sampling_defaults == SamplingSource::kModel) {
-    const SamplingOverrides model = ModelOverrides(generation);
-    defaults.params = Apply(defaults.params, model);
-    std::string changed = DescribeModelOverrides(options, model);
-    if (generation.max_new_tokens && !options.max_tokens) {
-      defaults.max_tokens = generation.max_new_tokens;
-      defaults.max_tokens_origin = "generation_config.json";
-      changed +=
-          fmt::format("{}max_tokens {}", changed.empty() ? "" : ", ", *generation.max_new_tokens);
-    }
-    if (!changed.empty()) {
-      defaults.note = fmt::format(
-          "defaults of generation_config.json: {} (--sampling-defaults neutral leaves them out)",
-          changed);
-    }
+  AnswerOverrides model;
+  if (options.sampling_defaults == SamplingSource::kModel) model = OverridesOf(generation);
+  const AnswerOverrides given = OverridesOf(options);
+  SamplingDefaults defaults{Apply(Apply(AnswerSettings(), model), given), "", "", ""};
+  if (given.min_tokens) defaults.min_tokens_origin = "--min-tokens";
+  if (model.max_tokens) defaults.max_tokens_origin = "generation_config.json";
+  if (given.max_tokens) defaults.max_tokens_origin = "--max-tokens";
+  if (const std::string changed = DescribeOverrides(model, given); !changed.empty()) {
+    defaults.note = fmt::format(
+        "defaults of generation_config.json: {} (--sampling-defaults neutral leaves them out)",
+        changed);
   }
-  defaults.params = Apply(defaults.params, options);
-  defaults.params.seed = 0;
-  if (options.min_tokens) defaults.min_tokens_origin = "--min-tokens";
-  if (options.max_tokens) {
-    defaults.max_tokens = options.max_tokens;
-    defaults.max_tokens_origin = "--max-tokens";
-  }
-  defaults.stop = options.stop;
-  defaults.ignore_eos = options.ignore_eos;
   return defaults;
 }
 

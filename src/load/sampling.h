@@ -1,26 +1,20 @@
-// Sampling parameters of rows that set none: options of the command line over
+// Settings of answers that set none themselves: options of the command line over
 // generation_config.json over neutral values.
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string>
-#include <vector>
 
+#include "load/answer_settings.h"
 #include "load/options.h"
 #include "minisgl/base/status.h"
-#include "minisgl/sampling_params.h"
 #include "minisgl/weights/model_config.h"
 
 namespace minisgl::load {
 
-struct SamplingDefaults {
-  SamplingParams params;              // `seed` is 0: each request derives its own
-  std::optional<int64_t> max_tokens;  // unset or -1: to the end of the context
-  // The option or file that set max_tokens and params.min_tokens, for messages.
+struct SamplingDefaults : AnswerSettings {
+  // The option or file that set max_tokens and sampling.min_tokens, for messages; "" if none did.
   std::string max_tokens_origin, min_tokens_origin;
-  std::vector<std::string> stop;
-  bool ignore_eos = false;
   std::string note;  // what generation_config.json changed, in one line; "" if nothing
 };
 

@@ -35,7 +35,7 @@ TEST(RowPromptTest, MinTokensAboveTheEffectiveMaxTokensIsAnError) {
   EXPECT_EQ(ErrorOf(", \"min_tokens\": 5", defaults), "");
   EXPECT_EQ(ErrorOf(", \"min_tokens\": 6, \"max_tokens\": 6", defaults), "");
   EXPECT_EQ(ErrorOf(", \"min_tokens\": 6, \"max_tokens\": -1", defaults), "");
-  defaults.params.min_tokens = 4;
+  defaults.sampling.min_tokens = 4;
   defaults.min_tokens_origin = "--min-tokens";
   EXPECT_EQ(ErrorOf(", \"max_tokens\": 3", defaults),
             "min_tokens is more than max_tokens (found 4 of --min-tokens and 3)");
@@ -49,10 +49,39 @@ TEST(RowPromptTest, MinTokensAboveTheEffectiveMaxTokensIsAnError) {
   EXPECT_EQ(ErrorOf("", defaults), "");
 }
 
+TEST(RowPromptTest, ARowReplacesTheSettingsThatItSetsAndKeepsTheOthers) {
+  const TextModel text = FakeTextModel();
+  PromptBuilderOptions options;
+  options.defaults.sampling.top_p = 0.5;
+  options.defaults.sampling.temperature = 0.5;
+  options.defaults.max_tokens = 5;
+  options.defaults.stop = {"END"};
+  options.defaults.ignore_eos = true;
+  const PromptBuilder builder(&text, SmallLimits(), options);
+  const auto build = [&builder](const std::string& row) {
+    ParsedRow parsed = ParseRow(row, 0, 1);
+    std::vector<Prompt> prompts;
+    EXPECT_FALSE(builder.Build(&parsed.row, &prompts)) << row;
+    return prompts.empty() ? Prompt() : prompts[0];
+  };
+  const Prompt kept = build(R"({"prompt": "a", "temperature": 0})");
+  EXPECT_EQ(kept.sampling.temperature, 0);
+  EXPECT_EQ(kept.sampling.top_p, 0.5);
+  EXPECT_EQ(kept.max_tokens, 5);
+  EXPECT_EQ(kept.stop, std::vector<std::string>{"END"});
+  EXPECT_TRUE(kept.ignore_eos);
+  const Prompt replaced =
+      build(R"({"prompt": "a", "max_tokens": -1, "stop": [], "ignore_eos": false})");
+  EXPECT_EQ(replaced.sampling.temperature, 0.5);
+  EXPECT_EQ(replaced.max_tokens, -1);
+  EXPECT_TRUE(replaced.stop.empty());
+  EXPECT_FALSE(replaced.ignore_eos);
+}
+
 TEST(RowPromptTest, ASeedOfMinusOneDependsOnTheRowsIndex) {
   const TextModel text = FakeTextModel();
   PromptBuilderOptions options;
-  options.seed = 7;
+  options.defaults.sampling.seed = 7;
   const PromptBuilder builder(&text, SmallLimits(), options);
   for (const char* seed : {"-1", "-1.0", "null"}) {
     const std::string row = std::string(R"({"prompt": "a", "n": 2, "seed": )") + seed + "}";

@@ -128,7 +128,7 @@ TEST(ChatSettingsTest, SetsWhatIsInRange) {
       {"ignore_eos", "on", "on"},      {"min_tokens", "2", "2"},   {"presence_penalty", "-1", "-1"},
   };
   for (const auto& test : cases) {
-    ChatSettings settings;
+    load::AnswerSettings settings;
     const Status status = SetParameter(test.name, test.value, &settings);
     EXPECT_TRUE(status.ok()) << test.name << ": " << status.message();
     EXPECT_NE(ListParameters(settings).find(std::string(" ") + test.shown), std::string::npos)
@@ -161,7 +161,7 @@ TEST(ChatSettingsTest, RefusesInvalidValuesAndChangesNothing) {
       {"stop", ""},
   };
   for (const auto& test : cases) {
-    ChatSettings settings;
+    load::AnswerSettings settings;
     const std::string before = ListParameters(settings);
     const Status status = SetParameter(test.name, test.value, &settings);
     EXPECT_EQ(status.code(), StatusCode::kUsage) << test.name << " " << test.value;
@@ -187,7 +187,7 @@ TEST(ChatSettingsTest, RefusalsNameBothBounds) {
       {"min_tokens", "2147483648", "an integer from 0 to 2147483647"},
   };
   for (const auto& test : cases) {
-    ChatSettings settings;
+    load::AnswerSettings settings;
     const Status status = SetParameter(test.name, test.value, &settings);
     EXPECT_EQ(status.message(), std::string(test.name) + " must be " + test.expects + " (found \"" +
                                     test.value + "\")");

@@ -274,8 +274,8 @@ GenerationConfig SamplingModel() {
 
 TEST(SamplingDefaultsTest, TheModelsValuesCountAndAreSaid) {
   const SamplingDefaults defaults = ResolveSamplingDefaults({}, SamplingModel());
-  EXPECT_EQ(defaults.params.temperature, 0.6);
-  EXPECT_EQ(defaults.params.top_p, 0.9);
+  EXPECT_EQ(defaults.sampling.temperature, 0.6);
+  EXPECT_EQ(defaults.sampling.top_p, 0.9);
   EXPECT_EQ(defaults.max_tokens, 50);
   for (const char* said : {"temperature 0.6", "top_p 0.9", "max_tokens 50"}) {
     EXPECT_NE(defaults.note.find(said), std::string::npos) << defaults.note;
@@ -287,8 +287,8 @@ TEST(SamplingDefaultsTest, OptionsOverrideFieldByField) {
   options.temperature = 0;
   options.max_tokens = 3;
   const SamplingDefaults defaults = ResolveSamplingDefaults(options, SamplingModel());
-  EXPECT_EQ(defaults.params.temperature, 0);
-  EXPECT_EQ(defaults.params.top_p, 0.9);
+  EXPECT_EQ(defaults.sampling.temperature, 0);
+  EXPECT_EQ(defaults.sampling.top_p, 0.9);
   EXPECT_EQ(defaults.max_tokens, 3);
   EXPECT_EQ(defaults.note.find("temperature"), std::string::npos) << defaults.note;
 }
@@ -297,23 +297,23 @@ TEST(SamplingDefaultsTest, NeutralLeavesTheModelOut) {
   SamplingOptions options;
   options.sampling_defaults = SamplingSource::kNeutral;
   const SamplingDefaults defaults = ResolveSamplingDefaults(options, SamplingModel());
-  EXPECT_EQ(defaults.params.temperature, 0);
-  EXPECT_EQ(defaults.params.top_p, 1);
-  EXPECT_EQ(defaults.max_tokens, std::nullopt);
+  EXPECT_EQ(defaults.sampling.temperature, 0);
+  EXPECT_EQ(defaults.sampling.top_p, 1);
+  EXPECT_EQ(defaults.max_tokens, -1);
   EXPECT_EQ(defaults.note, "");
 }
 
 TEST(SamplingDefaultsTest, GreedyUnlessTheModelSamples) {
   GenerationConfig generation;
-  EXPECT_EQ(ResolveSamplingDefaults({}, generation).params.temperature, 0);
+  EXPECT_EQ(ResolveSamplingDefaults({}, generation).sampling.temperature, 0);
   EXPECT_EQ(ResolveSamplingDefaults({}, generation).note, "");
   generation.temperature = 0.7;
-  EXPECT_EQ(ResolveSamplingDefaults({}, generation).params.temperature, 0.7);
+  EXPECT_EQ(ResolveSamplingDefaults({}, generation).sampling.temperature, 0.7);
   generation.do_sample = false;
-  EXPECT_EQ(ResolveSamplingDefaults({}, generation).params.temperature, 0);
+  EXPECT_EQ(ResolveSamplingDefaults({}, generation).sampling.temperature, 0);
   generation.temperature.reset();
   generation.do_sample = true;
-  EXPECT_EQ(ResolveSamplingDefaults({}, generation).params.temperature, 1);
+  EXPECT_EQ(ResolveSamplingDefaults({}, generation).sampling.temperature, 1);
 }
 
 report::RunSummary SomeSummary() {
