@@ -1,4 +1,3 @@
-// See command_spec.h.
 #include "load/command_spec.h"
 
 #include <algorithm>
@@ -12,7 +11,7 @@ namespace {
 
 bool IsFlag(std::string_view word) { return word.size() > 1 && word.front() == '-'; }
 
-// Words that `argument` and its value take, if it is an option of `spec`; else nothing.
+// Returns the number of words of `argument` with its value; nullopt if it is no option of `spec`.
 std::optional<size_t> NumWords(const CommandSpec& spec, std::string_view argument) {
   if (const OptionSpec* option = spec.FindOption(argument)) return option->takes_value ? 2 : 1;
   if (argument.starts_with("--")) {  // --name=value
@@ -29,7 +28,7 @@ std::optional<size_t> NumWords(const CommandSpec& spec, std::string_view argumen
   return 1;
 }
 
-// True if `arguments` up to `end` are options of `spec` and their values.
+// True if the first `end` of `arguments` are options of `spec` and their values.
 bool AreOptionsOf(const CommandSpec& spec, const std::vector<std::string>& arguments, size_t end) {
   size_t at = 0;
   while (at < end && IsFlag(arguments[at])) {

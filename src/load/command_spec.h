@@ -1,5 +1,5 @@
-// The options and subcommands of a command as plain data: what help, completions of shells and
-// suggestions are made from.
+// The options and subcommands of a command as plain data. --help, shell completions and suggestions
+// for misspelled words are made from it.
 #pragma once
 
 #include <string>
@@ -8,15 +8,15 @@
 
 namespace minisgl::load {
 
-// An option, or an argument by its place.
+// An option or a positional argument.
 struct OptionSpec {
-  std::vector<std::string> flags;  // "-m", "--model"; empty for an argument
-  std::string argument;            // its name, such as "N"; "" for an option
-  std::string type;                // of its value, as help shows it: "FILE"
+  std::vector<std::string> flags;  // "-m", "--model"; empty for a positional argument
+  std::string argument;            // name as a positional argument ("N"); "" if it is none
+  std::string type;                // placeholder for the value in --help: "FILE"
   std::string help;
-  std::string group;                 // "": among the general options
-  std::string env;                   // the environment variable that gives its value; "": none
-  std::vector<std::string> choices;  // words that completions offer for it
+  std::string group;                 // heading in --help; "": the general options
+  std::string env;                   // environment variable with its value; "": none
+  std::vector<std::string> choices;  // values that completions offer
   bool takes_value = false;
   bool is_repeatable = false;
   bool is_advanced = false;  // listed by --help-all only
@@ -25,29 +25,29 @@ struct OptionSpec {
 };
 
 struct CommandSpec {
-  std::string name;  // "minisgl bench nano": with those of the commands above it
+  std::string name;  // with the names of its parent commands: "minisgl bench nano"
   std::string help;
   std::vector<OptionSpec> options;
   std::vector<CommandSpec> commands;
 
   std::string_view last_name() const;  // "nano"
-  // Null if there is none of that name.
+  // Returns the subcommand `command`, null if there is none.
   const CommandSpec* FindCommand(std::string_view command) const;
-  // The option of this command, or of one below it, that has `flag`; null if there is none.
+  // Returns the option with `flag` of this command or a subcommand, null if there is none.
   const OptionSpec* FindOption(std::string_view flag) const;
 };
 
-// `arguments` with the options that stand before a command moved after it, as far as they are
-// options of that command.
+// Returns `arguments` with options before a subcommand's name moved behind it, if all of them are
+// options of that subcommand.
 std::vector<std::string> MoveOptionsAfterCommands(const CommandSpec& spec,
                                                   std::vector<std::string> arguments);
 
-// The first of `arguments` that is neither an option of `spec` or of a command below it, nor a
-// value of one; "" if there is none. Stops at a command.
+// Returns the first of `arguments` before a subcommand's name that is neither an option of `spec`
+// or of a subcommand nor the value of one; "" if there is none.
 std::string FirstUnknown(const CommandSpec& spec, const std::vector<std::string>& arguments);
 
-// The option of `spec` that `flag` is probably meant to be, or the command that `word` is; "" if
-// none is near.
+// Return the option (the subcommand) of `spec` with the name nearest to `flag` (`word`); "" if none
+// is near enough for a misspelling.
 std::string NearestFlag(const CommandSpec& spec, std::string_view flag);
 std::string NearestCommand(const CommandSpec& spec, std::string_view word);
 

@@ -1,4 +1,3 @@
-// See device_choice.h.
 #include "load/device_choice.h"
 
 #include <unistd.h>
@@ -11,8 +10,8 @@
 namespace minisgl::load {
 namespace {
 
-// Of a step on CUDA: enough rows for matrix products to reach the peak, few enough that a step of
-// prefill stays below some tens of milliseconds.
+// Prompt tokens of a step on CUDA: enough rows for matrix products to reach peak throughput, and
+// few enough for a prefill step of a few tens of milliseconds.
 constexpr int32_t kCudaPrefillLength = 8192;
 constexpr int32_t kCpuPrefillLength = 512;
 constexpr double kCudaMemoryRatio = 0.9;
@@ -100,7 +99,7 @@ Result<Device> ChooseDevice(const EngineOptions& options, const ModelConfig& con
   } else if (automatic) {
     device.fallback_is_news = access("/dev/nvidiactl", F_OK) == 0;
     const std::string& reason = cuda.status().message();
-    // What to do about it is for those who have a GPU.
+    // The advice after the ";" only helps on a machine with a GPU.
     device.fallback = device.fallback_is_news ? reason : reason.substr(0, reason.find(';'));
   } else {
     return NotUsable(options.device.name, cuda.status());

@@ -1,4 +1,4 @@
-// How a model will run: the device, the options that depend on it, and the memory plan.
+// Chooses the device of a model, the options that depend on the device, and the memory plan.
 #pragma once
 
 #include <memory>
@@ -12,33 +12,32 @@
 
 namespace minisgl::load {
 
-// CUDA if it is asked for or found, else the CPU.
 struct Device {
   std::unique_ptr<DeviceOps> cuda;  // null: the CPU
-  std::string fallback;             // why `auto` did not choose CUDA
-  bool fallback_is_news = false;    // this machine has an NVIDIA driver, but it cannot be used
+  std::string fallback;             // reason why `auto` chose the CPU; "" if it did not
+  bool fallback_is_news = false;    // true if the machine has an NVIDIA driver
 };
 
-// Opens the device and loads nothing. kUnavailable, with the reason, if the device that the options
-// name cannot be used. `auto` always succeeds: the reason against CUDA becomes Device::fallback.
-// CUDA computes in the model's dtype, or in bf16 if that is f32.
+// Opens the device; loads no weights. kUnavailable, with the reason, if --device names a device
+// that cannot be used. `auto` always succeeds: if CUDA cannot be used, Device::fallback is the
+// reason. CUDA computes in the model's dtype, or in bf16 if that is f32.
 Result<Device> ChooseDevice(const EngineOptions& options, const ModelConfig& config);
 
 // Returns the same error without opening the device.
 Status CheckDeviceUsable(const DeviceOption& device);
 
-// Returns `options` with the defaults that depend on the device: tokens of a step, share of memory.
+// Returns `options` with the device's defaults for max_prefill_length and memory_ratio.
 EngineOptions WithDeviceDefaults(EngineOptions options, const Device& device);
 
 struct EngineSetup {
-  Device device;          // moved from once the engine is started
+  Device device;          // moved into the engine when it starts
   EngineOptions options;  // with the defaults of the device
   MemoryPlan plan;
 };
-// Chooses all of it for a model, once; loads nothing.
+// Chooses the device and plans the memory for a model; loads no weights.
 Result<EngineSetup> ResolveEngine(const EngineOptions& options, const ModelConfig& config);
 
-// Threads that compute on the CPU: --threads, or the usable cores.
+// Returns the number of compute threads on the CPU: --threads, or the usable cores.
 int NumThreads(const EngineOptions& options);
 
 }  // namespace minisgl::load

@@ -1,4 +1,3 @@
-// See help_text.h.
 #include "load/help_text.h"
 
 #include <fmt/core.h>
@@ -13,11 +12,11 @@ namespace {
 
 constexpr size_t kColumnsMin = 40;
 constexpr size_t kIndent = 2;
-// Where help begins beside names; after longer names it begins on the next line.
+// Column of the help beside an option's names; below longer names it is on the next line.
 constexpr size_t kHelpColumn = 26;
 
-// `text` in lines of at most `columns`, each of them after the first after `indent` spaces. The
-// first begins at column `begin`.
+// Returns `text` in lines of at most `columns`. The first line starts at column `begin`, the others
+// with `indent` spaces.
 std::string Wrapped(std::string_view text, size_t begin, size_t indent, size_t columns) {
   std::string wrapped;
   size_t column = begin;
@@ -42,7 +41,7 @@ std::string Wrapped(std::string_view text, size_t begin, size_t indent, size_t c
   return wrapped;
 }
 
-// "  NAMES   help", with help beside the names or, if they are long, below them.
+// Returns "  NAMES   help", with the help on the next line if the names are long.
 std::string Entry(const std::string& names, const std::string& help, size_t columns) {
   std::string entry = std::string(kIndent, ' ') + names;
   if (entry.size() + 2 <= kHelpColumn) {
@@ -53,7 +52,7 @@ std::string Entry(const std::string& names, const std::string& help, size_t colu
   return entry + Wrapped(help, kHelpColumn, kHelpColumn, columns) + '\n';
 }
 
-// "-m, --model DIR"
+// Returns "-m, --model DIR".
 std::string Names(const OptionSpec& option) {
   std::string names = fmt::format("{}", fmt::join(option.flags, ", "));
   if (option.flags.empty()) names = option.argument;
@@ -78,7 +77,7 @@ std::string Usage(const CommandSpec& spec) {
   return usage;
 }
 
-// Groups in the order in which their first options were registered; the general options first.
+// Returns the groups, the general options first, then in the order of registration.
 std::vector<std::string> Groups(const CommandSpec& spec) {
   std::vector<std::string> groups = {""};
   for (const OptionSpec& option : spec.options) {

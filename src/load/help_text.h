@@ -9,12 +9,12 @@
 namespace minisgl::load {
 
 enum class HelpAmount : uint8_t {
-  kCommon,  // without the options that few people need, and with a line on how to see them
-  kAll,     // every option, of the commands below too
+  kCommon,  // without advanced options, and with a line that names --help-all
+  kAll,     // all options, of subcommands too
 };
 
-// Usage, options by group and commands of `spec`, in lines of at most `columns`, as far as words
-// allow it. Ends with a line break.
+// Returns usage, options by group and subcommands of `spec`. Lines have at most `columns`
+// characters, except for longer words. Ends with a line break.
 std::string HelpText(const CommandSpec& spec, HelpAmount amount, size_t columns);
 
 }  // namespace minisgl::load

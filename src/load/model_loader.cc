@@ -63,7 +63,8 @@ Result<std::unique_ptr<ChatTemplate>> LoadChatTemplate(const std::string& dir,
   return named;
 }
 
-// Adds the template's switch to `args`, under what the user says of it with --template-arg.
+// Sets the template's reasoning switches in `args` to `think`, except those that --template-arg has
+// set.
 Status AddThinking(const ChatTemplate* chat, Thinking think, Json* args) {
   if (think == Thinking::kAuto) return {};
   bool is_known = false;
@@ -93,15 +94,15 @@ RuntimeOptions ToRuntimeOptions(const EngineOptions& options) {
   return runtime;
 }
 
-void SayWhereItRuns(const Device& device, const std::string& name) {
+void LogDevice(const Device& device, const std::string& name) {
   const bool fallback = !device.fallback.empty();
-  const bool say = device.fallback_is_news || (term::StderrIsTerminal() && fallback);
-  Log(say ? LogLevel::kInfo : LogLevel::kVerbose,
+  const bool is_news = device.fallback_is_news || (term::StderrIsTerminal() && fallback);
+  Log(is_news ? LogLevel::kInfo : LogLevel::kVerbose,
       fmt::format("running on {}{}", name,
                   fallback ? fmt::format("; not on CUDA: {}", device.fallback) : ""));
 }
 
-void SayMemoryPlan(const MemoryPlan& plan) {
+void LogMemoryPlan(const MemoryPlan& plan) {
   constexpr double kMiB = 1 << 20;
   Log(LogLevel::kVerbose,
       fmt::format(
@@ -113,20 +114,20 @@ void SayMemoryPlan(const MemoryPlan& plan) {
           plan.limits.max_seq_len, plan.max_seq_len_reason));
 }
 
-// Loads the weights. Moves the device out of `setup`; `name` becomes what the engine runs on.
+// Loads the weights. Moves the device out of `setup` and sets *name to the device's name.
 Result<std::unique_ptr<Engine>> StartEngine(const ModelConfig& config, const Checkpoint& checkpoint,
                                             EngineSetup* setup, std::string* name) {
   const EngineOptions& options = setup->options;
   Device& device = setup->device;
   if (device.cuda != nullptr) {
     *name = device.cuda->Name();
-    SayWhereItRuns(device, *name);
+    LogDevice(device, *name);
     if (config.dtype == DType::kF32) {
       Log(LogLevel::kInfo, fmt::format("the weights are f32 and CUDA computes in {}; --device cpu "
                                        "computes in f32",
                                        setup->plan.weight_format.Name()));
     }
-    SayMemoryPlan(setup->plan);
+    LogMemoryPlan(setup->plan);
     if (!options.pack_cache.empty()) {
       Log(LogLevel::kInfo, "--pack-cache: on CUDA weights are not packed; nothing is kept");
     }
@@ -138,8 +139,8 @@ Result<std::unique_ptr<Engine>> StartEngine(const ModelConfig& config, const Che
       MakeOps(options, MakePackSource(config, checkpoint, setup->plan.weight_format,
                                       options.pack_cache, NumThreads(options))));
   *name = ops->Name();
-  SayWhereItRuns(device, *name);
-  SayMemoryPlan(setup->plan);
+  LogDevice(device, *name);
+  LogMemoryPlan(setup->plan);
   return MakeModelEngine(config, checkpoint, setup->plan, std::move(ops));
 }
 
@@ -182,8 +183,8 @@ WeightFormat WantedFormat(const EngineOptions& options, DType stored) {
   return {options.dtype.value_or(stored), options.quantize};
 }
 
-// "naive" is the double-precision oracle of the tests, reachable to tell a kernel's fault from a
-// model's.
+// "naive" is the double-precision oracle of the tests. --cpu-target accepts it so that a wrong
+// answer can be traced to a kernel or to the model.
 Result<std::unique_ptr<Ops>> MakeOps(const EngineOptions& options,
                                      std::optional<PackSource> pack_source) {
   if (options.cpu_target == "naive") return MakeNaiveOps();

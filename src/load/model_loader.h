@@ -1,8 +1,8 @@
-// Loads what a command needs, in one place and one order: the text side alone, or the model with
-// its runtime.
+// Loads the model of a command: its tokenizer and chat template alone, or with its weights, engine
+// and runtime.
 //
-// Reports its findings as notes through base/log.h. Failures are Status values;
-// ExitCode of base/status.h gives their exit statuses.
+// Logs the device and the memory plan through base/log.h. Errors are Status values; ExitCode of
+// base/status.h gives the exit status of each.
 #pragma once
 
 #include <functional>
@@ -24,34 +24,34 @@
 
 namespace minisgl::load {
 
-// The directory that `model` names: a directory, or owner/name in the hub cache. GGUF files are
-// refused by name.
+// Returns the directory of `model`, which is a directory or OWNER/NAME in the hub cache. kUsage if
+// `model` is empty; other errors are those of FindModelDir.
 Result<std::string> ResolveModelDir(const std::string& model);
 
 // Loads the tokenizer and the chat template. Reads no weights and no config.json.
 Result<TextModel> LoadTextModel(const ModelOptions& options);
 
-// The configuration of a model and how it would run, without its weights.
+// The configuration of a model, and the device, options and memory plan to run it with.
 struct ModelFacts {
   ModelConfig config;
   GenerationConfig generation;
-  EngineSetup engine;  // without its device once a model is loaded
+  EngineSetup engine;  // LoadModel moves the device out of it
 };
+// Reads config.json and generation_config.json and plans the memory; reads no weights.
 Result<ModelFacts> LoadModelFacts(const std::string& model_dir, const EngineOptions& options);
 
 struct LoadedModel {
   TextModel text;
   ModelFacts facts;
-  std::vector<TokenId>
-      eos_ids;         // union of config.json, generation_config.json and the tokenizer; sorted
-  std::string device;  // "cpu (avx512, 2 threads)"
-  std::unique_ptr<Runtime> runtime;  // declared last: stops before what it uses goes
+  std::vector<TokenId> eos_ids;      // EndTokens of weights/end_tokens.h
+  std::string device;                // "cpu (avx512, 2 threads)"
+  std::unique_ptr<Runtime> runtime;  // last member: destroyed before the tokenizer that it uses
 };
-// `trace_sink` as RuntimeOptions has it.
+// Loads the weights and starts the runtime. `trace_sink`: see RuntimeOptions.
 Result<LoadedModel> LoadModel(TextModel text, const EngineOptions& engine_options,
                               std::function<void(std::string_view)> trace_sink = {});
 
-// A model without text: token ids in, token ids out.
+// A model without a tokenizer: its input and output are token ids.
 struct BareModel {
   MemoryPlan plan;
   std::string device;
@@ -60,15 +60,16 @@ struct BareModel {
 Result<BareModel> LoadBareModel(const ModelConfig& config, const Checkpoint& checkpoint,
                                 const EngineOptions& engine_options);
 
-// How --dtype and --quantize have the weights of a model that stores `stored`.
+// Returns the format of weights in memory for --dtype and --quantize; `stored` is their type in the
+// model's files.
 WeightFormat WantedFormat(const EngineOptions& options, DType stored);
 
-// The operations of the CPU as `options` say, with nothing loaded. Without a `pack_source` packed
-// weights are not kept.
+// Returns the CPU's operations for --threads, --cpu-target and --pin-threads. Packed weights go to
+// --pack-cache if `pack_source` is given; without it no file is written.
 Result<std::unique_ptr<Ops>> MakeOps(const EngineOptions& options,
                                      std::optional<PackSource> pack_source = std::nullopt);
 
-// kBadInput naming --chat-template for a model without a template.
+// Returns kBadInput, with the advice to use --chat-template, if the model has no chat template.
 Status CheckHasTemplate(const TextModel& text);
 
 // Adds the end tokens to prompt->stop_token_ids, unless prompt->ignore_eos.

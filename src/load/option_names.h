@@ -1,11 +1,11 @@
-// The options that the settings in messages of other rooms stand for.
+// The option of each setting that other rooms name in messages.
 #pragma once
 
 #include "minisgl/base/setting.h"
 
 namespace minisgl::load {
 
-// "--max-seq-len"
+// Returns the option of `setting`: "--max-seq-len".
 const char* OptionName(Setting setting);
 
 }  // namespace minisgl::load

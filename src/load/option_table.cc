@@ -1,4 +1,3 @@
-// See option_table.h.
 #include "load/option_table.h"
 
 #include <fmt/ranges.h>
@@ -26,9 +25,9 @@ std::string Choices(const CommandSpec& spec) {
   return fmt::format("{} needs one of {}", spec.last_name(), fmt::join(names, ", "));
 }
 
-constexpr std::string_view kNoSubcommand = "A subcommand is required";  // as CLI11 says it
+constexpr std::string_view kNoSubcommand = "A subcommand is required";  // CLI11's message
 
-// CLI11's shorthand as sentences. Other messages stay as they are.
+// Returns CLI11's message `what` with its shorthand replaced by a sentence, or unchanged.
 std::string InSentences(const std::string& what, const CommandSpec& used) {
   constexpr std::string_view kValue = ": 1 required ", kMissing = " missing";
   constexpr std::string_view kOnce = ": At Most 1 required but received ";
@@ -47,7 +46,7 @@ std::string InSentences(const std::string& what, const CommandSpec& used) {
   return what;
 }
 
-// The deepest command that was parsed.
+// Returns the innermost subcommand that the command line named.
 const CommandSpec* UsedSpec(const CLI::App* app, const CommandSpec* spec) {
   while (!app->get_subcommands().empty()) {
     app = app->get_subcommands().front();
@@ -56,7 +55,7 @@ const CommandSpec* UsedSpec(const CLI::App* app, const CommandSpec* spec) {
   return spec;
 }
 
-// "unknown option (--modle); did you mean --model?" for a word that `spec` does not know.
+// Returns "unknown option (--modle); did you mean --model?" for a word that `spec` does not have.
 std::string UnknownWord(const CommandSpec& spec, const std::string& word) {
   const bool is_option = word.starts_with('-');
   const char* what = is_option ? "option" : spec.commands.empty() ? "argument" : "command";
@@ -66,13 +65,13 @@ std::string UnknownWord(const CommandSpec& spec, const std::string& word) {
   return message;
 }
 
-// `message` with the help that `spec` has.
+// Returns `message` with a reference to the --help of `spec`.
 std::string WithAdvice(const std::string& message, const CommandSpec& spec) {
   return fmt::format("{}{} {} --help", message, message.ends_with('?') ? " See" : "; see",
                      spec.name);
 }
 
-// What is wrong with a command line that names no command of the program.
+// Returns the error of a command line that names no command of the program.
 std::string NoCommand(const CommandSpec& program, const std::vector<std::string>& arguments) {
   const std::string unknown = FirstUnknown(program, arguments);
   if (!unknown.empty()) return UnknownWord(program, unknown);
@@ -80,7 +79,7 @@ std::string NoCommand(const CommandSpec& program, const std::vector<std::string>
   return fmt::format("no command given with {}; {}", Visible(arguments.front()), Choices(program));
 }
 
-// One sentence for what CLI11 found wrong with `arguments`.
+// Returns CLI11's error of `arguments` as one sentence.
 Status UsageErrorOf(const CLI::App& app, const CommandSpec& program, const CLI::ParseError& error,
                     const std::vector<std::string>& arguments) {
   const CommandSpec* used = UsedSpec(&app, &program);
@@ -96,7 +95,7 @@ Status UsageErrorOf(const CLI::App& app, const CommandSpec& program, const CLI::
   return UsageError("{}", WithAdvice(Visible(message, 400), *used));
 }
 
-// Puts the names of the commands above before those of `spec` and of all below it.
+// Puts `names`, those of the parent commands, before the names of `spec` and its subcommands.
 void Prefix(const std::string& names, CommandSpec* spec) {
   spec->name = names + ' ' + spec->name;
   for (CommandSpec& command : spec->commands) Prefix(names, &command);

@@ -1,15 +1,14 @@
-// The options, arguments and subcommands of a command: how they are registered and parsed.
+// Registers and parses the options, positional arguments and subcommands of a command.
 //
-// This wraps the library CLI11. Only option_table.cc includes it, because its templates take longer
-// to compile than most files of the program.
+// - A table owns its subcommands. It does not own the values of options: each must outlive Parse(),
+//   and is unchanged if its option is not given.
+// - Names have CLI11's form: "-m,--model" is an option, "N" a positional argument, "-f,--file,file"
+//   both. A name that is invalid or registered twice is a bug and throws std::exception.
+// - Describe() returns the registered options as plain data. --help (help_text.h) and shell
+//   completions (shell_completions.h) are made from it.
 //
-// A table owns its subcommands and no values: a value that an option fills in must live as long as
-// the table is parsed, and keeps what it holds if the option is not given. Names are those of
-// CLI11: "-m,--model" is an option, "N" an argument by its place, "-f,--file,file" both. Options
-// that are registered twice or have bad names throw std::exception: a mistake of the program.
-//
-// Describe() gives what was registered as plain data, from which --help (help_text.h) and the
-// completions of shells (shell_completions.h) are made.
+// Only option_table.cc includes CLI11, whose templates take longer to compile than most files of
+// the program.
 #pragma once
 
 #include <cstddef>
@@ -32,17 +31,17 @@ class Option;
 
 namespace minisgl::load {
 
-// Returns what is wrong with the text of a value, "" if nothing is.
+// Returns the error of a value's text, "" if it is valid.
 using OptionCheck = std::function<std::string(const std::string&)>;
 
-// A word that an option takes, and the value that it stands for.
+// A word that an option accepts, and its value.
 template <typename T>
 struct Choice {
   const char* name;
   T value;
 };
 
-// The word of `choices` that stands for `value`, which must be one of them.
+// Returns the word of `value`. REQUIRES that `choices` has one.
 template <typename T, size_t kCount>
 const char* ChoiceName(const Choice<T> (&choices)[kCount], const T& value) {
   for (const Choice<T>& choice : choices) {
@@ -51,30 +50,28 @@ const char* ChoiceName(const Choice<T> (&choices)[kCount], const T& value) {
   MINISGL_CHECK(false, "a value without a name");
 }
 
-// One registered option, to be described further: each function returns the option itself. Its
-// table owns it.
+// A registered option, owned by its table. Each function sets one property and returns the option.
 class TableOption {
  public:
-  // A value must pass `check`, each one if there are several. The usage error is the text of
-  // `check` after the name of the option.
+  // Every value must pass `check`. The usage error is the option's name and the text of `check`.
   TableOption* Check(OptionCheck check);
-  // Completions offer `words` as values.
+  // Shell completions offer `words` as values.
   TableOption* Suggest(std::vector<std::string> words);
-  // A value must be one of `words`, which completions offer.
+  // A value must be one of `words`; shell completions offer them.
   TableOption* OneOf(std::vector<std::string> words);
-  // What --help shows in place of the value, such as FILE.
+  // Placeholder for the value in --help, such as FILE.
   TableOption* TypeName(const std::string& name);
-  // The heading of --help under which the option is listed.
+  // Heading in --help above the option.
   TableOption* Group(const std::string& name);
-  // Listed by --help-all only: an option that few people need.
+  // Only --help-all lists the option.
   TableOption* Advanced();
-  // The environment variable that gives the value if the command line does not.
+  // Environment variable with the value if the command line has none.
   TableOption* EnvName(const std::string& name);
   // The command line must give a value.
   TableOption* Required();
-  // Of a vector: one value each time that the option is given, not all words after it.
+  // For a vector: each use of the option takes one value, not all words after it.
   TableOption* OneValueEach();
-  // Of a vector: `separator` stands between the values in a word.
+  // For a vector: a word holds several values with `separator` between them.
   TableOption* Delimiter(char separator);
 
  private:
@@ -88,20 +85,20 @@ class TableOption {
 // The options of one command, and its subcommands.
 class OptionTable {
  public:
-  // The table of a program. `name` is what usage errors call it, `help` the first line of --help.
+  // The table of a program. `name` stands in usage errors, `help` is the first line of --help.
   OptionTable(const std::string& name, const std::string& help);
   ~OptionTable();
   OptionTable(const OptionTable&) = delete;
   OptionTable& operator=(const OptionTable&) = delete;
 
-  // An option or argument whose value goes to `value`. T is std::string, int32_t, int64_t,
-  // uint64_t, double, a std::optional of one of these, or a std::vector of std::string or int32_t.
+  // Adds an option or argument that sets *value. T is std::string, int32_t, int64_t, uint64_t,
+  // double, a std::optional of one of these, or a std::vector of std::string or int32_t.
   template <typename T>
   TableOption* Add(const std::string& names, T* value, const std::string& help);
-  // An option whose text `take` is called with.
+  // Adds an option; `take` is called with the text of its value.
   TableOption* AddCall(const std::string& names, std::function<void(const std::string&)> take,
                        const std::string& help);
-  // An option that takes one of the words of `choices`, which must outlive the table.
+  // Adds an option whose value is one of the words of `choices`, which must outlive the table.
   template <typename T, size_t kCount>
   TableOption* AddChoice(const std::string& names, T* value, const Choice<T> (&choices)[kCount],
                          const std::string& help) {
@@ -114,34 +111,34 @@ class OptionTable {
     };
     return AddCall(names, set, help)->OneOf(std::move(words));
   }
-  // An option without a value, which makes `value` true.
+  // Adds an option without a value; it sets *value to true.
   TableOption* AddFlag(const std::string& names, bool* value, const std::string& help);
-  // --version, which answers `text`.
+  // Adds --version, for which Parse() returns `text`.
   void AddVersion(const std::string& text);
 
-  // Takes the options of `group` away whose names are not among `kept`. Their TableOptions must not
-  // be used after that.
+  // Removes the options of `group` except those with a name in `kept`. Invalidates pointers to the
+  // removed options.
   void RemoveGroup(const std::string& group, std::initializer_list<std::string_view> kept);
 
-  // A table below this one, which owns it. The command line must then name one subcommand.
+  // Adds a subcommand, owned by this table. The command line must then name one subcommand.
   OptionTable* AddSubcommand(const std::string& name, const std::string& help);
 
-  // Columns of the text of --help; 80 if it is not set. Subcommands have those of their program.
+  // Width of the text of --help, of this table and its subcommands; 80 by default.
   void SetHelpWidth(size_t columns) { help_width_ = columns; }
 
-  // Fills in the values from `arguments`, the command line after the name of the program. Options
-  // of a subcommand may stand before its name. The result is "" if a command is to run, else the
-  // text that --help, --help-all or --version asks for. A wrong command line is kUsage with one
-  // sentence for a person, which names the option or command that was probably meant.
+  // Sets the values from `arguments`, the command line after the name of the program. Options of a
+  // subcommand may stand before its name. Returns "" if a command is to run, else the text of
+  // --help, --help-all or --version. An invalid command line is kUsage with one sentence, which
+  // suggests the nearest known option or command.
   Result<std::string> Parse(const std::vector<std::string>& arguments);
-  // True if the command line that was parsed named this subcommand.
+  // True if the parsed command line named this subcommand.
   bool parsed() const;
 
-  // The text of --help of the subcommand that `words` name one below the other; of this table if
-  // there are none. kUsage for a name that is no subcommand.
+  // Returns the text of --help of the subcommand at the path `words` ({"bench", "nano"}), of this
+  // table if `words` is empty. kUsage if there is no such subcommand.
   Result<std::string> Help(const std::vector<std::string>& words) const;
 
-  // All options and subcommands as data.
+  // Returns all options and subcommands as plain data.
   CommandSpec Describe() const;
 
  private:

@@ -41,7 +41,7 @@ std::string CheckPageSize(const std::string& text) {
 constexpr int64_t kDraftsMax = 16;
 constexpr std::string_view kNgram = "ngram:";
 
-// The drafts that --speculate asks for: 0 for none; -1 where it spells neither.
+// Returns K for "ngram:K", 0 for "none", -1 for other text.
 int64_t ParseSpeculate(std::string_view text) {
   if (text == "none") return 0;
   if (!text.starts_with(kNgram)) return -1;
@@ -61,7 +61,7 @@ std::string CheckTemplateArg(const std::string& text) {
   return fmt::format("must be NAME=VALUE (found {})", Visible(text));
 }
 
-// An option given several times, one value each.
+// Adds an option that may be given several times, with one value each time.
 TableOption* AddRepeatable(OptionTable* app, const std::string& names,
                            std::vector<std::string>* values, const std::string& help) {
   return app->Add(names, values, help)->OneValueEach();
@@ -90,7 +90,7 @@ void AddCpuOptions(OptionTable* app, const std::string& group, EngineOptions* op
       ->Advanced();
 }
 
-// Sizes of steps and of the KV cache.
+// Adds the options of the sizes of steps and of the KV cache.
 void AddSizeOptions(OptionTable* app, const std::string& group, EngineOptions* options) {
   const auto add = [app, &group](const char* names, auto* value, const char* type, const char* help,
                                  OptionCheck check) {
@@ -147,7 +147,7 @@ void AddSchedulerOptions(OptionTable* app, const std::string& group, EngineOptio
       ->Advanced();
 }
 
-// What ends an answer.
+// Adds the options that end an answer.
 void AddLengthOptions(OptionTable* app, const std::string& group, SamplingOptions* options) {
   app->Add("-n,--max-tokens", &options->max_tokens, "Maximum tokens to generate; -1 is no limit")
       ->Check(CheckMaxTokens)

@@ -1,8 +1,8 @@
-// The options that run, chat, info and tokenize share, and how they are registered.
+// The options that run, chat, info and tokenize share.
 //
-// Values are checked as they are parsed, so a struct that a command body sees holds only values in
-// range; what more than one option must agree on is checked where it is used. Registration is the
-// one list of names, help lines and ranges.
+// Parsing checks each value, so after it the structs hold only values in range. Conflicts between
+// options are checked where they are used. The functions that register options are the one list of
+// their names and help lines; ranges of sampling parameters are in minisgl/sampling_fields.h.
 #pragma once
 
 #include <cstdint>
@@ -19,17 +19,17 @@
 
 namespace minisgl::load {
 
-// The chat template's switch for reasoning.
-enum class Thinking : uint8_t { kAuto, kOn, kOff };  // kAuto: as the template has it
+// Value of the chat template's reasoning switch; kAuto leaves it to the template.
+enum class Thinking : uint8_t { kAuto, kOn, kOff };
 inline constexpr Choice<Thinking> kThinkingChoices[] = {
     {"on", Thinking::kOn}, {"off", Thinking::kOff}, {"auto", Thinking::kAuto}};
 
-// What happens to a prompt that leaves no room for an answer.
+// Treatment of a prompt that leaves no room for an answer.
 enum class PromptOverflow : uint8_t { kError, kTruncateLeft };
 inline constexpr Choice<PromptOverflow> kPromptOverflowChoices[] = {
     {"error", PromptOverflow::kError}, {"truncate-left", PromptOverflow::kTruncateLeft}};
 
-// The words of the engine's options.
+// Values of the engine's options.
 inline constexpr Choice<std::optional<DType>> kDTypeChoices[] = {
     {"auto", std::nullopt}, {"bf16", DType::kBF16}, {"f16", DType::kF16}, {"f32", DType::kF32}};
 inline constexpr Choice<Quantization> kQuantizationChoices[] = {{"none", Quantization::kNone},
@@ -43,7 +43,7 @@ inline constexpr Choice<AdmissionPolicy> kAdmissionChoices[] = {
 inline constexpr Choice<QueuePolicy> kPolicyChoices[] = {{"priority", QueuePolicy::kPriority},
                                                          {"fcfs", QueuePolicy::kFcfs}};
 
-// Where sampling parameters come from that neither an option nor a row sets.
+// Source of the sampling parameters that neither an option nor a row sets.
 enum class SamplingSource : uint8_t { kModel, kNeutral };
 inline constexpr Choice<SamplingSource> kSamplingSourceChoices[] = {
     {"model", SamplingSource::kModel}, {"neutral", SamplingSource::kNeutral}};
@@ -53,12 +53,12 @@ enum class DeviceKind : uint8_t { kAuto, kCpu, kCuda };
 struct DeviceOption {
   DeviceKind kind = DeviceKind::kAuto;
   int index = 0;              // of kCuda
-  std::string name = "auto";  // as it was given
+  std::string name = "auto";  // the value of --device
 };
-// auto, cpu, cuda or cuda:N. An N that is no device's index becomes the largest int.
+// Parses auto, cpu, cuda or cuda:N; nullopt for other text. An N beyond int becomes its maximum.
 std::optional<DeviceOption> ParseDevice(const std::string& name);
 
-// Which model, and how its text is made.
+// Options of the model, its chat template and its control tokens.
 struct ModelOptions {
   std::string model;
   std::string chat_template;               // "": the model's
@@ -70,17 +70,17 @@ struct ModelOptions {
   bool verbose = false;
 };
 
-// Where and how it runs.
+// Options of the device, the scheduler and the KV cache.
 struct EngineOptions {
   DeviceOption device;
-  std::optional<DType> dtype;  // unset: as stored
+  std::optional<DType> dtype;  // unset: the type in the model's files
   Quantization quantize = Quantization::kNone;
   int32_t max_running_requests = 256;
   int32_t max_prefill_length = 0;      // 0: the device's default
   int32_t long_prefill_threshold = 0;  // 0: half of max_prefill_length while others wait
   int64_t max_seq_len = 0;             // 0: auto
   double memory_ratio = 0;             // 0: the device's default
-  int32_t num_pages = 0;               // 0: planned
+  int32_t num_pages = 0;               // 0: chosen by the memory plan
   int32_t page_size = 16;
   CacheKind cache = CacheKind::kRadix;
   StepPolicy schedule = StepPolicy::kMixed;
@@ -92,20 +92,20 @@ struct EngineOptions {
   int32_t threads = 0;  // 0: the usable cores
   std::string cpu_target;
   bool pin_threads = false;
-  std::string pack_cache;  // "": packed weights are not kept
-  int32_t max_drafts = 0;  // of one request in one step, from the text before; 0: no drafting
+  std::string pack_cache;  // directory of packed weights; "": they are not written
+  int32_t max_drafts = 0;  // upper bound on drafts of one request in one step; 0: no drafting
 };
 
-// What run and chat leave beside their answers.
+// Reports of run and chat about themselves.
 struct ReportOptions {
   bool stats = false;
   std::string summary;  // "": no file
   std::string trace;    // "": no file
 };
 
-// Defaults for what a row or a turn leaves open; unset means the model's.
+// Defaults for rows and turns that do not set a value; unset ones are the model's.
 struct SamplingOptions : SamplingOverrides {
-  bool draws_seed = false;            // -1 was given: one is drawn
+  bool draws_seed = false;            // --seed -1: the program draws a seed
   std::optional<int64_t> max_tokens;  // -1: no limit
   std::vector<std::string> stop;
   bool ignore_eos = false;
@@ -116,15 +116,15 @@ void AddModelOptions(OptionTable* app, ModelOptions* options);
 void AddEngineOptions(OptionTable* app, EngineOptions* options);
 void AddSamplingOptions(OptionTable* app, SamplingOptions* options);
 void AddReportOptions(OptionTable* app, ReportOptions* options);
-// -o, --output: a file, or "" for standard output, which - names too. `what` is the beginning of
-// its help line ("Write answers to").
+// Adds -o, --output. *output becomes the file, or "" for - (standard output). `what` is the
+// beginning of the help line ("Write answers to").
 TableOption* AddOutputOption(OptionTable* app, std::string* output, const std::string& what);
 
-// A check: refuses the empty text.
+// Check: the value is not empty.
 std::string CheckNotEmpty(const std::string& text);
 
-// Checks of a range: the value is one integer or one number, and in it. The same with bounds:
-// [low, high], or (low, high] if `open`.
+// Checks: the value is an integer (a number) in the range, which is [low, high], or (low, high] if
+// `open`.
 OptionCheck InRange(IntRange range);
 OptionCheck InRange(NumberRange range);
 OptionCheck IntegerIn(int64_t low, int64_t high);

@@ -18,9 +18,9 @@ struct SamplingDefaults : AnswerSettings {
   std::string note;  // what generation_config.json changed, in one line; "" if nothing
 };
 
-// The model's values apply to fields that the options leave open, and not at all with
-// --sampling-defaults neutral. Greedy if generation_config.json has `do_sample: false`, or neither
-// do_sample nor a temperature; `do_sample: true` alone is temperature 1.
+// The model's values apply where no option is given, and not at all with --sampling-defaults
+// neutral. The result is greedy if generation_config.json has `do_sample: false`, or neither
+// do_sample nor a temperature; `do_sample: true` without a temperature is temperature 1.
 SamplingDefaults ResolveSamplingDefaults(const SamplingOptions& options,
                                          const GenerationConfig& generation);
 

@@ -1,7 +1,5 @@
-// See shell_completions.h.
-//
-// Each script offers the commands until one stands there, then the options of that command, and
-// after an option what its value may be: its choices, files or folders.
+// Each script offers subcommands until the line names one, then the options of that subcommand.
+// After an option with a value it offers the choices, files or folders.
 #include "load/shell_completions.h"
 
 #include <fmt/ranges.h>
@@ -25,7 +23,7 @@ ValueKind KindOf(const OptionSpec& option) {
 
 bool IsArgument(const OptionSpec& option) { return option.flags.empty(); }
 
-// `text` with a backslash before each of `characters`.
+// Returns `text` with a backslash before each of `characters`.
 std::string Escaped(std::string_view text, std::string_view characters) {
   std::string escaped;
   for (const char c : text) {
@@ -35,14 +33,14 @@ std::string Escaped(std::string_view text, std::string_view characters) {
   return escaped;
 }
 
-// In single quotes, as a POSIX shell reads them.
+// Returns `text` in single quotes for a POSIX shell.
 std::string Quoted(std::string_view text) {
   std::string quoted = "'";
   for (const char c : text) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
   return quoted + "'";
 }
 
-// The commands at the leaves, and those above them, each before those below it.
+// Returns the program and all subcommands, parents before children.
 std::vector<const CommandSpec*> AllCommands(const CommandSpec& program) {
   std::vector<const CommandSpec*> commands = {&program};
   for (size_t i = 0; i < commands.size(); ++i) {
@@ -51,7 +49,7 @@ std::vector<const CommandSpec*> AllCommands(const CommandSpec& program) {
   return commands;
 }
 
-// Flags of the options of all commands that take a value everywhere, once each.
+// Returns, without duplicates, the flags that take a value in every command that has them.
 std::vector<std::string> FlagsWithValue(const CommandSpec& program) {
   std::vector<std::string> flags;
   for (const CommandSpec* command : AllCommands(program)) {
@@ -59,7 +57,7 @@ std::vector<std::string> FlagsWithValue(const CommandSpec& program) {
       if (option.takes_value) flags.insert(flags.end(), option.flags.begin(), option.flags.end());
     }
   }
-  // Of two commands' options of one name, one may be a flag.
+  // A name may be an option with a value in one command and without one in another.
   for (const CommandSpec* command : AllCommands(program)) {
     for (const OptionSpec& option : command->options) {
       if (!option.takes_value)
@@ -77,7 +75,7 @@ std::vector<std::string_view> CommandNames(const CommandSpec& spec) {
   return names;
 }
 
-// The part of `case $path` for one command: its words, and what its options take.
+// Returns the branch of `case $path` for one command: its flags, subcommands and values.
 std::string BashCase(const CommandSpec& spec) {
   std::vector<std::string> flags;
   std::string values;
@@ -147,7 +145,7 @@ std::string BashScript(const CommandSpec& program) {
              "  local current=${{COMP_WORDS[COMP_CWORD]}} before=${{COMP_WORDS[COMP_CWORD-1]}}\n"
              "  local path={0} words= commands= values= kind= i\n"
              "  COMPREPLY=()\n"
-             "  # --option=VALUE comes as three words.\n"
+             "  # Bash splits --option=VALUE into three words.\n"
              "  if [[ $current == '=' ]]; then current=; fi\n"
              "  if [[ $before == '=' ]]; then before=${{COMP_WORDS[COMP_CWORD-2]}}; fi\n"
              "  for ((i = 1; i < COMP_CWORD; i++)); do\n"
@@ -158,14 +156,14 @@ std::string BashScript(const CommandSpec& program) {
          std::string(kBashEnd) + fmt::format("complete -F _{0} {0}\n", program.name);
 }
 
-// The name of the function that completes `spec`: "_minisgl_bench_nano".
+// Returns the name of the function that completes `spec`: "_minisgl_bench_nano".
 std::string FunctionName(const CommandSpec& spec) {
   std::string name = "_" + spec.name;
   std::replace(name.begin(), name.end(), ' ', '_');
   return name;
 }
 
-// What stands between the colons of an argument of _arguments.
+// Returns the action of an option in a specification for zsh's _arguments.
 std::string ZshAction(const OptionSpec& option) {
   switch (KindOf(option)) {
     case ValueKind::kChoices:
@@ -193,14 +191,14 @@ std::string ZshArgument(const OptionSpec& option) {
   for (const std::string& flag : option.flags) {
     const std::string others =
         option.is_repeatable ? "*" : fmt::format("({})", fmt::join(option.flags, " "));
-    // --option VALUE and --option=VALUE.
+    // "=" accepts --option VALUE and --option=VALUE.
     const char* equals = option.takes_value && flag.starts_with("--") ? "=" : "";
     text += " \\\n    " + Quoted(fmt::format("{}{}{}[{}]{}", others, flag, equals, help, value));
   }
   return text;
 }
 
-// The function of a command: its options, and the commands below it.
+// Returns the function that completes a command: its options and subcommands.
 std::string ZshFunction(const CommandSpec& spec) {
   std::string options, described, cases;
   for (const OptionSpec& option : spec.options) options += ZshArgument(option);
@@ -231,10 +229,10 @@ std::string ZshScript(const CommandSpec& program) {
                       program.name);
 }
 
-// In single quotes, as fish reads them.
+// Returns `text` in single quotes for fish.
 std::string FishQuoted(std::string_view text) { return "'" + Escaped(text, "'\\") + "'"; }
 
-// True of a command line that has reached `spec` and no command below it.
+// Returns fish's condition that the command line names `spec` and none of its subcommands.
 std::string FishCondition(const CommandSpec& spec) {
   std::string condition;
   const std::string& path = spec.name;
@@ -288,7 +286,7 @@ std::string FishScript(const CommandSpec& program) {
           fmt::format("{} -a {} -d {}\n", begin, command.last_name(), FishQuoted(command.help));
     }
     for (const OptionSpec& option : spec->options) {
-      // What may be any text is not completed.
+      // Free text has no completions.
       if (IsArgument(option) && KindOf(option) == ValueKind::kText) continue;
       script += fmt::format("{}{} -d {}\n", begin, FishOption(option), FishQuoted(option.help));
     }

@@ -1,4 +1,4 @@
-// Scripts that complete the command line in a shell, made from the table of options.
+// Shell scripts that complete the program's command line, made from the table of options.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@ namespace minisgl::load {
 
 enum class Shell : uint8_t { kBash, kZsh, kFish };
 
-// The script that makes `shell` complete the commands, options and values of `program`.
+// Returns the script that completes commands, options and values of `program` in `shell`.
 std::string CompletionScript(Shell shell, const CommandSpec& program);
 
 }  // namespace minisgl::load
