@@ -121,7 +121,7 @@ TEST_F(ResumeTest, DuplicateLinesOfARowAreDropped) {
 TEST_F(ResumeTest, ACompleteLineThatIsNotAnAnswerIsNamed) {
   struct Case {
     std::string line;
-    const char* said;
+    const char* expected;
   };
   for (const Case& c :
        {Case{"{broken", "out:2: "}, Case{"", "out:2: "}, Case{"7", "not an answer row"},
@@ -139,7 +139,7 @@ TEST_F(ResumeTest, ACompleteLineThatIsNotAnAnswerIsNamed) {
     const Result<OldOutput> old = ReadOld(Answer(0) + "\n" + c.line + "\n" + Answer(1) + "\n");
     EXPECT_EQ(old.status().code(), StatusCode::kBadInput) << c.line;
     EXPECT_NE(old.status().message().find("out:2: "), std::string::npos) << old.status().message();
-    EXPECT_NE(old.status().message().find(c.said), std::string::npos) << old.status().message();
+    EXPECT_NE(old.status().message().find(c.expected), std::string::npos) << old.status().message();
   }
 }
 
@@ -203,21 +203,21 @@ TEST_F(ResumeTest, LeftoversOfAKilledRepairAreRemoved) {
 }
 
 TEST_F(ResumeTest, AddedRowsGoToTheirPlaces) {
-  RowSelection asked;
-  asked.finished = {true, false, true, false, false, true};
-  asked.first = 1;
+  RowSelection selection;
+  selection.finished = {true, false, true, false, false, true};
+  selection.first = 1;
   const std::string old_rows = Answer(2) + "\n" + Answer(5) + "\n";
   const std::string path =
       folder_.Write("out", old_rows + Answer(1) + "\n" + Answer(3) + "\n" + Answer(4) + "\n");
-  EXPECT_TRUE(NeedsMerge(asked, kRows));
-  ASSERT_TRUE(MergeInOrder(path, asked, kRows, static_cast<int64_t>(old_rows.size())).ok());
+  EXPECT_TRUE(NeedsMerge(selection, kRows));
+  ASSERT_TRUE(MergeInOrder(path, selection, kRows, static_cast<int64_t>(old_rows.size())).ok());
   std::string sorted;
   for (int row = 1; row < kRows; ++row) sorted += Answer(row) + "\n";
   EXPECT_EQ(folder_.Read("out"), sorted);
-  asked.end = 3;
-  EXPECT_TRUE(NeedsMerge(asked, kRows));
-  asked.end = 2;
-  EXPECT_FALSE(NeedsMerge(asked, kRows));
+  selection.end = 3;
+  EXPECT_TRUE(NeedsMerge(selection, kRows));
+  selection.end = 2;
+  EXPECT_FALSE(NeedsMerge(selection, kRows));
 }
 
 }  // namespace

@@ -86,9 +86,9 @@ class RowPreparerTest : public ::testing::Test {
 };
 
 TEST_F(RowPreparerTest, OtherRowsContinueWhileALargeOneIsEncoded) {
-  runtime_.on_submit = [&](const FakeRuntime::Asked& asked) {
-    runtime_.Answer(asked, "x");
-    if (runtime_.asked.size() == 2) gate_->open = true;
+  runtime_.on_submit = [&](const FakeRuntime::Submission& request) {
+    runtime_.Answer(request, "x");
+    if (runtime_.submissions.size() == 2) gate_->open = true;
   };
   EXPECT_EQ(Run(LargeRow() + "\"a\"\n\"b\"\n", {}), (std::vector<std::string>{"1", "2", "0"}));
 }

@@ -292,16 +292,16 @@ TEST(RowTest, UnsupportedFieldsAreNamed) {
 }
 
 TEST(RowTest, AMisspeltFieldGetsASuggestion) {
-  const auto said = [](const std::string& name) {
+  const auto message = [](const std::string& name) {
     return Bad("{\"prompt\": \"a\", \"" + name + "\": 1}").message;
   };
-  EXPECT_TRUE(said("temprature").ends_with("did you mean temperature?"));
-  EXPECT_TRUE(said("mesages").ends_with("did you mean messages?"));
-  EXPECT_TRUE(said("top-k").ends_with("did you mean top_k?"));
-  EXPECT_TRUE(said("max_token").ends_with("did you mean max_tokens?"));
+  EXPECT_TRUE(message("temprature").ends_with("did you mean temperature?"));
+  EXPECT_TRUE(message("mesages").ends_with("did you mean messages?"));
+  EXPECT_TRUE(message("top-k").ends_with("did you mean top_k?"));
+  EXPECT_TRUE(message("max_token").ends_with("did you mean max_tokens?"));
   for (const std::string& name : {std::string("colour"), std::string("xy"), std::string("regex"),
                                   std::string(100, 'n'), std::string()}) {
-    EXPECT_EQ(said(name).find("did you mean"), std::string::npos) << said(name);
+    EXPECT_EQ(message(name).find("did you mean"), std::string::npos) << message(name);
   }
 }
 

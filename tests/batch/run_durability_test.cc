@@ -182,12 +182,12 @@ TEST_F(RunDurabilityTest, AnotherRunIsNotResumed) {
   const Arguments resume = {"-o", out_, "--resume"};
   ASSERT_EQ(RunFile(input, {"-o", out_, "--seed", "7"}).exit_code, 0);
   const std::string rows = folder_.Read("out.jsonl");
-  const auto refuses = [&](const Arguments& more, const std::string& said) {
+  const auto refuses = [&](const Arguments& more, const std::string& expected) {
     Arguments arguments = resume;
     arguments.insert(arguments.end(), more.begin(), more.end());
     const ProgramResult result = RunFile(input, arguments);
     EXPECT_EQ(result.exit_code, 73) << result.err;
-    EXPECT_NE(result.err.find(said), std::string::npos) << result.err;
+    EXPECT_NE(result.err.find(expected), std::string::npos) << result.err;
     EXPECT_EQ(folder_.Read("out.jsonl"), rows);
   };
   refuses({}, "begun with --seed \"7\" (not no --seed)");

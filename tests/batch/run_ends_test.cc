@@ -145,13 +145,14 @@ TEST_F(RunEndsTest, FailuresAreSummarizedAtTheEnd) {
       "in.jsonl", kPeruRow +
                       "\n{\"prompt\": 3}\n{\"prompt\": \n{\"prompt\": \"a\", \"n\": \"x\"}\n" +
                       R"({"prompt": "a", "audio": 1})" + "\n");
-  const std::string said = "minisgl: 4 failed: 3 invalid_row, 1 unsupported_field; first: line 2: ";
+  const std::string expected =
+      "minisgl: 4 failed: 3 invalid_row, 1 unsupported_field; first: line 2: ";
   const std::string summary = folder_.Path("summary");
   const ProgramResult result =
       RunModel({"--file", rows, "-o", folder_.Path("out"), "--summary", summary});
   EXPECT_EQ(result.exit_code, 1);
   EXPECT_NE(result.err.find("1 done, 4 failed,"), std::string::npos) << result.err;
-  EXPECT_NE(result.err.find(said), std::string::npos) << result.err;
+  EXPECT_NE(result.err.find(expected), std::string::npos) << result.err;
   const Result<Json> figures = ParseJson(folder_.Read("summary"));
   ASSERT_TRUE(figures.ok());
   EXPECT_EQ(figures->Find("failures")->Dump(), R"({"invalid_row": 3, "unsupported_field": 1})");
@@ -159,7 +160,7 @@ TEST_F(RunEndsTest, FailuresAreSummarizedAtTheEnd) {
   // It is a warning, so --quiet does not suppress it.
   const ProgramResult quiet = RunModel({"-q", "--file", rows});
   EXPECT_EQ(quiet.exit_code, 1);
-  EXPECT_TRUE(quiet.err.starts_with(said)) << quiet.err;
+  EXPECT_TRUE(quiet.err.starts_with(expected)) << quiet.err;
   EXPECT_EQ(Lines(quiet.err).size(), 1u) << quiet.err;
 }
 

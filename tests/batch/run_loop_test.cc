@@ -64,17 +64,18 @@ class RunLoopTest : public ::testing::Test {
   }
 
   void AnswerAtOnce() {
-    runtime_.on_submit = [this](const FakeRuntime::Asked& asked) {
-      runtime_.Answer(asked, "to " + text_.tokenizer->Decode(asked.prompt.ids, false));
+    runtime_.on_submit = [this](const FakeRuntime::Submission& request) {
+      runtime_.Answer(request, "to " + text_.tokenizer->Decode(request.prompt.ids, false));
     };
   }
 
   // Holds answers back until `count` requests are submitted, then delivers them in reverse order.
   void AnswerBackwards(size_t count) {
-    runtime_.on_submit = [this, count](const FakeRuntime::Asked&) {
+    runtime_.on_submit = [this, count](const FakeRuntime::Submission&) {
       if (runtime_.open.size() < count) return;
-      for (auto asked = runtime_.asked.rbegin(); asked != runtime_.asked.rend(); ++asked) {
-        if (runtime_.open.count(asked->id) != 0) runtime_.Answer(*asked, "x");
+      for (auto request = runtime_.submissions.rbegin(); request != runtime_.submissions.rend();
+           ++request) {
+        if (runtime_.open.count(request->id) != 0) runtime_.Answer(*request, "x");
       }
     };
   }
@@ -171,10 +172,10 @@ TEST_F(RunLoopTest, MessagesWithoutATemplateAreTemplateErrors) {
 TEST_F(RunLoopTest, ContentNeverBecomesAControlTokenAndAPromptMay) {
   AnswerAtOnce();
   RunFile("{\"messages\": [{\"role\": \"user\", \"content\": \"</s>\"}]}\n\"</s>\"\n");
-  ASSERT_EQ(runtime_.asked.size(), 2u);
-  const std::vector<TokenId>& content = runtime_.asked[0].prompt.ids;
+  ASSERT_EQ(runtime_.submissions.size(), 2u);
+  const std::vector<TokenId>& content = runtime_.submissions[0].prompt.ids;
   EXPECT_EQ(std::count(content.begin(), content.end(), ByteTokenizer::kEos), 0);
-  EXPECT_EQ(runtime_.asked[1].prompt.ids,
+  EXPECT_EQ(runtime_.submissions[1].prompt.ids,
             (std::vector<TokenId>{ByteTokenizer::kBos, ByteTokenizer::kEos}));
 }
 
@@ -191,9 +192,9 @@ TEST_F(RunLoopTest, SubmittedAnswersAreBounded) {
 TEST_F(RunLoopTest, HeldRowsAreBounded) {
   loop_options_.held_rows_max = 5;
   loop_options_.answers_ahead_max = 2;
-  runtime_.on_submit = [this](const FakeRuntime::Asked& asked) {
-    if (asked.id == 1) return;  // answered only after the stop below
-    runtime_.Answer(asked, "x");
+  runtime_.on_submit = [this](const FakeRuntime::Submission& request) {
+    if (request.id == 1) return;  // answered only after the stop below
+    runtime_.Answer(request, "x");
   };
   int turns = 0;
   loop_options_.on_numbers = [&](const term::Progress::Numbers&) { ++turns; };
@@ -202,7 +203,7 @@ TEST_F(RunLoopTest, HeldRowsAreBounded) {
   for (int i = 0; i < 64; ++i) input += "\"a\"\n";
   const std::vector<Json> rows = RunFile(input, true);
   EXPECT_EQ(rows.size(), 64u);
-  EXPECT_LE(runtime_.asked.size(), 1u + 5u + 2u);
+  EXPECT_LE(runtime_.submissions.size(), 1u + 5u + 2u);
   EXPECT_EQ(ErrorCode(rows[0]), "cancelled");
   EXPECT_EQ(ErrorCode(rows[5]), "");
   EXPECT_EQ(ErrorCode(rows[63]), "cancelled");
@@ -212,29 +213,29 @@ TEST_F(RunLoopTest, RowsWithACommonPrefixRunTogetherAndAreWrittenInOrder) {
   AnswerAtOnce();
   const std::vector<Json> rows = RunFile("\"bx\"\n\"ax\"\n\"by\"\n\"ay\"\n", true);
   EXPECT_EQ(Indexes(rows), (std::vector<int64_t>{0, 1, 2, 3}));
-  std::string asked;
-  for (const auto& request : runtime_.asked)
-    asked += text_.tokenizer->Decode(request.prompt.ids, false);
-  EXPECT_EQ(asked, "bxbyaxay");
+  std::string prompts;
+  for (const auto& request : runtime_.submissions)
+    prompts += text_.tokenizer->Decode(request.prompt.ids, false);
+  EXPECT_EQ(prompts, "bxbyaxay");
   loop_options_.window_answers_max = 1;
-  runtime_.asked.clear();
+  runtime_.submissions.clear();
   RunFile("\"bx\"\n\"ax\"\n\"by\"\n\"ay\"\n", true);
-  asked.clear();
-  for (const auto& request : runtime_.asked)
-    asked += text_.tokenizer->Decode(request.prompt.ids, false);
-  EXPECT_EQ(asked, "bxaxbyay");
+  prompts.clear();
+  for (const auto& request : runtime_.submissions)
+    prompts += text_.tokenizer->Decode(request.prompt.ids, false);
+  EXPECT_EQ(prompts, "bxaxbyay");
 }
 
 // After a fault, the output also contains rows that were read but not submitted, and rows held for
 // them.
 TEST_F(RunLoopTest, AfterAFaultHeldRowsAreWritten) {
   loop_options_.answers_ahead_max = 1;
-  runtime_.on_submit = [this](const FakeRuntime::Asked& asked) {
-    if (runtime_.asked.size() < 3) return runtime_.Answer(asked, "x");
+  runtime_.on_submit = [this](const FakeRuntime::Submission& request) {
+    if (runtime_.submissions.size() < 3) return runtime_.Answer(request, "x");
     Event done;
     done.finish_reason = FinishReason::kError;
     done.error_code = "device_fault";
-    runtime_.End(asked, std::move(done));
+    runtime_.End(request, std::move(done));
   };
   // Submitted: 0, 2, then 3, which fails; 2 is held for 1, which is not submitted.
   const Status status = RunTo("\"bx\"\n\"ax\"\n\"by\"\n\"bz\"\n", folder_.Path("out.jsonl"), true);
@@ -261,11 +262,11 @@ TEST_F(RunLoopTest, SeedsComeFromTheRowOrTheRunAndEachAnswerHasItsOwn) {
   AnswerAtOnce();
   const std::vector<Json> rows =
       RunFile("{\"prompt\": \"a\", \"n\": 2, \"seed\": 40}\n{\"prompt\": \"a\", \"n\": 2}\n");
-  ASSERT_EQ(runtime_.asked.size(), 4u);
-  EXPECT_EQ(runtime_.asked[0].prompt.sampling.seed, 40u);
-  EXPECT_EQ(runtime_.asked[1].prompt.sampling.seed, AnswerSeed(40, 1));
-  EXPECT_EQ(runtime_.asked[2].prompt.sampling.seed, DeriveSeed(0, 1));
-  EXPECT_EQ(runtime_.asked[3].prompt.sampling.seed, AnswerSeed(DeriveSeed(0, 1), 1));
+  ASSERT_EQ(runtime_.submissions.size(), 4u);
+  EXPECT_EQ(runtime_.submissions[0].prompt.sampling.seed, 40u);
+  EXPECT_EQ(runtime_.submissions[1].prompt.sampling.seed, AnswerSeed(40, 1));
+  EXPECT_EQ(runtime_.submissions[2].prompt.sampling.seed, DeriveSeed(0, 1));
+  EXPECT_EQ(runtime_.submissions[3].prompt.sampling.seed, AnswerSeed(DeriveSeed(0, 1), 1));
   EXPECT_EQ(rows[0].Dump(),
             R"({"id": null, "index": 0, )"
             R"("usage": {"prompt_tokens": 2, "cached_tokens": 0, "completion_tokens": 8}, )"
@@ -279,15 +280,16 @@ TEST_F(RunLoopTest, EndTokensStopAnAnswerUnlessIgnored) {
       "{\"prompt\": \"a\", \"stop_token_ids\": [9], \"min_tokens\": 3}\n"
       "{\"prompt\": \"a\", \"stop_token_ids\": [9], \"ignore_eos\": true}\n");
   const std::vector<TokenId> both = {9, ByteTokenizer::kEos};
-  EXPECT_EQ(runtime_.asked[0].prompt.stop_token_ids, both);
-  EXPECT_EQ(runtime_.asked[1].prompt.stop_token_ids, std::vector<TokenId>{9});
+  EXPECT_EQ(runtime_.submissions[0].prompt.stop_token_ids, both);
+  EXPECT_EQ(runtime_.submissions[1].prompt.stop_token_ids, std::vector<TokenId>{9});
 }
 
 TEST_F(RunLoopTest, ARowThatTakesTooLongEndsAsTimeout) {
-  runtime_.on_submit = [this](const FakeRuntime::Asked& asked) {
-    ASSERT_TRUE(asked.prompt.timeout.has_value());
-    EXPECT_EQ(asked.prompt.timeout->count(), 0.25);
-    runtime_.Answer(asked, asked.prompt.ids.back() == 'b' ? "half" : "", FinishReason::kTimeout);
+  runtime_.on_submit = [this](const FakeRuntime::Submission& request) {
+    ASSERT_TRUE(request.prompt.timeout.has_value());
+    EXPECT_EQ(request.prompt.timeout->count(), 0.25);
+    runtime_.Answer(request, request.prompt.ids.back() == 'b' ? "half" : "",
+                    FinishReason::kTimeout);
   };
   const std::vector<Json> rows = RunFile(
       "{\"prompt\": \"a\", \"timeout_s\": 0.25}\n{\"prompt\": \"b\", \"timeout_s\": 0.25}\n");
@@ -304,16 +306,16 @@ TEST_F(RunLoopTest, ARowThatTakesTooLongEndsAsTimeout) {
 TEST_F(RunLoopTest, ARowWithoutATimeoutHasNone) {
   AnswerAtOnce();
   RunFile("\"a\"\n");
-  EXPECT_FALSE(runtime_.asked.at(0).prompt.timeout.has_value());
+  EXPECT_FALSE(runtime_.submissions.at(0).prompt.timeout.has_value());
 }
 
 // Of several answers, those that began are returned; the row fails only if none did.
 TEST_F(RunLoopTest, TimeoutsOfSeveralAnswersKeepWhatBegan) {
-  runtime_.on_submit = [this](const FakeRuntime::Asked& asked) {
-    EXPECT_TRUE(asked.prompt.timeout.has_value());
-    const bool begins = asked.id == 2 || asked.id == 3;
-    runtime_.Answer(asked, begins ? "x" : "",
-                    asked.id == 2 ? FinishReason::kStop : FinishReason::kTimeout);
+  runtime_.on_submit = [this](const FakeRuntime::Submission& request) {
+    EXPECT_TRUE(request.prompt.timeout.has_value());
+    const bool begins = request.id == 2 || request.id == 3;
+    runtime_.Answer(request, begins ? "x" : "",
+                    request.id == 2 ? FinishReason::kStop : FinishReason::kTimeout);
   };
   const std::string row = "{\"prompt\": \"a\", \"n\": 3, \"timeout_s\": 1}\n";
   const std::vector<Json> rows = RunFile(row + row);
@@ -326,12 +328,12 @@ TEST_F(RunLoopTest, TimeoutsOfSeveralAnswersKeepWhatBegan) {
 }
 
 TEST_F(RunLoopTest, AFailedRequestIsAnErrorRow) {
-  runtime_.on_submit = [this](const FakeRuntime::Asked& asked) {
+  runtime_.on_submit = [this](const FakeRuntime::Submission& request) {
     Event done;
     done.finish_reason = FinishReason::kError;
     done.error_code = "nan_logits";
     done.error_message = "not a number";
-    runtime_.End(asked, std::move(done));
+    runtime_.End(request, std::move(done));
   };
   const std::vector<Json> rows = RunFile("\"a\"\n");
   EXPECT_EQ(rows[0].Dump(),
@@ -348,12 +350,12 @@ TEST_F(RunLoopTest, ADeviceOrProgramFaultEndsTheRunWithItsStatus) {
                         Case{"device_unavailable", "device_fault", StatusCode::kUnavailable},
                         Case{"out_of_memory", "internal", StatusCode::kOutOfMemory},
                         Case{"internal", "internal", StatusCode::kInternal}}) {
-    runtime_.on_submit = [&](const FakeRuntime::Asked& asked) {
+    runtime_.on_submit = [&](const FakeRuntime::Submission& request) {
       Event done;
       done.finish_reason = FinishReason::kError;
       done.error_code = c.event_code;
       done.error_message = "the device fell off";
-      runtime_.End(asked, std::move(done));
+      runtime_.End(request, std::move(done));
     };
     const std::string out = std::string(c.event_code) + ".jsonl";
     EXPECT_EQ(RunTo(kThreeRows, folder_.Path(out), true).code(), c.status) << c.event_code;
@@ -364,10 +366,10 @@ TEST_F(RunLoopTest, ADeviceOrProgramFaultEndsTheRunWithItsStatus) {
 }
 
 TEST_F(RunLoopTest, LoweredMaxTokensAreAWarningOfTheRow) {
-  runtime_.on_submit = [this](const FakeRuntime::Asked& asked) {
+  runtime_.on_submit = [this](const FakeRuntime::Submission& request) {
     Event done;
     done.max_tokens_lowered = true;
-    runtime_.End(asked, std::move(done));
+    runtime_.End(request, std::move(done));
   };
   const std::vector<Json> rows = RunFile("{\"prompt\": \"a\", \"max_tokens\": 100}\n");
   ASSERT_NE(rows[0].Find("warnings"), nullptr);
@@ -379,10 +381,10 @@ TEST_F(RunLoopTest, AnOverlongPromptIsCutOnlyWhenAsked) {
   AnswerAtOnce();
   const std::string input = "\"" + std::string(99, 'a') + "z\"\n";
   EXPECT_EQ(ErrorCode(RunFile(input).at(0)), "length_exceeded");
-  EXPECT_TRUE(runtime_.asked.empty());
+  EXPECT_TRUE(runtime_.submissions.empty());
   truncate_left_ = true;
   const std::vector<Json> rows = RunFile(input);
-  const std::vector<TokenId>& ids = runtime_.asked.back().prompt.ids;
+  const std::vector<TokenId>& ids = runtime_.submissions.back().prompt.ids;
   EXPECT_EQ(ids.size(), 48u);
   EXPECT_EQ(ids.front(), ByteTokenizer::kBos);
   EXPECT_EQ(ids.back(), 'z');
@@ -409,7 +411,7 @@ TEST_F(RunLoopTest, AnOverlongPromptIsRefusedBeforeItIsCopied) {
   const std::vector<Json> rows =
       RunFile("{\"prompt\": \"" + std::string(100, 'a') + "\", \"n\": 128}\n");
   EXPECT_EQ(ErrorCode(rows.at(0)), "length_exceeded");
-  EXPECT_TRUE(runtime_.asked.empty());
+  EXPECT_TRUE(runtime_.submissions.empty());
 }
 
 TEST(ContextCapacityTest, EqualsTheRuntimesCapacity) {
@@ -421,20 +423,20 @@ TEST(ContextCapacityTest, EqualsTheRuntimesCapacity) {
 
 // Regression: the loop waited for answers that were never requested.
 TEST_F(RunLoopTest, ARowThatRunsOutOfMemoryIsNotWaitedFor) {
-  runtime_.on_submit = [](const FakeRuntime::Asked&) { throw std::bad_alloc(); };
+  runtime_.on_submit = [](const FakeRuntime::Submission&) { throw std::bad_alloc(); };
   EXPECT_THROW(RunFile("\"a\"\n"), std::bad_alloc);
 }
 
 TEST_F(RunLoopTest, LogprobsHaveOpenAisShapeAndTheId) {
-  runtime_.on_submit = [this](const FakeRuntime::Asked& asked) {
+  runtime_.on_submit = [this](const FakeRuntime::Submission& request) {
     Event done;
     done.text = "a";
     done.token_ids = {'a', ByteTokenizer::kEos};
     done.logprobs = {{'a', -0.1f, {{'a', -0.1f}, {'b', -2.5f}}}, {ByteTokenizer::kEos, 0.0f, {}}};
-    runtime_.End(asked, std::move(done));
+    runtime_.End(request, std::move(done));
   };
   const std::vector<Json> rows = RunFile("{\"prompt\": \"a\", \"logprobs\": 2}\n");
-  EXPECT_EQ(runtime_.asked[0].prompt.sampling.num_logprobs, 2);
+  EXPECT_EQ(runtime_.submissions[0].prompt.sampling.num_logprobs, 2);
   EXPECT_EQ(
       rows[0].Find("logprobs")->Dump(),
       R"({"content": [{"token": "a", "id": 97, "logprob": -0.1, "bytes": [97], "top_logprobs": )"
@@ -455,9 +457,9 @@ TEST_F(RunLoopTest, ASignalCancelsWhatIsNotDoneWithinTheGrace) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   loop_options_.grace = std::chrono::milliseconds(50);
   loop_options_.answers_ahead_max = 2;
-  runtime_.on_submit = [this](const FakeRuntime::Asked& asked) {
-    if (asked.id == 1) runtime_.Answer(asked, "x");
-    if (asked.id == 2) raise(SIGTERM);
+  runtime_.on_submit = [this](const FakeRuntime::Submission& request) {
+    if (request.id == 1) runtime_.Answer(request, "x");
+    if (request.id == 2) raise(SIGTERM);
   };
   const auto run_and_report = [this] {
     TakeStopSignals();
@@ -473,9 +475,9 @@ TEST_F(RunLoopTest, ASecondSignalWritesWhatIsFinishedAndCancelsTheRest) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   loop_options_.grace = std::chrono::hours(1);
   loop_options_.answers_ahead_max = 3;
-  runtime_.on_submit = [this](const FakeRuntime::Asked& asked) {
-    if (asked.id == 2 || asked.id == 3) runtime_.Answer(asked, "x");
-    if (asked.id != 3) return;
+  runtime_.on_submit = [this](const FakeRuntime::Submission& request) {
+    if (request.id == 2 || request.id == 3) runtime_.Answer(request, "x");
+    if (request.id != 3) return;
     raise(SIGINT);
     raise(SIGTERM);
   };
@@ -502,10 +504,10 @@ TEST_F(RunLoopTest, AStopFunctionEndsARunOnAnyThread) {
   loop_options_.on_numbers = [&](const term::Progress::Numbers& told) { numbers = told; };
   for (const int asked_stop : {1, 2}) {
     reason = 0;
-    const size_t before = runtime_.asked.size();
-    runtime_.on_submit = [&](const FakeRuntime::Asked& asked) {
-      if (runtime_.asked.size() == before + 1) runtime_.Answer(asked, "xyz");
-      if (runtime_.asked.size() == before + 2) reason = asked_stop;
+    const size_t before = runtime_.submissions.size();
+    runtime_.on_submit = [&](const FakeRuntime::Submission& request) {
+      if (runtime_.submissions.size() == before + 1) runtime_.Answer(request, "xyz");
+      if (runtime_.submissions.size() == before + 2) reason = asked_stop;
     };
     std::vector<Json> rows;
     std::thread([&] { rows = RunFile(kThreeRows); }).join();

@@ -78,19 +78,19 @@ TEST_F(RunProgramTest, AnInputThatIsNoJsonLinesIs65) {
   std::string table = "id,question\n";
   for (int i = 0; i < 1000; ++i) table += "x,1\n";
   const std::string csv = folder_.Write("in.csv", table), out = folder_.Path("out");
-  const std::string said = "in.csv: is not a JSON Lines file (it looks like CSV)";
+  const std::string expected = "in.csv: is not a JSON Lines file (it looks like CSV)";
   for (const Arguments& more : {Arguments{"-o", out}, Arguments{"--check"}, Arguments{"--lenient"},
                                 Arguments{"--ordered"}}) {
     Arguments arguments = {"--file", csv};
     arguments.insert(arguments.end(), more.begin(), more.end());
     const ProgramResult result = RunModel(arguments);
-    ExpectFails(result, 65, said);
+    ExpectFails(result, 65, expected);
     EXPECT_EQ(Lines(result.err).size(), 1u) << result.err;
   }
   EXPECT_FALSE(std::filesystem::exists(out));
   ExpectFails(RunModel({"--file", "-", "-q"}, "\x1F\x8B\x08"), 65, "it looks like gzip");
-  ExpectFails(RunProgram({"plan", "-m", DemoModel(), csv}), 65, said);
-  ExpectFails(RunProgram({"tokenize", "-m", DemoModel(), "--file", csv}), 65, said);
+  ExpectFails(RunProgram({"plan", "-m", DemoModel(), csv}), 65, expected);
+  ExpectFails(RunProgram({"tokenize", "-m", DemoModel(), "--file", csv}), 65, expected);
 }
 
 TEST_F(RunProgramTest, AModelInTheHubCacheIsFoundByName) {
@@ -230,13 +230,13 @@ TEST_F(RunProgramTest, BadRowsAreErrorRowsAmongGoodOnes) {
 TEST_F(RunProgramTest, DuplicateIdsAreErrorRowsOr65WithStrict) {
   const std::string two = "{\"id\": \"a\", \"prompt\": \"x\", \"max_tokens\": 1}\n";
   const std::string rows = folder_.Write("in.jsonl", two + two);
-  const char* const said = "the id \"a\" was already on line 1";
+  const char* const expected = "the id \"a\" was already on line 1";
   ExpectFails(RunModel({"--file", rows, "--strict", "-o", folder_.Path("out")}), 65,
-              "in.jsonl:2: " + std::string(said));
+              "in.jsonl:2: " + std::string(expected));
   EXPECT_FALSE(std::filesystem::exists(folder_.Path("out")));
   const ProgramResult check = RunModel({"--file", rows, "--check"});
   EXPECT_EQ(check.exit_code, 65);
-  EXPECT_NE(check.err.find(said), std::string::npos) << check.err;
+  EXPECT_NE(check.err.find(expected), std::string::npos) << check.err;
   for (const ProgramResult& result :
        {RunModel({"--file", rows}), RunModel({"--file", "-"}, two + two)}) {
     EXPECT_EQ(result.exit_code, 1) << result.err;
@@ -270,9 +270,9 @@ TEST_F(RunProgramTest, CheckReportsErrorsAndRunsNothing) {
       "bad.jsonl", "{\n\"" + std::string(20000, 'x') + "\"\n{\"prompt_token_ids\": [2048]}\n");
   const ProgramResult result = RunModel({"--check", "--file", bad});
   EXPECT_EQ(result.exit_code, 65);
-  for (const char* said :
+  for (const char* expected :
        {"bad.jsonl:1: invalid_row", "bad.jsonl:2: length_exceeded", "bad.jsonl:3: "}) {
-    EXPECT_NE(result.err.find(said), std::string::npos) << result.err;
+    EXPECT_NE(result.err.find(expected), std::string::npos) << result.err;
   }
 }
 

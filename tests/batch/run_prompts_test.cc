@@ -51,9 +51,9 @@ class RunPromptsTest : public ::testing::Test {
 
 TEST_F(RunPromptsTest, StandardInputReadBesideAPromptIsReported) {
   const std::string note = "read 4 bytes of standard input before the prompt (--no-stdin skips it)";
-  const ProgramResult said = Run({"-n", "1", "-p", "Hi"}, "2\n3\n");
-  EXPECT_EQ(said.exit_code, 0) << said.err;
-  EXPECT_EQ(CountOf(said.err, note), 1u) << said.err;
+  const ProgramResult reported = Run({"-n", "1", "-p", "Hi"}, "2\n3\n");
+  EXPECT_EQ(reported.exit_code, 0) << reported.err;
+  EXPECT_EQ(CountOf(reported.err, note), 1u) << reported.err;
   for (const char* option : {"-q", "--no-stdin"}) {
     EXPECT_EQ(CountOf(Run({"-n", "1", option, "-p", "Hi"}, "2\n3\n").err, "standard input"), 0u)
         << option;
@@ -155,10 +155,10 @@ TEST_F(RunPromptsTest, PromptsOfAFileGoThroughTheTemplate) {
   // With a system message, the row's prompt equals that of -p with --system; rows with messages
   // have their own.
   const std::string system = "Answer questions about these notes. Notes:\n- Olga lives in Manila.";
-  const std::string asked = "Where does Olga live?";
-  const ProgramResult one = Run({"-q", "--system", system, "-p", asked});
+  const std::string about_notes = "Where does Olga live?";
+  const ProgramResult one = Run({"-q", "--system", system, "-p", about_notes});
   folder_.Write("system", system);
-  const std::string notes = folder_.Write("notes.jsonl", "\"" + asked + "\"\n" + messages);
+  const std::string notes = folder_.Write("notes.jsonl", "\"" + about_notes + "\"\n" + messages);
   const ProgramResult both =
       Run({"-q", "--chat", "--system", "@" + folder_.Path("system"), "-f", notes});
   EXPECT_EQ(both.exit_code, 0) << both.err;

@@ -42,13 +42,13 @@ class RunResumeTest : public ::testing::Test {
     return RunProgram(Run(input, more));
   }
   // Expects exit status 73 and unchanged rows.
-  void Refuses(const std::string& input, const Arguments& more, const std::string& said) const {
+  void Refuses(const std::string& input, const Arguments& more, const std::string& expected) const {
     const std::string rows = folder_.Read("out.jsonl");
     Arguments arguments = {"-o", out_, "--resume"};
     arguments.insert(arguments.end(), more.begin(), more.end());
     const ProgramResult result = RunFile(input, arguments);
     EXPECT_EQ(result.exit_code, 73) << result.err;
-    EXPECT_NE(result.err.find(said), std::string::npos) << result.err;
+    EXPECT_NE(result.err.find(expected), std::string::npos) << result.err;
     EXPECT_EQ(folder_.Read("out.jsonl"), rows);
   }
   // Replaces `from`, which must be in the file.

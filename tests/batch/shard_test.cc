@@ -72,9 +72,9 @@ TEST(ShardTest, AutoFollowsTheLauncher) {
 
 TEST(ShardTest, AmbiguousAutoIsRefused) {
   const auto refuses = [](const std::string& text, const Variables& variables,
-                          const std::string& said) {
+                          const std::string& expected) {
     EXPECT_EQ(ParseShardText(text, variables).status().code(), StatusCode::kUsage) << text;
-    EXPECT_NE(Place(text, variables).find(said), std::string::npos) << Place(text, variables);
+    EXPECT_NE(Place(text, variables).find(expected), std::string::npos) << Place(text, variables);
   };
   refuses("auto", {}, "no variable");
   // A batch script has the variables of the first task, whichever runs.

@@ -60,12 +60,12 @@ class BenchProgramTest : public ::testing::Test {
   static void ExpectPositive(const Json& json, const std::vector<std::string>& paths) {
     for (const std::string& path : paths) EXPECT_GT(Number(json, path), 0) << path;
   }
-  static void ExpectFails(const ProgramResult& result, int exit_code, const std::string& said) {
+  static void ExpectFails(const ProgramResult& result, int exit_code, const std::string& expected) {
     EXPECT_EQ(result.exit_code, exit_code) << result.err;
     const std::vector<std::string> lines = Lines(result.err);
     ASSERT_FALSE(lines.empty());
     EXPECT_TRUE(lines.back().starts_with("minisgl: ")) << lines.back();
-    EXPECT_NE(lines.back().find(said), std::string::npos) << lines.back();
+    EXPECT_NE(lines.back().find(expected), std::string::npos) << lines.back();
   }
 
   TemporaryFolder folder_;
@@ -185,8 +185,8 @@ TEST_F(BenchProgramTest, RealWeightsAndTextOnStandardOutput) {
   const ProgramResult result =
       Bench({"bs1", "-m", DemoModel(), "--output-tokens", "4", "--json", path});
   EXPECT_EQ(result.exit_code, 0) << result.err;
-  for (const char* said : {"bench", "model", "ceilings", "first token", "each next", "limit"}) {
-    EXPECT_NE(result.out.find(said), std::string::npos) << said << " in " << result.out;
+  for (const char* expected : {"bench", "model", "ceilings", "first token", "each next", "limit"}) {
+    EXPECT_NE(result.out.find(expected), std::string::npos) << expected << " in " << result.out;
   }
   const Result<Json> json = ParseJson(folder_.Read("figures.json"));
   ASSERT_TRUE(json.ok());

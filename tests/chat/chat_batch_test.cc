@@ -140,9 +140,9 @@ TEST_F(ChatBatchTest, ABatchIsStopped) {
   const auto answers = Rows(File("rows.answers.jsonl"));
   EXPECT_EQ(answers.size(), size_t{kManyRows});
   const int64_t cancelled = CountOf(answers, "cancelled");
-  const std::string said = "stopped: " + std::to_string(kManyRows - cancelled) + " of 400 rows, " +
-                           std::to_string(cancelled) + " without an answer";
-  EXPECT_NE(chat->output().find(said), std::string::npos) << said << chat->output();
+  const std::string expected = "stopped: " + std::to_string(kManyRows - cancelled) +
+                               " of 400 rows, " + std::to_string(cancelled) + " without an answer";
+  EXPECT_NE(chat->output().find(expected), std::string::npos) << expected << chat->output();
   // The submitted rows, 16 of them, were not waited for.
   EXPECT_GT(cancelled, kManyRows - 16) << chat->output();
   EXPECT_NE(Say(chat.get(), "What is the capital of France?").find("Paris"), std::string::npos);

@@ -59,13 +59,13 @@ TEST_F(ChatBranchTest, SwitchingComputesNothingAgain) {
 }
 
 TEST_F(ChatBranchTest, AGreedyAnswerIsTheSameAgain) {
-  const auto said = [this](const char* command) {
+  const auto messages = [this](const char* command) {
     return Talk({"Hello.", command}, {"--temperature", "0"}).err;
   };
   constexpr const char *kOne = "(the temperature is 0: the answer will be the same;",
                        *kAll = "(the temperature is 0: all answers will be the same;";
-  EXPECT_NE(said("/regen").find(kOne), std::string::npos);
-  EXPECT_NE(said("/regen 2").find(kAll), std::string::npos);
+  EXPECT_NE(messages("/regen").find(kOne), std::string::npos);
+  EXPECT_NE(messages("/regen 2").find(kAll), std::string::npos);
 }
 
 TEST_F(ChatBranchTest, SavingNeedsANameBesideItsOption) {

@@ -272,13 +272,13 @@ GenerationConfig SamplingModel() {
   return generation;
 }
 
-TEST(SamplingDefaultsTest, TheModelsValuesCountAndAreSaid) {
+TEST(SamplingDefaultsTest, TheModelsValuesApplyAndAreReported) {
   const SamplingDefaults defaults = ResolveSamplingDefaults({}, SamplingModel());
   EXPECT_EQ(defaults.sampling.temperature, 0.6);
   EXPECT_EQ(defaults.sampling.top_p, 0.9);
   EXPECT_EQ(defaults.max_tokens, 50);
-  for (const char* said : {"temperature 0.6", "top_p 0.9", "max_tokens 50"}) {
-    EXPECT_NE(defaults.note.find(said), std::string::npos) << defaults.note;
+  for (const char* part : {"temperature 0.6", "top_p 0.9", "max_tokens 50"}) {
+    EXPECT_NE(defaults.note.find(part), std::string::npos) << defaults.note;
   }
 }
 
@@ -336,18 +336,19 @@ report::RunSummary SomeSummary() {
   return summary;
 }
 
-void ExpectSaid(const std::string& text, const std::vector<const char*>& all) {
-  for (const char* said : all)
-    EXPECT_NE(text.find(said), std::string::npos) << said << "\n" << text;
+void ExpectHasAll(const std::string& text, const std::vector<const char*>& parts) {
+  for (const char* part : parts)
+    EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
 }
 
 // A histogram's percentile is at most the largest value: of one value, that value.
 TEST(SummaryTest, FiguresAreInTextAndJson) {
   const report::RunSummary summary = SomeSummary();
-  ExpectSaid(report::FormatSummary(summary),
-             {"9 done, 1 failed, 2.00 s", "1,000 (900 from the prefix cache, 90.0 %; 100 computed)",
-              "500 in, 25 out; 4.50 requests/s", "waiting         p50 0.250 s",
-              "first token     p50 0.500 s", "p99 10.0 ms", "preemptions     3"});
+  ExpectHasAll(
+      report::FormatSummary(summary),
+      {"9 done, 1 failed, 2.00 s", "1,000 (900 from the prefix cache, 90.0 %; 100 computed)",
+       "500 in, 25 out; 4.50 requests/s", "waiting         p50 0.250 s",
+       "first token     p50 0.500 s", "p99 10.0 ms", "preemptions     3"});
   const Json json = report::SummaryJson(summary);
   EXPECT_EQ(*json.Find("rows_failed"), Json(1));
   EXPECT_EQ(*json.Find("cached_tokens"), Json(900));
@@ -369,7 +370,7 @@ TEST(SummaryTest, FiguresAreInTextAndJson) {
 }
 
 TEST(SummaryTest, StatsHoldTheSchedulersFiguresAndTheRuntimesTimes) {
-  ExpectSaid(
+  ExpectHasAll(
       report::FormatStats(SomeSummary().stats),
       {"recomputed_tokens 77\n", "preemptions       3\n", "hit_rate          90.0 %\n",
        "waiting           p50 2", "max 250.000 ms\n", "first_token       p50 ", "max 500.000 ms\n",
@@ -382,7 +383,7 @@ TEST(SummaryTest, AcceptanceIsSaidWhereThereWereDrafts) {
   EXPECT_EQ(report::SummaryJson(summary).Find("draft_acceptance_percent"), nullptr);
   summary.stats.scheduler.drafted_tokens = 40;
   summary.stats.scheduler.accepted_drafts = 30;
-  ExpectSaid(report::FormatStats(summary.stats), {"draft_acceptance  75.0 %\n"});
+  ExpectHasAll(report::FormatStats(summary.stats), {"draft_acceptance  75.0 %\n"});
   ASSERT_NE(report::SummaryJson(summary).Find("draft_acceptance_percent"), nullptr);
   EXPECT_EQ(*report::SummaryJson(summary).Find("draft_acceptance_percent"), Json(75.0));
 }

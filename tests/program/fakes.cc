@@ -80,13 +80,13 @@ std::vector<RequestId> FakeRuntime::SubmitAll(std::vector<Prompt> prompts, Event
                                               const std::vector<uint64_t>& tags) {
   std::vector<RequestId> ids;
   for (size_t i = 0; i < prompts.size(); ++i) {
-    asked.push_back({next_id_++, tags[i], std::move(prompts[i]), queue});
-    ids.push_back(asked.back().id);
-    open.insert(asked.back().id);
+    submissions.push_back({next_id_++, tags[i], std::move(prompts[i]), queue});
+    ids.push_back(submissions.back().id);
+    open.insert(submissions.back().id);
   }
   open_max = std::max(open_max, open.size());
-  for (size_t i = asked.size() - ids.size(); on_submit && i < asked.size(); ++i) {
-    on_submit(Asked(asked[i]));
+  for (size_t i = submissions.size() - ids.size(); on_submit && i < submissions.size(); ++i) {
+    on_submit(Submission(submissions[i]));
   }
   return ids;
 }
@@ -95,10 +95,10 @@ void FakeRuntime::Abort(RequestId request) {
   if (open.count(request) == 0) return;
   Event done;
   done.finish_reason = FinishReason::kAborted;
-  End(asked[request - 1], std::move(done));
+  End(submissions[request - 1], std::move(done));
 }
 
-void FakeRuntime::Answer(const Asked& request, const std::string& text, FinishReason reason) {
+void FakeRuntime::Answer(const Submission& request, const std::string& text, FinishReason reason) {
   Event done;
   done.text = text;
   for (const char byte : text) done.token_ids.push_back(static_cast<uint8_t>(byte));
@@ -106,7 +106,7 @@ void FakeRuntime::Answer(const Asked& request, const std::string& text, FinishRe
   End(request, std::move(done));
 }
 
-void FakeRuntime::End(const Asked& request, Event done) {
+void FakeRuntime::End(const Submission& request, Event done) {
   done.request = request.id;
   done.tag = request.tag;
   done.kind = Event::Kind::kDone;

@@ -52,7 +52,7 @@ TextModel FakeTextModel(bool with_template = true);
 // Requests wait until `on_submit` or the test answers them.
 class FakeRuntime : public Runtime {
  public:
-  struct Asked {
+  struct Submission {
     RequestId id = 0;
     uint64_t tag = 0;
     Prompt prompt;
@@ -71,12 +71,12 @@ class FakeRuntime : public Runtime {
   const EngineLimits& limits() const override { return limits_; }
 
   // Ends a request with `text`, one token a byte.
-  void Answer(const Asked& asked, const std::string& text,
+  void Answer(const Submission& request, const std::string& text,
               FinishReason reason = FinishReason::kStop);
-  void End(const Asked& asked, Event done);
+  void End(const Submission& request, Event done);
 
-  std::function<void(const Asked&)> on_submit;  // called for each request
-  std::vector<Asked> asked;                     // all requests, in order
+  std::function<void(const Submission&)> on_submit;  // called for each request
+  std::vector<Submission> submissions;               // all requests, in order
   std::set<RequestId> open;
   size_t open_max = 0;
 

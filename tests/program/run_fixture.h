@@ -48,13 +48,13 @@ class RunProgramTest : public ::testing::Test {
     return text == nullptr ? "none: " + row.Dump() : text->as_string();
   }
   // Expects the error as a single line at the end of the output.
-  static void ExpectFails(const ProgramResult& result, int exit_code, const std::string& said) {
+  static void ExpectFails(const ProgramResult& result, int exit_code, const std::string& expected) {
     EXPECT_EQ(result.exit_code, exit_code) << result.err;
     EXPECT_EQ(result.out, "");
     const std::vector<std::string> lines = Lines(result.err);
     ASSERT_FALSE(lines.empty());
     EXPECT_TRUE(lines.back().starts_with("minisgl: ")) << lines.back();
-    EXPECT_NE(lines.back().find(said), std::string::npos) << lines.back();
+    EXPECT_NE(lines.back().find(expected), std::string::npos) << lines.back();
   }
 
   TemporaryFolder folder_;

@@ -75,9 +75,9 @@ TEST_F(ReportFilesTest, AFailedTraceChangesTheStatusOfASuccessfulRun) {
   for (const auto& [before, after] : {std::pair(0, 74), {1, 74}, {70, 70}, {130, 130}}) {
     testing::internal::CaptureStderr();
     EXPECT_EQ(files_.End(before), after);
-    const std::string said = testing::internal::GetCapturedStderr();
-    EXPECT_EQ(Lines(said).size(), 1u);
-    EXPECT_NE(said.find("/dev/full"), std::string::npos) << said;
+    const std::string message = testing::internal::GetCapturedStderr();
+    EXPECT_EQ(Lines(message).size(), 1u);
+    EXPECT_NE(message.find("/dev/full"), std::string::npos) << message;
   }
 }
 
@@ -299,11 +299,11 @@ TEST_F(ReportsProgramTest, StatsArePrintedAtTheEnd) {
   const ProgramResult chat = Chat({"--quiet", "--stats", "-n", "4"}, "Hi\n");
   for (const ProgramResult* result : {&run, &chat}) {
     EXPECT_EQ(result->exit_code, 0);
-    for (const char* said :
+    for (const char* line :
          {"generated_tokens  ", "hit_rate          ", "preemptions       0\n",
           "recomputed_tokens 0\n", "waiting           p50 ", "first_token       p50 ",
           "between_tokens    p50 ", "host_step         p50 "}) {
-      EXPECT_NE(result->err.find(said), std::string::npos) << said << "\n" << result->err;
+      EXPECT_NE(result->err.find(line), std::string::npos) << line << "\n" << result->err;
     }
     EXPECT_EQ(result->err.find("max 0.000 ms\n"), std::string::npos) << result->err;
   }

@@ -206,7 +206,7 @@ TEST_F(ReportProgramTest, AnInvalidSummaryIs65AndNamesTheField) {
   };
   const struct {
     Json json;
-    const char* said;
+    const char* expected;
   } cases[] = {
       {Json(3), "must hold an object"},
       {*ParseJson("{}"), "has no seconds"},
@@ -221,11 +221,11 @@ TEST_F(ReportProgramTest, AnInvalidSummaryIs65AndNamesTheField) {
   };
   for (const auto& bad : cases) {
     const ProgramResult result = Report({Write("bad.json", bad.json)});
-    EXPECT_EQ(result.exit_code, 65) << bad.said;
+    EXPECT_EQ(result.exit_code, 65) << bad.expected;
     EXPECT_EQ(result.out, "");
     EXPECT_EQ(Lines(result.err).size(), 1u) << result.err;
     EXPECT_NE(result.err.find("bad.json: "), std::string::npos) << result.err;
-    EXPECT_NE(result.err.find(bad.said), std::string::npos) << result.err;
+    EXPECT_NE(result.err.find(bad.expected), std::string::npos) << result.err;
   }
   EXPECT_EQ(Report({folder_.Write("text", "no JSON")}).exit_code, 65);
   EXPECT_EQ(Report({folder_.Path("none")}).exit_code, 66);

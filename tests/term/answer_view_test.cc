@@ -135,7 +135,7 @@ TextModel Model(const std::string& source) {
   return text;
 }
 
-batch::Row Asked(const std::string& members) {
+batch::Row ParsedRowOf(const std::string& members) {
   batch::ParsedRow parsed = batch::ParseRow("{" + members + "}", 0, 1);
   EXPECT_FALSE(parsed.error) << members;
   return std::move(parsed.row);
@@ -145,7 +145,7 @@ constexpr const char* kMessages = R"("messages": [{"role": "user", "content": "a
 
 std::optional<batch::RowError> ApplyEffort(const std::string& source, const std::string& effort,
                                            batch::Row* row, const std::string& more = "") {
-  *row = Asked(kMessages + (R"(, "reasoning_effort": ")" + effort + "\"" + more));
+  *row = ParsedRowOf(kMessages + (R"(, "reasoning_effort": ")" + effort + "\"" + more));
   return batch::ApplyReasoningEffort(Model(source), row);
 }
 
@@ -185,23 +185,23 @@ TEST(RowReasoningTest, PromptsSayWhatOfTheirAnswersIsReasoning) {
   options.hide_reasoning = true;
   const batch::PromptBuilder builder(&text, SmallLimits(), options);
   std::vector<Prompt> prompts;
-  batch::Row row = Asked(kMessages);
+  batch::Row row = ParsedRowOf(kMessages);
   ASSERT_FALSE(builder.Build(&row, &prompts));
   EXPECT_EQ(row.reasoning, (ReasoningTags{"<think>", "</think>", true}));
   EXPECT_TRUE(row.hide_reasoning);
-  row = Asked(kMessages + std::string(R"(, "chat_template_kwargs": {"x": true})"));
+  row = ParsedRowOf(kMessages + std::string(R"(, "chat_template_kwargs": {"x": true})"));
   ASSERT_FALSE(builder.Build(&row, &prompts));
   EXPECT_EQ(row.reasoning, (ReasoningTags{"<think>", "</think>", false}));
   // These prompts do not go through a template.
   for (const char* prompt : {R"("prompt": "<think>")", R"("prompt_token_ids": [60])"}) {
-    row = Asked(prompt);
+    row = ParsedRowOf(prompt);
     ASSERT_FALSE(builder.Build(&row, &prompts));
     EXPECT_TRUE(row.reasoning.none()) << prompt;
   }
 }
 
 TEST(RowReasoningTest, RowsCarryItApartFromTheText) {
-  batch::Row row = Asked(R"("id": 1, "prompt": "a", "n": 2, "model": "m")");
+  batch::Row row = ParsedRowOf(R"("id": 1, "prompt": "a", "n": 2, "model": "m")");
   row.reasoning = {"<think>", "</think>"};
   batch::RowAnswer first, second;
   first.text = "<think>\nwhy\n</think>\n\nso";

@@ -125,10 +125,10 @@ class ProgressTest : public ::testing::Test {
 TEST_F(ProgressTest, ALogGetsALineEveryTenSeconds) {
   int lines = 0;
   for (int tenth = 1; tenth <= 300; ++tenth) {
-    const std::string said = At(tenth / 10.0 + 0.001, tenth);
-    lines += said.empty() ? 0 : 1;
+    const std::string line = At(tenth / 10.0 + 0.001, tenth);
+    lines += line.empty() ? 0 : 1;
     if (tenth == 100) {
-      EXPECT_EQ(said,
+      EXPECT_EQ(line,
                 "minisgl: 100/1,000 rows; 1m30s left; 10,000 in, 1,000 out tok/s; 0 running; "
                 "0 waiting; cache 0 %; pages 0/0\n");
     }
@@ -151,12 +151,12 @@ TEST_F(ProgressTest, TheTimeLeftIsShownOnceItIsMeaningful) {
 // A slow start, for example to compute the first prompts, is forgotten.
 TEST_F(ProgressTest, TheTimeLeftForgetsASlowStart) {
   for (int second = 1; second <= 50; ++second) At(second, 0);
-  std::string said;
+  std::string last;
   for (int second = 51; second <= 100; ++second) {
     const std::string line = At(second, 10 * (second - 50));
-    if (!line.empty()) said = line;
+    if (!line.empty()) last = line;
   }
-  EXPECT_NE(said.find("500/1,000 rows; 50 s left;"), std::string::npos) << said;
+  EXPECT_NE(last.find("500/1,000 rows; 50 s left;"), std::string::npos) << last;
 }
 
 // If all rows of a wave end at the same time, tokens of the running ones count.

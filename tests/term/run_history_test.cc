@@ -153,7 +153,7 @@ TEST(RunHistoryTest, AnUntrustedFileIsValidated) {
   const struct {
     const char* name;
     const char* text;
-    const char* said;
+    const char* expected;
   } cases[] = {
       {"batch_size", "", "f: time_series has no batch_size"},
       {"running", "7", "f: time_series.running must be an array (found an integer)"},
@@ -167,9 +167,9 @@ TEST(RunHistoryTest, AnUntrustedFileIsValidated) {
   };
   for (const auto& bad : cases) {
     const Result<TimeSeries> series = ParseTimeSeries(Series(bad.name, bad.text), "f");
-    ASSERT_FALSE(series.ok()) << bad.said;
+    ASSERT_FALSE(series.ok()) << bad.expected;
     EXPECT_EQ(series.status().code(), StatusCode::kBadInput);
-    EXPECT_TRUE(series.status().message().starts_with(bad.said)) << series.status().message();
+    EXPECT_TRUE(series.status().message().starts_with(bad.expected)) << series.status().message();
   }
   EXPECT_FALSE(ParseTimeSeries(Json(3), "f").ok());
   std::string many = "[0";
