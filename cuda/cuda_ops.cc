@@ -16,9 +16,8 @@
 #include "cuda_error.h"
 #include "cuda_handles.h"
 #include "kernels/kernels.h"
-#include "minisgl/base/checked_math.h"
-#include "stacked_matrix.h"
 #include "staging.h"
+#include "weight_packer.h"
 
 namespace minisgl::cuda {
 namespace {
@@ -32,15 +31,6 @@ struct CudaDeviceEvent : DeviceEvent {
 struct CudaDeviceGraph : DeviceGraph {
   explicit CudaDeviceGraph(OwnedGraphExec made) : exec(std::move(made)) {}
   OwnedGraphExec exec;
-};
-
-// A matrix packed from one view, which may still be in use: a tied output head shares the
-// embedding's matrix.
-struct PackedView {
-  const std::byte* data;
-  DType dtype;
-  std::vector<int64_t> shape;
-  std::weak_ptr<const void> storage;
 };
 
 class CudaOps : public DeviceOps {
@@ -182,8 +172,6 @@ class CudaOps : public DeviceOps {
   // Makes the copy stream wait for all work queued on the compute stream so far.
   bool MakeCopiesWait();
   Result<OwnedDeviceMemory> TakeWorkspace(size_t num_bytes, const char* what);
-  Result<std::shared_ptr<const void>> FindPacked(const TensorView& view);
-  Status Write(const StackedMatrix& matrix, void* device);
 
   const std::shared_ptr<CudaApi> api_;
   const MatmulLibraryFactory make_matmul_;
@@ -196,6 +184,7 @@ class CudaOps : public DeviceOps {
   bool copies_wait_ = false;  // the copy stream has to wait for work on the compute stream
   LaunchContext context_;
   std::unique_ptr<Staging> staging_;
+  std::unique_ptr<WeightPacker> packer_;
 
   Status status_;
   bool capturing_ = false;
@@ -207,7 +196,6 @@ class CudaOps : public DeviceOps {
   ExpertWorkspace expert_workspace_;
   OwnedDeviceMemory matmul_memory_;
   std::unique_ptr<MatmulLibrary> matmul_;
-  std::vector<PackedView> shareable_;
 };
 
 CudaOps::~CudaOps() {
@@ -248,6 +236,10 @@ Status CudaOps::Open() {
               .shared_bytes_max = properties.shared_bytes_per_block_max,
               .programmatic = properties.compute_major >= 9};
   staging_ = std::make_unique<Staging>(api_, compute_.get());
+  packer_ = std::make_unique<WeightPacker>(
+      config_.activation_dtype, staging_.get(),
+      [this](size_t num_bytes) { return CudaOps::Allocate(num_bytes); },
+      [this](const CudaFailure& failure) { return Report(failure); });
   return Status();
 }
 
@@ -399,77 +391,17 @@ void CudaOps::CopyToHost(void* host, const void* device, size_t num_bytes) {
   if (error != kCudaSuccess) Keep(error, "cudaMemcpyAsync to the host");
 }
 
-// Returns the matrix packed from `view`, if it is still on the device, otherwise null. The address
-// alone does not prove it: a file may have been unmapped and another mapped there. So the bytes are
-// compared, which costs time only if there is a candidate.
-Result<std::shared_ptr<const void>> CudaOps::FindPacked(const TensorView& view) {
-  std::erase_if(shareable_, [](const PackedView& packed) { return packed.storage.expired(); });
-  const StackedMatrix matrix({&view, 1}, config_.activation_dtype);
-  std::vector<std::byte> wanted;
-  for (const PackedView& packed : shareable_) {
-    if (packed.data != view.data || packed.dtype != view.dtype || packed.shape != view.shape) {
-      continue;
-    }
-    const std::shared_ptr<const void> storage = packed.storage.lock();
-    bool same = true;
-    MINISGL_RETURN_IF_ERROR(Report(staging_->Read(
-        storage.get(), matrix.num_bytes(), [&](const std::byte* chunk, size_t offset, size_t part) {
-          wanted.resize(part);
-          matrix.Read(wanted.data(), offset, part);
-          same = std::memcmp(chunk, wanted.data(), part) == 0;
-          return same;
-        })));
-    if (same) return storage;
-  }
-  return std::shared_ptr<const void>();
-}
-
-Status CudaOps::Write(const StackedMatrix& matrix, void* device) {
-  return Report(staging_->Write(
-      device, matrix.num_bytes(),
-      [&](std::byte* chunk, size_t offset, size_t part) { matrix.Read(chunk, offset, part); }));
-}
-
 Result<Matrix> CudaOps::PackMatrix(std::span<const TensorView> parts, const WeightFormat&) {
   MINISGL_RETURN_IF_ERROR(status_);
   CheckNotCapturing();
-  const StackedMatrix matrix(parts, config_.activation_dtype);
-  Matrix packed{.num_out = matrix.num_out(), .num_in = matrix.num_in(), .dtype = matrix.dtype()};
-  if (parts.size() == 1) {
-    MINISGL_ASSIGN_OR_RETURN(packed.storage, FindPacked(parts[0]));
-    if (packed.storage != nullptr) return packed;
-  }
-  MINISGL_ASSIGN_OR_RETURN(const std::shared_ptr<void> storage, Allocate(matrix.num_bytes()));
-  MINISGL_RETURN_IF_ERROR(Write(matrix, storage.get()));
-  packed.storage = storage;
-  if (parts.size() == 1) {
-    shareable_.push_back({parts[0].data, parts[0].dtype, parts[0].shape, packed.storage});
-  }
-  return packed;
+  return packer_->Pack(parts);
 }
 
 Result<ExpertMatrices> CudaOps::PackExperts(std::span<const std::vector<TensorView>> experts,
                                             const WeightFormat&) {
   MINISGL_RETURN_IF_ERROR(status_);
   CheckNotCapturing();
-  MINISGL_CHECK(!experts.empty(), "there are no experts to pack");
-  const StackedMatrix first(experts[0], config_.activation_dtype);
-  const auto num_bytes = CheckedMul(experts.size(), first.num_bytes());
-  if (!num_bytes) return BadInput("{} experts of {} bytes", experts.size(), first.num_bytes());
-  MINISGL_ASSIGN_OR_RETURN(const std::shared_ptr<void> storage, Allocate(*num_bytes));
-  auto* next = static_cast<std::byte*>(storage.get());
-  for (const std::vector<TensorView>& parts : experts) {
-    const StackedMatrix matrix(parts, config_.activation_dtype);
-    MINISGL_CHECK(matrix.num_out() == first.num_out() && matrix.num_in() == first.num_in(),
-                  "experts have different shapes");
-    MINISGL_RETURN_IF_ERROR(Write(matrix, next));
-    next += matrix.num_bytes();
-  }
-  return ExpertMatrices{.num_experts = static_cast<int64_t>(experts.size()),
-                        .num_out = first.num_out(),
-                        .num_in = first.num_in(),
-                        .dtype = first.dtype(),
-                        .storage = storage};
+  return packer_->PackExperts(experts);
 }
 
 Result<std::unique_ptr<DeviceEvent>> CudaOps::MakeEvent() {
