@@ -121,11 +121,15 @@ class CudaApi {
   virtual CudaError EventDestroy(CudaEvent event) = 0;
   virtual CudaError EventRecord(CudaEvent event, CudaStream stream) = 0;
   virtual CudaError EventSynchronize(CudaEvent event) = 0;
+  // Returns at once: sets `is_reached` to whether the device has reached the event's last record.
+  virtual CudaError EventQuery(CudaEvent event, bool* is_reached) = 0;
   virtual CudaError EventElapsedMs(float* ms, CudaEvent begin, CudaEvent end) = 0;
 
   virtual CudaError BeginCapture(CudaStream stream) = 0;  // thread-local mode
   virtual CudaError EndCapture(CudaStream stream, CudaGraph* graph) = 0;
   virtual CudaError GraphInstantiate(CudaGraphExec* exec, CudaGraph graph) = 0;
+  // Takes now what the first launch would take.
+  virtual CudaError GraphUpload(CudaGraphExec exec, CudaStream stream) = 0;
   virtual CudaError GraphLaunch(CudaGraphExec exec, CudaStream stream) = 0;
   virtual CudaError GraphDestroy(CudaGraph graph) = 0;
   virtual CudaError GraphExecDestroy(CudaGraphExec exec) = 0;
@@ -135,6 +139,11 @@ class CudaApi {
                                  void** arguments) = 0;
   // Raises the limit on the dynamic shared memory of a block of `kernel`.
   virtual CudaError SetSharedBytesMax(const void* kernel, size_t num_bytes) = 0;
+  // Asks for `percent` of a multiprocessor's first-level memory as shared memory while `kernel`
+  // runs; the rest is its L1 cache. A hint. Asking again for the same costs no call to CUDA.
+  virtual CudaError SetSharedCarveout(const void* kernel, int percent) = 0;
+  // The kernel's symbol; "" if CUDA does not tell it.
+  virtual std::string KernelSymbol(const void* kernel) = 0;
   // Number of blocks of `kernel` that run on a multiprocessor at once.
   virtual CudaError BlocksPerMultiprocessor(int* count, const void* kernel, int threads,
                                             size_t shared_bytes) = 0;

@@ -16,9 +16,10 @@ Result<CudaDevice> ProbeCuda(int index) {
 }
 
 Result<std::unique_ptr<DeviceOps>> MakeCudaOps(const CudaOpsConfig& config) {
+  MINISGL_ASSIGN_OR_RETURN(const cuda::DebugSwitches debug, cuda::ReadDebugSwitches());
   const std::shared_ptr<cuda::CudaApi> api = cuda::MakeCudaRuntimeApi();
   MINISGL_ASSIGN_OR_RETURN(std::unique_ptr<DeviceOps> ops,
-                           cuda::MakeCudaOpsOver(api, cuda::LoadCublasLt, config));
+                           cuda::MakeCudaOpsOver(api, cuda::LoadCublasLt, config, debug));
   // A missing library should be reported before weights are read, although it is used later.
   MINISGL_RETURN_IF_ERROR(cuda::FindCublasLt(api.get()));
   return ops;

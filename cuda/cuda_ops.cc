@@ -5,27 +5,34 @@
 // none, or if it is sticky. Weights have the type of the activations, row-major.
 #include "cuda_ops.h"
 
-#include <fmt/ranges.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <cstring>
-#include <iterator>
+#include <limits>
 #include <utility>
 #include <vector>
 
 #include "cuda_error.h"
 #include "cuda_handles.h"
 #include "kernels/kernels.h"
+#include "launch_watch.h"
+#include "model_support.h"
 #include "staging.h"
 #include "weight_packer.h"
 
 namespace minisgl::cuda {
 namespace {
 
+// The same for every kernel, so that neighbours can share a multiprocessor, and all of it: the
+// kernels that decide a step's time keep tiles in shared memory and read global memory once.
+constexpr int kSharedCarveout = 100;
+
 struct CudaDeviceEvent : DeviceEvent {
   explicit CudaDeviceEvent(OwnedEvent made) : event(std::move(made)) {}
   OwnedEvent event;
   bool recorded = false;
+  int64_t num_timed = 0;  // operations before it that a KernelTimer times
 };
 
 struct CudaDeviceGraph : DeviceGraph {
@@ -36,8 +43,11 @@ struct CudaDeviceGraph : DeviceGraph {
 class CudaOps : public DeviceOps {
  public:
   CudaOps(std::shared_ptr<CudaApi> api, MatmulLibraryFactory make_matmul,
-          const CudaOpsConfig& config)
-      : api_(std::move(api)), make_matmul_(std::move(make_matmul)), config_(config) {}
+          const CudaOpsConfig& config, const DebugSwitches& debug)
+      : api_(std::move(api)),
+        make_matmul_(std::move(make_matmul)),
+        config_(config),
+        debug_(debug) {}
   ~CudaOps() override;
 
   // Called once, before any other function.
@@ -48,7 +58,9 @@ class CudaOps : public DeviceOps {
   Status status() const override { return status_; }
   DeviceMemoryInfo MemoryInfo() override;
 
-  Status CheckSupported(const ModelShape& shape) const override;
+  Status CheckSupported(const ModelShape& shape) const override {
+    return CheckModelSupported(shape);
+  }
   Status Reserve(const DeviceLimits& limits) override;
   uint64_t ReservedBytes(const DeviceLimits& limits) const override {
     return AttentionWorkspaceBytes(limits) + ExpertWorkspaceBytes(limits) + kMatmulWorkspaceBytes;
@@ -77,6 +89,7 @@ class CudaOps : public DeviceOps {
   Result<double> ElapsedMs(DeviceEvent* begin, DeviceEvent* end) override;
   Status Synchronize() override;
 
+  bool RunsGraphs() const override { return !debug_.no_graphs && watch_ == nullptr; }
   Status BeginCapture() override;
   Result<std::unique_ptr<DeviceGraph>> EndCapture() override;
   void Replay(DeviceGraph* graph) override;
@@ -117,7 +130,8 @@ class CudaOps : public DeviceOps {
   void Attention(const AttentionParams& p) override {
     CheckReserved();
     Queue("Attention", [&] {
-      return LaunchAttention(context_, p, attention_workspace_, config_.deterministic);
+      return LaunchAttention(context_, p, attention_workspace_,
+                             config_.deterministic || debug_.decode_by_extend);
     });
   }
   void PlanAttention(const AttentionPlanParams& p) override {
@@ -143,13 +157,18 @@ class CudaOps : public DeviceOps {
  private:
   // Queues one kernel and keeps its error.
   template <typename Door>
-  void Queue(const char* operation, const Door& door) {
+  void Queue(std::string_view operation, const Door& door) {
     if (!Usable()) return;
     copies_wait_ = true;
+    if (watch_ != nullptr) watch_->Enter(std::string(operation));
     if (const CudaError error = door(); error != kCudaSuccess) {
-      Keep(error, fmt::format("the kernel of {}", operation));
+      Keep(error, fmt::format("the kernel of {}", watch_ ? watch_->Last() : operation));
     }
   }
+  // Around what is queued that is no kernel of this program, if launches are watched. False after
+  // an error, which is kept.
+  bool BeginWatched(std::string_view operation);
+  bool EndWatched();
 
   // False after an error: calls then do nothing.
   bool Usable() const { return status_.ok() && (!capturing_ || capture_status_.ok()); }
@@ -169,6 +188,9 @@ class CudaOps : public DeviceOps {
     MINISGL_CHECK(!capturing_, "a call that cannot be captured was made during a capture");
   }
   void CopyOnCompute(void* dst, const void* src, size_t num_bytes, const char* call);
+  Status MakeWatch();
+  // After a wait: passes the times of so many operations on, if they are timed.
+  void TakeTimes(int64_t num_timed);
   // Makes the copy stream wait for all work queued on the compute stream so far.
   bool MakeCopiesWait();
   Result<OwnedDeviceMemory> TakeWorkspace(size_t num_bytes, const char* what);
@@ -176,6 +198,7 @@ class CudaOps : public DeviceOps {
   const std::shared_ptr<CudaApi> api_;
   const MatmulLibraryFactory make_matmul_;
   const CudaOpsConfig config_;
+  const DebugSwitches debug_;
   std::string name_;
 
   OwnedStream compute_;
@@ -183,6 +206,7 @@ class CudaOps : public DeviceOps {
   OwnedEvent computed_;
   bool copies_wait_ = false;  // the copy stream has to wait for work on the compute stream
   LaunchContext context_;
+  std::unique_ptr<LaunchWatch> watch_;  // null unless something is to be seen of every launch
   std::unique_ptr<Staging> staging_;
   std::unique_ptr<WeightPacker> packer_;
 
@@ -234,13 +258,49 @@ Status CudaOps::Open() {
               .stream = compute_.get(),
               .num_multiprocessors = properties.num_multiprocessors,
               .shared_bytes_max = properties.shared_bytes_per_block_max,
-              .programmatic = properties.compute_major >= 9};
+              .programmatic = properties.compute_major >= 9 && !debug_.no_dependent_launch,
+              .shared_carveout = debug_.no_carveout ? -1 : kSharedCarveout};
   staging_ = std::make_unique<Staging>(api_, compute_.get());
   packer_ = std::make_unique<WeightPacker>(
       config_.activation_dtype, staging_.get(),
       [this](size_t num_bytes) { return CudaOps::Allocate(num_bytes); },
       [this](const CudaFailure& failure) { return Report(failure); });
+  return MakeWatch();
+}
+
+Status CudaOps::MakeWatch() {
+  if (!debug_.sync && config_.profile == nullptr) return Status();
+  std::unique_ptr<KernelTimer> timer;
+  if (config_.profile != nullptr) {
+    timer = std::make_unique<KernelTimer>(api_, context_, config_.profile);
+    if (const CudaError error = timer->Start(); error != kCudaSuccess) {
+      return Report(error, "timing a kernel");
+    }
+  }
+  watch_ = std::make_unique<LaunchWatch>(api_, compute_.get(), debug_.sync, std::move(timer));
+  context_.observer = watch_.get();
   return Status();
+}
+
+bool CudaOps::BeginWatched(std::string_view operation) {
+  if (watch_ == nullptr) return true;
+  watch_->Enter(std::string(operation));
+  const CudaError error = watch_->BeforeLaunch();
+  if (error != kCudaSuccess) Keep(error, watch_->Last());
+  return error == kCudaSuccess;
+}
+
+bool CudaOps::EndWatched() {
+  if (watch_ == nullptr) return true;
+  const CudaError error = watch_->AfterLaunch(nullptr);
+  if (error != kCudaSuccess) Keep(error, watch_->Last());
+  return error == kCudaSuccess;
+}
+
+void CudaOps::TakeTimes(int64_t num_timed) {
+  if (watch_ == nullptr || watch_->timer() == nullptr || !status_.ok()) return;
+  const CudaError error = watch_->timer()->Take(num_timed);
+  if (error != kCudaSuccess) Keep(error, "cudaEventElapsedTime");
 }
 
 void CudaOps::Keep(CudaError error, std::string_view call) {
@@ -267,27 +327,6 @@ DeviceMemoryInfo CudaOps::MemoryInfo() {
     return {};
   }
   return {.free_bytes = free_bytes, .total_bytes = total_bytes};
-}
-
-Status CudaOps::CheckSupported(const ModelShape& shape) const {
-  constexpr int32_t kHeadDims[] = {64, 80, 96, 128, 256};
-  const auto refuse = [](std::string_view what, int64_t size, auto supported) {
-    return MakeStatus(StatusCode::kUnavailable, "no CUDA {} {} ({})", what, size, supported);
-  };
-  if (std::find(std::begin(kHeadDims), std::end(kHeadDims), shape.head_dim) ==
-      std::end(kHeadDims)) {
-    return refuse("attention for a head_dim of", shape.head_dim,
-                  fmt::format("supported: {}", fmt::join(kHeadDims, ", ")));
-  }
-  const auto at_most = [&](int64_t size, int64_t limit, std::string_view what) {
-    return size <= limit ? Status() : refuse(what, size, fmt::format("at most {}", limit));
-  };
-  MINISGL_RETURN_IF_ERROR(at_most(shape.hidden_size, kNormWidthMax, "norm for a hidden_size of"));
-  MINISGL_RETURN_IF_ERROR(
-      at_most(shape.qk_norm_width, kNormWidthMax, "norm of all queries as one for a width of"));
-  MINISGL_RETURN_IF_ERROR(
-      at_most(shape.vocab_size, kSampleVocabMax, "sampling for a vocabulary of"));
-  return at_most(shape.num_experts, kExpertsMax, "routing to a number of experts of");
 }
 
 Result<OwnedDeviceMemory> CudaOps::TakeWorkspace(size_t num_bytes, const char* what) {
@@ -364,8 +403,10 @@ Status CudaOps::Upload(void* dst, const void* src, size_t num_bytes) {
 void CudaOps::CopyOnCompute(void* dst, const void* src, size_t num_bytes, const char* call) {
   if (!Usable() || num_bytes == 0) return;
   copies_wait_ = true;
+  if (!BeginWatched(call)) return;
   const CudaError error = api_->CopyAsync(dst, src, num_bytes, compute_.get());
-  if (error != kCudaSuccess) Keep(error, call);
+  if (error != kCudaSuccess) return Keep(error, call);
+  EndWatched();
 }
 
 bool CudaOps::MakeCopiesWait() {
@@ -387,7 +428,8 @@ bool CudaOps::MakeCopiesWait() {
 void CudaOps::CopyToHost(void* host, const void* device, size_t num_bytes) {
   CheckNotCapturing();
   if (!Usable() || num_bytes == 0 || !MakeCopiesWait()) return;
-  const CudaError error = api_->CopyAsync(host, device, num_bytes, copy_.get());
+  CudaError error = api_->CopyAsync(host, device, num_bytes, copy_.get());
+  if (error == kCudaSuccess && debug_.sync) error = api_->StreamSynchronize(copy_.get());
   if (error != kCudaSuccess) Keep(error, "cudaMemcpyAsync to the host");
 }
 
@@ -420,6 +462,9 @@ void CudaOps::Record(DeviceEvent* event) {
   const CudaError error = api_->EventRecord(recorded->event.get(), copy_.get());
   if (error != kCudaSuccess) return Keep(error, "cudaEventRecord");
   recorded->recorded = true;
+  if (watch_ != nullptr && watch_->timer() != nullptr) {
+    recorded->num_timed = watch_->timer()->num_timed();
+  }
 }
 
 Status CudaOps::Wait(DeviceEvent* event) {
@@ -429,6 +474,7 @@ Status CudaOps::Wait(DeviceEvent* event) {
   if (!waited->recorded) return Status();
   const CudaError error = api_->EventSynchronize(waited->event.get());
   if (error != kCudaSuccess) Keep(error, "cudaEventSynchronize");
+  TakeTimes(waited->num_timed);
   return status_;
 }
 
@@ -450,12 +496,14 @@ Status CudaOps::Synchronize() {
     const CudaError error = api_->StreamSynchronize(stream);
     if (error != kCudaSuccess) Keep(error, "cudaStreamSynchronize");
   }
+  TakeTimes(std::numeric_limits<int64_t>::max());
   return status_;
 }
 
 Status CudaOps::BeginCapture() {
   MINISGL_RETURN_IF_ERROR(status_);
   CheckNotCapturing();
+  if (!RunsGraphs()) return MakeStatus(StatusCode::kUnavailable, "{}: graphs are off", name_);
   const CudaError error = api_->BeginCapture(compute_.get());
   if (error != kCudaSuccess) return Report(error, "cudaStreamBeginCapture");
   capturing_ = true;
@@ -476,8 +524,10 @@ Result<std::unique_ptr<DeviceGraph>> CudaOps::EndCapture() {
   CudaGraphExec made = nullptr;
   error = api_->GraphInstantiate(&made, graph.get());
   if (error != kCudaSuccess) return Report(error, "cudaGraphInstantiate");
-  return std::unique_ptr<DeviceGraph>(
-      std::make_unique<CudaDeviceGraph>(OwnedGraphExec(api_, made)));
+  OwnedGraphExec exec(api_, made);
+  error = api_->GraphUpload(exec.get(), compute_.get());
+  if (error != kCudaSuccess) return Report(error, "cudaGraphUpload");
+  return std::unique_ptr<DeviceGraph>(std::make_unique<CudaDeviceGraph>(std::move(exec)));
 }
 
 void CudaOps::Replay(DeviceGraph* graph) {
@@ -494,12 +544,15 @@ void CudaOps::Linear(const LinearParams& p) {
   const Matrix& weight = *p.weight;
   MINISGL_CHECK(p.x.dtype == weight.dtype, "Linear of {} with weights of {}", DTypeName(p.x.dtype),
                 DTypeName(weight.dtype));
-  if (p.num_tokens <= kGemvTokensMax && !config_.deterministic) {
-    Queue("Linear", [&] { return LaunchGemv(context_, p, weight.storage.get()); });
+  const std::string operation =
+      watch_ ? fmt::format("Linear [{}, {}]", weight.num_out, weight.num_in) : "Linear";
+  if (p.num_tokens <= kGemvTokensMax && !config_.deterministic && !debug_.no_gemv) {
+    Queue(operation, [&] { return LaunchGemv(context_, p, weight.storage.get()); });
     return;
   }
   CheckReserved();
   copies_wait_ = true;
+  if (!BeginWatched(operation)) return;
   const Status status = matmul_->Matmul({.num_tokens = p.num_tokens,
                                          .num_out = weight.num_out,
                                          .num_in = weight.num_in,
@@ -514,7 +567,7 @@ void CudaOps::Linear(const LinearParams& p) {
     (capturing_ ? capture_status_ : status_) = status.WithPrefix(name_);
     return;
   }
-  if (p.bias == nullptr) return;
+  if (!EndWatched() || p.bias == nullptr) return;
   Queue("Linear's bias",
         [&] { return LaunchAddBias(context_, p.out, p.bias, p.num_tokens, weight.num_out); });
 }
@@ -523,8 +576,9 @@ void CudaOps::Linear(const LinearParams& p) {
 
 Result<std::unique_ptr<DeviceOps>> MakeCudaOpsOver(std::shared_ptr<CudaApi> api,
                                                    MatmulLibraryFactory make_matmul,
-                                                   const CudaOpsConfig& config) {
-  auto ops = std::make_unique<CudaOps>(std::move(api), std::move(make_matmul), config);
+                                                   const CudaOpsConfig& config,
+                                                   const DebugSwitches& debug) {
+  auto ops = std::make_unique<CudaOps>(std::move(api), std::move(make_matmul), config, debug);
   MINISGL_RETURN_IF_ERROR(ops->Open());
   return std::unique_ptr<DeviceOps>(std::move(ops));
 }

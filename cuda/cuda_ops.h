@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "cuda_api.h"
+#include "debug_switches.h"
 #include "minisgl/device_ops.h"
 
 namespace minisgl::cuda {
@@ -21,6 +22,7 @@ using MatmulLibraryFactory =
 // destroyed with the operations.
 Result<std::unique_ptr<DeviceOps>> MakeCudaOpsOver(std::shared_ptr<CudaApi> api,
                                                    MatmulLibraryFactory make_matmul,
-                                                   const CudaOpsConfig& config);
+                                                   const CudaOpsConfig& config,
+                                                   const DebugSwitches& debug = {});
 
 }  // namespace minisgl::cuda

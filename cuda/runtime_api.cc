@@ -144,6 +144,11 @@ class CudaRuntimeApi : public CudaApi {
   CudaError EventSynchronize(CudaEvent event) override {
     return Here([&] { return cudaEventSynchronize(Event(event)); });
   }
+  CudaError EventQuery(CudaEvent event, bool* is_reached) override {
+    const CudaError error = Here([&] { return cudaEventQuery(Event(event)); });
+    *is_reached = error == kCudaSuccess;
+    return error == cudaErrorNotReady ? kCudaSuccess : error;
+  }
   CudaError EventElapsedMs(float* ms, CudaEvent begin, CudaEvent end) override {
     return Here([&] { return cudaEventElapsedTime(ms, Event(begin), Event(end)); });
   }
@@ -161,6 +166,9 @@ class CudaRuntimeApi : public CudaApi {
     return Here([&] {
       return cudaGraphInstantiate(reinterpret_cast<cudaGraphExec_t*>(exec), Graph(graph), 0);
     });
+  }
+  CudaError GraphUpload(CudaGraphExec exec, CudaStream stream) override {
+    return Here([&] { return cudaGraphUpload(Exec(exec), Stream(stream)); });
   }
   CudaError GraphLaunch(CudaGraphExec exec, CudaStream stream) override {
     return Here([&] { return cudaGraphLaunch(Exec(exec), Stream(stream)); });
@@ -196,6 +204,27 @@ class CudaRuntimeApi : public CudaApi {
     if (error == kCudaSuccess) set = num_bytes;
     return error;
   }
+  CudaError SetSharedCarveout(const void* kernel, int percent) override {
+    const auto [place, is_new] = carveouts_.try_emplace(kernel, percent);
+    if (!is_new && place->second == percent) return kCudaSuccess;
+    const CudaError error = Here([&] {
+      return cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, percent);
+    });
+    if (error == kCudaSuccess) {
+      place->second = percent;
+    } else {
+      carveouts_.erase(place);
+    }
+    return error;
+  }
+  std::string KernelSymbol([[maybe_unused]] const void* kernel) override {
+#if CUDART_VERSION >= 12030
+    const char* name = nullptr;
+    const CudaError error = Here([&] { return cudaFuncGetName(&name, kernel); });
+    if (error == kCudaSuccess && name != nullptr) return name;
+#endif
+    return "";
+  }
   CudaError BlocksPerMultiprocessor(int* count, const void* kernel, int threads,
                                     size_t shared_bytes) override {
     return Here([&] {
@@ -221,7 +250,9 @@ class CudaRuntimeApi : public CudaApi {
   static thread_local int thread_device;  // 0 is CUDA's initial device
 
   int device_ = 0;
-  std::unordered_map<const void*, size_t> shared_bytes_max_;  // limit set so far, by kernel
+  // Set so far, by kernel.
+  std::unordered_map<const void*, size_t> shared_bytes_max_;
+  std::unordered_map<const void*, int> carveouts_;
 };
 
 thread_local int CudaRuntimeApi::thread_device = 0;

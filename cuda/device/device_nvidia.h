@@ -209,6 +209,8 @@ MINISGL_DEVICE void GridRelease() {
 #endif
 }
 
+MINISGL_DEVICE void Sleep(uint32_t nanoseconds) { __nanosleep(nanoseconds); }
+
 MINISGL_DEVICE float Exp2(float x) {
   float y;
   asm("ex2.approx.ftz.f32 %0, %1;\n" : "=f"(y) : "f"(x));

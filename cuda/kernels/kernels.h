@@ -35,6 +35,8 @@ CudaError LaunchAcceptTokens(const LaunchContext& context, const AcceptTokensPar
 // Fills num_words words with `value`: the probe's test kernel.
 CudaError LaunchFill(const LaunchContext& context, uint32_t* words, uint32_t value,
                      int64_t num_words);
+// Does nothing for about that time, at most 1,000,000 ns: the pause of a KernelTimer.
+CudaError LaunchPause(const LaunchContext& context, uint32_t nanoseconds);
 
 // gemv.cu: out = x * weight^T for few rows; weight [out, in] of x's dtype. The order of an output
 // element's sum does not depend on the number of rows.

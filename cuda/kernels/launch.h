@@ -7,12 +7,26 @@
 
 namespace minisgl::cuda {
 
+// Is called around every launch of a context. An error that it returns is the launch's.
+class LaunchObserver {
+ public:
+  virtual ~LaunchObserver() = default;
+  virtual CudaError BeforeLaunch() = 0;
+  // `kernel` was queued.
+  virtual CudaError AfterLaunch(const void* kernel) = 0;
+};
+
 struct LaunchContext {
   CudaApi* api = nullptr;
   CudaStream stream = nullptr;
   int num_multiprocessors = 1;
   size_t shared_bytes_max = 48 * 1024;  // for a block, with the limit raised
   bool programmatic = false;            // programmatic dependent launch may be used
+  // Percent of a multiprocessor's first-level memory to use as shared memory; negative: CUDA's
+  // choice for each kernel. If neighbours in a stream differ, a multiprocessor has to be empty
+  // before it changes, and programmatic dependent launch overlaps nothing.
+  int shared_carveout = -1;
+  LaunchObserver* observer = nullptr;
 };
 
 struct LaunchShape {
@@ -22,24 +36,40 @@ struct LaunchShape {
   bool programmatic = false;
 };
 
+// Everything of a launch before the kernel is queued, and after it.
+inline CudaError BeginLaunch(const LaunchContext& context, const LaunchShape& shape,
+                             const void* kernel) {
+  if (shape.shared_bytes > 48 * 1024) {
+    const CudaError error = context.api->SetSharedBytesMax(kernel, shape.shared_bytes);
+    if (error != kCudaSuccess) return error;
+  }
+  if (context.shared_carveout >= 0) {
+    const CudaError error = context.api->SetSharedCarveout(kernel, context.shared_carveout);
+    if (error != kCudaSuccess) return error;
+  }
+  return context.observer == nullptr ? kCudaSuccess : context.observer->BeforeLaunch();
+}
+inline CudaError EndLaunch(const LaunchContext& context, const void* kernel) {
+  return context.observer == nullptr ? kCudaSuccess : context.observer->AfterLaunch(kernel);
+}
+
 #ifndef MINISGL_EMULATOR
 template <typename... Params>
 CudaError Launch(const LaunchContext& context, const LaunchShape& shape, void (*kernel)(Params...),
                  Params... arguments) {
   if (shape.grid.x == 0 || shape.grid.y == 0 || shape.grid.z == 0) return kCudaSuccess;
   const void* const function = reinterpret_cast<const void*>(kernel);
-  if (shape.shared_bytes > 48 * 1024) {
-    const CudaError error = context.api->SetSharedBytesMax(function, shape.shared_bytes);
-    if (error != kCudaSuccess) return error;
-  }
+  CudaError error = BeginLaunch(context, shape, function);
+  if (error != kCudaSuccess) return error;
   void* pointers[] = {&arguments...};
-  return context.api->LaunchKernel(function,
-                                   {.grid = shape.grid,
-                                    .block = shape.block,
-                                    .shared_bytes = shape.shared_bytes,
-                                    .stream = context.stream,
-                                    .programmatic = shape.programmatic && context.programmatic},
-                                   pointers);
+  error = context.api->LaunchKernel(function,
+                                    {.grid = shape.grid,
+                                     .block = shape.block,
+                                     .shared_bytes = shape.shared_bytes,
+                                     .stream = context.stream,
+                                     .programmatic = shape.programmatic && context.programmatic},
+                                    pointers);
+  return error == kCudaSuccess ? EndLaunch(context, function) : error;
 }
 #endif
 

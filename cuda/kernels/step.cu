@@ -1,5 +1,5 @@
 // The kernels of the engine's tables on the device: the writes of a plan, the tokens of a step read
-// from the tables, and the sampled tokens written back to the pool. Also a fill.
+// from the tables, and the sampled tokens written back to the pool. Also a fill, and a pause.
 //
 // These kernels move a few KB; their time is that of the chains of dependent loads.
 #include "kernels/dispatch.h"
@@ -165,6 +165,13 @@ MINISGL_KERNEL void MINISGL_LAUNCH_BOUNDS(kStepThreads, 1)
   if (i < num_words) words[i] = value;
 }
 
+// Grid 1, block 1. No traffic.
+MINISGL_KERNEL void MINISGL_LAUNCH_BOUNDS(1, 1) PauseKernel(uint32_t nanoseconds) {
+  GridRelease();
+  GridWait();
+  device::Sleep(nanoseconds);
+}
+
 }  // namespace
 
 CudaError LaunchApplyPlanWrites(const LaunchContext& context, const PlanWritesParams& params) {
@@ -190,6 +197,11 @@ CudaError LaunchAcceptTokens(const LaunchContext& context, const AcceptTokensPar
 CudaError LaunchFill(const LaunchContext& context, uint32_t* words, uint32_t value,
                      int64_t num_words) {
   return Launch(context, FlatShape(num_words), FillKernel, words, value, num_words);
+}
+
+CudaError LaunchPause(const LaunchContext& context, uint32_t nanoseconds) {
+  return Launch(context, {.grid = {1}, .block = {1}, .programmatic = true}, PauseKernel,
+                nanoseconds);
 }
 
 }  // namespace minisgl::cuda

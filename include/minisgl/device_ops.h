@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "minisgl/base/kernel_profile.h"
 #include "minisgl/base/status.h"
 #include "minisgl/batch_plan.h"
 #include "minisgl/ops.h"
@@ -230,6 +231,8 @@ class DeviceOps : public Ops {
   // Waits for everything queued so far.
   virtual Status Synchronize() = 0;
 
+  // False if every operation has to run by itself; BeginCapture is then an error.
+  virtual bool RunsGraphs() const { return true; }
   // Between these two calls operations are recorded and do not run. A failed capture leaves the
   // device usable: EndCapture returns the reason, and status() does not change, unless the fault
   // breaks the device for good.
@@ -261,7 +264,10 @@ struct CudaOpsConfig {
   int index = 0;
   DType activation_dtype = DType::kBF16;
   bool deterministic = false;
+  // If set, receives the time of every operation. Operations then run one by one, not as graphs.
+  std::shared_ptr<KernelProfile> profile;
 };
+// kUsage if the environment's MINISGL_CUDA_DEBUG (cuda/debug_switches.h) has an unknown word.
 Result<std::unique_ptr<DeviceOps>> MakeCudaOps(const CudaOpsConfig& config);
 
 }  // namespace minisgl

@@ -51,7 +51,7 @@ class CudaOpsFixture : public ::testing::Test {
           matmul_ = made.get();
           return std::unique_ptr<MatmulLibrary>(std::move(made));
         },
-        config);
+        config, debug_);
   }
 
   std::unique_ptr<DeviceOps> MakeUnreserved(const CudaOpsConfig& config = {}) {
@@ -90,6 +90,7 @@ class CudaOpsFixture : public ::testing::Test {
   EmulatedMatmul* matmul_ = nullptr;
   Status matmul_error_;
   bool deterministic_ = false;
+  DebugSwitches debug_;
 };
 
 }  // namespace minisgl::cuda

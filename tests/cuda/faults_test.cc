@@ -137,10 +137,12 @@ TEST_F(CudaFaultsTest, UsingEverythingWorksAndLeaksNothing) {
 TEST_F(CudaFaultsTest, EveryCallMayFailInEveryWay) {
   MarkSlow("a start for each call and way");
   const char* const kCalls[] = {
-      "SetDevice",   "DeviceProperties", "MemoryInfo",       "Malloc",          "MallocHost",
-      "MemsetAsync", "CopyAsync",        "StreamCreate",     "StreamWaitEvent", "StreamSynchronize",
-      "EventCreate", "EventRecord",      "EventSynchronize", "EventElapsedMs",  "BeginCapture",
-      "EndCapture",  "GraphInstantiate", "GraphLaunch",      "LaunchKernel"};
+      "SetDevice",        "DeviceProperties",  "MemoryInfo",   "Malloc",
+      "MallocHost",       "MemsetAsync",       "CopyAsync",    "StreamCreate",
+      "StreamWaitEvent",  "StreamSynchronize", "EventCreate",  "EventRecord",
+      "EventSynchronize", "EventElapsedMs",    "BeginCapture", "EndCapture",
+      "GraphInstantiate", "GraphLaunch",       "LaunchKernel", "GraphUpload",
+      "SetSharedCarveout"};
   Status kept;
   ASSERT_TRUE(UseEverything([this] { return Make(); }, &kept).ok());
   std::map<std::string, int> count;

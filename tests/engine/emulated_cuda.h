@@ -28,14 +28,15 @@ inline std::unique_ptr<TestModel> MakeEmulatedModel() {
 }
 
 inline std::unique_ptr<DeviceOps> EmulatedCuda(
-    const CudaOpsConfig& config, std::shared_ptr<cuda::emulator::EmulatedCudaApi> api = nullptr) {
+    const CudaOpsConfig& config, std::shared_ptr<cuda::emulator::EmulatedCudaApi> api = nullptr,
+    const cuda::DebugSwitches& debug = {}) {
   if (api == nullptr) api = std::make_shared<cuda::emulator::EmulatedCudaApi>();
   auto ops = cuda::MakeCudaOpsOver(
       api,
       [api](cuda::CudaApi*, void*, size_t, bool) -> Result<std::unique_ptr<cuda::MatmulLibrary>> {
         return std::unique_ptr<cuda::MatmulLibrary>(new cuda::emulator::EmulatedMatmul(api.get()));
       },
-      config);
+      config, debug);
   MINISGL_CHECK(ops.ok(), "{}", ops.status().message());
   return std::move(ops).value();
 }

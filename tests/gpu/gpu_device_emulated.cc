@@ -15,12 +15,13 @@ const Status& GpuStatus() {
 
 Result<std::unique_ptr<DeviceOps>> MakeGpu(const CudaOpsConfig& config) {
   const auto api = std::make_shared<emulator::EmulatedCudaApi>();
+  MINISGL_ASSIGN_OR_RETURN(const DebugSwitches debug, ReadDebugSwitches());
   return MakeCudaOpsOver(
       api,
       [api](CudaApi*, void*, size_t, bool) -> Result<std::unique_ptr<MatmulLibrary>> {
         return std::unique_ptr<MatmulLibrary>(new emulator::EmulatedMatmul(api.get()));
       },
-      config);
+      config, debug);
 }
 
 }  // namespace minisgl::cuda

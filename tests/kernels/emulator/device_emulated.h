@@ -252,6 +252,8 @@ void Mma16816(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2],
 inline void GridWait() {}
 inline void GridRelease() {}
 
+inline void Sleep(uint32_t) {}
+
 inline float Exp2(float x) { return exp2f(x); }
 inline float Exp(float x) { return expf(x); }
 inline float Log(float x) { return logf(x); }

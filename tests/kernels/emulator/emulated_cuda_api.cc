@@ -449,6 +449,16 @@ CudaError EmulatedCudaApi::EventSynchronize(CudaEvent event) {
   return kCudaSuccess;
 }
 
+CudaError EmulatedCudaApi::EventQuery(CudaEvent event, bool* is_reached) {
+  *is_reached = false;
+  const CudaError error = Enter("EventQuery");
+  if (error != kCudaSuccess) return error;
+  const Event& state = *EventOf(event);
+  if (state.captured) return kCudaStreamCaptureUnsupported;
+  *is_reached = state.done >= state.recorded;  // as CUDA says of an event without a record
+  return kCudaSuccess;
+}
+
 CudaError EmulatedCudaApi::EventElapsedMs(float* ms, CudaEvent begin, CudaEvent end) {
   const CudaError error = Enter("EventElapsedMs");
   if (error != kCudaSuccess) return error;
@@ -497,6 +507,14 @@ CudaError EmulatedCudaApi::GraphInstantiate(CudaGraphExec* exec, CudaGraph graph
   return kCudaSuccess;
 }
 
+CudaError EmulatedCudaApi::GraphUpload(CudaGraphExec exec, CudaStream stream) {
+  const CudaError error = Enter("GraphUpload");
+  if (error != kCudaSuccess) return error;
+  if (!execs_.contains(exec)) throw Fault("GraphUpload of a graph that does not exist");
+  if (StreamOf(stream).capture != nullptr) return kCudaStreamCaptureUnsupported;
+  return kCudaSuccess;
+}
+
 CudaError EmulatedCudaApi::GraphLaunch(CudaGraphExec exec, CudaStream stream) {
   const CudaError error = Enter("GraphLaunch");
   if (error != kCudaSuccess) return error;
@@ -538,6 +556,7 @@ CudaError EmulatedCudaApi::LaunchKernel(const void* kernel, const CudaLaunch& la
     return error;
   }
   if (pending == nullptr) throw Fault("LaunchKernel of a kernel that Launch did not ask for");
+  kernel_names_.try_emplace(kernel, pending->name);
   Enqueue(launch.stream,
           [launch, name = pending->name, body = pending->body] { RunGrid(launch, name, body); });
   return kCudaSuccess;
@@ -549,6 +568,12 @@ CudaError EmulatedCudaApi::SetSharedBytesMax(const void* kernel, size_t num_byte
   if (num_bytes > device().properties.shared_bytes_per_block_max) return kCudaInvalidValue;
   shared_bytes_max_[kernel] = num_bytes;
   return kCudaSuccess;
+}
+
+CudaError EmulatedCudaApi::SetSharedCarveout(const void*, int percent) {
+  const CudaError error = Enter("SetSharedCarveout");
+  if (error != kCudaSuccess) return error;
+  return percent > 100 ? CudaError{kCudaInvalidValue} : kCudaSuccess;
 }
 
 CudaError EmulatedCudaApi::BlocksPerMultiprocessor(int* count, const void* kernel, int threads,

@@ -84,15 +84,23 @@ class EmulatedCudaApi : public CudaApi {
   CudaError EventDestroy(CudaEvent event) override;
   CudaError EventRecord(CudaEvent event, CudaStream stream) override;
   CudaError EventSynchronize(CudaEvent event) override;
+  CudaError EventQuery(CudaEvent event, bool* is_reached) override;
   CudaError EventElapsedMs(float* ms, CudaEvent begin, CudaEvent end) override;
   CudaError BeginCapture(CudaStream stream) override;
   CudaError EndCapture(CudaStream stream, CudaGraph* graph) override;
   CudaError GraphInstantiate(CudaGraphExec* exec, CudaGraph graph) override;
+  CudaError GraphUpload(CudaGraphExec exec, CudaStream stream) override;
   CudaError GraphLaunch(CudaGraphExec exec, CudaStream stream) override;
   CudaError GraphDestroy(CudaGraph graph) override;
   CudaError GraphExecDestroy(CudaGraphExec exec) override;
   CudaError LaunchKernel(const void* kernel, const CudaLaunch& launch, void** arguments) override;
   CudaError SetSharedBytesMax(const void* kernel, size_t num_bytes) override;
+  CudaError SetSharedCarveout(const void* kernel, int percent) override;
+  // A launched kernel's parameters, and "" before its first launch.
+  std::string KernelSymbol(const void* kernel) override {
+    const auto found = kernel_names_.find(kernel);
+    return found == kernel_names_.end() ? "" : found->second;
+  }
   CudaError BlocksPerMultiprocessor(int* count, const void* kernel, int threads,
                                     size_t shared_bytes) override;
   CudaError LastError() override;
@@ -149,7 +157,8 @@ class EmulatedCudaApi : public CudaApi {
   std::map<CudaEvent, std::shared_ptr<Event>> events_;
   std::map<CudaGraph, std::unique_ptr<Graph>> graphs_;
   std::map<CudaGraphExec, std::shared_ptr<Graph>> execs_;
-  std::map<const void*, size_t> shared_bytes_max_;  // of each kernel that raised it
+  std::map<const void*, size_t> shared_bytes_max_;   // of each kernel that raised it
+  std::map<const void*, std::string> kernel_names_;  // of each that was launched
   int64_t num_records_ = 0;
   double clock_ms_ = 0;  // each piece of work takes a microsecond
 };

@@ -13,24 +13,21 @@ CudaError Launch(const LaunchContext& context, const LaunchShape& shape, void (*
                  Params... arguments) {
   if (shape.grid.x == 0 || shape.grid.y == 0 || shape.grid.z == 0) return kCudaSuccess;
   const void* const function = reinterpret_cast<const void*>(kernel);
-  if (shape.shared_bytes > 48 * 1024) {
-    const CudaError error = context.api->SetSharedBytesMax(function, shape.shared_bytes);
-    if (error != kCudaSuccess) return error;
-  }
+  CudaError error = BeginLaunch(context, shape, function);
+  if (error != kCudaSuccess) return error;
   emulator::PendingKernel pending{emulator::KernelName(__PRETTY_FUNCTION__),
                                   [=] { kernel(arguments...); }};
   void* pointers[] = {&arguments..., nullptr};
   emulator::CurrentPendingKernel() = &pending;
-  const CudaError error =
-      context.api->LaunchKernel(function,
-                                {.grid = shape.grid,
-                                 .block = shape.block,
-                                 .shared_bytes = shape.shared_bytes,
-                                 .stream = context.stream,
-                                 .programmatic = shape.programmatic && context.programmatic},
-                                pointers);
+  error = context.api->LaunchKernel(function,
+                                    {.grid = shape.grid,
+                                     .block = shape.block,
+                                     .shared_bytes = shape.shared_bytes,
+                                     .stream = context.stream,
+                                     .programmatic = shape.programmatic && context.programmatic},
+                                    pointers);
   emulator::CurrentPendingKernel() = nullptr;
-  return error;
+  return error == kCudaSuccess ? EndLaunch(context, function) : error;
 }
 
 }  // namespace minisgl::cuda

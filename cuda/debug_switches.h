@@ -1,0 +1,37 @@
+// Switches for developers: each takes a part of the CUDA engine out of use, to find the part that
+// has a fault or costs time without building again.
+//
+// They are words of the environment variable MINISGL_CUDA_DEBUG, separated by commas:
+//   no-dependent-launch  every kernel waits for the end of the one before it
+//   no-gemv              all matrix products by cuBLASLt, also those of few rows
+//   no-graphs            decode steps run their operations one by one
+//   no-carveout          CUDA chooses how much shared memory a multiprocessor has for each kernel
+//   decode-by-extend     rows of one token use the attention kernels of rows that extend
+//   sync                 waits after each kernel and copy, so that an error names the one that
+//                        caused it; implies no-graphs
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "minisgl/base/status.h"
+
+namespace minisgl::cuda {
+
+inline constexpr char kDebugVariable[] = "MINISGL_CUDA_DEBUG";
+
+struct DebugSwitches {
+  bool no_dependent_launch = false;
+  bool no_gemv = false;
+  bool no_graphs = false;
+  bool no_carveout = false;
+  bool decode_by_extend = false;
+  bool sync = false;
+};
+
+// The switches that `words` names. kUsage, with all words, if one is unknown.
+Result<DebugSwitches> ParseDebugSwitches(std::string_view words);
+// Those of the environment; none if the variable is not set. Says in a warning which are on.
+Result<DebugSwitches> ReadDebugSwitches();
+
+}  // namespace minisgl::cuda

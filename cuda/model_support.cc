@@ -1,0 +1,34 @@
+// See model_support.h.
+#include "model_support.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <iterator>
+
+#include "kernels/kernels.h"
+
+namespace minisgl::cuda {
+
+Status CheckModelSupported(const ModelShape& shape) {
+  constexpr int32_t kHeadDims[] = {64, 80, 96, 128, 256};
+  const auto refuse = [](std::string_view what, int64_t size, auto supported) {
+    return MakeStatus(StatusCode::kUnavailable, "no CUDA {} {} ({})", what, size, supported);
+  };
+  if (std::find(std::begin(kHeadDims), std::end(kHeadDims), shape.head_dim) ==
+      std::end(kHeadDims)) {
+    return refuse("attention for a head_dim of", shape.head_dim,
+                  fmt::format("supported: {}", fmt::join(kHeadDims, ", ")));
+  }
+  const auto at_most = [&](int64_t size, int64_t limit, std::string_view what) {
+    return size <= limit ? Status() : refuse(what, size, fmt::format("at most {}", limit));
+  };
+  MINISGL_RETURN_IF_ERROR(at_most(shape.hidden_size, kNormWidthMax, "norm for a hidden_size of"));
+  MINISGL_RETURN_IF_ERROR(
+      at_most(shape.qk_norm_width, kNormWidthMax, "norm of all queries as one for a width of"));
+  MINISGL_RETURN_IF_ERROR(
+      at_most(shape.vocab_size, kSampleVocabMax, "sampling for a vocabulary of"));
+  return at_most(shape.num_experts, kExpertsMax, "routing to a number of experts of");
+}
+
+}  // namespace minisgl::cuda

@@ -1,0 +1,58 @@
+// Times of the kernels that a device ran: sums by name, and each single one for a trace.
+// Thread-safe.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace minisgl {
+
+class KernelProfile {
+ public:
+  using Time = std::chrono::steady_clock::time_point;
+  struct Span {
+    std::string_view name;  // valid as long as the profile
+    Time begin, end;
+  };
+  struct Row {
+    std::string name;
+    int64_t count = 0;
+    double total_ms = 0;
+  };
+
+  void Add(std::string_view name, Time begin, Time end);
+  // What a kernel that does nothing measures: the part of every time that is not the kernel's.
+  void SetEmptyMs(double ms);
+  // From now on the spans of Add are kept for TakeSpans.
+  void KeepSpans();
+  // Forgets all times so far.
+  void Clear();
+
+  // One row for each name that has a time, the largest sum first.
+  std::vector<Row> Rows() const;
+  double empty_ms() const;
+  // The spans since the last call, in the order of Add.
+  std::vector<Span> TakeSpans();
+
+ private:
+  struct Sum {
+    int64_t count = 0;
+    double total_ms = 0;
+  };
+
+  mutable std::mutex mutex_;
+  std::map<std::string, Sum, std::less<>> sums_;  // names are never removed
+  std::vector<Span> spans_;
+  bool keeps_spans_ = false;
+  double empty_ms_ = 0;
+};
+
+// The rows as lines for a terminal: name, count, total, mean and share of each, and the sum.
+std::string FormatKernelProfile(const KernelProfile& profile);
+
+}  // namespace minisgl
