@@ -2,7 +2,8 @@
 //
 // At the start memory is allocated in this order, because a captured graph holds the addresses of
 // keys and values:
-// 1. The largest graph is captured over a pool without pages, to measure what graphs take.
+// 1. The largest graph is captured over a pool without pages, to measure what graphs take. What
+//    steps load when they run first is loaded before (DeviceEngineOptions::warms_up).
 // 2. It is dropped, and keys and values are allocated.
 // 3. All graphs are captured.
 #include "minisgl/engine/device_engine.h"
@@ -17,6 +18,7 @@
 #include "engine/device_step.h"
 #include "engine/kv_split.h"
 #include "engine/plan_check.h"
+#include "engine/warm_up.h"
 #include "minisgl/base/check.h"
 #include "minisgl/base/checked_math.h"
 #include "minisgl/base/log.h"
@@ -153,13 +155,18 @@ PageCounts PagesBeside(const ModelConfig& config, const MemoryPlan& plan, uint64
 
 Status DeviceEngine::Start(const ModelConfig& config, const MemoryPlan& plan,
                            const DeviceEngineOptions& options) {
+  const int32_t graph_max_rows = ops_->RunsGraphs() ? options.graph_max_rows : 0;
   const std::vector<int32_t> sizes =
-      GraphBatchSizes(std::min(options.graph_max_rows, plan.limits.max_running_requests));
+      GraphBatchSizes(std::min(graph_max_rows, plan.limits.max_running_requests));
   for (int32_t i = 0; i < plan.limits.max_in_flight; ++i) {
     MINISGL_ASSIGN_OR_RETURN(InFlightStep step, step_->MakeInFlightStep());
     free_.push_back(std::move(step));
   }
   MINISGL_RETURN_IF_ERROR(step_->TakePages(0, 0));
+  if (options.warms_up) {
+    const int32_t decode_rows = sizes.empty() ? 1 : sizes.back();
+    MINISGL_RETURN_IF_ERROR(WarmUp(decode_rows, step_.get(), &free_.front(), ops_.get()));
+  }
   uint64_t graph_bytes = 0;
   MINISGL_RETURN_IF_ERROR(MeasureGraphBytes(sizes, &graph_bytes));
 

@@ -40,6 +40,11 @@ constexpr int64_t kIntMax = std::numeric_limits<int32_t>::max();
 // and the driver's own memory.
 constexpr uint64_t kGraphBytes = uint64_t{2} << 20;
 
+// Upper bound on what a device leaves to its driver at any memory_ratio, for the code of kernels
+// that run for the first time. An estimate: this program's has some MB, that of the kernels which
+// cuBLAS chooses some tens.
+constexpr uint64_t kDriverBytesMax = uint64_t{384} << 20;
+
 // The options, and the device whose memory is planned; null for this machine's.
 struct PlanOptions : ModelEngineOptions {
   DeviceOps* device = nullptr;
@@ -155,10 +160,11 @@ uint64_t KvBytesAllowed(const Needs& needs, const PlanOptions& options, uint64_t
   const auto taken = CheckedAdd(needs.weight_bytes, needs.workspace_bytes);
   if (!taken || *taken >= available) return 0;
   if (options.device != nullptr) {
-    const auto share =
-        options.memory_ratio >= 1
-            ? available
-            : static_cast<uint64_t>(options.memory_ratio * static_cast<double>(available));
+    const uint64_t most = available - std::min(kDriverBytesMax, available / 20);  // 95 % or more
+    const auto share = options.memory_ratio >= 1
+                           ? most
+                           : std::min(most, static_cast<uint64_t>(options.memory_ratio *
+                                                                  static_cast<double>(available)));
     return share > *taken ? share - *taken : 0;
   }
   const uint64_t left = available - *taken;

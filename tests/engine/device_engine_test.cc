@@ -328,6 +328,47 @@ TEST_F(DeviceEngineTest, GraphsLargerThanReservedTakePages) {
   EXPECT_LT(taken_less, planned);
 }
 
+TEST_F(DeviceEngineTest, StepsOfPaddingAtTheStartChangeNothing) {
+  const auto prompt = RandomPrompt(45, 1);
+  const auto wanted = Alone(prompt, 8);
+  const DriverOptions cold{
+      .max_running_requests = 4, .max_prefill_tokens = 64, .graph_max_rows = 4};
+  DriverOptions warm = cold;
+  warm.warms_up = true;
+  OnDevice(cold);
+  const int runs = std::exchange(counters_->runs, 0);
+  const auto driver = OnDevice(warm);
+  EXPECT_EQ(counters_->runs, runs + 3) << "one of decode rows, one of 2 tokens, one of 68";
+  EXPECT_TRUE(SameResults(driver->Generate(driver->AddRow(prompt), 7, 8), wanted));
+  warm.graph_max_rows = 0;
+  const auto without = OnDevice(warm);
+  EXPECT_TRUE(SameResults(without->Generate(without->AddRow(prompt), kAll, 8), wanted));
+}
+
+TEST_F(DeviceEngineTest, WhatTheFirstStepLoadsIsNotCountedAsGraphs) {
+  ModelEngineOptions options;
+  options.max_running_requests = 8;
+  options.max_prefill_tokens = 64;
+  options.memory_ratio = 0.5;
+  options.graph_max_rows = 8;
+  const auto pages_of = [&](bool warms_up) {
+    HostDeviceFaults faults;
+    faults.load_bytes = uint64_t{8} << 20;
+    auto device = MakeHostDeviceOps(uint64_t{256} << 20, faults, nullptr);
+    const auto plan = PlanMemory(model_->config, options, 0, device.get());
+    MINISGL_CHECK(plan.ok(), "{}", plan.status().message());
+    const int32_t planned = plan->limits.num_pages;
+    auto engine = MakeDeviceEngine(model_->config, *model_->checkpoint, *plan, std::move(device),
+                                   {.graph_max_rows = 8, .warms_up = warms_up});
+    MINISGL_CHECK(engine.ok(), "{}", engine.status().message());
+    return std::pair(planned, engine.value()->limits().num_pages);
+  };
+  const auto [planned, taken] = pages_of(true);
+  EXPECT_EQ(planned, taken);
+  const auto [planned_cold, taken_cold] = pages_of(false);
+  EXPECT_LT(taken_cold, planned_cold);
+}
+
 TEST_F(DeviceEngineTest, MemoryThatRunsOutAtAnyAllocationIsAnErrorAndLeaksNothing) {
   ModelEngineOptions options;
   options.max_running_requests = 4;

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <set>
 #include <utility>
 
 #include "engine/emulated_cuda.h"
@@ -67,6 +68,53 @@ TEST_F(EmulatedCudaTest, BatchesInGraphsAgreeWithTheCpu) {
                   fmt::format("prompt of {}", row->prompt.size()));
     }
   }
+}
+
+// Kernels are loaded when they first run: after a warm start no request waits for that.
+TEST_F(EmulatedCudaTest, AWarmEngineLoadsNoKernelForARequest) {
+  MarkSlow("a model on the emulator");
+  class KernelCounter : public cuda::emulator::EmulatedCudaApi {
+   public:
+    cuda::CudaError LaunchKernel(const void* kernel, const cuda::CudaLaunch& launch,
+                                 void** arguments) override {
+      kernels.insert(kernel);
+      return EmulatedCudaApi::LaunchKernel(kernel, launch, arguments);
+    }
+    std::set<const void*> kernels;
+  };
+  for (const bool warms_up : {true, false}) {
+    for (const bool deterministic : {false, true}) {
+      const auto api = std::make_shared<KernelCounter>();
+      EngineDriver cuda(*model_,
+                        {.max_running_requests = 2,
+                         .max_prefill_tokens = 32,
+                         .graph_max_rows = 2,
+                         .warms_up = warms_up},
+                        EmulatedCuda({.deterministic = deterministic}, api));
+      const size_t at_start = api->kernels.size();
+      for (const int32_t length : {3, 30}) {
+        TestRow* const row = cuda.AddRow(RandomPrompt(length, 7));
+        row->sampling = {.temperature = 0.8, .top_p = 0.9, .repetition_penalty = 1.1};
+        EXPECT_EQ(cuda.Generate(row, kAll, 3).size(), 3u);
+      }
+      EXPECT_EQ(api->kernels.size() == at_start, warms_up) << deterministic;
+    }
+  }
+}
+
+TEST_F(EmulatedCudaTest, WithoutGraphsTheEngineStartsAndSaysTheSame) {
+  MarkSlow("a model on the emulator");
+  const DriverOptions options{.max_running_requests = 2, .graph_max_rows = 2};
+  const auto prompt = RandomPrompt(9, 2);
+  const auto graphs = OnCuda(options);
+  const auto wanted = graphs->Generate(graphs->AddRow(prompt), kAll, 3);
+  const auto api = std::make_shared<cuda::emulator::EmulatedCudaApi>();
+  {
+    EngineDriver cuda(*model_, options, EmulatedCuda({}, api, {.no_graphs = true}));
+    EXPECT_TRUE(SameResults(cuda.Generate(cuda.AddRow(prompt), kAll, 3), wanted));
+  }
+  EXPECT_EQ(api->num_calls("BeginCapture"), 0);
+  EXPECT_EQ(api->num_calls("GraphLaunch"), 0);
 }
 
 TEST_F(EmulatedCudaTest, DeterministicIsBitForBitWhateverTheCutting) {

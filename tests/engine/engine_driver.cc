@@ -82,8 +82,9 @@ EngineDriver::EngineDriver(const TestModel& model, const DriverOptions& options,
   auto memory = PlanMemory(model.config, engine_options, 0, device.get());
   MINISGL_CHECK(memory.ok(), "{}", memory.status().message());
   memory->limits.num_window_pages = memory->limits.sliding_window = 0;
-  TakeEngine(MakeDeviceEngine(model.config, *model.checkpoint, *memory, std::move(device),
-                              {.graph_max_rows = options.graph_max_rows}));
+  TakeEngine(
+      MakeDeviceEngine(model.config, *model.checkpoint, *memory, std::move(device),
+                       {.graph_max_rows = options.graph_max_rows, .warms_up = options.warms_up}));
 }
 
 void EngineDriver::TakeEngine(Result<std::unique_ptr<Engine>> engine) {

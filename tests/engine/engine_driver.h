@@ -41,6 +41,7 @@ struct DriverOptions {
   std::optional<DType> weight_dtype;  // unset: as stored
   Quantization quantization = Quantization::kNone;
   int32_t graph_max_rows = 0;  // of a device
+  bool warms_up = false;       // a device
 };
 
 // One request as the test sees it.

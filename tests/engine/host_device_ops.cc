@@ -175,6 +175,7 @@ class HostDeviceOps final : public DeviceOps {
   const std::shared_ptr<HostDeviceCounters> counters_;
   const std::unique_ptr<Ops> ops_;
   Status status_;
+  std::shared_ptr<void> loaded_;      // by the first step
   std::unique_ptr<HostGraph> graph_;  // the one being captured, or null
   std::vector<Operation> copies_;     // to the host, since the last event
   cpu::Sampler sampler_;
@@ -200,7 +201,14 @@ void HostDeviceOps::ApplyPlanWrites(const PlanWritesParams& p) {
 }
 
 void HostDeviceOps::PrepareTokens(const PrepareTokensParams& p) {
-  if (graph_ == nullptr) ++counters_->runs;
+  if (graph_ == nullptr && ++counters_->runs == 1 && faults_.load_bytes > 0) {
+    const auto loaded = Allocate(faults_.load_bytes);
+    if (loaded.ok()) {
+      loaded_ = *loaded;
+    } else if (status_.ok()) {
+      status_ = loaded.status();
+    }
+  }
   Queue([p] {
     MINISGL_CHECK(p.row_begin[p.num_rows] == p.num_tokens, "{} tokens in rows, {} in the step",
                   p.row_begin[p.num_rows], p.num_tokens);

@@ -356,6 +356,23 @@ TEST(MemoryPlanTest, OnADeviceEverythingTogetherGetsTheRatioAndPagesTakeWhatIsLe
   }
 }
 
+// Kernels that are loaded late and graphs take memory of the driver's after the plan.
+TEST(MemoryPlanTest, ADeviceKeepsMemoryForItsDriverAtAnyRatio) {
+  for (const uint64_t total : {80 * kGiB, 6 * kGiB}) {
+    const auto device = MakeHostDeviceOps(total, {}, nullptr, DType::kBF16);
+    const auto taken = [&](double ratio) {
+      const auto plan = PlanMemory(BillionConfig(), {.memory_ratio = ratio}, 0, device.get());
+      MINISGL_CHECK(plan.ok(), "{}", plan.status().message());
+      return plan->weight_bytes + plan->workspace_bytes + plan->kv_bytes;
+    };
+    const uint64_t kept = std::min(384 * kMiB, total / 20);
+    EXPECT_LE(taken(1), total - kept);
+    EXPECT_GT(taken(1), total - kept - 64 * kMiB);
+    EXPECT_LE(taken(0.95), static_cast<uint64_t>(0.95 * static_cast<double>(total)));
+    EXPECT_GT(taken(0.95), static_cast<uint64_t>(0.95 * static_cast<double>(total)) - 64 * kMiB);
+  }
+}
+
 TEST(MemoryPlanTest, ADeviceComputesInItsOwnTypeWhateverTheFileHolds) {
   const auto device = MakeHostDeviceOps(80 * kGiB, {}, nullptr, DType::kF16);
   ModelConfig config = BillionConfig();

@@ -23,6 +23,8 @@ namespace minisgl {
 struct DeviceEngineOptions {
   // Upper bound on the rows of a decode batch that runs as a graph; 0: no graphs.
   int32_t graph_max_rows = 256;
+  // Run steps of padding first, so that no request waits for what happens at the first step.
+  bool warms_up = false;
 };
 
 // Loads the model for `plan` (PlanMemory with the same `ops`), allocates keys and values, and
