@@ -27,14 +27,15 @@ DType CudaDType(const EngineOptions& options, DType model_dtype) {
   return dtype == DType::kF16 ? DType::kF16 : DType::kBF16;
 }
 
-Result<std::unique_ptr<DeviceOps>> OpenCuda(const EngineOptions& options,
-                                            const ModelConfig& config) {
+Result<std::unique_ptr<DeviceOps>> OpenCuda(const EngineOptions& options, const ModelConfig& config,
+                                            std::shared_ptr<KernelProfile> profile) {
   const int index = options.device.index;
   MINISGL_RETURN_IF_ERROR(ProbeCuda(index).status());
   MINISGL_ASSIGN_OR_RETURN(auto cuda,
                            MakeCudaOps({.index = index,
                                         .activation_dtype = CudaDType(options, config.dtype),
-                                        .deterministic = options.deterministic}));
+                                        .deterministic = options.deterministic,
+                                        .profile = std::move(profile)}));
   const int64_t query_width = int64_t{config.num_heads} * config.head_dim;
   MINISGL_RETURN_IF_ERROR(
       cuda->CheckSupported({.hidden_size = config.hidden_size,
@@ -93,9 +94,13 @@ Result<Device> ChooseDevice(const EngineOptions& options, const ModelConfig& con
     device.fallback = "--cpu-target";
     return device;
   }
-  auto cuda = OpenCuda(options, config);
+  auto profile = options.profile_kernels ? std::make_shared<KernelProfile>() : nullptr;
+  auto cuda = OpenCuda(options, config, profile);
   if (cuda.ok()) {
     device.cuda = std::move(cuda).value();
+    device.profile = std::move(profile);
+  } else if (cuda.status().code() == StatusCode::kUsage) {
+    return cuda.status();  // not of the device: it would be found on every machine with a GPU
   } else if (automatic) {
     device.fallback_is_news = access("/dev/nvidiactl", F_OK) == 0;
     const std::string& reason = cuda.status().message();

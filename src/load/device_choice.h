@@ -13,9 +13,10 @@
 namespace minisgl::load {
 
 struct Device {
-  std::unique_ptr<DeviceOps> cuda;  // null: the CPU
-  std::string fallback;             // reason why `auto` chose the CPU; "" if it did not
-  bool fallback_is_news = false;    // true if the machine has an NVIDIA driver
+  std::unique_ptr<DeviceOps> cuda;         // null: the CPU
+  std::shared_ptr<KernelProfile> profile;  // of its kernels; null unless --profile-kernels
+  std::string fallback;                    // reason why `auto` chose the CPU; "" if it did not
+  bool fallback_is_news = false;           // true if the machine has an NVIDIA driver
 };
 
 // Opens the device; loads no weights. kUnavailable, with the reason, if --device names a device

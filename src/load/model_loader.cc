@@ -131,8 +131,14 @@ Result<std::unique_ptr<Engine>> StartEngine(const ModelConfig& config, const Che
     if (!options.pack_cache.empty()) {
       Log(LogLevel::kInfo, "--pack-cache: on CUDA weights are not packed; nothing is kept");
     }
-    return MakeDeviceEngine(config, checkpoint, setup->plan, std::move(device.cuda),
-                            {.graph_max_rows = options.cuda_graph_max_rows});
+    auto engine =
+        MakeDeviceEngine(config, checkpoint, setup->plan, std::move(device.cuda),
+                         {.graph_max_rows = options.cuda_graph_max_rows, .warms_up = true});
+    if (device.profile != nullptr) device.profile->Clear();  // of what the start ran
+    return engine;
+  }
+  if (options.profile_kernels) {
+    Log(LogLevel::kWarning, "--profile-kernels: the CPU has no kernels to time; no table follows");
   }
   MINISGL_ASSIGN_OR_RETURN(
       std::unique_ptr<Ops> ops,
@@ -145,6 +151,8 @@ Result<std::unique_ptr<Engine>> StartEngine(const ModelConfig& config, const Che
 }
 
 }  // namespace
+
+KernelReport::~KernelReport() { term::PrintStderr(FormatKernelProfile(*profile_)); }
 
 Result<std::string> ResolveModelDir(const std::string& model) {
   if (model.empty()) {
@@ -226,6 +234,11 @@ Result<LoadedModel> LoadModel(TextModel text, const EngineOptions& engine_option
   MINISGL_ASSIGN_OR_RETURN(
       std::unique_ptr<Engine> engine,
       StartEngine(model.facts.config, *checkpoint, &model.facts.engine, &model.device));
+  if (const auto& profile = model.facts.engine.device.profile; profile != nullptr) {
+    if (options.trace_sink) profile->KeepSpans();
+    options.kernel_profile = profile;
+    model.kernel_report = std::make_unique<KernelReport>(profile);
+  }
   MINISGL_ASSIGN_OR_RETURN(model.runtime,
                            Runtime::Create(std::move(engine), model.text.tokenizer.get(), options));
   return model;
@@ -238,6 +251,9 @@ Result<BareModel> LoadBareModel(const ModelConfig& config, const Checkpoint& che
   MINISGL_ASSIGN_OR_RETURN(std::unique_ptr<Engine> engine,
                            StartEngine(config, checkpoint, &setup, &model.device));
   model.plan = std::move(setup.plan);
+  if (setup.device.profile != nullptr) {
+    model.kernel_report = std::make_unique<KernelReport>(setup.device.profile);
+  }
   MINISGL_ASSIGN_OR_RETURN(
       model.runtime, Runtime::Create(std::move(engine), nullptr, ToRuntimeOptions(setup.options)));
   return model;

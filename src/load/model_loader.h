@@ -10,10 +10,12 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "load/device_choice.h"
 #include "load/options.h"
+#include "minisgl/base/kernel_profile.h"
 #include "minisgl/base/status.h"
 #include "minisgl/engine/model_engine.h"
 #include "minisgl/ops.h"
@@ -40,11 +42,25 @@ struct ModelFacts {
 // Reads config.json and generation_config.json and plans the memory; reads no weights.
 Result<ModelFacts> LoadModelFacts(const std::string& model_dir, const EngineOptions& options);
 
+// Prints the table of --profile-kernels to standard error when it is destroyed.
+class KernelReport {
+ public:
+  explicit KernelReport(std::shared_ptr<const KernelProfile> profile)
+      : profile_(std::move(profile)) {}
+  KernelReport(const KernelReport&) = delete;
+  KernelReport& operator=(const KernelReport&) = delete;
+  ~KernelReport();
+
+ private:
+  const std::shared_ptr<const KernelProfile> profile_;
+};
+
 struct LoadedModel {
   TextModel text;
   ModelFacts facts;
-  std::vector<TokenId> eos_ids;      // EndTokens of weights/end_tokens.h
-  std::string device;                // "cpu (avx512, 2 threads)"
+  std::vector<TokenId> eos_ids;                 // EndTokens of weights/end_tokens.h
+  std::string device;                           // "cpu (avx512, 2 threads)"
+  std::unique_ptr<KernelReport> kernel_report;  // null without --profile-kernels
   std::unique_ptr<Runtime> runtime;  // last member: destroyed before the tokenizer that it uses
 };
 // Loads the weights and starts the runtime. `trace_sink`: see RuntimeOptions.
@@ -55,6 +71,7 @@ Result<LoadedModel> LoadModel(TextModel text, const EngineOptions& engine_option
 struct BareModel {
   MemoryPlan plan;
   std::string device;
+  std::unique_ptr<KernelReport> kernel_report;  // as in LoadedModel
   std::unique_ptr<Runtime> runtime;
 };
 Result<BareModel> LoadBareModel(const ModelConfig& config, const Checkpoint& checkpoint,

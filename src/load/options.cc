@@ -281,6 +281,11 @@ void AddEngineOptions(OptionTable* app, EngineOptions* options) {
                "On CUDA, use kernels whose results do not depend on the batch")
       ->Group(group)
       ->Advanced();
+  app->AddFlag(
+         "--profile-kernels", &options->profile_kernels,
+         "On CUDA, time each kernel and print a table at the end; runs without graphs, slower")
+      ->Group(group)
+      ->Advanced();
   AddCpuOptions(app, group, options);
   app->AddCall(
          "--speculate",

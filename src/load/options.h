@@ -89,6 +89,7 @@ struct EngineOptions {
   bool disable_overlap = false;
   int32_t cuda_graph_max_rows = 256;  // 0: no graphs
   bool deterministic = false;
+  bool profile_kernels = false;
   int32_t threads = 0;  // 0: the usable cores
   std::string cpu_target;
   bool pin_threads = false;

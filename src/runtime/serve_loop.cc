@@ -34,7 +34,8 @@ ServeLoop::ServeLoop(Engine* engine, const Tokenizer* tokenizer, const RuntimeOp
       now_(std::move(now)),
       stats_sink_(std::move(stats_sink)),
       depth_(options.overlap ? 1 : 0),
-      scheduler_(limits_, WithNotes(options.scheduler)) {
+      scheduler_(limits_, WithNotes(options.scheduler)),
+      kernel_profile_(options.kernel_profile) {
   histograms_published_ = last_collected_ = now_();
   if (options.trace_sink) trace_.emplace(options.trace_sink, last_collected_);
 }
@@ -190,6 +191,14 @@ void ServeLoop::TraceStep(const InFlight& step, Time asked, Time collected) {
   trace_->Host("collect", collected, now);
   trace_->Step(*step.plan, std::max(step.launched, last_collected_), collected);
   trace_->Counters(scheduler_.Stats(), now);
+  TraceKernels();
+}
+
+void ServeLoop::TraceKernels() {
+  if (kernel_profile_ == nullptr) return;
+  for (const KernelProfile::Span& span : kernel_profile_->TakeSpans()) {
+    trace_->Kernel(span.name, span.begin, span.end);
+  }
 }
 
 bool ServeLoop::HandleEvents(Time now) {
@@ -275,7 +284,9 @@ RuntimeStats ServeLoop::Stats() const {
 }
 
 void ServeLoop::FinishTrace() {
-  if (trace_) trace_->Finish();
+  if (!trace_) return;
+  TraceKernels();
+  trace_->Finish();
 }
 
 void ServeLoop::PublishStats(bool with_histograms, Time now) {

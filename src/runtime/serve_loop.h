@@ -107,6 +107,7 @@ class ServeLoop {
   void LaunchStep(std::shared_ptr<const BatchPlan> plan, Time begin, Time planned);
   void CollectStep();
   void TraceStep(const InFlight& step, Time asked, Time collected);
+  void TraceKernels();
   // Passes the scheduler's events on, including those that a found stop string causes. Returns
   // false if there were none.
   bool HandleEvents(Time now);
@@ -127,6 +128,7 @@ class ServeLoop {
   size_t depth_;
   Scheduler scheduler_;
   std::optional<TraceWriter> trace_;
+  const std::shared_ptr<KernelProfile> kernel_profile_;  // null: no kernels in the trace
   LiveMap live_;
   std::set<std::pair<Time, RequestId>> deadlines_;
   std::set<SessionId> sessions_;  // open

@@ -55,6 +55,14 @@ void TraceWriter::Host(std::string_view what, Time begin, Time end) {
   Span(what, Track::kHost, begin, end, {});
 }
 
+void TraceWriter::Kernel(std::string_view name, Time begin, Time end) {
+  if (!std::exchange(has_kernels_, true)) {
+    BeginEvent('M', "thread_name", Track::kDevice);
+    EndEvent({{"name", "device"}});
+  }
+  Span(name, Track::kDevice, begin, end, {});
+}
+
 void TraceWriter::Note(const SchedNote& note, Time time) {
   const auto id = static_cast<int64_t>(note.id);
   switch (note.kind) {

@@ -27,6 +27,8 @@ class TraceWriter {
   void Step(const BatchPlan& plan, Time begin, Time end);
   // Work of the runtime's thread: "plan", "wait" or "collect".
   void Host(std::string_view what, Time begin, Time end);
+  // A kernel of the device, on a track of its own.
+  void Kernel(std::string_view name, Time begin, Time end);
   void Note(const SchedNote& note, Time time);
   void Ended(RequestId id, FinishReason reason, int64_t num_tokens, Time time);
   // The scheduler's figures after a step.
@@ -40,7 +42,7 @@ class TraceWriter {
     std::variant<int64_t, std::string_view> value;
   };
   using Args = std::initializer_list<Arg>;
-  enum class Track { kEngine = 1, kHost = 2 };
+  enum class Track { kEngine = 1, kHost = 2, kDevice = 3 };
 
   // Begins an event: its phase, name and track. EndEvent completes it.
   void BeginEvent(char phase, std::string_view name, Track track);
@@ -55,6 +57,7 @@ class TraceWriter {
   Time start_;
   std::string buffer_;
   bool is_first_ = true;
+  bool has_kernels_ = false;
 };
 
 }  // namespace minisgl::runtime

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -10,6 +12,7 @@
 #include "batch/run_options.h"
 #include "engine/host_device_ops.h"
 #include "load/device_choice.h"
+#include "load/model_loader.h"
 #include "load/option_names.h"
 #include "load/sampling.h"
 #include "report/summary.h"
@@ -234,6 +237,29 @@ TEST_F(OptionsTest, ADeviceThatThisProgramCannotUseIsUnavailable) {
   EXPECT_EQ(status.code(), StatusCode::kUnavailable);
   EXPECT_TRUE(status.message().starts_with("--device cuda:1000: ")) << status.message();
   EXPECT_NE(status.message().find("use --device cpu"), std::string::npos) << status.message();
+}
+
+TEST_F(OptionsTest, KernelsAreProfiledOnRequest) {
+  ASSERT_EQ(Parse({"-p", "x"}), "");
+  EXPECT_FALSE(options_.engine.profile_kernels);
+  ASSERT_EQ(Parse({"-p", "x", "--profile-kernels", "--device", "cpu"}), "");
+  EXPECT_TRUE(options_.engine.profile_kernels);
+  const auto device = ChooseDevice(options_.engine, ModelConfig());
+  ASSERT_TRUE(device.ok()) << device.status().message();
+  EXPECT_EQ(device->profile, nullptr) << "the CPU has none";
+}
+
+TEST(KernelReportTest, ItsEndPrintsTheTable) {
+  const auto profile = std::make_shared<KernelProfile>();
+  const auto now = std::chrono::steady_clock::now();
+  testing::internal::CaptureStderr();
+  {
+    const KernelReport report(profile);
+    profile->Add("Norm: NormKernel", now, now + std::chrono::microseconds(5));
+  }
+  const std::string text = testing::internal::GetCapturedStderr();
+  EXPECT_NE(text.find("Norm: NormKernel"), std::string::npos) << text;
+  EXPECT_EQ(text, FormatKernelProfile(*profile) + "\n");
 }
 
 TEST_F(OptionsTest, QuantizedWeightsRunOnTheCpu) {

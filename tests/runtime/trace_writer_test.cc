@@ -3,7 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -106,6 +108,40 @@ TEST(TraceWriterTest, TellsOfStepsRequestsAndPages) {
   EXPECT_EQ(Arg(pages.back(), "used"), 0);
   EXPECT_EQ(Arg(pages.back(), "cached"), stats.pages_cached);
   EXPECT_EQ(Arg(trace.Named("requests")[0], "running"), 1);
+}
+
+TEST(TraceWriterTest, KernelsOfTheDeviceHaveATrack) {
+  for (const bool profiles : {false, true}) {
+    Trace trace;
+    RuntimeOptions options = Traced(&trace);
+    if (profiles) options.kernel_profile = std::make_shared<KernelProfile>();
+    LoopDriver driver(options);
+    int launches = 0;
+    if (profiles) {
+      options.kernel_profile->KeepSpans();
+      const auto begin = KernelProfile::Time() + std::chrono::hours(1);
+      driver.engine.before_launch = [&launches, begin, profile = options.kernel_profile] {
+        const auto at = begin + std::chrono::microseconds(20 * launches++);
+        profile->Add("norm", at, at + std::chrono::microseconds(7));
+      };
+    }
+    driver.Submit(MakePrompt(1, 10, 5));
+    driver.RunToRest();
+    if (profiles) {
+      const auto late = KernelProfile::Time() + std::chrono::hours(2);
+      options.kernel_profile->Add("last", late, late + std::chrono::microseconds(1));
+    }
+    driver.loop.FinishTrace();
+    trace.Parse();
+    EXPECT_EQ(trace.Named("thread_name").size(), profiles ? 3u : 2u);
+    if (!profiles) continue;
+    EXPECT_GT(launches, 2);
+    const std::vector<Json> spans = trace.Spans("device");
+    ASSERT_EQ(static_cast<int>(spans.size()), launches + 1);
+    EXPECT_EQ(spans[0].Find("name")->as_string(), "norm");
+    EXPECT_NEAR(spans[0].Find("dur")->as_double(), 7, 1e-6);
+    EXPECT_EQ(spans.back().Find("name")->as_string(), "last");
+  }
 }
 
 // Perfetto shows overlapping spans of one track as if one had called the other.

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "minisgl/base/histogram.h"
+#include "minisgl/base/kernel_profile.h"
 #include "minisgl/base/status.h"
 #include "minisgl/engine/engine.h"
 #include "minisgl/sched/scheduler.h"
@@ -123,6 +124,8 @@ struct RuntimeOptions {
   // runtime's thread; the last piece comes before the runtime's destructor returns. It must not
   // throw. Empty: no trace.
   std::function<void(std::string_view)> trace_sink;
+  // Its spans become a track of the trace. May be null.
+  std::shared_ptr<KernelProfile> kernel_profile;
 };
 
 class Runtime {
