@@ -27,9 +27,13 @@ namespace {
 constexpr int64_t kDeterministicTokens = 128;
 // Number of algorithms requested in deterministic mode; the first usable one is taken.
 constexpr int kCandidates = 8;
-// Numbers of tokens above this are rounded up to multiples of it, not to powers of two: a few
-// hundred more rows hardly change which algorithm is best.
-constexpr int64_t kBucketStep = 256;
+// An algorithm serves a bucket: the numbers of tokens with the same multiple of a step above them.
+// Up to kSmallTokens the step is that of the batch sizes of decode graphs, so that each has an
+// algorithm of its own: 136 tokens with a tile for 256 would take twice the products. Above, a
+// remainder of a tile matters less.
+constexpr int64_t kSmallTokens = 256;
+constexpr int64_t kSmallStep = 8;
+constexpr int64_t kLargeStep = 64;
 
 struct Functions {
   decltype(&cublasLtCreate) create;
@@ -105,8 +109,13 @@ cudaDataType DataType(DType dtype) {
 }
 
 int64_t Bucket(int64_t num_tokens) {
-  if (num_tokens > kBucketStep) return (num_tokens + kBucketStep - 1) / kBucketStep * kBucketStep;
-  return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(num_tokens)));
+  const int64_t step = num_tokens <= kSmallTokens ? kSmallStep : kLargeStep;
+  return (num_tokens + step - 1) / step * step;
+}
+
+// True for the errors of a product whose algorithm does not support its shape.
+bool RefusesShape(cublasStatus_t error) {
+  return error == CUBLAS_STATUS_NOT_SUPPORTED || error == CUBLAS_STATUS_INVALID_VALUE;
 }
 
 std::string ShapeText(const MatmulShape& shape) {
@@ -117,7 +126,11 @@ std::string ShapeText(const MatmulShape& shape) {
 
 using PlanKey = std::tuple<int64_t, int64_t, int64_t, DType, DType>;
 
-// Layouts and algorithm for the products of a bucket.
+PlanKey KeyOf(const MatmulShape& shape) {
+  return {shape.num_tokens, shape.num_out, shape.num_in, shape.dtype, shape.out_dtype};
+}
+
+// Layouts and algorithm for the products of a bucket, or of one number of tokens.
 struct Plan {
   cublasLtMatrixLayout_t weight = nullptr, x = nullptr, out = nullptr;
   cublasLtMatmulAlgo_t algorithm = {};
@@ -139,9 +152,12 @@ class CublasLt : public MatmulLibrary {
   Status Prepare(const MatmulShape& shape) override { return FindPlan(shape).status(); }
   Status Matmul(const MatmulShape& shape, const void* x, const void* weight, void* out,
                 CudaStream stream) override;
+  void SetCapturing(bool capturing) override { capturing_ = capturing; }
 
  private:
   Result<Plan*> FindPlan(const MatmulShape& shape);
+  // The plan for `chosen_for` of `plans`, made if missing.
+  Result<Plan*> FindOrMake(const MatmulShape& chosen_for, std::map<PlanKey, Plan>* plans);
   Status MakeLayouts(const MatmulShape& shape, Plan* plan);
   Status SetNumTokens(int64_t num_tokens, Plan* plan);
   Status ChooseAlgorithm(const MatmulShape& shape, Plan* plan);
@@ -156,11 +172,16 @@ class CublasLt : public MatmulLibrary {
   const bool deterministic_;
   cublasLtHandle_t handle_ = nullptr;
   cublasLtMatmulDesc_t description_ = nullptr;
-  std::map<PlanKey, Plan> plans_;
+  bool capturing_ = false;
+  std::map<PlanKey, Plan> plans_;  // by bucket
+  // By number of tokens: of the shapes that their bucket's algorithm does not support.
+  std::map<PlanKey, Plan> exact_plans_;
 };
 
 CublasLt::~CublasLt() {
-  for (const auto& [key, plan] : plans_) DestroyLayouts(plan);
+  for (const auto* const plans : {&plans_, &exact_plans_}) {
+    for (const auto& [key, plan] : *plans) DestroyLayouts(plan);
+  }
   if (description_ != nullptr) lt_.desc_destroy(description_);
   if (handle_ != nullptr) lt_.destroy(handle_);
 }
@@ -256,22 +277,31 @@ Status CublasLt::ChooseAlgorithm(const MatmulShape& shape, Plan* plan) {
                                    : "");
 }
 
+Result<Plan*> CublasLt::FindOrMake(const MatmulShape& chosen_for, std::map<PlanKey, Plan>* plans) {
+  const auto found = plans->find(KeyOf(chosen_for));
+  if (found != plans->end()) return &found->second;
+  if (capturing_) {
+    return MakeStatus(StatusCode::kInternal,
+                      "cuBLAS was not asked for {} before a capture, and cannot be during one",
+                      ShapeText(chosen_for));
+  }
+  Plan plan;
+  Status status = MakeLayouts(chosen_for, &plan);
+  if (status.ok()) status = ChooseAlgorithm(chosen_for, &plan);
+  if (!status.ok()) {
+    DestroyLayouts(plan);
+    return status;
+  }
+  return &plans->emplace(KeyOf(chosen_for), std::move(plan)).first->second;
+}
+
 Result<Plan*> CublasLt::FindPlan(const MatmulShape& shape) {
+  if (const auto exact = exact_plans_.find(KeyOf(shape)); exact != exact_plans_.end()) {
+    return &exact->second;
+  }
   MatmulShape bucket = shape;
   bucket.num_tokens = deterministic_ ? kDeterministicTokens : Bucket(shape.num_tokens);
-  const PlanKey key(bucket.num_tokens, shape.num_out, shape.num_in, shape.dtype, shape.out_dtype);
-  auto it = plans_.find(key);
-  if (it == plans_.end()) {
-    Plan plan;
-    Status status = MakeLayouts(bucket, &plan);
-    if (status.ok()) status = ChooseAlgorithm(bucket, &plan);
-    if (!status.ok()) {
-      DestroyLayouts(plan);
-      return status;
-    }
-    it = plans_.emplace(key, std::move(plan)).first;
-  }
-  Plan* const plan = &it->second;
+  MINISGL_ASSIGN_OR_RETURN(Plan* const plan, FindOrMake(bucket, &plans_));
   MINISGL_RETURN_IF_ERROR(SetNumTokens(shape.num_tokens, plan));
   if (deterministic_) MINISGL_RETURN_IF_ERROR(CheckServes(shape, plan));
   return plan;
@@ -295,13 +325,19 @@ Status CublasLt::CheckServes(const MatmulShape& shape, Plan* plan) {
 
 Status CublasLt::Matmul(const MatmulShape& shape, const void* x, const void* weight, void* out,
                         CudaStream stream) {
-  MINISGL_ASSIGN_OR_RETURN(Plan* const plan, FindPlan(shape));
-  const float one = 1, zero = 0;
-  const cublasStatus_t error =
-      lt_.matmul(handle_, description_, &one, weight, plan->weight, x, plan->x, &zero, out,
-                 plan->out, out, plan->out, &plan->algorithm, workspace_, workspace_bytes_,
-                 reinterpret_cast<cudaStream_t>(stream));
-  if (error == CUBLAS_STATUS_SUCCESS) return Status();
+  const auto queue = [&](const Plan& plan) {
+    const float one = 1, zero = 0;
+    return lt_.matmul(handle_, description_, &one, weight, plan.weight, x, plan.x, &zero, out,
+                      plan.out, out, plan.out, &plan.algorithm, workspace_, workspace_bytes_,
+                      reinterpret_cast<cudaStream_t>(stream));
+  };
+  MINISGL_ASSIGN_OR_RETURN(const Plan* plan, FindPlan(shape));
+  cublasStatus_t error = queue(*plan);
+  if (RefusesShape(error) && !deterministic_ && !capturing_ &&
+      !exact_plans_.contains(KeyOf(shape))) {
+    MINISGL_ASSIGN_OR_RETURN(plan, FindOrMake(shape, &exact_plans_));
+    error = queue(*plan);
+  }
   return Error(error, ShapeText(shape));
 }
 

@@ -170,6 +170,9 @@ class MatmulLibrary {
   // Queues one product, after Prepare if that was not called.
   virtual Status Matmul(const MatmulShape& shape, const void* x, const void* weight, void* out,
                         CudaStream stream) = 0;
+  // Between SetCapturing(true) and SetCapturing(false), no algorithm is chosen, because the library
+  // cannot while a stream is captured: a product fails whose shape had none before.
+  virtual void SetCapturing(bool capturing) = 0;
 };
 
 // The real implementations. LoadCublasLt returns kUnavailable, with the reason, if the library

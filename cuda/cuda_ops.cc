@@ -507,6 +507,7 @@ Status CudaOps::BeginCapture() {
   const CudaError error = api_->BeginCapture(compute_.get());
   if (error != kCudaSuccess) return Report(error, "cudaStreamBeginCapture");
   capturing_ = true;
+  if (matmul_ != nullptr) matmul_->SetCapturing(true);
   capture_status_ = Status();
   return Status();
 }
@@ -514,6 +515,7 @@ Status CudaOps::BeginCapture() {
 Result<std::unique_ptr<DeviceGraph>> CudaOps::EndCapture() {
   MINISGL_CHECK(capturing_, "EndCapture without BeginCapture");
   capturing_ = false;
+  if (matmul_ != nullptr) matmul_->SetCapturing(false);
   // Ends the capture even after an error: otherwise the stream could not be used again.
   CudaGraph captured = nullptr;
   CudaError error = api_->EndCapture(compute_.get(), &captured);

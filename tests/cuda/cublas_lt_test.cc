@@ -50,7 +50,7 @@ class CublasLtTest : public ::testing::Test {
 
   char workspace_[16] = {};
   std::unique_ptr<MatmulLibrary> library_;
-  const FakeCublasLtSeen* seen_ = nullptr;
+  FakeCublasLtSeen* seen_ = nullptr;
   int num_choices_before_ = 0;
 };
 
@@ -100,15 +100,16 @@ TEST_F(CublasLtTest, ChoosesOnceForEachBucketOfTokens) {
     EXPECT_TRUE(Multiply({.num_tokens = num_tokens, .num_out = 3, .num_in = 2}).ok());
     return seen_->algorithm;
   };
-  EXPECT_EQ(chosen_for(9), 16u);
-  EXPECT_EQ(chosen_for(16), 16u);
-  EXPECT_EQ(chosen_for(10), 16u);
+  EXPECT_EQ(chosen_for(17), 24u);
+  EXPECT_EQ(chosen_for(24), 24u);
+  EXPECT_EQ(chosen_for(18), 24u);
   EXPECT_EQ(num_choices(), 1);
-  EXPECT_EQ(chosen_for(17), 32u);
+  EXPECT_EQ(chosen_for(25), 32u);
+  EXPECT_EQ(chosen_for(136), 136u);
   EXPECT_EQ(chosen_for(256), 256u);
-  EXPECT_EQ(chosen_for(257), 512u);
-  EXPECT_EQ(chosen_for(600), 768u);
-  EXPECT_EQ(num_choices(), 5);
+  EXPECT_EQ(chosen_for(257), 320u);
+  EXPECT_EQ(chosen_for(600), 640u);
+  EXPECT_EQ(num_choices(), 6);
   EXPECT_EQ(seen_->workspace_bytes, kWorkspaceBytes);
   EXPECT_EQ(seen_->reductions, 2u);  // partial sums in f32
 }
@@ -133,6 +134,55 @@ TEST_F(CublasLtTest, ChoosesForEachShapeAndType) {
     EXPECT_TRUE(Multiply(each).ok());
   }
   EXPECT_EQ(num_choices(), 4);
+}
+
+TEST_F(CublasLtTest, ARefusedNumberOfTokensHasAnAlgorithmOfItsOwn) {
+  ASSERT_NO_FATAL_FAILURE(Open());
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_TRUE(Multiply({.num_tokens = 77, .num_out = 3, .num_in = 2}).ok());
+    EXPECT_EQ(seen_->algorithm, 77u);
+    EXPECT_EQ(num_choices(), 2);  // for 80, which refused, and for 77
+  }
+  EXPECT_TRUE(Multiply({.num_tokens = 76, .num_out = 3, .num_in = 2}).ok());
+  EXPECT_EQ(seen_->algorithm, 80u);
+  EXPECT_EQ(num_choices(), 2);
+}
+
+TEST_F(CublasLtTest, ANumberOfTokensThatIsRefusedTwiceIsAnError) {
+  ASSERT_NO_FATAL_FAILURE(Open());
+  for (int i = 0; i < 3; ++i) {
+    const Status status = Multiply({.num_tokens = 91, .num_out = 3, .num_in = 2});
+    EXPECT_EQ(status.code(), StatusCode::kInternal);
+    EXPECT_NE(status.message().find("[91, 2] x [3, 2]"), std::string::npos) << status.message();
+    EXPECT_EQ(num_choices(), 2);
+  }
+}
+
+// The library fails if it is asked for an algorithm during a capture.
+TEST_F(CublasLtTest, DuringACaptureNoAlgorithmIsChosen) {
+  ASSERT_NO_FATAL_FAILURE(Open());
+  const MatmulShape usual = {.num_tokens = 24, .num_out = 3, .num_in = 2};
+  const MatmulShape odd = {.num_tokens = 77, .num_out = 3, .num_in = 2};
+  MatmulShape refused = odd, unknown = usual;
+  refused.num_out = 5;
+  unknown.num_tokens = 32;
+  EXPECT_TRUE(Multiply(usual).ok());
+  EXPECT_TRUE(Multiply(odd).ok());
+  EXPECT_TRUE(library_->Prepare(refused).ok());
+  const int before = num_choices();
+  library_->SetCapturing(true);
+  seen_->capturing = true;
+  EXPECT_TRUE(Multiply(usual).ok());
+  EXPECT_TRUE(Multiply(odd).ok());
+  EXPECT_FALSE(Multiply(refused).ok());
+  const Status status = Multiply(unknown);
+  EXPECT_EQ(status.code(), StatusCode::kInternal);
+  EXPECT_NE(status.message().find("before a capture"), std::string::npos) << status.message();
+  EXPECT_EQ(num_choices(), before);
+  seen_->capturing = false;
+  library_->SetCapturing(false);
+  EXPECT_TRUE(Multiply(refused).ok());
+  EXPECT_TRUE(Multiply(unknown).ok());
 }
 
 TEST_F(CublasLtTest, DeterministicUseHasOneWayForAllTokens) {
@@ -166,7 +216,7 @@ TEST_F(CublasLtTest, AShapeWithoutAWayIsAnError) {
     const Status status = Multiply(shape);
     EXPECT_EQ(status.code(), StatusCode::kInternal);
     // The algorithm has the number of its bucket.
-    EXPECT_NE(status.message().find("[32, 2] x [13, 2]"), std::string::npos) << status.message();
+    EXPECT_NE(status.message().find("[24, 2] x [13, 2]"), std::string::npos) << status.message();
   }
 }
 

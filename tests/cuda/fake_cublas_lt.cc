@@ -2,7 +2,8 @@
 // the calls can be checked without a GPU.
 //
 // An algorithm's number is the number of tokens it was chosen for. There is none for 13 outputs,
-// and none passes the check for 77 tokens. Tests can read the requested workspace and reduction.
+// and none passes the check for 77 tokens. Products of 77 tokens work with the algorithm chosen for
+// 77 only, those of 91 tokens with none. Tests can read the requested workspace and reduction.
 #include "fake_cublas_lt.h"
 
 #include <cublasLt.h>
@@ -46,7 +47,7 @@ void Store(void* matrix, const Layout& layout, uint64_t row, uint64_t col, float
 
 }  // namespace
 
-const FakeCublasLtSeen* FakeCublasLt() { return &g_seen; }
+FakeCublasLtSeen* FakeCublasLt() { return &g_seen; }
 
 cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle) {
   ++g_seen.objects;
@@ -145,6 +146,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
                                               cublasLtMatmulPreference_t preference, int,
                                               cublasLtMatmulHeuristicResult_t found[], int* count) {
   ++g_seen.num_choices;
+  if (g_seen.capturing) return CUBLAS_STATUS_INTERNAL_ERROR;
   const auto* const asked = reinterpret_cast<const Preference*>(preference);
   g_seen.workspace_bytes = asked->workspace_bytes;
   g_seen.reductions = asked->reductions;
@@ -176,6 +178,9 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const
   if (inner != lb.rows || rows != ld.rows || lb.cols != ld.cols || c != d ||
       *static_cast<const float*>(alpha) != 1 || *static_cast<const float*>(beta) != 0) {
     return CUBLAS_STATUS_INVALID_VALUE;
+  }
+  if (lb.cols == 91 || (lb.cols == 77 && algorithm->data[0] != 77)) {
+    return CUBLAS_STATUS_NOT_SUPPORTED;
   }
   g_seen.algorithm = algorithm->data[0];
   for (uint64_t row = 0; row < ld.rows; ++row) {

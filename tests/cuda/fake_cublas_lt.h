@@ -1,4 +1,4 @@
-// The state of fake_cublas_lt.cc that tests read.
+// The state of fake_cublas_lt.cc that tests read and set.
 #pragma once
 
 #include <cstdint>
@@ -10,6 +10,7 @@ struct FakeCublasLtSeen {
   uint64_t workspace_bytes = 0;  // of the last choice
   uint32_t reductions = 0;
   uint64_t algorithm = 0;  // of the last product
+  bool capturing = false;  // set by a test: algorithms cannot be chosen
 };
 
-extern "C" const FakeCublasLtSeen* FakeCublasLt();
+extern "C" FakeCublasLtSeen* FakeCublasLt();

@@ -168,5 +168,25 @@ TEST_F(CudaLinearTest, AGraphReadsItsInputsAtEachReplay) {
   EXPECT_EQ(replayed, Product(x, 1, /*with_bias=*/false));
 }
 
+// Graphs are captured after one run of the same step, so the engine never does this.
+TEST_F(CudaLinearTest, AProductIsCapturedOnlyIfItRanBefore) {
+  Open();
+  const auto x = ops_->Allocate(40 * kIn * 2), out = ops_->Allocate(40 * kOut * 4);
+  ASSERT_TRUE(x.ok() && out.ok());
+  const LinearParams params = {.x = {x->get(), DType::kBF16},
+                               .weight = &matrix_,
+                               .bias = nullptr,
+                               .out = {out->get(), DType::kF32},
+                               .num_tokens = 40};
+  ASSERT_TRUE(ops_->BeginCapture().ok());
+  ops_->Linear(params);
+  EXPECT_FALSE(ops_->EndCapture().ok());
+  EXPECT_TRUE(ops_->status().ok()) << ops_->status().message();
+  ops_->Linear(params);
+  ASSERT_TRUE(ops_->BeginCapture().ok());
+  ops_->Linear(params);
+  EXPECT_TRUE(ops_->EndCapture().ok());
+}
+
 }  // namespace
 }  // namespace minisgl::cuda

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <utility>
+#include <vector>
 
 #include "emulator/emulator.h"
 
@@ -70,11 +71,16 @@ void EmulatedMatmul::FailAt(int n, Status status) {
 }
 
 Status EmulatedMatmul::Prepare(const MatmulShape& shape) {
-  ++num_prepared_;
   if (shape.num_tokens < 0 || shape.num_out <= 0 || shape.num_in <= 0) {
     return MakeStatus(StatusCode::kInternal, "no matrix product of {} x {} x {}", shape.num_tokens,
                       shape.num_out, shape.num_in);
   }
+  const std::array<int64_t, 3> key = {shape.num_tokens, shape.num_out, shape.num_in};
+  if (capturing_ && !seen_.contains(key)) {
+    return MakeStatus(StatusCode::kInternal, "a product of {} x {} x {} is new in a capture",
+                      shape.num_tokens, shape.num_out, shape.num_in);
+  }
+  seen_.insert(key);
   return Status();
 }
 
@@ -82,6 +88,7 @@ Status EmulatedMatmul::Matmul(const MatmulShape& shape, const void* x, const voi
                               void* out, CudaStream stream) {
   ++num_products_;
   if (fail_in_ > 0 && --fail_in_ == 0) return failure_;
+  MINISGL_RETURN_IF_ERROR(Prepare(shape));
   if (shape.num_tokens == 0) return Status();
   api_->Enqueue(stream, [=] { RunMatmul(shape, x, weight, out); });
   return Status();

@@ -1,8 +1,11 @@
 // The matrix products of cuBLASLt in plain loops, queued through an EmulatedCudaApi: sums in double
-// in one order, rounded once to the type of the output.
+// in one order, rounded once to the type of the output. Like cuBLASLt, it refuses a product in a
+// capture whose shape it did not see before.
 #pragma once
 
-#include <vector>
+#include <array>
+#include <cstdint>
+#include <set>
 
 #include "cuda_api.h"
 #include "emulator/emulated_cuda_api.h"
@@ -15,18 +18,20 @@ class EmulatedMatmul : public MatmulLibrary {
 
   // Makes the n-th product from now on (1: the next) return `status` without computing.
   void FailAt(int n, Status status);
-  int num_prepared() const { return num_prepared_; }
   int num_products() const { return num_products_; }
 
   Status Prepare(const MatmulShape& shape) override;
   Status Matmul(const MatmulShape& shape, const void* x, const void* weight, void* out,
                 CudaStream stream) override;
+  void SetCapturing(bool capturing) override { capturing_ = capturing; }
 
  private:
   EmulatedCudaApi* api_;
   int fail_in_ = 0;
   Status failure_;
-  int num_prepared_ = 0, num_products_ = 0;
+  int num_products_ = 0;
+  bool capturing_ = false;
+  std::set<std::array<int64_t, 3>> seen_;  // T, N, K of the products prepared so far
 };
 
 }  // namespace minisgl::cuda::emulator
