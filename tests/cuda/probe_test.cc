@@ -142,6 +142,9 @@ TEST(RunsOnTest, AnArchitectureWithAnARunsOnItselfOnly) {
   EXPECT_FALSE(RunsOn("sm_90a", 9, 1));
   EXPECT_FALSE(RunsOn("sm_90a", 10, 0));
   EXPECT_FALSE(RunsOn("sm_80 sm_90a", 10, 0));
+  // With the PTX of the plain one behind it, as toolkits that know no later architecture build.
+  EXPECT_TRUE(RunsOn("sm_80 sm_90a sm_90", 9, 0));
+  EXPECT_TRUE(RunsOn("sm_80 sm_90a sm_90", 12, 0));
 }
 
 TEST(RunsOnTest, PtxOfTheLastServesAllLaterOnes) {
