@@ -2,9 +2,10 @@
 # Copies the suite `gpu` of a build, the program, its benchmarks, the libraries they need and a model into a folder that
 # runs on a machine with a GPU and without these sources:
 #   sh tests/gpu/carry.sh BUILD FOLDER [SHAPE.json...]       then, there:  sh FOLDER/run_gpu.sh [PART...]
-# SHAPE.json: the config.json of a model whose speed is measured, with made-up weights.
-# That machine needs a driver, cuBLAS (libcublasLt.so.13 or .12), a C library at least as new as this machine's and, for
-# the part `sanitizers`, compute-sanitizer.
+# SHAPE.json: the config.json of a model whose speed is measured, with made-up weights, such as Qwen3-0.6B's.
+# That machine needs a driver at least as new as the build's CUDA toolkit's major version, cuBLAS (libcublasLt.so.13 or .12;
+# run_gpu.sh searches it), a C library at least as new as this machine's and, for
+# the parts `memcheck` and `racecheck`, compute-sanitizer.
 set -eu
 if [ $# -lt 2 ]; then
     echo "usage: sh tests/gpu/carry.sh BUILD FOLDER [SHAPE.json...]" >&2
@@ -32,6 +33,12 @@ done | awk '$2 == "=>" && $3 ~ /^\// { print $3 }' | sort -u |
     grep -Ev '/(ld-linux[^/]*|lib(c|m|dl|rt|pthread|resolv|util))\.so[^/]*$' |
     while read -r library; do cp -fL "$library" "$folder/lib/"; done
 cp -R "$here/../models/wren" "$folder/models/"
+# Of the models of every architecture, whose weights the suite makes up.
+for config in "$here"/../golden/models/*/config.json; do
+    model=$(basename "$(dirname "$config")")
+    mkdir -p "$folder/golden/$model"
+    cp -f "$config" "$folder/golden/$model/"
+done
 for shape in "$@"; do cp -f "$shape" "$folder/shapes/"; done
 cp -f "$here/run_gpu.sh" "$folder/"
 du -sh "$folder" | awk '{ print $1 " in " $2 }'

@@ -62,7 +62,10 @@ std::unique_ptr<TestModel> OpenWren() {
 }
 
 std::unique_ptr<TestModel> MakeGpuArchitecture(const std::string& name) {
-  const std::string dir = std::string(MINISGL_SOURCE_DIR) + "/tests/golden/models/" + name;
+  const char* const golden = std::getenv("MINISGL_GOLDEN_MODELS");
+  const std::string dir =
+      (golden == nullptr ? std::string(MINISGL_SOURCE_DIR) + "/tests/golden/models" : golden) +
+      "/" + name;
   if (!std::filesystem::exists(dir)) return nullptr;
   auto config = LoadModelConfig(dir);
   MINISGL_CHECK(config.ok(), "{}", config.status().message());

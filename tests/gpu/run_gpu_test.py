@@ -1,0 +1,307 @@
+"""Tests run_gpu.sh without a GPU, as TAP: runs a copy of it in a folder as carry.sh makes them, with a fake in place of the suite
+that passes, fails, crashes, hangs or does nothing, and compares what it records.
+
+    python3 tests/gpu/run_gpu_test.py SOURCE_ROOT [EMULATED_SUITE]
+
+EMULATED_SUITE: test_gpu_emulated, which then takes the place of the suite once.
+"""
+import concurrent.futures
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+SOURCE_ROOT = Path(sys.argv[1]).resolve()
+EMULATED = Path(sys.argv[2]).resolve() if len(sys.argv) > 2 else None
+TOOLS = ["sh", "awk", "sed", "grep", "sort", "head", "tail", "date", "rm", "mv", "cat", "tr", "dirname", "basename", "mkdir", "env", "timeout",
+         "sleep", "wc", "cut", "kill", "id"]
+# A case does what its name says.
+FAKE_SUITE = """#!/bin/sh
+echo "$* debug=${MINISGL_CUDA_DEBUG:-}" >>"$CALLS"
+cases="CASES"
+case $1 in
+--gtest_list_tests)
+    echo "Running main() from gpu_main.cc"
+    case $2 in
+    *=-*) echo "GpuTablesTest."; for case in $cases; do echo "  $case"; done ;;
+    *Engine*) echo "GpuEngineTest."; echo "  Runs/0  # GetParam() = 1" ;;
+    *) echo "GpuCanaryTest."; echo "  AlsoRuns" ;;
+    esac
+    exit ;;
+esac
+case $1 in
+*Passes*|*PlanWrites*|*MatchesTheSum*|*Runs*) echo "[  PASSED  ] 1 test." ;;
+*Fails*) echo "x.cc:7: Failure: cudaStreamSynchronize: illegal address"; echo "[  FAILED  ] 1 test"; exit 1 ;;
+*OnlyAsync*) [ "${MINISGL_CUDA_DEBUG#*sync}" != "${MINISGL_CUDA_DEBUG:-}" ] && { echo "[  PASSED  ] 1 test."; exit; }
+    echo "a wrong bit: error"; exit 1 ;;
+*Crashes*) echo "before it"; kill -SEGV $$ ;;
+*Hangs*) echo "waiting"; sleep 8 ;;
+*Ignores*) trap '' TERM; sleep 5; sleep 5 ;;
+*Prints*) echo "hello" ;;
+*Skips*) echo "[ RUN      ] x"; echo "no NVIDIA driver found"; echo "[  SKIPPED ] x"; echo "[  PASSED  ] 0 tests." ;;
+esac
+"""
+PROGRAM = """#!/bin/sh
+echo "minisgl $* debug=${MINISGL_CUDA_DEBUG:-}" >>"$CALLS"
+case "$*" in
+*--json*) echo "decode: 1234 GB/s of 4000 (31 %)"; while [ $# -gt 1 ]; do [ "$1" = --json ] && echo '{"rate": 1}' >"$2"; shift; done ;;
+*) echo "device  cuda:0 (a fake)" ;;
+esac
+"""
+
+
+class Folder:
+    """A carried folder, and a PATH of the tools that the script uses."""
+
+    def __init__(self, folder, cases, program=PROGRAM, cublas="usr/local/cuda-13.9/targets/x86_64-linux/lib", suite=None):
+        self.folder = folder
+        for name in ("bin", "lib", "models/wren", "shapes", "tools", "machine/usr/local", "machine/opt", "home"):
+            (folder / name).mkdir(parents=True)
+        script = (SOURCE_ROOT / "tests/gpu/run_gpu.sh").read_text()
+        for place in ("/usr/local/cuda", "/opt/"):
+            assert place in script, place
+            script = script.replace(place, f"{folder}/machine{place}")
+        (folder / "run_gpu.sh").write_text(script.replace(":/sbin", ""))
+        for tool in TOOLS:
+            (folder / "tools" / tool).symlink_to(shutil.which(tool))
+        self.write("bin/test_gpu", FAKE_SUITE.replace("CASES", " ".join(cases)))
+        if suite:
+            (folder / "bin/test_gpu").unlink()
+            (folder / "bin/test_gpu").symlink_to(suite)
+        self.write("bin/minisgl", program)
+        self.write("tools/nvidia-smi", "#!/bin/sh\necho 'fake, 580.1'\n")
+        (folder / "shapes/small.json").write_text("{}")
+        if cublas:
+            library = folder / "machine" / cublas / "libcublasLt.so.13"
+            library.parent.mkdir(parents=True)
+            library.touch()
+
+    def write(self, name, text):
+        (self.folder / name).write_text(text)
+        (self.folder / name).chmod(0o755)
+
+    def run(self, *parts, **env):
+        calls = self.folder / "calls"
+        calls.touch()
+        done = subprocess.run(["sh", str(self.folder / "run_gpu.sh"), *parts], capture_output=True, text=True, stdin=subprocess.DEVNULL,
+                              env={"PATH": str(self.folder / "tools"), "CALLS": str(calls), "OUT": str(self.folder / "results"),
+                                   "HOME": str(self.folder / "home"), **env})
+        return done, calls.read_text()
+
+
+cases = []
+
+
+def case(test):
+    cases.append((test.__name__.replace("_", " "), test))
+    return test
+
+
+def lacks(text, *wanted):
+    return [f"does not say: {words}" for words in wanted if words not in text]
+
+
+@case
+def each_case_is_recorded_by_what_it_did(folder):
+    made = Folder(folder, ["Passes", "Fails", "Crashes", "Hangs", "Prints", "Skips", "OnlyAsync", "AlsoPasses"])
+    done, calls = made.run("kernels", CASE_SECONDS="1")
+    results = (folder / "results/results.txt").read_text()
+    yield from lacks(results, "passed kernels GpuTablesTest.Passes", "failed kernels GpuTablesTest.Fails: exit status 1",
+                     "failed kernels GpuTablesTest.Crashes: crash, signal 11", "failed kernels GpuTablesTest.Hangs: no end after 1 s",
+                     "failed kernels GpuTablesTest.Prints: no test ran", "skipped kernels GpuTablesTest.Skips: no NVIDIA driver found",
+                     "failed kernels GpuTablesTest.OnlyAsync", "passed kernels GpuTablesTest.AlsoPasses")
+    yield from lacks(done.stdout, "2 passed, 5 failed, 1 skipped, 0 left out", "illegal address", "with sync: passes", "with sync: crash, signal 11")
+    yield from lacks(calls, "Fails debug=sync", "Hangs debug=sync")
+    if "Passes debug=sync" in calls:
+        yield "repeats a case that passed"
+    if done.returncode != 1:
+        yield f"ends with {done.returncode}"
+
+
+@case
+def failures_come_first_in_the_summary(folder):
+    made = Folder(folder, ["Passes", "Fails"])
+    done, _ = made.run("kernels")
+    summary = (folder / "results/summary.txt").read_text()
+    if not summary.startswith("FAILED kernels GpuTablesTest.Fails: exit status 1"):
+        yield f"begins with {summary[:80]!r}"
+    if not done.stdout.endswith(summary):
+        yield "the output does not end with the summary"
+
+
+@case
+def results_are_there_while_it_runs(folder):
+    made = Folder(folder, ["Passes", "Ignores"])
+    env = {"PATH": str(folder / "tools"), "CALLS": str(folder / "calls"), "OUT": str(folder / "results"), "HOME": str(folder)}
+    with subprocess.Popen(["sh", str(made.folder / "run_gpu.sh"), "kernels"], stdout=subprocess.PIPE, text=True, env=env) as process:
+        for line in process.stdout:
+            if line.startswith("passed kernels GpuTablesTest.Passes"):
+                break
+        else:
+            yield "does not print a result as it comes"
+        process.kill()  # as a time limit of the machine does
+    yield from lacks((folder / "results/summary.txt").read_text(), "1 passed, 0 failed")
+
+
+@case
+def a_case_that_ignores_signals_is_killed(folder):
+    made = Folder(folder, ["Ignores", "Passes"])
+    made.run("kernels", CASE_SECONDS="1")
+    yield from lacks((folder / "results/results.txt").read_text(), "failed kernels GpuTablesTest.Ignores: no end after 1 s",
+                     "passed kernels GpuTablesTest.Passes")
+
+
+@case
+def a_part_ends_in_time_and_names_what_is_left_out(folder):
+    made = Folder(folder, ["Hangs", "Passes"])
+    done, _ = made.run("kernels", "engine", PART_SECONDS="4")
+    yield from lacks((folder / "results/results.txt").read_text(), "left-out kernels GpuTablesTest.Passes: no time is left",
+                     "passed engine GpuEngineTest.Runs/0", "passed engine GpuCanaryTest.AlsoRuns")
+    yield from lacks(done.stdout, "2 passed, 1 failed, 0 skipped, 1 left out")
+
+
+@case
+def launches_are_serial_in_kernels_serial_alone(folder):
+    made = Folder(folder, ["Passes", "Fails"])
+    _, calls = made.run("kernels-serial", "kernels")
+    yield from lacks(calls, "=GpuTablesTest.Passes debug=no-dependent-launch\n", "=GpuTablesTest.Passes debug=\n",
+                     "=GpuTablesTest.Fails debug=no-dependent-launch,sync\n")
+
+
+@case
+def cublas_is_found_in_a_toolkit(folder):
+    made = Folder(folder, ["Passes"])
+    done, _ = made.run("contact")
+    yield from lacks(done.stdout, "found: ", "/machine/usr/local/cuda-13.9/targets/x86_64-linux/lib/libcublasLt.so.13", "not in ",
+                     "device  cuda:0 (a fake)", "3 passed, 0 failed")
+    if done.returncode != 0:
+        yield f"ends with {done.returncode}"
+
+
+@case
+def cublas_is_found_beside_a_python(folder):
+    made = Folder(folder, ["Passes"], cublas="opt/env/lib/python3.12/site-packages/nvidia/cu13/lib")
+    made.write("machine/opt/env/bin-python3", "")
+    (folder / "machine/opt/env/bin").mkdir()
+    made.write("machine/opt/env/bin/python3", f"#!/bin/sh\necho {folder}/machine/opt/env/lib/python3.12/site-packages\n")
+    done, _ = made.run("contact")
+    yield from lacks(done.stdout, "site-packages/nvidia/cu13/lib/libcublasLt.so.13", "3 passed, 0 failed")
+
+
+@case
+def a_lack_of_cublas_is_the_first_line(folder):
+    made = Folder(folder, ["Passes"], cublas="")
+    (folder / "machine/usr/local/cuda").mkdir()
+    done, _ = made.run("contact")
+    first = (folder / "results/summary.txt").read_text().split("\n")[0]
+    yield from lacks(first, "FAILED start: libcublasLt.so.13 or .12 is in none of", "/usr/local/cuda/lib64")
+    if done.returncode != 1:
+        yield f"ends with {done.returncode}"
+
+
+@case
+def without_a_gpu_it_ends_at_once(folder):
+    made = Folder(folder, ["Passes"])
+    made.write("bin/test_gpu", FAKE_SUITE.replace("*Skips*", "*") .replace("*Passes*|*PlanWrites*", "*Passes*"))
+    done, _ = made.run("contact", "kernels")
+    yield from lacks(done.stdout, "no GPU can be used: skipped contact GpuTablesTest.PlanWritesAreAppliedInOrder: no NVIDIA driver found")
+    if done.returncode != 3 or "passed kernels" in done.stdout:
+        yield f"ends with {done.returncode}"
+
+
+@case
+def benchmarks_stand_in_the_summary(folder):
+    made = Folder(folder, ["Passes"])
+    done, calls = made.run("attention", "gemv", "models")
+    yield from lacks(calls, "minisgl bench attn-decode", "bench bs1 --shape", "debug=no-gemv", "bench nano --shape", "bench nano -m")
+    yield from lacks((folder / "results/summary.txt").read_text(), "-- small-no-gemv\ndecode: 1234 GB/s", "-- wren-bs1", "7 passed, 0 failed")
+    if done.returncode != 0:
+        yield f"ends with {done.returncode}"
+
+
+@case
+def a_benchmark_that_fails_is_a_failure(folder):
+    made = Folder(folder, ["Passes"], program="#!/bin/sh\necho 'error: cudaMalloc: out of memory' >&2; exit 70\n")
+    done, _ = made.run("attention")
+    yield from lacks((folder / "results/summary.txt").read_text(), "FAILED attention attn-decode: exit status 70\n    error: cudaMalloc: out of memory")
+    if done.returncode != 1:
+        yield f"ends with {done.returncode}"
+
+
+@case
+def sanitizers_run_case_by_case(folder):
+    made = Folder(folder, ["Passes", "Fails"])
+    made.write("tools/compute-sanitizer", '#!/bin/sh\nwhile [ "${1#*/bin/}" = "$1" ]; do shift; done\n[ -n "$MINISGL_SMALL_TESTS" ] && exec "$@"\n')
+    made.run("memcheck")
+    yield from lacks((folder / "results/results.txt").read_text(), "passed memcheck GpuTablesTest.Passes", "failed memcheck GpuTablesTest.Fails")
+    (folder / "tools/compute-sanitizer").unlink()
+    done, _ = made.run("racecheck")
+    yield from lacks(done.stdout, "skipped racecheck racecheck: no compute-sanitizer is here")
+
+
+@case
+def carry_packs_what_is_needed(folder):
+    build = folder / "build"
+    for name in ("tests/gpu/test_gpu", "src/cli/minisgl"):
+        (build / name).parent.mkdir(parents=True)
+        shutil.copy(shutil.which("true"), build / name)
+    (folder / "small.json").write_text("{}")
+    carry = ["sh", str(SOURCE_ROOT / "tests/gpu/carry.sh"), str(build), str(folder / "out"), str(folder / "small.json")]
+    done = subprocess.run(carry, capture_output=True, text=True)
+    if done.returncode != 0:
+        yield f"ends with {done.returncode}: {done.stderr}"
+    for name in ("run_gpu.sh", "bin/test_gpu", "bin/minisgl", "models/wren/config.json", "golden/gemma2/config.json", "shapes/small.json", "lib"):
+        if not (folder / "out" / name).exists():
+            yield f"lacks {name}"
+    yield from (f"has {path}" for path in (folder / "out").rglob("*") if path.name.startswith("libc.") or "golden" in str(path) and path.suffix == ".safetensors")
+    yield from lacks(done.stderr, "not built, left out: tests/bench_scheduler_cost")
+    (build / "tests/gpu/test_gpu").unlink()
+    if subprocess.run(carry, capture_output=True).returncode != 66:
+        yield "packs a build without the suite"
+
+
+@case
+def the_suite_on_the_emulator(folder):
+    made = Folder(folder, [], suite=EMULATED)
+    done, _ = made.run("contact", MINISGL_MODELS=str(SOURCE_ROOT / "tests/models"))
+    yield from lacks(done.stdout, "passed contact GpuTablesTest.PlanWritesAreAppliedInOrder", "3 passed, 0 failed")
+    # The whole list; of its cases, those that take no time.
+    made.run("kernels", PART_SECONDS="0")
+    left_out = (folder / "results/results.txt").read_text().count("left-out kernels Gpu")
+    engine = (folder / "results/results.txt").read_text().count("GpuEngineTest")
+    if left_out < 20 or engine:
+        yield f"lists {left_out} cases, {engine} of them of engines"
+
+
+def run_case(test):
+    """Its faults, and the results that the script recorded."""
+    with tempfile.TemporaryDirectory() as folder:
+        faults = list(test(Path(folder)))
+        results = Path(folder) / "results/results.txt"
+        return faults, results.read_text() if faults and results.exists() else ""
+
+
+def main():
+    os.environ.pop("MINISGL_CUDA_DEBUG", None)
+    print(f"1..{len(cases)}")
+    all_pass = True
+    # They mostly wait for time limits to run out.
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        running = [(name, None if test is the_suite_on_the_emulator and EMULATED is None else pool.submit(run_case, test))
+                   for name, test in cases]
+        for number, (name, future) in enumerate(running, 1):
+            if future is None:
+                print(f"ok {number} - {name} # SKIP no emulated suite was given")
+                continue
+            faults, seen = future.result()
+            all_pass &= not faults
+            for line in [*faults, *seen.splitlines()]:
+                print(f"# {line}")
+            print(f"{'not ' if faults else ''}ok {number} - {name}", flush=True)
+    sys.exit(not all_pass)
+
+
+if __name__ == "__main__":
+    main()
