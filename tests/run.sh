@@ -128,7 +128,8 @@ joined="-Dtests=enabled -Dunity=on -Dunity_size=20 -Dcpp_link_args=-fuse-ld=mold
 # Code for four GPU architectures takes minutes; without a GPU, one is enough to see that it compiles.
 archs=sm_90a
 [ $mode = short ] && [ ! -e /dev/nvidia0 ] || archs=sm_80,sm_90a,sm_100,sm_120
-build build "--buildtype=release $joined -Dtest_tier=$(tier release) -Dcuda=auto -Dgpu_archs=$archs" && {
+# Not compressed, so that the suite gpu_code can read it.
+build build "--buildtype=release $joined -Dtest_tier=$(tier release) -Dcuda=auto -Dgpu_archs=$archs -Dgpu_compress=false" && {
     run_suites build build
     run_other_targets
 }
@@ -142,7 +143,7 @@ unchecked="-fno-sanitize=null,vptr,object-size,nonnull-attribute,returns-nonnull
 [ $mode = long ] && few_targets="" || unchecked="$unchecked,alignment"
 build build-asan "$checked -Db_sanitize=address,undefined -Db_staticpic=false -Dtest_tier=$(tier checked) \
     -Dcpp_args=[$few_targets'-g1','-D_GLIBCXX_ASSERTIONS','-fno-pie','$unchecked'] -Dcpp_link_args=['-fuse-ld=mold','-no-pie']" &&
-    run_suites build-asan build-asan --no-suite mutants --no-suite tidy --no-suite demo_script
+    run_suites build-asan build-asan --no-suite mutants --no-suite tidy --no-suite demo_script --no-suite gpu_code
 # Only the thread pool and the runtime on it start threads, whatever the model and the request, so few suites need this build.
 threaded="base runtime"
 [ $mode = long ] && threaded="base engine runtime"

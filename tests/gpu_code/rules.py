@@ -1,0 +1,161 @@
+"""Rules of the kernels' code that no GPU is needed to check. Each function yields a message for each fault.
+
+Programmatic dependent launch: a kernel may start while those before it run, and `griddepcontrol.wait` waits for the end of all
+of them. A kernel whose every thread waits before it ends, and that touches nothing earlier but constants, is right whatever runs
+before and behind it: when kernel N + 1 has ended, N has, too, so that N + 2 may read what N wrote.
+"""
+import re
+
+import ptx
+
+# What a kernel may read before the wait: fields of its parameters that point to memory which no step writes.
+WEIGHTS = "weights: written when the model is loaded, before any step"
+CONSTANT_FIELDS = {
+    "GemvKernel": ("GemvKernelParams", {"weight": WEIGHTS}),
+    "NormKernel": ("NormKernelParams", {"norm.weight": WEIGHTS}),
+    "AddBiasKernel": ("AddBiasKernelParams", {"bias": WEIGHTS}),
+    "RopeKvWriteKernel": ("RopeKernelParams", {"rope.q_norm": WEIGHTS, "rope.k_norm": WEIGHTS}),
+}
+# Divisions of 64 bits, each a call of about 100 cycles: kernel -> (how many instructions, why).
+DIVISIONS = {"SampleKernel": (2, "the cut of ties, once for a row, of sums in units of 2^-40")}
+
+# Stack of a thread, which is none otherwise: kernel -> (bytes, why).
+STACKS = {"SampleKernel": (8, "nvcc 12.4 spills two values of a row, stored and loaded once, for two blocks to run at once")}
+
+# A multiprocessor of compute capability 9.0.
+REGISTERS, SHARED_BYTES, THREADS, SHARED_RESERVED = 65536, 228 * 1024, 2048, 1024
+# What the sources say about blocks that run at once: kernel, file, the sentence, bytes of dynamic shared memory, blocks.
+PROMISES = [
+    (r"DecodeKernel<\w+, 128>", "attention_decode.cuh", "111 KB for E = 128 and 3 stages, so that two blocks fit into 227 KB",
+     113_728, 2),
+    (r"ExtendKernel<\w+, 128, true>", "attention_extend.cuh", "102 KB for E = 128, so that a multiprocessor with 227 KB holds 2 blocks",
+     104_448, 2),
+    (r"ExpertLinearKernel<\w+, 1>", "expert_linear.cu", "60 KB and 64 KB: three blocks at once", 61_520, 3),
+    (r"ExpertLinearKernel<\w+, 4>", "expert_linear.cu", "60 KB and 64 KB: three blocks at once", 65_808, 3),
+]
+# Registers of a thread that the sources count on.
+REGISTERS_MAX = [(r"GemvKernel<.*>", "gemv.cu", "128 registers for each thread", 128)]
+
+
+def base(name):
+    return name.split("<")[0]
+
+
+def waits(entry):
+    return [i for i, instruction in enumerate(entry.instructions) if instruction.opcode == "griddepcontrol.wait"]
+
+
+def check_waits_once(entry, name):
+    found = waits(entry)
+    if len(found) != 1:
+        yield f"{name}: {len(found)} griddepcontrol.wait instead of 1"
+    for index in found:
+        if entry.instructions[index].predicate:
+            yield f"{name}: not every thread waits: {entry.instructions[index].text}"
+
+
+def early(entry):
+    """Instructions that a thread can reach without having waited."""
+    stops = {index for index in waits(entry) if not entry.instructions[index].predicate}
+    reached = ptx.reached_without(entry, stops)
+    return [entry.instructions[index] for index in sorted(reached) if index < len(entry.instructions)], len(entry.instructions) in reached
+
+
+def check_ends_after_wait(entry, name):
+    instructions, falls_out = early(entry)
+    for instruction in instructions:
+        if instruction.parts[0] in ("ret", "exit"):
+            yield f"{name}: a thread can end before the wait: {instruction.text}"
+    if falls_out:
+        yield f"{name}: a thread can reach the end of the text before the wait"
+
+
+def constants(name, structs):
+    """{(number of the parameter, offset)} that CONSTANT_FIELDS allows."""
+    struct, fields = CONSTANT_FIELDS.get(base(name), ("", {}))
+    return {(0, structs.offset(struct, field)) for field in fields}
+
+
+def check_reads_before_wait(entry, name, structs):
+    found = None
+    for instruction in early(entry)[0]:
+        kind = ptx.touches_global(instruction)
+        if not kind:
+            continue
+        if kind == "write" or instruction.parts[0] == "call":
+            yield f"{name}: before the wait: {instruction.text}"
+            continue
+        found = found or ptx.origins(entry)
+        sources = ptx.address_origins(entry, instruction, found)
+        unknown = {source for source in sources if source[0] == "memory" or source[1:] not in constants(name, structs)}
+        if unknown or not sources:
+            where = ", ".join(sorted(f"byte {offset} of the parameters" if kind != "memory" else "an address from memory"
+                                     for kind, _, offset in unknown)) or "an unknown address"
+            yield f"{name}: before the wait, through {where}: {instruction.text}"
+
+
+def check_no_cached_reads(entry, name, structs):
+    """ld.global.nc may come from a cache that no write reaches while the kernel runs; with an early start, from before the wait."""
+    found = None
+    for instruction in entry.instructions:
+        if instruction.parts[0] in ("ld", "ldu") and "nc" in instruction.parts or instruction.parts[0] == "ldu":
+            found = found or ptx.origins(entry)
+            sources = ptx.address_origins(entry, instruction, found)
+            if not sources or any(source[0] == "memory" or source[1:] not in constants(name, structs) for source in sources):
+                yield f"{name}: a read past the coherent caches, of memory that is not known to be constant: {instruction.text}"
+
+
+def check_divisions(entry, name):
+    allowed, _ = DIVISIONS.get(base(name), (0, ""))
+    found = [instruction.text for instruction in entry.instructions if re.fullmatch(r"(div|rem)\.[su]64", instruction.opcode)]
+    if len(found) > allowed:
+        yield f"{name}: {len(found)} divisions of 64 bits (at most {allowed}), each a call: {found[-1]}"
+
+
+def check_division_calls(symbols, names):
+    """Of machine code: the subroutines that divide, which ptxas adds where it is called (also for other instructions of PTX)."""
+    if not any(base(name) in DIVISIONS for name in names):
+        for symbol in symbols:
+            if re.search(r"__cuda_sm\d+\w?_(div|rem)_[su]64", symbol):
+                yield f"{' '.join(sorted({base(name) for name in names}))}: calls {symbol.split('$')[-1]}"
+
+
+def blocks_by_registers(registers, threads):
+    """Blocks of a multiprocessor: registers are handed out 256 at a time to a warp, to each of 4 schedulers."""
+    warps = (threads + 31) // 32
+    a_warp = (registers * 32 + 255) // 256 * 256
+    return min(REGISTERS // 4 // a_warp * 4 // warps, THREADS // threads) if registers else THREADS // threads
+
+
+def check_resources(name, used, entry):
+    if used["stack"] > STACKS.get(base(name), (0, ""))[0]:
+        yield f"{name}: {used['stack']} bytes of stack in each thread: registers are spilled, or an array is indexed"
+    if entry and entry.max_threads and entry.min_blocks > blocks_by_registers(used["registers"], entry.max_threads):
+        yield (f"{name}: {used['registers']} registers: {blocks_by_registers(used['registers'], entry.max_threads)} blocks of "
+               f"{entry.max_threads} threads run at once, its launch bounds say {entry.min_blocks}")
+    if entry and not entry.max_threads:
+        yield f"{name}: no launch bounds"
+
+
+def words_of(path):
+    """A source's text without the line breaks of its comments."""
+    return " ".join(" ".join(re.sub(r"^\s*//", "", line) for line in path.read_text().splitlines()).split())
+
+
+def check_promises(used, threads, kernels):
+    """used, threads: by name. kernels: the folder of the sources."""
+    for pattern, file, sentence, shared, blocks in PROMISES:
+        if sentence not in words_of(kernels / file):
+            yield f"{file} does not say any more: {sentence}"
+        for name in (name for name in used if re.fullmatch(pattern, name)):
+            fit = min((SHARED_BYTES // (shared + SHARED_RESERVED)), blocks_by_registers(used[name]["registers"], threads[name]))
+            if fit < blocks:
+                yield f"{name}: {fit} blocks run at once, {file} says {blocks} ({used[name]['registers']} registers, {shared} bytes)"
+    for pattern, file, sentence, registers in REGISTERS_MAX:
+        if sentence not in words_of(kernels / file):
+            yield f"{file} does not say any more: {sentence}"
+        for name in (name for name in used if re.fullmatch(pattern, name)):
+            if used[name]["registers"] > registers:
+                yield f"{name}: {used[name]['registers']} registers, {file} says {registers}"
+
+
