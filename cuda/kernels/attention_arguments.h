@@ -39,7 +39,7 @@ struct ExtendTile {
 // The parts of the workspace. A row's splits have their states and sums next to each other, in
 // order, from part_begin on, whatever items compute them.
 struct DeviceAttentionPlan {
-  int32_t* counts = nullptr;      // [2] items, tiles
+  int32_t* counts = nullptr;      // [3] items, tiles, decode rows
   int32_t* items = nullptr;       // DecodeItem, kItemWords apart
   int32_t* queries = nullptr;     // the rows of the groups
   int32_t* part_begin = nullptr;  // [decode rows]
@@ -89,12 +89,13 @@ ExtendChoice ChooseExtend(int32_t head_dim, int32_t group, int64_t num_tokens, i
 ExtendChoice SmallExtend(int32_t head_dim, size_t shared_bytes_max);
 inline constexpr int32_t kLargeTileRows = 128;
 
-// attention_decode.cu, attention_decode_f16.cu: rows [0, num_decode_rows).
+// attention_decode.cu, attention_decode_f16.cu: the plan's items, of at most `num_decode_rows`
+// rows.
 template <typename T>
 CudaError LaunchDecode(const LaunchContext& context, const AttentionArguments<T>& arguments,
                        int32_t head_dim, int32_t num_decode_rows, int32_t max_splits);
 // attention_extend.cu, attention_extend_f16.cu: the plan's tiles, at most max_tiles; or, if
-// `decode_rows`, rows [0, max_tiles / ceil(G / 16)), of one token each.
+// `decode_rows`, the plan's decode rows, at most max_tiles / ceil(G / 16), of one token each.
 template <typename T>
 CudaError LaunchExtend(const LaunchContext& context, const AttentionArguments<T>& arguments,
                        int32_t head_dim, ExtendChoice choice, int64_t max_tiles, bool decode_rows);

@@ -4,10 +4,6 @@
 namespace minisgl::cuda {
 namespace {
 
-// Rows of up to two small tiles of M rows on average use the kernel of small tiles: a large tile
-// would be three quarters empty, and there would be few blocks.
-constexpr int64_t kSmallRowsMax = 2 * kTileRows;
-
 size_t SharedBytes(int32_t head_dim, bool large, int stages) {
   size_t num_bytes = 0;
   DispatchHeadDim(head_dim, [&]<int D>() {
@@ -26,7 +22,7 @@ ExtendChoice SmallExtend(int32_t head_dim, size_t shared_bytes_max) {
 
 ExtendChoice ChooseExtend(int32_t head_dim, int32_t group, int64_t num_tokens, int64_t num_rows,
                           size_t shared_bytes_max) {
-  if (num_tokens * group > kSmallRowsMax * num_rows) {
+  if (HasLongRows(group, num_tokens, num_rows)) {
     for (const int stages : {2, 1}) {
       if (SharedBytes(head_dim, true, stages) <= shared_bytes_max) {
         return {.large = true, .stages = stages};

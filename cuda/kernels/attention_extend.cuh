@@ -77,6 +77,7 @@ class ExtendBlock {
     if (decode_rows) {
       const int32_t m_tiles = DivideUp(args_.group, Shape::kRows);
       row = index / m_tiles;
+      if (row >= args_.plan.counts[2]) return false;
       first_row_ = index % m_tiles * Shape::kRows;
       first_token_ = row;
     } else {

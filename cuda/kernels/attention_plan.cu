@@ -27,6 +27,7 @@ struct PlanArguments {
   const int32_t* kv_len;
   int32_t num_rows;
   int32_t num_decode_rows;
+  const int32_t* decode_rows;  // [1] null: num_decode_rows
   int32_t group;
   int32_t tile_rows;  // M rows of an extend tile
   SharedPrefixes shared;
@@ -140,6 +141,7 @@ MINISGL_KERNEL void MINISGL_LAUNCH_BOUNDS(kPlanThreads, 1) PlanKernel(PlanArgume
   device::SharedArena arena;
   const Shared<int32_t> scan = arena.Take<int32_t>(kPlanThreads + 1);
   const Shared<int32_t> totals = arena.Take<int32_t>(kPlanThreads / 32);
+  if (p.decode_rows != nullptr) p.num_decode_rows = p.decode_rows[0];
   const int32_t num_items = PlanItems(p, scan, totals);
   const auto num_tiles = [&](int32_t row) {
     return DivideUp((p.row_begin[row + 1] - p.row_begin[row]) * p.group, p.tile_rows);
@@ -154,11 +156,41 @@ MINISGL_KERNEL void MINISGL_LAUNCH_BOUNDS(kPlanThreads, 1) PlanKernel(PlanArgume
   if (threadIdx.x == 0) {
     p.plan.counts[0] = num_items;
     p.plan.counts[1] = all_tiles;
+    p.plan.counts[2] = p.num_decode_rows;
   }
 }
 
 int64_t MaxSplits(const DeviceLimits& limits) {
   return std::min<int64_t>(kSplitsMax, CeilDiv<int64_t>(limits.max_seq_len, kSplitKeysMin));
+}
+
+// Rows that extend, as far as the host knows them, and the kernel for them.
+struct ExtendingRows {
+  int64_t num_rows, num_tokens;  // of which none is a decode row; or upper bounds of both
+  ExtendChoice choice;
+};
+
+template <typename Params>
+ExtendingRows FindExtendingRows(const LaunchContext& context, const Params& params) {
+  const int32_t group = params.num_heads / params.num_kv_heads;
+  ExtendingRows rows = {.num_rows = params.num_rows, .num_tokens = params.num_tokens};
+  switch (params.rows_known) {
+    case RowsKnown::kExactly:
+      rows.num_rows -= params.num_decode_rows;
+      rows.num_tokens -= params.num_decode_rows;
+      rows.choice = ChooseExtend(params.head_dim, group, rows.num_tokens, rows.num_rows,
+                                 context.shared_bytes_max);
+      break;
+    case RowsKnown::kBoundsShort:
+      rows.choice = SmallExtend(params.head_dim, context.shared_bytes_max);
+      break;
+    case RowsKnown::kBoundsLong:
+      rows.num_rows = std::min(rows.num_rows, LongRowsMax(group, rows.num_tokens));
+      rows.choice =
+          ChooseExtend(params.head_dim, group, rows.num_tokens, 1, context.shared_bytes_max);
+      break;
+  }
+  return rows;
 }
 
 // Upper bound on the tiles of `rows` rows with `tokens` tokens in total: each row's last tile may
@@ -187,7 +219,7 @@ DeviceAttentionPlan Divide(const DeviceLimits& limits, Divider* divider) {
   const int32_t group = limits.num_heads / limits.num_kv_heads;
   const int64_t items = limits.max_rows * MaxSplits(limits);
   DeviceAttentionPlan plan;
-  divider->Take(&plan.counts, 2);
+  divider->Take(&plan.counts, 3);
   divider->Take(&plan.items, items * kItemWords);
   divider->Take(&plan.queries, limits.max_rows);
   divider->Take(&plan.part_begin, limits.max_rows);
@@ -244,14 +276,11 @@ CudaError LaunchRows(const LaunchContext& context, const AttentionParams& params
                                      static_cast<int32_t>(MaxSplits(workspace.limits)));
     if (error != kCudaSuccess) return error;
   }
-  const int64_t num_rows = params.num_rows - num_decode_rows;
-  if (num_rows == 0) return kCudaSuccess;
-  const int64_t num_tokens = params.num_tokens - num_decode_rows;
-  const ExtendChoice choice =
-      ChooseExtend(head_dim, group, num_tokens, num_rows, context.shared_bytes_max);
-  const int32_t tile_rows = choice.large ? kLargeTileRows : kTileRows;
-  return LaunchExtend(context, arguments, head_dim, choice,
-                      MaxTiles(num_tokens, num_rows, group, tile_rows), false);
+  const ExtendingRows rows = FindExtendingRows(context, params);
+  if (rows.num_rows == 0) return kCudaSuccess;
+  const int32_t tile_rows = rows.choice.large ? kLargeTileRows : kTileRows;
+  return LaunchExtend(context, arguments, head_dim, rows.choice,
+                      MaxTiles(rows.num_tokens, rows.num_rows, group, tile_rows), false);
 }
 
 }  // namespace
@@ -269,16 +298,14 @@ size_t AttentionWorkspaceBytes(const DeviceLimits& limits) {
 
 CudaError LaunchPlanAttention(const LaunchContext& context, const AttentionPlanParams& params,
                               const AttentionWorkspace& workspace) {
-  const int32_t group = params.num_heads / params.num_kv_heads;
-  const ExtendChoice choice =
-      ChooseExtend(params.head_dim, group, params.num_tokens - params.num_decode_rows,
-                   params.num_rows - params.num_decode_rows, context.shared_bytes_max);
+  const ExtendChoice choice = FindExtendingRows(context, params).choice;
   const PlanArguments arguments = {.plan = DivideWorkspace(workspace),
                                    .row_begin = params.row_begin,
                                    .kv_len = params.kv_len,
                                    .num_rows = params.num_rows,
                                    .num_decode_rows = params.num_decode_rows,
-                                   .group = group,
+                                   .decode_rows = params.decode_rows,
+                                   .group = params.num_heads / params.num_kv_heads,
                                    .tile_rows = choice.large ? kLargeTileRows : kTileRows,
                                    .shared = params.shared};
   constexpr size_t kSharedBytes = ((kPlanThreads + 1) * 4 + 15) / 16 * 16 + kPlanThreads / 32 * 4;

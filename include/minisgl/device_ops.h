@@ -168,6 +168,18 @@ struct SharedPrefixes {
   const int32_t* shared_splits = nullptr;  // [num_decode_rows] of the row's group; 0: in no group
 };
 
+// True if `num_tokens` tokens in `num_rows` rows that extend, with `group` query heads for each KV
+// head, suit large tiles of attention. Rows of up to two small tiles (of 16 query heads of tokens)
+// on average use small ones: a large tile would be three quarters empty, and there would be few.
+inline constexpr int64_t kShortRow = 32;
+inline bool HasLongRows(int32_t group, int64_t num_tokens, int64_t num_rows) {
+  return num_tokens * group > kShortRow * num_rows;
+}
+// Upper bound on the rows of HasLongRows, and one row of padding.
+inline int64_t LongRowsMax(int32_t group, int64_t num_tokens) {
+  return num_tokens * group / kShortRow + 1;
+}
+
 // The attention of a step, planned once and used by every layer. Rows 0 .. num_decode_rows - 1
 // have one token each. The arrays are those of every AttentionParams of the step.
 struct AttentionPlanParams {
@@ -178,6 +190,9 @@ struct AttentionPlanParams {
   int32_t num_tokens;
   int32_t num_heads, num_kv_heads, head_dim;
   SharedPrefixes shared = {};
+  RowsKnown rows_known = RowsKnown::kExactly;
+  // [1] the number of decode rows, at most num_decode_rows, unless rows are known exactly.
+  const int32_t* decode_rows = nullptr;
 };
 
 // The shape of a model, which decides whether there are kernels for it.

@@ -159,6 +159,16 @@ struct RopeKvWriteParams {
   const float* query_scale = nullptr;  // [max_seq_len] factor of q at each position, or null
 };
 
+// What a call says of the rows of its step. Captured operations serve many steps, and have upper
+// bounds instead of num_rows and num_decode_rows: row_begin then has the end of the tokens for
+// every row after the step's last, which is thereby empty, and the number of decode rows is in
+// device memory (AttentionPlanParams). Results are the same.
+enum class RowsKnown : uint8_t {
+  kExactly,
+  kBoundsShort,  // bounds, for any rows
+  kBoundsLong,   // bounds, for steps whose rows that extend are long (HasLongRows in device_ops.h)
+};
+
 // Causal attention through the page table: a token of row r at position p attends to keys 0..p of
 // that row. Keys are processed in position order in tiles of a constant size, so results do not
 // depend on page size, chunking or other rows.
@@ -174,6 +184,7 @@ struct AttentionParams {
   int32_t num_rows;
   // Rows 0 .. num_decode_rows - 1 have one token each: a hint for dividing the work.
   int32_t num_decode_rows = 0;
+  RowsKnown rows_known = RowsKnown::kExactly;  // others: on a device only
   int64_t num_tokens;
   int32_t num_heads, num_kv_heads, head_dim;
   float scale;             // scores are q.k * scale

@@ -19,6 +19,8 @@ struct PagedAttentionCase {
   int32_t page_size = 16;
   std::vector<PagedAttentionRow> rows;
   int32_t num_decode_rows = 0;
+  // Unless exactly: the launches have bounds, and two more rows, which are empty.
+  RowsKnown rows_known = RowsKnown::kExactly;
   int32_t window = 0;
   float softcap = 0;
   bool sinks = false;
@@ -86,8 +88,9 @@ class PagedAttentionScene {
       workspace = own_workspace.get();
     }
     const DeviceInput qkv(case_.dtype, qkv_), keys(case_.dtype, keys_);
-    const DeviceArray<int32_t> page_table(tables_.entries), table_row(tables_.table_row),
-        row_begin(row_begin_), kv_len(kv_len_);
+    const DeviceArray<int32_t> page_table(tables_.entries),
+        table_row(Spared(tables_.table_row, -1)), row_begin(Spared(row_begin_, num_tokens())),
+        kv_len(Spared(kv_len_, -1)), decode_rows(std::vector<int32_t>{case_.num_decode_rows});
     const DeviceArray<float> sinks(sinks_);
     DeviceOutput out(case_.dtype, num_tokens() * out_width());
     AttentionParams params = Params();
@@ -99,6 +102,11 @@ class PagedAttentionScene {
     params.row_begin = row_begin.data();
     params.kv_len = kv_len.data();
     params.sinks = case_.sinks ? sinks.data() : nullptr;
+    if (case_.rows_known != RowsKnown::kExactly) {
+      params.rows_known = case_.rows_known;
+      params.num_rows = static_cast<int32_t>(kv_len.size());
+      params.num_decode_rows = std::min(params.num_rows, num_tokens());
+    }
     const DeviceArray<int32_t> num_groups(num_groups_), group_begin(group_begin_),
         group_rows(group_rows_), shared_splits(shared_splits_);
     AttentionPlanParams plan = {.row_begin = row_begin.data(),
@@ -108,7 +116,9 @@ class PagedAttentionScene {
                                 .num_tokens = num_tokens(),
                                 .num_heads = params.num_heads,
                                 .num_kv_heads = params.num_kv_heads,
-                                .head_dim = params.head_dim};
+                                .head_dim = params.head_dim,
+                                .rows_known = params.rows_known};
+    if (plan.rows_known != RowsKnown::kExactly) plan.decode_rows = decode_rows.data();
     if (!num_groups_.empty()) {
       plan.shared = {num_groups.data(), group_begin.data(), group_rows.data(),
                      shared_splits.data()};
@@ -224,6 +234,12 @@ class PagedAttentionScene {
   }
 
  private:
+  // An array over the rows, with what empty rows have in it.
+  std::vector<int32_t> Spared(std::vector<int32_t> values, int32_t spare) const {
+    if (case_.rows_known != RowsKnown::kExactly) values.insert(values.end(), 2, spare);
+    return values;
+  }
+
   int64_t qkv_width() const {
     return int64_t{case_.num_heads + 2 * case_.num_kv_heads} * case_.head_dim;
   }

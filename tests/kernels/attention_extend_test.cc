@@ -102,6 +102,33 @@ TEST(AttentionExtendTest, MixedBatch) {
   scene.Check(scene.Run(true), "deterministic");
 }
 
+// Launches with bounds, as graphs have them, give the bits of those that know the rows: decode rows
+// and others, none of either, and chunks for either size of tiles.
+TEST(AttentionExtendTest, BoundsGiveTheSame) {
+  struct Rows {
+    std::vector<PagedAttentionRow> rows;
+    int32_t num_decode_rows;
+  };
+  for (const Rows& rows : {Rows{{{1, 40}, {1, 300}, {1, 1}, {50, 90}, {3, 33}}, 3},
+                           Rows{{{1, 270}, {1, 64}}, 2}, Rows{{{5, 70}, {40, 40}, {1, 5}}, 0}}) {
+    PagedAttentionCase c = ExtendCase(rows.rows);
+    c.num_decode_rows = rows.num_decode_rows;
+    c.num_heads = 6;
+    c.num_kv_heads = 2;
+    for (const bool deterministic : {false, true}) {
+      c.rows_known = RowsKnown::kExactly;
+      const PagedAttentionScene scene(c);
+      const auto exactly = scene.Run(deterministic);
+      scene.Check(exactly, "exactly");
+      for (const RowsKnown known : {RowsKnown::kBoundsShort, RowsKnown::kBoundsLong}) {
+        c.rows_known = known;
+        EXPECT_EQ(PagedAttentionScene(c).Run(deterministic), exactly)
+            << c.Name() << (known == RowsKnown::kBoundsLong ? " long" : " short");
+      }
+    }
+  }
+}
+
 TEST(AttentionExtendTest, SameUnderEveryThreadOrder) {
   for (const int32_t head_dim : {64, 256}) {
     PagedAttentionCase c = ExtendCase({{1, 20}, {67, 150}});
