@@ -2,9 +2,10 @@
 //
 // At the start memory is allocated in this order, because a captured graph holds the addresses of
 // keys and values:
-// 1. The largest graph is captured over a pool without pages, to measure what graphs take. What
-//    steps load when they run first is loaded before (DeviceEngineOptions::warms_up).
-// 2. It is dropped, and keys and values are allocated.
+// 1. The largest graph of either class is captured over a pool without pages, to measure what
+//    graphs take. What steps load when they run first is loaded before
+//    (DeviceEngineOptions::warms_up).
+// 2. They are dropped, and keys and values are allocated.
 // 3. All graphs are captured.
 #include "minisgl/engine/device_engine.h"
 
@@ -17,6 +18,7 @@
 #include "engine/decode_graphs.h"
 #include "engine/device_step.h"
 #include "engine/kv_split.h"
+#include "engine/layer_graphs.h"
 #include "engine/plan_check.h"
 #include "engine/warm_up.h"
 #include "minisgl/base/check.h"
@@ -31,7 +33,10 @@ namespace {
 class DeviceEngine final : public Engine {
  public:
   DeviceEngine(std::unique_ptr<DeviceOps> ops, std::unique_ptr<DeviceStep> step)
-      : ops_(std::move(ops)), step_(std::move(step)), graphs_(step_.get(), ops_.get()) {}
+      : ops_(std::move(ops)),
+        step_(std::move(step)),
+        graphs_(step_.get(), ops_.get()),
+        layer_graphs_(step_.get(), ops_.get()) {}
 
   // Waits, because the device may still use memory that is about to be freed.
   ~DeviceEngine() override { (void)ops_->Synchronize(); }
@@ -75,12 +80,14 @@ class DeviceEngine final : public Engine {
 
  private:
   Status Queue(InFlightStep* step);
-  Status MeasureGraphBytes(const std::vector<int32_t>& sizes, uint64_t* num_bytes);
-  void CaptureAll(const std::vector<int32_t>& sizes);
+  template <typename Graphs, typename Size>
+  Status AddGraphBytes(Graphs* graphs, const std::vector<Size>& sizes, uint64_t* num_bytes);
+  void CaptureAll(const std::vector<int32_t>& sizes, const std::vector<StepShape>& shapes);
 
   const std::unique_ptr<DeviceOps> ops_;  // outlives what it made, below
   const std::unique_ptr<DeviceStep> step_;
   DecodeGraphs graphs_;
+  LayerGraphs layer_graphs_;
   std::deque<InFlightStep> in_flight_;  // the oldest first
   std::vector<InFlightStep> free_;
   // The first fault. Nothing is queued after it, because it would read what was not written.
@@ -90,9 +97,15 @@ class DeviceEngine final : public Engine {
 Status DeviceEngine::Queue(InFlightStep* step) {
   const BatchPlan& plan = *step->plan;
   const int32_t padded_rows = step_->IsPlainDecode(plan) ? graphs_.PaddedRows(plan.num_rows()) : 0;
-  MINISGL_RETURN_IF_ERROR(step_->Upload(step, padded_rows));
+  const StepShape* const layers =
+      padded_rows > 0 || plan.num_rows() == 0 ? nullptr : layer_graphs_.Find(step_->ShapeOf(plan));
+  const int32_t padded_tokens = layers == nullptr ? 0 : layers->num_tokens;
+  MINISGL_RETURN_IF_ERROR(step_->Upload(step, {.rows = padded_rows, .tokens = padded_tokens}));
   if (padded_rows > 0) {
     graphs_.Replay(padded_rows);
+  } else if (layers != nullptr) {
+    layer_graphs_.Replay(*layers);
+    step_->RunPlaces(*step);
   } else if (plan.num_rows() > 0) {
     step_->Run(*step);
   }
@@ -100,26 +113,35 @@ Status DeviceEngine::Queue(InFlightStep* step) {
   return ops_->status();
 }
 
-// Estimates the bytes of all graphs from the largest: smaller ones hold as many operations.
-Status DeviceEngine::MeasureGraphBytes(const std::vector<int32_t>& sizes, uint64_t* num_bytes) {
-  *num_bytes = 0;
+// Estimates the bytes of the graphs of `sizes` from the largest: others hold as many operations.
+template <typename Graphs, typename Size>
+Status DeviceEngine::AddGraphBytes(Graphs* graphs, const std::vector<Size>& sizes,
+                                   uint64_t* num_bytes) {
   if (sizes.empty()) return Status();
   const uint64_t before = ops_->MemoryInfo().free_bytes;
-  const Status captured = graphs_.Capture(sizes.back());
+  const Status captured = graphs->Capture(sizes.back());
   if (!captured.ok()) return ops_->status();  // OK unless the fault is sticky: runs without graphs
   const uint64_t after = ops_->MemoryInfo().free_bytes;
-  graphs_.Clear();
-  *num_bytes = (before > after ? before - after : 0) * sizes.size();
+  graphs->Clear();
+  *num_bytes += (before > after ? before - after : 0) * sizes.size();
   return Status();
 }
 
-void DeviceEngine::CaptureAll(const std::vector<int32_t>& sizes) {
+void DeviceEngine::CaptureAll(const std::vector<int32_t>& sizes,
+                              const std::vector<StepShape>& shapes) {
   for (const int32_t num_rows : sizes) {
     const Status captured = graphs_.Capture(num_rows);
     if (captured.ok()) continue;
     Log(LogLevel::kWarning,
         fmt::format("decode graphs stop at {} rows, larger batches run without: {}",
                     graphs_.max_rows(), captured.message()));
+    return;
+  }
+  for (const StepShape& shape : shapes) {
+    const Status captured = layer_graphs_.Capture(shape);
+    if (captured.ok()) continue;
+    Log(LogLevel::kWarning, fmt::format("graphs stop at {} tokens, longer steps run without: {}",
+                                        layer_graphs_.max_tokens(), captured.message()));
     return;
   }
 }
@@ -158,6 +180,10 @@ Status DeviceEngine::Start(const ModelConfig& config, const MemoryPlan& plan,
   const int32_t graph_max_rows = ops_->RunsGraphs() ? options.graph_max_rows : 0;
   const std::vector<int32_t> sizes =
       GraphBatchSizes(std::min(graph_max_rows, plan.limits.max_running_requests));
+  const int32_t graph_max_tokens = ops_->RunsGraphs() ? options.graph_max_tokens : 0;
+  const std::vector<StepShape> shapes =
+      LayerGraphShapes(LayerGraphTokensMax(graph_max_tokens, plan.limits),
+                       plan.limits.max_running_requests + 1);
   for (int32_t i = 0; i < plan.limits.max_in_flight; ++i) {
     MINISGL_ASSIGN_OR_RETURN(InFlightStep step, step_->MakeInFlightStep());
     free_.push_back(std::move(step));
@@ -168,13 +194,14 @@ Status DeviceEngine::Start(const ModelConfig& config, const MemoryPlan& plan,
     MINISGL_RETURN_IF_ERROR(WarmUp(decode_rows, step_.get(), &free_.front(), ops_.get()));
   }
   uint64_t graph_bytes = 0;
-  MINISGL_RETURN_IF_ERROR(MeasureGraphBytes(sizes, &graph_bytes));
+  MINISGL_RETURN_IF_ERROR(AddGraphBytes(&graphs_, sizes, &graph_bytes));
+  MINISGL_RETURN_IF_ERROR(AddGraphBytes(&layer_graphs_, shapes, &graph_bytes));
 
   const uint64_t short_bytes = graph_bytes - std::min(graph_bytes, plan.graph_bytes);
   const PageCounts pages = PagesBeside(config, plan, short_bytes, ops_->activation_dtype());
   MINISGL_RETURN_IF_ERROR(step_->TakePages(static_cast<int32_t>(pages.pages),
                                            static_cast<int32_t>(pages.window_pages)));
-  CaptureAll(sizes);
+  CaptureAll(sizes, shapes);
   return ops_->status();
 }
 

@@ -27,7 +27,7 @@ T* At(std::byte* memory, size_t offset) {
 }  // namespace
 
 DeviceLimits DeviceLimitsOf(const ModelConfig& config, const EngineLimits& limits) {
-  return {.max_rows = limits.max_running_requests,
+  return {.max_rows = limits.max_running_requests + 1,  // one of padding
           .max_tokens = limits.max_step_tokens,
           .max_seq_len = limits.max_seq_len,
           .num_heads = config.num_heads,
@@ -115,18 +115,19 @@ bool DeviceStep::IsPlainDecode(const BatchPlan& plan) const {
 }
 
 // Sizes first, then room for them, then the contents.
-Status DeviceStep::Upload(InFlightStep* step, int32_t padded_rows) {
+Status DeviceStep::Upload(InFlightStep* step, StepPadding padding) {
   static const BatchPlan kNoRows{.row_begin = {0}};
   const BatchPlan& plan = step->plan == nullptr ? kNoRows : *step->plan;
-  places_.List(plan, padded_rows, limits().max_running_requests);
-  SetShape(plan, padded_rows, step);
+  places_.List(plan, padding.rows, limits().max_running_requests);
+  SetShape(plan, padding.rows, step);
   const bool front = BiasFitsFront();
   tail_ = StepTail(plan, layout_.front_bytes, front ? 0 : std::ssize(places_.bias_ids),
                    front ? 0 : std::ssize(places_.banned_ids));
   MINISGL_RETURN_IF_ERROR(MakeRoom(step));
 
   auto* const meta = static_cast<std::byte*>(step->meta.get());
-  FillRows(plan, padded_rows, meta);
+  FillRows(plan, padding, meta);
+  *At<int32_t>(meta, layout_.decode_rows) = step->shape.num_decode_rows;
   FillPlaces(meta);
   FillGroups(plan, step->shape, meta);
   FillWrites(plan, meta);
@@ -139,12 +140,19 @@ Status DeviceStep::Upload(InFlightStep* step, int32_t padded_rows) {
   return Status();
 }
 
+StepShape DeviceStep::ShapeOf(const BatchPlan& plan) const {
+  StepShape shape = {.num_rows = plan.num_rows(), .num_tokens = plan.num_tokens()};
+  int32_t* const decode_rows = &shape.num_decode_rows;
+  while (*decode_rows < shape.num_rows && plan.extend_len(*decode_rows) == 1) ++*decode_rows;
+  return shape;
+}
+
 void DeviceStep::SetShape(const BatchPlan& plan, int32_t padded_rows, InFlightStep* step) const {
-  const int32_t num_rows = plan.num_rows();
-  int32_t num_decode_rows = 0;
-  while (num_decode_rows < num_rows && plan.extend_len(num_decode_rows) == 1) ++num_decode_rows;
-  step->shape = {num_rows, num_decode_rows, plan.num_tokens(), places_.num_places()};
-  if (padded_rows > num_rows) step->shape = {padded_rows, padded_rows, padded_rows, padded_rows};
+  step->shape = ShapeOf(plan);
+  step->shape.num_places = places_.num_places();
+  if (padded_rows > plan.num_rows()) {
+    step->shape = {padded_rows, padded_rows, padded_rows, padded_rows};
+  }
   step->wants_top_logprobs = places_.wants_top_logprobs();
   step->needs_no_tail = BiasFitsFront();
 }
@@ -175,16 +183,32 @@ Status DeviceStep::GrowHost(size_t num_bytes, InFlightStep* step) {
   return Status();
 }
 
-void DeviceStep::FillRows(const BatchPlan& plan, int32_t padded_rows, std::byte* meta) const {
+void DeviceStep::FillRows(const BatchPlan& plan, StepPadding padding, std::byte* meta) const {
   CopyTo(meta + layout_.table_row, plan.table_row);
   CopyTo(meta + layout_.row_begin, plan.row_begin);
   CopyTo(meta + layout_.kv_len, plan.kv_len);
   auto* const row_begin = At<int32_t>(meta, layout_.row_begin);
-  for (int32_t row = plan.num_rows(); row < padded_rows; ++row) {
+  for (int32_t row = plan.num_rows(); row < padding.rows; ++row) {
     At<int32_t>(meta, layout_.table_row)[row] = limits().max_running_requests;
     row_begin[row + 1] = row_begin[row] + 1;
     At<int32_t>(meta, layout_.kv_len)[row] = 1;
   }
+  if (padding.tokens > 0) FillPaddingTokens(plan, padding.tokens, meta);
+}
+
+// A row of the dummy has the tokens up to `num_tokens`. The rows after it are empty, for graphs
+// that have an upper bound of the number of rows.
+void DeviceStep::FillPaddingTokens(const BatchPlan& plan, int32_t num_tokens,
+                                   std::byte* meta) const {
+  const int32_t row = plan.num_rows(), spare = num_tokens - plan.num_tokens();
+  MINISGL_CHECK(spare >= 0 && spare <= limits().max_seq_len, "{} tokens padded to {}",
+                plan.num_tokens(), num_tokens);
+  auto* const row_begin = At<int32_t>(meta, layout_.row_begin);
+  if (spare > 0) {
+    At<int32_t>(meta, layout_.table_row)[row] = limits().max_running_requests;
+    At<int32_t>(meta, layout_.kv_len)[row] = spare;
+  }
+  std::fill(row_begin + row + 1, row_begin + layout_.max_rows + 1, num_tokens);
 }
 
 void DeviceStep::FillPlaces(std::byte* meta) const {
@@ -230,14 +254,13 @@ void DeviceStep::ApplyWrites(const BatchPlan& plan) {
 }
 
 // Ids and positions of the step's tokens, and their slots by `page_table`.
-void DeviceStep::PrepareTokens(const InFlightStep& step, const int32_t* page_table,
-                               int64_t* slots) {
+void DeviceStep::PrepareTokens(const StepShape& shape, const int32_t* page_table, int64_t* slots) {
   const StepTables& tables = state_->tables();
   ops_->PrepareTokens({.table_row = Meta<int32_t>(layout_.table_row),
                        .row_begin = Meta<int32_t>(layout_.row_begin),
                        .kv_len = Meta<int32_t>(layout_.kv_len),
-                       .num_rows = step.shape.num_rows,
-                       .num_tokens = step.shape.num_tokens,
+                       .num_rows = shape.num_rows,
+                       .num_tokens = shape.num_tokens,
                        .page_table = page_table,
                        .page_table_stride = tables.page_table_stride,
                        .page_size = limits().page_size,
@@ -249,14 +272,18 @@ void DeviceStep::PrepareTokens(const InFlightStep& step, const int32_t* page_tab
 }
 
 void DeviceStep::Run(const InFlightStep& step) {
-  const StepShape& shape = step.shape;
+  RunLayers(step.shape);
+  RunPlaces(step);
+}
+
+void DeviceStep::RunLayers(const StepShape& shape) {
   const auto* const table_row = Meta<int32_t>(layout_.table_row);
   const auto* const row_begin = Meta<int32_t>(layout_.row_begin);
   const auto* const kv_len = Meta<int32_t>(layout_.kv_len);
   const StepTables& tables = state_->tables();
   const ModelConfig& config = state_->config();
-  PrepareTokens(step, tables.page_table, slots_.data());
-  if (state_->has_windows()) PrepareTokens(step, tables.window_table, window_slots_.data());
+  PrepareTokens(shape, tables.page_table, slots_.data());
+  if (state_->has_windows()) PrepareTokens(shape, tables.window_table, window_slots_.data());
   ops_->PlanAttention({.row_begin = row_begin,
                        .kv_len = kv_len,
                        .num_rows = shape.num_rows,
@@ -268,20 +295,31 @@ void DeviceStep::Run(const InFlightStep& step) {
                        .shared = {.num_groups = Meta<int32_t>(layout_.num_groups),
                                   .group_begin = Meta<int32_t>(layout_.group_begin),
                                   .rows = Meta<int32_t>(layout_.group_rows),
-                                  .shared_splits = Meta<int32_t>(layout_.shared_splits)}});
-  float* const logits = state_->Forward({.num_tokens = shape.num_tokens,
-                                         .num_rows = shape.num_rows,
-                                         .num_decode_rows = shape.num_decode_rows,
-                                         .token_ids = token_ids_.data(),
-                                         .positions = positions_.data(),
-                                         .slots = slots_.data(),
-                                         .table_row = table_row,
-                                         .row_begin = row_begin,
-                                         .kv_len = kv_len,
-                                         .window_slots = window_slots_.data(),
-                                         .logit_tokens = Meta<int32_t>(layout_.logit_tokens),
-                                         .num_logit_tokens = shape.num_places});
+                                  .shared_splits = Meta<int32_t>(layout_.shared_splits)},
+                       .rows_known = shape.rows_known,
+                       .decode_rows = shape.rows_known == RowsKnown::kExactly
+                                          ? nullptr
+                                          : Meta<int32_t>(layout_.decode_rows)});
+  state_->RunLayers({.num_tokens = shape.num_tokens,
+                     .num_rows = shape.num_rows,
+                     .num_decode_rows = shape.num_decode_rows,
+                     .rows_known = shape.rows_known,
+                     .token_ids = token_ids_.data(),
+                     .positions = positions_.data(),
+                     .slots = slots_.data(),
+                     .table_row = table_row,
+                     .row_begin = row_begin,
+                     .kv_len = kv_len,
+                     .window_slots = window_slots_.data()});
+}
+
+// Of the step that was uploaded last: logits, samples, and the tokens that are accepted.
+void DeviceStep::RunPlaces(const InFlightStep& step) {
+  const StepShape& shape = step.shape;
   if (shape.num_places == 0) return;
+  const StepTables& tables = state_->tables();
+  float* const logits = state_->Logits(
+      {.logit_tokens = Meta<int32_t>(layout_.logit_tokens), .num_logit_tokens = shape.num_places});
   const bool front = step.needs_no_tail;
   ops_->SamplePlaces({.logits = logits,
                       .num_places = shape.num_places,
@@ -297,8 +335,8 @@ void DeviceStep::Run(const InFlightStep& step) {
                       .max_logprobs = kTopLogprobsMax,
                       .sampled = InResults<DeviceToken>(result_layout_.sampled),
                       .top_logprobs = InResults<TokenLogprob>(result_layout_.top_logprobs)});
-  ops_->AcceptTokens({.table_row = table_row,
-                      .kv_len = kv_len,
+  ops_->AcceptTokens({.table_row = Meta<int32_t>(layout_.table_row),
+                      .kv_len = Meta<int32_t>(layout_.kv_len),
                       .place_begin = Meta<int32_t>(layout_.place_begin),
                       .num_rows = shape.num_rows,
                       .sampled = InResults<DeviceToken>(result_layout_.sampled),

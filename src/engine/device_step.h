@@ -21,20 +21,29 @@
 
 namespace minisgl::engine {
 
-// The numbers of rows, tokens and places of a step. A graph is captured for one shape.
+// The numbers of rows, tokens and places of a step. A graph is captured for one shape, in which
+// numbers of rows may be upper bounds.
 struct StepShape {
   int32_t num_rows = 0;
   int32_t num_decode_rows = 0;
   int32_t num_tokens = 0;
   int32_t num_places = 0;
+  RowsKnown rows_known = RowsKnown::kExactly;
+  bool operator==(const StepShape&) const = default;
+};
+
+// What a step is padded with to the size of its graph. One of both at most; 0: nothing.
+struct StepPadding {
+  int32_t rows = 0;    // decode rows of the dummy, each with a place, up to so many rows
+  int32_t tokens = 0;  // one row of the dummy, without a place, up to so many tokens
 };
 
 // A step that is queued: its memory, pinned on the host and apart on the device, and the event that
 // ends it.
 struct InFlightStep {
   std::shared_ptr<const BatchPlan> plan;
-  StepShape shape;
-  Status fault;  // why it was not queued
+  StepShape shape;  // exactly, with rows of padding
+  Status fault;     // why it was not queued
   bool wants_top_logprobs = false;
   bool needs_no_tail = true;      // Run reads only the fixed front
   std::shared_ptr<void> meta;     // pinned: StepLayout, StepTail
@@ -58,17 +67,24 @@ class DeviceStep {
   const EngineLimits& limits() const { return state_->limits(); }
   Result<InFlightStep> MakeInFlightStep();
 
-  // True if a graph can run `plan`: every row has one token and samples.
+  // True if one graph can run all of `plan`: every row has one token and samples.
   bool IsPlainDecode(const BatchPlan& plan) const;
+  // The shape of `plan` without padding, except its places.
+  StepShape ShapeOf(const BatchPlan& plan) const;
+  // Query heads for each KV head.
+  int32_t group() const { return state_->config().num_heads / state_->config().num_kv_heads; }
 
-  // Copies step->plan to the device, padded with rows of the dummy to `padded_rows` (0: not
-  // padded), and applies its table writes. Sets step->shape. kOutOfMemory if the step is larger
-  // than any before and there is no memory for it: its writes are then lost, and the engine must
-  // stop.
-  Status Upload(InFlightStep* step, int32_t padded_rows);
+  // Copies step->plan to the device, padded, and applies its table writes. Sets step->shape.
+  // kOutOfMemory if the step is larger than any before and there is no memory for it: its writes
+  // are then lost, and the engine must stop. REQUIRES at most max_seq_len tokens of padding.
+  Status Upload(InFlightStep* step, StepPadding padding);
   // Everything between Upload and Download. Reads no host memory, so it can be captured if
   // step.needs_no_tail.
   void Run(const InFlightStep& step);
+  // The two parts of Run. The first depends on its shape and on device memory alone, so it can be
+  // captured for all steps that are padded to num_tokens, with bounds of their rows.
+  void RunLayers(const StepShape& shape);
+  void RunPlaces(const InFlightStep& step);
   void Download(InFlightStep* step);
   // REQUIRES the step to be done.
   std::vector<RowResult> Results(const InFlightStep& step) const;
@@ -80,12 +96,13 @@ class DeviceStep {
   Status GrowHost(size_t num_bytes, InFlightStep* step);
   void SetShape(const BatchPlan& plan, int32_t padded_rows, InFlightStep* step) const;
   bool BiasFitsFront() const;
-  void FillRows(const BatchPlan& plan, int32_t padded_rows, std::byte* meta) const;
+  void FillRows(const BatchPlan& plan, StepPadding padding, std::byte* meta) const;
+  void FillPaddingTokens(const BatchPlan& plan, int32_t num_tokens, std::byte* meta) const;
   void FillPlaces(std::byte* meta) const;
   void FillGroups(const BatchPlan& plan, const StepShape& shape, std::byte* meta);
   void FillWrites(const BatchPlan& plan, std::byte* meta) const;
   void ApplyWrites(const BatchPlan& plan);
-  void PrepareTokens(const InFlightStep& step, const int32_t* page_table, int64_t* slots);
+  void PrepareTokens(const StepShape& shape, const int32_t* page_table, int64_t* slots);
   // The device address of byte `offset` of the step.
   std::byte* OnDevice(size_t offset) const {
     return offset < layout_.front_bytes || !tail_apart_

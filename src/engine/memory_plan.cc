@@ -23,6 +23,7 @@
 #include "engine/decode_graphs.h"
 #include "engine/device_step.h"
 #include "engine/kv_split.h"
+#include "engine/layer_graphs.h"
 #include "minisgl/base/checked_math.h"
 #include "minisgl/base/setting.h"
 #include "minisgl/base/system_info.h"
@@ -118,6 +119,15 @@ std::optional<uint64_t> CpuBytes(const ModelConfig& config, const PlanOptions& o
        .expert_inputs = experts.intermediate_size});
 }
 
+// Estimate of the bytes of all graphs.
+uint64_t GraphBytes(const PlanOptions& options, const EngineLimits& limits) {
+  const int32_t max_rows = options.max_running_requests;
+  const int32_t max_tokens = LayerGraphTokensMax(options.graph_max_tokens, limits);
+  const size_t count = GraphBatchSizes(std::min(options.graph_max_rows, max_rows)).size() +
+                       LayerGraphShapes(max_tokens, max_rows + 1).size();
+  return count * kGraphBytes;
+}
+
 // Bytes of the engine, not counting the decoder and the tables.
 std::optional<uint64_t> EngineBytes(const ModelConfig& config, const PlanOptions& options,
                                     int64_t max_seq_len, bool has_windows) {
@@ -145,9 +155,7 @@ std::optional<Needs> CountNeeds(const ModelConfig& config, const PlanOptions& op
   const auto tables = TableBytes(options, max_seq_len, kv->window() > 0);
   if (!counted.weights || !counted.workspace || !tables) return std::nullopt;
   const auto engine = EngineBytes(config, options, max_seq_len, kv->window() > 0);
-  const uint64_t graph_bytes =
-      GraphBatchSizes(std::min(options.graph_max_rows, options.max_running_requests)).size() *
-      kGraphBytes;
+  const uint64_t graph_bytes = GraphBytes(options, LimitsOf(config, options, max_seq_len));
   const auto extra = engine ? CheckedAdd(*engine, graph_bytes) : std::nullopt;
   const auto own = extra ? CheckedAdd(*tables, *extra) : std::nullopt;
   const auto workspace = own ? CheckedAdd(*counted.workspace, *own) : std::nullopt;

@@ -27,12 +27,13 @@ class Offsets {
 }  // namespace
 
 StepLayout::StepLayout(const EngineLimits& limits)
-    : max_rows(limits.max_running_requests), max_places(MaxPlaces(limits)) {
+    : max_rows(limits.max_running_requests + 1), max_places(MaxPlaces(limits)) {
   const auto rows = static_cast<size_t>(max_rows), count = static_cast<size_t>(max_places);
   Offsets next(0);
   table_row = next.Take<int32_t>(rows);
   row_begin = next.Take<int32_t>(rows + 1);
   kv_len = next.Take<int32_t>(rows);
+  decode_rows = next.Take<int32_t>(1);
   place_begin = next.Take<int32_t>(rows + 1);
   num_groups = next.Take<int32_t>(1);
   group_begin = next.Take<int32_t>(rows + 1);

@@ -25,11 +25,12 @@ inline constexpr int32_t kBiasMax = 1024;
 struct StepLayout {
   explicit StepLayout(const EngineLimits& limits);
 
-  int32_t max_rows = 0;      // of requests and padding
+  int32_t max_rows = 0;      // of requests, and one of padding
   int32_t max_places = 0;    // one for each row and each draft
   size_t table_row = 0;      // i32 [max_rows]
   size_t row_begin = 0;      // i32 [max_rows + 1]
   size_t kv_len = 0;         // i32 [max_rows]
+  size_t decode_rows = 0;    // i32 [1]
   size_t place_begin = 0;    // i32 [max_rows + 1]
   size_t num_groups = 0;     // i32 [1]
   size_t group_begin = 0;    // i32 [max_rows + 1]

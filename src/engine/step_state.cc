@@ -62,11 +62,16 @@ Status StepState::FillPaddingRow(int32_t* table, int32_t dummy_page) {
 }
 
 float* StepState::Forward(ForwardInput input) {
+  RunLayers(input);
+  return Logits(input);
+}
+
+void StepState::RunLayers(ForwardInput input) {
   input.page_table = tables_.page_table;
   input.page_table_stride = tables_.page_table_stride;
   input.window_page_table = tables_.window_table;
   input.kv = kv_.layers();
-  return decoder_->Forward(input);
+  decoder_->RunLayers(input);
 }
 
 }  // namespace minisgl::engine

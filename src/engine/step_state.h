@@ -37,8 +37,10 @@ class StepState {
   bool has_windows() const { return tables_.window_table != nullptr; }
   const StepTables& tables() const { return tables_; }
 
-  // Decoder::Forward of `input`, whose tables, keys and values are filled in here.
+  // The functions of Decoder for `input`, whose tables, keys and values are filled in here.
   float* Forward(ForwardInput input);
+  void RunLayers(ForwardInput input);
+  float* Logits(const ForwardInput& input) { return decoder_->Logits(input); }
 
  private:
   StepState(const ModelConfig& config, const EngineLimits& limits, Ops* ops)

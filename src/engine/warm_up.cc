@@ -36,7 +36,7 @@ std::shared_ptr<const BatchPlan> PaddingPlan(int32_t num_tokens, int32_t padding
 
 Status WarmUp(int32_t decode_rows, DeviceStep* step, InFlightStep* in_flight, DeviceOps* ops) {
   const EngineLimits& limits = step->limits();
-  MINISGL_RETURN_IF_ERROR(step->Upload(in_flight, decode_rows));
+  MINISGL_RETURN_IF_ERROR(step->Upload(in_flight, {.rows = decode_rows}));
   step->Run(*in_flight);
   MINISGL_RETURN_IF_ERROR(ops->Synchronize());
   const int32_t most = std::min(limits.max_step_tokens, limits.max_seq_len - 1);
@@ -46,7 +46,7 @@ Status WarmUp(int32_t decode_rows, DeviceStep* step, InFlightStep* in_flight, De
     if (tokens <= last) break;
     last = tokens;
     in_flight->plan = PaddingPlan(tokens, limits.max_running_requests);
-    MINISGL_RETURN_IF_ERROR(step->Upload(in_flight, 0));
+    MINISGL_RETURN_IF_ERROR(step->Upload(in_flight, {}));
     step->Run(*in_flight);
     step->Download(in_flight);
     MINISGL_RETURN_IF_ERROR(ops->Synchronize());

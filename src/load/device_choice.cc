@@ -56,6 +56,7 @@ ModelEngineOptions ToModelEngineOptions(const EngineOptions& options) {
   engine.num_pages = options.num_pages;
   engine.memory_ratio = options.memory_ratio;
   engine.graph_max_rows = options.cuda_graph_max_rows;
+  engine.graph_max_tokens = options.cuda_graph_max_tokens;
   engine.weight_dtype = options.dtype;
   engine.quantization = options.quantize;
   engine.max_step_drafts = options.max_drafts * kDraftRowsMax;
@@ -120,6 +121,7 @@ EngineOptions WithDeviceDefaults(EngineOptions options, const Device& device) {
   if (options.memory_ratio == 0) {
     options.memory_ratio = cuda ? kCudaMemoryRatio : kCpuMemoryRatio;
   }
+  if (options.cuda_graph_max_rows == 0) options.cuda_graph_max_tokens = 0;
   return options;
 }
 

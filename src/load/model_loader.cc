@@ -131,9 +131,10 @@ Result<std::unique_ptr<Engine>> StartEngine(const ModelConfig& config, const Che
     if (!options.pack_cache.empty()) {
       Log(LogLevel::kInfo, "--pack-cache: on CUDA weights are not packed; nothing is kept");
     }
-    auto engine =
-        MakeDeviceEngine(config, checkpoint, setup->plan, std::move(device.cuda),
-                         {.graph_max_rows = options.cuda_graph_max_rows, .warms_up = true});
+    auto engine = MakeDeviceEngine(config, checkpoint, setup->plan, std::move(device.cuda),
+                                   {.graph_max_rows = options.cuda_graph_max_rows,
+                                    .graph_max_tokens = options.cuda_graph_max_tokens,
+                                    .warms_up = true});
     if (device.profile != nullptr) device.profile->Clear();  // of what the start ran
     return engine;
   }

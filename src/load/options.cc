@@ -277,6 +277,12 @@ void AddEngineOptions(OptionTable* app, EngineOptions* options) {
       ->TypeName("N")
       ->Group(group)
       ->Advanced();
+  app->Add("--cuda-graph-max-tokens", &options->cuda_graph_max_tokens,
+           "Most tokens of other steps that run as a CUDA graph; 0: none (default 512)")
+      ->Check(IntegerIn(0, 4096))
+      ->TypeName("N")
+      ->Group(group)
+      ->Advanced();
   app->AddFlag("--deterministic", &options->deterministic,
                "On CUDA, use kernels whose results do not depend on the batch")
       ->Group(group)

@@ -87,7 +87,8 @@ struct EngineOptions {
   AdmissionPolicy admission = AdmissionPolicy::kOptimistic;
   QueuePolicy policy = QueuePolicy::kPriority;
   bool disable_overlap = false;
-  int32_t cuda_graph_max_rows = 256;  // 0: no graphs
+  int32_t cuda_graph_max_rows = 256;    // 0: no graphs
+  int32_t cuda_graph_max_tokens = 512;  // of steps that are no decode steps; 0: none as a graph
   bool deterministic = false;
   bool profile_kernels = false;
   int32_t threads = 0;  // 0: the usable cores

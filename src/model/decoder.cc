@@ -23,13 +23,10 @@ class OpsDecoder final : public Decoder {
         space_(std::move(workspace)),
         ops_(ops) {}
 
-  float* Forward(const ForwardInput& input) override {
+  void RunLayers(const ForwardInput& input) override {
     const int64_t num_tokens = input.num_tokens;
     MINISGL_CHECK(num_tokens <= options_.max_step_tokens, "a step of {} tokens, room for {}",
                   num_tokens, options_.max_step_tokens);
-    MINISGL_CHECK(input.num_logit_tokens <= options_.max_logit_rows,
-                  "{} rows of logits, room for {}", input.num_logit_tokens,
-                  options_.max_logit_rows);
     ops_->Embedding({.ids = input.token_ids,
                      .table = &weights_.embedding,
                      .scale = static_cast<float>(config_.embedding_scale),
@@ -53,7 +50,38 @@ class OpsDecoder final : public Decoder {
       }
       pending = hidden;
     }
-    return Logits(input);
+  }
+
+  // Final norm and output head, for the tokens that need logits only: the head is the largest
+  // matrix of a small model.
+  float* Logits(const ForwardInput& input) override {
+    const int64_t num_rows = input.num_logit_tokens;
+    MINISGL_CHECK(num_rows <= options_.max_logit_rows, "{} rows of logits, room for {}", num_rows,
+                  options_.max_logit_rows);
+    if (num_rows == 0) return space_.logits.data();
+    const ActivationPtr hidden = space_.wanted_hidden.ptr();
+    float* residual = space_.wanted_residual.data();
+    const std::pair<ActivationPtr, ActivationPtr> gathers[] = {{space_.hidden.ptr(), hidden},
+                                                               {space_.residual.data(), residual}};
+    for (const auto& [from, to] : gathers) {
+      ops_->GatherRows({.x = from,
+                        .rows = input.logit_tokens,
+                        .out = to,
+                        .num_rows = num_rows,
+                        .width = config_.hidden_size});
+    }
+    NormParams norm = MakeNorm(weights_.final_norm, num_rows);
+    norm.x = hidden;
+    norm.residual = residual;
+    norm.out = hidden;
+    ops_->Norm(norm);
+    Linear(hidden, weights_.head, space_.logits.data(), num_rows);
+    if (config_.logit_softcap > 0) {
+      ops_->Softcap({.values = space_.logits.data(),
+                     .count = num_rows * config_.vocab_size,
+                     .cap = static_cast<float>(config_.logit_softcap)});
+    }
+    return space_.logits.data();
   }
 
   const ModelConfig& config() const override { return config_; }
@@ -191,6 +219,7 @@ class OpsDecoder final : public Decoder {
          .kv_len = input.kv_len,
          .num_rows = input.num_rows,
          .num_decode_rows = input.num_decode_rows,
+         .rows_known = input.rows_known,
          .num_tokens = input.num_tokens,
          .num_heads = config_.num_heads,
          .num_kv_heads = config_.num_kv_heads,
@@ -275,36 +304,6 @@ class OpsDecoder final : public Decoder {
     params.out = space_.expert_out.ptr();
     params.x_per_choice = true;
     ops_->ExpertLinear(params);
-  }
-
-  // Final norm and output head, for the tokens that need logits only: the head is the largest
-  // matrix of a small model.
-  float* Logits(const ForwardInput& input) {
-    const int64_t num_rows = input.num_logit_tokens;
-    if (num_rows == 0) return space_.logits.data();
-    const ActivationPtr hidden = space_.wanted_hidden.ptr();
-    float* residual = space_.wanted_residual.data();
-    const std::pair<ActivationPtr, ActivationPtr> gathers[] = {{space_.hidden.ptr(), hidden},
-                                                               {space_.residual.data(), residual}};
-    for (const auto& [from, to] : gathers) {
-      ops_->GatherRows({.x = from,
-                        .rows = input.logit_tokens,
-                        .out = to,
-                        .num_rows = num_rows,
-                        .width = config_.hidden_size});
-    }
-    NormParams norm = MakeNorm(weights_.final_norm, num_rows);
-    norm.x = hidden;
-    norm.residual = residual;
-    norm.out = hidden;
-    ops_->Norm(norm);
-    Linear(hidden, weights_.head, space_.logits.data(), num_rows);
-    if (config_.logit_softcap > 0) {
-      ops_->Softcap({.values = space_.logits.data(),
-                     .count = num_rows * config_.vocab_size,
-                     .cap = static_cast<float>(config_.logit_softcap)});
-    }
-    return space_.logits.data();
   }
 
   const ModelConfig config_;

@@ -10,6 +10,8 @@
 #include "engine/decode_graphs.h"
 #include "engine/engine_driver.h"
 #include "engine/host_device_ops.h"
+#include "engine/layer_graphs.h"
+#include "minisgl/base/checked_math.h"
 #include "minisgl/engine/device_engine.h"
 #include "slow.h"
 
@@ -94,6 +96,76 @@ TEST_F(DeviceEngineTest, BatchesPaddedToAGraphEqualRowsAlone) {
     EXPECT_TRUE(SameResults(rows[i]->results, Alone(rows[i]->prompt, 7, {}, rows[i]->sampling)))
         << "row " << i;
   }
+}
+
+TEST_F(DeviceEngineTest, StepsOfFewTokensReplayTheLayersAndChangeNothing) {
+  const auto prompt = RandomPrompt(45, 1);
+  const auto wanted = Alone(prompt, 5);
+  for (const int32_t graph_rows : {0, 1}) {
+    for (const int32_t chunk : {1, 7, 44, kAll}) {
+      const auto driver =
+          OnDevice({.page_size = 4, .graph_max_rows = graph_rows, .graph_max_tokens = 48});
+      const int runs = counters_->runs, replays = counters_->replays;
+      EXPECT_TRUE(SameResults(driver->Generate(driver->AddRow(prompt), chunk, 5), wanted))
+          << "decode graphs " << graph_rows << " chunk " << chunk;
+      EXPECT_EQ(counters_->runs, runs) << "chunk " << chunk;
+      EXPECT_EQ(counters_->replays, replays + CeilDiv(45, chunk) + 4);
+    }
+  }
+}
+
+// Rows that decode, chunks, ends of prompts, drafts, biases that no graph holds: in every mixture,
+// with two steps in flight, over all sizes and kinds of graphs.
+TEST_F(DeviceEngineTest, MixedStepsInGraphsEqualRowsAlone) {
+  const auto driver = OnDevice({.max_running_requests = 6, .graph_max_tokens = 160});
+  const int runs = counters_->runs;
+  std::vector<TestRow*> rows;
+  for (int i = 0; i < 6; ++i) {
+    rows.push_back(driver->AddRow(RandomPrompt(4 + 9 * i, 140 + i)));
+    rows.back()->sampling = i % 2 == 0 ? Greedy() : Warm(i);
+  }
+  for (int i = 0; i < 1500; ++i) rows[2]->sampling.logit_bias.emplace_back(i % 97, 0.0f);
+  for (int step = 0; step < 24; ++step) {
+    for (int i = 0; i < 6; ++i) {
+      TestRow* row = rows[static_cast<size_t>(i)];
+      const int32_t left = row->known_len - row->computed_len;
+      if (step < 2 * i) continue;
+      if (left > 1 && step % 3 != 2) {
+        driver->Extend(row, std::min(left, 3 + 8 * (step % 4)));
+      } else {
+        driver->ExtendAll(row);
+      }
+    }
+    driver->Launch();
+    if (step > 0) ASSERT_TRUE(driver->Collect().ok());
+  }
+  ASSERT_TRUE(driver->Collect().ok());
+  for (int step = 0; step < 4; ++step) {
+    for (int i = 0; i < 6; ++i) {
+      const std::vector<TokenId> drafts(static_cast<size_t>((i + step) % 5), 7);
+      driver->ExtendWithDrafts(rows[static_cast<size_t>(i)], drafts);
+    }
+    ASSERT_TRUE(driver->Step().ok());
+  }
+  EXPECT_EQ(counters_->runs, runs) << "a step ran without a graph";
+  for (TestRow* row : rows) {
+    EXPECT_TRUE(
+        SameResults(row->results, Alone(row->prompt, std::ssize(row->results), {}, row->sampling)));
+  }
+}
+
+TEST_F(DeviceEngineTest, AStepOfMoreTokensThanTheLargestGraphRunsWithout) {
+  const auto driver = OnDevice({.graph_max_tokens = 20});
+  const int runs = counters_->runs, replays = counters_->replays;
+  TestRow* row = driver->AddRow(RandomPrompt(41, 3));
+  driver->Extend(row, 21);
+  ASSERT_TRUE(driver->Step().ok());
+  EXPECT_EQ(counters_->runs, runs + 1);
+  driver->Extend(row, 20);
+  ASSERT_TRUE(driver->Step().ok());
+  EXPECT_EQ(counters_->runs, runs + 1);
+  EXPECT_EQ(counters_->replays, replays + 1);
+  EXPECT_TRUE(SameResults(row->results, Alone(row->prompt, 1)));
 }
 
 TEST_F(DeviceEngineTest, ABatchLargerThanTheLargestGraphRunsWithout) {
@@ -303,6 +375,22 @@ TEST_F(DeviceEngineTest, ACaptureThatFailsLeavesTheSmallerGraphs) {
   EXPECT_TRUE(SameResults(rows[2]->results, Alone(rows[2]->prompt, 2)));
 }
 
+TEST_F(DeviceEngineTest, ALayerGraphThatFailsLeavesTheSmallerOnes) {
+  HostDeviceFaults faults;
+  faults.fail_capture = 4;  // the first measures what graphs take; then both kinds of 8 tokens
+  const auto driver = OnDevice({.graph_max_tokens = 24}, faults);
+  const int runs = counters_->runs;
+  TestRow* row = driver->AddRow(RandomPrompt(17, 3));
+  driver->Extend(row, 8);
+  ASSERT_TRUE(driver->Step().ok());
+  EXPECT_EQ(counters_->replays, 1);
+  driver->Extend(row, 9);
+  ASSERT_TRUE(driver->Step().ok());
+  EXPECT_EQ(counters_->replays, 1) << "nine tokens have no graph";
+  EXPECT_EQ(counters_->runs, runs + 1);
+  EXPECT_TRUE(SameResults(row->results, Alone(row->prompt, 1)));
+}
+
 TEST_F(DeviceEngineTest, GraphsLargerThanReservedTakePages) {
   ModelEngineOptions options;
   options.max_running_requests = 8;
@@ -407,6 +495,21 @@ TEST(GraphBatchSizesTest, OneTwoFourThenMultiplesOfEight) {
   EXPECT_EQ(engine::GraphBatchSizes(3), (std::vector<int32_t>{1, 2, 3}));
   EXPECT_EQ(engine::GraphBatchSizes(32), (std::vector<int32_t>{1, 2, 4, 8, 16, 24, 32}));
   EXPECT_EQ(engine::GraphBatchSizes(256).size(), 3u + 32u);
+}
+
+TEST(LayerGraphsTest, SizesAndKinds) {
+  EXPECT_EQ(engine::LayerGraphSizes(0), std::vector<int32_t>());
+  EXPECT_EQ(engine::LayerGraphSizes(5), (std::vector<int32_t>{5}));
+  EXPECT_EQ(engine::LayerGraphSizes(512),
+            (std::vector<int32_t>{8,   16,  24,  32,  40,  48,  56,  64,  80,  96,
+                                  112, 128, 160, 192, 224, 256, 320, 384, 448, 512}));
+  const auto shapes = engine::LayerGraphShapes(512, 101);
+  EXPECT_EQ(shapes.size(), 40u);
+  for (const engine::StepShape& shape : shapes) {
+    EXPECT_EQ(shape.num_rows, std::min(shape.num_tokens, 101));
+    EXPECT_EQ(std::count(shapes.begin(), shapes.end(), shape), 1);
+  }
+  EXPECT_EQ(engine::LayerGraphTokensMax(512, {.max_seq_len = 100, .max_step_tokens = 300}), 100);
 }
 
 }  // namespace

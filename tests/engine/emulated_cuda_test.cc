@@ -167,6 +167,70 @@ TEST_F(EmulatedCudaTest, DraftsAreVerifiedByTheSameKernels) {
       SameResults(row->results, {answer.begin(), answer.begin() + std::ssize(row->results)}));
 }
 
+// Prompts in chunks, rows that decode beside them, drafts: all rows' results, and the calls that
+// launched the steps.
+struct MixedSteps {
+  std::vector<RowResult> results;
+  int kernels, graphs;
+};
+MixedSteps RunMixedSteps(EngineDriver* cuda, cuda::emulator::EmulatedCudaApi* api) {
+  const int kernels = api->num_calls("LaunchKernel"), graphs = api->num_calls("GraphLaunch");
+  TestRow* const a = cuda->AddRow(RandomPrompt(5, 31));
+  TestRow* const b = cuda->AddRow(RandomPrompt(12, 32));
+  TestRow* const c = cuda->AddRow(RandomPrompt(30, 33));
+  const auto step = [&] { MINISGL_CHECK(cuda->Step().ok(), "a step failed"); };
+  cuda->ExtendAll(a);
+  step();  // 5 tokens
+  cuda->ExtendAll(a);
+  cuda->Extend(b, 7);
+  step();  // 1 + 7
+  cuda->ExtendAll(a);
+  cuda->ExtendAll(b);
+  cuda->Extend(c, 4);
+  step();  // 1 + 5 + 4
+  cuda->ExtendAll(a);
+  cuda->ExtendAll(b);
+  cuda->Extend(c, 20);
+  step();  // 2 + 20
+  cuda->ExtendAll(b);
+  cuda->ExtendWithDrafts(a, std::vector<TokenId>{a->results[0].token, 3, 4});
+  cuda->ExtendAll(c);
+  step();  // 1 + 4 + 6
+  cuda->ExtendWithDrafts(b, std::vector<TokenId>{5, 6});
+  cuda->ExtendWithDrafts(c, std::vector<TokenId>{7});
+  step();  // 3 + 2
+  MixedSteps steps = {.results = {},
+                      .kernels = api->num_calls("LaunchKernel") - kernels,
+                      .graphs = api->num_calls("GraphLaunch") - graphs};
+  for (const TestRow* row : {a, b, c}) {
+    steps.results.insert(steps.results.end(), row->results.begin(), row->results.end());
+  }
+  return steps;
+}
+
+// With and without --deterministic: padding does not change the kernels' order of sums, as no size
+// of these crosses the limit between their own products and the library's.
+TEST_F(EmulatedCudaTest, MixedStepsInGraphsAreTheOperationsBitForBit) {
+  MarkSlow("a model on the emulator");
+  for (const bool deterministic : {false, true}) {
+    const CudaOpsConfig config{.deterministic = deterministic};
+    const DriverOptions options{.page_size = 4, .max_running_requests = 4};
+    DriverOptions with_graphs = options;
+    with_graphs.graph_max_tokens = 24;
+    const auto api = std::make_shared<cuda::emulator::EmulatedCudaApi>();
+    EngineDriver eager(*model_, options, EmulatedCuda(config, api));
+    const MixedSteps wanted = RunMixedSteps(&eager, api.get());
+    EngineDriver graphs(*model_, with_graphs, EmulatedCuda(config, api));
+    const MixedSteps actual = RunMixedSteps(&graphs, api.get());
+    EXPECT_TRUE(SameResults(actual.results, wanted.results)) << deterministic;
+    EXPECT_EQ(wanted.graphs, 0);
+    EXPECT_EQ(actual.graphs, 6);
+    // Of a step: its writes, and what samples.
+    EXPECT_LE(actual.kernels, 6 * 8);
+    EXPECT_GT(wanted.kernels, 6 * 16);
+  }
+}
+
 TEST_F(EmulatedCudaTest, NothingOfTheDeviceIsLeftBehind) {
   const auto api = std::make_shared<cuda::emulator::EmulatedCudaApi>();
   {

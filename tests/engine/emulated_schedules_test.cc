@@ -52,20 +52,22 @@ TEST_F(EmulatedSchedulesTest, AFewWindowPagesChangeNothing) {
   MarkSlow("long answers on the emulator");
   ModelConfig config = model_->config;
   config.layers[0].sliding_window = 21;
-  const auto run = [&](int32_t num_window_pages, int32_t graph_max_rows) {
+  const auto run = [&](int32_t num_window_pages, int32_t graph_max_rows, int32_t graph_max_tokens) {
     auto device = EmulatedCuda({.deterministic = true});
     const ModelEngineOptions options = {.max_running_requests = 3,
                                         .max_prefill_tokens = 32,
                                         .page_size = 4,
                                         .num_pages = 100,
                                         .memory_ratio = 0.9,
-                                        .graph_max_rows = graph_max_rows};
+                                        .graph_max_rows = graph_max_rows,
+                                        .graph_max_tokens = graph_max_tokens};
     auto plan = PlanMemory(config, options, 0, device.get());
     MINISGL_CHECK(plan.ok(), "{}", plan.status().message());
     plan->limits.num_window_pages = num_window_pages;
     plan->limits.sliding_window = num_window_pages > 0 ? 21 : 0;
-    auto engine = MakeDeviceEngine(config, *model_->checkpoint, *plan, std::move(device),
-                                   {.graph_max_rows = graph_max_rows});
+    auto engine =
+        MakeDeviceEngine(config, *model_->checkpoint, *plan, std::move(device),
+                         {.graph_max_rows = graph_max_rows, .graph_max_tokens = graph_max_tokens});
     MINISGL_CHECK(engine.ok(), "{}", engine.status().message());
     std::vector<Request> requests;
     for (RequestId id = 1; id <= 4; ++id) {
@@ -77,9 +79,10 @@ TEST_F(EmulatedSchedulesTest, AFewWindowPagesChangeNothing) {
     }
     return RunScheduled(engine->get(), {.max_prefill_tokens = 32}, requests, 1);
   };
-  const ScheduledRun whole = run(0, 0);
+  const ScheduledRun whole = run(0, 0, 0);
   for (const int32_t graph_max_rows : {0, 4}) {
-    const ScheduledRun few = run(WindowMath{4, 21}.PagesOf(2) + 2, graph_max_rows);
+    const ScheduledRun few = run(WindowMath{4, 21}.PagesOf(2) + 2, graph_max_rows,
+                                 /*graph_max_tokens=*/8 * graph_max_rows);
     ExpectSame(whole, few);
     EXPECT_GT(few.stats.reclaimed_window_pages, 10);
   }

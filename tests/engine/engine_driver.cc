@@ -74,6 +74,7 @@ EngineDriver::EngineDriver(const TestModel& model, const DriverOptions& options,
   ModelEngineOptions engine_options = EngineOptionsOf(options);
   engine_options.memory_ratio = 0.9;
   engine_options.graph_max_rows = options.graph_max_rows;
+  engine_options.graph_max_tokens = options.graph_max_tokens;
   if (engine_options.num_pages == 0) {
     const int64_t length = options.max_seq_len > 0 ? options.max_seq_len : model.config.max_seq_len;
     engine_options.num_pages = static_cast<int32_t>(CeilDiv<int64_t>(length, options.page_size) *
@@ -82,9 +83,10 @@ EngineDriver::EngineDriver(const TestModel& model, const DriverOptions& options,
   auto memory = PlanMemory(model.config, engine_options, 0, device.get());
   MINISGL_CHECK(memory.ok(), "{}", memory.status().message());
   memory->limits.num_window_pages = memory->limits.sliding_window = 0;
-  TakeEngine(
-      MakeDeviceEngine(model.config, *model.checkpoint, *memory, std::move(device),
-                       {.graph_max_rows = options.graph_max_rows, .warms_up = options.warms_up}));
+  TakeEngine(MakeDeviceEngine(model.config, *model.checkpoint, *memory, std::move(device),
+                              {.graph_max_rows = options.graph_max_rows,
+                               .graph_max_tokens = options.graph_max_tokens,
+                               .warms_up = options.warms_up}));
 }
 
 void EngineDriver::TakeEngine(Result<std::unique_ptr<Engine>> engine) {

@@ -40,8 +40,8 @@ struct DriverOptions {
   int32_t max_step_drafts = 64;
   std::optional<DType> weight_dtype;  // unset: as stored
   Quantization quantization = Quantization::kNone;
-  int32_t graph_max_rows = 0;  // of a device
-  bool warms_up = false;       // a device
+  int32_t graph_max_rows = 0, graph_max_tokens = 0;  // of a device
+  bool warms_up = false;                             // a device
 };
 
 // One request as the test sees it.

@@ -343,6 +343,7 @@ TEST(MemoryPlanTest, OnADeviceEverythingTogetherGetsTheRatioAndPagesTakeWhatIsLe
     options.memory_ratio = ratio;
     options.max_prefill_tokens = 8192;
     options.graph_max_rows = 256;
+    options.graph_max_tokens = 512;
     const auto plan = PlanMemory(BillionConfig(), options, 0, device.get());
     ASSERT_TRUE(plan.ok()) << plan.status().message();
     const double total =
@@ -352,7 +353,7 @@ TEST(MemoryPlanTest, OnADeviceEverythingTogetherGetsTheRatioAndPagesTakeWhatIsLe
     EXPECT_EQ(plan->limits.max_seq_len, 131072);
     EXPECT_EQ(plan->max_seq_len_reason, "the model's");
     EXPECT_EQ(plan->kv_bytes_per_token, 64u * 1024) << "two bytes an element";
-    EXPECT_GT(plan->graph_bytes, 0u);
+    EXPECT_EQ(plan->graph_bytes, (35u + 40u) * 2 * kMiB) << "2 MiB a graph";
   }
 }
 

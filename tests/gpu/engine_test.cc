@@ -221,6 +221,64 @@ TEST_F(GpuEngineTest, EveryGraphIsTheOperationsBitForBit) {
   }
 }
 
+// A step of `num_tokens` tokens: up to a third are rows of `decoding`, the others are a new prompt,
+// or all but its last token if `in_two`. Then a step of the prompt's row alone, with that token or
+// with drafts. Returns the row's results.
+std::vector<RowResult> RunStep(EngineDriver* driver, const std::vector<TestRow*>& decoding,
+                               int32_t num_tokens, bool in_two) {
+  const auto step = [&] {
+    const Status status = driver->Step();
+    MINISGL_CHECK(status.ok(), "{}", status.message());
+  };
+  int32_t left = num_tokens;
+  const auto num_decoding = std::min(std::ssize(decoding), static_cast<int64_t>(left / 3));
+  for (int64_t i = 0; i < num_decoding; ++i, --left) {
+    driver->ExtendAll(decoding[static_cast<size_t>(i)]);
+  }
+  TestRow* const row = driver->AddRow(RandomPrompt(left + (in_two ? 1 : 0), 7));
+  driver->Extend(row, left);
+  step();
+  if (in_two) driver->ExtendAll(row);
+  if (!in_two) driver->ExtendWithDrafts(row, std::vector<TokenId>{row->results[0].token, 1, 2});
+  step();
+  driver->FreeRow(row);
+  return row->results;
+}
+
+// Every captured number of tokens, and the fewest that are padded to it, with and without rows that
+// decode beside a prompt: the replay equals the operations one by one. With --deterministic, as
+// padding lets the library choose other products otherwise.
+TEST_F(GpuEngineTest, EveryLayerGraphIsTheOperationsBitForBit) {
+  MarkSlow("a model on the emulator");
+  const int32_t max_tokens = IsSlow() ? 16 : 512, num_rows = IsSlow() ? 2 : 100;
+  const auto model = MakeGpuTinyModel(IsSlow() ? 32 : 1024);
+  const DriverOptions options{.max_running_requests = num_rows + 1, .max_prefill_tokens = 512};
+  DriverOptions with_graphs = options;
+  with_graphs.graph_max_tokens = max_tokens;
+  const CudaOpsConfig deterministic{.deterministic = true};
+  const auto eager = OnGpu(*model, options, deterministic);
+  const auto graphs = OnGpu(*model, with_graphs, deterministic);
+  const auto eager_rows = ShortRows(eager.get(), num_rows);
+  const auto graph_rows = ShortRows(graphs.get(), num_rows);
+  int32_t smaller = 0;
+  for (const int32_t size : CapturedTokens(max_tokens)) {
+    for (const int32_t num_tokens : {smaller + 1, size}) {
+      for (const bool alone : {false, true}) {
+        const auto run = [&](EngineDriver* driver, const std::vector<TestRow*>& rows) {
+          return RunStep(driver, alone ? std::vector<TestRow*>() : rows, num_tokens,
+                         num_tokens % 2 == 0);
+        };
+        ASSERT_TRUE(SameResults(run(graphs.get(), graph_rows), run(eager.get(), eager_rows)))
+            << num_tokens << " tokens, " << (alone ? "alone" : "beside others");
+      }
+    }
+    smaller = size;
+  }
+  for (size_t i = 0; i < graph_rows.size(); ++i) {
+    ASSERT_TRUE(SameResults(graph_rows[i]->results, eager_rows[i]->results)) << "row " << i;
+  }
+}
+
 // The second step is launched before the first is collected: its token comes from the device.
 TEST_F(GpuEngineTest, TwoStepsInFlightGiveTheSame) {
   const auto model = MakeGpuTinyModel();

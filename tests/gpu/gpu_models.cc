@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "engine/decode_graphs.h"
+#include "engine/layer_graphs.h"
 #include "minisgl/base/check.h"
 #include "minisgl/base/random.h"
 #include "weights/architectures.h"
@@ -86,5 +87,8 @@ std::unique_ptr<TestModel> MakeGpuArchitecture(const std::string& name) {
 }
 
 std::vector<int32_t> CapturedSizes(int32_t max_rows) { return engine::GraphBatchSizes(max_rows); }
+std::vector<int32_t> CapturedTokens(int32_t max_tokens) {
+  return engine::LayerGraphSizes(max_tokens);
+}
 
 }  // namespace minisgl::cuda

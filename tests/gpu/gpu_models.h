@@ -22,7 +22,8 @@ std::unique_ptr<TestModel> OpenWren();
 // configuration there, including odd widths. Null if the sources are not available.
 std::unique_ptr<TestModel> MakeGpuArchitecture(const std::string& name);
 
-// The batch sizes that graphs are captured for.
+// The batch sizes that graphs are captured for, and the numbers of tokens of other steps.
 std::vector<int32_t> CapturedSizes(int32_t max_rows);
+std::vector<int32_t> CapturedTokens(int32_t max_tokens);
 
 }  // namespace minisgl::cuda

@@ -1,5 +1,6 @@
 // The engine of a device with its own memory. Steps are queued and run while the caller plans the
-// next one; decode steps replay graphs that are captured at the start.
+// next one; decode steps, and other steps of few tokens, replay graphs that are captured at the
+// start.
 //
 // Launch and Collect are called from one thread, which may differ from the one that made the
 // engine. The engine starts no thread, and Launch never waits for the device.
@@ -21,8 +22,10 @@
 namespace minisgl {
 
 struct DeviceEngineOptions {
-  // Upper bound on the rows of a decode batch that runs as a graph; 0: no graphs.
+  // Upper bound on the rows of a decode batch that runs as a graph; 0: no such graphs.
   int32_t graph_max_rows = 256;
+  // Upper bound on the tokens of any other step whose layers run as a graph; 0: no such graphs.
+  int32_t graph_max_tokens = 0;
   // Run steps of padding first, so that no request waits for what happens at the first step.
   bool warms_up = false;
 };

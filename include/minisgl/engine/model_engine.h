@@ -31,8 +31,10 @@ struct ModelEngineOptions {
   int32_t num_pages = 0;  // 0: planned from memory
   // Share of the available memory: for keys and values on the CPU, for everything on a device.
   double memory_ratio = 0.25;
-  int32_t graph_max_rows = 0;         // largest decode graph that a device keeps memory for
-  std::optional<DType> weight_dtype;  // unset: as stored
+  // The largest graphs that a device keeps memory for (DeviceEngineOptions).
+  int32_t graph_max_rows = 0;
+  int32_t graph_max_tokens = 0;
+  std::optional<DType> weight_dtype;                // unset: as stored
   Quantization quantization = Quantization::kNone;  // kNone on a device
 };
 

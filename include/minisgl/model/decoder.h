@@ -20,9 +20,10 @@ namespace minisgl {
 // Input of one forward pass. Arrays are in device memory (host memory for the CPU), in the layout
 // of BatchPlan.
 struct ForwardInput {
-  int32_t num_tokens = 0;               // T
-  int32_t num_rows = 0;                 // R
-  int32_t num_decode_rows = 0;          // the first rows, with one token each: a hint
+  int32_t num_tokens = 0;       // T
+  int32_t num_rows = 0;         // R
+  int32_t num_decode_rows = 0;  // the first rows, with one token each: a hint
+  RowsKnown rows_known = RowsKnown::kExactly;
   const int32_t* token_ids = nullptr;   // [T]
   const int32_t* positions = nullptr;   // [T]
   const int64_t* slots = nullptr;       // [T]
@@ -63,7 +64,14 @@ class Decoder {
 
   // Runs one pass, which writes K and V of its tokens. Returns logits [N, V], f32, in the decoder's
   // workspace, valid until the next call.
-  virtual float* Forward(const ForwardInput& input) = 0;
+  float* Forward(const ForwardInput& input) {
+    RunLayers(input);
+    return Logits(input);
+  }
+  // The two parts of a pass. Logits reads logit_tokens and num_logit_tokens alone, and what the
+  // last RunLayers left in the workspace.
+  virtual void RunLayers(const ForwardInput& input) = 0;
+  virtual float* Logits(const ForwardInput& input) = 0;
 
   virtual const ModelConfig& config() const = 0;
   // Bytes of packed weights (not counting the padding of a matrix's last rows) and of workspace.
