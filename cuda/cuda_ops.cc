@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "copy_streams.h"
 #include "cuda_error.h"
 #include "cuda_handles.h"
 #include "kernels/kernels.h"
@@ -69,13 +70,9 @@ class CudaOps : public DeviceOps {
   Result<std::shared_ptr<void>> Allocate(size_t num_bytes) override;
   Result<std::shared_ptr<void>> AllocateHost(size_t num_bytes) override;
   Status Upload(void* dst, const void* src, size_t num_bytes) override;
-  void CopyToDevice(void* device, const void* host, size_t num_bytes) override {
-    CopyOnCompute(device, host, num_bytes, "cudaMemcpyAsync to the device");
-  }
+  void CopyToDevice(void* device, const void* host, size_t num_bytes) override;
   void CopyToHost(void* host, const void* device, size_t num_bytes) override;
-  void CopyOnDevice(void* dst, const void* src, size_t num_bytes) override {
-    CopyOnCompute(dst, src, num_bytes, "cudaMemcpyAsync on the device");
-  }
+  void CopyOnDevice(void* dst, const void* src, size_t num_bytes) override;
   Result<Matrix> PackMatrix(std::span<const TensorView> parts, const WeightFormat& format) override;
   Result<Matrix> PackEmbedding(const TensorView& table, const WeightFormat& format) override {
     return PackMatrix({&table, 1}, format);
@@ -159,7 +156,7 @@ class CudaOps : public DeviceOps {
   template <typename Door>
   void Queue(std::string_view operation, const Door& door) {
     if (!Usable()) return;
-    copies_wait_ = true;
+    copies_->Queued();
     if (watch_ != nullptr) watch_->Enter(std::string(operation));
     if (const CudaError error = door(); error != kCudaSuccess) {
       Keep(error, fmt::format("the kernel of {}", watch_ ? watch_->Last() : operation));
@@ -174,6 +171,9 @@ class CudaOps : public DeviceOps {
   bool Usable() const { return status_.ok() && (!capturing_ || capture_status_.ok()); }
   // For calls without a Status: the capture keeps the error, if there is one, otherwise status().
   void Keep(CudaError error, std::string_view call);
+  void Keep(const CudaFailure& failure) {
+    if (!failure.ok()) Keep(failure.error, failure.call);
+  }
   // For calls that return a Status: status() keeps the error only if it is sticky.
   Status Report(CudaError error, std::string_view call);
   Status Report(const CudaFailure& failure) {
@@ -187,12 +187,9 @@ class CudaOps : public DeviceOps {
   void CheckNotCapturing() const {
     MINISGL_CHECK(!capturing_, "a call that cannot be captured was made during a capture");
   }
-  void CopyOnCompute(void* dst, const void* src, size_t num_bytes, const char* call);
   Status MakeWatch();
   // After a wait: passes the times of so many operations on, if they are timed.
   void TakeTimes(int64_t num_timed);
-  // Makes the copy stream wait for all work queued on the compute stream so far.
-  bool MakeCopiesWait();
   Result<OwnedDeviceMemory> TakeWorkspace(size_t num_bytes, const char* what);
 
   const std::shared_ptr<CudaApi> api_;
@@ -202,9 +199,7 @@ class CudaOps : public DeviceOps {
   std::string name_;
 
   OwnedStream compute_;
-  OwnedStream copy_;
-  OwnedEvent computed_;
-  bool copies_wait_ = false;  // the copy stream has to wait for work on the compute stream
+  std::unique_ptr<CopyStreams> copies_;
   LaunchContext context_;
   std::unique_ptr<LaunchWatch> watch_;  // null unless something is to be seen of every launch
   std::unique_ptr<Staging> staging_;
@@ -225,8 +220,7 @@ class CudaOps : public DeviceOps {
 CudaOps::~CudaOps() {
   if (capturing_) static_cast<void>(CudaOps::EndCapture());
   // No kernel may use the memory that is freed below.
-  if (compute_.get() != nullptr) static_cast<void>(api_->StreamSynchronize(compute_.get()));
-  if (copy_.get() != nullptr) static_cast<void>(api_->StreamSynchronize(copy_.get()));
+  if (copies_ != nullptr) static_cast<void>(copies_->Synchronize());
 }
 
 Status CudaOps::Open() {
@@ -246,13 +240,8 @@ Status CudaOps::Open() {
   error = api_->StreamCreate(&stream);
   if (error != kCudaSuccess) return Report(error, "cudaStreamCreate");
   compute_ = OwnedStream(api_, stream);
-  error = api_->StreamCreate(&stream);
-  if (error != kCudaSuccess) return Report(error, "cudaStreamCreate");
-  copy_ = OwnedStream(api_, stream);
-  CudaEvent event = nullptr;
-  error = api_->EventCreate(&event, /*timing=*/false);
-  if (error != kCudaSuccess) return Report(error, "cudaEventCreate");
-  computed_ = OwnedEvent(api_, event);
+  copies_ = std::make_unique<CopyStreams>(api_, compute_.get(), debug_.sync);
+  MINISGL_RETURN_IF_ERROR(Report(copies_->Open()));
 
   context_ = {.api = api_.get(),
               .stream = compute_.get(),
@@ -371,7 +360,7 @@ Result<std::shared_ptr<void>> CudaOps::Allocate(size_t num_bytes) {
   CudaError error = api_->Malloc(&memory, std::max<size_t>(num_bytes, 1));
   if (error != kCudaSuccess) return Report(error, fmt::format("cudaMalloc of {} bytes", num_bytes));
   std::shared_ptr<void> owner(memory, [api = api_](void* p) { static_cast<void>(api->Free(p)); });
-  copies_wait_ = true;
+  copies_->Queued(/*memory=*/true);
   error = api_->MemsetAsync(memory, 0, num_bytes, compute_.get());
   if (error != kCudaSuccess) return Report(error, "cudaMemsetAsync");
   return owner;
@@ -393,44 +382,30 @@ Result<std::shared_ptr<void>> CudaOps::AllocateHost(size_t num_bytes) {
 Status CudaOps::Upload(void* dst, const void* src, size_t num_bytes) {
   MINISGL_RETURN_IF_ERROR(status_);
   CheckNotCapturing();
-  copies_wait_ = true;
+  copies_->Queued(/*memory=*/true);
   const auto* const source = static_cast<const std::byte*>(src);
   return Report(staging_->Write(dst, num_bytes, [&](std::byte* chunk, size_t offset, size_t part) {
     std::memcpy(chunk, source + offset, part);
   }));
 }
 
-void CudaOps::CopyOnCompute(void* dst, const void* src, size_t num_bytes, const char* call) {
+void CudaOps::CopyOnDevice(void* dst, const void* src, size_t num_bytes) {
   if (!Usable() || num_bytes == 0) return;
-  copies_wait_ = true;
-  if (!BeginWatched(call)) return;
+  copies_->Queued();
+  if (!BeginWatched("cudaMemcpyAsync on the device")) return;
   const CudaError error = api_->CopyAsync(dst, src, num_bytes, compute_.get());
-  if (error != kCudaSuccess) return Keep(error, call);
+  if (error != kCudaSuccess) return Keep(error, "cudaMemcpyAsync on the device");
   EndWatched();
 }
 
-bool CudaOps::MakeCopiesWait() {
-  if (!copies_wait_) return true;
-  CudaError error = api_->EventRecord(computed_.get(), compute_.get());
-  if (error != kCudaSuccess) {
-    Keep(error, "cudaEventRecord");
-    return false;
-  }
-  error = api_->StreamWaitEvent(copy_.get(), computed_.get());
-  if (error != kCudaSuccess) {
-    Keep(error, "cudaStreamWaitEvent");
-    return false;
-  }
-  copies_wait_ = false;
-  return true;
+void CudaOps::CopyToDevice(void* device, const void* host, size_t num_bytes) {
+  CheckNotCapturing();
+  if (Usable() && num_bytes > 0) Keep(copies_->ToDevice(device, host, num_bytes));
 }
 
 void CudaOps::CopyToHost(void* host, const void* device, size_t num_bytes) {
   CheckNotCapturing();
-  if (!Usable() || num_bytes == 0 || !MakeCopiesWait()) return;
-  CudaError error = api_->CopyAsync(host, device, num_bytes, copy_.get());
-  if (error == kCudaSuccess && debug_.sync) error = api_->StreamSynchronize(copy_.get());
-  if (error != kCudaSuccess) Keep(error, "cudaMemcpyAsync to the host");
+  if (Usable() && num_bytes > 0) Keep(copies_->ToHost(host, device, num_bytes));
 }
 
 Result<Matrix> CudaOps::PackMatrix(std::span<const TensorView> parts, const WeightFormat&) {
@@ -454,13 +429,12 @@ Result<std::unique_ptr<DeviceEvent>> CudaOps::MakeEvent() {
   return std::unique_ptr<DeviceEvent>(std::make_unique<CudaDeviceEvent>(OwnedEvent(api_, event)));
 }
 
-// The copy stream waits for the compute stream first, so its event covers both.
 void CudaOps::Record(DeviceEvent* event) {
   CheckNotCapturing();
-  if (!Usable() || !MakeCopiesWait()) return;
+  if (!Usable()) return;
   auto* const recorded = static_cast<CudaDeviceEvent*>(event);
-  const CudaError error = api_->EventRecord(recorded->event.get(), copy_.get());
-  if (error != kCudaSuccess) return Keep(error, "cudaEventRecord");
+  const CudaFailure failure = copies_->Record(recorded->event.get());
+  if (!failure.ok()) return Keep(failure);
   recorded->recorded = true;
   if (watch_ != nullptr && watch_->timer() != nullptr) {
     recorded->num_timed = watch_->timer()->num_timed();
@@ -491,11 +465,7 @@ Result<double> CudaOps::ElapsedMs(DeviceEvent* begin, DeviceEvent* end) {
 
 Status CudaOps::Synchronize() {
   CheckNotCapturing();
-  for (const CudaStream stream : {compute_.get(), copy_.get()}) {
-    MINISGL_RETURN_IF_ERROR(status_);
-    const CudaError error = api_->StreamSynchronize(stream);
-    if (error != kCudaSuccess) Keep(error, "cudaStreamSynchronize");
-  }
+  if (status_.ok()) Keep(copies_->Synchronize());
   TakeTimes(std::numeric_limits<int64_t>::max());
   return status_;
 }
@@ -535,7 +505,7 @@ Result<std::unique_ptr<DeviceGraph>> CudaOps::EndCapture() {
 void CudaOps::Replay(DeviceGraph* graph) {
   CheckNotCapturing();
   if (!Usable()) return;
-  copies_wait_ = true;
+  copies_->Queued();
   const CudaGraphExec exec = static_cast<CudaDeviceGraph*>(graph)->exec.get();
   const CudaError error = api_->GraphLaunch(exec, compute_.get());
   if (error != kCudaSuccess) Keep(error, "cudaGraphLaunch");
@@ -553,7 +523,7 @@ void CudaOps::Linear(const LinearParams& p) {
     return;
   }
   CheckReserved();
-  copies_wait_ = true;
+  copies_->Queued();
   if (!BeginWatched(operation)) return;
   const Status status = matmul_->Matmul({.num_tokens = p.num_tokens,
                                          .num_out = weight.num_out,

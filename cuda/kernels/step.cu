@@ -16,6 +16,7 @@ using device::Shared;
 using device::SharedArena;
 
 constexpr int kStepThreads = 256;
+constexpr int kFrontPart = kStepThreads * 16;  // bytes of the front that a block copies
 
 LaunchShape FlatShape(int64_t num_threads) {
   return {.grid = {static_cast<unsigned>(CeilDiv<int64_t>(num_threads, kStepThreads))},
@@ -58,16 +59,25 @@ MINISGL_DEVICE void ApplyWrite(const WRITE* writes, int w, int num_writes, const
   }
 }
 
-// Grid (page table writes + token pool writes), block 256, 4 bytes of shared memory. Each block
-// looks at all writes after its own (16 bytes each, from the caches; at 512 writes two loads for
-// each thread), so that the order of blocks does not matter. Traffic: 8 bytes for each element.
+// Grid (page table writes + token pool writes + front_bytes / 4096), block 256, 4 bytes of shared
+// memory. A block has one write, or 4096 bytes of the front. It looks at all writes after its own
+// (16 bytes each, from the caches; at 512 writes two loads for each thread), so that the order of
+// blocks does not matter. Traffic: 8 bytes for each element, and twice the front.
 MINISGL_KERNEL void MINISGL_LAUNCH_BOUNDS(kStepThreads, 1) PlanWritesKernel(PlanWritesParams p) {
   SharedArena arena;
   const Shared<int> any_later = arena.Take<int>(1);
   GridRelease();
   GridWait();
   const int w = static_cast<int>(blockIdx.x);
-  if (w < p.num_page_table_writes) {
+  const int part = w - p.num_page_table_writes - p.num_token_pool_writes;
+  if (part >= 0) {
+    const int64_t at = int64_t{part} * kFrontPart + static_cast<int>(threadIdx.x) * 16;
+    if (at >= p.front_bytes) return;
+    const auto* const from = static_cast<const unsigned char*>(p.front) + at;
+    auto* const to = static_cast<unsigned char*>(p.front_copy) + at;
+    device::StoreVec(reinterpret_cast<uint32_t*>(to),
+                     device::LoadVec<4>(reinterpret_cast<const uint32_t*>(from)));
+  } else if (w < p.num_page_table_writes) {
     ApplyWrite(p.page_table_writes, w, p.num_page_table_writes, p.pages, p.page_table,
                p.page_table_stride, any_later);
   } else {
@@ -120,8 +130,22 @@ MINISGL_DEVICE bool IsToken(const DeviceToken& sampled) {
   return sampled.outcome == static_cast<int32_t>(RowResult::Outcome::kToken);
 }
 
+static_assert(sizeof(DeviceToken) == 16, "one access each");
+
+// The warp of a row stores its results on the host.
+MINISGL_DEVICE void StoreOnHost(const AcceptTokensParams& p, int row, int lane, int32_t accepted) {
+  if (p.host == nullptr) return;
+  const HostResults host = *p.host;
+  for (int32_t place = p.place_begin[row] + lane; place < p.place_begin[row + 1];
+       place += kWarpSize) {
+    const auto* const from = reinterpret_cast<const int32_t*>(p.sampled + place);
+    device::StoreVec(reinterpret_cast<int32_t*>(host.sampled + place), device::LoadVec<4>(from));
+  }
+  if (lane == 0) host.num_accepted[row] = accepted;
+}
+
 // Grid (R / 8), block 256: a warp for each row, a lane for each of its drafts. Traffic: 20 bytes
-// for each place.
+// for each place, and 16 bytes to the host.
 MINISGL_KERNEL void MINISGL_LAUNCH_BOUNDS(kStepThreads, 1)
     AcceptTokensKernel(AcceptTokensParams p) {
   GridRelease();
@@ -133,7 +157,7 @@ MINISGL_KERNEL void MINISGL_LAUNCH_BOUNDS(kStepThreads, 1)
   const int32_t num_drafts = p.place_begin[row + 1] - begin - 1;
   if (num_drafts < 0) {
     if (lane == 0) p.num_accepted[row] = 0;
-    return;
+    return StoreOnHost(p, row, lane, 0);
   }
   const DeviceToken* const sampled = p.sampled + begin;
   const int32_t first = p.kv_len[row] - num_drafts;  // the position of sampled[0]
@@ -147,6 +171,7 @@ MINISGL_KERNEL void MINISGL_LAUNCH_BOUNDS(kStepThreads, 1)
     const int32_t first_different = -device::WarpMax(differs ? -i : -num_drafts);
     accepted = first_different;
   }
+  StoreOnHost(p, row, lane, accepted);
   if (lane != 0) return;
   // A place without a token leaves the pool unchanged: a step in flight may read the old id, which
   // is valid, and its result is dropped.
@@ -176,7 +201,8 @@ MINISGL_KERNEL void MINISGL_LAUNCH_BOUNDS(1, 1) PauseKernel(uint32_t nanoseconds
 
 CudaError LaunchApplyPlanWrites(const LaunchContext& context, const PlanWritesParams& params) {
   const int num_writes = params.num_page_table_writes + params.num_token_pool_writes;
-  const LaunchShape shape = {.grid = {static_cast<unsigned>(num_writes)},
+  const auto num_parts = static_cast<unsigned>(CeilDiv<int64_t>(params.front_bytes, kFrontPart));
+  const LaunchShape shape = {.grid = {static_cast<unsigned>(num_writes) + num_parts},
                              .block = {kStepThreads},
                              .shared_bytes = sizeof(int),
                              .programmatic = true};

@@ -1,8 +1,9 @@
 // Ops of a device with its own memory, on which operations are queued and run later. Adds to the
 // transformer's operations what an engine needs to keep such a device busy.
 //
-// - Compute stream: operations, uploads and graph replays run in the order of the calls.
-// - Copy stream: downloads run concurrently with later operations.
+// - Compute stream: operations and graph replays run in the order of the calls.
+// - Copy streams: copies to the device run concurrently with earlier operations, those to the host
+//   with later ones.
 // - A call waits for the device only if its comment says so.
 // - Errors do not stop the caller: status() returns the first one, and calls after it do nothing.
 //
@@ -20,7 +21,7 @@
 
 namespace minisgl {
 
-// A point in the compute or the copy stream that can be waited for.
+// A point in the compute stream that can be waited for.
 class DeviceEvent {
  public:
   virtual ~DeviceEvent() = default;
@@ -37,8 +38,8 @@ struct DeviceMemoryInfo {
   uint64_t total_bytes = 0;
 };
 
-// Table writes of a plan (batch_plan.h), applied in the order of the arrays. All pointers are to
-// device memory.
+// Table writes of a plan (batch_plan.h), applied in the order of the arrays, and a copy of the part
+// of a step that graphs read, whose address is always the same. All pointers are to device memory.
 struct PlanWritesParams {
   const PageTableWrite* page_table_writes;  // [num_page_table_writes]
   const int32_t* pages;
@@ -50,6 +51,9 @@ struct PlanWritesParams {
   int64_t page_table_stride;
   int32_t* token_pool;
   int64_t token_pool_stride;
+  const void* front = nullptr;  // [front_bytes], 16-byte aligned
+  void* front_copy = nullptr;   // the same
+  int64_t front_bytes = 0;      // a multiple of 16; 0: none
 };
 
 // Ids, positions and slots of the tokens of a step. Token i of row r (row_begin) has
@@ -120,9 +124,15 @@ struct DeviceSampleParams {
   TokenLogprob* top_logprobs;  // [N, K]
 };
 
+// Where a step's results are stored, in memory of AllocateHost, which the device can write.
+struct HostResults {
+  DeviceToken* sampled;   // [N]
+  int32_t* num_accepted;  // [R]
+};
+
 // Compares drafts with the sampled tokens and puts the new token into the token pool (the rule of
 // BatchPlan::num_drafts). Row r's places are [place_begin[r], place_begin[r + 1]); a row without
-// places wanted no token.
+// places wanted no token. Stores the results on the host, too, to be read after an event.
 struct AcceptTokensParams {
   const int32_t* table_row;    // [R]
   const int32_t* kv_len;       // [R]
@@ -130,8 +140,9 @@ struct AcceptTokensParams {
   int32_t num_rows;
   const DeviceToken* sampled;  // [N]
   int32_t* token_pool;
-  int64_t token_pool_stride;  // max_seq_len: no token is put at or after it
-  int32_t* num_accepted;      // [R]
+  int64_t token_pool_stride;          // max_seq_len: no token is put at or after it
+  int32_t* num_accepted;              // [R]
+  const HostResults* host = nullptr;  // [1] null: none
 };
 
 // A decode row's keys are split at multiples of AttentionSplitKeys from position 0. That is a
@@ -226,18 +237,21 @@ class DeviceOps : public Ops {
   // Bytes that Reserve allocates.
   virtual uint64_t ReservedBytes(const DeviceLimits& limits) const = 0;
 
-  // Zeroed host memory that copies can use in the background.
+  // Zeroed host memory that copies can use in the background, and that operations can write.
   virtual Result<std::shared_ptr<void>> AllocateHost(size_t num_bytes) = 0;
-  // REQUIRES `host` from AllocateHost, unchanged until an event recorded afterwards is done.
+  // Begins at once, except that it follows what Allocate and Upload queued. Later operations wait
+  // for it. REQUIRES that all operations on these bytes of the device are done, and `host` from
+  // AllocateHost, unchanged until an event recorded afterwards is done.
   virtual void CopyToDevice(void* device, const void* host, size_t num_bytes) = 0;
-  // On the copy stream, after everything queued on the compute stream so far.
+  // After everything queued on the compute stream so far; later operations do not wait for it.
   virtual void CopyToHost(void* host, const void* device, size_t num_bytes) = 0;
 
   // On the compute stream, within device memory.
   virtual void CopyOnDevice(void* dst, const void* src, size_t num_bytes) = 0;
 
   virtual Result<std::unique_ptr<DeviceEvent>> MakeEvent() = 0;
-  // Records `event` after everything queued on both streams so far.
+  // Records `event` after everything queued on the compute stream so far, and after the copies to
+  // the host since the last Record.
   virtual void Record(DeviceEvent* event) = 0;
   // Waits for the last Record of `event`, then returns status().
   virtual Status Wait(DeviceEvent* event) = 0;

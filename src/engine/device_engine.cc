@@ -181,9 +181,8 @@ Status DeviceEngine::Start(const ModelConfig& config, const MemoryPlan& plan,
   const std::vector<int32_t> sizes =
       GraphBatchSizes(std::min(graph_max_rows, plan.limits.max_running_requests));
   const int32_t graph_max_tokens = ops_->RunsGraphs() ? options.graph_max_tokens : 0;
-  const std::vector<StepShape> shapes =
-      LayerGraphShapes(LayerGraphTokensMax(graph_max_tokens, plan.limits),
-                       plan.limits.max_running_requests + 1);
+  const std::vector<StepShape> shapes = LayerGraphShapes(
+      LayerGraphTokensMax(graph_max_tokens, plan.limits), plan.limits.max_running_requests + 1);
   for (int32_t i = 0; i < plan.limits.max_in_flight; ++i) {
     MINISGL_ASSIGN_OR_RETURN(InFlightStep step, step_->MakeInFlightStep());
     free_.push_back(std::move(step));

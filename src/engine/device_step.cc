@@ -46,8 +46,9 @@ std::optional<uint64_t> DeviceStepBytes(const EngineLimits& limits, bool has_win
   const auto vocab = CheckedProduct(vocab_factors);
   if (!vocab) return std::nullopt;
   const auto in_flight = static_cast<uint64_t>(limits.max_in_flight);
-  return CheckedAdd(*vocab, tokens * (has_windows ? 24 : 16) + layout.front_bytes + kTailBytes +
-                                results.bytes * (1 + in_flight));
+  const size_t step_bytes = layout.front_bytes + kTailBytes + results.top_logprobs_bytes;
+  return CheckedAdd(*vocab, tokens * (has_windows ? 24 : 16) + layout.front_bytes + results.bytes +
+                                step_bytes * in_flight);
 }
 
 Result<std::unique_ptr<DeviceStep>> DeviceStep::Make(const ModelConfig& config,
@@ -78,8 +79,7 @@ Status DeviceStep::TakeArrays() {
   const auto tokens = static_cast<uint64_t>(limits().max_step_tokens);
   const auto places = static_cast<uint64_t>(layout_.max_places);
   const auto vocab = static_cast<uint64_t>(limits().vocab_size);
-  MINISGL_ASSIGN_OR_RETURN(meta_,
-                           DeviceArray<std::byte>::Make(ops_, {layout_.front_bytes + kTailBytes}));
+  MINISGL_ASSIGN_OR_RETURN(front_, DeviceArray<std::byte>::Make(ops_, {layout_.front_bytes}));
   MINISGL_ASSIGN_OR_RETURN(results_, DeviceArray<std::byte>::Make(ops_, {result_layout_.bytes}));
   MINISGL_ASSIGN_OR_RETURN(token_ids_, DeviceArray<int32_t>::Make(ops_, {tokens}));
   MINISGL_ASSIGN_OR_RETURN(positions_, DeviceArray<int32_t>::Make(ops_, {tokens}));
@@ -94,10 +94,10 @@ Status DeviceStep::TakeArrays() {
 
 Result<InFlightStep> DeviceStep::MakeInFlightStep() {
   InFlightStep step;
-  MINISGL_RETURN_IF_ERROR(GrowHost(layout_.front_bytes + kTailBytes, &step));
+  MINISGL_RETURN_IF_ERROR(TakeMeta(layout_.front_bytes + kTailBytes, &step));
   MINISGL_ASSIGN_OR_RETURN(step.results, ops_->AllocateHost(result_layout_.bytes));
-  MINISGL_ASSIGN_OR_RETURN(step.device_results,
-                           DeviceArray<std::byte>::Make(ops_, {result_layout_.bytes}));
+  MINISGL_ASSIGN_OR_RETURN(step.device_top_logprobs,
+                           DeviceArray<std::byte>::Make(ops_, {result_layout_.top_logprobs_bytes}));
   MINISGL_ASSIGN_OR_RETURN(step.done, ops_->MakeEvent());
   return step;
 }
@@ -123,20 +123,22 @@ Status DeviceStep::Upload(InFlightStep* step, StepPadding padding) {
   const bool front = BiasFitsFront();
   tail_ = StepTail(plan, layout_.front_bytes, front ? 0 : std::ssize(places_.bias_ids),
                    front ? 0 : std::ssize(places_.banned_ids));
-  MINISGL_RETURN_IF_ERROR(MakeRoom(step));
+  if (tail_.end > step->meta_bytes) {
+    MINISGL_RETURN_IF_ERROR(TakeMeta(tail_.end + tail_.end / 2, step));
+  }
 
   auto* const meta = static_cast<std::byte*>(step->meta.get());
   FillRows(plan, padding, meta);
   *At<int32_t>(meta, layout_.decode_rows) = step->shape.num_decode_rows;
+  auto* const results = static_cast<std::byte*>(step->results.get());
+  *At<HostResults>(meta, layout_.host_results) = {
+      .sampled = At<DeviceToken>(results, result_layout_.sampled),
+      .num_accepted = At<int32_t>(results, result_layout_.num_accepted)};
   FillPlaces(meta);
   FillGroups(plan, step->shape, meta);
   FillWrites(plan, meta);
-  ops_->CopyToDevice(meta_.data(), meta, tail_apart_ ? layout_.front_bytes : tail_.end);
-  if (tail_apart_) {
-    ops_->CopyToDevice(overflow_.data(), meta + layout_.front_bytes,
-                       tail_.end - layout_.front_bytes);
-  }
-  ApplyWrites(plan);
+  ops_->CopyToDevice(step->device_meta.data(), meta, tail_.end);
+  ApplyWrites(plan, *step);
   return Status();
 }
 
@@ -161,24 +163,12 @@ bool DeviceStep::BiasFitsFront() const {
   return places_.bias_ids.size() <= kBiasMax && places_.banned_ids.size() <= kBiasMax;
 }
 
-// Room for the step up to tail_.end, on the host and on the device.
-Status DeviceStep::MakeRoom(InFlightStep* step) {
-  if (tail_.end > step->meta_bytes) {
-    MINISGL_RETURN_IF_ERROR(GrowHost(tail_.end + tail_.end / 2, step));
-  }
-  tail_apart_ = tail_.end > layout_.front_bytes + kTailBytes;
-  const size_t tail_bytes = tail_.end - layout_.front_bytes;
-  if (!tail_apart_ || tail_bytes <= overflow_bytes_) return Status();
-  overflow_ = DeviceArray<std::byte>();
-  overflow_bytes_ = 0;
-  MINISGL_ASSIGN_OR_RETURN(overflow_,
-                           DeviceArray<std::byte>::Make(ops_, {tail_bytes + tail_bytes / 2}));
-  overflow_bytes_ = tail_bytes + tail_bytes / 2;
-  return Status();
-}
-
-Status DeviceStep::GrowHost(size_t num_bytes, InFlightStep* step) {
+// Room for `num_bytes` of the step, on the host and on the device.
+Status DeviceStep::TakeMeta(size_t num_bytes, InFlightStep* step) {
+  step->meta_bytes = 0;
+  step->device_meta = DeviceArray<std::byte>();  // first, to make room
   MINISGL_ASSIGN_OR_RETURN(step->meta, ops_->AllocateHost(num_bytes));
+  MINISGL_ASSIGN_OR_RETURN(step->device_meta, DeviceArray<std::byte>::Make(ops_, {num_bytes}));
   step->meta_bytes = num_bytes;
   return Status();
 }
@@ -242,13 +232,17 @@ void DeviceStep::FillWrites(const BatchPlan& plan, std::byte* meta) const {
   CopyTo(meta + tail_.tokens, plan.tokens);
 }
 
-void DeviceStep::ApplyWrites(const BatchPlan& plan) {
+// With the front, so that a step begins with one kernel.
+void DeviceStep::ApplyWrites(const BatchPlan& plan, const InFlightStep& step) {
   ApplyTableWrites(plan,
-                   {.page_table_writes = Meta<PageTableWrite>(tail_.page_table_writes),
-                    .pages = Meta<int32_t>(tail_.pages),
-                    .window_pages = Meta<int32_t>(tail_.window_pages),
-                    .token_pool_writes = Meta<TokenPoolWrite>(tail_.token_pool_writes),
-                    .tokens = Meta<int32_t>(tail_.tokens)},
+                   {.page_table_writes = InStep<PageTableWrite>(step, tail_.page_table_writes),
+                    .pages = InStep<int32_t>(step, tail_.pages),
+                    .window_pages = InStep<int32_t>(step, tail_.window_pages),
+                    .token_pool_writes = InStep<TokenPoolWrite>(step, tail_.token_pool_writes),
+                    .tokens = InStep<int32_t>(step, tail_.tokens),
+                    .front = step.device_meta.data(),
+                    .front_copy = front_.data(),
+                    .front_bytes = static_cast<int64_t>(layout_.front_bytes)},
                    state_->tables(),
                    [&](const PlanWritesParams& params) { ops_->ApplyPlanWrites(params); });
 }
@@ -320,16 +314,24 @@ void DeviceStep::RunPlaces(const InFlightStep& step) {
   const StepTables& tables = state_->tables();
   float* const logits = state_->Logits(
       {.logit_tokens = Meta<int32_t>(layout_.logit_tokens), .num_logit_tokens = shape.num_places});
-  const bool front = step.needs_no_tail;
+  // Biased and banned tokens that the front has no room for are in the tail.
+  const auto* bias_ids = Meta<int32_t>(layout_.bias_ids);
+  const auto* bias_values = Meta<float>(layout_.bias_values);
+  const auto* banned_ids = Meta<int32_t>(layout_.banned_ids);
+  if (!step.needs_no_tail) {
+    bias_ids = InStep<int32_t>(step, tail_.bias_ids);
+    bias_values = InStep<float>(step, tail_.bias_values);
+    banned_ids = InStep<int32_t>(step, tail_.banned_ids);
+  }
   ops_->SamplePlaces({.logits = logits,
                       .num_places = shape.num_places,
                       .vocab_size = limits().vocab_size,
                       .places = Meta<DeviceSampling>(layout_.places),
                       .token_pool = tables.token_pool,
                       .token_pool_stride = tables.token_pool_stride,
-                      .bias_ids = Meta<int32_t>(front ? layout_.bias_ids : tail_.bias_ids),
-                      .bias_values = Meta<float>(front ? layout_.bias_values : tail_.bias_values),
-                      .banned_ids = Meta<int32_t>(front ? layout_.banned_ids : tail_.banned_ids),
+                      .bias_ids = bias_ids,
+                      .bias_values = bias_values,
+                      .banned_ids = banned_ids,
                       .counts = counts_.data(),
                       .raw_logits = raw_logits_.data(),
                       .max_logprobs = kTopLogprobsMax,
@@ -342,17 +344,20 @@ void DeviceStep::RunPlaces(const InFlightStep& step) {
                       .sampled = InResults<DeviceToken>(result_layout_.sampled),
                       .token_pool = tables.token_pool,
                       .token_pool_stride = tables.token_pool_stride,
-                      .num_accepted = InResults<int32_t>(result_layout_.num_accepted)});
+                      .num_accepted = InResults<int32_t>(result_layout_.num_accepted),
+                      .host = Meta<HostResults>(layout_.host_results)});
 }
 
-// Copies the results aside on the device first, because the next step writes its own before these
-// have reached the host.
+// Copies the likely tokens aside on the device first, because the next step writes its own before
+// these have reached the host.
 void DeviceStep::Download(InFlightStep* step) {
-  if (step->shape.num_places > 0) {
+  if (step->shape.num_places > 0 && step->wants_top_logprobs) {
+    std::byte* const aside = step->device_top_logprobs.data();
     const size_t num_bytes =
-        step->wants_top_logprobs ? result_layout_.bytes : result_layout_.front_bytes;
-    ops_->CopyOnDevice(step->device_results.data(), results_.data(), num_bytes);
-    ops_->CopyToHost(step->results.get(), step->device_results.data(), num_bytes);
+        static_cast<size_t>(step->shape.num_places) * kTopLogprobsMax * sizeof(TokenLogprob);
+    ops_->CopyOnDevice(aside, results_.data() + result_layout_.top_logprobs, num_bytes);
+    ops_->CopyToHost(static_cast<std::byte*>(step->results.get()) + result_layout_.top_logprobs,
+                     aside, num_bytes);
   }
   ops_->Record(step->done.get());
 }

@@ -1,8 +1,10 @@
 // One step on a device: what the plan holds is copied over in one piece, the forward pass and the
-// sampling follow, and the results are copied back in one piece.
+// sampling follow, and the device writes the results to the host.
 //
-// All arrays that a step uses on the device keep their addresses, so that graphs may hold them. The
-// host memory of a step (InFlightStep) belongs to it until it is collected. Used by one thread.
+// What the plan holds reaches memory of the step's own while earlier steps run. The step begins by
+// copying the part that graphs read (StepLayout) to an address that is always the same. All other
+// arrays that a step uses on the device keep their addresses, too. The memory of a step
+// (InFlightStep), on both sides, belongs to it until it is collected. Used by one thread.
 #pragma once
 
 #include <cstdint>
@@ -38,18 +40,18 @@ struct StepPadding {
   int32_t tokens = 0;  // one row of the dummy, without a place, up to so many tokens
 };
 
-// A step that is queued: its memory, pinned on the host and apart on the device, and the event that
-// ends it.
+// A step that is queued: its memory on the host and on the device, and the event that ends it.
 struct InFlightStep {
   std::shared_ptr<const BatchPlan> plan;
   StepShape shape;  // exactly, with rows of padding
   Status fault;     // why it was not queued
   bool wants_top_logprobs = false;
   bool needs_no_tail = true;      // Run reads only the fixed front
-  std::shared_ptr<void> meta;     // pinned: StepLayout, StepTail
-  size_t meta_bytes = 0;          // size of meta
-  std::shared_ptr<void> results;  // pinned: ResultLayout
-  DeviceArray<std::byte> device_results;
+  std::shared_ptr<void> meta;     // StepLayout, StepTail
+  std::shared_ptr<void> results;  // ResultLayout
+  DeviceArray<std::byte> device_meta;
+  size_t meta_bytes = 0;                       // size of meta and device_meta
+  DeviceArray<std::byte> device_top_logprobs;  // of ResultLayout
   std::unique_ptr<DeviceEvent> done;
 };
 
@@ -92,8 +94,7 @@ class DeviceStep {
  private:
   DeviceStep(std::unique_ptr<StepState> state, DeviceOps* ops);
   Status TakeArrays();
-  Status MakeRoom(InFlightStep* step);
-  Status GrowHost(size_t num_bytes, InFlightStep* step);
+  Status TakeMeta(size_t num_bytes, InFlightStep* step);
   void SetShape(const BatchPlan& plan, int32_t padded_rows, InFlightStep* step) const;
   bool BiasFitsFront() const;
   void FillRows(const BatchPlan& plan, StepPadding padding, std::byte* meta) const;
@@ -101,17 +102,16 @@ class DeviceStep {
   void FillPlaces(std::byte* meta) const;
   void FillGroups(const BatchPlan& plan, const StepShape& shape, std::byte* meta);
   void FillWrites(const BatchPlan& plan, std::byte* meta) const;
-  void ApplyWrites(const BatchPlan& plan);
+  void ApplyWrites(const BatchPlan& plan, const InFlightStep& step);
   void PrepareTokens(const StepShape& shape, const int32_t* page_table, int64_t* slots);
-  // The device address of byte `offset` of the step.
-  std::byte* OnDevice(size_t offset) const {
-    return offset < layout_.front_bytes || !tail_apart_
-               ? meta_.data() + offset
-               : overflow_.data() + (offset - layout_.front_bytes);
-  }
+  // In the front that graphs read.
   template <typename T>
   T* Meta(size_t offset) const {
-    return reinterpret_cast<T*>(OnDevice(offset));
+    return reinterpret_cast<T*>(front_.data() + offset);
+  }
+  template <typename T>
+  static T* InStep(const InFlightStep& step, size_t offset) {
+    return reinterpret_cast<T*>(step.device_meta.data() + offset);
   }
   template <typename T>
   T* InResults(size_t offset) const {
@@ -123,10 +123,8 @@ class DeviceStep {
   DeviceOps* const ops_;
   const std::unique_ptr<StepState> state_;
   PrefixGrouper grouper_;
-  int32_t group_rows_max_ = 1;       // of a group of rows with a shared prefix
-  DeviceArray<std::byte> meta_;      // StepLayout, and the tail of most steps
-  DeviceArray<std::byte> overflow_;  // a longer tail
-  size_t overflow_bytes_ = 0;
+  int32_t group_rows_max_ = 1;         // of a group of rows with a shared prefix
+  DeviceArray<std::byte> front_;       // StepLayout of the step that runs
   DeviceArray<std::byte> results_;     // ResultLayout
   DeviceArray<int32_t> token_ids_;     // [max_step_tokens]
   DeviceArray<int32_t> positions_;     // [max_step_tokens]
@@ -137,7 +135,6 @@ class DeviceStep {
   // Of the step that was uploaded last.
   DevicePlaces places_;
   StepTail tail_{BatchPlan{}, 0, 0, 0};
-  bool tail_apart_ = false;  // it is in overflow_
 };
 
 // The largest step, as the device's operations reserve memory for it.

@@ -34,6 +34,7 @@ StepLayout::StepLayout(const EngineLimits& limits)
   row_begin = next.Take<int32_t>(rows + 1);
   kv_len = next.Take<int32_t>(rows);
   decode_rows = next.Take<int32_t>(1);
+  host_results = next.Take<HostResults>(1);
   place_begin = next.Take<int32_t>(rows + 1);
   num_groups = next.Take<int32_t>(1);
   group_begin = next.Take<int32_t>(rows + 1);
@@ -64,10 +65,10 @@ ResultLayout::ResultLayout(const StepLayout& step) {
   Offsets next(0);
   sampled = next.Take<DeviceToken>(static_cast<size_t>(step.max_places));
   num_accepted = next.Take<int32_t>(static_cast<size_t>(step.max_rows));
-  front_bytes = next.next();
   top_logprobs = next.Take<TokenLogprob>(static_cast<size_t>(step.max_places) *
                                          static_cast<size_t>(kTopLogprobsMax));
   bytes = next.next();
+  top_logprobs_bytes = bytes - top_logprobs;
 }
 
 }  // namespace minisgl::engine

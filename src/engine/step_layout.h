@@ -1,8 +1,8 @@
 // Layout of a step's input and results in device memory. Each is one block, copied at once.
 //
-// The front of the input has fixed offsets, sized for the largest step, because captured graphs
-// hold its addresses. The tail after it holds the step's table writes, in their actual size.
-// Offsets are in bytes and 16-byte aligned.
+// The front of the input has fixed offsets, sized for the largest step. It is copied within the
+// device to where captured graphs read it. The tail after it holds the step's table writes, in
+// their actual size. Offsets are in bytes and 16-byte aligned.
 #pragma once
 
 #include <cstddef>
@@ -31,6 +31,7 @@ struct StepLayout {
   size_t row_begin = 0;      // i32 [max_rows + 1]
   size_t kv_len = 0;         // i32 [max_rows]
   size_t decode_rows = 0;    // i32 [1]
+  size_t host_results = 0;   // HostResults [1]
   size_t place_begin = 0;    // i32 [max_rows + 1]
   size_t num_groups = 0;     // i32 [1]
   size_t group_begin = 0;    // i32 [max_rows + 1]
@@ -59,14 +60,15 @@ struct StepTail {
   size_t end = 0;
 };
 
-// The results of a step.
+// The results of a step. The first two are written by the device's operations on both sides; only
+// the likely tokens are copied, if a step asks for them.
 struct ResultLayout {
   explicit ResultLayout(const StepLayout& step);
 
-  size_t sampled = 0;       // DeviceToken [max_places]
-  size_t num_accepted = 0;  // i32 [max_rows]
-  size_t front_bytes = 0;   // size of the two above, which is all that most steps copy
-  size_t top_logprobs = 0;  // TokenLogprob [max_places, kTopLogprobsMax]
+  size_t sampled = 0;             // DeviceToken [max_places]
+  size_t num_accepted = 0;        // i32 [max_rows]
+  size_t top_logprobs = 0;        // TokenLogprob [max_places, kTopLogprobsMax]
+  size_t top_logprobs_bytes = 0;  // size of the last
   size_t bytes = 0;
 };
 

@@ -31,10 +31,15 @@ struct WriteArrays {
   const int32_t* window_pages = nullptr;
   const TokenPoolWrite* token_pool_writes = nullptr;
   const int32_t* tokens = nullptr;
+  // PlanWritesParams; none on the CPU.
+  const void* front = nullptr;
+  void* front_copy = nullptr;
+  int64_t front_bytes = 0;
 };
 
 // Calls `apply` (PlanWritesParams) for the writes of `plan`: once for the page table and the token
-// pool, and once more for the window table if there is one. No call if there is nothing to write.
+// pool, with the front, and once more for the window table if there is one. No call if
+// there is nothing to write.
 template <typename Apply>
 void ApplyTableWrites(const BatchPlan& plan, const WriteArrays& arrays, const StepTables& tables,
                       const Apply& apply) {
@@ -48,13 +53,20 @@ void ApplyTableWrites(const BatchPlan& plan, const WriteArrays& arrays, const St
       .page_table = tables.page_table,
       .page_table_stride = tables.page_table_stride,
       .token_pool = tables.token_pool,
-      .token_pool_stride = tables.token_pool_stride};
-  if (params.num_page_table_writes == 0 && params.num_token_pool_writes == 0) return;
+      .token_pool_stride = tables.token_pool_stride,
+      .front = arrays.front,
+      .front_copy = arrays.front_copy,
+      .front_bytes = arrays.front_bytes};
+  if (params.num_page_table_writes == 0 && params.num_token_pool_writes == 0 &&
+      params.front_bytes == 0) {
+    return;
+  }
   apply(params);
   if (tables.window_table == nullptr || params.num_page_table_writes == 0) return;
   params.pages = arrays.window_pages;
   params.num_token_pool_writes = 0;
   params.page_table = tables.window_table;
+  params.front_bytes = 0;
   apply(params);
 }
 

@@ -191,6 +191,59 @@ TEST_F(CudaCopiesTest, ACopyToTheHostWaitsForAllQueuedWork) {
   EXPECT_EQ(std::memcmp(out->get(), values.data(), 16), 0);
 }
 
+TEST_F(CudaCopiesTest, ACopyToTheDeviceRunsBesideEarlierOperations) {
+  api_ = MakeEmulatedApi({.lazy_compute = true});
+  auto ops = MakeReserved();
+  const auto a = Put<int32_t>(ops.get(), {1}), b = Put<int32_t>(ops.get(), {2});
+  const auto c = Put<int32_t>(ops.get(), {3});
+  const auto in = ops->AllocateHost(4);
+  ASSERT_TRUE(in.ok() && ops->Synchronize().ok());
+  const std::vector<int32_t> values = {7};
+  std::memcpy(in->get(), values.data(), 4);
+  ops->CopyOnDevice(b.get(), a.get(), 4);
+  ops->CopyToDevice(c.get(), in->get(), 4);
+  ops->CopyOnDevice(a.get(), c.get(), 4);
+  const auto value = [](const std::shared_ptr<void>& memory) {
+    return *static_cast<const int32_t*>(memory.get());  // the emulated device is the host
+  };
+  EXPECT_EQ(value(b), 2) << "nothing was waited for";
+  EXPECT_EQ(value(c), 7);
+  ASSERT_TRUE(ops->Synchronize().ok());
+  EXPECT_EQ(value(b), 1);
+  EXPECT_EQ(value(a), 7);
+}
+
+TEST_F(CudaCopiesTest, ACopyToTheDeviceFollowsAllocateAndUpload) {
+  for (const bool uploaded : {false, true}) {
+    api_ = MakeEmulatedApi({.lazy_compute = true});
+    auto ops = MakeReserved();
+    const auto in = ops->AllocateHost(4);
+    ASSERT_TRUE(in.ok());
+    std::memset(in->get(), 5, 4);
+    const auto memory = ops->Allocate(4);
+    ASSERT_TRUE(memory.ok());
+    if (uploaded) ASSERT_TRUE(ops->Upload(memory->get(), "abcd", 4).ok());
+    ops->CopyToDevice(memory->get(), in->get(), 4);
+    EXPECT_EQ(Get<uint8_t>(ops.get(), memory->get(), 4), std::vector<uint8_t>(4, 5));
+  }
+}
+
+TEST_F(CudaCopiesTest, AnEventWithoutDownloadsIsOneCall) {
+  auto ops = MakeReserved();
+  const auto device = Put<int32_t>(ops.get(), {0});
+  const auto host = ops->AllocateHost(4);
+  auto event = ops->MakeEvent();
+  ASSERT_TRUE(host.ok() && event.ok());
+  const auto calls = [&](const auto& queue) {
+    const int before = api_->num_calls("EventRecord") + api_->num_calls("StreamWaitEvent");
+    queue();
+    ops->Record(event->get());
+    return api_->num_calls("EventRecord") + api_->num_calls("StreamWaitEvent") - before;
+  };
+  EXPECT_EQ(calls([&] { ops->CopyToHost(host->get(), device.get(), 4); }), 3);
+  EXPECT_EQ(calls([&] { ops->CopyOnDevice(device.get(), device.get(), 4); }), 1);
+}
+
 TEST_F(CudaCopiesTest, AnEventCoversTheComputeStreamToo) {
   api_ = MakeEmulatedApi({.lazy = true});
   auto ops = MakeReserved();

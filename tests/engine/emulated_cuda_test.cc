@@ -231,6 +231,42 @@ TEST_F(EmulatedCudaTest, MixedStepsInGraphsAreTheOperationsBitForBit) {
   }
 }
 
+// A step's input reaches the device while the step before it runs, as early and as late as can be,
+// and its results the host: neither disturbs the other step.
+TEST_F(EmulatedCudaTest, CopiesBesideAStepChangeNothing) {
+  MarkSlow("a model on the emulator");
+  const auto run = [&](const cuda::emulator::EmulatedCudaConfig& config, bool ahead,
+                       int32_t num_logprobs) {
+    const auto api = std::make_shared<cuda::emulator::EmulatedCudaApi>(config);
+    EngineDriver cuda(
+        *model_,
+        {.page_size = 4, .max_running_requests = 4, .graph_max_rows = 2, .graph_max_tokens = 16},
+        EmulatedCuda({}, api));
+    std::vector<TestRow*> rows;
+    for (int i = 0; i < 2; ++i) {
+      rows.push_back(cuda.AddRow(RandomPrompt(6 + 5 * i, 60 + i)));
+      rows.back()->sampling.num_logprobs = num_logprobs;
+    }
+    for (int step = 0; step < 5; ++step) {
+      for (int i = 0; i < 2; ++i) {
+        if (step >= i) cuda.ExtendAll(rows[static_cast<size_t>(i)]);
+      }
+      cuda.Launch();
+      if (step > 0 || !ahead) MINISGL_CHECK(cuda.Collect().ok(), "a step failed");
+    }
+    if (ahead) MINISGL_CHECK(cuda.Collect().ok(), "a step failed");
+    std::vector<RowResult> results = rows[0]->results;
+    results.insert(results.end(), rows[1]->results.begin(), rows[1]->results.end());
+    return results;
+  };
+  for (const int32_t num_logprobs : {-1, 3}) {
+    const auto wanted = run({}, false, num_logprobs);
+    EXPECT_EQ(wanted.size(), 5u + 4u);
+    EXPECT_TRUE(SameResults(run({.lazy = true}, true, num_logprobs), wanted)) << "late";
+    EXPECT_TRUE(SameResults(run({.lazy_compute = true}, true, num_logprobs), wanted)) << "early";
+  }
+}
+
 TEST_F(EmulatedCudaTest, NothingOfTheDeviceIsLeftBehind) {
   const auto api = std::make_shared<cuda::emulator::EmulatedCudaApi>();
   {

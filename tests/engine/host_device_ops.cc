@@ -128,7 +128,10 @@ class HostDeviceOps final : public DeviceOps {
     return status_;
   }
   Result<double> ElapsedMs(DeviceEvent*, DeviceEvent*) override { return 0.0; }
-  Status Synchronize() override { return status_; }
+  Status Synchronize() override {
+    for (const Operation& copy : std::exchange(copies_, {})) copy();
+    return status_;
+  }
 
   Status BeginCapture() override {
     graph_ = std::make_unique<HostGraph>();
@@ -196,6 +199,9 @@ void HostDeviceOps::ApplyPlanWrites(const PlanWritesParams& p) {
         p.token_pool[write.table_row * p.token_pool_stride + write.first + j] =
             p.tokens[write.offset + j];
       }
+    }
+    if (p.front_bytes > 0) {
+      std::memcpy(p.front_copy, p.front, static_cast<size_t>(p.front_bytes));
     }
   });
 }
@@ -265,8 +271,9 @@ void HostDeviceOps::SamplePlace(const DeviceSampleParams& p, int32_t place) {
             p.top_logprobs + int64_t{place} * p.max_logprobs);
 }
 
+// What it stores on the host arrives like a copy.
 void HostDeviceOps::AcceptTokens(const AcceptTokensParams& p) {
-  Queue([p] {
+  Queue([this, p] {
     const auto is_token = [&](int32_t place) {
       return p.sampled[place].outcome == static_cast<int32_t>(RowResult::Outcome::kToken);
     };
@@ -287,6 +294,13 @@ void HostDeviceOps::AcceptTokens(const AcceptTokensParams& p) {
       }
       p.num_accepted[row] = accepted;
     }
+    if (p.host == nullptr) return;
+    const std::vector<DeviceToken> sampled(p.sampled, p.sampled + p.place_begin[p.num_rows]);
+    const std::vector<int32_t> accepted(p.num_accepted, p.num_accepted + p.num_rows);
+    copies_.push_back([host = *p.host, sampled, accepted] {
+      std::copy(sampled.begin(), sampled.end(), host.sampled);
+      std::copy(accepted.begin(), accepted.end(), host.num_accepted);
+    });
   });
 }
 

@@ -111,6 +111,41 @@ TEST(PlanWritesKernelTest, WritesThatShareOneElement) {
   });
 }
 
+// With writes and without, in one block and in several.
+TEST(PlanWritesKernelTest, TheFrontIsCopied) {
+  emulator::ForEachOrder(emulator::kNumOrders, [](int order) {
+    for (const int64_t num_bytes : {16, 4080, 4096, 4112, 9000 / 16 * 16}) {
+      for (const bool writes : {false, true}) {
+        KernelDevice device;
+        Random random(static_cast<uint64_t>(num_bytes + order));
+        const auto words = DrawAll(&random, static_cast<size_t>(num_bytes / 4), 0, 1 << 30);
+        const DeviceArray<int32_t> front(words), tokens(std::vector<int32_t>{7, 8});
+        const DeviceArray<TokenPoolWrite> write({{0, 1, 2, 0}});
+        GuardedArray<int32_t> copy(static_cast<int64_t>(words.size()));
+        GuardedArray<int32_t> pool(std::vector<int32_t>(4, 1));
+        ASSERT_EQ(LaunchApplyPlanWrites(device.context, {.page_table_writes = nullptr,
+                                                         .pages = nullptr,
+                                                         .token_pool_writes = write.data(),
+                                                         .tokens = tokens.data(),
+                                                         .num_page_table_writes = 0,
+                                                         .num_token_pool_writes = writes ? 1 : 0,
+                                                         .page_table = nullptr,
+                                                         .page_table_stride = 0,
+                                                         .token_pool = pool.data(),
+                                                         .token_pool_stride = 4,
+                                                         .front = front.data(),
+                                                         .front_copy = copy.data(),
+                                                         .front_bytes = num_bytes}),
+                  kCudaSuccess);
+        EXPECT_EQ(copy.values(), words) << num_bytes;
+        EXPECT_TRUE(copy.GuardsIntact()) << num_bytes;
+        const std::vector<int32_t> none = {1, 1, 1, 1}, written = {1, 7, 8, 1};
+        EXPECT_EQ(pool.values(), writes ? written : none);
+      }
+    }
+  });
+}
+
 TEST(PlanWritesKernelTest, LongAndManyWrites) {
   CheckPlanWrites(100, 0, 3, 900);   // longer than a block
   CheckPlanWrites(101, 300, 0, 20);  // more than a block looks at together
@@ -275,7 +310,9 @@ class AcceptTokensTest : public ::testing::Test {
     const DeviceArray<int32_t> device_table_row(table_row), device_kv_len(kv_len);
     const DeviceArray<int32_t> device_place_begin(place_begin);
     const DeviceArray<DeviceToken> device_sampled(sampled);
-    GuardedArray<int32_t> device_pool(pool), num_accepted(num_rows);
+    GuardedArray<int32_t> device_pool(pool), num_accepted(num_rows), host_accepted(num_rows);
+    GuardedArray<DeviceToken> host_sampled(static_cast<int64_t>(sampled.size()));
+    const DeviceArray<HostResults> host({{host_sampled.data(), host_accepted.data()}});
     ASSERT_EQ(LaunchAcceptTokens(device_.context, {.table_row = device_table_row.data(),
                                                    .kv_len = device_kv_len.data(),
                                                    .place_begin = device_place_begin.data(),
@@ -283,9 +320,16 @@ class AcceptTokensTest : public ::testing::Test {
                                                    .sampled = device_sampled.data(),
                                                    .token_pool = device_pool.data(),
                                                    .token_pool_stride = kStride,
-                                                   .num_accepted = num_accepted.data()}),
+                                                   .num_accepted = num_accepted.data(),
+                                                   .host = host.data()}),
               kCudaSuccess);
     EXPECT_EQ(num_accepted.values(), expected) << "seed " << seed;
+    EXPECT_EQ(host_accepted.values(), expected) << "seed " << seed;
+    const std::vector<DeviceToken> stored = host_sampled.values();
+    for (size_t i = 0; i < sampled.size(); ++i) {
+      EXPECT_EQ(std::memcmp(&stored[i], &sampled[i], sizeof(DeviceToken)), 0) << "place " << i;
+    }
+    EXPECT_TRUE(host_sampled.GuardsIntact() && host_accepted.GuardsIntact()) << "seed " << seed;
     EXPECT_EQ(device_pool.values(), expected_pool) << "seed " << seed;
     EXPECT_TRUE(device_pool.GuardsIntact() && num_accepted.GuardsIntact()) << "seed " << seed;
   }

@@ -115,7 +115,10 @@ EmulatedCudaApi::~EmulatedCudaApi() {
     UnregisterGlobal(pointer);
     DeleteBytes(pointer);
   }
-  for (const auto& [pointer, num_bytes] : host_pieces_) DeleteBytes(pointer);
+  for (const auto& [pointer, num_bytes] : host_pieces_) {
+    UnregisterGlobal(pointer);
+    DeleteBytes(pointer);
+  }
 }
 
 void EmulatedCudaApi::FailAt(const std::string& call, int n, CudaError error, bool forever) {
@@ -194,7 +197,8 @@ void EmulatedCudaApi::Enqueue(CudaStream stream, Work work) {
     target.capture->work.push_back(std::move(work));
   } else {
     target.queue.push_back(std::move(work));
-    if (!config_.lazy) Drain(&target);
+    const bool lazy = config_.lazy || (config_.lazy_compute && &target == first_stream_);
+    if (!lazy) Drain(&target);
   }
 }
 
@@ -322,6 +326,7 @@ CudaError EmulatedCudaApi::MallocHost(void** pointer, size_t num_bytes) {
   const CudaError error = EnterUncaptured("MallocHost");
   if (error != kCudaSuccess || num_bytes == 0) return error;
   *pointer = NewBytes(num_bytes);
+  RegisterGlobal(*pointer, num_bytes);  // kernels can use pinned memory
   host_pieces_[*pointer] = num_bytes;
   return kCudaSuccess;
 }
@@ -331,6 +336,7 @@ CudaError EmulatedCudaApi::FreeHost(void* pointer) {
   if (pointer == nullptr) return error;
   if (host_pieces_.erase(pointer) == 0) throw Fault("FreeHost of what is no memory of MallocHost");
   DrainAll();
+  UnregisterGlobal(pointer);
   DeleteBytes(pointer);
   return error;
 }
@@ -372,6 +378,7 @@ CudaError EmulatedCudaApi::StreamCreate(CudaStream* stream) {
   if (error != kCudaSuccess) return error;
   auto made = std::make_unique<Stream>();
   *stream = HandleOf<CudaStream>(made.get());
+  if (first_stream_ == nullptr) first_stream_ = made.get();
   streams_[*stream] = std::move(made);
   return kCudaSuccess;
 }
@@ -379,6 +386,7 @@ CudaError EmulatedCudaApi::StreamCreate(CudaStream* stream) {
 CudaError EmulatedCudaApi::StreamDestroy(CudaStream stream) {
   const CudaError error = Enter("StreamDestroy");
   Drain(&StreamOf(stream));
+  if (&StreamOf(stream) == first_stream_) first_stream_ = nullptr;
   if (streams_.erase(stream) == 0) throw Fault("StreamDestroy of the default stream");
   return error;
 }

@@ -2,7 +2,9 @@
 // as described in emulator.h, and any call can be made to fail.
 //
 // Streams run work at once, or, with Config::lazy, as late as possible: when the host waits for it.
-// Lazy detects a host that reuses memory which a copy still needs. Errors of the caller (double
+// Lazy detects a host that reuses memory which a copy still needs. With Config::lazy_compute only
+// the stream that was made first is lazy: that detects copies that overwrite what it still needs.
+// Errors of the caller (double
 // free, destroyed handles, waiting for an event that was never recorded, a copy past its memory)
 // throw emulator::Fault, as do faults of kernels. Memory and handles that are not freed are freed
 // with the object.
@@ -35,7 +37,7 @@ struct EmulatedCudaConfig {
   int driver_version = 13000;  // 0: no driver
   int runtime_version = 13000;
   std::vector<EmulatedDevice> devices = {EmulatedDevice()};
-  bool lazy = false;
+  bool lazy = false, lazy_compute = false;
 };
 
 class EmulatedCudaApi : public CudaApi {
@@ -154,6 +156,7 @@ class EmulatedCudaApi : public CudaApi {
   std::map<const void*, size_t> device_pieces_, host_pieces_;
   Stream default_stream_;
   std::map<CudaStream, std::unique_ptr<Stream>> streams_;
+  Stream* first_stream_ = nullptr;  // that was made first, if it is alive
   std::map<CudaEvent, std::shared_ptr<Event>> events_;
   std::map<CudaGraph, std::unique_ptr<Graph>> graphs_;
   std::map<CudaGraphExec, std::shared_ptr<Graph>> execs_;
