@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "emulator/emulator.h"
+#include "emulator/error_texts.h"
 #include "emulator/launch_support.h"
 
 namespace minisgl::cuda::emulator {
@@ -19,51 +20,6 @@ namespace {
 constexpr std::align_val_t kAlignment{256};  // as cudaMalloc does
 constexpr size_t kFilledBytesMax = size_t{64} << 20;
 constexpr size_t kSharedBytesUnraised = 48 * 1024;
-constexpr CudaError kCudaStreamCaptureUnsupported = 900;
-
-struct ErrorText {
-  CudaError error;
-  const char* name;
-  const char* text;
-};
-constexpr ErrorText kErrors[] = {
-    {kCudaSuccess, "cudaSuccess", "no error"},
-    {kCudaInvalidValue, "cudaErrorInvalidValue", "invalid argument"},
-    {kCudaMemoryAllocation, "cudaErrorMemoryAllocation", "out of memory"},
-    {kCudaInitializationError, "cudaErrorInitializationError", "initialization error"},
-    {kCudaInsufficientDriver, "cudaErrorInsufficientDriver",
-     "CUDA driver version is insufficient for CUDA runtime version"},
-    {kCudaNoDevice, "cudaErrorNoDevice", "no CUDA-capable device is detected"},
-    {kCudaInvalidDevice, "cudaErrorInvalidDevice", "invalid device ordinal"},
-    {kCudaNoKernelImageForDevice, "cudaErrorNoKernelImageForDevice",
-     "no kernel image is available for execution on the device"},
-    {kCudaEccUncorrectable, "cudaErrorECCUncorrectable", "uncorrectable ECC error encountered"},
-    {kCudaIllegalAddress, "cudaErrorIllegalAddress", "an illegal memory access was encountered"},
-    {kCudaHardwareStackError, "cudaErrorHardwareStackError", "hardware stack error"},
-    {kCudaIllegalInstruction, "cudaErrorIllegalInstruction",
-     "an illegal instruction was encountered"},
-    {kCudaMisalignedAddress, "cudaErrorMisalignedAddress", "misaligned address"},
-    {kCudaInvalidAddressSpace, "cudaErrorInvalidAddressSpace",
-     "operation not supported on global/shared address space"},
-    {kCudaInvalidPc, "cudaErrorInvalidPc", "invalid program counter"},
-    {kCudaLaunchFailure, "cudaErrorLaunchFailure", "unspecified launch failure"},
-    {kCudaSystemDriverMismatch, "cudaErrorSystemDriverMismatch",
-     "system has unsupported display driver / cuda driver combination"},
-    {kCudaCompatNotSupportedOnDevice, "cudaErrorCompatNotSupportedOnDevice",
-     "forward compatibility was attempted on non supported HW"},
-    {kCudaStreamCaptureUnsupported, "cudaErrorStreamCaptureUnsupported",
-     "operation not permitted when stream is capturing"},
-    {kCudaStreamCaptureInvalidated, "cudaErrorStreamCaptureInvalidated",
-     "operation failed due to a previous error during capture"},
-    {kCudaUnknown, "cudaErrorUnknown", "unknown error"},
-};
-
-const ErrorText& TextOf(CudaError error) {
-  for (const ErrorText& text : kErrors) {
-    if (text.error == error) return text;
-  }
-  return kErrors[std::size(kErrors) - 1];
-}
 
 // Errors after which every call of a context fails.
 bool Stays(CudaError error) {
