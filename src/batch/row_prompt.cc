@@ -98,7 +98,7 @@ PromptBuilder::PromptBuilder(const TextModel* text, const EngineLimits& limits,
       capacity_(ContextCapacity(limits)),
       options_(std::move(options)) {
   if (text->chat_template != nullptr) {
-    reasoning_ = FindReasoningTags(*text->chat_template, *text->tokenizer, &spelled_ids_);
+    reasoning_ = FindReasoningTags(*text->chat_template, *text->tokenizer, &kept_special_ids_);
   }
 }
 
@@ -121,7 +121,7 @@ std::optional<RowError> PromptBuilder::Build(Row* row, std::vector<Prompt>* prom
   prompt.ids = std::move(ids.last);
   load::SetAnswerSettings(std::move(settings), &prompt);
   prompt.stop_token_ids = row->stop_token_ids;
-  if (!row->reasoning.none()) prompt.spelled_ids = spelled_ids_;
+  if (!row->reasoning.none()) prompt.kept_special_ids = kept_special_ids_;
   prompt.priority = row->priority;
   if (row->timeout_s) prompt.timeout = std::chrono::duration<double>(*row->timeout_s);
   load::SetEndTokens(options_.eos_ids, &prompt);

@@ -91,7 +91,7 @@ class PromptBuilder {
   const int64_t capacity_;
   const PromptBuilderOptions options_;
   ReasoningTags reasoning_;
-  std::vector<TokenId> spelled_ids_;  // of the reasoning tags
+  std::vector<TokenId> kept_special_ids_;  // of the reasoning tags
 };
 
 }  // namespace minisgl::batch

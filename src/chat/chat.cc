@@ -318,7 +318,7 @@ Result<Prompt> Chat::MakePrompt() {
   prompt.sampling.seed = DeriveSeed(settings_.sampling.seed, turn);
   prompt.priority = kChatPriority;
   prompt.session = branches_.current().session;
-  prompt.spelled_ids = session_.spelled_ids();
+  prompt.kept_special_ids = session_.kept_special_ids();
   load::SetEndTokens(model_.eos_ids, &prompt);
   return prompt;
 }

@@ -54,7 +54,7 @@ Answer::Answer(RequestId id, uint64_t tag, const Prompt& prompt, const Tokenizer
       wants_logprobs_(prompt.sampling.num_logprobs >= 0),
       min_tokens_(prompt.sampling.min_tokens),
       stop_ids_(prompt.stop_token_ids),
-      spelled_ids_(prompt.spelled_ids),
+      kept_special_ids_(prompt.kept_special_ids),
       stop_filter_(prompt.stop),
       tokenizer_(tokenizer) {
   if (tokenizer != nullptr) decoder_.emplace(tokenizer, /*at_start=*/false);
@@ -71,7 +71,8 @@ Event Answer::MakeEvent(Event::Kind kind) const {
 
 std::string Answer::Decode(TokenId id, StreamDecoder* decoder) const {
   std::string text = decoder->Push(id);
-  if (std::find(spelled_ids_.begin(), spelled_ids_.end(), id) != spelled_ids_.end()) {
+  if (std::find(kept_special_ids_.begin(), kept_special_ids_.end(), id) !=
+      kept_special_ids_.end()) {
     text += tokenizer_->PieceText(id);
   }
   return text;

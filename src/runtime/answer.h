@@ -32,8 +32,8 @@ class Answer {
   int64_t num_tokens() const { return usage_.completion_tokens; }
 
  private:
-  // Returns the text that one more token completes in `decoder`, including the spelling of
-  // spelled_ids_.
+  // Returns the text that one more token completes in `decoder`, including that of
+  // kept_special_ids_.
   std::string Decode(TokenId id, StreamDecoder* decoder) const;
   // I11: the delivered text is the whole text of the tokens, up to a stop string.
   void CheckText() const;
@@ -46,7 +46,7 @@ class Answer {
   bool wants_logprobs_;
   int64_t min_tokens_;
   std::vector<TokenId> stop_ids_;
-  std::vector<TokenId> spelled_ids_;
+  std::vector<TokenId> kept_special_ids_;
   std::optional<StreamDecoder> decoder_;
   StopFilter stop_filter_;
   const Tokenizer* tokenizer_;

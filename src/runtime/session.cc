@@ -80,13 +80,13 @@ struct Session::Rendered {
 Session::Session(const Tokenizer* tokenizer, const ChatTemplate* chat_template)
     : tokenizer_(tokenizer),
       chat_template_(chat_template),
-      tags_(FindReasoningTags(*chat_template, *tokenizer, &spelled_ids_)),
+      tags_(FindReasoningTags(*chat_template, *tokenizer, &kept_special_ids_)),
       reasoning_in_blocks_(!tags_.none() && !ShowsReasoning(false, "", "") &&
                            ShowsReasoning(true, tags_.open, tags_.close)) {}
 
 SessionMessage Session::AnswerMessage(const std::string& text, std::vector<TokenId> ids,
                                       const ReasoningTags& tags) const {
-  if (spelled_ids_.empty()) return {"assistant", text, std::move(ids)};
+  if (kept_special_ids_.empty()) return {"assistant", text, std::move(ids)};
   ReasoningPiece parts = SplitReasoningExactly(tags, text);
   return {"assistant", std::move(parts.text), std::move(ids), std::move(parts.reasoning)};
 }

@@ -143,7 +143,7 @@ class JinjaTemplate : public ChatTemplate {
   }
 
   bool Reads(std::string_view variable) const override { return names_.contains(variable); }
-  bool Spells(std::string_view text) const override {
+  bool SourceContains(std::string_view text) const override {
     return source_.find(text) != std::string::npos;
   }
 

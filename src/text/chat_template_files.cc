@@ -130,8 +130,8 @@ class WithTools : public ChatTemplate {
   bool Reads(std::string_view variable) const override {
     return plain_->Reads(variable) || tools_->Reads(variable);
   }
-  bool Spells(std::string_view text) const override {
-    return plain_->Spells(text) || tools_->Spells(text);
+  bool SourceContains(std::string_view text) const override {
+    return plain_->SourceContains(text) || tools_->SourceContains(text);
   }
 
  private:

@@ -50,18 +50,18 @@ void AddControlTokens(std::string_view tag, const Tokenizer& tokenizer, std::vec
 }  // namespace
 
 ReasoningTags FindReasoningTags(const ChatTemplate& chat, const Tokenizer& tokenizer,
-                                std::vector<TokenId>* spelled) {
+                                std::vector<TokenId>* kept) {
   for (const ReasoningTags& tags : kKnownTags) {
     // The template of gpt-oss does not contain `close` in one piece: it writes the beginning of an
     // assistant turn separately from the channel.
     const std::string_view known = tags.answer.empty() ? tags.close : tags.answer;
-    if (!chat.Spells(known)) continue;
+    if (!chat.SourceContains(known)) continue;
     std::vector<TokenId> control;
     for (const std::string_view tag : {tags.open, tags.close, tags.answer}) {
       AddControlTokens(tag, tokenizer, &control);
     }
-    if (spelled == nullptr) return control.empty() ? tags : ReasoningTags();
-    *spelled = std::move(control);
+    if (kept == nullptr) return control.empty() ? tags : ReasoningTags();
+    *kept = std::move(control);
     return tags;
   }
   return {};

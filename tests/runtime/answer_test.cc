@@ -74,16 +74,16 @@ TEST_F(AnswerTest, WithoutAStopStringTheEndIsTheSchedulers) {
   EXPECT_EQ(Tell("abc", Ends(EndReason::kFailed)).error_code, "nan_logits");
 }
 
-// "<s>" is in the text only if it is to be spelled, at its place among the other tokens.
-TEST_F(AnswerTest, ControlTokensAreSpelledWhereAskedFor) {
-  const std::vector<TokenId> said = {*tokenizer_->IdOf("a"), *tokenizer_->bos_id(),
-                                     *tokenizer_->IdOf("b")};
-  for (const bool spelled : {false, true}) {
+// "<s>" is in the text only if it is kept, at its place among the other tokens.
+TEST_F(AnswerTest, SpecialTokensAreKeptIfRequested) {
+  const std::vector<TokenId> ids = {*tokenizer_->IdOf("a"), *tokenizer_->bos_id(),
+                                    *tokenizer_->IdOf("b")};
+  for (const bool keeps : {false, true}) {
     Prompt prompt;
     prompt.ids = {1};
-    if (spelled) prompt.spelled_ids = {*tokenizer_->bos_id()};
+    if (keeps) prompt.kept_special_ids = {*tokenizer_->bos_id()};
     Answer answer(7, 0, prompt, tokenizer_.get(), &queue_);
-    for (const TokenId id : said) {
+    for (const TokenId id : ids) {
       RowResult token;
       token.outcome = RowResult::Outcome::kToken;
       token.token = id;
@@ -92,7 +92,7 @@ TEST_F(AnswerTest, ControlTokensAreSpelledWhereAskedFor) {
     answer.End(Ends(EndReason::kLength));
     std::string text;
     while (const auto event = queue_.Pop(std::chrono::milliseconds(0))) text += event->text;
-    EXPECT_EQ(text, spelled ? "a<s>b" : "ab");
+    EXPECT_EQ(text, keeps ? "a<s>b" : "ab");
   }
 }
 

@@ -98,11 +98,11 @@ class SessionReasoningTest : public ::testing::Test {
   // Returns the answer of `ids` with the text that the runtime reports.
   SessionMessage Answer(const Session& session, const std::vector<TokenId>& ids) const {
     StreamDecoder decoder(tokenizer_.get(), /*at_start=*/false);
-    const std::vector<TokenId>& spelled = session.spelled_ids();
+    const std::vector<TokenId>& kept = session.kept_special_ids();
     std::string text;
     for (const TokenId id : ids) {
       text += decoder.Push(id);
-      if (std::find(spelled.begin(), spelled.end(), id) != spelled.end()) {
+      if (std::find(kept.begin(), kept.end(), id) != kept.end()) {
         text += tokenizer_->PieceText(id);
       }
     }
@@ -222,7 +222,7 @@ TEST_F(SessionReasoningTest, WhatAnAnswerSpellsInLettersIsNoControlToken) {
 TEST_F(SessionReasoningTest, TagsThatAreTextStayInTheContent) {
   Session session = MakeSession(
       "{% for m in messages %}{{ m['content'].split('</think>')[-1] + eos_token }}{% endfor %}");
-  EXPECT_TRUE(session.spelled_ids().empty());
+  EXPECT_TRUE(session.kept_special_ids().empty());
   EXPECT_EQ(session.reasoning_tags().close, "</think>");
   const SessionMessage message =
       session.AnswerMessage("<think>a</think>b", {}, session.reasoning_tags());

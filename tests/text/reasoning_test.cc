@@ -170,12 +170,12 @@ TEST(ReasoningTagsTest, ComeFromTheTemplatesText) {
 }
 
 TEST(ReasoningTagsTest, ControlTokensAreTagsWhereTheyAreSpelled) {
-  std::vector<TokenId> spelled;
+  std::vector<TokenId> kept;
   const auto chat = Template("[THINK]{{ messages[0].thinking }}[/THINK]");
-  EXPECT_EQ(FindReasoningTags(*chat, TagTokenizer("[/THINK]"), &spelled).close, "[/THINK]");
-  EXPECT_EQ(spelled, std::vector<TokenId>{0});
-  EXPECT_EQ(FindReasoningTags(*chat, TagTokenizer("<think>"), &spelled).close, "[/THINK]");
-  EXPECT_EQ(spelled, std::vector<TokenId>());
+  EXPECT_EQ(FindReasoningTags(*chat, TagTokenizer("[/THINK]"), &kept).close, "[/THINK]");
+  EXPECT_EQ(kept, std::vector<TokenId>{0});
+  EXPECT_EQ(FindReasoningTags(*chat, TagTokenizer("<think>"), &kept).close, "[/THINK]");
+  EXPECT_EQ(kept, std::vector<TokenId>());
 }
 
 TEST(ReasoningTagsTest, ControlTokensAreNoTagsElsewhere) {

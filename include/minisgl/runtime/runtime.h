@@ -34,9 +34,9 @@ struct Prompt {
   std::vector<TokenId> stop_token_ids;
   // For the caller that fills stop_token_ids; the runtime does not read it.
   bool ignore_eos = false;
-  // Control tokens whose spelling the text includes, such as the tags around a model's reasoning.
-  // Few.
-  std::vector<TokenId> spelled_ids;
+  // Special tokens that are kept in the text, such as the tags around a model's reasoning. The
+  // others are left out. A short list: each token of the answer is looked up in it.
+  std::vector<TokenId> kept_special_ids;
   int32_t priority = 0;  // smaller first; chat turns use kChatPriority
   // Counted from Submit. An answer that is not complete by then ends with kTimeout.
   std::optional<std::chrono::duration<double>> timeout;

@@ -36,10 +36,10 @@ class Session {
   std::vector<SessionMessage>& messages() { return messages_; }
   const std::vector<SessionMessage>& messages() const { return messages_; }
 
-  // The tags around the model's reasoning, not counting one that a prompt opens; and those of them
-  // that are control tokens: an answer's text is expected to spell these (Prompt::spelled_ids).
+  // The tags around the model's reasoning, not counting one that a prompt opens; and the special
+  // tokens in them, which an answer's text must keep (Prompt::kept_special_ids).
   const ReasoningTags& reasoning_tags() const { return tags_; }
-  const std::vector<TokenId>& spelled_ids() const { return spelled_ids_; }
+  const std::vector<TokenId>& kept_special_ids() const { return kept_special_ids_; }
   // Returns the message of an answer of `ids`, its reasoning separate from the content if control
   // tokens divide them. `tags` are reasoning_tags() as the answer's prompt leaves them.
   SessionMessage AnswerMessage(const std::string& text, std::vector<TokenId> ids,
@@ -80,7 +80,7 @@ class Session {
 
   const Tokenizer* tokenizer_;
   const ChatTemplate* chat_template_;
-  std::vector<TokenId> spelled_ids_;
+  std::vector<TokenId> kept_special_ids_;
   const ReasoningTags tags_;
   // True if the template takes a message's reasoning as a part of its content, of type "thinking".
   const bool reasoning_in_blocks_;

@@ -83,7 +83,7 @@ class ChatTemplate {
   }
   // True if the template's source contains `text`, for example a tag that it writes or searches
   // for.
-  virtual bool Spells(std::string_view text) const {
+  virtual bool SourceContains(std::string_view text) const {
     (void)text;
     return false;
   }

@@ -33,11 +33,11 @@ struct ReasoningTags {
   bool operator==(const ReasoningTags& other) const = default;
 };
 
-// Returns the tags that the source of `chat` contains. Control tokens in these tags do not appear
-// in an answer's text unless requested (Prompt::spelled_ids), so their ids are stored in
-// `*spelled`. If `spelled` is null and the tags need control tokens, returns no tags.
+// Returns the tags that the source of `chat` contains. An answer's text has the special tokens in
+// these tags only if they are in Prompt::kept_special_ids, so their ids are stored in `*kept`. If
+// `kept` is null and the tags need special tokens, returns no tags.
 ReasoningTags FindReasoningTags(const ChatTemplate& chat, const Tokenizer& tokenizer,
-                                std::vector<TokenId>* spelled = nullptr);
+                                std::vector<TokenId>* kept = nullptr);
 
 // Returns `tags` with starts_inside set for the prompt rendered to `pieces`. Only trusted text can
 // open the reasoning, not the content of a message.
