@@ -183,7 +183,7 @@ MUTANTS = [
 
 # The runtime's loop without its thread, and what that needs beside the rooms sched and kv.
 OTHERS = ["runtime/answer", "runtime/event_queue", "runtime/serve_loop", "runtime/stop_filter", "runtime/trace_writer",
-          "base/check", "base/histogram", "base/json", "base/status", "base/utf8", "text/stream_decoder"]
+          "base/check", "base/histogram", "base/json", "base/kernel_profile", "base/status", "base/utf8", "text/stream_decoder"]
 
 
 def compile_one(command, source, target):
