@@ -36,9 +36,9 @@ struct LaunchShape {
   bool programmatic = false;
 };
 
-// Everything of a launch before the kernel is queued, and after it.
-inline CudaError BeginLaunch(const LaunchContext& context, const LaunchShape& shape,
-                             const void* kernel) {
+// Queues `kernel`, with what the context asks for around it. `arguments`: a pointer to each.
+inline CudaError QueueKernel(const LaunchContext& context, const LaunchShape& shape,
+                             const void* kernel, void** arguments) {
   if (shape.shared_bytes > 48 * 1024) {
     const CudaError error = context.api->SetSharedBytesMax(kernel, shape.shared_bytes);
     if (error != kCudaSuccess) return error;
@@ -47,10 +47,20 @@ inline CudaError BeginLaunch(const LaunchContext& context, const LaunchShape& sh
     const CudaError error = context.api->SetSharedCarveout(kernel, context.shared_carveout);
     if (error != kCudaSuccess) return error;
   }
-  return context.observer == nullptr ? kCudaSuccess : context.observer->BeforeLaunch();
-}
-inline CudaError EndLaunch(const LaunchContext& context, const void* kernel) {
-  return context.observer == nullptr ? kCudaSuccess : context.observer->AfterLaunch(kernel);
+  if (context.observer != nullptr) {
+    const CudaError error = context.observer->BeforeLaunch();
+    if (error != kCudaSuccess) return error;
+  }
+  const CudaError error =
+      context.api->LaunchKernel(kernel,
+                                {.grid = shape.grid,
+                                 .block = shape.block,
+                                 .shared_bytes = shape.shared_bytes,
+                                 .stream = context.stream,
+                                 .programmatic = shape.programmatic && context.programmatic},
+                                arguments);
+  if (error != kCudaSuccess || context.observer == nullptr) return error;
+  return context.observer->AfterLaunch(kernel);
 }
 
 #ifndef MINISGL_EMULATOR
@@ -58,18 +68,8 @@ template <typename... Params>
 CudaError Launch(const LaunchContext& context, const LaunchShape& shape, void (*kernel)(Params...),
                  Params... arguments) {
   if (shape.grid.x == 0 || shape.grid.y == 0 || shape.grid.z == 0) return kCudaSuccess;
-  const void* const function = reinterpret_cast<const void*>(kernel);
-  CudaError error = BeginLaunch(context, shape, function);
-  if (error != kCudaSuccess) return error;
   void* pointers[] = {&arguments...};
-  error = context.api->LaunchKernel(function,
-                                    {.grid = shape.grid,
-                                     .block = shape.block,
-                                     .shared_bytes = shape.shared_bytes,
-                                     .stream = context.stream,
-                                     .programmatic = shape.programmatic && context.programmatic},
-                                    pointers);
-  return error == kCudaSuccess ? EndLaunch(context, function) : error;
+  return QueueKernel(context, shape, reinterpret_cast<const void*>(kernel), pointers);
 }
 #endif
 
