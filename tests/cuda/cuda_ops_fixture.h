@@ -93,4 +93,42 @@ class CudaOpsFixture : public ::testing::Test {
   DebugSwitches debug_;
 };
 
+// Operations with some device memory and a matrix, and calls that use them.
+class QueuedOpsFixture : public CudaOpsFixture {
+ protected:
+  void OpenReserved(const CudaOpsConfig& config) {
+    Close();
+    ops_ = MakeReserved(config);
+    memory_ = *ops_->Allocate(4096);
+    const TensorView view = {.data = bytes_.data(), .dtype = DType::kBF16, .shape = {8, 40}};
+    matrix_ = *ops_->PackMatrix({&view, 1}, DType::kBF16);
+  }
+  void Close() {
+    matrix_ = Matrix();
+    memory_ = nullptr;
+    ops_ = nullptr;
+  }
+
+  std::byte* At(size_t offset) { return static_cast<std::byte*>(memory_.get()) + offset; }
+  void Gather() {
+    ops_->GatherRows({.x = {At(0), DType::kBF16},
+                      .rows = reinterpret_cast<const int32_t*>(At(512)),
+                      .out = {At(768), DType::kBF16},
+                      .num_rows = 1,
+                      .width = 8});
+  }
+  void Multiply(int64_t num_tokens) {
+    ops_->Linear({.x = {At(0), DType::kBF16},
+                  .weight = &matrix_,
+                  .bias = nullptr,
+                  .out = {At(2048), DType::kF32},
+                  .num_tokens = num_tokens});
+  }
+
+  const std::vector<std::byte> bytes_ = std::vector<std::byte>(8 * 40 * 2);
+  std::unique_ptr<DeviceOps> ops_;
+  std::shared_ptr<void> memory_;
+  Matrix matrix_;
+};
+
 }  // namespace minisgl::cuda

@@ -89,37 +89,15 @@ class RecordingApi : public EmulatedCudaApi {
   std::map<const void*, int> carveouts;
 };
 
-class CudaDebugTest : public CudaOpsFixture {
+class CudaDebugTest : public QueuedOpsFixture {
  protected:
   void Open(const DebugSwitches& debug, const CudaOpsConfig& config = {}) {
     recorder_ = std::make_shared<RecordingApi>();
     api_ = recorder_;
     debug_ = debug;
-    ops_ = MakeReserved(config);
-    memory_ = *ops_->Allocate(4096);
+    OpenReserved(config);
   }
 
-  std::byte* At(size_t offset) { return static_cast<std::byte*>(memory_.get()) + offset; }
-
-  void Gather() {
-    ops_->GatherRows({.x = {At(0), DType::kBF16},
-                      .rows = reinterpret_cast<const int32_t*>(At(512)),
-                      .out = {At(768), DType::kBF16},
-                      .num_rows = 1,
-                      .width = 8});
-  }
-  void Multiply(int64_t num_tokens) {
-    const std::vector<std::byte> bytes(8 * 40 * 2);
-    const TensorView view = {.data = bytes.data(), .dtype = DType::kBF16, .shape = {8, 40}};
-    const auto matrix = ops_->PackMatrix({&view, 1}, DType::kBF16);
-    ASSERT_TRUE(matrix.ok());
-    ops_->Linear({.x = {At(0), DType::kBF16},
-                  .weight = &*matrix,
-                  .bias = nullptr,
-                  .out = {At(2048), DType::kF32},
-                  .num_tokens = num_tokens});
-    ASSERT_TRUE(ops_->Synchronize().ok());
-  }
   // The kernel that rows of one token use.
   const void* DecodeKernel(const DebugSwitches& debug, bool deterministic = false) {
     Open(debug, {.deterministic = deterministic});
@@ -141,8 +119,6 @@ class CudaDebugTest : public CudaOpsFixture {
   }
 
   std::shared_ptr<RecordingApi> recorder_;
-  std::unique_ptr<DeviceOps> ops_;
-  std::shared_ptr<void> memory_;
 };
 
 TEST_F(CudaDebugTest, NoDependentLaunchTakesTheAttributeAway) {
@@ -186,6 +162,7 @@ TEST_F(CudaDebugTest, EveryKernelHasTheSameCarveout) {
   Open({});
   Gather();
   Multiply(1);
+  ASSERT_GE(recorder_->kernels.size(), 2u);
   for (const void* kernel : recorder_->kernels) {
     ASSERT_TRUE(recorder_->carveouts.contains(kernel));
     EXPECT_EQ(recorder_->carveouts[kernel], 100);
@@ -208,6 +185,8 @@ TEST_F(CudaDebugTest, SyncWaitsAfterEachKernelProductAndCopy) {
   const auto host = ops_->AllocateHost(64);
   ASSERT_TRUE(host.ok());
   const std::function<void()> operations[] = {[&] { Gather(); },
+                                              [&] { Multiply(1); },
+                                              [&] { Multiply(9); },
                                               [&] { ops_->CopyToDevice(At(0), host->get(), 64); },
                                               [&] { ops_->CopyOnDevice(At(0), At(64), 64); },
                                               [&] { ops_->CopyToHost(host->get(), At(0), 64); }};
@@ -234,16 +213,8 @@ TEST_F(CudaDebugTest, SyncNamesTheOperationOfAFault) {
   EXPECT_NE(ops_->status().message().find("cudaErrorIllegalAddress"), std::string::npos);
 
   Open({.sync = true});
-  const std::vector<std::byte> bytes(8 * 40 * 2);
-  const TensorView view = {.data = bytes.data(), .dtype = DType::kBF16, .shape = {8, 40}};
-  const auto matrix = ops_->PackMatrix({&view, 1}, DType::kBF16);
-  ASSERT_TRUE(matrix.ok());
   api_->FailAt("StreamSynchronize", 1, kCudaIllegalAddress);
-  ops_->Linear({.x = {At(0), DType::kBF16},
-                .weight = &*matrix,
-                .bias = nullptr,
-                .out = {At(2048), DType::kF32},
-                .num_tokens = 9});
+  Multiply(9);
   EXPECT_NE(ops_->status().message().find("Linear [8, 40] (launch 1) on cuda:0"), std::string::npos)
       << ops_->status().message();
 

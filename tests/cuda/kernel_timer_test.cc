@@ -11,39 +11,20 @@
 namespace minisgl::cuda {
 namespace {
 
-class KernelTimerTest : public CudaOpsFixture {
+class KernelTimerTest : public QueuedOpsFixture {
  protected:
   void Open(bool lazy = false) {
+    Close();
     api_ = MakeEmulatedApi({.lazy = lazy});
     profile_ = std::make_shared<KernelProfile>();
     profile_->KeepSpans();
-    ops_ = MakeReserved({.profile = profile_});
-    memory_ = *ops_->Allocate(4096);
-    const TensorView view = {.data = bytes_.data(), .dtype = DType::kBF16, .shape = {8, 40}};
-    matrix_ = *ops_->PackMatrix({&view, 1}, DType::kBF16);
+    OpenReserved({.profile = profile_});
   }
   void TearDown() override {
-    matrix_ = Matrix();
-    memory_ = nullptr;
-    ops_ = nullptr;
+    Close();
     EXPECT_EQ(api_->live(), EmulatedCudaApi::Live());
   }
 
-  std::byte* At(size_t offset) { return static_cast<std::byte*>(memory_.get()) + offset; }
-  void Gather() {
-    ops_->GatherRows({.x = {At(0), DType::kBF16},
-                      .rows = reinterpret_cast<const int32_t*>(At(512)),
-                      .out = {At(768), DType::kBF16},
-                      .num_rows = 1,
-                      .width = 8});
-  }
-  void Multiply(int64_t num_tokens) {
-    ops_->Linear({.x = {At(0), DType::kBF16},
-                  .weight = &matrix_,
-                  .bias = nullptr,
-                  .out = {At(2048), DType::kF32},
-                  .num_tokens = num_tokens});
-  }
   // The counts by the operation's name, without the kernel's.
   std::map<std::string, int64_t> Counts() const {
     std::map<std::string, int64_t> counts;
@@ -53,11 +34,7 @@ class KernelTimerTest : public CudaOpsFixture {
     return counts;
   }
 
-  const std::vector<std::byte> bytes_ = std::vector<std::byte>(8 * 40 * 2);
   std::shared_ptr<KernelProfile> profile_;
-  std::unique_ptr<DeviceOps> ops_;
-  std::shared_ptr<void> memory_;
-  Matrix matrix_;
 };
 
 TEST_F(KernelTimerTest, OperationsAreCountedByNameAndShape) {
@@ -158,9 +135,7 @@ TEST_F(KernelTimerTest, EveryFailingCallIsReported) {
     ASSERT_GT(calls, 0) << call;
     for (int n = 1; n <= calls; ++n) {
       SCOPED_TRACE(std::string(call) + " " + std::to_string(n));
-      matrix_ = Matrix();
-      memory_ = nullptr;
-      ops_ = nullptr;
+      Close();
       api_ = MakeEmulatedApi();
       api_->FailAt(call, n, kCudaIllegalAddress);
       const Status status = use();

@@ -58,6 +58,22 @@ class DeviceEngineTest : public testing::Test {
     return sampling;
   }
 
+  // The pages of the plan, and those that an engine with decode graphs takes.
+  std::pair<int32_t, int32_t> PlannedAndTakenPages(const HostDeviceFaults& faults, bool warms_up) {
+    ModelEngineOptions options;
+    options.max_running_requests = 8;
+    options.max_prefill_tokens = 64;
+    options.memory_ratio = 0.5;
+    options.graph_max_rows = 8;
+    auto device = MakeHostDeviceOps(uint64_t{256} << 20, faults, nullptr);
+    const auto plan = PlanMemory(model_->config, options, 0, device.get());
+    MINISGL_CHECK(plan.ok(), "{}", plan.status().message());
+    auto engine = MakeDeviceEngine(model_->config, *model_->checkpoint, *plan, std::move(device),
+                                   {.graph_max_rows = 8, .warms_up = warms_up});
+    MINISGL_CHECK(engine.ok(), "{}", engine.status().message());
+    return {plan->limits.num_pages, engine.value()->limits().num_pages};
+  }
+
   const std::unique_ptr<TestModel> model_ = MakeTinyModel();
   const std::shared_ptr<HostDeviceCounters> counters_ = std::make_shared<HostDeviceCounters>();
 };
@@ -392,26 +408,10 @@ TEST_F(DeviceEngineTest, ALayerGraphThatFailsLeavesTheSmallerOnes) {
 }
 
 TEST_F(DeviceEngineTest, GraphsLargerThanReservedTakePages) {
-  ModelEngineOptions options;
-  options.max_running_requests = 8;
-  options.max_prefill_tokens = 64;
-  options.memory_ratio = 0.5;
-  options.graph_max_rows = 8;
-  const auto pages_with = [&](uint64_t graph_bytes) {
-    HostDeviceFaults faults;
-    faults.graph_bytes = graph_bytes;
-    auto device = MakeHostDeviceOps(uint64_t{256} << 20, faults, nullptr);
-    const auto plan = PlanMemory(model_->config, options, 0, device.get());
-    MINISGL_CHECK(plan.ok(), "{}", plan.status().message());
-    const int32_t planned = plan->limits.num_pages;
-    auto engine = MakeDeviceEngine(model_->config, *model_->checkpoint, *plan, std::move(device),
-                                   {.graph_max_rows = 8});
-    MINISGL_CHECK(engine.ok(), "{}", engine.status().message());
-    return std::pair(planned, engine.value()->limits().num_pages);
-  };
-  const auto [planned, taken] = pages_with(uint64_t{1} << 20);
+  const auto [planned, taken] = PlannedAndTakenPages({.graph_bytes = uint64_t{1} << 20}, false);
   EXPECT_EQ(planned, taken);
-  const auto [planned_same, taken_less] = pages_with(uint64_t{8} << 20);
+  const auto [planned_same, taken_less] =
+      PlannedAndTakenPages({.graph_bytes = uint64_t{8} << 20}, false);
   EXPECT_EQ(planned_same, planned);
   EXPECT_LT(taken_less, planned);
 }
@@ -434,26 +434,10 @@ TEST_F(DeviceEngineTest, StepsOfPaddingAtTheStartChangeNothing) {
 }
 
 TEST_F(DeviceEngineTest, WhatTheFirstStepLoadsIsNotCountedAsGraphs) {
-  ModelEngineOptions options;
-  options.max_running_requests = 8;
-  options.max_prefill_tokens = 64;
-  options.memory_ratio = 0.5;
-  options.graph_max_rows = 8;
-  const auto pages_of = [&](bool warms_up) {
-    HostDeviceFaults faults;
-    faults.load_bytes = uint64_t{8} << 20;
-    auto device = MakeHostDeviceOps(uint64_t{256} << 20, faults, nullptr);
-    const auto plan = PlanMemory(model_->config, options, 0, device.get());
-    MINISGL_CHECK(plan.ok(), "{}", plan.status().message());
-    const int32_t planned = plan->limits.num_pages;
-    auto engine = MakeDeviceEngine(model_->config, *model_->checkpoint, *plan, std::move(device),
-                                   {.graph_max_rows = 8, .warms_up = warms_up});
-    MINISGL_CHECK(engine.ok(), "{}", engine.status().message());
-    return std::pair(planned, engine.value()->limits().num_pages);
-  };
-  const auto [planned, taken] = pages_of(true);
+  const HostDeviceFaults faults = {.load_bytes = uint64_t{8} << 20};
+  const auto [planned, taken] = PlannedAndTakenPages(faults, true);
   EXPECT_EQ(planned, taken);
-  const auto [planned_cold, taken_cold] = pages_of(false);
+  const auto [planned_cold, taken_cold] = PlannedAndTakenPages(faults, false);
   EXPECT_LT(taken_cold, planned_cold);
 }
 
