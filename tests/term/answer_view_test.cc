@@ -7,15 +7,11 @@
 #include <unistd.h>
 
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "batch/answer_writer.h"
 #include "batch/row.h"
-#include "batch/row_output.h"
-#include "batch/row_prompt.h"
-#include "minisgl/text/chat_template.h"
 #include "program/fakes.h"
 #include "program/program.h"
 #include "program/pty_process.h"
@@ -124,95 +120,6 @@ TEST(AnswerViewTerminalTest, ReasoningStandsAboveTheAnswerAndBothAreFiltered) {
   unsetenv("NO_COLOR");
   close(master);
   close(terminal);
-}
-
-// Returns a model whose template is `source`.
-TextModel Model(const std::string& source) {
-  TextModel text = FakeTextModel(false);
-  auto chat = ChatTemplate::Parse(source, "template");
-  EXPECT_TRUE(chat.ok()) << chat.status().message();
-  text.chat_template = std::move(chat).value();
-  return text;
-}
-
-batch::Row ParsedRowOf(const std::string& members) {
-  batch::ParsedRow parsed = batch::ParseRow("{" + members + "}", 0, 1);
-  EXPECT_FALSE(parsed.error) << members;
-  return std::move(parsed.row);
-}
-
-constexpr const char* kMessages = R"("messages": [{"role": "user", "content": "a"}])";
-
-std::optional<batch::RowError> ApplyEffort(const std::string& source, const std::string& effort,
-                                           batch::Row* row, const std::string& more = "") {
-  *row = ParsedRowOf(kMessages + (R"(, "reasoning_effort": ")" + effort + "\"" + more));
-  return batch::ApplyReasoningEffort(Model(source), row);
-}
-
-TEST(ReasoningEffortTest, GoesToATemplateThatKnowsLevels) {
-  batch::Row row;
-  EXPECT_FALSE(ApplyEffort("{{ reasoning_effort }}{{ enable_thinking }}", "low", &row));
-  EXPECT_EQ(row.template_kwargs.Dump(), R"({"reasoning_effort": "low"})");
-  EXPECT_TRUE(row.warnings.empty());
-}
-
-TEST(ReasoningEffortTest, TurnsASwitch) {
-  batch::Row row;
-  EXPECT_FALSE(ApplyEffort("{{ enable_thinking }}", "none", &row));
-  EXPECT_EQ(row.template_kwargs.Dump(), R"({"enable_thinking": false})");
-  EXPECT_TRUE(row.warnings.empty());
-  EXPECT_FALSE(ApplyEffort("{{ thinking }}", "high", &row));
-  EXPECT_EQ(row.template_kwargs.Dump(), R"({"thinking": true})");
-  EXPECT_EQ(row.warnings.size(), 1u) << "there are no levels of it";
-  EXPECT_FALSE(ApplyEffort("{{ thinking }}", "high", &row,
-                           R"(, "chat_template_kwargs": {"thinking": false})"));
-  EXPECT_EQ(row.template_kwargs.Dump(), R"({"thinking": false})") << "the nearer word counts";
-}
-
-TEST(ReasoningEffortTest, IsAnErrorWhereNothingReadsIt) {
-  batch::Row row;
-  const auto error = ApplyEffort("{{ messages[0].content }}", "high", &row);
-  ASSERT_TRUE(error);
-  EXPECT_EQ(error->code, "unsupported_field");
-  EXPECT_EQ(error->field, "reasoning_effort");
-  EXPECT_TRUE(ApplyEffort("{{ reasoning_effort }}", "high", &row,
-                          R"(, "chat_template_kwargs": {"reasoning_effort": "low"})"));
-}
-
-TEST(RowReasoningTest, PromptsSayWhatOfTheirAnswersIsReasoning) {
-  const TextModel text = Model("{{ messages[0].content }}<think>{% if x %}</think></s>{% endif %}");
-  batch::PromptBuilderOptions options;
-  options.hide_reasoning = true;
-  const batch::PromptBuilder builder(&text, SmallLimits(), options);
-  std::vector<Prompt> prompts;
-  batch::Row row = ParsedRowOf(kMessages);
-  ASSERT_FALSE(builder.Build(&row, &prompts));
-  EXPECT_EQ(row.reasoning, (ReasoningTags{"<think>", "</think>", true}));
-  EXPECT_TRUE(row.hide_reasoning);
-  row = ParsedRowOf(kMessages + std::string(R"(, "chat_template_kwargs": {"x": true})"));
-  ASSERT_FALSE(builder.Build(&row, &prompts));
-  EXPECT_EQ(row.reasoning, (ReasoningTags{"<think>", "</think>", false}));
-  // These prompts do not go through a template.
-  for (const char* prompt : {R"("prompt": "<think>")", R"("prompt_token_ids": [60])"}) {
-    row = ParsedRowOf(prompt);
-    ASSERT_FALSE(builder.Build(&row, &prompts));
-    EXPECT_TRUE(row.reasoning.none()) << prompt;
-  }
-}
-
-TEST(RowReasoningTest, RowsCarryItApartFromTheText) {
-  batch::Row row = ParsedRowOf(R"("id": 1, "prompt": "a", "n": 2, "model": "m")");
-  row.reasoning = {"<think>", "</think>"};
-  batch::RowAnswer first, second;
-  first.text = "<think>\nwhy\n</think>\n\nso";
-  second.text = "so";
-  first.finish_reason = second.finish_reason = "stop";
-  EXPECT_EQ(batch::FormatAnswerRow(row, {first, second}, ByteTokenizer()),
-            R"({"id": 1, "index": 0, "usage": {"prompt_tokens": 0, "cached_tokens": 0, )"
-            R"("completion_tokens": 0}, "model": "m", "choices": [{"index": 0, "text": "so", )"
-            R"("reasoning": "why", "finish_reason": "stop"}, {"index": 1, "text": "so", )"
-            R"("finish_reason": "stop"}]})"
-            "\n");
 }
 
 // The demo model's template with a prompt that opens a tag, so that all output is reasoning.
