@@ -28,8 +28,8 @@ struct LibraryNames {
 //   lib of CONDA_PREFIX;
 //   lib/python*/site-packages/nvidia/*/lib, with dist-packages too, of the Python environments
 //   VIRTUAL_ENV, CONDA_PREFIX, and X for each X/bin in PATH.
-// Files that are one through symbolic links are named once. Relative folders are left out: a file
-// of the current folder could be anybody's.
+// Files that are one through symbolic links are named once. Relative folders are left out:
+// others may be able to write files into the current folder.
 LibraryNames FindLibrary(const SearchPlaces& places, std::span<const std::string> sonames);
 
 // The major versions of CUDA's libraries that may be loaded, best first: those known, and the
