@@ -1,4 +1,5 @@
 """Offsets of fields in the plain structs that kernels take: pointers, numbers, enumerations and structs of these."""
+import functools
 import re
 
 SIZES = {"bool": 1, "char": 1, "int8_t": 1, "uint8_t": 1, "int16_t": 2, "uint16_t": 2, "int": 4, "unsigned": 4, "int32_t": 4, "uint32_t": 4,
@@ -12,12 +13,15 @@ class Structs:
     def __init__(self, text):
         self.text = re.sub(r"//[^\n]*", "", text)
 
+    # Each searches all of the text.
+    @functools.cache
     def body(self, name):
         match = re.search(rf"\bstruct {name} \{{(.*?)^\}};", self.text, re.S | re.M)
         if not match:
             raise KeyError(f"no struct {name}")
         return match[1]
 
+    @functools.cache
     def size(self, type_name, pointer):
         """(size, alignment)"""
         if pointer:
