@@ -1,11 +1,9 @@
 #!/bin/sh
-# Copies the suite `gpu` of a build, the program, its benchmarks, the libraries they need and a model into a folder that
-# runs on a machine with a GPU and without these sources:
+# Copies the suite `gpu` of a build, the program, the libraries they need and a model into a folder that runs on a machine with a GPU and without these sources:
 #   sh tests/gpu/carry.sh BUILD FOLDER [SHAPE.json...]       then, there:  sh FOLDER/run_gpu.sh [PART...]
 # SHAPE.json: the config.json of a model whose speed is measured, with made-up weights, such as Qwen3-0.6B's.
-# That machine needs a driver at least as new as the build's CUDA toolkit's major version, cuBLAS (libcublasLt.so.13 or .12;
-# run_gpu.sh searches it), a C library at least as new as this machine's and, for
-# the parts `memcheck` and `racecheck`, compute-sanitizer.
+# That machine needs a driver at least as new as the build's CUDA toolkit's major version, cuBLAS (libcublasLt.so.13 or .12), a C
+# library at least as new as this machine's and, for the parts `memcheck` and `racecheck`, compute-sanitizer.
 set -eu
 if [ $# -lt 2 ]; then
     echo "usage: sh tests/gpu/carry.sh BUILD FOLDER [SHAPE.json...]" >&2
@@ -19,7 +17,7 @@ if [ ! -x "$build/tests/gpu/test_gpu" ]; then
     exit 66
 fi
 mkdir -p "$folder/bin" "$folder/lib" "$folder/models" "$folder/shapes"
-for program in tests/gpu/test_gpu src/cli/minisgl tests/bench_scheduler_cost tests/bench_serving_latency; do
+for program in tests/gpu/test_gpu src/cli/minisgl; do
     if [ -x "$build/$program" ]; then
         cp -f "$build/$program" "$folder/bin/"
     else

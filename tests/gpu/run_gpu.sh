@@ -1,7 +1,7 @@
 #!/bin/sh
 # Runs the folder that carry.sh made:
 #   sh run_gpu.sh [PART...]      default: all parts, in this order
-#     contact        the machine, cuBLAS, a first kernel, a first product
+#     contact        the machine, a first kernel, a first product (which needs cuBLAS: its error names the folders searched)
 #     kernels-serial one case at a time, MINISGL_CUDA_DEBUG=no-dependent-launch: no kernel begins before the one before it ends
 #     kernels        the same cases as users run them
 #     engine         whole models, graphs, faults
@@ -10,12 +10,12 @@
 #     models         the benchmarks bs1 and nano
 #     memcheck, racecheck    compute-sanitizer on small cases
 # Each part takes at most 8 minutes ($PART_SECONDS); cases that no time is left for are named. Each case is a process of its own,
-# with a time limit ($CASE_SECONDS caps it), so a crash or a hang ends one case. A case that fails runs again with MINISGL_CUDA_DEBUG=sync, so that its log
-# names the operation that failed.
+# with a time limit ($CASE_SECONDS caps it), so a crash or a hang ends one case. A case that fails runs again with
+# MINISGL_CUDA_DEBUG=sync, so that its log names the operation that failed.
 #
 # $OUT, or out/ beside this file, gets a log for each case, results.txt (a line as each case ends) and summary.txt, written again
-# after every case: failures first. The end of the output is summary.txt. Exit status: 0 if all passed, 1 if not, 3 if no GPU
-# can be used.
+# after every case: failures first. A call begins both anew. The end of the output is summary.txt. Exit status: 0 if cases passed
+# and none failed or was left out, 3 if no GPU can be used or nothing ran, 64 for an unknown part, else 1.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 LD_LIBRARY_PATH="$here/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
@@ -24,11 +24,22 @@ export MINISGL_MODELS="$here/models" MINISGL_GOLDEN_MODELS="$here/golden"
 out=${OUT:-$here/out}
 part_seconds=${PART_SECONDS:-480}
 mkdir -p "$out"
-[ $# -gt 0 ] || set -- contact kernels-serial kernels engine attention gemv models memcheck racecheck
-PATH=$PATH:/usr/local/cuda/bin:/sbin
+all_parts="contact kernels-serial kernels engine attention gemv models memcheck racecheck"
+# shellcheck disable=SC2086
+[ $# -gt 0 ] || set -- $all_parts
+for part in "$@"; do
+    case " $all_parts " in
+    *" $part "*) ;;
+    *)
+        echo "run_gpu.sh: no part is named $part; the parts are $all_parts" >&2
+        exit 64
+        ;;
+    esac
+done
+PATH=$PATH:/usr/local/cuda/bin
 : >"$out/results.txt"
 : >"$out/failures.txt"
-no_cublas="" part=start calls=0
+calls=0
 engine_cases='GpuEngineTest.*:GpuCanaryTest.*:GpuFaultTest.*'
 
 now() { date +%s; }
@@ -38,7 +49,6 @@ count() { grep -c "^$1 " "$out/results.txt"; }
 
 summarize() {
     {
-        [ -z "$no_cublas" ] || echo "$no_cublas"
         cat "$out/failures.txt"
         grep -E "^(left-out|skipped) " "$out/results.txt"
         [ ! -s "$out/figures.txt" ] || cat "$out/figures.txt"
@@ -64,7 +74,12 @@ limited() {
     # A file of its own: one that is left alone may end later.
     calls=$((calls + 1))
     status_file="$out/status.$calls"
-    { timeout -k 2 "$limit" "$@" >"$log" 2>&1 </dev/null; echo $? >"$status_file.new"; mv "$status_file.new" "$status_file"; } &
+    # It holds no file of this script, whose reader would wait for it otherwise.
+    {
+        timeout -k 2 "$limit" "$@" >"$log" 2>&1
+        echo $? >"$status_file.new"
+        mv "$status_file.new" "$status_file"
+    } </dev/null >/dev/null 2>&1 &
     waits_until=$(($(now) + limit + 5))
     until [ -e "$status_file" ]; do
         [ "$(now)" -lt $waits_until ] || return 125
@@ -93,7 +108,7 @@ excerpt() {
     [ "$(wc -l <"$1")" -gt 40 ] || tail -n 4 "$1"
 }
 
-# run CASE SECONDS COMMAND...: true if it passed. Sets log.
+# run CASE SECONDS COMMAND...: 0 if it passed, 1 if it failed, 2 if it was skipped, 3 if it was left out. Sets log.
 run() {
     name=$1 seconds=$2
     shift 2
@@ -102,7 +117,7 @@ run() {
     left=$((part_end - $(now)))
     if [ $left -le 2 ]; then
         record left-out "$name" "no time is left in this part"
-        return 2
+        return 3
     fi
     [ "$seconds" -le $left ] || seconds=$left
     case_begun=$(now)
@@ -140,61 +155,20 @@ run() {
     return 1
 }
 
-# The cases of test_gpu that a gtest filter selects, one a line.
-cases() {
-    limited 60 "$out/list.log" "$here/bin/test_gpu" --gtest_list_tests "--gtest_filter=$1"
-    sed 's/ *#.*//' "$out/list.log" | awk '/^[^ ].*\.$/ { suite = $1; next } /^  [^ ]/ && suite != "" { print suite $1 }'
-}
-
-# tests FILTER SECONDS: each case that the filter selects.
+# tests FILTER SECONDS [COMMAND...]: each case of test_gpu that the gtest filter selects, run by COMMAND.
 tests() {
-    selected=$(cases "$1") expects='test'
-    [ -n "$selected" ] || record failed "list of cases" "bin/test_gpu names none for $1"
+    filter=$1 seconds_each=$2
+    shift 2
+    expects='test'
+    limited 60 "$out/list.log" "$here/bin/test_gpu" --gtest_list_tests "--gtest_filter=$filter"
+    listed=$?
+    selected=$(sed 's/ *#.*//' "$out/list.log" |
+        awk '/^[^ ].*\.$/ { suite = $1; next } /^  [^ ]/ && suite != "" { print suite $1 }')
+    [ $listed -eq 0 ] || record failed "list of cases" "$(meaning $listed 60)"
+    [ -n "$selected" ] || record failed "list of cases" "bin/test_gpu names none for $filter"
     for case in $selected; do
-        run "$case" "$2" "$here/bin/test_gpu" "--gtest_filter=$case"
+        run "$case" "$seconds_each" "$@" "$here/bin/test_gpu" "--gtest_filter=$case"
     done
-}
-
-# try_place FOLDER NAME: prints what is there; true if the library is.
-try_place() {
-    if [ -e "$1/$2" ]; then
-        echo "  found: $1/$2"
-        LD_LIBRARY_PATH="$LD_LIBRARY_PATH:$1"
-        return 0
-    fi
-    echo "  not in $1"
-    return 1
-}
-
-# Folders that may have cuBLAS, one a line.
-cublas_places() {
-    echo "$LD_LIBRARY_PATH" | tr ':' '\n'
-    ldconfig -p 2>/dev/null | sed -n 's|.*=> \(/.*\)/libcublasLt\.so.*|\1|p'
-    for root in ${CUDA_HOME:+"$CUDA_HOME"} ${CUDA_PATH:+"$CUDA_PATH"} /usr/local/cuda*; do
-        for folder in "$root/lib64" "$root/lib" "$root"/targets/*/lib; do echo "$folder"; done
-    done
-    # Of each Python in PATH, of active and usual virtual environments.
-    for python in $(echo "$PATH" | tr ':' '\n' | sed 's|$|/python3|') ${VIRTUAL_ENV:+"$VIRTUAL_ENV/bin/python3"} \
-        ${CONDA_PREFIX:+"$CONDA_PREFIX/bin/python3"} /opt/*/bin/python3 "${HOME:-/}"/.venv/bin/python3 "${HOME:-/}"/venv/bin/python3; do
-        [ -x "$python" ] || continue
-        timeout 20 "$python" -c 'import site, sys
-for path in [*site.getsitepackages(), site.getusersitepackages(), *sys.path]:
-    if path.endswith("-packages"): print(path)' 2>/dev/null </dev/null
-    done | sort -u | while read -r packages; do
-        for folder in "$packages"/nvidia/*/lib; do echo "$folder"; done
-    done
-}
-
-find_cublas() {
-    cublas_places | awk 'NF && !seen[$0]++' >"$out/cublas-places.txt"
-    for name in libcublasLt.so.13 libcublasLt.so.12; do
-        echo "$name:"
-        while read -r folder; do
-            try_place "$folder" "$name" && return
-        done <"$out/cublas-places.txt"
-    done
-    no_cublas="FAILED $part: libcublasLt.so.13 or .12 is in none of $(wc -l <"$out/cublas-places.txt") folders: $(tr '\n' ' ' <"$out/cublas-places.txt")"
-    record failed cuBLAS "found nowhere; put its folder into LD_LIBRARY_PATH"
 }
 
 contact() {
@@ -230,7 +204,11 @@ figures() {
 # for_each_shape FUNCTION: with the name of each shape carried, and the options that choose it
 for_each_shape() {
     for shape in "$here"/shapes/*.json; do
-        [ -f "$shape" ] && "$1" "$(basename "$shape" .json)" --shape "$shape" --dummy-weights
+        if [ ! -f "$shape" ]; then
+            record left-out shapes "none was carried"
+            return
+        fi
+        "$1" "$(basename "$shape" .json)" --shape "$shape" --dummy-weights
     done
 }
 gemv_of() {
@@ -256,17 +234,12 @@ sanitize() {
         return
     fi
     export MINISGL_SMALL_TESTS=1
-    expects='test'
-    for case in $(cases "$2"); do
-        run "$case" 120 compute-sanitizer --tool "$1" --error-exitcode 9 "$here/bin/test_gpu" "--gtest_filter=$case"
-    done
+    tests "$2" 120 compute-sanitizer --tool "$1" --error-exitcode 9
     unset MINISGL_SMALL_TESTS
 }
 
 rm -f "$out/figures.txt"
 log=/dev/null expects='test'
-echo "== cuBLAS"
-find_cublas
 for part in "$@"; do
     echo "== $part"
     part_end=$(($(now) + part_seconds))
@@ -290,13 +263,10 @@ for part in "$@"; do
         ;;
     memcheck) sanitize memcheck '-GpuFaultTest.*' ;;
     racecheck) sanitize racecheck '-GpuFaultTest.*:GpuCanaryTest.*:GpuEngineTest.*' ;;
-    *)
-        echo "run_gpu.sh: no part is named $part" >&2
-        exit 64
-        ;;
     esac
 done
 summarize
 echo
 cat "$out/summary.txt"
-[ -z "$no_cublas" ] && [ "$(count failed)" -eq 0 ]
+[ "$(count failed)" -eq 0 ] && [ "$(count left-out)" -eq 0 ] || exit 1
+[ "$(count passed)" -gt 0 ] || exit 3
