@@ -15,18 +15,11 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
+sys.path.append(str(ROOT / "tests/gpu_code"))
+from code_object import readable_names  # noqa: E402
+
 COUNTED = [("16-byte loads", r"\bLDG\.E(?:\.\w+)*\.128"), ("16-byte copies", r"\bLDGSTS(?:\.\w+)*\.128"),
            ("matrix loads", r"\bLDSM\b"), ("tensor products", r"\bHMMA\b"), ("local", r"\b(?:LDL|STL)\b")]
-
-
-def demangle(names):
-    return subprocess.run(["c++filt"], input="\n".join(names), text=True, capture_output=True, check=True).stdout.split("\n")
-
-
-def short(name):
-    name = re.sub(r"minisgl::(\w+::)*|\(anonymous namespace\)::|^void ", "", name)
-    name = re.sub(r"\(.*$", "", name).replace("__nv_bfloat16", "bf16").replace("__half", "f16")
-    return name
 
 
 def compile_one(source, arch, out):
@@ -80,10 +73,11 @@ def main():
             out = Path(folder) / (source.stem + ".o")
             rows = sorted(parse(compile_one(source, options.arch, out)))
             counts = instructions(options.cuobjdump, out) if options.cuobjdump else {}
-            for row, name in zip(rows, demangle([row[0] for row in rows])):
-                _, registers, stack, stores, loads, _ = row
+            names = readable_names(row[0] for row in rows)
+            for row in rows:
+                mangled, registers, stack, stores, loads, _ = row
                 spilled += stores + loads > 0
-                cells = [f"`{short(name)}`", registers, stack, stores + loads] + counts.get(row[0], [])
+                cells = [f"`{names[mangled]}`", registers, stack, stores + loads] + counts.get(mangled, [])
                 print("| " + " | ".join(str(cell) for cell in cells) + " |", flush=True)
     return 1 if spilled else 0
 

@@ -13,7 +13,7 @@ FATBIN_MAGIC = 0xBA55ED50
 PTX, CUBIN = 1, 2
 # Attributes in the sections .nv.info and .nv.info.KERNEL of a cubin: format, attribute, size or value.
 FORMAT_SIZED = 4
-ATTRIBUTE_MAX_THREADS, ATTRIBUTE_FRAME_BYTES, ATTRIBUTE_REGISTERS = 0x05, 0x11, 0x2F
+ATTRIBUTE_FRAME_BYTES, ATTRIBUTE_REGISTERS = 0x11, 0x2F
 
 
 class NotReadable(Exception):
@@ -82,10 +82,9 @@ def symbol_names(elf):
 
 
 def resources(elf):
-    """{kernel: {"registers": of a thread, "stack": bytes of a thread, "shared": static bytes}}"""
+    """{kernel: {"registers": of a thread, "stack": bytes of a thread}}"""
     parts, names = sections(elf), list(symbol_names(elf))
-    kernels = {name.removeprefix(".text."): {"registers": 0, "stack": 0, "shared": len(parts.get(".nv.shared." + name[6:], (b"",))[0])}
-               for name in parts if name.startswith(".text.")}
+    kernels = {name.removeprefix(".text."): {"registers": 0, "stack": 0} for name in parts if name.startswith(".text.")}
     for attribute, value in attributes(parts.get(".nv.info", (b"", 0))[0]):
         if attribute in (ATTRIBUTE_REGISTERS, ATTRIBUTE_FRAME_BYTES):
             symbol, number = struct.unpack("<II", value)

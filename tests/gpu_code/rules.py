@@ -142,11 +142,17 @@ def words_of(path):
     return " ".join(" ".join(re.sub(r"^\s*//", "", line) for line in path.read_text().splitlines()).split())
 
 
+def unmatched(pattern, names):
+    if not any(re.fullmatch(pattern, name) for name in names):
+        yield f"no kernel is named {pattern}"
+
+
 def check_promises(used, threads, kernels):
     """used, threads: by name. kernels: the folder of the sources."""
     for pattern, file, sentence, shared, blocks in PROMISES:
         if sentence not in words_of(kernels / file):
             yield f"{file} does not say any more: {sentence}"
+        yield from unmatched(pattern, used)
         for name in (name for name in used if re.fullmatch(pattern, name)):
             fit = min((SHARED_BYTES // (shared + SHARED_RESERVED)), blocks_by_registers(used[name]["registers"], threads[name]))
             if fit < blocks:
@@ -154,6 +160,7 @@ def check_promises(used, threads, kernels):
     for pattern, file, sentence, registers in REGISTERS_MAX:
         if sentence not in words_of(kernels / file):
             yield f"{file} does not say any more: {sentence}"
+        yield from unmatched(pattern, used)
         for name in (name for name in used if re.fullmatch(pattern, name)):
             if used[name]["registers"] > registers:
                 yield f"{name}: {used[name]['registers']} registers, {file} says {registers}"
