@@ -163,6 +163,20 @@ TEST(RowFieldTest, ErrorsNameTheActualRange) {
   EXPECT_GE(ranges, 15);
 }
 
+TEST(RowFieldTest, ErrorsSpellRangesInFull) {
+  for (const auto& [member, error] : std::initializer_list<std::pair<const char*, const char*>>{
+           {R"("top_p": 0)", "top_p must be a number above 0 and at most 1 (found 0)"},
+           {R"("max_tokens": 0)",
+            "max_tokens must be an integer from 1 to 2147483647, or -1 for no limit (found 0)"},
+           {R"("logprobs": 21)",
+            "logprobs must be true, false, or an integer from 0 to 20 (found 21)"},
+           {R"("timeout_s": 0)",
+            "timeout_s must be a number of seconds above 0 and at most 1e9 (found 0)"}}) {
+    const auto parsed = Parse(std::string(R"({"prompt": "a", )") + member + "}");
+    EXPECT_EQ(parsed.error.value_or(RowError()).message, error);
+  }
+}
+
 TEST(RowFieldTest, NullMeansNotGiven) {
   for (const RowField& field : RowFields()) {
     if ((field.flags & kAtTop) == 0 || field.canonical_name() == "prompt") continue;

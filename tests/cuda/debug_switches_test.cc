@@ -198,7 +198,7 @@ TEST_F(CudaDebugTest, SyncWaitsAfterEachKernelProductAndCopy) {
   EXPECT_TRUE(ops_->status().ok());
 }
 
-// The device's error names what caused it. Without the switch the next wait reports it.
+// The device's error names what caused it.
 TEST_F(CudaDebugTest, SyncNamesTheOperationOfAFault) {
   Open({.sync = true});
   Gather();

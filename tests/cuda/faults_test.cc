@@ -148,6 +148,7 @@ TEST_F(CudaFaultsTest, EveryCallMayFailInEveryWay) {
   std::map<std::string, int> count;
   for (const char* call : kCalls) count[call] = api_->num_calls(call);
   for (const auto& [call, calls] : count) {
+    ASSERT_GT(calls, 0) << call;
     for (const CudaError error : {CudaError{kCudaMemoryAllocation}, kStickyError, kOtherError,
                                   CudaError{kCudaEccUncorrectable}}) {
       // Where a call fails does not depend on the class; two of them at every place are enough.

@@ -102,7 +102,7 @@ TEST_F(EmulatedCudaTest, AWarmEngineLoadsNoKernelForARequest) {
   }
 }
 
-TEST_F(EmulatedCudaTest, WithoutGraphsTheEngineStartsAndSaysTheSame) {
+TEST_F(EmulatedCudaTest, WithoutGraphsTheEngineStartsAndGivesTheSame) {
   MarkSlow("a model on the emulator");
   const DriverOptions options{.max_running_requests = 2, .graph_max_rows = 2};
   const auto prompt = RandomPrompt(9, 2);

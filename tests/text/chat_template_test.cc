@@ -13,12 +13,6 @@
 namespace minisgl {
 namespace {
 
-std::string Joined(const std::vector<TextPiece>& pieces) {
-  std::string text;
-  for (const TextPiece& piece : pieces) text += piece.text;
-  return text;
-}
-
 ChatInput InputOf(const Json& row) {
   ChatInput input;
   if (const Json* messages = row.Find("messages")) input.messages = *messages;

@@ -24,12 +24,6 @@ Json UserMessage(const std::string& content) {
   return ParseJson(R"([{"role": "user", "content": ")" + content + "\"}]").value();
 }
 
-std::string AllText(const std::vector<TextPiece>& pieces) {
-  std::string all;
-  for (const TextPiece& piece : pieces) all += piece.text;
-  return all;
-}
-
 bool HasEos(const TextModel& text, const std::vector<TokenId>& ids) {
   return std::count(ids.begin(), ids.end(), *text.tokenizer->eos_id()) > 0;
 }
@@ -38,10 +32,10 @@ TEST(TextModelTest, ARowsVariablesReplaceThoseOfTheModel) {
   TextModel text = WrenText("{{ bos_token }}{{ a }}{{ b }}{{ messages[0].content }}");
   text.template_args = ParseJson(R"({"a": 1, "b": 2})").value();
   const std::string bos = text.tokenizer->bos_token();
-  EXPECT_EQ(AllText(RenderChat(text, UserMessage("x")).value()), bos + "12x");
+  EXPECT_EQ(Joined(RenderChat(text, UserMessage("x")).value()), bos + "12x");
   const Json kwargs = ParseJson(R"({"b": 3})").value();
-  EXPECT_EQ(AllText(RenderChat(text, UserMessage("x"), kwargs).value()), bos + "13x");
-  EXPECT_EQ(AllText(RenderChat(text, UserMessage("x")).value()), bos + "12x")
+  EXPECT_EQ(Joined(RenderChat(text, UserMessage("x"), kwargs).value()), bos + "13x");
+  EXPECT_EQ(Joined(RenderChat(text, UserMessage("x")).value()), bos + "12x")
       << "of one rendering alone";
 }
 
@@ -49,7 +43,7 @@ TEST(TextModelTest, ToolsAndDocumentsReachTheTemplate) {
   const TextModel text = WrenText("{{ tools[0].name }}{{ documents[0].title }}");
   const Json tools = ParseJson(R"([{"name": "t"}])").value();
   const Json documents = ParseJson(R"([{"title": "d"}])").value();
-  EXPECT_EQ(AllText(RenderChat(text, UserMessage("x"), Json(), tools, documents).value()), "td");
+  EXPECT_EQ(Joined(RenderChat(text, UserMessage("x"), Json(), tools, documents).value()), "td");
 }
 
 TEST(TextModelTest, CancelledRenderingFails) {

@@ -37,6 +37,12 @@ inline std::string ReadBytes(const std::string& path) {
   return std::string(std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>());
 }
 
+inline std::string Joined(const std::vector<TextPiece>& pieces) {
+  std::string text;
+  for (const TextPiece& piece : pieces) text += piece.text;
+  return text;
+}
+
 // Reads a file with one JSON value per line.
 inline std::vector<Json> ReadRows(const std::string& path) {
   std::ifstream file(path);

@@ -4,10 +4,10 @@
 // Streams run work at once, or, with Config::lazy, as late as possible: when the host waits for it.
 // Lazy detects a host that reuses memory which a copy still needs. With Config::lazy_compute only
 // the stream that was made first is lazy: that detects copies that overwrite what it still needs.
-// Errors of the caller (double
-// free, destroyed handles, waiting for an event that was never recorded, a copy past its memory)
-// throw emulator::Fault, as do faults of kernels. Memory and handles that are not freed are freed
-// with the object.
+//
+// Errors of the caller (double free, destroyed handles, waiting for an event that was never
+// recorded, a copy past its memory) throw emulator::Fault, as do faults of kernels. Memory and
+// handles that are not freed are freed with the object.
 #pragma once
 
 #include <cstdint>
