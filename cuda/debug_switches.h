@@ -3,7 +3,7 @@
 //
 // They are words of the environment variable MINISGL_CUDA_DEBUG, separated by commas:
 //   no-dependent-launch  every kernel waits for the end of the one before it
-//   no-gemv              all matrix products by cuBLASLt, also those of few rows
+//   no-gemv              all matrix products by cuBLASLt, also those of at most 16 rows
 //   no-graphs            all steps run their operations one by one
 //   no-carveout          CUDA chooses how much shared memory a multiprocessor has for each kernel
 //   decode-by-extend     rows of one token use the attention kernels of rows that extend

@@ -1,15 +1,16 @@
-// Matrix times few vectors: out[T, N] = x[T, K] * weight[N, K]^T + bias for T <= 8. Bound by
+// Matrix times few vectors: out[T, N] = x[T, K] * weight[N, K]^T + bias for T <= 16. Bound by
 // reading the weights once.
 //
 // An element's result does not depend on the number of tokens: the rows of a product do not
 // interact, and the division of K is a function of (N, K) only.
 //
-// Products: tensor cores, mma m16n8k16, with x as the first operand (8 of its 16 rows are tokens,
-// the others zero) and 8 rows of the weights as the second. The cost is the same for 1 token and
-// for 8, so one instance serves all. A step of K needs no shuffles: the order of k within a product
-// is free if both operands have the same, so a lane passes the 8 consecutive elements that it loads
-// with 16 bytes (lane 4 g + q: elements 8 q ... of row g), as two products of 4 elements each.
-// Lanes then read 64 bytes of each of 8 rows: whole sectors.
+// Products: tensor cores, mma m16n8k16, with x as the first operand (its 16 rows are tokens, those
+// past the last zero) and 8 rows of the weights as the second. There are two instances: that for
+// at most 8 tokens passes zeros as rows 8 to 15, that for at most 16 loads them. Products, loads
+// of weights and order of sums are the same in both. A step of K needs no shuffles: the order of k
+// within a product is free if both operands have the same, so a lane passes the 8 consecutive
+// elements that it loads with 16 bytes (lane 4 g + q: elements 8 q ... of row g), as two products
+// of 4 elements each. Lanes then read 64 bytes of each of 8 rows: whole sectors.
 //
 // Division: a block takes tiles of 8 * ROWS8 rows of the weights. Its warps share a tile's K in
 // batches, batch b to warp b % warps, and their sums are added in the order of the warps.
@@ -39,8 +40,7 @@ constexpr int kWarpsPerProcessor = 16;  // 128 registers for each thread
 // For rows that are not aligned, which are loaded element by element.
 constexpr int kGroupsUnaligned = 2;
 constexpr int kGemvThreadsMax = kWarpsPerProcessor * kWarpSize;
-constexpr int kTokens = static_cast<int>(kGemvTokensMax);
-static_assert(kTokens == 8, "tokens are rows of one product");
+static_assert(kGemvTokensMax == 16, "tokens are rows of one product");
 
 struct GemvKernelParams {
   const uint16_t* weight;  // [N, K]
@@ -57,19 +57,26 @@ struct GemvKernelParams {
 
 using Words = Vec<uint32_t, 4>;  // 8 elements
 
-// Loads elements [k, k + 8) of a row; zeros past its end and if not valid. ALIGNED: K is a multiple
+// Number of elements of a row from this lane's first element of a batch on, to the end of the row
+// or of the batch's groups. Sets `k` to that first element.
+MINISGL_DEVICE int RowLeft(const GemvKernelParams& p, int batch, int* k) {
+  *k = batch * p.groups_per_batch * kGroup + static_cast<int>(threadIdx.x) % 4 * 8;
+  return min(p.num_in - *k, p.groups_per_batch * kGroup);
+}
+
+// Loads elements [at, at + 8) from `from` on, zeros from element `left` on. ALIGNED: K is a multiple
 // of 8 and rows begin at multiples of 16 bytes. STREAM: the data is read once.
 template <bool ALIGNED, bool STREAM>
-MINISGL_DEVICE Words LoadWords(const uint16_t* row, int k, int num_in, bool valid) {
+MINISGL_DEVICE Words LoadWords(const uint16_t* from, int at, int left) {
   Words words = {};
   if constexpr (ALIGNED) {
-    if (!valid || k >= num_in) return words;
-    const uint32_t* const p = reinterpret_cast<const uint32_t*>(row + k);
+    if (at >= left) return words;
+    const uint32_t* const p = reinterpret_cast<const uint32_t*>(from + at);
     return STREAM ? device::LoadStream<4>(p) : device::LoadVec<4>(p);
   } else {
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
-      const uint32_t element = valid && k + i < num_in ? row[k + i] : 0;
+      const uint32_t element = at + i < left ? from[at + i] : 0;
       words[i / 2] |= element << (i % 2 * 16);
     }
     return words;
@@ -82,18 +89,34 @@ struct WeightBatch {
   Words words[GROUPS][ROWS8];
 };
 
-template <int ROWS8, int GROUPS, bool ALIGNED>
-MINISGL_DEVICE void LoadWeightGroup(const GemvKernelParams& p, int tile, int batch, int group,
-                                    WeightBatch<ROWS8, GROUPS>& w) {
-  const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
-  const int k = (batch * p.groups_per_batch + group) * kGroup + lane % 4 * 8;
-  const bool valid = tile < p.num_tiles && group < p.groups_per_batch;
+// Where this lane's part of a batch begins in each of its rows.
+template <int ROWS8>
+struct WeightSource {
+  const uint16_t* row[ROWS8];
+  int left;
+};
+
+template <int ROWS8>
+MINISGL_DEVICE WeightSource<ROWS8> FindWeights(const GemvKernelParams& p, int tile, int batch) {
+  int k = 0;
+  const int left = RowLeft(p, batch, &k);
+  WeightSource<ROWS8> source = {.row = {}, .left = tile < p.num_tiles ? left : 0};
 #pragma unroll
   for (int n = 0; n < ROWS8; ++n) {
     // Rows past the last alias it; their results are not stored.
-    const int row = min((tile * ROWS8 + n) * 8 + lane / 4, p.num_out - 1);
-    w.words[group][n] =
-        LoadWords<ALIGNED, true>(p.weight + int64_t{row} * p.num_in, k, p.num_in, valid);
+    const int row =
+        min((tile * ROWS8 + n) * 8 + static_cast<int>(threadIdx.x) % kWarpSize / 4, p.num_out - 1);
+    source.row[n] = p.weight + int64_t{row} * p.num_in + k;
+  }
+  return source;
+}
+
+template <int ROWS8, int GROUPS, bool ALIGNED>
+MINISGL_DEVICE void LoadWeightGroup(const WeightSource<ROWS8>& source, int group,
+                                    WeightBatch<ROWS8, GROUPS>& w) {
+#pragma unroll
+  for (int n = 0; n < ROWS8; ++n) {
+    w.words[group][n] = LoadWords<ALIGNED, true>(source.row[n], group * kGroup, source.left);
   }
 }
 
@@ -104,49 +127,68 @@ struct Sums {
   float chain[ROWS8][2][4];
 };
 
-// Adds the batch's products to `sums` and starts the loads of the next batch.
-template <typename T, int ROWS8, int GROUPS, bool ALIGNED>
+// Adds the batch's products to `sums` and starts the loads of the next batch. TOKENS8: tokens in
+// units of 8. With two, x is loaded for half of the groups at a time, into as many registers.
+template <typename T, int TOKENS8, int ROWS8, int GROUPS, bool ALIGNED>
 MINISGL_DEVICE void MultiplyBatch(const GemvKernelParams& p, int batch, int next_tile,
                                   int next_batch, WeightBatch<ROWS8, GROUPS>& w,
                                   Sums<ROWS8>& sums) {
-  const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
-  const int token = lane / 4;
-  Words x[GROUPS];
+  constexpr int kGroupsAtOnce = GROUPS / TOKENS8;
+  const int token = static_cast<int>(threadIdx.x) % kWarpSize / 4;
+  int k = 0;
+  const int left = RowLeft(p, batch, &k);
+  const uint16_t* const x_row = p.x + int64_t{token} * p.num_in + k;
+  const WeightSource<ROWS8> next = FindWeights<ROWS8>(p, next_tile, next_batch);
 #pragma unroll
-  for (int group = 0; group < GROUPS; ++group) {
-    const int k = (batch * p.groups_per_batch + group) * kGroup + lane % 4 * 8;
-    x[group] = LoadWords<ALIGNED, false>(p.x + int64_t{token} * p.num_in, k, p.num_in,
-                                         token < p.num_tokens && group < p.groups_per_batch);
-  }
+  for (int first = 0; first < GROUPS; first += kGroupsAtOnce) {
+    Words x[kGroupsAtOnce][TOKENS8];
 #pragma unroll
-  for (int group = 0; group < GROUPS; ++group) {
+    for (int i = 0; i < kGroupsAtOnce; ++i) {
 #pragma unroll
-    for (int n = 0; n < ROWS8; ++n) {
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const uint32_t a[4] = {x[group][2 * half], 0, x[group][2 * half + 1], 0};
-        const uint32_t b[2] = {w.words[group][n][2 * half], w.words[group][n][2 * half + 1]};
-        device::Mma16816<T>(sums.chain[n][half], a, b);
+      for (int m = 0; m < TOKENS8; ++m) {
+        x[i][m] = LoadWords<ALIGNED, false>(x_row + int64_t{m} * 8 * p.num_in, (first + i) * kGroup,
+                                            m * 8 + token < p.num_tokens ? left : 0);
       }
     }
-    LoadWeightGroup<ROWS8, GROUPS, ALIGNED>(p, next_tile, next_batch, group, w);
+#pragma unroll
+    for (int i = 0; i < kGroupsAtOnce; ++i) {
+#pragma unroll
+      for (int n = 0; n < ROWS8; ++n) {
+        const Words& words = w.words[first + i][n];
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          uint32_t a[4] = {x[i][0][2 * half], 0, x[i][0][2 * half + 1], 0};
+          if constexpr (TOKENS8 == 2) {
+            a[1] = x[i][1][2 * half];
+            a[3] = x[i][1][2 * half + 1];
+          }
+          const uint32_t b[2] = {words[2 * half], words[2 * half + 1]};
+          device::Mma16816<T>(sums.chain[n][half], a, b);
+        }
+      }
+      LoadWeightGroup<ROWS8, GROUPS, ALIGNED>(next, first + i, w);
+    }
   }
 }
 
 // Writes the tile: the warps' sums, added in the order of warps. `partial`: [warps][tokens * rows]
 // floats, which are not written again before the barrier of the next tile.
-template <typename T, int ROWS8>
+template <typename T, int TOKENS8, int ROWS8>
 MINISGL_DEVICE void CombineTile(const GemvKernelParams& p, int tile, const Sums<ROWS8>& sums,
                                 Shared<float> partial) {
   constexpr int kRows = 8 * ROWS8;
-  constexpr int kTile = kTokens * kRows;
+  constexpr int kTile = 8 * TOKENS8 * kRows;
   const int thread = static_cast<int>(threadIdx.x);
   const int lane = thread % kWarpSize, num_warps = static_cast<int>(blockDim.x) / kWarpSize;
   const Shared<float> mine = partial + thread / kWarpSize * kTile + lane / 4 * kRows + lane % 4 * 2;
 #pragma unroll
-  for (int n = 0; n < ROWS8; ++n) {
-    mine[n * 8] = sums.chain[n][0][0] + sums.chain[n][1][0];
-    mine[n * 8 + 1] = sums.chain[n][0][1] + sums.chain[n][1][1];
+  for (int m = 0; m < TOKENS8; ++m) {
+#pragma unroll
+    for (int n = 0; n < ROWS8; ++n) {
+      const int at = 8 * m * kRows + n * 8;
+      mine[at] = sums.chain[n][0][2 * m] + sums.chain[n][1][2 * m];
+      mine[at + 1] = sums.chain[n][0][2 * m + 1] + sums.chain[n][1][2 * m + 1];
+    }
   }
   __syncthreads();  // all warps' sums are written
   const int row = tile * kRows + thread % kRows, token = thread / kRows;
@@ -163,13 +205,14 @@ MINISGL_DEVICE void CombineTile(const GemvKernelParams& p, int tile, const Sums<
 }
 
 // Grid (min(tiles, blocks that run at once)), block 32 * warps; a block takes tiles b, b + grid,
-// ... Shared memory: 2 * warps * 8 * 8 * ROWS8 floats (at most 8 KB), for two tiles' sums in turn,
-// so that one barrier for each tile is enough. Traffic: 2 * N * K bytes, and 2 * T * K of x for
-// each tile, mostly from the first-level cache. 2 * 16 * N * K operations of the tensor cores, half
-// of them on zeros. The first weights are loaded before GridWait.
-template <typename T, int ROWS8, int GROUPS, bool ALIGNED>
+// ... Shared memory: 2 * warps * 8 * TOKENS8 * 8 * ROWS8 floats (at most 16 KB), for two tiles' sums in
+// turn, so that one barrier for each tile is enough. A tile has at most as many elements as the
+// block threads. Traffic: 2 * N * K bytes, and 2 * T * K of x for each tile, mostly from the
+// first-level cache. 2 * 16 * N * K operations of the tensor cores. The first weights are loaded
+// before GridWait.
+template <typename T, int TOKENS8, int ROWS8, int GROUPS, bool ALIGNED>
 MINISGL_KERNEL void MINISGL_LAUNCH_BOUNDS(kGemvThreadsMax, 1) GemvKernel(GemvKernelParams p) {
-  constexpr int kTile = kTokens * 8 * ROWS8;
+  constexpr int kTile = 8 * TOKENS8 * 8 * ROWS8;
   const int warp = static_cast<int>(threadIdx.x) / kWarpSize;
   const int num_warps = static_cast<int>(blockDim.x) / kWarpSize;
   const int num_batches =
@@ -178,9 +221,10 @@ MINISGL_KERNEL void MINISGL_LAUNCH_BOUNDS(kGemvThreadsMax, 1) GemvKernel(GemvKer
   const Shared<float> partial = arena.Take<float>(2 * num_warps * kTile);
 
   WeightBatch<ROWS8, GROUPS> w;
+  const auto source = FindWeights<ROWS8>(p, static_cast<int>(blockIdx.x), warp);
 #pragma unroll
   for (int group = 0; group < GROUPS; ++group) {
-    LoadWeightGroup<ROWS8, GROUPS, ALIGNED>(p, static_cast<int>(blockIdx.x), warp, group, w);
+    LoadWeightGroup<ROWS8, GROUPS, ALIGNED>(source, group, w);
   }
   device::GridRelease();
   device::GridWait();
@@ -191,11 +235,11 @@ MINISGL_KERNEL void MINISGL_LAUNCH_BOUNDS(kGemvThreadsMax, 1) GemvKernel(GemvKer
     Sums<ROWS8> sums = {};
     for (int batch = warp; batch < num_batches; batch += num_warps) {
       const bool ends = batch + num_warps >= num_batches;
-      MultiplyBatch<T, ROWS8, GROUPS, ALIGNED>(p, batch,
-                                               ends ? tile + static_cast<int>(gridDim.x) : tile,
-                                               ends ? warp : batch + num_warps, w, sums);
+      MultiplyBatch<T, TOKENS8, ROWS8, GROUPS, ALIGNED>(
+          p, batch, ends ? tile + static_cast<int>(gridDim.x) : tile,
+          ends ? warp : batch + num_warps, w, sums);
     }
-    CombineTile<T, ROWS8>(p, tile, sums, partial + parity * num_warps * kTile);
+    CombineTile<T, TOKENS8, ROWS8>(p, tile, sums, partial + parity * num_warps * kTile);
     parity ^= 1;
   }
 }
@@ -224,6 +268,16 @@ GemvSplit ChooseSplit(int64_t num_out, int64_t num_in) {
   return split;
 }
 
+template <typename T, int TOKENS8>
+CudaError LaunchInstance(const LaunchContext& context, const LaunchShape& shape,
+                         const GemvSplit& split, const GemvKernelParams& p) {
+  if (!split.aligned) {
+    return Launch(context, shape, GemvKernel<T, TOKENS8, 1, kGroupsUnaligned, false>, p);
+  }
+  if (split.rows8 == 1) return Launch(context, shape, GemvKernel<T, TOKENS8, 1, kLoads, true>, p);
+  return Launch(context, shape, GemvKernel<T, TOKENS8, 2, kLoads / 2, true>, p);
+}
+
 }  // namespace
 
 CudaError LaunchGemv(const LaunchContext& context, const LinearParams& params, const void* weight) {
@@ -231,7 +285,7 @@ CudaError LaunchGemv(const LaunchContext& context, const LinearParams& params, c
                 kGemvTokensMax);
   const int64_t num_out = params.weight->num_out, num_in = params.weight->num_in;
   const GemvSplit split = ChooseSplit(num_out, num_in);
-  const int64_t tile_rows = 8 * split.rows8;
+  const int64_t tile_rows = 8 * split.rows8, tile_tokens = params.num_tokens <= 8 ? 8 : 16;
   const GemvKernelParams p = {.weight = static_cast<const uint16_t*>(weight),
                               .x = params.x.as<uint16_t>(),
                               .bias = params.bias,
@@ -243,7 +297,7 @@ CudaError LaunchGemv(const LaunchContext& context, const LinearParams& params, c
                               .num_tiles = static_cast<int>(CeilDiv(num_out, tile_rows)),
                               .groups_per_batch = split.groups_per_batch};
   const int blocks_at_once = context.num_multiprocessors * (kWarpsPerProcessor / split.num_warps);
-  const size_t tile_bytes = static_cast<size_t>(kTokens * tile_rows) * sizeof(float);
+  const size_t tile_bytes = static_cast<size_t>(tile_tokens * tile_rows) * sizeof(float);
   const LaunchShape shape = {.grid = {params.num_tokens == 0 ? 0u
                                                              : static_cast<unsigned>(std::min(
                                                                    p.num_tiles, blocks_at_once))},
@@ -253,9 +307,8 @@ CudaError LaunchGemv(const LaunchContext& context, const LinearParams& params, c
   MINISGL_CHECK(!split.aligned || (IsAligned16(weight) && IsAligned16(p.x)),
                 "matrices must begin at multiples of 16 bytes");
   return DispatchHalf(params.x.dtype, [&]<typename T>() {
-    if (!split.aligned) return Launch(context, shape, GemvKernel<T, 1, kGroupsUnaligned, false>, p);
-    if (split.rows8 == 1) return Launch(context, shape, GemvKernel<T, 1, kLoads, true>, p);
-    return Launch(context, shape, GemvKernel<T, 2, kLoads / 2, true>, p);
+    if (tile_tokens == 8) return LaunchInstance<T, 1>(context, shape, split, p);
+    return LaunchInstance<T, 2>(context, shape, split, p);
   });
 }
 

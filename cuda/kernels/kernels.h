@@ -40,7 +40,7 @@ CudaError LaunchPause(const LaunchContext& context, uint32_t nanoseconds);
 
 // gemv.cu: out = x * weight^T for few rows; weight [out, in] of x's dtype. The order of an output
 // element's sum does not depend on the number of rows.
-inline constexpr int64_t kGemvTokensMax = 8;
+inline constexpr int64_t kGemvTokensMax = 16;
 CudaError LaunchGemv(const LaunchContext& context, const LinearParams& params, const void* weight);
 
 // experts.cu

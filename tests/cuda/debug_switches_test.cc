@@ -186,7 +186,7 @@ TEST_F(CudaDebugTest, SyncWaitsAfterEachKernelProductAndCopy) {
   ASSERT_TRUE(host.ok());
   const std::function<void()> operations[] = {[&] { Gather(); },
                                               [&] { Multiply(1); },
-                                              [&] { Multiply(9); },
+                                              [&] { Multiply(17); },
                                               [&] { ops_->CopyToDevice(At(0), host->get(), 64); },
                                               [&] { ops_->CopyOnDevice(At(0), At(64), 64); },
                                               [&] { ops_->CopyToHost(host->get(), At(0), 64); }};
@@ -214,7 +214,7 @@ TEST_F(CudaDebugTest, SyncNamesTheOperationOfAFault) {
 
   Open({.sync = true});
   api_->FailAt("StreamSynchronize", 1, kCudaIllegalAddress);
-  Multiply(9);
+  Multiply(17);
   EXPECT_NE(ops_->status().message().find("Linear [8, 40] (launch 1) on cuda:0"), std::string::npos)
       << ops_->status().message();
 

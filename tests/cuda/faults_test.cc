@@ -381,7 +381,7 @@ TEST_F(CudaCaptureFaultsTest, AProductThatFailsInACaptureFailsTheCapture) {
                .weight = &*matrix,
                .bias = nullptr,
                .out = {static_cast<std::byte*>(memory->get()) + 2048, DType::kF32},
-               .num_tokens = 9});
+               .num_tokens = 17});
   const auto graph = ops->EndCapture();
   ASSERT_FALSE(graph.ok());
   EXPECT_NE(graph.status().message().find("no such product"), std::string::npos);

@@ -75,7 +75,7 @@ class CudaLinearTest : public CudaOpsFixture {
 
 TEST_F(CudaLinearTest, FewTokensTakeTheKernelForFewTokens) {
   Open();
-  for (const int64_t num_tokens : {int64_t{1}, kGemvTokensMax}) {
+  for (const int64_t num_tokens : {int64_t{1}, int64_t{9}, kGemvTokensMax}) {
     ExpectRight(num_tokens, /*with_bias=*/false);
     ExpectRight(num_tokens, /*with_bias=*/true);
   }
@@ -94,7 +94,7 @@ TEST_F(CudaLinearTest, WhereItMustBeDeterministicAllTakeTheLibrary) {
   Open({.deterministic = true});
   EXPECT_TRUE(deterministic_);
   ExpectRight(1, /*with_bias=*/true);
-  ExpectRight(9, /*with_bias=*/true);
+  ExpectRight(17, /*with_bias=*/true);
   EXPECT_EQ(matmul_->num_products(), 2);
 }
 
@@ -113,13 +113,13 @@ TEST_F(CudaLinearTest, NoTokensQueueNothing) {
 TEST_F(CudaLinearTest, AnErrorOfTheLibraryIsKeptAndNamesTheDevice) {
   Open();
   matmul_->FailAt(1, Status(StatusCode::kInternal, "no such product"));
-  const auto x = ops_->Allocate(9 * kIn * 2), out = ops_->Allocate(9 * kOut * 4);
+  const auto x = ops_->Allocate(17 * kIn * 2), out = ops_->Allocate(17 * kOut * 4);
   ASSERT_TRUE(x.ok() && out.ok());
   const LinearParams params = {.x = {x->get(), DType::kBF16},
                                .weight = &matrix_,
                                .bias = static_cast<const float*>(device_bias_.get()),
                                .out = {out->get(), DType::kF32},
-                               .num_tokens = 9};
+                               .num_tokens = 17};
   const int launches = api_->num_calls("LaunchKernel");
   ops_->Linear(params);
   EXPECT_EQ(ops_->status().code(), StatusCode::kInternal);
@@ -134,14 +134,14 @@ TEST_F(CudaLinearTest, AnErrorOfTheLibraryIsKeptAndNamesTheDevice) {
 TEST_F(CudaLinearTest, ALostDeviceIsTheCauseOfAProductThatFails) {
   Open();
   matmul_->FailAt(1, Status(StatusCode::kInternal, "CUBLAS_STATUS_EXECUTION_FAILED"));
-  const auto x = ops_->Allocate(9 * kIn * 2), out = ops_->Allocate(9 * kOut * 4);
+  const auto x = ops_->Allocate(17 * kIn * 2), out = ops_->Allocate(17 * kOut * 4);
   ASSERT_TRUE(x.ok() && out.ok());
   api_->FailAt("StreamSynchronize", 1, kCudaEccUncorrectable);
   ops_->Linear({.x = {x->get(), DType::kBF16},
                 .weight = &matrix_,
                 .bias = static_cast<const float*>(device_bias_.get()),
                 .out = {out->get(), DType::kF32},
-                .num_tokens = 9});
+                .num_tokens = 17});
   EXPECT_EQ(ExitCode(ops_->status().code()), 69) << ops_->status().message();
   EXPECT_NE(ops_->status().message().find("Emulated GPU"), std::string::npos);
 }

@@ -94,7 +94,7 @@ def resources(elf):
 
 
 def readable_names(mangled):
-    """{mangled name: kernel and template arguments, such as GemvKernel<bf16, 2, 4, true>}"""
+    """{mangled name: kernel and template arguments, such as GemvKernel<bf16, 1, 2, 4, true>}"""
     mangled = list(mangled)
     done = subprocess.run(["c++filt"], input="\n".join(mangled), text=True, capture_output=True, check=True)
     names = {}

@@ -93,7 +93,7 @@ $L__BB0_9:
 WAIT = "griddepcontrol.wait;"
 
 
-def ptx_faults(text, name="GemvKernel<bf16, 1, 8, true>"):
+def ptx_faults(text, name="GemvKernel<bf16, 1, 1, 8, true>"):
     faults = []
     for entry in ptx.entries(text):
         faults += rules.check_waits_once(entry, name)
@@ -198,7 +198,7 @@ def check_all():
         for _, file, *_ in rules.PROMISES + rules.REGISTERS_MAX:
             text = [sentence for _, other, sentence, *_ in rules.PROMISES + rules.REGISTERS_MAX if other == file]
             (kernels / file).write_text("".join(f"// {' '.join(words.split()[:3])}\n// {' '.join(words.split()[3:])}\n" for words in text))
-        decode, gemv = "DecodeKernel<bf16, 128>", "GemvKernel<bf16, 1, 8, true>"
+        decode, gemv = "DecodeKernel<bf16, 128>", "GemvKernel<bf16, 1, 1, 8, true>"
         good = {decode: {"registers": 218}, gemv: {"registers": 120}, "ExtendKernel<bf16, 128, true>": {"registers": 254},
                 "ExpertLinearKernel<bf16, 1>": {"registers": 80}, "ExpertLinearKernel<bf16, 4>": {"registers": 80}}
         threads = {name: 128 for name in good} | {gemv: 512}

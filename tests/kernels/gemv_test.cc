@@ -82,7 +82,7 @@ TEST_F(GemvTest, MatchesTheSum) {
   for (DType dtype : kHalfTypes) {
     for (const auto& [num_out, num_in] :
          {std::pair{1, 8}, {8, 32}, {17, 96}, {100, 1000}, {24, 520}, {5, 4104}}) {
-      for (int64_t num_tokens : {1, 3, 8}) {
+      for (int64_t num_tokens : {1, 8, 9, 16}) {
         Check({.dtype = dtype,
                .out_dtype = dtype,
                .num_tokens = num_tokens,
@@ -95,6 +95,12 @@ TEST_F(GemvTest, MatchesTheSum) {
              .num_out = num_out,
              .num_in = num_in,
              .has_bias = true});
+      Check({.dtype = dtype,
+             .out_dtype = DType::kF32,
+             .num_tokens = 13,
+             .num_out = num_out,
+             .num_in = num_in,
+             .has_bias = true});
     }
   }
 }
@@ -103,12 +109,14 @@ TEST_F(GemvTest, MatchesTheSumWhereRowsAreNotAligned) {
   for (DType dtype : kHalfTypes) {
     for (const auto& [num_out, num_in] :
          {std::pair{1, 1}, {9, 33}, {17, 100}, {3, 1023}, {8, 4099}, {4100, 7}}) {
-      Check({.dtype = dtype,
-             .out_dtype = dtype,
-             .num_tokens = num_out == 4100 ? 1 : 5,
-             .num_out = num_out,
-             .num_in = num_in,
-             .has_bias = true});
+      for (int64_t num_tokens : {5, 11}) {
+        Check({.dtype = dtype,
+               .out_dtype = dtype,
+               .num_tokens = num_out == 4100 ? num_tokens / 5 : num_tokens,
+               .num_out = num_out,
+               .num_in = num_in,
+               .has_bias = true});
+      }
     }
   }
 }
@@ -118,6 +126,8 @@ TEST_F(GemvTest, MatchesTheSumWithManyRows) {
   Check({.num_tokens = 3, .num_out = 2051, .num_in = 72});
   Check({.num_tokens = 3, .num_out = 4103, .num_in = 40});
   Check({.out_dtype = DType::kF32, .num_tokens = 8, .num_out = 4112, .num_in = 8});
+  Check({.num_tokens = 9, .num_out = 2051, .num_in = 72});
+  Check({.num_tokens = 16, .num_out = 4103, .num_in = 40});
 }
 
 // Each way of dividing the work; long enough that warps have several batches and add them up.
@@ -131,19 +141,21 @@ const GemvCase kDivisions[] = {
 TEST_F(GemvTest, TokenDoesNotDependOnItsBatchMates) {
   for (GemvCase c : kDivisions) {
     c.out_dtype = DType::kF32;
-    c.num_tokens = 8;
+    c.num_tokens = 16;
     const std::vector<float> all = Run(c);
-    // Large matrices are slow here; the kernel is one for all numbers of tokens.
+    // Large matrices are slow here; there is an instance for up to 8 tokens, and one for more.
     const bool is_large = c.num_out > 1000;
-    for (int64_t num_tokens = 1; num_tokens < 8; num_tokens += is_large ? 4 : 1) {
+    for (int64_t num_tokens = 1; num_tokens < 16; num_tokens += is_large ? 8 : 5) {
       c.num_tokens = num_tokens;
       const std::vector<float> first = Run(c);
       ExpectSameBytes(first.data(), all.data(), first.size() * sizeof(float), Name(c));
     }
     c.num_tokens = 1;
-    const std::vector<float> alone = Run(c, 7);
-    ExpectSameBytes(alone.data(), all.data() + 7 * c.num_out, alone.size() * sizeof(float),
-                    Name(c) + " token 7");
+    for (const int64_t token : {7, 15}) {
+      const std::vector<float> alone = Run(c, token);
+      ExpectSameBytes(alone.data(), all.data() + token * c.num_out, alone.size() * sizeof(float),
+                      Name(c) + " token " + std::to_string(token));
+    }
   }
 }
 
@@ -161,6 +173,7 @@ TEST_F(GemvTest, ResultDoesNotDependOnTheNumberOfMultiprocessors) {
 
 TEST_F(GemvTest, EveryThreadOrderGivesTheSame) {
   const GemvCase cases[] = {{.num_tokens = 5, .num_out = 80, .num_in = 1000},
+                            {.num_tokens = 12, .num_out = 40, .num_in = 520},
                             {.num_tokens = 2, .num_out = 40, .num_in = 1003}};
   for (const GemvCase& c : cases) {
     const std::vector<float> first = Run(c);
@@ -174,25 +187,28 @@ TEST_F(GemvTest, EveryThreadOrderGivesTheSame) {
 
 // Infinity times the zeros of absent tokens is NaN; it must not reach tokens that exist.
 TEST_F(GemvTest, NonFiniteWeightsReachOnlyTheirOwnOutputs) {
-  const GemvCase c = {.out_dtype = DType::kF32, .num_tokens = 2, .num_out = 20, .num_in = 40};
-  const DeviceInput x(c.dtype, std::vector<float>(c.num_tokens * c.num_in, 1.0f));
-  std::vector<float> values(c.num_out * c.num_in, 0.5f);
-  values[3 * c.num_in + 39] = std::numeric_limits<float>::infinity();
-  const DeviceInput weight(c.dtype, values);
-  DeviceOutput out(c.out_dtype, c.num_tokens * c.num_out);
-  const Matrix matrix = {
-      .num_out = c.num_out, .num_in = c.num_in, .dtype = c.dtype, .storage = nullptr};
-  ASSERT_EQ(LaunchGemv(device_.context,
-                       {.x = x.ptr(),
-                        .weight = &matrix,
-                        .bias = nullptr,
-                        .out = out.ptr(),
-                        .num_tokens = c.num_tokens},
-                       weight.data()),
-            kCudaSuccess);
-  for (int64_t i = 0; i < out.size(); ++i) {
-    const float expected = i % c.num_out == 3 ? std::numeric_limits<float>::infinity() : 20.0f;
-    EXPECT_EQ(out.values()[i], expected) << i;
+  for (const int64_t num_tokens : {2, 10}) {
+    const GemvCase c = {
+        .out_dtype = DType::kF32, .num_tokens = num_tokens, .num_out = 20, .num_in = 40};
+    const DeviceInput x(c.dtype, std::vector<float>(c.num_tokens * c.num_in, 1.0f));
+    std::vector<float> values(c.num_out * c.num_in, 0.5f);
+    values[3 * c.num_in + 39] = std::numeric_limits<float>::infinity();
+    const DeviceInput weight(c.dtype, values);
+    DeviceOutput out(c.out_dtype, c.num_tokens * c.num_out);
+    const Matrix matrix = {
+        .num_out = c.num_out, .num_in = c.num_in, .dtype = c.dtype, .storage = nullptr};
+    ASSERT_EQ(LaunchGemv(device_.context,
+                         {.x = x.ptr(),
+                          .weight = &matrix,
+                          .bias = nullptr,
+                          .out = out.ptr(),
+                          .num_tokens = c.num_tokens},
+                         weight.data()),
+              kCudaSuccess);
+    for (int64_t i = 0; i < out.size(); ++i) {
+      const float expected = i % c.num_out == 3 ? std::numeric_limits<float>::infinity() : 20.0f;
+      EXPECT_EQ(out.values()[i], expected) << i;
+    }
   }
 }
 
