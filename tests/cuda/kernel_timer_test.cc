@@ -43,7 +43,7 @@ TEST_F(KernelTimerTest, OperationsAreCountedByNameAndShape) {
   EXPECT_FALSE(ops_->RunsGraphs());
   for (int i = 0; i < 3; ++i) Gather();
   Multiply(1);
-  Multiply(9);
+  Multiply(17);
   ops_->CopyOnDevice(At(0), At(64), 64);
   EXPECT_TRUE(profile_->Rows().empty());  // nothing was waited for
   ASSERT_TRUE(ops_->Synchronize().ok());
@@ -111,9 +111,10 @@ TEST_F(KernelTimerTest, EventsAreUsedAgain) {
 TEST_F(KernelTimerTest, WithoutAProfileNothingIsRecorded) {
   OpenReserved({});
   EXPECT_TRUE(ops_->RunsGraphs());
+  const int before = api_->num_calls("EventRecord");  // of packing a matrix
   Gather();
   EXPECT_EQ(api_->num_calls("LaunchKernel"), 1);
-  EXPECT_EQ(api_->num_calls("EventRecord"), 0);
+  EXPECT_EQ(api_->num_calls("EventRecord"), before);
 }
 
 TEST_F(KernelTimerTest, EveryFailingCallIsReported) {
