@@ -45,8 +45,9 @@ struct DeviceAttentionPlan {
   int32_t* part_begin = nullptr;  // [decode rows]
   int32_t* tiles = nullptr;       // ExtendTile
   uint32_t* arrived = nullptr;    // [rows, HKV, M tiles of G] splits written; zero between launches
-  float* states = nullptr;        // [parts, H, 2] SoftmaxState
-  float* sums = nullptr;          // [parts, H, E] weighted sums of values, relative to the state
+  uint32_t* works_taken = nullptr;  // [1] by the decode kernel's blocks; zero between launches
+  float* states = nullptr;          // [parts, H, 2] SoftmaxState
+  float* sums = nullptr;            // [parts, H, E] weighted sums of values, relative to the state
 };
 DeviceAttentionPlan DivideWorkspace(const AttentionWorkspace& workspace);
 

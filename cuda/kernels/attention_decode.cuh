@@ -9,12 +9,16 @@
 //   kernel and with the same bits). A group's keys are read once for SharedRowsMax rows: B rows
 //   with P shared and S own keys read (B P / rows + B S) 2 E bytes of each head instead of
 //   B (P + S) 2 E, with no additional launch.
-// Grid. 2 blocks for each multiprocessor, 3 if E <= 80, fewer if there is less work. Block b takes
-//   works b, b + grid, ..., so the grid is the same for every step of a graph. KV heads are
-//   neighbours in that order: blocks that run together read the heads of the same pages.
+// Grid. 2 blocks for each multiprocessor, 3 if E <= 80, fewer if there is less work; the same for
+//   every step of a graph. Block b begins with work b. Then a block takes the first work that no
+//   block has, from a counter, when the ring reaches the last tile of the work before: a work may
+//   be 4,096 keys, 2 MB at E = 128, so blocks that were given works in turn would end far apart.
+//   KV heads are neighbours in the order of works: blocks that run together read the heads of the
+//   same pages.
 // Block. 4 warps (2 if E is 256). Warp w takes 16 keys of every tile of 64 (32), and copies them
-//   through a ring of stages of its own; only the end of an item has barriers. The ring runs ahead
-//   of the products across the ends of items, and page numbers are fetched a tile before their use.
+//   through a ring of stages of its own; only the end of an item has barriers, and the ring's step
+//   to the next. The ring runs ahead of the products across the ends of items, and page numbers are
+//   fetched a tile before their use.
 // Shared memory. stages * warps * 2 * 16 rows of E + 8 elements, and a tile of f32 for merging:
 //   111 KB for E = 128 and 3 stages, so that two blocks fit into 227 KB.
 // Loads in flight. 2 blocks * 4 warps * 2 stages * 8 KB = 128 KB; 4.3 TB/s * 0.8 us / 132 = 26 KB
@@ -37,6 +41,10 @@
 
 namespace minisgl::cuda {
 
+// Entries of the ring of a block's works. Works of one tile are entered up to 4 (stages + 1) before
+// their end.
+inline constexpr int32_t kWorksAhead = 8;
+
 template <int D>
 struct DecodeShape {
   static constexpr int kWarps = D > 128 ? 2 : 4;
@@ -52,7 +60,8 @@ struct DecodeShape {
 
   static size_t SharedBytes(int stages) {
     return (static_cast<size_t>(stages) * kWarps * 2 + (kQueryInShared ? 1 : 0)) * kPart * 2 +
-           (kTileRows * kSumRow + kWarps * kTileRows * 2 + kTileRows) * sizeof(float);
+           (kTileRows * kSumRow + kWarps * kTileRows * 2 + kTileRows) * sizeof(float) +
+           kWorksAhead * sizeof(int32_t);
   }
 };
 
@@ -84,17 +93,18 @@ class DecodeBlock {
     states_ = arena.Take<float>(Shape::kWarps * kTileRows * 2);
     if constexpr (Shape::kQueryInShared) query_ = arena.Take<T>(Shape::kPart);
     last_ = arena.Take<uint32_t>(kTileRows);
+    works_ = arena.Take<int32_t>(kWorksAhead);
   }
 
   MINISGL_DEVICE void Run() {
-    ahead_.work = static_cast<int32_t>(blockIdx.x);
-    FindWork(&ahead_);
-    EnterAhead();
+    EnterNextWork();
     for (int stage = 0; stage < stages_; ++stage) CopyAhead(stage);
     int stage = 0;
     DecodeWalk walk;
-    walk.work = static_cast<int32_t>(blockIdx.x);
-    for (FindWork(&walk); walk.work < num_works_; walk.work += NumBlocks(), FindWork(&walk)) {
+    for (int32_t index = 0;; ++index) {
+      walk.work = works_[index % kWorksAhead];
+      if (walk.work >= num_works_) break;
+      FindWork(&walk);
       Query query;
       LoadQuery(walk, &query);
       RowStates<D> rows[1];
@@ -120,25 +130,54 @@ class DecodeBlock {
  private:
   static MINISGL_DEVICE int32_t NumBlocks() { return static_cast<int32_t>(gridDim.x); }
 
-  // Advances to the first work, from walk->work on, that has visible keys. (A split before the
-  // window has none.)
-  MINISGL_DEVICE void FindWork(DecodeWalk* walk) {
-    for (; walk->work < num_works_; walk->work += NumBlocks()) {
-      const int32_t head = walk->work / m_tiles_;
-      walk->m_tile = walk->work % m_tiles_;
-      walk->kv_head = head % args_.num_kv_heads;
-      const int32_t item_index = head / args_.num_kv_heads;
-      const int32_t* const item = args_.plan.items + int64_t{item_index} * kItemWords;
-      const auto what = device::LoadVec<4>(item), whose = device::LoadVec<4>(item + 4);
-      walk->item = {what[0], what[1], what[2], what[3], whose[0], whose[1]};
-      const int32_t begin = walk->item.split * walk->item.split_keys;
-      const int32_t seen = walk->item.kv_len - args_.window;
-      walk->low = seen > begin ? seen : begin;
-      const int32_t rest = walk->item.kv_len - begin;
-      walk->high = begin + (rest < walk->item.split_keys ? rest : walk->item.split_keys);
-      walk->tile = walk->low / Shape::kTileKeys * Shape::kTileKeys;
-      if (walk->low < walk->high) return;
+  // Finds the tiles of walk->work. False if its row sees no key of it: a split before the window.
+  MINISGL_DEVICE bool FindWork(DecodeWalk* walk) const {
+    const int32_t head = walk->work / m_tiles_;
+    walk->m_tile = walk->work % m_tiles_;
+    walk->kv_head = head % args_.num_kv_heads;
+    const int32_t item_index = head / args_.num_kv_heads;
+    const int32_t* const item = args_.plan.items + int64_t{item_index} * kItemWords;
+    const auto what = device::LoadVec<4>(item), whose = device::LoadVec<4>(item + 4);
+    walk->item = {what[0], what[1], what[2], what[3], whose[0], whose[1]};
+    const int32_t begin = walk->item.split * walk->item.split_keys;
+    const int32_t seen = walk->item.kv_len - args_.window;
+    walk->low = seen > begin ? seen : begin;
+    const int32_t rest = walk->item.kv_len - begin;
+    walk->high = begin + (rest < walk->item.split_keys ? rest : walk->item.split_keys);
+    walk->tile = walk->low / Shape::kTileKeys * Shape::kTileKeys;
+    return walk->low < walk->high;
+  }
+
+  // Takes the work after the ring's. Its number is used when the ring gets there, so that the
+  // counter's answer is not waited for. Every block of a launch takes until it gets none, num_works
+  // times together: the last of them makes the counter zero again.
+  MINISGL_DEVICE void TakeWork() {
+    if (threadIdx.x != 0) return;
+    // Every block has one work at most.
+    next_ = num_works_;
+    if (num_works_ > NumBlocks()) {
+      next_ = static_cast<int32_t>(device::AtomicAddGlobal(args_.plan.works_taken, 1u));
     }
+  }
+
+  // Moves the ring to the block's next work that has visible keys. All warps get there after the
+  // same tile of the same work.
+  MINISGL_DEVICE void EnterNextWork() {
+    const int32_t entry = works_entered_++ % kWorksAhead;
+    for (;;) {
+      if (threadIdx.x == 0) {
+        works_[entry] = NumBlocks() + next_;
+        if (next_ + 1 == num_works_) *args_.plan.works_taken = 0;
+      }
+      __syncthreads();  // the number of the work is there
+      ahead_.work = works_[entry];
+      if (ahead_.work >= num_works_) return;
+      if (FindWork(&ahead_)) break;
+      TakeWork();
+      __syncthreads();  // every warp has read the entry
+    }
+    table_row_ = args_.table_row[ahead_.item.row];
+    PrepareAhead();
   }
 
   // The same for all lanes of this warp.
@@ -147,15 +186,9 @@ class DecodeBlock {
     return first < walk.high && first + 16 > walk.low;
   }
 
-  // Prepares to copy the first tile of a work.
-  MINISGL_DEVICE void EnterAhead() {
-    if (ahead_.work >= num_works_) return;
-    table_row_ = args_.table_row[ahead_.item.row];
-    PrepareAhead();
-  }
-
   // Fetches the page of this lane's key of the tile that is copied next.
   MINISGL_DEVICE void PrepareAhead() {
+    if (ahead_.tile + Shape::kTileKeys >= ahead_.high) TakeWork();
     const int32_t key = ahead_.tile + warp_ * 16 + lane_ % 16;
     const int32_t* const pages = args_.page_table + table_row_ * args_.page_table_stride;
     place_ = FindKey(args_, pages, key, key >= ahead_.low && key < ahead_.high);
@@ -172,9 +205,7 @@ class DecodeBlock {
       }
       ahead_.tile += Shape::kTileKeys;
       if (ahead_.tile >= ahead_.high) {
-        ahead_.work += NumBlocks();
-        FindWork(&ahead_);
-        EnterAhead();
+        EnterNextWork();
       } else {
         PrepareAhead();
       }
@@ -503,9 +534,13 @@ class DecodeBlock {
   device::Shared<float> sums_;     // [16][D + 8] sums of the warps; factors of splits
   device::Shared<float> states_;   // [warps][16][2]
   device::Shared<uint32_t> last_;  // [16] this block merges the splits of the item's q-th row
-  DecodeWalk ahead_;               // the tile that is copied next
-  int32_t table_row_;              // its row of the page table
-  KeyPlace place_;                 // this lane's key of that tile
+  device::Shared<int32_t> works_;  // [kWorksAhead] a ring of the block's works, in order
+  // Thread 0's: what the counter said of the work after the ring's. Block b's first is work b.
+  int32_t next_ = static_cast<int32_t>(blockIdx.x) - NumBlocks();
+  int32_t works_entered_ = 0;  // by the ring
+  DecodeWalk ahead_;           // the tile that is copied next
+  int32_t table_row_;          // its row of the page table
+  KeyPlace place_;             // this lane's key of that tile
 };
 
 template <typename T, int D>

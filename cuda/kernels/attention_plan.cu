@@ -98,41 +98,90 @@ MINISGL_DEVICE void StoreItem(const PlanArguments& p, int32_t i, int32_t row, in
   device::StoreVec(item + 4, whose);
 }
 
-// Writes the items, those of groups first, as they have the most work. Returns the number of items.
-MINISGL_DEVICE int32_t PlanItems(const PlanArguments& p, Shared<int32_t> scan,
-                                 Shared<int32_t> totals) {
+// Lengths of splits (powers of two) that decode rows have, or-ed.
+MINISGL_DEVICE uint32_t FindSplitLengths(const PlanArguments& p, Shared<int32_t> totals) {
   const int thread = static_cast<int>(threadIdx.x);
+  uint32_t lengths = 0;
+  for (int32_t row = thread; row < p.num_decode_rows; row += kPlanThreads) {
+    lengths |= static_cast<uint32_t>(AttentionSplitKeys(p.kv_len[row]));
+  }
+  lengths = __reduce_or_sync(0xffffffffu, lengths);
+  __syncthreads();  // no thread reads the totals of a scan any more
+  if (thread % 32 == 0) totals[thread / 32] = static_cast<int32_t>(lengths);
+  __syncthreads();  // every warp's lengths are there
+  for (int w = 0; w < kPlanThreads / 32; ++w) {
+    const int32_t others = totals[w];
+    lengths |= static_cast<uint32_t>(others);
+  }
+  __syncthreads();  // totals may be written again
+  return lengths;
+}
+
+// Places the parts of the decode rows.
+MINISGL_DEVICE void PlanParts(const PlanArguments& p, Shared<int32_t> scan,
+                              Shared<int32_t> totals) {
   int32_t num_parts = 0;
   for (int32_t first = 0; first < p.num_decode_rows; first += kPlanThreads) {
-    const int32_t row = first + thread;
+    const int32_t row = first + static_cast<int32_t>(threadIdx.x);
     const bool there = row < p.num_decode_rows;
     ScanPieces(there ? NumSplits(p, row) : 0, scan, totals);
-    const int32_t before = scan[thread];
+    const int32_t before = scan[static_cast<int>(threadIdx.x)];
     if (there) p.plan.part_begin[row] = num_parts + before;
     const int32_t round = scan[kPlanThreads];
     num_parts += round;
   }
+}
+
+// Writes the items of `split_keys` keys from item `first` on, those of groups first, as they have
+// the most work. Returns the number of items.
+MINISGL_DEVICE int32_t PlanItemsOf(const PlanArguments& p, int32_t split_keys, int32_t first,
+                                   Shared<int32_t> scan, Shared<int32_t> totals) {
+  const auto has_length = [&](int32_t row) {
+    return AttentionSplitKeys(p.kv_len[row]) == split_keys;
+  };
   int32_t num_shared = 0;
   if (p.shared.num_groups != nullptr) {
-    const int32_t num_groups = p.shared.num_groups[0];
     const int32_t* const begin = p.shared.group_begin;
-    for (int32_t i = thread; i < begin[num_groups]; i += kPlanThreads) {
-      p.plan.queries[i] = p.shared.rows[i];
-    }
     num_shared = CutRows(
-        0, num_groups, scan, totals,
-        [&](int32_t group) { return p.shared.shared_splits[p.shared.rows[begin[group]]]; },
+        0, p.shared.num_groups[0], scan, totals,
+        [&](int32_t group) {
+          const int32_t row = p.shared.rows[begin[group]];
+          return has_length(row) ? p.shared.shared_splits[row] : 0;
+        },
         [&](int32_t i, int32_t group, int32_t split) {
-          StoreItem(p, i, p.shared.rows[begin[group]], split, begin[group],
+          StoreItem(p, first + i, p.shared.rows[begin[group]], split, begin[group],
                     begin[group + 1] - begin[group]);
         });
   }
+  first += num_shared;
   return num_shared + CutRows(
                           0, p.num_decode_rows, scan, totals,
-                          [&](int32_t row) { return NumSplits(p, row) - SharedSplits(p, row); },
+                          [&](int32_t row) {
+                            return has_length(row) ? NumSplits(p, row) - SharedSplits(p, row) : 0;
+                          },
                           [&](int32_t i, int32_t row, int32_t piece) {
-                            StoreItem(p, num_shared + i, row, SharedSplits(p, row) + piece, 0, 1);
+                            StoreItem(p, first + i, row, SharedSplits(p, row) + piece, 0, 1);
                           });
+}
+
+// Writes the items, the longest splits first, so that what is taken last is short. Returns the
+// number of items.
+MINISGL_DEVICE int32_t PlanItems(const PlanArguments& p, Shared<int32_t> scan,
+                                 Shared<int32_t> totals) {
+  PlanParts(p, scan, totals);
+  if (p.shared.num_groups != nullptr) {
+    const int32_t num_shared_rows = p.shared.group_begin[p.shared.num_groups[0]];
+    for (int32_t i = static_cast<int32_t>(threadIdx.x); i < num_shared_rows; i += kPlanThreads) {
+      p.plan.queries[i] = p.shared.rows[i];
+    }
+  }
+  int32_t num_items = 0;
+  for (uint32_t lengths = FindSplitLengths(p, totals); lengths != 0;) {
+    const uint32_t longest = 1u << (31 - __clz(static_cast<int>(lengths)));
+    lengths &= ~longest;
+    num_items += PlanItemsOf(p, static_cast<int32_t>(longest), num_items, scan, totals);
+  }
+  return num_items;
 }
 
 MINISGL_KERNEL void MINISGL_LAUNCH_BOUNDS(kPlanThreads, 1) PlanKernel(PlanArguments p) {
@@ -226,6 +275,7 @@ DeviceAttentionPlan Divide(const DeviceLimits& limits, Divider* divider) {
   divider->Take(&plan.tiles, MaxTiles(limits.max_tokens, limits.max_rows, group, kTileRows) * 2);
   divider->Take(&plan.arrived,
                 int64_t{limits.max_rows} * limits.num_kv_heads * DivideUp(group, kTileRows));
+  divider->Take(&plan.works_taken, 1);
   divider->Take(&plan.states, items * limits.num_heads * 2);
   divider->Take(&plan.sums, items * limits.num_heads * limits.head_dim);
   return plan;

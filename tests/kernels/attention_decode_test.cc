@@ -143,6 +143,30 @@ TEST(AttentionDecodeTest, RowAloneIsTheSame) {
   }
 }
 
+// Blocks take works from a counter: whatever the order in which they run, and whether a block's
+// works are of one tile or many, results are the same and the counter is zero again.
+TEST(AttentionDecodeTest, SameHoweverBlocksTakeWorks) {
+  for (const int32_t window : {0, 100}) {
+    PagedAttentionCase c = DecodeCase({1, 700, 3, 64, 65, 530, 2, 257, 10, 1});
+    c.window = window;
+    const PagedAttentionScene scene(c);
+    const std::vector<unsigned char> expected = scene.Run();
+    scene.Check(expected, "decode");
+    const auto workspace = scene.MakeWorkspace();
+    const DeviceAttentionPlan plan = DivideWorkspace({workspace->data(), scene.Limits()});
+    for (const int num_multiprocessors : {1, 2, 5}) {
+      KernelDevice device;
+      device.context.num_multiprocessors = num_multiprocessors;
+      emulator::ForEachOrder(5, [&](int order) {
+        // Two layers of a step.
+        EXPECT_EQ(scene.Run(false, &device, workspace.get(), 2), expected)
+            << num_multiprocessors << " multiprocessors, order " << order;
+        EXPECT_EQ(plan.works_taken[0], 0u);
+      });
+    }
+  }
+}
+
 // A second layer of the same step finds the workspace in the same state.
 TEST(AttentionDecodeTest, CountersReturnToZero) {
   PagedAttentionCase c = DecodeCase({300, 257, 20, 1000});

@@ -70,15 +70,16 @@ Lists MakePlan(const std::vector<PagedAttentionRow>& rows, int32_t num_decode_ro
   return lists;
 }
 
-TEST(AttentionPlanTest, ItemsAreTheSplitsInOrder) {
+// Every split once; the longest splits first, and those of one length in the order of rows.
+TEST(AttentionPlanTest, ItemsAreTheSplitsAndTheLongestComeFirst) {
   emulator::ForEachOrder(emulator::kNumOrders, [](int order) {
-    const std::vector<int32_t> kv_lens = {1, 256, 257, 9000, 1, 700};
+    const std::vector<int32_t> kv_lens = {1, 256, 257, 9000, 1, 700, 20000, 8193};
     std::vector<PagedAttentionRow> rows;
     for (const int32_t kv_len : kv_lens) rows.push_back({1, kv_len});
-    const Lists lists = MakePlan(rows, 6, 4, 2);
+    const Lists lists = MakePlan(rows, 8, 4, 2);
     EXPECT_TRUE(lists.tiles.empty());
     size_t i = 0;
-    for (int32_t row = 0; row < 6; ++row) {
+    for (const int32_t row : {6, 3, 7, 0, 1, 2, 4, 5}) {
       const int32_t kv_len = kv_lens[static_cast<size_t>(row)];
       const int32_t split_keys = AttentionSplitKeys(kv_len);
       for (int32_t split = 0; split * split_keys < kv_len; ++split, ++i) {
