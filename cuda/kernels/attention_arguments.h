@@ -39,12 +39,13 @@ struct ExtendTile {
 // The parts of the workspace. A row's splits have their states and sums next to each other, in
 // order, from part_begin on, whatever items compute them.
 struct DeviceAttentionPlan {
-  int32_t* counts = nullptr;      // [3] items, tiles, decode rows
-  int32_t* items = nullptr;       // DecodeItem, kItemWords apart
-  int32_t* queries = nullptr;     // the rows of the groups
-  int32_t* part_begin = nullptr;  // [decode rows]
-  int32_t* tiles = nullptr;       // ExtendTile
-  uint32_t* arrived = nullptr;    // [rows, HKV, M tiles of G] splits written; zero between launches
+  int32_t* counts = nullptr;        // [4] items, tiles, decode rows, window items
+  int32_t* items = nullptr;         // DecodeItem, kItemWords apart
+  int32_t* window_items = nullptr;  // of layers with a window: the splits that the largest shows
+  int32_t* queries = nullptr;       // the rows of the groups
+  int32_t* part_begin = nullptr;    // [decode rows]
+  int32_t* tiles = nullptr;         // ExtendTile
+  uint32_t* arrived = nullptr;  // [rows, HKV, M tiles of G] splits written; zero between launches
   uint32_t* works_taken = nullptr;  // [1] by the decode kernel's blocks; zero between launches
   float* states = nullptr;          // [parts, H, 2] SoftmaxState
   float* sums = nullptr;            // [parts, H, E] weighted sums of values, relative to the state
@@ -71,6 +72,8 @@ struct AttentionArguments {
   const int32_t* kv_len = nullptr;
   const float* sinks = nullptr;
   DeviceAttentionPlan plan;
+  const int32_t* items = nullptr;      // of the plan, for this layer
+  const int32_t* num_items = nullptr;  // [1]
   ScoreScale score;
   int32_t page_shift = 0;  // page_size == 1 << page_shift
   int32_t num_heads = 0, num_kv_heads = 0;

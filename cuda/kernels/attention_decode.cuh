@@ -85,7 +85,7 @@ class DecodeBlock {
         lane_(static_cast<int>(threadIdx.x) % 32),
         warp_(static_cast<int>(threadIdx.x) / 32),
         m_tiles_(DivideUp(args.group, kTileRows)),
-        num_works_(args.plan.counts[0] * args.num_kv_heads * m_tiles_) {
+        num_works_(args.num_items[0] * args.num_kv_heads * m_tiles_) {
     device::SharedArena arena;
     ring_ = arena.Take<T>(stages * Shape::kWarps * 2 * Shape::kPart) +
             warp_ * stages * 2 * Shape::kPart;
@@ -130,13 +130,14 @@ class DecodeBlock {
  private:
   static MINISGL_DEVICE int32_t NumBlocks() { return static_cast<int32_t>(gridDim.x); }
 
-  // Finds the tiles of walk->work. False if its row sees no key of it: a split before the window.
+  // Finds the tiles of walk->work. False if its row sees no key of it: a split before a window
+  // that is shorter than the plan's.
   MINISGL_DEVICE bool FindWork(DecodeWalk* walk) const {
     const int32_t head = walk->work / m_tiles_;
     walk->m_tile = walk->work % m_tiles_;
     walk->kv_head = head % args_.num_kv_heads;
     const int32_t item_index = head / args_.num_kv_heads;
-    const int32_t* const item = args_.plan.items + int64_t{item_index} * kItemWords;
+    const int32_t* const item = args_.items + int64_t{item_index} * kItemWords;
     const auto what = device::LoadVec<4>(item), whose = device::LoadVec<4>(item + 4);
     walk->item = {what[0], what[1], what[2], what[3], whose[0], whose[1]};
     const int32_t begin = walk->item.split * walk->item.split_keys;

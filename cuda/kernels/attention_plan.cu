@@ -30,6 +30,7 @@ struct PlanArguments {
   const int32_t* decode_rows;  // [1] null: num_decode_rows
   int32_t group;
   int32_t tile_rows;  // M rows of an extend tile
+  int32_t window;     // 0: no layer has one
   SharedPrefixes shared;
 };
 
@@ -88,12 +89,18 @@ MINISGL_DEVICE int32_t SharedSplits(const PlanArguments& p, int32_t row) {
   return p.shared.num_groups == nullptr ? 0 : p.shared.shared_splits[row];
 }
 
-MINISGL_DEVICE void StoreItem(const PlanArguments& p, int32_t i, int32_t row, int32_t split,
-                              int32_t first_query, int32_t num_queries) {
+// Splits of `row` before the largest window.
+MINISGL_DEVICE int32_t HiddenSplits(const PlanArguments& p, int32_t row) {
+  const int32_t hidden = p.kv_len[row] - p.window;
+  return hidden > 0 ? hidden / AttentionSplitKeys(p.kv_len[row]) : 0;
+}
+
+MINISGL_DEVICE void StoreItem(const PlanArguments& p, int32_t* items, int32_t i, int32_t row,
+                              int32_t split, int32_t first_query, int32_t num_queries) {
   const int32_t kv_len = p.kv_len[row];
   const Vec<int32_t, 4> what = {row, split, kv_len, AttentionSplitKeys(kv_len)};
   const Vec<int32_t, 4> whose = {first_query, num_queries, 0, 0};
-  int32_t* const item = p.plan.items + int64_t{i} * kItemWords;
+  int32_t* const item = items + int64_t{i} * kItemWords;
   device::StoreVec(item, what);
   device::StoreVec(item + 4, whose);
 }
@@ -149,25 +156,43 @@ MINISGL_DEVICE int32_t PlanItemsOf(const PlanArguments& p, int32_t split_keys, i
           return has_length(row) ? p.shared.shared_splits[row] : 0;
         },
         [&](int32_t i, int32_t group, int32_t split) {
-          StoreItem(p, first + i, p.shared.rows[begin[group]], split, begin[group],
+          StoreItem(p, p.plan.items, first + i, p.shared.rows[begin[group]], split, begin[group],
                     begin[group + 1] - begin[group]);
         });
   }
   first += num_shared;
-  return num_shared + CutRows(
-                          0, p.num_decode_rows, scan, totals,
-                          [&](int32_t row) {
-                            return has_length(row) ? NumSplits(p, row) - SharedSplits(p, row) : 0;
-                          },
-                          [&](int32_t i, int32_t row, int32_t piece) {
-                            StoreItem(p, first + i, row, SharedSplits(p, row) + piece, 0, 1);
-                          });
+  return num_shared +
+         CutRows(
+             0, p.num_decode_rows, scan, totals,
+             [&](int32_t row) {
+               return has_length(row) ? NumSplits(p, row) - SharedSplits(p, row) : 0;
+             },
+             [&](int32_t i, int32_t row, int32_t piece) {
+               StoreItem(p, p.plan.items, first + i, row, SharedSplits(p, row) + piece, 0, 1);
+             });
 }
 
-// Writes the items, the longest splits first, so that what is taken last is short. Returns the
-// number of items.
-MINISGL_DEVICE int32_t PlanItems(const PlanArguments& p, Shared<int32_t> scan,
-                                 Shared<int32_t> totals) {
+// The same for the layers with a window, of the splits that it shows. They share none.
+MINISGL_DEVICE int32_t PlanWindowItemsOf(const PlanArguments& p, int32_t split_keys, int32_t first,
+                                         Shared<int32_t> scan, Shared<int32_t> totals) {
+  return CutRows(
+      0, p.num_decode_rows, scan, totals,
+      [&](int32_t row) {
+        const bool has_length = AttentionSplitKeys(p.kv_len[row]) == split_keys;
+        return has_length ? NumSplits(p, row) - HiddenSplits(p, row) : 0;
+      },
+      [&](int32_t i, int32_t row, int32_t piece) {
+        StoreItem(p, p.plan.window_items, first + i, row, HiddenSplits(p, row) + piece, 0, 1);
+      });
+}
+
+struct ItemCounts {
+  int32_t items = 0, window_items = 0;
+};
+
+// Writes the items, the longest splits first, so that what is taken last is short.
+MINISGL_DEVICE ItemCounts PlanItems(const PlanArguments& p, Shared<int32_t> scan,
+                                    Shared<int32_t> totals) {
   PlanParts(p, scan, totals);
   if (p.shared.num_groups != nullptr) {
     const int32_t num_shared_rows = p.shared.group_begin[p.shared.num_groups[0]];
@@ -175,13 +200,16 @@ MINISGL_DEVICE int32_t PlanItems(const PlanArguments& p, Shared<int32_t> scan,
       p.plan.queries[i] = p.shared.rows[i];
     }
   }
-  int32_t num_items = 0;
+  ItemCounts counts;
   for (uint32_t lengths = FindSplitLengths(p, totals); lengths != 0;) {
-    const uint32_t longest = 1u << (31 - __clz(static_cast<int>(lengths)));
-    lengths &= ~longest;
-    num_items += PlanItemsOf(p, static_cast<int32_t>(longest), num_items, scan, totals);
+    const int32_t longest = 1 << (31 - __clz(static_cast<int>(lengths)));
+    lengths &= ~static_cast<uint32_t>(longest);
+    counts.items += PlanItemsOf(p, longest, counts.items, scan, totals);
+    if (p.window > 0) {
+      counts.window_items += PlanWindowItemsOf(p, longest, counts.window_items, scan, totals);
+    }
   }
-  return num_items;
+  return counts;
 }
 
 MINISGL_KERNEL void MINISGL_LAUNCH_BOUNDS(kPlanThreads, 1) PlanKernel(PlanArguments p) {
@@ -191,7 +219,7 @@ MINISGL_KERNEL void MINISGL_LAUNCH_BOUNDS(kPlanThreads, 1) PlanKernel(PlanArgume
   const Shared<int32_t> scan = arena.Take<int32_t>(kPlanThreads + 1);
   const Shared<int32_t> totals = arena.Take<int32_t>(kPlanThreads / 32);
   if (p.decode_rows != nullptr) p.num_decode_rows = p.decode_rows[0];
-  const int32_t num_items = PlanItems(p, scan, totals);
+  const ItemCounts counts = PlanItems(p, scan, totals);
   const auto num_tiles = [&](int32_t row) {
     return DivideUp((p.row_begin[row + 1] - p.row_begin[row]) * p.group, p.tile_rows);
   };
@@ -203,9 +231,10 @@ MINISGL_KERNEL void MINISGL_LAUNCH_BOUNDS(kPlanThreads, 1) PlanKernel(PlanArgume
                 device::StoreVec(p.plan.tiles + int64_t{i} * 2, tile);
               });
   if (threadIdx.x == 0) {
-    p.plan.counts[0] = num_items;
+    p.plan.counts[0] = counts.items;
     p.plan.counts[1] = all_tiles;
     p.plan.counts[2] = p.num_decode_rows;
+    p.plan.counts[3] = counts.window_items;
   }
 }
 
@@ -268,8 +297,9 @@ DeviceAttentionPlan Divide(const DeviceLimits& limits, Divider* divider) {
   const int32_t group = limits.num_heads / limits.num_kv_heads;
   const int64_t items = limits.max_rows * MaxSplits(limits);
   DeviceAttentionPlan plan;
-  divider->Take(&plan.counts, 3);
+  divider->Take(&plan.counts, 4);
   divider->Take(&plan.items, items * kItemWords);
+  divider->Take(&plan.window_items, items * kItemWords);
   divider->Take(&plan.queries, limits.max_rows);
   divider->Take(&plan.part_begin, limits.max_rows);
   divider->Take(&plan.tiles, MaxTiles(limits.max_tokens, limits.max_rows, group, kTileRows) * 2);
@@ -303,7 +333,10 @@ AttentionArguments<T> MakeArguments(const AttentionParams& params,
   arguments.num_heads = params.num_heads;
   arguments.num_kv_heads = params.num_kv_heads;
   arguments.group = params.num_heads / params.num_kv_heads;
-  arguments.window = params.sliding_window > 0 ? params.sliding_window : INT32_MAX;
+  const bool has_window = params.sliding_window > 0;
+  arguments.window = has_window ? params.sliding_window : INT32_MAX;
+  arguments.items = has_window ? arguments.plan.window_items : arguments.plan.items;
+  arguments.num_items = arguments.plan.counts + (has_window ? 3 : 0);
   const bool capped = params.logit_softcap > 0;
   arguments.score.weight = (capped ? params.logit_softcap : params.scale) * kLog2OfE;
   arguments.score.inner = capped ? params.scale / params.logit_softcap : 0;
@@ -357,6 +390,7 @@ CudaError LaunchPlanAttention(const LaunchContext& context, const AttentionPlanP
                                    .decode_rows = params.decode_rows,
                                    .group = params.num_heads / params.num_kv_heads,
                                    .tile_rows = choice.large ? kLargeTileRows : kTileRows,
+                                   .window = params.sliding_window,
                                    .shared = params.shared};
   constexpr size_t kSharedBytes = ((kPlanThreads + 1) * 4 + 15) / 16 * 16 + kPlanThreads / 32 * 4;
   return Launch(

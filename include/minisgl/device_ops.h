@@ -170,8 +170,8 @@ inline int32_t SharedRowsMax(int32_t num_heads, int32_t num_kv_heads) {
 // attention reads these keys once for the group. Results are bit for bit those without groups.
 //
 // A group has 2 to SharedRowsMax rows with the same AttentionSplitKeys(kv_len). All of its rows
-// have the same shared_splits: at least one, and fewer than the row's splits. Not for models with a
-// sliding window.
+// have the same shared_splits: at least one, and fewer than the row's splits. Layers with a sliding
+// window do not use the groups.
 struct SharedPrefixes {
   const int32_t* num_groups = nullptr;     // [1]; null: no groups, and no arrays below
   const int32_t* group_begin = nullptr;    // [groups + 1]
@@ -200,6 +200,7 @@ struct AttentionPlanParams {
   int32_t num_decode_rows;
   int32_t num_tokens;
   int32_t num_heads, num_kv_heads, head_dim;
+  int32_t sliding_window = 0;  // the largest of the step's layers; 0: no layer has one
   SharedPrefixes shared = {};
   RowsKnown rows_known = RowsKnown::kExactly;
   // [1] the number of decode rows, at most num_decode_rows, unless rows are known exactly.

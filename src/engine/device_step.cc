@@ -70,9 +70,12 @@ DeviceStep::DeviceStep(std::unique_ptr<StepState> state, DeviceOps* ops)
       state_(std::move(state)),
       grouper_(limits().max_running_requests + 1, limits().page_size) {
   const ModelConfig& config = state_->config();
-  const bool windows = std::any_of(config.layers.begin(), config.layers.end(),
-                                   [](const LayerConfig& l) { return l.sliding_window > 0; });
-  group_rows_max_ = windows ? 1 : SharedRowsMax(config.num_heads, config.num_kv_heads);
+  for (const LayerConfig& layer : config.layers) {
+    window_ = std::max(window_, layer.sliding_window);
+    if (layer.sliding_window == 0) {
+      group_rows_max_ = SharedRowsMax(config.num_heads, config.num_kv_heads);
+    }
+  }
 }
 
 Status DeviceStep::TakeArrays() {
@@ -211,7 +214,7 @@ void DeviceStep::FillPlaces(std::byte* meta) const {
   CopyTo(meta + (front ? layout_.banned_ids : tail_.banned_ids), places_.banned_ids);
 }
 
-// Rows of padding are in no group, nor is any row of a model with a sliding window.
+// Rows of padding are in no group, nor is any row of a model whose layers all have a window.
 void DeviceStep::FillGroups(const BatchPlan& plan, const StepShape& shape, std::byte* meta) {
   const int32_t decode_rows = std::min(shape.num_decode_rows, plan.num_rows());
   grouper_.ApplyWrites(plan);
@@ -286,6 +289,7 @@ void DeviceStep::RunLayers(const StepShape& shape) {
                        .num_heads = config.num_heads,
                        .num_kv_heads = config.num_kv_heads,
                        .head_dim = config.head_dim,
+                       .sliding_window = window_,
                        .shared = {.num_groups = Meta<int32_t>(layout_.num_groups),
                                   .group_begin = Meta<int32_t>(layout_.group_begin),
                                   .rows = Meta<int32_t>(layout_.group_rows),

@@ -275,6 +275,26 @@ TEST_F(DeviceEngineTest, RowsOfOnePrefixAreGroupedForAttention) {
   EXPECT_EQ(counters_->groups, 0) << "one row has no other to share with";
 }
 
+// Layers without a window read the keys of a prefix once, whatever the other layers have.
+TEST_F(DeviceEngineTest, RowsAreGroupedIfSomeLayerHasNoWindow) {
+  model_->config.max_seq_len = 512;
+  const auto stem = RandomPrompt(kSplitKeysMin + 3, 8);
+  const size_t num_layers = model_->config.layers.size();
+  for (const size_t num_windows : {size_t{1}, num_layers}) {
+    for (size_t i = 0; i < num_windows; ++i) model_->config.layers[i].sliding_window = 600;
+    const auto driver = OnDevice({.max_running_requests = 8});
+    TestRow* const first = driver->AddRow(stem);
+    driver->ExtendAll(first);
+    ASSERT_TRUE(driver->Step().ok());
+    TestRow* const second = driver->AddRowSharing(*first, kSplitKeysMin / 16, stem);
+    driver->ExtendAll(second);
+    ASSERT_TRUE(driver->Step().ok());
+    for (TestRow* row : {first, second}) driver->ExtendAll(row);
+    ASSERT_TRUE(driver->Step().ok());
+    EXPECT_EQ(counters_->groups, num_windows < num_layers ? 1 : 0);
+  }
+}
+
 TEST_F(DeviceEngineTest, MoreBiasThanTheGraphsHoldIsAppliedAllTheSame) {
   SamplingParams sampling;
   for (int i = 0; i < 1500; ++i) sampling.logit_bias.emplace_back(i % 97, 0.0f);

@@ -111,7 +111,8 @@ std::vector<unsigned char> GpuAttentionScene::Run(const std::vector<int32_t>& ro
                         .num_tokens = step.row_begin.back(),
                         .num_heads = params.num_heads,
                         .num_kv_heads = params.num_kv_heads,
-                        .head_dim = params.head_dim});
+                        .head_dim = params.head_dim,
+                        .sliding_window = params.sliding_window});
     ops->Attention(params);
   });
 }

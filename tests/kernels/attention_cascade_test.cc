@@ -75,6 +75,17 @@ TEST(AttentionCascadeTest, AgainWithTheSamePlan) {
   EXPECT_EQ(scene.Run(false, nullptr, nullptr, 3), alone);
 }
 
+// Layers with a window have items of their own, for windows up to the largest.
+TEST(AttentionCascadeTest, LayersWithAWindowAndWithout) {
+  for (const int32_t window : {0, 40, 300}) {
+    PagedAttentionCase c = SharingCase({300, 600, 530, 1200}, 4);
+    c.window = window;
+    c.plan_window = 300;
+    ExpectSame(PagedAttentionScene(c), {{{0, 1}, 1}, {{2, 3}, 2}},
+               "window " + std::to_string(window));
+  }
+}
+
 // A group's shared splits are in the plan once.
 TEST(AttentionCascadeTest, ItemsOfAGroupAreThereOnce) {
   PagedAttentionScene scene(SharingCase({700, 800, 600}, 2));
@@ -87,6 +98,26 @@ TEST(AttentionCascadeTest, ItemsOfAGroupAreThereOnce) {
   EXPECT_EQ(count(scene), 3 + 4 + 3);
   scene.SetGroups({{{0, 1, 2}, 2}});
   EXPECT_EQ(count(scene), 2 + 1 + 2 + 1);
+}
+
+// Splits before the largest window are not in the plan for layers with a window.
+TEST(AttentionCascadeTest, WindowItemsAreThoseThatTheWindowShows) {
+  PagedAttentionCase c = SharingCase({700, 255, 1025, 9000}, 2);
+  c.window = 257;
+  PagedAttentionScene scene(c);
+  scene.Share({0, 2}, 2 * kSplitKeysMin);
+  scene.SetGroups({{{0, 2}, 2}});
+  const auto workspace = scene.MakeWorkspace();
+  scene.Check(scene.Run(false, nullptr, workspace.get()), "windows");
+  const DeviceAttentionPlan plan = DivideWorkspace({workspace->data(), scene.Limits()});
+  std::vector<std::pair<int32_t, int32_t>> splits;
+  for (int32_t i = 0; i < plan.counts[3]; ++i) {
+    const int32_t* const item = plan.window_items + kItemWords * i;
+    splits.emplace_back(item[0], item[1]);
+  }
+  const std::vector<std::pair<int32_t, int32_t>> expected = {{3, 17}, {0, 1}, {0, 2},
+                                                             {1, 0},  {2, 3}, {2, 4}};
+  EXPECT_EQ(splits, expected);
 }
 
 }  // namespace

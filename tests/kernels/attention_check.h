@@ -7,6 +7,8 @@
 
 #include <fmt/core.h>
 
+#include <optional>
+
 #include "kernel_check.h"
 #include "paged_attention.h"
 
@@ -22,6 +24,7 @@ struct PagedAttentionCase {
   // Unless exactly: the launches have bounds, and two more rows, which are empty.
   RowsKnown rows_known = RowsKnown::kExactly;
   int32_t window = 0;
+  std::optional<int32_t> plan_window;  // another layer's; null: `window`
   float softcap = 0;
   bool sinks = false;
   bool same_pages = false;  // all pages hold the same
@@ -117,6 +120,7 @@ class PagedAttentionScene {
                                 .num_heads = params.num_heads,
                                 .num_kv_heads = params.num_kv_heads,
                                 .head_dim = params.head_dim,
+                                .sliding_window = case_.plan_window.value_or(case_.window),
                                 .rows_known = params.rows_known};
     if (plan.rows_known != RowsKnown::kExactly) plan.decode_rows = decode_rows.data();
     if (!num_groups_.empty()) {
