@@ -25,6 +25,10 @@
 namespace minisgl::cuda {
 namespace {
 
+// The part of the second-level cache that a kernel may fill for the next product: on an H100
+// 8.7 MB, what memory delivers in 2 microseconds.
+constexpr size_t kPrefetchShare = 6;
+
 // The same for every kernel, so that neighbours can share a multiprocessor, and all of it: the
 // kernels that decide a step's time keep tiles in shared memory and read global memory once.
 constexpr int kSharedCarveout = 100;
@@ -188,6 +192,10 @@ class CudaOps : public DeviceOps {
     MINISGL_CHECK(!capturing_, "a call that cannot be captured was made during a capture");
   }
   Status MakeWatch();
+  int64_t PrefetchBytes(const CudaDeviceProperties& properties) const {
+    if (debug_.no_prefetch || properties.compute_major < 9) return 0;
+    return static_cast<int64_t>(properties.l2_bytes / kPrefetchShare);
+  }
   // After a wait: passes the times of so many operations on, if they are timed.
   void TakeTimes(int64_t num_timed);
   Result<OwnedDeviceMemory> TakeWorkspace(size_t num_bytes, const char* what);
@@ -248,7 +256,8 @@ Status CudaOps::Open() {
               .num_multiprocessors = properties.num_multiprocessors,
               .shared_bytes_max = properties.shared_bytes_per_block_max,
               .programmatic = properties.compute_major >= 9 && !debug_.no_dependent_launch,
-              .shared_carveout = debug_.no_carveout ? -1 : kSharedCarveout};
+              .shared_carveout = debug_.no_carveout ? -1 : kSharedCarveout,
+              .prefetch_bytes = PrefetchBytes(properties)};
   staging_ = std::make_unique<Staging>(api_, compute_.get());
   packer_ = std::make_unique<WeightPacker>(
       config_.activation_dtype, staging_.get(),

@@ -27,6 +27,8 @@
 //                            mma.sync.m16n8k16; fragments as the PTX manual lays them out
 //   GridWait(), GridRelease()   programmatic dependent launch: waits for the kernels before this
 //                            one; allows the next to begin. No effect if it is not supported.
+//   PrefetchL2(p, n)         asks for n bytes of global memory in the second-level cache; does not
+//                            wait. p and n are multiples of 16. No effect if it is not supported
 //   Sleep(ns)                the thread sleeps for about that time, at most 1,000,000 ns
 //   Exp2(x), Exp(x), Log(x), Tanh(x), Erfc(x), Rsqrt(x), Sqrt(x)   of floats
 //   AtomicAddShared(s, v), AtomicMaxShared(s, v), AtomicAddGlobal(p, v)

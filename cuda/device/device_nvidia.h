@@ -209,6 +209,13 @@ MINISGL_DEVICE void GridRelease() {
 #endif
 }
 
+template <typename T>
+MINISGL_DEVICE void PrefetchL2(const T* p, uint32_t num_bytes) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(p), "r"(num_bytes) : "memory");
+#endif
+}
+
 MINISGL_DEVICE void Sleep(uint32_t nanoseconds) { __nanosleep(nanoseconds); }
 
 MINISGL_DEVICE float Exp2(float x) {

@@ -19,6 +19,13 @@
 // each. 16 warps with kLoads = 8 loads of 16 bytes in each lane have 64 KB. Each load is reissued,
 // for the next batch or the next tile, as soon as its registers have been used, so that the end of
 // a tile (a barrier, the sum over warps) does not drain them.
+//
+// The next product's weights: a block that begins its last tile (before GridWait if that is its
+// first) asks for its share of a part of them in the second-level cache, behind its own loads. So
+// memory has work while this product ends and while the kernels up to the next one wait for each
+// other. All blocks ask: one multiprocessor is too slow, and the kernels in between have few
+// blocks. The part is what the next product does not load before its own GridWait, then what it
+// does; no more than context.prefetch_bytes.
 #include <algorithm>
 
 #include "kernels/chunk.h"
@@ -39,6 +46,7 @@ constexpr int kGroup = 32;              // elements of a row that 4 lanes load a
 constexpr int kWarpsPerProcessor = 16;  // 128 registers for each thread
 // For rows that are not aligned, which are loaded element by element.
 constexpr int kGroupsUnaligned = 2;
+constexpr int64_t kLineBytes = 128;  // bytes of a line of the second-level cache
 constexpr int kGemvThreadsMax = kWarpsPerProcessor * kWarpSize;
 static_assert(kGemvTokensMax == 16, "tokens are rows of one product");
 
@@ -53,6 +61,12 @@ struct GemvKernelParams {
   int num_in;
   int num_tiles;
   int groups_per_batch;  // <= GROUPS
+  // A part of the next product's weights, to be fetched into the second-level cache: next_bytes
+  // from next on, and the same of each row after it.
+  const uint8_t* next;
+  int next_rows;    // 0: nothing
+  int next_stride;  // bytes; a multiple of 16
+  int next_bytes;   // a multiple of 16
 };
 
 using Words = Vec<uint32_t, 4>;  // 8 elements
@@ -64,8 +78,8 @@ MINISGL_DEVICE int RowLeft(const GemvKernelParams& p, int batch, int* k) {
   return min(p.num_in - *k, p.groups_per_batch * kGroup);
 }
 
-// Loads elements [at, at + 8) from `from` on, zeros from element `left` on. ALIGNED: K is a multiple
-// of 8 and rows begin at multiples of 16 bytes. STREAM: the data is read once.
+// Loads elements [at, at + 8) from `from` on, zeros from element `left` on. ALIGNED: K is a
+// multiple of 8 and rows begin at multiples of 16 bytes. STREAM: the data is read once.
 template <bool ALIGNED, bool STREAM>
 MINISGL_DEVICE Words LoadWords(const uint16_t* from, int at, int left) {
   Words words = {};
@@ -141,6 +155,8 @@ MINISGL_DEVICE void MultiplyBatch(const GemvKernelParams& p, int batch, int next
   const WeightSource<ROWS8> next = FindWeights<ROWS8>(p, next_tile, next_batch);
 #pragma unroll
   for (int first = 0; first < GROUPS; first += kGroupsAtOnce) {
+    // Keeps the compiler from loading more of x at once than there are registers for.
+    if (TOKENS8 > 1 && first > 0) __syncwarp();
     Words x[kGroupsAtOnce][TOKENS8];
 #pragma unroll
     for (int i = 0; i < kGroupsAtOnce; ++i) {
@@ -204,12 +220,21 @@ MINISGL_DEVICE void CombineTile(const GemvKernelParams& p, int tile, const Sums<
   }
 }
 
+// Blocks take rows in turn, so that all ask for about as many.
+MINISGL_DEVICE void PrefetchNext(const GemvKernelParams& p) {
+  const int blocks = static_cast<int>(gridDim.x);
+  for (int row = static_cast<int>(threadIdx.x) * blocks + static_cast<int>(blockIdx.x);
+       row < p.next_rows; row += blocks * static_cast<int>(blockDim.x)) {
+    device::PrefetchL2(p.next + int64_t{row} * p.next_stride, static_cast<uint32_t>(p.next_bytes));
+  }
+}
+
 // Grid (min(tiles, blocks that run at once)), block 32 * warps; a block takes tiles b, b + grid,
-// ... Shared memory: 2 * warps * 8 * TOKENS8 * 8 * ROWS8 floats (at most 16 KB), for two tiles' sums in
-// turn, so that one barrier for each tile is enough. A tile has at most as many elements as the
-// block threads. Traffic: 2 * N * K bytes, and 2 * T * K of x for each tile, mostly from the
-// first-level cache. 2 * 16 * N * K operations of the tensor cores. The first weights are loaded
-// before GridWait.
+// ... Shared memory: 2 * warps * 8 * TOKENS8 * 8 * ROWS8 floats (at most 16 KB), for the sums of
+// two tiles in turn, so that one barrier for each tile is enough. A tile has at most as many
+// elements as the block threads. Traffic: 2 * N * K bytes, and 2 * T * K of x for each tile, mostly
+// from the first-level cache. 2 * 16 * N * K operations of the tensor cores. The first weights are
+// loaded before GridWait.
 template <typename T, int TOKENS8, int ROWS8, int GROUPS, bool ALIGNED>
 MINISGL_KERNEL void MINISGL_LAUNCH_BOUNDS(kGemvThreadsMax, 1) GemvKernel(GemvKernelParams p) {
   constexpr int kTile = 8 * TOKENS8 * 8 * ROWS8;
@@ -226,18 +251,19 @@ MINISGL_KERNEL void MINISGL_LAUNCH_BOUNDS(kGemvThreadsMax, 1) GemvKernel(GemvKer
   for (int group = 0; group < GROUPS; ++group) {
     LoadWeightGroup<ROWS8, GROUPS, ALIGNED>(source, group, w);
   }
+  const int blocks = static_cast<int>(gridDim.x);
+  if (static_cast<int>(blockIdx.x) + blocks >= p.num_tiles) PrefetchNext(p);
   device::GridRelease();
   device::GridWait();
 
   int parity = 0;
-  for (int tile = static_cast<int>(blockIdx.x); tile < p.num_tiles;
-       tile += static_cast<int>(gridDim.x)) {
+  for (int tile = static_cast<int>(blockIdx.x); tile < p.num_tiles; tile += blocks) {
+    if (tile >= blocks && tile + blocks >= p.num_tiles) PrefetchNext(p);
     Sums<ROWS8> sums = {};
     for (int batch = warp; batch < num_batches; batch += num_warps) {
       const bool ends = batch + num_warps >= num_batches;
-      MultiplyBatch<T, TOKENS8, ROWS8, GROUPS, ALIGNED>(
-          p, batch, ends ? tile + static_cast<int>(gridDim.x) : tile,
-          ends ? warp : batch + num_warps, w, sums);
+      MultiplyBatch<T, TOKENS8, ROWS8, GROUPS, ALIGNED>(p, batch, ends ? tile + blocks : tile,
+                                                        ends ? warp : batch + num_warps, w, sums);
     }
     CombineTile<T, TOKENS8, ROWS8>(p, tile, sums, partial + parity * num_warps * kTile);
     parity ^= 1;
@@ -268,6 +294,33 @@ GemvSplit ChooseSplit(int64_t num_out, int64_t num_in) {
   return split;
 }
 
+int BlocksAtOnce(const LaunchContext& context, const GemvSplit& split) {
+  return context.num_multiprocessors * (kWarpsPerProcessor / split.num_warps);
+}
+
+// Sets the part of `next` (null: none) to fetch. The blocks of its product load the beginnings of
+// their first tiles' rows before they wait: so first the ends of those rows, or the rows after
+// them if the beginnings are all.
+void SetNext(const LaunchContext& context, const Matrix* next, GemvKernelParams* p) {
+  if (next == nullptr || next->storage == nullptr || next->num_in % 8 != 0) return;
+  const GemvSplit split = ChooseSplit(next->num_out, next->num_in);
+  const int64_t tile_rows = int64_t{BlocksAtOnce(context, split)} * 8 * split.rows8;
+  const int64_t loaded = int64_t{split.num_warps} * split.groups_per_batch * kGroup;
+  const int64_t row_bytes = next->num_in * 2, bytes_max = context.prefetch_bytes;
+  int64_t row = 0, rows = std::min(next->num_out, tile_rows), num_bytes = row_bytes;
+  if (loaded < next->num_in) {
+    num_bytes = std::min(row_bytes, bytes_max / rows / kLineBytes * kLineBytes);
+  } else {
+    rows = std::min(next->num_out, bytes_max / row_bytes);
+    row = std::min(tile_rows, next->num_out - rows);
+  }
+  if (rows == 0 || num_bytes == 0) return;
+  p->next = static_cast<const uint8_t*>(next->storage.get()) + (row + 1) * row_bytes - num_bytes;
+  p->next_rows = static_cast<int>(rows);
+  p->next_stride = static_cast<int>(row_bytes);
+  p->next_bytes = static_cast<int>(num_bytes);
+}
+
 template <typename T, int TOKENS8>
 CudaError LaunchInstance(const LaunchContext& context, const LaunchShape& shape,
                          const GemvSplit& split, const GemvKernelParams& p) {
@@ -286,17 +339,22 @@ CudaError LaunchGemv(const LaunchContext& context, const LinearParams& params, c
   const int64_t num_out = params.weight->num_out, num_in = params.weight->num_in;
   const GemvSplit split = ChooseSplit(num_out, num_in);
   const int64_t tile_rows = 8 * split.rows8, tile_tokens = params.num_tokens <= 8 ? 8 : 16;
-  const GemvKernelParams p = {.weight = static_cast<const uint16_t*>(weight),
-                              .x = params.x.as<uint16_t>(),
-                              .bias = params.bias,
-                              .out = params.out.data,
-                              .out_is_f32 = params.out.dtype == DType::kF32,
-                              .num_tokens = static_cast<int>(params.num_tokens),
-                              .num_out = static_cast<int>(num_out),
-                              .num_in = static_cast<int>(num_in),
-                              .num_tiles = static_cast<int>(CeilDiv(num_out, tile_rows)),
-                              .groups_per_batch = split.groups_per_batch};
-  const int blocks_at_once = context.num_multiprocessors * (kWarpsPerProcessor / split.num_warps);
+  GemvKernelParams p = {.weight = static_cast<const uint16_t*>(weight),
+                        .x = params.x.as<uint16_t>(),
+                        .bias = params.bias,
+                        .out = params.out.data,
+                        .out_is_f32 = params.out.dtype == DType::kF32,
+                        .num_tokens = static_cast<int>(params.num_tokens),
+                        .num_out = static_cast<int>(num_out),
+                        .num_in = static_cast<int>(num_in),
+                        .num_tiles = static_cast<int>(CeilDiv(num_out, tile_rows)),
+                        .groups_per_batch = split.groups_per_batch,
+                        .next = nullptr,
+                        .next_rows = 0,
+                        .next_stride = 0,
+                        .next_bytes = 0};
+  SetNext(context, params.next, &p);
+  const int blocks_at_once = BlocksAtOnce(context, split);
   const size_t tile_bytes = static_cast<size_t>(tile_tokens * tile_rows) * sizeof(float);
   const LaunchShape shape = {.grid = {params.num_tokens == 0 ? 0u
                                                              : static_cast<unsigned>(std::min(

@@ -26,6 +26,8 @@ struct LaunchContext {
   // choice for each kernel. If neighbours in a stream differ, a multiprocessor has to be empty
   // before it changes, and programmatic dependent launch overlaps nothing.
   int shared_carveout = -1;
+  // Most bytes that a kernel asks for in the second-level cache for a later kernel; 0: none.
+  int64_t prefetch_bytes = 0;
   LaunchObserver* observer = nullptr;
 };
 

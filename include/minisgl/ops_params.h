@@ -111,6 +111,9 @@ struct LinearParams {
   const float* bias;     // [out] or null
   ActivationPtr out;     // [T, out]; f32 for logits
   int64_t num_tokens;
+  // The matrix of the next product of this step or the next, or null: a hint. Its weights may be
+  // fetched into a cache; results do not change.
+  const Matrix* next = nullptr;
 };
 
 // The KV cache of one layer. Element e of head h of slot s (page s / P, offset s % P):

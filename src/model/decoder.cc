@@ -75,7 +75,7 @@ class OpsDecoder final : public Decoder {
     norm.residual = residual;
     norm.out = hidden;
     ops_->Norm(norm);
-    Linear(hidden, weights_.head, space_.logits.data(), num_rows);
+    Linear(hidden, weights_.head, space_.logits.data(), num_rows, nullptr, &weights_.layers[0].qkv);
     if (config_.logit_softcap > 0) {
       ops_->Softcap({.values = space_.logits.data(),
                      .count = num_rows * config_.vocab_size,
@@ -130,16 +130,31 @@ class OpsDecoder final : public Decoder {
     ops_->Norm(params);
   }
 
+  // `next`: see LinearParams.
   void Linear(ConstActivationPtr x, const Matrix& weight, ActivationPtr out, int64_t num_tokens,
-              const float* bias = nullptr) {
-    ops_->Linear({.x = x, .weight = &weight, .bias = bias, .out = out, .num_tokens = num_tokens});
+              const float* bias = nullptr, const Matrix* next = nullptr) {
+    ops_->Linear({.x = x,
+                  .weight = &weight,
+                  .bias = bias,
+                  .out = out,
+                  .num_tokens = num_tokens,
+                  .next = next});
+  }
+
+  // The first matrix after attention in layer `index`, and after the layer.
+  const Matrix* AfterAttention(size_t index) const {
+    const model::LayerWeights& layer = weights_.layers[index];
+    return config_.layers[index].has_experts ? &layer.experts.router : &layer.feed_forward.gate_up;
+  }
+  const Matrix* AfterLayer(size_t index) const {
+    return index + 1 < weights_.layers.size() ? &weights_.layers[index + 1].qkv : &weights_.head;
   }
 
   // Runs attention on `hidden` and writes its output to `out`.
   void Attention(const ForwardInput& input, size_t index, ActivationPtr out) {
     const model::LayerWeights& layer = weights_.layers[index];
     Linear(space_.hidden.ptr(), layer.qkv, space_.qkv.ptr(), input.num_tokens,
-           layer.qkv_bias.data());
+           layer.qkv_bias.data(), &layer.attention_output);
     if (config_.qk_norm == QkNorm::kWhole || config_.qk_norm == QkNorm::kHeadOwn) {
       const int32_t heads = config_.num_heads;
       NormHeads(layer.query_norm, 0, heads, input.num_tokens);
@@ -148,7 +163,7 @@ class OpsDecoder final : public Decoder {
     Rotate(input, index);
     Attend(input, index);
     Linear(space_.attention.ptr(), layer.attention_output, out, input.num_tokens,
-           layer.attention_output_bias.data());
+           layer.attention_output_bias.data(), AfterAttention(index));
   }
 
   // Normalises heads [first, first + count) of qkv in place, as one vector or head by head.
@@ -235,7 +250,7 @@ class OpsDecoder final : public Decoder {
   void FeedForward(size_t index, int64_t num_tokens) {
     const model::LayerWeights& layer = weights_.layers[index];
     if (!config_.layers[index].has_experts) {
-      Dense(layer.feed_forward, config_.intermediate_size, num_tokens);
+      Dense(layer.feed_forward, config_.intermediate_size, num_tokens, AfterLayer(index));
       return;
     }
     const ExpertsConfig& experts = config_.experts;
@@ -245,7 +260,9 @@ class OpsDecoder final : public Decoder {
       Linear(space_.hidden.ptr(), layer.experts.shared_share, space_.shared_share.data(),
              num_tokens);
     }
-    if (shared) Dense(layer.feed_forward, experts.shared_intermediate_size, num_tokens);
+    if (shared) {
+      Dense(layer.feed_forward, experts.shared_intermediate_size, num_tokens, AfterLayer(index));
+    }
     ops_->CombineExperts({.x = space_.expert_out.ptr(),
                           .shares = space_.shares.data(),
                           .shared = shared ? ConstActivationPtr(space_.hidden.ptr()) : nullptr,
@@ -256,12 +273,14 @@ class OpsDecoder final : public Decoder {
                           .num_chosen = experts.num_chosen});
   }
 
-  void Dense(const model::FeedForwardWeights& weights, int64_t width, int64_t num_tokens) {
+  // `next`: the first matrix after it.
+  void Dense(const model::FeedForwardWeights& weights, int64_t width, int64_t num_tokens,
+             const Matrix* next) {
     Linear(space_.hidden.ptr(), weights.gate_up, space_.gate_up.ptr(), num_tokens,
-           weights.gate_up_bias.data());
+           weights.gate_up_bias.data(), &weights.down);
     Activate(space_.gate_up.ptr(), space_.gated.ptr(), width, num_tokens);
     Linear(space_.gated.ptr(), weights.down, space_.hidden.ptr(), num_tokens,
-           weights.down_bias.data());
+           weights.down_bias.data(), next);
   }
 
   void Activate(ConstActivationPtr gate_up, ActivationPtr out, int64_t width, int64_t num_rows) {

@@ -5,34 +5,40 @@
 #include <map>
 
 #include "cuda_ops_fixture.h"
+#include "emulator/emulator.h"
 #include "launch_watch.h"
 
 namespace minisgl::cuda {
 namespace {
 
-constexpr const char* kAllWords[] = {"no-dependent-launch", "no-gemv",          "no-graphs",
-                                     "no-carveout",         "decode-by-extend", "sync"};
+constexpr const char* kAllWords[] = {
+    "no-dependent-launch", "no-gemv",          "no-graphs", "no-prefetch",
+    "no-carveout",         "decode-by-extend", "sync"};
 
 TEST(DebugSwitchesTest, EachWordSetsItsSwitch) {
   const auto none = ParseDebugSwitches("");
   ASSERT_TRUE(none.ok());
   const auto as_text = [](const DebugSwitches& s) {
-    return std::string{s.no_dependent_launch ? '1' : '0', s.no_gemv ? '1' : '0',
-                       s.no_graphs ? '1' : '0',           s.no_carveout ? '1' : '0',
-                       s.decode_by_extend ? '1' : '0',    s.sync ? '1' : '0'};
+    return std::string{s.no_dependent_launch ? '1' : '0',
+                       s.no_gemv ? '1' : '0',
+                       s.no_graphs ? '1' : '0',
+                       s.no_prefetch ? '1' : '0',
+                       s.no_carveout ? '1' : '0',
+                       s.decode_by_extend ? '1' : '0',
+                       s.sync ? '1' : '0'};
   };
-  EXPECT_EQ(as_text(*none), "000000");
+  EXPECT_EQ(as_text(*none), "0000000");
   std::string all;
   for (size_t i = 0; i < std::size(kAllWords); ++i) {
     const auto one = ParseDebugSwitches(kAllWords[i]);
     ASSERT_TRUE(one.ok()) << one.status().message();
-    std::string wanted = "000000";
+    std::string wanted = "0000000";
     wanted[i] = '1';
     EXPECT_EQ(as_text(*one), wanted) << kAllWords[i];
     all += std::string(all.empty() ? "" : ",") + kAllWords[i];
   }
-  EXPECT_EQ(as_text(*ParseDebugSwitches(all)), "111111");
-  EXPECT_EQ(as_text(*ParseDebugSwitches(",sync,,no-gemv,")), "010001");
+  EXPECT_EQ(as_text(*ParseDebugSwitches(all)), "1111111");
+  EXPECT_EQ(as_text(*ParseDebugSwitches(",sync,,no-gemv,")), "0100001");
 }
 
 TEST(DebugSwitchesTest, AnUnknownWordIsAnErrorThatListsAll) {
@@ -171,6 +177,26 @@ TEST_F(CudaDebugTest, EveryKernelHasTheSameCarveout) {
   Gather();
   Multiply(1);
   EXPECT_TRUE(recorder_->carveouts.empty());
+}
+
+TEST_F(CudaDebugTest, NoPrefetchFetchesNothingAhead) {
+  const auto fetched = [this](const DebugSwitches& debug) {
+    Open(debug);
+    emulator::SetOptions({.records_prefetches = true});
+    ops_->Linear({.x = {At(0), DType::kBF16},
+                  .weight = &matrix_,
+                  .bias = nullptr,
+                  .out = {At(2048), DType::kF32},
+                  .num_tokens = 1,
+                  .next = &matrix_});
+    EXPECT_TRUE(ops_->Synchronize().ok());
+    emulator::SetOptions({});
+    size_t num_bytes = 0;
+    for (const emulator::Prefetch& part : emulator::TakePrefetches()) num_bytes += part.num_bytes;
+    return num_bytes;
+  };
+  EXPECT_EQ(fetched({}), size_t{8 * 40 * 2});
+  EXPECT_EQ(fetched({.no_prefetch = true}), 0u);
 }
 
 TEST_F(CudaDebugTest, DecodeByExtendUsesTheDeterministicKernel) {

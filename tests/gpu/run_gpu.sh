@@ -6,7 +6,7 @@
 #     kernels        the same cases as users run them
 #     engine         whole models, graphs, faults
 #     attention      decode attention: the rate of reading keys and values
-#     gemv           one answer at a time, with the program's own products and with cuBLAS's alone
+#     gemv           one answer at a time: as it is, with cuBLAS's products alone, and without fetching weights ahead
 #     models         the benchmarks bs1 and nano
 #     memcheck, racecheck    compute-sanitizer on small cases
 # Each part takes at most 8 minutes ($PART_SECONDS); cases that no time is left for are named. Each case is a process of its own,
@@ -212,11 +212,13 @@ for_each_shape() {
     done
 }
 gemv_of() {
-    label=$1
+    what=$1 # figures has a label of its own
     shift
-    figures "$label" bs1 "$@" --output-tokens 128 --repeat 1
-    export MINISGL_CUDA_DEBUG=no-gemv
-    figures "$label-no-gemv" bs1 "$@" --output-tokens 128 --repeat 1
+    figures "$what" bs1 "$@" --output-tokens 128 --repeat 1
+    for off in no-gemv no-prefetch; do
+        export MINISGL_CUDA_DEBUG=$off
+        figures "$what-$off" bs1 "$@" --output-tokens 128 --repeat 1
+    done
     unset MINISGL_CUDA_DEBUG
 }
 models_of() {

@@ -139,6 +139,7 @@ def main():
              ("no thread ends before the wait", each_entry(rules.check_ends_after_wait)),
              ("only constants are read before the wait", each_entry_and_structs(rules.check_reads_before_wait)),
              ("no read-only loads of memory that changes", each_entry_and_structs(rules.check_no_cached_reads)),
+             ("only weights are fetched ahead", each_entry_and_structs(rules.check_prefetches)),
              ("no divisions of 64 bits", divisions),
              ("no spills, and the blocks that launch bounds promise", resources),
              ("registers as the sources say, and blocks by the shared memory that they state", promises),

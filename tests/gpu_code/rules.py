@@ -11,7 +11,7 @@ import ptx
 # What a kernel may read before the wait: fields of its parameters that point to memory which no step writes.
 WEIGHTS = "weights: written when the model is loaded, before any step"
 CONSTANT_FIELDS = {
-    "GemvKernel": ("GemvKernelParams", {"weight": WEIGHTS}),
+    "GemvKernel": ("GemvKernelParams", {"weight": WEIGHTS, "next": WEIGHTS}),
     "NormKernel": ("NormKernelParams", {"norm.weight": WEIGHTS}),
     "AddBiasKernel": ("AddBiasKernelParams", {"bias": WEIGHTS}),
     "RopeKvWriteKernel": ("RopeKernelParams", {"rope.q_norm": WEIGHTS, "rope.k_norm": WEIGHTS}),
@@ -103,6 +103,17 @@ def check_no_cached_reads(entry, name, structs):
             sources = ptx.address_origins(entry, instruction, found)
             if not sources or any(source[0] == "memory" or source[1:] not in constants(name, structs) for source in sources):
                 yield f"{name}: a read past the coherent caches, of memory that is not known to be constant: {instruction.text}"
+
+
+def check_prefetches(entry, name, structs):
+    """Fetching ahead, of weights only: of what steps write, a line may come before its contents, and is room lost."""
+    found = None
+    for instruction in entry.instructions:
+        if instruction.parts[0] in ("prefetch", "prefetchu") or instruction.parts[0] == "cp" and "prefetch" in instruction.parts:
+            found = found or ptx.origins(entry)
+            sources = ptx.address_origins(entry, instruction, found)
+            if not sources or any(source[0] == "memory" or source[1:] not in constants(name, structs) for source in sources):
+                yield f"{name}: fetches ahead what is not known to be weights: {instruction.text}"
 
 
 def check_divisions(entry, name):

@@ -35,6 +35,7 @@ struct GemvKernelParams {
   const float* bias;
   bool is_f32, other;
   int num_out = 1;  // 28
+  const uint8_t* next;  // 32
 };
 struct AddBiasKernelParams {
   ActivationPtr out;
@@ -100,6 +101,7 @@ def ptx_faults(text, name="GemvKernel<bf16, 1, 1, 8, true>"):
         faults += rules.check_ends_after_wait(entry, name)
         faults += rules.check_reads_before_wait(entry, name, STRUCTS)
         faults += rules.check_no_cached_reads(entry, name, STRUCTS)
+        faults += rules.check_prefetches(entry, name, STRUCTS)
         faults += rules.check_divisions(entry, name)
     return faults
 
@@ -129,6 +131,10 @@ PLANTED = [
     ("an atomic before the wait", planted("@%p1 bra 	$L__BB0_2;", "atom.global.add.u32 %r9, [%rd5], 1;"), "before the wait: atom.global"),
     ("a call before the wait", planted("@%p1 bra 	$L__BB0_2;", "call.uni (retval0), helper, (param0);"), "before the wait: call"),
     ("a prefetch of stale lines", planted("@%p1 bra 	$L__BB0_2;", "prefetch.global.L1 [%rd1];"), "through byte 8"),
+    ("activations fetched ahead", planted("@%p1 bra 	$L__BB0_2;", "cp.async.bulk.prefetch.L2.global [%rd1], %r3;"), "fetches ahead what is not"),
+    ("the same behind the wait", planted("ld.global.u32 	%r8", "prefetch.global.L2 [%rd7]; ld.global.u32 %r8"), "fetches ahead what is not"),
+    ("what an address in memory names, fetched ahead",
+     planted("@%p1 bra 	$L__BB0_2;", "ld.global.u64 %rd5, [%rd5]; prefetch.global.L2 [%rd5];"), "fetches ahead what is not"),
     ("a jump around the wait", planted("griddepcontrol.launch_dependents;", "@%p1 bra $L__BB0_9;"), "can end before the wait"),
     ("a cached read of activations", planted("ld.global.u32 	%r8", "ld.global.nc.u32 	%r8"), "past the coherent caches"),
     ("a division of 64 bits", planted("add.s64 	%rd7, %rd7, 64;", "div.s64 %rd7, %rd7, %rd4;"), "1 divisions of 64 bits"),
@@ -136,8 +142,10 @@ PLANTED = [
 ]
 ALLOWED = [
     ("weights of 16 bytes by a generic pointer", planted("cvta.to.global.u64 	%rd3, %rd2;", "mov.u64 %rd3, %rd2;")),
-    ("a prefetch into the second-level cache", planted("@%p1 bra 	$L__BB0_2;", "prefetch.global.L2 [%rd1];")),
-    ("a bulk prefetch", planted("@%p1 bra 	$L__BB0_2;", "cp.async.bulk.prefetch.L2.global [%rd1], %r3;")),
+    ("a prefetch into the second-level cache", planted("@%p1 bra 	$L__BB0_2;", "prefetch.global.L2 [%rd5];")),
+    ("a bulk prefetch", planted("@%p1 bra 	$L__BB0_2;", "cp.async.bulk.prefetch.L2.global [%rd2], %r3;")),
+    ("a bulk prefetch of the next product's weights behind the wait",
+     planted("ld.global.u32 	%r8", "ld.param.u64 %rd8, [Kernel_param_0+32]; cp.async.bulk.prefetch.L2.global [%rd8], %r3; ld.global.u32 %r8")),
     ("a cached read of weights", planted("ld.global.cs.v4.u32", "ld.global.nc.v4.u32")),
     ("shared memory before the wait", planted("@%p1 bra 	$L__BB0_2;", "st.shared.u32 [memory], %r3; atom.shared.add.u32 %r9, [memory], 1;")),
     ("a division of 32 bits", planted("add.s64 	%rd7, %rd7, 64;", "div.s32 %r9, %r8, %r2;")),

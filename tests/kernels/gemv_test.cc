@@ -35,7 +35,7 @@ class GemvTest : public ::testing::Test {
     return {DType::kF32, RandomFloats(c.num_out, 3, 10.0)};
   }
 
-  std::vector<float> Run(const GemvCase& c, int64_t first_token = 0) {
+  std::vector<float> Run(const GemvCase& c, int64_t first_token = 0, const Matrix* next = nullptr) {
     const DeviceInput x = X(c, first_token), weight = Weight(c), bias = Bias(c);
     DeviceOutput out(c.out_dtype, c.num_tokens * c.num_out);
     const Matrix matrix = {
@@ -45,7 +45,8 @@ class GemvTest : public ::testing::Test {
                           .weight = &matrix,
                           .bias = c.has_bias ? bias.f32() : nullptr,
                           .out = out.ptr(),
-                          .num_tokens = c.num_tokens},
+                          .num_tokens = c.num_tokens,
+                          .next = next},
                          weight.data()),
               kCudaSuccess);
     EXPECT_TRUE(out.GuardsIntact()) << Name(c);
@@ -183,6 +184,77 @@ TEST_F(GemvTest, EveryThreadOrderGivesTheSame) {
                       Name(c) + " order " + std::to_string(order));
     });
   }
+}
+
+class GemvPrefetchTest : public GemvTest {
+ protected:
+  // A matrix of `c`'s shape and the parts of it that a product before it asked for, as
+  // {byte, number of bytes}, sorted.
+  std::vector<std::pair<int64_t, int64_t>> PartsOf(const GemvCase& next, const GemvCase& before) {
+    const DeviceInput weight = Weight(next);
+    const Matrix matrix = {.num_out = next.num_out,
+                           .num_in = next.num_in,
+                           .dtype = next.dtype,
+                           .storage = {weight.data(), [](const void*) {}}};
+    const std::vector<float> without = Run(before);
+    emulator::SetOptions({.records_prefetches = true});
+    const std::vector<float> with = Run(before, 0, &matrix);
+    emulator::SetOptions({});
+    ExpectSameBytes(with.data(), without.data(), with.size() * sizeof(float), Name(before));
+    std::vector<std::pair<int64_t, int64_t>> parts;
+    for (const emulator::Prefetch& part : emulator::TakePrefetches()) {
+      const auto* const begin = static_cast<const unsigned char*>(part.begin);
+      parts.emplace_back(begin - static_cast<const unsigned char*>(weight.data()),
+                         static_cast<int64_t>(part.num_bytes));
+    }
+    std::sort(parts.begin(), parts.end());
+    return parts;
+  }
+  // Parts of `num_bytes` at the ends of rows [first, first + num_rows).
+  static std::vector<std::pair<int64_t, int64_t>> RowEnds(const GemvCase& c, int64_t first,
+                                                          int64_t num_rows, int64_t num_bytes) {
+    std::vector<std::pair<int64_t, int64_t>> parts;
+    for (int64_t row = first; row < first + num_rows; ++row) {
+      parts.emplace_back((row + 1) * c.num_in * 2 - num_bytes, num_bytes);
+    }
+    return parts;
+  }
+  const GemvCase one_tile_ = {.num_tokens = 2, .num_out = 24, .num_in = 64};
+};
+
+// 4 multiprocessors: the first tiles of all blocks are 32, 64 or 128 rows (kDivisions).
+TEST_F(GemvPrefetchTest, AsksForWhatTheNextProductDoesNotLoadBeforeItsWait) {
+  // All of K is loaded: the rows after the first tiles.
+  device_.context.prefetch_bytes = 100 * 136 * 2;
+  EXPECT_EQ(PartsOf(kDivisions[2], one_tile_), RowEnds(kDivisions[2], 128, 100, 272));
+  // Room for all but 10 rows: those that blocks load themselves are left out.
+  device_.context.prefetch_bytes = (2056 - 10) * 96 * 2;
+  EXPECT_EQ(PartsOf(kDivisions[1], one_tile_), RowEnds(kDivisions[1], 10, 2046, 192));
+  device_.context.prefetch_bytes = 1 << 30;
+  EXPECT_EQ(PartsOf(kDivisions[1], one_tile_), RowEnds(kDivisions[1], 0, 2056, 192));
+  // 4,096 of 4,200 inputs are loaded: the ends of the rows, in whole lines.
+  device_.context.prefetch_bytes = 24 * (256 + 100);
+  EXPECT_EQ(PartsOf(kDivisions[0], one_tile_), RowEnds(kDivisions[0], 0, 24, 256));
+  device_.context.prefetch_bytes = 1 << 30;
+  EXPECT_EQ(PartsOf(kDivisions[0], one_tile_), RowEnds(kDivisions[0], 0, 24, 8400));
+}
+
+TEST_F(GemvPrefetchTest, AsksOnceWhateverTheNumberOfTiles) {
+  device_.context.prefetch_bytes = 1 << 20;
+  for (const GemvCase& before :
+       {one_tile_, GemvCase{.num_tokens = 9, .num_out = 72, .num_in = 64},
+        GemvCase{.num_out = 2056, .num_in = 8}, GemvCase{.num_out = 4112, .num_in = 8}}) {
+    EXPECT_EQ(PartsOf(one_tile_, before), RowEnds(one_tile_, 0, 24, 128)) << Name(before);
+  }
+}
+
+TEST_F(GemvPrefetchTest, AsksForNothingWithoutRoomOrAlignment) {
+  EXPECT_TRUE(PartsOf(one_tile_, one_tile_).empty());
+  device_.context.prefetch_bytes = 100;
+  EXPECT_TRUE(PartsOf(one_tile_, one_tile_).empty());
+  EXPECT_TRUE(PartsOf(kDivisions[0], one_tile_).empty());
+  device_.context.prefetch_bytes = 1 << 20;
+  EXPECT_TRUE(PartsOf(kDivisions[3], one_tile_).empty());
 }
 
 // Infinity times the zeros of absent tokens is NaN; it must not reach tokens that exist.

@@ -252,6 +252,12 @@ void Mma16816(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2],
 inline void GridWait() {}
 inline void GridRelease() {}
 
+// Fetches nothing; the range must be one of global memory.
+template <typename T>
+void PrefetchL2(const T* p, uint32_t num_bytes) {
+  emulator::Machine::Get().PrefetchL2(p, num_bytes);
+}
+
 inline void Sleep(uint32_t) {}
 
 inline float Exp2(float x) { return exp2f(x); }

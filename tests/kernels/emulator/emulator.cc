@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <iterator>
 #include <map>
+#include <utility>
 
 #include "emulator/launch_support.h"
 #include "emulator/machine.h"
@@ -27,6 +28,8 @@ GlobalMemory& Global() {
 
 const Options& GetOptions() { return Machine::Get().options; }
 void SetOptions(const Options& options) { Machine::Get().options = options; }
+
+std::vector<Prefetch> TakePrefetches() { return std::exchange(Machine::Get().prefetches, {}); }
 
 void ForEachOrder(int count, const std::function<void(int)>& fn) {
   struct Restore {

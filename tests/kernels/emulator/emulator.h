@@ -34,9 +34,18 @@ struct Options {
   // ...; from 3 on: random threads, seeded by the number, which also yield at random at barriers
   // and warp operations.
   int order = 0;
+  bool records_prefetches = false;  // for TakePrefetches
 };
 const Options& GetOptions();
 void SetOptions(const Options& options);
+
+// What kernels launched by this OS thread passed to PrefetchL2 while options.records_prefetches was
+// set, in the order of the calls, since the last TakePrefetches.
+struct Prefetch {
+  const void* begin = nullptr;
+  size_t num_bytes = 0;
+};
+std::vector<Prefetch> TakePrefetches();
 
 // Calls fn(order) with each of `count` orders; restores the options afterwards.
 inline constexpr int kNumOrders = 8;

@@ -504,6 +504,12 @@ void Machine::CheckGlobal(const void* pointer, size_t num_bytes, size_t alignmen
   }
 }
 
+void Machine::PrefetchL2(const void* pointer, size_t num_bytes) {
+  if (num_bytes % 16 != 0) Fail(fmt::format("PrefetchL2: {} bytes, no multiple of 16", num_bytes));
+  CheckGlobal(pointer, num_bytes, 16, "PrefetchL2");
+  if (options.records_prefetches) prefetches.push_back({pointer, num_bytes});
+}
+
 void Machine::CopyAsync16(const SharedArray& array, int64_t offset, const void* source,
                           bool valid) {
   Thread& self = running();

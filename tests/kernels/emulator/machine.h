@@ -88,6 +88,7 @@ class Machine {
 
   void Run(const CudaLaunch& launch, const std::string& kernel, const std::function<void()>& body);
   Options options;
+  std::vector<Prefetch> prefetches;  // recorded
 
   // The rest is called by the threads of the running block.
   void SyncThreads(const Place& place);
@@ -98,6 +99,7 @@ class Machine {
   unsigned char* AccessShared(Access access, const SharedArray& array, int64_t offset,
                               int num_bytes, int alignment);
   void CheckGlobal(const void* pointer, size_t num_bytes, size_t alignment, const char* what);
+  void PrefetchL2(const void* pointer, size_t num_bytes);
   void CopyAsync16(const SharedArray& array, int64_t offset, const void* source, bool valid);
   void CopyAsyncCommit();
   void CopyAsyncWait(int num_unfinished);
