@@ -9,13 +9,16 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cstring>
 #include <map>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <unordered_set>
 #include <utility>
 #include <vector>
 
+#include "algorithm_store.h"
 #include "cuda_error.h"
 #include "minisgl/base/setting.h"
 
@@ -25,8 +28,15 @@ namespace {
 // In deterministic mode, the number of tokens for which a matrix's only algorithm is chosen: large
 // enough to keep the tensor cores busy, small enough to suit a decode batch.
 constexpr int64_t kDeterministicTokens = 128;
-// Number of algorithms requested in deterministic mode; the first usable one is taken.
+// Number of algorithms requested if the first one may not be taken: in deterministic mode the first
+// usable one is, otherwise, for few tokens, the fastest.
 constexpr int kCandidates = 8;
+// Products of at most so many tokens are timed: those of graphs. For more the library's estimates
+// are good, and trying out takes long.
+constexpr int64_t kTimedTokensMax = 512;
+// Time for it in all. A model has about 200 products of few tokens with 8 candidates, of 4 runs of
+// 10 to 50 microseconds each.
+constexpr double kTimingBudgetMs = 300;
 // An algorithm serves a bucket: the numbers of tokens with the same multiple of a step above them.
 // Up to kSmallTokens the step is that of the batch sizes of decode graphs, so that each has an
 // algorithm of its own: 136 tokens with a tile for 256 would take twice the products. Above, a
@@ -39,6 +49,7 @@ struct Functions {
   decltype(&cublasLtCreate) create;
   decltype(&cublasLtDestroy) destroy;
   decltype(&cublasLtGetStatusString) status_string;
+  decltype(&cublasLtGetVersion) version;
   decltype(&cublasLtMatmul) matmul;
   decltype(&cublasLtMatmulAlgoCheck) algo_check;
   decltype(&cublasLtMatmulAlgoGetHeuristic) get_heuristic;
@@ -63,6 +74,7 @@ bool FindAll(void* library, Functions* f) {
   return Find(library, "cublasLtCreate", &f->create) &&
          Find(library, "cublasLtDestroy", &f->destroy) &&
          Find(library, "cublasLtGetStatusString", &f->status_string) &&
+         Find(library, "cublasLtGetVersion", &f->version) &&
          Find(library, "cublasLtMatmul", &f->matmul) &&
          Find(library, "cublasLtMatmulAlgoCheck", &f->algo_check) &&
          Find(library, "cublasLtMatmulAlgoGetHeuristic", &f->get_heuristic) &&
@@ -124,6 +136,15 @@ std::string ShapeText(const MatmulShape& shape) {
                      DTypeName(shape.out_dtype));
 }
 
+// The algorithm's bytes may be kept for the same version of the library, as its manual says.
+static_assert(sizeof(cublasLtMatmulAlgo_t) == sizeof(AlgorithmStore::Bytes));
+
+AlgorithmStore::Bytes BytesOf(const cublasLtMatmulAlgo_t& algorithm) {
+  AlgorithmStore::Bytes bytes;
+  std::memcpy(bytes.data(), &algorithm, sizeof(algorithm));
+  return bytes;
+}
+
 using PlanKey = std::tuple<int64_t, int64_t, int64_t, DType, DType>;
 
 PlanKey KeyOf(const MatmulShape& shape) {
@@ -133,21 +154,31 @@ PlanKey KeyOf(const MatmulShape& shape) {
 // Layouts and algorithm for the products of a bucket, or of one number of tokens.
 struct Plan {
   cublasLtMatrixLayout_t weight = nullptr, x = nullptr, out = nullptr;
+  MatmulShape chosen_for;
   cublasLtMatmulAlgo_t algorithm = {};
+  // Those to choose among by their time at the first product; empty: `algorithm` stays.
+  std::vector<cublasLtMatmulAlgo_t> candidates;
   std::unordered_set<int64_t> checked;  // deterministic: numbers of tokens that it supports
 };
 
 class CublasLt : public MatmulLibrary {
  public:
-  CublasLt(const Functions& functions, void* workspace, size_t workspace_bytes, bool deterministic)
+  // `timer`: null if algorithms are not timed.
+  CublasLt(const Functions& functions, const MatmulSetup& setup, std::unique_ptr<WorkTimer> timer)
       : lt_(functions),
-        workspace_(workspace),
-        workspace_bytes_(workspace_bytes),
-        deterministic_(deterministic) {}
+        workspace_(setup.workspace),
+        workspace_bytes_(setup.workspace_bytes),
+        deterministic_(setup.deterministic),
+        timer_(std::move(timer)),
+        chooser_(timer_.get(), kTimingBudgetMs) {}
   ~CublasLt() override;
 
   // Called once, before any other function.
   Status Open();
+  // Keeps timed choices in `folder`. `identity`: what they hold for.
+  void KeepChoices(const std::string& folder, const std::string& identity) {
+    store_.emplace(folder, fmt::format("{}; cuBLASLt {}", identity, lt_.version()));
+  }
 
   Status Prepare(const MatmulShape& shape) override { return FindPlan(shape).status(); }
   Status Matmul(const MatmulShape& shape, const void* x, const void* weight, void* out,
@@ -160,7 +191,11 @@ class CublasLt : public MatmulLibrary {
   Result<Plan*> FindOrMake(const MatmulShape& chosen_for, std::map<PlanKey, Plan>* plans);
   Status MakeLayouts(const MatmulShape& shape, Plan* plan);
   Status SetNumTokens(int64_t num_tokens, Plan* plan);
-  Status ChooseAlgorithm(const MatmulShape& shape, Plan* plan);
+  Status ChooseAlgorithm(const MatmulShape& shape, bool is_bucket, Plan* plan);
+  // Sets the algorithm that an earlier start chose. False if there is none, or it is refused.
+  bool TakeKept(const MatmulShape& shape, Plan* plan);
+  // True if the library can compute products of the plan's layouts with its algorithm.
+  bool IsUsable(const Plan& plan, cublasStatus_t* error);
   Status CheckServes(const MatmulShape& shape, Plan* plan);
   Status SetPreferences(cublasLtMatmulPreference_t preference);
   void DestroyLayouts(const Plan& plan);
@@ -170,6 +205,9 @@ class CublasLt : public MatmulLibrary {
   void* const workspace_;
   const size_t workspace_bytes_;
   const bool deterministic_;
+  const std::unique_ptr<WorkTimer> timer_;
+  WayChooser chooser_;
+  std::optional<AlgorithmStore> store_;
   cublasLtHandle_t handle_ = nullptr;
   cublasLtMatmulDesc_t description_ = nullptr;
   bool capturing_ = false;
@@ -252,23 +290,28 @@ Status CublasLt::SetPreferences(cublasLtMatmulPreference_t preference) {
   return set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, kAlignment);
 }
 
-Status CublasLt::ChooseAlgorithm(const MatmulShape& shape, Plan* plan) {
+Status CublasLt::ChooseAlgorithm(const MatmulShape& shape, bool is_bucket, Plan* plan) {
+  const bool is_timed = timer_ != nullptr && shape.num_tokens <= kTimedTokensMax;
+  if (is_timed && is_bucket && TakeKept(shape, plan)) return Status();
   cublasLtMatmulPreference_t preference = nullptr;
   MINISGL_RETURN_IF_ERROR(Error(lt_.preference_create(&preference), "a preference"));
   cublasLtMatmulHeuristicResult_t found[kCandidates] = {};
   int num_found = 0;
   Status status = SetPreferences(preference);
   if (status.ok()) {
-    status =
-        Error(lt_.get_heuristic(handle_, description_, plan->weight, plan->x, plan->out, plan->out,
-                                preference, deterministic_ ? kCandidates : 1, found, &num_found),
-              ShapeText(shape));
+    status = Error(lt_.get_heuristic(
+                       handle_, description_, plan->weight, plan->x, plan->out, plan->out,
+                       preference, deterministic_ || is_timed ? kCandidates : 1, found, &num_found),
+                   ShapeText(shape));
   }
   lt_.preference_destroy(preference);
   MINISGL_RETURN_IF_ERROR(status);
   for (const auto& candidate : std::span(found, static_cast<size_t>(num_found))) {
-    if (candidate.state != CUBLAS_STATUS_SUCCESS) continue;
-    plan->algorithm = candidate.algo;
+    if (candidate.state == CUBLAS_STATUS_SUCCESS) plan->candidates.push_back(candidate.algo);
+  }
+  if (!plan->candidates.empty()) {
+    plan->algorithm = plan->candidates[0];
+    if (!is_timed || plan->candidates.size() == 1) plan->candidates.clear();
     return Status();
   }
   return MakeStatus(StatusCode::kInternal, "cuBLAS has no algorithm for {}{}", ShapeText(shape),
@@ -286,8 +329,9 @@ Result<Plan*> CublasLt::FindOrMake(const MatmulShape& chosen_for, std::map<PlanK
                       ShapeText(chosen_for));
   }
   Plan plan;
+  plan.chosen_for = chosen_for;
   Status status = MakeLayouts(chosen_for, &plan);
-  if (status.ok()) status = ChooseAlgorithm(chosen_for, &plan);
+  if (status.ok()) status = ChooseAlgorithm(chosen_for, plans == &plans_, &plan);
   if (!status.ok()) {
     DestroyLayouts(plan);
     return status;
@@ -307,12 +351,25 @@ Result<Plan*> CublasLt::FindPlan(const MatmulShape& shape) {
   return plan;
 }
 
+bool CublasLt::IsUsable(const Plan& plan, cublasStatus_t* error) {
+  cublasLtMatmulHeuristicResult_t needs = {};
+  *error = lt_.algo_check(handle_, description_, plan.weight, plan.x, plan.out, plan.out,
+                          &plan.algorithm, &needs);
+  return *error == CUBLAS_STATUS_SUCCESS && needs.workspaceSize <= workspace_bytes_;
+}
+
+bool CublasLt::TakeKept(const MatmulShape& shape, Plan* plan) {
+  const AlgorithmStore::Bytes* const kept = store_ ? store_->Find(shape) : nullptr;
+  if (kept == nullptr) return false;
+  std::memcpy(&plan->algorithm, kept->data(), kept->size());
+  cublasStatus_t error = CUBLAS_STATUS_SUCCESS;
+  return IsUsable(*plan, &error);
+}
+
 Status CublasLt::CheckServes(const MatmulShape& shape, Plan* plan) {
   if (plan->checked.contains(shape.num_tokens)) return Status();
-  cublasLtMatmulHeuristicResult_t needs = {};
-  const cublasStatus_t error = lt_.algo_check(handle_, description_, plan->weight, plan->x,
-                                              plan->out, plan->out, &plan->algorithm, &needs);
-  if (error != CUBLAS_STATUS_SUCCESS || needs.workspaceSize > workspace_bytes_) {
+  cublasStatus_t error = CUBLAS_STATUS_SUCCESS;
+  if (!IsUsable(*plan, &error)) {
     return MakeStatus(
         StatusCode::kInternal,
         "cuBLAS cannot compute {} with the algorithm for {} tokens ({}); leave out {}",
@@ -325,13 +382,28 @@ Status CublasLt::CheckServes(const MatmulShape& shape, Plan* plan) {
 
 Status CublasLt::Matmul(const MatmulShape& shape, const void* x, const void* weight, void* out,
                         CudaStream stream) {
-  const auto queue = [&](const Plan& plan) {
+  const auto queue_with = [&](const Plan& plan, const cublasLtMatmulAlgo_t& algorithm) {
     const float one = 1, zero = 0;
     return lt_.matmul(handle_, description_, &one, weight, plan.weight, x, plan.x, &zero, out,
-                      plan.out, out, plan.out, &plan.algorithm, workspace_, workspace_bytes_,
+                      plan.out, out, plan.out, &algorithm, workspace_, workspace_bytes_,
                       reinterpret_cast<cudaStream_t>(stream));
   };
-  MINISGL_ASSIGN_OR_RETURN(const Plan* plan, FindPlan(shape));
+  const auto queue = [&](Plan& plan) {
+    if (!plan.candidates.empty() && !capturing_) {
+      const std::vector<cublasLtMatmulAlgo_t> candidates = std::exchange(plan.candidates, {});
+      const WayChooser::Choice choice =
+          chooser_.Choose(static_cast<int>(candidates.size()), stream, [&](int way) {
+            return queue_with(plan, candidates[static_cast<size_t>(way)]) == CUBLAS_STATUS_SUCCESS;
+          });
+      plan.algorithm = candidates[static_cast<size_t>(choice.way)];
+      const int64_t chosen_for = plan.chosen_for.num_tokens;
+      if (choice.is_timed && store_ && chosen_for == Bucket(chosen_for)) {
+        store_->Add(plan.chosen_for, BytesOf(plan.algorithm));
+      }
+    }
+    return queue_with(plan, plan.algorithm);
+  };
+  MINISGL_ASSIGN_OR_RETURN(Plan * plan, FindPlan(shape));
   cublasStatus_t error = queue(*plan);
   if (RefusesShape(error) && !deterministic_ && !capturing_ &&
       !exact_plans_.contains(KeyOf(shape))) {
@@ -363,18 +435,29 @@ Status FindCublasLt(CudaApi* api) {
   return LoadFunctions(library).status();
 }
 
-Result<std::unique_ptr<MatmulLibrary>> LoadCublasLtOf(const LibraryNames& library, void* workspace,
-                                                      size_t workspace_bytes, bool deterministic) {
+Result<std::unique_ptr<MatmulLibrary>> LoadCublasLtOf(const LibraryNames& library,
+                                                      const MatmulSetup& setup,
+                                                      std::unique_ptr<WorkTimer> timer) {
   MINISGL_ASSIGN_OR_RETURN(const Functions functions, LoadFunctions(library));
-  auto made = std::make_unique<CublasLt>(functions, workspace, workspace_bytes, deterministic);
+  const bool is_timed = setup.times_algorithms && !setup.deterministic;
+  if (is_timed && timer == nullptr) {
+    timer = MakeWorkTimer(setup.api, setup.workspace, setup.workspace_bytes);
+  }
+  auto made = std::make_unique<CublasLt>(functions, setup, is_timed ? std::move(timer) : nullptr);
   MINISGL_RETURN_IF_ERROR(made->Open());
+  if (is_timed && !setup.cache_folder.empty()) {
+    made->KeepChoices(setup.cache_folder, setup.device);
+  }
   return std::unique_ptr<MatmulLibrary>(std::move(made));
 }
 
-Result<std::unique_ptr<MatmulLibrary>> LoadCublasLt(CudaApi* api, void* workspace,
-                                                    size_t workspace_bytes, bool deterministic) {
-  MINISGL_ASSIGN_OR_RETURN(const LibraryNames library, NamesFor(api));
-  return LoadCublasLtOf(library, workspace, workspace_bytes, deterministic);
+Result<std::unique_ptr<MatmulLibrary>> LoadCublasLt(const MatmulSetup& setup) {
+  MINISGL_ASSIGN_OR_RETURN(const LibraryNames library, NamesFor(setup.api));
+  int driver_version = 0;
+  static_cast<void>(setup.api->DriverVersion(&driver_version));
+  MatmulSetup with_driver = setup;
+  with_driver.device += fmt::format(", driver {}", driver_version);
+  return LoadCublasLtOf(library, with_driver);
 }
 
 }  // namespace minisgl::cuda

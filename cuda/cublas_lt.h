@@ -5,6 +5,7 @@
 
 #include "cuda_api.h"
 #include "library_search.h"
+#include "work_timer.h"
 
 namespace minisgl::cuda {
 
@@ -16,8 +17,10 @@ Status FindCublasLt(CudaApi* api);
 // driver_version: in CUDA's form, 13000 for 13.0.
 Result<LibraryNames> CublasLtNames(int driver_version, const SearchPlaces& places);
 
-// LoadCublasLt with the first of `library.names` that loads.
-Result<std::unique_ptr<MatmulLibrary>> LoadCublasLtOf(const LibraryNames& library, void* workspace,
-                                                      size_t workspace_bytes, bool deterministic);
+// LoadCublasLt with the first of `library.names` that loads, and with `timer` in place of CUDA's
+// events unless it is null.
+Result<std::unique_ptr<MatmulLibrary>> LoadCublasLtOf(const LibraryNames& library,
+                                                      const MatmulSetup& setup,
+                                                      std::unique_ptr<WorkTimer> timer = nullptr);
 
 }  // namespace minisgl::cuda

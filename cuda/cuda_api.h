@@ -165,9 +165,11 @@ class MatmulLibrary {
  public:
   virtual ~MatmulLibrary() = default;
   // Chooses and keeps the algorithm for products of `shape`, for all numbers of tokens in the same
-  // bucket. In deterministic mode one algorithm serves every num_tokens of a (N, K).
+  // bucket. In deterministic mode one algorithm serves every num_tokens of a (N, K). Does not time.
   virtual Status Prepare(const MatmulShape& shape) = 0;
-  // Queues one product, after Prepare if that was not called.
+  // Queues one product, after Prepare if that was not called. The first product of few tokens in a
+  // bucket may compute `out` several times, to choose among algorithms by their time, and then
+  // waits for the device.
   virtual Status Matmul(const MatmulShape& shape, const void* x, const void* weight, void* out,
                         CudaStream stream) = 0;
   // Between SetCapturing(true) and SetCapturing(false), no algorithm is chosen, because the library
@@ -175,10 +177,19 @@ class MatmulLibrary {
   virtual void SetCapturing(bool capturing) = 0;
 };
 
+struct MatmulSetup {
+  CudaApi* api = nullptr;  // outlives the library
+  void* workspace = nullptr;
+  size_t workspace_bytes = 0;
+  bool deterministic = false;
+  bool times_algorithms = false;  // ignored if deterministic
+  std::string device;             // the kind of GPU, which kept choices are for
+  std::string cache_folder;       // keeps the choices for the next start; "": nothing does
+};
+
 // The real implementations. LoadCublasLt returns kUnavailable, with the reason, if the library
 // cannot be loaded.
 std::unique_ptr<CudaApi> MakeCudaRuntimeApi();
-Result<std::unique_ptr<MatmulLibrary>> LoadCublasLt(CudaApi* api, void* workspace,
-                                                    size_t workspace_bytes, bool deterministic);
+Result<std::unique_ptr<MatmulLibrary>> LoadCublasLt(const MatmulSetup& setup);
 
 }  // namespace minisgl::cuda

@@ -205,6 +205,7 @@ class CudaOps : public DeviceOps {
   const CudaOpsConfig config_;
   const DebugSwitches debug_;
   std::string name_;
+  std::string device_;  // the kind of GPU
 
   OwnedStream compute_;
   std::unique_ptr<CopyStreams> copies_;
@@ -243,6 +244,9 @@ Status CudaOps::Open() {
   if (error != kCudaSuccess) return Report(error, "cudaGetDeviceProperties");
   name_ = fmt::format("cuda:{} ({}, sm_{}{})", config_.index, properties.name,
                       properties.compute_major, properties.compute_minor);
+  device_ =
+      fmt::format("{}, sm_{}{}, {} multiprocessors", properties.name, properties.compute_major,
+                  properties.compute_minor, properties.num_multiprocessors);
 
   CudaStream stream = nullptr;
   error = api_->StreamCreate(&stream);
@@ -341,9 +345,14 @@ Status CudaOps::Reserve(const DeviceLimits& limits) {
   MINISGL_CHECK(attention_workspace_.memory == nullptr, "Reserve is called once");
   MINISGL_ASSIGN_OR_RETURN(OwnedDeviceMemory matmul_memory,
                            TakeWorkspace(kMatmulWorkspaceBytes, "products"));
-  MINISGL_ASSIGN_OR_RETURN(
-      std::unique_ptr<MatmulLibrary> matmul,
-      make_matmul_(api_.get(), matmul_memory.get(), kMatmulWorkspaceBytes, config_.deterministic));
+  MINISGL_ASSIGN_OR_RETURN(std::unique_ptr<MatmulLibrary> matmul,
+                           make_matmul_({.api = api_.get(),
+                                         .workspace = matmul_memory.get(),
+                                         .workspace_bytes = kMatmulWorkspaceBytes,
+                                         .deterministic = config_.deterministic,
+                                         .times_algorithms = !debug_.no_timed_plans,
+                                         .device = device_,
+                                         .cache_folder = config_.cache_folder}));
   OwnedDeviceMemory expert_memory;
   if (const size_t num_bytes = ExpertWorkspaceBytes(limits); num_bytes > 0) {
     MINISGL_ASSIGN_OR_RETURN(expert_memory, TakeWorkspace(num_bytes, "experts"));

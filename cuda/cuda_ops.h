@@ -14,9 +14,9 @@ namespace minisgl::cuda {
 // Workspace of matrix products: what NVIDIA recommends for cuBLAS on its largest GPUs.
 inline constexpr size_t kMatmulWorkspaceBytes = size_t{32} << 20;
 
-// A function like LoadCublasLt: (api, workspace, workspace_bytes, deterministic).
+// A function like LoadCublasLt.
 using MatmulLibraryFactory =
-    std::function<Result<std::unique_ptr<MatmulLibrary>>(CudaApi*, void*, size_t, bool)>;
+    std::function<Result<std::unique_ptr<MatmulLibrary>>(const MatmulSetup& setup)>;
 
 // Memory, events and graphs made by these operations keep `api` alive. The MatmulLibrary is
 // destroyed with the operations.

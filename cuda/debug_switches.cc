@@ -20,6 +20,7 @@ struct DebugWord {
 constexpr DebugWord kWords[] = {{"no-dependent-launch", &DebugSwitches::no_dependent_launch},
                                 {"no-gemv", &DebugSwitches::no_gemv},
                                 {"no-graphs", &DebugSwitches::no_graphs},
+                                {"no-timed-plans", &DebugSwitches::no_timed_plans},
                                 {"no-prefetch", &DebugSwitches::no_prefetch},
                                 {"no-carveout", &DebugSwitches::no_carveout},
                                 {"decode-by-extend", &DebugSwitches::decode_by_extend},

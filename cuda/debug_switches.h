@@ -5,6 +5,7 @@
 //   no-dependent-launch  every kernel waits for the end of the one before it
 //   no-gemv              all matrix products by cuBLASLt, also those of at most 16 rows
 //   no-graphs            all steps run their operations one by one
+//   no-timed-plans       cuBLASLt's first choice of an algorithm is used, whatever its time
 //   no-prefetch          no kernel fetches the next product's weights into the second-level cache
 //   no-carveout          CUDA chooses how much shared memory a multiprocessor has for each kernel
 //   decode-by-extend     rows of one token use the attention kernels of rows that extend
@@ -25,6 +26,7 @@ struct DebugSwitches {
   bool no_dependent_launch = false;
   bool no_gemv = false;
   bool no_graphs = false;
+  bool no_timed_plans = false;
   bool no_prefetch = false;
   bool no_carveout = false;
   bool decode_by_extend = false;

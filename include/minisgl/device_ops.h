@@ -12,6 +12,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 
 #include "minisgl/base/kernel_profile.h"
 #include "minisgl/base/status.h"
@@ -296,6 +297,9 @@ struct CudaOpsConfig {
   bool deterministic = false;
   // If set, receives the time of every operation. Operations then run one by one, not as graphs.
   std::shared_ptr<KernelProfile> profile;
+  // Where choices that were timed on this device are kept for the next start; "": nowhere. A
+  // folder that cannot be used is no error.
+  std::string cache_folder;
 };
 // kUsage if the environment's MINISGL_CUDA_DEBUG (cuda/debug_switches.h) has an unknown word.
 Result<std::unique_ptr<DeviceOps>> MakeCudaOps(const CudaOpsConfig& config);

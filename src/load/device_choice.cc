@@ -2,6 +2,8 @@
 
 #include <unistd.h>
 
+#include <cstdlib>
+#include <string>
 #include <utility>
 
 #include "minisgl/base/system_info.h"
@@ -35,7 +37,8 @@ Result<std::unique_ptr<DeviceOps>> OpenCuda(const EngineOptions& options, const 
                            MakeCudaOps({.index = index,
                                         .activation_dtype = CudaDType(options, config.dtype),
                                         .deterministic = options.deterministic,
-                                        .profile = std::move(profile)}));
+                                        .profile = std::move(profile),
+                                        .cache_folder = TimingsFolder(options)}));
   const int64_t query_width = int64_t{config.num_heads} * config.head_dim;
   MINISGL_RETURN_IF_ERROR(
       cuda->CheckSupported({.hidden_size = config.hidden_size,
@@ -69,6 +72,15 @@ Status CheckDeviceUsable(const DeviceOption& device) {
   if (device.kind != DeviceKind::kCuda) return Status();
   const auto found = ProbeCuda(device.index);
   return found.ok() ? Status() : NotUsable(device.name, found.status());
+}
+
+std::string TimingsFolder(const EngineOptions& options) {
+  if (!options.pack_cache.empty()) return options.pack_cache;
+  const char* const cache = std::getenv("XDG_CACHE_HOME");
+  // The XDG specification requires that a relative path in the variable is ignored.
+  if (cache != nullptr && *cache == '/') return std::string(cache) + "/minisgl";
+  const char* const home = std::getenv("HOME");
+  return home == nullptr || *home == '\0' ? "" : std::string(home) + "/.cache/minisgl";
 }
 
 Result<Device> ChooseDevice(const EngineOptions& options, const ModelConfig& config) {

@@ -38,6 +38,10 @@ struct EngineSetup {
 // Chooses the device and plans the memory for a model; loads no weights.
 Result<EngineSetup> ResolveEngine(const EngineOptions& options, const ModelConfig& config);
 
+// Where choices that were timed on a GPU are kept: the directory of --pack-cache, or the user's
+// cache. "" if there is none.
+std::string TimingsFolder(const EngineOptions& options);
+
 // Returns the number of compute threads on the CPU: --threads, or the usable cores.
 int NumThreads(const EngineOptions& options);
 

@@ -129,7 +129,8 @@ Result<std::unique_ptr<Engine>> StartEngine(const ModelConfig& config, const Che
     }
     LogMemoryPlan(setup->plan);
     if (!options.pack_cache.empty()) {
-      Log(LogLevel::kInfo, "--pack-cache: on CUDA weights are not packed; nothing is kept");
+      Log(LogLevel::kInfo,
+          "--pack-cache: on CUDA weights are not packed; only timings of products are kept");
     }
     auto engine = MakeDeviceEngine(config, checkpoint, setup->plan, std::move(device.cuda),
                                    {.graph_max_rows = options.cuda_graph_max_rows,

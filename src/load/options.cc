@@ -83,7 +83,7 @@ void AddCpuOptions(OptionTable* app, const std::string& group, EngineOptions* op
       ->Group(group)
       ->Advanced();
   app->Add("--pack-cache", &options->pack_cache,
-           "Keep packed weights in DIR, so that later starts load faster (CPU only)")
+           "Keep packed weights in DIR, so that later starts load faster (CUDA: timings alone)")
       ->Check(CheckNotEmpty)
       ->TypeName("DIR")
       ->Group(group)

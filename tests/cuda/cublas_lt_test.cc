@@ -1,7 +1,6 @@
 // The calls to cuBLASLt, with a fake library that computes on the host.
 #include "cublas_lt.h"
 
-#include <dlfcn.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -10,49 +9,11 @@
 #include <string>
 #include <vector>
 
-#include "fake_cublas_lt.h"
+#include "cublas_lt_fixture.h"
 #include "temporary_folder.h"
 
 namespace minisgl::cuda {
 namespace {
-
-const LibraryNames kFake = {.names = {"libno-such-library.so.1", MINISGL_FAKE_CUBLAS_LT},
-                            .folders = ""};
-constexpr size_t kWorkspaceBytes = 1 << 20;
-
-class CublasLtTest : public ::testing::Test {
- protected:
-  void Open(bool deterministic = false) {
-    auto made = LoadCublasLtOf(kFake, workspace_, kWorkspaceBytes, deterministic);
-    ASSERT_TRUE(made.ok()) << made.status().message();
-    library_ = std::move(made).value();
-    void* const fake = dlopen(MINISGL_FAKE_CUBLAS_LT, RTLD_NOW | RTLD_LOCAL);
-    ASSERT_NE(fake, nullptr);
-    const auto seen = reinterpret_cast<decltype(&FakeCublasLt)>(dlsym(fake, "FakeCublasLt"));
-    dlclose(fake);  // the library keeps it loaded
-    ASSERT_NE(seen, nullptr);
-    seen_ = seen();
-    num_choices_before_ = seen_->num_choices;
-  }
-  void TearDown() override {
-    library_ = nullptr;
-    if (seen_ == nullptr) return;
-    EXPECT_EQ(seen_->objects, 0);
-  }
-
-  int num_choices() const { return seen_->num_choices - num_choices_before_; }
-  Status Multiply(const MatmulShape& shape) {
-    std::vector<uint16_t> x(static_cast<size_t>(shape.num_tokens * shape.num_in));
-    std::vector<uint16_t> weight(static_cast<size_t>(shape.num_out * shape.num_in));
-    std::vector<float> out(static_cast<size_t>(shape.num_tokens * shape.num_out));
-    return library_->Matmul(shape, x.data(), weight.data(), out.data(), nullptr);
-  }
-
-  char workspace_[16] = {};
-  std::unique_ptr<MatmulLibrary> library_;
-  FakeCublasLtSeen* seen_ = nullptr;
-  int num_choices_before_ = 0;
-};
 
 float Widen(DType dtype, uint16_t bits) {
   return dtype == DType::kBF16 ? Bf16ToFloat(bits) : F16ToFloat(bits);
@@ -109,7 +70,11 @@ TEST_F(CublasLtTest, ChoosesOnceForEachBucketOfTokens) {
   EXPECT_EQ(chosen_for(256), 256u);
   EXPECT_EQ(chosen_for(257), 320u);
   EXPECT_EQ(chosen_for(600), 640u);
-  EXPECT_EQ(num_choices(), 6);
+  // Long prompts, too: one algorithm does not serve all of them.
+  EXPECT_EQ(chosen_for(2048), 2048u);
+  EXPECT_EQ(chosen_for(2049), 2112u);
+  EXPECT_EQ(chosen_for(8191), 8192u);
+  EXPECT_EQ(num_choices(), 9);
   EXPECT_EQ(seen_->workspace_bytes, kWorkspaceBytes);
   EXPECT_EQ(seen_->reductions, 2u);  // partial sums in f32
 }
@@ -186,7 +151,7 @@ TEST_F(CublasLtTest, DuringACaptureNoAlgorithmIsChosen) {
 }
 
 TEST_F(CublasLtTest, DeterministicUseHasOneWayForAllTokens) {
-  ASSERT_NO_FATAL_FAILURE(Open(/*deterministic=*/true));
+  ASSERT_NO_FATAL_FAILURE(Open({.deterministic = true}));
   for (const int64_t num_tokens : {1, 9, 128, 1000, 9}) {
     EXPECT_TRUE(Multiply({.num_tokens = num_tokens, .num_out = 3, .num_in = 2}).ok());
     EXPECT_EQ(seen_->algorithm, 128u);
@@ -197,7 +162,7 @@ TEST_F(CublasLtTest, DeterministicUseHasOneWayForAllTokens) {
 }
 
 TEST_F(CublasLtTest, DeterministicUseChecksEachNumberOfTokensOnce) {
-  ASSERT_NO_FATAL_FAILURE(Open(/*deterministic=*/true));
+  ASSERT_NO_FATAL_FAILURE(Open({.deterministic = true}));
   const int before = seen_->num_checks;
   for (int i = 0; i < 3; ++i) {
     EXPECT_TRUE(Multiply({.num_tokens = 9, .num_out = 3, .num_in = 2}).ok());
@@ -223,7 +188,7 @@ TEST_F(CublasLtTest, AShapeWithoutAWayIsAnError) {
 TEST(FindCublasLtTest, AnAbsentLibraryIsUnavailableWithThePlacesAndTheLoadersMessages) {
   const LibraryNames library = {.names = {"libno-such-library.so.1", "libno-such-library.so.2"},
                                 .folders = "/some/cuda*/lib64"};
-  const auto made = LoadCublasLtOf(library, nullptr, 0, false);
+  const auto made = LoadCublasLtOf(library, {});
   ASSERT_FALSE(made.ok());
   EXPECT_EQ(made.status().code(), StatusCode::kUnavailable);
   for (const char* const part : {"libno-such-library.so.1", "libno-such-library.so.2",
@@ -233,7 +198,7 @@ TEST(FindCublasLtTest, AnAbsentLibraryIsUnavailableWithThePlacesAndTheLoadersMes
 }
 
 TEST(FindCublasLtTest, ALibraryOfOtherFunctionsIsUnavailable) {
-  const auto made = LoadCublasLtOf({.names = {"libm.so.6"}, .folders = ""}, nullptr, 0, false);
+  const auto made = LoadCublasLtOf({.names = {"libm.so.6"}, .folders = ""}, {});
   ASSERT_FALSE(made.ok());
   EXPECT_NE(made.status().message().find("cublasLtCreate"), std::string::npos)
       << made.status().message();
@@ -250,12 +215,12 @@ TEST(FindCublasLtTest, LoadsFromTheFolderOfAPythonPackage) {
   fs::copy_file(MINISGL_FAKE_CUBLAS_LT, folder.Path("venv/" + package + "/libcublasLt-fake.so.13"));
   const std::string soname = "libcublasLt-fake.so.13";
   SearchPlaces places = {.root = folder.Path("root"), .cuda_home = folder.Path("toolkit")};
-  const auto without = LoadCublasLtOf(FindLibrary(places, {&soname, 1}), nullptr, 0, false);
+  const auto without = LoadCublasLtOf(FindLibrary(places, {&soname, 1}), {});
   ASSERT_FALSE(without.ok());
   EXPECT_NE(without.status().message().find(broken), std::string::npos)
       << without.status().message();
   places.path = "/usr/bin:" + folder.Path("venv/bin");
-  const auto made = LoadCublasLtOf(FindLibrary(places, {&soname, 1}), nullptr, 0, false);
+  const auto made = LoadCublasLtOf(FindLibrary(places, {&soname, 1}), {});
   EXPECT_TRUE(made.ok()) << made.status().message();
 }
 

@@ -41,11 +41,10 @@ class CudaOpsFixture : public ::testing::Test {
   Result<std::unique_ptr<DeviceOps>> Make(const CudaOpsConfig& config = {}) {
     return MakeCudaOpsOver(
         api_,
-        [this](CudaApi*, void* workspace, size_t num_bytes,
-               bool deterministic) -> Result<std::unique_ptr<MatmulLibrary>> {
-          EXPECT_NE(workspace, nullptr);
-          EXPECT_EQ(num_bytes, kMatmulWorkspaceBytes);
-          deterministic_ = deterministic;
+        [this](const MatmulSetup& setup) -> Result<std::unique_ptr<MatmulLibrary>> {
+          EXPECT_NE(setup.workspace, nullptr);
+          EXPECT_EQ(setup.workspace_bytes, kMatmulWorkspaceBytes);
+          matmul_setup_ = setup;
           if (!matmul_error_.ok()) return matmul_error_;
           auto made = std::make_unique<EmulatedMatmul>(api_.get());
           matmul_ = made.get();
@@ -89,7 +88,7 @@ class CudaOpsFixture : public ::testing::Test {
   std::shared_ptr<EmulatedCudaApi> api_ = MakeEmulatedApi();
   EmulatedMatmul* matmul_ = nullptr;
   Status matmul_error_;
-  bool deterministic_ = false;
+  MatmulSetup matmul_setup_;  // of the last library
   DebugSwitches debug_;
 };
 

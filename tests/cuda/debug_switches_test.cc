@@ -11,34 +11,31 @@
 namespace minisgl::cuda {
 namespace {
 
-constexpr const char* kAllWords[] = {
-    "no-dependent-launch", "no-gemv",          "no-graphs", "no-prefetch",
-    "no-carveout",         "decode-by-extend", "sync"};
+constexpr const char* kAllWords[] = {"no-dependent-launch", "no-gemv",     "no-graphs",
+                                     "no-timed-plans",      "no-prefetch", "no-carveout",
+                                     "decode-by-extend",    "sync"};
 
 TEST(DebugSwitchesTest, EachWordSetsItsSwitch) {
   const auto none = ParseDebugSwitches("");
   ASSERT_TRUE(none.ok());
   const auto as_text = [](const DebugSwitches& s) {
-    return std::string{s.no_dependent_launch ? '1' : '0',
-                       s.no_gemv ? '1' : '0',
-                       s.no_graphs ? '1' : '0',
-                       s.no_prefetch ? '1' : '0',
-                       s.no_carveout ? '1' : '0',
-                       s.decode_by_extend ? '1' : '0',
-                       s.sync ? '1' : '0'};
+    return std::string{s.no_dependent_launch ? '1' : '0', s.no_gemv ? '1' : '0',
+                       s.no_graphs ? '1' : '0',           s.no_timed_plans ? '1' : '0',
+                       s.no_prefetch ? '1' : '0',         s.no_carveout ? '1' : '0',
+                       s.decode_by_extend ? '1' : '0',    s.sync ? '1' : '0'};
   };
-  EXPECT_EQ(as_text(*none), "0000000");
+  EXPECT_EQ(as_text(*none), "00000000");
   std::string all;
   for (size_t i = 0; i < std::size(kAllWords); ++i) {
     const auto one = ParseDebugSwitches(kAllWords[i]);
     ASSERT_TRUE(one.ok()) << one.status().message();
-    std::string wanted = "0000000";
+    std::string wanted = "00000000";
     wanted[i] = '1';
     EXPECT_EQ(as_text(*one), wanted) << kAllWords[i];
     all += std::string(all.empty() ? "" : ",") + kAllWords[i];
   }
-  EXPECT_EQ(as_text(*ParseDebugSwitches(all)), "1111111");
-  EXPECT_EQ(as_text(*ParseDebugSwitches(",sync,,no-gemv,")), "0100001");
+  EXPECT_EQ(as_text(*ParseDebugSwitches(all)), "11111111");
+  EXPECT_EQ(as_text(*ParseDebugSwitches(",sync,,no-gemv,")), "01000001");
 }
 
 TEST(DebugSwitchesTest, AnUnknownWordIsAnErrorThatListsAll) {
@@ -177,6 +174,16 @@ TEST_F(CudaDebugTest, EveryKernelHasTheSameCarveout) {
   Gather();
   Multiply(1);
   EXPECT_TRUE(recorder_->carveouts.empty());
+}
+
+TEST_F(CudaDebugTest, NoTimedPlansTimesNoAlgorithm) {
+  Open({}, {.cache_folder = "/folder"});
+  EXPECT_TRUE(matmul_setup_.times_algorithms);
+  EXPECT_EQ(matmul_setup_.cache_folder, "/folder");
+  EXPECT_NE(matmul_setup_.device.find("Emulated GPU, sm_90, 4 multi"), std::string::npos)
+      << matmul_setup_.device;
+  Open({.no_timed_plans = true});
+  EXPECT_FALSE(matmul_setup_.times_algorithms);
 }
 
 TEST_F(CudaDebugTest, NoPrefetchFetchesNothingAhead) {

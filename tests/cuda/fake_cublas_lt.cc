@@ -1,13 +1,15 @@
 // A fake of cuBLASLt with the functions that the program calls. It computes on the host, so that
 // the calls can be checked without a GPU.
 //
-// An algorithm's number is the number of tokens it was chosen for. There is none for 13 outputs,
-// and none passes the check for 77 tokens. Products of 77 tokens work with the algorithm chosen for
-// 77 only, those of 91 tokens with none. Tests can read the requested workspace and reduction.
+// An algorithm is the number of tokens it was chosen for, and its place among those chosen. There
+// is none for 13 outputs, and none passes the check for 77 tokens. Products of 77 tokens work with
+// the algorithm chosen for 77 only, those of 91 tokens with none. Tests can read the requested
+// workspace and reduction.
 #include "fake_cublas_lt.h"
 
 #include <cublasLt.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "minisgl/tensor/dtype.h"
@@ -63,6 +65,8 @@ cublasStatus_t cublasLtDestroy(cublasLtHandle_t) {
 const char* cublasLtGetStatusString(cublasStatus_t status) {
   return status == CUBLAS_STATUS_SUCCESS ? "success" : "some error of cuBLAS";
 }
+
+size_t cublasLtGetVersion() { return g_seen.version; }
 
 cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t* desc, cublasComputeType_t compute,
                                         cudaDataType_t scale) {
@@ -143,7 +147,7 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t,
                                               cublasLtMatrixLayout_t, cublasLtMatrixLayout_t b,
                                               cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t,
-                                              cublasLtMatmulPreference_t preference, int,
+                                              cublasLtMatmulPreference_t preference, int num_asked,
                                               cublasLtMatmulHeuristicResult_t found[], int* count) {
   ++g_seen.num_choices;
   if (g_seen.capturing) return CUBLAS_STATUS_INTERNAL_ERROR;
@@ -152,18 +156,25 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
   g_seen.reductions = asked->reductions;
   *count = 0;
   if (AsLayout(c)->rows == 13) return CUBLAS_STATUS_SUCCESS;
-  found[0].algo.data[0] = AsLayout(b)->cols;
-  found[0].state = CUBLAS_STATUS_SUCCESS;
-  *count = 1;
+  g_seen.num_asked = num_asked;
+  *count = std::min(num_asked, g_seen.num_candidates);
+  for (int i = 0; i < *count; ++i) {
+    found[i].algo.data[0] = AsLayout(b)->cols;
+    found[i].algo.data[1] = static_cast<uint64_t>(i);
+    found[i].state = CUBLAS_STATUS_SUCCESS;
+  }
   return CUBLAS_STATUS_SUCCESS;
 }
 
 cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t, cublasLtMatmulDesc_t,
                                        cublasLtMatrixLayout_t, cublasLtMatrixLayout_t b,
                                        cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
-                                       const cublasLtMatmulAlgo_t*,
+                                       const cublasLtMatmulAlgo_t* algorithm,
                                        cublasLtMatmulHeuristicResult_t*) {
   ++g_seen.num_checks;
+  if (static_cast<int>(algorithm->data[1]) == g_seen.refused_candidate) {
+    return CUBLAS_STATUS_NOT_SUPPORTED;
+  }
   return AsLayout(b)->cols == 77 ? CUBLAS_STATUS_NOT_SUPPORTED : CUBLAS_STATUS_SUCCESS;
 }
 
@@ -182,7 +193,11 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const
   if (lb.cols == 91 || (lb.cols == 77 && algorithm->data[0] != 77)) {
     return CUBLAS_STATUS_NOT_SUPPORTED;
   }
+  if (static_cast<int>(algorithm->data[1]) == g_seen.failing_candidate) {
+    return CUBLAS_STATUS_NOT_SUPPORTED;
+  }
   g_seen.algorithm = algorithm->data[0];
+  g_seen.candidate = algorithm->data[1];
   for (uint64_t row = 0; row < ld.rows; ++row) {
     for (uint64_t col = 0; col < ld.cols; ++col) {
       float sum = 0;

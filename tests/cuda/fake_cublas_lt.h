@@ -9,8 +9,15 @@ struct FakeCublasLtSeen {
   int num_checks = 0;
   uint64_t workspace_bytes = 0;  // of the last choice
   uint32_t reductions = 0;
+  int num_asked = 0;       // algorithms asked for in the last choice
   uint64_t algorithm = 0;  // of the last product
-  bool capturing = false;  // set by a test: algorithms cannot be chosen
+  uint64_t candidate = 0;  // its place among those that the choice returned
+  // Set by a test:
+  int num_candidates = 1;      // of a choice, if as many are asked for
+  int failing_candidate = -1;  // no product works with it
+  int refused_candidate = -1;  // it does not pass the check
+  uint64_t version = 130'000;
+  bool capturing = false;  // algorithms cannot be chosen
 };
 
 extern "C" FakeCublasLtSeen* FakeCublasLt();

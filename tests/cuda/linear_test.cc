@@ -87,12 +87,12 @@ TEST_F(CudaLinearTest, MoreTokensTakeTheLibrary) {
   ExpectRight(kGemvTokensMax + 1, /*with_bias=*/false);
   ExpectRight(kGemvTokensMax + 1, /*with_bias=*/true);
   EXPECT_EQ(matmul_->num_products(), 2);
-  EXPECT_FALSE(deterministic_);
+  EXPECT_FALSE(matmul_setup_.deterministic);
 }
 
 TEST_F(CudaLinearTest, WhereItMustBeDeterministicAllTakeTheLibrary) {
   Open({.deterministic = true});
-  EXPECT_TRUE(deterministic_);
+  EXPECT_TRUE(matmul_setup_.deterministic);
   ExpectRight(1, /*with_bias=*/true);
   ExpectRight(17, /*with_bias=*/true);
   EXPECT_EQ(matmul_->num_products(), 2);

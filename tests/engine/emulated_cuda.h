@@ -33,7 +33,7 @@ inline std::unique_ptr<DeviceOps> EmulatedCuda(
   if (api == nullptr) api = std::make_shared<cuda::emulator::EmulatedCudaApi>();
   auto ops = cuda::MakeCudaOpsOver(
       api,
-      [api](cuda::CudaApi*, void*, size_t, bool) -> Result<std::unique_ptr<cuda::MatmulLibrary>> {
+      [api](const cuda::MatmulSetup&) -> Result<std::unique_ptr<cuda::MatmulLibrary>> {
         return std::unique_ptr<cuda::MatmulLibrary>(new cuda::emulator::EmulatedMatmul(api.get()));
       },
       config, debug);

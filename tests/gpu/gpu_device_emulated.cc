@@ -18,7 +18,7 @@ Result<std::unique_ptr<DeviceOps>> MakeGpu(const CudaOpsConfig& config) {
   MINISGL_ASSIGN_OR_RETURN(const DebugSwitches debug, ReadDebugSwitches());
   return MakeCudaOpsOver(
       api,
-      [api](CudaApi*, void*, size_t, bool) -> Result<std::unique_ptr<MatmulLibrary>> {
+      [api](const MatmulSetup&) -> Result<std::unique_ptr<MatmulLibrary>> {
         return std::unique_ptr<MatmulLibrary>(new emulator::EmulatedMatmul(api.get()));
       },
       config, debug);
