@@ -341,6 +341,10 @@ TEST(EmulatorGlobal, OutOfBoundsAndMisaligned) {
               [&] { (void)LoadVec<4>(static_cast<const float*>(p + 2)); });
   ExpectFault(1, 0, {"StoreVec", "not aligned to 8"}, [&] { StoreVec(p + 1, Vec<float, 2>()); });
   ExpectFault(1, 0, {"AtomicAddGlobal", "not within"}, [&] { AtomicAddGlobal(p + 8, 1.0f); });
+  ExpectNoFault(1, 0, [&] { PrefetchL2(p + 4, 16); });
+  ExpectFault(1, 0, {"PrefetchL2: 32 bytes", "not within"}, [&] { PrefetchL2(p + 4, 32); });
+  ExpectFault(1, 0, {"PrefetchL2", "not aligned to 16"}, [&] { PrefetchL2(p + 1, 16); });
+  ExpectFault(1, 0, {"PrefetchL2: 8 bytes", "no multiple of 16"}, [&] { PrefetchL2(p, 8); });
   float local = 0;
   ExpectFault(1, 0, {"AtomicExchangeGlobal", "not within"},
               [&] { AtomicExchangeGlobal(&local, 1.0f); });
