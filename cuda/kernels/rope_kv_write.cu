@@ -220,6 +220,7 @@ MINISGL_KERNEL void MINISGL_LAUNCH_BOUNDS(kRopeThreads, 1) RopeKvWriteKernel(Rop
     if (!is_v) RotateHead(units, table, v);
   }
   if (has_norm && rope.norm_last) NormHead(p, norm != nullptr, weight, v);
+  __syncwarp();  // every lane has loaded, absent pieces too, which are another lane's
   if (!valid) return;
   if (is_q && rope.query_scale != nullptr) ScaleHead(query_scale, v);
   T* target = source;

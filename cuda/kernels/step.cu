@@ -172,6 +172,7 @@ MINISGL_KERNEL void MINISGL_LAUNCH_BOUNDS(kStepThreads, 1)
     accepted = first_different;
   }
   StoreOnHost(p, row, lane, accepted);
+  __syncwarp();  // every lane has read the drafts
   if (lane != 0) return;
   // A place without a token leaves the pool unchanged: a step in flight may read the old id, which
   // is valid, and its result is dropped.
