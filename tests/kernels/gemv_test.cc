@@ -197,9 +197,12 @@ class GemvPrefetchTest : public GemvTest {
                            .dtype = next.dtype,
                            .storage = {weight.data(), [](const void*) {}}};
     const std::vector<float> without = Run(before);
-    emulator::SetOptions({.records_prefetches = true});
+    emulator::Options options = emulator::GetOptions();
+    options.records_prefetches = true;
+    emulator::SetOptions(options);
     const std::vector<float> with = Run(before, 0, &matrix);
-    emulator::SetOptions({});
+    options.records_prefetches = false;
+    emulator::SetOptions(options);
     ExpectSameBytes(with.data(), without.data(), with.size() * sizeof(float), Name(before));
     std::vector<std::pair<int64_t, int64_t>> parts;
     for (const emulator::Prefetch& part : emulator::TakePrefetches()) {

@@ -66,24 +66,27 @@ struct alignas(sizeof(T) * N) Vec {
 // Global memory.
 
 template <int N, typename T>
-Vec<T, N> LoadVec(const T* p) {
-  emulator::Machine::Get().CheckGlobal(p, sizeof(T) * N, sizeof(T) * N, "LoadVec");
+Vec<T, N> LoadVec(const T* p, const emulator::Place& place = emulator::Place::current()) {
+  emulator::Machine::Get().AccessGlobal(emulator::Access::kRead, p, sizeof(T) * N, sizeof(T) * N,
+                                        {"LoadVec", place});
   Vec<T, N> v;
   std::memcpy(&v, p, sizeof(v));
   return v;
 }
 
 template <int N, typename T>
-Vec<T, N> LoadStream(const T* p) {
-  emulator::Machine::Get().CheckGlobal(p, sizeof(T) * N, sizeof(T) * N, "LoadStream");
+Vec<T, N> LoadStream(const T* p, const emulator::Place& place = emulator::Place::current()) {
+  emulator::Machine::Get().AccessGlobal(emulator::Access::kRead, p, sizeof(T) * N, sizeof(T) * N,
+                                        {"LoadStream", place});
   Vec<T, N> v;
   std::memcpy(&v, p, sizeof(v));
   return v;
 }
 
 template <int N, typename T>
-void StoreVec(T* p, const Vec<T, N>& v) {
-  emulator::Machine::Get().CheckGlobal(p, sizeof(T) * N, sizeof(T) * N, "StoreVec");
+void StoreVec(T* p, const Vec<T, N>& v, const emulator::Place& place = emulator::Place::current()) {
+  emulator::Machine::Get().AccessGlobal(emulator::Access::kWrite, p, sizeof(T) * N, sizeof(T) * N,
+                                        {"StoreVec", place, &v});
   std::memcpy(p, &v, sizeof(v));
 }
 
@@ -204,8 +207,9 @@ class SharedArena {
 };
 
 template <typename T>
-void CopyAsync16(Shared<T> dst, const T* src, bool valid) {
-  emulator::Machine::Get().CopyAsync16(dst.array(), dst.offset(), src, valid);
+void CopyAsync16(Shared<T> dst, const T* src, bool valid,
+                 const emulator::Place& place = emulator::Place::current()) {
+  emulator::Machine::Get().CopyAsync16(dst.array(), dst.offset(), src, valid, place);
 }
 
 inline void CopyAsyncCommit() { emulator::Machine::Get().CopyAsyncCommit(); }
@@ -249,8 +253,8 @@ void Mma16816(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2],
   emulator::Machine::Get().MeetWarp(&call, place);
 }
 
-inline void GridWait() {}
-inline void GridRelease() {}
+inline void GridWait() { emulator::Machine::Get().GridWait(); }
+inline void GridRelease() { emulator::Machine::Get().GridRelease(); }
 
 // Fetches nothing; the range must be one of global memory.
 template <typename T>
@@ -295,24 +299,26 @@ T AtomicMaxShared(Shared<T> s, T value) {
   return UpdateShared(s, [&](T old) { return old > value ? old : value; });
 }
 
+template <typename T, typename Fn>
+T UpdateGlobal(T* p, const emulator::Call& call, const Fn& fn) {
+  emulator::Machine& machine = emulator::Machine::Get();
+  const T old = emulator::FromWord<T>(machine.BeginAtomic(p, sizeof(T), call));
+  machine.EndAtomic(p, sizeof(T), emulator::ToWord<T>(fn(old)));
+  return old;
+}
+
 template <typename T>
-T AtomicAddGlobal(T* p, T value) {
+T AtomicAddGlobal(T* p, T value, const emulator::Place& place = emulator::Place::current()) {
   static_assert(kIsOneOf<T, int, unsigned, unsigned long long, float, double>);
-  emulator::Machine::Get().CheckGlobal(p, sizeof(T), sizeof(T), "AtomicAddGlobal");
-  const T old = *p;
-  *p = old + value;
-  return old;
+  return UpdateGlobal(p, {"AtomicAddGlobal", place}, [&](T old) { return old + value; });
 }
 
 template <typename T>
-T AtomicExchangeGlobal(T* p, T value) {
+T AtomicExchangeGlobal(T* p, T value, const emulator::Place& place = emulator::Place::current()) {
   static_assert(kIsOneOf<T, int, unsigned, unsigned long long, float>);
-  emulator::Machine::Get().CheckGlobal(p, sizeof(T), sizeof(T), "AtomicExchangeGlobal");
-  const T old = *p;
-  *p = value;
-  return old;
+  return UpdateGlobal(p, {"AtomicExchangeGlobal", place}, [&](T) { return value; });
 }
 
-inline void ThreadFence() {}
+inline void ThreadFence() { emulator::Machine::Get().Fence(); }
 
 }  // namespace minisgl::cuda::device

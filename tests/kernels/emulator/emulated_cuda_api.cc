@@ -7,17 +7,16 @@
 #include <cstring>
 #include <iterator>
 #include <memory>
-#include <new>
 #include <utility>
 
 #include "emulator/emulator.h"
 #include "emulator/error_texts.h"
+#include "emulator/global_memory.h"
 #include "emulator/launch_support.h"
 
 namespace minisgl::cuda::emulator {
 namespace {
 
-constexpr std::align_val_t kAlignment{256};  // as cudaMalloc does
 constexpr size_t kFilledBytesMax = size_t{64} << 20;
 constexpr size_t kSharedBytesUnraised = 48 * 1024;
 
@@ -39,13 +38,13 @@ bool Stays(CudaError error) {
 }
 
 void* NewBytes(size_t num_bytes) {
-  void* const pointer = ::operator new(num_bytes, kAlignment);
+  void* const pointer = AllocateGlobal(num_bytes);
   // Bytes that do not look like data; for very large pieces only at the beginning, to save time.
   std::memset(pointer, 0xCD, std::min(num_bytes, kFilledBytesMax));
   return pointer;
 }
 
-void DeleteBytes(const void* pointer) { ::operator delete(const_cast<void*>(pointer), kAlignment); }
+void DeleteBytes(const void* pointer) { FreeGlobal(const_cast<void*>(pointer)); }
 
 // The piece that holds `pointer`, or null.
 const std::pair<const void* const, size_t>* PieceOf(const std::map<const void*, size_t>& pieces,
@@ -305,6 +304,7 @@ CudaError EmulatedCudaApi::MemsetAsync(void* pointer, int value, size_t num_byte
   CheckEnd(pointer, num_bytes);
   Enqueue(stream, [=, this] {
     CheckEnd(pointer, num_bytes);
+    FinishKernels(stream);
     std::memset(pointer, value, num_bytes);
   });
   return kCudaSuccess;
@@ -319,6 +319,7 @@ CudaError EmulatedCudaApi::CopyAsync(void* dst, const void* src, size_t num_byte
   Enqueue(stream, [=, this] {
     CheckEnd(dst, num_bytes);
     CheckEnd(src, num_bytes);
+    FinishKernels(stream);
     std::memmove(dst, src, num_bytes);
   });
   // CUDA has copied from or to pageable memory when the call returns.
@@ -351,6 +352,7 @@ CudaError EmulatedCudaApi::StreamSynchronize(CudaStream stream) {
   const CudaError error = EnterUncaptured("StreamSynchronize");
   if (error != kCudaSuccess) return error;
   Drain(&StreamOf(stream));
+  FinishKernels(stream);
   return kCudaSuccess;
 }
 
@@ -399,6 +401,7 @@ CudaError EmulatedCudaApi::EventRecord(CudaEvent event, CudaStream stream) {
   Enqueue(stream, [this, state, record = state->recorded] {
     state->done = std::max(state->done, record);
     state->time_ms = clock_ms_;
+    state->num_blocks = GlobalMemory::Get().next_number();
   });
   return kCudaSuccess;
 }
@@ -410,6 +413,7 @@ CudaError EmulatedCudaApi::EventSynchronize(CudaEvent event) {
   if (state->recorded == 0) throw Fault("a wait for an event that was never recorded");
   if (state->captured) return kCudaStreamCaptureUnsupported;
   WaitFor(state.get(), state->recorded);
+  GlobalMemory::Get().FinishUntil(state->num_blocks);
   return kCudaSuccess;
 }
 
@@ -485,7 +489,9 @@ CudaError EmulatedCudaApi::GraphLaunch(CudaGraphExec exec, CudaStream stream) {
   const auto found = execs_.find(exec);
   if (found == execs_.end()) throw Fault("GraphLaunch of a graph that does not exist");
   Enqueue(stream, [graph = found->second] {
+    FinishKernels();  // a graph begins after all kernels before it, and ends before all later ones
     for (const Work& work : graph->work) work();
+    FinishKernels();
   });
   return kCudaSuccess;
 }

@@ -125,6 +125,7 @@ class EmulatedCudaApi : public CudaApi {
     int64_t done = 0;          // number of the last record that was reached
     bool captured = false;
     double time_ms = 0;
+    uint32_t num_blocks = 0;  // of all kernels launched before it
   };
   struct Failure {
     int calls_left;

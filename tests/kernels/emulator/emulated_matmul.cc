@@ -43,7 +43,8 @@ double Dot(const float* a, const float* b, int64_t count) {
   return (sums[0] + sums[1]) + (sums[2] + sums[3]);
 }
 
-void RunMatmul(const MatmulShape& shape, const void* x, const void* weight, void* out) {
+void RunMatmul(const MatmulShape& shape, const void* x, const void* weight, void* out,
+               CudaStream stream) {
   const auto check = [](const void* p, int64_t count, DType dtype, const char* what) {
     if (!InGlobal(p, static_cast<size_t>(count) * DTypeBytes(dtype))) {
       throw Fault(fmt::format("a matrix product: {} is not within device memory", what));
@@ -52,6 +53,13 @@ void RunMatmul(const MatmulShape& shape, const void* x, const void* weight, void
   check(x, shape.num_tokens * shape.num_in, shape.dtype, "x");
   check(weight, shape.num_out * shape.num_in, shape.dtype, "weight");
   check(out, shape.num_tokens * shape.num_out, shape.out_dtype, "out");
+  const auto range = [](const void* p, int64_t count, DType dtype) {
+    return GlobalRange{p, static_cast<size_t>(count) * DTypeBytes(dtype)};
+  };
+  RecordKernel("(matrix product)", stream,
+               {range(x, shape.num_tokens * shape.num_in, shape.dtype),
+                range(weight, shape.num_out * shape.num_in, shape.dtype)},
+               {range(out, shape.num_tokens * shape.num_out, shape.out_dtype)});
   const std::vector<float> rows = ToFloats(x, shape.num_tokens * shape.num_in, shape.dtype);
   const std::vector<float> columns = ToFloats(weight, shape.num_out * shape.num_in, shape.dtype);
   for (int64_t t = 0; t < shape.num_tokens; ++t) {
@@ -90,7 +98,7 @@ Status EmulatedMatmul::Matmul(const MatmulShape& shape, const void* x, const voi
   if (fail_in_ > 0 && --fail_in_ == 0) return failure_;
   MINISGL_RETURN_IF_ERROR(Prepare(shape));
   if (shape.num_tokens == 0) return Status();
-  api_->Enqueue(stream, [=] { RunMatmul(shape, x, weight, out); });
+  api_->Enqueue(stream, [=] { RunMatmul(shape, x, weight, out, stream); });
   return Status();
 }
 

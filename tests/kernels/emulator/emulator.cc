@@ -1,28 +1,20 @@
-// Options and the registry of global memory.
+// Options, and the interface of global memory.
 #include "emulator/emulator.h"
 
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <iterator>
-#include <map>
+#include <new>
 #include <utility>
 
+#include "emulator/global_memory.h"
 #include "emulator/launch_support.h"
 #include "emulator/machine.h"
 
 namespace minisgl::cuda::emulator {
 namespace {
 
-struct GlobalMemory {
-  std::map<uintptr_t, size_t> pieces;      // bytes by begin
-  uintptr_t last_begin = 0, last_end = 0;  // the piece found last
-};
-
-GlobalMemory& Global() {
-  static GlobalMemory global;
-  return global;
-}
+uintptr_t Address(const void* pointer) { return reinterpret_cast<uintptr_t>(pointer); }
 
 }  // namespace
 
@@ -37,7 +29,9 @@ void ForEachOrder(int count, const std::function<void(int)>& fn) {
     ~Restore() { SetOptions(options); }
   } restore;
   for (int order = 0; order < count; ++order) {
-    SetOptions({.order = order});
+    Options options = restore.options;
+    options.order = order;
+    SetOptions(options);
     fn(order);
   }
 }
@@ -47,28 +41,40 @@ void RunGrid(const CudaLaunch& launch, const std::string& kernel,
   Machine::Get().Run(launch, kernel, body);
 }
 
-void RegisterGlobal(const void* pointer, size_t num_bytes) {
-  Global().pieces[reinterpret_cast<uintptr_t>(pointer)] = num_bytes;
+void* AllocateGlobal(size_t num_bytes) {
+#if !defined(__SANITIZE_ADDRESS__)  // which detects accesses behind the end
+  num_bytes = (num_bytes + kPageBytes - 1) / kPageBytes * kPageBytes;
+#endif
+  return ::operator new (num_bytes, std::align_val_t{kPageBytes});
 }
 
-void UnregisterGlobal(const void* pointer) {
-  GlobalMemory& global = Global();
-  global.pieces.erase(reinterpret_cast<uintptr_t>(pointer));
-  global.last_begin = global.last_end = 0;
+void FreeGlobal(void* pointer) { ::operator delete (pointer, std::align_val_t{kPageBytes}); }
+
+void RegisterGlobal(const void* pointer, size_t num_bytes) {
+  GlobalMemory::Get().Register(Address(pointer), num_bytes);
 }
+
+void UnregisterGlobal(const void* pointer) { GlobalMemory::Get().Unregister(Address(pointer)); }
 
 bool InGlobal(const void* pointer, size_t num_bytes) {
-  GlobalMemory& global = Global();
-  const uintptr_t begin = reinterpret_cast<uintptr_t>(pointer);
-  const uintptr_t end = begin + num_bytes;
-  if (begin >= global.last_begin && end <= global.last_end) return true;
-  const auto after = global.pieces.upper_bound(begin);
-  if (after == global.pieces.begin()) return false;
-  const auto& [piece, piece_bytes] = *std::prev(after);
-  if (end > piece + piece_bytes) return false;
-  global.last_begin = piece;
-  global.last_end = piece + piece_bytes;
-  return true;
+  return GlobalMemory::Get().Contains(Address(pointer), num_bytes);
+}
+
+void FinishKernels() { GlobalMemory::Get().Finish(); }
+void FinishKernels(CudaStream stream) {
+  if (GlobalMemory::Get().stream() == stream) FinishKernels();
+}
+
+void RecordKernel(const std::string& name, CudaStream stream, const std::vector<GlobalRange>& reads,
+                  const std::vector<GlobalRange>& writes) {
+  if (!GetOptions().check_order) return;
+  GlobalMemory& memory = GlobalMemory::Get();
+  const uint32_t number = memory.BeginKernel(name, 1, false, stream);
+  for (const auto& [begin, num_bytes] : reads) memory.MarkRead(Address(begin), num_bytes, number);
+  for (const auto& [begin, num_bytes] : writes) {
+    memory.MarkWritten(Address(begin), num_bytes, number);
+  }
+  memory.EndKernel(false);
 }
 
 PendingKernel*& CurrentPendingKernel() {

@@ -25,9 +25,6 @@ namespace {
 
 namespace context = boost::context::detail;
 
-// Kernels hold their tiles in registers, which here are on the stack: a few KiB, several times that
-// under the address sanitizer. Only touched pages use memory.
-constexpr size_t kStackBytes = 256 * 1024;
 constexpr size_t kGuardBytes = 4096;
 
 // Distance of the n-th stack's top from the end of its mapping. All mappings end at a page, so
@@ -76,6 +73,8 @@ Fiber::Fiber(void (*body)(void*), void* argument, Fiber* after)
   stack_bytes_ = kStackBytes - StackOffset();
   context_ = context::make_fcontext(bottom + stack_bytes_, stack_bytes_, &Entry::Main);
 }
+
+uintptr_t Fiber::stack_begin() const { return reinterpret_cast<uintptr_t>(mapping_) + kGuardBytes; }
 
 Fiber::~Fiber() {
   if (mapping_ == nullptr) return;

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 namespace minisgl::cuda::emulator {
 
@@ -20,6 +21,12 @@ class Fiber {
   ~Fiber();
   Fiber(const Fiber&) = delete;
   Fiber& operator=(const Fiber&) = delete;
+
+  // Kernels hold their tiles in registers, which here are on the stack: a few KiB, several times
+  // that under the address sanitizer. Only touched pages use memory.
+  static constexpr size_t kStackBytes = 256 * 1024;
+  // The lowest address of its stack, of kStackBytes.
+  uintptr_t stack_begin() const;
 
   // Switches from `from`, the running fiber, to `to`; returns when another switches to `from`.
   static void Switch(Fiber* from, Fiber* to);

@@ -5,7 +5,18 @@
 //   - warp operations: all lanes of the mask arrive with the same mask, operation and source line;
 //     none has ended, waits at a barrier or is missing from the block;
 //   - some thread of the block can always continue;
-//   - a thread has waited for its asynchronous copies when it ends.
+//   - a thread has waited for its asynchronous copies when it ends;
+//   - a kernel launched as programmatic: every thread calls GridWait (or passes a barrier after
+//     one that did).
+//
+// With Options::check_order, also:
+//   - before GridWait a kernel reads nothing that an unfinished kernel wrote, and writes nothing
+//     that one read or wrote;
+//   - accesses of two threads to a byte of global memory, at least one of them a write, are ordered
+//     (block_order.h), unless both are atomic, or both are writes of the same value: values are
+//     compared if StoreVec writes them and blocks differ; within a block they are not.
+// Seen are LoadVec, StoreVec, CopyAsync16 and atomics; plain dereferences, if the kernel is
+// compiled with the calls of access_calls.cc.
 #pragma once
 
 #include <array>
@@ -17,8 +28,10 @@
 #include <string>
 #include <vector>
 
+#include "emulator/block_order.h"
 #include "emulator/emulator.h"
 #include "emulator/fiber.h"
+#include "emulator/global_memory.h"
 #include "emulator/shared_memory.h"
 
 struct uint3 {
@@ -28,6 +41,15 @@ struct uint3 {
 namespace minisgl::cuda::emulator {
 
 using Place = std::source_location;
+bool SamePlace(const Place& a, const Place& b);
+std::string PlaceText(const Place& place);  // file:line
+
+// A function of device.h that a kernel calls.
+struct Call {
+  const char* name;
+  const Place& place;
+  const void* bytes = nullptr;  // to be written, if known
+};
 
 enum class WarpOp : uint8_t {
   kSyncWarp,
@@ -98,9 +120,20 @@ class Machine {
   // Checks the access and returns where the bytes are.
   unsigned char* AccessShared(Access access, const SharedArray& array, int64_t offset,
                               int num_bytes, int alignment);
-  void CheckGlobal(const void* pointer, size_t num_bytes, size_t alignment, const char* what);
   void PrefetchL2(const void* pointer, size_t num_bytes);
-  void CopyAsync16(const SharedArray& array, int64_t offset, const void* source, bool valid);
+  void AccessGlobal(Access access, const void* pointer, size_t num_bytes, size_t alignment,
+                    const Call& call);
+  // An access by plain dereference, in the code at `code`. Does not throw: compilers do not expect
+  // it there. After a fault the thread never continues.
+  void Dereference(Access access, uintptr_t address, size_t num_bytes, const void* code);
+  // An atomic on at most 8 bytes, in two steps: returns what they hold, then writes.
+  uint64_t BeginAtomic(const void* pointer, size_t num_bytes, const Call& call);
+  void EndAtomic(void* pointer, size_t num_bytes, uint64_t bits);
+  void Fence();
+  void GridWait();
+  void GridRelease();
+  void CopyAsync16(const SharedArray& array, int64_t offset, const void* source, bool valid,
+                   const Place& place);
   void CopyAsyncCommit();
   void CopyAsyncWait(int num_unfinished);
   [[noreturn]] void Fail(const std::string& what);
@@ -114,12 +147,16 @@ class Machine {
     size_t offset;
     const void* source;
   };
+  struct Block;
   struct Thread {
     Machine* machine;
+    Block* block;
     uint32_t index;
     uint3 place_in_block;  // its threadIdx
     std::unique_ptr<Fiber> fiber;
     State state = State::kEnded;
+    bool waited = false;           // GridWait, or it is not needed
+    bool abandoned = false;        // its fiber cannot be used again
     const char* met_at = nullptr;  // what it waits in, or last waited in
     Place place;
     WarpCall* call = nullptr;
@@ -141,17 +178,43 @@ class Machine {
     SharedArray array;
     Place place;
   };
+  // A block that is alive, or was: its threads' fibers are reused.
+  struct Block {
+    bool alive = false;
+    bool gave_way = false;  // to other blocks; its running thread continues
+    uint32_t number = 0;    // of all blocks of all kernels
+    uint3 place_in_grid;
+    std::vector<std::unique_ptr<Thread>> threads;  // as many as a block ever had
+    std::array<Warp, 32> warps;
+    SharedMemory shared;
+    std::vector<TakenArray> arrays;
+    std::array<uint64_t, 16> ready = {};  // by rank
+    uint32_t num_live = 0;
+    uint32_t num_at_barrier = 0;
+    uint32_t first_at_barrier = 0;
+    uint32_t epoch = 0;
+    uint32_t running = 0;
+    bool any_waited = false;      // a thread called GridWait
+    bool released_early = false;  // GridRelease before that
+    BlockOrder order;
+  };
   // Unwinds the threads of a block that has failed.
   struct Unwound {};
 
   static void ThreadMain(void* thread);
-  void RunBlock(uint32_t block);
-  void BeginBlock(uint32_t block);
+  void RunBlocks();
+  void BeginBlock(Block* block, uint32_t index);
+  void BeginThreads(Block* block);
+  void Resume(Block* block);
+  Block* NextAlive();
+  void VisitOtherBlocks();
   void EndThread(Thread* thread);
-  void GrowPool(size_t num_threads);
+  void GrowPool(Block* block);
+  void ReplaceAbandoned();
   void SetOrder(uint32_t num_blocks);
 
-  Thread& running() { return *threads_[running_]; }
+  Thread& running() { return *block_->threads[block_->running]; }
+  void SetRunning(Thread* thread);
   void SetReady(Thread* thread);
   Thread* NextReady();
   void Leave();  // runs other threads; returns when the calling thread continues
@@ -166,32 +229,59 @@ class Machine {
   std::string Where(const Thread& thread) const;
   std::string Waiting(const Thread& thread) const;
   std::string ArrayName(const SharedArray& array) const;
+  std::string FaultText(const std::string& what);
   void RefreshActor(Thread* thread);
   uint64_t Random();
 
+  // Global memory. An earlier access to a word.
+  struct Earlier {
+    uint32_t block, thread, clock;
+    const char* did;
+  };
+  uint3 BlockPlace(uint32_t index) const;
+  void CheckGlobal(const void* pointer, size_t num_bytes, size_t alignment, const char* what);
+  bool TouchGlobal(Access access, uintptr_t address, size_t num_bytes);  // false: complaint_
+  bool TouchWord(Access access, uintptr_t address, ShadowWord* word, uint32_t bytes);
+  Complaint CheckWord(Access access, uintptr_t address, const ShadowWord& word, uint32_t bytes);
+  Complaint CheckEarlier(Access access, uintptr_t address, const Earlier& earlier);
+  bool WritesTheSame(uintptr_t address, uint32_t bytes) const;
+  void RecordTouch(Access access, uintptr_t address, ShadowWord* word, uint32_t bytes);
+
   Fiber host_;
-  std::vector<std::unique_ptr<Thread>> threads_;  // as many as a block ever had
-  std::array<Warp, 32> warps_;
-  SharedMemory shared_;
-  std::vector<TakenArray> arrays_;
+  std::vector<std::unique_ptr<Block>> blocks_;  // as many as were ever alive at once
+  Block* block_ = nullptr;                      // the running one
 
   bool quit_ = false;
   bool active_ = false;
+  bool check_order_ = false;
   CudaLaunch launch_;
   std::string kernel_;
   const std::function<void()>* body_ = nullptr;
   uint32_t num_threads_ = 0;
-  uint32_t num_live_ = 0;
-  uint32_t num_at_barrier_ = 0;
-  uint32_t first_at_barrier_ = 0;
-  uint32_t epoch_ = 0;
-  uint32_t running_ = 0;
+  uint32_t epoch_ = 0;         // of the block that began one last
+  uint32_t num_alive_ = 0;     // blocks
+  uint32_t first_number_ = 0;  // of the kernel's blocks
+  uint32_t clock_ = 0;         // block_order.h
+  uint32_t touches_left_ = 0;  // until a thread that only dereferences gives way
+  uint32_t spins_left_ = 0;    // atomics until a block must have ended
+  bool released_early_ = false;
+  KernelReleases releases_;
+  Complaint complaint_;          // of the last access to global memory
+  uintptr_t written_begin_ = 0;  // the access in progress: where it writes written_bytes_
+  const unsigned char* written_bytes_ = nullptr;  // null if unknown
   bool failed_ = false;
   std::string fault_;
   uint64_t random_seed_ = 0, random_index_ = 0;
   std::vector<uint32_t> block_order_;
   std::vector<uint32_t> rank_of_, thread_of_;  // the order of the threads
-  std::array<uint64_t, 16> ready_ = {};        // by rank
 };
+
+// Addresses whose dereferences are not to be looked at: everything while this OS thread runs no
+// kernel, then the stack of the running thread.
+struct Unwatched {
+  uintptr_t begin = 0;
+  uintptr_t num_bytes = ~uintptr_t{0};
+};
+extern constinit thread_local Unwatched unwatched;
 
 }  // namespace minisgl::cuda::emulator

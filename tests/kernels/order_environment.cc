@@ -1,0 +1,27 @@
+// Turns the checks of order on, for each case of the executable.
+#include <gtest/gtest.h>
+
+#include "emulator/emulator.h"
+
+namespace minisgl::cuda {
+namespace {
+
+class CheckedOrder : public testing::EmptyTestEventListener {
+ public:
+  void OnTestStart(const testing::TestInfo&) override {
+    emulator::Options options = emulator::GetOptions();
+    options.check_order = true;
+    emulator::SetOptions(options);
+  }
+};
+
+class CheckedOrderEnvironment : public testing::Environment {
+ public:
+  void SetUp() override { testing::UnitTest::GetInstance()->listeners().Append(new CheckedOrder); }
+};
+
+const testing::Environment* const checked_order =
+    testing::AddGlobalTestEnvironment(new CheckedOrderEnvironment);
+
+}  // namespace
+}  // namespace minisgl::cuda

@@ -1,0 +1,184 @@
+// Faults of plants.py in the real kernels, turned on one at a time: the checks of order find each,
+// and name the kernel and the line.
+#include <gtest/gtest.h>
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "attention_check.h"
+#include "emulator_check.h"
+#include "engine/emulated_cuda.h"
+#include "planted_faults.h"
+
+namespace minisgl::cuda {
+namespace {
+
+// A row whose keys are split over blocks, which merge their parts.
+void RunSplitDecode() {
+  PagedAttentionCase c;
+  c.num_heads = 2;
+  c.num_kv_heads = 1;
+  c.rows = {{1, 600}};
+  c.num_decode_rows = 1;
+  (void)PagedAttentionScene(c).Run();
+}
+
+// More works than blocks.
+void RunManyWorks() {
+  PagedAttentionCase c;
+  c.num_heads = 2;
+  c.num_kv_heads = 2;
+  c.rows = {{1, 600}, {1, 300}};
+  c.num_decode_rows = 2;
+  KernelDevice device;
+  device.context.num_multiprocessors = 1;
+  (void)PagedAttentionScene(c).Run(false, &device);
+}
+
+// A row of two drafts: the first is what was sampled, the second is not.
+void RunAcceptance() {
+  constexpr auto kToken = static_cast<int32_t>(RowResult::Outcome::kToken);
+  using Ints = std::vector<int32_t>;
+  const DeviceArray<int32_t> table_row(Ints{0}), kv_len(Ints{4}), place_begin(Ints{0, 3});
+  const DeviceArray<DeviceToken> sampled({{5, kToken, 0, 0}, {6, kToken, 0, 0}, {7, kToken, 0, 0}});
+  DeviceArray<int32_t> token_pool(Ints{1, 2, 5, 9, 0, 0, 0, 0}), num_accepted(1);
+  KernelDevice device;
+  const AcceptTokensParams params = {.table_row = table_row.data(),
+                                     .kv_len = kv_len.data(),
+                                     .place_begin = place_begin.data(),
+                                     .num_rows = 1,
+                                     .sampled = sampled.data(),
+                                     .token_pool = token_pool.data(),
+                                     .token_pool_stride = 8,
+                                     .num_accepted = num_accepted.data()};
+  EXPECT_EQ(LaunchAcceptTokens(device.context, params), kCudaSuccess);
+  EXPECT_EQ(num_accepted[0], 1);
+}
+
+// Two writes of one step to the same place of a page table.
+void RunOverlappingWrites() {
+  const PageTableWrite write = {.table_row = 0, .first = 0, .count = 3, .offset = 0};
+  const DeviceArray<PageTableWrite> writes({write, write});
+  const DeviceArray<int32_t> pages(std::vector<int32_t>{1, 2, 3});
+  DeviceArray<int32_t> table(4);
+  KernelDevice device;
+  const PlanWritesParams params = {.page_table_writes = writes.data(),
+                                   .pages = pages.data(),
+                                   .token_pool_writes = nullptr,
+                                   .tokens = nullptr,
+                                   .num_page_table_writes = 2,
+                                   .num_token_pool_writes = 0,
+                                   .page_table = table.data(),
+                                   .page_table_stride = 4,
+                                   .token_pool = nullptr,
+                                   .token_pool_stride = 0};
+  EXPECT_EQ(LaunchApplyPlanWrites(device.context, params), kCudaSuccess);
+}
+
+// Prompts, then steps that decode, one with drafts.
+void RunEngine() {
+  static const std::unique_ptr<TestModel> model = MakeEmulatedModel();
+  EngineDriver engine(*model, {.max_running_requests = 4}, EmulatedCuda({}));
+  std::vector<TestRow*> rows;
+  for (int i = 0; i < 2; ++i) {
+    rows.push_back(engine.AddRow(std::vector<TokenId>(5, 3 + i)));
+    rows.back()->sampling.repetition_penalty = 1.1f;
+    engine.ExtendAll(rows.back());
+  }
+  EXPECT_TRUE(engine.Step().ok());
+  engine.ExtendAll(rows[0]);
+  engine.ExtendWithDrafts(rows[1], std::vector<TokenId>{1, 2, 3});
+  EXPECT_TRUE(engine.Step().ok());
+}
+
+using Scene = void (*)();
+struct Expected {
+  Scene scene;
+  std::vector<std::string> parts;  // of the message
+};
+// A model takes longer.
+int NumOrders(Scene scene) { return scene == RunEngine ? 2 : emulator::kNumOrders; }
+
+const std::string kNoOrder =
+    "with no fence and atomic by that block, then atomic and fence by this";
+const std::string kNoBarrier = "with no barrier in between";
+const std::string kNoWait = "before GridWait: that kernel may still run";
+
+const std::map<std::string, Expected>& ExpectedFaults() {
+  static const std::map<std::string, Expected> faults = {
+      {"decode: no fence before the count", {RunSplitDecode, {"AttentionArguments", kNoOrder}}},
+      {"decode: no fence after the count", {RunSplitDecode, {"AttentionArguments", kNoOrder}}},
+      {"decode: counted while other lanes store",
+       {RunSplitDecode, {"AttentionArguments", kNoOrder}}},
+      {"decode: counted by plain accesses", {RunSplitDecode, {"attention_decode", kNoOrder}}},
+      {"decode: merged before the last part", {RunSplitDecode, {"AttentionArguments", kNoOrder}}},
+      {"decode: the counter reset by every block", {RunSplitDecode, {"AtomicAddGlobal", kNoOrder}}},
+      {"decode: all splits store one part", {RunSplitDecode, {"StoreVec", kNoOrder}}},
+      {"decode: the plan read before the wait", {RunSplitDecode, {"DecodeKernel", kNoWait}}},
+      {"decode: works taken by plain accesses", {RunManyWorks, {"attention_decode", kNoOrder}}},
+      {"decode: the counter of works reset too early",
+       {RunManyWorks, {"attention_decode", kNoOrder}}},
+      {"rope: projections read before the wait", {RunEngine, {"RopeKernelParams", kNoWait}}},
+      {"norm: an output cleared before the wait",
+       {RunEngine, {"NormKernel", "writes byte", kNoWait}}},
+      {"gemv: no wait", {RunEngine, {"GemvKernelParams", kNoWait}}},
+      {"activation: a return before the wait",
+       {RunEngine, {"ActivateParams", "ended without GridWait"}}},
+      {"tokens: rows read before the wait", {RunEngine, {"PrepareTokensKernel", kNoWait}}},
+      {"acceptance: sampled tokens read before the wait",
+       {RunEngine, {"AcceptTokensKernel", kNoWait}}},
+      {"sampling: logits read before the wait", {RunEngine, {"SampleKernel", kNoWait}}},
+      {"writes of a plan: later writes not looked at",
+       {RunOverlappingWrites, {"PlanWritesKernel", kNoOrder}}},
+      {"sampling: all places change one row of logits", {RunEngine, {"SampleParams", kNoOrder}}},
+      {"sampling: tokens counted by plain accesses", {RunEngine, {"SamplePlace", kNoBarrier}}},
+      {"sampling: counts used before all are there", {RunEngine, {"SampleParams", kNoBarrier}}},
+      {"acceptance: a token written while lanes read drafts",
+       {RunAcceptance, {"AcceptTokensKernel", kNoBarrier}}},
+  };
+  return faults;
+}
+
+TEST(PlantedFaults, ScenesWithoutThemAreClean) {
+  for (const Scene scene :
+       {RunSplitDecode, RunManyWorks, RunAcceptance, RunOverlappingWrites, RunEngine}) {
+    emulator::ForEachOrder(NumOrders(scene), [&](int order) {
+      SCOPED_TRACE(order);
+      EXPECT_NO_THROW(scene());
+    });
+  }
+}
+
+class PlantedFaultTest : public testing::TestWithParam<size_t> {};
+
+TEST_P(PlantedFaultTest, IsFound) {
+  const std::string name = kPlantedFaults[GetParam()];
+  ASSERT_NE(name, "") << "the text that fault " << GetParam() << " of plants.py replaces is not "
+                      << "in its source once: the kernel has changed";
+  SCOPED_TRACE(name);
+  const auto expected = ExpectedFaults().find(name);
+  ASSERT_NE(expected, ExpectedFaults().end()) << "nothing is expected of it here";
+  emulator::ForEachOrder(NumOrders(expected->second.scene), [&](int order) {
+    SCOPED_TRACE(order);
+    emulator::Options options = emulator::GetOptions();
+    options.planted = static_cast<int>(GetParam());
+    emulator::SetOptions(options);
+    try {
+      expected->second.scene();
+      ADD_FAILURE() << "not found";
+    } catch (const emulator::Fault& fault) {
+      const std::string text = fault.what();
+      for (const std::string& part : expected->second.parts) {
+        EXPECT_NE(text.find(part), std::string::npos) << text;
+      }
+    }
+    emulator::FinishKernels();
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Faults, PlantedFaultTest,
+                         testing::Range<size_t>(0, std::size(kPlantedFaults)));
+
+}  // namespace
+}  // namespace minisgl::cuda

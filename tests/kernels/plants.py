@@ -1,0 +1,109 @@
+"""Copies of the kernels for the checks of order, with faults that a test turns on one at a time.
+
+    python3 plants.py KERNELS_FOLDER OUTPUT_FOLDER
+
+Writes each source of the folder as NAME_checked.h (dots become underscores), which includes the other copies, and
+planted_faults.h, the names of the faults in the order of their numbers. Lines keep their numbers. A fault whose text is not in
+its source exactly once gets an empty name there, so that its test fails rather than the build.
+"""
+import re
+import sys
+from pathlib import Path
+
+# Name, file, the text that it replaces, and the text that replaces it; PLANTED is true if the fault is turned on.
+FAULTS = [
+    # Attention over splits, which the block that arrives last merges.
+    ("decode: no fence before the count", "attention_decode.cuh",
+     "device::ThreadFence();  // a thread that sees", "if (!PLANTED) device::ThreadFence();  // a thread that sees"),
+    ("decode: no fence after the count", "attention_decode.cuh",
+     "device::ThreadFence();  // this block sees", "if (!PLANTED) device::ThreadFence();  // this block sees"),
+    ("decode: counted while other lanes store", "attention_decode.cuh",
+     "__syncwarp();  // every lane's parts", "if (!PLANTED) __syncwarp();  // every lane's parts"),
+    ("decode: counted by plain accesses", "attention_decode.cuh",
+     "device::AtomicAddGlobal(args_.plan.arrived + counter, 1u);",
+     "PLANTED ? args_.plan.arrived[counter]++ : device::AtomicAddGlobal(args_.plan.arrived + counter, 1u);"),
+    ("decode: merged before the last part", "attention_decode.cuh",
+     "before + 1 == static_cast<uint32_t>", "before + (PLANTED ? 2u : 1u) == static_cast<uint32_t>"),
+    ("decode: the counter reset by every block", "attention_decode.cuh",
+     "        if (is_last) {\n", "        { if (PLANTED) args_.plan.arrived[counter] = 0; } if (is_last) {\n"),
+    ("decode: all splits store one part", "attention_decode.cuh",
+     "Part(query.row, walk.item.split, query.head);", "Part(query.row, PLANTED ? 0 : walk.item.split, query.head);"),
+    ("decode: the plan read before the wait", "attention_decode.cuh",
+     "  device::GridWait();\n  DecodeBlock<T, D> block(args, stages);\n",
+     "  if (!PLANTED) device::GridWait();\n  DecodeBlock<T, D> block(args, stages); device::GridWait();\n"),
+    # Works that blocks take from a counter.
+    ("decode: works taken by plain accesses", "attention_decode.cuh",
+     "static_cast<int32_t>(device::AtomicAddGlobal(args_.plan.works_taken, 1u));",
+     "static_cast<int32_t>(PLANTED ? (*args_.plan.works_taken)++ : device::AtomicAddGlobal(args_.plan.works_taken, 1u));"),
+    ("decode: the counter of works reset too early", "attention_decode.cuh",
+     "if (next_ + 1 == num_works_) *args_", "if (next_ + (PLANTED ? 2 : 1) == num_works_) *args_"),
+    # Programmatic dependent launch.
+    ("rope: projections read before the wait", "rope_kv_write.cu",
+     "  device::GridWait();\n  const int position = rope.positions[token];\n  const int64_t slot = is_q ? 0 : rope.slots[token];\n"
+     "  LoadHead(units, source, v);\n",
+     "  if (!PLANTED) device::GridWait();\n  const int position = rope.positions[token];\n"
+     "  const int64_t slot = is_q ? 0 : rope.slots[token];\n  LoadHead(units, source, v); device::GridWait();\n"),
+    ("gemv: no wait", "gemv.cu",
+     "  device::GridWait();\n\n  int parity = 0;", "  if (!PLANTED) device::GridWait();\n\n  int parity = 0;"),
+    ("activation: a return before the wait", "elementwise.cu",
+     "  GridWait();\n  const int64_t first = FirstOfChunk(), count = p.width - first;\n  if (count <= 0) return;\n"
+     "  const T* const gate_row",
+     "  if (!PLANTED) GridWait();\n  const int64_t first = FirstOfChunk(), count = p.width - first;\n"
+     "  { if (count <= 0) return; } GridWait();\n  const T* const gate_row"),
+    ("tokens: rows read before the wait", "step.cu",
+     "  GridWait();\n  for (int i = static_cast<int>(threadIdx.x); i <= p.num_rows; i += kStepThreads) {\n"
+     "    row_begin[i] = p.row_begin[i];\n  }\n",
+     "  if (!PLANTED) GridWait();\n  for (int i = static_cast<int>(threadIdx.x); i <= p.num_rows; i += kStepThreads) {\n"
+     "    row_begin[i] = p.row_begin[i];\n  } GridWait();\n"),
+    ("norm: an output cleared before the wait", "elementwise.cu",
+     "  GridWait();\n  const int64_t x_row = blockIdx.x * p.stride + group;\n",
+     "  { if (PLANTED && p.out.data != nullptr) p.out.as<T>()[blockIdx.x * p.stride + group] = T{}; } GridWait();\n"
+     "  const int64_t x_row = blockIdx.x * p.stride + group;\n"),
+    ("acceptance: sampled tokens read before the wait", "step.cu",
+     "  GridWait();\n  const int thread = static_cast<int>(blockIdx.x) * kStepThreads + static_cast<int>(threadIdx.x);\n"
+     "  const int row = thread / kWarpSize, lane",
+     "  { if (PLANTED) (void)*const_cast<const volatile int32_t*>(&p.sampled[0].token); } GridWait();\n"
+     "  const int thread = static_cast<int>(blockIdx.x) * kStepThreads + static_cast<int>(threadIdx.x);\n"
+     "  const int row = thread / kWarpSize, lane"),
+    ("sampling: logits read before the wait", "sample.cu",
+     "  GridWait();\n  GridRelease();\n  const auto index",
+     "  { if (PLANTED) (void)*static_cast<const volatile float*>(params.logits); } GridWait();\n  GridRelease();\n  const auto index"),
+    # Blocks that write the same words.
+    ("writes of a plan: later writes not looked at", "step.cu",
+     "const bool check = any_later[0] != 0;", "const bool check = !PLANTED && any_later[0] != 0;"),
+    ("sampling: all places change one row of logits", "sample.cu",
+     ".logits = params.logits + index * params.vocab_size,\n      .counts",
+     ".logits = params.logits + (PLANTED ? 0 : index) * params.vocab_size,\n      .counts"),
+    ("sampling: tokens counted by plain accesses", "sample.cu",
+     "    AtomicAddGlobal(place.counts + place.history[i], 1u);",
+     "    if (PLANTED) { ++place.counts[place.history[i]]; } else AtomicAddGlobal(place.counts + place.history[i], 1u);"),
+    ("sampling: counts used before all are there", "sample.cu",
+     "1u);\n  }\n  __syncthreads();\n", "1u);\n  }\n  if (!PLANTED) __syncthreads();\n"),
+    ("acceptance: a token written while lanes read drafts", "step.cu",
+     "__syncwarp();  // every lane has read", "if (!PLANTED) __syncwarp();  // every lane has read"),
+]
+
+
+def main(kernels, output):
+    names = [path.name for path in sorted(kernels.iterdir()) if path.suffix in (".cu", ".cuh") or path.stem.startswith("sample_")]
+    copy_name = lambda name: name.replace(".", "_") + "_checked.h"
+    texts = {name: (kernels / name).read_text() for name in names}
+    found = []
+    for number, (name, file, old, new) in enumerate(FAULTS):
+        count = texts[file].count(old)
+        assert old.count("\n") == new.count("\n"), name
+        if count == 1:
+            texts[file] = texts[file].replace(old, new.replace("PLANTED", f"::minisgl::cuda::emulator::Planted({number})"))
+        found.append(name if count == 1 else "")
+    for name, text in texts.items():
+        text = re.sub(r'#include "kernels/([\w.]+)"',
+                      lambda match: f'#include "{copy_name(match[1])}"' if match[1] in texts else match[0], text)
+        (output / copy_name(name)).write_text(text)
+    lines = "".join(f'    "{name}",\n' for name in found)
+    (output / "planted_faults.h").write_text(
+        "// The faults of plants.py; empty: its text was not found.\n#pragma once\n\nnamespace minisgl::cuda {\n\n"
+        f"inline constexpr const char* kPlantedFaults[] = {{\n{lines}}};\n\n}}  // namespace minisgl::cuda\n")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]))
