@@ -14,13 +14,18 @@ namespace minisgl::cuda {
 
 // Rows of a tensor core tile: query heads of one token in the decode kernel.
 inline constexpr int32_t kTileRows = 16;
+// M rows of an item of a group in the decode kernel: two tiles, or one if registers are scarce.
+MINISGL_HOST_DEVICE constexpr int32_t SharedTileRows(int32_t head_dim) {
+  return head_dim == 80 || head_dim > 128 ? kTileRows : 2 * kTileRows;
+}
 
 MINISGL_HOST_DEVICE inline int32_t DivideUp(int32_t a, int32_t b) { return (a + b - 1) / b; }
 
-// One split of a decode row, or of all rows of a group that share it. Its keys are read once. The
-// query heads of all its rows are M rows of one tile, a row's heads next to each other.
+// One split of a decode row, or of rows of a group that share it. Its keys are read once. The query
+// heads of all its rows are its M rows, a row's heads next to each other: at most SharedTileRows,
+// or the tiles of one row, each of which is a work of its own.
 struct DecodeItem {
-  int32_t row;  // the first row of the group
+  int32_t row;  // the first of the rows
   int32_t split;
   int32_t kv_len;  // of `row`
   int32_t split_keys;

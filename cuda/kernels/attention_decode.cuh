@@ -6,9 +6,11 @@
 //
 // Works. A work is an item of the plan, a KV head and an M tile of at most 16 query heads. An item
 //   is a split of a row, or of a group of rows that share its keys (cascade attention, in the same
-//   kernel and with the same bits). A group's keys are read once for SharedRowsMax rows: B rows
-//   with P shared and S own keys read (B P / rows + B S) 2 E bytes of each head instead of
-//   B (P + S) 2 E, with no additional launch.
+//   kernel and with the same bits). A group's keys are read once for the rows of an item, whose
+//   query heads fill up to two tiles (one if E is 80 or 256); the items of a split are neighbours,
+//   so that it comes from memory once and then from the second-level cache. B rows with P shared
+//   and S own keys read (P + B S) 2 E bytes of each head from memory, and (B P / rows + B S) 2 E
+//   from the cache, instead of B (P + S) 2 E, with no additional launch.
 // Grid. 2 blocks for each multiprocessor, 3 if E <= 80, fewer if there is less work; the same for
 //   every step of a graph. Block b begins with work b. Then a block takes the first work that no
 //   block has, from a counter, when the ring reaches the last tile of the work before: a work may
@@ -35,6 +37,7 @@
 
 #include "device/device.h"
 #include "kernels/attention_arguments.h"
+#include "kernels/attention_merge.cuh"
 #include "kernels/attention_state.h"
 #include "kernels/attention_tile.cuh"
 #include "kernels/launch.h"
@@ -54,13 +57,15 @@ struct DecodeShape {
   static constexpr int kTileKeys = kWarps * 16;
   static constexpr int kPart = 16 * kPaddedRow<D>;  // elements of K, or V, of a warp's stage
   static constexpr int kSumRow = D + 8;             // floats; rows 8 banks apart
-  // At E = 256 the output takes 128 of a thread's 255 registers and the query would take 64.
-  static constexpr bool kQueryInShared = D > 128;
+  static constexpr int kQueriesMax = SharedTileRows(D);
+  // Of an item's M rows, 16 each. At E = 128 the outputs of two take 128 of a thread's 255
+  // registers, as that of one does at E = 256.
+  static constexpr int kFragments = SharedTileRows(D) / kTileRows;
   static_assert(kSplitKeysMin % kTileKeys == 0);
 
   static size_t SharedBytes(int stages) {
-    return (static_cast<size_t>(stages) * kWarps * 2 + (kQueryInShared ? 1 : 0)) * kPart * 2 +
-           (kTileRows * kSumRow + kWarps * kTileRows * 2 + kTileRows) * sizeof(float) +
+    return (static_cast<size_t>(stages) * kWarps * 2 + (D > 128 ? 1 : 0)) * kPart * 2 +
+           (kTileRows * kSumRow + kWarps * kTileRows * 2 + kQueriesMax) * sizeof(float) +
            kWorksAhead * sizeof(int32_t);
   }
 };
@@ -87,13 +92,15 @@ class DecodeBlock {
         m_tiles_(DivideUp(args.group, kTileRows)),
         num_works_(args.num_items[0] * args.num_kv_heads * m_tiles_) {
     device::SharedArena arena;
-    ring_ = arena.Take<T>(stages * Shape::kWarps * 2 * Shape::kPart) +
-            warp_ * stages * 2 * Shape::kPart;
+    // The ring last: where the others are does not depend on the number of stages.
     sums_ = arena.Take<float>(kTileRows * Shape::kSumRow);
     states_ = arena.Take<float>(Shape::kWarps * kTileRows * 2);
-    if constexpr (Shape::kQueryInShared) query_ = arena.Take<T>(Shape::kPart);
-    last_ = arena.Take<uint32_t>(kTileRows);
+    // Two fragments of the query take as many bytes as the sums of one. No work needs both at once.
+    query_ = D > 128 ? arena.Take<T>(Shape::kPart) : sums_.template As<T>();
+    last_ = arena.Take<uint32_t>(Shape::kQueriesMax);
     works_ = arena.Take<int32_t>(kWorksAhead);
+    ring_ = arena.Take<T>(stages * Shape::kWarps * 2 * Shape::kPart) +
+            warp_ * stages * 2 * Shape::kPart;
   }
 
   MINISGL_DEVICE void Run() {
@@ -105,29 +112,56 @@ class DecodeBlock {
       walk.work = works_[index % kWorksAhead];
       if (walk.work >= num_works_) break;
       FindWork(&walk);
-      Query query;
-      LoadQuery(walk, &query);
-      RowStates<D> rows[1];
-      rows[0].Clear();
-      for (; walk.tile < walk.high; walk.tile += Shape::kTileKeys) {
-        if (stages_ == 3) {
-          device::CopyAsyncWait<2>();
-        } else {
-          device::CopyAsyncWait<1>();
-        }
-        __syncwarp();  // every lane's copies are there
-        if (HasKeys(walk)) Attend(walk, stage, query, rows);
-        __syncwarp();  // no lane reads the stage any more
-        // Filled at once, so that all stages are under way while an item ends and the next begins.
-        CopyAhead(stage);
-        stage = stage + 1 == stages_ ? 0 : stage + 1;
+      if (Shape::kFragments == 1 || NumQueries(walk) <= kTileRows) {
+        RunWork<1>(&walk, &stage);
+      } else {
+        RunWork<Shape::kFragments>(&walk, &stage);
       }
-      EndWork(walk, &rows[0]);
     }
     device::CopyAsyncWait<0>();
   }
 
  private:
+  // The query heads of F fragments: in registers if there are enough, otherwise in shared memory.
+  template <int F>
+  static constexpr bool kQueryInShared = F > 1 || D > 128;
+
+  // Fragments of keys in flight.
+  template <int F>
+  static constexpr int kAtOnce = !kQueryInShared<F> ? D / 16
+                                 : D > 80           ? 4
+                                                    : 1;
+
+  // Registers of A fragments; unused if the query is in shared memory.
+  template <int F>
+  struct Query {
+    uint32_t a[kQueryInShared<F> ? 1 : D / 16][4];
+  };
+
+  // Attends to all keys of a work of at most F * 16 query heads.
+  template <int F>
+  MINISGL_DEVICE void RunWork(DecodeWalk* walk, int* stage) {
+    Query<F> query;
+    LoadQuery<F>(*walk, &query);
+    RowStates<D> rows[F];
+#pragma unroll
+    for (int f = 0; f < F; ++f) rows[f].Clear();
+    for (; walk->tile < walk->high; walk->tile += Shape::kTileKeys) {
+      if (stages_ == 3) {
+        device::CopyAsyncWait<2>();
+      } else {
+        device::CopyAsyncWait<1>();
+      }
+      __syncwarp();  // every lane's copies are there
+      if (HasKeys(*walk)) Attend<F>(*walk, *stage, query, rows);
+      __syncwarp();  // no lane reads the stage any more
+      // Filled at once, so that all stages are under way while an item ends and the next begins.
+      CopyAhead(*stage);
+      *stage = *stage + 1 == stages_ ? 0 : *stage + 1;
+    }
+    EndWork<F>(walk, rows);
+  }
+
   static MINISGL_DEVICE int32_t NumBlocks() { return static_cast<int32_t>(gridDim.x); }
 
   // Finds the tiles of walk->work. False if its row sees no key of it: a split before a window
@@ -244,28 +278,35 @@ class DecodeBlock {
     return {RowOf(walk, m / args_.group), FirstHead(walk) + m % args_.group};
   }
 
-  // A fragments in registers; unused if the query is in shared memory.
-  struct Query {
-    uint32_t a[Shape::kQueryInShared ? 1 : D / 16][4];
-  };
+  // Index of an M row's query among the heads of qkv.
+  MINISGL_DEVICE int32_t QueryIndex(const DecodeWalk& walk, int32_t m) const {
+    const QueryHead query = HeadOf(walk, m);
+    return query.row * (args_.num_heads + 2 * args_.num_kv_heads) + query.head;
+  }
 
   MINISGL_DEVICE const T* QueryAt(const DecodeWalk& walk, int32_t m) const {
-    const int64_t width = int64_t{args_.num_heads + 2 * args_.num_kv_heads} * D;
-    const QueryHead query = HeadOf(walk, m);
-    return args_.qkv + query.row * width + query.head * D;
+    return args_.qkv + int64_t{QueryIndex(walk, m)} * D;
   }
 
   // Loads the work's query heads; M rows after the last are zeros.
-  MINISGL_DEVICE void LoadQuery(const DecodeWalk& walk, Query* query) const {
+  template <int F>
+  MINISGL_DEVICE void LoadQuery(const DecodeWalk& walk, Query<F>* query) const {
     const int32_t num_queries = NumQueries(walk);
-    if constexpr (Shape::kQueryInShared) {
+    if constexpr (kQueryInShared<F>) {
       // No warp reads the last work's query any more: it has passed a barrier of its end.
-      for (int i = static_cast<int>(threadIdx.x); i < kTileRows * (D / 8); i += Shape::kThreads) {
-        const int m = i / (D / 8), column = i % (D / 8) * 8;
+      if (F > 1) __syncthreads();  // nor its sums, which are in the same place
+      // Lane m's is M row m, so that row numbers are loaded once.
+      const int32_t own = lane_ < num_queries ? QueryIndex(walk, lane_) : -1;
+#pragma unroll(2)
+      for (int i = 0; i < DivideUp(F * kTileRows * (D / 8), Shape::kThreads); ++i) {
+        const int chunk = i * Shape::kThreads + static_cast<int>(threadIdx.x);
+        if (chunk >= F * kTileRows * (D / 8)) break;  // the same for all lanes of a warp
+        const int m = chunk / (D / 8), column = chunk % (D / 8) * 8;
+        const int32_t head = __shfl_sync(kAllLanes, own, m);
         // A plain load: waiting for an asynchronous copy would also wait for the keys ahead.
         device::Vec<T, 8> part;
         for (int e = 0; e < 8; ++e) part[e] = device::FromFloat<T>(0.0f);
-        if (m < num_queries) part = device::LoadVec<8>(QueryAt(walk, m) + column);
+        if (head >= 0) part = device::LoadVec<8>(args_.qkv + int64_t{head} * D + column);
         device::StoreShared(query_ + (m * kPaddedRow<D> + column), part);
       }
       __syncthreads();  // the whole query is there
@@ -287,30 +328,37 @@ class DecodeBlock {
     }
   }
 
-  MINISGL_DEVICE void QueryFragment(const Query& query, int k, uint32_t (&a)[4]) const {
-    if constexpr (Shape::kQueryInShared) {
-      device::LoadMatrix4<T>(a, query_ + (lane_ % 16 * kPaddedRow<D> + lane_ / 16 * 8 + k * 16));
+  template <int F>
+  MINISGL_DEVICE void QueryFragment(const Query<F>& query, int k, int f, uint32_t (&a)[4]) const {
+    if constexpr (kQueryInShared<F>) {
+      const int corner = lane_ % 16 * kPaddedRow<D> + lane_ / 16 * 8;
+      device::LoadMatrix4<T>(a, query_ + (corner + f * 16 * kPaddedRow<D> + k * 16));
     } else {
 #pragma unroll
       for (int i = 0; i < 4; ++i) a[i] = query.a[k][i];
     }
   }
 
-  MINISGL_DEVICE void Attend(const DecodeWalk& walk, int stage, const Query& query,
-                             RowStates<D> (&rows)[1]) const {
+  template <int F>
+  MINISGL_DEVICE void Attend(const DecodeWalk& walk, int stage, const Query<F>& query,
+                             RowStates<D> (&rows)[F]) const {
     const device::Shared<T> keys = ring_ + stage * 2 * Shape::kPart;
-    float scores[1][2][4];
-    MultiplyKeys<T, D, 16, 1>(scores, keys, lane_,
-                              [&](int k, int, uint32_t(&a)[4]) { QueryFragment(query, k, a); });
-    CapScores(scores[0], args_.score);
+    float scores[F][2][4];
+    MultiplyKeys<T, D, 16, F, kAtOnce<F>>(scores, keys, lane_, [&](int k, int f, uint32_t(&a)[4]) {
+      QueryFragment<F>(query, k, f, a);
+    });
     const int32_t first = walk.tile + warp_ * 16;
-    if (first < walk.low || first + 16 > walk.high) {
-      const int32_t low[2] = {walk.low, walk.low}, high[2] = {walk.high, walk.high};
-      MaskScores(scores[0], first, low, high, lane_);
+    uint32_t weights[F][1][4];
+#pragma unroll
+    for (int f = 0; f < F; ++f) {
+      CapScores(scores[f], args_.score);
+      if (first < walk.low || first + 16 > walk.high) {
+        const int32_t low[2] = {walk.low, walk.low}, high[2] = {walk.high, walk.high};
+        MaskScores(scores[f], first, low, high, lane_);
+      }
+      UpdateStates<T, D, 2>(scores[f], args_.score.weight, weights[f], &rows[f]);
     }
-    uint32_t weights[1][1][4];
-    UpdateStates<T, D, 2>(scores[0], args_.score.weight, weights[0], &rows[0]);
-    MultiplyValues<T, D, 16, 1>(weights, keys + Shape::kPart, lane_, rows);
+    MultiplyValues<T, D, 16, F>(weights, keys + Shape::kPart, lane_, rows);
   }
 
   MINISGL_DEVICE SoftmaxState LoadState(int warp, int row) const {
@@ -339,33 +387,27 @@ class DecodeBlock {
       for (int w = 1; w < Shape::kWarps; ++w) {
         merged[h] = Merge(merged[h], LoadState(w, lane_ / 4 + h * 8));
       }
-      const float factor = Rescale(rows->largest[h], merged[h].largest);
-#pragma unroll
-      for (int n = 0; n < D / 8; ++n) {
-        rows->out[n][2 * h] *= factor;
-        rows->out[n][2 * h + 1] *= factor;
-      }
     }
     for (int w = 0; w < Shape::kWarps; ++w) {
-      if (w == warp_) AddSums(w, rows);
+      if (w == warp_) AddSums(w, merged, rows);
       if (w + 1 < Shape::kWarps) __syncthreads();  // warp w's sums are written
     }
   }
 
   // Adds the sums of the previous warps to this warp's, and stores the result for the next warp.
-  MINISGL_DEVICE void AddSums(int warp, RowStates<D>* rows) const {
+  // Written as fmaf, so that items of any number of fragments do the same.
+  MINISGL_DEVICE void AddSums(int warp, const SoftmaxState (&merged)[2], RowStates<D>* rows) const {
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
+      const float factor = Rescale(rows->largest[h], merged[h].largest);
       const device::Shared<float> row =
           sums_ + ((lane_ / 4 + h * 8) * Shape::kSumRow + lane_ % 4 * 2);
 #pragma unroll
       for (int n = 0; n < D / 8; ++n) {
-        device::Vec<float, 2> pair;
-        if (warp > 0) {
-          pair = device::LoadShared<2>(row + n * 8);
-          rows->out[n][2 * h] += pair[0];
-          rows->out[n][2 * h + 1] += pair[1];
-        }
+        device::Vec<float, 2> pair = {0.0f, 0.0f};
+        if (warp > 0) pair = device::LoadShared<2>(row + n * 8);
+        rows->out[n][2 * h] = fmaf(rows->out[n][2 * h], factor, pair[0]);
+        rows->out[n][2 * h + 1] = fmaf(rows->out[n][2 * h + 1], factor, pair[1]);
         pair[0] = rows->out[n][2 * h];
         pair[1] = rows->out[n][2 * h + 1];
         if (warp + 1 < Shape::kWarps) device::StoreShared(row + n * 8, pair);
@@ -373,33 +415,32 @@ class DecodeBlock {
     }
   }
 
-  // Splits of `row` that the kernel reads, and the first of them.
-  struct Splits {
-    int32_t first, count;
-  };
-  MINISGL_DEVICE Splits SplitsOf(const DecodeWalk& walk, int32_t row) const {
+  MINISGL_DEVICE RowSplits SplitsOf(const DecodeWalk& walk, int32_t row) const {
     const int32_t kv_len = walk.item.num_queries == 1 ? walk.item.kv_len : args_.kv_len[row];
-    const int32_t seen = kv_len - args_.window;
-    const int32_t first = seen > 0 ? seen / walk.item.split_keys : 0;
-    return {first, DivideUp(kv_len, walk.item.split_keys) - first};
+    return FindSplits(kv_len, args_.window, walk.item.split_keys);
   }
 
   // The barriers of MergeWarps also separate works: what one work stores in shared memory is read
   // before any warp passes the first barrier of the next work.
-  MINISGL_DEVICE void EndWork(const DecodeWalk& walk, RowStates<D>* rows) const {
-    SoftmaxState merged[2];
-    MergeWarps(rows, merged);
+  template <int F>
+  MINISGL_DEVICE void EndWork(DecodeWalk* at, RowStates<D> (&rows)[F]) const {
+    const DecodeWalk& walk = *at;
     // Rows of a group also have splits of their own, so more than one.
-    const bool whole = SplitsOf(walk, walk.item.row).count == 1;
-    if (warp_ == Shape::kWarps - 1) {
+    const bool whole = F == 1 && SplitsOf(walk, walk.item.row).count == 1;
+#pragma unroll
+    for (int f = 0; f < F; ++f) {
+      SoftmaxState merged[2];
+      MergeWarps(&rows[f], merged);
+      if (F > 1 && f == 0) FindWork(at);  // again, for registers
+      if (warp_ < Shape::kWarps - 1) continue;
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
-        const int32_t m = lane_ / 4 + h * 8;
+        const int32_t m = f * kTileRows + lane_ / 4 + h * 8;
         if (m >= NumQueries(walk)) continue;
         if (whole) {
-          StoreRow(walk, *rows, h, merged[h]);
+          StoreRow(walk, rows[f], m, h, merged[h]);
         } else {
-          StorePart(walk, *rows, h, merged[h]);
+          StorePart(walk, rows[f], m, h, merged[h]);
         }
       }
     }
@@ -409,7 +450,8 @@ class DecodeBlock {
       const uint32_t is_last = last_[q];
       if (is_last == 0) continue;
       const int32_t row = RowOf(walk, q);
-      MergeSplits(walk, row, SplitsOf(walk, row));
+      MergeSplits<T, D, Shape::kWarps, Shape::kSumRow>(args_, row, SplitsOf(walk, row),
+                                                       FirstHead(walk), NumHeads(walk), sums_);
       __syncthreads();  // the factors may be written again
     }
   }
@@ -435,34 +477,23 @@ class DecodeBlock {
     __syncthreads();  // last_ is there
   }
 
-  MINISGL_DEVICE T* OutputRow(int32_t row, int32_t head) const {
-    return args_.out + (int64_t{row} * args_.num_heads + head) * D;
-  }
-
-  MINISGL_DEVICE SoftmaxState AddSink(SoftmaxState state, int32_t head) const {
-    return args_.sinks == nullptr ? state : Merge(state, SinkState(args_.sinks[head]));
-  }
-
-  MINISGL_DEVICE void StoreRow(const DecodeWalk& walk, const RowStates<D>& rows, int h,
+  // M row m is row half h of `rows`.
+  MINISGL_DEVICE void StoreRow(const DecodeWalk& walk, const RowStates<D>& rows, int32_t m, int h,
                                SoftmaxState state) const {
-    const QueryHead query = HeadOf(walk, lane_ / 4 + h * 8);
-    const SoftmaxState all = AddSink(state, query.head);
+    const QueryHead query = HeadOf(walk, m);
+    const SoftmaxState all = AddSink(args_, state, query.head);
     const float factor = Rescale(state.largest, all.largest) * Normaliser(all);
-    T* const out = OutputRow(query.row, query.head) + lane_ % 4 * 2;
+    T* const out = OutputOf<T, D>(args_, query.row, query.head) + lane_ % 4 * 2;
 #pragma unroll
     for (int n = 0; n < D / 8; ++n) {
       StorePair(out + n * 8, rows.out[n][2 * h] * factor, rows.out[n][2 * h + 1] * factor);
     }
   }
 
-  MINISGL_DEVICE int64_t Part(int32_t row, int32_t split, int32_t head) const {
-    return int64_t{args_.plan.part_begin[row] + split} * args_.num_heads + head;
-  }
-
-  MINISGL_DEVICE void StorePart(const DecodeWalk& walk, const RowStates<D>& rows, int h,
+  MINISGL_DEVICE void StorePart(const DecodeWalk& walk, const RowStates<D>& rows, int32_t m, int h,
                                 SoftmaxState state) const {
-    const QueryHead query = HeadOf(walk, lane_ / 4 + h * 8);
-    const int64_t part = Part(query.row, walk.item.split, query.head);
+    const QueryHead query = HeadOf(walk, m);
+    const int64_t part = PartOf(args_, query.row, walk.item.split, query.head);
     device::Vec<float, 2> pair;
     if (lane_ % 4 == 0) {
       pair[0] = state.largest;
@@ -477,64 +508,13 @@ class DecodeBlock {
     }
   }
 
-  // Computes the factors of the splits' sums: lane s of a warp takes split s of a head.
-  MINISGL_DEVICE void MergeSplits(const DecodeWalk& walk, int32_t row, Splits splits) const {
-    static_assert(kSplitsMax == 32 && Shape::kSumRow >= kSplitsMax);
-    const int32_t num_heads = NumHeads(walk);
-    for (int32_t head = warp_; head < num_heads; head += Shape::kWarps) {
-      SoftmaxState own;
-      if (lane_ < splits.count) {
-        const auto pair =
-            device::LoadVec<2>(static_cast<const float*>(args_.plan.states) +
-                               Part(row, splits.first + lane_, FirstHead(walk) + head) * 2);
-        own = {pair[0], pair[1]};
-      }
-      SoftmaxState all;
-      all.largest = device::WarpMax(own.largest);
-      all.sum = device::WarpSum(own.sum * Rescale(own.largest, all.largest));
-      all = AddSink(all, FirstHead(walk) + head);
-      sums_[head * Shape::kSumRow + lane_] = Rescale(own.largest, all.largest) * Normaliser(all);
-    }
-    __syncthreads();  // every head's factors are there
-    for (int i = static_cast<int>(threadIdx.x); i < num_heads * (D / 4); i += Shape::kThreads) {
-      AddSplits(walk, row, splits, i / (D / 4), i % (D / 4) * 4);
-    }
-  }
-
-  // Computes four neighbouring elements of an output row, adding the row's splits in order.
-  MINISGL_DEVICE void AddSplits(const DecodeWalk& walk, int32_t row, Splits splits, int32_t head,
-                                int32_t column) const {
-    constexpr int kAtOnce = D > 128 ? 2 : 8;  // loads in flight, from the second-level cache
-    const float* const part =
-        args_.plan.sums + Part(row, splits.first, FirstHead(walk) + head) * D + column;
-    const int64_t stride = int64_t{args_.num_heads} * D;
-    float sum[4] = {0, 0, 0, 0};
-    for (int32_t begin = 0; begin < splits.count; begin += kAtOnce) {
-      device::Vec<float, 4> parts[kAtOnce];
-#pragma unroll
-      for (int s = 0; s < kAtOnce; ++s) {
-        if (begin + s < splits.count) parts[s] = device::LoadVec<4>(part + (begin + s) * stride);
-      }
-#pragma unroll
-      for (int s = 0; s < kAtOnce; ++s) {
-        if (begin + s >= splits.count) break;
-        const float factor = sums_[head * Shape::kSumRow + begin + s];
-#pragma unroll
-        for (int i = 0; i < 4; ++i) sum[i] = fmaf(parts[s][i], factor, sum[i]);
-      }
-    }
-    T* const out = OutputRow(row, FirstHead(walk) + head) + column;
-    StorePair(out, sum[0], sum[1]);
-    StorePair(out + 2, sum[2], sum[3]);
-  }
-
   const AttentionArguments<T>& args_;
   const int stages_, lane_, warp_, m_tiles_, num_works_;
   device::Shared<T> ring_;         // [stages][K, V][16][D + 8] this warp's
-  device::Shared<T> query_;        // [16][D + 8]
+  device::Shared<T> query_;        // [16 or 32][D + 8]
   device::Shared<float> sums_;     // [16][D + 8] sums of the warps; factors of splits
   device::Shared<float> states_;   // [warps][16][2]
-  device::Shared<uint32_t> last_;  // [16] this block merges the splits of the item's q-th row
+  device::Shared<uint32_t> last_;  // [32 or 16] this block merges the item's q-th row
   device::Shared<int32_t> works_;  // [kWorksAhead] a ring of the block's works, in order
   // Thread 0's: what the counter said of the work after the ring's. Block b's first is work b.
   int32_t next_ = static_cast<int32_t>(blockIdx.x) - NumBlocks();

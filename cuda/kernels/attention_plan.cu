@@ -30,6 +30,7 @@ struct PlanArguments {
   const int32_t* decode_rows;  // [1] null: num_decode_rows
   int32_t group;
   int32_t tile_rows;  // M rows of an extend tile
+  int32_t item_rows;  // upper bound on the rows of a group's item
   int32_t window;     // 0: no layer has one
   SharedPrefixes shared;
 };
@@ -139,6 +140,19 @@ MINISGL_DEVICE void PlanParts(const PlanArguments& p, Shared<int32_t> scan,
   }
 }
 
+// The items of a group's splits: each has at most item_rows rows, and they are as even as possible.
+// Those of one split are neighbours, so that they run together: its keys are read from memory for
+// the first of them, and from the second-level cache for the others.
+struct GroupCut {
+  int32_t begin, num_rows, num_items;
+};
+
+MINISGL_DEVICE GroupCut CutGroup(const PlanArguments& p, int32_t group) {
+  const int32_t begin = p.shared.group_begin[group];
+  const int32_t num_rows = p.shared.group_begin[group + 1] - begin;
+  return {begin, num_rows, DivideUp(num_rows, p.item_rows)};
+}
+
 // Writes the items of `split_keys` keys from item `first` on, those of groups first, as they have
 // the most work. Returns the number of items.
 MINISGL_DEVICE int32_t PlanItemsOf(const PlanArguments& p, int32_t split_keys, int32_t first,
@@ -148,16 +162,20 @@ MINISGL_DEVICE int32_t PlanItemsOf(const PlanArguments& p, int32_t split_keys, i
   };
   int32_t num_shared = 0;
   if (p.shared.num_groups != nullptr) {
-    const int32_t* const begin = p.shared.group_begin;
     num_shared = CutRows(
         0, p.shared.num_groups[0], scan, totals,
         [&](int32_t group) {
-          const int32_t row = p.shared.rows[begin[group]];
-          return has_length(row) ? p.shared.shared_splits[row] : 0;
+          const GroupCut cut = CutGroup(p, group);
+          const int32_t row = p.shared.rows[cut.begin];
+          return has_length(row) ? p.shared.shared_splits[row] * cut.num_items : 0;
         },
-        [&](int32_t i, int32_t group, int32_t split) {
-          StoreItem(p, p.plan.items, first + i, p.shared.rows[begin[group]], split, begin[group],
-                    begin[group + 1] - begin[group]);
+        [&](int32_t i, int32_t group, int32_t piece) {
+          const GroupCut cut = CutGroup(p, group);
+          const int32_t item = piece % cut.num_items;
+          const int32_t begin = cut.begin + item * cut.num_rows / cut.num_items;
+          const int32_t end = cut.begin + (item + 1) * cut.num_rows / cut.num_items;
+          StoreItem(p, p.plan.items, first + i, p.shared.rows[begin], piece / cut.num_items, begin,
+                    end - begin);
         });
   }
   first += num_shared;
@@ -382,16 +400,19 @@ size_t AttentionWorkspaceBytes(const DeviceLimits& limits) {
 CudaError LaunchPlanAttention(const LaunchContext& context, const AttentionPlanParams& params,
                               const AttentionWorkspace& workspace) {
   const ExtendChoice choice = FindExtendingRows(context, params).choice;
-  const PlanArguments arguments = {.plan = DivideWorkspace(workspace),
-                                   .row_begin = params.row_begin,
-                                   .kv_len = params.kv_len,
-                                   .num_rows = params.num_rows,
-                                   .num_decode_rows = params.num_decode_rows,
-                                   .decode_rows = params.decode_rows,
-                                   .group = params.num_heads / params.num_kv_heads,
-                                   .tile_rows = choice.large ? kLargeTileRows : kTileRows,
-                                   .window = params.sliding_window,
-                                   .shared = params.shared};
+  const int32_t group = params.num_heads / params.num_kv_heads;
+  const PlanArguments arguments = {
+      .plan = DivideWorkspace(workspace),
+      .row_begin = params.row_begin,
+      .kv_len = params.kv_len,
+      .num_rows = params.num_rows,
+      .num_decode_rows = params.num_decode_rows,
+      .decode_rows = params.decode_rows,
+      .group = group,
+      .tile_rows = choice.large ? kLargeTileRows : kTileRows,
+      .item_rows = std::max(1, SharedTileRows(params.head_dim) / group),
+      .window = params.sliding_window,
+      .shared = params.shared};
   constexpr size_t kSharedBytes = ((kPlanThreads + 1) * 4 + 15) / 16 * 16 + kPlanThreads / 32 * 4;
   return Launch(
       context,

@@ -69,7 +69,8 @@ MINISGL_DEVICE int64_t KeyOffset(const AttentionArguments<T>& args, KeyPlace pla
 }
 
 // scores[m] = query rows m * KEYS^T. query(k, m, a) sets the fragment of columns [16k, 16k + 16).
-template <typename T, int D, int KEYS, int M, typename Query>
+// AT_ONCE: how many fragments are in flight, fewer if registers are scarce.
+template <typename T, int D, int KEYS, int M, int AT_ONCE = (D > 128 ? 4 : D / 16), typename Query>
 MINISGL_DEVICE void MultiplyKeys(float (&scores)[M][KEYS / 8][4], device::Shared<T> keys, int lane,
                                  const Query& query) {
 #pragma unroll
@@ -84,7 +85,7 @@ MINISGL_DEVICE void MultiplyKeys(float (&scores)[M][KEYS / 8][4], device::Shared
   // then keys 8-15 with the same columns.
   const device::Shared<T> corner =
       keys + ((lane % 8 + lane / 16 * 8) * kPaddedRow<D> + lane / 8 % 2 * 8);
-#pragma unroll(D > 128 ? 4 : D / 16)  // fewer fragments in flight if registers are scarce
+#pragma unroll(AT_ONCE)
   for (int k = 0; k < D / 16; ++k) {
     uint32_t a[M][4];
 #pragma unroll

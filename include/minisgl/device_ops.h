@@ -162,17 +162,13 @@ MINISGL_HOST_DEVICE inline int32_t AttentionSplitKeys(int64_t kv_len) {
   return static_cast<int32_t>(keys);
 }
 
-// Upper bound on the rows of a group of SharedPrefixes: what a tile of the tensor cores holds.
-inline int32_t SharedRowsMax(int32_t num_heads, int32_t num_kv_heads) {
-  return 16 / (num_heads / num_kv_heads);
-}
-
 // Groups of decode rows that share their first keys (the same pages in the page table), so that
-// attention reads these keys once for the group. Results are bit for bit those without groups.
+// attention reads these keys once for as many rows of the group as a block holds. Results are bit
+// for bit those without groups.
 //
-// A group has 2 to SharedRowsMax rows with the same AttentionSplitKeys(kv_len). All of its rows
-// have the same shared_splits: at least one, and fewer than the row's splits. Layers with a sliding
-// window do not use the groups.
+// A group has at least two rows, with the same AttentionSplitKeys(kv_len). All of its rows have the
+// same shared_splits: at least one, and fewer than the row's splits. Layers with a sliding window
+// do not use the groups.
 struct SharedPrefixes {
   const int32_t* num_groups = nullptr;     // [1]; null: no groups, and no arrays below
   const int32_t* group_begin = nullptr;    // [groups + 1]

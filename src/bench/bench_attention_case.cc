@@ -87,22 +87,16 @@ Result<std::unique_ptr<AttentionCase>> AttentionCase::Make(const AttentionSize& 
   return made;
 }
 
-// Groups the maximum number of rows that attention accepts, over the splits that all rows share.
+// Groups all rows over the splits that they share.
 Status AttentionCase::MakeGroups() {
-  const int32_t rows_max = SharedRowsMax(heads_.query, heads_.kv);
   // The last key of a row is never shared, because each step writes it.
   const int32_t shared_pages = std::min(size_.shared_pages(), (size_.kv_len - 1) / size_.page_size);
   const int32_t splits = shared_pages * size_.page_size / AttentionSplitKeys(size_.kv_len);
-  if (size_.extend_len > 1 || splits == 0 || rows_max < 2) return Status();
-  std::vector<int32_t> begin = {0}, rows, shared_splits(Count(size_.num_rows), 0);
-  for (int32_t first = 0; first + 1 < size_.num_rows; first += rows_max) {
-    for (int32_t row = first; row < std::min(first + rows_max, size_.num_rows); ++row) {
-      rows.push_back(row);
-      shared_splits[Count(row)] = splits;
-    }
-    begin.push_back(static_cast<int32_t>(rows.size()));
-  }
-  const std::vector<int32_t> count = {static_cast<int32_t>(begin.size()) - 1};
+  if (size_.extend_len > 1 || splits == 0 || size_.num_rows < 2) return Status();
+  const std::vector<int32_t> count = {1}, begin = {0, size_.num_rows};
+  const std::vector<int32_t> shared_splits(Count(size_.num_rows), splits);
+  std::vector<int32_t> rows(Count(size_.num_rows));
+  std::iota(rows.begin(), rows.end(), 0);
   const std::pair<DeviceArray<int32_t>*, const std::vector<int32_t>*> arrays[] = {
       {&num_groups_, &count},
       {&group_begin_, &begin},

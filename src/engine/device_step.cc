@@ -72,9 +72,7 @@ DeviceStep::DeviceStep(std::unique_ptr<StepState> state, DeviceOps* ops)
   const ModelConfig& config = state_->config();
   for (const LayerConfig& layer : config.layers) {
     window_ = std::max(window_, layer.sliding_window);
-    if (layer.sliding_window == 0) {
-      group_rows_max_ = SharedRowsMax(config.num_heads, config.num_kv_heads);
-    }
+    groups_rows_ = groups_rows_ || layer.sliding_window == 0;
   }
 }
 
@@ -218,13 +216,14 @@ void DeviceStep::FillPlaces(std::byte* meta) const {
 void DeviceStep::FillGroups(const BatchPlan& plan, const StepShape& shape, std::byte* meta) {
   const int32_t decode_rows = std::min(shape.num_decode_rows, plan.num_rows());
   grouper_.ApplyWrites(plan);
-  const PrefixGroups& groups = grouper_.Group(plan, decode_rows, group_rows_max_);
+  const PrefixGroups& groups = grouper_.Group(plan, groups_rows_ ? decode_rows : 0);
+  const auto num_grouped = static_cast<int32_t>(groups.shared_splits.size());
   *At<int32_t>(meta, layout_.num_groups) = groups.num_groups();
   CopyTo(meta + layout_.group_begin, groups.group_begin);
   CopyTo(meta + layout_.group_rows, groups.rows);
   CopyTo(meta + layout_.shared_splits, groups.shared_splits);
-  std::fill_n(At<int32_t>(meta, layout_.shared_splits) + decode_rows,
-              shape.num_decode_rows - decode_rows, 0);
+  std::fill_n(At<int32_t>(meta, layout_.shared_splits) + num_grouped,
+              shape.num_decode_rows - num_grouped, 0);
 }
 
 void DeviceStep::FillWrites(const BatchPlan& plan, std::byte* meta) const {

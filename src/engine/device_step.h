@@ -123,7 +123,7 @@ class DeviceStep {
   DeviceOps* const ops_;
   const std::unique_ptr<StepState> state_;
   PrefixGrouper grouper_;
-  int32_t group_rows_max_ = 1;         // of a group of rows with a shared prefix
+  bool groups_rows_ = false;           // with a shared prefix: some layer has no window
   int32_t window_ = 0;                 // the largest of a layer; 0: no layer has one
   DeviceArray<std::byte> front_;       // StepLayout of the step that runs
   DeviceArray<std::byte> results_;     // ResultLayout

@@ -31,9 +31,9 @@ class PrefixGrouper {
   // Applies the page-table writes of `plan`. REQUIRES every plan, in the order of the steps.
   void ApplyWrites(const BatchPlan& plan);
 
-  // Returns the groups of the first `num_decode_rows` rows of `plan`, at most `rows_max` rows each.
-  // The rows of a group share at least one whole split (AttentionSplitKeys of their kv_len).
-  const PrefixGroups& Group(const BatchPlan& plan, int32_t num_decode_rows, int32_t rows_max);
+  // Returns the groups of the first `num_decode_rows` rows of `plan`. The rows of a group share at
+  // least one whole split (AttentionSplitKeys of their kv_len).
+  const PrefixGroups& Group(const BatchPlan& plan, int32_t num_decode_rows);
 
  private:
   // All that a row's membership depends on.
@@ -46,7 +46,9 @@ class PrefixGrouper {
   const std::vector<int32_t>& PagesOf(const BatchPlan& plan, int32_t row) const {
     return pages_[static_cast<size_t>(plan.table_row[static_cast<size_t>(row)])];
   }
-  void Regroup(const BatchPlan& plan, int32_t num_decode_rows, int32_t rows_max);
+  void Regroup(const BatchPlan& plan, int32_t num_decode_rows);
+  std::vector<int32_t> SortByPages(const BatchPlan& plan, int32_t num_decode_rows) const;
+  int32_t CommonSplits(const BatchPlan& plan, int32_t a, int32_t b) const;
 
   const int32_t page_size_;
   // [num_table_rows] as far as they were ever written. A row's own pages end at its kv_len; entries
@@ -54,7 +56,6 @@ class PrefixGrouper {
   std::vector<std::vector<int32_t>> pages_;
   std::vector<int32_t> version_;  // [num_table_rows] increases if written entries change
   std::vector<Signature> signature_, last_signature_;
-  int32_t last_rows_max_ = 0;
   PrefixGroups groups_;
 };
 

@@ -25,10 +25,9 @@ class Steps {
     plan_.kv_len.push_back(kv_len);
   }
   // The groups as "rows:splits", by plan row.
-  std::string Run(int32_t rows_max = 8) {
+  std::string Run() {
     grouper_.ApplyWrites(plan_);
-    const auto& groups =
-        grouper_.Group(plan_, static_cast<int32_t>(plan_.table_row.size()), rows_max);
+    const auto& groups = grouper_.Group(plan_, static_cast<int32_t>(plan_.table_row.size()));
     std::string text;
     std::vector<int32_t> grouped;
     for (int32_t g = 0; g < groups.num_groups(); ++g) {
@@ -95,16 +94,49 @@ TEST(PrefixGrouperTest, TheLastKeyIsTheRowsOwn) {
   EXPECT_EQ(steps.Run(), "");
 }
 
-TEST(PrefixGrouperTest, AGroupHasAtMostWhatATileHolds) {
+TEST(PrefixGrouperTest, AGroupHasAnyNumberOfRows) {
   Steps steps;
   for (int32_t row = 0; row < 7; ++row) {
     steps.Write(row, 0, kSplitPages, 0);
     steps.Write(row, kSplitPages, 1, 100 + row);
     steps.Row(row, 260);
   }
-  EXPECT_EQ(steps.Run(3), "0,1,2:1 3,4,5:1");
-  for (int32_t row = 0; row < 7; ++row) steps.Row(row, 261);
-  EXPECT_EQ(steps.Run(1), "") << "more heads than a tile holds of two rows";
+  EXPECT_EQ(steps.Run(), "0,1,2,3,4,5,6:1");
+}
+
+// Two documents behind one system prompt: what is saved is splits times rows but one.
+TEST(PrefixGrouperTest, RowsOfLongerPrefixesAreGroupsOfTheirOwn) {
+  Steps steps;
+  for (int32_t row = 0; row < 5; ++row) {
+    steps.Write(row, 0, kSplitPages, 0);
+    steps.Write(row, kSplitPages, 2 * kSplitPages, row % 2 == 0 ? 1000 : 500);
+    steps.Write(row, 3 * kSplitPages, 1, 100 + row);
+    steps.Row(row, 3 * kSplitKeysMin + 4);
+  }
+  EXPECT_EQ(steps.Run(), "1,3:3 0,2,4:3") << "3 + 6 splits; together 4";
+}
+
+TEST(PrefixGrouperTest, OneGroupIfThatSavesMore) {
+  Steps steps;
+  for (int32_t row = 0; row < 4; ++row) {
+    steps.Write(row, 0, 2 * kSplitPages, 0);
+    steps.Write(row, 2 * kSplitPages, kSplitPages, row < 2 ? 500 : 1000 * row);
+    steps.Write(row, 3 * kSplitPages, 1, 100 + row);
+    steps.Row(row, 3 * kSplitKeysMin + 4);
+  }
+  EXPECT_EQ(steps.Run(), "0,1,2,3:2") << "6 splits; in pairs 3 + 2";
+}
+
+// A row that has only the system prompt is in the order before those with which it shares it.
+TEST(PrefixGrouperTest, AShortRowSplitsNoGroup) {
+  Steps steps;
+  for (int32_t row = 0; row < 4; ++row) {
+    steps.Write(row, 0, kSplitPages, 0);
+    if (row > 0) steps.Write(row, kSplitPages, 2 * kSplitPages, 500);
+    steps.Write(row, (row > 0 ? 3 : 1) * kSplitPages, 1, 100 + row);
+    steps.Row(row, (row > 0 ? 3 : 1) * kSplitKeysMin + 4);
+  }
+  EXPECT_EQ(steps.Run(), "1,2,3:3");
 }
 
 TEST(PrefixGrouperTest, SplitsOfAnotherLengthAreNotShared) {

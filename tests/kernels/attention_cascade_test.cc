@@ -2,6 +2,7 @@
 // row has bit for bit the result that it has alone.
 #include "attention_check.h"
 #include "kernels/attention_arguments.h"
+#include "slow.h"
 
 namespace minisgl::cuda {
 namespace {
@@ -26,28 +27,39 @@ void ExpectSame(PagedAttentionScene scene, const std::vector<PagedAttentionScene
   EXPECT_EQ(scene.Run(), alone) << what;
 }
 
+// Items of one and of two tiles, several items of a group, and heads that fill more than a tile.
 TEST(AttentionCascadeTest, GroupsOfEverySizeChangeNoByte) {
-  for (const int32_t group : {1, 2, 3, 5, 8}) {
-    std::vector<int32_t> rows, kv_lens;
-    for (int32_t row = 0; row < 16 / group; ++row) {
-      rows.push_back(row);
-      kv_lens.push_back(257 + 60 * row);
+  MarkSlow("many rows on the emulator");
+  for (const int32_t group : {1, 2, 3, 4, 5, 7, 8, 16, 17}) {
+    for (const int32_t num_rows : {2, std::max(2, 32 / group), std::max(3, 64 / group)}) {
+      std::vector<int32_t> rows, kv_lens;
+      for (int32_t row = 0; row < num_rows; ++row) {
+        rows.push_back(row);
+        kv_lens.push_back(257 + 7 * row % 60);
+      }
+      PagedAttentionCase c = SharingCase(kv_lens, group);
+      c.dtype = group % 2 == 0 ? DType::kF16 : DType::kBF16;
+      ExpectSame(PagedAttentionScene(c), {{rows, 1}},
+                 fmt::format("G {}, {} rows", group, num_rows));
     }
-    ExpectSame(PagedAttentionScene(SharingCase(kv_lens, group)), {{rows, 1}},
-               "G " + std::to_string(group));
   }
 }
 
 TEST(AttentionCascadeTest, HeadDimsTypesHeadsAndSinks) {
-  for (const int32_t head_dim : {64, 80, 128, 256}) {
-    PagedAttentionCase c = SharingCase({300, 520, 270}, 4);
-    c.dtype = head_dim == 80 ? DType::kF16 : DType::kBF16;
-    c.head_dim = head_dim;
-    c.num_kv_heads = 2;
-    c.num_heads = 8;
-    c.sinks = true;
-    c.softcap = head_dim == 64 ? 4.0f : 0.0f;
-    ExpectSame(PagedAttentionScene(c), {{{2, 0, 1}, 1}}, "E " + std::to_string(head_dim));
+  MarkSlow("a product of options on the emulator");
+  for (const int32_t head_dim : {64, 80, 96, 128, 256}) {
+    for (const int32_t page_size : {1, 16}) {
+      PagedAttentionCase c = SharingCase({300, 520, 270, 258, 400, 333}, 4);
+      c.dtype = (head_dim == 80) == (page_size == 1) ? DType::kF16 : DType::kBF16;
+      c.head_dim = head_dim;
+      c.page_size = page_size;
+      c.num_kv_heads = 2;
+      c.num_heads = 8;
+      c.sinks = page_size == 1;
+      c.softcap = head_dim == 64 ? 4.0f : 0.0f;
+      ExpectSame(PagedAttentionScene(c), {{{2, 0, 1, 5, 3}, 1}},
+                 fmt::format("E {} P {}", head_dim, page_size));
+    }
   }
 }
 
@@ -56,14 +68,21 @@ TEST(AttentionCascadeTest, SeveralGroupsAndRowsOutsideGroups) {
   ExpectSame(PagedAttentionScene(c), {{{0, 2}, 2}, {{3, 5, 6}, 2}, {{7, 4}, 1}}, "three groups");
 }
 
+// Items of two tiles and of one, on grids from one block to one for each work.
 TEST(AttentionCascadeTest, EveryOrderOfThreadsAndBlocks) {
-  PagedAttentionCase c = SharingCase({300, 400, 330, 280}, 4);
-  PagedAttentionScene scene(c);
-  scene.Share({0, 1, 2, 3}, kSplitKeysMin);
+  PagedAttentionScene scene(SharingCase({300, 400, 330, 280, 310, 600, 530}, 4));
+  scene.Share({0, 1, 2, 3, 4}, kSplitKeysMin);
+  scene.Share({5, 6}, 2 * kSplitKeysMin);
   const auto alone = scene.Run();
-  scene.SetGroups({{{0, 1, 2, 3}, 1}});
-  emulator::ForEachOrder(emulator::kNumOrders,
-                         [&](int order) { EXPECT_EQ(scene.Run(), alone) << order; });
+  scene.SetGroups({{{0, 1, 2, 3, 4}, 1}, {{6, 5}, 2}});
+  for (const int num_multiprocessors : {1, 20}) {
+    KernelDevice device;
+    device.context.num_multiprocessors = num_multiprocessors;
+    emulator::ForEachOrder(emulator::kNumOrders, [&](int order) {
+      EXPECT_EQ(scene.Run(false, &device), alone)
+          << num_multiprocessors << " multiprocessors, order " << order;
+    });
+  }
 }
 
 // Every layer uses the plan: counters are zero again after each.
@@ -98,6 +117,28 @@ TEST(AttentionCascadeTest, ItemsOfAGroupAreThereOnce) {
   EXPECT_EQ(count(scene), 3 + 4 + 3);
   scene.SetGroups({{{0, 1, 2}, 2}});
   EXPECT_EQ(count(scene), 2 + 1 + 2 + 1);
+}
+
+// The items of a group's split are next to each other, and as even as possible.
+TEST(AttentionCascadeTest, ItemsOfALargeGroup) {
+  std::vector<int32_t> rows, kv_lens;
+  for (int32_t row = 0; row < 21; ++row) {
+    rows.push_back(row);
+    kv_lens.push_back(520 + row);
+  }
+  PagedAttentionScene scene(SharingCase(kv_lens, 3));
+  scene.Share(rows, 2 * kSplitKeysMin);
+  scene.SetGroups({{rows, 2}});
+  const auto workspace = scene.MakeWorkspace();
+  scene.Check(scene.Run(false, nullptr, workspace.get()), "a large group");
+  const DeviceAttentionPlan plan = DivideWorkspace({workspace->data(), scene.Limits()});
+  EXPECT_EQ(plan.counts[0], 2 * 3 + 21);
+  for (int32_t i = 0; i < 6; ++i) {
+    const int32_t* const item = plan.items + kItemWords * i;
+    EXPECT_EQ(item[1], i / 3) << "the split of item " << i;
+    EXPECT_EQ(item[4], i % 3 * 7) << "the first row of item " << i;
+    EXPECT_EQ(item[5], 7) << "the rows of item " << i;
+  }
 }
 
 // Splits before the largest window are not in the plan for layers with a window.
