@@ -26,10 +26,8 @@ namespace {
 // against about one microsecond to hand a chunk to another thread.
 constexpr int64_t kChunkElements = 8192;
 constexpr int64_t kCacheLine = 64;
-// Rows of x in a chunk of a matrix product: as many as fit into half a small second-level cache
-// (512 KiB) in the form that the kernel reads, but enough that widening a block of weights is
-// cheap.
-constexpr int64_t kLinearChunkBytes = 256 * 1024;
+// Minimum number of rows of x in a chunk of a matrix product: enough that widening a block of
+// weights is cheap.
 constexpr int64_t kLinearRowsMin = 8 * kRowsMax;
 
 // Maximum number of groups of an expert item. Gathering rows costs about an eighth of one group's
@@ -136,9 +134,17 @@ class CpuOps : public Ops {
 
   // The bf16 products for the layer's keys and values; null if attention.cc multiplies in f32.
   const Bf16Products* Bf16ProductsOf(const KvLayer& kv) const {
-    return kv.base.dtype == DType::kBF16 && target_ == CpuTarget::kAvx512Bf16
-               ? AttentionBf16Products()
-               : nullptr;
+    if (kv.base.dtype != DType::kBF16) return nullptr;
+    switch (target_) {
+      case CpuTarget::kAmx:
+        return AttentionAmxProducts();
+      case CpuTarget::kAmxStandIn:
+        return AttentionAmxStandInProducts();
+      case CpuTarget::kAvx512Bf16:
+        return AttentionBf16Products();
+      default:
+        return nullptr;
+    }
   }
   Result<Matrix> Pack(std::span<const TensorView> parts, const WeightFormat& format, bool is_table);
   LinearInput Prepare(const LinearKernel& kernel, const float* x, int64_t num_rows, int64_t num_in);
@@ -235,11 +241,11 @@ int64_t PreparedStride(int64_t row_bytes) {
 }
 
 // Maximum number of rows of x in a chunk, of `row_bytes` each in the form that the kernel reads: a
-// multiple of kRowsMax.
-int64_t LinearRowsMax(int64_t row_bytes) {
-  return std::clamp(kLinearChunkBytes / std::max<int64_t>(1, row_bytes), kLinearRowsMin,
-                    kLinearRowsMax) /
-         kRowsMax * kRowsMax;
+// multiple of rows_multiple.
+int64_t LinearRowsMax(const LinearKernel& kernel, int64_t row_bytes) {
+  const int64_t rows = std::clamp(kernel.chunk_bytes / std::max<int64_t>(1, row_bytes),
+                                  kLinearRowsMin, kernel.rows_max);
+  return std::max(rows / kernel.rows_multiple, int64_t{1}) * kernel.rows_multiple;
 }
 
 // Converts x once, for all outputs, to the form that the kernel reads.
@@ -268,13 +274,13 @@ void CpuOps::Linear(const LinearParams& p) {
   const LinearKernel kernel = FindLinearKernel(target_, weight.format);
   const LinearInput x = Prepare(kernel, p.x.f32(), p.num_tokens, weight.num_in);
   const int64_t num_groups = CeilDiv(weight.num_out, kGroupWidth);
-  // Even chunks, multiples of kRowsMax. A thread finishes its groups of one chunk before it begins
-  // the next, so that its rows of x stay in the second-level cache, and only weights, which are
-  // read in order, come from further away.
-  const int64_t rows_max = LinearRowsMax(x.stride);
-  const int64_t num_chunks = CeilDiv(p.num_tokens, rows_max);
+  // Even chunks, multiples of rows_multiple. A thread finishes its groups of one chunk before it
+  // begins the next, so that its rows of x stay in the second-level cache, and only weights, which
+  // are read in order, come from further away.
+  const int64_t num_chunks = CeilDiv(p.num_tokens, LinearRowsMax(kernel, x.stride));
   const int64_t rows =
-      CeilDiv(CeilDiv(p.num_tokens, std::max<int64_t>(1, num_chunks)), kRowsMax) * kRowsMax;
+      CeilDiv(CeilDiv(p.num_tokens, std::max<int64_t>(1, num_chunks)), kernel.rows_multiple) *
+      kernel.rows_multiple;
   // A thread gets neighbouring groups: at the end of one group the kernels prefetch the beginning
   // of the next.
   pool_.ParallelForRanges(num_chunks * num_groups, [&](int64_t i, int thread) {
@@ -298,8 +304,7 @@ void CpuOps::ExpertLinear(const ExpertLinearParams& p) {
       FindLinearKernel(target_, {p.weights->dtype, p.weights->quantization});
   const int64_t num_inputs = p.x_per_choice ? p.num_tokens * p.num_chosen : p.num_tokens;
   const LinearInput x = Prepare(kernel, p.x.f32(), num_inputs, num_in);
-  const int64_t rows_max = LinearRowsMax(x.stride);
-  PlanExperts(p, rows_max, &expert_plan_);
+  PlanExperts(p, LinearRowsMax(kernel, x.stride), kernel.rows_multiple, &expert_plan_);
   const auto num_chunks = static_cast<int64_t>(expert_plan_.chunks.size());
   const int64_t num_groups = CeilDiv(p.weights->num_out, kGroupWidth);
   // An item is several neighbouring groups, for which rows are gathered once.
@@ -371,8 +376,11 @@ int64_t ThreadScratchBytes(const CpuScratchLimits& limits) {
     const int64_t num_in = std::max(limits.max_inputs, limits.expert_inputs);
     const int64_t row_bytes =
         std::max(PreparedStrideMax(limits.weight_format, num_in), num_in * kFloatBytes);
-    bytes += std::max(kLinearChunkBytes, kLinearRowsMin * row_bytes) +
-             kLinearRowsMax * kGroupWidth * kFloatBytes;
+    const bool tiles = limits.weight_format == WeightFormat(DType::kBF16);  // they may run on AMX
+    const int64_t chunk_bytes = tiles ? kAnyLinearChunkBytes : kLinearChunkBytes;
+    const int64_t rows_max = tiles ? kAnyLinearRowsMax : kLinearRowsMax;
+    bytes +=
+        std::max(chunk_bytes, kLinearRowsMin * row_bytes) + rows_max * kGroupWidth * kFloatBytes;
   }
   return bytes;
 }

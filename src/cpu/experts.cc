@@ -70,7 +70,8 @@ void RouteTokens(const RouteParams& p, int64_t begin, int64_t end) {
   }
 }
 
-void PlanExperts(const ExpertLinearParams& p, int64_t rows_max, ExpertPlan* plan) {
+void PlanExperts(const ExpertLinearParams& p, int64_t rows_max, int64_t rows_multiple,
+                 ExpertPlan* plan) {
   const int64_t num_experts = p.weights->num_experts;
   const int64_t num_pairs = p.num_tokens * p.num_chosen;
   // Where the pairs of each expert begin: a counting sort.
@@ -90,7 +91,8 @@ void PlanExperts(const ExpertLinearParams& p, int64_t rows_max, ExpertPlan* plan
   for (int64_t e = 0; e < num_experts; ++e) {
     const int64_t count = begin[e + 1] - begin[e];
     if (count == 0) continue;
-    const int64_t rows = CeilDiv(CeilDiv(count, CeilDiv(count, rows_max)), kRowsMax) * kRowsMax;
+    const int64_t rows =
+        CeilDiv(CeilDiv(count, CeilDiv(count, rows_max)), rows_multiple) * rows_multiple;
     for (int64_t first = 0; first < count; first += rows) {
       plan->chunks.push_back({e, std::span(plan->pairs)
                                      .subspan(static_cast<size_t>(begin[e] + first),

@@ -38,8 +38,9 @@ struct ExpertPlan {
 };
 
 // Cuts the pairs of every expert into even chunks of at most `rows_max`. All but the last chunk of
-// an expert are multiples of kRowsMax.
-void PlanExperts(const ExpertLinearParams& params, int64_t rows_max, ExpertPlan* plan);
+// an expert are multiples of `rows_multiple`.
+void PlanExperts(const ExpertLinearParams& params, int64_t rows_max, int64_t rows_multiple,
+                 ExpertPlan* plan);
 
 // Outputs [64 group_begin, 64 group_end) of a chunk.
 struct ExpertItem {

@@ -3,9 +3,16 @@
 
 #include <hwy/highway.h>
 #include <hwy/targets.h>
+#if defined(__x86_64__) && defined(__linux__)
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
 
-#include <utility>
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
 
+#include "minisgl/base/log.h"
 #include "minisgl/base/utf8.h"
 
 namespace minisgl::cpu {
@@ -15,6 +22,7 @@ namespace {
 // need it if AVX3 is.)
 int64_t HighwayBit(CpuTarget target) {
   switch (target) {
+    case CpuTarget::kAmx:
     case CpuTarget::kAvx512Bf16:
     case CpuTarget::kAvx512Vnni:
       return (HWY_TARGETS & HWY_AVX3) != 0 ? HWY_AVX3_DL : 0;
@@ -28,6 +36,8 @@ int64_t HighwayBit(CpuTarget target) {
       return HWY_TARGETS & HWY_NEON;
     case CpuTarget::kScalar:
       return HWY_TARGETS & (HWY_SCALAR | HWY_EMU128);
+    case CpuTarget::kAmxStandIn:
+      return 0;  // never chosen
   }
   return 0;
 }
@@ -35,6 +45,28 @@ int64_t HighwayBit(CpuTarget target) {
 bool HasBf16Dot() {
 #if defined(__x86_64__)
   return __builtin_cpu_supports("avx512bf16") != 0;
+#else
+  return false;
+#endif
+}
+
+// Asks for the tile registers: their state is 8 KB, which the kernel saves for each thread that
+// uses them, and lends only to processes that ask (arch_prctl(2), ARCH_REQ_XCOMP_PERM).
+bool RequestTiles() {
+#if defined(__x86_64__) && defined(__linux__)
+  constexpr long kRequestPermission = 0x1023, kTileData = 18;
+  if (syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0) return true;
+  Log(LogLevel::kVerbose,
+      fmt::format("AMX is not used: the system refuses its registers ({})", std::strerror(errno)));
+#endif
+  return false;
+}
+
+bool HasAmx() {
+#if defined(__x86_64__)
+  static const bool has = __builtin_cpu_supports("amx-tile") != 0 &&
+                          __builtin_cpu_supports("amx-bf16") != 0 && HasBf16Dot() && RequestTiles();
+  return has;
 #else
   return false;
 #endif
@@ -56,6 +88,8 @@ bool IsBf16DotFast() {
 
 const char* CpuTargetName(CpuTarget target) {
   switch (target) {
+    case CpuTarget::kAmx:
+      return "amx";
     case CpuTarget::kAvx512Bf16:
       return "avx512_bf16";
     case CpuTarget::kAvx512Vnni:
@@ -70,6 +104,8 @@ const char* CpuTargetName(CpuTarget target) {
       return "neon";
     case CpuTarget::kScalar:
       return "scalar";
+    case CpuTarget::kAmxStandIn:
+      return "amx_stand_in";
   }
   return "unknown";
 }
@@ -78,17 +114,19 @@ std::vector<CpuTarget> AvailableCpuTargets() {
   std::vector<CpuTarget> available;
   for (int i = 0; i < kNumCpuTargets; ++i) {
     const auto target = static_cast<CpuTarget>(i);
+    if ((HighwayBit(target) & hwy::SupportedTargets()) == 0) continue;
+    if (target == CpuTarget::kAmx && !HasAmx()) continue;
     if (target == CpuTarget::kAvx512Bf16 && !HasBf16Dot()) continue;
-    if ((HighwayBit(target) & hwy::SupportedTargets()) != 0) available.push_back(target);
+    available.push_back(target);
   }
-  // If the dot product is not faster than multiply-adds, its target is available but not the best.
-  if (available.size() > 1 && available[0] == CpuTarget::kAvx512Bf16 && !IsBf16DotFast()) {
-    std::swap(available[0], available[1]);
-  }
+  // If the dot product is not faster than multiply-adds, its target comes after the one without it.
+  const auto dot = std::find(available.begin(), available.end(), CpuTarget::kAvx512Bf16);
+  if (dot != available.end() && !IsBf16DotFast()) std::iter_swap(dot, dot + 1);
   return available;
 }
 
 Result<CpuTarget> FindCpuTarget(std::string_view name) {
+  if (name == CpuTargetName(CpuTarget::kAmxStandIn)) return CpuTarget::kAmxStandIn;
   std::string names;
   for (CpuTarget target : AvailableCpuTargets()) {
     if (name.empty() || name == CpuTargetName(target)) return target;

@@ -28,16 +28,35 @@
 namespace minisgl::cpu {
 
 // kAvx512Vnni: AVX-512 with the extensions of Ice Lake, including the int8 dot product.
-// kAvx512Bf16: kAvx512Vnni and the bf16 dot product.
-enum class CpuTarget { kAvx512Bf16, kAvx512Vnni, kAvx512, kAvx2, kSse4, kNeon, kScalar };
-inline constexpr int kNumCpuTargets = 7;
+// kAvx512Bf16: kAvx512Vnni and the bf16 dot product. kAmx: kAvx512Bf16 and bf16 products of tiles.
+// kAmxStandIn: its products computed without tiles, bit for bit, for tests on any machine.
+enum class CpuTarget {
+  kAmx,
+  kAvx512Bf16,
+  kAvx512Vnni,
+  kAvx512,
+  kAvx2,
+  kSse4,
+  kNeon,
+  kScalar,
+  kAmxStandIn
+};
+inline constexpr int kNumCpuTargets = 9;
 
 const char* CpuTargetName(CpuTarget target);
 
-// The targets that are compiled in and that this processor supports, the best first.
+// True if the target's products with bf16 weights round the other factor to bf16, too.
+constexpr bool RoundsToBf16(CpuTarget target) {
+  return target == CpuTarget::kAmx || target == CpuTarget::kAvx512Bf16 ||
+         target == CpuTarget::kAmxStandIn;
+}
+
+// The targets that are compiled in and that this processor supports, the best first. The first call
+// asks the system for the tile registers of AMX (a log line says if it refuses), which it lends to
+// a whole process: call it before threads are started.
 std::vector<CpuTarget> AvailableCpuTargets();
 
-// Finds a target by name; "" is the best. kUsage, naming those available, if there is no such one.
+// Finds a target by name; "" is the best, and "amx_stand_in" is always found. kUsage, naming those available, if there is no such one.
 Result<CpuTarget> FindCpuTarget(std::string_view name);
 
 // One function for each target; null if it is not compiled in.
@@ -52,9 +71,9 @@ using PerTarget = std::array<Function, kNumCpuTargets>;
 #else
 #define MINISGL_CHOOSE_VNNI HWY_CHOOSE_AVX3
 #endif
-#define MINISGL_PER_TARGET(FUNC)                                                 \
-  {                                                                              \
-    MINISGL_CHOOSE_VNNI(FUNC), MINISGL_CHOOSE_VNNI(FUNC), HWY_CHOOSE_AVX3(FUNC), \
-        HWY_CHOOSE_AVX2(FUNC), HWY_CHOOSE_SSE4(FUNC), HWY_CHOOSE_NEON(FUNC),     \
-        HWY_CHOOSE_FALLBACK(FUNC)                                                \
+#define MINISGL_PER_TARGET(FUNC)                                                     \
+  {                                                                                  \
+    MINISGL_CHOOSE_VNNI(FUNC), MINISGL_CHOOSE_VNNI(FUNC), MINISGL_CHOOSE_VNNI(FUNC), \
+        HWY_CHOOSE_AVX3(FUNC), HWY_CHOOSE_AVX2(FUNC), HWY_CHOOSE_SSE4(FUNC),         \
+        HWY_CHOOSE_NEON(FUNC), HWY_CHOOSE_FALLBACK(FUNC), HWY_CHOOSE_FALLBACK(FUNC)  \
   }

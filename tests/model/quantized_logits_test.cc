@@ -112,7 +112,7 @@ TEST_F(WrenQuantizedTest, TargetsAgreeWithinTheirRounding) {
   for (const WeightFormat& format : {WeightFormat(DType::kBF16), kInt8}) {
     const auto wanted = wren_.Logits(format, MakeNaiveOps().get(), ids);
     for (const cpu::CpuTarget target : cpu::AvailableCpuTargets()) {
-      const bool rounds = target == cpu::CpuTarget::kAvx512Bf16 && format == DType::kBF16;
+      const bool rounds = cpu::RoundsToBf16(target) && format == DType::kBF16;
       const auto found = wren_.Logits(format, Cpu(cpu::CpuTargetName(target)).get(), ids);
       const double bound = rounds || format == kInt8 ? 0.01 : 1e-4;
       EXPECT_LT(RelativeError(found, wanted), bound) << cpu::CpuTargetName(target) << format.Name();

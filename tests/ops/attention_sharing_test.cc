@@ -171,7 +171,7 @@ void ExpectSharingChangesNothing(const AttentionShape& shape, const std::vector<
     return naive.Run(*oracle, naive.AllRows());
   };
   const std::vector<float> as_floats = expected_of(false, false),
-                           as_bf16 = expected_of(true, false), by_dot = expected_of(true, true);
+                           as_bf16 = expected_of(true, false), rounded = expected_of(true, true);
   for (const auto& [target, keeps_bf16] : AttentionTargets()) {
     const std::string name = CpuTargetName(target);
     const auto one = MakeOps(name, 1);
@@ -184,11 +184,11 @@ void ExpectSharingChangesNothing(const AttentionShape& shape, const std::vector<
       const auto values = apart.Run(*one, {row});
       alone.insert(alone.end(), values.begin(), values.end());
     }
-    const bool has_dot = keeps_bf16 && HasBf16Dot(*one);
-    const double bound = Bound(shape) + (has_dot ? kBf16WeightError * 5 : 0);
+    const bool rounds = keeps_bf16 && RoundsToBf16(*one);
+    const double bound = Bound(shape) + (rounds ? kBf16WeightError * 5 : 0);
     ExpectClose(
         alone,
-        has_dot      ? by_dot
+        rounds       ? rounded
         : keeps_bf16 ? as_bf16
                      : as_floats,
         [&](size_t) { return bound; }, name + " " + what);

@@ -180,14 +180,18 @@ void ExpectAllAgreeWithOracle(const AttentionCase& c, const std::vector<int32_t>
     return run.Run(kAtOnce);
   };
   const auto as_floats = expected_of(false, false), as_bf16 = expected_of(true, false),
-             by_dot = expected_of(true, true);
-  for (const auto& ops : AllCpuOps()) {
+             rounded = expected_of(true, true);
+  auto all_ops = AllCpuOps();
+  if (AvailableCpuTargets().front() != CpuTarget::kAmx) {
+    all_ops.push_back(MakeOps(CpuTargetName(CpuTarget::kAmxStandIn), 2));
+  }
+  for (const auto& ops : all_ops) {
     for (const bool keeps_bf16 : {false, true}) {
       AttentionCase tried = c;
       tried.keeps_bf16 = keeps_bf16;
-      const bool has_dot = keeps_bf16 && HasBf16Dot(*ops);
-      const auto& expected = has_dot ? by_dot : keeps_bf16 ? as_bf16 : as_floats;
-      const double bound = Bound(c) + (has_dot ? kBf16WeightError * 5 * c.deviation : 0);
+      const bool rounds = keeps_bf16 && RoundsToBf16(*ops);
+      const auto& expected = rounds ? rounded : keeps_bf16 ? as_bf16 : as_floats;
+      const double bound = Bound(c) + (rounds ? kBf16WeightError * 5 * c.deviation : 0);
       const auto actual = AttentionRun(*ops, tried, lengths, 2).Run(schedule);
       for (size_t row = 0; row < lengths.size(); ++row) {
         ExpectClose(

@@ -55,18 +55,19 @@ inline std::vector<float> RandomFloats(int64_t count, uint64_t seed, double devi
   return values;
 }
 
-// Instruction sets with different float kernels. The two dot-product targets differ only in matrix
-// products, and in attention over bf16 keys and values (AttentionTargets).
+// Instruction sets with different float kernels. Those of tiles and of the dot products differ only
+// in matrix products, and in attention over bf16 keys and values (AttentionTargets).
 inline std::vector<CpuTarget> FloatCpuTargets() {
   std::vector<CpuTarget> targets = AvailableCpuTargets();
   std::erase_if(targets, [](CpuTarget target) {
-    return target == CpuTarget::kAvx512Bf16 || target == CpuTarget::kAvx512Vnni;
+    return target == CpuTarget::kAmx || target == CpuTarget::kAvx512Bf16 ||
+           target == CpuTarget::kAvx512Vnni;
   });
   return targets;
 }
 
 // Every variant of attention: the float kernels with f32 and with bf16 keys and values, and the
-// bf16 dot product with bf16 ones.
+// bf16 dot product and tiles (without AMX: their stand-in) with bf16 ones.
 struct AttentionTarget {
   CpuTarget target;
   bool keeps_bf16;
@@ -78,7 +79,10 @@ inline std::vector<AttentionTarget> AttentionTargets() {
     targets.push_back({target, true});
   }
   for (const CpuTarget target : AvailableCpuTargets()) {
-    if (target == CpuTarget::kAvx512Bf16) targets.push_back({target, true});
+    if (RoundsToBf16(target)) targets.push_back({target, true});
+  }
+  if (AvailableCpuTargets().front() != CpuTarget::kAmx) {
+    targets.push_back({CpuTarget::kAmxStandIn, true});
   }
   return targets;
 }
@@ -93,8 +97,10 @@ inline ActivationPtr KvBase(std::vector<float>* memory, bool keeps_bf16) {
   return {memory->data(), keeps_bf16 ? DType::kBF16 : DType::kF32};
 }
 
-inline bool HasBf16Dot(const Ops& ops) {
-  return ops.Name().find("avx512_bf16") != std::string::npos;
+// True if the target of `ops` rounds both factors of products to bf16 (RoundsToBf16).
+inline bool RoundsToBf16(const Ops& ops) {
+  const std::string name = ops.Name();
+  return name.starts_with("cpu (amx") || name.starts_with("cpu (avx512_bf16");
 }
 
 inline void RoundToBf16(std::vector<float>* values) {
@@ -109,9 +115,9 @@ inline constexpr double kBf16WeightError = 1.0 / 512;
 inline const WeightFormat kWeightFormats[] = {
     DType::kF32, DType::kBF16, DType::kF16, {DType::kF32, Quantization::kInt8}};
 
-// x as a product with weights of `format` reads it: rounded to bf16 for the bf16 dot product.
+// x as a product with weights of `format` reads it.
 inline std::vector<float> AsRead(const Ops& ops, const WeightFormat& format, std::vector<float> x) {
-  if (HasBf16Dot(ops) && format == DType::kBF16) RoundToBf16(&x);
+  if (RoundsToBf16(ops) && format == DType::kBF16) RoundToBf16(&x);
   return x;
 }
 

@@ -29,8 +29,8 @@ HWY_BEFORE_NAMESPACE();
 namespace minisgl::cpu {
 namespace HWY_NAMESPACE {
 
-// kRowsMax rounded up to whole vectors.
-constexpr int64_t kRowsPadded = 16;
+// Both a multiple of every vector and enough for any number of rows.
+constexpr int64_t kRowsPadded = kAttentionRowsMax;
 
 // Maximum number of query rows that pass over a tile together. Each number of rows is a separate
 // kernel, and this file takes longer to compile than any other: processors without AVX2 (before
@@ -295,7 +295,7 @@ HWY_NOINLINE void AttendRows(const QueryBlock& block, const Tile& tile, int64_t 
 // The same with bf16 products, for a tile that has pairs.
 HWY_NOINLINE void AttendRowsBf16(const QueryBlock& block, const Bf16Products& products,
                                  const Tile& tile, int64_t row, int64_t num_rows, bool fetches) {
-  HWY_ALIGN float scores[kRowsMax * kTileKeys];
+  HWY_ALIGN float scores[kAttentionRowsMax * kTileKeys];
   HWY_ALIGN float rescale[kRowsPadded] = {};
   const VisibleKeys keys = FindVisibleKeys(block, tile, row, num_rows);
   products.score(block, tile, row, num_rows, keys.last_end, fetches, scores);
@@ -377,7 +377,8 @@ HWY_INLINE void AttendTile(const QueryBlock& block, const Bf16Products* products
   const bool reads_pairs = block.has_pairs && !has_many;
   if (products != nullptr && !block.has_pairs) products->round_tile(block, *tile, &tile->pairs);
   if (products == nullptr && has_many) WidenTile(block, tile);
-  const int64_t all_blocks = (end - begin + kBlockRows - 1) / kBlockRows;
+  const int64_t rows_max = products == nullptr ? kBlockRows : products->rows_max;
+  const int64_t all_blocks = (end - begin + rows_max - 1) / rows_max;
   int64_t num_blocks = all_blocks;
   for (bool is_first = true; begin < end; --num_blocks, is_first = false) {
     const int64_t num_rows = (end - begin + num_blocks - 1) / num_blocks;
@@ -499,8 +500,8 @@ HWY_INLINE void WriteOutput(const QueryBlock& block, const RowState* states, con
   }
 }
 
-int64_t Attend(const AttentionParams& p, const AttentionItem& item, const Bf16Products* products,
-               float* states, float* scratch) {
+int64_t AttendItem(const AttentionParams& p, const AttentionItem& item,
+                   const Bf16Products* products, float* states, float* scratch) {
   QueryBlock block;
   MakeQueryBlock(p, item, &scratch, &block);
   CopyQueries(block);
@@ -525,6 +526,13 @@ int64_t Attend(const AttentionParams& p, const AttentionItem& item, const Bf16Pr
     MergeSplit(block, split, merged_states, merged_values);
   }
   WriteOutput(block, merged_states, merged_values);
+  return num_tiles;
+}
+
+int64_t Attend(const AttentionParams& p, const AttentionItem& item, const Bf16Products* products,
+               float* states, float* scratch) {
+  const int64_t num_tiles = AttendItem(p, item, products, states, scratch);
+  if (products != nullptr && products->release != nullptr) products->release();
   return num_tiles;
 }
 

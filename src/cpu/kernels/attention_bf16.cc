@@ -249,7 +249,7 @@ void AddValues(const QueryBlock& block, const Tile& tile, const VisibleKeys& key
   table[num_rows - 1](block, tile, keys, row, weights, rescale);
 }
 
-constexpr Bf16Products kProducts = {RoundQueries, RoundTile, Score, AddValues};
+constexpr Bf16Products kProducts = {kRowsMax, RoundQueries, RoundTile, Score, AddValues, nullptr};
 
 }  // namespace
 }  // namespace minisgl::cpu

@@ -84,7 +84,7 @@ struct Tile {
 // The keys of a tile that each of some query rows sees, counted from the tile's first. [all_begin,
 // all_end) are the keys that all of them see; if there are none, both are kTileKeys.
 struct VisibleKeys {
-  int64_t begin[kRowsMax], end[kRowsMax];
+  int64_t begin[kAttentionRowsMax], end[kAttentionRowsMax];
   int64_t last_end = 0;  // the largest `end`
   int64_t all_begin = 0, all_end = kTileKeys;
   bool is_ragged = false;  // rows see different keys

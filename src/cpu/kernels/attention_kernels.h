@@ -18,6 +18,9 @@ inline constexpr int64_t kSplitKeys = 512;
 // of values take 175 KB; the tile 64 KB, as pairs 32 KB).
 inline constexpr int64_t kQueryRowsMax = 96;
 
+// Maximum number of query rows that pass over a tile together, in any kernel.
+inline constexpr int64_t kAttentionRowsMax = 16;
+
 // Some tokens of one row.
 struct AttentionSegment {
   int32_t row;

@@ -25,12 +25,20 @@ inline constexpr int64_t kGroupWidth = 64;
 inline constexpr int64_t kBlockInputs = 256;
 // Maximum number of rows that share one read of the weights into registers.
 inline constexpr int64_t kRowsMax = 6;
-// Maximum number of rows of a LinearBlock.
+// Maximum number of rows of a LinearBlock for kernels with LinearKernel::rows_max of this.
 inline constexpr int64_t kLinearRowsMax = 21 * kRowsMax;
+// Bytes of rows of x in a chunk of a matrix product: half of a small second-level cache (512 KiB).
+inline constexpr int64_t kLinearChunkBytes = 256 * 1024;
 // Maximum number of outputs computed together for many rows, and the scratch for them: one block of
 // their weights, and a sum for each row.
 inline constexpr int64_t kColumnWidthMax = 32;
-inline constexpr int64_t kLinearScratchFloats = kColumnWidthMax * (kBlockInputs + kLinearRowsMax);
+inline constexpr int64_t kColumnScratchFloats = kColumnWidthMax * (kBlockInputs + kLinearRowsMax);
+// Upper bounds on LinearKernel::rows_max and chunk_bytes, and the scratch of any kernel: the above,
+// or a sum for each row and output of a group.
+inline constexpr int64_t kAnyLinearRowsMax = 512;
+inline constexpr int64_t kAnyLinearChunkBytes = int64_t{1} << 20;
+inline constexpr int64_t kLinearScratchFloats = kAnyLinearRowsMax * kGroupWidth;
+static_assert(kColumnScratchFloats <= kLinearScratchFloats);
 
 struct LinearBlock {
   const std::byte* x;  // [num_rows] rows in the form of LinearKernel::prepare
@@ -40,7 +48,7 @@ struct LinearBlock {
   // [num_rows, 64] the group's outputs, rows `out_stride` apart; none is written past num_out
   float* out;
   int64_t out_stride;
-  int64_t num_rows;  // at most kLinearRowsMax
+  int64_t num_rows;  // at most LinearKernel::rows_max
   int64_t group;
   float* scratch;  // kLinearScratchFloats
 };
@@ -50,6 +58,12 @@ struct LinearKernel {
   // `multiply` reads the f32 row itself. Done once for all outputs of a product.
   void (*prepare)(const float* x, int64_t num_in, std::byte* row) = nullptr;
   int64_t (*row_bytes)(int64_t num_in) = nullptr;
+  // A product is cut into chunks of rows: of at most rows_max, and of about chunk_bytes in the form
+  // that `multiply` reads, but of enough that reading a block of weights is cheap. All but the last
+  // have a multiple of rows_multiple.
+  int64_t rows_max = kLinearRowsMax;
+  int64_t rows_multiple = kRowsMax;
+  int64_t chunk_bytes = kLinearChunkBytes;
 };
 // Rows of x in the form that a kernel reads.
 struct LinearInput {
@@ -66,10 +80,18 @@ using GetLinearKernel = LinearKernel (*)();
 const PerTarget<GetLinearKernel>& WidenedLinearKernels();
 // linear_int8.cc
 const PerTarget<GetLinearKernel>& Int8LinearKernels();
+// linear_amx.cc: bf16 weights with the tiles of AMX, x rounded to bf16. Runs on CpuTarget::kAmx
+// only.
+LinearKernel AmxLinearKernel();
+// The same bits without the tiles, slowly: for tests. Runs anywhere.
+LinearKernel AmxStandInLinearKernel();
+// RoundRowToBf16 without its instruction. Runs anywhere.
+void RoundRowInSoftware(const float* x, int64_t count, std::byte* row);
 // linear_bf16.cc: bf16 weights with the dot-product instruction, x rounded to bf16. Runs on
-// CpuTarget::kAvx512Bf16 only.
+// CpuTarget::kAvx512Bf16 and kAmx only.
 LinearKernel Bf16DotLinearKernel();
-// Its rounding of a row; appends a zero if `count` is odd. Runs on the same processors only.
+// The rounding of a row by that instruction, which takes subnormal numbers as 0; appends a zero if
+// `count` is odd. Runs on the same processors only.
 void RoundRowToBf16(const float* x, int64_t count, std::byte* row);
 
 // --- elementwise.cc ------------------------------------------------------------------------------
