@@ -13,6 +13,8 @@
 #include <string_view>
 #include <thread>
 
+#include "cpu/kernels/amx_tiles.h"
+#include "cpu/targets.h"
 #include "minisgl/base/system_info.h"
 
 #if defined(__x86_64__)
@@ -282,6 +284,22 @@ __attribute__((target("ssse3"))) void MaddInt8Ssse3(int64_t steps) {
   for (const __m128i& sum : sums) asm volatile("" : : "x"(sum));
 }
 
+// Four sums, from tiles in registers: products of 16 x 32 and 32 x 16. The system has lent the
+// registers (AvailableCpuTargets).
+constexpr int kTileChains = 4, kTileOperations = 2 * 16 * 16 * 32, kTileBits = 16 * 512;
+void DotBf16Tiles(int64_t steps) {
+  cpu::TileConfig config;
+  for (int tile = 0; tile < cpu::kNumTiles; ++tile) config.Set(tile, cpu::kTileRows);
+  cpu::HardwareTiles tiles;
+  tiles.Configure(config);
+  for (int64_t step = 0; step < steps; ++step) {
+    tiles.MultiplyAdd<0, 4, 5>();
+    tiles.MultiplyAdd<1, 4, 5>();
+    tiles.MultiplyAdd<2, 4, 5>();
+    tiles.MultiplyAdd<3, 4, 5>();
+  }
+}
+
 // On numbers already widened to 16 bits.
 __attribute__((target("sse2"))) void MaddInt16Sse2(int64_t steps) {
   __m128i sums[kChains] = {}, x = _mm_set1_epi16(1), y = _mm_set1_epi16(2);
@@ -313,12 +331,14 @@ std::vector<Instruction> Instructions() {
   const bool vl = vnni && __builtin_cpu_supports("avx512vl");
   const bool avxvnni = avx2 && __builtin_cpu_supports("avxvnni");
   const bool ssse3 = __builtin_cpu_supports("ssse3");
+  const bool tiles = cpu::AvailableCpuTargets().front() == cpu::CpuTarget::kAmx;
   constexpr auto kF32 = OperandKind::kF32, kBf16 = OperandKind::kBf16, kInt8 = OperandKind::kInt8;
   return {
       {kF32, "mulps, addps xmm", 128, 8, kChains, true, MulAddSse},
       {kF32, "vfmadd ymm", 256, 16, kChains, avx2, FmaAvx2},
       {kF32, "vfmadd zmm", 512, 32, kChains512, avx512, FmaAvx512},
       {kBf16, "vdpbf16ps zmm", 512, 64, kChains512, bf16, DotBf16},
+      {kBf16, "tdpbf16ps tiles", kTileBits, kTileOperations, kTileChains, tiles, DotBf16Tiles},
       {kInt8, "pmaddwd xmm", 128, 16, kChains, true, MaddInt16Sse2},
       {kInt8, "pmaddubsw, pmaddwd xmm", 128, 32, kChains, ssse3, MaddInt8Ssse3},
       {kInt8, "vpmaddubsw, vpmaddwd ymm", 256, 64, kChains, avx2, MaddInt8Avx2},

@@ -17,9 +17,9 @@ enum class OperandKind { kF32, kBf16, kInt8 };
 struct InstructionRate {
   OperandKind kind;
   std::string name;  // "vpdpbusd zmm"
-  int vector_bits;
-  bool is_dot;   // a dedicated dot product instruction: VNNI, AVX512_BF16
-  double per_s;  // operations of all threads; a multiply-add counts as two
+  int vector_bits;   // of tiles: all bits of one
+  bool is_dot;       // a dedicated dot product instruction: VNNI, AVX512_BF16
+  double per_s;      // operations of all threads; a multiply-add counts as two
 };
 
 struct CpuCeilings {
@@ -28,8 +28,8 @@ struct CpuCeilings {
   double read_bytes_per_s = 0;
   std::vector<InstructionRate> rates;
 
-  // Returns the fastest of `kind` with vectors of at most `bits_max` bits, without dedicated dot
-  // products if not `with_dot`; null if there is none.
+  // Returns the fastest of `kind` with vectors (or tiles) of at most `bits_max` bits, without
+  // dedicated dot products if not `with_dot`; null if there is none.
   const InstructionRate* Best(OperandKind kind, int bits_max, bool with_dot) const;
 };
 

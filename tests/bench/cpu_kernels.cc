@@ -129,11 +129,12 @@ bool Chosen(const std::vector<std::string>& names, std::string_view name) {
 // Returns the widest vectors of an instruction set of the engine, and whether it has the dot
 // product of a kind; "" is the best set.
 int VectorBits(std::string_view target) {
-  if (target.empty() || target.starts_with("avx512")) return 512;
+  if (target.empty() || target == "amx") return 16 * 512;  // a tile
+  if (target.starts_with("avx512")) return 512;
   return target.starts_with("avx") ? 256 : 128;
 }
 bool HasDot(std::string_view target, OperandKind kind) {
-  if (target.empty() || target.ends_with("bf16")) return true;
+  if (target.empty() || target == "amx" || target.ends_with("bf16")) return true;
   return target.ends_with("vnni") && kind == OperandKind::kInt8;
 }
 
