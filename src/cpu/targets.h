@@ -56,7 +56,8 @@ constexpr bool RoundsToBf16(CpuTarget target) {
 // a whole process: call it before threads are started.
 std::vector<CpuTarget> AvailableCpuTargets();
 
-// Finds a target by name; "" is the best, and "amx_stand_in" is always found. kUsage, naming those available, if there is no such one.
+// Finds a target by name; "" is the best, and "amx_stand_in" is always found. kUsage, naming those
+// available, if there is no such one.
 Result<CpuTarget> FindCpuTarget(std::string_view name);
 
 // One function for each target; null if it is not compiled in.
