@@ -132,7 +132,7 @@ const std::map<std::string, Expected>& ExpectedFaults() {
       {"writes of a plan: later writes not looked at",
        {RunOverlappingWrites, {"PlanWritesKernel", kNoOrder}}},
       {"sampling: all places change one row of logits", {RunEngine, {"SampleParams", kNoOrder}}},
-      {"sampling: tokens counted by plain accesses", {RunEngine, {"SamplePlace", kNoBarrier}}},
+      {"sampling: tokens counted by plain accesses", {RunEngine, {"SampleParams", kNoBarrier}}},
       {"sampling: counts used before all are there", {RunEngine, {"SampleParams", kNoBarrier}}},
       {"acceptance: a token written while lanes read drafts",
        {RunAcceptance, {"AcceptTokensKernel", kNoBarrier}}},
