@@ -130,14 +130,14 @@ class CudaOps : public DeviceOps {
   }
   void Attention(const AttentionParams& p) override {
     CheckReserved();
-    Queue("Attention", [&] {
-      return LaunchAttention(context_, p, attention_workspace_,
-                             config_.deterministic || debug_.decode_by_extend);
-    });
+    Queue("Attention",
+          [&] { return LaunchAttention(context_, p, attention_workspace_, DecodesByExtend()); });
   }
   void PlanAttention(const AttentionPlanParams& p) override {
     CheckReserved();
-    Queue("PlanAttention", [&] { return LaunchPlanAttention(context_, p, attention_workspace_); });
+    Queue("PlanAttention", [&] {
+      return LaunchPlanAttention(context_, p, attention_workspace_, DecodesByExtend());
+    });
   }
   void ApplyPlanWrites(const PlanWritesParams& p) override {
     Queue("ApplyPlanWrites", [&] { return LaunchApplyPlanWrites(context_, p); });
@@ -156,6 +156,7 @@ class CudaOps : public DeviceOps {
   }
 
  private:
+  bool DecodesByExtend() const { return config_.deterministic || debug_.decode_by_extend; }
   // Queues one kernel and keeps its error.
   template <typename Door>
   void Queue(std::string_view operation, const Door& door) {

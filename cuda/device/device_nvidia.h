@@ -246,6 +246,11 @@ template <typename T>
 MINISGL_DEVICE T AtomicExchangeGlobal(T* p, T value) {
   return atomicExch(p, value);
 }
+// asm that the compiler cannot see through.
+MINISGL_DEVICE int32_t Opaque(int32_t x) {
+  asm volatile("" : "+r"(x));
+  return x;
+}
 // Not __threadfence, which is the slower fence.sc: acquire and release are what a counter needs.
 MINISGL_DEVICE void ThreadFence() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }
 

@@ -34,26 +34,72 @@ struct DecodeItem {
 };
 inline constexpr int32_t kItemWords = 8;
 
-// M rows [first, first + tile) of a row that extends. M row m is query head m % G of the KV head's
-// G query heads, and token m / G of the row.
-struct ExtendTile {
+// M rows [first, first + tile) of a row, a tile, and the keys from split `begin` on. M row m is
+// query head m % G of the KV head's G query heads, and token m / G of the row. Either one item has
+// all of a tile's keys, or the tile is cut: its items lie next to each other, in order, and each
+// has 2^counts[kCutShift] splits.
+struct ExtendItem {
   int32_t row;
   int32_t first;
+  int32_t begin;
+};
+inline constexpr int32_t kExtendItemWords = 4;
+
+// Extend attention cuts the keys of every row into splits of this many, from position 0 on, and
+// folds the splits in a tree (attention_fold.cuh).
+// - One warp takes about 10 us for 512 keys of 128 elements, and a fold 2 us.
+// - A tile of 128 M rows takes about 18 us for them; to put their sums by and to fetch them again
+//   moves 136 KB within the second-level cache.
+inline constexpr int32_t kExtendSplitKeys = 512;
+inline constexpr int32_t kFoldShift = 2;  // a node of the tree has 4 children
+
+// Items of the rows of one launch, in two runs: first those of cut tiles.
+struct ExtendList {
+  enum Count { kItems, kCutItems, kCutShift, kNumCounts };
+  int32_t* counts = nullptr;  // [kNumCounts]
+  int32_t* items = nullptr;   // ExtendItem, kExtendItemWords apart
 };
 
-// The parts of the workspace. A row's splits have their states and sums next to each other, in
-// order, from part_begin on, whatever items compute them.
+// Floats of an image (attention_fold.cuh) of 16 M rows.
+MINISGL_HOST_DEVICE constexpr int32_t ImageFloats(int32_t head_dim) {
+  return (head_dim / 8 + 1) * 128;
+}
+
+// The most multiprocessors that the extend kernel's memory is for.
+inline constexpr int32_t kMultiprocessorsMax = 132;
+
+// Places for the folds of running blocks (attention_fold.cuh): a queue of those that
+// are free.
+struct PlaceQueue {
+  int32_t num_places = 0;
+  uint32_t* words = nullptr;  // [2 + num_places] taken, returned, places + 1 (0: not yet returned)
+};
+
+// The parts of the workspace. A decode row's splits have their states and sums next to each other,
+// in order, from part_begin on, whatever items compute them.
+//
+// The decode kernel and the extend kernel run one after the other: what they keep for themselves,
+// states and sums or images, is the same memory.
 struct DeviceAttentionPlan {
-  int32_t* counts = nullptr;        // [4] items, tiles, decode rows, window items
+  int32_t* counts = nullptr;        // [2] items, window items
   int32_t* items = nullptr;         // DecodeItem, kItemWords apart
   int32_t* window_items = nullptr;  // of layers with a window: the splits that the largest shows
   int32_t* queries = nullptr;       // the rows of the groups
   int32_t* part_begin = nullptr;    // [decode rows]
-  int32_t* tiles = nullptr;         // ExtendTile
   uint32_t* arrived = nullptr;  // [rows, HKV, M tiles of G] splits written; zero between launches
   uint32_t* works_taken = nullptr;  // [1] by the decode kernel's blocks; zero between launches
   float* states = nullptr;          // [parts, H, 2] SoftmaxState
   float* sums = nullptr;            // [parts, H, E] weighted sums of values, relative to the state
+
+  ExtendList decode_list;  // of the decode rows, in deterministic mode
+  ExtendList extend_list;  // of the rows that extend
+  // Between blocks: who came first to the boundary in front of an item, with its image of the tile.
+  uint32_t* met = nullptr;  // [cut items, HKV] item * HKV + head + 1, or 0; zero between launches
+  float* images = nullptr;  // [cut items, HKV] images of tiles (attention_fold.cuh)
+  // Within a block: images of what waits for later splits, one for each level of the tree.
+  float* kept = nullptr;  // [places, fold_levels] images of tiles
+  int32_t fold_levels = 0;
+  PlaceQueue small_places, large_places;  // by size of the tile
 };
 DeviceAttentionPlan DivideWorkspace(const AttentionWorkspace& workspace);
 
@@ -79,6 +125,7 @@ struct AttentionArguments {
   DeviceAttentionPlan plan;
   const int32_t* items = nullptr;      // of the plan, for this layer
   const int32_t* num_items = nullptr;  // [1]
+  ExtendList list;                     // of the plan, for this launch of the extend kernel
   ScoreScale score;
   int32_t page_shift = 0;  // page_size == 1 << page_shift
   int32_t num_heads = 0, num_kv_heads = 0;
@@ -103,11 +150,16 @@ inline constexpr int32_t kLargeTileRows = 128;
 template <typename T>
 CudaError LaunchDecode(const LaunchContext& context, const AttentionArguments<T>& arguments,
                        int32_t head_dim, int32_t num_decode_rows, int32_t max_splits);
-// attention_extend.cu, attention_extend_f16.cu: the plan's tiles, at most max_tiles; or, if
-// `decode_rows`, the plan's decode rows, at most max_tiles / ceil(G / 16), of one token each.
+// What a launch of the extend kernel has to do at most.
+struct ExtendWork {
+  int64_t max_tiles = 0;
+  int64_t max_cut_items = 0;  // times KV heads
+  bool decode_rows = false;   // the plan's decode_list instead of its extend_list
+};
+// attention_extend.cu, attention_extend_f16.cu
 template <typename T>
-CudaError LaunchExtend(const LaunchContext& context, const AttentionArguments<T>& arguments,
-                       int32_t head_dim, ExtendChoice choice, int64_t max_tiles, bool decode_rows);
+CudaError LaunchExtend(const LaunchContext& context, AttentionArguments<T> arguments,
+                       int32_t head_dim, ExtendChoice choice, const ExtendWork& work);
 
 // Calls f.operator()<E>().
 template <typename F>

@@ -33,8 +33,8 @@ ExtendChoice ChooseExtend(int32_t head_dim, int32_t group, int64_t num_tokens, i
 }
 
 template CudaError LaunchExtend<device::bf16>(const LaunchContext& context,
-                                              const AttentionArguments<device::bf16>& arguments,
+                                              AttentionArguments<device::bf16> arguments,
                                               int32_t head_dim, ExtendChoice choice,
-                                              int64_t max_tiles, bool decode_rows);
+                                              const ExtendWork& work);
 
 }  // namespace minisgl::cuda

@@ -1,15 +1,19 @@
 // Extend attention: chunks of prompts over a cached prefix, and drafts to be verified; in
 // deterministic mode rows of one token too. Bound by the tensor cores for long chunks.
 //
-// A token's result depends on its position and keys only: tiles of 64 keys from position 0 in
-// order; a tile that a row does not see leaves its state unchanged. (A value that is not finite
-// does reach earlier tokens of the same row and M tile that share its key tile: 0 * NaN.)
+// A token's result depends on its position and keys only: keys are cut into splits of
+// kExtendSplitKeys, each of which is computed on its own, in tiles of 64 keys in order, and folded
+// in a fixed tree (attention_fold.cuh). A tile or a split that a row does not see leaves its state
+// unchanged. (A value that is not finite does reach earlier tokens of the same row and M tile that
+// share its key tile: 0 * NaN.)
 //
 // Work. The M rows of a row and KV head (M row m is query head m % G of token m / G), in tiles of
-//   128, or of 16 if rows have few.
-// Grid. tiles * HKV blocks; the KV heads of a tile are neighbours. The grid has the maximum number
-//   of tiles, and blocks past the end of the plan's list exit. A row's later tiles, which see more
-//   keys, come first in the list.
+//   128, or of 16 if rows have few; a tile's keys in one item, or cut into several if there are too
+//   few tiles to fill the device. The plan decides; no bit depends on it.
+// Grid. items * HKV blocks; the KV heads of an item are neighbours. The grid has the maximum number
+//   of items, and blocks past the end of the plan's list exit. A row's later tiles, which see more
+//   keys, come first in the list. The kernel of 16 M rows has no more blocks than run at once if
+//   they suffice for the tiles, and takes the items in turn: in a graph most are launched in vain.
 // Block. 4 warps of 32 M rows: each fragment of K and V serves two products. (With 16 M rows of
 //   E = 128 four warps would read 4 * 32 KB of fragments for each tile, 1,024 cycles at 128 bytes,
 //   against 896 cycles of products: 4 * 128 mma at about 7 cycles on 4 tensor cores.) If E is 256,
@@ -18,12 +22,16 @@
 // Shared memory. Q, and a ring of 2 stages (1 if they do not fit) of 64 keys and values of E + 8
 //   elements: 102 KB for E = 128, so that a multiprocessor with 227 KB holds 2 blocks.
 // Traffic of a tile. 4 * E * 2 bytes of Q and out for each M row, and K and V of the keys that its
-//   last token sees, mostly from the second-level cache.
+//   last token sees, mostly from the second-level cache; for each split after the first also
+//   8 * (E + 8) bytes for each M row, within that cache.
 // Operations. 4 * E for each query head and key, including masked keys of the last tile.
 #pragma once
 
+#include <algorithm>
+
 #include "device/device.h"
 #include "kernels/attention_arguments.h"
+#include "kernels/attention_fold.cuh"
 #include "kernels/attention_state.h"
 #include "kernels/attention_tile.cuh"
 #include "kernels/launch.h"
@@ -43,12 +51,16 @@ struct ExtendShape {
   // shared memory only.
   static constexpr int kBlocks = !LARGE ? 3 : D > 128 ? 1 : 2;
   static constexpr int kCopiesAtOnce = LARGE && D <= 128 ? 1 : 4;  // more would cost spills
-  static constexpr int kPart = kExtendKeys * kPaddedRow<D>;  // elements of K, or V, of a stage
+  static constexpr int kPart = kExtendKeys * kPaddedRow<D>;   // elements of K, or V, of a stage
+  static constexpr int kWords = 4;                            // shared by the block's threads
+  static constexpr int kImage = kRows / 16 * ImageFloats(D);  // floats of a tile's image
   static_assert(kRows == (LARGE ? kLargeTileRows : kTileRows));
+  static_assert(kExtendSplitKeys % kExtendKeys == 0);
 
   static constexpr size_t SharedBytes(int stages) {
     return (static_cast<size_t>(kRows) * kPaddedRow<D> + static_cast<size_t>(stages) * 2 * kPart) *
-           2;
+               2 +
+           kWords * sizeof(uint32_t);
   }
 };
 
@@ -64,42 +76,35 @@ class ExtendBlock {
         lane_(static_cast<int>(threadIdx.x) % 32),
         warp_(static_cast<int>(threadIdx.x) / 32) {
     device::SharedArena arena;
+    words_ = arena.Take<uint32_t>(Shape::kWords);
     query_ = arena.Take<T>(Shape::kRows * kPaddedRow<D>) + warp_ * Shape::kWarpRows * kPaddedRow<D>;
     ring_ = arena.Take<T>(stages * 2 * Shape::kPart);
   }
 
-  // Finds the block's tile, in the plan's list or among decode rows. False if there is none.
-  MINISGL_DEVICE bool FindTile(bool decode_rows) {
-    const int32_t block = static_cast<int32_t>(blockIdx.x);
-    const int32_t index = block / args_.num_kv_heads;
-    kv_head_ = block % args_.num_kv_heads;
-    int32_t row = 0, num_tokens = 1;
-    if (decode_rows) {
-      const int32_t m_tiles = DivideUp(args_.group, Shape::kRows);
-      row = index / m_tiles;
-      if (row >= args_.plan.counts[2]) return false;
-      first_row_ = index % m_tiles * Shape::kRows;
-      first_token_ = row;
-    } else {
-      if (index >= args_.plan.counts[1]) return false;
-      const auto tile =
-          device::LoadVec<2>(static_cast<const int32_t*>(args_.plan.tiles) + int64_t{index} * 2);
-      row = tile[0];
-      first_row_ = tile[1];
-      first_token_ = args_.row_begin[row];
-      num_tokens = args_.row_begin[row + 1] - first_token_;
-    }
-    pages_ = args_.page_table + args_.table_row[row] * args_.page_table_stride;
-    first_position_ = args_.kv_len[row] - num_tokens;
-    const int32_t rest = num_tokens * args_.group - first_row_;
-    num_rows_ = rest < Shape::kRows ? rest : Shape::kRows;
-    low_ = Low(Position(0) + 1);
-    high_ = Position(num_rows_ - 1) + 1;
+  MINISGL_DEVICE int32_t NumWorks() const {
+    return args_.list.counts[ExtendList::kItems] * args_.num_kv_heads;
+  }
+
+  // Work `work` is an item of the list and a KV head. False if no token of the tile sees a key of
+  // the item.
+  MINISGL_DEVICE bool FindWork(int32_t work) {
+    item_index_ = work / args_.num_kv_heads;
+    kv_head_ = work % args_.num_kv_heads;
+    const ExtendItem item = FindTile();
+    pages_ = args_.page_table + args_.table_row[item.row] * args_.page_table_stride;
     // M rows past the tile's last count as its last, so that they do not cause masking.
     const int32_t first = warp_ * Shape::kWarpRows, last = first + Shape::kWarpRows - 1;
     own_first_high_ = Position(first < num_rows_ ? first : num_rows_ - 1) + 1;
     own_last_high_ = Position(last < num_rows_ ? last : num_rows_ - 1) + 1;
-    return true;
+    low_ = TileLow();
+    high_ = TileHigh();
+    if (IsCut()) {
+      const int32_t begin = item.begin * kExtendSplitKeys;
+      const int32_t end = begin + (kExtendSplitKeys << CutShift());
+      low_ = low_ > begin ? low_ : begin;
+      high_ = high_ < end ? high_ : end;
+    }
+    return low_ < high_;
   }
 
   MINISGL_DEVICE void Run() {
@@ -107,27 +112,36 @@ class ExtendBlock {
     RowStates<D> rows[kFragments];
 #pragma unroll
     for (int m = 0; m < kFragments; ++m) rows[m].Clear();
-    const int32_t first_tile = low_ / kExtendKeys * kExtendKeys;
-    FindKeys(first_tile);
-    if (stages_ == 2) CopyTile(first_tile, 0);
+    int32_t tile = low_ / kExtendKeys * kExtendKeys;
+    FindKeys(tile);
+    if (stages_ == 2) CopyTile(tile, 0);
     int stage = 0;
-    for (int32_t tile = first_tile; tile < high_; tile += kExtendKeys) {
-      if (stages_ == 1) {
-        __syncthreads();  // no warp reads the last tile any more
-        CopyTile(tile, 0);
+    while (tile < high_) {
+      do {
+        if (stages_ == 1) {
+          __syncthreads();  // no warp reads the last tile any more
+          CopyTile(tile, 0);
+        }
+        device::CopyAsyncWait<0>();
+        __syncthreads();  // the tile's copies are there; no warp reads the other stage any more
+        if (stages_ == 2) {
+          if (tile + kExtendKeys < high_) CopyTile(tile + kExtendKeys, stage ^ 1);
+        }
+        Attend(tile, stage, rows);
+        if (stages_ == 2) stage ^= 1;
+        tile += kExtendKeys;
+      } while (tile < high_ && tile % kExtendSplitKeys != 0);
+      if (EndSplit((tile - kExtendKeys) / kExtendSplitKeys, rows)) {
+#pragma unroll
+        for (int m = 0; m < kFragments; ++m) {
+#pragma unroll
+          for (int h = 0; h < 2; ++h) StoreRow(rows[m], m, h);
+        }
       }
-      device::CopyAsyncWait<0>();
-      __syncthreads();  // the tile's copies are complete; no warp reads the other stage any more
-      if (stages_ == 2) {
-        if (tile + kExtendKeys < high_) CopyTile(tile + kExtendKeys, stage ^ 1);
-      }
-      Attend(tile, stage, rows);
-      if (stages_ == 2) stage ^= 1;
     }
-#pragma unroll
-    for (int m = 0; m < kFragments; ++m) {
-#pragma unroll
-      for (int h = 0; h < 2; ++h) StoreRow(rows[m], m, h);
+    if (low_ / kExtendSplitKeys < (high_ - 1) / kExtendSplitKeys) {
+      __syncthreads();  // no thread reads what it put by any more
+      if (threadIdx.x == 0) ReturnPlace(Places(), words_[kPlaceWord]);
     }
   }
 
@@ -136,9 +150,35 @@ class ExtendBlock {
   static constexpr int kCopyKeys = kWarpKeys < 32 ? kWarpKeys : 32;  // copied at a time
   static constexpr int kCopies = kWarpKeys / kCopyKeys;
 
+  enum Word { kPlaceWord, kMetWord };  // of words_
+
+  MINISGL_DEVICE ExtendItem LoadItem() const {
+    const auto item = device::LoadVec<4>(static_cast<const int32_t*>(args_.list.items) +
+                                         int64_t{item_index_} * kExtendItemWords);
+    return {item[0], item[1], item[2]};
+  }
+  MINISGL_DEVICE ExtendItem FindTile() {
+    const ExtendItem item = LoadItem();
+    first_row_ = item.first;
+    first_token_ = args_.row_begin[item.row];
+    const int32_t num_tokens = args_.row_begin[item.row + 1] - first_token_;
+    first_position_ = args_.kv_len[item.row] - num_tokens;
+    const int32_t rest = num_tokens * args_.group - first_row_;
+    num_rows_ = rest < Shape::kRows ? rest : Shape::kRows;
+    return item;
+  }
+  MINISGL_DEVICE bool IsCut() const {
+    return item_index_ < args_.list.counts[ExtendList::kCutItems];
+  }
+  MINISGL_DEVICE int32_t CutShift() const { return args_.list.counts[ExtendList::kCutShift]; }
+
   MINISGL_DEVICE int32_t Position(int32_t tile_row) const {
     return first_position_ + (first_row_ + tile_row) / args_.group;
   }
+
+  // Keys that any token of the tile sees.
+  MINISGL_DEVICE int32_t TileLow() const { return Low(Position(0) + 1); }
+  MINISGL_DEVICE int32_t TileHigh() const { return Position(num_rows_ - 1) + 1; }
 
   // The first visible key of the token whose last visible key is high - 1.
   MINISGL_DEVICE int32_t Low(int32_t high) const {
@@ -223,8 +263,105 @@ class ExtendBlock {
     return warp_ * Shape::kWarpRows + m * 16 + h * 8 + lane_ / 4;
   }
 
+  // Folds what the block has of the tile, of which `split` has ended, as far as it can, and puts it
+  // by or leaves it to another block. True if it has the whole tile.
+  MINISGL_DEVICE bool EndSplit(int32_t split, RowStates<D> (&rows)[kFragments]) {
+#pragma unroll
+    for (int m = 0; m < kFragments; ++m) rows[m].SumLanes();
+    const int32_t low = TileLow() / kExtendSplitKeys;
+    const int32_t high = (TileHigh() - 1) / kExtendSplitKeys + 1;
+    HeldSplits held = {split, split + 1};
+    while (held.begin > low || held.end < high) {
+      const int32_t boundary = held.FindBoundary();
+      if (low < boundary && boundary < high) {
+        const float* image = nullptr;
+        if (IsWithinItem(boundary)) {
+          if (held.end == boundary) {
+            PutBy(split, held.shift, rows);
+            return false;
+          }
+          image = Kept(held.shift);
+        } else {
+          image = Meet(boundary, rows);
+          if (image == nullptr) return false;
+        }
+#pragma unroll
+        for (int m = 0; m < kFragments; ++m) FoldImage<D>(image + InImage(m), num_rows_, &rows[m]);
+      }
+      held.Fold();
+    }
+    return true;
+  }
+
+  MINISGL_DEVICE bool IsWithinItem(int32_t boundary) const {
+    return !IsCut() || boundary % (1 << CutShift()) != 0;
+  }
+
+  MINISGL_DEVICE const PlaceQueue& Places() const {
+    return LARGE ? args_.plan.large_places : args_.plan.small_places;
+  }
+
+  // Where fragment m of this lane is in the image of a tile.
+  MINISGL_DEVICE int32_t InImage(int m) const {
+    return (warp_ * kFragments + m) * ImageFloats(D) + device::Opaque(lane_) * 4;
+  }
+
+  // What waits at a boundary of the tree's level kFoldShift * level == shift.
+  MINISGL_DEVICE float* Kept(int32_t shift) const {
+    const uint32_t place = words_[kPlaceWord];
+    return args_.plan.kept +
+           (int64_t{place} * args_.plan.fold_levels + shift / kFoldShift) * Shape::kImage;
+  }
+
+  // Puts the states by for later splits of this block, after `split`, and clears them.
+  MINISGL_DEVICE void PutBy(int32_t split, int32_t shift, RowStates<D> (&rows)[kFragments]) {
+    if (split == low_ / kExtendSplitKeys) {  // the first time
+      if (threadIdx.x == 0) words_[kPlaceWord] = TakePlace(Places());
+      __syncthreads();  // the place is there
+    }
+#pragma unroll
+    for (int m = 0; m < kFragments; ++m) {
+      StoreImage<D>(Kept(shift) + InImage(m), rows[m]);
+      rows[m].Clear();
+    }
+  }
+
+  // Comes to the boundary between two items of the tile. If the block on the other side has been
+  // there, returns the image that it left; otherwise leaves the image of `rows` and returns null.
+  MINISGL_DEVICE const float* Meet(int32_t boundary, const RowStates<D> (&rows)[kFragments]) {
+    const int32_t begin = LoadItem().begin, shift = CutShift();
+    const int32_t behind = item_index_ + ((boundary - begin) >> shift);  // item after the boundary
+    uint32_t* const met = args_.plan.met + behind * args_.num_kv_heads + kv_head_;
+    const uint32_t own =
+        static_cast<uint32_t>(item_index_) * static_cast<uint32_t>(args_.num_kv_heads) +
+        static_cast<uint32_t>(kv_head_);
+    if (threadIdx.x == 0) words_[kMetWord] = device::AtomicAddGlobal(met, 0u);
+    __syncthreads();  // the word is there
+    uint32_t other = words_[kMetWord];
+    if (other == 0) {
+#pragma unroll
+      for (int m = 0; m < kFragments; ++m) {
+        StoreImage<D>(args_.plan.images + int64_t{own} * Shape::kImage + InImage(m), rows[m]);
+      }
+      __syncthreads();  // every thread has stored its part, and read the word
+      if (threadIdx.x == 0) {
+        device::ThreadFence();  // a block that sees `own` sees the image
+        words_[kMetWord] = device::AtomicExchangeGlobal(met, own + 1);
+      }
+      __syncthreads();  // the word is there
+      other = words_[kMetWord];
+      if (other == 0) return nullptr;
+    }
+    if (threadIdx.x == 0) {
+      device::ThreadFence();  // this block sees the other's image after the barrier
+      *met = 0;
+    }
+    __syncthreads();  // the image may be read; the word may be written again
+    return args_.plan.images + int64_t{other - 1} * Shape::kImage;
+  }
+
   MINISGL_DEVICE void StoreRow(const RowStates<D>& rows, int m, int h) const {
-    const SoftmaxState state = rows.StateOfRow(h);
+    const SoftmaxState state = {rows.largest[h], rows.sum[h]};
     const int32_t tile_row = TileRow(m, h);
     if (tile_row >= num_rows_) return;
     const int32_t head = HeadOf(tile_row);
@@ -240,15 +377,16 @@ class ExtendBlock {
 
   const AttentionArguments<T>& args_;
   const int stages_, lane_, warp_;
-  device::Shared<T> query_;  // [32 or 16][D + 8] this warp's
-  device::Shared<T> ring_;   // [stages][K, V][64][D + 8]
+  device::Shared<T> query_;         // [32 or 16][D + 8] this warp's
+  device::Shared<T> ring_;          // [stages][K, V][64][D + 8]
+  device::Shared<uint32_t> words_;  // [kWords]
   const int32_t* pages_ = nullptr;
-  int32_t kv_head_ = 0;
+  int32_t item_index_ = 0, kv_head_ = 0;
   int32_t first_row_ = 0;       // the tile's first M row, among the row's
   int32_t num_rows_ = 0;        // M rows of the tile
   int32_t first_token_ = 0;     // the row's first token
   int32_t first_position_ = 0;  // position of the row's first token
-  int32_t low_ = 0, high_ = 0;  // keys that any token of the tile sees
+  int32_t low_ = 0, high_ = 0;  // keys of the item that any token of the tile sees
   // Ends of the keys that the first and the last token of the warp's M rows see.
   int32_t own_first_high_ = 0, own_last_high_ = 0;
   KeyPlace places_[kCopies];  // this lane's keys of the tile that is copied next
@@ -257,24 +395,40 @@ class ExtendBlock {
 template <typename T, int D, bool LARGE>
 MINISGL_KERNEL void MINISGL_LAUNCH_BOUNDS((ExtendShape<D, LARGE>::kThreads),
                                           (ExtendShape<D, LARGE>::kBlocks))
-    ExtendKernel(AttentionArguments<T> args, int stages, bool decode_rows) {
+    ExtendKernel(AttentionArguments<T> args, int stages) {
   device::GridRelease();
   device::GridWait();
   ExtendBlock<T, D, LARGE> block(args, stages);
-  if (block.FindTile(decode_rows)) block.Run();
+  const int32_t num_works = block.NumWorks();
+  int32_t work = static_cast<int32_t>(blockIdx.x);
+  if constexpr (LARGE) {
+    if (work < num_works && block.FindWork(work)) block.Run();
+  } else {
+    for (; work < num_works; work += static_cast<int32_t>(gridDim.x)) {
+      if (block.FindWork(work)) block.Run();
+      __syncthreads();  // shared memory may be written again
+    }
+  }
 }
 
 template <typename T>
-CudaError LaunchExtend(const LaunchContext& context, const AttentionArguments<T>& arguments,
-                       int32_t head_dim, ExtendChoice choice, int64_t max_tiles, bool decode_rows) {
+CudaError LaunchExtend(const LaunchContext& context, AttentionArguments<T> arguments,
+                       int32_t head_dim, ExtendChoice choice, const ExtendWork& work) {
+  arguments.list = work.decode_rows ? arguments.plan.decode_list : arguments.plan.extend_list;
   const auto launch = [&]<int D, bool LARGE>() {
     using Shape = ExtendShape<D, LARGE>;
+    const int64_t tiles = work.max_tiles * arguments.num_kv_heads;
+    int64_t blocks = tiles + work.max_cut_items;
+    if (!LARGE) {
+      const int64_t at_once = int64_t{context.num_multiprocessors} * Shape::kBlocks;
+      blocks = std::min(blocks, std::max(tiles, at_once));
+    }
     return Launch(context,
-                  {.grid = {static_cast<unsigned>(max_tiles * arguments.num_kv_heads)},
+                  {.grid = {static_cast<unsigned>(blocks)},
                    .block = {Shape::kThreads},
                    .shared_bytes = Shape::SharedBytes(choice.stages),
                    .programmatic = true},
-                  ExtendKernel<T, D, LARGE>, arguments, choice.stages, decode_rows);
+                  ExtendKernel<T, D, LARGE>, arguments, choice.stages);
   };
   return DispatchHeadDim(head_dim, [&]<int D>() {
     return choice.large ? launch.template operator()<D, true>()

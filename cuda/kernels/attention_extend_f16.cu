@@ -4,8 +4,8 @@
 namespace minisgl::cuda {
 
 template CudaError LaunchExtend<device::f16>(const LaunchContext& context,
-                                             const AttentionArguments<device::f16>& arguments,
+                                             AttentionArguments<device::f16> arguments,
                                              int32_t head_dim, ExtendChoice choice,
-                                             int64_t max_tiles, bool decode_rows);
+                                             const ExtendWork& work);
 
 }  // namespace minisgl::cuda

@@ -2,8 +2,9 @@
 //
 // PlanKernel: one block of 256 threads, once for each step. It takes 256 rows at a time: a prefix
 // sum of the number of pieces of each row, then a thread for each piece, which finds its row by
-// bisection. Shared memory: 290 words. Traffic: 32 bytes for each item, 8 for each tile, 16 for
-// each row: at most about 200 KB.
+// bisection. Shared memory: 290 words. Traffic: 32 bytes for each item of decode rows, 16 for each
+// other item, and 16 for each row, the last twice and once more for each size of items that is
+// tried: at most about 200 KB.
 #include <algorithm>
 #include <bit>
 #include <cstdint>
@@ -20,6 +21,7 @@ using device::Shared;
 using device::Vec;
 
 constexpr int kPlanThreads = 256;
+constexpr int32_t kCutShiftMax = 22;  // one item, as no row has 2^31 keys
 
 struct PlanArguments {
   DeviceAttentionPlan plan;
@@ -29,9 +31,11 @@ struct PlanArguments {
   int32_t num_decode_rows;
   const int32_t* decode_rows;  // [1] null: num_decode_rows
   int32_t group;
-  int32_t tile_rows;  // M rows of an extend tile
-  int32_t item_rows;  // upper bound on the rows of a group's item
-  int32_t window;     // 0: no layer has one
+  int32_t tile_rows;      // M rows of a tile of rows that extend
+  int32_t item_rows;      // upper bound on the rows of a group's item
+  int32_t cut_items_max;  // upper bound on the items of cut tiles in a list
+  bool deterministic;     // decode rows are in decode_list instead of the items
+  int32_t window;         // 0: no layer has one
   SharedPrefixes shared;
 };
 
@@ -230,6 +234,96 @@ MINISGL_DEVICE ItemCounts PlanItems(const PlanArguments& p, Shared<int32_t> scan
   return counts;
 }
 
+// Rows [begin, end) in tiles of tile_rows M rows, for the extend kernel.
+struct TiledRows {
+  int32_t begin, end;
+  int32_t tile_rows;
+
+  MINISGL_DEVICE int32_t NumTiles(const PlanArguments& p, int32_t row) const {
+    return DivideUp((p.row_begin[row + 1] - p.row_begin[row]) * p.group, tile_rows);
+  }
+};
+
+// Items of a tile of the row, of 2^shift splits each.
+MINISGL_DEVICE int32_t NumTileItems(const PlanArguments& p, int32_t row, int32_t shift) {
+  const int32_t items = DivideUp(DivideUp(p.kv_len[row], kExtendSplitKeys), 1 << shift);
+  return items > 1 ? items : 1;
+}
+
+MINISGL_DEVICE int32_t NumCutItems(const PlanArguments& p, const TiledRows& rows, int32_t row,
+                                   int32_t shift) {
+  const int32_t items = NumTileItems(p, row, shift);
+  return items > 1 ? items * rows.NumTiles(p, row) : 0;
+}
+
+template <typename Count>
+MINISGL_DEVICE int32_t SumRows(const TiledRows& rows, Shared<int32_t> scan, Shared<int32_t> totals,
+                               const Count& count) {
+  int32_t sum = 0;
+  for (int32_t first = rows.begin; first < rows.end; first += kPlanThreads) {
+    const int32_t row = first + static_cast<int32_t>(threadIdx.x);
+    ScanPieces(row < rows.end ? count(row) : 0, scan, totals);
+    const int32_t round = scan[kPlanThreads];
+    sum += round;
+  }
+  return sum;
+}
+
+// Chooses the size of items: the smallest (by nodes of the tree) for which the items of cut tiles
+// are few enough, and no smaller than an equal share of all splits. So tiles that fill the device
+// are not cut, and a long row beside them is.
+MINISGL_DEVICE int32_t ChooseCutShift(const PlanArguments& p, const TiledRows& rows,
+                                      Shared<int32_t> scan, Shared<int32_t> totals) {
+  const int32_t num_splits = SumRows(rows, scan, totals, [&](int32_t row) {
+    return NumTileItems(p, row, 0) * rows.NumTiles(p, row);
+  });
+  int32_t shift = 0;
+  while (shift < kCutShiftMax) {
+    const int32_t items =
+        SumRows(rows, scan, totals, [&](int32_t row) { return NumCutItems(p, rows, row, shift); });
+    if (items <= p.cut_items_max && num_splits >> shift <= p.cut_items_max) break;
+    shift += kFoldShift;
+  }
+  return shift;
+}
+
+MINISGL_DEVICE void PlanTiles(const PlanArguments& p, const TiledRows& rows, const ExtendList& list,
+                              Shared<int32_t> scan, Shared<int32_t> totals) {
+  const int32_t shift = ChooseCutShift(p, rows, scan, totals);
+  // A row's last tile sees the most keys and comes first.
+  const auto store = [&](int32_t i, int32_t row, int32_t place, int32_t item) {
+    const Vec<int32_t, 4> words = {row, (rows.NumTiles(p, row) - 1 - place) * rows.tile_rows,
+                                   item << shift, 0};
+    device::StoreVec(list.items + int64_t{i} * kExtendItemWords, words);
+  };
+  const int32_t cut = CutRows(
+      rows.begin, rows.end, scan, totals,
+      [&](int32_t row) { return NumCutItems(p, rows, row, shift); },
+      [&](int32_t i, int32_t row, int32_t piece) {
+        const int32_t items = NumTileItems(p, row, shift);
+        store(i, row, piece / items, piece % items);
+      });
+  const int32_t whole = CutRows(
+      rows.begin, rows.end, scan, totals,
+      [&](int32_t row) { return NumTileItems(p, row, shift) > 1 ? 0 : rows.NumTiles(p, row); },
+      [&](int32_t i, int32_t row, int32_t piece) { store(cut + i, row, piece, 0); });
+  if (threadIdx.x == 0) {
+    list.counts[ExtendList::kItems] = cut + whole;
+    list.counts[ExtendList::kCutItems] = cut;
+    list.counts[ExtendList::kCutShift] = shift;
+  }
+}
+
+// All places are free.
+MINISGL_DEVICE void FillPlaces(const PlaceQueue& queue) {
+  const uint32_t num_places = static_cast<uint32_t>(queue.num_places);
+  for (uint32_t i = threadIdx.x; i < num_places; i += kPlanThreads) queue.words[2 + i] = i + 1;
+  if (threadIdx.x == 0) {
+    queue.words[0] = 0;
+    queue.words[1] = num_places;
+  }
+}
+
 MINISGL_KERNEL void MINISGL_LAUNCH_BOUNDS(kPlanThreads, 1) PlanKernel(PlanArguments p) {
   device::GridRelease();
   device::GridWait();
@@ -237,23 +331,18 @@ MINISGL_KERNEL void MINISGL_LAUNCH_BOUNDS(kPlanThreads, 1) PlanKernel(PlanArgume
   const Shared<int32_t> scan = arena.Take<int32_t>(kPlanThreads + 1);
   const Shared<int32_t> totals = arena.Take<int32_t>(kPlanThreads / 32);
   if (p.decode_rows != nullptr) p.num_decode_rows = p.decode_rows[0];
-  const ItemCounts counts = PlanItems(p, scan, totals);
-  const auto num_tiles = [&](int32_t row) {
-    return DivideUp((p.row_begin[row + 1] - p.row_begin[row]) * p.group, p.tile_rows);
-  };
-  // A row's last tile sees the most keys and comes first.
-  const int32_t all_tiles =
-      CutRows(p.num_decode_rows, p.num_rows, scan, totals, num_tiles,
-              [&](int32_t i, int32_t row, int32_t place) {
-                const Vec<int32_t, 2> tile = {row, (num_tiles(row) - 1 - place) * p.tile_rows};
-                device::StoreVec(p.plan.tiles + int64_t{i} * 2, tile);
-              });
-  if (threadIdx.x == 0) {
-    p.plan.counts[0] = counts.items;
-    p.plan.counts[1] = all_tiles;
-    p.plan.counts[2] = p.num_decode_rows;
-    p.plan.counts[3] = counts.window_items;
+  if (p.deterministic) {
+    PlanTiles(p, {0, p.num_decode_rows, kTileRows}, p.plan.decode_list, scan, totals);
+  } else {
+    const ItemCounts counts = PlanItems(p, scan, totals);
+    if (threadIdx.x == 0) {
+      p.plan.counts[0] = counts.items;
+      p.plan.counts[1] = counts.window_items;
+    }
   }
+  PlanTiles(p, {p.num_decode_rows, p.num_rows, p.tile_rows}, p.plan.extend_list, scan, totals);
+  FillPlaces(p.plan.small_places);
+  FillPlaces(p.plan.large_places);
 }
 
 int64_t MaxSplits(const DeviceLimits& limits) {
@@ -295,6 +384,15 @@ int64_t MaxTiles(int64_t tokens, int64_t rows, int32_t group, int32_t tile_rows)
   return tokens * group / tile_rows + rows;
 }
 
+// Upper bound on the items of cut tiles of a list, times KV heads: twice as many as blocks of the
+// large kernel run at once, so that the last round of them is short.
+int64_t MaxCutItems(int64_t num_multiprocessors, const DeviceLimits& limits) {
+  return limits.max_seq_len > kExtendSplitKeys ? 4 * num_multiprocessors : 0;
+}
+int64_t MaxCutItems(const LaunchContext& context, const DeviceLimits& limits) {
+  return MaxCutItems(std::min(context.num_multiprocessors, kMultiprocessorsMax), limits);
+}
+
 // Divides the workspace into pieces, 256-byte aligned. With null memory it only measures.
 class Divider {
  public:
@@ -305,27 +403,96 @@ class Divider {
     num_bytes_ += (static_cast<size_t>(count) * sizeof(T) + 255) / 256 * 256;
   }
   size_t num_bytes() const { return num_bytes_; }
+  // Goes on behind the longer of two divisions that began at the same place.
+  void Join(const Divider& other) { num_bytes_ = std::max(num_bytes_, other.num_bytes_); }
 
  private:
   unsigned char* memory_;
   size_t num_bytes_ = 0;
 };
 
+// What the extend kernel has in a step at most, times KV heads, for a size of tiles.
+struct ExtendBounds {
+  int64_t tiles, cut_items;
+  int64_t places;  // blocks that run at once and have several splits
+};
+
+// `blocks`: of a multiprocessor.
+ExtendBounds BoundExtend(const DeviceLimits& limits, int32_t tile_rows, int32_t blocks) {
+  const int32_t group = limits.num_heads / limits.num_kv_heads;
+  ExtendBounds bounds;
+  bounds.tiles =
+      MaxTiles(limits.max_tokens, limits.max_rows, group, tile_rows) * limits.num_kv_heads;
+  bounds.cut_items =
+      std::min(MaxCutItems(kMultiprocessorsMax, limits),
+               bounds.tiles * CeilDiv<int64_t>(limits.max_seq_len, kExtendSplitKeys));
+  bounds.places = limits.max_seq_len > kExtendSplitKeys
+                      ? std::min<int64_t>(int64_t{kMultiprocessorsMax} * blocks,
+                                          bounds.tiles + bounds.cut_items)
+                      : 0;
+  return bounds;
+}
+// Shared memory allows five blocks.
+ExtendBounds BoundSmallExtend(const DeviceLimits& limits) {
+  return BoundExtend(limits, kTileRows, 5);
+}
+// Registers allow as many as ExtendShape asks for.
+ExtendBounds BoundLargeExtend(const DeviceLimits& limits) {
+  return BoundExtend(limits, kLargeTileRows, limits.head_dim > 128 ? 1 : 2);
+}
+
+void DivideList(int64_t max_items, Divider* divider, ExtendList* list) {
+  divider->Take(&list->counts, ExtendList::kNumCounts);
+  divider->Take(&list->items, max_items * kExtendItemWords);
+}
+
+void DividePlaces(int64_t num_places, Divider* divider, PlaceQueue* queue) {
+  queue->num_places = static_cast<int32_t>(num_places);
+  divider->Take(&queue->words, 2 + num_places);
+}
+
+void DivideLists(const DeviceLimits& limits, Divider* divider, DeviceAttentionPlan* plan) {
+  const ExtendBounds small = BoundSmallExtend(limits);
+  const int64_t decode_tiles =
+      int64_t{limits.max_rows} * DivideUp(limits.num_heads / limits.num_kv_heads, kTileRows);
+  DivideList(decode_tiles + small.cut_items, divider, &plan->decode_list);
+  DivideList(small.tiles + small.cut_items, divider, &plan->extend_list);
+  divider->Take(&plan->met, small.cut_items);
+  DividePlaces(small.places, divider, &plan->small_places);
+  DividePlaces(BoundLargeExtend(limits).places, divider, &plan->large_places);
+}
+
+void DivideImages(const DeviceLimits& limits, Divider* divider, DeviceAttentionPlan* plan) {
+  const ExtendBounds small = BoundSmallExtend(limits), large = BoundLargeExtend(limits);
+  const int64_t small_image = ImageFloats(limits.head_dim);
+  const int64_t large_image = small_image * (kLargeTileRows / kTileRows);
+  const int64_t max_splits = CeilDiv<int64_t>(limits.max_seq_len, kExtendSplitKeys);
+  plan->fold_levels = 0;
+  for (int64_t splits = 1; splits < max_splits; splits <<= kFoldShift) ++plan->fold_levels;
+  divider->Take(&plan->images,
+                std::max(small.cut_items * small_image, large.cut_items * large_image));
+  divider->Take(&plan->kept, plan->fold_levels *
+                                 std::max(small.places * small_image, large.places * large_image));
+}
+
 DeviceAttentionPlan Divide(const DeviceLimits& limits, Divider* divider) {
   const int32_t group = limits.num_heads / limits.num_kv_heads;
   const int64_t items = limits.max_rows * MaxSplits(limits);
   DeviceAttentionPlan plan;
-  divider->Take(&plan.counts, 4);
+  divider->Take(&plan.counts, 2);
   divider->Take(&plan.items, items * kItemWords);
   divider->Take(&plan.window_items, items * kItemWords);
   divider->Take(&plan.queries, limits.max_rows);
   divider->Take(&plan.part_begin, limits.max_rows);
-  divider->Take(&plan.tiles, MaxTiles(limits.max_tokens, limits.max_rows, group, kTileRows) * 2);
   divider->Take(&plan.arrived,
                 int64_t{limits.max_rows} * limits.num_kv_heads * DivideUp(group, kTileRows));
   divider->Take(&plan.works_taken, 1);
+  DivideLists(limits, divider, &plan);
+  Divider images = *divider;  // from here on the extend kernel's, and the decode kernel's parts
+  DivideImages(limits, &images, &plan);
   divider->Take(&plan.states, items * limits.num_heads * 2);
   divider->Take(&plan.sums, items * limits.num_heads * limits.head_dim);
+  divider->Join(images);
   return plan;
 }
 
@@ -354,7 +521,7 @@ AttentionArguments<T> MakeArguments(const AttentionParams& params,
   const bool has_window = params.sliding_window > 0;
   arguments.window = has_window ? params.sliding_window : INT32_MAX;
   arguments.items = has_window ? arguments.plan.window_items : arguments.plan.items;
-  arguments.num_items = arguments.plan.counts + (has_window ? 3 : 0);
+  arguments.num_items = arguments.plan.counts + (has_window ? 1 : 0);
   const bool capped = params.logit_softcap > 0;
   arguments.score.weight = (capped ? params.logit_softcap : params.scale) * kLog2OfE;
   arguments.score.inner = capped ? params.scale / params.logit_softcap : 0;
@@ -368,20 +535,25 @@ CudaError LaunchRows(const LaunchContext& context, const AttentionParams& params
   const AttentionArguments<T> arguments = MakeArguments<T>(params, workspace);
   const int32_t head_dim = params.head_dim, group = arguments.group;
   const int32_t num_decode_rows = params.num_decode_rows;
+  const int64_t max_cut_items = MaxCutItems(context, workspace.limits);
   if (num_decode_rows > 0) {
     const CudaError error =
-        deterministic ? LaunchExtend(context, arguments, head_dim,
-                                     SmallExtend(head_dim, context.shared_bytes_max),
-                                     int64_t{num_decode_rows} * DivideUp(group, kTileRows), true)
-                      : LaunchDecode(context, arguments, head_dim, num_decode_rows,
-                                     static_cast<int32_t>(MaxSplits(workspace.limits)));
+        deterministic
+            ? LaunchExtend(context, arguments, head_dim,
+                           SmallExtend(head_dim, context.shared_bytes_max),
+                           {.max_tiles = int64_t{num_decode_rows} * DivideUp(group, kTileRows),
+                            .max_cut_items = max_cut_items,
+                            .decode_rows = true})
+            : LaunchDecode(context, arguments, head_dim, num_decode_rows,
+                           static_cast<int32_t>(MaxSplits(workspace.limits)));
     if (error != kCudaSuccess) return error;
   }
   const ExtendingRows rows = FindExtendingRows(context, params);
   if (rows.num_rows == 0) return kCudaSuccess;
   const int32_t tile_rows = rows.choice.large ? kLargeTileRows : kTileRows;
   return LaunchExtend(context, arguments, head_dim, rows.choice,
-                      MaxTiles(rows.num_tokens, rows.num_rows, group, tile_rows), false);
+                      {.max_tiles = MaxTiles(rows.num_tokens, rows.num_rows, group, tile_rows),
+                       .max_cut_items = max_cut_items});
 }
 
 }  // namespace
@@ -398,7 +570,7 @@ size_t AttentionWorkspaceBytes(const DeviceLimits& limits) {
 }
 
 CudaError LaunchPlanAttention(const LaunchContext& context, const AttentionPlanParams& params,
-                              const AttentionWorkspace& workspace) {
+                              const AttentionWorkspace& workspace, bool deterministic) {
   const ExtendChoice choice = FindExtendingRows(context, params).choice;
   const int32_t group = params.num_heads / params.num_kv_heads;
   const PlanArguments arguments = {
@@ -411,6 +583,9 @@ CudaError LaunchPlanAttention(const LaunchContext& context, const AttentionPlanP
       .group = group,
       .tile_rows = choice.large ? kLargeTileRows : kTileRows,
       .item_rows = std::max(1, SharedTileRows(params.head_dim) / group),
+      .cut_items_max =
+          static_cast<int32_t>(MaxCutItems(context, workspace.limits) / params.num_kv_heads),
+      .deterministic = deterministic,
       .window = params.sliding_window,
       .shared = params.shared};
   constexpr size_t kSharedBytes = ((kPlanThreads + 1) * 4 + 15) / 16 * 16 + kPlanThreads / 32 * 4;

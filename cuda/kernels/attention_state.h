@@ -38,6 +38,28 @@ MINISGL_DEVICE SoftmaxState Merge(SoftmaxState a, SoftmaxState b) {
   return merged;
 }
 
+// Folds a state and its weighted sums of values into those at hand. The result is the same bit for
+// bit if the two change places, and a state of no keys, whose sums are +0, changes no bit of the
+// other side, not even the sign of a zero.
+struct FoldFactor {
+  float smaller;     // of the side with the smaller largest score
+  bool keeps_scale;  // the side at hand is not that one
+};
+MINISGL_DEVICE float FoldValue(float at_hand, float other, FoldFactor factor) {
+  return fmaf(factor.keeps_scale ? other : at_hand, factor.smaller,
+              factor.keeps_scale ? at_hand : other);
+}
+MINISGL_DEVICE FoldFactor FoldState(SoftmaxState other, SoftmaxState* at_hand) {
+  FoldFactor factor;
+  factor.keeps_scale = at_hand->largest >= other.largest;
+  const float smaller = factor.keeps_scale ? other.largest : at_hand->largest;
+  const float larger = factor.keeps_scale ? at_hand->largest : other.largest;
+  factor.smaller = smaller == kMinusInfinity ? -0.0f : device::Exp2(smaller - larger);
+  at_hand->sum = FoldValue(at_hand->sum, other.sum, factor);
+  at_hand->largest = larger;
+  return factor;
+}
+
 // The state of an attention sink: one more logit, without a value.
 MINISGL_DEVICE SoftmaxState SinkState(float logit) { return {logit * kLog2OfE, 1.0f}; }
 

@@ -157,6 +157,12 @@ struct RowStates {
     total += __shfl_xor_sync(kAllLanes, total, 2);
     return {largest[h], total};
   }
+
+  // Makes `sum` the sum of the whole row, in each of the row's lanes.
+  MINISGL_DEVICE void SumLanes() {
+#pragma unroll
+    for (int h = 0; h < 2; ++h) sum[h] = StateOfRow(h).sum;
+  }
 };
 
 // Adds the scores of row half h to its state. Sets the weights, as half of the A fragments of the

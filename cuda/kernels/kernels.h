@@ -74,9 +74,10 @@ struct AttentionWorkspace {
 };
 size_t AttentionWorkspaceBytes(const DeviceLimits& limits);
 CudaError LaunchPlanAttention(const LaunchContext& context, const AttentionPlanParams& params,
-                              const AttentionWorkspace& workspace);
+                              const AttentionWorkspace& workspace, bool deterministic);
 // Rows of one token use the decode kernel, the others the extend kernel. `deterministic`: all rows
-// use kernels in which a token's result does not depend on the number of tokens of its row.
+// use kernels in which a token's result does not depend on the number of tokens of its row. The
+// plan must be of the same mode.
 CudaError LaunchAttention(const LaunchContext& context, const AttentionParams& params,
                           const AttentionWorkspace& workspace, bool deterministic);
 

@@ -29,7 +29,7 @@ PROMISES = [
     (r"DecodeKernel<\w+, 128>", "attention_decode.cuh", "111 KB for E = 128 and 3 stages, so that two blocks fit into 227 KB",
      113_824, 2),
     (r"ExtendKernel<\w+, 128, true>", "attention_extend.cuh", "102 KB for E = 128, so that a multiprocessor with 227 KB holds 2 blocks",
-     104_448, 2),
+     104_464, 2),
     (r"ExpertLinearKernel<\w+, 1>", "expert_linear.cu", "60 KB and 64 KB: three blocks at once", 61_520, 3),
     (r"ExpertLinearKernel<\w+, 4>", "expert_linear.cu", "60 KB and 64 KB: three blocks at once", 65_808, 3),
 ]

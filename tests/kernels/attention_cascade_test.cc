@@ -152,7 +152,7 @@ TEST(AttentionCascadeTest, WindowItemsAreThoseThatTheWindowShows) {
   scene.Check(scene.Run(false, nullptr, workspace.get()), "windows");
   const DeviceAttentionPlan plan = DivideWorkspace({workspace->data(), scene.Limits()});
   std::vector<std::pair<int32_t, int32_t>> splits;
-  for (int32_t i = 0; i < plan.counts[3]; ++i) {
+  for (int32_t i = 0; i < plan.counts[1]; ++i) {
     const int32_t* const item = plan.window_items + kItemWords * i;
     splits.emplace_back(item[0], item[1]);
   }

@@ -128,7 +128,7 @@ class PagedAttentionScene {
                      shared_splits.data()};
     }
     const AttentionWorkspace space = {.memory = workspace->data(), .limits = Limits()};
-    EXPECT_EQ(LaunchPlanAttention(device->context, plan, space), kCudaSuccess);
+    EXPECT_EQ(LaunchPlanAttention(device->context, plan, space, deterministic), kCudaSuccess);
     for (int i = 0; i < repeats; ++i) {
       out.Set(std::vector<float>(static_cast<size_t>(out.size()),
                                  std::numeric_limits<float>::quiet_NaN()));

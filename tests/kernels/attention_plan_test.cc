@@ -1,5 +1,6 @@
 // The plan of attention, the division of its workspace, the rule of splits and the states.
 #include <set>
+#include <tuple>
 
 #include "attention_check.h"
 #include "kernels/attention_arguments.h"
@@ -23,12 +24,14 @@ TEST(AttentionPlanTest, SplitsOfARow) {
 // A plan's lists, read back.
 struct Lists {
   std::vector<DecodeItem> items;
-  std::vector<ExtendTile> tiles;
+  std::vector<ExtendItem> tiles;
+  int32_t cut_items = 0, cut_shift = 0;
 };
 
-// Rows of the given lengths, decode rows first.
+// Rows of the given lengths, decode rows first. Items of cut tiles: at most
+// 4 * num_multiprocessors / num_kv_heads.
 Lists MakePlan(const std::vector<PagedAttentionRow>& rows, int32_t num_decode_rows,
-               int32_t num_heads, int32_t num_kv_heads) {
+               int32_t num_heads, int32_t num_kv_heads, int num_multiprocessors = 4) {
   std::vector<int32_t> row_begin = {0}, kv_len;
   int32_t longest = 0;
   for (const PagedAttentionRow& row : rows) {
@@ -46,6 +49,7 @@ Lists MakePlan(const std::vector<PagedAttentionRow>& rows, int32_t num_decode_ro
   DeviceArray<unsigned char> workspace(
       std::vector<unsigned char>(AttentionWorkspaceBytes(limits), 0));
   KernelDevice device;
+  device.context.num_multiprocessors = num_multiprocessors;
   EXPECT_EQ(LaunchPlanAttention(device.context,
                                 {.row_begin = device_begin.data(),
                                  .kv_len = device_len.data(),
@@ -55,7 +59,7 @@ Lists MakePlan(const std::vector<PagedAttentionRow>& rows, int32_t num_decode_ro
                                  .num_heads = num_heads,
                                  .num_kv_heads = num_kv_heads,
                                  .head_dim = 64},
-                                {workspace.data(), limits}),
+                                {workspace.data(), limits}, false),
             kCudaSuccess);
   const DeviceAttentionPlan plan = DivideWorkspace({workspace.data(), limits});
   Lists lists;
@@ -64,8 +68,11 @@ Lists MakePlan(const std::vector<PagedAttentionRow>& rows, int32_t num_decode_ro
     lists.items.push_back({item[0], item[1], item[2], item[3], item[4], item[5]});
     EXPECT_EQ(lists.items.back().num_queries, 1);
   }
-  for (int32_t i = 0; i < plan.counts[1]; ++i) {
-    lists.tiles.push_back({plan.tiles[2 * i], plan.tiles[2 * i + 1]});
+  lists.cut_items = plan.extend_list.counts[ExtendList::kCutItems];
+  lists.cut_shift = plan.extend_list.counts[ExtendList::kCutShift];
+  for (int32_t i = 0; i < plan.extend_list.counts[ExtendList::kItems]; ++i) {
+    const int32_t* const item = plan.extend_list.items + kExtendItemWords * i;
+    lists.tiles.push_back({item[0], item[1], item[2]});
   }
   return lists;
 }
@@ -130,6 +137,55 @@ TEST(AttentionPlanTest, TilesCoverEveryRowOnce) {
   }
 }
 
+// 50 tokens over 32k keys, as two tiles of 128 and 8 KV heads: 16 items of 4 splits each.
+TEST(AttentionPlanTest, FewTilesAreCut) {
+  const Lists lists = MakePlan({{50, 32768}}, 0, 32, 8, 132);
+  EXPECT_EQ(lists.cut_shift, 2);
+  EXPECT_EQ(lists.cut_items, 2 * 16);
+  ASSERT_EQ(lists.tiles.size(), 32u);
+  for (int32_t i = 0; i < 32; ++i) {
+    const ExtendItem& item = lists.tiles[static_cast<size_t>(i)];
+    EXPECT_EQ(item.row, 0);
+    EXPECT_EQ(item.first, i < 16 ? 128 : 0);
+    EXPECT_EQ(item.begin, i % 16 * 4);
+  }
+}
+
+TEST(AttentionPlanTest, TilesThatFillTheDeviceAreNotCut) {
+  const Lists chunk = MakePlan({{2048, 2048}}, 0, 32, 8, 132);
+  EXPECT_EQ(chunk.cut_items, 0);
+  EXPECT_EQ(chunk.tiles.size(), 64u);
+  EXPECT_EQ(MakePlan({{2048, 40000}}, 0, 32, 8, 132).cut_items, 0);
+  // A long row beside them is, and comes first.
+  const Lists both = MakePlan({{2048, 2048}, {50, 131072}}, 0, 32, 8, 132);
+  EXPECT_EQ(both.cut_shift, 4);
+  EXPECT_EQ(both.cut_items, 2 * 16);
+  EXPECT_EQ(both.tiles.size(), 64u + 32u);
+  EXPECT_EQ(both.tiles[0].row, 1);
+  EXPECT_EQ(both.tiles.back().row, 0);
+}
+
+// The lists fit whatever the rows are.
+TEST(AttentionPlanTest, CutItemsAreBounded) {
+  std::mt19937 random(5);
+  for (int i = 0; i < 12; ++i) {
+    std::vector<PagedAttentionRow> rows;
+    const int num_rows = std::uniform_int_distribution<int>(1, 300)(random);
+    for (int row = 0; row < num_rows; ++row) {
+      const int32_t tokens = std::uniform_int_distribution<int32_t>(1, 40)(random);
+      const int32_t bits = std::uniform_int_distribution<int32_t>(0, 17)(random);
+      rows.push_back(
+          {tokens, tokens + std::uniform_int_distribution<int32_t>(0, 1 << bits)(random)});
+    }
+    const Lists lists = MakePlan(rows, 0, 8, 2, 20);
+    EXPECT_LE(lists.cut_items, 40);
+    std::set<std::tuple<int32_t, int32_t, int32_t>> found;
+    for (const ExtendItem& item : lists.tiles) {
+      EXPECT_TRUE(found.insert({item.row, item.first, item.begin}).second);
+    }
+  }
+}
+
 TEST(AttentionPlanTest, WorkspacePiecesLieApart) {
   const DeviceLimits limits = {.max_rows = 7,
                                .max_tokens = 100,
@@ -143,12 +199,39 @@ TEST(AttentionPlanTest, WorkspacePiecesLieApart) {
     return static_cast<const unsigned char*>(p) - memory.data();
   };
   EXPECT_GE(at(plan.items) - at(plan.counts), 8);
-  EXPECT_GE(at(plan.tiles) - at(plan.items), 7 * 3 * 16);
-  EXPECT_GE(at(plan.arrived) - at(plan.tiles), (100 * 17 / 16 + 7) * 8);
+  EXPECT_GE(at(plan.arrived) - at(plan.items), 7 * 3 * 32);
   EXPECT_GE(at(plan.states) - at(plan.arrived), 7 * 2 * 2 * 4);
   EXPECT_GE(at(plan.sums) - at(plan.states), 7 * 3 * 34 * 8);
   EXPECT_GE(static_cast<int64_t>(memory.size()) - at(plan.sums), 7 * 3 * 34 * 80 * 4);
   EXPECT_EQ(at(plan.sums) % 256, 0);
+  // The extend kernel's pieces: 2 splits, a level, 528 cut items of KV heads at most.
+  const int64_t tiles = (100 * 17 / 128 + 7) * 2, items = tiles * 2,
+                image = 8 * ImageFloats(80) * 4;
+  EXPECT_GE(at(plan.extend_list.items) - at(plan.decode_list.items), (7 * 2 + items) * 16);
+  EXPECT_GE(at(plan.met) - at(plan.extend_list.items), ((100 * 17 / 16 + 7) * 2 + items) * 16);
+  EXPECT_GE(at(plan.small_places.words) - at(plan.met), items * 4);
+  EXPECT_GE(at(plan.states), at(plan.large_places.words) + (2 + plan.large_places.num_places) * 4);
+  EXPECT_EQ(plan.fold_levels, 1);
+  EXPECT_EQ(plan.large_places.num_places, tiles + items);
+  EXPECT_EQ(at(plan.images), at(plan.states));
+  EXPECT_GE(at(plan.kept) - at(plan.images), items * image);
+  EXPECT_GE(static_cast<int64_t>(memory.size()) - at(plan.kept), (tiles + items) * image);
+}
+
+// Images of tiles, for 32 heads of 128 and one decode row: 17.4 MB a level, and 36.8 MB.
+TEST(AttentionPlanTest, MemoryOfSplits) {
+  DeviceLimits limits = {.max_rows = 1,
+                         .max_tokens = 8192,
+                         .max_seq_len = 32768,
+                         .num_heads = 32,
+                         .num_kv_heads = 8,
+                         .head_dim = 128};
+  const double mb = 1e6;
+  EXPECT_NEAR(AttentionWorkspaceBytes(limits) / mb, 92.5, 1);
+  limits.max_seq_len = 131072;
+  EXPECT_NEAR(AttentionWorkspaceBytes(limits) / mb, 110.9, 1);
+  limits.max_seq_len = kExtendSplitKeys;
+  EXPECT_LT(AttentionWorkspaceBytes(limits) / mb, 1);
 }
 
 TEST(AttentionStateTest, MergeHasAnIdentity) {

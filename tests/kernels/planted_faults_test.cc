@@ -9,6 +9,7 @@
 #include "attention_check.h"
 #include "emulator_check.h"
 #include "engine/emulated_cuda.h"
+#include "kernels/attention_arguments.h"
 #include "planted_faults.h"
 
 namespace minisgl::cuda {
@@ -33,6 +34,27 @@ void RunManyWorks() {
   c.num_decode_rows = 2;
   KernelDevice device;
   device.context.num_multiprocessors = 1;
+  (void)PagedAttentionScene(c).Run(false, &device);
+}
+
+// A tile of drafts cut into items of a split each, so that blocks meet.
+void RunMeetings() {
+  PagedAttentionCase c;
+  c.num_heads = 2;
+  c.num_kv_heads = 1;
+  c.rows = {{2, 3 * kExtendSplitKeys}};
+  KernelDevice device;
+  (void)PagedAttentionScene(c).Run(false, &device);
+}
+
+// Two whole tiles of several splits: each block has a place for its folds.
+void RunFolds() {
+  PagedAttentionCase c;
+  c.num_heads = 2;
+  c.num_kv_heads = 2;
+  c.rows = {{2, 2 * kExtendSplitKeys}};
+  KernelDevice device;
+  device.context.num_multiprocessors = 0;  // nothing is cut
   (void)PagedAttentionScene(c).Run(false, &device);
 }
 
@@ -119,6 +141,14 @@ const std::map<std::string, Expected>& ExpectedFaults() {
       {"decode: works taken by plain accesses", {RunManyWorks, {"attention_decode", kNoOrder}}},
       {"decode: the counter of works reset too early",
        {RunManyWorks, {"attention_decode", kNoOrder}}},
+      {"extend: no fence before the exchange", {RunMeetings, {"AttentionArguments", kNoOrder}}},
+      {"extend: no fence after the exchange", {RunMeetings, {"AttentionArguments", kNoOrder}}},
+      // By the image, or before by the word in shared memory, as threads happen to run.
+      {"extend: exchanged while other threads store",
+       {RunMeetings, {"AttentionArguments", "with no "}}},
+      {"extend: folded before the fence", {RunMeetings, {"AttentionArguments", "with no "}}},
+      {"extend: all items leave one image", {RunMeetings, {"StoreVec", kNoOrder}}},
+      {"extend: the place of another block", {RunFolds, {"StoreVec", kNoOrder}}},
       {"rope: projections read before the wait", {RunEngine, {"RopeKernelParams", kNoWait}}},
       {"norm: an output cleared before the wait",
        {RunEngine, {"NormKernel", "writes byte", kNoWait}}},
@@ -141,8 +171,8 @@ const std::map<std::string, Expected>& ExpectedFaults() {
 }
 
 TEST(PlantedFaults, ScenesWithoutThemAreClean) {
-  for (const Scene scene :
-       {RunSplitDecode, RunManyWorks, RunAcceptance, RunOverlappingWrites, RunEngine}) {
+  for (const Scene scene : {RunSplitDecode, RunManyWorks, RunMeetings, RunFolds, RunAcceptance,
+                            RunOverlappingWrites, RunEngine}) {
     emulator::ForEachOrder(NumOrders(scene), [&](int order) {
       SCOPED_TRACE(order);
       EXPECT_NO_THROW(scene());

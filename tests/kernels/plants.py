@@ -38,6 +38,19 @@ FAULTS = [
      "static_cast<int32_t>(PLANTED ? (*args_.plan.works_taken)++ : device::AtomicAddGlobal(args_.plan.works_taken, 1u));"),
     ("decode: the counter of works reset too early", "attention_decode.cuh",
      "if (next_ + 1 == num_works_) *args_", "if (next_ + (PLANTED ? 2 : 1) == num_works_) *args_"),
+    # Extend attention: of two blocks that come to a boundary the second folds; places for folds within a block.
+    ("extend: no fence before the exchange", "attention_extend.cuh",
+     "device::ThreadFence();  // a block that sees", "if (!PLANTED) device::ThreadFence();  // a block that sees"),
+    ("extend: no fence after the exchange", "attention_extend.cuh",
+     "device::ThreadFence();  // this block sees", "if (!PLANTED) device::ThreadFence();  // this block sees"),
+    ("extend: exchanged while other threads store", "attention_extend.cuh",
+     "__syncthreads();  // every thread has stored", "if (!PLANTED) __syncthreads();  // every thread has stored"),
+    ("extend: folded before the fence", "attention_extend.cuh",
+     "__syncthreads();  // the image may be read", "if (!PLANTED) __syncthreads();  // the image may be read"),
+    ("extend: all items leave one image", "attention_extend.cuh",
+     "int64_t{own} * Shape::kImage", "int64_t{PLANTED ? 0 : own} * Shape::kImage"),
+    ("extend: the place of another block", "attention_fold.cuh",
+     "  return place - 1;", "  return PLANTED ? 0 : place - 1;"),
     # Programmatic dependent launch.
     ("rope: projections read before the wait", "rope_kv_write.cu",
      "  device::GridWait();\n  const int position = rope.positions[token];\n  const int64_t slot = is_q ? 0 : rope.slots[token];\n"

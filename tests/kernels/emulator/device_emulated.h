@@ -319,6 +319,8 @@ T AtomicExchangeGlobal(T* p, T value, const emulator::Place& place = emulator::P
   return UpdateGlobal(p, {"AtomicExchangeGlobal", place}, [&](T) { return value; });
 }
 
+inline int32_t Opaque(int32_t x) { return x; }
+
 inline void ThreadFence() { emulator::Machine::Get().Fence(); }
 
 }  // namespace minisgl::cuda::device

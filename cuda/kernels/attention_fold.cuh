@@ -1,0 +1,117 @@
+// How the splits of a tile of extend attention are folded, whichever blocks compute them.
+//
+// The tree. Splits are its leaves. A node has 4 children (2^kFoldShift), at multiples of their size
+//   from position 0, and folds them from left to right. So every boundary between two splits stands
+//   for one fold: of what lies left of it in its node, and of the child right of it. The tree
+//   depends on no row, no tile and no step, and a fold with nothing changes no bit, so a token's
+//   bits depend on its keys alone.
+// Within a block. A block that has several splits takes them in order. After a split it folds what
+//   it holds with what waits at the boundaries to its left, then puts the result by as what waits
+//   at the boundary that it has reached: at most one thing at each level of the tree. This memory
+//   is that of running blocks (PlaceQueue), 18 MB for each level if E = 128.
+// Between blocks. Of the two that come to a boundary, the first leaves what it holds and ends; the
+//   second folds it into its own and goes on up the tree. None waits for another. The last one
+//   holds the tile. Each is in the same place of the tree as alone, so that the bits are the same.
+// Image. What is put by: for each 16 M rows E / 8 + 1 groups of a float4 for each lane, the sums as
+//   the lane holds them, then {largest, sum} of its two rows. Loads and stores are whole lines.
+#pragma once
+
+#include "device/device.h"
+#include "kernels/attention_arguments.h"
+#include "kernels/attention_state.h"
+#include "kernels/attention_tile.cuh"
+
+namespace minisgl::cuda {
+
+// The folded splits [begin, end) that a block holds, and the size of the children (2^shift splits)
+// of the node in which they lie. Begins with one split and shift 0.
+struct HeldSplits {
+  int32_t begin, end, shift = 0;
+
+  // The boundary that the splits are folded over next: that on their left if they are a child of
+  // their node, or else that on their right. Goes up the tree until there is one.
+  MINISGL_DEVICE int32_t FindBoundary() {
+    while (!IsRight() && end % NodeSplits() == 0) shift += kFoldShift;
+    return IsRight() ? begin : end;
+  }
+  // True if they are on the right of the boundary.
+  MINISGL_DEVICE bool IsRight() const { return begin % NodeSplits() != 0; }
+  // Adds what lies on the boundary's other side.
+  MINISGL_DEVICE void Fold() {
+    if (IsRight()) {
+      begin -= begin % NodeSplits();
+    } else {
+      end += 1 << shift;
+    }
+  }
+  MINISGL_DEVICE int32_t NodeSplits() const { return 1 << (shift + kFoldShift); }
+};
+
+// Stores the image of 16 M rows, whose sums are of whole rows. `image`: at this lane's first float.
+template <int D>
+MINISGL_DEVICE void StoreImage(float* image, const RowStates<D>& rows) {
+  device::Vec<float, 4> group;
+#pragma unroll
+  for (int n = 0; n < D / 8; ++n) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) group[i] = rows.out[n][i];
+    device::StoreVec(image + n * 128, group);
+  }
+  group = {rows.largest[0], rows.sum[0], rows.largest[1], rows.sum[1]};
+  device::StoreVec(image + D / 8 * 128, group);
+}
+
+// Folds the image of 16 M rows into `rows`.
+template <int D>
+MINISGL_DEVICE void FoldImage(const float* image, int32_t num_rows, RowStates<D>* rows) {
+  device::Vec<float, 4> group = device::LoadVec<4>(image + D / 8 * 128);
+  FoldFactor factors[2];
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    SoftmaxState state = {rows->largest[h], rows->sum[h]};
+    factors[h] = FoldState({group[2 * h], group[2 * h + 1]}, &state);
+    rows->largest[h] = state.largest;
+    rows->sum[h] = state.sum;
+  }
+  constexpr int kAtOnce = 8;
+#pragma unroll
+  for (int begin = 0; begin < D / 8; begin += kAtOnce) {
+    // Always true: the compiler moves no load across a branch. More at once would cost spills.
+    if (device::Opaque(num_rows) == 0) continue;
+#pragma unroll
+    for (int n = begin; n < begin + kAtOnce && n < D / 8; ++n) {
+      group = device::LoadVec<4>(image + n * 128);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        rows->out[n][i] = FoldValue(rows->out[n][i], group[i], factors[i / 2]);
+      }
+    }
+  }
+}
+
+// Takes a place out of the queue; for one thread of a block. There is one for each block that can
+// run at once on kMultiprocessorsMax multiprocessors; if there are more, a block waits for another
+// to end.
+MINISGL_DEVICE uint32_t TakePlace(const PlaceQueue& queue) {
+  const uint32_t ticket = device::AtomicAddGlobal(queue.words, 1u);
+  uint32_t* const entry = queue.words + 2 + ticket % static_cast<uint32_t>(queue.num_places);
+  uint32_t place = device::AtomicExchangeGlobal(entry, 0u);
+  while (place == 0) {
+    device::Sleep(100);
+    place = device::AtomicExchangeGlobal(entry, 0u);
+  }
+  device::ThreadFence();  // the last block's accesses are before this one's
+  return place - 1;
+}
+
+// Gives it back, after a barrier behind the block's last access.
+MINISGL_DEVICE void ReturnPlace(const PlaceQueue& queue, uint32_t place) {
+  device::ThreadFence();
+  const uint32_t ticket = device::AtomicAddGlobal(queue.words + 1, 1u);
+  uint32_t* const entry = queue.words + 2 + ticket % static_cast<uint32_t>(queue.num_places);
+  // Another block may have been given this entry's last place and not have taken it yet.
+  while (device::AtomicAddGlobal(entry, 0u) != 0) device::Sleep(100);
+  device::AtomicExchangeGlobal(entry, place + 1);
+}
+
+}  // namespace minisgl::cuda
