@@ -74,7 +74,7 @@ TEST_F(BenchDeviceTest, RowsThatShareWholeSplitsAreGrouped) {
   EXPECT_EQ(groups(3, 256), 1);
   EXPECT_EQ(groups(9, 256), 1);
   EXPECT_EQ(groups(40, 272), 1);  // any number of rows
-  EXPECT_EQ(groups(3, 240), 0);  // less than a split
+  EXPECT_EQ(groups(3, 240), 0);   // less than a split
   EXPECT_EQ(groups(3, 0), 0);
   EXPECT_EQ(groups(1, 256), 0);
 }
