@@ -1,4 +1,4 @@
-// The two products of attention with tiles (attention_amx.cc), over tiles of type kTiles and with
+// The two products of attention with tiles (attention_amx.cc), over tiles of type Tiles and with
 // RoundRow(x, count, row), which rounds a row to bf16. Included once for the processor's tiles and
 // once for their stand-in.
 
