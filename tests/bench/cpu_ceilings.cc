@@ -298,6 +298,7 @@ void DotBf16Tiles(int64_t steps) {
     tiles.MultiplyAdd<2, 4, 5>();
     tiles.MultiplyAdd<3, 4, 5>();
   }
+  tiles.Release();
 }
 
 // On numbers already widened to 16 bits.

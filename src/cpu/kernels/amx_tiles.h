@@ -45,16 +45,12 @@ static_assert(sizeof(TileConfig) == 64);
 
 #if defined(__x86_64__)
 
-// Assembly, because the intrinsics of GCC 12 do not tell the compiler which memory they access. The
-// destructor releases the registers: a thread that sleeps with tiles in use keeps its core from
-// saving power. REQUIRES that the system has lent the registers (targets.h: kAmx is available).
+// Assembly, because the intrinsics of GCC 12 do not tell the compiler which memory they access.
+// REQUIRES that the system has lent the registers (targets.h: kAmx is available).
 class HardwareTiles {
  public:
-  HardwareTiles() = default;
-  ~HardwareTiles() { Release(); }
-  HardwareTiles(const HardwareTiles&) = delete;
-  HardwareTiles& operator=(const HardwareTiles&) = delete;
-
+  // To be called before the thread sleeps: tiles in use keep its core from saving power. (Not in a
+  // destructor, which a thread's end would run on processors without tiles too.)
   void Release() { asm volatile("tilerelease" ::: "memory"); }
   // Sets the shapes of all tiles, and all tiles to 0.
   void Configure(const TileConfig& config) { asm volatile("ldtilecfg %0" ::"m"(config)); }

@@ -166,6 +166,7 @@ class Block {
     } else {
       for (int64_t panel = 0; panel < num_panels_; panel += 2) RunPanels(panel);
     }
+    tiles_.Release();
   }
 
  private:
