@@ -28,7 +28,8 @@ void ForEachOrder(int count, const std::function<void(int)>& fn) {
     Options options = GetOptions();
     ~Restore() { SetOptions(options); }
   } restore;
-  for (int order = 0; order < count; ++order) {
+  const int num_orders = std::min(count, restore.options.orders_max);
+  for (int order = 0; order < num_orders; ++order) {
     Options options = restore.options;
     options.order = order;
     SetOptions(options);

@@ -43,6 +43,8 @@ class Fault : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+inline constexpr int kNumOrders = 8;
+
 struct Options {
   // 0: the first thread of the block that can run; 1: the last; 2: lanes 0 of all warps, lanes 1,
   // ...; from 3 on: random threads, seeded by the number, which also yield at random at barriers
@@ -55,6 +57,8 @@ struct Options {
   int blocks_at_once = 0;
   // The fault of plants.py that the kernels have, by number; negative: none.
   int planted = -1;
+  // Upper bound on the orders of ForEachOrder.
+  int orders_max = kNumOrders;
 };
 const Options& GetOptions();
 void SetOptions(const Options& options);
@@ -68,8 +72,8 @@ struct Prefetch {
 };
 std::vector<Prefetch> TakePrefetches();
 
-// Calls fn(order) with each of `count` orders; restores the options afterwards.
-inline constexpr int kNumOrders = 8;
+// Calls fn(order) with each of `count` orders, or of Options::orders_max if those are fewer;
+// restores the options afterwards.
 void ForEachOrder(int count, const std::function<void(int)>& fn);
 
 // Runs `body` once for each thread of the grid. `kernel` names it in faults. Throws Fault.
