@@ -4,20 +4,16 @@
 #include <glob.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <filesystem>
 #include <functional>
 #include <system_error>
+
+#include "minisgl/base/environment.h"
 
 namespace minisgl::cuda {
 namespace {
 
 namespace fs = std::filesystem;
-
-std::string Environment(const char* name) {
-  const char* const value = std::getenv(name);
-  return value == nullptr ? "" : value;
-}
 
 // `folder` as a pattern that matches itself only.
 std::string Literal(const std::string& folder) {
@@ -106,11 +102,11 @@ std::vector<std::string> Matches(const std::string& pattern) {
 
 SearchPlaces PlacesOfEnvironment() {
   return {.root = "",
-          .cuda_home = Environment("CUDA_HOME"),
-          .cuda_path = Environment("CUDA_PATH"),
-          .virtual_env = Environment("VIRTUAL_ENV"),
-          .conda_prefix = Environment("CONDA_PREFIX"),
-          .path = Environment("PATH")};
+          .cuda_home = EnvironmentVariable("CUDA_HOME"),
+          .cuda_path = EnvironmentVariable("CUDA_PATH"),
+          .virtual_env = EnvironmentVariable("VIRTUAL_ENV"),
+          .conda_prefix = EnvironmentVariable("CONDA_PREFIX"),
+          .path = EnvironmentVariable("PATH")};
 }
 
 LibraryNames FindLibrary(const SearchPlaces& places, std::span<const std::string> sonames) {

@@ -5,12 +5,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cstdlib>
 #include <filesystem>
 #include <string_view>
 #include <system_error>
 
 #include "chat/line_editor.h"
+#include "minisgl/base/environment.h"
 #include "minisgl/base/file_io.h"
 #include "minisgl/base/log.h"
 #include "minisgl/base/mapped_file.h"
@@ -40,14 +40,9 @@ int OpenPrivate(const std::string& path) {
 }  // namespace
 
 std::string HistoryPath() {
-  const char* none = std::getenv("MINISGL_NO_HISTORY");
-  if (none != nullptr && *none != '\0') return "";
-  const char* state = std::getenv("XDG_STATE_HOME");
-  // The XDG specification requires that a relative path in the variable is ignored.
-  if (state != nullptr && *state == '/') return std::string(state) + "/minisgl/history";
-  const char* home = std::getenv("HOME");
-  if (home == nullptr || *home == '\0') return "";
-  return std::string(home) + "/.local/state/minisgl/history";
+  if (!EnvironmentVariable("MINISGL_NO_HISTORY").empty()) return "";
+  const std::string state = UserFolder("XDG_STATE_HOME", ".local/state");
+  return state.empty() ? "" : state + "/minisgl/history";
 }
 
 std::vector<std::string> HistoryFile::Load() {

@@ -2,10 +2,10 @@
 
 #include <unistd.h>
 
-#include <cstdlib>
 #include <string>
 #include <utility>
 
+#include "minisgl/base/environment.h"
 #include "minisgl/base/system_info.h"
 #include "minisgl/base/utf8.h"
 
@@ -76,11 +76,8 @@ Status CheckDeviceUsable(const DeviceOption& device) {
 
 std::string TimingsFolder(const EngineOptions& options) {
   if (!options.pack_cache.empty()) return options.pack_cache;
-  const char* const cache = std::getenv("XDG_CACHE_HOME");
-  // The XDG specification requires that a relative path in the variable is ignored.
-  if (cache != nullptr && *cache == '/') return std::string(cache) + "/minisgl";
-  const char* const home = std::getenv("HOME");
-  return home == nullptr || *home == '\0' ? "" : std::string(home) + "/.cache/minisgl";
+  const std::string cache = UserFolder("XDG_CACHE_HOME", ".cache");
+  return cache.empty() ? "" : cache + "/minisgl";
 }
 
 Result<Device> ChooseDevice(const EngineOptions& options, const ModelConfig& config) {

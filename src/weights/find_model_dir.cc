@@ -6,13 +6,13 @@
 
 #include <algorithm>
 #include <cctype>
-#include <cstdlib>
 #include <filesystem>
 #include <optional>
 #include <string_view>
 #include <system_error>
 #include <vector>
 
+#include "minisgl/base/environment.h"
 #include "minisgl/base/folder.h"
 #include "minisgl/base/mapped_file.h"
 #include "minisgl/base/utf8.h"
@@ -22,11 +22,6 @@ namespace minisgl {
 namespace {
 
 namespace fs = std::filesystem;
-
-std::string Environment(const char* name) {
-  const char* value = std::getenv(name);
-  return value == nullptr ? "" : value;
-}
 
 bool IsDirectory(const fs::path& path) {
   std::error_code error;
@@ -66,10 +61,11 @@ bool IsHubName(std::string_view name) {
 }
 
 fs::path HubCacheDir() {
-  if (const std::string cache = Environment("HF_HUB_CACHE"); !cache.empty()) return cache;
-  if (const std::string home = Environment("HF_HOME"); !home.empty()) return fs::path(home) / "hub";
-  std::string base = Environment("XDG_CACHE_HOME");
-  if (base.empty()) base = Environment("HOME") + "/.cache";
+  if (const std::string cache = EnvironmentVariable("HF_HUB_CACHE"); !cache.empty()) return cache;
+  if (const std::string home = EnvironmentVariable("HF_HOME"); !home.empty())
+    return fs::path(home) / "hub";
+  std::string base = EnvironmentVariable("XDG_CACHE_HOME");
+  if (base.empty()) base = EnvironmentVariable("HOME") + "/.cache";
   return fs::path(base) / "huggingface" / "hub";
 }
 

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "minisgl/base/environment.h"
 #include "minisgl/weights/end_tokens.h"
 #include "temporary_folder.h"
 
@@ -49,6 +50,20 @@ class FindModelDirTest : public testing::Test {
 TEST_F(FindModelDirTest, ADirectoryIsItself) {
   fs::create_directory(folder_.Path("model"));
   EXPECT_EQ(*FindModelDir(folder_.Path("model")), folder_.Path("model"));
+}
+
+// The folders of the hub's library, in its order.
+TEST_F(FindModelDirTest, TheCacheIsWhereTheHubsLibraryKeepsIt) {
+  const std::string home = EnvironmentVariable("HOME");
+  for (const char* const name : {"HF_HUB_CACHE", "HF_HOME", "XDG_CACHE_HOME"}) unsetenv(name);
+  setenv("HOME", "/no/home", 1);
+  ExpectError("owner/name", StatusCode::kNoInput, "(/no/home/.cache/huggingface/hub");
+  setenv("XDG_CACHE_HOME", "/no/cache", 1);
+  ExpectError("owner/name", StatusCode::kNoInput, "(/no/cache/huggingface/hub");
+  setenv("HF_HOME", "/no/hf", 1);
+  ExpectError("owner/name", StatusCode::kNoInput, "(/no/hf/hub");
+  for (const char* const name : {"HF_HOME", "XDG_CACHE_HOME"}) unsetenv(name);
+  setenv("HOME", home.c_str(), 1);
 }
 
 TEST_F(FindModelDirTest, TheOnlySnapshotIsFound) {
