@@ -330,4 +330,5 @@ def main():
             make(variant)
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -147,7 +147,9 @@ TEST(GoldenModels, EveryFileIsOfTheList) {
   }
   const std::string folder = std::string(MINISGL_SOURCE_DIR) + "/tests/golden";
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {
-    if (entry.path().extension() == ".json") found.insert(entry.path().filename().string());
+    const std::string name = entry.path().filename().string();
+    // Quantized models have a list of their own (make_quantized.py).
+    if (entry.path().extension() == ".json" && !name.starts_with("quant_")) found.insert(name);
   }
   EXPECT_EQ(listed, found);
 }
