@@ -77,11 +77,12 @@ class CudaOps : public DeviceOps {
   void CopyToDevice(void* device, const void* host, size_t num_bytes) override;
   void CopyToHost(void* host, const void* device, size_t num_bytes) override;
   void CopyOnDevice(void* dst, const void* src, size_t num_bytes) override;
-  Result<Matrix> PackMatrix(std::span<const TensorView> parts, const WeightFormat& format) override;
-  Result<Matrix> PackEmbedding(const TensorView& table, const WeightFormat& format) override {
+  Result<Matrix> PackMatrix(std::span<const WeightTensor> parts,
+                            const WeightFormat& format) override;
+  Result<Matrix> PackEmbedding(const WeightTensor& table, const WeightFormat& format) override {
     return PackMatrix({&table, 1}, format);
   }
-  Result<ExpertMatrices> PackExperts(std::span<const std::vector<TensorView>> experts,
+  Result<ExpertMatrices> PackExperts(std::span<const std::vector<WeightTensor>> experts,
                                      const WeightFormat& format) override;
 
   Result<std::unique_ptr<DeviceEvent>> MakeEvent() override;
@@ -427,13 +428,13 @@ void CudaOps::CopyToHost(void* host, const void* device, size_t num_bytes) {
   if (Usable() && num_bytes > 0) Keep(copies_->ToHost(host, device, num_bytes));
 }
 
-Result<Matrix> CudaOps::PackMatrix(std::span<const TensorView> parts, const WeightFormat&) {
+Result<Matrix> CudaOps::PackMatrix(std::span<const WeightTensor> parts, const WeightFormat&) {
   MINISGL_RETURN_IF_ERROR(status_);
   CheckNotCapturing();
   return packer_->Pack(parts);
 }
 
-Result<ExpertMatrices> CudaOps::PackExperts(std::span<const std::vector<TensorView>> experts,
+Result<ExpertMatrices> CudaOps::PackExperts(std::span<const std::vector<WeightTensor>> experts,
                                             const WeightFormat&) {
   MINISGL_RETURN_IF_ERROR(status_);
   CheckNotCapturing();

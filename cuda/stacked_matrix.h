@@ -6,14 +6,14 @@
 #include <cstdint>
 #include <span>
 
-#include "minisgl/tensor/tensor_view.h"
+#include "minisgl/tensor/weight_tensor.h"
 
 namespace minisgl::cuda {
 
 class StackedMatrix {
  public:
   // REQUIRES at least one part, all of shape [out_i, num_in]. The parts must outlive this.
-  StackedMatrix(std::span<const TensorView> parts, DType dtype);
+  StackedMatrix(std::span<const WeightTensor> parts, DType dtype);
 
   int64_t num_out() const { return num_out_; }
   int64_t num_in() const { return num_in_; }
@@ -25,7 +25,7 @@ class StackedMatrix {
   void Read(std::byte* out, size_t offset, size_t num_bytes) const;
 
  private:
-  std::span<const TensorView> parts_;
+  std::span<const WeightTensor> parts_;
   DType dtype_;
   int64_t num_out_ = 0;
   int64_t num_in_ = 0;

@@ -7,17 +7,15 @@
 
 namespace minisgl::cuda {
 
-// Returns the matrix packed from `view`, if it is still on the device, otherwise null. The address
-// alone does not prove it: a file may have been unmapped and another mapped there. So the bytes are
+// Returns the matrix packed from `tensor`, if it is still on the device, otherwise null. The
+// address alone does not prove it: a file may have been unmapped and another mapped there. So the bytes are
 // compared, which costs time only if there is a candidate.
-Result<std::shared_ptr<const void>> WeightPacker::FindPacked(const TensorView& view) {
-  std::erase_if(shareable_, [](const PackedView& packed) { return packed.storage.expired(); });
-  const StackedMatrix matrix({&view, 1}, dtype_);
+Result<std::shared_ptr<const void>> WeightPacker::FindPacked(const WeightTensor& tensor) {
+  std::erase_if(shareable_, [](const PackedTensor& packed) { return packed.storage.expired(); });
+  const StackedMatrix matrix({&tensor, 1}, dtype_);
   std::vector<std::byte> wanted;
-  for (const PackedView& packed : shareable_) {
-    if (packed.data != view.data || packed.dtype != view.dtype || packed.shape != view.shape) {
-      continue;
-    }
+  for (const PackedTensor& packed : shareable_) {
+    if (!packed.tensor.IsSame(tensor)) continue;
     const std::shared_ptr<const void> storage = packed.storage.lock();
     bool same = true;
     MINISGL_RETURN_IF_ERROR(report_(staging_->Read(
@@ -38,7 +36,7 @@ Status WeightPacker::Write(const StackedMatrix& matrix, void* device) {
       [&](std::byte* chunk, size_t offset, size_t part) { matrix.Read(chunk, offset, part); }));
 }
 
-Result<Matrix> WeightPacker::Pack(std::span<const TensorView> parts) {
+Result<Matrix> WeightPacker::Pack(std::span<const WeightTensor> parts) {
   const StackedMatrix matrix(parts, dtype_);
   Matrix packed{.num_out = matrix.num_out(), .num_in = matrix.num_in(), .dtype = matrix.dtype()};
   if (parts.size() == 1) {
@@ -49,19 +47,20 @@ Result<Matrix> WeightPacker::Pack(std::span<const TensorView> parts) {
   MINISGL_RETURN_IF_ERROR(Write(matrix, storage.get()));
   packed.storage = storage;
   if (parts.size() == 1) {
-    shareable_.push_back({parts[0].data, parts[0].dtype, parts[0].shape, packed.storage});
+    shareable_.push_back({parts[0], packed.storage});
   }
   return packed;
 }
 
-Result<ExpertMatrices> WeightPacker::PackExperts(std::span<const std::vector<TensorView>> experts) {
+Result<ExpertMatrices> WeightPacker::PackExperts(
+    std::span<const std::vector<WeightTensor>> experts) {
   MINISGL_CHECK(!experts.empty(), "there are no experts to pack");
   const StackedMatrix first(experts[0], dtype_);
   const auto num_bytes = CheckedMul(experts.size(), first.num_bytes());
   if (!num_bytes) return BadInput("{} experts of {} bytes", experts.size(), first.num_bytes());
   MINISGL_ASSIGN_OR_RETURN(const std::shared_ptr<void> storage, allocate_(*num_bytes));
   auto* next = static_cast<std::byte*>(storage.get());
-  for (const std::vector<TensorView>& parts : experts) {
+  for (const std::vector<WeightTensor>& parts : experts) {
     const StackedMatrix matrix(parts, dtype_);
     MINISGL_CHECK(matrix.num_out() == first.num_out() && matrix.num_in() == first.num_in(),
                   "experts have different shapes");

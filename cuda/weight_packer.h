@@ -1,7 +1,7 @@
-// Packs weights into device memory: rows of the views one after another, in the activations' type.
+// Packs weights into device memory: rows of the parts one after another, in the activations' type.
 //
-// A matrix of one view that is still packed is shared, not packed again: a tied output head is the
-// embedding's matrix. For one thread.
+// A matrix of one tensor that is still packed is shared, not packed again: a tied output head is
+// the embedding's matrix. For one thread.
 #pragma once
 
 #include <cstddef>
@@ -31,26 +31,24 @@ class WeightPacker {
         report_(std::move(report)) {}
 
   // See Ops::PackMatrix and Ops::PackExperts.
-  Result<Matrix> Pack(std::span<const TensorView> parts);
-  Result<ExpertMatrices> PackExperts(std::span<const std::vector<TensorView>> experts);
+  Result<Matrix> Pack(std::span<const WeightTensor> parts);
+  Result<ExpertMatrices> PackExperts(std::span<const std::vector<WeightTensor>> experts);
 
  private:
-  // A matrix packed from one view, which may still be in use.
-  struct PackedView {
-    const std::byte* data;
-    DType dtype;
-    std::vector<int64_t> shape;
+  // A matrix packed from one tensor, which may still be in use.
+  struct PackedTensor {
+    WeightTensor tensor;
     std::weak_ptr<const void> storage;
   };
 
-  Result<std::shared_ptr<const void>> FindPacked(const TensorView& view);
+  Result<std::shared_ptr<const void>> FindPacked(const WeightTensor& tensor);
   Status Write(const StackedMatrix& matrix, void* device);
 
   const DType dtype_;
   Staging* const staging_;
   const Allocate allocate_;
   const Report report_;
-  std::vector<PackedView> shareable_;
+  std::vector<PackedTensor> shareable_;
 };
 
 }  // namespace minisgl::cuda

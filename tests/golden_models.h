@@ -75,6 +75,11 @@ inline constexpr const char* kGoldenArchitectures[] = {
     "gpt_oss",
 };
 
+// Of make_quantized.py: one for each format of quantized checkpoints.
+inline constexpr const char* kGoldenQuantized[] = {
+    "quant_ct_int4", "quant_gptq", "quant_awq", "quant_fp8_block", "quant_mxfp4_gpt_oss",
+};
+
 // The CPU target under test, or the best one, that multiplies activations as they are, in f32: what
 // is held against a reference that does. The products of bf16 round them, which moves logits by 1 %
 // and sends tokens to other experts, on processors where they are the best as well.
@@ -92,18 +97,25 @@ inline std::string TargetOfF32Activations() {
 }
 
 // The dtype in which a model gives what a reference does that computes in f32: bf16 in f32, for
-// keys and values of a model in bf16 are kept as bf16.
+// keys and values of a model in bf16 are kept as bf16. A weight of code and scale is rounded in
+// both narrow types.
 inline DType DTypeOfF32KeysAndValues(const ModelConfig& config) {
-  return config.dtype == DType::kBF16 ? DType::kF32 : config.dtype;
+  const bool is_exact = config.dtype != DType::kBF16 && config.quantization.empty();
+  return is_exact ? config.dtype : DType::kF32;
 }
 
 // What keeping keys and values as bf16 may move logits by, of the largest of the position (found:
 // wren 0.03, whose prompts are the longest; the others 0.006).
 inline constexpr double kBf16KvTolerance = 0.04;
+// And what rounding the weights of codes and scales to bf16 does as well (found: 0.07).
+inline constexpr double kBf16QuantizedTolerance = 0.1;
 
 inline std::vector<GoldenModel> AllGoldenModels() {
   std::vector<GoldenModel> models(std::begin(kGoldenModels), std::end(kGoldenModels));
   for (const char* name : kGoldenArchitectures) {
+    models.push_back({name, true, kArchitectureTolerance});
+  }
+  for (const char* name : kGoldenQuantized) {
     models.push_back({name, true, kArchitectureTolerance});
   }
   return models;

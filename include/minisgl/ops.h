@@ -18,6 +18,7 @@
 #include "minisgl/ops_params.h"
 #include "minisgl/tensor/tensor_view.h"
 #include "minisgl/tensor/weight_format.h"
+#include "minisgl/tensor/weight_tensor.h"
 
 namespace minisgl {
 
@@ -40,19 +41,24 @@ class Ops {
     return Status();
   }
 
-  // Concatenates the matrices `parts` (each [out_i, in], any dtype) to one [sum out_i, in],
-  // converts it to `format` (rounding to nearest) and packs it for Linear. A device stores
+  // Concatenates the matrices `parts` (each [out_i, in], dense or quantized) to one [sum out_i,
+  // in], converts it to `format` (rounding to nearest) and packs it for Linear. A device stores
   // everything in its activation dtype. kOutOfMemory.
-  virtual Result<Matrix> PackMatrix(std::span<const TensorView> parts,
+  virtual Result<Matrix> PackMatrix(std::span<const WeightTensor> parts,
                                     const WeightFormat& format) = 0;
-  // Packs `table` [V, D] for Embedding. May share storage with PackMatrix of the same view (tied
+  // Packs `table` [V, D] for Embedding. May share storage with PackMatrix of the same tensor (tied
   // output head).
-  virtual Result<Matrix> PackEmbedding(const TensorView& table, const WeightFormat& format) = 0;
+  virtual Result<Matrix> PackEmbedding(const WeightTensor& table, const WeightFormat& format) = 0;
 
   // Packs one matrix for each expert from its parts, joined as by PackMatrix. REQUIRES experts of
   // equal shape.
-  virtual Result<ExpertMatrices> PackExperts(std::span<const std::vector<TensorView>> experts,
+  virtual Result<ExpertMatrices> PackExperts(std::span<const std::vector<WeightTensor>> experts,
                                              const WeightFormat& format) = 0;
+
+  // Of dense matrices.
+  Result<Matrix> PackMatrix(std::span<const TensorView> parts, const WeightFormat& format) {
+    return PackMatrix(ToWeightTensors(parts), format);
+  }
 
   virtual void Embedding(const EmbeddingParams& params) = 0;
   virtual void Norm(const NormParams& params) = 0;

@@ -67,14 +67,14 @@ class CpuOps : public Ops {
     return AllocateZeroed(num_bytes);
   }
 
-  Result<Matrix> PackMatrix(std::span<const TensorView> parts,
+  Result<Matrix> PackMatrix(std::span<const WeightTensor> parts,
                             const WeightFormat& format) override {
     return Pack(parts, format, /*is_table=*/false);
   }
-  Result<Matrix> PackEmbedding(const TensorView& table, const WeightFormat& format) override {
+  Result<Matrix> PackEmbedding(const WeightTensor& table, const WeightFormat& format) override {
     return Pack({&table, 1}, format, /*is_table=*/true);
   }
-  Result<ExpertMatrices> PackExperts(std::span<const std::vector<TensorView>> experts,
+  Result<ExpertMatrices> PackExperts(std::span<const std::vector<WeightTensor>> experts,
                                      const WeightFormat& format) override;
 
   void Embedding(const EmbeddingParams& params) override;
@@ -146,7 +146,8 @@ class CpuOps : public Ops {
         return nullptr;
     }
   }
-  Result<Matrix> Pack(std::span<const TensorView> parts, const WeightFormat& format, bool is_table);
+  Result<Matrix> Pack(std::span<const WeightTensor> parts, const WeightFormat& format,
+                      bool is_table);
   LinearInput Prepare(const LinearKernel& kernel, const float* x, int64_t num_rows, int64_t num_in);
   int64_t GroupsPerItem(int64_t num_groups, int64_t groups_max) const;
   float* AttentionScratch(const AttentionParams& params, int thread);
@@ -167,7 +168,7 @@ class CpuOps : public Ops {
   // weights of benchmarks have the same address too, but each matrix is to be read from memory of
   // its own.
   struct Shareable {
-    TensorView view;
+    WeightTensor tensor;
     bool is_table = false;
     std::weak_ptr<const PackedMatrix> matrix;
   };
@@ -184,15 +185,11 @@ Matrix ToMatrix(std::shared_ptr<const PackedMatrix> packed) {
           matrix.format.quantization};
 }
 
-Result<Matrix> CpuOps::Pack(std::span<const TensorView> parts, const WeightFormat& format,
+Result<Matrix> CpuOps::Pack(std::span<const WeightTensor> parts, const WeightFormat& format,
                             bool is_table) {
   const auto last = last_single_.matrix.lock();
   if (last != nullptr && parts.size() == 1 && (is_table || last_single_.is_table)) {
-    const TensorView &view = parts[0], &packed = last_single_.view;
-    if (packed.data == view.data && packed.dtype == view.dtype && packed.shape == view.shape &&
-        last->format == format) {
-      return ToMatrix(last);
-    }
+    if (last_single_.tensor.IsSame(parts[0]) && last->format == format) return ToMatrix(last);
   }
   MINISGL_ASSIGN_OR_RETURN(PackedMatrix matrix, FindOrPack(parts, format, store_.get(), &pool_));
   const auto packed = std::make_shared<const PackedMatrix>(std::move(matrix));
@@ -200,7 +197,7 @@ Result<Matrix> CpuOps::Pack(std::span<const TensorView> parts, const WeightForma
   return ToMatrix(packed);
 }
 
-Result<ExpertMatrices> CpuOps::PackExperts(std::span<const std::vector<TensorView>> experts,
+Result<ExpertMatrices> CpuOps::PackExperts(std::span<const std::vector<WeightTensor>> experts,
                                            const WeightFormat& format) {
   MINISGL_ASSIGN_OR_RETURN(PackedExperts packed,
                            PackAllExperts(experts, format, store_.get(), &pool_));

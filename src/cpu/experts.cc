@@ -35,7 +35,7 @@ void ChooseExperts(const float* logits, int32_t num_experts, int32_t num_chosen,
 
 }  // namespace
 
-Result<PackedExperts> PackAllExperts(std::span<const std::vector<TensorView>> experts,
+Result<PackedExperts> PackAllExperts(std::span<const std::vector<WeightTensor>> experts,
                                      const WeightFormat& format, PackStore* store,
                                      ThreadPool* pool) {
   MINISGL_CHECK(!experts.empty(), "no experts");

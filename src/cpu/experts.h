@@ -18,7 +18,7 @@ struct PackedExperts {
   std::vector<PackedMatrix> experts;  // of one shape
 };
 
-Result<PackedExperts> PackAllExperts(std::span<const std::vector<TensorView>> experts,
+Result<PackedExperts> PackAllExperts(std::span<const std::vector<WeightTensor>> experts,
                                      const WeightFormat& format, PackStore* store,
                                      ThreadPool* pool);
 

@@ -25,7 +25,7 @@ float RoundTo(DType dtype, float value) {
       return Bf16ToFloat(FloatToBf16(value));
     case DType::kF16:
       return F16ToFloat(FloatToF16(value));
-    case DType::kF32:
+    default:
       break;
   }
   return value;
@@ -38,7 +38,7 @@ double Get(ConstActivationPtr x, int64_t index) {
       return Bf16ToFloat(x.as<uint16_t>()[index]);
     case DType::kF16:
       return F16ToFloat(x.as<uint16_t>()[index]);
-    case DType::kF32:
+    default:
       break;
   }
   return x.as<float>()[index];
@@ -53,7 +53,7 @@ void Put(ActivationPtr x, int64_t index, double value) {
     case DType::kF16:
       x.as<uint16_t>()[index] = FloatToF16(rounded);
       return;
-    case DType::kF32:
+    default:
       x.as<float>()[index] = rounded;
   }
 }
@@ -75,20 +75,21 @@ void RoundBlocks(float* values, int64_t count, const Quantize& quantize) {
   }
 }
 
-void Append(std::span<const TensorView> parts, const WeightFormat& format,
+void Append(std::span<const WeightTensor> parts, const WeightFormat& format,
             std::vector<float>* elements) {
   const bool quantized = format.quantization == Quantization::kInt8;
-  for (const TensorView& part : parts) {
-    const auto begin = static_cast<int64_t>(elements->size());
-    for (int64_t i = 0; i < part.num_elements(); ++i) {
-      elements->push_back(quantized ? part.At(i) : RoundTo(format.dtype, part.At(i)));
-    }
-    const int64_t width = part.shape[1];
-    for (int64_t row = 0; quantized && row < part.shape[0]; ++row) {
-      RoundBlocks(elements->data() + begin + row * width, width,
-                  [](const float* block, int64_t count, int8_t* q) {
-                    return Bf16ToFloat(tensor::QuantizeWeights(block, count, q));
-                  });
+  for (const WeightTensor& part : parts) {
+    std::vector<float> row(static_cast<size_t>(part.num_in()));
+    for (int64_t out = 0; out < part.num_out(); ++out) {
+      part.ReadRow(out, row.data());
+      if (quantized) {
+        RoundBlocks(row.data(), part.num_in(), [](const float* block, int64_t count, int8_t* q) {
+          return Bf16ToFloat(tensor::QuantizeWeights(block, count, q));
+        });
+      } else {
+        for (float& value : row) value = RoundTo(format.dtype, value);
+      }
+      elements->insert(elements->end(), row.begin(), row.end());
     }
   }
 }
@@ -151,31 +152,31 @@ class NaiveOps : public Ops {
     return AllocateZeroed(num_bytes);
   }
 
-  Result<Matrix> PackMatrix(std::span<const TensorView> parts,
+  Result<Matrix> PackMatrix(std::span<const WeightTensor> parts,
                             const WeightFormat& format) override {
     Matrix matrix{
-        .num_in = parts[0].shape[1], .dtype = format.dtype, .quantization = format.quantization};
-    for (const TensorView& part : parts) matrix.num_out += part.shape[0];
+        .num_in = parts[0].num_in(), .dtype = format.dtype, .quantization = format.quantization};
+    for (const WeightTensor& part : parts) matrix.num_out += part.num_out();
     auto elements = std::make_shared<std::vector<float>>();
     Append(parts, format, elements.get());
     matrix.storage = std::move(elements);
     return matrix;
   }
 
-  Result<ExpertMatrices> PackExperts(std::span<const std::vector<TensorView>> experts,
+  Result<ExpertMatrices> PackExperts(std::span<const std::vector<WeightTensor>> experts,
                                      const WeightFormat& format) override {
     ExpertMatrices matrices{.num_experts = std::ssize(experts),
-                            .num_in = experts[0][0].shape[1],
+                            .num_in = experts[0][0].num_in(),
                             .dtype = format.dtype,
                             .quantization = format.quantization};
-    for (const TensorView& part : experts[0]) matrices.num_out += part.shape[0];
+    for (const WeightTensor& part : experts[0]) matrices.num_out += part.num_out();
     auto elements = std::make_shared<std::vector<float>>();
     for (const auto& parts : experts) Append(parts, format, elements.get());
     matrices.storage = std::move(elements);
     return matrices;
   }
 
-  Result<Matrix> PackEmbedding(const TensorView& table, const WeightFormat& format) override {
+  Result<Matrix> PackEmbedding(const WeightTensor& table, const WeightFormat& format) override {
     return PackMatrix({&table, 1}, format);
   }
 

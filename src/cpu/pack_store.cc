@@ -26,10 +26,9 @@
 namespace minisgl::cpu {
 namespace {
 
-constexpr uint64_t kMagic = 0x324B434150474C53;  // "SLGPACK2"
-constexpr uint64_t kDataAlignment = 4096;        // matrices begin at a page
-constexpr uint64_t kEntriesMax = 1'000'000;      // as many as the tensors a checkpoint may have
-constexpr size_t kSampleBytes = 64;
+constexpr uint64_t kMagic = 0x334B434150474C53;   // "SLGPACK3"
+constexpr uint64_t kDataAlignment = 4096;         // matrices begin at a page
+constexpr uint64_t kEntriesMax = 1'000'000;       // as many as the tensors a checkpoint may have
 constexpr size_t kHashedBytes = size_t{1} << 20;  // the part that one thread hashes at a time
 constexpr size_t kWriteBytes = size_t{1} << 20;
 constexpr mode_t kPrivateMode = 0600, kPublicMode = 0644;
@@ -120,17 +119,19 @@ uint64_t ContentHash(const void* data, size_t num_bytes) {
   return *ContentHash(data, num_bytes, nullptr, [](size_t, size_t) { return true; });
 }
 
-// Identity of a matrix: format, types and shapes of its parts, and samples of their bytes.
-uint64_t IdentityOf(std::span<const TensorView> parts, const WeightFormat& format) {
-  constexpr size_t kLines = 4;
+// Identity of a matrix: its format, the shapes of its parts, and some of their rows.
+uint64_t IdentityOf(std::span<const WeightTensor> parts, const WeightFormat& format) {
+  constexpr int64_t kSamples = 4;
   Hasher hasher;
   hasher.Add(static_cast<uint64_t>(format.dtype) << 8 | static_cast<uint64_t>(format.quantization));
-  for (const TensorView& part : parts) {
-    hasher.Add(static_cast<uint64_t>(part.dtype));
-    for (const int64_t size : part.shape) hasher.Add(static_cast<uint64_t>(size));
-    const size_t num_bytes = part.num_bytes(), length = std::min(kSampleBytes, num_bytes);
-    for (size_t line = 0; line < kLines; ++line) {
-      hasher.Add(part.data + (num_bytes - length) / (kLines - 1) * line, length);
+  std::vector<float> row;
+  for (const WeightTensor& part : parts) {
+    hasher.Add(static_cast<uint64_t>(part.num_out()));
+    hasher.Add(static_cast<uint64_t>(part.num_in()));
+    row.resize(static_cast<size_t>(part.num_in()));
+    for (int64_t sample = 0; sample < kSamples && part.num_out() > 0; ++sample) {
+      part.ReadRow((part.num_out() - 1) * sample / (kSamples - 1), row.data());
+      hasher.Add(row.data(), row.size() * sizeof(float));
     }
   }
   return hasher.value();
@@ -144,14 +145,14 @@ uint64_t LayoutHash() {
   for (size_t i = 0; i < values.size(); ++i) {
     values[i] = static_cast<float>(i * 7919 % 1009) / 512.0f - 1.0f;
   }
-  const TensorView view = {
-      reinterpret_cast<const std::byte*>(values.data()), DType::kF32, {kNumOut, kNumIn}};
+  const WeightTensor tensor =
+      TensorView{reinterpret_cast<const std::byte*>(values.data()), DType::kF32, {kNumOut, kNumIn}};
   ThreadPool pool(1);
   Hasher hasher;
   for (const WeightFormat& format :
        {WeightFormat(DType::kF32), WeightFormat(DType::kBF16), WeightFormat(DType::kF16),
         WeightFormat(DType::kBF16, Quantization::kInt8)}) {
-    const auto matrix = PackParts({&view, 1}, format, &pool);
+    const auto matrix = PackParts({&tensor, 1}, format, &pool);
     if (matrix.ok()) hasher.Add(matrix->data.get(), matrix->num_bytes());
   }
   return hasher.value();
@@ -356,13 +357,13 @@ Status PackStore::WriteTo(int fd) const {
   return Status();
 }
 
-Result<PackedMatrix> FindOrPack(std::span<const TensorView> parts, const WeightFormat& format,
+Result<PackedMatrix> FindOrPack(std::span<const WeightTensor> parts, const WeightFormat& format,
                                 PackStore* store, ThreadPool* pool) {
   if (store == nullptr) return PackParts(parts, format, pool);
   PackedMatrix matrix;
   matrix.format = format;
-  matrix.num_in = parts[0].shape[1];
-  for (const TensorView& part : parts) matrix.num_out += part.shape[0];
+  matrix.num_in = parts[0].num_in();
+  for (const WeightTensor& part : parts) matrix.num_out += part.num_out();
   const uint64_t identity = IdentityOf(parts, format);
   matrix.data = store->Find(identity, matrix.num_bytes(), pool);
   if (matrix.data != nullptr) return matrix;

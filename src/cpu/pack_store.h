@@ -29,7 +29,7 @@
 #include "minisgl/base/thread_pool.h"
 #include "minisgl/base/trusted_folder.h"
 #include "minisgl/ops.h"
-#include "minisgl/tensor/tensor_view.h"
+#include "minisgl/tensor/weight_tensor.h"
 
 namespace minisgl::cpu {
 
@@ -85,7 +85,7 @@ class PackStore {
 };
 
 // Returns the packed matrix from `store` (may be null), or packs it with PackParts.
-Result<PackedMatrix> FindOrPack(std::span<const TensorView> parts, const WeightFormat& format,
+Result<PackedMatrix> FindOrPack(std::span<const WeightTensor> parts, const WeightFormat& format,
                                 PackStore* store, ThreadPool* pool);
 
 }  // namespace minisgl::cpu

@@ -15,10 +15,15 @@ namespace {
 
 constexpr uint8_t kInt8Offset = 128;  // added to each stored byte
 
-// A row of a part: the weights of one output. May have any alignment.
+// A row of a part: the weights of one output.
 struct SourceRow {
-  const std::byte* data;
-  DType dtype;
+  const WeightTensor* part;
+  int64_t out;
+
+  // The weights as they are stored, if they are neighbours of type `dtype`; may have any alignment.
+  const std::byte* Dense(DType dtype) const {
+    return part->dtype() == dtype ? part->DenseRow(out) : nullptr;
+  }
 };
 
 uint16_t Load16(const std::byte* from) {
@@ -37,16 +42,6 @@ float Widen(const std::byte* row, DType dtype, int64_t index) {
   return dtype == DType::kBF16 ? Bf16ToFloat(bits) : F16ToFloat(bits);
 }
 
-void WidenRow(const SourceRow& source, int64_t count, float* row) {
-  if (source.dtype == DType::kF32) {
-    std::memcpy(row, source.data, static_cast<size_t>(count) * sizeof(float));
-  } else if (source.dtype == DType::kBF16) {
-    for (int64_t i = 0; i < count; ++i) row[i] = Bf16ToFloat(Load16(source.data + i * 2));
-  } else {
-    for (int64_t i = 0; i < count; ++i) row[i] = F16ToFloat(Load16(source.data + i * 2));
-  }
-}
-
 // Index of the weight of (input, lane) in a panel that is not quantized, in elements.
 int64_t IndexInPanel(DType dtype, int64_t input, int64_t lane) {
   if (dtype == DType::kBF16) return (input / 2 * kPanelWidth + lane) * 2 + input % 2;
@@ -57,14 +52,14 @@ constexpr int64_t kTile = 16;
 
 // Transposes sixteen words of sixteen rows, in squares of four by four. Reads a whole cache line of
 // each row at a time, as rows are often a power of two apart.
-void TransposeTile(std::span<const SourceRow> rows, size_t offset, std::byte* to) {
+void TransposeTile(std::span<const std::byte* const> rows, size_t offset, std::byte* to) {
   using Words = uint32_t __attribute__((vector_size(16)));
   constexpr size_t kSide = 4;
   for (size_t lane = 0; lane < kTile; lane += kSide) {
     for (size_t word = 0; word < kTile; word += kSide) {
       Words row[kSide];
       for (size_t i = 0; i < kSide; ++i) {
-        std::memcpy(&row[i], rows[lane + i].data + offset + word * sizeof(uint32_t), sizeof(Words));
+        std::memcpy(&row[i], rows[lane + i] + offset + word * sizeof(uint32_t), sizeof(Words));
       }
       const Words low01 = __builtin_shufflevector(row[0], row[1], 0, 4, 1, 5);
       const Words low23 = __builtin_shufflevector(row[2], row[3], 0, 4, 1, 5);
@@ -85,7 +80,7 @@ void TransposeTile(std::span<const SourceRow> rows, size_t offset, std::byte* to
 // Interleaves rows of words, one row for each lane: word 0 of all lanes, word 1 of all lanes, and
 // so on. Takes 16 words of each row at a time, so that each cache line is read and written once.
 template <typename Word>
-void Interleave(std::span<const SourceRow> rows, int64_t num_words, std::byte* panel) {
+void Interleave(std::span<const std::byte* const> rows, int64_t num_words, std::byte* panel) {
   Word tile[kTile][kPanelWidth] = {};
   for (int64_t first = 0; first < num_words; first += kTile) {
     const size_t offset = static_cast<size_t>(first) * sizeof(Word);
@@ -97,7 +92,7 @@ void Interleave(std::span<const SourceRow> rows, int64_t num_words, std::byte* p
     }
     for (size_t lane = 0; lane < rows.size(); ++lane) {
       Word words[kTile];
-      std::memcpy(words, rows[lane].data + offset, static_cast<size_t>(count) * sizeof(Word));
+      std::memcpy(words, rows[lane] + offset, static_cast<size_t>(count) * sizeof(Word));
       for (int64_t i = 0; i < count; ++i) tile[i][lane] = words[i];
     }
     std::memcpy(to, tile, static_cast<size_t>(count * kPanelWidth) * sizeof(Word));
@@ -122,22 +117,23 @@ void WriteRow(const float* row, int64_t lane, const PackedMatrix& matrix, std::b
 void PackPanel(std::span<const SourceRow> rows, int64_t index, PackedMatrix* matrix) {
   const DType dtype = matrix->format.dtype;
   std::byte* const panel = matrix->panel(index);
-  const bool same = std::all_of(rows.begin(), rows.end(),
-                                [&](const SourceRow& row) { return row.dtype == dtype; });
-  if (same && dtype == DType::kF32) return Interleave<uint32_t>(rows, matrix->num_in, panel);
-  if (same && dtype == DType::kF16) return Interleave<uint16_t>(rows, matrix->num_in, panel);
+  std::vector<const std::byte*> dense;
+  for (const SourceRow& row : rows) dense.push_back(row.Dense(dtype));
+  const bool same = std::find(dense.begin(), dense.end(), nullptr) == dense.end();
+  if (same && dtype == DType::kF32) return Interleave<uint32_t>(dense, matrix->num_in, panel);
+  if (same && dtype == DType::kF16) return Interleave<uint16_t>(dense, matrix->num_in, panel);
   if (same) {
-    Interleave<uint32_t>(rows, matrix->num_in / 2, panel);
+    Interleave<uint32_t>(dense, matrix->num_in / 2, panel);
     const int64_t last = matrix->num_in - 1;
     for (size_t lane = 0; lane < rows.size() && last % 2 == 0; ++lane) {
       std::memcpy(panel + IndexInPanel(dtype, last, static_cast<int64_t>(lane)) * 2,
-                  rows[lane].data + last * 2, 2);
+                  dense[lane] + last * 2, 2);
     }
     return;
   }
   std::vector<float> row(matrix->num_in);
   for (size_t lane = 0; lane < rows.size(); ++lane) {
-    WidenRow(rows[lane], matrix->num_in, row.data());
+    rows[lane].part->ReadRow(rows[lane].out, row.data());
     WriteRow(row.data(), static_cast<int64_t>(lane), *matrix, panel);
   }
 }
@@ -148,7 +144,7 @@ void QuantizePanel(std::span<const SourceRow> rows, int64_t index, PackedMatrix*
   uint16_t* const scales = matrix->int8_scales(index);
   std::vector<float> row(static_cast<size_t>(num_blocks * kQuantBlock), 0.0f);
   for (size_t lane = 0; lane < rows.size(); ++lane) {
-    WidenRow(rows[lane], matrix->num_in, row.data());
+    rows[lane].part->ReadRow(rows[lane].out, row.data());
     for (int64_t block = 0; block < num_blocks; ++block) {
       int8_t q[kQuantBlock];
       scales[block * kPanelWidth + static_cast<int64_t>(lane)] =
@@ -189,21 +185,17 @@ void PackedMatrix::ReadRow(int64_t out, float* row) const {
   }
 }
 
-Result<PackedMatrix> PackParts(std::span<const TensorView> parts, const WeightFormat& format,
+Result<PackedMatrix> PackParts(std::span<const WeightTensor> parts, const WeightFormat& format,
                                ThreadPool* pool) {
   PackedMatrix matrix;
   matrix.format = format;
-  matrix.num_in = parts[0].shape[1];
+  matrix.num_in = parts[0].num_in();
   std::vector<SourceRow> rows;  // one for each output
-  for (const TensorView& part : parts) {
-    MINISGL_CHECK(part.shape.size() == 2 && part.shape[1] == matrix.num_in,
-                  "a part of shape {} in a matrix of {} inputs", ShapeToString(part.shape),
-                  matrix.num_in);
-    matrix.num_out += part.shape[0];
-    const size_t row_bytes = static_cast<size_t>(matrix.num_in) * DTypeBytes(part.dtype);
-    for (int64_t row = 0; row < part.shape[0]; ++row) {
-      rows.push_back({part.data + static_cast<size_t>(row) * row_bytes, part.dtype});
-    }
+  for (const WeightTensor& part : parts) {
+    MINISGL_CHECK(part.num_in() == matrix.num_in, "a part of {} inputs in a matrix of {}",
+                  part.num_in(), matrix.num_in);
+    matrix.num_out += part.num_out();
+    for (int64_t row = 0; row < part.num_out(); ++row) rows.push_back({&part, row});
   }
   MINISGL_ASSIGN_OR_RETURN(matrix.data, AllocateZeroed(matrix.num_bytes()));
   pool->ParallelFor(matrix.num_panels(), [&](int64_t panel, int) {

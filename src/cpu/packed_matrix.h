@@ -20,8 +20,8 @@
 
 #include "minisgl/base/status.h"
 #include "minisgl/base/thread_pool.h"
-#include "minisgl/tensor/tensor_view.h"
 #include "minisgl/tensor/weight_format.h"
+#include "minisgl/tensor/weight_tensor.h"
 
 namespace minisgl::cpu {
 
@@ -70,7 +70,7 @@ struct PackedMatrix {
 
 // Packs the matrices `parts` (each [out_i, in]), stacked along the outputs, in `format`, rounded to
 // nearest.
-Result<PackedMatrix> PackParts(std::span<const TensorView> parts, const WeightFormat& format,
+Result<PackedMatrix> PackParts(std::span<const WeightTensor> parts, const WeightFormat& format,
                                ThreadPool* pool);
 
 }  // namespace minisgl::cpu

@@ -7,8 +7,10 @@
 #include <utility>
 
 #include "minisgl/base/log.h"
+#include "minisgl/base/utf8.h"
 #include "model/tensor_arrangement.h"
 #include "weights/architectures.h"
+#include "weights/stored_matrix.h"
 
 namespace minisgl::model {
 namespace {
@@ -38,18 +40,18 @@ class Packer {
   // The matrices of `roles`, concatenated; those that the architecture lacks are left out.
   Result<Matrix> Pack(std::initializer_list<Role> roles) const {
     MINISGL_ASSIGN_OR_RETURN(const auto parts, Parts(roles, 0));
-    return ops_->PackMatrix(Views(parts), format_);
+    return ops_->PackMatrix(parts, format_);
   }
 
   // A matrix that is never quantized.
   Result<Matrix> PackUnquantized(Role role) const {
-    MINISGL_ASSIGN_OR_RETURN(const ArrangedTensor tensor, Get(role, 0));
-    return ops_->PackMatrix({&tensor.view, 1}, format_.dtype);
+    MINISGL_ASSIGN_OR_RETURN(const WeightTensor tensor, GetMatrix(role, 0));
+    return ops_->PackMatrix({&tensor, 1}, format_.dtype);
   }
 
   Result<Matrix> PackTable(Role role) const {
-    MINISGL_ASSIGN_OR_RETURN(const ArrangedTensor tensor, Get(role, 0));
-    return ops_->PackEmbedding(tensor.view, format_);
+    MINISGL_ASSIGN_OR_RETURN(const WeightTensor tensor, GetMatrix(role, 0));
+    return ops_->PackEmbedding(tensor, format_);
   }
 
   // The vectors of `roles`, concatenated, as f32: (value + plus) * times. Null if the architecture
@@ -59,9 +61,8 @@ class Packer {
     std::vector<float> values;
     for (const Role role : roles) {
       for (int32_t index = 0; specs_.contains({role, index}); ++index) {
-        MINISGL_ASSIGN_OR_RETURN(const ArrangedTensor tensor, Get(role, index));
-        const int64_t count = tensor.view.num_elements();
-        for (int64_t i = 0; i < count; ++i) values.push_back((tensor.view.At(i) + plus) * times);
+        MINISGL_ASSIGN_OR_RETURN(const std::vector<float> vector, GetVector(role, index));
+        for (const float value : vector) values.push_back((value + plus) * times);
       }
     }
     if (values.empty()) return DeviceArray<float>();
@@ -79,78 +80,75 @@ class Packer {
   // For each expert the matrices of `roles`, concatenated. They are stored separately, or all in
   // one tensor.
   Result<ExpertMatrices> PackExperts(std::initializer_list<Role> roles) const {
-    const auto count = config_.experts.num_experts;
-    std::vector<std::vector<ArrangedTensor>> kept;  // while their views are in use
-    std::vector<std::vector<TensorView>> experts;
-    for (int32_t expert = 0; expert < count; ++expert) {
+    std::vector<std::vector<WeightTensor>> experts;
+    for (int32_t expert = 0; expert < config_.experts.num_experts; ++expert) {
       MINISGL_ASSIGN_OR_RETURN(auto parts, Parts(roles, expert));
-      experts.push_back(Views(parts));
-      kept.push_back(std::move(parts));
+      experts.push_back(std::move(parts));
     }
     return ops_->PackExperts(experts, format_);
   }
 
  private:
-  static std::vector<TensorView> Views(const std::vector<ArrangedTensor>& tensors) {
-    std::vector<TensorView> views;
-    for (const ArrangedTensor& tensor : tensors) views.push_back(tensor.view);
-    return views;
-  }
-
-  Result<std::vector<ArrangedTensor>> Parts(std::initializer_list<Role> roles,
-                                            int32_t index) const {
-    std::vector<ArrangedTensor> parts;
+  Result<std::vector<WeightTensor>> Parts(std::initializer_list<Role> roles, int32_t index) const {
+    std::vector<WeightTensor> parts;
     for (const Role role : roles) {
       if (!Has(role)) continue;
-      MINISGL_ASSIGN_OR_RETURN(ArrangedTensor part, Get(role, index));
+      MINISGL_ASSIGN_OR_RETURN(WeightTensor part, GetMatrix(role, index));
       parts.push_back(std::move(part));
     }
     return parts;
   }
 
-  // Tensor `index` of `role`, or entry `index` of the tensor with all of them.
-  Result<ArrangedTensor> Get(Role role, int32_t index) const {
+  // The rotary rows of queries or keys in the decoder's order; empty if they are stored in it.
+  std::vector<int64_t> RotaryOrder(Role role) const {
+    if (!config_.rotary_interleaved || rotary_dim_ == 0) return {};
+    if (role == Role::kQuery || role == Role::kQueryBias) {
+      return HalvesOfPairs(config_.num_heads, config_.head_dim, rotary_dim_);
+    }
+    if (role == Role::kKey || role == Role::kKeyBias) {
+      return HalvesOfPairs(config_.num_kv_heads, config_.head_dim, rotary_dim_);
+    }
+    return {};
+  }
+
+  // Matrix `index` of `role`, or entry `index` of the tensor with all of them, [out, in].
+  Result<WeightTensor> GetMatrix(Role role, int32_t index) const {
     const auto own = specs_.find({role, index});
     const weights::TensorSpec& spec = own != specs_.end() ? own->second : specs_.at({role, 0});
-    MINISGL_ASSIGN_OR_RETURN(TensorView view, checkpoint_.Get(spec.name));
-    const bool of_experts = role == Role::kExpertGateUp || role == Role::kExpertGate ||
-                            role == Role::kExpertUp || role == Role::kExpertDown;
-    if (of_experts && view.shape.size() == 3) view = Slice(view, index);
-    return Arrange(spec, std::move(view));
+    MINISGL_ASSIGN_OR_RETURN(const weights::StoredMatrix stored,
+                             weights::FindMatrix(config_, checkpoint_, spec, index));
+    const Status numbers = stored.weights.CheckNumbers();
+    if (!numbers.ok()) {
+      const std::string& name = stored.names[0];
+      return numbers.WithPrefix(fmt::format(
+          "{}: tensor \"{}\"", Visible(checkpoint_.FileOf(name), 400), Visible(name, 200)));
+    }
+    if (std::vector<int64_t> order = RotaryOrder(role); !order.empty()) {
+      return stored.weights.TakeRows(std::move(order));
+    }
+    if (spec.order == weights::TensorOrder::kInputsFirstInterleaved) {
+      return stored.weights.TakeRows(EvensThenOdds(stored.weights.num_out()));
+    }
+    return stored.weights;
   }
 
-  Result<ArrangedTensor> Arrange(const weights::TensorSpec& spec, TensorView view) const {
-    if (config_.rotary_interleaved && rotary_dim_ > 0) {
-      if (spec.role == Role::kQuery || spec.role == Role::kQueryBias) {
-        return TakeRows(view, HalvesOfPairs(config_.num_heads, config_.head_dim, rotary_dim_));
-      }
-      if (spec.role == Role::kKey || spec.role == Role::kKeyBias) {
-        return TakeRows(view, HalvesOfPairs(config_.num_kv_heads, config_.head_dim, rotary_dim_));
+  // The values of vector `index` of `role`, in the decoder's order.
+  Result<std::vector<float>> GetVector(Role role, int32_t index) const {
+    const weights::TensorSpec& spec = specs_.at({role, index});
+    MINISGL_ASSIGN_OR_RETURN(const TensorView view, checkpoint_.Get(spec.name));
+    std::vector<int64_t> order = RotaryOrder(role);
+    if (spec.order == weights::TensorOrder::kInterleaved) {
+      // gate 0, up 0, ... of all experts, [X, 2 J].
+      const int64_t width = view.shape.back();
+      for (int64_t first = 0; first < view.num_elements(); first += width) {
+        for (const int64_t i : EvensThenOdds(width)) order.push_back(first + i);
       }
     }
-    switch (spec.order) {
-      case weights::TensorOrder::kPlain:
-        break;
-      case weights::TensorOrder::kInputsFirst:
-        return Transposed(view);
-      case weights::TensorOrder::kInputsFirstInterleaved: {
-        MINISGL_ASSIGN_OR_RETURN(const ArrangedTensor turned, Transposed(view));
-        return TakeRows(turned.view, EvensThenOdds(turned.view.shape[0]));
-      }
-      case weights::TensorOrder::kInterleaved:
-        return TakeInterleaved(view);
+    std::vector<float> values;
+    for (int64_t i = 0; i < view.num_elements(); ++i) {
+      values.push_back(view.At(order.empty() ? i : order[static_cast<size_t>(i)]));
     }
-    return ArrangedTensor{std::move(view), nullptr};
-  }
-
-  // Vectors gate 0, up 0, ... of all experts, [X, 2 J].
-  static Result<ArrangedTensor> TakeInterleaved(const TensorView& view) {
-    const int64_t width = view.shape.back();
-    std::vector<int64_t> order;
-    for (int64_t first = 0; first < view.num_elements(); first += width) {
-      for (const int64_t i : EvensThenOdds(width)) order.push_back(first + i);
-    }
-    return TakeRows({view.data, view.dtype, {view.num_elements()}}, order);
+    return values;
   }
 
   const ModelConfig& config_;

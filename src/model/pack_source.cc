@@ -24,10 +24,10 @@ std::optional<PackSource> MakePackSource(const ModelConfig& config, const Checkp
   for (const LayerConfig& layer : config.layers) {
     ropes += fmt::format(" {}", layer.rope < 0 ? 0 : config.ropes[layer.rope].dim);
   }
-  source.key =
-      fmt::format("{} {} {} {} {} {} {}{}\n{}", config.architecture, format.Name(),
-                  DTypeName(format.dtype), config.num_heads, config.num_kv_heads, config.head_dim,
-                  config.rotary_interleaved, ropes, HashWeights(checkpoint, *folder, num_threads));
+  source.key = fmt::format("{} {} {} {} {} {} {}{} {}\n{}", config.architecture, format.Name(),
+                           DTypeName(format.dtype), config.num_heads, config.num_kv_heads,
+                           config.head_dim, config.rotary_interleaved, ropes,
+                           config.quantization.text, HashWeights(checkpoint, *folder, num_threads));
   std::vector<std::pair<std::string, FileStamp>> stamps;
   for (const MappedFile* file : files) stamps.emplace_back(file->path(), file->stamp());
   source.is_public = IsWorldReadable(checkpoint);

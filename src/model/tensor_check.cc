@@ -9,6 +9,7 @@
 #include "minisgl/tensor/tensor_view.h"
 #include "model/model_weights.h"
 #include "weights/architectures.h"
+#include "weights/stored_matrix.h"
 
 namespace minisgl::model {
 namespace {
@@ -17,31 +18,6 @@ namespace {
 Status InFile(const Checkpoint& checkpoint, const std::string& name, const Status& status) {
   const std::string file = checkpoint.FileOf(name);
   return file.empty() ? status : status.WithPrefix(file);
-}
-
-Status CheckTensor(const ModelConfig& config, const Checkpoint& checkpoint,
-                   const weights::TensorSpec& spec) {
-  MINISGL_ASSIGN_OR_RETURN(const TensorView view, checkpoint.Get(spec.name));
-  ShapeChecker shapes;
-  std::vector<Dim> dims;
-  for (const std::string& symbol : spec.dims) {
-    const auto size = weights::SymbolSize(config, symbol);
-    if (!size) return BadInput("the configuration's sizes are too large ({})", symbol);
-    shapes.Bind(symbol, *size);
-    dims.emplace_back(symbol.c_str());
-  }
-  return InFile(checkpoint, spec.name, shapes.Check(spec.name, view.shape, dims));
-}
-
-Status CheckNoOthers(const ModelConfig& config, const Checkpoint& checkpoint,
-                     const std::set<std::string>& known) {
-  for (const std::string& name : checkpoint.Names()) {
-    if (known.contains(name) || weights::IsIgnorable(config, name)) continue;
-    return InFile(checkpoint, name,
-                  BadInput("unknown tensor \"{}\"; want only those of {} with {} layers",
-                           Visible(name), config.architecture, config.num_layers));
-  }
-  return Status();
 }
 
 bool IsMatrix(weights::TensorRole role) {
@@ -71,6 +47,40 @@ bool IsMatrix(weights::TensorRole role) {
     default:
       return false;
   }
+}
+
+// Checks the tensors of `spec`, and adds their names to `known`.
+Status CheckTensor(const ModelConfig& config, const Checkpoint& checkpoint,
+                   const weights::TensorSpec& spec, std::set<std::string>* known) {
+  if (IsMatrix(spec.role)) {
+    MINISGL_ASSIGN_OR_RETURN(const weights::StoredMatrix matrix,
+                             weights::FindMatrix(config, checkpoint, spec, /*index=*/0));
+    known->insert(matrix.names.begin(), matrix.names.end());
+    return Status();
+  }
+  known->insert(spec.name);
+  MINISGL_ASSIGN_OR_RETURN(const TensorView view, checkpoint.Get(spec.name));
+  ShapeChecker shapes;
+  std::vector<Dim> dims;
+  for (const std::string& symbol : spec.dims) {
+    const auto size = weights::SymbolSize(config, symbol);
+    if (!size) return BadInput("the configuration's sizes are too large ({})", symbol);
+    shapes.Bind(symbol, *size);
+    dims.emplace_back(symbol.c_str());
+  }
+  return InFile(checkpoint, spec.name, shapes.Check(spec.name, view.shape, dims));
+}
+
+Status CheckNoOthers(const ModelConfig& config, const Checkpoint& checkpoint,
+                     const std::set<std::string>& known) {
+  for (const std::string& name : checkpoint.Names()) {
+    if (known.contains(name) || weights::IsIgnorable(config, name)) continue;
+    if (!config.quantization.empty() && weights::IsActivationScale(name)) continue;
+    return InFile(checkpoint, name,
+                  BadInput("unknown tensor \"{}\"; want only those of {} with {} layers",
+                           Visible(name), config.architecture, config.num_layers));
+  }
+  return Status();
 }
 
 // The format of tensors of `role` if matrices have `format`.
@@ -117,8 +127,7 @@ Status CheckTensors(const ModelConfig& config, const Checkpoint& checkpoint) {
   std::set<std::string> known;
   const auto check = [&](const std::vector<weights::TensorSpec>& specs) -> Status {
     for (const weights::TensorSpec& spec : specs) {
-      MINISGL_RETURN_IF_ERROR(CheckTensor(config, checkpoint, spec));
-      known.insert(spec.name);
+      MINISGL_RETURN_IF_ERROR(CheckTensor(config, checkpoint, spec, &known));
     }
     return Status();
   };

@@ -12,6 +12,18 @@ const char* DTypeName(DType dtype) {
       return "bf16";
     case DType::kF16:
       return "f16";
+    case DType::kE4M3:
+      return "e4m3";
+    case DType::kE8M0:
+      return "e8m0";
+    case DType::kU8:
+      return "u8";
+    case DType::kI8:
+      return "i8";
+    case DType::kI32:
+      return "i32";
+    case DType::kI64:
+      return "i64";
   }
   return "unknown";
 }
@@ -52,6 +64,26 @@ uint16_t FloatToF16(float value) {
   const uint32_t odd = significand >> shift & 1u;
   const uint32_t rounded = (significand + half - 1 + odd) >> shift;
   return static_cast<uint16_t>(sign | (rounded - rebias));
+}
+
+float E4M3ToFloat(uint8_t code) {
+  constexpr int kBias = 7, kMantissaBits = 3;
+  const uint32_t sign = static_cast<uint32_t>(code & 0x80u) << 24;
+  const uint32_t exponent = code >> kMantissaBits & 0xFu, mantissa = code & 0x7u;
+  if ((code & 0x7Fu) == 0x7F) return std::bit_cast<float>(sign | 0x7FC00000u);
+  if (exponent == 0) {
+    // Zero or subnormal: mantissa * 2^-9.
+    const float magnitude = static_cast<float>(mantissa) * 0x1.0p-9f;
+    return std::bit_cast<float>(std::bit_cast<uint32_t>(magnitude) | sign);
+  }
+  return std::bit_cast<float>(sign | (exponent + (127 - kBias)) << 23 |
+                              mantissa << (23 - kMantissaBits));
+}
+
+float E8M0ToFloat(uint8_t code) {
+  if (code == 0xFF) return std::bit_cast<float>(0x7FC00000u);
+  // 2^-127 is subnormal as a float.
+  return code == 0 ? 0x1.0p-127f : std::bit_cast<float>(static_cast<uint32_t>(code) << 23);
 }
 
 }  // namespace minisgl

@@ -41,6 +41,18 @@ float TensorView::At(int64_t index) const {
       return Bf16ToFloat(LoadElement<uint16_t>(data, index));
     case DType::kF16:
       return F16ToFloat(LoadElement<uint16_t>(data, index));
+    case DType::kE4M3:
+      return E4M3ToFloat(LoadElement<uint8_t>(data, index));
+    case DType::kE8M0:
+      return E8M0ToFloat(LoadElement<uint8_t>(data, index));
+    case DType::kU8:
+      return LoadElement<uint8_t>(data, index);
+    case DType::kI8:
+      return LoadElement<int8_t>(data, index);
+    case DType::kI32:
+      return static_cast<float>(LoadElement<int32_t>(data, index));
+    case DType::kI64:
+      return static_cast<float>(LoadElement<int64_t>(data, index));
   }
   return 0;
 }

@@ -17,16 +17,28 @@ namespace {
 constexpr uint64_t kIndexBytesMax = 256 << 20;
 constexpr const char* kSingleFileName = "model.safetensors";
 
+struct NamedDType {
+  std::string_view name;  // as safetensors spells it
+  DType dtype;
+};
+constexpr NamedDType kStoredTypes[] = {
+    {"BF16", DType::kBF16},    {"F16", DType::kF16},      {"F32", DType::kF32},
+    {"F8_E4M3", DType::kE4M3}, {"F8_E8M0", DType::kE8M0}, {"U8", DType::kU8},
+    {"I8", DType::kI8},        {"I32", DType::kI32},      {"I64", DType::kI64},
+};
+
 std::optional<DType> DTypeOf(std::string_view name) {
-  if (name == "BF16") return DType::kBF16;
-  if (name == "F16") return DType::kF16;
-  if (name == "F32") return DType::kF32;
+  for (const NamedDType& known : kStoredTypes) {
+    if (known.name == name) return known.dtype;
+  }
   return std::nullopt;
 }
 
 const char* NameOf(DType dtype) {
-  if (dtype == DType::kBF16) return "BF16";
-  return dtype == DType::kF16 ? "F16" : "F32";
+  for (const NamedDType& known : kStoredTypes) {
+    if (known.dtype == dtype) return known.name.data();
+  }
+  return "";
 }
 
 std::string Shown(const std::string& path) { return Visible(path, 400); }
@@ -163,7 +175,7 @@ std::unique_ptr<Checkpoint> Checkpoint::FromViews(std::map<std::string, TensorVi
   return checkpoint;
 }
 
-Result<TensorView> Checkpoint::Get(std::string_view name) const {
+Result<TensorView> Checkpoint::GetStored(std::string_view name) const {
   const auto found = impl_->tensors.find(name);
   if (found == impl_->tensors.end()) {
     return BadInput("{}: has no tensor \"{}\"; the model needs it", Shown(impl_->looked_in),
@@ -172,10 +184,20 @@ Result<TensorView> Checkpoint::Get(std::string_view name) const {
   const Impl::Tensor& tensor = found->second;
   const std::optional<DType> dtype = DTypeOf(tensor.dtype_name);
   if (!dtype) {
-    return BadInput("{}: tensor \"{}\" has dtype {}; BF16, F16 and F32 are supported",
-                    Shown(tensor.file->path()), Visible(name, 200), tensor.dtype_name);
+    return BadInput("{}: tensor \"{}\" has dtype {}; no weights of that type are known",
+                    Shown(FileOf(name)), Visible(name, 200), tensor.dtype_name);
   }
   return TensorView{tensor.data, *dtype, tensor.shape};
+}
+
+Result<TensorView> Checkpoint::Get(std::string_view name) const {
+  Result<TensorView> stored = GetStored(name);
+  if (impl_->tensors.contains(name) && (!stored.ok() || !IsComputed(stored->dtype))) {
+    return BadInput("{}: tensor \"{}\" has dtype {}; BF16, F16 and F32 are supported",
+                    Shown(FileOf(name)), Visible(name, 200),
+                    impl_->tensors.find(name)->second.dtype_name);
+  }
+  return stored;
 }
 
 bool Checkpoint::Has(std::string_view name) const { return impl_->tensors.contains(name); }

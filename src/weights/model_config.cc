@@ -14,6 +14,7 @@
 #include "weights/config_keys.h"
 #include "weights/layer_pattern.h"
 #include "weights/model_dir.h"
+#include "weights/quantization_reader.h"
 #include "weights/rope_config.h"
 
 namespace minisgl::weights {
@@ -23,8 +24,6 @@ constexpr int kConfigDepthMax = 32;
 
 // Rejects options that no architecture of the table supports.
 void CheckTopLevelNeutral(FieldReader* reader) {
-  CheckNeutral(reader, "quantization_config", std::nullopt,
-               "only weights that are not quantized (null) are supported");
   CheckNeutral(reader, "clip_qkv", std::nullopt, "only null is supported");
   CheckNeutral(reader, "alibi", Json(false), "only rotary positions (false) are supported");
   CheckNeutral(reader, "use_mup", Json(false), "only false is supported");
@@ -212,6 +211,7 @@ Result<ModelConfig> ReadModelConfig(const std::string& text, const std::string& 
   ReadNorms(*entry, &reader, &config);
   ReadBiases(*entry, &reader, &config);
   ReadDType(&reader, &config);
+  ReadQuantization(&reader, &config.quantization);
   ReadSizes(*entry, &reader, &config);
   // The readers below compute with sizes, so these must be valid.
   if (reader.ok()) ReadRopes(*entry, &reader, &config);
@@ -246,7 +246,16 @@ Result<ModelConfig> LoadModelConfig(const std::string& model_dir) {
   MINISGL_RETURN_IF_ERROR(weights::CheckModelDir(model_dir));
   if (!weights::IsListed(model_dir, "config.json"))
     return weights::MissingFile(model_dir, "config.json");
-  return LoadModelConfigFile(weights::JoinPath(model_dir, "config.json"));
+  MINISGL_ASSIGN_OR_RETURN(ModelConfig config,
+                           LoadModelConfigFile(weights::JoinPath(model_dir, "config.json")));
+  constexpr const char* kModelOptFile = "hf_quant_config.json";
+  if (config.quantization.empty() && weights::IsListed(model_dir, kModelOptFile)) {
+    constexpr uint64_t kBytesMax = 16 << 20;
+    const std::string path = weights::JoinPath(model_dir, kModelOptFile);
+    MINISGL_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kBytesMax));
+    MINISGL_ASSIGN_OR_RETURN(config.quantization, weights::ParseModelOptFile(text, path));
+  }
+  return config;
 }
 
 Result<ModelConfig> LoadModelConfigFile(const std::string& path) {

@@ -66,7 +66,8 @@ TEST(StackedMatrixTest, ReadsEveryPieceOfEveryTypeAsEveryType) {
   const OddTensor a({3, 5}, DType::kF32, 1), b({1, 5}, DType::kBF16, 2), c({4, 5}, DType::kF16, 3);
   const std::vector<TensorView> parts = {a.view(), b.view(), c.view()};
   for (const DType dtype : {DType::kBF16, DType::kF16}) {
-    const StackedMatrix matrix(parts, dtype);
+    const std::vector<WeightTensor> tensors = ToWeightTensors(parts);
+    const StackedMatrix matrix(tensors, dtype);
     EXPECT_EQ(matrix.num_out(), 8);
     EXPECT_EQ(matrix.num_in(), 5);
     EXPECT_EQ(matrix.num_bytes(), 80u);
@@ -85,7 +86,8 @@ TEST(StackedMatrixTest, ReadsEveryPieceOfEveryTypeAsEveryType) {
 TEST(StackedMatrixTest, WidensExactly) {
   for (const DType from : kAllTypes) {
     const OddTensor tensor({2, 7}, from, 4);
-    const StackedMatrix matrix({&tensor.view(), 1}, DType::kF32);
+    const WeightTensor weights = tensor.view();
+    const StackedMatrix matrix({&weights, 1}, DType::kF32);
     std::vector<float> found(14);
     matrix.Read(reinterpret_cast<std::byte*>(found.data()), 0, 56);
     for (int64_t i = 0; i < 14; ++i) EXPECT_EQ(found[i], tensor.view().At(i));

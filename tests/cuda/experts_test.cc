@@ -31,7 +31,7 @@ class CudaExpertsTest : public CudaOpsFixture {
  protected:
   // Four experts of [3 + 5, kExpertIn], in two parts each.
   ExpertMatrices Pack(DeviceOps* ops) {
-    std::vector<std::vector<TensorView>> views;
+    std::vector<std::vector<WeightTensor>> views;
     for (uint64_t expert = 0; expert < 4; ++expert) {
       parts_.emplace_back(3, kExpertIn, 2 * expert);
       parts_.emplace_back(5, kExpertIn, 2 * expert + 1);

@@ -75,7 +75,7 @@ Status UseEverything(const std::function<Result<std::unique_ptr<DeviceOps>>()>& 
   const auto matrix = ops->PackMatrix({&view, 1}, DType::kBF16);
   see(matrix.status());
   if (matrix.ok()) see(ops->PackEmbedding(view, DType::kBF16).status());
-  const std::vector<std::vector<TensorView>> two(2, {view});
+  const std::vector<std::vector<WeightTensor>> two(2, {view});
   const auto experts = ops->PackExperts(two, DType::kBF16);
   see(experts.status());
   if (memory.ok() && host.ok() && matrix.ok()) {
@@ -186,7 +186,7 @@ TEST_F(CudaFaultsTest, AFailedAllocationIsReportedAndNothingIsLost) {
           return ops->PackMatrix({&view, 1}, DType::kBF16).status();
         },
         [&] {
-          const std::vector<std::vector<TensorView>> experts(3, {view});
+          const std::vector<std::vector<WeightTensor>> experts(3, {view});
           return ops->PackExperts(experts, DType::kBF16).status();
         }};
     for (const auto& use : uses) {

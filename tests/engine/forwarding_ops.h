@@ -17,14 +17,14 @@ class ForwardingOps : public Ops {
   Result<std::shared_ptr<void>> Allocate(size_t num_bytes) override {
     return ops_->Allocate(num_bytes);
   }
-  Result<Matrix> PackMatrix(std::span<const TensorView> parts,
+  Result<Matrix> PackMatrix(std::span<const WeightTensor> parts,
                             const WeightFormat& format) override {
     return ops_->PackMatrix(parts, format);
   }
-  Result<Matrix> PackEmbedding(const TensorView& table, const WeightFormat& format) override {
+  Result<Matrix> PackEmbedding(const WeightTensor& table, const WeightFormat& format) override {
     return ops_->PackEmbedding(table, format);
   }
-  Result<ExpertMatrices> PackExperts(std::span<const std::vector<TensorView>> experts,
+  Result<ExpertMatrices> PackExperts(std::span<const std::vector<WeightTensor>> experts,
                                      const WeightFormat& format) override {
     return ops_->PackExperts(experts, format);
   }

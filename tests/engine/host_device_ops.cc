@@ -46,14 +46,14 @@ class HostDeviceOps final : public DeviceOps {
       counters->live_bytes -= bytes;
     });
   }
-  Result<Matrix> PackMatrix(std::span<const TensorView> parts,
+  Result<Matrix> PackMatrix(std::span<const WeightTensor> parts,
                             const WeightFormat& format) override {
     return ops_->PackMatrix(parts, format);
   }
-  Result<Matrix> PackEmbedding(const TensorView& table, const WeightFormat& format) override {
+  Result<Matrix> PackEmbedding(const WeightTensor& table, const WeightFormat& format) override {
     return ops_->PackEmbedding(table, format);
   }
-  Result<ExpertMatrices> PackExperts(std::span<const std::vector<TensorView>> experts,
+  Result<ExpertMatrices> PackExperts(std::span<const std::vector<WeightTensor>> experts,
                                      const WeightFormat& format) override {
     return ops_->PackExperts(experts, format);
   }

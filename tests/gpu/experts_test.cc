@@ -96,11 +96,10 @@ class GpuExpertLinearTest : public GpuTest {
                                    .num_experts = c.num_experts,
                                    .num_chosen = c.num_chosen},
                                   {.activation_dtype = c.dtype});
-    std::vector<std::vector<TensorView>> views;
+    std::vector<std::vector<WeightTensor>> views;
     for (int64_t e = 0; e < c.num_experts; ++e) {
-      views.push_back({View(weights_, c.num_experts * c.num_out, c.num_in)});
-      views.back()[0].data += e * c.num_out * c.num_in * static_cast<int64_t>(sizeof(float));
-      views.back()[0].shape[0] = c.num_out;
+      const WeightTensor all = View(weights_, c.num_experts * c.num_out, c.num_in);
+      views.push_back({all.TakeOutputs(e * c.num_out, c.num_out)});
     }
     const auto packed = ops->PackExperts(views, c.dtype);
     ASSERT_TRUE(packed.ok()) << packed.status().message();

@@ -46,7 +46,7 @@ inline double UnitRoundoff(DType dtype) {
       return 0x1.0p-8;
     case DType::kF16:
       return 0x1.0p-11;
-    case DType::kF32:
+    default:
       break;
   }
   return 0x1.0p-24;

@@ -17,12 +17,12 @@ class NotingOps : public ForwardingOps {
  public:
   using Elements = std::vector<float>;
 
-  Result<ExpertMatrices> PackExperts(std::span<const std::vector<TensorView>> experts,
+  Result<ExpertMatrices> PackExperts(std::span<const std::vector<WeightTensor>> experts,
                                      const WeightFormat& format) override {
     std::vector<std::vector<Elements>> packed;
-    for (const std::vector<TensorView>& parts : experts) {
+    for (const std::vector<WeightTensor>& parts : experts) {
       std::vector<Elements> read;
-      for (const TensorView& part : parts) read.push_back(ElementsOf(part));
+      for (const WeightTensor& part : parts) read.push_back(ElementsOf(part));
       packed.push_back(read);
     }
     packed_.push_back(packed);
@@ -31,6 +31,14 @@ class NotingOps : public ForwardingOps {
   // Of each call, of each expert, of each of its parts.
   const std::vector<std::vector<std::vector<Elements>>>& packed() const { return packed_; }
 
+  static Elements ElementsOf(const WeightTensor& matrix) {
+    const auto width = static_cast<size_t>(matrix.num_in());
+    Elements elements(static_cast<size_t>(matrix.num_out()) * width);
+    for (int64_t out = 0; out < matrix.num_out(); ++out) {
+      matrix.ReadRow(out, elements.data() + static_cast<size_t>(out) * width);
+    }
+    return elements;
+  }
   static Elements ElementsOf(const TensorView& view) {
     Elements elements;
     for (int64_t i = 0; i < view.num_elements(); ++i) elements.push_back(view.At(i));

@@ -110,7 +110,7 @@ std::vector<TensorView> Views(const std::vector<float>& weights, const ExpertSha
 
 ExpertMatrices PackAll(Ops& ops, const std::vector<float>& weights, const ExpertShape& s,
                        const WeightFormat& format) {
-  std::vector<std::vector<TensorView>> experts;
+  std::vector<std::vector<WeightTensor>> experts;
   for (const TensorView& view : Views(weights, s)) experts.push_back({view});
   auto packed = ops.PackExperts(experts, format);
   MINISGL_CHECK(packed.ok(), "{}", packed.status().message());
@@ -256,8 +256,8 @@ TEST(ExpertLinearTest, APairHasTheBitsOfLinearAlone) {
 
 TEST(ExpertLinearTest, PartsOfAnExpertAreStackedInOrder) {
   const auto a = RandomFloats(5 * 10, 77), b = RandomFloats(20 * 10, 78);
-  const std::vector<std::vector<TensorView>> experts = {{View(a, 5, 10), View(b, 20, 10)},
-                                                        {View(b, 20, 10), View(a, 5, 10)}};
+  const std::vector<std::vector<WeightTensor>> experts = {{View(a, 5, 10), View(b, 20, 10)},
+                                                          {View(b, 20, 10), View(a, 5, 10)}};
   const Batch batch = {RandomFloats(10, 79), {0, 1}, 2, false};
   for (const auto& ops : OracleAndAllCpuOps()) {
     const auto packed = ops->PackExperts(experts, DType::kBF16);

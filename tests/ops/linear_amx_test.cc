@@ -17,9 +17,9 @@ struct Product {
 
 Product MakeProduct(int64_t num_rows, int64_t num_out, int64_t num_in, double deviation = 1) {
   const auto w = RandomFloats(num_out * num_in, 1, deviation);
-  const TensorView view = View(w, num_out, num_in);
+  const WeightTensor matrix = View(w, num_out, num_in);
   ThreadPool pool(1);
-  auto packed = PackParts({&view, 1}, DType::kBF16, &pool);
+  auto packed = PackParts({&matrix, 1}, DType::kBF16, &pool);
   MINISGL_CHECK(packed.ok(), "{}", packed.status().message());
   return {std::move(packed).value(), RandomFloats(num_rows * num_in, 2, deviation),
           RandomFloats(num_out, 3), num_rows};

@@ -36,8 +36,8 @@ class PackStoreTest : public testing::Test {
     fs::remove_all(dir_);
   }
 
-  TensorView Matrix(size_t first, int64_t num_out, int64_t num_in) const {
-    return {
+  WeightTensor Matrix(size_t first, int64_t num_out, int64_t num_in) const {
+    return TensorView{
         reinterpret_cast<const std::byte*>(values_.data() + first), DType::kF32, {num_out, num_in}};
   }
 
@@ -50,7 +50,7 @@ class PackStoreTest : public testing::Test {
     PackStore store((dir_ / "cache").string(), {.key = source, .is_public = is_public_});
     ThreadPool pool(2);
     const WeightFormat int8 = {DType::kBF16, Quantization::kInt8};
-    const std::pair<TensorView, WeightFormat> wanted[] = {
+    const std::pair<WeightTensor, WeightFormat> wanted[] = {
         {Matrix(shift, 40, 70), DType::kBF16},
         {Matrix(5000, 300, 300), DType::kF32},
         {Matrix(100, 17, 64), int8},
@@ -276,7 +276,7 @@ TEST_F(PackStoreTest, AnotherUsersFileIsNotRead) {
 // The bytes that were checked are used, however the file changes afterwards.
 TEST_F(PackStoreTest, ALaterChangeOfTheFileHasNoEffect) {
   Run();
-  const TensorView view = Matrix(0, 40, 70);
+  const WeightTensor view = Matrix(0, 40, 70);
   PackStore store((dir_ / "cache").string(), {.key = "model"});
   ThreadPool pool(2);
   const auto matrix = FindOrPack({&view, 1}, DType::kBF16, &store, &pool);
@@ -307,7 +307,7 @@ TEST_F(PackStoreTest, AFileIsAsPrivateAsTheModel) {
 
 // The model's files changed after the key was computed.
 TEST_F(PackStoreTest, WeightsThatChangedWhileTheyWerePackedAreNotKept) {
-  const TensorView view = Matrix(0, 40, 70);
+  const WeightTensor view = Matrix(0, 40, 70);
   ThreadPool pool(1);
   {
     PackStore store((dir_ / "cache").string(), {.key = "model", .holds = [] { return false; }});

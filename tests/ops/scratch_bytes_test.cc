@@ -34,8 +34,8 @@ std::vector<float> Floats(int64_t count) {
 void MultiplyAll(Ops& ops, const CpuScratchLimits& limits) {
   const std::vector<float> w = Floats(kOutputs * limits.max_inputs);
   const std::vector<float> x = Floats(limits.max_tokens * limits.max_inputs);
-  const Matrix weight =
-      ops.PackMatrix({{View(w, kOutputs, limits.max_inputs)}}, limits.weight_format).value();
+  const TensorView view = View(w, kOutputs, limits.max_inputs);
+  const Matrix weight = ops.PackMatrix({&view, 1}, limits.weight_format).value();
   OpOutput out(limits.max_tokens * kOutputs);
   ops.Linear(
       {.x = x.data(), .weight = &weight, .out = out.data(), .num_tokens = limits.max_tokens});
@@ -47,8 +47,8 @@ void MultiplyExperts(Ops& ops, const CpuScratchLimits& limits, bool per_choice) 
   const int64_t num_choices = limits.max_tokens * limits.num_chosen;
   const std::vector<float> w = Floats(kOutputs * num_in);
   const std::vector<float> x = Floats((per_choice ? num_choices : limits.max_tokens) * num_in);
-  const std::vector<std::vector<TensorView>> experts(static_cast<size_t>(limits.num_chosen),
-                                                     {View(w, kOutputs, num_in)});
+  const std::vector<std::vector<WeightTensor>> experts(static_cast<size_t>(limits.num_chosen),
+                                                       {View(w, kOutputs, num_in)});
   const ExpertMatrices weights = ops.PackExperts(experts, limits.weight_format).value();
   std::vector<int32_t> chosen(static_cast<size_t>(num_choices));
   for (size_t i = 0; i < chosen.size(); ++i) chosen[i] = static_cast<int32_t>(i % 3);

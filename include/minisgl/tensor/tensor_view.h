@@ -22,7 +22,8 @@ struct TensorView {
 
   int64_t num_elements() const;  // 1 for a scalar
   size_t num_bytes() const { return static_cast<size_t>(num_elements()) * DTypeBytes(dtype); }
-  float At(int64_t index) const;  // element `index` in row-major order, widened to f32
+  // Element `index` in row-major order, as f32 (integers above 2^24 are rounded).
+  float At(int64_t index) const;
 };
 
 std::string ShapeToString(const std::vector<int64_t>& shape);  // "[2, 3]"

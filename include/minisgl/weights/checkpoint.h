@@ -48,6 +48,8 @@ class Checkpoint {
   // The tensor `name`. kBadInput with its name and the files searched if it does not exist, or if
   // its dtype is not bf16, f16 or f32.
   Result<TensorView> Get(std::string_view name) const;
+  // The same, of any type of DType: for codes and scales of quantized weights.
+  Result<TensorView> GetStored(std::string_view name) const;
   bool Has(std::string_view name) const;
   std::vector<std::string> Names() const;  // sorted
   uint64_t total_bytes() const;            // of all tensors

@@ -16,6 +16,7 @@
 #include "minisgl/model_kinds.h"
 #include "minisgl/sampling_params.h"
 #include "minisgl/tensor/dtype.h"
+#include "minisgl/weights/quantization_config.h"
 
 namespace minisgl {
 
@@ -109,6 +110,7 @@ struct ModelConfig {
   std::vector<RopeConfig> ropes;    // at least one if any layer is rotated
   std::vector<LayerConfig> layers;  // [num_layers]
   ExpertsConfig experts;
+  QuantizationConfig quantization;  // empty: all weights are dense
 };
 
 struct GenerationConfig : SamplingOverrides {

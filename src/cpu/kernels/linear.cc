@@ -434,12 +434,12 @@ HWY_INLINE void MultiplyGroup(const LinearBlock& linear, const PackedLayout& lay
 
 void RunLinear(const LinearBlock& linear) {
   switch (linear.weight->format.dtype) {
-    case DType::kF32:
-      return MultiplyGroup<F32Weights>(linear, {2 * kPanelWidth, 4});
     case DType::kBF16:
       return MultiplyGroup<Bf16Weights>(linear, {kPanelWidth, 4});
     case DType::kF16:
       return MultiplyGroup<F16Weights>(linear, {2 * kPanelWidth, 2});
+    default:
+      return MultiplyGroup<F32Weights>(linear, {2 * kPanelWidth, 4});
   }
 }
 

@@ -1,0 +1,139 @@
+// A weight matrix [out, in] as a file holds it, dense or quantized: what engines pack from.
+//
+// A quantized matrix is codes, and scales that groups of them share. Its weights are
+//   w[o][i] = (number(code[o][i]) - zero[o][g]) * scale[o][g]
+// in f32, in this order, where g is the group of input i, `number` is a table of the codes' values,
+// and zero is 0 in most formats. Under a global scale, scale[o][g] is itself the f32 product, or
+// quotient, of a stored scale and the global one.
+//
+// Shares the memory of the file; copies are cheap. Immutable, readable from any thread.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "minisgl/base/status.h"
+#include "minisgl/tensor/dtype.h"
+#include "minisgl/tensor/tensor_view.h"
+
+namespace minisgl {
+
+// Unsigned codes of 4 or 8 bits, several in a word of 32 bits (little endian), neighbours in the
+// lowest bits first, unless `order` says otherwise. Bytes one after another are such words too.
+struct CodePlane {
+  enum class Packed : uint8_t { kAlongInputs, kAlongOutputs };  // whose codes share a word
+
+  const std::byte* data = nullptr;
+  int32_t bits = 8;
+  Packed packed = Packed::kAlongInputs;
+  int64_t word_step = 4;   // bytes from a word to the next one in the packed direction
+  int64_t other_step = 0;  // bytes from a code to the next one in the other direction
+  // The place in a word of each of its codes; the first 32 / bits entries are used.
+  std::array<uint8_t, 8> order = {0, 1, 2, 3, 4, 5, 6, 7};
+
+  int64_t codes_per_word() const { return 32 / bits; }
+  uint8_t At(int64_t out, int64_t in) const;
+  // Codes (out, 0) to (out, count - 1).
+  void ReadRow(int64_t out, int64_t first, int64_t count, uint8_t* codes) const;
+};
+
+// The scales of groups: numbers of any type.
+struct ScalePlane {
+  const std::byte* data = nullptr;
+  DType dtype = DType::kF32;
+  int64_t group_outputs = 1;  // outputs that share a scale
+  int64_t output_step = 0;    // bytes from the scales of a group of outputs to those of the next
+  int64_t group_step = 0;     // bytes from the scale of a group of inputs to that of the next
+
+  // The stored number of (out, group of inputs), widened.
+  float At(int64_t out, int64_t group) const;
+};
+
+struct QuantizedWeights {
+  CodePlane codes;
+  const float* numbers = nullptr;  // [1 << codes.bits] the value of each code; static
+  ScalePlane scales;
+  // The scale is a stored one * global_scale, or / global_scale.
+  float global_scale = 1;
+  bool divides_by_global = false;
+  // Zero points: the zero of a group is `zeros` of it, plus zero_offset, modulo 2^bits, as a number
+  // of the table. Null data: all are 0.
+  CodePlane zeros;
+  int32_t zero_offset = 0;
+  int64_t num_groups = 0;    // of inputs
+  int64_t group_inputs = 0;  // neighbouring inputs in a group; the last group may have fewer
+  // Or the group of each input, [in] i32 at any address; null: input i is in i / group_inputs.
+  const std::byte* group_index = nullptr;
+
+  int64_t GroupOf(int64_t in) const;
+  float ScaleOf(int64_t out, int64_t group) const;
+  float ZeroOf(int64_t out, int64_t group) const;
+};
+
+class WeightTensor {
+ public:
+  WeightTensor() = default;
+  // A dense matrix. REQUIRES two axes and a type that engines compute in.
+  WeightTensor(const TensorView& matrix);  // NOLINT: a dense view is a weight tensor
+  WeightTensor(int64_t num_out, int64_t num_in, QuantizedWeights quantized);
+
+  int64_t num_out() const { return num_out_; }
+  int64_t num_in() const { return num_in_; }
+
+  // Null for a dense matrix.
+  const QuantizedWeights* quantized() const { return quantized_.get(); }
+  // The type of a dense matrix.
+  DType dtype() const { return dtype_; }
+
+  // The weights of output `out` as f32, to row[num_in].
+  void ReadRow(int64_t out, float* row) const;
+  // The stored weights of output `out`, one after another; null if they are quantized or not
+  // neighbours.
+  const std::byte* DenseRow(int64_t out) const;
+
+  // The same weights, in another order or fewer; all share the memory of this.
+  WeightTensor TakeRows(std::vector<int64_t> rows) const;  // outputs rows[0], rows[1], ...
+  // The cut for one of several ranks. REQUIRES a range within the matrix.
+  WeightTensor TakeOutputs(int64_t first, int64_t count) const;
+  WeightTensor TakeInputs(int64_t first, int64_t count) const;
+  WeightTensor Transposed() const;  // REQUIRES a dense matrix in its stored order
+
+  // True if both are dense and the same memory in the same order.
+  bool IsSame(const WeightTensor& other) const;
+
+  // kBadInput with the place and the value of the first one that no weight can have: a scale or a
+  // code that is not a number, an infinite scale, a group that does not exist. Reads everything.
+  Status CheckNumbers() const;
+
+ private:
+  int64_t StoredRow(int64_t out) const;
+  void ReadDense(int64_t out, float* row) const;
+
+  int64_t num_out_ = 0, num_in_ = 0;
+  // Dense:
+  const std::byte* data_ = nullptr;
+  DType dtype_ = DType::kF32;
+  int64_t output_step_ = 0, input_step_ = 0;  // bytes
+  // Quantized:
+  std::shared_ptr<const QuantizedWeights> quantized_;
+  int64_t first_output_ = 0, first_input_ = 0;
+  // The stored row of each output; null: in order.
+  std::shared_ptr<const std::vector<int64_t>> rows_;
+};
+
+// The matrices of `views`, dense.
+std::vector<WeightTensor> ToWeightTensors(std::span<const TensorView> views);
+
+// Tables of codes' values, for QuantizedWeights::numbers.
+const float* E4M3Numbers();                // [256]
+const float* E2M1Numbers();                // [16] 0, 0.5, 1, 1.5, 2, 3, 4, 6 and their negatives
+const float* SignedNumbers();              // [256] two's complement
+const float* OffsetNumbers(int32_t bits);  // [1 << bits] code - 2^(bits - 1)
+const float* UnsignedNumbers();            // [256] code; for 4 bits, its first 16
+
+}  // namespace minisgl

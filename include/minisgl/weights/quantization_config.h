@@ -1,0 +1,54 @@
+// How a checkpoint's matrices are quantized: `quantization_config` of config.json, or
+// hf_quant_config.json, parsed and checked.
+//
+// The tensors decide which matrices are quantized: one with codes and scales is, one with plain
+// weights is not, whatever lists of exceptions say. The configuration says how codes are read, and
+// a matrix that is stored in none of its ways is refused.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace minisgl {
+
+// The tensors of a quantized matrix, by their suffixes. Layouts and formulas are at the reader of
+// each, src/weights/stored_matrix.cc.
+enum class QuantLayout : uint8_t {
+  kFp8,          // weight (e4m3), weight_scale_inv or weight_scale
+  kInt8,         // weight (i8), weight_scale
+  kPackedInt,    // weight_packed (i32), weight_scale, weight_zero_point, weight_g_idx
+  kGptq,         // qweight, qzeros, scales, g_idx
+  kAwq,          // qweight, qzeros, scales
+  kNvfp4Packed,  // weight_packed (u8), weight_scale (e4m3), weight_global_scale: divides
+  kNvfp4,        // weight (u8), weight_scale (e4m3), weight_scale_2: multiplies
+  kMxfp4Packed,  // weight_packed (u8), weight_scale (e8m0)
+  kMxfp8,        // weight (e4m3), weight_scale (e8m0)
+  kMxfp4Blocks,  // _blocks, _scales: of all experts
+};
+
+// One way in which matrices of a checkpoint are stored.
+struct QuantScheme {
+  QuantLayout layout = QuantLayout::kFp8;
+  int32_t bits = 8;
+  // A scale is of group_outputs x group_inputs weights; 0: of all outputs, or of all inputs.
+  int64_t group_outputs = 1, group_inputs = 0;
+  bool has_zeros = false;           // zero points beside the scales
+  bool zeros_minus_one = false;     // GPTQ: a stored zero point is one less than the zero
+  bool has_order = false;           // the group of each input is stored
+  bool rounds_activations = false;  // the publisher computes with activations of 8 bits or fewer
+
+  bool operator==(const QuantScheme&) const = default;
+  // "int4, groups of 128", "fp8, blocks of 128 x 128"
+  std::string Name() const;
+};
+
+struct QuantizationConfig {
+  std::string method;                // quant_method: "compressed-tensors"; "": not quantized
+  std::vector<QuantScheme> schemes;  // at least one if quantized
+  std::string text;                  // the whole configuration, for keys of stored files
+
+  bool empty() const { return schemes.empty(); }
+};
+
+}  // namespace minisgl

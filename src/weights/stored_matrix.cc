@@ -1,0 +1,470 @@
+// See stored_matrix.h. Each layout is one function, which states the tensors and the formula; the
+// packages that define them are named beside it. Shapes: N outputs, K inputs, G groups of inputs.
+#include "weights/stored_matrix.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+#include <utility>
+
+#include "minisgl/base/checked_math.h"
+#include "minisgl/base/utf8.h"
+
+namespace minisgl::weights {
+namespace {
+
+using Shape = std::vector<int64_t>;
+
+constexpr int64_t kWordBytes = 4, kWordBits = 32;
+
+// The tensors of one matrix. Remembers the first error, so that a layout asks for all it needs and
+// checks once.
+class Parts {
+ public:
+  Parts(const Checkpoint& checkpoint, std::string base)
+      : checkpoint_(checkpoint), base_(std::move(base)) {}
+
+  bool Has(std::string_view suffix) const {
+    return checkpoint_.Has(fmt::format("{}{}", base_, suffix));
+  }
+
+  // The tensor `suffix`, of one of `dtypes` and one of `shapes`.
+  TensorView Take(std::string_view suffix, std::initializer_list<DType> dtypes,
+                  std::initializer_list<Shape> shapes) {
+    const std::string name = fmt::format("{}{}", base_, suffix);
+    names_.push_back(name);
+    const Result<TensorView> view = checkpoint_.GetStored(name);
+    if (!view.ok()) {
+      Fail(view.status());
+      return {};
+    }
+    if (std::find(dtypes.begin(), dtypes.end(), view->dtype) == dtypes.end()) {
+      std::string wanted;
+      for (const DType dtype : dtypes) {
+        wanted += fmt::format("{}{}", wanted.empty() ? "" : ", ", DTypeName(dtype));
+      }
+      Fail(InFile(name, BadInput("tensor \"{}\" is of type {}; wanted {}", Visible(name, 200),
+                                 DTypeName(view->dtype), wanted)));
+    }
+    if (std::find(shapes.begin(), shapes.end(), view->shape) == shapes.end()) {
+      std::string wanted;
+      for (const Shape& shape : shapes) {
+        wanted += (wanted.empty() ? "" : " or ") + ShapeToString(shape);
+      }
+      Fail(InFile(name, BadInput("tensor \"{}\": its shape does not fit (found {}); wanted {}",
+                                 Visible(name, 200), ShapeToString(view->shape), wanted)));
+    }
+    return *view;
+  }
+
+  // The one number of a tensor, of shape [] or [1].
+  float TakeNumber(std::string_view suffix) {
+    const TensorView view =
+        Take(suffix, {DType::kF32, DType::kBF16, DType::kF16}, {Shape{}, Shape{1}});
+    if (!status_.ok()) return 1;
+    const float number = view.At(0);
+    if (!std::isfinite(number) || number == 0) {
+      Refuse(suffix, fmt::format("it is {}; a finite number other than 0 is needed", number));
+    }
+    return number;
+  }
+
+  // Fails with what is wrong with tensor `suffix`.
+  void Refuse(std::string_view suffix, std::string_view what) {
+    const std::string name = fmt::format("{}{}", base_, suffix);
+    Fail(InFile(name, BadInput("tensor \"{}\": {}", Visible(name, 200), what)));
+  }
+
+  void Fail(const Status& status) {
+    if (status_.ok()) status_ = status;
+  }
+  const Status& status() const { return status_; }
+  std::vector<std::string> TakeNames() { return std::move(names_); }
+
+ private:
+  Status InFile(const std::string& name, const Status& status) const {
+    const std::string file = checkpoint_.FileOf(name);
+    return file.empty() ? status : status.WithPrefix(Visible(file, 400));
+  }
+
+  const Checkpoint& checkpoint_;
+  const std::string base_;
+  std::vector<std::string> names_;
+  Status status_;
+};
+
+struct Sizes {
+  int64_t num_out = 0, num_in = 0;
+};
+
+int64_t NumGroups(const QuantScheme& scheme, int64_t num_in) {
+  return scheme.group_inputs == 0 ? 1 : CeilDiv(num_in, scheme.group_inputs);
+}
+
+// Sets the groups of inputs. Fails if `whole` and they do not divide the inputs.
+void SetGroups(const QuantScheme& scheme, const Sizes& sizes, bool whole, Parts* parts,
+               QuantizedWeights* weights) {
+  weights->num_groups = NumGroups(scheme, sizes.num_in);
+  weights->group_inputs = scheme.group_inputs == 0 ? sizes.num_in : scheme.group_inputs;
+  if (!whole || sizes.num_in % weights->group_inputs == 0) return;
+  parts->Fail(BadInput("groups of {} do not divide the {} inputs of a matrix", scheme.group_inputs,
+                       sizes.num_in));
+}
+
+// Codes in rows of `row_bytes`, in order.
+CodePlane CodesInRows(const TensorView& view, int32_t bits, int64_t row_bytes) {
+  CodePlane codes;
+  codes.data = view.data;
+  codes.bits = bits;
+  codes.other_step = row_bytes;
+  return codes;
+}
+
+// Scales [outputs / group_outputs, G], row by row.
+ScalePlane ScalesInRows(const TensorView& view, DType dtype, int64_t group_outputs,
+                        int64_t num_groups) {
+  const auto width = static_cast<int64_t>(DTypeBytes(view.dtype));
+  return {view.data, dtype, group_outputs, num_groups * width, width};
+}
+
+// --- 8-bit floats and integers -------------------------------------------------------------------
+
+// weight [N, K] of one byte, and scales: of the matrix [] or [1], of outputs [N] or [N, 1], of
+// groups [N, G], or of blocks [ceil(N / b), ceil(K / b)] (modelopt: [.., 1, .., 1]).
+// weight = code * scale (transformers' finegrained fp8: weight_scale_inv, which multiplies in spite
+// of its name; compressed-tensors; modelopt).
+void ReadBytes(const QuantScheme& scheme, const Sizes& sizes, DType type, Parts* parts,
+               QuantizedWeights* weights) {
+  const TensorView codes = parts->Take(".weight", {type}, {{sizes.num_out, sizes.num_in}});
+  weights->codes = CodesInRows(codes, 8, sizes.num_in);
+  weights->numbers = type == DType::kE4M3 ? E4M3Numbers() : SignedNumbers();
+  SetGroups(scheme, sizes, /*whole=*/scheme.group_outputs == 1, parts, weights);
+  const char* const suffix =
+      parts->Has(".weight_scale_inv") ? ".weight_scale_inv" : ".weight_scale";
+  const int64_t group_outputs = scheme.group_outputs == 0 ? sizes.num_out : scheme.group_outputs;
+  const int64_t rows = CeilDiv(sizes.num_out, group_outputs), groups = weights->num_groups;
+  TensorView scales;
+  if (scheme.group_outputs == 0) {
+    scales = parts->Take(suffix, {DType::kF32, DType::kBF16, DType::kF16}, {Shape{}, Shape{1}});
+  } else if (groups == 1 && group_outputs == 1) {
+    scales = parts->Take(suffix, {DType::kF32, DType::kBF16, DType::kF16}, {{rows, 1}, {rows}});
+  } else {
+    // Powers of two may be stored as their exponents.
+    scales = parts->Take(suffix, {DType::kF32, DType::kBF16, DType::kF16, DType::kE8M0, DType::kU8},
+                         {{rows, groups}, {rows, 1, groups, 1}});
+  }
+  const DType scale_type = scales.dtype == DType::kU8 ? DType::kE8M0 : scales.dtype;
+  weights->scales = ScalesInRows(scales, scale_type, group_outputs, groups);
+  if (!scheme.has_zeros) return;
+  const TensorView zeros =
+      parts->Take(".weight_zero_point", {DType::kI8}, {{rows, groups}, {rows}, Shape{}, Shape{1}});
+  weights->zeros = CodesInRows(zeros, 8, scheme.group_outputs == 0 ? 0 : groups);
+}
+
+// weight [N, K] e4m3, weight_scale [N, K / 32] e8m0. weight = code * scale.
+void ReadMxfp8(const QuantScheme& scheme, const Sizes& sizes, Parts* parts,
+               QuantizedWeights* weights) {
+  const TensorView codes = parts->Take(".weight", {DType::kE4M3}, {{sizes.num_out, sizes.num_in}});
+  weights->codes = CodesInRows(codes, 8, sizes.num_in);
+  weights->numbers = E4M3Numbers();
+  SetGroups(scheme, sizes, /*whole=*/true, parts, weights);
+  const TensorView scales = parts->Take(".weight_scale", {DType::kU8, DType::kE8M0},
+                                        {{sizes.num_out, weights->num_groups}});
+  weights->scales = ScalesInRows(scales, DType::kE8M0, 1, weights->num_groups);
+}
+
+// --- integers of 4 or 8 bits ---------------------------------------------------------------------
+
+// compressed-tensors: weight_packed [N, ceil(K b / 32)] i32, a code is the weight + 2^(b - 1), the
+// first in the lowest bits; weight_scale [N, G]; weight_zero_point [ceil(N b / 32), G] i32, packed
+// along the outputs; weight_g_idx [K] i32, the group of each input. weight = (code - zero) * scale.
+void ReadPackedInt(const QuantScheme& scheme, const Sizes& sizes, Parts* parts,
+                   QuantizedWeights* weights) {
+  const int64_t words = CeilDiv(sizes.num_in * scheme.bits, kWordBits);
+  const TensorView codes = parts->Take(".weight_packed", {DType::kI32}, {{sizes.num_out, words}});
+  weights->codes = CodesInRows(codes, scheme.bits, words * kWordBytes);
+  weights->numbers = OffsetNumbers(scheme.bits);
+  SetGroups(scheme, sizes, /*whole=*/true, parts, weights);
+  const int64_t groups = weights->num_groups;
+  const bool of_matrix = scheme.group_outputs == 0;
+  const int64_t rows = of_matrix ? 1 : sizes.num_out;
+  const TensorView scales = parts->Take(".weight_scale", {DType::kF32, DType::kBF16, DType::kF16},
+                                        {{rows, groups}, {rows * groups}});
+  weights->scales = ScalesInRows(scales, scales.dtype, of_matrix ? sizes.num_out : 1, groups);
+  if (parts->Has(".weight_shape")) {
+    const TensorView shape = parts->Take(".weight_shape", {DType::kI64, DType::kI32}, {Shape{2}});
+    if (parts->status().ok() && (shape.At(0) != static_cast<float>(sizes.num_out) ||
+                                 shape.At(1) != static_cast<float>(sizes.num_in))) {
+      parts->Refuse(".weight_shape", fmt::format("it says [{}, {}]; wanted [{}, {}]", shape.At(0),
+                                                 shape.At(1), sizes.num_out, sizes.num_in));
+    }
+  }
+  if (scheme.has_zeros) {
+    const int64_t zero_words = CeilDiv(sizes.num_out * scheme.bits, kWordBits);
+    const TensorView zeros =
+        parts->Take(".weight_zero_point", {DType::kI32}, {{zero_words, groups}});
+    weights->zeros.data = zeros.data;
+    weights->zeros.bits = scheme.bits;
+    weights->zeros.packed = CodePlane::Packed::kAlongOutputs;
+    weights->zeros.word_step = groups * kWordBytes;
+    weights->zeros.other_step = kWordBytes;
+  }
+  if (scheme.has_order) {
+    weights->group_index = parts->Take(".weight_g_idx", {DType::kI32}, {{sizes.num_in}}).data;
+  }
+}
+
+// gptqmodel, auto-gptq: qweight [K b / 32, N] i32, packed along the inputs; qzeros [G, N b / 32],
+// packed along the outputs, one less than the zero in files of the first version; scales [G, N];
+// g_idx [K], the group of each input, which counts only with desc_act.
+// weight = (code - zero) * scale.
+void ReadGptq(const QuantScheme& scheme, const Sizes& sizes, Parts* parts,
+              QuantizedWeights* weights) {
+  const int64_t per_word = kWordBits / scheme.bits;
+  const TensorView codes =
+      parts->Take(".qweight", {DType::kI32}, {{CeilDiv(sizes.num_in, per_word), sizes.num_out}});
+  weights->codes.data = codes.data;
+  weights->codes.bits = scheme.bits;
+  weights->codes.word_step = sizes.num_out * kWordBytes;
+  weights->codes.other_step = kWordBytes;
+  weights->numbers = UnsignedNumbers();
+  SetGroups(scheme, sizes, /*whole=*/false, parts, weights);
+  const int64_t groups = weights->num_groups;
+  const auto zero_words = CeilDiv(sizes.num_out, per_word);
+  const TensorView zeros = parts->Take(".qzeros", {DType::kI32}, {{groups, zero_words}});
+  weights->zeros.data = zeros.data;
+  weights->zeros.bits = scheme.bits;
+  weights->zeros.packed = CodePlane::Packed::kAlongOutputs;
+  weights->zeros.word_step = kWordBytes;
+  weights->zeros.other_step = zero_words * kWordBytes;
+  weights->zero_offset = scheme.zeros_minus_one ? 1 : 0;
+  const TensorView scales =
+      parts->Take(".scales", {DType::kF16, DType::kBF16, DType::kF32}, {{groups, sizes.num_out}});
+  const auto width = static_cast<int64_t>(DTypeBytes(scales.dtype));
+  weights->scales = {scales.data, scales.dtype, 1, width, sizes.num_out * width};
+  if (!scheme.has_order && !parts->Has(".g_idx")) return;
+  const TensorView order = parts->Take(".g_idx", {DType::kI32}, {{sizes.num_in}});
+  if (scheme.has_order) weights->group_index = order.data;
+}
+
+// autoawq, "gemm": qweight [K, N / 8] i32, packed along the outputs, output j of eight at the place
+// order[j]; qzeros [G, N / 8] in the same order; scales [G, N]. weight = (code - zero) * scale.
+void ReadAwq(const QuantScheme& scheme, const Sizes& sizes, Parts* parts,
+             QuantizedWeights* weights) {
+  constexpr std::array<uint8_t, 8> kOrder = {0, 4, 1, 5, 2, 6, 3, 7};
+  constexpr int64_t kPerWord = 8;
+  if (sizes.num_out % kPerWord != 0) {
+    parts->Refuse(".qweight", fmt::format("{} outputs are no multiple of 8", sizes.num_out));
+  }
+  const int64_t words = sizes.num_out / kPerWord;
+  const TensorView codes = parts->Take(".qweight", {DType::kI32}, {{sizes.num_in, words}});
+  weights->codes.data = codes.data;
+  weights->codes.bits = 4;
+  weights->codes.packed = CodePlane::Packed::kAlongOutputs;
+  weights->codes.word_step = kWordBytes;
+  weights->codes.other_step = words * kWordBytes;
+  weights->codes.order = kOrder;
+  weights->numbers = UnsignedNumbers();
+  SetGroups(scheme, sizes, /*whole=*/true, parts, weights);
+  const int64_t groups = weights->num_groups;
+  weights->zeros = weights->codes;
+  weights->zeros.data = parts->Take(".qzeros", {DType::kI32}, {{groups, words}}).data;
+  const TensorView scales =
+      parts->Take(".scales", {DType::kF16, DType::kBF16, DType::kF32}, {{groups, sizes.num_out}});
+  const auto width = static_cast<int64_t>(DTypeBytes(scales.dtype));
+  weights->scales = {scales.data, scales.dtype, 1, width, sizes.num_out * width};
+}
+
+// --- 4-bit floats --------------------------------------------------------------------------------
+
+// Codes e2m1 [N, K / 2] u8, the even input in the low half; scales of 16 inputs e4m3 [N, G], under
+// a global one: weight = code * (scale / global) (compressed-tensors: weight_global_scale) or
+// code * (scale * global) (modelopt: weight_scale_2).
+void ReadNvfp4(const QuantScheme& scheme, const Sizes& sizes, Parts* parts,
+               QuantizedWeights* weights) {
+  const bool divides = scheme.layout == QuantLayout::kNvfp4Packed;
+  const TensorView codes = parts->Take(divides ? ".weight_packed" : ".weight", {DType::kU8},
+                                       {{sizes.num_out, CeilDiv<int64_t>(sizes.num_in, 2)}});
+  weights->codes = CodesInRows(codes, 4, CeilDiv<int64_t>(sizes.num_in, 2));
+  weights->numbers = E2M1Numbers();
+  SetGroups(scheme, sizes, /*whole=*/true, parts, weights);
+  const TensorView scales =
+      parts->Take(".weight_scale", {DType::kE4M3}, {{sizes.num_out, weights->num_groups}});
+  weights->scales = ScalesInRows(scales, DType::kE4M3, 1, weights->num_groups);
+  weights->global_scale = parts->TakeNumber(divides ? ".weight_global_scale" : ".weight_scale_2");
+  weights->divides_by_global = divides;
+}
+
+// compressed-tensors: the same codes, and powers of two of 32 inputs, weight_scale [N, G] e8m0.
+// weight = code * scale.
+void ReadMxfp4(const QuantScheme& scheme, const Sizes& sizes, Parts* parts,
+               QuantizedWeights* weights) {
+  const TensorView codes = parts->Take(".weight_packed", {DType::kU8},
+                                       {{sizes.num_out, CeilDiv<int64_t>(sizes.num_in, 2)}});
+  weights->codes = CodesInRows(codes, 4, CeilDiv<int64_t>(sizes.num_in, 2));
+  weights->numbers = E2M1Numbers();
+  SetGroups(scheme, sizes, /*whole=*/true, parts, weights);
+  const TensorView scales = parts->Take(".weight_scale", {DType::kU8, DType::kE8M0},
+                                        {{sizes.num_out, weights->num_groups}});
+  weights->scales = ScalesInRows(scales, DType::kE8M0, 1, weights->num_groups);
+}
+
+// transformers, of all X experts: _blocks [X, N, K / 32, 16] u8, the even input in the low half,
+// and _scales [X, N, K / 32] e8m0. weight = code * scale.
+void ReadMxfp4Blocks(const QuantScheme& scheme, const Sizes& sizes, int64_t num_experts,
+                     int32_t expert, Parts* parts, QuantizedWeights* weights) {
+  constexpr int64_t kBlockBytes = 16;
+  SetGroups(scheme, sizes, /*whole=*/true, parts, weights);
+  const int64_t groups = weights->num_groups, row_bytes = groups * kBlockBytes;
+  const TensorView codes =
+      parts->Take("_blocks", {DType::kU8}, {{num_experts, sizes.num_out, groups, kBlockBytes}});
+  weights->codes = CodesInRows(codes, 4, row_bytes);
+  weights->numbers = E2M1Numbers();
+  const TensorView scales =
+      parts->Take("_scales", {DType::kU8, DType::kE8M0}, {{num_experts, sizes.num_out, groups}});
+  weights->scales = ScalesInRows(scales, DType::kE8M0, 1, groups);
+  if (!parts->status().ok()) return;
+  weights->codes.data += expert * sizes.num_out * row_bytes;
+  weights->scales.data += expert * sizes.num_out * groups;
+}
+
+// --- the choice ----------------------------------------------------------------------------------
+
+// True if the tensors of `parts` are of this layout.
+bool IsStoredAs(QuantLayout layout, const Checkpoint& checkpoint, const std::string& base,
+                const Parts& parts) {
+  // The type of `weight` tells apart what has the same names.
+  const auto weight_is = [&](DType dtype) {
+    const Result<TensorView> view = checkpoint.GetStored(base + ".weight");
+    return view.ok() && view->dtype == dtype;
+  };
+  const bool has_scale = parts.Has(".weight_scale") || parts.Has(".weight_scale_inv");
+  switch (layout) {
+    case QuantLayout::kFp8:
+      return weight_is(DType::kE4M3);
+    case QuantLayout::kMxfp8:
+      return weight_is(DType::kE4M3);
+    case QuantLayout::kInt8:
+      return weight_is(DType::kI8);
+    case QuantLayout::kNvfp4:
+      return weight_is(DType::kU8) && has_scale;
+    case QuantLayout::kPackedInt:
+    case QuantLayout::kNvfp4Packed:
+    case QuantLayout::kMxfp4Packed:
+      return parts.Has(".weight_packed");
+    case QuantLayout::kGptq:
+    case QuantLayout::kAwq:
+      return parts.Has(".qweight");
+    case QuantLayout::kMxfp4Blocks:
+      return parts.Has("_blocks");
+  }
+  return false;
+}
+
+void ReadLayout(const QuantScheme& scheme, const Sizes& sizes, int64_t num_experts, int32_t expert,
+                Parts* parts, QuantizedWeights* weights) {
+  switch (scheme.layout) {
+    case QuantLayout::kFp8:
+      return ReadBytes(scheme, sizes, DType::kE4M3, parts, weights);
+    case QuantLayout::kInt8:
+      return ReadBytes(scheme, sizes, DType::kI8, parts, weights);
+    case QuantLayout::kMxfp8:
+      return ReadMxfp8(scheme, sizes, parts, weights);
+    case QuantLayout::kPackedInt:
+      return ReadPackedInt(scheme, sizes, parts, weights);
+    case QuantLayout::kGptq:
+      return ReadGptq(scheme, sizes, parts, weights);
+    case QuantLayout::kAwq:
+      return ReadAwq(scheme, sizes, parts, weights);
+    case QuantLayout::kNvfp4Packed:
+    case QuantLayout::kNvfp4:
+      return ReadNvfp4(scheme, sizes, parts, weights);
+    case QuantLayout::kMxfp4Packed:
+      return ReadMxfp4(scheme, sizes, parts, weights);
+    case QuantLayout::kMxfp4Blocks:
+      return ReadMxfp4Blocks(scheme, sizes, num_experts, expert, parts, weights);
+  }
+}
+
+// The sizes of one matrix of `spec`.
+Result<Sizes> SizesOf(const ModelConfig& config, const TensorSpec& spec) {
+  Shape shape;
+  for (const std::string& symbol : spec.dims) {
+    const auto size = SymbolSize(config, symbol);
+    // Sizes of packed tensors are computed from these.
+    if (!size || *size > int64_t{1} << 40) {
+      return BadInput("the configuration's sizes are too large ({})", symbol);
+    }
+    shape.push_back(*size);
+  }
+  Sizes sizes = {shape[shape.size() - 2], shape[shape.size() - 1]};
+  const bool inputs_first =
+      spec.order == TensorOrder::kInputsFirst || spec.order == TensorOrder::kInputsFirstInterleaved;
+  if (inputs_first) std::swap(sizes.num_out, sizes.num_in);
+  return sizes;
+}
+
+Result<StoredMatrix> FindDense(const ModelConfig& config, const Checkpoint& checkpoint,
+                               const TensorSpec& spec, int32_t index) {
+  MINISGL_ASSIGN_OR_RETURN(TensorView view, checkpoint.Get(spec.name));
+  ShapeChecker shapes;
+  std::vector<Dim> dims;
+  for (const std::string& symbol : spec.dims) {
+    const auto size = SymbolSize(config, symbol);
+    if (!size) return BadInput("the configuration's sizes are too large ({})", symbol);
+    shapes.Bind(symbol, *size);
+    dims.emplace_back(symbol.c_str());
+  }
+  const Status fits = shapes.Check(spec.name, view.shape, dims);
+  if (!fits.ok()) {
+    const std::string file = checkpoint.FileOf(spec.name);
+    return file.empty() ? fits : fits.WithPrefix(file);
+  }
+  if (view.shape.size() == 3) {
+    view.shape.erase(view.shape.begin());
+    view.data += static_cast<size_t>(index) * view.num_bytes();
+  }
+  StoredMatrix matrix = {WeightTensor(view), {spec.name}};
+  if (spec.order == TensorOrder::kInputsFirst ||
+      spec.order == TensorOrder::kInputsFirstInterleaved) {
+    matrix.weights = matrix.weights.Transposed();
+  }
+  return matrix;
+}
+
+}  // namespace
+
+Result<StoredMatrix> FindMatrix(const ModelConfig& config, const Checkpoint& checkpoint,
+                                const TensorSpec& spec, int32_t index) {
+  constexpr std::string_view kWeight = ".weight";
+  std::string base = spec.name;
+  if (base.ends_with(kWeight)) base.resize(base.size() - kWeight.size());
+  Status first_error;
+  for (const QuantScheme& scheme : config.quantization.schemes) {
+    Parts parts(checkpoint, base);
+    if (!IsStoredAs(scheme.layout, checkpoint, base, parts)) continue;
+    MINISGL_ASSIGN_OR_RETURN(const Sizes sizes, SizesOf(config, spec));
+    QuantizedWeights weights;
+    const int64_t num_experts = spec.dims.size() == 3 ? config.experts.num_experts : 1;
+    ReadLayout(scheme, sizes, num_experts, index, &parts, &weights);
+    if (parts.status().ok()) {
+      return StoredMatrix{WeightTensor(sizes.num_out, sizes.num_in, weights), parts.TakeNames()};
+    }
+    if (first_error.ok()) first_error = parts.status();
+  }
+  if (!first_error.ok()) return first_error;
+  return FindDense(config, checkpoint, spec, index);
+}
+
+bool IsActivationScale(std::string_view name) {
+  for (const std::string_view suffix :
+       {".input_scale", ".input_global_scale", ".input_zero_point", ".output_scale",
+        ".activation_scale", ".k_scale", ".v_scale", ".q_scale"}) {
+    if (name.ends_with(suffix)) return true;
+  }
+  return false;
+}
+
+}  // namespace minisgl::weights

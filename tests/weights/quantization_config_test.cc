@@ -1,0 +1,188 @@
+// quantization_config as each package writes it, and every value of it that is refused by its key.
+#include "minisgl/weights/quantization_config.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "config_check.h"
+#include "weights/quantization_reader.h"
+
+namespace minisgl {
+namespace {
+
+const std::string kModel = R"({"architectures": ["LlamaForCausalLM"], "vocab_size": 100,
+    "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2,
+    "num_attention_heads": 4})";
+
+std::string Quantized(const std::string& config) {
+  return R"({"quantization_config": )" + config + "}";
+}
+
+QuantizationConfig ReadConfig(const std::string& config) {
+  return Config(kModel, Quantized(config)).quantization;
+}
+
+// The key below quantization_config that `more` in `config` is refused for.
+std::string Refused(const std::string& config, const std::string& more) {
+  const std::string key = RefusedKey(kModel, Quantized(Joined(config, more)));
+  constexpr std::string_view kPrefix = "quantization_config.";
+  return key.starts_with(kPrefix) ? key.substr(kPrefix.size()) : "not below: " + key;
+}
+
+QuantScheme Only(const QuantizationConfig& config) {
+  EXPECT_EQ(config.schemes.size(), 1u);
+  return config.schemes.empty() ? QuantScheme() : config.schemes[0];
+}
+
+// One group of compressed-tensors, with `weights`.
+std::string Compressed(const std::string& format, const std::string& weights,
+                       const std::string& group = "") {
+  return R"({"quant_method": "compressed-tensors", "format": ")" + format +
+         R"(", "config_groups": {"group_0": {"targets": ["Linear"], )" + group + R"("weights": )" +
+         weights + "}}}";
+}
+
+const std::string kFp8 = R"({"quant_method": "fp8", "weight_block_size": [128, 64]})";
+const std::string kGptq = R"({"quant_method": "gptq", "bits": 4, "group_size": 32})";
+const std::string kAwq = R"({"quant_method": "awq", "bits": 4, "group_size": 32})";
+
+TEST(QuantizationConfigTest, NoneMeansDenseWeights) {
+  EXPECT_TRUE(Config(kModel).quantization.empty());
+  EXPECT_TRUE(Config(kModel, R"({"quantization_config": null})").quantization.empty());
+}
+
+TEST(QuantizationConfigTest, Fp8) {
+  const QuantizationConfig config = ReadConfig(kFp8);
+  EXPECT_EQ(config.method, "fp8");
+  EXPECT_EQ(Only(config), (QuantScheme{.layout = QuantLayout::kFp8,
+                                       .group_outputs = 128,
+                                       .group_inputs = 64,
+                                       .rounds_activations = true}));
+  EXPECT_EQ(Only(config).Name(), "fp8, blocks of 128 x 64");
+  EXPECT_EQ(Only(ReadConfig(R"({"quant_method": "fp8"})")).Name(), "fp8, one scale a matrix");
+  EXPECT_EQ(Refused(kFp8, R"({"weight_block_size": [128]})"), "weight_block_size");
+  EXPECT_EQ(Refused(kFp8, R"({"weight_block_size": [128, 0]})"), "weight_block_size");
+  EXPECT_EQ(Refused(kFp8, R"({"activation_scheme": "none"})"), "activation_scheme");
+  EXPECT_EQ(Refused(kFp8, R"({"fmt": "e5m2"})"), "fmt");
+  EXPECT_EQ(Refused(kFp8, R"({"scale_fmt": "e4m3"})"), "scale_fmt");
+  EXPECT_EQ(Refused(kFp8, R"({"expert_dtype": "fp4"})"), "expert_dtype");
+}
+
+TEST(QuantizationConfigTest, CompressedTensors) {
+  const std::string ints = R"({"num_bits": 4, "group_size": 32, "strategy": "group"})";
+  EXPECT_EQ(Only(ReadConfig(Compressed("pack-quantized", ints))),
+            (QuantScheme{.layout = QuantLayout::kPackedInt, .bits = 4, .group_inputs = 32}));
+  EXPECT_EQ(Only(ReadConfig(Compressed(
+                "pack-quantized",
+                R"({"num_bits": 8, "group_size": -1, "symmetric": false, "actorder": "group"})"))),
+            (QuantScheme{.layout = QuantLayout::kPackedInt, .has_zeros = true, .has_order = true}));
+  // The format of a group comes before that of all.
+  EXPECT_EQ(Only(ReadConfig(Compressed(
+                "mixed-precision", R"({"num_bits": 8, "type": "float", "strategy": "channel"})",
+                R"("format": "float-quantized", "input_activations": {"num_bits": 8},)"))),
+            (QuantScheme{.layout = QuantLayout::kFp8, .rounds_activations = true}));
+  EXPECT_EQ(
+      Only(ReadConfig(Compressed(
+          "float-quantized",
+          R"({"num_bits": 8, "type": "float", "strategy": "block", "block_structure": "128x128"})"))),
+      (QuantScheme{.layout = QuantLayout::kFp8, .group_outputs = 128, .group_inputs = 128}));
+  EXPECT_EQ(Only(ReadConfig(Compressed("int-quantized", R"({"num_bits": 8})"))),
+            (QuantScheme{.layout = QuantLayout::kInt8, .group_outputs = 0}));
+  EXPECT_EQ(
+      Only(
+          ReadConfig(Compressed(
+              "nvfp4-pack-quantized",
+              R"({"num_bits": 4, "type": "float", "strategy": "tensor_group", "group_size": 16})")))
+          .Name(),
+      "nvfp4, groups of 16");
+}
+
+TEST(QuantizationConfigTest, CompressedTensorsRefusesByKey) {
+  const auto weights = [](const std::string& more) {
+    const std::string good = R"({"num_bits": 4, "group_size": 32, "strategy": "group"})";
+    return Refused(Compressed("pack-quantized", Joined(good, more)), "{}");
+  };
+  const std::string at = "config_groups.group_0.";
+  EXPECT_EQ(weights(R"({"strategy": "token"})"), at + "weights.strategy");
+  EXPECT_EQ(weights(R"({"group_size": 0})"), at + "weights.group_size");
+  EXPECT_EQ(weights(R"({"actorder": "random"})"), at + "weights.actorder");
+  EXPECT_EQ(weights(R"({"dynamic": true})"), at + "weights.dynamic");
+  EXPECT_EQ(weights(R"({"type": "complex"})"), at + "weights.type");
+  EXPECT_EQ(weights(R"({"num_bits": 3})"), at + "format");
+  EXPECT_EQ(weights(R"({"type": "float"})"), at + "format");
+  EXPECT_EQ(weights(R"({"strategy": "block"})"), at + "weights.block_structure");
+  EXPECT_EQ(Refused(Compressed("marlin-24", R"({"num_bits": 4})"), "{}"), at + "format");
+  EXPECT_EQ(Refused(Compressed("float-quantized",
+                               R"({"num_bits": 8, "type": "float", "symmetric": false})"),
+                    "{}"),
+            at + "weights.symmetric");
+  const std::string good = Compressed("pack-quantized", R"({"num_bits": 4, "group_size": 32})");
+  EXPECT_EQ(Refused(good, R"({"quantization_status": "frozen"})"), "quantization_status");
+  EXPECT_EQ(Refused(good, R"({"transform_config": {"R1": {}}})"), "transform_config");
+  EXPECT_EQ(Refused(good, R"({"sparsity_config": {"format": "sparse-24-bitmask"}})"),
+            "sparsity_config");
+  EXPECT_EQ(Refused(good, R"({"config_groups": {}})"), "config_groups");
+  EXPECT_EQ(Refused(good, R"({"config_groups": {"g": 1}})"), "config_groups.g");
+  EXPECT_EQ(Refused(good, R"({"config_groups": {"g": {}}})"), "config_groups.g.weights");
+}
+
+TEST(QuantizationConfigTest, Gptq) {
+  EXPECT_EQ(Only(ReadConfig(kGptq)), (QuantScheme{.layout = QuantLayout::kGptq,
+                                                  .bits = 4,
+                                                  .group_inputs = 32,
+                                                  .has_zeros = true,
+                                                  .zeros_minus_one = true}));
+  const QuantScheme second = Only(ReadConfig(Joined(
+      kGptq, R"({"bits": 8, "group_size": -1, "desc_act": true, "checkpoint_format": "gptq_v2",
+                 "dynamic": {"-:.*mlp": {}}})")));
+  EXPECT_EQ(second,
+            (QuantScheme{.layout = QuantLayout::kGptq, .has_zeros = true, .has_order = true}));
+  EXPECT_EQ(Refused(kGptq, R"({"bits": 3})"), "bits");
+  EXPECT_EQ(Refused(kGptq, R"({"group_size": 0})"), "group_size");
+  EXPECT_EQ(Refused(kGptq, R"({"checkpoint_format": "marlin"})"), "checkpoint_format");
+  EXPECT_EQ(Refused(kGptq, R"({"is_marlin_format": true})"), "is_marlin_format");
+  EXPECT_EQ(Refused(kGptq, R"({"pack_dtype": "int16"})"), "pack_dtype");
+  EXPECT_EQ(Refused(kGptq, R"({"dynamic": {"+:.*mlp": {"bits": 8}}})"), "dynamic");
+}
+
+TEST(QuantizationConfigTest, Awq) {
+  const QuantScheme awq = {
+      .layout = QuantLayout::kAwq, .bits = 4, .group_inputs = 32, .has_zeros = true};
+  EXPECT_EQ(Only(ReadConfig(kAwq)), awq);
+  EXPECT_EQ(Only(ReadConfig(R"({"quant_method": "awq", "w_bit": 4, "q_group_size": 32,
+                                "version": "GEMM"})")),
+            awq);
+  EXPECT_EQ(Refused(kAwq, R"({"bits": 8})"), "bits");
+  EXPECT_EQ(Refused(kAwq, R"({"version": "gemv"})"), "version");
+  EXPECT_EQ(Refused(kAwq, R"({"zero_point": false})"), "zero_point");
+}
+
+TEST(QuantizationConfigTest, ModelOptInEitherFile) {
+  EXPECT_EQ(Only(ReadConfig(R"({"quant_algo": "NVFP4"})")).Name(), "nvfp4, groups of 16");
+  EXPECT_EQ(Only(ReadConfig(R"({"quant_method": "modelopt", "quant_algo": "FP8"})")).Name(),
+            "fp8, one scale a matrix");
+  EXPECT_EQ(Refused(R"({"quant_method": "modelopt", "quant_algo": "W4A8_AWQ"})", "{}"),
+            "quant_algo");
+  EXPECT_EQ(Refused(R"({"quant_method": "modelopt"})", "{}"), "quant_algo");
+  const auto file = weights::ParseModelOptFile(
+      R"({"producer": {"name": "modelopt"}, "quantization": {"quant_algo": "FP8_PB_WO"}})", "f");
+  ASSERT_TRUE(file.ok()) << file.status().message();
+  EXPECT_EQ(Only(*file).Name(), "fp8, blocks of 128 x 128");
+  for (const char* bad : {"{}", R"({"quantization": {"quant_algo": null}})", "[]"}) {
+    ExpectError(weights::ParseModelOptFile(bad, "hf.json").status(), StatusCode::kBadInput,
+                "hf.json: ");
+  }
+}
+
+TEST(QuantizationConfigTest, AnUnknownMethodIsRefused) {
+  EXPECT_EQ(Refused(R"({"quant_method": "bitsandbytes"})", "{}"), "quant_method");
+  EXPECT_EQ(Refused("{}", "{}"), "quant_method");
+  EXPECT_EQ(Only(ReadConfig(R"({"quant_method": "mxfp4", "modules_to_not_convert": ["lm_head"]})"))
+                .Name(),
+            "mxfp4, groups of 32");
+}
+
+}  // namespace
+}  // namespace minisgl

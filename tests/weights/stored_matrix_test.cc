@@ -1,0 +1,107 @@
+// Quantized matrices whose tensors are missing, of a wrong type or of a wrong shape: one clear
+// error each, for every tensor of every format. (The right ones:
+// tests/model/quantized_values_test.cc.)
+#include "weights/stored_matrix.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "golden_models.h"
+#include "minisgl/weights/checkpoint.h"
+#include "test_files.h"
+
+namespace minisgl {
+namespace {
+
+class StoredMatrixTest : public testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override {
+    const std::string dir = std::string(MINISGL_SOURCE_DIR) + "/tests/golden/models/" + GetParam();
+    auto config = LoadModelConfig(dir);
+    ASSERT_TRUE(config.ok()) << config.status().message();
+    config_ = std::move(config).value();
+    auto checkpoint = Checkpoint::Open(dir);
+    ASSERT_TRUE(checkpoint.ok()) << checkpoint.status().message();
+    checkpoint_ = std::move(checkpoint).value();
+    for (const std::string& name : checkpoint_->Names()) {
+      tensors_[name] = *checkpoint_->GetStored(name);
+    }
+  }
+
+  // The quantized matrices of layer 1.
+  std::vector<weights::TensorSpec> Specs() const {
+    std::vector<weights::TensorSpec> specs;
+    for (const weights::TensorSpec& spec : weights::LayerTensors(config_, 1)) {
+      if (spec.dims.size() < 2) continue;
+      const auto found = weights::FindMatrix(config_, *checkpoint_, spec, 0);
+      EXPECT_TRUE(found.ok()) << found.status().message();
+      if (found.ok() && found->weights.quantized() != nullptr) specs.push_back(spec);
+    }
+    EXPECT_FALSE(specs.empty());
+    return specs;
+  }
+
+  std::vector<std::string> NamesOf(const weights::TensorSpec& spec) const {
+    return weights::FindMatrix(config_, *checkpoint_, spec, 0)->names;
+  }
+
+  // The error of `spec` in `tensors` must name the matrix.
+  void ExpectRefused(const weights::TensorSpec& spec, std::map<std::string, TensorView> tensors) {
+    const auto checkpoint = Checkpoint::FromViews(std::move(tensors), nullptr, "memory");
+    const auto found = weights::FindMatrix(config_, *checkpoint, spec, 0);
+    const std::string base = spec.name.substr(0, spec.name.rfind(".weight"));
+    ExpectError(found.status(), StatusCode::kBadInput, base);
+  }
+
+  ModelConfig config_;
+  std::unique_ptr<Checkpoint> checkpoint_;
+  std::map<std::string, TensorView> tensors_;
+};
+
+TEST_P(StoredMatrixTest, EveryTensorIsNeeded) {
+  for (const weights::TensorSpec& spec : Specs()) {
+    for (const std::string& name : NamesOf(spec)) {
+      if (name.ends_with("weight_shape")) continue;
+      SCOPED_TRACE(name);
+      auto tensors = tensors_;
+      tensors.erase(name);
+      if (name.ends_with(".g_idx") && !config_.quantization.schemes[0].has_order) continue;
+      ExpectRefused(spec, std::move(tensors));
+    }
+  }
+}
+
+TEST_P(StoredMatrixTest, EveryShapeAndTypeIsChecked) {
+  for (const weights::TensorSpec& spec : Specs()) {
+    for (const std::string& name : NamesOf(spec)) {
+      const std::vector<int64_t> shape = tensors_[name].shape;
+      for (size_t axis = 0; axis <= shape.size(); ++axis) {
+        SCOPED_TRACE(fmt::format("{}, axis {}", name, axis));
+        auto tensors = tensors_;
+        if (axis == shape.size()) {
+          tensors[name].shape.push_back(1);
+          // One number may have any axes of size 1.
+          if (tensors[name].num_elements() == 1 || shape.size() == 1) continue;
+        } else {
+          tensors[name].shape[axis] += 1;
+        }
+        ExpectRefused(spec, std::move(tensors));
+      }
+      SCOPED_TRACE(name);
+      auto tensors = tensors_;
+      tensors[name].dtype = tensors[name].dtype == DType::kI64 ? DType::kU8 : DType::kI64;
+      if (name.ends_with("weight_shape")) continue;  // of either integer type
+      ExpectRefused(spec, std::move(tensors));
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, StoredMatrixTest, testing::ValuesIn(kGoldenQuantized),
+                         [](const auto& test) { return std::string(test.param); });
+
+}  // namespace
+}  // namespace minisgl
