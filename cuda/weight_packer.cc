@@ -8,8 +8,8 @@
 namespace minisgl::cuda {
 
 // Returns the matrix packed from `tensor`, if it is still on the device, otherwise null. The
-// address alone does not prove it: a file may have been unmapped and another mapped there. So the bytes are
-// compared, which costs time only if there is a candidate.
+// address alone does not prove it: a file may have been unmapped and another mapped there. So the
+// bytes are compared, which costs time only if there is a candidate.
 Result<std::shared_ptr<const void>> WeightPacker::FindPacked(const WeightTensor& tensor) {
   std::erase_if(shareable_, [](const PackedTensor& packed) { return packed.storage.expired(); });
   const StackedMatrix matrix({&tensor, 1}, dtype_);

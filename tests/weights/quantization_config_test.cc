@@ -83,11 +83,10 @@ TEST(QuantizationConfigTest, CompressedTensors) {
                 "mixed-precision", R"({"num_bits": 8, "type": "float", "strategy": "channel"})",
                 R"("format": "float-quantized", "input_activations": {"num_bits": 8},)"))),
             (QuantScheme{.layout = QuantLayout::kFp8, .rounds_activations = true}));
-  EXPECT_EQ(
-      Only(ReadConfig(Compressed(
-          "float-quantized",
-          R"({"num_bits": 8, "type": "float", "strategy": "block", "block_structure": "128x128"})"))),
-      (QuantScheme{.layout = QuantLayout::kFp8, .group_outputs = 128, .group_inputs = 128}));
+  EXPECT_EQ(Only(ReadConfig(Compressed(
+                "float-quantized",
+                R"({"type": "float", "strategy": "block", "block_structure": "128x128"})"))),
+            (QuantScheme{.layout = QuantLayout::kFp8, .group_outputs = 128, .group_inputs = 128}));
   EXPECT_EQ(Only(ReadConfig(Compressed("int-quantized", R"({"num_bits": 8})"))),
             (QuantScheme{.layout = QuantLayout::kInt8, .group_outputs = 0}));
   EXPECT_EQ(
