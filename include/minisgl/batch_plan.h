@@ -65,6 +65,11 @@ struct BatchPlan {
   // kv_len - d ... of the token pool. Token pool and KV past them hold stale data, which is
   // overwritten before it is read.
   std::vector<int32_t> num_drafts;
+  // [R], or empty if all are 0. k: log-probabilities of k known tokens of the prompt are wanted:
+  // those that follow the row's last k tokens, or the k before its last one if the row wants a
+  // token. A row has drafts or these, never both.
+  std::vector<int32_t> num_scored;
+  std::vector<TokenId> scored_ids;  // [sum of num_scored] those tokens, row by row
   // [R] position where the answer begins: for penalties, and for the index of a random number.
   std::vector<int32_t> prompt_len;
   // [R] owned by the requests, alive until the step is collected.
@@ -73,6 +78,7 @@ struct BatchPlan {
   int num_rows() const { return static_cast<int>(table_row.size()); }
   int num_tokens() const { return static_cast<int>(positions.size()); }
   int extend_len(int row) const { return row_begin[row + 1] - row_begin[row]; }
+  int scored_len(int row) const { return num_scored.empty() ? 0 : num_scored[row]; }
 
   std::string ToJson() const;
 };

@@ -283,6 +283,9 @@ struct GatherRowsParams {
 // the draw. Log-probabilities are of the raw logits. The outcome of a row is kNonFinite if its raw
 // logits contain NaN or +infinity, or if its bans leave no token. REQUIRES ids in bias, bans and
 // history in [0, V).
+//
+// With `given`, nothing is chosen: each row's token is the given one, and of `sampling` only
+// num_logprobs counts. The outcome is kNonFinite also if that token's logit is not finite.
 struct SampleParams {
   float* logits;       // [N, V]; overwritten
   int64_t num_rows;    // N
@@ -293,7 +296,8 @@ struct SampleParams {
   const int32_t* prompt_len;              // [N]
   // [N] tokens in `history`. history_len - prompt_len is the index of the random number.
   const int32_t* history_len;
-  RowResult* results;  // [N]
+  RowResult* results;              // [N]
+  const TokenId* given = nullptr;  // [N], ids in [0, V); null: tokens are chosen
 };
 
 }  // namespace minisgl

@@ -26,6 +26,10 @@ struct RowResult {
   float logprob = 0;                       // of `token`
   std::vector<TokenLogprob> top_logprobs;  // most likely first (ties: the lower id)
   std::vector<RowResult> more;
+  // [BatchPlan::num_scored] the given tokens with their log-probabilities, in order. The outcome of
+  // one is kNonFinite if its logit is not finite either. Their own lists are empty, except
+  // top_logprobs (SamplingParams::num_prompt_logprobs).
+  std::vector<RowResult> scored;
 };
 
 }  // namespace minisgl

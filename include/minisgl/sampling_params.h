@@ -23,7 +23,11 @@ struct SamplingParams {
   uint64_t seed = 0;                // together with the token's index, selects its random number
   std::vector<std::pair<TokenId, float>> logit_bias;
   int32_t num_logprobs = -1;  // -1: none; 0: of the chosen token; n: also of the n most likely
-  int32_t min_tokens = 0;     // `banned_until_min` is banned until the answer has this many tokens
+  // The same for tokens of the prompt, from position `prompt_logprobs_begin` on. At least 1: no
+  // token stands before the first.
+  int32_t num_prompt_logprobs = -1;
+  int32_t prompt_logprobs_begin = 1;
+  int32_t min_tokens = 0;  // `banned_until_min` is banned until the answer has this many tokens
   std::vector<TokenId> banned_until_min;
 
   bool UsesPenalties() const {

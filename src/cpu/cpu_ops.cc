@@ -349,7 +349,8 @@ void CpuOps::Sample(const SampleParams& p) {
                                         .sampling = p.sampling[i],
                                         .history = p.history[i],
                                         .prompt_len = p.prompt_len[i],
-                                        .history_len = p.history_len[i]},
+                                        .history_len = p.history_len[i],
+                                        .given = p.given == nullptr ? -1 : p.given[i]},
                                        &p.results[i]);
   });
 }

@@ -142,6 +142,12 @@ void NaiveSampleRow(const SampleRowParams& row, RowResult* result) {
   const std::span<const float> logits(row.logits, static_cast<size_t>(row.vocab_size));
   if (!CanChoose(logits)) return;
   const std::vector<float> raw(logits.begin(), logits.end());
+  if (row.given >= 0) {
+    if (!std::isfinite(raw[row.given])) return;
+    result->outcome = RowResult::Outcome::kToken;
+    result->token = row.given;
+    return AddLogprobs(raw, row.sampling->num_logprobs, result);
+  }
   ChangeLogits(row);
   if (!CanChoose(logits)) return;
   result->outcome = RowResult::Outcome::kToken;

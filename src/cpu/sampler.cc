@@ -75,13 +75,15 @@ void ApplyMinTokens(const SampleRowParams& row) {
 
 }  // namespace
 
-// Log-softmax of the raw logits: before bias, penalties and bans.
-void Sampler::AddLogprobs(const SampleRowParams& row, RowResult* result) {
-  const float largest = *std::max_element(raw_logits_.begin(), raw_logits_.end());
+// Log-softmax of the logits `raw`: before bias, penalties and bans.
+void Sampler::AddLogprobs(const SampleRowParams& row, const float* raw, RowResult* result) {
+  const float largest = *std::max_element(raw, raw + row.vocab_size);
   double sum = 0;
-  for (float logit : raw_logits_) sum += std::exp(static_cast<double>(logit) - largest);
+  for (int64_t id = 0; id < row.vocab_size; ++id) {
+    sum += std::exp(static_cast<double>(raw[id]) - largest);
+  }
   const double log_sum = largest + std::log(sum);
-  const auto logprob = [&](TokenId id) { return static_cast<float>(raw_logits_[id] - log_sum); };
+  const auto logprob = [&](TokenId id) { return static_cast<float>(raw[id] - log_sum); };
   result->logprob = logprob(result->token);
 
   const auto count = std::min<int64_t>(row.sampling->num_logprobs, row.vocab_size);
@@ -89,7 +91,7 @@ void Sampler::AddLogprobs(const SampleRowParams& row, RowResult* result) {
   ids_.resize(row.vocab_size);
   std::iota(ids_.begin(), ids_.end(), 0);
   std::partial_sort(ids_.begin(), ids_.begin() + count, ids_.end(), [&](TokenId a, TokenId b) {
-    return raw_logits_[a] != raw_logits_[b] ? raw_logits_[a] > raw_logits_[b] : a < b;
+    return raw[a] != raw[b] ? raw[a] > raw[b] : a < b;
   });
   for (int64_t i = 0; i < count; ++i) result->top_logprobs.push_back({ids_[i], logprob(ids_[i])});
 }
@@ -198,12 +200,20 @@ int64_t Sampler::MaxBytes(int64_t vocab_size) {
   return vocab_size * kTokenBytes;
 }
 
+void Sampler::ScoreGiven(const SampleRowParams& row, RowResult* result) {
+  if (!std::isfinite(row.logits[row.given])) return;
+  result->outcome = RowResult::Outcome::kToken;
+  result->token = row.given;
+  AddLogprobs(row, row.logits, result);
+}
+
 void Sampler::SampleRow(const SampleRowParams& row, RowResult* result) {
   const SamplingParams& sampling = *row.sampling;
   *result = RowResult();
   result->outcome = RowResult::Outcome::kNonFinite;
   Largest largest = FindLargest(row.logits, row.vocab_size);
   if (!std::isfinite(largest.value)) return;
+  if (row.given >= 0) return ScoreGiven(row, result);
   if (sampling.num_logprobs >= 0) raw_logits_.assign(row.logits, row.logits + row.vocab_size);
 
   ApplyBias(row);
@@ -223,7 +233,7 @@ void Sampler::SampleRow(const SampleRowParams& row, RowResult* result) {
     const auto at = std::find(logits.begin() + largest.begin, logits.end(), largest.value);
     result->token = static_cast<TokenId>(at - logits.begin());
   }
-  if (sampling.num_logprobs >= 0) AddLogprobs(row, result);
+  if (sampling.num_logprobs >= 0) AddLogprobs(row, raw_logits_.data(), result);
 }
 
 }  // namespace minisgl::cpu

@@ -32,12 +32,13 @@ struct SampleRowParams {
   const int32_t* history;          // [history_len], ids in [0, V)
   int32_t prompt_len;
   int32_t history_len;  // the index of the draw is history_len - prompt_len
+  TokenId given = -1;   // >= 0: the token, which is not chosen (SampleParams)
 };
 
 class Sampler {
  public:
   // The outcome is kNonFinite if a raw logit is NaN or +infinity, or if bans leave no token with a
-  // finite logit.
+  // finite logit, or if the given token's logit is not finite.
   void SampleRow(const SampleRowParams& row, RowResult* result);
 
   // Bytes of the workspace, and an upper bound on them.
@@ -54,7 +55,8 @@ class Sampler {
     return a.logit != b.logit ? a.logit > b.logit : a.id < b.id;
   }
 
-  void AddLogprobs(const SampleRowParams& row, RowResult* result);
+  void ScoreGiven(const SampleRowParams& row, RowResult* result);
+  void AddLogprobs(const SampleRowParams& row, const float* raw, RowResult* result);
   void ApplyPenalties(const SampleRowParams& row);
   void KeepUpTo(const Candidate& last);
   void KeepTopK(int32_t top_k);

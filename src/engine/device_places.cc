@@ -53,6 +53,23 @@ void DevicePlaces::List(const BatchPlan& plan, int32_t padded_rows, int32_t padd
     sampling.push_back(NeutralSampling(padding_row));
     place_begin[static_cast<size_t>(row) + 1] = num_places();
   }
+  ListScored(plan);
+}
+
+void DevicePlaces::ListScored(const BatchPlan& plan) {
+  scored_tokens.clear();
+  scored_sampling.clear();
+  num_scored_ranks_ = 0;
+  ForEachScored(plan, [&](int32_t row, int32_t token) {
+    DeviceSampling sampling_of = NeutralSampling(plan.table_row[row]);
+    sampling_of.num_logprobs = std::min(plan.sampling[row]->num_prompt_logprobs, kTopLogprobsMax);
+    sampling_of.bias_begin = static_cast<int32_t>(scored_tokens.size());
+    sampling_of.bias_end = sampling_of.bias_begin + 1;
+    num_scored_ranks_ = std::max(num_scored_ranks_, sampling_of.num_logprobs);
+    scored_tokens.push_back(token);
+    scored_sampling.push_back(sampling_of);
+  });
+  scored_bias.assign(scored_tokens.size(), std::numeric_limits<float>::max());
 }
 
 void DevicePlaces::Add(const BatchPlan& plan, int32_t row, int32_t token, int32_t history_len) {

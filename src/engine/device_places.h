@@ -29,10 +29,20 @@ class DevicePlaces {
   std::vector<float> bias_values;
   std::vector<int32_t> banned_ids;
 
+  // The places that score plan.scored_ids: [M] each. A bias that no other logit reaches makes the
+  // given token the choice, and its log-probability is of the raw logits as for any choice.
+  std::vector<int32_t> scored_tokens;
+  std::vector<DeviceSampling> scored_sampling;
+  std::vector<float> scored_bias;
+  // The most likely tokens that any of them asks for.
+  int32_t num_scored_ranks() const { return num_scored_ranks_; }
+
  private:
+  void ListScored(const BatchPlan& plan);
   void Add(const BatchPlan& plan, int32_t row, int32_t token, int32_t history_len);
 
   bool wants_top_logprobs_ = false;
+  int32_t num_scored_ranks_ = 0;
 };
 
 }  // namespace minisgl::engine

@@ -14,6 +14,11 @@ namespace {
 // Room after the front for the writes of most steps: several times those of 8,192 tokens.
 constexpr size_t kTailBytes = size_t{256} << 10;
 
+// Of one scored token in the tail, with its results.
+constexpr uint64_t kScoredTokenBytes = 2 * sizeof(int32_t) + sizeof(float) +
+                                       sizeof(DeviceSampling) + sizeof(DeviceToken) +
+                                       kTopLogprobsMax * sizeof(TokenLogprob);
+
 template <typename T>
 void CopyTo(std::byte* to, const std::vector<T>& from) {
   if (!from.empty()) std::memcpy(to, from.data(), from.size() * sizeof(T));
@@ -46,7 +51,10 @@ std::optional<uint64_t> DeviceStepBytes(const EngineLimits& limits, bool has_win
   const auto vocab = CheckedProduct(vocab_factors);
   if (!vocab) return std::nullopt;
   const auto in_flight = static_cast<uint64_t>(limits.max_in_flight);
-  const size_t step_bytes = layout.front_bytes + kTailBytes + results.top_logprobs_bytes;
+  // What TakeMeta takes if a step scores all of its tokens.
+  const uint64_t scored_bytes = tokens * kScoredTokenBytes * 3 / 2;
+  const uint64_t step_bytes =
+      layout.front_bytes + kTailBytes + results.top_logprobs_bytes + scored_bytes;
   return CheckedAdd(*vocab, tokens * (has_windows ? 24 : 16) + layout.front_bytes + results.bytes +
                                 step_bytes * in_flight);
 }
@@ -122,10 +130,11 @@ Status DeviceStep::Upload(InFlightStep* step, StepPadding padding) {
   places_.List(plan, padding.rows, limits().max_running_requests);
   SetShape(plan, padding.rows, step);
   const bool front = BiasFitsFront();
-  tail_ = StepTail(plan, layout_.front_bytes, front ? 0 : std::ssize(places_.bias_ids),
-                   front ? 0 : std::ssize(places_.banned_ids));
-  if (tail_.end > step->meta_bytes) {
-    MINISGL_RETURN_IF_ERROR(TakeMeta(tail_.end + tail_.end / 2, step));
+  step->tail = StepTail(plan, layout_.front_bytes, front ? 0 : std::ssize(places_.bias_ids),
+                        front ? 0 : std::ssize(places_.banned_ids), places_.num_scored_ranks());
+  const StepTail& tail = step->tail;
+  if (tail.results_end > step->meta_bytes) {
+    MINISGL_RETURN_IF_ERROR(TakeMeta(tail.results_end + tail.results_end / 2, step));
   }
 
   auto* const meta = static_cast<std::byte*>(step->meta.get());
@@ -135,10 +144,11 @@ Status DeviceStep::Upload(InFlightStep* step, StepPadding padding) {
   *At<HostResults>(meta, layout_.host_results) = {
       .sampled = At<DeviceToken>(results, result_layout_.sampled),
       .num_accepted = At<int32_t>(results, result_layout_.num_accepted)};
-  FillPlaces(meta);
+  FillPlaces(tail, meta);
+  FillScored(plan, tail, meta);
   FillGroups(plan, step->shape, meta);
-  FillWrites(plan, meta);
-  ops_->CopyToDevice(step->device_meta.data(), meta, tail_.end);
+  FillWrites(plan, tail, meta);
+  ops_->CopyToDevice(step->device_meta.data(), meta, tail.end);
   ApplyWrites(plan, *step);
   return Status();
 }
@@ -202,14 +212,14 @@ void DeviceStep::FillPaddingTokens(const BatchPlan& plan, int32_t num_tokens,
   std::fill(row_begin + row + 1, row_begin + layout_.max_rows + 1, num_tokens);
 }
 
-void DeviceStep::FillPlaces(std::byte* meta) const {
+void DeviceStep::FillPlaces(const StepTail& tail, std::byte* meta) const {
   CopyTo(meta + layout_.place_begin, places_.place_begin);
   CopyTo(meta + layout_.logit_tokens, places_.tokens);
   CopyTo(meta + layout_.places, places_.sampling);
   const bool front = BiasFitsFront();
-  CopyTo(meta + (front ? layout_.bias_ids : tail_.bias_ids), places_.bias_ids);
-  CopyTo(meta + (front ? layout_.bias_values : tail_.bias_values), places_.bias_values);
-  CopyTo(meta + (front ? layout_.banned_ids : tail_.banned_ids), places_.banned_ids);
+  CopyTo(meta + (front ? layout_.bias_ids : tail.bias_ids), places_.bias_ids);
+  CopyTo(meta + (front ? layout_.bias_values : tail.bias_values), places_.bias_values);
+  CopyTo(meta + (front ? layout_.banned_ids : tail.banned_ids), places_.banned_ids);
 }
 
 // Rows of padding are in no group, nor is any row of a model whose layers all have a window.
@@ -226,22 +236,29 @@ void DeviceStep::FillGroups(const BatchPlan& plan, const StepShape& shape, std::
               shape.num_decode_rows - num_grouped, 0);
 }
 
-void DeviceStep::FillWrites(const BatchPlan& plan, std::byte* meta) const {
-  CopyTo(meta + tail_.page_table_writes, plan.page_table_writes);
-  CopyTo(meta + tail_.pages, plan.pages);
-  CopyTo(meta + tail_.window_pages, plan.window_pages);
-  CopyTo(meta + tail_.token_pool_writes, plan.token_pool_writes);
-  CopyTo(meta + tail_.tokens, plan.tokens);
+void DeviceStep::FillScored(const BatchPlan& plan, const StepTail& tail, std::byte* meta) const {
+  CopyTo(meta + tail.scored_tokens, places_.scored_tokens);
+  CopyTo(meta + tail.scored_places, places_.scored_sampling);
+  CopyTo(meta + tail.scored_ids, plan.scored_ids);
+  CopyTo(meta + tail.scored_bias, places_.scored_bias);
+}
+
+void DeviceStep::FillWrites(const BatchPlan& plan, const StepTail& tail, std::byte* meta) const {
+  CopyTo(meta + tail.page_table_writes, plan.page_table_writes);
+  CopyTo(meta + tail.pages, plan.pages);
+  CopyTo(meta + tail.window_pages, plan.window_pages);
+  CopyTo(meta + tail.token_pool_writes, plan.token_pool_writes);
+  CopyTo(meta + tail.tokens, plan.tokens);
 }
 
 // With the front, so that a step begins with one kernel.
 void DeviceStep::ApplyWrites(const BatchPlan& plan, const InFlightStep& step) {
   ApplyTableWrites(plan,
-                   {.page_table_writes = InStep<PageTableWrite>(step, tail_.page_table_writes),
-                    .pages = InStep<int32_t>(step, tail_.pages),
-                    .window_pages = InStep<int32_t>(step, tail_.window_pages),
-                    .token_pool_writes = InStep<TokenPoolWrite>(step, tail_.token_pool_writes),
-                    .tokens = InStep<int32_t>(step, tail_.tokens),
+                   {.page_table_writes = InStep<PageTableWrite>(step, step.tail.page_table_writes),
+                    .pages = InStep<int32_t>(step, step.tail.pages),
+                    .window_pages = InStep<int32_t>(step, step.tail.window_pages),
+                    .token_pool_writes = InStep<TokenPoolWrite>(step, step.tail.token_pool_writes),
+                    .tokens = InStep<int32_t>(step, step.tail.tokens),
                     .front = step.device_meta.data(),
                     .front_copy = front_.data(),
                     .front_bytes = static_cast<int64_t>(layout_.front_bytes)},
@@ -312,6 +329,7 @@ void DeviceStep::RunLayers(const StepShape& shape) {
 
 // Of the step that was uploaded last: logits, samples, and the tokens that are accepted.
 void DeviceStep::RunPlaces(const InFlightStep& step) {
+  RunScored(step);
   const StepShape& shape = step.shape;
   if (shape.num_places == 0) return;
   const StepTables& tables = state_->tables();
@@ -322,9 +340,9 @@ void DeviceStep::RunPlaces(const InFlightStep& step) {
   const auto* bias_values = Meta<float>(layout_.bias_values);
   const auto* banned_ids = Meta<int32_t>(layout_.banned_ids);
   if (!step.needs_no_tail) {
-    bias_ids = InStep<int32_t>(step, tail_.bias_ids);
-    bias_values = InStep<float>(step, tail_.bias_values);
-    banned_ids = InStep<int32_t>(step, tail_.banned_ids);
+    bias_ids = InStep<int32_t>(step, step.tail.bias_ids);
+    bias_values = InStep<float>(step, step.tail.bias_values);
+    banned_ids = InStep<int32_t>(step, step.tail.banned_ids);
   }
   ops_->SamplePlaces({.logits = logits,
                       .num_places = shape.num_places,
@@ -351,6 +369,31 @@ void DeviceStep::RunPlaces(const InFlightStep& step) {
                       .host = Meta<HostResults>(layout_.host_results)});
 }
 
+void DeviceStep::RunScored(const InFlightStep& step) {
+  const StepTail& tail = step.tail;
+  for (int32_t begin = 0; begin < tail.num_scored; begin += layout_.max_places) {
+    const int32_t count = std::min(layout_.max_places, tail.num_scored - begin);
+    float* const logits =
+        state_->Logits({.logit_tokens = InStep<int32_t>(step, tail.scored_tokens) + begin,
+                        .num_logit_tokens = count});
+    ops_->SamplePlaces({.logits = logits,
+                        .num_places = count,
+                        .vocab_size = limits().vocab_size,
+                        .places = InStep<DeviceSampling>(step, tail.scored_places) + begin,
+                        .token_pool = state_->tables().token_pool,
+                        .token_pool_stride = state_->tables().token_pool_stride,
+                        .bias_ids = InStep<int32_t>(step, tail.scored_ids),
+                        .bias_values = InStep<float>(step, tail.scored_bias),
+                        .banned_ids = Meta<int32_t>(layout_.banned_ids),
+                        .counts = counts_.data(),
+                        .raw_logits = raw_logits_.data(),
+                        .max_logprobs = tail.num_ranks,
+                        .sampled = InStep<DeviceToken>(step, tail.scored_sampled) + begin,
+                        .top_logprobs = InStep<TokenLogprob>(step, tail.scored_logprobs) +
+                                        int64_t{begin} * tail.num_ranks});
+  }
+}
+
 // Copies the likely tokens aside on the device first, because the next step writes its own before
 // these have reached the host.
 void DeviceStep::Download(InFlightStep* step) {
@@ -362,7 +405,33 @@ void DeviceStep::Download(InFlightStep* step) {
     ops_->CopyToHost(static_cast<std::byte*>(step->results.get()) + result_layout_.top_logprobs,
                      aside, num_bytes);
   }
+  if (const StepTail& tail = step->tail; tail.num_scored > 0) {
+    // From the step's own memory, which later steps leave alone.
+    ops_->CopyToHost(static_cast<std::byte*>(step->meta.get()) + tail.scored_sampled,
+                     step->device_meta.data() + tail.scored_sampled,
+                     tail.results_end - tail.scored_sampled);
+  }
   ops_->Record(step->done.get());
+}
+
+// A token that was not chosen in spite of its bias has a logit of -infinity.
+std::vector<RowResult> DeviceStep::ScoredResults(const InFlightStep& step) const {
+  const StepTail& tail = step.tail;
+  const auto* const memory = static_cast<const std::byte*>(step.meta.get());
+  const auto* const sampled = reinterpret_cast<const DeviceToken*>(memory + tail.scored_sampled);
+  const auto* const ranks = reinterpret_cast<const TokenLogprob*>(memory + tail.scored_logprobs);
+  std::vector<RowResult> results(static_cast<size_t>(tail.num_scored));
+  for (int32_t i = 0; i < tail.num_scored; ++i) {
+    RowResult& result = results[static_cast<size_t>(i)];
+    result.outcome = RowResult::Outcome::kNonFinite;
+    if (sampled[i].token != step.plan->scored_ids[static_cast<size_t>(i)]) continue;
+    result.outcome = RowResult::Outcome::kToken;
+    result.token = sampled[i].token;
+    result.logprob = sampled[i].logprob;
+    const TokenLogprob* const first = ranks + int64_t{i} * tail.num_ranks;
+    result.top_logprobs.assign(first, first + sampled[i].num_ranks);
+  }
+  return results;
 }
 
 std::vector<RowResult> DeviceStep::Results(const InFlightStep& step) const {
@@ -384,7 +453,9 @@ std::vector<RowResult> DeviceStep::Results(const InFlightStep& step) const {
     }
     return result;
   };
-  return MakeRowResults(plan, accepted, result_of);
+  std::vector<RowResult> rows = MakeRowResults(plan, accepted, result_of);
+  AddScored(plan, ScoredResults(step), &rows);
+  return rows;
 }
 
 }  // namespace minisgl::engine

@@ -46,7 +46,8 @@ struct InFlightStep {
   StepShape shape;  // exactly, with rows of padding
   Status fault;     // why it was not queued
   bool wants_top_logprobs = false;
-  bool needs_no_tail = true;      // Run reads only the fixed front
+  bool needs_no_tail = true;  // Run reads only the fixed front
+  StepTail tail{BatchPlan{}, 0, 0, 0};
   std::shared_ptr<void> meta;     // StepLayout, StepTail
   std::shared_ptr<void> results;  // ResultLayout
   DeviceArray<std::byte> device_meta;
@@ -99,9 +100,13 @@ class DeviceStep {
   bool BiasFitsFront() const;
   void FillRows(const BatchPlan& plan, StepPadding padding, std::byte* meta) const;
   void FillPaddingTokens(const BatchPlan& plan, int32_t num_tokens, std::byte* meta) const;
-  void FillPlaces(std::byte* meta) const;
+  void FillPlaces(const StepTail& tail, std::byte* meta) const;
   void FillGroups(const BatchPlan& plan, const StepShape& shape, std::byte* meta);
-  void FillWrites(const BatchPlan& plan, std::byte* meta) const;
+  void FillWrites(const BatchPlan& plan, const StepTail& tail, std::byte* meta) const;
+  void FillScored(const BatchPlan& plan, const StepTail& tail, std::byte* meta) const;
+  // Logits and log-probabilities of what the step scores, in pieces that fit the logits' memory.
+  void RunScored(const InFlightStep& step);
+  std::vector<RowResult> ScoredResults(const InFlightStep& step) const;
   void ApplyWrites(const BatchPlan& plan, const InFlightStep& step);
   void PrepareTokens(const StepShape& shape, const int32_t* page_table, int64_t* slots);
   // In the front that graphs read.
@@ -135,7 +140,6 @@ class DeviceStep {
   DeviceArray<float> raw_logits_;      // [max_places, V]
   // Of the step that was uploaded last.
   DevicePlaces places_;
-  StepTail tail_{BatchPlan{}, 0, 0, 0};
 };
 
 // The largest step, as the device's operations reserve memory for it.

@@ -67,6 +67,18 @@ std::string FindRowFault(const BatchPlan& plan, const EngineLimits& limits, int 
   if (!InRange(num_drafts, plan.extend_len(row))) {
     return fmt::format("row {}: {} drafts in {} tokens", row, num_drafts, plan.extend_len(row));
   }
+  const int32_t num_scored = plan.scored_len(row);
+  // A scored token and the one before it are of the prompt.
+  const int32_t scored_end = plan.kv_len[row] + (plan.wants_token[row] ? 0 : 1);
+  if (!InRange(num_scored, int64_t{plan.extend_len(row)} + (plan.wants_token[row] ? 0 : 1)) ||
+      (num_scored > 0 && (num_drafts > 0 || scored_end > plan.prompt_len[row]))) {
+    return fmt::format("row {}: {} scored in {} tokens up to {} with {} drafts and prompt_len {}",
+                       row, num_scored, plan.extend_len(row), plan.kv_len[row], num_drafts,
+                       plan.prompt_len[row]);
+  }
+  if (num_scored > 0 && plan.sampling[row] == nullptr) {
+    return fmt::format("row {} has no sampling parameters", row);
+  }
   if (!plan.wants_token[row]) {
     if (num_drafts > 0) return fmt::format("row {}: {} drafts and no token", row, num_drafts);
     return "";
@@ -127,6 +139,18 @@ std::string FindPlanShapeFault(const BatchPlan& plan, const EngineLimits& limits
       plan.slots.size() != num_tokens) {
     return fmt::format("arrays of different lengths for {} rows and {} tokens", num_rows,
                        num_tokens);
+  }
+  int64_t num_scored = 0;
+  for (const int32_t of_row : plan.num_scored) num_scored += of_row;
+  if ((!plan.num_scored.empty() && plan.num_scored.size() != num_rows) ||
+      std::ssize(plan.scored_ids) != num_scored) {
+    return fmt::format("{} scored tokens in {} of {} rows, {} ids", num_scored,
+                       plan.num_scored.size(), num_rows, plan.scored_ids.size());
+  }
+  for (const TokenId id : plan.scored_ids) {
+    if (!InRange(id, limits.vocab_size)) {
+      return fmt::format("scored token {} of a vocabulary of {}", id, limits.vocab_size);
+    }
   }
   const bool has_windows = limits.num_window_pages > 0;
   if (plan.window_slots.size() != (has_windows ? num_tokens : 0) ||

@@ -48,7 +48,10 @@ StepLayout::StepLayout(const EngineLimits& limits)
   front_bytes = next.next();
 }
 
-StepTail::StepTail(const BatchPlan& plan, size_t begin, int64_t num_biased, int64_t num_banned) {
+StepTail::StepTail(const BatchPlan& plan, size_t begin, int64_t num_biased, int64_t num_banned,
+                   int32_t ranks)
+    : num_scored(static_cast<int32_t>(plan.scored_ids.size())), num_ranks(ranks) {
+  const auto scored = plan.scored_ids.size();
   Offsets next(begin);
   page_table_writes = next.Take<PageTableWrite>(plan.page_table_writes.size());
   pages = next.Take<int32_t>(plan.pages.size());
@@ -58,7 +61,14 @@ StepTail::StepTail(const BatchPlan& plan, size_t begin, int64_t num_biased, int6
   bias_ids = next.Take<int32_t>(static_cast<size_t>(num_biased));
   bias_values = next.Take<float>(static_cast<size_t>(num_biased));
   banned_ids = next.Take<int32_t>(static_cast<size_t>(num_banned));
+  scored_tokens = next.Take<int32_t>(scored);
+  scored_places = next.Take<DeviceSampling>(scored);
+  scored_ids = next.Take<int32_t>(scored);
+  scored_bias = next.Take<float>(scored);
   end = next.next();
+  scored_sampled = next.Take<DeviceToken>(scored);
+  scored_logprobs = next.Take<TokenLogprob>(scored * static_cast<size_t>(num_ranks));
+  results_end = next.next();
 }
 
 ResultLayout::ResultLayout(const StepLayout& step) {

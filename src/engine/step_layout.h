@@ -45,9 +45,12 @@ struct StepLayout {
   size_t front_bytes = 0;    // size of all above
 };
 
-// The tail: table writes, and biased and banned tokens if they do not fit the front.
+// The tail: table writes, biased and banned tokens if they do not fit the front, and what is scored
+// (BatchPlan::num_scored), with its results.
 struct StepTail {
-  StepTail(const BatchPlan& plan, size_t begin, int64_t num_biased, int64_t num_banned);
+  // `ranks`: the most likely tokens that any scored place asks for.
+  StepTail(const BatchPlan& plan, size_t begin, int64_t num_biased, int64_t num_banned,
+           int32_t ranks = 0);
 
   size_t page_table_writes = 0;
   size_t pages = 0;
@@ -57,7 +60,16 @@ struct StepTail {
   size_t bias_ids = 0;
   size_t bias_values = 0;
   size_t banned_ids = 0;
-  size_t end = 0;
+  int32_t num_scored = 0;      // M
+  int32_t num_ranks = 0;       // K
+  size_t scored_tokens = 0;    // i32 [M] of the step
+  size_t scored_places = 0;    // DeviceSampling [M]
+  size_t scored_ids = 0;       // i32 [M]
+  size_t scored_bias = 0;      // f32 [M]
+  size_t end = 0;              // of what is copied to the device
+  size_t scored_sampled = 0;   // DeviceToken [M]
+  size_t scored_logprobs = 0;  // TokenLogprob [M, K]
+  size_t results_end = 0;
 };
 
 // The results of a step. The first two are written by the device's operations on both sides; only

@@ -1,11 +1,17 @@
-// The places of a step, at which tokens are sampled, and the results that rows get from them.
+// The places of a step, at which tokens are sampled, those at which given tokens are scored, and
+// the results that rows get from both.
 //
 // A row that wants a token has one place after its last token, and one before each of its drafts:
 // 1 + num_drafts, adjacent and in position order. The places of a step follow its rows.
+//
+// Places that score (BatchPlan::num_scored) are listed apart. They may be as many as the step has
+// tokens; so their logits come in pieces of at most MaxPlaces, before those of the other places and
+// in the same memory. The layers run once: Decoder::Logits reads what they left.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <vector>
 
 #include "minisgl/batch_plan.h"
@@ -33,6 +39,28 @@ void ForEachPlace(const BatchPlan& plan, int32_t* place_begin, const Add& add) {
     }
   }
   place_begin[plan.num_rows()] = num_places;
+}
+
+// Calls add(row, token) for each place that scores: `token` is the one of the step after which the
+// next of plan.scored_ids stands.
+template <typename Add>
+void ForEachScored(const BatchPlan& plan, const Add& add) {
+  for (int32_t row = 0; row < plan.num_rows(); ++row) {
+    const int32_t end = plan.row_begin[row + 1] - (plan.wants_token[row] ? 1 : 0);
+    for (int32_t token = end - plan.scored_len(row); token < end; ++token) add(row, token);
+  }
+}
+
+// Moves `scored`, one result for each of plan.scored_ids, to the rows that they belong to.
+inline void AddScored(const BatchPlan& plan, std::vector<RowResult>&& scored,
+                      std::vector<RowResult>* rows) {
+  auto next = scored.begin();
+  for (int32_t row = 0; row < plan.num_rows(); ++row) {
+    const auto end = next + plan.scored_len(row);
+    (*rows)[static_cast<size_t>(row)].scored.assign(std::make_move_iterator(next),
+                                                    std::make_move_iterator(end));
+    next = end;
+  }
 }
 
 // The results of all rows: result_of(place, sampling) of the first place and of as many more as

@@ -1,6 +1,7 @@
 // See step_runner.h.
 #include "engine/step_runner.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "engine/plan_check.h"
@@ -38,24 +39,26 @@ StepResult StepRunner::Run(const BatchPlan& plan) {
   GatherTokenIds(plan);
   ListPlaces(plan);
   const auto num_places = static_cast<int32_t>(places_.token.size());
-  float* const logits = state_->Forward({.num_tokens = plan.num_tokens(),
-                                         .num_rows = plan.num_rows(),
-                                         .token_ids = token_ids_.data(),
-                                         .positions = plan.positions.data(),
-                                         .slots = plan.slots.data(),
-                                         .table_row = plan.table_row.data(),
-                                         .row_begin = plan.row_begin.data(),
-                                         .kv_len = plan.kv_len.data(),
-                                         .window_slots = plan.window_slots.data(),
-                                         .logit_tokens = places_.token.data(),
-                                         .num_logit_tokens = num_places,
-                                         .step = ++num_steps_});
+  state_->RunLayers({.num_tokens = plan.num_tokens(),
+                     .num_rows = plan.num_rows(),
+                     .token_ids = token_ids_.data(),
+                     .positions = plan.positions.data(),
+                     .slots = plan.slots.data(),
+                     .table_row = plan.table_row.data(),
+                     .row_begin = plan.row_begin.data(),
+                     .kv_len = plan.kv_len.data(),
+                     .window_slots = plan.window_slots.data(),
+                     .step = ++num_steps_});
+  std::vector<RowResult> scored = Score(plan);
+  float* const logits =
+      state_->Logits({.logit_tokens = places_.token.data(), .num_logit_tokens = num_places});
   if (num_places > 0) SamplePlaces(plan, logits);
   const auto result_of = [&](int32_t place, const SamplingParams&) {
     return std::move(places_.results[static_cast<size_t>(place)]);
   };
   StepResult result;
   result.rows = MakeRowResults(plan, places_.num_accepted.data(), result_of);
+  AddScored(plan, std::move(scored), &result.rows);
   return result;
 }
 
@@ -100,6 +103,43 @@ void StepRunner::ListPlaces(const BatchPlan& plan) {
   });
   places.results.resize(places.token.size());
   places.sampled.resize(places.token.size());
+}
+
+std::vector<RowResult> StepRunner::Score(const BatchPlan& plan) {
+  std::vector<RowResult> results(plan.scored_ids.size());
+  if (results.empty()) return results;
+  ListScored(plan);
+  const auto piece = static_cast<size_t>(MaxPlaces(limits()));
+  for (size_t begin = 0; begin < results.size(); begin += piece) {
+    const size_t count = std::min(piece, results.size() - begin);
+    float* const logits = state_->Logits({.logit_tokens = scored_.token.data() + begin,
+                                          .num_logit_tokens = static_cast<int32_t>(count)});
+    ops_->Sample({.logits = logits,
+                  .num_rows = static_cast<int64_t>(count),
+                  .vocab_size = limits().vocab_size,
+                  .sampling = scored_.sampling.data() + begin,
+                  .history = scored_.history.data() + begin,
+                  .prompt_len = scored_.lengths.data() + begin,
+                  .history_len = scored_.lengths.data() + begin,
+                  .results = results.data() + begin,
+                  .given = plan.scored_ids.data() + begin});
+  }
+  return results;
+}
+
+void StepRunner::ListScored(const BatchPlan& plan) {
+  Scored& scored = scored_;
+  scored.of_row.resize(plan.table_row.size());  // before pointers to them are taken
+  scored.token.clear();
+  scored.sampling.clear();
+  ForEachScored(plan, [&](int32_t row, int32_t token) {
+    SamplingParams& sampling = scored.of_row[static_cast<size_t>(row)];
+    sampling.num_logprobs = plan.sampling[row]->num_prompt_logprobs;
+    scored.token.push_back(token);
+    scored.sampling.push_back(&sampling);
+  });
+  scored.history.assign(scored.token.size(), nullptr);
+  scored.lengths.assign(scored.token.size(), 0);
 }
 
 // Samples all places before any draft is accepted, because a place's history holds the drafts

@@ -44,17 +44,29 @@ class StepRunner {
     std::vector<DeviceToken> sampled;
     std::vector<int32_t> num_accepted;  // [R]
   };
+  // The places that score, likewise.
+  struct Scored {
+    std::vector<SamplingParams> of_row;  // [R] with num_logprobs alone
+    std::vector<int32_t> token;          // [M]; so are the others
+    std::vector<const SamplingParams*> sampling;
+    std::vector<const TokenId*> history;  // null: a given token needs none
+    std::vector<int32_t> lengths;         // 0
+  };
 
   StepRunner() = default;
   void ApplyWrites(const BatchPlan& plan);
   void GatherTokenIds(const BatchPlan& plan);
   void ListPlaces(const BatchPlan& plan);
   void SamplePlaces(const BatchPlan& plan, float* logits);
+  void ListScored(const BatchPlan& plan);
+  // Of the step whose layers ran last: a result for each of plan.scored_ids.
+  std::vector<RowResult> Score(const BatchPlan& plan);
 
   std::unique_ptr<Ops> ops_;  // outlives what it made, below
   std::unique_ptr<StepState> state_;
   DeviceArray<TokenId> token_ids_;  // [max_step_tokens]
   Places places_;
+  Scored scored_;
   uint64_t num_steps_ = 0;
 };
 

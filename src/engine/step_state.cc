@@ -61,11 +61,6 @@ Status StepState::FillPaddingRow(int32_t* table, int32_t dummy_page) {
                       row.size() * sizeof(int32_t));
 }
 
-float* StepState::Forward(ForwardInput input) {
-  RunLayers(input);
-  return Logits(input);
-}
-
 void StepState::RunLayers(ForwardInput input) {
   input.page_table = tables_.page_table;
   input.page_table_stride = tables_.page_table_stride;

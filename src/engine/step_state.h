@@ -38,7 +38,6 @@ class StepState {
   const StepTables& tables() const { return tables_; }
 
   // The functions of Decoder for `input`, whose tables, keys and values are filled in here.
-  float* Forward(ForwardInput input);
   void RunLayers(ForwardInput input);
   float* Logits(const ForwardInput& input) { return decoder_->Logits(input); }
 

@@ -32,6 +32,9 @@ Json SamplingToJson(const SamplingParams& sampling) {
   }
   json.Set("logit_bias", std::move(bias));
   json.Set("num_logprobs", sampling.num_logprobs);
+  if (sampling.num_prompt_logprobs >= 0) {
+    json.Set("num_prompt_logprobs", sampling.num_prompt_logprobs);
+  }
   json.Set("min_tokens", sampling.min_tokens);
   json.Set("banned_until_min", ToArray(sampling.banned_until_min));
   return json;
@@ -69,6 +72,9 @@ std::string BatchPlan::ToJson() const {
   json.Set("kv_len", ToArray(kv_len));
   json.Set("wants_token", ToArray(wants_token));
   json.Set("num_drafts", ToArray(num_drafts));
+  if (!num_scored.empty()) {
+    json.Set("num_scored", ToArray(num_scored)).Set("scored_ids", ToArray(scored_ids));
+  }
   json.Set("prompt_len", ToArray(prompt_len));
   Json::Array rows;
   for (const SamplingParams* params : sampling) {

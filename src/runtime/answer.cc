@@ -1,6 +1,7 @@
 #include "runtime/answer.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "minisgl/base/check.h"
 
@@ -102,6 +103,12 @@ bool Answer::AcceptToken(const RowResult& row) {
   return stop_found_;
 }
 
+void Answer::AcceptScored(const std::vector<RowResult>& scored) {
+  for (const RowResult& row : scored) {
+    prompt_logprobs_.push_back({row.token, row.logprob, row.top_logprobs});
+  }
+}
+
 FinishReason Answer::End(const SchedEvent& end, const AnswerTimes& times) {
   Event done = MakeEvent(Event::Kind::kDone);
   done.times = times;
@@ -120,6 +127,8 @@ FinishReason Answer::End(const SchedEvent& end, const AnswerTimes& times) {
   if (reason == FinishReason::kError) {
     done.error_code = end.error_code;
     done.error_message = end.error_message;
+  } else {
+    done.prompt_logprobs = std::move(prompt_logprobs_);
   }
   if constexpr (kDebugBuild) CheckText();
   PushDone(std::move(done));

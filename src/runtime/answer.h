@@ -22,6 +22,8 @@ class Answer {
   // Takes a sampled token. Returns true if it completed a stop string: the request must be stopped,
   // and later tokens are dropped.
   bool AcceptToken(const RowResult& row);
+  // Takes log-probabilities of the prompt's next tokens.
+  void AcceptScored(const std::vector<RowResult>& scored);
   // Ends it as the scheduler's event `end` says. Returns the reason in its kDone.
   FinishReason End(const SchedEvent& end, const AnswerTimes& times = {});
   // Ends it with an error: the scheduler never saw the request, or can run no more.
@@ -50,6 +52,7 @@ class Answer {
   std::optional<StreamDecoder> decoder_;
   StopFilter stop_filter_;
   const Tokenizer* tokenizer_;
+  std::vector<TokenLogprobs> prompt_logprobs_;
   Usage usage_;
   bool stop_found_ = false;
   bool max_tokens_lowered_ = false;

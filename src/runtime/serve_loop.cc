@@ -19,6 +19,13 @@ double Seconds(ServeLoop::Time::duration duration) {
   return std::chrono::duration<double>(duration).count();
 }
 
+// True if the prompt has a token whose log-probability is wanted.
+bool ScoresTokens(const Prompt& prompt) {
+  const SamplingParams& sampling = prompt.sampling;
+  return sampling.num_prompt_logprobs >= 0 &&
+         sampling.prompt_logprobs_begin < static_cast<int64_t>(prompt.ids.size());
+}
+
 SchedulerOptions WithNotes(SchedulerOptions options) {
   options.record_notes = true;  // waiting times are computed from them
   return options;
@@ -64,7 +71,15 @@ Status ServeLoop::CheckPrompt(const Prompt& prompt) const {
                       limits_.vocab_size);
     }
   }
-  if (prompt.max_tokens == 0) return BadInput("max_tokens is 0");
+  if (prompt.max_tokens == 0 && prompt.sampling.num_prompt_logprobs < 0) {
+    return BadInput("max_tokens is 0");
+  }
+  if (prompt.sampling.prompt_logprobs_begin < 1) {
+    return BadInput(
+        "log-probabilities are wanted from position {} on; nothing stands before the "
+        "first token",
+        prompt.sampling.prompt_logprobs_begin);
+  }
   if (prompt.session != 0 && !sessions_.contains(prompt.session)) {
     return BadInput("session {} is not open", prompt.session);
   }
@@ -84,10 +99,22 @@ void ServeLoop::Start(LiveMap::iterator place, Submission submission) {
   const int64_t pool_tokens = int64_t{limits_.num_pages} * limits_.page_size + 1;
   const int64_t capacity = std::min<int64_t>(limits_.max_seq_len, pool_tokens);
   const auto prompt_len = static_cast<int64_t>(prompt.ids.size());
-  if (prompt_len >= capacity) {
-    answer.Fail("length_exceeded",
-                fmt::format("the prompt has {} tokens; at most {} leave room for an answer",
-                            prompt_len, capacity - 1));
+  const int64_t prompt_max = prompt.max_tokens == 0 ? capacity : capacity - 1;
+  if (prompt_len > prompt_max) {
+    answer.Fail(
+        "length_exceeded",
+        prompt.max_tokens == 0
+            ? fmt::format("the prompt has {} tokens; the context holds {}", prompt_len, prompt_max)
+            : fmt::format("the prompt has {} tokens; at most {} leave room for an answer",
+                          prompt_len, prompt_max));
+    Forget(place);
+    return;
+  }
+  if (prompt.max_tokens == 0 && !ScoresTokens(prompt)) {
+    SchedEvent end;
+    end.kind = SchedEvent::Kind::kEnd;
+    end.reason = EndReason::kLength;
+    answer.End(end);
     Forget(place);
     return;
   }
@@ -96,7 +123,7 @@ void ServeLoop::Start(LiveMap::iterator place, Submission submission) {
   request.id = submission.id;
   request.max_tokens = capacity - prompt_len;
   if (prompt.max_tokens > request.max_tokens) answer.set_max_tokens_lowered();
-  if (prompt.max_tokens > 0) request.max_tokens = std::min(request.max_tokens, prompt.max_tokens);
+  if (prompt.max_tokens >= 0) request.max_tokens = std::min(request.max_tokens, prompt.max_tokens);
   request.prompt = std::move(prompt.ids);
   request.sampling = std::move(prompt.sampling);
   request.stop_ids = std::move(prompt.stop_token_ids);
@@ -212,6 +239,7 @@ bool ServeLoop::HandleEvents(Time now) {
     bool any_end = false;
     for (const SchedEvent& event : events) {
       if (event.kind == SchedEvent::Kind::kToken) HandleToken(event, now);
+      if (event.kind == SchedEvent::Kind::kScored) HandleScored(event);
       any_end |= event.kind == SchedEvent::Kind::kEnd;
     }
     if (any_end) PublishStats(/*with_histograms=*/true, now);
@@ -236,6 +264,11 @@ void ServeLoop::HandleToken(const SchedEvent& event, Time now) {
     stats_.between_tokens_s.Add(since_submit_s - live.times.last_token_s);
   }
   live.times.last_token_s = since_submit_s;
+}
+
+void ServeLoop::HandleScored(const SchedEvent& event) {
+  const auto found = live_.find(event.id);
+  if (found != live_.end()) found->second.answer.AcceptScored(event.scored);
 }
 
 void ServeLoop::HandleEnd(const SchedEvent& event, Time now) {

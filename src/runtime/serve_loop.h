@@ -112,6 +112,7 @@ class ServeLoop {
   // false if there were none.
   bool HandleEvents(Time now);
   void HandleToken(const SchedEvent& event, Time now);
+  void HandleScored(const SchedEvent& event);
   void HandleEnd(const SchedEvent& event, Time now);
   void HandleNotes(Time now);
   void Forget(LiveMap::iterator place);

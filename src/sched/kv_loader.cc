@@ -10,8 +10,7 @@ std::optional<int64_t> KvLoader::Lookup(const RequestState& state, int64_t cache
   if (source_ == nullptr) return 0;
   const auto found = source_->Lookup(state.request.id, state.tokens, cached_len);
   if (!found) return std::nullopt;
-  // The last token is always computed, for its logits.
-  const int64_t most = static_cast<int64_t>(state.tokens.size()) - 1 - cached_len;
+  const int64_t most = state.shareable_len() - cached_len;
   const int64_t usable = std::clamp<int64_t>(*found, 0, std::max<int64_t>(most, 0));
   return usable / page_size_ * page_size_;
 }

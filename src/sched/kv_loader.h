@@ -19,8 +19,8 @@ class KvLoader {
       : source_(source), cache_(cache), page_size_(page_size) {}
 
   bool has_source() const { return source_ != nullptr; }
-  // Returns how many tokens past `cached_len` the source has, in whole pages, never including the
-  // last token of all. Returns nothing if the source does not know yet.
+  // Returns how many tokens past `cached_len` the source has, in whole pages, and no more than
+  // may be shared. Returns nothing if the source does not know yet.
   std::optional<int64_t> Lookup(const RequestState& state, int64_t cached_len) const;
   // Begins the load of load_len tokens into the request's pages past launched_len.
   void Begin(RequestState* state);

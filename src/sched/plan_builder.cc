@@ -36,6 +36,17 @@ int64_t PlanBuilder::WindowSlot(PageId page, int64_t position) const {
   return int64_t{held} * page_size_ + position % page_size_;
 }
 
+// `end`: position after the last token that the row scores.
+void PlanBuilder::AddScored(const RequestState& state, int32_t count, int64_t end) {
+  BatchPlan& plan = *plan_;
+  if (count == 0 && plan.num_scored.empty()) return;
+  plan.num_scored.resize(plan.table_row.size());
+  if (count == 0) return;
+  plan.num_scored.back() = count;
+  const auto last = state.tokens.begin() + static_cast<std::ptrdiff_t>(end);
+  plan.scored_ids.insert(plan.scored_ids.end(), last - count, last);
+}
+
 void PlanBuilder::AddRow(RequestState* state, int64_t count, bool wants_token,
                          std::span<const TokenId> drafts) {
   const auto num_drafts = static_cast<int64_t>(drafts.size());
@@ -64,6 +75,8 @@ void PlanBuilder::AddRow(RequestState* state, int64_t count, bool wants_token,
     plan.slots.push_back(int64_t{page} * page_size_ + position % page_size_);
     if (windows_ != nullptr) plan.window_slots.push_back(WindowSlot(page, position));
   }
+  const int32_t num_scored = state->NumScored(count);
+  const int64_t scored_end = state->launched_len + count + (wants_token ? 0 : 1);
   state->launched_len += count;
   if (wants_token) state->device_len = state->launched_len + 1;
   ++state->in_flight;
@@ -74,6 +87,7 @@ void PlanBuilder::AddRow(RequestState* state, int64_t count, bool wants_token,
   plan.kv_len.push_back(static_cast<int32_t>(state->launched_len));
   plan.wants_token.push_back(wants_token ? 1 : 0);
   plan.num_drafts.push_back(static_cast<int32_t>(num_drafts));
+  AddScored(*state, num_scored, scored_end);
   plan.prompt_len.push_back(static_cast<int32_t>(state->prompt_len()));
   plan.sampling.push_back(&state->request.sampling);
 }

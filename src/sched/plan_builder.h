@@ -19,8 +19,8 @@ class PlanBuilder {
   PlanBuilder(StepId step, int32_t page_size, const WindowPool* windows = nullptr);
 
   // Adds a row for the next `count` tokens of `state`, the last of them `drafts`, that samples if
-  // `wants_token`. Advances launched_len, device_len and the device-side marks of `state`. REQUIRES
-  // that its pages cover the tokens.
+  // `wants_token`, and scores the tokens that follow and are wanted. Advances launched_len,
+  // device_len and the device-side marks of `state`. REQUIRES that its pages cover the tokens.
   void AddRow(RequestState* state, int64_t count, bool wants_token,
               std::span<const TokenId> drafts = {});
 
@@ -31,6 +31,7 @@ class PlanBuilder {
 
  private:
   void WritePageTable(RequestState* state);
+  void AddScored(const RequestState& state, int32_t count, int64_t end);
   int64_t WindowSlot(PageId page, int64_t position) const;
 
   int32_t page_size_;

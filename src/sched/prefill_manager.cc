@@ -96,7 +96,7 @@ PrefillManager::Admission PrefillManager::TryAdmit(RequestState* state) {
     // A new request, or one that was preempted and returns with a part of its answer.
     state->page_hashes = ChainHashes(known, page_size);
   }
-  PrefixMatch match = pages_->Match(known.first(known.size() - 1));
+  PrefixMatch match = pages_->Match(known.first(static_cast<size_t>(state->shareable_len())));
   const auto matched = static_cast<int32_t>(match.pages.size());
   if (queues_->HoldForPrefix(state, matched)) return Admission::kWaits;
   const int64_t cached_len = int64_t{matched} * page_size;
@@ -106,6 +106,7 @@ PrefillManager::Admission PrefillManager::TryAdmit(RequestState* state) {
     return Admission::kWaits;
   }
   state->prefill_len = static_cast<int64_t>(known.size());
+  if (state->request.max_tokens == 0) --state->prefill_len;  // no token follows the last one
   state->is_guaranteed = context_->options.admission == AdmissionPolicy::kReserve ||
                          state->preemptions >= kPreemptionsMax;
   const int64_t kept = state->request.session == 0 ? queues_->sessions().num_kept_pages() : 0;
@@ -147,7 +148,7 @@ void PrefillManager::Admit(RequestState* state, PrefixMatch match, int64_t load_
   queues_->waiting().Remove(state);
   queues_->waiting().CountAdmission();
   pages_->Admit(state, std::move(match));
-  state->device_len = state->prefill_len;
+  state->device_len = static_cast<int64_t>(state->tokens.size());
   state->phase = Phase::kPrefill;
   if (pages_->cache().cache().keeps_pages()) queues_->StartComputing(state);
   if (state->request.session != 0) queues_->sessions().DropPrefix(state->request.session);

@@ -6,8 +6,7 @@
 namespace minisgl::sched {
 
 bool RequestQueues::HoldForPrefix(RequestState* state, int32_t matched_pages) {
-  // The last token is always computed, for its logits: only pages before it can be shared.
-  const auto shareable = (static_cast<int64_t>(state->tokens.size()) - 1) / page_size_;
+  const int64_t shareable = state->shareable_len() / page_size_;
   int64_t end = matched_pages;
   while (end < shareable && computing_.Contains(state->page_hashes[static_cast<size_t>(end)])) {
     ++end;

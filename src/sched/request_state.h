@@ -9,6 +9,10 @@
 //   max_device_len  prompt + max_tokens
 // cached_len <= computed_len <= launched_len <= device_len <= max_device_len
 //
+// Tokens of the prompt from scored_begin() on may be scored: scored_len counts the tokens up to the
+// last one whose log-probability was collected. The token before one that is still to be scored is
+// computed, never taken from a cache.
+//
 // A step with drafts counts them in launched_len and device_len. When it is collected, both return
 // to the accepted length.
 //
@@ -61,6 +65,7 @@ struct RequestState {
   int64_t computed_len = 0;
   int64_t launched_len = 0;
   int64_t device_len = 0;
+  int64_t scored_len = 0;
 
   int32_t table_row = -1;      // from admission to release
   PrefixNode* node = nullptr;  // locked from admission to end
@@ -89,6 +94,24 @@ struct RequestState {
   int64_t prompt_len() const { return static_cast<int64_t>(request.prompt.size()); }
   int64_t answer_len() const { return static_cast<int64_t>(tokens.size()) - prompt_len(); }
   int64_t max_device_len() const { return prompt_len() + request.max_tokens; }
+  // Position of the first token to score; prompt_len() if there is none.
+  int64_t scored_begin() const {
+    const SamplingParams& sampling = request.sampling;
+    if (sampling.num_prompt_logprobs < 0) return prompt_len();
+    return std::clamp<int64_t>(sampling.prompt_logprobs_begin, 1, prompt_len());
+  }
+  // Upper bound on the tokens that a cache may serve, of those known: the last one is computed, for
+  // its logits, and so is each before a token to score.
+  int64_t shareable_len() const {
+    const bool has_unscored = scored_len < prompt_len();
+    return (has_unscored ? scored_len : static_cast<int64_t>(tokens.size())) - 1;
+  }
+  // Of the next `count` tokens, how many have a successor to score.
+  int32_t NumScored(int64_t count) const {
+    const int64_t first = std::max(launched_len, scored_len - 1);
+    const int64_t end = std::min(launched_len + count, prompt_len() - 1);
+    return static_cast<int32_t>(std::max<int64_t>(end - first, 0));
+  }
   // The last token needs no KV: no token follows it.
   int64_t max_kv_len() const { return max_device_len() - 1; }
   int32_t max_pages(int32_t page_size) const {

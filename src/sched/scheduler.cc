@@ -27,6 +27,12 @@ const char* FaultCode(StatusCode code) {
   }
 }
 
+void CheckScored(const BatchPlan& plan, int row, const RowResult& result) {
+  if (result.outcome == RowResult::Outcome::kNonFinite) return;
+  MINISGL_CHECK(std::ssize(result.scored) == plan.scored_len(row), "{} tokens scored, {} requested",
+                result.scored.size(), plan.scored_len(row));
+}
+
 }  // namespace
 
 Scheduler::Impl::Impl(const EngineLimits& limits, const SchedulerOptions& options)
@@ -39,12 +45,14 @@ Scheduler::Impl::Impl(const EngineLimits& limits, const SchedulerOptions& option
 
 void Scheduler::Impl::Submit(Request request) {
   MINISGL_CHECK(!request.prompt.empty(), "an empty prompt");
-  MINISGL_CHECK(request.max_tokens >= 1, "max_tokens {}", request.max_tokens);
   const RequestId id = request.id;
   auto owned = std::make_unique<RequestState>();
   RequestState* state = owned.get();
   state->request = std::move(request);
   state->tokens = state->request.prompt;
+  state->scored_len = state->scored_begin();
+  MINISGL_CHECK(state->request.max_tokens >= (state->scored_len < state->prompt_len() ? 0 : 1),
+                "max_tokens {}", state->request.max_tokens);
   state->arrival = next_arrival++;
   MINISGL_CHECK(requests.emplace(id, std::move(owned)).second, "request id {} is used twice", id);
   ++context.stats.submitted;
@@ -143,7 +151,7 @@ Scheduler::Impl::InFlight Scheduler::Impl::BuildStep() {
   }
   for (const sched::StepDraft::Row& row : draft.prefill) {
     const bool is_last = row.state->launched_len + row.count == row.state->prefill_len;
-    builder.AddRow(row.state, row.count, is_last);
+    builder.AddRow(row.state, row.count, is_last && row.state->request.max_tokens > 0);
     if (is_last) row.state->phase = Phase::kDecode;
     context.stats.computed_tokens += row.count;
     if (row.state->preemptions > 0) context.stats.recomputed_tokens += row.count;
@@ -180,6 +188,7 @@ void Scheduler::Impl::Collect(const StepResult& result) {
       End(state, EndReason::kFailed, FaultCode(result.status.code()), result.status.message());
       continue;
     }
+    CheckScored(*step.plan, static_cast<int>(row), result.rows[row]);
     CollectRow(state, step.plan->kv_len[row], step.plan->num_drafts[row], result.rows[row]);
   }
   pages.Collected(step.plan->step);
@@ -196,11 +205,37 @@ void Scheduler::Impl::CollectRow(RequestState* state, int32_t kv_len, int32_t nu
     state->pacer.CountVerified(num_drafts, accepted, state->answer_len());
     if (state->phase != Phase::kWaiting) RollBack(state, known_len + accepted);
   }
+  if (!row.scored.empty() && !CollectScored(state, known_len, row)) return;
   // Tokens accepted past an end are dropped; `state` may be deleted by then.
   bool goes_on = CollectToken(state, known_len, row);
   for (size_t i = 0; i < row.more.size() && goes_on; ++i) {
     goes_on = CollectToken(state, known_len + 1 + static_cast<int64_t>(i), row.more[i]);
   }
+  if (goes_on && state->request.max_tokens == 0 && state->scored_len == state->prompt_len()) {
+    End(state, EndReason::kLength);
+  }
+}
+
+bool Scheduler::Impl::CollectScored(RequestState* state, int64_t computed_len,
+                                    const RowResult& row) {
+  for (const RowResult& scored : row.scored) {
+    if (scored.outcome == RowResult::Outcome::kToken) continue;
+    EndNonFinite(state, computed_len);
+    return false;
+  }
+  state->scored_len += std::ssize(row.scored);
+  context.stats.scored_tokens += std::ssize(row.scored);
+  SchedEvent event;
+  event.id = state->request.id;
+  event.kind = SchedEvent::Kind::kScored;
+  event.scored = row.scored;
+  events.push_back(std::move(event));
+  return true;
+}
+
+void Scheduler::Impl::EndNonFinite(RequestState* state, int64_t computed_len) {
+  End(state, EndReason::kFailed, "nan_logits",
+      fmt::format("the model gave logits that are not finite after {} tokens", computed_len));
 }
 
 void Scheduler::Impl::RollBack(RequestState* state, int64_t launched_len) {
@@ -214,8 +249,7 @@ bool Scheduler::Impl::CollectToken(RequestState* state, int64_t computed_len,
                                    const RowResult& row) {
   // Non-finite logits may come from non-finite keys, and such pages must not be shared.
   if (row.outcome == RowResult::Outcome::kNonFinite) {
-    End(state, EndReason::kFailed, "nan_logits",
-        fmt::format("the model gave logits that are not finite after {} tokens", computed_len));
+    EndNonFinite(state, computed_len);
     return false;
   }
   // If it was preempted since, its pages are gone; the token stays.

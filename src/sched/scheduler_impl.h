@@ -69,6 +69,10 @@ struct Scheduler::Impl {
   // KV below `computed_len` is written, and `row` was sampled after it. Returns false if that ended
   // the request.
   bool CollectToken(RequestState* state, int64_t computed_len, const RowResult& row);
+  // Takes the log-probabilities that `row` brings. Returns false if one is not finite, which ends
+  // the request: KV below `computed_len` is written.
+  bool CollectScored(RequestState* state, int64_t computed_len, const RowResult& row);
+  void EndNonFinite(RequestState* state, int64_t computed_len);
   bool AcceptToken(RequestState* state, const RowResult& row);  // false if it was the last
   // Moves whole computed pages into the prefix cache, and counts them.
   void InsertComputedPages(RequestState* state);

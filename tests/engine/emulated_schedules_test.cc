@@ -88,5 +88,56 @@ TEST_F(EmulatedSchedulesTest, AFewWindowPagesChangeNothing) {
   }
 }
 
+// Tokens of a prompt are scored by the kernels that report an answer's log-probabilities: the same
+// bits, however the prompt is cut and however few rows of logits there is memory for.
+TEST_F(EmulatedSchedulesTest, ScoresAreThoseThatAnAnswerReported) {
+  MarkSlow("prompts on the emulator");
+  const auto run = [&](int32_t max_prefill_tokens, int32_t max_running_requests,
+                       int32_t graph_max_tokens, const Request& request) {
+    auto device = EmulatedCuda({.deterministic = true});
+    const ModelEngineOptions options = {.max_running_requests = max_running_requests,
+                                        .max_prefill_tokens = max_prefill_tokens,
+                                        .page_size = 4,
+                                        .num_pages = 40,
+                                        .memory_ratio = 0.9,
+                                        .graph_max_tokens = graph_max_tokens};
+    auto plan = PlanMemory(model_->config, options, 0, device.get());
+    MINISGL_CHECK(plan.ok(), "{}", plan.status().message());
+    auto engine = MakeDeviceEngine(model_->config, *model_->checkpoint, *plan, std::move(device),
+                                   {.graph_max_tokens = graph_max_tokens});
+    MINISGL_CHECK(engine.ok(), "{}", engine.status().message());
+    return RunScheduled(engine->get(), {.max_prefill_tokens = max_prefill_tokens}, {request}, 1);
+  };
+  Request request;
+  request.id = 1;
+  request.prompt = RandomPrompt(29, 9);
+  request.max_tokens = 4;
+  request.sampling.num_logprobs = request.sampling.num_prompt_logprobs = 5;
+  const ScheduledRun first = run(64, 8, 0, request);
+  ASSERT_EQ(first.scored.at(1).size(), 28u);
+  for (const RowResult& answer : first.answers.at(1)) request.prompt.push_back(answer.token);
+  request.max_tokens = 0;
+  auto wanted = first.scored.at(1);
+  wanted.insert(wanted.end(), first.answers.at(1).begin(), first.answers.at(1).end());
+  EXPECT_TRUE(SameResults(run(64, 8, 0, request).scored.at(1), wanted));
+  EXPECT_TRUE(SameResults(run(7, 2, 0, request).scored.at(1), wanted));
+  EXPECT_TRUE(SameResults(run(16, 2, 16, request).scored.at(1), wanted));
+
+  // The CPU's engine over the oracle, with the same 16-bit activations.
+  auto ops = MakeNaiveOps(DType::kBF16);
+  const ModelEngineOptions options = {
+      .max_running_requests = 2, .page_size = 4, .num_pages = 40, .weight_dtype = DType::kBF16};
+  auto plan = PlanMemory(model_->config, options, uint64_t{1} << 32);
+  ASSERT_TRUE(plan.ok());
+  auto engine = MakeModelEngine(model_->config, *model_->checkpoint, *plan, std::move(ops));
+  ASSERT_TRUE(engine.ok());
+  const auto on_cpu = RunScheduled(engine->get(), {}, {request}, 1).scored.at(1);
+  ASSERT_EQ(on_cpu.size(), wanted.size());
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    EXPECT_EQ(wanted[i].token, on_cpu[i].token);
+    EXPECT_NEAR(wanted[i].logprob, on_cpu[i].logprob, 0.06) << i;
+  }
+}
+
 }  // namespace
 }  // namespace minisgl

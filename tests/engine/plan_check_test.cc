@@ -110,6 +110,48 @@ TEST_F(PlanCheckTest, EachFaultIsFound) {
   }
 }
 
+// The second row of the plan without its draft: its two tokens are a part of a prompt.
+TEST_F(PlanCheckTest, EachFaultOfScoredTokensIsFound) {
+  plan_.num_drafts[1] = 0;
+  plan_.wants_token[1] = 0;
+  plan_.prompt_len[1] = 4;
+  plan_.num_scored = {0, 2};
+  plan_.scored_ids = {13, 14};
+  EXPECT_EQ(Fault(), "");
+  const BatchPlan sound = plan_;
+  const std::vector<std::function<void()>> mutations = {
+      [&] { plan_.num_scored = {0}; },
+      [&] {
+        plan_.num_scored = {0, -2}, plan_.scored_ids.clear();
+      },
+      [&] {
+        plan_.num_scored = {0, 4}, plan_.scored_ids = {1, 2, 3, 4};
+      },
+      [&] {
+        plan_.num_scored = {1, 1};
+      },  // a decode row
+      [&] { plan_.scored_ids.pop_back(); },
+      [&] { plan_.scored_ids[0] = 100; },
+      [&] { plan_.scored_ids[1] = -1; },
+      [&] { plan_.prompt_len[1] = 3; },  // the token after the row is no part of the prompt
+      [&] { plan_.sampling[1] = nullptr; },
+      [&] { plan_.wants_token[1] = 1, plan_.num_drafts[1] = 1; },
+  };
+  for (size_t i = 0; i < mutations.size(); ++i) {
+    plan_ = sound;
+    mutations[i]();
+    EXPECT_NE(Fault(), "") << "mutation " << i;
+  }
+  // A row that wants a token scores the ones before it.
+  plan_ = sound;
+  plan_.wants_token[1] = 1;
+  plan_.prompt_len[1] = 3;
+  EXPECT_EQ(Fault(), "");
+  plan_.num_scored = {0, 3};
+  plan_.scored_ids = {12, 13, 14};
+  EXPECT_NE(Fault(), "");
+}
+
 // The same rows with window pages: a window of three keys and four window pages of four slots.
 TEST_F(PlanCheckTest, EachWindowFaultIsFound) {
   EngineLimits limits = Limits();

@@ -16,6 +16,8 @@ namespace minisgl {
 
 struct ScheduledRun {
   std::map<RequestId, std::vector<RowResult>> answers;
+  std::map<RequestId, std::vector<RowResult>> scored;  // tokens of prompts
+  std::map<RequestId, int64_t> cached_tokens;
   SchedulerStats stats;
 };
 
@@ -36,6 +38,9 @@ inline ScheduledRun RunScheduled(Engine* engine, SchedulerOptions options,
     --in_flight;
     for (SchedEvent& event : scheduler.TakeEvents()) {
       EXPECT_NE(event.reason, EndReason::kFailed) << event.error_message;
+      if (event.kind == SchedEvent::Kind::kEnd) run.cached_tokens[event.id] = event.cached_tokens;
+      auto& scored = run.scored[event.id];
+      scored.insert(scored.end(), event.scored.begin(), event.scored.end());
       if (event.kind != SchedEvent::Kind::kToken) continue;
       run.answers[event.id].push_back(std::move(event.token));
     }
@@ -49,6 +54,10 @@ inline void ExpectSame(const ScheduledRun& a, const ScheduledRun& b) {
   ASSERT_EQ(a.answers.size(), b.answers.size());
   for (const auto& [id, results] : a.answers) {
     EXPECT_TRUE(SameResults(results, b.answers.at(id))) << "request " << id;
+  }
+  ASSERT_EQ(a.scored.size(), b.scored.size());
+  for (const auto& [id, results] : a.scored) {
+    EXPECT_TRUE(SameResults(results, b.scored.at(id))) << "request " << id << ", its prompt";
   }
 }
 

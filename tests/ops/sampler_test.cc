@@ -299,6 +299,48 @@ TEST(SamplerTest, LogprobsAreOfTheRawLogits) {
   }
 }
 
+// A given token has the log-probability that it has as a choice, whatever the parameters.
+TEST(SamplerTest, AGivenTokenIsScoredByTheRawLogits) {
+  std::vector<float> logits = {1, -2, 3, 0.5f, 3};
+  SamplingParams sampling;
+  sampling.num_logprobs = 2;
+  sampling.temperature = 5;
+  sampling.logit_bias = {{1, 50.0f}};
+  RowResult result, oracle;
+  for (TokenId id = 0; id < 5; ++id) {
+    const SampleRowParams row = {.logits = logits.data(),
+                                 .vocab_size = 5,
+                                 .sampling = &sampling,
+                                 .history = nullptr,
+                                 .prompt_len = 0,
+                                 .history_len = 0,
+                                 .given = id};
+    Sampler().SampleRow(row, &result);
+    NaiveSampleRow(row, &oracle);
+    EXPECT_EQ(result.outcome, RowResult::Outcome::kToken);
+    EXPECT_EQ(result.token, id);
+    EXPECT_NEAR(result.logprob, std::log(Softmax(logits, 1)[static_cast<size_t>(id)]), 1e-6);
+    ASSERT_EQ(result.top_logprobs.size(), 2u);
+    EXPECT_EQ(result.top_logprobs[0].id, 2);
+    EXPECT_EQ(result.top_logprobs[1].id, 4);
+    EXPECT_EQ(oracle.token, id);
+    EXPECT_EQ(oracle.logprob, result.logprob);
+  }
+  const float broken[] = {kNan, kInf, -kInf};
+  for (const float value : broken) {
+    logits[1] = value;
+    Sampler().SampleRow({.logits = logits.data(),
+                         .vocab_size = 5,
+                         .sampling = &sampling,
+                         .history = nullptr,
+                         .prompt_len = 0,
+                         .history_len = 0,
+                         .given = 1},
+                        &result);
+    EXPECT_EQ(result.outcome, RowResult::Outcome::kNonFinite) << value;
+  }
+}
+
 TEST(SamplerTest, NumLogprobsIsHonoured) {
   EXPECT_EQ(SampleOne({.logits = {1, 2}}, {.num_logprobs = -1}).logprob, 0.0f);
   EXPECT_TRUE(SampleOne({.logits = {1, 2}}, {.num_logprobs = 0}).top_logprobs.empty());

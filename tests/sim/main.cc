@@ -44,7 +44,7 @@ int RunSeeds(uint64_t first, uint64_t count) {
   const auto begin = std::chrono::steady_clock::now();
   int64_t steps = 0, preemptions = 0, remapped = 0, evicted = 0, reclaimed = 0, aborted = 0,
           failed = 0;
-  int64_t drafted = 0, accepted = 0, loaded = 0, failed_loads = 0, turns = 0;
+  int64_t drafted = 0, accepted = 0, loaded = 0, failed_loads = 0, turns = 0, scored = 0;
   uint64_t violations = 0;
   for (uint64_t seed = first; seed < first + count; ++seed) {
     const Workload workload = DrawWorkload(seed);
@@ -61,6 +61,7 @@ int RunSeeds(uint64_t first, uint64_t count) {
     loaded += outcome.stats.loaded_tokens;
     failed_loads += outcome.stats.failed_loads;
     turns += outcome.turns;
+    scored += outcome.stats.scored_tokens;
     if (!outcome.violation.empty() && ++violations <= 5) Report(workload, outcome);
   }
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
@@ -68,9 +69,9 @@ int RunSeeds(uint64_t first, uint64_t count) {
       fmt::format(
           "{} preemptions, {} pages remapped, {} evicted, {} window pages reclaimed, {} aborts, {} "
           "failures\n"
-          "{} drafts, {} accepted, {} tokens loaded, {} loads failed, {} turns\n",
+          "{} drafts, {} accepted, {} tokens loaded, {} loads failed, {} turns, {} tokens scored\n",
           preemptions, remapped, evicted, reclaimed, aborted, failed, drafted, accepted, loaded,
-          failed_loads, turns)
+          failed_loads, turns, scored)
           .c_str(),
       stdout);
   std::fputs(fmt::format("{} seeds, {} violations, {:.0f} steps/s\n", count, violations,

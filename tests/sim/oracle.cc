@@ -28,6 +28,25 @@ void CheckFailure(const Workload& workload, const Request& request, const Told& 
           fmt::format("request {} failed without a fault: {}", request.id, told.error_code));
 }
 
+// All scores are told before the first token, and to a request that ends well.
+void CheckScores(const Request& request, const Told& told, bool ended_well) {
+  const SamplingParams& sampling = request.sampling;
+  std::vector<std::pair<TokenId, float>> right;
+  uint64_t prefix = 1;
+  for (size_t at = 0; at < request.prompt.size() && sampling.num_prompt_logprobs >= 0; ++at) {
+    prefix = Extend(prefix, request.prompt[at]);
+    if (static_cast<int64_t>(at) < std::max(sampling.prompt_logprobs_begin, 1)) continue;
+    right.emplace_back(request.prompt[at], ScoreOf(prefix));
+  }
+  Require(told.scored.size() <= right.size() &&
+              std::equal(told.scored.begin(), told.scored.end(), right.begin()),
+          fmt::format("I11: request {} was told wrong log-probabilities", request.id));
+  const bool is_due = ended_well || (!told.tokens.empty() && told.reason != EndReason::kFailed);
+  Require(!is_due || told.scored.size() == right.size(),
+          fmt::format("I11: request {} was told {} of {} log-probabilities", request.id,
+                      told.scored.size(), right.size()));
+}
+
 }  // namespace
 
 ChecksThrow::ChecksThrow() { SetCheckHandler(&ThrowViolation); }
@@ -41,6 +60,9 @@ void CheckAnswer(const Workload& workload, const Request& request, const Told& t
   Require(told.tokens.size() <= right.size() &&
               std::equal(told.tokens.begin(), told.tokens.end(), right.begin()),
           fmt::format("I11: request {} was told wrong tokens", request.id));
+  const bool is_stopped = told.reason == EndReason::kAborted ||
+                          told.reason == EndReason::kTimedOut || told.reason == EndReason::kFailed;
+  CheckScores(request, told, !is_stopped);
   const bool is_whole = told.tokens.size() == right.size();
   if (told.reason == EndReason::kAborted) {
     Require(told.was_aborted, fmt::format("request {} was aborted by nobody", request.id));
@@ -50,7 +72,7 @@ void CheckAnswer(const Workload& workload, const Request& request, const Told& t
     CheckFailure(workload, request, told);
   } else {
     const bool by_length = static_cast<int64_t>(right.size()) == request.max_tokens &&
-                           (request.stop_ids.empty() || right.back() != 0);
+                           (request.stop_ids.empty() || right.empty() || right.back() != 0);
     Require(is_whole && (told.reason == EndReason::kLength) == by_length,
             fmt::format("I11: request {} ended with {} of {} tokens", request.id,
                         told.tokens.size(), right.size()));

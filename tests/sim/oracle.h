@@ -5,6 +5,7 @@
 #include <map>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "minisgl/sched/request.h"
@@ -30,6 +31,7 @@ class ChecksThrow {
 // The outcome of one request, as reported by its events.
 struct Told {
   std::vector<TokenId> tokens;
+  std::vector<std::pair<TokenId, float>> scored;
   bool ended = false;
   bool was_aborted = false;  // an abort was sent while it had not ended
   bool was_timed_out = false;

@@ -255,6 +255,12 @@ void Runner::TakeEvents() {
       Trace(fmt::format("request {} token {}", event.id, event.token.token));
       continue;
     }
+    if (event.kind == SchedEvent::Kind::kScored) {
+      Require(told.tokens.empty(), fmt::format("request {} is scored after a token", event.id));
+      for (const RowResult& one : event.scored) told.scored.emplace_back(one.token, one.logprob);
+      Trace(fmt::format("request {} scored {}", event.id, event.scored.size()));
+      continue;
+    }
     told.ended = true;
     told.reason = event.reason;
     told.error_code = event.error_code;

@@ -136,6 +136,7 @@ void ServeRunner::Submit(const Arrival& arrival) {
   Prompt& prompt = submission.prompt;
   prompt.ids = request.prompt;
   prompt.max_tokens = request.max_tokens;
+  prompt.sampling = request.sampling;
   prompt.stop_token_ids = request.stop_ids;
   prompt.priority = request.priority;
   if (turns_.contains(request.session)) {
@@ -227,6 +228,9 @@ void ServeRunner::TakeDone(const Event& event, Told* told) {
   told->ended = true;
   told->all_failed = all_failed_;
   told->error_code = event.error_code;
+  for (const TokenLogprobs& one : event.prompt_logprobs) {
+    told->scored.emplace_back(one.id, one.logprob);
+  }
   switch (event.finish_reason) {
     case FinishReason::kStop:
       told->reason = EndReason::kStopToken;

@@ -15,6 +15,7 @@ namespace minisgl::sim {
 
 struct Answer {
   std::vector<TokenId> tokens;
+  std::vector<RowResult> scored;
   bool ended = false;
   EndReason reason = EndReason::kStopToken;
   std::string error_code;
@@ -78,6 +79,9 @@ class SimDriver {
       if (event.kind == SchedEvent::Kind::kToken) {
         answer.token_after_end |= answer.ended;
         answer.tokens.push_back(event.token.token);
+      } else if (event.kind == SchedEvent::Kind::kScored) {
+        answer.token_after_end |= answer.ended || !answer.tokens.empty();
+        answer.scored.insert(answer.scored.end(), event.scored.begin(), event.scored.end());
       } else {
         answer.ended = true;
         ++answer.num_ends;

@@ -120,12 +120,37 @@ void SimEngine::VisitWindowToken(const BatchPlan& plan, int row, int64_t positio
   held = prefix;
 }
 
+// Scores the token after `position`, which ends the row's prefix. The plan must name it.
+RowResult SimEngine::ScoreToken(const BatchPlan& plan, int row, int64_t position, uint64_t prefix) {
+  const auto at = static_cast<size_t>(row);
+  const int64_t begin = plan.kv_len[at] - plan.extend_len(row);
+  const TokenId next =
+      token_pool_[static_cast<size_t>(plan.table_row[at])][static_cast<size_t>(position + 1)];
+  size_t index = 0;  // of the row's last token that is scored, counted back below
+  for (int before = 0; before <= row; ++before) {
+    index += static_cast<size_t>(plan.scored_len(before));
+  }
+  const int64_t last = plan.kv_len[at] - (plan.wants_token[at] != 0 ? 2 : 1);
+  index -= static_cast<size_t>(1 + last - position);
+  if (position < begin || plan.scored_ids[index] != next) {
+    Violate(fmt::format("step {}: row {} scores {} at {}, which is {}, from {} on", plan.step, row,
+                        plan.scored_ids[index], position + 1, next, begin));
+  }
+  RowResult result;
+  result.outcome = RowResult::Outcome::kToken;
+  result.token = plan.scored_ids[index];
+  result.logprob = ScoreOf(Extend(prefix, result.token));
+  return result;
+}
+
 RowResult SimEngine::RunRow(const BatchPlan& plan, int row) {
   const auto at = static_cast<size_t>(row);
   auto& tokens = token_pool_[static_cast<size_t>(plan.table_row[at])];
   const int64_t end = plan.kv_len[at];
   const int64_t first_sampled = end - 1 - plan.num_drafts[at];
+  const int64_t scored_end = end - (plan.wants_token[at] != 0 ? 1 : 0);
   std::vector<TokenId> sampled;
+  std::vector<RowResult> scored;
   uint64_t prefix = 1;
   for (int64_t position = 0; position < end; ++position) {
     const TokenId token = tokens[static_cast<size_t>(position)];
@@ -138,8 +163,15 @@ RowResult SimEngine::RunRow(const BatchPlan& plan, int row) {
     if (plan.wants_token[at] != 0 && position >= first_sampled) {
       sampled.push_back(NextToken(prefix, limits_.vocab_size, end_rate_));
     }
+    if (position < scored_end && position >= scored_end - plan.scored_len(row)) {
+      scored.push_back(ScoreToken(plan, row, position, prefix));
+    }
   }
-  if (sampled.empty()) return {};
+  if (sampled.empty()) {
+    RowResult result;
+    result.scored = std::move(scored);
+    return result;
+  }
   std::vector<RowResult> results;
   for (size_t i = 0; i < sampled.size(); ++i) {
     TokenId& place = tokens[static_cast<size_t>(first_sampled + 1) + i];
@@ -152,6 +184,7 @@ RowResult SimEngine::RunRow(const BatchPlan& plan, int row) {
   }
   RowResult result = results.front();
   result.more.assign(results.begin() + 1, results.end());
+  result.scored = std::move(scored);
   return result;
 }
 

@@ -38,6 +38,9 @@ inline TokenId NextToken(uint64_t prefix, int64_t vocab, int64_t end_rate) {
   return static_cast<TokenId>(1 + (draw >> 20) % static_cast<uint64_t>(vocab - 1));
 }
 
+// Returns what stands for the log-probability of the token that ends a prefix.
+inline float ScoreOf(uint64_t prefix) { return -static_cast<float>(Extend(prefix, -9) % 1000); }
+
 // Returns the whole right answer: it ends with token 0 if that is a stop token, or at max_tokens.
 std::vector<TokenId> RightAnswer(std::span<const TokenId> prompt, int64_t max_tokens, bool stops,
                                  int64_t vocab, int64_t end_rate);
@@ -73,6 +76,7 @@ class SimEngine : public Engine {
  private:
   void Apply(const BatchPlan& plan);
   RowResult RunRow(const BatchPlan& plan, int row);
+  RowResult ScoreToken(const BatchPlan& plan, int row, int64_t position, uint64_t prefix);
   // Writes or reads the slot of one token of a row, whose prefix up to it is `prefix`.
   void VisitToken(const BatchPlan& plan, int row, int64_t position, uint64_t prefix);
   // The same in the window pages.

@@ -174,6 +174,24 @@ void DrawWindows(Workload* workload) {
   limits.num_window_pages = static_cast<int32_t>(std::min<int64_t>(wanted, limits.num_pages));
 }
 
+// Scored prompts: of all tokens, of those from some position on, or of the last; a third of them
+// without an answer. Drawn by separate dice, as windows are.
+void DrawScored(Workload* workload) {
+  Dice dice(workload->seed ^ 0x510E527FADE682D1ull);
+  const int64_t rate = dice.Pick(0, 0, 1, 3);
+  for (Arrival& arrival : workload->arrivals) {
+    Request& request = arrival.request;
+    const auto length = static_cast<int64_t>(request.prompt.size());
+    if (rate == 0 || !dice.OneIn(rate) || request.session != 0) continue;
+    request.sampling.num_prompt_logprobs = 0;
+    request.sampling.prompt_logprobs_begin =
+        static_cast<int32_t>(dice.Pick(1, 1, 1 + dice.Below(length), length - 1, length));
+    request.sampling.prompt_logprobs_begin = std::max(request.sampling.prompt_logprobs_begin, 1);
+    const bool has_any = request.sampling.prompt_logprobs_begin < length;
+    if (has_any && dice.OneIn(3)) request.max_tokens = 0;
+  }
+}
+
 void DrawFaults(Dice* dice, int64_t last_step, Workload* workload) {
   const int64_t num_faults = dice->OneIn(3) ? dice->Pick(1, 2, 5) : 0;
   for (int64_t i = 0; i < num_faults; ++i) {
@@ -226,6 +244,7 @@ Workload DrawWorkload(uint64_t seed) {
   DrawTurns(&dice, &workload);
   if (seed % 8 == 5) MakeThrash(&workload);
   DrawWindows(&workload);
+  DrawScored(&workload);
   return workload;
 }
 
@@ -261,6 +280,9 @@ std::string Workload::Describe() const {
         fmt::format("\n  step {}: request {}, prompt [{}], {} tokens{}", arrival.step,
                     arrival.request.id, fmt::join(arrival.request.prompt, " "),
                     arrival.request.max_tokens, arrival.request.stop_ids.empty() ? "" : ", stops");
+    if (arrival.request.sampling.num_prompt_logprobs >= 0) {
+      text += fmt::format(", scored from {}", arrival.request.sampling.prompt_logprobs_begin);
+    }
     if (!arrival.aborts.empty()) {
       text += fmt::format(", aborted after {}", fmt::join(arrival.aborts, ", "));
     }

@@ -26,7 +26,9 @@ namespace minisgl {
 struct Prompt {
   std::vector<TokenId> ids;  // not empty
   SamplingParams sampling;
-  int64_t max_tokens = -1;  // -1: to the end of the context
+  // -1: to the end of the context. 0: no answer, only the prompt's log-probabilities. REQUIRES that
+  // these are wanted (SamplingParams::num_prompt_logprobs), be it of no token.
+  int64_t max_tokens = -1;
   // Stop strings. The one that ends the answer does not reach the text, nor does any part of it.
   // Before sampling.min_tokens tokens a stop string is ordinary text.
   std::vector<std::string> stop;
@@ -79,6 +81,8 @@ struct Event {
   std::vector<TokenId> token_ids;
   std::vector<TokenLogprobs> logprobs;  // one for each of token_ids, if requested
   // kDone:
+  // Of the prompt's tokens from sampling.prompt_logprobs_begin on, if wanted. Empty after an error.
+  std::vector<TokenLogprobs> prompt_logprobs;
   FinishReason finish_reason = FinishReason::kStop;
   Usage usage;
   AnswerTimes times;

@@ -20,7 +20,9 @@ struct Request {
   RequestId id = 0;
   std::vector<TokenId> prompt;  // not empty, each id in the vocabulary
   SamplingParams sampling;
-  int64_t max_tokens = 0;         // >= 1
+  // At least 1; or 0 for a request whose prompt has tokens to score
+  // (SamplingParams::num_prompt_logprobs): it ends when all of them are.
+  int64_t max_tokens = 0;
   std::vector<TokenId> stop_ids;  // end and stop tokens, sorted; empty: only length ends it
   int32_t priority = 0;
   // The conversation whose turn it is, open at Submit. A turn waits until the turn before it ended.
@@ -34,11 +36,14 @@ enum class EndReason : uint8_t { kStopToken, kLength, kStopped, kAborted, kTimed
 
 // What happened to a request in one Collect, Submit or Abort.
 struct SchedEvent {
-  enum class Kind : uint8_t { kToken, kEnd };
+  enum class Kind : uint8_t { kToken, kScored, kEnd };
   RequestId id = 0;
   Kind kind = Kind::kToken;
   RowResult token;  // kToken
-  // kEnd: always after the last kToken.
+  // kScored: the next tokens of the prompt whose log-probabilities are wanted. All of them come
+  // before the first kToken.
+  std::vector<RowResult> scored;
+  // kEnd: always after the last of the others.
   EndReason reason = EndReason::kStopToken;
   std::string error_code, error_message;  // kFailed
   int64_t cached_tokens = 0;              // found in the cache at the first admission

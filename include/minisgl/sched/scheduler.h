@@ -86,6 +86,7 @@ struct SchedulerStats {
   int64_t cached_tokens = 0;    // of those, found in the cache at admission
   int64_t computed_tokens = 0;  // prompt tokens that a step computed
   int64_t generated_tokens = 0;
+  int64_t scored_tokens = 0;  // prompt tokens whose log-probabilities were collected
   int64_t preemptions = 0;
   int64_t pages_total = 0, pages_free = 0, pages_cached = 0, pages_locked = 0, pages_peak = 0;
   // Window pages: reclaimed ones were taken from pages that stayed in the cache.
