@@ -30,6 +30,12 @@ Status JsonAnswerWriter::WriteRow(int64_t index, std::string text) {
 
 Status JsonAnswerWriter::WriteNow(const std::string& text) { return output_.Write(text); }
 
+Status ScoreWriter::WriteAnswers(const Row& row, const std::vector<RowAnswer>& answers) {
+  const auto& tokens = answers.front().prompt_logprobs;
+  totals_.Add(SumOfLogprobs(tokens), std::ssize(tokens));
+  return JsonAnswerWriter::WriteAnswers(row, answers);
+}
+
 Status TextAnswerWriter::WriteAnswers(const Row& row, const std::vector<RowAnswer>& answers) {
   MINISGL_RETURN_IF_ERROR(view_.End(term::AnswerView::LineBreak::kAdd));
   for (const std::string& warning : row.warnings)

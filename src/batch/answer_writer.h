@@ -10,6 +10,7 @@
 
 #include "batch/row.h"
 #include "batch/row_output.h"
+#include "batch/score_totals.h"
 #include "minisgl/base/status.h"
 #include "minisgl/text/tokenizer.h"
 #include "term/answer_view.h"
@@ -60,6 +61,18 @@ class JsonAnswerWriter : public AnswerWriter {
   std::deque<int64_t> expected_;  // announced and not yet written, next first
   std::map<int64_t, std::string> held_;
   size_t held_bytes_ = 0;
+};
+
+// Writes scores, and adds them up.
+class ScoreWriter : public JsonAnswerWriter {
+ public:
+  ScoreWriter(term::Output* output, const Tokenizer* tokenizer, bool ordered, ScoreTotals* totals)
+      : JsonAnswerWriter(output, tokenizer, ordered), totals_(*totals) {}
+
+  Status WriteAnswers(const Row& row, const std::vector<RowAnswer>& answers) override;
+
+ private:
+  ScoreTotals& totals_;
 };
 
 // Writes the answer of one row as plain text, apart from its reasoning, and ends it with a line

@@ -3,6 +3,8 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cmath>
+#include <string_view>
 #include <utility>
 
 #include "minisgl/base/random.h"
@@ -38,7 +40,7 @@ std::string FinishReason(const RowAnswer& answer) {
 
 Json ChatLogprobs(const RowAnswer& answer, const Tokenizer& tokenizer) {
   if (answer.logprobs.empty()) return Json();
-  Json logprobs = LogprobsJson(answer, tokenizer);
+  Json logprobs = LogprobsJson(answer.logprobs, tokenizer);
   logprobs.Set("refusal", Json());
   return logprobs;
 }
@@ -60,33 +62,94 @@ int64_t CountCharacters(std::string_view bytes) {
                        [](char byte) { return (static_cast<uint8_t>(byte) & 0xC0) != 0x80; });
 }
 
-// Four arrays with an entry for each token; text_offset counts the characters of the answer.
-Json CompletionLogprobs(const Row& row, const RowAnswer& answer, const Tokenizer& tokenizer) {
-  if (answer.logprobs.empty()) return Json();
-  Json tokens = Json(Json::Array()), values = tokens, tops = tokens, offsets = tokens;
-  int64_t offset = 0;
-  for (const TokenLogprobs& chosen : answer.logprobs) {
-    tokens.Append(TokenSpelling(chosen.id, tokenizer));
-    values.Append(FloatJson(chosen.logprob));
-    offsets.Append(offset);
-    const bool known = chosen.id >= 0 && chosen.id < tokenizer.vocab_size();
-    if (known) offset += CountCharacters(tokenizer.PieceBytes(chosen.id));
-    Json top = Json(Json::Object());
-    for (const TokenLogprob& other : chosen.top) {
-      top.Set(TokenSpelling(other.id, tokenizer), FloatJson(other.logprob));
+// Counts the characters of a text up to each of its tokens.
+class TextOffsets {
+ public:
+  // `prompt`: what the text begins with, which may spell control tokens.
+  explicit TextOffsets(std::string_view prompt) : prompt_(prompt) {}
+
+  // Returns the offset of `id`, and moves past it.
+  int64_t Next(TokenId id, const Tokenizer& tokenizer) {
+    const int64_t offset = offset_;
+    if (id < 0 || id >= tokenizer.vocab_size()) return offset;
+    std::string bytes = tokenizer.PieceBytes(id);
+    const std::string_view rest = prompt_.substr(std::min(num_bytes_, prompt_.size()));
+    if (bytes.empty() && rest.starts_with(tokenizer.PieceText(id))) {
+      bytes = tokenizer.PieceText(id);
+    } else if (num_bytes_ == 0 && bytes.starts_with(' ') && !rest.empty() && rest[0] != ' ') {
+      bytes.erase(0, 1);  // some tokenizers put a space before every text
     }
-    tops.Append(std::move(top));
+    num_bytes_ += bytes.size();
+    offset_ += CountCharacters(bytes);
+    return offset;
+  }
+
+ private:
+  const std::string_view prompt_;
+  size_t num_bytes_ = 0;
+  int64_t offset_ = 0;
+};
+
+// An object of the most likely tokens; null for the first token of a prompt.
+Json TopByToken(const TokenLogprobs& token, const Tokenizer& tokenizer) {
+  if (std::isnan(token.logprob)) return Json();
+  Json top = Json(Json::Object());
+  for (const TokenLogprob& other : token.top) {
+    top.Set(TokenSpelling(other.id, tokenizer), FloatJson(other.logprob));
+  }
+  return top;
+}
+
+// Four arrays with an entry for each token; text_offset counts the characters of the text.
+Json CompletionLogprobs(const Row& row, const RowAnswer& first, const RowAnswer& answer,
+                        const Tokenizer& tokenizer) {
+  const std::vector<TokenLogprobs> shown = ShownLogprobs(row, first, answer);
+  if (shown.empty()) return Json();
+  Json tokens = Json(Json::Array()), values = tokens, tops = tokens, offsets = tokens;
+  TextOffsets offset(row.echo ? row.shown.text : std::string_view());
+  bool has_top = row.num_logprobs.value_or(0) > 0;
+  for (const TokenLogprobs& token : shown) {
+    tokens.Append(TokenSpelling(token.id, tokenizer));
+    values.Append(FloatJson(token.logprob));
+    offsets.Append(offset.Next(token.id, tokenizer));
+    tops.Append(TopByToken(token, tokenizer));
+    has_top = has_top || !token.top.empty();
   }
   Json logprobs = Json(Json::Object());
   logprobs.Set("tokens", std::move(tokens));
   logprobs.Set("token_logprobs", std::move(values));
-  const bool has_top = row.num_logprobs.value_or(0) > 0 || !answer.logprobs.front().top.empty();
   logprobs.Set("top_logprobs", has_top ? std::move(tops) : Json());
   logprobs.Set("text_offset", std::move(offsets));
   return logprobs;
 }
 
-Json Choice(const Row& row, const RowAnswer& answer, int64_t index, const Tokenizer& tokenizer) {
+// As other services write it: null, then for each token of the prompt an object of the most likely
+// ones and itself, by id. Its rank is known if it is one of them.
+Json PromptLogprobsById(const Row& row, const RowAnswer& first, const Tokenizer& tokenizer) {
+  Json list = Json(Json::Array());
+  for (const TokenLogprobs& token : PromptLogprobs(row, first, row.num_prompt_logprobs)) {
+    if (std::isnan(token.logprob)) {
+      list.Append(Json());
+      continue;
+    }
+    Json entry = Json(Json::Object());
+    const auto add = [&](TokenId id, float logprob, Json rank) {
+      Json value = Json(Json::Object());
+      value.Set("logprob", FloatJson(logprob)).Set("rank", std::move(rank));
+      value.Set("decoded_token", TokenSpelling(id, tokenizer));
+      entry.Set(fmt::format("{}", id), std::move(value));
+    };
+    add(token.id, token.logprob, Json());
+    for (size_t i = 0; i < token.top.size(); ++i) {
+      add(token.top[i].id, token.top[i].logprob, Json(static_cast<int64_t>(i + 1)));
+    }
+    list.Append(std::move(entry));
+  }
+  return list;
+}
+
+Json Choice(const Row& row, const RowAnswer& first, const RowAnswer& answer, int64_t index,
+            const Tokenizer& tokenizer) {
   ReasoningPiece piece = SplitAnswer(row, answer);
   Json choice = Json(Json::Object());
   choice.Set("index", index);
@@ -98,8 +161,11 @@ Json Choice(const Row& row, const RowAnswer& answer, int64_t index, const Tokeni
     choice.Set("message", std::move(message));
     choice.Set("logprobs", ChatLogprobs(answer, tokenizer));
   } else {
-    choice.Set("text", std::move(piece.text));
-    choice.Set("logprobs", CompletionLogprobs(row, answer, tokenizer));
+    choice.Set("text", ShownText(row, std::move(piece.text)));
+    choice.Set("logprobs", CompletionLogprobs(row, first, answer, tokenizer));
+    if (row.num_prompt_logprobs >= 0) {
+      choice.Set("prompt_logprobs", PromptLogprobsById(row, first, tokenizer));
+    }
   }
   choice.Set("finish_reason", FinishReason(answer));
   if (row.return_token_ids) choice.Set("token_ids", TokenIdsJson(answer));
@@ -166,7 +232,7 @@ std::string FormatBatchAnswer(const Row& row, const std::vector<RowAnswer>& answ
   Json choices = Json(Json::Array());
   bool timed_out = false;
   for (size_t i = 0; i < answers.size(); ++i) {
-    choices.Append(Choice(row, answers[i], static_cast<int64_t>(i), tokenizer));
+    choices.Append(Choice(row, answers.front(), answers[i], static_cast<int64_t>(i), tokenizer));
     timed_out = timed_out || answers[i].finish_reason == "timeout";
   }
   Json body = Json(Json::Object());

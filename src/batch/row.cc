@@ -23,6 +23,25 @@ class RowParser {
  public:
   RowParser(RowDraft* draft, bool lenient) : draft_(*draft), lenient_(lenient) {}
 
+  // A row of `minisgl score`.
+  std::optional<RowError> ParseScored(Json json) {
+    draft_.row.kind = PromptKind::kText;
+    if (json.is_string()) {
+      draft_.row.scored_text = std::move(json.as_string());
+      return CheckScored();
+    }
+    if (!json.is_object()) {
+      return InvalidRow(
+          fmt::format("a row must be an object or a string (found {})", json.TypeName()));
+    }
+    TakeIdFirst(json);
+    for (auto& [key, value] : json.as_object()) {
+      if (auto error = TakeMember(key, value, kInScored)) return error;
+    }
+    if (!Seen("text")) return InvalidRow("text is missing: what is to be scored", "text");
+    return CheckScored();
+  }
+
   // Moves values out of `json`, because a row may be large.
   std::optional<RowError> Parse(Json json) {
     if (json.is_string()) {
@@ -146,6 +165,7 @@ class RowParser {
     std::string message = fmt::format("{} is not a known field", shown);
     if (place == kInChat) message += fmt::format(" of {}", kChatUrl);
     if (place == kInCompletion) message += fmt::format(" of {}", kCompletionUrl);
+    if (place == kInScored) message += " of a row to score";
     const std::string_view nearest = NearestField(key, place);
     if (!nearest.empty()) message += fmt::format("; did you mean {}?", nearest);
     return message;
@@ -184,6 +204,29 @@ class RowParser {
     return std::nullopt;
   }
 
+  std::optional<RowError> CheckScored() {
+    Row& row = draft_.row;
+    if (row.scored_text.empty()) return InvalidRow("text is empty: nothing to score", "text");
+    row.add_special_tokens = draft_.add_special_tokens.value_or(true);
+    return std::nullopt;
+  }
+
+  // Of fields that show the prompt, and of an answer without tokens.
+  std::optional<RowError> CheckShown() {
+    const Row& row = draft_.row;
+    if (row.echo && row.kind == PromptKind::kMessages) {
+      return InvalidRow("echo is only for prompt and prompt_token_ids, but the row has messages",
+                        "echo");
+    }
+    if (row.max_tokens == 0 && !row.echo && row.num_prompt_logprobs < 0) {
+      return InvalidRow(
+          "max_tokens must be an integer from 1 to 2147483647, or -1 for no limit; 0 needs echo or "
+          "prompt_logprobs (found 0)",
+          "max_tokens");
+    }
+    return std::nullopt;
+  }
+
   std::optional<RowError> CheckWhole() {
     Row& row = draft_.row;
     const int prompts = Seen("prompt") + Seen("messages") + Seen("prompt_token_ids");
@@ -214,6 +257,7 @@ class RowParser {
                       *draft_.best_of, row.n);
       if (auto error = Unsupported("best_of", message)) return error;
     }
+    if (auto error = CheckShown()) return error;
     if (!draft_.uses_tools) row.tools = Json();
     const bool has_limit = row.max_tokens.value_or(-1) >= 0;
     if (row.min_tokens && has_limit && *row.min_tokens > *row.max_tokens) {
@@ -255,7 +299,7 @@ class RowParser {
 // For a row that is not valid JSON: takes its id and determines the format of its error row.
 void TakeBeginning(const RowBeginning& beginning, RowDraft* draft) {
   if (TakeId("custom_id", beginning.custom_id, draft)) {
-    if (!beginning.has_frame) return;
+    if (!beginning.has_frame || draft->row.format == RowFormat::kScore) return;
     draft->row.format =
         beginning.url == Json(kCompletionUrl) ? RowFormat::kBatchCompletion : RowFormat::kBatchChat;
     return;
@@ -269,8 +313,11 @@ RowError InvalidRow(std::string message, std::string field) {
   return {"invalid_row", std::move(message), std::move(field)};
 }
 
-ParsedRow ParseRow(std::string_view text, int64_t index, int64_t line, bool lenient) {
+ParsedRow ParseRow(std::string_view text, int64_t index, int64_t line, bool lenient,
+                   RowPurpose purpose) {
+  const bool scores = purpose == RowPurpose::kScore;
   RowDraft draft;
+  if (scores) draft.row.format = RowFormat::kScore;
   draft.row.index = index;
   draft.row.line = line;
   ParsedRow parsed;
@@ -280,9 +327,11 @@ ParsedRow ParseRow(std::string_view text, int64_t index, int64_t line, bool leni
     parsed.error = InvalidRow(json.status().message());
     TakeBeginning(ReadRowBeginning(text), &draft);
   } else {
-    parsed.error = RowParser(&draft, lenient).Parse(std::move(json).value());
+    RowParser parser(&draft, lenient);
+    parsed.error = scores ? parser.ParseScored(std::move(json).value())
+                          : parser.Parse(std::move(json).value());
     if (!parsed.error && draft.row.metadata) {
-      draft.row.metadata = RawMetadata(text, draft.row.format != RowFormat::kOwn);
+      draft.row.metadata = RawMetadata(text, IsBatchFormat(draft.row.format));
     }
   }
   if (parsed.error) {

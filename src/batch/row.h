@@ -27,9 +27,17 @@ inline constexpr int32_t kAnswersMax = 128;  // of `n`
 
 enum class PromptKind : uint8_t { kNone, kText, kMessages, kTokenIds };
 
-// Format of a row, and thus of its answer: the program's own, or a line of an OpenAI Batch file for
-// one of its URLs.
-enum class RowFormat : uint8_t { kOwn, kBatchChat, kBatchCompletion };
+// What the rows of an input are for: to be answered, or to be scored (`minisgl score`).
+enum class RowPurpose : uint8_t { kAnswer, kScore };
+
+// Format of a row, and thus of its answer: the program's own, a line of an OpenAI Batch file for
+// one of its URLs, or a row to score.
+enum class RowFormat : uint8_t { kOwn, kBatchChat, kBatchCompletion, kScore };
+
+// True for the lines of an OpenAI Batch file.
+constexpr bool IsBatchFormat(RowFormat format) {
+  return format == RowFormat::kBatchChat || format == RowFormat::kBatchCompletion;
+}
 
 // Why a row has no answer. `code` is one of the codes in minisgl-run(1); `field` is "" if no single
 // field is at fault.
@@ -41,6 +49,13 @@ struct RowError {
 // An invalid_row error; `field` names the member at fault, if there is one.
 RowError InvalidRow(std::string message, std::string field = "");
 
+// The prompt of a row whose answer shows it or its log-probabilities.
+struct ShownPrompt {
+  std::string text;  // if the row echoes it
+  std::vector<TokenId> ids;
+  int32_t num_logprobs = -1;  // of the answer's tokens, and thus of echoed ones
+};
+
 // Its base: the settings of the answer that the row sets.
 struct Row : load::AnswerOverrides {
   int64_t index = 0;  // position in the input, from 0
@@ -50,7 +65,8 @@ struct Row : load::AnswerOverrides {
   std::optional<std::string> model;  // echoed in the answer
 
   PromptKind kind = PromptKind::kNone;
-  std::string prompt;                     // for kText
+  std::string prompt;                     // for kText; of a row to score: "" if it has none
+  std::string scored_text;                // of a row to score
   Json messages;                          // for kMessages: contents are strings or null
   std::vector<TokenId> prompt_token_ids;  // for kTokenIds: none is negative
 
@@ -61,11 +77,14 @@ struct Row : load::AnswerOverrides {
   std::optional<double> timeout_s;
   bool add_special_tokens = true;
   bool return_token_ids = false;
+  bool echo = false;                       // the answer begins with the prompt
+  int32_t num_prompt_logprobs = -1;        // -1: not wanted
   Json tools, documents, template_kwargs;  // null if not given
   std::string reasoning_effort;            // "" if not given
   // Set when the prompt is built: which part of the answer is reasoning, and whether that part is
   // omitted.
   ReasoningTags reasoning;
+  ShownPrompt shown;
   bool hide_reasoning = false;
   bool with_metrics = false;            // answers include their timing
   std::optional<std::string> metadata;  // the JSON text in the row, on one line
@@ -83,6 +102,7 @@ struct ParsedRow {
 // `url` and `method` may both be missing, as in the files of some services: then the kind of prompt
 // in the body determines the URL. If `lenient`, an unknown or unsupported field becomes a warning
 // of the row.
-ParsedRow ParseRow(std::string_view text, int64_t index, int64_t line, bool lenient = false);
+ParsedRow ParseRow(std::string_view text, int64_t index, int64_t line, bool lenient = false,
+                   RowPurpose purpose = RowPurpose::kAnswer);
 
 }  // namespace minisgl::batch

@@ -227,10 +227,15 @@ bool TakeSeed(Json& value, RowDraft* draft) {
   return true;
 }
 
-// -1 means no limit, as usual for this parameter.
+bool TakeScoredText(Json& value, RowDraft* draft) {
+  draft->row.scored_text = std::move(value.as_string());
+  return true;
+}
+
+// -1 means no limit, as usual for this parameter. 0 needs other fields, which may follow.
 bool TakeMaxTokens(Json& value, RowDraft* draft) {
   draft->row.max_tokens = value.as_int();
-  return value.as_int() != 0;
+  return true;
 }
 
 bool TakeLogitBias(Json& value, RowDraft* draft) {
@@ -350,6 +355,7 @@ constexpr const char* kExpectsLimit = "an integer from 1 to 2147483647, or -1 fo
 constexpr uint8_t kSampling = kAnywhere | kInSamplingParams;
 constexpr uint8_t kChat = kAtTop | kInChat;
 constexpr uint8_t kCompletion = kAtTop | kInCompletion;
+constexpr uint8_t kAnyRow = kAnywhere | kInScored;
 constexpr uint8_t kLimited = kAnywhere | kUnsupported;
 
 constexpr NumberRange AsNumbers(IntRange range) {
@@ -372,11 +378,13 @@ constexpr RowField Sampled() {
 
 // clang-format off
 constexpr RowField kFields[] = {
-    {"id", kAny, kExpectsId, TakeId, kNoRange, kAtTop},
-    {"custom_id", kAny, kExpectsId, TakeId, kNoRange, kAtTop, "id"},
+    {"id", kAny, kExpectsId, TakeId, kNoRange, kAtTop | kInScored},
+    {"custom_id", kAny, kExpectsId, TakeId, kNoRange, kAtTop | kInScored, "id"},
 
     {"prompt", kAny, "a string, or an array of token ids", TakePrompt, kNoRange, kCompletion},
     {"text", kString, "a string", TakeText, kNoRange, kAtTop, "prompt"},
+    {"prompt", kString, "a string", TakeText, kNoRange, kInScored},
+    {"text", kString, "a string", TakeScoredText, kNoRange, kInScored},
     {"messages", kArray, "an array of one message or more", TakeMessages, kNoRange, kChat},
     {"prompt_token_ids", kArray, kExpectsIds, TakePromptIds, kNoRange, kAtTop},
     {"input_ids", kArray, kExpectsIds, TakePromptIds, kNoRange, kAtTop, "prompt_token_ids"},
@@ -412,19 +420,23 @@ constexpr RowField kFields[] = {
      kInChat},
     {"logprobs", kInteger, nullptr, TakeLogprobs, kLogprobsRange, kInCompletion},
     {"top_logprobs", kInteger, nullptr, TakeTopLogprobs, kLogprobsRange, kChat},
+    {"prompt_logprobs", kInteger, nullptr, TakeInt32<&Row::num_prompt_logprobs>, kLogprobsRange,
+     kCompletion | kInSamplingParams},
+    {"echo", kBool, kExpectsBool, TakeBool<&Row::echo>, kNoRange, kCompletion},
 
-    {"priority", kInteger, nullptr, TakeInt32<&Row::priority>, {-1e6, 1e6}},
+    {"priority", kInteger, nullptr, TakeInt32<&Row::priority>, {-1e6, 1e6}, kAnyRow},
     {"timeout_s", kNumber, "a number of seconds above 0 and at most 1e9",
-     TakeNumber<&Row::timeout_s>, {0, 1e9, true}},
+     TakeNumber<&Row::timeout_s>, {0, 1e9, true}, kAnyRow},
     {"tools", kArray, "an array", TakeJson<&Row::tools>, kNoRange, kChat},
     {"documents", kArray, "an array", TakeJson<&Row::documents>, kNoRange, kChat},
     {"chat_template_kwargs", kObject, "an object", TakeTemplateKwargs, kNoRange, kChat},
     {"reasoning_effort", kString, "none, minimal, low, medium, high, xhigh or max",
      TakeReasoningEffort, kNoRange, kChat},
-    {"add_special_tokens", kBool, kExpectsBool, TakeAddSpecial, kNoRange, kCompletion},
+    {"add_special_tokens", kBool, kExpectsBool, TakeAddSpecial, kNoRange,
+     kCompletion | kInScored},
     {"return_token_ids", kBool, kExpectsBool, TakeBool<&Row::return_token_ids>},
-    {"metadata", kAny, "any JSON", TakeMetadata},
-    {"model", kString, "a string", TakeModel},
+    {"metadata", kAny, "any JSON", TakeMetadata, kNoRange, kAnyRow},
+    {"model", kString, "a string", TakeModel, kNoRange, kAnyRow},
 
     // Fields of other programs' requests: accepted if they ask for what happens anyway.
     {"user", kString, "a string", Accept},
@@ -439,7 +451,6 @@ constexpr RowField kFields[] = {
     {"stream", kBool, "false, because rows are answered whole", AcceptFalse, kNoRange, kLimited},
     {"stream_options", kAny, "left out, because rows are answered whole", Refuse, kNoRange,
      kLimited},
-    {"echo", kBool, "false", AcceptFalse, kNoRange, kCompletion | kUnsupported},
     {"suffix", kString, "empty", AcceptEmpty, kNoRange, kCompletion | kUnsupported},
     {"best_of", kInteger, nullptr, TakeBestOf, kAnswers, kCompletion | kUnsupported},
     {"response_format", kObject, "{\"type\": \"text\"}", AcceptTextFormat, kNoRange, kLimited},

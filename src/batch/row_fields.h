@@ -37,6 +37,7 @@ enum FieldFlags : uint8_t {
   kInSamplingParams = 2,  // its `sampling_params`
   kInChat = 4,            // the body of a Batch row for /v1/chat/completions
   kInCompletion = 8,      // the body of a Batch row for /v1/completions
+  kInScored = 32,         // a row to score
   kUnsupported = 16,      // a disallowed value has code unsupported_field, not invalid_row
 
   kAnywhere = kAtTop | kInChat | kInCompletion,
@@ -57,7 +58,7 @@ struct RowField {
 };
 
 std::span<const RowField> RowFields();
-// Returns the field `name` of `place` (one of the first four flags), or null if there is none.
+// Returns the field `name` of `place` (a flag other than kUnsupported), or null if there is none.
 const RowField* FindRowField(std::string_view name, FieldFlags place);
 // Returns the field of `place` of which `name` looks like a misspelling; "" if there is none.
 std::string_view NearestField(std::string_view name, FieldFlags place);

@@ -40,22 +40,42 @@ Json UsageJson(const std::vector<RowAnswer>& answers) {
 
 void SetText(const Row& row, const RowAnswer& answer, Json* out) {
   ReasoningPiece piece = SplitAnswer(row, answer);
-  out->Set("text", std::move(piece.text));
+  out->Set("text", ShownText(row, std::move(piece.text)));
   if (!piece.reasoning.empty()) out->Set("reasoning", std::move(piece.reasoning));
   out->Set("finish_reason", answer.finish_reason);
 }
 
-bool HasLogprobs(const RowAnswer& answer) { return !answer.logprobs.empty(); }
+// null and an entry for each further token of the prompt.
+Json PromptLogprobsJson(const Row& row, const RowAnswer& first, const Tokenizer& tokenizer) {
+  const auto tokens = PromptLogprobs(row, first, row.num_prompt_logprobs);
+  Json content = LogprobsJson(tokens, tokenizer).as_object().front().second;
+  content.as_array().front() = Json();
+  return content;
+}
+
+// {"id", "index", "logprob", "num_tokens"}, and what --logprobs adds.
+std::string FormatScoreRow(const Row& row, const RowAnswer& answer, const Tokenizer& tokenizer) {
+  Json out = Json(Json::Object());
+  out.Set("id", row.id).Set("index", row.index);
+  out.Set("logprob", SumOfLogprobs(answer.prompt_logprobs));
+  out.Set("num_tokens", std::ssize(answer.prompt_logprobs));
+  if (row.num_logprobs) out.Set("logprobs", LogprobsJson(answer.prompt_logprobs, tokenizer));
+  if (!row.warnings.empty()) out.Set("warnings", WarningsJson(row));
+  if (row.metadata) out.Set("metadata", Json::Raw(*row.metadata));
+  if (row.model) out.Set("model", *row.model);
+  return out.Dump() + "\n";
+}
 
 Json ChoicesJson(const Row& row, const std::vector<RowAnswer>& answers,
                  const Tokenizer& tokenizer) {
   Json choices = Json(Json::Array());
   for (const RowAnswer& answer : answers) {
+    const auto logprobs = ShownLogprobs(row, answers.front(), answer);
     Json choice = Json(Json::Object());
     choice.Set("index", static_cast<int64_t>(choices.as_array().size()));
     SetText(row, answer, &choice);
     if (row.return_token_ids) choice.Set("token_ids", TokenIdsJson(answer));
-    if (HasLogprobs(answer)) choice.Set("logprobs", LogprobsJson(answer, tokenizer));
+    if (!logprobs.empty()) choice.Set("logprobs", LogprobsJson(logprobs, tokenizer));
     if (row.with_metrics) choice.Set("metrics", MetricsJson(answer));
     choices.Append(std::move(choice));
   }
@@ -77,8 +97,39 @@ ReasoningPiece SplitAnswer(const Row& row, const RowAnswer& answer) {
   return piece;
 }
 
+std::string ShownText(const Row& row, std::string answer_text) {
+  return row.echo ? row.shown.text + answer_text : std::move(answer_text);
+}
+
+std::vector<TokenLogprobs> PromptLogprobs(const Row& row, const RowAnswer& first,
+                                          int32_t num_ranks) {
+  std::vector<TokenLogprobs> tokens;
+  if (row.shown.ids.empty()) return tokens;
+  tokens.push_back({row.shown.ids.front(), kNoLogprob, {}});
+  tokens.insert(tokens.end(), first.prompt_logprobs.begin(), first.prompt_logprobs.end());
+  for (TokenLogprobs& token : tokens) {
+    token.top.resize(std::min(token.top.size(), static_cast<size_t>(std::max(num_ranks, 0))));
+  }
+  return tokens;
+}
+
+std::vector<TokenLogprobs> ShownLogprobs(const Row& row, const RowAnswer& first,
+                                         const RowAnswer& answer) {
+  if (!row.echo || row.shown.num_logprobs < 0) return answer.logprobs;
+  std::vector<TokenLogprobs> tokens = PromptLogprobs(row, first, row.shown.num_logprobs);
+  tokens.insert(tokens.end(), answer.logprobs.begin(), answer.logprobs.end());
+  return tokens;
+}
+
+double SumOfLogprobs(std::span<const TokenLogprobs> tokens) {
+  double sum = 0;
+  for (const TokenLogprobs& token : tokens) sum += token.logprob;
+  return sum;
+}
+
 // Writes the shortest digits that parse to this float, not those of the double it widens to.
 Json FloatJson(float value) {
+  if (std::isnan(value)) return Json();
   char digits[32];
   const auto [end, error] = std::to_chars(digits, digits + sizeof digits, value);
   double parsed = 0;
@@ -104,9 +155,9 @@ Json MetricsJson(const RowAnswer& answer) {
   return metrics;
 }
 
-Json LogprobsJson(const RowAnswer& answer, const Tokenizer& tokenizer) {
+Json LogprobsJson(std::span<const TokenLogprobs> tokens, const Tokenizer& tokenizer) {
   Json content = Json(Json::Array());
-  for (const TokenLogprobs& chosen : answer.logprobs) {
+  for (const TokenLogprobs& chosen : tokens) {
     Json token = TokenJson(chosen.id, chosen.logprob, tokenizer);
     Json top = Json(Json::Array());
     for (const TokenLogprob& other : chosen.top) {
@@ -134,7 +185,8 @@ Json WarningsJson(const Row& row) {
 
 std::string FormatAnswerRow(const Row& row, const std::vector<RowAnswer>& answers,
                             const Tokenizer& tokenizer) {
-  if (row.format != RowFormat::kOwn) return FormatBatchAnswer(row, answers, tokenizer);
+  if (IsBatchFormat(row.format)) return FormatBatchAnswer(row, answers, tokenizer);
+  if (row.format == RowFormat::kScore) return FormatScoreRow(row, answers.front(), tokenizer);
   const RowAnswer& first = answers.front();
   const bool several = row.n > 1;
   Json out = BeginRow(row);
@@ -144,14 +196,20 @@ std::string FormatAnswerRow(const Row& row, const std::vector<RowAnswer>& answer
   if (!row.warnings.empty()) out.Set("warnings", WarningsJson(row));
   if (row.metadata) out.Set("metadata", Json::Raw(*row.metadata));
   if (row.model) out.Set("model", *row.model);
-  if (!several && HasLogprobs(first)) out.Set("logprobs", LogprobsJson(first, tokenizer));
+  if (row.num_prompt_logprobs >= 0) {
+    out.Set("prompt_logprobs", PromptLogprobsJson(row, first, tokenizer));
+  }
+  if (!several) {
+    const auto logprobs = ShownLogprobs(row, first, first);
+    if (!logprobs.empty()) out.Set("logprobs", LogprobsJson(logprobs, tokenizer));
+  }
   if (!several && row.with_metrics) out.Set("metrics", MetricsJson(first));
   if (several) out.Set("choices", ChoicesJson(row, answers, tokenizer));
   return out.Dump() + "\n";
 }
 
 std::string FormatErrorRow(const Row& row, const RowError& error) {
-  if (row.format != RowFormat::kOwn) return FormatBatchError(row, error);
+  if (IsBatchFormat(row.format)) return FormatBatchError(row, error);
   Json fields = Json(Json::Object());
   fields.Set("code", error.code);
   fields.Set("message", error.message);

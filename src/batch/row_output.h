@@ -3,6 +3,8 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -17,6 +19,7 @@ struct RowAnswer {
   std::string text;
   std::vector<TokenId> token_ids;
   std::vector<TokenLogprobs> logprobs;
+  std::vector<TokenLogprobs> prompt_logprobs;  // of the first answer of a row
   std::string finish_reason;
   Usage usage;
   AnswerTimes times;
@@ -26,11 +29,28 @@ struct RowAnswer {
 // left empty if the row hides it.
 ReasoningPiece SplitAnswer(const Row& row, const RowAnswer& answer);
 
+// The answer's text, after the prompt's if the row echoes it; without reasoning.
+std::string ShownText(const Row& row, std::string answer_text);
+
+// The log-probability of a prompt's first token, before which none stands. FloatJson gives null.
+inline constexpr float kNoLogprob = std::numeric_limits<float>::quiet_NaN();
+
+// All tokens of the row's prompt, the first with kNoLogprob, each with at most `num_ranks` others.
+// Of the row's answers, `first` has the log-probabilities.
+std::vector<TokenLogprobs> PromptLogprobs(const Row& row, const RowAnswer& first,
+                                          int32_t num_ranks);
+// Those of the answer, after the prompt's if the row echoes them.
+std::vector<TokenLogprobs> ShownLogprobs(const Row& row, const RowAnswer& first,
+                                         const RowAnswer& answer);
+
+// In double, in the order of the tokens.
+double SumOfLogprobs(std::span<const TokenLogprobs> tokens);
+
 // Parts common to both formats. LogprobsJson: {"content": [...]}, in the shape of chat completions,
 // with token ids added.
 Json FloatJson(float value);
 Json MetricsJson(const RowAnswer& answer);
-Json LogprobsJson(const RowAnswer& answer, const Tokenizer& tokenizer);
+Json LogprobsJson(std::span<const TokenLogprobs> tokens, const Tokenizer& tokenizer);
 Json TokenIdsJson(const RowAnswer& answer);
 Json WarningsJson(const Row& row);
 

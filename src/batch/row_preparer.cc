@@ -10,6 +10,7 @@ Row WithoutPrompt(Row* row) {
   Row heavy;
   const auto exchange = [&] {
     std::swap(row->prompt, heavy.prompt);
+    std::swap(row->scored_text, heavy.scored_text);
     std::swap(row->messages, heavy.messages);
     std::swap(row->tools, heavy.tools);
     std::swap(row->documents, heavy.documents);
@@ -26,7 +27,7 @@ Row WithoutPrompt(Row* row) {
 }  // namespace
 
 void DropPrompt(Row* row) {
-  row->prompt = std::string();
+  row->prompt = row->scored_text = std::string();
   row->messages = row->tools = row->documents = row->template_kwargs = Json();
   row->prompt_token_ids = std::vector<TokenId>();
   row->logit_bias = {};

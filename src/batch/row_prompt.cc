@@ -11,6 +11,16 @@
 
 namespace minisgl::batch {
 
+namespace {
+
+// The field that a text which cannot be encoded came from.
+const char* FieldOfPrompt(const Row& row) {
+  if (row.format == RowFormat::kScore) return "text";
+  return row.kind == PromptKind::kMessages ? "messages" : "prompt";
+}
+
+}  // namespace
+
 std::optional<RowError> ApplyReasoningEffort(const TextModel& text, Row* row) {
   constexpr const char* kField = "reasoning_effort";
   const std::string& effort = row->reasoning_effort;
@@ -105,17 +115,23 @@ PromptBuilder::PromptBuilder(const TextModel* text, const EngineLimits& limits,
 std::optional<RowError> PromptBuilder::Build(Row* row, std::vector<Prompt>* prompts,
                                              const std::atomic<bool>* cancelled) const {
   prompts->clear();
+  if (row->format == RowFormat::kScore) return BuildScored(row, prompts, cancelled);
   if (auto error = CheckIds(*row)) return error;
   if (options_.chat && IsRawPrompt(*row)) AskInChat(row);
   row->hide_reasoning = options_.hide_reasoning;
   row->with_metrics = options_.row_metrics;
+  if (row->echo && row->kind == PromptKind::kMessages) {
+    return InvalidRow("echo is not for a prompt that --chat puts through the template", "echo");
+  }
+  if (row->echo) row->shown.text = row->prompt;
   Ids ids;
   if (auto error = PromptIds(row, cancelled, &ids)) return error;
   if (ids.total == 0) return InvalidRow("the prompt is empty: it has no tokens", "prompt");
   load::AnswerSettings settings = SettingsOf(*row);
+  const int64_t whole_len = ids.total;
   if (options_.truncate_left) Truncate(row, settings.max_tokens, &ids);
   // Check before the prompt is copied n times.
-  if (auto error = CheckLength(ids.total, ids.is_whole)) return error;
+  if (auto error = CheckLength(*row, ids.total, ids.is_whole)) return error;
   if (auto error = CheckMinTokens(*row, settings)) return error;
   Prompt prompt;
   prompt.ids = std::move(ids.last);
@@ -125,11 +141,84 @@ std::optional<RowError> PromptBuilder::Build(Row* row, std::vector<Prompt>* prom
   prompt.priority = row->priority;
   if (row->timeout_s) prompt.timeout = std::chrono::duration<double>(*row->timeout_s);
   load::SetEndTokens(options_.eos_ids, &prompt);
+  if (row->echo || row->num_prompt_logprobs >= 0) {
+    ShowPrompt(row, prompt.ids, ids.total < whole_len, &prompt);
+  }
   const uint64_t seed = prompt.sampling.seed;
   for (int32_t answer = 1; answer < row->n; ++answer) {
     prompts->push_back(prompt);
+    prompt.sampling.num_prompt_logprobs = -1;  // they are the same for all answers
     prompt.sampling.seed = AnswerSeed(seed, static_cast<uint64_t>(answer));
   }
+  prompts->push_back(std::move(prompt));
+  return std::nullopt;
+}
+
+// Keeps what the answer shows of the prompt, and asks for the log-probabilities of its tokens.
+void PromptBuilder::ShowPrompt(Row* row, const std::vector<TokenId>& ids, bool is_cut,
+                               Prompt* prompt) const {
+  ShownPrompt& shown = row->shown;
+  SamplingParams& sampling = prompt->sampling;
+  shown.ids = ids;
+  shown.num_logprobs = sampling.num_logprobs;
+  if (row->echo && (is_cut || row->kind == PromptKind::kTokenIds)) {
+    shown.text = text_->tokenizer->Decode(ids, /*keep_special=*/false);
+  }
+  sampling.num_prompt_logprobs = row->num_prompt_logprobs;
+  if (row->echo) {
+    sampling.num_prompt_logprobs = std::max(sampling.num_prompt_logprobs, sampling.num_logprobs);
+  }
+  if (prompt->max_tokens == 0 && sampling.num_prompt_logprobs < 0) {
+    sampling.num_prompt_logprobs = 0;  // of no token: the answer is the prompt's text
+    sampling.prompt_logprobs_begin = static_cast<int32_t>(ids.size());
+  }
+}
+
+// Spaces at the end of the prompt belong to the text: tokenizers put a space in one token with the
+// word after it.
+std::optional<RowError> PromptBuilder::BuildScored(Row* row, std::vector<Prompt>* prompts,
+                                                   const std::atomic<bool>* cancelled) const {
+  const size_t last = row->prompt.find_last_not_of(" \t\n\v\f\r");
+  const size_t kept = last == std::string::npos ? 0 : last + 1;
+  const std::string whole_text = row->prompt + std::exchange(row->scored_text, std::string());
+  row->prompt.resize(kept);
+  Ids whole, alone;
+  if (row->add_special_tokens) Add(text_->tokenizer->Prefix(), &whole);
+  const int64_t num_added = whole.total;
+  if (auto error = EncodePieces(*row, RawPieces(*text_, whole_text), cancelled, &whole)) {
+    return error;
+  }
+  if (auto error = CheckLength(*row, whole.total, whole.is_whole)) return error;
+  if (kept > 0) {
+    if (auto error = EncodePieces(*row, RawPieces(*text_, row->prompt), cancelled, &alone)) {
+      return error;
+    }
+  }
+  // Tokens of the prompt alone that begin the whole; those after them are scored.
+  const auto text_begin = whole.last.begin() + num_added;
+  const auto common =
+      std::mismatch(alone.last.begin(), alone.last.end(), text_begin, whole.last.end()).first -
+      alone.last.begin();
+  const int64_t begin = std::max<int64_t>(num_added + common, 1);
+  if (begin >= whole.total) {
+    return InvalidRow(whole.total - num_added == 1 && kept == 0
+                          ? "text is one token, and none stands before it; give a prompt"
+                          : "text adds no token to score",
+                      "text");
+  }
+  if (common < std::ssize(alone.last)) {
+    row->warnings.push_back(
+        "a token spans the end of the prompt and the beginning of the text; it is scored");
+  }
+  Prompt prompt;
+  prompt.ids = std::move(whole.last);
+  prompt.max_tokens = 0;
+  const int32_t num_logprobs = options_.defaults.sampling.num_logprobs;
+  if (num_logprobs >= 0) row->num_logprobs = num_logprobs;
+  prompt.sampling.num_prompt_logprobs = std::max(num_logprobs, 0);
+  prompt.sampling.prompt_logprobs_begin = static_cast<int32_t>(begin);
+  prompt.priority = row->priority;
+  if (row->timeout_s) prompt.timeout = std::chrono::duration<double>(*row->timeout_s);
   prompts->push_back(std::move(prompt));
   return std::nullopt;
 }
@@ -176,12 +265,22 @@ std::optional<RowError> PromptBuilder::CheckMinTokens(const Row& row,
       "min_tokens");
 }
 
-std::optional<RowError> PromptBuilder::CheckLength(int64_t length, bool is_whole) const {
-  if (length < capacity_) return std::nullopt;
+std::optional<RowError> PromptBuilder::CheckLength(const Row& row, int64_t length,
+                                                   bool is_whole) const {
+  const int64_t most = PromptMax(row);
+  if (length <= most) return std::nullopt;
+  const std::string counted = fmt::format(
+      "{} {}{} tokens", row.format == RowFormat::kScore ? "prompt and text have" : "the prompt has",
+      is_whole ? "" : "at least ", length);
   return RowError{"length_exceeded",
-                  fmt::format("the prompt has {}{} tokens; at most {} leave room for an answer",
-                              is_whole ? "" : "at least ", length, capacity_ - 1),
+                  most == capacity_
+                      ? fmt::format("{}; the context holds {}", counted, most)
+                      : fmt::format("{}; at most {} leave room for an answer", counted, most),
                   ""};
+}
+
+int64_t PromptBuilder::PromptMax(const Row& row) const {
+  return row.format == RowFormat::kScore || row.max_tokens == 0 ? capacity_ : capacity_ - 1;
 }
 
 void PromptBuilder::Add(std::span<const TokenId> ids, Ids* to) const {
@@ -220,12 +319,13 @@ std::optional<RowError> PromptBuilder::EncodePieces(const Row& row, std::vector<
   size_t bytes = 0;
   for (const TextPiece& piece : pieces) bytes += piece.text.size();
   const bool counts = options_.truncate_left || bytes <= kCountedBytes;
-  if (const int64_t least = text_->tokenizer->MinTokens(pieces); !counts && least >= capacity_) {
-    return CheckLength(least, /*is_whole=*/false);
+  if (const int64_t least = text_->tokenizer->MinTokens(pieces);
+      !counts && least > PromptMax(row)) {
+    return CheckLength(row, least, /*is_whole=*/false);
   }
   const auto sink = [&](std::span<const TokenId> more) {
     Add(more, ids);
-    ids->is_whole = counts || ids->total < capacity_;
+    ids->is_whole = counts || ids->total <= PromptMax(row);
     return ids->is_whole && (cancelled == nullptr || !cancelled->load());
   };
   const Status status = EncodeRenderedTo(*text_, std::move(pieces), sink);
@@ -233,7 +333,7 @@ std::optional<RowError> PromptBuilder::EncodePieces(const Row& row, std::vector<
     return RowError{"cancelled", "the run was stopped before this row was asked", ""};
   }
   if (status.ok()) return std::nullopt;
-  return InvalidRow(status.message(), row.kind == PromptKind::kMessages ? "messages" : "prompt");
+  return InvalidRow(status.message(), FieldOfPrompt(row));
 }
 
 // A text prompt is completed as it is: its answer is not a turn of a template and has no reasoning.
@@ -254,7 +354,7 @@ Result<std::vector<TextPiece>> PromptBuilder::Pieces(Row* row,
 // consume the prompt.
 void PromptBuilder::Truncate(Row* row, int64_t max_tokens, Ids* ids) const {
   const int64_t length = ids->total;
-  if (length < capacity_) return;
+  if (length <= PromptMax(*row)) return;
   const int64_t quarter = std::max<int64_t>(capacity_ / 4, 1);
   const int64_t room = max_tokens < 0 ? quarter : std::min(max_tokens, quarter);
   const int64_t keep = std::max<int64_t>(capacity_ - room, 1);

@@ -82,7 +82,13 @@ class PromptBuilder {
   std::optional<RowError> CheckIds(const Row& row) const;
   std::optional<RowError> CheckMinTokens(const Row& row,
                                          const load::AnswerSettings& settings) const;
-  std::optional<RowError> CheckLength(int64_t length, bool is_whole) const;
+  // Builds the one prompt of a row to score: its prompt and its text, encoded together.
+  std::optional<RowError> BuildScored(Row* row, std::vector<Prompt>* prompts,
+                                      const std::atomic<bool>* cancelled) const;
+  // The most tokens of the row's prompt: one less than the context, if an answer follows.
+  int64_t PromptMax(const Row& row) const;
+  std::optional<RowError> CheckLength(const Row& row, int64_t length, bool is_whole) const;
+  void ShowPrompt(Row* row, const std::vector<TokenId>& ids, bool is_cut, Prompt* prompt) const;
   void Truncate(Row* row, int64_t max_tokens, Ids* ids) const;
   load::AnswerSettings SettingsOf(const Row& row) const;
 

@@ -96,6 +96,7 @@ RowSource::Outcome FileRowSource::Next(int timeout_ms, ParsedRow* row) {
       *row = ParsedRow();
       row->row.index = next_index_++;
       row->row.line = reader_.line_number();
+      if (purpose_ == RowPurpose::kScore) row->row.format = RowFormat::kScore;
       row->error = RowError{
           "invalid_row",
           fmt::format("the line has more than {} bytes; give shorter rows", kRowBytesMax), ""};
@@ -104,7 +105,7 @@ RowSource::Outcome FileRowSource::Next(int timeout_ms, ParsedRow* row) {
     case LineReader::Outcome::kLine:
       break;
   }
-  *row = ParseRow(line_, next_index_++, reader_.line_number(), lenient_);
+  *row = ParseRow(line_, next_index_++, reader_.line_number(), lenient_, purpose_);
   RefuseDuplicate(row);
   return Outcome::kRow;
 }
@@ -140,9 +141,9 @@ size_t SingleRowSource::PromptBytes(const Row& row) {
   return bytes;
 }
 
-Result<FileCheck> CheckRows(LineReader* reader, bool lenient, IdTable* ids) {
+Result<FileCheck> CheckRows(LineReader* reader, bool lenient, IdTable* ids, RowPurpose purpose) {
   FileCheck check;
-  FileRowSource source(reader, lenient, /*check_ids=*/false);
+  FileRowSource source(reader, lenient, /*check_ids=*/false, purpose);
   IdTable own_ids;
   if (ids == nullptr) ids = &own_ids;
   ParsedRow parsed;

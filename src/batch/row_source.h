@@ -72,22 +72,25 @@ struct FileCheck {
 
 // Reads all rows of a regular file and returns to its beginning. Afterwards `ids` (may be null)
 // maps each id to the index of the first row that has it.
-Result<FileCheck> CheckRows(LineReader* reader, bool lenient, IdTable* ids = nullptr);
+Result<FileCheck> CheckRows(LineReader* reader, bool lenient, IdTable* ids = nullptr,
+                            RowPurpose purpose = RowPurpose::kAnswer);
 
 // Reads one row from each line; a row whose id an earlier row has becomes an error row. Rows that
 // are not selected count in the indexes but are not parsed.
 class FileRowSource : public RowSource {
  public:
   // For an input that is read once: compares ids as they arrive, if `check_ids`.
-  FileRowSource(LineReader* reader, bool lenient, bool check_ids)
-      : reader_(*reader), lenient_(lenient), check_ids_(check_ids) {}
+  FileRowSource(LineReader* reader, bool lenient, bool check_ids,
+                RowPurpose purpose = RowPurpose::kAnswer)
+      : reader_(*reader), lenient_(lenient), purpose_(purpose), check_ids_(check_ids) {}
   // For a file that CheckRows has read, or will have read into `*check` before the first call of
   // Next. All arguments must outlive this. (For a pipe, which cannot be read in advance, use the
   // constructor above.)
   FileRowSource(LineReader* reader, bool lenient, const RowSelection* selection,
-                const FileCheck* check)
+                const FileCheck* check, RowPurpose purpose = RowPurpose::kAnswer)
       : reader_(*reader),
         lenient_(lenient),
+        purpose_(purpose),
         check_ids_(!reader->regular()),
         selection_(selection),
         check_(check) {}
@@ -103,6 +106,7 @@ class FileRowSource : public RowSource {
 
   LineReader& reader_;
   const bool lenient_;
+  const RowPurpose purpose_;
   const bool check_ids_;
   const RowSelection* const selection_ = nullptr;
   const FileCheck* const check_ = nullptr;

@@ -41,6 +41,9 @@ constexpr size_t kHeadBytes = size_t{1} << 20;
 constexpr size_t kSampleBytes = 4096;
 constexpr size_t kSamples = 64;
 
+// The key, beside those of options, of the command that wrote the output. Null: run.
+constexpr const char* kCommand = "command";
+
 struct InputDigest {
   int64_t bytes = 0;
   std::string sha256;
@@ -176,6 +179,7 @@ Json DescribeOptions(const RunOptions& options) {
   out.Set("--chat", options.chat ? Json(true) : Json());
   out.Set("--system", options.system ? Json(HashedText(*options.system)) : Json());
   out.Set("--row-metrics", options.row_metrics);
+  out.Set(kCommand, options.purpose == RowPurpose::kScore ? Json("score") : Json());
   return out;
 }
 
@@ -209,6 +213,12 @@ Result<std::string> WhatDiffers(const Json& before, const Json& now, const LineR
     return std::string("other templates in the model's additional_chat_templates");
   }
   const Json &old_options = Member(before, "options"), &new_options = Member(now, "options");
+  if (const Json& before_by = Member(old_options, kCommand),
+      &now_by = Member(new_options, kCommand);
+      before_by != now_by) {
+    return fmt::format("minisgl {} (not minisgl {})", before_by.is_null() ? "run" : "score",
+                       now_by.is_null() ? "run" : "score");
+  }
   for (const auto& [name, value] : new_options.as_object()) {
     const Json& old_value = Member(old_options, name);
     if (old_value == value) continue;

@@ -233,7 +233,9 @@ Status RunLoop::TakeEvent(Event event) {
   answer.token_ids.insert(answer.token_ids.end(), event.token_ids.begin(), event.token_ids.end());
   answer.logprobs.insert(answer.logprobs.end(), std::make_move_iterator(event.logprobs.begin()),
                          std::make_move_iterator(event.logprobs.end()));
+  answer.prompt_logprobs = std::move(event.prompt_logprobs);
   tokens_ += static_cast<int64_t>(event.token_ids.size());
+  if (pending.row.format == RowFormat::kScore) tokens_ += std::ssize(answer.prompt_logprobs);
   if (!event.text.empty()) MINISGL_RETURN_IF_ERROR(writer_.WriteText(event.text));
   if (!is_done) return Status();
   FinishAnswer(event, answer_index, &pending);
@@ -270,6 +272,9 @@ Status RunLoop::FinishRow(int64_t index) {
   open_bytes_ -= pending.bytes;
   for (const RowAnswer& answer : pending.answers) {
     finished_tokens_ += static_cast<int64_t>(answer.token_ids.size());
+    if (pending.row.format == RowFormat::kScore) {
+      finished_tokens_ += std::ssize(answer.prompt_logprobs);
+    }
   }
   // If any of several answers began, it is kept; the others are empty.
   const bool began = std::any_of(pending.answers.begin(), pending.answers.end(),

@@ -3,6 +3,7 @@
 #include "load/model_loader.h"
 #include "load/sampling.h"
 #include "minisgl/base/utf8.h"
+#include "minisgl/sampling_fields.h"
 
 namespace minisgl::batch {
 namespace {
@@ -120,7 +121,74 @@ void AddOutputOptions(load::OptionTable* app, RunOptions* options) {
       ->Advanced();
 }
 
+void AddScoreInputOptions(load::OptionTable* app, RunOptions* options) {
+  const std::string input = "Input";
+  app->Add("-f,--file", &options->file,
+           "Read rows of JSON Lines from FILE; - is standard input (the default)")
+      ->TypeName("FILE")
+      ->Group(input);
+  app->AddFlag("--check", &options->check, "Check the input and score nothing")->Group(input);
+  app->AddFlag("--strict", &options->strict, "Exit 65 before scoring if any row is invalid")
+      ->Group(input)
+      ->Advanced();
+  app->AddFlag("--lenient", &options->lenient, "Warn about unknown fields of a row and go on")
+      ->Group(input)
+      ->Advanced();
+  app->Add("--shard", &options->shard,
+           "Score part I of N of the rows; auto: as set by Slurm, MPI or (auto/N) Kubernetes")
+      ->TypeName("I/N|auto")
+      ->Group(input)
+      ->Advanced();
+}
+
+void AddScoreOutputOptions(load::OptionTable* app, RunOptions* options) {
+  const std::string output = "Output";
+  load::AddOutputOption(app, &options->output, "Write scores to")->Group(output);
+  app->Add("--logprobs", &options->sampling.num_logprobs,
+           "Write log-probabilities of each token and of the N likeliest")
+      ->Check(load::InRange(kNumLogprobs.range))
+      ->TypeName("N")
+      ->Group(output);
+  app->AddFlag("--force", &options->force,
+               "Replace output and report files that are not empty; with --resume, continue even "
+               "if the run was started with other options")
+      ->Group(output);
+  app->AddFlag("--resume", &options->resume,
+               "Continue an output file: score the rows that it does not hold")
+      ->Group(output);
+  app->AddFlag("--retry-failed", &options->retry_failed, "With --resume, score failed rows again")
+      ->Group(output)
+      ->Advanced();
+  app->Add("--grace", &options->grace_s,
+           "Seconds that running requests have to finish after a signal (default 5)")
+      ->Check(load::NumberIn(0, kGraceMax_s))
+      ->TypeName("S")
+      ->Group(output)
+      ->Advanced();
+  app->Add("--max-failures", &options->max_failures,
+           "End the run after N failed rows, as a signal does, with exit status 1 (default: go on)")
+      ->Check(load::IntegerIn(1, kFailuresMax))
+      ->TypeName("N")
+      ->Group(output)
+      ->Advanced();
+  app->AddFlag("--ordered", &options->ordered,
+               "Write scores in input order (always so on standard output)")
+      ->Group(output)
+      ->Advanced();
+}
+
 }  // namespace
+
+void AddScoreOptions(load::OptionTable* app, RunOptions* options) {
+  options->purpose = RowPurpose::kScore;
+  // Sampling has no part in a score.
+  options->sampling.sampling_defaults = load::SamplingSource::kNeutral;
+  AddScoreInputOptions(app, options);
+  AddScoreOutputOptions(app, options);
+  load::AddReportOptions(app, &options->reports);
+  load::AddModelOptions(app, &options->model);
+  load::AddEngineOptions(app, &options->engine);
+}
 
 void AddRunOptions(load::OptionTable* app, RunOptions* options) {
   AddInputOptions(app, options);

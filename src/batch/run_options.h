@@ -1,9 +1,10 @@
-// Command line options of `minisgl run`.
+// Command line options of `minisgl run` and `minisgl score`.
 #pragma once
 
 #include <optional>
 #include <string>
 
+#include "batch/row.h"
 #include "load/options.h"
 #include "minisgl/base/status.h"
 
@@ -38,9 +39,13 @@ struct RunOptions {
   bool strict = false;
   bool lenient = false;
   load::PromptOverflow on_overflow = load::PromptOverflow::kError;
+
+  RowPurpose purpose = RowPurpose::kAnswer;  // kScore: `minisgl score`
 };
 
 void AddRunOptions(load::OptionTable* app, RunOptions* options);
+// Those of `minisgl score`, which sets `purpose`.
+void AddScoreOptions(load::OptionTable* app, RunOptions* options);
 
 // Checks options that depend on each other. kUsage if they conflict, kUnavailable for the device.
 Status CheckRunOptions(const RunOptions& options);

@@ -1,4 +1,5 @@
-// minisgl run: answers the rows of a prompt file, or one prompt as plain text.
+// minisgl run: answers the rows of a prompt file, or one prompt as plain text. minisgl score: the
+// log-probabilities of the texts of a file's rows, in the same way.
 //
 // Order of work: check the command line, then input, output and the model's files, then load the
 // weights, so that mistakes are found before minutes are spent. An existing output file is emptied
@@ -121,7 +122,7 @@ Status OpenInput(const batch::RunOptions& options, Job* job) {
                       job->reader->name());
   }
   job->source = std::make_unique<batch::FileRowSource>(job->reader.get(), options.lenient,
-                                                       &job->asked, &job->check);
+                                                       &job->asked, &job->check, options.purpose);
   return Status();
 }
 
@@ -139,7 +140,8 @@ Status OpenOutputs(const batch::RunOptions& options, const std::string& model_di
 // Reads a regular file once before anything runs.
 Status CheckFile(const batch::RunOptions& options, batch::IdTable* ids, Job* job) {
   if (job->reader == nullptr || !job->reader->regular()) return Status();
-  MINISGL_ASSIGN_OR_RETURN(job->check, batch::CheckRows(job->reader.get(), options.lenient, ids));
+  MINISGL_ASSIGN_OR_RETURN(
+      job->check, batch::CheckRows(job->reader.get(), options.lenient, ids, options.purpose));
   job->rows_total = job->check.rows;
   if (options.strict && job->check.bad_rows > 0) return BadInput("{}", job->check.first_bad);
   if (job->check.rows == 0) {
@@ -251,6 +253,10 @@ Result<int> FinishWithoutRows(const batch::RunOptions& options, Job* job,
   MINISGL_RETURN_IF_ERROR(job->output->Finish(true));
   report::RunSummary nothing;
   nothing.failures = batch::Failures();
+  if (options.purpose == batch::RowPurpose::kScore) {
+    MINISGL_RETURN_IF_ERROR(nothing.scores.emplace().AddFile(options.output));
+    SaySummary(options, nothing, /*one_prompt=*/false);
+  }
   ReportFailures(options, batch::Failures(), *job->output);
   MINISGL_RETURN_IF_ERROR(reports->WriteSummary(nothing));
   return job->output->failed_before() > 0 ? term::kExitSomeFailed : 0;
@@ -266,6 +272,19 @@ Status WithAdvice(const Status& status, const batch::RunOutput& output,
                                                              "--resume continues from there"));
 }
 
+// `totals`: null, except for scores.
+std::unique_ptr<batch::AnswerWriter> MakeWriter(const batch::RunOptions& options, bool as_text,
+                                                const Tokenizer& tokenizer, term::Output* output,
+                                                batch::ScoreTotals* totals) {
+  const bool ordered = options.ordered || output->is_stdout();
+  if (totals != nullptr) {
+    return std::make_unique<batch::ScoreWriter>(output, &tokenizer, ordered, totals);
+  }
+  if (!as_text) return std::make_unique<batch::JsonAnswerWriter>(output, &tokenizer, ordered);
+  return std::make_unique<batch::TextAnswerWriter>(
+      output, term::ReasoningMode(options.hide_thinking, options.model.quiet));
+}
+
 Result<int> RunRows(const batch::RunOptions& options, Job* job, report::ReportFiles* reports) {
   const bool as_text = job->one_prompt && !options.json;
   MINISGL_ASSIGN_OR_RETURN(TextModel text, load::LoadTextModel(options.model));
@@ -277,16 +296,13 @@ Result<int> RunRows(const batch::RunOptions& options, Job* job, report::ReportFi
       MakePromptBuilder(options, model.text, model.facts, model.eos_ids);
   const Tokenizer& tokenizer = *model.text.tokenizer;
   term::Output& output = *job->output->output();
-  std::unique_ptr<batch::AnswerWriter> writer;
-  if (as_text) {
-    writer = std::make_unique<batch::TextAnswerWriter>(
-        &output, term::ReasoningMode(options.hide_thinking, options.model.quiet));
-  } else {
-    writer = std::make_unique<batch::JsonAnswerWriter>(&output, &tokenizer,
-                                                       options.ordered || output.is_stdout());
-  }
+  std::optional<batch::ScoreTotals> totals;
+  if (options.purpose == batch::RowPurpose::kScore) totals.emplace();
+  const std::unique_ptr<batch::AnswerWriter> writer =
+      MakeWriter(options, as_text, tokenizer, &output, totals ? &*totals : nullptr);
   term::InstallStopSignals();
   MINISGL_RETURN_IF_ERROR(job->output->Begin());
+  if (totals && options.resume) MINISGL_RETURN_IF_ERROR(totals->AddFile(options.output));
   batch::RunLoopOptions loop_options;
   loop_options.answers_ahead_max =
       batch::kSubmittedPerRunningRequest * options.engine.max_running_requests;
@@ -318,6 +334,7 @@ Result<int> RunRows(const batch::RunOptions& options, Job* job, report::ReportFi
   summary.rows_done = loop.rows_done();
   summary.rows_failed = loop.rows_failed();
   summary.failures = loop.failures();
+  summary.scores = totals;
   summary.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   summary.stats = model.runtime->Stats();
   summary.about = report::AboutRun(model, options.engine);
@@ -346,6 +363,16 @@ Status TakeShard(batch::RunOptions* options, Job* job) {
   return Status();
 }
 
+// Rows come from standard input if no file is given, except from a terminal.
+Status TakeScoreInput(batch::RunOptions* options) {
+  if (options->file) return Status();
+  if (isatty(STDIN_FILENO) != 0) {
+    return UsageError("no rows; give --file F, or rows of JSON Lines on standard input");
+  }
+  options->file = "-";
+  return Status();
+}
+
 // Draws the seed for --seed -1.
 void TakeSeed(batch::RunOptions* options) {
   const uint64_t seed = batch::DrawSeedOfRun(options->output, options->resume);
@@ -354,6 +381,9 @@ void TakeSeed(batch::RunOptions* options) {
 }
 
 Result<int> RunCommand(batch::RunOptions options, report::ReportFiles* reports) {
+  if (options.purpose == batch::RowPurpose::kScore) {
+    MINISGL_RETURN_IF_ERROR(TakeScoreInput(&options));
+  }
   MINISGL_RETURN_IF_ERROR(batch::CheckRunOptions(options));
   if (options.system) {
     MINISGL_ASSIGN_OR_RETURN(options.system, batch::SystemText(*options.system));
@@ -380,17 +410,27 @@ Result<int> RunCommand(batch::RunOptions options, report::ReportFiles* reports) 
   return RunRows(options, &job, reports);
 }
 
-}  // namespace
-
-CommandBody AddRunCommand(load::OptionTable* app) {
-  const auto options = std::make_shared<batch::RunOptions>();
-  batch::AddRunOptions(app, options.get());
-  return [options] {
+CommandBody MakeBody(std::shared_ptr<const batch::RunOptions> options) {
+  return [options = std::move(options)] {
     term::InstallNotes({options->model.quiet, options->model.verbose});
     report::ReportFiles reports;
     const Result<int> result = RunCommand(*options, &reports);
     return reports.End(result.ok() ? *result : term::Fail(result.status()));
   };
+}
+
+}  // namespace
+
+CommandBody AddRunCommand(load::OptionTable* app) {
+  const auto options = std::make_shared<batch::RunOptions>();
+  batch::AddRunOptions(app, options.get());
+  return MakeBody(options);
+}
+
+CommandBody AddScoreCommand(load::OptionTable* app) {
+  const auto options = std::make_shared<batch::RunOptions>();
+  batch::AddScoreOptions(app, options.get());
+  return MakeBody(options);
 }
 
 }  // namespace minisgl::cli

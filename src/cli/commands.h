@@ -22,6 +22,7 @@ CommandBody AddBenchCommand(load::OptionTable* app);
 CommandBody AddInfoCommand(load::OptionTable* app);
 CommandBody AddPlanCommand(load::OptionTable* app);
 CommandBody AddReportCommand(load::OptionTable* app);
+CommandBody AddScoreCommand(load::OptionTable* app);
 CommandBody AddTokenizeCommand(load::OptionTable* app);
 
 }  // namespace minisgl::cli

@@ -32,6 +32,7 @@ std::vector<std::pair<const char*, int64_t>> SchedulerFigures(const SchedulerSta
           {"cached_tokens", stats.cached_tokens},
           {"computed_tokens", stats.computed_tokens},
           {"generated_tokens", stats.generated_tokens},
+          {"scored_tokens", stats.scored_tokens},
           {"preemptions", stats.preemptions},
           {"pages_total", stats.pages_total},
           {"pages_free", stats.pages_free},
@@ -112,6 +113,24 @@ std::string RowCounts(const RunSummary& summary) {
   return text;
 }
 
+// Of a run that scores: no token is generated.
+std::string FormatScoring(const RunSummary& summary) {
+  const RuntimeStats& all = summary.stats;
+  const SchedulerStats& stats = all.scheduler;
+  return fmt::format(
+      "\nprompt tokens   {} ({} from the prefix cache, {:.1f} %; {} computed)\n"
+      "tokens/s        {} in, {} scored; {:.2f} requests/s\n"
+      "waiting         p50 {:.3f} s, p99 {:.3f} s (rows are submitted before there is room for "
+      "them)\n"
+      "preemptions     {}",
+      term::FormatCount(stats.prompt_tokens), term::FormatCount(stats.cached_tokens),
+      HitPercent(stats), term::FormatCount(stats.computed_tokens),
+      term::FormatRate(term::PerSecond(stats.prompt_tokens, summary.seconds)),
+      term::FormatRate(term::PerSecond(stats.scored_tokens, summary.seconds)),
+      RequestsPerSecond(summary), all.waiting_s.Percentile(50), all.waiting_s.Percentile(99),
+      stats.preemptions);
+}
+
 }  // namespace
 
 Json AboutRun(const load::LoadedModel& model, const load::EngineOptions& options) {
@@ -143,8 +162,10 @@ std::string FormatSummary(const RunSummary& summary) {
   const SchedulerStats& stats = all.scheduler;
   std::string text =
       fmt::format("rows            {}, {:.2f} s", RowCounts(summary), summary.seconds);
+  if (summary.scores) text += "\nscored tokens   " + summary.scores->Text();
   // Omit rates if nothing was submitted: they would be misleading.
   if (stats.submitted == 0) return text;
+  if (summary.scores) return text + FormatScoring(summary);
   text += fmt::format(
       "\nprompt tokens   {} ({} from the prefix cache, {:.1f} %; {} computed)\n"
       "answer tokens   {}\n"
@@ -177,6 +198,7 @@ Json SummaryJson(const RunSummary& summary) {
     json.Set("rows_cancelled", summary.failures->cancelled());
     json.Set("failures", summary.failures->ToJson());
   }
+  if (summary.scores) json.Set("scores", summary.scores->ToJson());
   json.Set("seconds", summary.seconds);
   json.Set("prompt_tokens", stats.prompt_tokens);
   json.Set("cached_tokens", stats.cached_tokens);

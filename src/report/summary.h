@@ -8,6 +8,7 @@
 #include <string>
 
 #include "batch/failures.h"
+#include "batch/score_totals.h"
 #include "load/model_loader.h"
 #include "load/options.h"
 #include "minisgl/base/json.h"
@@ -22,7 +23,8 @@ struct RunSummary {
   int64_t rows_failed = 0;  // including cancelled ones
   // Error counts of a run; unset for a chat.
   std::optional<batch::Failures> failures;
-  double seconds = 0;  // for a chat: time spent on answers
+  std::optional<batch::ScoreTotals> scores;  // of the whole output of `minisgl score`
+  double seconds = 0;                        // for a chat: time spent on answers
   RuntimeStats stats;
   Json about;        // from AboutRun; null: omitted
   Json time_series;  // from RunHistory::ToJson; null: omitted

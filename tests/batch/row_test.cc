@@ -167,7 +167,9 @@ TEST(RowFieldTest, ErrorsSpellRangesInFull) {
   for (const auto& [member, error] : std::initializer_list<std::pair<const char*, const char*>>{
            {R"("top_p": 0)", "top_p must be a number above 0 and at most 1 (found 0)"},
            {R"("max_tokens": 0)",
-            "max_tokens must be an integer from 1 to 2147483647, or -1 for no limit (found 0)"},
+            "max_tokens must be an integer from 1 to 2147483647, or -1 for no limit; 0 needs echo "
+            "or "
+            "prompt_logprobs (found 0)"},
            {R"("logprobs": 21)",
             "logprobs must be true, false, or an integer from 0 to 20 (found 21)"},
            {R"("timeout_s": 0)",
@@ -284,7 +286,6 @@ TEST(RowTest, UnsupportedFieldsAreNamed) {
       {R"({"prompt": "a", "stream": true})", "stream"},
       {R"({"prompt": "a", "response_format": {"type": "json_object"}})", "response_format"},
       {R"({"prompt": "a", "best_of": 2})", "best_of"},
-      {R"({"prompt": "a", "echo": true})", "echo"},
       {R"({"prompt": "a", "sampling_params": {"regex": "a+"}})", "sampling_params.regex"},
       {R"({"prompt": "a", "sampling_params": {"prompt": "a"}})", "sampling_params.prompt"},
       {R"({"prompt": "a", "sampling_params": {"skip_special_tokens": false}})",
