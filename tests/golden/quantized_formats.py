@@ -63,7 +63,7 @@ def pack_bytes(codes):
 
 
 def unpack_words(words, bits, order=None):
-    """Codes of the last dimension, 32 / bits of them in a word, the lowest bits first; `order[i]` is the place of field i."""
+    """Codes of the last dimension, 32 / bits in a word, the lowest bits first; `order[i]` is the place of field i."""
     fields = [(words.long() >> (bits * i)) & (2**bits - 1) for i in range(32 // bits)]
     if order:
         fields = [fields[order.index(i)] for i in range(len(order))]
@@ -97,6 +97,11 @@ class Packages:
             raise SystemExit(f"{cls.folder} must hold one {pattern}")
         return found[0]
 
+    @classmethod
+    def use(cls, pattern):
+        """Lets the next import find the packages of an archive."""
+        sys.path.insert(0, str(cls.find(pattern)))
+
 
 class Fp8Block:
     """`quant_method` fp8: e4m3 codes times the scale of a block of 128 by 128, which is called weight_scale_inv."""
@@ -127,22 +132,42 @@ class Fp8Block:
         return converter.process(tensors)["m.weight"]
 
 
-# Runs under an older compressed-tensors: activation order is gone from the newer ones.
+# Runs under an older compressed-tensors: activation order is gone from the newer ones. Answers requests line by line.
 OLD_VERSION = """
 import json, sys
-import compressed_tensors
 from compressed_tensors.compressors.quantized_compressors.pack_quantized import PackedQuantizationCompressor
 from compressed_tensors.quantization import QuantizationArgs
 from safetensors.torch import load_file, save_file
-what, arguments, folder = sys.argv[1], QuantizationArgs(**json.loads(sys.argv[2])), sys.argv[3]
-state, compressor = load_file(folder + "/in.safetensors"), PackedQuantizationCompressor()
-if what == "compress":
-    weight, scale, order = state.pop("weight"), state["weight_scale"], state.get("weight_g_idx")
-    state |= compressor.compress_weight(weight, scale, arguments, g_idx=order)
-else:
-    state = {"weight": compressor.decompress_weight(state, arguments)}
-save_file({name: value.contiguous() for name, value in state.items()}, folder + "/out.safetensors")
+compressor = PackedQuantizationCompressor()
+for line in sys.stdin:
+    what, arguments, folder = json.loads(line)
+    arguments, state = QuantizationArgs(**arguments), load_file(folder + "/in.safetensors")
+    if what == "compress":
+        weight, scale, order = state.pop("weight"), state["weight_scale"], state.get("weight_g_idx")
+        state |= compressor.compress_weight(weight, scale, arguments, g_idx=order)
+    else:
+        state = {"weight": compressor.decompress_weight(state, arguments)}
+    save_file({name: value.contiguous() for name, value in state.items()}, folder + "/out.safetensors")
+    print("done", flush=True)
 """
+
+
+class OldVersion:
+    """One process for all requests, started by the first."""
+    process = None
+
+    @classmethod
+    def run(cls, pattern, what, arguments, state):
+        if cls.process is None:
+            cls.process = subprocess.Popen([sys.executable, "-c", OLD_VERSION], text=True, stdin=subprocess.PIPE,
+                                           stdout=subprocess.PIPE,
+                                           env=os.environ | {"PYTHONPATH": str(Packages.find(pattern))})
+        with tempfile.TemporaryDirectory() as folder:
+            save_file({name: value.contiguous() for name, value in state.items()}, f"{folder}/in.safetensors")
+            print(json.dumps([what, arguments, folder]), file=cls.process.stdin, flush=True)
+            while (answer := cls.process.stdout.readline()) != "done\n":
+                assert answer, "the older version has ended"
+            return load_file(f"{folder}/out.safetensors")
 
 
 class CompressedTensors:
@@ -156,8 +181,8 @@ class CompressedTensors:
         self.order = weights.get("actorder") == "group"
 
     def scheme(self):
-        return QuantizationScheme(targets=["Linear"], weights=self.arguments, input_activations=self.inputs,
-                                  format=self.format)
+        return {"targets": ["Linear"], "weights": self.arguments, "input_activations": self.inputs,
+                "format": self.format}
 
     def grid(self, shape):
         return {"tensor": shape, "channel": (1, shape[1]), "block": (128, 128)}.get(self.strategy, (1, self.group))
@@ -188,9 +213,14 @@ class CompressedTensors:
             state["weight_g_idx"] = (rank // self.group).to(torch.int32)
             weight = weight[:, torch.argsort(rank)]
         state |= self.scales(weight)
+        if self.inputs and not self.inputs["dynamic"]:
+            state["input_scale"] = (0.01 + 0.1 * torch.rand(1, generator=generator)).to(self.scale_type)
+        if self.inputs and self.inputs["strategy"] == "tensor_group":
+            state["input_global_scale"] = 100 + 1000 * torch.rand(1, generator=generator)
         if self.old:
-            return self.run_old("compress", state)
-        stored = dict(BaseCompressor.get_value_from_registry(self.format).compress(state, self.scheme()))
+            return OldVersion.run(self.old, "compress", self.arguments, state)
+        compressor = BaseCompressor.get_value_from_registry(self.format)
+        stored = compressor.compress(state, QuantizationScheme(**self.scheme()))
         return {name: value.detach().clone().contiguous() for name, value in stored.items()}
 
     def values(self, stored):
@@ -207,7 +237,8 @@ class CompressedTensors:
         rows, columns = self.grid(code.shape)
         zero = torch.zeros_like(scale)
         if "weight_zero_point" in stored:
-            zero = unpack_words(stored["weight_zero_point"].T, self.bits)[:, :code.shape[0]].T.float() - 2**(self.bits - 1)
+            zero = unpack_words(stored["weight_zero_point"].T, self.bits)[:, :code.shape[0]].T.float()
+            zero = zero - 2**(self.bits - 1)
         if self.order:
             column = stored["weight_g_idx"].long()
             return (code - zero[:, column]) * scale[:, column]
@@ -219,15 +250,9 @@ class CompressedTensors:
 
     def package(self, stored):
         if self.old:
-            return self.run_old("decompress", stored)["weight"]
-        return BaseCompressor.get_value_from_registry(self.format).decompress(stored, self.scheme())["weight"].detach()
-
-    def run_old(self, what, state):
-        with tempfile.TemporaryDirectory() as folder:
-            save_file({name: value.contiguous() for name, value in state.items()}, f"{folder}/in.safetensors")
-            subprocess.run([sys.executable, "-c", OLD_VERSION, what, json.dumps(self.arguments), folder], check=True,
-                           env=os.environ | {"PYTHONPATH": str(Packages.find(self.old))})
-            return load_file(f"{folder}/out.safetensors")
+            return OldVersion.run(self.old, "decompress", self.arguments, stored)["weight"]
+        compressor = BaseCompressor.get_value_from_registry(self.format)
+        return compressor.decompress(stored, QuantizationScheme(**self.scheme()))["weight"].detach()
 
 
 class Gptq:
@@ -276,6 +301,7 @@ class Gptq:
         return layer(torch.eye(inputs, dtype=torch.float16)).T
 
     def package_version_2(self, stored):
+        Packages.use("gptqmodel*[0-9]/")
         from gptqmodel.nn_modules.qlinear.torch import TorchLinear
         layer = TorchLinear(bits=self.bits, group_size=self.group, sym=self.symmetric, desc_act=self.order,
                             in_features=stored["g_idx"].shape[0], out_features=stored["scales"].shape[1], bias=False,
@@ -330,6 +356,7 @@ class ModelOptFp8:
         return stored["weight"].float() * stored["weight_scale"]
 
     def package(self, stored):
+        Packages.use("nvidia_modelopt*/")
         from modelopt.torch.export.quant_utils import from_quantized_weight
         return from_quantized_weight(stored["weight"], stored["weight_scale"], "fp8", torch.float32)
 
@@ -353,6 +380,7 @@ class ModelOptNvfp4:
         return code * spread(scale, 1, 16, code.shape)
 
     def package(self, stored):
+        Packages.use("nvidia_modelopt*/")
         from modelopt.torch.quantization.qtensor.nvfp4_tensor import NVFP4QTensor
         shape = (stored["weight"].shape[0], stored["weight"].shape[1] * 2)
         tensor = NVFP4QTensor(shape, torch.float32, stored["weight"])
