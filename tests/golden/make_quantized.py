@@ -30,8 +30,8 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 import make_architectures as base
 from architectures import LEFT_OUT, Variant, config
-from quantized_formats import (Awq, CompressedTensors, Fp8Block, Gptq, ModelOptFp8, ModelOptNvfp4, Mxfp4GptOss,
-                               Packages, spread)
+from quantized_formats import (Awq, CompressedTensors, Fp8Block, Fp8Tensor, Gptq, ModelOptFp8, ModelOptNvfp4,
+                               Mxfp4GptOss, Packages, spread)
 
 HERE = Path(__file__).resolve().parent
 FLOAT32_MAX = 2e-5
@@ -120,6 +120,7 @@ def floats(bits, strategy, **keys):
 FP8_TOKEN = {"num_bits": 8, "type": "float", "symmetric": True, "strategy": "token", "dynamic": True}
 INT8_TOKEN = FP8_TOKEN | {"type": "int"}
 E4M3_SCALE = {"group_size": 16, "scale_dtype": "torch.float8_e4m3fn"}
+E8M0_SCALE = {"group_size": 32, "scale_dtype": "torch.uint8"}
 # Blocks of 128 have edges of 4 and 8.
 RAGGED = {"hidden_size": 132, "head_dim": 44, "num_attention_heads": 3, "num_key_value_heads": 1,
           "intermediate_size": 16, "vocab_size": 66}
@@ -129,15 +130,27 @@ NORMS = [f"model.layers.{i}.{name}_layernorm" for i in (0, 1) for name in ("inpu
 PRODUCER = {"name": "modelopt", "version": "0.47.0"}
 
 
+def older_spelling(model):
+    """As the first versions wrote it: a ratio, no formats of groups, and weights that are called frozen."""
+    arguments = {"block_structure": None, "group_size": None, "observer": "minmax", "observer_kwargs": {}}
+    groups = {name: {"input_activations": arguments | scheme["input_activations"], "output_activations": None,
+                     "targets": scheme["targets"], "weights": arguments | scheme["weights"]}
+              for name, scheme in model.quantization["config_groups"].items()}
+    model.quantization = {
+        "config_groups": groups, "format": "naive-quantized", "global_compression_ratio": 1.2390114801129438,
+        "ignore": model.quantization["ignore"], "kv_cache_scheme": None, "quant_method": "compressed-tensors",
+        "quantization_status": "frozen"}
+    model.compressed_tensors = False
+    return model
+
+
 def old_spelling(model, version="0.12.2"):
     """As compressed-tensors wrote configurations before 0.13; null for what is not used."""
-    groups = {}
-    for name, scheme in model.quantization["config_groups"].items():
-        arguments = {"actorder": None, "block_structure": None, "dynamic": False, "group_size": None,
-                     "observer": "minmax", "observer_kwargs": {}}
-        weights = arguments | next(how.arguments for _, how in model.formats if how)
-        groups[name] = {"format": model.quantization["format"], "input_activations": None, "output_activations": None,
-                        "targets": scheme["targets"], "weights": dict(sorted(weights.items()))}
+    arguments = {"actorder": None, "block_structure": None, "dynamic": False, "group_size": None,
+                 "observer": "minmax", "observer_kwargs": {}}
+    groups = {name: {"format": scheme["format"], "input_activations": None, "output_activations": None,
+                     "targets": scheme["targets"], "weights": dict(sorted((arguments | scheme["weights"]).items()))}
+              for name, scheme in model.quantization["config_groups"].items()}
     model.quantization = {
         "config_groups": groups, "format": model.quantization["format"], "global_compression_ratio": None,
         "ignore": model.quantization["ignore"], "kv_cache_scheme": None, "quant_method": "compressed-tensors",
@@ -182,9 +195,12 @@ MODELS = [
                                                            "model.layers.1.mlp.gate"]}, embedding=0.1),
     Model("fp8_ue8m0", llama(**RAGGED), [(LINEAR, Fp8Block(torch.float8_e8m0fnu, True))],
           FP8 | {"modules_to_not_convert": ["lm_head"], "scale_fmt": "ue8m0"}),
-    compressed("ct_fp8_tensor", llama(), "float-quantized",
-               [(["Linear"], CompressedTensors(floats(8, "tensor"), "float-quantized",
-                                               FP8_TOKEN | {"strategy": "tensor", "dynamic": False}))]),
+    Model("fp8_tensor", qwen2(), [(LINEAR, Fp8Tensor())],
+          {"activation_scheme": "static", "ignored_layers": ["lm_head"], "quant_method": "fp8"}),
+    older_spelling(compressed(
+        "ct_fp8_tensor", llama(), "float-quantized",
+        [(["Linear"], CompressedTensors(floats(8, "tensor"), "float-quantized",
+                                        FP8_TOKEN | {"strategy": "tensor", "dynamic": False}))])),
     compressed("ct_fp8_channel", qwen3(), "float-quantized",
                [(["Linear"], CompressedTensors(floats(8, "channel"), "float-quantized", FP8_TOKEN))]),
     compressed("ct_fp8_block", llama(**RAGGED), "float-quantized",
@@ -244,8 +260,10 @@ MODELS = [
            "ignore": ["lm_head", "model.layers.0.mlp.gate", "model.layers.1.mlp.gate"], "quant_algo": "NVFP4",
            "producer": PRODUCER, "quant_method": "modelopt"}),
     compressed("mxfp4_ct", llama(), "mxfp4-pack-quantized",
-               [(["Linear"], CompressedTensors(floats(4, "group", group_size=32, scale_dtype="torch.uint8"),
-                                               "mxfp4-pack-quantized"))]),
+               [(["Linear"], CompressedTensors(floats(4, "group", **E8M0_SCALE), "mxfp4-pack-quantized"))]),
+    compressed("mxfp8_ct", llama(), "mxfp8-quantized",
+               [(["Linear"], CompressedTensors(floats(8, "group", **E8M0_SCALE), "mxfp8-quantized",
+                                               floats(8, "group", **E8M0_SCALE) | {"dynamic": True}))]),
 ]
 
 

@@ -197,6 +197,8 @@ class CompressedTensors:
             scale = ((high - low) / (2**self.bits - 1)).to(self.scale_type)
             zero = torch.round(-low / scale.double()).clamp(0, 2**self.bits - 1) - 2**(self.bits - 1)
             return {"weight_scale": scale, "weight_zero_point": zero.to(torch.int8)}
+        if self.bits == 8 and self.strategy == "group":
+            return {"weight_scale": 2.0 ** torch.ceil(torch.log2(largest / E4M3_MAX)).float()}
         if self.bits == 8:
             scale = (largest / E4M3_MAX).to(self.scale_type)
             return {"weight_scale": scale.flatten() if self.strategy == "tensor" else scale}
@@ -231,7 +233,8 @@ class CompressedTensors:
                 scale = scale / stored["weight_global_scale"]
             code = from_fp4(unpack_bytes(stored["weight_packed"]))
         else:
-            scale = stored["weight_scale"].float()
+            scale = stored["weight_scale"]
+            scale = 2.0 ** (scale.double() - 127).float() if scale.dtype == torch.uint8 else scale.float()
             code = stored["weight"].float() if "weight" in stored else self.unpack(stored)
         scale = scale.reshape(1, 1) if self.strategy == "tensor" else scale
         rows, columns = self.grid(code.shape)
@@ -359,6 +362,14 @@ class ModelOptFp8:
         Packages.use("nvidia_modelopt*/")
         from modelopt.torch.export.quant_utils import from_quantized_weight
         return from_quantized_weight(stored["weight"], stored["weight_scale"], "fp8", torch.float32)
+
+
+class Fp8Tensor(ModelOptFp8):
+    """The same tensors under `quant_method` fp8 without blocks, as files were written before there were any."""
+
+    def package(self, stored):
+        from transformers.integrations.finegrained_fp8 import _dequantize_fp8_weight
+        return _dequantize_fp8_weight(stored["weight"], stored["weight_scale"], None, torch.float32)
 
 
 class ModelOptNvfp4:
