@@ -97,6 +97,38 @@ TEST(HostileRowTest, EveryFieldWithEveryKindOfValueIsAnswered) {
   EXPECT_GE(refused, 700u);
 }
 
+TEST(HostileRowTest, EveryFieldOfARowToScoreIsAnsweredOrRefused) {
+  const TextModel text = FakeTextModel();
+  const PromptBuilder builder = SmallBuilder(text);
+  size_t refused = 0, answered = 0;
+  for (const RowField& field : RowFields()) {
+    for (const char* value : {"true", "-1", "1e308", "\"\\u0000x\"", "[]", "[[{}]]", "null", "2"}) {
+      const std::string name(field.name);
+      const std::string row = "{" + std::string(name == "text" ? "" : "\"text\": \"a b\", ") +
+                              "\"" + name + "\": " + value + "}";
+      ParsedRow parsed = ParseRow(row, 3, 7, /*lenient=*/false, RowPurpose::kScore);
+      std::vector<Prompt> prompts;
+      if (!parsed.error) parsed.error = builder.Build(&parsed.row, &prompts);
+      if ((field.flags & kInScored) == 0 && FindRowField(name, kInScored) == nullptr) {
+        EXPECT_EQ(parsed.error ? parsed.error->code : "", "unsupported_field") << row;
+      }
+      if (!parsed.error) {
+        ++answered;
+        ASSERT_EQ(prompts.size(), 1u) << row;
+        EXPECT_EQ(prompts[0].max_tokens, 0) << row;
+        continue;
+      }
+      ++refused;
+      EXPECT_FALSE(parsed.error->field.empty()) << row << ": " << parsed.error->message;
+      const std::string line = FormatErrorRow(parsed.row, *parsed.error);
+      EXPECT_TRUE(ParseJson(line).ok()) << line;
+      EXPECT_NE(line.find("\"line\": 7"), std::string::npos) << line;
+    }
+  }
+  EXPECT_GE(refused, 300u);
+  EXPECT_GE(answered, 15u);
+}
+
 // One row for each kind of error, and its error code; "" means it is answered.
 struct HostileLine {
   std::string line;

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <algorithm>
 #include <cmath>
 #include <string>
 #include <vector>
@@ -17,8 +18,11 @@ namespace {
 class ScoreProgramTest : public RunProgramTest {
  protected:
   static Arguments Score(const Arguments& more) {
-    Arguments arguments = {"score", "-m", DemoModel(), "--num-pages", "512", "--threads", "1"};
+    Arguments arguments = {"score", "-m", DemoModel(), "--num-pages", "512"};
     arguments.insert(arguments.end(), more.begin(), more.end());
+    if (std::find(more.begin(), more.end(), "--threads") == more.end()) {
+      arguments.insert(arguments.end(), {"--threads", "1"});
+    }
     return arguments;
   }
   static ProgramResult RunScore(const Arguments& more, const std::string& input = "") {
@@ -101,6 +105,7 @@ TEST_F(ScoreProgramTest, NoOptionOfTheScheduleChangesABit) {
   ASSERT_EQ(Lines(wanted).size(), 30u);
   const std::vector<Arguments> settings = {
       {"--cache", "naive"},
+      {"--threads", "3"},
       {"--max-prefill-length", "5"},
       {"--max-running-requests", "1"},
       {"--page-size", "1"},

@@ -1,6 +1,6 @@
-// Any line as a row of a prompt file, with the text part of the demo model: either rejected with an
-// error row, or converted to prompts and answered. The output is one line of valid JSON in the
-// row's format.
+// Any line as a row of a prompt file and as a row to score, with the text part of the demo model:
+// either rejected with an error row, or converted to prompts and answered. The output is one line
+// of valid JSON in the row's format.
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -48,8 +48,43 @@ void CheckLine(const std::string& line, const batch::Row& row) {
   MINISGL_CHECK(IsValidUtf8(line), "wrote ill-formed text");
   const auto json = ParseJson(line);
   MINISGL_CHECK(json.ok(), "not JSON: {}", json.status().message());
-  const Json* id = json->Find(row.format == batch::RowFormat::kOwn ? "id" : "custom_id");
+  const Json* id = json->Find(batch::IsBatchFormat(row.format) ? "custom_id" : "id");
   MINISGL_CHECK(id != nullptr && *id == row.id, "not the row's id");
+}
+
+// The answer of a runtime to the first prompt of a row.
+batch::RowAnswer AnswerTo(const Prompt& prompt, std::string_view text) {
+  batch::RowAnswer answer;
+  answer.text = text;
+  answer.finish_reason = "stop";
+  if (prompt.max_tokens != 0) answer.token_ids = prompt.ids;
+  for (const TokenId id : answer.token_ids) {
+    if (prompt.sampling.num_logprobs >= 0) answer.logprobs.push_back({id, -1.0f, {{id, -1.0f}}});
+  }
+  const auto begin = static_cast<size_t>(prompt.sampling.prompt_logprobs_begin);
+  MINISGL_CHECK(begin >= 1, "log-probabilities of the first token");
+  for (size_t i = begin; i < prompt.ids.size(); ++i) {
+    if (prompt.sampling.num_prompt_logprobs < 0) break;
+    answer.prompt_logprobs.push_back({prompt.ids[i], -1.0f, {{prompt.ids[i], -1.0f}}});
+  }
+  return answer;
+}
+
+void CheckRow(std::string_view text, bool lenient, batch::RowPurpose purpose) {
+  batch::ParsedRow parsed = batch::ParseRow(text, 0, 1, lenient, purpose);
+  std::vector<Prompt> prompts;
+  if (!parsed.error) parsed.error = Builder().Build(&parsed.row, &prompts);
+  if (parsed.error) {
+    const std::string& message = parsed.error->message;
+    MINISGL_CHECK(Visible(message, message.size()) == message, "not one readable line");
+    return CheckLine(batch::FormatErrorRow(parsed.row, *parsed.error), parsed.row);
+  }
+  MINISGL_CHECK(prompts.size() == static_cast<size_t>(parsed.row.n), "not n prompts");
+  const batch::RowAnswer answer = AnswerTo(prompts.front(), text);
+  const std::vector<batch::RowAnswer> answers(prompts.size(), answer);
+  CheckLine(batch::FormatAnswerRow(parsed.row, answers, *DemoText().tokenizer), parsed.row);
+  if (purpose != batch::RowPurpose::kScore) return;
+  MINISGL_CHECK(!answer.prompt_logprobs.empty(), "nothing to score");
 }
 
 }  // namespace
@@ -57,25 +92,8 @@ void CheckLine(const std::string& line, const batch::Row& row) {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view text(reinterpret_cast<const char*>(data), size);
   for (const bool lenient : {false, true}) {
-    batch::ParsedRow parsed = batch::ParseRow(text, 0, 1, lenient);
-    std::vector<Prompt> prompts;
-    if (!parsed.error) parsed.error = Builder().Build(&parsed.row, &prompts);
-    if (parsed.error) {
-      const std::string& message = parsed.error->message;
-      MINISGL_CHECK(Visible(message, message.size()) == message, "not one readable line");
-      CheckLine(batch::FormatErrorRow(parsed.row, *parsed.error), parsed.row);
-      continue;
-    }
-    MINISGL_CHECK(prompts.size() == static_cast<size_t>(parsed.row.n), "not n prompts");
-    batch::RowAnswer answer;
-    answer.text = text;
-    answer.token_ids = prompts.front().ids;
-    answer.finish_reason = "stop";
-    for (const TokenId id : answer.token_ids) {
-      if (parsed.row.num_logprobs) answer.logprobs.push_back({id, -1.0f, {{id, -1.0f}}});
-    }
-    const std::vector<batch::RowAnswer> answers(prompts.size(), answer);
-    CheckLine(batch::FormatAnswerRow(parsed.row, answers, *DemoText().tokenizer), parsed.row);
+    CheckRow(text, lenient, batch::RowPurpose::kAnswer);
+    CheckRow(text, lenient, batch::RowPurpose::kScore);
   }
   return 0;
 }

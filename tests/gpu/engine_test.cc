@@ -7,6 +7,7 @@
 // on the same prompts.
 #include <cstdio>
 
+#include "engine/scheduled_run.h"
 #include "gpu/gpu_fixture.h"
 #include "gpu/gpu_models.h"
 #include "slow.h"
@@ -354,6 +355,38 @@ TEST_F(GpuEngineTest, DeterministicIsTheSameForAnyDivision) {
   const auto again = OnGpu(*model, {.max_running_requests = 32}, deterministic);
   EXPECT_TRUE(SameResults(again->Generate(again->AddRow(said), kAll, 1), {wanted.back()}))
       << "said as a prompt";
+}
+
+// Tokens of a prompt have the log-probabilities that they had as an answer, however the prompt is
+// cut and however few rows of logits there is memory for.
+TEST_F(GpuEngineTest, ScoresAreThoseThatAnAnswerReported) {
+  MarkSlow("a model on the emulator");
+  const auto model = IsSlow() ? MakeGpuTinyModel() : OpenWren();
+  const auto vocab_size = static_cast<int32_t>(model->config.vocab_size);
+  Request request;
+  request.id = 1;
+  request.prompt = RandomPrompt(IsSlow() ? 9 : 203, 3, vocab_size);
+  request.max_tokens = IsSlow() ? 3 : 40;
+  request.sampling.num_logprobs = request.sampling.num_prompt_logprobs = 5;
+  const auto run = [&](int32_t max_running_requests, int32_t max_prefill_tokens,
+                       int32_t graph_max_tokens) {
+    const auto gpu = OnGpu(*model,
+                           {.max_running_requests = max_running_requests,
+                            .max_prefill_tokens = max_prefill_tokens,
+                            .graph_max_tokens = graph_max_tokens},
+                           {.deterministic = true});
+    return RunScheduled(gpu->engine(), {.max_prefill_tokens = max_prefill_tokens}, {request}, 1);
+  };
+  const ScheduledRun first = run(32, kStepTokens, 0);
+  auto wanted = first.scored.at(1);
+  const auto& answer = first.answers.at(1);
+  ASSERT_EQ(wanted.size() + 1, request.prompt.size());
+  wanted.insert(wanted.end(), answer.begin(), answer.end());
+  for (const RowResult& result : answer) request.prompt.push_back(result.token);
+  request.max_tokens = 0;
+  EXPECT_TRUE(SameResults(run(32, kStepTokens, 0).scored.at(1), wanted));
+  EXPECT_TRUE(SameResults(run(2, 7, 0).scored.at(1), wanted)) << "in pieces";
+  EXPECT_TRUE(SameResults(run(2, 64, 64).scored.at(1), wanted)) << "with graphs";
 }
 
 }  // namespace
