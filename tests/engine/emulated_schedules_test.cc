@@ -122,6 +122,12 @@ TEST_F(EmulatedSchedulesTest, ScoresAreThoseThatAnAnswerReported) {
   EXPECT_TRUE(SameResults(run(64, 8, 0, request).scored.at(1), wanted));
   EXPECT_TRUE(SameResults(run(7, 2, 0, request).scored.at(1), wanted));
   EXPECT_TRUE(SameResults(run(16, 2, 16, request).scored.at(1), wanted));
+  // Without the likeliest tokens, for which there is no memory then.
+  request.sampling.num_prompt_logprobs = 0;
+  auto bare = wanted;
+  for (RowResult& result : bare) result.top_logprobs.clear();
+  EXPECT_TRUE(SameResults(run(7, 2, 0, request).scored.at(1), bare));
+  request.sampling.num_prompt_logprobs = 5;
 
   // The CPU's engine over the oracle, with the same 16-bit activations.
   auto ops = MakeNaiveOps(DType::kBF16);

@@ -57,6 +57,57 @@ TEST(SampleLogprobsTest, AreOfTheRawLogits) {
   }
 }
 
+// How the engine scores a given token (engine/device_places.h): a bias beyond all logits makes it
+// the choice, and its log-probability is bit for bit that of the same choice without a bias. A
+// token of -infinity is not chosen.
+TEST(SampleLogprobsTest, ABiasBeyondAllLogitsScoresItsToken) {
+  constexpr float kBias = std::numeric_limits<float>::max();
+  for (const int32_t vocab_size : {2, 97, 700, 4099, 40000}) {
+    std::vector<SampledPlace> places;
+    for (const int32_t given : {0, vocab_size / 2, vocab_size - 1}) {
+      for (const float scale : {3.0f, 1e-3f, 1e30f}) {
+        SampledPlace place = {.logits = RandomFloats(vocab_size, 90 + given % 7, scale)};
+        place.prompt = {0};
+        place.logits[given == 0 ? 1 : 0] = -kInf;
+        place.sampling = {.logit_bias = {{given, kBias}}, .num_logprobs = given % 4};
+        places.push_back(place);
+      }
+    }
+    auto results = ExpectAsSampler(places, "V " + std::to_string(vocab_size));
+    for (size_t i = 0; i < places.size(); ++i) {
+      const TokenId given = places[i].sampling.logit_bias[0].first;
+      EXPECT_EQ(results[i].token.token, given);
+      ExpectLogprobs(places[i], results[i],
+                     "V " + std::to_string(vocab_size) + " place " + std::to_string(i));
+      // The same row, in which the token is the likeliest already.
+      SampledPlace& place = places[i];
+      *std::max_element(place.logits.begin(), place.logits.end()) = place.logits[given];
+      const float largest = *std::max_element(place.logits.begin(), place.logits.end());
+      place.logits[given] = largest;
+      for (int32_t id = 0; id < given; ++id) {  // ties go to the lowest id
+        if (place.logits[id] == largest) place.logits[id] = -kInf;
+      }
+    }
+    const auto biased = RunSample(places);
+    for (SampledPlace& place : places) place.sampling.logit_bias.clear();
+    const auto chosen = RunSample(places);
+    for (size_t i = 0; i < places.size(); ++i) {
+      EXPECT_EQ(biased[i].token.token, chosen[i].token.token);
+      EXPECT_EQ(biased[i].token.logprob, chosen[i].token.logprob);
+    }
+    // Of -infinity.
+    for (SampledPlace& place : places) {
+      const TokenId given = chosen[static_cast<size_t>(&place - places.data())].token.token;
+      place.sampling.logit_bias = {{given, kBias}};
+      place.logits[given] = -kInf;
+    }
+    const auto none = RunSample(places);
+    for (size_t i = 0; i < places.size(); ++i) {
+      EXPECT_NE(none[i].token.token, chosen[i].token.token);
+    }
+  }
+}
+
 // Rows of many tiles, peaked as a model's are: the cut is found from the summaries.
 TEST(SampleLargeRowTest, IsAsSampler) {
   const int32_t vocab_size = 40000;
