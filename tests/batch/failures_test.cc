@@ -89,6 +89,28 @@ TEST(FailuresTest, ARunWithoutRequestsHasNoRates) {
   EXPECT_EQ(report::FormatSummary(summary), "rows            0 done, 2 failed, 0.00 s");
 }
 
+TEST(FailuresTest, ARunThatScoresHasSumsAndNoAnswers) {
+  report::RunSummary summary;
+  summary.rows_done = 2;
+  summary.seconds = 2;
+  summary.stats.scheduler.submitted = 2;
+  summary.stats.scheduler.prompt_tokens = 3000;
+  summary.stats.scheduler.scored_tokens = 2000;
+  batch::ScoreTotals& scores = summary.scores.emplace();
+  scores.Add(-1000, 1000);
+  scores.Add(-3000, 1000);
+  const std::string text = report::FormatSummary(summary);
+  EXPECT_NE(
+      text.find("scored tokens   2,000 in 2 rows, log-probability -4000.0000, perplexity 7.3891\n"),
+      std::string::npos)
+      << text;
+  EXPECT_NE(text.find("1,500 in, 1,000 scored; 1.00 requests/s"), std::string::npos) << text;
+  EXPECT_EQ(text.find("answer tokens"), std::string::npos) << text;
+  EXPECT_EQ(report::SummaryJson(summary).Find("scores")->Find("tokens")->as_int(), 2000);
+  summary.scores.reset();
+  EXPECT_EQ(report::SummaryJson(summary).Find("scores"), nullptr);
+}
+
 TEST(FailuresTest, AStoppingRunShowsTheRestOfItsGracePeriod) {
   term::ProgressView view;
   view.done = 5000;

@@ -174,6 +174,72 @@ TEST(RuntimeTest, BadPromptsFailAloneAndAtOnce) {
   EXPECT_EQ(collected[4].done.error_code, "invalid_row");
 }
 
+// The right log-probabilities of a prompt's tokens from `begin` on, as the engine makes them.
+std::vector<std::pair<TokenId, float>> RightScores(const std::vector<TokenId>& ids, size_t begin) {
+  std::vector<std::pair<TokenId, float>> scores;
+  uint64_t prefix = 1;
+  for (size_t at = 0; at < ids.size(); ++at) {
+    prefix = sim::Extend(prefix, ids[at]);
+    if (at >= begin) scores.emplace_back(ids[at], sim::ScoreOf(prefix));
+  }
+  return scores;
+}
+
+TEST(RuntimeTest, LogProbabilitiesOfAPromptComeWithItsEnd) {
+  for (const bool overlap : {false, true}) {
+    const auto runtime = MakeRuntime(overlap);
+    EventQueue queue;
+    std::vector<Prompt> prompts;
+    for (int i = 0; i < 30; ++i) {
+      prompts.push_back(MakePrompt(i % 4, 6 + 3 * i, i % 2 == 0 ? 0 : 7));
+      prompts.back().sampling.num_prompt_logprobs = 0;
+      prompts.back().sampling.prompt_logprobs_begin = 1 + i % 5;
+      runtime->Submit(prompts.back(), &queue, static_cast<uint64_t>(i));
+    }
+    auto collected = CollectAll(queue, 30);
+    int64_t num_scored = 0;
+    for (size_t i = 0; i < 30; ++i) {
+      std::vector<std::pair<TokenId, float>> scores;
+      for (const TokenLogprobs& one : collected[i].done.prompt_logprobs) {
+        scores.emplace_back(one.id, one.logprob);
+      }
+      EXPECT_EQ(scores, RightScores(prompts[i].ids, 1 + i % 5)) << i;
+      num_scored += std::ssize(scores);
+      EXPECT_EQ(collected[i].ids.empty(), prompts[i].max_tokens == 0);
+      if (prompts[i].max_tokens == 0) {
+        EXPECT_EQ(collected[i].done.finish_reason, FinishReason::kLength);
+      }
+    }
+    EXPECT_EQ(runtime->Stats().scheduler.scored_tokens, num_scored);
+  }
+}
+
+TEST(RuntimeTest, APromptThatIsOnlyScoredMayFillTheContext) {
+  const auto runtime = MakeRuntime(true);
+  EventQueue queue;
+  const auto submit = [&](int length, int32_t begin, uint64_t tag) {
+    Prompt prompt = MakePrompt(0, length, 0);
+    prompt.sampling.num_prompt_logprobs = 0;
+    prompt.sampling.prompt_logprobs_begin = begin;
+    runtime->Submit(std::move(prompt), &queue, tag);
+  };
+  submit(200, 1, 0);
+  submit(201, 1, 1);
+  submit(20, 20, 2);  // of no token
+  submit(1, 1, 3);
+  submit(20, 0, 4);
+  auto collected = CollectAll(queue, 5);
+  EXPECT_EQ(collected[0].done.prompt_logprobs.size(), 199u);
+  EXPECT_EQ(collected[1].done.error_code, "length_exceeded");
+  EXPECT_EQ(collected[1].done.error_message, "the prompt has 201 tokens; the context holds 200");
+  for (const uint64_t tag : {2, 3}) {
+    EXPECT_EQ(collected[tag].done.finish_reason, FinishReason::kLength);
+    EXPECT_TRUE(collected[tag].done.prompt_logprobs.empty());
+  }
+  EXPECT_EQ(collected[4].done.error_code, "invalid_row");
+  EXPECT_EQ(runtime->Stats().scheduler.submitted, 1);
+}
+
 // An engine that fails without recovery: memory runs out in the middle of a launch.
 class BreakingEngine : public sim::SimEngine {
  public:
