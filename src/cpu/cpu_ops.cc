@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "cpu/attention_plan.h"
+#include "cpu/coded_product.h"
 #include "cpu/experts.h"
 #include "cpu/kernels/attention_bf16.h"
 #include "cpu/kernels/attention_kernels.h"
@@ -41,6 +42,7 @@ constexpr int64_t kItemsPerThread = 8;
 struct PerThread {
   FloatBuffer attention;
   FloatBuffer linear;
+  FloatBuffer expanded;  // weights of a matrix that is kept as codes
   Sampler sampler;
 };
 
@@ -87,7 +89,8 @@ class CpuOps : public Ops {
   uint64_t scratch_bytes() const override {
     uint64_t sum = split_states_.bytes() + prepared_.bytes();
     for (const PerThread& one : threads_) {
-      sum += one.attention.bytes() + one.linear.bytes() + one.sampler.bytes();
+      sum +=
+          one.attention.bytes() + one.linear.bytes() + one.expanded.bytes() + one.sampler.bytes();
     }
     return sum;
   }
@@ -283,15 +286,18 @@ void CpuOps::Linear(const LinearParams& p) {
   pool_.ParallelForRanges(num_chunks * num_groups, [&](int64_t i, int thread) {
     const int64_t begin = std::min(p.num_tokens, i / num_groups * rows);
     const int64_t group = i % num_groups;
-    kernel.multiply({.x = x.rows + begin * x.stride,
-                     .x_stride = x.stride,
-                     .weight = &weight,
-                     .bias = p.bias,
-                     .out = p.out.f32() + begin * weight.num_out + group * kGroupWidth,
-                     .out_stride = weight.num_out,
-                     .num_rows = std::min(rows, p.num_tokens - begin),
-                     .group = group,
-                     .scratch = threads_[thread].linear.Reserve(kLinearScratchFloats)});
+    PerThread& its = threads_[thread];
+    MultiplyBlock(target_, kernel,
+                  {.x = x.rows + begin * x.stride,
+                   .x_stride = x.stride,
+                   .weight = &weight,
+                   .bias = p.bias,
+                   .out = p.out.f32() + begin * weight.num_out + group * kGroupWidth,
+                   .out_stride = weight.num_out,
+                   .num_rows = std::min(rows, p.num_tokens - begin),
+                   .group = group,
+                   .scratch = its.linear.Reserve(kLinearScratchFloats)},
+                  &its.expanded);
   });
 }
 
@@ -313,8 +319,12 @@ void CpuOps::ExpertLinear(const ExpertLinearParams& p) {
                              std::min(num_groups, first + groups)};
     const int64_t scratch_floats =
         ExpertScratchFloats(static_cast<int64_t>(item.chunk->pairs.size()), x.stride);
-    RunExpertItem(p, item, kernel, x,
-                  threads_[thread].linear.Reserve(static_cast<size_t>(scratch_floats)));
+    PerThread& its = threads_[thread];
+    RunExpertItem(p, item, x,
+                  {.target = target_,
+                   .linear = &kernel,
+                   .scratch = its.linear.Reserve(static_cast<size_t>(scratch_floats)),
+                   .expanded = &its.expanded});
   });
 }
 
@@ -370,11 +380,16 @@ int64_t ThreadScratchBytes(const CpuScratchLimits& limits) {
   const int64_t attention =
       AttentionScratchFloats(QueryRowsMax(limits.num_heads, limits.num_kv_heads), limits.head_dim);
   int64_t bytes = (attention + kLinearScratchFloats) * kFloatBytes;
+  if (limits.weight_format.quantization == Quantization::kStored) {
+    bytes += ExpandedBytes(limits.weight_format.dtype,
+                           std::max(limits.max_inputs, limits.expert_inputs));
+  }
   if (limits.num_chosen > 0) {
     const int64_t num_in = std::max(limits.max_inputs, limits.expert_inputs);
     const int64_t row_bytes =
         std::max(PreparedStrideMax(limits.weight_format, num_in), num_in * kFloatBytes);
-    const bool tiles = limits.weight_format == WeightFormat(DType::kBF16);  // they may run on AMX
+    const bool tiles = limits.weight_format.quantization != Quantization::kInt8 &&
+                       limits.weight_format.dtype == DType::kBF16;  // they may run on AMX
     const int64_t chunk_bytes = tiles ? kAnyLinearChunkBytes : kLinearChunkBytes;
     const int64_t rows_max = tiles ? kAnyLinearRowsMax : kLinearRowsMax;
     bytes +=

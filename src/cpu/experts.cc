@@ -6,6 +6,7 @@
 #include <cstring>
 #include <utility>
 
+#include "cpu/coded_product.h"
 #include "minisgl/base/check.h"
 #include "minisgl/base/checked_math.h"
 
@@ -105,8 +106,8 @@ int64_t ExpertScratchFloats(int64_t rows_max, int64_t row_bytes) {
   return kLinearScratchFloats + rows_max * (row_bytes / kFloatBytes + kGroupWidth);
 }
 
-void RunExpertItem(const ExpertLinearParams& p, const ExpertItem& item, const LinearKernel& linear,
-                   const LinearInput& x, float* scratch) {
+void RunExpertItem(const ExpertLinearParams& p, const ExpertItem& item, const LinearInput& x,
+                   const ExpertThread& thread) {
   const auto& storage = *static_cast<const PackedExperts*>(p.weights->storage.get());
   const auto& [expert, pairs] = *item.chunk;
   const PackedMatrix& weight = storage.experts[expert];
@@ -122,10 +123,10 @@ void RunExpertItem(const ExpertLinearParams& p, const ExpertItem& item, const Li
                        .out_stride = weight.num_out,
                        .num_rows = num_rows,
                        .group = 0,
-                       .scratch = scratch};
+                       .scratch = thread.scratch};
   // A single row is read and written in place. Several rows are copied next to each other, and
   // their outputs are copied back.
-  float* const gathered = scratch + kLinearScratchFloats;
+  float* const gathered = thread.scratch + kLinearScratchFloats;
   const int64_t row_floats = x.stride / kFloatBytes;
   if (num_rows > 1) {
     for (int64_t r = 0; r < num_rows; ++r) {
@@ -139,7 +140,7 @@ void RunExpertItem(const ExpertLinearParams& p, const ExpertItem& item, const Li
   for (block.group = item.group_begin; block.group < item.group_end; ++block.group) {
     const int64_t first = block.group * kGroupWidth;
     if (num_rows == 1) block.out = results + first;
-    linear.multiply(block);
+    MultiplyBlock(thread.target, *thread.linear, block, thread.expanded);
     if (num_rows == 1) continue;
     const int64_t width = std::min(kGroupWidth, weight.num_out - first);
     for (int64_t r = 0; r < num_rows; ++r) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "cpu/kernels/kernels.h"
+#include "cpu/memory.h"
 #include "cpu/pack_store.h"
 #include "cpu/packed_matrix.h"
 #include "minisgl/ops_params.h"
@@ -51,8 +52,16 @@ struct ExpertItem {
 // Floats of scratch for items of at most `rows_max` rows of `row_bytes` bytes each.
 int64_t ExpertScratchFloats(int64_t rows_max, int64_t row_bytes);
 
+// What a thread computes products with.
+struct ExpertThread {
+  CpuTarget target;
+  const LinearKernel* linear;
+  float* scratch;         // ExpertScratchFloats
+  FloatBuffer* expanded;  // MultiplyBlock
+};
+
 // `x`: one row for each token, or for each pair if x_per_choice.
-void RunExpertItem(const ExpertLinearParams& params, const ExpertItem& item,
-                   const LinearKernel& linear, const LinearInput& x, float* scratch);
+void RunExpertItem(const ExpertLinearParams& params, const ExpertItem& item, const LinearInput& x,
+                   const ExpertThread& thread);
 
 }  // namespace minisgl::cpu

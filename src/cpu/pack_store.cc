@@ -359,12 +359,16 @@ Status PackStore::WriteTo(int fd) const {
 
 Result<PackedMatrix> FindOrPack(std::span<const WeightTensor> parts, const WeightFormat& format,
                                 PackStore* store, ThreadPool* pool) {
-  if (store == nullptr) return PackParts(parts, format, pool);
+  // Codes are packed about as fast as they are read.
+  const bool is_coded = format.quantization == Quantization::kStored && HaveCommonCodes(parts);
+  if (store == nullptr || is_coded) return PackParts(parts, format, pool);
   PackedMatrix matrix;
   matrix.format = format;
+  if (format.quantization == Quantization::kStored)
+    matrix.format.quantization = Quantization::kNone;
   matrix.num_in = parts[0].num_in();
   for (const WeightTensor& part : parts) matrix.num_out += part.num_out();
-  const uint64_t identity = IdentityOf(parts, format);
+  const uint64_t identity = IdentityOf(parts, matrix.format);
   matrix.data = store->Find(identity, matrix.num_bytes(), pool);
   if (matrix.data != nullptr) return matrix;
   MINISGL_ASSIGN_OR_RETURN(matrix, PackParts(parts, format, pool));

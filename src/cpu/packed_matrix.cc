@@ -160,6 +160,7 @@ void QuantizePanel(std::span<const SourceRow> rows, int64_t index, PackedMatrix*
 }  // namespace
 
 size_t PackedMatrix::num_bytes() const {
+  if (coded != nullptr) return coded->num_bytes();
   if (format.quantization == Quantization::kNone) {
     return static_cast<size_t>(num_panels() * panel_stride()) * DTypeBytes(format.dtype);
   }
@@ -168,6 +169,7 @@ size_t PackedMatrix::num_bytes() const {
 }
 
 void PackedMatrix::ReadRow(int64_t out, float* row) const {
+  if (coded != nullptr) return coded->ReadRow(out, row);
   const int64_t index = out / kPanelWidth, lane = out % kPanelWidth;
   if (format.quantization == Quantization::kNone) {
     const std::byte* source = panel(index);
@@ -196,6 +198,14 @@ Result<PackedMatrix> PackParts(std::span<const WeightTensor> parts, const Weight
                   part.num_in(), matrix.num_in);
     matrix.num_out += part.num_out();
     for (int64_t row = 0; row < part.num_out(); ++row) rows.push_back({&part, row});
+  }
+  if (format.quantization == Quantization::kStored) {
+    if (HaveCommonCodes(parts)) {
+      MINISGL_ASSIGN_OR_RETURN(CodedMatrix coded, PackCodes(parts, pool));
+      matrix.coded = std::make_shared<const CodedMatrix>(std::move(coded));
+      return matrix;
+    }
+    matrix.format.quantization = Quantization::kNone;
   }
   MINISGL_ASSIGN_OR_RETURN(matrix.data, AllocateZeroed(matrix.num_bytes()));
   pool->ParallelFor(matrix.num_panels(), [&](int64_t panel, int) {

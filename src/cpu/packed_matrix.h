@@ -18,6 +18,7 @@
 #include <span>
 #include <utility>
 
+#include "cpu/coded_matrix.h"
 #include "minisgl/base/status.h"
 #include "minisgl/base/thread_pool.h"
 #include "minisgl/tensor/weight_format.h"
@@ -25,13 +26,14 @@
 
 namespace minisgl::cpu {
 
-inline constexpr int64_t kPanelWidth = 16;
-
 struct PackedMatrix {
   int64_t num_out = 0;
   int64_t num_in = 0;
   WeightFormat format;
   std::shared_ptr<void> data;
+  // If the format is kStored: the weights. `data` is null, and kernels get the groups of outputs
+  // that they multiply expanded (coded_product.h), as if the matrix was not quantized.
+  std::shared_ptr<const CodedMatrix> coded;
 
   int64_t num_panels() const { return (num_out + kPanelWidth - 1) / kPanelWidth; }
   size_t num_bytes() const;
@@ -69,7 +71,7 @@ struct PackedMatrix {
 };
 
 // Packs the matrices `parts` (each [out_i, in]), stacked along the outputs, in `format`, rounded to
-// nearest.
+// nearest. A matrix of kStored whose parts have no common codes gets the dtype of the format.
 Result<PackedMatrix> PackParts(std::span<const WeightTensor> parts, const WeightFormat& format,
                                ThreadPool* pool);
 

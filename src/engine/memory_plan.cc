@@ -65,7 +65,10 @@ struct Needs {
 
 WeightFormat FormatOf(const ModelConfig& config, const PlanOptions& options) {
   if (options.device != nullptr) return options.device->activation_dtype();
-  return {options.weight_dtype.value_or(config.dtype), options.quantization};
+  const bool keeps_codes =
+      !config.quantization.empty() && options.quantization == Quantization::kNone;
+  return {options.weight_dtype.value_or(config.dtype),
+          keeps_codes ? Quantization::kStored : options.quantization};
 }
 
 int32_t StepDrafts(const PlanOptions& options) {
@@ -317,6 +320,7 @@ bool Relax(const ModelConfig& config, Lever lever, uint64_t available, PlanOptio
       return true;
     case Lever::kQuantize:
       if (options->device != nullptr) return false;
+      if (!config.quantization.empty()) return false;  // the codes may take less
       options->quantization = Quantization::kInt8;
       return before.quantization != Quantization::kInt8;
     case Lever::kPrefill:

@@ -1,5 +1,6 @@
 // Compares the tensors of a checkpoint with the requirements of its architecture, and counts the
 // bytes of packed weights. Reads headers only, so that a damaged model is rejected at once.
+#include <algorithm>
 #include <set>
 #include <string>
 #include <utility>
@@ -91,6 +92,29 @@ WeightFormat FormatOf(weights::TensorRole role, const WeightFormat& format) {
   return whole ? WeightFormat(format.dtype) : format;
 }
 
+// True if the checkpoint has the matrix `spec` as codes.
+bool IsQuantized(const ModelConfig& config, const weights::TensorSpec& spec) {
+  using Role = weights::TensorRole;
+  const QuantizationConfig& quantization = config.quantization;
+  if (quantization.empty()) return false;
+  if (quantization.dense_matrices) {
+    return !std::binary_search(quantization.dense_matrices->begin(),
+                               quantization.dense_matrices->end(), spec.name);
+  }
+  return spec.role != Role::kEmbedding && spec.role != Role::kHead && spec.role != Role::kRouter &&
+         spec.role != Role::kSharedShare;
+}
+
+// Bytes of a matrix that is kept as codes of `scheme`: an upper bound, as its scales may be exact in
+// 16 bits. nullopt if 2^64 or more.
+std::optional<uint64_t> CodeBytes(const QuantScheme& scheme, uint64_t num_out, uint64_t num_in) {
+  constexpr uint64_t kScaleBytes = 4, kWordInputs = 8;
+  const auto group = static_cast<uint64_t>(scheme.group_inputs);
+  const uint64_t groups = group == 0 ? 1 : CeilDiv(num_in, group);
+  const uint64_t codes = scheme.bits == 4 ? CeilDiv(num_in, kWordInputs) * 4 : num_in;
+  return CheckedMul(codes + groups * (kScaleBytes + (scheme.has_zeros ? 1 : 0)), num_out);
+}
+
 std::optional<uint64_t> TensorBytes(const ModelConfig& config, const weights::TensorSpec& spec,
                                     const WeightFormat& format) {
   std::vector<uint64_t> sizes;
@@ -106,6 +130,11 @@ std::optional<uint64_t> TensorBytes(const ModelConfig& config, const weights::Te
   const uint64_t num_in = sizes.back();
   sizes.pop_back();
   const auto num_out = CheckedProduct(sizes);
+  // Matrices whose inputs are permuted are expanded.
+  if (num_out && format.quantization == Quantization::kStored && IsQuantized(config, spec) &&
+      !config.quantization.schemes[0].has_order) {
+    return CodeBytes(config.quantization.schemes[0], *num_out, num_in);
+  }
   return num_out ? WeightBytes(FormatOf(spec.role, format), *num_out, num_in) : std::nullopt;
 }
 
@@ -141,6 +170,14 @@ Status CheckTensors(const ModelConfig& config, const Checkpoint& checkpoint) {
 
 std::optional<uint64_t> ModelWeightBytes(const ModelConfig& config, const WeightFormat& format) {
   std::optional<uint64_t> sum = SumBytes(config, weights::ModelTensors(config), format);
+  if (format.quantization == Quantization::kStored && config.quantization.dense_matrices) {
+    // Any layer may have exceptions.
+    for (int32_t layer = 0; layer < config.num_layers && sum; ++layer) {
+      const auto bytes = SumBytes(config, weights::LayerTensors(config, layer), format);
+      sum = bytes ? CheckedAdd(*sum, *bytes) : std::nullopt;
+    }
+    return sum;
+  }
   // Layers with experts are alike, and so are those without.
   for (const bool has_experts : {false, true}) {
     uint64_t count = 0;

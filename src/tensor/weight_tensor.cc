@@ -200,6 +200,18 @@ void WeightTensor::ReadRow(int64_t out, float* row) const {
   }
 }
 
+void WeightTensor::ReadCodes(int64_t out, uint8_t* codes) const {
+  quantized_->codes.ReadRow(StoredRow(out), first_input_, num_in_, codes);
+}
+
+float WeightTensor::ScaleOf(int64_t out, int64_t group) const {
+  return quantized_->ScaleOf(StoredRow(out), group);
+}
+
+float WeightTensor::ZeroOf(int64_t out, int64_t group) const {
+  return quantized_->ZeroOf(StoredRow(out), group);
+}
+
 WeightTensor WeightTensor::TakeRows(std::vector<int64_t> rows) const {
   WeightTensor taken = *this;
   taken.num_out_ = static_cast<int64_t>(rows.size());

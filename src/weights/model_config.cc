@@ -16,6 +16,7 @@
 #include "weights/model_dir.h"
 #include "weights/quantization_reader.h"
 #include "weights/rope_config.h"
+#include "weights/stored_matrix.h"
 
 namespace minisgl::weights {
 namespace {
@@ -255,6 +256,7 @@ Result<ModelConfig> LoadModelConfig(const std::string& model_dir) {
     MINISGL_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kBytesMax));
     MINISGL_ASSIGN_OR_RETURN(config.quantization, weights::ParseModelOptFile(text, path));
   }
+  if (!config.quantization.empty()) weights::FindDenseMatrices(model_dir, &config.quantization);
   return config;
 }
 

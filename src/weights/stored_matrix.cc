@@ -458,6 +458,18 @@ Result<StoredMatrix> FindMatrix(const ModelConfig& config, const Checkpoint& che
   return FindDense(config, checkpoint, spec, index);
 }
 
+void FindDenseMatrices(const std::string& model_dir, QuantizationConfig* config) {
+  const auto checkpoint = Checkpoint::Open(model_dir);
+  if (!checkpoint.ok()) return;
+  config->dense_matrices.emplace();
+  for (const std::string& name : (*checkpoint)->Names()) {
+    const Result<TensorView> view = (*checkpoint)->GetStored(name);
+    if (view.ok() && view->shape.size() >= 2 && IsComputed(view->dtype)) {
+      config->dense_matrices->push_back(name);
+    }
+  }
+}
+
 bool IsActivationScale(std::string_view name) {
   for (const std::string_view suffix :
        {".input_scale", ".input_global_scale", ".input_zero_point", ".output_scale",

@@ -1,6 +1,6 @@
 // Kernels of the CPU engine compared to the limits of this processor.
 //
-// bench_cpu_kernels [--threads 1,2] [--shapes NAME,...] [--formats bf16,f16,f32,int8]
+// bench_cpu_kernels [--threads 1,2] [--shapes NAME,...] [--formats bf16,f16,f32,int8,int4,fp8]
 //                   [--rows 1,2,8,64,512] [--kernels linear,norm,rope,activate,decode,prefill]
 //                   [--target NAME] [--cold-mib N] [--repeats N] [--json FILE]
 //
@@ -88,7 +88,38 @@ struct NamedFormat {
 const NamedFormat kFormats[] = {{"bf16", DType::kBF16},
                                 {"f16", DType::kF16},
                                 {"f32", DType::kF32},
-                                {"int8", {DType::kBF16, Quantization::kInt8}}};
+                                {"int8", {DType::kBF16, Quantization::kInt8}},
+                                {"int4", {DType::kBF16, Quantization::kStored}},
+                                {"fp8", {DType::kBF16, Quantization::kStored}}};
+
+// Of the codes of a checkpoint: a scale in bf16 for each group.
+constexpr int64_t kCodeGroup = 128;
+int32_t CodeBits(const NamedFormat& format) {
+  if (format.format.quantization != Quantization::kStored) return 0;
+  return std::string_view(format.name) == "int4" ? 4 : 8;
+}
+
+uint64_t MatrixBytes(const NamedMatrix& matrix, const NamedFormat& format) {
+  const auto num_out = static_cast<uint64_t>(matrix.num_out);
+  const auto num_in = static_cast<uint64_t>(matrix.num_in);
+  const auto bits = static_cast<uint64_t>(CodeBits(format));
+  if (bits == 0) return *WeightBytes(format.format, num_out, num_in);
+  return num_out * (CeilDiv(num_in * bits, uint64_t{8}) + num_in / kCodeGroup * 2);
+}
+
+// A quantized matrix whose codes are the bytes of `codes`.
+WeightTensor Codes(const NamedMatrix& matrix, int32_t bits, const std::byte* codes,
+                   const uint16_t* scales) {
+  QuantizedWeights weights;
+  weights.codes.data = codes;
+  weights.codes.bits = bits;
+  weights.codes.other_step = matrix.num_in * bits / 8;
+  weights.numbers = bits == 4 ? OffsetNumbers(4) : E4M3Numbers();
+  weights.num_groups = CeilDiv(matrix.num_in, kCodeGroup);
+  weights.group_inputs = kCodeGroup;
+  weights.scales = {reinterpret_cast<const std::byte*>(scales), DType::kBF16, 1, 0, 0};
+  return WeightTensor(matrix.num_out, matrix.num_in, weights);
+}
 
 constexpr uint64_t kMiB = uint64_t{1} << 20;
 constexpr uint64_t kSeed = 1;
@@ -255,7 +286,7 @@ class KernelBench {
   // Adds to `steps`, which has an element for each number of rows.
   void Linear(const Shape& shape, const NamedMatrix& matrix, const NamedFormat& format,
               std::vector<StepSum>* steps);
-  std::vector<Matrix> PackCopies(const NamedMatrix& matrix, const WeightFormat& format);
+  std::vector<Matrix> PackCopies(const NamedMatrix& matrix, const NamedFormat& named);
   void Norm(const Shape& shape, int64_t rows);
   void RopeKvWrite(const Shape& shape, int64_t rows);
   void Activate(const Shape& shape, int64_t rows);
@@ -330,10 +361,11 @@ void KernelBench::Linears(const Shape& shape) {
 
 // Enough copies to exceed all caches together. Each begins at another place of the same generated
 // numbers, so that no two copies are equal.
-std::vector<Matrix> KernelBench::PackCopies(const NamedMatrix& matrix, const WeightFormat& format) {
+std::vector<Matrix> KernelBench::PackCopies(const NamedMatrix& matrix, const NamedFormat& named) {
+  const WeightFormat& format = named.format;
+  const int32_t bits = CodeBits(named);
   const auto count = static_cast<uint64_t>(matrix.num_out * matrix.num_in);
-  const uint64_t matrix_bytes = *WeightBytes(format, static_cast<uint64_t>(matrix.num_out),
-                                             static_cast<uint64_t>(matrix.num_in));
+  const uint64_t matrix_bytes = MatrixBytes(matrix, named);
   const uint64_t copies = std::max<uint64_t>(2, CeilDiv(options_.cold_bytes, matrix_bytes));
   const uint64_t element = DTypeBytes(format.dtype);
   const auto values = OrDie(weights::MakeRandomMemory((count + copies) * element, format.dtype, 0,
@@ -342,7 +374,11 @@ std::vector<Matrix> KernelBench::PackCopies(const NamedMatrix& matrix, const Wei
   for (uint64_t i = 0; i < copies; ++i) {
     const TensorView view = {
         values.get() + i * element, format.dtype, {matrix.num_out, matrix.num_in}};
-    packed.push_back(OrDie(ops()->PackMatrix({&view, 1}, format)));
+    constexpr uint16_t kScale = 0x3B80;  // 2^-8
+    const WeightTensor tensor =
+        bits == 0 ? WeightTensor(view)
+                  : Codes(matrix, bits, reinterpret_cast<const std::byte*>(view.data), &kScale);
+    packed.push_back(OrDie(ops()->PackMatrix({&tensor, 1}, format)));
     if (packed[0].quantization != format.quantization) break;
   }
   return packed;
@@ -350,15 +386,14 @@ std::vector<Matrix> KernelBench::PackCopies(const NamedMatrix& matrix, const Wei
 
 void KernelBench::Linear(const Shape& shape, const NamedMatrix& matrix, const NamedFormat& format,
                          std::vector<StepSum>* steps) {
-  const std::vector<Matrix> copies = PackCopies(matrix, format.format);
+  const std::vector<Matrix> copies = PackCopies(matrix, format);
   if (copies[0].quantization != format.format.quantization) {
     fmt::print("{:15}{:9}{:7} not quantized by this engine; passed over\n", shape.name, matrix.name,
                format.name);
     return;
   }
   const auto weights = static_cast<double>(matrix.num_out) * static_cast<double>(matrix.num_in);
-  const auto bytes = static_cast<double>(*WeightBytes(
-      format.format, static_cast<uint64_t>(matrix.num_out), static_cast<uint64_t>(matrix.num_in)));
+  const auto bytes = static_cast<double>(MatrixBytes(matrix, format));
   for (StepSum& step : *steps) {
     const int64_t rows = step.rows;
     const ActivationArray x = Random(static_cast<uint64_t>(rows * matrix.num_in));

@@ -17,12 +17,15 @@
 
 namespace minisgl {
 
-enum class Quantization : uint8_t { kNone, kInt8 };
+// kStored: matrices that the checkpoint has as codes and scales are kept as such, and their weights
+// computed in f32 and rounded to WeightFormat::dtype where a product reads them; the others are of
+// that type.
+enum class Quantization : uint8_t { kNone, kInt8, kStored };
 
 inline constexpr int64_t kQuantBlock = 32;
 
 struct WeightFormat {
-  DType dtype = DType::kF32;  // of weights that are not quantized
+  DType dtype = DType::kF32;  // of weights that are not quantized, or of their products' operands
   Quantization quantization = Quantization::kNone;
 
   WeightFormat() = default;
@@ -30,16 +33,18 @@ struct WeightFormat {
       : dtype(type), quantization(kind) {}
   bool operator==(const WeightFormat&) const = default;
 
-  // "bf16", "int8"
+  // "bf16", "int8", "stored codes, bf16"
   std::string Name() const {
-    return quantization == Quantization::kInt8 ? "int8" : DTypeName(dtype);
+    if (quantization == Quantization::kInt8) return "int8";
+    return (quantization == Quantization::kStored ? "stored codes, " : "") +
+           std::string(DTypeName(dtype));
   }
 };
 
-// Bytes of a matrix [num_out, num_in] in `format`; nullopt if 2^64 or more.
+// Bytes of a matrix [num_out, num_in] in `format`, dense if it is kStored; nullopt if 2^64 or more.
 inline std::optional<uint64_t> WeightBytes(const WeightFormat& format, uint64_t num_out,
                                            uint64_t num_in) {
-  if (format.quantization == Quantization::kNone) {
+  if (format.quantization != Quantization::kInt8) {
     const auto row = CheckedMul(num_in, uint64_t{DTypeBytes(format.dtype)});
     return row ? CheckedMul(*row, num_out) : std::nullopt;
   }

@@ -92,6 +92,13 @@ class WeightTensor {
 
   // The weights of output `out` as f32, to row[num_in].
   void ReadRow(int64_t out, float* row) const;
+  // The codes, the scale and the zero of a quantized matrix. Groups are those of the stored matrix:
+  // of a cut, input i is in group quantized()->GroupOf(first_input() + i).
+  void ReadCodes(int64_t out, uint8_t* codes) const;  // [num_in]
+  float ScaleOf(int64_t out, int64_t group) const;
+  float ZeroOf(int64_t out, int64_t group) const;
+  int64_t first_input() const { return first_input_; }
+
   // The stored weights of output `out`, one after another; null if they are quantized or not
   // neighbours.
   const std::byte* DenseRow(int64_t out) const;

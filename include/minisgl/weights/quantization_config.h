@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -47,6 +48,9 @@ struct QuantizationConfig {
   std::string method;                // quant_method: "compressed-tensors"; "": not quantized
   std::vector<QuantScheme> schemes;  // at least one if quantized
   std::string text;                  // the whole configuration, for keys of stored files
+  // The matrices of the checkpoint that are dense, sorted, if its files were looked at; nullopt:
+  // those of the layers are taken to be quantized by the first scheme.
+  std::optional<std::vector<std::string>> dense_matrices;
 
   bool empty() const { return schemes.empty(); }
 };

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 
+#include "cpu/coded_matrix.h"
 #include "cpu/packed_matrix.h"
 #include "cpu/targets.h"
 #include "minisgl/ops_params.h"
@@ -93,6 +94,18 @@ LinearKernel Bf16DotLinearKernel();
 // The rounding of a row by that instruction, which takes subnormal numbers as 0; appends a zero if
 // `count` is odd. Runs on the same processors only.
 void RoundRowToBf16(const float* x, int64_t count, std::byte* row);
+
+// --- expand_codes.cc -----------------------------------------------------------------------------
+
+// Writes panel `panel` of a quantized matrix, expanded, to `out`: a panel of a dense matrix of
+// `dtype` (packed_matrix.h). The last outputs of the last panel are of any value.
+using ExpandPanel = void (*)(const CodedMatrix& matrix, int64_t panel, DType dtype, std::byte* out);
+ExpandPanel FindExpandPanel(CpuTarget target, DType dtype);
+
+using ExpandPanelGetter = ExpandPanel (*)();
+const PerTarget<ExpandPanelGetter>& ExpandPanelGetters();
+// expand_codes_bf16.cc: to panels of bf16. Runs on CpuTarget::kAvx512Bf16 and kAmx only.
+ExpandPanel Bf16ExpandPanel();
 
 // --- elementwise.cc ------------------------------------------------------------------------------
 

@@ -1,4 +1,5 @@
-// The choice of the linear kernel for a target and a weight format.
+// The choice of the linear kernel, and of what expands codes for it, for a target and a weight
+// format.
 #include "cpu/kernels/kernels.h"
 
 namespace minisgl::cpu {
@@ -12,6 +13,12 @@ LinearKernel FindLinearKernel(CpuTarget target, const WeightFormat& format) {
     if (target == CpuTarget::kAvx512Bf16) return Bf16DotLinearKernel();
   }
   return WidenedLinearKernels()[index]();
+}
+
+ExpandPanel FindExpandPanel(CpuTarget target, DType dtype) {
+  const bool has_rounding = target == CpuTarget::kAmx || target == CpuTarget::kAvx512Bf16;
+  if (has_rounding && dtype == DType::kBF16) return Bf16ExpandPanel();
+  return ExpandPanelGetters()[static_cast<size_t>(target)]();
 }
 
 }  // namespace minisgl::cpu

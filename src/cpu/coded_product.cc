@@ -1,0 +1,36 @@
+// See coded_product.h.
+#include "cpu/coded_product.h"
+
+#include <algorithm>
+
+namespace minisgl::cpu {
+
+int64_t ExpandedBytes(DType dtype, int64_t num_in) {
+  return (num_in + num_in % 2) * kGroupWidth * static_cast<int64_t>(DTypeBytes(dtype));
+}
+
+void MultiplyBlock(CpuTarget target, const LinearKernel& kernel, const LinearBlock& block,
+                   FloatBuffer* buffer) {
+  const PackedMatrix& weight = *block.weight;
+  if (weight.coded == nullptr) return kernel.multiply(block);
+  const int64_t first = block.group * kGroupWidth;
+  const DType dtype = weight.format.dtype;
+  float* const expanded =
+      buffer->Reserve(static_cast<size_t>(ExpandedBytes(dtype, weight.num_in)) / sizeof(float));
+  PackedMatrix dense;
+  dense.num_out = std::min(kGroupWidth, weight.num_out - first);
+  dense.num_in = weight.num_in;
+  dense.format = dtype;
+  dense.data = std::shared_ptr<void>(std::shared_ptr<void>(), expanded);  // owns nothing
+  const ExpandPanel expand = FindExpandPanel(target, dtype);
+  for (int64_t panel = 0; panel < dense.num_panels(); ++panel) {
+    expand(*weight.coded, first / kPanelWidth + panel, dtype, dense.panel(panel));
+  }
+  LinearBlock of_dense = block;
+  of_dense.weight = &dense;
+  of_dense.group = 0;
+  if (block.bias != nullptr) of_dense.bias = block.bias + first;
+  kernel.multiply(of_dense);
+}
+
+}  // namespace minisgl::cpu

@@ -1,0 +1,162 @@
+// Expands panels of codes (coded_matrix.h) to panels of bf16, with the rounding instruction of
+// AVX512-BF16. It takes subnormal numbers as 0, as the products with these panels do. Runs on
+// CpuTarget::kAvx512Bf16 and kAmx only.
+#include "cpu/kernels/kernels.h"
+
+#if defined(__x86_64__)
+
+#include "cpu/kernels/bf16_dot.h"
+
+MINISGL_BF16_DOT_BEGIN
+namespace minisgl::cpu {
+namespace {
+
+constexpr int64_t kPairBytes = kPanelWidth * 4;  // of a pair of inputs in a panel
+
+// What a group's weights are computed with.
+struct GroupFactors {
+  __m512 scale, zero;
+};
+
+GroupFactors FactorsOf(const CodedMatrix& m, int64_t panel, int64_t group) {
+  const int64_t at = group * kPanelWidth;
+  GroupFactors factors = {_mm512_setzero_ps(), _mm512_setzero_ps()};
+  if (m.scale_type == DType::kF32) {
+    factors.scale = _mm512_loadu_ps(reinterpret_cast<const float*>(m.scales(panel)) + at);
+  } else {
+    const __m256i bits = _mm256_loadu_si256(
+        reinterpret_cast<const __m256i*>(m.scales(panel) + at * int64_t{sizeof(uint16_t)}));
+    factors.scale = _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16));
+  }
+  if (m.has_zeros) {
+    const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(m.zeros(panel) + at));
+    factors.zero = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(bytes));
+  }
+  return factors;
+}
+
+template <bool kHasZeros>
+inline __m512 Weight(__m512 number, const GroupFactors& factors) {
+  if (kHasZeros) number = _mm512_sub_ps(number, factors.zero);
+  return _mm512_mul_ps(number, factors.scale);
+}
+
+// Rounds two inputs of a panel and stores their pairs. `order` interleaves the halves of a vector.
+inline void StorePair(__m512 even, __m512 odd, __m512i order, std::byte* out) {
+  const auto halves = (__m512i)_mm512_cvtne2ps_pbh(odd, even);
+  _mm512_storeu_si512(out, _mm512_permutexvar_epi16(order, halves));
+}
+
+__m512i Interleaving() {
+  alignas(64) uint16_t order[32];
+  for (uint16_t lane = 0; lane < 16; ++lane) {
+    order[2 * lane] = lane;
+    order[2 * lane + 1] = static_cast<uint16_t>(lane + 16);
+  }
+  return _mm512_load_si512(order);
+}
+
+// --- 4 bits --------------------------------------------------------------------------------------
+
+template <bool kHasZeros>
+void Expand4Bits(const CodedMatrix& m, int64_t panel, std::byte* out) {
+  constexpr int64_t kWordInputs = 8;
+  const __m512 numbers = _mm512_loadu_ps(m.numbers.data());
+  const __m512i order = Interleaving();
+  const std::byte* words = m.codes(panel);
+  for (int64_t group = 0; group < m.num_groups(); ++group) {
+    const GroupFactors factors = FactorsOf(m, panel, group);
+    const int64_t begin = group * m.group_inputs;
+    const int64_t end = begin + m.group_inputs < m.num_in ? begin + m.group_inputs : m.num_in;
+    for (int64_t input = begin; input < end; input += kWordInputs, words += kPairBytes) {
+      const __m512i codes = _mm512_loadu_si512(words);
+      const int64_t pairs = (end - input + 1) / 2;
+      // The permutation reads the lowest four bits of a word alone.
+      MINISGL_UNROLL for (int p = 0; p < 4; ++p) {
+        if (p >= pairs) break;
+        const __m512 even =
+            _mm512_permutexvar_ps(_mm512_srli_epi32(codes, static_cast<unsigned>(8 * p)), numbers);
+        const __m512 odd = _mm512_permutexvar_ps(
+            _mm512_srli_epi32(codes, static_cast<unsigned>(8 * p + 4)), numbers);
+        StorePair(Weight<kHasZeros>(even, factors), Weight<kHasZeros>(odd, factors), order, out);
+        out += kPairBytes;
+      }
+    }
+  }
+}
+
+// --- 8 bits --------------------------------------------------------------------------------------
+
+// The numbers of two inputs of a panel, times 1 / kFactor.
+struct Int8Numbers {
+  static constexpr float kFactor = 1;
+  static inline void Load(__m512i words, __m512* even, __m512* odd) {
+    *even = _mm512_cvtepi32_ps(_mm512_cvtepi16_epi32(_mm512_castsi512_si256(words)));
+    *odd = _mm512_cvtepi32_ps(_mm512_cvtepi16_epi32(_mm512_extracti64x4_epi64(words, 1)));
+  }
+};
+
+// The bits of a code at the place of an f16's are 2^-8 of its number, subnormal ones included,
+// which are widened as fast as others.
+struct E4M3Numbers {
+  static constexpr float kFactor = 256;
+  static inline void Load(__m512i words, __m512* even, __m512* odd) {
+    // Of the copies of the sign, one is left.
+    const __m512i halves = _mm512_and_si512(_mm512_slli_epi16(words, 7),
+                                            _mm512_set1_epi16(static_cast<int16_t>(0xBF80)));
+    *even = _mm512_cvtph_ps(_mm512_castsi512_si256(halves));
+    *odd = _mm512_cvtph_ps(_mm512_extracti64x4_epi64(halves, 1));
+  }
+};
+
+template <class Numbers, bool kHasZeros>
+void ExpandBytes(const CodedMatrix& m, int64_t panel, std::byte* out) {
+  const __m512i order = Interleaving();
+  const std::byte* bytes = m.codes(panel);
+  for (int64_t group = 0; group < m.num_groups(); ++group) {
+    GroupFactors factors = FactorsOf(m, panel, group);
+    factors.scale = _mm512_mul_ps(factors.scale, _mm512_set1_ps(Numbers::kFactor));
+    const int64_t begin = group * m.group_inputs;
+    const int64_t end = begin + m.group_inputs < m.num_in ? begin + m.group_inputs : m.num_in;
+    for (int64_t input = begin; input < end; input += 2) {
+      const bool has_odd = input + 1 < end;
+      const __m256i codes =
+          has_odd
+              ? _mm256_loadu_si256(reinterpret_cast<const __m256i*>(bytes))
+              : _mm256_zextsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(bytes)));
+      __m512 even, odd;
+      Numbers::Load(_mm512_cvtepi8_epi16(codes), &even, &odd);
+      odd = has_odd ? Weight<kHasZeros>(odd, factors) : _mm512_setzero_ps();
+      StorePair(Weight<kHasZeros>(even, factors), odd, order, out);
+      bytes += 2 * kPanelWidth;
+      out += kPairBytes;
+    }
+  }
+}
+
+void Expand(const CodedMatrix& m, int64_t panel, DType, std::byte* out) {
+  switch (m.kind) {
+    case CodeKind::k4Bits:
+      return m.has_zeros ? Expand4Bits<true>(m, panel, out) : Expand4Bits<false>(m, panel, out);
+    case CodeKind::kInt8:
+      return m.has_zeros ? ExpandBytes<Int8Numbers, true>(m, panel, out)
+                         : ExpandBytes<Int8Numbers, false>(m, panel, out);
+    case CodeKind::kE4M3:
+      return ExpandBytes<E4M3Numbers, false>(m, panel, out);
+  }
+}
+
+}  // namespace
+
+ExpandPanel Bf16ExpandPanel() { return Expand; }
+
+}  // namespace minisgl::cpu
+MINISGL_BF16_DOT_END
+
+#else
+
+namespace minisgl::cpu {
+ExpandPanel Bf16ExpandPanel() { return nullptr; }
+}  // namespace minisgl::cpu
+
+#endif

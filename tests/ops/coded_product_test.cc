@@ -1,0 +1,185 @@
+// Products with matrices that are kept as codes: bit for bit those of the same matrices expanded, on
+// every instruction set, for every kind of codes, scales and zero points.
+#include "cpu/coded_product.h"
+
+#include <algorithm>
+#include <random>
+
+#include "op_check.h"
+
+namespace minisgl::cpu {
+namespace {
+
+// A kind of codes, with or without zero points, and scales that are or are not exact in bf16.
+struct Coding {
+  const char* name;
+  int32_t bits;
+  const float* numbers;
+  bool has_zeros, bf16_scales;
+};
+const Coding kCodings[] = {
+    {"int4", 4, OffsetNumbers(4), false, true},
+    {"int4 zeros", 4, UnsignedNumbers(), true, false},
+    {"e2m1", 4, E2M1Numbers(), false, false},
+    {"int8", 8, SignedNumbers(), false, true},
+    {"int8 zeros", 8, SignedNumbers(), true, true},
+    {"offset int8", 8, OffsetNumbers(8), false, false},
+    {"unsigned int8", 8, UnsignedNumbers(), true, false},
+    {"unsigned int8 without zeros", 8, UnsignedNumbers(), false, true},
+    {"e4m3", 8, E4M3Numbers(), false, true},
+};
+
+// A random matrix of `coding` in memory of its own.
+class RandomCodes {
+ public:
+  RandomCodes(const Coding& coding, int64_t num_out, int64_t num_in, int64_t group_inputs,
+              uint64_t seed)
+      : num_out_(num_out), num_in_(num_in) {
+    std::mt19937_64 random(seed);
+    const int64_t row_bytes = CeilDiv<int64_t>(num_in * coding.bits, 32) * 4;
+    const int64_t groups = CeilDiv(num_in, group_inputs);
+    codes_.resize(static_cast<size_t>(num_out * row_bytes));
+    for (uint8_t& code : codes_) {
+      code = static_cast<uint8_t>(random());
+      if (coding.numbers == E4M3Numbers() && (code & 0x7F) == 0x7F) code = 0;
+    }
+    for (int64_t i = 0; i < num_out * groups; ++i) {
+      const float scale = 0.01f + static_cast<float>(random() % 1000) / 3000;
+      scales_.push_back(coding.bf16_scales ? Bf16ToFloat(FloatToBf16(scale)) : scale);
+      zeros_.push_back(static_cast<uint8_t>(random()));
+    }
+    weights_.codes = {.data = Bytes(codes_), .bits = coding.bits, .other_step = row_bytes};
+    weights_.numbers = coding.numbers;
+    weights_.scales = {Bytes(scales_), DType::kF32, 1, groups * 4, 4};
+    weights_.num_groups = groups;
+    weights_.group_inputs = group_inputs;
+    if (coding.has_zeros) weights_.zeros = {.data = Bytes(zeros_), .other_step = groups};
+    if (coding.bits == 4) weights_.zeros.bits = 4;
+    if (coding.bits == 4) weights_.zeros.other_step = CeilDiv<int64_t>(groups, 8) * 4;
+    if (coding.has_zeros && coding.bits == 4) {
+      zeros_.resize(static_cast<size_t>(num_out * weights_.zeros.other_step), 0x5A);
+      weights_.zeros.data = Bytes(zeros_);
+    }
+  }
+  RandomCodes(const RandomCodes&) = delete;
+
+  WeightTensor Tensor() const { return WeightTensor(num_out_, num_in_, weights_); }
+
+ private:
+  template <typename T>
+  static const std::byte* Bytes(const std::vector<T>& values) {
+    return reinterpret_cast<const std::byte*>(values.data());
+  }
+
+  int64_t num_out_, num_in_;
+  std::vector<uint8_t> codes_, zeros_;
+  std::vector<float> scales_;
+  QuantizedWeights weights_;
+};
+
+std::vector<float> Multiply(Ops* ops, const Matrix& weight, const std::vector<float>& x,
+                            const float* bias) {
+  const int64_t num_tokens = static_cast<int64_t>(x.size()) / weight.num_in;
+  OpOutput out(num_tokens * weight.num_out);
+  ops->Linear({x.data(), &weight, bias, out.data(), num_tokens});
+  EXPECT_TRUE(out.GuardsIntact());
+  return out.values();
+}
+
+bool IsCoded(const Matrix& matrix) {
+  return static_cast<const PackedMatrix*>(matrix.storage.get())->coded != nullptr;
+}
+
+// The targets of AllCpuOps, and the tiles' stand-in where there are none.
+std::vector<CpuTarget> Targets() {
+  std::vector<CpuTarget> targets = AvailableCpuTargets();
+  if (targets.front() != CpuTarget::kAmx) targets.push_back(CpuTarget::kAmxStandIn);
+  return targets;
+}
+
+struct CodedShape {
+  int64_t num_out, other_out, num_in, group_inputs;
+};
+// Ragged panels and groups of outputs; the last group of inputs short; one group for all inputs.
+constexpr CodedShape kCodedShapes[] = {
+    {5, 12, 32, 8}, {70, 3, 72, 16}, {20, 49, 257, 257}, {64, 64, 136, 128}, {3, 1, 7, 7}};
+
+TEST(CodedProductTest, HasTheBitsOfTheExpandedMatrix) {
+  for (const CpuTarget target : Targets()) {
+    const auto ops = MakeOps(CpuTargetName(target), 2);
+    for (const Coding& coding : kCodings) {
+      for (const CodedShape& s : kCodedShapes) {
+        const RandomCodes first(coding, s.num_out, s.num_in, s.group_inputs, 1);
+        const RandomCodes second(coding, s.other_out, s.num_in, s.group_inputs, 2);
+        const WeightTensor parts[] = {first.Tensor(), second.Tensor()};
+        const auto bias = RandomFloats(s.num_out + s.other_out, 3);
+        for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
+          SCOPED_TRACE(fmt::format("{} {} {} [{} + {}, {}]", CpuTargetName(target), coding.name,
+                                   DTypeName(dtype), s.num_out, s.other_out, s.num_in));
+          const auto coded = ops->PackMatrix(parts, {dtype, Quantization::kStored});
+          const auto expanded = ops->PackMatrix(parts, dtype);
+          ASSERT_TRUE(coded.ok() && expanded.ok());
+          EXPECT_TRUE(IsCoded(*coded));
+          EXPECT_FALSE(IsCoded(*expanded));
+          for (const int64_t num_tokens : {1, 3, 40}) {
+            const auto x = RandomFloats(num_tokens * s.num_in, 4);
+            const float* const b = num_tokens == 3 ? bias.data() : nullptr;
+            ExpectSameBits(Multiply(ops.get(), *coded, x, b), Multiply(ops.get(), *expanded, x, b),
+                           "coded");
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(CodedProductTest, ExpertsToo) {
+  const auto ops = MakeOps("", 2);
+  const Coding& coding = kCodings[0];
+  std::vector<std::unique_ptr<RandomCodes>> codes;
+  std::vector<std::vector<WeightTensor>> experts;
+  for (uint64_t expert = 0; expert < 3; ++expert) {
+    codes.push_back(std::make_unique<RandomCodes>(coding, 70, 64, 32, expert));
+    experts.push_back({codes.back()->Tensor()});
+  }
+  const auto coded = ops->PackExperts(experts, {DType::kBF16, Quantization::kStored});
+  const auto expanded = ops->PackExperts(experts, DType::kBF16);
+  ASSERT_TRUE(coded.ok() && expanded.ok());
+  constexpr int64_t kTokens = 9, kChosen = 2;
+  const std::vector<int32_t> chosen = {0, 1, 1, 2, 2, 0, 0, 2, 1, 0, 1, 2, 0, 1, 2, 1, 2, 0};
+  const auto x = RandomFloats(kTokens * 64, 7);
+  const auto run = [&](const ExpertMatrices& weights) {
+    OpOutput out(kTokens * kChosen * 70);
+    ops->ExpertLinear({.x = x.data(),
+                       .weights = &weights,
+                       .bias = nullptr,
+                       .experts = chosen.data(),
+                       .out = out.data(),
+                       .num_tokens = kTokens,
+                       .num_chosen = kChosen,
+                       .x_per_choice = false});
+    return out.values();
+  };
+  ExpectSameBits(run(*coded), run(*expanded), "experts");
+}
+
+TEST(CodedProductTest, MatricesWithoutCommonCodesAreExpanded) {
+  const auto ops = MakeOps("", 1);
+  const RandomCodes a(kCodings[0], 8, 64, 32, 1), b(kCodings[0], 8, 64, 16, 2),
+      c(kCodings[2], 8, 64, 32, 3);
+  const auto dense = RandomFloats(8 * 64, 4);
+  const auto pack = [&](const std::vector<WeightTensor>& parts) {
+    const auto packed = ops->PackMatrix(parts, {DType::kF32, Quantization::kStored});
+    EXPECT_TRUE(packed.ok());
+    return packed.ok() && IsCoded(*packed);
+  };
+  EXPECT_TRUE(pack({a.Tensor()}));
+  EXPECT_FALSE(pack({a.Tensor(), b.Tensor()}));          // other groups
+  EXPECT_FALSE(pack({a.Tensor(), c.Tensor()}));          // other numbers
+  EXPECT_FALSE(pack({a.Tensor(), View(dense, 8, 64)}));  // no codes
+  EXPECT_FALSE(pack({a.Tensor().TakeInputs(32, 32)}));   // groups that begin elsewhere
+  EXPECT_TRUE(pack({a.Tensor().TakeRows({3, 1}), a.Tensor().TakeOutputs(2, 5)}));
+}
+
+}  // namespace
+}  // namespace minisgl::cpu
