@@ -77,7 +77,32 @@ inline constexpr const char* kGoldenArchitectures[] = {
 
 // Of make_quantized.py: one for each format of quantized checkpoints.
 inline constexpr const char* kGoldenQuantized[] = {
-    "quant_ct_int4", "quant_gptq", "quant_awq", "quant_fp8_block", "quant_mxfp4_gpt_oss",
+    "quant_awq",
+    "quant_ct_fp8_block",
+    "quant_ct_fp8_channel",
+    "quant_ct_fp8_tensor",
+    "quant_ct_int4",
+    "quant_ct_int4_moe",
+    "quant_ct_int4_order",
+    "quant_ct_int4_zero",
+    "quant_ct_int8_channel",
+    "quant_ct_mixed",
+    "quant_ct_w8a8",
+    "quant_fp8_block",
+    "quant_fp8_block_moe",
+    "quant_fp8_tensor",
+    "quant_fp8_ue8m0",
+    "quant_gptq",
+    "quant_gptq_int8",
+    "quant_gptq_order",
+    "quant_gptq_v2",
+    "quant_modelopt_fp8",
+    "quant_mxfp4_ct",
+    "quant_mxfp4_gpt_oss",
+    "quant_mxfp8_ct",
+    "quant_nvfp4_ct",
+    "quant_nvfp4_modelopt",
+    "quant_nvfp4_moe",
 };
 
 // The CPU target under test, or the best one, that multiplies activations as they are, in f32: what

@@ -65,7 +65,8 @@ QuantScheme ReadFp8(FieldReader* reader) {
   if (activations != "dynamic" && activations != "static") {
     reader->Fail("activation_scheme", "\"dynamic\" and \"static\" are supported");
   }
-  if (reader->OptionalString("fmt", "\"e4m3\" is supported").value_or("e4m3") != "e4m3") {
+  const auto codes = reader->OptionalString("fmt", "\"e4m3\" is supported");
+  if (codes && *codes != "e4m3" && *codes != "float8_e4m3fn") {
     reader->Fail("fmt", "\"e4m3\" is supported");
   }
   const auto scales = reader->OptionalString("scale_fmt", "\"float\" and \"ue8m0\" are supported");
@@ -194,9 +195,11 @@ QuantScheme ReadGroup(FieldReader* group, const std::string& format) {
 
 void ReadCompressedTensors(FieldReader* reader, QuantizationConfig* config) {
   const std::string format = reader->OptionalString("format", "a name is supported").value_or("");
-  const auto status = reader->OptionalString("quantization_status", "\"compressed\" is supported");
-  if (status && *status != "compressed") {
-    reader->Fail("quantization_status", "\"compressed\" is supported: weights stored as codes");
+  // Whatever it is said to be, a matrix of codes is one.
+  constexpr const char* kStatuses = "\"compressed\" and \"frozen\" are supported";
+  const auto status = reader->OptionalString("quantization_status", kStatuses);
+  if (status && *status != "compressed" && *status != "frozen") {
+    reader->Fail("quantization_status", kStatuses);
   }
   if (!IsEmptyOrNull(reader->Find("transform_config"))) {
     reader->Fail("transform_config", "only weights without transforms (null) are supported");
@@ -346,6 +349,7 @@ Result<QuantizationConfig> ParseModelOptFile(const std::string& text, const std:
     reader.Fail("quantization", "how weights are quantized is needed");
     return reader.status();
   }
+  if (inner->Find("quant_algo") == nullptr) return QuantizationConfig();  // the KV cache alone
   config.schemes = {ReadModelOpt(&*inner)};
   MINISGL_RETURN_IF_ERROR(inner->status());
   return config;

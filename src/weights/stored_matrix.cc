@@ -147,7 +147,8 @@ void ReadBytes(const QuantScheme& scheme, const Sizes& sizes, DType type, Parts*
   const int64_t rows = CeilDiv(sizes.num_out, group_outputs), groups = weights->num_groups;
   TensorView scales;
   if (scheme.group_outputs == 0) {
-    scales = parts->Take(suffix, {DType::kF32, DType::kBF16, DType::kF16}, {Shape{}, Shape{1}});
+    scales = parts->Take(suffix, {DType::kF32, DType::kBF16, DType::kF16},
+                         {Shape{}, Shape{1}, Shape{1, 1}});
   } else if (groups == 1 && group_outputs == 1) {
     scales = parts->Take(suffix, {DType::kF32, DType::kBF16, DType::kF16}, {{rows, 1}, {rows}});
   } else {
@@ -247,6 +248,16 @@ void ReadGptq(const QuantScheme& scheme, const Sizes& sizes, Parts* parts,
   if (!scheme.has_order && !parts->Has(".g_idx")) return;
   const TensorView order = parts->Take(".g_idx", {DType::kI32}, {{sizes.num_in}});
   if (scheme.has_order) weights->group_index = order.data;
+  if (scheme.has_order || !parts->status().ok()) return;
+  // Without desc_act it has the groups in order, or nothing.
+  bool is_order = true, is_nothing = true;
+  for (int64_t in = 0; in < sizes.num_in; ++in) {
+    is_order &= order.At(in) == static_cast<float>(in / weights->group_inputs);
+    is_nothing &= order.At(in) == 0;
+  }
+  if (!is_order && !is_nothing) {
+    parts->Refuse(".g_idx", "its groups are out of order, but desc_act is not true");
+  }
 }
 
 // autoawq, "gemm": qweight [K, N / 8] i32, packed along the outputs, output j of eight at the place
@@ -442,6 +453,7 @@ Result<StoredMatrix> FindMatrix(const ModelConfig& config, const Checkpoint& che
   std::string base = spec.name;
   if (base.ends_with(kWeight)) base.resize(base.size() - kWeight.size());
   Status first_error;
+  std::optional<StoredMatrix> best;
   for (const QuantScheme& scheme : config.quantization.schemes) {
     Parts parts(checkpoint, base);
     if (!IsStoredAs(scheme.layout, checkpoint, base, parts)) continue;
@@ -449,11 +461,16 @@ Result<StoredMatrix> FindMatrix(const ModelConfig& config, const Checkpoint& che
     QuantizedWeights weights;
     const int64_t num_experts = spec.dims.size() == 3 ? config.experts.num_experts : 1;
     ReadLayout(scheme, sizes, num_experts, index, &parts, &weights);
-    if (parts.status().ok()) {
-      return StoredMatrix{WeightTensor(sizes.num_out, sizes.num_in, weights), parts.TakeNames()};
+    if (!parts.status().ok()) {
+      if (first_error.ok()) first_error = parts.status();
+      continue;
     }
-    if (first_error.ok()) first_error = parts.status();
+    // Of schemes that differ in zero points or orders, that which leaves no tensor unread.
+    std::vector<std::string> names = parts.TakeNames();
+    if (best && best->names.size() >= names.size()) continue;
+    best = {WeightTensor(sizes.num_out, sizes.num_in, weights), std::move(names)};
   }
+  if (best) return *std::move(best);
   if (!first_error.ok()) return first_error;
   return FindDense(config, checkpoint, spec, index);
 }

@@ -138,7 +138,8 @@ TEST_P(QuantizedLogitsTest, CpuAgreesWithTheOracleAndBothAreNearTheModel) {
   const WeightFormat format = {DTypeOfF32KeysAndValues(model.config), Quantization::kInt8};
   const auto wanted = model.Logits(model.config.dtype, naive.get(), ids);
   const auto oracle = model.Logits(format, naive.get(), ids);
-  EXPECT_LT(RelativeError(oracle, wanted), 0.12);
+  // Weights that are quantized already, by another rule, lose twice (found: 0.2).
+  EXPECT_LT(RelativeError(oracle, wanted), model.config.quantization.empty() ? 0.12 : 0.3);
   EXPECT_LT(RelativeError(model.Logits(format, cpu.get(), ids), oracle), 1e-3);
 }
 

@@ -118,7 +118,7 @@ TEST(QuantizationConfigTest, CompressedTensorsRefusesByKey) {
                     "{}"),
             at + "weights.symmetric");
   const std::string good = Compressed("pack-quantized", R"({"num_bits": 4, "group_size": 32})");
-  EXPECT_EQ(Refused(good, R"({"quantization_status": "frozen"})"), "quantization_status");
+  EXPECT_EQ(Refused(good, R"({"quantization_status": "calibration"})"), "quantization_status");
   EXPECT_EQ(Refused(good, R"({"transform_config": {"R1": {}}})"), "transform_config");
   EXPECT_EQ(Refused(good, R"({"sparsity_config": {"format": "sparse-24-bitmask"}})"),
             "sparsity_config");
@@ -169,7 +169,11 @@ TEST(QuantizationConfigTest, ModelOptInEitherFile) {
       R"({"producer": {"name": "modelopt"}, "quantization": {"quant_algo": "FP8_PB_WO"}})", "f");
   ASSERT_TRUE(file.ok()) << file.status().message();
   EXPECT_EQ(Only(*file).Name(), "fp8, blocks of 128 x 128");
-  for (const char* bad : {"{}", R"({"quantization": {"quant_algo": null}})", "[]"}) {
+  const auto kv_alone =
+      weights::ParseModelOptFile(R"({"quantization": {"quant_algo": null}})", "f");
+  ASSERT_TRUE(kv_alone.ok()) << kv_alone.status().message();
+  EXPECT_TRUE(kv_alone->empty());
+  for (const char* bad : {"{}", R"({"quantization": {"quant_algo": "INT3"}})", "[]"}) {
     ExpectError(weights::ParseModelOptFile(bad, "hf.json").status(), StatusCode::kBadInput,
                 "hf.json: ");
   }
