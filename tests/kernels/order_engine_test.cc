@@ -4,6 +4,7 @@
 
 #include "emulator/emulator.h"
 #include "engine/emulated_cuda.h"
+#include "engine/scheduled_run.h"
 #include "gpu/gpu_models.h"
 
 namespace minisgl::cuda {
@@ -44,6 +45,29 @@ TEST(OrderEngineTest, StepsOfModelsAreClean) {
       RunSteps(&engine, static_cast<int32_t>(model->config.vocab_size));
     });
   }
+}
+
+// A prompt that is scored beside one that is answered: the head in pieces of two rows, each of which
+// uses the memory of the one before it; results stay in the step's own memory while the next runs.
+TEST(OrderEngineTest, StepsThatScoreAreClean) {
+  const auto model = MakeGpuTinyModel();
+  const auto vocab_size = static_cast<int32_t>(model->config.vocab_size);
+  Request scored, answered;
+  scored.id = 1;
+  scored.prompt = RandomPrompt(14, 1, vocab_size);
+  scored.sampling.num_prompt_logprobs = 3;
+  answered.id = 2;
+  answered.prompt = RandomPrompt(5, 2, vocab_size);
+  answered.max_tokens = 4;
+  answered.sampling.num_logprobs = 2;
+  emulator::ForEachOrder(3, [&](int order) {
+    SCOPED_TRACE(order);
+    EngineDriver engine(*model, {.max_running_requests = 2, .graph_max_rows = 2}, EmulatedCuda({}));
+    const ScheduledRun run =
+        RunScheduled(engine.engine(), {.max_prefill_tokens = 8}, {scored, answered}, 1);
+    EXPECT_EQ(run.scored.at(1).size(), 13u);
+    EXPECT_EQ(run.answers.at(2).size(), 4u);
+  });
 }
 
 }  // namespace
