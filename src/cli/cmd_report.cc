@@ -184,9 +184,14 @@ std::string Totals(const report::RunFigures& run) {
   if (run.rows_cancelled > 0) {
     text += fmt::format(", {} more cancelled", term::FormatCount(run.rows_cancelled));
   }
-  text += fmt::format(": {} tokens/s out, {} in",
-                      report::TickLabel(PerSecond(run.completion_tokens, run)),
-                      report::TickLabel(PerSecond(run.prompt_tokens, run)));
+  const std::string in = report::TickLabel(PerSecond(run.prompt_tokens, run));
+  if (run.perplexity) {
+    text += fmt::format(": perplexity {:.6g} over {} tokens; {} tokens/s in", *run.perplexity,
+                        term::FormatCount(*run.scored_tokens), in);
+  } else {
+    text += fmt::format(": {} tokens/s out, {} in",
+                        report::TickLabel(PerSecond(run.completion_tokens, run)), in);
+  }
   if (const std::optional<double> percent = HitPercent(run)) {
     text += fmt::format("; {:.1f} % of {} prompt tokens cached", *percent,
                         report::TickLabel(static_cast<double>(run.prompt_tokens)));

@@ -109,6 +109,14 @@ Result<RunFigures> ParseRunFigures(const Json& json, const std::string& where) {
   MINISGL_ASSIGN_OR_RETURN(figures.page_size, OptionalCount(json, "options", "page_size", where));
   MINISGL_ASSIGN_OR_RETURN(figures.max_running_requests,
                            OptionalCount(json, "options", "max_running_requests", where));
+  MINISGL_ASSIGN_OR_RETURN(figures.scored_tokens, OptionalCount(json, "scores", "tokens", where));
+  if (figures.scored_tokens) {
+    const Json* const perplexity = json.Find("scores")->Find("perplexity");
+    // Any number, also beyond those of NumberField: that of noise is huge.
+    if (perplexity != nullptr && perplexity->is_number()) {
+      figures.perplexity = perplexity->as_double();
+    }
+  }
   if (const Json* series = json.Find("time_series"); series != nullptr) {
     MINISGL_ASSIGN_OR_RETURN(figures.series, term::ParseTimeSeries(*series, where));
   }

@@ -189,6 +189,26 @@ TEST_F(ReportProgramTest, MeansAreWeighted) {
   EXPECT_NE(drawn.out.find("in a step (mean 7)"), std::string::npos) << drawn.out;
 }
 
+TEST_F(ReportProgramTest, ARunThatScoredShowsItsPerplexity) {
+  Json json = Summary();
+  json.Set("completion_tokens", 0);
+  json.Set("scores", *ParseJson(R"({"rows": 1200, "tokens": 4321, "logprob": -9000.0,
+                                    "perplexity": 8.0261234})"));
+  const ProgramResult result = Report({"-"}, json.Dump());
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_NE(result.out.find("3 failed: perplexity 8.02612 over 4,321 tokens; 250 tokens/s in"),
+            std::string::npos)
+      << result.out;
+  // That of noise is beyond all other numbers; that of no token is null.
+  json.Set("scores", *ParseJson(R"({"tokens": 1, "perplexity": 1e200})"));
+  EXPECT_NE(Report({"-"}, json.Dump()).out.find("perplexity 1e+200 over 1 tokens"),
+            std::string::npos);
+  json.Set("scores", *ParseJson(R"({"tokens": 0, "perplexity": null})"));
+  EXPECT_NE(Report({"-"}, json.Dump()).out.find("0 tokens/s out"), std::string::npos);
+  json.Set("scores", *ParseJson(R"({"tokens": -1, "perplexity": 2})"));
+  EXPECT_EQ(Report({"-"}, json.Dump()).exit_code, 65);
+}
+
 TEST_F(ReportProgramTest, CancelledRowsAreListedSeparately) {
   Json json = Summary();
   json.Set("rows_done", 4520).Set("rows_failed", 15480).Set("rows_cancelled", 15436);
