@@ -47,8 +47,9 @@ TEST(OrderEngineTest, StepsOfModelsAreClean) {
   }
 }
 
-// A prompt that is scored beside one that is answered: the head in pieces of two rows, each of which
-// uses the memory of the one before it; results stay in the step's own memory while the next runs.
+// A prompt that is scored beside one that is answered: the head in pieces of two rows, each of
+// which uses the memory of the one before it; results stay in the step's own memory while the next
+// step runs.
 TEST(OrderEngineTest, StepsThatScoreAreClean) {
   const auto model = MakeGpuTinyModel();
   const auto vocab_size = static_cast<int32_t>(model->config.vocab_size);
