@@ -51,13 +51,16 @@ void InfoLine(const char* name, const std::string& value, std::string* out) {
   *out += fmt::format("{:<14}{}\n", name, value);
 }
 
-int64_t CountParameters(const Checkpoint& checkpoint) {
-  int64_t count = 0;
-  for (const std::string& name : checkpoint.Names()) {
-    const auto tensor = checkpoint.Get(name);
-    if (tensor.ok()) count += tensor.value().num_elements();
+// The parameters of the model. A quantized matrix has as many as the dense one.
+Result<double> CountParameters(const ModelConfig& config) {
+  MINISGL_ASSIGN_OR_RETURN(const auto required, weights::RequiredTensors(config));
+  double parameters = 0;
+  for (const weights::RequiredTensor& tensor : required) {
+    double count = 1;
+    for (const int64_t size : tensor.shape) count *= static_cast<double>(size);
+    parameters += count;
   }
-  return count;
+  return parameters;
 }
 
 // Describes how many layers have which attention window.
@@ -100,13 +103,43 @@ void DescribeModel(const std::string& source, const ModelConfig& config, std::st
   InfoLine("context", fmt::format("{} tokens", config.max_seq_len), out);
 }
 
+// "bf16", or "compressed-tensors: int4, groups of 32".
+std::string StoredFormat(const ModelConfig& config) {
+  const QuantizationConfig& quantization = config.quantization;
+  if (quantization.empty()) return DTypeName(config.dtype);
+  std::string schemes;
+  for (const QuantScheme& scheme : quantization.schemes) {
+    schemes += fmt::format("{}{}", schemes.empty() ? "" : "; ", scheme.Name());
+  }
+  return fmt::format("{}: {}", quantization.method, schemes);
+}
+
+// What the engine does with quantized weights.
+void DescribeQuantization(const ModelConfig& config, const WeightFormat& format, std::string* out) {
+  const QuantizationConfig& quantization = config.quantization;
+  if (quantization.empty()) return;
+  std::string text;
+  if (format.quantization == Quantization::kStored) {
+    text = fmt::format("codes stay in memory, products read them as {}", DTypeName(format.dtype));
+  } else {
+    text = fmt::format("codes are converted to {} as they are loaded", format.Name());
+  }
+  for (const QuantScheme& scheme : quantization.schemes) {
+    if (!scheme.rounds_activations) continue;
+    text += "; activations are not rounded to 8 bits, as the publisher rounds them";
+    break;
+  }
+  InfoLine("", text, out);
+}
+
 Status DescribeFiles(const TextModel& text, const load::ModelFacts& facts, std::string* out) {
   MINISGL_ASSIGN_OR_RETURN(const std::unique_ptr<Checkpoint> checkpoint,
                            Checkpoint::Open(text.dir));
+  MINISGL_ASSIGN_OR_RETURN(const double parameters, CountParameters(facts.config));
   InfoLine("weights",
-           fmt::format("{} parameters in {} tensors, {} ({})", CountParameters(*checkpoint),
+           fmt::format("{:.0f} parameters in {} tensors, {} ({})", parameters,
                        checkpoint->Names().size(), Bytes(checkpoint->total_bytes()),
-                       DTypeName(facts.config.dtype)),
+                       StoredFormat(facts.config)),
            out);
   std::set<std::string> files;
   for (const std::string& name : checkpoint->Names()) files.insert(checkpoint->FileOf(name));
@@ -145,7 +178,7 @@ void DescribeText(const TextModel& text, const load::ModelFacts& facts, std::str
   InfoLine("end tokens", ids.empty() ? "none" : ids, out);
 }
 
-void DescribePlan(const load::EngineSetup& engine, std::string* out) {
+void DescribePlan(const load::EngineSetup& engine, const ModelConfig& config, std::string* out) {
   const load::EngineOptions& options = engine.options;
   const MemoryPlan& plan = engine.plan;
   const EngineLimits& limits = plan.limits;
@@ -160,6 +193,7 @@ void DescribePlan(const load::EngineSetup& engine, std::string* out) {
   InfoLine("memory", Bytes(plan.available_bytes) + " available", out);
   InfoLine("  weights",
            fmt::format("{} as {}", Bytes(plan.weight_bytes), plan.weight_format.Name()), out);
+  DescribeQuantization(config, plan.weight_format, out);
   InfoLine("  workspace", Bytes(plan.workspace_bytes), out);
   InfoLine(
       "  KV cache",
@@ -194,20 +228,15 @@ void DescribePlan(const load::EngineSetup& engine, std::string* out) {
 Status DescribeShape(const InfoOptions& options, std::string* out) {
   MINISGL_ASSIGN_OR_RETURN(const ModelConfig config, LoadModelConfigFile(options.shape));
   MINISGL_ASSIGN_OR_RETURN(const auto required, weights::RequiredTensors(config));
-  double parameters = 0;
-  for (const weights::RequiredTensor& tensor : required) {
-    double count = 1;
-    for (const int64_t size : tensor.shape) count *= static_cast<double>(size);
-    parameters += count;
-  }
+  MINISGL_ASSIGN_OR_RETURN(const double parameters, CountParameters(config));
   DescribeModel(options.shape, config, out);
   InfoLine("weights",
            fmt::format("{:.0f} parameters in {} tensors, {}; no file was looked for", parameters,
-                       required.size(), DTypeName(config.dtype)),
+                       required.size(), StoredFormat(config)),
            out);
   MINISGL_ASSIGN_OR_RETURN(const load::EngineSetup engine,
                            load::ResolveEngine(options.engine, config));
-  DescribePlan(engine, out);
+  DescribePlan(engine, config, out);
   return Status();
 }
 
@@ -224,7 +253,7 @@ Status Describe(const InfoOptions& options, std::string* out) {
   MINISGL_RETURN_IF_ERROR(DescribeFiles(text, facts, out));
   DescribeText(text, facts, out);
   MINISGL_ASSIGN_OR_RETURN(facts.engine, load::ResolveEngine(options.engine, facts.config));
-  DescribePlan(facts.engine, out);
+  DescribePlan(facts.engine, facts.config, out);
   return Status();
 }
 

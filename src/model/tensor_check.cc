@@ -105,8 +105,8 @@ bool IsQuantized(const ModelConfig& config, const weights::TensorSpec& spec) {
          spec.role != Role::kSharedShare;
 }
 
-// Bytes of a matrix that is kept as codes of `scheme`: an upper bound, as its scales may be exact in
-// 16 bits. nullopt if 2^64 or more.
+// Bytes of a matrix that is kept as codes of `scheme`: an upper bound, as its scales may be exact
+// in 16 bits. nullopt if 2^64 or more.
 std::optional<uint64_t> CodeBytes(const QuantScheme& scheme, uint64_t num_out, uint64_t num_in) {
   constexpr uint64_t kScaleBytes = 4, kWordInputs = 8;
   const auto group = static_cast<uint64_t>(scheme.group_inputs);

@@ -24,8 +24,8 @@ struct StoredMatrix {
 Result<StoredMatrix> FindMatrix(const ModelConfig& config, const Checkpoint& checkpoint,
                                 const TensorSpec& spec, int32_t index);
 
-// Sets dense_matrices to the dense ones of the checkpoint in `model_dir`. Leaves it if that cannot be
-// opened: who loads the weights gets the error.
+// Sets dense_matrices to the dense ones of the checkpoint in `model_dir`. Leaves it if that cannot
+// be opened: who loads the weights gets the error.
 void FindDenseMatrices(const std::string& model_dir, QuantizationConfig* config);
 
 // True if `name` says how activations or the KV cache would be quantized: no weight depends on it.

@@ -35,6 +35,7 @@
 #include "bench/bench_attention_case.h"
 #include "bench/bench_device.h"
 #include "bench/cpu_ceilings.h"
+#include "bench_formats.h"
 #include "engine/kv_storage.h"
 #include "minisgl/base/checked_math.h"
 #include "minisgl/base/json.h"
@@ -66,12 +67,6 @@ constexpr Shape kShapes[] = {
     {"tinyllama-1.1b", 22, 2048, 32, 4, 64, 5632, 32000, false},
 };
 
-struct NamedMatrix {
-  const char* name;
-  int64_t num_out, num_in;
-  int64_t count;  // in the model
-};
-
 std::vector<NamedMatrix> MatricesOf(const Shape& shape) {
   return {{"qkv", shape.qkv_width(), shape.hidden, shape.layers},
           {"o", shape.hidden, shape.num_heads * shape.head_dim, shape.layers},
@@ -80,46 +75,12 @@ std::vector<NamedMatrix> MatricesOf(const Shape& shape) {
           {"head", shape.vocab, shape.hidden, 1}};
 }
 
-struct NamedFormat {
-  const char* name;
-  WeightFormat format;
-};
-
 const NamedFormat kFormats[] = {{"bf16", DType::kBF16},
                                 {"f16", DType::kF16},
                                 {"f32", DType::kF32},
                                 {"int8", {DType::kBF16, Quantization::kInt8}},
                                 {"int4", {DType::kBF16, Quantization::kStored}},
                                 {"fp8", {DType::kBF16, Quantization::kStored}}};
-
-// Of the codes of a checkpoint: a scale in bf16 for each group.
-constexpr int64_t kCodeGroup = 128;
-int32_t CodeBits(const NamedFormat& format) {
-  if (format.format.quantization != Quantization::kStored) return 0;
-  return std::string_view(format.name) == "int4" ? 4 : 8;
-}
-
-uint64_t MatrixBytes(const NamedMatrix& matrix, const NamedFormat& format) {
-  const auto num_out = static_cast<uint64_t>(matrix.num_out);
-  const auto num_in = static_cast<uint64_t>(matrix.num_in);
-  const auto bits = static_cast<uint64_t>(CodeBits(format));
-  if (bits == 0) return *WeightBytes(format.format, num_out, num_in);
-  return num_out * (CeilDiv(num_in * bits, uint64_t{8}) + num_in / kCodeGroup * 2);
-}
-
-// A quantized matrix whose codes are the bytes of `codes`.
-WeightTensor Codes(const NamedMatrix& matrix, int32_t bits, const std::byte* codes,
-                   const uint16_t* scales) {
-  QuantizedWeights weights;
-  weights.codes.data = codes;
-  weights.codes.bits = bits;
-  weights.codes.other_step = matrix.num_in * bits / 8;
-  weights.numbers = bits == 4 ? OffsetNumbers(4) : E4M3Numbers();
-  weights.num_groups = CeilDiv(matrix.num_in, kCodeGroup);
-  weights.group_inputs = kCodeGroup;
-  weights.scales = {reinterpret_cast<const std::byte*>(scales), DType::kBF16, 1, 0, 0};
-  return WeightTensor(matrix.num_out, matrix.num_in, weights);
-}
 
 constexpr uint64_t kMiB = uint64_t{1} << 20;
 constexpr uint64_t kSeed = 1;

@@ -1,5 +1,5 @@
-// Products with matrices that are kept as codes: bit for bit those of the same matrices expanded, on
-// every instruction set, for every kind of codes, scales and zero points.
+// Products with matrices that are kept as codes: bit for bit those of the same matrices expanded,
+// on every instruction set, for every kind of codes, scales and zero points.
 #include "cpu/coded_product.h"
 
 #include <algorithm>

@@ -86,15 +86,15 @@ struct E4M3Codes {
 };
 
 // The scales and zeros of a group, of one vector of the panel.
-struct Group {
+struct CodeFactors {
   Floats scale, zero;
   HWY_INLINE Floats Weight(Floats number) const { return hn::Mul(hn::Sub(number, zero), scale); }
 };
 
-HWY_INLINE Group GroupAt(const CodedMatrix& m, int64_t panel, int64_t group, int v) {
+HWY_INLINE CodeFactors FactorsAt(const CodedMatrix& m, int64_t panel, int64_t group, int v) {
   const F32 d;
   const int64_t at = group * kPanelWidth + v * kLanes;
-  Group its;
+  CodeFactors its;
   if (m.scale_type == DType::kF32) {
     its.scale = hn::LoadU(d, reinterpret_cast<const float*>(m.scales(panel)) + at);
   } else {
@@ -167,7 +167,7 @@ HWY_NOINLINE void ExpandGroups(const CodedMatrix& m, int64_t panel, const Codes&
   for (int64_t group = 0; group < m.num_groups(); ++group) {
     const int64_t begin = group * m.group_inputs, end = MinOf(begin + m.group_inputs, m.num_in);
     for (int v = 0; v < kVectors; ++v) {
-      const Group its = GroupAt(m, panel, group, v);
+      const CodeFactors its = FactorsAt(m, panel, group, v);
       int64_t input = begin;
       for (; input + 2 <= end; input += 2) {
         writer.Store(input, v, its.Weight(codes.Load(input, v)),

@@ -1,0 +1,55 @@
+// The matrices and formats of bench_cpu_kernels, and made-up quantized matrices for the formats
+// that a checkpoint has as codes.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#include "minisgl/base/checked_math.h"
+#include "minisgl/tensor/weight_format.h"
+#include "minisgl/tensor/weight_tensor.h"
+
+namespace minisgl {
+
+struct NamedMatrix {
+  const char* name;
+  int64_t num_out, num_in;
+  int64_t count;  // in the model
+};
+
+struct NamedFormat {
+  const char* name;
+  WeightFormat format;
+};
+
+// Of the codes of a checkpoint: a scale in bf16 for each group.
+inline constexpr int64_t kCodeGroup = 128;
+inline int32_t CodeBits(const NamedFormat& format) {
+  if (format.format.quantization != Quantization::kStored) return 0;
+  return std::string_view(format.name) == "int4" ? 4 : 8;
+}
+
+inline uint64_t MatrixBytes(const NamedMatrix& matrix, const NamedFormat& format) {
+  const auto num_out = static_cast<uint64_t>(matrix.num_out);
+  const auto num_in = static_cast<uint64_t>(matrix.num_in);
+  const auto bits = static_cast<uint64_t>(CodeBits(format));
+  if (bits == 0) return *WeightBytes(format.format, num_out, num_in);
+  return num_out * (CeilDiv(num_in * bits, uint64_t{8}) + num_in / kCodeGroup * 2);
+}
+
+// A quantized matrix whose codes are the bytes of `codes`.
+inline WeightTensor Codes(const NamedMatrix& matrix, int32_t bits, const std::byte* codes,
+                          const uint16_t* scales) {
+  QuantizedWeights weights;
+  weights.codes.data = codes;
+  weights.codes.bits = bits;
+  weights.codes.other_step = matrix.num_in * bits / 8;
+  weights.numbers = bits == 4 ? OffsetNumbers(4) : E4M3Numbers();
+  weights.num_groups = CeilDiv(matrix.num_in, kCodeGroup);
+  weights.group_inputs = kCodeGroup;
+  weights.scales = {reinterpret_cast<const std::byte*>(scales), DType::kBF16, 1, 0, 0};
+  return WeightTensor(matrix.num_out, matrix.num_in, weights);
+}
+
+}  // namespace minisgl
