@@ -48,10 +48,9 @@ class DeviceEngine final : public Engine {
 
   void Launch(std::shared_ptr<const BatchPlan> plan) override {
     MINISGL_CHECK(!free_.empty(), "{} plans are in flight", in_flight_.size());
-    if constexpr (kDebugBuild) {
-      const std::string fault = FindPlanShapeFault(*plan, limits());
-      MINISGL_CHECK(fault.empty(), "step {}: {}", plan->step, fault);
-    }
+    const auto find_fault = kDebugBuild ? FindPlanShapeFault : FindPlanSizeFault;
+    const std::string fault = find_fault(*plan, limits());
+    MINISGL_CHECK(fault.empty(), "step {}: {}", plan->step, fault);
     in_flight_.push_back(std::move(free_.back()));
     free_.pop_back();
     InFlightStep& step = in_flight_.back();

@@ -57,11 +57,6 @@ std::string FindRowFault(const BatchPlan& plan, const EngineLimits& limits, int 
   if (!InRange(table_row, int64_t{limits.max_running_requests} + 1)) {
     return fmt::format("row {}: table row {} of {}", row, table_row, limits.max_running_requests);
   }
-  if (plan.extend_len(row) < 1) return fmt::format("row {} has no token", row);
-  if (plan.kv_len[row] < plan.extend_len(row) || plan.kv_len[row] > limits.max_seq_len) {
-    return fmt::format("row {}: kv_len {} with {} new tokens and at most {}", row, plan.kv_len[row],
-                       plan.extend_len(row), limits.max_seq_len);
-  }
   const int32_t num_drafts = plan.num_drafts[row];
   // Not the row's first token: a place samples after the token before the drafts as well.
   if (!InRange(num_drafts, plan.extend_len(row))) {
@@ -130,22 +125,48 @@ std::string FindWindowFault(const BatchPlan& plan, const EngineLimits& limits,
 
 }  // namespace
 
-std::string FindPlanShapeFault(const BatchPlan& plan, const EngineLimits& limits) {
+std::string FindPlanSizeFault(const BatchPlan& plan, const EngineLimits& limits) {
   const size_t num_rows = plan.table_row.size();
   const size_t num_tokens = plan.positions.size();
-  if (num_rows == 0 || plan.row_begin.size() != num_rows + 1 || plan.kv_len.size() != num_rows ||
+  if (plan.row_begin.size() != num_rows + 1 || plan.kv_len.size() != num_rows ||
       plan.wants_token.size() != num_rows || plan.num_drafts.size() != num_rows ||
       plan.prompt_len.size() != num_rows || plan.sampling.size() != num_rows ||
       plan.slots.size() != num_tokens) {
     return fmt::format("arrays of different lengths for {} rows and {} tokens", num_rows,
                        num_tokens);
   }
+  if (num_rows > static_cast<size_t>(limits.max_running_requests) + 1) {
+    return fmt::format("{} rows, at most {}", num_rows, limits.max_running_requests + 1);
+  }
+  if (num_tokens > static_cast<size_t>(limits.max_step_tokens)) {
+    return fmt::format("{} tokens, at most {}", num_tokens, limits.max_step_tokens);
+  }
+  if (plan.row_begin[0] != 0 || plan.row_begin[num_rows] != plan.num_tokens()) {
+    return fmt::format("rows cover tokens [{}, {}) of {}", plan.row_begin[0],
+                       plan.row_begin[num_rows], num_tokens);
+  }
+  for (int row = 0; row < plan.num_rows(); ++row) {
+    if (plan.extend_len(row) < 1) return fmt::format("row {} has no token", row);
+    if (plan.kv_len[row] < plan.extend_len(row) || plan.kv_len[row] > limits.max_seq_len) {
+      return fmt::format("row {}: kv_len {} with {} new tokens and at most {}", row,
+                         plan.kv_len[row], plan.extend_len(row), limits.max_seq_len);
+    }
+  }
+  return "";
+}
+
+std::string FindPlanShapeFault(const BatchPlan& plan, const EngineLimits& limits) {
+  std::string size_fault = FindPlanSizeFault(plan, limits);
+  if (!size_fault.empty()) return size_fault;
+  const size_t num_tokens = plan.positions.size();
+  if (plan.num_rows() == 0) return "no rows";
   int64_t num_scored = 0;
   for (const int32_t of_row : plan.num_scored) num_scored += of_row;
-  if ((!plan.num_scored.empty() && plan.num_scored.size() != num_rows) ||
+  if ((!plan.num_scored.empty() &&
+       plan.num_scored.size() != static_cast<size_t>(plan.num_rows())) ||
       std::ssize(plan.scored_ids) != num_scored) {
     return fmt::format("{} scored tokens in {} of {} rows, {} ids", num_scored,
-                       plan.num_scored.size(), num_rows, plan.scored_ids.size());
+                       plan.num_scored.size(), plan.num_rows(), plan.scored_ids.size());
   }
   for (const TokenId id : plan.scored_ids) {
     if (!InRange(id, limits.vocab_size)) {
@@ -158,13 +179,6 @@ std::string FindPlanShapeFault(const BatchPlan& plan, const EngineLimits& limits
     return fmt::format("{} window slots for {} tokens, {} window pages for {} pages",
                        plan.window_slots.size(), num_tokens, plan.window_pages.size(),
                        plan.pages.size());
-  }
-  if (num_tokens > static_cast<size_t>(limits.max_step_tokens)) {
-    return fmt::format("{} tokens, at most {}", num_tokens, limits.max_step_tokens);
-  }
-  if (plan.row_begin[0] != 0 || plan.row_begin[num_rows] != plan.num_tokens()) {
-    return fmt::format("rows cover tokens [{}, {}) of {}", plan.row_begin[0],
-                       plan.row_begin[num_rows], num_tokens);
   }
   int64_t num_drafts = 0;
   for (int row = 0; row < plan.num_rows(); ++row) {

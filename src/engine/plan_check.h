@@ -1,5 +1,6 @@
-// The rules that every plan must keep, checked before each step in debug builds. A plan that breaks
-// one would read or write memory of another request, or outside the tables.
+// The rules that every plan must keep, checked before each step in debug builds, and of a device's
+// plan the sizes in every build. A plan that breaks one would read or write memory of another
+// request, or outside the tables.
 //
 // Each function returns the first fault as a sentence, or "" if there is none. Neither assumes
 // anything about the contents of the plan's arrays, except as REQUIRES says.
@@ -13,6 +14,10 @@
 #include "minisgl/engine/engine.h"
 
 namespace minisgl::engine {
+
+// Checks the number of rows and tokens and the length of each row against `limits`: what the
+// workspace of a device is reserved for. O(rows).
+std::string FindPlanSizeFault(const BatchPlan& plan, const EngineLimits& limits);
 
 // Checks that sizes agree with each other and with `limits`, and that every index is in range.
 std::string FindPlanShapeFault(const BatchPlan& plan, const EngineLimits& limits);

@@ -4,13 +4,17 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <memory>
 #include <numeric>
+#include <stdexcept>
+#include <string>
 #include <utility>
 
 #include "engine/decode_graphs.h"
 #include "engine/engine_driver.h"
 #include "engine/host_device_ops.h"
 #include "engine/layer_graphs.h"
+#include "minisgl/base/check.h"
 #include "minisgl/base/checked_math.h"
 #include "minisgl/engine/device_engine.h"
 #include "slow.h"
@@ -388,6 +392,22 @@ TEST_F(DeviceEngineTest, AFaultEndsItsStepAndEveryLaterOne) {
     EXPECT_NE(status.message().find("the host device broke"), std::string::npos);
   }
   EXPECT_LE(counters_->replays, replays + 1) << "nothing runs after a fault";
+}
+
+// Its memory is reserved for the limits.
+TEST_F(DeviceEngineTest, APlanBeyondTheLimitsIsRefusedInEveryBuild) {
+  const auto driver = OnDevice({});
+  driver->ExtendAll(driver->AddRow(RandomPrompt(10, 8)));
+  auto plan = std::make_shared<BatchPlan>(*driver->TakePlan());
+  plan->kv_len[0] = static_cast<int32_t>(driver->engine()->limits().max_seq_len) + 1;
+  SetCheckHandler([](const std::string& what) { throw std::runtime_error(what); });
+  try {
+    driver->engine()->Launch(plan);
+    ADD_FAILURE() << "launched";
+  } catch (const std::runtime_error& error) {
+    EXPECT_NE(std::string(error.what()).find("row 0: kv_len"), std::string::npos) << error.what();
+  }
+  SetCheckHandler(nullptr);
 }
 
 TEST_F(DeviceEngineTest, ACaptureThatFailsLeavesTheSmallerGraphs) {

@@ -209,6 +209,38 @@ TEST_F(PlanCheckTest, AWindowReachesNoFurtherThanItsRow) {
   EXPECT_EQ(FindPlanStateFault(plan_, limits, Tables(table.data())), "");
 }
 
+// What is checked in every build.
+TEST_F(PlanCheckTest, EachFaultOfSizeIsFound) {
+  const std::vector<std::function<void(BatchPlan*)>> mutations = {
+      [](BatchPlan* plan) { plan->slots.pop_back(); },
+      [](BatchPlan* plan) { plan->kv_len.pop_back(); },
+      [](BatchPlan* plan) { plan->row_begin.pop_back(); },
+      [](BatchPlan* plan) { plan->row_begin.back() = 3; },
+      [](BatchPlan* plan) { plan->row_begin[0] = 1; },
+      [](BatchPlan* plan) { plan->row_begin[1] = 0; },
+      [](BatchPlan* plan) { plan->row_begin[1] = 5; },
+      [](BatchPlan* plan) { plan->kv_len[1] = 2; },
+      [](BatchPlan* plan) { plan->kv_len[1] = 11; },
+      [](BatchPlan* plan) {
+        plan->positions.resize(9);
+        plan->slots.resize(9);
+        plan->row_begin.back() = 9;
+        plan->kv_len[1] = 8;
+      },
+  };
+  EXPECT_EQ(FindPlanSizeFault(plan_, Limits()), "");
+  for (size_t i = 0; i < mutations.size(); ++i) {
+    BatchPlan plan = plan_;
+    mutations[i](&plan);
+    EXPECT_NE(FindPlanSizeFault(plan, Limits()), "") << "mutation " << i;
+  }
+  EngineLimits limits = Limits();
+  limits.max_running_requests = 1;  // and a row of padding
+  EXPECT_EQ(FindPlanSizeFault(plan_, limits), "");
+  limits.max_running_requests = 0;
+  EXPECT_EQ(FindPlanSizeFault(plan_, limits), "2 rows, at most 1");
+}
+
 TEST_F(PlanCheckTest, TooManyTokensAreFound) {
   plan_.positions.resize(9);
   plan_.slots.resize(9);
