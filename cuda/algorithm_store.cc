@@ -1,11 +1,17 @@
 // See algorithm_store.h.
 #include "algorithm_store.h"
 
+#include <fcntl.h>
 #include <fmt/core.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <exception>
 #include <string_view>
+#include <thread>
 #include <utility>
 
 #include "minisgl/base/file_io.h"
@@ -18,15 +24,29 @@ namespace minisgl::cuda {
 namespace {
 
 constexpr std::string_view kTitle = "minisgl products 1";
-// A model has some 40 numbers of tokens for each of 5 matrices; a file this long has many models.
-constexpr size_t kEntriesMax = 20'000;
 constexpr off_t kFileBytesMax = 8 << 20;
 constexpr mode_t kMode = 0600;
+constexpr std::string_view kLockName = ".minisgl-products.lock";
+constexpr std::chrono::milliseconds kLockPause(10);
+constexpr int kLockTries = 500;
 
 std::string Hash(std::string_view text) {
   Sha256 sha;
   sha.Add(text);
   return sha.FinishHex();
+}
+
+// Locks the folder against other stores until the handle is destroyed; not open if that fails, as
+// where the file system has no locks.
+FileHandle LockFolder(const std::string& folder) {
+  FileHandle file(open(fmt::format("{}/{}", folder, kLockName).c_str(),
+                       O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY, kMode));
+  for (int tries = 0; file.is_open() && tries < kLockTries; ++tries) {
+    if (flock(file.fd(), LOCK_EX | LOCK_NB) == 0) return file;
+    if (errno != EWOULDBLOCK && errno != EINTR) break;
+    std::this_thread::sleep_for(kLockPause);
+  }
+  return FileHandle();
 }
 
 // Takes the next line off `text`, without its end. nullopt if there is none that ends.
@@ -75,7 +95,13 @@ AlgorithmStore::AlgorithmStore(const std::string& folder, const std::string& ide
   entries_ = Read(/*warns=*/true);
 }
 
-AlgorithmStore::~AlgorithmStore() { Save(); }
+AlgorithmStore::~AlgorithmStore() {
+  try {
+    Save();
+  } catch (const std::exception&) {
+    // Out of memory: the next start times again.
+  }
+}
 
 AlgorithmStore::Key AlgorithmStore::KeyOf(const MatmulShape& shape) {
   return {shape.num_tokens, shape.num_out, shape.num_in, static_cast<int>(shape.dtype),
@@ -88,7 +114,9 @@ const AlgorithmStore::Bytes* AlgorithmStore::Find(const MatmulShape& shape) cons
 }
 
 void AlgorithmStore::Add(const MatmulShape& shape, const Bytes& algorithm) {
-  entries_[KeyOf(shape)] = algorithm;
+  const Key key = KeyOf(shape);
+  if (entries_.size() >= kEntriesMax && !entries_.contains(key)) return;
+  entries_[key] = algorithm;
   has_new_ = true;
 }
 
@@ -123,6 +151,7 @@ std::optional<AlgorithmStore::Entries> AlgorithmStore::Parse(const std::string& 
     if (!algorithm) return std::nullopt;
     entries[{numbers[0], numbers[1], numbers[2], static_cast<int>(numbers[3]),
              static_cast<int>(numbers[4])}] = *algorithm;
+    if (entries.size() > kEntriesMax) return std::nullopt;
   }
   return entries;
 }
@@ -155,6 +184,7 @@ AlgorithmStore::Entries AlgorithmStore::Read(bool warns) const {
 
 void AlgorithmStore::Save() {
   if (!folder_ || !std::exchange(has_new_, false)) return;
+  const FileHandle lock = LockFolder(folder_->path());
   for (const auto& [key, algorithm] : Read(/*warns=*/false)) {
     if (entries_.size() >= kEntriesMax) break;
     entries_.emplace(key, algorithm);

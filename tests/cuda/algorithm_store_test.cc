@@ -6,10 +6,13 @@
 
 #include <filesystem>
 #include <fstream>
+#include <stdexcept>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "minisgl/base/log.h"
+#include "minisgl/base/sha256.h"
 #include "temporary_folder.h"
 
 namespace minisgl::cuda {
@@ -46,7 +49,9 @@ class AlgorithmStoreTest : public ::testing::Test {
   }
   std::vector<fs::path> Files() const {
     std::vector<fs::path> files;
-    for (const auto& entry : fs::directory_iterator(Folder())) files.push_back(entry.path());
+    for (const auto& entry : fs::directory_iterator(Folder())) {
+      if (entry.path().filename() != ".minisgl-products.lock") files.push_back(entry.path());
+    }
     return files;
   }
 
@@ -102,6 +107,68 @@ TEST_F(AlgorithmStoreTest, TwoProcessesLoseNothing) {
   EXPECT_EQ(*store.Find(other), Filled(2));
 }
 
+// The lock is of an opened file, so that threads with a store each stand for processes.
+TEST_F(AlgorithmStoreTest, ProcessesThatSaveTogetherLoseNothing) {
+  constexpr int kThreads = 3, kSaves = 6;
+  const auto shape = [](int thread, int save) {
+    return MatmulShape{.num_tokens = thread + 1, .num_out = save + 1, .num_in = 8};
+  };
+  std::vector<std::thread> threads;
+  for (int thread = 0; thread < kThreads; ++thread) {
+    threads.emplace_back([this, &shape, thread] {
+      AlgorithmStore store(Folder(), "one");
+      for (int save = 0; save < kSaves; ++save) {
+        store.Add(shape(thread, save), Filled(static_cast<unsigned char>(thread)));
+        store.Save();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  const AlgorithmStore store(Folder(), "one");
+  for (int thread = 0; thread < kThreads; ++thread) {
+    for (int save = 0; save < kSaves; ++save) {
+      EXPECT_NE(store.Find(shape(thread, save)), nullptr) << thread << " " << save;
+    }
+  }
+}
+
+TEST_F(AlgorithmStoreTest, AFileHasABoundedNumberOfEntries) {
+  const auto shape = [](size_t i) {
+    return MatmulShape{.num_tokens = static_cast<int64_t>(i) + 1, .num_out = 8, .num_in = 8};
+  };
+  {
+    AlgorithmStore store(Folder(), "one");
+    for (size_t i = 0; i <= AlgorithmStore::kEntriesMax; ++i) store.Add(shape(i), Filled(1));
+    EXPECT_NE(store.Find(shape(AlgorithmStore::kEntriesMax - 1)), nullptr);
+    EXPECT_EQ(store.Find(shape(AlgorithmStore::kEntriesMax)), nullptr);
+    store.Add(shape(0), Filled(2));  // one that is there changes
+    EXPECT_EQ(*store.Find(shape(0)), Filled(2));
+  }
+  EXPECT_NE(AlgorithmStore(Folder(), "one").Find(shape(0)), nullptr);
+  EXPECT_TRUE(warnings_.empty());
+  // A file with more, whole otherwise, was not written by this program.
+  ASSERT_EQ(Files().size(), 1u);
+  const fs::path path = Files()[0];
+  std::string text = folder_.Read(fs::relative(path, folder_.Path("")).string());
+  constexpr size_t kHashLine = 65;
+  text.resize(text.size() - kHashLine);
+  const std::string last = text.substr(text.rfind('\n', text.size() - 2) + 1);
+  text += "99999" + last.substr(last.find(' '));
+  Sha256 sha;
+  sha.Add(text);
+  std::ofstream(path, std::ios::binary | std::ios::trunc) << text << sha.FinishHex() << '\n';
+  EXPECT_EQ(AlgorithmStore(Folder(), "one").Find(shape(0)), nullptr);
+  EXPECT_EQ(warnings_.size(), 1u);
+}
+
+// As if memory ran out while it saves.
+TEST_F(AlgorithmStoreTest, WhatFailsAtTheEndIsDropped) {
+  SetLogSink([](LogLevel, const std::string&) { throw std::runtime_error("no memory"); });
+  Keep(1);
+  SetLogSink(nullptr);
+  EXPECT_TRUE(Finds(1));
+}
+
 TEST_F(AlgorithmStoreTest, NothingNewWritesNothing) {
   { const AlgorithmStore store(Folder(), "one"); }
   EXPECT_TRUE(Files().empty());
@@ -122,7 +189,7 @@ TEST_F(AlgorithmStoreTest, AFileWithAnyByteChangedOrMissingCountsAsNone) {
     std::ofstream(path, std::ios::binary | std::ios::trunc) << text;
     warnings_.clear();
   };
-  for (size_t i = 0; i < good.size(); i += 7) {
+  for (size_t i = 0; i < good.size(); ++i) {
     std::string changed = good;
     changed[i] = static_cast<char>(changed[i] ^ 1);
     write(changed);

@@ -170,8 +170,9 @@ cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t, cublasLtMatmulDesc_t,
                                        cublasLtMatrixLayout_t, cublasLtMatrixLayout_t b,
                                        cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
                                        const cublasLtMatmulAlgo_t* algorithm,
-                                       cublasLtMatmulHeuristicResult_t*) {
+                                       cublasLtMatmulHeuristicResult_t* needs) {
   ++g_seen.num_checks;
+  needs->workspaceSize = g_seen.needed_bytes;
   if (static_cast<int>(algorithm->data[1]) == g_seen.refused_candidate) {
     return CUBLAS_STATUS_NOT_SUPPORTED;
   }

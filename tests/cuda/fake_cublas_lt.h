@@ -16,6 +16,7 @@ struct FakeCublasLtSeen {
   int num_candidates = 1;      // of a choice, if as many are asked for
   int failing_candidate = -1;  // no product works with it
   int refused_candidate = -1;  // it does not pass the check
+  uint64_t needed_bytes = 0;   // of workspace, by every algorithm, says the check
   uint64_t version = 130'000;
   bool capturing = false;  // algorithms cannot be chosen
 };
