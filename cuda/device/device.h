@@ -31,11 +31,15 @@
 //                            wait. p and n are multiples of 16. No effect if it is not supported
 //   Sleep(ns)                the thread sleeps for about that time, at most 1,000,000 ns
 //   Exp2(x), Exp(x), Log(x), Tanh(x), Erfc(x), Rsqrt(x), Sqrt(x)   of floats
-//   AtomicAddShared(s, v), AtomicMaxShared(s, v), AtomicAddGlobal(p, v)
+//   AtomicAddShared(s, v), AtomicMaxShared(s, v), AtomicAddGlobal(p, v), AtomicExchangeGlobal(p, v)
+//   AtomicCompareExchangeGlobal(p, x, v)   stores v if *p == x. Like the other atomics it returns
+//                            what was there, and orders no other access: ThreadFence does
 //   ThreadFence()            orders this thread's accesses, and those of threads that it met at a
 //                            barrier before, with its atomics: for all threads of the device.
 //                            Release: others store, barrier, fence, atomic. Acquire: atomic, fence,
 //                            barrier, others load.
+//   Trap(why)                ends the kernel with kCudaLaunchFailure; on the emulator the fault
+//                            says why
 //   kWarpSize, WarpSum(x), WarpMax(x)   over the warp; every lane gets the result. Sums are in
 //                            butterfly order
 //   BlockSum(x, scratch), BlockMax(x, scratch)   over the block; every thread gets the result.

@@ -246,6 +246,11 @@ template <typename T>
 MINISGL_DEVICE T AtomicExchangeGlobal(T* p, T value) {
   return atomicExch(p, value);
 }
+template <typename T>
+MINISGL_DEVICE T AtomicCompareExchangeGlobal(T* p, T expected, T value) {
+  return atomicCAS(p, expected, value);
+}
+MINISGL_DEVICE void Trap(const char*) { __trap(); }
 // asm that the compiler cannot see through.
 MINISGL_DEVICE int32_t Opaque(int32_t x) {
   asm volatile("" : "+r"(x));

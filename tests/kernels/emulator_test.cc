@@ -348,6 +348,9 @@ TEST(EmulatorGlobal, OutOfBoundsAndMisaligned) {
   float local = 0;
   ExpectFault(1, 0, {"AtomicExchangeGlobal", "not within"},
               [&] { AtomicExchangeGlobal(&local, 1.0f); });
+  int count = 0;
+  ExpectFault(1, 0, {"AtomicCompareExchangeGlobal", "not within"},
+              [&] { AtomicCompareExchangeGlobal(&count, 0, 1); });
 }
 
 #ifdef __SANITIZE_ADDRESS__
@@ -362,6 +365,19 @@ TEST(EmulatorGlobal, PlainDereferencesAreTheSanitizers) {
                "heap-buffer-overflow");
 }
 #endif
+
+TEST(EmulatorGlobal, AThreadThatWaitsInVainIsAFault) {
+  DeviceArray<int> flag(std::vector<int>{0});
+  const emulator::Options options = emulator::GetOptions();
+  emulator::Options changed = options;
+  changed.atomics_max = 1000;
+  emulator::SetOptions(changed);
+  ExpectFault(1, 0, {"too many atomics"}, [&] {
+    while (AtomicAddGlobal(flag.data(), 0) == 0) {
+    }
+  });
+  emulator::SetOptions(options);
+}
 
 TEST(EmulatorGlobal, LaunchAfterAFaultIsAsIfThereHadBeenNone) {
   DeviceArray<int> sum(std::vector<int>{0});

@@ -437,6 +437,38 @@ TEST_F(FlagTest, FlagOfPlainAccesses) {
   });
 }
 
+TEST_F(FlagTest, CompareAndExchange) {
+  ExpectClean([&] { Begin(); }, {Two([&] {
+                if (Thread() != 0) return;
+                if (BlockNumber() == 0) {
+                  Put(x_.data(), 42);
+                  device::ThreadFence();
+                  EXPECT_EQ(device::AtomicCompareExchangeGlobal(flag_.data(), 0u, 1u), 0u);
+                } else {
+                  while (device::AtomicCompareExchangeGlobal(flag_.data(), 1u, 2u) != 1) {
+                  }
+                  device::ThreadFence();
+                  EXPECT_EQ(Get(x_.data()), 42);
+                }
+              })});
+  EXPECT_EQ(flag_[0], 2u);
+}
+
+TEST_F(FlagTest, AFailedCompareAndExchangeReleasesNothing) {
+  ExpectCaught({"with no fence"}, [&] {
+    if (Thread() != 0) return;
+    if (BlockNumber() == 0) {
+      Put(x_.data(), 42);
+      device::ThreadFence();
+      EXPECT_EQ(device::AtomicCompareExchangeGlobal(flag_.data(), 5u, 1u), 0u);
+    } else {
+      (void)device::AtomicAddGlobal(flag_.data(), 0u);
+      device::ThreadFence();
+      (void)Get(x_.data());
+    }
+  });
+}
+
 TEST_F(FlagTest, ChainOfThreeBlocks) {
   // Block 2 knows what block 0 wrote through block 1, if that fences between its two atomics.
   const auto body = [&](bool fence) {

@@ -90,15 +90,16 @@ void BlockOrder::OnFence(uint32_t thread, uint32_t clock) {
   covered.threads[thread] = clock;
 }
 
-void BlockOrder::OnAtomic(uint32_t thread, uintptr_t word, KernelReleases* kernel) {
+void BlockOrder::OnAtomic(uint32_t thread, uintptr_t word, bool writes, KernelReleases* kernel) {
   const auto found = kernel->words_.find(word);
-  if (found == kernel->words_.end() && !used_) return;  // no fence yet
+  if (found == kernel->words_.end() && (!used_ || !writes)) return;  // no fence yet
   used_ = true;
   of_thread_.resize(num_threads_);
   Layer& own = of_thread_[thread];
   own.empty = false;
   ReleaseSet& held = found == kernel->words_.end() ? kernel->words_[word] : found->second;
   own.seen.Join(held);
+  if (!writes) return;
   uint32_t value;
   std::memcpy(&value, reinterpret_cast<const void*>(word), sizeof(value));
   kernel->first_values_.emplace(word, value);

@@ -9,7 +9,8 @@
 // Between blocks:
 //   - a fence by a thread collects what is ordered before it, and what its block knows;
 //   - an atomic releases what was collected by fences that are ordered before it. The word keeps
-//     it until a plain write: atomics on the word see what all atomics before them released;
+//     it until a plain write: atomics on the word see what all atomics before them released. A
+//     compare-and-exchange that fails sees, and releases nothing;
 //   - a fence by a thread after an atomic, its own or one ordered before, acquires what the atomic
 //     saw; further threads of the block know it after a barrier.
 #pragma once
@@ -94,7 +95,7 @@ class BlockOrder {
   void OnBarrier(uint32_t clock);
   void OnSyncWarp(uint32_t warp, uint32_t clock);
   void OnFence(uint32_t thread, uint32_t clock);
-  void OnAtomic(uint32_t thread, uintptr_t word, KernelReleases* kernel);
+  void OnAtomic(uint32_t thread, uintptr_t word, bool writes, KernelReleases* kernel);
 
   // True if the access of `other`, a thread of this block, at `clock` is ordered before the next
   // one of `thread`.

@@ -319,7 +319,23 @@ T AtomicExchangeGlobal(T* p, T value, const emulator::Place& place = emulator::P
   return UpdateGlobal(p, {"AtomicExchangeGlobal", place}, [&](T) { return value; });
 }
 
+template <typename T>
+T AtomicCompareExchangeGlobal(T* p, T expected, T value,
+                              const emulator::Place& place = emulator::Place::current()) {
+  static_assert(kIsOneOf<T, int, unsigned, unsigned long long>);
+  emulator::Machine& machine = emulator::Machine::Get();
+  const uint64_t wanted = emulator::ToWord<T>(expected);
+  const uint64_t old =
+      machine.BeginAtomic(p, sizeof(T), {"AtomicCompareExchangeGlobal", place}, &wanted);
+  if (old == wanted) machine.EndAtomic(p, sizeof(T), emulator::ToWord<T>(value));
+  return emulator::FromWord<T>(old);
+}
+
 inline int32_t Opaque(int32_t x) { return x; }
+
+[[noreturn]] inline void Trap(const char* why) {
+  emulator::Machine::Get().Fail(std::string("trap: ") + why);
+}
 
 inline void ThreadFence() { emulator::Machine::Get().Fence(); }
 

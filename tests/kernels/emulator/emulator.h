@@ -55,6 +55,8 @@ struct Options {
   bool check_order = false;
   // Blocks that are alive at once; 0: one, or with check_order 1 to 4, by the order (2 in order 0).
   int blocks_at_once = 0;
+  // Atomics since a block last ended: with more, a thread waits for what does not come.
+  uint32_t atomics_max = 1 << 26;
   // The fault of plants.py that the kernels have, by number; negative: none.
   int planted = -1;
   // Upper bound on the orders of ForEachOrder.

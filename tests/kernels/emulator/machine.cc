@@ -25,10 +25,9 @@ constexpr uint32_t kThreadsMax = 1024;
 // From this order on, threads are drawn at random.
 constexpr int kFirstRandomOrder = 3;
 
-// Global memory that a thread touches, and atomics, before other blocks run: for threads that wait
-// for another block.
+// Global memory that a thread touches before other blocks run: for threads that wait for another
+// block.
 constexpr uint32_t kTouchesMax = 1 << 16;
-constexpr uint32_t kSpinsMax = 1 << 26;
 
 uint3 Split(uint32_t index, const CudaDim3& extent) {
   return {index % extent.x, index / extent.x % extent.y, index / extent.x / extent.y};
@@ -139,7 +138,7 @@ void Machine::Run(const CudaLaunch& launch, const std::string& kernel,
   }
   clock_ = 0;
   touches_left_ = kTouchesMax;
-  spins_left_ = kSpinsMax;
+  atomics_left_ = options.atomics_max;
   released_early_ = true;
   releases_.Clear();
   failed_ = false;
@@ -172,7 +171,7 @@ void Machine::RunBlocks() {
     --num_alive_;
     released_early_ = released_early_ && block->released_early;
     touches_left_ = kTouchesMax;
-    spins_left_ = kSpinsMax;
+    atomics_left_ = options.atomics_max;
   }
 }
 

@@ -126,8 +126,10 @@ class Machine {
   // An access by plain dereference, in the code at `code`. Does not throw: compilers do not expect
   // it there. After a fault the thread never continues.
   void Dereference(Access access, uintptr_t address, size_t num_bytes, const void* code);
-  // An atomic on at most 8 bytes, in two steps: returns what they hold, then writes.
-  uint64_t BeginAtomic(const void* pointer, size_t num_bytes, const Call& call);
+  // An atomic on at most 8 bytes, in two steps: returns what they hold, then writes. With
+  // `expected`, one that writes only if they hold that: otherwise it releases nothing.
+  uint64_t BeginAtomic(const void* pointer, size_t num_bytes, const Call& call,
+                       const uint64_t* expected = nullptr);
   void EndAtomic(void* pointer, size_t num_bytes, uint64_t bits);
   void Fence();
   void GridWait();
@@ -263,7 +265,7 @@ class Machine {
   uint32_t first_number_ = 0;  // of the kernel's blocks
   uint32_t clock_ = 0;         // block_order.h
   uint32_t touches_left_ = 0;  // until a thread that only dereferences gives way
-  uint32_t spins_left_ = 0;    // atomics until a block must have ended
+  uint32_t atomics_left_ = 0;  // until a block must have ended
   bool released_early_ = false;
   KernelReleases releases_;
   Complaint complaint_;          // of the last access to global memory

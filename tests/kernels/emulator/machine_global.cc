@@ -193,18 +193,20 @@ void Machine::Dereference(Access access, uintptr_t address, size_t num_bytes, co
   Leave();
 }
 
-uint64_t Machine::BeginAtomic(const void* pointer, size_t num_bytes, const Call& call) {
-  if (--spins_left_ == 0) Fail("too many atomics: the thread waits for what does not come");
+uint64_t Machine::BeginAtomic(const void* pointer, size_t num_bytes, const Call& call,
+                              const uint64_t* expected) {
+  if (--atomics_left_ == 0) Fail("too many atomics: the thread waits for what does not come");
   VisitOtherBlocks();
   if (failed_) throw Unwound();
   ++clock_;
   AccessGlobal(Access::kAtomic, pointer, num_bytes, num_bytes, call);
-  if (check_order_) {
-    const uintptr_t word = reinterpret_cast<uintptr_t>(pointer) / 4 * 4;
-    block_->order.OnAtomic(block_->running, word, &releases_);
-  }
   uint64_t bits = 0;
   std::memcpy(&bits, pointer, num_bytes);
+  if (check_order_) {
+    const uintptr_t word = reinterpret_cast<uintptr_t>(pointer) / 4 * 4;
+    const bool writes = expected == nullptr || bits == *expected;
+    block_->order.OnAtomic(block_->running, word, writes, &releases_);
+  }
   return bits;
 }
 
