@@ -68,7 +68,8 @@ class CudaOps : public DeviceOps {
   }
   Status Reserve(const DeviceLimits& limits) override;
   uint64_t ReservedBytes(const DeviceLimits& limits) const override {
-    return AttentionWorkspaceBytes(limits) + ExpertWorkspaceBytes(limits) + kMatmulWorkspaceBytes;
+    return AttentionWorkspaceBytes(limits, context_.num_multiprocessors) +
+           ExpertWorkspaceBytes(limits) + kMatmulWorkspaceBytes;
   }
 
   Result<std::shared_ptr<void>> Allocate(size_t num_bytes) override;
@@ -359,7 +360,7 @@ Status CudaOps::Reserve(const DeviceLimits& limits) {
   if (const size_t num_bytes = ExpertWorkspaceBytes(limits); num_bytes > 0) {
     MINISGL_ASSIGN_OR_RETURN(expert_memory, TakeWorkspace(num_bytes, "experts"));
   }
-  const size_t num_bytes = AttentionWorkspaceBytes(limits);
+  const size_t num_bytes = AttentionWorkspaceBytes(limits, context_.num_multiprocessors);
   MINISGL_ASSIGN_OR_RETURN(OwnedDeviceMemory attention_memory,
                            TakeWorkspace(num_bytes, "attention"));
   const CudaError error = api_->MemsetAsync(attention_memory.get(), 0, num_bytes, compute_.get());
@@ -369,7 +370,9 @@ Status CudaOps::Reserve(const DeviceLimits& limits) {
   expert_memory_ = std::move(expert_memory);
   expert_workspace_ = {.memory = expert_memory_.get(), .limits = limits};
   attention_memory_ = std::move(attention_memory);
-  attention_workspace_ = {.memory = attention_memory_.get(), .limits = limits};
+  attention_workspace_ = {.memory = attention_memory_.get(),
+                          .limits = limits,
+                          .num_multiprocessors = context_.num_multiprocessors};
   return Status();
 }
 

@@ -65,9 +65,6 @@ MINISGL_HOST_DEVICE constexpr int32_t ImageFloats(int32_t head_dim) {
   return (head_dim / 8 + 1) * 128;
 }
 
-// The most multiprocessors that the extend kernel's memory is for.
-inline constexpr int32_t kMultiprocessorsMax = 132;
-
 // Places for the folds of running blocks (attention_fold.cuh): a queue of those that
 // are free.
 struct PlaceQueue {

@@ -414,7 +414,7 @@ CudaError LaunchRows(const LaunchContext& context, const AttentionParams& params
   const AttentionArguments<T> arguments = MakeArguments<T>(params, workspace);
   const int32_t head_dim = params.head_dim, group = arguments.group;
   const int32_t num_decode_rows = params.num_decode_rows;
-  const int64_t max_cut_items = MaxCutItems(context, workspace.limits);
+  const int64_t max_cut_items = MaxCutItems(context, workspace);
   if (num_decode_rows > 0) {
     const CudaError error =
         deterministic
@@ -439,12 +439,12 @@ CudaError LaunchRows(const LaunchContext& context, const AttentionParams& params
 
 DeviceAttentionPlan DivideWorkspace(const AttentionWorkspace& workspace) {
   Divider divider(workspace.memory);
-  return Divide(workspace.limits, &divider);
+  return Divide(workspace, &divider);
 }
 
-size_t AttentionWorkspaceBytes(const DeviceLimits& limits) {
+size_t AttentionWorkspaceBytes(const DeviceLimits& limits, int num_multiprocessors) {
   Divider divider(nullptr);
-  Divide(limits, &divider);
+  Divide({.limits = limits, .num_multiprocessors = num_multiprocessors}, &divider);
   return divider.num_bytes();
 }
 
@@ -462,8 +462,7 @@ CudaError LaunchPlanAttention(const LaunchContext& context, const AttentionPlanP
       .group = group,
       .tile_rows = choice.large ? kLargeTileRows : kTileRows,
       .item_rows = std::max(1, SharedTileRows(params.head_dim) / group),
-      .cut_items_max =
-          static_cast<int32_t>(MaxCutItems(context, workspace.limits) / params.num_kv_heads),
+      .cut_items_max = static_cast<int32_t>(MaxCutItems(context, workspace) / params.num_kv_heads),
       .deterministic = deterministic,
       .window = params.sliding_window,
       .shared = params.shared};

@@ -27,8 +27,9 @@ inline int64_t MaxTiles(int64_t tokens, int64_t rows, int32_t group, int32_t til
 inline int64_t MaxCutItems(int64_t num_multiprocessors, const DeviceLimits& limits) {
   return limits.max_seq_len > kExtendSplitKeys ? 4 * num_multiprocessors : 0;
 }
-inline int64_t MaxCutItems(const LaunchContext& context, const DeviceLimits& limits) {
-  return MaxCutItems(std::min(context.num_multiprocessors, kMultiprocessorsMax), limits);
+inline int64_t MaxCutItems(const LaunchContext& context, const AttentionWorkspace& workspace) {
+  return MaxCutItems(std::min(context.num_multiprocessors, workspace.num_multiprocessors),
+                     workspace.limits);
 }
 
 // Divides the workspace into pieces, 256-byte aligned. With null memory it only measures.
@@ -56,27 +57,29 @@ struct ExtendBounds {
 };
 
 // `blocks`: of a multiprocessor.
-inline ExtendBounds BoundExtend(const DeviceLimits& limits, int32_t tile_rows, int32_t blocks) {
+inline ExtendBounds BoundExtend(const AttentionWorkspace& workspace, int32_t tile_rows,
+                                int32_t blocks) {
+  const DeviceLimits& limits = workspace.limits;
   const int32_t group = limits.num_heads / limits.num_kv_heads;
   ExtendBounds bounds;
   bounds.tiles =
       MaxTiles(limits.max_tokens, limits.max_rows, group, tile_rows) * limits.num_kv_heads;
   bounds.cut_items =
-      std::min(MaxCutItems(kMultiprocessorsMax, limits),
+      std::min(MaxCutItems(workspace.num_multiprocessors, limits),
                bounds.tiles * CeilDiv<int64_t>(limits.max_seq_len, kExtendSplitKeys));
   bounds.places = limits.max_seq_len > kExtendSplitKeys
-                      ? std::min<int64_t>(int64_t{kMultiprocessorsMax} * blocks,
+                      ? std::min<int64_t>(int64_t{workspace.num_multiprocessors} * blocks,
                                           bounds.tiles + bounds.cut_items)
                       : 0;
   return bounds;
 }
 // Shared memory allows five blocks.
-inline ExtendBounds BoundSmallExtend(const DeviceLimits& limits) {
-  return BoundExtend(limits, kTileRows, 5);
+inline ExtendBounds BoundSmallExtend(const AttentionWorkspace& workspace) {
+  return BoundExtend(workspace, kTileRows, 5);
 }
 // Registers allow as many as ExtendShape asks for.
-inline ExtendBounds BoundLargeExtend(const DeviceLimits& limits) {
-  return BoundExtend(limits, kLargeTileRows, limits.head_dim > 128 ? 1 : 2);
+inline ExtendBounds BoundLargeExtend(const AttentionWorkspace& workspace) {
+  return BoundExtend(workspace, kLargeTileRows, workspace.limits.head_dim > 128 ? 1 : 2);
 }
 
 inline void DivideList(int64_t max_items, Divider* divider, ExtendList* list) {
@@ -89,19 +92,23 @@ inline void DividePlaces(int64_t num_places, Divider* divider, PlaceQueue* queue
   divider->Take(&queue->words, 2 + num_places);
 }
 
-inline void DivideLists(const DeviceLimits& limits, Divider* divider, DeviceAttentionPlan* plan) {
-  const ExtendBounds small = BoundSmallExtend(limits);
+inline void DivideLists(const AttentionWorkspace& workspace, Divider* divider,
+                        DeviceAttentionPlan* plan) {
+  const DeviceLimits& limits = workspace.limits;
+  const ExtendBounds small = BoundSmallExtend(workspace);
   const int64_t decode_tiles =
       int64_t{limits.max_rows} * DivideUp(limits.num_heads / limits.num_kv_heads, kTileRows);
   DivideList(decode_tiles + small.cut_items, divider, &plan->decode_list);
   DivideList(small.tiles + small.cut_items, divider, &plan->extend_list);
   divider->Take(&plan->met, small.cut_items);
   DividePlaces(small.places, divider, &plan->small_places);
-  DividePlaces(BoundLargeExtend(limits).places, divider, &plan->large_places);
+  DividePlaces(BoundLargeExtend(workspace).places, divider, &plan->large_places);
 }
 
-inline void DivideImages(const DeviceLimits& limits, Divider* divider, DeviceAttentionPlan* plan) {
-  const ExtendBounds small = BoundSmallExtend(limits), large = BoundLargeExtend(limits);
+inline void DivideImages(const AttentionWorkspace& workspace, Divider* divider,
+                         DeviceAttentionPlan* plan) {
+  const DeviceLimits& limits = workspace.limits;
+  const ExtendBounds small = BoundSmallExtend(workspace), large = BoundLargeExtend(workspace);
   const int64_t small_image = ImageFloats(limits.head_dim);
   const int64_t large_image = small_image * (kLargeTileRows / kTileRows);
   const int64_t max_splits = CeilDiv<int64_t>(limits.max_seq_len, kExtendSplitKeys);
@@ -113,7 +120,8 @@ inline void DivideImages(const DeviceLimits& limits, Divider* divider, DeviceAtt
                                  std::max(small.places * small_image, large.places * large_image));
 }
 
-inline DeviceAttentionPlan Divide(const DeviceLimits& limits, Divider* divider) {
+inline DeviceAttentionPlan Divide(const AttentionWorkspace& workspace, Divider* divider) {
+  const DeviceLimits& limits = workspace.limits;
   const int32_t group = limits.num_heads / limits.num_kv_heads;
   const int64_t items = limits.max_rows * MaxSplits(limits);
   DeviceAttentionPlan plan;
@@ -125,9 +133,9 @@ inline DeviceAttentionPlan Divide(const DeviceLimits& limits, Divider* divider) 
   divider->Take(&plan.arrived,
                 int64_t{limits.max_rows} * limits.num_kv_heads * DivideUp(group, kTileRows));
   divider->Take(&plan.works_taken, 1);
-  DivideLists(limits, divider, &plan);
+  DivideLists(workspace, divider, &plan);
   Divider images = *divider;  // from here on the extend kernel's, and the decode kernel's parts
-  DivideImages(limits, &images, &plan);
+  DivideImages(workspace, &images, &plan);
   divider->Take(&plan.states, items * limits.num_heads * 2);
   divider->Take(&plan.sums, items * limits.num_heads * limits.head_dim);
   divider->Join(images);

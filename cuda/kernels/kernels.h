@@ -69,10 +69,12 @@ CudaError LaunchSample(const LaunchContext& context, const DeviceSampleParams& p
 // workspace, and the kernels of every layer read it. Its address stays the same between steps, and
 // its counters are zero before the first step.
 struct AttentionWorkspace {
-  void* memory = nullptr;  // AttentionWorkspaceBytes(limits), zeroed once
+  void* memory = nullptr;  // AttentionWorkspaceBytes(limits, num_multiprocessors), zeroed once
   DeviceLimits limits;
+  // Of the device. If it has more, blocks of the extend kernel may wait for the end of others.
+  int num_multiprocessors = 0;
 };
-size_t AttentionWorkspaceBytes(const DeviceLimits& limits);
+size_t AttentionWorkspaceBytes(const DeviceLimits& limits, int num_multiprocessors);
 CudaError LaunchPlanAttention(const LaunchContext& context, const AttentionPlanParams& params,
                               const AttentionWorkspace& workspace, bool deterministic);
 // Rows of one token use the decode kernel, the others the extend kernel. `deterministic`: all rows

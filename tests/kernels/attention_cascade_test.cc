@@ -111,7 +111,7 @@ TEST(AttentionCascadeTest, ItemsOfAGroupAreThereOnce) {
   const auto count = [&](const PagedAttentionScene& of) {
     const auto workspace = of.MakeWorkspace();
     of.Run(false, nullptr, workspace.get());
-    return DivideWorkspace({workspace->data(), of.Limits()}).counts[0];
+    return DivideWorkspace(of.Workspace(workspace.get())).counts[0];
   };
   scene.Share({0, 1, 2}, 2 * kSplitKeysMin);
   EXPECT_EQ(count(scene), 3 + 4 + 3);
@@ -131,7 +131,7 @@ TEST(AttentionCascadeTest, ItemsOfALargeGroup) {
   scene.SetGroups({{rows, 2}});
   const auto workspace = scene.MakeWorkspace();
   scene.Check(scene.Run(false, nullptr, workspace.get()), "a large group");
-  const DeviceAttentionPlan plan = DivideWorkspace({workspace->data(), scene.Limits()});
+  const DeviceAttentionPlan plan = DivideWorkspace(scene.Workspace(workspace.get()));
   EXPECT_EQ(plan.counts[0], 2 * 3 + 21);
   for (int32_t i = 0; i < 6; ++i) {
     const int32_t* const item = plan.items + kItemWords * i;
@@ -150,7 +150,7 @@ TEST(AttentionCascadeTest, WindowItemsAreThoseThatTheWindowShows) {
   scene.SetGroups({{{0, 2}, 2}});
   const auto workspace = scene.MakeWorkspace();
   scene.Check(scene.Run(false, nullptr, workspace.get()), "windows");
-  const DeviceAttentionPlan plan = DivideWorkspace({workspace->data(), scene.Limits()});
+  const DeviceAttentionPlan plan = DivideWorkspace(scene.Workspace(workspace.get()));
   std::vector<std::pair<int32_t, int32_t>> splits;
   for (int32_t i = 0; i < plan.counts[1]; ++i) {
     const int32_t* const item = plan.window_items + kItemWords * i;

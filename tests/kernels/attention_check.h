@@ -28,6 +28,7 @@ struct PagedAttentionCase {
   float softcap = 0;
   bool sinks = false;
   bool same_pages = false;  // all pages hold the same
+  int workspace_multiprocessors = 132;
   uint64_t seed = 1;
 
   std::string Name() const {
@@ -127,7 +128,7 @@ class PagedAttentionScene {
       plan.shared = {num_groups.data(), group_begin.data(), group_rows.data(),
                      shared_splits.data()};
     }
-    const AttentionWorkspace space = {.memory = workspace->data(), .limits = Limits()};
+    const AttentionWorkspace space = Workspace(workspace);
     EXPECT_EQ(LaunchPlanAttention(device->context, plan, space, deterministic), kCudaSuccess);
     for (int i = 0; i < repeats; ++i) {
       out.Set(std::vector<float>(static_cast<size_t>(out.size()),
@@ -140,8 +141,11 @@ class PagedAttentionScene {
   }
 
   std::unique_ptr<DeviceArray<unsigned char>> MakeWorkspace() const {
-    return std::make_unique<DeviceArray<unsigned char>>(
-        std::vector<unsigned char>(AttentionWorkspaceBytes(Limits()), 0));
+    return std::make_unique<DeviceArray<unsigned char>>(std::vector<unsigned char>(
+        AttentionWorkspaceBytes(Limits(), case_.workspace_multiprocessors), 0));
+  }
+  AttentionWorkspace Workspace(DeviceArray<unsigned char>* memory) const {
+    return {memory->data(), Limits(), case_.workspace_multiprocessors};
   }
 
   // Compares with the oracle.
@@ -306,5 +310,20 @@ class PagedAttentionScene {
   std::vector<float> keys_, qkv_, sinks_;
   mutable std::vector<float> expected_, magnitude_;
 };
+
+// Launches with bounds, as graphs have them, give the bits of one that knows the rows.
+inline void ExpectBoundsGiveTheSame(PagedAttentionCase c) {
+  for (const bool deterministic : {false, true}) {
+    c.rows_known = RowsKnown::kExactly;
+    const PagedAttentionScene scene(c);
+    const auto exactly = scene.Run(deterministic);
+    scene.Check(exactly, "exactly");
+    for (const RowsKnown known : {RowsKnown::kBoundsShort, RowsKnown::kBoundsLong}) {
+      c.rows_known = known;
+      EXPECT_EQ(PagedAttentionScene(c).Run(deterministic), exactly)
+          << c.Name() << (known == RowsKnown::kBoundsLong ? " long" : " short");
+    }
+  }
+}
 
 }  // namespace minisgl::cuda

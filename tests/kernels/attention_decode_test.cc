@@ -153,7 +153,7 @@ TEST(AttentionDecodeTest, SameHoweverBlocksTakeWorks) {
     const std::vector<unsigned char> expected = scene.Run();
     scene.Check(expected, "decode");
     const auto workspace = scene.MakeWorkspace();
-    const DeviceAttentionPlan plan = DivideWorkspace({workspace->data(), scene.Limits()});
+    const DeviceAttentionPlan plan = DivideWorkspace(scene.Workspace(workspace.get()));
     for (const int num_multiprocessors : {1, 2, 5}) {
       KernelDevice device;
       device.context.num_multiprocessors = num_multiprocessors;
@@ -175,7 +175,7 @@ TEST(AttentionDecodeTest, CountersReturnToZero) {
   const auto workspace = scene.MakeWorkspace();
   const std::vector<unsigned char> once = scene.Run(false, nullptr, workspace.get(), 1);
   const DeviceLimits limits = scene.Limits();
-  const DeviceAttentionPlan plan = DivideWorkspace({workspace->data(), limits});
+  const DeviceAttentionPlan plan = DivideWorkspace(scene.Workspace(workspace.get()));
   const auto expect_zeros = [&] {
     for (int32_t i = 0; i < limits.max_rows * 2 * 2; ++i) EXPECT_EQ(plan.arrived[i], 0u) << i;
   };
@@ -209,9 +209,9 @@ TEST(AttentionDecodeTest, UnknownHeadDimsAreRefused) {
   AttentionParams params = scene.Params();
   params.qkv.dtype = DType::kBF16;
   params.head_dim = 72;
-  EXPECT_EQ(LaunchAttention(device.context, params, {workspace->data(), scene.Limits()}, false),
+  EXPECT_EQ(LaunchAttention(device.context, params, scene.Workspace(workspace.get()), false),
             kCudaInvalidValue);
-  EXPECT_EQ(LaunchAttention(device.context, params, {workspace->data(), scene.Limits()}, true),
+  EXPECT_EQ(LaunchAttention(device.context, params, scene.Workspace(workspace.get()), true),
             kCudaInvalidValue);
 }
 

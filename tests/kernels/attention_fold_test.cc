@@ -33,7 +33,7 @@ DividedRun RunOn(const PagedAttentionScene& scene, int num_multiprocessors, bool
   const auto workspace = scene.MakeWorkspace();
   DividedRun run;
   run.out = scene.Run(deterministic, &device, workspace.get());
-  const DeviceAttentionPlan plan = DivideWorkspace({workspace->data(), scene.Limits()});
+  const DeviceAttentionPlan plan = DivideWorkspace(scene.Workspace(workspace.get()));
   const int32_t* const counts = (decode_rows ? plan.decode_list : plan.extend_list).counts;
   run.cut_items = counts[ExtendList::kCutItems];
   run.cut_shift = counts[ExtendList::kCutShift];
@@ -160,7 +160,7 @@ TEST(AttentionFoldTest, NothingIsLeftBetweenLaunches) {
     device.context.num_multiprocessors = 1;
     const auto once = scene.Run(true, &device, workspace.get());
     EXPECT_EQ(scene.Run(true, &device, workspace.get(), 3), once);
-    const DeviceAttentionPlan plan = DivideWorkspace({workspace->data(), scene.Limits()});
+    const DeviceAttentionPlan plan = DivideWorkspace(scene.Workspace(workspace.get()));
     EXPECT_GT(plan.extend_list.counts[ExtendList::kCutItems], 0);
     for (int32_t i = 0; i < plan.extend_list.counts[ExtendList::kCutItems]; ++i) {
       EXPECT_EQ(plan.met[i], 0u) << i;

@@ -5,6 +5,7 @@
 #include "attention_check.h"
 #include "kernels/attention_arguments.h"
 #include "kernels/attention_state.h"
+#include "kernels/attention_workspace.h"
 
 namespace minisgl::cuda {
 namespace {
@@ -47,7 +48,8 @@ Lists MakePlan(const std::vector<PagedAttentionRow>& rows, int32_t num_decode_ro
                                .num_kv_heads = num_kv_heads,
                                .head_dim = 64};
   DeviceArray<unsigned char> workspace(
-      std::vector<unsigned char>(AttentionWorkspaceBytes(limits), 0));
+      std::vector<unsigned char>(AttentionWorkspaceBytes(limits, num_multiprocessors), 0));
+  const AttentionWorkspace space = {workspace.data(), limits, num_multiprocessors};
   KernelDevice device;
   device.context.num_multiprocessors = num_multiprocessors;
   EXPECT_EQ(LaunchPlanAttention(device.context,
@@ -59,9 +61,9 @@ Lists MakePlan(const std::vector<PagedAttentionRow>& rows, int32_t num_decode_ro
                                  .num_heads = num_heads,
                                  .num_kv_heads = num_kv_heads,
                                  .head_dim = 64},
-                                {workspace.data(), limits}, false),
+                                space, false),
             kCudaSuccess);
-  const DeviceAttentionPlan plan = DivideWorkspace({workspace.data(), limits});
+  const DeviceAttentionPlan plan = DivideWorkspace(space);
   Lists lists;
   for (int32_t i = 0; i < plan.counts[0]; ++i) {
     const int32_t* const item = plan.items + kItemWords * i;
@@ -193,8 +195,8 @@ TEST(AttentionPlanTest, WorkspacePiecesLieApart) {
                                .num_heads = 34,
                                .num_kv_heads = 2,
                                .head_dim = 80};
-  std::vector<unsigned char> memory(AttentionWorkspaceBytes(limits));
-  const DeviceAttentionPlan plan = DivideWorkspace({memory.data(), limits});
+  std::vector<unsigned char> memory(AttentionWorkspaceBytes(limits, 132));
+  const DeviceAttentionPlan plan = DivideWorkspace({memory.data(), limits, 132});
   const auto at = [&](const void* p) {
     return static_cast<const unsigned char*>(p) - memory.data();
   };
@@ -218,7 +220,8 @@ TEST(AttentionPlanTest, WorkspacePiecesLieApart) {
   EXPECT_GE(static_cast<int64_t>(memory.size()) - at(plan.kept), (tiles + items) * image);
 }
 
-// Images of tiles, for 32 heads of 128 and one decode row: 17.4 MB a level, and 36.8 MB.
+// Images of tiles, for 32 heads of 128 and one decode row: 18.4 MB a level, and 36.8 MB, on 132
+// multiprocessors. With one split there are none.
 TEST(AttentionPlanTest, MemoryOfSplits) {
   DeviceLimits limits = {.max_rows = 1,
                          .max_tokens = 8192,
@@ -226,12 +229,41 @@ TEST(AttentionPlanTest, MemoryOfSplits) {
                          .num_heads = 32,
                          .num_kv_heads = 8,
                          .head_dim = 128};
-  const double mb = 1e6;
-  EXPECT_NEAR(AttentionWorkspaceBytes(limits) / mb, 92.5, 1);
+  const auto megabytes = [&](int num_multiprocessors) {
+    return AttentionWorkspaceBytes(limits, num_multiprocessors) / 1e6;
+  };
+  EXPECT_NEAR(megabytes(132), 92.5, 0.5);
+  EXPECT_NEAR(megabytes(14), 92.5 * 14 / 132, 0.5);
+  EXPECT_NEAR(megabytes(148), 92.5 * 148 / 132, 0.5);
   limits.max_seq_len = 131072;
-  EXPECT_NEAR(AttentionWorkspaceBytes(limits) / mb, 110.9, 1);
+  EXPECT_NEAR(megabytes(132), 110.9, 0.5);
   limits.max_seq_len = kExtendSplitKeys;
-  EXPECT_LT(AttentionWorkspaceBytes(limits) / mb, 1);
+  EXPECT_LT(megabytes(148), 1);
+}
+
+// A place for every block that runs at once, and as many cut items as the plan may make.
+TEST(AttentionPlanTest, BoundsAreThoseOfTheDevice) {
+  const DeviceLimits limits = {.max_rows = 1,
+                               .max_tokens = 8192,
+                               .max_seq_len = 32768,
+                               .num_heads = 32,
+                               .num_kv_heads = 8,
+                               .head_dim = 128};
+  for (const int num_multiprocessors : {14, 132, 148}) {
+    const AttentionWorkspace workspace = {nullptr, limits, num_multiprocessors};
+    const ExtendBounds small = BoundSmallExtend(workspace), large = BoundLargeExtend(workspace);
+    EXPECT_EQ(small.places, 5 * num_multiprocessors);
+    EXPECT_EQ(large.places, 2 * num_multiprocessors);
+    EXPECT_EQ(small.cut_items, 4 * num_multiprocessors);
+    EXPECT_EQ(large.cut_items, 4 * num_multiprocessors);
+    const DeviceAttentionPlan plan = DivideWorkspace(workspace);
+    EXPECT_EQ(plan.small_places.num_places, small.places);
+    EXPECT_EQ(plan.large_places.num_places, large.places);
+    // The plan's part of it, whatever the launch's context says.
+    LaunchContext context;
+    context.num_multiprocessors = num_multiprocessors + 1;
+    EXPECT_EQ(MaxCutItems(context, workspace), large.cut_items);
+  }
 }
 
 TEST(AttentionStateTest, MergeHasAnIdentity) {
