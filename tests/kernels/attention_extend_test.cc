@@ -102,8 +102,7 @@ TEST(AttentionExtendTest, MixedBatch) {
   scene.Check(scene.Run(true), "deterministic");
 }
 
-// Launches with bounds, as graphs have them, give the bits of those that know the rows: decode rows
-// and others, none of either, and chunks for either size of tiles.
+// Decode rows and others, none of either, and chunks for either size of tiles.
 TEST(AttentionExtendTest, BoundsGiveTheSame) {
   struct Rows {
     std::vector<PagedAttentionRow> rows;
@@ -115,17 +114,7 @@ TEST(AttentionExtendTest, BoundsGiveTheSame) {
     c.num_decode_rows = rows.num_decode_rows;
     c.num_heads = 6;
     c.num_kv_heads = 2;
-    for (const bool deterministic : {false, true}) {
-      c.rows_known = RowsKnown::kExactly;
-      const PagedAttentionScene scene(c);
-      const auto exactly = scene.Run(deterministic);
-      scene.Check(exactly, "exactly");
-      for (const RowsKnown known : {RowsKnown::kBoundsShort, RowsKnown::kBoundsLong}) {
-        c.rows_known = known;
-        EXPECT_EQ(PagedAttentionScene(c).Run(deterministic), exactly)
-            << c.Name() << (known == RowsKnown::kBoundsLong ? " long" : " short");
-      }
-    }
+    ExpectBoundsGiveTheSame(c);
   }
 }
 
@@ -187,7 +176,8 @@ TEST(AttentionExtendTest, RowAloneIsTheSame) {
   }
 }
 
-// One stage, small tiles because of little shared memory, other numbers of multiprocessors.
+// One stage, small tiles because of little shared memory, other numbers of multiprocessors (what is
+// cut depends on these: attention_fold_test.cc).
 TEST(AttentionExtendTest, SameOnEveryDevice) {
   for (const int32_t head_dim : {128, 256}) {
     PagedAttentionCase c = ExtendCase({{1, 100}, {50, 130}});
@@ -196,10 +186,13 @@ TEST(AttentionExtendTest, SameOnEveryDevice) {
     const PagedAttentionScene scene(c);
     const std::vector<unsigned char> expected = scene.Run(true);
     scene.Check(expected, "extend");
-    for (const size_t shared_bytes_max : {99 * 1024, 163 * 1024}) {
+    for (const auto& [shared_bytes_max, num_multiprocessors] :
+         {std::pair(99 * 1024, 132), {163 * 1024, 4}, {227 * 1024, 1}}) {
       KernelDevice device;
-      device.context.shared_bytes_max = shared_bytes_max;
-      EXPECT_EQ(scene.Run(true, &device), expected) << shared_bytes_max << " bytes";
+      device.context.shared_bytes_max = static_cast<size_t>(shared_bytes_max);
+      device.context.num_multiprocessors = num_multiprocessors;
+      EXPECT_EQ(scene.Run(true, &device), expected)
+          << shared_bytes_max << " bytes, " << num_multiprocessors << " multiprocessors";
     }
   }
 }

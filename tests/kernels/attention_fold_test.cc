@@ -137,15 +137,17 @@ TEST(AttentionFoldTest, SameUnderEveryThreadOrder) {
 TEST(AttentionFoldTest, BoundsGiveTheSame) {
   PagedAttentionCase c = FoldCase({{1, 1500}, {5, 1100}, {40, 2500}});
   c.num_decode_rows = 1;
-  for (const bool deterministic : {false, true}) {
-    c.rows_known = RowsKnown::kExactly;
-    const PagedAttentionScene scene(c);
-    const auto exactly = scene.Run(deterministic);
-    scene.Check(exactly, "exactly");
-    for (const RowsKnown known : {RowsKnown::kBoundsShort, RowsKnown::kBoundsLong}) {
-      c.rows_known = known;
-      EXPECT_EQ(PagedAttentionScene(c).Run(deterministic), exactly) << static_cast<int>(known);
-    }
+  ExpectBoundsGiveTheSame(c);
+}
+
+// Every place is in the queue once.
+void ExpectAllFree(const PlaceQueue& queue) {
+  ASSERT_GT(queue.num_places, 0);
+  EXPECT_EQ(queue.words[1] - queue.words[0], static_cast<uint32_t>(queue.num_places));
+  std::vector<uint32_t> places(queue.words + 2, queue.words + 2 + queue.num_places);
+  std::sort(places.begin(), places.end());
+  for (int32_t i = 0; i < queue.num_places; ++i) {
+    EXPECT_EQ(places[static_cast<size_t>(i)], static_cast<uint32_t>(i) + 1);
   }
 }
 
@@ -165,17 +167,46 @@ TEST(AttentionFoldTest, NothingIsLeftBetweenLaunches) {
     for (int32_t i = 0; i < plan.extend_list.counts[ExtendList::kCutItems]; ++i) {
       EXPECT_EQ(plan.met[i], 0u) << i;
     }
-    for (const PlaceQueue& queue : {plan.small_places, plan.large_places}) {
-      ASSERT_GT(queue.num_places, 0);
-      EXPECT_EQ(queue.words[1] - queue.words[0], static_cast<uint32_t>(queue.num_places));
-      std::vector<uint32_t> places(queue.words + 2, queue.words + 2 + queue.num_places);
-      std::sort(places.begin(), places.end());
-      for (int32_t i = 0; i < queue.num_places; ++i) {
-        EXPECT_EQ(places[static_cast<size_t>(i)], static_cast<uint32_t>(i) + 1);
-      }
-    }
+    ExpectAllFree(plan.small_places);
+    ExpectAllFree(plan.large_places);
     const PlaceQueue& used = num_tokens == 40 ? plan.large_places : plan.small_places;
     EXPECT_GT(used.words[0], 0u);  // some were taken
+  }
+}
+
+// A workspace for one multiprocessor: whole tiles of several splits, more than there are places, of
+// which eight run at once. So places are used again, and blocks wait for one.
+TEST(AttentionFoldTest, FewPlacesGiveTheSame) {
+  struct Tiles {
+    int32_t head_dim, num_tokens, kv_len;
+    int32_t num_places, num_tiles;
+    int num_orders;
+  };
+  for (const Tiles& tiles : {Tiles{64, 2, kExtendSplitKeys + 30, 5, 9, emulator::kNumOrders},
+                             {64, 40, kExtendSplitKeys + 30, 2, 5, 2},
+                             {256, 40, kExtendSplitKeys + 30, 1, 3, 1}}) {
+    PagedAttentionCase c = FoldCase(std::vector<PagedAttentionRow>(
+        static_cast<size_t>(tiles.num_tiles), {tiles.num_tokens, tiles.kv_len}));
+    c.head_dim = tiles.head_dim;
+    KernelDevice device;
+    device.context.num_multiprocessors = 1;
+    const std::vector<unsigned char> expected = PagedAttentionScene(c).Run(false, &device);
+    c.workspace_multiprocessors = 1;
+    const PagedAttentionScene scene(c);
+    scene.Check(expected, "many places");
+    const auto workspace = scene.MakeWorkspace();
+    const DeviceAttentionPlan plan = DivideWorkspace(scene.Workspace(workspace.get()));
+    const PlaceQueue& places = tiles.num_tokens == 2 ? plan.small_places : plan.large_places;
+    EXPECT_EQ(places.num_places, tiles.num_places);
+    emulator::ForEachOrder(tiles.num_orders, [&](int order) {
+      emulator::Options options = emulator::GetOptions();
+      options.blocks_at_once = 8;
+      emulator::SetOptions(options);
+      EXPECT_EQ(scene.Run(false, &device, workspace.get()), expected) << "order " << order;
+      EXPECT_EQ(plan.extend_list.counts[ExtendList::kCutItems], 0);
+      EXPECT_EQ(places.words[0], static_cast<uint32_t>(tiles.num_tiles));  // places were taken
+      ExpectAllFree(places);
+    });
   }
 }
 

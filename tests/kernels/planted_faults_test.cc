@@ -58,6 +58,17 @@ void RunFolds() {
   (void)PagedAttentionScene(c).Run(false, &device);
 }
 
+// Eight such tiles, and five places.
+void RunPlacesAgain() {
+  PagedAttentionCase c;
+  c.num_heads = 2;
+  c.num_kv_heads = 1;
+  c.rows = std::vector<PagedAttentionRow>(8, {2, kExtendSplitKeys + 30});
+  c.workspace_multiprocessors = 1;
+  KernelDevice device;
+  (void)PagedAttentionScene(c).Run(false, &device);
+}
+
 // A row of two drafts: the first is what was sampled, the second is not.
 void RunAcceptance() {
   constexpr auto kToken = static_cast<int32_t>(RowResult::Outcome::kToken);
@@ -149,6 +160,10 @@ const std::map<std::string, Expected>& ExpectedFaults() {
       {"extend: folded before the fence", {RunMeetings, {"AttentionArguments", "with no "}}},
       {"extend: all items leave one image", {RunMeetings, {"StoreVec", kNoOrder}}},
       {"extend: the place of another block", {RunFolds, {"StoreVec", kNoOrder}}},
+      {"extend: no fence after a place is taken", {RunPlacesAgain, {"StoreVec", kNoOrder}}},
+      {"extend: no fence before a place is returned", {RunPlacesAgain, {"StoreVec", kNoOrder}}},
+      {"extend: a place returned while other threads read",
+       {RunPlacesAgain, {"StoreVec", kNoOrder}}},
       {"rope: projections read before the wait", {RunEngine, {"RopeKernelParams", kNoWait}}},
       {"norm: an output cleared before the wait",
        {RunEngine, {"NormKernel", "writes byte", kNoWait}}},
@@ -171,8 +186,8 @@ const std::map<std::string, Expected>& ExpectedFaults() {
 }
 
 TEST(PlantedFaults, ScenesWithoutThemAreClean) {
-  for (const Scene scene : {RunSplitDecode, RunManyWorks, RunMeetings, RunFolds, RunAcceptance,
-                            RunOverlappingWrites, RunEngine}) {
+  for (const Scene scene : {RunSplitDecode, RunManyWorks, RunMeetings, RunFolds, RunPlacesAgain,
+                            RunAcceptance, RunOverlappingWrites, RunEngine}) {
     emulator::ForEachOrder(NumOrders(scene), [&](int order) {
       SCOPED_TRACE(order);
       EXPECT_NO_THROW(scene());

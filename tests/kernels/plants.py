@@ -51,6 +51,12 @@ FAULTS = [
      "int64_t{own} * Shape::kImage", "int64_t{PLANTED ? 0 : own} * Shape::kImage"),
     ("extend: the place of another block", "attention_fold.cuh",
      "  return place - 1;", "  return PLANTED ? 0 : place - 1;"),
+    ("extend: no fence after a place is taken", "attention_fold.cuh",
+     "device::ThreadFence();  // the last block's", "if (!PLANTED) device::ThreadFence();  // the last block's"),
+    ("extend: no fence before a place is returned", "attention_fold.cuh",
+     "device::ThreadFence();  // this block's", "if (!PLANTED) device::ThreadFence();  // this block's"),
+    ("extend: a place returned while other threads read", "attention_extend.cuh",
+     "__syncthreads();  // no thread reads what it", "if (!PLANTED) __syncthreads();  // no thread reads what it"),
     # Programmatic dependent launch.
     ("rope: projections read before the wait", "rope_kv_write.cu",
      "  device::GridWait();\n  const int position = rope.positions[token];\n  const int64_t slot = is_q ? 0 : rope.slots[token];\n"
