@@ -9,6 +9,7 @@
 #include "cpu/memory.h"
 #include "minisgl/base/check.h"
 #include "minisgl/base/checked_math.h"
+#include "tensor/quantize.h"
 
 namespace minisgl::cpu {
 namespace {
@@ -41,6 +42,23 @@ std::vector<CodedRow> RowsOf(std::span<const WeightTensor> parts) {
   return rows;
 }
 
+std::span<const CodedRow> RowsOfPanel(std::span<const CodedRow> rows, int64_t panel) {
+  const auto begin = static_cast<size_t>(panel * kPanelWidth);
+  return rows.subspan(begin, std::min(static_cast<size_t>(kPanelWidth), rows.size() - begin));
+}
+
+// Writes the codes of a row to words of the panel at `to`.
+void WriteWords(std::span<const uint8_t> codes, size_t lane, std::byte* to) {
+  for (size_t first = 0; first < codes.size(); first += kWordInputs) {
+    uint32_t word = 0;
+    for (size_t i = first; i < std::min(codes.size(), first + kWordInputs); ++i) {
+      word |= static_cast<uint32_t>(codes[i]) << 4 * (i - first);
+    }
+    std::memcpy(to + (first / kWordInputs * kPanelWidth + lane) * sizeof(word), &word,
+                sizeof(word));
+  }
+}
+
 // Packs one panel into the memory of `matrix`, which `data` begins.
 class PanelWriter {
  public:
@@ -64,17 +82,7 @@ class PanelWriter {
   void WriteCodes(const CodedRow& row, int64_t panel, size_t lane,
                   const std::vector<uint8_t>& codes) const {
     std::byte* const to = At(matrix_.codes(panel));
-    if (matrix_.kind == CodeKind::k4Bits) {
-      for (size_t first = 0; first < codes.size(); first += kWordInputs) {
-        uint32_t word = 0;
-        for (size_t i = first; i < std::min(codes.size(), first + kWordInputs); ++i) {
-          word |= static_cast<uint32_t>(codes[i]) << 4 * (i - first);
-        }
-        std::memcpy(to + (first / kWordInputs * kPanelWidth + lane) * sizeof(word), &word,
-                    sizeof(word));
-      }
-      return;
-    }
+    if (matrix_.kind == CodeKind::k4Bits) return WriteWords(codes, lane, to);
     const uint8_t flip =
         row.part->quantized()->numbers == SignedNumbers() || matrix_.kind == CodeKind::kE4M3
             ? 0
@@ -107,6 +115,24 @@ class PanelWriter {
   const CodedMatrix& matrix_;
   std::byte* const data_;
 };
+
+// Quantizes row `lane` of a panel to its codes and scales.
+void QuantizeRow(const CodedRow& row, const CodedMatrix& matrix, size_t lane, std::byte* to_codes,
+                 std::byte* to_scales) {
+  std::vector<float> weights(static_cast<size_t>(matrix.num_in));
+  std::vector<uint8_t> codes(weights.size());
+  row.part->ReadRow(row.out, weights.data());
+  for (int64_t group = 0; group < matrix.num_groups(); ++group) {
+    const int64_t first = group * matrix.group_inputs;
+    const int64_t count = std::min(matrix.group_inputs, matrix.num_in - first);
+    int8_t q[kQuantBlock];
+    const uint16_t scale = tensor::QuantizeWeightsInt4(weights.data() + first, count, q);
+    for (int64_t i = 0; i < count; ++i) codes[first + i] = static_cast<uint8_t>(q[i] + 8);
+    const size_t at = static_cast<size_t>(group * kPanelWidth) + lane;
+    std::memcpy(to_scales + at * sizeof(scale), &scale, sizeof(scale));
+  }
+  WriteWords(codes, lane, to_codes);
+}
 
 bool AreScalesBf16(std::span<const CodedRow> rows, int64_t num_groups) {
   return std::all_of(rows.begin(), rows.end(), [&](const CodedRow& row) {
@@ -192,12 +218,7 @@ Result<CodedMatrix> PackCodes(std::span<const WeightTensor> parts, ThreadPool* p
                         (matrix.kind == CodeKind::kInt8 && weights.numbers == UnsignedNumbers());
   }
   const std::vector<CodedRow> rows = RowsOf(parts);
-  const auto rows_of = [&](int64_t panel) {
-    const int64_t begin = panel * kPanelWidth;
-    return std::span(rows).subspan(
-        static_cast<size_t>(begin),
-        static_cast<size_t>(std::min(kPanelWidth, matrix.num_out - begin)));
-  };
+  const auto rows_of = [&](int64_t panel) { return RowsOfPanel(rows, panel); };
   std::atomic<bool> are_bf16 = true;
   pool->ParallelFor(matrix.num_panels(), [&](int64_t panel, int) {
     if (!AreScalesBf16(rows_of(panel), matrix.num_groups())) are_bf16 = false;
@@ -207,6 +228,34 @@ Result<CodedMatrix> PackCodes(std::span<const WeightTensor> parts, ThreadPool* p
   matrix.data = data;
   pool->ParallelFor(matrix.num_panels(), [&](int64_t panel, int) {
     PanelWriter(matrix, static_cast<std::byte*>(data.get())).Write(rows_of(panel), panel);
+  });
+  return matrix;
+}
+
+CodedMatrix EmptyInt4Matrix(int64_t num_out, int64_t num_in) {
+  CodedMatrix matrix;
+  matrix.num_out = num_out;
+  matrix.num_in = num_in;
+  std::copy_n(OffsetNumbers(4), matrix.numbers.size(), matrix.numbers.begin());
+  matrix.group_inputs = std::min(kQuantBlock, num_in);
+  matrix.scale_type = DType::kBF16;
+  return matrix;
+}
+
+Result<CodedMatrix> QuantizeToInt4(std::span<const WeightTensor> parts, ThreadPool* pool) {
+  const std::vector<CodedRow> rows = RowsOf(parts);
+  CodedMatrix matrix = EmptyInt4Matrix(std::ssize(rows), parts[0].num_in());
+  MINISGL_ASSIGN_OR_RETURN(const std::shared_ptr<void> data, AllocateZeroed(matrix.num_bytes()));
+  matrix.data = data;
+  auto* const bytes = static_cast<std::byte*>(data.get());
+  pool->ParallelFor(matrix.num_panels(), [&](int64_t panel, int) {
+    std::byte* const codes = bytes + panel * matrix.panel_bytes();
+    std::byte* const scales =
+        bytes + matrix.num_panels() * matrix.panel_bytes() + panel * matrix.scale_bytes();
+    const std::span<const CodedRow> of_panel = RowsOfPanel(rows, panel);
+    for (size_t lane = 0; lane < of_panel.size(); ++lane) {
+      QuantizeRow(of_panel[lane], matrix, lane, codes, scales);
+    }
   });
   return matrix;
 }

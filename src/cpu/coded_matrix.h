@@ -1,5 +1,6 @@
-// A quantized matrix [out, in] as the checkpoint has it: codes, and the scales and zero points of
-// their groups, in panels of 16 outputs. kernels/expand_codes.cc expands a panel to the weights
+// A quantized matrix [out, in] as the checkpoint has it, or as packing quantized it (int4 of
+// weight_format.h): codes, and the scales and zero points of their groups, in panels of 16 outputs.
+// kernels/expand_codes.cc expands a panel to the weights
 //   (number - zero) * scale, in f32,
 // which are those of WeightTensor::ReadRow, and rounds them to the type of the products' operands:
 // a product has the bits that it would have with the expanded matrix.
@@ -63,5 +64,11 @@ bool HaveCommonCodes(std::span<const WeightTensor> parts);
 
 // Stacks `parts` along the outputs. REQUIRES HaveCommonCodes(parts).
 Result<CodedMatrix> PackCodes(std::span<const WeightTensor> parts, ThreadPool* pool);
+
+// A matrix of int4 (weight_format.h) without data.
+CodedMatrix EmptyInt4Matrix(int64_t num_out, int64_t num_in);
+
+// Stacks `parts` along the outputs, quantized to int4.
+Result<CodedMatrix> QuantizeToInt4(std::span<const WeightTensor> parts, ThreadPool* pool);
 
 }  // namespace minisgl::cpu

@@ -380,7 +380,8 @@ int64_t ThreadScratchBytes(const CpuScratchLimits& limits) {
   const int64_t attention =
       AttentionScratchFloats(QueryRowsMax(limits.num_heads, limits.num_kv_heads), limits.head_dim);
   int64_t bytes = (attention + kLinearScratchFloats) * kFloatBytes;
-  if (limits.weight_format.quantization == Quantization::kStored) {
+  const Quantization kind = limits.weight_format.quantization;
+  if (kind == Quantization::kStored || kind == Quantization::kInt4) {
     bytes += ExpandedBytes(limits.weight_format.dtype,
                            std::max(limits.max_inputs, limits.expert_inputs));
   }
@@ -413,18 +414,25 @@ std::optional<uint64_t> CpuScratchBytes(const CpuScratchLimits& limits) {
   const int64_t query_rows = cpu::QueryRowsMax(limits.num_heads, limits.num_kv_heads);
   if (query_rows * limits.head_dim > kAreaMax) return std::nullopt;
 
-  const auto prepared = [&](int64_t num_rows, int64_t num_in) {
+  const auto prepared = [](const WeightFormat& format, int64_t num_rows, int64_t num_in) {
     return CheckedMul(static_cast<uint64_t>(num_rows),
-                      static_cast<uint64_t>(cpu::PreparedStrideMax(limits.weight_format, num_in)));
+                      static_cast<uint64_t>(cpu::PreparedStrideMax(format, num_in)));
   };
-  const auto of_tokens = prepared(limits.max_tokens, limits.max_inputs);
-  const auto of_choices = prepared(limits.max_tokens * limits.num_chosen, limits.expert_inputs);
-  if (!of_tokens || !of_choices) return std::nullopt;
+  const WeightFormat& format = limits.weight_format;
+  const auto of_tokens = prepared(format, limits.max_tokens, limits.max_inputs);
+  const auto of_choices =
+      prepared(format, limits.max_tokens * limits.num_chosen, limits.expert_inputs);
+  // Of the output head, if its format is another.
+  const bool same = TableFormat(format) == format;
+  const auto of_logits =
+      prepared(TableFormat(format), same ? 0 : limits.max_logit_rows, limits.max_inputs);
+  if (!of_tokens || !of_choices || !of_logits) return std::nullopt;
   const int64_t num_samplers = std::min<int64_t>(limits.num_threads, limits.max_logit_rows);
   const int64_t of_threads = limits.num_threads * cpu::ThreadScratchBytes(limits) +
                              num_samplers * cpu::Sampler::MaxBytes(limits.vocab_size) +
                              cpu::kSplitStateFloatsMax * static_cast<int64_t>(sizeof(float));
-  return CheckedAdd(std::max(*of_tokens, *of_choices), static_cast<uint64_t>(of_threads));
+  return CheckedAdd(std::max({*of_tokens, *of_choices, *of_logits}),
+                    static_cast<uint64_t>(of_threads));
 }
 
 Result<std::unique_ptr<Ops>> MakeCpuOps(const CpuOpsConfig& config) {

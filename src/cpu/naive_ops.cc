@@ -77,16 +77,20 @@ void RoundBlocks(float* values, int64_t count, const Quantize& quantize) {
 
 void Append(std::span<const WeightTensor> parts, const WeightFormat& format,
             std::vector<float>* elements) {
-  const bool quantized = format.quantization == Quantization::kInt8;
   for (const WeightTensor& part : parts) {
     std::vector<float> row(static_cast<size_t>(part.num_in()));
     for (int64_t out = 0; out < part.num_out(); ++out) {
       part.ReadRow(out, row.data());
-      if (quantized) {
+      if (format.quantization == Quantization::kInt8) {
         RoundBlocks(row.data(), part.num_in(), [](const float* block, int64_t count, int8_t* q) {
           return Bf16ToFloat(tensor::QuantizeWeights(block, count, q));
         });
       } else {
+        if (format.quantization == Quantization::kInt4) {
+          RoundBlocks(row.data(), part.num_in(), [](const float* block, int64_t count, int8_t* q) {
+            return Bf16ToFloat(tensor::QuantizeWeightsInt4(block, count, q));
+          });
+        }
         for (float& value : row) value = RoundTo(format.dtype, value);
       }
       elements->insert(elements->end(), row.begin(), row.end());

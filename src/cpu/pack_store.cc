@@ -137,6 +137,10 @@ uint64_t IdentityOf(std::span<const WeightTensor> parts, const WeightFormat& for
   return hasher.value();
 }
 
+std::shared_ptr<const void> BytesOf(const PackedMatrix& matrix) {
+  return matrix.coded != nullptr ? matrix.coded->data : matrix.data;
+}
+
 // Hash of the packed form of a small matrix (two panels, several blocks, an odd number of inputs)
 // in each format. Changes if the layout does.
 uint64_t LayoutHash() {
@@ -151,9 +155,10 @@ uint64_t LayoutHash() {
   Hasher hasher;
   for (const WeightFormat& format :
        {WeightFormat(DType::kF32), WeightFormat(DType::kBF16), WeightFormat(DType::kF16),
-        WeightFormat(DType::kBF16, Quantization::kInt8)}) {
+        WeightFormat(DType::kBF16, Quantization::kInt8),
+        WeightFormat(DType::kBF16, Quantization::kInt4)}) {
     const auto matrix = PackParts({&tensor, 1}, format, &pool);
-    if (matrix.ok()) hasher.Add(matrix->data.get(), matrix->num_bytes());
+    if (matrix.ok()) hasher.Add(BytesOf(*matrix).get(), matrix->num_bytes());
   }
   return hasher.value();
 }
@@ -292,7 +297,7 @@ std::shared_ptr<void> PackStore::Find(uint64_t identity, size_t num_bytes, Threa
   return found;
 }
 
-void PackStore::Add(uint64_t identity, std::shared_ptr<void> data, size_t num_bytes) {
+void PackStore::Add(uint64_t identity, std::shared_ptr<const void> data, size_t num_bytes) {
   matrices_.push_back({identity, std::move(data), num_bytes});
   ++num_packed_;
 }
@@ -369,10 +374,19 @@ Result<PackedMatrix> FindOrPack(std::span<const WeightTensor> parts, const Weigh
   matrix.num_in = parts[0].num_in();
   for (const WeightTensor& part : parts) matrix.num_out += part.num_out();
   const uint64_t identity = IdentityOf(parts, matrix.format);
-  matrix.data = store->Find(identity, matrix.num_bytes(), pool);
+  CodedMatrix coded = EmptyInt4Matrix(matrix.num_out, matrix.num_in);
+  const bool is_int4 = format.quantization == Quantization::kInt4;
+  const size_t num_bytes = is_int4 ? coded.num_bytes() : matrix.num_bytes();
+  std::shared_ptr<void> found = store->Find(identity, num_bytes, pool);
+  if (found != nullptr && is_int4) {
+    coded.data = std::move(found);
+    matrix.coded = std::make_shared<const CodedMatrix>(std::move(coded));
+    return matrix;
+  }
+  matrix.data = std::move(found);
   if (matrix.data != nullptr) return matrix;
   MINISGL_ASSIGN_OR_RETURN(matrix, PackParts(parts, format, pool));
-  store->Add(identity, matrix.data, matrix.num_bytes());
+  store->Add(identity, BytesOf(matrix), num_bytes);
   return matrix;
 }
 

@@ -46,7 +46,7 @@ class PackStore {
   // and calls Add. `pool` (may be null) shares the reading and checking.
   std::shared_ptr<void> Find(uint64_t identity, size_t num_bytes, ThreadPool* pool = nullptr);
   // `data` must not change afterwards.
-  void Add(uint64_t identity, std::shared_ptr<void> data, size_t num_bytes);
+  void Add(uint64_t identity, std::shared_ptr<const void> data, size_t num_bytes);
   // Ends loading. If any matrix was not found, starts a thread that writes the file. Later calls do
   // nothing.
   void Finish();
@@ -61,7 +61,7 @@ class PackStore {
   };
   struct Kept {
     uint64_t identity;
-    std::shared_ptr<void> data;
+    std::shared_ptr<const void> data;
     size_t num_bytes;
   };
 

@@ -31,8 +31,8 @@ struct PackedMatrix {
   int64_t num_in = 0;
   WeightFormat format;
   std::shared_ptr<void> data;
-  // If the format is kStored: the weights. `data` is null, and kernels get the groups of outputs
-  // that they multiply expanded (coded_product.h), as if the matrix was not quantized.
+  // If the format is kStored or kInt4: the weights. `data` is null, and kernels get the groups of
+  // outputs that they multiply expanded (coded_product.h), as if the matrix was not quantized.
   std::shared_ptr<const CodedMatrix> coded;
 
   int64_t num_panels() const { return (num_out + kPanelWidth - 1) / kPanelWidth; }

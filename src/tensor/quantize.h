@@ -15,7 +15,10 @@ inline constexpr float kQuantSmallest = 1e-30f;
 // is not finite has the scale NaN and q of 0.
 uint16_t QuantizeWeights(const float* weights, int64_t count, int8_t* q);
 
-// The same of activations, with their f32 scale.
+// The same by the rule of int4: q are in [-8, 7].
+uint16_t QuantizeWeightsInt4(const float* weights, int64_t count, int8_t* q);
+
+// The same as QuantizeWeights, of activations, with their f32 scale.
 float QuantizeActivations(const float* x, int64_t count, int8_t* q);
 
 }  // namespace minisgl::tensor

@@ -6,6 +6,7 @@
 #include <random>
 
 #include "op_check.h"
+#include "tensor/quantize.h"
 
 namespace minisgl::cpu {
 namespace {
@@ -128,6 +129,77 @@ TEST(CodedProductTest, HasTheBitsOfTheExpandedMatrix) {
                            "coded");
           }
         }
+      }
+    }
+  }
+}
+
+// Dense weights that packing quantizes to int4: the product of the weights of the rule, rounded.
+TEST(CodedProductTest, Int4HasTheBitsOfTheWeightsOfItsRule) {
+  constexpr int64_t kNumOut = 70;
+  for (const int64_t num_in : {7, 33, 64, 257}) {
+    const auto first = RandomFloats(kNumOut * num_in, 1), second = RandomFloats(5 * num_in, 2);
+    std::vector<float> rounded = first;
+    rounded.insert(rounded.end(), second.begin(), second.end());
+    for (int64_t row = 0; row < kNumOut + 5; ++row) {
+      for (int64_t begin = 0; begin < num_in; begin += kQuantBlock) {
+        float* const block = rounded.data() + row * num_in + begin;
+        const int64_t count = std::min(kQuantBlock, num_in - begin);
+        int8_t q[kQuantBlock];
+        const float scale = Bf16ToFloat(tensor::QuantizeWeightsInt4(block, count, q));
+        for (int64_t i = 0; i < count; ++i) block[i] = scale * static_cast<float>(q[i]);
+      }
+    }
+    const WeightTensor parts[] = {View(first, kNumOut, num_in), View(second, 5, num_in)};
+    const WeightTensor expanded_parts[] = {View(rounded, kNumOut + 5, num_in)};
+    for (const CpuTarget target : Targets()) {
+      const auto ops = MakeOps(CpuTargetName(target), 2);
+      for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
+        SCOPED_TRACE(fmt::format("{} {} {}", CpuTargetName(target), DTypeName(dtype), num_in));
+        const auto coded = ops->PackMatrix(parts, {dtype, Quantization::kInt4});
+        const auto expanded = ops->PackMatrix(expanded_parts, dtype);
+        ASSERT_TRUE(coded.ok() && expanded.ok());
+        EXPECT_TRUE(IsCoded(*coded));
+        EXPECT_EQ(coded->quantization, Quantization::kInt4);
+        for (const int64_t num_tokens : {1, 3, 40}) {
+          const auto x = RandomFloats(num_tokens * num_in, 4);
+          ExpectSameBits(Multiply(ops.get(), *coded, x, nullptr),
+                         Multiply(ops.get(), *expanded, x, nullptr), "int4");
+        }
+      }
+    }
+  }
+}
+
+// Codes of a checkpoint are expanded first, and the expanded weights quantized.
+TEST(CodedProductTest, Int4OfCodesIsThatOfTheirWeights) {
+  const auto ops = MakeOps("", 1);
+  const RandomCodes codes(kCodings[8], 20, 64, 16, 1);  // e4m3
+  std::vector<float> weights(20 * 64);
+  const WeightTensor tensor = codes.Tensor();
+  for (int64_t out = 0; out < 20; ++out) tensor.ReadRow(out, weights.data() + out * 64);
+  const WeightTensor dense = View(weights, 20, 64);
+  const WeightFormat format = {DType::kBF16, Quantization::kInt4};
+  const auto of_codes = ops->PackMatrix({&tensor, 1}, format);
+  const auto of_weights = ops->PackMatrix({&dense, 1}, format);
+  ASSERT_TRUE(of_codes.ok() && of_weights.ok());
+  const auto x = RandomFloats(3 * 64, 4);
+  ExpectSameBits(Multiply(ops.get(), *of_codes, x, nullptr),
+                 Multiply(ops.get(), *of_weights, x, nullptr), "int4 of codes");
+}
+
+TEST(CodedProductTest, Int4WeightThatIsNotFiniteShows) {
+  std::vector<float> w = RandomFloats(20 * 70, 11);
+  w[3 * 70 + 40] = std::numeric_limits<float>::infinity();
+  const WeightTensor tensor = View(w, 20, 70);
+  for (const CpuTarget target : Targets()) {
+    const auto ops = MakeOps(CpuTargetName(target), 1);
+    for (const DType dtype : {DType::kF32, DType::kBF16}) {
+      const auto packed = ops->PackMatrix({&tensor, 1}, {dtype, Quantization::kInt4});
+      ASSERT_TRUE(packed.ok());
+      const auto out = Multiply(ops.get(), *packed, RandomFloats(13 * 70, 12), nullptr);
+      for (size_t i = 0; i < out.size(); ++i) {
+        EXPECT_EQ(std::isfinite(out[i]), i % 20 != 3) << CpuTargetName(target) << " " << i;
       }
     }
   }

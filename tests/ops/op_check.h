@@ -112,8 +112,11 @@ inline void RoundToBf16(std::vector<float>* values) {
 inline constexpr double kBf16WeightError = 1.0 / 512;
 
 // Every format of a matrix on the CPU.
-inline const WeightFormat kWeightFormats[] = {
-    DType::kF32, DType::kBF16, DType::kF16, {DType::kF32, Quantization::kInt8}};
+inline const WeightFormat kWeightFormats[] = {DType::kF32,
+                                              DType::kBF16,
+                                              DType::kF16,
+                                              {DType::kF32, Quantization::kInt8},
+                                              {DType::kF32, Quantization::kInt4}};
 
 // x as a product with weights of `format` reads it.
 inline std::vector<float> AsRead(const Ops& ops, const WeightFormat& format, std::vector<float> x) {

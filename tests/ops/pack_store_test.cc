@@ -103,6 +103,31 @@ TEST_F(PackStoreTest, TheSecondStartPacksNothing) {
   EXPECT_EQ(std::distance(fs::directory_iterator(dir_ / "cache"), {}), 1) << "nothing else is left";
 }
 
+// The codes of int4, which take long to find. Their parts are stacked.
+TEST_F(PackStoreTest, TheSecondStartReadsTheCodesOfInt4) {
+  const WeightTensor parts[] = {Matrix(0, 20, 70), Matrix(7000, 13, 70)};
+  const WeightFormat format = {DType::kBF16, Quantization::kInt4};
+  ThreadPool pool(2);
+  const auto packed = PackParts(parts, format, &pool);
+  ASSERT_TRUE(packed.ok());
+  for (const int64_t num_found : {0, 1}) {
+    PackStore store((dir_ / "cache").string(), {.key = "model", .is_public = false});
+    const auto found = FindOrPack(parts, format, &store, &pool);
+    store.Finish();
+    ASSERT_TRUE(found.ok());
+    EXPECT_EQ(store.num_found(), num_found);
+    EXPECT_EQ(found->format, format);
+    EXPECT_EQ(found->num_out, 33);
+    ASSERT_NE(found->coded, nullptr);
+    std::vector<float> row(70), expected(70);
+    for (int64_t out = 0; out < 33; ++out) {
+      found->ReadRow(out, row.data());
+      packed->ReadRow(out, expected.data());
+      EXPECT_EQ(row, expected) << out;
+    }
+  }
+}
+
 TEST_F(PackStoreTest, AnotherModelHasAFileOfItsOwn) {
   Run("a");
   const std::string a = path_;

@@ -155,6 +155,22 @@ TEST(CpuScratchTest, RowsOfTheWidestProductAreCounted) {
   EXPECT_LT(CpuScratchBytes(limits).value(), few) << "floats are read where they are";
 }
 
+// The output head of int4 is int8, and its rows are converted to the form of int8.
+TEST(CpuScratchTest, RowsOfTheHeadOfInt4AreCounted) {
+  CpuScratchLimits limits = SmallLimits(1, {DType::kF32, Quantization::kInt4});
+  const uint64_t few = CpuScratchBytes(limits).value();
+  limits.max_logit_rows += 1000;
+  CpuScratchLimits head = SmallLimits(1, kInt8);
+  head.max_tokens = limits.max_logit_rows;
+  const uint64_t counted = CpuScratchBytes(limits).value();
+  EXPECT_GE(counted - few, 1000u * 22 * 64) << "700 inputs, in blocks of at least 64 bytes";
+  for (const CpuTarget target : AvailableCpuTargets()) {
+    const auto ops = MakeOps(CpuTargetName(target), 1);
+    MultiplyAll(*ops, head);
+    EXPECT_LE(ops->scratch_bytes(), counted) << CpuTargetName(target);
+  }
+}
+
 TEST(CpuScratchTest, NoSizeOverflows) {
   constexpr int64_t kHuge = std::numeric_limits<int64_t>::max();
   constexpr int32_t kHuge32 = std::numeric_limits<int32_t>::max();

@@ -6,6 +6,18 @@
 //   q: weight / s, rounded to nearest, ties to even
 // The input of a product is quantized the same way, except that its scale is f32 and not rounded
 // up. The sum of products of q within a block is exact.
+//
+// int4: the same blocks, of which the last may be shorter, with integers q in [-8, 7]. The code of
+// q is q + 8.
+//   m: the weight of largest magnitude, the first if there are several
+//   s: of m / 7 and m / -7, m / -7.25, ..., m / -9, each rounded to bf16, the one with the least
+//      sum of (weight - s * q)^2; then, if its sum is less, the s that fits the q found so far best
+//      (sum of weight * q / sum of q * q), rounded to bf16. The first of those that are equal.
+//   q: weight * (1 / s), rounded to nearest, ties to even, and clipped to [-8, 7]
+// m / 7 is what rounding to nearest takes. -8 has no counterpart, so that s is often negative. The
+// input of a product is not quantized: weights are s * q in f32, rounded to WeightFormat::dtype.
+//
+// In both a block with a weight that is not finite has the scale NaN and q of 0.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +32,7 @@ namespace minisgl {
 // kStored: matrices that the checkpoint has as codes and scales are kept as such, and their weights
 // computed in f32 and rounded to WeightFormat::dtype where a product reads them; the others are of
 // that type.
-enum class Quantization : uint8_t { kNone, kInt8, kStored };
+enum class Quantization : uint8_t { kNone, kInt8, kStored, kInt4 };
 
 inline constexpr int64_t kQuantBlock = 32;
 
@@ -33,24 +45,39 @@ struct WeightFormat {
       : dtype(type), quantization(kind) {}
   bool operator==(const WeightFormat&) const = default;
 
-  // "bf16", "int8", "stored codes, bf16"
+  // "bf16", "int8", "int4", "stored codes, bf16"
   std::string Name() const {
+    if (quantization == Quantization::kInt4) return "int4";
     if (quantization == Quantization::kInt8) return "int8";
     return (quantization == Quantization::kStored ? "stored codes, " : "") +
            std::string(DTypeName(dtype));
   }
 };
 
+// The format of the embedding table and the output head in an engine whose matrices have `format`:
+// they are not quantized to less than 8 bits.
+inline WeightFormat TableFormat(const WeightFormat& format) {
+  const bool is_int4 = format.quantization == Quantization::kInt4;
+  return is_int4 ? WeightFormat(format.dtype, Quantization::kInt8) : format;
+}
+
 // Bytes of a matrix [num_out, num_in] in `format`, dense if it is kStored; nullopt if 2^64 or more.
 inline std::optional<uint64_t> WeightBytes(const WeightFormat& format, uint64_t num_out,
                                            uint64_t num_in) {
-  if (format.quantization != Quantization::kInt8) {
-    const auto row = CheckedMul(num_in, uint64_t{DTypeBytes(format.dtype)});
-    return row ? CheckedMul(*row, num_out) : std::nullopt;
-  }
   constexpr auto kBlock = static_cast<uint64_t>(kQuantBlock);
+  constexpr uint64_t kScaleBytes = DTypeBytes(DType::kBF16), kWordInputs = 8;
   const uint64_t blocks = num_in / kBlock + (num_in % kBlock != 0);
-  const auto row = CheckedMul(blocks, kBlock + DTypeBytes(DType::kBF16));
+  std::optional<uint64_t> row;
+  switch (format.quantization) {
+    case Quantization::kInt8:
+      row = CheckedMul(blocks, kBlock + kScaleBytes);
+      break;
+    case Quantization::kInt4:  // in words of eight codes
+      row = (num_in / kWordInputs + (num_in % kWordInputs != 0)) * 4 + blocks * kScaleBytes;
+      break;
+    default:
+      row = CheckedMul(num_in, uint64_t{DTypeBytes(format.dtype)});
+  }
   return row ? CheckedMul(*row, num_out) : std::nullopt;
 }
 
