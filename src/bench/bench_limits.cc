@@ -57,7 +57,8 @@ ModelCost CostOf(const ModelConfig& config, const WeightFormat& format, double k
     cost.layer_weights += FeedForwardWeights(config, layer);
   }
   cost.head_weights = d * static_cast<double>(config.vocab_size);
-  cost.step_bytes = (cost.layer_weights + cost.head_weights) * BytesPerWeight(format);
+  cost.step_bytes = cost.layer_weights * BytesPerWeight(format) +
+                    cost.head_weights * BytesPerWeight(TableFormat(format));
   cost.kv_bytes_per_token = kv_bytes_per_token;
   cost.pair_flops = 4 * layers * q;
   return cost;

@@ -49,6 +49,7 @@ constexpr uint64_t kDriverBytesMax = uint64_t{384} << 20;
 // The options, and the device whose memory is planned; null for this machine's.
 struct PlanOptions : ModelEngineOptions {
   DeviceOps* device = nullptr;
+  bool may_become_int4 = false;  // of settings that are tried
 
   DType activation_dtype() const {
     return device == nullptr ? DType::kF32 : device->activation_dtype();
@@ -289,6 +290,14 @@ using LeverSet = std::bitset<kNumLevers>;
 
 LeverSet Only(int lever) { return LeverSet().set(static_cast<size_t>(lever)); }
 
+// Moves the quantization from `from` to `to`. False if it is another or does not apply.
+bool Quantize(const ModelConfig& config, Quantization from, Quantization to, PlanOptions* options) {
+  if (options->device != nullptr || options->quantization != from) return false;
+  if (!config.quantization.empty()) return false;  // the codes may take less
+  options->quantization = to;
+  return true;
+}
+
 // Moves `lever` by a notch. False if it is at its end or does not apply.
 bool Relax(const ModelConfig& config, Lever lever, uint64_t available, PlanOptions* options) {
   const int64_t least_pages =
@@ -319,10 +328,7 @@ bool Relax(const ModelConfig& config, Lever lever, uint64_t available, PlanOptio
       options->weight_dtype = DType::kBF16;
       return true;
     case Lever::kQuantize:
-      if (options->device != nullptr) return false;
-      if (!config.quantization.empty()) return false;  // the codes may take less
-      options->quantization = Quantization::kInt8;
-      return before.quantization != Quantization::kInt8;
+      return Quantize(config, Quantization::kNone, Quantization::kInt8, options);
     case Lever::kPrefill:
       if (options->max_prefill_tokens <= 32) return false;
       options->max_prefill_tokens = std::max(32, options->max_prefill_tokens / 2);
@@ -347,6 +353,10 @@ std::optional<PlanOptions> RelaxUntilItFits(const ModelConfig& config, LeverSet 
       moved = Relax(config, static_cast<Lever>(lever), available, &options) || moved;
     }
     if (moved) continue;
+    if (options.may_become_int4 && levers.test(static_cast<size_t>(Lever::kQuantize)) &&
+        Quantize(config, Quantization::kInt8, Quantization::kInt4, &options)) {
+      continue;
+    }
     if (!levers.test(kSeqLen) || !Relax(config, Lever::kSeqLen, available, &options)) {
       return std::nullopt;
     }
@@ -378,7 +388,9 @@ std::string Describe(const PlanOptions& options, const PlanOptions& changed) {
   add(Setting::kMemoryRatio, options.memory_ratio, changed.memory_ratio);
   add(Setting::kNumPages, options.num_pages, changed.num_pages);
   if (changed.weight_dtype != options.weight_dtype) put(Setting::kDType, "bf16");
-  if (changed.quantization != options.quantization) put(Setting::kQuantize, "int8");
+  if (changed.quantization != options.quantization) {
+    put(Setting::kQuantize, changed.quantization == Quantization::kInt8 ? "int8" : "int4");
+  }
   add(Setting::kMaxPrefillLength, options.max_prefill_tokens, changed.max_prefill_tokens);
   add(Setting::kMaxRunningRequests, options.max_running_requests, changed.max_running_requests);
   return fmt::format("{}", fmt::join(parts, " "));
@@ -434,7 +446,12 @@ std::string Shortage(const ModelConfig& config, const PlanOptions& options, uint
 
 Status DoesNotFit(const ModelConfig& config, const PlanOptions& options, uint64_t available) {
   const std::string what = Shortage(config, options, available);
-  const std::vector<std::string> settings = SettingsThatFit(config, options, available);
+  std::vector<std::string> settings = SettingsThatFit(config, options, available);
+  if (settings.empty()) {  // answers of int4 differ more than those of int8
+    PlanOptions with_int4 = options;
+    with_int4.may_become_int4 = true;
+    settings = SettingsThatFit(config, with_int4, available);
+  }
   if (settings.empty()) {
     return MakeStatus(StatusCode::kOutOfMemory, "{}; no setting makes room, use a smaller model",
                       what);
@@ -476,8 +493,9 @@ Status CheckOptions(const ModelConfig& config, const PlanOptions& options) {
                       options.memory_ratio);
   }
   if (options.device != nullptr && options.quantization != Quantization::kNone) {
-    return UsageError("{} int8: CUDA computes in bf16 or f16; run on the CPU",
-                      SettingName(Setting::kQuantize));
+    return UsageError("{} {}: CUDA computes in bf16 or f16; run on the CPU",
+                      SettingName(Setting::kQuantize),
+                      WeightFormat(DType::kBF16, options.quantization).Name());
   }
   if (options.max_seq_len == 0) return Status();
   const int64_t longest = std::min(config.max_seq_len, kIntMax);

@@ -32,8 +32,8 @@ inline constexpr Choice<PromptOverflow> kPromptOverflowChoices[] = {
 // Values of the engine's options.
 inline constexpr Choice<std::optional<DType>> kDTypeChoices[] = {
     {"auto", std::nullopt}, {"bf16", DType::kBF16}, {"f16", DType::kF16}, {"f32", DType::kF32}};
-inline constexpr Choice<Quantization> kQuantizationChoices[] = {{"none", Quantization::kNone},
-                                                                {"int8", Quantization::kInt8}};
+inline constexpr Choice<Quantization> kQuantizationChoices[] = {
+    {"none", Quantization::kNone}, {"int8", Quantization::kInt8}, {"int4", Quantization::kInt4}};
 inline constexpr Choice<CacheKind> kCacheChoices[] = {{"radix", CacheKind::kRadix},
                                                       {"naive", CacheKind::kNaive}};
 inline constexpr Choice<StepPolicy> kScheduleChoices[] = {

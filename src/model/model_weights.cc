@@ -247,7 +247,8 @@ Result<ModelWeights> LoadModelWeights(const ModelConfig& config, const Checkpoin
   MINISGL_RETURN_IF_ERROR(CheckTensors(config, checkpoint));
   ModelWeights weights;
   LoadingProgress progress(config.num_layers);
-  const Packer packer(config, checkpoint, weights::ModelTensors(config), 0, format, ops);
+  const Packer packer(config, checkpoint, weights::ModelTensors(config), 0, TableFormat(format),
+                      ops);
   const Role head = config.tie_word_embeddings ? Role::kEmbedding : Role::kHead;
   MINISGL_ASSIGN_OR_RETURN(weights.head, packer.Pack({head}));
   MINISGL_ASSIGN_OR_RETURN(weights.embedding, packer.PackTable(Role::kEmbedding));

@@ -64,9 +64,10 @@ struct ModelWeights {
 // Reads headers only.
 Status CheckTensors(const ModelConfig& config, const Checkpoint& checkpoint);
 
-// Checks the tensors (CheckTensors), then packs them. Matrices are converted to `format`; those of
-// routers and shared gates to its dtype without quantization, because they are small and choose the
-// experts. Vectors are converted to f32.
+// Checks the tensors (CheckTensors), then packs them. Matrices are converted to `format`; the
+// embedding table and the output head to TableFormat of it; those of routers and shared gates to
+// its dtype without quantization, because they are small and choose the experts. Vectors are
+// converted to f32.
 Result<ModelWeights> LoadModelWeights(const ModelConfig& config, const Checkpoint& checkpoint,
                                       const WeightFormat& format, Ops* ops);
 

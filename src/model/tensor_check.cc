@@ -89,6 +89,9 @@ WeightFormat FormatOf(weights::TensorRole role, const WeightFormat& format) {
   if (!IsMatrix(role)) return DType::kF32;
   const bool whole =
       role == weights::TensorRole::kRouter || role == weights::TensorRole::kSharedShare;
+  if (role == weights::TensorRole::kEmbedding || role == weights::TensorRole::kHead) {
+    return TableFormat(format);
+  }
   return whole ? WeightFormat(format.dtype) : format;
 }
 

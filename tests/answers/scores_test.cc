@@ -72,5 +72,13 @@ TEST(ScoresTest, QuantizedWeightsAnswerAlike) {
   EXPECT_GE(same, 190);
 }
 
+// int4 changes logits ten times as much as int8, and more answers. The scores stay within two rows
+// of those of the whole weights.
+TEST(ScoresTest, Int4KeepsTheScores) {
+  EXPECT_GE(CountRight(RunFile("notes.jsonl", "int4").Rows()), 57);
+  EXPECT_GE(CountRight(RunFile("mixed.jsonl", "int4").Rows()), 186);
+  EXPECT_GE(CountRight(RunFile("conversations.jsonl", "int4").Rows()), 38);
+}
+
 }  // namespace
 }  // namespace minisgl::answers

@@ -163,7 +163,9 @@ std::vector<ModelEngineOptions> SettingsNamed(const std::string& message,
       if (name == "memory_ratio") changed.memory_ratio = std::stod(value);
       if (name == "num_pages") changed.num_pages = std::stoi(value);
       if (name == "dtype") changed.weight_dtype = DType::kBF16;
-      if (name == "quantize") changed.quantization = Quantization::kInt8;
+      if (name == "quantize") {
+        changed.quantization = value == "int8" ? Quantization::kInt8 : Quantization::kInt4;
+      }
       if (name == "max_prefill_length") changed.max_prefill_tokens = std::stoi(value);
       if (name == "max_running_requests") changed.max_running_requests = std::stoi(value);
     }
@@ -253,6 +255,34 @@ TEST(MemoryPlanTest, IfOnlyInt8FitsItIsNamed) {
   EXPECT_NE(message.find("these fit: quantize int8"), std::string::npos) << message;
   options.quantization = Quantization::kInt8;
   EXPECT_TRUE(PlanMemory(BillionConfig(), options, 1800 * kMiB).ok());
+}
+
+// 18 bytes for 32 inputs of a layer's matrix; the two tables of 32000 rows stay at 34.
+TEST(MemoryPlanTest, Int4WeightsTakeHalfAByteEachAndAScaleABlock) {
+  ModelEngineOptions options;
+  options.quantization = Quantization::kInt4;
+  const MemoryPlan whole = MustPlan(BillionConfig(), {}, 64 * kGiB);
+  const MemoryPlan plan = MustPlan(BillionConfig(), options, 64 * kGiB);
+  EXPECT_EQ(plan.weight_format, WeightFormat(DType::kBF16, Quantization::kInt4));
+  const uint64_t norm_bytes = uint64_t{2 * 32 + 1} * 2048 * sizeof(float);
+  const uint64_t tables = uint64_t{2} * 32000 * 2048 * 2;
+  EXPECT_EQ(plan.weight_bytes - norm_bytes,
+            (whole.weight_bytes - norm_bytes - tables) / 64 * 18 + tables / 64 * 34);
+}
+
+TEST(MemoryPlanTest, IfInt8IsTooLargeInt4IsNamed) {
+  ModelEngineOptions options;
+  options.max_seq_len = 256;
+  options.max_running_requests = 1;
+  options.max_prefill_tokens = 32;
+  const auto plan = PlanMemory(BillionConfig(), options, 1000 * kMiB);
+  ASSERT_EQ(plan.status().code(), StatusCode::kOutOfMemory);
+  const std::string& message = plan.status().message();
+  EXPECT_NE(message.find("these fit: quantize int4"), std::string::npos) << message;
+  options.quantization = Quantization::kInt8;
+  EXPECT_FALSE(PlanMemory(BillionConfig(), options, 1000 * kMiB).ok());
+  options.quantization = Quantization::kInt4;
+  EXPECT_TRUE(PlanMemory(BillionConfig(), options, 1000 * kMiB).ok());
 }
 
 TEST(MemoryPlanTest, HopelesslySmallMachineSaysSo) {
@@ -385,10 +415,13 @@ TEST(MemoryPlanTest, ADeviceComputesInItsOwnTypeWhateverTheFileHolds) {
 
 TEST(MemoryPlanTest, ADeviceHasNoQuantizedWeights) {
   const auto device = MakeHostDeviceOps(80 * kGiB, {}, nullptr, DType::kBF16);
-  const auto plan = PlanMemory(
-      BillionConfig(), {.memory_ratio = 0.9, .quantization = Quantization::kInt8}, 0, device.get());
-  EXPECT_EQ(plan.status().code(), StatusCode::kUsage);
-  EXPECT_NE(plan.status().message().find("quantize int8"), std::string::npos);
+  for (const auto& [kind, name] : {std::pair(Quantization::kInt8, "quantize int8"),
+                                   std::pair(Quantization::kInt4, "quantize int4")}) {
+    const auto plan =
+        PlanMemory(BillionConfig(), {.memory_ratio = 0.9, .quantization = kind}, 0, device.get());
+    EXPECT_EQ(plan.status().code(), StatusCode::kUsage);
+    EXPECT_NE(plan.status().message().find(name), std::string::npos);
+  }
 }
 
 TEST(MemoryPlanTest, ADeviceThatIsTooSmallNamesSettingsThatFit) {

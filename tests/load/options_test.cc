@@ -73,7 +73,7 @@ TEST_F(OptionsTest, BadValuesAreRefusedNamingTheOption) {
       {"--device", "cuda:"},
       {"--device", "cuda:-1"},
       {"--dtype", "int8"},
-      {"--quantize", "int4"},
+      {"--quantize", "int3"},
       {"--quantize", ""},
       {"--cpu-target", ""},
       {"--speculate", "ngram"},
@@ -263,15 +263,20 @@ TEST(KernelReportTest, ItsEndPrintsTheTable) {
 }
 
 TEST_F(OptionsTest, QuantizedWeightsRunOnTheCpu) {
-  ASSERT_EQ(Parse({"-p", "x", "--quantize", "int8"}), "");
-  const auto device = ChooseDevice(options_.engine, ModelConfig());
-  ASSERT_TRUE(device.ok()) << device.status().message();
-  EXPECT_EQ(device->cuda, nullptr);
-  EXPECT_EQ(device->fallback, "--quantize int8");
-  ASSERT_EQ(Parse({"-p", "x", "--quantize", "int8", "--device", "cuda"}), "");
-  const Status refused = ChooseDevice(options_.engine, ModelConfig()).status();
-  EXPECT_EQ(refused.code(), StatusCode::kUsage);
-  EXPECT_NE(refused.message().find("--quantize int8"), std::string::npos) << refused.message();
+  for (const auto& [kind, value] :
+       {std::pair("int8", Quantization::kInt8), std::pair("int4", Quantization::kInt4)}) {
+    ASSERT_EQ(Parse({"-p", "x", "--quantize", kind}), "");
+    EXPECT_EQ(options_.engine.quantize, value);
+    const std::string given = std::string("--quantize ") + kind;
+    const auto device = ChooseDevice(options_.engine, ModelConfig());
+    ASSERT_TRUE(device.ok()) << device.status().message();
+    EXPECT_EQ(device->cuda, nullptr);
+    EXPECT_EQ(device->fallback, given);
+    ASSERT_EQ(Parse({"-p", "x", "--quantize", kind, "--device", "cuda"}), "");
+    const Status refused = ChooseDevice(options_.engine, ModelConfig()).status();
+    EXPECT_EQ(refused.code(), StatusCode::kUsage);
+    EXPECT_NE(refused.message().find(given), std::string::npos) << refused.message();
+  }
 }
 
 TEST_F(OptionsTest, WhatDependsOnTheDeviceIsLeftOpenUntilItIsKnown) {

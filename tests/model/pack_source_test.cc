@@ -34,6 +34,9 @@ TEST_F(PackSourceTest, KeysDifferWithWhateverDecidesThePacking) {
   EXPECT_EQ(Key(config, DType::kF32), key);
   EXPECT_NE(Key(config, DType::kBF16), key);
   EXPECT_NE(Key(config, {DType::kF32, Quantization::kInt8}), key);
+  EXPECT_NE(Key(config, {DType::kF32, Quantization::kInt4}), key);
+  EXPECT_NE(Key(config, {DType::kF32, Quantization::kInt4}),
+            Key(config, {DType::kF32, Quantization::kInt8}));
   ModelConfig heads = config;
   heads.num_heads *= 2;
   EXPECT_NE(Key(heads, DType::kF32), key);

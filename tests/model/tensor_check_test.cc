@@ -186,7 +186,8 @@ TEST(TensorCheckTest, RequiredTensorsAreThoseOfTheReference) {
 }
 
 // Int8 counts whole blocks of inputs, whichever way round a file has its matrices, and leaves
-// routers and the weight of a shared part as they are.
+// routers and the weight of a shared part as they are. Int4 counts words of eight codes, and the
+// tables of tokens as int8.
 TEST(TensorCheckTest, QuantizedBytesAreThoseOfWholeBlocks) {
   for (const char* name : {"separate_head", "odd_heads", "mixtral", "qwen2_moe", "gpt_oss"}) {
     SCOPED_TRACE(name);
@@ -194,7 +195,7 @@ TEST(TensorCheckTest, QuantizedBytesAreThoseOfWholeBlocks) {
     const auto config = LoadModelConfig(dir);
     const auto checkpoint = Checkpoint::Open(dir);
     ASSERT_TRUE(config.ok() && checkpoint.ok());
-    uint64_t bytes = 0;
+    uint64_t bytes = 0, int4_bytes = 0;
     for (const std::string& tensor : (*checkpoint)->Names()) {
       const std::vector<int64_t> shape = (*checkpoint)->Get(tensor)->shape;
       const auto count = static_cast<uint64_t>((*checkpoint)->Get(tensor)->num_elements());
@@ -205,17 +206,27 @@ TEST(TensorCheckTest, QuantizedBytesAreThoseOfWholeBlocks) {
       // gpt_oss stores its experts [X, in, out].
       const bool is_turned = std::string(name) == "gpt_oss" && shape.size() == 3;
       const auto num_in = static_cast<uint64_t>(is_turned ? shape[1] : shape.back());
+      const bool is_table =
+          tensor.find("embed_tokens") != std::string::npos || tensor == "lm_head.weight";
+      const uint64_t blocks = CeilDiv<uint64_t>(num_in, 32);
       if (is_vector) {
         bytes += count * sizeof(float);
+        int4_bytes += count * sizeof(float);
       } else if (is_router) {
         bytes += count * DTypeBytes(config->dtype);
+        int4_bytes += count * DTypeBytes(config->dtype);
       } else {
-        bytes += count / num_in * CeilDiv<uint64_t>(num_in, 32) * 34;
+        bytes += count / num_in * blocks * 34;
+        int4_bytes += count / num_in *
+                      (is_table ? blocks * 34 : CeilDiv<uint64_t>(num_in, 8) * 4 + blocks * 2);
       }
     }
     const auto counted =
         CountDecoderBytes(*config, {.weight_format = {config->dtype, Quantization::kInt8}});
     EXPECT_EQ(counted.weights, bytes);
+    const auto of_int4 =
+        CountDecoderBytes(*config, {.weight_format = {config->dtype, Quantization::kInt4}});
+    EXPECT_EQ(of_int4.weights, int4_bytes);
   }
 }
 
