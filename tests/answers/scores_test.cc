@@ -72,10 +72,10 @@ TEST(ScoresTest, QuantizedWeightsAnswerAlike) {
   EXPECT_GE(same, 190);
 }
 
-// int4 changes logits ten times as much as int8, and more answers. The scores stay within two rows
-// of those of the whole weights.
+// int4 changes logits by 5 %. Each score is at most two rows less than that of whole weights must
+// be (found: 60, 188 and 40).
 TEST(ScoresTest, Int4KeepsTheScores) {
-  EXPECT_GE(CountRight(RunFile("notes.jsonl", "int4").Rows()), 57);
+  EXPECT_GE(CountRight(RunFile("notes.jsonl", "int4").Rows()), 58);
   EXPECT_GE(CountRight(RunFile("mixed.jsonl", "int4").Rows()), 186);
   EXPECT_GE(CountRight(RunFile("conversations.jsonl", "int4").Rows()), 38);
 }
