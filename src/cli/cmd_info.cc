@@ -120,7 +120,7 @@ void DescribeQuantization(const ModelConfig& config, const WeightFormat& format,
   if (quantization.empty()) return;
   std::string text;
   if (format.quantization == Quantization::kStored) {
-    text = fmt::format("codes stay in memory, products read them as {}", DTypeName(format.dtype));
+    text = "codes stay in memory, products compute their weights";
   } else {
     text = fmt::format("codes are converted to {} as they are loaded", format.Name());
   }

@@ -20,7 +20,9 @@ constexpr int64_t kWordInputs = 8;
 constexpr uint8_t kSignFlip = 0x80;
 
 CodeKind KindOf(const QuantizedWeights& weights) {
-  if (weights.codes.bits == 4) return CodeKind::k4Bits;
+  if (weights.codes.bits == 4) {
+    return weights.numbers == E2M1Numbers() ? CodeKind::kSigned4 : CodeKind::kCounting4;
+  }
   return weights.numbers == E4M3Numbers() ? CodeKind::kE4M3 : CodeKind::kInt8;
 }
 
@@ -82,7 +84,7 @@ class PanelWriter {
   void WriteCodes(const CodedRow& row, int64_t panel, size_t lane,
                   const std::vector<uint8_t>& codes) const {
     std::byte* const to = At(matrix_.codes(panel));
-    if (matrix_.kind == CodeKind::k4Bits) return WriteWords(codes, lane, to);
+    if (matrix_.has_4_bits()) return WriteWords(codes, lane, to);
     const uint8_t flip =
         row.part->quantized()->numbers == SignedNumbers() || matrix_.kind == CodeKind::kE4M3
             ? 0
@@ -147,7 +149,7 @@ bool AreScalesBf16(std::span<const CodedRow> rows, int64_t num_groups) {
 }  // namespace
 
 int64_t CodedMatrix::panel_bytes() const {
-  if (kind != CodeKind::k4Bits) return num_in * kPanelWidth;
+  if (!has_4_bits()) return num_in * kPanelWidth;
   return CeilDiv(num_in, kWordInputs) * kPanelWidth * static_cast<int64_t>(sizeof(uint32_t));
 }
 
@@ -170,7 +172,7 @@ void CodedMatrix::ReadRow(int64_t out, float* row) const {
   const std::byte* const from = codes(panel);
   for (int64_t i = 0; i < num_in; ++i) {
     float number = 0;
-    if (kind == CodeKind::k4Bits) {
+    if (has_4_bits()) {
       const int64_t word = i / kWordInputs * kPanelWidth + lane, k = i % kWordInputs;
       const auto pair = static_cast<uint8_t>(from[word * 4 + k / 2]);
       number = numbers[static_cast<size_t>(pair >> k % 2 * 4 & 0xF)];
@@ -208,7 +210,7 @@ Result<CodedMatrix> PackCodes(std::span<const WeightTensor> parts, ThreadPool* p
   CodedMatrix matrix;
   matrix.num_in = parts[0].num_in();
   matrix.kind = KindOf(first);
-  if (matrix.kind == CodeKind::k4Bits) std::copy_n(first.numbers, 16, matrix.numbers.begin());
+  if (matrix.has_4_bits()) std::copy_n(first.numbers, 16, matrix.numbers.begin());
   matrix.group_inputs = GroupInputs(parts[0]);
   for (const WeightTensor& part : parts) {
     const QuantizedWeights& weights = *part.quantized();

@@ -2,8 +2,8 @@
 // weight_format.h): codes, and the scales and zero points of their groups, in panels of 16 outputs.
 // kernels/expand_codes.cc expands a panel to the weights
 //   (number - zero) * scale, in f32,
-// which are those of WeightTensor::ReadRow, and rounds them to the type of the products' operands:
-// a product has the bits that it would have with the expanded matrix.
+// which are those of WeightTensor::ReadRow, and rounds them to bf16 where products have operands of
+// that type: a product has the bits that it would have with the expanded matrix.
 //
 // Codes of 4 bits: for each eight inputs of a panel 16 words of 32 bits, a word for each output,
 // the first input in the lowest bits. Codes of 8 bits: for each input of a panel 16 bytes.
@@ -24,20 +24,22 @@ namespace minisgl::cpu {
 inline constexpr int64_t kPanelWidth = 16;
 
 enum class CodeKind : uint8_t {
-  k4Bits,  // an index into CodedMatrix::numbers
-  kInt8,   // two's complement
+  kCounting4,  // 4 bits; CodedMatrix::numbers, each one more than the last
+  kSigned4,    // 4 bits; the same, the last eight those of the first eight, negated
+  kInt8,       // two's complement
   kE4M3,
 };
 
 struct CodedMatrix {
   int64_t num_out = 0, num_in = 0;
-  CodeKind kind = CodeKind::k4Bits;
-  std::array<float, 16> numbers = {};  // of k4Bits
+  CodeKind kind = CodeKind::kCounting4;
+  std::array<float, 16> numbers = {};  // of codes of 4 bits
   int64_t group_inputs = 0;            // of one scale; the last group may have fewer
   DType scale_type = DType::kF32;      // bf16 if it holds all scales exactly, else f32
   bool has_zeros = false;
   std::shared_ptr<const void> data;  // codes, then scales, then zeros
 
+  bool has_4_bits() const { return kind == CodeKind::kCounting4 || kind == CodeKind::kSigned4; }
   int64_t num_panels() const { return (num_out + kPanelWidth - 1) / kPanelWidth; }
   int64_t num_groups() const { return (num_in + group_inputs - 1) / group_inputs; }
   int64_t panel_bytes() const;  // of codes

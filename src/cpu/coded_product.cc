@@ -5,8 +5,12 @@
 
 namespace minisgl::cpu {
 
-int64_t ExpandedBytes(DType dtype, int64_t num_in) {
-  return (num_in + num_in % 2) * kGroupWidth * static_cast<int64_t>(DTypeBytes(dtype));
+int64_t ExpandedBytes(int64_t num_in) {
+  return (num_in + num_in % 2) * kGroupWidth * static_cast<int64_t>(sizeof(float));
+}
+
+DType ExpandedType(CpuTarget target, DType dtype) {
+  return dtype == DType::kBF16 && RoundsToBf16(target) ? DType::kBF16 : DType::kF32;
 }
 
 void MultiplyBlock(CpuTarget target, const LinearKernel& kernel, const LinearBlock& block,
@@ -14,9 +18,9 @@ void MultiplyBlock(CpuTarget target, const LinearKernel& kernel, const LinearBlo
   const PackedMatrix& weight = *block.weight;
   if (weight.coded == nullptr) return kernel.multiply(block);
   const int64_t first = block.group * kGroupWidth;
-  const DType dtype = weight.format.dtype;
+  const DType dtype = ExpandedType(target, weight.format.dtype);
   float* const expanded =
-      buffer->Reserve(static_cast<size_t>(ExpandedBytes(dtype, weight.num_in)) / sizeof(float));
+      buffer->Reserve(static_cast<size_t>(ExpandedBytes(weight.num_in)) / sizeof(float));
   PackedMatrix dense;
   dense.num_out = std::min(kGroupWidth, weight.num_out - first);
   dense.num_in = weight.num_in;

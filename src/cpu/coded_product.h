@@ -12,7 +12,11 @@ namespace minisgl::cpu {
 void MultiplyBlock(CpuTarget target, const LinearKernel& kernel, const LinearBlock& block,
                    FloatBuffer* buffer);
 
-// Bytes of `buffer` for matrices of `num_in` inputs whose products read `dtype`.
-int64_t ExpandedBytes(DType dtype, int64_t num_in);
+// The type of expanded weights, of a matrix whose format has `dtype`: bf16 if the products of
+// `target` round both factors to it, else f32, which spares another conversion.
+DType ExpandedType(CpuTarget target, DType dtype);
+
+// Bytes of `buffer`, at most, for matrices of `num_in` inputs.
+int64_t ExpandedBytes(int64_t num_in);
 
 }  // namespace minisgl::cpu

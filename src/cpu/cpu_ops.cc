@@ -382,8 +382,7 @@ int64_t ThreadScratchBytes(const CpuScratchLimits& limits) {
   int64_t bytes = (attention + kLinearScratchFloats) * kFloatBytes;
   const Quantization kind = limits.weight_format.quantization;
   if (kind == Quantization::kStored || kind == Quantization::kInt4) {
-    bytes += ExpandedBytes(limits.weight_format.dtype,
-                           std::max(limits.max_inputs, limits.expert_inputs));
+    bytes += ExpandedBytes(std::max(limits.max_inputs, limits.expert_inputs));
   }
   if (limits.num_chosen > 0) {
     const int64_t num_in = std::max(limits.max_inputs, limits.expert_inputs);

@@ -118,7 +118,7 @@ TEST(CodedProductTest, HasTheBitsOfTheExpandedMatrix) {
           SCOPED_TRACE(fmt::format("{} {} {} [{} + {}, {}]", CpuTargetName(target), coding.name,
                                    DTypeName(dtype), s.num_out, s.other_out, s.num_in));
           const auto coded = ops->PackMatrix(parts, {dtype, Quantization::kStored});
-          const auto expanded = ops->PackMatrix(parts, dtype);
+          const auto expanded = ops->PackMatrix(parts, ExpandedType(target, dtype));
           ASSERT_TRUE(coded.ok() && expanded.ok());
           EXPECT_TRUE(IsCoded(*coded));
           EXPECT_FALSE(IsCoded(*expanded));
@@ -215,7 +215,8 @@ TEST(CodedProductTest, ExpertsToo) {
     experts.push_back({codes.back()->Tensor()});
   }
   const auto coded = ops->PackExperts(experts, {DType::kBF16, Quantization::kStored});
-  const auto expanded = ops->PackExperts(experts, DType::kBF16);
+  const DType dtype = ExpandedType(AvailableCpuTargets()[0], DType::kBF16);
+  const auto expanded = ops->PackExperts(experts, dtype);
   ASSERT_TRUE(coded.ok() && expanded.ok());
   constexpr int64_t kTokens = 9, kChosen = 2;
   const std::vector<int32_t> chosen = {0, 1, 1, 2, 2, 0, 0, 2, 1, 0, 1, 2, 0, 1, 2, 1, 2, 0};

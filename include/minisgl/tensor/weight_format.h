@@ -30,8 +30,8 @@
 namespace minisgl {
 
 // kStored: matrices that the checkpoint has as codes and scales are kept as such, and their weights
-// computed in f32 and rounded to WeightFormat::dtype where a product reads them; the others are of
-// that type.
+// computed in f32, and rounded to bf16 if the product has operands of that type, where a product
+// reads them; the others are of WeightFormat::dtype.
 enum class Quantization : uint8_t { kNone, kInt8, kStored, kInt4 };
 
 inline constexpr int64_t kQuantBlock = 32;

@@ -1,5 +1,5 @@
-// Expands panels of codes (coded_matrix.h) to dense panels (packed_matrix.h): the weights
-// (number - zero) * scale, in f32, rounded to the type of the panel to nearest.
+// Expands panels of codes (coded_matrix.h) to dense panels (packed_matrix.h) of f32 or bf16: the
+// weights (number - zero) * scale, in f32, rounded to nearest.
 #include "cpu/targets.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -15,38 +15,54 @@ namespace minisgl::cpu {
 namespace HWY_NAMESPACE {
 
 constexpr int kVectors = static_cast<int>(kPanelWidth) / kLanes;  // of a panel
+// Prefetch distance. The panels of a matrix follow each other.
+constexpr int64_t kBytesAhead = 2048;
 using Ints = hn::Vec<hn::RebindToSigned<F32>>;
 using Words = hn::Vec<hn::RebindToUnsigned<F32>>;
 
 // The numbers of some codes: each has Load(input, v), the numbers of vector `v` of the panel.
 
-// Codes of 4 bits are indices into a table, which is in registers if they are wide enough.
-struct Codes4 {
+// Codes of 4 bits whose numbers are `first`, first + 1, ...
+struct CountingCodes4 {
+  const uint32_t* words;
+  float first;
+  HWY_INLINE const std::byte* At(int64_t input) const {
+    return reinterpret_cast<const std::byte*>(words + input / 8 * kPanelWidth);
+  }
+  HWY_INLINE Floats Load(int64_t input, int v) const {
+    const hn::RebindToUnsigned<F32> du;
+    const hn::RebindToSigned<F32> di;
+    const Words word = hn::LoadU(du, words + input / 8 * kPanelWidth + v * kLanes);
+    const Words code =
+        hn::And(hn::ShiftRightSame(word, static_cast<int>(input % 8 * 4)), hn::Set(du, 15));
+    return hn::Add(hn::ConvertTo(F32(), hn::BitCast(di, code)), hn::Set(F32(), first));
+  }
+};
+
+// Codes of 4 bits with a sign, as e2m1: the numbers of the last eight are those of the first,
+// negated.
+struct SignedCodes4 {
   const uint32_t* words;
   const float* numbers;
+  HWY_INLINE const std::byte* At(int64_t input) const {
+    return reinterpret_cast<const std::byte*>(words + input / 8 * kPanelWidth);
+  }
   HWY_INLINE Floats Load(int64_t input, int v) const {
     const F32 d;
     const hn::RebindToUnsigned<F32> du;
     const uint32_t* const from = words + input / 8 * kPanelWidth + v * kLanes;
+    const int shift = static_cast<int>(input % 8 * 4);
 #if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX2
-    const Words codes = hn::And(
-        hn::ShiftRightSame(hn::LoadU(du, from), static_cast<int>(input % 8 * 4)), hn::Set(du, 15));
-#if HWY_TARGET == HWY_AVX3
-    return hn::TableLookupLanes(hn::LoadU(d, numbers), hn::IndicesFromVec(d, codes));
+    const Words word = hn::LoadU(du, from);
+    const auto index =
+        hn::IndicesFromVec(d, hn::And(hn::ShiftRightSame(word, shift), hn::Set(du, 7)));
+    const Floats magnitude = hn::TableLookupLanes(hn::LoadU(d, numbers), index);
+    const Words sign = hn::And(hn::ShiftLeftSame(word, 28 - shift), hn::Set(du, 0x80000000u));
+    return hn::BitCast(d, hn::Or(hn::BitCast(du, magnitude), sign));
 #else
-    const auto index = hn::IndicesFromVec(d, hn::And(codes, hn::Set(du, 7)));
-    const Floats low = hn::TableLookupLanes(hn::LoadU(d, numbers), index);
-    const Floats high = hn::TableLookupLanes(hn::LoadU(d, numbers + 8), index);
-    const hn::RebindToSigned<F32> di;
-    const auto is_high = hn::Gt(hn::BitCast(di, codes), hn::Set(di, 7));
-    return hn::IfThenElse(hn::RebindMask(d, is_high), high, low);
-#endif
-#else
-    float found[kLanes];
-    for (int lane = 0; lane < kLanes; ++lane) {
-      found[lane] = numbers[from[lane] >> input % 8 * 4 & 15];
-    }
     (void)du;
+    float found[kLanes];
+    for (int lane = 0; lane < kLanes; ++lane) found[lane] = numbers[from[lane] >> shift & 15];
     return hn::LoadU(d, found);
 #endif
   }
@@ -55,6 +71,9 @@ struct Codes4 {
 // Bytes of a panel's input, widened to words.
 struct Int8Codes {
   const int8_t* bytes;
+  HWY_INLINE const std::byte* At(int64_t input) const {
+    return reinterpret_cast<const std::byte*>(bytes + input * kPanelWidth);
+  }
   HWY_INLINE Floats Load(int64_t input, int v) const {
     const hn::Rebind<int8_t, F32> d8;
     const int8_t* const from = bytes + input * kPanelWidth + v * kLanes;
@@ -66,6 +85,9 @@ struct Int8Codes {
 // those take the processor long, so that they are made of an integer instead.
 struct E4M3Codes {
   const uint8_t* bytes;
+  HWY_INLINE const std::byte* At(int64_t input) const {
+    return reinterpret_cast<const std::byte*>(bytes + input * kPanelWidth);
+  }
   HWY_INLINE Floats Load(int64_t input, int v) const {
     const F32 d;
     const hn::RebindToUnsigned<F32> du;
@@ -130,27 +152,6 @@ struct F32Writer {
     if (has_odd) hn::StoreU(odd, F32(), to + kPanelWidth);
   }
 };
-struct F16Writer {
-  hwy::float16_t* out;
-  HWY_INLINE void Store(int64_t input, int v, Floats even, Floats odd, bool has_odd) const {
-    hwy::float16_t* const to = out + input * kPanelWidth + v * kLanes;
-    StoreOne(even, to);
-    if (has_odd) StoreOne(odd, to + kPanelWidth);
-  }
-  static HWY_INLINE void StoreOne(Floats x, hwy::float16_t* to) {
-#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_NEON
-    const hn::Rebind<hwy::float16_t, F32> d16;
-    hn::StoreU(hn::DemoteTo(d16, x), d16, to);
-#else
-    // Without an instruction the library does not round to nearest.
-    float lanes[kLanes];
-    hn::StoreU(x, F32(), lanes);
-    for (int lane = 0; lane < kLanes; ++lane) {
-      reinterpret_cast<uint16_t*>(to)[lane] = FloatToF16(lanes[lane]);
-    }
-#endif
-  }
-};
 struct Bf16Writer {
   uint32_t* out;
   HWY_INLINE void Store(int64_t input, int v, Floats even, Floats odd, bool has_odd) const {
@@ -170,6 +171,7 @@ HWY_NOINLINE void ExpandGroups(const CodedMatrix& m, int64_t panel, const Codes&
       const CodeFactors its = FactorsAt(m, panel, group, v);
       int64_t input = begin;
       for (; input + 2 <= end; input += 2) {
+        PrefetchStream(codes.At(input) + kBytesAhead);
         writer.Store(input, v, its.Weight(codes.Load(input, v)),
                      its.Weight(codes.Load(input + 1, v)), true);
       }
@@ -184,10 +186,12 @@ HWY_NOINLINE void ExpandGroups(const CodedMatrix& m, int64_t panel, const Codes&
 template <class Writer>
 HWY_INLINE void ExpandTo(const CodedMatrix& m, int64_t panel, const Writer& writer) {
   const std::byte* const codes = m.codes(panel);
+  const auto* const words = reinterpret_cast<const uint32_t*>(codes);
   switch (m.kind) {
-    case CodeKind::k4Bits:
-      return ExpandGroups(
-          m, panel, Codes4{reinterpret_cast<const uint32_t*>(codes), m.numbers.data()}, writer);
+    case CodeKind::kCounting4:
+      return ExpandGroups(m, panel, CountingCodes4{words, m.numbers[0]}, writer);
+    case CodeKind::kSigned4:
+      return ExpandGroups(m, panel, SignedCodes4{words, m.numbers.data()}, writer);
     case CodeKind::kInt8:
       return ExpandGroups(m, panel, Int8Codes{reinterpret_cast<const int8_t*>(codes)}, writer);
     case CodeKind::kE4M3:
@@ -196,13 +200,10 @@ HWY_INLINE void ExpandTo(const CodedMatrix& m, int64_t panel, const Writer& writ
 }
 
 void Expand(const CodedMatrix& m, int64_t panel, DType dtype, std::byte* out) {
-  switch (dtype) {
-    case DType::kBF16:
-      return ExpandTo(m, panel, Bf16Writer{reinterpret_cast<uint32_t*>(out)});
-    case DType::kF16:
-      return ExpandTo(m, panel, F16Writer{reinterpret_cast<hwy::float16_t*>(out)});
-    default:
-      return ExpandTo(m, panel, F32Writer{reinterpret_cast<float*>(out)});
+  if (dtype == DType::kBF16) {
+    ExpandTo(m, panel, Bf16Writer{reinterpret_cast<uint32_t*>(out)});
+  } else {
+    ExpandTo(m, panel, F32Writer{reinterpret_cast<float*>(out)});
   }
 }
 

@@ -12,6 +12,8 @@ namespace minisgl::cpu {
 namespace {
 
 constexpr int64_t kPairBytes = kPanelWidth * 4;  // of a pair of inputs in a panel
+// Prefetch distance. The panels of a matrix follow each other.
+constexpr int64_t kBytesAhead = 4096;
 
 // What a group's weights are computed with.
 struct GroupFactors {
@@ -58,6 +60,22 @@ __m512i Interleaving() {
 
 // --- 4 bits --------------------------------------------------------------------------------------
 
+// Expands the first `num_pairs` pairs of the inputs of a word.
+template <bool kHasZeros>
+inline void ExpandWord(__m512i codes, __m512 numbers, const GroupFactors& factors, __m512i order,
+                       int64_t num_pairs, std::byte* out) {
+  // The permutation reads the lowest four bits of a word alone.
+  MINISGL_UNROLL for (int p = 0; p < 4; ++p) {
+    if (p >= num_pairs) break;
+    const __m512 even =
+        _mm512_permutexvar_ps(_mm512_srli_epi32(codes, static_cast<unsigned>(8 * p)), numbers);
+    const __m512 odd =
+        _mm512_permutexvar_ps(_mm512_srli_epi32(codes, static_cast<unsigned>(8 * p + 4)), numbers);
+    StorePair(Weight<kHasZeros>(even, factors), Weight<kHasZeros>(odd, factors), order,
+              out + p * kPairBytes);
+  }
+}
+
 template <bool kHasZeros>
 void Expand4Bits(const CodedMatrix& m, int64_t panel, std::byte* out) {
   constexpr int64_t kWordInputs = 8;
@@ -68,20 +86,16 @@ void Expand4Bits(const CodedMatrix& m, int64_t panel, std::byte* out) {
     const GroupFactors factors = FactorsOf(m, panel, group);
     const int64_t begin = group * m.group_inputs;
     const int64_t end = begin + m.group_inputs < m.num_in ? begin + m.group_inputs : m.num_in;
-    for (int64_t input = begin; input < end; input += kWordInputs, words += kPairBytes) {
-      const __m512i codes = _mm512_loadu_si512(words);
-      const int64_t pairs = (end - input + 1) / 2;
-      // The permutation reads the lowest four bits of a word alone.
-      MINISGL_UNROLL for (int p = 0; p < 4; ++p) {
-        if (p >= pairs) break;
-        const __m512 even =
-            _mm512_permutexvar_ps(_mm512_srli_epi32(codes, static_cast<unsigned>(8 * p)), numbers);
-        const __m512 odd = _mm512_permutexvar_ps(
-            _mm512_srli_epi32(codes, static_cast<unsigned>(8 * p + 4)), numbers);
-        StorePair(Weight<kHasZeros>(even, factors), Weight<kHasZeros>(odd, factors), order, out);
-        out += kPairBytes;
-      }
+    int64_t input = begin;
+    for (; input + kWordInputs <= end; input += kWordInputs) {
+      __builtin_prefetch(words + kBytesAhead, /*rw=*/0, /*locality=*/3);
+      ExpandWord<kHasZeros>(_mm512_loadu_si512(words), numbers, factors, order, 4, out);
+      words += kPairBytes;
+      out += 4 * kPairBytes;
     }
+    if (input == end) continue;
+    ExpandWord<kHasZeros>(_mm512_loadu_si512(words), numbers, factors, order, (end - input + 1) / 2,
+                          out);
   }
 }
 
@@ -119,6 +133,7 @@ void ExpandBytes(const CodedMatrix& m, int64_t panel, std::byte* out) {
     const int64_t begin = group * m.group_inputs;
     const int64_t end = begin + m.group_inputs < m.num_in ? begin + m.group_inputs : m.num_in;
     for (int64_t input = begin; input < end; input += 2) {
+      if (input % 4 == 0) __builtin_prefetch(bytes + kBytesAhead, /*rw=*/0, /*locality=*/3);
       const bool has_odd = input + 1 < end;
       const __m256i codes =
           has_odd
@@ -136,7 +151,8 @@ void ExpandBytes(const CodedMatrix& m, int64_t panel, std::byte* out) {
 
 void Expand(const CodedMatrix& m, int64_t panel, DType, std::byte* out) {
   switch (m.kind) {
-    case CodeKind::k4Bits:
+    case CodeKind::kCounting4:
+    case CodeKind::kSigned4:
       return m.has_zeros ? Expand4Bits<true>(m, panel, out) : Expand4Bits<false>(m, panel, out);
     case CodeKind::kInt8:
       return m.has_zeros ? ExpandBytes<Int8Numbers, true>(m, panel, out)
