@@ -157,7 +157,7 @@ TEST(CodedProductTest, Int4HasTheBitsOfTheWeightsOfItsRule) {
       for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
         SCOPED_TRACE(fmt::format("{} {} {}", CpuTargetName(target), DTypeName(dtype), num_in));
         const auto coded = ops->PackMatrix(parts, {dtype, Quantization::kInt4});
-        const auto expanded = ops->PackMatrix(expanded_parts, dtype);
+        const auto expanded = ops->PackMatrix(expanded_parts, ExpandedType(target, dtype));
         ASSERT_TRUE(coded.ok() && expanded.ok());
         EXPECT_TRUE(IsCoded(*coded));
         EXPECT_EQ(coded->quantization, Quantization::kInt4);
