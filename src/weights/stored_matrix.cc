@@ -417,6 +417,23 @@ Result<Sizes> SizesOf(const ModelConfig& config, const TensorSpec& spec) {
   return sizes;
 }
 
+// Why there is no dense matrix `name`, if there are codes in its place.
+Status ExplainMissing(const ModelConfig& config, const Checkpoint& checkpoint,
+                      const std::string& name, const std::string& base) {
+  if (checkpoint.Has(name)) return Status();
+  for (const char* suffix : {".weight_packed", ".qweight", "_blocks"}) {
+    const std::string codes = base + suffix;
+    if (!checkpoint.Has(codes)) continue;
+    return BadInput("{}: tensor \"{}\" holds codes, but config.json {}",
+                    Visible(checkpoint.FileOf(codes), 400), Visible(codes, 200),
+                    config.quantization.empty()
+                        ? "has no quantization_config, which says how to read them"
+                        : fmt::format("has a quantization_config of another kind ({})",
+                                      Visible(config.quantization.method)));
+  }
+  return Status();
+}
+
 Result<StoredMatrix> FindDense(const ModelConfig& config, const Checkpoint& checkpoint,
                                const TensorSpec& spec, int32_t index) {
   MINISGL_ASSIGN_OR_RETURN(TensorView view, checkpoint.Get(spec.name));
@@ -472,6 +489,7 @@ Result<StoredMatrix> FindMatrix(const ModelConfig& config, const Checkpoint& che
   }
   if (best) return *std::move(best);
   if (!first_error.ok()) return first_error;
+  MINISGL_RETURN_IF_ERROR(ExplainMissing(config, checkpoint, spec.name, base));
   return FindDense(config, checkpoint, spec, index);
 }
 

@@ -83,6 +83,37 @@ TEST(StackedMatrixTest, ReadsEveryPieceOfEveryTypeAsEveryType) {
   }
 }
 
+// A quantized part is computed as it is read, in any pieces, beside a dense one.
+TEST(StackedMatrixTest, ReadsCodesAsTheirWeights) {
+  const std::vector<uint8_t> codes = {0x10, 0x32, 0x54, 0x76, 0x98, 0xBA, 0xDC, 0xFE};
+  const std::vector<float> scales = {0.5f, 3, 0.75f, 0.1f};
+  QuantizedWeights weights;
+  weights.codes = {
+      .data = reinterpret_cast<const std::byte*>(codes.data()), .bits = 4, .other_step = 4};
+  weights.numbers = OffsetNumbers(4);
+  weights.scales = {reinterpret_cast<const std::byte*>(scales.data()), DType::kF32, 1, 8, 4};
+  weights.num_groups = 2;
+  weights.group_inputs = 4;
+  const OddTensor dense({1, 8}, DType::kF16, 5);
+  const WeightTensor parts[] = {WeightTensor(2, 8, weights), dense.view()};
+  std::vector<float> expected(24);
+  for (int64_t row = 0; row < 2; ++row) parts[0].ReadRow(row, expected.data() + row * 8);
+  parts[1].ReadRow(0, expected.data() + 16);
+  EXPECT_EQ(expected[3], -5 * 0.5f);
+  EXPECT_EQ(expected[15], 7 * 0.1f);
+  const StackedMatrix matrix(parts, DType::kBF16);
+  EXPECT_EQ(matrix.num_out(), 3);
+  for (size_t first = 0; first < 24; ++first) {
+    for (size_t count = 0; first + count <= 24; ++count) {
+      std::vector<uint16_t> found(count);
+      matrix.Read(reinterpret_cast<std::byte*>(found.data()), first * 2, count * 2);
+      for (size_t i = 0; i < count; ++i) {
+        ASSERT_EQ(found[i], FloatToBf16(expected[first + i])) << first << " + " << i;
+      }
+    }
+  }
+}
+
 TEST(StackedMatrixTest, WidensExactly) {
   for (const DType from : kAllTypes) {
     const OddTensor tensor({2, 7}, from, 4);

@@ -100,6 +100,15 @@ TEST_P(StoredMatrixTest, EveryShapeAndTypeIsChecked) {
   }
 }
 
+TEST_P(StoredMatrixTest, CodesWithoutAConfigurationAreNamed) {
+  const std::vector<weights::TensorSpec> specs = Specs();
+  config_.quantization = {};
+  for (const weights::TensorSpec& spec : specs) {
+    const auto found = weights::FindMatrix(config_, *checkpoint_, spec, 0);
+    ExpectError(found.status(), StatusCode::kBadInput, "model.layers.1");
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(All, StoredMatrixTest, testing::ValuesIn(kGoldenQuantized),
                          [](const auto& test) { return std::string(test.param); });
 

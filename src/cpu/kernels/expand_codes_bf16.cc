@@ -102,7 +102,7 @@ void Expand4Bits(const CodedMatrix& m, int64_t panel, std::byte* out) {
 // --- 8 bits --------------------------------------------------------------------------------------
 
 // The numbers of two inputs of a panel, times 1 / kFactor.
-struct Int8Numbers {
+struct Int8Words {
   static constexpr float kFactor = 1;
   static inline void Load(__m512i words, __m512* even, __m512* odd) {
     *even = _mm512_cvtepi32_ps(_mm512_cvtepi16_epi32(_mm512_castsi512_si256(words)));
@@ -112,7 +112,7 @@ struct Int8Numbers {
 
 // The bits of a code at the place of an f16's are 2^-8 of its number, subnormal ones included,
 // which are widened as fast as others.
-struct E4M3Numbers {
+struct E4M3Words {
   static constexpr float kFactor = 256;
   static inline void Load(__m512i words, __m512* even, __m512* odd) {
     // Of the copies of the sign, one is left.
@@ -155,10 +155,10 @@ void Expand(const CodedMatrix& m, int64_t panel, DType, std::byte* out) {
     case CodeKind::kSigned4:
       return m.has_zeros ? Expand4Bits<true>(m, panel, out) : Expand4Bits<false>(m, panel, out);
     case CodeKind::kInt8:
-      return m.has_zeros ? ExpandBytes<Int8Numbers, true>(m, panel, out)
-                         : ExpandBytes<Int8Numbers, false>(m, panel, out);
+      return m.has_zeros ? ExpandBytes<Int8Words, true>(m, panel, out)
+                         : ExpandBytes<Int8Words, false>(m, panel, out);
     case CodeKind::kE4M3:
-      return ExpandBytes<E4M3Numbers, false>(m, panel, out);
+      return ExpandBytes<E4M3Words, false>(m, panel, out);
   }
 }
 
