@@ -19,6 +19,13 @@ constexpr int64_t kWordInputs = 8;
 // Turns an unsigned code into one of two's complement that is 128 less.
 constexpr uint8_t kSignFlip = 0x80;
 
+template <typename T>
+T Load(const std::byte* from) {
+  T value;
+  std::memcpy(&value, from, sizeof(value));
+  return value;
+}
+
 CodeKind KindOf(const QuantizedWeights& weights) {
   if (weights.codes.bits == 4) {
     return weights.numbers == E2M1Numbers() ? CodeKind::kSigned4 : CodeKind::kCounting4;
@@ -181,9 +188,11 @@ void CodedMatrix::ReadRow(int64_t out, float* row) const {
       number = kind == CodeKind::kE4M3 ? E4M3ToFloat(code) : SignedNumbers()[code];
     }
     const int64_t at = i / group_inputs * kPanelWidth + lane;
-    const TensorView all = {scales(panel), scale_type, {num_groups() * kPanelWidth}};
+    const std::byte* const scale =
+        scales(panel) + at * static_cast<int64_t>(DTypeBytes(scale_type));
     const float zero = has_zeros ? zeros(panel)[at] : 0.0f;
-    row[i] = (number - zero) * all.At(at);
+    row[i] = (number - zero) *
+             (scale_type == DType::kF32 ? Load<float>(scale) : Bf16ToFloat(Load<uint16_t>(scale)));
   }
 }
 

@@ -1,5 +1,5 @@
 // Compares the tensors of a checkpoint with the requirements of its architecture, and counts the
-// bytes of packed weights. Reads headers only, so that a damaged model is rejected at once.
+// bytes of packed weights. Reads little but headers, so that a damaged model is rejected at once.
 #include <algorithm>
 #include <set>
 #include <string>
@@ -95,31 +95,66 @@ WeightFormat FormatOf(weights::TensorRole role, const WeightFormat& format) {
   return whole ? WeightFormat(format.dtype) : format;
 }
 
-// True if the checkpoint has the matrix `spec` as codes.
+// True if the checkpoint has the matrix `spec` as codes, and it is packed as such: routers and
+// shared gates are expanded.
 bool IsQuantized(const ModelConfig& config, const weights::TensorSpec& spec) {
   using Role = weights::TensorRole;
   const QuantizationConfig& quantization = config.quantization;
-  if (quantization.empty()) return false;
+  if (quantization.empty() || !IsMatrix(spec.role) || spec.role == Role::kRouter ||
+      spec.role == Role::kSharedShare) {
+    return false;
+  }
   if (quantization.dense_matrices) {
     return !std::binary_search(quantization.dense_matrices->begin(),
                                quantization.dense_matrices->end(), spec.name);
   }
-  return spec.role != Role::kEmbedding && spec.role != Role::kHead && spec.role != Role::kRouter &&
-         spec.role != Role::kSharedShare;
+  return spec.role != Role::kEmbedding && spec.role != Role::kHead;
+}
+
+// The first of the roles that are stacked to one matrix with `role`; `role` if there are no others.
+weights::TensorRole StackOf(weights::TensorRole role) {
+  using Role = weights::TensorRole;
+  switch (role) {
+    case Role::kKey:
+    case Role::kValue:
+      return Role::kQuery;
+    case Role::kUp:
+      return Role::kGate;
+    case Role::kExpertUp:
+      return Role::kExpertGate;
+    case Role::kSharedUp:
+      return Role::kSharedGate;
+    default:
+      return role;
+  }
 }
 
 // Bytes of a matrix that is kept as codes of `scheme`: an upper bound, as its scales may be exact
-// in 16 bits. nullopt if 2^64 or more.
+// in 16 bits. nullopt if it is expanded, because its inputs are permuted or its groups are not made
+// of whole words, or if it has 2^64 or more.
 std::optional<uint64_t> CodeBytes(const QuantScheme& scheme, uint64_t num_out, uint64_t num_in) {
   constexpr uint64_t kScaleBytes = 4, kWordInputs = 8;
   const auto group = static_cast<uint64_t>(scheme.group_inputs);
+  if (scheme.has_order || (group % kWordInputs != 0 && group < num_in)) return std::nullopt;
   const uint64_t groups = group == 0 ? 1 : CeilDiv(num_in, group);
   const uint64_t codes = scheme.bits == 4 ? CeilDiv(num_in, kWordInputs) * 4 : num_in;
   return CheckedMul(codes + groups * (kScaleBytes + (scheme.has_zeros ? 1 : 0)), num_out);
 }
 
+// The most that a matrix which is kept as codes of any scheme takes; nullopt if one expands it.
+std::optional<uint64_t> MostCodeBytes(const ModelConfig& config, uint64_t num_out,
+                                      uint64_t num_in) {
+  uint64_t most = 0;
+  for (const QuantScheme& scheme : config.quantization.schemes) {
+    const auto bytes = CodeBytes(scheme, num_out, num_in);
+    if (!bytes) return std::nullopt;
+    most = std::max(most, *bytes);
+  }
+  return most;
+}
+
 std::optional<uint64_t> TensorBytes(const ModelConfig& config, const weights::TensorSpec& spec,
-                                    const WeightFormat& format) {
+                                    const WeightFormat& format, bool keeps_codes) {
   std::vector<uint64_t> sizes;
   for (const std::string& symbol : spec.dims) {
     const auto size = weights::SymbolSize(config, symbol);
@@ -133,10 +168,8 @@ std::optional<uint64_t> TensorBytes(const ModelConfig& config, const weights::Te
   const uint64_t num_in = sizes.back();
   sizes.pop_back();
   const auto num_out = CheckedProduct(sizes);
-  // Matrices whose inputs are permuted are expanded.
-  if (num_out && format.quantization == Quantization::kStored && IsQuantized(config, spec) &&
-      !config.quantization.schemes[0].has_order) {
-    return CodeBytes(config.quantization.schemes[0], *num_out, num_in);
+  if (num_out && keeps_codes) {
+    if (const auto bytes = MostCodeBytes(config, *num_out, num_in)) return bytes;
   }
   return num_out ? WeightBytes(FormatOf(spec.role, format), *num_out, num_in) : std::nullopt;
 }
@@ -144,9 +177,18 @@ std::optional<uint64_t> TensorBytes(const ModelConfig& config, const weights::Te
 std::optional<uint64_t> SumBytes(const ModelConfig& config,
                                  const std::vector<weights::TensorSpec>& specs,
                                  const WeightFormat& format) {
+  // Parts of a stack that may not have common codes are expanded.
+  std::set<std::pair<weights::TensorRole, int32_t>> expanded;
+  for (const weights::TensorSpec& spec : specs) {
+    const bool is_sure = IsQuantized(config, spec) && (config.quantization.schemes.size() == 1 ||
+                                                       StackOf(spec.role) == spec.role);
+    if (!is_sure) expanded.insert({StackOf(spec.role), spec.index});
+  }
   std::optional<uint64_t> sum = 0;
   for (const weights::TensorSpec& spec : specs) {
-    const auto bytes = TensorBytes(config, spec, format);
+    const bool keeps_codes = format.quantization == Quantization::kStored &&
+                             !expanded.contains({StackOf(spec.role), spec.index});
+    const auto bytes = TensorBytes(config, spec, format, keeps_codes);
     sum = bytes ? CheckedAdd(*sum, *bytes) : std::nullopt;
     if (!sum) return std::nullopt;
   }

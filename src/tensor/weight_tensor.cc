@@ -271,6 +271,9 @@ std::vector<WeightTensor> ToWeightTensors(std::span<const TensorView> views) {
 
 namespace {
 
+// Above the magnitude of a number less a zero point: 448 of e4m3, 383 of integers.
+constexpr float kLargestNumber = 512;
+
 Status CheckGroups(const QuantizedWeights& q, int64_t first, int64_t count) {
   if (q.group_index == nullptr) return Status();
   for (int64_t in = first; in < first + count; ++in) {
@@ -293,8 +296,9 @@ Status WeightTensor::CheckNumbers() const {
     if (out % q.scales.group_outputs != 0 && rows_ == nullptr && first_output_ == 0) continue;
     for (int64_t group = 0; group < q.num_groups; ++group) {
       const float scale = q.ScaleOf(stored, group);
-      if (!std::isfinite(scale)) {
-        return BadInput("the scale of output {}, group {} is {}; a finite number is needed", stored,
+      // With a finite product every weight, and every step to it, is finite.
+      if (!std::isfinite(scale * kLargestNumber)) {
+        return BadInput("the scale of output {}, group {} is {}; weights must be finite", stored,
                         group, scale);
       }
     }

@@ -15,6 +15,7 @@ namespace {
 constexpr IntRange kGroupRange = {1, 1 << 24};
 constexpr IntRange kGroupOrAllRange = {-1, 1 << 24};
 constexpr int64_t kNvfp4Group = 16, kMxGroup = 32;
+constexpr size_t kGroupsMax = 64;
 
 std::string Lower(std::string text) {
   std::transform(text.begin(), text.end(), text.begin(),
@@ -214,6 +215,10 @@ void ReadCompressedTensors(FieldReader* reader, QuantizationConfig* config) {
   if (groups == nullptr || !groups->is_object() || groups->as_object().empty()) {
     return reader->Fail("config_groups", "an object with at least one group is needed");
   }
+  if (groups->as_object().size() > kGroupsMax) {
+    return reader->FailWith("config_groups", fmt::format("{}", groups->as_object().size()),
+                            fmt::format("at most {} groups are supported", kGroupsMax));
+  }
   std::optional<FieldReader> all = reader->Object("config_groups");
   for (const auto& [name, member] : groups->as_object()) {
     std::optional<FieldReader> group = all->Object(name);
@@ -221,8 +226,13 @@ void ReadCompressedTensors(FieldReader* reader, QuantizationConfig* config) {
       all->Fail(name, "a group is needed");
       break;
     }
-    config->schemes.push_back(ReadGroup(&*group, format));
+    const QuantScheme scheme = ReadGroup(&*group, format);
     all->Absorb(*group);
+    if (!all->ok()) break;
+    std::vector<QuantScheme>& schemes = config->schemes;
+    if (std::find(schemes.begin(), schemes.end(), scheme) == schemes.end()) {
+      schemes.push_back(scheme);
+    }
   }
   reader->Absorb(*all);
 }

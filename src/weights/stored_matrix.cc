@@ -159,9 +159,12 @@ void ReadBytes(const QuantScheme& scheme, const Sizes& sizes, DType type, Parts*
   const DType scale_type = scales.dtype == DType::kU8 ? DType::kE8M0 : scales.dtype;
   weights->scales = ScalesInRows(scales, scale_type, group_outputs, groups);
   if (!scheme.has_zeros) return;
-  const TensorView zeros =
-      parts->Take(".weight_zero_point", {DType::kI8}, {{rows, groups}, {rows}, Shape{}, Shape{1}});
-  weights->zeros = CodesInRows(zeros, 8, scheme.group_outputs == 0 ? 0 : groups);
+  // Of the matrix one number; of outputs a column, which may lack its second axis.
+  const bool of_matrix = scheme.group_outputs == 0;
+  const Shape second = of_matrix ? Shape{} : groups == 1 ? Shape{rows} : Shape{rows, groups};
+  const TensorView zeros = parts->Take(".weight_zero_point", {DType::kI8},
+                                       {of_matrix ? Shape{1} : Shape{rows, groups}, second});
+  weights->zeros = CodesInRows(zeros, 8, of_matrix ? 0 : groups);
 }
 
 // weight [N, K] e4m3, weight_scale [N, K / 32] e8m0. weight = code * scale.
@@ -337,6 +340,7 @@ void ReadMxfp4Blocks(const QuantScheme& scheme, const Sizes& sizes, int64_t num_
       parts->Take("_scales", {DType::kU8, DType::kE8M0}, {{num_experts, sizes.num_out, groups}});
   weights->scales = ScalesInRows(scales, DType::kE8M0, 1, groups);
   if (!parts->status().ok()) return;
+  MINISGL_CHECK(expert >= 0 && expert < num_experts, "expert {} of {}", expert, num_experts);
   weights->codes.data += expert * sizes.num_out * row_bytes;
   weights->scales.data += expert * sizes.num_out * groups;
 }
@@ -424,7 +428,7 @@ Status ExplainMissing(const ModelConfig& config, const Checkpoint& checkpoint,
   for (const char* suffix : {".weight_packed", ".qweight", "_blocks"}) {
     const std::string codes = base + suffix;
     if (!checkpoint.Has(codes)) continue;
-    return BadInput("{}: tensor \"{}\" holds codes, but config.json {}",
+    return BadInput("{}: tensor \"{}\" holds codes, but the model {}",
                     Visible(checkpoint.FileOf(codes), 400), Visible(codes, 200),
                     config.quantization.empty()
                         ? "has no quantization_config, which says how to read them"
@@ -476,8 +480,10 @@ Result<StoredMatrix> FindMatrix(const ModelConfig& config, const Checkpoint& che
     if (!IsStoredAs(scheme.layout, checkpoint, base, parts)) continue;
     MINISGL_ASSIGN_OR_RETURN(const Sizes sizes, SizesOf(config, spec));
     QuantizedWeights weights;
-    const int64_t num_experts = spec.dims.size() == 3 ? config.experts.num_experts : 1;
-    ReadLayout(scheme, sizes, num_experts, index, &parts, &weights);
+    // One tensor for all experts, or one for each.
+    const bool of_all = spec.dims.size() == 3;
+    ReadLayout(scheme, sizes, of_all ? config.experts.num_experts : 1, of_all ? index : 0, &parts,
+               &weights);
     if (!parts.status().ok()) {
       if (first_error.ok()) first_error = parts.status();
       continue;

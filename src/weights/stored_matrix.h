@@ -18,9 +18,10 @@ struct StoredMatrix {
   std::vector<std::string> names;  // of the tensors that hold it
 };
 
-// The matrix of `spec`; of a tensor with one for each expert, that of expert `index`. Reads
-// headers only: kBadInput with the tensor, what was found and what is needed if a type or a shape
-// does not fit. Values are checked by WeightTensor::CheckNumbers.
+// The matrix of `spec`; of a tensor with one for each expert, that of expert `index`. kBadInput
+// with the tensor, what was found and what is needed if a type or a shape does not fit. Reads
+// headers, and of the data global scales and orders alone; WeightTensor::CheckNumbers checks the
+// rest.
 Result<StoredMatrix> FindMatrix(const ModelConfig& config, const Checkpoint& checkpoint,
                                 const TensorSpec& spec, int32_t index);
 

@@ -84,7 +84,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const auto checkpoint = Checkpoint::FromViews(std::move(tensors->views), nullptr, "memory");
   for (const weights::TensorSpec& spec : weights::LayerTensors(*config, 0)) {
     if (spec.dims.size() < 2) continue;
-    const auto matrix = weights::FindMatrix(*config, *checkpoint, spec, 0);
+    const auto matrix = weights::FindMatrix(*config, *checkpoint, spec, spec.index);
     if (matrix.ok()) {
       ReadWeights(matrix->weights);
     } else {

@@ -123,6 +123,9 @@ TEST(QuantizationConfigTest, CompressedTensorsRefusesByKey) {
   EXPECT_EQ(Refused(good, R"({"sparsity_config": {"format": "sparse-24-bitmask"}})"),
             "sparsity_config");
   EXPECT_EQ(Refused(good, R"({"config_groups": {}})"), "config_groups");
+  std::string many = "{";
+  for (int i = 0; i < 65; ++i) many += fmt::format("{}\"g{}\": {{}}", i == 0 ? "" : ", ", i);
+  EXPECT_EQ(Refused(good, R"({"config_groups": )" + many + "}}"), "config_groups");
   EXPECT_EQ(Refused(good, R"({"config_groups": {"g": 1}})"), "config_groups.g");
   EXPECT_EQ(Refused(good, R"({"config_groups": {"g": {}}})"), "config_groups.g.weights");
 }

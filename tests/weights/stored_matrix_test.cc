@@ -109,6 +109,56 @@ TEST_P(StoredMatrixTest, CodesWithoutAConfigurationAreNamed) {
   }
 }
 
+// A model of experts whose gates are [8, 32].
+ModelConfig SmallExperts(const QuantScheme& scheme) {
+  auto config = LoadModelConfigFile(std::string(MINISGL_SOURCE_DIR) +
+                                    "/tests/golden/models/quant_fp8_block_moe/config.json");
+  EXPECT_TRUE(config.ok()) << config.status().message();
+  config->hidden_size = 32;
+  config->experts.intermediate_size = 8;
+  config->quantization.schemes = {scheme};
+  return *std::move(config);
+}
+
+const weights::TensorSpec kGateOfTwo = {.role = weights::TensorRole::kExpertGate,
+                                        .index = 2,
+                                        .name = "experts.2.gate_proj.weight",
+                                        .dims = {"J", "D"},
+                                        .order = weights::TensorOrder::kPlain};
+
+// The number of an expert is no place in a tensor of its own.
+TEST(StoredExpertsTest, ATensorOfOneExpertBeginsWithIt) {
+  const ModelConfig config =
+      SmallExperts({.layout = QuantLayout::kMxfp4Blocks, .bits = 4, .group_inputs = 32});
+  const std::vector<std::byte> codes(8 * 16, std::byte{0x22}), scales(8, std::byte{127});
+  const auto checkpoint = Checkpoint::FromViews(
+      {{"experts.2.gate_proj_blocks", {codes.data(), DType::kU8, {1, 8, 1, 16}}},
+       {"experts.2.gate_proj_scales", {scales.data(), DType::kU8, {1, 8, 1}}}},
+      nullptr, "memory");
+  const auto found = weights::FindMatrix(config, *checkpoint, kGateOfTwo, 2);
+  ASSERT_TRUE(found.ok()) << found.status().message();
+  std::vector<float> row(32);
+  found->weights.ReadRow(7, row.data());
+  EXPECT_EQ(row, std::vector<float>(32, 1.0f));
+}
+
+TEST(StoredExpertsTest, ZeroPointsOfOutputsAreAsManyAsOutputs) {
+  const ModelConfig config =
+      SmallExperts({.layout = QuantLayout::kInt8, .group_outputs = 1, .has_zeros = true});
+  const std::vector<std::byte> codes(8 * 32), scales(8 * 4), zeros(8);
+  for (const std::vector<int64_t>& shape :
+       {std::vector<int64_t>{1}, {}, {7}, {8, 2}, {8}, {8, 1}}) {
+    const auto checkpoint = Checkpoint::FromViews(
+        {{"experts.2.gate_proj.weight", {codes.data(), DType::kI8, {8, 32}}},
+         {"experts.2.gate_proj.weight_scale", {scales.data(), DType::kF32, {8, 1}}},
+         {"experts.2.gate_proj.weight_zero_point", {zeros.data(), DType::kI8, shape}}},
+        nullptr, "memory");
+    const auto found = weights::FindMatrix(config, *checkpoint, kGateOfTwo, 2);
+    EXPECT_EQ(found.ok(), !shape.empty() && shape[0] == 8 && shape.back() != 2)
+        << ShapeToString(shape);
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(All, StoredMatrixTest, testing::ValuesIn(kGoldenQuantized),
                          [](const auto& test) { return std::string(test.param); });
 

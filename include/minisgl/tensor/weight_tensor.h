@@ -38,7 +38,7 @@ struct CodePlane {
 
   int64_t codes_per_word() const { return 32 / bits; }
   uint8_t At(int64_t out, int64_t in) const;
-  // Codes (out, 0) to (out, count - 1).
+  // Codes (out, first) to (out, first + count - 1).
   void ReadRow(int64_t out, int64_t first, int64_t count, uint8_t* codes) const;
 };
 
