@@ -263,14 +263,28 @@ def hunt(binary):
     return lines[0] if lines else ""
 
 
+def with_headers(root, files):
+    """`files` and the project's headers that they include, at any depth."""
+    found, queue = set(), list(files)
+    while queue:
+        path = queue.pop()
+        if path in found:
+            continue
+        found.add(path)
+        for name in re.findall(r'^#include "([^"]+)"', path.read_text(), re.MULTILINE):
+            queue += [place for place in (root / "include" / name, root / "src" / name, root / "tests" / name, path.parent / name)
+                      if place.exists()]
+    return found
+
+
 def hash_of(root):
     """Of everything that decides whether a mutant is found: names and contents."""
     files = [path for folder in ("src/sched", "src/kv", "tests/sim") for path in (root / folder).iterdir()
              if path.suffix in (".h", ".cc") or path.name == "mutants.py"]
     files += [root / "src" / mutant[1] for mutant in MUTANTS]
-    files += [root / f"src/{name}.cc" for name in OTHERS] + [*(root / "include").rglob("*.h"), *(root / "src/runtime").glob("*.h")]
+    files += [root / f"src/{name}.cc" for name in OTHERS]
     total = hashlib.sha256()
-    for path in sorted(set(files)):
+    for path in sorted(with_headers(root, files)):
         contents = path.read_bytes()
         total.update(f"{path.relative_to(root).as_posix()} {len(contents)}\n".encode() + contents)
     return total.hexdigest()
