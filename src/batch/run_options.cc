@@ -40,6 +40,69 @@ Status CheckResumeOptions(const RunOptions& options) {
   return Status();
 }
 
+// Shared by the commands that read rows. `verb` is what they do with a row: "answer", "score".
+
+void AddStrictness(load::OptionTable* app, RunOptions* options, const char* before) {
+  const std::string input = "Input";
+  app->AddFlag("--strict", &options->strict,
+               fmt::format("Exit 65 before {} if any row is invalid", before))
+      ->Group(input)
+      ->Advanced();
+  app->AddFlag("--lenient", &options->lenient, "Warn about unknown fields of a row and go on")
+      ->Group(input)
+      ->Advanced();
+}
+
+void AddShard(load::OptionTable* app, RunOptions* options, const char* verb) {
+  app->Add("--shard", &options->shard,
+           fmt::format("{} part I of N of the rows; auto: as set by Slurm, MPI or (auto/N) "
+                       "Kubernetes",
+                       verb))
+      ->TypeName("I/N|auto")
+      ->Group("Input")
+      ->Advanced();
+}
+
+// --force, --resume and --retry-failed. `resume`: what --resume does.
+void AddContinuing(load::OptionTable* app, RunOptions* options, const char* resume,
+                   const char* verb) {
+  const std::string output = "Output";
+  app->AddFlag(
+         "--force", &options->force,
+         "Replace output and report files that are not empty; with --resume, continue even if "
+         "the run was started with other options")
+      ->Group(output);
+  app->AddFlag("--resume", &options->resume, resume)->Group(output);
+  app->AddFlag("--retry-failed", &options->retry_failed,
+               fmt::format("With --resume, {} failed rows again", verb))
+      ->Group(output)
+      ->Advanced();
+}
+
+// When a run ends early.
+void AddEnds(load::OptionTable* app, RunOptions* options) {
+  const std::string output = "Output";
+  app->Add("--grace", &options->grace_s,
+           "Seconds that running requests have to finish after a signal (default 5)")
+      ->Check(load::NumberIn(0, kGraceMax_s))
+      ->TypeName("S")
+      ->Group(output)
+      ->Advanced();
+  app->Add("--max-failures", &options->max_failures,
+           "End the run after N failed rows, as a signal does, with exit status 1 (default: go on)")
+      ->Check(load::IntegerIn(1, kFailuresMax))
+      ->TypeName("N")
+      ->Group(output)
+      ->Advanced();
+}
+
+void AddOrdered(load::OptionTable* app, RunOptions* options, const char* what) {
+  app->AddFlag("--ordered", &options->ordered,
+               fmt::format("Write {} in input order (always so on standard output)", what))
+      ->Group("Output")
+      ->Advanced();
+}
+
 void AddInputOptions(load::OptionTable* app, RunOptions* options) {
   const std::string input = "Input";
   app->Add("-f,--file", &options->file, "Read rows of JSON Lines from FILE; - is standard input")
@@ -62,63 +125,31 @@ void AddInputOptions(load::OptionTable* app, RunOptions* options) {
       ->Group(input)
       ->Advanced();
   app->AddFlag("--check", &options->check, "Check the input and run nothing")->Group(input);
-  app->AddFlag("--strict", &options->strict, "Exit 65 before running if any row is invalid")
-      ->Group(input)
-      ->Advanced();
-  app->AddFlag("--lenient", &options->lenient, "Warn about unknown fields of a row and go on")
-      ->Group(input)
-      ->Advanced();
+  AddStrictness(app, options, "running");
   app->AddChoice("--on-overflow", &options->on_overflow, load::kPromptOverflowChoices,
                  "If a prompt is too long: error or truncate-left (default error)")
       ->TypeName("WHAT")
       ->Group(input)
       ->Advanced();
-  app->Add("--shard", &options->shard,
-           "Answer part I of N of the rows; auto: as set by Slurm, MPI or (auto/N) Kubernetes")
-      ->TypeName("I/N|auto")
-      ->Group(input)
-      ->Advanced();
+  AddShard(app, options, "Answer");
 }
 
 void AddOutputOptions(load::OptionTable* app, RunOptions* options) {
   const std::string output = "Output";
   load::AddOutputOption(app, &options->output, "Write answers to")->Group(output);
-  app->AddFlag(
-         "--force", &options->force,
-         "Replace output and report files that are not empty; with --resume, continue even if "
-         "the run was started with other options")
-      ->Group(output);
-  app->AddFlag("--resume", &options->resume,
-               "Continue an output file: answer the rows that it does not answer")
-      ->Group(output);
-  app->AddFlag("--retry-failed", &options->retry_failed, "With --resume, answer failed rows again")
-      ->Group(output)
-      ->Advanced();
+  AddContinuing(app, options, "Continue an output file: answer the rows that it does not answer",
+                "answer");
   app->AddFlag("--row-metrics", &options->row_metrics,
                "Write how long each answer took into its row")
       ->Group(output)
       ->Advanced();
-  app->Add("--grace", &options->grace_s,
-           "Seconds that running requests have to finish after a signal (default 5)")
-      ->Check(load::NumberIn(0, kGraceMax_s))
-      ->TypeName("S")
-      ->Group(output)
-      ->Advanced();
-  app->Add("--max-failures", &options->max_failures,
-           "End the run after N failed rows, as a signal does, with exit status 1 (default: go on)")
-      ->Check(load::IntegerIn(1, kFailuresMax))
-      ->TypeName("N")
-      ->Group(output)
-      ->Advanced();
+  AddEnds(app, options);
   app->AddFlag("--hide-thinking", &options->hide_thinking,
                "Leave the model's reasoning out of what is shown and written")
       ->Group(output)
       ->Advanced();
   app->AddFlag("--json", &options->json, "Print the answer to -p as a JSON row")->Group(output);
-  app->AddFlag("--ordered", &options->ordered,
-               "Write answers in input order (always so on standard output)")
-      ->Group(output)
-      ->Advanced();
+  AddOrdered(app, options, "answers");
 }
 
 void AddScoreInputOptions(load::OptionTable* app, RunOptions* options) {
@@ -128,17 +159,8 @@ void AddScoreInputOptions(load::OptionTable* app, RunOptions* options) {
       ->TypeName("FILE")
       ->Group(input);
   app->AddFlag("--check", &options->check, "Check the input and score nothing")->Group(input);
-  app->AddFlag("--strict", &options->strict, "Exit 65 before scoring if any row is invalid")
-      ->Group(input)
-      ->Advanced();
-  app->AddFlag("--lenient", &options->lenient, "Warn about unknown fields of a row and go on")
-      ->Group(input)
-      ->Advanced();
-  app->Add("--shard", &options->shard,
-           "Score part I of N of the rows; auto: as set by Slurm, MPI or (auto/N) Kubernetes")
-      ->TypeName("I/N|auto")
-      ->Group(input)
-      ->Advanced();
+  AddStrictness(app, options, "scoring");
+  AddShard(app, options, "Score");
 }
 
 void AddScoreOutputOptions(load::OptionTable* app, RunOptions* options) {
@@ -149,32 +171,10 @@ void AddScoreOutputOptions(load::OptionTable* app, RunOptions* options) {
       ->Check(load::InRange(kNumLogprobs.range))
       ->TypeName("N")
       ->Group(output);
-  app->AddFlag("--force", &options->force,
-               "Replace output and report files that are not empty; with --resume, continue even "
-               "if the run was started with other options")
-      ->Group(output);
-  app->AddFlag("--resume", &options->resume,
-               "Continue an output file: score the rows that it does not hold")
-      ->Group(output);
-  app->AddFlag("--retry-failed", &options->retry_failed, "With --resume, score failed rows again")
-      ->Group(output)
-      ->Advanced();
-  app->Add("--grace", &options->grace_s,
-           "Seconds that running requests have to finish after a signal (default 5)")
-      ->Check(load::NumberIn(0, kGraceMax_s))
-      ->TypeName("S")
-      ->Group(output)
-      ->Advanced();
-  app->Add("--max-failures", &options->max_failures,
-           "End the run after N failed rows, as a signal does, with exit status 1 (default: go on)")
-      ->Check(load::IntegerIn(1, kFailuresMax))
-      ->TypeName("N")
-      ->Group(output)
-      ->Advanced();
-  app->AddFlag("--ordered", &options->ordered,
-               "Write scores in input order (always so on standard output)")
-      ->Group(output)
-      ->Advanced();
+  AddContinuing(app, options, "Continue an output file: score the rows that it does not hold",
+                "score");
+  AddEnds(app, options);
+  AddOrdered(app, options, "scores");
 }
 
 }  // namespace
