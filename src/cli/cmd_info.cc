@@ -52,8 +52,7 @@ void InfoLine(const char* name, const std::string& value, std::string* out) {
 }
 
 // The parameters of the model. A quantized matrix has as many as the dense one.
-Result<double> CountParameters(const ModelConfig& config) {
-  MINISGL_ASSIGN_OR_RETURN(const auto required, weights::RequiredTensors(config));
+double CountParameters(const std::vector<weights::RequiredTensor>& required) {
   double parameters = 0;
   for (const weights::RequiredTensor& tensor : required) {
     double count = 1;
@@ -125,7 +124,8 @@ void DescribeQuantization(const ModelConfig& config, const WeightFormat& format,
     text = fmt::format("codes are converted to {} as they are loaded", format.Name());
   }
   for (const QuantScheme& scheme : quantization.schemes) {
-    if (!scheme.rounds_activations) continue;
+    // Products with int8 weights round them, too.
+    if (!scheme.rounds_activations || format.quantization == Quantization::kInt8) continue;
     text += "; activations are not rounded to 8 bits, as the publisher rounds them";
     break;
   }
@@ -135,9 +135,9 @@ void DescribeQuantization(const ModelConfig& config, const WeightFormat& format,
 Status DescribeFiles(const TextModel& text, const load::ModelFacts& facts, std::string* out) {
   MINISGL_ASSIGN_OR_RETURN(const std::unique_ptr<Checkpoint> checkpoint,
                            Checkpoint::Open(text.dir));
-  MINISGL_ASSIGN_OR_RETURN(const double parameters, CountParameters(facts.config));
+  MINISGL_ASSIGN_OR_RETURN(const auto required, weights::RequiredTensors(facts.config));
   InfoLine("weights",
-           fmt::format("{:.0f} parameters in {} tensors, {} ({})", parameters,
+           fmt::format("{:.0f} parameters in {} tensors, {} ({})", CountParameters(required),
                        checkpoint->Names().size(), Bytes(checkpoint->total_bytes()),
                        StoredFormat(facts.config)),
            out);
@@ -228,11 +228,10 @@ void DescribePlan(const load::EngineSetup& engine, const ModelConfig& config, st
 Status DescribeShape(const InfoOptions& options, std::string* out) {
   MINISGL_ASSIGN_OR_RETURN(const ModelConfig config, LoadModelConfigFile(options.shape));
   MINISGL_ASSIGN_OR_RETURN(const auto required, weights::RequiredTensors(config));
-  MINISGL_ASSIGN_OR_RETURN(const double parameters, CountParameters(config));
   DescribeModel(options.shape, config, out);
   InfoLine("weights",
-           fmt::format("{:.0f} parameters in {} tensors, {}; no file was looked for", parameters,
-                       required.size(), StoredFormat(config)),
+           fmt::format("{:.0f} parameters in {} tensors, {}; no file was looked for",
+                       CountParameters(required), required.size(), StoredFormat(config)),
            out);
   MINISGL_ASSIGN_OR_RETURN(const load::EngineSetup engine,
                            load::ResolveEngine(options.engine, config));

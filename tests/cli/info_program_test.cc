@@ -58,6 +58,23 @@ TEST_F(InfoProgramTest, QuantizedWeightsAreShownAndSmaller) {
   EXPECT_EQ(weights_line(Info(config, {"--quantize", "int8"})), "  weights     165.0 KiB as int8");
 }
 
+// Of a configuration whose weights are not looked at: that of the layers.
+TEST_F(InfoProgramTest, SaysHowACheckpointIsQuantizedAndWhatBecomesOfIt) {
+  std::string config = kMixed;
+  config.insert(config.rfind('}'), R"(, "quantization_config": {"quant_method": "fp8",
+      "weight_block_size": [128, 128]})");
+  const std::string path = Write(config);
+  const ProgramResult kept = Info(path);
+  EXPECT_EQ(kept.exit_code, 0) << kept.err;
+  for (const char* text : {"fp8: fp8, blocks of 128 x 128", " as stored codes, bf16",
+                           "codes stay in memory", "activations are not rounded to 8 bits"}) {
+    EXPECT_NE(kept.out.find(text), std::string::npos) << text << "\n" << kept.out;
+  }
+  const ProgramResult converted = Info(path, {"--quantize", "int8"});
+  EXPECT_NE(converted.out.find("codes are converted to int8"), std::string::npos) << converted.out;
+  EXPECT_EQ(converted.out.find("activations"), std::string::npos) << converted.out;
+}
+
 // The KV cache alone is larger than any machine's memory.
 TEST_F(InfoProgramTest, AModelThatDoesNotFitIsDescribedToo) {
   const ProgramResult result = RunProgram(
