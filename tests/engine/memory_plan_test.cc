@@ -243,20 +243,6 @@ TEST(MemoryPlanTest, QuantizedWeightsTakeAByteEachAndAScaleABlock) {
   EXPECT_EQ(plan.weight_bytes - norm_bytes, (whole.weight_bytes - norm_bytes) / 64 * 34);
 }
 
-TEST(MemoryPlanTest, IfOnlyInt8FitsItIsNamed) {
-  // 2 GiB of weights in bf16, and a request of 256 tokens.
-  ModelEngineOptions options;
-  options.max_seq_len = 256;
-  options.max_running_requests = 1;
-  options.max_prefill_tokens = 32;
-  const auto plan = PlanMemory(BillionConfig(), options, 1800 * kMiB);
-  ASSERT_EQ(plan.status().code(), StatusCode::kOutOfMemory);
-  const std::string& message = plan.status().message();
-  EXPECT_NE(message.find("these fit: quantize int8"), std::string::npos) << message;
-  options.quantization = Quantization::kInt8;
-  EXPECT_TRUE(PlanMemory(BillionConfig(), options, 1800 * kMiB).ok());
-}
-
 // 18 bytes for 32 inputs of a layer's matrix; the two tables of 32000 rows stay at 34.
 TEST(MemoryPlanTest, Int4WeightsTakeHalfAByteEachAndAScaleABlock) {
   ModelEngineOptions options;
@@ -270,19 +256,26 @@ TEST(MemoryPlanTest, Int4WeightsTakeHalfAByteEachAndAScaleABlock) {
             (whole.weight_bytes - norm_bytes - tables) / 64 * 18 + tables / 64 * 34);
 }
 
-TEST(MemoryPlanTest, IfInt8IsTooLargeInt4IsNamed) {
+// 2 GiB of weights in bf16, and a request of 256 tokens, in `available` bytes: the message
+// names `wanted`, which fits.
+void ExpectNamed(uint64_t available, Quantization wanted, const char* name) {
   ModelEngineOptions options;
   options.max_seq_len = 256;
   options.max_running_requests = 1;
   options.max_prefill_tokens = 32;
-  const auto plan = PlanMemory(BillionConfig(), options, 1000 * kMiB);
+  const auto plan = PlanMemory(BillionConfig(), options, available);
   ASSERT_EQ(plan.status().code(), StatusCode::kOutOfMemory);
   const std::string& message = plan.status().message();
-  EXPECT_NE(message.find("these fit: quantize int4"), std::string::npos) << message;
+  EXPECT_NE(message.find(std::string("these fit: quantize ") + name), std::string::npos) << message;
+  options.quantization = wanted;
+  EXPECT_TRUE(PlanMemory(BillionConfig(), options, available).ok());
   options.quantization = Quantization::kInt8;
-  EXPECT_FALSE(PlanMemory(BillionConfig(), options, 1000 * kMiB).ok());
-  options.quantization = Quantization::kInt4;
-  EXPECT_TRUE(PlanMemory(BillionConfig(), options, 1000 * kMiB).ok());
+  EXPECT_EQ(PlanMemory(BillionConfig(), options, available).ok(), wanted == Quantization::kInt8);
+}
+
+TEST(MemoryPlanTest, AFormatThatFitsIsNamedTheLargerFirst) {
+  ExpectNamed(1800 * kMiB, Quantization::kInt8, "int8");
+  ExpectNamed(1000 * kMiB, Quantization::kInt4, "int4");
 }
 
 TEST(MemoryPlanTest, HopelesslySmallMachineSaysSo) {
