@@ -285,6 +285,7 @@ Result<OldOutput> ReadOldOutput(const std::string& path, const ResumeOptions& op
     old.lacks_line_break = !whole;
     NoteRow(*outcome, options, &old);
     if (old.indexes.back() == OldOutput::kDroppedLine) continue;
+    old.scores.AddWritten(*row);
     old.ascending = old.ascending && outcome->index > last_index;
     last_index = outcome->index;
   }

@@ -17,6 +17,7 @@
 
 #include "batch/id_table.h"
 #include "batch/row_source.h"
+#include "batch/score_totals.h"
 #include "minisgl/base/status.h"
 
 namespace minisgl::batch {
@@ -33,6 +34,7 @@ struct OldOutput {
   int64_t answered = 0;
   int64_t failed = 0;  // and not retried
   int64_t asked_again = 0;
+  ScoreTotals scores;            // of the rows of minisgl score that are kept
   std::deque<uint32_t> indexes;  // row index of each line; kDroppedLine if dropped
   bool any_dropped = false;
   bool ascending = true;  // lines that are kept are in input order

@@ -19,6 +19,16 @@ const char* FieldOfPrompt(const Row& row) {
   return row.kind == PromptKind::kMessages ? "messages" : "prompt";
 }
 
+// Asks for no log-probabilities of the prompt. Without an answer they are those of no token, so
+// that the request wants something.
+void ScoreNothing(Prompt* prompt) {
+  SamplingParams& sampling = prompt->sampling;
+  sampling.num_prompt_logprobs = prompt->max_tokens == 0 ? 0 : -1;
+  if (prompt->max_tokens == 0) {
+    sampling.prompt_logprobs_begin = static_cast<int32_t>(prompt->ids.size());
+  }
+}
+
 }  // namespace
 
 std::optional<RowError> ApplyReasoningEffort(const TextModel& text, Row* row) {
@@ -147,7 +157,7 @@ std::optional<RowError> PromptBuilder::Build(Row* row, std::vector<Prompt>* prom
   const uint64_t seed = prompt.sampling.seed;
   for (int32_t answer = 1; answer < row->n; ++answer) {
     prompts->push_back(prompt);
-    prompt.sampling.num_prompt_logprobs = -1;  // they are the same for all answers
+    ScoreNothing(&prompt);  // the log-probabilities of the prompt are the same for all answers
     prompt.sampling.seed = AnswerSeed(seed, static_cast<uint64_t>(answer));
   }
   prompts->push_back(std::move(prompt));
@@ -168,10 +178,7 @@ void PromptBuilder::ShowPrompt(Row* row, const std::vector<TokenId>& ids, bool i
   if (row->echo) {
     sampling.num_prompt_logprobs = std::max(sampling.num_prompt_logprobs, sampling.num_logprobs);
   }
-  if (prompt->max_tokens == 0 && sampling.num_prompt_logprobs < 0) {
-    sampling.num_prompt_logprobs = 0;  // of no token: the answer is the prompt's text
-    sampling.prompt_logprobs_begin = static_cast<int32_t>(ids.size());
-  }
+  if (sampling.num_prompt_logprobs < 0) ScoreNothing(prompt);
 }
 
 // Spaces at the end of the prompt belong to the text: tokenizers put a space in one token with the

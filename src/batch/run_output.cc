@@ -97,6 +97,7 @@ Status RunOutput::ReadOld(const RunOptions& options, const RunInput& input, RowS
   resume.retry_failed = options.retry_failed;
   MINISGL_ASSIGN_OR_RETURN(old_, ReadOldOutput(path, resume));
   failed_before_ = old_->failed;
+  scores_before_ = old_->scores;
   asked->finished = std::move(old_->finished);
   if (!empty) {
     Log(LogLevel::kInfo,

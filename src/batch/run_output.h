@@ -49,6 +49,8 @@ class RunOutput {
   bool can_resume() const { return has_journal_; }
   // Failed rows of the earlier run that stay in the output.
   int64_t failed_before() const { return failed_before_; }
+  // Of its scored rows that stay.
+  const ScoreTotals& scores_before() const { return scores_before_; }
 
  private:
   RunOutput() = default;
@@ -61,6 +63,7 @@ class RunOutput {
   const RowSelection* asked_ = nullptr;
   int64_t num_rows_ = 0;
   int64_t failed_before_ = 0;
+  ScoreTotals scores_before_;
   int64_t old_bytes_ = 0;
   bool ordered_ = false;
   bool has_journal_ = false;  // and it is on disk

@@ -5,15 +5,15 @@
 #include <algorithm>
 #include <cmath>
 
-#include "batch/run_input.h"
-#include "batch/skim_json.h"
 #include "term/progress.h"
 
 namespace minisgl::batch {
 namespace {
 
 constexpr double kUnits = 1 << 24;  // in 1
-constexpr double kRowMax = 1e12;    // beyond any row's, so that no file of rows overflows
+// Beyond any row's, so that the sum of millions of edited rows does not overflow.
+constexpr double kRowMax = 1e12;
+constexpr int64_t kRowTokensMax = int64_t{1} << 31;
 
 }  // namespace
 
@@ -26,22 +26,13 @@ void ScoreTotals::Add(double logprob, int64_t num_tokens) {
   units_ += std::llround((bounded - whole) * kUnits);
 }
 
-Status ScoreTotals::AddFile(const std::string& path) {
-  MINISGL_ASSIGN_OR_RETURN(LineReader reader, LineReader::Open(path));
-  std::string line;
-  while (true) {
-    const LineReader::Outcome outcome = reader.Next(0, &line);
-    if (outcome == LineReader::Outcome::kFailed) return reader.status();
-    if (outcome == LineReader::Outcome::kEnd) return Status();
-    if (outcome != LineReader::Outcome::kLine) continue;
-    const Result<Json> row = SkimJson(line);
-    if (!row.ok()) continue;
-    const Json* const logprob = row->Find("logprob");
-    const Json* const num_tokens = row->Find("num_tokens");
-    if (logprob == nullptr || !logprob->is_number()) continue;
-    if (num_tokens == nullptr || !num_tokens->is_int()) continue;
-    Add(logprob->as_double(), num_tokens->as_int());
-  }
+void ScoreTotals::AddWritten(const Json& row) {
+  const Json* const logprob = row.Find("logprob");
+  const Json* const num_tokens = row.Find("num_tokens");
+  if (logprob == nullptr || !logprob->is_number()) return;
+  if (num_tokens == nullptr || !num_tokens->is_int()) return;
+  if (num_tokens->as_int() < 0 || num_tokens->as_int() > kRowTokensMax) return;
+  Add(logprob->as_double(), num_tokens->as_int());
 }
 
 double ScoreTotals::logprob() const {

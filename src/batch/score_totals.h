@@ -8,15 +8,14 @@
 #include <string>
 
 #include "minisgl/base/json.h"
-#include "minisgl/base/status.h"
 
 namespace minisgl::batch {
 
 class ScoreTotals {
  public:
   void Add(double logprob, int64_t num_tokens);
-  // Adds the scored rows of an output file, and passes over its error rows. kIoError.
-  Status AddFile(const std::string& path);
+  // Adds a row of an output file, unless it is an error row.
+  void AddWritten(const Json& row);
 
   int64_t num_rows() const { return num_rows_; }
   int64_t num_tokens() const { return num_tokens_; }

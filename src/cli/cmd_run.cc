@@ -254,7 +254,7 @@ Result<int> FinishWithoutRows(const batch::RunOptions& options, Job* job,
   report::RunSummary nothing;
   nothing.failures = batch::Failures();
   if (options.purpose == batch::RowPurpose::kScore) {
-    MINISGL_RETURN_IF_ERROR(nothing.scores.emplace().AddFile(options.output));
+    nothing.scores = job->output->scores_before();
     SaySummary(options, nothing, /*one_prompt=*/false);
   }
   ReportFailures(options, batch::Failures(), *job->output);
@@ -297,12 +297,11 @@ Result<int> RunRows(const batch::RunOptions& options, Job* job, report::ReportFi
   const Tokenizer& tokenizer = *model.text.tokenizer;
   term::Output& output = *job->output->output();
   std::optional<batch::ScoreTotals> totals;
-  if (options.purpose == batch::RowPurpose::kScore) totals.emplace();
+  if (options.purpose == batch::RowPurpose::kScore) totals = job->output->scores_before();
   const std::unique_ptr<batch::AnswerWriter> writer =
       MakeWriter(options, as_text, tokenizer, &output, totals ? &*totals : nullptr);
   term::InstallStopSignals();
   MINISGL_RETURN_IF_ERROR(job->output->Begin());
-  if (totals && options.resume) MINISGL_RETURN_IF_ERROR(totals->AddFile(options.output));
   batch::RunLoopOptions loop_options;
   loop_options.answers_ahead_max =
       batch::kSubmittedPerRunningRequest * options.engine.max_running_requests;

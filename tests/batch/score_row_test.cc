@@ -214,19 +214,20 @@ TEST(ScoreTotalsTest, TheSumIsThatOfTheRowsInAnyOrder) {
   EXPECT_TRUE(ScoreTotals().ToJson().Find("perplexity")->is_null());
 }
 
-TEST(ScoreTotalsTest, AFileAddsItsScoredRows) {
-  const TemporaryFolder folder;
-  const std::string path =
-      folder.Write("out.jsonl",
-                   "{\"id\": 1, \"index\": 0, \"logprob\": -2.5, \"num_tokens\": 4}\n"
-                   "{\"id\": 2, \"index\": 1, \"error\": {\"code\": \"invalid_row\"}}\n"
-                   "{\"id\": 3, \"index\": 2, \"logprob\": 1e308, \"num_tokens\": 1}\n"
-                   "{\"id\": 4, \"index\": 3, \"logprob\": \"x\", \"num_tokens\": 1}\n");
+// Rows of an output, which someone may have edited.
+TEST(ScoreTotalsTest, WrittenRowsAddWhatTheySay) {
   ScoreTotals totals;
-  ASSERT_TRUE(totals.AddFile(path).ok());
+  for (const char* row :
+       {R"({"id": 1, "index": 0, "logprob": -2.5, "num_tokens": 4})",
+        R"({"id": 2, "index": 1, "error": {"code": "invalid_row"}})",
+        R"({"id": 3, "index": 2, "logprob": 1e308, "num_tokens": 1})",
+        R"({"id": 4, "index": 3, "logprob": "x", "num_tokens": 1})",
+        R"({"id": 5, "index": 4, "logprob": -1, "num_tokens": -7})",
+        R"({"id": 6, "index": 5, "logprob": -1, "num_tokens": 9223372036854775807})"}) {
+    totals.AddWritten(*ParseJson(row));
+  }
   EXPECT_EQ(totals.num_rows(), 2);
   EXPECT_EQ(totals.num_tokens(), 5);
-  EXPECT_FALSE(totals.AddFile(folder.Path("none")).ok());
 }
 
 // --- rows of run that show their prompt
@@ -301,6 +302,14 @@ TEST(ShownPromptTest, NoTokenIsGeneratedOnlyIfThePromptIsShown) {
   EXPECT_FALSE(BuildShown(R"({"prompt": "a", "max_tokens": 0, "prompt_logprobs": 0})").error);
   EXPECT_EQ(BuildShown(R"({"prompt": "a", "max_tokens": 0, "echo": false})").error->field,
             "max_tokens");
+  // Each of several answers is the prompt; the first one's request scores it.
+  const Shown several =
+      BuildShown(R"({"prompt": "ab", "n": 2, "max_tokens": 0, "prompt_logprobs": 1})");
+  ASSERT_EQ(several.prompts.size(), 2u);
+  EXPECT_EQ(several.prompts[0].sampling.num_prompt_logprobs, 1);
+  EXPECT_EQ(several.prompts[0].sampling.prompt_logprobs_begin, 1);
+  EXPECT_EQ(several.prompts[1].sampling.num_prompt_logprobs, 0);
+  EXPECT_EQ(several.prompts[1].sampling.prompt_logprobs_begin, 3);  // <s> a b
   // It may fill the context.
   const std::string full(63, 'x');
   EXPECT_FALSE(
