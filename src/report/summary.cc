@@ -113,24 +113,6 @@ std::string RowCounts(const RunSummary& summary) {
   return text;
 }
 
-// Of a run that scores: no token is generated.
-std::string FormatScoring(const RunSummary& summary) {
-  const RuntimeStats& all = summary.stats;
-  const SchedulerStats& stats = all.scheduler;
-  return fmt::format(
-      "\nprompt tokens   {} ({} from the prefix cache, {:.1f} %; {} computed)\n"
-      "tokens/s        {} in, {} scored; {:.2f} requests/s\n"
-      "waiting         p50 {:.3f} s, p99 {:.3f} s (rows are submitted before there is room for "
-      "them)\n"
-      "preemptions     {}",
-      term::FormatCount(stats.prompt_tokens), term::FormatCount(stats.cached_tokens),
-      HitPercent(stats), term::FormatCount(stats.computed_tokens),
-      term::FormatRate(term::PerSecond(stats.prompt_tokens, summary.seconds)),
-      term::FormatRate(term::PerSecond(stats.scored_tokens, summary.seconds)),
-      RequestsPerSecond(summary), all.waiting_s.Percentile(50), all.waiting_s.Percentile(99),
-      stats.preemptions);
-}
-
 }  // namespace
 
 Json AboutRun(const load::LoadedModel& model, const load::EngineOptions& options) {
@@ -165,27 +147,31 @@ std::string FormatSummary(const RunSummary& summary) {
   if (summary.scores) text += "\nscored tokens   " + summary.scores->Text();
   // Omit rates if nothing was submitted: they would be misleading.
   if (stats.submitted == 0) return text;
-  if (summary.scores) return text + FormatScoring(summary);
+  // A run that scores generates no token.
+  const bool scores = summary.scores.has_value();
+  text +=
+      fmt::format("\nprompt tokens   {} ({} from the prefix cache, {:.1f} %; {} computed)\n",
+                  term::FormatCount(stats.prompt_tokens), term::FormatCount(stats.cached_tokens),
+                  HitPercent(stats), term::FormatCount(stats.computed_tokens));
+  if (!scores) {
+    text += fmt::format("answer tokens   {}\n", term::FormatCount(stats.generated_tokens));
+  }
+  const int64_t results = scores ? stats.scored_tokens : stats.generated_tokens;
   text += fmt::format(
-      "\nprompt tokens   {} ({} from the prefix cache, {:.1f} %; {} computed)\n"
-      "answer tokens   {}\n"
-      "tokens/s        {} in, {} out; {:.2f} requests/s\n",
-      term::FormatCount(stats.prompt_tokens), term::FormatCount(stats.cached_tokens),
-      HitPercent(stats), term::FormatCount(stats.computed_tokens),
-      term::FormatCount(stats.generated_tokens),
-      term::FormatRate(term::PerSecond(stats.prompt_tokens, summary.seconds)),
-      term::FormatRate(term::PerSecond(stats.generated_tokens, summary.seconds)),
-      RequestsPerSecond(summary));
-  text += fmt::format(
+      "tokens/s        {} in, {} {}; {:.2f} requests/s\n"
       "waiting         p50 {:.3f} s, p99 {:.3f} s (rows are submitted before there is room for "
-      "them)\n"
-      "first token     p50 {:.3f} s, p99 {:.3f} s (including waiting)\n"
-      "between tokens  p50 {:.1f} ms, p99 {:.1f} ms\n"
-      "preemptions     {}",
-      all.waiting_s.Percentile(50), all.waiting_s.Percentile(99), all.first_token_s.Percentile(50),
-      all.first_token_s.Percentile(99), 1000 * all.between_tokens_s.Percentile(50),
-      1000 * all.between_tokens_s.Percentile(99), stats.preemptions);
-  return text;
+      "them)\n",
+      term::FormatRate(term::PerSecond(stats.prompt_tokens, summary.seconds)),
+      term::FormatRate(term::PerSecond(results, summary.seconds)), scores ? "scored" : "out",
+      RequestsPerSecond(summary), all.waiting_s.Percentile(50), all.waiting_s.Percentile(99));
+  if (!scores) {
+    text += fmt::format(
+        "first token     p50 {:.3f} s, p99 {:.3f} s (including waiting)\n"
+        "between tokens  p50 {:.1f} ms, p99 {:.1f} ms\n",
+        all.first_token_s.Percentile(50), all.first_token_s.Percentile(99),
+        1000 * all.between_tokens_s.Percentile(50), 1000 * all.between_tokens_s.Percentile(99));
+  }
+  return text + fmt::format("preemptions     {}", stats.preemptions);
 }
 
 Json SummaryJson(const RunSummary& summary) {
