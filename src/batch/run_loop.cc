@@ -280,8 +280,10 @@ Status RunLoop::FinishRow(int64_t index) {
   const bool began = std::any_of(pending.answers.begin(), pending.answers.end(),
                                  [](const RowAnswer& a) { return !a.token_ids.empty(); });
   if (pending.timed_out && !began && !pending.error) {
-    pending.error = RowError{
-        "timeout", fmt::format("no answer began within {} s", *pending.row.timeout_s), "timeout_s"};
+    const char* const what =
+        pending.row.format == RowFormat::kScore ? "the text was not scored" : "no answer began";
+    pending.error = RowError{"timeout", fmt::format("{} within {} s", what, *pending.row.timeout_s),
+                             "timeout_s"};
   }
   if (pending.error) return WriteFailure(pending.row, *pending.error);
   MINISGL_RETURN_IF_ERROR(writer_.WriteAnswers(pending.row, pending.answers));

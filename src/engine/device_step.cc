@@ -51,7 +51,7 @@ std::optional<uint64_t> DeviceStepBytes(const EngineLimits& limits, bool has_win
   const auto vocab = CheckedProduct(vocab_factors);
   if (!vocab) return std::nullopt;
   const auto in_flight = static_cast<uint64_t>(limits.max_in_flight);
-  // What TakeMeta takes if a step scores all of its tokens.
+  // Of a step that scores all of its tokens, with the half more that TakeMeta takes.
   const uint64_t scored_bytes = tokens * kScoredTokenBytes * 3 / 2;
   const uint64_t step_bytes =
       layout.front_bytes + kTailBytes + results.top_logprobs_bytes + scored_bytes;

@@ -4,8 +4,10 @@
 #include <signal.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "program/program.h"
@@ -176,8 +178,10 @@ TEST_F(ScoreProgramTest, ResumesAfterAKillAndAddsUpTheWholeFile) {
             0);
   const auto once = ParseJson(folder_.Read("summary.json"));
   {
-    Program program(Score({"--file", file, "-o", out, "--max-prefill-length", "16"}), {});
+    Program program(Score({"--file", file, "-o", out, "--ordered", "--max-prefill-length", "16"}),
+                    {});
     while (program.Runs() && folder_.Read("out.jsonl").size() < 500) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
     program.Signal(SIGKILL);
     program.Wait();

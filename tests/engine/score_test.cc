@@ -237,7 +237,7 @@ TEST_F(ScoreTest, TheEngineOfADeviceScoresTheSameUnderEverySchedule) {
   }
 }
 
-TEST_F(ScoreTest, LogitsThatAreNotFiniteFailTheRequestAlone) {
+TEST_F(ScoreTest, LogitsThatAreNotFiniteFailTheRequest) {
   auto tensors = TinyTensors(model_->config);
   FileTensor& norm = TensorNamed(&tensors, "model.norm.weight");
   const std::vector<float> broken(static_cast<size_t>(model_->config.hidden_size),
