@@ -52,6 +52,16 @@ struct ExpressionLimits {
   int depth_max = 500;
 };
 
+// A deterministic automaton over bytes, for languages whose expressions would be too large (the
+// multiples of 77 in decimal). State 0 is the first.
+struct ByteAutomaton {
+  static constexpr uint32_t kNoState = UINT32_MAX;
+  std::array<uint8_t, 256> class_of_byte{};
+  uint32_t num_classes = 1;
+  std::vector<uint32_t> next;   // state * num_classes + class: the next state, or kNoState
+  std::vector<bool> accepting;  // by state
+};
+
 class ExpressionSet {
  public:
   static constexpr uint32_t kUnbounded = UINT32_MAX;  // Repeat without an upper bound
@@ -88,6 +98,10 @@ class ExpressionSet {
   ExpressionId Optional(ExpressionId operand) { return Repeat(operand, 0, 1); }
   // One of `texts`, as a trie with shared ends. Made for 50,000 texts and more.
   ExpressionId Strings(std::vector<std::string> texts);
+
+  // The texts that `automaton` accepts. One interned expression a state: the derivative by a byte is
+  // the next state's. REQUIRES that every next state exists.
+  ExpressionId Automaton(std::shared_ptr<const ByteAutomaton> automaton);
 
   // True if `expression` matches the empty text.
   bool IsNullable(ExpressionId expression) const;
