@@ -27,6 +27,10 @@
 
 namespace minisgl {
 
+namespace grammar {
+struct ExpressionTable;
+}
+
 enum class ExpressionId : uint32_t {};
 
 // A set of bytes.
@@ -124,9 +128,8 @@ class ExpressionSet {
   size_t memory_bytes() const;  // about; grows with derivatives
 
  private:
-  friend class ExpressionAutomaton;
-  struct Impl;
-  std::unique_ptr<Impl> impl_;
+  friend class CompiledGrammar;
+  std::unique_ptr<grammar::ExpressionTable> impl_;
 };
 
 }  // namespace minisgl
