@@ -95,7 +95,6 @@ std::unique_ptr<ExpressionTable> ExpressionTable::CopyLive(std::span<Id> roots) 
     for (size_t i = 0; i < num_expressions; ++i) live[parts[i]] = true;
   }
   auto copy = std::make_unique<ExpressionTable>(limits);
-  copy->status = status;
   copy->byte_sets = byte_sets;
   copy->byte_set_table = byte_set_table;
   copy->class_of = class_of;

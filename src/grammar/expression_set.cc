@@ -15,8 +15,8 @@ using grammar::kNothingId;
 
 namespace {
 
-// The expression of `length` continuation bytes whose value v (6 bits a byte) is in one of `ranges`,
-// which are sorted, disjoint and below 64^length.
+// The expression of `length` continuation bytes whose value v (6 bits a byte) is in one of
+// `ranges`, which are sorted, disjoint and below 64^length.
 Id Continuation(ExpressionTable* set, std::span<const CodePointRange> ranges, int length) {
   if (length == 0) return ranges.empty() ? kNothingId : kEmptyId;
   const uint32_t block = 1U << (6 * (length - 1));

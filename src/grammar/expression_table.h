@@ -1,7 +1,7 @@
 // The nodes of an ExpressionSet.
 //
-// A node's operands have smaller ids than the node itself, because it is interned after them: one pass
-// over ids in order visits operands first.
+// A node's operands have smaller ids than the node itself, because it is interned after them: one
+// pass over ids in order visits operands first.
 #pragma once
 
 #include <cstddef>

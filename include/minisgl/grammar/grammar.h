@@ -91,9 +91,10 @@ class GrammarBuilder {
   Symbol Nothing();  // matches no text
   Symbol Empty();    // matches the empty text
 
+  struct Impl;  // for CompiledGrammar
+
  private:
   friend class CompiledGrammar;
-  struct Impl;
   std::unique_ptr<Impl> impl_;
 };
 

@@ -1,0 +1,43 @@
+#include <utility>
+
+#include "grammar/expression_search.h"
+#include "grammar/machine.h"
+#include "grammar/rules.h"
+#include "minisgl/grammar/grammar.h"
+
+namespace minisgl {
+
+using grammar::FindLiveness;
+using grammar::Liveness;
+
+CompiledGrammar::~CompiledGrammar() = default;
+
+Result<std::shared_ptr<const CompiledGrammar>> CompiledGrammar::Build(
+    GrammarBuilder builder, Symbol start, std::vector<std::string> warnings) {
+  MINISGL_RETURN_IF_ERROR(builder.status());
+  GrammarBuilder::Impl& parts = *builder.impl_;
+  std::unique_ptr<grammar::ExpressionTable> table = std::move(parts.expressions.impl_);
+  std::vector<grammar::Id> terminals;
+  std::vector<bool> dead, nullable;
+  for (const ExpressionId terminal : parts.terminals) {
+    const auto id = static_cast<grammar::Id>(terminal);
+    const Liveness liveness = FindLiveness(table.get(), id, parts.limits.emptiness_work_max);
+    if (liveness == Liveness::kUndecided) {
+      return BadInput(
+          "the conditions of a text are too complex: more than {} states of their intersection",
+          parts.limits.emptiness_work_max);
+    }
+    terminals.push_back(id);
+    dead.push_back(liveness == Liveness::kDead);
+    nullable.push_back(table->nodes[id].nullable);
+  }
+  auto rules = grammar::Rules::Make(parts, start.value, dead, nullable);
+  if (!rules.ok()) return rules.status();
+  std::shared_ptr<CompiledGrammar> compiled(new CompiledGrammar());
+  compiled->warnings_ = std::move(warnings);
+  compiled->machine_ = std::make_unique<grammar::Machine>(std::move(table), std::move(terminals),
+                                                          std::move(rules).value(), parts.limits);
+  return std::shared_ptr<const CompiledGrammar>(std::move(compiled));
+}
+
+}  // namespace minisgl

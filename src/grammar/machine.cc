@@ -1,0 +1,242 @@
+#include "grammar/machine.h"
+
+#include <algorithm>
+
+#include "grammar/expression_search.h"
+#include "grammar/string_characters.h"
+
+namespace minisgl::grammar {
+
+namespace {
+
+constexpr size_t kRowBytesMax = size_t{16} << 20;
+// Completions are few: they are compared one by one up to this number, then hashed.
+constexpr size_t kCompletedListMax = 16;
+// Items that a step may add, for each that a state may keep; the same item may be added many times.
+constexpr size_t kAddedPerItemMax = 50;
+
+}  // namespace
+
+Machine::Machine(std::unique_ptr<ExpressionTable> expressions, std::vector<Id> terminals,
+                 Rules rules, const GrammarLimits& limits)
+    : expressions_(std::move(expressions)),
+      terminals_(std::move(terminals)),
+      rules_(std::move(rules)),
+      limits_(limits),
+      trim_bytes_(limits.table_bytes_max) {
+  string_character_ = StringCharacter(expressions_.get());
+  MakeStart();
+}
+
+void Machine::MakeStart() {
+  std::vector<Lane> lanes;
+  InternState(&lanes, false);  // kDeadState
+  InternLexer({});
+  new_items_ = {{rules_.start_dot(), {rules_.start_rule(), kRootNode}}};
+  const uint32_t node = InternNode(&new_items_);
+  lanes = {{node, cores_[nodes_[node].core].lexer_start}};
+  start_state_ = InternState(&lanes, rules_.At(rules_.start_dot()).finishes);
+}
+
+size_t Machine::Walk(uint32_t* state, std::string_view bytes, std::vector<uint32_t>* history) {
+  for (size_t i = 0; i < bytes.size(); ++i) {
+    const uint32_t next = Step(*state, static_cast<uint8_t>(bytes[i]));
+    if (next == kDeadState) return i;
+    *state = next;
+    if (history != nullptr) history->push_back(next);
+  }
+  return bytes.size();
+}
+
+ByteSet Machine::NextBytes(uint32_t state) {
+  ByteSet bytes;
+  for (int byte = 0; byte < 256; ++byte) {
+    if (Step(state, static_cast<uint8_t>(byte)) != kDeadState) {
+      bytes.Add(static_cast<uint8_t>(byte));
+    }
+  }
+  return bytes;
+}
+
+uint32_t Machine::NewRow(std::vector<uint32_t>* rows) {
+  const auto row = static_cast<uint32_t>(rows->size());
+  rows->resize(rows->size() + expressions_->num_classes, kUnknown);
+  return row;
+}
+
+uint32_t Machine::ComputeStep(uint32_t state, uint32_t byte_class) {
+  const uint32_t next = ComputeState(state, byte_class);
+  if (state_rows_.size() * sizeof(uint32_t) > kRowBytesMax) {
+    state_rows_.clear();
+    for (State& other : states_) other.row = kUnknown;
+  }
+  if (states_[state].row == kUnknown) states_[state].row = NewRow(&state_rows_);
+  state_rows_[states_[state].row + byte_class] = next;
+  return next;
+}
+
+uint32_t Machine::ComputeState(uint32_t state, uint32_t byte_class) {
+  new_items_.clear();
+  completed_.clear();
+  num_added_ = 0;
+  std::vector<Lane> lanes;
+  const uint32_t first = states_[state].first_lane;
+  for (uint32_t i = 0; i < states_[state].num_lanes; ++i) {
+    const Lane lane = lanes_[first + i];
+    const uint32_t lexer = LexerStep(lane.lexer, byte_class);
+    const LexerState& after = lexers_[lexer];
+    if (after.goes_on) lanes.push_back({lane.node, lexer});
+    if (!after.any_accepted) continue;
+    for (uint32_t pair = 0; pair < after.num_pairs; ++pair) {
+      const LexerPair& under_way = pairs_[after.first_pair + pair];
+      if (!expressions_->nodes[under_way.rest].nullable) continue;
+      AddMoves(lane.node, cores_[nodes_[lane.node].core].terminals, under_way.terminal);
+    }
+  }
+  const bool accepting = CompleteAll();
+  if (new_items_.size() > limits_.state_items_max) return kDeadState;
+  if (!new_items_.empty()) {
+    const uint32_t node = InternNode(&new_items_);
+    const uint32_t lexer = cores_[nodes_[node].core].lexer_start;
+    if (lexers_[lexer].num_pairs > 0) lanes.push_back({node, lexer});
+  }
+  return InternState(&lanes, accepting);
+}
+
+void Machine::AddMoves(uint32_t node, const std::vector<MoveRange>& ranges, uint32_t symbol) {
+  const auto range = std::lower_bound(
+      ranges.begin(), ranges.end(), symbol,
+      [](const MoveRange& element, uint32_t value) { return element.symbol < value; });
+  if (range == ranges.end() || range->symbol != symbol) return;
+  const Core& core = cores_[nodes_[node].core];
+  for (uint32_t i = 0; i < range->count; ++i) {
+    const Move& move = core.moves[range->first + i];
+    if (move.source == kSelf) {
+      AddItem(move.dot, {move.rule, node});
+      continue;
+    }
+    const Node& from = nodes_[node];
+    if (from.num_items == core.dots.size()) {
+      AddItem(move.dot, items_[from.first_item + move.source].to);
+      continue;
+    }
+    const uint32_t dot = core.dots[move.source];
+    const auto begin = items_.begin() + from.first_item;
+    auto item =
+        std::lower_bound(begin, begin + from.num_items, dot,
+                         [](const Item& element, uint32_t value) { return element.dot < value; });
+    for (; item != begin + from.num_items && item->dot == dot; ++item) {
+      AddItem(move.dot, item->to);
+    }
+  }
+}
+
+void Machine::AddItem(uint32_t dot, Return to) {
+  if (++num_added_ > limits_.state_items_max * kAddedPerItemMax) return;
+  const Rules::Dot at = rules_.At(dot);
+  if (at.symbol != kNoSymbol) new_items_.push_back({dot, to});
+  if (!at.finishes) return;
+  if (completed_.size() < kCompletedListMax) {
+    if (std::find(completed_.begin(), completed_.end(), to) != completed_.end()) return;
+  } else {
+    if (completed_.size() == kCompletedListMax) {
+      completed_set_.Clear();
+      for (const Return& other : completed_) {
+        completed_set_.Insert(uint64_t{other.rule} << 32 | other.node, 0);
+      }
+    }
+    const uint64_t key = uint64_t{to.rule} << 32 | to.node;
+    if (completed_set_.Find(key) != nullptr) return;
+    completed_set_.Insert(key, 0);
+  }
+  completed_.push_back(to);
+}
+
+// Finishes rules until nothing new follows. True if the start rule is among them.
+bool Machine::CompleteAll() {
+  bool accepting = false;
+  for (size_t i = 0; i < completed_.size(); ++i) {
+    const Return to = completed_[i];
+    if (to.node == kRootNode) {
+      accepting = true;
+    } else {
+      AddMoves(to.node, cores_[nodes_[to.node].core].waits, to.rule);
+    }
+  }
+  // A place too ambiguous to be computed: no text passes here.
+  if (num_added_ > limits_.state_items_max * kAddedPerItemMax) {
+    new_items_.resize(limits_.state_items_max + 1);
+  }
+  return accepting;
+}
+
+uint32_t Machine::LexerStep(uint32_t lexer, uint32_t byte_class) {
+  if (lexers_[lexer].row != kUnknown) {
+    const uint32_t next = lexer_rows_[lexers_[lexer].row + byte_class];
+    if (next != kUnknown) return next;
+  }
+  const uint32_t next = ComputeLexer(lexer, byte_class);
+  if (lexer_rows_.size() * sizeof(uint32_t) > kRowBytesMax) {
+    lexer_rows_.clear();
+    for (LexerState& other : lexers_) other.row = kUnknown;
+  }
+  if (lexers_[lexer].row == kUnknown) lexers_[lexer].row = NewRow(&lexer_rows_);
+  lexer_rows_[lexers_[lexer].row + byte_class] = next;
+  return next;
+}
+
+uint32_t Machine::ComputeLexer(uint32_t lexer, uint32_t byte_class) {
+  std::vector<LexerPair> pairs;
+  const uint32_t first = lexers_[lexer].first_pair;
+  for (uint32_t i = 0; i < lexers_[lexer].num_pairs; ++i) {
+    const LexerPair pair = pairs_[first + i];
+    const Id rest = expressions_->Derive(pair.rest, byte_class);
+    if (rest == kNothingId) continue;
+    if (FindLiveness(expressions_.get(), rest, limits_.emptiness_work_max) != Liveness::kLive) {
+      continue;
+    }
+    pairs.push_back({pair.terminal, rest});
+  }
+  // An expression past a limit matches nothing here; others are not concerned.
+  expressions_->status = Status();
+  return InternLexer(pairs);
+}
+
+// Among the alternatives of `state`, one terminal alone must allow the strings.
+bool Machine::AllowsStrings(uint32_t state, uint32_t length) {
+  const uint32_t first_lane = states_[state].first_lane;
+  for (uint32_t i = 0; i < states_[state].num_lanes; ++i) {
+    const LexerState& lexer = lexers_[lanes_[first_lane + i].lexer];
+    for (uint32_t pair = 0; pair < lexer.num_pairs; ++pair) {
+      const Id rest = pairs_[lexer.first_pair + pair].rest;
+      const uint32_t* known = string_lengths_.Find(rest);
+      const uint32_t allowed = known != nullptr ? *known : StringLength(rest);
+      if (known == nullptr) string_lengths_.Insert(rest, allowed);
+      if (allowed >= length) return true;
+    }
+  }
+  return false;
+}
+
+uint32_t Machine::StringLength(Id expression) {
+  return AllowedStringLength(expressions_.get(), string_character_, expression,
+                             limits_.emptiness_work_max);
+}
+
+const std::vector<uint32_t>* Machine::FindMask(uint64_t owner, uint32_t state) const {
+  const auto found = masks_.find({owner, state});
+  return found == masks_.end() ? nullptr : &found->second;
+}
+
+void Machine::KeepMask(uint64_t owner, uint32_t state, std::span<const uint32_t> mask) {
+  const size_t bytes = mask.size_bytes() + kMaskOverheadBytes;
+  if (bytes > limits_.mask_cache_bytes_max) return;
+  if (mask_bytes_ + bytes > limits_.mask_cache_bytes_max) {
+    masks_.clear();
+    mask_bytes_ = 0;
+  }
+  masks_.emplace(MaskKey{owner, state}, std::vector<uint32_t>(mask.begin(), mask.end()));
+  mask_bytes_ += bytes;
+}
+
+}  // namespace minisgl::grammar

@@ -1,0 +1,199 @@
+// The automaton of a grammar, built as far as it is used.
+//
+// It is an Earley recogniser whose sets of items stand for themselves rather than for a position in
+// a text: equal sets are one node, so what was computed at one place is known at every equal one.
+//
+//   item   a dot, and where to go on when its rule is finished: (rule, node), all items of that
+//   node
+//          which wait for that rule
+//   node   the items reached by terminals and completions, interned
+//   core   the dots of a node, interned: predicted items, which terminals may come, who waits for
+//          which rule. Independent of where the items return to
+//   lexer state   the terminals that may be under way, each with the expression of its rest
+//   state  lanes of (node, lexer state), and whether the text may end: everything that the future
+//          depends on. State 0 accepts nothing
+//
+// An item that would return to a finished item returns to where that one does (Leo's trick, done
+// when the item is predicted): lists by right recursion are as flat as those by left recursion.
+//
+// Tables of transitions are caches: dropped when they grow too large. The other tables are rebuilt
+// from the states of live matchers then. Results depend on neither.
+//
+// Not thread-safe; its users hold `mutex`.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "grammar/expression_table.h"
+#include "grammar/rules.h"
+
+namespace minisgl::grammar {
+
+class Machine {
+ public:
+  static constexpr uint32_t kDeadState = 0;
+  static constexpr uint32_t kUnknown = UINT32_MAX;
+
+  Machine(std::unique_ptr<ExpressionTable> expressions, std::vector<Id> terminals, Rules rules,
+          const GrammarLimits& limits);
+
+  std::mutex mutex;
+
+  uint32_t start_state() const { return start_state_; }
+  bool IsAccepting(uint32_t state) const { return states_[state].accepting; }
+  // The state after `byte`; kDeadState if no text goes on with it.
+  uint32_t Step(uint32_t state, uint8_t byte) {
+    const uint32_t byte_class = expressions_->class_of[byte];
+    const uint32_t row = states_[state].row;
+    if (row != kUnknown) {
+      const uint32_t next = state_rows_[row + byte_class];
+      if (next != kUnknown) return next;
+    }
+    return ComputeStep(state, byte_class);
+  }
+  // Steps over a prefix of `bytes`; returns its length. Appends each state to `history` if given.
+  size_t Walk(uint32_t* state, std::string_view bytes, std::vector<uint32_t>* history);
+  ByteSet NextBytes(uint32_t state);
+
+  // States that must stay valid: `Trim` changes their ids. REQUIRES mutex, as all.
+  void AddRoot(std::vector<uint32_t>* states) { roots_.emplace(states, true); }
+  void RemoveRoot(std::vector<uint32_t>* states) { roots_.erase(states); }
+  // Rebuilds the tables if they are too large. Every id that is not in a root becomes invalid.
+  void Trim();
+
+  // True if every text of one up to `length` characters of StringCharacters() may follow here.
+  bool AllowsStrings(uint32_t state, uint32_t length);
+
+  // Masks by state, within the limit: null if there is none. `owner` tells vocabularies apart.
+  const std::vector<uint32_t>* FindMask(uint64_t owner, uint32_t state) const;
+  void KeepMask(uint64_t owner, uint32_t state, std::span<const uint32_t> mask);
+
+  size_t memory_bytes() const;
+  size_t num_states() const { return states_.size(); }
+  size_t num_nodes() const { return nodes_.size(); }
+
+ private:
+  static constexpr uint32_t kRootNode = UINT32_MAX;
+  static constexpr uint32_t kSelf = UINT32_MAX;
+  static constexpr size_t kMaskOverheadBytes = 96;  // of a mask kept, about
+
+  struct Return {
+    uint32_t rule, node;
+    bool operator==(const Return&) const = default;
+  };
+  struct Item {
+    uint32_t dot;
+    Return to;
+    bool operator==(const Item&) const = default;
+  };
+  struct Node {
+    uint32_t first_item, num_items;
+    uint32_t core;
+  };
+  // An item that has passed one symbol. It returns to where items of the kernel's dot `source` do,
+  // or, if that is kSelf, to (rule, this node).
+  struct Move {
+    uint32_t dot;
+    uint32_t source;
+    uint32_t rule;
+  };
+  struct MoveRange {
+    uint32_t symbol;  // terminal or rule
+    uint32_t first, count;
+  };
+  struct Core {
+    std::vector<uint32_t> dots;  // of the kernel, ascending
+    std::vector<Move> moves;
+    std::vector<MoveRange> terminals, waits;  // ascending by symbol
+    uint32_t lexer_start = 0;
+  };
+  struct LexerPair {
+    uint32_t terminal;
+    Id rest;
+    bool operator==(const LexerPair&) const = default;
+  };
+  struct LexerState {
+    uint32_t first_pair, num_pairs;
+    uint32_t row = kUnknown;
+    bool goes_on = false;       // some rest is more than the empty text
+    bool any_accepted = false;  // some rest may be the empty text
+  };
+  struct Lane {
+    uint32_t node, lexer;
+    bool operator==(const Lane&) const = default;
+  };
+  struct State {
+    uint32_t first_lane, num_lanes;
+    uint32_t row = kUnknown;
+    bool accepting = false;
+  };
+  class CoreBuilder;
+  class Copier;
+  struct MaskKey {
+    uint64_t owner;
+    uint32_t state;
+    bool operator==(const MaskKey&) const = default;
+  };
+  struct MaskKeyHash {
+    size_t operator()(const MaskKey& key) const { return MixHash(key.owner, key.state); }
+  };
+
+  void MakeStart();
+  uint32_t ComputeStep(uint32_t state, uint32_t byte_class);
+  uint32_t ComputeState(uint32_t state, uint32_t byte_class);
+  uint32_t LexerStep(uint32_t lexer, uint32_t byte_class);
+  uint32_t ComputeLexer(uint32_t lexer, uint32_t byte_class);
+  void AddMoves(uint32_t node, const std::vector<MoveRange>& ranges, uint32_t symbol);
+  void AddItem(uint32_t dot, Return to);
+  bool CompleteAll();
+  uint32_t InternState(std::vector<Lane>* lanes, bool accepting);
+  uint32_t InternNode(std::vector<Item>* items);
+  uint32_t InternCore(const std::vector<uint32_t>& dots);
+  uint32_t InternLexer(const std::vector<LexerPair>& pairs);
+  uint64_t HashOfNode(uint32_t node) const;
+  uint64_t HashOfLexer(uint32_t lexer) const;
+  uint64_t HashOfState(uint32_t state) const;
+  uint32_t StringLength(Id expression);
+  uint32_t NewRow(std::vector<uint32_t>* rows);
+
+  std::unique_ptr<ExpressionTable> expressions_;
+  std::vector<Id> terminals_;
+  Rules rules_;
+  GrammarLimits limits_;
+  Id string_character_ = kNothingId;
+  uint32_t start_state_ = 0;
+
+  std::vector<Item> items_;
+  std::vector<Node> nodes_;
+  IdTable node_table_;
+  std::vector<Core> cores_;
+  IdTable core_table_;
+  size_t core_bytes_ = 0;
+  std::vector<LexerPair> pairs_;
+  std::vector<LexerState> lexers_;
+  IdTable lexer_table_;
+  std::vector<Lane> lanes_;
+  std::vector<State> states_;
+  IdTable state_table_;
+
+  std::vector<uint32_t> state_rows_, lexer_rows_;
+  KeyMap string_lengths_;  // by expression: StringLength
+  std::unordered_map<MaskKey, std::vector<uint32_t>, MaskKeyHash> masks_;
+  size_t mask_bytes_ = 0;
+  size_t trim_bytes_;
+  std::unordered_map<std::vector<uint32_t>*, bool> roots_;
+
+  // Of the step under way.
+  std::vector<Item> new_items_;
+  std::vector<Return> completed_;
+  KeyMap completed_set_;
+  size_t num_added_ = 0;
+};
+
+}  // namespace minisgl::grammar

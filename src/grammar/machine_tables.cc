@@ -1,0 +1,229 @@
+// Interning of the machine's states, nodes, cores and lexer states.
+#include <algorithm>
+#include <tuple>
+
+#include "grammar/machine.h"
+
+namespace minisgl::grammar {
+
+// Finds what follows a set of dots without a byte.
+class Machine::CoreBuilder {
+ public:
+  CoreBuilder(const Rules& rules, Core* core) : rules_(rules), core_(core) {}
+
+  void Build() {
+    for (uint32_t i = 0; i < core_->dots.size(); ++i) AddDot(core_->dots[i], i, 0);
+    for (size_t i = 0; i < predicted_.size(); ++i) {
+      const uint32_t rule = predicted_[i];
+      for (const uint32_t dot : rules_.FirstDots(rule)) AddDot(dot, kSelf, rule);
+    }
+    Sort(&terminal_moves_, &core_->terminals);
+    Sort(&waiting_moves_, &core_->waits);
+    ShortenReturns();
+  }
+
+ private:
+  struct SymbolMove {
+    uint32_t symbol;
+    Move move;
+  };
+
+  void AddDot(uint32_t dot, uint32_t source, uint32_t rule) {
+    for (;;) {
+      const Rules::Dot at = rules_.At(dot);
+      if (at.symbol == kNoSymbol) return;
+      const Move move{at.next, source, rule};
+      if ((at.symbol & kTerminalBit) != 0) {
+        terminal_moves_.push_back({at.symbol & ~kTerminalBit, move});
+      } else {
+        waiting_moves_.push_back({at.symbol, move});
+        if (seen_.Find(at.symbol) == nullptr) {
+          seen_.Insert(at.symbol, 0);
+          predicted_.push_back(at.symbol);
+        }
+      }
+      if (!at.skips) return;
+      dot = at.next;
+    }
+  }
+
+  void Sort(std::vector<SymbolMove>* moves, std::vector<MoveRange>* ranges) {
+    std::stable_sort(moves->begin(), moves->end(),
+                     [](const SymbolMove& a, const SymbolMove& b) { return a.symbol < b.symbol; });
+    for (const SymbolMove& move : *moves) {
+      const auto index = static_cast<uint32_t>(core_->moves.size());
+      if (ranges->empty() || ranges->back().symbol != move.symbol) {
+        ranges->push_back({move.symbol, index, 0});
+      }
+      ++ranges->back().count;
+      core_->moves.push_back(move.move);
+    }
+  }
+
+  // An item predicted for one finished item alone returns where that one does.
+  void ShortenReturns() {
+    for (Move& move : core_->moves) {
+      for (size_t i = 0; i <= predicted_.size() && move.source == kSelf; ++i) {
+        const auto waits = std::lower_bound(
+            core_->waits.begin(), core_->waits.end(), move.rule,
+            [](const MoveRange& range, uint32_t rule) { return range.symbol < rule; });
+        if (waits->count != 1) break;
+        const Move& waiting = core_->moves[waits->first];
+        if (rules_.At(waiting.dot).symbol != kNoSymbol) break;
+        move.source = waiting.source;
+        move.rule = waiting.rule;
+      }
+    }
+  }
+
+  const Rules& rules_;
+  Core* core_;
+  std::vector<uint32_t> predicted_;
+  KeyMap seen_;
+  std::vector<SymbolMove> terminal_moves_, waiting_moves_;
+};
+
+uint64_t Machine::HashOfNode(uint32_t node) const {
+  uint64_t hash = nodes_[node].num_items;
+  for (uint32_t i = 0; i < nodes_[node].num_items; ++i) {
+    const Item& item = items_[nodes_[node].first_item + i];
+    hash = MixHash(hash, item.dot);
+    hash = MixHash(hash, uint64_t{item.to.rule} << 32 | item.to.node);
+  }
+  return MixHash(hash, 0);
+}
+
+uint32_t Machine::InternNode(std::vector<Item>* items) {
+  std::sort(items->begin(), items->end(), [](const Item& a, const Item& b) {
+    return std::tie(a.dot, a.to.rule, a.to.node) < std::tie(b.dot, b.to.rule, b.to.node);
+  });
+  items->erase(std::unique(items->begin(), items->end()), items->end());
+  // Appended first, hashed in place, and taken off again if it is known.
+  const auto id = static_cast<uint32_t>(nodes_.size());
+  nodes_.push_back({static_cast<uint32_t>(items_.size()), static_cast<uint32_t>(items->size()), 0});
+  items_.insert(items_.end(), items->begin(), items->end());
+  const uint64_t hash = HashOfNode(id);
+  const uint32_t found = node_table_.Find(hash, [&](uint32_t other) {
+    return nodes_[other].num_items == items->size() &&
+           std::equal(items->begin(), items->end(), items_.begin() + nodes_[other].first_item);
+  });
+  if (found != UINT32_MAX) {
+    items_.resize(nodes_[id].first_item);
+    nodes_.pop_back();
+    return found;
+  }
+  node_table_.Insert(hash, id, [&](uint32_t other) { return HashOfNode(other); });
+  std::vector<uint32_t> dots;
+  for (const Item& item : *items) {
+    if (dots.empty() || dots.back() != item.dot) dots.push_back(item.dot);
+  }
+  nodes_[id].core = InternCore(dots);
+  return id;
+}
+
+uint32_t Machine::InternCore(const std::vector<uint32_t>& dots) {
+  const auto hash_of = [](const std::vector<uint32_t>& values) {
+    uint64_t hash = values.size();
+    for (const uint32_t value : values) hash = MixHash(hash, value);
+    return MixHash(hash, 0);
+  };
+  const uint64_t hash = hash_of(dots);
+  const uint32_t found =
+      core_table_.Find(hash, [&](uint32_t other) { return cores_[other].dots == dots; });
+  if (found != UINT32_MAX) return found;
+  Core core;
+  core.dots = dots;
+  CoreBuilder(rules_, &core).Build();
+  std::vector<LexerPair> pairs;
+  for (const MoveRange& range : core.terminals) {
+    const Id expression = terminals_[range.symbol];
+    if (expression != kEmptyId && expression != kNothingId) {
+      pairs.push_back({range.symbol, expression});
+    }
+  }
+  core.lexer_start = InternLexer(pairs);
+  core_bytes_ += sizeof(Core) + core.dots.size() * sizeof(uint32_t) +
+                 core.moves.size() * sizeof(Move) +
+                 (core.terminals.size() + core.waits.size()) * sizeof(MoveRange);
+  const auto id = static_cast<uint32_t>(cores_.size());
+  cores_.push_back(std::move(core));
+  core_table_.Insert(hash, id, [&](uint32_t other) { return hash_of(cores_[other].dots); });
+  return id;
+}
+
+uint64_t Machine::HashOfLexer(uint32_t lexer) const {
+  uint64_t hash = lexers_[lexer].num_pairs;
+  for (uint32_t i = 0; i < lexers_[lexer].num_pairs; ++i) {
+    const LexerPair& pair = pairs_[lexers_[lexer].first_pair + i];
+    hash = MixHash(hash, uint64_t{pair.terminal} << 32 | pair.rest);
+  }
+  return MixHash(hash, 0);
+}
+
+uint32_t Machine::InternLexer(const std::vector<LexerPair>& pairs) {
+  const auto id = static_cast<uint32_t>(lexers_.size());
+  LexerState lexer{static_cast<uint32_t>(pairs_.size()), static_cast<uint32_t>(pairs.size())};
+  for (const LexerPair& pair : pairs) {
+    lexer.goes_on = lexer.goes_on || pair.rest != kEmptyId;
+    lexer.any_accepted = lexer.any_accepted || expressions_->nodes[pair.rest].nullable;
+  }
+  lexers_.push_back(lexer);
+  pairs_.insert(pairs_.end(), pairs.begin(), pairs.end());
+  const uint64_t hash = HashOfLexer(id);
+  const uint32_t found = lexer_table_.Find(hash, [&](uint32_t other) {
+    return lexers_[other].num_pairs == pairs.size() &&
+           std::equal(pairs.begin(), pairs.end(), pairs_.begin() + lexers_[other].first_pair);
+  });
+  if (found != UINT32_MAX) {
+    pairs_.resize(lexers_[id].first_pair);
+    lexers_.pop_back();
+    return found;
+  }
+  lexer_table_.Insert(hash, id, [&](uint32_t other) { return HashOfLexer(other); });
+  return id;
+}
+
+uint64_t Machine::HashOfState(uint32_t state) const {
+  uint64_t hash = states_[state].accepting ? 1 : 0;
+  for (uint32_t i = 0; i < states_[state].num_lanes; ++i) {
+    const Lane& lane = lanes_[states_[state].first_lane + i];
+    hash = MixHash(hash, uint64_t{lane.node} << 32 | lane.lexer);
+  }
+  return MixHash(hash, 0);
+}
+
+uint32_t Machine::InternState(std::vector<Lane>* lanes, bool accepting) {
+  std::sort(lanes->begin(), lanes->end(), [](const Lane& a, const Lane& b) {
+    return std::tie(a.node, a.lexer) < std::tie(b.node, b.lexer);
+  });
+  lanes->erase(std::unique(lanes->begin(), lanes->end()), lanes->end());
+  const auto id = static_cast<uint32_t>(states_.size());
+  State state{static_cast<uint32_t>(lanes_.size()), static_cast<uint32_t>(lanes->size())};
+  state.accepting = accepting;
+  states_.push_back(state);
+  lanes_.insert(lanes_.end(), lanes->begin(), lanes->end());
+  const uint64_t hash = HashOfState(id);
+  const uint32_t found = state_table_.Find(hash, [&](uint32_t other) {
+    return states_[other].accepting == accepting && states_[other].num_lanes == lanes->size() &&
+           std::equal(lanes->begin(), lanes->end(), lanes_.begin() + states_[other].first_lane);
+  });
+  if (found != UINT32_MAX) {
+    lanes_.resize(states_[id].first_lane);
+    states_.pop_back();
+    return found;
+  }
+  state_table_.Insert(hash, id, [&](uint32_t other) { return HashOfState(other); });
+  return id;
+}
+
+size_t Machine::memory_bytes() const {
+  return expressions_->memory_bytes() + items_.size() * sizeof(Item) +
+         nodes_.size() * sizeof(Node) + core_bytes_ + pairs_.size() * sizeof(LexerPair) +
+         lexers_.size() * sizeof(LexerState) + lanes_.size() * sizeof(Lane) +
+         states_.size() * sizeof(State) + node_table_.memory_bytes() + core_table_.memory_bytes() +
+         lexer_table_.memory_bytes() + state_table_.memory_bytes() +
+         string_lengths_.memory_bytes() + mask_bytes_ +
+         (state_rows_.size() + lexer_rows_.size()) * sizeof(uint32_t);
+}
+
+}  // namespace minisgl::grammar
