@@ -16,6 +16,15 @@ Id ExpressionTable::Derive(Id expression, uint32_t byte_class) {
       return kNothingId;
     case Kind::kBytes:
       return BytesOf(node).Contains(byte_of_class[byte_class]) ? kEmptyId : kNothingId;
+    case Kind::kAutomaton: {
+      const uint32_t index = operands[node.first];
+      const ByteAutomaton& automaton = *automata[index];
+      const size_t state = operands[node.first + 1];
+      const uint8_t own_class = automaton.class_of_byte[byte_of_class[byte_class]];
+      const uint32_t next = automaton.next[state * automaton.num_classes + own_class];
+      if (next == ByteAutomaton::kNoState) return kNothingId;
+      return Make(Kind::kAutomaton, std::array{index, next});
+    }
     default:
       break;
   }
@@ -89,13 +98,14 @@ std::unique_ptr<ExpressionTable> ExpressionTable::CopyLive(std::span<Id> roots) 
   live[kNothingId] = live[kEmptyId] = live[kAnythingId] = true;
   for (const Id root : roots) live[root] = true;
   for (size_t id = nodes.size(); id-- > 0;) {
-    if (!live[id] || nodes[id].kind == Kind::kBytes) continue;
+    if (!live[id]) continue;
     const std::span<const uint32_t> parts = Operands(nodes[id]);
-    const size_t num_expressions = nodes[id].kind == Kind::kRepeat ? 1 : parts.size();
+    const size_t num_expressions = NumExpressions(nodes[id].kind, parts.size());
     for (size_t i = 0; i < num_expressions; ++i) live[parts[i]] = true;
   }
   auto copy = std::make_unique<ExpressionTable>(limits);
   copy->byte_sets = byte_sets;
+  copy->automata = automata;
   copy->byte_set_table = byte_set_table;
   copy->class_of = class_of;
   copy->byte_of_class = byte_of_class;
@@ -107,10 +117,8 @@ std::unique_ptr<ExpressionTable> ExpressionTable::CopyLive(std::span<Id> roots) 
     if (!live[id]) continue;
     const std::span<const uint32_t> old_parts = Operands(nodes[id]);
     parts.assign(old_parts.begin(), old_parts.end());
-    if (nodes[id].kind != Kind::kBytes) {
-      const size_t num_expressions = nodes[id].kind == Kind::kRepeat ? 1 : parts.size();
-      for (size_t i = 0; i < num_expressions; ++i) parts[i] = new_ids[parts[i]];
-    }
+    const size_t num_expressions = NumExpressions(nodes[id].kind, parts.size());
+    for (size_t i = 0; i < num_expressions; ++i) parts[i] = new_ids[parts[i]];
     new_ids[id] = copy->Make(nodes[id].kind, parts);
     copy->liveness.resize(copy->nodes.size(), 0);
     if (id < liveness.size()) copy->liveness[new_ids[id]] = liveness[id];

@@ -240,6 +240,10 @@ ExpressionId ExpressionSet::Strings(std::vector<std::string> texts) {
   return ExpressionId{trie.Finish()};
 }
 
+ExpressionId ExpressionSet::Automaton(std::shared_ptr<const ByteAutomaton> automaton) {
+  return ExpressionId{impl_->Automaton(std::move(automaton))};
+}
+
 bool ExpressionSet::IsNullable(ExpressionId expression) const {
   return impl_->nodes[static_cast<Id>(expression)].nullable;
 }

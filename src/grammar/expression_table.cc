@@ -98,7 +98,12 @@ ExpressionTable::Node ExpressionTable::Describe(Kind kind,
     node.nullable = kind == Kind::kEmpty;
     return node;
   }
-  const size_t num_expressions = kind == Kind::kRepeat ? 1 : node_operands.size();
+  if (kind == Kind::kAutomaton) {
+    node.nullable = automata[node_operands[0]]->accepting[node_operands[1]];
+    node.has_boolean = true;
+    return node;
+  }
+  const size_t num_expressions = NumExpressions(kind, node_operands.size());
   bool all_nullable = true;
   bool any_nullable = false;
   int depth = 0;
@@ -349,6 +354,15 @@ Id ExpressionTable::And(std::vector<Id>* conditions) {
 Id ExpressionTable::Not(Id operand) {
   if (Is(operand, Kind::kNot)) return operands[nodes[operand].first];
   return Make(Kind::kNot, std::array{operand});
+}
+
+Id ExpressionTable::Automaton(std::shared_ptr<const ByteAutomaton> automaton) {
+  std::vector<ByteSet> sets(automaton->num_classes);
+  for (size_t byte = 0; byte < 256; ++byte)
+    sets[automaton->class_of_byte[byte]].Add(static_cast<uint8_t>(byte));
+  for (const ByteSet& set : sets) MakeBytes(set);  // bytes of two classes are told apart
+  automata.push_back(std::move(automaton));
+  return Make(Kind::kAutomaton, std::array{static_cast<uint32_t>(automata.size() - 1), 0U});
 }
 
 Id ExpressionTable::Repeat(Id operand, uint32_t min, uint32_t max) {

@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -23,18 +24,20 @@ inline constexpr Id kAnythingId = 2;
 enum class NodeKind : uint8_t {
   kNothing,
   kEmpty,
-  kBytes,   // operand: index of a byte set
-  kConcat,  // operands: head (no Concat), tail
-  kOr,      // operands: sorted ids
-  kAnd,     // operands: sorted ids
-  kNot,     // operand
-  kRepeat,  // operands: operand, min, max
+  kBytes,      // operand: index of a byte set
+  kConcat,     // operands: head (no Concat), tail
+  kOr,         // operands: sorted ids
+  kAnd,        // operands: sorted ids
+  kNot,        // operand
+  kRepeat,     // operands: operand, min, max
+  kAutomaton,  // operands: index of an automaton, state
 };
 
 struct ExpressionNode {
   NodeKind kind = NodeKind::kNothing;
   bool nullable = false;
-  bool has_boolean = false;  // an And or Not inside: may match nothing without being Nothing()
+  // An And, Not or automaton inside: may match nothing without being Nothing().
+  bool has_boolean = false;
   uint16_t depth = 0;
   uint32_t first = 0;  // operands[first, first + count)
   uint32_t count = 0;
@@ -127,9 +130,15 @@ struct ExpressionTable {
   Id And(std::vector<Id>* conditions);
   Id Not(Id operand);
   Id Repeat(Id operand, uint32_t min, uint32_t max);
+  Id Automaton(std::shared_ptr<const ByteAutomaton> automaton);
   // By class of bytes; remembered.
   Id Derive(Id expression, uint32_t byte_class);
 
+  // The operands of `node` that are expressions; they stand first.
+  static size_t NumExpressions(Kind kind, size_t num_operands) {
+    if (kind == Kind::kBytes || kind == Kind::kAutomaton) return 0;
+    return kind == Kind::kRepeat ? 1 : num_operands;
+  }
   std::span<const uint32_t> Operands(const Node& node) const {
     return {operands.data() + node.first, node.count};
   }
@@ -152,6 +161,7 @@ struct ExpressionTable {
   std::vector<Node> nodes;
   std::vector<uint32_t> operands;
   std::vector<ByteSet> byte_sets;
+  std::vector<std::shared_ptr<const ByteAutomaton>> automata;
   IdTable node_table;
   IdTable byte_set_table;
 

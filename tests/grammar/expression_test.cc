@@ -256,6 +256,36 @@ TEST(Expressions, LimitsAreErrorsThatStay) {
   EXPECT_FALSE(wide.AreDisjoint(side("a"), side("b"), 2000).ok());
 }
 
+TEST(Expressions, AutomataAreExpressions) {
+  // Multiples of 77 in decimal: state r is the remainder so far.
+  auto multiples = std::make_shared<ByteAutomaton>();
+  multiples->num_classes = 11;
+  multiples->class_of_byte.fill(10);
+  for (size_t digit = 0; digit < 10; ++digit) {
+    multiples->class_of_byte['0' + digit] = static_cast<uint8_t>(digit);
+  }
+  for (uint32_t remainder = 0; remainder < 77; ++remainder) {
+    multiples->accepting.push_back(remainder == 0);
+    for (uint32_t digit = 0; digit < 10; ++digit) {
+      multiples->next.push_back((remainder * 10 + digit) % 77);
+    }
+    multiples->next.push_back(ByteAutomaton::kNoState);
+  }
+  ExpressionSet e;
+  const ExpressionId of77 = e.Automaton(multiples);
+  const ExpressionId three = e.Repeat(e.Bytes(ByteSet::Range('0', '9')), 3, 3);
+  const ExpressionId both = e.And({e.Concat({e.Literal("1"), of77}), three});
+  for (int number = 0; number < 1200; ++number) {
+    const std::string text = std::to_string(number);
+    EXPECT_EQ(e.Matches(of77, text), number % 77 == 0) << text;
+    EXPECT_EQ(e.Matches(e.Not(of77), text), number % 77 != 0) << text;
+    EXPECT_EQ(e.Matches(both, text), number == 100 || number == 177) << text;
+  }
+  EXPECT_FALSE(e.Matches(of77, "7x7"));
+  EXPECT_TRUE(*e.IsEmptyLanguage(e.And({of77, e.Literal("78")})));
+  EXPECT_FALSE(*e.IsEmptyLanguage(e.And({of77, e.Literal("154")})));
+}
+
 TEST(Expressions, CountsAreNotUnrolled) {
   ExpressionSet e;
   const ExpressionId letter = e.Bytes(ByteSet::Range('a', 'z'));
