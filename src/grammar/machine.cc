@@ -66,26 +66,39 @@ uint32_t Machine::NewRow(std::vector<uint32_t>* rows) {
 
 uint32_t Machine::ComputeStep(uint32_t state, uint32_t byte_class) {
   const uint32_t next = ComputeState(state, byte_class);
+  KeepTransition(state, byte_class, next);
+  return next;
+}
+
+void Machine::KeepTransition(uint32_t state, uint32_t byte_class, uint32_t next) {
   if (state_rows_.size() * sizeof(uint32_t) > kRowBytesMax) {
     state_rows_.clear();
     for (State& other : states_) other.row = kUnknown;
   }
-  if (states_[state].row == kUnknown) states_[state].row = NewRow(&state_rows_);
-  state_rows_[states_[state].row + byte_class] = next;
-  return next;
+  State& from = states_[state];
+  if (from.row == kUnknown) {
+    if (from.only_class == UINT16_MAX) {
+      from.only_class = static_cast<uint16_t>(byte_class);
+      from.only_next = next;
+      return;
+    }
+    from.row = NewRow(&state_rows_);
+    state_rows_[from.row + from.only_class] = from.only_next;
+  }
+  state_rows_[from.row + byte_class] = next;
 }
 
 uint32_t Machine::ComputeState(uint32_t state, uint32_t byte_class) {
   new_items_.clear();
   completed_.clear();
   num_added_ = 0;
-  std::vector<Lane> lanes;
+  new_lanes_.clear();
   const uint32_t first = states_[state].first_lane;
   for (uint32_t i = 0; i < states_[state].num_lanes; ++i) {
     const Lane lane = lanes_[first + i];
     const uint32_t lexer = LexerStep(lane.lexer, byte_class);
     const LexerState& after = lexers_[lexer];
-    if (after.goes_on) lanes.push_back({lane.node, lexer});
+    if (after.goes_on) new_lanes_.push_back({lane.node, lexer});
     if (!after.any_accepted) continue;
     for (uint32_t pair = 0; pair < after.num_pairs; ++pair) {
       const LexerPair& under_way = pairs_[after.first_pair + pair];
@@ -98,9 +111,9 @@ uint32_t Machine::ComputeState(uint32_t state, uint32_t byte_class) {
   if (!new_items_.empty()) {
     const uint32_t node = InternNode(&new_items_);
     const uint32_t lexer = cores_[nodes_[node].core].lexer_start;
-    if (lexers_[lexer].num_pairs > 0) lanes.push_back({node, lexer});
+    if (lexers_[lexer].num_pairs > 0) new_lanes_.push_back({node, lexer});
   }
-  return InternState(&lanes, accepting);
+  return InternState(&new_lanes_, accepting);
 }
 
 void Machine::AddMoves(uint32_t node, const std::vector<MoveRange>& ranges, uint32_t symbol) {

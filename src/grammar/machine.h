@@ -50,10 +50,12 @@ class Machine {
   // The state after `byte`; kDeadState if no text goes on with it.
   uint32_t Step(uint32_t state, uint8_t byte) {
     const uint32_t byte_class = expressions_->class_of[byte];
-    const uint32_t row = states_[state].row;
-    if (row != kUnknown) {
-      const uint32_t next = state_rows_[row + byte_class];
+    const State& from = states_[state];
+    if (from.row != kUnknown) {
+      const uint32_t next = state_rows_[from.row + byte_class];
       if (next != kUnknown) return next;
+    } else if (from.only_class == byte_class) {
+      return from.only_next;
     }
     return ComputeStep(state, byte_class);
   }
@@ -92,9 +94,15 @@ class Machine {
     Return to;
     bool operator==(const Item&) const = default;
   };
+  // Nodes that return to this one, and states of it, stand in short lists: deep texts then find
+  // what is near in memory. Past kListMax they stand in the tables.
+  static constexpr uint32_t kListMax = 8;
   struct Node {
     uint32_t first_item, num_items;
-    uint32_t core;
+    uint32_t core = 0;
+    uint32_t first_child = kUnknown, next_child = kUnknown;
+    uint32_t first_state = kUnknown;
+    uint8_t num_children = 0, num_states = 0;
   };
   // An item that has passed one symbol. It returns to where items of the kernel's dot `source` do,
   // or, if that is kSelf, to (rule, this node).
@@ -130,7 +138,11 @@ class Machine {
   };
   struct State {
     uint32_t first_lane, num_lanes;
+    uint32_t next_of_node = kUnknown;
+    // Transitions: a row of the table, or the first one computed alone.
     uint32_t row = kUnknown;
+    uint32_t only_next = kUnknown;
+    uint16_t only_class = UINT16_MAX;
     bool accepting = false;
   };
   class CoreBuilder;
@@ -154,11 +166,14 @@ class Machine {
   bool CompleteAll();
   uint32_t InternState(std::vector<Lane>* lanes, bool accepting);
   uint32_t InternNode(std::vector<Item>* items);
+  static uint64_t HashItems(std::span<const Item> items);
+  static uint64_t HashLanes(std::span<const Lane> lanes, bool accepting);
+  uint32_t FindNode(uint32_t parent, const std::vector<Item>& items) const;
+  uint32_t FindState(uint32_t node, const std::vector<Lane>& lanes, bool accepting) const;
+  void KeepTransition(uint32_t state, uint32_t byte_class, uint32_t next);
   uint32_t InternCore(const std::vector<uint32_t>& dots);
   uint32_t InternLexer(const std::vector<LexerPair>& pairs);
-  uint64_t HashOfNode(uint32_t node) const;
   uint64_t HashOfLexer(uint32_t lexer) const;
-  uint64_t HashOfState(uint32_t state) const;
   uint32_t StringLength(Id expression);
   uint32_t NewRow(std::vector<uint32_t>* rows);
 
@@ -175,6 +190,7 @@ class Machine {
   std::vector<Core> cores_;
   IdTable core_table_;
   size_t core_bytes_ = 0;
+  uint32_t last_core_ = kUnknown;
   std::vector<LexerPair> pairs_;
   std::vector<LexerState> lexers_;
   IdTable lexer_table_;
@@ -191,6 +207,8 @@ class Machine {
 
   // Of the step under way.
   std::vector<Item> new_items_;
+  std::vector<Lane> new_lanes_;
+  std::vector<uint32_t> new_dots_;
   std::vector<Return> completed_;
   KeyMap completed_set_;
   size_t num_added_ = 0;

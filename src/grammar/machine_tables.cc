@@ -1,6 +1,7 @@
 // Interning of the machine's states, nodes, cores and lexer states.
 #include <algorithm>
 #include <tuple>
+#include <utility>
 
 #include "grammar/machine.h"
 
@@ -83,14 +84,32 @@ class Machine::CoreBuilder {
   std::vector<SymbolMove> terminal_moves_, waiting_moves_;
 };
 
-uint64_t Machine::HashOfNode(uint32_t node) const {
-  uint64_t hash = nodes_[node].num_items;
-  for (uint32_t i = 0; i < nodes_[node].num_items; ++i) {
-    const Item& item = items_[nodes_[node].first_item + i];
+uint64_t Machine::HashItems(std::span<const Item> items) {
+  uint64_t hash = items.size();
+  for (const Item& item : items) {
     hash = MixHash(hash, item.dot);
     hash = MixHash(hash, uint64_t{item.to.rule} << 32 | item.to.node);
   }
   return MixHash(hash, 0);
+}
+
+uint64_t Machine::HashLanes(std::span<const Lane> lanes, bool accepting) {
+  uint64_t hash = accepting ? 1 : 0;
+  for (const Lane& lane : lanes) hash = MixHash(hash, uint64_t{lane.node} << 32 | lane.lexer);
+  return MixHash(hash, 0);
+}
+
+uint32_t Machine::FindNode(uint32_t parent, const std::vector<Item>& items) const {
+  const auto equals = [&](uint32_t other) {
+    return nodes_[other].num_items == items.size() &&
+           std::equal(items.begin(), items.end(), items_.begin() + nodes_[other].first_item);
+  };
+  if (parent == kRootNode) return node_table_.Find(HashItems(items), equals);
+  for (uint32_t id = nodes_[parent].first_child; id != kUnknown; id = nodes_[id].next_child) {
+    if (equals(id)) return id;
+  }
+  return nodes_[parent].num_children < kListMax ? kUnknown
+                                                : node_table_.Find(HashItems(items), equals);
 }
 
 uint32_t Machine::InternNode(std::vector<Item>* items) {
@@ -98,30 +117,36 @@ uint32_t Machine::InternNode(std::vector<Item>* items) {
     return std::tie(a.dot, a.to.rule, a.to.node) < std::tie(b.dot, b.to.rule, b.to.node);
   });
   items->erase(std::unique(items->begin(), items->end()), items->end());
-  // Appended first, hashed in place, and taken off again if it is known.
-  const auto id = static_cast<uint32_t>(nodes_.size());
-  nodes_.push_back({static_cast<uint32_t>(items_.size()), static_cast<uint32_t>(items->size()), 0});
-  items_.insert(items_.end(), items->begin(), items->end());
-  const uint64_t hash = HashOfNode(id);
-  const uint32_t found = node_table_.Find(hash, [&](uint32_t other) {
-    return nodes_[other].num_items == items->size() &&
-           std::equal(items->begin(), items->end(), items_.begin() + nodes_[other].first_item);
-  });
-  if (found != UINT32_MAX) {
-    items_.resize(nodes_[id].first_item);
-    nodes_.pop_back();
-    return found;
-  }
-  node_table_.Insert(hash, id, [&](uint32_t other) { return HashOfNode(other); });
-  std::vector<uint32_t> dots;
+  uint32_t parent = kRootNode;
   for (const Item& item : *items) {
-    if (dots.empty() || dots.back() != item.dot) dots.push_back(item.dot);
+    if (item.to.node == kRootNode) continue;
+    parent = parent == kRootNode ? item.to.node : std::max(parent, item.to.node);
   }
-  nodes_[id].core = InternCore(dots);
+  const uint32_t found = FindNode(parent, *items);
+  if (found != kUnknown) return found;
+  const auto id = static_cast<uint32_t>(nodes_.size());
+  Node node{static_cast<uint32_t>(items_.size()), static_cast<uint32_t>(items->size())};
+  items_.insert(items_.end(), items->begin(), items->end());
+  if (parent != kRootNode && nodes_[parent].num_children < kListMax) {
+    ++nodes_[parent].num_children;
+    node.next_child = std::exchange(nodes_[parent].first_child, id);
+  } else {
+    node_table_.Insert(HashItems(*items), id, [&](uint32_t other) {
+      return HashItems({items_.data() + nodes_[other].first_item, nodes_[other].num_items});
+    });
+  }
+  new_dots_.clear();
+  for (const Item& item : *items) {
+    if (new_dots_.empty() || new_dots_.back() != item.dot) new_dots_.push_back(item.dot);
+  }
+  nodes_.push_back(node);
+  nodes_[id].core = InternCore(new_dots_);
   return id;
 }
 
 uint32_t Machine::InternCore(const std::vector<uint32_t>& dots) {
+  // Most often what follows is like what came before.
+  if (last_core_ < cores_.size() && cores_[last_core_].dots == dots) return last_core_;
   const auto hash_of = [](const std::vector<uint32_t>& values) {
     uint64_t hash = values.size();
     for (const uint32_t value : values) hash = MixHash(hash, value);
@@ -130,7 +155,7 @@ uint32_t Machine::InternCore(const std::vector<uint32_t>& dots) {
   const uint64_t hash = hash_of(dots);
   const uint32_t found =
       core_table_.Find(hash, [&](uint32_t other) { return cores_[other].dots == dots; });
-  if (found != UINT32_MAX) return found;
+  if (found != UINT32_MAX) return last_core_ = found;
   Core core;
   core.dots = dots;
   CoreBuilder(rules_, &core).Build();
@@ -148,7 +173,7 @@ uint32_t Machine::InternCore(const std::vector<uint32_t>& dots) {
   const auto id = static_cast<uint32_t>(cores_.size());
   cores_.push_back(std::move(core));
   core_table_.Insert(hash, id, [&](uint32_t other) { return hash_of(cores_[other].dots); });
-  return id;
+  return last_core_ = id;
 }
 
 uint64_t Machine::HashOfLexer(uint32_t lexer) const {
@@ -183,13 +208,18 @@ uint32_t Machine::InternLexer(const std::vector<LexerPair>& pairs) {
   return id;
 }
 
-uint64_t Machine::HashOfState(uint32_t state) const {
-  uint64_t hash = states_[state].accepting ? 1 : 0;
-  for (uint32_t i = 0; i < states_[state].num_lanes; ++i) {
-    const Lane& lane = lanes_[states_[state].first_lane + i];
-    hash = MixHash(hash, uint64_t{lane.node} << 32 | lane.lexer);
+uint32_t Machine::FindState(uint32_t node, const std::vector<Lane>& lanes, bool accepting) const {
+  const auto equals = [&](uint32_t other) {
+    return states_[other].accepting == accepting && states_[other].num_lanes == lanes.size() &&
+           std::equal(lanes.begin(), lanes.end(), lanes_.begin() + states_[other].first_lane);
+  };
+  if (node == kRootNode) return state_table_.Find(HashLanes(lanes, accepting), equals);
+  for (uint32_t id = nodes_[node].first_state; id != kUnknown; id = states_[id].next_of_node) {
+    if (equals(id)) return id;
   }
-  return MixHash(hash, 0);
+  return nodes_[node].num_states < kListMax
+             ? kUnknown
+             : state_table_.Find(HashLanes(lanes, accepting), equals);
 }
 
 uint32_t Machine::InternState(std::vector<Lane>* lanes, bool accepting) {
@@ -197,22 +227,23 @@ uint32_t Machine::InternState(std::vector<Lane>* lanes, bool accepting) {
     return std::tie(a.node, a.lexer) < std::tie(b.node, b.lexer);
   });
   lanes->erase(std::unique(lanes->begin(), lanes->end()), lanes->end());
+  const uint32_t node = lanes->empty() ? kRootNode : lanes->back().node;
+  const uint32_t found = FindState(node, *lanes, accepting);
+  if (found != kUnknown) return found;
   const auto id = static_cast<uint32_t>(states_.size());
   State state{static_cast<uint32_t>(lanes_.size()), static_cast<uint32_t>(lanes->size())};
   state.accepting = accepting;
-  states_.push_back(state);
   lanes_.insert(lanes_.end(), lanes->begin(), lanes->end());
-  const uint64_t hash = HashOfState(id);
-  const uint32_t found = state_table_.Find(hash, [&](uint32_t other) {
-    return states_[other].accepting == accepting && states_[other].num_lanes == lanes->size() &&
-           std::equal(lanes->begin(), lanes->end(), lanes_.begin() + states_[other].first_lane);
-  });
-  if (found != UINT32_MAX) {
-    lanes_.resize(states_[id].first_lane);
-    states_.pop_back();
-    return found;
+  if (node != kRootNode && nodes_[node].num_states < kListMax) {
+    ++nodes_[node].num_states;
+    state.next_of_node = std::exchange(nodes_[node].first_state, id);
+  } else {
+    state_table_.Insert(HashLanes(*lanes, accepting), id, [&](uint32_t other) {
+      const State& known = states_[other];
+      return HashLanes({lanes_.data() + known.first_lane, known.num_lanes}, known.accepting);
+    });
   }
-  state_table_.Insert(hash, id, [&](uint32_t other) { return HashOfState(other); });
+  states_.push_back(state);
   return id;
 }
 

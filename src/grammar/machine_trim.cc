@@ -24,6 +24,7 @@ class Machine::Copier {
     machine_.cores_.clear();
     machine_.core_table_ = IdTable();
     machine_.core_bytes_ = 0;
+    machine_.last_core_ = kUnknown;
     machine_.lexer_table_ = IdTable();
     machine_.state_table_ = IdTable();
     machine_.state_rows_ = {};
