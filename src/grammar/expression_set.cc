@@ -20,6 +20,11 @@ namespace {
 Id Continuation(ExpressionTable* set, std::span<const CodePointRange> ranges, int length) {
   if (length == 0) return ranges.empty() ? kNothingId : kEmptyId;
   const uint32_t block = 1U << (6 * (length - 1));
+  if (ranges.size() == 1 && ranges[0].first == 0 && ranges[0].last == 64 * block - 1) {
+    const Id any = set->MakeBytes(ByteSet::Range(0x80, 0xBF));
+    return set->Concat(any,
+                       Continuation(set, std::array{CodePointRange{0, block - 1}}, length - 1));
+  }
   // Leading bytes with the same rest share an alternative.
   std::vector<std::pair<Id, ByteSet>> alternatives;
   std::vector<CodePointRange> inside;
