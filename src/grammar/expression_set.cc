@@ -170,6 +170,9 @@ ExpressionId ExpressionSet::CodePoints(const CodePointSet& set) {
       ascii.Add(static_cast<uint8_t>(byte));
     }
   }
+  if (set.empty() || set.ranges().back().last <= 0x7F) {
+    return ExpressionId{impl_->MakeBytes(ascii)};
+  }
   terms.push_back(impl_->MakeBytes(ascii));
   struct Lead {
     uint32_t first, last;  // code points

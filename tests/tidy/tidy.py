@@ -38,7 +38,7 @@ LIBRARIES = {
     r"CLI/|CLI11": ["src/load/option_table.cc"],
     r"hwy/": ["src/cpu/"],
     r"histedit|editline": ["src/chat/line_editor.cc"],
-    r"utf8proc": ["src/text/", "src/chat/line_editor.cc"],
+    r"utf8proc": ["src/text/", "src/grammar/unicode_categories.cc", "src/chat/line_editor.cc"],
     r"^(cuda|cuda_runtime(_api)?|cuda_bf16|cuda_fp16|cublas\w*)\.h$": ["cuda/", "tests/cuda/"],
 }
 BANNED = {

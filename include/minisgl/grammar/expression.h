@@ -103,8 +103,8 @@ class ExpressionSet {
   // One of `texts`, as a trie with shared ends. Made for 50,000 texts and more.
   ExpressionId Strings(std::vector<std::string> texts);
 
-  // The texts that `automaton` accepts. One interned expression a state: the derivative by a byte is
-  // the next state's. REQUIRES that every next state exists.
+  // The texts that `automaton` accepts. One interned expression a state: the derivative by a byte
+  // is the next state's. REQUIRES that every next state exists.
   ExpressionId Automaton(std::shared_ptr<const ByteAutomaton> automaton);
 
   // True if `expression` matches the empty text.
