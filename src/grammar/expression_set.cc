@@ -1,6 +1,7 @@
 // The public constructors: literals, code points, tries.
 #include <algorithm>
 #include <bit>
+#include <optional>
 
 #include "grammar/expression_table.h"
 #include "minisgl/base/check.h"
@@ -117,6 +118,49 @@ class TrieBuilder {
   std::string_view last_;
 };
 
+Id Trie(ExpressionTable* table, std::vector<std::string> texts) {
+  std::sort(texts.begin(), texts.end());
+  texts.erase(std::unique(texts.begin(), texts.end()), texts.end());
+  if (texts.empty()) return kNothingId;
+  TrieBuilder trie(table);
+  for (const std::string& text : texts) trie.Add(text);
+  return trie.Finish();
+}
+
+// The only text of `id`, if it has one and is no automaton.
+std::optional<std::string> LiteralOf(const ExpressionTable& table, Id id) {
+  std::string text;
+  for (;;) {
+    const bool chained = table.Is(id, grammar::NodeKind::kConcat);
+    const Id head = chained ? table.Operands(table.nodes[id])[0] : id;
+    if (!table.Is(head, grammar::NodeKind::kBytes)) return std::nullopt;
+    const ByteSet& bytes = table.BytesOf(table.nodes[head]);
+    if (bytes.size() != 1) return std::nullopt;
+    int byte = 0;
+    while (!bytes.Contains(static_cast<uint8_t>(byte))) ++byte;
+    text.push_back(static_cast<char>(byte));
+    if (!chained) return text;
+    id = table.Operands(table.nodes[id])[1];
+  }
+}
+
+// Above this number of alternatives, those that are literals become a trie.
+constexpr size_t kListedAlternativesMax = 64;
+
+void JoinLiterals(ExpressionTable* table, std::vector<Id>* alternatives) {
+  std::vector<std::string> texts;
+  size_t kept = 0;
+  for (const Id id : *alternatives) {
+    if (auto text = LiteralOf(*table, id)) {
+      texts.push_back(*std::move(text));
+    } else {
+      (*alternatives)[kept++] = id;
+    }
+  }
+  alternatives->resize(kept);
+  if (!texts.empty()) alternatives->push_back(Trie(table, std::move(texts)));
+}
+
 std::vector<Id> ToIds(std::span<const ExpressionId> expressions) {
   std::vector<Id> ids;
   ids.reserve(expressions.size());
@@ -212,6 +256,7 @@ ExpressionId ExpressionSet::Concat(std::initializer_list<ExpressionId> parts) {
 
 ExpressionId ExpressionSet::Or(std::span<const ExpressionId> alternatives) {
   std::vector<Id> ids = ToIds(alternatives);
+  if (ids.size() > kListedAlternativesMax) JoinLiterals(impl_.get(), &ids);
   return ExpressionId{impl_->Or(&ids)};
 }
 ExpressionId ExpressionSet::Or(std::initializer_list<ExpressionId> alternatives) {
@@ -240,12 +285,7 @@ ExpressionId ExpressionSet::Repeat(ExpressionId operand, uint32_t min, uint32_t 
 }
 
 ExpressionId ExpressionSet::Strings(std::vector<std::string> texts) {
-  std::sort(texts.begin(), texts.end());
-  texts.erase(std::unique(texts.begin(), texts.end()), texts.end());
-  if (texts.empty()) return Nothing();
-  TrieBuilder trie(impl_.get());
-  for (const std::string& text : texts) trie.Add(text);
-  return ExpressionId{trie.Finish()};
+  return ExpressionId{Trie(impl_.get(), std::move(texts))};
 }
 
 ExpressionId ExpressionSet::Automaton(std::shared_ptr<const ByteAutomaton> automaton) {

@@ -51,7 +51,7 @@ struct ExpressionLimits {
   // Operands of all nodes, counted as they are interned (4 bytes each).
   size_t operands_max = 16'000'000;
   // Alternatives of one Or or And.
-  size_t width_max = 20'000;
+  size_t width_max = 5'000;
   // Nesting of operands; a Concat is as deep as its deepest operand, however long it is.
   int depth_max = 500;
 };
