@@ -28,7 +28,10 @@ Status CheckModelSupported(const ModelShape& shape) {
       at_most(shape.qk_norm_width, kNormWidthMax, "norm of all queries as one for a width of"));
   MINISGL_RETURN_IF_ERROR(
       at_most(shape.vocab_size, kSampleVocabMax, "sampling for a vocabulary of"));
-  return at_most(shape.num_experts, kExpertsMax, "routing to a number of experts of");
+  MINISGL_RETURN_IF_ERROR(
+      at_most(shape.num_experts, kExpertsMax, "routing to a number of experts of"));
+  return at_most(shape.num_expert_groups, kExpertGroupsMax,
+                 "routing to a number of expert groups of");
 }
 
 }  // namespace minisgl::cuda

@@ -44,8 +44,9 @@ inline constexpr int64_t kGemvTokensMax = 16;
 CudaError LaunchGemv(const LaunchContext& context, const LinearParams& params, const void* weight);
 
 // experts.cu
-// num_experts at most kExpertsMax
+// num_experts at most kExpertsMax; num_groups at most kExpertGroupsMax, if not all are chosen
 inline constexpr int32_t kExpertsMax = 512;
+inline constexpr int32_t kExpertGroupsMax = 32;
 CudaError LaunchRoute(const LaunchContext& context, const RouteParams& params);
 CudaError LaunchCombineExperts(const LaunchContext& context, const CombineExpertsParams& params);
 

@@ -210,6 +210,7 @@ struct ModelShape {
   int64_t qk_norm_width = 0;  // of queries normalised as one vector; 0: no such norm
   int32_t head_dim = 0;
   int32_t num_experts = 0;
+  int32_t num_expert_groups = 0;  // that experts are chosen by; 0 or 1: none
 };
 
 // The largest step. Workspace is reserved for it once, because graphs hold its addresses.

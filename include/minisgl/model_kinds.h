@@ -1,5 +1,5 @@
-// Variants of a model's layers: which norm, which activation. Read from a configuration, and run by
-// every implementation of Ops.
+// Variants of a model's layers: which norm, which activation, how experts are chosen. Read from a
+// configuration, and run by every implementation of Ops.
 #pragma once
 
 #include <cstdint>
@@ -25,6 +25,25 @@ enum class QkNorm : uint8_t {
   kHeadAfterRotary,  // the same, after the rotation
   kHeadOwn,          // head by head, with separate weights for each head, before the rotation
   kWhole,            // all heads of a token as one vector, before the rotation
+};
+
+// The function from a token's router logits to the scores of its experts.
+enum class RouteScore : uint8_t {
+  kSoftmax,  // over all experts
+  kSigmoid,  // of each logit by itself
+};
+
+// How a token's experts are chosen and weighted. Formulas are at RouteParams.
+struct Routing {
+  RouteScore score = RouteScore::kSoftmax;
+  bool renormalize = false;       // shares are divided by the sum of those chosen
+  int32_t num_groups = 1;         // groups of equally many consecutive experts
+  int32_t num_chosen_groups = 1;  // groups that a token's experts are chosen from
+  int32_t best_of_group = 1;      // 1 or 2: how many of a group's experts its value is the sum of
+  float factor = 1;               // of the shares
+  float sum_eps = 0;              // kSigmoid: added to the sum that shares are divided by
+
+  bool operator==(const Routing&) const = default;
 };
 
 }  // namespace minisgl

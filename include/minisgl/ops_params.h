@@ -230,18 +230,34 @@ struct ExpertMatrices {
   Quantization quantization = Quantization::kNone;
 };
 
-// Chooses for each token the K experts with the largest logits, in descending order (ties: the
-// lower index first), and their weights in the sum: softmax over the chosen experts (`over_chosen`)
-// or over all.
+// Chooses K experts for each token, and their weights in the sum:
+//   score[e] = softmax(logits)[e], or sigmoid(logits[e])
+//   value[e] = score[e] + bias[e]
+//   A group's value is the sum of the best_of_group largest values of its experts. The
+//   num_chosen_groups groups with the largest values are chosen, and among their experts the K with
+//   the largest values, in descending order (ties: the lower index first, also of groups).
+//   share[k] = factor * score[experts[k]], with `renormalize` divided by the sum of the K scores,
+//   plus sum_eps (without it, K sigmoids of 0 give NaN)
+// Values are rounded to f32, so that sigmoids near 1 are equal for every implementation. If logits
+// have the order of values (ChoosesByLogits), they decide, exactly. A NaN ranks before all
+// numbers, so that it is chosen and the token's results are NaN.
 struct RouteParams {
   const float* logits;  // [T, X]
+  const float* bias;    // [X] or null: changes the choice, and not the shares
   int32_t* experts;     // [T, K]
   float* shares;        // [T, K]
   int64_t num_tokens;
   int32_t num_experts;
-  int32_t num_chosen;  // K <= X
-  bool over_chosen;
+  int32_t num_chosen;  // K <= experts of num_chosen_groups groups
+  // REQUIRES num_groups divides X, num_chosen_groups <= num_groups, and groups of at least
+  // best_of_group experts.
+  Routing routing;
 };
+
+// True if the order of logits is that of values and every group is chosen.
+MINISGL_HOST_DEVICE inline bool ChoosesByLogits(const RouteParams& p) {
+  return p.bias == nullptr && p.routing.num_chosen_groups == p.routing.num_groups;
+}
 
 // out[t K + k, o] = sum_i x[t, i] * w_e[o, i] + bias[e, o] with e = experts[t, k]; with
 // `x_per_choice`, x[t K + k, i] in place of x[t, i]. The order of summation of an output element is

@@ -4,7 +4,10 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
+#include <optional>
 #include <utility>
+#include <vector>
 
 #include "cpu/coded_product.h"
 #include "minisgl/base/check.h"
@@ -15,22 +18,126 @@ namespace {
 
 constexpr int64_t kFloatBytes = sizeof(float);
 
-// True if logit a ranks before logit b. Equal logits keep the order of their experts.
+// True if a ranks before b. Equal ones keep the order of their experts.
 bool IsBefore(float a, float b) {
   if (std::isnan(a) || std::isnan(b)) return !std::isnan(b);
   return a > b;
 }
 
-// Finds the experts with the largest logits, in order, by insertion sort.
-void ChooseExperts(const float* logits, int32_t num_experts, int32_t num_chosen, int32_t* chosen) {
-  int32_t found = 0;
-  for (int32_t expert = 0; expert < num_experts; ++expert) {
-    if (found == num_chosen && !IsBefore(logits[expert], logits[chosen[found - 1]])) continue;
-    int32_t at = found < num_chosen ? found++ : found - 1;
-    for (; at > 0 && IsBefore(logits[expert], logits[chosen[at - 1]]); --at) {
-      chosen[at] = chosen[at - 1];
+// The indices of the largest values that were offered, in order, by insertion sort.
+class LargestValues {
+ public:
+  // At most `count`, in `chosen`.
+  LargestValues(const float* values, int32_t count, int32_t* chosen)
+      : values_(values), count_(count), chosen_(chosen) {}
+
+  // Indices of later calls are larger.
+  void Offer(int32_t begin, int32_t end) {
+    for (int32_t i = begin; i < end; ++i) {
+      if (found_ == count_ && !IsBefore(values_[i], values_[chosen_[found_ - 1]])) continue;
+      int32_t at = found_ < count_ ? found_++ : found_ - 1;
+      for (; at > 0 && IsBefore(values_[i], values_[chosen_[at - 1]]); --at) {
+        chosen_[at] = chosen_[at - 1];
+      }
+      chosen_[at] = i;
     }
-    chosen[at] = expert;
+  }
+
+ private:
+  const float* const values_;
+  const int32_t count_;
+  int32_t* const chosen_;
+  int32_t found_ = 0;
+};
+
+// NaN if any is NaN, so that a softmax is.
+double LargestLogit(const float* logits, int32_t count) {
+  float largest = -std::numeric_limits<float>::infinity();
+  for (int32_t e = 0; e < count; ++e) {
+    if (std::isnan(logits[e])) return logits[e];
+    largest = std::max(largest, logits[e]);
+  }
+  return largest;
+}
+
+double Sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
+
+// Chooses experts by their values (RouteParams).
+class ValueRouter {
+ public:
+  explicit ValueRouter(const RouteParams& params)
+      : p_(params),
+        group_size_(p_.num_experts / p_.routing.num_groups),
+        values_(static_cast<size_t>(p_.num_experts)),
+        group_values_(static_cast<size_t>(p_.routing.num_groups)),
+        groups_(static_cast<size_t>(p_.routing.num_chosen_groups)) {}
+
+  void Choose(const float* logits, int32_t* chosen) {
+    FillValues(logits);
+    ChooseGroups();
+    LargestValues experts(values_.data(), p_.num_chosen, chosen);
+    for (const int32_t group : groups_) {
+      experts.Offer(group * group_size_, (group + 1) * group_size_);
+    }
+  }
+
+ private:
+  void FillValues(const float* logits) {
+    const int32_t count = p_.num_experts;
+    const bool is_softmax = p_.routing.score == RouteScore::kSoftmax;
+    const double largest = is_softmax ? LargestLogit(logits, count) : 0;
+    double sum = 0;
+    for (int32_t e = 0; is_softmax && e < count; ++e) sum += std::exp(logits[e] - largest);
+    for (int32_t e = 0; e < count; ++e) {
+      const double score = is_softmax ? std::exp(logits[e] - largest) / sum : Sigmoid(logits[e]);
+      values_[e] = static_cast<float>(score) + (p_.bias == nullptr ? 0 : p_.bias[e]);
+    }
+  }
+
+  // In ascending order.
+  void ChooseGroups() {
+    for (int32_t group = 0; group < p_.routing.num_groups; ++group) {
+      int32_t best[2] = {};
+      const int32_t count = p_.routing.best_of_group;
+      LargestValues(values_.data(), count, best)
+          .Offer(group * group_size_, (group + 1) * group_size_);
+      group_values_[group] = values_[best[0]] + (count == 2 ? values_[best[1]] : 0);
+    }
+    LargestValues(group_values_.data(), p_.routing.num_chosen_groups, groups_.data())
+        .Offer(0, p_.routing.num_groups);
+    std::sort(groups_.begin(), groups_.end());
+  }
+
+  const RouteParams& p_;
+  const int32_t group_size_;
+  std::vector<float> values_, group_values_;
+  std::vector<int32_t> groups_;
+};
+
+void ShareOfSoftmax(const RouteParams& p, const float* logits, const int32_t* chosen,
+                    float* shares) {
+  const double largest =
+      ChoosesByLogits(p) ? logits[chosen[0]] : LargestLogit(logits, p.num_experts);
+  double sum = 0;
+  if (p.routing.renormalize) {
+    for (int32_t k = 0; k < p.num_chosen; ++k) sum += std::exp(logits[chosen[k]] - largest);
+  } else {
+    for (int32_t e = 0; e < p.num_experts; ++e) sum += std::exp(logits[e] - largest);
+  }
+  for (int32_t k = 0; k < p.num_chosen; ++k) {
+    shares[k] =
+        static_cast<float>(p.routing.factor * (std::exp(logits[chosen[k]] - largest) / sum));
+  }
+}
+
+void ShareOfSigmoid(const RouteParams& p, const float* logits, const int32_t* chosen,
+                    float* shares) {
+  double sum = p.routing.renormalize ? p.routing.sum_eps : 1;
+  for (int32_t k = 0; p.routing.renormalize && k < p.num_chosen; ++k) {
+    sum += Sigmoid(logits[chosen[k]]);
+  }
+  for (int32_t k = 0; k < p.num_chosen; ++k) {
+    shares[k] = static_cast<float>(p.routing.factor * (Sigmoid(logits[chosen[k]]) / sum));
   }
 }
 
@@ -53,21 +160,18 @@ Result<PackedExperts> PackAllExperts(std::span<const std::vector<WeightTensor>> 
 }
 
 void RouteTokens(const RouteParams& p, int64_t begin, int64_t end) {
+  std::optional<ValueRouter> router;
+  if (!ChoosesByLogits(p)) router.emplace(p);
+  const auto share = p.routing.score == RouteScore::kSoftmax ? ShareOfSoftmax : ShareOfSigmoid;
   for (int64_t t = begin; t < end; ++t) {
     const float* logits = p.logits + t * p.num_experts;
     int32_t* chosen = p.experts + t * p.num_chosen;
-    float* shares = p.shares + t * p.num_chosen;
-    ChooseExperts(logits, p.num_experts, p.num_chosen, chosen);
-    const double largest = logits[chosen[0]];
-    double sum = 0;
-    if (p.over_chosen) {
-      for (int32_t k = 0; k < p.num_chosen; ++k) sum += std::exp(logits[chosen[k]] - largest);
+    if (router) {
+      router->Choose(logits, chosen);
     } else {
-      for (int32_t e = 0; e < p.num_experts; ++e) sum += std::exp(logits[e] - largest);
+      LargestValues(logits, p.num_chosen, chosen).Offer(0, p.num_experts);
     }
-    for (int32_t k = 0; k < p.num_chosen; ++k) {
-      shares[k] = static_cast<float>(std::exp(logits[chosen[k]] - largest) / sum);
-    }
+    share(p, logits, chosen, p.shares + t * p.num_chosen);
   }
 }
 

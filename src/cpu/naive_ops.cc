@@ -277,24 +277,26 @@ class NaiveOps : public Ops {
   }
 
   void Route(const RouteParams& p) override {
-    std::vector<int32_t> order(static_cast<size_t>(p.num_experts));
+    const auto count = static_cast<size_t>(p.num_experts);
     for (int64_t t = 0; t < p.num_tokens; ++t) {
-      const float* logits = p.logits + t * p.num_experts;
-      std::iota(order.begin(), order.end(), 0);
-      std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) {
-        // NaN ranks before all numbers, so that the token's shares and results become NaN.
-        if (std::isnan(logits[a]) || std::isnan(logits[b])) return !std::isnan(logits[b]);
-        return logits[a] > logits[b];
-      });
-      const double largest = logits[order[0]];
-      double sum = 0;
-      for (int32_t i = 0; i < (p.over_chosen ? p.num_chosen : p.num_experts); ++i) {
-        sum += std::exp(logits[order[i]] - largest);
+      const std::span<const float> logits(p.logits + t * p.num_experts, count);
+      const std::vector<double> scores = Scores(p.routing.score, logits);
+      std::vector<float> values(logits.begin(), logits.end());
+      if (!ChoosesByLogits(p)) {
+        for (size_t e = 0; e < count; ++e) {
+          values[e] = static_cast<float>(scores[e]) + (p.bias == nullptr ? 0 : p.bias[e]);
+        }
       }
+      std::vector<int32_t> order = Descending(values);
+      const std::vector<bool> may_choose = ChosenGroups(p, values, order);
+      std::erase_if(order, [&](int32_t e) { return !may_choose[GroupOf(p, e)]; });
+      double sum = 0;
+      for (int32_t k = 0; k < p.num_chosen; ++k) sum += scores[order[k]];
       for (int32_t k = 0; k < p.num_chosen; ++k) {
         const int64_t at = t * p.num_chosen + k;
         p.experts[at] = order[k];
-        p.shares[at] = static_cast<float>(std::exp(logits[order[k]] - largest) / sum);
+        const double divisor = p.routing.renormalize ? sum + p.routing.sum_eps : 1;
+        p.shares[at] = static_cast<float>(p.routing.factor * scores[order[k]] / divisor);
       }
     }
   }
@@ -351,6 +353,51 @@ class NaiveOps : public Ops {
   }
 
  private:
+  static std::vector<double> Scores(RouteScore kind, std::span<const float> logits) {
+    std::vector<double> scores(logits.begin(), logits.end());
+    if (kind == RouteScore::kSigmoid) {
+      for (double& score : scores) score = Sigmoid(score);
+      return scores;
+    }
+    const double largest = *std::max_element(scores.begin(), scores.end());
+    double sum = 0;
+    for (double& score : scores) sum += score = std::exp(score - largest);
+    for (double& score : scores) score /= sum;
+    return scores;
+  }
+
+  // The indices of `values`, the largest value first, equal ones in ascending order.
+  static std::vector<int32_t> Descending(const std::vector<float>& values) {
+    std::vector<int32_t> order(values.size());
+    std::iota(order.begin(), order.end(), 0);
+    std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) {
+      // NaN ranks before all numbers, so that the token's shares and results become NaN.
+      if (std::isnan(values[a]) || std::isnan(values[b])) return !std::isnan(values[b]);
+      return values[a] > values[b];
+    });
+    return order;
+  }
+
+  static size_t GroupOf(const RouteParams& p, int32_t expert) {
+    return static_cast<size_t>(expert / (p.num_experts / p.routing.num_groups));
+  }
+
+  // For each group, true if experts may be chosen from it. `order`: of all experts.
+  static std::vector<bool> ChosenGroups(const RouteParams& p, const std::vector<float>& values,
+                                        const std::vector<int32_t>& order) {
+    const auto num_groups = static_cast<size_t>(p.routing.num_groups);
+    std::vector<float> sums(num_groups, 0);
+    std::vector<int32_t> counted(num_groups, 0);
+    for (const int32_t e : order) {
+      const size_t group = GroupOf(p, e);
+      if (counted[group]++ < p.routing.best_of_group) sums[group] += values[e];
+    }
+    const std::vector<int32_t> groups = Descending(sums);
+    std::vector<bool> may_choose(num_groups, false);
+    for (int32_t i = 0; i < p.routing.num_chosen_groups; ++i) may_choose[groups[i]] = true;
+    return may_choose;
+  }
+
   // RMS norm over all of `v`.
   static void Normalize(const float* weight, double eps, std::vector<double>* v) {
     double sum_of_squares = 0;

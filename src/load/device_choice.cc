@@ -45,7 +45,8 @@ Result<std::unique_ptr<DeviceOps>> OpenCuda(const EngineOptions& options, const 
                             .vocab_size = config.vocab_size,
                             .qk_norm_width = config.qk_norm == QkNorm::kWhole ? query_width : 0,
                             .head_dim = config.head_dim,
-                            .num_experts = config.experts.num_experts}));
+                            .num_experts = config.experts.num_experts,
+                            .num_expert_groups = config.experts.routing.num_groups}));
   return cuda;
 }
 

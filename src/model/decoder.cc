@@ -300,12 +300,13 @@ class OpsDecoder final : public Decoder {
     Linear(space_.hidden.ptr(), weights.router, space_.router_logits.data(), num_tokens,
            weights.router_bias.data());
     ops_->Route({.logits = space_.router_logits.data(),
+                 .bias = weights.choice_bias.data(),
                  .experts = space_.experts.data(),
                  .shares = space_.shares.data(),
                  .num_tokens = num_tokens,
                  .num_experts = experts.num_experts,
                  .num_chosen = experts.num_chosen,
-                 .over_chosen = experts.share_over_chosen});
+                 .routing = experts.routing});
     ExpertLinearParams params = {.x = space_.hidden.ptr(),
                                  .weights = &weights.gate_up,
                                  .bias = weights.gate_up_bias.data(),

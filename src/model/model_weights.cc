@@ -182,6 +182,7 @@ Status LoadAttention(const ModelConfig& config, const Packer& packer, LayerWeigh
 Status LoadExperts(const Packer& packer, ExpertWeights* experts) {
   MINISGL_ASSIGN_OR_RETURN(experts->router, packer.PackUnquantized(Role::kRouter));
   MINISGL_ASSIGN_OR_RETURN(experts->router_bias, packer.PackVectors({Role::kRouterBias}));
+  MINISGL_ASSIGN_OR_RETURN(experts->choice_bias, packer.PackVectors({Role::kChoiceBias}));
   MINISGL_ASSIGN_OR_RETURN(
       experts->gate_up,
       packer.PackExperts({Role::kExpertGateUp, Role::kExpertGate, Role::kExpertUp}));

@@ -30,7 +30,8 @@ struct FeedForwardWeights {
 
 struct ExpertWeights {
   Matrix router;                    // [X, D]
-  DeviceArray<float> router_bias;   // [X]; null: none
+  DeviceArray<float> router_bias;   // [X] of the logits; null: none
+  DeviceArray<float> choice_bias;   // [X] of RouteParams; null: none
   ExpertMatrices gate_up;           // [X, 2 J, D]
   DeviceArray<float> gate_up_bias;  // [X, 2 J]; null: none
   ExpertMatrices down;              // [X, D, J]

@@ -43,6 +43,7 @@ constexpr NamedRole kLlamaNames[] = {
     {Role::kUpBias, "mlp.up_proj.bias"},
     {Role::kDownBias, "mlp.down_proj.bias"},
     {Role::kRouter, "mlp.gate.weight"},
+    {Role::kChoiceBias, "mlp.gate.e_score_correction_bias"},
     {Role::kExpertGate, "mlp.experts.{}.gate_proj.weight"},
     {Role::kExpertUp, "mlp.experts.{}.up_proj.weight"},
     {Role::kExpertDown, "mlp.experts.{}.down_proj.weight"},
@@ -183,6 +184,7 @@ void AddExperts(const ModelConfig& config, SpecList* list) {
   const ExpertsConfig& experts = config.experts;
   list->Add(Role::kRouter, {"X", "D"});
   if (config.feed_forward_bias) list->Add(Role::kRouterBias, {"X"});
+  if (experts.choice_bias) list->Add(Role::kChoiceBias, {"X"});
   if (list->entry().experts_inputs_first) {
     list->Add(Role::kExpertGateUp, {"X", "D", "2J"}, TensorOrder::kInputsFirstInterleaved);
     list->Add(Role::kExpertDown, {"X", "J", "D"}, TensorOrder::kInputsFirst);

@@ -51,7 +51,8 @@ enum class TensorRole : uint8_t {
   kUpBias,
   kDownBias,
   kRouter,
-  kRouterBias,
+  kRouterBias,    // of the logits
+  kChoiceBias,    // of the scores that experts are chosen by
   kExpertGateUp,  // of one expert, or [X, ...] of all
   kExpertGate,
   kExpertUp,

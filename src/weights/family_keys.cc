@@ -140,7 +140,7 @@ void ReadStableLm(FieldReader* reader, ModelConfig* config) {
 
 void ReadMixtral(FieldReader* reader, ModelConfig* config) {
   ReadExperts(reader, 8, 2, config);
-  config->experts.share_over_chosen = true;
+  config->experts.routing.renormalize = true;
 }
 
 void ReadQwen2Moe(FieldReader* reader, ModelConfig* config) {
@@ -151,30 +151,30 @@ void ReadQwen2Moe(FieldReader* reader, ModelConfig* config) {
   experts.shared_intermediate_size =
       reader->Int("shared_expert_intermediate_size", kWidthRange, 5632);
   experts.shared_gate = true;
-  experts.share_over_chosen = reader->Bool("norm_topk_prob", false);
+  experts.routing.renormalize = reader->Bool("norm_topk_prob", false);
 }
 
 void ReadQwen3Moe(FieldReader* reader, ModelConfig* config) {
   ReadExperts(reader, 128, 8, config);
   ReadDenseLayers(reader, config);
   config->experts.intermediate_size = reader->Int("moe_intermediate_size", kWidthRange, 768);
-  config->experts.share_over_chosen = reader->Bool("norm_topk_prob", false);
+  config->experts.routing.renormalize = reader->Bool("norm_topk_prob", false);
 }
 
 void ReadOlmoe(FieldReader* reader, ModelConfig* config) {
   ReadExperts(reader, 64, 8, config);
-  config->experts.share_over_chosen = reader->Bool("norm_topk_prob", false);
+  config->experts.routing.renormalize = reader->Bool("norm_topk_prob", false);
 }
 
 void ReadGraniteMoe(FieldReader* reader, ModelConfig* config) {
   ReadGranite(reader, config);
   ReadExperts(reader, 8, 2, config);
-  config->experts.share_over_chosen = true;
+  config->experts.routing.renormalize = true;
 }
 
 void ReadGptOss(FieldReader* reader, ModelConfig* config) {
   ReadExperts(reader, 128, 4, config);
-  config->experts.share_over_chosen = true;
+  config->experts.routing.renormalize = true;
   config->attention_sinks = true;
   CheckNeutral(reader, "hidden_act", Json("silu"), "\"silu\" is supported for this model_type");
   CheckNeutral(reader, "swiglu_alpha", Json(1.702), "only 1.702 is supported");

@@ -115,7 +115,8 @@ TEST_F(CudaExpertsTest, ModelsThatTheKernelsCannotRunAreRefused) {
                            .vocab_size = kSampleVocabMax,
                            .qk_norm_width = kNormWidthMax,
                            .head_dim = 128,
-                           .num_experts = kExpertsMax};
+                           .num_experts = kExpertsMax,
+                           .num_expert_groups = kExpertGroupsMax};
   EXPECT_TRUE(ops->CheckSupported(fits).ok()) << ops->CheckSupported(fits).message();
   const auto expect_refused = [&](const ModelShape& shape, const std::string& message) {
     const Status status = ops->CheckSupported(shape);
@@ -137,6 +138,9 @@ TEST_F(CudaExpertsTest, ModelsThatTheKernelsCannotRunAreRefused) {
   shape = fits;
   ++shape.num_experts;
   expect_refused(shape, "no CUDA routing to a number of experts of 513 (at most 512)");
+  shape = fits;
+  ++shape.num_expert_groups;
+  expect_refused(shape, "no CUDA routing to a number of expert groups of 33 (at most 32)");
 }
 
 }  // namespace

@@ -17,28 +17,43 @@ using GpuExpertsTest = GpuTest;
 
 TEST_F(GpuExpertsTest, RoutingMatchesTheOracle) {
   const auto ops = Make();
+  const Routing routings[] = {{},
+                              {.renormalize = true},
+                              {.score = RouteScore::kSigmoid,
+                               .renormalize = true,
+                               .num_groups = 4,
+                               .num_chosen_groups = 2,
+                               .best_of_group = 2,
+                               .factor = 2.5f,
+                               .sum_eps = 1e-20f},
+                              {.num_groups = 4, .num_chosen_groups = 3, .factor = 16}};
   for (const auto& [num_experts, num_chosen] :
        {std::pair{8, 2}, {60, 4}, {64, 8}, {128, 8}, {512, 10}}) {
+    const std::vector<float> bias = RandomFloats(num_experts, 2, 0.2);
+    const GpuArray device_bias(ops.get(), bias);
     for (const int64_t num_tokens : {1, 5, 70}) {
-      for (const bool over_chosen : {false, true}) {
-        const std::string name = fmt::format("T{} K{}/{} over {}", num_tokens, num_chosen,
-                                             num_experts, over_chosen ? "the chosen" : "all");
+      for (const Routing& routing : routings) {
+        const bool has_bias = routing.score == RouteScore::kSigmoid;
+        const std::string name = fmt::format("T{} K{}/{} routing {}", num_tokens, num_chosen,
+                                             num_experts, &routing - routings);
         const std::vector<float> logits = RandomFloats(num_tokens * num_experts, 1, 3.0);
         const auto num_pairs = static_cast<size_t>(num_tokens * num_chosen);
         std::vector<int32_t> expected(num_pairs);
         std::vector<float> expected_shares(num_pairs);
         RouteParams params = {.logits = logits.data(),
+                              .bias = has_bias ? bias.data() : nullptr,
                               .experts = expected.data(),
                               .shares = expected_shares.data(),
                               .num_tokens = num_tokens,
                               .num_experts = num_experts,
                               .num_chosen = num_chosen,
-                              .over_chosen = over_chosen};
+                              .routing = routing};
         MakeNaiveOps()->Route(params);
         const GpuArray device_logits(ops.get(), logits);
         GpuArray experts(ops.get(), num_pairs * sizeof(int32_t));
         GpuArray shares(ops.get(), num_pairs * sizeof(float));
         params.logits = device_logits.f32();
+        if (has_bias) params.bias = device_bias.f32();
         params.experts = experts.i32();
         params.shares = shares.f32();
         const auto bytes = RunTwice(&shares, name, [&] {

@@ -18,17 +18,22 @@ class RouteTest : public ::testing::Test {
  protected:
   RouteResult Run(const std::vector<float>& logits, int32_t num_experts, int32_t num_chosen,
                   bool over_chosen) {
-    const DeviceInput input(DType::kF32, logits);
+    return Run(logits, num_experts, num_chosen, Routing{.renormalize = over_chosen}, {});
+  }
+  RouteResult Run(const std::vector<float>& logits, int32_t num_experts, int32_t num_chosen,
+                  const Routing& routing, const std::vector<float>& bias) {
+    const DeviceInput input(DType::kF32, logits), device_bias(DType::kF32, bias);
     const int64_t num_tokens = std::ssize(logits) / num_experts;
     GuardedArray<int32_t> experts(static_cast<size_t>(num_tokens * num_chosen));
     DeviceOutput shares(DType::kF32, num_tokens * num_chosen);
     EXPECT_EQ(LaunchRoute(device_.context, {.logits = input.f32(),
+                                            .bias = bias.empty() ? nullptr : device_bias.f32(),
                                             .experts = experts.data(),
                                             .shares = shares.f32(),
                                             .num_tokens = num_tokens,
                                             .num_experts = num_experts,
                                             .num_chosen = num_chosen,
-                                            .over_chosen = over_chosen}),
+                                            .routing = routing}),
               kCudaSuccess);
     EXPECT_TRUE(experts.GuardsIntact());
     EXPECT_TRUE(shares.GuardsIntact());
@@ -37,18 +42,25 @@ class RouteTest : public ::testing::Test {
 
   RouteResult Check(const std::vector<float>& logits, int32_t num_experts, int32_t num_chosen,
                     bool over_chosen) {
-    RouteResult result = Run(logits, num_experts, num_chosen, over_chosen);
+    return Check(logits, num_experts, num_chosen, Routing{.renormalize = over_chosen}, {},
+                 over_chosen ? "over the chosen" : "over all");
+  }
+  RouteResult Check(const std::vector<float>& logits, int32_t num_experts, int32_t num_chosen,
+                    const Routing& routing, const std::vector<float>& bias,
+                    const std::string& what) {
+    RouteResult result = Run(logits, num_experts, num_chosen, routing, bias);
     RouteResult expected = {std::vector<int32_t>(result.experts.size()),
                             std::vector<float>(result.shares.size())};
     MakeNaiveOps()->Route({.logits = logits.data(),
+                           .bias = bias.empty() ? nullptr : bias.data(),
                            .experts = expected.experts.data(),
                            .shares = expected.shares.data(),
                            .num_tokens = std::ssize(logits) / num_experts,
                            .num_experts = num_experts,
                            .num_chosen = num_chosen,
-                           .over_chosen = over_chosen});
-    const std::string name = "X" + std::to_string(num_experts) + " K" + std::to_string(num_chosen) +
-                             (over_chosen ? " over the chosen" : " over all");
+                           .routing = routing});
+    const std::string name =
+        "X" + std::to_string(num_experts) + " K" + std::to_string(num_chosen) + " " + what;
     EXPECT_EQ(result.experts, expected.experts) << name;
     // An exponential's argument has the rounding of a difference of numbers up to about 16.
     ExpectWithin(
@@ -99,6 +111,90 @@ TEST_F(RouteTest, EveryThreadOrderGivesTheSame) {
   const RouteResult first = Run(logits, 100, 40, false);
   emulator::ForEachOrder(emulator::kNumOrders, [&](int order) {
     const RouteResult result = Run(logits, 100, 40, false);
+    EXPECT_EQ(result.experts, first.experts) << order;
+    EXPECT_EQ(result.shares, first.shares) << order;
+  });
+}
+
+// The routing of each variant, of two scores, with and without renormalising, by one expert and by
+// two of a group.
+Routing RoutingOf(int variant, int32_t num_groups, int32_t num_chosen_groups) {
+  return {.score = variant % 2 == 0 ? RouteScore::kSigmoid : RouteScore::kSoftmax,
+          .renormalize = variant / 2 % 2 == 0,
+          .num_groups = num_groups,
+          .num_chosen_groups = num_chosen_groups,
+          .best_of_group = 1 + variant / 4 % 2,
+          .factor = 1.5f,
+          .sum_eps = variant % 2 == 0 ? 1e-20f : 0};
+}
+
+TEST_F(RouteTest, ByValueMatchesOracle) {
+  struct Case {
+    int32_t num_experts, num_chosen, num_groups, num_chosen_groups;
+  };
+  for (const Case& c : {Case{8, 2, 1, 1},
+                        {8, 3, 4, 2},
+                        {31, 3, 1, 1},
+                        {66, 6, 3, 2},
+                        {128, 8, 8, 4},
+                        {160, 6, 8, 3},
+                        {512, 10, 32, 5},
+                        {512, 8, 64, 64}}) {
+    for (int variant = 0; variant < 16; ++variant) {
+      auto logits = RandomFloats(int64_t{5} * c.num_experts, 11, 3.0);
+      // Whole numbers for two tokens, so that many are equal.
+      for (size_t i = 0; i < 2 * static_cast<size_t>(c.num_experts); ++i) {
+        logits[i] = std::round(logits[i]);
+      }
+      std::vector<float> bias = RandomFloats(c.num_experts, 12, 0.5);
+      if (variant / 8 == 0) bias.clear();
+      Check(logits, c.num_experts, c.num_chosen,
+            RoutingOf(variant, c.num_groups, c.num_chosen_groups), bias,
+            std::to_string(c.num_groups) + " groups, variant " + std::to_string(variant));
+    }
+  }
+}
+
+// Sigmoids that round to 1 or 0, biases that are far from 0, and equal groups.
+TEST_F(RouteTest, ByValueTakesExtremes) {
+  const Routing routing = {.score = RouteScore::kSigmoid,
+                           .renormalize = true,
+                           .num_groups = 2,
+                           .best_of_group = 2,
+                           .factor = 2.5f,
+                           .sum_eps = 1e-20f};
+  EXPECT_EQ(Check({30, 40, 50, 20, 60, 35}, 6, 3, routing, {}, "ones").experts,
+            (std::vector<int32_t>{0, 1, 2}));
+  EXPECT_EQ(Check({-1e30f, -1e30f, -kInf, -kInf}, 4, 2, routing, {}, "zeros").shares,
+            (std::vector<float>{0, 0}));
+  EXPECT_EQ(Check({1e30f, -1e30f, kInf, 0}, 4, 2, routing, {}, "far apart").experts,
+            (std::vector<int32_t>{2, 3}));
+  EXPECT_EQ(Check({0, 0, 0, 0}, 4, 2, routing, {-3e38f, -kInf, -1e30f, -1e30f}, "biases").experts,
+            (std::vector<int32_t>{2, 3}));
+  const Routing softmax = {.num_groups = 2, .factor = 2};
+  EXPECT_EQ(Check({-500, -501, -499, -502}, 4, 2, softmax, {}, "far below 0").experts,
+            (std::vector<int32_t>{2, 3}));
+}
+
+TEST_F(RouteTest, ByValueDoesNotHideNan) {
+  std::vector<float> logits = RandomFloats(40, 2);
+  logits[33] = -kNan;
+  for (int variant = 0; variant < 8; ++variant) {
+    const RouteResult result = Run(logits, 40, 2, RoutingOf(variant, 4, 1), {});
+    EXPECT_TRUE(std::isnan(result.shares[0])) << variant;
+    for (const int32_t expert : result.experts) {
+      EXPECT_EQ(expert / 10, result.experts[0] / 10) << variant;
+    }
+    if (variant % 2 == 0) EXPECT_EQ(result.experts[0], 33) << variant;
+  }
+}
+
+TEST_F(RouteTest, ByValueEveryThreadOrderGivesTheSame) {
+  const std::vector<float> logits = RandomFloats(int64_t{6} * 100, 3), bias = RandomFloats(100, 4);
+  const Routing routing = RoutingOf(0, 10, 5);
+  const RouteResult first = Run(logits, 100, 40, routing, bias);
+  emulator::ForEachOrder(emulator::kNumOrders, [&](int order) {
+    const RouteResult result = Run(logits, 100, 40, routing, bias);
     EXPECT_EQ(result.experts, first.experts) << order;
     EXPECT_EQ(result.shares, first.shares) << order;
   });

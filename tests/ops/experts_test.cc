@@ -13,14 +13,25 @@ struct Routed {
 };
 
 Routed RunRoute(Ops& ops, const std::vector<float>& logits, int32_t num_experts, int32_t num_chosen,
-                bool over_chosen) {
+                const Routing& routing, const std::vector<float>& bias = {}) {
   const int64_t num_tokens = std::ssize(logits) / num_experts;
   OpOutput shares(num_tokens * num_chosen);
   std::vector<int32_t> experts(num_tokens * num_chosen, -1);
-  ops.Route({logits.data(), experts.data(), shares.data(), num_tokens, num_experts, num_chosen,
-             over_chosen});
+  ops.Route({.logits = logits.data(),
+             .bias = bias.empty() ? nullptr : bias.data(),
+             .experts = experts.data(),
+             .shares = shares.data(),
+             .num_tokens = num_tokens,
+             .num_experts = num_experts,
+             .num_chosen = num_chosen,
+             .routing = routing});
   EXPECT_TRUE(shares.GuardsIntact());
   return {experts, shares.values()};
+}
+
+Routed RunRoute(Ops& ops, const std::vector<float>& logits, int32_t num_experts, int32_t num_chosen,
+                bool over_chosen) {
+  return RunRoute(ops, logits, num_experts, num_chosen, Routing{.renormalize = over_chosen});
 }
 
 TEST(RouteTest, ByHand) {
@@ -85,6 +96,151 @@ TEST(RouteTest, NanMakesTheTokensSharesNan) {
         const auto out = RunRoute(*ops, {5, value, 7, value, value, 1, 2, 3}, 4, 2, over_chosen);
         EXPECT_EQ(out.experts, std::vector<int32_t>({1, 3, 0, 3})) << ops->Name();
         EXPECT_TRUE(std::isnan(out.shares[0]) && std::isnan(out.shares[1])) << ops->Name();
+      }
+    }
+  }
+}
+
+// The logit whose sigmoid is `score`.
+float Logit(double score) { return static_cast<float>(std::log(score / (1 - score))); }
+
+void ExpectShares(const Routed& actual, const std::vector<int32_t>& experts,
+                  const std::vector<float>& shares, const std::string& what) {
+  EXPECT_EQ(actual.experts, experts) << what;
+  ExpectClose(
+      actual.shares, shares, [&](size_t i) { return 4 * kEpsilon * shares[i]; }, what);
+}
+
+TEST(RouteByValueTest, BiasChangesTheChoiceOnly) {
+  const std::vector<float> logits = {Logit(0.5), Logit(0.75), Logit(0.25), Logit(0.125)};
+  const std::vector<float> bias = {0, -1, 0.5f, 0};  // values 0.5, -0.25, 0.75, 0.125
+  for (const auto& ops : OracleAndAllCpuOps()) {
+    Routing routing = {.score = RouteScore::kSigmoid};
+    ExpectShares(RunRoute(*ops, logits, 4, 2, routing), {1, 0}, {0.75f, 0.5f}, ops->Name());
+    ExpectShares(RunRoute(*ops, logits, 4, 2, routing, bias), {2, 0}, {0.25f, 0.5f}, ops->Name());
+    routing.renormalize = true;
+    routing.factor = 3;
+    ExpectShares(RunRoute(*ops, logits, 4, 2, routing, bias), {2, 0}, {1, 2}, ops->Name());
+    routing.sum_eps = 0.25f;
+    ExpectShares(RunRoute(*ops, logits, 4, 2, routing, bias), {2, 0}, {0.75f, 1.5f}, ops->Name());
+  }
+}
+
+TEST(RouteByValueTest, SoftmaxTakesABiasAndAFactor) {
+  const float ln2 = 0.693147181f;
+  const std::vector<float> logits = {0, ln2, 2 * ln2, 0};   // shares 1, 2, 4, 1 of 8
+  const std::vector<float> bias = {0.3f, 0, -0.25f, 0.5f};  // values 0.425, 0.25, 0.25, 0.625
+  for (const auto& ops : OracleAndAllCpuOps()) {
+    Routing routing = {.factor = 2};
+    ExpectShares(RunRoute(*ops, logits, 4, 3, routing, bias), {3, 0, 1}, {0.25f, 0.25f, 0.5f},
+                 ops->Name());
+    routing.renormalize = true;
+    ExpectShares(RunRoute(*ops, logits, 4, 3, routing, bias), {3, 0, 1}, {0.5f, 0.5f, 1},
+                 ops->Name());
+  }
+}
+
+// Groups {0, 1, 2} and {3, 4, 5}. The best expert is 0, and the sum of two is larger in the second.
+TEST(RouteByValueTest, AGroupWithoutTheBestExpertMayBeChosen) {
+  const std::vector<float> logits = {Logit(0.9), Logit(0.1), Logit(0.2),
+                                     Logit(0.5), Logit(0.7), Logit(0.6)};
+  for (const auto& ops : OracleAndAllCpuOps()) {
+    Routing routing = {.score = RouteScore::kSigmoid, .num_groups = 2, .best_of_group = 2};
+    ExpectShares(RunRoute(*ops, logits, 6, 2, routing), {4, 5}, {0.7f, 0.6f}, ops->Name());
+    ExpectShares(RunRoute(*ops, logits, 6, 3, routing), {4, 5, 3}, {0.7f, 0.6f, 0.5f}, ops->Name());
+    routing.best_of_group = 1;
+    ExpectShares(RunRoute(*ops, logits, 6, 2, routing), {0, 2}, {0.9f, 0.2f}, ops->Name());
+    routing.num_chosen_groups = 2;
+    ExpectShares(RunRoute(*ops, logits, 6, 2, routing), {0, 4}, {0.9f, 0.7f}, ops->Name());
+    // The bias decides about groups too.
+    routing.num_chosen_groups = 1;
+    ExpectShares(RunRoute(*ops, logits, 6, 2, routing, {0, 0, 0, 0, 0, 1}), {5, 4}, {0.6f, 0.7f},
+                 ops->Name());
+  }
+}
+
+TEST(RouteByValueTest, OfEqualsTheLowerNumberComesFirst) {
+  const Routing routing = {.score = RouteScore::kSigmoid,
+                           .renormalize = true,
+                           .num_groups = 3,
+                           .num_chosen_groups = 2,
+                           .best_of_group = 2};
+  for (const auto& ops : OracleAndAllCpuOps()) {
+    // Equal groups, and values that are equal although logits differ: sigmoids round to 1.
+    EXPECT_EQ(RunRoute(*ops, {1, 2, 1, 2, 1, 2}, 6, 4, routing).experts,
+              std::vector<int32_t>({1, 3, 0, 2}));
+    EXPECT_EQ(RunRoute(*ops, {30, 40, 50, 20, 60, 35}, 6, 3, routing).experts,
+              std::vector<int32_t>({0, 1, 2}));
+    EXPECT_EQ(RunRoute(*ops, {0, 0, 0, 0, 0, 0}, 6, 2, routing, {0, 0, 1, 1, 1, 1}).experts,
+              std::vector<int32_t>({2, 3}));
+  }
+}
+
+// Logits and biases of any size give finite shares, and distinct experts of chosen groups.
+TEST(RouteByValueTest, ExtremesGiveNumbers) {
+  const float inf = std::numeric_limits<float>::infinity();
+  const Routing routing = {.score = RouteScore::kSigmoid,
+                           .renormalize = true,
+                           .num_groups = 2,
+                           .best_of_group = 2,
+                           .factor = 2.5f,
+                           .sum_eps = 1e-20f};
+  for (const auto& ops : OracleAndAllCpuOps()) {
+    ExpectShares(RunRoute(*ops, {-1e30f, -1e30f, -inf, -inf}, 4, 2, routing), {0, 1}, {0, 0},
+                 ops->Name());
+    ExpectShares(RunRoute(*ops, {1e30f, -1e30f, inf, 0}, 4, 2, routing), {2, 3},
+                 {2.5f / 1.5f, 2.5f / 3}, ops->Name());
+    ExpectShares(RunRoute(*ops, {0, 0, 0, 0}, 4, 2, routing, {-3e38f, -inf, -1e30f, -1e30f}),
+                 {2, 3}, {1.25f, 1.25f}, ops->Name());
+  }
+}
+
+TEST(RouteByValueTest, NanIsNotHidden) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  for (const auto& ops : OracleAndAllCpuOps()) {
+    for (const RouteScore score : {RouteScore::kSoftmax, RouteScore::kSigmoid}) {
+      for (const int32_t best : {1, 2}) {
+        const Routing routing = {
+            .score = score, .renormalize = true, .num_groups = 2, .best_of_group = best};
+        const auto out = RunRoute(*ops, {5, 6, 7, 1, nan, 2}, 6, 2, routing);
+        if (score == RouteScore::kSigmoid) {
+          EXPECT_EQ(out.experts, std::vector<int32_t>({4, 5})) << ops->Name();
+        }
+        EXPECT_TRUE(std::isnan(out.shares[0]) && std::isnan(out.shares[1])) << ops->Name();
+      }
+    }
+  }
+}
+
+TEST(RouteByValueTest, AgreesWithOracle) {
+  struct Case {
+    int32_t num_experts, num_chosen, num_groups, num_chosen_groups;
+  };
+  const auto oracle = MakeNaiveOps();
+  for (const auto& ops : AllCpuOps()) {
+    for (const Case& c : {Case{8, 2, 1, 1},
+                          {8, 3, 4, 2},
+                          {128, 8, 8, 4},
+                          {160, 6, 8, 3},
+                          {64, 16, 8, 8},
+                          {512, 10, 32, 5}}) {
+      for (int variant = 0; variant < 16; ++variant) {
+        const Routing routing = {
+            .score = variant % 2 == 0 ? RouteScore::kSigmoid : RouteScore::kSoftmax,
+            .renormalize = variant / 2 % 2 == 0,
+            .num_groups = c.num_groups,
+            .num_chosen_groups = c.num_chosen_groups,
+            .best_of_group = c.num_experts / c.num_groups > 1 ? 1 + variant / 4 % 2 : 1,
+            .factor = 1.5f};
+        auto logits = RandomFloats(int64_t{9} * c.num_experts, 71, 3);
+        for (size_t i = 0; i < logits.size() / 2; ++i) logits[i] = std::round(logits[i]);
+        auto bias = RandomFloats(c.num_experts, 72, 0.5);
+        if (variant / 8 == 0) bias.clear();
+        const auto actual = RunRoute(*ops, logits, c.num_experts, c.num_chosen, routing, bias);
+        const auto expected = RunRoute(*oracle, logits, c.num_experts, c.num_chosen, routing, bias);
+        ExpectShares(actual, expected.experts, expected.shares,
+                     fmt::format("{} {} of {} variant {}", ops->Name(), c.num_chosen, c.num_experts,
+                                 variant));
       }
     }
   }
@@ -277,7 +433,7 @@ TEST(ExpertLinearTest, NoTokensAreNoWork) {
     const ExpertMatrices weights = PackAll(*ops, w, s, DType::kF32);
     ops->ExpertLinear({nullptr, &weights, nullptr, nullptr, nullptr, 0, 4, false});
     ops->CombineExperts({nullptr, nullptr, nullptr, nullptr, nullptr, 0, 5, 4});
-    ops->Route({nullptr, nullptr, nullptr, 0, 20, 4, true});
+    ops->Route({nullptr, nullptr, nullptr, nullptr, 0, 20, 4, {}});
   }
 }
 

@@ -39,7 +39,7 @@ TEST(ExpertConfigsTest, Mixtral) {
   EXPECT_EQ(config.experts.num_chosen, 2);
   EXPECT_EQ(config.experts.intermediate_size, 14336);
   EXPECT_EQ(config.experts.shared_intermediate_size, 0);
-  EXPECT_TRUE(config.experts.share_over_chosen);
+  EXPECT_TRUE(config.experts.routing.renormalize);
   EXPECT_EQ(CountExpertLayers(config), 32);
   EXPECT_EQ(CountParameters(config), 46'702'792'704);
 }
@@ -59,7 +59,7 @@ TEST(ExpertConfigsTest, Qwen2MoeSharesAnExpert) {
   EXPECT_EQ(config.experts.intermediate_size, 1408);
   EXPECT_EQ(config.experts.shared_intermediate_size, 5632);
   EXPECT_TRUE(config.experts.shared_gate && config.qkv_bias);
-  EXPECT_FALSE(config.experts.share_over_chosen);
+  EXPECT_FALSE(config.experts.routing.renormalize);
   EXPECT_EQ(CountParameters(config), 14'315'784'192);
   const ModelConfig slides = Config(kText, R"({"use_sliding_window": true, "qkv_bias": false})");
   EXPECT_EQ(slides.layers[0].sliding_window, 32768);
@@ -73,7 +73,7 @@ TEST(ExpertConfigsTest, Qwen3Moe) {
   const ModelConfig config = Config(kQwen3Moe);
   EXPECT_EQ(config.experts.num_experts, 128);
   EXPECT_EQ(config.experts.num_chosen, 8);
-  EXPECT_TRUE(config.experts.share_over_chosen);
+  EXPECT_TRUE(config.experts.routing.renormalize);
   EXPECT_EQ(config.qk_norm, QkNorm::kHead);
   EXPECT_EQ(CountParameters(config), 30'532'122'624);
   // As transformers 5 writes the same.
@@ -106,7 +106,7 @@ TEST(ExpertConfigsTest, Olmoe) {
   const ModelConfig config = Config(kText);
   EXPECT_EQ(config.experts.intermediate_size, 1024);
   EXPECT_EQ(config.qk_norm, QkNorm::kWhole);
-  EXPECT_FALSE(config.experts.share_over_chosen);
+  EXPECT_FALSE(config.experts.routing.renormalize);
   EXPECT_EQ(CountParameters(config), 6'919'161'856);
   EXPECT_EQ(RefusedKey(kText, R"({"clip_qkv": 8.0})"), "clip_qkv");
 }
@@ -121,7 +121,7 @@ TEST(ExpertConfigsTest, GraniteMoeMultipliesToo) {
       "rms_norm_eps": 1e-06, "rope_scaling": null, "rope_theta": 1500000.0,
       "tie_word_embeddings": true, "torch_dtype": "bfloat16", "vocab_size": 49155})");
   EXPECT_EQ(config.experts.num_experts, 32);
-  EXPECT_TRUE(config.experts.share_over_chosen);
+  EXPECT_TRUE(config.experts.routing.renormalize);
   EXPECT_EQ(config.attention_scale, 0.015625);
   EXPECT_EQ(config.logit_scale, 1 / 6.0);
   EXPECT_EQ(CountParameters(config), 1'334'628'352);
@@ -140,7 +140,7 @@ constexpr const char* kGptOss = R"({"architectures": ["GptOssForCausalLM"],
 TEST(ExpertConfigsTest, GptOss) {
   const ModelConfig config = Config(kGptOss);
   EXPECT_TRUE(config.attention_sinks && config.qkv_bias && config.attention_output_bias);
-  EXPECT_TRUE(config.feed_forward_bias && config.experts.share_over_chosen);
+  EXPECT_TRUE(config.feed_forward_bias && config.experts.routing.renormalize);
   EXPECT_EQ(config.activation, Activation::kClampedSwiglu);
   EXPECT_EQ(config.activation_limit, 7);
   EXPECT_EQ(config.layers[0].sliding_window, 128);

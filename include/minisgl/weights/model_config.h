@@ -64,7 +64,8 @@ struct ExpertsConfig {
   int64_t intermediate_size = 0;         // of one expert
   int64_t shared_intermediate_size = 0;  // of the expert that runs for every token; 0: none
   bool shared_gate = false;              // its output is multiplied by a sigmoid gate
-  bool share_over_chosen = false;        // weights of the chosen experts are normalised to sum 1
+  Routing routing;
+  bool choice_bias = false;  // a stored bias is added to the scores that experts are chosen by
 };
 
 struct ModelConfig {
