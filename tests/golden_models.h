@@ -72,6 +72,8 @@ inline constexpr const char* kGoldenArchitectures[] = {
     "qwen3_moe_plain",
     "olmoe",
     "granitemoe",
+    "glm4_moe",
+    "glm4_moe_plain",
     "gpt_oss",
 };
 

@@ -87,12 +87,26 @@ void DescribeModel(const std::string& source, const ModelConfig& config, std::st
   DescribeWindows(config, out);
   if (config.experts.num_experts > 0) {
     const ExpertsConfig& experts = config.experts;
-    InfoLine("experts",
-             fmt::format("{} of {} for each token, feed-forward {}{}", experts.num_chosen,
-                         experts.num_experts, experts.intermediate_size,
-                         experts.shared_intermediate_size > 0
-                             ? fmt::format(", and {} shared", experts.shared_intermediate_size)
-                             : ""),
+    const auto num_layers =
+        std::count_if(config.layers.begin(), config.layers.end(),
+                      [](const LayerConfig& layer) { return layer.has_experts; });
+    std::string text = fmt::format("{} of {} for each token, feed-forward {}", experts.num_chosen,
+                                   experts.num_experts, experts.intermediate_size);
+    if (experts.shared_intermediate_size > 0) {
+      text += fmt::format(", and {} shared", experts.shared_intermediate_size);
+    }
+    if (experts.routing.num_chosen_groups < experts.routing.num_groups) {
+      text += fmt::format(", from {} of {} groups", experts.routing.num_chosen_groups,
+                          experts.routing.num_groups);
+    }
+    if (num_layers < config.num_layers) text += fmt::format(", in {} layers", num_layers);
+    InfoLine("experts", text, out);
+  }
+  if (config.num_prediction_layers > 0) {
+    InfoLine("not loaded",
+             fmt::format("{} layer{} that predict{} further tokens", config.num_prediction_layers,
+                         config.num_prediction_layers == 1 ? "" : "s",
+                         config.num_prediction_layers == 1 ? "s" : ""),
              out);
   }
   InfoLine("vocabulary",

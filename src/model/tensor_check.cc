@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "minisgl/base/checked_math.h"
+#include "minisgl/base/log.h"
 #include "minisgl/base/utf8.h"
 #include "minisgl/tensor/tensor_view.h"
 #include "model/model_weights.h"
@@ -74,12 +75,20 @@ Status CheckTensor(const ModelConfig& config, const Checkpoint& checkpoint,
 
 Status CheckNoOthers(const ModelConfig& config, const Checkpoint& checkpoint,
                      const std::set<std::string>& known) {
+  int64_t num_unused = 0;
   for (const std::string& name : checkpoint.Names()) {
-    if (known.contains(name) || weights::IsIgnorable(config, name)) continue;
+    if (known.contains(name)) continue;
+    num_unused += weights::IsOfPredictionLayer(config, name) ? 1 : 0;
+    if (weights::IsIgnorable(config, name)) continue;
     if (!config.quantization.empty() && weights::IsActivationScale(name)) continue;
     return InFile(checkpoint, name,
                   BadInput("unknown tensor \"{}\"; want only those of {} with {} layers",
                            Visible(name), config.architecture, config.num_layers));
+  }
+  if (num_unused > 0) {
+    Log(LogLevel::kVerbose,
+        fmt::format("not loaded: {} tensors of layers from {} on, which predict further tokens",
+                    num_unused, config.num_layers));
   }
   return Status();
 }

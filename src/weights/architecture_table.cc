@@ -357,6 +357,18 @@ std::vector<Architecture> ExpertFamilies() {
                  {Role::kExpertGateUp, "block_sparse_moe.input_linear.weight"},
                  {Role::kExpertDown, "block_sparse_moe.output_linear.weight"}},
        .read = ReadGraniteMoe},
+      {.name = "Glm4MoeForCausalLM",
+       .model_type = "glm4_moe",
+       .max_seq_len = 131072,
+       .num_kv_heads = 8,
+       .eps = 1e-5,
+       .qkv_bias = kAttentionBias,
+       .rotary_partial = true,
+       .rotary_share = 0.5,
+       .names = {{Role::kSharedGate, "mlp.shared_experts.gate_proj.weight"},
+                 {Role::kSharedUp, "mlp.shared_experts.up_proj.weight"},
+                 {Role::kSharedDown, "mlp.shared_experts.down_proj.weight"}},
+       .read = ReadGlm4Moe},
   };
 }
 

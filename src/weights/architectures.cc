@@ -2,7 +2,9 @@
 // for those that the entry of the table overrides.
 #include "weights/architectures.h"
 
+#include <charconv>
 #include <limits>
+#include <system_error>
 #include <utility>
 
 #include "minisgl/base/checked_math.h"
@@ -269,9 +271,19 @@ std::vector<TensorSpec> LayerTensors(const ModelConfig& config, int32_t layer) {
   return list.Take();
 }
 
+bool IsOfPredictionLayer(const ModelConfig& config, std::string_view name) {
+  constexpr std::string_view kLayers = "model.layers.";
+  if (!name.starts_with(kLayers)) return false;
+  name.remove_prefix(kLayers.size());
+  int32_t layer = -1;
+  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), layer);
+  if (error != std::errc() || end == name.data() + name.size() || *end != '.') return false;
+  return layer >= config.num_layers && layer - config.num_layers < config.num_prediction_layers;
+}
+
 bool IsIgnorable(const ModelConfig& config, std::string_view name) {
   // Old conversions stored the rotary frequencies.
-  return name.ends_with(".rotary_emb.inv_freq") ||
+  return name.ends_with(".rotary_emb.inv_freq") || IsOfPredictionLayer(config, name) ||
          (config.tie_word_embeddings && name == "lm_head.weight");
 }
 

@@ -89,8 +89,11 @@ struct TensorSpec {
 std::vector<TensorSpec> ModelTensors(const ModelConfig& config);
 std::vector<TensorSpec> LayerTensors(const ModelConfig& config, int32_t layer);
 
+// True for a tensor of a layer that drafts tokens (ModelConfig::num_prediction_layers).
+bool IsOfPredictionLayer(const ModelConfig& config, std::string_view name);
+
 // True for a tensor without a role that is known to be redundant (rotary frequencies, a head equal
-// to the embedding).
+// to the embedding) or is of a prediction layer.
 bool IsIgnorable(const ModelConfig& config, std::string_view name);
 
 // The size of `symbol`; nullopt if 2^63 or more. REQUIRES one of the symbols above.

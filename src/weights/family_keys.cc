@@ -12,6 +12,7 @@ namespace minisgl::weights {
 namespace {
 
 constexpr IntRange kStepRange = {1, 1 << 20};
+constexpr IntRange kPredictionLayersRange = {0, 64};
 
 float RoundTo(DType dtype, float value) {
   if (dtype == DType::kBF16) return Bf16ToFloat(FloatToBf16(value));
@@ -42,16 +43,17 @@ void CheckDerivedHeadDim(FieldReader* reader, const ModelConfig& config) {
                                        derived));
 }
 
-// Reads the number of experts and the number chosen for each token, for all layers.
-void ReadExperts(FieldReader* reader, int64_t num_experts, int64_t num_chosen,
-                 ModelConfig* config) {
+// Reads the number of experts and the number chosen for each token, for all layers. `key`: the
+// first name of the number of experts; num_local_experts is the other.
+void ReadExperts(FieldReader* reader, int64_t num_experts, int64_t num_chosen, ModelConfig* config,
+                 const char* key = "num_experts") {
   ExpertsConfig& experts = config->experts;
   const auto local = reader->OptionalInt("num_local_experts", kExpertsRange);
-  const auto plain = reader->OptionalInt("num_experts", kExpertsRange);
+  const auto plain = reader->OptionalInt(key, kExpertsRange);
   if (local && plain && *local != *plain) {
-    reader->Fail("num_experts", "the same number as num_local_experts is needed, or neither");
+    reader->Fail(key, "the same number as num_local_experts is needed, or neither");
   }
-  const char* key = plain ? "num_experts" : "num_local_experts";
+  if (!plain) key = "num_local_experts";
   num_experts = plain ? *plain : local.value_or(num_experts);
   if (num_experts > kPartsMax / config->num_layers) {
     reader->FailWith(
@@ -68,6 +70,31 @@ void ReadExperts(FieldReader* reader, int64_t num_experts, int64_t num_chosen,
   }
   experts.intermediate_size = config->intermediate_size;
   for (LayerConfig& layer : config->layers) layer.has_experts = true;
+}
+
+// Reads how experts are chosen by groups: all of them by default. REQUIRES num_experts and
+// num_chosen.
+void ReadExpertGroups(FieldReader* reader, ExpertsConfig* experts) {
+  const int32_t count = experts->num_experts;
+  Routing& routing = experts->routing;
+  const auto groups = static_cast<int32_t>(reader->Int("n_group", kExpertsRange, 1));
+  const auto chosen = static_cast<int32_t>(reader->Int("topk_group", kExpertsRange, 1));
+  if (!reader->ok()) return;
+  if (count % groups != 0 || count / groups < routing.best_of_group) {
+    return reader->FailWith(
+        "n_group", fmt::format("{}", groups),
+        fmt::format("a divisor of the number of experts ({}) is needed, with groups of at least {}",
+                    count, routing.best_of_group));
+  }
+  if (chosen > groups || experts->num_chosen > chosen * (count / groups)) {
+    return reader->FailWith(
+        "topk_group", fmt::format("{}", chosen),
+        fmt::format("up to n_group ({}) is supported, with at least num_experts_per_tok ({}) "
+                    "experts in these groups",
+                    groups, experts->num_chosen));
+  }
+  routing.num_groups = groups;
+  routing.num_chosen_groups = chosen;
 }
 
 // Reads the layers with a dense feed-forward part of intermediate_size.
@@ -170,6 +197,31 @@ void ReadGraniteMoe(FieldReader* reader, ModelConfig* config) {
   ReadGranite(reader, config);
   ReadExperts(reader, 8, 2, config);
   config->experts.routing.renormalize = true;
+}
+
+void ReadGlm4Moe(FieldReader* reader, ModelConfig* config) {
+  constexpr IntRange kSharedRange = {1, 1 << 8};
+  ReadExperts(reader, 128, 8, config, "n_routed_experts");
+  const int64_t num_dense = reader->Int("first_k_dense_replace", kLayerRange, 1);
+  for (size_t i = 0; i < config->layers.size(); ++i) {
+    config->layers[i].has_experts = static_cast<int64_t>(i) >= num_dense;
+  }
+  ExpertsConfig& experts = config->experts;
+  experts.intermediate_size = reader->Int("moe_intermediate_size", kWidthRange, 1408);
+  experts.shared_intermediate_size =
+      experts.intermediate_size * reader->Int("n_shared_experts", kSharedRange, 1);
+  experts.choice_bias = true;
+  experts.routing.score = RouteScore::kSigmoid;
+  experts.routing.best_of_group = 2;
+  experts.routing.sum_eps = 1e-20f;
+  experts.routing.renormalize = reader->Bool("norm_topk_prob", true);
+  experts.routing.factor =
+      static_cast<float>(reader->Number("routed_scaling_factor", kPositiveRange, 1));
+  ReadExpertGroups(reader, &experts);
+  if (reader->Bool("use_qk_norm", false)) config->qk_norm = QkNorm::kHead;
+  // Absent, it means one, as for the reference.
+  config->num_prediction_layers =
+      static_cast<int32_t>(reader->Int("num_nextn_predict_layers", kPredictionLayersRange, 1));
 }
 
 void ReadGptOss(FieldReader* reader, ModelConfig* config) {

@@ -18,6 +18,7 @@ void ReadQwen2Moe(FieldReader* reader, ModelConfig* config);
 void ReadQwen3Moe(FieldReader* reader, ModelConfig* config);
 void ReadOlmoe(FieldReader* reader, ModelConfig* config);
 void ReadGraniteMoe(FieldReader* reader, ModelConfig* config);
+void ReadGlm4Moe(FieldReader* reader, ModelConfig* config);
 void ReadGptOss(FieldReader* reader, ModelConfig* config);
 
 }  // namespace minisgl::weights

@@ -23,6 +23,7 @@ class Variant:
     long_rotary: bool = False
     idle: str = "$^"  # tensors that cannot matter: a key's bias, without rotary, shifts all scores of a query alike
     distinct_min: int = 8  # tokens of an answer
+    unused: dict = field(default_factory=dict)  # tensors that the file has besides, with their shapes
 
 
 def config(architecture, model_type, **keys):
@@ -296,6 +297,27 @@ MOE = [
             names=[r"model\.layers\.1\.block_sparse_moe\.(input|output)_linear\.weight",
                    r"model\.layers\.1\.block_sparse_moe\.router\.layer\.weight"], tied=True, embedding=0.03,
             distinct_min=5),
+    Variant("glm4_moe",
+            config("Glm4MoeForCausalLM", "glm4_moe", num_hidden_layers=3, head_dim=12, attention_bias=True,
+                   use_qk_norm=True, partial_rotary_factor=0.5, rope_scaling=None, rope_theta=1000000.0, pad_token_id=0,
+                   n_routed_experts=8, num_experts_per_tok=3, n_group=4, topk_group=2, n_shared_experts=2,
+                   moe_intermediate_size=9, routed_scaling_factor=1.7, norm_topk_prob=True, first_k_dense_replace=1,
+                   num_nextn_predict_layers=1),
+            without=[{"routed_scaling_factor": 1.0}, {"norm_topk_prob": False}, {"topk_group": 4}, {"topk_group": 3},
+                     {"n_group": 2}, {"use_qk_norm": False}, {"partial_rotary_factor": 1.0}, {"rope_theta": 10000.0}],
+            names=[EXPERTS, r"model\.layers\.2\.mlp\.shared_experts\.(gate|up|down)_proj\.weight",
+                   r"model\.layers\.1\.mlp\.gate\.(weight|e_score_correction_bias)",
+                   r"model\.layers\.0\.mlp\.(gate|up|down)_proj\.weight", r"model\.layers\.3\.eh_proj\.weight"],
+            unused={"model.layers.3.eh_proj.weight": (36, 72), "model.layers.3.enorm.weight": (36,),
+                    "model.layers.3.mlp.experts.7.up_proj.weight": (9, 36),
+                    "model.layers.3.shared_head.head.weight": (150, 36)}),
+    Variant("glm4_moe_plain",
+            config("Glm4MoeForCausalLM", "glm4_moe", num_hidden_layers=4, hidden_size=48, attention_bias=False,
+                   use_qk_norm=False, pad_token_id=0, n_routed_experts=5, num_experts_per_tok=2, n_group=1, topk_group=1,
+                   n_shared_experts=1, moe_intermediate_size=9, routed_scaling_factor=1.3, norm_topk_prob=False,
+                   first_k_dense_replace=2, torch_dtype="bfloat16", num_nextn_predict_layers=0),
+            old_spelling=False, dtype=torch.bfloat16,
+            without=[{"norm_topk_prob": True}, {"routed_scaling_factor": 1.0}], names=[EXPERTS.replace("1", "2", 1)]),
     Variant("gpt_oss",
             config("GptOssForCausalLM", "gpt_oss", num_local_experts=5, num_experts_per_tok=2, intermediate_size=9,
                    experts_per_token=2, head_dim=12, attention_bias=True, sliding_window=11, swiglu_limit=1.0,

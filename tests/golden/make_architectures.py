@@ -24,6 +24,7 @@ import numpy as np
 import torch
 import transformers
 from safetensors import safe_open
+from safetensors.torch import load_file, save_file
 from torch.overrides import TorchFunctionMode
 from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
@@ -76,6 +77,11 @@ def away_from_zero(shape, low, high, generator):
     return sign * (low + (high - low) * torch.rand(shape, generator=generator, dtype=torch.float64))
 
 
+def weights_of(model):
+    """Parameters, and the buffers that checkpoints have."""
+    return [*model.named_parameters(), *((name, buffer) for name, buffer in model.named_buffers() if name.endswith("bias"))]
+
+
 def is_norm(name):
     return "norm" in name.split(".layers.")[-1] and name.endswith("weight")
 
@@ -108,11 +114,15 @@ def make_model(variant, folder):
     model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
     assert type(model).__name__ == variant.config["architectures"][0]
     generator = torch.Generator().manual_seed(seed_of(variant.name))
-    for name, parameter in model.named_parameters():
+    for name, parameter in weights_of(model):
         value = random_parameter(name, parameter.shape, variant, generator)
         assert value.abs().min() > 0, name
         parameter.copy_(value)
     model.to(variant.dtype).save_pretrained(folder, safe_serialization=True)
+    if variant.unused:
+        path = folder / "model.safetensors"
+        tensors = load_file(path) | {name: torch.zeros(shape, dtype=variant.dtype) for name, shape in variant.unused.items()}
+        save_file(tensors, path, metadata={"format": "pt"})
     for path in folder.iterdir():
         if path.name not in ("config.json", "model.safetensors"):
             path.unlink()
@@ -167,18 +177,33 @@ def check_no_float32(model):
         assert tensor.dtype != torch.float32, name
 
 
+def edge(values, count):
+    """The distance between the last of the `count` largest values and the next, as a share of the largest."""
+    best = values.topk(count + 1, dim=-1).values
+    return ((best[..., -2] - best[..., -1]) / values.abs().amax(-1)).min().item()
+
+
 class Margins:
-    """Watches the routers: the least distance between the last expert chosen and the first that is not."""
+    """Watches the routers: the least distance between the last expert (or group) chosen and the first that is not."""
 
     def __init__(self, model):
         self.least = math.inf
         self.hooks = [module.register_forward_hook(self.watch) for module in model.modules()
-                      if type(module).__name__.endswith("TopKRouter")]
+                      if type(module).__name__.lower().endswith("topkrouter")]
+        assert self.hooks or "n_routed_experts" not in model.config.to_dict()
 
     def watch(self, module, inputs, outputs):
-        best = outputs[0].topk(module.top_k + 1, dim=-1).values
-        gap = (best[..., -2] - best[..., -1]) / outputs[0].abs().amax(-1)
-        self.least = min(self.least, gap.min().item())
+        values = outputs[0]
+        if hasattr(module, "e_score_correction_bias"):
+            values = values.sigmoid() + module.e_score_correction_bias
+        if getattr(module, "topk_group", 1) < getattr(module, "num_group", 1):
+            members = values.unflatten(-1, (module.num_group, -1))
+            sums = members.topk(2, dim=-1).values.sum(-1)
+            self.least = min(self.least, edge(sums, module.topk_group))
+            best = sums.topk(module.topk_group, dim=-1).indices
+            values = members.gather(-2, best.unsqueeze(-1).expand(*best.shape, members.shape[-1])).flatten(-2)
+        if module.top_k < values.shape[-1]:
+            self.least = min(self.least, edge(values, module.top_k))
 
     def remove(self):
         for hook in self.hooks:
@@ -283,7 +308,7 @@ def check_options(variant, folder, prompts, logits):
         assert effect > EFFECT_MIN, f"{variant.name}: {changes} changes only {effect:.1e}"
         least = min(least, (effect, str(changes)))
     model = load(folder, torch.float32, variant)
-    for name, parameter in model.named_parameters():
+    for name, parameter in weights_of(model):
         if not (is_norm(name) or name.endswith(("bias", "sinks"))) or re.search(variant.idle, name):
             continue
         kept = parameter.clone()

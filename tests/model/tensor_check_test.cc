@@ -5,6 +5,7 @@
 #include <functional>
 
 #include "minisgl/base/checked_math.h"
+#include "minisgl/base/log.h"
 #include "minisgl/model/decoder.h"
 #include "minisgl/ops.h"
 #include "model/model_weights.h"
@@ -51,6 +52,28 @@ TEST(TensorCheckTest, EveryMissingTensorIsNamed) {
     damaged.erase(damaged.begin() + static_cast<ptrdiff_t>(i));
     ExpectRefused(CheckTiny(config, damaged), {tensors[i].name});
   }
+}
+
+TEST(TensorCheckTest, LayersThatPredictFurtherTokensAreReported) {
+  ModelConfig config = TinyConfig();
+  auto tensors = TinyTensors(config);
+  FileTensor extra = tensors[0];
+  for (const char* name : {"eh_proj.weight", "shared_head.norm.weight"}) {
+    extra.name = fmt::format("model.layers.{}.{}", config.num_layers, name);
+    tensors.push_back(extra);
+  }
+  ExpectRefused(CheckTiny(config, tensors), {"unknown tensor", "eh_proj.weight"});
+  config.num_prediction_layers = 1;
+  std::vector<std::string> lines;
+  SetLogSink([&](LogLevel level, const std::string& line) {
+    if (level == LogLevel::kVerbose) lines.push_back(line);
+  });
+  const Status status = CheckTiny(config, tensors);
+  SetLogSink(nullptr);
+  EXPECT_TRUE(status.ok()) << status.message();
+  EXPECT_EQ(lines, std::vector<std::string>{fmt::format(
+                       "not loaded: 2 tensors of layers from {} on, which predict further tokens",
+                       config.num_layers)});
 }
 
 TEST(TensorCheckTest, EveryWrongShapeIsNamedWithFoundAndWanted) {

@@ -78,7 +78,7 @@ TEST(ArchitecturesTest, NamesAreUnique) {
     EXPECT_EQ(weights::FindArchitecture(architecture.name), &architecture);
     EXPECT_NE(weights::SupportedArchitectures().find(architecture.name), std::string::npos);
   }
-  EXPECT_EQ(names.size(), 28u);
+  EXPECT_EQ(names.size(), 29u);
   EXPECT_EQ(weights::FindArchitecture("Ernie4_5_ForCausalLM"),
             weights::FindArchitecture("Ernie4_5ForCausalLM"));
   EXPECT_EQ(weights::FindArchitecture(""), nullptr);
@@ -183,6 +183,23 @@ TEST(ArchitecturesTest, OfATiedModelTheHeadIsNotAskedFor) {
   EXPECT_TRUE(weights::IsIgnorable(config, "lm_head.weight"));
   EXPECT_TRUE(weights::IsIgnorable(config, "model.layers.0.self_attn.rotary_emb.inv_freq"));
   EXPECT_FALSE(weights::IsIgnorable(config, "model.layers.0.self_attn.q_proj.bias"));
+}
+
+TEST(ArchitecturesTest, LayersThatPredictFurtherTokensAreIgnored) {
+  ModelConfig config = SmallConfig("Glm4MoeForCausalLM");
+  const auto after = [&](int32_t layers, const char* name) {
+    return fmt::format("model.layers.{}.{}", config.num_layers + layers, name);
+  };
+  EXPECT_FALSE(weights::IsIgnorable(config, after(0, "eh_proj.weight")));
+  config.num_prediction_layers = 2;
+  EXPECT_TRUE(weights::IsIgnorable(config, after(0, "eh_proj.weight")));
+  EXPECT_TRUE(weights::IsIgnorable(config, after(1, "mlp.experts.3.up_proj.weight_scale")));
+  EXPECT_FALSE(weights::IsIgnorable(config, after(2, "eh_proj.weight")));
+  EXPECT_FALSE(weights::IsIgnorable(config, after(-1, "eh_proj.weight")));
+  for (const char* name : {"model.layers.", "model.layers.x.y", "model.layers.2147483648.w",
+                           "model.layers.-1.w", "model.layers.3", "layers.3.w"}) {
+    EXPECT_FALSE(weights::IsIgnorable(config, name)) << name;
+  }
 }
 
 TEST(ArchitecturesTest, AbsurdSizesAndUnknownNamesAreErrors) {

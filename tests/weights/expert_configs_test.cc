@@ -156,6 +156,66 @@ TEST(ExpertConfigsTest, GptOss) {
   EXPECT_TRUE(silent.qkv_bias && silent.attention_output_bias);
 }
 
+constexpr const char* kGlm4Moe = R"({"architectures": ["Glm4MoeForCausalLM"],
+    "model_type": "glm4_moe", "attention_bias": true, "attention_dropout": 0.0,
+    "eos_token_id": [151329, 151336, 151338], "first_k_dense_replace": 1, "head_dim": 128,
+    "hidden_act": "silu", "hidden_size": 4096, "intermediate_size": 10944,
+    "max_position_embeddings": 131072, "moe_intermediate_size": 1408, "n_group": 1,
+    "n_routed_experts": 128, "n_shared_experts": 1, "norm_topk_prob": true,
+    "num_attention_heads": 96, "num_experts_per_tok": 8, "num_hidden_layers": 46,
+    "num_key_value_heads": 8, "num_nextn_predict_layers": 1, "partial_rotary_factor": 0.5,
+    "rms_norm_eps": 1e-05, "rope_scaling": null, "rope_theta": 1000000,
+    "routed_scaling_factor": 1.0, "tie_word_embeddings": false, "topk_group": 1,
+    "torch_dtype": "bfloat16", "use_qk_norm": false, "vocab_size": 151552})";
+
+TEST(ExpertConfigsTest, Glm4Moe) {
+  const ModelConfig config = Config(kGlm4Moe);
+  EXPECT_EQ(config.experts.num_experts, 128);
+  EXPECT_EQ(config.experts.num_chosen, 8);
+  EXPECT_EQ(config.experts.shared_intermediate_size, 1408);
+  EXPECT_TRUE(config.experts.choice_bias && config.qkv_bias);
+  EXPECT_FALSE(config.attention_output_bias);
+  EXPECT_EQ(config.experts.routing, (Routing{.score = RouteScore::kSigmoid,
+                                             .renormalize = true,
+                                             .best_of_group = 2,
+                                             .sum_eps = 1e-20f}));
+  EXPECT_EQ(config.ropes[0].dim, 64);
+  EXPECT_EQ(config.qk_norm, QkNorm::kNone);
+  EXPECT_EQ(CountExpertLayers(config), 45);
+  EXPECT_FALSE(config.layers[0].has_experts);
+  EXPECT_EQ(config.num_prediction_layers, 1);
+  EXPECT_EQ(CountParameters(config), 106'852'251'264);
+  // Without settings the file means these.
+  const ModelConfig silent = Config(kGlm4Moe, R"({"n_group": null, "topk_group": null,
+      "partial_rotary_factor": null, "routed_scaling_factor": null, "norm_topk_prob": null,
+      "n_shared_experts": null, "first_k_dense_replace": null, "num_nextn_predict_layers": null,
+      "num_experts_per_tok": null, "n_routed_experts": null, "moe_intermediate_size": null})");
+  EXPECT_EQ(silent.experts.routing, config.experts.routing);
+  EXPECT_EQ(silent.layers, config.layers);
+  EXPECT_EQ(silent.num_prediction_layers, 1);
+  EXPECT_EQ(CountParameters(silent), CountParameters(config));
+}
+
+TEST(ExpertConfigsTest, Glm4MoeReadsGroups) {
+  const ModelConfig config = Config(kGlm4Moe, R"({"n_group": 8, "topk_group": 4,
+      "routed_scaling_factor": 2.5, "use_qk_norm": true, "num_local_experts": 128})");
+  EXPECT_EQ(config.experts.routing.num_groups, 8);
+  EXPECT_EQ(config.experts.routing.num_chosen_groups, 4);
+  EXPECT_EQ(config.experts.routing.factor, 2.5f);
+  EXPECT_EQ(config.qk_norm, QkNorm::kHead);
+  EXPECT_EQ(RefusedKey(kGlm4Moe, R"({"n_group": 7})"), "n_group");
+  EXPECT_EQ(RefusedKey(kGlm4Moe, R"({"n_group": 128})"), "n_group");  // groups of one
+  EXPECT_EQ(RefusedKey(kGlm4Moe, R"({"n_group": 0})"), "n_group");
+  EXPECT_EQ(RefusedKey(kGlm4Moe, R"({"n_group": 8, "topk_group": 9})"), "topk_group");
+  // 4 experts in the chosen groups, 8 for a token.
+  EXPECT_EQ(RefusedKey(kGlm4Moe, R"({"n_group": 64, "topk_group": 2})"), "topk_group");
+  EXPECT_EQ(RefusedKey(kGlm4Moe, R"({"num_local_experts": 64})"), "n_routed_experts");
+  EXPECT_EQ(RefusedKey(kGlm4Moe, R"({"n_shared_experts": 0})"), "n_shared_experts");
+  EXPECT_EQ(RefusedKey(kGlm4Moe, R"({"routed_scaling_factor": 0})"), "routed_scaling_factor");
+  EXPECT_EQ(RefusedKey(kGlm4Moe, R"({"num_nextn_predict_layers": 65})"),
+            "num_nextn_predict_layers");
+}
+
 TEST(ExpertConfigsTest, GptOssRefusesWhatItsActivationCannotBe) {
   EXPECT_EQ(RefusedKey(kGptOss, R"({"hidden_act": "gelu"})"), "hidden_act");
   EXPECT_EQ(RefusedKey(kGptOss, R"({"swiglu_alpha": 2.0})"), "swiglu_alpha");

@@ -110,6 +110,8 @@ struct ModelConfig {
 
   std::vector<RopeConfig> ropes;    // at least one if any layer is rotated
   std::vector<LayerConfig> layers;  // [num_layers]
+  // Layers stored after these that draft tokens (multi-token prediction). They are not loaded.
+  int32_t num_prediction_layers = 0;
   ExpertsConfig experts;
   QuantizationConfig quantization;  // empty: all weights are dense
 };
