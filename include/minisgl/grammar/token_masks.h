@@ -28,7 +28,8 @@ class TokenMasks {
   // Sets bit `id` (word id / 32, bit id % 32) of `mask` exactly if all bytes of token `id` may
   // follow at `matcher`'s place. REQUIRES mask.size() >= num_words(); words after them become 0. A
   // pure function of the grammar and the accepted bytes.
-  void Fill(const Matcher& matcher, std::span<uint32_t> mask) const;
+  // False if no bit is set: the vocabulary cannot go on here, or the place is past a limit.
+  bool Fill(const Matcher& matcher, std::span<uint32_t> mask) const;
 
  private:
   friend class grammar::Machine;

@@ -1,0 +1,154 @@
+// Masks against a brute force: every token on a copy of the matcher.
+#include "minisgl/grammar/token_masks.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "json_grammar.h"
+#include "random_grammar.h"
+
+namespace minisgl {
+namespace {
+
+bool HasBit(const std::vector<uint32_t>& mask, size_t id) {
+  return (mask[id / 32] >> (id % 32) & 1) != 0;
+}
+
+// Pieces of JSON, words, runs of blanks and digits, cut characters; some spelled twice, some control
+// tokens without bytes.
+std::vector<std::string> MadeUpVocabulary(size_t size) {
+  std::mt19937 random(5);
+  std::vector<std::string> tokens = {
+      "",   "",   "{",    "}",    "\"",    "{\"",  "\":", "\": \"", "\", \"", "],",
+      "[[", "]]", "true", "null", "\\u00", "\\\"", "\\",  "0.",     "1e"};
+  for (int byte = 0; byte < 256; ++byte) tokens.push_back(std::string(1, static_cast<char>(byte)));
+  const std::vector<std::string> parts = {
+      "a",    "b", "the", " ", "  ", "\n",  "1", "23", "\xC3\xA9", "\xE2", "\x82",
+      "\xAC", "x", "\"",  ",", ":",  "\\n", "]", "}",  "\xF0\x9F", "-",    "e"};
+  while (tokens.size() < size) {
+    std::string token;
+    for (uint32_t i = 0, end = 1 + random() % 8; i < end; ++i) {
+      token += parts[random() % (random() % 3 == 0 ? parts.size() : 9)];
+    }
+    tokens.push_back(token);
+  }
+  tokens[7] = tokens[8];
+  return tokens;
+}
+
+void CheckMask(const TokenMasks& masks, const std::vector<std::string>& tokens, TokenId end,
+               const Matcher& matcher) {
+  std::vector<uint32_t> mask(masks.num_words());
+  const bool any = masks.Fill(matcher, mask);
+  bool expected_any = false;
+  for (size_t id = 0; id < tokens.size(); ++id) {
+    Matcher copy = matcher;
+    const bool expected = static_cast<TokenId>(id) == end
+                              ? matcher.IsAccepting()
+                              : !tokens[id].empty() && copy.Accept(tokens[id]);
+    expected_any = expected_any || expected;
+    ASSERT_EQ(HasBit(mask, id), expected) << "token " << id << " `" << tokens[id] << "`";
+  }
+  ASSERT_EQ(any, expected_any);
+}
+
+// Random allowed tokens, and the mask at each place.
+void RandomWalk(const std::shared_ptr<const CompiledGrammar>& grammar,
+                const std::vector<std::string>& tokens, int steps, uint32_t seed) {
+  const TokenId end = 1;
+  const TokenMasks masks(tokens, std::vector<TokenId>{end});
+  std::mt19937 random(seed);
+  Matcher matcher(grammar);
+  for (int step = 0; step < steps; ++step) {
+    ASSERT_NO_FATAL_FAILURE(CheckMask(masks, tokens, end, matcher));
+    // The mask again, from the cache.
+    ASSERT_NO_FATAL_FAILURE(CheckMask(masks, tokens, end, matcher));
+    std::vector<uint32_t> mask(masks.num_words());
+    if (!masks.Fill(matcher, mask)) break;
+    std::vector<size_t> allowed;
+    for (size_t id = 0; id < tokens.size(); ++id) {
+      if (HasBit(mask, id) && static_cast<TokenId>(id) != end) allowed.push_back(id);
+    }
+    if (allowed.empty() || random() % 40 == 0) {
+      matcher.RollbackTo(random() % (matcher.num_bytes() + 1));
+      continue;
+    }
+    ASSERT_TRUE(matcher.Accept(tokens[allowed[random() % allowed.size()]]));
+  }
+}
+
+TEST(TokenMasks, OfJsonAreThoseOfBruteForce) {
+  const std::vector<std::string> tokens = MadeUpVocabulary(3000);
+  RandomWalk(JsonGrammar(), tokens, 100, 1);
+  RandomWalk(JsonGrammar(25), tokens, 100, 2);
+  RandomWalk(JsonGrammar(3), tokens, 40, 3);
+}
+
+TEST(TokenMasks, TablesAndMasksThatAreDroppedChangeNothing) {
+  GrammarLimits small;
+  small.table_bytes_max = 1;
+  small.mask_cache_bytes_max = 2000;
+  RandomWalk(JsonGrammar(25, small), MadeUpVocabulary(1000), 60, 4);
+}
+
+TEST(TokenMasks, OfRandomGrammarsAreThoseOfBruteForce) {
+  std::vector<std::string> tokens = {"", ""};
+  std::mt19937 random(9);
+  for (int i = 0; i < 200; ++i) {
+    std::string token;
+    for (uint32_t j = 0, end = 1 + random() % 4; j < end; ++j) token.push_back("abc"[random() % 3]);
+    tokens.push_back(token);
+  }
+  for (uint32_t seed = 0; seed < 60; ++seed) {
+    GrammarBuilder builder;
+    const Symbol start = RandomGrammar(seed).Build(&builder);
+    const auto grammar = CompiledGrammar::Build(std::move(builder), start);
+    if (grammar.ok()) RandomWalk(*grammar, tokens, 15, seed);
+  }
+}
+
+TEST(TokenMasks, OfExpressionsWithAndAndNot) {
+  const std::vector<std::string> tokens = MadeUpVocabulary(1500);
+  GrammarBuilder builder;
+  ExpressionSet& e = builder.expressions();
+  const ExpressionId character =
+      e.CodePoints(CodePointSet({{0x20, 0x21}, {0x23, 0x5B}, {0x5D, kCodePointMax}}));
+  const ExpressionId any = e.Repeat(character, 0, ExpressionSet::kUnbounded);
+  const ExpressionId has_the = e.Concat({any, e.Literal("the"), any});
+  const ExpressionId text = e.And({e.Repeat(character, 5, 40), has_the, e.Not(e.Literal("the a"))});
+  const Symbol start = builder.Terminal(e.Concat({e.Literal("\""), text, e.Literal("\"")}));
+  const auto grammar = CompiledGrammar::Build(std::move(builder), start);
+  ASSERT_TRUE(grammar.ok());
+  for (uint32_t seed = 0; seed < 4; ++seed) RandomWalk(*grammar, tokens, 20, seed);
+}
+
+TEST(TokenMasks, ControlTokensAndTheEnd) {
+  const std::vector<std::string> tokens = {"a", "b", "", "a", "b"};
+  const TokenMasks masks(tokens, std::vector<TokenId>{4, 900, -1});
+  GrammarBuilder builder;
+  const Symbol start =
+      builder.Sequence({builder.Literal("a"), builder.Optional(builder.Literal("b"))});
+  Matcher matcher(*CompiledGrammar::Build(std::move(builder), start));
+  std::vector<uint32_t> mask(3, 77);
+  EXPECT_TRUE(masks.Fill(matcher, mask));
+  EXPECT_EQ(mask, (std::vector<uint32_t>{0b01001, 0, 0}));
+  ASSERT_TRUE(matcher.Accept("a"));
+  EXPECT_TRUE(masks.Fill(matcher, mask));
+  EXPECT_EQ(mask[0], 0b10010u);
+  ASSERT_TRUE(matcher.Accept("b"));
+  EXPECT_TRUE(masks.Fill(matcher, mask));
+  EXPECT_EQ(mask[0], 0b10000u);
+}
+
+TEST(TokenMasks, AVocabularyThatCannotGoOnIsSaid) {
+  const TokenMasks masks(std::vector<std::string>{"x", ""}, std::vector<TokenId>{1});
+  GrammarBuilder builder;
+  const Symbol start = builder.Literal("a");
+  const Matcher matcher(*CompiledGrammar::Build(std::move(builder), start));
+  std::vector<uint32_t> mask(1);
+  EXPECT_FALSE(masks.Fill(matcher, mask));
+}
+
+}  // namespace
+}  // namespace minisgl
