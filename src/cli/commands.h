@@ -23,6 +23,7 @@ CommandBody AddInfoCommand(load::OptionTable* app);
 CommandBody AddPlanCommand(load::OptionTable* app);
 CommandBody AddReportCommand(load::OptionTable* app);
 CommandBody AddScoreCommand(load::OptionTable* app);
+CommandBody AddGrammarCommand(load::OptionTable* app);
 CommandBody AddTokenizeCommand(load::OptionTable* app);
 
 }  // namespace minisgl::cli

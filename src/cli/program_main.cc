@@ -43,6 +43,7 @@ constexpr Subcommand kSubcommands[] = {
     {"report", "Draw runs from their summary files", AddReportCommand},
     {"tokenize", "Show the model's input: text after the template, and token ids",
      AddTokenizeCommand},
+    {"grammar", "Judge texts by schemas, regular expressions and grammars", AddGrammarCommand},
 };
 
 // If the caller closed standard files, open them on /dev/null, so that no file opened later takes

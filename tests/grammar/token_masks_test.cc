@@ -15,8 +15,8 @@ bool HasBit(const std::vector<uint32_t>& mask, size_t id) {
   return (mask[id / 32] >> (id % 32) & 1) != 0;
 }
 
-// Pieces of JSON, words, runs of blanks and digits, cut characters; some spelled twice, some control
-// tokens without bytes.
+// Pieces of JSON, words, runs of blanks and digits, cut characters; some spelled twice, some
+// control tokens without bytes.
 std::vector<std::string> MadeUpVocabulary(size_t size) {
   std::mt19937 random(5);
   std::vector<std::string> tokens = {

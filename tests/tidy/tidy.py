@@ -359,7 +359,7 @@ def manual(name):
 
 def check_manual():
     shared = manual("minisgl-options.7")
-    for command in ("run", "chat", "bench", "info", "plan", "report", "score", "tokenize"):
+    for command in ("run", "chat", "bench", "grammar", "info", "plan", "report", "score", "tokenize"):
         page = manual(f"minisgl-{command}.1")
         options = options_of([command])
         for benchmark in BENCHMARKS if command == "bench" else ():
