@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "grammar/expression_search.h"
-#include "grammar/string_characters.h"
 
 namespace minisgl::grammar {
 
@@ -15,6 +14,9 @@ constexpr size_t kCompletedListMax = 16;
 // Items that a step may add, for each that a state may keep; the same item may be added many times.
 constexpr size_t kAddedPerItemMax = 50;
 
+// Where more terminals than this are under way, tokens are tried one by one.
+constexpr uint32_t kStringTerminalsMax = 32;
+
 }  // namespace
 
 Machine::Machine(std::unique_ptr<ExpressionTable> expressions, std::vector<Id> terminals,
@@ -23,8 +25,9 @@ Machine::Machine(std::unique_ptr<ExpressionTable> expressions, std::vector<Id> t
       terminals_(std::move(terminals)),
       rules_(std::move(rules)),
       limits_(limits),
+      string_character_(StringCharacter(expressions_.get())),
+      strings_(expressions_.get(), string_character_, limits.emptiness_work_max),
       trim_bytes_(limits.table_bytes_max) {
-  string_character_ = StringCharacter(expressions_.get());
   MakeStart();
 }
 
@@ -215,25 +218,19 @@ uint32_t Machine::ComputeLexer(uint32_t lexer, uint32_t byte_class) {
   return InternLexer(pairs);
 }
 
-// Among the alternatives of `state`, one terminal alone must allow the strings.
-bool Machine::AllowsStrings(uint32_t state, uint32_t length) {
+StringLengths Machine::StringsAt(uint32_t state) {
+  StringLengths lengths{0, 0};
   const uint32_t first_lane = states_[state].first_lane;
   for (uint32_t i = 0; i < states_[state].num_lanes; ++i) {
     const LexerState& lexer = lexers_[lanes_[first_lane + i].lexer];
+    if (lexer.num_pairs > kStringTerminalsMax) return {};
     for (uint32_t pair = 0; pair < lexer.num_pairs; ++pair) {
-      const Id rest = pairs_[lexer.first_pair + pair].rest;
-      const uint32_t* known = string_lengths_.Find(rest);
-      const uint32_t allowed = known != nullptr ? *known : StringLength(rest);
-      if (known == nullptr) string_lengths_.Insert(rest, allowed);
-      if (allowed >= length) return true;
+      const StringLengths of_one = strings_.Find(pairs_[lexer.first_pair + pair].rest);
+      lengths.all = std::max(lengths.all, of_one.all);
+      lengths.some = std::max(lengths.some, of_one.some);
     }
   }
-  return false;
-}
-
-uint32_t Machine::StringLength(Id expression) {
-  return AllowedStringLength(expressions_.get(), string_character_, expression,
-                             limits_.emptiness_work_max);
+  return lengths;
 }
 
 const std::vector<uint32_t>* Machine::FindMask(uint64_t owner, uint32_t state) const {

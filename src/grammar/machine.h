@@ -32,6 +32,7 @@
 
 #include "grammar/expression_table.h"
 #include "grammar/rules.h"
+#include "grammar/string_characters.h"
 
 namespace minisgl::grammar {
 
@@ -69,8 +70,8 @@ class Machine {
   // Rebuilds the tables if they are too large. Every id that is not in a root becomes invalid.
   void Trim();
 
-  // True if every text of one up to `length` characters of StringCharacters() may follow here.
-  bool AllowsStrings(uint32_t state, uint32_t length);
+  // Which texts of StringCharacter()s may follow here, by their number of characters.
+  StringLengths StringsAt(uint32_t state);
 
   // Masks by state, within the limit: null if there is none. `owner` tells vocabularies apart.
   const std::vector<uint32_t>* FindMask(uint64_t owner, uint32_t state) const;
@@ -174,14 +175,13 @@ class Machine {
   uint32_t InternCore(const std::vector<uint32_t>& dots);
   uint32_t InternLexer(const std::vector<LexerPair>& pairs);
   uint64_t HashOfLexer(uint32_t lexer) const;
-  uint32_t StringLength(Id expression);
   uint32_t NewRow(std::vector<uint32_t>* rows);
 
   std::unique_ptr<ExpressionTable> expressions_;
   std::vector<Id> terminals_;
   Rules rules_;
   GrammarLimits limits_;
-  Id string_character_ = kNothingId;
+  Id string_character_;
   uint32_t start_state_ = 0;
 
   std::vector<Item> items_;
@@ -199,7 +199,7 @@ class Machine {
   IdTable state_table_;
 
   std::vector<uint32_t> state_rows_, lexer_rows_;
-  KeyMap string_lengths_;  // by expression: StringLength
+  StringLengthFinder strings_;
   std::unordered_map<MaskKey, std::vector<uint32_t>, MaskKeyHash> masks_;
   size_t mask_bytes_ = 0;
   size_t trim_bytes_;

@@ -252,9 +252,8 @@ size_t Machine::memory_bytes() const {
          nodes_.size() * sizeof(Node) + core_bytes_ + pairs_.size() * sizeof(LexerPair) +
          lexers_.size() * sizeof(LexerState) + lanes_.size() * sizeof(Lane) +
          states_.size() * sizeof(State) + node_table_.memory_bytes() + core_table_.memory_bytes() +
-         lexer_table_.memory_bytes() + state_table_.memory_bytes() +
-         string_lengths_.memory_bytes() + mask_bytes_ +
-         (state_rows_.size() + lexer_rows_.size()) * sizeof(uint32_t);
+         lexer_table_.memory_bytes() + state_table_.memory_bytes() + strings_.memory_bytes() +
+         mask_bytes_ + (state_rows_.size() + lexer_rows_.size()) * sizeof(uint32_t);
 }
 
 }  // namespace minisgl::grammar

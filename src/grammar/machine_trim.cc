@@ -29,7 +29,6 @@ class Machine::Copier {
     machine_.state_table_ = IdTable();
     machine_.state_rows_ = {};
     machine_.lexer_rows_ = {};
-    machine_.string_lengths_.Clear();
     CopyExpressionsAndLexers();
     CopyNodes();
     CopyStates();
@@ -74,6 +73,8 @@ class Machine::Copier {
     const auto copied = static_cast<std::ptrdiff_t>(machine_.terminals_.size());
     machine_.terminals_.assign(roots.begin(), roots.begin() + copied);
     machine_.string_character_ = roots[machine_.terminals_.size()];
+    machine_.strings_ = StringLengthFinder(machine_.expressions_.get(), machine_.string_character_,
+                                           machine_.limits_.emptiness_work_max);
     machine_.InternLexer({});
     lexer_ids_.assign(lexers_.size(), 0);
     size_t next = machine_.terminals_.size() + 1;

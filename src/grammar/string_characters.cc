@@ -1,6 +1,8 @@
 #include "grammar/string_characters.h"
 
 #include <algorithm>
+#include <utility>
+#include <vector>
 
 #include "grammar/expression_search.h"
 #include "minisgl/base/utf8.h"
@@ -11,6 +13,9 @@ namespace {
 
 // Derivatives taken for one expression; then the length found so far stands.
 constexpr size_t kStringWorkMax = 4000;
+// kAnyLength as StringLengthFinder keeps it, in 16 bits.
+constexpr uint32_t kAnyStored = 0xFFFF;
+constexpr int kFindDepthMax = 16;  // of repetitions behind each other
 
 }  // namespace
 
@@ -52,10 +57,63 @@ size_t CountStringCharacters(std::string_view text) {
   return count;
 }
 
-uint32_t AllowedStringLength(ExpressionTable* table, Id character, Id expression,
-                             size_t emptiness_work_max) {
+StringLengths StringLengthFinder::Find(Id expression) {
+  const auto load = [](uint32_t stored) { return stored == kAnyStored ? kAnyLength : stored; };
+  const auto store = [](uint32_t length) { return std::min(length, kAnyStored); };
+  if (const uint32_t* found = known_.Find(expression)) {
+    return {load(*found >> 16), load(*found & 0xFFFF)};
+  }
+  StringLengths lengths;
+  if (!SearchRepeat(expression, &lengths)) lengths = Search(expression);
+  known_.Insert(expression, store(lengths.all) << 16 | store(lengths.some));
+  return lengths;
+}
+
+// r{min,max} t, the usual form of a string, without a search: if r takes one string character at a
+// time and t begins with none, then up to `max` of them may follow.
+bool StringLengthFinder::SearchRepeat(Id expression, StringLengths* lengths) {
+  ExpressionTable::RepeatHead head{};
+  if (!table_->SplitRepeat(expression, &head) || table_->nodes[head.tail].nullable) return false;
+  if (head.max > 0x7FFF && head.max != ExpressionTable::kUnbounded) return false;
+  if (head.tail == kEmptyId) return false;
+  const uint32_t* known = one_each_.Find(head.operand);
+  if (known == nullptr) {
+    // After each character the operand is complete and nothing else.
+    bool one_each = true;
+    std::vector<std::pair<Id, Id>> open = {{character_, head.operand}};
+    while (one_each && !open.empty()) {
+      const auto [character, operand] = open.back();
+      open.pop_back();
+      for (uint32_t byte_class = 0; byte_class < table_->num_classes; ++byte_class) {
+        const Id rest = table_->Derive(character, byte_class);
+        if (rest == kNothingId) continue;
+        const Id operand_rest = table_->Derive(operand, byte_class);
+        const bool ends = operand_rest == kEmptyId;
+        one_each = one_each && operand_rest != kNothingId && ends == (rest == kEmptyId) &&
+                   ends == table_->nodes[operand_rest].nullable;
+        if (!ends) open.emplace_back(rest, operand_rest);
+      }
+      one_each = one_each && open.size() < kStringWorkMax;
+    }
+    one_each_.Insert(head.operand, one_each ? 1 : 0);
+    known = one_each_.Find(head.operand);
+  }
+  if (*known == 0 || depth_ >= kFindDepthMax) return false;
+  ++depth_;
+  const bool tail_begins_otherwise = Find(head.tail).some == 0;
+  --depth_;
+  if (!tail_begins_otherwise) return false;
+  *lengths = {head.max, head.max};
+  return true;
+}
+
+StringLengths StringLengthFinder::Search(Id expression) {
+  StringLengths lengths;
+  bool all = true;
+  bool passes_end = false;
+  bool loops = false;
   size_t work = 0;
-  KeyMap seen;
+  KeyMap seen;  // by expression: the number of characters before it, at least
   seen.Insert(expression, 0);
   std::vector<Id> level = {expression};
   struct Place {
@@ -64,28 +122,43 @@ uint32_t AllowedStringLength(ExpressionTable* table, Id character, Id expression
   for (uint32_t length = 0; length < kStringLengthMax; ++length) {
     std::vector<Id> next_level;
     std::vector<Place> open;
-    for (const Id id : level) open.push_back({character, id});
+    for (const Id id : level) open.push_back({character_, id});
     while (!open.empty()) {
       const Place place = open.back();
       open.pop_back();
-      for (uint32_t byte_class = 0; byte_class < table->num_classes; ++byte_class) {
-        const Id character_rest = table->Derive(place.character, byte_class);
+      for (uint32_t byte_class = 0; byte_class < table_->num_classes; ++byte_class) {
+        const Id character_rest = table_->Derive(place.character, byte_class);
         if (character_rest == kNothingId) continue;
-        if (++work > kStringWorkMax) return length;
-        const Id rest = table->Derive(place.expression, byte_class);
-        if (FindLiveness(table, rest, emptiness_work_max) != Liveness::kLive) return length;
+        if (++work > kStringWorkMax) return lengths;
+        const Id rest = table_->Derive(place.expression, byte_class);
+        if (FindLiveness(table_, rest, emptiness_work_max_) != Liveness::kLive) {
+          all = false;
+          continue;
+        }
+        passes_end = passes_end || table_->nodes[rest].nullable;
         if (character_rest != kEmptyId) {
           open.push_back({character_rest, rest});
-        } else if (seen.Find(rest) == nullptr) {
-          seen.Insert(rest, 0);
+        } else if (const uint32_t* before = seen.Find(rest)) {
+          loops = loops || *before <= length;
+        } else {
+          seen.Insert(rest, length + 1);
           next_level.push_back(rest);
         }
       }
+      if (!all && passes_end) return lengths;
     }
-    if (next_level.empty()) return kAnyLength;
+    if (all) lengths.all = length + 1;
+    if (next_level.empty()) {
+      if (all) {
+        lengths.all = kAnyLength;
+      } else if (!loops && !passes_end) {
+        lengths.some = length;
+      }
+      return lengths;
+    }
     level = std::move(next_level);
   }
-  return kStringLengthMax;
+  return lengths;
 }
 
 }  // namespace minisgl::grammar

@@ -19,11 +19,37 @@ size_t CountStringCharacters(std::string_view text);
 
 inline constexpr uint32_t kAnyLength = UINT32_MAX;
 // Lengths beyond this are not told apart, except kAnyLength.
-inline constexpr uint32_t kStringLengthMax = 31;
+inline constexpr uint32_t kStringLengthMax = 40;
 
-// A lower bound on the length up to which each text of `character`s can begin a text of
-// `expression`; exact unless that takes much work. `character` comes from StringCharacter().
-uint32_t AllowedStringLength(ExpressionTable* table, Id character, Id expression,
-                             size_t emptiness_work_max);
+// How texts of StringCharacter()s relate to an expression, by their number of characters.
+struct StringLengths {
+  // Each text of 1 to `all` of them may begin a text of the expression: a lower bound.
+  uint32_t all = 0;
+  // No text of more than `some` may, and none of any length is a whole text of the expression or
+  // passes one on its way; otherwise kAnyLength. An upper bound.
+  uint32_t some = kAnyLength;
+};
+
+// Finds StringLengths, and remembers them by expression.
+class StringLengthFinder {
+ public:
+  // `character` comes from StringCharacter().
+  StringLengthFinder(ExpressionTable* table, Id character, size_t emptiness_work_max)
+      : table_(table), character_(character), emptiness_work_max_(emptiness_work_max) {}
+
+  StringLengths Find(Id expression);
+  size_t memory_bytes() const { return known_.memory_bytes(); }
+
+ private:
+  StringLengths Search(Id expression);
+  bool SearchRepeat(Id expression, StringLengths* lengths);
+
+  ExpressionTable* table_;
+  Id character_;
+  size_t emptiness_work_max_;
+  KeyMap known_;     // `all` and `some`, 16 bits each
+  KeyMap one_each_;  // by operand of a repetition: it takes one character at a time
+  int depth_ = 0;
+};
 
 }  // namespace minisgl::grammar

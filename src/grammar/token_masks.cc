@@ -80,17 +80,20 @@ void WalkTrie(const TokenTrie& trie, Machine* machine, uint32_t state, std::span
 }  // namespace
 
 struct TokenMasks::Impl {
-  struct Slice {
-    uint32_t length;  // characters of its longest tokens
+  // Tokens of string characters: those of 1, 2, ... characters, and of more than kStringLengthMax.
+  struct Strings {
     TokenTrie trie;
-    std::vector<uint32_t> mask;
+    std::vector<uint32_t> mask;  // of these and all shorter ones
   };
+
+  void FillOwn(Machine* machine, uint32_t state, std::span<uint32_t> mask) const;
 
   size_t num_tokens = 0;
   uint64_t id = 0;  // for the machines' caches
   std::vector<TokenId> end_tokens;
-  std::vector<Slice> slices;
-  std::optional<TokenTrie> rest;
+  std::vector<Strings> strings;          // by number of characters, from 1
+  std::optional<TokenTrie> all_strings;  // the same tokens in one trie
+  std::optional<TokenTrie> others;
 };
 
 TokenMasks::TokenMasks(std::span<const std::string> bytes, std::span<const TokenId> end_tokens)
@@ -101,26 +104,50 @@ TokenMasks::TokenMasks(std::span<const std::string> bytes, std::span<const Token
   for (const TokenId id : end_tokens) {
     if (id >= 0 && static_cast<size_t>(id) < bytes.size()) impl_->end_tokens.push_back(id);
   }
-  // Lengths of slices: most tokens are short, and bounded strings allow those until near their end.
-  constexpr std::array<uint32_t, 3> kLengths = {10, 30, grammar::kAnyLength};
-  std::array<std::vector<std::pair<std::string_view, TokenId>>, 4> tokens;
+  using Tokens = std::vector<std::pair<std::string_view, TokenId>>;
+  std::array<Tokens, grammar::kStringLengthMax + 1> by_length;
+  Tokens all_strings, others;
   for (size_t i = 0; i < bytes.size(); ++i) {
     const auto id = static_cast<TokenId>(i);
     if (bytes[i].empty() || bytes[i].size() > kTokenBytesMax) continue;
     if (std::find(end_tokens.begin(), end_tokens.end(), id) != end_tokens.end()) continue;
     const size_t characters = grammar::CountStringCharacters(bytes[i]);
-    size_t slice = 3;
-    if (characters > 0) slice = characters <= kLengths[0] ? 0 : characters <= kLengths[1] ? 1 : 2;
-    tokens[slice].emplace_back(bytes[i], id);
+    if (characters == 0) {
+      others.emplace_back(bytes[i], id);
+      continue;
+    }
+    all_strings.emplace_back(bytes[i], id);
+    by_length[std::min<size_t>(characters, by_length.size()) - 1].emplace_back(bytes[i], id);
   }
-  for (size_t slice = 0; slice < 3; ++slice) {
-    if (tokens[slice].empty()) continue;
-    std::vector<uint32_t> mask(num_words());
-    for (const auto& [text, id] : tokens[slice]) SetBit(mask, id);
-    impl_->slices.push_back(
-        {kLengths[slice], TokenTrie(std::move(tokens[slice])), std::move(mask)});
+  std::vector<uint32_t> mask(num_words());
+  for (Tokens& tokens : by_length) {
+    for (const auto& [text, id] : tokens) SetBit(mask, id);
+    impl_->strings.push_back({TokenTrie(std::move(tokens)), mask});
   }
-  impl_->rest.emplace(std::move(tokens[3]));
+  impl_->all_strings.emplace(std::move(all_strings));
+  impl_->others.emplace(std::move(others));
+}
+
+void TokenMasks::Impl::FillOwn(Machine* machine, uint32_t state, std::span<uint32_t> mask) const {
+  const grammar::StringLengths lengths = machine->StringsAt(state);
+  if (lengths.all == 0 && lengths.some == grammar::kAnyLength) {
+    WalkTrie(*all_strings, machine, state, mask);
+  } else {
+    const size_t known = lengths.all == grammar::kAnyLength
+                             ? strings.size()
+                             : std::min<size_t>(lengths.all, grammar::kStringLengthMax);
+    if (known > 0) {
+      const std::vector<uint32_t>& ready = strings[known - 1].mask;
+      std::copy(ready.begin(), ready.end(), mask.begin());
+    }
+    for (size_t i = known; i < strings.size() && i < lengths.some; ++i) {
+      WalkTrie(strings[i].trie, machine, state, mask);
+    }
+  }
+  WalkTrie(*others, machine, state, mask);
+  if (machine->IsAccepting(state)) {
+    for (const TokenId end : end_tokens) SetBit(mask, end);
+  }
 }
 
 TokenMasks::~TokenMasks() = default;
@@ -139,17 +166,7 @@ bool TokenMasks::Fill(const Matcher& matcher, std::span<uint32_t> mask) const {
     std::copy(known->begin(), known->end(), mask.begin());
   } else {
     const std::span<uint32_t> own = mask.first(num_words());
-    for (const Impl::Slice& slice : impl_->slices) {
-      if (machine.AllowsStrings(state, slice.length)) {
-        for (size_t i = 0; i < own.size(); ++i) own[i] |= slice.mask[i];
-      } else {
-        WalkTrie(slice.trie, &machine, state, own);
-      }
-    }
-    WalkTrie(*impl_->rest, &machine, state, own);
-    if (machine.IsAccepting(state)) {
-      for (const TokenId id : impl_->end_tokens) SetBit(own, id);
-    }
+    impl_->FillOwn(&machine, state, own);
     machine.KeepMask(impl_->id, state, own);
   }
   return std::any_of(mask.begin(), mask.end(), [](uint32_t word) { return word != 0; });

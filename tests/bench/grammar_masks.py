@@ -1,0 +1,178 @@
+"""Compares the masks of bench_grammar_masks with llguidance's: the same grammars, texts and vocabulary.
+
+    python3 tests/bench/grammar_masks.py BENCH VOCABULARY [CASES]
+
+BENCH is build/tests/bench_grammar_masks. VOCABULARY is a tekken.json (such as the one in the package
+mistral-common) or a sentencepiece model. CASES are JSON Lines of {"name", "gbnf" and "lark", or
+"json_schema", "texts"}; without, some are made. Needs the package llguidance (and sentencepiece for a model of it).
+"""
+import base64
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+JSON_GBNF = r'''
+root ::= value
+value ::= object | array | string | number | "true" | "false" | "null"
+object ::= "{" ws (member ("," ws member)*)? "}"
+member ::= string ws ":" ws value ws
+array ::= "[" ws (value ws ("," ws value ws)*)? "]"
+string ::= "\"" ([^"\\\x00-\x1f\x7f] | "\\" (["\\/bfnrt] | "u" [0-9a-f]{4}))* "\""
+number ::= "-"? ("0" | [1-9] [0-9]*) ("." [0-9]+)? ([eE] [+-]? [0-9]+)?
+ws ::= [ \t\n]{0,8}
+'''
+PERSON_GBNF = r'''
+root ::= "{" ws "\"name\":" ws name "," ws "\"age\":" ws [0-9]{1,3} "," ws "\"city\":" ws name ("," ws "\"tags\":" ws tags)? ws "}"
+tags ::= "[" (tag ("," ws tag){0,9})? "]"
+tag ::= "\"" ("red" | "green" | "blue" | "ultraviolet") "\""
+name ::= "\"" [^"\\\x00-\x1f\x7f]{1,60} "\""
+ws ::= " "?
+'''
+
+# The same in the notation of llguidance, whose terminals are in capitals.
+JSON_LARK = r'''
+start: value
+value: object | array | STRING | NUMBER | "true" | "false" | "null"
+object: "{" WS (member ("," WS member)*)? "}"
+member: STRING WS ":" WS value WS
+array: "[" WS (value WS ("," WS value WS)*)? "]"
+STRING: /"([^"\\\x00-\x1f\x7f]|\\(["\\\/bfnrt]|u[0-9a-f]{4}))*"/
+NUMBER: /-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?/
+WS: /[ \t\n]{0,8}/
+'''
+PERSON_LARK = r'''
+start: "{" WS "\"name\":" WS NAME "," WS "\"age\":" WS AGE "," WS "\"city\":" WS NAME ("," WS "\"tags\":" WS tags)? WS "}"
+tags: "[" (TAG ("," WS TAG){0,9})? "]"
+TAG: "\"red\"" | "\"green\"" | "\"blue\"" | "\"ultraviolet\""
+NAME: /"[^"\\\x00-\x1f\x7f]{1,60}"/
+AGE: /[0-9]{1,3}/
+WS: / ?/
+'''
+
+
+def vocabulary_of(path):
+    if path.suffix == ".json":
+        data = json.loads(path.read_text())
+        size = data["config"]["default_vocab_size"]
+        special = data["config"]["default_num_special_tokens"]
+        tokens = [b""] * special + [base64.b64decode(entry["token_bytes"]) for entry in data["vocab"]]
+        return tokens[:size]
+    import sentencepiece
+    model = sentencepiece.SentencePieceProcessor(str(path))
+    tokens = []
+    for i in range(model.vocab_size()):
+        piece = model.id_to_piece(i)
+        if model.is_byte(i):
+            tokens.append(bytes([int(piece[3:5], 16)]))
+        else:
+            tokens.append(b"" if model.is_control(i) or model.is_unknown(i) else piece.replace("▁", " ").encode())
+    return tokens
+
+
+def made_cases():
+    records = [{"id": i, "name": f"Person number {i}", "tags": ["a", "bcd", 1.5e3, True], "nested": {"x": [[i], [2, 3]], "text":
+               "A somewhat longer text, with “quotes” and a line\nbreak in it."}} for i in range(12)]
+    people = [f'{{"name": "{name}", "age": {age}, "city": "{city}", "tags": ["red", "ultraviolet"]}}' for name, age, city in
+              [("Ada Lovelace", 36, "London"), ("Jürgen Müller", 51, "Köln"), ("Li", 7, "São Paulo do Rio Grande")]]
+    return [{"name": "JSON", "gbnf": JSON_GBNF, "lark": JSON_LARK, "texts": [json.dumps(r, ensure_ascii=False) for r in records]},
+            {"name": "person", "gbnf": PERSON_GBNF, "lark": PERSON_LARK, "texts": people}]
+
+
+class Cutter:
+    def __init__(self, tokens):
+        self.ids = {token: i for i, token in reversed(list(enumerate(tokens))) if token}
+        self.longest = max(map(len, tokens))
+
+    def __call__(self, text):
+        ids, at = [], 0
+        while at < len(text):
+            for length in range(min(self.longest, len(text) - at), 0, -1):
+                if (found := self.ids.get(text[at:at + length])) is not None:
+                    ids.append(found)
+                    at += length
+                    break
+            else:
+                raise ValueError(f"no token for {text[at:at + 8]}")
+        return ids
+
+
+def run_llguidance(tokens, cases):
+    import llguidance
+
+    class Wrapped:
+        eos_token_id, bos_token_id, special_token_ids = len(tokens) - 1, None, [i for i, t in enumerate(tokens) if not t]
+
+    cut = Cutter(tokens)
+    wrapped = Wrapped()
+    wrapped.tokens = [t or f"<special{i}>".encode() for i, t in enumerate(tokens)]
+    Wrapped.__call__ = lambda self, text: cut(text if isinstance(text, bytes) else text.encode())
+    begin = time.perf_counter()
+    tokenizer = llguidance.LLTokenizer(llguidance.TokenizerWrapper(wrapped))
+    print(f"llguidance: tokenizer in {time.perf_counter() - begin:.2f} s", file=sys.stderr)
+    results = []
+    for case in cases:
+        begin = time.perf_counter()
+        if "lark" in case:
+            grammar = llguidance.LLMatcher.grammar_from_lark(case["lark"])
+        else:
+            grammar = llguidance.LLMatcher.grammar_from_json_schema(json.dumps(case["json_schema"]))
+        matcher = llguidance.LLMatcher(tokenizer, grammar)
+        compile_us = (time.perf_counter() - begin) * 1e6
+        if matcher.is_error():
+            results.append({"name": case["name"], "compile_us": compile_us, "error": matcher.get_error()})
+            continue
+        times, allowed, accepted = [], [], True
+        words = (len(tokens) + 31) // 32
+        import numpy
+        mask = numpy.zeros(words, dtype=numpy.uint32)
+        for text in case["texts"]:
+            matcher.reset()
+            for token in cut(text.encode()) + [None]:
+                begin = time.perf_counter()
+                matcher.unsafe_compute_mask_ptr(mask.ctypes.data, words * 4)
+                times.append((time.perf_counter() - begin) * 1e6)
+                allowed.append(int(numpy.unpackbits(mask.view(numpy.uint8)).sum()))
+                if token is not None and not matcher.consume_token(token):
+                    accepted = False
+                    break
+            accepted = accepted and matcher.is_accepting()
+        results.append({"name": case["name"], "compile_us": compile_us, "accepted": accepted, "mask_us": times, "allowed": allowed})
+    return results
+
+
+def describe(times):
+    times = sorted(times)
+    p99 = times[min(len(times) - 1, int(len(times) * 0.99))]
+    return f"mean {statistics.mean(times):7.1f}  p50 {times[len(times) // 2]:7.1f}  p99 {p99:8.1f}  max {times[-1]:8.1f} us"
+
+
+def main():
+    bench, vocabulary = Path(sys.argv[1]), Path(sys.argv[2])
+    cases = [json.loads(line) for line in Path(sys.argv[3]).open()] if len(sys.argv) > 3 else made_cases()
+    tokens = vocabulary_of(vocabulary) + [b""]
+    with tempfile.TemporaryDirectory() as folder:
+        words, rows = Path(folder) / "vocabulary", Path(folder) / "cases"
+        words.write_text("".join(token.hex() + "\n" for token in tokens))
+        rows.write_text("".join(json.dumps(case) + "\n" for case in cases))
+        answer = subprocess.run([bench, words, rows], stdout=subprocess.PIPE, text=True, check=True)
+    ours = [json.loads(line) for line in answer.stdout.splitlines()]
+    theirs = run_llguidance(tokens, cases)
+    print(f"{len(tokens)} tokens")
+    for own, other in zip(ours, theirs):
+        for who, result in ("minisgl", own), ("llguidance", other):
+            if "error" in result:
+                print(f"{own['name']:10} {who:10} {result['error'][:200]}")
+            else:
+                print(f"{own['name']:10} {who:10} compile {result['compile_us']:7.0f} us  {describe(result['mask_us'])}  "
+                      f"{len(result['mask_us'])} masks, accepted {result['accepted']}")
+        if "mask_us" in own and "mask_us" in other:
+            same = sum(a == b for a, b in zip(own["allowed"], other["allowed"]))
+            print(f"{own['name']:10} masks of equal size: {same} of {len(own['allowed'])}")
+
+
+if __name__ == "__main__":
+    main()
