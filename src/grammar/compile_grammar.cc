@@ -4,6 +4,7 @@
 #include "grammar/gbnf.h"
 #include "minisgl/base/utf8.h"
 #include "minisgl/grammar/grammar.h"
+#include "minisgl/grammar/json_schema.h"
 #include "minisgl/grammar/regular_expression.h"
 
 namespace minisgl {
@@ -26,17 +27,17 @@ Result<Symbol> AddText(const GrammarText& grammar, GrammarBuilder* builder) {
       return builder->Terminal(expressions.Strings(grammar.choices));
     case GrammarKind::kGbnf:
       return grammar::AddGbnf(grammar.text, builder);
-    case GrammarKind::kJsonSchema:
-    case GrammarKind::kJsonObject:
-      break;
+    default:
+      return BadInput("a grammar of no kind");
   }
-  return BadInput("JSON schemas are not supported yet");
 }
 
 }  // namespace
 
 Result<std::shared_ptr<const CompiledGrammar>> CompileGrammar(const GrammarText& grammar,
                                                               const GrammarLimits& limits) {
+  if (grammar.kind == GrammarKind::kJsonSchema) return CompileJsonSchema(grammar.text, {}, limits);
+  if (grammar.kind == GrammarKind::kJsonObject) return CompileJsonObject({}, limits);
   GrammarBuilder builder(limits);
   MINISGL_ASSIGN_OR_RETURN(const Symbol start, AddText(grammar, &builder));
   return CompiledGrammar::Build(std::move(builder), start);

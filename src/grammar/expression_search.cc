@@ -37,12 +37,10 @@ Liveness FindLiveness(ExpressionTable* set, Id expression, size_t work_max) {
     size_t parent;  // index in `visits`
   };
   std::vector<Visit> visits = {{expression, 0}};
-  std::vector<size_t> open = {0};
   KeyMap seen;
   seen.Insert(expression, 0);
-  while (!open.empty()) {
-    const size_t index = open.back();
-    open.pop_back();
+  // Breadth first: depth first may follow a loop up to the end of its count.
+  for (size_t index = 0; index < visits.size(); ++index) {
     for (uint32_t byte_class = 0; byte_class < set->num_classes; ++byte_class) {
       const Id next = set->Derive(visits[index].id, byte_class);
       if (!set->status.ok()) return Liveness::kUndecided;
@@ -57,7 +55,6 @@ Liveness FindLiveness(ExpressionTable* set, Id expression, size_t work_max) {
       if (liveness == kDead || seen.Find(next) != nullptr) continue;
       if (visits.size() >= work_max) return Liveness::kUndecided;
       seen.Insert(next, 0);
-      open.push_back(visits.size());
       visits.push_back({next, index});
     }
   }

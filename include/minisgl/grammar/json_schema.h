@@ -1,0 +1,38 @@
+// JSON schemas as grammars.
+//
+// Drafts 2020-12, 2019-09, 7, 6 and 4, by `$schema`; without one 2020-12, where older keywords keep
+// their meaning. References are followed inside the schema only. A keyword that constrains is
+// enforced, or the schema is refused, naming it and its place as a JSON pointer. Names that no
+// draft defines do not constrain; one that is nearly a keyword gives a warning (CompiledGrammar).
+//
+// Texts are JSON without blanks around the value. Members stand in the order of `properties`, then
+// those of `required` alone, then all others, whose names may repeat. Strings spell a character in
+// one way, control characters in several; no surrogates. Numbers have a bounded number of digits.
+// `1.0` is an integer except in draft 4. Formats of the standard are asserted.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string_view>
+
+#include "minisgl/base/status.h"
+#include "minisgl/grammar/grammar.h"
+
+namespace minisgl {
+
+struct JsonSchemaOptions {
+  // Blanks allowed wherever JSON lets them be within a value; 0: none.
+  uint32_t blanks_max = 8;
+};
+
+// kBadInput names what is refused and where. Bounded work and memory for hostile schemas.
+// Thread-safe.
+Result<std::shared_ptr<const CompiledGrammar>> CompileJsonSchema(
+    std::string_view schema, const JsonSchemaOptions& options = {},
+    const GrammarLimits& limits = {});
+
+// Any JSON object.
+Result<std::shared_ptr<const CompiledGrammar>> CompileJsonObject(
+    const JsonSchemaOptions& options = {}, const GrammarLimits& limits = {});
+
+}  // namespace minisgl

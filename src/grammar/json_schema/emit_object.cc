@@ -1,0 +1,251 @@
+// Objects as rules: members in the order of the properties, then others.
+//
+// Shapes with the same property names are emitted together, as one automaton whose state is the
+// next property and the shapes that the members so far are in. So shapes that differ in a few
+// properties, as anyOf and oneOf give them, share their rules up to there.
+#include <algorithm>
+#include <map>
+#include <tuple>
+#include <utility>
+
+#include "grammar/json_schema/emitter.h"
+
+namespace minisgl::grammar {
+namespace {
+
+constexpr uint64_t kMost = GrammarBuilder::kUnbounded;
+constexpr size_t kSomeMax = 6;  // of one shape
+
+class ObjectRules {
+ public:
+  ObjectRules(Emitter& emitter, std::vector<const ObjectShape*> shapes)
+      : emitter_(&emitter),
+        shapes_(std::move(shapes)),
+        comma_(emitter.Punctuation(",", true, true)) {
+    std::vector<std::string> names;
+    for (const Property& property : shapes_[0]->properties) {
+      names.push_back(property.name);
+      keys_.push_back(Key(emitter.algebra().strings().Text(property.name)));
+    }
+    if (!names.empty()) own_names_ = emitter.algebra().strings().Texts(names);
+    for (const ObjectShape* shape : shapes_) {
+      if (shape->some.size() > kSomeMax)
+        emitter.algebra().Fail("the schema asks for too many kinds of members at once");
+      count_max_ = std::max(count_max_, CountsTo(*shape));
+    }
+  }
+
+  void AddTo(Symbol rule) {
+    State start;
+    for (size_t i = 0; i < shapes_.size(); ++i) start.shapes.push_back({i, 0});
+    const Symbol first = RuleOf(start);
+    while (!undefined_.empty() && emitter_->CountPlace()) {
+      const auto [state, symbol] = std::move(undefined_.back());
+      undefined_.pop_back();
+      if (state.next < keys_.size()) {
+        AddProperty(state, symbol);
+      } else {
+        for (const Live& live : state.shapes) AddOthers(state, live, symbol);
+      }
+    }
+    emitter_->builder().AddAlternative(rule,
+                                       {emitter_->PunctuationSymbol("{", false, true), first});
+  }
+
+ private:
+  // A shape that the members so far are in, and which of its `some` they contain.
+  struct Live {
+    size_t shape;
+    uint32_t found;
+    auto operator<=>(const Live&) const = default;
+  };
+  struct State {
+    size_t next = 0;     // property
+    bool first = true;   // no member yet
+    uint64_t count = 0;  // of members, as far as it matters
+    std::vector<Live> shapes;
+    auto operator<=>(const State&) const = default;
+  };
+
+  // The number of members up to which counting matters.
+  static uint64_t CountsTo(const ObjectShape& shape) {
+    uint64_t required = 0;
+    for (const Property& property : shape.properties) required += property.required ? 1 : 0;
+    uint64_t to = shape.min > required ? shape.min : 0;
+    if (shape.max < shape.properties.size() || (shape.max != kNoLimit && !shape.classes.empty()))
+      to = std::max(to, shape.max + 1);
+    return to;
+  }
+
+  // A name in quotes and its colon.
+  ExpressionId Key(ExpressionId names) {
+    return emitter_->set().Concat(
+        {emitter_->Quoted(names), emitter_->Punctuation(":", true, true)});
+  }
+  Symbol KeySymbol(ExpressionId key, bool first) {
+    return emitter_->builder().Terminal(first ? key : emitter_->set().Concat({comma_, key}));
+  }
+  uint64_t NextCount(uint64_t count) const { return std::min(count + 1, count_max_); }
+
+  Symbol RuleOf(const State& state) {
+    const auto [at, added] = rules_.emplace(state, Symbol());
+    if (added) {
+      at->second = emitter_->Rule("members");
+      undefined_.emplace_back(state, at->second);
+    }
+    return at->second;
+  }
+
+  void AddProperty(const State& state, Symbol symbol) {
+    Algebra& algebra = emitter_->algebra();
+    State without = state;
+    ++without.next;
+    without.shapes.clear();
+    // The shapes that go on with each value.
+    std::vector<std::pair<Term, std::vector<Live>>> with;
+    const auto add = [&](Term value, const Live& live) {
+      if (value == Term::kFalse) return;
+      for (auto& [known, shapes] : with) {
+        if (known == value) return shapes.push_back(live);
+      }
+      with.push_back({value, {live}});
+    };
+    for (const Live& live : state.shapes) {
+      const ObjectShape& shape = *shapes_[live.shape];
+      const Property& property = shape.properties[state.next];
+      if (!emitter_->CountPlace()) return;
+      if (!property.required) without.shapes.push_back(live);
+      if (property.value == Term::kFalse || state.count + 1 > shape.max) continue;
+      for (uint32_t found : MoreFound(shape, live.found, property.name)) {
+        std::vector<Term> values{property.value};
+        for (size_t i = 0; i < shape.some.size(); ++i) {
+          if (((found & ~live.found) >> i & 1) != 0) values.push_back(shape.some[i].value);
+        }
+        add(algebra.And(std::move(values)), {live.shape, found});
+      }
+    }
+    if (!without.shapes.empty()) emitter_->builder().AddAlternative(symbol, {RuleOf(without)});
+    for (auto& [value, shapes] : with) {
+      if (algebra.IsEmpty(value)) continue;
+      std::sort(shapes.begin(), shapes.end());
+      const State next{state.next + 1, false, NextCount(state.count), std::move(shapes)};
+      emitter_->builder().AddAlternative(symbol, {KeySymbol(keys_[state.next], state.first),
+                                                  emitter_->SymbolOf(value), RuleOf(next)});
+    }
+  }
+
+  // `found`, with any of the others that a member called `name` may be.
+  std::vector<uint32_t> MoreFound(const ObjectShape& shape, uint32_t found,
+                                  const std::string& name) {
+    std::vector<uint32_t> ways{found};
+    for (size_t i = 0; i < shape.some.size(); ++i) {
+      if ((found >> i & 1) != 0 ||
+          !emitter_->algebra().strings().Contains(shape.some[i].names, name)) {
+        continue;
+      }
+      const size_t known = ways.size();
+      for (size_t j = 0; j < known; ++j) ways.push_back(ways[j] | uint32_t{1} << i);
+    }
+    return ways;
+  }
+
+  // The members behind the properties, and the end.
+  void AddOthers(const State& state, const Live& live, Symbol symbol) {
+    const ObjectShape& shape = *shapes_[live.shape];
+    const uint32_t all_found = (uint32_t{1} << shape.some.size()) - 1;
+    if (live.found != all_found) return AddSought(state, live, symbol);
+    const bool counted = CountsTo(shape) > 0;
+    const uint64_t min = counted && shape.min > state.count ? shape.min - state.count : 0;
+    const uint64_t max = !counted || shape.max == kNoLimit ? kMost
+                         : shape.max > state.count         ? shape.max - state.count
+                                                           : 0;
+    if (counted && state.count > shape.max) return;
+    GrammarBuilder& builder = emitter_->builder();
+    if (min == 0)
+      builder.AddAlternative(symbol, {emitter_->PunctuationSymbol("}", !state.first, false)});
+    if (max == 0 || shape.classes.empty()) return;
+    const auto more = [&](uint64_t least, uint64_t most) {
+      return builder.Repeat(Member(shape, false), static_cast<uint32_t>(std::min(least, kMost)),
+                            static_cast<uint32_t>(std::min(most, kMost)));
+    };
+    const Symbol close = emitter_->PunctuationSymbol("}", true, false);
+    if (state.first) {
+      builder.AddAlternative(
+          symbol,
+          {Member(shape, true), more(min > 0 ? min - 1 : 0, max == kMost ? max : max - 1), close});
+    } else {
+      builder.AddAlternative(symbol, {more(std::max<uint64_t>(min, 1), max), close});
+    }
+  }
+
+  ExpressionId WithoutOwn(ExpressionId names) {
+    if (own_names_ == ExpressionId{}) return names;
+    return emitter_->set().Difference(names, own_names_);
+  }
+
+  // Any member of the shape that is no property.
+  Symbol Member(const ObjectShape& shape, bool first) {
+    GrammarBuilder& builder = emitter_->builder();
+    std::vector<Symbol> ways;
+    for (const NameClass& names : shape.classes) {
+      if (!emitter_->CountPlace()) break;
+      ways.push_back(builder.Sequence(
+          {KeySymbol(Key(WithoutOwn(names.names)), first), emitter_->SymbolOf(names.value)}));
+    }
+    return builder.Choice(ways);
+  }
+
+  // One member while some that must be there are not found yet.
+  void AddSought(const State& state, const Live& live, Symbol symbol) {
+    const ObjectShape& shape = *shapes_[live.shape];
+    if (state.count >= shape.max) return;
+    const uint32_t sought = ((uint32_t{1} << shape.some.size()) - 1) & ~live.found;
+    for (const NameClass& names : shape.classes) {
+      for (uint32_t now = sought;; now = (now - 1) & sought) {
+        if (!emitter_->CountPlace()) return;
+        std::vector<ExpressionId> keys{names.names};
+        std::vector<Term> values{names.value};
+        for (size_t i = 0; i < shape.some.size(); ++i) {
+          if ((now >> i & 1) == 0) continue;
+          keys.push_back(shape.some[i].names);
+          values.push_back(shape.some[i].value);
+        }
+        const ExpressionId key = WithoutOwn(emitter_->set().And(keys));
+        const Term value = emitter_->algebra().And(std::move(values));
+        if (!emitter_->algebra().IsEmpty(key) && !emitter_->algebra().IsEmpty(value)) {
+          const State next{
+              state.next, false, NextCount(state.count), {{live.shape, live.found | now}}};
+          emitter_->builder().AddAlternative(
+              symbol, {KeySymbol(Key(key), state.first), emitter_->SymbolOf(value), RuleOf(next)});
+        }
+        if (now == 0) break;
+      }
+    }
+  }
+
+  Emitter* emitter_;
+  std::vector<const ObjectShape*> shapes_;
+  ExpressionId comma_;
+  std::vector<ExpressionId> keys_;  // of the properties
+  ExpressionId own_names_{};        // Nothing() without properties
+  uint64_t count_max_ = 0;
+  std::map<State, Symbol> rules_;
+  std::vector<std::pair<State, Symbol>> undefined_;
+};
+
+}  // namespace
+
+void EmitObjects(Emitter& emitter, const std::vector<ObjectShape>& shapes, Symbol rule) {
+  std::map<std::vector<std::string_view>, std::vector<const ObjectShape*>> groups;
+  for (const ObjectShape& shape : shapes) {
+    std::vector<std::string_view> names;
+    for (const Property& property : shape.properties) names.push_back(property.name);
+    groups[names].push_back(&shape);
+  }
+  for (auto& [names, group] : groups) {
+    if (!emitter.algebra().ok()) return;
+    ObjectRules(emitter, std::move(group)).AddTo(rule);
+  }
+}
+
+}  // namespace minisgl::grammar

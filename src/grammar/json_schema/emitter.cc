@@ -1,0 +1,92 @@
+#include "grammar/json_schema/emitter.h"
+
+#include <utility>
+
+namespace minisgl::grammar {
+namespace {
+
+constexpr size_t kPlacesMax = 200'000;
+
+}  // namespace
+
+Emitter::Emitter(Algebra& algebra, GrammarBuilder& builder, uint32_t blanks_max)
+    : algebra_(&algebra), builder_(&builder) {
+  ByteSet blank;
+  for (char c : {' ', '\t', '\n', '\r'}) blank.Add(static_cast<uint8_t>(c));
+  blanks_ = set().Repeat(set().Bytes(blank), 0, blanks_max);
+  quote_ = set().Literal("\"");
+}
+
+Symbol Emitter::Rule(const char* name) { return builder_->Declare(name); }
+
+bool Emitter::CountPlace() {
+  if (++places_ > kPlacesMax) algebra_->Fail("the schema's combinations are too many to compile");
+  return algebra_->Spend(1) && builder_->status().ok();
+}
+
+ExpressionId Emitter::Quoted(ExpressionId strings) {
+  return set().Concat({quote_, strings, quote_});
+}
+
+ExpressionId Emitter::Punctuation(std::string_view text, bool before, bool behind) {
+  return set().Concat(
+      {before ? blanks_ : set().Empty(), set().Literal(text), behind ? blanks_ : set().Empty()});
+}
+
+Symbol Emitter::PunctuationSymbol(std::string_view text, bool before, bool behind) {
+  return builder_->Terminal(Punctuation(text, before, behind));
+}
+
+ExpressionId Emitter::Scalars(const Normal& normal) {
+  std::vector<ExpressionId> kinds;
+  if (normal.null) kinds.push_back(set().Literal("null"));
+  if (normal.false_) kinds.push_back(set().Literal("false"));
+  if (normal.true_) kinds.push_back(set().Literal("true"));
+  if (normal.number == algebra_->numbers().All()) {
+    kinds.push_back(algebra_->numbers().Unconditional());
+  } else if (normal.number != set().Nothing()) {
+    kinds.push_back(normal.number);
+  }
+  if (normal.string != set().Nothing()) kinds.push_back(Quoted(normal.string));
+  return set().Or(kinds);
+}
+
+Symbol Emitter::SymbolOf(Term term) {
+  const auto known = symbols_.find(term);
+  if (known != symbols_.end()) return known->second;
+  std::shared_ptr<const Normal> normal = algebra_->NormalOf(term);
+  Symbol symbol;
+  if (normal->arrays.empty() && normal->objects.empty()) {
+    symbol = builder_->Terminal(Scalars(*normal));
+  } else {
+    symbol = Rule("value");
+    undefined_.emplace_back(symbol, std::move(normal));
+  }
+  symbols_.emplace(term, symbol);
+  return symbol;
+}
+
+void Emitter::Define(Symbol rule, const Normal& normal) {
+  const ExpressionId scalars = Scalars(normal);
+  if (scalars != set().Nothing()) builder_->AddAlternative(rule, {builder_->Terminal(scalars)});
+  for (const ArrayShape& shape : normal.arrays) {
+    if (shape.unique) {
+      EmitUniqueArray(*this, shape, rule);
+    } else {
+      EmitArray(*this, shape, rule);
+    }
+  }
+  EmitObjects(*this, normal.objects, rule);
+}
+
+Symbol Emitter::Emit(Term root) {
+  const Symbol symbol = SymbolOf(root);
+  while (!undefined_.empty() && CountPlace()) {
+    const auto [rule, normal] = std::move(undefined_.back());
+    undefined_.pop_back();
+    Define(rule, *normal);
+  }
+  return symbol;
+}
+
+}  // namespace minisgl::grammar

@@ -1,0 +1,55 @@
+// From terms to a grammar: one rule for each term, with the blanks and the order of members.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "grammar/json_schema/algebra.h"
+#include "minisgl/grammar/grammar.h"
+
+namespace minisgl::grammar {
+
+class Emitter {
+ public:
+  // blanks_max: of spaces, tabs and newlines wherever JSON lets them be, but around the value.
+  Emitter(Algebra& algebra, GrammarBuilder& builder, uint32_t blanks_max);
+
+  // The symbol of a whole value. Errors are in the algebra's status.
+  Symbol Emit(Term root);
+
+  Algebra& algebra() { return *algebra_; }
+  GrammarBuilder& builder() { return *builder_; }
+  ExpressionSet& set() { return builder_->expressions(); }
+  // A rule or terminal of the values of `term`; its definition may follow later.
+  Symbol SymbolOf(Term term);
+  // The values of a normal that are not arrays or objects.
+  ExpressionId Scalars(const Normal& normal);
+  // `text` with blanks allowed before and behind it.
+  ExpressionId Punctuation(std::string_view text, bool before, bool behind);
+  Symbol PunctuationSymbol(std::string_view text, bool before, bool behind);
+  Symbol Rule(const char* name);
+  ExpressionId Quoted(ExpressionId strings);
+  // Counts a rule of a place within an array or object; false once there are too many.
+  bool CountPlace();
+
+ private:
+  void Define(Symbol rule, const Normal& normal);
+
+  Algebra* algebra_;
+  GrammarBuilder* builder_;
+  ExpressionId blanks_;
+  ExpressionId quote_;
+  std::map<Term, Symbol> symbols_;
+  std::vector<std::pair<Symbol, std::shared_ptr<const Normal>>> undefined_;
+  size_t places_ = 0;
+};
+
+// The rules of one shape; alternatives are added to `rule`.
+void EmitArray(Emitter& emitter, const ArrayShape& shape, Symbol rule);
+void EmitUniqueArray(Emitter& emitter, const ArrayShape& shape, Symbol rule);
+// The rules of the union of shapes.
+void EmitObjects(Emitter& emitter, const std::vector<ObjectShape>& shapes, Symbol rule);
+
+}  // namespace minisgl::grammar

@@ -1,0 +1,35 @@
+// The keywords of JSON schema: since which draft, and where their subschemas stand.
+#pragma once
+
+#include <span>
+#include <string_view>
+
+#include "grammar/json_schema/document.h"
+
+namespace minisgl::grammar {
+
+enum class KeywordShape {
+  kPlain,            // no subschema
+  kSchema,           // a schema
+  kSchemaList,       // an array of schemas
+  kSchemaMap,        // an object whose values are schemas
+  kSchemaOrList,     // a schema or an array of them
+  kSchemaOrStrings,  // an object whose values are schemas or arrays of names
+};
+
+struct Keyword {
+  std::string_view name;
+  KeywordShape shape;
+  Draft since;
+  Draft until;
+  bool constrains;  // what does not is an annotation or a name
+};
+
+std::span<const Keyword> Keywords();
+// Null if no draft has `name`.
+const Keyword* FindKeyword(std::string_view name);
+// The keyword that `name` is but for the case of letters or one edit; null if there is none, or if
+// `name` is a keyword.
+const Keyword* MisspeltKeyword(std::string_view name);
+
+}  // namespace minisgl::grammar

@@ -1,0 +1,64 @@
+// Sets of JSON numbers, as expressions over their spellings.
+//
+// Every set holds all spellings of its numbers, or none of them, out of those in All(): plain
+// ones, and scientific ones with one digit that is not 0 before the point (`1.5e-3`, as programs
+// write them), each with as many digits as anybody needs, but not endlessly many. So
+// intersections, unions and differences of sets are sets of numbers again.
+#pragma once
+
+#include "grammar/json_schema/value.h"
+#include "minisgl/grammar/expression.h"
+
+namespace minisgl::grammar {
+
+class NumberLanguage {
+ public:
+  // exponents: false leaves scientific spellings out, which Multiples() of most numbers needs.
+  NumberLanguage(ExpressionSet& set, bool exponents);
+
+  ExpressionId All() const { return all_; }
+  // Numbers without a fraction, `1.0` included.
+  ExpressionId Integers() { return Multiples(0); }
+  // Spellings without a point or exponent: the integers of draft 4.
+  ExpressionId IntegerSpellings();
+  ExpressionId AtLeast(const Decimal& bound);
+  ExpressionId MoreThan(const Decimal& bound);
+  ExpressionId AtMost(const Decimal& bound) { return Not(MoreThan(bound)); }
+  ExpressionId LessThan(const Decimal& bound) { return Not(AtLeast(bound)); }
+  ExpressionId Equal(const Decimal& value);
+  // Multiples of 10^power.
+  ExpressionId Multiples(int64_t power);
+  // Multiples of a positive number. REQUIRES exponents == false unless it is a power of ten. False
+  // if the number is too large.
+  bool MultiplesOf(const Decimal& divisor, ExpressionId* out);
+  ExpressionId Not(ExpressionId numbers) { return set_->Difference(all_, numbers); }
+
+  // Every spelling that JSON has of any number, for a value without any condition.
+  ExpressionId Unconditional();
+
+ private:
+  ExpressionId Digits() { return set_->Repeat(digit_, 0, ExpressionSet::kUnbounded); }
+  ExpressionId Zeros(uint32_t min) { return set_->Repeat(zero_, min, ExpressionSet::kUnbounded); }
+  ExpressionId DigitsFrom(char first);  // one digit, at least `first`
+  ExpressionId AnyFraction();           // `.` and digits, or nothing
+  ExpressionId ZeroFraction();          // `.` and zeros, or nothing
+  ExpressionId AllZeros();              // unsigned spellings of 0
+  ExpressionId Exponent(int64_t first, int64_t last);
+  // Fractions (with their point, or empty) that are more than 0.digits, or at least as much.
+  ExpressionId FractionAbove(std::string_view digits, bool or_equal);
+  // Unsigned spellings of numbers more than a positive bound, or at least as much.
+  ExpressionId UnsignedAbove(const Decimal& bound, bool or_equal);
+  ExpressionId PlainAbove(std::string_view whole, std::string_view fraction, bool or_equal);
+  ExpressionId Above(const Decimal& bound, bool or_equal);
+  ExpressionId Signed(ExpressionId unsigned_numbers);
+
+  ExpressionSet* set_;
+  bool exponents_;
+  ExpressionId digit_;
+  ExpressionId nonzero_;
+  ExpressionId zero_;
+  ExpressionId all_unsigned_;
+  ExpressionId all_;
+};
+
+}  // namespace minisgl::grammar

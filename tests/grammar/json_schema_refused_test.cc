@@ -1,0 +1,118 @@
+// Schemas that are refused, what is said of them, and schemas meant to take time or memory.
+#include <gtest/gtest.h>
+
+#include <chrono>
+
+#include "json_schema_cases.h"
+#include "minisgl/grammar/json_schema.h"
+
+namespace minisgl {
+namespace {
+
+TEST(JsonSchemaRefusals, NameTheKeywordAndItsPlace) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"1", "neither"},
+      {"[]", "neither"},
+      {"{", "not valid JSON"},
+      {R"({"type": "integer", "type": "string"})", "duplicate key \"type\""},
+      {R"({"$schema": "http://json-schema.org/draft-03/schema#"})", "#/$schema: unknown draft"},
+      {R"({"properties": {"a": {"type": "int"}}})", "#/properties/a/type: unknown type \"int\""},
+      {R"({"properties": {"a/b": {"minLength": -1}}})", "#/properties/a~1b/minLength: must be"},
+      {R"({"maxItems": "3"})", "#/maxItems: must be a whole number"},
+      {R"({"required": true})", "#/required: must be an array"},
+      {R"({"enum": 1})", "#/enum: must be an array"},
+      {R"({"minimum": "1"})", "#/minimum: must be a number"},
+      {R"({"minimum": 1e999})", "#/minimum: the number has too many digits"},
+      {R"({"multipleOf": 0})", "#/multipleOf: must be more than 0"},
+      {R"({"multipleOf": 123456789})", "#/multipleOf: \"multipleOf\" of so large"},
+      {R"({"pattern": "(?<=a)b"})", "#/pattern: the pattern is not supported: byte 0"},
+      {R"({"patternProperties": {"(": true}})", "#/patternProperties/(: the pattern"},
+      {R"({"format": "regex"})", "#/format: the format \"regex\" is not supported"},
+      {R"({"anyOf": []})", "#/anyOf: must be an array with at least one schema"},
+      {R"({"allOf": [1]})", "#/allOf/0: a schema is an object or a boolean"},
+      {R"({"properties": {"a": 3}})", "#/properties/a: a schema is an object or a boolean"},
+      {R"({"$ref": "#/$defs/a"})", "#/$ref: nothing is where the reference"},
+      {R"({"$ref": "#a"})", "#/$ref: there is no anchor"},
+      {R"({"$ref": "http://example.com/a.json"})", "leaves the schema"},
+      {R"({"$ref": "#"})", "#: the schema is defined by itself"},
+      {R"({"allOf": [{"$ref": "#/$defs/a"}], "$defs": {"a": {"not": {"$ref": "#"}}}})",
+       "defined by itself"},
+      {R"({"type": "array", "uniqueItems": true})", "\"uniqueItems\" is supported where"},
+      {"false", "no text matches"},
+      {R"({"type": "string", "minLength": 3, "maxLength": 2})", "no text matches"},
+      {R"({"type": "integer", "exclusiveMinimum": 1, "exclusiveMaximum": 2})", "no text matches"},
+      {R"({"type": "object", "properties": {"a": {"$ref": "#"}}, "required": ["a"]})",
+       "no text matches"},
+  };
+  for (const auto& [schema, message] : cases) {
+    const std::string refusal = JsonSchemaRefusal(schema);
+    EXPECT_NE(refusal.find(message), std::string::npos) << schema << ": " << refusal;
+  }
+}
+
+TEST(JsonSchemaRefusals, MisspeltKeywordsGetAWarning) {
+  const auto grammar = CompileJsonSchema(
+      R"({"Type": "string", "properties": {"a": {"minimun": 1, "required_": []}},
+          "enumerate": []})");
+  ASSERT_TRUE(grammar.ok());
+  const std::vector<std::string>& warnings = (*grammar)->warnings();
+  ASSERT_EQ(warnings.size(), 3u);
+  EXPECT_EQ(warnings[0], "#: \"Type\" does not constrain; did you mean \"type\"?");
+  EXPECT_EQ(warnings[1],
+            "#/properties/a: \"minimun\" does not constrain; did you mean \"minimum\"?");
+  EXPECT_NE(warnings[2].find("required"), std::string::npos);
+}
+
+// Each within 2 s, compiled or refused: the bound here allows for sanitizers and a busy machine.
+TEST(JsonSchemaRefusals, HostileSchemasFinish) {
+  std::vector<std::pair<const char*, std::string>> schemas;
+  std::string deep;
+  for (int i = 0; i < 10'000; ++i) deep += R"({"items":)";
+  schemas.emplace_back("levels", deep + "{}" + std::string(10'000, '}'));
+  std::string doubling = R"({"$ref": "#/$defs/a0", "$defs": {)";
+  std::string pairs = doubling;
+  std::string chain = doubling;
+  for (int i = 0; i < 2'000; ++i) {
+    const std::string next = fmt::format(R"({{"$ref": "#/$defs/a{}"}})", i + 1);
+    if (i < 40) {
+      doubling +=
+          fmt::format(R"("a{0}": {{"anyOf": [{{"required": ["x{0}"]}}, {{"required": ["y{0}"]}}],
+                                  "allOf": [{1}]}},)",
+                      i, next);
+      pairs += fmt::format(
+          R"("a{}": {{"oneOf": [{{"properties": {{"p": {}}}}}, {{"properties": {{"q": {}}}}}]}},)",
+          i, next, next);
+    }
+    chain += fmt::format(R"("a{}": {},)", i, next);
+  }
+  schemas.emplace_back("doubling", doubling + R"("a40": true}})");
+  schemas.emplace_back("pairs", pairs + R"("a40": {"type": "integer"}}})");
+  schemas.emplace_back("chain", chain + R"("a2000": {"type": "integer"}}})");
+  std::string names, values;
+  for (int i = 0; i < 30'000; ++i) {
+    names += fmt::format(R"({}"name{}": {{"type": "string"}})", i > 0 ? "," : "", i);
+    values += fmt::format(R"({}"value {}")", i > 0 ? "," : "", i);
+  }
+  schemas.emplace_back("names", R"({"properties": {)" + names + "}}");
+  schemas.emplace_back("values", R"({"enum": [)" + values + "]}");
+  std::string patterns;
+  for (int i = 0; i < 200; ++i)
+    patterns += fmt::format(R"({}"a.{{{}}}b": {{"minimum": {}}})", i > 0 ? "," : "", i, i);
+  schemas.emplace_back("patterns", R"({"patternProperties": {)" + patterns + "}}");
+  schemas.emplace_back("counts",
+                       R"({"minItems": 9007199254740992, "items": {"minLength": 4000000000}})");
+  schemas.emplace_back("regex",
+                       R"({"pattern": "(((a{1,1000}){1,1000}){1,1000})$", "maxLength": 100000})");
+  for (const auto& [name, schema] : schemas) {
+    const auto begin = std::chrono::steady_clock::now();
+    const std::string refusal = JsonSchemaRefusal(schema);
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+    EXPECT_LT(took.count(), 20.0) << name << ": " << refusal;
+
+    if (std::string_view(name) == "names" || std::string_view(name) == "values")
+      EXPECT_EQ(refusal, "") << name;
+  }
+}
+
+}  // namespace
+}  // namespace minisgl
