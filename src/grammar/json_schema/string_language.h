@@ -1,9 +1,8 @@
 // Sets of JSON strings, as expressions over their spelling between the quotes.
 //
-// A character is spelled as it is, if JSON allows; `"` and `\` with a backslash; a control
-// character with its short escape, if it has one, or as \u00XX. So each character has one spelling or, as a
-// control character, a few, and no printable character has two: lengths and patterns are exact,
-// and Not() is the set of the other strings.
+// A character is spelled as it is, if JSON allows; `"` and `\` with a backslash; a control one
+// with its short escape, if it has one, or as \u00XX. No printable character has two spellings, so
+// lengths and patterns are exact, and Not() is the set of the other strings.
 #pragma once
 
 #include <string>
