@@ -1,5 +1,6 @@
 // Searches over derivatives: can an expression match at all, and what is its shortest text.
 #include <algorithm>
+#include <deque>
 
 #include "grammar/expression_search.h"
 #include "grammar/expression_table.h"
@@ -37,10 +38,17 @@ Liveness FindLiveness(ExpressionTable* set, Id expression, size_t work_max) {
     size_t parent;  // index in `visits`
   };
   std::vector<Visit> visits = {{expression, 0}};
+  std::deque<size_t> open = {0};
   KeyMap seen;
   seen.Insert(expression, 0);
-  // Breadth first: depth first may follow a loop up to the end of its count.
-  for (size_t index = 0; index < visits.size(); ++index) {
+  // Oldest and newest in turn. The oldest alone would look at every short text before a long one;
+  // the newest alone may follow a loop up to the end of its count.
+  size_t work = 0;
+  for (bool newest = false; !open.empty(); newest = !newest) {
+    const size_t index = newest ? open.back() : open.front();
+    newest ? open.pop_back() : open.pop_front();
+    work += 1 + set->num_classes * (1 + set->nodes[visits[index].id].count) / 32;
+    if (work >= work_max) return Liveness::kUndecided;
     for (uint32_t byte_class = 0; byte_class < set->num_classes; ++byte_class) {
       const Id next = set->Derive(visits[index].id, byte_class);
       if (!set->status.ok()) return Liveness::kUndecided;
@@ -53,8 +61,8 @@ Liveness FindLiveness(ExpressionTable* set, Id expression, size_t work_max) {
         return Liveness::kLive;
       }
       if (liveness == kDead || seen.Find(next) != nullptr) continue;
-      if (visits.size() >= work_max) return Liveness::kUndecided;
       seen.Insert(next, 0);
+      open.push_back(visits.size());
       visits.push_back({next, index});
     }
   }

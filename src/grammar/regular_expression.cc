@@ -23,6 +23,7 @@ namespace {
 using grammar::PatternReader;
 
 constexpr int kGroupDepthMax = 200;
+constexpr int kLookaheadsMax = 50;
 
 // Bit 0: `^` holds it at the beginning; bit 1: `$` holds it at the end.
 struct Anchored {
@@ -94,6 +95,12 @@ class RegularExpressionParser {
     Anchored sequence = Plain(set_.Empty());
     std::vector<ExpressionId> plain;  // parts without anchors, not appended yet
     while (!reader_.AtEnd() && !reader_.Peek("|") && !reader_.Peek(")")) {
+      if (IsLookahead(depth)) {
+        MINISGL_RETURN_IF_ERROR(Append(Plain(set_.Concat(plain)), &sequence));
+        MINISGL_ASSIGN_OR_RETURN(const Anchored rest, ParseLookahead());
+        MINISGL_RETURN_IF_ERROR(Append(rest, &sequence));
+        return sequence;
+      }
       MINISGL_ASSIGN_OR_RETURN(Anchored part, ParseQuantified(depth));
       MINISGL_RETURN_IF_ERROR(set_.status());
       if (part.plain()) {
@@ -106,6 +113,42 @@ class RegularExpressionParser {
     }
     MINISGL_RETURN_IF_ERROR(Append(Plain(set_.Concat(plain)), &sequence));
     return sequence;
+  }
+
+  // A lookahead outside of groups, where it is a condition on the rest of the text.
+  bool IsLookahead(int depth) const {
+    return options_.search && depth == 0 && (reader_.Peek("(?=") || reader_.Peek("(?!"));
+  }
+
+  // The lookahead and what follows it in its alternative, up to the end of the text.
+  Result<Anchored> ParseLookahead() {
+    const size_t begin = reader_.at();
+    if (++num_lookaheads_ > kLookaheadsMax) {
+      return reader_.ErrorAt(begin, fmt::format("more than {} lookaheads", kLookaheadsMax));
+    }
+    const bool negative = reader_.Take("(?!");
+    if (!negative) reader_.Take("(?=");
+    MINISGL_ASSIGN_OR_RETURN(const Anchored inside, ParseAlternatives(1));
+    if (!reader_.Take(")")) return reader_.ErrorAt(begin, "a `(` without its `)`");
+    if (inside.has_begin()) return reader_.ErrorAt(begin, "`^` in a lookahead is not supported");
+    std::vector<ExpressionId> ahead;
+    if (inside.languages[0]) ahead.push_back(set_.Concat({*inside.languages[0], AnyText()}));
+    if (inside.languages[2]) ahead.push_back(*inside.languages[2]);
+    const ExpressionId condition = set_.Or(ahead);
+    MINISGL_ASSIGN_OR_RETURN(const Anchored rest, ParseSequence(0));
+    Anchored all;
+    all.begin_at = rest.begin_at;
+    all.end_at = begin;
+    for (size_t i = 0; i < 2; ++i) {
+      std::vector<ExpressionId> languages;
+      if (rest.languages[i]) languages.push_back(set_.Concat({*rest.languages[i], AnyText()}));
+      if (rest.languages[i | 2]) languages.push_back(*rest.languages[i | 2]);
+      if (languages.empty()) continue;
+      const ExpressionId whole = set_.Or(languages);
+      all.languages[i | 2] =
+          negative ? set_.Difference(whole, condition) : set_.And({whole, condition});
+    }
+    return all;
   }
 
   Status Append(const Anchored& part, Anchored* sequence) {
@@ -294,6 +337,7 @@ class RegularExpressionParser {
   const RegularExpressionOptions& options_;
   ExpressionSet& set_;
   std::optional<ExpressionId> any_text_;
+  int num_lookaheads_ = 0;
   std::set<std::string> names_;
 };
 

@@ -165,6 +165,23 @@ TEST(JsonSchemaValues, PatternsSearchTheDecodedText) {
   });
 }
 
+TEST(JsonSchemaValues, PatternsMayLookAheadOutsideOfGroups) {
+  CheckJsonSchemaCases({
+      {R"({"type": "string", "pattern": "^(?!ab|c$)[a-d]+$"})",
+       {"\"a\"", "\"ba\"", "\"cd\""},
+       {"\"ab\"", "\"abc\"", "\"c\"", "\"\"", "\"e\""}},
+      {R"({"type": "string", "pattern": "^(?=.*\\d)(?=.*[a-z]).{3}"})",
+       {"\"a1x\"", "\"1xyz\"", R"("\"1a")"},
+       {"\"abc\"", "\"123\"", "\"a1\""}},
+      {R"j({"type": "string", "pattern": "x(?!y)"})j", {"\"x\"", "\"xyx\""}, {"\"xy\"", "\"y\""}},
+      {R"j({"type": "string", "pattern": "^(?!a)^b|c(?=d)"})j",
+       {"\"b\"", "\"acd\""},
+       {"\"ac\"", "\"ab\""}},
+  });
+  EXPECT_NE(JsonSchemaRefusal(R"j({"pattern": "(a(?=b))*"})j").find("lookahead is not supported"),
+            std::string::npos);
+}
+
 TEST(JsonSchemaValues, FormatsAreAsserted) {
   CheckJsonSchemaCases({
       {R"({"type": "string", "format": "date-time"})",

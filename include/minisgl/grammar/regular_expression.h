@@ -7,7 +7,7 @@
 // lazy `?`, which has no effect on what is matched, `^` or \A and `$` or \z at the ends of the
 // whole expression or of an alternative. Refused by name and place: lookaround, backreferences,
 // conditionals, flags, word boundaries, possessive and atomic groups, unknown escapes and
-// properties, counts above kRepeatCountMax.
+// properties, counts above kRepeatCountMax. In a search, lookahead outside of groups is allowed.
 #pragma once
 
 #include <cstdint>
