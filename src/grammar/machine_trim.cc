@@ -141,6 +141,9 @@ class Machine::Copier {
 void Machine::Trim() {
   // Masks have a limit of their own.
   if (memory_bytes() - mask_bytes_ <= trim_bytes_) return;
+  // What is merely remembered goes first.
+  expressions_->derivatives.Clear();
+  if (memory_bytes() - mask_bytes_ <= trim_bytes_ / 2) return;
   Copier(this).Copy();
   trim_bytes_ = std::max(limits_.table_bytes_max, 2 * (memory_bytes() - mask_bytes_));
 }

@@ -2,10 +2,10 @@
 //
 //   bench_grammar_masks VOCABULARY CASES
 //
-// VOCABULARY: a token a line, its bytes in hexadecimal; an empty line is a control token, the last one the
-// end. CASES: JSON Lines of {"name", "gbnf" or "json_schema", "texts"}. Texts are cut into the longest
-// tokens; before each a mask is filled. Prints a JSON object a case: compile_us, and mask_us in order,
-// each grammar compiled anew for its texts.
+// VOCABULARY: a token a line, its bytes in hexadecimal; an empty line is a control token, the last
+// one the end. CASES: JSON Lines of {"name", "gbnf" or "json_schema", "texts"}. Texts are cut into
+// the longest tokens; before each a mask is filled. Prints a JSON object a case: compile_us, and
+// mask_us in order, each grammar compiled anew for its texts.
 #include <fmt/core.h>
 
 #include <chrono>

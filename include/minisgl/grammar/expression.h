@@ -47,9 +47,9 @@ struct ByteSet {
 };
 
 struct ExpressionLimits {
-  size_t nodes_max = 4'000'000;  // distinct expressions, derivatives included
+  size_t nodes_max = 2'000'000;  // distinct expressions, derivatives included
   // Operands of all nodes, counted as they are interned (4 bytes each).
-  size_t operands_max = 16'000'000;
+  size_t operands_max = 8'000'000;
   // Alternatives of one Or or And.
   size_t width_max = 5'000;
   // Nesting of operands; a Concat is as deep as its deepest operand, however long it is.

@@ -45,7 +45,7 @@ struct GrammarLimits {
   // Derivatives explored to decide whether an intersection or a complement can still match.
   size_t emptiness_work_max = 200'000;
   // Items of one state: a place of a very ambiguous grammar may have more; no text passes there.
-  size_t state_items_max = 20'000;
+  size_t state_items_max = 4'000;
   // Tables beyond this are built anew from the states in use. Only speed depends on it.
   size_t table_bytes_max = size_t{64} << 20;
   size_t mask_cache_bytes_max = size_t{32} << 20;
