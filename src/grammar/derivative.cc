@@ -28,6 +28,14 @@ Id ExpressionTable::Derive(Id expression, uint32_t byte_class) {
     default:
       break;
   }
+  if (node.kind == Kind::kConcat) {
+    // A literal, most often: not worth remembering.
+    const Node& head = nodes[operands[node.first]];
+    if (head.kind == Kind::kBytes) {
+      return BytesOf(head).Contains(byte_of_class[byte_class]) ? operands[node.first + 1]
+                                                               : kNothingId;
+    }
+  }
   if (expression == kAnythingId) return kAnythingId;
   const uint64_t key = uint64_t{expression} << 8 | byte_class;
   if (const uint32_t* found = derivatives.Find(key)) return *found;

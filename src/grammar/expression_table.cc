@@ -96,6 +96,7 @@ ExpressionTable::Node ExpressionTable::Describe(Kind kind,
   node.kind = kind;
   if (kind == Kind::kNothing || kind == Kind::kEmpty || kind == Kind::kBytes) {
     node.nullable = kind == Kind::kEmpty;
+    node.finite = true;
     return node;
   }
   if (kind == Kind::kAutomaton) {
@@ -106,11 +107,15 @@ ExpressionTable::Node ExpressionTable::Describe(Kind kind,
   const size_t num_expressions = NumExpressions(kind, node_operands.size());
   bool all_nullable = true;
   bool any_nullable = false;
+  bool all_finite = true;
+  bool any_finite = false;
   int depth = 0;
   for (size_t i = 0; i < num_expressions; ++i) {
     const Node& operand = nodes[node_operands[i]];
     all_nullable = all_nullable && operand.nullable;
     any_nullable = any_nullable || operand.nullable;
+    all_finite = all_finite && operand.finite;
+    any_finite = any_finite || operand.finite;
     node.has_boolean = node.has_boolean || operand.has_boolean;
     // A chain of Concats is as deep as its deepest head.
     const int below = kind == Kind::kConcat && i == 1 ? operand.depth : operand.depth + 1;
@@ -118,6 +123,7 @@ ExpressionTable::Node ExpressionTable::Describe(Kind kind,
   }
   node.depth = static_cast<uint16_t>(std::min(depth, 65535));
   node.has_boolean = node.has_boolean || kind == Kind::kAnd || kind == Kind::kNot;
+  node.finite = kind == Kind::kAnd ? any_finite : all_finite && kind != Kind::kNot;
   switch (kind) {
     case Kind::kOr:
       node.nullable = any_nullable;
@@ -127,6 +133,7 @@ ExpressionTable::Node ExpressionTable::Describe(Kind kind,
       break;
     case Kind::kRepeat:
       node.nullable = node_operands[1] == 0 || any_nullable;
+      node.finite = all_finite && node_operands[2] != kUnbounded;
       break;
     default:
       node.nullable = all_nullable;

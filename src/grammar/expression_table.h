@@ -38,6 +38,8 @@ struct ExpressionNode {
   bool nullable = false;
   // An And, Not or automaton inside: may match nothing without being Nothing().
   bool has_boolean = false;
+  // Matches finitely many texts; false if that does not follow from its form.
+  bool finite = false;
   uint16_t depth = 0;
   uint32_t first = 0;  // operands[first, first + count)
   uint32_t count = 0;

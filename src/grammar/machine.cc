@@ -15,7 +15,7 @@ constexpr size_t kCompletedListMax = 16;
 constexpr size_t kAddedPerItemMax = 50;
 
 // Where more terminals than this are under way, tokens are tried one by one.
-constexpr uint32_t kStringTerminalsMax = 32;
+constexpr uint32_t kStringTerminalsMax = 1000;
 
 }  // namespace
 

@@ -15,6 +15,7 @@ namespace {
 constexpr size_t kStringWorkMax = 4000;
 // kAnyLength as StringLengthFinder keeps it, in 16 bits.
 constexpr uint32_t kAnyStored = 0xFFFF;
+constexpr size_t kPartsMax = 64;
 constexpr int kFindDepthMax = 16;  // of repetitions behind each other
 
 }  // namespace
@@ -64,46 +65,84 @@ StringLengths StringLengthFinder::Find(Id expression) {
     return {load(*found >> 16), load(*found & 0xFFFF)};
   }
   StringLengths lengths;
-  if (!SearchRepeat(expression, &lengths)) lengths = Search(expression);
+  if (!SearchRepeat(expression, &lengths) && !SearchParts(expression, &lengths)) {
+    lengths = Search(expression);
+  }
   known_.Insert(expression, store(lengths.all) << 16 | store(lengths.some));
   return lengths;
 }
 
-// r{min,max} t, the usual form of a string, without a search: if r takes one string character at a
-// time and t begins with none, then up to `max` of them may follow.
+// True if `operand` takes one string character at a time: each is a whole text of it, and no
+// beginning of one is.
+bool StringLengthFinder::TakesOneEach(Id operand) {
+  if (const uint32_t* known = one_each_.Find(operand)) return *known != 0;
+  bool one_each = true;
+  std::vector<std::pair<Id, Id>> open = {{character_, operand}};
+  while (one_each && !open.empty()) {
+    const auto [character, rest_of] = open.back();
+    open.pop_back();
+    for (uint32_t byte_class = 0; byte_class < table_->num_classes && one_each; ++byte_class) {
+      const Id rest = table_->Derive(character, byte_class);
+      if (rest == kNothingId) continue;
+      const Id operand_rest = table_->Derive(rest_of, byte_class);
+      const bool ends = operand_rest == kEmptyId;
+      one_each = operand_rest != kNothingId && ends == (rest == kEmptyId) &&
+                 ends == table_->nodes[operand_rest].nullable && open.size() < kStringWorkMax;
+      if (!ends) open.emplace_back(rest, operand_rest);
+    }
+  }
+  one_each_.Insert(operand, one_each ? 1 : 0);
+  return one_each;
+}
+
+// r{min,max} t, the usual form of a string, without a search, if r takes one string character at a
+// time: any number may follow if there is no end, or up to `max` if t begins with none.
 bool StringLengthFinder::SearchRepeat(Id expression, StringLengths* lengths) {
   ExpressionTable::RepeatHead head{};
-  if (!table_->SplitRepeat(expression, &head) || table_->nodes[head.tail].nullable) return false;
-  if (head.max > 0x7FFF && head.max != ExpressionTable::kUnbounded) return false;
-  if (head.tail == kEmptyId) return false;
-  const uint32_t* known = one_each_.Find(head.operand);
-  if (known == nullptr) {
-    // After each character the operand is complete and nothing else.
-    bool one_each = true;
-    std::vector<std::pair<Id, Id>> open = {{character_, head.operand}};
-    while (one_each && !open.empty()) {
-      const auto [character, operand] = open.back();
-      open.pop_back();
-      for (uint32_t byte_class = 0; byte_class < table_->num_classes; ++byte_class) {
-        const Id rest = table_->Derive(character, byte_class);
-        if (rest == kNothingId) continue;
-        const Id operand_rest = table_->Derive(operand, byte_class);
-        const bool ends = operand_rest == kEmptyId;
-        one_each = one_each && operand_rest != kNothingId && ends == (rest == kEmptyId) &&
-                   ends == table_->nodes[operand_rest].nullable;
-        if (!ends) open.emplace_back(rest, operand_rest);
-      }
-      one_each = one_each && open.size() < kStringWorkMax;
-    }
-    one_each_.Insert(head.operand, one_each ? 1 : 0);
-    known = one_each_.Find(head.operand);
-  }
-  if (*known == 0 || depth_ >= kFindDepthMax) return false;
+  if (!table_->SplitRepeat(expression, &head)) return false;
+  const bool endless = head.max == ExpressionTable::kUnbounded;
+  const bool short_enough = head.max <= 0x7FFF && head.tail != kEmptyId &&
+                            !table_->nodes[head.tail].nullable && depth_ < kFindDepthMax;
+  if ((!endless && !short_enough) || !TakesOneEach(head.operand)) return false;
+  *lengths = {head.max, head.max};  // kUnbounded is kAnyLength
+  if (endless) return true;
   ++depth_;
   const bool tail_begins_otherwise = Find(head.tail).some == 0;
   --depth_;
-  if (!tail_begins_otherwise) return false;
-  *lengths = {head.max, head.max};
+  return tail_begins_otherwise;
+}
+
+// Forms of which a part alone allows every string: (A & ~B) t, if A does so without an end and B
+// has finitely many texts (the names of other members but some), and A | B.
+bool StringLengthFinder::SearchParts(Id expression, StringLengths* lengths) {
+  if (depth_ >= kFindDepthMax) return false;
+  if (table_->Is(expression, NodeKind::kConcat)) {
+    expression = table_->Operands(table_->nodes[expression])[0];
+  }
+  const NodeKind kind = table_->nodes[expression].kind;
+  if (kind != NodeKind::kOr && kind != NodeKind::kAnd) return false;
+  const std::span<const uint32_t> operands = table_->Operands(table_->nodes[expression]);
+  if (operands.size() > kPartsMax) return false;
+  const std::vector<Id> parts(operands.begin(), operands.end());
+  size_t num_endless = 0;
+  for (const Id part : parts) {
+    if (table_->Is(part, NodeKind::kNot)) {
+      const Id excluded = table_->Operands(table_->nodes[part])[0];
+      if (kind == NodeKind::kAnd && !table_->nodes[excluded].finite) return false;
+      continue;
+    }
+    ++depth_;
+    StringLengths of_part;
+    // For an And, only the form of a repetition: it is the same, and endless, after each character.
+    const bool endless = kind == NodeKind::kAnd
+                             ? SearchRepeat(part, &of_part) && of_part.all == kAnyLength
+                             : Find(part).all == kAnyLength;
+    --depth_;
+    if (kind == NodeKind::kAnd && !endless) return false;
+    num_endless += endless ? 1 : 0;
+  }
+  if (kind == NodeKind::kAnd ? num_endless != 1 : num_endless == 0) return false;
+  *lengths = {kAnyLength, kAnyLength};
   return true;
 }
 
@@ -148,6 +187,8 @@ StringLengths StringLengthFinder::Search(Id expression) {
       if (!all && passes_end) return lengths;
     }
     if (all) lengths.all = length + 1;
+    // Walks end where few strings go on.
+    if (length == 0 && !all && !next_level.empty()) return lengths;
     if (next_level.empty()) {
       if (all) {
         lengths.all = kAnyLength;

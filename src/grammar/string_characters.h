@@ -42,7 +42,9 @@ class StringLengthFinder {
 
  private:
   StringLengths Search(Id expression);
+  bool TakesOneEach(Id operand);
   bool SearchRepeat(Id expression, StringLengths* lengths);
+  bool SearchParts(Id expression, StringLengths* lengths);
 
   ExpressionTable* table_;
   Id character_;
