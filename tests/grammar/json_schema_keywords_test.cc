@@ -2,6 +2,8 @@
 #include <gtest/gtest.h>
 
 #include "json_schema_cases.h"
+#include "minisgl/grammar/json_schema.h"
+#include "minisgl/grammar/matcher.h"
 
 namespace minisgl {
 namespace {
@@ -21,6 +23,34 @@ TEST(JsonSchemaObjects, PropertiesStandInTheirOrder) {
        {R"({"a": null, "b": 1})"},
        {R"({"b": 1, "a": null})", R"({"a": 1})"}},
   });
+}
+
+TEST(JsonSchemaObjects, MembersMayHaveAnyOrderOnRequest) {
+  const auto grammar = CompileJsonSchema(
+      R"({"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "string"},
+          "c": true}, "required": ["b"], "additionalProperties": {"type": "null"},
+          "maxProperties": 4, "not": {"required": ["a", "c"]}})",
+      {.any_order = true});
+  ASSERT_TRUE(grammar.ok()) << grammar.status().message();
+  for (const auto& [text, wanted] : std::vector<std::pair<std::string, bool>>{
+           {R"({"a": 1, "b": "x"})", true},
+           {R"({"b": "x", "a": 1})", true},
+           {R"({"x": null, "c": 0, "y": null, "b": "x"})", true},
+           {R"({"a": 1})", false},
+           {R"({"b": "x", "a": 1, "b": "y"})", false},
+           {R"({"b": 1, "a": 1})", false},
+           {R"({"c": 1, "b": "", "a": 1})", false},
+           {R"({"x": null, "b": "", "y": null, "a": 1, "z": null})", false},
+           {R"({"x": 1, "b": ""})", false}}) {
+    bool accepted = false;
+    MatchText(**grammar, text, &accepted);
+    EXPECT_EQ(accepted, wanted) << text;
+  }
+  std::string many;
+  for (int i = 0; i < 13; ++i) many += fmt::format(R"({}"p{}": true)", i > 0 ? "," : "", i);
+  const auto refused = CompileJsonSchema(R"({"properties": {)" + many + "}}", {.any_order = true});
+  ASSERT_FALSE(refused.ok());
+  EXPECT_NE(refused.status().message().find("any order"), std::string::npos);
 }
 
 TEST(JsonSchemaObjects, OtherNamesFollowTheirSchemas) {

@@ -23,6 +23,8 @@ namespace minisgl {
 struct JsonSchemaOptions {
   // Blanks allowed wherever JSON lets them be within a value; 0: none.
   uint32_t blanks_max = 8;
+  // Members in any order, not in that of the schema. For objects of at most 12 properties.
+  bool any_order = false;
 };
 
 // kBadInput names what is refused and where. Bounded work and memory for hostile schemas.

@@ -14,7 +14,8 @@ namespace minisgl::grammar {
 namespace {
 
 constexpr uint64_t kMost = GrammarBuilder::kUnbounded;
-constexpr size_t kSomeMax = 6;  // of one shape
+constexpr size_t kSomeMax = 6;       // of one shape
+constexpr size_t kAnyOrderMax = 12;  // properties in any order: a state for each set of them
 
 class ObjectRules {
  public:
@@ -26,6 +27,10 @@ class ObjectRules {
     for (const Property& property : shapes_[0]->properties) {
       names.push_back(property.name);
       keys_.push_back(Key(emitter.algebra().strings().Text(property.name)));
+    }
+    if (emitter.any_order() && names.size() > kAnyOrderMax) {
+      emitter.algebra().Fail(fmt::format(
+          "an object has more than {} properties, too many to be in any order", kAnyOrderMax));
     }
     if (!names.empty()) own_names_ = emitter.algebra().strings().Texts(names);
     for (const ObjectShape* shape : shapes_) {
@@ -42,11 +47,7 @@ class ObjectRules {
     while (!undefined_.empty() && emitter_->CountPlace()) {
       const auto [state, symbol] = std::move(undefined_.back());
       undefined_.pop_back();
-      if (state.next < keys_.size()) {
-        AddProperty(state, symbol);
-      } else {
-        for (const Live& live : state.shapes) AddOthers(state, live, symbol);
-      }
+      Define(state, symbol);
     }
     emitter_->builder().AddAlternative(rule,
                                        {emitter_->PunctuationSymbol("{", false, true), first});
@@ -60,7 +61,8 @@ class ObjectRules {
     auto operator<=>(const Live&) const = default;
   };
   struct State {
-    size_t next = 0;     // property
+    size_t next = 0;     // property, if they have an order
+    uint32_t used = 0;   // properties, if they have none
     bool first = true;   // no member yet
     uint64_t count = 0;  // of members, as far as it matters
     std::vector<Live> shapes;
@@ -96,11 +98,53 @@ class ObjectRules {
     return at->second;
   }
 
-  void AddProperty(const State& state, Symbol symbol) {
+  void Define(const State& state, Symbol symbol) {
+    if (emitter_->any_order()) return AddAnyMember(state, symbol);
+    if (state.next < keys_.size()) {
+      State without = state, with = state;
+      ++without.next;
+      ++with.next;
+      AddProperty(state, state.next, std::move(with), symbol);
+      std::erase_if(without.shapes, [&](const Live& live) {
+        return shapes_[live.shape]->properties[state.next].required;
+      });
+      if (!without.shapes.empty()) emitter_->builder().AddAlternative(symbol, {RuleOf(without)});
+    } else {
+      for (const Live& live : state.shapes) AddOthers(state, live, symbol);
+    }
+  }
+
+  // Any property that is not there yet, another member, or the end.
+  void AddAnyMember(const State& state, Symbol symbol) {
+    for (size_t i = 0; i < keys_.size(); ++i) {
+      if ((state.used >> i & 1) != 0) continue;
+      State with = state;
+      with.used |= uint32_t{1} << i;
+      AddProperty(state, i, std::move(with), symbol);
+    }
+    bool may_end = false;
+    for (const Live& live : state.shapes) {
+      const ObjectShape& shape = *shapes_[live.shape];
+      AddSought(state, live, symbol);
+      bool ends = live.found == AllFound(shape) && state.count <= shape.max &&
+                  (CountsTo(shape) == 0 || state.count >= shape.min);
+      for (size_t i = 0; i < shape.properties.size(); ++i)
+        ends = ends && (!shape.properties[i].required || (state.used >> i & 1) != 0);
+      may_end = may_end || ends;
+    }
+    if (may_end) {
+      emitter_->builder().AddAlternative(symbol,
+                                         {emitter_->PunctuationSymbol("}", !state.first, false)});
+    }
+  }
+
+  static uint32_t AllFound(const ObjectShape& shape) {
+    return (uint32_t{1} << shape.some.size()) - 1;
+  }
+
+  // One property as the next member. `next` says where it leads, but for count and shapes.
+  void AddProperty(const State& state, size_t index, State next, Symbol symbol) {
     Algebra& algebra = emitter_->algebra();
-    State without = state;
-    ++without.next;
-    without.shapes.clear();
     // The shapes that go on with each value.
     std::vector<std::pair<Term, std::vector<Live>>> with;
     const auto add = [&](Term value, const Live& live) {
@@ -112,9 +156,8 @@ class ObjectRules {
     };
     for (const Live& live : state.shapes) {
       const ObjectShape& shape = *shapes_[live.shape];
-      const Property& property = shape.properties[state.next];
+      const Property& property = shape.properties[index];
       if (!emitter_->CountPlace()) return;
-      if (!property.required) without.shapes.push_back(live);
       if (property.value == Term::kFalse || state.count + 1 > shape.max) continue;
       for (uint32_t found : MoreFound(shape, live.found, property.name)) {
         std::vector<Term> values{property.value};
@@ -124,13 +167,14 @@ class ObjectRules {
         add(algebra.And(std::move(values)), {live.shape, found});
       }
     }
-    if (!without.shapes.empty()) emitter_->builder().AddAlternative(symbol, {RuleOf(without)});
+    next.first = false;
+    next.count = NextCount(state.count);
     for (auto& [value, shapes] : with) {
       if (algebra.IsEmpty(value)) continue;
       std::sort(shapes.begin(), shapes.end());
-      const State next{state.next + 1, false, NextCount(state.count), std::move(shapes)};
-      emitter_->builder().AddAlternative(symbol, {KeySymbol(keys_[state.next], state.first),
-                                                  emitter_->SymbolOf(value), RuleOf(next)});
+      next.shapes = std::move(shapes);
+      emitter_->builder().AddAlternative(
+          symbol, {KeySymbol(keys_[index], state.first), emitter_->SymbolOf(value), RuleOf(next)});
     }
   }
 
@@ -152,8 +196,7 @@ class ObjectRules {
   // The members behind the properties, and the end.
   void AddOthers(const State& state, const Live& live, Symbol symbol) {
     const ObjectShape& shape = *shapes_[live.shape];
-    const uint32_t all_found = (uint32_t{1} << shape.some.size()) - 1;
-    if (live.found != all_found) return AddSought(state, live, symbol);
+    if (live.found != AllFound(shape)) return AddSought(state, live, symbol);
     const bool counted = CountsTo(shape) > 0;
     const uint64_t min = counted && shape.min > state.count ? shape.min - state.count : 0;
     const uint64_t max = !counted || shape.max == kNoLimit ? kMost
@@ -199,7 +242,10 @@ class ObjectRules {
   void AddSought(const State& state, const Live& live, Symbol symbol) {
     const ObjectShape& shape = *shapes_[live.shape];
     if (state.count >= shape.max) return;
-    const uint32_t sought = ((uint32_t{1} << shape.some.size()) - 1) & ~live.found;
+    const uint32_t sought = AllFound(shape) & ~live.found;
+    State next = state;
+    next.first = false;
+    next.count = NextCount(state.count);
     for (const NameClass& names : shape.classes) {
       for (uint32_t now = sought;; now = (now - 1) & sought) {
         if (!emitter_->CountPlace()) return;
@@ -213,8 +259,7 @@ class ObjectRules {
         const ExpressionId key = WithoutOwn(emitter_->set().And(keys));
         const Term value = emitter_->algebra().And(std::move(values));
         if (!emitter_->algebra().IsEmpty(key) && !emitter_->algebra().IsEmpty(value)) {
-          const State next{
-              state.next, false, NextCount(state.count), {{live.shape, live.found | now}}};
+          next.shapes = {{live.shape, live.found | now}};
           emitter_->builder().AddAlternative(
               symbol, {KeySymbol(Key(key), state.first), emitter_->SymbolOf(value), RuleOf(next)});
         }

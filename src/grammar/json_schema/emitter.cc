@@ -9,11 +9,11 @@ constexpr size_t kPlacesMax = 200'000;
 
 }  // namespace
 
-Emitter::Emitter(Algebra& algebra, GrammarBuilder& builder, uint32_t blanks_max)
-    : algebra_(&algebra), builder_(&builder) {
+Emitter::Emitter(Algebra& algebra, GrammarBuilder& builder, const JsonSchemaOptions& options)
+    : algebra_(&algebra), builder_(&builder), any_order_(options.any_order) {
   ByteSet blank;
   for (char c : {' ', '\t', '\n', '\r'}) blank.Add(static_cast<uint8_t>(c));
-  blanks_ = set().Repeat(set().Bytes(blank), 0, blanks_max);
+  blanks_ = set().Repeat(set().Bytes(blank), 0, options.blanks_max);
   quote_ = set().Literal("\"");
 }
 

@@ -8,19 +8,20 @@
 
 #include "grammar/json_schema/algebra.h"
 #include "minisgl/grammar/grammar.h"
+#include "minisgl/grammar/json_schema.h"
 
 namespace minisgl::grammar {
 
 class Emitter {
  public:
-  // blanks_max: of spaces, tabs and newlines wherever JSON lets them be, but around the value.
-  Emitter(Algebra& algebra, GrammarBuilder& builder, uint32_t blanks_max);
+  Emitter(Algebra& algebra, GrammarBuilder& builder, const JsonSchemaOptions& options);
 
   // The symbol of a whole value. Errors are in the algebra's status.
   Symbol Emit(Term root);
 
   Algebra& algebra() { return *algebra_; }
   GrammarBuilder& builder() { return *builder_; }
+  bool any_order() const { return any_order_; }
   ExpressionSet& set() { return builder_->expressions(); }
   // A rule or terminal of the values of `term`; its definition may follow later.
   Symbol SymbolOf(Term term);
@@ -39,6 +40,7 @@ class Emitter {
 
   Algebra* algebra_;
   GrammarBuilder* builder_;
+  bool any_order_;
   ExpressionId blanks_;
   ExpressionId quote_;
   std::map<Term, Symbol> symbols_;

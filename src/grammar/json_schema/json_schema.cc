@@ -20,7 +20,7 @@ Result<std::shared_ptr<const CompiledGrammar>> CompileJsonSchema(std::string_vie
                            grammar::SchemaDocument::Parse(schema));
   GrammarBuilder builder(limits);
   grammar::SchemaCompiler compiler(document, builder.expressions(), {});
-  grammar::Emitter emitter(compiler.algebra(), builder, options.blanks_max);
+  grammar::Emitter emitter(compiler.algebra(), builder, options);
   const Symbol start = emitter.Emit(compiler.Root());
   MINISGL_RETURN_IF_ERROR(compiler.algebra().status());
   MINISGL_RETURN_IF_ERROR(builder.status());
