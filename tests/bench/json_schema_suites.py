@@ -10,7 +10,8 @@ The data are read and not kept in this tree:
     json_stats/ and json_schema_test_suite/ of https://github.com/guidance-ai/llguidance (--expected)
 
 A file (of the suite: a group of tests, one schema) passes if its schema compiles and every text is
-judged rightly. Prints files that pass, are refused, lose valid texts, or accept invalid ones (there
+judged rightly; one that is refused because nothing can match, and has no valid text, is counted
+apart. Prints files that pass, are refused, lose valid texts, or accept invalid ones (there
 should be none), and the most frequent reasons of refusals. --list FILE writes one line for each
 file that does not pass. Exit status 1 if an invalid text is accepted.
 """
@@ -108,6 +109,9 @@ def report(cases, answers, verdicts, listing):
             peer_lost["refused"] += valid
         elif "validation_error" in verdict:
             peer_lost["rejected, at least"] += 1
+        if not answer["compiled"] and not valid and "no text matches" in answer["error"]["message"]:
+            files["rightly without any text"] += 1
+            continue
         if not answer["compiled"]:
             files["refused"] += 1
             texts["valid in refused files"] += valid

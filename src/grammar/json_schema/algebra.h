@@ -17,7 +17,7 @@
 namespace minisgl::grammar {
 
 struct AlgebraLimits {
-  uint64_t work_max = 3'000'000;  // facets looked at
+  uint64_t work_max = 8'000'000;  // facets looked at
   size_t emptiness_work = 4'000;  // derivatives for each question
   size_t expression_bytes_max = size_t{48} << 20;
   int depth_max = 300;  // of terms within terms

@@ -148,13 +148,14 @@ std::vector<ArrayShape> Algebra::Complement(const ArrayShape& shape) {
   for (size_t i = 0; i < shape.prefix.size(); ++i) {
     if (shape.prefix[i] == Term::kTrue || !Spend(i)) continue;
     ArrayShape part;
-    part.prefix.assign(i, Term::kTrue);
+    part.prefix.assign(shape.prefix.begin(), shape.prefix.begin() + static_cast<ptrdiff_t>(i));
     part.prefix.push_back(Not(shape.prefix[i]));
     part.min = i + 1;
     add(std::move(part));
   }
   if (shape.rest != Term::kTrue) {
     ArrayShape part;
+    part.prefix = shape.prefix;
     part.contains.push_back({Not(shape.rest), 1, kNoLimit, shape.prefix.size()});
     add(std::move(part));
   }
@@ -253,15 +254,25 @@ ExpressionId Algebra::OwnNames(const ObjectShape& shape) {
   return names.empty() ? set_->Nothing() : strings_.Texts(names);
 }
 
+// The parts do not overlap as far as properties go: each holds what the parts before it deny. So
+// that what several complements have in common is not counted many times.
 std::vector<ObjectShape> Algebra::Complement(const ObjectShape& shape) {
   std::vector<ObjectShape> out;
+  ObjectShape before = AnyObject();
+  const auto add = [&](const ObjectShape& part) { AddShape(Intersect(before, part), &out); };
   for (const Property& property : shape.properties) {
-    if (!Spend(1)) return out;
+    if (!Spend(1 + before.properties.size())) return out;
     ObjectShape part = AnyObject();
-    part.properties.push_back({property.name, Not(property.value), true, false});
-    if (property.value != Term::kTrue) AddShape(part, &out);
-    part.properties[0] = {property.name, Term::kFalse, false, false};
-    if (property.required) AddShape(std::move(part), &out);
+    if (property.required) {
+      part.properties.push_back({property.name, Term::kFalse, false, false});
+      add(part);
+      part.properties[0] = {property.name, Term::kTrue, true, false};
+      before = Intersect(before, part);
+    }
+    part.properties = {{property.name, Not(property.value), true, false}};
+    if (property.value != Term::kTrue) add(part);
+    part.properties = {{property.name, property.value, property.required, false}};
+    before = Intersect(before, part);
   }
   const ExpressionId own = OwnNames(shape);
   const auto add_some = [&](ExpressionId names, Term value) {
@@ -269,7 +280,7 @@ std::vector<ObjectShape> Algebra::Complement(const ObjectShape& shape) {
     if (IsEmpty(names)) return;
     ObjectShape part = AnyObject();
     part.some.push_back({names, value});
-    AddShape(std::move(part), &out);
+    add(part);
   };
   std::vector<ExpressionId> named;
   for (const NameClass& names : shape.classes) {
@@ -282,13 +293,13 @@ std::vector<ObjectShape> Algebra::Complement(const ObjectShape& shape) {
     part.classes.push_back({some.names, Not(some.value)});
     if (part.classes[0].value == Term::kFalse) part.classes.clear();
     part.classes.push_back({strings_.Not(some.names), Term::kTrue});
-    AddShape(std::move(part), &out);
+    add(part);
   }
   ObjectShape fewer = AnyObject(), more = AnyObject();
   fewer.max = shape.min - 1;
-  if (shape.min > 0) AddShape(std::move(fewer), &out);
+  if (shape.min > 0) add(fewer);
   more.min = shape.max + 1;
-  if (shape.max < kNoLimit) AddShape(std::move(more), &out);
+  if (shape.max < kNoLimit) add(more);
   return out;
 }
 
