@@ -357,6 +357,12 @@ std::vector<Architecture> ExpertFamilies() {
                  {Role::kExpertGateUp, "block_sparse_moe.input_linear.weight"},
                  {Role::kExpertDown, "block_sparse_moe.output_linear.weight"}},
        .read = ReadGraniteMoe},
+  };
+}
+
+// Experts are chosen by sigmoids and a bias.
+std::vector<Architecture> SigmoidExpertFamilies() {
+  return {
       {.name = "Glm4MoeForCausalLM",
        .model_type = "glm4_moe",
        .max_seq_len = 131072,
@@ -369,6 +375,21 @@ std::vector<Architecture> ExpertFamilies() {
                  {Role::kSharedUp, "mlp.shared_experts.up_proj.weight"},
                  {Role::kSharedDown, "mlp.shared_experts.down_proj.weight"}},
        .read = ReadGlm4Moe},
+      {.name = "MiniMaxM2ForCausalLM",
+       .model_type = "minimax_m2",
+       .max_seq_len = 196608,
+       .num_kv_heads = 8,
+       .head_dim = 128,
+       .qk_norm = QkNorm::kWhole,
+       .rotary_partial = true,
+       .rotary_dim_key = true,
+       .theta = 5e6,
+       .names = {{Role::kRouter, "block_sparse_moe.gate.weight"},
+                 {Role::kChoiceBias, "block_sparse_moe.e_score_correction_bias"},
+                 {Role::kExpertGate, "block_sparse_moe.experts.{}.w1.weight"},
+                 {Role::kExpertUp, "block_sparse_moe.experts.{}.w3.weight"},
+                 {Role::kExpertDown, "block_sparse_moe.experts.{}.w2.weight"}},
+       .read = ReadMiniMaxM2},
   };
 }
 
@@ -408,7 +429,7 @@ const std::vector<Architecture>& Architectures() {
     std::vector<Architecture> entries;
     for (const auto& family :
          {LlamaFamilies(), QwenAndPhiFamilies(), GemmaFamilies(), OlmoAndCohereFamilies(),
-          LayerNormFamilies(), ExpertFamilies(), GptOssFamily()}) {
+          LayerNormFamilies(), ExpertFamilies(), SigmoidExpertFamilies(), GptOssFamily()}) {
       entries.insert(entries.end(), family.begin(), family.end());
     }
     return entries;

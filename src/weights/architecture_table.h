@@ -78,6 +78,7 @@ struct Architecture {
   bool rotary_interleaved = false;
   bool rotary_partial = false;  // partial_rotary_factor is read; else it must be 1
   double rotary_share = 1;
+  bool rotary_dim_key = false;  // rotary_dim, a number of features, is read too
   double theta = 10000;
   // Theta of a separate rotary embedding for layers with windows; 0: there is none.
   double window_theta = 0;

@@ -224,6 +224,24 @@ void ReadGlm4Moe(FieldReader* reader, ModelConfig* config) {
       static_cast<int32_t>(reader->Int("num_nextn_predict_layers", kPredictionLayersRange, 1));
 }
 
+void ReadMiniMaxM2(FieldReader* reader, ModelConfig* config) {
+  ReadExperts(reader, 256, 8, config);
+  ExpertsConfig& experts = config->experts;
+  experts.choice_bias = true;
+  experts.routing.score = RouteScore::kSigmoid;
+  experts.routing.renormalize = true;
+  CheckNeutral(reader, "scoring_func", Json("sigmoid"), "only \"sigmoid\" is supported");
+  CheckNeutral(reader, "use_routing_bias", Json(true), "only true is supported");
+  CheckNeutral(reader, "use_qk_norm", Json(true), "only true is supported");
+  CheckNeutral(reader, "qk_norm_type", Json("per_layer"), "only \"per_layer\" is supported");
+  CheckNeutral(reader, "shared_intermediate_size", Json(0), "only 0 is supported");
+  const Json full(Json::Array(static_cast<size_t>(config->num_layers), Json(1)));
+  CheckNeutral(reader, "attn_type_list", full,
+               "only 1 (full attention) for each layer is supported");
+  config->num_prediction_layers =
+      static_cast<int32_t>(reader->Int("num_mtp_modules", kPredictionLayersRange, 0));
+}
+
 void ReadGptOss(FieldReader* reader, ModelConfig* config) {
   ReadExperts(reader, 128, 4, config);
   config->experts.routing.renormalize = true;

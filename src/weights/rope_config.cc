@@ -27,7 +27,7 @@ class RopeReader {
  public:
   RopeReader(const Architecture& entry, FieldReader* top, ModelConfig* config)
       : entry_(entry), config_(*config) {
-    share_ = ReadShare(top, entry.rotary_share);
+    share_ = ReadShare(top, ReadRotaryDim(top));
     // An original length of the whole model overrides those of the objects.
     original_ = top->OptionalInt("original_max_position_embeddings", kSeqLenRange);
     if (!original_ && entry.original_max_seq_len > 0) original_ = entry.original_max_seq_len;
@@ -61,6 +61,13 @@ class RopeReader {
   }
 
  private:
+  // The share of rotated features that rotary_dim states.
+  double ReadRotaryDim(FieldReader* top) const {
+    if (!entry_.rotary_dim_key) return entry_.rotary_share;
+    const auto dim = top->OptionalInt("rotary_dim", {2, config_.head_dim});
+    return dim ? static_cast<double>(*dim) / config_.head_dim : entry_.rotary_share;
+  }
+
   double ReadShare(FieldReader* reader, double fallback) const {
     if (entry_.rotary_partial) {
       return reader->Number("partial_rotary_factor", kShareRange, fallback);

@@ -194,8 +194,9 @@ class Margins:
 
     def watch(self, module, inputs, outputs):
         values = outputs[0]
-        if hasattr(module, "e_score_correction_bias"):
-            values = values.sigmoid() + module.e_score_correction_bias
+        bias = getattr(module, "e_score_correction_bias", inputs[1] if len(inputs) > 1 else None)
+        if bias is not None:
+            values = values.sigmoid() + bias
         if getattr(module, "topk_group", 1) < getattr(module, "num_group", 1):
             members = values.unflatten(-1, (module.num_group, -1))
             sums = members.topk(2, dim=-1).values.sum(-1)

@@ -216,6 +216,37 @@ TEST(ExpertConfigsTest, Glm4MoeReadsGroups) {
             "num_nextn_predict_layers");
 }
 
+TEST(ExpertConfigsTest, MiniMaxM2) {
+  constexpr const char* kText = R"({"architectures": ["MiniMaxM2ForCausalLM"],
+      "model_type": "minimax_m2", "attn_type_list": [1, 1, 1, 1], "head_dim": 128,
+      "hidden_act": "silu", "hidden_size": 3072, "intermediate_size": 1536,
+      "max_position_embeddings": 196608, "mtp_transformer_layers": 1, "num_attention_heads": 48,
+      "num_experts_per_tok": 8, "num_hidden_layers": 4, "num_key_value_heads": 8,
+      "num_local_experts": 256, "num_mtp_modules": 3, "qk_norm_type": "per_layer",
+      "rms_norm_eps": 1e-06, "rope_theta": 5000000, "rotary_dim": 64, "scoring_func": "sigmoid",
+      "shared_intermediate_size": 0, "tie_word_embeddings": false, "use_mtp": true,
+      "use_qk_norm": true, "use_routing_bias": true, "vocab_size": 200064})";
+  const ModelConfig config = Config(kText);
+  EXPECT_EQ(config.experts.num_experts, 256);
+  EXPECT_EQ(config.experts.num_chosen, 8);
+  EXPECT_EQ(config.experts.intermediate_size, 1536);
+  EXPECT_EQ(config.experts.routing, (Routing{.score = RouteScore::kSigmoid, .renormalize = true}));
+  EXPECT_TRUE(config.experts.choice_bias);
+  EXPECT_EQ(config.qk_norm, QkNorm::kWhole);
+  EXPECT_EQ(config.ropes[0].dim, 64);
+  EXPECT_EQ(config.num_prediction_layers, 3);
+  // 3,668,718,848 of each layer: attention, norms, router with its bias, experts.
+  EXPECT_EQ(CountParameters(config), 15'904'071'680);
+  EXPECT_EQ(Config(kText, R"({"partial_rotary_factor": 0.25})").ropes[0].dim, 32);
+  EXPECT_EQ(Config(kText, R"({"rotary_dim": null})").ropes[0].dim, 128);
+  EXPECT_EQ(RefusedKey(kText, R"({"rotary_dim": 130})"), "rotary_dim");
+  EXPECT_EQ(RefusedKey(kText, R"({"scoring_func": "softmax"})"), "scoring_func");
+  EXPECT_EQ(RefusedKey(kText, R"({"use_routing_bias": false})"), "use_routing_bias");
+  EXPECT_EQ(RefusedKey(kText, R"({"qk_norm_type": "per_head"})"), "qk_norm_type");
+  EXPECT_EQ(RefusedKey(kText, R"({"shared_intermediate_size": 1536})"), "shared_intermediate_size");
+  EXPECT_EQ(RefusedKey(kText, R"({"attn_type_list": [1, 0, 1, 1]})"), "attn_type_list");
+}
+
 TEST(ExpertConfigsTest, GptOssRefusesWhatItsActivationCannotBe) {
   EXPECT_EQ(RefusedKey(kGptOss, R"({"hidden_act": "gelu"})"), "hidden_act");
   EXPECT_EQ(RefusedKey(kGptOss, R"({"swiglu_alpha": 2.0})"), "swiglu_alpha");
