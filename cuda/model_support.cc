@@ -12,6 +12,11 @@ namespace minisgl::cuda {
 
 Status CheckModelSupported(const ModelShape& shape) {
   constexpr int32_t kHeadDims[] = {64, 80, 96, 128, 256};
+  if (!shape.has_uniform_attention) {
+    return Status(
+        StatusCode::kUnavailable,
+        "no CUDA attention for layers of different shapes or with shared keys and values");
+  }
   const auto refuse = [](std::string_view what, int64_t size, auto supported) {
     return MakeStatus(StatusCode::kUnavailable, "no CUDA {} {} ({})", what, size, supported);
   };
@@ -19,6 +24,10 @@ Status CheckModelSupported(const ModelShape& shape) {
       std::end(kHeadDims)) {
     return refuse("attention for a head_dim of", shape.head_dim,
                   fmt::format("supported: {}", fmt::join(kHeadDims, ", ")));
+  }
+  if (shape.value_dim != 0 && shape.value_dim != shape.head_dim) {
+    return refuse("attention for values of a width of", shape.value_dim,
+                  fmt::format("supported: head_dim, {}", shape.head_dim));
   }
   const auto at_most = [&](int64_t size, int64_t limit, std::string_view what) {
     return size <= limit ? Status() : refuse(what, size, fmt::format("at most {}", limit));

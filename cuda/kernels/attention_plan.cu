@@ -475,6 +475,11 @@ CudaError LaunchPlanAttention(const LaunchContext& context, const AttentionPlanP
 
 CudaError LaunchAttention(const LaunchContext& context, const AttentionParams& params,
                           const AttentionWorkspace& workspace, bool deterministic) {
+  const int64_t width = (int64_t{params.num_heads} + 2 * params.num_kv_heads) * params.head_dim;
+  MINISGL_CHECK(params.value_dim() == params.head_dim && params.token_width() == width &&
+                    params.kv.value_slot_stride() == params.kv.slot_stride &&
+                    params.kv.value_head_stride() == params.kv.head_stride,
+                "values that are not laid out as keys are, or queries without them");
   return DispatchHalf(params.qkv.dtype, [&]<typename T>() {
     return LaunchRows<T>(context, params, workspace, deterministic);
   });

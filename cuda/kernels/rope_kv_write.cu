@@ -240,6 +240,10 @@ bool CanUseVectors(const RopeKvWriteParams& p) {
 CudaError LaunchRopeKvWrite(const LaunchContext& context, const RopeKvWriteParams& params) {
   MINISGL_CHECK(params.head_dim <= kHeadDimMax, "heads of {} elements; {} at most", params.head_dim,
                 kHeadDimMax);
+  MINISGL_CHECK(params.value_dim() == params.head_dim && params.num_kv_heads > 0 &&
+                    params.kv.value_slot_stride() == params.kv.slot_stride &&
+                    params.kv.value_head_stride() == params.kv.head_stride,
+                "values that are not laid out as keys are, or queries without them");
   const bool vectors = CanUseVectors(params);
   const int width = vectors ? 8 : 1;
   const int half = params.rotary_dim / 2;

@@ -211,6 +211,9 @@ struct ModelShape {
   int32_t head_dim = 0;
   int32_t num_experts = 0;
   int32_t num_expert_groups = 0;  // that experts are chosen by; 0 or 1: none
+  int32_t value_dim = 0;          // 0: head_dim
+  // False if the attention of layers differs in shape, or layers share keys and values.
+  bool has_uniform_attention = true;
 };
 
 // The largest step. Workspace is reserved for it once, because graphs hold its addresses.

@@ -104,6 +104,7 @@ struct CpuScratchLimits {
   int64_t vocab_size = 0;
   int64_t max_inputs = 0;  // largest `in` of a matrix applied to every token
   int64_t num_heads = 0, num_kv_heads = 0, head_dim = 0;
+  int64_t value_dim = 0;      // 0: head_dim
   int64_t num_chosen = 0;     // experts of a token; 0: the model has none
   int64_t expert_inputs = 0;  // `in` of the experts' second matrix, applied to T * num_chosen rows
 };

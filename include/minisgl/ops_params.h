@@ -3,7 +3,8 @@
 //
 // Letters:
 //   T tokens, R rows (requests) of the step
-//   D hidden size, H query heads, HKV key/value heads, E head_dim, I feed-forward size
+//   D hidden size, H query heads, HKV key/value heads, I feed-forward size
+//   E head_dim, the width of a head of queries and keys; EV value_dim, that of values
 //   V vocabulary size, P page size
 // Arrays are dense and row-major unless a stride is given. Pointers are to device memory of the
 // implementation, or to host memory if stated; the caller owns it and keeps it valid until the
@@ -118,11 +119,12 @@ struct LinearParams {
 
 // The KV cache of one layer. Element e of head h of slot s (page s / P, offset s % P):
 //   k: base + page * page_stride + offset * slot_stride + h * head_stride + e
-//   v: the same + v_offset
+//   v: base + page * page_stride + v_offset + offset * v_slot_stride + h * v_head_stride + e
 // Only RopeKvWrite and Attention access it. If a head's keys of a page are contiguous (slot_stride
-// == head_dim, the fast layout of the CPU), an implementation may choose the order of elements
-// within that block. `base` has the dtype of activations, or bf16 on the CPU (KvDType), in which
-// case queries and softmax weights may be rounded to bf16 before they are multiplied.
+// == head_dim, the fast layout of the CPU), or its values (v_slot_stride == value_dim), an
+// implementation may choose the order of elements within that block. `base` has the dtype of
+// activations, or bf16 on the CPU (KvDType), in which case queries and softmax weights may be
+// rounded to bf16 before they are multiplied.
 struct KvLayer {
   ActivationPtr base;
   int64_t page_stride;  // in elements, like all strides
@@ -130,7 +132,18 @@ struct KvLayer {
   int64_t head_stride;
   int64_t v_offset;
   int32_t page_size;
+  int64_t v_slot_stride = 0;  // 0: slot_stride
+  int64_t v_head_stride = 0;  // 0: head_stride
+
+  int64_t value_slot_stride() const { return v_slot_stride == 0 ? slot_stride : v_slot_stride; }
+  int64_t value_head_stride() const { return v_head_stride == 0 ? head_stride : v_head_stride; }
 };
+
+// Width of a token's queries, keys and values, concatenated.
+inline int64_t QkvWidth(int64_t num_heads, int64_t num_kv_heads, int64_t head_dim,
+                        int64_t value_dim) {
+  return num_heads * head_dim + num_kv_heads * (head_dim + value_dim);
+}
 
 // The dtype of the KV cache: that of activations; but bf16 if those are f32 (the CPU) and the
 // weights are bf16 or quantized from it, which halves the memory and the reads of attention.
@@ -144,8 +157,9 @@ inline DType KvDType(DType activation_dtype, DType weight_dtype) {
 // from rot on are unchanged. Rotated features are multiplied by attention_factor (longrope, yarn).
 // Order: norm, rotation, query_scale; with norm_last: rotation, norm, query_scale.
 struct RopeKvWriteParams {
-  // [T, (H + 2 HKV) * E]: q, k and v of each token, concatenated. q is rotated in place; k and v
-  // are undefined afterwards.
+  // [T, H * E + HKV * (E + EV)]: q, k and v of each token, concatenated. q is rotated in place; k
+  // and v are undefined afterwards. HKV 0: queries alone, and nothing is written to `kv` (a layer
+  // that reads the keys and values of an earlier one).
   ActivationPtr qkv;
   const int32_t* positions;  // [T]
   const int64_t* slots;      // [T]
@@ -160,6 +174,10 @@ struct RopeKvWriteParams {
   float norm_eps = 0;
   bool norm_last = false;
   const float* query_scale = nullptr;  // [max_seq_len] factor of q at each position, or null
+  int32_t v_head_dim = 0;              // EV; 0: E
+
+  int32_t value_dim() const { return v_head_dim == 0 ? head_dim : v_head_dim; }
+  int64_t token_width() const { return QkvWidth(num_heads, num_kv_heads, head_dim, value_dim()); }
 };
 
 // What a call says of the rows of its step. Captured operations serve many steps, and have upper
@@ -176,8 +194,8 @@ enum class RowsKnown : uint8_t {
 // that row. Keys are processed in position order in tiles of a constant size, so results do not
 // depend on page size, chunking or other rows.
 struct AttentionParams {
-  ConstActivationPtr qkv;  // [T, (H + 2 HKV) * E]; only q is read
-  ActivationPtr out;       // [T, H * E]
+  ConstActivationPtr qkv;  // [T, qkv_stride]; of each token only q, the first H * E, is read
+  ActivationPtr out;       // [T, H * EV]
   KvLayer kv;
   const int32_t* page_table;  // [rows of the table, page_table_stride]
   int64_t page_table_stride;
@@ -198,6 +216,13 @@ struct AttentionParams {
   // Calls with the same number (the layers of a step) have equal rows, lengths and page table
   // contents, so that a plan of the work can be reused. 0: unknown.
   uint64_t step = 0;
+  int32_t v_head_dim = 0;  // EV; 0: E
+  int64_t qkv_stride = 0;  // elements from token to token; 0: H * E + HKV * (E + EV)
+
+  int32_t value_dim() const { return v_head_dim == 0 ? head_dim : v_head_dim; }
+  int64_t token_width() const {
+    return qkv_stride != 0 ? qkv_stride : QkvWidth(num_heads, num_kv_heads, head_dim, value_dim());
+  }
 };
 
 // Gated: out[t, i] = act(gate_up[t, i]) * gate_up[t, I + i]. Else: out[t, i] = act(gate_up[t, i]).

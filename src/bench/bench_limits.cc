@@ -29,10 +29,11 @@ double KvTime(int64_t positions, const ModelCost& cost, const Ceilings& ceilings
 }
 
 // Weights of a layer's feed-forward part that one token uses: with experts, only the chosen ones.
-double FeedForwardWeights(const ModelConfig& config, const LayerConfig& layer) {
+double FeedForwardWeights(const ModelConfig& config, const LayerConfig& layer,
+                          const LayerShape& shape) {
   const auto d = static_cast<double>(config.hidden_size);
   const double matrices = config.gated ? 3 : 2;
-  if (!layer.has_experts) return matrices * d * static_cast<double>(config.intermediate_size);
+  if (!layer.has_experts) return matrices * d * static_cast<double>(shape.intermediate_size);
   const ExpertsConfig& experts = config.experts;
   const double width = experts.num_chosen * static_cast<double>(experts.intermediate_size) +
                        static_cast<double>(experts.shared_intermediate_size);
@@ -48,19 +49,20 @@ double BytesPerWeight(const WeightFormat& format) {
 
 ModelCost CostOf(const ModelConfig& config, const WeightFormat& format, double kv_bytes_per_token) {
   const auto d = static_cast<double>(config.hidden_size);
-  const auto layers = static_cast<double>(config.num_layers);
-  const double q = static_cast<double>(config.num_heads) * config.head_dim;
-  const double kv = static_cast<double>(config.num_kv_heads) * config.head_dim;
   ModelCost cost;
-  cost.layer_weights = layers * (2 * d * q + 2 * d * kv);
-  for (const LayerConfig& layer : config.layers) {
-    cost.layer_weights += FeedForwardWeights(config, layer);
+  for (int32_t i = 0; i < std::ssize(config.layers); ++i) {
+    const LayerConfig& layer = config.layers[static_cast<size_t>(i)];
+    const LayerShape shape = LayerShapeOf(config, i);
+    const double widths = static_cast<double>(shape.head_dim) + shape.value_dim;
+    const int32_t own_kv_heads = layer.kv_layer < 0 ? shape.num_kv_heads : 0;
+    cost.layer_weights += d * widths * (static_cast<double>(shape.num_heads) + own_kv_heads);
+    cost.layer_weights += FeedForwardWeights(config, layer, shape);
+    cost.pair_flops += 2 * widths * shape.num_heads;
   }
   cost.head_weights = d * static_cast<double>(config.vocab_size);
   cost.step_bytes = cost.layer_weights * BytesPerWeight(format) +
                     cost.head_weights * BytesPerWeight(TableFormat(format));
   cost.kv_bytes_per_token = kv_bytes_per_token;
-  cost.pair_flops = 4 * layers * q;
   return cost;
 }
 

@@ -153,7 +153,8 @@ class Planner {
     std::vector<AttentionItem> whole;
     for (const auto& [item, cost] : items_) {
       const int64_t num_splits = item.split_end - item.split_begin;
-      const int64_t split_floats = AttentionStateFloats(item.num_tokens * group_size_, p_.head_dim);
+      const int64_t split_floats =
+          AttentionStateFloats(item.num_tokens * group_size_, p_.value_dim());
       const int64_t floats = split_floats * num_splits;
       if (num_threads_ == 1 || num_splits == 1 || floats > floats_max_ ||
           cost * kPartsPerThread * num_threads_ <= total_cost_) {
@@ -206,7 +207,8 @@ AttentionPlanner::Key::Key(const AttentionParams& params)
       sliding_window(params.sliding_window),
       num_heads(params.num_heads),
       num_kv_heads(params.num_kv_heads),
-      head_dim(params.head_dim) {}
+      head_dim(params.head_dim),
+      value_dim(params.value_dim()) {}
 
 const AttentionPlan& AttentionPlanner::Plan(const AttentionParams& params, int num_threads) {
   if (params.step == 0 || params.step != step_) entries_.clear();

@@ -48,7 +48,7 @@ class AttentionPlanner {
   struct Key {
     explicit Key(const AttentionParams& params);
     const int32_t* page_table;
-    int32_t page_size, sliding_window, num_heads, num_kv_heads, head_dim;
+    int32_t page_size, sliding_window, num_heads, num_kv_heads, head_dim, value_dim;
     bool operator==(const Key&) const = default;
   };
   struct Entry {
@@ -56,7 +56,7 @@ class AttentionPlanner {
     AttentionPlan plan;
   };
   uint64_t step_ = 0;
-  std::vector<Entry> entries_;  // plans of that step, one for each kind of layer
+  std::vector<Entry> entries_;  // plans of that step, one for each shape of a layer
 };
 
 }  // namespace minisgl::cpu

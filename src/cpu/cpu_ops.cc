@@ -104,9 +104,7 @@ class CpuOps : public Ops {
               [&](int64_t begin, int64_t end) { elementwise_.activate(params, begin, end); });
   }
   void RopeKvWrite(const RopeKvWriteParams& params) override {
-    const int64_t width =
-        (int64_t{params.num_heads} + 2 * int64_t{params.num_kv_heads}) * params.head_dim;
-    ForTokens(params.num_tokens, 2 * width, [&](int64_t begin, int64_t end) {
+    ForTokens(params.num_tokens, 2 * params.token_width(), [&](int64_t begin, int64_t end) {
       elementwise_.rope_kv_write(params, write_kv_, begin, end);
     });
   }
@@ -336,7 +334,7 @@ int64_t QueryRowsMax(int64_t num_heads, int64_t num_kv_heads) {
 float* CpuOps::AttentionScratch(const AttentionParams& p, int thread) {
   const int64_t rows = QueryRowsMax(p.num_heads, p.num_kv_heads);
   return threads_[thread].attention.Reserve(
-      static_cast<size_t>(AttentionScratchFloats(rows, p.head_dim)));
+      static_cast<size_t>(AttentionScratchFloats(rows, p.head_dim, p.value_dim())));
 }
 
 void CpuOps::Attention(const AttentionParams& p) {
@@ -375,10 +373,14 @@ int64_t PreparedStrideMax(const WeightFormat& format, int64_t num_in) {
   return format.dtype == DType::kBF16 ? PreparedStride(2 * num_in + 2) : 0;
 }
 
+int64_t ValueDim(const CpuScratchLimits& limits) {
+  return limits.value_dim == 0 ? limits.head_dim : limits.value_dim;
+}
+
 int64_t ThreadScratchBytes(const CpuScratchLimits& limits) {
   constexpr int64_t kFloatBytes = sizeof(float);
-  const int64_t attention =
-      AttentionScratchFloats(QueryRowsMax(limits.num_heads, limits.num_kv_heads), limits.head_dim);
+  const int64_t attention = AttentionScratchFloats(
+      QueryRowsMax(limits.num_heads, limits.num_kv_heads), limits.head_dim, ValueDim(limits));
   int64_t bytes = (attention + kLinearScratchFloats) * kFloatBytes;
   const Quantization kind = limits.weight_format.quantization;
   if (kind == Quantization::kStored || kind == Quantization::kInt4) {
@@ -411,7 +413,7 @@ std::optional<uint64_t> CpuScratchBytes(const CpuScratchLimits& limits) {
     if (size > kSizeMax) return std::nullopt;
   }
   const int64_t query_rows = cpu::QueryRowsMax(limits.num_heads, limits.num_kv_heads);
-  if (query_rows * limits.head_dim > kAreaMax) return std::nullopt;
+  if (query_rows * std::max(limits.head_dim, limits.value_dim) > kAreaMax) return std::nullopt;
 
   const auto prepared = [](const WeightFormat& format, int64_t num_rows, int64_t num_in) {
     return CheckedMul(static_cast<uint64_t>(num_rows),

@@ -139,10 +139,14 @@ double Up(const ActivateParams& p, double x) {
   return (x > p.limit ? p.limit : x < -p.limit ? -p.limit : x) + 1;
 }
 
-// Index of the first element of a head's key in a slot. The value is v_offset elements further.
+// Index of the first element of a head's key in a slot, and of its value.
 int64_t KeyAt(const KvLayer& kv, int64_t slot, int64_t head) {
   return slot / kv.page_size * kv.page_stride + slot % kv.page_size * kv.slot_stride +
          head * kv.head_stride;
+}
+int64_t ValueAt(const KvLayer& kv, int64_t slot, int64_t head) {
+  return slot / kv.page_size * kv.page_stride + kv.v_offset +
+         slot % kv.page_size * kv.value_slot_stride() + head * kv.value_head_stride();
 }
 
 class NaiveOps : public Ops {
@@ -224,7 +228,7 @@ class NaiveOps : public Ops {
   }
 
   void RopeKvWrite(const RopeKvWriteParams& p) override {
-    const int64_t token_width = int64_t{p.num_heads + 2 * p.num_kv_heads} * p.head_dim;
+    const int64_t token_width = p.token_width(), value_dim = p.value_dim();
     const int64_t key_offset = int64_t{p.num_heads} * p.head_dim;
     const int64_t value_offset = key_offset + int64_t{p.num_kv_heads} * p.head_dim;
     for (int64_t t = 0; t < p.num_tokens; ++t) {
@@ -238,9 +242,9 @@ class NaiveOps : public Ops {
         const int64_t key = token + key_offset + h * p.head_dim;
         const int64_t slot = KeyAt(p.kv, p.slots[t], h);
         Rotate(p, t, key, p.k_norm, 1, p.kv.base, slot);
-        for (int32_t e = 0; e < p.head_dim; ++e) {
-          Put(p.kv.base, slot + p.kv.v_offset + e,
-              Get(p.qkv, token + value_offset + h * p.head_dim + e));
+        const int64_t to = ValueAt(p.kv, p.slots[t], h);
+        for (int64_t e = 0; e < value_dim; ++e) {
+          Put(p.kv.base, to + e, Get(p.qkv, token + value_offset + h * value_dim + e));
         }
       }
     }
@@ -448,19 +452,18 @@ class NaiveOps : public Ops {
   void AttendOne(const AttentionParams& p, int64_t table_row, int64_t token, int64_t position,
                  int32_t head) {
     const int32_t kv_head = head / (p.num_heads / p.num_kv_heads);
-    const int64_t token_width = int64_t{p.num_heads + 2 * p.num_kv_heads} * p.head_dim;
-    const int64_t q = token * token_width + head * p.head_dim;
+    const int64_t q = token * p.token_width() + head * p.head_dim;
     const int64_t first =
         p.sliding_window > 0 ? std::max<int64_t>(0, position - p.sliding_window + 1) : 0;
-    const auto key_at = [&](int64_t key) {
+    const auto slot_of = [&](int64_t key) {
       const int64_t page = p.page_table[table_row * p.page_table_stride + key / p.kv.page_size];
-      return KeyAt(p.kv, page * p.kv.page_size + key % p.kv.page_size, kv_head);
+      return page * p.kv.page_size + key % p.kv.page_size;
     };
 
     scores_.clear();
     double largest = p.sinks != nullptr ? p.sinks[head] : -std::numeric_limits<double>::infinity();
     for (int64_t key = first; key <= position; ++key) {
-      const int64_t k = key_at(key);
+      const int64_t k = KeyAt(p.kv, slot_of(key), kv_head);
       double score = 0;
       for (int32_t e = 0; e < p.head_dim; ++e) score += Get(p.qkv, q + e) * Get(p.kv.base, k + e);
       score *= p.scale;
@@ -470,15 +473,16 @@ class NaiveOps : public Ops {
     }
 
     double total = p.sinks != nullptr ? std::exp(p.sinks[head] - largest) : 0;
-    std::vector<double> sum(p.head_dim, 0.0);
+    const int64_t value_dim = p.value_dim();
+    std::vector<double> sum(static_cast<size_t>(value_dim), 0.0);
     for (int64_t key = first; key <= position; ++key) {
       const double weight = std::exp(scores_[key - first] - largest);
-      const int64_t v = key_at(key) + p.kv.v_offset;
+      const int64_t v = ValueAt(p.kv, slot_of(key), kv_head);
       total += weight;
-      for (int32_t e = 0; e < p.head_dim; ++e) sum[e] += weight * Get(p.kv.base, v + e);
+      for (int64_t e = 0; e < value_dim; ++e) sum[e] += weight * Get(p.kv.base, v + e);
     }
-    const int64_t out = (token * p.num_heads + head) * p.head_dim;
-    for (int32_t e = 0; e < p.head_dim; ++e) Put(p.out, out + e, sum[e] / total);
+    const int64_t out = (token * p.num_heads + head) * value_dim;
+    for (int64_t e = 0; e < value_dim; ++e) Put(p.out, out + e, sum[e] / total);
   }
 
   const DType activation_dtype_;

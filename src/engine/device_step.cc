@@ -32,12 +32,14 @@ T* At(std::byte* memory, size_t offset) {
 }  // namespace
 
 DeviceLimits DeviceLimitsOf(const ModelConfig& config, const EngineLimits& limits) {
+  // The shape of all layers: see DeviceOps::CheckSupported.
+  const LayerShape shape = LayerShapeOf(config, 0);
   return {.max_rows = limits.max_running_requests + 1,  // one of padding
           .max_tokens = limits.max_step_tokens,
           .max_seq_len = limits.max_seq_len,
-          .num_heads = config.num_heads,
-          .num_kv_heads = config.num_kv_heads,
-          .head_dim = config.head_dim,
+          .num_heads = shape.num_heads,
+          .num_kv_heads = shape.num_kv_heads,
+          .head_dim = shape.head_dim,
           .num_experts = config.experts.num_experts,
           .num_chosen = config.experts.num_chosen};
 }
@@ -294,7 +296,7 @@ void DeviceStep::RunLayers(const StepShape& shape) {
   const auto* const row_begin = Meta<int32_t>(layout_.row_begin);
   const auto* const kv_len = Meta<int32_t>(layout_.kv_len);
   const StepTables& tables = state_->tables();
-  const ModelConfig& config = state_->config();
+  const LayerShape heads = LayerShapeOf(state_->config(), 0);
   PrepareTokens(shape, tables.page_table, slots_.data());
   if (state_->has_windows()) PrepareTokens(shape, tables.window_table, window_slots_.data());
   ops_->PlanAttention({.row_begin = row_begin,
@@ -302,9 +304,9 @@ void DeviceStep::RunLayers(const StepShape& shape) {
                        .num_rows = shape.num_rows,
                        .num_decode_rows = shape.num_decode_rows,
                        .num_tokens = shape.num_tokens,
-                       .num_heads = config.num_heads,
-                       .num_kv_heads = config.num_kv_heads,
-                       .head_dim = config.head_dim,
+                       .num_heads = heads.num_heads,
+                       .num_kv_heads = heads.num_kv_heads,
+                       .head_dim = heads.head_dim,
                        .sliding_window = window_,
                        .shared = {.num_groups = Meta<int32_t>(layout_.num_groups),
                                   .group_begin = Meta<int32_t>(layout_.group_begin),

@@ -75,7 +75,10 @@ class DeviceStep {
   // The shape of `plan` without padding, except its places.
   StepShape ShapeOf(const BatchPlan& plan) const;
   // Query heads for each KV head.
-  int32_t group() const { return state_->config().num_heads / state_->config().num_kv_heads; }
+  int32_t group() const {
+    const LayerShape shape = LayerShapeOf(state_->config(), 0);
+    return shape.num_heads / shape.num_kv_heads;
+  }
 
   // Copies step->plan to the device, padded, and applies its table writes. Sets step->shape.
   // kOutOfMemory if the step is larger than any before and there is no memory for it: its writes

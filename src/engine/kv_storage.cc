@@ -2,43 +2,72 @@
 #include "engine/kv_storage.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
+#include "minisgl/base/check.h"
 #include "minisgl/base/checked_math.h"
 
 namespace minisgl::engine {
 
 namespace {
 
-std::optional<uint64_t> TokenBytes(const ModelConfig& config, int64_t num_layers, DType dtype) {
-  const uint64_t factors[] = {static_cast<uint64_t>(num_layers), 2,
-                              static_cast<uint64_t>(config.num_kv_heads),
-                              static_cast<uint64_t>(config.head_dim), DTypeBytes(dtype)};
+// Elements of a token's keys and values.
+std::optional<uint64_t> TokenElements(const LayerShape& shape) {
+  const uint64_t factors[] = {
+      static_cast<uint64_t>(shape.num_kv_heads),
+      static_cast<uint64_t>(shape.head_dim) + static_cast<uint64_t>(shape.value_dim)};
   return CheckedProduct(factors);
+}
+
+// Bytes of a token in the layers with keys and values of their own that `counts` is true for.
+template <typename Counts>
+std::optional<uint64_t> TokenBytes(const ModelConfig& config, DType dtype, const Counts& counts) {
+  std::optional<uint64_t> sum = 0;
+  const auto add = [&](std::optional<uint64_t> elements, uint64_t num_layers) {
+    if (elements) elements = CheckedMul(*elements, num_layers);
+    sum = sum && elements ? CheckedAdd(*sum, *elements) : std::nullopt;
+  };
+  const auto num_listed = static_cast<int32_t>(std::ssize(config.layers));
+  for (int32_t i = 0; i < std::min(num_listed, config.num_layers); ++i) {
+    const LayerConfig& layer = config.layers[static_cast<size_t>(i)];
+    if (layer.kv_layer < 0 && counts(layer)) add(TokenElements(LayerShapeOf(config, i)), 1);
+  }
+  if (config.num_layers > num_listed && counts(LayerConfig())) {
+    add(TokenElements(LayerShapeOf(config, num_listed)),
+        static_cast<uint64_t>(config.num_layers - num_listed));
+  }
+  return sum ? CheckedMul(*sum, DTypeBytes(dtype)) : std::nullopt;
 }
 
 }  // namespace
 
 std::optional<uint64_t> KvBytesPerToken(const ModelConfig& config, DType dtype) {
-  return TokenBytes(config, config.num_layers, dtype);
+  return TokenBytes(config, dtype, [](const LayerConfig&) { return true; });
 }
 
 std::optional<uint64_t> WindowBytesPerToken(const ModelConfig& config, DType dtype) {
-  const auto num_windowed =
-      std::count_if(config.layers.begin(), config.layers.end(),
+  return TokenBytes(config, dtype,
                     [](const LayerConfig& layer) { return layer.sliding_window > 0; });
-  return TokenBytes(config, num_windowed, dtype);
 }
 
 Result<KvStorage> KvStorage::Make(const ModelConfig& config, DType dtype, int32_t num_pages,
                                   int32_t page_size, Ops* ops, int32_t num_window_pages) {
   KvStorage storage;
-  const int64_t head_stride = int64_t{page_size} * config.head_dim;
-  const int64_t v_offset = head_stride * config.num_kv_heads;
-  const int64_t page_stride = 2 * v_offset;
   for (int32_t i = 0; i < config.num_layers; ++i) {
-    const bool has_window =
-        num_window_pages > 0 && config.layers[static_cast<size_t>(i)].sliding_window > 0;
+    const auto at = static_cast<size_t>(i);
+    const LayerConfig layer = at < config.layers.size() ? config.layers[at] : LayerConfig();
+    if (layer.kv_layer >= 0) {
+      MINISGL_CHECK(layer.kv_layer < i, "layer {} reads keys of layer {}", i, layer.kv_layer);
+      storage.layers_.push_back(storage.layers_[static_cast<size_t>(layer.kv_layer)]);
+      continue;
+    }
+    const LayerShape shape = LayerShapeOf(config, i);
+    const int64_t k_head_stride = int64_t{page_size} * shape.head_dim;
+    const int64_t v_head_stride = int64_t{page_size} * shape.value_dim;
+    const int64_t v_offset = k_head_stride * shape.num_kv_heads;
+    const int64_t page_stride = v_offset + v_head_stride * shape.num_kv_heads;
+    const bool has_window = num_window_pages > 0 && layer.sliding_window > 0;
     const int32_t pages = has_window ? num_window_pages : num_pages;
     MINISGL_ASSIGN_OR_RETURN(
         auto memory,
@@ -46,10 +75,12 @@ Result<KvStorage> KvStorage::Make(const ModelConfig& config, DType dtype, int32_
             ops, dtype, {static_cast<uint64_t>(pages) + 1, static_cast<uint64_t>(page_stride)}));
     storage.layers_.push_back({.base = memory.ptr(),
                                .page_stride = page_stride,
-                               .slot_stride = config.head_dim,
-                               .head_stride = head_stride,
+                               .slot_stride = shape.head_dim,
+                               .head_stride = k_head_stride,
                                .v_offset = v_offset,
-                               .page_size = page_size});
+                               .page_size = page_size,
+                               .v_slot_stride = shape.value_dim,
+                               .v_head_stride = v_head_stride});
     storage.memory_.push_back(std::move(memory));
   }
   return storage;

@@ -2,8 +2,10 @@
 // to. With window pages, layers with a sliding window have num_window_pages and a dummy instead.
 //
 // Layout of a layer, heads first, so that one head's keys of a page are contiguous:
-//   [num_pages + 1][K, V][num_kv_heads][page_size][head_dim]
-// Each layer is one allocation, zeroed on first touch: unused pages cost only address space.
+//   [num_pages + 1][keys [num_kv_heads][page_size][head_dim],
+//                   values [num_kv_heads][page_size][value_dim]]
+// Each layer is one allocation, zeroed on first touch: unused pages cost only address space. A
+// layer that reads the keys and values of another has none.
 #pragma once
 
 #include <optional>
@@ -21,6 +23,7 @@ class KvStorage {
   static Result<KvStorage> Make(const ModelConfig& config, DType dtype, int32_t num_pages,
                                 int32_t page_size, Ops* ops, int32_t num_window_pages = 0);
 
+  // [layers]; equal for layers that share keys and values.
   const std::vector<KvLayer>& layers() const { return layers_; }
 
  private:

@@ -105,22 +105,33 @@ EngineLimits LimitsOf(const ModelConfig& config, const PlanOptions& options, int
 std::optional<uint64_t> CpuBytes(const ModelConfig& config, const PlanOptions& options,
                                  const EngineLimits& limits) {
   const ExpertsConfig& experts = config.experts;
-  // heads * head_dim: two 31-bit numbers
-  const int64_t max_inputs =
-      std::max({config.hidden_size, config.intermediate_size, experts.shared_intermediate_size,
-                int64_t{config.num_heads} * config.head_dim});
-  return CpuScratchBytes(
-      {.num_threads = options.num_threads,
-       .weight_format = FormatOf(config, options),
-       .max_tokens = limits.max_step_tokens,
-       .max_logit_rows = int64_t{limits.max_running_requests} + limits.max_step_drafts,
-       .vocab_size = config.vocab_size,
-       .max_inputs = max_inputs,
-       .num_heads = config.num_heads,
-       .num_kv_heads = config.num_kv_heads,
-       .head_dim = config.head_dim,
-       .num_chosen = experts.num_experts > 0 ? experts.num_chosen : 0,
-       .expert_inputs = experts.intermediate_size});
+  const std::vector<LayerShape> shapes = LayerShapes(config);
+  int64_t max_inputs = std::max(config.hidden_size, experts.shared_intermediate_size);
+  for (const LayerShape& shape : shapes) {
+    // heads * value_dim: two 31-bit numbers
+    max_inputs =
+        std::max({max_inputs, shape.intermediate_size, int64_t{shape.num_heads} * shape.value_dim});
+  }
+  CpuScratchLimits scratch = {
+      .num_threads = options.num_threads,
+      .weight_format = FormatOf(config, options),
+      .max_tokens = limits.max_step_tokens,
+      .max_logit_rows = int64_t{limits.max_running_requests} + limits.max_step_drafts,
+      .vocab_size = config.vocab_size,
+      .max_inputs = max_inputs,
+      .num_chosen = experts.num_experts > 0 ? experts.num_chosen : 0,
+      .expert_inputs = experts.intermediate_size};
+  uint64_t most = 0;
+  for (const LayerShape& shape : shapes) {
+    scratch.num_heads = shape.num_heads;
+    scratch.num_kv_heads = shape.num_kv_heads;
+    scratch.head_dim = shape.head_dim;
+    scratch.value_dim = shape.value_dim;
+    const auto bytes = CpuScratchBytes(scratch);
+    if (!bytes) return std::nullopt;
+    most = std::max(most, *bytes);
+  }
+  return most;
 }
 
 // Estimate of the bytes of all graphs.

@@ -39,14 +39,17 @@ Result<std::unique_ptr<DeviceOps>> OpenCuda(const EngineOptions& options, const 
                                         .deterministic = options.deterministic,
                                         .profile = std::move(profile),
                                         .cache_folder = TimingsFolder(options)}));
-  const int64_t query_width = int64_t{config.num_heads} * config.head_dim;
+  const LayerShape shape = LayerShapeOf(config, 0);
+  const int64_t query_width = int64_t{shape.num_heads} * shape.head_dim;
   MINISGL_RETURN_IF_ERROR(
       cuda->CheckSupported({.hidden_size = config.hidden_size,
                             .vocab_size = config.vocab_size,
                             .qk_norm_width = config.qk_norm == QkNorm::kWhole ? query_width : 0,
-                            .head_dim = config.head_dim,
+                            .head_dim = shape.head_dim,
                             .num_experts = config.experts.num_experts,
-                            .num_expert_groups = config.experts.routing.num_groups}));
+                            .num_expert_groups = config.experts.routing.num_groups,
+                            .value_dim = shape.value_dim,
+                            .has_uniform_attention = HasUniformAttention(config)}));
   return cuda;
 }
 

@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <utility>
+#include <vector>
 
 #include "model/model_weights.h"
 #include "model/workspace.h"
@@ -21,7 +22,9 @@ class OpsDecoder final : public Decoder {
         bytes_(bytes),
         weights_(std::move(weights)),
         space_(std::move(workspace)),
-        ops_(ops) {}
+        ops_(ops) {
+    for (int32_t i = 0; i < config.num_layers; ++i) shapes_.push_back(LayerShapeOf(config, i));
+  }
 
   void RunLayers(const ForwardInput& input) override {
     const int64_t num_tokens = input.num_tokens;
@@ -156,9 +159,9 @@ class OpsDecoder final : public Decoder {
     Linear(space_.hidden.ptr(), layer.qkv, space_.qkv.ptr(), input.num_tokens,
            layer.qkv_bias.data(), &layer.attention_output);
     if (config_.qk_norm == QkNorm::kWhole || config_.qk_norm == QkNorm::kHeadOwn) {
-      const int32_t heads = config_.num_heads;
-      NormHeads(layer.query_norm, 0, heads, input.num_tokens);
-      NormHeads(layer.key_norm, heads, config_.num_kv_heads, input.num_tokens);
+      const int32_t heads = shapes_[index].num_heads;
+      NormHeads(index, layer.query_norm, 0, heads, input.num_tokens);
+      NormHeads(index, layer.key_norm, heads, OwnKvHeads(index), input.num_tokens);
     }
     Rotate(input, index);
     Attend(input, index);
@@ -166,10 +169,22 @@ class OpsDecoder final : public Decoder {
            layer.attention_output_bias.data(), AfterAttention(index));
   }
 
+  // KV heads that the layer writes: none if it reads those of an earlier layer.
+  int32_t OwnKvHeads(size_t index) const {
+    return config_.layers[index].kv_layer < 0 ? shapes_[index].num_kv_heads : 0;
+  }
+
+  // Elements of a token in `qkv`.
+  int64_t TokenWidth(size_t index) const {
+    const LayerShape& shape = shapes_[index];
+    return QkvWidth(shape.num_heads, OwnKvHeads(index), shape.head_dim, shape.value_dim);
+  }
+
   // Normalises heads [first, first + count) of qkv in place, as one vector or head by head.
-  void NormHeads(const DeviceArray<float>& weight, int64_t first, int64_t count,
+  void NormHeads(size_t index, const DeviceArray<float>& weight, int64_t first, int64_t count,
                  int64_t num_tokens) {
-    const int64_t head_dim = config_.head_dim;
+    if (count == 0) return;
+    const int64_t head_dim = shapes_[index].head_dim;
     const ActivationPtr heads = space_.qkv.ptr().At(first * head_dim);
     ops_->Norm({.x = heads,
                 .residual = nullptr,
@@ -180,7 +195,7 @@ class OpsDecoder final : public Decoder {
                 .eps = static_cast<float>(config_.norm_eps),
                 .kind = config_.norm_kind,
                 .group_width = config_.qk_norm == QkNorm::kHeadOwn ? head_dim : count * head_dim,
-                .stride = (config_.num_heads + int64_t{2} * config_.num_kv_heads) * head_dim});
+                .stride = TokenWidth(index)});
   }
 
   // True if the layer's KV is in window pages.
@@ -190,6 +205,7 @@ class OpsDecoder final : public Decoder {
 
   void Rotate(const ForwardInput& input, size_t index) {
     const model::LayerWeights& layer = weights_.layers[index];
+    const LayerShape& shape = shapes_[index];
     const int32_t rope = config_.layers[index].rope;
     const bool in_place =
         config_.qk_norm == QkNorm::kHead || config_.qk_norm == QkNorm::kHeadAfterRotary;
@@ -201,15 +217,16 @@ class OpsDecoder final : public Decoder {
         .sin = nullptr,
         .kv = input.kv[index],
         .num_tokens = input.num_tokens,
-        .num_heads = config_.num_heads,
-        .num_kv_heads = config_.num_kv_heads,
-        .head_dim = config_.head_dim,
+        .num_heads = shape.num_heads,
+        .num_kv_heads = OwnKvHeads(index),
+        .head_dim = shape.head_dim,
         .rotary_dim = 0,
         .q_norm = in_place ? layer.query_norm.data() : nullptr,
         .k_norm = in_place ? layer.key_norm.data() : nullptr,
         .norm_eps = static_cast<float>(config_.norm_eps),
         .norm_last = config_.qk_norm == QkNorm::kHeadAfterRotary,
-        .query_scale = space_.query_scales.data()};
+        .query_scale = space_.query_scales.data(),
+        .v_head_dim = shape.value_dim};
     if (rope >= 0) {
       const model::RotaryTable& table = space_.rotary[static_cast<size_t>(rope)];
       params.cos = table.cos.data();
@@ -220,9 +237,10 @@ class OpsDecoder final : public Decoder {
   }
 
   void Attend(const ForwardInput& input, size_t index) {
+    const LayerShape& shape = shapes_[index];
     const double scale = config_.attention_scale > 0
                              ? config_.attention_scale
-                             : 1.0 / std::sqrt(static_cast<double>(config_.head_dim));
+                             : 1.0 / std::sqrt(static_cast<double>(shape.head_dim));
     ops_->Attention(
         {.qkv = space_.qkv.ptr(),
          .out = space_.attention.ptr(),
@@ -236,21 +254,23 @@ class OpsDecoder final : public Decoder {
          .num_decode_rows = input.num_decode_rows,
          .rows_known = input.rows_known,
          .num_tokens = input.num_tokens,
-         .num_heads = config_.num_heads,
-         .num_kv_heads = config_.num_kv_heads,
-         .head_dim = config_.head_dim,
+         .num_heads = shape.num_heads,
+         .num_kv_heads = shape.num_kv_heads,
+         .head_dim = shape.head_dim,
          .scale = static_cast<float>(scale),
          .sliding_window = config_.layers[index].sliding_window,
          .logit_softcap = static_cast<float>(config_.attention_softcap),
          .sinks = weights_.layers[index].sinks.data(),
-         .step = input.step});
+         .step = input.step,
+         .v_head_dim = shape.value_dim,
+         .qkv_stride = TokenWidth(index)});
   }
 
   // Runs the feed-forward part on `hidden`, in place.
   void FeedForward(size_t index, int64_t num_tokens) {
     const model::LayerWeights& layer = weights_.layers[index];
     if (!config_.layers[index].has_experts) {
-      Dense(layer.feed_forward, config_.intermediate_size, num_tokens, AfterLayer(index));
+      Dense(layer.feed_forward, shapes_[index].intermediate_size, num_tokens, AfterLayer(index));
       return;
     }
     const ExpertsConfig& experts = config_.experts;
@@ -332,6 +352,7 @@ class OpsDecoder final : public Decoder {
   const model::ModelWeights weights_;
   const model::Workspace space_;
   Ops* const ops_;
+  std::vector<LayerShape> shapes_;  // [layers]
 };
 
 }  // namespace

@@ -20,12 +20,13 @@ using Role = weights::TensorRole;
 // Packs the tensors of one layer, or of the model outside its layers.
 class Packer {
  public:
-  // `rotary_dim`: of the layer.
+  // `shape`, `rotary_dim`: of the layer.
   Packer(const ModelConfig& config, const Checkpoint& checkpoint,
-         std::vector<weights::TensorSpec> specs, int32_t rotary_dim, const WeightFormat& format,
-         Ops* ops)
+         std::vector<weights::TensorSpec> specs, const LayerShape& shape, int32_t rotary_dim,
+         const WeightFormat& format, Ops* ops)
       : config_(config),
         checkpoint_(checkpoint),
+        shape_(shape),
         rotary_dim_(rotary_dim),
         format_(format),
         ops_(ops) {
@@ -103,10 +104,10 @@ class Packer {
   std::vector<int64_t> RotaryOrder(Role role) const {
     if (!config_.rotary_interleaved || rotary_dim_ == 0) return {};
     if (role == Role::kQuery || role == Role::kQueryBias) {
-      return HalvesOfPairs(config_.num_heads, config_.head_dim, rotary_dim_);
+      return HalvesOfPairs(shape_.num_heads, shape_.head_dim, rotary_dim_);
     }
     if (role == Role::kKey || role == Role::kKeyBias) {
-      return HalvesOfPairs(config_.num_kv_heads, config_.head_dim, rotary_dim_);
+      return HalvesOfPairs(shape_.num_kv_heads, shape_.head_dim, rotary_dim_);
     }
     return {};
   }
@@ -153,6 +154,7 @@ class Packer {
 
   const ModelConfig& config_;
   const Checkpoint& checkpoint_;
+  const LayerShape shape_;
   const int32_t rotary_dim_;
   const WeightFormat format_;
   Ops* const ops_;
@@ -248,8 +250,8 @@ Result<ModelWeights> LoadModelWeights(const ModelConfig& config, const Checkpoin
   MINISGL_RETURN_IF_ERROR(CheckTensors(config, checkpoint));
   ModelWeights weights;
   LoadingProgress progress(config.num_layers);
-  const Packer packer(config, checkpoint, weights::ModelTensors(config), 0, TableFormat(format),
-                      ops);
+  const Packer packer(config, checkpoint, weights::ModelTensors(config), LayerShape(), 0,
+                      TableFormat(format), ops);
   const Role head = config.tie_word_embeddings ? Role::kEmbedding : Role::kHead;
   MINISGL_ASSIGN_OR_RETURN(weights.head, packer.Pack({head}));
   MINISGL_ASSIGN_OR_RETURN(weights.embedding, packer.PackTable(Role::kEmbedding));
@@ -260,8 +262,8 @@ Result<ModelWeights> LoadModelWeights(const ModelConfig& config, const Checkpoin
   progress.Advance();
   for (int32_t i = 0; i < config.num_layers; ++i) {
     const int32_t rotary_dim = RotaryDim(config, config.layers[static_cast<size_t>(i)]);
-    const Packer layer_packer(config, checkpoint, weights::LayerTensors(config, i), rotary_dim,
-                              format, ops);
+    const Packer layer_packer(config, checkpoint, weights::LayerTensors(config, i),
+                              LayerShapeOf(config, i), rotary_dim, format, ops);
     LayerWeights layer;
     MINISGL_RETURN_IF_ERROR(LoadAttention(config, layer_packer, &layer));
     MINISGL_RETURN_IF_ERROR(LoadFeedForward(config, layer_packer, &layer));

@@ -41,12 +41,12 @@ struct ExpertWeights {
 
 struct LayerWeights {
   NormWeights attention_norm, attention_post_norm;
-  Matrix qkv;                                // [(H + 2 HKV) * E, D]
-  DeviceArray<float> qkv_bias;               // [(H + 2 HKV) * E]; null: none
+  Matrix qkv;                                // [H * E + HKV * (E + EV), D], or of q alone
+  DeviceArray<float> qkv_bias;               // [outputs of qkv]; null: none
   DeviceArray<float> query_norm;             // [E] or [H * E], by QkNorm; null: none
-  DeviceArray<float> key_norm;               // [E] or [HKV * E]
+  DeviceArray<float> key_norm;               // [E] or [HKV * E]; null: none
   DeviceArray<float> sinks;                  // [H]; null: none
-  Matrix attention_output;                   // [D, H * E]
+  Matrix attention_output;                   // [D, H * EV]
   DeviceArray<float> attention_output_bias;  // [D]; null: none
   NormWeights feed_forward_norm, feed_forward_post_norm;
   FeedForwardWeights feed_forward;  // in a layer with experts: the shared expert, if any

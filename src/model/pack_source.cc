@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 #include <vector>
 
@@ -21,8 +22,12 @@ std::optional<PackSource> MakePackSource(const ModelConfig& config, const Checkp
   const Result<TrustedFolder> folder = TrustedFolder::Open(pack_cache);
   if (!folder.ok()) return source;  // MakeCpuOps opens it too, and reports the error
   std::string ropes;
-  for (const LayerConfig& layer : config.layers) {
+  for (int32_t i = 0; i < std::ssize(config.layers); ++i) {
+    const LayerConfig& layer = config.layers[static_cast<size_t>(i)];
     ropes += fmt::format(" {}", layer.rope < 0 ? 0 : config.ropes[layer.rope].dim);
+    if (layer.num_heads == 0 && layer.num_kv_heads == 0 && layer.head_dim == 0) continue;
+    const LayerShape shape = LayerShapeOf(config, i);
+    ropes += fmt::format(" {}/{}/{}", shape.num_heads, shape.num_kv_heads, shape.head_dim);
   }
   source.key = fmt::format("{} {} {} {} {} {} {}{} {}\n{}", config.architecture, format.Name(),
                            DTypeName(format.dtype), config.num_heads, config.num_kv_heads,

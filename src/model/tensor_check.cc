@@ -4,6 +4,7 @@
 #include <set>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "minisgl/base/checked_math.h"
 #include "minisgl/base/log.h"
@@ -65,7 +66,7 @@ Status CheckTensor(const ModelConfig& config, const Checkpoint& checkpoint,
   ShapeChecker shapes;
   std::vector<Dim> dims;
   for (const std::string& symbol : spec.dims) {
-    const auto size = weights::SymbolSize(config, symbol);
+    const auto size = weights::SymbolSize(config, symbol, spec.layer);
     if (!size) return BadInput("the configuration's sizes are too large ({})", symbol);
     shapes.Bind(symbol, *size);
     dims.emplace_back(symbol.c_str());
@@ -166,7 +167,7 @@ std::optional<uint64_t> TensorBytes(const ModelConfig& config, const weights::Te
                                     const WeightFormat& format, bool keeps_codes) {
   std::vector<uint64_t> sizes;
   for (const std::string& symbol : spec.dims) {
-    const auto size = weights::SymbolSize(config, symbol);
+    const auto size = weights::SymbolSize(config, symbol, spec.layer);
     if (!size) return std::nullopt;
     sizes.push_back(static_cast<uint64_t>(*size));
   }
@@ -204,6 +205,35 @@ std::optional<uint64_t> SumBytes(const ModelConfig& config,
   return sum;
 }
 
+struct KindOfLayers {
+  int32_t example;
+  uint64_t count;
+};
+
+// Layers whose tensors have equal shapes: of one LayerShape, with experts or without, with keys and
+// values of their own or of another layer.
+std::vector<KindOfLayers> KindsOfLayers(const ModelConfig& config) {
+  const auto are_alike = [&](int32_t a, int32_t b) {
+    const LayerConfig& first = config.layers[static_cast<size_t>(a)];
+    const LayerConfig& second = config.layers[static_cast<size_t>(b)];
+    return first.has_experts == second.has_experts &&
+           (first.kv_layer < 0) == (second.kv_layer < 0) &&
+           LayerShapeOf(config, a) == LayerShapeOf(config, b);
+  };
+  std::vector<KindOfLayers> kinds;
+  for (int32_t layer = 0; layer < std::ssize(config.layers); ++layer) {
+    const auto kind = std::find_if(kinds.begin(), kinds.end(), [&](const KindOfLayers& one) {
+      return are_alike(one.example, layer);
+    });
+    if (kind == kinds.end()) {
+      kinds.push_back({layer, 1});
+    } else {
+      ++kind->count;
+    }
+  }
+  return kinds;
+}
+
 }  // namespace
 
 Status CheckTensors(const ModelConfig& config, const Checkpoint& checkpoint) {
@@ -232,16 +262,7 @@ std::optional<uint64_t> ModelWeightBytes(const ModelConfig& config, const Weight
     }
     return sum;
   }
-  // Layers with experts are alike, and so are those without.
-  for (const bool has_experts : {false, true}) {
-    uint64_t count = 0;
-    int32_t example = 0;
-    for (size_t layer = 0; layer < config.layers.size(); ++layer) {
-      if (config.layers[layer].has_experts != has_experts) continue;
-      ++count;
-      example = static_cast<int32_t>(layer);
-    }
-    if (count == 0) continue;
+  for (const auto& [example, count] : KindsOfLayers(config)) {
     const auto layer = SumBytes(config, weights::LayerTensors(config, example), format);
     const auto layers = layer ? CheckedMul(*layer, count) : std::nullopt;
     sum = sum && layers ? CheckedAdd(*sum, *layers) : std::nullopt;

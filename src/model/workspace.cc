@@ -2,6 +2,7 @@
 #include "model/workspace.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "minisgl/base/checked_math.h"
@@ -23,11 +24,6 @@ struct Arrays {
   std::vector<Activations> activations;
   uint64_t choices = 0;  // T * K
 };
-
-bool HasDenseLayers(const ModelConfig& config) {
-  return std::any_of(config.layers.begin(), config.layers.end(),
-                     [](const LayerConfig& layer) { return !layer.has_experts; });
-}
 
 // Saturating: an overflow is detected when bytes are counted.
 uint64_t Times(uint64_t a, uint64_t b) { return CheckedMul(a, b).value_or(UINT64_MAX); }
@@ -53,18 +49,24 @@ Arrays ListArrays(const ModelConfig& config, const DecoderOptions& options) {
   const auto tokens = static_cast<uint64_t>(options.max_step_tokens);
   const auto rows = static_cast<uint64_t>(options.max_logit_rows);
   const auto hidden = static_cast<uint64_t>(config.hidden_size);
-  const auto heads = static_cast<uint64_t>(config.num_heads);
-  const auto kv_heads = static_cast<uint64_t>(config.num_kv_heads);
-  const auto head_dim = static_cast<uint64_t>(config.head_dim);
+  uint64_t qkv = 0, attention = 0;
+  for (const LayerShape& shape : LayerShapes(config)) {
+    const auto heads = static_cast<uint64_t>(shape.num_heads);
+    const auto kv_heads = static_cast<uint64_t>(shape.num_kv_heads);
+    const auto head_dim = static_cast<uint64_t>(shape.head_dim);
+    const auto value_dim = static_cast<uint64_t>(shape.value_dim);
+    // sums of products of two 31-bit numbers: below 2^64
+    qkv = std::max(qkv, heads * head_dim + kv_heads * (head_dim + value_dim));
+    attention = std::max(attention, heads * value_dim);
+  }
   const auto gated = static_cast<uint64_t>(GatedWidth(config));
   Arrays arrays;
   arrays.floats = {{&Workspace::residual, tokens, hidden},
                    {&Workspace::wanted_residual, rows, hidden},
                    {&Workspace::logits, rows, static_cast<uint64_t>(config.vocab_size)}};
   arrays.activations = {{&Workspace::hidden, tokens, hidden},
-                        // three 31-bit numbers: below 2^64
-                        {&Workspace::qkv, tokens, (heads + 2 * kv_heads) * head_dim},
-                        {&Workspace::attention, tokens, heads * head_dim},
+                        {&Workspace::qkv, tokens, qkv},
+                        {&Workspace::attention, tokens, attention},
                         {&Workspace::wanted_hidden, rows, hidden}};
   if (gated > 0) {
     arrays.activations.push_back({&Workspace::gate_up, tokens, Times(config.gated ? 2 : 1, gated)});
@@ -80,8 +82,12 @@ Arrays ListArrays(const ModelConfig& config, const DecoderOptions& options) {
 }  // namespace
 
 int64_t GatedWidth(const ModelConfig& config) {
-  return std::max(HasDenseLayers(config) ? config.intermediate_size : 0,
-                  config.experts.shared_intermediate_size);
+  int64_t width = config.experts.shared_intermediate_size;
+  for (int32_t i = 0; i < std::ssize(config.layers); ++i) {
+    if (config.layers[static_cast<size_t>(i)].has_experts) continue;
+    width = std::max(width, LayerShapeOf(config, i).intermediate_size);
+  }
+  return width;
 }
 
 Result<Workspace> MakeWorkspace(const ModelConfig& config, const DecoderOptions& options,

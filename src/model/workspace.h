@@ -1,6 +1,7 @@
 // The arrays of a forward pass, allocated once for the largest step.
 //
-// Letters: T tokens (max_step_tokens), N rows of logits (max_logit_rows), K experts of a token. The
+// Letters: T tokens (max_step_tokens), N rows of logits (max_logit_rows), K experts of a token.
+// Sizes that differ from layer to layer are those of the layer that needs most. The
 // residual stream, the logits and the routing of experts are f32 on every device. Arrays that the
 // model does not need are null.
 #pragma once
@@ -25,8 +26,8 @@ struct Workspace {
   DeviceArray<float> residual;         // [T, D] residual stream
   ActivationArray hidden;              // [T, D] input and output of each part of a block
   ActivationArray branch;              // [T, D] output of attention in parallel blocks
-  ActivationArray qkv;                 // [T, (H + 2 HKV) * E]
-  ActivationArray attention;           // [T, H * E]
+  ActivationArray qkv;                 // [T, H * E + HKV * (E + EV)]
+  ActivationArray attention;           // [T, H * EV]
   ActivationArray gate_up;             // [T, 2 I]
   ActivationArray gated;               // [T, I]
   DeviceArray<float> wanted_residual;  // [N, D]

@@ -76,8 +76,10 @@ const Architecture& EntryOf(const ModelConfig& config) {
 // Collects the tensors of one layer, or of the model outside its layers.
 class SpecList {
  public:
-  SpecList(const ModelConfig& config, std::string prefix)
-      : entry_(EntryOf(config)), prefix_(std::move(prefix)) {}
+  explicit SpecList(const ModelConfig& config, int32_t layer = -1)
+      : entry_(EntryOf(config)),
+        layer_(layer),
+        prefix_(layer < 0 ? "" : fmt::format("model.layers.{}.", layer)) {}
 
   void Add(Role role, std::vector<std::string> dims, TensorOrder order = TensorOrder::kPlain) {
     AddNumbered(role, 0, std::move(dims), order);
@@ -101,11 +103,12 @@ class SpecList {
     if (const size_t hole = name.find("{}"); hole != std::string::npos) {
       name.replace(hole, 2, fmt::format("{}", index));
     }
-    specs_.push_back({role, index, std::move(name), std::move(dims), order});
+    specs_.push_back({role, index, std::move(name), std::move(dims), order, layer_});
   }
 
   const Architecture& entry_;
-  std::string prefix_;
+  const int32_t layer_;
+  const std::string prefix_;
   std::vector<TensorSpec> specs_;
 };
 
@@ -125,43 +128,47 @@ void AddNorms(const ModelConfig& config, SpecList* list) {
   }
 }
 
-void AddQkNorms(const ModelConfig& config, SpecList* list) {
+void AddQkNorms(const ModelConfig& config, const LayerShape& shape, bool has_kv, SpecList* list) {
   switch (config.qk_norm) {
     case QkNorm::kNone:
       break;
     case QkNorm::kHead:
     case QkNorm::kHeadAfterRotary:
       list->Add(Role::kQueryNorm, {"E"});
-      list->Add(Role::kKeyNorm, {"E"});
+      if (has_kv) list->Add(Role::kKeyNorm, {"E"});
       break;
     case QkNorm::kHeadOwn:
-      list->AddEach(Role::kQueryNorm, config.num_heads, {"E"});
-      list->AddEach(Role::kKeyNorm, config.num_kv_heads, {"E"});
+      list->AddEach(Role::kQueryNorm, shape.num_heads, {"E"});
+      if (has_kv) list->AddEach(Role::kKeyNorm, shape.num_kv_heads, {"E"});
       break;
     case QkNorm::kWhole:
       list->Add(Role::kQueryNorm, {"H*E"});
-      list->Add(Role::kKeyNorm, {"HKV*E"});
+      if (has_kv) list->Add(Role::kKeyNorm, {"HKV*E"});
       break;
   }
 }
 
-void AddAttention(const ModelConfig& config, SpecList* list) {
+// `has_kv`: the layer has keys and values of its own.
+void AddAttention(const ModelConfig& config, const LayerShape& shape, bool has_kv, SpecList* list) {
+  const bool is_plain = shape.value_dim == shape.head_dim;
+  const char* const values = is_plain ? "HKV*E" : "HKV*EV";
   if (list->Names(Role::kQkv)) {
-    MINISGL_CHECK(!config.qkv_bias, "{} fuses q, k, v without biases", config.architecture);
+    MINISGL_CHECK(!config.qkv_bias && is_plain && has_kv, "{} fuses q, k, v without biases",
+                  config.architecture);
     list->Add(Role::kQkv, {"(H+2HKV)*E", "D"});
   } else {
     list->Add(Role::kQuery, {"H*E", "D"});
-    list->Add(Role::kKey, {"HKV*E", "D"});
-    list->Add(Role::kValue, {"HKV*E", "D"});
+    if (has_kv) list->Add(Role::kKey, {"HKV*E", "D"});
+    if (has_kv) list->Add(Role::kValue, {values, "D"});
   }
   if (config.qkv_bias) {
     list->Add(Role::kQueryBias, {"H*E"});
-    list->Add(Role::kKeyBias, {"HKV*E"});
-    list->Add(Role::kValueBias, {"HKV*E"});
+    if (has_kv) list->Add(Role::kKeyBias, {"HKV*E"});
+    if (has_kv) list->Add(Role::kValueBias, {values});
   }
-  AddQkNorms(config, list);
+  AddQkNorms(config, shape, has_kv, list);
   if (config.attention_sinks) list->Add(Role::kSinks, {"H"});
-  list->Add(Role::kAttentionOutput, {"D", "H*E"});
+  list->Add(Role::kAttentionOutput, {"D", is_plain ? "H*E" : "H*EV"});
   if (config.attention_output_bias) list->Add(Role::kAttentionOutputBias, {"D"});
 }
 
@@ -223,7 +230,7 @@ Status AddRequired(const ModelConfig& config, const std::vector<TensorSpec>& spe
   for (const TensorSpec& spec : specs) {
     RequiredTensor tensor = {spec.name, {}, spec.is_norm()};
     for (const std::string& symbol : spec.dims) {
-      const auto size = SymbolSize(config, symbol);
+      const auto size = SymbolSize(config, symbol, spec.layer);
       if (!size) return BadInput("the configuration's sizes are too large ({})", symbol);
       tensor.shape.push_back(*size);
     }
@@ -250,7 +257,7 @@ bool TensorSpec::is_norm() const {
 }
 
 std::vector<TensorSpec> ModelTensors(const ModelConfig& config) {
-  SpecList list(config, "");
+  SpecList list(config);
   list.Add(Role::kEmbedding, {"V", "D"});
   list.Add(Role::kFinalNorm, {"D"});
   if (config.norm_bias) list.Add(Role::kFinalNormBias, {"D"});
@@ -259,10 +266,11 @@ std::vector<TensorSpec> ModelTensors(const ModelConfig& config) {
 }
 
 std::vector<TensorSpec> LayerTensors(const ModelConfig& config, int32_t layer) {
-  SpecList list(config, fmt::format("model.layers.{}.", layer));
-  AddNorms(config, &list);
-  AddAttention(config, &list);
+  SpecList list(config, layer);
   const auto at = static_cast<size_t>(layer);
+  AddNorms(config, &list);
+  const bool has_kv = at >= config.layers.size() || config.layers[at].kv_layer < 0;
+  AddAttention(config, LayerShapeOf(config, layer), has_kv, &list);
   if (at < config.layers.size() && config.layers[at].has_experts) {
     AddExperts(config, &list);
   } else {
@@ -287,18 +295,22 @@ bool IsIgnorable(const ModelConfig& config, std::string_view name) {
          (config.tie_word_embeddings && name == "lm_head.weight");
 }
 
-std::optional<int64_t> SymbolSize(const ModelConfig& config, std::string_view symbol) {
+std::optional<int64_t> SymbolSize(const ModelConfig& config, std::string_view symbol,
+                                  int32_t layer) {
+  const LayerShape shape = LayerShapeOf(config, layer);
   if (symbol == "V") return config.vocab_size;
   if (symbol == "D") return config.hidden_size;
-  if (symbol == "I") return config.intermediate_size;
-  if (symbol == "2I") return Product(2, config.intermediate_size);
-  if (symbol == "E") return config.head_dim;
-  if (symbol == "H") return config.num_heads;
-  if (symbol == "HKV") return config.num_kv_heads;
-  if (symbol == "H*E") return Product(config.num_heads, config.head_dim);
-  if (symbol == "HKV*E") return Product(config.num_kv_heads, config.head_dim);
+  if (symbol == "I") return shape.intermediate_size;
+  if (symbol == "2I") return Product(2, shape.intermediate_size);
+  if (symbol == "E") return shape.head_dim;
+  if (symbol == "H") return shape.num_heads;
+  if (symbol == "HKV") return shape.num_kv_heads;
+  if (symbol == "H*E") return Product(shape.num_heads, shape.head_dim);
+  if (symbol == "HKV*E") return Product(shape.num_kv_heads, shape.head_dim);
+  if (symbol == "H*EV") return Product(shape.num_heads, shape.value_dim);
+  if (symbol == "HKV*EV") return Product(shape.num_kv_heads, shape.value_dim);
   if (symbol == "(H+2HKV)*E") {
-    return Product(int64_t{config.num_heads} + 2 * int64_t{config.num_kv_heads}, config.head_dim);
+    return Product(int64_t{shape.num_heads} + 2 * int64_t{shape.num_kv_heads}, shape.head_dim);
   }
   if (symbol == "X") return config.experts.num_experts;
   if (symbol == "J") return config.experts.intermediate_size;

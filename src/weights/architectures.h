@@ -3,8 +3,9 @@
 //
 // Shapes are written in symbols:
 //   V vocabulary size, D hidden size, 1
-//   H query heads, HKV key/value heads, E head_dim
+//   H query heads, HKV key/value heads, E head_dim, EV value_dim
 //   H*E all query heads, HKV*E all key (or value) heads, (H+2HKV)*E fused q, k, v
+//   HKV*EV all value heads and H*EV what attention returns, if EV is not E
 //   I feed-forward size, 2I fused gate and up
 //   X experts, J size of an expert, 2J fused gate and up, S size of the shared expert
 #pragma once
@@ -81,6 +82,7 @@ struct TensorSpec {
   std::string name;               // as stored
   std::vector<std::string> dims;  // symbols
   TensorOrder order = TensorOrder::kPlain;
+  int32_t layer = -1;  // whose sizes the symbols are; -1: the tensor is in no layer
 
   bool is_norm() const;  // weights near 1 (near 0 with norm_plus_one); not biases
 };
@@ -96,8 +98,10 @@ bool IsOfPredictionLayer(const ModelConfig& config, std::string_view name);
 // to the embedding) or is of a prediction layer.
 bool IsIgnorable(const ModelConfig& config, std::string_view name);
 
-// The size of `symbol`; nullopt if 2^63 or more. REQUIRES one of the symbols above.
-std::optional<int64_t> SymbolSize(const ModelConfig& config, std::string_view symbol);
+// The size of `symbol` in layer `layer` (LayerShapeOf); nullopt if 2^63 or more. REQUIRES one of
+// the symbols above.
+std::optional<int64_t> SymbolSize(const ModelConfig& config, std::string_view symbol,
+                                  int32_t layer = -1);
 
 // Every tensor that the files of `config` must have. kBadInput if a size is 2^63 or more.
 struct RequiredTensor {

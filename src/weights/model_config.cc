@@ -239,6 +239,40 @@ void CheckNeutral(FieldReader* reader, std::string_view key, const std::optional
 
 namespace minisgl {
 
+LayerShape LayerShapeOf(const ModelConfig& config, int32_t layer) {
+  const auto at = static_cast<size_t>(layer);
+  const LayerConfig own =
+      layer >= 0 && at < config.layers.size() ? config.layers[at] : LayerConfig();
+  const auto or_common = [](auto size, auto common) { return size == 0 ? common : size; };
+  LayerShape shape;
+  shape.num_heads = or_common(own.num_heads, config.num_heads);
+  shape.num_kv_heads = or_common(own.num_kv_heads, config.num_kv_heads);
+  shape.head_dim = or_common(own.head_dim, config.head_dim);
+  // A head_dim of the layer's own is also the default of its values.
+  const int32_t value_dim = own.head_dim == 0 ? config.value_dim : 0;
+  shape.value_dim = or_common(or_common(own.value_dim, value_dim), shape.head_dim);
+  shape.intermediate_size = or_common(own.intermediate_size, config.intermediate_size);
+  return shape;
+}
+
+std::vector<LayerShape> LayerShapes(const ModelConfig& config) {
+  std::vector<LayerShape> shapes;
+  for (size_t i = 0; i < std::max<size_t>(1, config.layers.size()); ++i) {
+    const LayerShape shape = LayerShapeOf(config, static_cast<int32_t>(i));
+    if (std::find(shapes.begin(), shapes.end(), shape) == shapes.end()) shapes.push_back(shape);
+  }
+  return shapes;
+}
+
+bool HasUniformAttention(const ModelConfig& config) {
+  std::vector<LayerShape> shapes = LayerShapes(config);
+  for (LayerShape& shape : shapes) shape.intermediate_size = 0;
+  return std::all_of(shapes.begin(), shapes.end(),
+                     [&](const LayerShape& shape) { return shape == shapes[0]; }) &&
+         std::all_of(config.layers.begin(), config.layers.end(),
+                     [](const LayerConfig& layer) { return layer.kv_layer < 0; });
+}
+
 Result<ModelConfig> ParseModelConfig(const std::string& text, const std::string& file) {
   return weights::ReadModelConfig(text, file);
 }

@@ -407,7 +407,7 @@ void ReadLayout(const QuantScheme& scheme, const Sizes& sizes, int64_t num_exper
 Result<Sizes> SizesOf(const ModelConfig& config, const TensorSpec& spec) {
   Shape shape;
   for (const std::string& symbol : spec.dims) {
-    const auto size = SymbolSize(config, symbol);
+    const auto size = SymbolSize(config, symbol, spec.layer);
     // Sizes of packed tensors are computed from these.
     if (!size || *size > int64_t{1} << 40) {
       return BadInput("the configuration's sizes are too large ({})", symbol);
@@ -444,7 +444,7 @@ Result<StoredMatrix> FindDense(const ModelConfig& config, const Checkpoint& chec
   ShapeChecker shapes;
   std::vector<Dim> dims;
   for (const std::string& symbol : spec.dims) {
-    const auto size = SymbolSize(config, symbol);
+    const auto size = SymbolSize(config, symbol, spec.layer);
     if (!size) return BadInput("the configuration's sizes are too large ({})", symbol);
     shapes.Bind(symbol, *size);
     dims.emplace_back(symbol.c_str());

@@ -141,6 +141,14 @@ TEST_F(CudaExpertsTest, ModelsThatTheKernelsCannotRunAreRefused) {
   shape = fits;
   ++shape.num_expert_groups;
   expect_refused(shape, "no CUDA routing to a number of expert groups of 33 (at most 32)");
+  shape = fits;
+  shape.value_dim = 128;
+  EXPECT_TRUE(ops->CheckSupported(shape).ok());
+  shape.value_dim = 64;
+  expect_refused(shape, "no CUDA attention for values of a width of 64 (supported: head_dim, 128)");
+  shape.has_uniform_attention = false;
+  expect_refused(shape,
+                 "no CUDA attention for layers of different shapes or with shared keys and values");
 }
 
 }  // namespace

@@ -61,18 +61,22 @@ std::vector<FileTensor> TinyTensors(const ModelConfig& config, uint64_t seed) {
     }
     tensors.push_back(FileTensor::F32(name, std::move(shape), values));
   };
-  const int64_t d = config.hidden_size, i = config.intermediate_size, v = config.vocab_size;
-  const int64_t q = int64_t{config.num_heads} * config.head_dim;
-  const int64_t kv = int64_t{config.num_kv_heads} * config.head_dim;
+  const int64_t d = config.hidden_size, v = config.vocab_size;
   const double spread = 2.0 / std::sqrt(static_cast<double>(d));
   add("model.embed_tokens.weight", {v, d}, 0, 1);
   for (int32_t layer = 0; layer < config.num_layers; ++layer) {
     const std::string prefix = "model.layers." + std::to_string(layer) + ".";
+    const LayerShape shape = LayerShapeOf(config, layer);
+    const int64_t i = shape.intermediate_size, heads = shape.num_heads;
+    const int64_t kv_heads = shape.num_kv_heads;
+    const bool has_kv = config.layers[static_cast<size_t>(layer)].kv_layer < 0;
     add(prefix + "input_layernorm.weight", {d}, 1, 0.2);
-    add(prefix + "self_attn.q_proj.weight", {q, d}, 0, spread);
-    add(prefix + "self_attn.k_proj.weight", {kv, d}, 0, spread);
-    add(prefix + "self_attn.v_proj.weight", {kv, d}, 0, spread);
-    add(prefix + "self_attn.o_proj.weight", {d, q}, 0, spread);
+    add(prefix + "self_attn.q_proj.weight", {heads * shape.head_dim, d}, 0, spread);
+    if (has_kv) {
+      add(prefix + "self_attn.k_proj.weight", {kv_heads * shape.head_dim, d}, 0, spread);
+      add(prefix + "self_attn.v_proj.weight", {kv_heads * shape.value_dim, d}, 0, spread);
+    }
+    add(prefix + "self_attn.o_proj.weight", {d, heads * shape.value_dim}, 0, spread);
     add(prefix + "post_attention_layernorm.weight", {d}, 1, 0.2);
     add(prefix + "mlp.gate_proj.weight", {i, d}, 0, spread);
     add(prefix + "mlp.up_proj.weight", {i, d}, 0, spread);

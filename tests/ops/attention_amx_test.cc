@@ -52,7 +52,7 @@ std::vector<float> Attend(const AmxAttentionCase& c, const Bf16Products* product
   const AttentionKernels kernels =
       AttentionKernelGetters()[static_cast<size_t>(AvailableCpuTargets().front())]();
   std::vector<float> scratch(
-      static_cast<size_t>(AttentionScratchFloats(kQueryRowsMax, c.head_dim)) + 16);
+      static_cast<size_t>(AttentionScratchFloats(kQueryRowsMax, c.head_dim, c.head_dim)) + 16);
   float* const aligned =
       reinterpret_cast<float*>((reinterpret_cast<uintptr_t>(scratch.data()) + 63) / 64 * 64);
   for (const AttentionLoop& loop : PlanAttention(p, /*num_threads=*/1).loops) {

@@ -51,7 +51,7 @@ struct Rows {
 };
 
 int64_t StateFloats(const AttentionParams& p, const AttentionItem& item) {
-  return AttentionStateFloats(item.num_tokens * (p.num_heads / p.num_kv_heads), p.head_dim) *
+  return AttentionStateFloats(item.num_tokens * (p.num_heads / p.num_kv_heads), p.value_dim()) *
          (item.split_end - item.split_begin);
 }
 
@@ -197,6 +197,31 @@ TEST(AttentionPlanTest, APlanIsKeptForTheStep) {
   EXPECT_EQ(num_items(), 2u);
   rows.pages[0] = 7;
   EXPECT_EQ(num_items(), 4u);
+}
+
+// A step's layers of one shape use one plan, whatever layers are between them.
+TEST(AttentionPlanTest, EachShapeOfAStepHasOnePlan) {
+  Rows rows({600, 700}, 512);
+  rows.params.step = 1;
+  struct Shape {
+    int32_t num_heads, num_kv_heads, head_dim, v_head_dim, window;
+  };
+  const Shape shapes[] = {{8, 2, 16, 0, 0}, {8, 4, 16, 0, 0},  {4, 2, 16, 0, 0},
+                          {8, 2, 32, 0, 0}, {8, 2, 16, 32, 0}, {8, 2, 16, 0, 64}};
+  AttentionPlanner planner;
+  std::vector<const AttentionLoop*> plans;
+  for (int layer = 0; layer < 18; ++layer) {
+    const Shape& shape = shapes[layer % 6];
+    rows.params.num_heads = shape.num_heads;
+    rows.params.num_kv_heads = shape.num_kv_heads;
+    rows.params.head_dim = shape.head_dim;
+    rows.params.v_head_dim = shape.v_head_dim;
+    rows.params.sliding_window = shape.window;
+    plans.push_back(planner.Plan(rows.params, 1).loops.data());
+    for (int other = 0; other < layer; ++other) {
+      EXPECT_EQ(plans[layer] == plans[other], layer % 6 == other % 6) << layer << " " << other;
+    }
+  }
 }
 
 }  // namespace

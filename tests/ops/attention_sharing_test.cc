@@ -277,7 +277,8 @@ int64_t TilesRead(const AttentionShape& shape, const std::vector<StepRow>& rows,
   const AttentionKernels kernels = AttentionKernelGetters()[static_cast<size_t>(target)]();
   int64_t num_tiles = 0;
   step.With(step.AllRows(), [&](const AttentionParams& params, const OpOutput&) {
-    std::vector<float> scratch(AttentionScratchFloats(kQueryRowsMax, shape.head_dim) + 16);
+    std::vector<float> scratch(
+        AttentionScratchFloats(kQueryRowsMax, shape.head_dim, shape.head_dim) + 16);
     const auto place = (reinterpret_cast<uintptr_t>(scratch.data()) + 63) / 64 * 64;
     for (const AttentionLoop& loop : PlanAttention(params, num_threads).loops) {
       std::vector<float> states(loop.state_floats + 16);

@@ -15,15 +15,19 @@ struct AttentionCase {
   int32_t sliding_window = 0;
   float logit_softcap = 0;
   bool has_sinks = false;
-  bool token_first = false;  // [page][slot][head][e] instead of [page][head][slot][e]
-  double deviation = 1.0;    // of queries, keys and values
-  bool keeps_bf16 = false;   // keys and values
+  bool token_first = false;    // [page][slot][head][e] instead of [page][head][slot][e]
+  double deviation = 1.0;      // of queries, keys and values
+  bool keeps_bf16 = false;     // keys and values
+  int32_t v_head_dim = 0;      // 0: head_dim
+  bool queries_alone = false;  // attention is given an array of queries without keys and values
 
-  int64_t token_width() const { return int64_t{num_heads + 2 * num_kv_heads} * head_dim; }
+  int32_t value_dim() const { return v_head_dim == 0 ? head_dim : v_head_dim; }
+  int64_t token_width() const { return QkvWidth(num_heads, num_kv_heads, head_dim, value_dim()); }
   std::string Name() const {
-    return fmt::format("H {} HKV {} E {} page {} window {} cap {} sinks {} token_first {} bf16 {}",
-                       num_heads, num_kv_heads, head_dim, page_size, sliding_window, logit_softcap,
-                       has_sinks, token_first, keeps_bf16);
+    return fmt::format(
+        "H {} HKV {} E {} EV {} page {} window {} cap {} sinks {} token_first {} bf16 {} alone {}",
+        num_heads, num_kv_heads, head_dim, value_dim(), page_size, sliding_window, logit_softcap,
+        has_sinks, token_first, keeps_bf16, queries_alone);
   }
 };
 
@@ -50,15 +54,20 @@ class AttentionRun {
         pages.pop_back();
       }
     }
-    const int64_t page_floats = 2 * int64_t{c.page_size} * c.num_kv_heads * c.head_dim;
+    const int64_t page_keys = int64_t{c.page_size} * c.num_kv_heads * c.head_dim;
+    const int64_t page_floats = page_keys + int64_t{c.page_size} * c.num_kv_heads * c.value_dim();
     // Unwritten slots must not matter.
     storage_ = KvMemory(num_pages * page_floats);
     kv_ = {.base = KvBase(&storage_, c.keeps_bf16),
            .page_stride = page_floats,
            .slot_stride = c.token_first ? int64_t{c.num_kv_heads} * c.head_dim : c.head_dim,
            .head_stride = c.token_first ? c.head_dim : int64_t{c.page_size} * c.head_dim,
-           .v_offset = page_floats / 2,
+           .v_offset = page_keys,
            .page_size = c.page_size};
+    if (c.v_head_dim > 0) {
+      kv_.v_slot_stride = c.token_first ? int64_t{c.num_kv_heads} * c.value_dim() : c.value_dim();
+      kv_.v_head_stride = c.token_first ? c.value_dim() : int64_t{c.page_size} * c.value_dim();
+    }
     for (size_t row = 0; row < lengths.size(); ++row) {
       inputs_.push_back(RandomFloats(lengths[row] * c.token_width(), 100 + row, c.deviation));
       outputs_.emplace_back();
@@ -109,8 +118,29 @@ class AttentionRun {
     }
     const int64_t num_tokens = row_begin.back();
     ops_.RopeKvWrite({qkv.data(), positions.data(), slots.data(), nullptr, nullptr, kv_, num_tokens,
-                      case_.num_heads, case_.num_kv_heads, case_.head_dim, /*rotary_dim=*/0});
-    const int64_t out_width = int64_t{case_.num_heads} * case_.head_dim;
+                      case_.num_heads, case_.num_kv_heads, case_.head_dim, /*rotary_dim=*/0,
+                      nullptr, nullptr, 0, false, nullptr, case_.v_head_dim});
+    const int64_t out_width = int64_t{case_.num_heads} * case_.value_dim();
+    const int64_t query_width = int64_t{case_.num_heads} * case_.head_dim;
+    if (case_.queries_alone) {
+      for (int64_t t = 0; t < num_tokens; ++t) {
+        std::copy_n(qkv.begin() + t * case_.token_width(), query_width,
+                    qkv.begin() + t * query_width);
+      }
+      qkv.resize(static_cast<size_t>(num_tokens * query_width));
+      // Has nothing to do, and no storage to do it in.
+      ops_.RopeKvWrite({qkv.data(),
+                        positions.data(),
+                        slots.data(),
+                        nullptr,
+                        nullptr,
+                        {},
+                        num_tokens,
+                        case_.num_heads,
+                        0,
+                        case_.head_dim,
+                        /*rotary_dim=*/0});
+    }
     OpOutput out(num_tokens * out_width);
     AttentionParams params = {};
     params.qkv = qkv.data();
@@ -126,6 +156,8 @@ class AttentionRun {
     params.num_heads = case_.num_heads;
     params.num_kv_heads = case_.num_kv_heads;
     params.head_dim = case_.head_dim;
+    params.v_head_dim = case_.v_head_dim;
+    params.qkv_stride = case_.queries_alone ? query_width : 0;
     params.scale = static_cast<float>(1 / std::sqrt(static_cast<double>(case_.head_dim)));
     params.sliding_window = case_.sliding_window;
     params.logit_softcap = case_.logit_softcap;
@@ -213,6 +245,14 @@ TEST(AttentionTest, AgreesWithOracleOverShapes) {
       {.num_heads = 3, .num_kv_heads = 1, .head_dim = 16, .page_size = 48},
       {.num_heads = 2, .num_kv_heads = 2, .head_dim = 7, .page_size = 3},
       {.num_heads = 4, .num_kv_heads = 2, .head_dim = 32, .page_size = 16, .token_first = true},
+      {.num_heads = 4, .num_kv_heads = 2, .head_dim = 32, .queries_alone = true},
+      // Values narrower and wider than keys: both in pairs of bf16, one of them, none.
+      {.num_heads = 4, .num_kv_heads = 2, .head_dim = 48, .v_head_dim = 32},
+      {.num_heads = 4, .num_kv_heads = 1, .head_dim = 16, .v_head_dim = 80, .queries_alone = true},
+      {.num_heads = 3, .num_kv_heads = 3, .head_dim = 32, .v_head_dim = 20},
+      {.num_heads = 6, .num_kv_heads = 2, .head_dim = 24, .page_size = 4, .v_head_dim = 16},
+      {.num_heads = 2, .num_kv_heads = 1, .head_dim = 7, .page_size = 3, .v_head_dim = 9},
+      {.num_heads = 4, .num_kv_heads = 2, .head_dim = 24, .token_first = true, .v_head_dim = 40},
   };
   for (const AttentionCase& c : cases) {
     ExpectAllAgreeWithOracle(c, {1, 2, 17, 64, 65, 131}, {{1, 40, 7, 64}});
@@ -303,7 +343,9 @@ TEST(AttentionTest, ResultsDependOnTheRequestOnly) {
                             .head_dim = 20,
                             .sliding_window = 70,
                             .logit_softcap = 5,
-                            .has_sinks = true}}) {
+                            .has_sinks = true},
+                            {.num_heads = 4, .num_kv_heads = 2, .head_dim = 48, .v_head_dim = 32},
+                            {.num_heads = 2, .head_dim = 20, .v_head_dim = 36}}) {
       c.keeps_bf16 = keeps_bf16;
       const auto one = MakeOps(CpuTargetName(target), 1);
       const auto two = MakeOps(CpuTargetName(target), 2);
@@ -328,16 +370,19 @@ TEST(AttentionTest, ResultsDependOnTheRequestOnly) {
 // bits of one thread's.
 TEST(AttentionTest, SharedOutSplitsMergeToTheSameBits) {
   for (const auto& [target, keeps_bf16] : AttentionTargets()) {
-    const AttentionCase c = {.num_heads = 2,
-                             .num_kv_heads = 1,
-                             .head_dim = 16,
-                             .has_sinks = true,
-                             .keeps_bf16 = keeps_bf16};
-    const Schedule schedule = {{1200}, {1}};
-    const auto one = MakeOps(CpuTargetName(target), 1);
-    const auto four = MakeOps(CpuTargetName(target), 4);
-    ExpectSameBits(AttentionRun(*four, c, {1210}, 1).Run(schedule)[0],
-                   AttentionRun(*one, c, {1210}, 2).Run({{300}})[0], one->Name());
+    for (const int32_t v_head_dim : {0, 32}) {
+      const AttentionCase c = {.num_heads = 2,
+                               .num_kv_heads = 1,
+                               .head_dim = 16,
+                               .has_sinks = true,
+                               .keeps_bf16 = keeps_bf16,
+                               .v_head_dim = v_head_dim};
+      const Schedule schedule = {{1200}, {1}};
+      const auto one = MakeOps(CpuTargetName(target), 1);
+      const auto four = MakeOps(CpuTargetName(target), 4);
+      ExpectSameBits(AttentionRun(*four, c, {1210}, 1).Run(schedule)[0],
+                     AttentionRun(*one, c, {1210}, 2).Run({{300}})[0], one->Name());
+    }
   }
 }
 

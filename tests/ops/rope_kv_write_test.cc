@@ -202,6 +202,65 @@ TEST(RopeKvWriteTest, Bf16IsTheNearestInBothLayouts) {
   }
 }
 
+// Two KV heads of keys of 2 and values of 3, at strides: slot after slot, and head after head.
+TEST(RopeKvWriteTest, ValuesOfAnotherWidthByHand) {
+  auto all = AllCpuOps();
+  all.push_back(MakeNaiveOps());
+  for (const auto& ops : all) {
+    std::vector<float> qkv = {1, 2, 10, 11, 12, 13, 20, 21, 22, 23, 24, 25};
+    const std::vector<float> before = qkv;
+    std::vector<float> storage(20);
+    const int32_t position = 0;
+    const int64_t slot = 1;
+    ops->RopeKvWrite({.qkv = qkv.data(),
+                      .positions = &position,
+                      .slots = &slot,
+                      .cos = nullptr,
+                      .sin = nullptr,
+                      .kv = {.base = storage.data(),
+                             .page_stride = 20,
+                             .slot_stride = 4,
+                             .head_stride = 2,
+                             .v_offset = 8,
+                             .page_size = 2,
+                             .v_slot_stride = 6,
+                             .v_head_stride = 3},
+                      .num_tokens = 1,
+                      .num_heads = 1,
+                      .num_kv_heads = 2,
+                      .head_dim = 2,
+                      .rotary_dim = 0,
+                      .v_head_dim = 3});
+    EXPECT_EQ(storage, std::vector<float>(
+                           {0, 0, 0, 0, 10, 11, 12, 13, 0, 0, 0, 0, 0, 0, 20, 21, 22, 23, 24, 25}))
+        << ops->Name();
+  }
+}
+
+// Without KV heads, queries are turned and nothing is written.
+TEST(RopeKvWriteTest, QueriesAloneByHand) {
+  const float cos[] = {0, 0}, sin[] = {1, -1};
+  auto all = AllCpuOps();
+  all.push_back(MakeNaiveOps());
+  for (const auto& ops : all) {
+    std::vector<float> q = {1, 2, 3, 4, 5, 6, 7, 8};
+    const int32_t positions[] = {0, 1};
+    const int64_t slots[] = {0, 1};
+    ops->RopeKvWrite({.qkv = q.data(),
+                      .positions = positions,
+                      .slots = slots,
+                      .cos = cos,
+                      .sin = sin,
+                      .kv = {},
+                      .num_tokens = 2,
+                      .num_heads = 2,
+                      .num_kv_heads = 0,
+                      .head_dim = 2,
+                      .rotary_dim = 2});
+    EXPECT_EQ(q, std::vector<float>({-2, 1, -4, 3, 6, -5, 8, -7})) << ops->Name();
+  }
+}
+
 // A token's queries, key and value do not depend on the other tokens of the call.
 TEST(RopeKvWriteTest, EveryOptionAloneAndAgainstTheOracle) {
   const auto oracle = MakeNaiveOps();

@@ -36,9 +36,10 @@ struct ForwardInput {
   // it is in the same pages as that of all other layers.
   const int32_t* window_page_table = nullptr;  // like page_table
   const int64_t* window_slots = nullptr;       // [T]
-  std::span<const KvLayer> kv;                 // [layers], on the host
-  const int32_t* logit_tokens = nullptr;       // [N] indices of the tokens that need logits
-  int32_t num_logit_tokens = 0;                // N
+  // [layers], on the host. A layer that reads the keys and values of another has that one's.
+  std::span<const KvLayer> kv;
+  const int32_t* logit_tokens = nullptr;  // [N] indices of the tokens that need logits
+  int32_t num_logit_tokens = 0;           // N
   // A number unique to this pass among all passes over these Ops, if all arrays are on the host;
   // else 0 (see AttentionParams::step).
   uint64_t step = 0;

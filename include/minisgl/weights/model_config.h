@@ -53,6 +53,12 @@ struct LayerConfig {
   int32_t sliding_window = 0;  // w: a query attends to the last w keys, its own included; 0: all
   int32_t rope = 0;            // index into ModelConfig::ropes; -1: no rotation
   bool has_experts = false;
+  // Sizes; 0: those of ModelConfig.
+  int32_t num_heads = 0, num_kv_heads = 0, head_dim = 0, value_dim = 0;
+  int64_t intermediate_size = 0;
+  // The layer whose keys and values it reads: an earlier one with its own, of the same window,
+  // num_kv_heads, head_dim and value_dim. -1: its own.
+  int32_t kv_layer = -1;
 
   bool operator==(const LayerConfig&) const = default;
 };
@@ -78,7 +84,8 @@ struct ModelConfig {
   int32_t num_layers = 0;
   int32_t num_heads = 0;
   int32_t num_kv_heads = 0;
-  int32_t head_dim = 0;
+  int32_t head_dim = 0;     // of queries and keys
+  int32_t value_dim = 0;    // of values; 0: head_dim
   int64_t max_seq_len = 0;  // max_position_embeddings
   bool tie_word_embeddings = false;
   std::optional<TokenId> bos_token_id;
@@ -115,6 +122,20 @@ struct ModelConfig {
   ExpertsConfig experts;
   QuantizationConfig quantization;  // empty: all weights are dense
 };
+
+// The sizes of one layer. None is 0 in a model that was read.
+struct LayerShape {
+  int32_t num_heads = 0, num_kv_heads = 0, head_dim = 0, value_dim = 0;
+  int64_t intermediate_size = 0;  // of a dense feed-forward part
+
+  bool operator==(const LayerShape&) const = default;
+};
+// Of layer `layer`; those of ModelConfig if there is no such layer.
+LayerShape LayerShapeOf(const ModelConfig& config, int32_t layer);
+// The different ones of a model's layers, at least one.
+std::vector<LayerShape> LayerShapes(const ModelConfig& config);
+// True if the attention of all layers has one shape, and each layer has keys and values of its own.
+bool HasUniformAttention(const ModelConfig& config);
 
 struct GenerationConfig : SamplingOverrides {
   std::vector<TokenId> eos_token_ids;

@@ -340,7 +340,7 @@ HWY_INLINE void WidenPairs(const uint32_t* HWY_RESTRICT pairs, int64_t count,
 // neighbours.
 HWY_INLINE void WidenTile(const QueryBlock& block, Tile* tile) {
   constexpr int64_t kPanels = kTileKeys / kPanelWidth;
-  const int64_t head_dim = block.head_dim;
+  const int64_t head_dim = block.head_dim, value_dim = block.value_dim;
   const int64_t panel_begin = SeenPanel(*tile, 0), panel_end = SeenPanel(*tile, kPanels - 1) + 1;
   float* const values = tile->scratch + kTileKeys * head_dim;
   for (int64_t panel = panel_begin; panel < panel_end; ++panel) {
@@ -351,10 +351,10 @@ HWY_INLINE void WidenTile(const QueryBlock& block, Tile* tile) {
                  to + kPanelWidth);
     }
     for (int64_t key = panel * kPanelWidth; key < (panel + 1) * kPanelWidth; key += 2) {
-      float* const to = values + key * head_dim;
-      WidenPairs(tile->pairs.values[key / 2], head_dim, to, to + head_dim);
+      float* const to = values + key * value_dim;
+      WidenPairs(tile->pairs.values[key / 2], value_dim, to, to + value_dim);
       tile->values[key] = to;
-      tile->values[key + 1] = to + head_dim;
+      tile->values[key + 1] = to + value_dim;
     }
   }
   tile->key_stride = kPanelWidth;
@@ -493,8 +493,8 @@ HWY_INLINE void WriteOutput(const QueryBlock& block, const RowState* states, con
               state.weight_sum * scale + hn::GetLane(Exp(hn::Set(d, p.sinks[head] - maximum)));
         }
         WriteRow(
-            values + row * block.value_width, scale, state.weight_sum, block.head_dim,
-            p.out.f32() + ((segment.token_begin + token) * p.num_heads + head) * block.head_dim);
+            values + row * block.value_width, scale, state.weight_sum, block.value_dim,
+            p.out.f32() + ((segment.token_begin + token) * p.num_heads + head) * block.value_dim);
       }
     }
   }
@@ -506,7 +506,7 @@ int64_t AttendItem(const AttentionParams& p, const AttentionItem& item,
   MakeQueryBlock(p, item, &scratch, &block);
   CopyQueries(block);
   if (products != nullptr) products->round_queries(block);
-  const int64_t state_floats = AttentionStateFloats(block.num_rows, block.head_dim);
+  const int64_t state_floats = AttentionStateFloats(block.num_rows, block.value_dim);
   int64_t num_tiles = 0;
   if (item.state_begin >= 0) {
     for (int64_t split = item.split_begin; split < item.split_end; ++split) {
@@ -540,7 +540,7 @@ void MergeSplits(const AttentionParams& p, const AttentionItem& item, float* sta
                  float* scratch) {
   QueryBlock block;
   MakeQueryBlock(p, item, &scratch, &block);
-  const int64_t state_floats = AttentionStateFloats(block.num_rows, block.head_dim);
+  const int64_t state_floats = AttentionStateFloats(block.num_rows, block.value_dim);
   PlaceStates(&block, states + item.state_begin);
   RowState* const merged_states = block.states;
   float* const merged_values = block.values;

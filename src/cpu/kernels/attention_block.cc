@@ -15,7 +15,9 @@ constexpr int64_t kPanelsPerTile = kTileKeys / kPanelWidth;
 int64_t RoundUp(int64_t floats) { return (floats + 15) / 16 * 16; }
 
 // Floats of a tile's copied keys and values.
-int64_t TileCopyFloats(int64_t head_dim) { return kTileKeys * (head_dim + RoundUp(head_dim)); }
+int64_t TileCopyFloats(int64_t head_dim, int64_t value_dim) {
+  return kTileKeys * (head_dim + RoundUp(value_dim));
+}
 
 float ToFloat(float x) { return x; }
 float ToFloat(uint16_t bf16) { return Bf16ToFloat(bf16); }
@@ -36,13 +38,13 @@ void CopyKeys(const T* const* keys, int64_t begin, int64_t end, int64_t head_dim
 }
 
 // Copies the values of the keys that some row sees as [kTileKeys][value_width], zeros past
-// head_dim.
+// value_dim.
 template <typename T>
 void CopyValues(const QueryBlock& block, const T* const* values, float* to, Tile* tile) {
   for (int64_t key = tile->key_begin; key < tile->key_end; ++key) {
     float* const row = to + key * block.value_width;
-    for (int64_t e = 0; e < block.head_dim; ++e) row[e] = ToFloat(values[key][e]);
-    std::fill(row + block.head_dim, row + block.value_width, 0.0f);
+    for (int64_t e = 0; e < block.value_dim; ++e) row[e] = ToFloat(values[key][e]);
+    std::fill(row + block.value_dim, row + block.value_width, 0.0f);
     tile->values[key] = row;
   }
 }
@@ -52,16 +54,17 @@ template <typename T>
 void FindElements(const QueryBlock& block, const BlockSegment& segment, const Tile& tile,
                   int64_t key_stride, const T** keys, const T** values) {
   const KvLayer& kv = block.params->kv;
+  const int64_t value_stride = kv.value_slot_stride();
   int64_t page = (tile.first + tile.key_begin) / kv.page_size;
   int64_t offset = (tile.first + tile.key_begin) % kv.page_size;
   for (int64_t key = tile.key_begin; key < tile.key_end; ++page, offset = 0) {
-    const T* head =
-        kv.base.as<T>() + segment.pages[page] * kv.page_stride + block.kv_head * kv.head_stride;
-    const T* const value = head + offset * kv.slot_stride + kv.v_offset;
+    const T* const base = kv.base.as<T>() + segment.pages[page] * kv.page_stride;
+    const T* const head = base + block.kv_head * kv.head_stride + offset * key_stride;
+    const T* const value =
+        base + kv.v_offset + block.kv_head * kv.value_head_stride() + offset * value_stride;
     const int64_t count = std::min(kv.page_size - offset, tile.key_end - key);
-    head += offset * key_stride;
     for (int64_t i = 0; i < count; ++i) keys[key + i] = head + i * key_stride;
-    for (int64_t i = 0; i < count; ++i) values[key + i] = value + i * kv.slot_stride;
+    for (int64_t i = 0; i < count; ++i) values[key + i] = value + i * value_stride;
     key += count;
   }
 }
@@ -72,15 +75,14 @@ void FindPanel(const QueryBlock& block, const BlockSegment& segment, int64_t key
                const uint32_t** keys, const uint32_t** values) {
   constexpr int64_t kPairs = kPanelWidth / 2;
   const KvLayer& kv = block.params->kv;
-  const auto* const head = kv.base.as<uint16_t>() +
-                           segment.pages[key / kv.page_size] * kv.page_stride +
-                           block.kv_head * kv.head_stride;
+  const auto* const base =
+      kv.base.as<uint16_t>() + segment.pages[key / kv.page_size] * kv.page_stride;
+  const auto* const value = base + kv.v_offset + block.kv_head * kv.value_head_stride();
   const int64_t offset = key % kv.page_size;
-  keys[panel] = reinterpret_cast<const uint32_t*>(head) + offset;
-  const auto* const first =
-      reinterpret_cast<const uint32_t*>(head + kv.v_offset) + offset / 2 * block.head_dim;
+  keys[panel] = reinterpret_cast<const uint32_t*>(base + block.kv_head * kv.head_stride) + offset;
+  const auto* const first = reinterpret_cast<const uint32_t*>(value) + offset / 2 * block.value_dim;
   for (int64_t pair = 0; pair < kPairs; ++pair) {
-    values[panel * kPairs + pair] = first + pair * block.head_dim;
+    values[panel * kPairs + pair] = first + pair * block.value_dim;
   }
 }
 
@@ -108,7 +110,7 @@ void FindFloats(const QueryBlock& block, const BlockSegment& segment, float* scr
       CopyKeys(keys, tile->key_begin, tile->key_end, block.head_dim, layout.element_stride,
                key_copy);
     }
-    if (block.value_width != block.head_dim) CopyValues(block, tile->values, value_copy, tile);
+    if (block.value_width != block.value_dim) CopyValues(block, tile->values, value_copy, tile);
   } else {
     const uint16_t *bf16_keys[kTileKeys], *bf16_values[kTileKeys];
     FindElements(block, segment, *tile, kv.slot_stride, bf16_keys, bf16_values);
@@ -126,16 +128,16 @@ void FindFloats(const QueryBlock& block, const BlockSegment& segment, float* scr
 
 }  // namespace
 
-int64_t AttentionStateFloats(int64_t num_query_rows, int64_t head_dim) {
-  return RoundUp(2 * num_query_rows) + num_query_rows * RoundUp(head_dim);
+int64_t AttentionStateFloats(int64_t num_query_rows, int64_t value_dim) {
+  return RoundUp(2 * num_query_rows) + num_query_rows * RoundUp(value_dim);
 }
 
-int64_t AttentionScratchFloats(int64_t num_query_rows, int64_t head_dim) {
-  const int64_t tile = TileCopyFloats(head_dim) + kTileKeys * HeadPairs(head_dim) +
-                       kTileKeys / 2 * RoundUp(head_dim);
+int64_t AttentionScratchFloats(int64_t num_query_rows, int64_t head_dim, int64_t value_dim) {
+  const int64_t tile = TileCopyFloats(head_dim, value_dim) + kTileKeys * HeadPairs(head_dim) +
+                       kTileKeys / 2 * RoundUp(value_dim);
   return RoundUp(num_query_rows) + RoundUp(num_query_rows * head_dim) +
          RoundUp(num_query_rows * HeadPairs(head_dim)) +
-         2 * AttentionStateFloats(num_query_rows, head_dim) + tile;
+         2 * AttentionStateFloats(num_query_rows, value_dim) + tile;
 }
 
 void MakeQueryBlock(const AttentionParams& params, const AttentionItem& item, float** scratch,
@@ -147,8 +149,9 @@ void MakeQueryBlock(const AttentionParams& params, const AttentionItem& item, fl
   block->first_head = item.kv_head * block->group_size;
   block->num_rows = item.num_tokens * block->group_size;
   block->head_dim = params.head_dim;
-  block->value_width = RoundUp(block->head_dim);
-  block->has_pairs = KeepsPairs(params.kv, params.head_dim);
+  block->value_dim = params.value_dim();
+  block->value_width = RoundUp(block->value_dim);
+  block->has_pairs = KeepsPairs(params.kv, params.head_dim, params.value_dim());
   block->num_segments = item.num_segments;
   block->positions = reinterpret_cast<int32_t*>(*scratch);
   *scratch += RoundUp(block->num_rows);
@@ -183,7 +186,7 @@ void MakeQueryBlock(const AttentionParams& params, const AttentionItem& item, fl
 
 void CopyQueries(const QueryBlock& block) {
   const AttentionParams& p = *block.params;
-  const int64_t token_width = (int64_t{p.num_heads} + 2 * int64_t{p.num_kv_heads}) * p.head_dim;
+  const int64_t token_width = p.token_width();
   const int64_t floats = block.group_size * block.head_dim;
   float* to = block.q;
   for (int64_t i = 0; i < block.num_segments; ++i) {
@@ -220,7 +223,8 @@ void LoadTile(const QueryBlock& block, const BlockSegment& segment, int64_t firs
   tile->key_begin = std::max<int64_t>(0, segment.key_begin - first);
   tile->key_end = std::min(kTileKeys, segment.key_end - first);
   tile->scratch = scratch;
-  tile->pairs.scratch = reinterpret_cast<uint32_t*>(scratch + TileCopyFloats(block.head_dim));
+  tile->pairs.scratch =
+      reinterpret_cast<uint32_t*>(scratch + TileCopyFloats(block.head_dim, block.value_dim));
   if (block.has_pairs) {
     FindPairs(block, segment, tile);
   } else {
@@ -266,7 +270,7 @@ void FetchNextPairs(const QueryBlock& block, const PairTile& tile, int64_t part,
     }
   }
   for (int64_t row = rows * part / num_parts; row < rows * (part + 1) / num_parts; ++row) {
-    for (int64_t e = 0; e < block.head_dim; e += kPanelWidth) fetch(tile.next_values[row] + e);
+    for (int64_t e = 0; e < block.value_dim; e += kPanelWidth) fetch(tile.next_values[row] + e);
   }
 }
 

@@ -34,7 +34,8 @@ struct QueryBlock {
   int64_t first_head;
   int64_t num_rows;  // tokens * group_size; row = token * group_size + head
   int64_t head_dim;
-  int64_t value_width;  // head_dim rounded up to 16
+  int64_t value_dim;
+  int64_t value_width;  // value_dim rounded up to 16
   int64_t num_segments;
   bool has_pairs;  // keys and values are kept as pairs of bf16 (KeepsPairs)
   BlockSegment segments[kQueryRowsMax];

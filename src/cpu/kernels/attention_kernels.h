@@ -60,7 +60,7 @@ const PerTarget<GetAttentionKernels>& AttentionKernelGetters();
 
 // Floats of scratch for items of at most `num_query_rows` query rows (tokens x heads), and floats
 // of one split's states.
-int64_t AttentionScratchFloats(int64_t num_query_rows, int64_t head_dim);
-int64_t AttentionStateFloats(int64_t num_query_rows, int64_t head_dim);
+int64_t AttentionScratchFloats(int64_t num_query_rows, int64_t head_dim, int64_t value_dim);
+int64_t AttentionStateFloats(int64_t num_query_rows, int64_t value_dim);
 
 }  // namespace minisgl::cpu

@@ -330,7 +330,7 @@ HWY_INLINE void TurnHead(const RopeKvWriteParams& p, int64_t position, const flo
 }
 
 void RopeKvWriteTokens(const RopeKvWriteParams& p, WriteKv write, int64_t begin, int64_t end) {
-  const int64_t token_width = (int64_t{p.num_heads} + 2 * int64_t{p.num_kv_heads}) * p.head_dim;
+  const int64_t token_width = p.token_width();
   for (int64_t t = begin; t < end; ++t) {
     float* token = p.qkv.f32() + t * token_width;
     const int64_t position = p.positions[t];
@@ -340,7 +340,7 @@ void RopeKvWriteTokens(const RopeKvWriteParams& p, WriteKv write, int64_t begin,
     if (p.query_scale != nullptr) {
       Scale(token, p.query_scale[position], int64_t{p.num_heads} * p.head_dim);
     }
-    write(p, t);
+    if (p.num_kv_heads > 0) write(p, t);
   }
 }
 

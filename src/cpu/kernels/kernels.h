@@ -140,12 +140,13 @@ struct KeyLayout {
 // True if keys and values are stored as pairs of bf16, the first of a pair in the low half. Each
 // block of a head and a page holds
 //   keys    [head_dim / 2][page_size]: elements 2p and 2p + 1 of one key;
-//   values  [page_size / 2][head_dim]: one element of the values of slots 2p and 2p + 1.
+//   values  [page_size / 2][value_dim]: one element of the values of slots 2p and 2p + 1.
 // The dot-product instruction takes this form, and a shift or a mask widens it. Other bf16 keys and
 // values follow the strides of KvLayer.
-inline bool KeepsPairs(const KvLayer& kv, int32_t head_dim) {
+inline bool KeepsPairs(const KvLayer& kv, int32_t head_dim, int32_t value_dim) {
   return kv.base.dtype == DType::kBF16 && kv.slot_stride == head_dim &&
-         kv.page_size % kPanelWidth == 0 && head_dim % kPanelWidth == 0;
+         kv.value_slot_stride() == value_dim && kv.page_size % kPanelWidth == 0 &&
+         head_dim % kPanelWidth == 0 && value_dim % kPanelWidth == 0;
 }
 
 // kv_write.cc

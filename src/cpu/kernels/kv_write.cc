@@ -19,11 +19,8 @@ namespace HWY_NAMESPACE {
 // A token's keys and values in qkv.
 struct TokenKv {
   HWY_INLINE TokenKv(const RopeKvWriteParams& p, int64_t token)
-      : width(int64_t{p.num_kv_heads} * p.head_dim),
-        k(p.qkv.f32() + token * (int64_t{p.num_heads} * p.head_dim + 2 * width) +
-          int64_t{p.num_heads} * p.head_dim),
-        v(k + width) {}
-  int64_t width;
+      : k(p.qkv.f32() + token * p.token_width() + int64_t{p.num_heads} * p.head_dim),
+        v(k + int64_t{p.num_kv_heads} * p.head_dim) {}
   const float* k;
   const float* v;
 };
@@ -55,40 +52,48 @@ void WriteFloats(const RopeKvWriteParams& p, int64_t token) {
   const KvLayer& kv = p.kv;
   const KeyLayout keys(kv, p.head_dim);
   const TokenKv from(p, token);
-  const int64_t offset = p.slots[token] % kv.page_size;
-  float* head = kv.base.f32() + p.slots[token] / kv.page_size * kv.page_stride;
-  for (int64_t h = 0; h < p.num_kv_heads; ++h, head += kv.head_stride) {
+  const int64_t offset = p.slots[token] % kv.page_size, value_dim = p.value_dim();
+  float* const page = kv.base.f32() + p.slots[token] / kv.page_size * kv.page_stride;
+  float* to_k = page + offset * keys.slot_stride;
+  float* to_v = page + kv.v_offset + offset * kv.value_slot_stride();
+  for (int64_t h = 0; h < p.num_kv_heads; ++h) {
     const float* const k = from.k + h * p.head_dim;
-    const float* const v = from.v + h * p.head_dim;
-    float* const to_k = head + offset * keys.slot_stride;
-    float* const to_v = head + offset * kv.slot_stride + kv.v_offset;
     for (int64_t e = 0; e < p.head_dim; ++e) to_k[e * keys.element_stride] = k[e];
-    for (int64_t e = 0; e < p.head_dim; ++e) to_v[e] = v[e];
+    const float* const v = from.v + h * value_dim;
+    for (int64_t e = 0; e < value_dim; ++e) to_v[e] = v[e];
+    to_k += kv.head_stride;
+    to_v += kv.value_head_stride();
   }
 }
 
 void WriteRows(const RopeKvWriteParams& p, int64_t token) {
   const KvLayer& kv = p.kv;
   const TokenKv from(p, token);
-  auto* head = kv.base.as<uint16_t>() + p.slots[token] / kv.page_size * kv.page_stride +
-               p.slots[token] % kv.page_size * kv.slot_stride;
-  for (int64_t h = 0; h < p.num_kv_heads; ++h, head += kv.head_stride) {
-    RoundElements(from.k + h * p.head_dim, p.head_dim, head);
-    RoundElements(from.v + h * p.head_dim, p.head_dim, head + kv.v_offset);
+  const int64_t offset = p.slots[token] % kv.page_size, value_dim = p.value_dim();
+  auto* const page = kv.base.as<uint16_t>() + p.slots[token] / kv.page_size * kv.page_stride;
+  uint16_t* to_k = page + offset * kv.slot_stride;
+  uint16_t* to_v = page + kv.v_offset + offset * kv.value_slot_stride();
+  for (int64_t h = 0; h < p.num_kv_heads; ++h) {
+    RoundElements(from.k + h * p.head_dim, p.head_dim, to_k);
+    RoundElements(from.v + h * value_dim, value_dim, to_v);
+    to_k += kv.head_stride;
+    to_v += kv.value_head_stride();
   }
 }
 
 // Prefetches the lines that WritePairs is going to write.
 HWY_INLINE void FetchPairs(const RopeKvWriteParams& p, int64_t token) {
   const KvLayer& kv = p.kv;
-  const uint16_t* head = kv.base.as<uint16_t>() + p.slots[token] / kv.page_size * kv.page_stride;
-  const int64_t offset = p.slots[token] % kv.page_size;
-  for (int64_t h = 0; h < p.num_kv_heads; ++h, head += kv.head_stride) {
-    const uint16_t* const values = head + kv.v_offset + offset / 2 * 2 * p.head_dim;
+  const int64_t offset = p.slots[token] % kv.page_size, value_dim = p.value_dim();
+  const uint16_t* keys = kv.base.as<uint16_t>() + p.slots[token] / kv.page_size * kv.page_stride;
+  const uint16_t* values = keys + kv.v_offset + offset / 2 * 2 * value_dim;
+  for (int64_t h = 0; h < p.num_kv_heads; ++h) {
     for (int64_t pair = 0; pair < p.head_dim / 2; ++pair) {
-      PrefetchStream(head + 2 * (pair * kv.page_size + offset));
+      PrefetchStream(keys + 2 * (pair * kv.page_size + offset));
     }
-    for (int64_t e = 0; e < p.head_dim; e += kPanelWidth) PrefetchStream(values + 2 * e);
+    for (int64_t e = 0; e < value_dim; e += kPanelWidth) PrefetchStream(values + 2 * e);
+    keys += kv.head_stride;
+    values += kv.value_head_stride();
   }
 }
 
@@ -101,27 +106,31 @@ void WritePairs(const RopeKvWriteParams& p, int64_t token) {
     FetchPairs(p, token + 1);
   }
   const TokenKv from(p, token);
-  uint16_t* head = kv.base.as<uint16_t>() + p.slots[token] / kv.page_size * kv.page_stride;
-  const int64_t offset = p.slots[token] % kv.page_size;
-  for (int64_t h = 0; h < p.num_kv_heads; ++h, head += kv.head_stride) {
-    uint16_t* const to_k = head + 2 * offset;
-    uint16_t* const to_v = head + kv.v_offset + offset / 2 * 2 * p.head_dim + offset % 2;
+  uint16_t* const page = kv.base.as<uint16_t>() + p.slots[token] / kv.page_size * kv.page_stride;
+  const int64_t offset = p.slots[token] % kv.page_size, value_dim = p.value_dim();
+  uint16_t* to_k = page + 2 * offset;
+  uint16_t* to_v = page + kv.v_offset + offset / 2 * 2 * value_dim + offset % 2;
+  for (int64_t h = 0; h < p.num_kv_heads; ++h) {
+    uint16_t rounded[kPanelWidth];
     for (int64_t begin = 0; begin < p.head_dim; begin += kPanelWidth) {
-      uint16_t rounded[kPanelWidth];
       RoundElements(from.k + h * p.head_dim + begin, kPanelWidth, rounded);
       for (int64_t i = 0; i < kPanelWidth; i += 2) {
         memcpy(to_k + (begin + i) * kv.page_size, rounded + i, 2 * sizeof(uint16_t));
       }
-      RoundElements(from.v + h * p.head_dim + begin, kPanelWidth, rounded);
+    }
+    for (int64_t begin = 0; begin < value_dim; begin += kPanelWidth) {
+      RoundElements(from.v + h * value_dim + begin, kPanelWidth, rounded);
       for (int64_t i = 0; i < kPanelWidth; ++i) to_v[2 * (begin + i)] = rounded[i];
     }
+    to_k += kv.head_stride;
+    to_v += kv.value_head_stride();
   }
 }
 
 void WriteToken(const RopeKvWriteParams& p, int64_t token) {
   if (p.kv.base.dtype == DType::kF32) {
     WriteFloats(p, token);
-  } else if (KeepsPairs(p.kv, p.head_dim)) {
+  } else if (KeepsPairs(p.kv, p.head_dim, p.value_dim())) {
     WritePairs(p, token);
   } else {
     WriteRows(p, token);
