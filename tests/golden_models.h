@@ -74,6 +74,7 @@ inline constexpr const char* kGoldenArchitectures[] = {
     "granitemoe",
     "glm4_moe",
     "glm4_moe_plain",
+    "ernie4_5_moe",
     "minimax_m2",
     "gpt_oss",
 };

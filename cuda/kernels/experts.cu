@@ -209,6 +209,7 @@ MINISGL_KERNEL void MINISGL_LAUNCH_BOUNDS(kRouteThreads, 1) RouteByValueKernel(R
     experts[k] = choice.expert;
     shares[k] = choice.logit;
   }
+  sum = sum < p.routing.sum_min ? p.routing.sum_min : sum;  // NaN stays
   const float divisor = p.routing.renormalize ? sum : 1;
   for (int k = lane; k < p.num_chosen; k += kWarpSize) {
     shares[k] = p.routing.factor * (shares[k] / divisor);
@@ -259,8 +260,8 @@ CudaError LaunchRoute(const LaunchContext& context, const RouteParams& params) {
       .grid = {static_cast<unsigned>(CeilDiv<int64_t>(threads, kRouteThreads))},
       .block = {kRouteThreads},
       .programmatic = true};
-  const bool by_logits =
-      ChoosesByLogits(params) && routing.score == RouteScore::kSoftmax && routing.factor == 1;
+  const bool by_logits = ChoosesByLogits(params) && routing.score == RouteScore::kSoftmax &&
+                         routing.factor == 1 && routing.sum_min == 0;
   return Launch(context, shape, by_logits ? RouteKernel : RouteByValueKernel, params);
 }
 

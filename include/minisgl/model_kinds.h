@@ -42,6 +42,7 @@ struct Routing {
   int32_t best_of_group = 1;      // 1 or 2: how many of a group's experts its value is the sum of
   float factor = 1;               // of the shares
   float sum_eps = 0;              // kSigmoid: added to the sum that shares are divided by
+  float sum_min = 0;              // kSoftmax: that sum is at least this
 
   bool operator==(const Routing&) const = default;
 };

@@ -262,7 +262,7 @@ struct ExpertMatrices {
 //   num_chosen_groups groups with the largest values are chosen, and among their experts the K with
 //   the largest values, in descending order (ties: the lower index first, also of groups).
 //   share[k] = factor * score[experts[k]], with `renormalize` divided by the sum of the K scores,
-//   plus sum_eps (without it, K sigmoids of 0 give NaN)
+//   plus sum_eps (without it, K sigmoids of 0 give NaN) or at least sum_min
 // Values are rounded to f32, so that sigmoids near 1 are equal for every implementation. If logits
 // have the order of values (ChoosesByLogits), they decide, exactly. A NaN ranks before all
 // numbers, so that it is chosen and the token's results are NaN.

@@ -121,8 +121,11 @@ void ShareOfSoftmax(const RouteParams& p, const float* logits, const int32_t* ch
   double sum = 0;
   if (p.routing.renormalize) {
     for (int32_t k = 0; k < p.num_chosen; ++k) sum += std::exp(logits[chosen[k]] - largest);
-  } else {
-    for (int32_t e = 0; e < p.num_experts; ++e) sum += std::exp(logits[e] - largest);
+  }
+  if (!p.routing.renormalize || p.routing.sum_min > 0) {
+    double all = 0;
+    for (int32_t e = 0; e < p.num_experts; ++e) all += std::exp(logits[e] - largest);
+    sum = p.routing.renormalize ? std::max(sum, p.routing.sum_min * all) : all;
   }
   for (int32_t k = 0; k < p.num_chosen; ++k) {
     shares[k] =

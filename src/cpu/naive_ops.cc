@@ -299,7 +299,8 @@ class NaiveOps : public Ops {
       for (int32_t k = 0; k < p.num_chosen; ++k) {
         const int64_t at = t * p.num_chosen + k;
         p.experts[at] = order[k];
-        const double divisor = p.routing.renormalize ? sum + p.routing.sum_eps : 1;
+        const double shared = std::max<double>(sum + p.routing.sum_eps, p.routing.sum_min);
+        const double divisor = p.routing.renormalize ? shared : 1;
         p.shares[at] = static_cast<float>(p.routing.factor * scores[order[k]] / divisor);
       }
     }

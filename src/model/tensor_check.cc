@@ -88,8 +88,7 @@ Status CheckNoOthers(const ModelConfig& config, const Checkpoint& checkpoint,
   }
   if (num_unused > 0) {
     Log(LogLevel::kVerbose,
-        fmt::format("not loaded: {} tensors of layers from {} on, which predict further tokens",
-                    num_unused, config.num_layers));
+        fmt::format("not loaded: {} tensors of layers that predict further tokens", num_unused));
   }
   return Status();
 }

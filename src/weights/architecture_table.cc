@@ -360,8 +360,8 @@ std::vector<Architecture> ExpertFamilies() {
   };
 }
 
-// Experts are chosen by sigmoids and a bias.
-std::vector<Architecture> SigmoidExpertFamilies() {
+// Experts are chosen by scores and a bias.
+std::vector<Architecture> BiasedExpertFamilies() {
   return {
       {.name = "Glm4MoeForCausalLM",
        .model_type = "glm4_moe",
@@ -375,6 +375,20 @@ std::vector<Architecture> SigmoidExpertFamilies() {
                  {Role::kSharedUp, "mlp.shared_experts.up_proj.weight"},
                  {Role::kSharedDown, "mlp.shared_experts.down_proj.weight"}},
        .read = ReadGlm4Moe},
+      {.name = "Ernie4_5_MoeForCausalLM",
+       .model_type = "ernie4_5_moe",
+       .max_seq_len = 131072,
+       .num_kv_heads = 4,
+       .tied = true,
+       .eps = 1e-5,
+       .rotary_interleaved = true,
+       .theta = 500000,
+       .names = {{Role::kChoiceBias, "mlp.moe_statics.e_score_correction_bias"},
+                 {Role::kSharedGate, "mlp.shared_experts.gate_proj.weight"},
+                 {Role::kSharedUp, "mlp.shared_experts.up_proj.weight"},
+                 {Role::kSharedDown, "mlp.shared_experts.down_proj.weight"}},
+       .choice_bias_row = true,
+       .read = ReadErnie4_5Moe},
       {.name = "MiniMaxM2ForCausalLM",
        .model_type = "minimax_m2",
        .max_seq_len = 196608,
@@ -429,7 +443,7 @@ const std::vector<Architecture>& Architectures() {
     std::vector<Architecture> entries;
     for (const auto& family :
          {LlamaFamilies(), QwenAndPhiFamilies(), GemmaFamilies(), OlmoAndCohereFamilies(),
-          LayerNormFamilies(), ExpertFamilies(), SigmoidExpertFamilies(), GptOssFamily()}) {
+          LayerNormFamilies(), ExpertFamilies(), BiasedExpertFamilies(), GptOssFamily()}) {
       entries.insert(entries.end(), family.begin(), family.end());
     }
     return entries;

@@ -95,6 +95,7 @@ struct Architecture {
 
   std::vector<NamedRole> names;       // naming a fused role here means that its tensors are fused
   bool experts_inputs_first = false;  // matrices of experts are [in, out], gate and up alternating
+  bool choice_bias_row = false;       // the bias that experts are chosen by is [1, X]
   bool softcaps = false;              // `read` knows keys of soft-capping; else they must be null
   // Reads keys that only this family has, after all others.
   void (*read)(FieldReader* reader, ModelConfig* config) = nullptr;

@@ -193,7 +193,11 @@ void AddExperts(const ModelConfig& config, SpecList* list) {
   const ExpertsConfig& experts = config.experts;
   list->Add(Role::kRouter, {"X", "D"});
   if (config.feed_forward_bias) list->Add(Role::kRouterBias, {"X"});
-  if (experts.choice_bias) list->Add(Role::kChoiceBias, {"X"});
+  if (experts.choice_bias && list->entry().choice_bias_row) {
+    list->Add(Role::kChoiceBias, {"1", "X"});
+  } else if (experts.choice_bias) {
+    list->Add(Role::kChoiceBias, {"X"});
+  }
   if (list->entry().experts_inputs_first) {
     list->Add(Role::kExpertGateUp, {"X", "D", "2J"}, TensorOrder::kInputsFirstInterleaved);
     list->Add(Role::kExpertDown, {"X", "J", "D"}, TensorOrder::kInputsFirst);
@@ -280,6 +284,7 @@ std::vector<TensorSpec> LayerTensors(const ModelConfig& config, int32_t layer) {
 }
 
 bool IsOfPredictionLayer(const ModelConfig& config, std::string_view name) {
+  if (config.num_prediction_layers > 0 && name.starts_with("model.mtp_")) return true;
   constexpr std::string_view kLayers = "model.layers.";
   if (!name.starts_with(kLayers)) return false;
   name.remove_prefix(kLayers.size());

@@ -91,7 +91,8 @@ struct TensorSpec {
 std::vector<TensorSpec> ModelTensors(const ModelConfig& config);
 std::vector<TensorSpec> LayerTensors(const ModelConfig& config, int32_t layer);
 
-// True for a tensor of a layer that drafts tokens (ModelConfig::num_prediction_layers).
+// True for a tensor of a layer that drafts tokens (ModelConfig::num_prediction_layers): one that is
+// numbered after the model's layers, or is called "model.mtp_...".
 bool IsOfPredictionLayer(const ModelConfig& config, std::string_view name);
 
 // True for a tensor without a role that is known to be redundant (rotary frequencies, a head equal

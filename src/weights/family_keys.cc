@@ -3,6 +3,7 @@
 #include "weights/family_keys.h"
 
 #include <cmath>
+#include <iterator>
 #include <optional>
 
 #include "minisgl/base/utf8.h"
@@ -44,9 +45,10 @@ void CheckDerivedHeadDim(FieldReader* reader, const ModelConfig& config) {
 }
 
 // Reads the number of experts and the number chosen for each token, for all layers. `key`: the
-// first name of the number of experts; num_local_experts is the other.
+// first name of the number of experts; num_local_experts is the other. `chosen_key`: of the number
+// chosen.
 void ReadExperts(FieldReader* reader, int64_t num_experts, int64_t num_chosen, ModelConfig* config,
-                 const char* key = "num_experts") {
+                 const char* key = "num_experts", const char* chosen_key = "num_experts_per_tok") {
   ExpertsConfig& experts = config->experts;
   const auto local = reader->OptionalInt("num_local_experts", kExpertsRange);
   const auto plain = reader->OptionalInt(key, kExpertsRange);
@@ -62,10 +64,10 @@ void ReadExperts(FieldReader* reader, int64_t num_experts, int64_t num_chosen, M
   }
   experts.num_experts = static_cast<int32_t>(num_experts);
   experts.num_chosen =
-      static_cast<int32_t>(reader->Int("num_experts_per_tok", {1, kExpertsRange.max}, num_chosen));
+      static_cast<int32_t>(reader->Int(chosen_key, {1, kExpertsRange.max}, num_chosen));
   if (experts.num_chosen > experts.num_experts) {
     reader->FailWith(
-        "num_experts_per_tok", fmt::format("{}", experts.num_chosen),
+        chosen_key, fmt::format("{}", experts.num_chosen),
         fmt::format("up to the number of experts ({}) is supported", experts.num_experts));
   }
   experts.intermediate_size = config->intermediate_size;
@@ -220,6 +222,28 @@ void ReadGlm4Moe(FieldReader* reader, ModelConfig* config) {
   ReadExpertGroups(reader, &experts);
   if (reader->Bool("use_qk_norm", false)) config->qk_norm = QkNorm::kHead;
   // Absent, it means one, as for the reference.
+  config->num_prediction_layers =
+      static_cast<int32_t>(reader->Int("num_nextn_predict_layers", kPredictionLayersRange, 1));
+}
+
+void ReadErnie4_5Moe(FieldReader* reader, ModelConfig* config) {
+  constexpr IntRange kSharedRange = {0, 1 << 8}, kEndRange = {-1, kLayerRange.max};
+  ReadExperts(reader, 64, 6, config, "moe_num_experts", "moe_k");
+  const int64_t start = reader->Int("moe_layer_start_index", kLayerRange, 1);
+  const int64_t end = reader->Int("moe_layer_end_index", kEndRange, -1);  // -1: the last layer
+  const int64_t interval = reader->Int("moe_layer_interval", kStepRange, 1);
+  for (int64_t i = 0; i < std::ssize(config->layers); ++i) {
+    config->layers[static_cast<size_t>(i)].has_experts =
+        (i + 1) % interval == 0 && i >= start && (end < 0 || i <= end);
+  }
+  ExpertsConfig& experts = config->experts;
+  experts.intermediate_size = reader->Int("moe_intermediate_size", kWidthRange, 1536);
+  experts.shared_intermediate_size =
+      experts.intermediate_size * reader->Int("moe_num_shared_experts", kSharedRange, 2);
+  experts.choice_bias = true;
+  experts.routing.renormalize = true;
+  experts.routing.sum_min = static_cast<float>(reader->Number("moe_norm_min", {0, 1}, 1e-12));
+  // Absent, it means one: the reference ignores the tensors always.
   config->num_prediction_layers =
       static_cast<int32_t>(reader->Int("num_nextn_predict_layers", kPredictionLayersRange, 1));
 }

@@ -19,6 +19,7 @@ void ReadQwen3Moe(FieldReader* reader, ModelConfig* config);
 void ReadOlmoe(FieldReader* reader, ModelConfig* config);
 void ReadGraniteMoe(FieldReader* reader, ModelConfig* config);
 void ReadGlm4Moe(FieldReader* reader, ModelConfig* config);
+void ReadErnie4_5Moe(FieldReader* reader, ModelConfig* config);
 void ReadMiniMaxM2(FieldReader* reader, ModelConfig* config);
 void ReadGptOss(FieldReader* reader, ModelConfig* config);
 

@@ -195,7 +195,9 @@ class Margins:
     def watch(self, module, inputs, outputs):
         values = outputs[0]
         bias = getattr(module, "e_score_correction_bias", inputs[1] if len(inputs) > 1 else None)
-        if bias is not None:
+        if hasattr(module, "moe_statics"):
+            values = values.softmax(-1) + module.moe_statics.e_score_correction_bias
+        elif bias is not None:
             values = values.sigmoid() + bias
         if getattr(module, "topk_group", 1) < getattr(module, "num_group", 1):
             members = values.unflatten(-1, (module.num_group, -1))

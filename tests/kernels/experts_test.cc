@@ -171,6 +171,10 @@ TEST_F(RouteTest, ByValueTakesExtremes) {
             (std::vector<int32_t>{2, 3}));
   EXPECT_EQ(Check({0, 0, 0, 0}, 4, 2, routing, {-3e38f, -kInf, -1e30f, -1e30f}, "biases").experts,
             (std::vector<int32_t>{2, 3}));
+  const Routing clamped = {.renormalize = true, .sum_min = 1e-12f};
+  EXPECT_EQ(Check({0, 0, -1e30f, -1e30f}, 4, 2, clamped, {0, 0, 2, 2}, "clamped").shares,
+            (std::vector<float>{0, 0}));
+  Check(RandomFloats(40, 3, 3.0), 20, 3, {.renormalize = true, .sum_min = 0.5f}, {}, "clamped");
   const Routing softmax = {.num_groups = 2, .factor = 2};
   EXPECT_EQ(Check({-500, -501, -499, -502}, 4, 2, softmax, {}, "far below 0").experts,
             (std::vector<int32_t>{2, 3}));

@@ -137,6 +137,16 @@ TEST(RouteByValueTest, SoftmaxTakesABiasAndAFactor) {
     routing.renormalize = true;
     ExpectShares(RunRoute(*ops, logits, 4, 3, routing, bias), {3, 0, 1}, {0.5f, 0.5f, 1},
                  ops->Name());
+    routing.sum_min = 0.25f;  // less than the sum, 0.5
+    ExpectShares(RunRoute(*ops, logits, 4, 3, routing, bias), {3, 0, 1}, {0.5f, 0.5f, 1},
+                 ops->Name());
+    routing.sum_min = 1;
+    ExpectShares(RunRoute(*ops, logits, 4, 3, routing, bias), {3, 0, 1}, {0.25f, 0.25f, 0.5f},
+                 ops->Name());
+    // A choice whose scores are all 0.
+    routing.sum_min = 1e-12f;
+    ExpectShares(RunRoute(*ops, {0, 0, -1e30f, -1e30f}, 4, 2, routing, {0, 0, 2, 2}), {2, 3},
+                 {0, 0}, ops->Name());
   }
 }
 

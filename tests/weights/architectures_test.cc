@@ -78,7 +78,7 @@ TEST(ArchitecturesTest, NamesAreUnique) {
     EXPECT_EQ(weights::FindArchitecture(architecture.name), &architecture);
     EXPECT_NE(weights::SupportedArchitectures().find(architecture.name), std::string::npos);
   }
-  EXPECT_EQ(names.size(), 30u);
+  EXPECT_EQ(names.size(), 31u);
   EXPECT_EQ(weights::FindArchitecture("Ernie4_5_ForCausalLM"),
             weights::FindArchitecture("Ernie4_5ForCausalLM"));
   EXPECT_EQ(weights::FindArchitecture(""), nullptr);
@@ -191,7 +191,9 @@ TEST(ArchitecturesTest, LayersThatPredictFurtherTokensAreIgnored) {
     return fmt::format("model.layers.{}.{}", config.num_layers + layers, name);
   };
   EXPECT_FALSE(weights::IsIgnorable(config, after(0, "eh_proj.weight")));
+  EXPECT_FALSE(weights::IsIgnorable(config, "model.mtp_emb_norm.0.weight"));
   config.num_prediction_layers = 2;
+  EXPECT_TRUE(weights::IsIgnorable(config, "model.mtp_emb_norm.0.weight"));
   EXPECT_TRUE(weights::IsIgnorable(config, after(0, "eh_proj.weight")));
   EXPECT_TRUE(weights::IsIgnorable(config, after(1, "mlp.experts.3.up_proj.weight_scale")));
   EXPECT_FALSE(weights::IsIgnorable(config, after(2, "eh_proj.weight")));

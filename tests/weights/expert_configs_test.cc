@@ -216,6 +216,40 @@ TEST(ExpertConfigsTest, Glm4MoeReadsGroups) {
             "num_nextn_predict_layers");
 }
 
+TEST(ExpertConfigsTest, Ernie45Moe) {
+  constexpr const char* kText = R"({"architectures": ["Ernie4_5_MoeForCausalLM"],
+      "model_type": "ernie4_5_moe", "bos_token_id": 1, "eos_token_id": 2, "hidden_act": "silu",
+      "hidden_size": 2560, "intermediate_size": 12288, "max_position_embeddings": 131072,
+      "moe_capacity": [64, 64, 64], "moe_gate": "topk", "moe_intermediate_size": 1536, "moe_k": 6,
+      "moe_layer_end_index": 27, "moe_layer_interval": 1, "moe_layer_start_index": 1,
+      "moe_num_experts": 64, "moe_num_shared_experts": 2, "moe_use_aux_free": true,
+      "num_attention_heads": 20, "num_hidden_layers": 28, "num_key_value_heads": 4,
+      "num_nextn_predict_layers": 1, "rms_norm_eps": 1e-05, "rope_scaling": null,
+      "rope_theta": 500000.0, "tie_word_embeddings": true, "torch_dtype": "bfloat16",
+      "use_bias": false, "use_cache": false, "vocab_size": 103424})";
+  const ModelConfig config = Config(kText);
+  EXPECT_EQ(config.experts.num_experts, 64);
+  EXPECT_EQ(config.experts.num_chosen, 6);
+  EXPECT_EQ(config.experts.shared_intermediate_size, 3072);
+  EXPECT_EQ(config.experts.routing, (Routing{.renormalize = true, .sum_min = 1e-12f}));
+  EXPECT_TRUE(config.experts.choice_bias && config.rotary_interleaved);
+  EXPECT_EQ(config.head_dim, 128);
+  EXPECT_EQ(CountExpertLayers(config), 27);
+  EXPECT_EQ(config.num_prediction_layers, 1);
+  EXPECT_EQ(CountParameters(config), 21'825'437'888);
+  const ModelConfig some = Config(kText, R"({"moe_layer_interval": 2, "moe_layer_end_index": 9,
+      "moe_layer_start_index": 4, "moe_num_shared_experts": 0})");
+  EXPECT_EQ(CountExpertLayers(some), 3);
+  EXPECT_TRUE(some.layers[5].has_experts && some.layers[7].has_experts);
+  EXPECT_EQ(some.experts.shared_intermediate_size, 0);
+  EXPECT_EQ(CountExpertLayers(Config(kText, R"({"moe_layer_end_index": -1})")), 27);
+  EXPECT_EQ(RefusedKey(kText, R"({"use_bias": true})"), "use_bias");
+  EXPECT_EQ(RefusedKey(kText, R"({"moe_k": 65})"), "moe_k");
+  EXPECT_EQ(RefusedKey(kText, R"({"moe_num_experts": 0})"), "moe_num_experts");
+  EXPECT_EQ(RefusedKey(kText, R"({"moe_layer_interval": 0})"), "moe_layer_interval");
+  EXPECT_EQ(RefusedKey(kText, R"({"moe_norm_min": -1})"), "moe_norm_min");
+}
+
 TEST(ExpertConfigsTest, MiniMaxM2) {
   constexpr const char* kText = R"({"architectures": ["MiniMaxM2ForCausalLM"],
       "model_type": "minimax_m2", "attn_type_list": [1, 1, 1, 1], "head_dim": 128,
