@@ -48,6 +48,16 @@ TEST_F(InfoProgramTest, AConfigurationAloneIsDescribedAndPlanned) {
   }
 }
 
+TEST_F(InfoProgramTest, ExpertsAndWhatIsNotLoadedAreDescribed) {
+  const ProgramResult result = Info(MINISGL_SOURCE_DIR "/tests/golden/models/glm4_moe/config.json");
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  for (const char* line :
+       {"3 of 8 for each token, feed-forward 9, and 18 shared, from 2 of 4 groups, in 2 layers",
+        "1 layer that predicts further tokens"}) {
+    EXPECT_NE(result.out.find(line), std::string::npos) << line << "\n" << result.out;
+  }
+}
+
 TEST_F(InfoProgramTest, QuantizedWeightsAreShownAndSmaller) {
   const std::string config = Write(kMixed);
   const auto weights_line = [](const ProgramResult& result) {
