@@ -42,6 +42,15 @@ void CheckExperts(const ExpertsConfig& experts) {
   MINISGL_CHECK(experts.num_chosen > 0 && experts.num_chosen <= experts.num_experts &&
                     experts.intermediate_size > 0 && experts.shared_intermediate_size >= 0,
                 "experts are out of range");
+  const Routing& routing = experts.routing;
+  MINISGL_CHECK(routing.num_groups > 0 && experts.num_experts % routing.num_groups == 0 &&
+                    routing.num_chosen_groups > 0 &&
+                    routing.num_chosen_groups <= routing.num_groups,
+                "groups of experts are out of range");
+  const int32_t group_size = experts.num_experts / routing.num_groups;
+  MINISGL_CHECK(group_size >= routing.best_of_group &&
+                    experts.num_chosen <= routing.num_chosen_groups * group_size,
+                "groups of experts are too small");
 }
 
 void CheckConfig(const ModelConfig& config) {
