@@ -40,6 +40,8 @@ TEST(JsonSchemaRefusals, NameTheKeywordAndItsPlace) {
       {R"({"type": "array", "uniqueItems": true})", "\"uniqueItems\" is supported where"},
       {"false", "no text matches"},
       {R"({"type": "string", "minLength": 3, "maxLength": 2})", "no text matches"},
+      {R"({"type": "object", "minProperties": 2, "maxProperties": 1})", "no text matches"},
+      {R"({"type": "array", "minItems": 2, "maxItems": 1})", "no text matches"},
       {R"({"type": "integer", "exclusiveMinimum": 1, "exclusiveMaximum": 2})", "no text matches"},
       {R"({"type": "object", "properties": {"a": {"$ref": "#"}}, "required": ["a"]})",
        "no text matches"},

@@ -206,7 +206,7 @@ class ObjectRules {
     GrammarBuilder& builder = emitter_->builder();
     if (min == 0)
       builder.AddAlternative(symbol, {emitter_->PunctuationSymbol("}", !state.first, false)});
-    if (max == 0 || shape.classes.empty()) return;
+    if (max == 0 || min > max || shape.classes.empty()) return;
     const auto more = [&](uint64_t least, uint64_t most) {
       return builder.Repeat(Member(shape, false), static_cast<uint32_t>(std::min(least, kMost)),
                             static_cast<uint32_t>(std::min(most, kMost)));

@@ -70,13 +70,18 @@ void Emitter::Define(Symbol rule, const Normal& normal) {
   const ExpressionId scalars = Scalars(normal);
   if (scalars != set().Nothing()) builder_->AddAlternative(rule, {builder_->Terminal(scalars)});
   for (const ArrayShape& shape : normal.arrays) {
+    if (algebra_->IsEmpty(shape)) continue;
     if (shape.unique) {
       EmitUniqueArray(*this, shape, rule);
     } else {
       EmitArray(*this, shape, rule);
     }
   }
-  EmitObjects(*this, normal.objects, rule);
+  std::vector<ObjectShape> objects;
+  for (const ObjectShape& shape : normal.objects) {
+    if (!algebra_->IsEmpty(shape)) objects.push_back(shape);
+  }
+  EmitObjects(*this, objects, rule);
 }
 
 Symbol Emitter::Emit(Term root) {
