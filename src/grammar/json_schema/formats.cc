@@ -102,7 +102,7 @@ UriExpressions MakeUri(std::string_view more, std::string_view more_in_query) {
 std::string MakeUriTemplate() {
   constexpr std::string_view kPercent = "%[0-9a-fA-F]{2}";
   const std::string literal =
-      fmt::format(R"((?:[\x21\x23\x24\x26\x28-\x3B\x3D\x3F-\x5B\x5D\x5F\x61-\x7A\x7E{}{}]|{}))",
+      fmt::format(R"((?:[\x21\x23\x24\x26-\x3B\x3D\x3F-\x5B\x5D\x5F\x61-\x7A\x7E{}{}]|{}))",
                   kUcs, kPrivate, kPercent);
   const std::string letter = fmt::format("(?:[a-zA-Z0-9_]|{})", kPercent);
   const std::string variable = fmt::format(R"({0}(?:\.?{0})*(?::[1-9]\d{{0,3}}|\*)?)", letter);
