@@ -100,11 +100,11 @@ uint32_t Machine::ComputeState(uint32_t state, uint32_t byte_class) {
   for (uint32_t i = 0; i < states_[state].num_lanes; ++i) {
     const Lane lane = lanes_[first + i];
     const uint32_t lexer = LexerStep(lane.lexer, byte_class);
-    const LexerState& after = lexers_[lexer];
+    const LexerState after = lexers_[lexer];  // a copy, as below: AddMoves may move tables
     if (after.goes_on) new_lanes_.push_back({lane.node, lexer});
     if (!after.any_accepted) continue;
     for (uint32_t pair = 0; pair < after.num_pairs; ++pair) {
-      const LexerPair& under_way = pairs_[after.first_pair + pair];
+      const LexerPair under_way = pairs_[after.first_pair + pair];
       if (!expressions_->nodes[under_way.rest].nullable) continue;
       AddMoves(lane.node, cores_[nodes_[lane.node].core].terminals, under_way.terminal);
     }
@@ -124,11 +124,14 @@ void Machine::AddMoves(uint32_t node, const std::vector<MoveRange>& ranges, uint
       ranges.begin(), ranges.end(), symbol,
       [](const MoveRange& element, uint32_t value) { return element.symbol < value; });
   if (range == ranges.end() || range->symbol != symbol) return;
-  const Core& core = cores_[nodes_[node].core];
-  for (uint32_t i = 0; i < range->count; ++i) {
-    const Move& move = core.moves[range->first + i];
+  const uint32_t first = range->first;
+  const uint32_t count = range->count;
+  for (uint32_t i = 0; i < count; ++i) {
+    // By index: NodeFor may move nodes and cores.
+    const Core& core = cores_[nodes_[node].core];
+    const Move move = core.moves[first + i];
     if (move.source == kSelf) {
-      AddItem(move.dot, {move.rule, node});
+      AddItem(move.dot, {move.rule, NodeFor(move.rule, node)});
       continue;
     }
     const Node& from = nodes_[node];
@@ -145,6 +148,33 @@ void Machine::AddMoves(uint32_t node, const std::vector<MoveRange>& ranges, uint
       AddItem(move.dot, item->to);
     }
   }
+}
+
+// The node to return to when `rule`, predicted at `node`, is finished: the items of `node` that wait
+// for it, directly or through other rules.
+uint32_t Machine::NodeFor(uint32_t rule, uint32_t node) {
+  const Core& core = cores_[nodes_[node].core];
+  if (core.needs.empty()) return node;
+  const uint64_t key = uint64_t{rule} << 32 | node;
+  if (const uint32_t* found = nodes_for_.Find(key)) return *found;
+  const auto waits = std::lower_bound(
+      core.waits.begin(), core.waits.end(), rule,
+      [](const MoveRange& element, uint32_t value) { return element.symbol < value; });
+  const std::vector<uint32_t>& needs = core.needs[static_cast<size_t>(waits - core.waits.begin())];
+  uint32_t result = node;
+  if (!needs.empty()) {
+    std::vector<Item> items;
+    for (uint32_t i = 0; i < nodes_[node].num_items; ++i) {
+      const Item& item = items_[nodes_[node].first_item + i];
+      const auto index = std::lower_bound(core.dots.begin(), core.dots.end(), item.dot);
+      if (std::binary_search(needs.begin(), needs.end(), index - core.dots.begin())) {
+        items.push_back(item);
+      }
+    }
+    result = InternNode(&items);
+  }
+  nodes_for_.Insert(key, result);
+  return result;
 }
 
 void Machine::AddItem(uint32_t dot, Return to) {

@@ -13,6 +13,9 @@
 //   state  lanes of (node, lexer state), and whether the text may end: everything that the future
 //          depends on. State 0 accepts nothing
 //
+// A return is to a node with the items alone that wait for the rule: what else was under way there
+// does not make two returns different.
+//
 // An item that would return to a finished item returns to where that one does (Leo's trick, done
 // when the item is predicted): lists by right recursion are as flat as those by left recursion.
 //
@@ -120,6 +123,9 @@ class Machine {
     std::vector<uint32_t> dots;  // of the kernel, ascending
     std::vector<Move> moves;
     std::vector<MoveRange> terminals, waits;  // ascending by symbol
+    // Beside `waits`: indices of the dots on which completing that rule here depends; no vectors if
+    // that was not computed, an empty one for all dots.
+    std::vector<std::vector<uint32_t>> needs;
     uint32_t lexer_start = 0;
   };
   struct LexerPair {
@@ -164,6 +170,7 @@ class Machine {
   uint32_t ComputeLexer(uint32_t lexer, uint32_t byte_class);
   void AddMoves(uint32_t node, const std::vector<MoveRange>& ranges, uint32_t symbol);
   void AddItem(uint32_t dot, Return to);
+  uint32_t NodeFor(uint32_t rule, uint32_t node);
   bool CompleteAll();
   uint32_t InternState(std::vector<Lane>* lanes, bool accepting);
   uint32_t InternNode(std::vector<Item>* items);
@@ -190,6 +197,7 @@ class Machine {
   std::vector<Core> cores_;
   IdTable core_table_;
   size_t core_bytes_ = 0;
+  KeyMap nodes_for_;  // by rule and node: NodeFor
   uint32_t last_core_ = kUnknown;
   std::vector<LexerPair> pairs_;
   std::vector<LexerState> lexers_;

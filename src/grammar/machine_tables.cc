@@ -21,6 +21,7 @@ class Machine::CoreBuilder {
     Sort(&terminal_moves_, &core_->terminals);
     Sort(&waiting_moves_, &core_->waits);
     ShortenReturns();
+    FindNeeds();
   }
 
  private:
@@ -76,6 +77,54 @@ class Machine::CoreBuilder {
       }
     }
   }
+
+  // By rule, the dots that some chain of waiting items leads back to.
+  void FindNeeds() {
+    const size_t num_dots = core_->dots.size();
+    const size_t num_rules = core_->waits.size();
+    if (num_dots < 2 || num_dots * num_rules > kNeedsMax ||
+        core_->moves.size() * num_rules > kNeedsMax) {
+      return;
+    }
+    std::vector<std::vector<bool>> needs(num_rules, std::vector<bool>(num_dots, false));
+    const auto index_of = [&](uint32_t rule) {
+      return static_cast<size_t>(std::lower_bound(core_->waits.begin(), core_->waits.end(), rule,
+                                                  [](const MoveRange& range, uint32_t value) {
+                                                    return range.symbol < value;
+                                                  }) -
+                                 core_->waits.begin());
+    };
+    for (bool changed = true; changed;) {
+      changed = false;
+      for (size_t rule = 0; rule < num_rules; ++rule) {
+        const auto set = [&](size_t dot) {
+          changed = changed || !needs[rule][dot];
+          needs[rule][dot] = true;
+        };
+        for (uint32_t i = 0; i < core_->waits[rule].count; ++i) {
+          const Move& move = core_->moves[core_->waits[rule].first + i];
+          if (move.source != kSelf) {
+            set(move.source);
+            continue;
+          }
+          const std::vector<bool>& above = needs[index_of(move.rule)];
+          for (size_t dot = 0; dot < num_dots; ++dot) {
+            if (above[dot]) set(dot);
+          }
+        }
+      }
+    }
+    core_->needs.resize(num_rules);
+    for (size_t rule = 0; rule < num_rules; ++rule) {
+      for (uint32_t dot = 0; dot < num_dots; ++dot) {
+        if (needs[rule][dot]) core_->needs[rule].push_back(dot);
+      }
+      if (core_->needs[rule].size() == num_dots) core_->needs[rule].clear();
+    }
+  }
+
+  // Larger cores keep all items for every return.
+  static constexpr size_t kNeedsMax = size_t{1} << 18;
 
   const Rules& rules_;
   Core* core_;
@@ -252,8 +301,9 @@ size_t Machine::memory_bytes() const {
          nodes_.size() * sizeof(Node) + core_bytes_ + pairs_.size() * sizeof(LexerPair) +
          lexers_.size() * sizeof(LexerState) + lanes_.size() * sizeof(Lane) +
          states_.size() * sizeof(State) + node_table_.memory_bytes() + core_table_.memory_bytes() +
-         lexer_table_.memory_bytes() + state_table_.memory_bytes() + strings_.memory_bytes() +
-         mask_bytes_ + (state_rows_.size() + lexer_rows_.size()) * sizeof(uint32_t);
+         lexer_table_.memory_bytes() + state_table_.memory_bytes() + nodes_for_.memory_bytes() +
+         strings_.memory_bytes() + mask_bytes_ +
+         (state_rows_.size() + lexer_rows_.size()) * sizeof(uint32_t);
 }
 
 }  // namespace minisgl::grammar

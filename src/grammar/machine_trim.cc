@@ -22,6 +22,7 @@ class Machine::Copier {
     MarkLive();
     machine_.node_table_ = IdTable();
     machine_.cores_.clear();
+    machine_.nodes_for_.Clear();
     machine_.core_table_ = IdTable();
     machine_.core_bytes_ = 0;
     machine_.last_core_ = kUnknown;

@@ -1,13 +1,15 @@
 """Compares the masks of bench_grammar_masks with llguidance's: the same grammars, texts and vocabulary.
 
-    python3 tests/bench/grammar_masks.py BENCH VOCABULARY [CASES]
+    python3 tests/bench/grammar_masks.py BENCH VOCABULARY [MASKBENCH COUNT]
 
 BENCH is build/tests/bench_grammar_masks. VOCABULARY is a tekken.json (such as the one in the package
-mistral-common) or a sentencepiece model. CASES are JSON Lines of {"name", "gbnf" and "lark", or
-"json_schema", "texts"}; without, some are made. Needs the package llguidance (and sentencepiece for a model of it).
+mistral-common) or a sentencepiece model. MASKBENCH is the folder maskbench/data of
+github.com/guidance-ai/jsonschemabench, COUNT the number of its files; without, two made grammars are used. Needs the
+package llguidance (and sentencepiece for a model of it).
 """
 import base64
 import json
+import random
 import statistics
 import subprocess
 import sys
@@ -150,9 +152,41 @@ def describe(times):
     return f"mean {statistics.mean(times):7.1f}  p50 {times[len(times) // 2]:7.1f}  p99 {p99:8.1f}  max {times[-1]:8.1f} us"
 
 
+def cases_of_maskbench(folder, count):
+    """Schemas with valid texts among `count` files, always the same."""
+    random.seed(7)
+    cases = []
+    for path in random.sample(sorted(Path(folder).glob("*.json")), count):
+        data = json.loads(path.read_text())
+        texts = [json.dumps(test["data"], ensure_ascii=False) for test in data.get("tests", []) if test["valid"]]
+        if texts:
+            cases.append({"name": path.stem, "json_schema": data["schema"], "texts": texts})
+    return cases
+
+
+def print_case(own, other):
+    for who, result in ("minisgl", own), ("llguidance", other):
+        if "error" in result:
+            print(f"{own['name']:10} {who:10} {result['error'][:200]}")
+        else:
+            print(f"{own['name']:10} {who:10} compile {result['compile_us']:7.0f} us  {describe(result['mask_us'])}  "
+                  f"{len(result['mask_us'])} masks, accepted {result['accepted']}")
+
+
+def print_all(ours, theirs):
+    both = [(own, other) for own, other in zip(ours, theirs) if own.get("accepted") and other.get("accepted")]
+    print(f"{len(ours)} cases, {len(both)} accepted by both; "
+          f"refused: minisgl {sum('error' in r for r in ours)}, llguidance {sum('error' in r for r in theirs)}")
+    for who, index in ("minisgl", 0), ("llguidance", 1):
+        masks = [us for pair in both for us in pair[index]["mask_us"]]
+        compiles = sorted(pair[index]["compile_us"] for pair in both)
+        print(f"{who:10} {len(masks)} masks: {describe(masks)}; compile median {compiles[len(compiles) // 2]:.0f} "
+              f"p99 {compiles[int(len(compiles) * 0.99)]:.0f} us")
+
+
 def main():
     bench, vocabulary = Path(sys.argv[1]), Path(sys.argv[2])
-    cases = [json.loads(line) for line in Path(sys.argv[3]).open()] if len(sys.argv) > 3 else made_cases()
+    cases = cases_of_maskbench(sys.argv[3], int(sys.argv[4])) if len(sys.argv) > 4 else made_cases()
     tokens = vocabulary_of(vocabulary) + [b""]
     with tempfile.TemporaryDirectory() as folder:
         words, rows = Path(folder) / "vocabulary", Path(folder) / "cases"
@@ -162,16 +196,10 @@ def main():
     ours = [json.loads(line) for line in answer.stdout.splitlines()]
     theirs = run_llguidance(tokens, cases)
     print(f"{len(tokens)} tokens")
-    for own, other in zip(ours, theirs):
-        for who, result in ("minisgl", own), ("llguidance", other):
-            if "error" in result:
-                print(f"{own['name']:10} {who:10} {result['error'][:200]}")
-            else:
-                print(f"{own['name']:10} {who:10} compile {result['compile_us']:7.0f} us  {describe(result['mask_us'])}  "
-                      f"{len(result['mask_us'])} masks, accepted {result['accepted']}")
-        if "mask_us" in own and "mask_us" in other:
-            same = sum(a == b for a, b in zip(own["allowed"], other["allowed"]))
-            print(f"{own['name']:10} masks of equal size: {same} of {len(own['allowed'])}")
+    if len(cases) <= 10:
+        for own, other in zip(ours, theirs):
+            print_case(own, other)
+    print_all(ours, theirs)
 
 
 if __name__ == "__main__":
