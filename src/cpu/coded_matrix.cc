@@ -68,56 +68,53 @@ void WriteWords(std::span<const uint8_t> codes, size_t lane, std::byte* to) {
   }
 }
 
-// Packs one panel into the memory of `matrix`, which `data` begins.
-class PanelWriter {
- public:
-  PanelWriter(const CodedMatrix& matrix, std::byte* data) : matrix_(matrix), data_(data) {}
+// The place of an input's code in a line of 4 bits.
+struct NibblePlace {
+  explicit NibblePlace(int64_t input)
+      : byte(input % kLineWords * 2 + input % kLineInputs / (2 * kLineWords)),
+        shift(input / kLineWords % 2 * 4) {}
+  static constexpr int64_t kLineWords = kLineInputs / 4;
+  int64_t byte;
+  int64_t shift;
+};
 
-  void Write(std::span<const CodedRow> rows, int64_t panel) {
-    std::vector<uint8_t> codes(static_cast<size_t>(matrix_.num_in));
-    for (size_t lane = 0; lane < rows.size(); ++lane) {
-      rows[lane].part->ReadCodes(rows[lane].out, codes.data());
-      WriteCodes(rows[lane], panel, lane, codes);
-      WriteGroups(rows[lane], panel, lane);
+// Writes codes to `data`, the memory of a matrix that has none yet.
+class CodeWriter {
+ public:
+  CodeWriter(const CodedMatrix& matrix, std::byte* data) : matrix_(matrix), data_(data) {}
+
+  void Write(std::span<const uint8_t> codes, int64_t out) const {
+    const int64_t panel = out / kPanelWidth;
+    const auto lane = static_cast<size_t>(out % kPanelWidth);
+    if (matrix_.order == CodeOrder::kLines) return WriteLines(codes, out);
+    std::byte* const to = data_ + panel * matrix_.panel_bytes();
+    if (matrix_.has_4_bits()) return WriteWords(codes, lane, to);
+    for (size_t i = 0; i < codes.size(); ++i) {
+      to[i * kPanelWidth + lane] = static_cast<std::byte>(codes[i]);
     }
+  }
+
+  std::byte* ScalesOf(int64_t panel) const {
+    return data_ + matrix_.num_panels() * matrix_.panel_bytes() + panel * matrix_.scale_bytes();
+  }
+  std::byte* ZerosOf(int64_t panel) const {
+    return ScalesOf(matrix_.num_panels()) + panel * matrix_.num_groups() * kPanelWidth;
   }
 
  private:
-  std::byte* At(const void* place) const {
-    return data_ + (static_cast<const std::byte*>(place) -
-                    static_cast<const std::byte*>(matrix_.data.get()));
-  }
-
-  void WriteCodes(const CodedRow& row, int64_t panel, size_t lane,
-                  const std::vector<uint8_t>& codes) const {
-    std::byte* const to = At(matrix_.codes(panel));
-    if (matrix_.has_4_bits()) return WriteWords(codes, lane, to);
-    const uint8_t flip =
-        row.part->quantized()->numbers == SignedNumbers() || matrix_.kind == CodeKind::kE4M3
-            ? 0
-            : kSignFlip;
-    for (size_t i = 0; i < codes.size(); ++i) {
-      to[i * kPanelWidth + lane] = static_cast<std::byte>(codes[i] ^ flip);
-    }
-  }
-
-  void WriteGroups(const CodedRow& row, int64_t panel, size_t lane) const {
-    const QuantizedWeights& weights = *row.part->quantized();
-    // The numbers of unsigned codes are 128 less.
-    const float shift =
-        weights.numbers == UnsignedNumbers() && matrix_.kind == CodeKind::kInt8 ? 128.0f : 0.0f;
-    for (int64_t group = 0; group < matrix_.num_groups(); ++group) {
-      const auto at = static_cast<size_t>(group * kPanelWidth) + lane;
-      const float scale = row.part->ScaleOf(row.out, group);
-      if (matrix_.scale_type == DType::kF32) {
-        std::memcpy(At(matrix_.scales(panel)) + at * sizeof(scale), &scale, sizeof(scale));
-      } else {
-        const uint16_t bits = FloatToBf16(scale);
-        std::memcpy(At(matrix_.scales(panel)) + at * sizeof(bits), &bits, sizeof(bits));
+  void WriteLines(std::span<const uint8_t> codes, int64_t out) const {
+    for (int64_t first = 0; first < std::ssize(codes); first += kLineInputs) {
+      std::byte* const line = data_ + matrix_.LineOffset(out, first / kLineInputs);
+      const int64_t end = std::min(first + kLineInputs, std::ssize(codes));
+      for (int64_t i = first; i < end; ++i) {
+        const auto code = static_cast<std::byte>(codes[static_cast<size_t>(i)]);
+        if (!matrix_.has_4_bits()) {
+          line[i - first] = code;
+          continue;
+        }
+        const NibblePlace place(i);
+        line[place.byte] |= code << static_cast<int>(place.shift);
       }
-      if (!matrix_.has_zeros) continue;
-      const float zero = row.part->ZeroOf(row.out, group) - shift;
-      At(matrix_.zeros(panel))[at] = static_cast<std::byte>(static_cast<int8_t>(zero));
     }
   }
 
@@ -125,9 +122,52 @@ class PanelWriter {
   std::byte* const data_;
 };
 
+// Packs one panel into the memory of `matrix`, which `data` begins.
+class PanelWriter {
+ public:
+  PanelWriter(const CodedMatrix& matrix, std::byte* data) : matrix_(matrix), to_(matrix, data) {}
+
+  void Write(std::span<const CodedRow> rows, int64_t panel) const {
+    std::vector<uint8_t> codes(static_cast<size_t>(matrix_.num_in));
+    for (size_t lane = 0; lane < rows.size(); ++lane) {
+      const CodedRow& row = rows[lane];
+      row.part->ReadCodes(row.out, codes.data());
+      if (matrix_.kind == CodeKind::kInt8 && row.part->quantized()->numbers != SignedNumbers()) {
+        for (uint8_t& code : codes) code ^= kSignFlip;
+      }
+      to_.Write(codes, panel * kPanelWidth + static_cast<int64_t>(lane));
+      WriteGroups(row, panel, lane);
+    }
+  }
+
+ private:
+  void WriteGroups(const CodedRow& row, int64_t panel, size_t lane) const {
+    // The numbers of unsigned codes are 128 less.
+    const bool is_unsigned =
+        matrix_.kind == CodeKind::kInt8 && row.part->quantized()->numbers == UnsignedNumbers();
+    const float shift = is_unsigned ? 128.0f : 0.0f;
+    for (int64_t group = 0; group < matrix_.num_groups(); ++group) {
+      const auto at = static_cast<size_t>(group * kPanelWidth) + lane;
+      const float scale = row.part->ScaleOf(row.out, group);
+      if (matrix_.scale_type == DType::kF32) {
+        std::memcpy(to_.ScalesOf(panel) + at * sizeof(scale), &scale, sizeof(scale));
+      } else {
+        const uint16_t bits = FloatToBf16(scale);
+        std::memcpy(to_.ScalesOf(panel) + at * sizeof(bits), &bits, sizeof(bits));
+      }
+      if (!matrix_.has_zeros) continue;
+      const float zero = row.part->ZeroOf(row.out, group) - shift;
+      to_.ZerosOf(panel)[at] = static_cast<std::byte>(static_cast<int8_t>(zero));
+    }
+  }
+
+  const CodedMatrix& matrix_;
+  const CodeWriter to_;
+};
+
 // Quantizes row `lane` of a panel to its codes and scales.
-void QuantizeRow(const CodedRow& row, const CodedMatrix& matrix, size_t lane, std::byte* to_codes,
-                 std::byte* to_scales) {
+void QuantizeRow(const CodedRow& row, const CodedMatrix& matrix, int64_t panel, size_t lane,
+                 const CodeWriter& to) {
   std::vector<float> weights(static_cast<size_t>(matrix.num_in));
   std::vector<uint8_t> codes(weights.size());
   row.part->ReadRow(row.out, weights.data());
@@ -138,9 +178,9 @@ void QuantizeRow(const CodedRow& row, const CodedMatrix& matrix, size_t lane, st
     const uint16_t scale = tensor::QuantizeWeightsInt4(weights.data() + first, count, q);
     for (int64_t i = 0; i < count; ++i) codes[first + i] = static_cast<uint8_t>(q[i] + 8);
     const size_t at = static_cast<size_t>(group * kPanelWidth) + lane;
-    std::memcpy(to_scales + at * sizeof(scale), &scale, sizeof(scale));
+    std::memcpy(to.ScalesOf(panel) + at * sizeof(scale), &scale, sizeof(scale));
   }
-  WriteWords(codes, lane, to_codes);
+  to.Write(codes, panel * kPanelWidth + static_cast<int64_t>(lane));
 }
 
 bool AreScalesBf16(std::span<const CodedRow> rows, int64_t num_groups) {
@@ -156,6 +196,7 @@ bool AreScalesBf16(std::span<const CodedRow> rows, int64_t num_groups) {
 }  // namespace
 
 int64_t CodedMatrix::panel_bytes() const {
+  if (order == CodeOrder::kLines) return CeilDiv(num_in, kLineInputs) * kPanelWidth * line_bytes();
   if (!has_4_bits()) return num_in * kPanelWidth;
   return CeilDiv(num_in, kWordInputs) * kPanelWidth * static_cast<int64_t>(sizeof(uint32_t));
 }
@@ -174,19 +215,34 @@ const int8_t* CodedMatrix::zeros(int64_t panel) const {
   return reinterpret_cast<const int8_t*>(scales(num_panels())) + panel * num_groups() * kPanelWidth;
 }
 
+int64_t CodedMatrix::LineOffset(int64_t out, int64_t index) const {
+  const int64_t first_panel = out / (kLinePanels * kPanelWidth) * kLinePanels;
+  const int64_t width = std::min(kLinePanels, num_panels() - first_panel) * kPanelWidth;
+  return first_panel * panel_bytes() +
+         (index * width + out - first_panel * kPanelWidth) * line_bytes();
+}
+
+uint8_t CodedMatrix::CodeAt(int64_t out, int64_t input) const {
+  if (order == CodeOrder::kLines) {
+    const std::byte* const from = line(out, input / kLineInputs);
+    if (!has_4_bits()) return static_cast<uint8_t>(from[input % kLineInputs]);
+    const NibblePlace place(input);
+    return static_cast<uint8_t>(from[place.byte]) >> place.shift & 0xF;
+  }
+  const std::byte* const from = codes(out / kPanelWidth);
+  const int64_t lane = out % kPanelWidth;
+  if (!has_4_bits()) return static_cast<uint8_t>(from[input * kPanelWidth + lane]);
+  const int64_t word = input / kWordInputs * kPanelWidth + lane, k = input % kWordInputs;
+  return static_cast<uint8_t>(from[word * 4 + k / 2]) >> k % 2 * 4 & 0xF;
+}
+
 void CodedMatrix::ReadRow(int64_t out, float* row) const {
   const int64_t panel = out / kPanelWidth, lane = out % kPanelWidth;
-  const std::byte* const from = codes(panel);
   for (int64_t i = 0; i < num_in; ++i) {
-    float number = 0;
-    if (has_4_bits()) {
-      const int64_t word = i / kWordInputs * kPanelWidth + lane, k = i % kWordInputs;
-      const auto pair = static_cast<uint8_t>(from[word * 4 + k / 2]);
-      number = numbers[static_cast<size_t>(pair >> k % 2 * 4 & 0xF)];
-    } else {
-      const auto code = static_cast<uint8_t>(from[i * kPanelWidth + lane]);
-      number = kind == CodeKind::kE4M3 ? E4M3ToFloat(code) : SignedNumbers()[code];
-    }
+    const uint8_t code = CodeAt(out, i);
+    const float number = has_4_bits()              ? numbers[code]
+                         : kind == CodeKind::kE4M3 ? E4M3ToFloat(code)
+                                                   : SignedNumbers()[code];
     const int64_t at = i / group_inputs * kPanelWidth + lane;
     const std::byte* const scale =
         scales(panel) + at * static_cast<int64_t>(DTypeBytes(scale_type));
@@ -214,9 +270,11 @@ bool HaveCommonCodes(std::span<const WeightTensor> parts) {
   return true;
 }
 
-Result<CodedMatrix> PackCodes(std::span<const WeightTensor> parts, ThreadPool* pool) {
+Result<CodedMatrix> PackCodes(std::span<const WeightTensor> parts, CodeOrder order,
+                              ThreadPool* pool) {
   const QuantizedWeights& first = *parts[0].quantized();
   CodedMatrix matrix;
+  matrix.order = order;
   matrix.num_in = parts[0].num_in();
   matrix.kind = KindOf(first);
   if (matrix.has_4_bits()) std::copy_n(first.numbers, 16, matrix.numbers.begin());
@@ -243,8 +301,9 @@ Result<CodedMatrix> PackCodes(std::span<const WeightTensor> parts, ThreadPool* p
   return matrix;
 }
 
-CodedMatrix EmptyInt4Matrix(int64_t num_out, int64_t num_in) {
+CodedMatrix EmptyInt4Matrix(int64_t num_out, int64_t num_in, CodeOrder order) {
   CodedMatrix matrix;
+  matrix.order = order;
   matrix.num_out = num_out;
   matrix.num_in = num_in;
   std::copy_n(OffsetNumbers(4), matrix.numbers.size(), matrix.numbers.begin());
@@ -253,19 +312,17 @@ CodedMatrix EmptyInt4Matrix(int64_t num_out, int64_t num_in) {
   return matrix;
 }
 
-Result<CodedMatrix> QuantizeToInt4(std::span<const WeightTensor> parts, ThreadPool* pool) {
+Result<CodedMatrix> QuantizeToInt4(std::span<const WeightTensor> parts, CodeOrder order,
+                                   ThreadPool* pool) {
   const std::vector<CodedRow> rows = RowsOf(parts);
-  CodedMatrix matrix = EmptyInt4Matrix(std::ssize(rows), parts[0].num_in());
+  CodedMatrix matrix = EmptyInt4Matrix(std::ssize(rows), parts[0].num_in(), order);
   MINISGL_ASSIGN_OR_RETURN(const std::shared_ptr<void> data, AllocateZeroed(matrix.num_bytes()));
   matrix.data = data;
-  auto* const bytes = static_cast<std::byte*>(data.get());
+  const CodeWriter to(matrix, static_cast<std::byte*>(data.get()));
   pool->ParallelFor(matrix.num_panels(), [&](int64_t panel, int) {
-    std::byte* const codes = bytes + panel * matrix.panel_bytes();
-    std::byte* const scales =
-        bytes + matrix.num_panels() * matrix.panel_bytes() + panel * matrix.scale_bytes();
     const std::span<const CodedRow> of_panel = RowsOfPanel(rows, panel);
     for (size_t lane = 0; lane < of_panel.size(); ++lane) {
-      QuantizeRow(of_panel[lane], matrix, lane, codes, scales);
+      QuantizeRow(of_panel[lane], matrix, panel, lane, to);
     }
   });
   return matrix;

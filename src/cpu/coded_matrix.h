@@ -5,8 +5,7 @@
 // which are those of WeightTensor::ReadRow, and rounds them to bf16 where products have operands of
 // that type: a product has the bits that it would have with the expanded matrix.
 //
-// Codes of 4 bits: for each eight inputs of a panel 16 words of 32 bits, a word for each output,
-// the first input in the lowest bits. Codes of 8 bits: for each input of a panel 16 bytes.
+// The order of codes is that of the kernels that read them (CodeOrder).
 #pragma once
 
 #include <array>
@@ -30,8 +29,22 @@ enum class CodeKind : uint8_t {
   kE4M3,
 };
 
+enum class CodeOrder : uint8_t {
+  // For vectors that run over outputs. Codes of 4 bits: for each eight inputs of a panel 16 words
+  // of 32 bits, a word for each output, the first input in the lowest bits. Codes of 8 bits: for
+  // each input of a panel 16 bytes.
+  kWords,
+  // For tiles whose rows are outputs. The panels of a group of 64 outputs lie beside each other:
+  // for each 128 inputs a line of each output in turn. A line of 8 bits has its codes in order; one
+  // of 4 bits is 32 words of 16 bits, and nibble n of word w is the code of input 32 n + w.
+  kLines,
+};
+inline constexpr int64_t kLineInputs = 128;
+inline constexpr int64_t kLinePanels = 4;  // of a group
+
 struct CodedMatrix {
   int64_t num_out = 0, num_in = 0;
+  CodeOrder order = CodeOrder::kWords;
   CodeKind kind = CodeKind::kCounting4;
   std::array<float, 16> numbers = {};  // of codes of 4 bits
   int64_t group_inputs = 0;            // of one scale; the last group may have fewer
@@ -46,18 +59,29 @@ struct CodedMatrix {
   int64_t scale_bytes() const;  // of a panel's scales
   size_t num_bytes() const;
 
+  // REQUIRES order == kWords
   const std::byte* codes(int64_t panel) const {
     return static_cast<const std::byte*>(data.get()) + panel * panel_bytes();
   }
+  // The line of output `out` with inputs from kLineInputs * index on. REQUIRES order == kLines
+  const std::byte* line(int64_t out, int64_t index) const {
+    return static_cast<const std::byte*>(data.get()) + LineOffset(out, index);
+  }
+  int64_t LineOffset(int64_t out, int64_t index) const;
+  int64_t line_bytes() const { return has_4_bits() ? kLineInputs / 2 : kLineInputs; }
   // [num_groups][16]
   const std::byte* scales(int64_t panel) const {
-    return codes(num_panels()) + panel * scale_bytes();
+    return static_cast<const std::byte*>(data.get()) + num_panels() * panel_bytes() +
+           panel * scale_bytes();
   }
   // [num_groups][16] the numbers of the zero points; null: all are 0
   const int8_t* zeros(int64_t panel) const;
 
   // Writes the weights of output `out` to row[num_in].
   void ReadRow(int64_t out, float* row) const;
+
+ private:
+  uint8_t CodeAt(int64_t out, int64_t input) const;
 };
 
 // True if the matrices `parts` can be stacked as codes: all are quantized with codes of one kind in
@@ -65,12 +89,14 @@ struct CodedMatrix {
 bool HaveCommonCodes(std::span<const WeightTensor> parts);
 
 // Stacks `parts` along the outputs. REQUIRES HaveCommonCodes(parts).
-Result<CodedMatrix> PackCodes(std::span<const WeightTensor> parts, ThreadPool* pool);
+Result<CodedMatrix> PackCodes(std::span<const WeightTensor> parts, CodeOrder order,
+                              ThreadPool* pool);
 
 // A matrix of int4 (weight_format.h) without data.
-CodedMatrix EmptyInt4Matrix(int64_t num_out, int64_t num_in);
+CodedMatrix EmptyInt4Matrix(int64_t num_out, int64_t num_in, CodeOrder order);
 
 // Stacks `parts` along the outputs, quantized to int4.
-Result<CodedMatrix> QuantizeToInt4(std::span<const WeightTensor> parts, ThreadPool* pool);
+Result<CodedMatrix> QuantizeToInt4(std::span<const WeightTensor> parts, CodeOrder order,
+                                   ThreadPool* pool);
 
 }  // namespace minisgl::cpu

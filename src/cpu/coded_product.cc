@@ -13,10 +13,16 @@ DType ExpandedType(CpuTarget target, DType dtype) {
   return dtype == DType::kBF16 && RoundsToBf16(target) ? DType::kBF16 : DType::kF32;
 }
 
+CodeOrder CodeOrderOf(CpuTarget target, DType dtype) {
+  const bool has_tiles = target == CpuTarget::kAmx || target == CpuTarget::kAmxStandIn;
+  return has_tiles && dtype == DType::kBF16 ? CodeOrder::kLines : CodeOrder::kWords;
+}
+
 void MultiplyBlock(CpuTarget target, const LinearKernel& kernel, const LinearBlock& block,
                    FloatBuffer* buffer) {
   const PackedMatrix& weight = *block.weight;
   if (weight.coded == nullptr) return kernel.multiply(block);
+  if (block.num_rows <= kernel.codes_rows_max) return kernel.multiply_codes(block);
   const int64_t first = block.group * kGroupWidth;
   const DType dtype = ExpandedType(target, weight.format.dtype);
   float* const expanded =

@@ -192,7 +192,9 @@ Result<Matrix> CpuOps::Pack(std::span<const WeightTensor> parts, const WeightFor
   if (last != nullptr && parts.size() == 1 && (is_table || last_single_.is_table)) {
     if (last_single_.tensor.IsSame(parts[0]) && last->format == format) return ToMatrix(last);
   }
-  MINISGL_ASSIGN_OR_RETURN(PackedMatrix matrix, FindOrPack(parts, format, store_.get(), &pool_));
+  MINISGL_ASSIGN_OR_RETURN(
+      PackedMatrix matrix,
+      FindOrPack(parts, format, CodeOrderOf(target_, format.dtype), store_.get(), &pool_));
   const auto packed = std::make_shared<const PackedMatrix>(std::move(matrix));
   if (parts.size() == 1) last_single_ = {parts[0], is_table, packed};
   return ToMatrix(packed);
@@ -200,8 +202,9 @@ Result<Matrix> CpuOps::Pack(std::span<const WeightTensor> parts, const WeightFor
 
 Result<ExpertMatrices> CpuOps::PackExperts(std::span<const std::vector<WeightTensor>> experts,
                                            const WeightFormat& format) {
-  MINISGL_ASSIGN_OR_RETURN(PackedExperts packed,
-                           PackAllExperts(experts, format, store_.get(), &pool_));
+  MINISGL_ASSIGN_OR_RETURN(
+      PackedExperts packed,
+      PackAllExperts(experts, format, CodeOrderOf(target_, format.dtype), store_.get(), &pool_));
   const PackedMatrix& first = packed.experts[0];
   ExpertMatrices matrices = {
       std::ssize(packed.experts), first.num_out, first.num_in, format.dtype, nullptr,

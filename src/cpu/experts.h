@@ -20,7 +20,7 @@ struct PackedExperts {
 };
 
 Result<PackedExperts> PackAllExperts(std::span<const std::vector<WeightTensor>> experts,
-                                     const WeightFormat& format, PackStore* store,
+                                     const WeightFormat& format, CodeOrder order, PackStore* store,
                                      ThreadPool* pool);
 
 // Ops::Route for tokens [begin, end). A NaN counts as the largest logit: it is chosen, and the

@@ -120,10 +120,12 @@ uint64_t ContentHash(const void* data, size_t num_bytes) {
 }
 
 // Identity of a matrix: its format, the shapes of its parts, and some of their rows.
-uint64_t IdentityOf(std::span<const WeightTensor> parts, const WeightFormat& format) {
+uint64_t IdentityOf(std::span<const WeightTensor> parts, const WeightFormat& format,
+                    CodeOrder order) {
   constexpr int64_t kSamples = 4;
   Hasher hasher;
   hasher.Add(static_cast<uint64_t>(format.dtype) << 8 | static_cast<uint64_t>(format.quantization));
+  if (format.quantization == Quantization::kInt4) hasher.Add(static_cast<uint64_t>(order));
   std::vector<float> row;
   for (const WeightTensor& part : parts) {
     hasher.Add(static_cast<uint64_t>(part.num_out()));
@@ -153,12 +155,17 @@ uint64_t LayoutHash() {
       TensorView{reinterpret_cast<const std::byte*>(values.data()), DType::kF32, {kNumOut, kNumIn}};
   ThreadPool pool(1);
   Hasher hasher;
+  const auto add = [&](const WeightFormat& format, CodeOrder order) {
+    const auto matrix = PackParts({&tensor, 1}, format, order, &pool);
+    if (matrix.ok()) hasher.Add(BytesOf(*matrix).get(), matrix->num_bytes());
+  };
   for (const WeightFormat& format :
        {WeightFormat(DType::kF32), WeightFormat(DType::kBF16), WeightFormat(DType::kF16),
-        WeightFormat(DType::kBF16, Quantization::kInt8),
-        WeightFormat(DType::kBF16, Quantization::kInt4)}) {
-    const auto matrix = PackParts({&tensor, 1}, format, &pool);
-    if (matrix.ok()) hasher.Add(BytesOf(*matrix).get(), matrix->num_bytes());
+        WeightFormat(DType::kBF16, Quantization::kInt8)}) {
+    add(format, CodeOrder::kWords);
+  }
+  for (const CodeOrder order : {CodeOrder::kWords, CodeOrder::kLines}) {
+    add(WeightFormat(DType::kBF16, Quantization::kInt4), order);
   }
   return hasher.value();
 }
@@ -363,18 +370,18 @@ Status PackStore::WriteTo(int fd) const {
 }
 
 Result<PackedMatrix> FindOrPack(std::span<const WeightTensor> parts, const WeightFormat& format,
-                                PackStore* store, ThreadPool* pool) {
+                                CodeOrder order, PackStore* store, ThreadPool* pool) {
   // Codes are packed about as fast as they are read.
   const bool is_coded = format.quantization == Quantization::kStored && HaveCommonCodes(parts);
-  if (store == nullptr || is_coded) return PackParts(parts, format, pool);
+  if (store == nullptr || is_coded) return PackParts(parts, format, order, pool);
   PackedMatrix matrix;
   matrix.format = format;
   if (format.quantization == Quantization::kStored)
     matrix.format.quantization = Quantization::kNone;
   matrix.num_in = parts[0].num_in();
   for (const WeightTensor& part : parts) matrix.num_out += part.num_out();
-  const uint64_t identity = IdentityOf(parts, matrix.format);
-  CodedMatrix coded = EmptyInt4Matrix(matrix.num_out, matrix.num_in);
+  const uint64_t identity = IdentityOf(parts, matrix.format, order);
+  CodedMatrix coded = EmptyInt4Matrix(matrix.num_out, matrix.num_in, order);
   const bool is_int4 = format.quantization == Quantization::kInt4;
   const size_t num_bytes = is_int4 ? coded.num_bytes() : matrix.num_bytes();
   std::shared_ptr<void> found = store->Find(identity, num_bytes, pool);
@@ -385,7 +392,7 @@ Result<PackedMatrix> FindOrPack(std::span<const WeightTensor> parts, const Weigh
   }
   matrix.data = std::move(found);
   if (matrix.data != nullptr) return matrix;
-  MINISGL_ASSIGN_OR_RETURN(matrix, PackParts(parts, format, pool));
+  MINISGL_ASSIGN_OR_RETURN(matrix, PackParts(parts, format, order, pool));
   store->Add(identity, BytesOf(matrix), num_bytes);
   return matrix;
 }

@@ -86,6 +86,6 @@ class PackStore {
 
 // Returns the packed matrix from `store` (may be null), or packs it with PackParts.
 Result<PackedMatrix> FindOrPack(std::span<const WeightTensor> parts, const WeightFormat& format,
-                                PackStore* store, ThreadPool* pool);
+                                CodeOrder order, PackStore* store, ThreadPool* pool);
 
 }  // namespace minisgl::cpu

@@ -71,8 +71,9 @@ struct PackedMatrix {
 };
 
 // Packs the matrices `parts` (each [out_i, in]), stacked along the outputs, in `format`, rounded to
-// nearest. A matrix of kStored whose parts have no common codes gets the dtype of the format.
+// nearest; codes in `order`. A matrix of kStored whose parts have no common codes gets the dtype of
+// the format.
 Result<PackedMatrix> PackParts(std::span<const WeightTensor> parts, const WeightFormat& format,
-                               ThreadPool* pool);
+                               CodeOrder order, ThreadPool* pool);
 
 }  // namespace minisgl::cpu

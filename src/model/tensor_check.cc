@@ -139,15 +139,17 @@ weights::TensorRole StackOf(weights::TensorRole role) {
 }
 
 // Bytes of a matrix that is kept as codes of `scheme`: an upper bound, as its scales may be exact
-// in 16 bits. nullopt if it is expanded, because its inputs are permuted or its groups are not made
-// of whole words, or if it has 2^64 or more.
+// in 16 bits and its inputs fewer than whole lines. nullopt if it is expanded, because its inputs
+// are permuted or its groups are not made of whole words, or if it has 2^64 or more.
 std::optional<uint64_t> CodeBytes(const QuantScheme& scheme, uint64_t num_out, uint64_t num_in) {
-  constexpr uint64_t kScaleBytes = 4, kWordInputs = 8;
+  constexpr uint64_t kScaleBytes = 4, kWordInputs = 8, kLineInputs = 128;
   const auto group = static_cast<uint64_t>(scheme.group_inputs);
   if (scheme.has_order || (group % kWordInputs != 0 && group < num_in)) return std::nullopt;
   const uint64_t groups = group == 0 ? 1 : CeilDiv(num_in, group);
-  const uint64_t codes = scheme.bits == 4 ? CeilDiv(num_in, kWordInputs) * 4 : num_in;
-  return CheckedMul(codes + groups * (kScaleBytes + (scheme.has_zeros ? 1 : 0)), num_out);
+  const uint64_t line_bytes = scheme.bits == 4 ? kLineInputs / 2 : kLineInputs;
+  const auto codes = CheckedMul(CeilDiv(num_in, kLineInputs), line_bytes);
+  if (!codes) return std::nullopt;
+  return CheckedMul(*codes + groups * (kScaleBytes + (scheme.has_zeros ? 1 : 0)), num_out);
 }
 
 // The most that a matrix which is kept as codes of any scheme takes; nullopt if one expands it.

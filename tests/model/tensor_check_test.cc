@@ -240,7 +240,7 @@ TEST(TensorCheckTest, QuantizedBytesAreThoseOfWholeBlocks) {
       } else {
         bytes += count / num_in * blocks * 34;
         int4_bytes += count / num_in *
-                      (is_table ? blocks * 34 : CeilDiv<uint64_t>(num_in, 8) * 4 + blocks * 2);
+                      (is_table ? blocks * 34 : CeilDiv<uint64_t>(num_in, 128) * 64 + blocks * 2);
       }
     }
     const auto counted =

@@ -101,9 +101,11 @@ std::vector<CpuTarget> Targets() {
 struct CodedShape {
   int64_t num_out, other_out, num_in, group_inputs;
 };
-// Ragged panels and groups of outputs; the last group of inputs short; one group for all inputs.
-constexpr CodedShape kCodedShapes[] = {
-    {5, 12, 32, 8}, {70, 3, 72, 16}, {20, 49, 257, 257}, {64, 64, 136, 128}, {3, 1, 7, 7}};
+// Ragged panels and groups of outputs; the last group of inputs short; one group for all inputs;
+// lines with one scale, a scale for each tile, two for each, and others.
+constexpr CodedShape kCodedShapes[] = {{5, 12, 32, 8},      {70, 3, 72, 16}, {20, 49, 257, 257},
+                                       {64, 64, 136, 128},  {3, 1, 7, 7},    {33, 0, 300, 32},
+                                       {130, 16, 384, 128}, {40, 1, 200, 64}};
 
 TEST(CodedProductTest, HasTheBitsOfTheExpandedMatrix) {
   for (const CpuTarget target : Targets()) {
@@ -122,7 +124,7 @@ TEST(CodedProductTest, HasTheBitsOfTheExpandedMatrix) {
           ASSERT_TRUE(coded.ok() && expanded.ok());
           EXPECT_TRUE(IsCoded(*coded));
           EXPECT_FALSE(IsCoded(*expanded));
-          for (const int64_t num_tokens : {1, 3, 40}) {
+          for (const int64_t num_tokens : {1, 3, 16, 17, 40}) {
             const auto x = RandomFloats(num_tokens * s.num_in, 4);
             const float* const b = num_tokens == 3 ? bias.data() : nullptr;
             ExpectSameBits(Multiply(ops.get(), *coded, x, b), Multiply(ops.get(), *expanded, x, b),

@@ -19,7 +19,7 @@ Product MakeProduct(int64_t num_rows, int64_t num_out, int64_t num_in, double de
   const auto w = RandomFloats(num_out * num_in, 1, deviation);
   const WeightTensor matrix = View(w, num_out, num_in);
   ThreadPool pool(1);
-  auto packed = PackParts({&matrix, 1}, DType::kBF16, &pool);
+  auto packed = PackParts({&matrix, 1}, DType::kBF16, CodeOrder::kWords, &pool);
   MINISGL_CHECK(packed.ok(), "{}", packed.status().message());
   return {std::move(packed).value(), RandomFloats(num_rows * num_in, 2, deviation),
           RandomFloats(num_out, 3), num_rows};

@@ -57,7 +57,7 @@ class PackStoreTest : public testing::Test {
     };
     std::vector<PackedMatrix> found;
     for (const auto& [view, format] : wanted) {
-      auto matrix = FindOrPack({&view, 1}, format, &store, &pool);
+      auto matrix = FindOrPack({&view, 1}, format, CodeOrder::kWords, &store, &pool);
       EXPECT_TRUE(matrix.ok());
       found.push_back(std::move(matrix).value());
     }
@@ -65,7 +65,7 @@ class PackStoreTest : public testing::Test {
     path_ = store.path();
     for (size_t i = 0; i < found.size(); ++i) {
       const auto& [view, format] = wanted[i];
-      const auto packed = PackParts({&view, 1}, format, &pool);
+      const auto packed = PackParts({&view, 1}, format, CodeOrder::kWords, &pool);
       EXPECT_EQ(std::memcmp(packed->data.get(), found[i].data.get(), packed->num_bytes()), 0) << i;
     }
     return {store.num_found(), store.num_packed()};
@@ -108,11 +108,11 @@ TEST_F(PackStoreTest, TheSecondStartReadsTheCodesOfInt4) {
   const WeightTensor parts[] = {Matrix(0, 20, 70), Matrix(7000, 13, 70)};
   const WeightFormat format = {DType::kBF16, Quantization::kInt4};
   ThreadPool pool(2);
-  const auto packed = PackParts(parts, format, &pool);
+  const auto packed = PackParts(parts, format, CodeOrder::kWords, &pool);
   ASSERT_TRUE(packed.ok());
   for (const int64_t num_found : {0, 1}) {
     PackStore store((dir_ / "cache").string(), {.key = "model", .is_public = false});
-    const auto found = FindOrPack(parts, format, &store, &pool);
+    const auto found = FindOrPack(parts, format, CodeOrder::kWords, &store, &pool);
     store.Finish();
     ASSERT_TRUE(found.ok());
     EXPECT_EQ(store.num_found(), num_found);
@@ -304,10 +304,10 @@ TEST_F(PackStoreTest, ALaterChangeOfTheFileHasNoEffect) {
   const WeightTensor view = Matrix(0, 40, 70);
   PackStore store((dir_ / "cache").string(), {.key = "model"});
   ThreadPool pool(2);
-  const auto matrix = FindOrPack({&view, 1}, DType::kBF16, &store, &pool);
+  const auto matrix = FindOrPack({&view, 1}, DType::kBF16, CodeOrder::kWords, &store, &pool);
   ASSERT_TRUE(matrix.ok());
   ASSERT_EQ(store.num_found(), 1);
-  const auto right = PackParts({&view, 1}, DType::kBF16, &pool);
+  const auto right = PackParts({&view, 1}, DType::kBF16, CodeOrder::kWords, &pool);
   std::fstream(path_, std::ios::in | std::ios::out | std::ios::binary)
       << std::string(fs::file_size(path_), 'x');
   EXPECT_EQ(std::memcmp(right->data.get(), matrix->data.get(), right->num_bytes()), 0);
@@ -336,7 +336,7 @@ TEST_F(PackStoreTest, WeightsThatChangedWhileTheyWerePackedAreNotKept) {
   ThreadPool pool(1);
   {
     PackStore store((dir_ / "cache").string(), {.key = "model", .holds = [] { return false; }});
-    ASSERT_TRUE(FindOrPack({&view, 1}, DType::kBF16, &store, &pool).ok());
+    ASSERT_TRUE(FindOrPack({&view, 1}, DType::kBF16, CodeOrder::kWords, &store, &pool).ok());
     store.Finish();
   }
   EXPECT_TRUE(fs::is_empty(dir_ / "cache"));

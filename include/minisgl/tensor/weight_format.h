@@ -65,15 +65,16 @@ inline WeightFormat TableFormat(const WeightFormat& format) {
 inline std::optional<uint64_t> WeightBytes(const WeightFormat& format, uint64_t num_out,
                                            uint64_t num_in) {
   constexpr auto kBlock = static_cast<uint64_t>(kQuantBlock);
-  constexpr uint64_t kScaleBytes = DTypeBytes(DType::kBF16), kWordInputs = 8;
+  constexpr uint64_t kScaleBytes = DTypeBytes(DType::kBF16), kLineInputs = 128;
   const uint64_t blocks = num_in / kBlock + (num_in % kBlock != 0);
   std::optional<uint64_t> row;
   switch (format.quantization) {
     case Quantization::kInt8:
       row = CheckedMul(blocks, kBlock + kScaleBytes);
       break;
-    case Quantization::kInt4:  // in words of eight codes
-      row = (num_in / kWordInputs + (num_in % kWordInputs != 0)) * 4 + blocks * kScaleBytes;
+    case Quantization::kInt4:  // in lines, at most
+      row = (num_in / kLineInputs + (num_in % kLineInputs != 0)) * (kLineInputs / 2) +
+            blocks * kScaleBytes;
       break;
     default:
       row = CheckedMul(num_in, uint64_t{DTypeBytes(format.dtype)});

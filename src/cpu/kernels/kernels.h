@@ -55,6 +55,9 @@ struct LinearBlock {
 };
 struct LinearKernel {
   void (*multiply)(const LinearBlock&) = nullptr;
+  // The same for a matrix of codes, of at most `codes_rows_max` rows. Null and 0: there is none.
+  void (*multiply_codes)(const LinearBlock&) = nullptr;
+  int64_t codes_rows_max = 0;
   // Converts a row of x to the form that `multiply` reads, and the bytes of that form. Both null if
   // `multiply` reads the f32 row itself. Done once for all outputs of a product.
   void (*prepare)(const float* x, int64_t num_in, std::byte* row) = nullptr;
@@ -86,6 +89,10 @@ const PerTarget<GetLinearKernel>& Int8LinearKernels();
 LinearKernel AmxLinearKernel();
 // The same bits without the tiles, slowly: for tests. Runs anywhere.
 LinearKernel AmxStandInLinearKernel();
+// linear_codes_amx.cc: LinearKernel::multiply_codes of these two, for at most kCodesRowsMax rows.
+inline constexpr int64_t kCodesRowsMax = 16;
+void MultiplyCodesByTiles(const LinearBlock& linear);
+void MultiplyCodesByStandIn(const LinearBlock& linear);
 // RoundRowToBf16 without its instruction. Runs anywhere.
 void RoundRowInSoftware(const float* x, int64_t count, std::byte* row);
 // linear_bf16.cc: bf16 weights with the dot-product instruction, x rounded to bf16. Runs on
@@ -106,6 +113,66 @@ using ExpandPanelGetter = ExpandPanel (*)();
 const PerTarget<ExpandPanelGetter>& ExpandPanelGetters();
 // expand_codes_bf16.cc: to panels of bf16. Runs on CpuTarget::kAvx512Bf16 and kAmx only.
 ExpandPanel Bf16ExpandPanel();
+// Of a matrix in CodeOrder::kLines, to a panel of bf16. The first: expand_lines.cc, anywhere; the
+// second: expand_lines_bf16.cc, on CpuTarget::kAmx only.
+void ExpandLinedPanelInSoftware(const CodedMatrix& matrix, int64_t panel, DType dtype,
+                                std::byte* out);
+void ExpandLinedPanel(const CodedMatrix& matrix, int64_t panel, DType dtype, std::byte* out);
+
+// --- expand_lines.cc, expand_lines_bf16.cc -------------------------------------------------------
+
+// A group of outputs of a matrix in CodeOrder::kLines.
+class CodeLines {
+ public:
+  CodeLines(const CodedMatrix& matrix, int64_t group);
+
+  const CodedMatrix& matrix() const { return matrix_; }
+  int64_t first_panel() const { return first_panel_; }
+  int64_t num_panels() const { return num_panels_; }
+  // Of the first output of a panel; the others of the panel follow.
+  const std::byte* codes(int64_t panel, int64_t line) const {
+    return codes_ + line * line_step_ + panel * panel_step_;
+  }
+  // [16] of the group of inputs that `input` is in
+  const std::byte* scales(int64_t panel, int64_t input) const {
+    return scales_ + panel * scale_step_ + GroupOf(input) * scale_bytes_;
+  }
+  const int8_t* zeros(int64_t panel, int64_t input) const {
+    return zeros_ + panel * zero_step_ + GroupOf(input) * kPanelWidth;
+  }
+  // Bytes from scales or zeros to those of the next group of outputs.
+  int64_t scales_ahead() const { return kLinePanels * scale_step_; }
+  int64_t zeros_ahead() const { return kLinePanels * zero_step_; }
+
+ private:
+  // By a division of 32 bits, which takes a third of the time.
+  int64_t GroupOf(int64_t input) const {
+    const uint32_t group = static_cast<uint32_t>(input / kGroupStep) / group_steps_;
+    return group < last_group_ ? group : last_group_;
+  }
+
+  static constexpr int64_t kGroupStep = 8;
+  const CodedMatrix& matrix_;
+  int64_t first_panel_, num_panels_;
+  const std::byte* codes_;
+  int64_t line_step_, panel_step_;  // bytes
+  const std::byte* scales_;
+  int64_t scale_step_, scale_bytes_;
+  const int8_t* zeros_;
+  int64_t zero_step_;
+  uint32_t group_steps_, last_group_;
+};
+
+// What products of few rows with lines of codes (coded_matrix.h) are made of.
+struct LineKernels {
+  // Writes the weights of line `line` of a panel's outputs, rounded to bf16, to `tiles`:
+  // [kLineInputs / 32][16 outputs][32 inputs]; 0 past the last input.
+  void (*expand)(const CodeLines& lines, int64_t panel, int64_t line, std::byte* tiles);
+  // to[i][r] = from[r][i], of 16 x 16 words of 32 bits. `to` has rows of 64 bytes.
+  void (*transpose)(const std::byte* from, int64_t from_stride, std::byte* to);
+};
+LineKernels LineKernelsInSoftware();  // runs anywhere
+LineKernels Bf16LineKernels();        // runs on CpuTarget::kAmx only
 
 // --- elementwise.cc ------------------------------------------------------------------------------
 

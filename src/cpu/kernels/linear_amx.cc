@@ -292,6 +292,7 @@ void Multiply(const LinearBlock& linear) {
 template <class Tiles>
 LinearKernel MakeKernel() {
   return {.multiply = Multiply<Tiles>,
+          .codes_rows_max = kCodesRowsMax,
           .prepare = RoundRowToBf16,
           .row_bytes = RowBytes,
           .rows_max = kChunkRows,
@@ -309,7 +310,11 @@ void RoundRowInSoftware(const float* x, int64_t count, std::byte* row) {
 }
 
 #if defined(__x86_64__)
-LinearKernel AmxLinearKernel() { return MakeKernel<HardwareTiles>(); }
+LinearKernel AmxLinearKernel() {
+  LinearKernel kernel = MakeKernel<HardwareTiles>();
+  kernel.multiply_codes = MultiplyCodesByTiles;
+  return kernel;
+}
 #else
 LinearKernel AmxLinearKernel() { return {}; }
 #endif
@@ -317,6 +322,7 @@ LinearKernel AmxLinearKernel() { return {}; }
 LinearKernel AmxStandInLinearKernel() {
   LinearKernel kernel = MakeKernel<SoftwareTiles>();
   kernel.prepare = RoundRowInSoftware;
+  kernel.multiply_codes = MultiplyCodesByStandIn;
   return kernel;
 }
 

@@ -16,8 +16,9 @@ LinearKernel FindLinearKernel(CpuTarget target, const WeightFormat& format) {
 }
 
 ExpandPanel FindExpandPanel(CpuTarget target, DType dtype) {
-  const bool has_rounding = target == CpuTarget::kAmx || target == CpuTarget::kAvx512Bf16;
-  if (has_rounding && dtype == DType::kBF16) return Bf16ExpandPanel();
+  if (target == CpuTarget::kAmx && dtype == DType::kBF16) return ExpandLinedPanel;
+  if (target == CpuTarget::kAmxStandIn && dtype == DType::kBF16) return ExpandLinedPanelInSoftware;
+  if (target == CpuTarget::kAvx512Bf16 && dtype == DType::kBF16) return Bf16ExpandPanel();
   return ExpandPanelGetters()[static_cast<size_t>(target)]();
 }
 

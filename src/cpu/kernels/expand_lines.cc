@@ -1,0 +1,77 @@
+// Expands lines of codes (coded_matrix.h) without instructions of one processor, slowly: for tests
+// of products of tiles on any machine.
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include "cpu/kernels/kernels.h"
+
+namespace minisgl::cpu {
+namespace {
+
+constexpr int64_t kTileInputs = 32;
+constexpr int64_t kBf16Bytes = 2;
+
+// Writes the weights of output `out`, rounded; 0 if there is no such output.
+void RoundOutput(const CodedMatrix& m, int64_t out, std::vector<uint16_t>* rounded) {
+  std::fill(rounded->begin(), rounded->end(), uint16_t{0});
+  if (out >= m.num_out) return;
+  std::vector<float> row(static_cast<size_t>(m.num_in));
+  m.ReadRow(out, row.data());
+  std::transform(row.begin(), row.end(), rounded->begin(), FloatToBf16);
+}
+
+void ExpandLine(const CodeLines& lines, int64_t panel, int64_t line, std::byte* tiles) {
+  const CodedMatrix& m = lines.matrix();
+  std::vector<uint16_t> row(static_cast<size_t>((m.num_in / kLineInputs + 1) * kLineInputs));
+  for (int64_t lane = 0; lane < kPanelWidth; ++lane) {
+    RoundOutput(m, (lines.first_panel() + panel) * kPanelWidth + lane, &row);
+    for (int64_t tile = 0; tile * kTileInputs < kLineInputs; ++tile) {
+      std::memcpy(tiles + (tile * kPanelWidth + lane) * kTileInputs * kBf16Bytes,
+                  row.data() + line * kLineInputs + tile * kTileInputs, kTileInputs * kBf16Bytes);
+    }
+  }
+}
+
+void Transpose(const std::byte* from, int64_t from_stride, std::byte* to) {
+  constexpr int64_t kSide = 16, kWordBytes = 4;
+  for (int64_t row = 0; row < kSide; ++row) {
+    for (int64_t i = 0; i < kSide; ++i) {
+      std::memcpy(to + (i * kSide + row) * kWordBytes, from + row * from_stride + i * kWordBytes,
+                  kWordBytes);
+    }
+  }
+}
+
+}  // namespace
+
+CodeLines::CodeLines(const CodedMatrix& matrix, int64_t group)
+    : matrix_(matrix), first_panel_(group * kLinePanels) {
+  num_panels_ = std::min(kLinePanels, matrix.num_panels() - first_panel_);
+  codes_ = matrix.line(first_panel_ * kPanelWidth, 0);
+  panel_step_ = kPanelWidth * matrix.line_bytes();
+  line_step_ = num_panels_ * panel_step_;
+  scales_ = matrix.scales(first_panel_);
+  scale_step_ = matrix.scale_bytes();
+  scale_bytes_ = kPanelWidth * static_cast<int64_t>(DTypeBytes(matrix.scale_type));
+  zeros_ = matrix.zeros(first_panel_);
+  zero_step_ = matrix.num_groups() * kPanelWidth;
+  // A group that is not of whole steps is the only one.
+  group_steps_ = static_cast<uint32_t>((matrix.group_inputs + kGroupStep - 1) / kGroupStep);
+  last_group_ = static_cast<uint32_t>(matrix.num_groups() - 1);
+}
+
+LineKernels LineKernelsInSoftware() { return {.expand = ExpandLine, .transpose = Transpose}; }
+
+void ExpandLinedPanelInSoftware(const CodedMatrix& m, int64_t panel, DType, std::byte* out) {
+  std::vector<uint16_t> row(static_cast<size_t>(m.num_in + m.num_in % 2));
+  for (int64_t lane = 0; lane < kPanelWidth; ++lane) {
+    RoundOutput(m, panel * kPanelWidth + lane, &row);
+    for (size_t pair = 0; pair < row.size() / 2; ++pair) {
+      std::memcpy(out + (static_cast<int64_t>(pair) * kPanelWidth + lane) * 2 * kBf16Bytes,
+                  row.data() + 2 * pair, 2 * kBf16Bytes);
+    }
+  }
+}
+
+}  // namespace minisgl::cpu

@@ -1,0 +1,349 @@
+// Expands lines of codes (coded_matrix.h) to tiles of bf16. Runs on CpuTarget::kAmx only.
+//
+// An output has few different weights: of codes of 4 bits there are 16 for each scale, and of e4m3
+// 32 times a power of two, as long as none is subnormal. They are computed and rounded once, and
+// found by a permutation of words of 16 bits.
+#include "cpu/kernels/kernels.h"
+
+#if defined(__x86_64__)
+
+#include <cmath>
+#include <cstring>
+
+#include "cpu/kernels/bf16_dot.h"
+
+MINISGL_BF16_DOT_BEGIN
+namespace minisgl::cpu {
+namespace {
+
+constexpr int kTileInputs = 32;
+constexpr int kLineTiles = static_cast<int>(kLineInputs) / kTileInputs;
+constexpr int64_t kRowBytes = 64;  // of a tile
+constexpr int64_t kTileSize = kPanelWidth * kRowBytes;
+// Prefetch distance. The lines of a group of outputs follow each other.
+constexpr int64_t kBytesAhead = 4096;
+
+inline void Prefetch(const std::byte* from) {
+  __builtin_prefetch(from + kBytesAhead, /*rw=*/0, /*locality=*/2);
+}
+
+inline __m512i TableOf(__m512 low, __m512 high) { return (__m512i)_mm512_cvtne2ps_pbh(high, low); }
+
+inline void StoreRow(__m512i weights, int tile, int64_t lane, std::byte* tiles) {
+  _mm512_store_si512(tiles + tile * kTileSize + lane * kRowBytes, weights);
+}
+
+// The scales and zeros of the groups of a line, [kCount] of the same number of inputs each, of a
+// panel's outputs.
+template <int kCount>
+struct LineFactors {
+  LineFactors(const CodeLines& lines, int64_t panel, int64_t line) {
+    const CodedMatrix& m = lines.matrix();
+    MINISGL_UNROLL for (int i = 0; i < kCount; ++i) {
+      const int64_t input = line * kLineInputs + i * (kLineInputs / kCount);
+      const std::byte* const from = lines.scales(panel, input);
+      // Each is read once, so that the processor does not foresee it.
+      __builtin_prefetch(from + lines.scales_ahead(), /*rw=*/0, /*locality=*/2);
+      if (m.scale_type == DType::kF32) {
+        _mm512_store_ps(scale[i], _mm512_loadu_ps(reinterpret_cast<const float*>(from)));
+      } else {
+        const __m256i bits = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
+        const __m512i words = _mm512_maskz_cvtepu16_epi32(0xFFFF, bits);
+        _mm512_store_si512(scale[i], _mm512_maskz_slli_epi32(0xFFFF, words, 16));
+      }
+      if (!m.has_zeros) continue;
+      const auto* const its = reinterpret_cast<const __m128i*>(lines.zeros(panel, input));
+      __builtin_prefetch(reinterpret_cast<const std::byte*>(its) + lines.zeros_ahead(), 0, 2);
+      const __m512i words = _mm512_maskz_cvtepi8_epi32(0xFFFF, _mm_loadu_si128(its));
+      _mm512_store_ps(zero[i], _mm512_maskz_cvtepi32_ps(0xFFFF, words));
+    }
+  }
+  alignas(64) float scale[kCount][kPanelWidth];
+  alignas(64) float zero[kCount][kPanelWidth];  // unset if there are no zeros
+};
+
+// --- 4 bits --------------------------------------------------------------------------------------
+
+// Calls f<0>() to f<kCount - 1>(): shifts take constants.
+template <int kCount, int kFirst = 0, typename F>
+inline void ForEach(const F& f) {
+  if constexpr (kFirst < kCount) {
+    f.template operator()<kFirst>();
+    ForEach<kCount, kFirst + 1>(f);
+  }
+}
+
+// kCount: scales of a line, 1, 4 or 8.
+template <int kCount, bool kHasZeros>
+void Expand4Bits(const CodeLines& lines, int64_t panel, int64_t line, std::byte* tiles) {
+  const LineFactors<kCount> factors(lines, panel, line);
+  const __m512 numbers = _mm512_loadu_ps(lines.matrix().numbers.data());
+  const std::byte* from = lines.codes(panel, line);
+  for (int64_t lane = 0; lane < kPanelWidth; ++lane, from += kRowBytes) {
+    // The table twice, for the permutation reads five bits of a word.
+    const auto table_of = [&](int i) {
+      __m512 weights = numbers;
+      if (kHasZeros) weights = _mm512_sub_ps(weights, _mm512_set1_ps(factors.zero[i][lane]));
+      weights = _mm512_mul_ps(weights, _mm512_set1_ps(factors.scale[i][lane]));
+      return TableOf(weights, weights);
+    };
+    Prefetch(from);
+    const __m512i codes = _mm512_loadu_si512(from);
+    __m512i table = table_of(0);
+    ForEach<kLineTiles>([&]<int kTile>() {
+      const __m512i index = kTile == 0 ? codes : _mm512_srli_epi16(codes, 4 * kTile);
+      if (kCount == kLineTiles && kTile > 0) table = table_of(kTile);
+      if (kCount == 2 * kLineTiles) table = table_of(2 * kTile);
+      __m512i weights = _mm512_permutexvar_epi16(index, table);
+      if (kCount == 2 * kLineTiles) {
+        weights =
+            _mm512_mask_permutexvar_epi16(weights, 0xFFFF0000u, index, table_of(2 * kTile + 1));
+      }
+      StoreRow(weights, kTile, lane, tiles);
+    });
+  }
+}
+
+// --- e4m3 ----------------------------------------------------------------------------------------
+
+// A code is a sign, four bits e of the exponent and three bits m of the significand: its number is
+// (1 + m / 8) 2^(e - 7), or, if e is 0, m 2^-9.
+inline __m512i InRegister(__m512i value) {
+  asm("" : "+v"(value));
+  return value;
+}
+
+struct E4M3Constants {
+  constexpr E4M3Constants() {
+    for (int i = 0; i < kTileInputs; ++i) {
+      normal[i] = static_cast<float>((8 + i % 8) << i / 8) * 0x1.0p-10f;
+    }
+    for (int i = 0; i < 16; ++i) subnormal[i] = static_cast<float>(i % 8) * 0x1.0p-9f;
+  }
+  alignas(64) float normal[kTileInputs] = {};  // of the lowest five bits, as if e was never 0
+  alignas(64) float subnormal[16] = {};
+};
+constexpr E4M3Constants kE4M3;
+
+class E4M3Table {
+ public:
+  // False if a product with one of these [16] scales may be less than the least normal number or
+  // more than the largest one, so that there is no table.
+  static bool AreFor(const float* scales) {
+    const __m512 magnitude = _mm512_abs_ps(_mm512_load_ps(scales));
+    const __mmask16 is_small =
+        _mm512_cmp_ps_mask(magnitude, _mm512_set1_ps(0x1.0p117f), _CMP_LE_OQ);
+    return _mm512_mask_cmp_ps_mask(is_small, magnitude, _mm512_set1_ps(0x1.0p-117f), _CMP_GE_OQ) ==
+           0xFFFF;
+  }
+
+  explicit E4M3Table(float scale) {
+    const __m512 factor = _mm512_set1_ps(scale);
+    const __m512 low = _mm512_mul_ps(_mm512_load_ps(kE4M3.normal), factor);
+    table_ = TableOf(low, _mm512_mul_ps(_mm512_load_ps(kE4M3.normal + 16), factor));
+    const __m512 subnormal = _mm512_mul_ps(_mm512_load_ps(kE4M3.subnormal), factor);
+    subnormal_table_ = TableOf(subnormal, subnormal);
+  }
+
+  // The weights of 32 codes: the table has those of the lowest five bits, to which the two others
+  // of the exponent and the sign are added.
+  __m512i Find(__m256i codes) const {
+    const __m512i words = _mm512_cvtepi8_epi16(codes);
+    const __mmask32 is_subnormal = _mm512_testn_epi16_mask(words, exponent_);
+    __m512i weights = _mm512_permutexvar_epi16(words, table_);
+    weights = _mm512_mask_permutexvar_epi16(weights, is_subnormal, words, subnormal_table_);
+    const __m512i others = _mm512_and_si512(_mm512_slli_epi16(words, 4), added_);
+    return _mm512_add_epi16(weights, others);
+  }
+
+ private:
+  __m512i table_, subnormal_table_;
+  // In registers: the compiler would make them anew for each use.
+  __m512i exponent_ = InRegister(_mm512_set1_epi16(0x78));
+  __m512i added_ = InRegister(_mm512_set1_epi16(static_cast<int16_t>(0x8600)));
+};
+
+// --- 8 bits --------------------------------------------------------------------------------------
+
+// The weights of 32 codes, computed one by one.
+template <CodeKind kKind>
+inline __m512i Compute(__m256i codes, float scale, float zero) {
+  const auto half = [&](__m128i bytes) {
+    __m512 number;
+    if (kKind == CodeKind::kE4M3) {
+      // The bits of a code at the place of an f16's are 2^-8 of its number, also if subnormal.
+      const __m256i words = _mm256_slli_epi16(_mm256_cvtepi8_epi16(bytes), 7);
+      const __m256i f16 = _mm256_and_si256(words, _mm256_set1_epi16(static_cast<int16_t>(0xBF80)));
+      number = _mm512_mul_ps(_mm512_maskz_cvtph_ps(0xFFFF, f16), _mm512_set1_ps(256));
+    } else {
+      number = _mm512_maskz_cvtepi32_ps(0xFFFF, _mm512_maskz_cvtepi8_epi32(0xFFFF, bytes));
+    }
+    return _mm512_mul_ps(_mm512_sub_ps(number, _mm512_set1_ps(zero)), _mm512_set1_ps(scale));
+  };
+  return TableOf(half(_mm256_castsi256_si128(codes)), half(_mm256_extracti128_si256(codes, 1)));
+}
+
+template <CodeKind kKind, int kCount>
+void ExpandBytes(const CodeLines& lines, int64_t panel, int64_t line, std::byte* tiles) {
+  const bool has_zeros = kKind == CodeKind::kInt8 && lines.matrix().has_zeros;
+  const LineFactors<kCount> factors(lines, panel, line);
+  const std::byte* from = lines.codes(panel, line);
+  for (int64_t lane = 0; lane < kPanelWidth; ++lane, from += kLineInputs) {
+    Prefetch(from);
+    Prefetch(from + kRowBytes);
+    const auto compute = [&](const std::byte* codes, int i) {
+      return Compute<kKind>(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(codes)),
+                            factors.scale[i][lane], has_zeros ? factors.zero[i][lane] : 0);
+    };
+    MINISGL_UNROLL for (int tile = 0; tile < kLineTiles; ++tile) {
+      const std::byte* const codes = from + tile * kTileInputs;
+      const int i = tile * kCount / kLineTiles;
+      __m512i weights = compute(codes, i);
+      if (kCount == 2 * kLineTiles) {
+        weights = _mm512_mask_mov_epi16(weights, 0xFFFF0000u, compute(codes, i + 1));
+      }
+      StoreRow(weights, tile, lane, tiles);
+    }
+  }
+}
+
+// The same for e4m3 whose scales have tables; kCount is 1 or 4.
+template <int kCount>
+void ExpandByTable(const CodeLines& lines, const LineFactors<kCount>& factors, int64_t panel,
+                   int64_t line, std::byte* tiles) {
+  const std::byte* from = lines.codes(panel, line);
+  E4M3Table table(factors.scale[0][0]);
+  float table_scale = factors.scale[0][0];
+  for (int64_t lane = 0; lane < kPanelWidth; ++lane, from += kLineInputs) {
+    Prefetch(from);
+    Prefetch(from + kRowBytes);
+    MINISGL_UNROLL for (int tile = 0; tile < kLineTiles; ++tile) {
+      // Neighbouring outputs often share a scale.
+      const float scale = factors.scale[tile * kCount / kLineTiles][lane];
+      if (tile * kCount % kLineTiles == 0 && scale != table_scale) {
+        table = E4M3Table(scale);
+        table_scale = scale;
+      }
+      const auto* const codes = reinterpret_cast<const __m256i*>(from + tile * kTileInputs);
+      StoreRow(table.Find(_mm256_loadu_si256(codes)), tile, lane, tiles);
+    }
+  }
+}
+
+template <int kCount>
+void ExpandE4M3(const CodeLines& lines, int64_t panel, int64_t line, std::byte* tiles) {
+  if constexpr (kCount <= kLineTiles) {
+    const LineFactors<kCount> factors(lines, panel, line);
+    bool have_tables = true;
+    for (int i = 0; i < kCount; ++i) have_tables &= E4M3Table::AreFor(factors.scale[i]);
+    if (have_tables) return ExpandByTable<kCount>(lines, factors, panel, line, tiles);
+  }
+  ExpandBytes<CodeKind::kE4M3, kCount>(lines, panel, line, tiles);
+}
+
+template <int kCount>
+void ExpandScales(const CodeLines& lines, int64_t panel, int64_t line, std::byte* tiles) {
+  const CodedMatrix& m = lines.matrix();
+  switch (m.kind) {
+    case CodeKind::kCounting4:
+    case CodeKind::kSigned4:
+      return m.has_zeros ? Expand4Bits<kCount, true>(lines, panel, line, tiles)
+                         : Expand4Bits<kCount, false>(lines, panel, line, tiles);
+    case CodeKind::kInt8:
+      return ExpandBytes<CodeKind::kInt8, kCount>(lines, panel, line, tiles);
+    case CodeKind::kE4M3:
+      return ExpandE4M3<kCount>(lines, panel, line, tiles);
+  }
+}
+
+// Writes 0 for the inputs of a line from `count` on.
+void ClearRest(int64_t count, std::byte* tiles) {
+  for (int tile = 0; tile < kLineTiles; ++tile) {
+    const int64_t left = count - tile * kTileInputs;
+    if (left >= kTileInputs) continue;
+    const int64_t first = (left < 0 ? 0 : left) * 2;
+    for (int64_t lane = 0; lane < kPanelWidth; ++lane) {
+      std::memset(tiles + tile * kTileSize + lane * kRowBytes + first, 0,
+                  static_cast<size_t>(kRowBytes - first));
+    }
+  }
+}
+
+void ExpandLine(const CodeLines& lines, int64_t panel, int64_t line, std::byte* tiles) {
+  const CodedMatrix& m = lines.matrix();
+  const int64_t group = m.group_inputs, count = m.num_in - line * kLineInputs;
+  if (group % kLineInputs == 0 || group >= m.num_in) {
+    ExpandScales<1>(lines, panel, line, tiles);
+  } else if (group % kTileInputs == 0) {
+    ExpandScales<kLineTiles>(lines, panel, line, tiles);
+  } else if (group % (kTileInputs / 2) == 0) {
+    ExpandScales<2 * kLineTiles>(lines, panel, line, tiles);
+  } else {
+    return LineKernelsInSoftware().expand(lines, panel, line, tiles);
+  }
+  if (count < kLineInputs) ClearRest(count, tiles);
+}
+
+// --- transposed ----------------------------------------------------------------------------------
+
+void Transpose(const std::byte* from, int64_t from_stride, std::byte* to) {
+  __m512i row[16], pair[16];
+  MINISGL_UNROLL for (int i = 0; i < 16; ++i) row[i] = _mm512_loadu_si512(from + i * from_stride);
+  // Squares of 2 x 2 words, of 4 x 4 words, and of 4 x 4 of those. (Masks, because GCC 12 warns of
+  // the forms without.)
+  MINISGL_UNROLL for (int i = 0; i < 16; i += 2) {
+    pair[i] = _mm512_maskz_unpacklo_epi32(0xFFFF, row[i], row[i + 1]);
+    pair[i + 1] = _mm512_maskz_unpackhi_epi32(0xFFFF, row[i], row[i + 1]);
+  }
+  MINISGL_UNROLL for (int i = 0; i < 16; i += 4) {
+    row[i] = _mm512_maskz_unpacklo_epi64(0xFF, pair[i], pair[i + 2]);
+    row[i + 1] = _mm512_maskz_unpackhi_epi64(0xFF, pair[i], pair[i + 2]);
+    row[i + 2] = _mm512_maskz_unpacklo_epi64(0xFF, pair[i + 1], pair[i + 3]);
+    row[i + 3] = _mm512_maskz_unpackhi_epi64(0xFF, pair[i + 1], pair[i + 3]);
+  }
+  MINISGL_UNROLL for (int i = 0; i < 4; ++i) {
+    const __m512i a = _mm512_maskz_shuffle_i32x4(0xFFFF, row[i], row[i + 4], 0x88);
+    const __m512i b = _mm512_maskz_shuffle_i32x4(0xFFFF, row[i + 8], row[i + 12], 0x88);
+    const __m512i c = _mm512_maskz_shuffle_i32x4(0xFFFF, row[i], row[i + 4], 0xDD);
+    const __m512i d = _mm512_maskz_shuffle_i32x4(0xFFFF, row[i + 8], row[i + 12], 0xDD);
+    _mm512_storeu_si512(to + i * 64, _mm512_maskz_shuffle_i32x4(0xFFFF, a, b, 0x88));
+    _mm512_storeu_si512(to + (i + 4) * 64, _mm512_maskz_shuffle_i32x4(0xFFFF, c, d, 0x88));
+    _mm512_storeu_si512(to + (i + 8) * 64, _mm512_maskz_shuffle_i32x4(0xFFFF, a, b, 0xDD));
+    _mm512_storeu_si512(to + (i + 12) * 64, _mm512_maskz_shuffle_i32x4(0xFFFF, c, d, 0xDD));
+  }
+}
+
+}  // namespace
+
+LineKernels Bf16LineKernels() { return {.expand = ExpandLine, .transpose = Transpose}; }
+
+void ExpandLinedPanel(const CodedMatrix& m, int64_t panel, DType, std::byte* out) {
+  const CodeLines lines(m, panel / kLinePanels);
+  alignas(64) std::byte tiles[kLineTiles][kTileSize];
+  alignas(64) std::byte pairs[kTileSize];
+  for (int64_t first = 0; first < m.num_in; first += kLineInputs) {
+    ExpandLine(lines, panel % kLinePanels, first / kLineInputs, tiles[0]);
+    for (int64_t tile = 0; tile < kLineTiles; ++tile) {
+      const int64_t left = m.num_in - first - tile * kTileInputs;
+      if (left >= kTileInputs) {
+        Transpose(tiles[tile], kRowBytes, out);
+      } else if (left > 0) {
+        Transpose(tiles[tile], kRowBytes, pairs);
+        std::memcpy(out, pairs, static_cast<size_t>((left + 1) / 2 * kRowBytes));
+      }
+      out += kTileSize;
+    }
+  }
+}
+
+}  // namespace minisgl::cpu
+MINISGL_BF16_DOT_END
+
+#else
+
+namespace minisgl::cpu {
+LineKernels Bf16LineKernels() { return {}; }
+void ExpandLinedPanel(const CodedMatrix&, int64_t, DType, std::byte*) {}
+}  // namespace minisgl::cpu
+
+#endif
