@@ -1,7 +1,7 @@
 """Whole models on the CPU against llama.cpp, on one machine in one run: runs that take turns, medians, ratios.
 
     python3 tests/bench/cpu_peers.py [--minisgl FILE] [--work DIR] [--rounds 5] [--shapes NAME,...] [--shapes-dir DIR]
-        [--formats bf16,int8] [--workloads NAME,...] [--threads 2] [--isa native|avx2] [--llama-bin DIR]
+        [--formats bf16,int8,int4] [--workloads NAME,...] [--threads 2] [--isa native|avx2] [--llama-bin DIR]
         [--json FILE]
 
 Installs the peer: the source package of llama-cpp-python (below) carries llama.cpp; it is downloaded with
@@ -11,7 +11,9 @@ minisgl-bench in the user's cache), with GGUF files of the same shapes beside th
 pip; Python's standard library alone. The shapes are NAME.json in --shapes-dir (default: ../shared/shapes beside the
 project).
 
-Weights are made up on both sides: bf16 against BF16, --quantize int8 against Q8_0. Prompts are random token ids.
+Weights are made up on both sides: bf16 against BF16, --quantize int8 against Q8_0, --quantize int4 against Q4_0, both
+with embedding and head in 8 bits. Prompts are random token ids. On a processor with AMX the peer multiplies quantized
+weights with --repack 0, without which it ends by a fault in prompts.
 Neither side's loading counts, except for notes and start. llama.cpp keeps keys and values in f16 (its default), this
 program in its default type, in a cache as large as the work takes; both sides' cache was written before the
 clock runs: the peer clears its own, this program's timed run follows another. This program samples greedily; the peer's
@@ -61,7 +63,7 @@ PEER_ISA = {"native": ["-DGGML_NATIVE=ON"],
             "avx2": ["-DGGML_NATIVE=OFF",
                      *(f"-DGGML_{name}=ON" for name in ("SSE42", "AVX", "AVX2", "FMA", "F16C", "BMI2"))]}
 WORKLOADS = ("prefill", "decode", "rows", "shared", "scaling", "spinner", "notes", "start")
-FORMATS = {"bf16": "bf16", "int8": "q8_0"}  # ours: the peer's file
+FORMATS = {"bf16": "bf16", "int8": "q8_0", "int4": "q4_0"}  # ours: the peer's file
 SHARED_ROWS, SHARED_PREFIX, SHARED_OUT = 32, 512, 16
 # Rounds of what is no comparison of one figure, or takes long; the others take all.
 ROUNDS_MAX = {"rows": 3, "scaling": 3, "spinner": 3}
@@ -125,12 +127,17 @@ def run_text(command, timeout=TIMEOUT_S):
 class Peer:
     def __init__(self, folder):
         self.folder = folder
+        self.has_tiles = "amx_tile" in Path("/proc/cpuinfo").read_text()
+
+    def must_not_repack(self, model):
+        return self.has_tiles and "bf16" not in Path(model).name
 
     def bench(self, model, threads, prompt=0, output=0):
         """Tokens/s by llama-bench, of one prompt or one answer; at most that where it does not end in time."""
+        repack = ["--repack", 0] if self.must_not_repack(model) else []
         try:
             rows = json.loads(run_text([self.folder / "llama-bench", "-m", model, "-p", prompt, "-n", output, "-t",
-                                        threads, "-r", 1, "-o", "json"]))
+                                        threads, "-r", 1, "-o", "json", *repack]))
         except subprocess.TimeoutExpired:
             say(f"llama-bench took more than {TIMEOUT_S} s")
             return (prompt + output) / TIMEOUT_S
@@ -142,7 +149,7 @@ class Peer:
         context = -(-context // (256 * (1 if unified else rows))) * 256 * (1 if unified else rows)
         command = [self.folder / "llama-batched-bench", "-m", model, "-npp", prompt, "-ntg", output, "-npl", rows, "-t",
                    threads, "-tb", threads, "-c", context, "--output-format", "jsonl", *(["-pps"] if shared else []),
-                   *(["-kvu"] if unified else [])]
+                   *(["-kvu"] if unified else []), *(["--no-repack"] if self.must_not_repack(model) else [])]
         for _ in range(LOST_OUTPUT_MAX):
             begin = time.perf_counter()
             out = run_text(command)
@@ -250,7 +257,7 @@ class ModelCase:
         self.shape = args.shapes_dir / f"{name}.json"
         self.gguf = args.work / f"{name}-{FORMATS[form]}.gguf"
         made_models.write_gguf(json.loads(self.shape.read_text()), FORMATS[form], self.gguf)
-        self.quantize = ["--quantize", "int8"] if form == "int8" else []
+        self.quantize = ["--quantize", form] if form != "bf16" else []
 
     def ours(self, threads=None):
         return self.shape, threads or self.args.threads, self.quantize
@@ -365,8 +372,10 @@ def measure_all(args, cases, samples):
 
 def goals(isa):
     if isa == "native" and "avx512_bf16" in Path("/proc/cpuinfo").read_text():
-        return {("prefill", "bf16"): 1.2, ("prefill", "int8"): 2.2, ("decode", "bf16"): 1.05, ("decode", "int8"): 1.2}
-    return {("prefill", "bf16"): 1.5, ("prefill", "int8"): 1.8, ("decode", "bf16"): 1.3, ("decode", "int8"): 1.3}
+        return {("prefill", "bf16"): 1.2, ("prefill", "int8"): 2.2, ("prefill", "int4"): 2,
+                ("decode", "bf16"): 1.05, ("decode", "int8"): 1.2, ("decode", "int4"): 1.05}
+    return {("prefill", "bf16"): 1.5, ("prefill", "int8"): 1.8, ("prefill", "int4"): 1.3,
+            ("decode", "bf16"): 1.3, ("decode", "int8"): 1.3, ("decode", "int4"): 1.05}
 
 
 def spread(values, digits):

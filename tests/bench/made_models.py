@@ -8,12 +8,12 @@ import random
 import struct
 from pathlib import Path
 
-BLOCK_BYTES = 34 << 19  # a multiple of the 34 bytes of a Q8_0 block and of 2
+BLOCK_BYTES = 9 * 34 << 16  # a multiple of the 34 bytes of a Q8_0 block, of the 18 of a Q4_0 block, and of 2
 GGUF_ALIGNMENT = 32
 # The numbers of the format.
 GGUF_UINT32, GGUF_FLOAT32, GGUF_STRING = 4, 6, 8
-GGML_F32, GGML_Q8_0, GGML_BF16 = 0, 8, 30
-FILE_TYPES = {"bf16": 32, "q8_0": 7}
+GGML_F32, GGML_Q4_0, GGML_Q8_0, GGML_BF16 = 0, 2, 8, 30
+FILE_TYPES = {"bf16": 32, "q8_0": 7, "q4_0": 2}
 
 
 def masked_block(keep, fixed):
@@ -32,6 +32,16 @@ def bf16_block():
 def q8_0_block():
     """Blocks of an f16 scale and 32 odd numbers of 8 bits: the same range, and never -128."""
     return masked_block(b"\x00\x00" + b"\xff" * 32, struct.pack("<e", 2e-4) + b"\x01" * 32)
+
+
+def q4_0_block():
+    """Blocks of an f16 scale and 32 numbers of 4 bits: the same range."""
+    return masked_block(b"\x00\x00" + b"\xff" * 16, struct.pack("<e", 3e-3) + b"\x00" * 16)
+
+
+# Of matrices: the kind, the numbers in a block, its bytes, and random blocks.
+MATRIX_KINDS = {"bf16": (GGML_BF16, 1, 2, bf16_block), "q8_0": (GGML_Q8_0, 32, 34, q8_0_block),
+                "q4_0": (GGML_Q4_0, 32, 18, q4_0_block)}
 
 
 class Sizes:
@@ -115,7 +125,8 @@ def padded(size):
 
 
 def write_gguf(config, file_type, path):
-    """`file_type`: "bf16" or "q8_0", of the matrices; norms are f32. A file that is there is taken as it is."""
+    """`file_type`: of the matrices (with "q4_0" the embedding and the head are "q8_0"); norms are f32. A file that is
+    there is taken as it is."""
     path = Path(path)
     if path.exists():
         return path
@@ -125,17 +136,17 @@ def write_gguf(config, file_type, path):
         count = elements(shape)
         if len(shape) == 1:
             kind, num_bytes = GGML_F32, 4 * count
-        elif file_type == "q8_0":
-            kind, num_bytes = GGML_Q8_0, count // 32 * 34
         else:
-            kind, num_bytes = GGML_BF16, 2 * count
+            is_table = name in ("token_embd.weight", "output.weight")
+            kind, numbers, block_bytes, _ = MATRIX_KINDS["q8_0" if file_type == "q4_0" and is_table else file_type]
+            num_bytes = count // numbers * block_bytes
         dims = shape[::-1]
         infos += gguf_string(name) + struct.pack(f"<I{len(dims)}QIQ", len(dims), *dims, kind, offset)
         offset += padded(num_bytes)
         written.append((kind, num_bytes))
     values = gguf_header_values(sizes, file_type, path.stem)
     blocks = {GGML_F32: struct.pack("<f", 1) * 4096}
-    blocks[GGML_Q8_0 if file_type == "q8_0" else GGML_BF16] = q8_0_block() if file_type == "q8_0" else bf16_block()
+    blocks.update({kind: make() for kind, _, _, make in MATRIX_KINDS.values() if any(kind == k for k, _ in written)})
     partial = path.with_suffix(".partial")
     with open(partial, "wb") as file:
         file.write(b"GGUF" + struct.pack("<IQQ", 3, len(written), len(values)))
