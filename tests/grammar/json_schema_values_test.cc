@@ -229,6 +229,11 @@ TEST(JsonSchemaValues, FormatsAreAsserted) {
       {R"({"type": "string", "format": "uri-template"})",
        {"\"/a/{b}{?c,d*}\"", "\"{x:3}\""},
        {"\"{\"", "\"}\"", "\"{a,}\"", "\"<\""}},
+      {R"({"type": "string", "format": "regex"})",
+       {R"j("^(a|b)*[x-z\\d-]{2,3}?$")j", R"j("(?:(\\w+)\\.)?(?=y)")j", "\"\"",
+        R"j("\\u00e9\\/")j"},
+       {"\"a(\"", "\"[z-a]\"", "\"*\"", "\"a{3,1}\"", R"j("\\a")j", R"j("a\\")j", "\"[\"",
+        "\"a**\"", "\"{\"", R"j("(?P<n>a)")j", "\"[]\""}},
       {R"({"format": "made-up"})", {"\"anything\"", "1"}, {}},
       {R"({"format": "date"})", {"1", "null", "[]"}, {"\"x\""}},
   });

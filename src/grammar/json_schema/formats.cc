@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include <utility>
 #include <vector>
 
 namespace minisgl::grammar {
@@ -102,11 +103,36 @@ UriExpressions MakeUri(std::string_view more, std::string_view more_in_query) {
 std::string MakeUriTemplate() {
   constexpr std::string_view kPercent = "%[0-9a-fA-F]{2}";
   const std::string literal =
-      fmt::format(R"((?:[\x21\x23\x24\x26-\x3B\x3D\x3F-\x5B\x5D\x5F\x61-\x7A\x7E{}{}]|{}))",
-                  kUcs, kPrivate, kPercent);
+      fmt::format(R"((?:[\x21\x23\x24\x26-\x3B\x3D\x3F-\x5B\x5D\x5F\x61-\x7A\x7E{}{}]|{}))", kUcs,
+                  kPrivate, kPercent);
   const std::string letter = fmt::format("(?:[a-zA-Z0-9_]|{})", kPercent);
   const std::string variable = fmt::format(R"({0}(?:\.?{0})*(?::[1-9]\d{{0,3}}|\*)?)", letter);
   return fmt::format(R"((?:{0}|\{{[+#./;?&=,!@|]?{1}(?:,{1})*\}})*)", literal, variable);
+}
+
+// Regular expressions of ECMA-262, with groups nested up to a depth: those without backreferences,
+// names, lookbehind, and with ranges within digits or one case of ASCII letters.
+std::string MakeRegex() {
+  std::string ranges;
+  for (const auto& [first, last] : {std::pair{'0', '9'}, {'A', 'Z'}, {'a', 'z'}}) {
+    for (char c = first; c <= last; ++c) ranges += fmt::format("{0}-[{0}-{1}]|", c, last);
+  }
+  std::string counts = R"(\d{1,3},?|0,\d{1,3}|[1-9],[1-9]\d{1,2})";
+  for (char c = '1'; c <= '9'; ++c) counts += fmt::format("|{0},[{0}-9]", c);
+  const std::string quantifier = fmt::format(R"((?:(?:[*+?]|\{{(?:{})\}})\??)?)", counts);
+  const std::string escape =
+      R"(\\(?:[dDwWsStnrfv^$\\.*+?()\[\]{}|/]|x[0-9a-fA-F]{2}|u[0-9a-cA-C][0-9a-fA-F]{3}))";
+  const std::string set =
+      fmt::format(R"(\[\^?(?:-|{}{}|\\[b\-]|[^\]\\\-\[^])(?:{}{}|\\[b\-]|[^\]\\\-\[^])*-?\])",
+                  ranges, escape, ranges, escape);
+  const std::string simple = fmt::format(R"([^\^$\\.*+?()\[\]{{}}|]|\.|{}|{})", escape, set);
+  std::string inside = fmt::format(R"((?:(?:{}){}|[\^$|]|\\[bB])*)", simple, quantifier);
+  const std::string ahead = fmt::format(R"(\(\?[=!]{}\))", inside);
+  for (int depth = 0; depth < 4; ++depth) {
+    inside = fmt::format(R"((?:(?:{}|\((?:\?:)?{}\)){}|[\^$|]|\\[bB]|{})*)", simple, inside,
+                         quantifier, ahead);
+  }
+  return inside;
 }
 
 const std::string kPointer = "(?:/(?:[^~/]|~[01])*)*";
@@ -132,7 +158,7 @@ std::vector<StandardFormat> MakeFormats() {
       {"uri-template", MakeUriTemplate(), ""},
       {"json-pointer", kPointer, ""},
       {"relative-json-pointer", "(?:0|[1-9]\\d*)(?:#|" + kPointer + ")", ""},
-      {"regex", "", ""},
+      {"regex", MakeRegex(), ""},
   };
 }
 
