@@ -123,7 +123,10 @@ Id Trie(ExpressionTable* table, std::vector<std::string> texts) {
   texts.erase(std::unique(texts.begin(), texts.end()), texts.end());
   if (texts.empty()) return kNothingId;
   TrieBuilder trie(table);
-  for (const std::string& text : texts) trie.Add(text);
+  for (const std::string& text : texts) {
+    if (!table->status.ok()) return kNothingId;
+    trie.Add(text);
+  }
   return trie.Finish();
 }
 

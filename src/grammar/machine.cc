@@ -150,8 +150,8 @@ void Machine::AddMoves(uint32_t node, const std::vector<MoveRange>& ranges, uint
   }
 }
 
-// The node to return to when `rule`, predicted at `node`, is finished: the items of `node` that wait
-// for it, directly or through other rules.
+// The node to return to when `rule`, predicted at `node`, is finished: the items of `node` that
+// wait for it, directly or through other rules.
 uint32_t Machine::NodeFor(uint32_t rule, uint32_t node) {
   const Core& core = cores_[nodes_[node].core];
   if (core.needs.empty()) return node;

@@ -7,6 +7,19 @@
 
 namespace minisgl::grammar {
 
+namespace {
+
+// Before elements are appended to a table that may become large: fewer moves, and fewer new pages,
+// than by doubling.
+template <typename T>
+void GrowTable(std::vector<T>* table, size_t count) {
+  if (table->size() + count > table->capacity()) {
+    table->reserve(std::max<size_t>(1024, 4 * (table->size() + count)));
+  }
+}
+
+}  // namespace
+
 // Finds what follows a set of dots without a byte.
 class Machine::CoreBuilder {
  public:
@@ -175,6 +188,7 @@ uint32_t Machine::InternNode(std::vector<Item>* items) {
   if (found != kUnknown) return found;
   const auto id = static_cast<uint32_t>(nodes_.size());
   Node node{static_cast<uint32_t>(items_.size()), static_cast<uint32_t>(items->size())};
+  GrowTable(&items_, items->size());
   items_.insert(items_.end(), items->begin(), items->end());
   if (parent != kRootNode && nodes_[parent].num_children < kListMax) {
     ++nodes_[parent].num_children;
@@ -188,6 +202,7 @@ uint32_t Machine::InternNode(std::vector<Item>* items) {
   for (const Item& item : *items) {
     if (new_dots_.empty() || new_dots_.back() != item.dot) new_dots_.push_back(item.dot);
   }
+  GrowTable(&nodes_, 1);
   nodes_.push_back(node);
   nodes_[id].core = InternCore(new_dots_);
   return id;
@@ -282,6 +297,7 @@ uint32_t Machine::InternState(std::vector<Lane>* lanes, bool accepting) {
   const auto id = static_cast<uint32_t>(states_.size());
   State state{static_cast<uint32_t>(lanes_.size()), static_cast<uint32_t>(lanes->size())};
   state.accepting = accepting;
+  GrowTable(&lanes_, lanes->size());
   lanes_.insert(lanes_.end(), lanes->begin(), lanes->end());
   if (node != kRootNode && nodes_[node].num_states < kListMax) {
     ++nodes_[node].num_states;
@@ -292,6 +308,7 @@ uint32_t Machine::InternState(std::vector<Lane>* lanes, bool accepting) {
       return HashLanes({lanes_.data() + known.first_lane, known.num_lanes}, known.accepting);
     });
   }
+  GrowTable(&states_, 1);
   states_.push_back(state);
   return id;
 }

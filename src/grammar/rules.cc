@@ -107,10 +107,11 @@ Status Rules::LayOut(const GrammarBuilder::Impl& builder, const std::vector<bool
     if (!std::all_of(symbols.begin(), symbols.end(), lives)) return;
     const size_t first = places_.size();
     rules_[rule].dots.push_back(static_cast<uint32_t>(first));
-    for (const uint32_t symbol : symbols) places_.push_back({symbol, false});
-    places_.push_back({kNoSymbol, true});
+    for (const uint32_t symbol : symbols) places_.push_back({symbol});
+    places_.push_back({kNoSymbol, true, false});
     for (size_t i = places_.size() - 1; i-- > first;) {
-      places_[i].finishes = places_[i + 1].finishes && IsNullable(places_[i].symbol);
+      places_[i].skips = IsNullable(places_[i].symbol);
+      places_[i].finishes = places_[i + 1].finishes && places_[i].skips;
     }
   };
   for (size_t rule = 0; rule < builder.rules.size(); ++rule) {
@@ -139,8 +140,7 @@ Status Rules::LayOut(const GrammarBuilder::Impl& builder, const std::vector<bool
 Rules::Dot Rules::At(uint32_t dot) const {
   if (dot < places_.size()) {
     const Place& place = places_[dot];
-    const bool skips = place.symbol != kNoSymbol && IsNullable(place.symbol);
-    return {place.symbol, dot + 1, skips, place.finishes};
+    return {place.symbol, dot + 1, place.skips, place.finishes};
   }
   const auto after = std::upper_bound(
       repetitions_.begin(), repetitions_.end(), dot,

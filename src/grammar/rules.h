@@ -87,6 +87,7 @@ class Rules {
   struct Place {
     uint32_t symbol = kNoSymbol;
     bool finishes = false;
+    bool skips = false;
   };
   Status LayOut(const GrammarBuilder::Impl& builder, const std::vector<bool>& productive,
                 uint32_t start, const std::vector<bool>& terminal_is_dead);
