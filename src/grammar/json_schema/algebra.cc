@@ -4,6 +4,11 @@
 #include <utility>
 
 namespace minisgl::grammar {
+namespace {
+
+constexpr size_t kSingleTextMax = 100;  // bytes
+
+}  // namespace
 
 Algebra::Algebra(ExpressionSet& set, bool exponents, const AlgebraLimits& limits, Compile compile)
     : set_(&set),
@@ -261,6 +266,25 @@ Normal Algebra::Any() const {
   return any;
 }
 
+const std::string* Algebra::SingleText(ExpressionId strings) {
+  const auto [at, added] = singles_.emplace(strings, std::nullopt);
+  if (added) {
+    const auto text = set_->ShortestText(strings, kSingleTextMax);
+    if (text.ok() && text->has_value() && set_->Literal(**text) == strings) at->second = **text;
+  }
+  return at->second.has_value() ? &*at->second : nullptr;
+}
+
+// Constants are compared without a search: a discriminator of many alternatives is in many pairs.
+ExpressionId Algebra::IntersectStrings(ExpressionId a, ExpressionId b) {
+  const ExpressionId all = strings_.All(), none = set_->Nothing();
+  if (a == b || a == all || b == none) return b;
+  if (b == all || a == none) return a;
+  if (const std::string* text = SingleText(a)) return set_->Matches(b, *text) ? a : none;
+  if (const std::string* text = SingleText(b)) return set_->Matches(a, *text) ? b : none;
+  return set_->And({a, b});
+}
+
 Normal Algebra::Intersect(const Normal& a, const Normal& b) {
   const auto both = [&](ExpressionId x, ExpressionId y, ExpressionId all) {
     if (x == all || x == y) return y;
@@ -271,7 +295,7 @@ Normal Algebra::Intersect(const Normal& a, const Normal& b) {
   out.false_ = a.false_ && b.false_;
   out.true_ = a.true_ && b.true_;
   out.number = both(a.number, b.number, numbers_.All());
-  out.string = both(a.string, b.string, strings_.All());
+  out.string = IntersectStrings(a.string, b.string);
   out.arrays = IntersectShapes(a.arrays, b.arrays);
   out.objects = IntersectShapes(a.objects, b.objects);
   return out;
@@ -298,18 +322,23 @@ Normal Algebra::Unite(const std::vector<std::shared_ptr<const Normal>>& parts) {
   return out;
 }
 
+// By halves, so that many sets are compared with few questions.
+Algebra::Counted Algebra::Count(std::span<const ExpressionId> sets) {
+  const ExpressionId none = set_->Nothing();
+  if (sets.empty() || !Spend(sets.size())) return {none, none};
+  if (sets.size() == 1) return {sets[0], none};
+  const Counted a = Count(sets.subspan(0, sets.size() / 2));
+  const Counted b = Count(sets.subspan(sets.size() / 2));
+  ExpressionId both = none;
+  if (a.once != none && b.once != none) both = set_->And({a.once, b.once});
+  if (IsEmpty(both)) both = none;
+  return {set_->Or({a.once, b.once}), set_->Or({a.twice, b.twice, both})};
+}
+
 ExpressionId Algebra::ExactlyOneOf(const std::vector<ExpressionId>& sets) {
-  std::vector<ExpressionId> once, twice;
-  for (ExpressionId set : sets) {
-    if (set == set_->Nothing()) continue;
-    if (!once.empty() && Spend(once.size())) {
-      const ExpressionId again = set_->And({set_->Or(once), set});
-      if (!IsEmpty(again)) twice.push_back(again);
-    }
-    once.push_back(set);
-  }
-  if (twice.empty()) return set_->Or(once);
-  return set_->Difference(set_->Or(once), set_->Or(twice));
+  const Counted counted = Count(sets);
+  if (counted.twice == set_->Nothing()) return counted.once;
+  return set_->Difference(counted.once, counted.twice);
 }
 
 Normal Algebra::ExactlyOne(const std::vector<std::shared_ptr<const Normal>>& parts) {

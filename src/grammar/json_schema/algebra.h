@@ -4,6 +4,8 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -19,7 +21,7 @@ namespace minisgl::grammar {
 struct AlgebraLimits {
   uint64_t work_max = 8'000'000;  // facets looked at
   size_t emptiness_work = 4'000;  // derivatives for each question
-  size_t expression_bytes_max = size_t{48} << 20;
+  size_t expression_bytes_max = size_t{96} << 20;
   int depth_max = 300;  // of terms within terms
 };
 
@@ -91,6 +93,14 @@ class Algebra {
   bool AreDisjoint(const ArrayShape& a, const ArrayShape& b) { return IsEmpty(Intersect(a, b)); }
   bool AreDisjoint(const ObjectShape& a, const ObjectShape& b);
   bool Excludes(const ObjectShape& a, const ObjectShape& b);
+  // The text that is all of `strings`; null if it is not a single one, or long.
+  const std::string* SingleText(ExpressionId strings);
+  ExpressionId IntersectStrings(ExpressionId a, ExpressionId b);
+  // The texts of at least one of some sets, and of at least two.
+  struct Counted {
+    ExpressionId once, twice;
+  };
+  Counted Count(std::span<const ExpressionId> sets);
   ExpressionId ExactlyOneOf(const std::vector<ExpressionId>& sets);
 
   ArrayShape Intersect(const ArrayShape& a, const ArrayShape& b);
@@ -122,6 +132,7 @@ class Algebra {
   std::map<Key, Term> interned_;
   std::map<const SchemaValue*, Term> schemas_;
   std::map<std::vector<uint32_t>, Term> scalars_;
+  std::map<ExpressionId, std::optional<std::string>> singles_;
 };
 
 }  // namespace minisgl::grammar

@@ -260,6 +260,13 @@ ExpressionId NumberLanguage::UnsignedAbove(const Decimal& bound, bool or_equal) 
 }
 
 ExpressionId NumberLanguage::Above(const Decimal& bound, bool or_equal) {
+  const auto key = std::make_tuple(bound.negative, bound.digits, bound.exponent, or_equal);
+  const auto [at, added] = above_.emplace(key, set_->Nothing());
+  if (added) at->second = MakeAbove(bound, or_equal);
+  return at->second;
+}
+
+ExpressionId NumberLanguage::MakeAbove(const Decimal& bound, bool or_equal) {
   const ExpressionId minus = set_->Literal("-");
   ExpressionId above;
   if (bound.is_zero()) {
@@ -306,6 +313,12 @@ ExpressionId NumberLanguage::IntegerSpellings() {
 }
 
 ExpressionId NumberLanguage::Multiples(int64_t power) {
+  const auto [at, added] = multiples_.emplace(power, set_->Nothing());
+  if (added) at->second = MakeMultiples(power);
+  return at->second;
+}
+
+ExpressionId NumberLanguage::MakeMultiples(int64_t power) {
   const ExpressionId any_whole = set_->Or({zero_, set_->Concat({nonzero_, Digits()})});
   std::vector<ExpressionId> ways{AllZeros()};
   if (power >= 0) {

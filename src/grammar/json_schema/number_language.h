@@ -6,6 +6,10 @@
 // intersections, unions and differences of sets are sets of numbers again.
 #pragma once
 
+#include <map>
+#include <string>
+#include <tuple>
+
 #include "grammar/json_schema/value.h"
 #include "minisgl/grammar/expression.h"
 
@@ -50,6 +54,8 @@ class NumberLanguage {
   ExpressionId UnsignedAbove(const Decimal& bound, bool or_equal);
   ExpressionId PlainAbove(std::string_view whole, std::string_view fraction, bool or_equal);
   ExpressionId Above(const Decimal& bound, bool or_equal);
+  ExpressionId MakeAbove(const Decimal& bound, bool or_equal);
+  ExpressionId MakeMultiples(int64_t power);
   ExpressionId Signed(ExpressionId unsigned_numbers);
 
   ExpressionSet* set_;
@@ -59,6 +65,9 @@ class NumberLanguage {
   ExpressionId zero_;
   ExpressionId all_unsigned_;
   ExpressionId all_;
+  // Made once: schemas repeat them.
+  std::map<int64_t, ExpressionId> multiples_;
+  std::map<std::tuple<bool, std::string, int64_t, bool>, ExpressionId> above_;
 };
 
 }  // namespace minisgl::grammar
