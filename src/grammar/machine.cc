@@ -29,6 +29,8 @@ Machine::Machine(std::unique_ptr<ExpressionTable> expressions, std::vector<Id> t
       strings_(expressions_.get(), string_character_, limits.emptiness_work_max),
       trim_bytes_(limits.table_bytes_max) {
   MakeStart();
+  live_expressions_ = expressions_->nodes.size();
+  live_operands_ = expressions_->operands.size();
 }
 
 void Machine::MakeStart() {
@@ -260,6 +262,7 @@ StringLengths Machine::StringsAt(uint32_t state) {
       lengths.some = std::max(lengths.some, of_one.some);
     }
   }
+  expressions_->status = Status();  // as in ComputeLexer
   return lengths;
 }
 

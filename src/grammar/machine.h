@@ -211,6 +211,7 @@ class Machine {
   std::unordered_map<MaskKey, std::vector<uint32_t>, MaskKeyHash> masks_;
   size_t mask_bytes_ = 0;
   size_t trim_bytes_;
+  size_t live_expressions_ = 0, live_operands_ = 0;  // after the last trim
   std::unordered_map<std::vector<uint32_t>*, bool> roots_;
 
   // Of the step under way.

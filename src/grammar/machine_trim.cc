@@ -141,11 +141,19 @@ class Machine::Copier {
 
 void Machine::Trim() {
   // Masks have a limit of their own.
-  if (memory_bytes() - mask_bytes_ <= trim_bytes_) return;
-  // What is merely remembered goes first.
-  expressions_->derivatives.Clear();
-  if (memory_bytes() - mask_bytes_ <= trim_bytes_ / 2) return;
+  // Well before the expressions reach a limit: beyond it what matches would depend on the past.
+  const ExpressionLimits& limits = limits_.expressions;
+  const bool has_room = expressions_->nodes.size() <= (live_expressions_ + limits.nodes_max) / 2 &&
+                        expressions_->operands.size() <= (live_operands_ + limits.operands_max) / 2;
+  if (has_room) {
+    if (memory_bytes() - mask_bytes_ <= trim_bytes_) return;
+    // What is merely remembered goes first.
+    expressions_->derivatives.Clear();
+    if (memory_bytes() - mask_bytes_ <= trim_bytes_ / 2) return;
+  }
   Copier(this).Copy();
+  live_expressions_ = expressions_->nodes.size();
+  live_operands_ = expressions_->operands.size();
   trim_bytes_ = std::max(limits_.table_bytes_max, 2 * (memory_bytes() - mask_bytes_));
 }
 

@@ -10,7 +10,7 @@ using grammar::Machine;
 namespace {
 
 // Bytes matched between two looks at the size of the tables.
-constexpr size_t kBytesBetweenTrims = 16'384;
+constexpr size_t kBytesBetweenTrims = 64;
 
 }  // namespace
 

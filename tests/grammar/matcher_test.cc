@@ -263,6 +263,19 @@ TEST(Matcher, IntersectionsHaveNoDeadEnds) {
   EXPECT_EQ(matcher.ForcedBytes(), "aaaa");
 }
 
+// A long text passes more expressions than the limit, a few at a time.
+TEST(Matcher, TheLimitOfExpressionsIsNotOneOfTexts) {
+  GrammarLimits limits;
+  limits.expressions.nodes_max = 30'000;
+  limits.expressions.operands_max = 100'000;
+  const auto grammar =
+      CompileGrammar({GrammarKind::kRegularExpression, "((a{1,20}b?){1,20}){1,20}", {}}, limits);
+  ASSERT_TRUE(grammar.ok());
+  bool accepted = false;
+  EXPECT_EQ(MatchText(**grammar, std::string(1500, 'a'), &accepted), 1500u);
+  EXPECT_TRUE(accepted);
+}
+
 TEST(Matcher, AmbiguityBeyondTheLimitEndsTheText) {
   GrammarLimits limits;
   limits.state_items_max = 50;

@@ -6,6 +6,7 @@
 #include <random>
 
 #include "json_grammar.h"
+#include "minisgl/text/tokenizer.h"
 #include "random_grammar.h"
 
 namespace minisgl {
@@ -53,13 +54,15 @@ void CheckMask(const TokenMasks& masks, const std::vector<std::string>& tokens, 
   ASSERT_EQ(any, expected_any);
 }
 
-// Random allowed tokens, and the mask at each place.
+// Random allowed tokens after `begin`, and the mask at each place.
 void RandomWalk(const std::shared_ptr<const CompiledGrammar>& grammar,
-                const std::vector<std::string>& tokens, int steps, uint32_t seed) {
+                const std::vector<std::string>& tokens, int steps, uint32_t seed,
+                const std::string& begin = "") {
   const TokenId end = 1;
   const TokenMasks masks(tokens, std::vector<TokenId>{end});
   std::mt19937 random(seed);
   Matcher matcher(grammar);
+  ASSERT_TRUE(matcher.Accept(begin));
   for (int step = 0; step < steps; ++step) {
     ASSERT_NO_FATAL_FAILURE(CheckMask(masks, tokens, end, matcher));
     // The mask again, from the cache.
@@ -72,6 +75,7 @@ void RandomWalk(const std::shared_ptr<const CompiledGrammar>& grammar,
     }
     if (allowed.empty() || random() % 40 == 0) {
       matcher.RollbackTo(random() % (matcher.num_bytes() + 1));
+      matcher.Accept(begin.substr(std::min(matcher.num_bytes(), begin.size())));
       continue;
     }
     ASSERT_TRUE(matcher.Accept(tokens[allowed[random() % allowed.size()]]));
@@ -80,16 +84,46 @@ void RandomWalk(const std::shared_ptr<const CompiledGrammar>& grammar,
 
 TEST(TokenMasks, OfJsonAreThoseOfBruteForce) {
   const std::vector<std::string> tokens = MadeUpVocabulary(3000);
-  RandomWalk(JsonGrammar(), tokens, 100, 1);
-  RandomWalk(JsonGrammar(25), tokens, 100, 2);
-  RandomWalk(JsonGrammar(3), tokens, 40, 3);
+  RandomWalk(JsonGrammar(), tokens, 100, 1, R"({"a": ["b", )");
+  RandomWalk(JsonGrammar(25), tokens, 100, 2, R"({"a": "b)");
+  RandomWalk(JsonGrammar(3), tokens, 40, 3, R"([")");
+}
+
+TEST(TokenMasks, OfAModelsVocabularyAreThoseOfBruteForce) {
+  const auto tokenizer = Tokenizer::Load(MINISGL_SOURCE_DIR "/tests/models/wren");
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status().message();
+  std::vector<std::string> tokens;
+  for (TokenId id = 0; id < (*tokenizer)->vocab_size(); ++id) {
+    tokens.push_back((*tokenizer)->IsSpecial(id) ? "" : (*tokenizer)->PieceBytes(id));
+  }
+  RandomWalk(JsonGrammar(), tokens, 25, 5, R"({"a": ["the)");
+  RandomWalk(JsonGrammar(12), tokens, 25, 6, R"({"a)");
+}
+
+TEST(TokenMasks, OfALargeVocabularyAreThoseOfBruteForce) {
+  const std::vector<std::string> tokens = MadeUpVocabulary(128'000);
+  RandomWalk(JsonGrammar(), tokens, 6, 7, R"([{"a": "th)");
+  RandomWalk(JsonGrammar(45), tokens, 6, 8, R"([[], "a)");
+}
+
+TEST(TokenMasks, OfASchemaAreThoseOfBruteForce) {
+  const std::vector<std::string> tokens = MadeUpVocabulary(3000);
+  const auto grammar = CompileGrammar({GrammarKind::kJsonSchema,
+                                       R"({
+    "type": "object", "required": ["the"],
+    "properties": {"the": {"type": "string", "maxLength": 12}, "a": {"type": "integer"},
+                   "bthe": {"enum": ["a b", "the", 23]}, "b": {"type": "array", "maxItems": 4}}
+  })",
+                                       {}});
+  ASSERT_TRUE(grammar.ok()) << grammar.status().message();
+  for (uint32_t seed = 0; seed < 4; ++seed) RandomWalk(*grammar, tokens, 40, seed, R"({"the":")");
 }
 
 TEST(TokenMasks, TablesAndMasksThatAreDroppedChangeNothing) {
   GrammarLimits small;
   small.table_bytes_max = 1;
   small.mask_cache_bytes_max = 2000;
-  RandomWalk(JsonGrammar(25, small), MadeUpVocabulary(1000), 60, 4);
+  RandomWalk(JsonGrammar(25, small), MadeUpVocabulary(1000), 60, 4, R"({"a": ")");
 }
 
 TEST(TokenMasks, OfRandomGrammarsAreThoseOfBruteForce) {
