@@ -7,7 +7,7 @@
 namespace minisgl::grammar {
 namespace {
 
-constexpr uint32_t kMany = ExpressionSet::kUnbounded;
+constexpr uint32_t kNoEnd = ExpressionSet::kUnbounded;
 constexpr uint32_t kWholeDigitsMax = 64;       // of a plain spelling, before the point
 constexpr uint32_t kFractionDigitsMax = 64;    // behind it
 constexpr uint32_t kMantissaDigitsMax = 20;    // of a scientific spelling, behind the point
@@ -228,7 +228,7 @@ ExpressionId NumberLanguage::PlainAbove(std::string_view whole, std::string_view
   const auto size = static_cast<uint32_t>(whole.size());
   const uint32_t more = whole == "0" ? 0 : size;
   std::vector<ExpressionId> ways;
-  ways.push_back(set_->Concat({nonzero_, set_->Repeat(digit_, more, kMany), AnyFraction()}));
+  ways.push_back(set_->Concat({nonzero_, set_->Repeat(digit_, more, kNoEnd), AnyFraction()}));
   for (uint32_t i = 0; more > 0 && i < size; ++i) {
     if (whole[i] == '9') continue;
     ways.push_back(set_->Concat({set_->Literal(whole.substr(0, i)),
