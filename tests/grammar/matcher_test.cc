@@ -10,6 +10,7 @@
 
 #include "grammar/machine.h"
 #include "random_grammar.h"
+#include "slow.h"
 
 namespace minisgl {
 namespace {
@@ -51,9 +52,10 @@ std::optional<std::string> ShortestEnd(const Matcher& matcher) {
 }
 
 TEST(Matcher, RandomGrammarsMatchWhatTheyDerive) {
+  MarkSlow("derives every text of up to 5 letters by all its spans");
   const std::vector<std::string> texts = TextsUpTo(5);
   int num_empty = 0;
-  for (uint32_t seed = 0; seed < 120; ++seed) {
+  for (uint32_t seed = 0; seed < 80; ++seed) {
     const RandomGrammar random(seed);
     const Grammar grammar = BuildOrNull(random);
     std::set<std::string> prefixes;
@@ -91,8 +93,8 @@ TEST(Matcher, RandomGrammarsMatchWhatTheyDerive) {
       }
     }
   }
-  EXPECT_GT(num_empty, 5);
-  EXPECT_LT(num_empty, 80);
+  EXPECT_GT(num_empty, 3);
+  EXPECT_LT(num_empty, 60);
 }
 
 TEST(Matcher, TrimmedTablesChangeNothing) {
