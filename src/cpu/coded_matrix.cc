@@ -279,6 +279,10 @@ Result<CodedMatrix> PackCodes(std::span<const WeightTensor> parts, CodeOrder ord
   matrix.kind = KindOf(first);
   if (matrix.has_4_bits()) std::copy_n(first.numbers, 16, matrix.numbers.begin());
   matrix.group_inputs = GroupInputs(parts[0]);
+  constexpr int64_t kHalfTile = 16;
+  if (matrix.group_inputs % kHalfTile != 0 && matrix.num_groups() > 1) {
+    matrix.order = CodeOrder::kWords;
+  }
   for (const WeightTensor& part : parts) {
     const QuantizedWeights& weights = *part.quantized();
     matrix.num_out += part.num_out();

@@ -88,7 +88,8 @@ struct CodedMatrix {
 // the same groups of neighbouring inputs.
 bool HaveCommonCodes(std::span<const WeightTensor> parts);
 
-// Stacks `parts` along the outputs. REQUIRES HaveCommonCodes(parts).
+// Stacks `parts` along the outputs; in lines only if a tile has at most two groups of inputs.
+// REQUIRES HaveCommonCodes(parts).
 Result<CodedMatrix> PackCodes(std::span<const WeightTensor> parts, CodeOrder order,
                               ThreadPool* pool);
 

@@ -22,7 +22,10 @@ void MultiplyBlock(CpuTarget target, const LinearKernel& kernel, const LinearBlo
                    FloatBuffer* buffer) {
   const PackedMatrix& weight = *block.weight;
   if (weight.coded == nullptr) return kernel.multiply(block);
-  if (block.num_rows <= kernel.codes_rows_max) return kernel.multiply_codes(block);
+  const CodeOrder order = weight.coded->order;
+  if (order == CodeOrder::kLines && block.num_rows <= kernel.codes_rows_max) {
+    return kernel.multiply_codes(block);
+  }
   const int64_t first = block.group * kGroupWidth;
   const DType dtype = ExpandedType(target, weight.format.dtype);
   float* const expanded =
@@ -32,7 +35,7 @@ void MultiplyBlock(CpuTarget target, const LinearKernel& kernel, const LinearBlo
   dense.num_in = weight.num_in;
   dense.format = dtype;
   dense.data = std::shared_ptr<void>(std::shared_ptr<void>(), expanded);  // owns nothing
-  const ExpandPanel expand = FindExpandPanel(target, dtype);
+  const ExpandPanel expand = FindExpandPanel(target, order, dtype);
   for (int64_t panel = 0; panel < dense.num_panels(); ++panel) {
     expand(*weight.coded, first / kPanelWidth + panel, dtype, dense.panel(panel));
   }

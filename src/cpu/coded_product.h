@@ -17,7 +17,8 @@ void MultiplyBlock(CpuTarget target, const LinearKernel& kernel, const LinearBlo
 // `target` round both factors to it, else f32, which spares another conversion.
 DType ExpandedType(CpuTarget target, DType dtype);
 
-// The order of codes that the kernels of `target` read, of a matrix whose format has `dtype`.
+// The order of codes that the kernels of `target` read fastest, of a matrix whose format has
+// `dtype`. They read CodeOrder::kWords too.
 CodeOrder CodeOrderOf(CpuTarget target, DType dtype);
 
 // Bytes of `buffer`, at most, for matrices of `num_in` inputs.

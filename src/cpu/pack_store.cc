@@ -143,10 +143,10 @@ std::shared_ptr<const void> BytesOf(const PackedMatrix& matrix) {
   return matrix.coded != nullptr ? matrix.coded->data : matrix.data;
 }
 
-// Hash of the packed form of a small matrix (two panels, several blocks, an odd number of inputs)
-// in each format. Changes if the layout does.
+// Hash of the packed form of a small matrix (two groups of panels, several blocks, two lines, an odd
+// number of inputs) in each format. Changes if the layout does.
 uint64_t LayoutHash() {
-  constexpr int64_t kNumOut = 19, kNumIn = 71;
+  constexpr int64_t kNumOut = 83, kNumIn = 199;
   std::vector<float> values(kNumOut * kNumIn);
   for (size_t i = 0; i < values.size(); ++i) {
     values[i] = static_cast<float>(i * 7919 % 1009) / 512.0f - 1.0f;

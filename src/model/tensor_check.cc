@@ -138,9 +138,10 @@ weights::TensorRole StackOf(weights::TensorRole role) {
   }
 }
 
-// Bytes of a matrix that is kept as codes of `scheme`: an upper bound, as its scales may be exact
-// in 16 bits and its inputs fewer than whole lines. nullopt if it is expanded, because its inputs
-// are permuted or its groups are not made of whole words, or if it has 2^64 or more.
+// Bytes of a matrix that is kept as codes of `scheme`, without what fills its last panel: an upper
+// bound, as its scales may be exact in 16 bits and its inputs fewer than whole lines. nullopt if it
+// is expanded, because its inputs are permuted or its groups are not made of whole words, or if it
+// has 2^64 or more.
 std::optional<uint64_t> CodeBytes(const QuantScheme& scheme, uint64_t num_out, uint64_t num_in) {
   constexpr uint64_t kScaleBytes = 4, kWordInputs = 8, kLineInputs = 128;
   const auto group = static_cast<uint64_t>(scheme.group_inputs);

@@ -221,14 +221,24 @@ void ReadGlm4Moe(FieldReader* reader, ModelConfig* config) {
       static_cast<float>(reader->Number("routed_scaling_factor", kPositiveRange, 1));
   ReadExpertGroups(reader, &experts);
   if (reader->Bool("use_qk_norm", false)) config->qk_norm = QkNorm::kHead;
-  // Absent, it means one, as for the reference.
   config->num_prediction_layers =
-      static_cast<int32_t>(reader->Int("num_nextn_predict_layers", kPredictionLayersRange, 1));
+      static_cast<int32_t>(reader->Int("num_nextn_predict_layers", kPredictionLayersRange, 0));
+}
+
+// The name under which a configuration has a number that may have either; both must agree.
+const char* NameOf(FieldReader* reader, const char* name, const char* alias) {
+  const auto number = reader->OptionalInt(name, kExpertsRange);
+  const auto other = reader->OptionalInt(alias, kExpertsRange);
+  if (number && other && *number != *other) {
+    reader->Fail(alias, fmt::format("the same number as {} is needed, or neither", name));
+  }
+  return other && !number ? alias : name;
 }
 
 void ReadErnie4_5Moe(FieldReader* reader, ModelConfig* config) {
   constexpr IntRange kSharedRange = {0, 1 << 8}, kEndRange = {-1, kLayerRange.max};
-  ReadExperts(reader, 64, 6, config, "moe_num_experts", "moe_k");
+  ReadExperts(reader, 64, 6, config, NameOf(reader, "moe_num_experts", "num_experts"),
+              NameOf(reader, "moe_k", "num_experts_per_tok"));
   const int64_t start = reader->Int("moe_layer_start_index", kLayerRange, 1);
   const int64_t end = reader->Int("moe_layer_end_index", kEndRange, -1);  // -1: the last layer
   const int64_t interval = reader->Int("moe_layer_interval", kStepRange, 1);
@@ -243,9 +253,8 @@ void ReadErnie4_5Moe(FieldReader* reader, ModelConfig* config) {
   experts.choice_bias = true;
   experts.routing.renormalize = true;
   experts.routing.sum_min = static_cast<float>(reader->Number("moe_norm_min", {0, 1}, 1e-12));
-  // Absent, it means one: the reference ignores the tensors always.
   config->num_prediction_layers =
-      static_cast<int32_t>(reader->Int("num_nextn_predict_layers", kPredictionLayersRange, 1));
+      static_cast<int32_t>(reader->Int("num_nextn_predict_layers", kPredictionLayersRange, 0));
 }
 
 void ReadMiniMaxM2(FieldReader* reader, ModelConfig* config) {

@@ -103,9 +103,9 @@ struct CodedShape {
 };
 // Ragged panels and groups of outputs; the last group of inputs short; one group for all inputs;
 // lines with one scale, a scale for each tile, two for each, and others.
-constexpr CodedShape kCodedShapes[] = {{5, 12, 32, 8},      {70, 3, 72, 16}, {20, 49, 257, 257},
-                                       {64, 64, 136, 128},  {3, 1, 7, 7},    {33, 0, 300, 32},
-                                       {130, 16, 384, 128}, {40, 1, 200, 64}};
+constexpr CodedShape kCodedShapes[] = {{5, 12, 32, 8},      {70, 3, 72, 16},  {20, 49, 257, 257},
+                                       {64, 64, 136, 128},  {3, 1, 7, 7},     {33, 0, 300, 32},
+                                       {130, 16, 384, 128}, {40, 1, 200, 64}, {17, 0, 32, 32}};
 
 TEST(CodedProductTest, HasTheBitsOfTheExpandedMatrix) {
   for (const CpuTarget target : Targets()) {
@@ -236,6 +236,20 @@ TEST(CodedProductTest, ExpertsToo) {
     return out.values();
   };
   ExpectSameBits(run(*coded), run(*expanded), "experts");
+}
+
+// Other groups would make lines slow.
+TEST(CodedProductTest, LinesHaveAtMostTwoGroupsInATile) {
+  ThreadPool pool(1);
+  const auto order = [&](int64_t group_inputs) {
+    const RandomCodes codes(kCodings[0], 8, 240, group_inputs, 1);
+    const WeightTensor tensor = codes.Tensor();
+    const auto packed = PackCodes({&tensor, 1}, CodeOrder::kLines, &pool);
+    MINISGL_CHECK(packed.ok(), "{}", packed.status().message());
+    return packed->order;
+  };
+  for (const int64_t group : {16, 32, 48, 128, 240}) EXPECT_EQ(order(group), CodeOrder::kLines);
+  for (const int64_t group : {8, 24, 40}) EXPECT_EQ(order(group), CodeOrder::kWords);
 }
 
 TEST(CodedProductTest, MatricesWithoutCommonCodesAreExpanded) {

@@ -192,7 +192,7 @@ TEST(ExpertConfigsTest, Glm4Moe) {
       "num_experts_per_tok": null, "n_routed_experts": null, "moe_intermediate_size": null})");
   EXPECT_EQ(silent.experts.routing, config.experts.routing);
   EXPECT_EQ(silent.layers, config.layers);
-  EXPECT_EQ(silent.num_prediction_layers, 1);
+  EXPECT_EQ(silent.num_prediction_layers, 0);  // a layer more than the model has is an error
   EXPECT_EQ(CountParameters(silent), CountParameters(config));
 }
 
@@ -245,6 +245,13 @@ TEST(ExpertConfigsTest, Ernie45Moe) {
   EXPECT_EQ(CountExpertLayers(Config(kText, R"({"moe_layer_end_index": -1})")), 27);
   EXPECT_EQ(RefusedKey(kText, R"({"use_bias": true})"), "use_bias");
   EXPECT_EQ(RefusedKey(kText, R"({"moe_k": 65})"), "moe_k");
+  // The reference takes the usual names too.
+  const ModelConfig other = Config(kText, R"({"moe_k": null, "num_experts_per_tok": 4,
+      "moe_num_experts": null, "num_experts": 32})");
+  EXPECT_EQ(other.experts.num_experts, 32);
+  EXPECT_EQ(other.experts.num_chosen, 4);
+  EXPECT_EQ(RefusedKey(kText, R"({"num_experts_per_tok": 4})"), "num_experts_per_tok");
+  EXPECT_EQ(RefusedKey(kText, R"({"num_experts": 32})"), "num_experts");
   EXPECT_EQ(RefusedKey(kText, R"({"moe_num_experts": 0})"), "moe_num_experts");
   EXPECT_EQ(RefusedKey(kText, R"({"moe_layer_interval": 0})"), "moe_layer_interval");
   EXPECT_EQ(RefusedKey(kText, R"({"moe_norm_min": -1})"), "moe_norm_min");

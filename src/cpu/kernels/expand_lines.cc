@@ -4,6 +4,7 @@
 #include <cstring>
 #include <vector>
 
+#include "cpu/kernels/amx_tiles.h"
 #include "cpu/kernels/kernels.h"
 
 namespace minisgl::cpu {
@@ -18,7 +19,9 @@ void RoundOutput(const CodedMatrix& m, int64_t out, std::vector<uint16_t>* round
   if (out >= m.num_out) return;
   std::vector<float> row(static_cast<size_t>(m.num_in));
   m.ReadRow(out, row.data());
-  std::transform(row.begin(), row.end(), rounded->begin(), FloatToBf16);
+  // As the instruction does that rounds, which takes subnormal numbers as 0.
+  std::transform(row.begin(), row.end(), rounded->begin(),
+                 [](float weight) { return FloatToBf16(SoftwareTiles::Flushed(weight)); });
 }
 
 void ExpandLine(const CodeLines& lines, int64_t panel, int64_t line, std::byte* tiles) {

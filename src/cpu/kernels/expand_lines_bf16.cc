@@ -276,10 +276,8 @@ void ExpandLine(const CodeLines& lines, int64_t panel, int64_t line, std::byte* 
     ExpandScales<1>(lines, panel, line, tiles);
   } else if (group % kTileInputs == 0) {
     ExpandScales<kLineTiles>(lines, panel, line, tiles);
-  } else if (group % (kTileInputs / 2) == 0) {
-    ExpandScales<2 * kLineTiles>(lines, panel, line, tiles);
   } else {
-    return LineKernelsInSoftware().expand(lines, panel, line, tiles);
+    ExpandScales<2 * kLineTiles>(lines, panel, line, tiles);  // PackCodes has seen to that
   }
   if (count < kLineInputs) ClearRest(count, tiles);
 }

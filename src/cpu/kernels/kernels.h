@@ -55,7 +55,8 @@ struct LinearBlock {
 };
 struct LinearKernel {
   void (*multiply)(const LinearBlock&) = nullptr;
-  // The same for a matrix of codes, of at most `codes_rows_max` rows. Null and 0: there is none.
+  // The same for a matrix of codes in CodeOrder::kLines, of at most `codes_rows_max` rows. Null and
+  // 0: there is none.
   void (*multiply_codes)(const LinearBlock&) = nullptr;
   int64_t codes_rows_max = 0;
   // Converts a row of x to the form that `multiply` reads, and the bytes of that form. Both null if
@@ -107,7 +108,7 @@ void RoundRowToBf16(const float* x, int64_t count, std::byte* row);
 // Writes panel `panel` of a quantized matrix, expanded, to `out`: a panel of a dense matrix of
 // `dtype` (packed_matrix.h). The last outputs of the last panel are of any value.
 using ExpandPanel = void (*)(const CodedMatrix& matrix, int64_t panel, DType dtype, std::byte* out);
-ExpandPanel FindExpandPanel(CpuTarget target, DType dtype);
+ExpandPanel FindExpandPanel(CpuTarget target, CodeOrder order, DType dtype);
 
 using ExpandPanelGetter = ExpandPanel (*)();
 const PerTarget<ExpandPanelGetter>& ExpandPanelGetters();

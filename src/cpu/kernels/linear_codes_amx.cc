@@ -96,7 +96,7 @@ class CodesBlock {
     }
     if (linear_.num_rows == 1) return tiles_.template Load<kX>(from, 4);
     // The transposition reads sixteen rows.
-    if (linear_.num_rows < kTileRows && stride != kTileRowBytes) {
+    if (linear_.num_rows < kTileRows && from != x_rest_[0]) {
       for (int64_t r = 0; r < linear_.num_rows; ++r) {
         std::memcpy(x_rest_[r], from + r * stride, kTileRowBytes);
       }

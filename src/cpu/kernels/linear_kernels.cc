@@ -15,10 +15,12 @@ LinearKernel FindLinearKernel(CpuTarget target, const WeightFormat& format) {
   return WidenedLinearKernels()[index]();
 }
 
-ExpandPanel FindExpandPanel(CpuTarget target, DType dtype) {
-  if (target == CpuTarget::kAmx && dtype == DType::kBF16) return ExpandLinedPanel;
-  if (target == CpuTarget::kAmxStandIn && dtype == DType::kBF16) return ExpandLinedPanelInSoftware;
-  if (target == CpuTarget::kAvx512Bf16 && dtype == DType::kBF16) return Bf16ExpandPanel();
+ExpandPanel FindExpandPanel(CpuTarget target, CodeOrder order, DType dtype) {
+  if (order == CodeOrder::kLines) {
+    return target == CpuTarget::kAmx ? ExpandLinedPanel : ExpandLinedPanelInSoftware;
+  }
+  const bool has_rounding = target == CpuTarget::kAmx || target == CpuTarget::kAvx512Bf16;
+  if (has_rounding && dtype == DType::kBF16) return Bf16ExpandPanel();
   return ExpandPanelGetters()[static_cast<size_t>(target)]();
 }
 
