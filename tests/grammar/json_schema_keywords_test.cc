@@ -159,6 +159,10 @@ TEST(JsonSchemaArrays, FewValuesCanBeUnique) {
        {"[true, true]", "[true, false, true]"}},
       {R"({"uniqueItems": true, "maxItems": 1})", {"[]", "[{}]"}, {"[1, 2]"}},
       {R"({"uniqueItems": false})", {"[1, 1]"}, {}},
+      {R"({"$schema": "http://json-schema.org/draft-04/schema#", "type": "array",
+           "uniqueItems": true, "items": {"type": "integer", "minimum": 1, "maximum": 2}})",
+       {"[1]", "[2, 1]"},
+       {"[1.0]", "[1e0]", "[1, 1]"}},
   });
 }
 

@@ -168,16 +168,19 @@ class FewValues {
   }
 
  private:
-  bool FindNumbers(ExpressionId left, std::vector<ExpressionId>* out) {
+  // Of each number those spellings that `numbers` has: in draft 4, 1.0 is no integer.
+  bool FindNumbers(ExpressionId numbers, std::vector<ExpressionId>* out) {
     ExpressionSet& set = emitter_->set();
+    ExpressionId left = numbers;
     while (left != set.Nothing()) {
       const auto text = set.ShortestText(left);
       if (!text.ok() || out->size() > kUniqueValuesMax) return false;
       if (!text->has_value()) break;
       Decimal number;
       if (!ParseDecimal(**text, &number)) return false;
-      out->push_back(emitter_->algebra().numbers().Equal(number));
-      left = set.Difference(left, out->back());
+      const ExpressionId equal = emitter_->algebra().numbers().Equal(number);
+      out->push_back(set.And({numbers, equal}));
+      left = set.Difference(left, equal);
     }
     return true;
   }
