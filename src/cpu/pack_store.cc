@@ -143,8 +143,8 @@ std::shared_ptr<const void> BytesOf(const PackedMatrix& matrix) {
   return matrix.coded != nullptr ? matrix.coded->data : matrix.data;
 }
 
-// Hash of the packed form of a small matrix (two groups of panels, several blocks, two lines, an odd
-// number of inputs) in each format. Changes if the layout does.
+// Hash of the packed form of a small matrix (two groups of panels, several blocks, two lines, an
+// odd number of inputs) in each format. Changes if the layout does.
 uint64_t LayoutHash() {
   constexpr int64_t kNumOut = 83, kNumIn = 199;
   std::vector<float> values(kNumOut * kNumIn);
