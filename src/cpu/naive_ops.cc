@@ -113,21 +113,21 @@ std::vector<double> InputOf(const Matrices& weights, ConstActivationPtr x, int64
 constexpr double kSqrtHalf = 0.70710678118654752440;
 constexpr double kSqrt2OverPi = 0.79788456080286535588;
 
-double Sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
+double NaiveSigmoid(double x) { return 1 / (1 + std::exp(-x)); }
 
 double Act(const ActivateParams& p, double x) {
   switch (p.activation) {
     case Activation::kSilu:
-      return x * Sigmoid(x);
+      return x * NaiveSigmoid(x);
     case Activation::kGelu:  // 0.5 x (1 + erf(x / sqrt(2))) without cancellation
       return 0.5 * x * std::erfc(-x * kSqrtHalf);
     case Activation::kGeluTanh:  // 0.5 x (1 + tanh(u)) is x * sigmoid(2u): no cancellation
-      return x * Sigmoid(2 * kSqrt2OverPi * (x + 0.044715 * x * x * x));
+      return x * NaiveSigmoid(2 * kSqrt2OverPi * (x + 0.044715 * x * x * x));
     case Activation::kRelu2:
       return x < 0 ? 0 : x * x;
     case Activation::kClampedSwiglu: {
       const double gate = x > p.limit ? p.limit : x;
-      return gate * Sigmoid(1.702 * gate);
+      return gate * NaiveSigmoid(1.702 * gate);
     }
   }
   return x;
@@ -324,7 +324,7 @@ class NaiveOps : public Ops {
 
   void CombineExperts(const CombineExpertsParams& p) override {
     for (int64_t t = 0; t < p.num_tokens; ++t) {
-      const double gate = p.shared_gate == nullptr ? 1 : Sigmoid(p.shared_gate[t]);
+      const double gate = p.shared_gate == nullptr ? 1 : NaiveSigmoid(p.shared_gate[t]);
       for (int64_t i = 0; i < p.width; ++i) {
         double sum = 0;
         for (int64_t pair = t * p.num_chosen; pair < (t + 1) * p.num_chosen; ++pair) {
@@ -361,7 +361,7 @@ class NaiveOps : public Ops {
   static std::vector<double> Scores(RouteScore kind, std::span<const float> logits) {
     std::vector<double> scores(logits.begin(), logits.end());
     if (kind == RouteScore::kSigmoid) {
-      for (double& score : scores) score = Sigmoid(score);
+      for (double& score : scores) score = NaiveSigmoid(score);
       return scores;
     }
     const double largest = *std::max_element(scores.begin(), scores.end());

@@ -25,6 +25,8 @@ namespace minisgl::cpu {
 inline constexpr int64_t kTileRows = 16;
 inline constexpr int64_t kTileRowBytes = 64;
 inline constexpr int64_t kTileBytes = kTileRows * kTileRowBytes;
+inline constexpr int64_t kTileInputs = kTileRowBytes / 2;  // of bf16 in a row
+inline constexpr int64_t kTileFloats = kTileBytes / 4;
 inline constexpr int kNumTiles = 8;
 
 // The operand of LDTILECFG.

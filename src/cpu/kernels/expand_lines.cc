@@ -10,7 +10,6 @@
 namespace minisgl::cpu {
 namespace {
 
-constexpr int64_t kTileInputs = 32;
 constexpr int64_t kBf16Bytes = 2;
 
 // Writes the weights of output `out`, rounded; 0 if there is no such output.

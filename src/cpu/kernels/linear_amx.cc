@@ -15,8 +15,6 @@
 namespace minisgl::cpu {
 namespace {
 
-constexpr int64_t kTileInputs = kTileRowBytes / 2;
-constexpr int64_t kTileFloats = kTileBytes / 4;
 constexpr int64_t kGroupPanels = kGroupWidth / kPanelWidth;
 constexpr int64_t kLine = 64;
 static_assert(kPanelWidth * 4 == kTileRowBytes && kPanelWidth == kTileRows);

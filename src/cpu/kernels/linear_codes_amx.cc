@@ -13,10 +13,8 @@
 namespace minisgl::cpu {
 namespace {
 
-constexpr int64_t kTileInputs = kTileRowBytes / 2;
 constexpr int64_t kLineTiles = kLineInputs / kTileInputs;
-constexpr int kPanels = static_cast<int>(kLinePanels);
-constexpr int64_t kTileFloats = kTileBytes / 4;
+constexpr int kSumTiles = static_cast<int>(kLinePanels);
 static_assert(kLinePanels * kPanelWidth == kGroupWidth && kCodesRowsMax == kTileRows);
 
 template <class Tiles>
@@ -41,12 +39,12 @@ class CodesBlock {
 
  private:
   // Tiles: the panels' sums, [outputs, rows], from 0 on; x; weights.
-  static constexpr int kX = kPanels, kWeights = kX + 1;
+  static constexpr int kX = kSumTiles, kWeights = kX + 1;
 
   void Shape() {
     const int64_t row_bytes = 4 * linear_.num_rows;
     TileConfig config;
-    for (int panel = 0; panel < kPanels; ++panel) config.Set(panel, kTileRows, row_bytes);
+    for (int panel = 0; panel < kSumTiles; ++panel) config.Set(panel, kTileRows, row_bytes);
     config.Set(kX, kTileRows, row_bytes);
     for (int tile = kWeights; tile < kNumTiles; ++tile) config.Set(tile, kTileRows);
     tiles_.Configure(config);
@@ -140,7 +138,7 @@ class CodesBlock {
   const int64_t num_panels_;
   const LineKernels kernels_;
   Tiles tiles_;
-  alignas(64) std::byte expanded_[2][kPanels][kLineTiles][kTileBytes];
+  alignas(64) std::byte expanded_[2][kSumTiles][kLineTiles][kTileBytes];
   alignas(64) std::byte x_pairs_[kTileRows][kTileRowBytes];
   alignas(64) std::byte x_rest_[kTileRows][kTileRowBytes];
 };
