@@ -14,8 +14,7 @@ DType ExpandedType(CpuTarget target, DType dtype) {
 }
 
 CodeOrder CodeOrderOf(CpuTarget target, DType dtype) {
-  const bool has_tiles = target == CpuTarget::kAmx || target == CpuTarget::kAmxStandIn;
-  return has_tiles && dtype == DType::kBF16 ? CodeOrder::kLines : CodeOrder::kWords;
+  return UsesTiles(target) && dtype == DType::kBF16 ? CodeOrder::kLines : CodeOrder::kWords;
 }
 
 void MultiplyBlock(CpuTarget target, const LinearKernel& kernel, const LinearBlock& block,

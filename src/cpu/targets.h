@@ -45,10 +45,14 @@ inline constexpr int kNumCpuTargets = 9;
 
 const char* CpuTargetName(CpuTarget target);
 
+// True if the target's products with bf16 weights are those of tiles.
+constexpr bool UsesTiles(CpuTarget target) {
+  return target == CpuTarget::kAmx || target == CpuTarget::kAmxStandIn;
+}
+
 // True if the target's products with bf16 weights round the other factor to bf16, too.
 constexpr bool RoundsToBf16(CpuTarget target) {
-  return target == CpuTarget::kAmx || target == CpuTarget::kAvx512Bf16 ||
-         target == CpuTarget::kAmxStandIn;
+  return UsesTiles(target) || target == CpuTarget::kAvx512Bf16;
 }
 
 // The targets that are compiled in and that this processor supports, the best first. The first call

@@ -126,9 +126,10 @@ class CodesBlock {
     for (int64_t r = 0; r < linear_.num_rows; ++r) {
       float* const out = linear_.out + r * linear_.out_stride;
       const float* const sums = linear_.scratch + r;
-      for (int64_t i = 0; i < width; ++i) out[i] = sums[i * kTileRows];
-      for (int64_t i = 0; linear_.bias != nullptr && i < width; ++i)
-        out[i] += linear_.bias[first + i];
+      for (int64_t i = 0; i < width; ++i) {
+        const float sum = sums[i * kTileRows];
+        out[i] = linear_.bias == nullptr ? sum : sum + linear_.bias[first + i];
+      }
     }
   }
 

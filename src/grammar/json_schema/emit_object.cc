@@ -142,7 +142,8 @@ class ObjectRules {
     return (uint32_t{1} << shape.some.size()) - 1;
   }
 
-  // One property as the next member. `next` says where it leads, but for count and shapes.
+  // Adds one property as the next member. `next`: the state after it, whose count and shapes are
+  // set here.
   void AddProperty(const State& state, size_t index, State next, Symbol symbol) {
     Algebra& algebra = emitter_->algebra();
     // The shapes that go on with each value.

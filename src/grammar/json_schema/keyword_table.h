@@ -28,8 +28,8 @@ struct Keyword {
 std::span<const Keyword> Keywords();
 // Null if no draft has `name`.
 const Keyword* FindKeyword(std::string_view name);
-// The keyword that `name` is but for the case of letters or one edit; null if there is none, or if
-// `name` is a keyword.
+// The keyword from which `name` differs in the case of letters or by one edit; null if there is
+// none or `name` is a keyword.
 const Keyword* MisspeltKeyword(std::string_view name);
 
 }  // namespace minisgl::grammar
